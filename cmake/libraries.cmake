@@ -1,0 +1,27 @@
+# Libraries from the system, and which directory of src/ links which.
+find_package(Threads REQUIRED)
+if(SLUICE_KERNELS_ONLY)
+  # A cross build has no libraries of the other architecture: fmt is used as headers, copied apart from the
+  # headers of this machine.
+  file(COPY /usr/include/fmt DESTINATION ${CMAKE_BINARY_DIR}/include)
+  add_library(fmt_headers INTERFACE)
+  target_include_directories(fmt_headers SYSTEM INTERFACE ${CMAKE_BINARY_DIR}/include)
+  target_compile_definitions(fmt_headers INTERFACE FMT_HEADER_ONLY)
+  set(LIBRARIES_base fmt_headers Threads::Threads)
+  set(SLUICE_BASE_EXCLUDE json.cpp log.cpp options.cpp)
+  return()
+endif()
+find_package(fmt REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(Boost 1.81 REQUIRED COMPONENTS json)
+find_package(CLI11 REQUIRED)
+find_path(PCRE2_INCLUDE pcre2.h REQUIRED)
+find_library(PCRE2_LIBRARY pcre2-8 REQUIRED)
+add_library(pcre2 INTERFACE)
+target_include_directories(pcre2 INTERFACE ${PCRE2_INCLUDE})
+target_link_libraries(pcre2 INTERFACE ${PCRE2_LIBRARY})
+target_compile_definitions(pcre2 INTERFACE PCRE2_CODE_UNIT_WIDTH=8)
+
+set(LIBRARIES_base fmt::fmt spdlog::spdlog Boost::json Threads::Threads)
+set(LIBRARIES_text pcre2)
+set(LIBRARIES_cli CLI11::CLI11)

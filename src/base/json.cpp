@@ -1,0 +1,169 @@
+#include "base/json.h"
+
+#include <fmt/format.h>
+
+#include <boost/json/basic_parser_impl.hpp>
+#include <cmath>
+#include <unordered_set>
+#include <vector>
+
+namespace sluice {
+
+namespace {
+
+// Builds a json::value and remembers the keys of every open object, so that a repeated key is an error.
+class StrictHandler {
+ public:
+  static constexpr size_t max_object_size = size_t{1} << 28;
+  static constexpr size_t max_array_size = size_t{1} << 28;
+  static constexpr size_t max_key_size = size_t{1} << 20;
+  static constexpr size_t max_string_size = size_t{1} << 30;
+
+  std::string problem;
+
+  json::value release() { return stack_.release(); }
+
+  bool on_document_begin(json::error_code&) { return true; }
+  bool on_document_end(json::error_code&) { return true; }
+  bool on_object_begin(json::error_code&) {
+    keys_.emplace_back();
+    return true;
+  }
+  bool on_object_end(std::size_t n, json::error_code&) {
+    keys_.pop_back();
+    stack_.push_object(n);
+    return true;
+  }
+  bool on_array_begin(json::error_code&) { return true; }
+  bool on_array_end(std::size_t n, json::error_code&) {
+    stack_.push_array(n);
+    return true;
+  }
+  bool on_key_part(json::string_view part, std::size_t, json::error_code&) {
+    key_.append(part.data(), part.size());
+    stack_.push_chars(part);
+    return true;
+  }
+  bool on_key(json::string_view part, std::size_t, json::error_code& ec) {
+    key_.append(part.data(), part.size());
+    stack_.push_key(part);
+    const bool fresh = keys_.back().insert(key_).second;
+    if (!fresh) {
+      problem = fmt::format("duplicate key '{}'", key_.substr(0, 80));
+      ec = json::error::syntax;
+    }
+    key_.clear();
+    return fresh;
+  }
+  bool on_string_part(json::string_view part, std::size_t, json::error_code&) {
+    stack_.push_chars(part);
+    return true;
+  }
+  bool on_string(json::string_view part, std::size_t, json::error_code&) {
+    stack_.push_string(part);
+    return true;
+  }
+  bool on_number_part(json::string_view, json::error_code&) { return true; }
+  bool on_int64(int64_t value, json::string_view, json::error_code&) {
+    stack_.push_int64(value);
+    return true;
+  }
+  bool on_uint64(uint64_t value, json::string_view, json::error_code&) {
+    stack_.push_uint64(value);
+    return true;
+  }
+  bool on_double(double value, json::string_view, json::error_code& ec) {
+    if (!std::isfinite(value)) {
+      problem = "a number that is not finite";
+      ec = json::error::exponent_overflow;
+      return false;
+    }
+    stack_.push_double(value);
+    return true;
+  }
+  bool on_bool(bool value, json::error_code&) {
+    stack_.push_bool(value);
+    return true;
+  }
+  bool on_null(json::error_code&) {
+    stack_.push_null();
+    return true;
+  }
+  bool on_comment_part(json::string_view, json::error_code&) { return true; }
+  bool on_comment(json::string_view, json::error_code&) { return true; }
+
+ private:
+  json::value_stack stack_;
+  std::vector<std::unordered_set<std::string>> keys_;
+  std::string key_;
+};
+
+Error wrong_kind(std::string_view key, const json::value& value, std::string_view wanted) {
+  return {ErrorCode::InvalidArgument,
+          fmt::format("'{}' is {} {}, must be {}", key, json::to_string(value.kind()),
+                      json::serialize(value).substr(0, 60), wanted)};
+}
+
+// nullptr where the key is missing or null
+const json::value* find(const json::object& object, std::string_view key) {
+  const json::value* value = object.if_contains(json::string_view(key.data(), key.size()));
+  return value == nullptr || value->is_null() ? nullptr : value;
+}
+
+}  // namespace
+
+Result<json::value> parse_json(std::string_view text, std::string_view what, JsonLimits limits) {
+  if (text.size() > limits.bytes) {
+    return Error{ErrorCode::LimitExceeded,
+                 fmt::format("{}: {} bytes of JSON, limit {}", what, text.size(), limits.bytes)};
+  }
+  json::parse_options options;
+  options.max_depth = limits.depth;
+  json::basic_parser<StrictHandler> parser(options);
+  json::error_code ec;
+  const size_t used = parser.write_some(false, text.data(), text.size(), ec);
+  if (!ec && used < text.size()) ec = json::error::extra_data;
+  if (!ec && !parser.done()) ec = json::error::incomplete;
+  if (ec) {
+    const std::string& problem = parser.handler().problem;
+    return Error{ErrorCode::Corrupt, fmt::format("{}: invalid JSON at byte {}: {}", what, used,
+                                                 problem.empty() ? ec.message() : problem)};
+  }
+  return parser.handler().release();
+}
+
+Result<std::optional<int64_t>> get_int(const json::object& object, std::string_view key) {
+  const json::value* value = find(object, key);
+  if (value == nullptr) return std::optional<int64_t>();
+  if (value->is_int64()) return std::optional(value->get_int64());
+  if (value->is_double()) {
+    const double number = value->get_double();
+    if (number == std::floor(number) && std::abs(number) < 9e15) return std::optional(static_cast<int64_t>(number));
+  }
+  return wrong_kind(key, *value, "an integer below 2^63");
+}
+
+Result<std::optional<double>> get_number(const json::object& object, std::string_view key) {
+  const json::value* value = find(object, key);
+  if (value == nullptr) return std::optional<double>();
+  if (value->is_int64()) return std::optional(static_cast<double>(value->get_int64()));
+  if (value->is_uint64()) return std::optional(static_cast<double>(value->get_uint64()));
+  if (value->is_double()) return std::optional(value->get_double());
+  return wrong_kind(key, *value, "a number");
+}
+
+Result<std::optional<bool>> get_bool(const json::object& object, std::string_view key) {
+  const json::value* value = find(object, key);
+  if (value == nullptr) return std::optional<bool>();
+  if (value->is_bool()) return std::optional(value->get_bool());
+  return wrong_kind(key, *value, "true or false");
+}
+
+Result<std::optional<std::string>> get_string(const json::object& object, std::string_view key) {
+  const json::value* value = find(object, key);
+  if (value == nullptr) return std::optional<std::string>();
+  if (value->is_string()) return std::optional(std::string(value->get_string()));
+  return wrong_kind(key, *value, "a string");
+}
+
+}  // namespace sluice

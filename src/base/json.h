@@ -1,0 +1,32 @@
+// JSON from outside: strict parsing with limits, and typed look-ups that return errors naming the key.
+#pragma once
+
+#include <boost/json.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace sluice {
+
+namespace json = boost::json;
+
+struct JsonLimits {
+  size_t depth = 64;
+  size_t bytes = size_t{128} << 20;
+};
+
+// Rejects what RFC 8259 rejects, and also: duplicate keys, invalid UTF-8, numbers that are not finite, depth
+// and size over the limits. `what` names the text in the error ("config.json", "request body").
+Result<json::value> parse_json(std::string_view text, std::string_view what, JsonLimits limits = {});
+
+// Look-ups in an object. A missing key or null gives std::nullopt; a value of another kind is an error.
+// get_int accepts a float only where it is a whole number.
+Result<std::optional<int64_t>> get_int(const json::object& object, std::string_view key);
+Result<std::optional<double>> get_number(const json::object& object, std::string_view key);
+Result<std::optional<bool>> get_bool(const json::object& object, std::string_view key);
+Result<std::optional<std::string>> get_string(const json::object& object, std::string_view key);
+
+}  // namespace sluice

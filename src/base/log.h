@@ -1,0 +1,30 @@
+// Diagnostics for people, on stderr; never prompts, keys or other content of requests.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace sluice {
+
+enum class LogLevel { Debug, Info, Warning, Error, Off };
+
+void set_log_level(LogLevel level);
+void log_message(LogLevel level, std::string_view message);
+
+template <class... Args>
+void log_info(fmt::format_string<Args...> format, Args&&... args) {
+  log_message(LogLevel::Info, fmt::format(format, std::forward<Args>(args)...));
+}
+template <class... Args>
+void log_warning(fmt::format_string<Args...> format, Args&&... args) {
+  log_message(LogLevel::Warning, fmt::format(format, std::forward<Args>(args)...));
+}
+template <class... Args>
+void log_error(fmt::format_string<Args...> format, Args&&... args) {
+  log_message(LogLevel::Error, fmt::format(format, std::forward<Args>(args)...));
+}
+
+}  // namespace sluice

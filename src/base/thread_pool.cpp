@@ -1,0 +1,99 @@
+#include "base/thread_pool.h"
+
+#include <sched.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/platform.h"
+
+namespace sluice {
+
+namespace {
+
+// Regions of one decode step follow each other within microseconds: waiting that long on the core is cheaper
+// than a wake-up through the kernel.
+constexpr int kSpins = 4000;
+
+}  // namespace
+
+ThreadPool::ThreadPool(int threads) {
+  const int count = std::clamp(threads, 1, 1024);
+  workers_.reserve(static_cast<size_t>(count) - 1);
+  for (int i = 1; i < count; ++i) workers_.emplace_back([this] { work(); });
+}
+
+ThreadPool::~ThreadPool() {
+  stop_.store(true);
+  generation_.fetch_add(1);
+  generation_.notify_all();
+  for (std::thread& worker : workers_) worker.join();
+}
+
+void ThreadPool::take_tasks(uint64_t generation) {
+  uint64_t ticket = ticket_.load(std::memory_order_acquire);
+  while ((ticket >> 32) == generation) {
+    const int index = static_cast<int>(ticket & 0xffffffffu);
+    if (index >= tasks_.load(std::memory_order_relaxed)) return;
+    const auto* task = task_.load(std::memory_order_relaxed);
+    if (!ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel)) continue;
+    (*task)(index);
+    unfinished_.fetch_sub(1, std::memory_order_acq_rel);
+    ticket = ticket_.load(std::memory_order_acquire);
+  }
+}
+
+void ThreadPool::work() {
+  uint32_t seen = 0;
+  while (true) {
+    uint32_t current = generation_.load(std::memory_order_acquire);
+    for (int spin = 0; current == seen && spin < kSpins; ++spin) {
+      cpu_relax();
+      current = generation_.load(std::memory_order_acquire);
+    }
+    while (current == seen) {
+      sleepers_.fetch_add(1);
+      generation_.wait(seen);
+      sleepers_.fetch_sub(1);
+      current = generation_.load(std::memory_order_acquire);
+    }
+    seen = current;
+    if (stop_.load()) return;
+    take_tasks(current);
+  }
+}
+
+void ThreadPool::run(int tasks, FunctionRef<void(int)> task) {
+  if (tasks <= 0) return;
+  if (workers_.empty() || tasks == 1) {
+    for (int i = 0; i < tasks; ++i) task(i);
+    return;
+  }
+  SLUICE_CHECK_EQ(unfinished_.load(), 0);
+  const uint32_t generation = generation_.load(std::memory_order_relaxed) + 1;
+  task_.store(&task, std::memory_order_relaxed);
+  tasks_.store(tasks, std::memory_order_relaxed);
+  unfinished_.store(tasks, std::memory_order_relaxed);
+  ticket_.store(uint64_t{generation} << 32, std::memory_order_release);
+  generation_.store(generation);
+  if (sleepers_.load() > 0) generation_.notify_all();
+  take_tasks(generation);
+  while (unfinished_.load(std::memory_order_acquire) != 0) cpu_relax();
+}
+
+void ThreadPool::for_ranges(int64_t count, int64_t grain, FunctionRef<void(int64_t, int64_t)> range) {
+  if (count <= 0) return;
+  const int64_t most = std::max<int64_t>(1, count / std::max<int64_t>(1, grain));
+  // Four ranges per thread even out cores of unequal speed without many hand-overs.
+  const int64_t tasks = std::min<int64_t>(most, int64_t{threads()} * (threads() == 1 ? 1 : 4));
+  run(static_cast<int>(tasks), [&](int i) { range(count * i / tasks, count * (i + 1) / tasks); });
+}
+
+int available_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
+
+}  // namespace sluice

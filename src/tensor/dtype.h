@@ -1,0 +1,64 @@
+// Element types, the quantised block types among them. Sizes are those of the files: a row of `n` elements
+// takes n / block_elements * block_bytes bytes.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace sluice {
+
+enum class DType : uint8_t {
+  F32, F16, BF16, F8_E4M3,
+  I8, I32, U8,  // bookkeeping and KV caches, never a weight of a matmul
+  Q4_0, Q4_1, Q5_0, Q5_1, Q8_0,
+  Q2_K, Q3_K, Q4_K, Q5_K, Q6_K,
+  IQ4_NL, MXFP4,
+};
+
+struct DTypeInfo {
+  DType type;
+  std::string_view name;
+  int block_elements;  // 1 for plain types
+  int block_bytes;
+};
+
+inline constexpr std::array<DTypeInfo, 19> kDTypes{{
+    {DType::F32, "F32", 1, 4},
+    {DType::F16, "F16", 1, 2},
+    {DType::BF16, "BF16", 1, 2},
+    {DType::F8_E4M3, "F8_E4M3", 1, 1},
+    {DType::I8, "I8", 1, 1},
+    {DType::I32, "I32", 1, 4},
+    {DType::U8, "U8", 1, 1},
+    {DType::Q4_0, "Q4_0", 32, 18},
+    {DType::Q4_1, "Q4_1", 32, 20},
+    {DType::Q5_0, "Q5_0", 32, 22},
+    {DType::Q5_1, "Q5_1", 32, 24},
+    {DType::Q8_0, "Q8_0", 32, 34},
+    {DType::Q2_K, "Q2_K", 256, 84},
+    {DType::Q3_K, "Q3_K", 256, 110},
+    {DType::Q4_K, "Q4_K", 256, 144},
+    {DType::Q5_K, "Q5_K", 256, 176},
+    {DType::Q6_K, "Q6_K", 256, 210},
+    {DType::IQ4_NL, "IQ4_NL", 32, 18},
+    {DType::MXFP4, "MXFP4", 32, 17},
+}};
+
+constexpr const DTypeInfo& info(DType type) { return kDTypes[static_cast<size_t>(type)]; }
+constexpr std::string_view name(DType type) { return info(type).name; }
+constexpr bool is_block(DType type) { return info(type).block_elements > 1; }
+
+// REQUIRES: elements is a multiple of the block size.
+constexpr int64_t row_bytes(DType type, int64_t elements) {
+  return elements / info(type).block_elements * info(type).block_bytes;
+}
+
+static_assert([] {
+  for (size_t i = 0; i < kDTypes.size(); ++i)
+    if (static_cast<size_t>(kDTypes[i].type) != i) return false;
+  return true;
+}(), "kDTypes is indexed by DType");
+
+}  // namespace sluice

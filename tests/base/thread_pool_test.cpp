@@ -1,0 +1,35 @@
+#include "base/thread_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <vector>
+
+namespace sluice {
+namespace {
+
+TEST(ThreadPool, RunsEveryTaskOnce) {
+  for (int threads : {1, 2, 5}) {
+    ThreadPool pool(threads);
+    EXPECT_EQ(pool.threads(), threads);
+    for (int tasks : {0, 1, 2, 7, 1000}) {
+      std::vector<std::atomic<int>> hits(static_cast<size_t>(tasks));
+      for (int round = 0; round < 20; ++round) pool.run(tasks, [&](int i) { ++hits[static_cast<size_t>(i)]; });
+      for (const auto& hit : hits) EXPECT_EQ(hit.load(), 20);
+    }
+  }
+}
+
+TEST(ThreadPool, RangesCoverTheWholeOnce) {
+  ThreadPool pool(3);
+  for (int64_t count : {1, 5, 64, 1001}) {
+    std::vector<std::atomic<int>> hits(static_cast<size_t>(count));
+    pool.for_ranges(count, 16, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) ++hits[static_cast<size_t>(i)];
+    });
+    for (const auto& hit : hits) EXPECT_EQ(hit.load(), 1);
+  }
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""Fails on an #include that layers.txt does not allow, and on a cycle in layers.txt itself."""
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = (".h", ".cpp", ".cu", ".cuh")
+
+
+def read_layers():
+    layers = {}
+    for line in (ROOT / "layers.txt").read_text().splitlines():
+        if line.strip() and not line.startswith("#"):
+            name, _, allowed = line.partition(":")
+            layers[name.strip()] = allowed.split()
+    return layers
+
+
+def layer_of(path, layers):
+    """The longest layer that is a prefix of the path: kernels/cpu before kernels."""
+    parts = path.split("/")
+    for length in range(len(parts) - 1, 0, -1):
+        name = "/".join(parts[:length])
+        if name in layers:
+            return name
+    return None
+
+
+def find_cycle(layers):
+    done, path = set(), []
+
+    def visit(name):
+        if name in path:
+            return path[path.index(name):] + [name]
+        if name in done:
+            return None
+        path.append(name)
+        for dependency in layers[name]:
+            cycle = visit(dependency)
+            if cycle:
+                return cycle
+        path.pop()
+        done.add(name)
+        return None
+
+    for name in layers:
+        cycle = visit(name)
+        if cycle:
+            return cycle
+    return None
+
+
+def main():
+    layers = read_layers()
+    problems = []
+    for name, allowed in layers.items():
+        problems += [f"layers.txt: {name} names unknown layer {other}" for other in allowed if other not in layers]
+    cycle = None if problems else find_cycle(layers)
+    if cycle:
+        problems.append("layers.txt: cycle " + " -> ".join(cycle))
+    files = sorted(p for p in (ROOT / "src").rglob("*") if p.suffix in SOURCES)
+    for file in files:
+        relative = file.relative_to(ROOT / "src").as_posix()
+        layer = layer_of(relative, layers)
+        if layer is None:
+            problems.append(f"src/{relative}: directory is not in layers.txt")
+            continue
+        for number, line in enumerate(file.read_text().splitlines(), 1):
+            match = re.match(r'\s*#\s*include\s+"([^"]+)"', line)
+            if not match:
+                continue
+            target = layer_of(match[1], layers)
+            if target is None:
+                problems.append(f'src/{relative}:{number}: "{match[1]}" is not a path from src/')
+            elif target != layer and target not in layers[layer]:
+                problems.append(f"src/{relative}:{number}: {layer} may not include {target} ({match[1]})")
+    for problem in problems:
+        print(problem)
+    print(f"layers: {len(files)} files, {len(layers)} layers, {len(problems)} problems")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
