@@ -1,0 +1,150 @@
+// The table of bad values: every float field and every integer field, and the checks across fields.
+#include "sched/sampling_params.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <climits>
+#include <functional>
+#include <limits>
+#include <string>
+
+namespace sluice::sched {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kVocab = 1000;
+
+template <class T>
+struct Field {
+  std::string name;
+  std::function<void(SamplingParams&, T)> set;
+};
+
+const std::vector<Field<double>>& float_fields() {
+  static const std::vector<Field<double>> fields = {
+      {"temperature", [](SamplingParams& p, double v) { p.method = Sampling{.temperature = v}; }},
+      {"top_p", [](SamplingParams& p, double v) { p.method = Sampling{.top_p = v}; }},
+      {"min_p", [](SamplingParams& p, double v) { p.method = Sampling{.min_p = v}; }},
+      {"typical_p", [](SamplingParams& p, double v) { p.method = Sampling{.typical_p = v}; }},
+      {"repetition_penalty", [](SamplingParams& p, double v) { p.repetition_penalty = v; }},
+      {"presence_penalty", [](SamplingParams& p, double v) { p.presence_penalty = v; }},
+      {"frequency_penalty", [](SamplingParams& p, double v) { p.frequency_penalty = v; }},
+      {"logit_bias",
+       [](SamplingParams& p, double v) {
+         p.logit_bias = {{3, v}};
+       }},
+      {"length_penalty", [](SamplingParams& p, double v) { p.method = BeamSearch{.length_penalty = v}; }},
+      {"penalty_alpha", [](SamplingParams& p, double v) { p.method = ContrastiveSearch{.alpha = v}; }},
+      {"contrastive_alpha", [](SamplingParams& p, double v) { p.method = ContrastiveDecoding{.alpha = v}; }},
+      {"contrastive_beta", [](SamplingParams& p, double v) { p.method = ContrastiveDecoding{.beta = v}; }},
+  };
+  return fields;
+}
+
+const std::vector<Field<int>>& int_fields() {
+  static const std::vector<Field<int>> fields = {
+      {"n", [](SamplingParams& p, int v) { p.n = v; }},
+      {"best_of", [](SamplingParams& p, int v) { p.method = Sampling{.best_of = v}; }},
+      {"beam_width", [](SamplingParams& p, int v) { p.method = BeamSearch{.width = v}; }},
+      {"top_k", [](SamplingParams& p, int v) { p.method = ContrastiveSearch{.top_k = v}; }},
+      {"max_tokens", [](SamplingParams& p, int v) { p.max_tokens = v; }},
+      {"min_tokens", [](SamplingParams& p, int v) { p.min_tokens = v; }},
+      {"logprobs", [](SamplingParams& p, int v) { p.logprobs = v; }},
+      {"prompt_logprobs", [](SamplingParams& p, int v) { p.prompt_logprobs = v; }},
+      {"logit_bias",
+       [](SamplingParams& p, int v) {
+         p.logit_bias = {{v, 0}};
+       }},
+      {"bad_words",
+       [](SamplingParams& p, int v) {
+         p.bad_words = {{1, v}};
+       }},
+      {"allowed_token_ids", [](SamplingParams& p, int v) { p.allowed_tokens = {v}; }},
+      {"stop_token_ids", [](SamplingParams& p, int v) { p.stop_tokens = {v}; }},
+  };
+  return fields;
+}
+
+void expect_refused(const SamplingParams& params, const std::string& words) {
+  Status status = validate(params, kVocab);
+  ASSERT_FALSE(status.ok()) << words;
+  EXPECT_EQ(status.error().code, ErrorCode::InvalidArgument);
+  EXPECT_THAT(status.error().message, HasSubstr(words));
+}
+
+TEST(SamplingParams, DefaultsAreValid) {
+  EXPECT_TRUE(validate(SamplingParams{}, kVocab).ok());
+}
+
+TEST(SamplingParams, EveryFloatRefusesWhatIsNoNumberOrTooLarge) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  for (const auto& field : float_fields()) {
+    for (double value : {std::numeric_limits<double>::quiet_NaN(), kInfinity, -kInfinity, 1e308, -1e308}) {
+      SamplingParams params;
+      field.set(params, value);
+      expect_refused(params, field.name + " is ");
+    }
+  }
+}
+
+TEST(SamplingParams, EveryIntegerRefusesWhatIsOutOfRange) {
+  for (const auto& field : int_fields()) {
+    for (int value : {-1, INT_MIN, INT_MAX}) {
+      SamplingParams params;
+      field.set(params, value);
+      expect_refused(params, field.name);
+      EXPECT_THAT(validate(params, kVocab).error().message, HasSubstr(std::to_string(value)));
+    }
+  }
+}
+
+TEST(SamplingParams, TopKOfSamplingIsClampedOrOff) {
+  for (int value : {-1, 0, 1, kVocab, INT_MAX}) {
+    EXPECT_TRUE(validate({.method = Sampling{.top_k = value}}, kVocab).ok()) << value;
+  }
+  expect_refused({.method = Sampling{.top_k = -2}}, "top_k is -2");
+  expect_refused({.method = Sampling{.top_k = INT_MIN}}, "top_k is -2147483648");
+}
+
+TEST(SamplingParams, TinyAndNegativeZeroAreNumbersLikeOthers) {
+  EXPECT_TRUE(validate({.method = Sampling{.temperature = -0.0}}, kVocab).ok());
+  EXPECT_TRUE(validate({.method = Sampling{.temperature = 1e-45}}, kVocab).ok());
+  EXPECT_TRUE(validate({.method = Sampling{.typical_p = 1e-45}}, kVocab).ok());
+  expect_refused({.method = Sampling{.typical_p = -0.0}}, "typical_p is -0");
+  expect_refused({.repetition_penalty = 1e-45}, "repetition_penalty is 1e-45");
+}
+
+TEST(SamplingParams, FieldsAreCheckedAgainstEachOther) {
+  expect_refused({.min_tokens = 17}, "min_tokens is 17; it must not be over max_tokens, which is 16");
+  expect_refused({.n = 3, .method = Sampling{.best_of = 2}},
+                 "best_of is 2; it must be at least n, which is 3");
+  expect_refused({.n = 5, .method = BeamSearch{.width = 4}}, "n is 5; beam search of width 4");
+  expect_refused({.n = 2, .method = ContrastiveSearch{}}, "n is 2; contrastive search has 1 result");
+  expect_refused({.n = 3, .method = ContrastiveDecoding{.sampling = {.best_of = 2}}}, "best_of is 2");
+}
+
+TEST(SamplingParams, ListsAreBounded) {
+  SamplingParams params;
+  params.logit_bias.resize(1025);
+  expect_refused(params, "logit_bias has 1025 entries; the limit is 1024");
+  expect_refused({.bad_words = {{}}}, "bad_words holds an empty entry");
+  expect_refused({.bad_words = std::vector<std::vector<Token>>(129, {1})}, "bad_words has 129 entries");
+  expect_refused({.bad_words = {std::vector<Token>(1025, 1)}}, "has 1025 entries; the limit is 1024");
+  expect_refused({.allowed_tokens = std::vector<Token>{}}, "allowed_token_ids is empty");
+  expect_refused({.allowed_tokens = std::vector<Token>(kVocab + 1, 1)}, "allowed_token_ids has 1001 entries");
+  expect_refused({.stop_tokens = std::vector<Token>(129, 1)}, "stop_token_ids has 129 entries");
+  expect_refused({.stop_tokens = {kVocab}}, "stop_token_ids holds token 1000; the vocabulary ends at 999");
+}
+
+TEST(SamplingParams, CountsSequencesOfEachMethod) {
+  EXPECT_EQ(sequence_count({.n = 2}), 2);
+  EXPECT_EQ(sequence_count({.n = 2, .method = Sampling{.best_of = 5}}), 5);
+  EXPECT_EQ(sequence_count({.n = 2, .method = BeamSearch{.width = 6}}), 6);
+  EXPECT_EQ(sequence_count({.method = ContrastiveSearch{}}), 1);
+  EXPECT_EQ(sequence_count({.n = 3, .method = ContrastiveDecoding{}}), 3);
+}
+
+}  // namespace
+}  // namespace sluice::sched
