@@ -1,0 +1,146 @@
+// KV writes and attention of the reference: for each token and head, all scores, their softmax, the weighted
+// sum.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/host.h"
+#include "kernels/ref/ref_backend.h"
+#include "tensor/blocks.h"
+#include "tensor/half.h"
+
+namespace sluice::kernels {
+
+namespace {
+
+struct Slot {
+  int64_t block;
+  int64_t offset;
+};
+
+Slot slot_of(const PagedKv& kv, const RaggedBatch& batch, int sequence, int64_t position) {
+  const int64_t block_size = kv.k.dim(1);
+  const auto& table = batch.tables[static_cast<size_t>(kv.table)];
+  return {kv_block(table, sequence, position / block_size), position % block_size};
+}
+
+// One row of one head to the cache's type; the scale is stored where the type is I8.
+void store(const TensorView& cache, const TensorView& scales, Slot slot, int64_t head, const float* row) {
+  const int64_t width = cache.dim(3);
+  switch (cache.dtype) {
+    case DType::F32:
+      std::copy_n(row, width, cache.at<float>(slot.block, slot.offset, head));
+      return;
+    case DType::F16:
+      std::transform(row, row + width, cache.at<uint16_t>(slot.block, slot.offset, head), f32_to_f16);
+      return;
+    case DType::BF16:
+      std::transform(row, row + width, cache.at<uint16_t>(slot.block, slot.offset, head), f32_to_bf16);
+      return;
+    case DType::I8:
+      break;
+    default:
+      SLUICE_CHECK(!"KV caches are F32, F16, BF16 or I8");
+  }
+  float largest = 0;
+  for (int64_t i = 0; i < width; ++i) largest = std::max(largest, std::fabs(row[i]));
+  const float scale = largest / 127.0f;
+  const float inverse = scale == 0 ? 0.0f : 127.0f / largest;
+  scales.at<float>(slot.block, slot.offset)[head] = scale;
+  int8_t* to = cache.at<int8_t>(slot.block, slot.offset, head);
+  for (int64_t i = 0; i < width; ++i) to[i] = static_cast<int8_t>(std::nearbyint(row[i] * inverse));
+}
+
+void load(const TensorView& cache, const TensorView& scales, Slot slot, int64_t head,
+          std::vector<float>& row) {
+  const auto width = static_cast<int64_t>(row.size());
+  if (cache.dtype != DType::I8) {
+    const auto element = info(cache.dtype).block_bytes;
+    const int64_t offset =
+        slot.block * cache.stride[0] + slot.offset * cache.stride[1] + head * cache.stride[2];
+    decode_row(cache.dtype, static_cast<const std::byte*>(cache.data) + offset * element, row.data(), width);
+    return;
+  }
+  const float scale = scales.at<float>(slot.block, slot.offset)[head];
+  const int8_t* from = cache.at<int8_t>(slot.block, slot.offset, head);
+  for (int64_t i = 0; i < width; ++i) row[static_cast<size_t>(i)] = static_cast<float>(from[i]) * scale;
+}
+
+struct Query {
+  const float* row;
+  int sequence;
+  int64_t head;
+  int64_t position;
+};
+
+double score_of(const Query& query, const std::vector<float>& key, int64_t position,
+                const AttentionShape& shape) {
+  double sum = 0;
+  for (size_t i = 0; i < key.size(); ++i) sum += static_cast<double>(query.row[i]) * key[i];
+  double score = sum * shape.scale;
+  if (shape.softcap > 0) score = shape.softcap * std::tanh(score / shape.softcap);
+  if (!shape.alibi.empty()) {
+    score += shape.alibi.at<float>()[query.head] * static_cast<double>(position - query.position);
+  }
+  return score;
+}
+
+}  // namespace
+
+void RefBackend::write_kv(const PagedKv& kv, TensorView k, TensorView v, const RaggedBatch& batch) {
+  for (int sequence = 0; sequence < batch.sequences(); ++sequence) {
+    const auto s = static_cast<size_t>(sequence);
+    for (int64_t i = batch.query_begin[s]; i < batch.query_begin[s + 1]; ++i) {
+      const Slot slot = slot_of(kv, batch, sequence, batch.positions[static_cast<size_t>(i)]);
+      for (int64_t head = 0; head < k.dim(1); ++head) {
+        store(kv.k, kv.k_scales, slot, head, k.at<float>(i, head));
+        if (!v.empty()) store(kv.v, kv.v_scales, slot, head, v.at<float>(i, head));
+      }
+    }
+  }
+}
+
+namespace {
+
+void attend_one(float* out, const Query& query, const PagedKv& kv, const RaggedBatch& batch,
+                const AttentionShape& shape) {
+  const int64_t kv_head = query.head / (shape.heads / shape.kv_heads);
+  const int64_t first = shape.window == 0 ? 0 : std::max<int64_t>(0, query.position - shape.window + 1);
+  std::vector<float> key(static_cast<size_t>(shape.key_dim));
+  std::vector<float> value(static_cast<size_t>(shape.value_dim));
+  std::vector<double> scores;
+  double largest = -std::numeric_limits<double>::infinity();
+  if (!shape.sinks.empty()) largest = shape.sinks.at<float>()[query.head];
+  for (int64_t position = first; position <= query.position; ++position) {
+    load(kv.k, kv.k_scales, slot_of(kv, batch, query.sequence, position), kv_head, key);
+    scores.push_back(score_of(query, key, position, shape));
+    largest = std::max(largest, scores.back());
+  }
+  std::vector<double> sums(static_cast<size_t>(shape.value_dim));
+  double total = shape.sinks.empty() ? 0.0 : std::exp(shape.sinks.at<float>()[query.head] - largest);
+  for (int64_t position = first; position <= query.position; ++position) {
+    const double weight = std::exp(scores[static_cast<size_t>(position - first)] - largest);
+    total += weight;
+    load(kv.v, kv.v_scales, slot_of(kv, batch, query.sequence, position), kv_head, value);
+    for (size_t i = 0; i < sums.size(); ++i) sums[i] += weight * value[i];
+  }
+  for (size_t i = 0; i < sums.size(); ++i) out[i] = static_cast<float>(sums[i] / total);
+}
+
+}  // namespace
+
+void RefBackend::attend(TensorView out, TensorView q, const PagedKv& kv, const RaggedBatch& batch,
+                        const AttentionShape& shape) {
+  for (int sequence = 0; sequence < batch.sequences(); ++sequence) {
+    const auto s = static_cast<size_t>(sequence);
+    for (int64_t i = batch.query_begin[s]; i < batch.query_begin[s + 1]; ++i) {
+      const int64_t position = batch.positions[static_cast<size_t>(i)];
+      for (int64_t head = 0; head < shape.heads; ++head) {
+        attend_one(out.at<float>(i, head), {q.at<float>(i, head), sequence, head, position}, kv, batch,
+                   shape);
+      }
+    }
+  }
+}
+
+}  // namespace sluice::kernels

@@ -1,0 +1,108 @@
+// Routing and mixtures of the reference.
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <numeric>
+
+#include "kernels/host.h"
+#include "kernels/ref/ref_backend.h"
+
+namespace sluice::kernels {
+
+namespace {
+
+void softmax(std::span<double> values) {
+  const double largest = *std::max_element(values.begin(), values.end());
+  double total = 0;
+  for (double& value : values) total += value = std::exp(value - largest);
+  for (double& value : values) value /= total;
+}
+
+std::vector<double> scores_of(const float* logits, const Routing& routing) {
+  std::vector<double> scores(logits, logits + routing.experts);
+  if (routing.score == Routing::Score::Softmax) softmax(scores);
+  if (routing.score == Routing::Score::Sigmoid) {
+    for (double& score : scores) score = 1.0 / (1.0 + std::exp(-score));
+  }
+  return scores;
+}
+
+// Indices of the largest values, best first, ties to the lower index.
+std::vector<int> best_of(const std::vector<double>& values, int count) {
+  std::vector<int> order(values.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return values[static_cast<size_t>(a)] > values[static_cast<size_t>(b)];
+  });
+  order.resize(static_cast<size_t>(count));
+  return order;
+}
+
+// Sets the choice of experts outside the best groups to minus infinity.
+void keep_best_groups(std::vector<double>& choice, const Routing& routing) {
+  if (routing.groups_used >= routing.groups) return;
+  const int size = routing.experts / routing.groups;
+  std::vector<double> ranks;
+  for (int group = 0; group < routing.groups; ++group) {
+    std::vector<double> members(choice.begin() + group * size, choice.begin() + (group + 1) * size);
+    std::sort(members.begin(), members.end(), std::greater<>());
+    ranks.push_back(members[0] + (size > 1 ? members[1] : 0.0));
+  }
+  const std::vector<int> kept = best_of(ranks, routing.groups_used);
+  for (int expert = 0; expert < routing.experts; ++expert) {
+    if (std::find(kept.begin(), kept.end(), expert / size) == kept.end()) {
+      choice[static_cast<size_t>(expert)] = -std::numeric_limits<double>::infinity();
+    }
+  }
+}
+
+}  // namespace
+
+void RefBackend::route(TensorView ids, TensorView weights, TensorView logits, const Routing& routing) {
+  for (int64_t i = 0; i < logits.dim(0); ++i) {
+    const std::vector<double> scores = scores_of(logits.at<float>(i), routing);
+    std::vector<double> choice = scores;
+    for (int expert = 0; expert < routing.experts && !routing.choice_bias.empty(); ++expert) {
+      choice[static_cast<size_t>(expert)] += routing.choice_bias.at<float>()[expert];
+    }
+    keep_best_groups(choice, routing);
+    const std::vector<int> chosen = best_of(choice, routing.used);
+    std::vector<double> shares;
+    for (int expert : chosen) shares.push_back(scores[static_cast<size_t>(expert)]);
+    if (routing.score == Routing::Score::SoftmaxOfTop) softmax(shares);
+    const double total = routing.normalize ? std::accumulate(shares.begin(), shares.end(), 0.0) : 1.0;
+    for (size_t slot = 0; slot < chosen.size(); ++slot) {
+      ids.at<int32_t>(i)[slot] = chosen[slot];
+      weights.at<float>(i)[slot] = static_cast<float>(shares[slot] / total * routing.scale);
+    }
+  }
+}
+
+void RefBackend::mix_experts(TensorView out, TensorView x, TensorView ids, TensorView weights,
+                             const ExpertBank& bank) {
+  const int64_t dim = x.dim(1);
+  for (int64_t i = 0; i < x.dim(0); ++i) {
+    std::vector<double> sums(static_cast<size_t>(dim));
+    for (int64_t slot = 0; slot < ids.dim(1); ++slot) {
+      const auto expert = static_cast<size_t>(ids.at<int32_t>(i)[slot]);
+      const int64_t inner = bank.down[expert].cols;
+      HostTensor hidden = HostTensor::make(DType::F32, {1, bank.gate_up[expert].rows});
+      HostTensor active = HostTensor::make(DType::F32, {1, inner});
+      HostTensor result = HostTensor::make(DType::F32, {1, dim});
+      matmul(hidden.view, x.rows(i, i + 1), bank.gate_up[expert]);
+      if (bank.gated) {
+        gated(active.view, hidden.view, bank.activation);
+      } else {
+        activate(active.view, hidden.view, bank.activation);
+      }
+      matmul(result.view, active.view, bank.down[expert]);
+      const double weight = weights.at<float>(i)[slot];
+      for (int64_t k = 0; k < dim; ++k) sums[static_cast<size_t>(k)] += weight * result.view.at<float>()[k];
+    }
+    std::transform(sums.begin(), sums.end(), out.at<float>(i),
+                   [](double sum) { return static_cast<float>(sum); });
+  }
+}
+
+}  // namespace sluice::kernels

@@ -1,0 +1,45 @@
+// Products of the reference. A weight row is decoded once per call and used for all tokens.
+#include "kernels/host.h"
+#include "kernels/ref/ref_backend.h"
+#include "tensor/blocks.h"
+
+namespace sluice::kernels {
+
+namespace {
+
+double dot(const float* a, const float* b, int64_t size) {
+  double sums[4] = {};
+  int64_t i = 0;
+  for (; i + 4 <= size; i += 4) {
+    for (int k = 0; k < 4; ++k) sums[k] += static_cast<double>(a[i + k]) * static_cast<double>(b[i + k]);
+  }
+  for (; i < size; ++i) sums[0] += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+}  // namespace
+
+void RefBackend::matmul(TensorView out, TensorView x, const Weight& weight) {
+  SLUICE_CHECK_EQ(x.dim(1), weight.cols);
+  SLUICE_CHECK_EQ(out.dim(1), weight.rows);
+  SLUICE_CHECK_EQ(out.dim(0), x.dim(0));
+  std::vector<float> decoded(static_cast<size_t>(weight.cols));
+  for (int64_t row = 0; row < weight.rows; ++row) {
+    const WeightRow source = weight_row(weight, row);
+    decode_row(source.type, source.data, decoded.data(), weight.cols);
+    const double bias = weight.bias.empty() ? 0.0 : static_cast<double>(weight.bias.at<float>()[row]);
+    for (int64_t i = 0; i < x.dim(0); ++i) {
+      out.at<float>(i)[row] = static_cast<float>(dot(x.at<float>(i), decoded.data(), weight.cols) + bias);
+    }
+  }
+}
+
+void RefBackend::matmul_heads(TensorView out, TensorView x, std::span<const Weight> weights) {
+  SLUICE_CHECK_EQ(x.dim(1), static_cast<int64_t>(weights.size()));
+  for (size_t head = 0; head < weights.size(); ++head) {
+    const auto index = static_cast<int64_t>(head);
+    matmul(head_of(out, index), head_of(x, index), weights[head]);
+  }
+}
+
+}  // namespace sluice::kernels
