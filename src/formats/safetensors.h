@@ -21,4 +21,8 @@ Result<Safetensors> open_safetensors(const std::string& path);
 // The header rules alone, on bytes in memory (for tests and fuzzing). Views point into `file`.
 Result<Safetensors> parse_safetensors(std::string_view file, std::string_view what);
 
+// The JSON of an index: tensor name to the name of the shard that holds it. Shards are plain file names.
+Result<std::map<std::string, std::string>> parse_safetensors_index(std::string_view text,
+                                                                   std::string_view what);
+
 }  // namespace sluice::formats

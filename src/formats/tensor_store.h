@@ -14,28 +14,32 @@ namespace sluice::formats {
 
 class MappedFile;
 
-// Shapes are outermost first, whatever the file's own order. Views stay valid as long as the store or a copy of it
-// lives; they need not be aligned to their element size. Read-only: writing through a view faults.
+// Shapes are outermost first, whatever the file's own order. Views stay valid as long as the store or a copy
+// of it lives; they need not be aligned to their element size. Read-only: writing through a view faults.
 class TensorStore {
  public:
   // The tensor, or NotFound, or Unsupported where the file has it in a type that DType does not know.
   Result<TensorView> find(std::string_view name) const;
-  bool contains(std::string_view name) const { return tensors_.contains(std::string(name)); }
+  bool contains(std::string_view name) const { return tensors_.find(name) != tensors_.end(); }
   std::vector<std::string> names() const;  // sorted
-  int64_t total_bytes() const;             // of the tensors, as stored
+  size_t size() const { return tensors_.size(); }
+  int64_t total_bytes() const;  // of the tensors, as stored
 
-  // Used by the readers. The name must be new; `unsupported` is the type's name where DType does not have it.
+  // Used by the readers. The name must be new. `unsupported` is the type's name where a TensorView cannot
+  // express the tensor; the view is then its bytes, as U8[bytes].
   void add(std::string name, TensorView view, std::string unsupported = {});
   void keep(std::shared_ptr<const MappedFile> file) { files_.push_back(std::move(file)); }
   // Takes over another store's tensors; an error names the first tensor that both have.
   Status merge(TensorStore other);
+
+  const std::vector<std::shared_ptr<const MappedFile>>& files() const { return files_; }
 
  private:
   struct Entry {
     TensorView view;
     std::string unsupported;
   };
-  std::map<std::string, Entry> tensors_;
+  std::map<std::string, Entry, std::less<>> tensors_;
   std::vector<std::shared_ptr<const MappedFile>> files_;
 };
 

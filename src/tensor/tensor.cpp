@@ -8,7 +8,7 @@
 
 namespace sluice {
 
-TensorView TensorView::contiguous(void* data, DType dtype, std::initializer_list<int64_t> shape, Device device) {
+TensorView TensorView::contiguous(void* data, DType dtype, std::span<const int64_t> shape, Device device) {
   SLUICE_CHECK_LE(shape.size(), size_t{4});
   TensorView view;
   view.data = data;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "base/check.h"
@@ -26,8 +27,13 @@ struct TensorView {
   std::array<int64_t, 4> shape{};
   std::array<int64_t, 4> stride{};
 
-  static TensorView contiguous(void* data, DType dtype, std::initializer_list<int64_t> shape,
+  // REQUIRES: at most 4 dimensions, whose product (zeros left out) is below 2^63.
+  static TensorView contiguous(void* data, DType dtype, std::span<const int64_t> shape,
                                Device device = Device::Cpu);
+  static TensorView contiguous(void* data, DType dtype, std::initializer_list<int64_t> shape,
+                               Device device = Device::Cpu) {
+    return contiguous(data, dtype, std::span(shape.begin(), shape.size()), device);
+  }
 
   bool empty() const { return data == nullptr; }
   int64_t dim(int i) const { return shape[static_cast<size_t>(i < 0 ? rank + i : i)]; }

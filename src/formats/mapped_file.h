@@ -1,0 +1,54 @@
+// A regular file mapped read-only, and what happens when it changes under the mapping.
+#pragma once
+
+#include <sys/stat.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace sluice::formats {
+
+// The mapping lives as long as the object. The bytes are stable only while nobody truncates the file: an
+// access beyond its new end raises SIGBUS, which install_fault_handler() turns into a message.
+class MappedFile {
+ public:
+  // Refuses folders, devices, pipes and sockets (without waiting on them), empty files, and git-lfs pointers
+  // that stand in for the real file.
+  static Result<std::shared_ptr<const MappedFile>> open(const std::string& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  std::string_view bytes() const { return bytes_; }
+  const std::string& path() const { return path_; }
+  // An error where the file that the path names now differs in size, time of change or identity from the one
+  // that was opened.
+  Status check_unchanged() const;
+
+ private:
+  struct Identity {
+    dev_t device;
+    ino_t inode;
+    int64_t size;
+    int64_t modified_ns;
+    bool operator==(const Identity&) const = default;
+  };
+  MappedFile(std::string path, int descriptor, std::string_view bytes, Identity identity);
+  static Identity identity_of(const struct ::stat& status);
+
+  std::string path_;
+  int descriptor_;
+  std::string_view bytes_;
+  Identity identity_;
+  int slot_;  // in the table that the fault handler reads
+};
+
+// From here on a SIGBUS inside a mapped file prints "model file X changed on disk" to stderr and exits with
+// status 74; any other SIGBUS goes where it went before. Call once, from main().
+void install_fault_handler();
+
+}  // namespace sluice::formats
