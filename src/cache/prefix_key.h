@@ -1,0 +1,33 @@
+// The identity of a block's content. A key covers the tokens of its block and, through its parent's key, all
+// tokens before it, the salt and the model; SHA-256, so that nobody can make two contents meet in one key.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string_view>
+
+#include "base/ids.h"
+#include "base/sha256.h"
+
+namespace sluice::cache {
+
+struct PrefixKey {
+  Sha256Digest digest{};
+  friend bool operator==(const PrefixKey&, const PrefixKey&) = default;
+};
+
+// The parent of first blocks.
+PrefixKey root_key(std::string_view model, std::string_view salt);
+// The block of `tokens` after `parent`.
+PrefixKey child_key(const PrefixKey& parent, std::span<const Token> tokens);
+
+struct PrefixKeyHash {
+  size_t operator()(const PrefixKey& key) const noexcept {
+    size_t head;
+    std::memcpy(&head, key.digest.data(), sizeof head);
+    return head;
+  }
+};
+
+}  // namespace sluice::cache

@@ -1,0 +1,33 @@
+// What runs steps: a device, a fake that invents tokens, or a cost model.
+#pragma once
+
+#include <vector>
+
+#include "base/result.h"
+#include "cache/kv_ledger.h"
+#include "sched/step.h"
+
+namespace sluice::sched {
+
+class Executor {
+ public:
+  virtual ~Executor() = default;
+
+  // Steps that may be submitted before the first of them is collected.
+  virtual int depth() const { return 1; }
+
+  // Starts a step. Steps run in the order of submission. Block tables are read from the ledger during this
+  // call only: it may change before the step has run.
+  virtual void submit(const Step& step, const cache::KvLedger& ledger) = 0;
+
+  // Waits for the oldest submitted step. One outcome for each sequence or group that sampled, failed or has
+  // prompt log-probabilities to report, in any order; none for work that only fills the cache. An error means
+  // that the whole step failed: every request known to the executor is lost.
+  virtual Result<std::vector<Outcome>> collect() = 0;
+
+  // After a failed step: forgets all sequences, submitted steps and KV content. An error means that the
+  // device is gone for good.
+  virtual Status reset() = 0;
+};
+
+}  // namespace sluice::sched
