@@ -1,9 +1,11 @@
-// The engine's instruction set. kernels/ref gives each operation its meaning; every other back-end is held to it by
-// the parity tests. A fused operation has a default body composed of the others; a back-end may override it.
+// The engine's instruction set. kernels/ref gives each operation its meaning; every other back-end is held to
+// it by the parity tests. A fused operation has a default body composed of the others; a back-end may
+// override it.
 //
-// Views of activations have the back-end's activation type (f32 on CPUs) unless a comment says otherwise; their last
-// dimension is contiguous, the others may be strided. n counts the tokens of a step, all sequences one after the
-// other. A result for a token depends on that token's inputs alone, never on n or on its place in the batch.
+// Views of activations have the back-end's activation type (f32 on CPUs) unless a comment says otherwise;
+// their last dimension is contiguous, the others may be strided. n counts the tokens of a step, all sequences
+// one after the other. A result for a token depends on that token's inputs alone, never on n or on its place
+// in the batch.
 #pragma once
 
 #include <cstdint>
@@ -56,10 +58,10 @@ struct AttentionShape {
   int key_dim = 0;
   int value_dim = 0;
   float scale = 1.0f;
-  int window = 0;          // a query at p sees keys in (p - window, p]; 0: all of [0, p]
-  float softcap = 0.0f;    // score = cap * tanh(score / cap) where > 0
-  TensorView sinks;        // optional, f32 [heads]: one more logit in each softmax, with no value
-  TensorView alibi;        // optional, f32 [heads]: slope * (key position - query position) added to the score
+  int window = 0;        // a query at p sees keys in (p - window, p]; 0: all of [0, p]
+  float softcap = 0.0f;  // score = cap * tanh(score / cap) where > 0
+  TensorView sinks;      // optional, f32 [heads]: one more logit in each softmax, with no value
+  TensorView alibi;      // optional, f32 [heads]: slope * (key position - query position) added to the score
 };
 
 enum class RopeStyle : uint8_t {
@@ -69,7 +71,7 @@ enum class RopeStyle : uint8_t {
 
 enum class Activation : uint8_t {
   Silu,
-  Gelu,      // erf
+  Gelu,  // erf
   GeluTanh,
   Relu,
   Relu2,     // relu(x)^2
@@ -78,15 +80,20 @@ enum class Activation : uint8_t {
 
 // How a mixture layer picks experts from router logits [n, experts].
 struct Routing {
-  enum class Score : uint8_t { Softmax, Sigmoid, SoftmaxOfTop };  // SoftmaxOfTop: softmax over the chosen only
+  enum class Score : uint8_t {
+    Softmax,
+    Sigmoid,
+    SoftmaxOfTop
+  };  // SoftmaxOfTop: softmax over the chosen only
   Score score = Score::Softmax;
   int experts = 0;
   int used = 0;
-  bool normalize = false;    // divide the chosen weights by their sum
-  float scale = 1.0f;        // then multiply by this
-  int groups = 1;            // experts lie in equal groups ...
-  int groups_used = 1;       // ... of which the best are kept, ranked by the sum of their two best scores
-  TensorView choice_bias;    // optional, f32 [experts]: added to the score for the choice, not for the weight
+  bool normalize = false;  // divide the chosen weights by their sum
+  float scale = 1.0f;      // then multiply by this
+  int groups = 1;          // experts lie in equal groups ...
+  int groups_used = 1;     // ... of which the best are kept, ...
+  int group_best = 2;      // ... ranked by the sum of this many of their best scores
+  TensorView choice_bias;  // optional, f32 [experts]: added to the score for the choice, not for the weight
 };
 
 // One expert's feed-forward: down(activation(gate_up x)). gate_up stacks gate rows over up rows.
@@ -101,11 +108,12 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
-  virtual std::string name() const = 0;              // "ref", "cpu neon+dotprod+i8mm", ...
+  virtual std::string name() const = 0;  // "ref", "cpu neon+dotprod+i8mm", ...
   virtual DType activation_type() const { return DType::F32; }
 
-  // -- memory ------------------------------------------------------------------------------------------------
-  // Zeroed, contiguous.
+  // -- memory
+  // ------------------------------------------------------------------------------------------------ Zeroed,
+  // contiguous.
   virtual Memory allocate(DType dtype, std::initializer_list<int64_t> shape) = 0;
   // Called once per matrix after loading; may repack or upload. The result replaces the weight.
   virtual Weight prepare(Weight weight) { return weight; }
@@ -116,8 +124,9 @@ class Backend {
   // Start of a step: makes the batch's arrays known to the device.
   virtual void begin(const RaggedBatch&) {}
 
-  // -- token-wise --------------------------------------------------------------------------------------------
-  // out[n, dim] = row ids[i] of the table, as activation type
+  // -- token-wise
+  // -------------------------------------------------------------------------------------------- out[n, dim]
+  // = row ids[i] of the table, as activation type
   virtual void embed(TensorView out, const Weight& table, std::span<const int32_t> ids) = 0;
   // out[n, rows] = x[n, cols] · weight[rows, cols]ᵀ (+ bias)
   virtual void matmul(TensorView out, TensorView x, const Weight& weight) = 0;
@@ -126,10 +135,15 @@ class Backend {
   // x / rms(x) * gain over the last dimension, of [n, dim] or [n, heads, dim]; gain f32 [dim], optional.
   // out may be x.
   virtual void rms_norm(TensorView out, TensorView x, TensorView gain, float eps) = 0;
-  // (x - mean) / deviation * gain + bias over the last dimension; gain and bias f32, each optional. out may be x.
+  // (x - mean) / deviation * gain + bias over the last dimension; gain and bias f32, each optional. out may
+  // be x.
   virtual void layer_norm(TensorView out, TensorView x, TensorView gain, TensorView bias, float eps) = 0;
   // out = a + b_scale * b; out may be a. b may have one row for all n.
   virtual void add(TensorView out, TensorView a, TensorView b, float b_scale = 1.0f) = 0;
+  // out = x, both [n, width] or [n, heads, width]
+  virtual void copy(TensorView out, TensorView x) = 0;
+  // x[i] *= sigmoid(gate[i]), gate [n, 1]
+  virtual void gate_rows(TensorView x, TensorView gate) = 0;
   // x *= factor
   virtual void scale(TensorView x, float factor) = 0;
   // x = cap * tanh(x / cap)
@@ -143,27 +157,33 @@ class Backend {
   // out[i] = x[rows[i]]
   virtual void gather_rows(TensorView out, TensorView x, std::span<const int32_t> rows) = 0;
 
-  // -- position and attention --------------------------------------------------------------------------------
-  // angles f32 [n, pairs, 2] = magnitude * {cos, sin}(position · inverse_frequency); inverse_frequency f32 [pairs]
-  virtual void rope_angles(TensorView angles, const RaggedBatch&, TensorView inverse_frequency, float magnitude) = 0;
+  // -- position and attention
+  // -------------------------------------------------------------------------------- angles f32 [n, pairs, 2]
+  // = magnitude * {cos, sin}(position · inverse_frequency); inverse_frequency f32 [pairs]
+  virtual void rope_angles(TensorView angles, const RaggedBatch&, TensorView inverse_frequency,
+                           float magnitude) = 0;
   // Rotates the first 2 * pairs elements of each head of x[n, heads, dim] in place.
   virtual void rope(TensorView x, TensorView angles, RopeStyle style) = 0;
-  // Stores k[n, kv_heads, key_dim] and v[n, kv_heads, value_dim] at the tokens' positions. v is empty where it
-  // aliases k.
+  // Stores k[n, kv_heads, key_dim] and v[n, kv_heads, value_dim] at the tokens' positions. v is empty where
+  // it aliases k.
   virtual void write_kv(const PagedKv&, TensorView k, TensorView v, const RaggedBatch&) = 0;
   // out[n, heads, value_dim] = softmax(scale · q kᵀ) v over each token's own sequence up to its position
-  virtual void attend(TensorView out, TensorView q, const PagedKv&, const RaggedBatch&, const AttentionShape&) = 0;
+  virtual void attend(TensorView out, TensorView q, const PagedKv&, const RaggedBatch&,
+                      const AttentionShape&) = 0;
   // Copies whole blocks of one layer's KV: pairs (from, to).
   virtual void copy_blocks(const PagedKv&, std::span<const std::pair<BlockId, BlockId>> moves) = 0;
 
-  // -- mixtures ----------------------------------------------------------------------------------------------
-  // ids I32 [n, used] and weights f32 [n, used], best first; a tie goes to the lower expert
+  // -- mixtures
+  // ---------------------------------------------------------------------------------------------- ids I32
+  // [n, used] and weights f32 [n, used], best first; a tie goes to the lower expert
   virtual void route(TensorView ids, TensorView weights, TensorView logits, const Routing&) = 0;
   // out[n, dim] = Σ over slots of weights[n, slot] · expert ids[n, slot] of x, summed in slot order
-  virtual void mix_experts(TensorView out, TensorView x, TensorView ids, TensorView weights, const ExpertBank&) = 0;
+  virtual void mix_experts(TensorView out, TensorView x, TensorView ids, TensorView weights,
+                           const ExpertBank&) = 0;
 
-  // -- fused -------------------------------------------------------------------------------------------------
-  // sum = a + b_scale * b; out = rms_norm(sum)
+  // -- fused
+  // ------------------------------------------------------------------------------------------------- sum = a
+  // + b_scale * b; out = rms_norm(sum)
   virtual void add_rms_norm(TensorView out, TensorView sum, TensorView b, TensorView gain, float eps,
                             float b_scale = 1.0f) {
     add(sum, sum, b, b_scale);

@@ -47,7 +47,8 @@ void keep_best_groups(std::vector<double>& choice, const Routing& routing) {
   for (int group = 0; group < routing.groups; ++group) {
     std::vector<double> members(choice.begin() + group * size, choice.begin() + (group + 1) * size);
     std::sort(members.begin(), members.end(), std::greater<>());
-    ranks.push_back(members[0] + (size > 1 ? members[1] : 0.0));
+    ranks.push_back(
+        std::accumulate(members.begin(), members.begin() + std::min(routing.group_best, size), 0.0));
   }
   const std::vector<int> kept = best_of(ranks, routing.groups_used);
   for (int expert = 0; expert < routing.experts; ++expert) {

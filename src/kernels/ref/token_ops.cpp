@@ -100,6 +100,19 @@ void RefBackend::add(TensorView out, TensorView a, TensorView b, float b_scale) 
   }
 }
 
+void RefBackend::copy(TensorView out, TensorView x) {
+  map_rows(out, x, [](double value) { return value; });
+}
+
+void RefBackend::gate_rows(TensorView x, TensorView gate) {
+  SLUICE_CHECK_EQ(row_count(x), row_count(gate));
+  for (int64_t row = 0; row < row_count(x); ++row) {
+    const double factor = sigmoid(*row_at<float>(gate, row));
+    float* to = row_at<float>(x, row);
+    for (int64_t i = 0; i < x.dim(-1); ++i) to[i] = static_cast<float>(to[i] * factor);
+  }
+}
+
 void RefBackend::scale(TensorView x, float factor) {
   map_rows(x, x, [factor](double value) { return value * factor; });
 }

@@ -1,0 +1,58 @@
+// DeepSeek 2 and 3: latent attention, dense layers first, then grouped sigmoid (3) or softmax (2) routing
+// with shared experts.
+#include <algorithm>
+#include <cmath>
+
+#include "models/family.h"
+
+namespace sluice::models::arch {
+
+namespace {
+
+constexpr std::string_view kHuggingFace[] = {"DeepseekV3ForCausalLM", "DeepseekV2ForCausalLM"};
+constexpr std::string_view kGguf[] = {"deepseek2"};
+
+LatentAttention latent_attention(Config& c, int heads) {
+  LatentAttention mixer{
+      .heads = heads, .q_latent = c.size_or("q_lora_rank", 0), .latent = c.size("kv_lora_rank")};
+  mixer.rope_dim = c.size(c.is_gguf() ? "rotary_dim" : "qk_rope_head_dim");
+  const char* key = c.has("key_length_mla") ? "key_length_mla" : "head_dim";
+  mixer.nope_dim = c.is_gguf() ? c.size(key) - mixer.rope_dim : c.size("qk_nope_head_dim");
+  mixer.value_dim = c.is_gguf() ? c.size(c.has("value_length_mla") ? "value_length_mla" : "value_length")
+                                : c.size("v_head_dim");
+  mixer.scale = yarn_logit_factor(c) / std::sqrt(static_cast<float>(mixer.nope_dim + mixer.rope_dim));
+  mixer.rope = 0;
+  return mixer;
+}
+
+ModelSpec build(Config& c) {
+  ModelSpec spec = decoder_spec(c, RopeStyle::Interleaved);
+  const LatentAttention mixer = latent_attention(c, attention(spec.layers[0]).heads);
+  const bool pairs = c.is_gguf() || c.flag_or("rope_interleave", true);
+  spec.ropes = {
+      make_rope(c, {.dims = mixer.rope_dim, .style = pairs ? RopeStyle::Interleaved : RopeStyle::Halves})};
+  const auto dense = static_cast<size_t>(c.size_or("first_k_dense_replace", 0));
+  const bool sigmoid =
+      c.is_gguf() ? c.size_or("expert_gating_func", 1) == 2 : c.architecture() == kHuggingFace[0];
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    spec.layers[i].mixer = mixer;
+    if (i < dense || c.size_or("num_local_experts", 0) == 0) continue;
+    MoeFfn ffn = moe_ffn(c);
+    ffn.routing.score = sigmoid ? kernels::Routing::Score::Sigmoid : kernels::Routing::Score::Softmax;
+    ffn.routing.normalize = c.flag_or("norm_topk_prob", sigmoid);
+    ffn.routing.scale = c.number_or("routed_scaling_factor", 1.0f);
+    ffn.routing.groups = std::max(1, c.size_or("n_group", 1));
+    ffn.routing.groups_used = std::max(1, c.size_or("topk_group", 1));
+    ffn.routing.group_best = sigmoid ? 2 : 1;
+    ffn.router_choice_bias = sigmoid;
+    ffn.shared_inner = ffn.inner * c.size_or("n_shared_experts", 0);
+    spec.layers[i].ffn = ffn;
+  }
+  return spec;
+}
+
+}  // namespace
+
+extern const Architecture deepseek{kHuggingFace, kGguf, build};
+
+}  // namespace sluice::models::arch

@@ -1,0 +1,57 @@
+// Gemma 1 to 3 (text): embeddings scaled by sqrt(dim), norm gains stored less one, GELU; from 2 on sandwich
+// norms and alternating windows; 2 caps logits, 3 norms queries and keys and turns the window layers at a
+// frequency of their own.
+#include <cmath>
+
+#include "models/family.h"
+
+namespace sluice::models::arch {
+
+namespace {
+
+constexpr std::string_view kHuggingFace[] = {"GemmaForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM",
+                                             "Gemma3ForConditionalGeneration"};
+constexpr std::string_view kGguf[] = {"gemma", "gemma2", "gemma3"};
+
+void make_sandwich(ModelSpec& spec) {
+  for (LayerSpec& layer : spec.layers) layer.wiring = Wiring::Sandwich;
+  if (spec.names.rows(Slot::MixerPostNorm).empty())
+    spec.names = spec.names.with({{Slot::MixerPostNorm, "model.layers.{l}.post_attention_layernorm"},
+                                  {Slot::FfnNorm, "model.layers.{l}.pre_feedforward_layernorm"},
+                                  {Slot::FfnPostNorm, "model.layers.{l}.post_feedforward_layernorm"}});
+}
+
+ModelSpec build(Config& c) {
+  const int generation = c.architecture().find('3') != std::string::npos   ? 3
+                         : c.architecture().find('2') != std::string::npos ? 2
+                                                                           : 1;
+  ModelSpec spec = decoder_spec(c);
+  spec.embedding_scale = std::sqrt(static_cast<float>(spec.dim));
+  spec.tied_output = true;
+  const int head_dim = attention(spec.layers[0]).head_dim;
+  if (generation > 1) make_sandwich(spec);
+  if (generation > 1) use_windows(c, spec, generation == 2 ? 2 : c.size_or("_sliding_window_pattern", 6));
+  if (generation == 3)
+    spec.ropes = {make_rope(c, {.dims = head_dim, .default_theta = 1e6f, .layer_type = "full_attention"}),
+                  make_local_rope(c, head_dim)};
+  spec.logit_softcap = c.number_or("final_logit_softcapping", 0.0f);
+  for (LayerSpec& layer : spec.layers) {
+    Attention& mixer = attention(layer);
+    mixer.scale = 1.0f / std::sqrt(c.number_or("query_pre_attn_scalar", static_cast<float>(head_dim)));
+    mixer.softcap = c.number_or("attn_logit_softcapping", 0.0f);
+    if (generation == 3) mixer.qk_norm = QkNorm::PerHead;
+    if (generation == 3 && mixer.window > 0) mixer.rope = 1;
+    std::get<DenseFfn>(layer.ffn).activation = Activation::GeluTanh;
+  }
+  if (!c.is_gguf())
+    spec.names = spec.names.folded({Slot::MixerNorm, Slot::MixerPostNorm, Slot::FfnNorm, Slot::FfnPostNorm,
+                                    Slot::OutputNorm, Slot::QNorm, Slot::KNorm},
+                                   Fold::AddOne);
+  return spec;
+}
+
+}  // namespace
+
+extern const Architecture gemma{kHuggingFace, kGguf, build};
+
+}  // namespace sluice::models::arch

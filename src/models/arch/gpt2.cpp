@@ -1,0 +1,41 @@
+// GPT-2: layer norms with biases, learned positions, a plain GELU feed-forward, matrices stored [in, out].
+#include "models/family.h"
+
+namespace sluice::models::arch {
+
+namespace {
+
+constexpr std::string_view kHuggingFace[] = {"GPT2LMHeadModel"};
+constexpr std::string_view kGguf[] = {"gpt2"};
+
+ModelSpec build(Config& c) {
+  ModelSpec spec = decoder_spec(c);
+  spec.norm = NormKind::Layer;
+  spec.position_embedding = true;
+  spec.tied_output = c.flag_or("tie_word_embeddings", !c.is_gguf());
+  spec.ropes.clear();
+  for (LayerSpec& layer : spec.layers) {
+    attention(layer).rope = -1;
+    layer.ffn = DenseFfn{.inner = c.size_or("intermediate_size", 4 * spec.dim),
+                         .activation = activation(c, "gelu_new"),
+                         .gated = false};
+  }
+  if (c.is_gguf()) return spec;
+  spec.names = {{Slot::TokenEmbedding, "transformer.wte"},
+                {Slot::PositionEmbedding, "transformer.wpe"},
+                {Slot::OutputNorm, "transformer.ln_f"},
+                {Slot::Output, "lm_head"},
+                {Slot::MixerNorm, "transformer.h.{l}.ln_1"},
+                {Slot::FfnNorm, "transformer.h.{l}.ln_2"},
+                {Slot::Qkv, "transformer.h.{l}.attn.c_attn", Fold::Transpose},
+                {Slot::AttentionOut, "transformer.h.{l}.attn.c_proj", Fold::Transpose},
+                {Slot::GateUp, "transformer.h.{l}.mlp.c_fc", Fold::Transpose},
+                {Slot::Down, "transformer.h.{l}.mlp.c_proj", Fold::Transpose}};
+  return spec;
+}
+
+}  // namespace
+
+extern const Architecture gpt2{kHuggingFace, kGguf, build};
+
+}  // namespace sluice::models::arch

@@ -1,0 +1,36 @@
+// gpt-oss: alternating windows with attention sinks, biases everywhere, and experts of clamped, shifted
+// SwiGLU.
+#include "models/family.h"
+
+namespace sluice::models::arch {
+
+namespace {
+
+constexpr std::string_view kHuggingFace[] = {"GptOssForCausalLM"};
+constexpr std::string_view kGguf[] = {"gpt-oss"};
+
+ModelSpec build(Config& c) {
+  ModelSpec spec = decoder_spec(c);
+  use_windows(c, spec, 2);
+  for (LayerSpec& layer : spec.layers) {
+    attention(layer).sinks = true;
+    MoeFfn ffn = moe_ffn(c);
+    ffn.activation = Activation::SwigluOai;
+    layer.ffn = ffn;
+  }
+  if (c.is_gguf()) {
+    spec.names = spec.names.with({{Slot::FfnNorm, "blk.{l}.post_attention_norm"}});
+  } else {
+    spec.names =
+        spec.names.with({{Slot::Router, "model.layers.{l}.mlp.router"},
+                         {Slot::ExpertGateUp, "model.layers.{l}.mlp.experts.gate_up_proj", Fold::SplitPairs},
+                         {Slot::ExpertDown, "model.layers.{l}.mlp.experts.down_proj", Fold::Transpose}});
+  }
+  return spec;
+}
+
+}  // namespace
+
+extern const Architecture gpt_oss{kHuggingFace, kGguf, build};
+
+}  // namespace sluice::models::arch

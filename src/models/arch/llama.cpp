@@ -1,0 +1,23 @@
+// Llama 1 to 3 and what shares its shape. GGUF files call Mistral and Mixtral "llama" too, and store q and k
+// permuted for interleaved rotation.
+#include "models/family.h"
+
+namespace sluice::models::arch {
+
+namespace {
+
+constexpr std::string_view kHuggingFace[] = {"LlamaForCausalLM", "SeedOssForCausalLM", "AquilaForCausalLM"};
+constexpr std::string_view kGguf[] = {"llama"};
+
+ModelSpec build(Config& c) {
+  ModelSpec spec = decoder_spec(c, RopeStyle::Interleaved);
+  if (c.size_or("num_local_experts", 0) > 0)
+    for (LayerSpec& layer : spec.layers) layer.ffn = moe_ffn(c);
+  return spec;
+}
+
+}  // namespace
+
+extern const Architecture llama{kHuggingFace, kGguf, build};
+
+}  // namespace sluice::models::arch

@@ -1,0 +1,25 @@
+// Mixtral: Mistral with a mixture of experts in every layer.
+#include "models/family.h"
+
+namespace sluice::models::arch {
+
+namespace {
+
+constexpr std::string_view kHuggingFace[] = {"MixtralForCausalLM"};
+
+ModelSpec build(Config& c) {
+  ModelSpec spec = decoder_spec(c);
+  use_windows(c, spec, 0);
+  for (LayerSpec& layer : spec.layers) layer.ffn = moe_ffn(c);
+  spec.names = spec.names.with({{Slot::Router, "model.layers.{l}.block_sparse_moe.gate"},
+                                {Slot::ExpertGateUp, "model.layers.{l}.block_sparse_moe.experts.{e}.w1"},
+                                {Slot::ExpertGateUp, "model.layers.{l}.block_sparse_moe.experts.{e}.w3"},
+                                {Slot::ExpertDown, "model.layers.{l}.block_sparse_moe.experts.{e}.w2"}});
+  return spec;
+}
+
+}  // namespace
+
+extern const Architecture mixtral{kHuggingFace, {}, build};
+
+}  // namespace sluice::models::arch

@@ -1,0 +1,28 @@
+// OLMo 2: norms after the mixer and the feed-forward instead of before, and over the whole width of q and k.
+#include "models/family.h"
+
+namespace sluice::models::arch {
+
+namespace {
+
+constexpr std::string_view kHuggingFace[] = {"Olmo2ForCausalLM", "Olmo3ForCausalLM"};
+constexpr std::string_view kGguf[] = {"olmo2"};
+
+ModelSpec build(Config& c) {
+  ModelSpec spec = decoder_spec(c);
+  use_windows(c, spec, 4);
+  for (LayerSpec& layer : spec.layers) {
+    attention(layer).qk_norm = QkNorm::Whole;
+    layer.wiring = Wiring::PostNorm;
+  }
+  if (!c.is_gguf())
+    spec.names = spec.names.with({{Slot::MixerPostNorm, "model.layers.{l}.post_attention_layernorm"},
+                                  {Slot::FfnPostNorm, "model.layers.{l}.post_feedforward_layernorm"}});
+  return spec;
+}
+
+}  // namespace
+
+extern const Architecture olmo2{kHuggingFace, kGguf, build};
+
+}  // namespace sluice::models::arch

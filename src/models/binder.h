@@ -1,0 +1,74 @@
+// Finds the tensors of a slot in a file and brings them into the form the decoder uses.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "formats/tensor_store.h"
+#include "kernels/backend.h"
+#include "models/fold.h"
+#include "models/names.h"
+#include "models/weights.h"
+
+namespace sluice::models {
+
+struct Extent {
+  int64_t rows = 0;
+  int64_t cols = 0;
+};
+
+// Keeps the first problem and goes on with empty weights; status() must be asked at the end.
+class Binder {
+ public:
+  Binder(const WeightNames& names, const formats::TensorStore& store, kernels::Backend& backend,
+         ModelWeights& out)
+      : names_(names), store_(store), backend_(backend), out_(out) {}
+
+  void set_layer(int layer) { layer_ = layer; }
+  void set_qkv_shape(QkvShape shape) { qkv_ = shape; }
+
+  // Whether the file has anything for the slot.
+  bool has(Slot slot) const;
+  // The stacked rows of a slot, with their biases where the file has any.
+  Weight matrix(Slot slot, Extent extent);
+  // One matrix per expert (or per head), from one tensor each or from slices of a rank-3 tensor.
+  std::vector<Weight> bank(Slot slot, int count, Extent extent);
+  // A vector of f32 on the device; optional_vector leaves it empty where the file has none.
+  TensorView vector(Slot slot, int64_t elements, std::string_view suffix = ".weight");
+  TensorView optional_vector(Slot slot, int64_t elements, std::string_view suffix = ".weight");
+  // The same on the host; empty where the file has none.
+  std::vector<float> host_vector(Slot slot, int64_t elements, std::string_view suffix = ".weight");
+
+  TensorView upload(const std::vector<float>& values);
+  TensorView keep(HostTensor tensor);  // view of a copy that the model owns
+  Weight prepared(Weight weight) { return backend_.prepare(std::move(weight)); }
+  // The stored tensor of a slot's first row that the file has, without fold or preparation.
+  std::optional<TensorView> stored(Slot slot) const;
+
+  void fail(std::string message);
+  const Status& status() const { return status_; }
+
+ private:
+  struct Part {
+    TensorView view;
+    std::vector<float> bias;  // empty: none
+  };
+  std::string full_name(std::string_view stem, int expert) const;
+  std::optional<std::string> locate(const std::string& stem, std::string_view suffix) const;
+  std::optional<Part> part(const NameRow& row, int expert);
+  std::optional<TensorView> slice(const std::string& tensor, int expert);
+  std::vector<float> bias_of(const NameRow& row, const std::string& stem, int expert, int64_t rows);
+  Weight stack(Slot slot, const std::vector<Part>& parts, Extent extent);
+  std::string where(Slot slot) const;
+
+  const WeightNames& names_;
+  const formats::TensorStore& store_;
+  kernels::Backend& backend_;
+  ModelWeights& out_;
+  int layer_ = -1;
+  QkvShape qkv_;
+  Status status_;
+};
+
+}  // namespace sluice::models

@@ -1,0 +1,300 @@
+#include "models/config.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <utility>
+
+namespace sluice::models {
+
+namespace {
+
+constexpr int kMaxSize = 1 << 24;
+
+// Older or family-specific names and the common ones. Where both are present the common one stands.
+constexpr std::pair<std::string_view, std::string_view> kAliases[] = {
+    {"n_embd", "hidden_size"},
+    {"d_model", "hidden_size"},
+    {"n_head", "num_attention_heads"},
+    {"n_heads", "num_attention_heads"},
+    {"num_heads", "num_attention_heads"},
+    {"n_layer", "num_hidden_layers"},
+    {"n_layers", "num_hidden_layers"},
+    {"num_layers", "num_hidden_layers"},
+    {"num_kv_heads", "num_key_value_heads"},
+    {"n_positions", "max_position_embeddings"},
+    {"n_ctx", "max_position_embeddings"},
+    {"max_seq_len", "max_position_embeddings"},
+    {"seq_length", "max_position_embeddings"},
+    {"n_inner", "intermediate_size"},
+    {"ffn_dim", "intermediate_size"},
+    {"ffn_hidden_size", "intermediate_size"},
+    {"layer_norm_epsilon", "layer_norm_eps"},
+    {"norm_epsilon", "layer_norm_eps"},
+    {"norm_eps", "layer_norm_eps"},
+    {"activation_function", "hidden_act"},
+    {"hidden_activation", "hidden_act"},
+    {"activation", "hidden_act"},
+    {"num_experts", "num_local_experts"},
+    {"n_routed_experts", "num_local_experts"},
+    {"moe_num_experts", "num_local_experts"},
+    {"moe_k", "num_experts_per_tok"},
+    {"moe_topk", "num_experts_per_tok"},
+    {"moe_top_k", "num_experts_per_tok"},
+    {"num_shared_experts", "n_shared_experts"},
+    {"rotary_pct", "partial_rotary_factor"},
+    {"rotary_emb_base", "rope_theta"},
+};
+
+// GGUF keys after "ARCH." and the config.json names that mean the same.
+constexpr std::pair<std::string_view, std::string_view> kGgufKeys[] = {
+    {"context_length", "max_position_embeddings"},
+    {"embedding_length", "hidden_size"},
+    {"block_count", "num_hidden_layers"},
+    {"vocab_size", "vocab_size"},
+    {"feed_forward_length", "intermediate_size"},
+    {"attention.head_count", "num_attention_heads"},
+    {"attention.head_count_kv", "num_key_value_heads"},
+    {"attention.key_length", "head_dim"},
+    {"attention.value_length", "value_length"},
+    {"attention.key_length_mla", "key_length_mla"},
+    {"attention.value_length_mla", "value_length_mla"},
+    {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
+    {"attention.layer_norm_epsilon", "layer_norm_eps"},
+    {"attention.sliding_window", "sliding_window"},
+    {"attention.sliding_window_pattern", "sliding_window_pattern"},
+    {"attention.scale", "attention_multiplier"},
+    {"attention.clamp_kqv", "clip_qkv"},
+    {"attention.max_alibi_bias", "alibi_bias_max"},
+    {"attention.q_lora_rank", "q_lora_rank"},
+    {"attention.kv_lora_rank", "kv_lora_rank"},
+    {"attention.causal", "causal"},
+    {"attention.shared_kv_layers", "num_kv_shared_layers"},
+    {"attn_logit_softcapping", "attn_logit_softcapping"},
+    {"final_logit_softcapping", "final_logit_softcapping"},
+    {"rope.dimension_count", "rotary_dim"},
+    {"rope.freq_base", "rope_theta"},
+    {"rope.freq_base_swa", "rope_local_base_freq"},
+    {"expert_count", "num_local_experts"},
+    {"expert_used_count", "num_experts_per_tok"},
+    {"expert_feed_forward_length", "moe_intermediate_size"},
+    {"expert_shared_feed_forward_length", "shared_expert_intermediate_size"},
+    {"expert_shared_count", "n_shared_experts"},
+    {"expert_weights_scale", "routed_scaling_factor"},
+    {"expert_weights_norm", "norm_topk_prob"},
+    {"expert_gating_func", "expert_gating_func"},
+    {"expert_group_count", "n_group"},
+    {"expert_group_used_count", "topk_group"},
+    {"leading_dense_block_count", "first_k_dense_replace"},
+    {"interleave_moe_layer_step", "interleave_moe_layer_step"},
+    {"logit_scale", "logit_scale"},
+    {"embedding_scale", "embedding_multiplier"},
+    {"residual_scale", "residual_multiplier"},
+    {"use_parallel_residual", "use_parallel_residual"},
+    {"rope.scaling.type", "rope_scaling_type"},
+    {"rope.scaling.factor", "rope_scaling_factor"},
+    {"rope.scaling.original_context_length", "rope_scaling_original"},
+    {"rope.scaling.attn_factor", "rope_scaling_attn_factor"},
+    {"rope.scaling.yarn_beta_fast", "rope_scaling_beta_fast"},
+    {"rope.scaling.yarn_beta_slow", "rope_scaling_beta_slow"},
+    {"rope.scaling.yarn_log_multiplier", "rope_scaling_log_multiplier"},
+};
+
+void apply_aliases(json::object& object) {
+  for (const auto& [alias, common] : kAliases) {
+    const json::value* value = object.if_contains(json::string_view(alias.data(), alias.size()));
+    if (value == nullptr || value->is_null()) continue;
+    json::value& target = object[json::string_view(common.data(), common.size())];
+    if (target.is_null()) target = json::value(*value);
+  }
+}
+
+struct ToJson {
+  json::value operator()(bool value) const { return value; }
+  json::value operator()(int64_t value) const { return value; }
+  json::value operator()(uint64_t value) const { return value; }
+  json::value operator()(double value) const { return value; }
+  json::value operator()(std::string_view value) const { return json::string(value.data(), value.size()); }
+  json::value operator()(const formats::GgufArray& array) const {
+    return std::visit([](const auto& values) { return to_array(values); }, array);
+  }
+  template <class T>
+  static json::value to_array(const std::vector<T>& values) {
+    json::array out;
+    for (const T& value : values) out.push_back(ToJson()(value));
+    return out;
+  }
+};
+
+// GGUF repeats a count per layer where layers differ; a list of equal values means the one value.
+json::value collapse(json::value value) {
+  const json::array* list = value.if_array();
+  if (list == nullptr || list->empty()) return value;
+  for (const json::value& item : *list)
+    if (item != list->front()) return value;
+  return list->front();
+}
+
+}  // namespace
+
+Result<Config> Config::from_json(json::object object, std::string what) {
+  Config config;
+  config.what_ = std::move(what);
+  if (const json::value* names = object.if_contains("architectures"); names != nullptr && names->is_array()) {
+    const json::array& list = names->get_array();
+    if (!list.empty() && list.front().is_string()) config.architecture_ = list.front().get_string();
+  }
+  if (config.architecture_.empty())
+    return Error{ErrorCode::Corrupt, config.what_ + ": 'architectures' is missing or empty"};
+  // Models with a vision tower keep the decoder's parameters one level down.
+  if (const json::value* text = object.if_contains("text_config"); text != nullptr && text->is_object()) {
+    const json::object inner = text->get_object();
+    for (const auto& [key, value] : inner) object[key] = value;
+  }
+  apply_aliases(object);
+  config.object_ = std::move(object);
+  return config;
+}
+
+Result<Config> Config::from_gguf(const formats::GgufMetadata& metadata, std::string what) {
+  Config config;
+  config.what_ = std::move(what);
+  config.source_ = Source::Gguf;
+  const auto architecture = metadata.get_string("general.architecture");
+  if (!architecture) return architecture.error();
+  if (!architecture->has_value())
+    return Error{ErrorCode::Corrupt, config.what_ + ": metadata key 'general.architecture' is missing"};
+  config.architecture_ = std::string(**architecture);
+  for (const auto& [suffix, key] : kGgufKeys) {
+    const auto found = metadata.values().find(fmt::format("{}.{}", config.architecture_, suffix));
+    if (found == metadata.values().end()) continue;
+    config.object_[json::string_view(key.data(), key.size())] = collapse(std::visit(ToJson(), found->second));
+  }
+  if (!config.has("vocab_size")) {
+    if (const auto tokens = metadata.get_strings("tokenizer.ggml.tokens"); tokens && *tokens != nullptr)
+      config.object_["vocab_size"] = static_cast<int64_t>((*tokens)->size());
+  }
+  return config;
+}
+
+const json::value* Config::find(std::string_view key) const {
+  const json::value* value = object_.if_contains(json::string_view(key.data(), key.size()));
+  return value == nullptr || value->is_null() ? nullptr : value;
+}
+
+bool Config::has(std::string_view key) const {
+  return find(key) != nullptr;
+}
+
+void Config::fail(std::string message) {
+  if (status_->ok()) *status_ = Error{ErrorCode::Corrupt, fmt::format("{}: {}", what_, message)};
+}
+
+Status Config::status() const {
+  return *status_;
+}
+
+template <class T>
+T Config::take(Result<std::optional<T>> found, std::string_view key, bool required, T fallback) {
+  if (!found) {
+    fail(found.error().message);
+    return fallback;
+  }
+  if (!found->has_value()) {
+    if (required) fail(fmt::format("'{}' is missing", key));
+    return fallback;
+  }
+  return **found;
+}
+
+int Config::size(std::string_view key) {
+  const int64_t value = take<int64_t>(get_int(object_, key), key, true, 1);
+  if (value < 1 || value > kMaxSize) {
+    fail(fmt::format("'{}' is {}, must be 1 to {}", key, value, kMaxSize));
+    return 1;
+  }
+  return static_cast<int>(value);
+}
+
+int Config::size_or(std::string_view key, int fallback) {
+  const int64_t value = take<int64_t>(get_int(object_, key), key, false, fallback);
+  constexpr int64_t kMost = int64_t{1} << 30;
+  if (value != fallback && (value < 0 || value > kMost)) {
+    fail(fmt::format("'{}' is {}, must be 0 to {}", key, value, kMost));
+    return fallback;
+  }
+  return static_cast<int>(value);
+}
+
+float Config::number(std::string_view key) {
+  return static_cast<float>(take<double>(get_number(object_, key), key, true, 1.0));
+}
+
+float Config::number_or(std::string_view key, float fallback) {
+  const double value = take<double>(get_number(object_, key), key, false, fallback);
+  if (!(std::abs(value) < 1e30)) {
+    fail(fmt::format("'{}' is {}, must be below 1e30", key, value));
+    return fallback;
+  }
+  return static_cast<float>(value);
+}
+
+bool Config::flag_or(std::string_view key, bool fallback) {
+  return take<bool>(get_bool(object_, key), key, false, fallback);
+}
+
+std::string Config::text_or(std::string_view key, std::string fallback) {
+  return take<std::string>(get_string(object_, key), key, false, std::move(fallback));
+}
+
+std::vector<double> Config::numbers(std::string_view key) {
+  std::vector<double> out;
+  const json::value* value = find(key);
+  if (value == nullptr) return out;
+  const json::array* list = value->if_array();
+  if (list == nullptr) {
+    fail(fmt::format("'{}' must be a list", key));
+    return out;
+  }
+  for (const json::value& item : *list) {
+    if (item.is_bool()) {
+      out.push_back(item.get_bool() ? 1.0 : 0.0);
+    } else if (item.is_number()) {
+      out.push_back(item.to_number<double>());
+    } else {
+      fail(fmt::format("'{}' holds something that is not a number", key));
+      return {};
+    }
+  }
+  return out;
+}
+
+std::vector<std::string> Config::texts(std::string_view key) {
+  std::vector<std::string> out;
+  const json::value* value = find(key);
+  if (value == nullptr || !value->is_array()) return out;
+  for (const json::value& item : value->get_array()) {
+    if (!item.is_string()) {
+      fail(fmt::format("'{}' holds something that is not a string", key));
+      return {};
+    }
+    out.emplace_back(item.get_string());
+  }
+  return out;
+}
+
+Config Config::sub(std::string_view key) {
+  Config inner = *this;  // shares the status
+  inner.what_ = fmt::format("{}: {}", what_, key);
+  inner.object_ = {};
+  const json::value* value = find(key);
+  if (value == nullptr) return inner;
+  if (!value->is_object()) {
+    fail(fmt::format("'{}' must be an object", key));
+    return inner;
+  }
+  inner.object_ = value->get_object();
+  return inner;
+}
+
+}  // namespace sluice::models

@@ -1,0 +1,59 @@
+// A model's hyper-parameters under the names of Hugging Face's config.json, whichever file they come from.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "formats/gguf.h"
+
+namespace sluice::models {
+
+enum class Source : uint8_t { HuggingFace, Gguf };
+
+// Getters remember the first problem and go on with a harmless value, so that an architecture reads as a list
+// of facts; status() must be asked before anything is built from them. Values out of range are problems too.
+class Config {
+ public:
+  // `object` is a config.json. Older and family-specific key names are brought to the common ones.
+  static Result<Config> from_json(json::object object, std::string what);
+  // Metadata keys ("llama.embedding_length") become the config.json names that mean the same.
+  static Result<Config> from_gguf(const formats::GgufMetadata& metadata, std::string what);
+
+  Source source() const { return source_; }
+  bool is_gguf() const { return source_ == Source::Gguf; }
+  const std::string& architecture() const { return architecture_; }  // "LlamaForCausalLM" or GGUF's "llama"
+
+  bool has(std::string_view key) const;             // present and not null
+  int size(std::string_view key);                   // required, 1 … 2^24
+  int size_or(std::string_view key, int fallback);  // 0 … 2^30
+  float number(std::string_view key);               // required, finite
+  float number_or(std::string_view key, float fallback);
+  bool flag_or(std::string_view key, bool fallback);
+  std::string text_or(std::string_view key, std::string fallback);
+  std::vector<double> numbers(std::string_view key);     // empty where missing
+  std::vector<std::string> texts(std::string_view key);  // empty where missing
+  // A nested object; empty where missing. Problems found in it are kept here.
+  Config sub(std::string_view key);
+
+  void fail(std::string message);  // records a problem of the family's own
+  Status status() const;
+
+ private:
+  const json::value* find(std::string_view key) const;
+  template <class T>
+  T take(Result<std::optional<T>> found, std::string_view key, bool required, T fallback);
+
+  json::object object_;
+  std::string what_;
+  std::string architecture_;
+  Source source_ = Source::HuggingFace;
+  std::shared_ptr<Status> status_ = std::make_shared<Status>();
+};
+
+}  // namespace sluice::models

@@ -1,0 +1,20 @@
+# The table of families: every src/models/arch/NAME.cpp defines `const Architecture NAME` in namespace arch.
+set(declarations "")
+set(entries "")
+file(GLOB arch_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/models/arch/*.cpp)
+foreach(file IN LISTS arch_files)
+  get_filename_component(family ${file} NAME_WE)
+  string(APPEND declarations "namespace arch { extern const Architecture ${family}; }\n")
+  string(APPEND entries "&arch::${family}, ")
+endforeach()
+set(table ${CMAKE_BINARY_DIR}/generated/models_architectures.cpp)
+file(GENERATE OUTPUT ${table} CONTENT "#include \"models/family.h\"\n
+namespace sluice::models {
+${declarations}
+std::span<const Architecture* const> architectures() {
+  static const Architecture* const all[] = {${entries}};
+  return all;
+}
+}  // namespace sluice::models
+")
+target_sources(sluice_models PRIVATE ${table})

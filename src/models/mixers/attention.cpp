@@ -1,0 +1,60 @@
+#include "models/mixers/mixers.h"
+
+namespace sluice::models {
+
+namespace {
+
+void norm_heads(const Attention& m, const LayerContext& c, TensorView heads, TensorView whole,
+                const Norm& norm) {
+  if (m.qk_norm == QkNorm::Whole) {
+    run_norm(c.backend, c.spec, whole, whole, norm);
+  } else {
+    run_norm(c.backend, c.spec, heads, heads, norm);
+  }
+}
+
+}  // namespace
+
+void run_mixer(const Attention& m, const AttentionWeights& w, const LayerContext& c, TensorView out,
+               TensorView x) {
+  const int64_t n = x.dim(0);
+  const int64_t q_width = int64_t{m.heads} * m.head_dim, kv_width = int64_t{m.kv_heads} * m.head_dim;
+  const bool own_kv = m.kv_from < 0;
+  const TensorView qkv = c.scratch.get(Buffer::Qkv, n, w.qkv.rows);
+  c.backend.matmul(qkv, x, w.qkv);
+  if (m.clip > 0.0f) c.backend.clamp(qkv, m.clip);
+
+  const TensorView q = qkv.columns_as_heads(0, m.heads, m.head_dim);
+  const TensorView k = own_kv ? qkv.columns_as_heads(q_width, m.kv_heads, m.head_dim) : TensorView();
+  const TensorView v =
+      own_kv ? qkv.columns_as_heads(q_width + kv_width, m.kv_heads, m.head_dim) : TensorView();
+  const auto norm_both = [&] {
+    if (m.qk_norm == QkNorm::None) return;
+    norm_heads(m, c, q, qkv.columns(0, q_width), w.q_norm);
+    if (own_kv) norm_heads(m, c, k, qkv.columns(q_width, q_width + kv_width), w.k_norm);
+  };
+  if (!m.qk_norm_after_rope) norm_both();
+  if (m.rope >= 0) {
+    const TensorView angles = c.angles[static_cast<size_t>(m.rope)];
+    const RopeStyle style = c.spec.ropes[static_cast<size_t>(m.rope)].style;
+    c.backend.rope(q, angles, style);
+    if (own_kv) c.backend.rope(k, angles, style);
+  }
+  if (m.qk_norm_after_rope) norm_both();
+  if (own_kv) c.backend.write_kv(c.kv, k, v, c.batch);
+
+  const TensorView attended = c.scratch.get(Buffer::Attended, n, q_width);
+  const kernels::AttentionShape shape{.heads = m.heads,
+                                      .kv_heads = m.kv_heads,
+                                      .key_dim = m.head_dim,
+                                      .value_dim = m.head_dim,
+                                      .scale = m.scale,
+                                      .window = m.window,
+                                      .softcap = m.softcap,
+                                      .sinks = w.sinks,
+                                      .alibi = w.alibi};
+  c.backend.attend(attended.columns_as_heads(0, m.heads, m.head_dim), q, c.kv, c.batch, shape);
+  c.backend.matmul(out, attended, w.out);
+}
+
+}  // namespace sluice::models

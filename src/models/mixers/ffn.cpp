@@ -1,0 +1,56 @@
+#include "models/mixers/mixers.h"
+
+namespace sluice::models {
+
+namespace {
+
+struct FfnShape {
+  int64_t inner;
+  Activation activation;
+  bool gated;
+};
+
+void run_dense(const FfnShape& f, const Weight& gate_up, const Weight& down, const LayerContext& c,
+               TensorView out, TensorView x) {
+  const int64_t n = x.dim(0);
+  const TensorView wide = c.scratch.get(Buffer::GateUp, n, gate_up.rows);
+  c.backend.matmul(wide, x, gate_up);
+  TensorView inner = wide;
+  if (f.gated) {
+    inner = c.scratch.get(Buffer::Inner, n, f.inner);
+    c.backend.gated(inner, wide, f.activation);
+  } else {
+    c.backend.activate(wide, wide, f.activation);
+  }
+  c.backend.matmul(out, inner, down);
+}
+
+}  // namespace
+
+void run_ffn(const DenseFfn& f, const DenseWeights& w, const LayerContext& c, TensorView out, TensorView x) {
+  run_dense({f.inner, f.activation, f.gated}, w.gate_up, w.down, c, out, x);
+}
+
+void run_ffn(const MoeFfn& f, const MoeWeights& w, const LayerContext& c, TensorView out, TensorView x) {
+  const int64_t n = x.dim(0);
+  const TensorView logits = c.scratch.get(Buffer::RouterLogits, n, f.routing.experts);
+  c.backend.matmul(logits, x, w.router);
+  const TensorView ids = c.scratch.get(Buffer::ExpertIds, n, f.routing.used, DType::I32);
+  const TensorView weights = c.scratch.get(Buffer::ExpertWeights, n, f.routing.used, DType::F32);
+  kernels::Routing routing = f.routing;
+  routing.choice_bias = w.choice_bias;
+  c.backend.route(ids, weights, logits, routing);
+  c.backend.mix_experts(out, x, ids, weights, w.experts);
+  if (f.shared_inner == 0) return;
+
+  const TensorView shared = c.scratch.get(Buffer::Extra, n, c.spec.dim);
+  run_dense({f.shared_inner, f.activation, f.gated}, w.shared_gate_up, w.shared_down, c, shared, x);
+  if (f.shared_gate) {
+    const TensorView gate = c.scratch.get(Buffer::SharedGate, n, 1);
+    c.backend.matmul(gate, x, w.shared_gate);
+    c.backend.gate_rows(shared, gate);
+  }
+  c.backend.add(out, out, shared);
+}
+
+}  // namespace sluice::models

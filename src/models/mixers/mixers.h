@@ -1,0 +1,33 @@
+// The parts of a layer. Each reads x[n, dim] and writes out[n, dim]; x and out are different buffers.
+#pragma once
+
+#include <span>
+
+#include "kernels/backend.h"
+#include "models/scratch.h"
+#include "models/spec.h"
+#include "models/weights.h"
+
+namespace sluice::models {
+
+// What a part needs beside its weights.
+struct LayerContext {
+  kernels::Backend& backend;
+  Scratch& scratch;
+  const ModelSpec& spec;
+  const kernels::RaggedBatch& batch;
+  const kernels::PagedKv& kv;
+  std::span<const TensorView> angles;  // per rope
+};
+
+void run_mixer(const Attention&, const AttentionWeights&, const LayerContext&, TensorView out, TensorView x);
+void run_mixer(const LatentAttention&, const LatentWeights&, const LayerContext&, TensorView out,
+               TensorView x);
+void run_ffn(const DenseFfn&, const DenseWeights&, const LayerContext&, TensorView out, TensorView x);
+void run_ffn(const MoeFfn&, const MoeWeights&, const LayerContext&, TensorView out, TensorView x);
+
+// The model's norm with this gain and bias; out may be x.
+void run_norm(kernels::Backend& backend, const ModelSpec& spec, TensorView out, TensorView x,
+              const Norm& norm);
+
+}  // namespace sluice::models

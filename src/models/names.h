@@ -1,0 +1,84 @@
+// Where a weight lies in a file: slots of the decoder, and the names (with folds) that fill them.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sluice::models {
+
+enum class Slot : uint8_t {
+  TokenEmbedding,
+  PositionEmbedding,
+  EmbeddingNorm,
+  OutputNorm,
+  Output,
+  MixerNorm,
+  MixerPostNorm,
+  FfnNorm,
+  FfnPostNorm,
+  Qkv,
+  AttentionOut,
+  QNorm,
+  KNorm,
+  Sinks,
+  QueryDown,
+  QueryDownNorm,
+  QueryUp,
+  LatentDown,
+  LatentNorm,
+  LatentUp,
+  LatentKeyUp,
+  LatentValueUp,
+  GateUp,
+  Down,
+  Router,
+  RouterChoiceBias,
+  ExpertGateUp,
+  ExpertDown,
+  SharedGateUp,
+  SharedDown,
+  SharedGate,
+  RopeFactors,
+};
+
+// What must be done to the stored tensor so that it means what the decoder expects.
+enum class Fold : uint8_t {
+  None,
+  AddOne,      // a norm gain stored as gain - 1
+  Transpose,   // stored [in, out]
+  SplitPairs,  // stored [in, out] with gate and up interleaved: transposed, gates first
+  GroupedQkv,  // rows grouped by kv head: its queries, its key, its value
+};
+
+// A stem is completed by ".weight" and ".bias" (or stands for itself); "{l}" is the layer, "{e}" the expert.
+// A slot's rows are stacked in order; rows that the file does not have are skipped, and what is found must
+// add up to the shape that the spec implies.
+struct NameRow {
+  Slot slot;
+  std::string_view stem;
+  Fold fold = Fold::None;
+};
+
+class WeightNames {
+ public:
+  WeightNames() = default;
+  WeightNames(std::initializer_list<NameRow> rows) : rows_(rows) {}
+  // The same table with the rows of every slot that `rows` mentions replaced.
+  WeightNames with(std::initializer_list<NameRow> rows) const;
+  std::vector<NameRow> rows(Slot slot) const;
+  // Applies a fold to every row of these slots.
+  WeightNames folded(std::initializer_list<Slot> slots, Fold fold) const;
+
+ private:
+  std::vector<NameRow> rows_;
+};
+
+std::string_view name(Slot slot);
+
+const WeightNames& hugging_face_names();  // the Llama layout, which most families share
+const WeightNames& gguf_names();
+
+}  // namespace sluice::models

@@ -1,0 +1,192 @@
+// Rotary frequencies: the plain geometric row and the published ways to stretch it to longer contexts.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "models/family.h"
+
+namespace sluice::models {
+
+namespace {
+
+// The parameters in one form, whichever of the three layouts they were written in: config.json's
+// rope_parameters (flat or per layer type), the older rope_theta with rope_scaling, or GGUF's rope.scaling
+// keys.
+struct Stretch {
+  std::string type = "default";
+  float theta = 10000.0f;
+  float factor = 1.0f;
+  float original = 0.0f;  // context before stretching
+  float low = 1.0f, high = 4.0f;
+  float beta_fast = 32.0f, beta_slow = 1.0f;
+  float mscale = 0.0f, mscale_all_dim = 0.0f;
+  float attention_factor = 0.0f;  // 0: from the factor
+  bool truncate = true;
+  std::vector<double> long_factor, short_factor;
+};
+
+Stretch read_keys(Config& c, Config& outer, float default_theta) {
+  Stretch s;
+  s.type = c.text_or("rope_type", c.text_or("type", "default"));
+  s.theta = c.number_or("rope_theta", outer.number_or("rope_theta", default_theta));
+  s.factor = c.number_or("factor", 1.0f);
+  s.original = c.number_or("original_max_position_embeddings",
+                           outer.number_or("original_max_position_embeddings",
+                                           outer.number_or("max_position_embeddings", 2048.0f)));
+  s.low = c.number_or("low_freq_factor", 1.0f);
+  s.high = c.number_or("high_freq_factor", 4.0f);
+  s.beta_fast = c.number_or("beta_fast", 32.0f);
+  s.beta_slow = c.number_or("beta_slow", 1.0f);
+  s.mscale = c.number_or("mscale", 0.0f);
+  s.mscale_all_dim = c.number_or("mscale_all_dim", 0.0f);
+  s.attention_factor = c.number_or("attention_factor", 0.0f);
+  s.truncate = c.flag_or("truncate", true);
+  s.long_factor = c.numbers("long_factor");
+  s.short_factor = c.numbers("short_factor");
+  return s;
+}
+
+Stretch read_gguf(Config& c, float default_theta) {
+  Stretch s;
+  s.theta = c.number_or("rope_theta", default_theta);
+  s.type = c.text_or("rope_scaling_type", "default");
+  if (s.type == "none") s.type = "default";
+  s.factor = c.number_or("rope_scaling_factor", 1.0f);
+  s.original = c.number_or("rope_scaling_original", c.number_or("max_position_embeddings", 2048.0f));
+  s.beta_fast = c.number_or("rope_scaling_beta_fast", 32.0f);
+  s.beta_slow = c.number_or("rope_scaling_beta_slow", 1.0f);
+  s.mscale_all_dim = c.number_or("rope_scaling_log_multiplier", 0.0f) * 10.0f;
+  s.mscale = s.mscale_all_dim;
+  // llama.cpp applies attn_factor on top of its own yarn factor; longrope files carry the whole factor there.
+  if (s.type == "longrope") s.attention_factor = c.number_or("rope_scaling_attn_factor", 1.0f);
+  return s;
+}
+
+Stretch read_stretch(Config& c, const RopeOptions& options) {
+  if (c.is_gguf()) return read_gguf(c, options.default_theta);
+  if (c.has("rope_parameters")) {
+    Config parameters = c.sub("rope_parameters");
+    if (!options.layer_type.empty() && parameters.has(options.layer_type))
+      parameters = parameters.sub(options.layer_type);
+    return read_keys(parameters, c, options.default_theta);
+  }
+  Config scaling = c.sub("rope_scaling");
+  return read_keys(scaling, c, options.default_theta);
+}
+
+float yarn_mscale(float factor, float mscale) {
+  return factor <= 1.0f ? 1.0f : 0.1f * mscale * std::log(factor) + 1.0f;
+}
+
+void stretch_llama3(Rope& rope, const Stretch& s) {
+  for (float& frequency : rope.inverse_frequency) {
+    const float wavelength = 2.0f * std::numbers::pi_v<float> / frequency;
+    if (wavelength < s.original / s.high) continue;
+    if (wavelength > s.original / s.low) {
+      frequency /= s.factor;
+      continue;
+    }
+    const float smooth = (s.original / wavelength - s.low) / (s.high - s.low);
+    frequency = (1.0f - smooth) * frequency / s.factor + smooth * frequency;
+  }
+}
+
+void stretch_yarn(Rope& rope, const Stretch& s, int dims) {
+  const auto correction = [&](float rotations) {
+    return static_cast<float>(dims) * std::log(s.original / (rotations * 2.0f * std::numbers::pi_v<float>)) /
+           (2.0f * std::log(s.theta));
+  };
+  float low = correction(s.beta_fast), high = correction(s.beta_slow);
+  if (s.truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0f);
+  high = std::min(high, static_cast<float>(dims - 1));
+  if (low == high) high += 0.001f;
+  for (size_t i = 0; i < rope.inverse_frequency.size(); ++i) {
+    const float ramp = std::clamp((static_cast<float>(i) - low) / (high - low), 0.0f, 1.0f);
+    const float plain = rope.inverse_frequency[i];
+    rope.inverse_frequency[i] = plain / s.factor * ramp + plain * (1.0f - ramp);
+  }
+  if (s.attention_factor > 0.0f) {
+    rope.magnitude = s.attention_factor;
+  } else if (s.mscale > 0.0f && s.mscale_all_dim > 0.0f) {
+    rope.magnitude = yarn_mscale(s.factor, s.mscale) / yarn_mscale(s.factor, s.mscale_all_dim);
+  } else {
+    rope.magnitude = yarn_mscale(s.factor, 1.0f);
+  }
+}
+
+// Two rows of factors, for contexts up to the original length and beyond it; the longer one serves when the
+// engine is set up for more positions than that ("serving_context").
+void stretch_longrope(Config& c, Rope& rope, const Stretch& s) {
+  const bool beyond = static_cast<float>(c.size_or("serving_context", 0)) > s.original;
+  const std::vector<double>& factors = beyond ? s.long_factor : s.short_factor;
+  if (!c.is_gguf() && factors.size() != rope.inverse_frequency.size()) {
+    c.fail(
+        fmt::format("longrope has {} factors for {} pairs", factors.size(), rope.inverse_frequency.size()));
+    return;
+  }
+  for (size_t i = 0; i < factors.size(); ++i) rope.inverse_frequency[i] /= static_cast<float>(factors[i]);
+  float factor = s.factor;
+  if (c.has("original_max_position_embeddings"))
+    factor = c.number_or("max_position_embeddings", s.original) / s.original;
+  rope.magnitude = s.attention_factor > 0.0f ? s.attention_factor
+                   : factor <= 1.0f          ? 1.0f
+                                             : std::sqrt(1.0f + std::log(factor) / std::log(s.original));
+}
+
+Rope stretched_rope(Config& c, const Stretch& s, const RopeOptions& options) {
+  Rope rope;
+  rope.style = options.style;
+  rope.note = fmt::format("theta {:g}", s.theta);
+  if (!(s.theta > 1.0f)) c.fail(fmt::format("'rope_theta' is {}, must be over 1", s.theta));
+  if (!(s.factor > 0.0f) || !(s.original > 0.0f)) {
+    c.fail(
+        fmt::format("rope scaling factor {} and original context {} must be positive", s.factor, s.original));
+    return rope;
+  }
+  for (int i = 0; i < options.dims / 2; ++i)
+    rope.inverse_frequency.push_back(
+        static_cast<float>(std::pow(static_cast<double>(s.theta), -2.0 * i / options.dims)));
+  if (s.type != "default") rope.note += fmt::format(", {} x{:g}", s.type, s.factor);
+  if (s.type == "linear") {
+    for (float& frequency : rope.inverse_frequency) frequency /= s.factor;
+  } else if (s.type == "llama3") {
+    stretch_llama3(rope, s);
+  } else if (s.type == "yarn") {
+    stretch_yarn(rope, s, options.dims);
+  } else if (s.type == "longrope" || s.type == "su") {
+    stretch_longrope(c, rope, s);
+  } else if (s.type != "default" && s.type != "dynamic") {
+    // "dynamic" equals the plain row up to the context the model was made for.
+    c.fail(fmt::format("rope scaling '{}' is not known", s.type));
+  }
+  return rope;
+}
+
+}  // namespace
+
+Rope make_rope(Config& c, const RopeOptions& options) {
+  return stretched_rope(c, read_stretch(c, options), options);
+}
+
+Rope make_local_rope(Config& c, int dims) {
+  const RopeOptions options{.dims = dims, .layer_type = "sliding_attention"};
+  if (c.sub("rope_parameters").has(options.layer_type)) return make_rope(c, options);
+  Stretch plain;
+  plain.original = 1.0f;
+  plain.theta = c.number_or("rope_local_base_freq", 10000.0f);
+  return stretched_rope(c, plain, options);
+}
+float yarn_logit_factor(Config& c) {
+  const Stretch s = read_stretch(c, {});
+  if (s.type != "yarn" || s.mscale_all_dim <= 0.0f) return 1.0f;
+  const float factor = yarn_mscale(s.factor, s.mscale_all_dim);
+  return factor * factor;
+}
+
+}  // namespace sluice::models

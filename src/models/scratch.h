@@ -1,0 +1,61 @@
+// Buffers of a step, reused from layer to layer and from step to step.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "kernels/backend.h"
+
+namespace sluice::models {
+
+enum class Buffer : uint8_t {
+  Stream,
+  Normed,
+  Branch,
+  Extra,
+  ParallelInput,  // [n, dim]
+  Qkv,
+  Attended,  // attention
+  QueryLatent,
+  Query,
+  Latent,
+  LatentQuery,
+  LatentOut,  // latent attention
+  GateUp,
+  Inner,
+  RouterLogits,
+  ExpertIds,
+  ExpertWeights,
+  SharedGate,  // feed-forward
+  Angles0,
+  Angles1,
+  Angles2,
+  Angles3,
+  Rows,
+  Hidden,
+  Logits,  // the head
+  Count,
+};
+
+// A buffer keeps its memory while it is large enough; contents do not survive a larger request.
+class Scratch {
+ public:
+  explicit Scratch(kernels::Backend& backend) : backend_(backend) {}
+
+  TensorView get(Buffer buffer, int64_t rows, int64_t cols) {
+    return get(buffer, rows, cols, backend_.activation_type());
+  }
+  TensorView get(Buffer buffer, int64_t rows, int64_t cols, DType dtype) {
+    kernels::Memory& memory = buffers_[static_cast<size_t>(buffer)];
+    const int64_t wanted = rows * cols;
+    if (memory.view.empty() || memory.view.elements() < wanted || memory.view.dtype != dtype)
+      memory = backend_.allocate(dtype, {wanted});
+    return TensorView::contiguous(memory.view.data, dtype, {rows, cols}, memory.view.device);
+  }
+
+ private:
+  kernels::Backend& backend_;
+  std::array<kernels::Memory, static_cast<size_t>(Buffer::Count)> buffers_;
+};
+
+}  // namespace sluice::models

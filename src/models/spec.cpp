@@ -1,0 +1,85 @@
+#include "models/spec.h"
+
+namespace sluice::models {
+
+namespace {
+
+struct MixerSize {
+  int64_t dim;
+  int64_t operator()(const Attention& m) const {
+    const int64_t q = int64_t{m.heads} * m.head_dim;
+    const int64_t kv = m.kv_from >= 0 ? 0 : 2 * int64_t{m.kv_heads} * m.head_dim;
+    return dim * (q + kv) + q * dim;
+  }
+  int64_t operator()(const LatentAttention& m) const {
+    const int64_t q = int64_t{m.heads} * (m.nope_dim + m.rope_dim);
+    const int64_t query = m.q_latent > 0 ? dim * m.q_latent + m.q_latent * q : dim * q;
+    const int64_t up = int64_t{m.latent} * m.heads * (m.nope_dim + m.value_dim);
+    return query + dim * (m.latent + m.rope_dim) + up + int64_t{m.heads} * m.value_dim * dim;
+  }
+};
+
+struct FfnSize {
+  int64_t dim;
+  bool active;  // only what one token uses
+  int64_t operator()(const DenseFfn& f) const { return dim * f.inner * (f.gated ? 3 : 2); }
+  int64_t operator()(const MoeFfn& f) const {
+    const int64_t expert = dim * f.inner * (f.gated ? 3 : 2);
+    const int64_t shared = dim * f.shared_inner * (f.gated ? 3 : 2);
+    return expert * (active ? f.routing.used : f.routing.experts) + shared + dim * f.routing.experts;
+  }
+};
+
+int64_t layer_parameters(const ModelSpec& spec, bool active) {
+  int64_t count = 0;
+  for (const LayerSpec& layer : spec.layers)
+    count += std::visit(MixerSize{spec.dim}, layer.mixer) + std::visit(FfnSize{spec.dim, active}, layer.ffn);
+  return count;
+}
+
+}  // namespace
+
+std::vector<KvLayer> kv_layers(const ModelSpec& spec) {
+  std::vector<KvLayer> layers;
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    KvLayer kv;
+    kv.owner = static_cast<int>(i);
+    if (const auto* mixer = std::get_if<Attention>(&spec.layers[i].mixer)) {
+      kv.kv_heads = mixer->kv_heads;
+      kv.key_dim = kv.value_dim = mixer->head_dim;
+      kv.window = mixer->window;
+      if (mixer->kv_from >= 0) kv.owner = mixer->kv_from;
+    } else {
+      const auto& latent = std::get<LatentAttention>(spec.layers[i].mixer);
+      kv.kv_heads = 1;
+      kv.key_dim = latent.latent + latent.rope_dim;
+      kv.value_dim = latent.latent;
+      kv.value_in_key = true;
+    }
+    layers.push_back(kv);
+  }
+  return layers;
+}
+
+int64_t kv_bytes_per_token(const ModelSpec& spec, DType kv_type) {
+  int64_t elements = 0;
+  const std::vector<KvLayer> layers = kv_layers(spec);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const KvLayer& kv = layers[i];
+    if (kv.owner != static_cast<int>(i)) continue;
+    elements += int64_t{kv.kv_heads} * (kv.key_dim + (kv.value_in_key ? 0 : kv.value_dim));
+  }
+  return row_bytes(kv_type, elements);
+}
+
+int64_t parameter_count(const ModelSpec& spec) {
+  const int64_t embedding = int64_t{spec.vocab} * spec.dim;
+  const int64_t positions = spec.position_embedding ? int64_t{spec.context} * spec.dim : 0;
+  return layer_parameters(spec, false) + embedding * (spec.tied_output ? 1 : 2) + positions;
+}
+
+int64_t active_parameter_count(const ModelSpec& spec) {
+  return layer_parameters(spec, true) + int64_t{spec.vocab} * spec.dim;
+}
+
+}  // namespace sluice::models

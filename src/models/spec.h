@@ -1,0 +1,134 @@
+// A model's architecture as data. One decoder runs every ModelSpec; what a layer is, is a sum type, never a
+// bag of flags that exclude each other.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "models/names.h"
+
+namespace sluice::models {
+
+using kernels::Activation;
+using kernels::RopeStyle;
+
+// Rotary positions, resolved to one frequency per pair. Layers name one by its index in ModelSpec::ropes.
+struct Rope {
+  std::vector<float> inverse_frequency;  // [pairs]; 2 * pairs <= head_dim
+  float magnitude = 1.0f;                // factor on cos and sin
+  RopeStyle style = RopeStyle::Halves;
+  std::string note;  // for describe: "theta 10000, yarn x4"
+};
+
+enum class NormKind : uint8_t { Rms, Layer };
+
+enum class QkNorm : uint8_t {
+  None,
+  PerHead,   // one gain of head_dim for all heads
+  Whole,     // over all heads of q, and of k, at once
+  Scaleless  // per head, without a gain
+};
+
+// Grouped-query attention over its own keys and values.
+struct Attention {
+  int heads = 0;
+  int kv_heads = 0;
+  int head_dim = 0;
+  float scale = 1.0f;
+  int window = 0;        // 0: sees everything before it
+  float softcap = 0.0f;  // 0: none
+  int rope = -1;         // index into ModelSpec::ropes; -1: no positions here
+  QkNorm qk_norm = QkNorm::None;
+  bool qk_norm_after_rope = false;
+  bool sinks = false;
+  float clip = 0.0f;   // q, k and v clamped to [-clip, clip]; 0: not
+  float alibi = 0.0f;  // largest bias of the linear position slopes; 0: none
+  int kv_from = -1;    // another layer whose keys and values this one reads; -1: its own
+};
+
+// Attention over a compressed latent: per token one vector [latent + rope_dim] shared by all heads is cached.
+struct LatentAttention {
+  int heads = 0;
+  int q_latent = 0;  // 0: queries straight from the input
+  int latent = 0;
+  int nope_dim = 0;  // per head, without position
+  int rope_dim = 0;  // per head, with position
+  int value_dim = 0;
+  float scale = 1.0f;
+  int rope = -1;
+};
+
+struct DenseFfn {
+  int inner = 0;
+  Activation activation = Activation::Silu;
+  bool gated = true;
+};
+
+struct MoeFfn {
+  kernels::Routing routing;  // choice_bias is bound at load where router_choice_bias is set
+  bool router_choice_bias = false;
+  int inner = 0;
+  Activation activation = Activation::Silu;
+  bool gated = true;
+  int shared_inner = 0;      // an expert that every token uses; 0: none
+  bool shared_gate = false;  // its output is multiplied by sigmoid(x · gate)
+};
+
+// How norms, mixer and feed-forward are wired around the residual stream x.
+enum class Wiring : uint8_t {
+  PreNorm,           // x += mixer(norm x);            x += ffn(norm x)
+  PostNorm,          // x += norm(mixer x);            x += norm(ffn x)
+  Sandwich,          // x += norm(mixer(norm x));      x += norm(ffn(norm x))
+  Parallel,          // x += mixer(norm x) + ffn(norm x), one norm
+  ParallelTwoNorms,  // x += mixer(norm1 x) + ffn(norm2 x)
+};
+
+struct LayerSpec {
+  std::variant<Attention, LatentAttention> mixer;
+  std::variant<DenseFfn, MoeFfn> ffn;
+  Wiring wiring = Wiring::PreNorm;
+};
+
+struct ModelSpec {
+  std::string family;
+  int dim = 0;
+  int vocab = 0;
+  int context = 0;  // positions the model was made for
+  NormKind norm = NormKind::Rms;
+  bool norm_gain = true;  // false: norms without parameters
+  float norm_eps = 1e-5f;
+  float embedding_scale = 1.0f;
+  float residual_scale = 1.0f;  // factor on what a mixer or ffn adds to x
+  float logit_scale = 1.0f;
+  float logit_softcap = 0.0f;       // 0: none
+  bool position_embedding = false;  // learned, added to the token's
+  int position_offset = 0;          // first row of that table in use
+  bool embedding_norm = false;
+  bool tied_output = false;  // logits from the token embedding
+  std::vector<Rope> ropes;
+  std::vector<LayerSpec> layers;
+  WeightNames names;
+};
+
+// What a layer keeps in the KV cache.
+struct KvLayer {
+  int kv_heads = 0;
+  int key_dim = 0;
+  int value_dim = 0;
+  bool value_in_key = false;  // values are the first value_dim elements of the key
+  int window = 0;
+  int owner = 0;  // the layer that holds the memory: itself, or kv_from
+};
+
+std::vector<KvLayer> kv_layers(const ModelSpec&);
+int64_t kv_bytes_per_token(const ModelSpec&, DType kv_type);
+int64_t parameter_count(const ModelSpec&);         // weights as the spec implies them, embeddings included
+int64_t active_parameter_count(const ModelSpec&);  // those one token's forward pass multiplies
+
+// The architecture as readable pseudo-code.
+std::string describe(const ModelSpec&);
+
+}  // namespace sluice::models

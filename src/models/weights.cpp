@@ -1,0 +1,173 @@
+#include "models/weights.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "models/binder.h"
+
+namespace sluice::models {
+
+namespace {
+
+Norm bind_norm(Binder& binder, const ModelSpec& spec, Slot slot, int64_t width) {
+  if (!spec.norm_gain) return {};
+  Norm norm{binder.vector(slot, width), {}};
+  if (spec.norm == NormKind::Layer) norm.bias = binder.optional_vector(slot, width, ".bias");
+  return norm;
+}
+
+// Slopes of linear position biases: a geometric row for the largest power of two of heads, the rest between.
+std::vector<float> alibi_slopes(int heads, float largest) {
+  const int power = 1 << static_cast<int>(std::floor(std::log2(heads)));
+  const double first = std::pow(2.0, -largest / power), second = std::pow(2.0, -largest / (2.0 * power));
+  std::vector<float> slopes;
+  for (int i = 0; i < heads; ++i)
+    slopes.push_back(
+        static_cast<float>(i < power ? std::pow(first, i + 1) : std::pow(second, 2 * (i - power) + 1)));
+  return slopes;
+}
+
+struct BindMixer {
+  Binder& binder;
+  const ModelSpec& spec;
+
+  std::variant<AttentionWeights, LatentWeights> operator()(const Attention& m) const {
+    const int64_t q = int64_t{m.heads} * m.head_dim, kv = int64_t{m.kv_heads} * m.head_dim;
+    AttentionWeights w;
+    binder.set_qkv_shape({m.heads, m.kv_heads, m.head_dim});
+    w.qkv = binder.matrix(Slot::Qkv, {m.kv_from >= 0 ? q : q + 2 * kv, spec.dim});
+    w.out = binder.matrix(Slot::AttentionOut, {spec.dim, q});
+    if (m.qk_norm == QkNorm::PerHead || m.qk_norm == QkNorm::Whole) {
+      const bool whole = m.qk_norm == QkNorm::Whole;
+      w.q_norm = bind_norm(binder, spec, Slot::QNorm, whole ? q : m.head_dim);
+      if (m.kv_from < 0) w.k_norm = bind_norm(binder, spec, Slot::KNorm, whole ? kv : m.head_dim);
+    }
+    if (m.sinks) w.sinks = binder.vector(Slot::Sinks, m.heads);
+    if (m.alibi > 0.0f) w.alibi = binder.upload(alibi_slopes(m.heads, m.alibi));
+    return w;
+  }
+
+  std::variant<AttentionWeights, LatentWeights> operator()(const LatentAttention& m) const {
+    LatentWeights w;
+    const int64_t q_rows = int64_t{m.heads} * (m.nope_dim + m.rope_dim);
+    if (m.q_latent > 0) {
+      w.query_down = binder.matrix(Slot::QueryDown, {m.q_latent, spec.dim});
+      w.query_norm = bind_norm(binder, spec, Slot::QueryDownNorm, m.q_latent);
+    }
+    w.query_up = binder.matrix(Slot::QueryUp, {q_rows, m.q_latent > 0 ? m.q_latent : spec.dim});
+    w.latent_down = binder.matrix(Slot::LatentDown, {m.latent + m.rope_dim, spec.dim});
+    w.latent_norm = bind_norm(binder, spec, Slot::LatentNorm, m.latent);
+    if (binder.has(Slot::LatentKeyUp)) {
+      w.key_up = binder.bank(Slot::LatentKeyUp, m.heads, {m.latent, m.nope_dim});
+      w.value_up = binder.bank(Slot::LatentValueUp, m.heads, {m.value_dim, m.latent});
+    } else {
+      split_latent_up(m, w);
+    }
+    w.out = binder.matrix(Slot::AttentionOut, {spec.dim, int64_t{m.heads} * m.value_dim});
+    return w;
+  }
+
+  // One stored matrix holds, per head, nope_dim rows that make keys and value_dim rows that make values from
+  // the latent.
+  void split_latent_up(const LatentAttention& m, LatentWeights& w) const {
+    const int64_t step = m.nope_dim + m.value_dim;
+    const std::optional<TensorView> up = binder.stored(Slot::LatentUp);
+    if (!up || up->rank != 2 || up->dim(0) != m.heads * step || up->dim(1) != m.latent) {
+      binder.fail(fmt::format("latent up: the file has {}, the architecture needs [{}, {}]",
+                              up ? up->describe() : "nothing", m.heads * step, m.latent));
+      return;
+    }
+    for (int64_t head = 0; head < m.heads; ++head) {
+      const TensorView keys = up->rows(head * step, head * step + m.nope_dim);
+      const TensorView values = up->rows(head * step + m.nope_dim, (head + 1) * step);
+      w.key_up.push_back(
+          binder.prepared({{binder.keep(decode_transposed(keys))}, m.latent, m.nope_dim, {}, {}}));
+      w.value_up.push_back(binder.prepared({{values}, m.value_dim, m.latent, {}, {}}));
+    }
+  }
+};
+
+struct BindFfn {
+  Binder& binder;
+  const ModelSpec& spec;
+
+  std::variant<DenseWeights, MoeWeights> operator()(const DenseFfn& f) const {
+    return DenseWeights{binder.matrix(Slot::GateUp, {int64_t{f.inner} * (f.gated ? 2 : 1), spec.dim}),
+                        binder.matrix(Slot::Down, {spec.dim, f.inner})};
+  }
+
+  std::variant<DenseWeights, MoeWeights> operator()(const MoeFfn& f) const {
+    MoeWeights w;
+    const int64_t up = f.gated ? 2 : 1;
+    w.router = binder.matrix(Slot::Router, {f.routing.experts, spec.dim});
+    if (f.router_choice_bias) w.choice_bias = binder.vector(Slot::RouterChoiceBias, f.routing.experts);
+    w.experts.activation = f.activation;
+    w.experts.gated = f.gated;
+    w.experts.gate_up = binder.bank(Slot::ExpertGateUp, f.routing.experts, {up * f.inner, spec.dim});
+    w.experts.down = binder.bank(Slot::ExpertDown, f.routing.experts, {spec.dim, f.inner});
+    if (f.shared_inner > 0) {
+      w.shared_gate_up = binder.matrix(Slot::SharedGateUp, {up * f.shared_inner, spec.dim});
+      w.shared_down = binder.matrix(Slot::SharedDown, {spec.dim, f.shared_inner});
+    }
+    if (f.shared_gate) w.shared_gate = binder.matrix(Slot::SharedGate, {1, spec.dim});
+    return w;
+  }
+};
+
+LayerWeights bind_layer(Binder& binder, const ModelSpec& spec, const LayerSpec& layer) {
+  LayerWeights w;
+  const Wiring wiring = layer.wiring;
+  const bool post = wiring == Wiring::PostNorm || wiring == Wiring::Sandwich;
+  const auto norm = [&](Slot slot) { return bind_norm(binder, spec, slot, spec.dim); };
+  if (wiring != Wiring::PostNorm) w.mixer_norm = norm(Slot::MixerNorm);
+  if (wiring != Wiring::PostNorm && wiring != Wiring::Parallel) w.ffn_norm = norm(Slot::FfnNorm);
+  if (post) w.mixer_post_norm = norm(Slot::MixerPostNorm);
+  if (post) w.ffn_post_norm = norm(Slot::FfnPostNorm);
+  w.mixer = std::visit(BindMixer{binder, spec}, layer.mixer);
+  w.ffn = std::visit(BindFfn{binder, spec}, layer.ffn);
+  return w;
+}
+
+// GGUF files carry the divisors of stretched frequencies as a tensor.
+void apply_rope_factors(Binder& binder, ModelSpec& spec) {
+  if (spec.ropes.empty() || !binder.has(Slot::RopeFactors)) return;
+  std::vector<float>& frequencies = spec.ropes[0].inverse_frequency;
+  const std::vector<float> factors =
+      binder.host_vector(Slot::RopeFactors, static_cast<int64_t>(frequencies.size()));
+  for (size_t i = 0; i < factors.size(); ++i) {
+    if (!(factors[i] > 0.0f))
+      return binder.fail(fmt::format("rope factor {} is {}, must be positive", i, factors[i]));
+    frequencies[i] /= factors[i];
+  }
+  if (!factors.empty()) spec.ropes[0].note += ", divided by the file's factors";
+}
+
+}  // namespace
+
+Result<ModelWeights> bind_weights(ModelSpec& spec, const formats::TensorStore& store,
+                                  kernels::Backend& backend, Progress progress) {
+  ModelWeights w;
+  Binder binder(spec.names, store, backend, w);
+  const Extent table{spec.vocab, spec.dim};
+  w.embedding = binder.matrix(Slot::TokenEmbedding, table);
+  if (spec.position_embedding)
+    w.positions = binder.matrix(Slot::PositionEmbedding, {spec.context + spec.position_offset, spec.dim});
+  if (spec.embedding_norm) w.embedding_norm = bind_norm(binder, spec, Slot::EmbeddingNorm, spec.dim);
+  apply_rope_factors(binder, spec);
+  for (const Rope& rope : spec.ropes) w.rope_frequencies.push_back(binder.upload(rope.inverse_frequency));
+
+  for (size_t i = 0; i < spec.layers.size() && binder.status().ok(); ++i) {
+    binder.set_layer(static_cast<int>(i));
+    w.layers.push_back(bind_layer(binder, spec, spec.layers[i]));
+    progress(static_cast<float>(i + 1) / static_cast<float>(spec.layers.size()));
+  }
+  binder.set_layer(-1);
+  w.output_norm = bind_norm(binder, spec, Slot::OutputNorm, spec.dim);
+  if (!spec.tied_output && !binder.has(Slot::Output)) spec.tied_output = true;
+  w.output = spec.tied_output ? w.embedding : binder.matrix(Slot::Output, table);
+  if (!binder.status()) return binder.status().error();
+  return w;
+}
+
+}  // namespace sluice::models

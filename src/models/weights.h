@@ -1,0 +1,81 @@
+// The weights of a model, bound to the slots of its spec and prepared by a back-end.
+#pragma once
+
+#include <memory>
+#include <variant>
+#include <vector>
+
+#include "base/result.h"
+#include "base/thread_pool.h"
+#include "formats/tensor_store.h"
+#include "kernels/backend.h"
+#include "models/spec.h"
+
+namespace sluice::models {
+
+using kernels::Weight;
+
+// f32 on the back-end's device; either may be empty.
+struct Norm {
+  TensorView gain;
+  TensorView bias;
+};
+
+struct AttentionWeights {
+  Weight qkv;  // rows: all queries, all keys, all values; queries only where another layer's KV is read
+  Weight out;
+  Norm q_norm, k_norm;
+  TensorView sinks;  // [heads]
+  TensorView alibi;  // [heads]
+};
+
+struct LatentWeights {
+  Weight query_down;  // empty without a query latent
+  Norm query_norm;
+  Weight query_up;     // rows: per head nope_dim, then rope_dim
+  Weight latent_down;  // rows: latent, then rope_dim
+  Norm latent_norm;
+  std::vector<Weight> key_up;    // per head [latent, nope_dim]: brings a query into the latent space
+  std::vector<Weight> value_up;  // per head [value_dim, latent]
+  Weight out;
+};
+
+struct DenseWeights {
+  Weight gate_up;  // gate rows, then up rows; up only where not gated
+  Weight down;
+};
+
+struct MoeWeights {
+  Weight router;
+  TensorView choice_bias;
+  kernels::ExpertBank experts;
+  Weight shared_gate_up, shared_down, shared_gate;
+};
+
+struct LayerWeights {
+  std::variant<AttentionWeights, LatentWeights> mixer;
+  std::variant<DenseWeights, MoeWeights> ffn;
+  Norm mixer_norm, mixer_post_norm, ffn_norm, ffn_post_norm;
+};
+
+struct ModelWeights {
+  Weight embedding;
+  Weight positions;
+  Norm embedding_norm;
+  std::vector<TensorView> rope_frequencies;  // per ModelSpec::ropes, f32 [pairs]
+  std::vector<LayerWeights> layers;
+  Norm output_norm;
+  Weight output;
+
+  std::vector<std::shared_ptr<void>> owners;  // folded copies and uploaded vectors
+};
+
+// Called with the share of layers bound so far, 0 to 1.
+using Progress = FunctionRef<void(float)>;
+
+// Binds every slot of the spec; an error names the tensor, its shape and the shape that the spec needs.
+// Frequencies of `spec.ropes` are divided by the file's own factors where it has them.
+Result<ModelWeights> bind_weights(ModelSpec& spec, const formats::TensorStore& store,
+                                  kernels::Backend& backend, Progress progress);
+
+}  // namespace sluice::models
