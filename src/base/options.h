@@ -1,0 +1,93 @@
+// Options are declared once: name, target, help. Flags, environment, --help, completion and docs come from
+// that.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace sluice {
+
+// A named value out of a closed set; `set` gets the index into `names`.
+struct Choice {
+  std::vector<std::string> names;
+  std::function<void(size_t)> set;
+  std::function<size_t()> get;
+};
+
+struct Option {
+  // The value that the pointer holds at declaration is the default. A bool is a switch: --name and --no-name.
+  using Target = std::variant<bool*, int*, int64_t*, uint64_t*, double*, float*, std::string*,
+                              std::vector<std::string>*, Choice>;
+
+  std::string name;  // "max-step-tokens"; the environment twin is SLUICE_MAX_STEP_TOKENS
+  Target target;
+  std::string help;
+  char letter = 0;             // -p
+  std::string placeholder;     // what the help shows for the value: "FILE"
+  double least = 0, most = 0;  // numbers only; least < most: both ends allowed
+  bool positional = false;
+  bool required = false;
+
+  std::string environment() const;
+  std::string default_text() const;  // empty where there is nothing to say
+
+  Option& short_name(char value) {
+    letter = value;
+    return *this;
+  }
+  Option& shown_as(std::string value) {
+    placeholder = std::move(value);
+    return *this;
+  }
+  Option& within(double low, double high) {
+    least = low;
+    most = high;
+    return *this;
+  }
+  Option& at_position(bool needed = true) {
+    positional = true;
+    required = needed;
+    return *this;
+  }
+};
+
+class OptionSet {
+ public:
+  template <class T>
+  Option& add(T& target, std::string name, std::string help) {
+    return push({std::move(name), &target, std::move(help)});
+  }
+  template <class E>
+  Option& add_choice(E& target, std::string name, std::string help,
+                     std::vector<std::pair<std::string, E>> values) {
+    Choice choice;
+    std::vector<E> order;
+    for (auto& [text, value] : values) {
+      choice.names.push_back(text);
+      order.push_back(value);
+    }
+    choice.set = [&target, order](size_t i) { target = order[i]; };
+    choice.get = [&target, order] {
+      for (size_t i = 0; i < order.size(); ++i)
+        if (order[i] == target) return i;
+      return size_t{0};
+    };
+    return push({std::move(name), std::move(choice), std::move(help)});
+  }
+  const std::deque<Option>& options() const { return options_; }
+
+ private:
+  Option& push(Option option) { return options_.emplace_back(std::move(option)); }
+  std::deque<Option> options_;  // references stay valid
+};
+
+// The known word with the fewest edits, or "" where none is near (more than a third of the letters differ).
+std::string nearest_word(std::string_view word, const std::vector<std::string>& known);
+
+}  // namespace sluice

@@ -1,0 +1,76 @@
+// sluice check: a model against the reference outputs that lie beside it.
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "cli/command.h"
+#include "cli/golden.h"
+#include "models/model.h"
+#include "runtime/device.h"
+
+namespace sluice::cli {
+
+namespace {
+
+class CheckCommand : public Command {
+ public:
+  std::string_view name() const override { return "check"; }
+  std::string_view summary() const override {
+    return "compare a model with the reference outputs in its folder";
+  }
+
+  void declare(OptionSet& options) override {
+    options.add(folder_, "DIR", "folder with golden.json and golden.safetensors").at_position();
+    options.add(model_, "model", "check this file or folder against DIR's references")
+        .short_name('m')
+        .shown_as("PATH");
+    options.add(tolerance_, "tolerance", "largest relative error that passes").within(0, 10);
+    device_.declare(options);
+  }
+
+  int run() override {
+    Result<bool> passed = check();
+    if (!passed) return report(passed.error());
+    fmt::print("{}\n", *passed ? "PASS" : "FAIL");
+    return *passed ? kSuccess : kFailure;
+  }
+
+ private:
+  Result<bool> check() {
+    Result<std::shared_ptr<kernels::Backend>> backend = runtime::make_backend(device_);
+    if (!backend) return backend.error();
+    Result<models::ModelFiles> files = models::open_model(model_.empty() ? folder_ : model_);
+    if (!files) return files.error();
+    Result<std::unique_ptr<models::Model>> model = models::load_model(std::move(*files), *backend);
+    if (!model) return model.error();
+    Result<std::vector<GoldenCase>> cases = read_golden(folder_, (*model)->spec().vocab);
+    if (!cases) return cases.error();
+    if (cases->empty()) return Error{ErrorCode::Corrupt, folder_ + "/golden.json: no cases"};
+
+    fmt::print("{} on {}, tolerance {:g}\n", (*model)->spec().family, (*backend)->name(), tolerance_);
+    bool passed = true;
+    for (size_t i = 0; i < cases->size(); ++i) {
+      Result<GoldenVerdict> verdict = judge(**model, (*cases)[i]);
+      if (!verdict) return verdict.error();
+      const bool close = verdict->relative_error <= tolerance_;  // false for NaN
+      const bool equal = verdict->equal_tokens == verdict->greedy_tokens;
+      fmt::print("prompt {}: {} tokens, relative error {:.2e} {}, greedy {}/{} {}\n", i,
+                 (*cases)[i].prompt.size(), verdict->relative_error, close ? "ok" : "TOO LARGE",
+                 verdict->equal_tokens, verdict->greedy_tokens, equal ? "ok" : "DIFFER");
+      passed = passed && close && equal;
+    }
+    return passed;
+  }
+
+  std::string folder_, model_;
+  double tolerance_ = 1e-3;
+  runtime::DeviceOptions device_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_check() {
+  return std::make_unique<CheckCommand>();
+}
+
+}  // namespace sluice::cli

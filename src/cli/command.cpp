@@ -1,0 +1,39 @@
+#include "cli/command.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+namespace sluice::cli {
+
+int exit_code(const Error& error) {
+  switch (error.code) {
+    case ErrorCode::InvalidArgument:
+      return kUsage;
+    case ErrorCode::Unavailable:
+      return kUnavailable;
+    case ErrorCode::NotFound:
+    case ErrorCode::Corrupt:
+    case ErrorCode::Io:
+      return kIo;
+    case ErrorCode::Unsupported:
+    case ErrorCode::LimitExceeded:
+      return kConfig;
+    case ErrorCode::Internal:
+      break;
+  }
+  return kInternal;
+}
+
+int report(const Error& error) {
+  fmt::print(stderr, "sluice: {}\n", error.message);
+  return exit_code(error);
+}
+
+CommandList all_commands() {
+  CommandList list;
+  for (auto make : {make_check}) list.push_back(make());
+  return list;
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,30 @@
+// Reference outputs beside a model: golden.json with prompts and greedy continuations, golden.safetensors
+// with logits.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "models/model.h"
+
+namespace sluice::cli {
+
+struct GoldenCase {
+  std::vector<Token> prompt;
+  std::vector<Token> greedy;
+  std::vector<float> logits;  // [prompt, vocab]
+};
+
+struct GoldenVerdict {
+  double relative_error = 0;  // ‖ours − reference‖ / ‖reference‖
+  size_t equal_tokens = 0;    // leading greedy tokens that agree
+  size_t greedy_tokens = 0;
+};
+
+Result<std::vector<GoldenCase>> read_golden(const std::string& folder, int vocab);
+
+Result<GoldenVerdict> judge(const models::Model& model, const GoldenCase& golden);
+
+}  // namespace sluice::cli

@@ -1,0 +1,124 @@
+#include "cli/parser.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <map>
+
+#include "cli/version.h"
+
+namespace sluice::cli {
+
+namespace {
+
+std::string flag_names(const Option& option) {
+  if (option.positional) return option.name;
+  std::string names = "--" + option.name;
+  if (option.letter != 0) names = fmt::format("-{},{}", option.letter, names);
+  if (std::holds_alternative<bool*>(option.target)) names += ",!--no-" + option.name;
+  return names;
+}
+
+struct AddToApp {
+  CLI::App& app;
+  const Option& option;
+
+  CLI::Option* operator()(bool* target) const {
+    return app.add_flag(flag_names(option), *target, option.help);
+  }
+  CLI::Option* operator()(std::string* target) const {
+    return app.add_option(flag_names(option), *target, option.help)->type_name(placeholder("TEXT"));
+  }
+  CLI::Option* operator()(std::vector<std::string>* target) const {
+    return app.add_option(flag_names(option), *target, option.help)
+        ->type_name(placeholder("TEXT"))
+        ->expected(1)
+        ->take_all()
+        ->allow_extra_args(false);
+  }
+  CLI::Option* operator()(const Choice& choice) const {
+    std::map<std::string, size_t> values;
+    for (size_t i = 0; i < choice.names.size(); ++i) values[choice.names[i]] = i;
+    const auto set = choice.set;
+    CLI::Option* added = app.add_option_function<std::string>(
+        flag_names(option), [set, values](const std::string& text) { set(values.at(text)); }, option.help);
+    return added->check(CLI::IsMember(choice.names))
+        ->type_name(fmt::format("{}", fmt::join(choice.names, "|")));
+  }
+  template <class Number>
+  CLI::Option* operator()(Number* target) const {
+    CLI::Option* added =
+        app.add_option(flag_names(option), *target, option.help)->type_name(placeholder("N"));
+    if (option.least < option.most) added->check(CLI::Range(option.least, option.most));
+    return added;
+  }
+  std::string placeholder(const char* fallback) const {
+    return option.placeholder.empty() ? fallback : option.placeholder;
+  }
+};
+
+void add_option(CLI::App& app, const Option& option) {
+  CLI::Option* added = std::visit(AddToApp{app, option}, option.target);
+  if (!option.positional) added->envname(option.environment());
+  if (option.required) added->required();
+  const std::string text = option.default_text();
+  if (!text.empty() && text != "off") added->default_str(text);
+}
+
+// The first word that looks like a flag and is none of the app's.
+int explain_unknown(const CLI::App& app, const std::vector<std::string>& words) {
+  std::vector<std::string> known;
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  for (const CLI::App* sub : app.get_subcommands(nullptr)) known.push_back(sub->get_name());
+  const std::string& word = words.front();
+  const std::string near = nearest_word(word.substr(0, word.find('=')), known);
+  const std::string command = app.get_parent() == nullptr ? "sluice" : "sluice " + app.get_name();
+  fmt::print(stderr, "sluice: unknown {} '{}'{}\n", word.starts_with("-") ? "flag" : "argument", word,
+             near.empty() ? "" : fmt::format(", did you mean '{}'?", near));
+  fmt::print(stderr, "try '{} --help'\n", command);
+  return kUsage;
+}
+
+}  // namespace
+
+int parse_and_run(int argc, char** argv, CommandList& commands) {
+  CLI::App app("sluice: runs and serves decoder-only language models", "sluice");
+  app.set_version_flag("--version,-V", version_text);
+  app.ignore_underscore();
+  std::map<const CLI::App*, Command*> by_app;
+  std::deque<OptionSet> sets;
+  for (const std::unique_ptr<Command>& command : commands) {
+    CLI::App* sub = app.add_subcommand(std::string(command->name()), std::string(command->summary()));
+    sub->ignore_underscore();
+    sub->allow_extras();
+    if (!command->examples().empty()) sub->footer(std::string(command->examples()));
+    OptionSet& set = sets.emplace_back();
+    command->declare(set);
+    for (const Option& option : set.options()) add_option(*sub, option);
+    by_app[sub] = command.get();
+  }
+  app.allow_extras();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp& help) {
+    return app.exit(help);
+  } catch (const CLI::CallForVersion& version) {
+    return app.exit(version);
+  } catch (const CLI::ParseError& problem) {
+    fmt::print(stderr, "sluice: {}\n", problem.what());
+    return kUsage;
+  }
+  const std::vector<CLI::App*> chosen = app.get_subcommands();
+  const CLI::App& last = chosen.empty() ? app : *chosen.front();
+  if (const auto extras = last.remaining(); !extras.empty()) return explain_unknown(last, extras);
+  if (chosen.empty()) {
+    fmt::print("{}", app.help());
+    return argc > 1 ? kUsage : kSuccess;
+  }
+  return by_app.at(chosen.front())->run();
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,83 @@
+#include "models/model.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "formats/safetensors.h"
+#include "models/config.h"
+#include "models/family.h"
+
+namespace sluice::models {
+
+namespace {
+
+constexpr size_t kConfigBytes = size_t{16} << 20;
+
+Result<std::string> read_small_file(const std::string& path) {
+  struct stat status {};
+  if (stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode))
+    return Error{ErrorCode::NotFound, fmt::format("{}: no such file", path)};
+  if (static_cast<size_t>(status.st_size) > kConfigBytes)
+    return Error{ErrorCode::LimitExceeded,
+                 fmt::format("{}: {} bytes, limit {}", path, status.st_size, kConfigBytes)};
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file) return Error{ErrorCode::Io, fmt::format("{}: cannot be read", path)};
+  return text.str();
+}
+
+Result<ModelFiles> open_gguf_model(const std::string& path) {
+  Result<formats::Gguf> gguf = formats::open_gguf(path);
+  if (!gguf) return gguf.error();
+  Result<Config> config = Config::from_gguf(gguf->metadata, path);
+  if (!config) return config.error();
+  Result<ModelSpec> spec = build_spec(*config);
+  if (!spec) return Error{spec.error().code, fmt::format("{}: {}", path, spec.error().message)};
+  return ModelFiles{path, std::move(*spec), std::move(gguf->tensors), std::move(gguf->metadata), true};
+}
+
+Result<ModelFiles> open_folder(const std::string& path, const OpenOptions& options) {
+  const std::string config_path = path + "/config.json";
+  Result<std::string> text = read_small_file(config_path);
+  if (!text) return text.error();
+  Result<json::value> value = parse_json(*text, config_path);
+  if (!value) return value.error();
+  if (!value->is_object()) return Error{ErrorCode::Corrupt, config_path + ": not an object"};
+  json::object object = std::move(value->as_object());
+  object["serving_context"] = options.serving_context;
+  Result<Config> config = Config::from_json(std::move(object), config_path);
+  if (!config) return config.error();
+  Result<ModelSpec> spec = build_spec(*config);
+  if (!spec) return spec.error();
+  Result<formats::Safetensors> tensors = formats::open_safetensors(path);
+  if (!tensors) return tensors.error();
+  return ModelFiles{path, std::move(*spec), std::move(tensors->tensors), {}, false};
+}
+
+}  // namespace
+
+Result<ModelFiles> open_model(const std::string& path, const OpenOptions& options) {
+  struct stat status {};
+  if (stat(path.c_str(), &status) != 0)
+    return Error{ErrorCode::NotFound, fmt::format("model '{}' does not exist", path)};
+  return S_ISDIR(status.st_mode) ? open_folder(path, options) : open_gguf_model(path);
+}
+
+Result<std::unique_ptr<Model>> load_model(ModelFiles files, std::shared_ptr<kernels::Backend> backend,
+                                          Progress progress) {
+  auto model = std::make_unique<Model>();
+  model->files = std::move(files);
+  model->backend = std::move(backend);
+  Result<ModelWeights> weights =
+      bind_weights(model->files.spec, model->files.tensors, *model->backend, progress);
+  if (!weights)
+    return Error{weights.error().code, fmt::format("{}: {}", model->files.path, weights.error().message)};
+  model->weights = std::move(*weights);
+  return model;
+}
+
+}  // namespace sluice::models

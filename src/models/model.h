@@ -1,0 +1,44 @@
+// A loaded model: its files, its spec and its weights on a back-end.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "formats/gguf.h"
+#include "formats/tensor_store.h"
+#include "kernels/backend.h"
+#include "models/spec.h"
+#include "models/weights.h"
+
+namespace sluice::models {
+
+// The parts of a model that need no back-end.
+struct ModelFiles {
+  std::string path;
+  ModelSpec spec;
+  formats::TensorStore tensors;
+  formats::GgufMetadata metadata;  // empty for Hugging Face folders
+  bool is_gguf = false;
+};
+
+struct Model {
+  ModelFiles files;
+  ModelWeights weights;
+  std::shared_ptr<kernels::Backend> backend;
+
+  const ModelSpec& spec() const { return files.spec; }
+};
+
+struct OpenOptions {
+  int serving_context = 0;  // positions the engine is set up for; 0: up to what the model was made for
+};
+
+// `path` is a .gguf file or a folder with config.json and safetensors. Reads headers only.
+Result<ModelFiles> open_model(const std::string& path, const OpenOptions& options = {});
+
+// Binds the weights; the files stay mapped as long as the model lives.
+Result<std::unique_ptr<Model>> load_model(
+    ModelFiles files, std::shared_ptr<kernels::Backend> backend, Progress progress = [](float) {});
+
+}  // namespace sluice::models

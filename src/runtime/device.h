@@ -1,0 +1,27 @@
+// Which back-end a user asked for.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/options.h"
+#include "base/result.h"
+#include "kernels/backend.h"
+
+namespace sluice::runtime {
+
+struct DeviceOptions {
+  std::string device = "auto";  // auto, cpu, ref, cuda
+  std::string isa = "auto";     // cpu only: a level of available_isas()
+  int threads = 0;              // cpu only; 0: all cores this process may use
+
+  void declare(OptionSet& options);
+};
+
+Result<std::shared_ptr<kernels::Backend>> make_backend(const DeviceOptions& options);
+
+// For --version: back-ends with their instruction sets.
+std::vector<std::string> describe_devices();
+
+}  // namespace sluice::runtime

@@ -1,0 +1,60 @@
+// The bytes behind the ledger's blocks: one paged array per layer that owns KV, grouped by attention window.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "cache/kv_ledger.h"
+#include "kernels/backend.h"
+#include "models/spec.h"
+
+namespace sluice::runtime {
+
+// Layers with the same window share block tables; group 0 is the one without a window where there is any.
+struct KvGroups {
+  std::vector<int> windows;         // per group
+  std::vector<int> group_of_layer;  // per layer
+};
+KvGroups kv_groups(const models::ModelSpec& spec);
+
+struct KvMemoryOptions {
+  int block_size = 16;
+  DType type = DType::F16;
+  std::vector<int> blocks;  // per group
+};
+
+class KvMemory {
+ public:
+  KvMemory(const models::ModelSpec& spec, kernels::Backend& backend, const KvMemoryOptions& options);
+
+  // Per layer, with the table index of its group; layers that read another's KV have that one's views.
+  std::span<const kernels::PagedKv> layers() const { return layers_; }
+  int block_size() const { return options_.block_size; }
+  int64_t bytes() const { return bytes_; }
+  // Bytes of one block of a group, over all its layers.
+  int64_t block_bytes(int group) const { return block_bytes_[static_cast<size_t>(group)]; }
+
+  void copy_block(int group, BlockId from, BlockId to);
+  // One block's bytes of all layers of a group, to and from host memory of block_bytes(group).
+  void read_block(int group, BlockId block, std::byte* out) const;
+  void write_block(int group, BlockId block, const std::byte* in);
+
+ private:
+  // Contiguous arrays whose first dimension is the block, of the layers that own memory.
+  struct Array {
+    int group;
+    TensorView view;
+  };
+  void add_array(int group, kernels::Memory memory);
+
+  KvMemoryOptions options_;
+  kernels::Backend& backend_;
+  std::vector<kernels::PagedKv> layers_;
+  std::vector<kernels::Memory> memory_;
+  std::vector<Array> arrays_;
+  std::vector<std::vector<size_t>> owners_by_group_;  // layers that own memory
+  std::vector<int64_t> block_bytes_;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace sluice::runtime

@@ -1,0 +1,68 @@
+#include "runtime/scorer.h"
+
+#include <fmt/format.h>
+
+#include <numeric>
+
+namespace sluice::runtime {
+
+namespace {
+
+constexpr int kBlockSize = 16;
+
+KvMemoryOptions memory_options(const models::ModelSpec& spec, int capacity, DType type) {
+  KvMemoryOptions options{.block_size = kBlockSize, .type = type};
+  options.blocks.assign(kv_groups(spec).windows.size(), (capacity + kBlockSize - 1) / kBlockSize);
+  return options;
+}
+
+}  // namespace
+
+Scorer::Scorer(const models::Model& model, int capacity, DType kv_type)
+    : model_(model),
+      capacity_(capacity),
+      decoder_(model.spec(), model.weights, *model.backend),
+      memory_(model.spec(), *model.backend, memory_options(model.spec(), capacity, kv_type)) {
+  for (size_t group = 0; group < kv_groups(model.spec()).windows.size(); ++group) {
+    std::vector<int32_t>& table =
+        tables_.emplace_back(static_cast<size_t>((capacity + kBlockSize - 1) / kBlockSize));
+    std::iota(table.begin(), table.end(), 0);
+  }
+}
+
+Result<std::vector<float>> Scorer::run(std::span<const Token> tokens, bool all) {
+  const int count = static_cast<int>(tokens.size());
+  if (length_ + count > capacity_)
+    return Error{ErrorCode::LimitExceeded, fmt::format("{} tokens, limit {}", length_ + count, capacity_)};
+  for (Token token : tokens)
+    if (token < 0 || token >= model_.spec().vocab)
+      return Error{ErrorCode::InvalidArgument,
+                   fmt::format("token {}, the vocabulary has {}", token, model_.spec().vocab)};
+
+  std::vector<int32_t> positions(tokens.size());
+  std::iota(positions.begin(), positions.end(), length_);
+  const std::vector<int32_t> query_begin{0, count};
+  std::vector<kernels::RaggedBatch::BlockTable> tables;
+  for (const std::vector<int32_t>& table : tables_) tables.push_back({table, static_cast<int>(table.size())});
+  const kernels::RaggedBatch batch{query_begin, positions, tables};
+  std::vector<int32_t> rows(static_cast<size_t>(all ? count : 1));
+  std::iota(rows.begin(), rows.end(), all ? 0 : count - 1);
+
+  const models::StepOutput output =
+      decoder_.forward({.tokens = tokens, .batch = batch, .kv = memory_.layers(), .logit_rows = rows});
+  std::vector<float> logits(rows.size() * static_cast<size_t>(model_.spec().vocab));
+  model_.backend->download(TensorView::contiguous(logits.data(), DType::F32,
+                                                  {static_cast<int64_t>(rows.size()), model_.spec().vocab}),
+                           output.logits);
+  length_ += count;
+  return logits;
+}
+
+Result<std::vector<float>> Scorer::append(std::span<const Token> tokens) {
+  return run(tokens, true);
+}
+Result<std::vector<float>> Scorer::append_last(std::span<const Token> tokens) {
+  return run(tokens, false);
+}
+
+}  // namespace sluice::runtime

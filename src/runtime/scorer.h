@@ -1,0 +1,38 @@
+// Logits of a text at every position, outside the engine: for checks against references and for perplexity.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "models/decoder.h"
+#include "models/model.h"
+#include "runtime/kv_memory.h"
+
+namespace sluice::runtime {
+
+// One sequence at a time, with KV memory of its own for `capacity` positions.
+class Scorer {
+ public:
+  Scorer(const models::Model& model, int capacity, DType kv_type = DType::F32);
+
+  // Appends tokens to the sequence; logits of the new positions, row-major [tokens, vocab]. LimitExceeded
+  // beyond the capacity, InvalidArgument for a token outside the vocabulary.
+  Result<std::vector<float>> append(std::span<const Token> tokens);
+  // The same, logits of the last position only.
+  Result<std::vector<float>> append_last(std::span<const Token> tokens);
+  void clear() { length_ = 0; }
+  int length() const { return length_; }
+
+ private:
+  Result<std::vector<float>> run(std::span<const Token> tokens, bool all);
+
+  const models::Model& model_;
+  int capacity_;
+  models::Decoder decoder_;
+  KvMemory memory_;
+  std::vector<std::vector<int32_t>> tables_;  // per group: every block, in order
+  int length_ = 0;
+};
+
+}  // namespace sluice::runtime
