@@ -1,0 +1,32 @@
+#include "decode/logprobs.h"
+
+#include <cmath>
+
+#include "base/check.h"
+
+namespace sluice::decode {
+
+Result<RowLogprobs> RowLogprobs::of(std::span<const float> logits, int top, std::vector<float>& scratch) {
+  const Result<float> maximum = row_maximum(logits);
+  if (!maximum.ok()) return maximum.error();
+  if (std::isinf(*maximum)) return Error{ErrorCode::Internal, "the logits of all tokens are -inf"};
+  RowLogprobs row;
+  row.log_total_ = log_sum_exp(logits, *maximum);
+  row.top_ = top_tokens(logits, static_cast<size_t>(top), scratch);
+  for (ScoredToken& entry : row.top_) entry.score = static_cast<float>(entry.score - row.log_total_);
+  return row;
+}
+
+TokenLogprobs RowLogprobs::report(float logit) const {
+  return {.logprob = static_cast<float>(logit - log_total_), .top = top_};
+}
+
+Result<TokenLogprobs> token_logprobs(std::span<const float> logits, Token token, int top,
+                                     std::vector<float>& scratch) {
+  SLUICE_CHECK(token >= 0 && static_cast<size_t>(token) < logits.size());
+  const Result<RowLogprobs> row = RowLogprobs::of(logits, top, scratch);
+  if (!row.ok()) return row.error();
+  return row->report(logits[token]);
+}
+
+}  // namespace sluice::decode

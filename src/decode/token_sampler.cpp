@@ -1,0 +1,127 @@
+#include "decode/token_sampler.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/check.h"
+#include "decode/philox.h"
+#include "decode/row_math.h"
+
+namespace sluice::decode {
+namespace {
+
+// Sorted and distinct. A model may name end tokens that have no logit; those cannot be chosen.
+std::vector<Token> end_tokens_of(const SequenceStart& start) {
+  std::vector<Token> tokens = start.params->stop_tokens;
+  if (!start.params->ignore_eos)
+    tokens.insert(tokens.end(), start.eos_tokens.begin(), start.eos_tokens.end());
+  std::sort(tokens.begin(), tokens.end());
+  tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
+  std::erase_if(tokens, [&](Token token) { return token < 0 || token >= start.vocab; });
+  return tokens;
+}
+
+// How many of the likeliest tokens to report; nothing where no log-probabilities are needed.
+std::optional<int> wanted_logprobs(const sched::SamplingParams& params, const sched::Sampling& sampling) {
+  if (params.logprobs) return params.logprobs;
+  if (sampling.best_of > params.n) return 0;
+  return std::nullopt;
+}
+
+}  // namespace
+
+TokenSampler::TokenSampler(const SequenceStart& start)
+    : params_(start.params),
+      vocab_(start.vocab),
+      seed_(start.seed),
+      choice_(start.choice),
+      processors_(params_, end_tokens_of(start)),
+      history_(start.prompt, processors_.needs()) {}
+
+Result<float> TokenSampler::process(std::span<float> logits, Workspace& workspace) const {
+  SLUICE_CHECK_EQ(logits.size(), static_cast<size_t>(vocab_));
+  Result<float> maximum = row_maximum(logits);
+  if (!maximum.ok()) return maximum;
+  if (std::isinf(*maximum)) return Error{ErrorCode::Internal, "the logits of all tokens are -inf"};
+  if (!processors_.active()) return maximum;
+  processors_.apply(logits, history_, workspace.buffer);
+  maximum = row_maximum(logits);
+  if (!maximum.ok() || !std::isinf(*maximum)) return maximum;
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("the request's constraints leave no token to choose at output position {}",
+                           output().size())};
+}
+
+Result<Distribution> TokenSampler::distribution(std::span<float> logits, Workspace& workspace) const {
+  const sched::Sampling* sampling = sched::sampling_of(*params_);
+  SLUICE_CHECK(sampling != nullptr);
+  const Result<float> maximum = process(logits, workspace);
+  if (!maximum.ok()) return maximum.error();
+  return filter(logits, *maximum, *sampling, workspace);
+}
+
+Result<Sampled> TokenSampler::sample(std::span<float> logits, Workspace& workspace) const {
+  const sched::Sampling* sampling = sched::sampling_of(*params_);
+  SLUICE_CHECK(sampling != nullptr);
+  const std::optional<int> wanted = wanted_logprobs(*params_, *sampling);
+  std::optional<RowLogprobs> row;
+  if (wanted) {
+    Result<RowLogprobs> computed = RowLogprobs::of(logits, *wanted, workspace.buffer);
+    if (!computed.ok()) return computed.error();
+    row = std::move(*computed);
+    workspace.raw.assign(logits.begin(), logits.end());
+  }
+  const Result<Distribution> drawn_from = distribution(logits, workspace);
+  if (!drawn_from.ok()) return drawn_from.error();
+  const Draw draw{.seed = seed_, .choice = choice_, .position = output().size()};
+  Sampled sampled{.token = pick(*drawn_from, uniform(draw))};
+  if (row) sampled.logprobs = row->report(workspace.raw[sampled.token]);
+  return sampled;
+}
+
+Result<std::vector<ScoredToken>> TokenSampler::beam_candidates(std::span<float> logits, int count,
+                                                               Workspace& workspace) const {
+  const Result<float> raw_maximum = row_maximum(logits);
+  if (!raw_maximum.ok()) return raw_maximum.error();
+  if (std::isfinite(*raw_maximum)) {
+    const float log_total = static_cast<float>(log_sum_exp(logits, *raw_maximum));
+    for (float& logit : logits) logit -= log_total;
+  }
+  const Result<float> maximum = process(logits, workspace);
+  if (!maximum.ok()) return maximum.error();
+  return top_tokens(logits, static_cast<size_t>(count), workspace.buffer);
+}
+
+Result<std::vector<ScoredToken>> TokenSampler::likeliest(std::span<float> logits, int count,
+                                                         Workspace& workspace) const {
+  const Result<float> maximum = process(logits, workspace);
+  if (!maximum.ok()) return maximum.error();
+  const double log_total = log_sum_exp(logits, *maximum);
+  std::vector<ScoredToken> top = top_tokens(logits, static_cast<size_t>(count), workspace.buffer);
+  for (ScoredToken& entry : top) entry.score = static_cast<float>(std::exp(entry.score - log_total));
+  return top;
+}
+
+bool TokenSampler::ends(Token token) const {
+  return std::binary_search(end_tokens().begin(), end_tokens().end(), token);
+}
+
+TokenSampler TokenSampler::fork(uint32_t choice) const {
+  TokenSampler child = *this;
+  child.choice_ = choice;
+  return child;
+}
+
+std::vector<size_t> best_choices(std::span<const double> cumulative_logprobs, size_t n) {
+  std::vector<size_t> order(cumulative_logprobs.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return cumulative_logprobs[a] > cumulative_logprobs[b]; });
+  order.resize(std::min(n, order.size()));
+  return order;
+}
+
+}  // namespace sluice::decode
