@@ -30,6 +30,15 @@ std::vector<std::string> spellings(const std::string& stem) {
 
 }  // namespace
 
+std::optional<std::string> locate_tensor(const formats::TensorStore& store, const std::string& stem,
+                                         std::string_view suffix) {
+  for (const std::string& spelling : spellings(stem)) {
+    std::string full = spelling + std::string(suffix);
+    if (store.contains(full)) return full;
+  }
+  return std::nullopt;
+}
+
 void Binder::fail(std::string message) {
   if (status_.ok()) status_ = Error{ErrorCode::Corrupt, std::move(message)};
 }
@@ -43,14 +52,6 @@ std::string Binder::full_name(std::string_view stem, int expert) const {
   replace(text, "{l}", layer_);
   replace(text, "{e}", expert);
   return text;
-}
-
-std::optional<std::string> Binder::locate(const std::string& stem, std::string_view suffix) const {
-  for (const std::string& spelling : spellings(stem)) {
-    std::string full = spelling + std::string(suffix);
-    if (store_.contains(full)) return full;
-  }
-  return std::nullopt;
 }
 
 bool Binder::has(Slot slot) const {

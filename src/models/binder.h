@@ -18,6 +18,10 @@ struct Extent {
   int64_t cols = 0;
 };
 
+// The stored name of a stem with a suffix, under any of the prefixes that exports of one family differ in.
+std::optional<std::string> locate_tensor(const formats::TensorStore& store, const std::string& stem,
+                                         std::string_view suffix);
+
 // Keeps the first problem and goes on with empty weights; status() must be asked at the end.
 class Binder {
  public:
@@ -55,7 +59,9 @@ class Binder {
     std::vector<float> bias;  // empty: none
   };
   std::string full_name(std::string_view stem, int expert) const;
-  std::optional<std::string> locate(const std::string& stem, std::string_view suffix) const;
+  std::optional<std::string> locate(const std::string& stem, std::string_view suffix) const {
+    return locate_tensor(store_, stem, suffix);
+  }
   std::optional<Part> part(const NameRow& row, int expert);
   std::optional<TensorView> slice(const std::string& tensor, int expert);
   std::vector<float> bias_of(const NameRow& row, const std::string& stem, int expert, int64_t rows);

@@ -186,6 +186,10 @@ bool Config::has(std::string_view key) const {
   return find(key) != nullptr;
 }
 
+void Config::assume(std::string_view key, json::value value) {
+  if (!has(key)) object_[json::string_view(key.data(), key.size())] = std::move(value);
+}
+
 void Config::fail(std::string message) {
   if (status_->ok()) *status_ = Error{ErrorCode::Corrupt, fmt::format("{}: {}", what_, message)};
 }

@@ -41,6 +41,8 @@ class Config {
   // A nested object; empty where missing. Problems found in it are kept here.
   Config sub(std::string_view key);
 
+  // Sets a key that the file leaves out because every model of its family has that value.
+  void assume(std::string_view key, json::value value);
   void fail(std::string message);  // records a problem of the family's own
   Status status() const;
 

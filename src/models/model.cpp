@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "formats/safetensors.h"
+#include "models/binder.h"
 #include "models/config.h"
 #include "models/family.h"
 
@@ -30,6 +31,13 @@ Result<std::string> read_small_file(const std::string& path) {
   return text.str();
 }
 
+// Files without an output matrix use the embedding, whatever their config says.
+void settle_output(ModelSpec& spec, const formats::TensorStore& tensors) {
+  for (const NameRow& row : spec.names.rows(Slot::Output))
+    if (locate_tensor(tensors, std::string(row.stem), ".weight")) return;
+  spec.tied_output = true;
+}
+
 Result<ModelFiles> open_gguf_model(const std::string& path) {
   Result<formats::Gguf> gguf = formats::open_gguf(path);
   if (!gguf) return gguf.error();
@@ -37,6 +45,7 @@ Result<ModelFiles> open_gguf_model(const std::string& path) {
   if (!config) return config.error();
   Result<ModelSpec> spec = build_spec(*config);
   if (!spec) return Error{spec.error().code, fmt::format("{}: {}", path, spec.error().message)};
+  settle_output(*spec, gguf->tensors);
   return ModelFiles{path, std::move(*spec), std::move(gguf->tensors), std::move(gguf->metadata), true};
 }
 
@@ -55,6 +64,7 @@ Result<ModelFiles> open_folder(const std::string& path, const OpenOptions& optio
   if (!spec) return spec.error();
   Result<formats::Safetensors> tensors = formats::open_safetensors(path);
   if (!tensors) return tensors.error();
+  settle_output(*spec, tensors->tensors);
   return ModelFiles{path, std::move(*spec), std::move(tensors->tensors), {}, false};
 }
 

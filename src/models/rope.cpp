@@ -57,6 +57,7 @@ Stretch read_gguf(Config& c, float default_theta) {
   s.original = c.number_or("rope_scaling_original", c.number_or("max_position_embeddings", 2048.0f));
   s.beta_fast = c.number_or("rope_scaling_beta_fast", 32.0f);
   s.beta_slow = c.number_or("rope_scaling_beta_slow", 1.0f);
+  s.truncate = c.flag_or("rope_scaling_truncate", true);
   s.mscale_all_dim = c.number_or("rope_scaling_log_multiplier", 0.0f) * 10.0f;
   s.mscale = s.mscale_all_dim;
   // llama.cpp applies attn_factor on top of its own yarn factor; longrope files carry the whole factor there.

@@ -164,7 +164,6 @@ Result<ModelWeights> bind_weights(ModelSpec& spec, const formats::TensorStore& s
   }
   binder.set_layer(-1);
   w.output_norm = bind_norm(binder, spec, Slot::OutputNorm, spec.dim);
-  if (!spec.tied_output && !binder.has(Slot::Output)) spec.tied_output = true;
   w.output = spec.tied_output ? w.embedding : binder.matrix(Slot::Output, table);
   if (!binder.status()) return binder.status().error();
   return w;

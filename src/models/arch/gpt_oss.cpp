@@ -10,6 +10,7 @@ constexpr std::string_view kHuggingFace[] = {"GptOssForCausalLM"};
 constexpr std::string_view kGguf[] = {"gpt-oss"};
 
 ModelSpec build(Config& c) {
+  c.assume("rope_scaling_truncate", false);
   ModelSpec spec = decoder_spec(c);
   use_windows(c, spec, 2);
   for (LayerSpec& layer : spec.layers) {

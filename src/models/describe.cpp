@@ -1,0 +1,130 @@
+// A ModelSpec as text a person can follow: what happens to a token, in the order in which it happens.
+#include <fmt/format.h>
+
+#include <string_view>
+
+#include "models/spec.h"
+
+namespace sluice::models {
+
+namespace {
+
+std::string_view name(Activation activation) {
+  switch (activation) {
+    case Activation::Silu:
+      return "silu";
+    case Activation::Gelu:
+      return "gelu";
+    case Activation::GeluTanh:
+      return "gelu_tanh";
+    case Activation::Relu:
+      return "relu";
+    case Activation::Relu2:
+      return "relu²";
+    case Activation::SwigluOai:
+      return "clamped_swiglu";
+  }
+  return "";
+}
+
+struct DescribeMixer {
+  const ModelSpec& spec;
+
+  std::string operator()(const Attention& m) const {
+    std::string text = fmt::format("attention({} heads x {}, {} kv", m.heads, m.head_dim, m.kv_heads);
+    text += m.window > 0 ? fmt::format(", window {}", m.window) : ", full";
+    if (m.rope >= 0) {
+      const Rope& rope = spec.ropes[static_cast<size_t>(m.rope)];
+      const size_t dims = 2 * rope.inverse_frequency.size();
+      text += fmt::format(
+          ", rope {}[{}{}]",
+          dims == static_cast<size_t>(m.head_dim) ? "" : fmt::format("{} of {} ", dims, m.head_dim),
+          rope.note, rope.style == RopeStyle::Interleaved ? ", interleaved" : "");
+    } else {
+      text += m.alibi > 0.0f ? ", linear position biases" : ", no rope";
+    }
+    if (m.qk_norm == QkNorm::PerHead) text += ", qk-norm per head";
+    if (m.qk_norm == QkNorm::Whole) text += ", qk-norm over all heads";
+    if (m.qk_norm == QkNorm::Scaleless) text += ", qk-norm without gain";
+    if (m.softcap > 0.0f) text += fmt::format(", scores capped at {:g}", m.softcap);
+    if (m.sinks) text += ", sinks";
+    if (m.clip > 0.0f) text += fmt::format(", qkv clipped at {:g}", m.clip);
+    if (m.kv_from >= 0) text += fmt::format(", keys and values of layer {}", m.kv_from);
+    return text + fmt::format(", scale {:.6g})", m.scale);
+  }
+
+  std::string operator()(const LatentAttention& m) const {
+    return fmt::format(
+        "latent_attention({} heads, latent {} + {} rotated, query latent {}, keys {} + {}, values {}, rope "
+        "[{}])",
+        m.heads, m.latent, m.rope_dim, m.q_latent, m.nope_dim, m.rope_dim, m.value_dim,
+        spec.ropes[static_cast<size_t>(m.rope)].note);
+  }
+};
+
+struct DescribeFfn {
+  std::string operator()(const DenseFfn& f) const {
+    return fmt::format("ffn({}{}, inner {})", name(f.activation), f.gated ? " gate" : "", f.inner);
+  }
+  std::string operator()(const MoeFfn& f) const {
+    using Score = kernels::Routing::Score;
+    const kernels::Routing& r = f.routing;
+    std::string text = fmt::format("top {} of {} experts({}, inner {}) by {}", r.used, r.experts,
+                                   name(f.activation), f.inner,
+                                   r.score == Score::Sigmoid   ? "sigmoid"
+                                   : r.score == Score::Softmax ? "softmax"
+                                                               : "softmax over the chosen");
+    if (r.groups > 1) text += fmt::format(", best {} of {} groups", r.groups_used, r.groups);
+    if (r.normalize) text += ", normalised";
+    if (r.scale != 1.0f) text += fmt::format(", times {:g}", r.scale);
+    if (f.router_choice_bias) text += ", choice biased";
+    if (f.shared_inner > 0)
+      text += fmt::format(" + {}shared expert of {}", f.shared_gate ? "gated " : "", f.shared_inner);
+    return text;
+  }
+};
+
+std::string describe_layer(const ModelSpec& spec, const LayerSpec& layer) {
+  const std::string mixer = std::visit(DescribeMixer{spec}, layer.mixer);
+  const std::string ffn = std::visit(DescribeFfn(), layer.ffn);
+  const std::string plus =
+      spec.residual_scale == 1.0f ? "x +=" : fmt::format("x += {:g} *", spec.residual_scale);
+  switch (layer.wiring) {
+    case Wiring::PreNorm:
+      return fmt::format("  {} {} of norm(x)\n  {} {} of norm(x)\n", plus, mixer, plus, ffn);
+    case Wiring::PostNorm:
+      return fmt::format("  {} norm({})\n  {} norm({})\n", plus, mixer, plus, ffn);
+    case Wiring::Sandwich:
+      return fmt::format("  {} norm({} of norm(x))\n  {} norm({} of norm(x))\n", plus, mixer, plus, ffn);
+    case Wiring::Parallel:
+      return fmt::format("  {} {} of norm(x)\n      + {} of the same norm(x)\n", plus, mixer, ffn);
+    case Wiring::ParallelTwoNorms:
+      return fmt::format("  {} {} of norm1(x)\n      + {} of norm2(x)\n", plus, mixer, ffn);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string describe(const ModelSpec& spec) {
+  std::string text = fmt::format(
+      "x = embedding[token]{}  # {} of {} numbers\n",
+      spec.embedding_scale == 1.0f ? "" : fmt::format(" * {:g}", spec.embedding_scale), spec.vocab, spec.dim);
+  if (spec.position_embedding) text += fmt::format("x += position[p]  # {} positions\n", spec.context);
+  if (spec.embedding_norm) text += "x = norm(x)\n";
+  for (size_t i = 0; i < spec.layers.size();) {
+    const std::string layer = describe_layer(spec, spec.layers[i]);
+    size_t end = i + 1;
+    while (end < spec.layers.size() && describe_layer(spec, spec.layers[end]) == layer) ++end;
+    text += end == i + 1 ? fmt::format("layer {}:\n", i) : fmt::format("layers {} to {}:\n", i, end - 1);
+    text += layer;
+    i = end;
+  }
+  text += fmt::format("logits = {}{} of norm(x)", spec.tied_output ? "embedding" : "output",
+                      spec.logit_scale == 1.0f ? "" : fmt::format(" * {:g}", spec.logit_scale));
+  if (spec.logit_softcap > 0.0f) text += fmt::format(", capped at {:g}", spec.logit_softcap);
+  return text +
+         fmt::format("\n# norm: {}, eps {:g}\n", spec.norm == NormKind::Rms ? "rms" : "layer", spec.norm_eps);
+}
+
+}  // namespace sluice::models
