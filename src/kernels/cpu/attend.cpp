@@ -1,0 +1,345 @@
+// Attention over paged keys and values: q [n, heads, key_dim], out [n, heads, value_dim].
+//
+// A unit of work is one sequence, one kv head and up to 16 query rows (a row is one token's query head; the
+// heads that share the kv head lie side by side). Keys are taken in chunks that begin at multiples of 512
+// positions; each chunk's softmax and weighted sum are blended into the row's result in order. A row's
+// arithmetic thus depends on its own position alone: how a prompt was cut into steps, which sequences run
+// along, and how many threads there are change no bit. Units are shared out over the threads; where they are
+// too few, chunks are, and the blending follows.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/host.h"
+
+namespace sluice::kernels::cpu {
+
+namespace {
+
+constexpr int64_t kChunk = 512;
+constexpr int64_t kRows = 16;
+
+struct Unit {
+  int sequence;
+  int64_t kv_head;
+  int64_t first_row;  // token of the step * heads per kv head + head
+  int64_t rows;
+  int64_t last_position;  // the largest of its rows
+};
+
+// The result of one chunk, or of several: softmax parts and weighted sums of each row.
+struct Part {
+  std::array<SoftmaxPart, kRows> softmax{};  // total 0: the row has seen no key
+  std::vector<float> sums;                   // [rows, value_dim]
+};
+
+struct Scratch {
+  std::vector<float> scores;  // [rows, chunk]
+  std::array<const uint8_t*, kChunk> keys;
+  std::array<const uint8_t*, kChunk> values;
+  std::array<float, kChunk> key_scales;
+  std::array<float, kChunk> value_scales;
+  Part part;
+  Part whole;
+};
+
+class Attention {
+ public:
+  Attention(const KernelTable& kernels, TensorView out, TensorView q, const PagedKv& kv,
+            const RaggedBatch& batch, const AttentionShape& shape)
+      : kernels_(kernels),
+        out_(out),
+        q_(q),
+        kv_(kv),
+        batch_(batch),
+        shape_(shape),
+        group_(shape.heads / shape.kv_heads) {}
+
+  std::vector<Unit> units() const;
+  void run(ThreadPool& pool) const;
+
+ private:
+  int64_t position_of(int64_t row) const { return batch_.positions[static_cast<size_t>(row / group_)]; }
+  int64_t first_key(int64_t position) const {
+    return shape_.window == 0 ? 0 : std::max<int64_t>(0, position - shape_.window + 1);
+  }
+  int64_t head_of_row(const Unit& unit, int64_t row) const { return unit.kv_head * group_ + row % group_; }
+  Scratch make_scratch() const;
+  void gather(const Unit& unit, int64_t begin, int64_t end, Scratch& scratch) const;
+  void weigh(const Unit& unit, int64_t begin, int64_t end, Scratch& scratch, Part& part) const;
+  void run_chunk(const Unit& unit, int64_t chunk, Scratch& scratch, Part& part) const;
+  void blend(const Unit& unit, Part& whole, const Part& part) const;
+  void finish(const Unit& unit, const Part& whole) const;
+  void run_whole(const Unit& unit, Scratch& scratch) const;
+  void run_split(const std::vector<Unit>& units, ThreadPool& pool) const;
+
+  const KernelTable& kernels_;
+  TensorView out_;
+  TensorView q_;
+  const PagedKv& kv_;
+  const RaggedBatch& batch_;
+  const AttentionShape& shape_;
+  int64_t group_;
+};
+
+std::vector<Unit> Attention::units() const {
+  std::vector<Unit> units;
+  for (int sequence = 0; sequence < batch_.sequences(); ++sequence) {
+    const auto s = static_cast<size_t>(sequence);
+    const int64_t begin = batch_.query_begin[s] * group_;
+    const int64_t end = batch_.query_begin[s + 1] * group_;
+    for (int64_t row = begin; row < end; row += kRows) {
+      const int64_t rows = std::min(kRows, end - row);
+      int64_t last = 0;
+      for (int64_t r = row; r < row + rows; ++r) last = std::max(last, position_of(r));
+      for (int64_t head = 0; head < shape_.kv_heads; ++head)
+        units.push_back({sequence, head, row, rows, last});
+    }
+  }
+  return units;
+}
+
+Scratch Attention::make_scratch() const {
+  Scratch scratch;
+  scratch.scores.resize(kRows * kChunk);
+  scratch.part.sums.resize(static_cast<size_t>(kRows * shape_.value_dim));
+  scratch.whole.sums.resize(static_cast<size_t>(kRows * shape_.value_dim));
+  return scratch;
+}
+
+// Addresses (and I8 scales) of the keys and values at positions [begin, end).
+void Attention::gather(const Unit& unit, int64_t begin, int64_t end, Scratch& scratch) const {
+  const int64_t block_size = kv_.k.dim(1);
+  const auto& table = batch_.tables[static_cast<size_t>(kv_.table)];
+  const auto address = [&](const TensorView& cache, int64_t block, int64_t slot) {
+    const int64_t offset = block * cache.stride[0] + slot * cache.stride[1] + unit.kv_head * cache.stride[2];
+    return static_cast<const uint8_t*>(cache.data) + offset * info(cache.dtype).block_bytes;
+  };
+  for (int64_t position = begin; position < end; ++position) {
+    const int64_t block = kv_block(table, unit.sequence, position / block_size);
+    const int64_t slot = position % block_size;
+    const auto i = static_cast<size_t>(position - begin);
+    scratch.keys[i] = address(kv_.k, block, slot);
+    scratch.values[i] = address(kv_.v, block, slot);
+    if (kv_.k.dtype == DType::I8) scratch.key_scales[i] = kv_.k_scales.at<float>(block, slot)[unit.kv_head];
+    if (kv_.v.dtype == DType::I8) scratch.value_scales[i] = kv_.v_scales.at<float>(block, slot)[unit.kv_head];
+  }
+}
+
+// Raw scores of keys [begin, end) to softmax weights; zero where a row does not see a key.
+void Attention::weigh(const Unit& unit, int64_t begin, int64_t end, Scratch& scratch, Part& part) const {
+  for (int64_t r = 0; r < unit.rows; ++r) {
+    const int64_t row = unit.first_row + r;
+    const int64_t position = position_of(row);
+    const int64_t from = std::clamp(first_key(position), begin, end);
+    const int64_t to = std::clamp(position + 1, from, end);
+    float* scores = scratch.scores.data() + r * kChunk;
+    std::fill(scores, scores + (from - begin), 0.0f);
+    std::fill(scores + (to - begin), scores + (end - begin), 0.0f);
+    const float slope = shape_.alibi.empty() ? 0.0f : shape_.alibi.at<float>()[head_of_row(unit, row)];
+    const ScoreRule rule{shape_.scale, shape_.softcap, slope};
+    part.softmax[static_cast<size_t>(r)] =
+        from == to ? SoftmaxPart{}
+                   : kernels_.softmax(scores + (from - begin), to - from, rule, from - position);
+  }
+}
+
+void Attention::run_chunk(const Unit& unit, int64_t chunk, Scratch& scratch, Part& part) const {
+  int64_t begin = (chunk + 1) * kChunk;
+  for (int64_t r = 0; r < unit.rows; ++r) begin = std::min(begin, first_key(position_of(unit.first_row + r)));
+  begin = std::max(begin, chunk * kChunk);
+  const int64_t end = std::min((chunk + 1) * kChunk, unit.last_position + 1);
+  if (begin >= end) {
+    part.softmax.fill({});
+    return;
+  }
+  gather(unit, begin, end, scratch);
+  std::array<const float*, kRows> queries;
+  for (int64_t r = 0; r < unit.rows; ++r) {
+    const int64_t row = unit.first_row + r;
+    queries[static_cast<size_t>(r)] = q_.at<float>(row / group_, head_of_row(unit, row));
+  }
+  const bool key_scales = kv_.k.dtype == DType::I8;
+  const bool value_scales = kv_.v.dtype == DType::I8;
+  kernels_.scores(scratch.scores.data(), kChunk, queries.data(), unit.rows,
+                  {kv_.k.dtype, scratch.keys.data(), key_scales ? scratch.key_scales.data() : nullptr,
+                   end - begin, shape_.key_dim});
+  weigh(unit, begin, end, scratch, part);
+  kernels_.weighted_sum(
+      {part.sums.data(),
+       scratch.scores.data(),
+       kChunk,
+       unit.rows,
+       {kv_.v.dtype, scratch.values.data(), value_scales ? scratch.value_scales.data() : nullptr, end - begin,
+        shape_.value_dim}});
+}
+
+void Attention::blend(const Unit& unit, Part& whole, const Part& part) const {
+  for (int64_t r = 0; r < unit.rows; ++r) {
+    SoftmaxPart& sum = whole.softmax[static_cast<size_t>(r)];
+    const SoftmaxPart& next = part.softmax[static_cast<size_t>(r)];
+    if (next.total == 0) continue;
+    const float largest = std::max(sum.largest, next.largest);
+    const float kept = sum.total == 0 ? 0.0f : std::exp(sum.largest - largest);
+    const float added = sum.total == 0 ? 1.0f : std::exp(next.largest - largest);
+    kernels_.blend(whole.sums.data() + r * shape_.value_dim, kept, part.sums.data() + r * shape_.value_dim,
+                   added, shape_.value_dim);
+    sum = {sum.total == 0 ? next.largest : largest, sum.total * kept + next.total * added};
+  }
+}
+
+void Attention::finish(const Unit& unit, const Part& whole) const {
+  for (int64_t r = 0; r < unit.rows; ++r) {
+    const int64_t row = unit.first_row + r;
+    const int64_t head = head_of_row(unit, row);
+    SoftmaxPart sum = whole.softmax[static_cast<size_t>(r)];
+    float kept = 1.0f;
+    if (!shape_.sinks.empty()) {
+      const float sink = shape_.sinks.at<float>()[head];
+      const float largest = std::max(sum.largest, sink);
+      kept = std::exp(sum.largest - largest);
+      sum.total = sum.total * kept + std::exp(sink - largest);
+    }
+    const float factor = kept / sum.total;
+    const float* from = whole.sums.data() + r * shape_.value_dim;
+    float* to = out_.at<float>(row / group_, head);
+    for (int64_t i = 0; i < shape_.value_dim; ++i) to[i] = from[i] * factor;
+  }
+}
+
+void Attention::run_whole(const Unit& unit, Scratch& scratch) const {
+  scratch.whole.softmax.fill({});
+  std::fill(scratch.whole.sums.begin(), scratch.whole.sums.end(), 0.0f);
+  for (int64_t chunk = 0; chunk <= unit.last_position / kChunk; ++chunk) {
+    run_chunk(unit, chunk, scratch, scratch.part);
+    blend(unit, scratch.whole, scratch.part);
+  }
+  finish(unit, scratch.whole);
+}
+
+void Attention::run_split(const std::vector<Unit>& units, ThreadPool& pool) const {
+  struct Piece {
+    size_t unit;
+    int64_t chunk;
+  };
+  std::vector<Piece> pieces;
+  for (size_t u = 0; u < units.size(); ++u) {
+    for (int64_t chunk = 0; chunk <= units[u].last_position / kChunk; ++chunk) pieces.push_back({u, chunk});
+  }
+  std::vector<Part> parts(pieces.size());
+  pool.for_ranges(static_cast<int64_t>(pieces.size()), 1, [&](int64_t begin, int64_t end) {
+    Scratch scratch = make_scratch();
+    for (int64_t i = begin; i < end; ++i) {
+      const Piece& piece = pieces[static_cast<size_t>(i)];
+      Part& part = parts[static_cast<size_t>(i)];
+      part.sums.resize(static_cast<size_t>(units[piece.unit].rows * shape_.value_dim));
+      run_chunk(units[piece.unit], piece.chunk, scratch, part);
+    }
+  });
+  Part whole;
+  whole.sums.resize(static_cast<size_t>(kRows * shape_.value_dim));
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    if (pieces[i].chunk == 0) {
+      whole.softmax.fill({});
+      std::fill(whole.sums.begin(), whole.sums.end(), 0.0f);
+    }
+    const Unit& unit = units[pieces[i].unit];
+    blend(unit, whole, parts[i]);
+    if (i + 1 == pieces.size() || pieces[i + 1].unit != pieces[i].unit) finish(unit, whole);
+  }
+}
+
+void Attention::run(ThreadPool& pool) const {
+  const std::vector<Unit> all = units();
+  const bool few = static_cast<int64_t>(all.size()) < 2 * pool.threads();
+  const bool long_context =
+      std::any_of(all.begin(), all.end(), [](const Unit& unit) { return unit.last_position >= kChunk; });
+  if (few && long_context && pool.threads() > 1) return run_split(all, pool);
+  pool.for_ranges(static_cast<int64_t>(all.size()), 1, [&](int64_t begin, int64_t end) {
+    Scratch scratch = make_scratch();
+    for (int64_t i = begin; i < end; ++i) run_whole(all[static_cast<size_t>(i)], scratch);
+  });
+}
+
+bool is_kv(DType type) {
+  return type == DType::F32 || type == DType::F16 || type == DType::BF16 || type == DType::I8;
+}
+
+void store_quantized(const TensorView& cache, float& scale, int8_t* to, const float* row) {
+  const int64_t width = cache.dim(3);
+  float largest = 0;
+  for (int64_t i = 0; i < width; ++i) largest = std::max(largest, std::fabs(row[i]));
+  scale = largest / 127.0f;
+  const float inverse = scale == 0 ? 0.0f : 127.0f / largest;
+  for (int64_t i = 0; i < width; ++i) to[i] = static_cast<int8_t>(std::nearbyint(row[i] * inverse));
+}
+
+}  // namespace
+
+void CpuBackend::attend(TensorView out, TensorView q, const PagedKv& kv, const RaggedBatch& batch,
+                        const AttentionShape& shape) {
+  SLUICE_CHECK(is_kv(kv.k.dtype) && is_kv(kv.v.dtype));
+  SLUICE_CHECK_EQ(shape.heads % shape.kv_heads, 0);
+  SLUICE_CHECK_EQ(q.dim(0), batch.tokens());
+  Attention(kernels_, out, q, kv, batch, shape).run(pool_);
+}
+
+void CpuBackend::write_kv(const PagedKv& kv, TensorView k, TensorView v, const RaggedBatch& batch) {
+  SLUICE_CHECK(is_kv(kv.k.dtype) && is_kv(kv.v.dtype));
+  const int64_t block_size = kv.k.dim(1);
+  const auto& table = batch.tables[static_cast<size_t>(kv.table)];
+  const auto store = [&](const TensorView& cache, const TensorView& scales, int64_t block, int64_t slot,
+                         TensorView x, int64_t token) {
+    for (int64_t head = 0; head < x.dim(1); ++head) {
+      const float* row = x.at<float>(token, head);
+      if (cache.dtype == DType::I8) {
+        store_quantized(cache, scales.at<float>(block, slot)[head], cache.at<int8_t>(block, slot, head), row);
+      } else {
+        const int64_t offset = block * cache.stride[0] + slot * cache.stride[1] + head * cache.stride[2];
+        void* to = static_cast<std::byte*>(cache.data) + offset * info(cache.dtype).block_bytes;
+        kernels_.store_kv(to, cache.dtype, row, cache.dim(3));
+      }
+    }
+  };
+  for (int sequence = 0; sequence < batch.sequences(); ++sequence) {
+    const auto s = static_cast<size_t>(sequence);
+    const int64_t begin = batch.query_begin[s];
+    for_rows(batch.query_begin[s + 1] - begin, k.dim(1) * k.dim(2), [&](int64_t i) {
+      const int64_t token = begin + i;
+      const int64_t position = batch.positions[static_cast<size_t>(token)];
+      const int64_t block = kv_block(table, sequence, position / block_size);
+      store(kv.k, kv.k_scales, block, position % block_size, k, token);
+      if (!v.empty()) store(kv.v, kv.v_scales, block, position % block_size, v, token);
+    });
+  }
+}
+
+// -- position
+// ----------------------------------------------------------------------------------------------------------
+
+void CpuBackend::rope_angles(TensorView angles, const RaggedBatch& batch, TensorView inverse_frequency,
+                             float magnitude) {
+  const int64_t pairs = inverse_frequency.elements();
+  const float* frequencies = inverse_frequency.at<float>();
+  for_rows(batch.tokens(), 16 * pairs, [&](int64_t i) {  // a sine weighs as much as many plain elements
+    const auto position = static_cast<float>(batch.positions[static_cast<size_t>(i)]);
+    for (int64_t pair = 0; pair < pairs; ++pair) {
+      const float angle = position * frequencies[pair];
+      float* to = angles.at<float>(i, pair);
+      to[0] = magnitude * std::cos(angle);
+      to[1] = magnitude * std::sin(angle);
+    }
+  });
+}
+
+void CpuBackend::rope(TensorView x, TensorView angles, RopeStyle style) {
+  SLUICE_CHECK_LE(2 * angles.dim(1), x.dim(2));
+  for_rows(x.dim(0), x.dim(1) * x.dim(2), [&](int64_t i) {
+    for (int64_t head = 0; head < x.dim(1); ++head) {
+      kernels_.rope(x.at<float>(i, head), angles.at<float>(i), angles.dim(1), style);
+    }
+  });
+}
+
+}  // namespace sluice::kernels::cpu

@@ -1,0 +1,148 @@
+#include "kernels/cpu/cpu_backend.h"
+
+#include <fmt/format.h>
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/host.h"
+#include "tensor/blocks.h"
+
+namespace sluice::kernels {
+
+Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options) {
+  Result<cpu::IsaLevel> level = cpu::find_isa_level(options.isa);
+  if (!level) return level.error();
+  const int threads = options.threads > 0 ? options.threads : available_cores();
+  return std::unique_ptr<Backend>(std::make_unique<cpu::CpuBackend>(*level, threads));
+}
+
+std::vector<std::string> available_isa_names() {
+  std::vector<std::string> names;
+  for (const cpu::IsaLevel& level : cpu::available_isa_levels()) names.emplace_back(level.name);
+  return names;
+}
+
+namespace cpu {
+
+CpuBackend::CpuBackend(IsaLevel level, int threads)
+    : level_(level), kernels_(level.table()), pool_(threads) {}
+
+std::string CpuBackend::name() const {
+  return fmt::format("cpu {}", level_.features);
+}
+
+void CpuBackend::for_rows(int64_t rows, int64_t width, FunctionRef<void(int64_t)> row) {
+  constexpr int64_t kWorthwhile = 16384;  // elements; below, handing over costs more than the work
+  if (rows * width < kWorthwhile) {
+    for (int64_t i = 0; i < rows; ++i) row(i);
+    return;
+  }
+  pool_.for_ranges(rows, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) row(i);
+  });
+}
+
+// -- memory
+// ------------------------------------------------------------------------------------------------------------
+
+Memory CpuBackend::allocate(DType dtype, std::initializer_list<int64_t> shape) {
+  return allocate_host(dtype, shape);
+}
+
+Memory CpuBackend::upload(TensorView host) {
+  return upload_to_host(host);
+}
+
+void CpuBackend::download(TensorView out, TensorView x) {
+  copy_rows(out, x);
+}
+
+void CpuBackend::embed(TensorView out, const Weight& table, std::span<const int32_t> ids) {
+  SLUICE_CHECK_EQ(out.dim(0), static_cast<int64_t>(ids.size()));
+  SLUICE_CHECK_EQ(out.dim(1), table.cols);
+  for_rows(out.dim(0), table.cols, [&](int64_t i) {
+    const WeightRow row = weight_row(table, ids[static_cast<size_t>(i)]);
+    decode_row(row.type, row.data, out.at<float>(i), table.cols);
+  });
+}
+
+void CpuBackend::gather_rows(TensorView out, TensorView x, std::span<const int32_t> rows) {
+  gather_host_rows(out, x, rows);
+}
+
+void CpuBackend::copy_blocks(const PagedKv& kv, std::span<const std::pair<BlockId, BlockId>> moves) {
+  copy_kv_blocks(kv, moves);
+}
+
+// -- token-wise
+// --------------------------------------------------------------------------------------------------------
+
+void CpuBackend::rms_norm(TensorView out, TensorView x, TensorView gain, float eps) {
+  const auto* gains = static_cast<const float*>(gain.data);
+  for_rows(row_count(x), x.dim(-1), [&](int64_t i) {
+    kernels_.rms_norm(row_at<float>(out, i), row_at<float>(x, i), gains, x.dim(-1), eps);
+  });
+}
+
+void CpuBackend::layer_norm(TensorView out, TensorView x, TensorView gain, TensorView bias, float eps) {
+  const auto* gains = static_cast<const float*>(gain.data);
+  const auto* biases = static_cast<const float*>(bias.data);
+  for_rows(row_count(x), x.dim(-1), [&](int64_t i) {
+    kernels_.layer_norm(row_at<float>(out, i), row_at<float>(x, i), gains, biases, x.dim(-1), eps);
+  });
+}
+
+void CpuBackend::add(TensorView out, TensorView a, TensorView b, float b_scale) {
+  const bool one_row = row_count(b) == 1;
+  SLUICE_CHECK(one_row || row_count(b) == row_count(a));
+  for_rows(row_count(a), a.dim(-1), [&](int64_t i) {
+    kernels_.add_scaled(row_at<float>(out, i), row_at<float>(a, i), row_at<float>(b, one_row ? 0 : i),
+                        b_scale, a.dim(-1));
+  });
+}
+
+void CpuBackend::add_rms_norm(TensorView out, TensorView sum, TensorView b, TensorView gain, float eps,
+                              float b_scale) {
+  const bool one_row = row_count(b) == 1;
+  SLUICE_CHECK(one_row || row_count(b) == row_count(sum));
+  const auto* gains = static_cast<const float*>(gain.data);
+  const int64_t width = sum.dim(-1);
+  for_rows(row_count(sum), width, [&](int64_t i) {
+    float* row = row_at<float>(sum, i);
+    kernels_.add_scaled(row, row, row_at<float>(b, one_row ? 0 : i), b_scale, width);
+    kernels_.rms_norm(row_at<float>(out, i), row, gains, width, eps);
+  });
+}
+
+void CpuBackend::scale(TensorView x, float factor) {
+  for_rows(row_count(x), x.dim(-1),
+           [&](int64_t i) { kernels_.multiply(row_at<float>(x, i), factor, x.dim(-1)); });
+}
+
+void CpuBackend::softcap(TensorView x, float cap) {
+  for_rows(row_count(x), x.dim(-1),
+           [&](int64_t i) { kernels_.softcap(row_at<float>(x, i), cap, x.dim(-1)); });
+}
+
+void CpuBackend::clamp(TensorView x, float limit) {
+  for_rows(row_count(x), x.dim(-1),
+           [&](int64_t i) { kernels_.clamp(row_at<float>(x, i), limit, x.dim(-1)); });
+}
+
+void CpuBackend::activate(TensorView out, TensorView x, Activation activation) {
+  SLUICE_CHECK(activation != Activation::SwigluOai);
+  for_rows(row_count(x), x.dim(-1), [&](int64_t i) {
+    kernels_.activate(row_at<float>(out, i), row_at<float>(x, i), x.dim(-1), activation);
+  });
+}
+
+void CpuBackend::gated(TensorView out, TensorView gate_up, Activation activation) {
+  const int64_t inner = out.dim(-1);
+  SLUICE_CHECK_EQ(gate_up.dim(-1), 2 * inner);
+  for_rows(row_count(out), inner, [&](int64_t i) {
+    const float* gate = row_at<float>(gate_up, i);
+    kernels_.gate(row_at<float>(out, i), gate, gate + inner, inner, activation);
+  });
+}
+
+}  // namespace cpu
+}  // namespace sluice::kernels

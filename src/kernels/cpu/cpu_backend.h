@@ -1,0 +1,66 @@
+// Cuts each operation into pieces, shares them out over one pool of threads and runs the chosen level's
+// kernels on them. How an operation is cut changes no bit of its result.
+#pragma once
+
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "kernels/backend.h"
+#include "kernels/cpu/isa.h"
+
+namespace sluice::kernels::cpu {
+
+class CpuBackend : public Backend {
+ public:
+  CpuBackend(IsaLevel level, int threads);
+
+  std::string name() const override;
+
+  Memory allocate(DType dtype, std::initializer_list<int64_t> shape) override;
+  Memory upload(TensorView host) override;
+  void download(TensorView out, TensorView x) override;
+
+  void embed(TensorView out, const Weight& table, std::span<const int32_t> ids) override;
+  void matmul(TensorView out, TensorView x, const Weight& weight) override;
+  void matmul_heads(TensorView out, TensorView x, std::span<const Weight> weights) override;
+  void rms_norm(TensorView out, TensorView x, TensorView gain, float eps) override;
+  void layer_norm(TensorView out, TensorView x, TensorView gain, TensorView bias, float eps) override;
+  void add(TensorView out, TensorView a, TensorView b, float b_scale) override;
+  void scale(TensorView x, float factor) override;
+  void softcap(TensorView x, float cap) override;
+  void clamp(TensorView x, float limit) override;
+  void activate(TensorView out, TensorView x, Activation activation) override;
+  void gated(TensorView out, TensorView gate_up, Activation activation) override;
+  void gather_rows(TensorView out, TensorView x, std::span<const int32_t> rows) override;
+
+  void rope_angles(TensorView angles, const RaggedBatch& batch, TensorView inverse_frequency,
+                   float magnitude) override;
+  void rope(TensorView x, TensorView angles, RopeStyle style) override;
+  void write_kv(const PagedKv& kv, TensorView k, TensorView v, const RaggedBatch& batch) override;
+  void attend(TensorView out, TensorView q, const PagedKv& kv, const RaggedBatch& batch,
+              const AttentionShape& shape) override;
+  void copy_blocks(const PagedKv& kv, std::span<const std::pair<BlockId, BlockId>> moves) override;
+
+  void route(TensorView ids, TensorView weights, TensorView logits, const Routing& routing) override;
+  void mix_experts(TensorView out, TensorView x, TensorView ids, TensorView weights,
+                   const ExpertBank& bank) override;
+
+  void add_rms_norm(TensorView out, TensorView sum, TensorView b, TensorView gain, float eps,
+                    float b_scale) override;
+
+ private:
+  // Calls row(i) for each of `rows` rows of `width` elements, on all threads where that pays.
+  void for_rows(int64_t rows, int64_t width, FunctionRef<void(int64_t)> row);
+  // x as the form that products with `weight` read; valid until the next call.
+  void prepare_activations(TensorView x, const Weight& weight, std::vector<ActivationBlock>& blocks);
+  // Rows [begin, end) of the weight for all tokens, on the calling thread.
+  void product_rows(TensorView out, TensorView x, const Weight& weight, const ActivationBlock* blocks,
+                    int64_t begin, int64_t end) const;
+
+  IsaLevel level_;
+  const KernelTable& kernels_;
+  ThreadPool pool_;
+  std::vector<ActivationBlock> blocks_;
+};
+
+}  // namespace sluice::kernels::cpu

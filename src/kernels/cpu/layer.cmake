@@ -1,0 +1,23 @@
+# Level files are compiled with their own instructions, chosen by name; those of the other architecture are left out.
+# -O3 because the kernels' inner loops over tiles must be unrolled to stay in registers.
+set(KERNEL_FLAGS_scalar "")
+set(KERNEL_FLAGS_neon "")
+set(KERNEL_FLAGS_dotprod -march=armv8.2-a+dotprod)
+set(KERNEL_FLAGS_i8mm -march=armv8.2-a+dotprod+i8mm)
+set(KERNEL_FLAGS_bf16 -march=armv8.2-a+dotprod+i8mm+bf16)
+set(KERNEL_FLAGS_avx2 -mavx2 -mfma -mf16c)
+set(KERNEL_FLAGS_avx512 ${KERNEL_FLAGS_avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq)
+set(KERNEL_FLAGS_avx512_vnni ${KERNEL_FLAGS_avx512} -mavx512vnni)
+set(KERNEL_FLAGS_avx512_bf16 ${KERNEL_FLAGS_avx512_vnni} -mavx512bf16)
+set(KERNEL_ARM neon dotprod i8mm bf16)
+set(KERNEL_X86 avx2 avx512 avx512_vnni avx512_bf16)
+
+foreach(level IN ITEMS scalar ${KERNEL_ARM} ${KERNEL_X86})
+  set(file ${CMAKE_SOURCE_DIR}/src/kernels/cpu/level_${level}.cpp)
+  if((level IN_LIST KERNEL_ARM AND NOT CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64") OR
+     (level IN_LIST KERNEL_X86 AND NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64"))
+    set_source_files_properties(${file} PROPERTIES HEADER_FILE_ONLY ON)
+  else()
+    set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "-O3;${KERNEL_FLAGS_${level}}")
+  endif()
+endforeach()

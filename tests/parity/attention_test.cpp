@@ -1,0 +1,258 @@
+// Paged attention of every level against the reference: cache types, shapes, windows, sinks, slopes, soft
+// caps; and that neither batching nor chunking nor threads change a bit.
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "kernels/host.h"
+#include "kernels/ref/ref.h"
+#include "tests/parity/harness.h"
+
+namespace sluice::parity {
+namespace {
+
+using kernels::AttentionShape;
+using kernels::Backend;
+using kernels::PagedKv;
+using kernels::RaggedBatch;
+
+struct Shape {
+  int heads = 4;
+  int kv_heads = 2;
+  int key_dim = 16;
+  int value_dim = 16;
+  bool latent = false;  // values are the first part of the keys
+};
+
+// The KV memory of one layer for some sequences, blocks handed out in a shuffled order, tables wide enough
+// for all.
+class Cache {
+ public:
+  Cache(const Shape& shape, DType type, int sequences, int blocks_each, int block_size)
+      : width_(blocks_each), block_size_(block_size) {
+    const int64_t blocks = int64_t{sequences} * blocks_each;
+    k_ = HostTensor::make(type, {blocks, block_size, shape.kv_heads, shape.key_dim});
+    v_ = HostTensor::make(type, {blocks, block_size, shape.kv_heads, shape.value_dim});
+    k_scales_ = HostTensor::make(DType::F32, {blocks, block_size, shape.kv_heads});
+    v_scales_ = HostTensor::make(DType::F32, {blocks, block_size, shape.kv_heads});
+    // A step that shares no factor with the count visits every block once, out of order.
+    int64_t step = 7;
+    while (std::gcd(step, blocks) != 1) ++step;
+    for (int64_t i = 0; i < blocks; ++i) table_.push_back(static_cast<int32_t>((i * step + 3) % blocks));
+    kv_.k = k_.view;
+    kv_.v = v_.view;
+    if (type == DType::I8) {
+      kv_.k_scales = k_scales_.view;
+      kv_.v_scales = v_scales_.view;
+    }
+    if (shape.latent) {
+      kv_.v = kv_.k;
+      kv_.v.shape[3] = shape.value_dim;
+      kv_.v_scales = kv_.k_scales;
+    }
+  }
+  const PagedKv& kv() const { return kv_; }
+  // The table rows of the given sequences, one after the other.
+  std::vector<int32_t> tables(const std::vector<int>& sequences) const {
+    std::vector<int32_t> rows;
+    for (int sequence : sequences) {
+      rows.insert(rows.end(), table_.begin() + sequence * width_, table_.begin() + (sequence + 1) * width_);
+    }
+    return rows;
+  }
+  int width() const { return width_; }
+
+ private:
+  int width_;
+  int block_size_;
+  HostTensor k_, v_, k_scales_, v_scales_;
+  std::vector<int32_t> table_;
+  PagedKv kv_;
+};
+
+struct Work {
+  int sequence;
+  int begin;
+  int end;
+};
+
+// Writes k and v of the work's tokens and attends. q, k, v are looked up by (sequence, position), so that any
+// cut of the same sequences asks for the same rows. Returns [tokens, heads, value_dim].
+class Runner {
+ public:
+  Runner(const Shape& shape, int sequences, int length) : shape_(shape), length_(length) {
+    Random random(31);
+    q_ = random.tensor({int64_t{sequences} * length, shape.heads, shape.key_dim});
+    k_ = random.tensor({int64_t{sequences} * length, shape.kv_heads, shape.key_dim});
+    v_ = random.tensor({int64_t{sequences} * length, shape.kv_heads, shape.value_dim});
+  }
+
+  HostTensor run(Backend& backend, const Cache& cache, const AttentionShape& shape,
+                 const std::vector<Work>& step) {
+    std::vector<int32_t> begins{0};
+    std::vector<int32_t> positions;
+    std::vector<int32_t> rows;
+    std::vector<int> sequences;
+    for (const Work& work : step) {
+      for (int position = work.begin; position < work.end; ++position) {
+        positions.push_back(position);
+        rows.push_back(work.sequence * length_ + position);
+      }
+      begins.push_back(static_cast<int32_t>(positions.size()));
+      sequences.push_back(work.sequence);
+    }
+    const std::vector<int32_t> table = cache.tables(sequences);
+    const RaggedBatch::BlockTable tables[1] = {{table, cache.width()}};
+    const RaggedBatch batch{begins, positions, tables};
+    const auto n = static_cast<int64_t>(positions.size());
+    HostTensor q = HostTensor::make(DType::F32, {n, shape_.heads, shape_.key_dim});
+    HostTensor k = HostTensor::make(DType::F32, {n, shape_.kv_heads, shape_.key_dim});
+    HostTensor v = HostTensor::make(DType::F32, {n, shape_.kv_heads, shape_.value_dim});
+    kernels::gather_host_rows(q.view, q_.view, rows);
+    kernels::gather_host_rows(k.view, k_.view, rows);
+    kernels::gather_host_rows(v.view, v_.view, rows);
+    backend.begin(batch);
+    backend.write_kv(cache.kv(), k.view, shape_.latent ? TensorView{} : v.view, batch);
+    HostTensor out = HostTensor::make(DType::F32, {n, shape_.heads, shape_.value_dim});
+    backend.attend(out.view, q.view, cache.kv(), batch, shape);
+    return out;
+  }
+
+ private:
+  Shape shape_;
+  int length_;
+  HostTensor q_, k_, v_;
+};
+
+AttentionShape attention_of(const Shape& shape) {
+  AttentionShape attention;
+  attention.heads = shape.heads;
+  attention.kv_heads = shape.kv_heads;
+  attention.key_dim = shape.key_dim;
+  attention.value_dim = shape.value_dim;
+  attention.scale = 1.0f / std::sqrt(static_cast<float>(shape.key_dim));
+  return attention;
+}
+
+// Two sequences: a prompt and one that already has context.
+void check(const Shape& shape, const AttentionShape& attention, DType type, int length) {
+  const auto reference = kernels::make_ref_backend();
+  const int blocks = length / 8 + 1;
+  Runner runner(shape, 2, length);
+  const std::vector<Work> first{{1, 0, length - 3}};
+  const std::vector<Work> second{{0, 0, length}, {1, length - 3, length}};
+  Cache expected_cache(shape, type, 2, blocks, 8);
+  runner.run(*reference, expected_cache, attention, first);
+  const HostTensor expected = runner.run(*reference, expected_cache, attention, second);
+  for (const auto& backend : cpu_backends(2)) {
+    SCOPED_TRACE(::testing::Message()
+                 << backend->name() << " " << name(type) << " heads " << shape.heads << "/" << shape.kv_heads
+                 << " dims " << shape.key_dim << "/" << shape.value_dim);
+    Cache cache(shape, type, 2, blocks, 8);
+    runner.run(*backend, cache, attention, first);
+    const HostTensor out = runner.run(*backend, cache, attention, second);
+    ASSERT_EQ(
+        std::memcmp(cache.kv().k.data, expected_cache.kv().k.data, static_cast<size_t>(cache.kv().k.bytes())),
+        0);
+    ASSERT_TRUE(near(out.view, expected.view, 5e-6f));
+  }
+}
+
+const std::vector<Shape>& shapes() {
+  static const std::vector<Shape> kShapes{
+      {4, 2, 16, 16}, {3, 3, 7, 5}, {9, 3, 64, 64}, {8, 1, 40, 32, true}, {20, 1, 24, 24}};
+  return kShapes;
+}
+
+TEST(Attend, CacheTypesAndShapes) {
+  for (const Shape& shape : shapes()) {
+    for (DType type : {DType::F32, DType::F16, DType::BF16, DType::I8}) {
+      check(shape, attention_of(shape), type, 37);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(Attend, WindowSoftcapSinksAndSlopes) {
+  Random random(32);
+  const HostTensor sinks = random.tensor({20});
+  const HostTensor slopes = random.tensor({20}, 0.1f);
+  for (const Shape& shape : shapes()) {
+    AttentionShape attention = attention_of(shape);
+    attention.window = 11;
+    check(shape, attention, DType::F32, 37);
+    attention.softcap = 2.0f;
+    check(shape, attention, DType::F32, 37);
+    attention.sinks = sinks.view.rows(0, shape.heads);
+    check(shape, attention, DType::F16, 37);
+    attention.alibi = slopes.view.rows(0, shape.heads);
+    check(shape, attention, DType::F32, 37);
+    attention.window = 0;
+    check(shape, attention, DType::F32, 37);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(Attend, LongContextsAcrossChunks) {
+  Random random(33);
+  const HostTensor sinks = random.tensor({4});
+  const Shape shape{4, 1, 16, 16};
+  AttentionShape attention = attention_of(shape);
+  check(shape, attention, DType::F32, small_run() ? 530 : 1100);
+  attention.window = 520;
+  attention.sinks = sinks.view;
+  check(shape, attention, DType::F16, small_run() ? 530 : 1100);
+}
+
+// The last tokens of a sequence: in one step, in steps of any size, beside another sequence, on one thread or
+// two.
+TEST(Attend, BitsDependOnTheTokenAlone) {
+  const int length = 1060;
+  const Shape shape{6, 2, 16, 12};
+  AttentionShape attention = attention_of(shape);
+  const auto one = cpu_backends(1);
+  const auto two = cpu_backends(2);
+  for (int window : {0, 700}) {
+    attention.window = window;
+    for (size_t b = 0; b < one.size(); ++b) {
+      SCOPED_TRACE(::testing::Message() << one[b]->name() << " window " << window);
+      Runner runner(shape, 2, length);
+      Cache whole_cache(shape, DType::F16, 2, length / 16 + 1, 16);
+      const HostTensor whole = runner.run(*one[b], whole_cache, attention, {{0, 0, length}});
+      Cache cache(shape, DType::F16, 2, length / 16 + 1, 16);
+      runner.run(*two[b], cache, attention, {{0, 0, 1000}, {1, 0, 600}});
+      for (int begin = 1000; begin < length;) {
+        const int end = std::min(length, begin + 1 + (begin % 3) * 4);
+        const HostTensor part = runner.run(*two[b], cache, attention, {{1, 600, 601}, {0, begin, end}});
+        ASSERT_TRUE(same_bits(part.view.rows(1, 1 + end - begin), whole.view.rows(begin, end))) << begin;
+        const HostTensor alone = runner.run(*two[b], cache, attention, {{0, end - 1, end}});
+        ASSERT_TRUE(same_bits(alone.view, whole.view.rows(end - 1, end))) << end;
+        begin = end;
+      }
+    }
+  }
+}
+
+TEST(CopyBlocks, MovesKeysValuesAndScales) {
+  const Shape shape{2, 2, 8, 8};
+  for (const auto& backend : cpu_backends(1)) {
+    for (DType type : {DType::F16, DType::I8}) {
+      Runner runner(shape, 1, 8);
+      Cache cache(shape, type, 1, 5, 4);
+      runner.run(*backend, cache, attention_of(shape), {{0, 0, 8}});
+      const std::vector<int32_t> table = cache.tables({0});
+      const std::pair<BlockId, BlockId> moves[] = {{BlockId{table[0]}, BlockId{table[3]}}};
+      backend->copy_blocks(cache.kv(), moves);
+      for (const TensorView& memory :
+           {cache.kv().k, cache.kv().v, cache.kv().k_scales, cache.kv().v_scales}) {
+        if (memory.empty()) continue;
+        const TensorView from = memory.rows(table[0], table[0] + 1);
+        const TensorView to = memory.rows(table[3], table[3] + 1);
+        EXPECT_EQ(std::memcmp(from.data, to.data, static_cast<size_t>(from.bytes())), 0) << name(type);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::parity

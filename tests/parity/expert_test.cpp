@@ -1,0 +1,144 @@
+// Routing and mixtures of every level against the reference.
+#include "kernels/ref/ref.h"
+#include "tests/parity/harness.h"
+
+namespace sluice::parity {
+namespace {
+
+using kernels::Activation;
+using kernels::Backend;
+using kernels::ExpertBank;
+using kernels::Routing;
+
+struct Routed {
+  HostTensor ids;
+  HostTensor weights;
+};
+
+Routed route(Backend& backend, const TensorView& logits, const Routing& routing) {
+  Routed routed{HostTensor::make(DType::I32, {logits.dim(0), routing.used}),
+                HostTensor::make(DType::F32, {logits.dim(0), routing.used})};
+  backend.route(routed.ids.view, routed.weights.view, logits, routing);
+  return routed;
+}
+
+void check_route(const Routing& routing, const TensorView& logits) {
+  const auto reference = kernels::make_ref_backend();
+  const Routed expected = route(*reference, logits, routing);
+  for (const auto& backend : cpu_backends(2)) {
+    const Routed routed = route(*backend, logits, routing);
+    for (int64_t i = 0; i < routed.ids.view.elements(); ++i) {
+      ASSERT_EQ(routed.ids.view.at<int32_t>()[i], expected.ids.view.at<int32_t>()[i]) << backend->name();
+    }
+    ASSERT_TRUE(near(routed.weights.view, expected.weights.view, 1e-6f)) << backend->name();
+  }
+}
+
+TEST(Route, ScoresNormalisationAndGroups) {
+  Random random(41);
+  const HostTensor logits = random.tensor({33, 24});
+  const HostTensor bias = random.tensor({24}, 0.3f);
+  for (Routing::Score score :
+       {Routing::Score::Softmax, Routing::Score::Sigmoid, Routing::Score::SoftmaxOfTop}) {
+    for (bool normalize : {false, true}) {
+      Routing routing;
+      routing.score = score;
+      routing.experts = 24;
+      routing.used = 5;
+      routing.normalize = normalize;
+      routing.scale = 2.5f;
+      check_route(routing, logits.view);
+      routing.choice_bias = bias.view;
+      check_route(routing, logits.view);
+      routing.groups = 6;
+      routing.groups_used = 3;
+      check_route(routing, logits.view);
+    }
+  }
+}
+
+TEST(Route, TiesGoToTheLowerExpert) {
+  HostTensor logits = HostTensor::make(DType::F32, {1, 8});
+  logits.view.at<float>()[6] = 1.0f;
+  Routing routing;
+  routing.experts = 8;
+  routing.used = 3;
+  for (const auto& backend : cpu_backends(1)) {
+    const Routed routed = route(*backend, logits.view, routing);
+    EXPECT_EQ(routed.ids.view.at<int32_t>()[0], 6);
+    EXPECT_EQ(routed.ids.view.at<int32_t>()[1], 0);
+    EXPECT_EQ(routed.ids.view.at<int32_t>()[2], 1);
+  }
+  check_route(routing, logits.view);
+}
+
+struct OwnedBank {
+  std::vector<OwnedWeight> memory;
+  ExpertBank bank;
+};
+
+OwnedBank random_bank(Random& random, DType type, bool gated, bool bias) {
+  OwnedBank owned;
+  for (int expert = 0; expert < 6; ++expert) {
+    owned.memory.push_back(random_weight(random, {type}, gated ? 192 : 96, 64, bias));
+    owned.bank.gate_up.push_back(owned.memory.back().weight);
+    owned.memory.push_back(random_weight(random, {type}, 64, 96, bias));
+    owned.bank.down.push_back(owned.memory.back().weight);
+  }
+  owned.bank.gated = gated;
+  return owned;
+}
+
+TEST(MixExperts, AgreesAndDependsOnTheTokenAlone) {
+  const auto reference = kernels::make_ref_backend();
+  for (Activation activation : {Activation::Silu, Activation::SwigluOai, Activation::Relu2}) {
+    Random random(42);
+    OwnedBank owned = random_bank(random, DType::BF16, activation != Activation::Relu2, true);
+    owned.bank.activation = activation;
+    const HostTensor logits = random.tensor({17, 6});
+    Routing routing;
+    routing.experts = 6;
+    routing.used = 3;
+    const Routed routed = route(*reference, logits.view, routing);
+    const HostTensor x = random.tensor({17, 64}, 0.1f);
+    HostTensor expected = HostTensor::make(DType::F32, {17, 64});
+    reference->mix_experts(expected.view, x.view, routed.ids.view, routed.weights.view, owned.bank);
+    for (const auto& backend : cpu_backends(2)) {
+      SCOPED_TRACE(backend->name());
+      HostTensor out = HostTensor::make(DType::F32, {17, 64});
+      backend->mix_experts(out.view, x.view, routed.ids.view, routed.weights.view, owned.bank);
+      ASSERT_TRUE(near(out.view, expected.view, 3e-5f));
+      HostTensor alone = HostTensor::make(DType::F32, {1, 64});
+      for (int64_t i = 0; i < 17; ++i) {
+        backend->mix_experts(alone.view, x.view.rows(i, i + 1), routed.ids.view.rows(i, i + 1),
+                             routed.weights.view.rows(i, i + 1), owned.bank);
+        ASSERT_TRUE(same_bits(alone.view, out.view.rows(i, i + 1)));
+      }
+    }
+  }
+}
+
+TEST(MixExperts, BlockTypesDependOnTheTokenAlone) {
+  Random random(43);
+  OwnedBank owned = random_bank(random, DType::MXFP4, true, true);
+  owned.bank.activation = Activation::SwigluOai;
+  const HostTensor logits = random.tensor({9, 6});
+  Routing routing;
+  routing.experts = 6;
+  routing.used = 2;
+  const HostTensor x = random.tensor({9, 64}, 0.1f);
+  for (const auto& backend : cpu_backends(2)) {
+    const Routed routed = route(*backend, logits.view, routing);
+    HostTensor out = HostTensor::make(DType::F32, {9, 64});
+    HostTensor alone = HostTensor::make(DType::F32, {1, 64});
+    backend->mix_experts(out.view, x.view, routed.ids.view, routed.weights.view, owned.bank);
+    for (int64_t i = 0; i < 9; ++i) {
+      backend->mix_experts(alone.view, x.view.rows(i, i + 1), routed.ids.view.rows(i, i + 1),
+                           routed.weights.view.rows(i, i + 1), owned.bank);
+      ASSERT_TRUE(same_bits(alone.view, out.view.rows(i, i + 1))) << backend->name();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::parity

@@ -1,0 +1,231 @@
+// Products of every level against the reference, over every weight type and odd sizes.
+//
+// Block types: a level multiplies weights by activations rounded to int8 per 32 (scale = largest / 127). Two
+// bounds:
+//   against the reference product of the rounded activations, only f32 rounding is left:  1e-5 * sum |w x|;
+//   against the reference product of the true ones, each activation is off by at most half a step:
+//   sum over blocks of (largest / 254) * sum |w|, plus the former.
+#include <cmath>
+
+#include "kernels/ref/ref.h"
+#include "tests/parity/harness.h"
+
+namespace sluice::parity {
+namespace {
+
+using kernels::Backend;
+using kernels::Weight;
+
+// Rounds each 32 activations as the levels do and returns the largest error allowed for each.
+HostTensor round_activations(const TensorView& x, HostTensor& half_steps) {
+  HostTensor rounded = HostTensor::make(DType::F32, {x.dim(0), x.dim(1)});
+  half_steps = HostTensor::make(DType::F32, {x.dim(0), x.dim(1)});
+  for (int64_t i = 0; i < x.dim(0); ++i) {
+    for (int64_t begin = 0; begin < x.dim(1); begin += 32) {
+      const float* from = x.at<float>(i) + begin;
+      float largest = 0;
+      for (int k = 0; k < 32; ++k) largest = std::max(largest, std::fabs(from[k]));
+      for (int k = 0; k < 32; ++k) {
+        rounded.view.at<float>(i)[begin + k] =
+            std::nearbyint(from[k] * (127.0f / largest)) * (largest / 127.0f);
+        half_steps.view.at<float>(i)[begin + k] = largest / 254.0f * 1.00001f;
+      }
+    }
+  }
+  return rounded;
+}
+
+// limits[i][row] = sum over k of |w| * (1e-5 |x| + step)
+HostTensor limits_of(const Weight& weight, const TensorView& x, const TensorView* steps) {
+  HostTensor limits = HostTensor::make(DType::F32, {x.dim(0), weight.rows});
+  for (int64_t row = 0; row < weight.rows; ++row) {
+    const std::vector<float> values = row_of(weight, row);
+    for (int64_t i = 0; i < x.dim(0); ++i) {
+      float sum = 1e-6f;
+      for (int64_t k = 0; k < weight.cols; ++k) {
+        const float step = steps == nullptr ? 0.0f : steps->at<float>(i)[k];
+        sum += std::fabs(values[static_cast<size_t>(k)]) * (1e-5f * std::fabs(x.at<float>(i)[k]) + step);
+      }
+      limits.view.at<float>(i)[row] = sum;
+    }
+  }
+  return limits;
+}
+
+void expect_within(const TensorView& out, const TensorView& expected, const TensorView& limits) {
+  for (int64_t i = 0; i < out.dim(0); ++i) {
+    for (int64_t row = 0; row < out.dim(1); ++row) {
+      const float difference = std::fabs(out.at<float>(i)[row] - expected.at<float>(i)[row]);
+      ASSERT_LE(difference, limits.at<float>(i)[row])
+          << "token " << i << " row " << row << " expected " << expected.at<float>(i)[row];
+    }
+  }
+}
+
+struct Size {
+  int64_t rows;
+  int64_t blocks;  // cols in blocks, or in elements of a plain type
+};
+
+std::vector<Size> sizes_of(DType type) {
+  if (!is_block(type)) return {{1, 1}, {5, 7}, {13, 33}, {9, 100}, {37, 64}};
+  if (small_run()) return {{1, 1}, {13, 3}};
+  return {{1, 1}, {5, 3}, {13, 1}, {37, 5}};
+}
+
+void check_case(Backend& backend, const Weight& weight, int64_t n, Random& random) {
+  const std::unique_ptr<Backend> reference = kernels::make_ref_backend();
+  const HostTensor x = random.tensor({n, weight.cols});
+  HostTensor out = HostTensor::make(DType::F32, {n, weight.rows});
+  HostTensor expected = HostTensor::make(DType::F32, {n, weight.rows});
+  backend.matmul(out.view, x.view, weight);
+  reference->matmul(expected.view, x.view, weight);
+  if (is_block(weight.parts[0].dtype)) {
+    HostTensor steps;
+    const HostTensor rounded = round_activations(x.view, steps);
+    expect_within(out.view, expected.view, limits_of(weight, x.view, &steps.view).view);
+    reference->matmul(expected.view, rounded.view, weight);
+    expect_within(out.view, expected.view, limits_of(weight, rounded.view, nullptr).view);
+  } else {
+    expect_within(out.view, expected.view, limits_of(weight, x.view, nullptr).view);
+  }
+}
+
+TEST(Matmul, EveryTypeAndSizeAgreesWithReference) {
+  for (const auto& backend : cpu_backends(2)) {
+    for (DType type : weight_types()) {
+      for (const Size& size : sizes_of(type)) {
+        Random random(7);
+        const OwnedWeight owned = random_weight(random, {type}, size.rows,
+                                                size.blocks * info(type).block_elements, size.rows % 2 == 1);
+        for (int64_t n : token_counts()) {
+          SCOPED_TRACE(::testing::Message() << backend->name() << " " << name(type) << " " << size.rows << "x"
+                                            << owned.weight.cols << " n " << n);
+          check_case(*backend, owned.weight, n, random);
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+// The same weight and tokens: alone or in a batch, on one thread or two, whole or in strided views.
+TEST(Matmul, BitsDependOnTheTokenAlone) {
+  const auto one = cpu_backends(1);
+  const auto two = cpu_backends(2);
+  for (size_t b = 0; b < one.size(); ++b) {
+    for (DType type : weight_types()) {
+      SCOPED_TRACE(::testing::Message() << one[b]->name() << " " << name(type));
+      Random random(8);
+      const int64_t cols = is_block(type) ? 3 * info(type).block_elements : 101;
+      const OwnedWeight owned = random_weight(random, {type}, small_run() ? 21 : 301, cols, true);
+      const int64_t rows = owned.weight.rows;
+      for (int64_t n : token_counts()) {
+        const HostTensor x = random.tensor({n, cols + 5});
+        HostTensor single = HostTensor::make(DType::F32, {n, rows});
+        HostTensor threaded = HostTensor::make(DType::F32, {n, rows + 3});
+        one[b]->matmul(single.view, x.view.columns(0, cols), owned.weight);
+        two[b]->matmul(threaded.view.columns(1, 1 + rows), x.view.columns(0, cols), owned.weight);
+        ASSERT_TRUE(same_bits(single.view, threaded.view.columns(1, 1 + rows)));
+        HostTensor alone = HostTensor::make(DType::F32, {1, rows});
+        for (int64_t i = 0; i < n; ++i) {
+          one[b]->matmul(alone.view, x.view.rows(i, i + 1).columns(0, cols), owned.weight);
+          ASSERT_TRUE(same_bits(alone.view, single.view.rows(i, i + 1))) << "token " << i << " of " << n;
+        }
+      }
+    }
+  }
+}
+
+// Integer sums are exact and scales are applied in one order, so block types agree to the bit across levels.
+TEST(Matmul, BlockTypesGiveTheSameBitsOnEveryLevel) {
+  const auto backends = cpu_backends(1);
+  for (DType type : weight_types()) {
+    if (!is_block(type)) continue;
+    Random random(9);
+    const OwnedWeight owned = random_weight(random, {type}, 14, 3 * info(type).block_elements, false);
+    const HostTensor x = random.tensor({7, owned.weight.cols});
+    HostTensor first = HostTensor::make(DType::F32, {7, 14});
+    backends.front()->matmul(first.view, x.view, owned.weight);
+    for (const auto& backend : backends) {
+      HostTensor out = HostTensor::make(DType::F32, {7, 14});
+      backend->matmul(out.view, x.view, owned.weight);
+      ASSERT_TRUE(same_bits(out.view, first.view)) << backend->name() << " " << name(type);
+    }
+  }
+}
+
+TEST(Matmul, PartsOfDifferentTypesAreOneProduct) {
+  for (const auto& backend : cpu_backends(2)) {
+    SCOPED_TRACE(backend->name());
+    Random random(10);
+    const OwnedWeight owned = random_weight(random, {DType::Q4_1, DType::F32, DType::Q6_K}, 19, 256, true);
+    const HostTensor x = random.tensor({5, 256});
+    HostTensor out = HostTensor::make(DType::F32, {5, owned.weight.rows});
+    backend->matmul(out.view, x.view, owned.weight);
+    for (size_t part = 0; part < owned.weight.parts.size(); ++part) {
+      const auto first = static_cast<int64_t>(part) * 19;
+      Weight one{{owned.weight.parts[part]}, 19, 256, owned.weight.bias.rows(first, first + 19), nullptr};
+      HostTensor expected = HostTensor::make(DType::F32, {5, 19});
+      backend->matmul(expected.view, x.view, one);
+      EXPECT_TRUE(same_bits(out.view.columns(first, first + 19), expected.view)) << "part " << part;
+    }
+  }
+}
+
+TEST(Matmul, ZerosAndTinyActivationsStayFinite) {
+  for (const auto& backend : cpu_backends(1)) {
+    Random random(11);
+    const OwnedWeight owned = random_weight(random, {DType::Q4_1}, 5, 64, false);
+    HostTensor x = HostTensor::make(DType::F32, {2, 64});
+    for (int i = 0; i < 64; ++i) x.view.at<float>(1)[i] = 1e-40f;
+    HostTensor out = HostTensor::make(DType::F32, {2, 5});
+    backend->matmul(out.view, x.view, owned.weight);
+    for (float value : values_of(out.view)) EXPECT_EQ(value, 0.0f) << backend->name();
+  }
+}
+
+TEST(Matmul, HeadsAgreeWithOneProductEach) {
+  for (const auto& backend : cpu_backends(2)) {
+    for (DType type : {DType::BF16, DType::Q8_0}) {
+      Random random(12);
+      std::vector<OwnedWeight> owned;
+      std::vector<Weight> weights;
+      for (int head = 0; head < 3; ++head) {
+        owned.push_back(random_weight(random, {type}, 10, 64, false));
+        weights.push_back(owned.back().weight);
+      }
+      const HostTensor x = random.tensor({5, 3, 64});
+      HostTensor out = HostTensor::make(DType::F32, {5, 3, 10});
+      backend->matmul_heads(out.view, x.view, weights);
+      for (int64_t token = 0; token < 5; ++token) {
+        for (int64_t head = 0; head < 3; ++head) {
+          HostTensor expected = HostTensor::make(DType::F32, {1, 10});
+          const auto row = TensorView::contiguous(x.view.at<float>(token, head), DType::F32, {1, 64});
+          backend->matmul(expected.view, row, weights[static_cast<size_t>(head)]);
+          const auto got = TensorView::contiguous(out.view.at<float>(token, head), DType::F32, {1, 10});
+          EXPECT_TRUE(same_bits(got, expected.view)) << backend->name() << " " << name(type);
+        }
+      }
+    }
+  }
+}
+
+TEST(Embed, RowsAreDecodedExactly) {
+  const auto reference = kernels::make_ref_backend();
+  for (const auto& backend : cpu_backends(2)) {
+    for (DType type : weight_types()) {
+      Random random(13);
+      const OwnedWeight owned = random_weight(random, {type, type}, 9, 256, false);
+      const std::vector<int32_t> ids{0, 17, 8, 9, 9};
+      HostTensor out = HostTensor::make(DType::F32, {5, 256});
+      HostTensor expected = HostTensor::make(DType::F32, {5, 256});
+      backend->embed(out.view, owned.weight, ids);
+      reference->embed(expected.view, owned.weight, ids);
+      EXPECT_TRUE(same_bits(out.view, expected.view)) << backend->name() << " " << name(type);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::parity
