@@ -21,6 +21,7 @@ using GgufValue = std::variant<bool, int64_t, uint64_t, double, std::string_view
 
 // Look-ups give std::nullopt for a missing key and an error for a value of another kind or out of the range
 // of the type asked for; integers of any width answer get_int, any number answers get_number.
+// Messages name the key; which file it was is the caller's to add.
 class GgufMetadata {
  public:
   bool contains(std::string_view key) const { return values_.find(key) != values_.end(); }

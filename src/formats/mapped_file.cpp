@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -36,8 +37,10 @@ int publish_range(std::string_view bytes, const char* path) {
     uintptr_t expected = 0;
     if (!range.begin.compare_exchange_strong(expected, 1)) continue;
     const auto begin = reinterpret_cast<uintptr_t>(bytes.data());
+    // The kernel maps whole pages, so a fault may lie past the last byte but inside the last page.
+    const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
     range.path = path;
-    range.end = begin + bytes.size();
+    range.end = (begin + bytes.size() + page - 1) / page * page;
     range.begin = begin;
     return static_cast<int>(i);
   }
@@ -54,12 +57,9 @@ void retract_range(int slot) {
 }
 
 const char* path_at(uintptr_t address) {
-  // The kernel maps whole pages, so a fault may lie past the last byte but inside the last page.
-  constexpr uintptr_t kPage = 4096;
   for (const Range& range : mapped_ranges) {
     const uintptr_t begin = range.begin;
-    const uintptr_t end = (range.end + kPage - 1) / kPage * kPage;
-    if (begin > 1 && begin <= address && address < end) return range.path;
+    if (begin > 1 && begin <= address && address < range.end) return range.path;
   }
   return nullptr;
 }
@@ -107,12 +107,12 @@ Status refuse_lfs_pointer(std::string_view bytes, const std::string& path) {
   if (bytes.size() > kLargestPointer || !bytes.starts_with("version https://git-lfs")) return {};
   const size_t at = bytes.find("\nsize ");
   std::string_view size = at == bytes.npos ? "?" : bytes.substr(at + 6);
-  size = size.substr(0, size.find('\n'));
+  size = size.substr(0, std::min(size.find('\n'), size_t{20}));
   return Error{
       ErrorCode::Corrupt,
       fmt::format("{}: is a git-lfs pointer of {} bytes, not the file of {} bytes it stands for; fetch it "
                   "with 'git lfs pull'",
-                  quote_path(path), bytes.size(), quote(size))};
+                  quote_path(path), bytes.size(), quote_path(size))};
 }
 
 // Closes on every way out of open() but the successful one.

@@ -50,7 +50,8 @@ TEST(SharedFiles, GoldenGgufsOpenAndTheirShapesAreOutermostFirst) {
   for (const fs::path& file : files) {
     const Result<Gguf> opened = open_gguf(file.string());
     ASSERT_TRUE(opened.ok()) << opened.error().message;
-    const Result<std::optional<std::string_view>> family = opened->metadata.get_string("general.architecture");
+    const Result<std::optional<std::string_view>> family =
+        opened->metadata.get_string("general.architecture");
     ASSERT_TRUE(family.ok() && family->has_value()) << file;
     const std::string key = std::string(**family) + ".embedding_length";
     const Result<std::optional<int64_t>> width = opened->metadata.get_int(key);
@@ -70,7 +71,8 @@ TEST(SharedFiles, VocabularyOnlyGgufsOpenQuickly) {
     const std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - start;
     ASSERT_TRUE(opened.ok()) << opened.error().message;
     EXPECT_EQ(opened->tensors.size(), 0u) << file;
-    const Result<const std::vector<std::string_view>*> tokens = opened->metadata.get_strings("tokenizer.ggml.tokens");
+    const Result<const std::vector<std::string_view>*> tokens =
+        opened->metadata.get_strings("tokenizer.ggml.tokens");
     ASSERT_TRUE(tokens.ok() && *tokens != nullptr) << file;
     EXPECT_GT((*tokens)->size(), 10'000u) << file;
     RecordProperty(file.stem().string(), std::to_string(taken.count()) + " ms");

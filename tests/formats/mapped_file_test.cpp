@@ -1,0 +1,120 @@
+#include "formats/mapped_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "formats/gguf.h"
+#include "formats/quote.h"
+#include "formats/safetensors.h"
+#include "tests/formats/files.h"
+#include "tests/formats/gguf_writer.h"
+
+namespace sluice::formats {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr std::string_view kPointer =
+    "version https://git-lfs.example/spec/v1\noid sha256:4d7a214614ab2935\nsize 98362432\n";
+
+TEST(MappedFile, GivesTheBytes) {
+  const TempFolder folder;
+  const auto file = MappedFile::open(folder.write("x", "hello"));
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  EXPECT_EQ((*file)->bytes(), "hello");
+}
+
+TEST(MappedFile, RefusesWhatIsNotAFileWithoutWaiting) {
+  const TempFolder folder;
+  const std::string pipe = (folder.path() / "pipe").string();
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THAT(problem(MappedFile::open(pipe)), HasSubstr("pipe: is a pipe, must be a regular file"));
+  EXPECT_THAT(problem(MappedFile::open(folder.path().string())),
+              HasSubstr("is a folder, must be a regular file"));
+  EXPECT_EQ(problem(MappedFile::open("/dev/zero")), "/dev/zero: is a device, must be a regular file");
+}
+
+TEST(MappedFile, NamesWhatIsMissing) {
+  const TempFolder folder;
+  const auto missing = MappedFile::open((folder.path() / "absent").string());
+  EXPECT_THAT(problem(missing), HasSubstr("absent: cannot open: No such file"));
+  EXPECT_EQ(missing.error().code, ErrorCode::NotFound);
+}
+
+TEST(MappedFile, NamesWhatIsForbidden) {
+  if (::geteuid() == 0) GTEST_SKIP() << "root may read everything";
+  const TempFolder folder;
+  const std::string secret = folder.write("secret", "x");
+  ASSERT_EQ(::chmod(secret.c_str(), 0), 0);
+  EXPECT_EQ(MappedFile::open(secret).error().code, ErrorCode::Io);
+}
+
+TEST(MappedFile, ReadersNameEmptyFilesAndLfsPointers) {
+  const TempFolder folder;
+  const std::string empty = folder.write("empty", "");
+  const std::string pointer = folder.write("pointer", kPointer);
+  for (const std::string& message : {problem(open_gguf(empty)), problem(open_safetensors(empty))}) {
+    EXPECT_THAT(message, HasSubstr("empty: is empty (0 bytes"));
+  }
+  for (const std::string& message : {problem(open_gguf(pointer)), problem(open_safetensors(pointer))}) {
+    EXPECT_THAT(message, HasSubstr("pointer: is a git-lfs pointer of 82 bytes"));
+    EXPECT_THAT(message, HasSubstr("not the file of 98362432 bytes"));
+  }
+  const std::string index = folder.write("model.safetensors.index.json", kPointer);
+  EXPECT_THAT(problem(open_safetensors(index)), HasSubstr("is a git-lfs pointer"));
+}
+
+TEST(MappedFile, NoticesThatTheFileChanged) {
+  const TempFolder folder;
+  const std::string path = folder.write("x", "hello");
+  const auto file = MappedFile::open(path);
+  ASSERT_TRUE(file.ok());
+  EXPECT_EQ(problem((*file)->check_unchanged()), "");
+  folder.write("y", "hello");
+  std::filesystem::rename(folder.path() / "y", path);
+  EXPECT_THAT(problem((*file)->check_unchanged()), HasSubstr("x: changed on disk since it was opened"));
+  std::filesystem::remove(path);
+  EXPECT_THAT(problem((*file)->check_unchanged()), HasSubstr("No such file"));
+}
+
+char touch(const std::string& path) {
+  install_fault_handler();
+  const auto file = MappedFile::open(path);
+  if (!file.ok() || ::truncate(path.c_str(), 1) != 0) return 0;
+  const volatile char* last = (*file)->bytes().data() + (*file)->bytes().size() - 1;
+  return *last;
+}
+
+TEST(MappedFileDeathTest, TruncationUnderTheMappingIsNamed) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const TempFolder folder;
+  const std::string path = folder.write("model.gguf", std::string(1 << 20, 'x'));
+  EXPECT_EXIT(touch(path), testing::ExitedWithCode(74), "model file .*model.gguf changed on disk");
+}
+
+TEST(MappedFileDeathTest, OtherBusErrorsKeepTheirMeaning) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const auto raise_plain = [] {
+    ::signal(SIGBUS, SIG_DFL);
+    install_fault_handler();
+    ::raise(SIGBUS);
+  };
+  EXPECT_EXIT(raise_plain(), testing::KilledBySignal(SIGBUS), "");
+}
+
+TEST(Quote, ShowsTextThatCannotHarmATerminal) {
+  EXPECT_EQ(quote("blk.0.x"), "'blk.0.x'");
+  EXPECT_EQ(quote("a\x1b[2J\x7f"), "'a\\x1b[2J\\x7f'");
+  EXPECT_EQ(quote("\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80"), "'\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80'");
+  EXPECT_EQ(quote("\xc2\x9b"), "'\\xc2\\x9b'");                    // a control of the C1 set
+  EXPECT_EQ(quote("\xc0\x80"), "'\\xc0\\x80'");                    // overlong
+  EXPECT_EQ(quote("\xed\xa0\x80"), "'\\xed\\xa0\\x80'");           // surrogate
+  EXPECT_EQ(quote("\xf4\x90\x80\x80"), "'\\xf4\\x90\\x80\\x80'");  // above U+10FFFF
+  EXPECT_EQ(quote("\xe2\x82"), "'\\xe2\\x82'");                    // cut
+  EXPECT_EQ(quote(std::string(81, 'x')), "'" + std::string(80, 'x') + "'… (81 bytes)");
+}
+
+}  // namespace
+}  // namespace sluice::formats
