@@ -10,7 +10,8 @@ namespace sluice::detail {
 [[noreturn]] void check_failed(const char* file, int line, const char* expression, const std::string& sides);
 
 template <class A, class B>
-[[noreturn]] void check_pair_failed(const char* file, int line, const char* expression, const A& a, const B& b) {
+[[noreturn]] void check_pair_failed(const char* file, int line, const char* expression, const A& a,
+                                    const B& b) {
   std::ostringstream sides;
   sides << a << " vs " << b;
   check_failed(file, line, expression, sides.str());
@@ -18,14 +19,15 @@ template <class A, class B>
 
 }  // namespace sluice::detail
 
-#define SLUICE_CHECK(condition) \
-  (static_cast<bool>(condition) ? void(0) : ::sluice::detail::check_failed(__FILE__, __LINE__, #condition, ""))
+#define SLUICE_CHECK(condition)           \
+  (static_cast<bool>(condition) ? void(0) \
+                                : ::sluice::detail::check_failed(__FILE__, __LINE__, #condition, ""))
 
-#define SLUICE_CHECK_OP_(a, op, b)                                                                \
-  do {                                                                                            \
-    const auto& sluice_a_ = (a);                                                                  \
-    const auto& sluice_b_ = (b);                                                                  \
-    if (!(sluice_a_ op sluice_b_))                                                                \
+#define SLUICE_CHECK_OP_(a, op, b)                                                                      \
+  do {                                                                                                  \
+    const auto& sluice_a_ = (a);                                                                        \
+    const auto& sluice_b_ = (b);                                                                        \
+    if (!(sluice_a_ op sluice_b_))                                                                      \
       ::sluice::detail::check_pair_failed(__FILE__, __LINE__, #a " " #op " " #b, sluice_a_, sluice_b_); \
   } while (false)
 

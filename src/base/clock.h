@@ -9,7 +9,11 @@ using Clock = std::chrono::steady_clock;
 using TimePoint = Clock::time_point;
 using Seconds = std::chrono::duration<double>;
 
-inline double seconds_between(TimePoint from, TimePoint to) { return Seconds(to - from).count(); }
-inline double seconds_since(TimePoint from) { return seconds_between(from, Clock::now()); }
+inline double seconds_between(TimePoint from, TimePoint to) {
+  return Seconds(to - from).count();
+}
+inline double seconds_since(TimePoint from) {
+  return seconds_between(from, Clock::now());
+}
 
 }  // namespace sluice

@@ -19,8 +19,8 @@ struct StrongId {
   friend std::ostream& operator<<(std::ostream& out, StrongId id) { return out << id.value; }
 };
 
-using SeqId = StrongId<struct SeqTag, uint64_t>;    // one sequence: a request, or one of its choices or beams
-using BlockId = StrongId<struct BlockTag, int32_t>; // one block of KV memory
+using SeqId = StrongId<struct SeqTag, uint64_t>;  // one sequence: a request, or one of its choices or beams
+using BlockId = StrongId<struct BlockTag, int32_t>;  // one block of KV memory
 
 }  // namespace sluice
 

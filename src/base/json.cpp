@@ -138,7 +138,8 @@ Result<std::optional<int64_t>> get_int(const json::object& object, std::string_v
   if (value->is_int64()) return std::optional(value->get_int64());
   if (value->is_double()) {
     const double number = value->get_double();
-    if (number == std::floor(number) && std::abs(number) < 9e15) return std::optional(static_cast<int64_t>(number));
+    if (number == std::floor(number) && std::abs(number) < 9e15)
+      return std::optional(static_cast<int64_t>(number));
   }
   return wrong_kind(key, *value, "an integer below 2^63");
 }

@@ -12,8 +12,8 @@ namespace sluice::kernels {
 // Rows stacked from one or more stored tensors, each in its own type, so that q, k and v (or gate and up) are one
 // product wherever they lie in the file. The memory belongs to the model (usually a mapped file).
 struct Weight {
-  std::vector<TensorView> parts;       // each [part rows, cols], contiguous; data needs no alignment
-  int64_t rows = 0;                    // sum over parts
+  std::vector<TensorView> parts;  // each [part rows, cols], contiguous; data needs no alignment
+  int64_t rows = 0;               // sum over parts
   int64_t cols = 0;
   TensorView bias;                     // optional, f32 [rows]
   std::shared_ptr<const void> packed;  // a back-end's own form, made by Backend::prepare

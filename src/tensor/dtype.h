@@ -9,6 +9,7 @@
 
 namespace sluice {
 
+// clang-format off
 enum class DType : uint8_t {
   F32, F16, BF16, F8_E4M3,
   I8, I32, U8,  // bookkeeping and KV caches, never a weight of a matmul
@@ -16,6 +17,7 @@ enum class DType : uint8_t {
   Q2_K, Q3_K, Q4_K, Q5_K, Q6_K,
   IQ4_NL, MXFP4,
 };
+// clang-format on
 
 struct DTypeInfo {
   DType type;
@@ -24,6 +26,7 @@ struct DTypeInfo {
   int block_bytes;
 };
 
+// clang-format off
 inline constexpr std::array<DTypeInfo, 19> kDTypes{{
     {DType::F32, "F32", 1, 4},
     {DType::F16, "F16", 1, 2},
@@ -45,20 +48,29 @@ inline constexpr std::array<DTypeInfo, 19> kDTypes{{
     {DType::IQ4_NL, "IQ4_NL", 32, 18},
     {DType::MXFP4, "MXFP4", 32, 17},
 }};
+// clang-format on
 
-constexpr const DTypeInfo& info(DType type) { return kDTypes[static_cast<size_t>(type)]; }
-constexpr std::string_view name(DType type) { return info(type).name; }
-constexpr bool is_block(DType type) { return info(type).block_elements > 1; }
+constexpr const DTypeInfo& info(DType type) {
+  return kDTypes[static_cast<size_t>(type)];
+}
+constexpr std::string_view name(DType type) {
+  return info(type).name;
+}
+constexpr bool is_block(DType type) {
+  return info(type).block_elements > 1;
+}
 
 // REQUIRES: elements is a multiple of the block size.
 constexpr int64_t row_bytes(DType type, int64_t elements) {
   return elements / info(type).block_elements * info(type).block_bytes;
 }
 
-static_assert([] {
-  for (size_t i = 0; i < kDTypes.size(); ++i)
-    if (static_cast<size_t>(kDTypes[i].type) != i) return false;
-  return true;
-}(), "kDTypes is indexed by DType");
+static_assert(
+    [] {
+      for (size_t i = 0; i < kDTypes.size(); ++i)
+        if (static_cast<size_t>(kDTypes[i].type) != i) return false;
+      return true;
+    }(),
+    "kDTypes is indexed by DType");
 
 }  // namespace sluice

@@ -69,7 +69,8 @@ TensorView TensorView::columns_as_heads(int64_t begin, int64_t heads, int64_t wi
 
 std::string TensorView::describe() const {
   std::string text = fmt::format("{}[", name(dtype));
-  for (int i = 0; i < rank; ++i) text += fmt::format("{}{}", i == 0 ? "" : ", ", shape[static_cast<size_t>(i)]);
+  for (int i = 0; i < rank; ++i)
+    text += fmt::format("{}{}", i == 0 ? "" : ", ", shape[static_cast<size_t>(i)]);
   return text + "]";
 }
 
@@ -81,7 +82,9 @@ HostBuffer::HostBuffer(size_t bytes) : size_(bytes) {
   data_.reset(static_cast<std::byte*>(memory));
 }
 
-void HostBuffer::Free::operator()(std::byte* pointer) const { std::free(pointer); }
+void HostBuffer::Free::operator()(std::byte* pointer) const {
+  std::free(pointer);
+}
 
 HostTensor HostTensor::make(DType dtype, std::initializer_list<int64_t> shape) {
   TensorView view = TensorView::contiguous(nullptr, dtype, shape);

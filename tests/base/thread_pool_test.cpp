@@ -14,7 +14,8 @@ TEST(ThreadPool, RunsEveryTaskOnce) {
     EXPECT_EQ(pool.threads(), threads);
     for (int tasks : {0, 1, 2, 7, 1000}) {
       std::vector<std::atomic<int>> hits(static_cast<size_t>(tasks));
-      for (int round = 0; round < 20; ++round) pool.run(tasks, [&](int i) { ++hits[static_cast<size_t>(i)]; });
+      for (int round = 0; round < 20; ++round)
+        pool.run(tasks, [&](int i) { ++hits[static_cast<size_t>(i)]; });
       for (const auto& hit : hits) EXPECT_EQ(hit.load(), 20);
     }
   }
