@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Fails on an #include that layers.txt does not allow, and on a cycle in layers.txt itself."""
+"""Fails on an #include that layers.txt does not allow, on a cycle in layers.txt itself, and where the table of
+ARCHITECTURE.md differs from it."""
 import re
 import sys
 from pathlib import Path
@@ -15,6 +16,21 @@ def read_layers():
             name, _, allowed = line.partition(":")
             layers[name.strip()] = allowed.split()
     return layers
+
+
+def read_table():
+    """The rows of ARCHITECTURE.md's table of layers: the first and the last of three columns."""
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    table = text.partition("| may include |\n|---|---|---|\n")[2].partition("\n\n")[0]
+    rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in table.splitlines()]
+    return {row[0]: row[-1].replace("–", "").split() for row in rows}
+
+
+def compare_table(layers):
+    table = read_table()
+    return [f"ARCHITECTURE.md: {name} is {' '.join(table[name]) if name in table else 'not in the table'}, "
+            f"layers.txt has {' '.join(layers[name]) if name in layers else 'no such line'}"
+            for name in sorted(layers.keys() | table.keys()) if layers.get(name) != table.get(name)]
 
 
 def layer_of(path, layers):
@@ -59,6 +75,7 @@ def main():
     cycle = None if problems else find_cycle(layers)
     if cycle:
         problems.append("layers.txt: cycle " + " -> ".join(cycle))
+    problems += compare_table(layers)
     files = sorted(p for p in (ROOT / "src").rglob("*") if p.suffix in SOURCES)
     for file in files:
         relative = file.relative_to(ROOT / "src").as_posix()

@@ -1,0 +1,130 @@
+"""Steps that build a preset and run its programs: GoogleTest programs, parity under qemu, fuzz targets."""
+import json
+import platform
+import shutil
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from testing.step import JOBS, ROOT, Counts, Failed, Skipped, must_run, run
+
+PROGRAM_SECONDS = 1200  # a test program that takes longer is hanging
+FUZZ_SECONDS = 10
+THREADED = ("base", "parity", "engine", "runtime", "server")  # directories of tests/ that tsan runs
+
+
+built = {}  # (preset, targets): whether it succeeded
+
+
+def build(preset, targets=("all",)):
+    """Builds targets of a preset, once in a run; a build that failed is not tried and shown again."""
+    if (preset, targets) not in built:
+        built[preset, targets] = False
+        folder = ROOT / "build" / preset
+        if not (folder / "build.ninja").exists():
+            must_run(f"{preset} does not configure", ["cmake", "--preset", preset])
+        must_run(f"{preset} does not build", ["ninja", "-C", folder, "-j", JOBS, *targets])
+        built[preset, targets] = True
+    if not built[preset, targets]:
+        raise Failed(f"{preset} did not build, see above")
+
+
+def test_directories():
+    return [path.name for path in sorted((ROOT / "tests").iterdir())
+            if path.name not in ("fuzz", "python") and any(path.glob("*.cpp"))]
+
+
+def run_gtest(program, prefix=(), environment=None):
+    """Runs one GoogleTest program and counts its cases."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        code, output = run([*prefix, program, f"--gtest_output=json:{report}", "--gtest_color=no"], PROGRAM_SECONDS, environment)
+        if not report.exists():
+            return Counts(failed=1, note=f"{program.name} ended with {code} and no report", output=output)
+        suites = json.loads(report.read_text())["testsuites"]
+    counts = Counts()
+    for case in (case for suite in suites for case in suite["testsuite"]):
+        if case["result"] == "SKIPPED":
+            counts.skipped += 1
+        elif case["result"] == "COMPLETED":
+            counts.failed += bool(case.get("failures"))
+            counts.passed += not case.get("failures")
+    if code != 0 and counts.failed == 0:
+        counts.failed = 1
+    if counts.failed:
+        counts.note, counts.output = f"{program.name} ended with {code}", output
+    return counts
+
+
+def run_programs(preset, directories, prefix=(), environment=None):
+    programs = [ROOT / "build" / preset / f"test_{directory}" for directory in directories]
+    return sum((run_gtest(program, prefix, environment) for program in programs), Counts())
+
+
+def build_release():
+    build("release")
+    return Counts(passed=1)
+
+
+def unit():
+    build("release")
+    return run_programs("release", test_directories())
+
+
+def asan():
+    build("asan")
+    return run_programs("asan", test_directories(), environment={"UBSAN_OPTIONS": "print_stacktrace=1"})
+
+
+def tsan():
+    directories = [name for name in test_directories() if name in THREADED]
+    build("tsan", tuple(f"test_{name}" for name in directories))
+    # The thread sanitizer of GCC 12 wants addresses that are not randomised too far.
+    fixed = ["setarch", platform.machine(), "-R"]
+    prefix = fixed if run([*fixed, "true"])[0] == 0 else []
+    return run_programs("tsan", directories, prefix, {"TSAN_OPTIONS": "halt_on_error=1"})
+
+
+def cross():
+    other = "x86_64" if platform.machine() == "aarch64" else "aarch64"
+    if not any((ROOT / "tests/parity").glob("*.cpp")):
+        raise Skipped("tests/parity has no tests")
+    for program in (f"{other}-linux-gnu-g++", f"qemu-{other}"):
+        if not shutil.which(program):
+            raise Skipped(f"{program} is missing")
+    preset = f"cross-{other}"
+    build(preset, ("test_parity",))
+    emulator = [f"qemu-{other}", "-cpu", "max", "-L", f"/usr/{other}-linux-gnu"]
+    return run_programs(preset, ["parity"], emulator)
+
+
+def run_fuzz_target(name):
+    program = ROOT / "build/fuzz" / f"fuzz_{name}"
+    corpus = ROOT / "tests/fuzz/corpus" / name
+    with tempfile.TemporaryDirectory() as found:
+        seeds = [corpus] if corpus.is_dir() else []
+        code, output = run([program, f"-max_total_time={FUZZ_SECONDS}", "-timeout=20", "-rss_limit_mb=4096",
+                            f"-artifact_prefix={ROOT}/build/fuzz/{name}-", found, *seeds])
+    if code != 0:
+        return Counts(failed=1, note=f"{program.name} ended with {code}", output=output)
+    return Counts(passed=1)
+
+
+def fuzz():
+    names = [path.stem for path in sorted((ROOT / "tests/fuzz").glob("*.cpp"))]
+    if not names:
+        raise Skipped("tests/fuzz has no targets")
+    if not shutil.which("clang++"):
+        raise Skipped("clang++ is missing")
+    build("fuzz")
+    with ThreadPoolExecutor(JOBS) as pool:
+        return sum(pool.map(run_fuzz_target, names), Counts())
+
+
+def cuda():
+    if not (ROOT / "src/kernels/cuda").is_dir():
+        raise Skipped("this tree has no src/kernels/cuda")
+    if not (shutil.which("nvcc") or Path("/usr/local/cuda/bin/nvcc").exists()):
+        raise Skipped("nvcc is missing")
+    build("cuda")
+    return run_programs("cuda", [name for name in test_directories() if name == "parity"])

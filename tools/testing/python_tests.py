@@ -1,0 +1,46 @@
+"""The step that runs tests/python/*_test.py: scripts that hold the program against packages from PyPI.
+
+Each script is run by the Python of .venv, which has the packages that tests/python/requirements.txt pins; its last line
+is "N passed, M failed, K skipped". The environment names the program (SLUICE_BINARY) and the models (SLUICE_MODELS)."""
+import re
+import sys
+
+from testing.programs import build
+from testing.step import ROOT, Counts, Skipped, run
+
+VENV = ROOT / ".venv"
+COUNTS = re.compile(r"(\d+) passed, (\d+) failed, (\d+) skipped")
+
+
+def prepare():
+    """A virtual environment with exactly the pinned packages; made once, and again when the pins change."""
+    pins = ROOT / "tests/python/requirements.txt"
+    stamp = VENV / "requirements.txt"
+    if stamp.exists() and stamp.read_text() == pins.read_text():
+        return
+    for command in ([sys.executable, "-m", "venv", "--clear", VENV],
+                    [VENV / "bin/pip", "install", "--quiet", "--disable-pip-version-check", "-r", pins]):
+        code, output = run(command)
+        if code != 0:
+            reason = output.strip().rpartition("\n")[2]
+            raise Skipped(f"the packages of tests/python/requirements.txt cannot be installed: {reason}")
+    stamp.write_text(pins.read_text())
+
+
+def run_script(script):
+    code, output = run([VENV / "bin/python", script], environment={"SLUICE_BINARY": str(ROOT / "build/release/sluice")})
+    counts = COUNTS.fullmatch(output.strip().rpartition("\n")[2])
+    passed, failed, skipped = map(int, counts.groups()) if counts else (0, 0, 0)
+    if (code != 0 or not counts) and failed == 0:
+        failed = 1
+    note = f"{script.name} failed" if failed else ""
+    return Counts(passed, failed, skipped, note, output if failed else "")
+
+
+def run_all():
+    scripts = sorted((ROOT / "tests/python").glob("*_test.py"))
+    if not scripts:
+        raise Skipped("tests/python has no scripts")
+    build("release")
+    prepare()
+    return sum((run_script(script) for script in scripts), Counts())
