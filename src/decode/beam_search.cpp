@@ -1,0 +1,100 @@
+#include "decode/beam_search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/check.h"
+
+namespace sluice::decode {
+
+BeamState::BeamState(Options options)
+    : options_(std::move(options)),
+      width_(static_cast<size_t>(options_.beam.width)),
+      candidates_(options_.beam.width * std::max(2, 1 + static_cast<int>(options_.end_tokens.size()))) {
+  SLUICE_CHECK_GE(options_.beam.width, 1);
+  SLUICE_CHECK_GE(options_.max_tokens, 1);
+  running_.push_back({.node = kRoot, .score = 0});
+}
+
+std::vector<BeamState::Candidate> BeamState::ranked(
+    std::span<const std::vector<ScoredToken>> candidates) const {
+  SLUICE_CHECK_EQ(candidates.size(), running_.size());
+  std::vector<Candidate> all;
+  for (size_t beam = 0; beam < candidates.size(); ++beam) {
+    for (const ScoredToken& entry : candidates[beam]) {
+      all.push_back({beam, entry.token, running_[beam].score + entry.score});
+    }
+  }
+  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.score > b.score; });
+  if (all.size() > static_cast<size_t>(candidates_)) all.resize(static_cast<size_t>(candidates_));
+  return all;
+}
+
+bool BeamState::is_end(Token token) const {
+  return std::find(options_.end_tokens.begin(), options_.end_tokens.end(), token) !=
+         options_.end_tokens.end();
+}
+
+double BeamState::penalized(float score, int length) const {
+  return score / std::pow(static_cast<double>(length), options_.beam.length_penalty);
+}
+
+void BeamState::finish(const Candidate& candidate) {
+  const double score = penalized(candidate.score, length_);
+  const auto place =
+      std::upper_bound(finished_.begin(), finished_.end(), score,
+                       [](double value, const Finished& other) { return value > other.score; });
+  if (place == finished_.end() && finished_.size() == width_) return;
+  const size_t node = nodes_.size();
+  nodes_.push_back({running_[candidate.beam].node, candidate.token});
+  finished_.insert(place, {.node = node, .score = score, .logprob = candidate.score});
+  if (finished_.size() > width_) finished_.pop_back();
+}
+
+std::vector<BeamContinuation> BeamState::advance(std::span<const std::vector<ScoredToken>> candidates) {
+  SLUICE_CHECK(!done_);
+  const std::vector<Candidate> all = ranked(candidates);
+  ++length_;
+  const bool last_step = length_ == options_.max_tokens;
+  std::vector<Beam> next;
+  std::vector<BeamContinuation> continuations;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    const Candidate& candidate = all[rank];
+    if (last_step || is_end(candidate.token)) {
+      if (rank < width_) finish(candidate);
+    } else if (next.size() < width_) {
+      next.push_back({.node = nodes_.size(), .score = candidate.score});
+      nodes_.push_back({running_[candidate.beam].node, candidate.token});
+      continuations.push_back({candidate.beam, candidate.token});
+    }
+  }
+  running_ = std::move(next);
+  done_ = running_.empty() || !improvement_possible();
+  if (done_) return {};
+  return continuations;
+}
+
+bool BeamState::improvement_possible() const {
+  if (finished_.size() < width_) return true;
+  if (options_.beam.early_stopping == sched::EarlyStopping::AtWidth) return false;
+  const bool grows =
+      options_.beam.early_stopping == sched::EarlyStopping::Never && options_.beam.length_penalty > 0;
+  const int length = grows ? options_.max_tokens : length_;
+  return penalized(running_.front().score, length) > finished_.back().score;
+}
+
+std::vector<BeamHypothesis> BeamState::best(size_t n) const {
+  std::vector<BeamHypothesis> hypotheses;
+  for (size_t i = 0; i < std::min(n, finished_.size()); ++i) {
+    BeamHypothesis hypothesis{.score = finished_[i].score, .logprob = finished_[i].logprob};
+    for (size_t node = finished_[i].node; node != kRoot; node = nodes_[node].parent) {
+      hypothesis.tokens.push_back(nodes_[node].token);
+    }
+    std::reverse(hypothesis.tokens.begin(), hypothesis.tokens.end());
+    hypotheses.push_back(std::move(hypothesis));
+  }
+  return hypotheses;
+}
+
+}  // namespace sluice::decode

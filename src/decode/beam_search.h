@@ -1,0 +1,97 @@
+// Beam search as a pure state machine: candidates of the running beams in, the beams to run next out. It
+// knows no model, no cache and no logits, and decides as transformers does for one prompt:
+//
+// * Of all continuations the best max(2, 1 + number of end tokens) * width are looked at, which leaves enough
+// that do
+//   not end to run `width` beams.
+// * One that ends becomes a hypothesis if it is among the best `width` of them; its score is the sum of its
+//   log-probabilities / length^length_penalty, the end token counted. The best `width` hypotheses are kept.
+// * The search is over when max_tokens are reached, where everything among the best `width` becomes a
+// hypothesis, or
+//   when `width` hypotheses exist and early_stopping says so.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "base/ids.h"
+#include "decode/row_math.h"
+#include "sched/sampling_params.h"
+
+namespace sluice::decode {
+
+struct BeamContinuation {
+  size_t parent = 0;  // index among the beams that ran before this step
+  Token token = 0;
+  friend bool operator==(const BeamContinuation&, const BeamContinuation&) = default;
+};
+
+struct BeamHypothesis {
+  std::vector<Token> tokens;  // with the end token, where one ended it
+  double score = 0;           // with the length penalty
+  double logprob = 0;         // without
+};
+
+class BeamState {
+ public:
+  struct Options {
+    sched::BeamSearch beam;
+    int max_tokens = 0;
+    std::vector<Token> end_tokens;
+  };
+  // One beam runs at first: the prompt.
+  explicit BeamState(Options options);
+
+  // Best continuations of each beam that advance() needs to see.
+  int candidates_per_beam() const { return candidates_; }
+  size_t running() const { return running_.size(); }
+  bool done() const { return done_; }
+
+  // One step. candidates[i] are continuations of running beam i with their log-probabilities, best first.
+  // Returns the beams to run next, best first; empty when the search is over. REQUIRES: !done()
+  std::vector<BeamContinuation> advance(std::span<const std::vector<ScoredToken>> candidates);
+
+  // The best hypotheses, best first. At least `width` when the search is over, unless too few tokens were
+  // allowed.
+  std::vector<BeamHypothesis> best(size_t n) const;
+
+ private:
+  // A token and the node it continues; sequences share their beginnings.
+  struct Node {
+    size_t parent;
+    Token token;
+  };
+  struct Beam {
+    size_t node;
+    float score;  // sum of log-probabilities, in float as transformers sums them
+  };
+  struct Candidate {
+    size_t beam;
+    Token token;
+    float score;
+  };
+  struct Finished {
+    size_t node;
+    double score;
+    float logprob;
+  };
+  static constexpr size_t kRoot = static_cast<size_t>(-1);
+
+  std::vector<Candidate> ranked(std::span<const std::vector<ScoredToken>> candidates) const;
+  void finish(const Candidate& candidate);
+  bool is_end(Token token) const;
+  double penalized(float score, int length) const;
+  bool improvement_possible() const;
+
+  Options options_;
+  size_t width_;
+  int candidates_;
+  int length_ = 0;  // tokens of every running beam
+  bool done_ = false;
+  std::vector<Node> nodes_;
+  std::vector<Beam> running_;
+  std::vector<Finished> finished_;  // best first
+};
+
+}  // namespace sluice::decode
