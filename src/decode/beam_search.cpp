@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "decode/logprobs.h"
 
 namespace sluice::decode {
 
@@ -23,12 +24,26 @@ std::vector<BeamState::Candidate> BeamState::ranked(
   std::vector<Candidate> all;
   for (size_t beam = 0; beam < candidates.size(); ++beam) {
     for (const ScoredToken& entry : candidates[beam]) {
-      all.push_back({beam, entry.token, running_[beam].score + entry.score});
+      all.push_back({beam, entry.token, entry.score, running_[beam].score + entry.score});
     }
   }
   std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.score > b.score; });
   if (all.size() > static_cast<size_t>(candidates_)) all.resize(static_cast<size_t>(candidates_));
   return all;
+}
+
+void BeamState::keep_rows(std::span<const std::vector<ScoredToken>> candidates) {
+  if (options_.logprobs == 0) return;
+  first_row_ = rows_.size();
+  for (const std::vector<ScoredToken>& row : candidates) {
+    rows_.push_back(as_logprobs(std::span(row).first(std::min<size_t>(row.size(), options_.logprobs))));
+  }
+}
+
+size_t BeamState::add_node(const Candidate& candidate) {
+  nodes_.push_back(
+      {running_[candidate.beam].node, candidate.token, candidate.logprob, first_row_ + candidate.beam});
+  return nodes_.size() - 1;
 }
 
 bool BeamState::is_end(Token token) const {
@@ -46,33 +61,31 @@ void BeamState::finish(const Candidate& candidate) {
       std::upper_bound(finished_.begin(), finished_.end(), score,
                        [](double value, const Finished& other) { return value > other.score; });
   if (place == finished_.end() && finished_.size() == width_) return;
-  const size_t node = nodes_.size();
-  nodes_.push_back({running_[candidate.beam].node, candidate.token});
-  finished_.insert(place, {.node = node, .score = score, .logprob = candidate.score});
+  finished_.insert(place, {.node = add_node(candidate), .score = score});
   if (finished_.size() > width_) finished_.pop_back();
 }
 
-std::vector<BeamContinuation> BeamState::advance(std::span<const std::vector<ScoredToken>> candidates) {
+std::vector<sched::LaneMove> BeamState::advance(std::span<const std::vector<ScoredToken>> candidates) {
   SLUICE_CHECK(!done_);
   const std::vector<Candidate> all = ranked(candidates);
+  keep_rows(candidates);
   ++length_;
   const bool last_step = length_ == options_.max_tokens;
   std::vector<Beam> next;
-  std::vector<BeamContinuation> continuations;
+  std::vector<sched::LaneMove> moves;
   for (size_t rank = 0; rank < all.size(); ++rank) {
     const Candidate& candidate = all[rank];
     if (last_step || is_end(candidate.token)) {
       if (rank < width_) finish(candidate);
     } else if (next.size() < width_) {
-      next.push_back({.node = nodes_.size(), .score = candidate.score});
-      nodes_.push_back({running_[candidate.beam].node, candidate.token});
-      continuations.push_back({candidate.beam, candidate.token});
+      next.push_back({.node = add_node(candidate), .score = candidate.score});
+      moves.push_back({static_cast<int>(candidate.beam), candidate.token});
     }
   }
   running_ = std::move(next);
   done_ = running_.empty() || !improvement_possible();
   if (done_) return {};
-  return continuations;
+  return moves;
 }
 
 bool BeamState::improvement_possible() const {
@@ -84,14 +97,19 @@ bool BeamState::improvement_possible() const {
   return penalized(running_.front().score, length) > finished_.back().score;
 }
 
-std::vector<BeamHypothesis> BeamState::best(size_t n) const {
-  std::vector<BeamHypothesis> hypotheses;
+std::vector<sched::Hypothesis> BeamState::best(size_t n) const {
+  std::vector<sched::Hypothesis> hypotheses;
   for (size_t i = 0; i < std::min(n, finished_.size()); ++i) {
-    BeamHypothesis hypothesis{.score = finished_[i].score, .logprob = finished_[i].logprob};
-    for (size_t node = finished_[i].node; node != kRoot; node = nodes_[node].parent) {
-      hypothesis.tokens.push_back(nodes_[node].token);
+    sched::Hypothesis hypothesis{.score = finished_[i].score};
+    for (size_t at = finished_[i].node; at != kRoot; at = nodes_[at].parent) {
+      const Node& node = nodes_[at];
+      sched::Sampled token{.token = node.token, .logprob = node.logprob};
+      if (!rows_.empty()) token.top = rows_[node.row];
+      hypothesis.tokens.push_back(std::move(token));
     }
     std::reverse(hypothesis.tokens.begin(), hypothesis.tokens.end());
+    const bool ended = is_end(hypothesis.tokens.back().token);
+    hypothesis.reason = ended ? sched::FinishReason::Stop : sched::FinishReason::Length;
     hypotheses.push_back(std::move(hypothesis));
   }
   return hypotheses;

@@ -11,6 +11,7 @@
 //   when `width` hypotheses exist and early_stopping says so.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -18,20 +19,9 @@
 #include "base/ids.h"
 #include "decode/row_math.h"
 #include "sched/sampling_params.h"
+#include "sched/step.h"
 
 namespace sluice::decode {
-
-struct BeamContinuation {
-  size_t parent = 0;  // index among the beams that ran before this step
-  Token token = 0;
-  friend bool operator==(const BeamContinuation&, const BeamContinuation&) = default;
-};
-
-struct BeamHypothesis {
-  std::vector<Token> tokens;  // with the end token, where one ended it
-  double score = 0;           // with the length penalty
-  double logprob = 0;         // without
-};
 
 class BeamState {
  public:
@@ -39,28 +29,31 @@ class BeamState {
     sched::BeamSearch beam;
     int max_tokens = 0;
     std::vector<Token> end_tokens;
+    int logprobs = 0;  // likeliest tokens to report beside each token of a hypothesis
   };
   // One beam runs at first: the prompt.
   explicit BeamState(Options options);
 
   // Best continuations of each beam that advance() needs to see.
-  int candidates_per_beam() const { return candidates_; }
+  int candidates_per_beam() const { return std::max(candidates_, options_.logprobs); }
   size_t running() const { return running_.size(); }
   bool done() const { return done_; }
 
   // One step. candidates[i] are continuations of running beam i with their log-probabilities, best first.
-  // Returns the beams to run next, best first; empty when the search is over. REQUIRES: !done()
-  std::vector<BeamContinuation> advance(std::span<const std::vector<ScoredToken>> candidates);
+  // Returns the beams to run next, best first; none when the search is over. REQUIRES: !done()
+  std::vector<sched::LaneMove> advance(std::span<const std::vector<ScoredToken>> candidates);
 
-  // The best hypotheses, best first. At least `width` when the search is over, unless too few tokens were
-  // allowed.
-  std::vector<BeamHypothesis> best(size_t n) const;
+  // The best hypotheses, best first; the end token that ended one is its last. Log-probabilities are those
+  // that the candidates had. As many as `width` when the search is over, unless too few tokens were allowed.
+  std::vector<sched::Hypothesis> best(size_t n) const;
 
  private:
   // A token and the node it continues; sequences share their beginnings.
   struct Node {
     size_t parent;
     Token token;
+    float logprob;
+    size_t row;  // of rows_, where they are kept
   };
   struct Beam {
     size_t node;
@@ -69,16 +62,18 @@ class BeamState {
   struct Candidate {
     size_t beam;
     Token token;
+    float logprob;
     float score;
   };
   struct Finished {
     size_t node;
     double score;
-    float logprob;
   };
   static constexpr size_t kRoot = static_cast<size_t>(-1);
 
   std::vector<Candidate> ranked(std::span<const std::vector<ScoredToken>> candidates) const;
+  void keep_rows(std::span<const std::vector<ScoredToken>> candidates);
+  size_t add_node(const Candidate& candidate);
   void finish(const Candidate& candidate);
   bool is_end(Token token) const;
   double penalized(float score, int length) const;
@@ -90,6 +85,8 @@ class BeamState {
   int length_ = 0;  // tokens of every running beam
   bool done_ = false;
   std::vector<Node> nodes_;
+  std::vector<std::vector<sched::TokenLogprob>> rows_;  // likeliest tokens of every row seen, where asked for
+  size_t first_row_ = 0;                                // of rows_, that of running beam 0
   std::vector<Beam> running_;
   std::vector<Finished> finished_;  // best first
 };

@@ -6,6 +6,13 @@
 
 namespace sluice::decode {
 
+std::vector<sched::TokenLogprob> as_logprobs(std::span<const ScoredToken> tokens) {
+  std::vector<sched::TokenLogprob> logprobs;
+  logprobs.reserve(tokens.size());
+  for (const ScoredToken& entry : tokens) logprobs.push_back({entry.token, entry.score});
+  return logprobs;
+}
+
 Result<RowLogprobs> RowLogprobs::of(std::span<const float> logits, int top, std::vector<float>& scratch) {
   const Result<float> maximum = row_maximum(logits);
   if (!maximum.ok()) return maximum.error();
@@ -17,16 +24,16 @@ Result<RowLogprobs> RowLogprobs::of(std::span<const float> logits, int top, std:
   return row;
 }
 
-TokenLogprobs RowLogprobs::report(float logit) const {
-  return {.logprob = static_cast<float>(logit - log_total_), .top = top_};
+sched::Sampled RowLogprobs::report(Token token, float logit) const {
+  return {.token = token, .logprob = static_cast<float>(logit - log_total_), .top = as_logprobs(top_)};
 }
 
-Result<TokenLogprobs> token_logprobs(std::span<const float> logits, Token token, int top,
-                                     std::vector<float>& scratch) {
+Result<sched::Sampled> token_logprobs(std::span<const float> logits, Token token, int top,
+                                      std::vector<float>& scratch) {
   SLUICE_CHECK(token >= 0 && static_cast<size_t>(token) < logits.size());
   const Result<RowLogprobs> row = RowLogprobs::of(logits, top, scratch);
   if (!row.ok()) return row.error();
-  return row->report(logits[token]);
+  return row->report(token, logits[token]);
 }
 
 }  // namespace sluice::decode

@@ -9,13 +9,12 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "decode/row_math.h"
+#include "sched/step.h"
 
 namespace sluice::decode {
 
-struct TokenLogprobs {
-  float logprob = 0;
-  std::vector<ScoredToken> top;  // the likeliest tokens of the row, best first
-};
+// Scores that are log-probabilities, as the scheduler passes them on.
+std::vector<sched::TokenLogprob> as_logprobs(std::span<const ScoredToken> tokens);
 
 // What is needed of a row to report on whichever token is chosen later.
 class RowLogprobs {
@@ -24,7 +23,7 @@ class RowLogprobs {
   static Result<RowLogprobs> of(std::span<const float> logits, int top, std::vector<float>& scratch);
 
   // `logit` is the chosen token's entry in that row.
-  TokenLogprobs report(float logit) const;
+  sched::Sampled report(Token token, float logit) const;
 
  private:
   double log_total_ = 0;
@@ -32,7 +31,7 @@ class RowLogprobs {
 };
 
 // Log-probability of `token`, which is inside the row, and of the `top` likeliest tokens.
-Result<TokenLogprobs> token_logprobs(std::span<const float> logits, Token token, int top,
-                                     std::vector<float>& scratch);
+Result<sched::Sampled> token_logprobs(std::span<const float> logits, Token token, int top,
+                                      std::vector<float>& scratch);
 
 }  // namespace sluice::decode

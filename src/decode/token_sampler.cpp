@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 
 #include "base/check.h"
 #include "decode/philox.h"
@@ -63,7 +64,7 @@ Result<Distribution> TokenSampler::distribution(std::span<float> logits, Workspa
   return filter(logits, *maximum, *sampling, workspace);
 }
 
-Result<Sampled> TokenSampler::sample(std::span<float> logits, Workspace& workspace) const {
+Result<sched::Sampled> TokenSampler::sample(std::span<float> logits, Workspace& workspace) const {
   const sched::Sampling* sampling = sched::sampling_of(*params_);
   SLUICE_CHECK(sampling != nullptr);
   const std::optional<int> wanted = wanted_logprobs(*params_, *sampling);
@@ -77,9 +78,9 @@ Result<Sampled> TokenSampler::sample(std::span<float> logits, Workspace& workspa
   const Result<Distribution> drawn_from = distribution(logits, workspace);
   if (!drawn_from.ok()) return drawn_from.error();
   const Draw draw{.seed = seed_, .choice = choice_, .position = output().size()};
-  Sampled sampled{.token = pick(*drawn_from, uniform(draw))};
-  if (row) sampled.logprobs = row->report(workspace.raw[sampled.token]);
-  return sampled;
+  const Token token = pick(*drawn_from, uniform(draw));
+  if (row) return row->report(token, workspace.raw[token]);
+  return sched::Sampled{.token = token};
 }
 
 Result<std::vector<ScoredToken>> TokenSampler::beam_candidates(std::span<float> logits, int count,

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,6 +14,7 @@
 #include "decode/processors.h"
 #include "decode/token_history.h"
 #include "sched/sampling_params.h"
+#include "sched/step.h"
 
 namespace sluice::decode {
 
@@ -27,20 +27,16 @@ struct SequenceStart {
   uint32_t choice = 0;                // which of the request's sequences
 };
 
-struct Sampled {
-  Token token = 0;
-  std::optional<TokenLogprobs> logprobs;  // where the request asks for them or ranks its choices by them
-};
-
 class TokenSampler {
  public:
   explicit TokenSampler(const SequenceStart& start);
 
   // Chooses the next token from a row of logits, which is used up. The choice depends on the row, the tokens
   // accepted so far and the seed alone. A row with NaN or +Inf, or of which no token is left, is an error of
-  // this sequence. REQUIRES: the method draws tokens (Sampling, or ContrastiveDecoding after its rows were
+  // this sequence. Log-probabilities come where the request asks for them or ranks its choices by them, else
+  // they are 0. REQUIRES: the method draws tokens (Sampling, or ContrastiveDecoding after its rows were
   // combined)
-  Result<Sampled> sample(std::span<float> logits, Workspace& workspace) const;
+  Result<sched::Sampled> sample(std::span<float> logits, Workspace& workspace) const;
 
   // The distribution that sample() draws from; it lives in the workspace until that is used again.
   Result<Distribution> distribution(std::span<float> logits, Workspace& workspace) const;

@@ -29,8 +29,14 @@ struct Model {
   }
 };
 
+std::vector<Token> ids(const sched::Hypothesis& hypothesis) {
+  std::vector<Token> list;
+  for (const sched::Sampled& token : hypothesis.tokens) list.push_back(token.token);
+  return list;
+}
+
 // Runs the search; forks samplers as an engine forks sequences.
-std::vector<BeamHypothesis> search(const Model& model, const SequenceStart& start, size_t n) {
+std::vector<sched::Hypothesis> search(const Model& model, const SequenceStart& start, size_t n) {
   std::vector<TokenSampler> beams = {TokenSampler(start)};
   const auto& method = std::get<sched::BeamSearch>(start.params->method);
   const std::span<const Token> ends = beams[0].end_tokens();
@@ -46,9 +52,9 @@ std::vector<BeamHypothesis> search(const Model& model, const SequenceStart& star
       candidates.push_back(*beam.beam_candidates(row, state.candidates_per_beam(), workspace));
     }
     std::vector<TokenSampler> next;
-    for (const BeamContinuation& continuation : state.advance(candidates)) {
-      next.push_back(beams[continuation.parent]);
-      next.back().accept(continuation.token);
+    for (const sched::LaneMove& move : state.advance(candidates)) {
+      next.push_back(beams[static_cast<size_t>(move.parent)]);
+      next.back().accept(move.token);
     }
     EXPECT_EQ(next.size(), state.done() ? 0 : state.running());
     beams = std::move(next);
@@ -79,13 +85,13 @@ TEST(BeamSearch, EqualsTransformersOnATableModel) {
                                        .early_stopping = early_stopping_of(test.at("early_stopping"))};
     ASSERT_TRUE(sched::validate(*params, vocab).ok());
     const std::vector<Token> prompt = tokens(test.at("prompt")), ends = tokens(test.at("end_tokens"));
-    const std::vector<BeamHypothesis> found =
+    const std::vector<sched::Hypothesis> found =
         search(model, {.params = params, .vocab = vocab, .prompt = prompt, .eos_tokens = ends},
                static_cast<size_t>(params->n));
     const json::array& results = test.at("results").as_array();
     ASSERT_EQ(found.size(), results.size()) << "case " << number;
     for (size_t i = 0; i < found.size(); ++i) {
-      EXPECT_EQ(found[i].tokens, tokens(results[i].at("tokens"))) << "case " << number << " result " << i;
+      EXPECT_EQ(ids(found[i]), tokens(results[i].at("tokens"))) << "case " << number << " result " << i;
       EXPECT_NEAR(found[i].score, results[i].at("score").to_number<double>(), 1e-4) << "case " << number;
     }
     ++number;
@@ -136,7 +142,7 @@ void all_sequences(std::vector<Token>& prefix, std::vector<std::vector<Token>>& 
   }
 }
 
-std::vector<BeamHypothesis> search_markov(const Table& table, const sched::BeamSearch& beam, size_t n) {
+std::vector<sched::Hypothesis> search_markov(const Table& table, const sched::BeamSearch& beam, size_t n) {
   auto params = std::make_shared<sched::SamplingParams>();
   params->max_tokens = kMaxTokens;
   params->stop_tokens = {kEnd};
@@ -164,7 +170,7 @@ TEST(BeamSearch, WideEnoughItFindsTheBestOfAllSequences) {
         ASSERT_EQ(found.size(), count);
         for (size_t i = 0; i < count; ++i) {
           ASSERT_NEAR(found[i].score, scores[i], 1e-5) << "rank " << i << " seed " << seed;
-          ASSERT_NEAR(score_of(table, found[i].tokens, length_penalty), scores[i], 1e-5);
+          ASSERT_NEAR(score_of(table, ids(found[i]), length_penalty), scores[i], 1e-5);
         }
       }
     }
@@ -182,11 +188,15 @@ TEST(BeamSearch, NarrowItReturnsDistinctSequencesWithTheirTrueScores) {
     const auto found = search_markov(table, {.width = 3, .early_stopping = EarlyStopping::Never}, 3);
     ASSERT_EQ(found.size(), 3U);
     for (size_t i = 0; i < found.size(); ++i) {
-      EXPECT_NEAR(found[i].score, score_of(table, found[i].tokens, 1), 1e-5);
-      EXPECT_NEAR(found[i].logprob, score_of(table, found[i].tokens, 0), 1e-5);
+      EXPECT_NEAR(found[i].score, score_of(table, ids(found[i]), 1), 1e-5);
+      double sum = 0;
+      for (const sched::Sampled& token : found[i].tokens) sum += token.logprob;
+      EXPECT_NEAR(sum, score_of(table, ids(found[i]), 0), 1e-5);
+      const bool ended = found[i].tokens.back().token == kEnd;
+      EXPECT_EQ(found[i].reason, ended ? sched::FinishReason::Stop : sched::FinishReason::Length);
       EXPECT_LE(found[i].score, best + 1e-6);
       for (size_t j = 0; j < i; ++j) {
-        EXPECT_NE(found[i].tokens, found[j].tokens);
+        EXPECT_NE(ids(found[i]), ids(found[j]));
         EXPECT_GE(found[j].score, found[i].score);
       }
     }
@@ -208,13 +218,30 @@ TEST(BeamSearch, EarlyStoppingDecidesWhetherRunningBeamsGoOn) {
   heuristic.advance(first);
   EXPECT_TRUE(heuristic.done()) << "-1.5 at length 1 is worse than -1.1";
   BeamState never = state_of(EarlyStopping::Never, 1);
-  EXPECT_EQ(never.advance(first), (std::vector<BeamContinuation>{{0, 1}, {0, 2}}));
+  const std::vector<sched::LaneMove> moves = never.advance(first);
+  ASSERT_EQ(moves.size(), 2U);
+  EXPECT_EQ(moves[0].token, 1);
+  EXPECT_EQ(moves[1].token, 2);
   EXPECT_FALSE(never.done()) << "-1.5 at length 4 would be better than -1.1";
   BeamState short_is_best = state_of(EarlyStopping::Never, 0);
   short_is_best.advance(first);
   EXPECT_TRUE(short_is_best.done());
   EXPECT_EQ(never.best(5).size(), 2U);
-  EXPECT_EQ(never.best(1)[0].tokens, (std::vector<Token>{9}));
+  EXPECT_EQ(ids(never.best(1)[0]), (std::vector<Token>{9}));
+}
+
+TEST(BeamSearch, ReportsTheLikeliestTokensOfEachRow) {
+  BeamState state({.beam = {.width = 1}, .max_tokens = 2, .end_tokens = {5}, .logprobs = 3});
+  EXPECT_EQ(state.candidates_per_beam(), 3);
+  state.advance(std::vector<std::vector<ScoredToken>>{{{1, -0.1F}, {2, -2}, {3, -3}}});
+  state.advance(std::vector<std::vector<ScoredToken>>{{{4, -0.2F}, {5, -4}}});
+  const std::vector<sched::Hypothesis> best = state.best(1);
+  ASSERT_EQ(ids(best[0]), (std::vector<Token>{1, 4}));
+  EXPECT_EQ(best[0].tokens[1].logprob, -0.2F);
+  ASSERT_EQ(best[0].tokens[0].top.size(), 3U);
+  EXPECT_EQ(best[0].tokens[0].top[2].token, 3);
+  ASSERT_EQ(best[0].tokens[1].top.size(), 2U);
+  EXPECT_EQ(best[0].tokens[1].top[1].logprob, -4);
 }
 
 TEST(BeamSearch, EndsWhereEverythingEnds) {

@@ -205,7 +205,7 @@ TEST(TokenSampler, DrawsFollowTheExactProbabilities) {
     std::vector<int> counts(row.size());
     for (int i = 0; i < kDraws; ++i) {
       std::vector<float> logits = row;
-      const Result<Sampled> sampled = sampler.sample(logits, workspace);
+      const Result<sched::Sampled> sampled = sampler.sample(logits, workspace);
       ASSERT_TRUE(sampled.ok());
       ++counts[sampled->token];
       sampler.accept(sampled->token);

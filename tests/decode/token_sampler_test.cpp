@@ -110,7 +110,7 @@ TEST(TokenSampler, ABadRowIsAnErrorThatNamesTheToken) {
       for (float value : {kNaN, kInfinity}) {
         std::vector<float> row = row_after(0);
         row[at] = value;
-        const Result<Sampled> sampled = sampler.sample(row, workspace);
+        const Result<sched::Sampled> sampled = sampler.sample(row, workspace);
         ASSERT_FALSE(sampled.ok());
         EXPECT_EQ(sampled.error().code, ErrorCode::Internal);
         EXPECT_THAT(sampled.error().message, HasSubstr("the logit of token " + std::to_string(at) + " is"));
@@ -127,7 +127,7 @@ TEST(TokenSampler, ConstraintsThatLeaveNothingAreTheRequestsFault) {
   Workspace workspace;
   const TokenSampler sampler = sampler_of({.bad_words = {{4}}, .allowed_tokens = std::vector<Token>{4}});
   std::vector<float> row = row_after(0);
-  const Result<Sampled> sampled = sampler.sample(row, workspace);
+  const Result<sched::Sampled> sampled = sampler.sample(row, workspace);
   ASSERT_FALSE(sampled.ok());
   EXPECT_EQ(sampled.error().code, ErrorCode::InvalidArgument);
   EXPECT_THAT(sampled.error().message, HasSubstr("leave no token to choose at output position 0"));
@@ -142,38 +142,39 @@ TEST(TokenSampler, LogprobsAreOfTheRawRow) {
   const TokenSampler sampler = sampler_of(params);
   const std::vector<float> raw = row_after(0);
   std::vector<float> row = raw;
-  const Result<Sampled> sampled = sampler.sample(row, workspace);
+  const Result<sched::Sampled> sampled = sampler.sample(row, workspace);
   ASSERT_TRUE(sampled.ok());
   EXPECT_EQ(sampled->token, 9);
   double total = 0;
   for (float logit : raw) total += std::exp(double{logit});
-  ASSERT_TRUE(sampled->logprobs);
-  EXPECT_NEAR(sampled->logprobs->logprob, raw[9] - std::log(total), 1e-5);
-  ASSERT_EQ(sampled->logprobs->top.size(), 3U);
+  EXPECT_NEAR(sampled->logprob, raw[9] - std::log(total), 1e-5);
+  ASSERT_EQ(sampled->top.size(), 3U);
   const auto best = std::max_element(raw.begin(), raw.end());
-  EXPECT_EQ(sampled->logprobs->top[0].token, best - raw.begin());
-  EXPECT_NEAR(sampled->logprobs->top[0].score, *best - std::log(total), 1e-5);
-  EXPECT_GE(sampled->logprobs->top[1].score, sampled->logprobs->top[2].score);
+  EXPECT_EQ(sampled->top[0].token, best - raw.begin());
+  EXPECT_NEAR(sampled->top[0].logprob, *best - std::log(total), 1e-5);
+  EXPECT_GE(sampled->top[1].logprob, sampled->top[2].logprob);
 }
 
 TEST(TokenSampler, LogprobsComeOnlyWhereTheyAreNeeded) {
   Workspace workspace;
   std::vector<float> row = row_after(0);
-  EXPECT_FALSE(sampler_of({}).sample(row, workspace)->logprobs);
+  EXPECT_EQ(sampler_of({}).sample(row, workspace)->logprob, 0);
   row = row_after(0);
-  EXPECT_TRUE(sampler_of({.method = Sampling{.best_of = 2}}).sample(row, workspace)->logprobs);
+  EXPECT_LT(sampler_of({.method = Sampling{.best_of = 2}}).sample(row, workspace)->logprob, 0);
   row = row_after(0);
-  EXPECT_TRUE(sampler_of({.logprobs = 0}).sample(row, workspace)->logprobs->top.empty());
+  const sched::Sampled chosen = *sampler_of({.logprobs = 0}).sample(row, workspace);
+  EXPECT_LT(chosen.logprob, 0);
+  EXPECT_TRUE(chosen.top.empty());
 }
 
 TEST(Logprobs, OfAPromptTokenAreTheLogSoftmax) {
   std::vector<float> scratch;
   const std::vector<float> row = {0, std::log(3.0F), -kInfinity};
-  const Result<TokenLogprobs> second = token_logprobs(row, 1, 5, scratch);
+  const Result<sched::Sampled> second = token_logprobs(row, 1, 5, scratch);
   ASSERT_TRUE(second.ok());
   EXPECT_NEAR(second->logprob, std::log(0.75), 1e-6);
   ASSERT_EQ(second->top.size(), 2U) << "a token of no probability is not among the likeliest";
-  EXPECT_NEAR(second->top[1].score, std::log(0.25), 1e-6);
+  EXPECT_NEAR(second->top[1].logprob, std::log(0.25), 1e-6);
   EXPECT_EQ(token_logprobs(row, 2, 0, scratch)->logprob, -kInfinity);
   EXPECT_FALSE(token_logprobs(std::vector<float>{0, kNaN}, 0, 1, scratch).ok());
 }
