@@ -139,6 +139,17 @@ TEST(TokenWise, FusedAddRmsNormEqualsItsDefault) {
   }
 }
 
+TEST(TokenWise, CopyAndGateRows) {
+  Random random(7);
+  const HostTensor gates = random.tensor({33, 1}, 3.0f);
+  compare(1e-6f, [&](Backend& backend, TensorView out, TensorView x) {
+    backend.copy(out, x);
+    EXPECT_TRUE(same_bits(out, x));
+    // The same gate for a token alone as in the batch: its last row.
+    backend.gate_rows(out.rows(out.dim(0) - 1, out.dim(0)), gates.view.rows(0, 1));
+  });
+}
+
 TEST(TokenWise, GatherRows) {
   Random random(5);
   const HostTensor x = random.tensor({6, 11});

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "kernels/cpu/cpu.h"
 #include "kernels/host.h"
 #include "tensor/blocks.h"
@@ -110,6 +112,17 @@ void CpuBackend::add_rms_norm(TensorView out, TensorView sum, TensorView b, Tens
     float* row = row_at<float>(sum, i);
     kernels_.add_scaled(row, row, row_at<float>(b, one_row ? 0 : i), b_scale, width);
     kernels_.rms_norm(row_at<float>(out, i), row, gains, width, eps);
+  });
+}
+
+void CpuBackend::copy(TensorView out, TensorView x) {
+  copy_rows(out, x);
+}
+
+void CpuBackend::gate_rows(TensorView x, TensorView gate) {
+  SLUICE_CHECK_EQ(gate.dim(0), x.dim(0));
+  for_rows(x.dim(0), x.dim(1), [&](int64_t i) {
+    kernels_.multiply(x.at<float>(i), 1.0f / (1.0f + std::exp(-*gate.at<float>(i))), x.dim(1));
   });
 }
 

@@ -39,7 +39,7 @@ void keep_best_groups(std::span<float> choice, const Routing& routing) {
   std::vector<float> ranks;
   for (int group = 0; group < routing.groups; ++group) {
     const auto members = choice.subspan(static_cast<size_t>(group * size), static_cast<size_t>(size));
-    const std::vector<int> best = best_of(members, std::min(size, 2));
+    const std::vector<int> best = best_of(members, std::min(size, routing.group_best));
     float rank = 0;
     for (int member : best) rank += members[static_cast<size_t>(member)];
     ranks.push_back(rank);
