@@ -1,7 +1,6 @@
 // Tokens in, text out, one token at a time.
 #pragma once
 
-#include <span>
 #include <string>
 
 #include "text/tokenizer.h"
@@ -21,15 +20,16 @@ class StreamDecoder {
   std::string finish();
 
  private:
-  void append_piece(Token token);
+  std::string trim(std::string text);
 
-  const TokenizerData* data_;
+  const Tokenizer* tokenizer_;
   bool skip_special_;
-  bool at_start_ = true;    // no text yet: the leading space of the first piece is not part of the text
-  int64_t strip_left_ = 0;  // characters that may still be taken off the start
+  bool is_first_ = true;     // no token yet
+  bool is_at_start_ = true;  // no text yet but what was stripped
+  size_t stripped_ = 0;      // characters taken off the start
   Token previous_ = -1;
-  std::string bytes_;  // out of the tokens, not yet in the stream
-  std::string held_;   // characters that are dropped if they turn out to be the end of the text
+  bool owes_space_ = false;  // the last token ended a word: a space, unless the text ends here
+  std::string held_;         // characters that are dropped if the text ends here
   Utf8Stream stream_;
 };
 

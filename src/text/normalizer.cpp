@@ -1,0 +1,269 @@
+#include "text/normalizer.h"
+
+#include <fmt/format.h>
+
+#include "text/pre_tokenizer.h"
+
+namespace sluice::text {
+
+namespace {
+
+// Tables and patterns of a file may make a text much longer.
+constexpr size_t longest_normalized = size_t{1} << 31;
+
+Status check_length(const AlignedText& text) {
+  if (text.size() <= longest_normalized) return {};
+  return Error{ErrorCode::LimitExceeded,
+               fmt::format("the normalized text has over {} bytes", longest_normalized)};
+}
+
+// Writes a text anew, character by character, with `write(code, range, out)`.
+template <class Write>
+AlignedText rewrite(const AlignedText& text, const Write& write) {
+  AlignedText out(text.is_tracked());
+  out.reserve(text.size());
+  const std::string_view bytes = text.bytes();
+  for (uint32_t position = 0; position < bytes.size();) {
+    const Decoded next = decode_utf8(bytes, position);
+    const TextRange range{position, position + next.size};
+    write(next.code, range, out);
+    position = range.end;
+  }
+  return out;
+}
+
+Result<AlignedText> apply(UnicodeForm form, AlignedText text) {
+  return to_unicode_form(text, form);
+}
+
+Result<AlignedText> apply(const Lowercase&, AlignedText text) {
+  std::string lower;
+  return rewrite(text, [&](char32_t code, TextRange range, AlignedText& out) {
+    lower.clear();
+    append_lower(lower, code);
+    out.append(lower, text.origin(range));
+  });
+}
+
+Result<AlignedText> apply(const RemoveCategories& step, AlignedText text) {
+  return rewrite(text, [&](char32_t code, TextRange range, AlignedText& out) {
+    if (!in(code, step.set)) out.append(text, range);
+  });
+}
+
+Result<AlignedText> apply(const StripSpaces& step, AlignedText text) {
+  uint32_t begin = 0;
+  auto end = static_cast<uint32_t>(text.size());
+  while (step.left && begin < end) {
+    const Decoded next = decode_utf8(text.bytes(), begin);
+    if (!is_whitespace(next.code)) break;
+    begin += next.size;
+  }
+  while (step.right && begin < end) {
+    const Decoded last = decode_utf8_before(text.bytes(), end);
+    if (!is_whitespace(last.code)) break;
+    end -= last.size;
+  }
+  AlignedText out(text.is_tracked());
+  out.append(text, {begin, end});
+  return out;
+}
+
+Result<AlignedText> apply(const ReplacePattern& step, AlignedText text) {
+  AlignedText out(text.is_tracked());
+  out.reserve(text.size());
+  Pattern::Finder finder(step.pattern);
+  finder.reset(text.bytes());
+  uint32_t previous = 0;
+  while (true) {
+    const auto match = finder.next();
+    if (!match) return match.error();
+    if (!match->has_value()) break;
+    const TextRange range{static_cast<uint32_t>((*match)->begin), static_cast<uint32_t>((*match)->end)};
+    out.append(text, {previous, range.begin});
+    out.append(step.content, text.origin(range));
+    if (Status status = check_length(out); !status) return status.error();
+    previous = range.end;
+  }
+  out.append(text, {previous, static_cast<uint32_t>(text.size())});
+  return out;
+}
+
+Result<AlignedText> apply(const Prepend& step, AlignedText text) {
+  if (text.size() == 0) return text;
+  AlignedText out(text.is_tracked());
+  out.reserve(text.size() + step.prefix.size());
+  out.append(step.prefix, text.origin({0, 0}));
+  out.append(text, {0, static_cast<uint32_t>(text.size())});
+  return out;
+}
+
+Result<AlignedText> apply(const CleanText&, AlignedText text) {
+  return rewrite(text, [&](char32_t code, TextRange range, AlignedText& out) {
+    const bool is_kept_control = code == '\t' || code == '\n' || code == '\r';
+    if (code == 0 || code == replacement_character || (!is_kept_control && in(code, sets::others))) return;
+    if (is_whitespace(code)) {
+      out.append(" ", text.origin(range));
+    } else {
+      out.append(text, range);
+    }
+  });
+}
+
+// The blocks as BERT's reference has them, with its gap below U+2B920.
+bool is_chinese(char32_t code) {
+  return (code >= 0x4E00 && code <= 0x9FFF) || (code >= 0x3400 && code <= 0x4DBF) ||
+         (code >= 0x20000 && code <= 0x2A6DF) || (code >= 0x2A700 && code <= 0x2B73F) ||
+         (code >= 0x2B740 && code <= 0x2B81F) || (code >= 0x2B920 && code <= 0x2CEAF) ||
+         (code >= 0xF900 && code <= 0xFAFF) || (code >= 0x2F800 && code <= 0x2FA1F);
+}
+
+Result<AlignedText> apply(const SpaceChinese&, AlignedText text) {
+  return rewrite(text, [&](char32_t code, TextRange range, AlignedText& out) {
+    const bool is_spaced = is_chinese(code);
+    if (is_spaced) out.append(" ", text.origin({range.begin, range.begin}));
+    out.append(text, range);
+    if (is_spaced) out.append(" ", text.origin({range.end, range.end}));
+  });
+}
+
+Result<AlignedText> apply(const NmtRules&, AlignedText text) {
+  return rewrite(text, [&](char32_t code, TextRange range, AlignedText& out) {
+    const bool is_dropped = (code >= 1 && code <= 8) || code == 0xB || (code >= 0xE && code <= 0x1F) ||
+                            code == 0x7F || code == 0x8F || code == 0x9F;
+    if (is_dropped) return;
+    const bool is_space = code == 9 || code == 0xA || code == 0xC || code == 0xD || code == 0x1680 ||
+                          (code >= 0x200B && code <= 0x200F) || code == 0x2028 || code == 0x2029 ||
+                          code == 0x2581 || code == 0xFEFF || code == 0xFFFD;
+    if (is_space) {
+      out.append(" ", text.origin(range));
+    } else {
+      out.append(text, range);
+    }
+  });
+}
+
+Result<AlignedText> apply(const MapBytes&, AlignedText text) {
+  AlignedText out(text.is_tracked());
+  out.reserve(text.size() * 2);
+  std::string character;
+  for (uint32_t position = 0; position < text.size(); ++position) {
+    character.clear();
+    append_utf8(character, byte_to_character(static_cast<unsigned char>(text.bytes()[position])));
+    out.append(character, text.origin({position, position + 1}));
+  }
+  return out;
+}
+
+void append_mapped(const Charsmap& map, const AlignedText& text, TextRange range, AlignedText& out) {
+  const Charsmap::Match match = map.shortest(text.bytes(range));
+  if (match.size > 0) {
+    out.append(match.replacement, text.origin(range));
+  } else {
+    out.append(text, range);
+  }
+}
+
+// A cluster of up to 5 bytes that starts with a key is replaced whole; else each of its characters by itself.
+void append_cluster(const Charsmap& map, const AlignedText& text, TextRange cluster, AlignedText& out) {
+  if (cluster.size() < 6 && map.shortest(text.bytes(cluster)).size > 0)
+    return append_mapped(map, text, cluster, out);
+  for (uint32_t position = cluster.begin; position < cluster.end;) {
+    const uint32_t end = position + decode_utf8(text.bytes(), position).size;
+    append_mapped(map, text, {position, end}, out);
+    position = end;
+  }
+}
+
+Result<AlignedText> apply(const PrecompiledClusters& step, AlignedText text) {
+  AlignedText out(text.is_tracked());
+  out.reserve(text.size());
+  Pattern::Finder finder(step.cluster);
+  finder.reset(text.bytes());
+  while (true) {
+    const auto match = finder.next();
+    if (!match) return match.error();
+    if (!match->has_value()) break;
+    append_cluster(*step.map, text,
+                   {static_cast<uint32_t>((*match)->begin), static_cast<uint32_t>((*match)->end)}, out);
+    if (Status status = check_length(out); !status) return status.error();
+  }
+  return out;
+}
+
+// Gathers normalized characters with SentencePiece's rules for spaces.
+class SpaceRules {
+ public:
+  SpaceRules(const PrecompiledPrefixes& step, AlignedText& out) : step_(step), out_(out) {}
+
+  void append(std::string_view bytes, TextRange origin) {
+    size_t begin = 0;
+    while (begin < bytes.size()) {
+      if (bytes[begin] == ' ') {
+        append_space(origin);
+        ++begin;
+        continue;
+      }
+      const size_t end = std::min(bytes.find(' ', begin), bytes.size());
+      start_word(origin);
+      out_.append(bytes.substr(begin, end - begin), origin);
+      begin = end;
+    }
+  }
+  void finish(TextRange origin) {
+    if (step_.space_is_suffix && step_.adds_prefix) out_.append(mark, origin);
+  }
+
+ private:
+  static constexpr std::string_view mark = "\xE2\x96\x81";
+
+  void append_space(TextRange origin) {
+    is_in_word_ = false;
+    if (!step_.merges_spaces) out_.append(mark, origin);
+  }
+  void start_word(TextRange origin) {
+    if (is_in_word_) return;
+    is_in_word_ = true;
+    const bool wants_prefix = step_.adds_prefix && !step_.space_is_suffix && !has_started_;
+    const bool wants_space = step_.merges_spaces && (has_started_ || wants_prefix);
+    if (wants_prefix || wants_space) out_.append(mark, {origin.begin, origin.begin});
+    has_started_ = true;
+  }
+
+  const PrecompiledPrefixes& step_;
+  AlignedText& out_;
+  bool is_in_word_ = false, has_started_ = false;
+};
+
+Result<AlignedText> apply(const PrecompiledPrefixes& step, AlignedText text) {
+  AlignedText out(text.is_tracked());
+  out.reserve(text.size() + text.size() / 2);
+  SpaceRules rules(step, out);
+  const std::string_view bytes = text.bytes();
+  for (uint32_t position = 0; position < bytes.size();) {
+    const Charsmap::Match match =
+        step.map != nullptr ? step.map->longest(bytes.substr(position)) : Charsmap::Match{};
+    const auto size = match.size > 0 ? static_cast<uint32_t>(match.size) : decode_utf8(bytes, position).size;
+    const TextRange origin = text.origin({position, position + size});
+    rules.append(match.size > 0 ? match.replacement : bytes.substr(position, size), origin);
+    if (Status status = check_length(out); !status) return status.error();
+    position += size;
+  }
+  const auto end = static_cast<uint32_t>(text.size());
+  rules.finish(text.origin({end, end}));
+  return out;
+}
+
+}  // namespace
+
+Result<AlignedText> normalize(const std::vector<NormalizerStep>& steps, AlignedText text) {
+  for (const NormalizerStep& step : steps) {
+    if (Status status = check_length(text); !status) return status.error();
+    auto next = std::visit([&](const auto& chosen) { return apply(chosen, std::move(text)); }, step);
+    if (!next) return next;
+    text = std::move(*next);
+  }
+  return text;
+}
+
+}  // namespace sluice::text
