@@ -86,7 +86,8 @@ struct TokenLogprob {
 
 struct Sampled {
   Token token = 0;
-  float logprob = 0;              // under the distribution it was drawn from, before filters
+  // Log-softmax of the row as the model gave it (of a beam: after its processors); 0 where nobody asked.
+  float logprob = 0;
   std::vector<TokenLogprob> top;  // likeliest first; as many as the request asked for
 };
 
