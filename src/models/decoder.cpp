@@ -93,21 +93,23 @@ void Decoder::run_layer(size_t index, const StepInput& input, TensorView x) {
   }
 }
 
-StepOutput Decoder::head(const StepInput& input, TensorView x) {
-  const auto rows = static_cast<int64_t>(input.logit_rows.size());
-  if (rows == 0) return {};
-  const TensorView chosen = scratch_.get(Buffer::Rows, rows, spec_.dim);
-  backend_.gather_rows(chosen, x, input.logit_rows);
-  const TensorView hidden = scratch_.get(Buffer::Hidden, rows, spec_.dim);
-  norm(hidden, chosen, weights_.output_norm);
-  const TensorView logits = scratch_.get(Buffer::Logits, rows, spec_.vocab);
-  backend_.matmul(logits, hidden, weights_.output);
-  if (spec_.logit_scale != 1.0f) backend_.scale(logits, spec_.logit_scale);
-  if (spec_.logit_softcap > 0.0f) backend_.softcap(logits, spec_.logit_softcap);
-  return {logits, hidden};
+TensorView Decoder::hidden(std::span<const int32_t> rows) {
+  const TensorView chosen = scratch_.get(Buffer::Rows, static_cast<int64_t>(rows.size()), spec_.dim);
+  backend_.gather_rows(chosen, stream_, rows);
+  const TensorView out = scratch_.get(Buffer::Hidden, chosen.dim(0), spec_.dim);
+  norm(out, chosen, weights_.output_norm);
+  return out;
 }
 
-StepOutput Decoder::forward(const StepInput& input) {
+TensorView Decoder::logits(TensorView hidden) {
+  const TensorView out = scratch_.get(Buffer::Logits, hidden.dim(0), spec_.vocab);
+  backend_.matmul(out, hidden, weights_.output);
+  if (spec_.logit_scale != 1.0f) backend_.scale(out, spec_.logit_scale);
+  if (spec_.logit_softcap > 0.0f) backend_.softcap(out, spec_.logit_softcap);
+  return out;
+}
+
+void Decoder::forward(const StepInput& input) {
   const int64_t n = input.batch.tokens();
   SLUICE_CHECK_EQ(static_cast<int64_t>(input.tokens.size()), n);
   SLUICE_CHECK_EQ(input.kv.size(), spec_.layers.size());
@@ -121,10 +123,9 @@ StepOutput Decoder::forward(const StepInput& input) {
     backend_.rope_angles(angles, input.batch, frequencies, spec_.ropes[i].magnitude);
     angles_.push_back(angles);
   }
-  const TensorView x = scratch_.get(Buffer::Stream, n, spec_.dim);
-  embed(input, x);
-  for (size_t i = 0; i < spec_.layers.size(); ++i) run_layer(i, input, x);
-  return head(input, x);
+  stream_ = scratch_.get(Buffer::Stream, n, spec_.dim);
+  embed(input, stream_);
+  for (size_t i = 0; i < spec_.layers.size(); ++i) run_layer(i, input, stream_);
 }
 
 }  // namespace sluice::models

@@ -14,12 +14,6 @@ struct StepInput {
   std::span<const Token> tokens;         // [n]; each < vocab
   const kernels::RaggedBatch& batch;     // of the same n tokens
   std::span<const kernels::PagedKv> kv;  // per layer; a layer that reads another's KV has that one's
-  std::span<const int32_t> logit_rows;   // tokens of the step whose logits are wanted, ascending
-};
-
-struct StepOutput {
-  TensorView logits;  // [logit_rows, vocab], activation type
-  TensorView hidden;  // [logit_rows, dim], after the last norm
 };
 
 // Holds references: spec, weights and back-end outlive it. One step at a time.
@@ -27,20 +21,25 @@ class Decoder {
  public:
   Decoder(const ModelSpec& spec, const ModelWeights& weights, kernels::Backend& backend);
 
-  // The result is valid until the next call. With no logit rows both views are empty.
-  StepOutput forward(const StepInput& input);
+  // Runs all layers over the step's tokens.
+  void forward(const StepInput& input);
+  // [rows, dim] of the last step after the last norm. Valid until the next call of any method.
+  TensorView hidden(std::span<const int32_t> rows);
+  // [rows, vocab] for hidden states as hidden() gives them, activation type. Valid until the next call of
+  // logits().
+  TensorView logits(TensorView hidden);
 
  private:
   void embed(const StepInput& input, TensorView x);
   void run_layer(size_t index, const StepInput& input, TensorView x);
   void norm(TensorView out, TensorView x, const Norm& weights);
-  StepOutput head(const StepInput& input, TensorView x);
 
   const ModelSpec& spec_;
   const ModelWeights& weights_;
   kernels::Backend& backend_;
   Scratch scratch_;
   std::vector<TensorView> angles_;  // per rope, of the step's tokens
+  TensorView stream_;               // [n, dim] after the last layer
 };
 
 }  // namespace sluice::models

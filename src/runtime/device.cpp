@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "base/thread_pool.h"
+#include "kernels/cpu/cpu.h"
 #include "kernels/ref/ref.h"
 
 namespace sluice::runtime {
@@ -14,14 +14,18 @@ void DeviceOptions::declare(OptionSet& options) {
 }
 
 Result<std::shared_ptr<kernels::Backend>> make_backend(const DeviceOptions& options) {
-  if (options.device == "ref" || options.device == "auto")
-    return std::shared_ptr<kernels::Backend>(kernels::make_ref_backend());
-  return Error{ErrorCode::InvalidArgument,
-               fmt::format("'{}' is not a device; known are: auto, cpu, ref", options.device)};
+  if (options.device == "ref") return std::shared_ptr<kernels::Backend>(kernels::make_ref_backend());
+  if (options.device != "cpu" && options.device != "auto")
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("'{}' is not a device; known are: auto, cpu, ref", options.device)};
+  Result<std::unique_ptr<kernels::Backend>> made = kernels::make_cpu_backend(
+      {.threads = options.threads, .isa = options.isa == "auto" ? "" : options.isa});
+  if (!made) return made.error();
+  return std::shared_ptr<kernels::Backend>(std::move(*made));
 }
 
 std::vector<std::string> describe_devices() {
-  return {"ref"};
+  return {fmt::format("cpu: {}", fmt::join(kernels::available_isa_names(), ", ")), "ref: plain loops"};
 }
 
 }  // namespace sluice::runtime

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 
 namespace sluice::runtime {
@@ -9,6 +10,7 @@ namespace sluice::runtime {
 namespace {
 
 constexpr int kBlockSize = 16;
+constexpr size_t kRowsAtOnce = 64;  // bounds the logits on the device
 
 KvMemoryOptions memory_options(const models::ModelSpec& spec, int capacity, DType type) {
   KvMemoryOptions options{.block_size = kBlockSize, .type = type};
@@ -45,15 +47,19 @@ Result<std::vector<float>> Scorer::run(std::span<const Token> tokens, bool all) 
   std::vector<kernels::RaggedBatch::BlockTable> tables;
   for (const std::vector<int32_t>& table : tables_) tables.push_back({table, static_cast<int>(table.size())});
   const kernels::RaggedBatch batch{query_begin, positions, tables};
+  decoder_.forward({.tokens = tokens, .batch = batch, .kv = memory_.layers()});
+  const auto vocab = static_cast<size_t>(model_.spec().vocab);
   std::vector<int32_t> rows(static_cast<size_t>(all ? count : 1));
   std::iota(rows.begin(), rows.end(), all ? 0 : count - 1);
-
-  const models::StepOutput output =
-      decoder_.forward({.tokens = tokens, .batch = batch, .kv = memory_.layers(), .logit_rows = rows});
-  std::vector<float> logits(rows.size() * static_cast<size_t>(model_.spec().vocab));
-  model_.backend->download(TensorView::contiguous(logits.data(), DType::F32,
-                                                  {static_cast<int64_t>(rows.size()), model_.spec().vocab}),
-                           output.logits);
+  std::vector<float> logits(rows.size() * vocab);
+  for (size_t begin = 0; begin < rows.size(); begin += kRowsAtOnce) {
+    const size_t slice = std::min(kRowsAtOnce, rows.size() - begin);
+    const TensorView hidden = decoder_.hidden(std::span(rows).subspan(begin, slice));
+    float* out = logits.data() + begin * vocab;
+    model_.backend->download(
+        TensorView::contiguous(out, DType::F32, {static_cast<int64_t>(slice), model_.spec().vocab}),
+        decoder_.logits(hidden));
+  }
   length_ += count;
   return logits;
 }

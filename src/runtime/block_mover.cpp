@@ -1,0 +1,140 @@
+#include "runtime/block_mover.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace sluice::runtime {
+
+namespace {
+
+// A 64-bit multiply-rotate mix of every word: any changed bit of a block changes it with all but certainty.
+uint64_t checksum(const std::byte* bytes, size_t size) {
+  uint64_t hash = 0x9E3779B97F4A7C15u ^ size;
+  for (size_t i = 0; i < size; i += 8) {
+    uint64_t word = 0;
+    std::memcpy(&word, bytes + i, std::min<size_t>(8, size - i));
+    hash = (hash ^ word) * 0xD6E8FEB86659FD93u;
+    hash ^= hash >> 32;
+  }
+  return hash;
+}
+
+bool transfer(ssize_t (*call)(int, void*, size_t, off_t), int file, std::byte* bytes, size_t size,
+              off_t offset) {
+  while (size > 0) {
+    const ssize_t done = call(file, bytes, size, offset);
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) return false;
+    bytes += done;
+    size -= static_cast<size_t>(done);
+    offset += done;
+  }
+  return true;
+}
+
+ssize_t write_call(int file, void* bytes, size_t size, off_t offset) {
+  return pwrite(file, bytes, size, offset);
+}
+
+// A file without a name: gone with the process, and nobody else can open it.
+Result<int> open_nameless(const std::string& folder, int64_t bytes) {
+  const int file = open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (file < 0)
+    return Error{ErrorCode::Io,
+                 fmt::format("cannot make the KV file in '{}': {}", folder, std::strerror(errno))};
+  if (const int problem = posix_fallocate(file, 0, bytes); problem != 0) {
+    close(file);
+    return Error{ErrorCode::Io, fmt::format("cannot reserve {} bytes for KV in '{}': {}", bytes, folder,
+                                            std::strerror(problem))};
+  }
+  return file;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<BlockMover>> BlockMover::make(KvMemory& memory, const TierOptions& options) {
+  auto mover = std::unique_ptr<BlockMover>(new BlockMover(memory));
+  int64_t disk_bytes = 0, largest = 0;
+  for (size_t group = 0; group < options.host_blocks.size(); ++group) {
+    const int64_t bytes = memory.block_bytes(static_cast<int>(group));
+    const int disk_blocks = group < options.disk_blocks.size() ? options.disk_blocks[group] : 0;
+    Group& added = mover->groups_.emplace_back();
+    added.host = HostBuffer(static_cast<size_t>(bytes * options.host_blocks[group]));
+    added.disk_offset = disk_bytes;
+    added.checksums.resize(static_cast<size_t>(disk_blocks));
+    disk_bytes += bytes * disk_blocks;
+    largest = std::max(largest, bytes);
+  }
+  mover->block_.resize(static_cast<size_t>(largest));
+  if (disk_bytes > 0) {
+    Result<int> file = open_nameless(options.disk_folder, disk_bytes);
+    if (!file) return file.error();
+    mover->file_ = *file;
+  }
+  return mover;
+}
+
+BlockMover::~BlockMover() {
+  if (file_ >= 0) close(file_);
+}
+
+void BlockMover::read(int group, cache::Place place, std::byte* out, bool& lost) {
+  Group& tier = groups_[static_cast<size_t>(group)];
+  const auto bytes = static_cast<size_t>(memory_.block_bytes(group));
+  const auto index = static_cast<size_t>(place.block.value);
+  switch (place.tier) {
+    case cache::Tier::Device:
+      memory_.read_block(group, place.block, out);
+      lost = is_lost(group, place.block);
+      break;
+    case cache::Tier::Host:
+      std::memcpy(out, tier.host.data() + index * bytes, bytes);
+      break;
+    case cache::Tier::Disk:
+      lost = !transfer(pread, file_, out, bytes, tier.disk_offset + static_cast<off_t>(index * bytes)) ||
+             checksum(out, bytes) != tier.checksums[index];
+      break;
+  }
+}
+
+void BlockMover::write(int group, cache::Place place, const std::byte* in, bool lost) {
+  Group& tier = groups_[static_cast<size_t>(group)];
+  const auto bytes = static_cast<size_t>(memory_.block_bytes(group));
+  const auto index = static_cast<size_t>(place.block.value);
+  switch (place.tier) {
+    case cache::Tier::Device:
+      memory_.write_block(group, place.block, in);
+      forgive(group, place.block);
+      if (lost) lost_.insert({group, place.block.value});
+      break;
+    case cache::Tier::Host:
+      std::memcpy(tier.host.data() + index * bytes, in, bytes);
+      break;
+    case cache::Tier::Disk: {
+      const bool written = transfer(write_call, file_, const_cast<std::byte*>(in), bytes,
+                                    tier.disk_offset + static_cast<off_t>(index * bytes));
+      // A block that could not be written, or was lost before, must not pass its check later.
+      tier.checksums[index] = checksum(in, bytes) ^ (written && !lost ? 0 : 1);
+      break;
+    }
+  }
+}
+
+void BlockMover::run(std::span<const cache::BlockMove> moves) {
+  for (const cache::BlockMove& move : moves) {
+    if (move.from.tier == cache::Tier::Device && move.to.tier == cache::Tier::Device && !any_lost()) {
+      memory_.copy_block(move.group, move.from.block, move.to.block);
+      continue;
+    }
+    bool lost = false;
+    read(move.group, move.from, block_.data(), lost);
+    write(move.group, move.to, block_.data(), lost);
+  }
+}
+
+}  // namespace sluice::runtime

@@ -1,0 +1,57 @@
+// Carries out the ledger's block moves between KV memory, host memory and a file.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "cache/kv_ledger.h"
+#include "runtime/kv_memory.h"
+
+namespace sluice::runtime {
+
+struct TierOptions {
+  std::vector<int> host_blocks;  // per group
+  std::vector<int> disk_blocks;  // per group
+  std::string disk_folder;       // where the file of the disk tier lies; it has no name there
+};
+
+// Blocks on disk carry a checksum that stays in memory; a block that does not match it when it comes back, or
+// cannot be read, is lost, and whatever it was moved to must not be used.
+class BlockMover {
+ public:
+  static Result<std::unique_ptr<BlockMover>> make(KvMemory& memory, const TierOptions& options);
+  ~BlockMover();
+
+  void run(std::span<const cache::BlockMove> moves);
+
+  // Device blocks (group, block) whose content got lost; they stay so until forgive().
+  bool is_lost(int group, BlockId block) const { return lost_.contains({group, block.value}); }
+  bool any_lost() const { return !lost_.empty(); }
+  void forgive(int group, BlockId block) { lost_.erase({group, block.value}); }
+  void clear() { lost_.clear(); }
+
+ private:
+  struct Group {
+    HostBuffer host;
+    int64_t disk_offset = 0;
+    std::vector<uint64_t> checksums;  // per disk block
+  };
+  explicit BlockMover(KvMemory& memory) : memory_(memory) {}
+
+  void read(int group, cache::Place place, std::byte* out, bool& lost);
+  void write(int group, cache::Place place, const std::byte* in, bool lost);
+
+  KvMemory& memory_;
+  std::vector<Group> groups_;
+  std::vector<std::byte> block_;  // one block in passing
+  std::set<std::pair<int, int32_t>> lost_;
+  int file_ = -1;
+};
+
+}  // namespace sluice::runtime

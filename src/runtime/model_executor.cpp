@@ -1,0 +1,317 @@
+#include "runtime/model_executor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <numeric>
+#include <random>
+
+#include "decode/contrastive.h"
+
+namespace sluice::runtime {
+
+namespace {
+
+constexpr size_t kRowsAtOnce = 32;       // bounds the logits held at once
+constexpr int64_t kPaddingTokens = 512;  // of one forward pass; more padding takes further passes
+
+int padding_blocks(int block_size) {
+  return static_cast<int>((kPaddingTokens + block_size - 1) / block_size);
+}
+
+uint64_t seed_of(const sched::Request& request, uint64_t entropy) {
+  const sched::Sampling* sampling = sched::sampling_of(request.sampling);
+  if (sampling != nullptr && sampling->seed) return *sampling->seed;
+  return (entropy ^ request.id.value) * 0x9E3779B97F4A7C15u;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ModelExecutor>> ModelExecutor::make(const models::Model& model,
+                                                           const models::Model* amateur,
+                                                           const ExecutorOptions& options) {
+  auto executor = std::unique_ptr<ModelExecutor>(new ModelExecutor(model, options));
+  executor->entropy_ = (uint64_t{std::random_device{}()} << 32) | std::random_device{}();
+  KvMemoryOptions memory = options.memory;
+  if (options.padding)
+    for (int& blocks : memory.blocks) blocks += padding_blocks(memory.block_size);
+  Result<std::unique_ptr<ModelRunner>> expert = ModelRunner::make(model, memory, options.tiers);
+  if (!expert) return expert.error();
+  executor->expert_ = std::move(*expert);
+  if (amateur == nullptr) return executor;
+
+  if (amateur->spec().vocab != model.spec().vocab)
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("the amateur has a vocabulary of {}, the model of {}", amateur->spec().vocab,
+                             model.spec().vocab)};
+  if (kv_groups(amateur->spec()).windows != kv_groups(model.spec()).windows)
+    return Error{ErrorCode::Unsupported, "the amateur's attention windows differ from the model's"};
+  Result<std::unique_ptr<ModelRunner>> second = ModelRunner::make(*amateur, memory, options.tiers);
+  if (!second) return second.error();
+  executor->amateur_ = std::move(*second);
+  return executor;
+}
+
+void ModelExecutor::admit(const sched::Admission& admission) {
+  const sched::Request& request = *admission.request;
+  const decode::SequenceStart start{
+      .params = std::shared_ptr<const sched::SamplingParams>(admission.request, &request.sampling),
+      .vocab = model_.spec().vocab,
+      .prompt = request.prompt,
+      .eos_tokens = options_.eos_tokens,
+      .seed = seed_of(request, entropy_),
+      .choice = 0};
+  decode::TokenSampler sampler(start);
+  if (sched::sampling_of(request.sampling) != nullptr) {
+    solos_.emplace(admission.seq, Solo{request.prompt, std::move(sampler), admission.request});
+    return;
+  }
+  Group group{
+      make_search(request, {request.prompt, std::move(sampler)}, model_.spec().dim), admission.request, {}};
+  group.lanes = {admission.seq};
+  lane_of_[admission.seq] = {admission.seq, 0};
+  groups_.emplace(admission.seq, std::move(group));
+}
+
+void ModelExecutor::fork(const sched::Fork& fork) {
+  const Solo& parent = solos_.at(fork.parent);
+  solos_.emplace(fork.child, Solo{parent.tokens, parent.sampler.fork(static_cast<uint32_t>(fork.choice)),
+                                  parent.request});
+}
+
+void ModelExecutor::retire(SeqId seq) {
+  solos_.erase(seq);
+  const auto group = groups_.find(seq);
+  if (group == groups_.end()) return;
+  for (SeqId lane : group->second.lanes) lane_of_.erase(lane);
+  groups_.erase(group);
+}
+
+void ModelExecutor::name_lanes(const sched::Lanes& lanes) {
+  Group& group = groups_.at(lanes.group);
+  for (SeqId lane : group.lanes) lane_of_.erase(lane);
+  group.lanes = lanes.lanes;
+  SLUICE_CHECK_EQ(group.lanes.size(), group.search->lanes().size());
+  for (size_t i = 0; i < lanes.lanes.size(); ++i) lane_of_[lanes.lanes[i]] = {lanes.group, i};
+}
+
+std::span<const Token> ModelExecutor::tokens_of(SeqId seq) const {
+  if (const auto solo = solos_.find(seq); solo != solos_.end()) return solo->second.tokens;
+  const auto& [group, lane] = lane_of_.at(seq);
+  return groups_.at(group).search->lanes()[lane].tokens;
+}
+
+bool ModelExecutor::touches_lost_block(const sched::Work& work, const cache::KvLedger& ledger) {
+  BlockMover& mover = expert_->mover();
+  if (!mover.any_lost()) return false;
+  bool lost = false;
+  const int block_size = options_.memory.block_size;
+  for (int group = 0; group < ledger.groups(); ++group) {
+    const std::span<const BlockId> table = ledger.table(work.seq, group);
+    for (size_t i = 0; i < table.size(); ++i) {
+      // A block that this work fills from its start gets new content.
+      if (static_cast<int>(i) * block_size >= work.begin) mover.forgive(group, table[i]);
+      lost = lost || mover.is_lost(group, table[i]);
+    }
+  }
+  return lost;
+}
+
+bool ModelExecutor::add_work(Batch& batch, const sched::Work& work, const cache::KvLedger& ledger) {
+  if (touches_lost_block(work, ledger)) {
+    const auto lane = lane_of_.find(work.seq);
+    outcomes_.push_back({lane == lane_of_.end() ? work.seq : lane->second.first, sched::KvLost{}, {}});
+    return false;
+  }
+  std::vector<std::span<const BlockId>> tables;
+  for (int group = 0; group < ledger.groups(); ++group) tables.push_back(ledger.table(work.seq, group));
+  const std::span<const Token> tokens = tokens_of(work.seq);
+  SLUICE_CHECK_LE(static_cast<size_t>(work.end), tokens.size());
+  batch.add(tokens.subspan(static_cast<size_t>(work.begin), static_cast<size_t>(work.end - work.begin)),
+            work.begin, tables);
+  return true;
+}
+
+// Padding is computed like any other token, in blocks that nobody else uses.
+void ModelExecutor::add_padding(Batch& batch, int64_t tokens) {
+  const int size = options_.memory.block_size;
+  const std::vector<Token> zeros(static_cast<size_t>(size), 0);
+  for (int block = 0; tokens > 0; ++block) {
+    std::vector<BlockId> ids;
+    for (int blocks : options_.memory.blocks) ids.push_back(BlockId{blocks + block});
+    std::vector<std::span<const BlockId>> tables;
+    for (const BlockId& id : ids) tables.push_back({&id, 1});
+    const auto count = static_cast<size_t>(std::min<int64_t>(tokens, size));
+    batch.add(std::span(zeros).first(count), 0, tables);
+    tokens -= static_cast<int64_t>(count);
+  }
+}
+
+void ModelExecutor::run_padding(int64_t tokens) {
+  for (; tokens > 0; tokens -= kPaddingTokens) {
+    Batch batch(static_cast<int>(options_.memory.blocks.size()));
+    add_padding(batch, std::min(tokens, kPaddingTokens));
+    expert_->forward(batch);
+  }
+}
+
+void ModelExecutor::submit(const sched::Step& step, const cache::KvLedger& ledger) {
+  try {
+    for (SeqId seq : step.retire) retire(seq);
+    for (const sched::Admission& admission : step.admit) admit(admission);
+    for (const sched::Fork& entry : step.forks) fork(entry);
+    for (const sched::Lanes& lanes : step.lanes) name_lanes(lanes);
+    expert_->mover().run(step.moves);
+    if (amateur_) amateur_->mover().run(step.moves);
+
+    Batch batch(ledger.groups());
+    std::vector<Wanted> wanted;
+    for (const sched::Work& work : step.work) {
+      const int row = batch.rows();
+      if (!add_work(batch, work, ledger)) continue;
+      const auto lane = lane_of_.find(work.seq);
+      wanted.push_back({work, lane == lane_of_.end() ? work.seq : lane->second.first, row});
+    }
+    if (batch.rows() == 0) return;
+    const int64_t padding = step.padding ? step.computed_tokens() - batch.rows() : 0;
+    SLUICE_CHECK(padding <= 0 || options_.padding);
+    run_padding(padding - kPaddingTokens);
+    add_padding(batch, std::min(padding, kPaddingTokens));
+    expert_->forward(batch);
+    if (amateur_) amateur_->forward(batch);
+
+    for (size_t i = 0; i < wanted.size();) {
+      size_t end = i + 1;
+      if (const auto solo = solos_.find(wanted[i].owner); solo != solos_.end()) {
+        finish_solo(wanted[i], solo->second);
+      } else {
+        while (end < wanted.size() && wanted[end].owner == wanted[i].owner) ++end;
+        finish_group(wanted[i].owner, std::span(wanted).subspan(i, end - i));
+      }
+      i = end;
+    }
+  } catch (const std::exception& problem) {
+    failure_ = Error{ErrorCode::Internal, fmt::format("the step failed: {}", problem.what())};
+  }
+}
+
+Result<std::vector<sched::Outcome>> ModelExecutor::collect() {
+  if (failure_) {
+    const Error error = *failure_;
+    failure_.reset();
+    outcomes_.clear();
+    return error;
+  }
+  return std::exchange(outcomes_, {});
+}
+
+Status ModelExecutor::reset() {
+  solos_.clear();
+  groups_.clear();
+  lane_of_.clear();
+  outcomes_.clear();
+  failure_.reset();
+  expert_->mover().clear();
+  return {};
+}
+
+void ModelExecutor::read_prompt_logprobs(const Wanted& wanted, const sched::Request& request,
+                                         std::span<const Token> tokens, sched::Outcome& outcome) {
+  if (!request.sampling.prompt_logprobs) return;
+  // The logits at position p are about the token at p + 1.
+  const int end = std::min(wanted.work.end, static_cast<int>(request.prompt.size()) - 1);
+  std::vector<int32_t> rows;
+  const auto vocab = static_cast<size_t>(model_.spec().vocab);
+  for (int p = wanted.work.sample_from; p < end; p += static_cast<int>(kRowsAtOnce)) {
+    const int count = std::min(static_cast<int>(kRowsAtOnce), end - p);
+    rows.resize(static_cast<size_t>(count));
+    std::iota(rows.begin(), rows.end(), wanted.first_row + p - wanted.work.begin);
+    expert_->read(rows, true, rows_);
+    for (int i = 0; i < count; ++i) {
+      const std::span<const float> row =
+          std::span(rows_.logits).subspan(static_cast<size_t>(i) * vocab, vocab);
+      const Token token = tokens[static_cast<size_t>(p + i + 1)];
+      auto found = decode::token_logprobs(row, token, *request.sampling.prompt_logprobs, workspace_.buffer);
+      if (!found) {
+        outcome.result = found.error();
+        return;
+      }
+      outcome.prompt_logprobs.push_back(std::move(*found));
+    }
+  }
+}
+
+Result<sched::Sampled> ModelExecutor::sample(Solo& solo, int row) {
+  const int32_t index = row;
+  expert_->read({&index, 1}, true, rows_);
+  if (const auto* method = std::get_if<sched::ContrastiveDecoding>(&solo.request->sampling.method)) {
+    if (!amateur_)
+      return Error{ErrorCode::InvalidArgument, "contrastive decoding needs a second model (--amateur)"};
+    amateur_->read({&index, 1}, true, amateur_rows_);
+    if (Status status = decode::combine_contrastive(rows_.logits, amateur_rows_.logits, *method); !status)
+      return status.error();
+  }
+  return solo.sampler.sample(rows_.logits, workspace_);
+}
+
+void ModelExecutor::finish_solo(const Wanted& wanted, Solo& solo) {
+  const sched::Work& work = wanted.work;
+  if (work.sample_from >= work.end) return;
+  sched::Outcome outcome{work.seq, sched::Tokens{}, {}};
+  read_prompt_logprobs(wanted, *solo.request, solo.tokens, outcome);
+  const bool failed = std::holds_alternative<Error>(outcome.result);
+  if (!failed && work.end == static_cast<int>(solo.tokens.size())) {
+    Result<sched::Sampled> sampled = sample(solo, wanted.first_row + work.end - 1 - work.begin);
+    if (sampled) {
+      solo.tokens.push_back(sampled->token);
+      solo.sampler.accept(sampled->token);
+      std::get<sched::Tokens>(outcome.result).tokens.push_back(std::move(*sampled));
+    } else {
+      outcome.result = sampled.error();
+    }
+  }
+  outcomes_.push_back(std::move(outcome));
+}
+
+void ModelExecutor::read_context(const Wanted& wanted, Search& search) {
+  std::vector<int32_t> rows(static_cast<size_t>(wanted.work.end - wanted.work.begin));
+  std::iota(rows.begin(), rows.end(), wanted.first_row);
+  expert_->read(rows, false, rows_);
+  search.take_context(wanted.work.begin, rows_.hidden);
+}
+
+void ModelExecutor::finish_group(SeqId owner, std::span<const Wanted> lanes) {
+  Group& group = groups_.at(owner);
+  if (group.search->wants_context() && lanes.size() == 1 && group.search->lanes().size() == 1)
+    read_context(lanes[0], *group.search);
+  sched::Outcome outcome{owner, sched::Tokens{}, {}};
+  std::vector<int32_t> rows;
+  for (const Wanted& lane : lanes) {
+    const int length = static_cast<int>(tokens_of(lane.work.seq).size());
+    if (lane.work.sample_from < lane.work.end && lane.work.end == length)
+      rows.push_back(lane.first_row + lane.work.end - 1 - lane.work.begin);
+  }
+  if (lanes.size() == 1 && lanes[0].work.sample_from < lanes[0].work.end)
+    read_prompt_logprobs(lanes[0], *group.request, tokens_of(lanes[0].work.seq), outcome);
+  const bool failed = std::holds_alternative<Error>(outcome.result);
+  if (!failed && rows.size() == group.search->lanes().size()) {
+    expert_->read(rows, true, rows_);
+    const auto vocab = static_cast<size_t>(model_.spec().vocab), dim = static_cast<size_t>(model_.spec().dim);
+    std::vector<LaneRow> lane_rows;
+    for (size_t i = 0; i < rows.size(); ++i)
+      lane_rows.push_back(
+          {std::span(rows_.logits).subspan(i * vocab, vocab), std::span(rows_.hidden).subspan(i * dim, dim)});
+    Result<sched::SearchMove> move = group.search->advance(lane_rows, workspace_);
+    if (move) {
+      outcome.result = std::move(*move);
+    } else {
+      outcome.result = move.error();
+    }
+  } else if (!failed && outcome.prompt_logprobs.empty()) {
+    return;
+  }
+  outcomes_.push_back(std::move(outcome));
+}
+
+}  // namespace sluice::runtime

@@ -1,0 +1,41 @@
+// One model on its back-end with its KV memory: what a step needs to compute hidden states and logits.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "models/decoder.h"
+#include "models/model.h"
+#include "runtime/batch.h"
+#include "runtime/block_mover.h"
+#include "runtime/kv_memory.h"
+
+namespace sluice::runtime {
+
+class ModelRunner {
+ public:
+  static Result<std::unique_ptr<ModelRunner>> make(const models::Model& model, const KvMemoryOptions& memory,
+                                                   const TierOptions& tiers);
+
+  const models::Model& model() const { return model_; }
+  KvMemory& memory() { return memory_; }
+  BlockMover& mover() { return *mover_; }
+
+  void forward(Batch& batch);
+  // Host copies for rows of the last forward pass; either output may be empty. logits [rows, vocab], hidden
+  // [rows, dim].
+  struct Rows {
+    std::vector<float> logits, hidden;
+  };
+  void read(std::span<const int32_t> rows, bool logits, Rows& out);
+
+ private:
+  ModelRunner(const models::Model& model, const KvMemoryOptions& memory);
+
+  const models::Model& model_;
+  models::Decoder decoder_;
+  KvMemory memory_;
+  std::unique_ptr<BlockMover> mover_;
+};
+
+}  // namespace sluice::runtime
