@@ -1,6 +1,7 @@
 #include "tensor/tensor.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -74,16 +75,39 @@ std::string TensorView::describe() const {
   return text + "]";
 }
 
-HostBuffer::HostBuffer(size_t bytes) : size_(bytes) {
+namespace {
+
+// From here on pages come straight from the system, zeroed and only when they are touched: a large buffer costs what is
+// used of it.
+constexpr size_t kMapped = size_t{1} << 20;
+
+void* zeroed(size_t bytes) {
   const size_t rounded = (bytes + 63) / 64 * 64;
-  void* memory = std::aligned_alloc(64, rounded == 0 ? 64 : rounded);
+  void* memory = std::aligned_alloc(64, rounded);
+  if (memory != nullptr) std::memset(memory, 0, rounded);
+  return memory;
+}
+
+void* mapped(size_t bytes) {
+  void* memory =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return memory == MAP_FAILED ? nullptr : memory;
+}
+
+}  // namespace
+
+HostBuffer::HostBuffer(size_t bytes) : size_(bytes) {
+  void* memory = bytes >= kMapped ? mapped(bytes) : zeroed(bytes == 0 ? 1 : bytes);
   if (memory == nullptr) throw std::bad_alloc();
-  std::memset(memory, 0, rounded == 0 ? 64 : rounded);
-  data_.reset(static_cast<std::byte*>(memory));
+  data_ = {static_cast<std::byte*>(memory), Free{bytes}};
 }
 
 void HostBuffer::Free::operator()(std::byte* pointer) const {
-  std::free(pointer);
+  if (bytes >= kMapped) {
+    munmap(pointer, bytes);
+  } else {
+    std::free(pointer);
+  }
 }
 
 HostTensor HostTensor::make(DType dtype, std::initializer_list<int64_t> shape) {

@@ -67,6 +67,7 @@ class HostBuffer {
 
  private:
   struct Free {
+    size_t bytes = 0;
     void operator()(std::byte* pointer) const;
   };
   std::unique_ptr<std::byte[], Free> data_;

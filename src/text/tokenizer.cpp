@@ -95,12 +95,12 @@ bool Tokenizer::is_end_of_generation(Token id) const {
 const SpecialTokens& Tokenizer::special() const {
   return data_->special;
 }
-const std::vector<ChatTemplate>& Tokenizer::chat_templates() const {
+const std::vector<TemplateSource>& Tokenizer::chat_templates() const {
   return data_->chat_templates;
 }
 
-const ChatTemplate* Tokenizer::find_chat_template(std::string_view name) const {
-  for (const ChatTemplate& entry : data_->chat_templates) {
+const TemplateSource* Tokenizer::find_chat_template(std::string_view name) const {
+  for (const TemplateSource& entry : data_->chat_templates) {
     if (entry.name == name) return &entry;
   }
   return nullptr;

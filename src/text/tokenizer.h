@@ -52,7 +52,7 @@ struct SpecialTokens {
 };
 
 // Jinja source; the name is "default" where the file gives none.
-struct ChatTemplate {
+struct TemplateSource {
   std::string name;
   std::string source;
 };
@@ -92,9 +92,9 @@ class Tokenizer {
   bool is_end_of_generation(Token id) const;
   const SpecialTokens& special() const;
 
-  const std::vector<ChatTemplate>& chat_templates() const;
+  const std::vector<TemplateSource>& chat_templates() const;
   // nullptr where there is none of this name
-  const ChatTemplate* find_chat_template(std::string_view name = "default") const;
+  const TemplateSource* find_chat_template(std::string_view name = "default") const;
 
   const TokenizerData& data() const { return *data_; }
 

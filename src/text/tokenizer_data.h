@@ -31,7 +31,7 @@ struct TokenizerData {
   TokenDecoder decoder;
   TokenTable pieces;  // bytes in the middle of a text
   SpecialTokens special;
-  std::vector<ChatTemplate> chat_templates;
+  std::vector<TemplateSource> chat_templates;
 };
 
 inline constexpr size_t longest_text = size_t{1} << 30;

@@ -158,7 +158,7 @@ Status load_affixes(GgufDraft& draft) {
 
 Status load_templates(GgufDraft& draft) {
   constexpr std::string_view prefix = "tokenizer.chat_template.";
-  std::vector<ChatTemplate>& templates = draft.data.chat_templates;
+  std::vector<TemplateSource>& templates = draft.data.chat_templates;
   const auto standard = draft.metadata.get_string("tokenizer.chat_template");
   if (!standard) return standard.error();
   if (*standard) templates.push_back({"default", std::string(**standard)});
