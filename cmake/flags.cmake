@@ -2,8 +2,9 @@
 add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers
   -fstack-protector-strong -ffp-contract=off)
 add_compile_definitions(_GLIBCXX_ASSERTIONS)
-# Paths in messages are relative to the source, so that a build says nothing about the machine it was made on.
-add_compile_options(-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=)
+# Paths in messages are relative to the source, so that a build says nothing about the machine it was made on; ccache
+# turns them into paths from the build folder first.
+add_compile_options(-ffile-prefix-map=${CMAKE_SOURCE_DIR}/= -ffile-prefix-map=../../=)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_compile_options(-Wno-restrict -Wno-psabi) # GCC 12 false positives
 endif()
@@ -19,7 +20,8 @@ if(SLUICE_FUZZ)
   add_link_options(-fsanitize=address,undefined)
 endif()
 
+# Results are shared between clones: paths under the source count as relative.
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${CCACHE_PROGRAM})
 endif()

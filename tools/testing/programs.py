@@ -116,7 +116,7 @@ def fuzz():
         raise Skipped("tests/fuzz has no targets")
     if not shutil.which("clang++"):
         raise Skipped("clang++ is missing")
-    build("fuzz")
+    build("fuzz", tuple(f"fuzz_{name}" for name in names))
     with ThreadPoolExecutor(JOBS) as pool:
         return sum(pool.map(run_fuzz_target, names), Counts())
 
