@@ -67,7 +67,7 @@ class HostBuffer {
 
  private:
   struct Free {
-    size_t bytes = 0;
+    size_t bytes;
     void operator()(std::byte* pointer) const;
   };
   std::unique_ptr<std::byte[], Free> data_;
