@@ -16,6 +16,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -99,15 +100,18 @@ class KvLedger {
   // Attaches the longest cached prefix of whole blocks that leaves at least one of `tokens` to run, and
   // returns its length in tokens. REQUIRES: empty tables.
   int match(SeqId seq, std::span<const Token> tokens);
+  // After match(): another sequence is about to compute the next block of these tokens, and waiting for it
+  // would save the work.
+  bool content_is_coming(SeqId seq) const;
 
   // Makes room as the extent says: all or nothing over all groups (windows give back in any case). False
   // where the pools cannot give the blocks without breaking a promise.
   bool reserve(SeqId seq, const Extent& extent);
 
-  // Holds back blocks so that later reserve() calls of the family within `demand` cannot fail; forks of `seq`
-  // made from here on belong to the family. All or nothing. The promise ends with the family's last release.
-  // REQUIRES: no promise yet.
-  bool promise(SeqId seq, const Demand& demand);
+  // Holds back blocks so that later reserve(), match() and swap_in() calls of the family within `demand`
+  // cannot fail; forks made from here on belong to the family. All or nothing. The promise ends with the
+  // family's last release. REQUIRES: no promise yet, and no block on the device.
+  bool promise(std::span<const SeqId> family, const Demand& demand);
 
   // The content of every block that `tokens` fill is computed: they can be matched from now on.
   void publish(SeqId seq, std::span<const Token> tokens);
@@ -122,7 +126,10 @@ class KvLedger {
   // Moves all blocks of a family to the lower tiers, shared ones once, and back. All or nothing; a sequence
   // that is out can only be released or brought back in.
   bool swap_out(std::span<const SeqId> family);
-  bool swap_in(std::span<const SeqId> family);
+  bool swap_in(std::span<const SeqId> family, int spare = 0);  // leaves `spare` blocks of each group to take
+
+  // Forgets all content, for a device that has lost it. REQUIRES: no sequences.
+  void forget_all();
 
   // The moves noted since the last call, in order.
   std::vector<BlockMove> take_moves();
@@ -133,9 +140,12 @@ class KvLedger {
   int blocks_for(int tokens) const { return (tokens + options_.block_size - 1) / options_.block_size; }
   // Most blocks of the group that the demand can hold at once.
   int peak_blocks(int group, const Demand& demand) const;
-  // True where a ledger without any other sequence could promise this.
+  // True where a ledger without any other sequence could promise this. Reads options only.
   bool could_ever_hold(const Demand& demand) const;
 
+  int capacity(int group) const { return options_.groups[static_cast<size_t>(group)].blocks[0]; }
+  // Blocks that a sequence without a promise may still take.
+  int available(int group) const { return room(group, Holder::Plain); }
   GroupUsage usage(int group) const;
   const LedgerCounters& counters() const { return counters_; }
   size_t sequences() const { return sequences_.size(); }
@@ -155,16 +165,53 @@ class KvLedger {
     std::vector<PrefixKey> keys;               // of the leading full blocks of known tokens
     PrefixKey root;
     int published = 0;  // leading blocks whose keys were offered to the pools
+    int announced = 0;  // keys [published, announced) are announced as coming
     std::shared_ptr<Promise> promise;
+
+    bool out() const { return !tiers.empty(); }
+    Holder holder() const { return promise ? Holder::Promised : Holder::Plain; }
   };
   struct Group {
     std::array<BlockPool, kTiers> pools;
     int promised = 0;  // sum over promises
   };
 
+  Sequence& resident(SeqId seq);
+  const Sequence& resident(SeqId seq) const;
+  BlockPool& pool(int group, Tier tier);
+  const BlockPool& pool(int group, Tier tier) const;
+  // First block of the group that a query at `position` or later can see.
+  int first_visible(int group, int position) const;
+  // Blocks that a holder of this kind may still take on the device.
+  int room(int group, Holder holder) const;
+
+  // REQUIRES: the pool can give one. Content evicted from it goes down a tier where it can.
+  BlockId take(int group, Tier tier, Holder holder);
+  void demote(int group, Place from, const PrefixKey& key);
+  void give_back(int group, Sequence& sequence, int begin);
+  int missing_blocks(int group, const Sequence& sequence, const Extent& extent) const;
+  void grow(int group, Sequence& sequence, const Extent& extent);
+  bool shared(int group, BlockId block) const;
+
+  void announce(Sequence& sequence);
+  void retract(Sequence& sequence, int until);
+  void extend_keys(Sequence& sequence, std::span<const Token> tokens) const;
+  std::optional<Place> find(int group, const PrefixKey& key) const;
+  int longest_match(const Sequence& sequence, int limit) const;
+  bool attach(int group, Sequence& sequence, int blocks);
+  BlockId promote(int group, Place from, const PrefixKey& key, Holder holder);
+
+  using PlaceMap = std::unordered_map<int64_t, Place>;  // by tier and block of the old place
+  void relocate(int group, std::span<const SeqId> family, const PlaceMap& targets);
+
+  void check_sequence(const Sequence& sequence) const;
+  void check_holders(int group) const;
+  void check_promises() const;
+
   LedgerOptions options_;
   std::vector<Group> groups_;
   std::unordered_map<SeqId, Sequence> sequences_;
+  std::unordered_map<PrefixKey, int, PrefixKeyHash> coming_;  // announcements of each key
   std::vector<BlockMove> moves_;
   LedgerCounters counters_;
 };

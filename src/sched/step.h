@@ -32,6 +32,7 @@ struct Work {
 struct Admission {
   SeqId seq;
   std::shared_ptr<const Request> request;
+  int cached = 0;  // tokens of the prompt that were found in the prefix cache
 };
 
 // Another choice of the same request: `child` starts with the tokens of `parent` (still the prompt alone) and
@@ -56,7 +57,7 @@ struct Rectangle {
   friend bool operator==(const Rectangle&, const Rectangle&) = default;
 };
 
-// Applied in the order of the members.
+// Applied in the order of the members. A step may have no work.
 struct Step {
   std::vector<SeqId> retire;  // sequences and groups to forget
   std::vector<Admission> admit;
@@ -107,18 +108,22 @@ struct Hypothesis {
   std::vector<Sampled> tokens;
   double score = 0;
   FinishReason reason = FinishReason::Stop;
+  bool stop_token = false;  // the last token ended it and is not part of the text
 };
 
 // How a search goes on: lane i of the next step is lane moves[i].parent of this one plus a token. No moves:
 // the search is over.
 struct SearchMove {
   std::vector<LaneMove> moves;
+  FinishReason reason = FinishReason::Stop;  // of a search that is over and has settled all its tokens
   std::vector<Sampled>
       settled;  // tokens that every lane from now on shares (contrastive search streams them)
-  std::vector<Hypothesis> hypotheses;  // best first; given once, when the search is over
+  std::vector<Hypothesis>
+      hypotheses;  // best first; given when the search is over, unless it settled its tokens
 };
 
-// The KV of the sequence could not be read back (checksum of the disk tier): it is computed again.
+// The KV of the sequence could not be read back (checksum of the disk tier): nothing was sampled, and it is
+// computed again. Work of the sequence in steps submitted since then gives the same answer.
 struct KvLost {};
 
 // Only this sequence failed: non-finite or fully masked logits, for instance.

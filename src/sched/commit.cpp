@@ -1,0 +1,169 @@
+// Scheduler::commit: what came of a step.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "sched/scheduler.h"
+
+namespace sluice::sched {
+
+std::vector<Progress> Scheduler::commit(const Step& step, std::vector<Outcome> outcomes) {
+  for (const Work& work : step.work) {
+    const auto found = lanes_.find(work.seq);
+    if (found == lanes_.end()) continue;
+    Lane& lane = found->second.entry->lanes[found->second.lane];
+    if (lane.seq == work.seq) --lane.in_flight;
+  }
+  publish(step, outcomes);
+  std::vector<Progress> all;
+  for (Outcome& outcome : outcomes) {
+    const auto found = lanes_.find(outcome.seq);
+    if (found == lanes_.end()) continue;  // it ended while the step ran
+    const auto [entry, lane] = found->second;
+    Progress progress{.request = entry->request->id, .choice = entry->search ? 0 : entry->lanes[lane].choice};
+    progress.prompt_logprobs = std::move(outcome.prompt_logprobs);
+    if (auto* tokens = std::get_if<Tokens>(&outcome.result))
+      take_tokens(*entry, lane, std::move(*tokens), progress);
+    if (auto* move = std::get_if<SearchMove>(&outcome.result)) take_move(*entry, std::move(*move), progress);
+    if (std::holds_alternative<KvLost>(outcome.result)) take_loss(*entry);
+    if (auto* error = std::get_if<Error>(&outcome.result)) fail(*entry, std::move(*error), progress);
+    all.push_back(std::move(progress));
+  }
+  return all;
+}
+
+// What the step computed can be found from now on, but for requests that it did not go well for.
+void Scheduler::publish(const Step& step, const std::vector<Outcome>& outcomes) {
+  if (!options_.kv_cache) return;
+  std::vector<const Entry*> doubtful;
+  for (const Outcome& outcome : outcomes) {
+    const bool sound =
+        std::holds_alternative<Tokens>(outcome.result) || std::holds_alternative<SearchMove>(outcome.result);
+    const auto found = lanes_.find(outcome.seq);
+    if (!sound && found != lanes_.end()) doubtful.push_back(found->second.entry);
+  }
+  for (const Work& work : step.work) {
+    const auto found = lanes_.find(work.seq);
+    if (found == lanes_.end()) continue;
+    const auto [entry, index] = found->second;
+    const Lane& lane = entry->lanes[index];
+    if (lane.seq != work.seq || entry->phase != Phase::Running) continue;
+    if (std::count(doubtful.begin(), doubtful.end(), entry) > 0) continue;
+    ledger_.publish(lane.seq, std::span(lane.tokens).first(static_cast<size_t>(work.end)));
+  }
+}
+
+// Whether the lane ends with its last token, and why.
+std::optional<FinishReason> Scheduler::end_of(const Entry& entry, const Lane& lane,
+                                              Progress& progress) const {
+  const SamplingParams& sampling = entry.request->sampling;
+  const Token last = lane.tokens.back();
+  const auto has = [&](const std::vector<Token>& list) {
+    return std::count(list.begin(), list.end(), last) > 0;
+  };
+  if (has(sampling.stop_tokens) || (!sampling.ignore_eos && has(options_.end_tokens))) {
+    progress.stop_token = true;
+    return FinishReason::Stop;
+  }
+  if (static_cast<int>(lane.tokens.size()) - entry.prompt_size() >= sampling.max_tokens)
+    return FinishReason::Length;
+  return std::nullopt;
+}
+
+void Scheduler::take_tokens(Entry& entry, size_t index, Tokens tokens, Progress& progress) {
+  Lane& lane = entry.lanes[index];
+  if (tokens.tokens.empty()) return;
+  lane.pending = std::max(0, lane.pending - 1);
+  for (Sampled& sampled : tokens.tokens) {
+    lane.tokens.push_back(sampled.token);
+    progress.tokens.push_back(std::move(sampled));
+    progress.finished = end_of(entry, lane, progress);
+    if (progress.finished) break;
+  }
+  if (!progress.finished && tokens.ended) progress.finished = FinishReason::Stop;
+  if (tokens.tokens.size() > 1 && entry.phase == Phase::Running && options_.kv_cache) {
+    lane.computed = static_cast<int>(lane.tokens.size()) - 1;  // the last one has been sampled, not run
+  }
+  waiting_.charge(entry.request->client, static_cast<int64_t>(progress.tokens.size()));
+  if (!progress.finished) return;
+  end_lane(entry, lane);
+  progress.ended = leader(entry) == nullptr;
+  if (progress.ended) erase(entry);
+}
+
+void Scheduler::take_move(Entry& entry, SearchMove move, Progress& progress) {
+  const int lanes = static_cast<int>(entry.lanes.size());
+  const bool sound = static_cast<int>(move.moves.size()) <= entry.seats &&
+                     std::all_of(move.moves.begin(), move.moves.end(),
+                                 [&](const LaneMove& m) { return m.parent >= 0 && m.parent < lanes; }) &&
+                     (move.moves.empty() || entry.lanes.front().length() <=
+                                                entry.prompt_size() + entry.request->sampling.max_tokens);
+  if (!sound) return fail(entry, {ErrorCode::Internal, "a search moved beyond its limits"}, progress);
+  progress.tokens = std::move(move.settled);
+  progress.hypotheses = std::move(move.hypotheses);
+  waiting_.charge(entry.request->client, lanes);
+  if (move.moves.empty()) {
+    progress.finished = progress.hypotheses.empty() ? move.reason : progress.hypotheses.front().reason;
+    progress.ended = true;
+    return erase(entry);
+  }
+  move_lanes(entry, move.moves);
+}
+
+// The first child of a lane takes its place, further ones fork it, lanes without children end. Those end
+// first, so that the search never holds more blocks than it has lanes for.
+void Scheduler::move_lanes(Entry& entry, const std::vector<LaneMove>& moves) {
+  std::vector<int> children(entry.lanes.size());
+  for (const LaneMove& move : moves) ++children[static_cast<size_t>(move.parent)];
+  for (size_t i = 0; i < entry.lanes.size(); ++i) {
+    if (children[i] > 0) continue;
+    release(entry, entry.lanes[i]);
+    if (entry.lanes[i].seq != entry.group) lanes_.erase(entry.lanes[i].seq);
+  }
+  std::vector<Lane> next;
+  std::vector<bool> continued(entry.lanes.size());
+  Lanes moved{entry.group, {}};
+  for (const LaneMove& move : moves) {
+    const auto parent = static_cast<size_t>(move.parent);
+    Lane lane = entry.lanes[parent];
+    if (continued[parent]) {
+      lane.seq = new_seq();
+      ledger_.fork(entry.lanes[parent].seq, lane.seq, lane.computed);
+    }
+    continued[parent] = true;
+    lane.tokens.push_back(move.token);
+    lane.pending = lane.in_flight = 0;
+    moved.lanes.push_back(lane.seq);
+    lanes_[lane.seq] = {&entry, next.size()};
+    next.push_back(std::move(lane));
+  }
+  entry.lanes = std::move(next);
+  entry.spread = true;
+  std::erase_if(moved_, [&](const Lanes& lanes) { return lanes.group == entry.group; });
+  moved_.push_back(std::move(moved));
+}
+
+// Computes the sequence again, from nothing but its tokens.
+void Scheduler::take_loss(Entry& entry) {
+  ++counters_.kv_lost;
+  entry.distrusts = true;
+  for (const SeqId seq : resident_lanes(entry)) ledger_.distrust(seq);
+  if (entry.phase != Phase::Running) return;
+  for (Lane& lane : entry.lanes) lane.pending = 0;
+  leave_queue(entry);
+  drop_blocks(entry);
+  entry.phase = Phase::Dropped;
+  preempted_.emplace(std::pair(-entry.request->priority, entry.order), &entry);
+}
+
+void Scheduler::fail(Entry& entry, Error error, Progress& progress) {
+  for (const SeqId seq : resident_lanes(entry)) ledger_.distrust(seq);
+  progress.error = std::move(error);
+  progress.finished = FinishReason::Error;
+  progress.ended = true;
+  erase(entry);
+}
+
+}  // namespace sluice::sched

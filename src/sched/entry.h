@@ -1,0 +1,64 @@
+// A request inside the scheduler.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <vector>
+
+#include "sched/request.h"
+
+namespace sluice::sched {
+
+// One sequence of a request: a choice, or a lane of a search.
+struct Lane {
+  SeqId seq;
+  int choice = 0;
+  std::vector<Token> tokens;  // prompt and all tokens known so far
+  int computed = 0;           // leading positions whose KV is there once all submitted steps have run
+  int pending = 0;            // tokens that submitted steps will add
+  int in_flight = 0;          // submitted steps with work of this lane
+  bool done = false;
+
+  int length() const { return static_cast<int>(tokens.size()) + pending; }
+};
+
+enum class Phase : uint8_t {
+  Waiting,  // not started
+  Running,  // has blocks
+  Dropped,  // preempted, blocks given up
+  Swapped,  // preempted, blocks on a lower tier
+};
+
+struct Entry {
+  std::shared_ptr<const Request> request;
+  std::vector<Lane> lanes;
+  SeqId group;          // names the request to the executor: the sequence that was admitted
+  int seats = 1;        // sequences that may run at once
+  bool search = false;  // lanes move together
+  Phase phase = Phase::Waiting;
+  bool known = false;      // to the executor
+  bool spread = false;     // every lane has its own table; before, the first one runs for all
+  bool distrusts = false;  // takes no content from the prefix cache or a lower tier any more
+  bool promised = false;   // its blocks are set aside: never preempted
+  int preemptions = 0;
+  int cached = 0;            // tokens found in the prefix cache when it first started
+  int prompt_logged = 0;     // positions of the prompt whose log-probabilities have been asked for
+  uint64_t order = 0;        // of its first start
+  uint64_t last_served = 0;  // number of the last step it had work in
+  std::list<Entry*>::iterator place,
+      age_place;  // in the queue it stands in; in the queue by age, while waiting
+
+  int prompt_size() const { return static_cast<int>(request->prompt.size()); }
+  // Lanes exist, or will, that share the prompt: it is computed once, up to its last token.
+  bool shares_prompt() const { return lanes.size() > 1 || (seats > 1 && !search); }
+  // Every position of the prompt must run once more where its log-probabilities are still to be reported.
+  bool may_match() const {
+    return !distrusts && (!request->sampling.prompt_logprobs || prompt_logged >= prompt_size() - 1);
+  }
+  // How far a lane can run now.
+  int target(const Lane& lane) const {
+    return shares_prompt() && !spread ? prompt_size() - 1 : lane.length();
+  }
+};
+
+}  // namespace sluice::sched

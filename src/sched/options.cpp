@@ -1,0 +1,39 @@
+#include "sched/options.h"
+
+#include <fmt/format.h>
+
+namespace sluice::sched {
+
+Result<NamedScheme> scheme_named(std::string_view name) {
+  std::string known;
+  for (const NamedScheme& scheme : kSchemes) {
+    if (scheme.name == name) return scheme;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", scheme.name);
+  }
+  return Error{ErrorCode::InvalidArgument, fmt::format("unknown scheme '{}'; there are {}", name, known)};
+}
+
+Status validate(const SchedulerOptions& options) {
+  const auto too_small = [](std::string_view what, int value) {
+    return Error{ErrorCode::InvalidArgument, fmt::format("{} is {}, must be at least 1", what, value)};
+  };
+  if (options.max_seqs < 1) return too_small("max-seqs", options.max_seqs);
+  if (options.max_step_tokens < 1) return too_small("max-step-tokens", options.max_step_tokens);
+  if (options.max_context < 1) return too_small("context", options.max_context);
+  if (options.fair_quantum < 1) return too_small("fair-quantum", options.fair_quantum);
+  if (options.max_preemptions < 0) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("max-preemptions is {}, must not be negative", options.max_preemptions)};
+  }
+  if (options.layout == Layout::Padded && options.max_step_tokens < options.max_seqs) {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("max-step-tokens {} cannot hold one token of each of max-seqs {} padded rows",
+                             options.max_step_tokens, options.max_seqs)};
+  }
+  if (!(options.scheme.patience.count() >= 0)) {
+    return Error{ErrorCode::InvalidArgument, "batch-wait must not be negative"};
+  }
+  return {};
+}
+
+}  // namespace sluice::sched

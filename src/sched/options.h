@@ -1,0 +1,79 @@
+// The choices a scheduler is made of. A scheme is a value: the planner reads its fields and never asks for
+// its name.
+#pragma once
+
+#include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/result.h"
+
+namespace sluice::sched {
+
+enum class Layout : uint8_t {
+  Packed,  // a step computes its tokens
+  Padded,  // a step computes a rectangle as wide as its longest piece of work
+};
+
+enum class Prefill : uint8_t {
+  Mixed,     // prompts and single tokens in one step
+  Separate,  // steps of prompts first, then steps of single tokens
+};
+
+enum class KvPolicy : uint8_t {
+  Preallocate,  // the blocks of prompt and longest answer are set aside when a request starts
+  OnDemand,     // blocks are taken as tokens come; where none is left, somebody is preempted
+};
+
+enum class Preemption : uint8_t {
+  Recompute,  // blocks are dropped and computed again
+  Swap,       // blocks go to a lower tier and come back; recompute where it is full
+};
+
+inline constexpr Seconds kForever{std::numeric_limits<double>::infinity()};
+
+struct Scheme {
+  bool joins = true;    // requests join a running batch; otherwise the batch ends before the next one starts
+  bool splits = true;   // a prompt may be split over steps; otherwise only one that no step could hold is
+  bool holds = false;   // answers are delivered when the batch ends
+  Seconds patience{0};  // how long the oldest waiting request lets a batch fill up before it starts
+};
+
+struct NamedScheme {
+  std::string_view name;
+  Scheme scheme;
+  Layout layout;  // the layout people mean by that name
+};
+
+// static, dynamic (its patience is the caller's to set), iteration, continuous
+inline constexpr NamedScheme kSchemes[] = {
+    {"static", {.joins = false, .splits = false, .holds = true, .patience = kForever}, Layout::Padded},
+    {"dynamic", {.joins = false, .splits = false, .holds = true, .patience = Seconds{0.05}}, Layout::Padded},
+    {"iteration", {.splits = false}, Layout::Padded},
+    {"continuous", {}, Layout::Packed},
+};
+
+Result<NamedScheme> scheme_named(std::string_view name);
+
+struct SchedulerOptions {
+  Scheme scheme;
+  Layout layout = Layout::Packed;
+  Prefill prefill = Prefill::Mixed;
+  KvPolicy kv_policy = KvPolicy::OnDemand;
+  Preemption preemption = Preemption::Recompute;
+  int max_seqs = 64;          // sequences that run at once; a request counts with all its choices or beams
+  int max_step_tokens = 512;  // tokens of a step, padding included
+  int max_context = 1 << 20;  // positions of one sequence
+  int max_preemptions = 3;    // of one request; then it starts again with all its blocks set aside
+  int fair_quantum = 256;     // tokens a client may use before the next one's turn
+  bool kv_cache = true;       // off: every token computes its whole sequence again
+  std::vector<Token> end_tokens;  // of the model
+};
+
+// What makes no sense, named.
+Status validate(const SchedulerOptions& options);
+
+}  // namespace sluice::sched

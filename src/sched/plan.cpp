@@ -1,0 +1,165 @@
+// Scheduler::plan: the work of requests that run.
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "sched/scheduler.h"
+
+namespace sluice::sched {
+
+Step Scheduler::plan(TimePoint now) {
+  ++step_number_;
+  Draft draft{.step = {}, .budget = {options_.layout, options_.max_step_tokens}};
+  draft.step.retire = std::exchange(retire_, {});
+  draft.step.lanes = std::exchange(moved_, {});
+  if (!options_.scheme.joins) {
+    admit(draft, now);  // before any work: a padded step has a row for every member of the batch
+    draft.budget = {options_.layout, options_.max_step_tokens, batch_rows_};
+  }
+  if (options_.prefill == Prefill::Separate) {
+    plan_running(draft, Pass::Prompts);
+    if (options_.scheme.joins) admit(draft, now);
+    if (draft.step.work.empty()) plan_running(draft, Pass::Tokens);
+  } else {
+    plan_running(draft, Pass::Tokens);
+    plan_running(draft, Pass::Prompts);
+    if (options_.scheme.joins) admit(draft, now);
+  }
+  seal(draft);
+  return std::move(draft.step);
+}
+
+// More than one token to run before the next one can be sampled.
+bool Scheduler::prompting(const Entry& entry) {
+  if (entry.shares_prompt() && !entry.spread) return true;
+  return std::any_of(entry.lanes.begin(), entry.lanes.end(),
+                     [&](const Lane& lane) { return !lane.done && entry.target(lane) - lane.computed > 1; });
+}
+
+void Scheduler::plan_running(Draft& draft, Pass pass) {
+  const std::vector<Entry*> entries(running_.begin(), running_.end());  // preemption changes the list
+  for (Entry* entry : entries) {
+    ++counters_.examined;
+    const bool still = entry->phase == Phase::Running && entry->last_served != step_number_;
+    if (still && prompting(*entry) == (pass == Pass::Prompts)) plan_entry(draft, *entry, true);
+  }
+}
+
+bool Scheduler::plan_entry(Draft& draft, Entry& entry, bool may_preempt) {
+  if (entry.shares_prompt() && !entry.spread) {
+    Lane& first = *leader(entry);
+    const int shared = entry.prompt_size() - 1;
+    if (first.computed < shared) return plan_lane(draft, entry, first, shared, may_preempt);
+    spread(draft, entry);
+  }
+  if (entry.search && entry.lanes.size() > 1) return plan_group(draft, entry, may_preempt);
+  bool any = false;
+  for (Lane& lane : entry.lanes) {
+    if (lane.done || lane.length() - entry.prompt_size() >= entry.request->sampling.max_tokens) continue;
+    if (entry.search && lane.pending > 0) continue;
+    any |= plan_lane(draft, entry, lane, lane.length(), may_preempt);
+    if (entry.phase != Phase::Running) return false;
+  }
+  return any;
+}
+
+// The lanes of a search sample in the same step or not at all; before that, those that lag behind catch up.
+bool Scheduler::plan_group(Draft& draft, Entry& entry, bool may_preempt) {
+  bool ready = true;
+  StepBudget trial = draft.budget;
+  for (const Lane& lane : entry.lanes) {
+    if (lane.pending > 0) return false;
+    ready &= lane.length() - lane.computed == 1;
+    if (ready && trial.fit(1) == 0) return false;
+    trial.add(1);
+  }
+  bool any = false;
+  for (Lane& lane : entry.lanes) {
+    if (ready && !reserve(draft, entry, lane, 1, may_preempt)) return false;
+    if (!ready) any |= plan_lane(draft, entry, lane, lane.length() - 1, may_preempt);
+    if (entry.phase != Phase::Running) return false;
+  }
+  if (!ready) return any;
+  for (Lane& lane : entry.lanes) push_work(draft, entry, lane, 1);
+  return true;
+}
+
+bool Scheduler::plan_lane(Draft& draft, Entry& entry, Lane& lane, int target, bool may_preempt) {
+  const int tokens = piece(draft.budget, target - lane.computed);
+  if (tokens <= 0 || !reserve(draft, entry, lane, tokens, may_preempt)) return false;
+  push_work(draft, entry, lane, tokens);
+  return true;
+}
+
+// How many of the wanted tokens go into this step. Where the scheme does not split prompts, all or none,
+// except those that even an empty step could not hold.
+int Scheduler::piece(const StepBudget& budget, int want) const {
+  const int fit = budget.fit(want);
+  return fit == want || options_.scheme.splits || want > budget.whole() ? fit : 0;
+}
+
+bool Scheduler::reserve(Draft& draft, Entry& entry, const Lane& lane, int tokens, bool may_preempt) {
+  const int end = lane.computed + tokens;
+  const cache::Extent extent{.begin = lane.computed, .end = end, .total = std::max(end, entry.target(lane))};
+  while (!ledger_.reserve(lane.seq, extent)) {
+    if (!may_preempt || !make_room(draft, entry)) return false;
+  }
+  return true;
+}
+
+void Scheduler::push_work(Draft& draft, Entry& entry, Lane& lane, int tokens) {
+  const int end = lane.computed + tokens;
+  const bool samples = end == lane.length();
+  draft.step.work.push_back({lane.seq, lane.computed, end, sample_from(entry, lane, end)});
+  draft.budget.add(tokens);
+  lane.computed = samples && !options_.kv_cache ? 0 : end;
+  lane.pending += samples;
+  ++lane.in_flight;
+  entry.last_served = step_number_;
+}
+
+int Scheduler::sample_from(Entry& entry, const Lane& lane, int end) {
+  if (entry.request->sampling.prompt_logprobs) {
+    // The logits of a position are the log-probabilities of the token after it.
+    const int from = std::max(lane.computed, entry.prompt_logged);
+    const int to = std::min(end, entry.prompt_size() - 1);
+    if (from < to) {
+      entry.prompt_logged = to;
+      return from;
+    }
+  }
+  return end == lane.length() ? end - 1 : end;
+}
+
+// The shared part of the prompt is done: every lane gets a table of its own.
+void Scheduler::spread(Draft& draft, Entry& entry) {
+  const int shared = entry.prompt_size() - 1;
+  const SeqId first = leader(entry)->seq;
+  if (!entry.search && entry.lanes.size() == 1) {
+    for (int choice = 1; choice < entry.seats; ++choice) {
+      const SeqId seq = new_seq();
+      lanes_[seq] = {&entry, entry.lanes.size()};
+      entry.lanes.push_back({.seq = seq, .choice = choice, .tokens = entry.request->prompt});
+      draft.step.forks.push_back({first, seq, choice});
+    }
+  }
+  for (Lane& lane : entry.lanes) {
+    if (lane.done || lane.seq == first) continue;
+    ledger_.fork(first, lane.seq, shared);
+    lane.computed = shared;
+  }
+  entry.spread = true;
+}
+
+void Scheduler::seal(Draft& draft) {
+  draft.step.moves = ledger_.take_moves();
+  if (options_.layout == Layout::Padded && !draft.step.work.empty())
+    draft.step.padding = draft.budget.rectangle();
+  auto next = running_.begin();
+  for (size_t left = running_.size(); left > 0; --left) {
+    const auto entry = next++;
+    if ((*entry)->last_served == step_number_) running_.splice(running_.end(), running_, entry);
+  }
+}
+
+}  // namespace sluice::sched

@@ -1,0 +1,190 @@
+#include "sched/scheduler.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace sluice::sched {
+
+Scheduler::Scheduler(SchedulerOptions options, cache::KvLedger& ledger)
+    : options_(std::move(options)), ledger_(ledger), waiting_(options_.fair_quantum) {
+  SLUICE_CHECK(validate(options_).ok());
+}
+
+Scheduler::~Scheduler() {
+  clear();
+}
+
+cache::Demand Scheduler::demand(const Request& request) const {
+  const int prompt = static_cast<int>(request.prompt.size());
+  const int sequences = sequence_count(request.sampling);
+  return {.shared = sequences > 1 && options_.kv_cache ? prompt - 1 : 0,
+          .total = prompt + request.sampling.max_tokens,
+          .sequences = sequences,
+          .chunk = std::min(options_.max_step_tokens, prompt + request.sampling.max_tokens)};
+}
+
+Status Scheduler::admissible(const Request& request) const {
+  const auto refuse = [](std::string message) { return Error{ErrorCode::LimitExceeded, std::move(message)}; };
+  if (request.prompt.empty()) return Error{ErrorCode::InvalidArgument, "the prompt has no tokens"};
+  const int64_t prompt = static_cast<int64_t>(request.prompt.size());
+  const int64_t total = prompt + request.sampling.max_tokens;
+  if (total > options_.max_context) {
+    return refuse(fmt::format("{} prompt tokens and {} to generate are over the context of {} tokens", prompt,
+                              request.sampling.max_tokens, options_.max_context));
+  }
+  const int sequences = sequence_count(request.sampling);
+  if (sequences > options_.max_seqs) {
+    return refuse(fmt::format("{} choices or beams at once are over the limit of {} sequences", sequences,
+                              options_.max_seqs));
+  }
+  if (sequences > options_.max_step_tokens) {
+    return refuse(fmt::format("{} choices or beams at once are over the limit of {} tokens in a step",
+                              sequences, options_.max_step_tokens));
+  }
+  const cache::Demand need = demand(request);
+  if (ledger_.could_ever_hold(need)) return {};
+  for (int group = 0; group < ledger_.groups(); ++group) {
+    const int blocks = ledger_.peak_blocks(group, need), capacity = ledger_.capacity(group);
+    if (blocks <= capacity) continue;
+    const int size = ledger_.options().block_size;
+    return refuse(fmt::format(
+        "{} prompt tokens and {} to generate, {} times, need {} KV blocks of {} tokens; the cache "
+        "has {} ({} tokens)",
+        prompt, request.sampling.max_tokens, sequences, blocks, size, capacity, int64_t{capacity} * size));
+  }
+  return {};
+}
+
+void Scheduler::add(Request request) {
+  const RequestId id = request.id;
+  auto entry = std::make_unique<Entry>();
+  entry->seats = sequence_count(request.sampling);
+  entry->search = std::holds_alternative<BeamSearch>(request.sampling.method) ||
+                  std::holds_alternative<ContrastiveSearch>(request.sampling.method);
+  entry->request = std::make_shared<const Request>(std::move(request));
+  entry->group = new_seq();
+  entry->lanes.push_back({.seq = entry->group, .tokens = entry->request->prompt});
+  lanes_[entry->group] = {entry.get(), 0};
+  waiting_.push(*entry);
+  SLUICE_CHECK(entries_.emplace(id, std::move(entry)).second);
+}
+
+Entry* Scheduler::find(RequestId request) {
+  const auto found = entries_.find(request);
+  return found == entries_.end() ? nullptr : found->second.get();
+}
+
+std::vector<SeqId> Scheduler::resident_lanes(const Entry& entry) const {
+  std::vector<SeqId> seqs;
+  for (const Lane& lane : entry.lanes) {
+    if (!lane.done && ledger_.contains(lane.seq)) seqs.push_back(lane.seq);
+  }
+  return seqs;
+}
+
+Lane* Scheduler::leader(Entry& entry) {
+  const auto live =
+      std::find_if(entry.lanes.begin(), entry.lanes.end(), [](const Lane& l) { return !l.done; });
+  return live == entry.lanes.end() ? nullptr : &*live;
+}
+
+void Scheduler::release(Entry&, Lane& lane) {
+  if (ledger_.contains(lane.seq)) ledger_.release(lane.seq);
+}
+
+void Scheduler::end_lane(Entry& entry, Lane& lane) {
+  release(entry, lane);
+  lane.done = true;
+  if (lane.seq != entry.group || !entry.search) lanes_.erase(lane.seq);
+  if (entry.known && !entry.search) retire_.push_back(lane.seq);
+}
+
+void Scheduler::leave_queue(Entry& entry) {
+  switch (entry.phase) {
+    case Phase::Waiting:
+      waiting_.remove(entry);
+      break;
+    case Phase::Running:
+      running_.erase(entry.place);
+      seats_taken_ -= entry.seats;
+      break;
+    case Phase::Dropped:
+    case Phase::Swapped:
+      preempted_.erase({-entry.request->priority, entry.order});
+      break;
+  }
+}
+
+void Scheduler::erase(Entry& entry) {
+  for (Lane& lane : entry.lanes) {
+    if (!lane.done) end_lane(entry, lane);
+  }
+  if (entry.known && entry.search) retire_.push_back(entry.group);
+  std::erase_if(moved_, [&](const Lanes& lanes) { return lanes.group == entry.group; });
+  lanes_.erase(entry.group);
+  leave_queue(entry);
+  waiting_.left(entry.request->client);
+  if (running_.empty() && preempted_.empty()) batch_rows_ = 0;
+  entries_.erase(entry.request->id);
+}
+
+bool Scheduler::cancel(RequestId request) {
+  Entry* entry = find(request);
+  if (entry == nullptr) return false;
+  erase(*entry);
+  return true;
+}
+
+bool Scheduler::finish(RequestId request, int choice, bool* ended) {
+  *ended = false;
+  Entry* entry = find(request);
+  if (entry == nullptr) return false;
+  const auto lane = std::find_if(entry->lanes.begin(), entry->lanes.end(), [&](const Lane& l) {
+    return !l.done && (entry->search || l.choice == choice);
+  });
+  if (lane == entry->lanes.end()) return false;
+  if (!entry->search) end_lane(*entry, *lane);
+  *ended = entry->search || leader(*entry) == nullptr;
+  if (*ended) erase(*entry);
+  return true;
+}
+
+std::vector<RequestId> Scheduler::clear() {
+  std::vector<RequestId> ids;
+  for (const auto& [id, entry] : entries_) ids.push_back(id);
+  for (const RequestId id : ids) cancel(id);
+  retire_.clear();
+  moved_.clear();
+  return ids;
+}
+
+std::optional<TimePoint> Scheduler::wake_at() const {
+  const Seconds patience = options_.scheme.patience;
+  if (waiting_.empty() || !running_.empty() || !preempted_.empty() || patience == kForever)
+    return std::nullopt;
+  return waiting_.oldest().request->arrival + std::chrono::duration_cast<Clock::duration>(patience);
+}
+
+RequestView Scheduler::view_of(const Entry& entry) {
+  RequestView view{.id = entry.request->id,
+                   .client = entry.request->client,
+                   .phase = entry.phase,
+                   .prompt_tokens = entry.prompt_size(),
+                   .preemptions = entry.preemptions};
+  for (const Lane& lane : entry.lanes) {
+    if (!lane.done) view.lanes.push_back({lane.seq, static_cast<int>(lane.tokens.size()), lane.computed});
+  }
+  return view;
+}
+
+void Scheduler::for_each(size_t waiting, const std::function<void(const RequestView&)>& visit) const {
+  for (const Entry* entry : running_) visit(view_of(*entry));
+  for (const auto& [place, entry] : preempted_) visit(view_of(*entry));
+  waiting_.for_oldest(waiting, [&](const Entry& entry) { visit(view_of(entry)); });
+}
+
+}  // namespace sluice::sched

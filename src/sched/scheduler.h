@@ -1,0 +1,183 @@
+// Who runs next. Pure: no clock, no tensors, no text. A step is planned from the state of the requests and of
+// the ledger; what came of it is committed later, and further steps may be planned in between.
+//
+// Planning is linear in the requests that run, and does not depend on how many wait.
+#pragma once
+
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/result.h"
+#include "cache/kv_ledger.h"
+#include "sched/entry.h"
+#include "sched/options.h"
+#include "sched/step.h"
+#include "sched/step_budget.h"
+#include "sched/waiting_queue.h"
+
+namespace sluice::sched {
+
+// What a request got from a step. The last one of a request has `ended` set, and comes once.
+struct Progress {
+  RequestId request;
+  int choice = 0;
+  std::vector<Sampled> tokens;
+  std::vector<Sampled> prompt_logprobs;
+  std::optional<FinishReason> finished;  // of this choice
+  bool stop_token = false;               // the last token ended it and is not part of the text
+  std::vector<Hypothesis> hypotheses;    // of a search, best first, when it is over
+  std::optional<Error> error;
+  bool ended = false;  // the request is forgotten
+};
+
+struct SchedulerCounters {
+  uint64_t started = 0;                                   // requests
+  uint64_t prompt_tokens = 0, cached_tokens = 0;          // of started requests
+  uint64_t preempted_dropped = 0, preempted_swapped = 0;  // requests
+  uint64_t kv_lost = 0;                                   // requests that had to compute unreadable KV again
+  uint64_t examined = 0;                                  // requests looked at by plan()
+};
+
+// For a live view.
+struct RequestView {
+  RequestId id;
+  std::string client;
+  Phase phase = Phase::Waiting;
+  int prompt_tokens = 0, preemptions = 0;
+  struct LaneView {
+    SeqId seq;
+    int length = 0, computed = 0;
+  };
+  std::vector<LaneView> lanes;
+};
+
+class Scheduler {
+ public:
+  // The ledger is shared with the executor and outlives the scheduler. REQUIRES: validate(options) is ok.
+  Scheduler(SchedulerOptions options, cache::KvLedger& ledger);
+  ~Scheduler();
+
+  const SchedulerOptions& options() const { return options_; }
+
+  // Refuses what could never run, naming the limit. Reads options only, so any thread may call it.
+  Status admissible(const Request& request) const;
+
+  // REQUIRES: admissible(request), its sampling is valid, its id is new.
+  void add(Request request);
+  // Nothing more will come before a batch has to start; true: static batches start with what there is.
+  void set_closed(bool closed) { closed_ = closed; }
+
+  // Ends a request, or one of its choices, at any moment: its blocks are free at once. False where it has
+  // ended already. After finish(), says through `ended` whether the whole request is over.
+  bool cancel(RequestId request);
+  bool finish(RequestId request, int choice, bool* ended);
+
+  // The next step; empty where nothing can run now.
+  Step plan(TimePoint now);
+  // Takes what came of the oldest step that is not committed yet.
+  std::vector<Progress> commit(const Step& step, std::vector<Outcome> outcomes);
+  // Forgets all requests, without telling the executor. Their ids, in no order.
+  std::vector<RequestId> clear();
+
+  bool idle() const { return entries_.empty(); }
+  size_t waiting() const { return waiting_.size(); }
+  size_t running() const { return running_.size(); }
+  size_t preempted() const { return preempted_.size(); }
+  // Answers are to be kept back until this is false again.
+  bool holding() const { return options_.scheme.holds && batch_rows_ > 0; }
+  // When plan() may start a batch that it did not start before, though nothing happened.
+  std::optional<TimePoint> wake_at() const;
+
+  const SchedulerCounters& counters() const { return counters_; }
+  uint64_t planning_operations() const { return counters_.examined + waiting_.visits(); }
+  // Requests that have started, then the oldest `waiting` of those that have not.
+  void for_each(size_t waiting, const std::function<void(const RequestView&)>& visit) const;
+
+ private:
+  struct LaneRef {
+    Entry* entry = nullptr;
+    size_t lane = 0;
+  };
+  enum class Pass : uint8_t { Prompts, Tokens };
+  // A step in the making.
+  struct Draft {
+    Step step;
+    StepBudget budget;
+    std::vector<Entry*> victims;  // in order of preference from the back; filled when first needed
+    bool victims_known = false;
+    bool preempted = false;
+  };
+
+  // plan.cpp
+  void plan_running(Draft& draft, Pass pass);
+  bool plan_entry(Draft& draft, Entry& entry, bool may_preempt);
+  bool plan_group(Draft& draft, Entry& entry, bool may_preempt);
+  bool plan_lane(Draft& draft, Entry& entry, Lane& lane, int target, bool may_preempt);
+  bool reserve(Draft& draft, Entry& entry, const Lane& lane, int tokens, bool may_preempt);
+  void push_work(Draft& draft, Entry& entry, Lane& lane, int tokens);
+  int piece(const StepBudget& budget, int want) const;
+  static int sample_from(Entry& entry, const Lane& lane, int end);
+  static bool prompting(const Entry& entry);
+  void spread(Draft& draft, Entry& entry);
+  void seal(Draft& draft);
+
+  // admit.cpp
+  void admit(Draft& draft, TimePoint now);
+  bool batch_may_start(TimePoint now) const;
+  bool start(Draft& draft, Entry& entry);
+  bool bring_back(Entry& entry);
+  bool set_up(const Draft& draft, Entry& entry);
+  bool attach(const Draft& draft, Entry& entry, Lane& lane);
+  bool promise_if_due(Entry& entry, std::span<const SeqId> family);
+  bool leaves_headroom(const Entry& entry) const;
+  Entry* candidate(bool may_join);
+  cache::Demand demand(const Request& request) const;
+  bool make_room(Draft& draft, Entry& entry);
+  void preempt(Draft& draft, Entry& entry);
+  void drop_blocks(Entry& entry);
+
+  // commit.cpp
+  void take_tokens(Entry& entry, size_t lane, Tokens tokens, Progress& progress);
+  void take_move(Entry& entry, SearchMove move, Progress& progress);
+  void move_lanes(Entry& entry, const std::vector<LaneMove>& moves);
+  void take_loss(Entry& entry);
+  void fail(Entry& entry, Error error, Progress& progress);
+  void publish(const Step& step, const std::vector<Outcome>& outcomes);
+  std::optional<FinishReason> end_of(const Entry& entry, const Lane& lane, Progress& progress) const;
+
+  // scheduler.cpp
+  Entry* find(RequestId request);
+  SeqId new_seq() { return SeqId{next_seq_++}; }
+  std::vector<SeqId> resident_lanes(const Entry& entry) const;
+  Lane* leader(Entry& entry);
+  void release(Entry& entry, Lane& lane);
+  void end_lane(Entry& entry, Lane& lane);
+  // Takes the entry out of whatever it is in and forgets it.
+  void erase(Entry& entry);
+  void leave_queue(Entry& entry);
+  static RequestView view_of(const Entry& entry);
+
+  SchedulerOptions options_;
+  cache::KvLedger& ledger_;
+  std::unordered_map<RequestId, std::unique_ptr<Entry>> entries_;
+  std::unordered_map<SeqId, LaneRef> lanes_;
+  WaitingQueue waiting_;
+  std::list<Entry*> running_;                             // least recently served first, then by age
+  std::map<std::pair<int, uint64_t>, Entry*> preempted_;  // by falling priority, then by age
+  std::vector<SeqId> retire_;                             // for the next step
+  std::vector<Lanes> moved_;                              // for the next step
+  int seats_taken_ = 0;
+  int batch_rows_ =
+      0;  // rows of the running batch, finished ones included, where requests cannot join; else 0
+  bool closed_ = false;
+  uint64_t next_seq_ = 1, next_order_ = 1, step_number_ = 0;
+  SchedulerCounters counters_;
+};
+
+}  // namespace sluice::sched

@@ -1,0 +1,280 @@
+#include "tests/sched/script.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+namespace sluice::sched::testing {
+namespace {
+
+std::string rest(std::istringstream& words) {
+  std::string word, all;
+  while (words >> word) all += (all.empty() ? "" : " ") + word;
+  return all;
+}
+
+template <class T>
+T read(std::istringstream& words) {
+  T value{};
+  EXPECT_TRUE(words >> value) << "a value is missing";
+  return value;
+}
+
+bool is_search(const Request& request) {
+  return sampling_of(request.sampling) == nullptr;
+}
+
+void describe_moves(const Step& step, std::ostringstream& out) {
+  int copies = 0, outs = 0, ins = 0;
+  for (const cache::BlockMove& move : step.moves) {
+    ++(move.from.tier == move.to.tier ? copies : move.from.tier < move.to.tier ? outs : ins);
+  }
+  if (copies > 0) out << " copy " << copies;
+  if (outs > 0) out << " out " << outs;
+  if (ins > 0) out << " in " << ins;
+}
+
+}  // namespace
+
+void Script::run(const std::string& path) {
+  std::ifstream file(path);
+  ASSERT_TRUE(file.good()) << path;
+  std::string line;
+  for (int number = 1; std::getline(file, line); ++number) {
+    std::istringstream words(line.substr(0, line.find('#')));
+    std::string verb;
+    if (!(words >> verb)) continue;
+    SCOPED_TRACE(path + ":" + std::to_string(number) + ": " + line);
+    run_line(verb, words);
+    if (ledger_) ledger_->check();
+  }
+}
+
+void Script::run_line(const std::string& verb, std::istringstream& words) {
+  if (set_number(verb, words) || set_choice(verb, words)) {
+    EXPECT_FALSE(scheduler_) << "options stand before everything else";
+    return;
+  }
+  build();
+  if (verb == "add") {
+    const Request& request = read_request(words);
+    const Status status = scheduler_->admissible(request);
+    EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().message);
+    if (status.ok()) scheduler_->add(request);
+  } else if (verb == "refuse") {
+    const Status status = scheduler_->admissible(read_request(words));
+    const std::string expected = rest(words);
+    EXPECT_FALSE(status.ok());
+    const std::string message = status.ok() ? "" : status.error().message;
+    EXPECT_NE(message.find(expected), std::string::npos) << message;
+  } else if (verb == "step") {
+    read<std::string>(words);  // =>
+    EXPECT_EQ(step(), rest(words));
+  } else if (verb == "steps") {
+    for (int count = read<int>(words); count > 0; --count) step();
+  } else if (!run_event(verb, words)) {
+    ADD_FAILURE() << "unknown word " << verb;
+  }
+}
+
+bool Script::run_event(const std::string& verb, std::istringstream& words) {
+  const auto id = [&] { return ids_.at(read<std::string>(words)); };
+  if (verb == "cancel") {
+    EXPECT_TRUE(scheduler_->cancel(id()));
+  } else if (verb == "finish") {
+    const RequestId request = id();
+    bool ended = false;
+    EXPECT_TRUE(scheduler_->finish(request, read<int>(words), &ended));
+  } else if (verb == "fail") {
+    failing_.insert(id());
+  } else if (verb == "lose") {
+    losing_.insert(id());
+  } else if (verb == "close") {
+    scheduler_->set_closed(true);
+  } else if (verb == "time") {
+    now_ = TimePoint{} + std::chrono::duration_cast<Clock::duration>(Seconds(read<double>(words)));
+  } else if (verb == "free") {
+    EXPECT_EQ(ledger_->capacity(0) - ledger_->usage(0).used, read<int>(words));
+  } else {
+    return false;
+  }
+  return true;
+}
+
+bool Script::set_number(const std::string& verb, std::istringstream& words) {
+  std::vector<cache::KvGroup>& groups = ledger_options_.groups;
+  if (verb == "blocks") {
+    groups.emplace_back().blocks[0] = read<int>(words);
+    read<std::string>(words);  // x
+    ledger_options_.block_size = read<int>(words);
+  } else if (verb == "window") {
+    groups.emplace_back().window = read<int>(words);
+    read<std::string>(words);  // blocks
+    groups.back().blocks[0] = read<int>(words);
+  } else if (verb == "host" || verb == "disk") {
+    const int blocks = read<int>(words);
+    for (cache::KvGroup& group : groups) group.blocks[verb == "host" ? 1 : 2] = blocks;
+  } else if (verb == "budget") {
+    options_.max_step_tokens = read<int>(words);
+  } else if (verb == "seqs") {
+    options_.max_seqs = read<int>(words);
+  } else if (verb == "quantum") {
+    options_.fair_quantum = read<int>(words);
+  } else if (verb == "wait") {
+    options_.scheme.patience = Seconds(read<double>(words));
+  } else if (verb == "end") {
+    options_.end_tokens.push_back(read<Token>(words));
+  } else {
+    return false;
+  }
+  return true;
+}
+
+bool Script::set_choice(const std::string& verb, std::istringstream& words) {
+  const auto is = [&](const char* value) { return read<std::string>(words) == value; };
+  if (verb == "scheme") {
+    options_.scheme = scheme_named(read<std::string>(words))->scheme;
+  } else if (verb == "layout") {
+    options_.layout = is("padded") ? Layout::Padded : Layout::Packed;
+  } else if (verb == "prefill") {
+    options_.prefill = is("separate") ? Prefill::Separate : Prefill::Mixed;
+  } else if (verb == "kv") {
+    options_.kv_policy = is("preallocate") ? KvPolicy::Preallocate : KvPolicy::OnDemand;
+  } else if (verb == "preempt") {
+    options_.preemption = is("swap") ? Preemption::Swap : Preemption::Recompute;
+  } else if (verb == "prefix") {
+    ledger_options_.prefix_cache = is("on");
+  } else if (verb == "kv-cache") {
+    options_.kv_cache = is("on");
+  } else {
+    return false;
+  }
+  return true;
+}
+
+void Script::build() {
+  if (scheduler_) return;
+  ledger_ = std::make_unique<cache::KvLedger>(ledger_options_);
+  scheduler_ = std::make_unique<Scheduler>(options_, *ledger_);
+}
+
+bool Script::read_request_option(const std::string& word, std::istringstream& words, Request& request,
+                                 Named& named) {
+  if (word == "max") {
+    request.sampling.max_tokens = read<int>(words);
+  } else if (word == "client") {
+    request.client = read<std::string>(words);
+  } else if (word == "priority") {
+    request.priority = read<int>(words);
+  } else if (word == "salt") {
+    request.cache_salt = read<std::string>(words);
+  } else if (word == "n") {
+    request.sampling.n = read<int>(words);
+  } else if (word == "stops") {
+    named.stops = read<int>(words);
+  } else if (word == "logs") {
+    request.sampling.prompt_logprobs = 0;
+  } else if (word == "beam") {
+    request.sampling.method = BeamSearch{.width = read<int>(words)};
+  } else if (word == "shares") {
+    const std::vector<Token>& other = requests_.at(ids_.at(read<std::string>(words))).request->prompt;
+    request.prompt.assign(other.begin(), other.begin() + read<int>(words));
+  } else {
+    return false;
+  }
+  return true;
+}
+
+const Request& Script::read_request(std::istringstream& words) {
+  Named named{.name = read<std::string>(words)};
+  Request request;
+  request.id = RequestId{requests_.size() + 1};
+  request.arrival = now_;
+  size_t size = 0;
+  std::string word;
+  while (words >> word && word != "=>") {
+    if (word == "prompt") {
+      size = read<size_t>(words);
+    } else {
+      EXPECT_TRUE(read_request_option(word, words, request, named)) << "unknown option " << word;
+    }
+  }
+  while (request.prompt.size() < size) request.prompt.push_back(next_token_++);
+  ids_[named.name] = request.id;
+  named.request = std::make_shared<const Request>(std::move(request));
+  return *(requests_[named.request->id] = named).request;
+}
+
+std::string Script::label(SeqId seq) const {
+  const auto& [id, lane] = seqs_.at(seq);
+  return requests_.at(id).name + (lane == 0 ? "" : "." + std::to_string(lane));
+}
+
+std::string Script::step() {
+  const Step step = scheduler_->plan(now_);
+  for (const Admission& admission : step.admit) {
+    seqs_[admission.seq] = {admission.request->id, 0};
+    requests_.at(admission.request->id).group = admission.seq;
+  }
+  for (const Fork& fork : step.forks) seqs_[fork.child] = {seqs_.at(fork.parent).first, fork.choice};
+  for (const Lanes& lanes : step.lanes) {
+    const RequestId id = seqs_.at(lanes.group).first;
+    for (size_t i = 0; i < lanes.lanes.size(); ++i) seqs_[lanes.lanes[i]] = {id, static_cast<int>(i)};
+  }
+  std::ostringstream out;
+  for (const Work& work : step.work) {
+    out << " " << label(work.seq) << "[" << work.begin << "," << work.end << ")";
+    if (work.sample_from < work.end) out << "*";
+  }
+  for (const SeqId seq : step.preempted) out << " preempt " << requests_.at(seqs_.at(seq).first).name;
+  if (step.padding) out << " pad " << step.padding->rows << "x" << step.padding->width;
+  describe_moves(step, out);
+  const bool held = scheduler_->holding();
+  for (const Progress& progress : scheduler_->commit(step, invent(step))) {
+    if (progress.ended) out << (progress.error ? " error " : " end ") << requests_.at(progress.request).name;
+  }
+  if (held && !scheduler_->holding()) out << " deliver";
+  const std::string text = out.str();
+  return text.empty() ? text : text.substr(1);
+}
+
+std::vector<Outcome> Script::invent(const Step& step) {
+  std::vector<Outcome> outcomes;
+  std::set<RequestId> moved;
+  for (const Work& work : step.work) {
+    const RequestId id = seqs_.at(work.seq).first;
+    Named& named = requests_.at(id);
+    const bool search = is_search(*named.request);
+    const SeqId seq = search ? named.group : work.seq;
+    const bool prompt = work.end < static_cast<int>(named.request->prompt.size());
+    if (losing_.erase(id) > 0) {
+      outcomes.push_back({seq, KvLost{}, {}});
+    } else if (prompt || work.sample_from == work.end) {
+      continue;
+    } else if (failing_.erase(id) > 0) {
+      outcomes.push_back({seq, Error{ErrorCode::Internal, "not finite"}, {}});
+    } else if (search) {
+      if (!moved.insert(id).second) continue;
+      outcomes.push_back({seq, invent_move(named), {}});
+      ++named.sampled;
+    } else {
+      const bool stop = ++named.sampled == named.stops;
+      outcomes.push_back({seq, Tokens{.tokens = {{stop ? options_.end_tokens.at(0) : -1, 0, {}}}}, {}});
+    }
+  }
+  return outcomes;
+}
+
+// Every lane goes on but the last, which is replaced by a fork of the first; over after max_tokens moves.
+SearchMove Script::invent_move(const Named& named) {
+  SearchMove move;
+  if (named.sampled == named.request->sampling.max_tokens) return move;
+  const int width = sequence_count(named.request->sampling);
+  for (int i = 0; i < width; ++i) {
+    const bool fork = named.sampled == 0 || i == width - 1;
+    move.moves.push_back({fork ? 0 : i, -2 - i});
+  }
+  return move;
+}
+
+}  // namespace sluice::sched::testing
