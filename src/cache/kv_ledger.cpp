@@ -203,29 +203,38 @@ void KvLedger::fork(SeqId parent, SeqId child, int tokens) {
   }
 }
 
-void KvLedger::release(SeqId seq) {
-  const auto found = sequences_.find(seq);
-  SLUICE_CHECK(found != sequences_.end());
-  Sequence& sequence = found->second;
+void KvLedger::let_go_all(Sequence& sequence) {
   retract(sequence, sequence.announced);
   for (int group = 0; group < groups(); ++group) {
     const std::vector<BlockId>& table = sequence.tables[static_cast<size_t>(group)];
     // Last blocks first: the cache evicts in this order, and a block is useless without those before it.
     for (size_t i = table.size(); i-- > 0;) {
       if (table[i] == kNoBlock) continue;
-      if (sequence.out()) {
-        pool(group, sequence.tiers[static_cast<size_t>(group)][i]).let_go(table[i], Holder::Plain);
-      } else {
-        pool(group, Tier::Device).let_go(table[i], sequence.holder());
-      }
+      const Tier tier = sequence.out() ? sequence.tiers[static_cast<size_t>(group)][i] : Tier::Device;
+      pool(group, tier).let_go(table[i], tier == Tier::Device ? sequence.holder() : Holder::Plain);
     }
   }
+}
+
+void KvLedger::release(SeqId seq) {
+  const auto found = sequences_.find(seq);
+  SLUICE_CHECK(found != sequences_.end());
+  Sequence& sequence = found->second;
+  let_go_all(sequence);
   if (sequence.promise && --sequence.promise->members == 0) {
     for (size_t group = 0; group < groups_.size(); ++group) {
       groups_[group].promised -= sequence.promise->blocks[group];
     }
   }
   sequences_.erase(found);
+}
+
+void KvLedger::rewind(SeqId seq) {
+  Sequence& sequence = resident(seq);
+  let_go_all(sequence);
+  for (std::vector<BlockId>& table : sequence.tables) table.clear();
+  sequence.given_back.assign(groups_.size(), 0);
+  sequence.published = sequence.announced = 0;
 }
 
 std::vector<BlockMove> KvLedger::take_moves() {

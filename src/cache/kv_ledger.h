@@ -122,6 +122,8 @@ class KvLedger {
   void fork(SeqId parent, SeqId child, int tokens);
 
   void release(SeqId seq);
+  // Gives all blocks back; the sequence starts again from its first position.
+  void rewind(SeqId seq);
 
   // Moves all blocks of a family to the lower tiers, shared ones once, and back. All or nothing; a sequence
   // that is out can only be released or brought back in.
@@ -189,6 +191,7 @@ class KvLedger {
   BlockId take(int group, Tier tier, Holder holder);
   void demote(int group, Place from, const PrefixKey& key);
   void give_back(int group, Sequence& sequence, int begin);
+  void let_go_all(Sequence& sequence);
   int missing_blocks(int group, const Sequence& sequence, const Extent& extent) const;
   void grow(int group, Sequence& sequence, const Extent& extent);
   bool shared(int group, BlockId block) const;

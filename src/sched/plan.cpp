@@ -86,7 +86,9 @@ bool Scheduler::plan_group(Draft& draft, Entry& entry, bool may_preempt) {
 
 bool Scheduler::plan_lane(Draft& draft, Entry& entry, Lane& lane, int target, bool may_preempt) {
   const int tokens = piece(draft.budget, target - lane.computed);
-  if (tokens <= 0 || !reserve(draft, entry, lane, tokens, may_preempt)) return false;
+  if (tokens <= 0) return false;
+  if (!options_.kv_cache && lane.computed == 0) ledger_.rewind(lane.seq);
+  if (!reserve(draft, entry, lane, tokens, may_preempt)) return false;
   push_work(draft, entry, lane, tokens);
   return true;
 }

@@ -22,8 +22,10 @@ class WaitingQueue {
 
   bool empty() const { return by_age_.empty(); }
   size_t size() const { return by_age_.size(); }
-  int64_t seats() const { return seats_; }  // of all waiting requests together
-                                            // REQUIRES: !empty()
+  int64_t seats() const {
+    return seats_;
+  }  // of all waiting requests together
+     // REQUIRES: !empty()
   const Entry& oldest() const { return *by_age_.front(); }
   void for_oldest(size_t count, const std::function<void(const Entry&)>& visit) const;
 
