@@ -9,6 +9,7 @@ namespace sluice::text::jinja {
 namespace {
 
 Value map_get(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  if (!arguments.named.empty()) raise("get() takes no keyword arguments");
   const Bound bound(arguments, "get", {"key", "default"});
   return contains(runtime, self, bound.at(0)) ? *self.map().find(bound.at(0)) : bound.get(1, Value());
 }

@@ -15,6 +15,7 @@ Arguments rest_of(const Arguments& arguments, size_t first) {
 
 Value filter_map(Runtime& runtime, const Value& input, const Arguments& arguments) {
   std::vector<Value> mapped;
+  if (!is_true(input)) return runtime.iterator("generator", {});
   const std::vector<Value> items = items_of(runtime.heap(), input);
   if (arguments.positional.empty()) {
     const Bound bound(arguments, "map", {"filter", "attribute", "default"});
@@ -37,6 +38,7 @@ Value filter_select(Runtime& runtime, const Value& input, const Arguments& argum
   if (has_test && !arguments.positional[test_at].is_string()) raise("a test is named by a string");
   const Arguments rest = rest_of(arguments, test_at + 1);
   std::vector<Value> kept;
+  if (!is_true(input)) return runtime.iterator("generator", {});
   for (Value& item : items_of(runtime.heap(), input)) {
     const Value tested = by_attribute ? follow_path(runtime, item, arguments.positional[0]) : item;
     const bool holds =

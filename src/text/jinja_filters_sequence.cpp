@@ -35,8 +35,7 @@ Value filter_first(Runtime& runtime, const Value& input, const Arguments& argume
 
 Value filter_last(Runtime& runtime, const Value& input, const Arguments& arguments) {
   const Bound bound(arguments, "last", {});
-  if (input.is_undefined() || input.is_object())
-    raise(fmt::format("'{}' object is not reversible", type_name(input)));
+  if (input.is_object()) raise(fmt::format("'{}' object is not reversible", type_name(input)));
   std::vector<Value> items = items_of(runtime.heap(), input);
   return items.empty() ? runtime.heap().undefined("no last item, sequence was empty") : items.back();
 }
@@ -72,11 +71,14 @@ struct Keyed {
 };
 
 std::vector<Value> sorted(Runtime& runtime, std::vector<Keyed> items, bool reverse) {
-  // Every pair is compared once beforehand: a sort must not be left in the middle by kinds that do not
-  // compare.
-  for (size_t i = 1; i < items.size(); ++i) compare(items[0].key, items[i].key, runtime.budget());
+  // Equal keys need no order: two undefined ones are equal.
+  const auto order_of = [&](const Value& a, const Value& b) {
+    return equals(a, b, runtime.budget()) ? 0 : compare(a, b, runtime.budget());
+  };
+  // Kinds that do not compare fail before anything is moved.
+  for (size_t i = 1; i < items.size(); ++i) order_of(items[0].key, items[i].key);
   std::stable_sort(items.begin(), items.end(), [&](const Keyed& a, const Keyed& b) {
-    const int order = compare(a.key, b.key, runtime.budget());
+    const int order = order_of(a.key, b.key);
     return reverse ? order > 0 : order < 0;
   });
   std::vector<Value> out;

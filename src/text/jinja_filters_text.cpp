@@ -234,13 +234,6 @@ Value filter_striptags(Runtime& runtime, const Value& input, const Arguments& ar
   return runtime.heap().string(out.take());
 }
 
-Value filter_pprint(Runtime& runtime, const Value& input, const Arguments& arguments) {
-  const Bound bound(arguments, "pprint", {});
-  TextBuilder out(runtime.budget());
-  print_repr(runtime, input, out);
-  return runtime.heap().string(out.take());
-}
-
 constexpr NamedCall kTextFilters[] = {
     {"trim", filter_trim},
     {"tojson", filter_tojson},
@@ -262,7 +255,6 @@ constexpr NamedCall kTextFilters[] = {
     {"urlencode", filter_urlencode},
     {"xmlattr", filter_xmlattr},
     {"striptags", filter_striptags},
-    {"pprint", filter_pprint},
 };
 
 }  // namespace

@@ -256,7 +256,8 @@ class Lexer {
     if (scan_prefixed_integer()) return;
     size_t end = digits_end(position_);
     TokenKind kind = TokenKind::Integer;
-    if (end + 1 < source_.size() && source_[end] == '.' && is_digit(source_[end + 1])) {
+    const bool after_dot = position_ > 0 && source_[position_ - 1] == '.';  // the 1 of list.1.0 is no float
+    if (!after_dot && end + 1 < source_.size() && source_[end] == '.' && is_digit(source_[end + 1])) {
       end = digits_end(end + 1);
       kind = TokenKind::Float;
     }

@@ -13,7 +13,7 @@ struct Limits {
   size_t source_bytes = size_t{1} << 20;
   size_t depth = 200;        // of blocks, expressions, values and macro calls, each by itself
   size_t nodes = 100'000;    // of the syntax tree
-  size_t steps = 1'000'000;  // nodes evaluated, items visited and KiB of text handled
+  size_t steps = 1'000'000;  // nodes evaluated, items visited and 256 bytes of text handled
   size_t output_bytes = size_t{8} << 20;
   size_t value_bytes = size_t{64} << 20;  // live values made while rendering
   size_t range_items = 1'000'000;
@@ -45,7 +45,7 @@ class Budget {
     if (steps_ > limits_.steps) raise_limit("steps", limits_.steps);
   }
   // Text is paid for by length, so that a million steps are also a bound on bytes moved.
-  void step_bytes(size_t bytes) { step(bytes / 1024); }
+  void step_bytes(size_t bytes) { step(bytes / 256); }
 
   // Fails where `bytes` more could not be held.
   void require(size_t bytes) const {

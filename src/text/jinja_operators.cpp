@@ -302,6 +302,7 @@ std::optional<Value> index_sequence(Runtime& runtime, const Value& sequence, int
 Value slice(Runtime& runtime, const Value& sequence, const Slice& bounds) {
   require_defined(sequence);
   if (sequence.is_string()) return slice_text(runtime, sequence.text(), bounds);
+  if (sequence.is_map()) raise("unhashable type: 'slice'");
   if (!sequence.is_list() || sequence.list().is_view()) {
     return runtime.heap().undefined(fmt::format("'{}' object has no slices", type_name(sequence)));
   }

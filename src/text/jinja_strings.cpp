@@ -24,6 +24,18 @@ std::u32string map_case(char32_t value, Case wanted, bool starts_word, bool firs
   return std::u32string(1, value);
 }
 
+bool is_letter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+char map_ascii(char c, Case wanted, bool starts_word, bool first) {
+  if (!is_letter(c)) return c;
+  const bool was_upper = c <= 'Z';
+  const bool upper = wanted == Case::Upper || (wanted == Case::Capitalize && first) ||
+                     (wanted == Case::Title && starts_word) || (wanted == Case::Swap && !was_upper);
+  return upper == was_upper ? c : static_cast<char>(c ^ 0x20);
+}
+
 bool is_line_end(char32_t value) {
   return (value >= 0x0A && value <= 0x0D) || (value >= 0x1C && value <= 0x1E) || value == 0x85 ||
          value == 0x2028 || value == 0x2029;
@@ -39,13 +51,14 @@ Value change_case(Runtime& runtime, const Text& text, Case wanted) {
     std::string piece;
     for (size_t i = run.begin; i < run.end;) {
       const CodePoint point = decode_at(bytes, i);
-      const bool invalid = point.length == 1 && point.value >= 0x80;
-      if (invalid) {
+      if (point.value < 0x80) {
+        piece.push_back(map_ascii(bytes[i], wanted, !in_word, i == 0));
+      } else if (point.length == 1) {  // not valid UTF-8: stays
         piece.push_back(bytes[i]);
       } else {
         for (const char32_t mapped : map_case(point.value, wanted, !in_word, i == 0)) encode(mapped, piece);
       }
-      in_word = is_upper(point.value) || is_lower(point.value);
+      in_word = point.value < 0x80 ? is_letter(bytes[i]) : is_upper(point.value) || is_lower(point.value);
       i += point.length;
     }
     out.add(piece, user);
@@ -77,7 +90,7 @@ Value strip(Runtime& runtime, const Text& text, const Text* characters, Sides si
     if (!listed({start, range.end})) break;
     range.end = start;
   }
-  runtime.budget().step((text.size() - (range.end - range.begin)) * characters->size() / 1024);
+  runtime.budget().step((text.size() - (range.end - range.begin)) * characters->size() / 256);
   return cut(runtime, text, range);
 }
 
