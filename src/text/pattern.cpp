@@ -19,8 +19,13 @@ constexpr size_t longest_pattern = 64 * 1024;
 constexpr std::string_view whitespace_members =
     R"(\x09-\x0D\x20\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
 constexpr std::string_view word_members = R"(\p{L}\p{M}\p{N}\p{Pc})";
+constexpr std::string_view word_border =
+    R"((?:(?<=[\p{L}\p{M}\p{N}\p{Pc}])(?![\p{L}\p{M}\p{N}\p{Pc}])|(?<![\p{L}\p{M}\p{N}\p{Pc}])(?=[\p{L}\p{M}\p{N}\p{Pc}])))";
+constexpr std::string_view no_word_border =
+    R"((?:(?<=[\p{L}\p{M}\p{N}\p{Pc}])(?=[\p{L}\p{M}\p{N}\p{Pc}])|(?<![\p{L}\p{M}\p{N}\p{Pc}])(?![\p{L}\p{M}\p{N}\p{Pc}])))";
 
-// Writes \s and \w, and outside of brackets \S and \W, as explicit sets; \h is a hexadecimal digit.
+// Writes \s, \w and \b, and outside of brackets \S and \W, as explicit sets; \h is a hexadecimal digit, \uHHHH a
+// character.
 std::string to_pcre(std::string_view source) {
   std::string out;
   bool in_bracket = false;
@@ -40,6 +45,15 @@ std::string to_pcre(std::string_view source) {
     if (letter == 's' || letter == 'S') members = whitespace_members;
     if (letter == 'w' || letter == 'W') members = word_members;
     if (letter == 'h') members = "0-9a-fA-F";
+    if ((letter == 'b' || letter == 'B') && !in_bracket) {
+      out += letter == 'b' ? word_border : no_word_border;
+      continue;
+    }
+    if (letter == 'u' && i + 4 < source.size()) {
+      out += fmt::format("\\x{{{}}}", source.substr(i + 1, 4));
+      i += 4;
+      continue;
+    }
     if (members.empty() || (in_bracket && is_upper)) {
       out += c;
       out += letter;

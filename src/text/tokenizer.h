@@ -107,6 +107,8 @@ Result<Tokenizer> load_tokenizer_gguf(const formats::GgufMetadata& metadata);
 // A folder with tokenizer.json and, where present, tokenizer_config.json, special_tokens_map.json,
 // generation_config.json and chat_template.jinja.
 Result<Tokenizer> load_tokenizer_hf(const std::string& folder);
+// The text of a tokenizer.json alone.
+Result<Tokenizer> parse_tokenizer_json(std::string_view text);
 // Either of them: a folder, a tokenizer.json or a .gguf file.
 Result<Tokenizer> load_tokenizer(const std::string& path);
 

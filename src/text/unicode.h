@@ -94,8 +94,8 @@ inline constexpr CategorySet numbers = set_of(Category::Nd, Category::Nl, Catego
 inline constexpr CategorySet punctuation =
     set_of(Category::Pc, Category::Pd, Category::Pe, Category::Pf, Category::Pi, Category::Po, Category::Ps);
 inline constexpr CategorySet symbols = set_of(Category::Sc, Category::Sk, Category::Sm, Category::So);
-inline constexpr CategorySet others =
-    set_of(Category::Cn, Category::Cc, Category::Cf, Category::Co, Category::Cs);
+// Control, format, surrogate and private use; not what is unassigned.
+inline constexpr CategorySet others = set_of(Category::Cc, Category::Cf, Category::Co, Category::Cs);
 }  // namespace sets
 
 Category category(char32_t code);
