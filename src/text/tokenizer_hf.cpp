@@ -193,7 +193,7 @@ Status apply_affix_flags(const json::object& config, bool has_processor, Special
   return fields.status();
 }
 
-Status push_templates(const json::object& config, std::vector<ChatTemplate>& out) {
+Status push_templates(const json::object& config, std::vector<TemplateSource>& out) {
   const json::value* value = config.if_contains("chat_template");
   if (value == nullptr || value->is_null()) return {};
   if (value->is_string()) {
@@ -210,7 +210,7 @@ Status push_templates(const json::object& config, std::vector<ChatTemplate>& out
   return {};
 }
 
-Status load_templates(const fs::path& folder, const json::object& config, std::vector<ChatTemplate>& out) {
+Status load_templates(const fs::path& folder, const json::object& config, std::vector<TemplateSource>& out) {
   const auto file = read_file(folder / "chat_template.jinja");
   if (!file) return file.error();
   if (*file) out.push_back({"default", std::move(**file)});
