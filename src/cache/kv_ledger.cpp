@@ -195,7 +195,9 @@ void KvLedger::fork(SeqId parent, SeqId child, int tokens) {
   for (int group = 0; group < groups(); ++group) {
     const std::vector<BlockId>& table = from.tables[static_cast<size_t>(group)];
     SLUICE_CHECK_LE(blocks, table.size());
-    SLUICE_CHECK_LE(to.given_back[static_cast<size_t>(group)], first_visible(group, tokens));
+    int& given = to.given_back[static_cast<size_t>(group)];
+    given = std::min(given, static_cast<int>(blocks));
+    SLUICE_CHECK_LE(given, first_visible(group, tokens));
     to.tables.emplace_back(table.begin(), table.begin() + static_cast<ptrdiff_t>(blocks));
     for (const BlockId block : to.tables.back()) {
       if (block != kNoBlock) pool(group, Tier::Device).hold(block, to.holder());

@@ -40,7 +40,7 @@ void Scheduler::admit(Draft& draft, TimePoint now) {
 
 bool Scheduler::start(Draft& draft, Entry& entry) {
   for (const Lane& lane : entry.lanes) {
-    if (lane.in_flight > 0) return false;  // its tokens are not all known yet
+    if (!lane.done && lane.in_flight > 0) return false;  // its tokens are not all known yet
   }
   if (!(entry.phase == Phase::Swapped ? bring_back(entry) : set_up(draft, entry))) return false;
   const bool first = entry.phase == Phase::Waiting;
@@ -81,8 +81,9 @@ bool Scheduler::leaves_headroom(const Entry& entry) const {
 bool Scheduler::bring_back(Entry& entry) {
   const std::vector<SeqId> family = resident_lanes(entry);
   if (!promise_if_due(entry, family)) return false;
-  // Each lane may need a block for its next token.
-  return ledger_.swap_in(family, entry.promised ? 0 : static_cast<int>(family.size()));
+  // Each lane may need a block for its next token; alone, there is one.
+  const bool safe = entry.promised || running_.empty();
+  return ledger_.swap_in(family, safe ? 0 : static_cast<int>(family.size()));
 }
 
 bool Scheduler::set_up(const Draft& draft, Entry& entry) {

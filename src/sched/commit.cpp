@@ -27,7 +27,7 @@ std::vector<Progress> Scheduler::commit(const Step& step, std::vector<Outcome> o
     if (auto* tokens = std::get_if<Tokens>(&outcome.result))
       take_tokens(*entry, lane, std::move(*tokens), progress);
     if (auto* move = std::get_if<SearchMove>(&outcome.result)) take_move(*entry, std::move(*move), progress);
-    if (std::holds_alternative<KvLost>(outcome.result)) take_loss(*entry);
+    if (std::holds_alternative<KvLost>(outcome.result)) take_loss(*entry, lane);
     if (auto* error = std::get_if<Error>(&outcome.result)) fail(*entry, std::move(*error), progress);
     all.push_back(std::move(progress));
   }
@@ -146,12 +146,14 @@ void Scheduler::move_lanes(Entry& entry, const std::vector<LaneMove>& moves) {
 }
 
 // Computes the sequence again, from nothing but its tokens.
-void Scheduler::take_loss(Entry& entry) {
+void Scheduler::take_loss(Entry& entry, size_t lost) {
+  for (size_t i = 0; i < entry.lanes.size(); ++i) {
+    if (entry.search || i == lost) entry.lanes[i].pending = 0;
+  }
   ++counters_.kv_lost;
   entry.distrusts = true;
   for (const SeqId seq : resident_lanes(entry)) ledger_.distrust(seq);
   if (entry.phase != Phase::Running) return;
-  for (Lane& lane : entry.lanes) lane.pending = 0;
   leave_queue(entry);
   drop_blocks(entry);
   entry.phase = Phase::Dropped;

@@ -55,8 +55,9 @@ bool Scheduler::plan_entry(Draft& draft, Entry& entry, bool may_preempt) {
   if (entry.search && entry.lanes.size() > 1) return plan_group(draft, entry, may_preempt);
   bool any = false;
   for (Lane& lane : entry.lanes) {
-    if (lane.done || lane.length() - entry.prompt_size() >= entry.request->sampling.max_tokens) continue;
-    if (entry.search && lane.pending > 0) continue;
+    // Nothing is run ahead of a search's next move, nor beyond the last token of a choice.
+    const bool full = lane.length() - entry.prompt_size() >= entry.request->sampling.max_tokens;
+    if (lane.done || (entry.search ? lane.pending > 0 : full)) continue;
     any |= plan_lane(draft, entry, lane, lane.length(), may_preempt);
     if (entry.phase != Phase::Running) return false;
   }

@@ -154,6 +154,7 @@ Status validate(const SamplingParams& params, int vocab) {
 
 int sequence_count(const SamplingParams& params) {
   if (const auto* beam = std::get_if<BeamSearch>(&params.method)) return beam->width;
+  if (const auto* search = std::get_if<ContrastiveSearch>(&params.method)) return search->top_k;
   const Sampling* sampling = sampling_of(params);
   return sampling == nullptr ? 1 : std::max(params.n, sampling->best_of);
 }

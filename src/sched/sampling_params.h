@@ -99,7 +99,7 @@ struct SamplingLimits {
 // error names field, value and limit.
 Status validate(const SamplingParams& params, int vocab);
 
-// Sequences that run at once for one prompt.
+// Sequences that run at once for one prompt: choices, beams, or the candidates of a contrastive search.
 int sequence_count(const SamplingParams& params);
 
 // The filters of the methods that draw tokens; null for those that search.

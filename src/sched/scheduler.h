@@ -146,7 +146,7 @@ class Scheduler {
   void take_tokens(Entry& entry, size_t lane, Tokens tokens, Progress& progress);
   void take_move(Entry& entry, SearchMove move, Progress& progress);
   void move_lanes(Entry& entry, const std::vector<LaneMove>& moves);
-  void take_loss(Entry& entry);
+  void take_loss(Entry& entry, size_t lost);
   void fail(Entry& entry, Error error, Progress& progress);
   void publish(const Step& step, const std::vector<Outcome>& outcomes);
   std::optional<FinishReason> end_of(const Entry& entry, const Lane& lane, Progress& progress) const;

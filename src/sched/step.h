@@ -122,11 +122,12 @@ struct SearchMove {
       hypotheses;  // best first; given when the search is over, unless it settled its tokens
 };
 
-// The KV of the sequence could not be read back (checksum of the disk tier): nothing was sampled, and it is
-// computed again. Work of the sequence in steps submitted since then gives the same answer.
+// The sequence would read KV that could not be read back (checksum of the disk tier): nothing was sampled, and it is
+// computed again.
 struct KvLost {};
 
-// Only this sequence failed: non-finite or fully masked logits, for instance.
+// An Error is the sequence's own: non-finite or fully masked logits, for instance. After an Error or KvLost, work of
+// the sequence in steps that were already submitted gives the same answer again.
 struct Outcome {
   SeqId seq;  // the group, for searches
   std::variant<Tokens, SearchMove, KvLost, Error> result;

@@ -142,7 +142,7 @@ TEST(SamplingParams, CountsSequencesOfEachMethod) {
   EXPECT_EQ(sequence_count({.n = 2}), 2);
   EXPECT_EQ(sequence_count({.n = 2, .method = Sampling{.best_of = 5}}), 5);
   EXPECT_EQ(sequence_count({.n = 2, .method = BeamSearch{.width = 6}}), 6);
-  EXPECT_EQ(sequence_count({.method = ContrastiveSearch{}}), 1);
+  EXPECT_EQ(sequence_count({.method = ContrastiveSearch{.top_k = 5}}), 5);
   EXPECT_EQ(sequence_count({.n = 3, .method = ContrastiveDecoding{}}), 3);
 }
 

@@ -1,0 +1,81 @@
+// The requests in the engine, seen from their clients: tokens become text and events, and every request gets
+// exactly one Finished.
+#pragma once
+
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "engine/events.h"
+#include "engine/metrics.h"
+#include "sched/scheduler.h"
+
+namespace sluice::engine {
+
+class Delivery {
+ public:
+  explicit Delivery(Metrics& metrics) : metrics_(metrics) {}
+
+  void add(RequestId id, Submission submission, TimePoint received);
+  void start(const sched::Admission& admission, TimePoint now);
+
+  // What the scheduler must be told after it told us something.
+  struct Verdict {
+    bool stop = false;           // end this choice: its text met a stop string
+    std::optional<Error> error;  // end the request: its text could not be made
+  };
+  Verdict take(sched::Progress& progress, TimePoint now);
+
+  // The last event of a request. Stop: all choices have ended.
+  void end(RequestId id, FinishReason reason, std::optional<Error> error, TimePoint now);
+
+  // While holding, events are kept back; those kept are sent when it ends.
+  void set_holding(bool holding, TimePoint now);
+
+  bool contains(RequestId id) const { return requests_.contains(id); }
+  size_t size() const { return requests_.size(); }
+  std::vector<RequestId> ids() const;
+  // The first deadline there is, and whose; requests that have ended and are held back have none.
+  std::optional<std::pair<TimePoint, RequestId>> next_deadline() const;
+
+ private:
+  struct Choice {
+    std::unique_ptr<ChoiceText> text;
+    Delta kept;  // of choices of which only the best are sent
+    int tokens = 0;
+    double logprob = 0;  // sum
+    std::optional<FinishReason> reason;
+    std::optional<TimePoint> first_sent, last_sent;
+  };
+  struct Active {
+    Submission submission;
+    std::vector<Choice> choices;
+    bool selects = false;  // only the n best choices are sent, at the end
+    bool ended = false;    // the last event is held back
+    TimePoint received{};
+    std::optional<TimePoint> deadline, started, first_sent, last_sent;
+    Usage usage;
+    std::vector<Event> held;
+  };
+
+  Choice& choice(Active& active, int index);
+  Result<bool> add_text(Active& active, sched::Progress& progress, Delta& delta);
+  Status add_hypotheses(Active& active, std::vector<sched::Hypothesis>& hypotheses, TimePoint now);
+  void send_best(Active& active, TimePoint now);
+  void emit(Active& active, Event event, TimePoint now);
+  void send(Active& active, Event event, TimePoint now);
+  void stamp_tokens(Active& active, const Delta& delta, TimePoint now);
+  void complete(const Active& active, Finished& finished, TimePoint now);
+  void forget(RequestId id);
+
+  Metrics& metrics_;
+  std::unordered_map<RequestId, Active> requests_;
+  std::set<std::pair<TimePoint, RequestId>> deadlines_;
+  std::vector<RequestId> held_;
+  bool holding_ = false;
+};
+
+}  // namespace sluice::engine

@@ -1,0 +1,318 @@
+#include "engine/engine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "base/check.h"
+#include "base/log.h"
+
+namespace sluice::engine {
+Engine::Engine(EngineOptions options, sched::Executor& executor, Now now)
+    : options_(std::move(options)),
+      executor_(executor),
+      now_(std::move(now)),
+      ledger_(options_.ledger),
+      scheduler_(options_.scheduler, ledger_),
+      delivery_(metrics_) {
+  progress_at_ = now_().time_since_epoch().count();
+}
+
+Engine::~Engine() {
+  stop();
+  fail_all({ErrorCode::Unavailable, "the engine was stopped"});
+}
+
+// -- any thread
+// --------------------------------------------------------------------------------------------------
+
+Engine::Load Engine::load_of(const sched::Request& request) {
+  const sched::SamplingParams& sampling = request.sampling;
+  size_t bytes = sizeof request + request.client.size() + request.cache_salt.size();
+  bytes += request.prompt.size() * sizeof(Token) + sampling.logit_bias.size() * sizeof(sched::LogitBias);
+  bytes += (sampling.stop_tokens.size() + (sampling.allowed_tokens ? sampling.allowed_tokens->size() : 0)) *
+           sizeof(Token);
+  for (const std::vector<Token>& word : sampling.bad_words)
+    bytes += sizeof word + word.size() * sizeof(Token);
+  return {.requests = 1, .tokens = request.prompt.size(), .bytes = bytes};
+}
+
+Status Engine::check(const sched::Request& request) const {
+  if (Status valid = sched::validate(request.sampling, options_.vocab); !valid) return valid;
+  for (const Token token : request.prompt) {
+    if (token >= 0 && token < options_.vocab) continue;
+    return Error{
+        ErrorCode::InvalidArgument,
+        fmt::format("the prompt holds token {}; the vocabulary ends at {}", token, options_.vocab - 1)};
+  }
+  return scheduler_.admissible(request);
+}
+
+// REQUIRES: mutex_ is held.
+Status Engine::take_place(const Load& load) {
+  const auto over = [](const char* what, size_t limit) {
+    return Error{ErrorCode::Unavailable,
+                 fmt::format("too much is waiting: the queue is limited to {} {}", limit, what)};
+  };
+  const QueueLimits& limits = options_.queue;
+  if (waiting_load_.requests + load.requests > limits.requests) return over("requests", limits.requests);
+  if (waiting_load_.tokens + load.tokens > limits.tokens) return over("tokens", limits.tokens);
+  if (waiting_load_.bytes + load.bytes > limits.bytes) return over("bytes", limits.bytes);
+  waiting_load_.requests += load.requests;
+  waiting_load_.tokens += load.tokens;
+  waiting_load_.bytes += load.bytes;
+  return {};
+}
+
+void Engine::free_place(const Load& load) {
+  const std::lock_guard lock(mutex_);
+  waiting_load_.requests -= load.requests;
+  waiting_load_.tokens -= load.tokens;
+  waiting_load_.bytes -= load.bytes;
+}
+
+Result<RequestId> Engine::submit(Submission submission) {
+  SLUICE_CHECK(submission.deliver != nullptr);
+  Status status = check(submission.request);
+  RequestId id;
+  if (status) {
+    const std::lock_guard lock(mutex_);
+    if (failed_) status = Error{ErrorCode::Unavailable, "the device has failed: " + failure_};
+    if (status && (closed_ || stopping_))
+      status = Error{ErrorCode::Unavailable, "the engine takes nothing more in"};
+    if (status) status = take_place(load_of(submission.request));
+    if (status) {
+      id = RequestId{next_id_++};
+      const TimePoint received = now_();
+      submission.request.id = id;
+      submission.request.arrival = received;
+      if (unfinished_++ == 0) progress_at_ = received.time_since_epoch().count();
+      inbox_.push_back(Arrival{id, std::move(submission), received});
+    }
+  }
+  (status ? metrics_.received : metrics_.refused).add();
+  if (!status) return status.error();
+  changed_.notify_one();
+  return id;
+}
+
+void Engine::send(Message message) {
+  {
+    const std::lock_guard lock(mutex_);
+    inbox_.push_back(std::move(message));
+  }
+  changed_.notify_one();
+}
+
+void Engine::cancel(RequestId id) {
+  send(Cancel{id});
+}
+
+void Engine::close() {
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+  changed_.notify_one();
+}
+
+void Engine::wait_idle() {
+  std::unique_lock lock(mutex_);
+  idle_.wait(lock, [&] { return unfinished_ == 0; });
+}
+
+Health Engine::health() const {
+  const std::lock_guard lock(mutex_);
+  Health health{.failed = failed_, .reason = failure_, .busy = unfinished_ > 0};
+  const TimePoint since{Clock::duration(progress_at_.load())};
+  if (health.busy) health.idle_s = std::max(0.0, seconds_between(since, now_()));
+  return health;
+}
+
+std::shared_ptr<const Snapshot> Engine::snapshot() {
+  snapshot_wanted_ = true;
+  const std::lock_guard lock(mutex_);
+  return snapshot_;
+}
+
+// -- the engine's thread
+// -----------------------------------------------------------------------------------------
+
+void Engine::start() {
+  SLUICE_CHECK(!thread_.joinable());
+  thread_ = std::thread([this] { loop(); });
+}
+
+void Engine::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Engine::loop() {
+  while (true) {
+    const bool worked = step();
+    std::unique_lock lock(mutex_);
+    if (stopping_) return;
+    if (worked || !inbox_.empty()) continue;
+    const auto news = [&, closed = closed_] { return stopping_ || !inbox_.empty() || closed_ != closed; };
+    const std::optional<TimePoint> wake = wake_at();
+    if (wake) {
+      changed_.wait_until(lock, *wake, news);
+    } else {
+      changed_.wait(lock, news);
+    }
+  }
+}
+
+std::optional<TimePoint> Engine::wake_at() const {
+  std::optional<TimePoint> wake = scheduler_.wake_at();
+  if (const auto deadline = delivery_.next_deadline(); deadline && (!wake || deadline->first < *wake)) {
+    wake = deadline->first;
+  }
+  return wake;
+}
+
+bool Engine::step() {
+  drain_inbox();
+  const TimePoint now = now_();
+  expire(now);
+  delivery_.set_holding(scheduler_.holding(), now);
+  const bool more = submit_steps(now);
+  if (!in_flight_.empty()) finish_step();
+  publish_state();
+  return more || !in_flight_.empty();
+}
+
+void Engine::drain_inbox() {
+  std::vector<Message> messages;
+  {
+    const std::lock_guard lock(mutex_);
+    messages.swap(inbox_);
+    scheduler_.set_closed(closed_);
+  }
+  for (Message& message : messages) {
+    if (auto* arrival = std::get_if<Arrival>(&message)) take(std::move(*arrival));
+    if (const auto* cancel = std::get_if<Cancel>(&message)) end_early(cancel->id, FinishReason::Cancelled);
+  }
+}
+
+void Engine::take(Arrival arrival) {
+  places_[arrival.id] = load_of(arrival.submission.request);
+  sched::Request request = arrival.submission.request;
+  delivery_.add(arrival.id, std::move(arrival.submission), arrival.received);
+  scheduler_.add(std::move(request));
+}
+
+void Engine::end_early(RequestId id, FinishReason reason) {
+  if (!delivery_.contains(id)) return;
+  scheduler_.cancel(id);
+  if (const auto place = places_.extract(id)) free_place(place.mapped());
+  delivery_.end(id, reason, std::nullopt, now_());
+}
+
+void Engine::expire(TimePoint now) {
+  for (auto next = delivery_.next_deadline(); next && next->first <= now; next = delivery_.next_deadline()) {
+    end_early(next->second, FinishReason::Expired);
+  }
+}
+
+// Keeps the executor's pipeline full.
+bool Engine::submit_steps(TimePoint now) {
+  bool any = false;
+  while (static_cast<int>(in_flight_.size()) < executor_.depth()) {
+    sched::Step step = scheduler_.plan(now);
+    if (step.empty()) break;
+    any = true;
+    note_start(step, now);
+    in_flight_.push_back(std::move(step));
+    try {
+      executor_.submit(in_flight_.back(), ledger_);
+    } catch (const std::exception& problem) {
+      fail_all({ErrorCode::Internal, std::string("the executor failed: ") + problem.what()});
+      break;
+    }
+  }
+  return any;
+}
+
+void Engine::finish_step() {
+  const TimePoint begin = now_();
+  Result<std::vector<sched::Outcome>> outcomes = Error{};
+  try {
+    outcomes = executor_.collect();
+  } catch (const std::exception& problem) {
+    outcomes = Error{ErrorCode::Internal, std::string("the executor failed: ") + problem.what()};
+  }
+  const TimePoint now = now_();
+  progress_at_ = now.time_since_epoch().count();
+  if (!outcomes) return fail_all(outcomes.error());
+  const sched::Step step = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  note_step(step, seconds_between(begin, now));
+  for (sched::Progress& progress : scheduler_.commit(step, std::move(*outcomes))) deliver(progress, now);
+  delivery_.set_holding(scheduler_.holding(), now);
+}
+
+void Engine::deliver(sched::Progress& progress, TimePoint now) {
+  const RequestId id = progress.request;
+  if (!delivery_.contains(id)) return;
+  const Delivery::Verdict verdict = delivery_.take(progress, now);
+  if (verdict.error) {
+    scheduler_.cancel(id);
+    return delivery_.end(id, FinishReason::Error, verdict.error, now);
+  }
+  if (progress.error) return delivery_.end(id, FinishReason::Error, progress.error, now);
+  bool ended = progress.ended;
+  if (verdict.stop && !progress.finished) scheduler_.finish(id, progress.choice, &ended);
+  if (ended) delivery_.end(id, FinishReason::Stop, std::nullopt, now);
+}
+
+void Engine::note_start(const sched::Step& step, TimePoint now) {
+  for (const sched::Admission& admission : step.admit) {
+    delivery_.start(admission, now);
+    if (const auto place = places_.extract(admission.request->id)) free_place(place.mapped());
+  }
+}
+
+void Engine::note_step(const sched::Step& step, double seconds) {
+  if (step.work.empty()) return;
+  const auto run = static_cast<uint64_t>(step.tokens()),
+             computed = static_cast<uint64_t>(step.computed_tokens());
+  metrics_.steps.add();
+  metrics_.run_tokens.add(run);
+  metrics_.computed_tokens.add(computed);
+  metrics_.step_time.record(seconds);
+  metrics_.batch_size.record(static_cast<double>(step.work.size()));
+  metrics_.step_tokens.record(static_cast<double>(run));
+  if (step.padding)
+    metrics_.padding_share.record(1 - static_cast<double>(run) / static_cast<double>(computed));
+  const cache::GroupUsage usage = ledger_.usage(0);
+  metrics_.kv_share.record(static_cast<double>(std::max(usage.used, usage.promised)) /
+                           std::max(1, usage.blocks));
+}
+
+// Every request ends with this error; the engine goes on where the executor can.
+void Engine::fail_all(const Error& error) {
+  drain_inbox();
+  const TimePoint now = now_();
+  in_flight_.clear();
+  scheduler_.clear();
+  for (const auto& [id, load] : std::exchange(places_, {})) free_place(load);
+  delivery_.set_holding(false, now);  // answers that are complete are delivered
+  for (const RequestId id : delivery_.ids()) delivery_.end(id, FinishReason::Error, error, now);
+  ledger_.forget_all();
+  const Status reset = executor_.reset();
+  if (reset) return;
+  log_error("the executor is gone: {}", reset.error().message);
+  const std::lock_guard lock(mutex_);
+  failed_ = true;
+  failure_ = reset.error().message;
+}
+
+}  // namespace sluice::engine

@@ -1,0 +1,158 @@
+// The loop: requests in, events out. One thread owns scheduler, ledger and executor; the others talk to it
+// through an inbox and get what they ask for through their requests' deliver functions.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "base/clock.h"
+#include "cache/kv_ledger.h"
+#include "engine/delivery.h"
+#include "engine/events.h"
+#include "engine/metrics.h"
+#include "sched/executor.h"
+#include "sched/scheduler.h"
+
+namespace sluice::engine {
+
+// What may wait at once; running requests are limited by the scheduler.
+struct QueueLimits {
+  size_t requests = 1024;
+  size_t tokens = size_t{4} << 20;
+  size_t bytes = size_t{256} << 20;
+};
+
+struct EngineOptions {
+  sched::SchedulerOptions scheduler;
+  cache::LedgerOptions ledger;
+  QueueLimits queue;
+  int vocab = 0;  // token ids are below this
+};
+
+struct Health {
+  bool failed = false;  // the device is gone for good; nothing is taken in any more
+  std::string reason;   // of the failure
+  bool busy = false;    // there are requests
+  double idle_s = 0;    // since the last step ended, or since the first request came after a pause
+};
+
+// The engine at one moment, for people.
+struct Snapshot {
+  std::vector<sched::RequestView> requests;  // started ones, then the oldest waiting
+  size_t waiting = 0;
+  struct Group {
+    cache::GroupUsage usage;
+    std::vector<uint64_t> owners;  // per device block: a request that holds it, 0: none
+  };
+  std::vector<Group> groups;
+};
+
+class Engine {
+ public:
+  using Now = std::function<TimePoint()>;
+  // The executor outlives the engine. REQUIRES: sched::validate(options.scheduler) is ok.
+  Engine(EngineOptions options, sched::Executor& executor, Now now = Clock::now);
+  // Requests that are not finished end with an error.
+  ~Engine();
+
+  // -- any thread
+  // ---------------------------------------------------------------------------------------------- Takes a
+  // request in, or says why not: InvalidArgument and LimitExceeded are the request's fault, Unavailable means
+  // that too much is waiting or that the engine takes nothing in any more. `deliver` is then called, some
+  // time later, with exactly one Finished.
+  Result<RequestId> submit(Submission submission);
+  // Ends a request as soon as the running step is over. What has ended already stays as it is.
+  void cancel(RequestId id);
+  // Nothing more will come: submit() refuses, and a batch that waits to fill up starts.
+  void close();
+  // Waits until all requests have ended. REQUIRES: start() was called.
+  void wait_idle();
+
+  const Metrics& metrics() const { return metrics_; }
+  Health health() const;
+  // The latest one, never older than the last step by more than one step while somebody asks; null at first.
+  std::shared_ptr<const Snapshot> snapshot();
+
+  // -- the engine's thread: either start() and stop(), or the caller's own loop over step()
+  // -----------------------
+  void start();
+  void stop();
+  // Runs one step; false where there is nothing to do now.
+  bool step();
+  // When step() could have something to do though nothing new came in.
+  std::optional<TimePoint> wake_at() const;
+
+  const cache::KvLedger& ledger() const { return ledger_; }
+  const sched::Scheduler& scheduler() const { return scheduler_; }
+
+ private:
+  struct Cancel {
+    RequestId id;
+  };
+  struct Arrival {
+    RequestId id;
+    Submission submission;
+    TimePoint received;
+  };
+  using Message = std::variant<Arrival, Cancel>;
+  struct Load {
+    size_t requests = 0, tokens = 0, bytes = 0;
+  };
+
+  static Load load_of(const sched::Request& request);
+  Status check(const sched::Request& request) const;
+  Status take_place(const Load& load);
+  void free_place(const Load& load);
+  void send(Message message);
+
+  void drain_inbox();
+  void take(Arrival arrival);
+  void end_early(RequestId id, FinishReason reason);
+  void expire(TimePoint now);
+  bool submit_steps(TimePoint now);
+  void finish_step();
+  void note_start(const sched::Step& step, TimePoint now);
+  void note_step(const sched::Step& step, double seconds);
+  void deliver(sched::Progress& progress, TimePoint now);
+  void fail_all(const Error& error);
+  void publish_state();
+  void publish_counters();
+  void publish_snapshot();
+  void loop();
+
+  EngineOptions options_;
+  sched::Executor& executor_;
+  Now now_;
+  Metrics metrics_;
+  cache::KvLedger ledger_;
+  sched::Scheduler scheduler_;
+  Delivery delivery_;
+  std::deque<sched::Step> in_flight_;
+  std::unordered_map<RequestId, Load> places_;  // of requests that wait
+
+  // shared with other threads
+  mutable std::mutex mutex_;
+  std::condition_variable changed_, idle_;
+  std::vector<Message> inbox_;
+  Load waiting_load_;
+  bool closed_ = false, stopping_ = false, failed_ = false;
+  std::string failure_;
+  size_t unfinished_ = 0;
+  uint64_t next_id_ = 1;
+  std::shared_ptr<const Snapshot> snapshot_;
+  std::atomic<bool> snapshot_wanted_{false};
+  std::atomic<Clock::rep> progress_at_{0};
+  std::thread thread_;
+};
+
+}  // namespace sluice::engine

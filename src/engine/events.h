@@ -1,0 +1,81 @@
+// What goes into the engine and what comes out of it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/result.h"
+#include "sched/request.h"
+#include "sched/step.h"
+
+namespace sluice::engine {
+
+using sched::FinishReason;
+using sched::RequestId;
+
+// Turns the tokens of one choice into text and looks for stop strings. Used by the engine's thread only; an
+// error ends the request alone.
+class ChoiceText {
+ public:
+  struct Piece {
+    std::string text;      // certain from now on
+    bool stopped = false;  // a stop string was met: the text ends before it
+  };
+  virtual ~ChoiceText() = default;
+  virtual Result<Piece> push(std::span<const Token> tokens) = 0;
+  // What was held back, when the choice ends without a stop string.
+  virtual Result<std::string> finish() = 0;
+};
+
+// New tokens of a choice. Text and tokens need not correspond: text waits for complete characters.
+struct Delta {
+  int choice = 0;
+  std::vector<sched::Sampled> tokens;
+  std::string text;
+  std::vector<sched::Sampled> prompt_logprobs;  // before the first token, where asked for
+};
+
+struct ChoiceEnd {
+  int choice = 0;
+  FinishReason reason = FinishReason::Stop;
+  double score = 0;  // of a search's hypothesis, or the mean log-probability of a choice
+};
+
+struct Usage {
+  int prompt_tokens = 0, cached_tokens = 0;
+  int generated_tokens = 0;  // of all sequences that ran
+};
+
+// Seconds; each 0 where it did not come to that.
+struct Timings {
+  double queue = 0;  // received to started
+  double ttft = 0;   // received to first token
+  double tpot = 0;   // mean gap between tokens, the longest choice's
+  double latency = 0;
+};
+
+// Comes exactly once, last. Stop or Length: all choices have ended, each with its own reason.
+struct Finished {
+  FinishReason reason = FinishReason::Stop;
+  std::optional<Error> error;
+  Usage usage;
+  Timings timings;
+};
+
+using Event = std::variant<Delta, ChoiceEnd, Finished>;
+
+struct Submission {
+  sched::Request request;  // id and arrival are set by the engine
+  std::optional<Seconds> time_limit;
+  // Called on the engine's thread, in order; must neither block nor throw.
+  std::function<void(Event)> deliver;
+  // Null: no text.
+  std::function<std::unique_ptr<ChoiceText>(int choice)> text;
+};
+
+}  // namespace sluice::engine

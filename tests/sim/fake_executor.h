@@ -1,0 +1,381 @@
+// An executor without a device. Tokens are a hash of the tokens before them, so that they depend on nothing
+// else; the KV of a position is the hash of all tokens up to it, really written to blocks, copied by moves
+// and compared with what every later position would read. A wrong block table, a missed copy or a stale
+// prefix is seen at once.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "sched/executor.h"
+
+namespace sluice::sim {
+
+using cache::BlockMove;
+using cache::KvLedger;
+using sched::Outcome;
+using sched::Request;
+using sched::RequestId;
+using sched::Step;
+
+inline uint64_t mix(uint64_t x) {
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+inline uint64_t extend(uint64_t hash, Token token) {
+  return mix(hash ^ (static_cast<uint64_t>(token) + 1));
+}
+
+inline constexpr Token kVocab = 64;
+inline constexpr Token kEnd = 0;  // the end token of the fake model
+
+inline Token invent(uint64_t hash, int choice) {
+  return static_cast<Token>(mix(hash + 77 * static_cast<uint64_t>(choice)) % kVocab);
+}
+
+// How a search of `width` lanes goes on from the hashes of its lanes.
+inline std::vector<sched::LaneMove> invent_moves(const std::vector<uint64_t>& lanes, int width,
+                                                 bool contrastive) {
+  std::vector<sched::LaneMove> moves;
+  uint64_t all = 0;
+  for (const uint64_t lane : lanes) all = mix(all ^ lane);
+  const auto chosen = static_cast<int>(mix(all) % lanes.size());
+  for (int i = 0; i < width; ++i) {
+    const uint64_t pick = mix(all + static_cast<uint64_t>(i));
+    const int parent = contrastive ? chosen : static_cast<int>(pick % lanes.size());
+    moves.push_back({parent, static_cast<Token>(mix(pick) % kVocab)});
+  }
+  return moves;
+}
+
+struct Faults {
+  std::function<bool(SeqId)> request_fails = [](SeqId) { return false; };
+  std::function<bool()> step_fails = [] { return false; };
+  std::function<bool()> read_back_fails = [] { return false; };  // of one block, from a lower tier
+};
+
+class FakeExecutor : public sched::Executor {
+ public:
+  explicit FakeExecutor(const cache::LedgerOptions& options, int depth = 1)
+      : options_(options), depth_(depth) {
+    reset_memory();
+  }
+
+  Faults faults;
+  bool check_kv = true;
+
+  int depth() const override { return depth_; }
+
+  void submit(const Step& step, const KvLedger& ledger) override {
+    expect(static_cast<int>(done_.size()) < depth_, "more steps than the depth allows");
+    for (const SeqId seq : step.retire) retire(seq);
+    for (const sched::Admission& admission : step.admit) {
+      expect(sequences_.try_emplace(admission.seq, admission.request->prompt).second, "admitted twice");
+      if (is_search(*admission.request)) groups_[admission.seq] = {admission.request, {admission.seq}, {}};
+      requests_[admission.seq] = {admission.request, 0};
+    }
+    for (const sched::Fork& fork : step.forks) {
+      expect(sequences_.contains(fork.parent), "forks an unknown sequence");
+      sequences_[fork.child] = Sequence(requests_.at(fork.parent).first->prompt);
+      requests_[fork.child] = {requests_.at(fork.parent).first, fork.choice};
+    }
+    for (const sched::Lanes& lanes : step.lanes) relabel(lanes);
+    for (const BlockMove& move : step.moves) run_move(move);
+    std::vector<Outcome> outcomes;
+    for (const sched::Work& work : step.work) run(work, ledger, outcomes);
+    for (auto& [seq, group] : groups_) finish_group(seq, group, step, outcomes);
+    done_.push_back(std::move(outcomes));
+    tokens_run_ += step.tokens();
+  }
+
+  Result<std::vector<Outcome>> collect() override {
+    if (done_.empty()) return Error{ErrorCode::Internal, "nothing was submitted"};
+    std::vector<Outcome> outcomes = std::move(done_.front());
+    done_.pop_front();
+    if (faults.step_fails()) return Error{ErrorCode::Internal, "the device fell over"};
+    return outcomes;
+  }
+
+  Status reset() override {
+    sequences_.clear();
+    requests_.clear();
+    groups_.clear();
+    done_.clear();
+    reset_memory();
+    return {};
+  }
+
+  size_t sequences() const { return sequences_.size(); }
+  // What was wrong with the steps, most basic first; empty: nothing.
+  const std::string& complaint() const { return complaint_; }
+  int64_t tokens_run() const { return tokens_run_; }
+
+ private:
+  struct Sequence {
+    Sequence() = default;
+    explicit Sequence(const std::vector<Token>& prompt) {
+      for (const Token token : prompt) append(token);
+    }
+    void append(Token token) {
+      hashes.push_back(extend(hashes.empty() ? 1 : hashes.back(), token)), tokens.push_back(token);
+    }
+    std::vector<Token> tokens;
+    std::vector<uint64_t> hashes;  // of tokens [0, i]
+    bool lost = false;             // in its last work
+    bool failed = false;
+  };
+  struct Group {
+    std::shared_ptr<const Request> request;
+    std::vector<SeqId> lanes;
+    std::vector<Sequence> next;  // lanes of the last move, not named yet
+  };
+
+  bool expect(bool holds, std::string complaint) {
+    if (!holds && complaint_.empty()) complaint_ = std::move(complaint);
+    return holds;
+  }
+
+  static bool is_search(const Request& request) {
+    return std::holds_alternative<sched::BeamSearch>(request.sampling.method) ||
+           std::holds_alternative<sched::ContrastiveSearch>(request.sampling.method);
+  }
+
+  void reset_memory() {
+    memory_.clear();
+    bad_.assign(options_.groups.size(), {});
+    for (const cache::KvGroup& group : options_.groups) {
+      auto& tiers = memory_.emplace_back();
+      for (size_t tier = 0; tier < cache::kTiers; ++tier) {
+        tiers[tier].assign(static_cast<size_t>(group.blocks[tier] * options_.block_size), 0);
+      }
+    }
+  }
+
+  uint64_t* block(int group, cache::Place place) {
+    return memory_[static_cast<size_t>(group)][static_cast<size_t>(place.tier)].data() +
+           int64_t{place.block.value} * options_.block_size;
+  }
+
+  bool& bad(int group, BlockId id) { return bad_[static_cast<size_t>(group)][id.value]; }
+
+  void run_move(const BlockMove& move) {
+    std::copy_n(block(move.group, move.from), options_.block_size, block(move.group, move.to));
+    if (move.to.tier != cache::Tier::Device) return;
+    const bool copy = move.from.tier == cache::Tier::Device;
+    const bool broken = copy ? bad(move.group, move.from.block) : faults.read_back_fails();
+    bad(move.group, move.to.block) = broken;
+  }
+
+  // True where the work would read content that could not be read back. What it would have written is bad, too.
+  bool reads_bad_block(const sched::Work& work, const KvLedger& ledger) {
+    const int size = options_.block_size;
+    bool found = false;
+    for (int group = 0; group < ledger.groups(); ++group) {
+      const std::span<const BlockId> table = ledger.table(work.seq, group);
+      const int window = options_.groups[static_cast<size_t>(group)].window;
+      const int seen = window == 0 ? 0 : std::max(0, work.begin - window + 1);
+      for (int i = seen / size; i * size < work.end; ++i) {
+        const BlockId id = table[static_cast<size_t>(i)];
+        if (i * size >= work.begin) bad(group, id) = false;  // written from its first slot on
+        found |= id.value >= 0 && bad(group, id);
+      }
+    }
+    for (int group = 0; found && group < ledger.groups(); ++group) {
+      const std::span<const BlockId> table = ledger.table(work.seq, group);
+      for (int i = work.begin / size; i * size < work.end; ++i)
+        bad(group, table[static_cast<size_t>(i)]) = true;
+    }
+    return found;
+  }
+
+  void retire(SeqId seq) {
+    expect(requests_.contains(seq), "retires an unknown sequence");
+    if (const auto group = groups_.find(seq); group != groups_.end()) {
+      for (const SeqId lane : group->second.lanes) sequences_.erase(lane);
+      groups_.erase(group);
+    }
+    sequences_.erase(seq);
+    requests_.erase(seq);
+  }
+
+  void relabel(const sched::Lanes& lanes) {
+    Group& group = groups_.at(lanes.group);
+    expect(group.next.size() == lanes.lanes.size(), "names other lanes than the last move had");
+    for (const SeqId lane : group.lanes) sequences_.erase(lane);
+    for (size_t i = 0; i < lanes.lanes.size(); ++i) sequences_[lanes.lanes[i]] = std::move(group.next[i]);
+    group.lanes = lanes.lanes;
+    group.next.clear();
+  }
+
+  // Writes the KV of [begin, end) and reads all that the last position can see.
+  void run_kv(const sched::Work& work, const Sequence& sequence, const KvLedger& ledger) {
+    for (int group = 0; group < ledger.groups(); ++group) {
+      const std::span<const BlockId> table = ledger.table(work.seq, group);
+      const int window = options_.groups[static_cast<size_t>(group)].window;
+      const auto slot = [&](int p) -> uint64_t& {
+        static uint64_t nowhere = 0;
+        const BlockId id = table[static_cast<size_t>(p / options_.block_size)];
+        if (!expect(id.value >= 0, "a position that was given back")) return nowhere;
+        return block(group, {cache::Tier::Device, id})[p % options_.block_size];
+      };
+      for (int p = work.begin; p < work.end; ++p) slot(p) = sequence.hashes[static_cast<size_t>(p)];
+      const int seen = window == 0 ? 0 : std::max(0, work.begin - window + 1);
+      for (int p = check_kv ? seen : work.end; p < work.end; ++p) {
+        expect(slot(p) == sequence.hashes[static_cast<size_t>(p)],
+               "sequence " + std::to_string(work.seq.value) + " reads wrong content at " + std::to_string(p) +
+                   " of group " + std::to_string(group));
+      }
+    }
+  }
+
+  void run(const sched::Work& work, const KvLedger& ledger, std::vector<Outcome>& outcomes) {
+    const auto found = sequences_.find(work.seq);
+    if (!expect(found != sequences_.end(), "work for an unknown sequence")) return;
+    Sequence& sequence = found->second;
+    expect(work.begin < work.end, "empty work");
+    if (sequence.failed) {
+      outcomes.push_back({work.seq, Error{ErrorCode::Internal, "failed before"}, {}});
+      return;
+    }
+    sequence.lost = reads_bad_block(work, ledger);
+    if (sequence.lost) {
+      if (!group_of(work.seq)) outcomes.push_back({work.seq, sched::KvLost{}, {}});
+      return;
+    }
+    if (!expect(static_cast<size_t>(work.end) <= sequence.tokens.size(), "work beyond the known tokens"))
+      return;
+    run_kv(work, sequence, ledger);
+    const bool samples = static_cast<size_t>(work.end) == sequence.tokens.size();
+    expect(!samples || work.sample_from < work.end, "no logits at the end of a sequence");
+    if (group_of(work.seq)) return;
+    const auto& [request, choice] = requests_.at(work.seq);
+    Outcome outcome{work.seq, sched::Tokens{}, {}};
+    for (int p = work.sample_from; p < std::min(work.end, static_cast<int>(request->prompt.size()) - 1);
+         ++p) {
+      outcome.prompt_logprobs.push_back({request->prompt[static_cast<size_t>(p) + 1], -1.0f, {}});
+    }
+    if (samples && faults.request_fails(work.seq)) {
+      sequence.failed = true;
+      outcomes.push_back({work.seq, Error{ErrorCode::Internal, "logits are not finite"}, {}});
+      return;
+    }
+    if (samples) {
+      const Token token = invent(sequence.hashes.back(), choice);
+      sequence.append(token);
+      std::get<sched::Tokens>(outcome.result)
+          .tokens.push_back({token, -0.5f * static_cast<float>(token % 7), {}});
+    }
+    if (samples || !outcome.prompt_logprobs.empty()) outcomes.push_back(std::move(outcome));
+  }
+
+  Group* group_of(SeqId seq) {
+    for (auto& [id, group] : groups_) {
+      if (std::find(group.lanes.begin(), group.lanes.end(), seq) != group.lanes.end()) return &group;
+    }
+    return nullptr;
+  }
+
+  void finish_group(SeqId id, Group& group, const Step& step, std::vector<Outcome>& outcomes) {
+    std::vector<uint64_t> hashes;
+    bool lost = false;
+    for (const SeqId lane : group.lanes) {
+      const Sequence& sequence = sequences_.at(lane);
+      lost |= sequence.lost;
+      for (const sched::Work& work : step.work) {
+        if (work.seq == lane && static_cast<size_t>(work.end) == sequence.tokens.size()) {
+          hashes.push_back(sequence.hashes.back());
+        }
+      }
+    }
+    const bool touched = std::any_of(step.work.begin(), step.work.end(), [&](const sched::Work& work) {
+      return std::count(group.lanes.begin(), group.lanes.end(), work.seq) > 0;
+    });
+    if (touched && lost) outcomes.push_back({id, sched::KvLost{}, {}});
+    if (hashes.empty() || lost) return;
+    expect(hashes.size() == group.lanes.size(), "lanes of a search must sample together");
+    outcomes.push_back({id, move_group(group, hashes), {}});
+  }
+
+  sched::SearchMove move_group(Group& group, const std::vector<uint64_t>& hashes) {
+    const Request& request = *group.request;
+    const int width = sched::sequence_count(request.sampling);
+    const bool contrastive = std::holds_alternative<sched::ContrastiveSearch>(request.sampling.method);
+    const Sequence& first = sequences_.at(group.lanes.front());
+    sched::SearchMove result;
+    if (first.tokens.size() == request.prompt.size() + static_cast<size_t>(request.sampling.max_tokens)) {
+      for (const SeqId lane : group.lanes) {
+        sched::Hypothesis hypothesis{.reason = sched::FinishReason::Length};
+        const std::vector<Token>& tokens = sequences_.at(lane).tokens;
+        for (size_t i = request.prompt.size(); i < tokens.size(); ++i)
+          hypothesis.tokens.push_back({tokens[i], 0, {}});
+        result.hypotheses.push_back(std::move(hypothesis));
+      }
+      return result;
+    }
+    result.moves = invent_moves(hashes, width, contrastive);
+    group.next.clear();
+    for (const sched::LaneMove& move : result.moves) {
+      group.next.push_back(sequences_.at(group.lanes[static_cast<size_t>(move.parent)]));
+      group.next.back().append(move.token);
+    }
+    return result;
+  }
+
+  cache::LedgerOptions options_;
+  int depth_;
+  std::unordered_map<SeqId, Sequence> sequences_;
+  std::unordered_map<SeqId, std::pair<std::shared_ptr<const Request>, int>> requests_;
+  std::unordered_map<SeqId, Group> groups_;
+  std::vector<std::array<std::vector<uint64_t>, cache::kTiers>> memory_;  // [group][tier][block * slot]
+  std::vector<std::unordered_map<int32_t, bool>> bad_;  // [group] device blocks that could not be read back
+  std::deque<std::vector<Outcome>> done_;
+  int64_t tokens_run_ = 0;
+  std::string complaint_;
+};
+
+// What a request must give, alone, with no scheduler: the tokens of each choice or hypothesis.
+inline std::vector<std::vector<Token>> expected_tokens(const Request& request) {
+  const int width = sched::sequence_count(request.sampling);
+  uint64_t prompt = 1;
+  for (const Token token : request.prompt) prompt = extend(prompt, token);
+  std::vector<std::vector<Token>> results;
+  if (sched::sampling_of(request.sampling) != nullptr) {
+    for (int choice = 0; choice < width; ++choice) {
+      std::vector<Token>& tokens = results.emplace_back();
+      uint64_t hash = prompt;
+      while (static_cast<int>(tokens.size()) < request.sampling.max_tokens) {
+        tokens.push_back(invent(hash, choice));
+        hash = extend(hash, tokens.back());
+        if (tokens.back() == kEnd && !request.sampling.ignore_eos) break;
+      }
+    }
+    return results;
+  }
+  const bool contrastive = std::holds_alternative<sched::ContrastiveSearch>(request.sampling.method);
+  results.emplace_back();
+  std::vector<uint64_t> hashes{prompt};
+  for (int i = 0; i < request.sampling.max_tokens; ++i) {
+    std::vector<std::vector<Token>> next;
+    std::vector<uint64_t> next_hashes;
+    for (const sched::LaneMove& move : invent_moves(hashes, width, contrastive)) {
+      next.push_back(results[static_cast<size_t>(move.parent)]);
+      next.back().push_back(move.token);
+      next_hashes.push_back(extend(hashes[static_cast<size_t>(move.parent)], move.token));
+    }
+    results = std::move(next);
+    hashes = std::move(next_hashes);
+  }
+  return results;
+}
+
+}  // namespace sluice::sim
