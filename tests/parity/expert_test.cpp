@@ -107,7 +107,7 @@ TEST(MixExperts, AgreesAndDependsOnTheTokenAlone) {
       SCOPED_TRACE(backend->name());
       HostTensor out = HostTensor::make(DType::F32, {17, 64});
       backend->mix_experts(out.view, x.view, routed.ids.view, routed.weights.view, owned.bank);
-      ASSERT_TRUE(near(out.view, expected.view, 3e-5f));
+      ASSERT_TRUE(near(out.view, expected.view, 1e-4f));
       HostTensor alone = HostTensor::make(DType::F32, {1, 64});
       for (int64_t i = 0; i < 17; ++i) {
         backend->mix_experts(alone.view, x.view.rows(i, i + 1), routed.ids.view.rows(i, i + 1),

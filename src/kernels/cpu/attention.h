@@ -176,12 +176,8 @@ void store_kv(void* out, DType type, const float* x, int64_t width) {
     }
     return;
   }
-  for (int64_t i = 0; i < width; ++i) {  // BF16, to nearest even
-    uint32_t bits;
-    __builtin_memcpy(&bits, x + i, 4);
-    const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
-    const auto half =
-        static_cast<uint16_t>(is_nan ? (bits >> 16) | 0x40u : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+  for (int64_t i = 0; i < width; ++i) {  // BF16
+    const uint16_t half = to_bf16(x[i]);
     __builtin_memcpy(to + 2 * i, &half, 2);
   }
 }

@@ -53,16 +53,21 @@ class CpuBackend : public Backend {
  private:
   // Calls row(i) for each of `rows` rows of `width` elements, on all threads where that pays.
   void for_rows(int64_t rows, int64_t width, FunctionRef<void(int64_t)> row);
-  // x as the form that products with `weight` read; valid until the next call.
-  void prepare_activations(TensorView x, const Weight& weight, std::vector<ActivationBlock>& blocks);
+  // The forms of x that products with `weight` read besides x itself; null where they are not needed.
+  struct Activations {
+    const ActivationBlock* blocks = nullptr;
+    const SplitBlock* split = nullptr;
+  };
+  Activations prepare_activations(TensorView x, const Weight& weight);
   // Rows [begin, end) of the weight for all tokens, on the calling thread.
-  void product_rows(TensorView out, TensorView x, const Weight& weight, const ActivationBlock* blocks,
+  void product_rows(TensorView out, TensorView x, const Weight& weight, Activations activations,
                     int64_t begin, int64_t end) const;
 
   IsaLevel level_;
   const KernelTable& kernels_;
   ThreadPool pool_;
-  std::vector<ActivationBlock> blocks_;
+  std::vector<ActivationBlock> blocks_;  // scratch of the product under way
+  std::vector<SplitBlock> split_;
 };
 
 }  // namespace sluice::kernels::cpu

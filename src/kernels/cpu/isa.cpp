@@ -14,11 +14,13 @@ std::vector<IsaLevel> isa_levels() {
   levels.push_back({"neon", "neon", true, neon_kernels});
   levels.push_back({"dotprod", "neon+dotprod", arm.dotprod, dotprod_kernels});
   levels.push_back({"i8mm", "neon+dotprod+i8mm", arm.dotprod && arm.i8mm, i8mm_kernels});
+  levels.push_back({"bf16", "neon+dotprod+i8mm+bf16", arm.dotprod && arm.i8mm && arm.bf16, bf16_kernels});
 #elif defined(__x86_64__)
   const X86Features x86 = x86_features();
   levels.push_back({"avx2", "avx2+fma+f16c", x86.avx2, avx2_kernels});
   levels.push_back({"avx512", "avx512", x86.avx512, avx512_kernels});
   levels.push_back({"avx512-vnni", "avx512+vnni", x86.avx512_vnni, avx512_vnni_kernels});
+  levels.push_back({"avx512-bf16", "avx512+vnni+bf16", x86.avx512_bf16, avx512_bf16_kernels});
 #endif
   return levels;
 }

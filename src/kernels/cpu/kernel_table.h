@@ -19,6 +19,12 @@ struct ActivationBlock {
   float half_sums[2];  // the same over each 16
 };
 
+// 32 activations as sums of two bf16, for levels that multiply bf16 only: x ≈ high + low to within 2^-17 |x|.
+struct SplitBlock {
+  uint16_t high[32];
+  uint16_t low[32];
+};
+
 // Integer scales of the two 16-element halves of a block, for four rows.
 struct HalfScales {
   int32_t low[4];
@@ -38,6 +44,8 @@ struct Product {
   const float* x;  // plain types: token 0
   int64_t x_stride;
   const ActivationBlock* blocks;  // block types: token 0; cols / 32 blocks per token
+  const SplitBlock*
+      split;  // BF16 where the table has split(): token 0; cols / 32 blocks, rounded up, per token
 };
 
 // Rows of keys or values of one head, gathered through the block table.
@@ -74,6 +82,7 @@ struct WeightedSum {
 struct KernelTable {
   void (*product)(const Product&);
   void (*quantize)(ActivationBlock* out, const float* x, int64_t blocks);
+  void (*split)(SplitBlock* out, const float* x, int64_t width);  // null where the level has no use for it
 
   void (*rms_norm)(float* out, const float* x, const float* gain, int64_t width, float eps);
   void (*layer_norm)(float* out, const float* x, const float* gain, const float* bias, int64_t width,

@@ -13,6 +13,7 @@ template <class I>
 constexpr KernelTable make_table() {
   return {.product = any_product<I>,
           .quantize = quantize_blocks<I>,
+          .split = I::kSplit ? split_blocks<I> : nullptr,
           .rms_norm = rms_norm<I>,
           .layer_norm = layer_norm<I>,
           .add_scaled = add_scaled<I>,

@@ -13,9 +13,10 @@ constexpr int64_t kRowGroup = 8;            // rows are handed out in such group
 constexpr int64_t kSmallestTask = 1 << 15;  // multiplications; below, handing over costs more than the work
 constexpr int64_t kActivationBytes = 256 * 1024;
 
-bool has_blocks(const Weight& weight) {
+template <class Predicate>
+bool any_part(const Weight& weight, Predicate predicate) {
   return std::any_of(weight.parts.begin(), weight.parts.end(),
-                     [](const TensorView& part) { return is_block(part.dtype); });
+                     [&](const TensorView& part) { return predicate(part.dtype); });
 }
 
 bool is_weight(DType type) {
@@ -29,24 +30,40 @@ void check_product(const TensorView& out, const TensorView& x, const Weight& wei
   for (const TensorView& part : weight.parts) SLUICE_CHECK(is_weight(part.dtype));
 }
 
-}  // namespace
-
-void CpuBackend::prepare_activations(TensorView x, const Weight& weight,
-                                     std::vector<ActivationBlock>& blocks) {
-  if (!has_blocks(weight)) return;
-  const int64_t per_row = weight.cols / 32;
-  const auto needed = static_cast<size_t>(row_count(x) * per_row);
-  if (blocks.size() < needed) blocks.resize(needed);
-  for_rows(row_count(x), weight.cols,
-           [&](int64_t i) { kernels_.quantize(blocks.data() + i * per_row, row_at<float>(x, i), per_row); });
+int64_t blocks_per_row(const Weight& weight) {
+  return (weight.cols + 31) / 32;
 }
 
-void CpuBackend::product_rows(TensorView out, TensorView x, const Weight& weight,
-                              const ActivationBlock* blocks, int64_t begin, int64_t end) const {
+}  // namespace
+
+CpuBackend::Activations CpuBackend::prepare_activations(TensorView x, const Weight& weight) {
+  Activations activations;
+  const int64_t per_row = blocks_per_row(weight);
+  const auto needed = static_cast<size_t>(row_count(x) * per_row);
+  if (any_part(weight, is_block)) {
+    if (blocks_.size() < needed) blocks_.resize(needed);
+    for_rows(row_count(x), weight.cols, [&](int64_t i) {
+      kernels_.quantize(blocks_.data() + i * per_row, row_at<float>(x, i), per_row);
+    });
+    activations.blocks = blocks_.data();
+  }
+  if (kernels_.split != nullptr && any_part(weight, [](DType type) { return type == DType::BF16; })) {
+    if (split_.size() < needed) split_.resize(needed);
+    for_rows(row_count(x), weight.cols, [&](int64_t i) {
+      kernels_.split(split_.data() + i * per_row, row_at<float>(x, i), weight.cols);
+    });
+    activations.split = split_.data();
+  }
+  return activations;
+}
+
+void CpuBackend::product_rows(TensorView out, TensorView x, const Weight& weight, Activations activations,
+                              int64_t begin, int64_t end) const {
   const int64_t tokens = x.dim(0);
-  const int64_t token_bytes = weight.cols * (blocks == nullptr ? 4 : 2);
+  const int64_t token_bytes = weight.cols * (activations.blocks == nullptr ? 4 : 2);
   const int64_t group = std::max<int64_t>(16, kActivationBytes / token_bytes / 4 * 4);
   for (int64_t token = 0; token < tokens; token += group) {
+    const int64_t block = token * blocks_per_row(weight);
     int64_t first = 0;
     for (const TensorView& part : weight.parts) {
       const int64_t from = std::max(begin, first);
@@ -63,7 +80,8 @@ void CpuBackend::product_rows(TensorView out, TensorView x, const Weight& weight
                           .out_stride = out.stride[0],
                           .x = x.at<float>(token),
                           .x_stride = x.stride[0],
-                          .blocks = blocks == nullptr ? nullptr : blocks + token * (weight.cols / 32)});
+                          .blocks = activations.blocks == nullptr ? nullptr : activations.blocks + block,
+                          .split = activations.split == nullptr ? nullptr : activations.split + block});
       }
       first += part.dim(0);
     }
@@ -72,35 +90,41 @@ void CpuBackend::product_rows(TensorView out, TensorView x, const Weight& weight
 
 void CpuBackend::matmul(TensorView out, TensorView x, const Weight& weight) {
   check_product(out, x, weight);
-  prepare_activations(x, weight, blocks_);
-  const ActivationBlock* blocks = has_blocks(weight) ? blocks_.data() : nullptr;
+  const Activations activations = prepare_activations(x, weight);
   const int64_t groups = (weight.rows + kRowGroup - 1) / kRowGroup;
   const int64_t grain = kSmallestTask / std::max<int64_t>(1, kRowGroup * weight.cols * x.dim(0)) + 1;
   pool_.for_ranges(groups, grain, [&](int64_t begin, int64_t end) {
-    product_rows(out, x, weight, blocks, begin * kRowGroup, std::min(end * kRowGroup, weight.rows));
+    product_rows(out, x, weight, activations, begin * kRowGroup, std::min(end * kRowGroup, weight.rows));
   });
 }
 
 void CpuBackend::matmul_heads(TensorView out, TensorView x, std::span<const Weight> weights) {
   const auto heads = static_cast<int64_t>(weights.size());
   SLUICE_CHECK_EQ(x.dim(1), heads);
+  SLUICE_CHECK_EQ(out.dim(1), heads);
   if (heads == 0) return;
-  // One region for all heads: each is small.
-  const int64_t per_head = x.dim(0) * (x.dim(2) / 32);
-  const bool any_blocks = std::any_of(weights.begin(), weights.end(), has_blocks);
-  if (any_blocks && blocks_.size() < static_cast<size_t>(heads * per_head)) {
-    blocks_.resize(static_cast<size_t>(heads * per_head));
-  }
-  pool_.run(static_cast<int>(heads), [&](int index) {
+  // All heads' activations lie one after the other, token by token within a head.
+  const int64_t per_row = blocks_per_row(weights[0]);
+  const int64_t per_head = x.dim(0) * per_row;
+  blocks_.resize(std::max(blocks_.size(), static_cast<size_t>(heads * per_head)));
+  split_.resize(std::max(split_.size(), static_cast<size_t>(heads * per_head)));
+  pool_.run(static_cast<int>(heads), [&](int index) {  // one region for all heads: each is small
     const Weight& weight = weights[static_cast<size_t>(index)];
     const TensorView head_x = head_of(x, index);
-    const TensorView head_out = head_of(out, index);
-    check_product(head_out, head_x, weight);
-    ActivationBlock* blocks = has_blocks(weight) ? blocks_.data() + index * per_head : nullptr;
-    for (int64_t i = 0; i < x.dim(0) && blocks != nullptr; ++i) {
-      kernels_.quantize(blocks + i * (weight.cols / 32), head_x.at<float>(i), weight.cols / 32);
+    check_product(head_of(out, index), head_x, weight);
+    const Activations activations{blocks_.data() + index * per_head, split_.data() + index * per_head};
+    const bool quantize = any_part(weight, is_block);
+    const bool split =
+        kernels_.split != nullptr && any_part(weight, [](DType type) { return type == DType::BF16; });
+    for (int64_t i = 0; i < x.dim(0); ++i) {
+      if (quantize)
+        kernels_.quantize(&blocks_[static_cast<size_t>(index * per_head + i * per_row)], head_x.at<float>(i),
+                          per_row);
+      if (split)
+        kernels_.split(&split_[static_cast<size_t>(index * per_head + i * per_row)], head_x.at<float>(i),
+                       weight.cols);
     }
-    product_rows(head_out, head_x, weight, blocks, 0, weight.rows);
+    product_rows(head_of(out, index), head_x, weight, activations, 0, weight.rows);
   });
 }
 

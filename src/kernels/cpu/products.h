@@ -200,6 +200,67 @@ void plain_product(const Product& product) {
   for (; row < product.rows; ++row) plain_rows<I, T, 1>(product, row);
 }
 
+// -- bf16 weights by split activations ---------------------------------------------------------------------
+
+// Four rows (of which `valid` are stored) by N tokens (of which `tokens` are) from `token` on.
+template <class I, int N>
+void split_tile(const Product& product, int64_t row, int64_t token) {
+  const int64_t valid = product.rows - row < 4 ? product.rows - row : 4;
+  const int64_t tokens = product.tokens - token < N ? product.tokens - token : N;
+  const int64_t blocks = (product.cols + 31) / 32;
+  const uint8_t* rows[4];
+  const SplitBlock* x[N];
+  float results[4][N];
+  for (int r = 0; r < 4; ++r) rows[r] = product.weights + (row + (r < valid ? r : 0)) * product.cols * 2;
+  for (int n = 0; n < N; ++n) x[n] = product.split + (token + (n < tokens ? n : 0)) * blocks;
+  I::template split_dots<N>(rows, x, product.cols, results);
+  for (int64_t n = 0; n < tokens; ++n) {
+    float* out = product.out + (token + n) * product.out_stride + row;
+    for (int64_t r = 0; r < valid; ++r) {
+      out[r] = results[r][n] + (product.bias == nullptr ? 0.0f : product.bias[row + r]);
+    }
+  }
+}
+
+template <class I>
+void split_product(const Product& product) {
+  for (int64_t row = 0; row < product.rows; row += 4) {
+    int64_t token = 0;
+    for (; token + 2 < product.tokens; token += 4) split_tile<I, 4>(product, row, token);
+    if (token < product.tokens) split_tile<I, 2>(product, row, token);
+  }
+}
+
+inline uint16_t to_bf16(float value) {  // to nearest even; NaN stays
+  uint32_t bits;
+  __builtin_memcpy(&bits, &value, 4);
+  const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
+  return static_cast<uint16_t>(is_nan ? (bits >> 16) | 0x40u : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+template <class I>
+void split_blocks(SplitBlock* out, const float* x, int64_t width) {
+  for (int64_t i = 0; i < width; i += 32, ++out) {
+    for (int64_t k = 0; k < 32; ++k) {
+      const float value = i + k < width ? x[i + k] : 0.0f;
+      out->high[k] = to_bf16(value);
+      const uint32_t bits = static_cast<uint32_t>(out->high[k]) << 16;
+      float high;
+      __builtin_memcpy(&high, &bits, 4);
+      out->low[k] = to_bf16(value - high);
+    }
+  }
+}
+
+template <class I>
+void bf16_product(const Product& product) {
+  if constexpr (I::kSplit) {
+    split_product<I>(product);
+  } else {
+    plain_product<I, PlainBf16<I>>(product);
+  }
+}
+
 template <class I>
 void any_product(const Product& product) {
   switch (product.type) {
@@ -208,7 +269,7 @@ void any_product(const Product& product) {
     case DType::F16:
       return plain_product<I, PlainF16<I>>(product);
     case DType::BF16:
-      return plain_product<I, PlainBf16<I>>(product);
+      return bf16_product<I>(product);
     case DType::F8_E4M3:
       return plain_product<I, PlainF8<I>>(product);
     case DType::Q4_0:

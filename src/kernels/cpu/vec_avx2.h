@@ -19,6 +19,7 @@ struct Avx2 {
   static constexpr int kWidth = 8;
   static constexpr int kRowTile = 4;
   static constexpr int kTokenTile = 2;
+  static constexpr bool kSplit = false;  // no products of bf16 with split activations
 
   static F set1(float value) { return _mm256_set1_ps(value); }
   static F load(const float* from) { return _mm256_loadu_ps(from); }

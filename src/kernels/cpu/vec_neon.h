@@ -19,6 +19,7 @@ struct Neon {
   static constexpr int kWidth = 4;
   static constexpr int kRowTile = 4;
   static constexpr int kTokenTile = 4;
+  static constexpr bool kSplit = false;  // no products of bf16 with split activations
 
   static F set1(float value) { return vdupq_n_f32(value); }
   static F load(const float* from) { return vld1q_f32(from); }

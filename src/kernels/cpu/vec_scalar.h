@@ -24,6 +24,7 @@ struct Scalar {
   static constexpr int kWidth = 4;
   static constexpr int kRowTile = 2;
   static constexpr int kTokenTile = 2;
+  static constexpr bool kSplit = false;  // no products of bf16 with split activations
 
   template <class Function>
   static F each(Function function) {
