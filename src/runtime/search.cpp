@@ -76,12 +76,10 @@ class ContrastiveLanes : public Search {
       if (!chosen) return chosen.error();
       kept = *chosen;
       const decode::ScoredToken token = candidates_[kept];
-      output_.push_back({token.token, std::log(token.score), {}});
-      result.settled.push_back(output_.back());
-      if (lanes_[kept].sampler.ends(token.token) || static_cast<int>(output_.size()) >= max_tokens_) {
-        const bool ended = lanes_[kept].sampler.ends(token.token);
-        result.hypotheses.push_back(
-            {output_, 0, ended ? sched::FinishReason::Stop : sched::FinishReason::Length});
+      result.settled.push_back({token.token, std::log(token.score), {}});
+      const bool ended = lanes_[kept].sampler.ends(token.token);
+      if (ended || ++settled_ >= max_tokens_) {
+        result.reason = ended ? sched::FinishReason::Stop : sched::FinishReason::Length;
         return result;
       }
     }
@@ -113,7 +111,7 @@ class ContrastiveLanes : public Search {
   size_t dim_;
   std::vector<float> context_;                   // [tokens before the candidates, dim]
   std::vector<decode::ScoredToken> candidates_;  // with probabilities, one per lane
-  std::vector<sched::Sampled> output_;
+  int settled_ = 0;                              // tokens so far
 };
 
 }  // namespace

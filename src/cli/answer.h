@@ -1,0 +1,26 @@
+// One answer of a session, written out while it comes.
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "cli/sampling_flags.h"
+#include "cli/session.h"
+
+namespace sluice::cli {
+
+struct Answer {
+  std::string text;
+  engine::Finished end;
+};
+
+// Streams the text to stdout and returns when the answer has ended. Setting `interrupted` from a signal handler cancels
+// it; what came until then is the answer.
+Result<Answer> stream_answer(Session& session, std::vector<Token> prompt, const SamplingFlags& flags,
+                             const std::atomic<bool>& interrupted);
+
+// "prompt 5 tokens (3 cached) in 0.02 s, 210 tok/s; answer 16 tokens, 71.3 tok/s; first token after 0.02 s"
+std::string describe_timings(const engine::Finished& end);
+
+}  // namespace sluice::cli

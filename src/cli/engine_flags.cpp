@@ -1,0 +1,118 @@
+#include "cli/engine_flags.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace sluice::cli {
+
+namespace {
+
+// Blocks that a group needs for `tokens` positions in all. Layers with a window give old blocks back, so that each
+// sequence holds no more than its window and the step's own tokens.
+int group_blocks(const EngineFlags& flags, int window, int tokens) {
+  const int all = (tokens + flags.block_size - 1) / flags.block_size;
+  if (window == 0 || flags.prefix_cache) return all;
+  const int64_t each = (window + flags.max_step_tokens) / flags.block_size + 2;
+  return static_cast<int>(std::min<int64_t>(all, each * flags.max_seqs));
+}
+
+// A quarter of the memory this machine has free, at least one full context, at most one per sequence.
+int default_kv_tokens(const EngineFlags& flags, const models::ModelSpec& spec, int context) {
+  const int64_t free_bytes = int64_t{sysconf(_SC_AVPHYS_PAGES)} * sysconf(_SC_PAGESIZE) / 4;
+  const int64_t per_token = std::max<int64_t>(1, models::kv_bytes_per_token(spec, flags.kv_type));
+  const int64_t most = int64_t{context} * flags.max_seqs;
+  return static_cast<int>(std::clamp<int64_t>(free_bytes / per_token, context,
+                                              std::max<int64_t>(context, std::min<int64_t>(most, 1 << 24))));
+}
+
+}  // namespace
+
+void EngineFlags::declare(OptionSet& options) {
+  options.add(scheme, "scheme", "static, dynamic, iteration or continuous batching").shown_as("NAME");
+  options.add_choice<LayoutChoice>(
+      layout, "layout", "whether a step pads its rows to the longest",
+      {{"auto", LayoutChoice::Auto}, {"packed", LayoutChoice::Packed}, {"padded", LayoutChoice::Padded}});
+  options.add_choice<sched::Prefill>(
+      prefill, "prefill", "prompts and single tokens in one step, or in steps of their own",
+      {{"mixed", sched::Prefill::Mixed}, {"separate", sched::Prefill::Separate}});
+  options.add_choice<sched::KvPolicy>(
+      kv_policy, "kv-policy", "when a request gets its KV blocks",
+      {{"on-demand", sched::KvPolicy::OnDemand}, {"preallocate", sched::KvPolicy::Preallocate}});
+  options.add_choice<sched::Preemption>(
+      preemption, "preempt", "what happens to the blocks of a preempted request",
+      {{"recompute", sched::Preemption::Recompute}, {"swap", sched::Preemption::Swap}});
+  options.add(max_seqs, "max-seqs", "sequences that run at once").within(1, 65536);
+  options.add(max_step_tokens, "max-step-tokens", "tokens of one step").within(1, 1 << 20);
+  options.add(block_size, "block-size", "tokens per KV block").within(1, 4096);
+  options.add(context, "ctx-size", "positions of one sequence; 0: what the model was made for")
+      .short_name('c')
+      .within(0, 1 << 24);
+  options.add(kv_tokens, "kv-tokens", "positions of the KV cache in all; 0: by the machine's memory")
+      .within(0, 1 << 28);
+  options.add_choice<DType>(
+      kv_type, "kv-type", "type of the KV cache",
+      {{"f16", DType::F16}, {"bf16", DType::BF16}, {"f32", DType::F32}, {"int8", DType::I8}});
+  options.add(swap_tokens, "swap-tokens", "positions of the KV tier in host memory").within(0, 1 << 28);
+  options.add(disk_tokens, "disk-tokens", "positions of the KV tier on disk").within(0, 1 << 28);
+  options.add(disk_folder, "disk-folder", "where the KV tier on disk lies").shown_as("DIR");
+  options.add_choice<bool>(prefix_cache, "prefix-cache", "reuse the KV of equal prompt beginnings",
+                           {{"on", true}, {"off", false}});
+  options.add_choice<bool>(kv_cache, "kv-cache", "off: every token computes its whole sequence again",
+                           {{"on", true}, {"off", false}});
+  options
+      .add(batch_wait, "batch-wait", "dynamic scheme: seconds the oldest request waits for a batch to fill")
+      .within(0, 3600);
+  device.declare(options);
+}
+
+Result<EngineSetup> make_setup(const EngineFlags& flags, const models::ModelSpec& spec,
+                               const std::string& identity, std::vector<Token> end_tokens) {
+  Result<sched::NamedScheme> scheme = sched::scheme_named(flags.scheme);
+  if (!scheme) return scheme.error();
+  EngineSetup setup;
+  setup.context = flags.context > 0 ? flags.context : spec.context;
+  if (spec.position_embedding && setup.context > spec.context)
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("--ctx-size is {}, the model has {} positions", setup.context, spec.context)};
+  setup.kv_tokens = flags.kv_tokens > 0 ? flags.kv_tokens : default_kv_tokens(flags, spec, setup.context);
+
+  sched::SchedulerOptions& s = setup.scheduler;
+  s.scheme = scheme->scheme;
+  if (flags.scheme == "dynamic") s.scheme.patience = Seconds(flags.batch_wait);
+  s.layout = flags.layout == EngineFlags::LayoutChoice::Auto     ? scheme->layout
+             : flags.layout == EngineFlags::LayoutChoice::Packed ? sched::Layout::Packed
+                                                                 : sched::Layout::Padded;
+  s.prefill = flags.prefill;
+  s.kv_policy = flags.kv_policy;
+  s.preemption = flags.preemption;
+  s.max_seqs = flags.max_seqs;
+  s.max_step_tokens = flags.max_step_tokens;
+  s.max_context = setup.context;
+  s.kv_cache = flags.kv_cache;
+  s.end_tokens = end_tokens;
+  if (Status status = sched::validate(s); !status) return status.error();
+
+  const std::vector<int> windows = runtime::kv_groups(spec).windows;
+  setup.ledger.block_size = flags.block_size;
+  setup.ledger.prefix_cache = flags.prefix_cache && flags.kv_cache;
+  setup.ledger.model = fmt::format("{}/{}/{}", identity, name(flags.kv_type), flags.block_size);
+  setup.executor.memory = {.block_size = flags.block_size, .type = flags.kv_type, .blocks = {}};
+  setup.executor.tiers.disk_folder = flags.disk_folder;
+  for (int window : windows) {
+    cache::KvGroup group{.window = window, .blocks = {}};
+    group.blocks = {group_blocks(flags, window, setup.kv_tokens),
+                    group_blocks(flags, window, flags.swap_tokens),
+                    group_blocks(flags, window, flags.disk_tokens)};
+    setup.executor.memory.blocks.push_back(group.blocks[0]);
+    setup.executor.tiers.host_blocks.push_back(group.blocks[1]);
+    setup.executor.tiers.disk_blocks.push_back(group.blocks[2]);
+    setup.ledger.groups.push_back(group);
+  }
+  setup.executor.eos_tokens = std::move(end_tokens);
+  setup.executor.padding = s.layout == sched::Layout::Padded;
+  return setup;
+}
+
+}  // namespace sluice::cli

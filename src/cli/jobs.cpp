@@ -1,0 +1,167 @@
+#include "cli/jobs.h"
+
+#include <fmt/format.h>
+
+#include "api/fields.h"
+#include "api/parameters.h"
+
+namespace sluice::cli {
+
+namespace {
+
+Result<std::vector<Token>> read_prompt(const json::object& line, const Session& session) {
+  api::Fields fields(line);
+  if (const json::value* messages = fields.find("messages")) {
+    if (!messages->is_array()) return Error{ErrorCode::InvalidArgument, "'messages' must be a list"};
+    if (!session.has_tokenizer())
+      return Error{ErrorCode::Unsupported, "'messages' needs a tokenizer, which this model does not have"};
+    json::object variables{{"messages", *messages}};
+    if (const json::value* extra = fields.find("chat_template_kwargs");
+        extra != nullptr && extra->is_object())
+      for (const auto& [key, value] : extra->get_object()) variables.insert({{key, value}});
+    return session.encode_chat(std::move(variables));
+  }
+  const json::value* prompt = fields.find("prompt");
+  if (prompt == nullptr) return Error{ErrorCode::InvalidArgument, "'prompt' or 'messages' is missing"};
+  if (prompt->is_string()) {
+    if (!session.has_tokenizer())
+      return Error{ErrorCode::Unsupported, "a text prompt needs a tokenizer, which this model does not have"};
+    return session.encode_text(std::string_view(prompt->get_string().data(), prompt->get_string().size()));
+  }
+  std::optional<std::vector<Token>> tokens = fields.tokens("prompt");
+  if (!tokens) return fields.status().error();
+  return std::move(*tokens);
+}
+
+json::value bytes_of(const text::Tokenizer* tokenizer, Token token) {
+  return tokenizer == nullptr ? json::value(nullptr) : json::value(tokenizer->decode({&token, 1}));
+}
+
+json::array logprobs_json(const std::vector<sched::Sampled>& tokens, const text::Tokenizer* tokenizer) {
+  json::array out;
+  for (const sched::Sampled& token : tokens) {
+    json::array top;
+    for (const sched::TokenLogprob& other : token.top)
+      top.push_back({{"token_id", other.token},
+                     {"token", bytes_of(tokenizer, other.token)},
+                     {"logprob", other.logprob}});
+    out.push_back({{"token_id", token.token},
+                   {"token", bytes_of(tokenizer, token.token)},
+                   {"logprob", token.logprob},
+                   {"top_logprobs", top}});
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string_view name(engine::FinishReason reason) {
+  switch (reason) {
+    case engine::FinishReason::Stop:
+      return "stop";
+    case engine::FinishReason::Length:
+      return "length";
+    case engine::FinishReason::Cancelled:
+      return "cancelled";
+    case engine::FinishReason::Expired:
+      return "expired";
+    case engine::FinishReason::Error:
+      break;
+  }
+  return "error";
+}
+
+Result<Job> read_job(std::string_view line, size_t number, const Session& session) {
+  const std::string what = fmt::format("line {}", number);
+  Result<json::value> value = parse_json(line, what);
+  if (!value) return value.error();
+  if (!value->is_object()) return Error{ErrorCode::InvalidArgument, what + ": not an object"};
+  const json::object& object = value->get_object();
+  Job job;
+  const json::value* id = object.if_contains("id");
+  job.id = id == nullptr     ? std::to_string(number)
+           : id->is_string() ? std::string(id->get_string())
+                             : json::serialize(*id);
+  api::Fields fields(object);
+  job.at = fields.number("at").value_or(0);
+  if (!fields.status() || job.at < 0 || job.at > 1e6)
+    return Error{ErrorCode::InvalidArgument, fmt::format("{}: 'at' must be 0 to 1e6 seconds", what)};
+
+  Result<std::vector<Token>> prompt = read_prompt(object, session);
+  if (!prompt) return Error{prompt.error().code, fmt::format("{}: {}", what, prompt.error().message)};
+  const text::Tokenizer* tokenizer = session.has_tokenizer() ? &session.tokenizer() : nullptr;
+  Result<api::Parameters> parameters = api::read_parameters(object, tokenizer);
+  if (!parameters)
+    return Error{parameters.error().code, fmt::format("{}: {}", what, parameters.error().message)};
+  sched::Request& request = job.submission.request;
+  request.prompt = std::move(*prompt);
+  request.sampling = std::move(parameters->sampling);
+  if (!parameters->has_max_tokens)
+    request.sampling.max_tokens = std::max(1, session.room_after(request.prompt.size()));
+  request.priority = parameters->priority;
+  request.cache_salt = parameters->cache_salt;
+  request.client = fields.text("client").value_or("");
+  if (tokenizer != nullptr) {
+    Result<engine::TextFactory> text = engine::make_text_factory(*tokenizer, parameters->text);
+    if (!text) return Error{text.error().code, fmt::format("{}: {}", what, text.error().message)};
+    job.submission.text = *text;
+  }
+  return job;
+}
+
+JobResult::Choice& JobResult::choice(int index) {
+  if (choices_.size() <= static_cast<size_t>(index)) choices_.resize(static_cast<size_t>(index) + 1);
+  return choices_[static_cast<size_t>(index)];
+}
+
+void JobResult::take(const engine::Event& event) {
+  if (const auto* delta = std::get_if<engine::Delta>(&event)) {
+    Choice& target = choice(delta->choice);
+    target.text += delta->text;
+    target.tokens.insert(target.tokens.end(), delta->tokens.begin(), delta->tokens.end());
+    prompt_logprobs_.insert(prompt_logprobs_.end(), delta->prompt_logprobs.begin(),
+                            delta->prompt_logprobs.end());
+  } else if (const auto* end = std::get_if<engine::ChoiceEnd>(&event)) {
+    choice(end->choice).end = *end;
+  } else {
+    end_ = std::get<engine::Finished>(event);
+    error_ = end_->error;
+  }
+}
+
+json::object JobResult::to_json(const text::Tokenizer* tokenizer) const {
+  json::object out{{"id", id_}};
+  if (error_) {
+    out["error"] = {{"message", error_->message}};
+    return out;
+  }
+  json::array choices;
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    const Choice& choice = choices_[i];
+    json::array ids;
+    bool logprobs = false;
+    for (const sched::Sampled& token : choice.tokens) {
+      ids.push_back(token.token);
+      logprobs = logprobs || token.logprob != 0 || !token.top.empty();
+    }
+    json::object item{{"index", i}, {"text", choice.text}, {"token_ids", ids}};
+    item["finish_reason"] = choice.end ? json::string(name(choice.end->reason)) : json::value(nullptr);
+    if (choice.end) item["score"] = choice.end->score;
+    if (logprobs) item["logprobs"] = logprobs_json(choice.tokens, tokenizer);
+    choices.push_back(item);
+  }
+  out["choices"] = choices;
+  if (!prompt_logprobs_.empty()) out["prompt_logprobs"] = logprobs_json(prompt_logprobs_, tokenizer);
+  if (!end_) return out;
+  out["finish_reason"] = json::string(name(end_->reason));
+  out["usage"] = {{"prompt_tokens", end_->usage.prompt_tokens},
+                  {"cached_tokens", end_->usage.cached_tokens},
+                  {"completion_tokens", end_->usage.generated_tokens}};
+  out["timings"] = {{"queue", end_->timings.queue},
+                    {"ttft", end_->timings.ttft},
+                    {"tpot", end_->timings.tpot},
+                    {"latency", end_->timings.latency}};
+  return out;
+}
+
+}  // namespace sluice::cli

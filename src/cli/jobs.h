@@ -1,0 +1,52 @@
+// The lines of a batch job: requests in, answers out.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "cli/session.h"
+#include "engine/events.h"
+
+namespace sluice::cli {
+
+struct Job {
+  std::string id;
+  double at = 0;                  // seconds after the start at which it is submitted
+  engine::Submission submission;  // without deliver
+};
+
+// One line of input: `id`, `prompt` (text or token ids) or `messages`, `at`, and the API's parameters. An error is the
+// line's own.
+Result<Job> read_job(std::string_view line, size_t number, const Session& session);
+
+// What came of a job, as it is written out.
+class JobResult {
+ public:
+  explicit JobResult(std::string id) : id_(std::move(id)) {}
+
+  void take(const engine::Event& event);
+  void fail(const Error& error) { error_ = error; }
+  json::object to_json(const text::Tokenizer* tokenizer) const;
+  int generated() const { return end_ ? end_->usage.generated_tokens : 0; }
+
+ private:
+  struct Choice {
+    std::string text;
+    std::vector<sched::Sampled> tokens;
+    std::optional<engine::ChoiceEnd> end;
+  };
+  Choice& choice(int index);
+
+  std::string id_;
+  std::vector<Choice> choices_;
+  std::vector<sched::Sampled> prompt_logprobs_;
+  std::optional<engine::Finished> end_;
+  std::optional<Error> error_;
+};
+
+std::string_view name(engine::FinishReason reason);
+
+}  // namespace sluice::cli

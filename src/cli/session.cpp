@@ -1,0 +1,125 @@
+#include "cli/session.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "models/library.h"
+
+namespace sluice::cli {
+
+namespace {
+
+// Shown on a terminal once loading takes longer than this.
+constexpr double kProgressAfter = 2.0;
+
+Result<std::unique_ptr<models::Model>> load(const std::string& path, int context,
+                                            std::shared_ptr<kernels::Backend> backend) {
+  Result<models::ModelFiles> files = models::open_model(path, {.serving_context = context});
+  if (!files) return files.error();
+  const TimePoint start = Clock::now();
+  const bool terminal = isatty(STDERR_FILENO) != 0;
+  bool shown = false;
+  const auto progress = [&](float share) {
+    if (!terminal || seconds_since(start) < kProgressAfter) return;
+    fmt::print(stderr, "\rloading {:3.0f} %", static_cast<double>(share) * 100.0);
+    shown = true;
+  };
+  Result<std::unique_ptr<models::Model>> model =
+      models::load_model(std::move(*files), std::move(backend), progress);
+  if (shown) fmt::print(stderr, "\r\033[K");
+  return model;
+}
+
+// The tokens of a folder or file without a vocabulary end nowhere by themselves.
+std::vector<Token> end_tokens(const std::optional<text::Tokenizer>& tokenizer, int vocab) {
+  std::vector<Token> out;
+  if (!tokenizer) return out;
+  for (Token token : tokenizer->special().end_of_generation)
+    if (token < vocab) out.push_back(token);
+  return out;
+}
+
+}  // namespace
+
+Session::~Session() {
+  if (engine_) engine_->stop();
+}
+
+Status Session::load_text(const std::string& path) {
+  Result<text::Tokenizer> tokenizer = model_->files.is_gguf
+                                          ? text::load_tokenizer_gguf(model_->files.metadata)
+                                          : text::load_tokenizer_hf(path);
+  if (!tokenizer)
+    return Error{tokenizer.error().code, fmt::format("{}: {}", path, tokenizer.error().message)};
+  tokenizer_.emplace(std::move(*tokenizer));
+  const text::TemplateSource* source = tokenizer_->find_chat_template();
+  if (source == nullptr) return {};
+  Result<text::ChatTemplate> parsed = text::ChatTemplate::parse(source->source);
+  if (parsed) {
+    chat_template_.emplace(std::move(*parsed));
+  } else {
+    log_warning("the model's chat template cannot be used: {}", parsed.error().message);
+  }
+  return {};
+}
+
+Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options) {
+  auto session = std::unique_ptr<Session>(new Session);
+  Result<std::string> path = models::resolve_model(options.model);
+  if (!path) return path.error();
+  Result<std::shared_ptr<kernels::Backend>> backend = runtime::make_backend(options.engine.device);
+  if (!backend) return backend.error();
+  Result<std::unique_ptr<models::Model>> model = load(*path, options.engine.context, *backend);
+  if (!model) return model.error();
+  session->model_ = std::move(*model);
+  if (!options.amateur.empty()) {
+    Result<std::string> second = models::resolve_model(options.amateur);
+    if (!second) return second.error();
+    Result<std::unique_ptr<models::Model>> amateur = load(*second, options.engine.context, *backend);
+    if (!amateur) return amateur.error();
+    session->amateur_ = std::move(*amateur);
+  }
+  if (Status text = session->load_text(*path); !text && options.needs_tokenizer) return text.error();
+
+  const models::ModelSpec& spec = session->model_->spec();
+  Result<EngineSetup> setup =
+      make_setup(options.engine, spec, *path, end_tokens(session->tokenizer_, spec.vocab));
+  if (!setup) return setup.error();
+  session->setup_ = std::move(*setup);
+  Result<std::unique_ptr<runtime::ModelExecutor>> executor =
+      runtime::ModelExecutor::make(*session->model_, session->amateur_.get(), session->setup_.executor);
+  if (!executor) return executor.error();
+  session->executor_ = std::move(*executor);
+  engine::EngineOptions engine_options{.scheduler = session->setup_.scheduler,
+                                       .ledger = session->setup_.ledger,
+                                       .queue = {},
+                                       .vocab = spec.vocab};
+  session->engine_ = std::make_unique<engine::Engine>(std::move(engine_options), *session->executor_);
+  session->engine_->start();
+  return session;
+}
+
+Result<std::vector<Token>> Session::encode_text(std::string_view text) const {
+  return tokenizer_->encode(text, {.parse_special = false, .add_special = true});
+}
+
+Result<std::vector<Token>> Session::encode_chat(json::object variables) const {
+  if (!chat_template_) return Error{ErrorCode::Unsupported, "the model has no chat template; use --raw"};
+  const auto spelled = [&](std::optional<Token> token) {
+    return json::value(token ? std::string(tokenizer_->spelling(*token)) : std::string());
+  };
+  variables.insert({{"add_generation_prompt", true},
+                    {"bos_token", spelled(tokenizer_->special().bos)},
+                    {"eos_token", spelled(tokenizer_->special().eos)}});
+  Result<text::Rendering> rendering = chat_template_->render(variables);
+  if (!rendering) return rendering.error();
+  std::vector<text::TextSpan> spans;
+  for (const text::TemplateSpan& span : rendering->spans) spans.push_back({span.text, span.is_user_input});
+  return tokenizer_->encode(spans, {.parse_special = true, .add_special = false});
+}
+
+}  // namespace sluice::cli

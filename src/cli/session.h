@@ -1,0 +1,60 @@
+// A model ready to answer: weights, tokenizer, chat template and a running engine.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "cli/engine_flags.h"
+#include "engine/choice_text.h"
+#include "engine/engine.h"
+#include "models/model.h"
+#include "runtime/model_executor.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace sluice::cli {
+
+struct SessionOptions {
+  std::string model;    // path or name; empty: the default model
+  std::string amateur;  // second model of contrastive decoding; empty: none
+  bool needs_tokenizer = true;
+  EngineFlags engine;
+};
+
+class Session {
+ public:
+  static Result<std::unique_ptr<Session>> open(const SessionOptions& options);
+  ~Session();
+
+  engine::Engine& engine() { return *engine_; }
+  const models::Model& model() const { return *model_; }
+  const text::Tokenizer& tokenizer() const { return *tokenizer_; }  // REQUIRES: has_tokenizer()
+  bool has_tokenizer() const { return tokenizer_.has_value(); }
+  bool has_chat_template() const { return chat_template_.has_value(); }
+  const EngineSetup& setup() const { return setup_; }
+
+  // Plain text, with the tokens that the model expects around a text.
+  Result<std::vector<Token>> encode_text(std::string_view text) const;
+  // A conversation through the model's chat template. `variables` holds "messages" and whatever else the template reads;
+  // add_generation_prompt, bos_token and eos_token are set where missing.
+  Result<std::vector<Token>> encode_chat(json::object variables) const;
+
+  // Positions left for an answer to a prompt of this length.
+  int room_after(size_t prompt_tokens) const { return setup_.context - static_cast<int>(prompt_tokens); }
+
+ private:
+  Session() = default;
+  Status load_text(const std::string& path);
+
+  std::unique_ptr<models::Model> model_, amateur_;
+  std::optional<text::Tokenizer> tokenizer_;
+  std::optional<text::ChatTemplate> chat_template_;
+  EngineSetup setup_;
+  std::unique_ptr<runtime::ModelExecutor> executor_;
+  std::unique_ptr<engine::Engine> engine_;
+};
+
+}  // namespace sluice::cli

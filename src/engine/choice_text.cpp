@@ -1,0 +1,52 @@
+#include "engine/choice_text.h"
+
+#include <utility>
+
+#include "text/stop_strings.h"
+#include "text/stream_decoder.h"
+
+namespace sluice::engine {
+
+namespace {
+
+class StreamedText : public ChoiceText {
+ public:
+  StreamedText(const text::Tokenizer& tokenizer, const TextOptions& options, text::StopMatcher matcher)
+      : options_(options), decoder_(tokenizer, options.skip_special), matcher_(std::move(matcher)) {}
+
+  Result<Piece> push(std::span<const Token> tokens) override {
+    std::string decoded;
+    for (Token token : tokens) decoded += decoder_.push(token);
+    return pass(std::move(decoded));
+  }
+
+  Result<std::string> finish() override {
+    Piece last = pass(decoder_.finish());
+    if (!last.stopped) last.text += matcher_.finish();
+    return last.text;
+  }
+
+ private:
+  Piece pass(std::string decoded) {
+    if (matcher_.empty()) return {std::move(decoded), false};
+    text::StopMatcher::Step step = matcher_.push(decoded);
+    if (step.stopped_by && options_.include_stop) step.text += options_.stop[*step.stopped_by];
+    return {std::move(step.text), step.stopped_by.has_value()};
+  }
+
+  TextOptions options_;
+  text::StreamDecoder decoder_;
+  text::StopMatcher matcher_;
+};
+
+}  // namespace
+
+Result<TextFactory> make_text_factory(const text::Tokenizer& tokenizer, TextOptions options) {
+  Result<text::StopMatcher> matcher = text::StopMatcher::make(options.stop);
+  if (!matcher) return matcher.error();
+  return TextFactory([&tokenizer, options = std::move(options), matcher = std::move(*matcher)](int) {
+    return std::make_unique<StreamedText>(tokenizer, options, matcher);
+  });
+}
+
+}  // namespace sluice::engine

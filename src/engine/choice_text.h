@@ -1,0 +1,26 @@
+// Tokens of a choice to text: the stream decoder and the stop strings behind the engine's interface.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/events.h"
+#include "text/tokenizer.h"
+
+namespace sluice::engine {
+
+struct TextOptions {
+  std::vector<std::string> stop;  // strings that end the text and are not part of it
+  bool include_stop = false;      // ... or are
+  bool skip_special = true;       // control tokens are left out of the text
+};
+
+using TextFactory = std::function<std::unique_ptr<ChoiceText>(int choice)>;
+
+// The tokenizer outlives every text that is made. The error names a stop string over its limit.
+Result<TextFactory> make_text_factory(const text::Tokenizer& tokenizer, TextOptions options);
+
+}  // namespace sluice::engine
