@@ -1,4 +1,5 @@
-# One test program per directory of tests/: test_NAME from tests/NAME/*.cpp, linked with everything; tests/NAME/data is
+# One test program per directory of tests/: test_NAME from tests/NAME/*.cpp. Where NAME is a layer it is linked with that
+# layer, and so with what the layer may include; parity with the kernels; any other with everything. tests/NAME/data is
 # its own data. Directories in tests/fuzz hold libFuzzer targets, one per .cpp file.
 enable_testing()
 include(GoogleTest)
@@ -26,8 +27,14 @@ if(NOT SLUICE_FUZZ)
     if(NOT sources)
       continue()
     endif()
+    set(linked_layers ${SLUICE_LAYERS})
+    if(TARGET sluice_${directory})
+      set(linked_layers sluice_${directory})
+    elseif(directory STREQUAL "parity")
+      list(FILTER linked_layers INCLUDE REGEX "_kernels")
+    endif()
     add_executable(test_${directory} ${sources})
-    target_link_libraries(test_${directory} PRIVATE ${SLUICE_LAYERS} ${TEST_LIBRARIES})
+    target_link_libraries(test_${directory} PRIVATE ${linked_layers} ${TEST_LIBRARIES})
     target_include_directories(test_${directory} PRIVATE ${CMAKE_SOURCE_DIR})
     target_compile_definitions(test_${directory} PRIVATE
       SLUICE_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/${directory}/data"
