@@ -1,12 +1,18 @@
-# Compiler flags of every target, and the sanitizer and fuzz variants of them.
-add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers
+# Compiler flags of every target, and the sanitizer and fuzz variants of them. Those that only a C++ compiler knows are
+# kept from the CUDA compiler.
+function(add_cxx_options)
+  foreach(option IN LISTS ARGN)
+    add_compile_options($<$<COMPILE_LANGUAGE:CXX>:${option}>)
+  endforeach()
+endfunction()
+add_cxx_options(-Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers
   -fstack-protector-strong -ffp-contract=off)
 add_compile_definitions(_GLIBCXX_ASSERTIONS)
 # Paths in messages are relative to the source, so that a build says nothing about the machine it was made on; ccache
 # turns them into paths from the build folder first.
-add_compile_options(-ffile-prefix-map=${CMAKE_SOURCE_DIR}/= -ffile-prefix-map=../../=)
+add_cxx_options(-ffile-prefix-map=${CMAKE_SOURCE_DIR}/= -ffile-prefix-map=../../=)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  add_compile_options(-Wno-restrict -Wno-psabi) # GCC 12 false positives
+  add_cxx_options(-Wno-restrict -Wno-psabi) # GCC 12 false positives
 endif()
 if(SLUICE_SANITIZE STREQUAL "address")
   add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)

@@ -1,5 +1,6 @@
 # One static library per line of layers.txt, linked as the line says: sluice_kernels_ref and so on. Sources are all
-# .cpp files of the directory; models/arch and models/mixers belong to models.
+# .cpp files of the directory; models/arch and models/mixers belong to models. A file that stands in for others where
+# something is missing is chosen by SLUICE_ONLY_id or SLUICE_WITHOUT_id, patterns of file names.
 file(STRINGS ${CMAKE_SOURCE_DIR}/layers.txt LAYER_LINES REGEX "^[^#]+:")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/layers.txt)
 set(SLUICE_LAYERS)
@@ -20,6 +21,11 @@ foreach(line IN LISTS LAYER_LINES)
   endforeach()
   list(FILTER sources EXCLUDE REGEX "src/cli/main.cpp$")
   string(REPLACE "/" "_" id ${layer})
+  if(DEFINED SLUICE_ONLY_${id})
+    list(FILTER sources INCLUDE REGEX "${SLUICE_ONLY_${id}}")
+  elseif(DEFINED SLUICE_WITHOUT_${id})
+    list(FILTER sources EXCLUDE REGEX "${SLUICE_WITHOUT_${id}}")
+  endif()
   if(sources)
     add_library(sluice_${id} STATIC ${sources})
     set(link PUBLIC)

@@ -3,7 +3,8 @@ find_package(Threads REQUIRED)
 if(SLUICE_KERNELS_ONLY)
   # A cross build has no libraries of the other architecture: fmt is used as headers, copied apart from the
   # headers of this machine.
-  file(COPY /usr/include/fmt DESTINATION ${CMAKE_BINARY_DIR}/include)
+  set(SLUICE_FMT_HEADERS /usr/include/fmt CACHE PATH "headers of fmt, for a build of the kernels alone")
+  file(COPY ${SLUICE_FMT_HEADERS} DESTINATION ${CMAKE_BINARY_DIR}/include)
   add_library(fmt_headers INTERFACE)
   target_include_directories(fmt_headers SYSTEM INTERFACE ${CMAKE_BINARY_DIR}/include)
   target_compile_definitions(fmt_headers INTERFACE FMT_HEADER_ONLY)

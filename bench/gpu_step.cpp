@@ -1,0 +1,289 @@
+// Times whole steps of a Llama-3.1-8B shape on the CUDA back-end, made of Backend calls alone, next to their
+// floors.
+//   bench_gpu decode [batch...]   one token for each of `batch` sequences with 576 tokens of context, as
+//   replayed steps bench_gpu prefill             16 prompts of 2,048 tokens, four to a step bench_gpu short
+//   a few small steps of both kinds, for compute-sanitizer
+// Weights are random (the same numbers in every layer, in memory of their own): zeros would run faster.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <string_view>
+
+#include "kernels/cuda/cuda.h"
+#include "tensor/half.h"
+
+namespace {
+
+using namespace sluice;
+using kernels::CudaBackend;
+using kernels::Memory;
+using kernels::PagedKv;
+using kernels::RaggedBatch;
+using kernels::Weight;
+
+// What an H200 can do at most, measured: plain reads of device memory, and a large bf16 product.
+constexpr double kBytesPerSecond = 4.6e12, kOperationsPerSecond = 790e12;
+
+struct Shape {
+  int64_t dim = 4096, heads = 32, kv_heads = 8, head_dim = 128, inner = 14336, vocab = 128256;
+  int layers = 32, block_size = 64;
+  int64_t qkv() const { return (heads + 2 * kv_heads) * head_dim; }
+  int64_t layer_weights() const { return dim * (qkv() + heads * head_dim + 3 * inner); }
+  double step_bytes() const { return 2.0 * (static_cast<double>(layers * layer_weights()) + vocab * dim); }
+  double kv_bytes_per_token() const { return 2.0 * 2.0 * layers * kv_heads * head_dim; }
+};
+
+double seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+class Model {
+ public:
+  Model(CudaBackend& gpu, const Shape& shape, int64_t tokens, int64_t logit_rows, int64_t cache_tokens)
+      : gpu_(gpu), s_(shape) {
+    pattern_ = HostTensor::make(DType::BF16, {std::max(s_.vocab, 2 * s_.inner), s_.dim});
+    std::mt19937 engine(1);
+    std::normal_distribution<float> normal;
+    std::vector<uint16_t> sample(1 << 16);
+    for (uint16_t& value : sample) value = f32_to_bf16(normal(engine) * 0.7f / 64.0f);
+    for (int64_t i = 0; i < pattern_.view.elements(); ++i)
+      pattern_.view.at<uint16_t>()[i] = sample[(static_cast<uint64_t>(i) * 2654435761u >> 11) & 0xffffu];
+    const double start = seconds();
+    embedding_ = weight(s_.vocab, s_.dim);
+    head_ = weight(s_.vocab, s_.dim);
+    const std::vector<float> ones(static_cast<size_t>(s_.dim), 1.0f);
+    const int64_t blocks = cache_tokens / s_.block_size;
+    for (int i = 0; i < s_.layers; ++i) {
+      Layer layer;
+      layer.qkv = weight(s_.qkv(), s_.dim);
+      layer.out = weight(s_.dim, s_.heads * s_.head_dim);
+      layer.gate_up = weight(2 * s_.inner, s_.dim);
+      layer.down = weight(s_.dim, s_.inner);
+      layer.gain = gpu_.upload(TensorView::contiguous(const_cast<float*>(ones.data()), DType::F32, {s_.dim}));
+      layer.k = gpu_.allocate(DType::BF16, {blocks, s_.block_size, s_.kv_heads, s_.head_dim});
+      layer.v = gpu_.allocate(DType::BF16, {blocks, s_.block_size, s_.kv_heads, s_.head_dim});
+      layer.kv.k = layer.k.view;
+      layer.kv.v = layer.v.view;
+      layers_.push_back(std::move(layer));
+    }
+    fmt::print("# weights uploaded in {:.2f} s\n", seconds() - start);
+    const auto activations = [&](int64_t width) { return gpu_.allocate(DType::BF16, {tokens, width}); };
+    x_ = activations(s_.dim), branch_ = activations(s_.dim), normed_ = activations(s_.dim);
+    qkv_ = activations(s_.qkv()), mixed_ = activations(s_.heads * s_.head_dim);
+    wide_ = activations(2 * s_.inner), inner_ = activations(s_.inner);
+    angles_ = gpu_.allocate(DType::F32, {tokens, s_.head_dim / 2, 2});
+    rows_ = gpu_.allocate(DType::BF16, {logit_rows, s_.dim});
+    logits_ = gpu_.allocate(DType::BF16, {logit_rows, s_.vocab});
+    ids_ = gpu_.allocate(DType::I32, {logit_rows});
+    std::vector<float> frequencies(static_cast<size_t>(s_.head_dim / 2));
+    for (size_t i = 0; i < frequencies.size(); ++i)
+      frequencies[i] =
+          static_cast<float>(std::pow(5e5, -2.0 * static_cast<double>(i) / static_cast<double>(s_.head_dim)));
+    frequencies_ = gpu_.upload(
+        TensorView::contiguous(frequencies.data(), DType::F32, {static_cast<int64_t>(frequencies.size())}));
+    shape_.heads = static_cast<int>(s_.heads);
+    shape_.kv_heads = static_cast<int>(s_.kv_heads);
+    shape_.key_dim = shape_.value_dim = static_cast<int>(s_.head_dim);
+    shape_.scale = 1.0f / std::sqrt(static_cast<float>(s_.head_dim));
+  }
+
+  // Tokens: `ids` from the host where given, else those the last step chose. Logits of `wanted` rows, or of
+  // all.
+  void step(const RaggedBatch& batch, std::span<const int32_t> ids, std::span<const int32_t> wanted) {
+    const int64_t n = batch.tokens();
+    const auto rows = [&](const Memory& memory) { return memory.view.rows(0, n); };
+    const TensorView x = rows(x_), branch = rows(branch_), normed = rows(normed_), qkv = rows(qkv_);
+    const TensorView angles = rows(angles_);
+    gpu_.begin(batch);
+    if (ids.empty()) {
+      gpu_.embed_device(x, embedding_, ids_.view.rows(0, n));
+    } else {
+      gpu_.embed(x, embedding_, ids);
+    }
+    gpu_.rope_angles(angles, batch, frequencies_.view, 1.0f);
+    gpu_.rms_norm(normed, x, layers_[0].gain.view, 1e-5f);
+    for (size_t i = 0; i < layers_.size(); ++i) {
+      const Layer& layer = layers_[i];
+      gpu_.matmul(qkv, normed, layer.qkv);
+      const TensorView q = qkv.columns_as_heads(0, s_.heads, s_.head_dim);
+      const TensorView k = qkv.columns_as_heads(s_.heads * s_.head_dim, s_.kv_heads, s_.head_dim);
+      const TensorView v =
+          qkv.columns_as_heads((s_.heads + s_.kv_heads) * s_.head_dim, s_.kv_heads, s_.head_dim);
+      gpu_.rope(q, angles, kernels::RopeStyle::Halves);
+      gpu_.rope(k, angles, kernels::RopeStyle::Halves);
+      gpu_.write_kv(layer.kv, k, v, batch);
+      gpu_.attend(rows(mixed_).columns_as_heads(0, s_.heads, s_.head_dim), q, layer.kv, batch, shape_);
+      gpu_.matmul(branch, rows(mixed_), layer.out);
+      gpu_.add_rms_norm(normed, x, branch, layer.gain.view, 1e-5f);
+      gpu_.matmul(rows(wide_), normed, layer.gate_up);
+      gpu_.gated(rows(inner_), rows(wide_), kernels::Activation::Silu);
+      gpu_.matmul(branch, rows(inner_), layer.down);
+      gpu_.add_rms_norm(normed, x, branch, layers_[(i + 1) % layers_.size()].gain.view, 1e-5f);
+    }
+    TensorView last = normed;
+    if (!wanted.empty()) {
+      last = rows_.view.rows(0, static_cast<int64_t>(wanted.size()));
+      gpu_.gather_rows(last, normed, wanted);
+    }
+    const TensorView logits = logits_.view.rows(0, last.dim(0));
+    gpu_.matmul(logits, last, head_);
+    gpu_.argmax(ids_.view.rows(0, last.dim(0)), logits);
+  }
+
+ private:
+  struct Layer {
+    Weight qkv, out, gate_up, down;
+    Memory gain, k, v;
+    PagedKv kv;
+  };
+  Weight weight(int64_t rows, int64_t cols) {
+    Weight w;
+    w.parts = {TensorView::contiguous(pattern_.view.data, DType::BF16, {rows, cols})};
+    w.rows = rows;
+    w.cols = cols;
+    return gpu_.prepare(std::move(w));
+  }
+
+  CudaBackend& gpu_;
+  Shape s_;
+  HostTensor pattern_;
+  Weight embedding_, head_;
+  std::vector<Layer> layers_;
+  Memory x_, branch_, normed_, qkv_, mixed_, wide_, inner_, angles_, rows_, logits_, ids_, frequencies_;
+  kernels::AttentionShape shape_;
+};
+
+// `count` sequences that run positions [begin, end), each with blocks of its own, scattered.
+struct Batch {
+  std::vector<int32_t> query_begin{0}, positions, blocks, ids, last;
+  std::vector<RaggedBatch::BlockTable> tables;
+
+  Batch(int count, int begin, int end, int block_size, int64_t pool) {
+    const int width = (end + block_size - 1) / block_size;
+    for (int s = 0; s < count; ++s) {
+      for (int p = begin; p < end; ++p) {
+        positions.push_back(p);
+        ids.push_back((s * 7919 + p * 31 + 13) % 32000);
+      }
+      query_begin.push_back(static_cast<int32_t>(positions.size()));
+      last.push_back(static_cast<int32_t>(positions.size()) - 1);
+    }
+    int64_t step = 2654435761;
+    while (std::gcd(step, pool) != 1) ++step;
+    for (int64_t i = 0; i < int64_t{count} * width; ++i)
+      blocks.push_back(static_cast<int32_t>(i * step % pool));
+    tables = {{blocks, width}};
+  }
+  RaggedBatch view() const { return {query_begin, positions, tables}; }
+};
+
+void time_decode(CudaBackend& gpu, Model& model, const Shape& shape, int batch, int context, int64_t pool) {
+  const Batch b(batch, context - 1, context, shape.block_size, pool);
+  const RaggedBatch view = b.view();
+  const auto run = [&] { gpu.run_step([&] { model.step(view, {}, {}); }); };
+  gpu.run_step([&] { model.step(view, b.ids, {}); });
+  for (int i = 0; i < 4; ++i) run();
+  gpu.synchronize();
+  const int repeats = batch <= 32 ? 60 : 30;
+  double host = 0;
+  const double start = seconds();
+  for (int i = 0; i < repeats; ++i) {
+    const double before = seconds();
+    run();
+    if (i < 2) host += (seconds() - before) / 2;  // later calls may wait for the device
+  }
+  gpu.synchronize();
+  const double each = (seconds() - start) / repeats;
+  const double floor = (shape.step_bytes() + shape.kv_bytes_per_token() * context * batch) / kBytesPerSecond;
+  fmt::print(
+      "decode  batch {:4d}  {:7.3f} ms  {:8.0f} tok/s   floor {:6.3f} ms ({:3.0f} %)   host {:5.0f} us, {} "
+      "graphs\n",
+      batch, each * 1e3, batch / each, floor * 1e3, 100 * floor / each, host * 1e6, gpu.graphs());
+  std::fflush(stdout);
+}
+
+void time_prefill(CudaBackend& gpu, Model& model, const Shape& shape, int64_t pool) {
+  const int length = 2048, together = 4, chunks = 4;
+  const Batch b(together, 0, length, shape.block_size, pool);
+  const RaggedBatch view = b.view();
+  const auto run = [&] { model.step(view, b.ids, b.last); };
+  run();
+  run();
+  gpu.synchronize();
+  const double start = seconds();
+  for (int i = 0; i < 2 * chunks; ++i) run();
+  gpu.synchronize();
+  const double each = (seconds() - start) / (2 * chunks);
+  const double tokens = double{length} * together;
+  const double operations =
+      2.0 * tokens * static_cast<double>(shape.layers * shape.layer_weights()) +
+      2.0 * tokens * length * static_cast<double>(shape.layers * shape.heads * shape.head_dim);
+  const double floor = operations / kOperationsPerSecond;
+  fmt::print("prefill {} x {}  {:7.1f} ms  {:8.0f} tok/s   floor {:6.1f} ms ({:3.0f} %)\n", together, length,
+             each * 1e3, tokens / each, floor * 1e3, 100 * floor / each);
+  std::fflush(stdout);
+}
+
+void run_short(CudaBackend& gpu) {
+  Shape shape;
+  shape.dim = 512, shape.heads = 8, shape.kv_heads = 2, shape.head_dim = 64, shape.inner = 1024,
+  shape.vocab = 1000;
+  shape.layers = 2;
+  Model model(gpu, shape, 512, 64, 64 * 64);
+  const Batch prompt(3, 0, 100, shape.block_size, 64);
+  for (int i = 0; i < 2; ++i) model.step(prompt.view(), prompt.ids, prompt.last);
+  for (int batch : {1, 5, 20, 40}) {
+    const Batch b(batch, 60, 61, shape.block_size, 64);
+    for (int i = 0; i < 4; ++i) gpu.run_step([&] { model.step(b.view(), b.ids, {}); });
+  }
+  gpu.synchronize();
+  fmt::print("short steps ran, {} graphs\n", gpu.graphs());
+}
+
+int run(int count, char** arguments) {
+  const std::string_view what = count > 1 ? arguments[1] : "";
+  auto made = kernels::make_cuda_backend({});
+  if (!made.ok()) {
+    fmt::print(stderr, "{}\n", made.error().message);
+    return 1;
+  }
+  CudaBackend& gpu = **made;
+  fmt::print("# {}, {:.1f} GiB free\n", gpu.name(), static_cast<double>(gpu.memory().free_bytes) / (1 << 30));
+  const Shape shape;
+  if (what == "short") {
+    run_short(gpu);
+    return 0;
+  }
+  if (what == "decode") {
+    std::vector<int> batches;
+    for (int i = 2; i < count; ++i) batches.push_back(std::atoi(arguments[i]));
+    if (batches.empty()) batches = {1, 2, 4, 8, 16, 32, 64, 128, 256};
+    const int context = 576;
+    const int64_t cache = 256 * 640;
+    Model model(gpu, shape, 256, 256, cache);
+    for (int batch : batches) time_decode(gpu, model, shape, batch, context, cache / shape.block_size);
+    return 0;
+  }
+  if (what == "prefill") {
+    const int64_t cache = 4 * 4096;
+    Model model(gpu, shape, 8192, 8, cache);
+    time_prefill(gpu, model, shape, cache / shape.block_size);
+    return 0;
+  }
+  fmt::print(stderr, "bench_gpu decode [batch...] | prefill | short\n");
+  return 2;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  try {
+    return run(count, arguments);
+  } catch (const std::exception& failure) {
+    fmt::print(stderr, "{}\n", failure.what());
+    return 3;
+  }
+}

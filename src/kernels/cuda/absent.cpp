@@ -1,0 +1,10 @@
+// Linked instead of the back-end where the build has no CUDA.
+#include "kernels/cuda/cuda.h"
+
+namespace sluice::kernels {
+
+Result<std::unique_ptr<CudaBackend>> make_cuda_backend(const CudaOptions&) {
+  return Error{ErrorCode::Unavailable, "built without CUDA: configure with -DSLUICE_CUDA=ON"};
+}
+
+}  // namespace sluice::kernels

@@ -1,0 +1,235 @@
+// Positions, the KV cache and attention. A step's arrays are staged when it begins; a block table when a
+// layer first needs it, since only the layer knows the size of a block; an attention plan when a kind of
+// layer first attends.
+#include <algorithm>
+
+#include "kernels/cuda/backend.h"
+
+namespace sluice::kernels::cuda {
+
+namespace {
+
+// Buffers of the staging area: token arrays, then one per block table, then one per attention plan.
+constexpr size_t kTokenBuffer = 0;
+constexpr size_t kTableBuffer = 1;
+constexpr size_t kMaxTables = 15;
+constexpr size_t kPlanBuffer = kTableBuffer + kMaxTables;
+
+CacheView cache_of(const TensorView& view, const TensorView& scales) {
+  SLUICE_CHECK(view.rank == 4 && view.device == Device::Cuda && view.stride[3] == 1);
+  CacheView c = blank<CacheView>();
+  c.data = view.data;
+  c.type = view.dtype;
+  c.dim = view.dim(3);
+  c.stride_block = view.stride[0];
+  c.stride_slot = view.stride[1];
+  c.stride_head = view.stride[2];
+  if (view.dtype == DType::I8) {
+    SLUICE_CHECK(scales.dtype == DType::F32 && scales.rank == 3 && scales.stride[2] == 1);
+    c.scales = static_cast<float*>(scales.data);
+    c.scale_stride_block = scales.stride[0];
+    c.scale_stride_slot = scales.stride[1];
+  }
+  return c;
+}
+
+const float* per_head(const TensorView& view, int heads) {
+  if (view.empty()) return nullptr;
+  SLUICE_CHECK(view.dtype == DType::F32 && view.device == Device::Cuda && view.elements() == heads);
+  return static_cast<const float*>(view.data);
+}
+
+bool runs_neighbours(const RaggedBatch& batch) {
+  for (int s = 0; s < batch.sequences(); ++s) {
+    const auto first = static_cast<size_t>(batch.query_begin[static_cast<size_t>(s)]);
+    const auto last = static_cast<size_t>(batch.query_begin[static_cast<size_t>(s) + 1]);
+    for (size_t i = first + 1; i < last; ++i)
+      if (batch.positions[i] != batch.positions[i - 1] + 1) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void Impl::begin(const RaggedBatch& batch) {
+  if (mode_ == Mode::Eager) {
+    staging_->start_step();
+    plans_.clear();
+  }
+  batch_ = Batch{};
+  batch_.identity = batch.positions.data();
+  batch_.tokens = batch.tokens();
+  batch_.sequences = batch.sequences();
+  batch_.consecutive = runs_neighbours(batch);
+  batch_.query_begin_host.assign(batch.query_begin.begin(), batch.query_begin.end());
+  std::vector<int32_t> sequence(batch.positions.size());
+  for (int s = 0; s < batch.sequences(); ++s) {
+    const auto at = static_cast<size_t>(s);
+    std::fill(sequence.begin() + batch.query_begin[at], sequence.begin() + batch.query_begin[at + 1], s);
+  }
+  batch_.positions = staging_->put(kTokenBuffer, batch.positions, mode_);
+  batch_.sequence = staging_->put(kTokenBuffer, sequence, mode_);
+  batch_.query_begin = staging_->put(kTokenBuffer, batch.query_begin, mode_);
+}
+
+const Impl::Batch& Impl::batch_of(const RaggedBatch& batch) {
+  SLUICE_CHECK(batch_.identity == batch.positions.data() && batch_.tokens == batch.tokens());
+  return batch_;
+}
+
+// Rows of the table one after the other, each as long as its sequence needs. Entries of blocks already given
+// back become 0: the fast attention may touch them, with weight zero.
+const Impl::Table& Impl::table_of(const RaggedBatch& batch, const PagedKv& kv) {
+  batch_of(batch);
+  const auto block_size = static_cast<int32_t>(kv.k.dim(1));
+  for (const Table& table : batch_.tables)
+    if (table.index == kv.table && table.view.block_size == block_size) return table;
+  SLUICE_CHECK(batch_.tables.size() < kMaxTables);
+  const size_t buffer = kTableBuffer + batch_.tables.size();
+  const RaggedBatch::BlockTable& source = batch.tables[static_cast<size_t>(kv.table)];
+  Table table{kv.table, blank<TableView>(), {0}, nullptr};
+  std::vector<int32_t> blocks, last_length;
+  for (int s = 0; s < batch.sequences(); ++s) {
+    const int32_t end = batch.query_begin[static_cast<size_t>(s) + 1];
+    const bool any = end > batch.query_begin[static_cast<size_t>(s)];
+    const int32_t length = any ? batch.positions[static_cast<size_t>(end) - 1] + 1 : 0;
+    const int32_t count = (length + block_size - 1) / block_size;
+    SLUICE_CHECK_LE(count, source.width);
+    const auto row = source.blocks.subspan(static_cast<size_t>(s) * static_cast<size_t>(source.width),
+                                           static_cast<size_t>(count));
+    for (int32_t block : row) blocks.push_back(std::max(block, 0));
+    table.row_begin.push_back(static_cast<int32_t>(blocks.size()));
+    last_length.push_back(length - std::max(count - 1, 0) * block_size);
+  }
+  table.view.block_size = block_size;
+  table.view.positions = batch_.positions;
+  table.view.sequence = batch_.sequence;
+  table.view.row_begin = staging_->put(buffer, table.row_begin, mode_);
+  table.last_length = staging_->put(buffer, last_length, mode_);
+  table.view.blocks = staging_->put(buffer, blocks, mode_);
+  return batch_.tables.emplace_back(std::move(table));
+}
+
+const Impl::Plan& Impl::plan_of(const FlashShape& shape, const Table& table) {
+  for (const Plan& plan : plans_)
+    if (plan.shape == shape && plan.table == table.index) return plan;
+  SLUICE_CHECK(mode_ != Mode::Issue);
+  // Entries for every tile of 16 rows and for every part of a split, and one per token.
+  const int64_t group = shape.heads / shape.kv_heads;
+  const int64_t tiles = (batch_.tokens * group + 15) / 16 + batch_.sequences + 2 * processors_;
+  const auto bytes = static_cast<size_t>(tiles * 16 + (batch_.tokens + batch_.sequences) * 8 + 4096);
+  const Staging::Place place = staging_->reserve(kPlanBuffer + plans_.size(), bytes);
+  FlashWorkspace workspace{};
+  workspace.partial_bytes = flash_partial_bytes(shape, processors_);
+  workspace.partial = flash_partial_.at_least(workspace.partial_bytes);
+  workspace.schedule = place.device;
+  workspace.staging = place.host;
+  workspace.schedule_bytes = bytes;
+  const FlashBatch batch{batch_.query_begin_host.data(), table.row_begin.data(),
+                         static_cast<int32_t>(batch_.tokens), batch_.sequences};
+  Plan plan{shape, table.index, make_flash_plan(workspace, shape, batch, mode_ == Mode::Describe, stream_),
+            place.device};
+  plans_.push_back(plan);
+  return plans_.back();
+}
+
+void Impl::rope_angles(TensorView angles, const RaggedBatch& batch, TensorView inverse_frequency,
+                       float magnitude) {
+  SLUICE_CHECK(angles.dtype == DType::F32 && angles.is_contiguous() && angles.rank == 3);
+  AnglesParams p = blank<AnglesParams>();
+  p.angles = static_cast<float*>(angles.data);
+  p.positions = batch_of(batch).positions;
+  p.inverse_frequency = static_cast<const float*>(inverse_frequency.data);
+  p.n = angles.dim(0);
+  p.pairs = angles.dim(1);
+  p.magnitude = magnitude;
+  SLUICE_CHECK_EQ(p.n, batch_.tokens);
+  SLUICE_CHECK_EQ(inverse_frequency.elements(), p.pairs);
+  issue(launch_angles, p);
+}
+
+void Impl::rope(TensorView x, TensorView angles, RopeStyle style) {
+  SLUICE_CHECK(angles.dtype == DType::F32 && angles.stride[1] == 2 && angles.stride[2] == 1);
+  RopeParams p = blank<RopeParams>();
+  p.x = view_of(x);
+  p.angles = static_cast<const float*>(angles.data);
+  p.pairs = angles.dim(1);
+  p.angle_stride = angles.stride[0];
+  p.interleaved = style == RopeStyle::Interleaved ? 1 : 0;
+  SLUICE_CHECK_LE(2 * p.pairs, p.x.dim);
+  issue(launch_rope, p);
+}
+
+void Impl::write_kv(const PagedKv& kv, TensorView k, TensorView v, const RaggedBatch& batch) {
+  WriteKvParams p = blank<WriteKvParams>();
+  p.k = cache_of(kv.k, kv.k_scales);
+  p.key = view_of(k);
+  if (!v.empty()) {
+    p.v = cache_of(kv.v, kv.v_scales);
+    p.value = view_of(v);
+  }
+  p.table = table_of(batch, kv).view;
+  issue(launch_write_kv, p);
+}
+
+void Impl::attend(TensorView out, TensorView q, const PagedKv& kv, const RaggedBatch& batch,
+                  const AttentionShape& shape) {
+  const Table& table = table_of(batch, kv);
+  AttentionParams p = blank<AttentionParams>();
+  p.out = view_of(out);
+  p.q = view_of(q);
+  p.k = cache_of(kv.k, kv.k_scales);
+  p.v = cache_of(kv.v, kv.v_scales);
+  p.k.dim = shape.key_dim;
+  p.v.dim = shape.value_dim;
+  p.table = table.view;
+  p.sinks = per_head(shape.sinks, shape.heads);
+  p.alibi = per_head(shape.alibi, shape.heads);
+  p.kv_heads = shape.kv_heads;
+  p.scale = shape.scale;
+  p.softcap = shape.softcap;
+  p.window = shape.window;
+  if (!batch_.consecutive || !flash_fits(p)) return issue(launch_attention, p);
+  const FlashShape flash_shape{shape.heads, shape.kv_heads, shape.key_dim, table.view.block_size,
+                               shape.window};
+  const Plan& plan = plan_of(flash_shape, table);
+  FlashParams f = blank<FlashParams>();
+  f.attention = p;
+  f.plan = plan.plan;
+  f.partial = flash_partial_.at_least(0);
+  f.schedule = plan.schedule;
+  f.query_begin = batch_.query_begin;
+  f.last_length = table.last_length;
+  f.sequences = batch_.sequences;
+  issue(launch_flash, f);
+}
+
+void Impl::copy_blocks(const PagedKv& kv, std::span<const std::pair<BlockId, BlockId>> moves) {
+  constexpr size_t kMost = 32768;  // moves of one launch
+  std::vector<int32_t> flat;
+  for (const auto& [from, to] : moves) {
+    flat.push_back(from.value);
+    flat.push_back(to.value);
+  }
+  const auto copy = [&](const TensorView& view) {
+    if (view.empty()) return;
+    SLUICE_CHECK(view.is_contiguous());
+    for (size_t first = 0; first < moves.size(); first += kMost) {
+      const size_t count = std::min(kMost, moves.size() - first);
+      CopyBlocksParams p = blank<CopyBlocksParams>();
+      p.data = view.data;
+      p.block_bytes = view.bytes() / view.dim(0);
+      p.moves = staging_->put(kTokenBuffer, std::span(flat).subspan(2 * first, 2 * count), mode_);
+      p.count = static_cast<int64_t>(count);
+      issue(launch_copy_blocks, p);
+    }
+  };
+  copy(kv.k);
+  if (kv.v.data != kv.k.data) copy(kv.v);
+  if (kv.k.dtype == DType::I8) {
+    copy(kv.k_scales);
+    if (kv.v_scales.data != kv.k_scales.data) copy(kv.v_scales);
+  }
+}
+
+}  // namespace sluice::kernels::cuda

@@ -1,0 +1,148 @@
+// The class behind make_cuda_backend. Each operation turns its views into a kernel's plain parameters and
+// hands them to issue(); the files token_ops.cpp, product_ops.cpp, attention_ops.cpp, expert_ops.cpp and
+// step.cpp hold the operations of those kinds.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/flash.h"
+#include "kernels/cuda/lt.h"
+#include "kernels/cuda/params.h"
+#include "kernels/cuda/staging.h"
+#include "kernels/cuda/step_key.h"
+#include "kernels/cuda/weights.h"
+
+namespace sluice::kernels::cuda {
+
+// Rank 2 [n, dim] or rank 3 [n, heads, dim].
+View view_of(const TensorView& view);
+
+class Impl final : public CudaBackend {
+ public:
+  Impl(const CudaOptions& options, std::string name, int processors);
+  ~Impl() override;
+
+  std::string name() const override { return name_; }
+  DType activation_type() const override { return DType::BF16; }
+
+  Memory allocate(DType dtype, std::initializer_list<int64_t> shape) override;
+  Weight prepare(Weight weight) override;
+  Memory upload(TensorView host) override;
+  void download(TensorView out, TensorView x) override;
+  void begin(const RaggedBatch& batch) override;
+
+  void embed(TensorView out, const Weight& table, std::span<const int32_t> ids) override;
+  void matmul(TensorView out, TensorView x, const Weight& weight) override;
+  void matmul_heads(TensorView out, TensorView x, std::span<const Weight> weights) override;
+  void rms_norm(TensorView out, TensorView x, TensorView gain, float eps) override;
+  void layer_norm(TensorView out, TensorView x, TensorView gain, TensorView bias, float eps) override;
+  void add(TensorView out, TensorView a, TensorView b, float b_scale) override;
+  void copy(TensorView out, TensorView x) override;
+  void gate_rows(TensorView x, TensorView gate) override;
+  void scale(TensorView x, float factor) override;
+  void softcap(TensorView x, float cap) override;
+  void clamp(TensorView x, float limit) override;
+  void activate(TensorView out, TensorView x, Activation activation) override;
+  void gated(TensorView out, TensorView gate_up, Activation activation) override;
+  void gather_rows(TensorView out, TensorView x, std::span<const int32_t> rows) override;
+  void add_rms_norm(TensorView out, TensorView sum, TensorView b, TensorView gain, float eps,
+                    float b_scale) override;
+
+  void rope_angles(TensorView angles, const RaggedBatch&, TensorView inverse_frequency,
+                   float magnitude) override;
+  void rope(TensorView x, TensorView angles, RopeStyle style) override;
+  void write_kv(const PagedKv& kv, TensorView k, TensorView v, const RaggedBatch&) override;
+  void attend(TensorView out, TensorView q, const PagedKv&, const RaggedBatch&,
+              const AttentionShape&) override;
+  void copy_blocks(const PagedKv&, std::span<const std::pair<BlockId, BlockId>> moves) override;
+
+  void route(TensorView ids, TensorView weights, TensorView logits, const Routing&) override;
+  void mix_experts(TensorView out, TensorView x, TensorView ids, TensorView weights,
+                   const ExpertBank&) override;
+
+  void run_step(const std::function<void()>& body) override;
+  void argmax(TensorView ids, TensorView x) override;
+  void embed_device(TensorView out, const Weight& table, TensorView ids) override;
+  void synchronize() override;
+  CudaMemory memory() const override;
+  int graphs() const override { return static_cast<int>(graphs_.size()); }
+
+ private:
+  // A block table of this step, as the device sees it.
+  struct Table {
+    int index;
+    TableView view;
+    std::vector<int32_t> row_begin;  // host copy
+    const int32_t* last_length;      // [sequences]
+  };
+  struct Plan {
+    FlashShape shape;
+    int table;
+    FlashPlan plan;
+    void* schedule;
+  };
+  struct Batch {
+    const void* identity = nullptr;  // of the caller's positions
+    int64_t tokens = 0;
+    int sequences = 0;
+    bool consecutive = true;  // every sequence runs neighbouring positions
+    const int32_t* positions = nullptr;
+    const int32_t* sequence = nullptr;
+    const int32_t* query_begin = nullptr;
+    std::vector<int32_t> query_begin_host;
+    std::deque<Table> tables;
+  };
+  // Device pointers of a list of matrices, one list per matrix of their (alike) weights.
+  struct PointerTable {
+    std::weak_ptr<const void> owner;
+    std::vector<Matrix> matrices;  // shape of each; data is null
+    std::vector<const void* const*> weights;
+    std::vector<const float* const*> biases;  // null where the weights have none
+    DeviceBuffer memory;
+  };
+
+  template <class Params>
+  void issue(void (*launch)(const Params&, Stream), const Params& params) {
+    if (mode_ == Mode::Describe) {
+      key_.add(reinterpret_cast<const void*>(launch));
+      key_.add_bytes(&params, sizeof params);
+    } else {
+      launch(params, stream_);
+    }
+  }
+
+  void pointwise(const PointwiseParams& params) { issue(launch_pointwise, params); }
+  void norm(const NormParams& params) { issue(launch_norm, params); }
+  void product(const ProductParams& params);
+  void plain_product(const ProductParams& params);
+  bool library_product(const ProductParams& params);
+  void panel_product(const ProductParams& params);
+  const PointerTable& pointer_table(std::span<const Weight> weights);
+  void grouped_product(const TileParams& common, const PointerTable& table);
+
+  const Batch& batch_of(const RaggedBatch& batch);
+  const Table& table_of(const RaggedBatch& batch, const PagedKv& kv);
+  const Plan& plan_of(const FlashShape& shape, const Table& table);
+  void launch_or_record(const std::function<void()>& body);
+
+  std::string name_;
+  int processors_;
+  cudaStream_t stream_ = nullptr;
+  Mode mode_ = Mode::Eager;
+  StepKey key_;
+  std::optional<Staging> staging_;
+  std::optional<Lt> lt_;
+  Scratch scratch_;  // results between the kernels of one operation
+  Scratch flash_partial_;
+  Batch batch_;
+  std::vector<Plan> plans_;
+  std::map<const void*, PointerTable> pointer_tables_;
+  std::unordered_map<StepKey::Value, cudaGraphExec_t, StepKey::Hash> graphs_;
+  std::unordered_set<StepKey::Value, StepKey::Hash> seen_;
+};
+
+}  // namespace sluice::kernels::cuda

@@ -1,0 +1,59 @@
+// The CUDA back-end as the host layers see it. Includes no CUDA header; a build without CUDA links
+// absent.cpp, whose make_cuda_backend returns an error that says so.
+//
+// Activations are bf16, products accumulate in f32. F16, F32 and F8_E4M3 matrices become bf16 when they are
+// uploaded; block types stay packed on the device and are decoded inside the products.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+
+#include "base/result.h"
+#include "kernels/backend.h"
+
+namespace sluice::kernels {
+
+struct CudaOptions {
+  int device = 0;
+  size_t workspace_bytes = size_t{64} << 20;  // for cuBLASLt's partial sums
+  bool search = true;  // time cuBLASLt's algorithms at the first use of a shape; off: take its first proposal
+};
+
+// Thrown by any call once the device has failed or its memory has run out; the message names the call. After
+// an error of the device (not of memory) the back-end is of no more use.
+class DeviceError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+struct CudaMemory {
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+};
+
+// What the device can do beyond the instruction set. All work goes to one stream; only download, synchronize
+// and the first use of a shape wait for it.
+class CudaBackend : public Backend {
+ public:
+  // Runs a step as a graph. `body` makes the step's Backend calls (begin among them) and nothing else. It is
+  // called once to describe the step: host arrays are staged and each call's arguments are noted. If a step
+  // with the same calls on the same memory has run before, its graph is replayed; else `body` is called again
+  // to record it. Meant for steps whose shapes come back, such as decode; other steps make their calls
+  // directly.
+  virtual void run_step(const std::function<void()>& body) = 0;
+  // ids I32 [n] = index of the largest element of each row of x; a tie goes to the lower index.
+  virtual void argmax(TensorView ids, TensorView x) = 0;
+  // embed with ids that are already on the device, I32 [n].
+  virtual void embed_device(TensorView out, const Weight& table, TensorView ids) = 0;
+  // Waits until the device has finished everything asked for.
+  virtual void synchronize() = 0;
+  virtual CudaMemory memory() const = 0;
+  virtual int graphs() const = 0;  // recorded so far
+};
+
+// Fails with Unavailable where there is no driver or no such device.
+Result<std::unique_ptr<CudaBackend>> make_cuda_backend(const CudaOptions& options);
+
+}  // namespace sluice::kernels

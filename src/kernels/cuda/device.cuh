@@ -1,0 +1,141 @@
+// Words shared by the kernels: bf16 in pieces of eight, reductions, and launches that may start before the
+// kernel in front of them has ended (programmatic dependent launch).
+//
+// Every kernel of this directory calls wait_for_producer() in every thread before it reads anything that
+// another kernel wrote and before it writes anything; what the host uploaded at load (weights, gains) may be
+// read before. Activations are read with plain loads: a load the compiler takes for invariant could be moved
+// above the wait.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace sluice::kernels::cuda {
+
+using bf16 = __nv_bfloat16;
+
+__device__ __forceinline__ void allow_dependents() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+__device__ __forceinline__ void wait_for_producer() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
+__device__ __forceinline__ float low_half(uint32_t pair) {
+  return __uint_as_float(pair << 16);
+}
+__device__ __forceinline__ float high_half(uint32_t pair) {
+  return __uint_as_float(pair & 0xffff0000u);
+}
+
+__device__ __forceinline__ uint32_t pack_pair(float low, float high) {
+  __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<uint32_t*>(&pair);
+}
+
+__device__ __forceinline__ void unpack8(uint4 v, float* f) {
+  f[0] = low_half(v.x), f[1] = high_half(v.x), f[2] = low_half(v.y), f[3] = high_half(v.y);
+  f[4] = low_half(v.z), f[5] = high_half(v.z), f[6] = low_half(v.w), f[7] = high_half(v.w);
+}
+__device__ __forceinline__ uint4 pack8(const float* f) {
+  return make_uint4(pack_pair(f[0], f[1]), pack_pair(f[2], f[3]), pack_pair(f[4], f[5]),
+                    pack_pair(f[6], f[7]));
+}
+
+// An activation: coherent, stays behind the wait.
+__device__ __forceinline__ uint4 load_activation(const bf16* p) {
+  uint4 v;
+  asm volatile("ld.global.v4.u32 {%0,%1,%2,%3},[%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(p)
+               : "memory");
+  return v;
+}
+// A weight, read once.
+__device__ __forceinline__ uint4 load_weight(const void* p) {
+  uint4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3},[%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(p));
+  return v;
+}
+
+// Eight elements at p, of which the first `count` exist; the rest read as zero.
+template <bool Vector>
+__device__ __forceinline__ void load8(const bf16* p, int64_t count, float* f) {
+  if constexpr (Vector) {
+    unpack8(load_activation(p), f);
+  } else {
+#pragma unroll
+    for (int j = 0; j < 8; ++j) f[j] = j < count ? __bfloat162float(p[j]) : 0.0f;
+  }
+}
+template <bool Vector>
+__device__ __forceinline__ void store8(bf16* p, int64_t count, const float* f) {
+  if constexpr (Vector) {
+    *reinterpret_cast<uint4*>(p) = pack8(f);
+  } else {
+#pragma unroll
+    for (int j = 0; j < 8; ++j)
+      if (j < count) p[j] = __float2bfloat16(f[j]);
+  }
+}
+
+__device__ __forceinline__ float warp_sum(float v) {
+#pragma unroll
+  for (int o = 16; o > 0; o >>= 1) v += __shfl_xor_sync(0xffffffffu, v, o);
+  return v;
+}
+__device__ __forceinline__ float warp_max(float v) {
+#pragma unroll
+  for (int o = 16; o > 0; o >>= 1) v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, o));
+  return v;
+}
+
+__device__ __forceinline__ void mma_bf16(float* c, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
+                                         uint32_t b0, uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+// Throws DeviceError with the name of what was launched and CUDA's reason. Defined in error.cpp.
+void fail(const char* what, const char* reason);
+
+inline void check_launch(cudaError_t error, const char* what) {
+  if (error != cudaSuccess) fail(what, cudaGetErrorString(error));
+}
+
+struct Grid {
+  dim3 blocks, threads;
+  size_t shared = 0;
+};
+
+template <class... Formal, class... Actual>
+void launch(const char* what, void (*kernel)(Formal...), const Grid& grid, cudaStream_t stream,
+            Actual&&... actual) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid.blocks;
+  config.blockDim = grid.threads;
+  config.dynamicSmemBytes = grid.shared;
+  config.stream = stream;
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  check_launch(cudaLaunchKernelEx(&config, kernel, Formal(actual)...), what);
+}
+
+inline int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+inline bool aligned16(const void* p) {
+  return reinterpret_cast<uintptr_t>(p) % 16 == 0;
+}
+
+}  // namespace sluice::kernels::cuda

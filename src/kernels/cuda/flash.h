@@ -1,0 +1,57 @@
+// The fast attention: FlashInfer's tensor-core kernel over the paged cache, for prefill, decode and anything
+// between. Heads of 64, 128 or 256 elements, bf16, optional window and softcap. A step makes one plan per
+// kind of layer on the host (which block does what) and all layers of that kind use it.
+#pragma once
+
+#include "kernels/cuda/params.h"
+
+namespace sluice::kernels::cuda {
+
+struct FlashWorkspace {
+  void* partial;  // device: results of the parts of a split sequence
+  size_t partial_bytes;
+  void* schedule;  // device: the plan's arrays
+  void* staging;   // pinned host memory of the same size
+  size_t schedule_bytes;
+};
+
+struct FlashShape {
+  int32_t heads, kv_heads, dim, block_size, window;  // window 0: none
+  friend bool operator==(const FlashShape&, const FlashShape&) = default;
+};
+
+struct FlashBatch {
+  const int32_t* query_begin;  // host [sequences + 1]
+  const int32_t* row_begin;    // host [sequences + 1] first entry of each sequence's row of the block table
+  int32_t tokens, sequences;
+};
+
+struct FlashPlan {
+  int64_t fields[15];
+};
+
+bool flash_fits(const AttentionParams&);
+// Upper bound of the bytes that a plan puts at FlashWorkspace::partial.
+size_t flash_partial_bytes(const FlashShape&, int processors);
+// Makes the plan and starts its upload. `replayable`: the launch will be recorded, so its grid must not
+// depend on the lengths of the contexts.
+FlashPlan make_flash_plan(const FlashWorkspace&, const FlashShape&, const FlashBatch&, bool replayable,
+                          Stream);
+
+struct FlashParams {
+  AttentionParams attention;
+  FlashPlan plan;
+  void* partial;
+  void* schedule;
+  const int32_t* query_begin;  // device [sequences + 1]
+  const int32_t* last_length;  // device [sequences] tokens in the last block
+  int32_t sequences;
+};
+void launch_flash(const FlashParams&, Stream);
+
+// One translation unit per head size.
+void launch_flash_64(const FlashParams&, Stream);
+void launch_flash_128(const FlashParams&, Stream);
+void launch_flash_256(const FlashParams&, Stream);
+
+}  // namespace sluice::kernels::cuda

@@ -1,0 +1,43 @@
+#include "kernels/cuda/host.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace sluice::kernels::cuda {
+
+void fail(const char* what, const char* reason) {
+  throw DeviceError(fmt::format("CUDA: {}: {}", what, reason));
+}
+
+DeviceBuffer allocate_device(size_t bytes) {
+  void* memory = nullptr;
+  const cudaError_t error = cudaMalloc(&memory, std::max<size_t>(bytes, 16));
+  if (error != cudaSuccess) {
+    cudaGetLastError();  // running out of memory leaves the device usable
+    fail(fmt::format("allocation of {} bytes of device memory", bytes).c_str(), cudaGetErrorString(error));
+  }
+  return DeviceBuffer(memory);
+}
+
+PinnedBuffer allocate_pinned(size_t bytes) {
+  void* memory = nullptr;
+  const cudaError_t error = cudaMallocHost(&memory, std::max<size_t>(bytes, 16));
+  if (error != cudaSuccess) {
+    cudaGetLastError();
+    fail(fmt::format("allocation of {} bytes of pinned memory", bytes).c_str(), cudaGetErrorString(error));
+  }
+  return PinnedBuffer(memory);
+}
+
+void* Scratch::at_least(size_t bytes) {
+  if (bytes > bytes_) {
+    memory_.reset();
+    const size_t rounded = (bytes + bytes / 4 + 0xfffff) & ~size_t{0xfffff};
+    memory_ = allocate_device(rounded);
+    bytes_ = rounded;
+  }
+  return memory_.get();
+}
+
+}  // namespace sluice::kernels::cuda

@@ -1,0 +1,71 @@
+// Large products through cuBLASLt: out[n, rows] = x[n, cols] · weight[rows, cols]ᵀ in bf16 with f32 sums. The
+// algorithm for each (rows, cols, range of n) is found by timing at its first use and remembered.
+#pragma once
+
+#include <cublasLt.h>
+
+#include <cstdint>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "kernels/cuda/host.h"
+#include "kernels/cuda/params.h"
+
+namespace sluice::kernels::cuda {
+
+struct LtProduct {
+  void* out;
+  const void* x;
+  const void* weight;
+  int64_t n, rows, cols;
+  int64_t out_stride, x_stride, weight_stride;  // elements
+};
+
+bool lt_fits(const LtProduct&);
+
+class Lt {
+ public:
+  Lt(size_t workspace_bytes, bool search);
+  ~Lt();
+  Lt(const Lt&) = delete;
+  Lt& operator=(const Lt&) = delete;
+
+  // Makes run() of this shape possible; may time algorithms on the stream, so it is not for recording.
+  void prepare(const LtProduct&, cudaStream_t);
+  // REQUIRES: prepare() of the same shape has been called.
+  void run(const LtProduct&, cudaStream_t);
+
+ private:
+  using Shape = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, bool>;
+  struct Plan {
+    cublasLtMatmulDesc_t operation = nullptr;
+    cublasLtMatrixLayout_t weight = nullptr, x = nullptr, out = nullptr;
+    cublasLtMatmulAlgo_t algorithm{};
+  };
+  struct Timed {
+    cublasLtMatmulAlgo_t algorithm{};
+    float time = 0;
+  };
+
+  static Shape shape_of(const LtProduct&);
+  Plan describe(const LtProduct&) const;
+  std::vector<cublasLtMatmulAlgo_t> proposals(const Plan&, bool fully_aligned) const;
+  std::vector<cublasLtMatmulAlgo_t> variants(const Plan&, const cublasLtMatmulAlgo_t&) const;
+  bool valid(const Plan&, const cublasLtMatmulAlgo_t&) const;
+  cublasLtMatmulAlgo_t find(const LtProduct&, const Plan&, cudaStream_t);
+  std::vector<Timed> time_all(const std::vector<cublasLtMatmulAlgo_t>&, const LtProduct&, const Plan&,
+                              int repeats, cudaStream_t);
+  cublasStatus_t call(const LtProduct&, const Plan&, const cublasLtMatmulAlgo_t&, void* out,
+                      cudaStream_t) const;
+
+  cublasLtHandle_t handle_ = nullptr;
+  DeviceBuffer workspace_;
+  size_t workspace_bytes_;
+  bool search_;
+  std::map<Shape, Plan> plans_;
+  std::map<std::tuple<int64_t, int64_t, int64_t, bool>, cublasLtMatmulAlgo_t>
+      found_;  // rows, cols, range, aligned
+};
+
+}  // namespace sluice::kernels::cuda

@@ -1,0 +1,235 @@
+// What the host hands to each kernel: plain structs, and one function per kernel family that launches it on a
+// stream. Structs are filled through blank<>(), so that equal arguments have equal bytes: a step is
+// recognised by them.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "tensor/dtype.h"
+
+struct CUstream_st;
+
+namespace sluice::kernels::cuda {
+
+using Stream = CUstream_st*;
+
+template <class P>
+P blank() {
+  P params;
+  std::memset(static_cast<void*>(&params), 0, sizeof params);
+  return params;
+}
+
+// bf16 unless said otherwise; [n, heads, dim] with the last dimension contiguous, strides in elements.
+struct View {
+  void* data;
+  int64_t n, heads, dim;
+  int64_t stride_n, stride_h;
+};
+
+// -- token-wise
+// ----------------------------------------------------------------------------------------------------
+enum class NormKind : int32_t { Rms, Layer };
+
+struct NormParams {
+  View out, x;
+  View add;           // data null: nothing is added; else x += scale * add is stored first, and normed
+  const float* gain;  // [dim] or null
+  const float* bias;  // [dim] or null
+  float eps, scale;
+  NormKind kind;
+};
+void launch_norm(const NormParams&, Stream);
+
+enum class Pointwise : int32_t { Copy, Add, AddBias, Scale, Softcap, Clamp, Activate, Gated, GateRows };
+
+struct PointwiseParams {
+  View out, a;
+  View b;  // Add: other operand (stride_n 0: one row for all); Gated: the up half; GateRows: [n, 1]
+  const float* bias;  // AddBias: f32 [dim]
+  float factor;       // Add: scale of b; Scale, Softcap, Clamp: their number
+  Pointwise operation;
+  int32_t activation;  // kernels::Activation
+};
+void launch_pointwise(const PointwiseParams&, Stream);
+
+// A stored matrix: `rows` rows of `row_bytes` bytes, of BF16 (padded with zeros to a multiple of 8 columns)
+// or a block type.
+struct Matrix {
+  const void* data;
+  int64_t rows, cols, row_bytes;
+  DType type;
+};
+
+struct EmbedParams {
+  View out;
+  Matrix table;
+  const int32_t* ids;  // [n]; the rows to take
+};
+void launch_embed(const EmbedParams&, Stream);
+
+// Rows of any weight type to bf16, `stride` elements apart; columns up to `stride` become zero.
+struct DecodeParams {
+  Matrix source;
+  void* out;
+  int64_t stride;
+};
+void launch_decode(const DecodeParams&, Stream);
+
+struct GatherParams {
+  View out, x;
+  const int32_t* rows;
+};
+void launch_gather(const GatherParams&, Stream);
+
+struct ArgmaxParams {
+  View x;
+  int32_t* ids;
+};
+void launch_argmax(const ArgmaxParams&, Stream);
+
+// bf16 to contiguous f32.
+struct WidenParams {
+  View x;
+  float* out;
+};
+void launch_widen(const WidenParams&, Stream);
+
+// -- position and cache
+// ----------------------------------------------------------------------------------------------
+struct AnglesParams {
+  float* angles;             // [n, pairs, 2]
+  const int32_t* positions;  // [n]
+  const float* inverse_frequency;
+  int64_t n, pairs;
+  float magnitude;
+};
+void launch_angles(const AnglesParams&, Stream);
+
+struct RopeParams {
+  View x;
+  const float* angles;  // [n, pairs, 2]
+  int64_t pairs;
+  int64_t angle_stride;
+  int32_t interleaved;
+};
+void launch_rope(const RopeParams&, Stream);
+
+// Where the tokens of a step lie: the block of (sequence s, position p) is blocks[row_begin[s] + p /
+// block_size].
+struct TableView {
+  const int32_t* row_begin;  // [sequences + 1]
+  const int32_t* blocks;
+  const int32_t* positions;  // [n]
+  const int32_t* sequence;   // [n]
+  int32_t block_size;
+};
+
+// A layer's keys or values: [blocks, block_size, kv_heads, dim], strides in elements.
+struct CacheView {
+  void* data;
+  float* scales;  // I8 only
+  int64_t stride_block, stride_slot, stride_head;
+  int64_t scale_stride_block, scale_stride_slot;
+  int64_t dim;
+  DType type;
+};
+
+struct WriteKvParams {
+  CacheView k, v;  // v.data null: only k is stored
+  View key, value;
+  TableView table;
+};
+void launch_write_kv(const WriteKvParams&, Stream);
+
+struct CopyBlocksParams {
+  void* data;
+  int64_t block_bytes;
+  const int32_t* moves;  // [count, 2] from, to
+  int64_t count;
+};
+void launch_copy_blocks(const CopyBlocksParams&, Stream);
+
+// -- attention
+// -------------------------------------------------------------------------------------------------------
+struct AttentionParams {
+  View out, q;
+  CacheView k, v;
+  TableView table;
+  const float* sinks;  // [heads] or null
+  const float* alibi;  // [heads] or null
+  int64_t kv_heads;
+  float scale, softcap;
+  int32_t window;
+};
+void launch_attention(const AttentionParams&, Stream);
+
+// -- products
+// --------------------------------------------------------------------------------------------------------
+// out[n, rows] = x[n, cols] · weightᵀ + bias
+struct ProductParams {
+  View out, x;
+  Matrix weight;
+  const float* bias;
+};
+// One token to eight; any weight type. REQUIRES: gemv_fits(params).
+bool gemv_fits(const ProductParams&);
+void launch_gemv(const ProductParams&, Stream);
+
+// 2 to 32 tokens, bf16. REQUIRES: ring_fits(params).
+bool ring_fits(const ProductParams&);
+void launch_ring(const ProductParams&, Stream);
+
+// Any shape and weight type; also many products in one launch. Group g multiplies rows [begin[g], begin[g +
+// 1]) of the list of tokens (all n, where begin is null) by its own matrix.
+struct TileParams {
+  View out, x;                 // heads: x and out of group g start g * stride_h further on
+  Matrix weight;               // data is null where `weights` is set
+  const void* const* weights;  // [groups] device pointers
+  const float* const* biases;  // [groups] device pointers or null
+  const float* bias;           // for all groups, or null
+  const int32_t* begin;        // [groups + 1] or null
+  const int32_t* gather;       // row of x for each entry of the list, or null: the entry itself
+  int64_t groups;
+};
+void launch_tile(const TileParams&, Stream);
+
+// -- mixtures
+// --------------------------------------------------------------------------------------------------------
+struct RouteParams {
+  int32_t* ids;    // [n, used]
+  float* weights;  // [n, used]
+  View logits;
+  int64_t ids_stride, weights_stride;
+  const float* choice_bias;
+  int32_t experts, used, groups, groups_used, group_best;
+  float scale;
+  int32_t score;  // Routing::Score
+  int32_t normalize;
+};
+void launch_route(const RouteParams&, Stream);
+
+// Sorts the n * used (token, slot) pairs by expert, keeping their order within an expert.
+struct SortParams {
+  const int32_t* ids;  // [n, used]
+  int64_t ids_stride;
+  int64_t n;
+  int32_t used, experts;
+  int32_t* begin;   // [experts + 1]
+  int32_t* tokens;  // [n * used] token of each sorted entry
+  int32_t* place;   // [n * used] where pair (token, slot) went
+};
+void launch_sort(const SortParams&, Stream);
+
+// out[t] = Σ weights[t, slot] · x[place[t, slot]], in slot order
+struct CombineParams {
+  View out, x;
+  const float* weights;
+  int64_t weights_stride;
+  const int32_t* place;
+  int32_t used;
+};
+void launch_combine(const CombineParams&, Stream);
+
+}  // namespace sluice::kernels::cuda

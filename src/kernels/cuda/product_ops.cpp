@@ -1,0 +1,193 @@
+// Products: which kernel makes which one. kernels/cuda/gemv.cu, ring.cu and tile.cu say what each is good
+// for.
+#include <algorithm>
+
+#include "kernels/cuda/backend.h"
+
+namespace sluice::kernels::cuda {
+
+namespace {
+
+constexpr int64_t kPanelBytes = int64_t{128} << 20;
+constexpr int64_t kPanelTokens =
+    64;  // from here on decoding a packed matrix once is cheaper than in every tile
+
+ProductParams product_params(const TensorView& out, const TensorView& x, const Weight& weight) {
+  ProductParams p = blank<ProductParams>();
+  p.out = view_of(out);
+  p.x = view_of(x);
+  SLUICE_CHECK_EQ(p.x.dim, weight.cols);
+  SLUICE_CHECK_EQ(p.out.dim, weight.rows);
+  SLUICE_CHECK_EQ(p.out.n, p.x.n);
+  return p;
+}
+
+LtProduct lt_product(const ProductParams& p) {
+  LtProduct l = blank<LtProduct>();
+  l.out = p.out.data;
+  l.x = p.x.data;
+  l.weight = p.weight.data;
+  l.n = p.x.n;
+  l.rows = p.weight.rows;
+  l.cols = p.weight.cols;
+  l.out_stride = p.x.n == 1 ? p.weight.rows : p.out.stride_n;
+  l.x_stride = p.x.n == 1 ? p.weight.cols : p.x.stride_n;
+  l.weight_stride = p.weight.row_bytes / 2;
+  return l;
+}
+
+void* offset_columns(const View& view, int64_t columns) {
+  return static_cast<uint16_t*>(view.data) + columns;
+}
+
+}  // namespace
+
+void Impl::matmul(TensorView out, TensorView x, const Weight& weight) {
+  ProductParams whole = product_params(out, x, weight);
+  if (whole.x.n == 0) return;
+  const DeviceWeight& stored = device_weight(weight);
+  int64_t row = 0;
+  for (const Matrix& matrix : stored.matrices) {
+    ProductParams p = whole;
+    p.weight = matrix;
+    p.out.data = offset_columns(whole.out, row);
+    p.out.dim = matrix.rows;
+    p.bias = stored.bias != nullptr ? stored.bias + row : nullptr;
+    product(p);
+    row += matrix.rows;
+  }
+}
+
+void Impl::product(const ProductParams& p) {
+  if (gemv_fits(p)) return issue(launch_gemv, p);
+  if (p.weight.type == DType::BF16) return plain_product(p);
+  if (p.x.n >= kPanelTokens) return panel_product(p);
+  plain_product(p);
+}
+
+void Impl::plain_product(const ProductParams& p) {
+  if (ring_fits(p)) return issue(launch_ring, p);
+  if (p.weight.type == DType::BF16 && library_product(p)) return;
+  TileParams t = blank<TileParams>();
+  t.out = p.out;
+  t.x = p.x;
+  t.weight = p.weight;
+  t.bias = p.bias;
+  t.groups = 1;
+  issue(launch_tile, t);
+}
+
+bool Impl::library_product(const ProductParams& p) {
+  const LtProduct l = lt_product(p);
+  if (!lt_fits(l)) return false;
+  if (mode_ != Mode::Issue) lt_->prepare(l, stream_);
+  if (mode_ == Mode::Describe) {
+    key_.add(&*lt_);
+    key_.add_bytes(&l, sizeof l);
+  } else {
+    lt_->run(l, stream_);
+  }
+  if (p.bias == nullptr) return true;
+  PointwiseParams b = blank<PointwiseParams>();
+  b.operation = Pointwise::AddBias;
+  b.out = b.a = p.out;
+  b.bias = p.bias;
+  pointwise(b);
+  return true;
+}
+
+// A packed matrix times many tokens: some rows at a time become bf16, then they are multiplied.
+void Impl::panel_product(const ProductParams& p) {
+  const int64_t stride = p.weight.cols;  // block types have whole blocks: a multiple of 32
+  const int64_t fitting = std::max<int64_t>(128, kPanelBytes / (2 * stride) / 128 * 128);
+  const int64_t step = std::min(fitting, p.weight.rows);
+  void* panel = scratch_.at_least(static_cast<size_t>(step * stride * 2));
+  for (int64_t row = 0; row < p.weight.rows; row += step) {
+    const int64_t rows = std::min(step, p.weight.rows - row);
+    DecodeParams d = blank<DecodeParams>();
+    d.source = p.weight;
+    d.source.data = static_cast<const std::byte*>(p.weight.data) + row * p.weight.row_bytes;
+    d.source.rows = rows;
+    d.out = panel;
+    d.stride = stride;
+    issue(launch_decode, d);
+    ProductParams part = p;
+    part.weight.data = panel;
+    part.weight.type = DType::BF16;
+    part.weight.rows = rows;
+    part.weight.row_bytes = stride * 2;
+    part.out.data = offset_columns(p.out, row);
+    part.out.dim = rows;
+    part.bias = p.bias != nullptr ? p.bias + row : nullptr;
+    plain_product(part);
+  }
+}
+
+const Impl::PointerTable& Impl::pointer_table(std::span<const Weight> weights) {
+  SLUICE_CHECK(!weights.empty());
+  PointerTable& table = pointer_tables_[weights[0].packed.get()];
+  if (table.owner.lock() == weights[0].packed) return table;
+  const DeviceWeight& first = device_weight(weights[0]);
+  const size_t count = weights.size(), kinds = first.matrices.size();
+  std::vector<const void*> pointers;
+  for (size_t m = 0; m < kinds; ++m) {
+    for (const Weight& weight : weights) {
+      const DeviceWeight& other = device_weight(weight);
+      SLUICE_CHECK(other.matrices.size() == kinds && other.matrices[m].type == first.matrices[m].type &&
+                   other.matrices[m].rows == first.matrices[m].rows &&
+                   other.matrices[m].cols == first.matrices[m].cols);
+      pointers.push_back(other.matrices[m].data);
+    }
+  }
+  int64_t row = 0;
+  for (size_t m = 0; m < kinds; ++m) {
+    for (const Weight& weight : weights) {
+      const float* bias = device_weight(weight).bias;
+      SLUICE_CHECK((bias != nullptr) == (first.bias != nullptr));
+      pointers.push_back(bias != nullptr ? bias + row : nullptr);
+    }
+    row += first.matrices[m].rows;
+  }
+  table = PointerTable{};
+  table.owner = weights[0].packed;
+  table.memory = allocate_device(pointers.size() * sizeof(void*));
+  check(cudaMemcpyAsync(table.memory.get(), pointers.data(), pointers.size() * sizeof(void*),
+                        cudaMemcpyHostToDevice, stream_),
+        "upload of a pointer table");
+  check(cudaStreamSynchronize(stream_), "upload of a pointer table");
+  auto* const base = static_cast<const void**>(table.memory.get());
+  for (size_t m = 0; m < kinds; ++m) {
+    table.matrices.push_back(first.matrices[m]);
+    table.matrices.back().data = nullptr;
+    table.weights.push_back(base + m * count);
+    table.biases.push_back(
+        first.bias != nullptr ? reinterpret_cast<const float* const*>(base + (kinds + m) * count) : nullptr);
+  }
+  return table;
+}
+
+void Impl::grouped_product(const TileParams& common, const PointerTable& table) {
+  int64_t row = 0;
+  for (size_t m = 0; m < table.matrices.size(); ++m) {
+    TileParams p = common;
+    p.weight = table.matrices[m];
+    p.weights = table.weights[m];
+    p.biases = table.biases[m];
+    p.out.data = offset_columns(common.out, row);
+    p.out.dim = p.weight.rows;
+    issue(launch_tile, p);
+    row += p.weight.rows;
+  }
+}
+
+void Impl::matmul_heads(TensorView out, TensorView x, std::span<const Weight> weights) {
+  TileParams p = blank<TileParams>();
+  p.out = view_of(out);
+  p.x = view_of(x);
+  p.groups = static_cast<int64_t>(weights.size());
+  SLUICE_CHECK(p.x.heads == p.groups && p.out.heads == p.groups);
+  SLUICE_CHECK(p.x.dim == weights[0].cols && p.out.dim == weights[0].rows);
+  grouped_product(p, pointer_table(weights));
+}
+
+}  // namespace sluice::kernels::cuda

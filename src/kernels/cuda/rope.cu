@@ -1,0 +1,139 @@
+// Positions and the KV cache: rotation angles, rotation in place, storing keys and values, copying blocks.
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/params.h"
+
+namespace sluice::kernels::cuda {
+namespace {
+
+__global__ void __launch_bounds__(256) angles_kernel(const AnglesParams p) {
+  allow_dependents();
+  wait_for_producer();
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= p.n * p.pairs) return;
+  // In f64: position · frequency reaches 1e6 radians, where f32 has lost the fraction of a turn.
+  const double angle =
+      static_cast<double>(p.positions[i / p.pairs]) * static_cast<double>(p.inverse_frequency[i % p.pairs]);
+  double s, c;
+  sincos(angle, &s, &c);
+  p.angles[2 * i] = p.magnitude * static_cast<float>(c);
+  p.angles[2 * i + 1] = p.magnitude * static_cast<float>(s);
+}
+
+// One thread per pair of each head.
+__global__ void __launch_bounds__(256) rope_kernel(const RopeParams p) {
+  allow_dependents();
+  wait_for_producer();
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= p.x.n * p.x.heads * p.pairs) return;
+  const int64_t pair = i % p.pairs, row = i / p.pairs;
+  const int64_t token = row / p.x.heads, head = row % p.x.heads;
+  bf16* x = static_cast<bf16*>(p.x.data) + token * p.x.stride_n + head * p.x.stride_h;
+  const float* angle = p.angles + token * p.angle_stride + pair * 2;
+  const float c = angle[0], s = angle[1];
+  bf16* first = x + (p.interleaved != 0 ? 2 * pair : pair);
+  bf16* second = first + (p.interleaved != 0 ? 1 : p.pairs);
+  const float a = __bfloat162float(*first), b = __bfloat162float(*second);
+  *first = __float2bfloat16(a * c - b * s);
+  *second = __float2bfloat16(b * c + a * s);
+}
+
+__device__ __forceinline__ int64_t block_of(const TableView& t, int64_t token, int64_t& slot) {
+  const int32_t position = t.positions[token];
+  slot = position % t.block_size;
+  return t.blocks[t.row_begin[t.sequence[token]] + position / t.block_size];
+}
+
+// One warp stores one head of one token; keys first, then values.
+__global__ void __launch_bounds__(256) write_kernel(const WriteKvParams p) {
+  allow_dependents();
+  wait_for_producer();
+  const int lane = threadIdx.x % 32;
+  const int64_t heads = p.key.heads, n = p.key.n;
+  const int64_t row = int64_t{blockIdx.x} * (blockDim.x / 32) + threadIdx.x / 32;
+  if (row >= n * heads * (p.v.data != nullptr ? 2 : 1)) return;
+  const bool is_value = row >= n * heads;
+  const View& source = is_value ? p.value : p.key;
+  const CacheView& cache = is_value ? p.v : p.k;
+  const int64_t token = row % (n * heads) / heads, head = row % heads;
+  int64_t slot;
+  const int64_t block = block_of(p.table, token, slot);
+  const bf16* x = static_cast<const bf16*>(source.data) + token * source.stride_n + head * source.stride_h;
+  const int64_t place = block * cache.stride_block + slot * cache.stride_slot + head * cache.stride_head;
+  if (cache.type == DType::BF16) {
+    bf16* out = static_cast<bf16*>(cache.data) + place;
+    const bool vector = cache.dim % 8 == 0 && reinterpret_cast<uintptr_t>(x) % 16 == 0 &&
+                        reinterpret_cast<uintptr_t>(out) % 16 == 0;
+    if (vector) {
+      for (int64_t i = lane * 8; i < cache.dim; i += 256)
+        *reinterpret_cast<uint4*>(out + i) = load_activation(x + i);
+    } else {
+      for (int64_t i = lane; i < cache.dim; i += 32) out[i] = x[i];
+    }
+  } else if (cache.type == DType::F16) {
+    for (int64_t i = lane; i < cache.dim; i += 32)
+      static_cast<__half*>(cache.data)[place + i] = __float2half(__bfloat162float(x[i]));
+  } else if (cache.type == DType::F32) {
+    for (int64_t i = lane; i < cache.dim; i += 32)
+      static_cast<float*>(cache.data)[place + i] = __bfloat162float(x[i]);
+  } else {
+    float largest = 0.0f;
+    for (int64_t i = lane; i < cache.dim; i += 32) largest = fmaxf(largest, fabsf(__bfloat162float(x[i])));
+    largest = warp_max(largest);
+    const float scale = largest / 127.0f, inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
+    if (lane == 0)
+      cache.scales[block * cache.scale_stride_block + slot * cache.scale_stride_slot + head] = scale;
+    for (int64_t i = lane; i < cache.dim; i += 32)
+      static_cast<int8_t*>(cache.data)[place + i] =
+          static_cast<int8_t>(rintf(__bfloat162float(x[i]) * inverse));
+  }
+}
+
+// grid: (pieces, moves)
+__global__ void __launch_bounds__(256) copy_kernel(const CopyBlocksParams p) {
+  allow_dependents();
+  wait_for_producer();
+  char* data = static_cast<char*>(p.data);
+  const char* from = data + p.moves[2 * blockIdx.y] * p.block_bytes;
+  char* to = data + p.moves[2 * blockIdx.y + 1] * p.block_bytes;
+  const int64_t step = int64_t{gridDim.x} * blockDim.x,
+                first = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (p.block_bytes % 16 == 0 && reinterpret_cast<uintptr_t>(data) % 16 == 0) {
+    for (int64_t i = first; i < p.block_bytes / 16; i += step)
+      reinterpret_cast<uint4*>(to)[i] = reinterpret_cast<const uint4*>(from)[i];
+  } else {
+    for (int64_t i = first; i < p.block_bytes; i += step) to[i] = from[i];
+  }
+}
+
+unsigned blocks_for(int64_t threads) {
+  return static_cast<unsigned>(ceil_div(threads, 256));
+}
+
+}  // namespace
+
+void launch_angles(const AnglesParams& p, Stream stream) {
+  if (p.n * p.pairs == 0) return;
+  launch("angles", angles_kernel, {dim3(blocks_for(p.n * p.pairs)), dim3(256)}, stream, p);
+}
+
+void launch_rope(const RopeParams& p, Stream stream) {
+  const int64_t count = p.x.n * p.x.heads * p.pairs;
+  if (count == 0) return;
+  launch("rope", rope_kernel, {dim3(blocks_for(count)), dim3(256)}, stream, p);
+}
+
+void launch_write_kv(const WriteKvParams& p, Stream stream) {
+  const int64_t rows = p.key.n * p.key.heads * (p.v.data != nullptr ? 2 : 1);
+  if (rows == 0) return;
+  launch("write_kv", write_kernel, {dim3(static_cast<unsigned>(ceil_div(rows, 8))), dim3(256)}, stream, p);
+}
+
+void launch_copy_blocks(const CopyBlocksParams& p, Stream stream) {
+  if (p.count == 0) return;
+  const int64_t pieces = ceil_div(p.block_bytes, 16 * 256);
+  const Grid grid{dim3(static_cast<unsigned>(pieces < 64 ? pieces : 64), static_cast<unsigned>(p.count)),
+                  dim3(256)};
+  launch("copy_blocks", copy_kernel, grid, stream, p);
+}
+
+}  // namespace sluice::kernels::cuda

@@ -1,0 +1,26 @@
+// Matrices on the device, as prepare() makes them from a Weight.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "kernels/cuda/host.h"
+#include "kernels/cuda/params.h"
+#include "kernels/weight.h"
+
+namespace sluice::kernels::cuda {
+
+// Weight::packed of this back-end. Neighbouring parts of one kind are one matrix: plain types become bf16,
+// each block type stays as it is stored.
+struct DeviceWeight {
+  std::vector<Matrix> matrices;  // stacked by rows
+  const float* bias = nullptr;   // [rows] or null
+  std::vector<DeviceBuffer> memory;
+};
+
+// REQUIRES: the weight has been prepared by this back-end.
+const DeviceWeight& device_weight(const Weight& weight);
+
+std::shared_ptr<const DeviceWeight> upload_weight(const Weight& weight, cudaStream_t stream);
+
+}  // namespace sluice::kernels::cuda

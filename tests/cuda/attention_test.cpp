@@ -1,0 +1,221 @@
+// Positions, cache and attention of the CUDA back-end against the reference, over a prompt in chunks and then
+// single tokens; and steps replayed as graphs against steps run directly.
+#include "tests/cuda/harness.h"
+
+namespace sluice::cuda_test {
+namespace {
+
+using kernels::AttentionShape;
+using kernels::PagedKv;
+using kernels::RaggedBatch;
+
+struct Case {
+  int heads, kv_heads, key_dim, value_dim;
+  DType type = DType::BF16;
+  int block_size = 16;
+  int window = 0;
+  float softcap = 0.0f;
+  bool sinks = false, alibi = false, latent = false;
+};
+
+struct Batch {
+  std::vector<int32_t> query_begin{0}, positions, blocks;
+  std::vector<RaggedBatch::BlockTable> tables;
+  RaggedBatch view() {
+    tables = {{blocks, static_cast<int>(blocks.size() / (query_begin.size() - 1))}};
+    return {query_begin, positions, tables};
+  }
+};
+
+class AttentionTest : public DeviceTest {
+ protected:
+  static constexpr int kSequences = 3, kLength = 150;
+
+  void make_cache(const Case& c) {
+    width_ = (kLength + c.block_size - 1) / c.block_size;
+    const int64_t blocks = int64_t{kSequences} * width_ + 1;
+    const auto make = [&](kernels::Backend& backend, PagedKv& kv, std::vector<kernels::Memory>& memory) {
+      memory.push_back(backend.allocate(c.type, {blocks, c.block_size, c.kv_heads, c.key_dim}));
+      kv.k = memory.back().view;
+      if (c.latent) {
+        kv.v = kv.k;
+        kv.v.shape[3] = c.value_dim;
+      } else {
+        memory.push_back(backend.allocate(c.type, {blocks, c.block_size, c.kv_heads, c.value_dim}));
+        kv.v = memory.back().view;
+      }
+      if (c.type != DType::I8) return;
+      memory.push_back(backend.allocate(DType::F32, {blocks, c.block_size, c.kv_heads}));
+      kv.k_scales = memory.back().view;
+      memory.push_back(backend.allocate(DType::F32, {blocks, c.block_size, c.kv_heads}));
+      kv.v_scales = memory.back().view;
+    };
+    memory_.clear();
+    make(ref(), host_kv_, memory_);
+    make(gpu(), device_kv_, memory_);
+  }
+
+  // Sequence s owns blocks s, s + 3, ...; those the window has left behind are given back.
+  Batch batch(const Case& c, std::vector<std::pair<int, int>> ranges) const {
+    Batch b;
+    for (size_t s = 0; s < ranges.size(); ++s) {
+      const auto [begin, end] = ranges[s];
+      for (int p = begin; p < end; ++p) b.positions.push_back(p);
+      b.query_begin.push_back(static_cast<int32_t>(b.positions.size()));
+      const int kept = c.window > 0 ? std::max(0, begin - c.window + 1) / c.block_size : 0;
+      for (int i = 0; i < width_; ++i)
+        b.blocks.push_back(i < kept ? -1 : static_cast<int32_t>(1 + s + static_cast<size_t>(i) * kSequences));
+    }
+    return b;
+  }
+
+  double step(const Case& c, Batch b, const AttentionShape& host_shape, const AttentionShape& device_shape) {
+    const RaggedBatch view = b.view();
+    const int64_t n = view.tokens();
+    const Both q = random(n, int64_t{c.heads} * c.key_dim), k = random(n, int64_t{c.kv_heads} * c.key_dim);
+    const Both v = random(n, int64_t{c.kv_heads} * c.value_dim);
+    Both out = zeros(n, int64_t{c.heads} * c.value_dim);
+    gpu().begin(view);
+    ref().write_kv(host_kv_, heads_of(k.host, c.kv_heads),
+                   c.latent ? TensorView{} : heads_of(v.host, c.kv_heads), view);
+    gpu().write_kv(device_kv_, heads_of(k.device, c.kv_heads),
+                   c.latent ? TensorView{} : heads_of(v.device, c.kv_heads), view);
+    ref().attend(heads_of(out.host, c.heads), heads_of(q.host, c.heads), host_kv_, view, host_shape);
+    gpu().attend(heads_of(out.device, c.heads), heads_of(q.device, c.heads), device_kv_, view, device_shape);
+    return error(out.host, out.device);
+  }
+
+  void run(const Case& c) {
+    SCOPED_TRACE(::testing::Message()
+                 << "heads " << c.heads << "/" << c.kv_heads << " dims " << c.key_dim << "/" << c.value_dim
+                 << " " << name(c.type) << " block " << c.block_size << " window " << c.window << " softcap "
+                 << c.softcap << " sinks " << c.sinks << " alibi " << c.alibi);
+    make_cache(c);
+    const Both sinks = vector(c.heads), slopes = vector(c.heads, 0.05f);
+    AttentionShape shape;
+    shape.heads = c.heads;
+    shape.kv_heads = c.kv_heads;
+    shape.key_dim = c.key_dim;
+    shape.value_dim = c.value_dim;
+    shape.scale = 1.0f / std::sqrt(static_cast<float>(c.key_dim));
+    shape.window = c.window;
+    shape.softcap = c.softcap;
+    AttentionShape device_shape = shape;
+    if (c.sinks) shape.sinks = sinks.host, device_shape.sinks = sinks.device;
+    if (c.alibi) shape.alibi = slopes.host, device_shape.alibi = slopes.device;
+    const std::vector<std::vector<std::pair<int, int>>> steps = {
+        {{0, 40}, {0, 1}, {0, 17}},        {{40, 41}, {1, 100}, {17, 30}},
+        {{41, 42}, {100, 101}, {30, 31}},  {{42, 43}, {101, 102}, {31, 34}},
+        {{43, 144}, {102, 149}, {34, 35}}, {{144, 145}, {149, 150}, {35, 36}}};
+    for (size_t i = 0; i < steps.size(); ++i)
+      EXPECT_LT(step(c, batch(c, steps[i]), shape, device_shape), kTolerance) << "step " << i;
+  }
+
+  int width_ = 0;
+  std::vector<kernels::Memory> memory_;
+  PagedKv host_kv_, device_kv_;
+};
+
+TEST_F(AttentionTest, CommonShapes) {
+  for (int dim : {64, 128, 256}) {
+    run({8, 2, dim, dim});
+    run({4, 4, dim, dim, DType::BF16, 64});
+    run({8, 1, dim, dim, DType::BF16, 7, 20});
+    run({8, 2, dim, dim, DType::BF16, 16, 50, 3.0f});
+    run({8, 2, dim, dim, DType::BF16, 16, 0, 3.0f});
+  }
+}
+
+TEST_F(AttentionTest, EveryOtherShape) {
+  run({4, 2, 80, 80});
+  run({4, 2, 96, 64});
+  run({8, 2, 64, 64, DType::BF16, 16, 0, 0.0f, true, false});
+  run({8, 2, 64, 64, DType::BF16, 16, 30, 0.0f, true, false});
+  run({8, 2, 128, 128, DType::BF16, 16, 0, 0.0f, false, true});
+  run({8, 1, 576, 512, DType::BF16, 16, 0, 0.0f, false, false, true});
+  for (DType type : {DType::F32, DType::F16, DType::I8}) {
+    run({8, 2, 64, 64, type});
+    run({8, 2, 128, 128, type, 16, 40, 2.0f, true, true});
+  }
+}
+
+TEST_F(AttentionTest, RopeBothWays) {
+  for (auto style : {kernels::RopeStyle::Halves, kernels::RopeStyle::Interleaved}) {
+    Both x = random(4, 3 * 64), frequencies = vector(24);
+    Both angles{HostTensor::make(DType::F32, {4, 24, 2}), gpu().allocate(DType::F32, {4, 24, 2}), {}, {}};
+    Batch b;
+    b.positions = {5, 6, 90000, 90001};
+    b.query_begin = {0, 2, 4};
+    b.blocks = {0, 0};
+    const RaggedBatch view = b.view();
+    gpu().begin(view);
+    ref().rope_angles(angles.host_memory.view, view, frequencies.host, 1.25f);
+    gpu().rope_angles(angles.device_memory.view, view, frequencies.device, 1.25f);
+    EXPECT_LT(error(angles.host_memory.view, angles.device_memory.view), 1e-6);
+    ref().rope(heads_of(x.host, 3), angles.host_memory.view, style);
+    gpu().rope(heads_of(x.device, 3), angles.device_memory.view, style);
+    EXPECT_LT(error(x.host, x.device), kTolerance);
+  }
+}
+
+TEST_F(AttentionTest, CopiedBlocksReadAlike) {
+  const Case c{4, 2, 64, 64};
+  make_cache(c);
+  AttentionShape shape;
+  shape.heads = 4, shape.kv_heads = 2, shape.key_dim = shape.value_dim = 64, shape.scale = 0.125f;
+  step(c, batch(c, {{0, 16}}), shape, shape);
+  const std::vector<std::pair<BlockId, BlockId>> moves{{BlockId{1}, BlockId{4}}};
+  ref().copy_blocks(host_kv_, moves);
+  gpu().copy_blocks(device_kv_, moves);
+  Batch b = batch(c, {{16, 17}});
+  b.blocks[0] = 4;
+  b.blocks[1] = 7;
+  EXPECT_LT(step(c, b, shape, shape), kTolerance);
+}
+
+// A small layer as a recorded step: decode goes on for many steps, one graph serves them all.
+TEST_F(AttentionTest, ReplayedStepsMatchDirectOnes) {
+  const Case c{8, 2, 128, 128};
+  make_cache(c);
+  AttentionShape shape;
+  shape.heads = 8, shape.kv_heads = 2, shape.key_dim = shape.value_dim = 128, shape.scale = 0.08f;
+  const BothWeight table = weight({DType::BF16}, 64, 256, false),
+                   qkv = weight({DType::BF16}, 12 * 128, 256, false);
+  const BothWeight output = weight({DType::BF16}, 256, 8 * 128, false);
+  const Both gain = vector(256);
+  Both x = zeros(3, 256), normed = zeros(3, 256), wide = zeros(3, 12 * 128), mixed = zeros(3, 8 * 128);
+  Both angles{HostTensor::make(DType::F32, {3, 64, 2}), gpu().allocate(DType::F32, {3, 64, 2}), {}, {}};
+  Both frequencies = vector(64, 0.1f);
+  const int before = gpu().graphs();
+  for (int position = 0; position < 100; ++position) {
+    Batch b =
+        batch(c, {{position, position + 1}, {position, position + 1}, {position / 2, position / 2 + 1}});
+    const RaggedBatch view = b.view();
+    const std::vector<int32_t> ids{below(64), below(64), below(64)};
+    const auto run_on = [&](kernels::Backend& backend, bool host) {
+      const auto side = [&](const Both& both) { return host ? both.host : both.device; };
+      const TensorView turn = host ? angles.host_memory.view : angles.device_memory.view;
+      backend.begin(view);
+      backend.embed(side(x), host ? table.host : table.device, ids);
+      backend.rope_angles(turn, view, side(frequencies), 1.0f);
+      backend.rms_norm(side(normed), side(x), side(gain), 1e-5f);
+      backend.matmul(side(wide), side(normed), host ? qkv.host : qkv.device);
+      const TensorView q = side(wide).columns_as_heads(0, 8, 128),
+                       k = side(wide).columns_as_heads(1024, 2, 128);
+      backend.rope(q, turn, kernels::RopeStyle::Halves);
+      backend.rope(k, turn, kernels::RopeStyle::Halves);
+      const PagedKv& kv = host ? host_kv_ : device_kv_;
+      backend.write_kv(kv, k, side(wide).columns_as_heads(1280, 2, 128), view);
+      backend.attend(heads_of(side(mixed), 8), q, kv, view, shape);
+      backend.matmul(side(normed), side(mixed), host ? output.host : output.device);
+      backend.add_rms_norm(side(normed), side(x), side(normed), side(gain), 1e-5f);
+    };
+    run_on(ref(), true);
+    gpu().run_step([&] { run_on(gpu(), false); });
+    EXPECT_LT(error(x.host, x.device), 2 * kTolerance) << "position " << position;
+  }
+  EXPECT_EQ(gpu().graphs() - before, 1);
+}
+
+}  // namespace
+}  // namespace sluice::cuda_test

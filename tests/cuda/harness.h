@@ -1,0 +1,63 @@
+// What the tests of the CUDA back-end share: the device and the reference side by side, the same random
+// inputs on both, and comparisons by ‖a − b‖ / ‖b‖.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "kernels/cuda/cuda.h"
+
+namespace sluice::cuda_test {
+
+// The device's back-end, made once per program; null where there is none.
+kernels::CudaBackend* device();
+
+// A tensor on both sides. `host` is f32 with values that bf16 holds exactly.
+struct Both {
+  HostTensor host_memory;
+  kernels::Memory device_memory;
+  TensorView host;
+  TensorView device;
+};
+
+struct BothWeight {
+  std::vector<HostTensor> memory;
+  kernels::Weight host;
+  kernels::Weight device;
+};
+
+class DeviceTest : public ::testing::Test {
+ protected:
+  void SetUp() override;
+
+  kernels::CudaBackend& gpu() { return *device(); }
+  kernels::Backend& ref() { return *ref_; }
+
+  float normal() { return normal_(engine_); }
+  int below(int limit) { return static_cast<int>(engine_() % static_cast<uint32_t>(limit)); }
+  // Activations [n, dim], normal.
+  Both random(int64_t n, int64_t dim, float scale = 1.0f);
+  Both zeros(int64_t n, int64_t dim);
+  // f32 on both sides.
+  Both vector(int64_t count, float scale = 1.0f);
+  BothWeight weight(const std::vector<DType>& types, int64_t rows_per_part, int64_t cols, bool bias);
+
+  // ‖device − host‖ / ‖host‖; infinite where a value is not finite.
+  double error(const TensorView& host, const TensorView& device_view);
+
+ private:
+  std::unique_ptr<kernels::Backend> ref_;
+  std::mt19937 engine_{20251};
+  std::normal_distribution<float> normal_;
+};
+
+// bf16 has 8 bits: one rounding of inputs, one of sums, one of outputs.
+inline constexpr double kTolerance = 8e-3;
+
+// [n, heads * dim] as [n, heads, dim]
+TensorView heads_of(const TensorView& view, int64_t heads);
+
+}  // namespace sluice::cuda_test

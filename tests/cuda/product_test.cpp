@@ -1,0 +1,80 @@
+// Products of the CUDA back-end against the reference: every weight type, few and many tokens, odd shapes.
+#include "tests/cuda/harness.h"
+
+namespace sluice::cuda_test {
+namespace {
+
+class ProductTest : public DeviceTest {
+ protected:
+  void compare(const BothWeight& w, int64_t n) {
+    SCOPED_TRACE(::testing::Message() << "n " << n << " rows " << w.host.rows << " cols " << w.host.cols);
+    const Both x = random(n, w.host.cols);
+    Both out = zeros(n, w.host.rows);
+    ref().matmul(out.host, x.host, w.host);
+    gpu().matmul(out.device, x.device, w.device);
+    EXPECT_LT(error(out.host, out.device), kTolerance);
+  }
+};
+
+TEST_F(ProductTest, EveryTypeFewAndManyTokens) {
+  for (const DTypeInfo& type : kDTypes) {
+    if (type.type == DType::I8 || type.type == DType::I32 || type.type == DType::U8) continue;
+    SCOPED_TRACE(std::string(type.name));
+    const BothWeight w = weight({type.type}, 104, 512, true);
+    for (int64_t n : {1, 2, 5, 8, 9, 17, 32, 33, 70}) compare(w, n);
+  }
+}
+
+TEST_F(ProductTest, OddShapes) {
+  for (int64_t rows : {1, 37, 130}) {
+    for (int64_t cols : {1, 51, 72, 1000}) {
+      const BothWeight w = weight({DType::BF16}, rows, cols, true);
+      for (int64_t n : {1, 3, 40}) compare(w, n);
+    }
+  }
+}
+
+TEST_F(ProductTest, LargerShapes) {
+  for (auto [rows, cols] : {std::pair<int64_t, int64_t>{6144, 1024}, {1000, 4096}, {4096, 6144}}) {
+    const BothWeight w = weight({DType::BF16}, rows, cols, false);
+    for (int64_t n : {1, 7, 16, 31, 64}) compare(w, n);
+  }
+}
+
+TEST_F(ProductTest, StackedPartsOfDifferentTypes) {
+  const BothWeight w = weight({DType::F16, DType::F32, DType::Q4_K, DType::Q6_K, DType::BF16}, 64, 256, true);
+  for (int64_t n : {1, 4, 20, 100}) compare(w, n);
+}
+
+TEST_F(ProductTest, StridedViews) {
+  const BothWeight w = weight({DType::BF16}, 96, 128, true);
+  for (int64_t n : {1, 6, 40}) {
+    const Both x = random(n, 128 + 24);
+    Both out = zeros(n, 96 + 40);
+    ref().matmul(out.host.columns(8, 104), x.host.columns(16, 144), w.host);
+    gpu().matmul(out.device.columns(8, 104), x.device.columns(16, 144), w.device);
+    EXPECT_LT(error(out.host, out.device), kTolerance) << n;
+  }
+}
+
+TEST_F(ProductTest, OneMatrixPerHead) {
+  for (DType type : {DType::BF16, DType::Q8_0}) {
+    std::vector<BothWeight> all;
+    std::vector<kernels::Weight> host, device_weights;
+    for (int h = 0; h < 6; ++h) {
+      all.push_back(weight({type}, 80, 64, false));
+      host.push_back(all.back().host);
+      device_weights.push_back(all.back().device);
+    }
+    for (int64_t n : {1, 5, 50}) {
+      const Both x = random(n, 6 * 64);
+      Both out = zeros(n, 6 * 80);
+      ref().matmul_heads(heads_of(out.host, 6), heads_of(x.host, 6), host);
+      gpu().matmul_heads(heads_of(out.device, 6), heads_of(x.device, 6), device_weights);
+      EXPECT_LT(error(out.host, out.device), kTolerance) << n;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::cuda_test

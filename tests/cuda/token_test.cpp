@@ -1,0 +1,138 @@
+// Token-wise operations of the CUDA back-end against the reference.
+#include "tests/cuda/harness.h"
+
+namespace sluice::cuda_test {
+namespace {
+
+using kernels::Activation;
+
+class TokenTest : public DeviceTest {};
+
+constexpr int64_t kDims[] = {7, 64, 100, 128, 256, 264, 4096, 14336, 40000};
+constexpr int64_t kCounts[] = {1, 3, 33};
+
+TEST_F(TokenTest, NormsOfEveryWidth) {
+  for (int64_t dim : kDims) {
+    for (int64_t n : kCounts) {
+      SCOPED_TRACE(::testing::Message() << "n " << n << " dim " << dim);
+      const Both x = random(n, dim), gain = vector(dim), bias = vector(dim);
+      Both out = zeros(n, dim);
+      ref().rms_norm(out.host, x.host, gain.host, 1e-5f);
+      gpu().rms_norm(out.device, x.device, gain.device, 1e-5f);
+      EXPECT_LT(error(out.host, out.device), kTolerance);
+      ref().rms_norm(out.host, x.host, {}, 1e-5f);
+      gpu().rms_norm(out.device, x.device, {}, 1e-5f);
+      EXPECT_LT(error(out.host, out.device), kTolerance);
+      ref().layer_norm(out.host, x.host, gain.host, bias.host, 1e-5f);
+      gpu().layer_norm(out.device, x.device, gain.device, bias.device, 1e-5f);
+      EXPECT_LT(error(out.host, out.device), kTolerance);
+    }
+  }
+}
+
+TEST_F(TokenTest, NormOfHeadsInPlace) {
+  for (int64_t dim : {16, 64, 128, 192}) {
+    Both x = random(5, 6 * dim + 32);
+    const Both gain = vector(dim);
+    const TensorView host = x.host.columns_as_heads(8, 6, dim),
+                     device_view = x.device.columns_as_heads(8, 6, dim);
+    ref().rms_norm(host, host, gain.host, 1e-6f);
+    gpu().rms_norm(device_view, device_view, gain.device, 1e-6f);
+    EXPECT_LT(error(x.host, x.device), kTolerance) << dim;
+  }
+}
+
+TEST_F(TokenTest, AddAndNormInOne) {
+  for (int64_t dim : kDims) {
+    Both sum = random(9, dim);
+    const Both b = random(9, dim), gain = vector(dim);
+    Both out = zeros(9, dim);
+    ref().add_rms_norm(out.host, sum.host, b.host, gain.host, 1e-5f, 0.7f);
+    gpu().add_rms_norm(out.device, sum.device, b.device, gain.device, 1e-5f, 0.7f);
+    EXPECT_LT(error(out.host, out.device), kTolerance) << dim;
+    EXPECT_LT(error(sum.host, sum.device), kTolerance) << dim;
+  }
+}
+
+TEST_F(TokenTest, ElementWise) {
+  for (int64_t dim : {5, 128, 4096}) {
+    const Both a = random(6, dim, 3.0f), b = random(6, dim), row = random(1, dim);
+    Both out = zeros(6, dim);
+    ref().add(out.host, a.host, b.host, -0.5f);
+    gpu().add(out.device, a.device, b.device, -0.5f);
+    EXPECT_LT(error(out.host, out.device), kTolerance);
+    ref().add(out.host, a.host, row.host, 2.0f);
+    gpu().add(out.device, a.device, row.device, 2.0f);
+    EXPECT_LT(error(out.host, out.device), kTolerance);
+    ref().copy(out.host, a.host);
+    gpu().copy(out.device, a.device);
+    EXPECT_EQ(error(out.host, out.device), 0.0);
+    ref().softcap(out.host, 2.0f);
+    gpu().softcap(out.device, 2.0f);
+    EXPECT_LT(error(out.host, out.device), kTolerance);
+    ref().scale(out.host, 1.5f);
+    gpu().scale(out.device, 1.5f);
+    EXPECT_LT(error(out.host, out.device), kTolerance);
+    ref().clamp(out.host, 1.0f);
+    gpu().clamp(out.device, 1.0f);
+    EXPECT_LT(error(out.host, out.device), kTolerance);
+    const Both gate = random(6, 1);
+    ref().gate_rows(out.host, gate.host);
+    gpu().gate_rows(out.device, gate.device);
+    EXPECT_LT(error(out.host, out.device), kTolerance);
+  }
+}
+
+TEST_F(TokenTest, Activations) {
+  for (Activation activation : {Activation::Silu, Activation::Gelu, Activation::GeluTanh, Activation::Relu,
+                                Activation::Relu2, Activation::SwigluOai}) {
+    for (int64_t inner : {10, 64, 14336}) {
+      const Both x = random(4, 2 * inner, 2.0f);
+      Both out = zeros(4, inner);
+      ref().gated(out.host, x.host, activation);
+      gpu().gated(out.device, x.device, activation);
+      EXPECT_LT(error(out.host, out.device), kTolerance)
+          << static_cast<int>(activation) << " inner " << inner;
+      if (activation == Activation::SwigluOai) continue;
+      ref().activate(out.host, x.host.columns(inner, 2 * inner), activation);
+      gpu().activate(out.device, x.device.columns(inner, 2 * inner), activation);
+      EXPECT_LT(error(out.host, out.device), kTolerance)
+          << static_cast<int>(activation) << " inner " << inner;
+    }
+  }
+}
+
+TEST_F(TokenTest, RowsAndLargest) {
+  for (int64_t dim : {9, 512}) {
+    const Both x = random(20, dim);
+    Both out = zeros(4, dim);
+    const std::vector<int32_t> rows{19, 0, 7, 7};
+    ref().gather_rows(out.host, x.host, rows);
+    gpu().gather_rows(out.device, x.device, rows);
+    EXPECT_EQ(error(out.host, out.device), 0.0);
+    kernels::Memory ids = gpu().allocate(DType::I32, {20});
+    gpu().argmax(ids.view, x.device);
+    HostTensor got = HostTensor::make(DType::I32, {20});
+    gpu().download(got.view, ids.view);
+    for (int64_t i = 0; i < 20; ++i) {
+      const float* row = x.host.at<float>(i);
+      EXPECT_EQ(got.view.at<int32_t>()[i], std::max_element(row, row + dim) - row);
+    }
+  }
+}
+
+TEST_F(TokenTest, EmbedEveryType) {
+  for (const DTypeInfo& type : kDTypes) {
+    if (type.type == DType::I8 || type.type == DType::I32 || type.type == DType::U8) continue;
+    SCOPED_TRACE(std::string(type.name));
+    const BothWeight table = weight({type.type}, 50, 512, false);
+    const std::vector<int32_t> ids{3, 49, 0, 3, 17};
+    Both out = zeros(5, 512);
+    ref().embed(out.host, table.host, ids);
+    gpu().embed(out.device, table.device, ids);
+    EXPECT_LT(error(out.host, out.device), kTolerance);
+  }
+}
+
+}  // namespace
+}  // namespace sluice::cuda_test
