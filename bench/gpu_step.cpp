@@ -6,8 +6,11 @@
 // Weights are random (the same numbers in every layer, in memory of their own): zeros would run faster.
 #include <fmt/format.h>
 
+#include <array>
 #include <chrono>
+#include <cmath>
 #include <cstring>
+#include <functional>
 #include <numeric>
 #include <random>
 #include <string_view>
@@ -35,6 +38,10 @@ struct Shape {
   double step_bytes() const { return 2.0 * (static_cast<double>(layers * layer_weights()) + vocab * dim); }
   double kv_bytes_per_token() const { return 2.0 * 2.0 * layers * kv_heads * head_dim; }
 };
+
+enum class Part : int { Embed, Norm, Qkv, Rope, Attend, Out, GateUp, Down, Head, Count };
+constexpr std::array<std::string_view, 9> kParts{"embed", "norms",   "qkv",  "rope", "attend",
+                                                 "out",   "gate+up", "down", "head"};
 
 double seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -90,39 +97,46 @@ class Model {
     shape_.scale = 1.0f / std::sqrt(static_cast<float>(s_.head_dim));
   }
 
-  // Tokens: `ids` from the host where given, else those the last step chose. Logits of `wanted` rows, or of
-  // all.
-  void step(const RaggedBatch& batch, std::span<const int32_t> ids, std::span<const int32_t> wanted) {
+  // Tokens: `ids` from the host where given, else those the last step chose. Logits of `wanted` rows, or of all.
+  // Only the operations in `parts` run.
+  void step(const RaggedBatch& batch, std::span<const int32_t> ids, std::span<const int32_t> wanted,
+            unsigned parts = ~0u) {
+    const auto has = [&](Part part) { return (parts >> static_cast<int>(part) & 1u) != 0; };
     const int64_t n = batch.tokens();
     const auto rows = [&](const Memory& memory) { return memory.view.rows(0, n); };
     const TensorView x = rows(x_), branch = rows(branch_), normed = rows(normed_), qkv = rows(qkv_);
     const TensorView angles = rows(angles_);
+    const auto add_norm = [&](const Layer& layer) {
+      if (has(Part::Norm)) gpu_.add_rms_norm(normed, x, branch, layer.gain.view, 1e-5f);
+    };
     gpu_.begin(batch);
-    if (ids.empty()) {
-      gpu_.embed_device(x, embedding_, ids_.view.rows(0, n));
-    } else {
-      gpu_.embed(x, embedding_, ids);
+    if (has(Part::Embed)) {
+      if (ids.empty()) {
+        gpu_.embed_device(x, embedding_, ids_.view.rows(0, n));
+      } else {
+        gpu_.embed(x, embedding_, ids);
+      }
+      gpu_.rope_angles(angles, batch, frequencies_.view, 1.0f);
     }
-    gpu_.rope_angles(angles, batch, frequencies_.view, 1.0f);
-    gpu_.rms_norm(normed, x, layers_[0].gain.view, 1e-5f);
+    if (has(Part::Norm)) gpu_.rms_norm(normed, x, layers_[0].gain.view, 1e-5f);
     for (size_t i = 0; i < layers_.size(); ++i) {
       const Layer& layer = layers_[i];
-      gpu_.matmul(qkv, normed, layer.qkv);
+      if (has(Part::Qkv)) gpu_.matmul(qkv, normed, layer.qkv);
       const TensorView q = qkv.columns_as_heads(0, s_.heads, s_.head_dim);
       const TensorView k = qkv.columns_as_heads(s_.heads * s_.head_dim, s_.kv_heads, s_.head_dim);
       const TensorView v =
           qkv.columns_as_heads((s_.heads + s_.kv_heads) * s_.head_dim, s_.kv_heads, s_.head_dim);
-      gpu_.rope(q, angles, kernels::RopeStyle::Halves);
-      gpu_.rope(k, angles, kernels::RopeStyle::Halves);
-      gpu_.write_kv(layer.kv, k, v, batch);
-      gpu_.attend(rows(mixed_).columns_as_heads(0, s_.heads, s_.head_dim), q, layer.kv, batch, shape_);
-      gpu_.matmul(branch, rows(mixed_), layer.out);
-      gpu_.add_rms_norm(normed, x, branch, layer.gain.view, 1e-5f);
-      gpu_.matmul(rows(wide_), normed, layer.gate_up);
-      gpu_.gated(rows(inner_), rows(wide_), kernels::Activation::Silu);
-      gpu_.matmul(branch, rows(inner_), layer.down);
-      gpu_.add_rms_norm(normed, x, branch, layers_[(i + 1) % layers_.size()].gain.view, 1e-5f);
+      if (has(Part::Rope)) gpu_.rope_write_kv(layer.kv, {q, k, v}, angles, kernels::RopeStyle::Halves, batch);
+      if (has(Part::Attend))
+        gpu_.attend(rows(mixed_).columns_as_heads(0, s_.heads, s_.head_dim), q, layer.kv, batch, shape_);
+      if (has(Part::Out)) gpu_.matmul(branch, rows(mixed_), layer.out);
+      add_norm(layer);
+      if (has(Part::GateUp))
+        gpu_.matmul_gated(rows(inner_), rows(wide_), normed, layer.gate_up, kernels::Activation::Silu);
+      if (has(Part::Down)) gpu_.matmul(branch, rows(inner_), layer.down);
+      add_norm(layers_[(i + 1) % layers_.size()]);
     }
+    if (!has(Part::Head)) return;
     TensorView last = normed;
     if (!wanted.empty()) {
       last = rows_.view.rows(0, static_cast<int64_t>(wanted.size()));
@@ -166,7 +180,7 @@ struct Batch {
     for (int s = 0; s < count; ++s) {
       for (int p = begin; p < end; ++p) {
         positions.push_back(p);
-        ids.push_back((s * 7919 + p * 31 + 13) % 32000);
+        ids.push_back((s * 7919 + p * 31 + 13) % 1000);
       }
       query_begin.push_back(static_cast<int32_t>(positions.size()));
       last.push_back(static_cast<int32_t>(positions.size()) - 1);
@@ -202,6 +216,35 @@ void time_decode(CudaBackend& gpu, Model& model, const Shape& shape, int batch, 
       "decode  batch {:4d}  {:7.3f} ms  {:8.0f} tok/s   floor {:6.3f} ms ({:3.0f} %)   host {:5.0f} us, {} "
       "graphs\n",
       batch, each * 1e3, batch / each, floor * 1e3, 100 * floor / each, host * 1e6, gpu.graphs());
+  std::fflush(stdout);
+}
+
+double time_steps(CudaBackend& gpu, const std::function<void()>& run, int repeats) {
+  for (int i = 0; i < 3; ++i) run();
+  gpu.synchronize();
+  const double start = seconds();
+  for (int i = 0; i < repeats; ++i) run();
+  gpu.synchronize();
+  return (seconds() - start) / repeats;
+}
+
+// What each operation costs in its place: the whole step less the step without it; and in a chain of its own kind.
+void time_parts(CudaBackend& gpu, Model& model, const Shape& shape, const Batch& b, bool replay) {
+  const RaggedBatch view = b.view();
+  const auto time = [&](unsigned parts) {
+    const auto body = [&] { model.step(view, b.ids, replay ? std::span<const int32_t>() : b.last, parts); };
+    return time_steps(
+        gpu, [&] { replay ? gpu.run_step(body) : body(); }, replay ? 20 : 4);
+  };
+  const double whole = time(~0u);
+  fmt::print("parts   tokens {:5d}  whole {:.3f} ms; us per layer in place (alone):", view.tokens(),
+             whole * 1e3);
+  for (int part = 0; part < static_cast<int>(Part::Count); ++part) {
+    const double scale = 1e6 / (part == 0 || part == static_cast<int>(Part::Head) ? 1 : shape.layers);
+    fmt::print("  {} {:.1f} ({:.1f})", kParts[static_cast<size_t>(part)],
+               (whole - time(~(1u << part))) * scale, time(1u << part) * scale);
+  }
+  fmt::print("\n");
   std::fflush(stdout);
 }
 
@@ -257,23 +300,32 @@ int run(int count, char** arguments) {
     run_short(gpu);
     return 0;
   }
-  if (what == "decode") {
+  if (what == "decode" || what == "parts") {
     std::vector<int> batches;
     for (int i = 2; i < count; ++i) batches.push_back(std::atoi(arguments[i]));
     if (batches.empty()) batches = {1, 2, 4, 8, 16, 32, 64, 128, 256};
     const int context = 576;
     const int64_t cache = 256 * 640;
     Model model(gpu, shape, 256, 256, cache);
-    for (int batch : batches) time_decode(gpu, model, shape, batch, context, cache / shape.block_size);
+    for (int batch : batches) {
+      if (what == "decode") {
+        time_decode(gpu, model, shape, batch, context, cache / shape.block_size);
+      } else {
+        time_parts(gpu, model, shape,
+                   Batch(batch, context - 1, context, shape.block_size, cache / shape.block_size), true);
+      }
+    }
     return 0;
   }
   if (what == "prefill") {
     const int64_t cache = 4 * 4096;
     Model model(gpu, shape, 8192, 8, cache);
     time_prefill(gpu, model, shape, cache / shape.block_size);
+    if (count > 2)
+      time_parts(gpu, model, shape, Batch(4, 0, 2048, shape.block_size, cache / shape.block_size), false);
     return 0;
   }
-  fmt::print(stderr, "bench_gpu decode [batch...] | prefill | short\n");
+  fmt::print(stderr, "bench_gpu decode [batch...] | parts [batch...] | prefill [parts] | short\n");
   return 2;
 }
 

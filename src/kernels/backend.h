@@ -52,6 +52,11 @@ struct PagedKv {
   int table = 0;        // index into RaggedBatch::tables
 };
 
+// A step's new heads: q [n, heads, dim], k and v [n, kv_heads, dim].
+struct QkvHeads {
+  TensorView q, k, v;
+};
+
 struct AttentionShape {
   int heads = 0;
   int kv_heads = 0;  // heads / kv_heads query heads share one kv head
@@ -188,6 +193,20 @@ class Backend {
                             float b_scale = 1.0f) {
     add(sum, sum, b, b_scale);
     rms_norm(out, sum, gain, eps);
+  }
+  // Rotates q and k, then stores k and v. k may be left rotated or not.
+  virtual void rope_write_kv(const PagedKv& kv, const QkvHeads& x, TensorView angles, RopeStyle style,
+                             const RaggedBatch& batch) {
+    rope(x.q, angles, style);
+    rope(x.k, angles, style);
+    write_kv(kv, x.k, x.v, batch);
+  }
+  // out[n, inner] = gated(x · gate_upᵀ). wide [n, 2 * inner] is memory for what lies between; what it holds
+  // afterwards is undefined.
+  virtual void matmul_gated(TensorView out, TensorView wide, TensorView x, const Weight& gate_up,
+                            Activation activation) {
+    matmul(wide, x, gate_up);
+    gated(out, wide, activation);
   }
 };
 

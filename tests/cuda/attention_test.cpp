@@ -103,7 +103,7 @@ class AttentionTest : public DeviceTest {
     AttentionShape device_shape = shape;
     if (c.sinks) shape.sinks = sinks.host, device_shape.sinks = sinks.device;
     if (c.alibi) shape.alibi = slopes.host, device_shape.alibi = slopes.device;
-    const std::vector<std::vector<std::pair<int, int>>> steps = {
+    std::vector<std::vector<std::pair<int, int>>> steps = {
         {{0, 40}, {0, 1}, {0, 17}},        {{40, 41}, {1, 100}, {17, 30}},
         {{41, 42}, {100, 101}, {30, 31}},  {{42, 43}, {101, 102}, {31, 34}},
         {{43, 144}, {102, 149}, {34, 35}}, {{144, 145}, {149, 150}, {35, 36}}};
@@ -123,6 +123,21 @@ TEST_F(AttentionTest, CommonShapes) {
     run({8, 1, dim, dim, DType::BF16, 7, 20});
     run({8, 2, dim, dim, DType::BF16, 16, 50, 3.0f});
     run({8, 2, dim, dim, DType::BF16, 16, 0, 3.0f});
+  }
+}
+
+// Enough new tokens per sequence for the kernel of long runs, from the start and behind a context.
+TEST_F(AttentionTest, LongRuns) {
+  for (int block_size : {16, 64, 7}) {
+    const Case c{8, 2, 128, 128, DType::BF16, block_size};
+    make_cache(c);
+    AttentionShape shape;
+    shape.heads = 8, shape.kv_heads = 2, shape.key_dim = shape.value_dim = 128, shape.scale = 0.09f;
+    const std::vector<std::vector<std::pair<int, int>>> steps = {
+        {{0, 150}}, {{0, 150}, {0, 130}, {0, 140}}, {{0, 10}, {0, 3}}, {{10, 150}, {3, 131}}};
+    for (size_t i = 0; i < steps.size(); ++i)
+      EXPECT_LT(step(c, batch(c, steps[i]), shape, shape), kTolerance)
+          << "block " << block_size << " step " << i;
   }
 }
 
@@ -173,12 +188,43 @@ TEST_F(AttentionTest, CopiedBlocksReadAlike) {
   EXPECT_LT(step(c, b, shape, shape), kTolerance);
 }
 
+TEST_F(AttentionTest, RotateAndStoreInOne) {
+  for (auto style : {kernels::RopeStyle::Halves, kernels::RopeStyle::Interleaved}) {
+    for (int dim : {16, 40, 64, 128}) {
+      const Case c{4, 2, dim, dim};
+      make_cache(c);
+      Batch b = batch(c, {{0, 20}, {0, 1}, {0, 33}});
+      const RaggedBatch view = b.view();
+      const int64_t n = view.tokens();
+      Both x = random(n, 8 * dim), frequencies = vector(dim / 2), out = zeros(n, 4 * dim);
+      Both angles{
+          HostTensor::make(DType::F32, {n, dim / 2, 2}), gpu().allocate(DType::F32, {n, dim / 2, 2}), {}, {}};
+      AttentionShape shape;
+      shape.heads = 4, shape.kv_heads = 2, shape.key_dim = shape.value_dim = dim, shape.scale = 0.1f;
+      const auto run_on = [&](kernels::Backend& backend, bool host) {
+        const TensorView all = host ? x.host : x.device;
+        const TensorView turn = host ? angles.host_memory.view : angles.device_memory.view;
+        const TensorView q = all.columns_as_heads(0, 4, dim), k = all.columns_as_heads(4 * dim, 2, dim);
+        const PagedKv& kv = host ? host_kv_ : device_kv_;
+        backend.begin(view);
+        backend.rope_angles(turn, view, host ? frequencies.host : frequencies.device, 1.0f);
+        backend.rope_write_kv(kv, {q, k, all.columns_as_heads(6 * dim, 2, dim)}, turn, style, view);
+        backend.attend(heads_of(host ? out.host : out.device, 4), q, kv, view, shape);
+      };
+      run_on(ref(), true);
+      run_on(gpu(), false);
+      EXPECT_LT(error(x.host.columns(0, 4 * dim), x.device.columns(0, 4 * dim)), kTolerance) << dim;
+      EXPECT_LT(error(out.host, out.device), kTolerance) << dim;
+    }
+  }
+}
+
 // A small layer as a recorded step: decode goes on for many steps, one graph serves them all.
 TEST_F(AttentionTest, ReplayedStepsMatchDirectOnes) {
   const Case c{8, 2, 128, 128};
   make_cache(c);
   AttentionShape shape;
-  shape.heads = 8, shape.kv_heads = 2, shape.key_dim = shape.value_dim = 128, shape.scale = 0.08f;
+  shape.heads = 8, shape.kv_heads = 2, shape.key_dim = shape.value_dim = 128, shape.scale = 3e-4f;
   const BothWeight table = weight({DType::BF16}, 64, 256, false),
                    qkv = weight({DType::BF16}, 12 * 128, 256, false);
   const BothWeight output = weight({DType::BF16}, 256, 8 * 128, false);
@@ -202,10 +248,9 @@ TEST_F(AttentionTest, ReplayedStepsMatchDirectOnes) {
       backend.matmul(side(wide), side(normed), host ? qkv.host : qkv.device);
       const TensorView q = side(wide).columns_as_heads(0, 8, 128),
                        k = side(wide).columns_as_heads(1024, 2, 128);
-      backend.rope(q, turn, kernels::RopeStyle::Halves);
-      backend.rope(k, turn, kernels::RopeStyle::Halves);
+      const TensorView v = side(wide).columns_as_heads(1280, 2, 128);
       const PagedKv& kv = host ? host_kv_ : device_kv_;
-      backend.write_kv(kv, k, side(wide).columns_as_heads(1280, 2, 128), view);
+      backend.rope_write_kv(kv, {q, k, v}, turn, kernels::RopeStyle::Halves, view);
       backend.attend(heads_of(side(mixed), 8), q, kv, view, shape);
       backend.matmul(side(normed), side(mixed), host ? output.host : output.device);
       backend.add_rms_norm(side(normed), side(x), side(normed), side(gain), 1e-5f);

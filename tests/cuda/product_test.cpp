@@ -57,6 +57,41 @@ TEST_F(ProductTest, StridedViews) {
   }
 }
 
+TEST_F(ProductTest, GatedInOne) {
+  for (DType type : {DType::BF16, DType::Q4_0}) {
+    for (auto [inner, cols] : {std::pair<int64_t, int64_t>{40, 64}, {1000, 320}, {512, 2048}, {9, 51}}) {
+      if (is_block(type) && cols % 32 != 0) continue;
+      const BothWeight w = weight({type, type}, inner, cols, true);
+      for (int64_t n : {1, 2, 8, 13, 32, 40}) {
+        const Both x = random(n, cols, 0.1f);
+        Both wide = zeros(n, 2 * inner), out = zeros(n, inner);
+        ref().matmul_gated(out.host, wide.host, x.host, w.host, kernels::Activation::Silu);
+        gpu().matmul_gated(out.device, wide.device, x.device, w.device, kernels::Activation::Silu);
+        EXPECT_LT(error(out.host, out.device), kTolerance) << name(type) << " n " << n << " inner " << inner;
+      }
+    }
+  }
+}
+
+// The same product again and again, each time into memory that was just cleared, has the same bits.
+TEST_F(ProductTest, RepeatsBitForBit) {
+  const BothWeight w = weight({DType::BF16}, 1000, 4096, false);
+  for (int64_t n : {1, 7, 31, 40}) {
+    const Both x = random(n, 4096);
+    std::vector<float> first;
+    for (int i = 0; i < 40; ++i) {
+      const kernels::Memory out = gpu().allocate(DType::BF16, {n, 1000});
+      gpu().matmul(out.view, x.device, w.device);
+      HostTensor got = HostTensor::make(DType::F32, {n * 1000});
+      gpu().download(got.view, out.view);
+      const std::vector<float> values(got.view.at<float>(), got.view.at<float>() + n * 1000);
+      if (first.empty()) first = values;
+      const auto place = std::mismatch(values.begin(), values.end(), first.begin());
+      ASSERT_EQ(place.first - values.begin(), n * 1000) << "n " << n << " run " << i;
+    }
+  }
+}
+
 TEST_F(ProductTest, OneMatrixPerHead) {
   for (DType type : {DType::BF16, DType::Q8_0}) {
     std::vector<BothWeight> all;

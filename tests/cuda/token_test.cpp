@@ -121,6 +121,20 @@ TEST_F(TokenTest, RowsAndLargest) {
   }
 }
 
+// A kernel that reads an array staged right before it sees the new one, however often.
+TEST_F(TokenTest, FreshArraysAreSeen) {
+  const Both x = random(1000, 64);
+  Both out = zeros(1000, 64);
+  for (int i = 0; i < 100; ++i) {
+    std::vector<int32_t> rows(1000);
+    for (int32_t& row : rows) row = below(1000);
+    ref().gather_rows(out.host, x.host, rows);
+    gpu().scale(out.device, 2.0f);
+    gpu().gather_rows(out.device, x.device, rows);
+    ASSERT_EQ(error(out.host, out.device), 0.0) << i;
+  }
+}
+
 TEST_F(TokenTest, EmbedEveryType) {
   for (const DTypeInfo& type : kDTypes) {
     if (type.type == DType::I8 || type.type == DType::I32 || type.type == DType::U8) continue;

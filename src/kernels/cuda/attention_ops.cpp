@@ -87,7 +87,7 @@ const Impl::Table& Impl::table_of(const RaggedBatch& batch, const PagedKv& kv) {
   SLUICE_CHECK(batch_.tables.size() < kMaxTables);
   const size_t buffer = kTableBuffer + batch_.tables.size();
   const RaggedBatch::BlockTable& source = batch.tables[static_cast<size_t>(kv.table)];
-  Table table{kv.table, blank<TableView>(), {0}, nullptr};
+  Table table{kv.table, blank<TableView>(), {0}, {}, nullptr};
   std::vector<int32_t> blocks, last_length;
   for (int s = 0; s < batch.sequences(); ++s) {
     const int32_t end = batch.query_begin[static_cast<size_t>(s) + 1];
@@ -99,6 +99,7 @@ const Impl::Table& Impl::table_of(const RaggedBatch& batch, const PagedKv& kv) {
                                            static_cast<size_t>(count));
     for (int32_t block : row) blocks.push_back(std::max(block, 0));
     table.row_begin.push_back(static_cast<int32_t>(blocks.size()));
+    table.lengths.push_back(length);
     last_length.push_back(length - std::max(count - 1, 0) * block_size);
   }
   table.view.block_size = block_size;
@@ -110,14 +111,16 @@ const Impl::Table& Impl::table_of(const RaggedBatch& batch, const PagedKv& kv) {
   return batch_.tables.emplace_back(std::move(table));
 }
 
-const Impl::Plan& Impl::plan_of(const FlashShape& shape, const Table& table) {
+const Impl::Plan& Impl::plan_of(const FlashShape& shape, const Table& table, bool hopper) {
   for (const Plan& plan : plans_)
-    if (plan.shape == shape && plan.table == table.index) return plan;
+    if (plan.shape == shape && plan.table == table.index && plan.hopper == hopper) return plan;
   SLUICE_CHECK(mode_ != Mode::Issue);
   // Entries for every tile of 16 rows and for every part of a split, and one per token.
   const int64_t group = shape.heads / shape.kv_heads;
   const int64_t tiles = (batch_.tokens * group + 15) / 16 + batch_.sequences + 2 * processors_;
-  const auto bytes = static_cast<size_t>(tiles * 16 + (batch_.tokens + batch_.sequences) * 8 + 4096);
+  const size_t bytes = hopper
+                           ? hopper_schedule_bytes(shape, batch_.tokens, batch_.sequences, processors_)
+                           : static_cast<size_t>(tiles * 16 + (batch_.tokens + batch_.sequences) * 8 + 4096);
   const Staging::Place place = staging_->reserve(kPlanBuffer + plans_.size(), bytes);
   FlashWorkspace workspace{};
   workspace.partial_bytes = flash_partial_bytes(shape, processors_);
@@ -125,12 +128,11 @@ const Impl::Plan& Impl::plan_of(const FlashShape& shape, const Table& table) {
   workspace.schedule = place.device;
   workspace.staging = place.host;
   workspace.schedule_bytes = bytes;
-  const FlashBatch batch{batch_.query_begin_host.data(), table.row_begin.data(),
+  const FlashBatch batch{batch_.query_begin_host.data(), table.row_begin.data(), table.lengths.data(),
                          static_cast<int32_t>(batch_.tokens), batch_.sequences};
-  Plan plan{shape, table.index, make_flash_plan(workspace, shape, batch, mode_ == Mode::Describe, stream_),
-            place.device};
-  plans_.push_back(plan);
-  return plans_.back();
+  const FlashPlan plan = hopper ? make_hopper_plan(workspace, shape, batch, stream_)
+                                : make_flash_plan(workspace, shape, batch, mode_ == Mode::Describe, stream_);
+  return plans_.emplace_back(Plan{shape, table.index, hopper, plan, place.device});
 }
 
 void Impl::rope_angles(TensorView angles, const RaggedBatch& batch, TensorView inverse_frequency,
@@ -148,7 +150,9 @@ void Impl::rope_angles(TensorView angles, const RaggedBatch& batch, TensorView i
   issue(launch_angles, p);
 }
 
-void Impl::rope(TensorView x, TensorView angles, RopeStyle style) {
+namespace {
+
+RopeParams rope_params(const TensorView& x, const TensorView& angles, RopeStyle style) {
   SLUICE_CHECK(angles.dtype == DType::F32 && angles.stride[1] == 2 && angles.stride[2] == 1);
   RopeParams p = blank<RopeParams>();
   p.x = view_of(x);
@@ -157,10 +161,11 @@ void Impl::rope(TensorView x, TensorView angles, RopeStyle style) {
   p.angle_stride = angles.stride[0];
   p.interleaved = style == RopeStyle::Interleaved ? 1 : 0;
   SLUICE_CHECK_LE(2 * p.pairs, p.x.dim);
-  issue(launch_rope, p);
+  return p;
 }
 
-void Impl::write_kv(const PagedKv& kv, TensorView k, TensorView v, const RaggedBatch& batch) {
+WriteKvParams write_params(const PagedKv& kv, const TensorView& k, const TensorView& v,
+                           const TableView& table) {
   WriteKvParams p = blank<WriteKvParams>();
   p.k = cache_of(kv.k, kv.k_scales);
   p.key = view_of(k);
@@ -168,8 +173,27 @@ void Impl::write_kv(const PagedKv& kv, TensorView k, TensorView v, const RaggedB
     p.v = cache_of(kv.v, kv.v_scales);
     p.value = view_of(v);
   }
-  p.table = table_of(batch, kv).view;
-  issue(launch_write_kv, p);
+  p.table = table;
+  return p;
+}
+
+}  // namespace
+
+void Impl::rope(TensorView x, TensorView angles, RopeStyle style) {
+  issue(launch_rope, rope_params(x, angles, style));
+}
+
+void Impl::write_kv(const PagedKv& kv, TensorView k, TensorView v, const RaggedBatch& batch) {
+  issue(launch_write_kv, write_params(kv, k, v, table_of(batch, kv).view));
+}
+
+void Impl::rope_write_kv(const PagedKv& kv, const QkvHeads& x, TensorView angles, RopeStyle style,
+                         const RaggedBatch& batch) {
+  RopeWriteParams p = blank<RopeWriteParams>();
+  p.rope = rope_params(x.q, angles, style);
+  p.write = write_params(kv, x.k, x.v, table_of(batch, kv).view);
+  if (rope_write_fits(p)) return issue(launch_rope_write, p);
+  CudaBackend::rope_write_kv(kv, x, angles, style, batch);
 }
 
 void Impl::attend(TensorView out, TensorView q, const PagedKv& kv, const RaggedBatch& batch,
@@ -192,7 +216,9 @@ void Impl::attend(TensorView out, TensorView q, const PagedKv& kv, const RaggedB
   if (!batch_.consecutive || !flash_fits(p)) return issue(launch_attention, p);
   const FlashShape flash_shape{shape.heads, shape.kv_heads, shape.key_dim, table.view.block_size,
                                shape.window};
-  const Plan& plan = plan_of(flash_shape, table);
+  // The Hopper kernel's grid follows the lengths, so it is for steps that run once.
+  const bool hopper = mode_ == Mode::Eager && hopper_fits(p, batch_.sequences);
+  const Plan& plan = plan_of(flash_shape, table, hopper);
   FlashParams f = blank<FlashParams>();
   f.attention = p;
   f.plan = plan.plan;
@@ -201,7 +227,7 @@ void Impl::attend(TensorView out, TensorView q, const PagedKv& kv, const RaggedB
   f.query_begin = batch_.query_begin;
   f.last_length = table.last_length;
   f.sequences = batch_.sequences;
-  issue(launch_flash, f);
+  issue(hopper ? launch_hopper : launch_flash, f);
 }
 
 void Impl::copy_blocks(const PagedKv& kv, std::span<const std::pair<BlockId, BlockId>> moves) {

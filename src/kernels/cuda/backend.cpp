@@ -44,7 +44,9 @@ Memory Impl::allocate(DType dtype, std::initializer_list<int64_t> shape) {
   const auto bytes = static_cast<size_t>(view.bytes());
   DeviceBuffer memory = allocate_device(bytes);
   view.data = memory.get();
+  // A kernel that may start early is not held back by the tail of a memset: wait for it.
   check(cudaMemsetAsync(view.data, 0, bytes, stream_), "memset");
+  check(cudaStreamSynchronize(stream_), "memset");
   return {view, std::shared_ptr<void>(std::move(memory))};
 }
 

@@ -49,6 +49,10 @@ class Impl final : public CudaBackend {
   void activate(TensorView out, TensorView x, Activation activation) override;
   void gated(TensorView out, TensorView gate_up, Activation activation) override;
   void gather_rows(TensorView out, TensorView x, std::span<const int32_t> rows) override;
+  void matmul_gated(TensorView out, TensorView wide, TensorView x, const Weight& gate_up,
+                    Activation activation) override;
+  void rope_write_kv(const PagedKv& kv, const QkvHeads& x, TensorView angles, RopeStyle style,
+                     const RaggedBatch& batch) override;
   void add_rms_norm(TensorView out, TensorView sum, TensorView b, TensorView gain, float eps,
                     float b_scale) override;
 
@@ -77,11 +81,13 @@ class Impl final : public CudaBackend {
     int index;
     TableView view;
     std::vector<int32_t> row_begin;  // host copy
+    std::vector<int32_t> lengths;    // host; tokens of context of each sequence
     const int32_t* last_length;      // [sequences]
   };
   struct Plan {
     FlashShape shape;
     int table;
+    bool hopper;
     FlashPlan plan;
     void* schedule;
   };
@@ -126,7 +132,7 @@ class Impl final : public CudaBackend {
 
   const Batch& batch_of(const RaggedBatch& batch);
   const Table& table_of(const RaggedBatch& batch, const PagedKv& kv);
-  const Plan& plan_of(const FlashShape& shape, const Table& table);
+  const Plan& plan_of(const FlashShape& shape, const Table& table, bool hopper);
   void launch_or_record(const std::function<void()>& body);
 
   std::string name_;
@@ -138,6 +144,8 @@ class Impl final : public CudaBackend {
   std::optional<Lt> lt_;
   Scratch scratch_;  // results between the kernels of one operation
   Scratch flash_partial_;
+  DeviceBuffer argmax_keys_;
+  int64_t argmax_rows_ = 0;
   Batch batch_;
   std::vector<Plan> plans_;
   std::map<const void*, PointerTable> pointer_tables_;

@@ -23,6 +23,7 @@ struct FlashShape {
 struct FlashBatch {
   const int32_t* query_begin;  // host [sequences + 1]
   const int32_t* row_begin;    // host [sequences + 1] first entry of each sequence's row of the block table
+  const int32_t* lengths;      // host [sequences] tokens of context, the new ones among them
   int32_t tokens, sequences;
 };
 
@@ -48,6 +49,12 @@ struct FlashParams {
   int32_t sequences;
 };
 void launch_flash(const FlashParams&, Stream);
+
+// The same on Hopper's own matrix instructions, for steps with many new tokens per sequence.
+bool hopper_fits(const AttentionParams&, int64_t sequences);
+size_t hopper_schedule_bytes(const FlashShape&, int64_t tokens, int64_t sequences, int64_t processors);
+FlashPlan make_hopper_plan(const FlashWorkspace&, const FlashShape&, const FlashBatch&, Stream);
+void launch_hopper(const FlashParams&, Stream);
 
 // One translation unit per head size.
 void launch_flash_64(const FlashParams&, Stream);

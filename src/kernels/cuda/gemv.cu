@@ -5,6 +5,7 @@
 // on an H200, 4.38 TB/s (H200 read ceiling for one launch of that size: 4.41). Packed types, one to eight
 // tokens: a warp per weight row, a lane decodes eight elements and multiplies them with every token's, which
 // come from the L1.
+#include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/decode.cuh"
 #include "kernels/cuda/params.h"
 
@@ -15,47 +16,97 @@ constexpr int kWarps = 8;
 constexpr int kUnroll = 8;
 constexpr int64_t kMaxShared = 96 * 1024;
 
+// The first kUnroll * 32 pieces of 16 bytes of each of a warp's rows; Whole: the row is a multiple of that.
+template <int Rows, int Unroll, bool Whole>
+struct RowReader {
+  const uint4* rows[Rows];
+  uint4 held[Rows][Unroll];
+  int pieces;
+
+  __device__ __forceinline__ void load(int r, int u, int piece) {
+    held[r][u] = Whole || piece < pieces ? load_weight(rows[r] + piece) : make_uint4(0, 0, 0, 0);
+  }
+  __device__ __forceinline__ void load_first(int lane) {
+#pragma unroll
+    for (int u = 0; u < Unroll; ++u)
+#pragma unroll
+      for (int r = 0; r < Rows; ++r) load(r, u, u * 32 + lane);
+  }
+  // Sums of products with x, in the lanes' shares.
+  __device__ __forceinline__ void multiply(const uint4* x, int lane, float (&sums)[Rows]) {
+    for (int base = 0; base < pieces; base += Unroll * 32) {
+      const bool more = base + Unroll * 32 < pieces;
+#pragma unroll
+      for (int u = 0; u < Unroll; ++u) {
+        const int piece = base + u * 32 + lane;
+        const uint4 v = Whole || piece < pieces ? x[piece] : make_uint4(0, 0, 0, 0);
+        float b[8];
+        unpack8(v, b);
+#pragma unroll
+        for (int r = 0; r < Rows; ++r) {
+          float a[8];
+          unpack8(held[r][u], a);
+#pragma unroll
+          for (int j = 0; j < 8; ++j) sums[r] += a[j] * b[j];
+          if (more) load(r, u, piece + Unroll * 32);
+        }
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < Rows; ++r) sums[r] = warp_sum(sums[r]);
+  }
+};
+
+__device__ __forceinline__ const uint4* row_of(const Matrix& matrix, int64_t row) {
+  return reinterpret_cast<const uint4*>(static_cast<const char*>(matrix.data) + row * matrix.row_bytes);
+}
+
+__device__ __forceinline__ void share_x(uint4* shared, const View& x, int pieces) {
+  for (int i = threadIdx.x; i < pieces; i += kWarps * 32)
+    shared[i] = load_activation(static_cast<const bf16*>(x.data) + i * 8);
+  __syncthreads();
+}
+
+template <bool Whole>
 __global__ void __launch_bounds__(kWarps * 32) plain_kernel(const ProductParams p) {
   extern __shared__ uint4 x_shared[];
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int64_t row = int64_t{blockIdx.x} * kWarps + warp;
-  const int64_t pieces = p.weight.cols / 8;  // 16-byte pieces of a row
-  const uint4* weights =
-      reinterpret_cast<const uint4*>(static_cast<const char*>(p.weight.data) + row * p.weight.row_bytes);
-  const bool live = row < p.weight.rows;
-  const uint4 zero = make_uint4(0, 0, 0, 0);
-  uint4 w[kUnroll];
-#pragma unroll
-  for (int u = 0; u < kUnroll; ++u) {
-    const int64_t i = u * 32 + lane;
-    w[u] = live && i < pieces ? load_weight(weights + i) : zero;
-  }
+  const int lane = threadIdx.x % 32;
+  const int64_t wanted = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
+  const int64_t row = wanted < p.weight.rows ? wanted : p.weight.rows - 1;
+  RowReader<1, kUnroll, Whole> reader;
+  reader.pieces = static_cast<int>(p.weight.cols / 8);
+  reader.rows[0] = row_of(p.weight, row);
+  reader.load_first(lane);
   allow_dependents();
   wait_for_producer();
-  const bf16* x = static_cast<const bf16*>(p.x.data);
-  for (int64_t i = threadIdx.x; i < pieces; i += kWarps * 32) x_shared[i] = load_activation(x + i * 8);
-  __syncthreads();
-  if (!live) return;
-  float acc = 0.0f;
-  for (int64_t base = 0; base < pieces; base += kUnroll * 32) {
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      const int64_t i = base + u * 32 + lane;
-      const uint4 v = i < pieces ? x_shared[i] : zero;
-      float a[8], b[8];
-      unpack8(w[u], a);
-      unpack8(v, b);
-#pragma unroll
-      for (int j = 0; j < 8; ++j) acc += a[j] * b[j];
-      const int64_t next = i + kUnroll * 32;
-      w[u] = next < pieces ? load_weight(weights + next) : zero;
-    }
-  }
-  acc = warp_sum(acc);
-  if (lane == 0) {
-    if (p.bias != nullptr) acc += p.bias[row];
-    static_cast<bf16*>(p.out.data)[row] = __float2bfloat16(acc);
-  }
+  share_x(x_shared, p.x, reader.pieces);
+  float sums[1] = {};
+  reader.multiply(x_shared, lane, sums);
+  if (lane != 0) return;
+  static_cast<bf16*>(p.out.data)[row] = __float2bfloat16(sums[0] + (p.bias != nullptr ? p.bias[row] : 0.0f));
+}
+
+// A warp makes one element of the result: a gate row and the up row that belongs to it.
+template <bool Whole>
+__global__ void __launch_bounds__(kWarps * 32) gated_kernel(const GatedProductParams g) {
+  extern __shared__ uint4 x_shared[];
+  const ProductParams& p = g.product;
+  const int lane = threadIdx.x % 32;
+  const int64_t inner = p.weight.rows / 2, wanted = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
+  const int64_t row = wanted < inner ? wanted : inner - 1;
+  RowReader<2, kUnroll / 2, Whole> reader;
+  reader.pieces = static_cast<int>(p.weight.cols / 8);
+  reader.rows[0] = row_of(p.weight, row);
+  reader.rows[1] = row_of(p.weight, inner + row);
+  reader.load_first(lane);
+  allow_dependents();
+  wait_for_producer();
+  share_x(x_shared, p.x, reader.pieces);
+  float sums[2] = {};
+  reader.multiply(x_shared, lane, sums);
+  if (lane != 0) return;
+  if (p.bias != nullptr) sums[0] += p.bias[row], sums[1] += p.bias[inner + row];
+  static_cast<bf16*>(p.out.data)[row] = __float2bfloat16(gate(sums[0], sums[1], g.activation));
 }
 
 template <class Type, int Tokens>
@@ -103,17 +154,33 @@ bool gemv_fits(const ProductParams& p) {
   return aligned && p.x.n <= 8;
 }
 
-void launch_gemv(const ProductParams& p, Stream stream) {
-  const dim3 blocks(static_cast<unsigned>(ceil_div(p.weight.rows, kWarps)));
-  if (p.weight.type == DType::BF16) {
-    const auto shared = static_cast<size_t>(p.weight.cols * 2);
-    if (shared > 48 * 1024) {
-      check_launch(
-          cudaFuncSetAttribute(plain_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMaxShared),
-          "gemv of this width");
-    }
-    return launch("gemv", plain_kernel, {blocks, dim3(kWarps * 32), shared}, stream, p);
+namespace {
+
+// `whole` where the columns are a multiple of what a warp holds, `cut` otherwise.
+template <class Params>
+void launch_shared(void (*whole)(Params), void (*cut)(Params), const Params& p, const ProductParams& product,
+                   int64_t results, Stream stream) {
+  const auto shared = static_cast<size_t>(product.weight.cols * 2);
+  const auto kernel = product.weight.cols % (kUnroll * 32 * 8) == 0 ? whole : cut;
+  if (shared > 48 * 1024) {
+    check_launch(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMaxShared),
+                 "gemv of this width");
   }
+  const Grid grid{dim3(static_cast<unsigned>(ceil_div(results, kWarps))), dim3(kWarps * 32), shared};
+  launch("gemv", kernel, grid, stream, p);
+}
+
+}  // namespace
+
+void launch_gemv_gated(const GatedProductParams& p, Stream stream) {
+  launch_shared<GatedProductParams>(gated_kernel<true>, gated_kernel<false>, p, p.product,
+                                    p.product.weight.rows / 2, stream);
+}
+
+void launch_gemv(const ProductParams& p, Stream stream) {
+  if (p.weight.type == DType::BF16)
+    return launch_shared<ProductParams>(plain_kernel<true>, plain_kernel<false>, p, p, p.weight.rows, stream);
+  const dim3 blocks(static_cast<unsigned>(ceil_div(p.weight.rows, kWarps)));
   const bool known = visit_packed(p.weight.type, [&](auto type) {
     using Type = decltype(type);
     const Grid grid{blocks, dim3(kWarps * 32)};

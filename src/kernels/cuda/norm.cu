@@ -21,9 +21,28 @@ __device__ __forceinline__ float row_sum(float v, float* shared) {
   return total;
 }
 
+// Eight gains from element i on; one where there are none.
+template <bool Vector>
+__device__ __forceinline__ void load_gain(const float* gain, int64_t i, int64_t dim, float* out) {
+  if (Vector && gain != nullptr && i < dim) {
+    *reinterpret_cast<float4*>(out) = __ldg(reinterpret_cast<const float4*>(gain + i));
+    *reinterpret_cast<float4*>(out + 4) = __ldg(reinterpret_cast<const float4*>(gain + i) + 1);
+    return;
+  }
+#pragma unroll
+  for (int j = 0; j < 8; ++j) out[j] = gain != nullptr && i + j < dim ? gain[i + j] : 1.0f;
+}
+
 template <int Pieces, bool Vector>
 __global__ void __launch_bounds__(1024) norm_kernel(const NormParams p) {
   __shared__ float shared[32];
+  // Gains were there before the step began: they are fetched while the kernel in front still runs.
+  float gain[Pieces][8];
+#pragma unroll
+  for (int v = 0; v < Pieces; ++v) {
+    const int64_t i = (int64_t{v} * blockDim.x + threadIdx.x) * 8;
+    load_gain<Vector>(p.gain, i, p.x.dim, gain[v]);
+  }
   allow_dependents();
   wait_for_producer();
   const int64_t row = int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
@@ -80,9 +99,8 @@ __global__ void __launch_bounds__(1024) norm_kernel(const NormParams p) {
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
       if (j >= count) continue;
-      const float gain = p.gain != nullptr ? p.gain[i + j] : 1.0f;
       const float bias = p.bias != nullptr ? p.bias[i + j] : 0.0f;
-      f[v][j] = (f[v][j] - mean) * factor * gain + bias;
+      f[v][j] = (f[v][j] - mean) * factor * gain[v][j] + bias;
     }
     store8<Vector>(out + i, count, f[v]);
   }
@@ -95,7 +113,7 @@ bool vectors(const View& v) {
 
 template <int Pieces>
 void launch_pieces(const NormParams& p, const Grid& grid, Stream stream) {
-  if (vectors(p.out) && vectors(p.x) && vectors(p.add)) {
+  if (vectors(p.out) && vectors(p.x) && vectors(p.add) && aligned16(p.gain)) {
     launch("norm", norm_kernel<Pieces, true>, grid, stream, p);
   } else {
     launch("norm", norm_kernel<Pieces, false>, grid, stream, p);

@@ -86,6 +86,7 @@ void launch_gather(const GatherParams&, Stream);
 struct ArgmaxParams {
   View x;
   int32_t* ids;
+  unsigned long long* keys;  // [n] zero before and after
 };
 void launch_argmax(const ArgmaxParams&, Stream);
 
@@ -143,6 +144,14 @@ struct WriteKvParams {
 };
 void launch_write_kv(const WriteKvParams&, Stream);
 
+// Rotates q in place; rotates k and stores it with v. REQUIRES: rope_write_fits(params).
+struct RopeWriteParams {
+  RopeParams rope;  // x: q
+  WriteKvParams write;
+};
+bool rope_write_fits(const RopeWriteParams&);
+void launch_rope_write(const RopeWriteParams&, Stream);
+
 struct CopyBlocksParams {
   void* data;
   int64_t block_bytes;
@@ -180,6 +189,15 @@ void launch_gemv(const ProductParams&, Stream);
 // 2 to 32 tokens, bf16. REQUIRES: ring_fits(params).
 bool ring_fits(const ProductParams&);
 void launch_ring(const ProductParams&, Stream);
+
+// out[n, inner] = activation(gate) * up, where gate and up are the halves of x · weightᵀ + bias; bf16 weights. The same
+// conditions as above, for the whole product.
+struct GatedProductParams {
+  ProductParams product;  // out is [n, inner], weight [2 * inner, cols]
+  int32_t activation;
+};
+void launch_gemv_gated(const GatedProductParams&, Stream);
+void launch_ring_gated(const GatedProductParams&, Stream);
 
 // Any shape and weight type; also many products in one launch. Group g multiplies rows [begin[g], begin[g +
 // 1]) of the list of tokens (all n, where begin is null) by its own matrix.

@@ -1,39 +1,10 @@
 // Element-wise operations, row gathers and the arg max. A thread handles eight consecutive elements of a row
 // (one at a time where a view is not aligned to 16 bytes); each operand is read once.
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/params.h"
 
 namespace sluice::kernels::cuda {
 namespace {
-
-enum ActivationCode : int32_t { kSilu, kGelu, kGeluTanh, kRelu, kRelu2, kSwigluOai };
-
-__device__ __forceinline__ float sigmoid(float x) {
-  return 1.0f / (1.0f + __expf(-x));
-}
-
-__device__ __forceinline__ float activate(float x, int32_t code) {
-  switch (code) {
-    case kSilu:
-      return x * sigmoid(x);
-    case kGelu:
-      return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
-    case kGeluTanh:
-      return 0.5f * x * (1.0f + tanhf(0.79788456080286536f * (x + 0.044715f * x * x * x)));
-    case kRelu:
-      return fmaxf(x, 0.0f);
-    case kRelu2:
-      return x > 0.0f ? x * x : 0.0f;
-    default:
-      return x;
-  }
-}
-
-__device__ __forceinline__ float gate(float g, float u, int32_t code) {
-  if (code != kSwigluOai) return activate(g, code) * u;
-  const float limited = fminf(g, 7.0f);
-  return limited * sigmoid(1.702f * limited) * (fminf(fmaxf(u, -7.0f), 7.0f) + 1.0f);
-}
 
 __device__ __forceinline__ float apply(const PointwiseParams& p, float a, float b, int64_t column) {
   switch (p.operation) {
@@ -126,46 +97,46 @@ __global__ void __launch_bounds__(256) widen_kernel(const WidenParams p) {
   }
 }
 
-// One block per row. NaN never wins.
-__global__ void __launch_bounds__(1024) argmax_kernel(const ArgmaxParams p) {
-  __shared__ float values[32];
-  __shared__ int32_t indices[32];
+// A value and its index as one number that is larger for a larger value and, among equals, for a lower index. NaN ranks
+// below everything.
+__device__ __forceinline__ unsigned long long key_of(float value, uint32_t index) {
+  const uint32_t bits = __float_as_uint(value);
+  const uint32_t rank = value != value ? 0u : (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+  return static_cast<unsigned long long>(rank) << 32 | (0xffffffffu - index);
+}
+
+// grid: (pieces of a row, rows)
+__global__ void __launch_bounds__(512) argmax_kernel(const ArgmaxParams p) {
   allow_dependents();
   wait_for_producer();
-  const bf16* x = static_cast<const bf16*>(p.x.data) + int64_t{blockIdx.x} * p.x.stride_n;
-  float best = -INFINITY;
-  int32_t index = 0x7fffffff;
-  const auto take = [&](float value, int32_t where) {
-    if (value > best || (value == best && where < index)) best = value, index = where;
-  };
+  const bf16* x = static_cast<const bf16*>(p.x.data) + int64_t{blockIdx.y} * p.x.stride_n;
   const bool vector =
       p.x.stride_n % 8 == 0 && p.x.dim % 8 == 0 && reinterpret_cast<uintptr_t>(p.x.data) % 16 == 0;
-  if (vector) {
-    for (int64_t i = int64_t{threadIdx.x} * 8; i < p.x.dim; i += int64_t{blockDim.x} * 8) {
-      float f[8];
-      unpack8(load_activation(x + i), f);
-#pragma unroll
-      for (int j = 0; j < 8; ++j) take(f[j], static_cast<int32_t>(i) + j);
+  const int64_t step = int64_t{gridDim.x} * blockDim.x * 8;
+  unsigned long long best = 0;
+  for (int64_t i = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * 8; i < p.x.dim; i += step) {
+    float f[8];
+    if (vector) {
+      load8<true>(x + i, 8, f);
+    } else {
+      load8<false>(x + i, p.x.dim - i, f);
     }
-  } else {
-    for (int64_t i = threadIdx.x; i < p.x.dim; i += blockDim.x)
-      take(__bfloat162float(x[i]), static_cast<int32_t>(i));
+#pragma unroll
+    for (int j = 0; j < 8; ++j)
+      if (i + j < p.x.dim) best = max(best, key_of(f[j], static_cast<uint32_t>(i + j)));
   }
-  const auto reduce = [&] {
 #pragma unroll
-    for (int o = 16; o > 0; o >>= 1) {
-      const float value = __shfl_xor_sync(0xffffffffu, best, o);
-      const int32_t where = __shfl_xor_sync(0xffffffffu, index, o);
-      take(value, where);
-    }
-  };
-  reduce();
-  if (threadIdx.x % 32 == 0) values[threadIdx.x / 32] = best, indices[threadIdx.x / 32] = index;
-  __syncthreads();
-  if (threadIdx.x >= 32) return;
-  best = values[threadIdx.x], index = indices[threadIdx.x];
-  reduce();
-  if (threadIdx.x == 0) p.ids[blockIdx.x] = index == 0x7fffffff ? 0 : index;
+  for (int o = 16; o > 0; o >>= 1) best = max(best, __shfl_xor_sync(0xffffffffu, best, o));
+  if (threadIdx.x % 32 == 0) atomicMax(&p.keys[blockIdx.y], best);
+}
+
+__global__ void __launch_bounds__(256) argmax_end_kernel(const ArgmaxParams p) {
+  allow_dependents();
+  wait_for_producer();
+  const int64_t row = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (row >= p.x.n) return;
+  p.ids[row] = static_cast<int32_t>(0xffffffffu - static_cast<uint32_t>(p.keys[row]));
+  p.keys[row] = 0;
 }
 
 }  // namespace
@@ -199,7 +170,12 @@ void launch_widen(const WidenParams& p, Stream stream) {
 
 void launch_argmax(const ArgmaxParams& p, Stream stream) {
   if (p.x.n == 0) return;
-  launch("argmax", argmax_kernel, {dim3(static_cast<unsigned>(p.x.n)), dim3(1024)}, stream, p);
+  const int64_t wanted = 512 / p.x.n + 1, most = ceil_div(p.x.dim, 512 * 8);
+  const Grid grid{dim3(static_cast<unsigned>(wanted < most ? wanted : most), static_cast<unsigned>(p.x.n)),
+                  dim3(512)};
+  launch("argmax", argmax_kernel, grid, stream, p);
+  launch("argmax", argmax_end_kernel, {dim3(static_cast<unsigned>(ceil_div(p.x.n, 256))), dim3(256)}, stream,
+         p);
 }
 
 }  // namespace sluice::kernels::cuda

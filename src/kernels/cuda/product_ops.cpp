@@ -77,6 +77,24 @@ void Impl::plain_product(const ProductParams& p) {
   issue(launch_tile, t);
 }
 
+void Impl::matmul_gated(TensorView out, TensorView wide, TensorView x, const Weight& gate_up,
+                        Activation activation) {
+  const DeviceWeight& stored = device_weight(gate_up);
+  GatedProductParams g = blank<GatedProductParams>();
+  g.product = product_params(wide, x, gate_up);
+  if (g.product.x.n == 0) return;
+  g.product.weight = stored.matrices[0];
+  g.product.out = view_of(out);
+  g.product.bias = stored.bias;
+  g.activation = static_cast<int32_t>(activation);
+  SLUICE_CHECK_EQ(2 * g.product.out.dim, gate_up.rows);
+  const bool plain = stored.matrices.size() == 1 && g.product.weight.type == DType::BF16;
+  if (plain && gemv_fits(g.product)) return issue(launch_gemv_gated, g);
+  if (plain && ring_fits(g.product)) return issue(launch_ring_gated, g);
+  matmul(wide, x, gate_up);
+  gated(out, wide, activation);
+}
+
 bool Impl::library_product(const ProductParams& p) {
   const LtProduct l = lt_product(p);
   if (!lt_fits(l)) return false;

@@ -10,7 +10,7 @@
 // 4096 (4.1 TB/s), 28.1 us for 4096 x 14336 (4.2 TB/s).
 #include <cuda.h>
 
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/params.h"
 
 namespace sluice::kernels::cuda {
@@ -71,10 +71,11 @@ struct RingArguments {
   bf16* out;
   const float* bias;
   int64_t out_stride;
-  int n, rows, steps;  // steps: stages per tile
+  int n, rows, steps;  // rows: of out; steps: stages per tile
+  int activation;
 };
 
-template <int TokenTiles, int RowTiles, int Stages, int Depth, int Warps>
+template <int TokenTiles, int RowTiles, int Stages, int Depth, int Warps, bool Gated>
 __device__ __forceinline__ void multiply_stage(const uint8_t* stage, int warp, int lane,
                                                float (&acc)[RowTiles][TokenTiles][4]) {
   using S = Shape<TokenTiles, RowTiles, Stages, Depth, Warps>;
@@ -92,7 +93,7 @@ __device__ __forceinline__ void multiply_stage(const uint8_t* stage, int warp, i
       b[n] = *reinterpret_cast<const uint4*>(x + (block * S::kTokens + n * 8 + g) * 128 + place);
 #pragma unroll
     for (int r = 0; r < RowTiles; ++r) {
-      const int row = block * S::kRows + r * 16 + g;
+      const int row = Gated ? (r * Depth + block) * 16 + g : block * S::kRows + r * 16 + g;
       const uint4 a0 = *reinterpret_cast<const uint4*>(stage + row * 128 + place);
       const uint4 a1 = *reinterpret_cast<const uint4*>(stage + (row + 8) * 128 + place);
 #pragma unroll
@@ -104,7 +105,7 @@ __device__ __forceinline__ void multiply_stage(const uint8_t* stage, int warp, i
   }
 }
 
-template <int TokenTiles, int RowTiles, int Stages, int Depth, int Warps>
+template <int TokenTiles, int RowTiles, int Stages, int Depth, int Warps, bool Gated>
 __global__ void __launch_bounds__(Warps * 32 + 32, 1)
     ring_kernel(const __grid_constant__ CUtensorMap weight_map, const __grid_constant__ CUtensorMap x_map,
                 const RingArguments p) {
@@ -115,7 +116,8 @@ __global__ void __launch_bounds__(Warps * 32 + 32, 1)
   const auto ring = static_cast<uint32_t>(__cvta_generic_to_shared(base));
   const uint32_t full = ring + Stages * S::kStageBytes + S::kSumBytes, empty = full + Stages * 8;
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
-  const int tiles = (p.rows + S::kRows - 1) / S::kRows;
+  constexpr int kResults = Gated ? 16 : S::kRows;  // rows of out that a tile makes
+  const int tiles = (p.rows + kResults - 1) / kResults;
   const int mine =
       (tiles - static_cast<int>(blockIdx.x) + static_cast<int>(gridDim.x) - 1) / static_cast<int>(gridDim.x);
   if (threadIdx.x == 0) {
@@ -136,8 +138,11 @@ __global__ void __launch_bounds__(Warps * 32 + 32, 1)
     const auto load_weights = [&](int i) {
       const int s = i % Stages, tile = blockIdx.x + (i / p.steps) * gridDim.x;
       barrier_expect(full + 8 * s, S::kStageBytes);
-      copy_box_once(ring + s * S::kStageBytes, &weight_map, tile * S::kRows, i % p.steps * Depth,
-                    full + 8 * s, policy);
+      const uint32_t to = ring + s * S::kStageBytes;
+      const int column = i % p.steps * Depth;
+      copy_box_once(to, &weight_map, tile * kResults, column, full + 8 * s, policy);
+      if constexpr (Gated)
+        copy_box_once(to + Depth * 16 * 128, &weight_map, p.rows + tile * 16, column, full + 8 * s, policy);
     };
     const auto load_x = [&](int i) {
       const int s = i % Stages;
@@ -163,7 +168,10 @@ __global__ void __launch_bounds__(Warps * 32 + 32, 1)
     for (int step = 0; step < p.steps; ++step, ++i) {
       const int s = i % Stages;
       barrier_wait(full + 8 * s, (i / Stages) & 1);
-      multiply_stage<TokenTiles, RowTiles, Stages, Depth, Warps>(base + s * S::kStageBytes, warp, lane, acc);
+      multiply_stage<TokenTiles, RowTiles, Stages, Depth, Warps, Gated>(base + s * S::kStageBytes, warp, lane,
+                                                                        acc);
+      // The copy engine writes here next: without the fence it can overtake reads of this warp that are still under way.
+      asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
       __syncwarp();
       if (lane == 0) barrier_arrive(empty + 8 * s);
     }
@@ -177,14 +185,22 @@ __global__ void __launch_bounds__(Warps * 32 + 32, 1)
       }
     }
     asm volatile("bar.sync 1, %0;" ::"n"(Warps * 32) : "memory");
-    const int row0 = (static_cast<int>(blockIdx.x) + j * static_cast<int>(gridDim.x)) * S::kRows;
-    for (int e = threadIdx.x; e < S::kRows * p.n; e += Warps * 32) {
-      const int r = e % S::kRows, token = e / S::kRows;
-      if (row0 + r >= p.rows) continue;
-      float value = p.bias != nullptr ? p.bias[row0 + r] : 0.0f;
+    const int row0 = (static_cast<int>(blockIdx.x) + j * static_cast<int>(gridDim.x)) * kResults;
+    const auto total = [&](int r, int token) {
+      float value = 0.0f;
 #pragma unroll
       for (int w = 0; w < Warps; ++w) value += sums[(w * S::kRows + r) * S::kSumPitch + token];
-      p.out[token * p.out_stride + row0 + r] = __float2bfloat16(value);
+      return value;
+    };
+    for (int e = threadIdx.x; e < kResults * p.n; e += Warps * 32) {
+      const int r = e % kResults, token = e / kResults, row = row0 + r;
+      if (row >= p.rows) continue;
+      float value = total(r, token) + (p.bias != nullptr ? p.bias[row] : 0.0f);
+      if constexpr (Gated) {
+        const float up = total(16 + r, token) + (p.bias != nullptr ? p.bias[p.rows + row] : 0.0f);
+        value = gate(value, up, p.activation);
+      }
+      p.out[token * p.out_stride + row] = __float2bfloat16(value);
     }
     asm volatile("bar.sync 1, %0;" ::"n"(Warps * 32) : "memory");
   }
@@ -228,23 +244,27 @@ int multiprocessors() {
   return count;
 }
 
-template <int TokenTiles, int RowTiles, int Stages, int Depth, int Warps>
-void launch_shape(const ProductParams& p, int processors, Stream stream) {
+template <int TokenTiles, int RowTiles, int Stages, int Depth, int Warps, bool Gated = false>
+void launch_shape(const ProductParams& p, int processors, Stream stream, int32_t activation = 0) {
+  static_assert(!Gated || RowTiles == 2, "a gate tile and an up tile");
   using S = Shape<TokenTiles, RowTiles, Stages, Depth, Warps>;
-  const auto kernel = ring_kernel<TokenTiles, RowTiles, Stages, Depth, Warps>;
+  const auto kernel = ring_kernel<TokenTiles, RowTiles, Stages, Depth, Warps, Gated>;
   static const cudaError_t attribute =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kShared);
   check_launch(attribute, "ring");
+  const int results = Gated ? 16 : S::kRows;
   const CUtensorMap weights =
-      make_map(p.weight.data, p.weight.rows, p.weight.cols, p.weight.row_bytes, S::kRows, Depth);
+      make_map(p.weight.data, p.weight.rows, p.weight.cols, p.weight.row_bytes, results, Depth);
   const CUtensorMap x = make_map(p.x.data, p.x.n, p.weight.cols, p.x.stride_n * 2, S::kTokens, Depth);
-  const RingArguments arguments{static_cast<bf16*>(p.out.data),
-                                p.bias,
-                                p.out.stride_n,
-                                static_cast<int>(p.x.n),
-                                static_cast<int>(p.weight.rows),
-                                static_cast<int>(ceil_div(p.weight.cols, 64 * Depth))};
-  const int64_t tiles = ceil_div(p.weight.rows, S::kRows);
+  RingArguments arguments{};
+  arguments.out = static_cast<bf16*>(p.out.data);
+  arguments.bias = p.bias;
+  arguments.out_stride = p.out.stride_n;
+  arguments.n = static_cast<int>(p.x.n);
+  arguments.rows = static_cast<int>(Gated ? p.weight.rows / 2 : p.weight.rows);
+  arguments.steps = static_cast<int>(ceil_div(p.weight.cols, 64 * Depth));
+  arguments.activation = activation;
+  const int64_t tiles = ceil_div(arguments.rows, results);
   const Grid grid{dim3(static_cast<unsigned>(tiles < processors ? tiles : processors)), dim3(S::kThreads),
                   S::kShared};
   launch("ring", kernel, grid, stream, weights, x, arguments);
@@ -256,6 +276,14 @@ bool ring_fits(const ProductParams& p) {
   return p.weight.type == DType::BF16 && p.x.n <= 32 && p.weight.cols % 64 == 0 && aligned16(p.weight.data) &&
          aligned16(p.x.data) && p.weight.row_bytes % 16 == 0 && p.x.stride_n % 8 == 0 &&
          p.weight.rows < (1 << 30) && (p.x.n == 1 || p.x.stride_n >= p.weight.cols);
+}
+
+void launch_ring_gated(const GatedProductParams& p, Stream stream) {
+  static const int processors = multiprocessors();
+  const ProductParams& product = p.product;
+  if (product.x.n <= 8) return launch_shape<1, 2, 9, 4, 8, true>(product, processors, stream, p.activation);
+  if (product.x.n <= 16) return launch_shape<2, 2, 8, 4, 8, true>(product, processors, stream, p.activation);
+  launch_shape<4, 2, 5, 4, 8, true>(product, processors, stream, p.activation);
 }
 
 void launch_ring(const ProductParams& p, Stream stream) {
@@ -272,7 +300,7 @@ void launch_ring(const ProductParams& p, Stream stream) {
     return launch_shape<2, 2, 8, 4, 8>(p, processors, stream);
   }
   if (wide < narrow) return launch_shape<4, 3, 4, 4, 4>(p, processors, stream);
-  launch_shape<4, 2, 6, 4, 4>(p, processors, stream);
+  launch_shape<4, 2, 5, 4, 8>(p, processors, stream);
 }
 
 }  // namespace sluice::kernels::cuda

@@ -10,9 +10,9 @@ __global__ void __launch_bounds__(256) angles_kernel(const AnglesParams p) {
   wait_for_producer();
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i >= p.n * p.pairs) return;
-  // In f64: position · frequency reaches 1e6 radians, where f32 has lost the fraction of a turn.
+  // The angle is rounded to f32, as the contract's reference has it; its cosine needs f64, for it may be many turns.
   const double angle =
-      static_cast<double>(p.positions[i / p.pairs]) * static_cast<double>(p.inverse_frequency[i % p.pairs]);
+      __fmul_rn(static_cast<float>(p.positions[i / p.pairs]), p.inverse_frequency[i % p.pairs]);
   double s, c;
   sincos(angle, &s, &c);
   p.angles[2 * i] = p.magnitude * static_cast<float>(c);
@@ -41,6 +41,62 @@ __device__ __forceinline__ int64_t block_of(const TableView& t, int64_t token, i
   const int32_t position = t.positions[token];
   slot = position % t.block_size;
   return t.blocks[t.row_begin[t.sequence[token]] + position / t.block_size];
+}
+
+// Eight pairs of one head of one token at a time: heads of q, then of k, then of v. 16 bytes per access.
+__global__ void __launch_bounds__(256) rope_write_kernel(const RopeWriteParams p) {
+  allow_dependents();
+  wait_for_producer();
+  const View &q = p.rope.x, &key = p.write.key, &value = p.write.value;
+  const int64_t pieces = p.rope.pairs / 8, heads = q.heads + 2 * key.heads;
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= q.n * heads * pieces) return;
+  const int64_t piece = i % pieces, token = i / pieces / heads;
+  int64_t head = i / pieces % heads;
+  const View& from = head < q.heads ? q : head < q.heads + key.heads ? key : value;
+  const bool is_query = head < q.heads, is_value = head >= q.heads + key.heads;
+  if (!is_query) head -= q.heads + (is_value ? key.heads : 0);
+  const int64_t first = p.rope.interleaved != 0 ? piece * 16 : piece * 8;
+  const int64_t second = p.rope.interleaved != 0 ? first + 8 : first + p.rope.pairs;
+  bf16* x = static_cast<bf16*>(from.data) + token * from.stride_n + head * from.stride_h;
+  uint4 low = load_activation(x + first), high = load_activation(x + second);
+  if (!is_value) {
+    float a[8], b[8];
+    unpack8(low, a);
+    unpack8(high, b);
+    const float* angle = p.rope.angles + token * p.rope.angle_stride + piece * 16;
+    float turn[16];
+#pragma unroll
+    for (int j = 0; j < 16; j += 4)
+      *reinterpret_cast<float4*>(turn + j) = *reinterpret_cast<const float4*>(angle + j);
+    const auto rotate = [&](float& u, float& v, int pair) {
+      const float c = turn[2 * pair], s = turn[2 * pair + 1], u0 = u;
+      u = u0 * c - v * s;
+      v = v * c + u0 * s;
+    };
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      if (p.rope.interleaved == 0) {
+        rotate(a[j], b[j], j);
+      } else if (j < 4) {
+        rotate(a[2 * j], a[2 * j + 1], j);
+      } else {
+        rotate(b[2 * j - 8], b[2 * j - 7], j);
+      }
+    }
+    low = pack8(a);
+    high = pack8(b);
+  }
+  bf16* out = x;
+  if (!is_query) {
+    const CacheView& cache = is_value ? p.write.v : p.write.k;
+    int64_t slot;
+    const int64_t block = block_of(p.write.table, token, slot);
+    out = static_cast<bf16*>(cache.data) + block * cache.stride_block + slot * cache.stride_slot +
+          head * cache.stride_head;
+  }
+  *reinterpret_cast<uint4*>(out + first) = low;
+  *reinterpret_cast<uint4*>(out + second) = high;
 }
 
 // One warp stores one head of one token; keys first, then values.
@@ -119,7 +175,30 @@ void launch_angles(const AnglesParams& p, Stream stream) {
 void launch_rope(const RopeParams& p, Stream stream) {
   const int64_t count = p.x.n * p.x.heads * p.pairs;
   if (count == 0) return;
+  RopeWriteParams whole = blank<RopeWriteParams>();
+  whole.rope = p;
+  if (rope_write_fits(whole)) return launch_rope_write(whole, stream);
   launch("rope", rope_kernel, {dim3(blocks_for(count)), dim3(256)}, stream, p);
+}
+
+bool rope_write_fits(const RopeWriteParams& p) {
+  const auto view_fits = [&](const View& v) {
+    return v.data == nullptr ||
+           (aligned16(v.data) && v.stride_n % 8 == 0 && v.stride_h % 8 == 0 && v.dim == 2 * p.rope.pairs);
+  };
+  const auto cache_fits = [&](const CacheView& c) {
+    return c.data == nullptr || (c.type == DType::BF16 && aligned16(c.data) && c.stride_block % 8 == 0 &&
+                                 c.stride_slot % 8 == 0 && c.stride_head % 8 == 0);
+  };
+  return p.rope.pairs % 8 == 0 && aligned16(p.rope.angles) && p.rope.angle_stride % 4 == 0 &&
+         view_fits(p.rope.x) && view_fits(p.write.key) && view_fits(p.write.value) && cache_fits(p.write.k) &&
+         cache_fits(p.write.v) && p.write.key.heads == p.write.value.heads;
+}
+
+void launch_rope_write(const RopeWriteParams& p, Stream stream) {
+  const int64_t count = p.rope.x.n * (p.rope.x.heads + 2 * p.write.key.heads) * (p.rope.pairs / 8);
+  if (count == 0) return;
+  launch("rope_write", rope_write_kernel, {dim3(blocks_for(count)), dim3(256)}, stream, p);
 }
 
 void launch_write_kv(const WriteKvParams& p, Stream stream) {

@@ -128,6 +128,14 @@ void Impl::argmax(TensorView ids, TensorView x) {
   p.x = view_of(x);
   SLUICE_CHECK(ids.dtype == DType::I32 && ids.is_contiguous() && ids.elements() == p.x.n);
   p.ids = static_cast<int32_t*>(ids.data);
+  if (p.x.n > argmax_rows_) {
+    const auto bytes = static_cast<size_t>(p.x.n) * sizeof *p.keys;
+    argmax_keys_ = allocate_device(bytes);
+    argmax_rows_ = p.x.n;
+    check(cudaMemsetAsync(argmax_keys_.get(), 0, bytes, stream_), "memset");
+    check(cudaStreamSynchronize(stream_), "memset");
+  }
+  p.keys = static_cast<unsigned long long*>(argmax_keys_.get());
   issue(launch_argmax, p);
 }
 

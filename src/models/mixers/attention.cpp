@@ -34,14 +34,16 @@ void run_mixer(const Attention& m, const AttentionWeights& w, const LayerContext
     if (own_kv) norm_heads(m, c, k, qkv.columns(q_width, q_width + kv_width), w.k_norm);
   };
   if (!m.qk_norm_after_rope) norm_both();
-  if (m.rope >= 0) {
-    const TensorView angles = c.angles[static_cast<size_t>(m.rope)];
-    const RopeStyle style = c.spec.ropes[static_cast<size_t>(m.rope)].style;
-    c.backend.rope(q, angles, style);
-    if (own_kv) c.backend.rope(k, angles, style);
+  const TensorView angles = m.rope >= 0 ? c.angles[static_cast<size_t>(m.rope)] : TensorView();
+  const RopeStyle style = m.rope >= 0 ? c.spec.ropes[static_cast<size_t>(m.rope)].style : RopeStyle::Halves;
+  if (own_kv && m.rope >= 0 && !m.qk_norm_after_rope) {
+    c.backend.rope_write_kv(c.kv, {q, k, v}, angles, style, c.batch);
+  } else {
+    if (m.rope >= 0) c.backend.rope(q, angles, style);
+    if (m.rope >= 0 && own_kv) c.backend.rope(k, angles, style);
+    if (m.qk_norm_after_rope) norm_both();
+    if (own_kv) c.backend.write_kv(c.kv, k, v, c.batch);
   }
-  if (m.qk_norm_after_rope) norm_both();
-  if (own_kv) c.backend.write_kv(c.kv, k, v, c.batch);
 
   const TensorView attended = c.scratch.get(Buffer::Attended, n, q_width);
   const kernels::AttentionShape shape{.heads = m.heads,

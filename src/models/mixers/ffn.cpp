@@ -14,12 +14,12 @@ void run_dense(const FfnShape& f, const Weight& gate_up, const Weight& down, con
                TensorView out, TensorView x) {
   const int64_t n = x.dim(0);
   const TensorView wide = c.scratch.get(Buffer::GateUp, n, gate_up.rows);
-  c.backend.matmul(wide, x, gate_up);
   TensorView inner = wide;
   if (f.gated) {
     inner = c.scratch.get(Buffer::Inner, n, f.inner);
-    c.backend.gated(inner, wide, f.activation);
+    c.backend.matmul_gated(inner, wide, x, gate_up, f.activation);
   } else {
+    c.backend.matmul(wide, x, gate_up);
     c.backend.activate(wide, wide, f.activation);
   }
   c.backend.matmul(out, inner, down);
