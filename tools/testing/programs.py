@@ -127,4 +127,4 @@ def cuda():
     if not (shutil.which("nvcc") or Path("/usr/local/cuda/bin/nvcc").exists()):
         raise Skipped("nvcc is missing")
     build("cuda")
-    return run_programs("cuda", [name for name in test_directories() if name == "parity"])
+    return run_programs("cuda", [name for name in test_directories() if name in ("parity", "cuda")])
