@@ -20,7 +20,7 @@ class ListCommand : public Command {
   int run() override {
     const std::vector<models::FoundModel> found = models::find_models();
     if (found.empty()) {
-      fmt::print("no models found; './sluice fetch' brings the default one\n");
+      fmt::print("no models found; './sluice run' in the repository fetches the default one\n");
       return kSuccess;
     }
     size_t width = 4;

@@ -186,9 +186,9 @@ Result<std::string> resolve_model(const std::string& reference) {
                           : matches(model, reference) || matches(model, "hf:" + reference))
       return model.path;
   if (reference.empty())
-    return Error{
-        ErrorCode::Unavailable,
-        "the default model is not on this machine: run './sluice fetch', or give a model with --model"};
+    return Error{ErrorCode::Unavailable,
+                 "the default model is not on this machine: './sluice run' in the repository fetches it; or "
+                 "give a model with --model"};
   return Error{
       ErrorCode::NotFound,
       fmt::format("model '{}' is neither a path nor a model on this machine; 'sluice list' shows those",

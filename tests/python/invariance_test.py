@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""The same requests give the same tokens, whatever else is in the batch and however the engine is set up.
+
+SLUICE_BINARY names the program, SLUICE_MODELS the folder of the default model. SLUICE_INVARIANCE_REQUESTS (default 24) is the
+number of requests; 200 is the full run.
+"""
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+MODEL = Path(os.environ.get("SLUICE_MODELS", ".models")) / "SmolLM2-135M-Instruct.Q4_1.gguf"
+BINARY = os.environ.get("SLUICE_BINARY", "build/release/sluice")
+COUNT = int(os.environ.get("SLUICE_INVARIANCE_REQUESTS", "24"))
+
+WORDS = "the river opened its gate and water ran over stone while people counted boats in the evening light".split()
+
+
+def make_requests():
+    rng = random.Random(5)
+    shared = " ".join(rng.choice(WORDS) for _ in range(60))
+    requests = []
+    for index in range(COUNT):
+        prompt = " ".join(rng.choice(WORDS) for _ in range(rng.choice([1, 5, 20, 50])))
+        if index % 4 == 0:
+            prompt = shared + " " + prompt
+        request = {"id": str(index), "prompt": prompt, "max_tokens": rng.randint(2, 14), "ignore_eos": index % 5 == 0}
+        kind = index % 6
+        if kind in (0, 1):
+            request["temperature"] = 0
+        elif kind == 2:
+            request |= {"temperature": 0.9, "top_p": 0.9, "seed": index}
+        elif kind == 3:
+            request |= {"temperature": 1.0, "top_k": 40, "seed": index, "n": 2, "repetition_penalty": 1.1}
+        elif kind == 4:
+            request |= {"use_beam_search": True, "n": 2, "best_of": 3}
+        else:
+            request |= {"temperature": 0.7, "min_p": 0.05, "seed": index, "presence_penalty": 0.5, "logprobs": 2}
+        requests.append(request)
+    return requests
+
+
+def run(folder, requests, flags):
+    source, target = folder / "in.jsonl", folder / "out.jsonl"
+    source.write_text("".join(json.dumps(request) + "\n" for request in requests))
+    command = [BINARY, "generate", "--input", str(source), "--output", str(target), "-m", str(MODEL), *flags]
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    answers = {}
+    for line in target.read_text().splitlines():
+        answer = json.loads(line)
+        assert "error" not in answer, answer
+        answers[answer["id"]] = [(c["token_ids"], c["text"], c["finish_reason"], c.get("logprobs")) for c in answer["choices"]]
+    return answers
+
+
+SETUPS = {
+    "together": [],
+    "static": ["--scheme", "static", "--max-seqs", "8"],
+    "dynamic": ["--scheme", "dynamic", "--max-seqs", "8", "--batch-wait", "0.01"],
+    "iteration padded": ["--scheme", "iteration"],
+    "iteration packed": ["--scheme", "iteration", "--layout", "packed"],
+    "separate": ["--prefill", "separate"],
+    "chunks of 7": ["--max-step-tokens", "7", "--max-seqs", "6"],
+    "chunks of 64": ["--max-step-tokens", "64"],
+    "blocks of 5": ["--block-size", "5"],
+    "blocks of 32": ["--block-size", "32"],
+    "preallocate": ["--kv-policy", "preallocate", "--kv-tokens", "1024"],
+    "preempt by recompute": ["--kv-tokens", "400", "--max-seqs", "12"],
+    "preempt by swap": ["--kv-tokens", "400", "--max-seqs", "12", "--preempt", "swap", "--swap-tokens", "4096"],
+    "swap to disk": ["--kv-tokens", "400", "--max-seqs", "12", "--preempt", "swap", "--disk-tokens", "4096",
+                     "--disk-folder", tempfile.gettempdir()],
+    "no prefix cache": ["--prefix-cache", "off"],
+    "one thread": ["--threads", "1"],
+    "no kv cache": ["--kv-cache", "off", "--max-seqs", "4"],
+}
+
+
+def main():
+    if not MODEL.exists():
+        print(f"the default model is not at {MODEL}: skipped")
+        print(f"0 passed, 0 failed, {len(SETUPS)} skipped")
+        return 0
+    requests = make_requests()
+    passed = failed = 0
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        alone = run(folder, requests, ["--max-seqs", "3", "--scheme", "static", "--layout", "packed", "--prefix-cache", "off"])
+        for title, flags in SETUPS.items():
+            answers = run(folder, requests, flags)
+            different = [key for key in alone if answers.get(key) != alone[key]]
+            if different or len(answers) != len(requests):
+                failed += 1
+                key = different[0] if different else "?"
+                print(f"{title}: {len(different)} of {len(requests)} answers differ, first {key}:\n  {alone.get(key)}\n  {answers.get(key)}")
+            else:
+                passed += 1
+    print(f"{passed} passed, {failed} failed, 0 skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
