@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -71,6 +72,10 @@ Result<std::unique_ptr<BlockMover>> BlockMover::make(KvMemory& memory, const Tie
     largest = std::max(largest, bytes);
   }
   mover->block_.resize(static_cast<size_t>(largest));
+  const bool tiers = disk_bytes > 0 || std::any_of(options.host_blocks.begin(), options.host_blocks.end(),
+                                                   [](int blocks) { return blocks > 0; });
+  if (tiers && !memory.on_host())
+    return Error{ErrorCode::Unsupported, "KV tiers below the device need KV in host memory"};
   if (disk_bytes > 0) {
     Result<int> file = open_nameless(options.disk_folder, disk_bytes);
     if (!file) return file.error();

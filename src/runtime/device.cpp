@@ -2,26 +2,48 @@
 
 #include <fmt/format.h>
 
+#include "base/log.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cuda/cuda.h"
 #include "kernels/ref/ref.h"
 
 namespace sluice::runtime {
 
 void DeviceOptions::declare(OptionSet& options) {
-  options.add(device, "device", "where to compute: auto, cpu, ref (plain loops)").shown_as("NAME");
+  options.add(device, "device", "where to compute: auto, cpu, cuda, ref (plain loops)").shown_as("NAME");
   options.add(isa, "isa", "instruction set of the CPU kernels, or auto for the best").shown_as("NAME");
   options.add(threads, "threads", "CPU threads; 0: all cores").short_name('t').within(0, 1024);
 }
 
-Result<std::shared_ptr<kernels::Backend>> make_backend(const DeviceOptions& options) {
-  if (options.device == "ref") return std::shared_ptr<kernels::Backend>(kernels::make_ref_backend());
-  if (options.device != "cpu" && options.device != "auto")
-    return Error{ErrorCode::InvalidArgument,
-                 fmt::format("'{}' is not a device; known are: auto, cpu, ref", options.device)};
+namespace {
+
+Result<std::shared_ptr<kernels::Backend>> make_cpu(const DeviceOptions& options) {
   Result<std::unique_ptr<kernels::Backend>> made = kernels::make_cpu_backend(
       {.threads = options.threads, .isa = options.isa == "auto" ? "" : options.isa});
   if (!made) return made.error();
   return std::shared_ptr<kernels::Backend>(std::move(*made));
+}
+
+// The card where there is one and this build can use it, else the CPU.
+Result<std::shared_ptr<kernels::Backend>> make_best(const DeviceOptions& options) {
+  Result<std::unique_ptr<kernels::CudaBackend>> card = kernels::make_cuda_backend({});
+  if (card) return std::shared_ptr<kernels::Backend>(std::move(*card));
+  if (card.error().code == ErrorCode::Unavailable) log_info("{}: using the CPU", card.error().message);
+  return make_cpu(options);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<kernels::Backend>> make_backend(const DeviceOptions& options) {
+  if (options.device == "ref") return std::shared_ptr<kernels::Backend>(kernels::make_ref_backend());
+  if (options.device == "cpu") return make_cpu(options);
+  if (options.device == "auto") return make_best(options);
+  if (options.device != "cuda")
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("'{}' is not a device; known are: auto, cpu, cuda, ref", options.device)};
+  Result<std::unique_ptr<kernels::CudaBackend>> card = kernels::make_cuda_backend({});
+  if (!card) return card.error();
+  return std::shared_ptr<kernels::Backend>(std::move(*card));
 }
 
 std::vector<std::string> describe_devices() {

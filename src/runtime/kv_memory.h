@@ -31,11 +31,12 @@ class KvMemory {
   std::span<const kernels::PagedKv> layers() const { return layers_; }
   int block_size() const { return options_.block_size; }
   int64_t bytes() const { return bytes_; }
+  bool on_host() const { return arrays_.empty() || arrays_.front().view.device == Device::Cpu; }
   // Bytes of one block of a group, over all its layers.
   int64_t block_bytes(int group) const { return block_bytes_[static_cast<size_t>(group)]; }
 
   void copy_block(int group, BlockId from, BlockId to);
-  // One block's bytes of all layers of a group, to and from host memory of block_bytes(group).
+  // One block's bytes of all layers of a group, to and from host memory of block_bytes(group). REQUIRES: on_host()
   void read_block(int group, BlockId block, std::byte* out) const;
   void write_block(int group, BlockId block, const std::byte* in);
 

@@ -14,7 +14,8 @@ namespace sluice::runtime {
 // One sequence at a time, with KV memory of its own for `capacity` positions.
 class Scorer {
  public:
-  Scorer(const models::Model& model, int capacity, DType kv_type = DType::F32);
+  // KV is kept in the back-end's activation type.
+  Scorer(const models::Model& model, int capacity);
 
   // Appends tokens to the sequence; logits of the new positions, row-major [tokens, vocab]. LimitExceeded
   // beyond the capacity, InvalidArgument for a token outside the vocabulary.
