@@ -52,7 +52,8 @@ class ChatCommand : public Command {
     options.add(session_options_.model, "model", "file, folder or name; the default model where left out")
         .short_name('m')
         .shown_as("MODEL");
-    options.add(system_, "system", "system message");
+    options.add(system_, "system",
+                "system message; without it none, with 'auto' the one of the model's chat template");
     sampling_.declare(options);
     session_options_.engine.declare(options);
   }
@@ -65,7 +66,7 @@ class ChatCommand : public Command {
     if (!session_->has_chat_template())
       return report({ErrorCode::Unsupported,
                      "the model has no chat template; 'sluice run --raw' completes plain text"});
-    conversation_.set_system(system_);
+    if (system_ != "auto") conversation_.set_system(system_);
     struct sigaction action {};
     action.sa_handler = [](int) { interrupted = true; };
     sigaction(SIGINT, &action, nullptr);
@@ -112,9 +113,16 @@ class ChatCommand : public Command {
     return text;
   }
 
+  Result<std::vector<Token>> encode() const {
+    const json::array messages = conversation_.to_json();
+    const bool silent = !conversation_.has_system() && system_ != "auto";
+    return silent ? session_->encode_without_persona(messages)
+                  : session_->encode_chat({{"messages", messages}});
+  }
+
   // Answers the conversation as it stands; false where that failed.
   bool reply() {
-    Result<std::vector<Token>> prompt = session_->encode_chat({{"messages", conversation_.to_json()}});
+    Result<std::vector<Token>> prompt = encode();
     Result<Answer> answer = prompt ? stream_answer(*session_, std::move(*prompt), sampling_, interrupted)
                                    : Result<Answer>(prompt.error());
     if (!answer) {

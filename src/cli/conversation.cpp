@@ -10,7 +10,7 @@
 namespace sluice::cli {
 
 void Conversation::set_system(std::string text) {
-  const bool present = !messages_.empty() && messages_.front().role == "system";
+  const bool present = has_system();
   if (text.empty()) {
     if (present) messages_.erase(messages_.begin());
   } else if (present) {
@@ -21,8 +21,7 @@ void Conversation::set_system(std::string text) {
 }
 
 void Conversation::clear() {
-  const bool present = !messages_.empty() && messages_.front().role == "system";
-  messages_.resize(present ? 1 : 0);
+  messages_.resize(has_system() ? 1 : 0);
 }
 
 bool Conversation::take_back_answer() {

@@ -26,6 +26,7 @@ class Conversation {
   // Takes the last question away with whatever followed it.
   void take_back_question();
 
+  bool has_system() const { return !messages_.empty() && messages_.front().role == "system"; }
   const std::vector<Message>& messages() const { return messages_; }
   json::array to_json() const;
 

@@ -46,7 +46,8 @@ class RunCommand : public Command {
     options.add(file_, "file", "text to append from a file; - is standard input")
         .short_name('f')
         .shown_as("FILE");
-    options.add(system_, "system", "system message, where the model has a chat template");
+    options.add(system_, "system",
+                "system message; without it none, with 'auto' the one of the model's chat template");
     options.add(raw_, "raw", "complete the text as it is, without the chat template");
     sampling_.declare(options);
     session_.engine.declare(options);
@@ -92,9 +93,10 @@ class RunCommand : public Command {
   Result<std::vector<Token>> encode(const Session& session, const std::string& prompt) const {
     if (raw_ || !session.has_chat_template()) return session.encode_text(prompt);
     json::array messages;
-    if (!system_.empty()) messages.push_back({{"role", "system"}, {"content", system_}});
+    if (!system_.empty() && system_ != "auto") messages.push_back({{"role", "system"}, {"content", system_}});
     messages.push_back({{"role", "user"}, {"content", prompt}});
-    return session.encode_chat({{"messages", messages}});
+    return system_.empty() ? session.encode_without_persona(messages)
+                           : session.encode_chat({{"messages", messages}});
   }
 
   SessionOptions session_;

@@ -107,7 +107,7 @@ Result<std::vector<Token>> Session::encode_text(std::string_view text) const {
   return tokenizer_->encode(text, {.parse_special = false, .add_special = true});
 }
 
-Result<std::vector<Token>> Session::encode_chat(json::object variables) const {
+Result<text::Rendering> Session::render(json::object variables) const {
   if (!chat_template_) return Error{ErrorCode::Unsupported, "the model has no chat template; use --raw"};
   const auto spelled = [&](std::optional<Token> token) {
     return json::value(token ? std::string(tokenizer_->spelling(*token)) : std::string());
@@ -115,11 +115,29 @@ Result<std::vector<Token>> Session::encode_chat(json::object variables) const {
   variables.insert({{"add_generation_prompt", true},
                     {"bos_token", spelled(tokenizer_->special().bos)},
                     {"eos_token", spelled(tokenizer_->special().eos)}});
-  Result<text::Rendering> rendering = chat_template_->render(variables);
-  if (!rendering) return rendering.error();
+  return chat_template_->render(variables);
+}
+
+Result<std::vector<Token>> Session::encode(const text::Rendering& rendering) const {
   std::vector<text::TextSpan> spans;
-  for (const text::TemplateSpan& span : rendering->spans) spans.push_back({span.text, span.is_user_input});
+  for (const text::TemplateSpan& span : rendering.spans) spans.push_back({span.text, span.is_user_input});
   return tokenizer_->encode(spans, {.parse_special = true, .add_special = false});
+}
+
+Result<std::vector<Token>> Session::encode_chat(json::object variables) const {
+  Result<text::Rendering> rendering = render(std::move(variables));
+  if (!rendering) return rendering.error();
+  return encode(*rendering);
+}
+
+Result<std::vector<Token>> Session::encode_without_persona(const json::array& messages) const {
+  Result<text::Rendering> plain = render({{"messages", messages}});
+  json::array silenced{json::object{{"role", "system"}, {"content", ""}}};
+  silenced.insert(silenced.end(), messages.begin(), messages.end());
+  Result<text::Rendering> silent = render({{"messages", silenced}});
+  if (silent && (!plain || silent->text().size() < plain->text().size())) return encode(*silent);
+  if (!plain) return plain.error();
+  return encode(*plain);
 }
 
 }  // namespace sluice::cli

@@ -42,12 +42,18 @@ class Session {
   // add_generation_prompt, bos_token and eos_token are set where missing.
   Result<std::vector<Token>> encode_chat(json::object variables) const;
 
+  // The same for messages without a system message, leaving out the one that a template may put in by itself: of the
+  // renderings without and with an empty system message, the shorter.
+  Result<std::vector<Token>> encode_without_persona(const json::array& messages) const;
+
   // Positions left for an answer to a prompt of this length.
   int room_after(size_t prompt_tokens) const { return setup_.context - static_cast<int>(prompt_tokens); }
 
  private:
   Session() = default;
   Status load_text(const std::string& path);
+  Result<text::Rendering> render(json::object variables) const;
+  Result<std::vector<Token>> encode(const text::Rendering& rendering) const;
 
   std::unique_ptr<models::Model> model_, amateur_;
   std::optional<text::Tokenizer> tokenizer_;
