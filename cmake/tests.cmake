@@ -1,6 +1,6 @@
 # One test program per directory of tests/: test_NAME from tests/NAME/*.cpp. Where NAME is a layer it is linked with that
-# layer, and so with what the layer may include; parity with the kernels; any other with everything. tests/NAME/data is
-# its own data. Directories in tests/fuzz hold libFuzzer targets, one per .cpp file.
+# layer, and so with what the layer may include; sim with the engine; parity with the kernels; any other with
+# everything. tests/NAME/data is its own data. Directories in tests/fuzz hold libFuzzer targets, one per .cpp file.
 enable_testing()
 include(GoogleTest)
 if(SLUICE_KERNELS_ONLY)
@@ -34,6 +34,8 @@ if(NOT SLUICE_FUZZ)
     set(linked_layers ${SLUICE_LAYERS})
     if(TARGET sluice_${directory})
       set(linked_layers sluice_${directory})
+    elseif(directory STREQUAL "sim")
+      set(linked_layers sluice_engine)
     elseif(directory STREQUAL "parity")
       list(FILTER linked_layers INCLUDE REGEX "_kernels")
     endif()

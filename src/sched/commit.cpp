@@ -55,20 +55,19 @@ void Scheduler::publish(const Step& step, const std::vector<Outcome>& outcomes) 
   }
 }
 
-// Whether the lane ends with its last token, and why.
-std::optional<FinishReason> Scheduler::end_of(const Entry& entry, const Lane& lane,
-                                              Progress& progress) const {
-  const SamplingParams& sampling = entry.request->sampling;
-  const Token last = lane.tokens.back();
+bool Scheduler::is_end_token(const SamplingParams& sampling, Token token) const {
   const auto has = [&](const std::vector<Token>& list) {
-    return std::count(list.begin(), list.end(), last) > 0;
+    return std::count(list.begin(), list.end(), token) > 0;
   };
-  if (has(sampling.stop_tokens) || (!sampling.ignore_eos && has(options_.end_tokens))) {
-    progress.stop_token = true;
-    return FinishReason::Stop;
-  }
-  if (static_cast<int>(lane.tokens.size()) - entry.prompt_size() >= sampling.max_tokens)
-    return FinishReason::Length;
+  return has(sampling.stop_tokens) || (!sampling.ignore_eos && has(options_.end_tokens));
+}
+
+// Whether the lane ends with its last token, and why.
+std::optional<FinishReason> Scheduler::end_of(const Entry& entry, const Lane& lane) const {
+  const SamplingParams& sampling = entry.request->sampling;
+  const int generated = static_cast<int>(lane.tokens.size()) - entry.prompt_size();
+  if (is_end_token(sampling, lane.tokens.back())) return FinishReason::Stop;
+  if (generated >= sampling.max_tokens) return FinishReason::Length;
   return std::nullopt;
 }
 
@@ -79,7 +78,8 @@ void Scheduler::take_tokens(Entry& entry, size_t index, Tokens tokens, Progress&
   for (Sampled& sampled : tokens.tokens) {
     lane.tokens.push_back(sampled.token);
     progress.tokens.push_back(std::move(sampled));
-    progress.finished = end_of(entry, lane, progress);
+    progress.finished = end_of(entry, lane);
+    progress.stop_token = progress.finished == FinishReason::Stop;
     if (progress.finished) break;
   }
   if (!progress.finished && tokens.ended) progress.finished = FinishReason::Stop;
@@ -101,8 +101,13 @@ void Scheduler::take_move(Entry& entry, SearchMove move, Progress& progress) {
                      (move.moves.empty() || entry.lanes.front().length() <=
                                                 entry.prompt_size() + entry.request->sampling.max_tokens);
   if (!sound) return fail(entry, {ErrorCode::Internal, "a search moved beyond its limits"}, progress);
+  const auto ends = [&](const std::vector<Sampled>& tokens) {
+    return !tokens.empty() && is_end_token(entry.request->sampling, tokens.back().token);
+  };
   progress.tokens = std::move(move.settled);
+  progress.stop_token = ends(progress.tokens);
   progress.hypotheses = std::move(move.hypotheses);
+  for (Hypothesis& hypothesis : progress.hypotheses) hypothesis.stop_token = ends(hypothesis.tokens);
   waiting_.charge(entry.request->client, lanes);
   if (move.moves.empty()) {
     progress.finished = progress.hypotheses.empty() ? move.reason : progress.hypotheses.front().reason;

@@ -51,9 +51,12 @@ struct Entry {
   int prompt_size() const { return static_cast<int>(request->prompt.size()); }
   // Lanes exist, or will, that share the prompt: it is computed once, up to its last token.
   bool shares_prompt() const { return lanes.size() > 1 || (seats > 1 && !search); }
-  // Every position of the prompt must run once more where its log-probabilities are still to be reported.
+  // Every position of the prompt must run where its log-probabilities are still to be reported, or where the
+  // search compares hidden states of the whole context.
   bool may_match() const {
-    return !distrusts && (!request->sampling.prompt_logprobs || prompt_logged >= prompt_size() - 1);
+    const SamplingParams& sampling = request->sampling;
+    const bool logged = !sampling.prompt_logprobs || prompt_logged >= prompt_size() - 1;
+    return !distrusts && logged && !std::holds_alternative<ContrastiveSearch>(sampling.method);
   }
   // How far a lane can run now.
   int target(const Lane& lane) const {

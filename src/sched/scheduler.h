@@ -149,7 +149,8 @@ class Scheduler {
   void take_loss(Entry& entry, size_t lost);
   void fail(Entry& entry, Error error, Progress& progress);
   void publish(const Step& step, const std::vector<Outcome>& outcomes);
-  std::optional<FinishReason> end_of(const Entry& entry, const Lane& lane, Progress& progress) const;
+  bool is_end_token(const SamplingParams& sampling, Token token) const;
+  std::optional<FinishReason> end_of(const Entry& entry, const Lane& lane) const;
 
   // scheduler.cpp
   Entry* find(RequestId request);

@@ -108,18 +108,18 @@ struct Hypothesis {
   std::vector<Sampled> tokens;
   double score = 0;
   FinishReason reason = FinishReason::Stop;
-  bool stop_token = false;  // the last token ended it and is not part of the text
+  bool stop_token = false;  // the last token ended it and is not part of the text; the scheduler finds out
 };
 
 // How a search goes on: lane i of the next step is lane moves[i].parent of this one plus a token. No moves:
 // the search is over.
 struct SearchMove {
   std::vector<LaneMove> moves;
-  FinishReason reason = FinishReason::Stop;  // of a search that is over and has settled all its tokens
-  std::vector<Sampled>
-      settled;  // tokens that every lane from now on shares (contrastive search streams them)
-  std::vector<Hypothesis>
-      hypotheses;  // best first; given when the search is over, unless it settled its tokens
+  // Tokens that every lane shares from now on. A search either settles all its tokens as it goes (contrastive search
+  // does) and gives the reason of its end here, or gives hypotheses when it is over, best first.
+  std::vector<Sampled> settled;
+  FinishReason reason = FinishReason::Stop;
+  std::vector<Hypothesis> hypotheses;
 };
 
 // The sequence would read KV that could not be read back (checksum of the disk tier): nothing was sampled, and it is

@@ -43,17 +43,25 @@ inline Token invent(uint64_t hash, int choice) {
   return static_cast<Token>(mix(hash + 77 * static_cast<uint64_t>(choice)) % kVocab);
 }
 
+inline uint64_t hash_of(const std::vector<uint64_t>& lanes) {
+  uint64_t all = 0;
+  for (const uint64_t lane : lanes) all = mix(all ^ lane);
+  return all;
+}
+
+// The candidate that a contrastive search keeps.
+inline size_t chosen_lane(const std::vector<uint64_t>& lanes) {
+  return mix(hash_of(lanes)) % lanes.size();
+}
+
 // How a search of `width` lanes goes on from the hashes of its lanes.
 inline std::vector<sched::LaneMove> invent_moves(const std::vector<uint64_t>& lanes, int width,
                                                  bool contrastive) {
   std::vector<sched::LaneMove> moves;
-  uint64_t all = 0;
-  for (const uint64_t lane : lanes) all = mix(all ^ lane);
-  const auto chosen = static_cast<int>(mix(all) % lanes.size());
   for (int i = 0; i < width; ++i) {
-    const uint64_t pick = mix(all + static_cast<uint64_t>(i));
-    const int parent = contrastive ? chosen : static_cast<int>(pick % lanes.size());
-    moves.push_back({parent, static_cast<Token>(mix(pick) % kVocab)});
+    const uint64_t pick = mix(hash_of(lanes) + static_cast<uint64_t>(i));
+    const size_t parent = contrastive ? chosen_lane(lanes) : pick % lanes.size();
+    moves.push_back({static_cast<int>(parent), static_cast<Token>(mix(pick) % kVocab)});
   }
   return moves;
 }
@@ -306,29 +314,35 @@ class FakeExecutor : public sched::Executor {
     outcomes.push_back({id, move_group(group, hashes), {}});
   }
 
+  // A contrastive search settles a token with each move, a beam search gives all its hypotheses at the end.
   sched::SearchMove move_group(Group& group, const std::vector<uint64_t>& hashes) {
     const Request& request = *group.request;
-    const int width = sched::sequence_count(request.sampling);
     const bool contrastive = std::holds_alternative<sched::ContrastiveSearch>(request.sampling.method);
-    const Sequence& first = sequences_.at(group.lanes.front());
+    const size_t prompt = request.prompt.size();
+    const size_t chosen = chosen_lane(hashes);
+    const std::vector<Token>& tokens = sequences_.at(group.lanes[chosen]).tokens;
     sched::SearchMove result;
-    if (first.tokens.size() == request.prompt.size() + static_cast<size_t>(request.sampling.max_tokens)) {
-      for (const SeqId lane : group.lanes) {
-        sched::Hypothesis hypothesis{.reason = sched::FinishReason::Length};
-        const std::vector<Token>& tokens = sequences_.at(lane).tokens;
-        for (size_t i = request.prompt.size(); i < tokens.size(); ++i)
-          hypothesis.tokens.push_back({tokens[i], 0, {}});
-        result.hypotheses.push_back(std::move(hypothesis));
+    if (contrastive && tokens.size() > prompt) result.settled.push_back({tokens.back(), 0, {}});
+    if (tokens.size() == prompt + static_cast<size_t>(request.sampling.max_tokens)) {
+      result.reason = sched::FinishReason::Length;
+      for (size_t lane = 0; lane < group.lanes.size() && !contrastive; ++lane) {
+        result.hypotheses.push_back(hypothesis_of(sequences_.at(group.lanes[lane]).tokens, prompt));
       }
       return result;
     }
-    result.moves = invent_moves(hashes, width, contrastive);
+    result.moves = invent_moves(hashes, sched::sequence_count(request.sampling), contrastive);
     group.next.clear();
     for (const sched::LaneMove& move : result.moves) {
       group.next.push_back(sequences_.at(group.lanes[static_cast<size_t>(move.parent)]));
       group.next.back().append(move.token);
     }
     return result;
+  }
+
+  static sched::Hypothesis hypothesis_of(const std::vector<Token>& tokens, size_t prompt) {
+    sched::Hypothesis hypothesis{.reason = sched::FinishReason::Length};
+    for (size_t i = prompt; i < tokens.size(); ++i) hypothesis.tokens.push_back({tokens[i], 0, {}});
+    return hypothesis;
   }
 
   cache::LedgerOptions options_;
@@ -375,6 +389,7 @@ inline std::vector<std::vector<Token>> expected_tokens(const Request& request) {
     results = std::move(next);
     hashes = std::move(next_hashes);
   }
+  if (contrastive) results = {results[chosen_lane(hashes)]};
   return results;
 }
 
