@@ -273,7 +273,9 @@ Value Interpreter::run_loop_again(const ForStatement& statement, Scope* outer, c
 
 void Interpreter::bind_extra_arguments(const MacroDefinition& macro, const Arguments& arguments) {
   std::vector<Map::Entry> extra_named;
-  for (const auto& [name, value] : arguments.named) {
+  for (const auto& argument : arguments.named) {
+    const std::string& name = argument.first;
+    const Value& value = argument.second;
     const bool known = std::any_of(macro.parameters.begin(), macro.parameters.end(),
                                    [&](const auto& parameter) { return parameter.text == name; });
     if (known) continue;
