@@ -43,6 +43,8 @@ std::unique_ptr<Command> make_describe();
 std::unique_ptr<Command> make_check();
 std::unique_ptr<Command> make_list();
 std::unique_ptr<Command> make_completion();
+std::unique_ptr<Command> make_tokenize();
+std::unique_ptr<Command> make_detokenize();
 
 using CommandList = std::vector<std::unique_ptr<Command>>;
 CommandList all_commands();

@@ -1,0 +1,148 @@
+// sluice tokenize and sluice detokenize: text to token ids and back.
+#include <fmt/format.h>
+
+#include <charconv>
+#include <iostream>
+#include <iterator>
+
+#include "base/json.h"
+#include "cli/command.h"
+#include "models/library.h"
+#include "text/tokenizer.h"
+#include "text/utf8_stream.h"
+
+namespace sluice::cli {
+
+namespace {
+
+std::string read_input() {
+  return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
+}
+
+Result<text::Tokenizer> open_tokenizer(const std::string& reference) {
+  Result<std::string> path = models::resolve_model(reference);
+  if (!path) return path.error();
+  return text::load_tokenizer(*path);
+}
+
+void declare_model(OptionSet& options, std::string& model) {
+  options
+      .add(model, "model",
+           "model, vocabulary or folder with tokenizer files; the default model where left out")
+      .short_name('m')
+      .shown_as("MODEL");
+}
+
+class TokenizeCommand : public Command {
+ public:
+  std::string_view name() const override { return "tokenize"; }
+  std::string_view summary() const override { return "turn the text on stdin into token ids"; }
+  std::string_view examples() const override {
+    return "echo -n 'Hello world' | sluice tokenize -m model.gguf --json";
+  }
+  void declare(OptionSet& options) override {
+    declare_model(options, model_);
+    options.add(is_json_, "json",
+                "one JSON array: id, piece, its bytes and the bytes of the input it stands for");
+    options.add(encode_.parse_special, "special", "text that spells a special token becomes that token");
+    options.add(encode_.add_special, "add-special", "add the tokens that the model expects around a text");
+  }
+
+  int run() override {
+    Result<text::Tokenizer> tokenizer = open_tokenizer(model_);
+    if (!tokenizer) return report(tokenizer.error());
+    const std::string input = read_input();
+    return is_json_ ? print_json(*tokenizer, input) : print_ids(*tokenizer, input);
+  }
+
+ private:
+  int print_ids(const text::Tokenizer& tokenizer, const std::string& input) const {
+    const auto ids = tokenizer.encode(input, encode_);
+    if (!ids) return report(ids.error());
+    fmt::print("{}\n", fmt::join(*ids, " "));
+    return kSuccess;
+  }
+
+  int print_json(const text::Tokenizer& tokenizer, const std::string& input) const {
+    const auto tokens = tokenizer.encode_with_ranges(input, encode_);
+    if (!tokens) return report(tokens.error());
+    json::array list;
+    for (const text::TokenRange& token : *tokens) {
+      const std::string_view piece = tokenizer.piece_bytes(token.id);
+      json::array bytes;
+      for (const char byte : piece) bytes.push_back(static_cast<unsigned char>(byte));
+      list.push_back({{"id", token.id},
+                      {"piece", text::to_valid_utf8(piece)},
+                      {"bytes", std::move(bytes)},
+                      {"begin", token.begin},
+                      {"end", token.end}});
+    }
+    fmt::print("{}\n", json::serialize(list));
+    return kSuccess;
+  }
+
+  std::string model_;
+  bool is_json_ = false;
+  text::EncodeOptions encode_;
+};
+
+// Numbers between anything that is not a number: "1 2 3", "[1, 2, 3]".
+Result<std::vector<Token>> parse_ids(std::string_view input, int64_t vocab_size) {
+  std::vector<Token> ids;
+  const auto is_separator = [](char c) {
+    return std::string_view(" \t\r\n,[]").find(c) != std::string_view::npos;
+  };
+  for (size_t at = 0; at < input.size();) {
+    if (is_separator(input[at])) {
+      ++at;
+      continue;
+    }
+    int64_t id = -1;
+    const auto [end, error] = std::from_chars(input.data() + at, input.data() + input.size(), id);
+    const size_t next = static_cast<size_t>(end - input.data());
+    const bool is_number = error == std::errc() && (next == input.size() || is_separator(input[next]));
+    if (!is_number || id < 0 || id >= vocab_size) {
+      return Error{ErrorCode::InvalidArgument,
+                   fmt::format("'{}' at byte {} is not a token id in [0, {})",
+                               text::to_valid_utf8(input.substr(at, 20)), at, vocab_size)};
+    }
+    ids.push_back(static_cast<Token>(id));
+    at = next;
+  }
+  return ids;
+}
+
+class DetokenizeCommand : public Command {
+ public:
+  std::string_view name() const override { return "detokenize"; }
+  std::string_view summary() const override { return "turn the token ids on stdin into text"; }
+  std::string_view examples() const override { return "echo 1 2 3 | sluice detokenize -m model.gguf"; }
+  void declare(OptionSet& options) override {
+    declare_model(options, model_);
+    options.add(skips_special_, "skip-special", "leave special tokens out of the text");
+  }
+
+  int run() override {
+    Result<text::Tokenizer> tokenizer = open_tokenizer(model_);
+    if (!tokenizer) return report(tokenizer.error());
+    const auto ids = parse_ids(read_input(), tokenizer->vocab_size());
+    if (!ids) return report(ids.error());
+    std::cout << tokenizer->decode(*ids, skips_special_) << std::flush;
+    return kSuccess;
+  }
+
+ private:
+  std::string model_;
+  bool skips_special_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_tokenize() {
+  return std::make_unique<TokenizeCommand>();
+}
+std::unique_ptr<Command> make_detokenize() {
+  return std::make_unique<DetokenizeCommand>();
+}
+
+}  // namespace sluice::cli
