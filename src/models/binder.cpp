@@ -177,22 +177,42 @@ std::vector<Weight> Binder::bank(Slot slot, int count, Extent extent) {
   return weights;
 }
 
+std::optional<TensorView> Binder::stored_vector(const NameRow& row, int part, std::string_view suffix) {
+  const std::string stem = full_name(row.stem, part);
+  std::optional<std::string> found = locate(stem, suffix);
+  if (!found && suffix == ".weight") found = locate(stem, "");
+  if (!found) return std::nullopt;
+  Result<TensorView> view = store_.find(*found);
+  if (!view) {
+    fail(view.error().message);
+    return std::nullopt;
+  }
+  if (is_block(view->dtype)) {
+    fail(fmt::format("tensor '{}' is {}, must be of a plain type", *found, view->describe()));
+    return std::nullopt;
+  }
+  return *view;
+}
+
 std::vector<float> Binder::host_vector(Slot slot, int64_t elements, std::string_view suffix) {
   for (const NameRow& row : names_.rows(slot)) {
-    const std::string stem = full_name(row.stem, 0);
-    std::optional<std::string> found = locate(stem, suffix);
-    if (!found && suffix == ".weight") found = locate(stem, "");
-    if (!found) continue;
-    Result<TensorView> view = store_.find(*found);
-    if (!view) {
-      fail(view.error().message);
-      return {};
+    const Fold fold = suffix == ".weight" ? row.fold : Fold::None;
+    const bool many = row.stem.find("{e}") != std::string_view::npos;
+    std::vector<float> values;
+    int64_t stored = 0;
+    for (int part = 0; stored < elements && (part == 0 || many); ++part) {
+      const std::optional<TensorView> view = stored_vector(row, part, suffix);
+      if (!view || view->elements() == 0) break;
+      stored += view->elements();
+      if (stored > elements) break;
+      const std::vector<float> read = fold_vector(*view, fold, qkv_);
+      values.insert(values.end(), read.begin(), read.end());
     }
-    if (view->elements() != elements || is_block(view->dtype)) {
-      fail(fmt::format("tensor '{}' is {}, must have {} elements", *found, view->describe(), elements));
-      return {};
-    }
-    return fold_vector(*view, suffix == ".weight" ? row.fold : Fold::None, qkv_);
+    if (stored == 0) continue;
+    if (stored == elements) return values;
+    fail(fmt::format("{}: the file has {}{} elements, the architecture needs {}", where(slot),
+                     stored > elements ? "at least " : "", stored, elements));
+    return {};
   }
   return {};
 }

@@ -38,7 +38,7 @@ class Binder {
   Weight matrix(Slot slot, Extent extent);
   // One matrix per expert (or per head), from one tensor each or from slices of a rank-3 tensor.
   std::vector<Weight> bank(Slot slot, int count, Extent extent);
-  // A vector of f32 on the device; optional_vector leaves it empty where the file has none.
+  // A vector of f32 on the device, joined from one tensor per head where a stem has "{e}"; optional_vector leaves it empty where the file has none.
   TensorView vector(Slot slot, int64_t elements, std::string_view suffix = ".weight");
   TensorView optional_vector(Slot slot, int64_t elements, std::string_view suffix = ".weight");
   // The same on the host; empty where the file has none.
@@ -64,6 +64,8 @@ class Binder {
   }
   std::optional<Part> part(const NameRow& row, int expert);
   std::optional<TensorView> slice(const std::string& tensor, int expert);
+  // The stored vector of a row; "{e}" in its stem is `part`.
+  std::optional<TensorView> stored_vector(const NameRow& row, int part, std::string_view suffix);
   std::vector<float> bias_of(const NameRow& row, const std::string& stem, int expert, int64_t rows);
   Weight stack(Slot slot, const std::vector<Part>& parts, Extent extent);
   std::string where(Slot slot) const;

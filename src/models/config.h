@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <string>
@@ -41,6 +42,11 @@ class Config {
   // A nested object; empty where missing. Problems found in it are kept here.
   Config sub(std::string_view key);
 
+  // Whether the file that belongs to the config holds a tensor of this name: for families whose configs do not
+  // say which parts a model has. False where the file is not known.
+  bool stores(std::string_view tensor) const { return tensors_ && tensors_(tensor); }
+  void set_tensors(std::function<bool(std::string_view)> contains) { tensors_ = std::move(contains); }
+
   // Sets a key that the file leaves out because every model of its family has that value.
   void assume(std::string_view key, json::value value);
   void fail(std::string message);  // records a problem of the family's own
@@ -52,6 +58,7 @@ class Config {
   T take(Result<std::optional<T>> found, std::string_view key, bool required, T fallback);
 
   json::object object_;
+  std::function<bool(std::string_view)> tensors_;
   std::string what_;
   std::string architecture_;
   Source source_ = Source::HuggingFace;

@@ -44,6 +44,7 @@ struct DescribeMixer {
       text += m.alibi > 0.0f ? ", linear position biases" : ", no rope";
     }
     if (m.qk_norm == QkNorm::PerHead) text += ", qk-norm per head";
+    if (m.qk_norm == QkNorm::EachHead) text += ", qk-norm per head with its own gain";
     if (m.qk_norm == QkNorm::Whole) text += ", qk-norm over all heads";
     if (m.qk_norm == QkNorm::Scaleless) text += ", qk-norm without gain";
     if (m.softcap > 0.0f) text += fmt::format(", scores capped at {:g}", m.softcap);

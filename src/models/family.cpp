@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/options.h"
+
 namespace sluice::models {
 
 namespace {
@@ -15,6 +17,7 @@ constexpr std::pair<std::string_view, Activation> kActivations[] = {
     {"silu", Activation::Silu},          {"swish", Activation::Silu},
     {"gelu", Activation::Gelu},          {"gelu_new", Activation::GeluTanh},
     {"gelu_fast", Activation::GeluTanh}, {"gelu_pytorch_tanh", Activation::GeluTanh},
+    {"gelu_tanh", Activation::GeluTanh}, {"gelu_python", Activation::Gelu},
     {"relu", Activation::Relu},          {"relu2", Activation::Relu2},
 };
 
@@ -52,17 +55,24 @@ ModelSpec decoder_spec(Config& c, RopeStyle gguf_style) {
   mixer.scale = 1.0f / std::sqrt(static_cast<float>(mixer.head_dim));
   mixer.rope = 0;
   const float part =
-      c.number_or("partial_rotary_factor", c.sub("rope_parameters").number_or("partial_rotary_factor", 1.0f));
+      c.sub("rope_parameters").number_or("partial_rotary_factor", c.number_or("partial_rotary_factor", 1.0f));
   const int dims = c.size_or("rotary_dim", static_cast<int>(static_cast<float>(mixer.head_dim) * part));
   if (dims < 2 || dims % 2 != 0 || dims > mixer.head_dim)
     c.fail(fmt::format("{} rotary dimensions do not fit heads of {}", dims, mixer.head_dim));
   const RopeStyle style = c.is_gguf() ? gguf_style : RopeStyle::Halves;
   spec.ropes = {make_rope(c, {.dims = std::clamp(dims, 2, 1024), .style = style})};
 
+  if (c.stores("rope_factors_long.weight")) {  // two rows of factors, of which the served length chooses one
+    const bool beyond = c.size_or("serving_context", 0) > c.size_or("rope_scaling_original", spec.context);
+    spec.names = spec.names.with({{Slot::RopeFactors, beyond ? "rope_factors_long" : "rope_factors_short"}});
+  }
+
   DenseFfn ffn{.inner = c.size_or("intermediate_size", 4 * spec.dim), .activation = activation(c)};
-  const int layers = c.size("num_hidden_layers");
+  // GGUF files count the layers that guess further tokens, which are not part of the decoder.
+  const int layers = c.size("num_hidden_layers") - (c.is_gguf() ? c.size_or("nextn_predict_layers", 0) : 0);
+  if (layers < 1) c.fail(fmt::format("{} layers are left to decode with", layers));
   if (layers > kMaxLayers) c.fail(fmt::format("'num_hidden_layers' is {}, limit {}", layers, kMaxLayers));
-  spec.layers.assign(static_cast<size_t>(std::min(layers, kMaxLayers)),
+  spec.layers.assign(static_cast<size_t>(std::clamp(layers, 1, kMaxLayers)),
                      LayerSpec{.mixer = mixer, .ffn = ffn});
   return spec;
 }
@@ -102,8 +112,67 @@ MoeFfn moe_ffn(Config& c) {
   return ffn;
 }
 
+MoeFfn grouped_moe_ffn(Config& c) {
+  MoeFfn ffn = moe_ffn(c);
+  kernels::Routing& routing = ffn.routing;
+  routing.score = kernels::Routing::Score::Sigmoid;
+  routing.normalize = c.flag_or("norm_topk_prob", true);
+  routing.scale = c.number_or("routed_scaling_factor", 1.0f);
+  routing.groups = std::max(1, c.size_or("n_group", 1));
+  routing.groups_used = std::max(1, c.size_or("topk_group", 1));
+  ffn.router_choice_bias = true;
+  const int size = routing.experts / routing.groups;
+  if (size * routing.groups != routing.experts || routing.groups_used > routing.groups ||
+      routing.used > int64_t{size} * routing.groups_used) {
+    c.fail(fmt::format("{} experts of {} cannot be chosen from {} of {} equal groups", routing.used,
+                       routing.experts, routing.groups_used, routing.groups));
+    routing.groups = routing.groups_used = 1;
+  }
+  routing.group_best = std::min(2, std::max(1, size));
+  const int64_t shared = int64_t{ffn.inner} * c.size_or("n_shared_experts", 0);
+  if (shared > (1 << 24)) c.fail(fmt::format("shared experts of {} in all, limit {}", shared, 1 << 24));
+  ffn.shared_inner = static_cast<int>(std::min<int64_t>(shared, 1 << 24));
+  return ffn;
+}
+
+void use_moe(Config& c, ModelSpec& spec, const MoeFfn& ffn) {
+  const auto dense = static_cast<size_t>(c.size_or("first_k_dense_replace", 0));
+  for (size_t i = dense; i < spec.layers.size(); ++i) spec.layers[i].ffn = ffn;
+}
+
+void use_sparse_moe(Config& c, ModelSpec& spec, const MoeFfn& ffn) {
+  const auto step = static_cast<size_t>(c.size_or("decoder_sparse_step", 1));
+  const std::vector<double> dense = c.numbers("mlp_only_layers");
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    const bool stays_dense = std::find(dense.begin(), dense.end(), static_cast<double>(i)) != dense.end();
+    if (!stays_dense && step > 0 && (i + 1) % step == 0) spec.layers[i].ffn = ffn;
+  }
+}
+
+void use_plain_ffn(Config& c, ModelSpec& spec, std::string_view fallback_activation, std::string_view key) {
+  const DenseFfn ffn{.inner = c.size_or(c.is_gguf() ? "intermediate_size" : key, 4 * spec.dim),
+                     .activation = activation(c, fallback_activation),
+                     .gated = false};
+  for (LayerSpec& layer : spec.layers) layer.ffn = ffn;
+}
+
+void use_kv_per_head(ModelSpec& spec) {
+  for (LayerSpec& layer : spec.layers) attention(layer).kv_heads = attention(layer).heads;
+}
+
+void drop_rope_of_full_layers(ModelSpec& spec) {
+  const bool windows = std::any_of(spec.layers.begin(), spec.layers.end(),
+                                   [](LayerSpec& layer) { return attention(layer).window > 0; });
+  for (LayerSpec& layer : spec.layers)
+    if (windows && attention(layer).window == 0) attention(layer).rope = -1;
+}
+
+void use_wiring(ModelSpec& spec, Wiring wiring) {
+  for (LayerSpec& layer : spec.layers) layer.wiring = wiring;
+}
+
 Result<ModelSpec> build_spec(Config& config) {
-  std::string known;
+  std::vector<std::string> known;
   for (const Architecture* architecture : architectures()) {
     const auto& list = config.is_gguf() ? architecture->gguf : architecture->hugging_face;
     if (std::find(list.begin(), list.end(), config.architecture()) != list.end()) {
@@ -112,10 +181,14 @@ Result<ModelSpec> build_spec(Config& config) {
       spec.family = config.architecture();
       return spec;
     }
-    for (std::string_view name : list) known += fmt::format("{}{}", known.empty() ? "" : ", ", name);
+    known.insert(known.end(), list.begin(), list.end());
   }
-  return Error{ErrorCode::Unsupported,
-               fmt::format("architecture '{}' is not known; known are: {}", config.architecture(), known)};
+  const std::string nearest = nearest_word(config.architecture(), known);
+  return Error{
+      ErrorCode::Unsupported,
+      fmt::format("architecture '{}' is not among the {} that are known{} (docs/models.md lists them)",
+                  config.architecture(), known.size(),
+                  nearest.empty() ? "" : fmt::format("; the nearest is '{}'", nearest))};
 }
 
 }  // namespace sluice::models

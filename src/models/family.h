@@ -56,4 +56,27 @@ Activation activation(Config& config, std::string_view fallback = "silu");
 // moe_intermediate_size (or intermediate_size).
 MoeFfn moe_ffn(Config& config);
 
+// The DeepSeek 3 shape: sigmoid scores, a bias on the choice, the best of n_group groups first, weights
+// normalised where norm_topk_prob says so (as it does where missing), and shared experts as one.
+MoeFfn grouped_moe_ffn(Config& config);
+
+// Gives every layer from first_k_dense_replace on this feed-forward.
+void use_moe(Config& config, ModelSpec& spec, const MoeFfn& ffn);
+
+// Gives every decoder_sparse_step-th layer this feed-forward, but for those that mlp_only_layers lists.
+void use_sparse_moe(Config& config, ModelSpec& spec, const MoeFfn& ffn);
+
+// Gives every layer a feed-forward without a gate, of the width that `key` gives (GGUF: intermediate_size) or
+// else of four times the model's.
+void use_plain_ffn(Config& config, ModelSpec& spec, std::string_view fallback_activation,
+                   std::string_view key = "intermediate_size");
+
+// For families without grouped queries, whatever else their configs carry.
+void use_kv_per_head(ModelSpec& spec);
+
+// No positions in the layers without a window, where there are layers with one.
+void drop_rope_of_full_layers(ModelSpec& spec);
+
+void use_wiring(ModelSpec& spec, Wiring wiring);
+
 }  // namespace sluice::models

@@ -38,11 +38,13 @@ void settle_output(ModelSpec& spec, const formats::TensorStore& tensors) {
   spec.tied_output = true;
 }
 
-Result<ModelFiles> open_gguf_model(const std::string& path) {
+Result<ModelFiles> open_gguf_model(const std::string& path, const OpenOptions& options) {
   Result<formats::Gguf> gguf = formats::open_gguf(path);
   if (!gguf) return gguf.error();
   Result<Config> config = Config::from_gguf(gguf->metadata, path);
   if (!config) return config.error();
+  config->assume("serving_context", options.serving_context);
+  config->set_tensors([&](std::string_view name) { return gguf->tensors.contains(name); });
   Result<ModelSpec> spec = build_spec(*config);
   if (!spec) return Error{spec.error().code, fmt::format("{}: {}", path, spec.error().message)};
   settle_output(*spec, gguf->tensors);
@@ -60,10 +62,11 @@ Result<ModelFiles> open_folder(const std::string& path, const OpenOptions& optio
   object["serving_context"] = options.serving_context;
   Result<Config> config = Config::from_json(std::move(object), config_path);
   if (!config) return config.error();
-  Result<ModelSpec> spec = build_spec(*config);
-  if (!spec) return spec.error();
   Result<formats::Safetensors> tensors = formats::open_safetensors(path);
   if (!tensors) return tensors.error();
+  config->set_tensors([&](std::string_view name) { return tensors->tensors.contains(name); });
+  Result<ModelSpec> spec = build_spec(*config);
+  if (!spec) return spec.error();
   settle_output(*spec, tensors->tensors);
   return ModelFiles{path, std::move(*spec), std::move(tensors->tensors), {}, false};
 }
@@ -74,7 +77,7 @@ Result<ModelFiles> open_model(const std::string& path, const OpenOptions& option
   struct stat status {};
   if (stat(path.c_str(), &status) != 0)
     return Error{ErrorCode::NotFound, fmt::format("model '{}' does not exist", path)};
-  return S_ISDIR(status.st_mode) ? open_folder(path, options) : open_gguf_model(path);
+  return S_ISDIR(status.st_mode) ? open_folder(path, options) : open_gguf_model(path, options);
 }
 
 Result<std::unique_ptr<Model>> load_model(ModelFiles files, std::shared_ptr<kernels::Backend> backend,

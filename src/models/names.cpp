@@ -127,6 +127,7 @@ const WeightNames& gguf_names() {
       {Slot::MixerNorm, "blk.{l}.attn_norm"},
       {Slot::MixerPostNorm, "blk.{l}.post_attention_norm"},
       {Slot::FfnNorm, "blk.{l}.ffn_norm"},
+      {Slot::FfnNorm, "blk.{l}.post_attention_norm"},  // where there is no other norm after the mixer
       {Slot::FfnPostNorm, "blk.{l}.post_ffw_norm"},
       {Slot::Qkv, "blk.{l}.attn_qkv"},
       {Slot::Qkv, "blk.{l}.attn_q"},

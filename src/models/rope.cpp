@@ -23,6 +23,8 @@ struct Stretch {
   float beta_fast = 32.0f, beta_slow = 1.0f;
   float mscale = 0.0f, mscale_all_dim = 0.0f;
   float attention_factor = 0.0f;  // 0: from the factor
+  float alpha = 0.0f;             // of "dynamic" with a fixed stretch of theta; 0: none
+  float magnitude = 1.0f;         // factor on top of all that
   bool truncate = true;
   std::vector<double> long_factor, short_factor;
 };
@@ -42,6 +44,7 @@ Stretch read_keys(Config& c, Config& outer, float default_theta) {
   s.mscale = c.number_or("mscale", 0.0f);
   s.mscale_all_dim = c.number_or("mscale_all_dim", 0.0f);
   s.attention_factor = c.number_or("attention_factor", 0.0f);
+  s.alpha = c.number_or("alpha", 0.0f);
   s.truncate = c.flag_or("truncate", true);
   s.long_factor = c.numbers("long_factor");
   s.short_factor = c.numbers("short_factor");
@@ -60,8 +63,8 @@ Stretch read_gguf(Config& c, float default_theta) {
   s.truncate = c.flag_or("rope_scaling_truncate", true);
   s.mscale_all_dim = c.number_or("rope_scaling_log_multiplier", 0.0f) * 10.0f;
   s.mscale = s.mscale_all_dim;
-  // llama.cpp applies attn_factor on top of its own yarn factor; longrope files carry the whole factor there.
-  if (s.type == "longrope") s.attention_factor = c.number_or("rope_scaling_attn_factor", 1.0f);
+  if (s.type == "longrope") s.attention_factor = 1.0f;
+  s.magnitude = c.number_or("rope_scaling_attn_factor", 1.0f);
   return s;
 }
 
@@ -150,9 +153,11 @@ Rope stretched_rope(Config& c, const Stretch& s, const RopeOptions& options) {
         fmt::format("rope scaling factor {} and original context {} must be positive", s.factor, s.original));
     return rope;
   }
+  double theta = s.theta;
+  if (s.type == "dynamic" && s.alpha > 0.0f && options.dims > 2)
+    theta *= std::pow(static_cast<double>(s.alpha), options.dims / (options.dims - 2.0));
   for (int i = 0; i < options.dims / 2; ++i)
-    rope.inverse_frequency.push_back(
-        static_cast<float>(std::pow(static_cast<double>(s.theta), -2.0 * i / options.dims)));
+    rope.inverse_frequency.push_back(static_cast<float>(std::pow(theta, -2.0 * i / options.dims)));
   if (s.type != "default") rope.note += fmt::format(", {} x{:g}", s.type, s.factor);
   if (s.type == "linear") {
     for (float& frequency : rope.inverse_frequency) frequency /= s.factor;
@@ -163,9 +168,10 @@ Rope stretched_rope(Config& c, const Stretch& s, const RopeOptions& options) {
   } else if (s.type == "longrope" || s.type == "su") {
     stretch_longrope(c, rope, s);
   } else if (s.type != "default" && s.type != "dynamic") {
-    // "dynamic" equals the plain row up to the context the model was made for.
+    // "dynamic" equals the plain row (of the stretched theta) up to the context the model was made for.
     c.fail(fmt::format("rope scaling '{}' is not known", s.type));
   }
+  rope.magnitude *= s.magnitude;
   return rope;
 }
 

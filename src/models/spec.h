@@ -28,6 +28,7 @@ enum class NormKind : uint8_t { Rms, Layer };
 enum class QkNorm : uint8_t {
   None,
   PerHead,   // one gain of head_dim for all heads
+  EachHead,  // per head, every head with a gain of its own
   Whole,     // over all heads of q, and of k, at once
   Scaleless  // per head, without a gain
 };

@@ -38,8 +38,8 @@ struct BindMixer {
     binder.set_qkv_shape({m.heads, m.kv_heads, m.head_dim});
     w.qkv = binder.matrix(Slot::Qkv, {m.kv_from >= 0 ? q : q + 2 * kv, spec.dim});
     w.out = binder.matrix(Slot::AttentionOut, {spec.dim, q});
-    if (m.qk_norm == QkNorm::PerHead || m.qk_norm == QkNorm::Whole) {
-      const bool whole = m.qk_norm == QkNorm::Whole;
+    if (m.qk_norm != QkNorm::None && m.qk_norm != QkNorm::Scaleless) {
+      const bool whole = m.qk_norm != QkNorm::PerHead;
       w.q_norm = bind_norm(binder, spec, Slot::QNorm, whole ? q : m.head_dim);
       if (m.kv_from < 0) w.k_norm = bind_norm(binder, spec, Slot::KNorm, whole ? kv : m.head_dim);
     }

@@ -1,6 +1,7 @@
 // DeepSeek 2 and 3: latent attention, dense layers first, then grouped sigmoid (3) or softmax (2) routing
 // with shared experts.
-#include <algorithm>
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "models/family.h"
@@ -31,23 +32,20 @@ ModelSpec build(Config& c) {
   const bool pairs = c.is_gguf() || c.flag_or("rope_interleave", true);
   spec.ropes = {
       make_rope(c, {.dims = mixer.rope_dim, .style = pairs ? RopeStyle::Interleaved : RopeStyle::Halves})};
-  const auto dense = static_cast<size_t>(c.size_or("first_k_dense_replace", 0));
+  const int dense = c.size_or("first_k_dense_replace", 0);
+  const int guess = c.stores(fmt::format("blk.{}.exp_probs_b.bias", dense)) ? 2 : 1;
   const bool sigmoid =
-      c.is_gguf() ? c.size_or("expert_gating_func", 1) == 2 : c.architecture() == kHuggingFace[0];
-  for (size_t i = 0; i < spec.layers.size(); ++i) {
-    spec.layers[i].mixer = mixer;
-    if (i < dense || c.size_or("num_local_experts", 0) == 0) continue;
-    MoeFfn ffn = moe_ffn(c);
-    ffn.routing.score = sigmoid ? kernels::Routing::Score::Sigmoid : kernels::Routing::Score::Softmax;
-    ffn.routing.normalize = c.flag_or("norm_topk_prob", sigmoid);
-    ffn.routing.scale = c.number_or("routed_scaling_factor", 1.0f);
-    ffn.routing.groups = std::max(1, c.size_or("n_group", 1));
-    ffn.routing.groups_used = std::max(1, c.size_or("topk_group", 1));
-    ffn.routing.group_best = sigmoid ? 2 : 1;
-    ffn.router_choice_bias = sigmoid;
-    ffn.shared_inner = ffn.inner * c.size_or("n_shared_experts", 0);
-    spec.layers[i].ffn = ffn;
+      c.is_gguf() ? c.size_or("expert_gating_func", guess) == 2 : c.architecture() == kHuggingFace[0];
+  for (LayerSpec& layer : spec.layers) layer.mixer = mixer;
+  if (c.size_or("num_local_experts", 0) == 0) return spec;
+  c.assume("norm_topk_prob", sigmoid);
+  MoeFfn ffn = grouped_moe_ffn(c);
+  if (!sigmoid) {
+    ffn.routing.score = kernels::Routing::Score::Softmax;
+    ffn.routing.group_best = 1;
+    ffn.router_choice_bias = false;
   }
+  use_moe(c, spec, ffn);
   return spec;
 }
 

@@ -14,12 +14,9 @@ ModelSpec build(Config& c) {
   spec.position_embedding = true;
   spec.tied_output = c.flag_or("tie_word_embeddings", !c.is_gguf());
   spec.ropes.clear();
-  for (LayerSpec& layer : spec.layers) {
-    attention(layer).rope = -1;
-    layer.ffn = DenseFfn{.inner = c.size_or("intermediate_size", 4 * spec.dim),
-                         .activation = activation(c, "gelu_new"),
-                         .gated = false};
-  }
+  use_kv_per_head(spec);
+  use_plain_ffn(c, spec, "gelu_new", "n_inner");
+  for (LayerSpec& layer : spec.layers) attention(layer).rope = -1;
   if (c.is_gguf()) return spec;
   spec.names = {{Slot::TokenEmbedding, "transformer.wte"},
                 {Slot::PositionEmbedding, "transformer.wpe"},

@@ -19,14 +19,11 @@ ModelSpec build(Config& c) {
     ffn.activation = Activation::SwigluOai;
     layer.ffn = ffn;
   }
-  if (c.is_gguf()) {
-    spec.names = spec.names.with({{Slot::FfnNorm, "blk.{l}.post_attention_norm"}});
-  } else {
+  if (!c.is_gguf())
     spec.names =
         spec.names.with({{Slot::Router, "model.layers.{l}.mlp.router"},
                          {Slot::ExpertGateUp, "model.layers.{l}.mlp.experts.gate_up_proj", Fold::SplitPairs},
                          {Slot::ExpertDown, "model.layers.{l}.mlp.experts.down_proj", Fold::Transpose}});
-  }
   return spec;
 }
 

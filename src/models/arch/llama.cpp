@@ -6,11 +6,12 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"LlamaForCausalLM", "SeedOssForCausalLM", "AquilaForCausalLM"};
+constexpr std::string_view kHuggingFace[] = {"LlamaForCausalLM", "AquilaForCausalLM"};
 constexpr std::string_view kGguf[] = {"llama"};
 
 ModelSpec build(Config& c) {
   ModelSpec spec = decoder_spec(c, RopeStyle::Interleaved);
+  if (c.is_gguf()) use_windows(c, spec, 0);
   if (c.size_or("num_local_experts", 0) > 0)
     for (LayerSpec& layer : spec.layers) layer.ffn = moe_ffn(c);
   return spec;

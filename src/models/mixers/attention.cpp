@@ -8,6 +8,11 @@ void norm_heads(const Attention& m, const LayerContext& c, TensorView heads, Ten
                 const Norm& norm) {
   if (m.qk_norm == QkNorm::Whole) {
     run_norm(c.backend, c.spec, whole, whole, norm);
+  } else if (m.qk_norm == QkNorm::EachHead) {
+    for (int64_t begin = 0; begin < whole.dim(1); begin += m.head_dim) {
+      const TensorView head = whole.columns(begin, begin + m.head_dim);
+      run_norm(c.backend, c.spec, head, head, {norm.gain.rows(begin, begin + m.head_dim), {}});
+    }
   } else {
     run_norm(c.backend, c.spec, heads, heads, norm);
   }

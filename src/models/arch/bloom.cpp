@@ -1,0 +1,44 @@
+// BLOOM: layer norms (one on the embeddings too), linear position biases, rows of q, k and v grouped by head.
+#include "models/family.h"
+
+namespace sluice::models::arch {
+
+namespace {
+
+constexpr std::string_view kHuggingFace[] = {"BloomForCausalLM"};
+constexpr std::string_view kGguf[] = {"bloom"};
+
+ModelSpec build(Config& c) {
+  ModelSpec spec = decoder_spec(c);
+  spec.norm = NormKind::Layer;
+  spec.embedding_norm = true;
+  spec.tied_output = c.flag_or("tie_word_embeddings", true);
+  if (c.flag_or("apply_residual_connection_post_layernorm", false))
+    c.fail("'apply_residual_connection_post_layernorm' is set, which is not supported");
+  spec.ropes.clear();
+  for (LayerSpec& layer : spec.layers) {
+    Attention& mixer = attention(layer);
+    mixer.rope = -1;
+    mixer.alibi = 8.0f;
+    layer.ffn = DenseFfn{.inner = 4 * spec.dim, .activation = Activation::GeluTanh, .gated = false};
+  }
+  use_kv_per_head(spec);
+  if (!c.is_gguf())
+    spec.names = {{Slot::TokenEmbedding, "transformer.word_embeddings"},
+                  {Slot::EmbeddingNorm, "transformer.word_embeddings_layernorm"},
+                  {Slot::OutputNorm, "transformer.ln_f"},
+                  {Slot::Output, "lm_head"},
+                  {Slot::MixerNorm, "transformer.h.{l}.input_layernorm"},
+                  {Slot::FfnNorm, "transformer.h.{l}.post_attention_layernorm"},
+                  {Slot::Qkv, "transformer.h.{l}.self_attention.query_key_value", Fold::GroupedQkv},
+                  {Slot::AttentionOut, "transformer.h.{l}.self_attention.dense"},
+                  {Slot::GateUp, "transformer.h.{l}.mlp.dense_h_to_4h"},
+                  {Slot::Down, "transformer.h.{l}.mlp.dense_4h_to_h"}};
+  return spec;
+}
+
+}  // namespace
+
+extern const Architecture bloom{kHuggingFace, kGguf, build};
+
+}  // namespace sluice::models::arch

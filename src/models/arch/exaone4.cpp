@@ -1,0 +1,28 @@
+// EXAONE 4: norms after mixer and feed-forward, and on each head; the hybrid models have no positions in
+// their full layers.
+#include "models/family.h"
+
+namespace sluice::models::arch {
+
+namespace {
+
+constexpr std::string_view kHuggingFace[] = {"Exaone4ForCausalLM"};
+constexpr std::string_view kGguf[] = {"exaone4"};
+
+ModelSpec build(Config& c) {
+  ModelSpec spec = decoder_spec(c);
+  use_windows(c, spec, 4);
+  drop_rope_of_full_layers(spec);
+  use_wiring(spec, Wiring::PostNorm);
+  for (LayerSpec& layer : spec.layers) attention(layer).qk_norm = QkNorm::PerHead;
+  if (!c.is_gguf())
+    spec.names = spec.names.with({{Slot::MixerPostNorm, "model.layers.{l}.post_attention_layernorm"},
+                                  {Slot::FfnPostNorm, "model.layers.{l}.post_feedforward_layernorm"}});
+  return spec;
+}
+
+}  // namespace
+
+extern const Architecture exaone4{kHuggingFace, kGguf, build};
+
+}  // namespace sluice::models::arch

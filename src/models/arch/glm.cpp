@@ -1,0 +1,28 @@
+// GLM 4: the Llama shape with half of each head rotated in neighbouring pairs and biases on q, k and v; the
+// 0414 models norm what mixer and feed-forward add.
+#include "models/family.h"
+
+namespace sluice::models::arch {
+
+namespace {
+
+constexpr std::string_view kHuggingFace[] = {"GlmForCausalLM", "Glm4ForCausalLM"};
+constexpr std::string_view kGguf[] = {"chatglm", "glm4"};
+
+ModelSpec build(Config& c) {
+  c.assume("partial_rotary_factor", 0.5);
+  ModelSpec spec = decoder_spec(c, RopeStyle::Interleaved);
+  spec.ropes[0].style = RopeStyle::Interleaved;
+  if (c.architecture() != kHuggingFace[1] && c.architecture() != kGguf[1]) return spec;
+  use_wiring(spec, Wiring::Sandwich);
+  if (!c.is_gguf())
+    spec.names = spec.names.with({{Slot::MixerPostNorm, "model.layers.{l}.post_self_attn_layernorm"},
+                                  {Slot::FfnPostNorm, "model.layers.{l}.post_mlp_layernorm"}});
+  return spec;
+}
+
+}  // namespace
+
+extern const Architecture glm{kHuggingFace, kGguf, build};
+
+}  // namespace sluice::models::arch

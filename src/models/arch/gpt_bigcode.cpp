@@ -1,0 +1,42 @@
+// SantaCoder and StarCoder: GPT-2 with one key-value head for all queries and matrices stored [out, in].
+#include "models/family.h"
+
+namespace sluice::models::arch {
+
+namespace {
+
+constexpr std::string_view kHuggingFace[] = {"GPTBigCodeForCausalLM"};
+constexpr std::string_view kGguf[] = {"starcoder"};
+
+ModelSpec build(Config& c) {
+  ModelSpec spec = decoder_spec(c);
+  spec.norm = NormKind::Layer;
+  spec.position_embedding = true;
+  spec.tied_output = c.flag_or("tie_word_embeddings", true);
+  spec.ropes.clear();
+  use_plain_ffn(c, spec, "gelu_pytorch_tanh", "n_inner");
+  const bool multi_query =
+      c.is_gguf() ? attention(spec.layers[0]).kv_heads == 1 : c.flag_or("multi_query", true);
+  for (LayerSpec& layer : spec.layers) {
+    attention(layer).rope = -1;
+    attention(layer).kv_heads = multi_query ? 1 : attention(layer).heads;
+  }
+  if (!c.is_gguf())
+    spec.names = {{Slot::TokenEmbedding, "transformer.wte"},
+                  {Slot::PositionEmbedding, "transformer.wpe"},
+                  {Slot::OutputNorm, "transformer.ln_f"},
+                  {Slot::Output, "lm_head"},
+                  {Slot::MixerNorm, "transformer.h.{l}.ln_1"},
+                  {Slot::FfnNorm, "transformer.h.{l}.ln_2"},
+                  {Slot::Qkv, "transformer.h.{l}.attn.c_attn", multi_query ? Fold::None : Fold::GroupedQkv},
+                  {Slot::AttentionOut, "transformer.h.{l}.attn.c_proj"},
+                  {Slot::GateUp, "transformer.h.{l}.mlp.c_fc"},
+                  {Slot::Down, "transformer.h.{l}.mlp.c_proj"}};
+  return spec;
+}
+
+}  // namespace
+
+extern const Architecture gpt_bigcode{kHuggingFace, kGguf, build};
+
+}  // namespace sluice::models::arch

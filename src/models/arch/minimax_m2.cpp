@@ -1,0 +1,34 @@
+// MiniMax M2: norms over the whole width of q and k, partial rotation, sigmoid routing with a bias on the
+// choice.
+#include "models/family.h"
+
+namespace sluice::models::arch {
+
+namespace {
+
+constexpr std::string_view kHuggingFace[] = {"MiniMaxM2ForCausalLM"};
+constexpr std::string_view kGguf[] = {"minimax-m2"};
+
+ModelSpec build(Config& c) {
+  ModelSpec spec = decoder_spec(c);
+  MoeFfn ffn = grouped_moe_ffn(c);
+  ffn.routing.normalize = true;
+  for (LayerSpec& layer : spec.layers) {
+    attention(layer).qk_norm = QkNorm::Whole;
+    layer.ffn = ffn;
+  }
+  if (!c.is_gguf())
+    spec.names = spec.names.with(
+        {{Slot::Router, "model.layers.{l}.block_sparse_moe.gate"},
+         {Slot::RouterChoiceBias, "model.layers.{l}.block_sparse_moe.e_score_correction_bias"},
+         {Slot::ExpertGateUp, "model.layers.{l}.block_sparse_moe.experts.{e}.w1"},
+         {Slot::ExpertGateUp, "model.layers.{l}.block_sparse_moe.experts.{e}.w3"},
+         {Slot::ExpertDown, "model.layers.{l}.block_sparse_moe.experts.{e}.w2"}});
+  return spec;
+}
+
+}  // namespace
+
+extern const Architecture minimax_m2{kHuggingFace, kGguf, build};
+
+}  // namespace sluice::models::arch

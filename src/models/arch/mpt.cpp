@@ -1,0 +1,50 @@
+// MPT: layer norms, usually without biases, linear position biases, clipped q, k and v.
+#include "models/family.h"
+
+namespace sluice::models::arch {
+
+namespace {
+
+constexpr std::string_view kHuggingFace[] = {"MptForCausalLM", "MPTForCausalLM"};
+constexpr std::string_view kGguf[] = {"mpt"};
+
+ModelSpec build(Config& c) {
+  ModelSpec spec = decoder_spec(c);
+  Config shape = c.is_gguf() ? c : c.sub("attn_config");
+  spec.norm = NormKind::Layer;
+  spec.tied_output = c.flag_or("tie_word_embeddings", true);
+  spec.ropes.clear();
+  const int inner = c.is_gguf() ? c.size("intermediate_size") : spec.dim * c.size_or("expansion_ratio", 4);
+  for (LayerSpec& layer : spec.layers) {
+    Attention& mixer = attention(layer);
+    mixer.kv_heads = shape.size_or(c.is_gguf() ? "num_key_value_heads" : "kv_n_heads", mixer.heads);
+    if (mixer.kv_heads < 1 || mixer.heads % mixer.kv_heads != 0)
+      c.fail("the key-value heads do not divide the heads");
+    mixer.scale = shape.number_or("softmax_scale", mixer.scale);
+    mixer.rope = -1;
+    mixer.clip = shape.number_or("clip_qkv", 0.0f);
+    if (shape.flag_or("alibi", true)) mixer.alibi = shape.number_or("alibi_bias_max", 8.0f);
+    if (shape.flag_or("qk_ln", false)) mixer.qk_norm = QkNorm::Whole;
+    layer.ffn = DenseFfn{.inner = inner, .activation = Activation::Gelu, .gated = false};
+  }
+  if (!c.is_gguf())
+    spec.names = {{Slot::TokenEmbedding, "transformer.wte"},
+                  {Slot::PositionEmbedding, "transformer.wpe"},
+                  {Slot::OutputNorm, "transformer.norm_f"},
+                  {Slot::Output, "lm_head"},
+                  {Slot::MixerNorm, "transformer.blocks.{l}.norm_1"},
+                  {Slot::FfnNorm, "transformer.blocks.{l}.norm_2"},
+                  {Slot::Qkv, "transformer.blocks.{l}.attn.Wqkv"},
+                  {Slot::QNorm, "transformer.blocks.{l}.attn.q_ln"},
+                  {Slot::KNorm, "transformer.blocks.{l}.attn.k_ln"},
+                  {Slot::AttentionOut, "transformer.blocks.{l}.attn.out_proj"},
+                  {Slot::GateUp, "transformer.blocks.{l}.ffn.up_proj"},
+                  {Slot::Down, "transformer.blocks.{l}.ffn.down_proj"}};
+  return spec;
+}
+
+}  // namespace
+
+extern const Architecture mpt{kHuggingFace, kGguf, build};
+
+}  // namespace sluice::models::arch

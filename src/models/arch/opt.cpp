@@ -1,0 +1,42 @@
+// OPT: layer norms, learned positions from the third row on, a plain ReLU feed-forward.
+#include "models/family.h"
+
+namespace sluice::models::arch {
+
+namespace {
+
+constexpr std::string_view kHuggingFace[] = {"OPTForCausalLM"};
+
+ModelSpec build(Config& c) {
+  ModelSpec spec = decoder_spec(c);
+  if (c.size_or("word_embed_proj_dim", spec.dim) != spec.dim || !c.flag_or("do_layer_norm_before", true))
+    c.fail("embeddings of another width, or norms after the sums, are not supported");
+  spec.norm = NormKind::Layer;
+  spec.norm_eps = 1e-5f;
+  spec.position_embedding = true;
+  spec.position_offset = 2;
+  spec.tied_output = c.flag_or("tie_word_embeddings", true);
+  spec.ropes.clear();
+  use_kv_per_head(spec);
+  use_plain_ffn(c, spec, "relu");
+  for (LayerSpec& layer : spec.layers) attention(layer).rope = -1;
+  spec.names = {{Slot::TokenEmbedding, "model.decoder.embed_tokens"},
+                {Slot::PositionEmbedding, "model.decoder.embed_positions"},
+                {Slot::OutputNorm, "model.decoder.final_layer_norm"},
+                {Slot::Output, "lm_head"},
+                {Slot::MixerNorm, "model.decoder.layers.{l}.self_attn_layer_norm"},
+                {Slot::FfnNorm, "model.decoder.layers.{l}.final_layer_norm"},
+                {Slot::Qkv, "model.decoder.layers.{l}.self_attn.q_proj"},
+                {Slot::Qkv, "model.decoder.layers.{l}.self_attn.k_proj"},
+                {Slot::Qkv, "model.decoder.layers.{l}.self_attn.v_proj"},
+                {Slot::AttentionOut, "model.decoder.layers.{l}.self_attn.out_proj"},
+                {Slot::GateUp, "model.decoder.layers.{l}.fc1"},
+                {Slot::Down, "model.decoder.layers.{l}.fc2"}};
+  return spec;
+}
+
+}  // namespace
+
+extern const Architecture opt{kHuggingFace, {}, build};
+
+}  // namespace sluice::models::arch

@@ -1,0 +1,26 @@
+// StarCoder 2: layer norms and biases everywhere, a plain GELU feed-forward, a sliding window.
+#include "models/family.h"
+
+namespace sluice::models::arch {
+
+namespace {
+
+constexpr std::string_view kHuggingFace[] = {"Starcoder2ForCausalLM"};
+constexpr std::string_view kGguf[] = {"starcoder2"};
+
+ModelSpec build(Config& c) {
+  ModelSpec spec = decoder_spec(c);
+  spec.norm = NormKind::Layer;
+  use_windows(c, spec, 0);
+  use_plain_ffn(c, spec, "gelu_pytorch_tanh");
+  if (!c.is_gguf())
+    spec.names = spec.names.with(
+        {{Slot::GateUp, "model.layers.{l}.mlp.c_fc"}, {Slot::Down, "model.layers.{l}.mlp.c_proj"}});
+  return spec;
+}
+
+}  // namespace
+
+extern const Architecture starcoder2{kHuggingFace, kGguf, build};
+
+}  // namespace sluice::models::arch

@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""Turns miniature model folders into GGUF files with llama.cpp's own converter, so that its tensor names, keys,
+permutations and folded constants are the ones under test.
+
+usage: make_gguf.py CONVERTER OUT FOLDER...
+
+CONVERTER is a checkout of llama.cpp (convert_hf_to_gguf.py, conversion/ and gguf-py/ are used). OUT receives
+NAME.gguf for every FOLDER/NAME, in bf16. Miniatures have no tokenizer, so the files say that they have no vocabulary.
+Needs torch, transformers and safetensors. `sluice check FOLDER -m OUT/NAME.gguf` compares the result.
+"""
+import sys
+from pathlib import Path
+
+converter = Path(sys.argv[1]).resolve()
+sys.path[:0] = [str(converter), str(converter / "gguf-py")]
+
+import gguf  # noqa: E402
+import torch  # noqa: E402
+from conversion import ModelBase, get_model_class  # noqa: E402
+
+
+def without_vocabulary(model_class):
+    def set_vocab(self):
+        self.gguf_writer.add_tokenizer_model("no_vocab")
+        text = {**self.hparams, **self.hparams.get("text_config", {})}
+        self.gguf_writer.add_vocab_size(text["vocab_size"])
+
+    def __init__(self, *args, **kwargs):
+        model_class.__init__(self, *args, **kwargs)
+        self.gguf_writer.add_key_value = overwriting(self.gguf_writer)
+
+    return type(model_class.__name__, (model_class,), dict(set_vocab=set_vocab, __init__=__init__, model_arch=model_class.model_arch))
+
+
+def overwriting(writer):
+    def add_key_value(key, value, kind, sub_type=None):
+        writer.kv_data[0][key] = gguf.GGUFValue(value=value, type=kind, sub_type=sub_type)
+    return add_key_value
+
+
+PUBLISHED_CLASSES = {"MptForCausalLM": "MPTForCausalLM", "PhimoeForCausalLM": "PhiMoEForCausalLM"}
+
+
+def as_published(hparams):
+    """The keys that published configs have and that recent versions of transformers no longer write."""
+    heads = hparams.get("num_attention_heads") or hparams.get("n_head") or hparams.get("n_heads")
+    width = hparams.get("head_dim") or (hparams.get("hidden_size") or hparams.get("d_model")) // heads
+    part = (hparams.get("rope_parameters") or {}).get("partial_rotary_factor", 1.0)
+    hparams.setdefault("rotary_pct", part)
+    hparams.setdefault("rotary_dim", int(part * width))
+    hparams.setdefault("n_ctx", hparams.get("n_positions"))
+    if hparams["model_type"] == "falcon" and not hparams["new_decoder_architecture"]:
+        hparams["num_kv_heads"] = 1 if hparams["multi_query"] else heads
+    if hparams["model_type"] == "deepseek_v3":
+        hparams["scoring_func"] = "sigmoid"
+    return hparams
+
+
+def convert(folder, out):
+    hparams = as_published(ModelBase.load_hparams(folder, False))
+    name = hparams["architectures"][0]
+    model_class = without_vocabulary(get_model_class(PUBLISHED_CLASSES.get(name, name), mmproj=False))
+    model = model_class(folder, gguf.LlamaFileType.MOSTLY_BF16, out, eager=True, hparams=hparams)
+    model.write()
+
+
+def main():
+    out = Path(sys.argv[2])
+    out.mkdir(parents=True, exist_ok=True)
+    failures = 0
+    for folder in map(Path, sys.argv[3:]):
+        try:
+            with torch.inference_mode():
+                convert(folder, out / f"{folder.name}.gguf")
+            print(f"{folder.name}: converted")
+        except Exception as error:  # one folder that the converter refuses does not stop the others
+            failures += 1
+            print(f"{folder.name}: {type(error).__name__}: {error}")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
