@@ -40,6 +40,7 @@ std::unique_ptr<Command> make_run();
 std::unique_ptr<Command> make_chat();
 std::unique_ptr<Command> make_generate();
 std::unique_ptr<Command> make_describe();
+std::unique_ptr<Command> make_bench();
 std::unique_ptr<Command> make_check();
 std::unique_ptr<Command> make_list();
 std::unique_ptr<Command> make_completion();
