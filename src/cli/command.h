@@ -39,6 +39,7 @@ class Command {
 std::unique_ptr<Command> make_run();
 std::unique_ptr<Command> make_chat();
 std::unique_ptr<Command> make_generate();
+std::unique_ptr<Command> make_render();
 std::unique_ptr<Command> make_describe();
 std::unique_ptr<Command> make_bench();
 std::unique_ptr<Command> make_check();

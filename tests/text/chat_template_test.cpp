@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <cstdio>
 #include <filesystem>
 
 #include "tests/text/chat_template_support.h"
@@ -32,6 +34,30 @@ TEST(ChatTemplate, PublishedTemplatesRenderAsJinja2DoesInEveryCase) {
     }
   }
   EXPECT_GE(templates, 32u);
+}
+
+TEST(ChatTemplate, LongConversationsRenderInMilliseconds) {
+  const fs::path file = fs::path(SLUICE_SHARED) / "templates/meta-llama-Llama-3.1-8B-Instruct.jinja";
+  if (!fs::exists(file)) GTEST_SKIP() << file << " is not there";
+  json::array messages;
+  for (int i = 0; i < 100; ++i) {
+    messages.push_back({{"role", "user"}, {"content", std::string(200, 'q')}});
+    messages.push_back({{"role", "assistant"}, {"content", std::string(800, 'a')}});
+  }
+  const json::object variables = {
+      {"messages", messages}, {"bos_token", "<s>"}, {"add_generation_prompt", true}};
+  const Result<ChatTemplate> parsed = ChatTemplate::parse(read_file(file));
+  ASSERT_TRUE(parsed.ok());
+  auto best = std::chrono::nanoseconds::max();
+  for (int i = 0; i < 5; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    ASSERT_TRUE(parsed->render(variables).ok());
+    best = std::min<std::chrono::nanoseconds>(best, std::chrono::steady_clock::now() - start);
+  }
+  RecordProperty("microseconds", static_cast<int>(best.count() / 1000));
+  // Far above what it takes, for slow machines and sanitizers.
+  EXPECT_LT(best, std::chrono::milliseconds(50));
+  std::printf("200 messages in %lld us\n", static_cast<long long>(best.count() / 1000));
 }
 
 }  // namespace
