@@ -13,7 +13,7 @@ failed=0
 if [[ $steps == *build* ]]; then
   cmake -G Ninja -B "$BUILD" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O2 -g1" \
     -DCMAKE_CUDA_FLAGS_RELWITHDEBINFO=-O3 -DSLUICE_CUDA=ON ${CMAKE_ARGUMENTS:-} >"$LOGS/configure.log" 2>&1 &&
-    ninja -C "$BUILD" test_cuda bench_gpu >"$LOGS/build.log" 2>&1 || { tail -40 "$LOGS"/{configure,build}.log; exit 1; }
+    ninja -C "$BUILD" test_cuda bench_gpu >"$LOGS/build.log" 2>&1 || { cat "$LOGS"/configure.log "$LOGS"/build.log | grep -E -A8 "FAILED|rror" | head -60; exit 1; }
 fi
 if [[ $steps == *test* ]]; then
   "$BUILD/test_cuda" >"$LOGS/test.log" 2>&1 || failed=1

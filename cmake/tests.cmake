@@ -1,5 +1,5 @@
 # One test program per directory of tests/: test_NAME from tests/NAME/*.cpp. Where NAME is a layer it is linked with that
-# layer, and so with what the layer may include; sim with the engine; parity with the kernels; any other with
+# layer, and so with what the layer may include; sim with the engine; parity and cuda with the kernels; any other with
 # everything. tests/NAME/data is its own data. Directories in tests/fuzz hold libFuzzer targets, one per .cpp file.
 enable_testing()
 include(GoogleTest)
@@ -36,7 +36,7 @@ if(NOT SLUICE_FUZZ)
       set(linked_layers sluice_${directory})
     elseif(directory STREQUAL "sim")
       set(linked_layers sluice_engine)
-    elseif(directory STREQUAL "parity")
+    elseif(directory MATCHES "^(parity|cuda)$")
       list(FILTER linked_layers INCLUDE REGEX "_kernels")
     endif()
     add_executable(test_${directory} ${sources})

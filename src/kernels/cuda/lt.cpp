@@ -156,7 +156,7 @@ cublasStatus_t Lt::call(const LtProduct& p, const Plan& plan, const cublasLtMatm
                         plan.out, out, plan.out, &algorithm, workspace_.get(), workspace_bytes_, stream);
 }
 
-// Each run alone, behind a fill of the L2 that also hides the launch; the median of the repeats.
+// Each run alone, behind a read that empties the L2 of the weights and hides the launch; the median of the repeats.
 std::vector<Lt::Timed> Lt::time_all(const std::vector<cublasLtMatmulAlgo_t>& algorithms, const LtProduct& p,
                                     const Plan& plan, int repeats, cudaStream_t stream) {
   const DeviceBuffer out = allocate_device(static_cast<size_t>(p.n * p.out_stride) * 2 + 256);
@@ -168,7 +168,7 @@ std::vector<Lt::Timed> Lt::time_all(const std::vector<cublasLtMatmulAlgo_t>& alg
   for (const cublasLtMatmulAlgo_t& algorithm : algorithms) {
     std::vector<float> times;
     for (int r = 0; r <= repeats; ++r) {
-      check(cudaMemsetAsync(flush.get(), r, kFlushBytes, stream), "memset");
+      launch_read(flush.get(), kFlushBytes, stream);
       check(cudaEventRecord(before, stream), "event");
       if (call(p, plan, algorithm, out.get(), stream) != CUBLAS_STATUS_SUCCESS) break;
       check(cudaEventRecord(after, stream), "event");
@@ -193,17 +193,17 @@ cublasLtMatmulAlgo_t Lt::find(const LtProduct& p, const Plan& plan, cudaStream_t
   if (!search_) return algorithms.front();
   std::vector<Timed> timed = time_all(algorithms, p, plan, 3, stream);
   if (timed.empty()) return algorithms.front();
-  // Above a thousand tokens the proposals are as good as anything near them.
-  if (p.n <= 1024) {
-    std::vector<cublasLtMatmulAlgo_t> more;
-    for (size_t i = 0; i < std::min<size_t>(3, timed.size()); ++i) {
-      more.push_back(timed[i].algorithm);
-      const auto near = variants(plan, timed[i].algorithm);
-      more.insert(more.end(), near.begin(), near.end());
-    }
-    const std::vector<Timed> second = time_all(more, p, plan, 2, stream);
-    if (!second.empty()) timed = second;
+  // Long products take milliseconds each: fewer of their neighbours are tried.
+  const size_t bases = p.n <= 1024 ? 3 : 1;
+  std::vector<cublasLtMatmulAlgo_t> more;
+  for (size_t i = 0; i < std::min<size_t>(3, timed.size()); ++i) {
+    more.push_back(timed[i].algorithm);
+    if (i >= bases) continue;
+    const auto near = variants(plan, timed[i].algorithm);
+    more.insert(more.end(), near.begin(), near.end());
   }
+  if (std::vector<Timed> second = time_all(more, p, plan, 2, stream); !second.empty())
+    timed = std::move(second);
   std::vector<cublasLtMatmulAlgo_t> best;
   for (size_t i = 0; i < std::min<size_t>(4, timed.size()); ++i) best.push_back(timed[i].algorithm);
   const std::vector<Timed> last = time_all(best, p, plan, 5, stream);

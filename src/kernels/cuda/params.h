@@ -97,6 +97,9 @@ struct WidenParams {
 };
 void launch_widen(const WidenParams&, Stream);
 
+// Reads memory and does nothing with it: leaves the L2 full of lines that need no writing back.
+void launch_read(const void* data, size_t bytes, Stream);
+
 // -- position and cache
 // ----------------------------------------------------------------------------------------------
 struct AnglesParams {

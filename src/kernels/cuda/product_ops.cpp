@@ -9,6 +9,7 @@ namespace sluice::kernels::cuda {
 namespace {
 
 constexpr int64_t kPanelBytes = int64_t{128} << 20;
+constexpr int64_t kLongMatrix = 65536;
 constexpr int64_t kPanelTokens =
     64;  // from here on decoding a packed matrix once is cheaper than in every tile
 
@@ -66,6 +67,9 @@ void Impl::product(const ProductParams& p) {
 }
 
 void Impl::plain_product(const ProductParams& p) {
+  // Where a matrix is as long as a vocabulary there are tiles enough for cuBLASLt to be the faster one.
+  const bool long_matrix = p.weight.type == DType::BF16 && p.weight.rows >= kLongMatrix && p.x.n >= 4;
+  if (long_matrix && library_product(p)) return;
   if (ring_fits(p)) return issue(launch_ring, p);
   if (p.weight.type == DType::BF16 && library_product(p)) return;
   TileParams t = blank<TileParams>();

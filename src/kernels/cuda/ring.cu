@@ -65,6 +65,7 @@ struct Shape {
   static constexpr int kShared = Stages * kStageBytes + kSumBytes + Stages * 16 + 1024;
   static constexpr int kThreads = Warps * 32 + 32;
   static_assert(kShared <= 232448 - 1024, "shared memory of a block");
+  static_assert(Stages >= 3, "one stage is being read, one is held back");
 };
 
 struct RingArguments {
@@ -168,12 +169,12 @@ __global__ void __launch_bounds__(Warps * 32 + 32, 1)
     for (int step = 0; step < p.steps; ++step, ++i) {
       const int s = i % Stages;
       barrier_wait(full + 8 * s, (i / Stages) & 1);
+      // A stage is given back one stage late. Given back at once, the copy engine could overtake reads of it that are
+      // still under way; the products that use them are all issued before this wait.
+      __syncwarp();
+      if (lane == 0 && i > 0) barrier_arrive(empty + 8 * ((i - 1) % Stages));
       multiply_stage<TokenTiles, RowTiles, Stages, Depth, Warps, Gated>(base + s * S::kStageBytes, warp, lane,
                                                                         acc);
-      // The copy engine writes here next: without the fence it can overtake reads of this warp that are still under way.
-      asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-      __syncwarp();
-      if (lane == 0) barrier_arrive(empty + 8 * s);
     }
 #pragma unroll
     for (int r = 0; r < RowTiles; ++r) {
