@@ -78,7 +78,10 @@ void ThreadPool::run(int tasks, FunctionRef<void(int)> task) {
   generation_.store(generation);
   if (sleepers_.load() > 0) generation_.notify_all();
   take_tasks(generation);
-  while (unfinished_.load(std::memory_order_acquire) != 0) cpu_relax();
+  // Past the usual wait a worker has lost its core to another program: let it have this one.
+  for (int spin = 0; unfinished_.load(std::memory_order_acquire) != 0; ++spin) {
+    spin < kSpins ? cpu_relax() : static_cast<void>(sched_yield());
+  }
 }
 
 void ThreadPool::for_ranges(int64_t count, int64_t grain, FunctionRef<void(int64_t, int64_t)> range) {

@@ -6,7 +6,9 @@ set(KERNEL_FLAGS_dotprod -march=armv8.2-a+dotprod)
 set(KERNEL_FLAGS_i8mm -march=armv8.2-a+dotprod+i8mm)
 set(KERNEL_FLAGS_bf16 -march=armv8.2-a+dotprod+i8mm+bf16)
 set(KERNEL_FLAGS_avx2 -mavx2 -mfma -mf16c)
-set(KERNEL_FLAGS_avx512 ${KERNEL_FLAGS_avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq)
+# GCC 12's own AVX-512 header makes "undefined" registers that it then warns about.
+set(KERNEL_FLAGS_avx512 ${KERNEL_FLAGS_avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq -Wno-uninitialized
+  -Wno-maybe-uninitialized)
 set(KERNEL_FLAGS_avx512_vnni ${KERNEL_FLAGS_avx512} -mavx512vnni)
 set(KERNEL_FLAGS_avx512_bf16 ${KERNEL_FLAGS_avx512_vnni} -mavx512bf16)
 set(KERNEL_ARM neon dotprod i8mm bf16)
