@@ -206,7 +206,7 @@ class ModelParser {
   }
 
   Status parse_bpe();
-  Result<MergeTable> read_merges(size_t prefix_size) const;
+  Result<MergeTable> read_merges(size_t prefix_size, const TokenTable& table) const;
   Status parse_unigram();
   Status parse_word_piece();
 
@@ -225,9 +225,10 @@ Status ModelParser::parse_bpe() {
   options.word_suffix = fields_.text("end_of_word_suffix", "");
   options.unknown = unknown_;
   options.raw_bytes = take_map_step(options);
-  auto merges = read_merges(options.continuing_prefix.size());
+  TokenTable table = plain_table();
+  auto merges = read_merges(options.continuing_prefix.size(), table);
   if (!merges) return merges.error();
-  TokenTable table = options.raw_bytes ? raw_table() : plain_table();
+  if (options.raw_bytes) table = raw_table();
   data_.model.emplace<BpeModel>(std::move(options), std::move(table), std::move(*merges),
                                 std::vector<uint32_t>());
   return {};
@@ -251,11 +252,10 @@ bool read_merge(const json::value& merge, std::string_view& left, std::string_vi
   return true;
 }
 
-Result<MergeTable> ModelParser::read_merges(size_t prefix_size) const {
+Result<MergeTable> ModelParser::read_merges(size_t prefix_size, const TokenTable& table) const {
   const json::value* value = fields_.value("merges");
   if (value == nullptr || !value->is_array()) return corrupt("the BPE model has no 'merges'");
   const json::array& merges = value->get_array();
-  const TokenTable table = plain_table();
   MergeTable out(merges.size());
   std::string merged;
   uint32_t rank = 0;

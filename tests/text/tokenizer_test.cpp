@@ -1,0 +1,188 @@
+// What holds for every tokenizer: marked spans, streaming, round trips, linear time, errors.
+#include "text/tokenizer.h"
+
+#include <gtest/gtest.h>
+#include <time.h>
+
+#include <filesystem>
+#include <random>
+
+#include "text/pre_tokenizer_names.h"
+#include "text/stream_decoder.h"
+#include "text/unicode.h"
+#include "text/utf8_stream.h"
+
+namespace sluice::text {
+namespace {
+
+namespace fs = std::filesystem;
+
+Tokenizer own(const std::string& name) {
+  auto tokenizer = load_tokenizer((fs::path(SLUICE_TEST_DATA) / "tokenizers" / name).string());
+  EXPECT_TRUE(tokenizer.ok()) << tokenizer.error().message;
+  return std::move(*tokenizer);
+}
+
+std::string random_text(std::mt19937& random) {
+  constexpr std::pair<uint32_t, uint32_t> blocks[] = {
+      {0x20, 0x7E},     {0x9, 0xD},         {0xA0, 0x24F},      {0x370, 0x5FF},
+      {0x900, 0xE7F},   {0x2000, 0x2BFF},   {0x3000, 0x9FFF},   {0xAC00, 0xD7A3},
+      {0xE000, 0xFFFD}, {0x1F300, 0x1FAFF}, {0x10000, 0x10FFFF}};
+  std::string text;
+  for (size_t i = random() % 30; i > 0; --i) {
+    const auto& [first, last] = blocks[random() % std::size(blocks)];
+    append_utf8(text, first + random() % (last - first + 1));
+  }
+  return text;
+}
+
+TEST(Tokenizer, RoundTripsRandomText) {
+  const char* count = std::getenv("SLUICE_ROUND_TRIPS");
+  const int rounds = count == nullptr ? 2000 : std::atoi(count);
+  for (const char* name : {"byte_gpt2", "byte_llama3", "byte_falcon", "byte_o200k", "sentence_bpe"}) {
+    const Tokenizer tokenizer = own(name);
+    std::mt19937 random(11);
+    for (int round = 0; round < rounds; ++round) {
+      const std::string text = random_text(random);
+      // A mark for spaces that was typed comes back as a space.
+      if (std::string(name) == "sentence_bpe" && text.find("\xE2\x96\x81") != std::string::npos) continue;
+      const auto ids = tokenizer.encode(text);
+      ASSERT_TRUE(ids.ok());
+      ASSERT_EQ(tokenizer.decode(*ids), text) << name;
+    }
+  }
+}
+
+TEST(Tokenizer, StreamsExactlyWhatItDecodes) {
+  std::mt19937 random(13);
+  for (const char* name : {"byte_gpt2", "char_suffix", "char_prefix", "sentence_bpe", "unigram_first",
+                           "unigram_bytes", "bert", "word_level"}) {
+    const Tokenizer tokenizer = own(name);
+    for (int round = 0; round < 500; ++round) {
+      std::vector<Token> ids;
+      for (size_t i = random() % 12; i > 0; --i) {
+        ids.push_back(static_cast<Token>(random() % static_cast<uint32_t>(tokenizer.vocab_size() + 2)) - 1);
+      }
+      const bool skips = random() % 2 == 0;
+      StreamDecoder decoder(tokenizer, skips);
+      std::string text;
+      for (const Token id : ids) {
+        const std::string delta = decoder.push(id);
+        ASSERT_TRUE(is_valid_utf8(delta));
+        text += delta;
+      }
+      text += decoder.finish();
+      ASSERT_EQ(text, tokenizer.decode(ids, skips)) << name;
+    }
+  }
+}
+
+TEST(Tokenizer, ReadsSpecialTokensOnlyWhereAsked) {
+  const Tokenizer tokenizer = own("byte_gpt2");
+  const Token special = *tokenizer.find("<|special|>");
+  EXPECT_TRUE(tokenizer.is_special(special));
+  EXPECT_EQ(*tokenizer.encode("<|special|>", {.parse_special = true}), std::vector<Token>{special});
+  EXPECT_GT(tokenizer.encode("<|special|>")->size(), 1u);
+}
+
+TEST(Tokenizer, KeepsUserInputPlain) {
+  const Tokenizer tokenizer = own("byte_gpt2");
+  const Token special = *tokenizer.find("<|special|>");
+  const auto count = [&](std::vector<TextSpan> spans) {
+    const auto ids = tokenizer.encode(spans, {.parse_special = true});
+    EXPECT_TRUE(ids.ok());
+    std::string text;
+    for (const TextSpan& span : spans) text += span.text;
+    EXPECT_EQ(tokenizer.decode(*ids), text);
+    return std::count(ids->begin(), ids->end(), special);
+  };
+  EXPECT_EQ(count({{"<|special|>", false}, {"hi", true}, {"<|special|>", false}}), 2);
+  EXPECT_EQ(count({{"<|special|>", false}, {"<|special|>", true}, {"<|special|>", false}}), 2);
+  EXPECT_EQ(count({{"<|spe", false}, {"cial|>", true}}), 0);
+  EXPECT_EQ(count({{"<|spe", true}, {"cial|>", false}}), 0);
+  EXPECT_EQ(count({{"<|spe", false}, {"", true}, {"cial|>", false}}), 1);
+  // Borders of spans are no borders of tokens.
+  const std::vector<TextSpan> parts = {{"The qu", false}, {"ick bro", true}, {"wn fox", false}};
+  EXPECT_EQ(*tokenizer.encode(parts), *tokenizer.encode("The quick brown fox"));
+}
+
+TEST(Tokenizer, SaysWhichBytesATokenStandsFor) {
+  const Tokenizer tokenizer = own("bert");
+  const std::string text = "  Straße, Ümläute! 漢字";
+  const auto tokens = tokenizer.encode_with_ranges(text);
+  ASSERT_TRUE(tokens.ok());
+  size_t end = 0;
+  for (const TokenRange& token : *tokens) {
+    EXPECT_GE(token.begin, end);
+    end = token.end;
+  }
+  EXPECT_EQ(end, text.size());
+}
+
+TEST(Tokenizer, TakesBytesThatAreNotUtf8) {
+  for (const char* name : {"byte_llama3", "sentence_bpe", "unigram_first", "bert"}) {
+    const Tokenizer tokenizer = own(name);
+    const std::string text = "a\xFF\xC3(\xE2\x82";
+    EXPECT_EQ(*tokenizer.encode(text), *tokenizer.encode(to_valid_utf8(text)));
+    EXPECT_EQ(tokenizer.encode_with_ranges(text)->size(), tokenizer.encode(text)->size());
+  }
+}
+
+TEST(Tokenizer, RefusesBrokenFiles) {
+  for (const char* text :
+       {"", "[]", "{}", "{\"model\":null}",
+        "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":-1},\"merges\":[]}}",
+        "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":99999999},\"merges\":[]}}",
+        "{\"model\":{\"type\":\"Other\",\"vocab\":{}}}",
+        "{\"model\":{\"type\":\"WordLevel\",\"vocab\":{}},\"normalizer\":{\"type\":\"Precompiled\","
+        "\"precompiled_charsmap\":\"////\"}}",
+        "{\"model\":{\"type\":\"WordLevel\",\"vocab\":{}},\"pre_tokenizer\":{\"type\":\"Split\","
+        "\"pattern\":{\"Regex\":\"(\"},\"behavior\":\"Isolated\"}}"}) {
+    EXPECT_FALSE(parse_tokenizer_json(text).ok()) << text;
+  }
+  formats::GgufMetadata metadata;
+  EXPECT_FALSE(load_tokenizer_gguf(metadata).ok());
+  metadata.set("tokenizer.ggml.model", std::string_view("gpt2"));
+  EXPECT_FALSE(load_tokenizer_gguf(metadata).ok());
+}
+
+double cpu_seconds(const auto& work) {
+  const auto now = [] {
+    timespec time{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+  };
+  const double begin = now();
+  work();
+  return now() - begin;
+}
+
+// 1 MB of one character takes at most a little over twice the time of half of it, through every pre-tokenizer.
+TEST(PreTokenizer, TakesLinearTime) {
+  constexpr size_t size = 1 << 20;
+  for (const char* name :
+       {"default",        "llama-bpe",   "qwen2",  "qwen35",     "minicpm5",  "jais-2",   "deepseek-llm",
+        "deepseek-coder", "deepseek-v3", "youtu",  "falcon",     "starcoder", "gpt-2",    "bloom",
+        "viking",         "tekken",      "gpt-4o", "tiny_aya",   "kimi-k2",   "superbpe", "bailingmoe",
+        "seed-coder",     "afmoe",       "laguna", "exaone-moe", "chameleon", "gemma4"}) {
+    const auto named = find_pre_tokenizer(name);
+    ASSERT_TRUE(named.ok()) << named.error().message;
+    for (const char32_t code :
+         {U'a', U'A', U' ', U'\n', U'1', U'.', U'\'', U'\u00E9', U'\u6F22', U'\u0301'}) {
+      const auto run = [&](size_t bytes) {
+        std::string character;
+        append_utf8(character, code);
+        AlignedText text;
+        for (size_t i = 0; i < bytes / character.size(); ++i) text.append(character, {});
+        return cpu_seconds(
+            [&] { EXPECT_TRUE(pre_tokenize(named->steps, std::move(text), true).ok()) << name; });
+      };
+      const double half = std::min(run(size / 2), run(size / 2));
+      const double whole = std::min(run(size), run(size));
+      EXPECT_LE(whole, 2.3 * half + 0.01) << name << " U+" << std::hex << static_cast<uint32_t>(code);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::text
