@@ -181,15 +181,14 @@ void ModelExecutor::submit(const sched::Step& step, const cache::KvLedger& ledge
     expert_->forward(batch);
     if (amateur_) amateur_->forward(batch);
 
-    for (size_t i = 0; i < wanted.size();) {
-      size_t end = i + 1;
-      if (const auto solo = solos_.find(wanted[i].owner); solo != solos_.end()) {
-        finish_solo(wanted[i], solo->second);
-      } else {
-        while (end < wanted.size() && wanted[end].owner == wanted[i].owner) ++end;
-        finish_group(wanted[i].owner, std::span(wanted).subspan(i, end - i));
-      }
-      i = end;
+    const auto groups = std::stable_partition(
+        wanted.begin(), wanted.end(), [&](const Wanted& item) { return solos_.contains(item.owner); });
+    finish_solos({wanted.begin(), groups});
+    for (auto begin = groups; begin != wanted.end();) {
+      const auto end =
+          std::find_if(begin, wanted.end(), [&](const Wanted& item) { return item.owner != begin->owner; });
+      finish_group(begin->owner, {begin, end});
+      begin = end;
     }
   } catch (const std::exception& problem) {
     failure_ = Error{ErrorCode::Internal, fmt::format("the step failed: {}", problem.what())};
@@ -242,27 +241,52 @@ void ModelExecutor::read_prompt_logprobs(const Wanted& wanted, const sched::Requ
   }
 }
 
-Result<sched::Sampled> ModelExecutor::sample(Solo& solo, int row) {
-  const int32_t index = row;
-  expert_->read({&index, 1}, true, rows_);
+Result<sched::Sampled> ModelExecutor::sample(Solo& solo, LogitsRow row) {
   if (const auto* method = std::get_if<sched::ContrastiveDecoding>(&solo.request->sampling.method)) {
     if (!amateur_)
       return Error{ErrorCode::InvalidArgument, "contrastive decoding needs a second model (--amateur)"};
-    amateur_->read({&index, 1}, true, amateur_rows_);
-    if (Status status = decode::combine_contrastive(rows_.logits, amateur_rows_.logits, *method); !status)
+    if (Status status = decode::combine_contrastive(row.model, row.amateur, *method); !status)
       return status.error();
   }
-  return solo.sampler.sample(rows_.logits, workspace_);
+  return solo.sampler.sample(row.model, workspace_);
 }
 
-void ModelExecutor::finish_solo(const Wanted& wanted, Solo& solo) {
+// The rows of many sequences are read at once: the output matrix is the largest of small models, and is then streamed
+// once for all of them.
+void ModelExecutor::finish_solos(std::span<const Wanted> wanted) {
+  const auto vocab = static_cast<size_t>(model_.spec().vocab);
+  for (; !wanted.empty(); wanted = wanted.subspan(std::min(kRowsAtOnce, wanted.size()))) {
+    const std::span<const Wanted> part = wanted.first(std::min(kRowsAtOnce, wanted.size()));
+    const auto samples = [&](const Wanted& item) {
+      return item.work.sample_from < item.work.end &&
+             item.work.end == static_cast<int>(solos_.at(item.owner).tokens.size());
+    };
+    std::vector<int32_t> rows;
+    for (const Wanted& item : part)
+      if (samples(item)) rows.push_back(item.first_row + item.work.end - 1 - item.work.begin);
+    if (!rows.empty()) expert_->read(rows, true, sampled_rows_);
+    if (!rows.empty() && amateur_) amateur_->read(rows, true, amateur_rows_);
+    size_t next = 0;
+    for (const Wanted& item : part) {
+      std::optional<LogitsRow> row;
+      if (samples(item)) {
+        row = {std::span(sampled_rows_.logits).subspan(next * vocab, vocab), {}};
+        if (amateur_) row->amateur = std::span(amateur_rows_.logits).subspan(next * vocab, vocab);
+        ++next;
+      }
+      finish_solo(item, solos_.at(item.owner), row);
+    }
+  }
+}
+
+void ModelExecutor::finish_solo(const Wanted& wanted, Solo& solo, std::optional<LogitsRow> row) {
   const sched::Work& work = wanted.work;
   if (work.sample_from >= work.end) return;
   sched::Outcome outcome{work.seq, sched::Tokens{}, {}};
   read_prompt_logprobs(wanted, *solo.request, solo.tokens, outcome);
   const bool failed = std::holds_alternative<Error>(outcome.result);
-  if (!failed && work.end == static_cast<int>(solo.tokens.size())) {
-    Result<sched::Sampled> sampled = sample(solo, wanted.first_row + work.end - 1 - work.begin);
+  if (!failed && row) {
+    Result<sched::Sampled> sampled = sample(solo, *row);
     if (sampled) {
       solo.tokens.push_back(sampled->token);
       solo.sampler.accept(sampled->token);

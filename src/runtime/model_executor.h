@@ -66,11 +66,17 @@ class ModelExecutor : public sched::Executor {
   void add_padding(Batch& batch, int64_t tokens);
   void run_padding(int64_t tokens);
 
-  void finish_solo(const Wanted& wanted, Solo& solo);
+  // A row to sample from, of the model and of the amateur where there is one.
+  struct LogitsRow {
+    std::span<float> model;
+    std::span<const float> amateur;
+  };
+  void finish_solos(std::span<const Wanted> wanted);
+  void finish_solo(const Wanted& wanted, Solo& solo, std::optional<LogitsRow> row);
   void finish_group(SeqId owner, std::span<const Wanted> lanes);
   void read_prompt_logprobs(const Wanted& wanted, const sched::Request& request,
                             std::span<const Token> tokens, sched::Outcome& outcome);
-  Result<sched::Sampled> sample(Solo& solo, int row);
+  Result<sched::Sampled> sample(Solo& solo, LogitsRow row);
   void read_context(const Wanted& wanted, Search& search);
 
   const models::Model& model_;
@@ -82,7 +88,7 @@ class ModelExecutor : public sched::Executor {
   std::vector<sched::Outcome> outcomes_;
   std::optional<Error> failure_;
   decode::Workspace workspace_;
-  ModelRunner::Rows rows_, amateur_rows_;
+  ModelRunner::Rows rows_, sampled_rows_, amateur_rows_;
   uint64_t entropy_ = 0;
 };
 
