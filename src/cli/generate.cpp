@@ -83,6 +83,8 @@ class GenerateCommand : public Command {
         .shown_as("MODEL");
     options.add(session_options_.amateur, "amateur", "second, weaker model for contrastive decoding")
         .shown_as("MODEL");
+    options.add(metrics_, "metrics", "write what the engine counted here at the end, as JSON")
+        .shown_as("FILE");
     options.add(resume_, "resume", "keep the answers that the output already has");
     session_options_.engine.declare(options);
   }
@@ -98,6 +100,7 @@ class GenerateCommand : public Command {
     std::signal(SIGTERM, [](int) { interrupted = true; });
     if (Status status = open_files(); !status) return report(status.error());
     if (Status status = run_jobs(); !status) return report(status.error());
+    if (Status status = write_metrics(); !status) return report(status.error());
     show_progress(true);
     return interrupted ? 130 : kSuccess;
   }
@@ -215,6 +218,25 @@ class GenerateCommand : public Command {
     ++written_;
   }
 
+  // Counters by name; histograms with count, mean, quantiles and largest value.
+  Status write_metrics() const {
+    if (metrics_.empty()) return {};
+    const engine::Metrics& metrics = session_->engine().metrics();
+    json::object out{{"seconds", seconds_since(start_)}};
+    for (const engine::Metrics::NamedCounter& entry : metrics.counters())
+      out[entry.name] = entry.counter->value();
+    for (const engine::Metrics::NamedHistogram& entry : metrics.histograms()) {
+      const engine::Histogram& histogram = *entry.histogram;
+      out[entry.name] = {{"count", histogram.count()},      {"mean", histogram.mean()},
+                         {"p50", histogram.quantile(0.50)}, {"p90", histogram.quantile(0.90)},
+                         {"p99", histogram.quantile(0.99)}, {"max", histogram.max()}};
+    }
+    std::ofstream file(metrics_, std::ios::binary | std::ios::trunc);
+    file << json::serialize(out) << "\n";
+    if (!file.flush()) return Error{ErrorCode::Io, fmt::format("metrics '{}' cannot be written", metrics_)};
+    return {};
+  }
+
   void show_progress(bool last) {
     if (isatty(STDERR_FILENO) == 0 || total_ == 0) return;
     if (!last && seconds_between(shown_, Clock::now()) < 0.2) return;
@@ -227,7 +249,7 @@ class GenerateCommand : public Command {
   }
 
   SessionOptions session_options_;
-  std::string input_, output_;
+  std::string input_, output_, metrics_;
   bool resume_ = false;
   std::unique_ptr<Session> session_;
   std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();
