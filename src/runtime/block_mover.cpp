@@ -66,6 +66,7 @@ Result<std::unique_ptr<BlockMover>> BlockMover::make(KvMemory& memory, const Tie
     const int disk_blocks = group < options.disk_blocks.size() ? options.disk_blocks[group] : 0;
     Group& added = mover->groups_.emplace_back();
     added.host = HostBuffer(static_cast<size_t>(bytes * options.host_blocks[group]));
+    added.host_lost.resize(static_cast<size_t>(options.host_blocks[group]));
     added.disk_offset = disk_bytes;
     added.checksums.resize(static_cast<size_t>(disk_blocks));
     disk_bytes += bytes * disk_blocks;
@@ -99,6 +100,7 @@ void BlockMover::read(int group, cache::Place place, std::byte* out, bool& lost)
       break;
     case cache::Tier::Host:
       std::memcpy(out, tier.host.data() + index * bytes, bytes);
+      lost = tier.host_lost[index];
       break;
     case cache::Tier::Disk:
       lost = !transfer(pread, file_, out, bytes, tier.disk_offset + static_cast<off_t>(index * bytes)) ||
@@ -119,6 +121,7 @@ void BlockMover::write(int group, cache::Place place, const std::byte* in, bool 
       break;
     case cache::Tier::Host:
       std::memcpy(tier.host.data() + index * bytes, in, bytes);
+      tier.host_lost[index] = lost;
       break;
     case cache::Tier::Disk: {
       const bool written = transfer(write_call, file_, const_cast<std::byte*>(in), bytes,

@@ -39,6 +39,7 @@ class BlockMover {
  private:
   struct Group {
     HostBuffer host;
+    std::vector<bool> host_lost;  // per host block
     int64_t disk_offset = 0;
     std::vector<uint64_t> checksums;  // per disk block
   };

@@ -102,8 +102,8 @@ std::span<const Token> ModelExecutor::tokens_of(SeqId seq) const {
   return groups_.at(group).search->lanes()[lane].tokens;
 }
 
-bool ModelExecutor::touches_lost_block(const sched::Work& work, const cache::KvLedger& ledger) {
-  BlockMover& mover = expert_->mover();
+bool ModelExecutor::touches_lost_block(BlockMover& mover, const sched::Work& work,
+                                       const cache::KvLedger& ledger) const {
   if (!mover.any_lost()) return false;
   bool lost = false;
   const int block_size = options_.memory.block_size;
@@ -119,7 +119,9 @@ bool ModelExecutor::touches_lost_block(const sched::Work& work, const cache::KvL
 }
 
 bool ModelExecutor::add_work(Batch& batch, const sched::Work& work, const cache::KvLedger& ledger) {
-  if (touches_lost_block(work, ledger)) {
+  bool lost = touches_lost_block(expert_->mover(), work, ledger);
+  if (amateur_) lost |= touches_lost_block(amateur_->mover(), work, ledger);
+  if (lost) {
     const auto lane = lane_of_.find(work.seq);
     outcomes_.push_back({lane == lane_of_.end() ? work.seq : lane->second.first, sched::KvLost{}, {}});
     return false;
@@ -212,6 +214,7 @@ Status ModelExecutor::reset() {
   outcomes_.clear();
   failure_.reset();
   expert_->mover().clear();
+  if (amateur_) amateur_->mover().clear();
   return {};
 }
 

@@ -62,7 +62,7 @@ class ModelExecutor : public sched::Executor {
   void name_lanes(const sched::Lanes& lanes);
   std::span<const Token> tokens_of(SeqId seq) const;
   bool add_work(Batch& batch, const sched::Work& work, const cache::KvLedger& ledger);
-  bool touches_lost_block(const sched::Work& work, const cache::KvLedger& ledger);
+  bool touches_lost_block(BlockMover& mover, const sched::Work& work, const cache::KvLedger& ledger) const;
   void add_padding(Batch& batch, int64_t tokens);
   void run_padding(int64_t tokens);
 

@@ -1,0 +1,115 @@
+#include "rig.h"
+
+#include <gtest/gtest.h>
+
+namespace sluice::runtime::test {
+
+namespace {
+
+std::unique_ptr<models::Model> load(const std::string& name, std::shared_ptr<kernels::Backend> backend) {
+  Result<models::ModelFiles> files = models::open_model(kData + "/" + name);
+  if (!files) throw std::runtime_error(files.error().message);
+  Result<std::unique_ptr<models::Model>> model = models::load_model(std::move(*files), std::move(backend));
+  if (!model) throw std::runtime_error(model.error().message);
+  return std::move(*model);
+}
+
+void take(Answer& answer, const engine::Event& event) {
+  const auto room = [](auto& list, int index) -> auto& {
+    if (list.size() <= static_cast<size_t>(index)) list.resize(static_cast<size_t>(index) + 1);
+    return list[static_cast<size_t>(index)];
+  };
+  if (const auto* delta = std::get_if<engine::Delta>(&event)) {
+    auto& tokens = room(answer.choices, delta->choice);
+    tokens.insert(tokens.end(), delta->tokens.begin(), delta->tokens.end());
+    answer.prompt_logprobs.insert(answer.prompt_logprobs.end(), delta->prompt_logprobs.begin(),
+                                  delta->prompt_logprobs.end());
+  } else if (const auto* end = std::get_if<engine::ChoiceEnd>(&event)) {
+    room(answer.scores, end->choice) = end->score;
+  } else {
+    answer.ends.push_back(std::get<engine::Finished>(event));
+  }
+}
+
+}  // namespace
+
+std::vector<Token> Answer::tokens(size_t choice) const {
+  std::vector<Token> out;
+  if (choice < choices.size())
+    for (const sched::Sampled& sampled : choices[choice]) out.push_back(sampled.token);
+  return out;
+}
+
+Rig::Rig(const RigOptions& options) {
+  model = load(options.model, backend);
+  if (!options.amateur.empty()) amateur = load(options.amateur, backend);
+  ExecutorOptions executor_options{
+      .memory = {.block_size = options.block_size, .type = options.kv_type, .blocks = {}},
+      .tiers = {.disk_folder = options.disk_folder},
+      .eos_tokens = options.end_tokens,
+      .padding = options.scheduler.layout == sched::Layout::Padded};
+  engine::EngineOptions engine_options{.scheduler = options.scheduler,
+                                       .ledger = {.block_size = options.block_size,
+                                                  .groups = {},
+                                                  .model = options.model,
+                                                  .prefix_cache = options.prefix_cache},
+                                       .queue = {},
+                                       .vocab = model->spec().vocab};
+  engine_options.scheduler.end_tokens = options.end_tokens;
+  for (int window : kv_groups(model->spec()).windows) {
+    engine_options.ledger.groups.push_back({.window = window, .blocks = options.blocks});
+    executor_options.memory.blocks.push_back(options.blocks[0]);
+    executor_options.tiers.host_blocks.push_back(options.blocks[1]);
+    executor_options.tiers.disk_blocks.push_back(options.blocks[2]);
+  }
+  Result<std::unique_ptr<ModelExecutor>> made = ModelExecutor::make(*model, amateur.get(), executor_options);
+  if (!made) throw std::runtime_error(made.error().message);
+  executor = std::move(*made);
+  engine = std::make_unique<engine::Engine>(std::move(engine_options), *executor);
+}
+
+size_t Rig::submit(sched::Request request) {
+  auto answer = answers_.emplace_back(std::make_shared<Answer>());
+  engine::Submission submission;
+  submission.request = std::move(request);
+  submission.deliver = [answer](const engine::Event& event) { take(*answer, event); };
+  const Result<engine::RequestId> id = engine->submit(std::move(submission));
+  if (!id) throw std::runtime_error(id.error().message);
+  return answers_.size() - 1;
+}
+
+bool Rig::step() {
+  const bool more = engine->step();
+  engine->ledger().check();
+  return more;
+}
+
+void Rig::finish() {
+  for (int steps = 0; step(); ++steps) ASSERT_LT(steps, 20000) << "the engine does not come to an end";
+  for (const auto& answer : answers_) EXPECT_EQ(answer->ends.size(), 1u) << "terminal events of a request";
+}
+
+Answer Rig::run(sched::Request request) {
+  const size_t index = submit(std::move(request));
+  finish();
+  return *answers_[index];
+}
+
+sched::Request greedy_request(std::vector<Token> prompt, int max_tokens) {
+  sched::Request request;
+  request.prompt = std::move(prompt);
+  request.sampling.max_tokens = max_tokens;
+  request.sampling.method = sched::Sampling{.temperature = 0};
+  return request;
+}
+
+std::vector<Token> words(size_t count, uint32_t seed) {
+  std::vector<Token> out;
+  for (uint32_t state = seed * 2654435761u + 1; out.size() < count;) {
+    state = state * 1664525u + 1013904223u;
+    out.push_back(static_cast<Token>(3 + (state >> 16) % 88));
+  }
+  return out;
+}
+
+}  // namespace sluice::runtime::test
