@@ -68,7 +68,7 @@ struct SchedulerOptions {
   int max_step_tokens = 512;  // tokens of a step, padding included
   int max_context = 1 << 20;  // positions of one sequence
   int max_preemptions = 3;    // of one request; then it starts again with all its blocks set aside
-  int fair_quantum = 256;     // tokens a client may use before the next one's turn
+  int fair_quantum = 64;      // tokens a client may use before the next one's turn
   bool kv_cache = true;       // off: every token computes its whole sequence again
   std::vector<Token> end_tokens;  // of the model
 };
