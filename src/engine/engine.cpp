@@ -254,7 +254,7 @@ void Engine::finish_step() {
   if (!outcomes) return fail_all(outcomes.error());
   const sched::Step step = std::move(in_flight_.front());
   in_flight_.pop_front();
-    note_step(step, seconds_between(begin, now));
+  note_step(step, seconds_between(begin, now));
   delivery_.set_holding(scheduler_.holding(), now);
   for (sched::Progress& progress : scheduler_.commit(step, std::move(*outcomes))) deliver(progress, now);
   delivery_.set_holding(scheduler_.holding(), now);

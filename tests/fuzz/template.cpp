@@ -11,7 +11,10 @@ namespace {
 using namespace sluice::text::jinja;
 
 // Small, so that an input ends in microseconds; the code that watches them is the same.
-constexpr Limits kLimits = {.source_bytes = 1 << 16, .steps = 5'000, .output_bytes = 1 << 16, .value_bytes = 1 << 20,
+constexpr Limits kLimits = {.source_bytes = 1 << 16,
+                            .steps = 5'000,
+                            .output_bytes = 1 << 16,
+                            .value_bytes = 1 << 20,
                             .range_items = 10'000};
 
 Value message(std::string_view role, Value content) {
@@ -19,12 +22,16 @@ Value message(std::string_view role, Value content) {
                    {make_string(Text("content", true)), std::move(content)}});
 }
 
-Value text(const char* bytes) { return make_string(Text(bytes, true)); }
+Value text(const char* bytes) {
+  return make_string(Text(bytes, true));
+}
 
 void define_variables(Interpreter& interpreter) {
-  const Value arguments = make_map({{text("city"), text("Z\xC3\xBCrich \xF0\x9F\x8E\x89")}, {text("n"), Value(2.5)}});
-  interpreter.define("messages", make_list({message("system", text("a <|b|> 'c' \"d\"\n")), message("user", Value()),
-                                            message("assistant", make_list({text("x"), Value(int64_t{7})}))}));
+  const Value arguments =
+      make_map({{text("city"), text("Z\xC3\xBCrich \xF0\x9F\x8E\x89")}, {text("n"), Value(2.5)}});
+  interpreter.define("messages",
+                     make_list({message("system", text("a <|b|> 'c' \"d\"\n")), message("user", Value()),
+                                message("assistant", make_list({text("x"), Value(int64_t{7})}))}));
   interpreter.define("tools", make_list({make_map({{text("function"), arguments}})}));
   interpreter.define("s", text("  A\xC3\xA9 b,c\t"));
   interpreter.define("n", Value(int64_t{-3}));
