@@ -157,9 +157,10 @@ double cpu_seconds(const auto& work) {
   return now() - begin;
 }
 
-// 1 MB of one character takes at most a little over twice the time of half of it, through every pre-tokenizer.
+// Sixteen times as much of one character takes nowhere near 256 times as long, through every pre-tokenizer. The bound is
+// loose on purpose: a test on a busy machine tells linear from quadratic, and no more.
 TEST(PreTokenizer, TakesLinearTime) {
-  constexpr size_t size = 1 << 20;
+  constexpr size_t size = size_t{1} << 18;
   for (const char* name :
        {"default",        "llama-bpe",   "qwen2",  "qwen35",     "minicpm5",  "jais-2",   "deepseek-llm",
         "deepseek-coder", "deepseek-v3", "youtu",  "falcon",     "starcoder", "gpt-2",    "bloom",
@@ -177,9 +178,9 @@ TEST(PreTokenizer, TakesLinearTime) {
         return cpu_seconds(
             [&] { EXPECT_TRUE(pre_tokenize(named->steps, std::move(text), true).ok()) << name; });
       };
-      const double half = std::min(run(size / 2), run(size / 2));
-      const double whole = std::min(run(size), run(size));
-      EXPECT_LE(whole, 2.3 * half + 0.01) << name << " U+" << std::hex << static_cast<uint32_t>(code);
+      const double part = std::min(run(size / 16), run(size / 16));
+      const double whole = run(size);
+      EXPECT_LE(whole, 64 * part + 0.05) << name << " U+" << std::hex << static_cast<uint32_t>(code);
     }
   }
 }
