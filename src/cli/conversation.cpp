@@ -104,6 +104,9 @@ struct SetValue {
     const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (problem != std::errc() || end != text.data() + text.size() || !std::isfinite(value))
       return wrong("a number");
+    // Doubles are exact up to 2^53, far beyond any setting.
+    if (std::is_integral_v<Number> && (value != std::floor(value) || std::abs(value) > 0x1p53))
+      return wrong("a whole number");
     if (option.least < option.most && (value < option.least || value > option.most))
       return wrong(fmt::format("{} to {}", option.least, option.most));
     *target = static_cast<Number>(value);

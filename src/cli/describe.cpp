@@ -27,7 +27,7 @@ class DescribeCommand : public Command {
     if (!files) return report(files.error());
     const models::ModelSpec& spec = files->spec;
     const int64_t all = models::parameter_count(spec), active = models::active_parameter_count(spec);
-    fmt::print("{}\n{}", files->path, models::describe(spec));
+    fmt::print("# {}: {}\n{}", files->path, spec.family, models::describe(spec));
     fmt::print("# parameters {}{}\n", count_text(all),
                active < all ? fmt::format(", {} active per token", count_text(active)) : "");
     fmt::print("# weights {} in {} tensors\n", bytes_text(files->tensors.total_bytes()),

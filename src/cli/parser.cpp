@@ -82,17 +82,29 @@ int explain_unknown(const CLI::App& app, const std::vector<std::string>& words) 
   return kUsage;
 }
 
+// The words behind the program's name, last first as the parser takes them. In the names of flags, underscores
+// count as dashes.
+std::vector<std::string> words_of(int argc, char** argv) {
+  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  for (std::string& word : words) {
+    if (word == "--") break;
+    if (!word.starts_with("--")) continue;
+    std::replace(word.begin(), word.begin() + static_cast<long>(std::min(word.find('='), word.size())), '_',
+                 '-');
+  }
+  std::reverse(words.begin(), words.end());
+  return words;
+}
+
 }  // namespace
 
 int parse_and_run(int argc, char** argv, CommandList& commands) {
   CLI::App app("sluice: runs and serves decoder-only language models", "sluice");
   app.set_version_flag("--version,-V", version_text);
-  app.ignore_underscore();
   std::map<const CLI::App*, Command*> by_app;
   std::deque<OptionSet> sets;
   for (const std::unique_ptr<Command>& command : commands) {
     CLI::App* sub = app.add_subcommand(std::string(command->name()), std::string(command->summary()));
-    sub->ignore_underscore();
     sub->allow_extras();
     if (!command->examples().empty()) sub->footer(std::string(command->examples()));
     OptionSet& set = sets.emplace_back();
@@ -102,7 +114,7 @@ int parse_and_run(int argc, char** argv, CommandList& commands) {
   }
   app.allow_extras();
   try {
-    app.parse(argc, argv);
+    app.parse(words_of(argc, argv));
   } catch (const CLI::CallForHelp& help) {
     return app.exit(help);
   } catch (const CLI::CallForVersion& version) {

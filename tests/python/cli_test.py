@@ -1,0 +1,406 @@
+#!/usr/bin/env python3
+"""The program as people and scripts use it: flags, environment, exit codes, files and pipes.
+
+SLUICE_BINARY names the program, SLUICE_MODELS the folder of the default model. What needs the default model is skipped
+where it is missing; the rest runs on the tiny models of tests/runtime/data.
+"""
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+BINARY = str(Path(os.environ.get("SLUICE_BINARY", ROOT / "build/release/sluice")).resolve())
+MODELS = Path(os.environ.get("SLUICE_MODELS", ROOT / ".models")).resolve()
+MODEL = MODELS / "SmolLM2-135M-Instruct.Q4_1.gguf"
+TINY = ROOT / "tests/runtime/data"
+VERBS = ["run", "chat", "generate", "check", "describe", "list", "completion"]
+
+
+class Skip(Exception):
+    pass
+
+
+def sluice(*arguments, stdin="", env=None, timeout=300):
+    """Runs the program without a terminal and without any SLUICE_ variable but those given."""
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("SLUICE_")}
+    clean |= {"SLUICE_MODELS": str(MODELS)} | (env or {})
+    return subprocess.run([BINARY, *map(str, arguments)], input=stdin, env=clean, text=True, capture_output=True, timeout=timeout)
+
+
+def expect(result, code, *texts):
+    assert result.returncode == code, f"exit {result.returncode}, wanted {code}: {result.stderr.strip()[-400:]}"
+    for text in texts:
+        assert text in result.stdout + result.stderr, f"'{text}' is not in: {(result.stdout + result.stderr)[-600:]}"
+    return result
+
+
+def need_model():
+    if not MODEL.exists():
+        raise Skip(f"the default model is not at {MODEL}")
+
+
+def greedy(*arguments, **options):
+    return expect(sluice("run", "--raw", "--temp", 0, *arguments, **options), 0).stdout
+
+
+# -- words -----------------------------------------------------------------------------------------------------------
+
+def test_version():
+    text = expect(sluice("--version"), 0).stdout
+    for word in ("sluice 0.", "compiler ", "architecture ", "device ref", "device cpu"):
+        assert word in text, text
+
+
+def test_help_of_each_verb():
+    text = expect(sluice("--help"), 0).stdout
+    for verb in VERBS:
+        assert verb in text
+        assert "Usage: sluice " + verb in expect(sluice(verb, "--help"), 0).stdout
+    assert expect(sluice(), 0).stdout == text
+
+
+def test_unknown_words_are_corrected():
+    expect(sluice("run", "--max-tokns", 3), 64, "unknown flag '--max-tokns'", "'--max-tokens'", "try 'sluice run --help'")
+    expect(sluice("generat"), 64, "unknown argument 'generat'", "'generate'")
+    expect(sluice("--versoin"), 64, "'--version'")
+    expect(sluice("run", "--zzzzzz"), 64, "unknown flag '--zzzzzz'")
+    expect(sluice("check"), 64, "DIR")
+    expect(sluice("run", "-n", "many"), 64, "max-tokens")
+    expect(sluice("run", "--temp", "3"), 64, "temp")
+    expect(sluice("run", "--kv-type", "f64"), 64, "f64")
+    expect(sluice("completion", "tcsh"), 64)
+
+
+def test_completion():
+    for shell in ("bash", "zsh", "fish"):
+        script = expect(sluice("completion", shell), 0).stdout
+        for verb in VERBS:
+            assert verb in script, (shell, verb)
+        assert "max-tokens" in script
+        if shutil.which(shell) and shell != "fish":
+            checked = subprocess.run([shell, "-n"], input=script, text=True, capture_output=True)
+            assert checked.returncode == 0, checked.stderr
+
+
+# -- files that are not models -----------------------------------------------------------------------------------------
+
+def test_models_that_are_missing():
+    with tempfile.TemporaryDirectory() as empty:
+        env = {"SLUICE_MODELS": empty, "HOME": empty}
+        expect(sluice("run", "-p", "x", env=env), 69, "default model", "--model")
+        expect(sluice("list", env=env), 0, "no models found")
+    expect(sluice("run", "-m", "/nowhere/model.gguf", "-p", "x"), 74, "/nowhere/model.gguf")
+    expect(sluice("describe", "/nowhere"), 74, "/nowhere")
+    expect(sluice("check", "/nowhere"), 74, "/nowhere")
+
+
+def test_models_that_are_damaged():
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        pointer = folder / "pointer.gguf"
+        pointer.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 98362432\n")
+        expect(sluice("run", "-m", pointer, "-p", "x"), 74, "lfs")
+        (folder / "empty.gguf").touch()
+        expect(sluice("describe", folder / "empty.gguf"), 74, "empty")
+        (folder / "noise.gguf").write_bytes(b"GGUF" + bytes([3, 0, 0, 0]) + bytes([255] * 64))
+        expect(sluice("describe", folder / "noise.gguf"), 74, "noise.gguf")
+        whole = shutil.copytree(TINY / "expert", folder / "cut")
+        weights = (whole / "model.safetensors").read_bytes()
+        (whole / "model.safetensors").write_bytes(weights[:len(weights) // 2])
+        expect(sluice("describe", whole), 74, "model.safetensors")
+        (whole / "config.json").write_text("{not json")
+        expect(sluice("describe", whole), 74, "config.json")
+        config = json.loads((TINY / "expert/config.json").read_text()) | {"model_type": "nosuch", "architectures": ["NoSuchModel"]}
+        (whole / "config.json").write_text(json.dumps(config))
+        (whole / "model.safetensors").write_bytes(weights)
+        expect(sluice("describe", whole), 78, "nosuch")
+        (folder / "old.gguf").write_bytes(b"GGUF" + bytes([1, 0, 0, 0]) + bytes(64))
+        expect(sluice("describe", folder / "old.gguf"), 78, "version is 1")
+        if MODEL.exists():
+            with open(MODEL, "rb") as file:
+                (folder / "half.gguf").write_bytes(file.read(40_000_000))
+            expect(sluice("run", "-m", folder / "half.gguf", "-p", "x"), 74, "half.gguf")
+
+
+def test_a_model_without_a_tokenizer_is_for_ids_only():
+    result = sluice("run", "-m", TINY / "expert", "-p", "x")
+    assert result.returncode in (74, 78) and "tokenizer" in result.stderr, result.stderr
+
+
+# -- describe, check, list ---------------------------------------------------------------------------------------------
+
+def test_describe():
+    text = expect(sluice("describe", TINY / "expert"), 0).stdout
+    for word in ("llama", "parameters", "KV", "rope"):
+        assert word in text, text
+    assert "window" in expect(sluice("describe", TINY / "windowed"), 0).stdout
+
+
+def test_check_says_pass_or_fail():
+    golden = ROOT.parent / "shared/golden/llama"
+    if not golden.exists():
+        raise Skip(f"no references at {golden}")
+    assert expect(sluice("check", golden), 0).stdout.splitlines()[-1] == "PASS"
+    assert expect(sluice("check", golden, "--tolerance", 0), 1).stdout.splitlines()[-1] == "FAIL"
+    assert expect(sluice("check", golden, "--device", "ref", "--threads", 1), 0).stdout.splitlines()[-1] == "PASS"
+    expect(sluice("check", TINY / "expert"), 74, "golden.json")
+
+
+def fill_home(home):
+    """Stores of three other programs; each holds one tiny file."""
+    gguf = ROOT.parent / "shared/golden-gguf/qwen2.gguf"
+    if not gguf.exists():
+        raise Skip(f"no tiny GGUF at {gguf}")
+    hub = home / ".cache/huggingface/hub/models--some--tiny"
+    (hub / "snapshots/abc").mkdir(parents=True)
+    (hub / "refs").mkdir()
+    (hub / "refs/main").write_text("abc\n")
+    for file in (TINY / "expert").iterdir():
+        (hub / "snapshots/abc" / file.name).symlink_to(file)
+    store = home / ".ollama/models"
+    manifest = store / "manifests/registry/library/small/latest"
+    manifest.parent.mkdir(parents=True)
+    (store / "blobs").mkdir()
+    digest = hashlib.sha256(gguf.read_bytes()).hexdigest()
+    (store / f"blobs/sha256-{digest}").symlink_to(gguf)
+    layers = [{"mediaType": "application/vnd.ollama.image.model", "digest": "sha256:" + digest, "size": gguf.stat().st_size}]
+    manifest.write_text(json.dumps({"layers": layers}))
+    studio = home / ".lmstudio/models/someone/thing/thing-q8.gguf"
+    studio.parent.mkdir(parents=True)
+    studio.symlink_to(gguf)
+    return studio
+
+
+def test_list_finds_what_other_programs_keep():
+    with tempfile.TemporaryDirectory() as name:
+        studio = fill_home(Path(name))
+        env = {"HOME": name, "XDG_CACHE_HOME": "", "HF_HOME": "", "HF_HUB_CACHE": "", "OLLAMA_MODELS": ""}
+        text = expect(sluice("list", env=env), 0).stdout
+        for word in ("hf:some/tiny", "ollama:small:latest", str(studio), "Hugging Face cache", "Ollama", "LM Studio"):
+            assert word in text, text
+        expect(sluice("describe", "some/tiny", env=env), 0, "llama")
+        expect(sluice("describe", "hf:some/tiny", env=env), 0, "llama")
+        expect(sluice("describe", "ollama:small", env=env), 0, "qwen2")
+        expect(sluice("describe", "ollama:small:latest", env=env), 0, "qwen2")
+        expect(sluice("describe", "ollama:other", env=env), 74, "ollama:other")
+        expect(sluice("describe", "../some/tiny", env=env), 74)
+
+
+# -- run ---------------------------------------------------------------------------------------------------------------
+
+PROMPT = "The capital of France is"
+
+
+def test_run_reads_prompt_file_and_pipe():
+    need_model()
+    expected = greedy("-p", PROMPT, "-n", 12)
+    assert "Paris" in expected, expected
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+        file.write(PROMPT)
+        file.flush()
+        assert greedy("-f", file.name, "-n", 12) == expected
+    assert greedy("-n", 12, stdin=PROMPT) == expected
+    assert greedy("-f", "-", "-n", 12, stdin=PROMPT) == expected
+    expect(sluice("run"), 64, "no prompt")
+    expect(sluice("run", "-f", "/nowhere.txt"), 74, "/nowhere.txt")
+
+
+def test_run_draws_nothing_without_a_terminal():
+    need_model()
+    result = expect(sluice("run", "-p", "Hello", "-n", 4, "--temp", 0), 0, "tok/s")
+    assert "\033" not in result.stderr and "\r" not in result.stderr
+    assert len(result.stderr.splitlines()) == 1, result.stderr
+
+
+def test_run_takes_flags_over_environment():
+    need_model()
+    four = greedy("-p", PROMPT, "-n", 4)
+    assert greedy("-p", PROMPT, env={"SLUICE_MAX_TOKENS": "4"}) == four
+    assert greedy("-p", PROMPT, "--max_tokens", 4) == four
+    assert greedy("-p", PROMPT, "-n", 4, env={"SLUICE_MAX_TOKENS": "9"}) == four
+    assert greedy("-n", 4, env={"SLUICE_PROMPT": PROMPT}) == four
+    expect(sluice("run", "-p", "x", env={"SLUICE_MAX_TOKENS": "lots"}), 64, "lots")
+
+
+def test_run_repeats_itself_with_a_seed():
+    need_model()
+    flags = ("run", "-p", "Tell me a story.", "-n", 24, "--temp", 1.2, "--top-k", 0, "--top-p", 1)
+    first, second = (expect(sluice(*flags, "--seed", 5), 0).stdout for _ in range(2))
+    assert first == second
+    assert expect(sluice(*flags, "--seed", 6), 0).stdout != first
+    assert expect(sluice(*flags), 0).stdout != expect(sluice(*flags), 0).stdout
+
+
+def test_run_stops_before_a_stop_string():
+    need_model()
+    text = greedy("-p", PROMPT, "-n", 12)
+    stop = text.strip()[5:9]
+    assert greedy("-p", PROMPT, "-n", 12, "--stop", stop).rstrip("\n") == text[:text.index(stop)]
+    assert greedy("-p", PROMPT, "-n", 12, "--stop", "never in there", "--stop", stop).rstrip("\n") == text[:text.index(stop)]
+
+
+def test_run_notices_a_file_that_shrinks():
+    need_model()
+    with tempfile.TemporaryDirectory() as name:
+        copy = Path(name) / "shrinking.gguf"
+        shutil.copy(MODEL, copy)
+        child = subprocess.Popen([BINARY, "run", "-m", str(copy), "-p", "x", "--ignore-eos", "--threads", "1"],
+                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            child.stdout.read(1)
+            os.truncate(copy, 4096)
+            os.set_blocking(child.stdout.fileno(), False)
+            _, errors = child.communicate(timeout=60)
+        finally:
+            child.kill()
+        if child.returncode == 0:
+            raise Skip("every weight had been repacked: the file was not read any more")
+        assert child.returncode == 74 and b"changed on disk" in errors and b"shrinking.gguf" in errors, (child.returncode, errors)
+
+
+def test_run_is_quick_and_small():
+    need_model()
+    sluice("run", "--raw", "-p", PROMPT, "-n", 1)  # warms the page cache
+    best = 1e9
+    for _ in range(5):
+        started = time.monotonic()
+        child = subprocess.Popen([BINARY, "run", "-m", str(MODEL), "--raw", "-p", PROMPT, "-n", "8", "--temp", "0", "--ctx-size", "2048"],
+                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        child.stdout.read(1)
+        best = min(best, time.monotonic() - started)
+        child.stdout.read()
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        assert child.returncode == 0
+    kv = 2048 * 30 * 2 * 3 * 64 * 2  # positions, layers, k and v, heads, dim, bytes
+    peak, limit = usage.ru_maxrss * 1024, 2 * MODEL.stat().st_size + kv
+    assert peak < limit, f"peak memory {peak:,} bytes, limit {limit:,}"
+    print(f"  first token after {best:.2f} s, peak memory {peak / 2**20:.0f} MiB of {limit / 2**20:.0f}")
+    busy = os.getloadavg()[0] > 1.5 * len(os.sched_getaffinity(0))
+    assert best < 1 or busy, f"first token after {best:.2f} s"
+
+
+# -- generate ----------------------------------------------------------------------------------------------------------
+
+def write_lines(path, requests):
+    path.write_text("".join((request if isinstance(request, str) else json.dumps(request)) + "\n" for request in requests))
+
+
+def read_lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_generate_answers_ids_without_a_tokenizer():
+    with tempfile.TemporaryDirectory() as name:
+        source, target = Path(name) / "in.jsonl", Path(name) / "out.jsonl"
+        write_lines(source, [
+            {"id": "a", "prompt": [5, 6, 7], "max_tokens": 6, "temperature": 0, "ignore_eos": True, "logprobs": 2},
+            {"id": "b", "prompt": [5, 6, 7], "max_tokens": 6, "use_beam_search": True, "best_of": 3, "n": 2},
+            {"id": "c", "prompt": [9], "max_tokens": 5, "penalty_alpha": 0.6, "top_k": 4, "ignore_eos": True},
+            {"id": "d", "prompt": [9, 8], "max_tokens": 5, "contrastive_decoding": {"alpha": 0.1}, "temperature": 0, "ignore_eos": True},
+            {"id": "e", "prompt": [4] * 20, "max_tokens": 3, "temperature": 0.8, "seed": 3, "n": 3, "at": 0.05, "ignore_eos": True},
+        ])
+        flags = ("generate", "-i", source, "-o", target, "-m", TINY / "expert")
+        expect(sluice(*flags, "--amateur", TINY / "amateur"), 0)
+        answers = {line["id"]: line for line in read_lines(target)}
+        assert sorted(answers) == list("abcde"), answers
+        assert [len(answers[key]["choices"]) for key in "abcde"] == [1, 2, 1, 1, 3]
+        first = answers["a"]["choices"][0]
+        assert len(first["token_ids"]) == 6 and first["finish_reason"] == "length" and len(first["logprobs"]) == 6
+        assert answers["a"]["usage"]["prompt_tokens"] == 3
+        assert {"queue", "ttft", "tpot", "latency"} <= set(answers["a"]["timings"])
+        expect(sluice(*flags), 0)
+        assert "--amateur" in {line["id"]: line for line in read_lines(target)}["d"]["error"]["message"]
+
+
+def test_generate_answers_bad_lines_with_errors():
+    with tempfile.TemporaryDirectory() as name:
+        source, target = Path(name) / "in.jsonl", Path(name) / "out.jsonl"
+        good = {"id": "good", "prompt": [5], "max_tokens": 2}
+        write_lines(source, ["{not json", "[1]", "", {"id": "none"}, {"id": "word", "prompt": "text"}, {"id": "high", "prompt": [96]},
+                             {"id": "hot", "prompt": [5], "temperature": 9}, {"id": "long", "prompt": [5], "max_tokens": 10**6},
+                             {"id": "type", "prompt": [5], "max_tokens": "many"}, {"id": "void", "prompt": []}, good])
+        expect(sluice("generate", "-i", source, "-o", target, "-m", TINY / "expert"), 0)
+        answers = {line["id"]: line for line in read_lines(target)}
+        assert sorted(answers) == sorted(["1", "2", "none", "word", "high", "hot", "long", "type", "void", "good"]), sorted(answers)
+        for key, answer in answers.items():
+            assert ("error" in answer) == (key != "good"), answer
+            assert key == "good" or answer["error"]["message"]
+        expect(sluice("generate", "-i", "/nowhere", "-o", target, "-m", TINY / "expert"), 74, "/nowhere")
+        expect(sluice("generate", "-i", source, "-o", "/nowhere/out", "-m", TINY / "expert"), 74, "/nowhere/out")
+        expect(sluice("generate", "-i", source), 64, "--output")
+
+
+def test_generate_goes_on_after_a_kill():
+    with tempfile.TemporaryDirectory() as name:
+        source, target = Path(name) / "in.jsonl", Path(name) / "out.jsonl"
+        requests = [{"id": f"r{i}", "prompt": [3 + i % 90, 4, 5 + i % 7], "max_tokens": 60, "seed": i, "ignore_eos": True}
+                    for i in range(120)]
+        write_lines(source, requests)
+        flags = ["generate", "-i", source, "-o", target, "-m", TINY / "expert", "--max-seqs", "4", "--device", "ref"]
+        child = subprocess.Popen([BINARY, *map(str, flags)], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while child.poll() is None and (not target.exists() or target.read_bytes().count(b"\n") < 20):
+            time.sleep(0.02)
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        before = target.read_bytes()
+        assert 20 <= before.count(b"\n") < len(requests), "the kill came too late"
+        with open(target, "ab") as file:
+            file.write(b'{"id": "r119", "choices": [')  # a line cut off while it was written
+        expect(sluice(*flags, "--resume"), 0)
+        after = target.read_bytes()
+        assert after.startswith(before[:before.rindex(b"\n") + 1])
+        ids = [line["id"] for line in read_lines(target)]
+        assert sorted(ids) == sorted(request["id"] for request in requests), "answers are missing or there twice"
+        expect(sluice(*flags, "--resume"), 0)
+        assert target.read_bytes() == after, "nothing was left to do"
+        undisturbed = Path(name) / "whole.jsonl"
+        expect(sluice(*["generate", "-i", source, "-o", undisturbed, *flags[5:]]), 0)
+        texts = [{line["id"]: line["choices"][0]["token_ids"] for line in read_lines(path)} for path in (target, undisturbed)]
+        assert texts[0] == texts[1]
+
+
+def test_generate_reads_ids_of_any_kind():
+    with tempfile.TemporaryDirectory() as name:
+        source, target = Path(name) / "in.jsonl", Path(name) / "out.jsonl"
+        write_lines(source, [{"id": 7, "prompt": [5], "max_tokens": 2}, {"prompt": [6], "max_tokens": 2}])
+        flags = ("generate", "-i", source, "-o", target, "-m", TINY / "expert")
+        expect(sluice(*flags), 0)
+        assert sorted(line["id"] for line in read_lines(target)) == ["2", "7"]
+        expect(sluice(*flags, "--resume"), 0)
+        assert len(read_lines(target)) == 2
+
+
+def main():
+    wanted = sys.argv[1:]
+    tests = [(name, test) for name, test in globals().items() if name.startswith("test_") and (not wanted or name in wanted)]
+    passed = failed = skipped = 0
+    for name, test in tests:
+        started = time.monotonic()
+        try:
+            test()
+            passed += 1
+        except Skip as reason:
+            print(f"{name}: skipped, {reason}")
+            skipped += 1
+        except Exception as problem:
+            where = traceback.extract_tb(problem.__traceback__)
+            line = next((frame.lineno for frame in reversed(where) if frame.name == name), 0)
+            print(f"{name}, line {line}: {type(problem).__name__}: {str(problem)[:1200]}")
+            failed += 1
+        if time.monotonic() - started > 20:
+            print(f"  {name} took {time.monotonic() - started:.0f} s")
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
