@@ -1,6 +1,8 @@
 // sluice describe: what a model is.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "cli/command.h"
 #include "cli/format.h"
 #include "models/library.h"
@@ -9,6 +11,12 @@
 namespace sluice::cli {
 
 namespace {
+
+bool is_mixture(const models::ModelSpec& spec) {
+  return std::any_of(spec.layers.begin(), spec.layers.end(), [](const models::LayerSpec& layer) {
+    return std::holds_alternative<models::MoeFfn>(layer.ffn);
+  });
+}
 
 class DescribeCommand : public Command {
  public:
@@ -29,7 +37,7 @@ class DescribeCommand : public Command {
     const int64_t all = models::parameter_count(spec), active = models::active_parameter_count(spec);
     fmt::print("# {}: {}\n{}", files->path, spec.family, models::describe(spec));
     fmt::print("# parameters {}{}\n", count_text(all),
-               active < all ? fmt::format(", {} active per token", count_text(active)) : "");
+               is_mixture(spec) ? fmt::format(", {} active per token", count_text(active)) : "");
     fmt::print("# weights {} in {} tensors\n", bytes_text(files->tensors.total_bytes()),
                files->tensors.names().size());
     fmt::print("# context {} tokens, KV {} per token in f16, {} in f32\n", spec.context,

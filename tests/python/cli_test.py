@@ -121,7 +121,7 @@ def test_models_that_are_damaged():
         config = json.loads((TINY / "expert/config.json").read_text()) | {"model_type": "nosuch", "architectures": ["NoSuchModel"]}
         (whole / "config.json").write_text(json.dumps(config))
         (whole / "model.safetensors").write_bytes(weights)
-        expect(sluice("describe", whole), 78, "nosuch")
+        expect(sluice("describe", whole), 78, "NoSuchModel")
         (folder / "old.gguf").write_bytes(b"GGUF" + bytes([1, 0, 0, 0]) + bytes(64))
         expect(sluice("describe", folder / "old.gguf"), 78, "version is 1")
         if MODEL.exists():
@@ -139,7 +139,7 @@ def test_a_model_without_a_tokenizer_is_for_ids_only():
 
 def test_describe():
     text = expect(sluice("describe", TINY / "expert"), 0).stdout
-    for word in ("llama", "parameters", "KV", "rope"):
+    for word in ("LlamaForCausalLM", "parameters", "KV", "rope"):
         assert word in text, text
     assert "window" in expect(sluice("describe", TINY / "windowed"), 0).stdout
 
@@ -186,8 +186,8 @@ def test_list_finds_what_other_programs_keep():
         text = expect(sluice("list", env=env), 0).stdout
         for word in ("hf:some/tiny", "ollama:small:latest", str(studio), "Hugging Face cache", "Ollama", "LM Studio"):
             assert word in text, text
-        expect(sluice("describe", "some/tiny", env=env), 0, "llama")
-        expect(sluice("describe", "hf:some/tiny", env=env), 0, "llama")
+        expect(sluice("describe", "some/tiny", env=env), 0, "LlamaForCausalLM")
+        expect(sluice("describe", "hf:some/tiny", env=env), 0, "LlamaForCausalLM")
         expect(sluice("describe", "ollama:small", env=env), 0, "qwen2")
         expect(sluice("describe", "ollama:small:latest", env=env), 0, "qwen2")
         expect(sluice("describe", "ollama:other", env=env), 74, "ollama:other")
