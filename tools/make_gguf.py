@@ -8,7 +8,10 @@ CONVERTER is a checkout of llama.cpp (convert_hf_to_gguf.py, conversion/ and ggu
 NAME.gguf for every FOLDER/NAME, in bf16. Miniatures have no tokenizer, so the files say that they have no vocabulary.
 Needs torch, transformers and safetensors. `sluice check FOLDER -m OUT/NAME.gguf` compares the result.
 """
+import json
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 converter = Path(sys.argv[1]).resolve()
@@ -57,6 +60,17 @@ def as_published(hparams):
 
 
 def convert(folder, out):
+    # Some converters count the words of a tokenizer that they never write.
+    with tempfile.TemporaryDirectory() as temporary:
+        seen = Path(temporary) / folder.name
+        shutil.copytree(folder, seen)
+        words = json.loads((folder / "config.json").read_text())["vocab_size"]
+        tokenizer = dict(model=dict(vocab={f"<{i}>": i for i in range(words)}), added_tokens=[])
+        (seen / "tokenizer.json").write_text(json.dumps(tokenizer))
+        write(seen, out.resolve())
+
+
+def write(folder, out):
     hparams = as_published(ModelBase.load_hparams(folder, False))
     name = hparams["architectures"][0]
     model_class = without_vocabulary(get_model_class(PUBLISHED_CLASSES.get(name, name), mmproj=False))

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
+#include <utility>
+
+#include "base/log.h"
+#include "models/unpack.h"
 
 namespace sluice::models {
 
@@ -62,33 +65,36 @@ bool Binder::has(Slot slot) const {
   return false;
 }
 
-std::optional<TensorView> Binder::stored(Slot slot) const {
-  for (const NameRow& row : names_.rows(slot)) {
-    const std::string stem = full_name(row.stem, 0);
-    std::optional<std::string> found = locate(stem, ".weight");
-    if (!found) found = locate(stem, "");
-    if (!found) continue;
-    if (Result<TensorView> view = store_.find(*found); view.ok()) return *view;
-  }
+std::optional<TensorView> Binder::stored(Slot slot) {
+  for (const NameRow& row : names_.rows(slot))
+    if (const std::optional<Part> found = part(row, -1)) return found->view;
   return std::nullopt;
 }
 
-// A whole rank-2 tensor, or one slice of a rank-3 tensor.
-std::optional<TensorView> Binder::slice(const std::string& tensor, int expert) {
+// One slice of the first dimension.
+std::optional<TensorView> Binder::slice(const std::string& tensor, TensorView view, int expert) {
+  if (expert < 0 || expert >= view.dim(0)) {
+    fail(fmt::format("tensor '{}' is {}: it has no slice {}", tensor, view.describe(), expert));
+    return std::nullopt;
+  }
+  const std::vector<int64_t> shape(view.shape.begin() + 1, view.shape.begin() + view.rank);
+  const int64_t bytes = row_bytes(view.dtype, view.elements() / view.dim(0));
+  return TensorView::contiguous(static_cast<std::byte*>(view.data) + expert * bytes, view.dtype, shape);
+}
+
+// The stored tensor of that rank, or a slice of one with a rank more.
+std::optional<TensorView> Binder::stored_of_rank(const std::string& tensor, int rank, int expert) {
   Result<TensorView> found = store_.find(tensor);
   if (!found) {
     fail(found.error().message);
     return std::nullopt;
   }
-  TensorView view = *found;
-  if (view.rank == 2) return view;
-  if (view.rank != 3 || expert < 0 || expert >= view.dim(0)) {
-    fail(fmt::format("tensor '{}' is {}: not a matrix, or no slice {}", tensor, view.describe(), expert));
-    return std::nullopt;
-  }
-  const int64_t bytes = row_bytes(view.dtype, view.dim(1) * view.dim(2));
-  return TensorView::contiguous(static_cast<std::byte*>(view.data) + expert * bytes, view.dtype,
-                                {view.dim(1), view.dim(2)});
+  if (found->rank == rank) return *found;
+  if (found->rank == 1 && rank == 2)  // GGUF drops the first of two dimensions where it is 1
+    return TensorView::contiguous(found->data, found->dtype, {1, found->dim(0)});
+  if (found->rank == rank + 1) return slice(tensor, *found, expert);
+  fail(fmt::format("tensor '{}' is {}, must have rank {}", tensor, found->describe(), rank));
+  return std::nullopt;
 }
 
 std::vector<float> Binder::bias_of(const NameRow& row, const std::string& stem, int expert, int64_t rows) {
@@ -109,21 +115,55 @@ std::vector<float> Binder::bias_of(const NameRow& row, const std::string& stem, 
   return fold_vector(bias, row.fold, qkv_);
 }
 
+std::optional<TensorView> Binder::taken(const std::string& tensor, Result<HostTensor> made) {
+  if (made) return keep(std::move(*made));
+  fail(fmt::format("tensor '{}': {}", tensor, made.error().message));
+  return std::nullopt;
+}
+
+std::optional<TensorView> Binder::packed_blocks(const NameRow& row, const std::string& stem, int expert) {
+  const std::optional<std::string> blocks = locate(stem, "_blocks"), scales = locate(stem, "_scales");
+  if (!blocks || !scales) return std::nullopt;
+  const std::optional<TensorView> values = stored_of_rank(*blocks, 3, expert);
+  const std::optional<TensorView> factors = stored_of_rank(*scales, 2, expert);
+  if (!values || !factors) return std::nullopt;
+  return taken(*blocks, pack_mxfp4(*values, *factors, row.fold == Fold::SplitPairs));
+}
+
+std::optional<TensorView> Binder::scaled(const std::string& stem, TensorView values, int expert) {
+  if (values.dtype != DType::F8_E4M3) return values;
+  std::optional<std::string> found = locate(stem, ".weight_scale_inv");
+  if (!found) found = locate(stem, ".weight_scale");
+  if (!found) return values;
+  Result<TensorView> scales = store_.find(*found);
+  if (!scales) {
+    fail(scales.error().message);
+    return std::nullopt;
+  }
+  const std::optional<TensorView> factors =
+      scales->rank == 3 ? slice(*found, *scales, expert) : std::optional<TensorView>(*scales);
+  if (!factors) return std::nullopt;
+  if (!std::exchange(told_of_f8_, true))
+    log_info("weights in F8_E4M3 are multiplied with their scales and kept in memory as BF16");
+  return taken(*found, unpack_f8(values, *factors));
+}
+
 std::optional<Binder::Part> Binder::part(const NameRow& row, int expert) {
   const std::string stem = full_name(row.stem, expert);
   std::optional<std::string> found = locate(stem, ".weight");
   if (!found) found = locate(stem, "");
-  if (!found) return std::nullopt;
-  std::optional<TensorView> view = slice(*found, expert);
-  if (!view) return std::nullopt;
-  Part result{*view, {}};
-  if (row.fold != Fold::None && row.fold != Fold::AddOne) {
-    Result<HostTensor> folded = fold_matrix(*view, row.fold, qkv_);
-    if (!folded) {
-      fail(fmt::format("tensor '{}': {}", *found, folded.error().message));
-      return std::nullopt;
-    }
-    result.view = keep(std::move(*folded));
+  Part result;
+  if (!found) {
+    const std::optional<TensorView> packed = packed_blocks(row, stem, expert);
+    if (!packed) return std::nullopt;
+    result.view = *packed;
+  } else {
+    std::optional<TensorView> view = stored_of_rank(*found, 2, expert);
+    if (view) view = scaled(stem, *view, expert);
+    if (view && row.fold != Fold::None && row.fold != Fold::AddOne)
+      view = taken(*found, fold_matrix(*view, row.fold, qkv_));
+    if (!view) return std::nullopt;
+    result.view = *view;
   }
   result.bias = bias_of(row, stem, expert, result.view.dim(0));
   return result;
@@ -136,6 +176,9 @@ Weight Binder::stack(Slot slot, const std::vector<Part>& parts, Extent extent) {
   std::string found;
   for (const Part& part : parts) {
     found += fmt::format("{}{}", found.empty() ? "" : " + ", part.view.describe());
+    const DType type = part.view.dtype;
+    if (type == DType::U8 || type == DType::I8 || type == DType::I32)
+      fail(fmt::format("{}: {}, which is not a type of weights", where(slot), found));
     if (part.view.dim(1) != extent.cols)
       fail(fmt::format("{}: {}, must have {} columns", where(slot), found, extent.cols));
     weight.rows += part.view.dim(0);

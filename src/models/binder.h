@@ -47,8 +47,8 @@ class Binder {
   TensorView upload(const std::vector<float>& values);
   TensorView keep(HostTensor tensor);  // view of a copy that the model owns
   Weight prepared(Weight weight) { return backend_.prepare(std::move(weight)); }
-  // The stored tensor of a slot's first row that the file has, without fold or preparation.
-  std::optional<TensorView> stored(Slot slot) const;
+  // The tensor of a slot's first row that the file has, folded but not prepared.
+  std::optional<TensorView> stored(Slot slot);
 
   void fail(std::string message);
   const Status& status() const { return status_; }
@@ -63,7 +63,13 @@ class Binder {
     return locate_tensor(store_, stem, suffix);
   }
   std::optional<Part> part(const NameRow& row, int expert);
-  std::optional<TensorView> slice(const std::string& tensor, int expert);
+  std::optional<TensorView> slice(const std::string& tensor, TensorView view, int expert);
+  std::optional<TensorView> stored_of_rank(const std::string& tensor, int rank, int expert);
+  std::optional<TensorView> taken(const std::string& tensor, Result<HostTensor> made);
+  // A matrix kept as MXFP4 blocks and scales, where the file has them.
+  std::optional<TensorView> packed_blocks(const NameRow& row, const std::string& stem, int expert);
+  // F8 values times their scales, where the file has any.
+  std::optional<TensorView> scaled(const std::string& stem, TensorView values, int expert);
   // The stored vector of a row; "{e}" in its stem is `part`.
   std::optional<TensorView> stored_vector(const NameRow& row, int part, std::string_view suffix);
   std::vector<float> bias_of(const NameRow& row, const std::string& stem, int expert, int64_t rows);
@@ -77,6 +83,7 @@ class Binder {
   int layer_ = -1;
   QkvShape qkv_;
   Status status_;
+  bool told_of_f8_ = false;
 };
 
 }  // namespace sluice::models

@@ -50,6 +50,7 @@ struct DescribeMixer {
     if (m.softcap > 0.0f) text += fmt::format(", scores capped at {:g}", m.softcap);
     if (m.sinks) text += ", sinks";
     if (m.clip > 0.0f) text += fmt::format(", qkv clipped at {:g}", m.clip);
+    if (m.temperature.slope > 0.0f) text += fmt::format(", hotter every {} positions", m.temperature.length);
     if (m.kv_from >= 0) text += fmt::format(", keys and values of layer {}", m.kv_from);
     return text + fmt::format(", scale {:.6g})", m.scale);
   }

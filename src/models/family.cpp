@@ -60,7 +60,8 @@ ModelSpec decoder_spec(Config& c, RopeStyle gguf_style) {
   if (dims < 2 || dims % 2 != 0 || dims > mixer.head_dim)
     c.fail(fmt::format("{} rotary dimensions do not fit heads of {}", dims, mixer.head_dim));
   const RopeStyle style = c.is_gguf() ? gguf_style : RopeStyle::Halves;
-  spec.ropes = {make_rope(c, {.dims = std::clamp(dims, 2, 1024), .style = style})};
+  spec.ropes = {
+      make_rope(c, {.dims = std::clamp(dims, 2, 1024), .layer_type = "full_attention", .style = style})};
 
   if (c.stores("rope_factors_long.weight")) {  // two rows of factors, of which the served length chooses one
     const bool beyond = c.size_or("serving_context", 0) > c.size_or("rope_scaling_original", spec.context);
@@ -137,7 +138,9 @@ MoeFfn grouped_moe_ffn(Config& c) {
 
 void use_moe(Config& c, ModelSpec& spec, const MoeFfn& ffn) {
   const auto dense = static_cast<size_t>(c.size_or("first_k_dense_replace", 0));
-  for (size_t i = dense; i < spec.layers.size(); ++i) spec.layers[i].ffn = ffn;
+  const std::vector<std::string> types = c.texts("mlp_layer_types");
+  for (size_t i = 0; i < spec.layers.size(); ++i)
+    if (i < types.size() ? types[i] == "sparse" : i >= dense) spec.layers[i].ffn = ffn;
 }
 
 void use_sparse_moe(Config& c, ModelSpec& spec, const MoeFfn& ffn) {
@@ -167,8 +170,28 @@ void drop_rope_of_full_layers(ModelSpec& spec) {
     if (windows && attention(layer).window == 0) attention(layer).rope = -1;
 }
 
+void use_local_rope(Config& c, ModelSpec& spec) {
+  const auto dims = static_cast<int>(2 * spec.ropes[0].inverse_frequency.size());
+  spec.ropes.push_back(make_local_rope(c, dims));
+  for (LayerSpec& layer : spec.layers)
+    if (attention(layer).window > 0) attention(layer).rope = 1;
+}
+
 void use_wiring(ModelSpec& spec, Wiring wiring) {
   for (LayerSpec& layer : spec.layers) layer.wiring = wiring;
+}
+
+LatentAttention latent_attention(Config& c, int heads) {
+  LatentAttention mixer{
+      .heads = heads, .q_latent = c.size_or("q_lora_rank", 0), .latent = c.size("kv_lora_rank")};
+  mixer.rope_dim = c.size(c.is_gguf() ? "rotary_dim" : "qk_rope_head_dim");
+  const char* key = c.has("key_length_mla") ? "key_length_mla" : "head_dim";
+  mixer.nope_dim = c.is_gguf() ? c.size(key) - mixer.rope_dim : c.size("qk_nope_head_dim");
+  mixer.value_dim = c.is_gguf() ? c.size(c.has("value_length_mla") ? "value_length_mla" : "value_length")
+                                : c.size("v_head_dim");
+  mixer.scale = yarn_logit_factor(c) / std::sqrt(static_cast<float>(mixer.nope_dim + mixer.rope_dim));
+  mixer.rope = 0;
+  return mixer;
 }
 
 Result<ModelSpec> build_spec(Config& config) {

@@ -31,6 +31,9 @@ ModelSpec decoder_spec(Config& config, RopeStyle gguf_style = RopeStyle::Halves)
 
 Attention& attention(LayerSpec& layer);  // REQUIRES: the mixer is an Attention
 
+// DeepSeek's compressed keys and values, with rope 0.
+LatentAttention latent_attention(Config& config, int heads);
+
 struct RopeOptions {
   int dims = 0;  // rotated elements per head
   float default_theta = 10000.0f;
@@ -47,7 +50,7 @@ Rope make_local_rope(Config& config, int dims);
 float yarn_logit_factor(Config& config);
 
 // Sliding windows where "layer_types" says so; GGUF files and older configs without that list have one full
-// layer in every `pattern` (the last of each group), or, with pattern 0, windows everywhere.
+// layer in every `pattern` (the last of each group; with 1, no windows), or, with pattern 0, windows everywhere.
 void use_windows(Config& config, ModelSpec& spec, int pattern);
 
 Activation activation(Config& config, std::string_view fallback = "silu");
@@ -60,7 +63,7 @@ MoeFfn moe_ffn(Config& config);
 // normalised where norm_topk_prob says so (as it does where missing), and shared experts as one.
 MoeFfn grouped_moe_ffn(Config& config);
 
-// Gives every layer from first_k_dense_replace on this feed-forward.
+// Gives every layer that mlp_layer_types calls sparse, or from first_k_dense_replace on, this feed-forward.
 void use_moe(Config& config, ModelSpec& spec, const MoeFfn& ffn);
 
 // Gives every decoder_sparse_step-th layer this feed-forward, but for those that mlp_only_layers lists.
@@ -76,6 +79,9 @@ void use_kv_per_head(ModelSpec& spec);
 
 // No positions in the layers without a window, where there are layers with one.
 void drop_rope_of_full_layers(ModelSpec& spec);
+
+// Turns the layers with a window by make_local_rope.
+void use_local_rope(Config& config, ModelSpec& spec);
 
 void use_wiring(ModelSpec& spec, Wiring wiring);
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "tensor/blocks.h"
@@ -23,6 +25,36 @@ std::vector<int64_t> ungroup_rows(const QkvShape& shape) {
   for (int64_t head = 0; head < shape.kv_heads; ++head) push_head(head, group);
   for (int64_t head = 0; head < shape.kv_heads; ++head) push_head(head, group + 1);
   return rows;
+}
+
+// The same where four quarters of the heads keep their queries, then their values, then their keys.
+std::vector<int64_t> unquarter_rows(const QkvShape& shape) {
+  const int64_t width = int64_t{shape.heads} * shape.head_dim / 4;
+  std::vector<int64_t> rows;
+  for (const int64_t place : {0, 2, 1})
+    for (int64_t quarter = 0; quarter < 4; ++quarter)
+      for (int64_t d = 0; d < width; ++d) rows.push_back((quarter * 3 + place) * width + d);
+  return rows;
+}
+
+std::vector<int64_t> row_order(Fold fold, const QkvShape& shape) {
+  if (fold == Fold::GroupedQkv) return ungroup_rows(shape);
+  if (fold == Fold::QuarteredQvk) return unquarter_rows(shape);
+  return {};
+}
+
+HostTensor unit_rows(TensorView stored) {
+  const int64_t rows = stored.dim(0), cols = stored.dim(1);
+  HostTensor out = HostTensor::make(DType::F32, {rows, cols});
+  for (int64_t r = 0; r < rows; ++r) {
+    float* row = out.view.at<float>(r);
+    decode_row(stored.dtype, stored.rows(r, r + 1).data, row, cols);
+    double square = 0.0;
+    for (int64_t c = 0; c < cols; ++c) square += static_cast<double>(row[c]) * row[c];
+    const auto factor = static_cast<float>(1.0 / std::max(std::sqrt(square), 1e-12));
+    for (int64_t c = 0; c < cols; ++c) row[c] *= factor;
+  }
+  return out;
 }
 
 // Row i of the result is column order[i] of the stored matrix.
@@ -50,10 +82,11 @@ Result<HostTensor> fold_matrix(TensorView stored, Fold fold, const QkvShape& sha
                    fmt::format("a {} matrix cannot be transposed", name(stored.dtype))};
     return transpose(stored, fold == Fold::SplitPairs);
   }
+  if (fold == Fold::UnitRows) return unit_rows(stored);
   HostTensor out = HostTensor::make(stored.dtype, {stored.dim(0), stored.dim(1)});
   const auto bytes = static_cast<size_t>(row_bytes(stored.dtype, stored.dim(1)));
   const auto* from = static_cast<const std::byte*>(stored.data);
-  const std::vector<int64_t> order = fold == Fold::GroupedQkv ? ungroup_rows(shape) : std::vector<int64_t>();
+  const std::vector<int64_t> order = row_order(fold, shape);
   if (!order.empty() && static_cast<int64_t>(order.size()) != stored.dim(0))
     return Error{ErrorCode::Corrupt,
                  fmt::format("a grouped qkv matrix has {} rows, must have {}", stored.dim(0), order.size())};
@@ -74,11 +107,10 @@ std::vector<float> fold_vector(TensorView stored, Fold fold, const QkvShape& sha
     const std::vector<float> pairs = values;
     for (size_t i = 0; i < pairs.size(); ++i) values[i / 2 + (i % 2) * (pairs.size() / 2)] = pairs[i];
   }
-  if (fold == Fold::GroupedQkv) {
+  const std::vector<int64_t> order = row_order(fold, shape);
+  if (order.size() == values.size()) {
     const std::vector<float> grouped = values;
-    const std::vector<int64_t> order = ungroup_rows(shape);
-    for (size_t i = 0; i < order.size() && i < values.size(); ++i)
-      values[i] = grouped[static_cast<size_t>(order[i])];
+    for (size_t i = 0; i < order.size(); ++i) values[i] = grouped[static_cast<size_t>(order[i])];
   }
   return values;
 }

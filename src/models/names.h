@@ -47,10 +47,12 @@ enum class Slot : uint8_t {
 // What must be done to the stored tensor so that it means what the decoder expects.
 enum class Fold : uint8_t {
   None,
-  AddOne,      // a norm gain stored as gain - 1
-  Transpose,   // stored [in, out]
-  SplitPairs,  // stored [in, out] with gate and up interleaved: transposed, gates first
-  GroupedQkv,  // rows grouped by kv head: its queries, its key, its value
+  AddOne,        // a norm gain stored as gain - 1
+  Transpose,     // stored [in, out]
+  SplitPairs,    // stored [in, out] with gate and up interleaved: transposed, gates first
+  GroupedQkv,    // rows grouped by kv head: its queries, its key, its value
+  QuarteredQvk,  // rows in four quarters, each with its queries, its values, its keys
+  UnitRows,      // every row divided by its length
 };
 
 // A stem is completed by ".weight" and ".bias" (or stands for itself); "{l}" is the layer, "{e}" the expert.

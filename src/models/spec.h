@@ -33,6 +33,12 @@ enum class QkNorm : uint8_t {
   Scaleless  // per head, without a gain
 };
 
+// Queries at position p are multiplied by 1 + slope * log(1 + floor(p / length)).
+struct Temperature {
+  float slope = 0.0f;  // 0: none
+  int length = 0;
+};
+
 // Grouped-query attention over its own keys and values.
 struct Attention {
   int heads = 0;
@@ -47,7 +53,8 @@ struct Attention {
   bool sinks = false;
   float clip = 0.0f;   // q, k and v clamped to [-clip, clip]; 0: not
   float alibi = 0.0f;  // largest bias of the linear position slopes; 0: none
-  int kv_from = -1;    // another layer whose keys and values this one reads; -1: its own
+  Temperature temperature;
+  int kv_from = -1;  // another layer whose keys and values this one reads; -1: its own
 };
 
 // Attention over a compressed latent: per token one vector [latent + rope_dim] shared by all heads is cached.

@@ -2,29 +2,15 @@
 // with shared experts.
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "models/family.h"
 
 namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"DeepseekV3ForCausalLM", "DeepseekV2ForCausalLM"};
+constexpr std::string_view kHuggingFace[] = {"DeepseekV3ForCausalLM", "DeepseekV2ForCausalLM",
+                                             "Glm4MoeLiteForCausalLM", "YoutuForCausalLM"};
 constexpr std::string_view kGguf[] = {"deepseek2"};
-
-LatentAttention latent_attention(Config& c, int heads) {
-  LatentAttention mixer{
-      .heads = heads, .q_latent = c.size_or("q_lora_rank", 0), .latent = c.size("kv_lora_rank")};
-  mixer.rope_dim = c.size(c.is_gguf() ? "rotary_dim" : "qk_rope_head_dim");
-  const char* key = c.has("key_length_mla") ? "key_length_mla" : "head_dim";
-  mixer.nope_dim = c.is_gguf() ? c.size(key) - mixer.rope_dim : c.size("qk_nope_head_dim");
-  mixer.value_dim = c.is_gguf() ? c.size(c.has("value_length_mla") ? "value_length_mla" : "value_length")
-                                : c.size("v_head_dim");
-  mixer.scale = yarn_logit_factor(c) / std::sqrt(static_cast<float>(mixer.nope_dim + mixer.rope_dim));
-  mixer.rope = 0;
-  return mixer;
-}
 
 ModelSpec build(Config& c) {
   ModelSpec spec = decoder_spec(c, RopeStyle::Interleaved);
@@ -35,7 +21,7 @@ ModelSpec build(Config& c) {
   const int dense = c.size_or("first_k_dense_replace", 0);
   const int guess = c.stores(fmt::format("blk.{}.exp_probs_b.bias", dense)) ? 2 : 1;
   const bool sigmoid =
-      c.is_gguf() ? c.size_or("expert_gating_func", guess) == 2 : c.architecture() == kHuggingFace[0];
+      c.is_gguf() ? c.size_or("expert_gating_func", guess) == 2 : c.architecture() != kHuggingFace[1];
   for (LayerSpec& layer : spec.layers) layer.mixer = mixer;
   if (c.size_or("num_local_experts", 0) == 0) return spec;
   c.assume("norm_topk_prob", sigmoid);

@@ -6,15 +6,19 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"Exaone4ForCausalLM"};
-constexpr std::string_view kGguf[] = {"exaone4"};
+constexpr std::string_view kHuggingFace[] = {"Exaone4ForCausalLM", "ExaoneMoeForCausalLM"};
+constexpr std::string_view kGguf[] = {"exaone4", "exaone-moe"};
 
 ModelSpec build(Config& c) {
   ModelSpec spec = decoder_spec(c);
   use_windows(c, spec, 4);
   drop_rope_of_full_layers(spec);
-  use_wiring(spec, Wiring::PostNorm);
   for (LayerSpec& layer : spec.layers) attention(layer).qk_norm = QkNorm::PerHead;
+  if (c.size_or("num_local_experts", 0) > 0) {
+    use_moe(c, spec, grouped_moe_ffn(c));
+    return spec;
+  }
+  use_wiring(spec, Wiring::PostNorm);
   if (!c.is_gguf())
     spec.names = spec.names.with({{Slot::MixerPostNorm, "model.layers.{l}.post_attention_layernorm"},
                                   {Slot::FfnPostNorm, "model.layers.{l}.post_feedforward_layernorm"}});

@@ -10,7 +10,7 @@ namespace sluice::models::arch {
 namespace {
 
 constexpr std::string_view kHuggingFace[] = {"GemmaForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM",
-                                             "Gemma3ForConditionalGeneration"};
+                                             "Gemma3ForConditionalGeneration", "VaultGemmaForCausalLM"};
 constexpr std::string_view kGguf[] = {"gemma", "gemma2", "gemma3"};
 
 void make_sandwich(ModelSpec& spec) {
@@ -29,8 +29,11 @@ ModelSpec build(Config& c) {
   spec.embedding_scale = std::sqrt(static_cast<float>(spec.dim));
   spec.tied_output = true;
   const int head_dim = attention(spec.layers[0]).head_dim;
+  const bool vault = c.architecture() == kHuggingFace[4];
+  if (vault) spec.names = spec.names.with({{Slot::FfnNorm, "model.layers.{l}.pre_feedforward_layernorm"}});
   if (generation > 1) make_sandwich(spec);
-  if (generation > 1) use_windows(c, spec, generation == 2 ? 2 : c.size_or("_sliding_window_pattern", 6));
+  if (generation > 1 || vault)
+    use_windows(c, spec, generation == 2 ? 2 : c.size_or("_sliding_window_pattern", 6));
   if (generation == 3)
     spec.ropes = {make_rope(c, {.dims = head_dim, .default_theta = 1e6f, .layer_type = "full_attention"}),
                   make_local_rope(c, head_dim)};

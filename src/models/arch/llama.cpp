@@ -6,8 +6,10 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"LlamaForCausalLM", "AquilaForCausalLM"};
-constexpr std::string_view kGguf[] = {"llama"};
+constexpr std::string_view kHuggingFace[] = {"LlamaForCausalLM",     "AquilaForCausalLM",
+                                             "YiForCausalLM",        "InternLMForCausalLM",
+                                             "InternLM3ForCausalLM", "XverseForCausalLM"};
+constexpr std::string_view kGguf[] = {"llama", "xverse"};
 
 ModelSpec build(Config& c) {
   ModelSpec spec = decoder_spec(c, RopeStyle::Interleaved);

@@ -12,13 +12,10 @@ constexpr std::string_view kGguf[] = {"olmo2"};
 ModelSpec build(Config& c) {
   ModelSpec spec = decoder_spec(c);
   use_windows(c, spec, 4);
-  const int head_dim = attention(spec.layers[0]).head_dim;
-  c.assume("rope_local_base_freq", c.number_or("rope_theta", 10000.0f));
-  spec.ropes = {make_rope(c, {.dims = head_dim, .layer_type = "full_attention"}),
-                make_local_rope(c, head_dim)};
+  c.assume("rope_local_base_freq", c.number_or("rope_theta", 10000.0f));  // not stretched
+  use_local_rope(c, spec);
   for (LayerSpec& layer : spec.layers) {
     attention(layer).qk_norm = QkNorm::Whole;
-    if (attention(layer).window > 0) attention(layer).rope = 1;  // not stretched
     layer.wiring = Wiring::PostNorm;
   }
   if (!c.is_gguf())

@@ -1,16 +1,18 @@
-// Qwen 3: a norm on each head's query and key, and, in the mixture models, normalised softmax routing.
+// Qwen 3 and Mellum 2: a norm on each head's query and key, and, in the mixture models, normalised softmax
+// routing; Mellum has windows with a rope of their own.
 #include "models/family.h"
 
 namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"Qwen3ForCausalLM", "Qwen3MoeForCausalLM"};
-constexpr std::string_view kGguf[] = {"qwen3", "qwen3moe"};
+constexpr std::string_view kHuggingFace[] = {"Qwen3ForCausalLM", "Qwen3MoeForCausalLM", "MellumForCausalLM"};
+constexpr std::string_view kGguf[] = {"qwen3", "qwen3moe", "mellum"};
 
 ModelSpec build(Config& c) {
   ModelSpec spec = decoder_spec(c);
-  if (c.has("layer_types")) use_windows(c, spec, 0);
+  use_windows(c, spec, 1);
+  if (c.architecture() == kHuggingFace[2] || c.architecture() == kGguf[2]) use_local_rope(c, spec);
   for (LayerSpec& layer : spec.layers) attention(layer).qk_norm = QkNorm::PerHead;
   if (c.size_or("num_local_experts", 0) == 0) return spec;
   MoeFfn ffn = moe_ffn(c);

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "models/mixers/mixers.h"
 
 namespace sluice::models {
@@ -15,6 +17,16 @@ void norm_heads(const Attention& m, const LayerContext& c, TensorView heads, Ten
     }
   } else {
     run_norm(c.backend, c.spec, heads, heads, norm);
+  }
+}
+
+// Runs of tokens with the same factor are scaled together.
+void heat(const Temperature& t, const LayerContext& c, TensorView q) {
+  const auto step = [&](int64_t token) { return c.batch.positions[static_cast<size_t>(token)] / t.length; };
+  for (int64_t begin = 0, end = 0; begin < q.dim(0); begin = end) {
+    while (end < q.dim(0) && step(end) == step(begin)) ++end;
+    if (step(begin) > 0)
+      c.backend.scale(q.rows(begin, end), 1.0f + t.slope * std::log(1.0f + static_cast<float>(step(begin))));
   }
 }
 
@@ -49,6 +61,7 @@ void run_mixer(const Attention& m, const AttentionWeights& w, const LayerContext
     if (m.qk_norm_after_rope) norm_both();
     if (own_kv) c.backend.write_kv(c.kv, k, v, c.batch);
   }
+  if (m.temperature.slope > 0.0f && m.temperature.length > 0) heat(m.temperature, c, qkv.columns(0, q_width));
 
   const TensorView attended = c.scratch.get(Buffer::Attended, n, q_width);
   const kernels::AttentionShape shape{.heads = m.heads,

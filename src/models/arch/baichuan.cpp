@@ -1,0 +1,32 @@
+// Baichuan 1 and 2: the Llama shape with fused q, k and v; the 13B models have linear position biases instead
+// of rotation, and 2 norms the rows of its output matrix.
+#include "models/family.h"
+
+namespace sluice::models::arch {
+
+namespace {
+
+constexpr std::string_view kHuggingFace[] = {"BaichuanForCausalLM", "BaiChuanForCausalLM"};
+constexpr std::string_view kGguf[] = {"baichuan"};
+
+ModelSpec build(Config& c) {
+  ModelSpec spec = decoder_spec(c, RopeStyle::Interleaved);
+  use_kv_per_head(spec);
+  const bool linear_biases = spec.layers.size() == 40;  // 13B: no key of the config says so
+  for (LayerSpec& layer : spec.layers) {
+    if (!linear_biases) continue;
+    attention(layer).rope = -1;
+    attention(layer).alibi = 8.0f;
+  }
+  if (c.is_gguf()) return spec;
+  spec.names = spec.names.with({{Slot::Qkv, "model.layers.{l}.self_attn.W_pack"}});
+  if (spec.vocab == 125696)  // Baichuan 2
+    spec.names = spec.names.folded({Slot::Output}, Fold::UnitRows);
+  return spec;
+}
+
+}  // namespace
+
+extern const Architecture baichuan{kHuggingFace, kGguf, build};
+
+}  // namespace sluice::models::arch

@@ -1,0 +1,17 @@
+// Weights that Hugging Face folders keep as two tensors, values and their scales, as one tensor of our own.
+#pragma once
+
+#include "base/result.h"
+#include "tensor/tensor.h"
+
+namespace sluice::models {
+
+// blocks U8 [rows, groups, 16] (two elements a byte, the first in the low half) and scales U8 [rows, groups] as
+// MXFP4 [rows, 32 * groups]. With `split_pairs` the even rows come first, then the odd ones.
+Result<HostTensor> pack_mxfp4(TensorView blocks, TensorView scales, bool split_pairs);
+
+// values F8_E4M3 [rows, cols] times their scales (F32 or BF16), as BF16: one scale for all, one per row, or one per
+// tile of equal size, such as 128 x 128.
+Result<HostTensor> unpack_f8(TensorView values, TensorView scales);
+
+}  // namespace sluice::models

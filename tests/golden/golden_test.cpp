@@ -1,0 +1,144 @@
+// Miniature models of every architecture against reference logits: the three folders kept here everywhere, those of
+// ../shared where that is there.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/golden.h"
+#include "kernels/cpu/cpu.h"
+#include "models/model.h"
+#include "runtime/device.h"
+#include "runtime/scorer.h"
+
+namespace sluice {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kTolerance = 1e-3;
+constexpr double kGgufTolerance = 2e-3;  // the references are those of the original weights
+
+std::vector<std::string> entries(const std::string& folder) {
+  std::vector<std::string> paths;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) paths.push_back(entry.path().string());
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+std::vector<std::string> golden_folders(const std::string& folder) {
+  std::vector<std::string> folders = entries(folder);
+  std::erase_if(folders, [](const std::string& path) { return !fs::exists(path + "/golden.json"); });
+  return folders;
+}
+
+std::vector<runtime::DeviceOptions> devices() {
+  std::vector<runtime::DeviceOptions> all{{.device = "ref"}};
+  for (const auto& isa : kernels::available_isa_names())
+    all.push_back({.device = "cpu", .isa = std::string(isa), .threads = 2});
+  return all;
+}
+
+std::unique_ptr<models::Model> load(const std::string& path, const runtime::DeviceOptions& device) {
+  auto backend = runtime::make_backend(device);
+  if (!backend) {
+    ADD_FAILURE() << backend.error().message;
+    return nullptr;
+  }
+  auto files = models::open_model(path);
+  if (!files) {
+    ADD_FAILURE() << files.error().message;
+    return nullptr;
+  }
+  auto model = models::load_model(std::move(*files), *backend);
+  if (!model) {
+    ADD_FAILURE() << model.error().message;
+    return nullptr;
+  }
+  return std::move(*model);
+}
+
+void expect_references(const std::string& path, const std::string& folder, double tolerance) {
+  for (const runtime::DeviceOptions& device : devices()) {
+    SCOPED_TRACE(fmt::format("{} on {} {}", path, device.device, device.isa));
+    const std::unique_ptr<models::Model> model = load(path, device);
+    if (!model) continue;
+    const auto cases = cli::read_golden(folder, model->spec().vocab);
+    ASSERT_TRUE(cases.ok()) << cases.error().message;
+    ASSERT_FALSE(cases->empty());
+    for (const cli::GoldenCase& golden : *cases) {
+      const auto verdict = cli::judge(*model, golden);
+      ASSERT_TRUE(verdict.ok()) << verdict.error().message;
+      EXPECT_LE(verdict->relative_error, tolerance) << golden.prompt.size() << " tokens";
+      EXPECT_EQ(verdict->equal_tokens, verdict->greedy_tokens) << golden.prompt.size() << " tokens";
+    }
+  }
+}
+
+std::vector<float> logits(const std::string& folder, const runtime::DeviceOptions& device) {
+  const std::unique_ptr<models::Model> model = load(folder, device);
+  if (!model) return {};
+  const auto cases = cli::read_golden(folder, model->spec().vocab);
+  if (!cases || cases->empty()) return {};
+  runtime::Scorer scorer(*model, static_cast<int>(cases->back().prompt.size()));
+  const auto result = scorer.append(cases->back().prompt);
+  return result ? *result : std::vector<float>();
+}
+
+void expect_same_bits(const std::string& folder) {
+  for (const auto& isa : kernels::available_isa_names()) {
+    SCOPED_TRACE(fmt::format("{} on {}", folder, isa));
+    const auto one = logits(folder, {.device = "cpu", .isa = std::string(isa), .threads = 1});
+    const auto two = logits(folder, {.device = "cpu", .isa = std::string(isa), .threads = 2});
+    ASSERT_FALSE(one.empty());
+    ASSERT_EQ(one.size(), two.size());
+    EXPECT_EQ(std::memcmp(one.data(), two.data(), one.size() * sizeof(float)), 0);
+  }
+}
+
+const std::string kOwn = SLUICE_TEST_DATA;
+const std::string kShared = std::string(SLUICE_SHARED) + "/golden";
+const std::string kSharedGguf = std::string(SLUICE_SHARED) + "/golden-gguf";
+
+}  // namespace
+
+TEST(Golden, OwnFoldersAgreeWithTheirReferences) {
+  const std::vector<std::string> folders = golden_folders(kOwn);
+  EXPECT_EQ(folders.size(), 3u);
+  for (const std::string& folder : folders) expect_references(folder, folder, kTolerance);
+}
+
+TEST(Golden, OwnFoldersGiveTheSameBitsWithOneAndTwoThreads) {
+  for (const std::string& folder : golden_folders(kOwn)) expect_same_bits(folder);
+}
+
+TEST(Golden, SharedFoldersAgreeWithTheirReferences) {
+  const std::vector<std::string> folders = golden_folders(kShared);
+  if (folders.empty()) GTEST_SKIP() << kShared << " is not there";
+  for (const std::string& folder : folders) expect_references(folder, folder, kTolerance);
+}
+
+TEST(Golden, SharedFoldersGiveTheSameBitsWithOneAndTwoThreads) {
+  const std::vector<std::string> folders = golden_folders(kShared);
+  if (folders.empty()) GTEST_SKIP() << kShared << " is not there";
+  for (const std::string& folder : folders) expect_same_bits(folder);
+}
+
+TEST(Golden, SharedGgufFilesAgreeWithTheReferencesOfTheirFolders) {
+  int checked = 0;
+  for (const std::string& path : entries(kSharedGguf)) {
+    if (fs::path(path).extension() != ".gguf") continue;
+    ++checked;
+    expect_references(path, kShared + "/" + fs::path(path).stem().string(), kGgufTolerance);
+  }
+  if (checked == 0) GTEST_SKIP() << kSharedGguf << " is not there";
+}
+
+}  // namespace sluice

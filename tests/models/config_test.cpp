@@ -1,0 +1,95 @@
+#include "models/config.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/models/specs.h"
+
+namespace sluice::models {
+
+TEST(Config, BringsOlderNamesToTheCommonOnes) {
+  auto config = Config::from_json({{"architectures", json::array{"GPT2LMHeadModel"}},
+                                   {"n_embd", 64},
+                                   {"n_head", 4},
+                                   {"n_layer", 3},
+                                   {"n_positions", 128},
+                                   {"layer_norm_epsilon", 1e-5}},
+                                  "config.json");
+  ASSERT_TRUE(config.ok());
+  EXPECT_EQ(config->size("hidden_size"), 64);
+  EXPECT_EQ(config->size("num_attention_heads"), 4);
+  EXPECT_EQ(config->size("num_hidden_layers"), 3);
+  EXPECT_EQ(config->size("max_position_embeddings"), 128);
+  EXPECT_FLOAT_EQ(config->number("layer_norm_eps"), 1e-5f);
+  EXPECT_TRUE(config->status().ok());
+}
+
+TEST(Config, KeepsTheCommonNameWhereBothAreThere) {
+  auto config = Config::from_json(with(small_config(), {{"n_embd", 8}}), "config.json");
+  ASSERT_TRUE(config.ok());
+  EXPECT_EQ(config->size("hidden_size"), 64);
+}
+
+TEST(Config, LooksIntoTheTextPartOfAModelThatSees) {
+  auto config = Config::from_json({{"architectures", json::array{"Gemma3ForConditionalGeneration"}},
+                                   {"text_config", json::object{{"hidden_size", 96}}}},
+                                  "config.json");
+  ASSERT_TRUE(config.ok());
+  EXPECT_EQ(config->size("hidden_size"), 96);
+}
+
+TEST(Config, GivesGgufKeysTheNamesOfConfigJson) {
+  formats::GgufMetadata metadata = small_metadata("llama");
+  metadata.set("llama.rope.freq_base", 500000.0);
+  metadata.set("llama.attention.sliding_window", int64_t{128});
+  metadata.set("llama.attention.head_count_kv", formats::GgufArray(std::vector<int64_t>{2, 2, 2, 2}));
+  auto config = Config::from_gguf(metadata, "model.gguf");
+  ASSERT_TRUE(config.ok());
+  EXPECT_EQ(config->size("hidden_size"), 64);
+  EXPECT_EQ(config->size("num_key_value_heads"), 2);  // one value where all layers agree
+  EXPECT_EQ(config->size("sliding_window"), 128);
+  EXPECT_FLOAT_EQ(config->number("rope_theta"), 500000.0f);
+  EXPECT_TRUE(config->status().ok());
+}
+
+TEST(Config, TakesTheVocabularyFromTheTokensWhereNoKeySaysIt) {
+  formats::GgufMetadata metadata;
+  metadata.set("general.architecture", std::string_view("llama"));
+  metadata.set("tokenizer.ggml.tokens", formats::GgufArray(std::vector<std::string_view>{"a", "b", "c"}));
+  auto config = Config::from_gguf(metadata, "model.gguf");
+  ASSERT_TRUE(config.ok());
+  EXPECT_EQ(config->size("vocab_size"), 3);
+}
+
+TEST(Config, RemembersTheFirstProblem) {
+  auto config = Config::from_json(small_config(), "config.json");
+  ASSERT_TRUE(config.ok());
+  EXPECT_EQ(config->size("missing"), 1);
+  EXPECT_EQ(config->size("also_missing"), 1);
+  EXPECT_EQ(config->status().error().message, "config.json: 'missing' is missing");
+}
+
+TEST(Config, SharesProblemsWithItsParts) {
+  auto config = Config::from_json(with(small_config(), {{"rope_scaling", json::object{{"factor", "much"}}}}),
+                                  "config.json");
+  ASSERT_TRUE(config.ok());
+  config->sub("rope_scaling").number_or("factor", 1.0f);
+  EXPECT_FALSE(config->status().ok());
+}
+
+TEST(Config, NeedsAnArchitecture) {
+  EXPECT_EQ(problem(Config::from_json({}, "config.json")),
+            "config.json: 'architectures' is missing or empty");
+  EXPECT_EQ(problem(Config::from_gguf({}, "model.gguf")),
+            "model.gguf: metadata key 'general.architecture' is missing");
+}
+
+TEST(Config, AsksTheFileWhichTensorsItHolds) {
+  auto config = Config::from_json(small_config(), "config.json");
+  ASSERT_TRUE(config.ok());
+  EXPECT_FALSE(config->stores("a"));
+  config->set_tensors([](std::string_view name) { return name == "a"; });
+  EXPECT_TRUE(config->stores("a"));
+  EXPECT_FALSE(config->stores("b"));
+}
+
+}  // namespace sluice::models

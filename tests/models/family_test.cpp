@@ -1,0 +1,99 @@
+#include "models/family.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tests/models/specs.h"
+
+namespace sluice::models {
+
+using testing::HasSubstr;
+
+TEST(Family, BuildsTheLlamaShape) {
+  const Result<ModelSpec> spec = spec_of(small_config());
+  ASSERT_TRUE(spec.ok()) << problem(spec);
+  ASSERT_EQ(spec->layers.size(), 4u);
+  const auto& mixer = std::get<Attention>(spec->layers[0].mixer);
+  EXPECT_EQ(mixer.heads, 4);
+  EXPECT_EQ(mixer.kv_heads, 2);
+  EXPECT_EQ(mixer.head_dim, 16);
+  EXPECT_FLOAT_EQ(mixer.scale, 0.25f);
+  EXPECT_EQ(std::get<DenseFfn>(spec->layers[0].ffn).inner, 96);
+  EXPECT_EQ(spec->ropes.at(0).style, RopeStyle::Halves);
+}
+
+TEST(Family, GgufFilesOfLlamaRotateNeighbours) {
+  const Result<ModelSpec> spec = spec_of(small_metadata("llama"));
+  ASSERT_TRUE(spec.ok()) << problem(spec);
+  EXPECT_EQ(spec->ropes.at(0).style, RopeStyle::Interleaved);
+}
+
+TEST(Family, PutsWindowsWhereTheLayerTypesSay) {
+  const json::array types{"sliding_attention", "full_attention", "sliding_attention", "full_attention"};
+  const auto spec =
+      spec_of(with(small_config("Gemma2ForCausalLM"), {{"sliding_window", 16}, {"layer_types", types}}));
+  ASSERT_TRUE(spec.ok()) << problem(spec);
+  for (size_t i = 0; i < 4; ++i)
+    EXPECT_EQ(std::get<Attention>(spec->layers[i].mixer).window, i % 2 == 0 ? 16 : 0) << i;
+}
+
+TEST(Family, NamesTheNearestOfWhatItKnows) {
+  EXPECT_THAT(problem(spec_of(small_config("LlammaForCausalLM"))),
+              HasSubstr("the nearest is 'LlamaForCausalLM'"));
+  EXPECT_THAT(problem(spec_of(small_config("Nothing"))), HasSubstr("architecture 'Nothing' is not among"));
+}
+
+TEST(Family, EveryNameBelongsToOneFamily) {
+  std::set<std::string_view> hugging_face, gguf;
+  for (const Architecture* architecture : architectures()) {
+    for (std::string_view name : architecture->hugging_face)
+      EXPECT_TRUE(hugging_face.insert(name).second) << name;
+    for (std::string_view name : architecture->gguf) EXPECT_TRUE(gguf.insert(name).second) << name;
+  }
+}
+
+// What a person may put into a config, and a part of what must be said about it.
+struct Absurdity {
+  std::string_view key;
+  json::value value;
+  std::string_view says;
+};
+
+TEST(Family, RefusesAbsurdHyperparametersOfEveryFamily) {
+  const Absurdity absurdities[] = {
+      {"num_attention_heads", 0, "'num_attention_heads' is 0, must be 1"},
+      {"num_attention_heads", -4, "'num_attention_heads' is -4"},
+      {"num_attention_heads", "four", "num_attention_heads"},
+      {"num_hidden_layers", int64_t{1} << 31, "'num_hidden_layers' is 2147483648"},
+      {"num_hidden_layers", 2000, "'num_hidden_layers' is 2000, limit 1024"},
+      {"hidden_size", 0, "'hidden_size' is 0"},
+      {"hidden_size", 1e300, "hidden_size"},
+      {"vocab_size", -1, "'vocab_size' is -1"},
+  };
+  for (const Architecture* architecture : architectures())
+    for (std::string_view name : architecture->hugging_face)
+      for (const Absurdity& absurdity : absurdities) {
+        const auto spec = spec_of(with(small_config(name), {{absurdity.key, absurdity.value}}));
+        EXPECT_THAT(problem(spec), HasSubstr(std::string(absurdity.says))) << name;
+      }
+}
+
+TEST(Family, RefusesWhatDoesNotFitTogether) {
+  EXPECT_THAT(problem(spec_of(with(small_config(), {{"num_key_value_heads", 3}}))),
+              HasSubstr("4 attention heads cannot share 3 key-value heads"));
+  EXPECT_THAT(problem(spec_of(with(small_config(), {{"head_dim", 15}}))), HasSubstr("'head_dim' is 15"));
+  EXPECT_THAT(problem(spec_of(with(small_config(), {{"hidden_act", "sine"}}))), HasSubstr("'sine'"));
+  EXPECT_THAT(problem(spec_of(with(small_config("MixtralForCausalLM"),
+                                   {{"num_local_experts", 2}, {"num_experts_per_tok", 4}}))),
+              HasSubstr("4 experts per token of 2 experts"));
+  EXPECT_THAT(problem(spec_of(with(small_config("Dots1ForCausalLM"),
+                                   {{"n_routed_experts", 6}, {"num_experts_per_tok", 2}, {"n_group", 4}}))),
+              HasSubstr("equal groups"));
+  EXPECT_THAT(problem(spec_of(with(small_config("Gemma2ForCausalLM"),
+                                   {{"sliding_window", 8}, {"layer_types", json::array{"full_attention"}}}))),
+              HasSubstr("'layer_types' has 1 entries for 4 layers"));
+}
+
+}  // namespace sluice::models

@@ -1,0 +1,115 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numbers>
+
+#include "tests/models/specs.h"
+
+namespace sluice::models {
+
+namespace {
+
+constexpr int kDims = 16;
+
+Rope rope_of(json::object keys) {
+  auto config =
+      Config::from_json(with(small_config(), {{"rope_parameters", std::move(keys)}}), "config.json");
+  Rope rope = make_rope(*config, {.dims = kDims});
+  EXPECT_TRUE(config->status().ok()) << config->status().error().message;
+  return rope;
+}
+
+double plain(int pair, double theta = 10000.0) {
+  return std::pow(theta, -2.0 * pair / kDims);
+}
+
+}  // namespace
+
+TEST(Rope, PlainFrequenciesAreAGeometricRow) {
+  const Rope rope = rope_of({{"rope_type", "default"}, {"rope_theta", 500000.0}});
+  ASSERT_EQ(rope.inverse_frequency.size(), 8u);
+  for (int i = 0; i < 8; ++i)
+    EXPECT_FLOAT_EQ(rope.inverse_frequency[static_cast<size_t>(i)], static_cast<float>(plain(i, 500000.0)));
+  EXPECT_EQ(rope.magnitude, 1.0f);
+}
+
+TEST(Rope, LinearDividesAll) {
+  const Rope rope = rope_of({{"rope_type", "linear"}, {"factor", 4.0}});
+  for (int i = 0; i < 8; ++i)
+    EXPECT_FLOAT_EQ(rope.inverse_frequency[static_cast<size_t>(i)], static_cast<float>(plain(i) / 4.0));
+}
+
+TEST(Rope, Llama3KeepsShortWavesAndDividesLongOnes) {
+  const Rope rope = rope_of({{"rope_type", "llama3"},
+                             {"factor", 8.0},
+                             {"low_freq_factor", 1.0},
+                             {"high_freq_factor", 4.0},
+                             {"original_max_position_embeddings", 64}});
+  for (int i = 0; i < 8; ++i) {
+    const double frequency = plain(i), wave = 2.0 * std::numbers::pi / frequency;
+    double expected = frequency;
+    if (wave > 64.0) {
+      expected = frequency / 8.0;
+    } else if (wave >= 16.0) {
+      const double smooth = (64.0 / wave - 1.0) / 3.0;
+      expected = (1.0 - smooth) * frequency / 8.0 + smooth * frequency;
+    }
+    EXPECT_NEAR(rope.inverse_frequency[static_cast<size_t>(i)], expected, 1e-6 * expected) << i;
+  }
+}
+
+TEST(Rope, YarnBlendsByRotationsAndScalesTheMagnitude) {
+  const Rope rope =
+      rope_of({{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 512}});
+  const auto correction = [](double rotations) {
+    return kDims * std::log(512.0 / (rotations * 2.0 * std::numbers::pi)) / (2.0 * std::log(10000.0));
+  };
+  const double low = std::max(0.0, std::floor(correction(32.0))), high = std::ceil(correction(1.0));
+  for (int i = 0; i < 8; ++i) {
+    const double ramp = std::clamp((i - low) / (high - low), 0.0, 1.0);
+    const double expected = plain(i) / 4.0 * ramp + plain(i) * (1.0 - ramp);
+    EXPECT_NEAR(rope.inverse_frequency[static_cast<size_t>(i)], expected, 1e-6 * expected) << i;
+  }
+  EXPECT_FLOAT_EQ(rope.magnitude, static_cast<float>(0.1 * std::log(4.0) + 1.0));
+}
+
+TEST(Rope, AFixedAlphaStretchesTheBase) {
+  const Rope rope = rope_of({{"rope_type", "dynamic"}, {"alpha", 1000.0}, {"factor", 1.0}});
+  const double theta = 10000.0 * std::pow(1000.0, 16.0 / 14.0);
+  for (int i = 0; i < 8; ++i)
+    EXPECT_FLOAT_EQ(rope.inverse_frequency[static_cast<size_t>(i)], static_cast<float>(plain(i, theta)));
+}
+
+TEST(Rope, LongropeTakesTheRowForTheServedLength) {
+  const json::array short_row{1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0};
+  const json::array long_row{2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0};
+  for (const int served : {0, 64, 65}) {
+    auto config = Config::from_json(
+        with(small_config(),
+             {{"serving_context", served},
+              {"original_max_position_embeddings", 64},
+              {"rope_scaling",
+               json::object{{"type", "longrope"}, {"short_factor", short_row}, {"long_factor", long_row}}}}),
+        "config.json");
+    const Rope rope = make_rope(*config, {.dims = kDims});
+    EXPECT_FLOAT_EQ(rope.inverse_frequency[1], static_cast<float>(plain(1) / (served > 64 ? 2.0 : 1.0)));
+    EXPECT_FLOAT_EQ(rope.magnitude, static_cast<float>(std::sqrt(1.0 + std::log(4.0) / std::log(64.0))));
+  }
+}
+
+TEST(Rope, RefusesWhatCannotBe) {
+  const auto said = [](json::object keys) {
+    auto config =
+        Config::from_json(with(small_config(), {{"rope_parameters", std::move(keys)}}), "config.json");
+    make_rope(*config, {.dims = kDims});
+    return config->status().ok() ? "" : config->status().error().message;
+  };
+  EXPECT_THAT(said({{"rope_type", "spiral"}}), testing::HasSubstr("'spiral'"));
+  EXPECT_THAT(said({{"rope_theta", 0.5}}), testing::HasSubstr("'rope_theta' is 0.5"));
+  EXPECT_THAT(said({{"rope_type", "linear"}, {"factor", 0.0}}), testing::HasSubstr("factor 0"));
+  EXPECT_THAT(said({{"rope_type", "longrope"}, {"short_factor", json::array{1.0}}}),
+              testing::HasSubstr("longrope has 1 factors for 8 pairs"));
+}
+
+}  // namespace sluice::models
