@@ -23,3 +23,8 @@ foreach(level IN ITEMS scalar ${KERNEL_ARM} ${KERNEL_X86})
     set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "-O3;${KERNEL_FLAGS_${level}}")
   endif()
 endforeach()
+# Sanitizers look at the host code; with them the level files take minutes each, and their bounds are held by the parity
+# tests.
+if(SLUICE_SANITIZE)
+  target_compile_options(sluice_kernels_cpu PRIVATE -fno-sanitize=all)
+endif()
