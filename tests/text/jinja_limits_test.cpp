@@ -1,14 +1,12 @@
 // What a hostile template or conversation can cost: every bound ends in an error that names it.
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 
 #include "tests/text/chat_template_support.h"
 
 namespace sluice::text {
 namespace {
-
-using std::chrono::steady_clock;
 
 std::string repeat(std::string_view unit, size_t count) {
   std::string out;
@@ -17,11 +15,12 @@ std::string repeat(std::string_view unit, size_t count) {
 }
 
 Error error_of(const std::string& source, const json::object& variables = {}) {
-  const auto start = steady_clock::now();
+  const std::clock_t start = std::clock();
   const Result<ChatTemplate> parsed = ChatTemplate::parse(source);
   const Result<Rendering> rendering =
       parsed.ok() ? parsed->render(variables) : Result<Rendering>(parsed.error());
-  EXPECT_LT(steady_clock::now() - start, std::chrono::seconds(10));
+  // Processor time, so that a busy machine does not matter.
+  EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 20.0);
   EXPECT_FALSE(rendering.ok()) << source.substr(0, 200);
   return rendering.ok() ? Error{} : rendering.error();
 }
