@@ -82,7 +82,10 @@ uint64_t planning_cost(int waiting, bool many_clients) {
     const Step step = scheduler.plan(TimePoint{});
     std::vector<Outcome> outcomes;
     for (const Work& work : step.work) {
-      if (work.sample_from < work.end) outcomes.push_back({work.seq, Tokens{.tokens = {{1, 0, {}}}}, {}});
+      if (work.sample_from == work.end) continue;
+      Outcome& outcome = outcomes.emplace_back();
+      outcome.seq = work.seq;
+      std::get<Tokens>(outcome.result).tokens.push_back({1, 0, {}});
     }
     scheduler.commit(step, std::move(outcomes));
   }
