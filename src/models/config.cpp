@@ -116,10 +116,11 @@ constexpr std::pair<std::string_view, std::string_view> kGgufKeys[] = {
 
 void apply_aliases(json::object& object) {
   for (const auto& [alias, common] : kAliases) {
-    const json::value* value = object.if_contains(json::string_view(alias.data(), alias.size()));
-    if (value == nullptr || value->is_null()) continue;
+    const json::value* found = object.if_contains(json::string_view(alias.data(), alias.size()));
+    if (found == nullptr || found->is_null()) continue;
+    const json::value value = *found;  // a copy: a new key may move the object's memory
     json::value& target = object[json::string_view(common.data(), common.size())];
-    if (target.is_null()) target = json::value(*value);
+    if (target.is_null()) target = value;
   }
 }
 
