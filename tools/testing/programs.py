@@ -126,5 +126,5 @@ def cuda():
         raise Skipped("this tree has no src/kernels/cuda")
     if not (shutil.which("nvcc") or Path("/usr/local/cuda/bin/nvcc").exists()):
         raise Skipped("nvcc is missing")
-    build("cuda")
+    build("cuda", ("sluice", "test_parity", "test_cuda"))
     return run_programs("cuda", [name for name in test_directories() if name in ("parity", "cuda")])
