@@ -30,6 +30,8 @@ struct ApiError {
 };
 
 std::string write_error(Dialect dialect, const ApiError& error, std::string_view request_id);
+// The status to answer with: the dialects differ in that of an overloaded server.
+int status_of(Dialect dialect, const ApiError& error);
 // What an error of the engine, of the tokenizer or of a template means to a client.
 ApiError to_api_error(const Error& error);
 
@@ -41,6 +43,7 @@ struct ServedModel {
   const text::Tokenizer* tokenizer = nullptr;         // never null
   const text::ChatTemplate* chat_template = nullptr;  // null: chat is refused with the reason
   int context = 0;                                    // positions of prompt and answer together
+  int max_sequences = 128;                            // choices or beams of one request
   int64_t vocab = 0, parameters = 0, bytes = 0;
   std::string architecture, quantization;  // for people: "llama", "Q4_1"
 };
@@ -48,6 +51,7 @@ struct ServedModel {
 struct RequestContext {
   std::string request_id;  // goes into ids and errors
   std::string client;      // whose share of the machine is used: the key's name, or the peer's address
+  std::string cache_salt;  // keeps cached prefixes apart, together with the request's own salt; empty: shared
   int64_t now_s = 0;       // wall clock, for `created`
 };
 
@@ -63,6 +67,12 @@ class AnswerWriter {
   virtual bool done() const = 0;
   // Where the request failed before a byte was sent, why: the server answers with the error's own status.
   virtual const ApiError* error() const = 0;
+  // Ends the answer for a reason of the server's: an event of the stream where something was sent, error() otherwise.
+  virtual void fail(const ApiError& error, std::string& out) = 0;
+  // The head of a stream is out though no event came yet: an error is written into the stream from now on.
+  virtual void head_sent() = 0;
+  // What keeps a silent stream alive; empty: nothing may be sent.
+  virtual std::string_view ping() const { return {}; }
 };
 
 // A request that an engine can take.
@@ -81,6 +91,8 @@ struct Answer {
   std::string body;
 };
 
+using Reply = std::variant<ApiError, Answer, Prepared>;
+
 // One row per route: the server matches and authorises by it, the OpenAPI document is made from it.
 struct Operation {
   std::string_view method;  // "GET" or "POST"
@@ -88,7 +100,8 @@ struct Operation {
   Dialect dialect = Dialect::OpenAi;
   bool needs_key = true;
   std::string_view summary;
-  std::variant<ApiError, Answer, Prepared> (*run)(const struct Call& call) = nullptr;
+  Reply (*run)(const struct Call& call) = nullptr;  // may take long: templates, tokenizers
+  const struct RequestSchema* request = nullptr;    // fields of the body; null: there is none
 };
 
 struct Call {

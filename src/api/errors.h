@@ -1,0 +1,23 @@
+// What can go wrong with a request, in the words of the API.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "api/service.h"
+
+namespace sluice::api {
+
+// Problems of the request itself: 400 with the field at fault.
+ApiError invalid_value(std::string_view param, std::string message);
+ApiError unsupported_parameter(std::string_view param, std::string message);
+ApiError model_not_found(std::string_view name);
+
+struct ContextNeed {
+  int64_t context = 0;  // of the model
+  int64_t prompt = 0, completion = 0;
+};
+// Clients recognise an overflow by code and by words, which differ between the dialects.
+ApiError context_overflow(Dialect dialect, const ContextNeed& need);
+
+}  // namespace sluice::api

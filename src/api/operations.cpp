@@ -1,0 +1,15 @@
+#include "api/models.h"
+#include "api/service.h"
+
+namespace sluice::api {
+
+const std::vector<Operation>& operations() {
+  using enum Dialect;
+  static const std::vector<Operation> rows = {
+      {"GET", "/v1/models", OpenAi, true, "The models that are served", list_models},
+      {"GET", "/v1/models/{model}", OpenAi, true, "One model", retrieve_model},
+  };
+  return rows;
+}
+
+}  // namespace sluice::api
