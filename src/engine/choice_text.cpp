@@ -28,10 +28,12 @@ class StreamedText : public ChoiceText {
 
  private:
   Piece pass(std::string decoded) {
-    if (matcher_.empty()) return {std::move(decoded), false};
+    if (matcher_.empty()) return {.text = std::move(decoded)};
     text::StopMatcher::Step step = matcher_.push(decoded);
-    if (step.stopped_by && options_.include_stop) step.text += options_.stop[*step.stopped_by];
-    return {std::move(step.text), step.stopped_by.has_value()};
+    if (!step.stopped_by) return {.text = std::move(step.text)};
+    const std::string& stop = options_.stop[*step.stopped_by];
+    if (options_.include_stop) step.text += stop;
+    return {.text = std::move(step.text), .stopped = true, .stop = stop};
   }
 
   TextOptions options_;

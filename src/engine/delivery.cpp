@@ -41,16 +41,27 @@ Delivery::Choice& Delivery::choice(Active& active, int index) {
   return active.choices[at];
 }
 
+ChoiceEnd Delivery::end_of(const Choice& choice, int index, double score) {
+  ChoiceEnd end{.choice = index, .reason = choice.reason.value_or(FinishReason::Stop), .score = score};
+  end.stop_string = choice.stop_string;
+  if (end.stop_string.empty()) end.stop_token = choice.stop_token;
+  return end;
+}
+
 // Adds the text of the new tokens; true where it met a stop string.
 Result<bool> Delivery::add_text(Active& active, sched::Progress& progress, Delta& delta) {
   Choice& current = choice(active, progress.choice);
   if (!current.text) return false;
   std::vector<Token> tokens;
   for (const sched::Sampled& sampled : progress.tokens) tokens.push_back(sampled.token);
-  if (progress.stop_token && !tokens.empty()) tokens.pop_back();
+  if (progress.stop_token && !tokens.empty()) {
+    current.stop_token = tokens.back();
+    tokens.pop_back();
+  }
   Result<ChoiceText::Piece> piece = current.text->push(tokens);
   if (!piece) return piece.error();
   delta.text = std::move(piece->text);
+  current.stop_string = std::move(piece->stop);
   if (piece->stopped) return true;
   if (progress.finished) {
     Result<std::string> rest = current.text->finish();
@@ -88,7 +99,7 @@ Delivery::Verdict Delivery::take(sched::Progress& progress, TimePoint now) {
     if (progress.finished && !*stopped) current.reason = progress.finished;
     if (current.reason && !active.selects) {
       const double mean = current.tokens == 0 ? 0 : current.logprob / current.tokens;
-      emit(active, ChoiceEnd{progress.choice, *current.reason, mean}, now);
+      emit(active, end_of(current, progress.choice, mean), now);
     }
   } catch (const std::exception& problem) {
     verdict.error = Error{ErrorCode::Internal, std::string("making text failed: ") + problem.what()};
@@ -114,7 +125,7 @@ Status Delivery::add_hypotheses(Active& active, std::vector<sched::Hypothesis>& 
     active.usage.generated_tokens += static_cast<int>(delta.tokens.size());
     metrics_.generated_tokens.add(delta.tokens.size());
     emit(active, std::move(delta), now);
-    emit(active, ChoiceEnd{index, hypothesis.reason, hypothesis.score}, now);
+    emit(active, end_of(choice(active, index), index, hypothesis.score), now);
   }
   return {};
 }
@@ -134,9 +145,9 @@ void Delivery::send_best(Active& active, TimePoint now) {
     Choice& best = active.choices[order[rank]];
     Delta delta = std::move(best.kept);
     delta.choice = static_cast<int>(rank);
-    const ChoiceEnd last{delta.choice, best.reason.value_or(FinishReason::Stop), mean(order[rank])};
+    ChoiceEnd last = end_of(best, delta.choice, mean(order[rank]));
     emit(active, std::move(delta), now);
-    emit(active, last, now);
+    emit(active, std::move(last), now);
   }
 }
 

@@ -48,6 +48,8 @@ class Delivery {
     int tokens = 0;
     double logprob = 0;  // sum
     std::optional<FinishReason> reason;
+    std::string stop_string;  // what met the reason, as in ChoiceEnd
+    std::optional<Token> stop_token;
     std::optional<TimePoint> first_sent, last_sent;
   };
   struct Active {
@@ -62,6 +64,7 @@ class Delivery {
   };
 
   Choice& choice(Active& active, int index);
+  static ChoiceEnd end_of(const Choice& choice, int index, double score);
   Result<bool> add_text(Active& active, sched::Progress& progress, Delta& delta);
   Status add_hypotheses(Active& active, std::vector<sched::Hypothesis>& hypotheses, TimePoint now);
   void send_best(Active& active, TimePoint now);

@@ -25,6 +25,7 @@ class ChoiceText {
   struct Piece {
     std::string text;      // certain from now on
     bool stopped = false;  // a stop string was met: the text ends before it
+    std::string stop;      // which one
   };
   virtual ~ChoiceText() = default;
   virtual Result<Piece> push(std::span<const Token> tokens) = 0;
@@ -44,6 +45,9 @@ struct ChoiceEnd {
   int choice = 0;
   FinishReason reason = FinishReason::Stop;
   double score = 0;  // of a search's hypothesis, or the mean log-probability of a choice
+  // What ended it where the reason is Stop: a stop string, or else an end or stop token.
+  std::string stop_string;
+  std::optional<Token> stop_token;
 };
 
 struct Usage {

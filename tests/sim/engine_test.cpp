@@ -200,6 +200,7 @@ class Letters : public engine::ChoiceText {
       const char letter = static_cast<char>('0' + token);
       if (stop_.find(letter) != std::string::npos) {
         piece.stopped = true;
+        piece.stop = letter;
         return piece;
       }
       piece.text += letter;
@@ -233,6 +234,7 @@ TEST_F(EngineTest, TextStopsAndFailsPerRequest) {
       static_cast<size_t>(std::find(tokens.begin(), tokens.end(), tokens[3]) - tokens.begin());
   EXPECT_EQ(stopped.texts[0], whole.texts[0].substr(0, before));
   EXPECT_EQ(stopped.last[0].reason, FinishReason::Stop);
+  EXPECT_EQ(stopped.last[0].stop_string, stop);
   EXPECT_EQ(failed.last[0].reason, FinishReason::Error);
   EXPECT_EQ(engine_->ledger().sequences(), 0u);
 }
