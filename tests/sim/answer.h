@@ -32,6 +32,7 @@ struct Answer {
   std::vector<std::vector<Token>> tokens;
   std::vector<std::string> texts;
   std::vector<FinishReason> reasons;  // of choices
+  std::vector<std::string> stops;     // the strings that ended choices
   std::vector<Finished> last;
 
   void take(Event event) {
@@ -41,7 +42,10 @@ struct Answer {
       for (const sched::Sampled& sampled : delta->tokens) tokens[at].push_back(sampled.token);
       texts[at] += delta->text;
     }
-    if (const auto* end = std::get_if<engine::ChoiceEnd>(&event)) reasons.push_back(end->reason);
+    if (const auto* end = std::get_if<engine::ChoiceEnd>(&event)) {
+      reasons.push_back(end->reason);
+      stops.push_back(end->stop_string);
+    }
     if (const auto* finished = std::get_if<Finished>(&event)) last.push_back(*finished);
   }
 };

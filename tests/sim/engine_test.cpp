@@ -234,7 +234,7 @@ TEST_F(EngineTest, TextStopsAndFailsPerRequest) {
       static_cast<size_t>(std::find(tokens.begin(), tokens.end(), tokens[3]) - tokens.begin());
   EXPECT_EQ(stopped.texts[0], whole.texts[0].substr(0, before));
   EXPECT_EQ(stopped.last[0].reason, FinishReason::Stop);
-  EXPECT_EQ(stopped.last[0].stop_string, stop);
+  EXPECT_EQ(stopped.stops, std::vector<std::string>{stop});
   EXPECT_EQ(failed.last[0].reason, FinishReason::Error);
   EXPECT_EQ(engine_->ledger().sequences(), 0u);
 }
