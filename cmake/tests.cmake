@@ -62,3 +62,9 @@ else()
     target_link_options(fuzz_${target} PRIVATE -fsanitize=fuzzer)
   endforeach()
 endif()
+
+# Programs that measure, beside bench_gpu of the CUDA back-end.
+if(NOT SLUICE_KERNELS_ONLY AND NOT SLUICE_FUZZ)
+  add_executable(bench_text bench/text.cpp)
+  target_link_libraries(bench_text PRIVATE sluice_text)
+endif()

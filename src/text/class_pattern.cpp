@@ -18,6 +18,8 @@ class ClassPattern::Parser {
  public:
   explicit Parser(std::string_view pattern) : pattern_(pattern) {}
 
+  size_t run_count() const { return run_count_; }
+
   bool parse(std::vector<Sequence>& out) {
     return parse_alternatives(out, false, 0) && position_ == pattern_.size() &&
            out.size() <= most_alternatives;
@@ -54,6 +56,7 @@ class ClassPattern::Parser {
     }
     if (!parse_char_class(pattern_, position_, ignores_case, item.characters)) return false;
     if (!parse_quantifier(item)) return false;
+    if (item.most == unlimited) item.run = run_count_++;
     sequence.items.push_back(std::move(item));
     return true;
   }
@@ -119,11 +122,14 @@ class ClassPattern::Parser {
 
   std::string_view pattern_;
   size_t position_ = 0;
+  size_t run_count_ = 0;
 };
 
 std::optional<ClassPattern> ClassPattern::compile(std::string_view pattern) {
   ClassPattern compiled;
-  if (!Parser(pattern).parse(compiled.alternatives_)) return std::nullopt;
+  Parser parser(pattern);
+  if (!parser.parse(compiled.alternatives_)) return std::nullopt;
+  compiled.run_count_ = parser.run_count();
   compiled.index_first_bytes();
   return compiled;
 }
@@ -159,18 +165,20 @@ void ClassPattern::index_first_bytes() {
   }
 }
 
-size_t ClassPattern::match_at(std::string_view text, size_t begin) const {
+size_t ClassPattern::match_at(std::string_view text, size_t begin, Memory& memory) const {
+  if (memory.failed_.empty()) memory.failed_.resize(run_count_);
+  const Subject subject{text, memory};
   const auto first = static_cast<unsigned char>(text[begin]);
   uint32_t candidates = first < 128 ? starts_[first] : ~uint32_t{0};
   for (size_t i = 0; i < alternatives_.size(); ++i) {
     if ((candidates >> i & 1) == 0) continue;
-    const size_t end = match(text, begin, {&alternatives_[i], 0, nullptr});
+    const size_t end = match(subject, begin, {&alternatives_[i], 0, nullptr});
     if (end != no_match) return end;
   }
   return no_match;
 }
 
-size_t ClassPattern::match(std::string_view text, size_t begin, Rest rest) {
+size_t ClassPattern::match(const Subject& subject, size_t begin, Rest rest) {
   while (rest.item == rest.sequence->items.size()) {
     if (rest.next == nullptr) return begin;
     rest = *rest.next;
@@ -178,20 +186,25 @@ size_t ClassPattern::match(std::string_view text, size_t begin, Rest rest) {
   const Item& item = rest.sequence->items[rest.item++];
   switch (item.kind) {
     case Item::Kind::Class:
-      return match_class(item, text, begin, rest);
+      return match_class(item, subject, begin, rest);
     case Item::Kind::Group:
-      return match_group(item, text, begin, rest);
+      return match_group(item, subject, begin, rest);
     case Item::Kind::LineEnd:
-      return begin == text.size() || text[begin] == '\n' ? match(text, begin, rest) : no_match;
+      return begin == subject.text.size() || subject.text[begin] == '\n' ? match(subject, begin, rest)
+                                                                         : no_match;
     case Item::Kind::LookAhead:
     case Item::Kind::NegativeLookAhead:
       break;
   }
+  const std::string_view text = subject.text;
   const bool found = begin < text.size() && item.characters.contains(decode_utf8(text, begin).code);
-  return found == (item.kind == Item::Kind::LookAhead) ? match(text, begin, rest) : no_match;
+  return found == (item.kind == Item::Kind::LookAhead) ? match(subject, begin, rest) : no_match;
 }
 
-size_t ClassPattern::match_class(const Item& item, std::string_view text, size_t begin, const Rest& rest) {
+size_t ClassPattern::match_class(const Item& item, const Subject& subject, size_t begin, const Rest& rest) {
+  const std::string_view text = subject.text;
+  Memory::Run* failed = item.run == no_run ? nullptr : &subject.memory.failed_[item.run];
+  if (failed != nullptr && begin >= failed->begin && begin <= failed->end) return no_match;
   size_t end = begin;
   uint32_t count = 0;
   while (count < item.most && end < text.size()) {
@@ -207,20 +220,24 @@ size_t ClassPattern::match_class(const Item& item, std::string_view text, size_t
     ++count;
   }
   if (count < item.least) return no_match;
+  const size_t run_end = end;
   while (true) {
-    const size_t matched = match(text, end, rest);
-    if (matched != no_match || item.is_possessive || count == item.least) return matched;
+    const size_t matched = match(subject, end, rest);
+    if (matched != no_match) return matched;
+    if (item.is_possessive || count == item.least) break;
     end -= decode_utf8_before(text, end).size;
     --count;
   }
+  if (failed != nullptr) *failed = {begin, run_end};
+  return no_match;
 }
 
-size_t ClassPattern::match_group(const Item& item, std::string_view text, size_t begin, const Rest& rest) {
+size_t ClassPattern::match_group(const Item& item, const Subject& subject, size_t begin, const Rest& rest) {
   for (const Sequence& part : item.group) {
-    const size_t end = match(text, begin, {&part, 0, &rest});
+    const size_t end = match(subject, begin, {&part, 0, &rest});
     if (end != no_match) return end;
   }
-  return item.least == 0 ? match(text, begin, rest) : no_match;
+  return item.least == 0 ? match(subject, begin, rest) : no_match;
 }
 
 }  // namespace sluice::text

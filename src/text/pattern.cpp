@@ -154,6 +154,7 @@ void Pattern::Finder::reset(std::string_view text) {
   text_ = text;
   position_ = 0;
   empty_at_.reset();
+  class_memory_.clear();
 }
 
 Result<std::optional<PatternMatch>> Pattern::Finder::next() {
@@ -161,7 +162,7 @@ Result<std::optional<PatternMatch>> Pattern::Finder::next() {
   const auto* simple = std::get_if<ClassPattern>(&pattern_->code_);
   while (simple != nullptr && position_ < text_.size()) {
     const size_t begin = position_;
-    const size_t end = simple->match_at(text_, begin);
+    const size_t end = simple->match_at(text_, begin, class_memory_);
     const bool is_found = end != ClassPattern::no_match && end > begin;
     position_ = is_found ? end : begin + decode_utf8(text_, begin).size;
     if (is_found || end == begin) return std::optional(PatternMatch{begin, end});

@@ -43,6 +43,7 @@ class Pattern {
     std::string_view text_;
     size_t position_ = 0;
     std::optional<size_t> empty_at_;  // where the last match was empty: the next one must not be
+    ClassPattern::Memory class_memory_;
     std::unique_ptr<Memory> memory_;
   };
 

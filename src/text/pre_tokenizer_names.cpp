@@ -214,6 +214,17 @@ Result<PreTokenizerStep> make_split(std::string_view pattern, SplitBehavior beha
   return PreTokenizerStep(SplitStep{std::move(*compiled), behavior, is_inverted});
 }
 
+std::vector<std::string_view> distinct_pre_tokenizers() {
+  std::vector<std::string_view> names;
+  for (const Entry& entry : entries) {
+    const bool is_known = std::any_of(std::begin(entries), &entry, [&](const Entry& earlier) {
+      return earlier.patterns.data() == entry.patterns.data();
+    });
+    if (!is_known) names.push_back(entry.name);
+  }
+  return names;
+}
+
 Result<NamedPreTokenizer> find_pre_tokenizer(std::string_view name) {
   const auto* found = std::find_if(std::begin(entries), std::end(entries),
                                    [&](const Entry& entry) { return entry.name == name; });

@@ -21,6 +21,9 @@ struct NamedPreTokenizer {
 // Errors: an unknown name.
 Result<NamedPreTokenizer> find_pre_tokenizer(std::string_view name);
 
+// One name for each different way of cutting that the known names stand for.
+std::vector<std::string_view> distinct_pre_tokenizers();
+
 // A split at the matches of a pattern of tokenizer.json. The patterns that group digits from the right take
 // quadratic time as they are written and have steps of their own.
 Result<PreTokenizerStep> make_split(std::string_view pattern, SplitBehavior behavior, bool is_inverted);
