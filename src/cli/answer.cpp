@@ -47,7 +47,7 @@ Result<Answer> stream_answer(Session& session, std::vector<Token> prompt, const 
   if (!text) return text.error();
   auto pipe = std::make_shared<EventPipe>();
   engine::Submission submission;
-  submission.request.sampling = flags.params(session.room_after(prompt.size()));
+  submission.request.task = flags.params(session.room_after(prompt.size()));
   submission.request.prompt = std::move(prompt);
   submission.deliver = [pipe](engine::Event event) { pipe->push(std::move(event)); };
   submission.text = *text;

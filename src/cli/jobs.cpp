@@ -95,9 +95,9 @@ Result<Job> read_job(std::string_view line, size_t number, const Session& sessio
     return Error{parameters.error().code, fmt::format("{}: {}", what, parameters.error().message)};
   sched::Request& request = job.submission.request;
   request.prompt = std::move(*prompt);
-  request.sampling = std::move(parameters->sampling);
+  request.task = std::move(parameters->sampling);
   if (!parameters->has_max_tokens)
-    request.sampling.max_tokens = std::max(1, session.room_after(request.prompt.size()));
+    request.sampling().max_tokens = std::max(1, session.room_after(request.prompt.size()));
   request.priority = parameters->priority;
   request.cache_salt = parameters->cache_salt;
   request.client = fields.text("client").value_or("");
@@ -123,8 +123,8 @@ void JobResult::take(const engine::Event& event) {
                             delta->prompt_logprobs.end());
   } else if (const auto* end = std::get_if<engine::ChoiceEnd>(&event)) {
     choice(end->choice).end = *end;
-  } else {
-    end_ = std::get<engine::Finished>(event);
+  } else if (const auto* finished = std::get_if<engine::Finished>(&event)) {
+    end_ = *finished;
     error_ = end_->error;
   }
 }

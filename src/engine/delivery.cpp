@@ -10,9 +10,10 @@ namespace sluice::engine {
 
 void Delivery::add(RequestId id, Submission submission, TimePoint received) {
   Active& active = requests_[id];
-  const sched::SamplingParams& sampling = submission.request.sampling;
+  const auto* sampling = std::get_if<sched::SamplingParams>(&submission.request.task);
   active.received = received;
-  active.selects = sched::sampling_of(sampling) != nullptr && sched::sequence_count(sampling) > sampling.n;
+  active.selects = sampling != nullptr && sched::sampling_of(*sampling) != nullptr &&
+                   sched::sequence_count(*sampling) > sampling->n;
   active.usage.prompt_tokens = static_cast<int>(submission.request.prompt.size());
   if (submission.time_limit) {
     active.deadline = received + std::chrono::duration_cast<Clock::duration>(*submission.time_limit);
@@ -77,6 +78,10 @@ Delivery::Verdict Delivery::take(sched::Progress& progress, TimePoint now) {
   Active& active = found->second;
   active.usage.generated_tokens += static_cast<int>(progress.tokens.size());
   metrics_.generated_tokens.add(progress.tokens.size());
+  if (progress.pooled) {
+    emit(active, Embedding{std::move(progress.pooled->values)}, now);
+    return {};
+  }
   Verdict verdict;
   try {
     if (!progress.hypotheses.empty()) {
@@ -108,7 +113,8 @@ Delivery::Verdict Delivery::take(sched::Progress& progress, TimePoint now) {
 }
 
 Status Delivery::add_hypotheses(Active& active, std::vector<sched::Hypothesis>& hypotheses, TimePoint now) {
-  const size_t count = std::min(hypotheses.size(), static_cast<size_t>(active.submission.request.sampling.n));
+  const size_t count =
+      std::min(hypotheses.size(), static_cast<size_t>(active.submission.request.sampling().n));
   for (size_t i = 0; i < count; ++i) {
     sched::Hypothesis& hypothesis = hypotheses[i];
     const int index = static_cast<int>(i);
@@ -139,7 +145,7 @@ void Delivery::send_best(Active& active, TimePoint now) {
   std::vector<size_t> order(active.choices.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return mean(a) > mean(b); });
-  order.resize(std::min(order.size(), static_cast<size_t>(active.submission.request.sampling.n)));
+  order.resize(std::min(order.size(), static_cast<size_t>(active.submission.request.sampling().n)));
   active.selects = false;
   for (size_t rank = 0; rank < order.size(); ++rank) {
     Choice& best = active.choices[order[rank]];

@@ -29,18 +29,20 @@ Engine::~Engine() {
 // --------------------------------------------------------------------------------------------------
 
 Engine::Load Engine::load_of(const sched::Request& request) {
-  const sched::SamplingParams& sampling = request.sampling;
   size_t bytes = sizeof request + request.client.size() + request.cache_salt.size();
-  bytes += request.prompt.size() * sizeof(Token) + sampling.logit_bias.size() * sizeof(sched::LogitBias);
-  bytes += (sampling.stop_tokens.size() + (sampling.allowed_tokens ? sampling.allowed_tokens->size() : 0)) *
-           sizeof(Token);
-  for (const std::vector<Token>& word : sampling.bad_words)
-    bytes += sizeof word + word.size() * sizeof(Token);
+  bytes += request.prompt.size() * sizeof(Token);
+  if (const auto* sampling = std::get_if<sched::SamplingParams>(&request.task)) {
+    bytes += sampling->logit_bias.size() * sizeof(sched::LogitBias);
+    bytes += sampling->stop_tokens.size() * sizeof(Token);
+    if (sampling->allowed_tokens) bytes += sampling->allowed_tokens->size() * sizeof(Token);
+    for (const std::vector<Token>& word : sampling->bad_words)
+      bytes += sizeof word + word.size() * sizeof(Token);
+  }
   return {.requests = 1, .tokens = request.prompt.size(), .bytes = bytes};
 }
 
 Status Engine::check(const sched::Request& request) const {
-  if (Status valid = sched::validate(request.sampling, options_.vocab); !valid) return valid;
+  if (Status valid = sched::validate(request.task, options_.vocab); !valid) return valid;
   for (const Token token : request.prompt) {
     if (token >= 0 && token < options_.vocab) continue;
     return Error{

@@ -50,6 +50,11 @@ struct ChoiceEnd {
   std::optional<Token> stop_token;
 };
 
+// The vector that a request asked for.
+struct Embedding {
+  std::vector<float> values;
+};
+
 struct Usage {
   int prompt_tokens = 0, cached_tokens = 0;
   int generated_tokens = 0;  // of all sequences that ran
@@ -71,7 +76,7 @@ struct Finished {
   Timings timings;
 };
 
-using Event = std::variant<Delta, ChoiceEnd, Finished>;
+using Event = std::variant<Delta, ChoiceEnd, Embedding, Finished>;
 
 struct Submission {
   sched::Request request;  // id and arrival are set by the engine

@@ -44,7 +44,8 @@ std::vector<Metrics::NamedCounter> Metrics::counters() const {
   return {
       {"requests_received", "requests taken in", &received, false},
       {"requests_refused", "requests refused before they were taken in", &refused, false},
-      {"requests_stopped", "requests ended by an end token or a stop string", &stopped, false},
+      {"requests_stopped", "requests ended by an end token or a stop string, or answered with a vector",
+       &stopped, false},
       {"requests_reached_length", "requests ended by their token limit", &reached_length, false},
       {"requests_cancelled", "requests cancelled by their client", &cancelled, false},
       {"requests_expired", "requests whose deadline passed", &expired, false},

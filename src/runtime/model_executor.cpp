@@ -21,7 +21,7 @@ int padding_blocks(int block_size) {
 }
 
 uint64_t seed_of(const sched::Request& request, uint64_t entropy) {
-  const sched::Sampling* sampling = sched::sampling_of(request.sampling);
+  const sched::Sampling* sampling = sched::sampling_of(request.sampling());
   if (sampling != nullptr && sampling->seed) return *sampling->seed;
   return (entropy ^ request.id.value) * 0x9E3779B97F4A7C15u;
 }
@@ -55,15 +55,19 @@ Result<std::unique_ptr<ModelExecutor>> ModelExecutor::make(const models::Model& 
 
 void ModelExecutor::admit(const sched::Admission& admission) {
   const sched::Request& request = *admission.request;
+  if (const sched::Pooling* pooling = request.pooling()) {
+    pooled_.emplace(admission.seq, Pooled{VectorPool(*pooling, model_.spec().dim), admission.request});
+    return;
+  }
   const decode::SequenceStart start{
-      .params = std::shared_ptr<const sched::SamplingParams>(admission.request, &request.sampling),
+      .params = std::shared_ptr<const sched::SamplingParams>(admission.request, &request.sampling()),
       .vocab = model_.spec().vocab,
       .prompt = request.prompt,
       .eos_tokens = options_.eos_tokens,
       .seed = seed_of(request, entropy_),
       .choice = 0};
   decode::TokenSampler sampler(start);
-  if (sched::sampling_of(request.sampling) != nullptr) {
+  if (sched::sampling_of(request.sampling()) != nullptr) {
     solos_.emplace(admission.seq, Solo{request.prompt, std::move(sampler), admission.request});
     return;
   }
@@ -82,6 +86,7 @@ void ModelExecutor::fork(const sched::Fork& fork) {
 
 void ModelExecutor::retire(SeqId seq) {
   solos_.erase(seq);
+  pooled_.erase(seq);
   const auto group = groups_.find(seq);
   if (group == groups_.end()) return;
   for (SeqId lane : group->second.lanes) lane_of_.erase(lane);
@@ -98,6 +103,7 @@ void ModelExecutor::name_lanes(const sched::Lanes& lanes) {
 
 std::span<const Token> ModelExecutor::tokens_of(SeqId seq) const {
   if (const auto solo = solos_.find(seq); solo != solos_.end()) return solo->second.tokens;
+  if (const auto one = pooled_.find(seq); one != pooled_.end()) return one->second.request->prompt;
   const auto& [group, lane] = lane_of_.at(seq);
   return groups_.at(group).search->lanes()[lane].tokens;
 }
@@ -183,17 +189,24 @@ void ModelExecutor::submit(const sched::Step& step, const cache::KvLedger& ledge
     expert_->forward(batch);
     if (amateur_) amateur_->forward(batch);
 
-    const auto groups = std::stable_partition(
-        wanted.begin(), wanted.end(), [&](const Wanted& item) { return solos_.contains(item.owner); });
-    finish_solos({wanted.begin(), groups});
-    for (auto begin = groups; begin != wanted.end();) {
-      const auto end =
-          std::find_if(begin, wanted.end(), [&](const Wanted& item) { return item.owner != begin->owner; });
-      finish_group(begin->owner, {begin, end});
-      begin = end;
-    }
+    finish(wanted);
   } catch (const std::exception& problem) {
     failure_ = Error{ErrorCode::Internal, fmt::format("the step failed: {}", problem.what())};
+  }
+}
+
+void ModelExecutor::finish(std::vector<Wanted>& wanted) {
+  const auto others = std::stable_partition(wanted.begin(), wanted.end(),
+                                            [&](const Wanted& item) { return solos_.contains(item.owner); });
+  finish_solos({wanted.begin(), others});
+  const auto groups = std::stable_partition(others, wanted.end(),
+                                            [&](const Wanted& item) { return pooled_.contains(item.owner); });
+  for (auto item = others; item != groups; ++item) finish_pooled(*item, pooled_.at(item->owner));
+  for (auto begin = groups; begin != wanted.end();) {
+    const auto end =
+        std::find_if(begin, wanted.end(), [&](const Wanted& item) { return item.owner != begin->owner; });
+    finish_group(begin->owner, {begin, end});
+    begin = end;
   }
 }
 
@@ -209,6 +222,7 @@ Result<std::vector<sched::Outcome>> ModelExecutor::collect() {
 
 Status ModelExecutor::reset() {
   solos_.clear();
+  pooled_.clear();
   groups_.clear();
   lane_of_.clear();
   outcomes_.clear();
@@ -220,7 +234,7 @@ Status ModelExecutor::reset() {
 
 void ModelExecutor::read_prompt_logprobs(const Wanted& wanted, const sched::Request& request,
                                          std::span<const Token> tokens, sched::Outcome& outcome) {
-  if (!request.sampling.prompt_logprobs) return;
+  if (!request.sampling().prompt_logprobs) return;
   // The logits at position p are about the token at p + 1.
   const int end = std::min(wanted.work.end, static_cast<int>(request.prompt.size()) - 1);
   std::vector<int32_t> rows;
@@ -234,7 +248,7 @@ void ModelExecutor::read_prompt_logprobs(const Wanted& wanted, const sched::Requ
       const std::span<const float> row =
           std::span(rows_.logits).subspan(static_cast<size_t>(i) * vocab, vocab);
       const Token token = tokens[static_cast<size_t>(p + i + 1)];
-      auto found = decode::token_logprobs(row, token, *request.sampling.prompt_logprobs, workspace_.buffer);
+      auto found = decode::token_logprobs(row, token, *request.sampling().prompt_logprobs, workspace_.buffer);
       if (!found) {
         outcome.result = found.error();
         return;
@@ -245,7 +259,7 @@ void ModelExecutor::read_prompt_logprobs(const Wanted& wanted, const sched::Requ
 }
 
 Result<sched::Sampled> ModelExecutor::sample(Solo& solo, LogitsRow row) {
-  if (const auto* method = std::get_if<sched::ContrastiveDecoding>(&solo.request->sampling.method)) {
+  if (const auto* method = std::get_if<sched::ContrastiveDecoding>(&solo.request->sampling().method)) {
     if (!amateur_)
       return Error{ErrorCode::InvalidArgument, "contrastive decoding needs a second model (--amateur)"};
     if (Status status = decode::combine_contrastive(row.model, row.amateur, *method); !status)
@@ -301,17 +315,31 @@ void ModelExecutor::finish_solo(const Wanted& wanted, Solo& solo, std::optional<
   outcomes_.push_back(std::move(outcome));
 }
 
-void ModelExecutor::read_context(const Wanted& wanted, Search& search) {
-  std::vector<int32_t> rows(static_cast<size_t>(wanted.work.end - wanted.work.begin));
-  std::iota(rows.begin(), rows.end(), wanted.first_row);
+// Hidden states of the work's positions from `begin` on.
+std::span<const float> ModelExecutor::read_hidden(const Wanted& wanted, int begin) {
+  std::vector<int32_t> rows(static_cast<size_t>(wanted.work.end - begin));
+  std::iota(rows.begin(), rows.end(), wanted.first_row + begin - wanted.work.begin);
   expert_->read(rows, false, rows_);
-  search.take_context(wanted.work.begin, rows_.hidden);
+  return rows_.hidden;
+}
+
+void ModelExecutor::finish_pooled(const Wanted& wanted, Pooled& pooled) {
+  const sched::Work& work = wanted.work;
+  if (work.sample_from >= work.end) return;
+  pooled.pool.add(read_hidden(wanted, work.sample_from));
+  if (work.end < static_cast<int>(pooled.request->prompt.size())) return;
+  Result<std::vector<float>> vector = pooled.pool.vector();
+  if (vector) {
+    outcomes_.push_back({work.seq, sched::Pooled{std::move(*vector)}, {}});
+  } else {
+    outcomes_.push_back({work.seq, vector.error(), {}});
+  }
 }
 
 void ModelExecutor::finish_group(SeqId owner, std::span<const Wanted> lanes) {
   Group& group = groups_.at(owner);
   if (group.search->wants_context() && lanes.size() == 1 && group.search->lanes().size() == 1)
-    read_context(lanes[0], *group.search);
+    group.search->take_context(lanes[0].work.begin, read_hidden(lanes[0], lanes[0].work.begin));
   sched::Outcome outcome{owner, sched::Tokens{}, {}};
   std::vector<int32_t> rows;
   for (const Wanted& lane : lanes) {

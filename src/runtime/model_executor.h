@@ -10,6 +10,7 @@
 
 #include "runtime/model_runner.h"
 #include "runtime/search.h"
+#include "runtime/vector_pool.h"
 #include "sched/executor.h"
 
 namespace sluice::runtime {
@@ -39,6 +40,11 @@ class ModelExecutor : public sched::Executor {
   struct Solo {
     std::vector<Token> tokens;
     decode::TokenSampler sampler;
+    std::shared_ptr<const sched::Request> request;
+  };
+  // A sequence that gives a vector.
+  struct Pooled {
+    VectorPool pool;
     std::shared_ptr<const sched::Request> request;
   };
   struct Group {
@@ -71,18 +77,21 @@ class ModelExecutor : public sched::Executor {
     std::span<float> model;
     std::span<const float> amateur;
   };
+  void finish(std::vector<Wanted>& wanted);
   void finish_solos(std::span<const Wanted> wanted);
   void finish_solo(const Wanted& wanted, Solo& solo, std::optional<LogitsRow> row);
+  void finish_pooled(const Wanted& wanted, Pooled& pooled);
   void finish_group(SeqId owner, std::span<const Wanted> lanes);
   void read_prompt_logprobs(const Wanted& wanted, const sched::Request& request,
                             std::span<const Token> tokens, sched::Outcome& outcome);
   Result<sched::Sampled> sample(Solo& solo, LogitsRow row);
-  void read_context(const Wanted& wanted, Search& search);
+  std::span<const float> read_hidden(const Wanted& wanted, int begin);
 
   const models::Model& model_;
   ExecutorOptions options_;
   std::unique_ptr<ModelRunner> expert_, amateur_;
   std::unordered_map<SeqId, Solo> solos_;
+  std::unordered_map<SeqId, Pooled> pooled_;
   std::unordered_map<SeqId, Group> groups_;
   std::unordered_map<SeqId, std::pair<SeqId, size_t>> lane_of_;  // lane sequence → group, index
   std::vector<sched::Outcome> outcomes_;

@@ -23,10 +23,10 @@ class BeamLanes : public Search {
  public:
   BeamLanes(const sched::Request& request, SearchLane first)
       : Search(std::move(first)),
-        choices_(static_cast<size_t>(request.sampling.n)),
+        choices_(static_cast<size_t>(request.sampling().n)),
         state_(
-            {.beam = std::get<sched::BeamSearch>(request.sampling.method),
-             .max_tokens = request.sampling.max_tokens,
+            {.beam = std::get<sched::BeamSearch>(request.sampling().method),
+             .max_tokens = request.sampling().max_tokens,
              .end_tokens = {lanes_[0].sampler.end_tokens().begin(), lanes_[0].sampler.end_tokens().end()}}) {}
 
   Result<sched::SearchMove> advance(std::span<const LaneRow> rows, decode::Workspace& workspace) override {
@@ -56,8 +56,8 @@ class ContrastiveLanes : public Search {
  public:
   ContrastiveLanes(const sched::Request& request, SearchLane first, int dim)
       : Search(std::move(first)),
-        method_(std::get<sched::ContrastiveSearch>(request.sampling.method)),
-        max_tokens_(request.sampling.max_tokens),
+        method_(std::get<sched::ContrastiveSearch>(request.sampling().method)),
+        max_tokens_(request.sampling().max_tokens),
         dim_(static_cast<size_t>(dim)) {}
 
   bool wants_context() const override { return true; }
@@ -117,9 +117,9 @@ class ContrastiveLanes : public Search {
 }  // namespace
 
 std::unique_ptr<Search> make_search(const sched::Request& request, SearchLane first, int dim) {
-  if (std::holds_alternative<sched::BeamSearch>(request.sampling.method))
+  if (std::holds_alternative<sched::BeamSearch>(request.sampling().method))
     return std::make_unique<BeamLanes>(request, std::move(first));
-  if (std::holds_alternative<sched::ContrastiveSearch>(request.sampling.method))
+  if (std::holds_alternative<sched::ContrastiveSearch>(request.sampling().method))
     return std::make_unique<ContrastiveLanes>(request, std::move(first), dim);
   return nullptr;
 }

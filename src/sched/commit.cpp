@@ -17,6 +17,7 @@ std::vector<Progress> Scheduler::commit(const Step& step, std::vector<Outcome> o
     if (lane.seq == work.seq) --lane.in_flight;
   }
   publish(step, outcomes);
+  ask_again(step, outcomes);
   std::vector<Progress> all;
   for (Outcome& outcome : outcomes) {
     const auto found = lanes_.find(outcome.seq);
@@ -27,6 +28,8 @@ std::vector<Progress> Scheduler::commit(const Step& step, std::vector<Outcome> o
     if (auto* tokens = std::get_if<Tokens>(&outcome.result))
       take_tokens(*entry, lane, std::move(*tokens), progress);
     if (auto* move = std::get_if<SearchMove>(&outcome.result)) take_move(*entry, std::move(*move), progress);
+    if (auto* pooled = std::get_if<Pooled>(&outcome.result))
+      take_vector(*entry, std::move(*pooled), progress);
     if (std::holds_alternative<KvLost>(outcome.result)) take_loss(*entry, lane);
     if (auto* error = std::get_if<Error>(&outcome.result)) fail(*entry, std::move(*error), progress);
     all.push_back(std::move(progress));
@@ -40,7 +43,7 @@ void Scheduler::publish(const Step& step, const std::vector<Outcome>& outcomes) 
   std::vector<const Entry*> doubtful;
   for (const Outcome& outcome : outcomes) {
     const bool sound =
-        std::holds_alternative<Tokens>(outcome.result) || std::holds_alternative<SearchMove>(outcome.result);
+        !std::holds_alternative<KvLost>(outcome.result) && !std::holds_alternative<Error>(outcome.result);
     const auto found = lanes_.find(outcome.seq);
     if (!sound && found != lanes_.end()) doubtful.push_back(found->second.entry);
   }
@@ -55,6 +58,21 @@ void Scheduler::publish(const Step& step, const std::vector<Outcome>& outcomes) 
   }
 }
 
+// Outputs that lost work should have given are still wanted.
+void Scheduler::ask_again(const Step& step, const std::vector<Outcome>& outcomes) {
+  for (const Outcome& outcome : outcomes) {
+    const auto lost = lanes_.find(outcome.seq);
+    if (lost == lanes_.end() || !std::holds_alternative<KvLost>(outcome.result)) continue;
+    Entry& entry = *lost->second.entry;
+    for (const Work& work : step.work) {
+      const auto found = lanes_.find(work.seq);
+      if (found == lanes_.end() || found->second.entry != &entry) continue;
+      if (work.sample_from >= std::min(work.end, entry.prompt_outputs())) continue;
+      entry.prompt_read = std::min(entry.prompt_read, work.sample_from);
+    }
+  }
+}
+
 bool Scheduler::is_end_token(const SamplingParams& sampling, Token token) const {
   const auto has = [&](const std::vector<Token>& list) {
     return std::count(list.begin(), list.end(), token) > 0;
@@ -64,7 +82,7 @@ bool Scheduler::is_end_token(const SamplingParams& sampling, Token token) const 
 
 // Whether the lane ends with its last token, and why.
 std::optional<FinishReason> Scheduler::end_of(const Entry& entry, const Lane& lane) const {
-  const SamplingParams& sampling = entry.request->sampling;
+  const SamplingParams& sampling = entry.request->sampling();
   const int generated = static_cast<int>(lane.tokens.size()) - entry.prompt_size();
   if (is_end_token(sampling, lane.tokens.back())) return FinishReason::Stop;
   if (generated >= sampling.max_tokens) return FinishReason::Length;
@@ -99,10 +117,10 @@ void Scheduler::take_move(Entry& entry, SearchMove move, Progress& progress) {
                      std::all_of(move.moves.begin(), move.moves.end(),
                                  [&](const LaneMove& m) { return m.parent >= 0 && m.parent < lanes; }) &&
                      (move.moves.empty() || entry.lanes.front().length() <=
-                                                entry.prompt_size() + entry.request->sampling.max_tokens);
+                                                entry.prompt_size() + entry.request->sampling().max_tokens);
   if (!sound) return fail(entry, {ErrorCode::Internal, "a search moved beyond its limits"}, progress);
   const auto ends = [&](const std::vector<Sampled>& tokens) {
-    return !tokens.empty() && is_end_token(entry.request->sampling, tokens.back().token);
+    return !tokens.empty() && is_end_token(entry.request->sampling(), tokens.back().token);
   };
   progress.tokens = std::move(move.settled);
   progress.stop_token = ends(progress.tokens);
@@ -115,6 +133,13 @@ void Scheduler::take_move(Entry& entry, SearchMove move, Progress& progress) {
     return erase(entry);
   }
   move_lanes(entry, move.moves);
+}
+
+void Scheduler::take_vector(Entry& entry, Pooled pooled, Progress& progress) {
+  progress.pooled = std::move(pooled);
+  progress.finished = FinishReason::Stop;
+  progress.ended = true;
+  erase(entry);
 }
 
 // The first child of a lane takes its place, further ones fork it, lanes without children end. Those end

@@ -42,7 +42,7 @@ struct Entry {
   bool promised = false;   // its blocks are set aside: never preempted
   int preemptions = 0;
   int cached = 0;            // tokens found in the prefix cache when it first started
-  int prompt_logged = 0;     // positions of the prompt whose log-probabilities have been asked for
+  int prompt_read = 0;       // leading positions of the prompt whose outputs have been asked for
   uint64_t order = 0;        // of its first start
   uint64_t last_served = 0;  // number of the last step it had work in
   std::list<Entry*>::iterator place,
@@ -51,13 +51,21 @@ struct Entry {
   int prompt_size() const { return static_cast<int>(request->prompt.size()); }
   // Lanes exist, or will, that share the prompt: it is computed once, up to its last token.
   bool shares_prompt() const { return lanes.size() > 1 || (seats > 1 && !search); }
-  // Every position of the prompt must run where its log-probabilities are still to be reported, or where the
-  // search compares hidden states of the whole context.
-  bool may_match() const {
-    const SamplingParams& sampling = request->sampling;
-    const bool logged = !sampling.prompt_logprobs || prompt_logged >= prompt_size() - 1;
-    return !distrusts && logged && !std::holds_alternative<ContrastiveSearch>(sampling.method);
+  // Leading positions of the prompt whose outputs somebody wants, besides those that are sampled from: for
+  // log-probabilities, each about the token after it, or for the mean of hidden states.
+  int prompt_outputs() const {
+    if (const Pooling* pooling = request->pooling())
+      return pooling->of == Pooling::Of::Mean ? prompt_size() : 0;
+    return request->sampling().prompt_logprobs ? prompt_size() - 1 : 0;
   }
+  // Every position of the prompt must run where its output is still to be read, or where the search compares
+  // hidden states of the whole context.
+  bool may_match() const {
+    if (distrusts || prompt_read < prompt_outputs()) return false;
+    return request->pooling() || !std::holds_alternative<ContrastiveSearch>(request->sampling().method);
+  }
+  // Most outputs of a lane: tokens, or the one vector.
+  int most_outputs() const { return request->pooling() ? 1 : max_tokens(*request); }
   // How far a lane can run now.
   int target(const Lane& lane) const {
     return shares_prompt() && !spread ? prompt_size() - 1 : lane.length();

@@ -55,8 +55,8 @@ bool Scheduler::plan_entry(Draft& draft, Entry& entry, bool may_preempt) {
   if (entry.search && entry.lanes.size() > 1) return plan_group(draft, entry, may_preempt);
   bool any = false;
   for (Lane& lane : entry.lanes) {
-    // Nothing is run ahead of a search's next move, nor beyond the last token of a choice.
-    const bool full = lane.length() - entry.prompt_size() >= entry.request->sampling.max_tokens;
+    // Nothing is run ahead of a search's next move, nor beyond the last output of a lane.
+    const bool full = lane.length() - entry.prompt_size() >= entry.most_outputs();
     if (lane.done || (entry.search ? lane.pending > 0 : full)) continue;
     any |= plan_lane(draft, entry, lane, lane.length(), may_preempt);
     if (entry.phase != Phase::Running) return false;
@@ -122,16 +122,11 @@ void Scheduler::push_work(Draft& draft, Entry& entry, Lane& lane, int tokens) {
 }
 
 int Scheduler::sample_from(Entry& entry, const Lane& lane, int end) {
-  if (entry.request->sampling.prompt_logprobs) {
-    // The logits of a position are the log-probabilities of the token after it.
-    const int from = std::max(lane.computed, entry.prompt_logged);
-    const int to = std::min(end, entry.prompt_size() - 1);
-    if (from < to) {
-      entry.prompt_logged = to;
-      return from;
-    }
-  }
-  return end == lane.length() ? end - 1 : end;
+  const int from = std::max(lane.computed, entry.prompt_read);
+  const int to = std::min(end, entry.prompt_outputs());
+  if (from >= to) return end == lane.length() ? end - 1 : end;
+  entry.prompt_read = to;
+  return from;
 }
 
 // The shared part of the prompt is done: every lane gets a table of its own.

@@ -20,23 +20,25 @@ Scheduler::~Scheduler() {
 
 cache::Demand Scheduler::demand(const Request& request) const {
   const int prompt = static_cast<int>(request.prompt.size());
-  const int sequences = sequence_count(request.sampling);
+  const int sequences = sequence_count(request), total = prompt + max_tokens(request);
   return {.shared = sequences > 1 && options_.kv_cache ? prompt - 1 : 0,
-          .total = prompt + request.sampling.max_tokens,
+          .total = total,
           .sequences = sequences,
-          .chunk = std::min(options_.max_step_tokens, prompt + request.sampling.max_tokens)};
+          .chunk = std::min(options_.max_step_tokens, total)};
 }
 
 Status Scheduler::admissible(const Request& request) const {
   const auto refuse = [](std::string message) { return Error{ErrorCode::LimitExceeded, std::move(message)}; };
   if (request.prompt.empty()) return Error{ErrorCode::InvalidArgument, "the prompt has no tokens"};
   const int64_t prompt = static_cast<int64_t>(request.prompt.size());
-  const int64_t total = prompt + request.sampling.max_tokens;
-  if (total > options_.max_context) {
-    return refuse(fmt::format("{} prompt tokens and {} to generate are over the context of {} tokens", prompt,
-                              request.sampling.max_tokens, options_.max_context));
+  const int generated = max_tokens(request);
+  const std::string wanted = request.pooling() != nullptr
+                                 ? fmt::format("{} prompt tokens", prompt)
+                                 : fmt::format("{} prompt tokens and {} to generate", prompt, generated);
+  if (prompt + generated > options_.max_context) {
+    return refuse(fmt::format("{} are over the context of {} tokens", wanted, options_.max_context));
   }
-  const int sequences = sequence_count(request.sampling);
+  const int sequences = sequence_count(request);
   if (sequences > options_.max_seqs) {
     return refuse(fmt::format("{} choices or beams at once are over the limit of {} sequences", sequences,
                               options_.max_seqs));
@@ -51,10 +53,8 @@ Status Scheduler::admissible(const Request& request) const {
     const int blocks = ledger_.peak_blocks(group, need), capacity = ledger_.capacity(group);
     if (blocks <= capacity) continue;
     const int size = ledger_.options().block_size;
-    return refuse(fmt::format(
-        "{} prompt tokens and {} to generate, {} times, need {} KV blocks of {} tokens; the cache "
-        "has {} ({} tokens)",
-        prompt, request.sampling.max_tokens, sequences, blocks, size, capacity, int64_t{capacity} * size));
+    return refuse(fmt::format("{}, {} times, need {} KV blocks of {} tokens; the cache has {} ({} tokens)",
+                              wanted, sequences, blocks, size, capacity, int64_t{capacity} * size));
   }
   return {};
 }
@@ -62,9 +62,8 @@ Status Scheduler::admissible(const Request& request) const {
 void Scheduler::add(Request request) {
   const RequestId id = request.id;
   auto entry = std::make_unique<Entry>();
-  entry->seats = sequence_count(request.sampling);
-  entry->search = std::holds_alternative<BeamSearch>(request.sampling.method) ||
-                  std::holds_alternative<ContrastiveSearch>(request.sampling.method);
+  entry->seats = sequence_count(request);
+  entry->search = is_search(request);
   entry->request = std::make_shared<const Request>(std::move(request));
   entry->group = new_seq();
   entry->lanes.push_back({.seq = entry->group, .tokens = entry->request->prompt});

@@ -32,6 +32,7 @@ struct Progress {
   std::optional<FinishReason> finished;  // of this choice
   bool stop_token = false;               // the last token ended it and is not part of the text
   std::vector<Hypothesis> hypotheses;    // of a search, best first, when it is over
+  std::optional<Pooled> pooled;          // the vector, where one was asked for
   std::optional<Error> error;
   bool ended = false;  // the request is forgotten
 };
@@ -145,10 +146,12 @@ class Scheduler {
   // commit.cpp
   void take_tokens(Entry& entry, size_t lane, Tokens tokens, Progress& progress);
   void take_move(Entry& entry, SearchMove move, Progress& progress);
+  void take_vector(Entry& entry, Pooled pooled, Progress& progress);
   void move_lanes(Entry& entry, const std::vector<LaneMove>& moves);
   void take_loss(Entry& entry, size_t lost);
   void fail(Entry& entry, Error error, Progress& progress);
   void publish(const Step& step, const std::vector<Outcome>& outcomes);
+  void ask_again(const Step& step, const std::vector<Outcome>& outcomes);
   bool is_end_token(const SamplingParams& sampling, Token token) const;
   std::optional<FinishReason> end_of(const Entry& entry, const Lane& lane) const;
 

@@ -18,9 +18,10 @@
 
 namespace sluice::sched {
 
-// Runs tokens [begin, end) of a sequence. Logits are wanted from `sample_from` on; sample_from == end: none.
-// A token is sampled where the sequence ends (end == its number of tokens); logits of earlier positions are
-// wanted for prompt log-probabilities only.
+// Runs tokens [begin, end) of a sequence. Outputs are wanted from `sample_from` on; sample_from == end: none.
+// Outputs are logits, or hidden states where the request asks for a vector. A token is sampled, or the vector is
+// complete, where the sequence ends (end == its number of tokens); outputs of earlier positions are wanted for prompt
+// log-probabilities and for means only, each position's once and in order, however often it runs.
 struct Work {
   SeqId seq;
   int begin = 0, end = 0, sample_from = 0;
@@ -122,6 +123,11 @@ struct SearchMove {
   std::vector<Hypothesis> hypotheses;
 };
 
+// The vector that a request asked for, after its last position.
+struct Pooled {
+  std::vector<float> values;
+};
+
 // The sequence would read KV that could not be read back (checksum of the disk tier): nothing was sampled, and it is
 // computed again.
 struct KvLost {};
@@ -130,7 +136,7 @@ struct KvLost {};
 // the sequence in steps that were already submitted gives the same answer again.
 struct Outcome {
   SeqId seq;  // the group, for searches
-  std::variant<Tokens, SearchMove, KvLost, Error> result;
+  std::variant<Tokens, SearchMove, Pooled, KvLost, Error> result;
   std::vector<Sampled> prompt_logprobs;  // of tokens (begin, end) of the prompt, the tokens themselves given
 };
 

@@ -16,7 +16,7 @@ std::vector<Token> alone(const sched::Request& request, const RigOptions& option
 
 TEST(PromptLogprobs, DoNotDependOnChunksOrCachedBlocks) {
   sched::Request request = greedy_request(words(70, 3), 3);
-  request.sampling.prompt_logprobs = 3;
+  request.sampling().prompt_logprobs = 3;
   Rig whole;
   const Answer expected = whole.run(request);
   ASSERT_EQ(expected.prompt_logprobs.size(), request.prompt.size() - 1);
@@ -42,15 +42,15 @@ TEST(PromptLogprobs, DoNotDependOnChunksOrCachedBlocks) {
 
 TEST(Choices, AreThoseOfOneRequestEachWithItsOwnStream) {
   sched::Request request = greedy_request(words(9, 4), 12);
-  request.sampling.n = 4;
-  request.sampling.method = sched::Sampling{.temperature = 1, .seed = 7};
+  request.sampling().n = 4;
+  request.sampling().method = sched::Sampling{.temperature = 1, .seed = 7};
   Rig rig;
   const Answer together = rig.run(request);
   ASSERT_EQ(together.choices.size(), 4u);
   EXPECT_NE(together.tokens(0), together.tokens(1));
-  request.sampling.n = 1;
+  request.sampling().n = 1;
   EXPECT_EQ(rig.run(request).tokens(), together.tokens(0));
-  request.sampling.n = 4;
+  request.sampling().n = 4;
   for (const int budget : {4, 9}) {
     RigOptions options{.block_size = 5};
     options.scheduler.max_step_tokens = budget;
@@ -102,8 +102,8 @@ TEST(NotANumber, FailsASearchAlone) {
   constexpr Token kPoison = 95;
   sched::Request beam = greedy_request(words(10, 11), 8), contrastive = beam;
   beam.prompt[3] = contrastive.prompt[3] = kPoison;
-  beam.sampling.method = sched::BeamSearch{.width = 3};
-  contrastive.sampling.method = sched::ContrastiveSearch{};
+  beam.sampling().method = sched::BeamSearch{.width = 3};
+  contrastive.sampling().method = sched::ContrastiveSearch{};
   const sched::Request good = greedy_request(words(12, 12), 8);
   Rig rig;
   rig.backend->poison = kPoison;
@@ -116,8 +116,8 @@ TEST(NotANumber, FailsASearchAlone) {
 
 TEST(NoTokenLeft, FailsItsRequestAlone) {
   sched::Request bad = greedy_request(words(8, 13), 8);
-  bad.sampling.allowed_tokens = std::vector<Token>{5};
-  bad.sampling.bad_words = {{5}};
+  bad.sampling().allowed_tokens = std::vector<Token>{5};
+  bad.sampling().bad_words = {{5}};
   const sched::Request good = greedy_request(words(8, 14), 8);
   Rig rig;
   const size_t a = rig.submit(bad), b = rig.submit(good);
@@ -129,7 +129,7 @@ TEST(NoTokenLeft, FailsItsRequestAlone) {
 TEST(FailedStep, EndsEveryRequestOnceAndTheEngineGoesOn) {
   const sched::Request one = greedy_request(words(10, 15), 20);
   sched::Request two = greedy_request(words(14, 16), 20);
-  two.sampling.method = sched::BeamSearch{.width = 2};
+  two.sampling().method = sched::BeamSearch{.width = 2};
   Rig rig;
   const size_t a = rig.submit(one), b = rig.submit(two);
   for (int i = 0; i < 4; ++i) rig.step();

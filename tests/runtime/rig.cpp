@@ -26,6 +26,8 @@ void take(Answer& answer, const engine::Event& event) {
                                   delta->prompt_logprobs.end());
   } else if (const auto* end = std::get_if<engine::ChoiceEnd>(&event)) {
     room(answer.scores, end->choice) = end->score;
+  } else if (const auto* vector = std::get_if<engine::Embedding>(&event)) {
+    answer.vectors.push_back(vector->values);
   } else {
     answer.ends.push_back(std::get<engine::Finished>(event));
   }
@@ -98,8 +100,8 @@ Answer Rig::run(sched::Request request) {
 sched::Request greedy_request(std::vector<Token> prompt, int max_tokens) {
   sched::Request request;
   request.prompt = std::move(prompt);
-  request.sampling.max_tokens = max_tokens;
-  request.sampling.method = sched::Sampling{.temperature = 0};
+  request.sampling().max_tokens = max_tokens;
+  request.sampling().method = sched::Sampling{.temperature = 0};
   return request;
 }
 

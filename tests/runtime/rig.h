@@ -51,6 +51,7 @@ struct Answer {
   std::vector<std::vector<sched::Sampled>> choices;
   std::vector<double> scores;
   std::vector<sched::Sampled> prompt_logprobs;
+  std::vector<std::vector<float>> vectors;
   std::vector<engine::Finished> ends;  // one, if all is well
 
   std::vector<Token> tokens(size_t choice = 0) const;

@@ -49,8 +49,8 @@ void expect_beams(const RigOptions& base) {
     options.end_tokens = tokens(entry.at("end_tokens"));
     Rig rig(options);
     sched::Request request = request_of(entry);
-    request.sampling.method = beam_of(entry);
-    request.sampling.n = entry.at("n").to_number<int>();
+    request.sampling().method = beam_of(entry);
+    request.sampling().n = entry.at("n").to_number<int>();
     const Answer answer = rig.run(std::move(request));
     ASSERT_FALSE(answer.error());
     const json::array& expected = entry.at("answers").as_array();
@@ -77,8 +77,8 @@ void expect_contrastive_search(const RigOptions& options) {
   for (const json::value& value : cases("contrastive_search")) {
     const json::object& entry = value.as_object();
     sched::Request request = request_of(entry);
-    request.sampling.method = sched::ContrastiveSearch{.top_k = entry.at("top_k").to_number<int>(),
-                                                       .alpha = number(entry, "alpha")};
+    request.sampling().method = sched::ContrastiveSearch{.top_k = entry.at("top_k").to_number<int>(),
+                                                         .alpha = number(entry, "alpha")};
     const Answer answer = rig.run(std::move(request));
     ASSERT_FALSE(answer.error());
     EXPECT_EQ(answer.tokens(), tokens(entry.at("answer"))) << json::serialize(entry);
@@ -101,7 +101,7 @@ TEST(ContrastiveDecoding, EqualsItsDefinition) {
   for (const json::value& value : cases("contrastive_decoding")) {
     const json::object& entry = value.as_object();
     sched::Request request = request_of(entry);
-    request.sampling.method = sched::ContrastiveDecoding{
+    request.sampling().method = sched::ContrastiveDecoding{
         .alpha = number(entry, "alpha"), .beta = number(entry, "beta"), .sampling = {.temperature = 0}};
     const Answer answer = rig.run(std::move(request));
     ASSERT_FALSE(answer.error());
@@ -112,7 +112,7 @@ TEST(ContrastiveDecoding, EqualsItsDefinition) {
 TEST(ContrastiveDecoding, NeedsAnAmateur) {
   Rig rig;
   sched::Request request = greedy_request(words(5, 1), 4);
-  request.sampling.method = sched::ContrastiveDecoding{};
+  request.sampling().method = sched::ContrastiveDecoding{};
   const Answer answer = rig.run(std::move(request));
   ASSERT_TRUE(answer.error());
   EXPECT_NE(answer.error()->message.find("--amateur"), std::string::npos);

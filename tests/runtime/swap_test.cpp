@@ -16,11 +16,11 @@ std::vector<sched::Request> crowd() {
   std::vector<sched::Request> all;
   for (uint32_t i = 0; i < 10; ++i) {
     sched::Request request = greedy_request(words(6 + 5 * (i % 4), 30 + i % 7), 24);
-    if (i % 5 == 1) request.sampling.method = sched::Sampling{.temperature = 0.9, .seed = i};
-    if (i % 5 == 2) request.sampling.method = sched::BeamSearch{.width = 3};
+    if (i % 5 == 1) request.sampling().method = sched::Sampling{.temperature = 0.9, .seed = i};
+    if (i % 5 == 2) request.sampling().method = sched::BeamSearch{.width = 3};
     if (i % 5 == 3)
-      request.sampling.n = 2, request.sampling.method = sched::Sampling{.temperature = 1, .seed = i};
-    if (i % 5 == 4) request.sampling.method = sched::ContrastiveSearch{.top_k = 3, .alpha = 0.5};
+      request.sampling().n = 2, request.sampling().method = sched::Sampling{.temperature = 1, .seed = i};
+    if (i % 5 == 4) request.sampling().method = sched::ContrastiveSearch{.top_k = 3, .alpha = 0.5};
     all.push_back(std::move(request));
   }
   return all;
@@ -105,7 +105,7 @@ TEST(DiskTier, LosesACachedPrefixWithoutHarm) {
 
 TEST(DiskTier, LosesTheAmateursBlocksWithoutHarm) {
   sched::Request request = greedy_request(words(40, 3), 8);
-  request.sampling.method =
+  request.sampling().method =
       sched::ContrastiveDecoding{.alpha = 0.01, .beta = 1.5, .sampling = {.temperature = 0}};
   RigOptions options = scarce({14, 0, 200});
   options.amateur = "amateur";

@@ -20,10 +20,6 @@ T read(std::istringstream& words) {
   return value;
 }
 
-bool is_search(const Request& request) {
-  return sampling_of(request.sampling) == nullptr;
-}
-
 void describe_moves(const Step& step, std::ostringstream& out) {
   int copies = 0, outs = 0, ins = 0;
   for (const cache::BlockMove& move : step.moves) {
@@ -161,7 +157,7 @@ void Script::build() {
 bool Script::read_request_option(const std::string& word, std::istringstream& words, Request& request,
                                  Named& named) {
   if (word == "max") {
-    request.sampling.max_tokens = read<int>(words);
+    request.sampling().max_tokens = read<int>(words);
   } else if (word == "client") {
     request.client = read<std::string>(words);
   } else if (word == "priority") {
@@ -169,13 +165,13 @@ bool Script::read_request_option(const std::string& word, std::istringstream& wo
   } else if (word == "salt") {
     request.cache_salt = read<std::string>(words);
   } else if (word == "n") {
-    request.sampling.n = read<int>(words);
+    request.sampling().n = read<int>(words);
   } else if (word == "stops") {
     named.stops = read<int>(words);
   } else if (word == "logs") {
-    request.sampling.prompt_logprobs = 0;
+    request.sampling().prompt_logprobs = 0;
   } else if (word == "beam") {
-    request.sampling.method = BeamSearch{.width = read<int>(words)};
+    request.sampling().method = BeamSearch{.width = read<int>(words)};
   } else if (word == "shares") {
     const std::vector<Token>& other = requests_.at(ids_.at(read<std::string>(words))).request->prompt;
     request.prompt.assign(other.begin(), other.begin() + read<int>(words));
@@ -268,8 +264,8 @@ std::vector<Outcome> Script::invent(const Step& step) {
 // Every lane goes on but the last, which is replaced by a fork of the first; over after max_tokens moves.
 SearchMove Script::invent_move(const Named& named) {
   SearchMove move;
-  if (named.sampled == named.request->sampling.max_tokens) return move;
-  const int width = sequence_count(named.request->sampling);
+  if (named.sampled == named.request->sampling().max_tokens) return move;
+  const int width = sequence_count(named.request->sampling());
   for (int i = 0; i < width; ++i) {
     const bool fork = named.sampled == 0 || i == width - 1;
     move.moves.push_back({fork ? 0 : i, -2 - i});

@@ -74,7 +74,7 @@ uint64_t planning_cost(int waiting, bool many_clients) {
   for (int i = 0; i < waiting; ++i) {
     Request request{.id = RequestId{static_cast<uint64_t>(i) + 1}, .prompt = std::vector<Token>(8, i)};
     request.client = many_clients ? std::to_string(i) : std::to_string(i % 3);
-    request.sampling.max_tokens = 4;
+    request.sampling().max_tokens = 4;
     scheduler.add(std::move(request));
   }
   const uint64_t before = scheduler.planning_operations();

@@ -53,8 +53,8 @@ struct Answer {
 inline Submission ask(Answer& answer, int prompt, int max_tokens, Token first = 1) {
   Submission submission;
   for (int i = 0; i < prompt; ++i) submission.request.prompt.push_back(1 + (first + i) % (kVocab - 1));
-  submission.request.sampling.max_tokens = max_tokens;
-  submission.request.sampling.ignore_eos = true;
+  submission.request.sampling().max_tokens = max_tokens;
+  submission.request.sampling().ignore_eos = true;
   submission.deliver = [&answer](Event event) { answer.take(std::move(event)); };
   return submission;
 }

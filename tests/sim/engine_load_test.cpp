@@ -36,7 +36,7 @@ TEST(EngineLoad, MemoryStaysFlatOverManyRequests) {
     Submission submission;
     submission.request.prompt = {1 + i % 50, 1 + i / 50 % 50, 1 + i / 2500 % 50, 4, 5, 6};
     submission.request.client = std::to_string(i);
-    submission.request.sampling.max_tokens = 2;
+    submission.request.sampling().max_tokens = 2;
     submission.time_limit = Seconds(3600);
     submission.deliver = [&](Event event) { finished += std::holds_alternative<Finished>(event); };
     ASSERT_TRUE(engine.submit(std::move(submission)).ok());

@@ -120,8 +120,8 @@ TEST_F(EngineTest, StaticBatchesAnswerAtTheirEnd) {
 TEST_F(EngineTest, ReturnsTheBestOfSeveral) {
   Answer answer;
   Submission submission = ask(answer, 8, 4);
-  submission.request.sampling.n = 2;
-  submission.request.sampling.method = sched::Sampling{.best_of = 4};
+  submission.request.sampling().n = 2;
+  submission.request.sampling().method = sched::Sampling{.best_of = 4};
   const std::vector<std::vector<Token>> all = expected_tokens(submission.request);
   ASSERT_TRUE(engine_->submit(std::move(submission)).ok());
   run();

@@ -15,56 +15,15 @@
 #include <vector>
 
 #include "sched/executor.h"
+#include "tests/sim/fake_model.h"
 
 namespace sluice::sim {
 
 using cache::BlockMove;
 using cache::KvLedger;
 using sched::Outcome;
-using sched::Request;
 using sched::RequestId;
 using sched::Step;
-
-inline uint64_t mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
-
-inline uint64_t extend(uint64_t hash, Token token) {
-  return mix(hash ^ (static_cast<uint64_t>(token) + 1));
-}
-
-inline constexpr Token kVocab = 64;
-inline constexpr Token kEnd = 0;  // the end token of the fake model
-
-inline Token invent(uint64_t hash, int choice) {
-  return static_cast<Token>(mix(hash + 77 * static_cast<uint64_t>(choice)) % kVocab);
-}
-
-inline uint64_t hash_of(const std::vector<uint64_t>& lanes) {
-  uint64_t all = 0;
-  for (const uint64_t lane : lanes) all = mix(all ^ lane);
-  return all;
-}
-
-// The candidate that a contrastive search keeps.
-inline size_t chosen_lane(const std::vector<uint64_t>& lanes) {
-  return mix(hash_of(lanes)) % lanes.size();
-}
-
-// How a search of `width` lanes goes on from the hashes of its lanes.
-inline std::vector<sched::LaneMove> invent_moves(const std::vector<uint64_t>& lanes, int width,
-                                                 bool contrastive) {
-  std::vector<sched::LaneMove> moves;
-  for (int i = 0; i < width; ++i) {
-    const uint64_t pick = mix(hash_of(lanes) + static_cast<uint64_t>(i));
-    const size_t parent = contrastive ? chosen_lane(lanes) : pick % lanes.size();
-    moves.push_back({static_cast<int>(parent), static_cast<Token>(mix(pick) % kVocab)});
-  }
-  return moves;
-}
 
 struct Faults {
   std::function<bool(SeqId)> request_fails = [](SeqId) { return false; };
@@ -89,7 +48,8 @@ class FakeExecutor : public sched::Executor {
     for (const SeqId seq : step.retire) retire(seq);
     for (const sched::Admission& admission : step.admit) {
       expect(sequences_.try_emplace(admission.seq, admission.request->prompt).second, "admitted twice");
-      if (is_search(*admission.request)) groups_[admission.seq] = {admission.request, {admission.seq}, {}};
+      if (sched::is_search(*admission.request))
+        groups_[admission.seq] = {admission.request, {admission.seq}, {}};
       requests_[admission.seq] = {admission.request, 0};
     }
     for (const sched::Fork& fork : step.forks) {
@@ -139,7 +99,9 @@ class FakeExecutor : public sched::Executor {
     }
     std::vector<Token> tokens;
     std::vector<uint64_t> hashes;  // of tokens [0, i]
-    bool lost = false;             // in its last work
+    uint64_t pooled = 0;           // of a request that wants a vector
+    int pooled_rows = 0;
+    bool lost = false;  // in its last work
     bool failed = false;
   };
   struct Group {
@@ -151,11 +113,6 @@ class FakeExecutor : public sched::Executor {
   bool expect(bool holds, std::string complaint) {
     if (!holds && complaint_.empty()) complaint_ = std::move(complaint);
     return holds;
-  }
-
-  static bool is_search(const Request& request) {
-    return std::holds_alternative<sched::BeamSearch>(request.sampling.method) ||
-           std::holds_alternative<sched::ContrastiveSearch>(request.sampling.method);
   }
 
   void reset_memory() {
@@ -267,6 +224,7 @@ class FakeExecutor : public sched::Executor {
     expect(!samples || work.sample_from < work.end, "no logits at the end of a sequence");
     if (group_of(work.seq)) return;
     const auto& [request, choice] = requests_.at(work.seq);
+    if (request->pooling() != nullptr) return run_pooling(work, *request, sequence, outcomes);
     Outcome outcome{work.seq, sched::Tokens{}, {}};
     for (int p = work.sample_from; p < std::min(work.end, static_cast<int>(request->prompt.size()) - 1);
          ++p) {
@@ -284,6 +242,25 @@ class FakeExecutor : public sched::Executor {
           .tokens.push_back({token, -0.5f * static_cast<float>(token % 7), {}});
     }
     if (samples || !outcome.prompt_logprobs.empty()) outcomes.push_back(std::move(outcome));
+  }
+
+  void run_pooling(const sched::Work& work, const Request& request, Sequence& sequence,
+                   std::vector<Outcome>& outcomes) {
+    const bool mean = request.pooling()->of == sched::Pooling::Of::Mean;
+    const int size = static_cast<int>(request.prompt.size());
+    if (work.sample_from == work.end) return;
+    expect(work.sample_from == (mean ? sequence.pooled_rows : size - 1),
+           "pools other positions than the next");
+    for (int p = work.sample_from; p < work.end; ++p, ++sequence.pooled_rows) {
+      sequence.pooled = pool(sequence.pooled, sequence.hashes[static_cast<size_t>(p)]);
+    }
+    if (work.end < size) return;
+    if (faults.request_fails(work.seq)) {
+      sequence.failed = true;
+      outcomes.push_back({work.seq, Error{ErrorCode::Internal, "hidden states are not finite"}, {}});
+    } else {
+      outcomes.push_back({work.seq, sched::Pooled{vector_of(sequence.pooled)}, {}});
+    }
   }
 
   Group* group_of(SeqId seq) {
@@ -317,20 +294,20 @@ class FakeExecutor : public sched::Executor {
   // A contrastive search settles a token with each move, a beam search gives all its hypotheses at the end.
   sched::SearchMove move_group(Group& group, const std::vector<uint64_t>& hashes) {
     const Request& request = *group.request;
-    const bool contrastive = std::holds_alternative<sched::ContrastiveSearch>(request.sampling.method);
+    const bool contrastive = std::holds_alternative<sched::ContrastiveSearch>(request.sampling().method);
     const size_t prompt = request.prompt.size();
     const size_t chosen = chosen_lane(hashes);
     const std::vector<Token>& tokens = sequences_.at(group.lanes[chosen]).tokens;
     sched::SearchMove result;
     if (contrastive && tokens.size() > prompt) result.settled.push_back({tokens.back(), 0, {}});
-    if (tokens.size() == prompt + static_cast<size_t>(request.sampling.max_tokens)) {
+    if (tokens.size() == prompt + static_cast<size_t>(request.sampling().max_tokens)) {
       result.reason = sched::FinishReason::Length;
       for (size_t lane = 0; lane < group.lanes.size() && !contrastive; ++lane) {
         result.hypotheses.push_back(hypothesis_of(sequences_.at(group.lanes[lane]).tokens, prompt));
       }
       return result;
     }
-    result.moves = invent_moves(hashes, sched::sequence_count(request.sampling), contrastive);
+    result.moves = invent_moves(hashes, sched::sequence_count(request.sampling()), contrastive);
     group.next.clear();
     for (const sched::LaneMove& move : result.moves) {
       group.next.push_back(sequences_.at(group.lanes[static_cast<size_t>(move.parent)]));
@@ -356,41 +333,5 @@ class FakeExecutor : public sched::Executor {
   int64_t tokens_run_ = 0;
   std::string complaint_;
 };
-
-// What a request must give, alone, with no scheduler: the tokens of each choice or hypothesis.
-inline std::vector<std::vector<Token>> expected_tokens(const Request& request) {
-  const int width = sched::sequence_count(request.sampling);
-  uint64_t prompt = 1;
-  for (const Token token : request.prompt) prompt = extend(prompt, token);
-  std::vector<std::vector<Token>> results;
-  if (sched::sampling_of(request.sampling) != nullptr) {
-    for (int choice = 0; choice < width; ++choice) {
-      std::vector<Token>& tokens = results.emplace_back();
-      uint64_t hash = prompt;
-      while (static_cast<int>(tokens.size()) < request.sampling.max_tokens) {
-        tokens.push_back(invent(hash, choice));
-        hash = extend(hash, tokens.back());
-        if (tokens.back() == kEnd && !request.sampling.ignore_eos) break;
-      }
-    }
-    return results;
-  }
-  const bool contrastive = std::holds_alternative<sched::ContrastiveSearch>(request.sampling.method);
-  results.emplace_back();
-  std::vector<uint64_t> hashes{prompt};
-  for (int i = 0; i < request.sampling.max_tokens; ++i) {
-    std::vector<std::vector<Token>> next;
-    std::vector<uint64_t> next_hashes;
-    for (const sched::LaneMove& move : invent_moves(hashes, width, contrastive)) {
-      next.push_back(results[static_cast<size_t>(move.parent)]);
-      next.back().push_back(move.token);
-      next_hashes.push_back(extend(hashes[static_cast<size_t>(move.parent)], move.token));
-    }
-    results = std::move(next);
-    hashes = std::move(next_hashes);
-  }
-  if (contrastive) results = {results[chosen_lane(hashes)]};
-  return results;
-}
 
 }  // namespace sluice::sim

@@ -72,17 +72,21 @@ Request Simulation::random_request() {
   request.client = std::string(1, static_cast<char>('a' + pick(3)));
   request.priority = pick(8) == 0;
   if (pick(6) == 0) request.cache_salt = "secret";
-  request.sampling.max_tokens = 1 + pick(14);
-  request.sampling.ignore_eos = pick(4) == 0;
-  if (pick(8) == 0) request.sampling.prompt_logprobs = 0;
-  if (pick(4) == 0) request.sampling.n = 1 + pick(3);
+  if (pick(6) == 0) {
+    request.task = sched::Pooling{pick(2) == 0 ? sched::Pooling::Of::Mean : sched::Pooling::Of::Last};
+    return request;
+  }
+  request.sampling().max_tokens = 1 + pick(14);
+  request.sampling().ignore_eos = pick(4) == 0;
+  if (pick(8) == 0) request.sampling().prompt_logprobs = 0;
+  if (pick(4) == 0) request.sampling().n = 1 + pick(3);
   if (world_.searches && pick(3) == 0) {
-    request.sampling.n = 1;
+    request.sampling().n = 1;
     if (pick(3) == 0) {
-      request.sampling.method = sched::ContrastiveSearch{.top_k = 2};
+      request.sampling().method = sched::ContrastiveSearch{.top_k = 2};
     } else {
-      request.sampling.method = sched::BeamSearch{.width = 2 + pick(2)};
-      request.sampling.n = 2;
+      request.sampling().method = sched::BeamSearch{.width = 2 + pick(2)};
+      request.sampling().n = 2;
     }
   }
   return request;
@@ -125,7 +129,9 @@ void Simulation::take(Sent& sent, engine::Event event) {
   sent.after_end |= sent.finished > 0;
   if (const auto* delta = std::get_if<engine::Delta>(&event)) {
     for (const sched::Sampled& sampled : delta->tokens) sent.tokens[delta->choice].push_back(sampled.token);
+    for (const sched::Sampled& sampled : delta->prompt_logprobs) sent.logged.push_back(sampled.token);
   }
+  if (const auto* vector = std::get_if<engine::Embedding>(&event)) sent.vectors.push_back(vector->values);
   if (const auto* last = std::get_if<engine::Finished>(&event)) {
     ++sent.finished;
     sent.last = *last;
@@ -162,19 +168,37 @@ std::string Simulation::check_answer(const Sent& sent) const {
   if (sent.refused) return sent.finished == 0 ? "" : who + "refused, but has events";
   if (sent.finished != 1) return who + std::to_string(sent.finished) + " last events";
   if (sent.after_end) return who + "events after the last one";
-  const std::vector<std::vector<Token>> expected = expected_tokens(sent.request);
   const bool complete =
       sent.last.reason == sched::FinishReason::Stop || sent.last.reason == sched::FinishReason::Length;
-  const auto choices = static_cast<size_t>(sent.request.sampling.n);
-  if (complete && sent.tokens.size() != choices) return who + "not all choices came";
+  const char* wrong =
+      sent.request.pooling() != nullptr ? check_vector(sent, complete) : check_tokens(sent, complete);
+  if (wrong != nullptr) return who + wrong;
+  const bool excused = world_.faults || sent.cancel_at >= 0 || sent.time_limit;
+  return complete || excused ? "" : who + "ended for no reason";
+}
+
+const char* Simulation::check_vector(const Sent& sent, bool complete) {
+  if (!sent.tokens.empty()) return "tokens beside a vector";
+  if (sent.vectors.size() != (complete ? 1u : 0u)) return "not one vector";
+  return complete && sent.vectors[0] != expected_vector(sent.request) ? "a wrong vector" : nullptr;
+}
+
+const char* Simulation::check_tokens(const Sent& sent, bool complete) {
+  const std::vector<std::vector<Token>> expected = expected_tokens(sent.request);
+  const auto choices = static_cast<size_t>(sent.request.sampling().n);
+  if (complete && sent.tokens.size() != choices) return "not all choices came";
   for (const auto& [choice, tokens] : sent.tokens) {
     const std::vector<Token>& right = expected[static_cast<size_t>(choice)];
     const bool prefix =
         tokens.size() <= right.size() && std::equal(tokens.begin(), tokens.end(), right.begin());
-    if (!prefix || (complete && tokens.size() != right.size())) return who + "wrong tokens";
+    if (!prefix || (complete && tokens.size() != right.size())) return "wrong tokens";
   }
-  const bool excused = world_.faults || sent.cancel_at >= 0 || sent.time_limit;
-  return complete || excused ? "" : who + "ended for no reason";
+  const bool logs = sent.request.sampling().prompt_logprobs && sched::sampling_of(sent.request.sampling());
+  const std::vector<Token>& prompt = sent.request.prompt;
+  if (!complete || !logs) return nullptr;
+  return std::equal(prompt.begin() + 1, prompt.end(), sent.logged.begin(), sent.logged.end())
+             ? nullptr
+             : "not every token of the prompt logged once";
 }
 
 std::string Simulation::check_end() const {

@@ -57,6 +57,8 @@ class Simulation {
     bool after_end = false;
     engine::Finished last;
     std::map<int, std::vector<Token>> tokens;  // by choice
+    std::vector<Token> logged;  // tokens of the prompt, in the order of their log-probabilities
+    std::vector<std::vector<float>> vectors;
   };
 
   static engine::EngineOptions options_for(const World& world);
@@ -69,6 +71,9 @@ class Simulation {
   std::string check_step() const;
   std::string check_end() const;
   std::string check_answer(const Sent& sent) const;
+  // What is wrong, or null.
+  static const char* check_tokens(const Sent& sent, bool complete);
+  static const char* check_vector(const Sent& sent, bool complete);
   int pick(int below) { return static_cast<int>(random_() % static_cast<uint64_t>(below)); }
 
   World world_;
