@@ -289,6 +289,12 @@ def cases(tokenizer, texts):
     return out
 
 
+def write(folder, tokenizer, texts):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "tokenizer.json").write_text(json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False, separators=(",", ":")))
+    (folder / "cases.json").write_text(json.dumps(cases(tokenizer, texts), ensure_ascii=True, separators=(",", ":")))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=pathlib.Path)
@@ -301,10 +307,7 @@ def main():
         if wanted and name not in wanted:
             continue
         tokenizer = build()
-        folder = arguments.out / name
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "tokenizer.json").write_text(json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False, separators=(",", ":")))
-        (folder / "cases.json").write_text(json.dumps(cases(tokenizer, texts), ensure_ascii=True, separators=(",", ":")))
+        write(arguments.out / name, tokenizer, texts)
     return 0
 
 

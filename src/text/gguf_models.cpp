@@ -142,8 +142,10 @@ Status load_byte_pair(GgufDraft& draft, std::string_view model) {
   options.raw_bytes = !named->maps_bytes && !named->has_raw_text;
   options.ignore_merges = named->ignores_merges;
   options.is_scored = *merges == nullptr;
-  options.unknown = draft.data.special.unknown;
+  // A byte that a byte-level vocabulary lacks is left out, as its makers' tokenizers do: the file's unknown token is often
+  // the one that ends a text.
   if (named->has_raw_text) {
+    options.unknown = draft.data.special.unknown;
     if (Status status = use_raw_text(draft, options); !status) return status;
   } else {
     draft.data.decoder.steps = {DecodeBytes{}};

@@ -103,8 +103,10 @@ def run_fuzz_target(name):
     corpus = ROOT / "tests/fuzz/corpus" / name
     with tempfile.TemporaryDirectory() as found:
         seeds = [corpus] if corpus.is_dir() else []
+        words = ROOT / "tests/fuzz" / f"{name}.dict"
+        options = [f"-dict={words}"] if words.exists() else []
         code, output = run([program, f"-max_total_time={FUZZ_SECONDS}", "-timeout=20", "-rss_limit_mb=4096",
-                            f"-artifact_prefix={ROOT}/build/fuzz/{name}-", found, *seeds])
+                            f"-artifact_prefix={ROOT}/build/fuzz/{name}-", *options, found, *seeds])
     if code != 0:
         return Counts(failed=1, note=f"{program.name} ended with {code}", output=output)
     return Counts(passed=1)

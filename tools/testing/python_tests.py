@@ -12,24 +12,30 @@ VENV = ROOT / ".venv"
 COUNTS = re.compile(r"(\d+) passed, (\d+) failed, (\d+) skipped")
 
 
+def last_line(output):
+    return output.strip().rpartition("\n")[2]
+
+
 def prepare():
-    """A virtual environment with exactly the pinned packages; made once, and again when the pins change."""
+    """A virtual environment with exactly the pinned packages; made once, and again when the pins change. Where they cannot
+    be had, as without a network, the answer says why, and the scripts skip what needs them."""
     pins = ROOT / "tests/python/requirements.txt"
     stamp = VENV / "requirements.txt"
     if stamp.exists() and stamp.read_text() == pins.read_text():
-        return
-    for command in ([sys.executable, "-m", "venv", "--clear", VENV],
-                    [VENV / "bin/pip", "install", "--quiet", "--disable-pip-version-check", "-r", pins]):
-        code, output = run(command)
-        if code != 0:
-            reason = output.strip().rpartition("\n")[2]
-            raise Skipped(f"the packages of tests/python/requirements.txt cannot be installed: {reason}")
+        return ""
+    code, output = run([sys.executable, "-m", "venv", "--clear", VENV])
+    if code != 0:
+        raise Skipped(f"no virtual environment can be made: {last_line(output)}")
+    code, output = run([VENV / "bin/pip", "install", "--quiet", "--disable-pip-version-check", "--retries", "2", "-r", pins])
+    if code != 0:
+        return f"the packages of tests/python/requirements.txt cannot be installed: {last_line(output)}"
     stamp.write_text(pins.read_text())
+    return ""
 
 
 def run_script(script):
     code, output = run([VENV / "bin/python", script], environment={"SLUICE_BINARY": str(ROOT / "build/release/sluice")})
-    counts = COUNTS.fullmatch(output.strip().rpartition("\n")[2])
+    counts = COUNTS.fullmatch(last_line(output))
     passed, failed, skipped = map(int, counts.groups()) if counts else (0, 0, 0)
     if (code != 0 or not counts) and failed == 0:
         failed = 1
@@ -42,5 +48,5 @@ def run_all():
     if not scripts:
         raise Skipped("tests/python has no scripts")
     build("release")
-    prepare()
-    return sum((run_script(script) for script in scripts), Counts())
+    missing = prepare()
+    return sum((run_script(script) for script in scripts), Counts(note=missing))
