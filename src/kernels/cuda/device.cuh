@@ -110,6 +110,9 @@ inline void check_launch(cudaError_t error, const char* what) {
   if (error != cudaSuccess) fail(what, cudaGetErrorString(error));
 }
 
+// Of the current device. Defined in copy_engine.cu.
+int multiprocessors();
+
 struct Grid {
   dim3 blocks, threads;
   size_t shared = 0;

@@ -8,51 +8,12 @@
 // that every lane reads 16 bytes. The ring fills with weights while the kernel in front still runs. Moves the
 // weights once. On an H200, 8 tokens, dependent launch: 12.6 us for 6144 x 4096 (4.0 TB/s), 57 us for 28672 x
 // 4096 (4.1 TB/s), 28.1 us for 4096 x 14336 (4.2 TB/s).
-#include <cuda.h>
-
 #include "kernels/cuda/activation.cuh"
+#include "kernels/cuda/copy_engine.cuh"
 #include "kernels/cuda/params.h"
 
 namespace sluice::kernels::cuda {
 namespace {
-
-__device__ __forceinline__ void barrier_init(uint32_t barrier, int count) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
-}
-__device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-               : "memory");
-}
-__device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
-  uint32_t done = 0;
-  while (done == 0) {
-    asm volatile(
-        "{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
-        : "=r"(done)
-        : "r"(barrier), "r"(parity)
-        : "memory");
-  }
-}
-__device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap* map, int row, int block,
-                                         uint32_t barrier) {
-  asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
-      "%4}], [%5];" ::"r"(to),
-      "l"(map), "r"(0), "r"(row), "r"(block), "r"(barrier)
-      : "memory");
-}
-__device__ __forceinline__ void copy_box_once(uint32_t to, const CUtensorMap* map, int row, int block,
-                                              uint32_t barrier, uint64_t policy) {
-  asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
-      "[%1, {%2, "
-      "%3, %4}], [%5], %6;" ::"r"(to),
-      "l"(map), "r"(0), "r"(row), "r"(block), "r"(barrier), "l"(policy)
-      : "memory");
-}
 
 // TokenTiles of 8 tokens, RowTiles of 16 weight rows, Stages of Depth blocks of 64 columns, Warps that
 // multiply.
@@ -114,7 +75,7 @@ __global__ void __launch_bounds__(Warps * 32 + 32, 1)
   extern __shared__ uint8_t raw[];
   uint8_t* base = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(raw) + 1023) & ~uintptr_t{1023});
   float* sums = reinterpret_cast<float*>(base + Stages * S::kStageBytes);
-  const auto ring = static_cast<uint32_t>(__cvta_generic_to_shared(base));
+  const auto ring = shared_address(base);
   const uint32_t full = ring + Stages * S::kStageBytes + S::kSumBytes, empty = full + Stages * 8;
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
   constexpr int kResults = Gated ? 16 : S::kRows;  // rows of out that a tile makes
@@ -126,29 +87,27 @@ __global__ void __launch_bounds__(Warps * 32 + 32, 1)
       barrier_init(full + 8 * s, 1);
       barrier_init(empty + 8 * s, Warps);
     }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    barriers_ready();
   }
   __syncthreads();
 
   if (warp == Warps) {
     if (lane != 0) return;
-    uint64_t policy = 0;
-    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    const uint64_t policy = read_once_policy();
     const int total = mine * p.steps, ahead = total < Stages ? total : Stages;
     const auto load_weights = [&](int i) {
       const int s = i % Stages, tile = blockIdx.x + (i / p.steps) * gridDim.x;
       barrier_expect(full + 8 * s, S::kStageBytes);
       const uint32_t to = ring + s * S::kStageBytes;
       const int column = i % p.steps * Depth;
-      copy_box_once(to, &weight_map, tile * kResults, column, full + 8 * s, policy);
+      copy_box_3d(to, &weight_map, 0, tile * kResults, column, full + 8 * s, policy);
       if constexpr (Gated)
-        copy_box_once(to + Depth * 16 * 128, &weight_map, p.rows + tile * 16, column, full + 8 * s, policy);
+        copy_box_3d(to + Depth * 16 * 128, &weight_map, 0, p.rows + tile * 16, column, full + 8 * s, policy);
     };
     const auto load_x = [&](int i) {
       const int s = i % Stages;
-      copy_box(ring + s * S::kStageBytes + Depth * S::kRows * 128, &x_map, 0, i % p.steps * Depth,
-               full + 8 * s);
+      copy_box_3d(ring + s * S::kStageBytes + Depth * S::kRows * 128, &x_map, 0, 0, i % p.steps * Depth,
+                  full + 8 * s);
     };
     allow_dependents();
     for (int i = 0; i < ahead; ++i) load_weights(i);
@@ -207,42 +166,14 @@ __global__ void __launch_bounds__(Warps * 32 + 32, 1)
   }
 }
 
-using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
-                            const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
-                            CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-
-// The driver's function, found at run time so that the program starts without a driver.
-Encode find_encode() {
-  void* entry = nullptr;
-  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-  check_launch(
-      cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found),
-      "tensor maps");
-  check_launch(entry != nullptr ? cudaSuccess : cudaErrorNotSupported, "tensor maps");
-  return reinterpret_cast<Encode>(entry);
-}
-
 // A matrix [rows, cols] seen as [cols / 64, rows, 64], read in boxes of [depth, box_rows, 64]; zero outside.
 CUtensorMap make_map(const void* data, int64_t rows, int64_t cols, int64_t row_bytes, int box_rows,
                      int depth) {
-  static const Encode encode = find_encode();
-  CUtensorMap map;
-  const cuuint64_t extent[3] = {64, static_cast<cuuint64_t>(rows), static_cast<cuuint64_t>(cols / 64)};
-  const cuuint64_t stride[2] = {static_cast<cuuint64_t>(row_bytes), 128};
-  const cuuint32_t box[3] = {64, static_cast<cuuint32_t>(box_rows), static_cast<cuuint32_t>(depth)};
-  const cuuint32_t step[3] = {1, 1, 1};
-  const CUresult result = encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<void*>(data), extent,
-                                 stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  check_launch(result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue, "tensor map of this shape");
-  return map;
-}
-
-int multiprocessors() {
-  int device = 0, count = 0;
-  check_launch(cudaGetDevice(&device), "device query");
-  check_launch(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "device query");
-  return count;
+  const auto size = [](int64_t value) { return static_cast<uint64_t>(value); };
+  return make_tensor_map(data, {3,
+                                {64, size(rows), size(cols / 64)},
+                                {size(row_bytes), 128},
+                                {64, static_cast<uint32_t>(box_rows), static_cast<uint32_t>(depth)}});
 }
 
 template <int TokenTiles, int RowTiles, int Stages, int Depth, int Warps, bool Gated = false>
