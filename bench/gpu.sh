@@ -13,7 +13,7 @@ failed=0
 if [[ $steps == *build* ]]; then
   cmake -G Ninja -B "$BUILD" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O2 -g1" \
     -DCMAKE_CUDA_FLAGS_RELWITHDEBINFO=-O3 -DSLUICE_CUDA=ON ${CMAKE_ARGUMENTS:-} >"$LOGS/configure.log" 2>&1 &&
-    ninja -C "$BUILD" test_cuda bench_gpu >"$LOGS/build.log" 2>&1 || { cat "$LOGS"/configure.log "$LOGS"/build.log | grep -E -A8 "FAILED|rror" | head -60; exit 1; }
+    ninja -C "$BUILD" test_cuda bench_gpu bench_gpu_products >"$LOGS/build.log" 2>&1 || { cat "$LOGS"/configure.log "$LOGS"/build.log | grep -E -A8 "FAILED|rror" | head -60; exit 1; }
 fi
 if [[ $steps == *test* ]]; then
   "$BUILD/test_cuda" >"$LOGS/test.log" 2>&1 || failed=1
@@ -26,6 +26,7 @@ fi
 if [[ $steps == *bench* ]]; then
   "$BUILD/bench_gpu" decode 2>&1 | tee "$LOGS/decode.log" || failed=1
   "$BUILD/bench_gpu" prefill 2>&1 | tee "$LOGS/prefill.log" || failed=1
+  "$BUILD/bench_gpu_products" 2>&1 | tee "$LOGS/products.log" || failed=1
   cat <<'TABLE'
 # the same shape elsewhere, tok/s at batch 1 / 8 / 32 / 64 / 128 / 256, and prefill of 16 x 2,048:
 #   vLLM 0.25.1   206 / 1,551 / 5,484 / 9,530 / 14,992 / 18,897     43,148

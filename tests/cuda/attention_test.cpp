@@ -111,6 +111,40 @@ class AttentionTest : public DeviceTest {
       EXPECT_LT(step(c, batch(c, steps[i]), shape, device_shape), kTolerance) << "step " << i;
   }
 
+  // `count` sequences of random lengths with a cache full of numbers.
+  void single_tokens(int dim, int block_size, int heads, int kv_heads, int count) {
+    constexpr int kLongest = 330;
+    const int width = (kLongest + block_size - 1) / block_size;
+    const int64_t rows = int64_t{count} * width * block_size;
+    Batch b;
+    for (int s = 0; s < count; ++s) {
+      b.positions.push_back(s == 0 ? kLongest - 1 : below(kLongest));
+      b.query_begin.push_back(s + 1);
+      for (int i = 0; i < width; ++i) b.blocks.push_back((s + i * count) % (count * width));
+    }
+    Both k = random(rows, int64_t{kv_heads} * dim), v = random(rows, int64_t{kv_heads} * dim);
+    Both new_k = random(count, int64_t{kv_heads} * dim), new_v = random(count, int64_t{kv_heads} * dim);
+    Both q = random(count, int64_t{heads} * dim), out = zeros(count, int64_t{heads} * dim);
+    const auto cache = [&](const Both& both, bool host) {
+      const TensorView& view = host ? both.host : both.device;
+      return TensorView::contiguous(view.data, view.dtype,
+                                    {int64_t{count} * width, block_size, kv_heads, dim}, view.device);
+    };
+    const PagedKv host_kv{cache(k, true), cache(v, true), {}, {}, 0};
+    const PagedKv device_kv{cache(k, false), cache(v, false), {}, {}, 0};
+    AttentionShape shape;
+    shape.heads = heads, shape.kv_heads = kv_heads, shape.key_dim = shape.value_dim = dim, shape.scale = 0.1f;
+    const RaggedBatch view = b.view();
+    ref().write_kv(host_kv, heads_of(new_k.host, kv_heads), heads_of(new_v.host, kv_heads), view);
+    ref().attend(heads_of(out.host, heads), heads_of(q.host, heads), host_kv, view, shape);
+    for (int run = 0; run < 3; ++run) {
+      gpu().begin(view);
+      gpu().write_kv(device_kv, heads_of(new_k.device, kv_heads), heads_of(new_v.device, kv_heads), view);
+      gpu().attend(heads_of(out.device, heads), heads_of(q.device, heads), device_kv, view, shape);
+      EXPECT_LT(error(out.host, out.device), kTolerance) << "run " << run;
+    }
+  }
+
   int width_ = 0;
   std::vector<kernels::Memory> memory_;
   PagedKv host_kv_, device_kv_;
@@ -138,6 +172,21 @@ TEST_F(AttentionTest, LongRuns) {
     for (size_t i = 0; i < steps.size(); ++i)
       EXPECT_LT(step(c, batch(c, steps[i]), shape, shape), kTolerance)
           << "block " << block_size << " step " << i;
+  }
+}
+
+// Sequences of very different lengths, one new token each: heads are cut anywhere.
+TEST_F(AttentionTest, SingleTokensOfManySequences) {
+  for (int dim : {64, 128}) {
+    for (int block_size : {16, 32, 64}) {
+      for (auto [heads, kv_heads] : {std::pair{8, 2}, {3, 3}, {8, 1}}) {
+        for (int count : {1, 7, 23}) {
+          SCOPED_TRACE(::testing::Message() << "dim " << dim << " block " << block_size << " heads " << heads
+                                            << "/" << kv_heads << " sequences " << count);
+          single_tokens(dim, block_size, heads, kv_heads, count);
+        }
+      }
+    }
   }
 }
 

@@ -73,6 +73,22 @@ TEST_F(ProductTest, GatedInOne) {
   }
 }
 
+// Tokens enough for the warpgroup instructions; borders inside tiles on every side.
+TEST_F(ProductTest, GatedOfManyTokens) {
+  for (auto [inner, cols] : {std::pair<int64_t, int64_t>{64, 64}, {200, 328}, {1024, 136}}) {
+    const BothWeight w = weight({DType::BF16, DType::BF16}, inner, cols, false);
+    for (int64_t n : {1024, 1030, 1400}) {
+      for (auto activation : {kernels::Activation::Silu, kernels::Activation::GeluTanh}) {
+        const Both x = random(n, cols, 0.1f);
+        Both wide = zeros(n, 2 * inner), out = zeros(n, inner);
+        ref().matmul_gated(out.host, wide.host, x.host, w.host, activation);
+        gpu().matmul_gated(out.device, wide.device, x.device, w.device, activation);
+        EXPECT_LT(error(out.host, out.device), kTolerance) << "n " << n << " inner " << inner;
+      }
+    }
+  }
+}
+
 // The same product again and again has the same bits; the weights come from the L2, faster than they are used.
 TEST_F(ProductTest, RepeatsBitForBit) {
   for (int64_t rows : {1000, 4096}) {

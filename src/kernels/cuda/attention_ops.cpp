@@ -20,6 +20,7 @@ CacheView cache_of(const TensorView& view, const TensorView& scales) {
   CacheView c = blank<CacheView>();
   c.data = view.data;
   c.type = view.dtype;
+  c.blocks = view.dim(0);
   c.dim = view.dim(3);
   c.stride_block = view.stride[0];
   c.stride_slot = view.stride[1];
@@ -49,6 +50,14 @@ bool runs_neighbours(const RaggedBatch& batch) {
   return true;
 }
 
+bool runs_one_each(const RaggedBatch& batch) {
+  for (int s = 0; s < batch.sequences(); ++s) {
+    const auto at = static_cast<size_t>(s);
+    if (batch.query_begin[at + 1] - batch.query_begin[at] != 1) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 void Impl::begin(const RaggedBatch& batch) {
@@ -61,6 +70,7 @@ void Impl::begin(const RaggedBatch& batch) {
   batch_.tokens = batch.tokens();
   batch_.sequences = batch.sequences();
   batch_.consecutive = runs_neighbours(batch);
+  batch_.one_each = runs_one_each(batch);
   batch_.query_begin_host.assign(batch.query_begin.begin(), batch.query_begin.end());
   std::vector<int32_t> sequence(batch.positions.size());
   for (int s = 0; s < batch.sequences(); ++s) {
@@ -213,6 +223,12 @@ void Impl::attend(TensorView out, TensorView q, const PagedKv& kv, const RaggedB
   p.scale = shape.scale;
   p.softcap = shape.softcap;
   p.window = shape.window;
+  if (batch_.one_each && one_fits(p)) {
+    OneParams one = blank<OneParams>();
+    one.attention = p;
+    one.workspace = one_workspace_.get();
+    return issue(launch_one, one);
+  }
   if (!batch_.consecutive || !flash_fits(p)) return issue(launch_attention, p);
   const FlashShape flash_shape{shape.heads, shape.kv_heads, shape.key_dim, table.view.block_size,
                                shape.window};

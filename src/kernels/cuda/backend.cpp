@@ -30,6 +30,8 @@ Impl::Impl(const CudaOptions& options, std::string name, int processors)
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");
   staging_.emplace(stream_);
   lt_.emplace(options.workspace_bytes, options.search);
+  one_workspace_ = allocate_device(one_workspace_bytes());
+  check(cudaMemsetAsync(one_workspace_.get(), 0, one_workspace_bytes(), stream_), "memset");
 }
 
 Impl::~Impl() {

@@ -96,6 +96,7 @@ class Impl final : public CudaBackend {
     int64_t tokens = 0;
     int sequences = 0;
     bool consecutive = true;  // every sequence runs neighbouring positions
+    bool one_each = true;     // every sequence runs one token
     const int32_t* positions = nullptr;
     const int32_t* sequence = nullptr;
     const int32_t* query_begin = nullptr;
@@ -144,6 +145,7 @@ class Impl final : public CudaBackend {
   std::optional<Lt> lt_;
   Scratch scratch_;  // results between the kernels of one operation
   Scratch flash_partial_;
+  DeviceBuffer one_workspace_;  // of the attention of single tokens
   DeviceBuffer argmax_keys_;
   int64_t argmax_rows_ = 0;
   Batch batch_;

@@ -56,6 +56,18 @@ size_t hopper_schedule_bytes(const FlashShape&, int64_t tokens, int64_t sequence
 FlashPlan make_hopper_plan(const FlashWorkspace&, const FlashShape&, const FlashBatch&, Stream);
 void launch_hopper(const FlashParams&, Stream);
 
+// Steps with one new token for every sequence, in that order. The workspace belongs to the back-end: zero before its
+// first use, and left so.
+struct OneParams {
+  AttentionParams attention;
+  void* workspace;  // one_workspace_bytes()
+  int32_t whole;    // 1: a head's sum does not depend on the rest of the batch
+};
+inline constexpr int64_t kMaxKvHeads = 128;
+size_t one_workspace_bytes();
+bool one_fits(const AttentionParams&);
+void launch_one(const OneParams&, Stream);
+
 // One translation unit per head size.
 void launch_flash_64(const FlashParams&, Stream);
 void launch_flash_128(const FlashParams&, Stream);

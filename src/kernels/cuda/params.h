@@ -136,7 +136,7 @@ struct CacheView {
   float* scales;  // I8 only
   int64_t stride_block, stride_slot, stride_head;
   int64_t scale_stride_block, scale_stride_slot;
-  int64_t dim;
+  int64_t blocks, dim;
   DType type;
 };
 
@@ -201,6 +201,10 @@ struct GatedProductParams {
 };
 void launch_gemv_gated(const GatedProductParams&, Stream);
 void launch_ring_gated(const GatedProductParams&, Stream);
+
+// Many tokens, bf16, no bias, gated with Silu: out [n, rows / 2]. REQUIRES: wide_fits(params).
+bool wide_fits(const ProductParams&);
+void launch_wide_silu(const ProductParams&, Stream);
 
 // Any shape and weight type; also many products in one launch. Group g multiplies rows [begin[g], begin[g +
 // 1]) of the list of tokens (all n, where begin is null) by its own matrix.

@@ -12,6 +12,8 @@ constexpr int64_t kPanelBytes = int64_t{128} << 20;
 constexpr int64_t kLongMatrix = 65536;
 constexpr int64_t kPanelTokens =
     64;  // from here on decoding a packed matrix once is cheaper than in every tile
+constexpr int64_t kWideTokens =
+    1024;  // from here on the gated product in one beats cuBLASLt and a pass over its result
 
 ProductParams product_params(const TensorView& out, const TensorView& x, const Weight& weight) {
   ProductParams p = blank<ProductParams>();
@@ -95,6 +97,8 @@ void Impl::matmul_gated(TensorView out, TensorView wide, TensorView x, const Wei
   const bool plain = stored.matrices.size() == 1 && g.product.weight.type == DType::BF16;
   if (plain && gemv_fits(g.product)) return issue(launch_gemv_gated, g);
   if (plain && ring_fits(g.product)) return issue(launch_ring_gated, g);
+  const bool wide_silu = plain && g.product.x.n >= kWideTokens && activation == Activation::Silu;
+  if (wide_silu && wide_fits(g.product)) return issue(launch_wide_silu, g.product);
   matmul(wide, x, gate_up);
   gated(out, wide, activation);
 }

@@ -45,8 +45,9 @@ __device__ __forceinline__ int64_t block_of(const TableView& t, int64_t token, i
 
 // Eight pairs of one head of one token at a time: heads of q, then of k, then of v. 16 bytes per access.
 __global__ void __launch_bounds__(256) rope_write_kernel(const RopeWriteParams p) {
-  allow_dependents();
+  // In this order: attention reads the cache of earlier steps as soon as it may start.
   wait_for_producer();
+  allow_dependents();
   const View &q = p.rope.x, &key = p.write.key, &value = p.write.value;
   const int64_t pieces = p.rope.pairs / 8, heads = q.heads + 2 * key.heads;
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -101,8 +102,9 @@ __global__ void __launch_bounds__(256) rope_write_kernel(const RopeWriteParams p
 
 // One warp stores one head of one token; keys first, then values.
 __global__ void __launch_bounds__(256) write_kernel(const WriteKvParams p) {
-  allow_dependents();
+  // In this order: attention reads the cache of earlier steps as soon as it may start.
   wait_for_producer();
+  allow_dependents();
   const int lane = threadIdx.x % 32;
   const int64_t heads = p.key.heads, n = p.key.n;
   const int64_t row = int64_t{blockIdx.x} * (blockDim.x / 32) + threadIdx.x / 32;

@@ -1,0 +1,142 @@
+// Times single products of a Llama-3.1-8B shape on the CUDA back-end: cuBLASLt with its searched algorithm next to the
+// back-end's own kernels, many launches in a row over weights that do not fit the L2, so that the card's power limit
+// counts as it does in a whole step.
+//   bench_gpu_products [tokens...]
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdlib>
+#include <functional>
+#include <random>
+#include <string_view>
+#include <vector>
+
+#include "kernels/cuda/host.h"
+#include "kernels/cuda/lt.h"
+#include "kernels/cuda/params.h"
+#include "tensor/half.h"
+
+namespace {
+
+using namespace sluice;
+using namespace sluice::kernels::cuda;
+
+struct Product {
+  std::string_view name;
+  int64_t rows, cols;
+};
+constexpr std::array<Product, 4> kProducts{
+    {{"qkv", 6144, 4096}, {"out", 4096, 4096}, {"gate+up", 28672, 4096}, {"down", 4096, 14336}}};
+constexpr size_t kElements = size_t{28672} * 4096;
+
+DeviceBuffer random_values(size_t count, float deviation) {
+  std::mt19937 engine(7);
+  std::normal_distribution<float> normal(0.0f, deviation);
+  std::vector<uint16_t> values(count);
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = i < 65536 ? f32_to_bf16(normal(engine)) : values[(i * 2654435761u >> 9) & 65535];
+  DeviceBuffer memory = allocate_device(count * 2);
+  check(cudaMemcpy(memory.get(), values.data(), count * 2, cudaMemcpyHostToDevice), "upload");
+  return memory;
+}
+
+// Microseconds of one launch among many.
+double time(const std::function<void(int)>& launch, cudaStream_t stream) {
+  cudaEvent_t before = nullptr, after = nullptr;
+  check(cudaEventCreate(&before), "event");
+  check(cudaEventCreate(&after), "event");
+  launch(0);
+  check(cudaEventRecord(before, stream), "event");
+  launch(1);
+  check(cudaEventRecord(after, stream), "event");
+  check(cudaStreamSynchronize(stream), "timing");
+  float milliseconds = 0;
+  cudaEventElapsedTime(&milliseconds, before, after);
+  const int repeats = std::max(4, static_cast<int>(120.0f / std::max(milliseconds, 0.01f)));
+  check(cudaEventRecord(before, stream), "event");
+  for (int i = 0; i < repeats; ++i) launch(i);
+  check(cudaEventRecord(after, stream), "event");
+  check(cudaStreamSynchronize(stream), "timing");
+  cudaEventElapsedTime(&milliseconds, before, after);
+  cudaEventDestroy(before);
+  cudaEventDestroy(after);
+  return milliseconds * 1e3 / repeats;
+}
+
+ProductParams gated_product(ProductParams p, const View& out) {
+  p.out = out;
+  return p;
+}
+
+void run(const std::vector<int64_t>& tokens) {
+  constexpr int kCopies = 3;
+  std::vector<DeviceBuffer> weights;
+  for (int i = 0; i < kCopies; ++i) weights.push_back(random_values(kElements, 0.7f / 64));
+  const DeviceBuffer x = random_values(size_t{8192} * 14336, 1.0f),
+                     out = allocate_device(size_t{8192} * 28672 * 2);
+  const DeviceBuffer half = allocate_device(size_t{8192} * 14336 * 2);
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+  Lt lt(size_t{64} << 20, true);
+  for (const Product& shape : kProducts) {
+    for (const int64_t n : tokens) {
+      ProductParams p = blank<ProductParams>();
+      p.x = {x.get(), n, 1, shape.cols, shape.cols, 0};
+      p.out = {out.get(), n, 1, shape.rows, shape.rows, 0};
+      p.weight = {nullptr, shape.rows, shape.cols, shape.cols * 2, DType::BF16};
+      const auto with = [&](int i) {
+        ProductParams q = p;
+        q.weight.data = weights[static_cast<size_t>(i % kCopies)].get();
+        return q;
+      };
+      const auto library = [&](int i) {
+        LtProduct l = blank<LtProduct>();
+        l.out = out.get(), l.x = x.get(), l.weight = weights[static_cast<size_t>(i % kCopies)].get();
+        l.n = n, l.rows = shape.rows, l.cols = shape.cols;
+        l.out_stride = shape.rows, l.x_stride = l.weight_stride = shape.cols;
+        lt.prepare(l, stream);
+        lt.run(l, stream);
+      };
+      PointwiseParams g = blank<PointwiseParams>();
+      g.operation = Pointwise::Gated;
+      g.a = p.out, g.a.dim = shape.rows / 2;
+      g.b = g.a, g.b.data = static_cast<uint16_t*>(out.get()) + shape.rows / 2;
+      g.out = {half.get(), n, 1, shape.rows / 2, shape.rows / 2, 0};
+      const double with_library = time(library, stream);
+      const double operations = 2.0 * static_cast<double>(n * shape.rows * shape.cols);
+      fmt::print("{:8} n {:5}  cuBLASLt {:7.1f} us {:4.0f} TFLOP/s", shape.name, n, with_library,
+                 operations / with_library * 1e-6);
+      if (shape.name == "gate+up" && wide_fits(gated_product(with(0), g.out))) {
+        const double two = time(
+            [&](int i) {
+              library(i);
+              launch_pointwise(g, stream);
+            },
+            stream);
+        const double one =
+            time([&](int i) { launch_wide_silu(gated_product(with(i), g.out), stream); }, stream);
+        fmt::print("   gated: with a pass over the result {:7.1f} us, in one {:7.1f} us {:4.0f} TFLOP/s", two,
+                   one, operations / one * 1e-6);
+      }
+      fmt::print("\n");
+      std::fflush(stdout);
+    }
+  }
+  cudaStreamDestroy(stream);
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  std::vector<int64_t> tokens;
+  for (int i = 1; i < count; ++i) tokens.push_back(std::atoll(arguments[i]));
+  if (tokens.empty()) tokens = {512, 1024, 2048, 4096, 8192};
+  try {
+    run(tokens);
+    return 0;
+  } catch (const std::exception& failure) {
+    fmt::print(stderr, "{}\n", failure.what());
+    return 3;
+  }
+}

@@ -1,0 +1,529 @@
+// Attention of steps that run one new token per sequence: bf16 cache in blocks of 16, 32 or 64 slots, heads of 64 or
+// 128 elements, up to 8 query heads per kv head.
+//
+// A unit is 64 keys and values of one (sequence, kv head). The units of the step, in that order, are cut into equal
+// runs, one per persistent block, so every multiprocessor reads the same number of bytes whatever the lengths are. A
+// producer warp keeps a ring of units full with the tensor copy engine across the borders of heads and sequences.
+// Four warps take 16 keys of a unit each: scores with mma m16n8k16 (query heads as the 16-row operand, rows from
+// `group` on are zero), running maximum and sum, values with a second mma; they meet in shared memory at the end of a
+// head. A head that several blocks share is merged by the last of them to finish, in the order of its keys.
+//
+// The cache of earlier steps may be read before the kernel in front has ended, since that one (which stores the new
+// keys) lets this one start only after everything before it has ended; the unit with the new key waits. Reads keys and
+// values once, from memory: 2 · 2 · Dim bytes per key and kv head. On an H200, 576 tokens of context, 32/8 heads of 128,
+// in its place in a step: 23 us for 32 sequences (3.2 TB/s), 77 us for 128 (3.9 TB/s); the read ceiling is 4.6.
+#include "kernels/cuda/copy_engine.cuh"
+#include "kernels/cuda/flash.h"
+
+namespace sluice::kernels::cuda {
+namespace {
+
+constexpr int kKeys = 64, kWarps = 4, kThreads = kWarps * 32 + 32;
+constexpr int kMaxGroup = 8, kMaxSequences = 1024, kMaxProcessors = 256;
+
+template <int Dim>
+struct Layout {
+  static constexpr int kHalves = Dim / 64;  // pieces of 64 elements: a box is 128 bytes wide
+  static constexpr int kHalfBytes = kKeys * 128, kMatrixBytes = kHalves * kHalfBytes;
+  static constexpr int kStageBytes = 2 * kMatrixBytes, kStages = 6 * 128 / Dim;
+  static constexpr int kQueryBytes = kMaxGroup * Dim * 2;
+  static constexpr int kPitch = Dim + 8;
+  // From the start of shared memory.
+  static constexpr int kQueries = kStages * kStageBytes;
+  static constexpr int kValues = kQueries + 2 * kQueryBytes;
+  static constexpr int kMaxima = kValues + kWarps * kMaxGroup * kPitch * 4;
+  static constexpr int kSums = kMaxima + kWarps * kMaxGroup * 4;
+  static constexpr int kBarriers = kSums + kWarps * kMaxGroup * 4;
+  static constexpr int kPositions = kBarriers + (2 * kStages + 4) * 8;
+  static constexpr int kFirstUnit = kPositions + kMaxSequences * 4;
+  static constexpr int kShared = kFirstUnit + (kMaxSequences + 1) * 4 + 64 + 1024;
+  static_assert(kShared <= 232448, "shared memory of a block");
+};
+
+// One part of a head that several blocks share: values [group, Dim], then maxima, then sums.
+constexpr int kPartMaxima = kMaxGroup * 128, kPartSums = kPartMaxima + kMaxGroup;
+constexpr int kPartFloats = kPartSums + kMaxGroup;
+
+struct OneArguments {
+  const bf16* q;
+  bf16* out;
+  float* parts;       // [blocks, 2, kPartFloats]
+  int32_t* arrivals;  // [sequences, kv_heads], zero before and after
+  TableView table;
+  int64_t q_stride, out_stride_n, out_stride_h;
+  int sequences, kv_heads, group;
+  float scale;  // of scores, times log2(e)
+  int whole;    // no head is shared between blocks
+};
+
+// What a block works on: units [first, last) of all, one (sequence, head) after the other.
+struct Walk {
+  const int* first_unit;  // [sequences + 1]; units of one kv head before each sequence
+  int kv_heads;
+  int64_t at, last;
+  int sequence, head, unit, units;  // units: of this sequence and head
+
+  __device__ __forceinline__ Walk(const int* first, int sequences, int heads, int64_t begin, int64_t end)
+      : first_unit(first), kv_heads(heads), at(begin), last(end) {
+    int low = 0, high = sequences - 1;
+    while (low < high) {
+      const int middle = (low + high + 1) / 2;
+      if (int64_t{first_unit[middle]} * kv_heads <= at) {
+        low = middle;
+      } else {
+        high = middle - 1;
+      }
+    }
+    sequence = low;
+    units = first_unit[low + 1] - first_unit[low];
+    const int within = static_cast<int>(at - int64_t{first_unit[low]} * kv_heads);
+    head = within / units;
+    unit = within % units;
+  }
+  __device__ __forceinline__ bool live() const { return at < last; }
+  // Units of this head that belong to the block.
+  __device__ __forceinline__ int count() const {
+    return static_cast<int>(last - at < units - unit ? last - at : units - unit);
+  }
+  __device__ __forceinline__ void next() {
+    at += count();
+    unit = 0;
+    if (++head < kv_heads || !live()) return;
+    head = 0;
+    ++sequence;
+    units = first_unit[sequence + 1] - first_unit[sequence];
+  }
+};
+
+__device__ __forceinline__ int units_of(int position) {
+  return position / kKeys + 1;
+}
+
+// positions and the running sum of units to shared memory.
+__device__ __forceinline__ void count_units(const OneArguments& p, int* positions, int* first_unit,
+                                            int* scratch) {
+  const int each = (p.sequences + kThreads - 1) / kThreads, begin = threadIdx.x * each;
+  int sum = 0;
+  for (int s = begin; s < begin + each && s < p.sequences; ++s) {
+    positions[s] = p.table.positions[s];
+    sum += units_of(positions[s]);
+  }
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  int running = sum;
+#pragma unroll
+  for (int o = 1; o < 32; o *= 2) {
+    const int other = __shfl_up_sync(0xffffffffu, running, o);
+    if (lane >= o) running += other;
+  }
+  if (lane == 31) scratch[warp] = running;
+  __syncthreads();
+  for (int w = 0; w < warp; ++w) running += scratch[w];
+  running -= sum;
+  for (int s = begin; s < begin + each && s < p.sequences; ++s) {
+    first_unit[s] = running;
+    running += units_of(positions[s]);
+    if (s == p.sequences - 1) first_unit[p.sequences] = running;
+  }
+  __syncthreads();
+}
+
+// Blocks that have work: all, unless there are fewer units.
+__device__ __forceinline__ int64_t blocks_for(int64_t units) {
+  return units < gridDim.x ? units : gridDim.x;
+}
+
+// Where block `block` starts. Whole heads: at the next head that begins.
+__device__ __forceinline__ int64_t start_of(const OneArguments& p, const int* first_unit, int64_t block) {
+  const int64_t all = int64_t{first_unit[p.sequences]} * p.kv_heads, blocks = blocks_for(all);
+  if (block >= blocks) return all;
+  const int64_t at = all * block / blocks;
+  if (p.whole == 0) return at;
+  const Walk walk(first_unit, p.sequences, p.kv_heads, at, all);
+  return walk.unit == 0 ? at : at + walk.units - walk.unit;
+}
+
+__device__ __forceinline__ void load_matrices(uint32_t address, uint32_t (&r)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+__device__ __forceinline__ void load_matrices_transposed(uint32_t address, uint32_t (&r)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+
+// Address of 16 bytes: eight elements from 8 · piece on of slot `row`, in a swizzled matrix.
+__device__ __forceinline__ uint32_t swizzled(uint32_t matrix, int row, int piece) {
+  return matrix + (piece >> 3) * (kKeys * 128) + row * 128 + (((piece & 7) ^ (row & 7)) << 4);
+}
+
+// One warp's share of a head: rows are query heads, lane (g, t) holds row g.
+template <int Dim>
+struct Share {
+  float maximum, sum;
+  float values[Dim / 8][4];
+  uint32_t q[Dim / 16][2];
+
+  __device__ __forceinline__ void start(const uint8_t* queries, int group, int g, int t) {
+    maximum = -INFINITY;
+    sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < Dim / 8; ++i)
+#pragma unroll
+      for (int j = 0; j < 4; ++j) values[i][j] = 0.0f;
+    const auto* row = reinterpret_cast<const uint32_t*>(queries + g * Dim * 2) + t;
+#pragma unroll
+    for (int k = 0; k < Dim / 16; ++k) {
+      q[k][0] = g < group ? row[k * 8] : 0u;
+      q[k][1] = g < group ? row[k * 8 + 4] : 0u;
+    }
+  }
+
+  // Keys [first, first + 16) of the stage, of which those below `limit` count.
+  __device__ __forceinline__ void add(uint32_t stage, int first, int limit, float scale, int lane) {
+    const int t = lane & 3;
+    float even[2][4] = {}, odd[2][4] = {};
+#pragma unroll
+    for (int k = 0; k < Dim / 16; ++k) {
+      uint32_t r[4];
+      load_matrices(swizzled(stage, first + (lane & 7) + ((lane >> 4) << 3), 2 * k + ((lane >> 3) & 1)), r);
+      auto& scores = (k & 1) != 0 ? odd : even;
+      mma_bf16(scores[0], q[k][0], 0u, q[k][1], 0u, r[0], r[1]);
+      mma_bf16(scores[1], q[k][0], 0u, q[k][1], 0u, r[2], r[3]);
+    }
+    float s[4];
+    bool counts[4];
+    float larger = maximum;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      counts[j] = first + (j >> 1) * 8 + 2 * t + (j & 1) < limit;
+      s[j] = counts[j] ? (even[j >> 1][j & 1] + odd[j >> 1][j & 1]) * scale : -INFINITY;
+      larger = fmaxf(larger, s[j]);
+    }
+    larger = fmaxf(larger, __shfl_xor_sync(0xffffffffu, larger, 1));
+    larger = fmaxf(larger, __shfl_xor_sync(0xffffffffu, larger, 2));
+    const float base = larger == -INFINITY ? 0.0f : larger;
+    if (__any_sync(0xffffffffu, larger > maximum)) {
+      const float keep = exp2f(maximum - base);
+      sum *= keep;
+#pragma unroll
+      for (int i = 0; i < Dim / 8; ++i) values[i][0] *= keep, values[i][1] *= keep;
+    }
+    maximum = larger;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      s[j] = exp2f(s[j] - base);
+      sum += s[j];
+    }
+    const uint32_t p0 = pack_pair(s[0], s[1]), p1 = pack_pair(s[2], s[3]);
+    // Slots beyond the sequence hold anything: zero times that must be zero.
+    const uint32_t mask0 = (counts[0] ? 0xffffu : 0u) | (counts[1] ? 0xffff0000u : 0u);
+    const uint32_t mask1 = (counts[2] ? 0xffffu : 0u) | (counts[3] ? 0xffff0000u : 0u);
+    const uint32_t matrix = stage + Layout<Dim>::kMatrixBytes;
+#pragma unroll
+    for (int i = 0; i < Dim / 16; ++i) {
+      uint32_t r[4];
+      load_matrices_transposed(swizzled(matrix, first + (lane & 15), 2 * i + (lane >> 4)), r);
+      mma_bf16(values[2 * i], p0, 0u, p1, 0u, r[0] & mask0, r[1] & mask1);
+      mma_bf16(values[2 * i + 1], p0, 0u, p1, 0u, r[2] & mask0, r[3] & mask1);
+    }
+  }
+
+  __device__ __forceinline__ void hand_in(float* shared_values, float* maxima, float* sums, int warp,
+                                          int group, int lane) {
+    const int g = lane >> 2, t = lane & 3;
+    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+    sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+    if (g >= group) return;
+    if (t == 0) maxima[warp * kMaxGroup + g] = maximum, sums[warp * kMaxGroup + g] = sum;
+    float* row = shared_values + (warp * kMaxGroup + g) * Layout<Dim>::kPitch + 2 * t;
+#pragma unroll
+    for (int i = 0; i < Dim / 8; ++i)
+      *reinterpret_cast<float2*>(row + 8 * i) = make_float2(values[i][0], values[i][1]);
+  }
+};
+
+__device__ __forceinline__ void sync_warps() {
+  asm volatile("bar.sync 1, %0;" ::"n"(kWarps * 32) : "memory");
+}
+
+// Fills the ring; all lanes of the producer warp take part, one lane per box.
+template <int Dim>
+__device__ __forceinline__ void produce(const OneArguments& p, const CUtensorMap* keys,
+                                        const CUtensorMap* values, uint32_t shared, Walk walk,
+                                        const int* positions) {
+  using L = Layout<Dim>;
+  const int lane = threadIdx.x % 32;
+  const uint32_t full = shared + L::kBarriers, empty = full + 8 * L::kStages;
+  const uint32_t query_full = empty + 8 * L::kStages, query_empty = query_full + 16;
+  const uint64_t policy = read_once_policy();
+  const int per_unit = kKeys / p.table.block_size, boxes = per_unit * L::kHalves * 2;
+  const int matrix = lane & 1, half = (lane >> 1) % L::kHalves, part = lane / (2 * L::kHalves);
+  const CUtensorMap* map = matrix == 0 ? keys : values;
+  const uint32_t place = matrix * L::kMatrixBytes + half * L::kHalfBytes + part * p.table.block_size * 128;
+  const uint32_t query_bytes = static_cast<uint32_t>(p.group * Dim * 2);
+  bool waited = false;
+  int issued = 0, pieces = 0, queries = 0;
+  const bf16* pending[2] = {};
+  const auto send_queries = [&] {
+    for (; queries < pieces; ++queries) {
+      const int slot = queries & 1;
+      if (queries >= 2) barrier_wait(query_empty + 8 * slot, ((queries >> 1) - 1) & 1);
+      if (lane == 0) {
+        barrier_expect(query_full + 8 * slot, query_bytes);
+        copy_bytes(shared + L::kQueries + slot * L::kQueryBytes, pending[slot], query_bytes,
+                   query_full + 8 * slot);
+      }
+    }
+  };
+  const auto wait = [&] {
+    if (waited) return;
+    wait_for_producer();
+    waited = true;
+  };
+  for (; walk.live(); walk.next()) {
+    if (pieces - queries == 2) {
+      wait();
+      send_queries();
+    }
+    pending[pieces & 1] = p.q + walk.sequence * p.q_stride + int64_t{walk.head} * p.group * Dim;
+    ++pieces;
+    if (waited) send_queries();
+    const int position = positions[walk.sequence], blocks = position / p.table.block_size;
+    const int32_t* row = p.table.blocks + p.table.row_begin[walk.sequence];
+    const auto entry = [&](int unit) {
+      const int index = unit * per_unit + part;
+      return row[index < blocks ? index : blocks];
+    };
+    const int end = walk.unit + walk.count();
+    int32_t block = lane < boxes ? entry(walk.unit) : 0;
+    for (int unit = walk.unit; unit < end; ++unit, ++issued) {
+      if (!waited && (issued == L::kStages || (unit + 1) * kKeys > position)) {
+        wait();
+        send_queries();
+      }
+      const int stage = issued % L::kStages;
+      if (issued >= L::kStages) barrier_wait(empty + 8 * stage, ((issued / L::kStages) - 1) & 1);
+      if (lane == 0) barrier_expect(full + 8 * stage, L::kStageBytes);
+      __syncwarp();
+      if (lane < boxes) {
+        copy_box_4d(shared + stage * L::kStageBytes + place, map, half * 64, walk.head, 0, block,
+                    full + 8 * stage, policy);
+        if (unit + 1 < end) block = entry(unit + 1);
+      }
+    }
+  }
+  wait();
+  send_queries();
+}
+
+// A maximum, a sum and four values of a head, from some of its keys.
+struct Part {
+  float maximum, sum;
+  float4 values;
+};
+
+// read(i) gives part i. The reads of eight parts are under way together.
+template <int Together, class Read>
+__device__ __forceinline__ Part merge(int parts, const Read& read) {
+  Part result{-INFINITY, 0.0f, make_float4(0.0f, 0.0f, 0.0f, 0.0f)};
+  for (int first = 0; first < parts; first += Together) {
+    Part some[Together];
+    float maximum = result.maximum;
+#pragma unroll
+    for (int i = 0; i < Together; ++i) {
+      some[i] = first + i < parts ? read(first + i) : Part{-INFINITY, 0.0f, make_float4(0, 0, 0, 0)};
+      maximum = fmaxf(maximum, some[i].maximum);
+    }
+    const auto add = [&](const Part& part) {
+      const float factor = exp2f(part.maximum - maximum);
+      result.sum += factor * part.sum;
+      result.values.x += factor * part.values.x, result.values.y += factor * part.values.y;
+      result.values.z += factor * part.values.z, result.values.w += factor * part.values.w;
+    };
+    const Part before = result;
+    result = Part{maximum, 0.0f, make_float4(0, 0, 0, 0)};
+    add(before);
+#pragma unroll
+    for (int i = 0; i < Together; ++i) add(some[i]);
+  }
+  return result;
+}
+
+__device__ __forceinline__ void store_result(bf16* out, const Part& part) {
+  const float inverse = 1.0f / part.sum;
+  *reinterpret_cast<uint2*>(out) = make_uint2(pack_pair(part.values.x * inverse, part.values.y * inverse),
+                                              pack_pair(part.values.z * inverse, part.values.w * inverse));
+}
+
+// The warps' shares to the result, or to a part of it; the block that hands in the last part makes the result.
+template <int Dim>
+__device__ __forceinline__ void finish(const OneArguments& p, const Walk& walk, uint8_t* shared,
+                                       int* last_one) {
+  using L = Layout<Dim>;
+  const auto* values = reinterpret_cast<const float*>(shared + L::kValues);
+  const auto* maxima = reinterpret_cast<const float*>(shared + L::kMaxima);
+  const auto* sums = reinterpret_cast<const float*>(shared + L::kSums);
+  const bool complete = walk.count() == walk.units;
+  float* mine = p.parts + (int64_t{blockIdx.x} * 2 + (walk.unit == 0 ? 1 : 0)) * kPartFloats;
+  bf16* out = p.out + walk.sequence * p.out_stride_n + int64_t{walk.head} * p.group * p.out_stride_h;
+  for (int e = threadIdx.x * 4; e < p.group * Dim; e += kWarps * 32 * 4) {
+    const int r = e / Dim, d = e % Dim;
+    const Part part = merge<kWarps>(kWarps, [&](int w) {
+      const int row = w * kMaxGroup + r;
+      return Part{maxima[row], sums[row], *reinterpret_cast<const float4*>(values + row * L::kPitch + d)};
+    });
+    if (complete) {
+      store_result(out + r * p.out_stride_h + d, part);
+      continue;
+    }
+    __stcg(reinterpret_cast<float4*>(mine + e), part.values);
+    if (d == 0) __stcg(mine + kPartMaxima + r, part.maximum), __stcg(mine + kPartSums + r, part.sum);
+  }
+  if (complete) return;
+  const int64_t all = int64_t{walk.first_unit[p.sequences]} * p.kv_heads, begin = walk.at - walk.unit;
+  const auto block_of = [&](int64_t unit) { return ((unit + 1) * blocks_for(all) - 1) / all; };
+  const int64_t first = block_of(begin), parts = block_of(begin + walk.units - 1) - first + 1;
+  __threadfence();
+  sync_warps();
+  int32_t* arrivals = p.arrivals + walk.sequence * p.kv_heads + walk.head;
+  if (threadIdx.x == 0) *last_one = atomicAdd(arrivals, 1) == parts - 1 ? 1 : 0;
+  sync_warps();
+  if (*last_one == 0) return;
+  __threadfence();
+  for (int e = threadIdx.x * 4; e < p.group * Dim; e += kWarps * 32 * 4) {
+    const int r = e / Dim, d = e % Dim;
+    const Part whole = merge<8>(static_cast<int>(parts), [&](int i) {
+      const float* part = p.parts + ((first + i) * 2 + (i == 0 ? 1 : 0)) * kPartFloats;
+      return Part{__ldcg(part + kPartMaxima + r), __ldcg(part + kPartSums + r),
+                  __ldcg(reinterpret_cast<const float4*>(part + e))};
+    });
+    store_result(out + r * p.out_stride_h + d, whole);
+  }
+  if (threadIdx.x == 0) *arrivals = 0;
+}
+
+template <int Dim>
+__global__ void __launch_bounds__(kThreads, 1)
+    one_kernel(const __grid_constant__ CUtensorMap keys, const __grid_constant__ CUtensorMap values,
+               const __grid_constant__ OneArguments p) {
+  using L = Layout<Dim>;
+  extern __shared__ uint8_t raw[];
+  uint8_t* shared = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(raw) + 1023) & ~uintptr_t{1023});
+  const uint32_t base = shared_address(shared), full = base + L::kBarriers, empty = full + 8 * L::kStages;
+  const uint32_t query_full = empty + 8 * L::kStages, query_empty = query_full + 16;
+  int* positions = reinterpret_cast<int*>(shared + L::kPositions);
+  int* first_unit = reinterpret_cast<int*>(shared + L::kFirstUnit);
+  int* scratch = first_unit + kMaxSequences + 1;
+  allow_dependents();
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < L::kStages; ++s) {
+      barrier_init(full + 8 * s, 1);
+      barrier_init(empty + 8 * s, kWarps);
+    }
+    for (int s = 0; s < 2; ++s) {
+      barrier_init(query_full + 8 * s, 1);
+      barrier_init(query_empty + 8 * s, kWarps);
+    }
+    barriers_ready();
+  }
+  count_units(p, positions, first_unit, scratch);
+  const int64_t begin = start_of(p, first_unit, blockIdx.x), end = start_of(p, first_unit, blockIdx.x + 1);
+  if (begin >= end) return wait_for_producer();
+  Walk walk(first_unit, p.sequences, p.kv_heads, begin, end);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (warp == kWarps) return produce<Dim>(p, &keys, &values, base, walk, positions);
+
+  wait_for_producer();
+  Share<Dim> share;
+  int i = 0;
+  for (int piece = 0; walk.live(); walk.next(), ++piece) {
+    const int slot = piece & 1;
+    barrier_wait(query_full + 8 * slot, (piece >> 1) & 1);
+    share.start(shared + L::kQueries + slot * L::kQueryBytes, p.group, lane >> 2, lane & 3);
+    const int limit = positions[walk.sequence] + 1, units = walk.unit + walk.count();
+    for (int unit = walk.unit; unit < units; ++unit, ++i) {
+      const int stage = i % L::kStages;
+      barrier_wait(full + 8 * stage, (i / L::kStages) & 1);
+      // A stage is given back one stage late: by then all reads of it have ended.
+      __syncwarp();
+      if (lane == 0 && i > 0) barrier_arrive(empty + 8 * ((i - 1) % L::kStages));
+      share.add(base + stage * L::kStageBytes, warp * 16, limit - unit * kKeys, p.scale, lane);
+    }
+    share.hand_in(reinterpret_cast<float*>(shared + L::kValues),
+                  reinterpret_cast<float*>(shared + L::kMaxima), reinterpret_cast<float*>(shared + L::kSums),
+                  warp, p.group, lane);
+    sync_warps();
+    if (lane == 0) barrier_arrive(query_empty + 8 * slot);
+    finish<Dim>(p, walk, shared, scratch + 8);
+    sync_warps();
+  }
+}
+
+template <int Dim>
+void launch_dim(const OneParams& p, Stream stream) {
+  using L = Layout<Dim>;
+  static const int processors = multiprocessors();
+  static const cudaError_t attribute =
+      cudaFuncSetAttribute(one_kernel<Dim>, cudaFuncAttributeMaxDynamicSharedMemorySize, L::kShared);
+  check_launch(attribute, "attention");
+  const AttentionParams& a = p.attention;
+  const auto map_of = [&](const CacheView& cache) {
+    const auto bytes = [](int64_t elements) { return static_cast<uint64_t>(elements) * 2; };
+    return make_tensor_map(
+        cache.data, {4,
+                     {Dim, static_cast<uint64_t>(a.kv_heads), static_cast<uint64_t>(a.table.block_size),
+                      static_cast<uint64_t>(cache.blocks)},
+                     {bytes(cache.stride_head), bytes(cache.stride_slot), bytes(cache.stride_block)},
+                     {64, 1, static_cast<uint32_t>(a.table.block_size), 1}});
+  };
+  OneArguments arguments{};
+  arguments.q = static_cast<const bf16*>(a.q.data);
+  arguments.out = static_cast<bf16*>(a.out.data);
+  arguments.parts = static_cast<float*>(p.workspace);
+  arguments.arrivals =
+      reinterpret_cast<int32_t*>(arguments.parts + int64_t{kMaxProcessors} * 2 * kPartFloats);
+  arguments.table = a.table;
+  arguments.q_stride = a.q.stride_n;
+  arguments.out_stride_n = a.out.stride_n;
+  arguments.out_stride_h = a.out.stride_h;
+  arguments.sequences = static_cast<int>(a.q.n);
+  arguments.kv_heads = static_cast<int>(a.kv_heads);
+  arguments.group = static_cast<int>(a.q.heads / a.kv_heads);
+  arguments.scale = a.scale * 1.44269504088896340736f;
+  arguments.whole = p.whole;
+  const int blocks = processors < kMaxProcessors ? processors : kMaxProcessors;
+  const Grid grid{dim3(static_cast<unsigned>(blocks)), dim3(kThreads), L::kShared};
+  launch("attention", one_kernel<Dim>, grid, stream, map_of(a.k), map_of(a.v), arguments);
+}
+
+}  // namespace
+
+size_t one_workspace_bytes() {
+  return (size_t{kMaxProcessors} * 2 * kPartFloats + size_t{kMaxSequences} * kMaxKvHeads) * 4;
+}
+
+bool one_fits(const AttentionParams& p) {
+  const int64_t group = p.kv_heads > 0 ? p.q.heads / p.kv_heads : 0;
+  const auto cache_fits = [&](const CacheView& c) {
+    return c.type == DType::BF16 && aligned16(c.data) && c.stride_block % 8 == 0 && c.stride_slot % 8 == 0 &&
+           c.stride_head % 8 == 0;
+  };
+  const bool size = p.k.dim == p.v.dim && (p.k.dim == 64 || p.k.dim == 128) && group <= kMaxGroup &&
+                    p.kv_heads <= kMaxKvHeads && p.q.n <= kMaxSequences && p.q.n > 0;
+  const bool kind = p.window == 0 && p.softcap == 0.0f && p.sinks == nullptr && p.alibi == nullptr;
+  const bool blocks = p.table.block_size == 16 || p.table.block_size == 32 || p.table.block_size == 64;
+  const bool results = p.out.stride_n % 4 == 0 && p.out.stride_h % 4 == 0 && aligned16(p.out.data);
+  const bool queries = aligned16(p.q.data) && p.q.stride_h == p.k.dim && p.q.stride_n % 8 == 0;
+  return size && kind && blocks && queries && results && cache_fits(p.k) && cache_fits(p.v);
+}
+
+void launch_one(const OneParams& p, Stream stream) {
+  if (p.attention.k.dim == 64) return launch_dim<64>(p, stream);
+  launch_dim<128>(p, stream);
+}
+
+}  // namespace sluice::kernels::cuda
