@@ -30,6 +30,22 @@ TEST_F(TokenTest, NormsOfEveryWidth) {
   }
 }
 
+TEST_F(TokenTest, NormOfManyLongRows) {
+  for (int64_t dim : {264, 2048, 4096, 8192}) {
+    const int64_t n = 1100;
+    Both x = random(n, dim);
+    const Both branch = random(n, dim), gain = vector(dim);
+    Both out = zeros(n, dim);
+    ref().add_rms_norm(out.host, x.host, branch.host, gain.host, 1e-5f, 0.5f);
+    gpu().add_rms_norm(out.device, x.device, branch.device, gain.device, 1e-5f, 0.5f);
+    EXPECT_LT(error(out.host, out.device), kTolerance) << dim;
+    EXPECT_LT(error(x.host, x.device), kTolerance) << dim;
+    ref().rms_norm(x.host, x.host, {}, 1e-5f);
+    gpu().rms_norm(x.device, x.device, {}, 1e-5f);
+    EXPECT_LT(error(x.host, x.device), kTolerance) << dim;
+  }
+}
+
 TEST_F(TokenTest, NormOfHeadsInPlace) {
   for (int64_t dim : {16, 64, 128, 192}) {
     Both x = random(5, 6 * dim + 32);

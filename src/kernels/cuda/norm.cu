@@ -1,7 +1,7 @@
 // rms_norm, layer_norm and add_rms_norm over the last dimension of x[n, heads, dim].
 // A row is read once into registers: thread t of the row's `blockDim.x` holds elements 8 (v · blockDim.x + t)
-// + 0..7. Rows of up to 256 elements take one warp, eight rows to a block. Moves each element in once and out
-// once.
+// + 0..7. Rows of up to 256 elements take one warp, eight rows to a block; where there are many long rows, blocks walk
+// over them. Moves each element in once and out once.
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/params.h"
 
@@ -106,6 +106,69 @@ __global__ void __launch_bounds__(1024) norm_kernel(const NormParams p) {
   }
 }
 
+constexpr int kRowThreads = 256;
+
+// Many rows: a block walks over them, the next row on its way while this one is summed. Vectors, rms only.
+template <int Pieces>
+__global__ void __launch_bounds__(kRowThreads) rows_kernel(const NormParams p) {
+  __shared__ float shared[2][kRowThreads / 32];
+  allow_dependents();
+  wait_for_producer();
+  const int64_t rows = p.x.n * p.x.heads, dim = p.x.dim;
+  const auto place = [&](const View& v, int64_t row) {
+    return static_cast<bf16*>(v.data) + row / p.x.heads * v.stride_n + row % p.x.heads * v.stride_h;
+  };
+  const auto at = [&](int piece) { return (int64_t{piece} * kRowThreads + threadIdx.x) * 8; };
+  uint4 x[Pieces], add[Pieces], next[Pieces];
+  const auto load = [&](int64_t row, uint4(&to)[Pieces]) {
+#pragma unroll
+    for (int v = 0; v < Pieces; ++v) {
+      to[v] = add[v] = make_uint4(0, 0, 0, 0);
+      if (row >= rows || at(v) >= dim) continue;
+      to[v] = load_activation(place(p.x, row) + at(v));
+      if (p.add.data != nullptr) add[v] = load_activation(place(p.add, row) + at(v));
+    }
+  };
+  load(blockIdx.x, x);
+  int turn = 0;
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x, turn ^= 1) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int v = 0; v < Pieces; ++v) {
+      float f[8], b[8];
+      unpack8(x[v], f);
+      unpack8(add[v], b);
+#pragma unroll
+      for (int j = 0; j < 8; ++j) f[j] += p.scale * b[j];
+      x[v] = pack8(f);
+      unpack8(x[v], f);
+#pragma unroll
+      for (int j = 0; j < 8; ++j) sum += f[j] * f[j];
+      if (p.add.data != nullptr && at(v) < dim) *reinterpret_cast<uint4*>(place(p.x, row) + at(v)) = x[v];
+    }
+    load(row + gridDim.x, next);
+    sum = warp_sum(sum);
+    if (threadIdx.x % 32 == 0) shared[turn][threadIdx.x / 32] = sum;
+    __syncthreads();
+    float total = 0.0f;
+#pragma unroll
+    for (int w = 0; w < kRowThreads / 32; ++w) total += shared[turn][w];
+    const float factor = rsqrtf(total / static_cast<float>(dim) + p.eps);
+#pragma unroll
+    for (int v = 0; v < Pieces; ++v) {
+      if (at(v) >= dim) continue;
+      float f[8], gain[8];
+      unpack8(x[v], f);
+      load_gain<true>(p.gain, at(v), dim, gain);
+#pragma unroll
+      for (int j = 0; j < 8; ++j) f[j] = f[j] * factor * gain[j];
+      *reinterpret_cast<uint4*>(place(p.out, row) + at(v)) = pack8(f);
+    }
+#pragma unroll
+    for (int v = 0; v < Pieces; ++v) x[v] = next[v];
+  }
+}
+
 bool vectors(const View& v) {
   return v.data == nullptr ||
          (aligned16(v.data) && v.dim % 8 == 0 && v.stride_n % 8 == 0 && v.stride_h % 8 == 0);
@@ -129,6 +192,14 @@ void launch_norm(const NormParams& p, Stream stream) {
   if (wanted <= 32) {
     const Grid grid{dim3(static_cast<unsigned>(ceil_div(rows, 8))), dim3(32, 8)};
     return launch_pieces<1>(p, grid, stream);
+  }
+  static const int processors = multiprocessors();
+  const bool aligned = vectors(p.out) && vectors(p.x) && vectors(p.add) && aligned16(p.gain);
+  if (rows >= 8 * processors && p.kind == NormKind::Rms && aligned && wanted <= 4 * kRowThreads) {
+    const Grid grid{dim3(static_cast<unsigned>(5 * processors)), dim3(kRowThreads)};
+    if (wanted <= kRowThreads) return launch("norm", rows_kernel<1>, grid, stream, p);
+    if (wanted <= 2 * kRowThreads) return launch("norm", rows_kernel<2>, grid, stream, p);
+    return launch("norm", rows_kernel<4>, grid, stream, p);
   }
   const int64_t threads = wanted <= 1024 ? ceil_div(wanted, 32) * 32 : 1024;
   const Grid grid{dim3(static_cast<unsigned>(rows)), dim3(static_cast<unsigned>(threads))};
