@@ -51,6 +51,11 @@ install_packages() {
   run_quietly 69 "${apt[@]}" install --no-install-recommends -y "${chosen[@]}"
 }
 
+# try_packages GROUP...: installs what is missing where that is possible; what needs them has to do without elsewhere.
+try_packages() {
+  (install_packages "$@") || say "going on without $(packages_of "$@" | tr '\n' ' ')"
+}
+
 # need_by_hand GROUP...: what to install where there is no apt-get.
 need_by_hand() {
   command -v apt-get >/dev/null && return 0

@@ -103,14 +103,16 @@ async function connect(chat) {
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
     fill(select, el("option", {value: ""}, "no model"));
-    if (error.status === 401) return wantKey(chat);
-    toast(error.message, "error");
+    if (error.status === 401) wantKey(chat);
+    else toast(error.message, "error");
   }
   chat.draw();
 }
 
 async function wantKey(chat) {
-  if (await askForKey("This server asks for a key. It is kept in this browser only.")) await connect(chat);
+  const given = await askForKey("This server asks for a key. It is kept in this browser only.");
+  if (given) connect(chat);
+  return given;
 }
 
 function setUpShortcuts(chat) {

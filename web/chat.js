@@ -48,6 +48,7 @@ export class Chat {
       event.preventDefault();
       if (!this.answers.has(this.current.id)) this.send();
     } else if (event.key === "ArrowUp" && this.input.value === "") {
+      event.preventDefault();
       this.editLast();
     }
   }

@@ -23,7 +23,8 @@ const percent = (share) => (share === null || share === undefined ? "–" : `${M
 const plain = (value) => String(Number(value.toPrecision(3)));
 
 export class LiveView {
-  // `shell.model()` names the model that demo requests go to; `shell.keyWanted()` asks for a key.
+  // `shell.model()` names the model that demo requests go to; `shell.keyWanted()` asks for a key
+  // and says whether there is one.
   constructor(root, shell) {
     this.shell = shell;
     this.histories = [];
@@ -73,8 +74,8 @@ export class LiveView {
         this.status("The server closed the stream; trying again…", false);
       } catch (error) {
         if (signal.aborted) return;
-        this.status(`${error.message} Trying again…`, false);
-        if (error.status === 401) return this.shell.keyWanted();
+        this.status(error.status === 401 ? "The server asks for a key." : `${error.message} Trying again…`, false);
+        if (error.status === 401 && !(await this.shell.keyWanted())) return;
       }
       await new Promise((resolve) => setTimeout(resolve, wait));
     }

@@ -71,6 +71,7 @@ export function startEdit(box, node, siblings, acts) {
         el("button", {type: "button", class: "button small", onclick: cancel}, "Cancel"),
         el("button", {type: "submit", class: "button primary small"}, "Ask again"))));
   area.focus();
+  area.setSelectionRange(area.value.length, area.value.length);
 }
 
 function reasoningBox(node) {

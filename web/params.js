@@ -65,8 +65,15 @@ function textField(id, label, hint, rows, value, oninput) {
             }, label), area, el("span", {id: `hint-${id}`, class: "hint"}, hint));
 }
 
-// Asks for the key; true where one was given.
-export async function askForKey(reason) {
+let asking = null;
+
+// Asks for the key, once, however many want it; true where one was given.
+export function askForKey(reason) {
+  asking ??= askOnce(reason).finally(() => asking = null);
+  return asking;
+}
+
+async function askOnce(reason) {
   const key = await ask({
     title: "API key",
     text: reason,

@@ -1,0 +1,382 @@
+#!/usr/bin/env python3
+"""The page in a real browser: against a server with scripted answers (page_fake.py), and against `sluice serve`.
+
+Needs chromium and the package playwright; where one is missing everything is skipped."""
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+import page_browser
+from page_browser import Skip
+from page_fake import HOSTILE, Fake
+
+BROWSER = None
+FAKE = None
+REFUSED = ("Failed to load resource",)  # what chromium says of every answer that is an error
+
+
+def page(**options):
+    return BROWSER.page(FAKE.url, **options)
+
+
+# -- chat --------------------------------------------------------------------------------------------------------------
+
+def test_chat_streams_and_measures():
+    with page() as one:
+        one.open()
+        one.send("tell me about a lock")
+        one.tab.wait_for_selector(".message.running .markdown > *")
+        one.settle()
+        assert "canal lock" in one.last_answer()
+        assert one.count(".markdown table") == 1 and one.count(".markdown pre code") == 1
+        assert one.count(".markdown ol > li") == 3 and one.count(".markdown ol ul > li") == 2
+        stats = one.last_stats()
+        assert "tokens/s" in stats and "first token after" in stats and "from the cache" in stats, stats
+        assert one.tab.locator(".row.shown").inner_text() == "tell me about a lock"
+
+
+def test_stop_ends_the_request():
+    with page() as one:
+        one.open()
+        before = FAKE.hung_up
+        one.send("something long")
+        one.until("document.querySelector('.message.running .markdown')?.innerText.includes('word9')")
+        one.tab.click("#send")
+        one.settle()
+        assert "stopped" in one.last_stats() and "word9" in one.last_answer()
+        wait_for(lambda: FAKE.hung_up == before + 1)
+        assert "You said: and now" in one.ask("and now")
+
+
+def test_escape_stops():
+    with page() as one:
+        one.open()
+        one.send("something long")
+        one.tab.wait_for_selector(".message.running .markdown > *")
+        one.tab.keyboard.press("Escape")
+        one.settle()
+        assert "stopped" in one.last_stats()
+
+
+def test_regenerate_keeps_both_answers():
+    with page() as one:
+        one.open()
+        one.ask("hello")
+        one.tab.click("[aria-label='Another answer']")
+        one.tab.wait_for_selector("[aria-label='Version 2 of 2']")
+        one.tab.click("[aria-label='Previous version']")
+        one.tab.wait_for_selector("[aria-label='Version 1 of 2']")
+        assert one.count(".message.assistant") == 1
+
+
+def test_edit_branches():
+    with page() as one:
+        one.open()
+        one.ask("first question")
+        one.ask("second question")
+        one.tab.locator(".message.user").first.hover()
+        one.tab.locator("[aria-label='Edit and ask again']").first.click()
+        one.tab.fill("[aria-label='Edit message']", "another question")
+        one.tab.click("text=Ask again")
+        one.tab.wait_for_selector("text=You said: another question")
+        one.settle()
+        assert one.count(".message") == 2
+        assert [message["content"] for message in FAKE.bodies[-1]["messages"]] == ["another question"]
+        one.tab.click("[aria-label='Previous version']")
+        assert one.count(".message") == 4
+        one.tab.wait_for_selector("text=You said: second question")
+
+
+def test_parameters_are_sent():
+    with page() as one:
+        one.open()
+        one.tab.click("#open-parameters")
+        for name, value in (("temperature", "0.5"), ("top_k", "7"), ("max_tokens", "4"), ("seed", "11"), ("stop", "END\n\\n\\n")):
+            one.tab.fill(f"#parameter-{name}", value)
+        one.tab.fill("#system", "Be brief.")
+        one.tab.select_option("#model", "fake-7b")
+        one.ask("hello there")
+        body = FAKE.bodies[-1]
+        wanted = {"temperature": 0.5, "top_k": 7, "max_tokens": 4, "seed": 11, "stop": ["END", "\n\n"], "model": "fake-7b"}
+        assert wanted.items() <= body.items(), body
+        assert "top_p" not in body and "min_p" not in body
+        assert body["messages"][0] == {"role": "system", "content": "Be brief."}
+        assert "ended at the token limit" in one.last_stats()
+
+
+# -- conversations -----------------------------------------------------------------------------------------------------
+
+def test_conversations_stay_and_go():
+    with page() as one:
+        one.open()
+        one.ask("keep this")
+        one.tab.click("#new-chat")
+        one.ask("and this")
+        one.tab.reload()
+        one.tab.wait_for_selector(".row >> nth=1")
+        one.tab.click(".row-open:has-text('keep this')")
+        assert "You said: keep this" in one.last_answer()
+        one.tab.click("[aria-label='Rename keep this']")
+        one.tab.fill("dialog input", "renamed")
+        one.tab.click("dialog >> text=Rename >> nth=-1")
+        one.tab.wait_for_selector(".row-open:has-text('renamed')")
+        one.tab.hover(".row:has-text('and this')")
+        one.tab.click("[aria-label='Delete and this']")
+        one.tab.click("dialog button.danger")
+        one.until("document.querySelectorAll('.row').length === 1")
+
+
+def test_export_and_import():
+    with page() as one, tempfile.TemporaryDirectory() as folder:
+        one.open()
+        one.ask("to be exported")
+        with one.tab.expect_download() as download:
+            one.tab.click("#export")
+        file = Path(folder) / "all.json"
+        download.value.save_as(file)
+        one.tab.set_input_files("#import-file", file)
+        one.tab.wait_for_selector("text=1 conversation imported")
+        assert one.count(".row") == 2
+        for text, reason in (("{", "it is not JSON"), ("[]", "it holds no conversations")):
+            file.write_text(text)
+            one.tab.set_input_files("#import-file", file)
+            one.tab.wait_for_selector(f"text={reason}")
+
+
+# -- what must not happen ------------------------------------------------------------------------------------------------
+
+def must_be_harmless(one):
+    assert one.tab.evaluate("window.hacked") is None
+    markdown = "#messages .markdown "
+    for tag in ("script", "img", "svg:not(.icon)", "iframe", "style", "object", "form"):
+        assert one.count(markdown + tag) == 0, tag
+    links = one.tab.eval_on_selector_all(markdown + "a", "nodes => nodes.map(node => node.href)")
+    assert all(link.startswith(("http://", "https://")) for link in links), links
+    handlers = "nodes => nodes.flatMap(node => node.getAttributeNames()).filter(name => name.startsWith('on'))"
+    assert one.tab.eval_on_selector_all("#messages *", handlers) == []
+
+
+def test_hostile_answer_stays_text():
+    with page() as one:
+        one.open()
+        text = one.ask("be hostile")
+        must_be_harmless(one)
+        for piece in ("<img src=x onerror=", "<script>window.hacked=1</script>", "<svg onload=", "javascript:window.hacked=1"):
+            assert piece in text, piece
+
+
+def test_hostile_conversation_in_a_file_stays_text():
+    node = {"id": "a" * 24, "parent": "", "role": "user", "content": HOSTILE, "order": 1}
+    answer = {"id": "b" * 24, "parent": "a" * 24, "role": "assistant", "content": HOSTILE, "order": 2, "model": HOSTILE,
+              "error": HOSTILE, "reasoning": HOSTILE}
+    evil = {"title": "<img src=x onerror=window.hacked=1>", "nodes": {"x": node, "y": answer, "__proto__": {"polluted": 1}},
+            "chosen": {"": "a" * 24}}
+    with page() as one, tempfile.TemporaryDirectory() as folder:
+        one.open()
+        file = Path(folder) / "evil.json"
+        file.write_text(page_browser.foreign([evil, 7, None, {"nodes": {"z": {"id": "<b>"}}}]))
+        one.tab.set_input_files("#import-file", file)
+        one.tab.wait_for_selector("text=1 conversation imported")
+        one.tab.click(".row-open")
+        one.tab.wait_for_selector(".message.assistant")
+        must_be_harmless(one)
+        assert one.tab.locator(".row-open").inner_text() == "<img src=x onerror=window.hacked=1>"
+        assert one.tab.evaluate("({}).polluted") is None
+
+
+def test_markdown_is_linear():
+    measure = """async (unit) => {
+      const {showMarkdown} = await import("./markdown.js");
+      const time = (count) => { const start = performance.now(); showMarkdown(document.createElement("div"), unit.repeat(count));
+                                return performance.now() - start; };
+      time(500);
+      return [time(10000), time(40000)];
+    }"""
+    with page() as one:
+        one.open()
+        for unit in ("*", "_a", "[", "](", "`", "**a ", "*a ** ", "|-", "> ", "- ", " - a\n", "# ", "~~", "http://", "<", "1. ", "\\", "![a]("):
+            short, long = one.tab.evaluate(measure, unit)
+            assert long < 12 * max(short, 15), f"{unit!r}: {short:.0f} ms, four times as much {long:.0f} ms"
+
+
+# -- when the server says no ---------------------------------------------------------------------------------------------
+
+def test_errors_are_told():
+    with page(ignore=REFUSED) as one:
+        one.open()
+        for text, words in (("overflow", "maximum context length is 4096 tokens"), ("overload", "Try again in 3 s"),
+                            ("break", "The connection ended before the answer did")):
+            one.send(text)
+            one.tab.wait_for_selector(f".error-box:has-text('{words}')")
+            one.settle()
+        one.tab.context.set_offline(True)
+        one.send("anyone there")
+        one.tab.wait_for_selector(".error-box:has-text('cannot be reached')")
+        one.tab.context.set_offline(False)
+        one.tab.locator("text=Try again").last.click()
+        one.tab.wait_for_selector("text=You said: anyone there")
+        assert FAKE.bodies[-1]["messages"][-1]["content"] == "anyone there"
+
+
+def test_key_is_asked_for_and_kept():
+    locked = start(Fake(key="open sesame"))
+    with BROWSER.page(locked.url, ignore=REFUSED) as one:
+        one.tab.goto(locked.url + "#live")
+        for key in ("wrong", "open sesame"):
+            one.tab.wait_for_selector("dialog:not([data-old]) input[type=password]")
+            assert one.count("dialog") == 1
+            one.tab.evaluate("document.querySelector('dialog').dataset.old = 1")
+            one.tab.fill("dialog input", key)
+            one.tab.click("dialog button.primary")
+        one.tab.wait_for_selector("#model option:has-text('fake-7b')", state="attached")
+        one.tab.reload()
+        one.tab.wait_for_selector(".live-status.good")
+        one.tab.click("#tab-chat")
+        assert "You said: hello" in one.ask("hello")
+    locked.shutdown()
+
+
+# -- the live view -------------------------------------------------------------------------------------------------------
+
+PAINTED = """id => { const canvas = document.getElementById(id); const {width, height} = canvas;
+  const colours = new Set(new Uint32Array(canvas.getContext("2d").getImageData(0, 0, width, height).data.buffer));
+  return colours.size; }"""
+
+
+def see_load(one):
+    """The live view while demo requests run."""
+    one.tab.goto(one.url + "#live")
+    one.tab.wait_for_selector(".live-status.good")
+    one.tab.click("#live-load")
+    one.until("parseInt(document.getElementById('lanes-note').innerText) >= 3", 60)
+    one.tab.click("summary:has-text('Requests as a table')")
+    one.tab.wait_for_selector("#live-rows tr >> nth=2")
+    one.until("parseInt(document.getElementById('value-throughput').innerText) > 0", 60)
+    one.until("document.getElementById('value-tbt').innerText.includes('ms')", 60)
+    one.until("document.getElementById('value-kv').innerText.includes('%')")
+    for canvas, least in (("canvas-lanes", 12), ("canvas-blocks", 4), ("canvas-ttft", 4), ("canvas-throughput", 3)):
+        assert one.tab.evaluate(PAINTED, canvas) >= least, canvas
+    one.tab.click("#live-pause")
+    picture = one.tab.locator("#canvas-lanes").screenshot()
+    time.sleep(0.6)
+    assert one.tab.locator("#canvas-lanes").screenshot() == picture
+    one.tab.click("#live-pause")
+    one.tab.click("#live-load")
+    one.tab.wait_for_selector("#live-load:has-text('Make load')")
+
+
+def test_live_view_under_load():
+    with page() as one:
+        see_load(one)
+        one.tab.hover("#canvas-lanes", position={"x": 400, "y": 90})
+        one.until("document.getElementById('lanes-note').innerText.startsWith('0 running')", 60)
+
+
+# -- everybody -----------------------------------------------------------------------------------------------------------
+
+def test_phone():
+    overflow = "document.documentElement.scrollWidth > innerWidth || document.getElementById('live').scrollWidth > innerWidth"
+    with page(viewport={"width": 390, "height": 844}, has_touch=True) as one:
+        one.open()
+        one.ask("tell me about a lock")
+        assert not one.tab.evaluate(overflow)
+        one.tab.click("#open-sidebar")
+        one.tab.click("#new-chat")
+        one.tab.wait_for_selector(".welcome")
+        one.tab.click("#tab-live")
+        one.tab.wait_for_selector(".live-status.good")
+        assert not one.tab.evaluate(overflow)
+
+
+def test_theme_is_kept():
+    with page(color_scheme="light") as one:
+        one.open()
+        one.tab.click("#theme")
+        one.tab.reload()
+        assert one.tab.evaluate("getComputedStyle(document.documentElement).colorScheme") == "dark"
+
+
+def test_everything_has_a_name():
+    nameless = """nodes => nodes.filter(node => !(node.innerText?.trim() || node.getAttribute("aria-label") || node.labels?.length))
+      .map(node => node.outerHTML.slice(0, 120))"""
+    with page() as one:
+        one.open()
+        one.ask("hello")
+        one.tab.click("#open-parameters")
+        for view in ("#tab-chat", "#tab-live"):
+            one.tab.click(view)
+            visible = "button:visible, select:visible, textarea:visible, input:visible"
+            assert one.tab.locator(visible).evaluate_all(nameless) == []
+        assert one.tab.locator("canvas:not([role=img][aria-label])").count() == 0
+
+
+def test_keyboard_alone():
+    with page() as one:
+        one.open()
+        one.ask("hello")
+        one.tab.keyboard.press("ArrowUp")
+        one.tab.wait_for_selector("[aria-label='Edit message']")
+        one.tab.keyboard.type(" again")
+        one.tab.keyboard.press("Enter")
+        one.tab.wait_for_selector("text=You said: hello again")
+        one.settle()
+        one.tab.keyboard.press("Control+Shift+O")
+        one.tab.wait_for_selector(".welcome")
+        one.tab.focus("#tab-chat")
+        one.tab.keyboard.press("ArrowRight")
+        one.tab.wait_for_selector("#live:not([hidden])")
+
+
+# ------------------------------------------------------------------------------------------------------------------------
+
+def wait_for(condition):
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about in 20 s"
+        time.sleep(0.05)
+
+
+def start(fake):
+    import threading
+    threading.Thread(target=fake.serve_forever, daemon=True).start()
+    return fake
+
+
+def run(tests):
+    counts = {"passed": 0, "failed": 0, "skipped": 0}
+    for name, test in tests:
+        try:
+            test()
+            counts["passed"] += 1
+        except Skip as reason:
+            print(f"{name}: skipped, {reason}")
+            counts["skipped"] += 1
+        except Exception as problem:
+            where = traceback.extract_tb(problem.__traceback__)
+            line = next((frame.lineno for frame in reversed(where) if frame.name == name), 0)
+            print(f"{name}, line {line}: {type(problem).__name__}: {str(problem)[:1200]}")
+            counts["failed"] += 1
+    return counts
+
+
+def main():
+    global BROWSER, FAKE
+    wanted = sys.argv[1:]
+    tests = [(name, test) for name, test in globals().items() if name.startswith("test_") and (not wanted or name in wanted)]
+    try:
+        BROWSER = page_browser.Browser()
+    except Skip as reason:
+        print(f"the page is not tested: {reason}")
+        print(f"0 passed, 0 failed, {len(tests)} skipped")
+        return 0
+    FAKE = start(Fake())
+    counts = run(tests)
+    BROWSER.close()
+    print(", ".join(f"{count} {name}" for name, count in counts.items()))
+    return 1 if counts["failed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
