@@ -50,6 +50,7 @@ class BlockPool {
   int cached() const { return cached_; }
   int obtainable() const { return free_ + cached_; }
   int holders(BlockId block) const;
+  bool has_content(BlockId block) const { return at(block).key.has_value(); }
   int holders(BlockId block, Holder holder) const { return at(block).holders[static_cast<size_t>(holder)]; }
 
   // Verifies lists, counts and index against each other.

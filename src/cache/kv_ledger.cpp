@@ -278,4 +278,9 @@ GroupUsage KvLedger::usage(int group) const {
           .disk_used = pool(group, Tier::Disk).held()};
 }
 
+BlockUse KvLedger::use(int group, BlockId block) const {
+  const BlockPool& device = pool(group, Tier::Device);
+  return {.holders = device.holders(block), .kept = device.has_content(block)};
+}
+
 }  // namespace sluice::cache

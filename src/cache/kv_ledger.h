@@ -79,6 +79,12 @@ struct GroupUsage {
   int host_used = 0, disk_used = 0;
 };
 
+// One block of the device.
+struct BlockUse {
+  int holders = 0;    // sequences that refer to it
+  bool kept = false;  // its content can be found again
+};
+
 struct LedgerCounters {
   uint64_t evicted = 0;                      // published blocks lost for good
   uint64_t demoted = 0, promoted = 0;        // published blocks moved down and up the tiers
@@ -149,6 +155,7 @@ class KvLedger {
   // Blocks that a sequence without a promise may still take.
   int available(int group) const { return room(group, Holder::Plain); }
   GroupUsage usage(int group) const;
+  BlockUse use(int group, BlockId block) const;
   const LedgerCounters& counters() const { return counters_; }
   size_t sequences() const { return sequences_.size(); }
 

@@ -196,6 +196,7 @@ void Delivery::stamp_tokens(Active& active, const Delta& delta, TimePoint now) {
 }
 
 void Delivery::complete(const Active& active, Finished& finished, TimePoint now) {
+  if (trace_.watched(now)) trace_.add({active.submission.request.id, now, finished.reason});
   Timings& timings = finished.timings;
   finished.usage = active.usage;
   timings.latency = seconds_between(active.received, now);

@@ -11,13 +11,14 @@
 #include "base/clock.h"
 #include "engine/events.h"
 #include "engine/metrics.h"
+#include "engine/trace.h"
 #include "sched/scheduler.h"
 
 namespace sluice::engine {
 
 class Delivery {
  public:
-  explicit Delivery(Metrics& metrics) : metrics_(metrics) {}
+  Delivery(Metrics& metrics, Trace& trace) : metrics_(metrics), trace_(trace) {}
 
   void add(RequestId id, Submission submission, TimePoint received);
   void start(const sched::Admission& admission, TimePoint now);
@@ -75,6 +76,7 @@ class Delivery {
   void forget(RequestId id);
 
   Metrics& metrics_;
+  Trace& trace_;
   std::unordered_map<RequestId, Active> requests_;
   std::set<std::pair<TimePoint, RequestId>> deadlines_;
   std::vector<RequestId> held_;

@@ -16,7 +16,7 @@ Engine::Engine(EngineOptions options, sched::Executor& executor, Now now)
       now_(std::move(now)),
       ledger_(options_.ledger),
       scheduler_(options_.scheduler, ledger_),
-      delivery_(metrics_) {
+      delivery_(metrics_, trace_) {
   progress_at_ = now_().time_since_epoch().count();
 }
 
@@ -134,9 +134,14 @@ Health Engine::health() const {
 }
 
 std::shared_ptr<const Snapshot> Engine::snapshot() {
-  snapshot_wanted_ = true;
-  const std::lock_guard lock(mutex_);
-  return snapshot_;
+  std::shared_ptr<const Snapshot> latest;
+  {
+    const std::lock_guard lock(mutex_);
+    snapshot_wanted_ = true;
+    latest = snapshot_;
+  }
+  changed_.notify_one();
+  return latest;
 }
 
 // -- the engine's thread
@@ -162,7 +167,9 @@ void Engine::loop() {
     std::unique_lock lock(mutex_);
     if (stopping_) return;
     if (worked || !inbox_.empty()) continue;
-    const auto news = [&, closed = closed_] { return stopping_ || !inbox_.empty() || closed_ != closed; };
+    const auto news = [&, closed = closed_] {
+      return stopping_ || !inbox_.empty() || closed_ != closed || snapshot_wanted_;
+    };
     const std::optional<TimePoint> wake = wake_at();
     if (wake) {
       changed_.wait_until(lock, *wake, news);
@@ -186,6 +193,7 @@ bool Engine::step() {
   expire(now);
   delivery_.set_holding(scheduler_.holding(), now);
   const bool more = submit_steps(now);
+  if (!more) unoccupied_since_.reset();
   if (!in_flight_.empty()) finish_step();
   publish_state();
   return more || !in_flight_.empty();
@@ -228,13 +236,13 @@ void Engine::expire(TimePoint now) {
 bool Engine::submit_steps(TimePoint now) {
   bool any = false;
   while (static_cast<int>(in_flight_.size()) < executor_.depth()) {
+    const TimePoint planning = now_();
     sched::Step step = scheduler_.plan(now);
     if (step.empty()) break;
     any = true;
     note_start(step, now);
-    in_flight_.push_back(std::move(step));
     try {
-      executor_.submit(in_flight_.back(), ledger_);
+      launch(std::move(step), planning, now);
     } catch (const std::exception& problem) {
       fail_all({ErrorCode::Internal, std::string("the executor failed: ") + problem.what()});
       break;
@@ -243,8 +251,19 @@ bool Engine::submit_steps(TimePoint now) {
   return any;
 }
 
+void Engine::launch(sched::Step step, TimePoint planning, TimePoint now) {
+  Flight& flight = in_flight_.emplace_back(Flight{std::move(step), ++steps_, {}, std::nullopt});
+  if (trace_.watched(now)) flight.trace = traced(flight);
+  flight.begin = now_();
+  if (!flight.step.work.empty()) {
+    metrics_.plan_time.record(seconds_between(planning, flight.begin));
+    if (unoccupied_since_) metrics_.exposed_time.record(seconds_between(*unoccupied_since_, flight.begin));
+  }
+  unoccupied_since_.reset();
+  executor_.submit(flight.step, ledger_);
+}
+
 void Engine::finish_step() {
-  const TimePoint begin = now_();
   Result<std::vector<sched::Outcome>> outcomes = Error{};
   try {
     outcomes = executor_.collect();
@@ -254,12 +273,15 @@ void Engine::finish_step() {
   const TimePoint now = now_();
   progress_at_ = now.time_since_epoch().count();
   if (!outcomes) return fail_all(outcomes.error());
-  const sched::Step step = std::move(in_flight_.front());
+  Flight flight = std::move(in_flight_.front());
   in_flight_.pop_front();
-  note_step(step, seconds_between(begin, now));
+  if (in_flight_.empty()) unoccupied_since_ = now;
+  note_step(flight, now);
   delivery_.set_holding(scheduler_.holding(), now);
-  for (sched::Progress& progress : scheduler_.commit(step, std::move(*outcomes))) deliver(progress, now);
+  for (sched::Progress& progress : scheduler_.commit(flight.step, std::move(*outcomes)))
+    deliver(progress, now);
   delivery_.set_holding(scheduler_.holding(), now);
+  if (!flight.step.work.empty()) metrics_.commit_time.record(seconds_between(now, now_()));
 }
 
 void Engine::deliver(sched::Progress& progress, TimePoint now) {
@@ -283,8 +305,17 @@ void Engine::note_start(const sched::Step& step, TimePoint now) {
   }
 }
 
-void Engine::note_step(const sched::Step& step, double seconds) {
+// Steps that overlap count from the end of the one before, so that their times add up to the time that passed.
+void Engine::note_step(Flight& flight, TimePoint now) {
+  const sched::Step& step = flight.step;
+  const TimePoint begin = std::max(flight.begin, std::exchange(collected_, now));
+  const double seconds = seconds_between(begin, now);
   if (step.work.empty()) return;
+  if (flight.trace) {
+    flight.trace->begin = begin;
+    flight.trace->seconds = seconds;
+    trace_.add(std::move(*flight.trace));
+  }
   const auto run = static_cast<uint64_t>(step.tokens()),
              computed = static_cast<uint64_t>(step.computed_tokens());
   metrics_.steps.add();
@@ -305,6 +336,7 @@ void Engine::fail_all(const Error& error) {
   drain_inbox();
   const TimePoint now = now_();
   in_flight_.clear();
+  unoccupied_since_.reset();
   scheduler_.clear();
   for (const auto& [id, load] : std::exchange(places_, {})) free_place(load);
   delivery_.set_holding(false, now);  // answers that are complete are delivered

@@ -20,6 +20,7 @@
 #include "engine/delivery.h"
 #include "engine/events.h"
 #include "engine/metrics.h"
+#include "engine/trace.h"
 #include "sched/executor.h"
 #include "sched/scheduler.h"
 
@@ -48,11 +49,24 @@ struct Health {
 
 // The engine at one moment, for people.
 struct Snapshot {
+  uint64_t step = 0;                         // number of the last one submitted
   std::vector<sched::RequestView> requests;  // started ones, then the oldest waiting
-  size_t waiting = 0;
+  size_t waiting = 0;                        // all of them
+  struct Block {
+    enum class State : uint8_t {
+      Free,
+      Kept,  // for its content only: a cached prefix that nobody uses
+      Held,
+    };
+    State state = State::Free;
+    bool shared = false;  // by more than one sequence
+    RequestId owner;      // Held: a request that has it in a table
+    friend bool operator==(const Block&, const Block&) = default;
+  };
   struct Group {
+    int window = 0;
     cache::GroupUsage usage;
-    std::vector<uint64_t> owners;  // per device block: a request that holds it, 0: none
+    std::vector<Block> blocks;  // of the device
   };
   std::vector<Group> groups;
 };
@@ -80,8 +94,11 @@ class Engine {
 
   const Metrics& metrics() const { return metrics_; }
   Health health() const;
-  // The latest one, never older than the last step by more than one step while somebody asks; null at first.
+  // The latest one, and asks for a fresh one, which is there after the running step: whoever asks again and again sees
+  // the state at about the time of the call before. Null at first.
   std::shared_ptr<const Snapshot> snapshot();
+  // Steps and ends since the cursor's last read.
+  Trace::Page trace(Trace::Cursor& cursor) { return trace_.read(cursor, now_()); }
 
   // -- the engine's thread: either start() and stop(), or the caller's own loop over step()
   // -----------------------
@@ -108,6 +125,13 @@ class Engine {
   struct Load {
     size_t requests = 0, tokens = 0, bytes = 0;
   };
+  // A step that was submitted.
+  struct Flight {
+    sched::Step step;
+    uint64_t number = 0;
+    TimePoint begin{};                // of its submission
+    std::optional<TracedStep> trace;  // where somebody watches
+  };
 
   static Load load_of(const sched::Request& request);
   Status check(const sched::Request& request) const;
@@ -121,8 +145,10 @@ class Engine {
   void expire(TimePoint now);
   bool submit_steps(TimePoint now);
   void finish_step();
+  void launch(sched::Step step, TimePoint planning, TimePoint now);
   void note_start(const sched::Step& step, TimePoint now);
-  void note_step(const sched::Step& step, double seconds);
+  void note_step(Flight& flight, TimePoint now);
+  TracedStep traced(const Flight& flight) const;
   void deliver(sched::Progress& progress, TimePoint now);
   void fail_all(const Error& error);
   void publish_state();
@@ -134,10 +160,14 @@ class Engine {
   sched::Executor& executor_;
   Now now_;
   Metrics metrics_;
+  Trace trace_;
   cache::KvLedger ledger_;
   sched::Scheduler scheduler_;
   Delivery delivery_;
-  std::deque<sched::Step> in_flight_;
+  std::deque<Flight> in_flight_;
+  uint64_t steps_ = 0;                          // submitted
+  TimePoint collected_{};                       // end of the last step
+  std::optional<TimePoint> unoccupied_since_;   // the executor, while there are requests that could run
   std::unordered_map<RequestId, Load> places_;  // of requests that wait
 
   // shared with other threads

@@ -8,6 +8,25 @@ namespace {
 
 constexpr size_t kWaitingInSnapshot = 100;
 
+// Blocks without their owners.
+Snapshot::Group group_now(const cache::KvLedger& ledger, int index) {
+  using State = Snapshot::Block::State;
+  const cache::KvGroup& options = ledger.options().groups[static_cast<size_t>(index)];
+  Snapshot::Group group{options.window, ledger.usage(index), {}};
+  group.blocks.resize(static_cast<size_t>(group.usage.blocks));
+  for (size_t i = 0; i < group.blocks.size(); ++i) {
+    const cache::BlockUse use = ledger.use(index, BlockId{static_cast<int32_t>(i)});
+    const State idle = use.kept ? State::Kept : State::Free;
+    group.blocks[i] = {.state = use.holders > 0 ? State::Held : idle, .shared = use.holders > 1, .owner = {}};
+  }
+  return group;
+}
+
+WorkKind kind_of(const sched::Work& work, int prompt) {
+  if (work.sample_from == work.end || work.end < prompt) return WorkKind::Fill;
+  return work.end == prompt ? WorkKind::First : WorkKind::Token;
+}
+
 }  // namespace
 
 void Engine::publish_state() {
@@ -19,6 +38,18 @@ void Engine::publish_state() {
                   return std::holds_alternative<Arrival>(m);
                 }));
   if (unfinished_ == 0) idle_.notify_all();
+}
+
+// REQUIRES: just planned, so that the scheduler knows every sequence.
+TracedStep Engine::traced(const Flight& flight) const {
+  TracedStep out{.number = flight.number};
+  for (const sched::Work& work : flight.step.work) {
+    const sched::SequenceOwner owner = scheduler_.owner_of(work.seq);
+    out.work.push_back({owner.request, work.begin, work.end, owner.prompt, kind_of(work, owner.prompt)});
+  }
+  out.padding = flight.step.computed_tokens() - flight.step.tokens();
+  out.preempted = flight.step.preempted;
+  return out;
 }
 
 void Engine::publish_counters() {
@@ -56,19 +87,17 @@ void Engine::publish_counters() {
 
 void Engine::publish_snapshot() {
   auto fresh = std::make_shared<Snapshot>();
+  fresh->step = steps_;
   fresh->waiting = scheduler_.waiting();
-  for (int group = 0; group < ledger_.groups(); ++group) {
-    const cache::GroupUsage usage = ledger_.usage(group);
-    fresh->groups.push_back({usage, std::vector<uint64_t>(static_cast<size_t>(usage.blocks))});
-  }
+  for (int group = 0; group < ledger_.groups(); ++group) fresh->groups.push_back(group_now(ledger_, group));
   scheduler_.for_each(kWaitingInSnapshot, [&](const sched::RequestView& view) {
     fresh->requests.push_back(view);
     if (view.phase != sched::Phase::Running) return;
     for (const sched::RequestView::LaneView& lane : view.lanes) {
       for (int group = 0; group < ledger_.groups() && ledger_.contains(lane.seq); ++group) {
-        std::vector<uint64_t>& owners = fresh->groups[static_cast<size_t>(group)].owners;
+        std::vector<Snapshot::Block>& blocks = fresh->groups[static_cast<size_t>(group)].blocks;
         for (const BlockId block : ledger_.table(lane.seq, group)) {
-          if (block != cache::kNoBlock) owners[static_cast<size_t>(block.value)] = view.id.value;
+          if (block != cache::kNoBlock) blocks[static_cast<size_t>(block.value)].owner = view.id;
         }
       }
     }

@@ -149,7 +149,7 @@ void Scheduler::preempt(Draft& draft, Entry& entry) {
   ++(swap ? counters_.preempted_swapped : counters_.preempted_dropped);
   ++entry.preemptions;
   preempted_.emplace(std::pair(-entry.request->priority, entry.order), &entry);
-  draft.step.preempted.push_back(entry.group);
+  draft.step.preempted.push_back(entry.request->id);
   draft.preempted = true;
 }
 

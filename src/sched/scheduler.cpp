@@ -172,12 +172,20 @@ RequestView Scheduler::view_of(const Entry& entry) {
   RequestView view{.id = entry.request->id,
                    .client = entry.request->client,
                    .phase = entry.phase,
+                   .arrival = entry.request->arrival,
                    .prompt_tokens = entry.prompt_size(),
-                   .preemptions = entry.preemptions};
+                   .preemptions = entry.preemptions,
+                   .cached = entry.cached};
   for (const Lane& lane : entry.lanes) {
+    view.generated += static_cast<int>(lane.tokens.size()) - entry.prompt_size();
     if (!lane.done) view.lanes.push_back({lane.seq, static_cast<int>(lane.tokens.size()), lane.computed});
   }
   return view;
+}
+
+SequenceOwner Scheduler::owner_of(SeqId seq) const {
+  const Entry& entry = *lanes_.at(seq).entry;
+  return {entry.request->id, entry.prompt_size()};
 }
 
 void Scheduler::for_each(size_t waiting, const std::function<void(const RequestView&)>& visit) const {

@@ -50,12 +50,20 @@ struct RequestView {
   RequestId id;
   std::string client;
   Phase phase = Phase::Waiting;
+  TimePoint arrival{};
   int prompt_tokens = 0, preemptions = 0;
+  int cached = 0;     // tokens of the prompt that were found in the prefix cache
+  int generated = 0;  // tokens of all choices or lanes, ended ones included
   struct LaneView {
     SeqId seq;
     int length = 0, computed = 0;
   };
   std::vector<LaneView> lanes;
+};
+
+struct SequenceOwner {
+  RequestId request;
+  int prompt = 0;  // its tokens
 };
 
 class Scheduler {
@@ -95,6 +103,8 @@ class Scheduler {
   // When plan() may start a batch that it did not start before, though nothing happened.
   std::optional<TimePoint> wake_at() const;
 
+  // REQUIRES: the sequence belongs to a request that has not ended.
+  SequenceOwner owner_of(SeqId seq) const;
   const SchedulerCounters& counters() const { return counters_; }
   uint64_t planning_operations() const { return counters_.examined + waiting_.visits(); }
   // Requests that have started, then the oldest `waiting` of those that have not.

@@ -67,7 +67,7 @@ struct Step {
   std::vector<cache::BlockMove> moves;
   std::vector<Work> work;            // the lanes of one group stand together, in order
   std::optional<Rectangle> padding;  // absent: packed
-  std::vector<SeqId> preempted;      // for metrics and people; the executor keeps their tokens
+  std::vector<RequestId> preempted;  // for people; the executor keeps their tokens
 
   bool empty() const {
     return retire.empty() && admit.empty() && forks.empty() && lanes.empty() && moves.empty() && work.empty();

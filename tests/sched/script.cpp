@@ -222,7 +222,7 @@ std::string Script::step() {
     out << " " << label(work.seq) << "[" << work.begin << "," << work.end << ")";
     if (work.sample_from < work.end) out << "*";
   }
-  for (const SeqId seq : step.preempted) out << " preempt " << requests_.at(seqs_.at(seq).first).name;
+  for (const RequestId id : step.preempted) out << " preempt " << requests_.at(id).name;
   if (step.padding) out << " pad " << step.padding->rows << "x" << step.padding->width;
   describe_moves(step, out);
   const bool held = scheduler_->holding();

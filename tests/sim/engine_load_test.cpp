@@ -76,8 +76,10 @@ TEST(EngineThreads, GiveEveryRequestOneLastEvent) {
       }
     });
   }
+  engine::Trace::Cursor cursor;
   for (int i = 0; i < 50; ++i) {
     engine.snapshot();
+    engine.trace(cursor);
     engine.health();
     engine.metrics().ttft.quantile(0.9);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -8,27 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "tests/sim/answer.h"
+#include "tests/sim/engine_fixture.h"
 
 namespace sluice::sim {
 namespace {
-
-class EngineTest : public ::testing::Test {
- protected:
-  void build(const engine::EngineOptions& options) {
-    engine_.reset();  // before its executor
-    executor_ = std::make_unique<FakeExecutor>(options.ledger);
-    engine_ = std::make_unique<Engine>(options, *executor_, [this] { return now_; });
-  }
-  void SetUp() override { build(small_options()); }
-  void run() {
-    while (engine_->step()) now_ += std::chrono::milliseconds(10);
-  }
-
-  TimePoint now_{};
-  std::unique_ptr<FakeExecutor> executor_;
-  std::unique_ptr<Engine> engine_;
-};
 
 TEST_F(EngineTest, AnswersWithTokensTimesAndUsage) {
   Answer answer;
@@ -239,24 +222,6 @@ TEST_F(EngineTest, TextStopsAndFailsPerRequest) {
   EXPECT_EQ(engine_->ledger().sequences(), 0u);
 }
 
-TEST_F(EngineTest, ShowsItself) {
-  Answer answer;
-  engine_->snapshot();
-  ASSERT_TRUE(engine_->submit(ask(answer, 10, 5)).ok());
-  engine_->step();
-  const std::shared_ptr<const engine::Snapshot> snapshot = engine_->snapshot();
-  ASSERT_TRUE(snapshot);
-  ASSERT_EQ(snapshot->requests.size(), 1u);
-  EXPECT_EQ(snapshot->requests[0].lanes[0].length, 11);
-  const std::vector<uint64_t>& owners = snapshot->groups[0].owners;
-  EXPECT_EQ(std::count(owners.begin(), owners.end(), 1u), 3);
-  EXPECT_TRUE(engine_->health().busy);
-  now_ += std::chrono::seconds(7);
-  EXPECT_NEAR(engine_->health().idle_s, 7, 0.1) << "a watchdog sees that nothing happens";
-  run();
-  EXPECT_FALSE(engine_->health().busy);
-}
-
 // 32 requests with a common beginning of 1,500 tokens compute it once.
 TEST_F(EngineTest, SharedPrefixesAreComputedOnce) {
   for (const bool cached : {false, true}) {
@@ -294,17 +259,6 @@ TEST_F(EngineTest, ABurstDoesNotStarveOthers) {
   EXPECT_EQ(other.last.size(), 1u);
   run();
   for (const Answer& answer : burst) EXPECT_EQ(answer.last.size(), 1u);
-}
-
-TEST(Histogram, ResolvesATenthOfAMillisecond) {
-  engine::Histogram histogram;
-  for (int i = 1; i <= 1000; ++i) histogram.record(i * 1e-4);
-  EXPECT_NEAR(histogram.quantile(0.5), 0.05, 0.005);
-  EXPECT_NEAR(histogram.quantile(0.99), 0.099, 0.009);
-  EXPECT_NEAR(histogram.mean(), 0.05005, 1e-9);
-  histogram.record(-1);
-  histogram.record(1e9);
-  EXPECT_EQ(histogram.count(), 1002u);
 }
 
 }  // namespace

@@ -147,6 +147,8 @@ bool Simulation::step(int number) {
     more |= sent->at > number || sent->cancel_at > number;
   }
   if (!more) engine_->close();
+  engine_->trace(cursor_);  // somebody watches all the time
+  engine_->snapshot();
   const bool worked = engine_->step();
   now_ += kStepTime;
   return more || worked || engine_->health().busy;

@@ -81,6 +81,7 @@ class Simulation {
   TimePoint now_{};
   std::vector<std::vector<Token>> stems_;  // beginnings that prompts share
   std::vector<std::unique_ptr<Sent>> sent_;
+  engine::Trace::Cursor cursor_;
   std::unique_ptr<CheckedExecutor> executor_;
   std::unique_ptr<engine::Engine> engine_;
 };
