@@ -7,6 +7,7 @@ const LONGEST_JOINED = 0.25;  // so that joined ones still come and go piece by 
 const KEEP_FINE = 4;  // seconds for which single steps are kept
 export const FINE = 3;  // they are drawn where no more than this is shown
 const REST = 0.2;  // seconds a lane stays empty between two requests
+const MOST_DECODED = 32;  // positions: more at once are a preempted request that computes its own again
 export const PROMPT = 0, DECODE = 1, FIRST = 2;  // kinds of work
 
 export class History {
@@ -87,11 +88,12 @@ export class History {
     const served = new Set();
     for (const [id, from, to, kind] of step.work) {
       const request = this.request(id, step.t);
-      if (kind === DECODE)
+      const single = kind === DECODE && to - from <= MOST_DECODED;
+      if (single)
         decode += to - from;
       else
         prompt += to - from;
-      if (!served.has(id)) this.takeWork(request, step.t, end, to - from, kind);
+      if (!served.has(id)) this.takeWork(request, step.t, end, to - from, kind === DECODE && !single ? FIRST : kind);
       served.add(id);
     }
     for (const id of step.preempted ?? []) {

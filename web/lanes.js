@@ -97,32 +97,22 @@ export class Lanes {
   lane({context, colours, x}, request, now) {
     const y = this.top(request);
     const tall = this.tall - 3;
-    const colour = colours.owners[request.colour];
+    const [colour, tint] = [colours.owners[request.colour], colours.tints[request.colour]];
     this.waits(context, colours, x, request, y + tall / 2, now);
     for (const span of request[this.detail]) {
       const [left, right] = [x(span.begin), x(span.end)];
-      if (right < 0) continue;
+      if (right < 0 || span.begin > now) continue;
       const wide = Math.max(right - left - (span.steps === 1 && right - left > 3 ? 1 : 0), 0.7);
-      context.fillStyle = colour;
       if (span.kind === DECODE) {
-        this.lightly(context, colours, left, y + tall * 0.25, span.steps > 1 ? right - left : wide, tall * 0.5);
+        context.fillStyle = tint;
+        context.fillRect(left, y + tall * 0.25, wide, tall * 0.5);
       } else {
+        context.fillStyle = colour;
         bar(context, left, y, Math.max(wide, 2), tall, 2);
       }
     }
     this.ends(context, colours, x, request, y, tall);
     this.label(context, colours, x, request, y + tall / 2);
-  }
-
-  // In a light tint of the colour that is set, over whatever is there.
-  lightly(context, colours, x, y, width, height) {
-    const colour = context.fillStyle;
-    context.fillStyle = colours.surface;
-    context.fillRect(x, y, width, height);
-    context.fillStyle = colour;
-    context.globalAlpha = 0.6;
-    context.fillRect(x, y, width, height);
-    context.globalAlpha = 1;
   }
 
   // Thin lines where a request is there and does not run: before its start dotted, between its steps faint.

@@ -9,7 +9,7 @@ import {buildFrame} from "./live_frame.js";
 import {makeLoad} from "./load.js";
 
 const BEHIND = 0.35;      // seconds the picture lags, so that it moves evenly between events
-const FRAME = 1000 / 30;  // milliseconds; a quiet engine is drawn less often
+const FRAME = 1000 / 30;  // milliseconds; a quiet engine, or one that takes long to draw, is drawn less often
 const QUIET_FRAME = 250;
 const ROUNDS = 4;        // of demo requests per connection
 const TBT_BUCKET = 0.5;  // seconds
@@ -158,14 +158,15 @@ export class LiveView {
   now() { return this.paused ?? performance.now() / 1000 + this.clock - BEHIND; }
 
   loop() {
-    let last = 0;
+    let last = 0, cost = 0;
     const frame = (time) => {
       const state = this.history?.state;
       const quiet = !state ||
         (state.requests.length === 0 && this.history.between(this.now() - this.span, this.now()).length === 0);
-      if (time - last >= (quiet ? QUIET_FRAME : FRAME) - 2) {
+      if (time - last >= Math.max(quiet ? QUIET_FRAME : FRAME, 3 * cost) - 2) {
         last = time;
         this.draw();
+        cost = performance.now() - time;
       }
       this.frame = requestAnimationFrame(frame);
     };

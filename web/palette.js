@@ -6,12 +6,21 @@ const DARK = ["#4aa3e8", "#f2b134", "#2fc498", "#e396c3", "#86cdf7", "#f4813f", 
 
 export const COLOURS = LIGHT.length;
 
+// Two colours as #rrggbb, mixed: `share` is that of the first.
+function mix(first, second, share) {
+  const parts = (colour) => [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
+  const [a, b] = [parts(first), parts(second)];
+  return `rgb(${a.map((part, at) => Math.round(part * share + b[at] * (1 - share))).join(" ")})`;
+}
+
 // The page's own colours and the set of the theme that holds now.
 export function theme() {
   const style = getComputedStyle(document.documentElement);
   const value = (name) => style.getPropertyValue(`--${name}`).trim();
+  const owners = style.colorScheme === "dark" ? DARK : LIGHT;
   return {
-    owners: style.colorScheme === "dark" ? DARK : LIGHT,
+    owners,
+    tints: owners.map((colour) => mix(colour, value("surface"), 0.6)),
     ink: value("ink"),
     muted: value("muted"),
     faint: value("faint"),
