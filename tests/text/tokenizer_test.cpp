@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <random>
 
+#include "tests/text/random_text.h"
 #include "text/pre_tokenizer_names.h"
 #include "text/stream_decoder.h"
 #include "text/unicode.h"
@@ -23,22 +24,8 @@ Tokenizer own(const std::string& name) {
   return std::move(*tokenizer);
 }
 
-std::string random_text(std::mt19937& random) {
-  constexpr std::pair<uint32_t, uint32_t> blocks[] = {
-      {0x20, 0x7E},     {0x9, 0xD},         {0xA0, 0x24F},      {0x370, 0x5FF},
-      {0x900, 0xE7F},   {0x2000, 0x2BFF},   {0x3000, 0x9FFF},   {0xAC00, 0xD7A3},
-      {0xE000, 0xFFFD}, {0x1F300, 0x1FAFF}, {0x10000, 0x10FFFF}};
-  std::string text;
-  for (size_t i = random() % 30; i > 0; --i) {
-    const auto& [first, last] = blocks[random() % std::size(blocks)];
-    append_utf8(text, first + random() % (last - first + 1));
-  }
-  return text;
-}
-
 TEST(Tokenizer, RoundTripsRandomText) {
-  const char* count = std::getenv("SLUICE_ROUND_TRIPS");
-  const int rounds = count == nullptr ? 2000 : std::atoi(count);
+  const int rounds = round_trips(2000);
   for (const char* name : {"byte_gpt2", "byte_llama3", "byte_falcon", "byte_o200k", "sentence_bpe"}) {
     const Tokenizer tokenizer = own(name);
     std::mt19937 random(11);
