@@ -2,14 +2,64 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/json/basic_parser_impl.hpp>
 #include <cmath>
-#include <unordered_set>
+#include <functional>
+#include <utility>
 #include <vector>
 
 namespace sluice {
 
 namespace {
+
+// The keys of one object, in one block of memory.
+class KeySet {
+ public:
+  // False where the key is there already.
+  bool insert(std::string_view key) {
+    if (2 * (count_ + 1) > slots_.size()) grow();
+    const uint64_t hash = std::hash<std::string_view>()(key);
+    Slot& slot = slots_[probe(key, hash)];
+    if (slot.is_used) return false;
+    slot = {hash, bytes_.size(), static_cast<uint32_t>(key.size()), true};
+    bytes_ += key;
+    ++count_;
+    return true;
+  }
+
+ private:
+  struct Slot {
+    uint64_t hash = 0;
+    size_t begin = 0;
+    uint32_t size = 0;
+    bool is_used = false;
+  };
+
+  size_t probe(std::string_view key, uint64_t hash) const {
+    const size_t mask = slots_.size() - 1;
+    for (size_t i = hash & mask;; i = (i + 1) & mask) {
+      const Slot& slot = slots_[i];
+      if (!slot.is_used) return i;
+      if (slot.hash == hash && std::string_view(bytes_).substr(slot.begin, slot.size) == key) return i;
+    }
+  }
+
+  void grow() {
+    std::vector<Slot> old(std::max<size_t>(16, 4 * slots_.size()));
+    old.swap(slots_);
+    for (const Slot& slot : old) {
+      if (!slot.is_used) continue;
+      size_t i = slot.hash & (slots_.size() - 1);
+      while (slots_[i].is_used) i = (i + 1) & (slots_.size() - 1);
+      slots_[i] = slot;
+    }
+  }
+
+  std::string bytes_;
+  std::vector<Slot> slots_;  // a power of two, at most half full
+  size_t count_ = 0;
+};
 
 // Builds a json::value and remembers the keys of every open object, so that a repeated key is an error.
 class StrictHandler {
@@ -20,6 +70,8 @@ class StrictHandler {
   static constexpr size_t max_string_size = size_t{1} << 30;
 
   std::string problem;
+
+  explicit StrictHandler(json::storage_ptr storage) { stack_.reset(std::move(storage)); }
 
   json::value release() { return stack_.release(); }
 
@@ -47,7 +99,7 @@ class StrictHandler {
   bool on_key(json::string_view part, std::size_t, json::error_code& ec) {
     key_.append(part.data(), part.size());
     stack_.push_key(part);
-    const bool fresh = keys_.back().insert(key_).second;
+    const bool fresh = keys_.back().insert(key_);
     if (!fresh) {
       problem = fmt::format("duplicate key '{}'", key_.substr(0, 80));
       ec = json::error::syntax;
@@ -94,7 +146,7 @@ class StrictHandler {
 
  private:
   json::value_stack stack_;
-  std::vector<std::unordered_set<std::string>> keys_;
+  std::vector<KeySet> keys_;
   std::string key_;
 };
 
@@ -112,14 +164,15 @@ const json::value* find(const json::object& object, std::string_view key) {
 
 }  // namespace
 
-Result<json::value> parse_json(std::string_view text, std::string_view what, JsonLimits limits) {
+Result<json::value> parse_json(std::string_view text, std::string_view what, JsonLimits limits,
+                               json::storage_ptr storage) {
   if (text.size() > limits.bytes) {
     return Error{ErrorCode::LimitExceeded,
                  fmt::format("{}: {} bytes of JSON, limit {}", what, text.size(), limits.bytes)};
   }
   json::parse_options options;
   options.max_depth = limits.depth;
-  json::basic_parser<StrictHandler> parser(options);
+  json::basic_parser<StrictHandler> parser(options, std::move(storage));
   json::error_code ec;
   const size_t used = parser.write_some(false, text.data(), text.size(), ec);
   if (!ec && used < text.size()) ec = json::error::extra_data;

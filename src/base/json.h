@@ -19,8 +19,10 @@ struct JsonLimits {
 };
 
 // Rejects what RFC 8259 rejects, and also: duplicate keys, invalid UTF-8, numbers that are not finite, depth
-// and size over the limits. `what` names the text in the error ("config.json", "request body").
-Result<json::value> parse_json(std::string_view text, std::string_view what, JsonLimits limits = {});
+// and size over the limits. `what` names the text in the error ("config.json", "request body"). The value lives in
+// `storage`; a monotonic resource makes a large document cheap to read and to drop.
+Result<json::value> parse_json(std::string_view text, std::string_view what, JsonLimits limits = {},
+                               json::storage_ptr storage = {});
 
 // Look-ups in an object. A missing key or null gives std::nullopt; a value of another kind is an error.
 // get_int accepts a float only where it is a whole number.

@@ -1,5 +1,7 @@
 #include "text/token_table.h"
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 
@@ -74,6 +76,26 @@ void TokenTable::grow() {
 
 Token TokenTable::find(std::string_view text) const {
   return slots_.empty() ? no_token : slots_[probe(text, hash_bytes(text))].id;
+}
+
+void TokenTable::find(std::span<const std::string_view> texts, std::span<Token> ids) const {
+  SLUICE_CHECK_EQ(texts.size(), ids.size());
+  SLUICE_CHECK_LE(texts.size(), largest_batch);
+  if (slots_.empty()) {
+    std::fill(ids.begin(), ids.end(), no_token);
+    return;
+  }
+  std::array<uint64_t, largest_batch> hashes;
+  const auto first_slot = [&](size_t i) -> const Slot& { return slots_[hashes[i] & (slots_.size() - 1)]; };
+  for (size_t i = 0; i < texts.size(); ++i) {
+    hashes[i] = hash_bytes(texts[i]);
+    __builtin_prefetch(&first_slot(i));
+  }
+  for (size_t i = 0; i < texts.size(); ++i) {
+    if (first_slot(i).id != no_token) __builtin_prefetch(&texts_[static_cast<size_t>(first_slot(i).id)]);
+  }
+  for (size_t i = 0; i < texts.size(); ++i) __builtin_prefetch(text(first_slot(i).id).data());
+  for (size_t i = 0; i < texts.size(); ++i) ids[i] = slots_[probe(texts[i], hashes[i])].id;
 }
 
 MergeTable::MergeTable(size_t count) : slots_(std::bit_ceil(std::max<size_t>(16, count * 2))) {}

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,6 +34,10 @@ class TokenTable {
   }
   // no_token where there is none
   Token find(std::string_view text) const;
+  // The same for many strings: what one of them waits for in memory is fetched while others are compared.
+  // REQUIRES: equal sizes, at most largest_batch.
+  static constexpr size_t largest_batch = 64;
+  void find(std::span<const std::string_view> texts, std::span<Token> ids) const;
 
  private:
   struct Slice {

@@ -241,7 +241,8 @@ Result<Configs> read_configs(const fs::path& folder) {
 }  // namespace
 
 Result<Tokenizer> parse_tokenizer_json(std::string_view text) {
-  auto value = parse_json(text, "tokenizer.json");
+  json::monotonic_resource memory;
+  auto value = parse_json(text, "tokenizer.json", {}, &memory);
   if (!value) return value.error();
   if (!value->is_object()) return corrupt("tokenizer.json must hold an object");
   auto data = std::make_unique<TokenizerData>();
@@ -256,7 +257,8 @@ Result<Tokenizer> load_tokenizer_hf(const std::string& folder) {
   const auto text = read_file(path / "tokenizer.json");
   if (!text) return text.error();
   if (!*text) return Error{ErrorCode::NotFound, fmt::format("{} has no tokenizer.json", folder)};
-  auto value = parse_json(**text, "tokenizer.json");
+  json::monotonic_resource memory;
+  auto value = parse_json(**text, "tokenizer.json", {}, &memory);
   if (!value) return value.error();
   if (!value->is_object()) return corrupt("tokenizer.json must hold an object");
   auto configs = read_configs(path);

@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
+#include <span>
 
 #include "text/json_fields.h"
 #include "text/tokenizer_json.h"
@@ -252,26 +254,60 @@ bool read_merge(const json::value& merge, std::string_view& left, std::string_vi
   return true;
 }
 
+// Merges whose ids are looked up together.
+class MergeBatch {
+ public:
+  MergeBatch(const TokenTable& table, size_t count) : table_(table), merges_(count) {}
+
+  void push(std::string_view left, std::string_view right, size_t prefix_size, uint32_t rank) {
+    std::string& merged = merged_[ranks_.size()];
+    merged.assign(left);
+    merged += right.substr(std::min(prefix_size, right.size()));
+    for (const std::string_view text : {left, right, std::string_view(merged)}) texts_.push_back(text);
+    ranks_.push_back(rank);
+    if (ranks_.size() == merged_.size()) flush();
+  }
+
+  MergeTable finish() {
+    flush();
+    return std::move(merges_);
+  }
+
+ private:
+  void flush() {
+    std::array<Token, 3 * batch_size> ids;
+    table_.find(texts_, std::span(ids).first(texts_.size()));
+    for (size_t i = 0; i < ranks_.size(); ++i) {
+      const Token* merge = &ids[3 * i];
+      // Merges of special tokens would let text become one.
+      if (std::find(merge, merge + 3, no_token) == merge + 3)
+        merges_.insert(merge[0], merge[1], {ranks_[i], merge[2]});
+    }
+    texts_.clear();
+    ranks_.clear();
+  }
+
+  static constexpr size_t batch_size = TokenTable::largest_batch / 3;
+  const TokenTable& table_;
+  MergeTable merges_;
+  std::array<std::string, batch_size> merged_;
+  std::vector<std::string_view> texts_;  // left, right and merged, in turn
+  std::vector<uint32_t> ranks_;
+};
+
 Result<MergeTable> ModelParser::read_merges(size_t prefix_size, const TokenTable& table) const {
   const json::value* value = fields_.value("merges");
   if (value == nullptr || !value->is_array()) return corrupt("the BPE model has no 'merges'");
   const json::array& merges = value->get_array();
-  MergeTable out(merges.size());
-  std::string merged;
+  MergeBatch batch(table, merges.size());
   uint32_t rank = 0;
   for (const json::value& merge : merges) {
     if (merge.is_string() && view(merge.get_string()).starts_with("#version")) continue;
     std::string_view left, right;
     if (!read_merge(merge, left, right)) return corrupt(fmt::format("merge {} is not a pair", rank));
-    merged.assign(left);
-    merged += right.substr(std::min(prefix_size, right.size()));
-    const Token ids[] = {table.find(left), table.find(right), table.find(merged)};
-    // Merges of special tokens would let text become one.
-    if (std::find(std::begin(ids), std::end(ids), no_token) == std::end(ids))
-      out.insert(ids[0], ids[1], {rank, ids[2]});
-    ++rank;
+    batch.push(left, right, prefix_size, rank++);
   }
-  return out;
+  return batch.finish();
 }
 
 Status ModelParser::parse_unigram() {
