@@ -1,12 +1,14 @@
 // The KV memory as a map: one cell per block, coloured by the request that holds it.
 import {prepare, theme} from "./palette.js";
 
-const FLASH = 0.6;  // seconds a cell that changed hands stays bright
+const FLASH = 0.6;   // seconds a cell that changed hands stays bright
+const FEWEST = 256;  // cells; free ones behind the last that was ever taken are left out beyond that
 
 export class Blocks {
   constructor(canvas) {
     this.canvas = canvas;
     this.cells = [];  // [owner, shared, changed at]
+    this.shown = FEWEST;
   }
 
   take(group, t) {
@@ -20,11 +22,19 @@ export class Blocks {
     }
     this.cells = cells;
     this.stride = group.stride ?? 1;
+    const taken = 1 + cells.findLastIndex(([owner]) => owner !== 0);
+    while (this.shown < taken) this.shown *= 2;
+    if (taken * 4 < this.shown) this.shown = Math.max(FEWEST, this.shown / 2);
+  }
+
+  // Blocks that are free and not drawn.
+  hidden() {
+    return Math.max(0, this.cells.length - this.shown) * this.stride;
   }
 
   // The largest cells that fit.
   layout(width, height) {
-    const count = Math.max(1, this.cells.length);
+    const count = Math.max(1, Math.min(this.shown, this.cells.length));
     let size = Math.min(22, Math.floor(Math.sqrt(width * height / count)));
     while (size > 3 && Math.ceil(count / Math.floor(width / size)) * size > height) --size;
     return {size: Math.max(size, 3), columns: Math.floor(width / Math.max(size, 3))};
@@ -36,7 +46,7 @@ export class Blocks {
     const {size, columns} = this.layout(width, height);
     this.grid = {size, columns};
     const gap = size > 9 ? 2 : 1;
-    this.cells.forEach(([owner, shared, changed], at) => {
+    this.cells.slice(0, this.shown).forEach(([owner, shared, changed], at) => {
       const x = at % columns * size, y = Math.floor(at / columns) * size, side = size - gap;
       context.fillStyle = this.colourOf(owner, history, colours);
       context.fillRect(x, y, side, side);
@@ -72,7 +82,7 @@ export class Blocks {
     if (!this.grid) return null;
     const column = Math.floor(px / this.grid.size);
     const at = Math.floor(py / this.grid.size) * this.grid.columns + column;
-    const cell = column < this.grid.columns ? this.cells[at] : undefined;
+    const cell = column < this.grid.columns && at < this.shown ? this.cells[at] : undefined;
     if (!cell) return null;
     const [owner, shared] = cell;
     return [`Block ${at * this.stride}`, meaning(owner), ...(shared ? ["shared by several sequences"] : [])];

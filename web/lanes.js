@@ -49,6 +49,12 @@ export class Lanes {
     this.detail = span <= FINE ? "fine" : "spans";
     for (const request of this.shown) this.lane(view, request, now);
     context.restore();
+    if (this.shown.length === 0) this.invite(view);
+  }
+
+  invite({context, colours, width, height}) {
+    const words = "Nothing to do. Press “Make load”, or ask something in the chat.";
+    text(context, words, width / 2, height / 2, {colour: colours.muted, font: colours.font, size: 13, align: "center"});
   }
 
   axis({context, colours, width, height, x}, now, span) {

@@ -228,11 +228,15 @@ export class LiveView {
     byId("chart-gpu").hidden = state.gpu === undefined;
     if (state.gpu) say("gpu", percent(state.gpu.utilization), gpuMore(state.gpu));
     byId("lanes-note").textContent = `${running} running, ${state.waiting} waiting`;
-    if (group)
-      byId("blocks-note").textContent =
-        `${group.used} in use, ${group.cached} kept, ${group.total - group.used - group.cached} free`;
+    if (group) byId("blocks-note").textContent = this.blocksNote(group);
     this.describe(running, state, sample);
     if (byId("live-rows").closest("details").open) this.rows(state);
+  }
+
+  blocksNote({total, used, cached}) {
+    const hidden = this.blocks.hidden();
+    const free = `${total - used - cached} free${hidden ? ` (${hidden} not drawn)` : ""}`;
+    return `${used} in use, ${cached} kept, ${free}`;
   }
 
   // For those who cannot see the canvases.

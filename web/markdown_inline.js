@@ -20,7 +20,7 @@ export function safeAddress(text) {
 }
 
 const link = (address, ...children) =>
-  el("a", {href: address, target: "_blank", rel: "noopener noreferrer nofollow"}, ...children);
+  el("a", {href: address, title: address, target: "_blank", rel: "noopener noreferrer nofollow"}, ...children);
 
 // One pass from left to right; each rule either takes a piece of the text or leaves its first character as text. A
 // delimiter that is known to have no partner further on is not looked for again.

@@ -165,12 +165,12 @@ def wait_until_ready(process, url):
 
 
 def metrics(url):
-    """Values of /metrics without labels, by name."""
+    """Values of /metrics by name, summed over their labels."""
     values = {}
     for line in get(url + "metrics")[2].decode().splitlines():
-        name, _, value = line.partition(" ")
-        if not line.startswith("#") and "{" not in name:
-            values[name] = float(value)
+        if not line.startswith("#"):
+            name = line.partition("{")[0].partition(" ")[0]
+            values[name] = values.get(name, 0) + float(line.rpartition(" ")[2])
     return values
 
 
