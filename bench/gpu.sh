@@ -26,10 +26,13 @@ fi
 if [[ $steps == *bench* ]]; then
   "$BUILD/bench_gpu" decode 2>&1 | tee "$LOGS/decode.log" || failed=1
   "$BUILD/bench_gpu" prefill 2>&1 | tee "$LOGS/prefill.log" || failed=1
+  "$BUILD/bench_gpu" fp8 decode 2>&1 | tee "$LOGS/decode_fp8.log" || failed=1
+  "$BUILD/bench_gpu" fp8 prefill 2>&1 | tee "$LOGS/prefill_fp8.log" || failed=1
   "$BUILD/bench_gpu_products" 2>&1 | tee "$LOGS/products.log" || failed=1
   cat <<'TABLE'
 # the same shape elsewhere, tok/s at batch 1 / 8 / 32 / 64 / 128 / 256, and prefill of 16 x 2,048:
 #   vLLM 0.25.1   206 / 1,551 / 5,484 / 9,530 / 14,992 / 18,897     43,148
+#     fp8         286 / 2,133 / 6,268 / 12,126 / 17,762 / 22,184    67,245
 #   llama.cpp     210 / 1,209 / 3,896 / 6,257 /  8,985 / -          23,000-31,000
 TABLE
 fi

@@ -1,8 +1,11 @@
 // Times whole steps of a Llama-3.1-8B shape on the CUDA back-end, made of Backend calls alone, next to their
 // floors.
-//   bench_gpu decode [batch...]   one token for each of `batch` sequences with 576 tokens of context, as
-//   replayed steps bench_gpu prefill             16 prompts of 2,048 tokens, four to a step bench_gpu short
-//   a few small steps of both kinds, for compute-sanitizer
+//   bench_gpu decode [batch...]   one token for each of `batch` sequences with 576 tokens of context, as replayed steps
+//   bench_gpu parts [batch...]    what each operation costs in such a step
+//   bench_gpu prefill [parts]     16 prompts of 2,048 tokens, four to a step
+//   bench_gpu short               a few small steps of both kinds, for compute-sanitizer
+//   bench_gpu fp8 ...             the same with fp8 weights in the layers
+//   bench_gpu deterministic ...   the same with results that do not depend on the batch
 // Weights are random (the same numbers in every layer, in memory of their own): zeros would run faster.
 #include <fmt/format.h>
 
@@ -33,9 +36,13 @@ constexpr double kBytesPerSecond = 4.6e12, kOperationsPerSecond = 790e12;
 struct Shape {
   int64_t dim = 4096, heads = 32, kv_heads = 8, head_dim = 128, inner = 14336, vocab = 128256;
   int layers = 32, block_size = 64;
+  double bytes_per_layer_weight = 2.0;
   int64_t qkv() const { return (heads + 2 * kv_heads) * head_dim; }
   int64_t layer_weights() const { return dim * (qkv() + heads * head_dim + 3 * inner); }
-  double step_bytes() const { return 2.0 * (static_cast<double>(layers * layer_weights()) + vocab * dim); }
+  double step_bytes() const {
+    return bytes_per_layer_weight * static_cast<double>(layers * layer_weights()) +
+           2.0 * static_cast<double>(vocab * dim);
+  }
   double kv_bytes_per_token() const { return 2.0 * 2.0 * layers * kv_heads * head_dim; }
 };
 
@@ -198,9 +205,11 @@ void time_decode(CudaBackend& gpu, Model& model, const Shape& shape, int batch, 
   const Batch b(batch, context - 1, context, shape.block_size, pool);
   const RaggedBatch view = b.view();
   const auto run = [&] { gpu.run_step([&] { model.step(view, {}, {}); }); };
+  const double begun = seconds();
   gpu.run_step([&] { model.step(view, b.ids, {}); });
   for (int i = 0; i < 4; ++i) run();
   gpu.synchronize();
+  const double ready = seconds() - begun;
   const int repeats = batch <= 32 ? 60 : 30;
   double host = 0;
   const double start = seconds();
@@ -213,9 +222,10 @@ void time_decode(CudaBackend& gpu, Model& model, const Shape& shape, int batch, 
   const double each = (seconds() - start) / repeats;
   const double floor = (shape.step_bytes() + shape.kv_bytes_per_token() * context * batch) / kBytesPerSecond;
   fmt::print(
-      "decode  batch {:4d}  {:7.3f} ms  {:8.0f} tok/s   floor {:6.3f} ms ({:3.0f} %)   host {:5.0f} us, {} "
-      "graphs\n",
-      batch, each * 1e3, batch / each, floor * 1e3, 100 * floor / each, host * 1e6, gpu.graphs());
+      "decode  batch {:4d}  {:7.3f} ms  {:8.0f} tok/s   floor {:6.3f} ms ({:3.0f} %)   host {:5.0f} us   "
+      "ready "
+      "after {:.2f} s\n",
+      batch, each * 1e3, batch / each, floor * 1e3, 100 * floor / each, host * 1e6, ready);
   std::fflush(stdout);
 }
 
@@ -287,15 +297,26 @@ void run_short(CudaBackend& gpu) {
 }
 
 int run(int count, char** arguments) {
+  kernels::CudaOptions options;
+  Shape shape;
+  for (; count > 1; --count, ++arguments) {
+    if (std::string_view(arguments[1]) == "fp8") {
+      options.weights = kernels::WeightStorage::Fp8;
+      shape.bytes_per_layer_weight = 1.0;
+    } else if (std::string_view(arguments[1]) == "deterministic") {
+      options.deterministic = true;
+    } else {
+      break;
+    }
+  }
   const std::string_view what = count > 1 ? arguments[1] : "";
-  auto made = kernels::make_cuda_backend({});
+  auto made = kernels::make_cuda_backend(options);
   if (!made.ok()) {
     fmt::print(stderr, "{}\n", made.error().message);
     return 1;
   }
   CudaBackend& gpu = **made;
   fmt::print("# {}, {:.1f} GiB free\n", gpu.name(), static_cast<double>(gpu.memory().free_bytes) / (1 << 30));
-  const Shape shape;
   if (what == "short") {
     run_short(gpu);
     return 0;
@@ -325,7 +346,9 @@ int run(int count, char** arguments) {
       time_parts(gpu, model, shape, Batch(4, 0, 2048, shape.block_size, cache / shape.block_size), false);
     return 0;
   }
-  fmt::print(stderr, "bench_gpu decode [batch...] | parts [batch...] | prefill [parts] | short\n");
+  fmt::print(
+      stderr,
+      "bench_gpu [fp8] [deterministic] decode [batch...] | parts [batch...] | prefill [parts] | short\n");
   return 2;
 }
 

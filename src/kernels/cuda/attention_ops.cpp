@@ -223,6 +223,7 @@ void Impl::attend(TensorView out, TensorView q, const PagedKv& kv, const RaggedB
   p.scale = shape.scale;
   p.softcap = shape.softcap;
   p.window = shape.window;
+  if (deterministic_) return issue(launch_attention, p);
   if (batch_.one_each && one_fits(p)) {
     OneParams one = blank<OneParams>();
     one.attention = p;

@@ -26,7 +26,10 @@ View view_of(const TensorView& view) {
 }
 
 Impl::Impl(const CudaOptions& options, std::string name, int processors)
-    : name_(std::move(name)), processors_(processors) {
+    : name_(std::move(name)),
+      processors_(processors),
+      storage_(options.weights),
+      deterministic_(options.deterministic) {
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");
   staging_.emplace(stream_);
   lt_.emplace(options.workspace_bytes, options.search);
@@ -46,19 +49,18 @@ Memory Impl::allocate(DType dtype, std::initializer_list<int64_t> shape) {
   const auto bytes = static_cast<size_t>(view.bytes());
   DeviceBuffer memory = allocate_device(bytes);
   view.data = memory.get();
-  // A kernel that may start early is not held back by the tail of a memset: wait for it.
   check(cudaMemsetAsync(view.data, 0, bytes, stream_), "memset");
-  check(cudaStreamSynchronize(stream_), "memset");
   return {view, std::shared_ptr<void>(std::move(memory))};
 }
 
 Weight Impl::prepare(Weight weight) {
-  std::shared_ptr<const DeviceWeight> uploaded = upload_weight(weight, stream_);
+  std::shared_ptr<const DeviceWeight> uploaded = upload_weight(weight, storage_, stream_);
   weight.parts.clear();
   for (const Matrix& matrix : uploaded->matrices) {
     TensorView part = TensorView::contiguous(const_cast<void*>(matrix.data), matrix.type,
                                              {matrix.rows, matrix.cols}, Device::Cuda);
     if (matrix.type == DType::BF16) part.stride[0] = matrix.row_bytes / 2;
+    if (matrix.scales != nullptr) part.stride[0] = matrix.row_bytes;
     weight.parts.push_back(part);
   }
   if (uploaded->bias != nullptr) {

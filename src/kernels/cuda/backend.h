@@ -123,10 +123,15 @@ class Impl final : public CudaBackend {
   }
 
   void pointwise(const PointwiseParams& params) { issue(launch_pointwise, params); }
-  void norm(const NormParams& params) { issue(launch_norm, params); }
+  void norm(NormParams params);
   void product(const ProductParams& params);
   void plain_product(const ProductParams& params);
   bool library_product(const ProductParams& params);
+  void library_call(const LtProduct& product);
+  bool fp8_library_product(const ProductParams& params);
+  void add_bias(const ProductParams& params);
+  void fixed_product(const ProductParams& params);
+  void tile_product(const ProductParams& params);
   void panel_product(const ProductParams& params);
   const PointerTable& pointer_table(std::span<const Weight> weights);
   void grouped_product(const TileParams& common, const PointerTable& table);
@@ -138,6 +143,8 @@ class Impl final : public CudaBackend {
 
   std::string name_;
   int processors_;
+  WeightStorage storage_;
+  bool deterministic_;
   cudaStream_t stream_ = nullptr;
   Mode mode_ = Mode::Eager;
   StepKey key_;

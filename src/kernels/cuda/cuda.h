@@ -15,9 +15,16 @@
 
 namespace sluice::kernels {
 
+// Fp8: plain matrices of 1,024 rows and more, but for those as long as a vocabulary, become e4m3 with one scale per row
+// when they are uploaded. Up to 32 tokens meet them as bf16; above, tokens are rounded to e4m3 too, with a scale each.
+enum class WeightStorage : uint8_t { AsStored, Fp8 };
+
 struct CudaOptions {
   int device = 0;
+  WeightStorage weights = WeightStorage::AsStored;
   size_t workspace_bytes = size_t{64} << 20;  // for cuBLASLt's partial sums
+  // A token's results have the same bits whatever else is in the step. Slower, above all for many tokens.
+  bool deterministic = false;
   bool search = true;  // time cuBLASLt's algorithms at the first use of a shape; off: take its first proposal
 };
 

@@ -3,8 +3,10 @@
 // scale.
 #pragma once
 
+#include <cuda_fp8.h>
+
 #include "kernels/cuda/device.cuh"
-#include "tensor/dtype.h"
+#include "kernels/cuda/params.h"
 
 namespace sluice::kernels::cuda {
 
@@ -231,6 +233,22 @@ struct Decoder<DType::MXFP4> {
   }
 };
 
+// A row of scaled fp8.
+struct ScaledFp8 {
+  static __device__ __forceinline__ void decode8(const uint8_t* row, int64_t k, float* f) {
+    const float scale = *reinterpret_cast<const float*>(row);
+    const uint2 v = *reinterpret_cast<const uint2*>(row + kFp8Header + k);
+    const uint32_t words[2] = {v.x, v.y};
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const auto pair = static_cast<__nv_fp8x2_storage_t>(words[j / 2] >> (16 * (j % 2)));
+      const __half2 half = __nv_cvt_fp8x2_to_halfraw2(pair, __NV_E4M3);
+      f[2 * j] = scale * __low2float(half);
+      f[2 * j + 1] = scale * __high2float(half);
+    }
+  }
+};
+
 // Calls visit with the Decoder of a type that can lie on the device; false for any other.
 template <class Visit>
 bool visit_packed(DType type, Visit visit) {
@@ -277,6 +295,13 @@ bool visit_packed(DType type, Visit visit) {
     default:
       return false;
   }
+}
+// The same for a matrix on the device.
+template <class Visit>
+bool visit_matrix(const Matrix& matrix, Visit visit) {
+  if (matrix.scales == nullptr) return visit_packed(matrix.type, visit);
+  visit(ScaledFp8{});
+  return true;
 }
 // The same for every weight type of a file.
 template <class Visit>

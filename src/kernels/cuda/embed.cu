@@ -55,8 +55,9 @@ void launch_rows(const RowsParams& p, Stream stream) {
   const Grid grid{dim3(static_cast<unsigned>(ceil_div(ceil_div(p.width, 8), 256)),
                        static_cast<unsigned>(p.count < 32768 ? p.count : 32768)),
                   dim3(256)};
-  const bool known = visit_stored(
-      p.source.type, [&](auto type) { launch("rows", rows_kernel<decltype(type)>, grid, stream, p); });
+  const auto run = [&](auto type) { launch("rows", rows_kernel<decltype(type)>, grid, stream, p); };
+  const bool known =
+      p.source.scales != nullptr ? visit_matrix(p.source, run) : visit_stored(p.source.type, run);
   check_launch(known ? cudaSuccess : cudaErrorInvalidValue, "rows of this type");
 }
 

@@ -181,7 +181,7 @@ void launch_gemv(const ProductParams& p, Stream stream) {
   if (p.weight.type == DType::BF16)
     return launch_shared<ProductParams>(plain_kernel<true>, plain_kernel<false>, p, p, p.weight.rows, stream);
   const dim3 blocks(static_cast<unsigned>(ceil_div(p.weight.rows, kWarps)));
-  const bool known = visit_packed(p.weight.type, [&](auto type) {
+  const bool known = visit_matrix(p.weight, [&](auto type) {
     using Type = decltype(type);
     const Grid grid{blocks, dim3(kWarps * 32)};
     if (p.x.n == 1) return launch("gemv", packed_kernel<Type, 1>, grid, stream, p);

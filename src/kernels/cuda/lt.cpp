@@ -9,6 +9,10 @@ namespace sluice::kernels::cuda {
 namespace {
 
 constexpr size_t kFlushBytes = size_t{128} << 20;  // more than the L2
+// Tiles that won on an H200 for some product of 16 to 512 tokens, though cuBLASLt proposes them seldom. By number, since
+// most have no name in its header.
+constexpr std::array<uint32_t, 20> kTiles{10, 13, 15, 16,  17,  18,  20,  23,  24,  27,
+                                          28, 29, 30, 134, 165, 196, 197, 201, 312, 394};
 
 void check_lt(cublasStatus_t status, const char* what) {
   if (status != CUBLAS_STATUS_SUCCESS) fail(what, cublasLtGetStatusString(status));
@@ -19,7 +23,8 @@ uintptr_t bits(const void* pointer) {
 }
 
 bool fully_aligned(const LtProduct& p) {
-  const auto strides = static_cast<uintptr_t>((p.out_stride | p.x_stride | p.weight_stride) * 2);
+  const int64_t operand = p.fp8() ? 1 : 2;
+  const auto strides = static_cast<uintptr_t>(p.out_stride * 2 | (p.x_stride | p.weight_stride) * operand);
   return ((bits(p.out) | bits(p.x) | bits(p.weight) | strides) & 255u) == 0;
 }
 
@@ -40,8 +45,9 @@ bool set(cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoConfigAttributes_t a
 }  // namespace
 
 bool lt_fits(const LtProduct& p) {
+  const int64_t operand = p.fp8() ? 1 : 2;
   const auto strides =
-      static_cast<uintptr_t>((p.out_stride | p.x_stride | p.weight_stride | p.cols | p.rows) * 2);
+      static_cast<uintptr_t>((p.out_stride | p.rows) * 2 | (p.x_stride | p.weight_stride | p.cols) * operand);
   return ((bits(p.out) | bits(p.x) | bits(p.weight) | strides) & 15u) == 0;
 }
 
@@ -61,7 +67,16 @@ Lt::~Lt() {
 }
 
 Lt::Shape Lt::shape_of(const LtProduct& p) {
-  return {p.n, p.rows, p.cols, p.out_stride, p.x_stride, p.weight_stride, fully_aligned(p)};
+  return {p.n, p.rows, p.cols, p.out_stride, p.x_stride, p.weight_stride, fully_aligned(p), p.fp8()};
+}
+
+void Lt::set_scales(const Plan& plan, const LtProduct& p) {
+  const auto set_pointer = [&](cublasLtMatmulDescAttributes_t attribute, const float* scales) {
+    check_lt(cublasLtMatmulDescSetAttribute(plan.operation, attribute, &scales, sizeof scales),
+             "matmul description");
+  };
+  set_pointer(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p.weight_scales);
+  set_pointer(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, p.x_scales);
 }
 
 // cuBLASLt counts columns first: weightᵀ is its A [cols, rows], x its B [cols, n], out its D [rows, n].
@@ -74,10 +89,21 @@ Lt::Plan Lt::describe(const LtProduct& p) const {
            "matmul description");
   check_lt(cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, &plain, sizeof plain),
            "matmul description");
+  if (p.fp8()) {
+    const int8_t fast = 1;
+    const int32_t per_row = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    check_lt(
+        cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast),
+        "matmul description");
+    for (auto mode : {CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_DESC_B_SCALE_MODE})
+      check_lt(cublasLtMatmulDescSetAttribute(plan.operation, mode, &per_row, sizeof per_row),
+               "matmul description");
+    set_scales(plan, p);
+  }
   const auto u = [](int64_t v) { return static_cast<uint64_t>(v); };
-  check_lt(cublasLtMatrixLayoutCreate(&plan.weight, CUDA_R_16BF, u(p.cols), u(p.rows), p.weight_stride),
-           "layout");
-  check_lt(cublasLtMatrixLayoutCreate(&plan.x, CUDA_R_16BF, u(p.cols), u(p.n), p.x_stride), "layout");
+  const cudaDataType_t type = p.fp8() ? CUDA_R_8F_E4M3 : CUDA_R_16BF;
+  check_lt(cublasLtMatrixLayoutCreate(&plan.weight, type, u(p.cols), u(p.rows), p.weight_stride), "layout");
+  check_lt(cublasLtMatrixLayoutCreate(&plan.x, type, u(p.cols), u(p.n), p.x_stride), "layout");
   check_lt(cublasLtMatrixLayoutCreate(&plan.out, CUDA_R_16BF, u(p.rows), u(p.n), p.out_stride), "layout");
   return plan;
 }
@@ -149,9 +175,27 @@ std::vector<cublasLtMatmulAlgo_t> Lt::variants(const Plan& plan, const cublasLtM
   return result;
 }
 
+std::vector<cublasLtMatmulAlgo_t> Lt::with_other_tiles(const Plan& plan,
+                                                       const cublasLtMatmulAlgo_t& base) const {
+  constexpr uint16_t kOneBlock = 2, kTwoBlocks = 3;  // shapes of a cluster: 1 x 1 and 2 x 1
+  std::vector<cublasLtMatmulAlgo_t> result;
+  for (const uint32_t tile : kTiles) {
+    for (const uint16_t cluster : {kOneBlock, kTwoBlocks}) {
+      cublasLtMatmulAlgo_t a = base;
+      const bool ok = set<uint32_t>(a, CUBLASLT_ALGO_CONFIG_TILE_ID, tile) &&
+                      set<uint16_t>(a, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, cluster) &&
+                      set<int32_t>(a, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 1) &&
+                      set<uint32_t>(a, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, CUBLASLT_REDUCTION_SCHEME_NONE);
+      if (ok && valid(plan, a)) result.push_back(a);
+    }
+  }
+  return result;
+}
+
 cublasStatus_t Lt::call(const LtProduct& p, const Plan& plan, const cublasLtMatmulAlgo_t& algorithm,
                         void* out, cudaStream_t stream) const {
   const float one = 1.0f, zero = 0.0f;
+  if (p.fp8()) set_scales(plan, p);
   return cublasLtMatmul(handle_, plan.operation, &one, p.weight, plan.weight, p.x, plan.x, &zero, out,
                         plan.out, out, plan.out, &algorithm, workspace_.get(), workspace_bytes_, stream);
 }
@@ -202,6 +246,10 @@ cublasLtMatmulAlgo_t Lt::find(const LtProduct& p, const Plan& plan, cudaStream_t
     const auto near = variants(plan, timed[i].algorithm);
     more.insert(more.end(), near.begin(), near.end());
   }
+  if (p.n <= 1024 && !p.fp8()) {
+    const auto others = with_other_tiles(plan, timed.front().algorithm);
+    more.insert(more.end(), others.begin(), others.end());
+  }
   if (std::vector<Timed> second = time_all(more, p, plan, 2, stream); !second.empty())
     timed = std::move(second);
   std::vector<cublasLtMatmulAlgo_t> best;
@@ -214,7 +262,7 @@ void Lt::prepare(const LtProduct& p, cudaStream_t stream) {
   const Shape shape = shape_of(p);
   if (plans_.contains(shape)) return;
   Plan plan = describe(p);
-  const auto key = std::tuple{p.rows, p.cols, range_of(p.n), fully_aligned(p)};
+  const auto key = std::tuple{p.rows, p.cols, range_of(p.n), fully_aligned(p), p.fp8()};
   auto known = found_.find(key);
   if (known == found_.end()) known = found_.emplace(key, find(p, plan, stream)).first;
   plan.algorithm = valid(plan, known->second) ? known->second : proposals(plan, fully_aligned(p)).front();

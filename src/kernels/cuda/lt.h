@@ -1,5 +1,5 @@
-// Large products through cuBLASLt: out[n, rows] = x[n, cols] · weight[rows, cols]ᵀ in bf16 with f32 sums. The
-// algorithm for each (rows, cols, range of n) is found by timing at its first use and remembered.
+// Large products through cuBLASLt: out[n, rows] = x[n, cols] · weight[rows, cols]ᵀ in bf16 with f32 sums, or of fp8
+// operands with a scale for each row of both. The algorithm for each (rows, cols, range of n) is found by timing at its first use and remembered.
 #pragma once
 
 #include <cublasLt.h>
@@ -20,6 +20,10 @@ struct LtProduct {
   const void* weight;
   int64_t n, rows, cols;
   int64_t out_stride, x_stride, weight_stride;  // elements
+  const float* weight_scales;                   // [rows], fp8 only: else both are null
+  const float* x_scales;                        // [n]
+
+  bool fp8() const { return weight_scales != nullptr; }
 };
 
 bool lt_fits(const LtProduct&);
@@ -37,7 +41,7 @@ class Lt {
   void run(const LtProduct&, cudaStream_t);
 
  private:
-  using Shape = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, bool>;
+  using Shape = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, bool, bool>;
   struct Plan {
     cublasLtMatmulDesc_t operation = nullptr;
     cublasLtMatrixLayout_t weight = nullptr, x = nullptr, out = nullptr;
@@ -50,8 +54,10 @@ class Lt {
 
   static Shape shape_of(const LtProduct&);
   Plan describe(const LtProduct&) const;
+  static void set_scales(const Plan&, const LtProduct&);
   std::vector<cublasLtMatmulAlgo_t> proposals(const Plan&, bool fully_aligned) const;
   std::vector<cublasLtMatmulAlgo_t> variants(const Plan&, const cublasLtMatmulAlgo_t&) const;
+  std::vector<cublasLtMatmulAlgo_t> with_other_tiles(const Plan&, const cublasLtMatmulAlgo_t&) const;
   bool valid(const Plan&, const cublasLtMatmulAlgo_t&) const;
   cublasLtMatmulAlgo_t find(const LtProduct&, const Plan&, cudaStream_t);
   std::vector<Timed> time_all(const std::vector<cublasLtMatmulAlgo_t>&, const LtProduct&, const Plan&,
@@ -64,8 +70,8 @@ class Lt {
   size_t workspace_bytes_;
   bool search_;
   std::map<Shape, Plan> plans_;
-  std::map<std::tuple<int64_t, int64_t, int64_t, bool>, cublasLtMatmulAlgo_t>
-      found_;  // rows, cols, range, aligned
+  std::map<std::tuple<int64_t, int64_t, int64_t, bool, bool>, cublasLtMatmulAlgo_t>
+      found_;  // rows, cols, range, aligned, fp8
 };
 
 }  // namespace sluice::kernels::cuda

@@ -195,7 +195,8 @@ void launch_norm(const NormParams& p, Stream stream) {
   }
   static const int processors = multiprocessors();
   const bool aligned = vectors(p.out) && vectors(p.x) && vectors(p.add) && aligned16(p.gain);
-  if (rows >= 8 * processors && p.kind == NormKind::Rms && aligned && wanted <= 4 * kRowThreads) {
+  if (p.fixed_order == 0 && rows >= 8 * processors && p.kind == NormKind::Rms && aligned &&
+      wanted <= 4 * kRowThreads) {
     const Grid grid{dim3(static_cast<unsigned>(5 * processors)), dim3(kRowThreads)};
     if (wanted <= kRowThreads) return launch("norm", rows_kernel<1>, grid, stream, p);
     if (wanted <= 2 * kRowThreads) return launch("norm", rows_kernel<2>, grid, stream, p);

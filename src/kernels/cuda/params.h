@@ -39,6 +39,7 @@ struct NormParams {
   const float* bias;  // [dim] or null
   float eps, scale;
   NormKind kind;
+  int32_t fixed_order;  // sums do not depend on n
 };
 void launch_norm(const NormParams&, Stream);
 
@@ -54,13 +55,35 @@ struct PointwiseParams {
 };
 void launch_pointwise(const PointwiseParams&, Stream);
 
-// A stored matrix: `rows` rows of `row_bytes` bytes, of BF16 (padded with zeros to a multiple of 8 columns)
-// or a block type.
+// A stored matrix: `rows` rows of `row_bytes` bytes, of BF16 (padded with zeros to a multiple of 8 columns),
+// a block type, or scaled fp8: F8_E4M3 with `scales`, where a row starts with kFp8Header bytes whose first four hold its
+// scale again as f32.
 struct Matrix {
   const void* data;
   int64_t rows, cols, row_bytes;
+  const float* scales;  // [rows] of scaled fp8, else null
   DType type;
 };
+inline constexpr int64_t kFp8Header = 128;
+inline constexpr float kFp8Largest = 448.0f;
+
+// Rows of a plain type to scaled fp8: scale = largest magnitude / 448, elements rounded to nearest even.
+struct QuantizeRowsParams {
+  Matrix source;
+  void* out;      // rows of `out_row_bytes`, header first
+  float* scales;  // [rows]
+  int64_t out_row_bytes;
+};
+void launch_quantize_rows(const QuantizeRowsParams&, Stream);
+
+// The same for tokens, x[n, dim]; rows of `out_row_bytes` without header.
+struct QuantizeTokensParams {
+  View x;
+  void* out;
+  float* scales;  // [n]
+  int64_t out_row_bytes;
+};
+void launch_quantize_tokens(const QuantizeTokensParams&, Stream);
 
 struct EmbedParams {
   View out;
@@ -184,17 +207,20 @@ struct ProductParams {
   View out, x;
   Matrix weight;
   const float* bias;
+  int32_t fixed_order;  // launch_ring only: sums do not depend on n
 };
+// Most tokens that launch_ring takes with a fixed order.
+inline constexpr int64_t kFixedTokens = 32, kFixedTokensFp8 = 16;
 // One token to eight; any weight type. REQUIRES: gemv_fits(params).
 bool gemv_fits(const ProductParams&);
 void launch_gemv(const ProductParams&, Stream);
 
-// 2 to 32 tokens, bf16. REQUIRES: ring_fits(params).
+// Up to 32 tokens, bf16 or scaled fp8. REQUIRES: ring_fits(params).
 bool ring_fits(const ProductParams&);
 void launch_ring(const ProductParams&, Stream);
 
-// out[n, inner] = activation(gate) * up, where gate and up are the halves of x · weightᵀ + bias; bf16 weights. The same
-// conditions as above, for the whole product.
+// out[n, inner] = activation(gate) * up, where gate and up are the halves of x · weightᵀ + bias. The same
+// conditions as above, for the whole product; the first for bf16 only.
 struct GatedProductParams {
   ProductParams product;  // out is [n, inner], weight [2 * inner, cols]
   int32_t activation;

@@ -39,6 +39,10 @@ LtProduct lt_product(const ProductParams& p) {
   return l;
 }
 
+bool aligned_tokens(const View& x) {
+  return reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && x.stride_n % 8 == 0 && x.dim % 8 == 0;
+}
+
 void* offset_columns(const View& view, int64_t columns) {
   return static_cast<uint16_t*>(view.data) + columns;
 }
@@ -62,6 +66,10 @@ void Impl::matmul(TensorView out, TensorView x, const Weight& weight) {
 }
 
 void Impl::product(const ProductParams& p) {
+  if (deterministic_) return fixed_product(p);
+  const bool fp8 = p.weight.scales != nullptr;
+  if (fp8 && ring_fits(p)) return issue(launch_ring, p);
+  if (fp8 && fp8_library_product(p)) return;
   if (gemv_fits(p)) return issue(launch_gemv, p);
   if (p.weight.type == DType::BF16) return plain_product(p);
   if (p.x.n >= kPanelTokens) return panel_product(p);
@@ -74,6 +82,10 @@ void Impl::plain_product(const ProductParams& p) {
   if (long_matrix && library_product(p)) return;
   if (ring_fits(p)) return issue(launch_ring, p);
   if (p.weight.type == DType::BF16 && library_product(p)) return;
+  tile_product(p);
+}
+
+void Impl::tile_product(const ProductParams& p) {
   TileParams t = blank<TileParams>();
   t.out = p.out;
   t.x = p.x;
@@ -81,6 +93,20 @@ void Impl::plain_product(const ProductParams& p) {
   t.bias = p.bias;
   t.groups = 1;
   issue(launch_tile, t);
+}
+
+// Some tokens after the others through one kernel, whose sums have the same order for any number of them.
+void Impl::fixed_product(const ProductParams& whole) {
+  const int64_t most = whole.weight.scales != nullptr ? kFixedTokensFp8 : kFixedTokens;
+  for (int64_t first = 0; first < whole.x.n; first += most) {
+    ProductParams p = whole;
+    p.x.n = p.out.n = std::min(most, whole.x.n - first);
+    p.x.data = offset_columns(whole.x, first * whole.x.stride_n);
+    p.out.data = offset_columns(whole.out, first * whole.out.stride_n);
+    p.fixed_order = 1;
+    if (!ring_fits(p)) return tile_product(whole);
+    issue(launch_ring, p);
+  }
 }
 
 void Impl::matmul_gated(TensorView out, TensorView wide, TensorView x, const Weight& gate_up,
@@ -94,9 +120,14 @@ void Impl::matmul_gated(TensorView out, TensorView wide, TensorView x, const Wei
   g.product.bias = stored.bias;
   g.activation = static_cast<int32_t>(activation);
   SLUICE_CHECK_EQ(2 * g.product.out.dim, gate_up.rows);
+  if (deterministic_) {
+    matmul(wide, x, gate_up);
+    return gated(out, wide, activation);
+  }
   const bool plain = stored.matrices.size() == 1 && g.product.weight.type == DType::BF16;
+  const bool fp8 = stored.matrices.size() == 1 && g.product.weight.scales != nullptr;
   if (plain && gemv_fits(g.product)) return issue(launch_gemv_gated, g);
-  if (plain && ring_fits(g.product)) return issue(launch_ring_gated, g);
+  if ((plain || fp8) && ring_fits(g.product)) return issue(launch_ring_gated, g);
   const bool wide_silu = plain && g.product.x.n >= kWideTokens && activation == Activation::Silu;
   if (wide_silu && wide_fits(g.product)) return issue(launch_wide_silu, g.product);
   matmul(wide, x, gate_up);
@@ -106,19 +137,48 @@ void Impl::matmul_gated(TensorView out, TensorView wide, TensorView x, const Wei
 bool Impl::library_product(const ProductParams& p) {
   const LtProduct l = lt_product(p);
   if (!lt_fits(l)) return false;
-  if (mode_ != Mode::Issue) lt_->prepare(l, stream_);
-  if (mode_ == Mode::Describe) {
-    key_.add(&*lt_);
-    key_.add_bytes(&l, sizeof l);
-  } else {
-    lt_->run(l, stream_);
-  }
-  if (p.bias == nullptr) return true;
+  library_call(l);
+  add_bias(p);
+  return true;
+}
+
+void Impl::library_call(const LtProduct& product) {
+  if (mode_ != Mode::Issue) lt_->prepare(product, stream_);
+  if (mode_ != Mode::Describe) return lt_->run(product, stream_);
+  key_.add(&*lt_);
+  key_.add_bytes(&product, sizeof product);
+}
+
+void Impl::add_bias(const ProductParams& p) {
+  if (p.bias == nullptr) return;
   PointwiseParams b = blank<PointwiseParams>();
   b.operation = Pointwise::AddBias;
   b.out = b.a = p.out;
   b.bias = p.bias;
   pointwise(b);
+}
+
+// Scaled fp8 on both sides: the tokens are rounded first.
+bool Impl::fp8_library_product(const ProductParams& p) {
+  const int64_t n = p.x.n, cols = p.weight.cols;
+  LtProduct l = lt_product(p);
+  l.weight = static_cast<const std::byte*>(p.weight.data) + kFp8Header;
+  l.weight_stride = p.weight.row_bytes;
+  l.x_stride = cols;
+  l.weight_scales = p.weight.scales;
+  if (!aligned_tokens(p.x)) return false;
+  auto* const rounded = static_cast<std::byte*>(scratch_.at_least(static_cast<size_t>(n * (cols + 4))));
+  l.x = rounded;
+  l.x_scales = reinterpret_cast<const float*>(rounded + n * cols);
+  if (!lt_fits(l)) return false;
+  QuantizeTokensParams q = blank<QuantizeTokensParams>();
+  q.x = p.x;
+  q.out = rounded;
+  q.scales = const_cast<float*>(l.x_scales);
+  q.out_row_bytes = cols;
+  issue(launch_quantize_tokens, q);
+  library_call(l);
+  add_bias(p);
   return true;
 }
 
@@ -140,6 +200,7 @@ void Impl::panel_product(const ProductParams& p) {
     ProductParams part = p;
     part.weight.data = panel;
     part.weight.type = DType::BF16;
+    part.weight.scales = nullptr;
     part.weight.rows = rows;
     part.weight.row_bytes = stride * 2;
     part.out.data = offset_columns(p.out, row);

@@ -1,11 +1,12 @@
-// Products of 2 to 32 tokens with bf16 weights: out[n, rows] = x[n, cols] · Wᵀ + bias.
+// Products of up to 32 tokens with bf16 or scaled fp8 weights: out[n, rows] = x[n, cols] · Wᵀ + bias.
 //
 // One persistent block per multiprocessor walks over tiles of 16 · RowTiles weight rows. A producer warp
 // keeps a ring of stages (each 64 · Depth columns of the tile's rows and of x) full with the tensor copy
 // engine, one box per stage, 128-byte swizzled, weights marked to leave the L2 first. The other warps split a
 // stage's columns, multiply with mma m16n8k16 (weight rows as the 16-row operand) and meet in shared memory
 // at the end of a tile. The order of columns within a piece of 32 is permuted alike for both operands, so
-// that every lane reads 16 bytes. The ring fills with weights while the kernel in front still runs. Moves the
+// that every lane reads 16 bytes. Bytes of fp8 become bf16 by moving their bits, which leaves them 2^120 too small; x is
+// made 2^100 larger, and the row's scale takes care of the rest. The ring fills with weights while the kernel in front still runs. Moves the
 // weights once. On an H200, 8 tokens, dependent launch: 12.6 us for 6144 x 4096 (4.0 TB/s), 57 us for 28672 x
 // 4096 (4.1 TB/s), 28.1 us for 4096 x 14336 (4.2 TB/s).
 #include "kernels/cuda/activation.cuh"
@@ -17,32 +18,97 @@ namespace {
 
 // TokenTiles of 8 tokens, RowTiles of 16 weight rows, Stages of Depth blocks of 64 columns, Warps that
 // multiply.
-template <int TokenTiles, int RowTiles, int Stages, int Depth, int Warps>
+template <int TokenTiles, int RowTiles, int Stages, int Depth, int Warps, bool Fp8>
 struct Shape {
   static constexpr int kRows = 16 * RowTiles, kTokens = 8 * TokenTiles;
-  static constexpr int kStageBytes = Depth * (kRows + kTokens) * 128;
+  static constexpr int kBoxes = Fp8 ? Depth / 2 : Depth;  // 128 bytes of every weight row of the tile
+  static constexpr int kWeightBytes = kBoxes * kRows * 128;
+  static constexpr int kStageBytes = kWeightBytes + Depth * kTokens * 128;
   static constexpr int kSumPitch = kTokens + 1;
   static constexpr int kSumBytes = Warps * kRows * kSumPitch * 4;
   static constexpr int kShared = Stages * kStageBytes + kSumBytes + Stages * 16 + 1024;
   static constexpr int kThreads = Warps * 32 + 32;
   static_assert(kShared <= 232448 - 1024, "shared memory of a block");
   static_assert(Stages >= 3, "one stage is being read, one is held back");
+  static_assert(!Fp8 || Depth % 2 == 0, "whole boxes");
 };
 
 struct RingArguments {
   bf16* out;
   const float* bias;
+  const float* scales;  // fp8 only
   int64_t out_stride;
   int n, rows, steps;  // rows: of out; steps: stages per tile
   int activation;
 };
 
+constexpr float kFp8Excess = 1048576.0f;  // 2^120 / 2^100
+
+// Two fp8 elements, each the upper byte of 16 bits, as bf16 times 2^-120.
+__device__ __forceinline__ uint32_t widen_pair(uint32_t v) {
+  return (v & 0x80008000u) | ((v >> 4) & 0x07f007f0u);
+}
+__device__ __forceinline__ uint4 widen_low(uint4 v) {
+  return make_uint4(widen_pair(__byte_perm(v.x, 0, 0x1404)), widen_pair(__byte_perm(v.x, 0, 0x3424)),
+                    widen_pair(__byte_perm(v.y, 0, 0x1404)), widen_pair(__byte_perm(v.y, 0, 0x3424)));
+}
+__device__ __forceinline__ uint4 widen_high(uint4 v) {
+  return widen_low(make_uint4(v.z, v.w, 0, 0));
+}
+__device__ __forceinline__ uint32_t enlarge(uint32_t pair) {
+  uint32_t result;
+  asm("mul.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(pair), "r"(0x71807180u));  // 2^100
+  return result;
+}
+__device__ __forceinline__ uint4 enlarge(uint4 v) {
+  return make_uint4(enlarge(v.x), enlarge(v.y), enlarge(v.z), enlarge(v.w));
+}
+
+// Pieces of 64 columns: a lane holds 16 elements of a weight row and the same columns of x.
 template <int TokenTiles, int RowTiles, int Stages, int Depth, int Warps, bool Gated>
-__device__ __forceinline__ void multiply_stage(const uint8_t* stage, int warp, int lane,
-                                               float (&acc)[RowTiles][TokenTiles][4]) {
-  using S = Shape<TokenTiles, RowTiles, Stages, Depth, Warps>;
+__device__ __forceinline__ void multiply_fp8(const uint8_t* stage, int warp, int lane,
+                                             float (&acc)[RowTiles][TokenTiles][4]) {
+  using S = Shape<TokenTiles, RowTiles, Stages, Depth, Warps, true>;
   const int g = lane >> 2, t = lane & 3;
-  const uint8_t* x = stage + Depth * S::kRows * 128;
+  const uint8_t* x = stage + S::kWeightBytes;
+  static_assert(Depth % Warps == 0, "every warp has as many pieces");
+#pragma unroll
+  for (int q = 0; q < Depth / Warps; ++q) {
+    const int piece = warp + Warps * q, block = piece >> 1;
+    const int place = (((piece & 1) * 4 + t) ^ g) * 16;
+    uint4 b[TokenTiles][2];
+#pragma unroll
+    for (int n = 0; n < TokenTiles; ++n) {
+      const uint8_t* row = x + (piece * S::kTokens + n * 8 + g) * 128;
+      b[n][0] = enlarge(*reinterpret_cast<const uint4*>(row + ((2 * t) ^ g) * 16));
+      b[n][1] = enlarge(*reinterpret_cast<const uint4*>(row + ((2 * t + 1) ^ g) * 16));
+    }
+#pragma unroll
+    for (int r = 0; r < RowTiles; ++r) {
+      const int row = Gated ? (r * S::kBoxes + block) * 16 + g : block * S::kRows + r * 16 + g;
+      const uint4 a0 = *reinterpret_cast<const uint4*>(stage + row * 128 + place);
+      const uint4 a1 = *reinterpret_cast<const uint4*>(stage + (row + 8) * 128 + place);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const uint4 w0 = half == 0 ? widen_low(a0) : widen_high(a0);
+        const uint4 w1 = half == 0 ? widen_low(a1) : widen_high(a1);
+#pragma unroll
+        for (int n = 0; n < TokenTiles; ++n) {
+          const uint4& v = b[n][half];
+          mma_bf16(acc[r][n], w0.x, w1.x, w0.y, w1.y, v.x, v.y);
+          mma_bf16(acc[r][n], w0.z, w1.z, w0.w, w1.w, v.z, v.w);
+        }
+      }
+    }
+  }
+}
+
+template <int TokenTiles, int RowTiles, int Stages, int Depth, int Warps, bool Gated>
+__device__ __forceinline__ void multiply_bf16(const uint8_t* stage, int warp, int lane,
+                                              float (&acc)[RowTiles][TokenTiles][4]) {
+  using S = Shape<TokenTiles, RowTiles, Stages, Depth, Warps, false>;
+  const int g = lane >> 2, t = lane & 3;
+  const uint8_t* x = stage + S::kWeightBytes;
 #pragma unroll
   for (int q = 0; q < (2 * Depth + Warps - 1) / Warps; ++q) {
     const int piece = warp + Warps * q;  // of 32 columns
@@ -67,11 +133,11 @@ __device__ __forceinline__ void multiply_stage(const uint8_t* stage, int warp, i
   }
 }
 
-template <int TokenTiles, int RowTiles, int Stages, int Depth, int Warps, bool Gated>
+template <int TokenTiles, int RowTiles, int Stages, int Depth, int Warps, bool Gated, bool Fp8>
 __global__ void __launch_bounds__(Warps * 32 + 32, 1)
     ring_kernel(const __grid_constant__ CUtensorMap weight_map, const __grid_constant__ CUtensorMap x_map,
                 const RingArguments p) {
-  using S = Shape<TokenTiles, RowTiles, Stages, Depth, Warps>;
+  using S = Shape<TokenTiles, RowTiles, Stages, Depth, Warps, Fp8>;
   extern __shared__ uint8_t raw[];
   uint8_t* base = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(raw) + 1023) & ~uintptr_t{1023});
   float* sums = reinterpret_cast<float*>(base + Stages * S::kStageBytes);
@@ -99,14 +165,15 @@ __global__ void __launch_bounds__(Warps * 32 + 32, 1)
       const int s = i % Stages, tile = blockIdx.x + (i / p.steps) * gridDim.x;
       barrier_expect(full + 8 * s, S::kStageBytes);
       const uint32_t to = ring + s * S::kStageBytes;
-      const int column = i % p.steps * Depth;
+      const int column = i % p.steps * S::kBoxes;
       copy_box_3d(to, &weight_map, 0, tile * kResults, column, full + 8 * s, policy);
       if constexpr (Gated)
-        copy_box_3d(to + Depth * 16 * 128, &weight_map, 0, p.rows + tile * 16, column, full + 8 * s, policy);
+        copy_box_3d(to + S::kWeightBytes / 2, &weight_map, 0, p.rows + tile * 16, column, full + 8 * s,
+                    policy);
     };
     const auto load_x = [&](int i) {
       const int s = i % Stages;
-      copy_box_3d(ring + s * S::kStageBytes + Depth * S::kRows * 128, &x_map, 0, 0, i % p.steps * Depth,
+      copy_box_3d(ring + s * S::kStageBytes + S::kWeightBytes, &x_map, 0, 0, i % p.steps * Depth,
                   full + 8 * s);
     };
     allow_dependents();
@@ -132,8 +199,12 @@ __global__ void __launch_bounds__(Warps * 32 + 32, 1)
       // still under way; the products that use them are all issued before this wait.
       __syncwarp();
       if (lane == 0 && i > 0) barrier_arrive(empty + 8 * ((i - 1) % Stages));
-      multiply_stage<TokenTiles, RowTiles, Stages, Depth, Warps, Gated>(base + s * S::kStageBytes, warp, lane,
-                                                                        acc);
+      const uint8_t* stage = base + s * S::kStageBytes;
+      if constexpr (Fp8) {
+        multiply_fp8<TokenTiles, RowTiles, Stages, Depth, Warps, Gated>(stage, warp, lane, acc);
+      } else {
+        multiply_bf16<TokenTiles, RowTiles, Stages, Depth, Warps, Gated>(stage, warp, lane, acc);
+      }
     }
 #pragma unroll
     for (int r = 0; r < RowTiles; ++r) {
@@ -155,10 +226,14 @@ __global__ void __launch_bounds__(Warps * 32 + 32, 1)
     for (int e = threadIdx.x; e < kResults * p.n; e += Warps * 32) {
       const int r = e % kResults, token = e / kResults, row = row0 + r;
       if (row >= p.rows) continue;
-      float value = total(r, token) + (p.bias != nullptr ? p.bias[row] : 0.0f);
+      const auto result = [&](int place, int weight_row) {
+        float value = total(place, token);
+        if constexpr (Fp8) value *= p.scales[weight_row] * kFp8Excess;
+        return value + (p.bias != nullptr ? p.bias[weight_row] : 0.0f);
+      };
+      float value = result(r, row);
       if constexpr (Gated) {
-        const float up = total(16 + r, token) + (p.bias != nullptr ? p.bias[p.rows + row] : 0.0f);
-        value = gate(value, up, p.activation);
+        value = gate(value, result(16 + r, p.rows + row), p.activation);
       }
       p.out[token * p.out_stride + row] = __float2bfloat16(value);
     }
@@ -176,21 +251,25 @@ CUtensorMap make_map(const void* data, int64_t rows, int64_t cols, int64_t row_b
                                 {64, static_cast<uint32_t>(box_rows), static_cast<uint32_t>(depth)}});
 }
 
-template <int TokenTiles, int RowTiles, int Stages, int Depth, int Warps, bool Gated = false>
-void launch_shape(const ProductParams& p, int processors, Stream stream, int32_t activation = 0) {
+template <int TokenTiles, int RowTiles, int Stages, int Depth, int Warps, bool Gated, bool Fp8>
+void launch_shape(const ProductParams& p, int32_t activation, Stream stream) {
   static_assert(!Gated || RowTiles == 2, "a gate tile and an up tile");
-  using S = Shape<TokenTiles, RowTiles, Stages, Depth, Warps>;
-  const auto kernel = ring_kernel<TokenTiles, RowTiles, Stages, Depth, Warps, Gated>;
+  using S = Shape<TokenTiles, RowTiles, Stages, Depth, Warps, Fp8>;
+  static const int processors = multiprocessors();
+  const auto kernel = ring_kernel<TokenTiles, RowTiles, Stages, Depth, Warps, Gated, Fp8>;
   static const cudaError_t attribute =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kShared);
   check_launch(attribute, "ring");
   const int results = Gated ? 16 : S::kRows;
-  const CUtensorMap weights =
-      make_map(p.weight.data, p.weight.rows, p.weight.cols, p.weight.row_bytes, results, Depth);
+  // The copy engine moves 128 bytes whatever they are: two fp8 elements travel as one of bf16.
+  const auto* data = static_cast<const uint8_t*>(p.weight.data) + (Fp8 ? kFp8Header : 0);
+  const int64_t cols = Fp8 ? p.weight.cols / 2 : p.weight.cols;
+  const CUtensorMap weights = make_map(data, p.weight.rows, cols, p.weight.row_bytes, results, S::kBoxes);
   const CUtensorMap x = make_map(p.x.data, p.x.n, p.weight.cols, p.x.stride_n * 2, S::kTokens, Depth);
   RingArguments arguments{};
   arguments.out = static_cast<bf16*>(p.out.data);
   arguments.bias = p.bias;
+  arguments.scales = p.weight.scales;
   arguments.out_stride = p.out.stride_n;
   arguments.n = static_cast<int>(p.x.n);
   arguments.rows = static_cast<int>(Gated ? p.weight.rows / 2 : p.weight.rows);
@@ -202,37 +281,56 @@ void launch_shape(const ProductParams& p, int processors, Stream stream, int32_t
   launch("ring", kernel, grid, stream, weights, x, arguments);
 }
 
+// Tiles of 48 rows where they share the rows out more evenly than tiles of 32.
+bool wide_tiles(const ProductParams& p) {
+  static const int processors = multiprocessors();
+  const int64_t narrow = ceil_div(ceil_div(p.weight.rows, 32), processors) * 2;
+  const int64_t wide = ceil_div(ceil_div(p.weight.rows, 48), processors) * 3;
+  return wide < narrow;
+}
+
+template <bool Gated>
+void launch_bf16(const ProductParams& p, int32_t activation, Stream stream) {
+  if constexpr (!Gated) {
+    // The kernel of wide tiles and many tokens sums in another order than all others.
+    const bool wide = wide_tiles(p) && (p.fixed_order == 0 || p.x.n <= 16);
+    if (wide && p.x.n <= 8) return launch_shape<1, 3, 6, 4, 8, false, false>(p, activation, stream);
+    if (wide && p.x.n <= 16) return launch_shape<2, 3, 6, 4, 8, false, false>(p, activation, stream);
+    if (wide) return launch_shape<4, 3, 4, 4, 4, false, false>(p, activation, stream);
+  }
+  if (p.x.n <= 8) return launch_shape<1, 2, 9, 4, 8, Gated, false>(p, activation, stream);
+  if (p.x.n <= 16) return launch_shape<2, 2, 8, 4, 8, Gated, false>(p, activation, stream);
+  launch_shape<4, 2, 5, 4, 8, Gated, false>(p, activation, stream);
+}
+
+template <bool Gated>
+void launch_fp8(const ProductParams& p, int32_t activation, Stream stream) {
+  if constexpr (!Gated) {
+    if (wide_tiles(p) && p.x.n <= 8) return launch_shape<1, 3, 5, 8, 8, false, true>(p, activation, stream);
+  }
+  if (p.x.n <= 8) return launch_shape<1, 2, 8, 8, 8, Gated, true>(p, activation, stream);
+  if (p.x.n <= 16) return launch_shape<2, 2, 6, 8, 8, Gated, true>(p, activation, stream);
+  launch_shape<4, 2, 4, 8, 4, Gated, true>(p, activation, stream);
+}
+
 }  // namespace
 
 bool ring_fits(const ProductParams& p) {
-  return p.weight.type == DType::BF16 && p.x.n <= 32 && p.weight.cols % 64 == 0 && aligned16(p.weight.data) &&
-         aligned16(p.x.data) && p.weight.row_bytes % 16 == 0 && p.x.stride_n % 8 == 0 &&
-         p.weight.rows < (1 << 30) && (p.x.n == 1 || p.x.stride_n >= p.weight.cols);
+  const bool bf16_weights = p.weight.type == DType::BF16 && p.weight.cols % 64 == 0;
+  const bool fp8_weights = p.weight.scales != nullptr && p.weight.cols % 128 == 0;
+  return (bf16_weights || fp8_weights) && p.x.n <= 32 && aligned16(p.weight.data) && aligned16(p.x.data) &&
+         p.weight.row_bytes % 16 == 0 && p.x.stride_n % 8 == 0 && p.weight.rows < (1 << 30) &&
+         (p.x.n == 1 || p.x.stride_n >= p.weight.cols);
 }
 
 void launch_ring_gated(const GatedProductParams& p, Stream stream) {
-  static const int processors = multiprocessors();
-  const ProductParams& product = p.product;
-  if (product.x.n <= 8) return launch_shape<1, 2, 9, 4, 8, true>(product, processors, stream, p.activation);
-  if (product.x.n <= 16) return launch_shape<2, 2, 8, 4, 8, true>(product, processors, stream, p.activation);
-  launch_shape<4, 2, 5, 4, 8, true>(product, processors, stream, p.activation);
+  if (p.product.weight.scales != nullptr) return launch_fp8<true>(p.product, p.activation, stream);
+  launch_bf16<true>(p.product, p.activation, stream);
 }
 
 void launch_ring(const ProductParams& p, Stream stream) {
-  static const int processors = multiprocessors();
-  // The share of a block: waves of tiles, each of 2 or 3 times 16 rows.
-  const int64_t narrow = ceil_div(ceil_div(p.weight.rows, 32), processors) * 2;
-  const int64_t wide = ceil_div(ceil_div(p.weight.rows, 48), processors) * 3;
-  if (p.x.n <= 8) {
-    if (wide < narrow) return launch_shape<1, 3, 6, 4, 8>(p, processors, stream);
-    return launch_shape<1, 2, 9, 4, 8>(p, processors, stream);
-  }
-  if (p.x.n <= 16) {
-    if (wide < narrow) return launch_shape<2, 3, 6, 4, 8>(p, processors, stream);
-    return launch_shape<2, 2, 8, 4, 8>(p, processors, stream);
-  }
-  if (wide < narrow) return launch_shape<4, 3, 4, 4, 4>(p, processors, stream);
-  launch_shape<4, 2, 5, 4, 8>(p, processors, stream);
+  if (p.weight.scales != nullptr) return launch_fp8<false>(p, 0, stream);
+  launch_bf16<false>(p, 0, stream);
 }
 
 }  // namespace sluice::kernels::cuda

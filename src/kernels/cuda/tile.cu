@@ -125,8 +125,8 @@ void launch_tile(const TileParams& p, Stream stream) {
       dim3(static_cast<unsigned>(ceil_div(p.weight.rows, kRows)),
            static_cast<unsigned>(walkers < limit ? walkers : limit), static_cast<unsigned>(p.groups)),
       dim3(kThreads)};
-  const bool known = visit_packed(
-      p.weight.type, [&](auto type) { launch("tile", tile_kernel<decltype(type)>, grid, stream, p); });
+  const bool known = visit_matrix(
+      p.weight, [&](auto type) { launch("tile", tile_kernel<decltype(type)>, grid, stream, p); });
   check_launch(known ? cudaSuccess : cudaErrorInvalidValue, "tile of this type");
 }
 

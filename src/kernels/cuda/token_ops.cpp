@@ -32,6 +32,11 @@ PointwiseParams pointwise_params(Pointwise operation, const TensorView& out, con
 
 }  // namespace
 
+void Impl::norm(NormParams params) {
+  params.fixed_order = deterministic_ ? 1 : 0;
+  issue(launch_norm, params);
+}
+
 void Impl::rms_norm(TensorView out, TensorView x, TensorView gain, float eps) {
   norm(norm_params(out, x, gain, eps));
 }

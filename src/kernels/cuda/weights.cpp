@@ -9,14 +9,21 @@ namespace sluice::kernels::cuda {
 namespace {
 
 constexpr size_t kChunkBytes = size_t{64} << 20;
+// Shorter matrices are routers and the like, which cost little and decide much; longer ones make logits.
+constexpr int64_t kFewestFp8Rows = 1024, kMostFp8Rows = 65536;
 
 cudaMemcpyKind kind_of(const TensorView& view) {
   return view.device == Device::Cpu ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToDevice;
 }
 
+bool becomes_fp8(const Weight& weight, WeightStorage storage) {
+  return storage == WeightStorage::Fp8 && weight.rows >= kFewestFp8Rows && weight.rows < kMostFp8Rows &&
+         weight.cols % 128 == 0;
+}
+
 // Type a part has on the device.
-DType stored_type(const TensorView& part) {
-  return is_block(part.dtype) ? part.dtype : DType::BF16;
+DType stored_type(const TensorView& part, DType plain) {
+  return is_block(part.dtype) ? part.dtype : plain;
 }
 
 Matrix blank_matrix(DType type, int64_t rows, int64_t cols) {
@@ -24,12 +31,15 @@ Matrix blank_matrix(DType type, int64_t rows, int64_t cols) {
   matrix.type = type;
   matrix.rows = rows;
   matrix.cols = cols;
-  matrix.row_bytes = type == DType::BF16 ? (cols + 7) / 8 * 16 : row_bytes(type, cols);
+  matrix.row_bytes = type == DType::BF16      ? (cols + 7) / 8 * 16
+                     : type == DType::F8_E4M3 ? kFp8Header + cols
+                                              : row_bytes(type, cols);
   return matrix;
 }
 
-// Rows of an F32, F16 or F8_E4M3 part, through a piece of device memory that is decoded from.
-void upload_converted(const TensorView& part, const Matrix& matrix, std::byte* to, cudaStream_t stream) {
+// Rows of a plain part that change their type, through a piece of device memory. `row`: where they start in the matrix.
+void upload_converted(const TensorView& part, const Matrix& matrix, int64_t matrix_row, cudaStream_t stream) {
+  auto* to = static_cast<std::byte*>(const_cast<void*>(matrix.data)) + matrix_row * matrix.row_bytes;
   const int64_t cols = part.dim(1), bytes = row_bytes(part.dtype, cols);
   const int64_t step = std::max<int64_t>(1, static_cast<int64_t>(kChunkBytes) / std::max<int64_t>(1, bytes));
   const DeviceBuffer chunk = allocate_device(static_cast<size_t>(std::min(step, part.dim(0)) * bytes));
@@ -38,19 +48,32 @@ void upload_converted(const TensorView& part, const Matrix& matrix, std::byte* t
     check(cudaMemcpyAsync(chunk.get(), static_cast<const std::byte*>(part.data) + row * bytes,
                           static_cast<size_t>(count * bytes), kind_of(part), stream),
           "upload of a weight");
-    DecodeParams p = blank<DecodeParams>();
-    p.source = blank_matrix(part.dtype, count, cols);
-    p.source.data = chunk.get();
-    p.source.row_bytes = bytes;
-    p.out = to + row * matrix.row_bytes;
-    p.stride = matrix.row_bytes / 2;
-    launch_decode(p, stream);
+    Matrix source = blank_matrix(part.dtype, count, cols);
+    source.data = chunk.get();
+    source.row_bytes = bytes;
+    void* const out = to + row * matrix.row_bytes;
+    if (matrix.scales != nullptr) {
+      QuantizeRowsParams p = blank<QuantizeRowsParams>();
+      p.source = source;
+      p.out = out;
+      p.scales = const_cast<float*>(matrix.scales) + matrix_row + row;
+      p.out_row_bytes = matrix.row_bytes;
+      launch_quantize_rows(p, stream);
+    } else {
+      DecodeParams p = blank<DecodeParams>();
+      p.source = source;
+      p.out = out;
+      p.stride = matrix.row_bytes / 2;
+      launch_decode(p, stream);
+    }
   }
   check(cudaStreamSynchronize(stream), "upload of a weight");
 }
 
-void upload_part(const TensorView& part, const Matrix& matrix, std::byte* to, cudaStream_t stream) {
-  if (part.dtype != matrix.type) return upload_converted(part, matrix, to, stream);
+void upload_part(const TensorView& part, const Matrix& matrix, int64_t row, cudaStream_t stream) {
+  if (part.dtype != matrix.type || matrix.scales != nullptr)
+    return upload_converted(part, matrix, row, stream);
+  auto* to = static_cast<std::byte*>(const_cast<void*>(matrix.data)) + row * matrix.row_bytes;
   const auto width = static_cast<size_t>(row_bytes(part.dtype, part.dim(1)));
   const auto pitch = static_cast<size_t>(matrix.row_bytes);
   if (width == pitch) {
@@ -72,22 +95,26 @@ const DeviceWeight& device_weight(const Weight& weight) {
   return *static_cast<const DeviceWeight*>(weight.packed.get());
 }
 
-std::shared_ptr<const DeviceWeight> upload_weight(const Weight& weight, cudaStream_t stream) {
+std::shared_ptr<const DeviceWeight> upload_weight(const Weight& weight, WeightStorage storage,
+                                                  cudaStream_t stream) {
   auto result = std::make_shared<DeviceWeight>();
+  const DType plain = becomes_fp8(weight, storage) ? DType::F8_E4M3 : DType::BF16;
   for (size_t first = 0; first < weight.parts.size();) {
     size_t last = first;
     int64_t rows = 0;
-    const DType type = stored_type(weight.parts[first]);
-    while (last < weight.parts.size() && stored_type(weight.parts[last]) == type)
+    const DType type = stored_type(weight.parts[first], plain);
+    while (last < weight.parts.size() && stored_type(weight.parts[last], plain) == type)
       rows += weight.parts[last++].dim(0);
     Matrix matrix = blank_matrix(type, rows, weight.cols);
     result->memory.push_back(allocate_device(static_cast<size_t>(rows * matrix.row_bytes)));
-    auto* to = static_cast<std::byte*>(result->memory.back().get());
-    matrix.data = to;
-    for (; first < last; ++first) {
+    matrix.data = result->memory.back().get();
+    if (type == DType::F8_E4M3) {
+      result->memory.push_back(allocate_device(static_cast<size_t>(rows) * sizeof(float)));
+      matrix.scales = static_cast<const float*>(result->memory.back().get());
+    }
+    for (int64_t row = 0; first < last; row += weight.parts[first++].dim(0)) {
       SLUICE_CHECK_EQ(weight.parts[first].dim(1), weight.cols);
-      upload_part(weight.parts[first], matrix, to, stream);
-      to += weight.parts[first].dim(0) * matrix.row_bytes;
+      upload_part(weight.parts[first], matrix, row, stream);
     }
     result->matrices.push_back(matrix);
   }

@@ -10,7 +10,7 @@
 
 namespace sluice::kernels::cuda {
 
-// Weight::packed of this back-end. Neighbouring parts of one kind are one matrix: plain types become bf16,
+// Weight::packed of this back-end. Neighbouring parts of one kind are one matrix: plain types become bf16 or scaled fp8,
 // each block type stays as it is stored.
 struct DeviceWeight {
   std::vector<Matrix> matrices;  // stacked by rows
@@ -21,6 +21,7 @@ struct DeviceWeight {
 // REQUIRES: the weight has been prepared by this back-end.
 const DeviceWeight& device_weight(const Weight& weight);
 
-std::shared_ptr<const DeviceWeight> upload_weight(const Weight& weight, cudaStream_t stream);
+std::shared_ptr<const DeviceWeight> upload_weight(const Weight& weight, WeightStorage storage,
+                                                  cudaStream_t stream);
 
 }  // namespace sluice::kernels::cuda

@@ -1,0 +1,123 @@
+// Weights that become fp8 when they are uploaded, against the reference with the same rounding done here.
+#include <bit>
+#include <cmath>
+
+#include "tensor/blocks.h"
+#include "tests/cuda/harness.h"
+
+namespace sluice::cuda_test {
+namespace {
+
+// Magnitude of an e4m3 code.
+float magnitude(int code) {
+  const int exponent = code >> 3, mantissa = code & 7;
+  return exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
+                       : std::ldexp(8.0f + static_cast<float>(mantissa), exponent - 10);
+}
+
+// To the nearest e4m3 value, ties to even codes.
+float rounded_e4m3(float value) {
+  const float size = std::min(std::fabs(value), 448.0f);
+  int best = 0;
+  for (int code = 1; code < 0x7f; ++code) {
+    const float distance = std::fabs(size - magnitude(code)), least = std::fabs(size - magnitude(best));
+    if (distance < least || (distance == least && code % 2 == 0)) best = code;
+  }
+  return std::copysign(magnitude(best), value);
+}
+
+void round_row(float* row, int64_t count) {
+  float largest = 0.0f;
+  for (int64_t i = 0; i < count; ++i) largest = std::max(largest, std::fabs(row[i]));
+  if (largest == 0.0f) return;
+  const float scale = largest / 448.0f, factor = 1.0f / scale;
+  for (int64_t i = 0; i < count; ++i) row[i] = rounded_e4m3(row[i] * factor) * scale;
+}
+
+class Fp8Test : public DeviceTest {
+ protected:
+  // A second back-end on the same device, with a stream of its own.
+  static kernels::CudaBackend& fp8() {
+    static const std::unique_ptr<kernels::CudaBackend> made = [] {
+      kernels::CudaOptions options;
+      options.weights = kernels::WeightStorage::Fp8;
+      auto result = kernels::make_cuda_backend(options);
+      return result.ok() ? std::move(*result) : nullptr;
+    }();
+    return *made;
+  }
+
+  struct Weights {
+    BothWeight original;
+    HostTensor memory;
+    kernels::Weight host;    // rounded, f32
+    kernels::Weight device;  // of fp8()
+  };
+  Weights weights(const std::vector<DType>& types, int64_t rows_per_part, int64_t cols, bool bias) {
+    Weights w{weight(types, rows_per_part, cols, bias), {}, {}, {}};
+    const kernels::Weight& source = w.original.host;
+    w.memory = HostTensor::make(DType::F32, {source.rows, cols});
+    float* row = w.memory.view.at<float>();
+    for (const TensorView& part : source.parts) {
+      for (int64_t r = 0; r < part.dim(0); ++r, row += cols) {
+        const auto* bytes = static_cast<const std::byte*>(part.data) + r * row_bytes(part.dtype, cols);
+        decode_row(part.dtype, bytes, row, cols);
+        round_row(row, cols);
+      }
+    }
+    w.host = source;
+    w.host.parts = {w.memory.view};
+    w.device = fp8().prepare(source);
+    return w;
+  }
+};
+
+TEST_F(Fp8Test, ProductsOfFewAndManyTokens) {
+  for (auto [rows, cols, bias] :
+       {std::tuple<int64_t, int64_t, bool>{1024, 128, true}, {1040, 640, false}, {4096, 1408, false}}) {
+    const Weights w = weights({rows == 1040 ? DType::F16 : DType::BF16}, rows, cols, bias);
+    for (int64_t n : {1, 2, 8, 9, 16, 31, 32, 33, 64, 200}) {
+      Both x = random(n, cols);
+      Both out = zeros(n, rows);
+      fp8().matmul(out.device, x.device, w.device);
+      fp8().synchronize();
+      if (n > 32)
+        for (int64_t i = 0; i < n; ++i) round_row(x.host.at<float>() + i * cols, cols);
+      ref().matmul(out.host, x.host, w.host);
+      EXPECT_LT(error(out.host, out.device), kTolerance) << "n " << n << " rows " << rows << " cols " << cols;
+    }
+  }
+}
+
+TEST_F(Fp8Test, GatedProducts) {
+  const Weights w = weights({DType::BF16, DType::F32}, 712, 256, false);
+  for (int64_t n : {1, 7, 16, 32, 40}) {
+    Both x = random(n, 256, 0.1f);
+    Both wide = zeros(n, 2 * 712), out = zeros(n, 712);
+    fp8().matmul_gated(out.device, wide.device, x.device, w.device, kernels::Activation::Silu);
+    fp8().synchronize();
+    if (n > 32)
+      for (int64_t i = 0; i < n; ++i) round_row(x.host.at<float>() + i * 256, 256);
+    ref().matmul_gated(out.host, wide.host, x.host, w.host, kernels::Activation::Silu);
+    EXPECT_LT(error(out.host, out.device), kTolerance) << n;
+  }
+}
+
+// One matrix per head, and rows of the table: kernels for any type read the rows as they lie.
+TEST_F(Fp8Test, RowsOfAnyKernel) {
+  const Weights a = weights({DType::BF16}, 1024, 256, false), b = weights({DType::BF16}, 1024, 256, false);
+  const std::vector<kernels::Weight> host{a.host, b.host}, on_device{a.device, b.device};
+  const Both x = random(5, 2 * 256);
+  Both out = zeros(5, 2 * 1024), rows = zeros(3, 256);
+  fp8().matmul_heads(heads_of(out.device, 2), heads_of(x.device, 2), on_device);
+  const std::vector<int32_t> ids{3, 1023, 0};
+  fp8().embed(rows.device, a.device, ids);
+  fp8().synchronize();
+  ref().matmul_heads(heads_of(out.host, 2), heads_of(x.host, 2), host);
+  ref().embed(rows.host, a.host, ids);
+  EXPECT_LT(error(out.host, out.device), kTolerance);
+  EXPECT_LT(error(rows.host, rows.device), kTolerance);
+}
+
+}  // namespace
+}  // namespace sluice::cuda_test
