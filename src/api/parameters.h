@@ -1,10 +1,9 @@
-// The parameters of a request as JSON, under the names that OpenAI's API and vLLM use, to what the engine takes.
+// A draft to what the engine takes: sampling parameters and the making of text.
 #pragma once
 
-#include <optional>
 #include <string>
-#include <vector>
 
+#include "api/draft.h"
 #include "base/json.h"
 #include "base/result.h"
 #include "engine/choice_text.h"
@@ -17,13 +16,15 @@ struct Parameters {
   sched::SamplingParams sampling;
   engine::TextOptions text;
   bool has_max_tokens = false;  // otherwise sampling.max_tokens is to be set to what fits
-  int priority = 0;
+  int priority = 0;             // higher goes first
   std::string cache_salt;
 };
 
-// Reads every known field of `body`; other fields are left to the caller. An error names field, value and limit. The
-// tokenizer turns bad_words into tokens; without one (nullptr) they are refused. What depends on the vocabulary's size is
-// checked by sched::validate().
-Result<Parameters> read_parameters(const json::object& body, const text::Tokenizer* tokenizer);
+// The tokenizer turns bad_words into tokens; without one (nullptr) they are refused. What depends on the vocabulary's
+// size is checked by sched::validate().
+Result<Parameters> make_parameters(const Draft& draft, const text::Tokenizer* tokenizer);
+
+// Those of a line of a job file, which has OpenAI's and vLLM's fields. An error names field, value and limit.
+Result<Parameters> read_parameters(const json::object& line, const text::Tokenizer* tokenizer);
 
 }  // namespace sluice::api

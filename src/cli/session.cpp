@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "models/library.h"
+#include "text/chat_prompt.h"
 
 namespace sluice::cli {
 
@@ -109,25 +110,13 @@ Result<std::vector<Token>> Session::encode_text(std::string_view text) const {
 
 Result<text::Rendering> Session::render(json::object variables) const {
   if (!chat_template_) return Error{ErrorCode::Unsupported, "the model has no chat template; use --raw"};
-  const auto spelled = [&](std::optional<Token> token) {
-    return json::value(token ? std::string(tokenizer_->spelling(*token)) : std::string());
-  };
-  variables.insert({{"add_generation_prompt", true},
-                    {"bos_token", spelled(tokenizer_->special().bos)},
-                    {"eos_token", spelled(tokenizer_->special().eos)}});
-  return chat_template_->render(variables);
-}
-
-Result<std::vector<Token>> Session::encode(const text::Rendering& rendering) const {
-  std::vector<text::TextSpan> spans;
-  for (const text::TemplateSpan& span : rendering.spans) spans.push_back({span.text, span.is_user_input});
-  return tokenizer_->encode(spans, {.parse_special = true, .add_special = false});
+  return text::render_chat(*chat_template_, *tokenizer_, {.variables = std::move(variables)});
 }
 
 Result<std::vector<Token>> Session::encode_chat(json::object variables) const {
   Result<text::Rendering> rendering = render(std::move(variables));
   if (!rendering) return rendering.error();
-  return encode(*rendering);
+  return text::encode_rendering(*tokenizer_, *rendering);
 }
 
 Result<std::vector<Token>> Session::encode_without_persona(const json::array& messages) const {
@@ -135,9 +124,10 @@ Result<std::vector<Token>> Session::encode_without_persona(const json::array& me
   json::array silenced{json::object{{"role", "system"}, {"content", ""}}};
   silenced.insert(silenced.end(), messages.begin(), messages.end());
   Result<text::Rendering> silent = render({{"messages", silenced}});
-  if (silent && (!plain || silent->text().size() < plain->text().size())) return encode(*silent);
+  if (silent && (!plain || silent->text().size() < plain->text().size()))
+    return text::encode_rendering(*tokenizer_, *silent);
   if (!plain) return plain.error();
-  return encode(*plain);
+  return text::encode_rendering(*tokenizer_, *plain);
 }
 
 }  // namespace sluice::cli

@@ -53,7 +53,6 @@ class Session {
   Session() = default;
   Status load_text(const std::string& path);
   Result<text::Rendering> render(json::object variables) const;
-  Result<std::vector<Token>> encode(const text::Rendering& rendering) const;
 
   std::unique_ptr<models::Model> model_, amateur_;
   std::optional<text::Tokenizer> tokenizer_;

@@ -139,7 +139,8 @@ Result<Rendering> ChatTemplate::render(const json::object& variables, const Rend
     jinja::Interpreter interpreter(parsed_->tree, runtime);
     for (const auto& variable : variables) {
       const std::string_view name = variable.key();
-      const bool user = name == "tools" || name == "documents";
+      const bool user = name == "tools" || name == "documents" ||
+                        std::count(options.user_variables.begin(), options.user_variables.end(), name) > 0;
       interpreter.define(
           name, name == "messages" ? to_messages(variable.value()) : to_value(variable.value(), user, 0));
     }

@@ -28,6 +28,8 @@ struct Rendering {
 struct RenderOptions {
   // What strftime_now() tells, as local time; unset is the time of the call.
   std::optional<std::chrono::local_seconds> now;
+  // Variables whose strings count as user input, besides messages, tools and documents.
+  std::vector<std::string> user_variables;
 };
 
 // A parsed template. Rendering changes nothing in it, so that threads may share one.

@@ -1,0 +1,69 @@
+// Pieces of answers that several dialects share.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "api/answer.h"
+#include "base/json.h"
+#include "engine/events.h"
+#include "text/tokenizer.h"
+
+namespace sluice::api {
+
+std::string_view system_fingerprint();
+std::string_view finish_reason(engine::FinishReason reason);  // OpenAI's: "stop" or "length"
+// vLLM's: the stop string or the stop token of the request that ended the choice; null for end tokens.
+json::value stop_reason(const engine::ChoiceEnd& end, const Draft& draft);
+
+json::object usage_json(const engine::Usage& usage);
+// llama.cpp's, which Open WebUI shows.
+json::object timings_json(const engine::Usage& usage, const engine::Timings& timings);
+json::array ids_json(std::span<const Token> tokens);
+json::array ids_json(std::span<const sched::Sampled> tokens);
+
+// How tokens are named in log-probabilities.
+struct TokenNames {
+  const text::Tokenizer& tokenizer;
+  bool as_ids = false;
+
+  std::string text(Token token) const;  // valid UTF-8; part of a character is U+FFFD
+  json::array bytes(Token token) const;
+};
+
+// JSON has no infinities; OpenAI's API writes -9999 for the impossible.
+double finite(float logprob);
+
+// {"content": [{token, logprob, bytes, top_logprobs}], "refusal": null}. `top`: how many likeliest are given.
+json::object chat_logprobs(std::span<const sched::Sampled> tokens, const TokenNames& names);
+// One entry of a chat's list.
+json::object token_logprob(const sched::Sampled& token, const TokenNames& names);
+
+// {tokens, token_logprobs, top_logprobs, text_offset}. Offsets count characters from the start of the choice's text
+// and go on from piece to piece.
+class CompletionLogprobs {
+ public:
+  explicit CompletionLogprobs(TokenNames names) : names_(names) {}
+  // A token without log-probability: the first of a prompt.
+  void add_first(Token token);
+  void add(const sched::Sampled& token);
+  bool empty() const { return tokens_.empty(); }
+  json::object release();
+
+ private:
+  void add_name(Token token);
+
+  TokenNames names_;
+  int64_t offset_ = 0;
+  json::array tokens_, logprobs_, top_, offsets_;
+};
+
+// vLLM's prompt_logprobs: null for the first token, then {id: {logprob, rank, decoded_token}}.
+json::array prompt_logprobs_json(std::span<const sched::Sampled> tokens, const TokenNames& names);
+
+void append_event(std::string& out, std::string_view data);                            // data: ...
+void append_event(std::string& out, std::string_view name, const json::object& data);  // event: ... data: ...
+
+}  // namespace sluice::api

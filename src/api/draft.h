@@ -1,0 +1,86 @@
+// A request as its client wrote it, checked field by field, whatever the dialect. The field tables write it; prompts,
+// sampling parameters and answers are made from it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/json.h"
+#include "sched/sampling_params.h"
+
+namespace sluice::api {
+
+using Prompt = std::variant<std::string, std::vector<Token>>;
+
+struct ContrastWeights {
+  std::optional<double> alpha, beta;
+};
+
+struct ChatDraft {
+  json::array messages;    // role from a closed set, content a string; what else the template may read
+  json::object variables;  // of the template, from the request
+  bool add_generation_prompt = true;
+  bool continue_final_message = false;  // the answer goes on with the last message
+};
+
+struct Draft {
+  std::string model;
+
+  // prompt
+  std::vector<Prompt> prompts;
+  bool several_prompts = false;  // they were written as a list, even if of one
+  ChatDraft chat;
+  std::optional<bool> add_special_tokens;     // around the prompt; default: with texts, not with templates
+  std::optional<int> truncate_prompt_tokens;  // -1: to what fits
+  bool truncate_right = false;                // keep the first tokens instead of the last
+
+  // how tokens are chosen
+  std::optional<int> max_tokens;  // nothing: the dialect's default; -1: what fits
+  bool cut_max_tokens = false;    // to what fits, instead of refusing
+  int min_tokens = 0;
+  int n = 1;
+  std::optional<double> temperature, top_p, min_p, typical_p;
+  std::optional<int> top_k, best_of, beam_width;
+  std::optional<uint64_t> seed;
+  double repetition_penalty = 1, presence_penalty = 0, frequency_penalty = 0;
+  std::vector<sched::LogitBias> logit_bias;
+  std::vector<std::string> bad_words;
+  std::optional<std::vector<Token>> allowed_tokens;
+  bool use_beam_search = false;
+  std::optional<double> length_penalty, penalty_alpha;
+  sched::EarlyStopping early_stopping = sched::EarlyStopping::Heuristic;
+  std::optional<ContrastWeights> contrastive_decoding;
+  std::vector<Token> stop_tokens;
+  bool ignore_eos = false;
+  std::vector<std::string> stop;
+  bool include_stop = false;
+  bool skip_special_tokens = true;
+  int priority = 0;  // lower goes first
+  std::string cache_salt;
+
+  // what the answer says
+  bool stream = false;
+  bool include_usage = false, continuous_usage = false;
+  bool logprobs_wanted = false;  // the switch of chats; the count is top_logprobs
+  std::optional<int> logprobs, top_logprobs, prompt_logprobs;
+  bool echo = false;
+  bool tokens_as_ids = false, return_token_ids = false;
+  std::string request_id;
+
+  // embeddings
+  bool base64 = false;
+  std::optional<int> dimensions;
+
+  // tokenize and detokenize
+  std::vector<Token> tokens;
+  bool return_token_strings = false, with_pieces = false, parse_special = false;
+
+  // Responses: what the answer repeats
+  json::object echoed;
+};
+
+}  // namespace sluice::api

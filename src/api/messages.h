@@ -1,0 +1,19 @@
+// Messages of a conversation, as clients write them, to the form that chat templates read: a role of a closed set,
+// content as one string, and the calls and reasoning of earlier answers.
+#pragma once
+
+#include "api/field_table.h"
+
+namespace sluice::api {
+
+// OpenAI's: content a string or parts, of which only texts are taken. Used as a field's read().
+Status read_messages(const json::value& value, Draft& draft);
+
+// The texts of a list of parts {"type": "text" or "input_text" or "output_text" or "refusal", ...}, joined by line
+// breaks. `where` names the list in an error.
+Result<std::string> join_parts(const json::array& parts, std::string_view where);
+
+// Template variables that a request may set. Names that the server sets itself are refused.
+Status read_template_variables(const json::value& value, Draft& draft);
+
+}  // namespace sluice::api
