@@ -169,7 +169,7 @@ void append_event(std::string& out, std::string_view name, const json::object& d
   out += "event: ";
   out += name;
   out += '\n';
-  append_event(out, json::serialize(data));
+  append_event(out, write_json(data));
 }
 
 }  // namespace sluice::api

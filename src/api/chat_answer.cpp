@@ -32,7 +32,7 @@ std::string ChatAnswer::compose() const {
         prompt_logprobs_json(part.prompt_logprobs, {*setup().model->tokenizer, draft().tokens_as_ids});
   if (draft().return_token_ids) out["prompt_token_ids"] = ids_json(setup().prompts.front());
   out["timings"] = timings_json(usage(), timings());
-  return json::serialize(out);
+  return write_json(out);
 }
 
 void ChatStream::begin_choice(size_t index, int choice, std::string& out) {

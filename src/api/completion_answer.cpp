@@ -53,7 +53,7 @@ std::string CompletionAnswer::compose() const {
                          {"usage", usage_json(usage())},
                          {"system_fingerprint", json::string(system_fingerprint())},
                          {"timings", timings_json(usage(), timings())}};
-  return json::serialize(out);
+  return write_json(out);
 }
 
 CompletionStream::CompletionStream(AnswerSetup setup)

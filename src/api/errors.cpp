@@ -93,7 +93,7 @@ std::string write_error(Dialect dialect, const ApiError& error, std::string_view
       body["error"] = error.message;
       break;
   }
-  return json::serialize(body);
+  return write_json(body);
 }
 
 ApiError to_api_error(const Error& error) {

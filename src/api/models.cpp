@@ -39,13 +39,13 @@ const ServedModel* find_model(const Call& call, std::string_view name) {
 Reply list_models(const Call& call) {
   json::array cards;
   for (const ServedModel& model : call.models) cards.push_back(card(model));
-  return Answer{.body = json::serialize(json::object{{"object", "list"}, {"data", cards}})};
+  return Answer{.body = write_json(json::object{{"object", "list"}, {"data", cards}})};
 }
 
 Reply retrieve_model(const Call& call) {
   const ServedModel* model = find_model(call, call.rest);
   if (model == nullptr) return model_not_found(call.rest);
-  return Answer{.body = json::serialize(card(*model))};
+  return Answer{.body = write_json(card(*model))};
 }
 
 }  // namespace sluice::api

@@ -10,7 +10,7 @@ std::string chunk_head(const AnswerSetup& setup, std::string_view id_prefix, std
                           {"created", setup.created},
                           {"model", setup.model->id},
                           {"system_fingerprint", json::string(system_fingerprint())}};
-  std::string text = json::serialize(head);
+  std::string text = write_json(head);
   text.pop_back();
   return text + ",\"choices\":";
 }
@@ -30,7 +30,7 @@ void OpenAiStream::append(std::string_view choices, const json::object* extra, s
   out += choices;
   if (extra != nullptr && !extra->empty()) {
     out += ',';
-    out += std::string_view(json::serialize(*extra)).substr(1);
+    out += std::string_view(write_json(*extra)).substr(1);
   } else {
     out += '}';
   }
@@ -44,7 +44,7 @@ void OpenAiStream::append_chunk(json::object choice, std::string& out) {
   } else if (draft().include_usage) {
     extra["usage"] = nullptr;
   }
-  append("[" + json::serialize(choice) + "]", &extra, out);
+  append("[" + write_json(choice) + "]", &extra, out);
 }
 
 void OpenAiStream::begin(size_t index, int choice, std::string& out) {
@@ -76,7 +76,7 @@ void OpenAiStream::on_complete(std::string& out) {
     append("[]", &extra, out);
   } else {
     if (draft().continuous_usage) extra["usage"] = usage_json(usage());
-    append("[" + json::serialize(held_) + "]", &extra, out);
+    append("[" + write_json(held_) + "]", &extra, out);
   }
   out += "data: [DONE]\n\n";
 }

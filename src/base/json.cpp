@@ -185,6 +185,44 @@ Result<json::value> parse_json(std::string_view text, std::string_view what, Jso
   return parser.handler().release();
 }
 
+void write_json(const json::value& value, std::string& out) {
+  switch (value.kind()) {
+    case json::kind::double_:
+      out += std::isfinite(value.get_double()) ? fmt::format("{}", value.get_double()) : "null";
+      return;
+    case json::kind::array: {
+      char before = '[';
+      for (const json::value& item : value.get_array()) {
+        out += before;
+        write_json(item, out);
+        before = ',';
+      }
+      out += value.get_array().empty() ? "[]" : "]";
+      return;
+    }
+    case json::kind::object: {
+      char before = '{';
+      for (const auto& member : value.get_object()) {
+        out += before;
+        out += json::serialize(member.key());
+        out += ':';
+        write_json(member.value(), out);
+        before = ',';
+      }
+      out += value.get_object().empty() ? "{}" : "}";
+      return;
+    }
+    default:
+      out += json::serialize(value);
+  }
+}
+
+std::string write_json(const json::value& value) {
+  std::string out;
+  write_json(value, out);
+  return out;
+}
+
 Result<std::optional<int64_t>> get_int(const json::object& object, std::string_view key) {
   const json::value* value = find(object, key);
   if (value == nullptr) return std::optional<int64_t>();

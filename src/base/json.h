@@ -24,6 +24,11 @@ struct JsonLimits {
 Result<json::value> parse_json(std::string_view text, std::string_view what, JsonLimits limits = {},
                                json::storage_ptr storage = {});
 
+// The text of a value on one line, numbers in their shortest form: 0.5 where the library's own writer has 5E-1. Numbers
+// that are not finite become null.
+std::string write_json(const json::value& value);
+void write_json(const json::value& value, std::string& out);
+
 // Look-ups in an object. A missing key or null gives std::nullopt; a value of another kind is an error.
 // get_int accepts a float only where it is a whole number.
 Result<std::optional<int64_t>> get_int(const json::object& object, std::string_view key);

@@ -44,5 +44,13 @@ TEST(Json, TypedLookups) {
   EXPECT_THAT(get_bool(object, "s").error().message, HasSubstr("'s' is string"));
 }
 
+TEST(Json, WritesShortNumbers) {
+  const json::value value = {
+      {"a", {1, -0.5, 1e-7, 1e300}}, {"b", json::object()}, {"c", json::array()}, {"d\n", "\t"}};
+  EXPECT_EQ(write_json(value), R"({"a":[1,-0.5,1e-07,1e+300],"b":{},"c":[],"d\n":"\t"})");
+  EXPECT_EQ(write_json(std::numeric_limits<double>::infinity()), "null");
+  EXPECT_EQ(write_json(json::value(0.0)), "0");
+}
+
 }  // namespace
 }  // namespace sluice

@@ -1,0 +1,157 @@
+#include "tests/api/rig.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "text/unicode.h"
+
+namespace sluice::api {
+
+namespace {
+
+// GPT-2's name of a byte: itself where it can be printed, else one of the code points from 256 on.
+std::vector<std::string> byte_names() {
+  std::vector<std::string> names;
+  char32_t next = 256;
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    const bool printed = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+    text::append_utf8(names.emplace_back(), printed ? byte : next++);
+  }
+  return names;
+}
+
+json::object added(Token id, std::string_view spelling) {
+  return {{"id", id},
+          {"content", json::string(spelling)},
+          {"single_word", false},
+          {"lstrip", false},
+          {"rstrip", false},
+          {"normalized", false},
+          {"special", true}};
+}
+
+}  // namespace
+
+text::Tokenizer make_byte_tokenizer() {
+  json::object vocabulary;
+  Token id = 0;
+  for (const std::string& name : byte_names()) vocabulary[name] = id++;
+  const json::object bytes{{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}};
+  const json::object begin{
+      {"type", "TemplateProcessing"},
+      {"single",
+       {{{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}}, {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}},
+      {"pair", json::array()},
+      {"special_tokens", {{"<s>", {{"id", "<s>"}, {"ids", {kBegin}}, {"tokens", {"<s>"}}}}}}};
+  const json::object file{
+      {"version", "1.0"},
+      {"added_tokens",
+       {added(kTurnStart, "<|im_start|>"), added(kTurnEnd, "<|im_end|>"), added(kBegin, "<s>")}},
+      {"normalizer", nullptr},
+      {"pre_tokenizer", bytes},
+      {"post_processor", begin},
+      {"decoder", bytes},
+      {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", json::array()}}}};
+  Result<text::Tokenizer> tokenizer = text::parse_tokenizer_json(json::serialize(file));
+  SLUICE_CHECK(tokenizer.ok());
+  return std::move(*tokenizer);
+}
+
+std::string chatml() {
+  return "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+         "{% if style %}[{{ style }}]{% endif %}{% if add_generation_prompt %}<|im_start|>assistant\n{% "
+         "endif %}";
+}
+
+engine::Delta delta(std::string_view text, int choice) {
+  engine::Delta out{.choice = choice, .text = std::string(text)};
+  for (const char c : text) {
+    const auto token = static_cast<Token>(static_cast<unsigned char>(c));
+    out.tokens.push_back({.token = token, .logprob = -0.5F, .top = {{token, -0.5F}, {'z', -2.0F}}});
+  }
+  return out;
+}
+
+engine::ChoiceEnd choice_end(engine::FinishReason reason, int choice) {
+  return {.choice = choice, .reason = reason};
+}
+
+engine::Finished finished(int prompt, int cached, int generated) {
+  return {.usage = {.prompt_tokens = prompt, .cached_tokens = cached, .generated_tokens = generated}};
+}
+
+engine::Finished failed(ErrorCode code, std::string message) {
+  return {.reason = engine::FinishReason::Error, .error = Error{code, std::move(message)}};
+}
+
+Rig::Rig() : tokenizer_(make_byte_tokenizer()), template_(*text::ChatTemplate::parse(chatml())) {
+  models.push_back({.id = "tiny",
+                    .aliases = {"tiny-alias"},
+                    .created = 1690000000,
+                    .tokenizer = &tokenizer_,
+                    .chat_template = &template_,
+                    .context = 200,
+                    .max_sequences = 16,
+                    .vocab = 259,
+                    .parameters = 1000,
+                    .bytes = 4000,
+                    .architecture = "llama",
+                    .quantization = "F32"});
+}
+
+Reply Rig::call(std::string_view method, std::string_view path, std::string_view body,
+                std::string_view rest) {
+  for (const Operation& operation : operations()) {
+    if (operation.method != method || operation.path != path) continue;
+    const Call call{.operation = &operation,
+                    .rest = rest,
+                    .body = body,
+                    .models = models,
+                    .any_model_name = any_model_name,
+                    .context = context};
+    return operation.run(call);
+  }
+  ADD_FAILURE() << "no operation " << method << " " << path;
+  return ApiError{};
+}
+
+std::string Rig::answer(std::string_view path, std::string_view body, const Events& events) {
+  Reply reply = post(path, body);
+  if (const auto* error = std::get_if<ApiError>(&reply)) return "error: " + error->message;
+  if (const auto* whole = std::get_if<Answer>(&reply)) return whole->body;
+  Prepared& prepared = std::get<Prepared>(reply);
+  std::string out;
+  for (const auto& [index, event] : events) prepared.writer->take(index, event, out);
+  if (const ApiError* error = prepared.writer->error())
+    return fmt::format("error: {} {} {}", error->status, error->code, error->message);
+  EXPECT_TRUE(prepared.writer->done());
+  return out;
+}
+
+engine::Submission Rig::submission(std::string_view path, std::string_view body) {
+  Reply reply = post(path, body);
+  if (const auto* error = std::get_if<ApiError>(&reply)) {
+    ADD_FAILURE() << error->message;
+    return {};
+  }
+  Prepared& prepared = std::get<Prepared>(reply);
+  EXPECT_EQ(prepared.submissions.size(), 1u);
+  return std::move(prepared.submissions.front());
+}
+
+std::string Rig::refusal(std::string_view path, std::string_view body) {
+  const Reply reply = post(path, body);
+  const auto* error = std::get_if<ApiError>(&reply);
+  if (error == nullptr) return "accepted";
+  return fmt::format("{} {} {}: {}", error->status, error->code, error->param.empty() ? "-" : error->param,
+                     error->message);
+}
+
+std::string Rig::shown(const std::vector<Token>& tokens) const {
+  std::string out;
+  for (const Token token : tokens)
+    out += token >= 256 ? fmt::format("{{{}}}", tokenizer_.spelling(token)) : tokenizer_.decode({&token, 1});
+  return out;
+}
+
+}  // namespace sluice::api

@@ -1,0 +1,54 @@
+// A model without weights for tests of the API: its tokens are the bytes of a text, and three control tokens.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "api/service.h"
+
+namespace sluice::api {
+
+inline constexpr Token kTurnStart = 256, kTurnEnd = 257, kBegin = 258;
+
+// "<|im_start|>", "<|im_end|>" and "<s>" are control tokens; a text starts with "<s>".
+text::Tokenizer make_byte_tokenizer();
+std::string chatml();  // a chat template
+
+using Events = std::vector<std::pair<size_t, engine::Event>>;  // submission and event
+
+engine::Delta delta(std::string_view text, int choice = 0);  // with the tokens of the text
+engine::ChoiceEnd choice_end(engine::FinishReason reason = engine::FinishReason::Stop, int choice = 0);
+engine::Finished finished(int prompt, int cached, int generated);
+engine::Finished failed(ErrorCode code, std::string message);
+
+class Rig {
+ public:
+  Rig();
+
+  // REQUIRES: there is such a row.
+  Reply call(std::string_view method, std::string_view path, std::string_view body,
+             std::string_view rest = {});
+  Reply post(std::string_view path, std::string_view body) { return call("POST", path, body); }
+
+  // The answer to a request whose events are these; "error: ..." where it is refused, as it is written.
+  std::string answer(std::string_view path, std::string_view body, const Events& events);
+  // The only submission; an error fails the test and gives an empty one.
+  engine::Submission submission(std::string_view path, std::string_view body);
+  // "400 code param: message" of a request that is refused; "accepted" otherwise.
+  std::string refusal(std::string_view path, std::string_view body);
+  // The prompt as text, with control tokens spelled in braces: "{<s>}Hi".
+  std::string shown(const std::vector<Token>& tokens) const;
+
+  std::vector<ServedModel> models;
+  bool any_model_name = false;
+  RequestContext context{.request_id = "r1", .client = "me", .now_s = 1700000000};
+
+ private:
+  text::Tokenizer tokenizer_;
+  text::ChatTemplate template_;
+};
+
+}  // namespace sluice::api
