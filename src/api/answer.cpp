@@ -42,6 +42,8 @@ void AnswerBase::take(size_t index, const engine::Event& event, std::string& out
     on_delta(index, *delta, out);
   } else if (const auto* end = std::get_if<engine::ChoiceEnd>(&event)) {
     on_choice_end(index, *end, out);
+  } else if (const auto* embedding = std::get_if<engine::Embedding>(&event)) {
+    on_embedding(index, embedding->values);
   } else if (const auto* finished = std::get_if<engine::Finished>(&event)) {
     finish(*finished, out);
   }

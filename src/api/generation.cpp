@@ -126,7 +126,7 @@ Problem fill(const Call& call, const ServedModel& model, const AnswerSetup& setu
     submission.request.client = call.context.client;
     submission.request.priority = parameters->priority;
     submission.request.prompt = prompt;
-    submission.request.sampling = sampling;
+    submission.request.task = sampling;
     submission.request.cache_salt = call.context.cache_salt;
     if (!parameters->cache_salt.empty()) submission.request.cache_salt += "\x1f" + parameters->cache_salt;
     submission.text = *text;

@@ -66,7 +66,7 @@ TEST_F(ChatTest, SubmissionCarriesWhoAsks) {
   EXPECT_EQ(made.request.cache_salt,
             "key7\x1f"
             "abc");
-  EXPECT_EQ(made.request.sampling.max_tokens, 200 - 21);
+  EXPECT_EQ(made.request.sampling().max_tokens, 200 - 21);
   EXPECT_TRUE(made.text != nullptr);
 }
 
@@ -211,7 +211,7 @@ TEST_F(ChatTest, RefusesWhatDoesNotFit) {
       "requested "
       "201 tokens (21 in the messages, 180 in the completion). Please reduce the length of the messages or "
       "completion.");
-  EXPECT_EQ(rig_.submission(kPath, with(R"(,"max_tokens":179)")).request.sampling.max_tokens, 179);
+  EXPECT_EQ(rig_.submission(kPath, with(R"(,"max_tokens":179)")).request.sampling().max_tokens, 179);
   const std::string long_text(300, 'x');
   EXPECT_EQ(
       rig_.refusal(kPath, messages(R"([{"role":"user","content":")" + long_text + R"("}])")),

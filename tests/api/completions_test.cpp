@@ -63,8 +63,8 @@ TEST_F(CompletionTest, LimitsWhatOneRequestMayAsk) {
 }
 
 TEST_F(CompletionTest, DefaultsToSixteenTokens) {
-  EXPECT_EQ(rig_.submission(kPath, R"({"prompt":"a"})").request.sampling.max_tokens, 16);
-  EXPECT_EQ(rig_.submission(kPath, R"({"prompt":"a","n_predict":-1})").request.sampling.max_tokens, 198);
+  EXPECT_EQ(rig_.submission(kPath, R"({"prompt":"a"})").request.sampling().max_tokens, 16);
+  EXPECT_EQ(rig_.submission(kPath, R"({"prompt":"a","n_predict":-1})").request.sampling().max_tokens, 198);
 }
 
 TEST_F(CompletionTest, WholeAnswerOfSeveralPrompts) {
@@ -88,8 +88,8 @@ TEST_F(CompletionTest, WholeAnswerOfSeveralPrompts) {
 TEST_F(CompletionTest, EchoesThePromptWithItsLogprobs) {
   const std::string body = R"({"prompt":"xé","echo":true,"max_tokens":0,"logprobs":1)";
   const engine::Submission made = rig_.submission(kPath, body + "}");
-  EXPECT_EQ(made.request.sampling.max_tokens, 1);
-  EXPECT_EQ(made.request.sampling.prompt_logprobs, 1);
+  EXPECT_EQ(made.request.sampling().max_tokens, 1);
+  EXPECT_EQ(made.request.sampling().prompt_logprobs, 1);
   engine::Delta prompt;
   prompt.prompt_logprobs = delta("xé").tokens;
   const Events events{
