@@ -3,7 +3,7 @@
 
 usage: tools/make_unicode_tables.py > src/text/unicode_tables.inc
 
-Tables: general category (two stages, one letter per code point), lower case, canonical combining class,
+Tables: general category (two stages, one letter per code point), lower and upper case, canonical combining class,
 decompositions of one step, canonical compositions. Hangul syllables are arithmetic and left out.
 """
 import sys
@@ -56,13 +56,14 @@ def category_tables():
     emit_numbers("// count, block\nconstexpr uint16_t category_runs[]", [number for run in runs for number in run])
 
 
-def lower_table():
+def case_table(name, mapping):
+    """Runs of code points that move by the same distance. What maps to several code points is left out."""
     rows = []  # [first, last, stride, delta]
     for code in range(LAST):
-        lower = chr(code).lower()
-        if lower == chr(code) or len(lower) != 1:
+        mapped = mapping(chr(code))
+        if mapped == chr(code) or len(mapped) != 1:
             continue
-        delta = ord(lower) - code
+        delta = ord(mapped) - code
         if rows and rows[-1][3] == delta:
             last = rows[-1]
             stride = code - last[1]
@@ -70,7 +71,15 @@ def lower_table():
                 last[1], last[2] = code, stride
                 continue
         rows.append([code, code, 1, delta])
-    emit_numbers("// first, last, stride, what to add\nconstexpr int32_t lower_ranges[]", [n for row in rows for n in row])
+    emit_numbers(f"// first, last, stride, what to add\nconstexpr int32_t {name}[]", [n for row in rows for n in row])
+
+
+def wide_upper_table():
+    rows = [(code, *map(ord, chr(code).upper())) for code in range(LAST) if len(chr(code).upper()) > 1]
+    emit_numbers("// code point, and its upper case of two or three; 0 where there is no third\nconstexpr uint32_t wide_upper[]",
+                 [n for row in rows for n in (row + (0,))[:4]])
+    # written out in unicode.cpp
+    assert [code for code in range(LAST) if len(chr(code).lower()) > 1] == [0x130]
 
 
 def combining_table():
@@ -116,7 +125,9 @@ def decomposition_tables():
 def main():
     print(f"// Unicode {unicodedata.unidata_version}, written by tools/make_unicode_tables.py")
     category_tables()
-    lower_table()
+    case_table("lower_ranges", str.lower)
+    case_table("upper_ranges", str.upper)
+    wide_upper_table()
     combining_table()
     decomposition_tables()
     return 0

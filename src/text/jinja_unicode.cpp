@@ -1,9 +1,6 @@
 #include "text/jinja_unicode.h"
 
-#include <algorithm>
-#include <iterator>
-
-#include "text/jinja_unicode_tables.h"
+#include "text/unicode.h"
 
 namespace sluice::text::jinja {
 
@@ -31,29 +28,6 @@ size_t sequence_length(std::string_view bytes, size_t position) {
   return length;
 }
 
-template <class Table>
-const auto* find_range(const Table& table, char32_t value) {
-  const auto next = std::upper_bound(std::begin(table), std::end(table), value,
-                                     [](char32_t at, const auto& range) { return at < range.first; });
-  using Range = std::remove_reference_t<decltype(*next)>;
-  if (next == std::begin(table)) return static_cast<Range*>(nullptr);
-  const auto found = std::prev(next);
-  return value <= found->last ? found : static_cast<Range*>(nullptr);
-}
-
-template <class Wide, class Simple>
-std::u32string change_case(const Wide& wide, const Simple& simple, char32_t value) {
-  for (const auto& row : wide) {
-    if (row.point != value) continue;
-    return row.c == 0 ? std::u32string{row.a, row.b} : std::u32string{row.a, row.b, row.c};
-  }
-  const auto* range = find_range(simple, value);
-  if (range == nullptr || (value - range->first) % static_cast<char32_t>(range->stride) != 0) {
-    return std::u32string(1, value);
-  }
-  return std::u32string(1, static_cast<char32_t>(static_cast<int32_t>(value) + range->delta));
-}
-
 }  // namespace
 
 CodePoint decode_at(std::string_view bytes, size_t position) {
@@ -76,22 +50,7 @@ size_t previous_start(std::string_view bytes, size_t position) {
 }
 
 void encode(char32_t value, std::string& out) {
-  const auto put = [&](char32_t byte) { out.push_back(static_cast<char>(byte)); };
-  if (value < 0x80) {
-    put(value);
-  } else if (value < 0x800) {
-    put(0xC0 | value >> 6);
-    put(0x80 | (value & 0x3F));
-  } else if (value < 0x10000) {
-    put(0xE0 | value >> 12);
-    put(0x80 | (value >> 6 & 0x3F));
-    put(0x80 | (value & 0x3F));
-  } else {
-    put(0xF0 | value >> 18);
-    put(0x80 | (value >> 12 & 0x3F));
-    put(0x80 | (value >> 6 & 0x3F));
-    put(0x80 | (value & 0x3F));
-  }
+  append_utf8(out, value);
 }
 
 std::string encode(char32_t value) {
@@ -126,20 +85,19 @@ size_t first_invalid_utf8(std::string_view bytes) {
 }
 
 bool is_space(char32_t value) {
-  if (value < 0x80)
-    return value == ' ' || (value >= 0x09 && value <= 0x0D) || (value >= 0x1C && value <= 0x1F);
-  return value == 0x85 || value == 0xA0 || value == 0x1680 || (value >= 0x2000 && value <= 0x200A) ||
-         value == 0x2028 || value == 0x2029 || value == 0x202F || value == 0x205F || value == 0x3000;
+  return is_whitespace(value) || (value >= 0x1C && value <= 0x1F);
 }
 
 bool is_printable(char32_t value) {
-  return find_range(unicode::not_printable, value) == nullptr;
+  constexpr CategorySet hidden =
+      sets::others | set_of(Category::Cn, Category::Zl, Category::Zp, Category::Zs);
+  return value == ' ' || !in(value, hidden);
 }
 bool is_alpha(char32_t value) {
-  return find_range(unicode::alpha, value) != nullptr;
+  return in(value, sets::letters);
 }
 bool is_decimal(char32_t value) {
-  return find_range(unicode::decimal, value) != nullptr;
+  return in(value, set_of(Category::Nd));
 }
 bool is_upper(char32_t value) {
   return to_lower(value) != std::u32string(1, value);
@@ -149,13 +107,11 @@ bool is_lower(char32_t value) {
 }
 
 std::u32string to_upper(char32_t value) {
-  if (value < 0x80) return std::u32string(1, value >= 'a' && value <= 'z' ? value - 32 : value);
-  return change_case(unicode::wide_upper, unicode::upper_case, value);
+  return to_full_upper(value);
 }
 
 std::u32string to_lower(char32_t value) {
-  if (value < 0x80) return std::u32string(1, value >= 'A' && value <= 'Z' ? value + 32 : value);
-  return change_case(unicode::wide_lower, unicode::lower_case, value);
+  return to_full_lower(value);
 }
 
 ByteRange strip_space(std::string_view bytes, ByteRange range, Sides sides) {

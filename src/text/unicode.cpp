@@ -41,6 +41,14 @@ const T* last_row_at(const T (&table)[N], size_t width, T key) {
   return low == 0 ? nullptr : table + (low - 1) * width;
 }
 
+template <size_t N>
+char32_t shift_case(const int32_t (&ranges)[N], char32_t code) {
+  const auto value = static_cast<int32_t>(code);
+  const int32_t* row = last_row_at(ranges, 4, value);
+  const bool is_moved = row != nullptr && value <= row[1] && (value - row[0]) % row[2] == 0;
+  return is_moved ? static_cast<char32_t>(value + row[3]) : code;
+}
+
 constexpr char32_t hangul_base = 0xAC00, hangul_l = 0x1100, hangul_v = 0x1161, hangul_t = 0x11A7;
 constexpr uint32_t hangul_l_count = 19, hangul_v_count = 21, hangul_t_count = 28;
 
@@ -91,9 +99,7 @@ bool is_word_character(char32_t code) {
 
 char32_t to_lower(char32_t code) {
   if (code < 0x80) return code >= 'A' && code <= 'Z' ? code + 32 : code;
-  const int32_t* row = last_row_at(lower_ranges, 4, static_cast<int32_t>(code));
-  if (row == nullptr || static_cast<int32_t>(code) > row[1]) return code;
-  return (static_cast<int32_t>(code) - row[0]) % row[2] == 0 ? code + row[3] : code;
+  return shift_case(lower_ranges, code);
 }
 
 void append_lower(std::string& out, char32_t code) {
@@ -102,6 +108,17 @@ void append_lower(std::string& out, char32_t code) {
   } else {
     append_utf8(out, to_lower(code));
   }
+}
+
+std::u32string to_full_lower(char32_t code) {
+  return code == 0x130 ? std::u32string(U"i\u0307") : std::u32string(1, to_lower(code));
+}
+
+std::u32string to_full_upper(char32_t code) {
+  if (code < 0x80) return std::u32string(1, code >= 'a' && code <= 'z' ? code - 32 : code);
+  const uint32_t* row = last_row_at(wide_upper, 4, static_cast<uint32_t>(code));
+  if (row == nullptr || row[0] != code) return std::u32string(1, shift_case(upper_ranges, code));
+  return row[3] == 0 ? std::u32string{row[1], row[2]} : std::u32string{row[1], row[2], row[3]};
 }
 
 int combining_class(char32_t code) {

@@ -1,4 +1,4 @@
-// Code points: UTF-8, general categories, lower case. Tables come from tools/make_unicode_tables.py.
+// Code points: UTF-8, general categories, case. Tables come from tools/make_unicode_tables.py.
 #pragma once
 
 #include <cstdint>
@@ -123,6 +123,9 @@ bool is_word_character(char32_t code);
 // The lower case of one code point; U+0130 is the only one that takes two (see append_lower).
 char32_t to_lower(char32_t code);
 void append_lower(std::string& out, char32_t code);
+// The other case of one code point, which may take up to three.
+std::u32string to_full_lower(char32_t code);
+std::u32string to_full_upper(char32_t code);
 
 // Of one step, for the normal forms: 0 where there is none.
 int combining_class(char32_t code);
