@@ -84,7 +84,7 @@ void run(const std::vector<int64_t>& tokens) {
       ProductParams p = blank<ProductParams>();
       p.x = {x.get(), n, 1, shape.cols, shape.cols, 0};
       p.out = {out.get(), n, 1, shape.rows, shape.rows, 0};
-      p.weight = {nullptr, shape.rows, shape.cols, shape.cols * 2, DType::BF16};
+      p.weight = {nullptr, shape.rows, shape.cols, shape.cols * 2, nullptr, DType::BF16};
       const auto with = [&](int i) {
         ProductParams q = p;
         q.weight.data = weights[static_cast<size_t>(i % kCopies)].get();
@@ -131,7 +131,7 @@ void run(const std::vector<int64_t>& tokens) {
 int main(int count, char** arguments) {
   std::vector<int64_t> tokens;
   for (int i = 1; i < count; ++i) tokens.push_back(std::atoll(arguments[i]));
-  if (tokens.empty()) tokens = {512, 1024, 2048, 4096, 8192};
+  if (tokens.empty()) tokens = {64, 128, 256, 512, 2048, 8192};
   try {
     run(tokens);
     return 0;
