@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,6 +14,13 @@ enum class LogLevel { Debug, Info, Warning, Error, Off };
 
 void set_log_level(LogLevel level);
 void log_message(LogLevel level, std::string_view message);
+
+// From now on a thread of its own writes the messages, so that a reader of stderr who stops reading stops nobody else:
+// when many wait, further ones are dropped and counted. Call it once, before other threads log.
+void write_log_in_background();
+uint64_t dropped_log_messages();
+// Waits until everything is written, though not for long.
+void flush_log();
 
 template <class... Args>
 void log_info(fmt::format_string<Args...> format, Args&&... args) {
