@@ -38,6 +38,8 @@ class Command {
 
 std::unique_ptr<Command> make_run();
 std::unique_ptr<Command> make_chat();
+std::unique_ptr<Command> make_serve();
+std::unique_ptr<Command> make_healthcheck();
 std::unique_ptr<Command> make_generate();
 std::unique_ptr<Command> make_render();
 std::unique_ptr<Command> make_describe();

@@ -97,7 +97,7 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options) {
   session->executor_ = std::move(*executor);
   engine::EngineOptions engine_options{.scheduler = session->setup_.scheduler,
                                        .ledger = session->setup_.ledger,
-                                       .queue = {},
+                                       .queue = options.queue,
                                        .vocab = spec.vocab};
   session->engine_ = std::make_unique<engine::Engine>(std::move(engine_options), *session->executor_);
   session->engine_->start();

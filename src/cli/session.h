@@ -22,6 +22,7 @@ struct SessionOptions {
   std::string amateur;  // second model of contrastive decoding; empty: none
   bool needs_tokenizer = true;
   EngineFlags engine;
+  engine::QueueLimits queue;
 };
 
 class Session {
@@ -34,6 +35,9 @@ class Session {
   const text::Tokenizer& tokenizer() const { return *tokenizer_; }  // REQUIRES: has_tokenizer()
   bool has_tokenizer() const { return tokenizer_.has_value(); }
   bool has_chat_template() const { return chat_template_.has_value(); }
+  const text::ChatTemplate& chat_template() const {
+    return *chat_template_;
+  }  // REQUIRES: has_chat_template()
   const EngineSetup& setup() const { return setup_; }
 
   // Plain text, with the tokens that the model expects around a text.

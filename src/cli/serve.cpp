@@ -1,0 +1,193 @@
+// sluice serve: models behind an HTTP API and a page.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+
+#include "base/log.h"
+#include "cli/command.h"
+#include "cli/format.h"
+#include "cli/session.h"
+#include "models/library.h"
+#include "server/server.h"
+
+namespace sluice::cli {
+
+namespace {
+
+// What a model is called where nobody gave it a name: "org/name" as it was asked for, else its file's or folder's name.
+std::string default_name(const std::string& reference, const std::string& path) {
+  const bool named = reference.find('/') != std::string::npos && !std::filesystem::exists(reference);
+  if (named) return reference.starts_with("hf:") ? reference.substr(3) : reference;
+  const std::filesystem::path file(path);
+  return file.extension() == ".gguf" ? file.stem().string()
+                                     : std::filesystem::absolute(file).filename().string();
+}
+
+// The type that most of the weights' bytes have.
+std::string main_type(const models::Model& model) {
+  std::map<DType, int64_t> bytes;
+  for (const std::string& name : model.files.tensors.names()) {
+    const Result<TensorView> view = model.files.tensors.find(name);
+    if (view) bytes[view->dtype] += view->bytes();
+  }
+  const auto most = std::max_element(bytes.begin(), bytes.end(),
+                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most == bytes.end() ? "" : std::string(name(most->first));
+}
+
+class ServeCommand : public Command {
+ public:
+  std::string_view name() const override { return "serve"; }
+  std::string_view summary() const override { return "serve models over HTTP: OpenAI's API and a web page"; }
+  std::string_view examples() const override {
+    return "sluice serve\nsluice serve -m model.gguf --port 8000 --api-key-file keys.txt --host 0.0.0.0";
+  }
+
+  void declare(OptionSet& options) override {
+    options.add(models_, "model", "file, folder or name; may be repeated; the default model where left out")
+        .short_name('m')
+        .shown_as("MODEL");
+    options
+        .add(names_, "served-model-name",
+             "what the API calls the models, in their order; more names of a single model are aliases")
+        .shown_as("NAME");
+    options.add(aliases_, "alias", "further name, as NAME for the first model or MODEL=NAME; may be repeated")
+        .shown_as("NAME");
+    server_.declare(options);
+    options.add(queue_requests_, "queue-requests", "requests that may wait").within(1, 1'000'000);
+    options.add(queue_tokens_, "queue-tokens", "prompt tokens that may wait").within(1, 2'000'000'000);
+    session_.engine.declare(options);
+  }
+
+  int run() override {
+    write_log_in_background();
+    const int code = serve();
+    flush_log();
+    return code;
+  }
+
+ private:
+  int serve() {
+    if (!server_.api_keys.empty() && std::getenv("SLUICE_API_KEY") == nullptr)
+      log_warning("--api-key shows the key to everybody who lists processes; --api-key-file does not");
+    if (models_.empty()) models_.emplace_back();
+    Result<std::unique_ptr<server::Server>> opened = server::Server::open(server_, true);
+    if (!opened) return report(opened.error());
+    std::unique_ptr<server::Server> server = std::move(*opened);
+    std::vector<server::Backend> backends;
+    for (size_t i = 0; i < models_.size(); ++i) {
+      Result<server::Backend> backend = load(i);
+      if (!backend) return report(backend.error());
+      backends.push_back(std::move(*backend));
+      if (server->state().stage() == server::Stage::Draining) return kSuccess;
+    }
+    if (Status named = add_aliases(backends); !named) return report(named.error());
+    greet(*server, backends);
+    server->serve(std::move(backends));
+    switch (server->wait()) {
+      case server::Server::End::EngineLost:
+        return kInternal;
+      case server::Server::End::Cut:
+      case server::Server::End::Drained:
+        break;
+    }
+    return kSuccess;
+  }
+
+  Result<server::Backend> load(size_t index) {
+    Result<std::string> path = models::resolve_model(models_[index]);
+    if (!path) return path.error();
+    SessionOptions options = session_;
+    options.model = models_[index];
+    options.queue.requests = static_cast<size_t>(queue_requests_);
+    options.queue.tokens = static_cast<size_t>(queue_tokens_);
+    Result<std::unique_ptr<Session>> opened = Session::open(options);
+    if (!opened) return opened.error();
+    const Session& session = *sessions_.emplace_back(std::move(*opened));
+    const models::Model& model = session.model();
+    const EngineSetup& setup = session.setup();
+    server::Backend backend;
+    backend.engine = &sessions_.back()->engine();
+    backend.model.id = index < names_.size() ? names_[index] : default_name(models_[index], *path);
+    backend.model.created =
+        std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+            .count();
+    backend.model.tokenizer = &session.tokenizer();
+    backend.model.chat_template = session.has_chat_template() ? &session.chat_template() : nullptr;
+    backend.model.context = setup.context;
+    backend.model.vocab = model.spec().vocab;
+    backend.model.parameters = models::parameter_count(model.spec());
+    backend.model.bytes = model.files.tensors.total_bytes();
+    backend.model.architecture = model.spec().family;
+    backend.model.quantization = main_type(model);
+    backend.device = model.backend->name();
+    backend.scheme = options.engine.scheme;
+    backend.layout = setup.scheduler.layout == sched::Layout::Packed ? "packed" : "padded";
+    backend.block_size = setup.ledger.block_size;
+    backend.max_sequences = setup.scheduler.max_seqs;
+    backend.max_step_tokens = setup.scheduler.max_step_tokens;
+    backend.queue_requests = options.queue.requests;
+    return backend;
+  }
+
+  Status add_aliases(std::vector<server::Backend>& backends) const {
+    for (size_t i = backends.size(); i < names_.size(); ++i) {
+      if (backends.size() > 1)
+        return Error{ErrorCode::InvalidArgument,
+                     fmt::format("{} names for {} models", names_.size(), backends.size())};
+      backends[0].model.aliases.push_back(names_[i]);
+    }
+    for (const std::string& alias : aliases_) {
+      const size_t equals = alias.find('=');
+      const std::string wanted = equals == std::string::npos ? backends[0].model.id : alias.substr(0, equals);
+      const auto found = std::find_if(backends.begin(), backends.end(),
+                                      [&](const server::Backend& b) { return b.model.id == wanted; });
+      if (found == backends.end())
+        return Error{ErrorCode::InvalidArgument,
+                     fmt::format("--alias {}: there is no model '{}'", alias, wanted)};
+      found->model.aliases.push_back(equals == std::string::npos ? alias : alias.substr(equals + 1));
+    }
+    for (size_t i = 0; i < backends.size(); ++i)
+      for (size_t j = 0; j < i; ++j)
+        if (backends[i].model.id == backends[j].model.id)
+          return Error{ErrorCode::InvalidArgument,
+                       fmt::format("two models are called '{}'; --served-model-name tells them apart",
+                                   backends[i].model.id)};
+    return {};
+  }
+
+  void greet(const server::Server& server, const std::vector<server::Backend>& backends) const {
+    const std::string url = server.url();
+    const bool keys = !server_.api_keys.empty() || !server_.api_key_file.empty();
+    fmt::print("page      {}/\nAPI base  {}/v1\n", url, url);
+    for (size_t i = 0; i < backends.size(); ++i)
+      fmt::print("model     {} ({} {}, {} parameters, {})\ncontext   {} tokens, KV cache of {} tokens\n",
+                 backends[i].model.id, backends[i].model.architecture, backends[i].model.quantization,
+                 count_text(backends[i].model.parameters), backends[i].device, backends[i].model.context,
+                 sessions_[i]->setup().kv_tokens);
+    fmt::print(
+        "try       curl {}/v1/chat/completions -H 'Content-Type: application/json' {}\\\n"
+        "            -d '{{\"model\": \"{}\", \"messages\": [{{\"role\": \"user\", \"content\": "
+        "\"Hello\"}}]}}'\n",
+        url, keys ? "-H \"Authorization: Bearer $KEY\" " : "", backends[0].model.id);
+    std::fflush(stdout);
+  }
+
+  std::vector<std::string> models_, names_, aliases_;
+  SessionOptions session_;
+  server::ServerOptions server_;
+  int queue_requests_ = 1024;
+  int queue_tokens_ = 4 << 20;
+  std::vector<std::unique_ptr<Session>> sessions_;  // outlive the server
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_serve() {
+  return std::make_unique<ServeCommand>();
+}
+
+}  // namespace sluice::cli

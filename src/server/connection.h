@@ -1,0 +1,118 @@
+// One client's connection: requests in, answers out, one after the other. Two coroutines on one strand: one reads what
+// comes, the other does everything else and sleeps on a single alarm that every kind of news cuts short.
+//
+// Expressions with co_await hold no temporaries of class type but awaitables: GCC 12 destroys some of them twice.
+//
+// Only connection*.cpp and server.cpp include this, and with it Boost.Asio.
+#pragma once
+
+#include <atomic>
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "server/exchange.h"
+#include "server/gate.h"
+#include "server/http.h"
+#include "server/live.h"
+#include "server/response.h"
+#include "server/state.h"
+
+namespace sluice::server {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+
+// What connections use; all of it outlives them.
+struct Facilities {
+  State& state;
+  asio::thread_pool& readers;  // where requests become submissions
+};
+
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  // `socket` belongs to a strand. `ended` is called once, on that strand, when the connection is over.
+  Connection(tcp::socket socket, Facilities facilities, std::function<void()> ended);
+  ~Connection();
+
+  void start();
+  // -- any thread
+  // Closes the connection when it is idle, or else after the request it is at.
+  void end_soon();
+  // Ends the request it is at with an error, and the connection.
+  void abort();
+  // Closes it as it is.
+  void close_now();
+
+ private:
+  using Awaitable = asio::awaitable<void>;
+  template <class Function>
+  void on_strand(Function function);
+
+  // What is known about the request being served.
+  struct Current {
+    std::string id, client;
+    const Route* route = nullptr;
+    const std::string* origin = nullptr;
+    TimePoint start{};
+    int status = 0;
+    engine::Usage usage;
+  };
+  // A request's way through the readers' threads.
+  struct Job;
+
+  // connection.cpp
+  Awaitable read_input();
+  void read_available(boost::system::error_code& error);
+  Awaitable serve();
+  asio::awaitable<bool> read_head();
+  asio::awaitable<bool> read_body();
+  Awaitable serve_request();
+  Awaitable wait_until(TimePoint deadline);
+  void wake();
+  bool take_input();
+  void account_body();
+  asio::awaitable<bool> send(std::string_view bytes);
+  Awaitable linger();
+  void close();
+  void finish_request();
+
+  // connection_answer.cpp
+  Awaitable answer(Admission& admission);
+  void put(Reply reply);
+  ResponseHead make_head(int status, std::string_view content_type) const;
+  Awaitable run_operation(Admission& admission);
+  Awaitable run_exchange(api::Prepared prepared);
+  Awaitable send_part(Exchange& exchange, std::string_view part, bool last);
+  Awaitable probe(const Exchange& exchange);
+  Awaitable stream_live();
+  std::function<void()> waker();
+
+  tcp::socket socket_;
+  Facilities facilities_;
+  State& state_;
+  std::function<void()> on_end_;
+  asio::steady_timer alarm_, stall_, room_;
+  RequestParser parser_;
+  std::string input_;     // read and not parsed yet
+  std::string outgoing_;  // the whole answer to this request, where there is one
+  std::string peer_;
+  Current current_;
+  int64_t body_counted_ = 0;  // bytes of this body that count in the budget
+  bool woken_ = false;
+  bool half_closed_ = false;  // nothing more will come; the client may still read
+  bool lost_ = false;         // the client is gone
+  bool stalled_ = false;      // the client does not read
+  bool closing_ = false;      // after this request
+  bool aborting_ = false;
+  bool closed_ = false;
+  bool head_sent_ = false;  // of the answer to this request
+  bool probed_ = false;
+};
+
+}  // namespace sluice::server

@@ -1,0 +1,272 @@
+// How a connection answers a request that was let in.
+#include <fmt/format.h>
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <exception>
+#include <new>
+
+#include "base/log.h"
+#include "server/connection.h"
+#include "server/own_routes.h"
+
+namespace sluice::server {
+
+namespace {
+
+// Requests that may wait to be read at once; their bodies count in the budget of bytes, too.
+constexpr int64_t kMostJobs = 1024;
+constexpr int64_t kMostLiveViews = 32;
+constexpr std::string_view kEventStream = "text/event-stream";
+
+TimePoint after(double seconds) {
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(Seconds(seconds));
+}
+
+// Counts an open live view as long as it lives.
+class LiveSeat {
+ public:
+  explicit LiveSeat(std::atomic<int64_t>& count) : count_(count) { ++count_; }
+  ~LiveSeat() { --count_; }
+  LiveSeat(const LiveSeat&) = delete;
+  LiveSeat& operator=(const LiveSeat&) = delete;
+
+ private:
+  std::atomic<int64_t>& count_;
+};
+
+// Nothing that a request makes go wrong leaves this function.
+api::Reply run_safely(const api::Call& call) {
+  try {
+    return call.operation->run(call);
+  } catch (const std::bad_alloc&) {
+    return overloaded("there is not enough memory for this request");
+  } catch (const std::exception& problem) {
+    log_error("request id={} path={} failed: {}", call.context.request_id, call.operation->path,
+              problem.what());
+    return api::ApiError{500, "server_error", "internal_error", "", "the request failed inside the server",
+                         0};
+  }
+}
+
+}  // namespace
+
+struct Connection::Job {
+  std::string body, rest;
+  api::Call call;
+  std::optional<api::Reply> outcome;
+};
+
+std::function<void()> Connection::waker() {
+  return [weak = weak_from_this(), executor = socket_.get_executor()] {
+    asio::post(executor, [weak] {
+      if (const std::shared_ptr<Connection> self = weak.lock()) self->wake();
+    });
+  };
+}
+
+ResponseHead Connection::make_head(int status, std::string_view content_type) const {
+  ResponseHead head{.status = status, .content_type = std::string(content_type), .length = {}, .fields = {}};
+  const bool framed = parser_.phase() == RequestParser::Phase::Done;
+  head.minor_version = framed ? parser_.head().minor_version : 1;
+  head.close = closing_ || half_closed_ || !framed || !parser_.head().keep_alive;
+  head.fields.emplace_back("x-request-id", current_.id);
+  if (current_.route != nullptr && current_.route->dialect == api::Dialect::Anthropic)
+    head.fields.emplace_back("request-id", current_.id);
+  if (current_.origin != nullptr) {
+    head.fields.emplace_back("access-control-allow-origin", *current_.origin);
+    head.fields.emplace_back("access-control-expose-headers", "x-request-id, retry-after");
+    head.fields.emplace_back("vary", "origin");
+  }
+  return head;
+}
+
+void Connection::put(Reply reply) {
+  ResponseHead head = make_head(reply.status, reply.content_type);
+  head.length = reply.body.size();
+  for (auto& field : reply.fields) head.fields.push_back(std::move(field));
+  closing_ = closing_ || head.close;
+  current_.status = reply.status;
+  std::string bytes = write_head(head);
+  const bool no_body = parser_.phase() == RequestParser::Phase::Done && parser_.head().method == "HEAD";
+  if (!no_body) bytes += reply.body;
+  head_sent_ = true;
+  outgoing_ = std::move(bytes);
+}
+
+Connection::Awaitable Connection::answer(Admission& admission) {
+  const Route& route = *admission.route;
+  if (const auto* own = std::get_if<OwnRoute>(&route.target)) {
+    if (*own == OwnRoute::Live) {
+      co_await stream_live();
+    } else {
+      put(own_reply(state_, *own));
+    }
+  } else if (const auto* asset = std::get_if<const Asset*>(&route.target)) {
+    put(asset_reply(**asset, parser_.head()));
+  } else {
+    co_await run_operation(admission);
+  }
+}
+
+Connection::Awaitable Connection::run_operation(Admission& admission) {
+  const auto* operation = std::get<const api::Operation*>(admission.route->target);
+  if (state_.metrics().jobs >= kMostJobs) {
+    state_.metrics().troubled(Trouble::Overload);
+    put(error_reply(operation->dialect, overloaded("too many requests are being read"), current_.id));
+    co_return;
+  }
+  const api::RequestContext context{current_.id, admission.client,
+                                    state_.options().isolate_cache ? admission.client : "", unix_seconds()};
+  auto job = std::make_shared<Job>(
+      Job{std::move(parser_.body()),
+          admission.rest,
+          {operation, {}, {}, state_.models(), state_.options().any_model_name, context},
+          {}});
+  job->call.rest = job->rest;
+  job->call.body = job->body;
+  state_.metrics().jobs += 1;
+  asio::post(facilities_.readers, [job, self = shared_from_this()] {
+    api::Reply outcome = run_safely(job->call);
+    self->state_.metrics().jobs -= 1;
+    // Moved over on the strand: the connection looks at it there.
+    auto box = std::make_shared<api::Reply>(std::move(outcome));
+    asio::post(self->socket_.get_executor(), [job, self, box] {
+      job->outcome = std::move(*box);
+      self->wake();
+    });
+  });
+  while (!job->outcome) co_await wait_until(TimePoint::max());
+  if (lost_ || closed_) co_return;
+  if (auto* error = std::get_if<api::ApiError>(&*job->outcome)) {
+    put(error_reply(operation->dialect, *error, current_.id));
+  } else if (auto* whole = std::get_if<api::Answer>(&*job->outcome)) {
+    put({whole->status, std::move(whole->content_type), std::move(whole->body), {}});
+  } else {
+    api::Prepared prepared = std::get<api::Prepared>(std::move(*job->outcome));
+    job.reset();
+    co_await run_exchange(std::move(prepared));
+  }
+}
+
+// Sends a piece of a streamed answer, with the head before the first.
+Connection::Awaitable Connection::send_part(Exchange& exchange, std::string_view part, bool last) {
+  std::string bytes;
+  if (!head_sent_) {
+    ResponseHead head = make_head(200, exchange.content_type());
+    head.fields.emplace_back("cache-control", "no-cache");
+    head.fields.emplace_back("x-accel-buffering", "no");
+    closing_ = closing_ || head.close || head.minor_version == 0;
+    bytes = write_head(head);
+    exchange.head_sent();
+    head_sent_ = true;
+    current_.status = 200;
+  }
+  if (parser_.head().minor_version == 0) {
+    bytes += part;
+  } else {
+    append_chunk(bytes, part);
+    if (last) bytes += kLastChunk;
+  }
+  co_await send(bytes);
+}
+
+// The client has ended its side. Whether it still reads is seen by what our next bytes meet.
+Connection::Awaitable Connection::probe(const Exchange& exchange) {
+  probed_ = true;
+  const bool old = parser_.head().minor_version == 0;
+  if (!head_sent_ && old) lost_ = true;
+  std::string bytes;
+  if (!head_sent_) bytes = kContinue;
+  if (head_sent_ && !old) append_chunk(bytes, exchange.ping());
+  co_await send(bytes);
+}
+
+Connection::Awaitable Connection::run_exchange(api::Prepared prepared) {
+  const double ping = state_.options().ping_interval, limit = state_.options().request_timeout;
+  for (engine::Submission& submission : prepared.submissions)
+    if (limit > 0 && !submission.time_limit) submission.time_limit = Seconds(limit);
+  engine::Engine& engine = *state_.backend_of(prepared.model).engine;
+  Exchange exchange(std::move(prepared), engine, waker());
+  const api::Dialect dialect = current_.route->dialect;
+  if (const std::optional<api::ApiError> refused = exchange.start()) {
+    if (refused->status == 503) state_.metrics().troubled(Trouble::Overload);
+    put(error_reply(dialect, *refused, current_.id));
+    co_return;
+  }
+  std::string out;
+  TimePoint next_ping = after(ping);
+  while (true) {
+    exchange.pump(out);
+    if (aborting_ && !exchange.done()) exchange.fail(overloaded("the server is shutting down"), out);
+    const bool over = exchange.done() || aborting_;
+    current_.usage = exchange.usage();
+    if (lost_ || stalled_ || closed_) break;
+    if (!head_sent_ && exchange.error() != nullptr) {
+      put(error_reply(dialect, *exchange.error(), current_.id));
+      co_return;
+    }
+    if (!exchange.stream() && over) {
+      put({200, std::string(exchange.content_type()), std::move(out), {}});
+      co_return;
+    }
+    if (exchange.stream() && (over || !out.empty())) {
+      const std::string part = std::exchange(out, {});
+      co_await send_part(exchange, part, over);
+      next_ping = after(ping);
+      if (over) break;
+      continue;
+    }
+    if (half_closed_ && !probed_) {
+      co_await probe(exchange);
+      continue;
+    }
+    co_await wait_until(next_ping);
+    if (Clock::now() < next_ping) continue;
+    if (exchange.stream() && !exchange.ping().empty()) co_await send_part(exchange, exchange.ping(), false);
+    next_ping = after(ping);
+  }
+  if (lost_ || stalled_) current_.status = 499;
+}
+
+Connection::Awaitable Connection::stream_live() {
+  const LiveSeat seat(state_.metrics().live_views);
+  if (!state_.loaded() || state_.metrics().live_views > kMostLiveViews) {
+    put(error_reply(
+        current_.route->dialect,
+        overloaded(state_.loaded() ? "too many live views are open" : "the model is being loaded"),
+        current_.id));
+    co_return;
+  }
+  if (parser_.head().method == "HEAD") {
+    put({200, std::string(kEventStream), "", {}});
+    co_return;
+  }
+  closing_ = true;  // its end is the connection's
+  ResponseHead head = make_head(200, kEventStream);
+  head.fields.emplace_back("cache-control", "no-cache");
+  head.fields.emplace_back("x-accel-buffering", "no");
+  current_.status = 200;
+  const bool chunked = head.minor_version == 1;
+  LiveView view(state_);
+  std::string bytes = write_head(head), events = view.hello();
+  const auto over = [this] { return half_closed_ || lost_ || aborting_ || state_.refusing(); };
+  while (!over()) {
+    if (chunked) {
+      append_chunk(bytes, events);
+    } else {
+      bytes += events;
+    }
+    const bool sent = co_await send(bytes);
+    if (!sent) co_return;
+    bytes.clear();
+    const TimePoint next = after(view.interval());
+    while (Clock::now() < next && !over()) co_await wait_until(next);
+    events = view.next();
+  }
+  if (chunked) bytes += kLastChunk;
+  co_await send(bytes);
+}
+
+}  // namespace sluice::server

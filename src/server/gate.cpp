@@ -1,0 +1,232 @@
+#include "server/gate.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <optional>
+#include <random>
+
+namespace sluice::server {
+
+namespace {
+
+constexpr size_t kIdBytes = 128;
+
+bool is_id(std::string_view text) {
+  return !text.empty() && text.size() <= kIdBytes &&
+         text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") ==
+             std::string_view::npos;
+}
+
+// The key that a request shows, wherever it shows it.
+std::string_view presented_key(const RequestHead& head) {
+  if (const std::string* authorization = head.find("authorization")) {
+    const std::string_view text = *authorization;
+    if (text.size() > 7 && equals_ignoring_case(text.substr(0, 7), "bearer ")) return trim(text.substr(7));
+  }
+  for (const char* name : {"x-api-key", "api-key"})
+    if (const std::string* key = head.find(name)) return *key;
+  return {};
+}
+
+bool is_json(const std::string& content_type) {
+  const std::string_view type = content_type;
+  if (!equals_ignoring_case(trim(type.substr(0, type.find(';'))), "application/json")) return false;
+  const std::string lower = to_lower(type);
+  const size_t charset = lower.find("charset=");
+  return charset == std::string::npos || lower.find("utf-8", charset) != std::string::npos;
+}
+
+class Judge {
+ public:
+  Judge(State& state, const RequestHead& head, const Visitor& visitor)
+      : state_(state), head_(head), visitor_(visitor) {}
+
+  std::variant<Admission, Reply> run() {
+    match_ = state_.router().match(head_.method, head_.path());
+    if (auto refused = check_site()) return *std::move(refused);
+    if (head_.method == "OPTIONS" && origin_ == Origin::Listed) return preflight();
+    if (auto refused = check_key()) return *std::move(refused);
+    if (match_.route == nullptr) return unknown();
+    if (auto refused = check_body()) return *std::move(refused);
+    Admission admission{match_.route, std::move(match_.rest), client_, "", {}};
+    if (origin_ == Origin::Listed) admission.origin = *head_.find("origin");
+    if (auto refused = check_share(admission)) return *std::move(refused);
+    return admission;
+  }
+
+ private:
+  Reply refuse(int status, std::string type, std::string code, std::string message) const {
+    return error_reply(dialect(), {status, std::move(type), std::move(code), "", std::move(message), 0},
+                       visitor_.request_id);
+  }
+
+  api::Dialect dialect() const {
+    return match_.route != nullptr ? match_.route->dialect : Router::dialect_of(head_.path());
+  }
+
+  bool is_page() const {
+    return match_.route != nullptr && std::holds_alternative<const Asset*>(match_.route->target);
+  }
+
+  std::optional<Reply> check_site() {
+    origin_ = judge_origin(state_.guards(), head_);
+    if (!head_.host.empty() && !host_allowed(state_.guards(), head_.host)) {
+      state_.metrics().troubled(Trouble::Host);
+      return refuse(403, "permission_error", "host_not_allowed",
+                    "this server does not answer to the name in Host; --allowed-host adds names");
+    }
+    if (origin_ != Origin::Foreign || is_page()) return std::nullopt;
+    state_.metrics().troubled(Trouble::Host);
+    return refuse(403, "permission_error", "origin_not_allowed",
+                  "pages of other sites may not call this server; --cors-origin allows one");
+  }
+
+  // An answer to a browser that asks before it sends.
+  Reply preflight() const {
+    Reply reply{204, "", "", {}};
+    reply.fields.emplace_back("access-control-allow-origin", *head_.find("origin"));
+    reply.fields.emplace_back("vary", "origin");
+    reply.fields.emplace_back("access-control-allow-methods", "GET, POST");
+    if (const std::string* wanted = head_.find("access-control-request-headers"))
+      reply.fields.emplace_back("access-control-allow-headers", *wanted);
+    reply.fields.emplace_back("access-control-max-age", "600");
+    return reply;
+  }
+
+  bool is_public() const {
+    if (match_.route == nullptr) return false;
+    const auto* own = std::get_if<OwnRoute>(&match_.route->target);
+    const bool metrics = own != nullptr && *own == OwnRoute::Metrics && state_.options().public_metrics;
+    return !match_.route->needs_key || metrics;
+  }
+
+  std::optional<Reply> check_key() {
+    const std::shared_ptr<const KeyRing> keys = state_.keys();
+    client_ = visitor_.peer;
+    if (keys->empty()) return std::nullopt;
+    const std::string_view presented = presented_key(head_);
+    const std::optional<std::string> owner = presented.empty() ? std::nullopt : keys->find(presented);
+    if (owner) client_ = *owner;
+    if (owner || is_public()) return std::nullopt;
+    state_.metrics().troubled(Trouble::Key);
+    const auto turn = state_.failures().admit(visitor_.peer, Clock::now());
+    if (const auto* late = std::get_if<ClientLimits::Refused>(&turn))
+      return error_reply(dialect(),
+                         {429, "rate_limit_error", "rate_limit_exceeded", "",
+                          "too many wrong keys from this address", late->retry_after_s},
+                         visitor_.request_id);
+    Reply reply = refuse(401, "authentication_error", "invalid_api_key",
+                         presented.empty() ? "this server needs a key: Authorization: Bearer KEY"
+                                           : "the key is not one of this server's");
+    reply.fields.emplace_back("www-authenticate", "Bearer");
+    return reply;
+  }
+
+  Reply unknown() const {
+    if (match_.allow.empty())
+      return refuse(404, "not_found_error", "not_found", "there is nothing at this path");
+    Reply reply = refuse(405, "invalid_request_error", "method_not_allowed",
+                         fmt::format("this path allows {}", match_.allow));
+    reply.fields.emplace_back("allow", match_.allow);
+    return reply;
+  }
+
+  std::optional<Reply> check_body() const {
+    if (head_.find("content-encoding") != nullptr &&
+        !equals_ignoring_case(*head_.find("content-encoding"), "identity"))
+      return refuse(415, "invalid_request_error", "unsupported_media_type", "bodies must not be compressed");
+    if (match_.route->method != "POST") return std::nullopt;
+    const std::string* type = head_.find("content-type");
+    if (type != nullptr && head_.count("content-type") == 1 && is_json(*type)) return std::nullopt;
+    return refuse(415, "invalid_request_error", "unsupported_media_type",
+                  "a body must be sent as 'Content-Type: application/json'");
+  }
+
+  // Of the machine: nothing while it loads or drains, and no more than the client's part.
+  std::optional<Reply> check_share(Admission& admission) {
+    if (!std::holds_alternative<const api::Operation*>(match_.route->target)) return std::nullopt;
+    if (!state_.loaded())
+      return error_reply(dialect(),
+                         {503, "server_error", "model_loading", "", "the model is being loaded", 2},
+                         visitor_.request_id);
+    if (state_.refusing())
+      return error_reply(dialect(), overloaded("the server is shutting down"), visitor_.request_id);
+    if (match_.route->method != "POST") return std::nullopt;
+    if (state_.overloaded()) {
+      state_.metrics().troubled(Trouble::Overload);
+      return error_reply(dialect(), overloaded("too many requests are waiting"), visitor_.request_id);
+    }
+    auto turn = state_.limits().admit(client_, Clock::now());
+    if (auto* late = std::get_if<ClientLimits::Refused>(&turn)) {
+      state_.metrics().troubled(Trouble::RateLimit);
+      return error_reply(
+          dialect(),
+          {429, "rate_limit_error", "rate_limit_exceeded", "", std::move(late->message), late->retry_after_s},
+          visitor_.request_id);
+    }
+    admission.lease = std::get<ClientLimits::Lease>(std::move(turn));
+    return std::nullopt;
+  }
+
+  State& state_;
+  const RequestHead& head_;
+  const Visitor& visitor_;
+  Match match_;
+  Origin origin_ = Origin::None;
+  std::string client_;
+};
+
+// What a fault of framing is called.
+struct FaultName {
+  int status;
+  std::string_view code;
+};
+constexpr auto kFaultNames = std::to_array<FaultName>({
+    {408, "request_timeout"},
+    {413, "request_too_large"},
+    {414, "target_too_long"},
+    {417, "expectation_failed"},
+    {431, "header_too_large"},
+    {501, "not_implemented"},
+    {505, "http_version_not_supported"},
+});
+
+}  // namespace
+
+std::variant<Admission, Reply> judge(State& state, const RequestHead& head, const Visitor& visitor) {
+  return Judge(state, head, visitor).run();
+}
+
+Reply error_reply(api::Dialect dialect, const api::ApiError& error, std::string_view request_id) {
+  Reply reply{error.status, "application/json", api::write_error(dialect, error, request_id), {}};
+  if (error.retry_after_s > 0) reply.fields.emplace_back("retry-after", std::to_string(error.retry_after_s));
+  return reply;
+}
+
+Reply fault_reply(const HttpFault& fault, std::string_view request_id) {
+  std::string_view code = "bad_request";
+  for (const FaultName& name : kFaultNames)
+    if (name.status == fault.status) code = name.code;
+  return error_reply(api::Dialect::OpenAi,
+                     {fault.status, "invalid_request_error", std::string(code), "", fault.message, 0},
+                     request_id);
+}
+
+// Clients that were sent away together shall not come back together.
+api::ApiError overloaded(std::string message) {
+  static thread_local std::minstd_rand jitter{std::random_device{}()};
+  const int wait = 1 + static_cast<int>(jitter() % 4);
+  return {503, "server_error", "server_is_overloaded", "", std::move(message), wait};
+}
+
+std::string request_id_of(const RequestHead* head) {
+  if (head != nullptr)
+    if (const std::string* given = head->find("x-request-id"); given != nullptr && is_id(*given))
+      return *given;
+  static thread_local std::mt19937_64 random{(uint64_t{std::random_device{}()} << 32) ^
+                                             std::random_device{}()};
+  return fmt::format("req_{:016x}{:08x}", random(), random() & 0xFFFFFFFF);
+}
+
+}  // namespace sluice::server

@@ -1,0 +1,47 @@
+// May this request come in? Judged by its head alone, before a byte of its body is read.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "server/http.h"
+#include "server/state.h"
+
+namespace sluice::server {
+
+// A whole answer that needs no engine.
+struct Reply {
+  int status = 200;
+  std::string content_type = "application/json";
+  std::string body;
+  std::vector<std::pair<std::string, std::string>> fields;
+};
+
+struct Visitor {
+  std::string request_id;
+  std::string peer;  // address, without port
+};
+
+// What was let in.
+struct Admission {
+  const Route* route = nullptr;
+  std::string rest;    // of the path
+  std::string client;  // the key's name, or the peer's address
+  std::string origin;  // to be named in the answer; empty: none
+  ClientLimits::Lease lease;
+};
+
+// Keys are asked for by the matched route; a path without one is closed to those without a key.
+std::variant<Admission, Reply> judge(State& state, const RequestHead& head, const Visitor& visitor);
+
+// An error in a dialect, with its status and Retry-After.
+Reply error_reply(api::Dialect dialect, const api::ApiError& error, std::string_view request_id);
+Reply fault_reply(const HttpFault& fault, std::string_view request_id);
+api::ApiError overloaded(std::string message);
+
+// The client's own id where it is 1 to 128 letters, digits, ".-_"; else a new one.
+std::string request_id_of(const RequestHead* head);
+
+}  // namespace sluice::server

@@ -1,0 +1,53 @@
+// What can be said about the server on the command line.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/options.h"
+#include "base/result.h"
+
+namespace sluice::server {
+
+enum class MetricsNames : uint8_t { Sluice, Vllm };
+
+struct ServerOptions {
+  std::string host = "127.0.0.1";
+  int port = 8080;
+  std::vector<std::string> api_keys;
+  std::string api_key_file;
+  bool insecure_no_auth = false;
+  bool public_metrics = false;
+  std::vector<std::string> allowed_hosts;
+  std::vector<std::string> cors_origins;
+  bool any_model_name = false;
+  bool isolate_cache = false;  // each key has cached prefixes of its own
+
+  int max_connections = 4096;
+  int max_body = 32 << 20;      // bytes
+  int body_budget = 256 << 20;  // bytes of all bodies at once
+  double header_timeout = 10;   // seconds from a request's first byte to the end of its header
+  double idle_timeout = 75;     // ... of a connection between two requests
+  double body_grace = 10;       // ... before a body has to come at the least rate
+  int body_rate = 1024;         // bytes a second
+  double write_timeout = 60;    // ... without a byte taken by the reader
+  double ping_interval = 15;
+  double request_timeout = 0;       // 0: none
+  int key_requests_per_minute = 0;  // 0: any number
+  int key_concurrency = 0;          // 0: any number
+  int http_threads = 2;
+  int prepare_threads = 2;
+
+  double watchdog = 60;  // seconds a step may take; 0: any time
+  double shutdown_timeout = 30;
+  double drain_delay = 0;
+  MetricsNames metrics_names = MetricsNames::Sluice;
+  bool access_log = true;
+
+  void declare(OptionSet& options);
+};
+
+// What contradicts itself or would open the server to everybody unasked.
+Status validate(const ServerOptions& options);
+
+}  // namespace sluice::server

@@ -1,0 +1,16 @@
+// The routes that are about the server itself, and the files of its page.
+#pragma once
+
+#include <cstdint>
+
+#include "server/gate.h"
+#include "server/state.h"
+
+namespace sluice::server {
+
+// REQUIRES: route is not Live, which is no single reply
+Reply own_reply(State& state, OwnRoute route);
+Reply asset_reply(const Asset& asset, const RequestHead& head);
+int64_t unix_seconds();
+
+}  // namespace sluice::server

@@ -1,0 +1,13 @@
+// What the operating system says about this process.
+#pragma once
+
+namespace sluice::server {
+
+// Numbers that cannot be had are 0.
+struct ProcessStats {
+  double cpu_seconds = 0, resident_bytes = 0, virtual_bytes = 0, open_files = 0, most_files = 0, threads = 0;
+  double start_time = 0;  // seconds since 1970
+};
+ProcessStats process_stats();
+
+}  // namespace sluice::server

@@ -1,0 +1,398 @@
+#include "server/server.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/strand.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <csignal>
+#include <future>
+#include <thread>
+#include <unordered_map>
+
+#include "base/log.h"
+#include "server/connection.h"
+#include "server/notify.h"
+
+namespace sluice::server {
+
+using boost::system::error_code;
+
+namespace {
+
+constexpr int kSpareFiles = 64;       // what is not a connection: models, logs, tiers
+constexpr Seconds kTick{1.0};         // how often health is looked at
+constexpr Seconds kFarewell{2.0};     // for the last words of requests that are cut off
+constexpr Seconds kAcceptPause{0.1};  // where the system has no file for a connection
+constexpr std::string_view kFullReply =
+    "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 2\r\n"
+    "content-length: 117\r\nconnection: close\r\n\r\n"
+    R"({"error":{"message":"too many connections","type":"server_error","param":null,"code":"server_is_overloaded"}})"
+    "        ";
+
+Clock::duration ticks(Seconds seconds) {
+  return std::chrono::duration_cast<Clock::duration>(seconds);
+}
+
+// As many open files as the system allows; the number of connections that leaves room for.
+int connections_allowed(int wanted) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return wanted;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+  getrlimit(RLIMIT_NOFILE, &limit);
+  const auto files = static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, 1 << 30));
+  return static_cast<int>(std::clamp<int64_t>(files - kSpareFiles, 8, wanted));
+}
+
+}  // namespace
+
+class Server::Loop {
+ public:
+  Loop(const ServerOptions& options, KeyRing keys, std::vector<api::Operation> operations)
+      : state(options, std::move(keys), std::move(operations), make_assets(embedded_files())),
+        readers_(static_cast<size_t>(options.prepare_threads)),
+        control_(asio::make_strand(context_)),
+        acceptor_(control_),
+        signals_(control_),
+        tick_(control_),
+        deadline_(control_),
+        work_(asio::make_work_guard(context_)),
+        most_connections_(connections_allowed(options.max_connections)) {}
+
+  ~Loop() {
+    end_now();
+    finish();
+  }
+
+  State state;
+
+  Status listen();
+  void start(bool signals);
+  void ready() { notifier_.send("READY=1"); }
+  End wait();
+  void drain() {
+    asio::post(control_, [this] { begin_drain(); });
+  }
+  void end_now() {
+    asio::post(control_, [this] { cut(End::Cut); });
+  }
+  void reload_keys();
+  int port() const { return endpoint_.port(); }
+  std::string url() const;
+
+ private:
+  asio::awaitable<void> accept();
+  void take(tcp::socket socket);
+  void forget(uint64_t number);
+  void watch_signals();
+  void take_signal(int number);
+  void look_after();
+  void begin_drain();
+  void refuse_new();
+  void say_farewell(End end);
+  void cut(End end);
+  void end_if_idle();
+  void finish();
+  template <class Function>
+  void for_each_connection(Function function);
+
+  asio::io_context context_;
+  asio::thread_pool readers_;
+  asio::strand<asio::io_context::executor_type>
+      control_;  // everything below but the connections belongs to it
+  tcp::acceptor acceptor_;
+  asio::signal_set signals_;
+  asio::steady_timer tick_, deadline_;
+  asio::executor_work_guard<asio::io_context::executor_type> work_;
+  const int most_connections_;
+  tcp::endpoint endpoint_;
+  ServiceNotifier notifier_;
+  TimePoint last_watchdog_{};
+  bool draining_ = false, refusing_ = false, over_ = false, unhealthy_ = false;
+  End end_ = End::Drained;
+  std::promise<End> ended_;
+  std::vector<std::thread> threads_;
+  std::mutex mutex_;
+  std::unordered_map<uint64_t, std::weak_ptr<Connection>> connections_;
+  uint64_t next_number_ = 0;
+};
+
+Status Server::Loop::listen() {
+  const ServerOptions& options = state.options();
+  error_code error;
+  tcp::resolver resolver(context_);
+  const auto found = resolver.resolve(options.host, std::to_string(options.port),
+                                      tcp::resolver::passive | tcp::resolver::numeric_service, error);
+  if (error || found.empty())
+    return Error{ErrorCode::Unavailable,
+                 fmt::format("--host {} is no address of this machine", options.host)};
+  const tcp::endpoint wanted = *found.begin();
+  acceptor_.open(wanted.protocol(), error);
+  if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
+  if (!error) acceptor_.bind(wanted, error);
+  if (!error) acceptor_.listen(4096, error);
+  if (error == asio::error::address_in_use)
+    return Error{ErrorCode::Unavailable,
+                 fmt::format("port {} of {} is taken; --port chooses another", options.port, options.host)};
+  if (error)
+    return Error{ErrorCode::Unavailable,
+                 fmt::format("cannot listen on {} port {}: {}", options.host, options.port, error.message())};
+  endpoint_ = acceptor_.local_endpoint(error);
+  return {};
+}
+
+std::string Server::Loop::url() const {
+  const asio::ip::address address = endpoint_.address();
+  const std::string name = address.is_unspecified() ? "localhost" : address.to_string();
+  const bool brackets = address.is_v6() && !address.is_unspecified();
+  return brackets ? fmt::format("http://[{}]:{}", name, port()) : fmt::format("http://{}:{}", name, port());
+}
+
+void Server::Loop::start(bool signals) {
+  asio::co_spawn(control_, accept(), asio::detached);
+  asio::post(control_, [this, signals] {
+    if (signals) {
+      for (const int number : {SIGTERM, SIGINT, SIGHUP}) signals_.add(number);
+      watch_signals();
+    }
+    look_after();
+  });
+  for (int i = 0; i < state.options().http_threads; ++i) threads_.emplace_back([this] { context_.run(); });
+}
+
+asio::awaitable<void> Server::Loop::accept() {
+  while (acceptor_.is_open()) {
+    error_code error;
+    tcp::socket socket(asio::make_strand(context_));
+    co_await acceptor_.async_accept(socket, asio::redirect_error(asio::use_awaitable, error));
+    if (!acceptor_.is_open()) co_return;
+    if (!error) {
+      take(std::move(socket));
+      continue;
+    }
+    // Out of files or memory: others must end first.
+    asio::steady_timer pause(control_, ticks(kAcceptPause));
+    co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, error));
+  }
+}
+
+void Server::Loop::take(tcp::socket socket) {
+  state.metrics().connections_accepted.add();
+  if (state.metrics().connections >= most_connections_) {
+    state.metrics().troubled(Trouble::Connections);
+    error_code ignored;
+    socket.non_blocking(true, ignored);
+    socket.write_some(asio::buffer(kFullReply), ignored);
+    return;
+  }
+  state.metrics().connections += 1;
+  const uint64_t number = ++next_number_;
+  auto connection = std::make_shared<Connection>(std::move(socket), Facilities{state, readers_},
+                                                 [this, number] { forget(number); });
+  {
+    const std::lock_guard lock(mutex_);
+    connections_[number] = connection;
+  }
+  connection->start();
+}
+
+void Server::Loop::forget(uint64_t number) {
+  state.metrics().connections -= 1;
+  {
+    const std::lock_guard lock(mutex_);
+    connections_.erase(number);
+  }
+  asio::post(control_, [this] { end_if_idle(); });
+}
+
+template <class Function>
+void Server::Loop::for_each_connection(Function function) {
+  std::vector<std::shared_ptr<Connection>> present;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [number, connection] : connections_)
+      if (auto held = connection.lock()) present.push_back(std::move(held));
+  }
+  for (const std::shared_ptr<Connection>& connection : present) function(*connection);
+}
+
+void Server::Loop::watch_signals() {
+  signals_.async_wait([this](const error_code& error, int number) {
+    if (error) return;
+    take_signal(number);
+    watch_signals();
+  });
+}
+
+void Server::Loop::take_signal(int number) {
+  if (number == SIGHUP) return reload_keys();
+  if (draining_) {
+    log_warning("second signal: ending at once");
+    return cut(End::Cut);
+  }
+  begin_drain();
+}
+
+void Server::Loop::reload_keys() {
+  if (const Status status = state.reload_keys(); !status) {
+    log_error("keys were not read again: {}", status.error().message);
+  } else {
+    log_info("keys read again: {}", state.keys()->size());
+  }
+}
+
+// Once a second: tells systemd that things go on, and ends what cannot go on.
+void Server::Loop::look_after() {
+  if (over_) return;
+  const HealthReport report = state.health();
+  if (!report.healthy && !unhealthy_) log_error("unhealthy: {}", report.reason);
+  if (report.healthy && unhealthy_) log_info("healthy again");
+  unhealthy_ = !report.healthy;
+  if (report.lost && !draining_) {
+    end_ = End::EngineLost;
+    draining_ = refusing_ = true;
+    state.set_draining();
+    state.set_refusing();
+    say_farewell(End::EngineLost);
+  }
+  const std::optional<double> interval = notifier_.watchdog_interval();
+  if (report.healthy && interval && seconds_since(last_watchdog_) >= *interval / 4) {
+    notifier_.send("WATCHDOG=1");
+    last_watchdog_ = Clock::now();
+  }
+  const Seconds next = interval ? std::min(kTick, Seconds(*interval / 4)) : kTick;
+  tick_.expires_after(ticks(next));
+  tick_.async_wait([this](const error_code& error) {
+    if (!error) look_after();
+  });
+}
+
+void Server::Loop::begin_drain() {
+  if (std::exchange(draining_, true)) return;
+  log_info("draining: {} connections, {} requests", state.metrics().connections.load(),
+           state.metrics().requests.load());
+  state.set_draining();
+  notifier_.send("STOPPING=1");
+  deadline_.expires_after(ticks(Seconds(state.options().drain_delay)));
+  deadline_.async_wait([this](const error_code& error) {
+    if (!error) refuse_new();
+  });
+}
+
+void Server::Loop::refuse_new() {
+  if (over_) return;
+  refusing_ = true;
+  state.set_refusing();
+  error_code ignored;
+  acceptor_.close(ignored);
+  for_each_connection([](Connection& connection) { connection.end_soon(); });
+  deadline_.expires_after(ticks(Seconds(state.options().shutdown_timeout)));
+  deadline_.async_wait([this](const error_code& error) {
+    if (!error) say_farewell(End::Cut);
+  });
+  end_if_idle();
+}
+
+// Requests that still run get an error instead of the rest of their answer.
+void Server::Loop::say_farewell(End end) {
+  if (over_) return;
+  end_ = end;
+  error_code ignored;
+  acceptor_.close(ignored);
+  for_each_connection([](Connection& connection) { connection.abort(); });
+  deadline_.expires_after(ticks(kFarewell));
+  deadline_.async_wait([this, end](const error_code& error) {
+    if (!error) cut(end);
+  });
+  end_if_idle();
+}
+
+void Server::Loop::cut(End end) {
+  if (over_) return;
+  draining_ = refusing_ = true;
+  state.set_draining();
+  state.set_refusing();
+  end_ = end;
+  error_code ignored;
+  acceptor_.close(ignored);
+  for_each_connection([](Connection& connection) { connection.close_now(); });
+  end_if_idle();
+}
+
+void Server::Loop::end_if_idle() {
+  if (over_ || !refusing_ || state.metrics().connections > 0) return;
+  over_ = true;
+  error_code ignored;
+  signals_.cancel(ignored);
+  tick_.cancel();
+  deadline_.cancel();
+  ended_.set_value(end_);
+}
+
+Server::End Server::Loop::wait() {
+  const End end = ended_.get_future().get();
+  finish();
+  return end;
+}
+
+void Server::Loop::finish() {
+  work_.reset();
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+  readers_.join();
+}
+
+Server::Server(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}
+Server::~Server() = default;
+
+Result<std::unique_ptr<Server>> Server::open(const ServerOptions& options, bool signals,
+                                             std::vector<api::Operation> operations) {
+  if (Status valid = validate(options); !valid) return valid.error();
+  Result<KeyRing> keys = KeyRing::make({options.api_keys, options.api_key_file});
+  if (!keys) return keys.error();
+  if (keys->empty() && !is_loopback(options.host) && !options.insecure_no_auth)
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("key file '{}' holds no key, and --host {} can be reached by others",
+                             options.api_key_file, options.host)};
+  auto loop = std::make_unique<Loop>(options, std::move(*keys), std::move(operations));
+  if (Status listening = loop->listen(); !listening) return listening.error();
+  loop->start(signals);
+  return std::unique_ptr<Server>(new Server(std::move(loop)));
+}
+
+int Server::port() const {
+  return loop_->port();
+}
+std::string Server::url() const {
+  return loop_->url();
+}
+State& Server::state() {
+  return loop_->state;
+}
+void Server::serve(std::vector<Backend> backends) {
+  loop_->state.set_backends(std::move(backends));
+  loop_->ready();
+}
+Server::End Server::wait() {
+  return loop_->wait();
+}
+void Server::drain() {
+  loop_->drain();
+}
+void Server::end_now() {
+  loop_->end_now();
+}
+void Server::reload_keys() {
+  loop_->reload_keys();
+}
+
+}  // namespace sluice::server

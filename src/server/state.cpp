@@ -1,0 +1,84 @@
+#include "server/state.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace sluice::server {
+
+namespace {
+
+// Wrong keys that one address may show in a minute before it has to wait.
+constexpr int kFailuresPerMinute = 60;
+
+}  // namespace
+
+void HttpMetrics::answered(size_t route, int status, double seconds) {
+  answers_[route][static_cast<size_t>(status / 100) % 6].add();
+  const std::lock_guard lock(mutex_);
+  seconds_.record(seconds);
+}
+
+State::State(ServerOptions options, KeyRing keys, std::vector<api::Operation> operations,
+             std::vector<Asset> assets)
+    : options_(std::move(options)),
+      guards_{is_loopback(options_.host), options_.allowed_hosts, options_.cors_origins},
+      operations_(std::move(operations)),
+      assets_(std::move(assets)),
+      router_(operations_, assets_),
+      metrics_(router_.routes().size()),
+      limits_({options_.key_requests_per_minute, options_.key_concurrency}),
+      failures_({kFailuresPerMinute, 0}),
+      keys_(std::make_shared<const KeyRing>(std::move(keys))) {}
+
+std::shared_ptr<const KeyRing> State::keys() const {
+  const std::lock_guard lock(mutex_);
+  return keys_;
+}
+
+Status State::reload_keys() {
+  Result<KeyRing> fresh = KeyRing::make({options_.api_keys, options_.api_key_file});
+  if (!fresh) return fresh.error();
+  if (fresh->empty() && !is_loopback(options_.host) && !options_.insecure_no_auth)
+    return Error{ErrorCode::InvalidArgument, "the key file holds no key any more"};
+  const std::lock_guard lock(mutex_);
+  keys_ = std::make_shared<const KeyRing>(std::move(*fresh));
+  return {};
+}
+
+void State::set_backends(std::vector<Backend> backends) {
+  SLUICE_CHECK(!backends.empty() && backends_.empty());
+  backends_ = std::move(backends);
+  for (const Backend& backend : backends_) models_.push_back(backend.model);
+  loaded_ = true;  // readers look at the lists only after they saw this
+}
+
+const Backend& State::backend_of(const api::ServedModel* model) const {
+  const auto index = static_cast<size_t>(model - models_.data());
+  SLUICE_CHECK_LT(index, backends_.size());
+  return backends_[index];
+}
+
+bool State::overloaded() const {
+  if (!loaded_) return false;
+  return std::all_of(backends_.begin(), backends_.end(), [](const Backend& backend) {
+    return backend.queue_requests > 0 && backend.engine->metrics().waiting.value() >= backend.queue_requests;
+  });
+}
+
+HealthReport State::health() const {
+  if (!loaded_) return {};
+  for (const Backend& backend : backends_) {
+    const engine::Health health = backend.engine->health();
+    if (health.failed) return {false, true, fmt::format("the engine of {} failed", backend.model.id)};
+    if (options_.watchdog > 0 && health.busy && health.idle_s > options_.watchdog)
+      return {false, false,
+              fmt::format("the engine of {} ended no step for {:.0f} s", backend.model.id, health.idle_s)};
+  }
+  return {};
+}
+
+}  // namespace sluice::server

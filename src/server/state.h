@@ -1,0 +1,95 @@
+// What all connections of a server share. Of any thread.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "api/service.h"
+#include "base/clock.h"
+#include "engine/engine.h"
+#include "server/assets.h"
+#include "server/client_limits.h"
+#include "server/guards.h"
+#include "server/http_metrics.h"
+#include "server/keys.h"
+#include "server/options.h"
+#include "server/router.h"
+
+namespace sluice::server {
+
+// A model with the engine that runs it; both outlive the server.
+struct Backend {
+  api::ServedModel model;
+  engine::Engine* engine = nullptr;
+  // For people: /api/live shows them.
+  std::string device, scheme, layout;
+  int block_size = 0, max_sequences = 0, max_step_tokens = 0;
+  size_t queue_requests =
+      0;  // the engine's own limit, to send requests away before they are read; 0: unknown
+};
+
+enum class Stage : uint8_t { Loading, Serving, Draining };
+
+struct HealthReport {
+  bool healthy = true;
+  bool lost = false;  // an engine failed for good: only a new process helps
+  std::string reason;
+};
+
+class State {
+ public:
+  State(ServerOptions options, KeyRing keys, std::vector<api::Operation> operations,
+        std::vector<Asset> assets);
+
+  const ServerOptions& options() const { return options_; }
+  const GuardOptions& guards() const { return guards_; }
+  const Router& router() const { return router_; }
+  HttpMetrics& metrics() { return metrics_; }
+  ClientLimits& limits() { return limits_; }
+  ClientLimits& failures() { return failures_; }
+  double uptime() const { return seconds_since(start_); }
+  TimePoint start() const { return start_; }
+
+  std::shared_ptr<const KeyRing> keys() const;
+  // Reads the keys again; on an error the old ones stay.
+  Status reload_keys();
+
+  Stage stage() const { return draining_ ? Stage::Draining : loaded_ ? Stage::Serving : Stage::Loading; }
+  // Not ready any more, though still serving.
+  void set_draining() { draining_ = true; }
+  // New requests are sent away; those that run go on.
+  void set_refusing() { refusing_ = true; }
+  bool refusing() const { return refusing_; }
+  // Ends the loading. REQUIRES: not empty, called once.
+  void set_backends(std::vector<Backend> backends);
+  bool loaded() const { return loaded_; }
+  // REQUIRES: loaded()
+  const std::vector<Backend>& backends() const { return backends_; }
+  const std::vector<api::ServedModel>& models() const { return models_; }
+  const Backend& backend_of(const api::ServedModel* model) const;
+
+  // Every engine's queue is full.
+  bool overloaded() const;
+  // By progress, not by life: a busy engine that ended no step for a while is not healthy.
+  HealthReport health() const;
+
+ private:
+  const ServerOptions options_;
+  const GuardOptions guards_;
+  const std::vector<api::Operation> operations_;
+  const std::vector<Asset> assets_;
+  const Router router_;
+  HttpMetrics metrics_;
+  ClientLimits limits_, failures_;
+  const TimePoint start_ = Clock::now();
+  std::atomic<bool> draining_{false}, refusing_{false}, loaded_{false};
+  std::vector<Backend> backends_;
+  std::vector<api::ServedModel> models_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<const KeyRing> keys_;
+};
+
+}  // namespace sluice::server
