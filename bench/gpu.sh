@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Builds the CUDA back-end, checks it against the reference and times whole steps next to their floors. Needs one
 # Hopper card and CUDA 13. BUILD: the build folder; LOGS: where full output goes.
-#   bench/gpu.sh [build] [test] [memcheck] [bench]     all of them without arguments
+#   bench/gpu.sh [build] [test] [memcheck] [racecheck] [initcheck] [bench]     all of them without arguments
 set -uo pipefail
 cd "$(dirname "$0")/.."
 BUILD=${BUILD:-build/cuda}
 LOGS=${LOGS:-$BUILD/logs}
 mkdir -p "$LOGS"
-steps=${*:-build test memcheck bench}
+steps=${*:-build test memcheck racecheck initcheck bench}
 failed=0
 
 if [[ $steps == *build* ]]; then
@@ -19,10 +19,11 @@ if [[ $steps == *test* ]]; then
   "$BUILD/test_cuda" >"$LOGS/test.log" 2>&1 || failed=1
   grep -E "^\[  (FAILED|PASSED|SKIPPED)|tests ran" "$LOGS/test.log"
 fi
-if [[ $steps == *memcheck* ]]; then
-  compute-sanitizer --tool memcheck "$BUILD/bench_gpu" short >"$LOGS/memcheck.log" 2>&1 || failed=1
-  tail -2 "$LOGS/memcheck.log"
-fi
+for tool in memcheck racecheck initcheck; do
+  [[ $steps == *$tool* ]] || continue
+  compute-sanitizer --tool $tool --error-exitcode 1 "$BUILD/bench_gpu" short >"$LOGS/$tool.log" 2>&1 || failed=1
+  tail -2 "$LOGS/$tool.log"
+done
 if [[ $steps == *bench* ]]; then
   "$BUILD/bench_gpu" decode 2>&1 | tee "$LOGS/decode.log" || failed=1
   "$BUILD/bench_gpu" prefill 2>&1 | tee "$LOGS/prefill.log" || failed=1

@@ -168,7 +168,8 @@ TEST_F(AttentionTest, LongRuns) {
     AttentionShape shape;
     shape.heads = 8, shape.kv_heads = 2, shape.key_dim = shape.value_dim = 128, shape.scale = 0.09f;
     const std::vector<std::vector<std::pair<int, int>>> steps = {
-        {{0, 150}}, {{0, 150}, {0, 130}, {0, 140}}, {{0, 10}, {0, 3}}, {{10, 150}, {3, 131}}};
+        {{0, 150}},           {{0, 150}, {0, 130}, {0, 140}}, {{0, 10}, {0, 3}},
+        {{10, 11}, {3, 131}}, {{11, 150}, {131, 132}},        {{149, 150}, {131, 132}, {0, 150}}};
     for (size_t i = 0; i < steps.size(); ++i)
       EXPECT_LT(step(c, batch(c, steps[i]), shape, shape), kTolerance)
           << "block " << block_size << " step " << i;

@@ -50,11 +50,47 @@ TEST_F(FixedOrderTest, ProductsAndNormsOfAnyNumberOfTokens) {
       }
       if (storage == kernels::WeightStorage::Fp8) continue;
       Both few = random(40, cols), result = zeros(40, rows);
+      gpu().synchronize();
       ref().matmul(result.host, few.host, w.host);
       backend.matmul(result.device, few.device, prepared);
       backend.synchronize();
       EXPECT_LT(error(result.host, result.device), kTolerance) << name(type) << " rows " << rows;
     }
+  }
+}
+
+// Tokens of a prompt in one step, then each alone with the cache as it was left.
+TEST_F(FixedOrderTest, AttentionInAnyStep) {
+  kernels::CudaBackend& backend = fixed(kernels::WeightStorage::AsStored);
+  constexpr int kHeads = 8, kKvHeads = 2, kDim = 64, kLength = 200, kBlock = 16, kWidth = 13;
+  const kernels::Memory k = backend.allocate(DType::BF16, {kWidth, kBlock, kKvHeads, kDim}),
+                        v = backend.allocate(DType::BF16, {kWidth, kBlock, kKvHeads, kDim});
+  const kernels::PagedKv kv{k.view, v.view, {}, {}, 0};
+  const Both q = random(kLength, kHeads * kDim), key = random(kLength, kKvHeads * kDim),
+             value = random(kLength, kKvHeads * kDim);
+  Both out = zeros(kLength, kHeads * kDim), single = zeros(1, kHeads * kDim);
+  kernels::AttentionShape shape;
+  shape.heads = kHeads, shape.kv_heads = kKvHeads, shape.key_dim = shape.value_dim = kDim,
+  shape.scale = 0.125f;
+  std::vector<int32_t> positions(kLength), blocks(kWidth), all{0, kLength}, one{0, 1};
+  for (int i = 0; i < kLength; ++i) positions[static_cast<size_t>(i)] = i;
+  for (int i = 0; i < kWidth; ++i) blocks[static_cast<size_t>(i)] = (i * 5) % kWidth;
+  const std::vector<kernels::RaggedBatch::BlockTable> tables{{blocks, kWidth}};
+  const kernels::RaggedBatch prompt{all, positions, tables};
+  gpu().synchronize();
+  backend.begin(prompt);
+  backend.write_kv(kv, heads_of(key.device, kKvHeads), heads_of(value.device, kKvHeads), prompt);
+  backend.attend(heads_of(out.device, kHeads), heads_of(q.device, kHeads), kv, prompt, shape);
+  const std::vector<float> together = values(backend, out.device);
+  for (int position : {0, 1, 63, 64, 130, 199}) {
+    const std::vector<int32_t> here{position};
+    const kernels::RaggedBatch step{one, here, tables};
+    backend.begin(step);
+    backend.attend(heads_of(single.device, kHeads), heads_of(q.device.rows(position, position + 1), kHeads),
+                   kv, step, shape);
+    const std::vector<float> alone = values(backend, single.device);
+    EXPECT_TRUE(std::equal(alone.begin(), alone.end(), together.begin() + position * kHeads * kDim))
+        << position;
   }
 }
 

@@ -79,6 +79,7 @@ TEST_F(Fp8Test, ProductsOfFewAndManyTokens) {
     for (int64_t n : {1, 2, 8, 9, 16, 31, 32, 33, 64, 200}) {
       Both x = random(n, cols);
       Both out = zeros(n, rows);
+      gpu().synchronize();
       fp8().matmul(out.device, x.device, w.device);
       fp8().synchronize();
       if (n > 32)
@@ -94,6 +95,7 @@ TEST_F(Fp8Test, GatedProducts) {
   for (int64_t n : {1, 7, 16, 32, 40}) {
     Both x = random(n, 256, 0.1f);
     Both wide = zeros(n, 2 * 712), out = zeros(n, 712);
+    gpu().synchronize();
     fp8().matmul_gated(out.device, wide.device, x.device, w.device, kernels::Activation::Silu);
     fp8().synchronize();
     if (n > 32)
@@ -109,6 +111,7 @@ TEST_F(Fp8Test, RowsOfAnyKernel) {
   const std::vector<kernels::Weight> host{a.host, b.host}, on_device{a.device, b.device};
   const Both x = random(5, 2 * 256);
   Both out = zeros(5, 2 * 1024), rows = zeros(3, 256);
+  gpu().synchronize();
   fp8().matmul_heads(heads_of(out.device, 2), heads_of(x.device, 2), on_device);
   const std::vector<int32_t> ids{3, 1023, 0};
   fp8().embed(rows.device, a.device, ids);

@@ -1,7 +1,7 @@
-// Attention of steps that run one new token per sequence: bf16 cache in blocks of 16, 32 or 64 slots, heads of 64 or
-// 128 elements, up to 8 query heads per kv head.
+// Attention that takes every token for itself, made for steps that run one new token per sequence: bf16 cache in blocks
+// of 16, 32 or 64 slots, heads of 64 or 128 elements, up to 8 query heads per kv head; windows, softcap, sinks, alibi.
 //
-// A unit is 64 keys and values of one (sequence, kv head). The units of the step, in that order, are cut into equal
+// A unit is 64 keys and values of one (token, kv head). The units of the step, in that order, are cut into equal
 // runs, one per persistent block, so every multiprocessor reads the same number of bytes whatever the lengths are. A
 // producer warp keeps a ring of units full with the tensor copy engine across the borders of heads and sequences.
 // Four warps take 16 keys of a unit each: scores with mma m16n8k16 (query heads as the 16-row operand, rows from
@@ -19,7 +19,9 @@ namespace sluice::kernels::cuda {
 namespace {
 
 constexpr int kKeys = 64, kWarps = 4, kThreads = kWarps * 32 + 32;
-constexpr int kMaxGroup = 8, kMaxSequences = 1024, kMaxProcessors = 256;
+constexpr int kMaxGroup = 8, kMaxTokens = 1024, kMaxProcessors = 256;
+constexpr int kQuerySlots = 4;  // heads whose queries are there or on their way
+constexpr float kLog2E = 1.44269504088896340736f;
 
 template <int Dim>
 struct Layout {
@@ -30,13 +32,13 @@ struct Layout {
   static constexpr int kPitch = Dim + 8;
   // From the start of shared memory.
   static constexpr int kQueries = kStages * kStageBytes;
-  static constexpr int kValues = kQueries + 2 * kQueryBytes;
+  static constexpr int kValues = kQueries + kQuerySlots * kQueryBytes;
   static constexpr int kMaxima = kValues + kWarps * kMaxGroup * kPitch * 4;
   static constexpr int kSums = kMaxima + kWarps * kMaxGroup * 4;
   static constexpr int kBarriers = kSums + kWarps * kMaxGroup * 4;
-  static constexpr int kPositions = kBarriers + (2 * kStages + 4) * 8;
-  static constexpr int kFirstUnit = kPositions + kMaxSequences * 4;
-  static constexpr int kShared = kFirstUnit + (kMaxSequences + 1) * 4 + 64 + 1024;
+  static constexpr int kPositions = kBarriers + 2 * (kStages + kQuerySlots) * 8;
+  static constexpr int kFirstUnit = kPositions + kMaxTokens * 4;
+  static constexpr int kShared = kFirstUnit + (kMaxTokens + 1) * 4 + 64 + 1024;
   static_assert(kShared <= 232448, "shared memory of a block");
 };
 
@@ -47,25 +49,27 @@ constexpr int kPartFloats = kPartSums + kMaxGroup;
 struct OneArguments {
   const bf16* q;
   bf16* out;
-  float* parts;       // [blocks, 2, kPartFloats]
-  int32_t* arrivals;  // [sequences, kv_heads], zero before and after
+  float* parts;        // [blocks, 2, kPartFloats]
+  int32_t* arrivals;   // [tokens, kv_heads], zero before and after
+  const float* sinks;  // [heads] or null
+  const float* alibi;  // [heads] or null
   TableView table;
   int64_t q_stride, out_stride_n, out_stride_h;
-  int sequences, kv_heads, group;
-  float scale;  // of scores, times log2(e)
-  int whole;    // no head is shared between blocks
+  int tokens, kv_heads, group, window;
+  float scale, softcap;
+  int whole;  // no head is shared between blocks, and a token may see others of this step
 };
 
-// What a block works on: units [first, last) of all, one (sequence, head) after the other.
+// What a block works on: units [first, last) of all, one (token, head) after the other.
 struct Walk {
-  const int* first_unit;  // [sequences + 1]; units of one kv head before each sequence
+  const int* first_unit;  // [tokens + 1]; units of one kv head before each token
   int kv_heads;
   int64_t at, last;
-  int sequence, head, unit, units;  // units: of this sequence and head
+  int token, head, unit, units;  // units: of this token and head
 
-  __device__ __forceinline__ Walk(const int* first, int sequences, int heads, int64_t begin, int64_t end)
+  __device__ __forceinline__ Walk(const int* first, int tokens, int heads, int64_t begin, int64_t end)
       : first_unit(first), kv_heads(heads), at(begin), last(end) {
-    int low = 0, high = sequences - 1;
+    int low = 0, high = tokens - 1;
     while (low < high) {
       const int middle = (low + high + 1) / 2;
       if (int64_t{first_unit[middle]} * kv_heads <= at) {
@@ -74,7 +78,7 @@ struct Walk {
         high = middle - 1;
       }
     }
-    sequence = low;
+    token = low;
     units = first_unit[low + 1] - first_unit[low];
     const int within = static_cast<int>(at - int64_t{first_unit[low]} * kv_heads);
     head = within / units;
@@ -90,23 +94,27 @@ struct Walk {
     unit = 0;
     if (++head < kv_heads || !live()) return;
     head = 0;
-    ++sequence;
-    units = first_unit[sequence + 1] - first_unit[sequence];
+    ++token;
+    units = first_unit[token + 1] - first_unit[token];
   }
 };
 
-__device__ __forceinline__ int units_of(int position) {
-  return position / kKeys + 1;
+// The first key that a token at `position` sees.
+__device__ __forceinline__ int first_key(const OneArguments& p, int position) {
+  return p.window > 0 && position >= p.window ? position - p.window + 1 : 0;
+}
+__device__ __forceinline__ int units_of(const OneArguments& p, int position) {
+  return position / kKeys - first_key(p, position) / kKeys + 1;
 }
 
 // positions and the running sum of units to shared memory.
 __device__ __forceinline__ void count_units(const OneArguments& p, int* positions, int* first_unit,
                                             int* scratch) {
-  const int each = (p.sequences + kThreads - 1) / kThreads, begin = threadIdx.x * each;
+  const int each = (p.tokens + kThreads - 1) / kThreads, begin = threadIdx.x * each;
   int sum = 0;
-  for (int s = begin; s < begin + each && s < p.sequences; ++s) {
+  for (int s = begin; s < begin + each && s < p.tokens; ++s) {
     positions[s] = p.table.positions[s];
-    sum += units_of(positions[s]);
+    sum += units_of(p, positions[s]);
   }
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   int running = sum;
@@ -119,10 +127,10 @@ __device__ __forceinline__ void count_units(const OneArguments& p, int* position
   __syncthreads();
   for (int w = 0; w < warp; ++w) running += scratch[w];
   running -= sum;
-  for (int s = begin; s < begin + each && s < p.sequences; ++s) {
+  for (int s = begin; s < begin + each && s < p.tokens; ++s) {
     first_unit[s] = running;
-    running += units_of(positions[s]);
-    if (s == p.sequences - 1) first_unit[p.sequences] = running;
+    running += units_of(p, positions[s]);
+    if (s == p.tokens - 1) first_unit[p.tokens] = running;
   }
   __syncthreads();
 }
@@ -134,11 +142,11 @@ __device__ __forceinline__ int64_t blocks_for(int64_t units) {
 
 // Where block `block` starts. Whole heads: at the next head that begins.
 __device__ __forceinline__ int64_t start_of(const OneArguments& p, const int* first_unit, int64_t block) {
-  const int64_t all = int64_t{first_unit[p.sequences]} * p.kv_heads, blocks = blocks_for(all);
+  const int64_t all = int64_t{first_unit[p.tokens]} * p.kv_heads, blocks = blocks_for(all);
   if (block >= blocks) return all;
   const int64_t at = all * block / blocks;
   if (p.whole == 0) return at;
-  const Walk walk(first_unit, p.sequences, p.kv_heads, at, all);
+  const Walk walk(first_unit, p.tokens, p.kv_heads, at, all);
   return walk.unit == 0 ? at : at + walk.units - walk.unit;
 }
 
@@ -163,13 +171,15 @@ __device__ __forceinline__ uint32_t swizzled(uint32_t matrix, int row, int piece
 // One warp's share of a head: rows are query heads, lane (g, t) holds row g.
 template <int Dim>
 struct Share {
-  float maximum, sum;
+  float maximum, sum, slope;
   float values[Dim / 8][4];
   uint32_t q[Dim / 16][2];
 
-  __device__ __forceinline__ void start(const uint8_t* queries, int group, int g, int t) {
+  __device__ __forceinline__ void start(const OneArguments& p, int head, const uint8_t* queries, int lane) {
+    const int g = lane >> 2, t = lane & 3, group = p.group;
     maximum = -INFINITY;
     sum = 0.0f;
+    slope = p.alibi != nullptr && g < group ? p.alibi[head * group + g] : 0.0f;
 #pragma unroll
     for (int i = 0; i < Dim / 8; ++i)
 #pragma unroll
@@ -182,8 +192,9 @@ struct Share {
     }
   }
 
-  // Keys [first, first + 16) of the stage, of which those below `limit` count.
-  __device__ __forceinline__ void add(uint32_t stage, int first, int limit, float scale, int lane) {
+  // Keys [first, first + 16) of the stage, of which those in [from, limit) count; the last of them is the token's own.
+  __device__ __forceinline__ void add(const OneArguments& p, uint32_t stage, int first, int from, int limit,
+                                      int lane) {
     const int t = lane & 3;
     float even[2][4] = {}, odd[2][4] = {};
 #pragma unroll
@@ -199,8 +210,12 @@ struct Share {
     float larger = maximum;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      counts[j] = first + (j >> 1) * 8 + 2 * t + (j & 1) < limit;
-      s[j] = counts[j] ? (even[j >> 1][j & 1] + odd[j >> 1][j & 1]) * scale : -INFINITY;
+      const int key = first + (j >> 1) * 8 + 2 * t + (j & 1);
+      counts[j] = key >= from && key < limit;
+      float score = (even[j >> 1][j & 1] + odd[j >> 1][j & 1]) * p.scale;
+      if (p.softcap > 0.0f) score = p.softcap * tanhf(score / p.softcap);
+      score += slope * static_cast<float>(key + 1 - limit);
+      s[j] = counts[j] ? score * kLog2E : -INFINITY;
       larger = fmaxf(larger, s[j]);
     }
     larger = fmaxf(larger, __shfl_xor_sync(0xffffffffu, larger, 1));
@@ -258,7 +273,7 @@ __device__ __forceinline__ void produce(const OneArguments& p, const CUtensorMap
   using L = Layout<Dim>;
   const int lane = threadIdx.x % 32;
   const uint32_t full = shared + L::kBarriers, empty = full + 8 * L::kStages;
-  const uint32_t query_full = empty + 8 * L::kStages, query_empty = query_full + 16;
+  const uint32_t query_full = empty + 8 * L::kStages, query_empty = query_full + 8 * kQuerySlots;
   const uint64_t policy = read_once_policy();
   const int per_unit = kKeys / p.table.block_size, boxes = per_unit * L::kHalves * 2;
   const int matrix = lane & 1, half = (lane >> 1) % L::kHalves, part = lane / (2 * L::kHalves);
@@ -267,11 +282,11 @@ __device__ __forceinline__ void produce(const OneArguments& p, const CUtensorMap
   const uint32_t query_bytes = static_cast<uint32_t>(p.group * Dim * 2);
   bool waited = false;
   int issued = 0, pieces = 0, queries = 0;
-  const bf16* pending[2] = {};
+  const bf16* pending[kQuerySlots] = {};
   const auto send_queries = [&] {
     for (; queries < pieces; ++queries) {
-      const int slot = queries & 1;
-      if (queries >= 2) barrier_wait(query_empty + 8 * slot, ((queries >> 1) - 1) & 1);
+      const int slot = queries % kQuerySlots;
+      if (queries >= kQuerySlots) barrier_wait(query_empty + 8 * slot, ((queries / kQuerySlots) - 1) & 1);
       if (lane == 0) {
         barrier_expect(query_full + 8 * slot, query_bytes);
         copy_bytes(shared + L::kQueries + slot * L::kQueryBytes, pending[slot], query_bytes,
@@ -285,23 +300,23 @@ __device__ __forceinline__ void produce(const OneArguments& p, const CUtensorMap
     waited = true;
   };
   for (; walk.live(); walk.next()) {
-    if (pieces - queries == 2) {
+    if (pieces - queries == kQuerySlots) {
       wait();
       send_queries();
     }
-    pending[pieces & 1] = p.q + walk.sequence * p.q_stride + int64_t{walk.head} * p.group * Dim;
+    pending[pieces % kQuerySlots] = p.q + walk.token * p.q_stride + int64_t{walk.head} * p.group * Dim;
     ++pieces;
     if (waited) send_queries();
-    const int position = positions[walk.sequence], blocks = position / p.table.block_size;
-    const int32_t* row = p.table.blocks + p.table.row_begin[walk.sequence];
+    const int position = positions[walk.token], blocks = position / p.table.block_size;
+    const int32_t* row = p.table.blocks + p.table.row_begin[p.table.sequence[walk.token]];
     const auto entry = [&](int unit) {
       const int index = unit * per_unit + part;
       return row[index < blocks ? index : blocks];
     };
-    const int end = walk.unit + walk.count();
-    int32_t block = lane < boxes ? entry(walk.unit) : 0;
-    for (int unit = walk.unit; unit < end; ++unit, ++issued) {
-      if (!waited && (issued == L::kStages || (unit + 1) * kKeys > position)) {
+    const int begin = first_key(p, position) / kKeys + walk.unit, end = begin + walk.count();
+    int32_t block = lane < boxes ? entry(begin) : 0;
+    for (int unit = begin; unit < end; ++unit, ++issued) {
+      if (!waited && (p.whole != 0 || issued == L::kStages || (unit + 1) * kKeys > position)) {
         wait();
         send_queries();
       }
@@ -353,8 +368,10 @@ __device__ __forceinline__ Part merge(int parts, const Read& read) {
   return result;
 }
 
-__device__ __forceinline__ void store_result(bf16* out, const Part& part) {
-  const float inverse = 1.0f / part.sum;
+// `sink`: one more score, with no value; -infinity where there is none.
+__device__ __forceinline__ void store_result(bf16* out, const Part& part, float sink) {
+  const float maximum = fmaxf(part.maximum, sink), factor = exp2f(part.maximum - maximum);
+  const float inverse = factor / (part.sum * factor + exp2f(sink - maximum));
   *reinterpret_cast<uint2*>(out) = make_uint2(pack_pair(part.values.x * inverse, part.values.y * inverse),
                                               pack_pair(part.values.z * inverse, part.values.w * inverse));
 }
@@ -368,8 +385,11 @@ __device__ __forceinline__ void finish(const OneArguments& p, const Walk& walk, 
   const auto* maxima = reinterpret_cast<const float*>(shared + L::kMaxima);
   const auto* sums = reinterpret_cast<const float*>(shared + L::kSums);
   const bool complete = walk.count() == walk.units;
+  const auto sink_of = [&](int r) {
+    return p.sinks != nullptr ? p.sinks[walk.head * p.group + r] * kLog2E : -INFINITY;
+  };
   float* mine = p.parts + (int64_t{blockIdx.x} * 2 + (walk.unit == 0 ? 1 : 0)) * kPartFloats;
-  bf16* out = p.out + walk.sequence * p.out_stride_n + int64_t{walk.head} * p.group * p.out_stride_h;
+  bf16* out = p.out + walk.token * p.out_stride_n + int64_t{walk.head} * p.group * p.out_stride_h;
   for (int e = threadIdx.x * 4; e < p.group * Dim; e += kWarps * 32 * 4) {
     const int r = e / Dim, d = e % Dim;
     const Part part = merge<kWarps>(kWarps, [&](int w) {
@@ -377,19 +397,19 @@ __device__ __forceinline__ void finish(const OneArguments& p, const Walk& walk, 
       return Part{maxima[row], sums[row], *reinterpret_cast<const float4*>(values + row * L::kPitch + d)};
     });
     if (complete) {
-      store_result(out + r * p.out_stride_h + d, part);
+      store_result(out + r * p.out_stride_h + d, part, sink_of(r));
       continue;
     }
     __stcg(reinterpret_cast<float4*>(mine + e), part.values);
     if (d == 0) __stcg(mine + kPartMaxima + r, part.maximum), __stcg(mine + kPartSums + r, part.sum);
   }
   if (complete) return;
-  const int64_t all = int64_t{walk.first_unit[p.sequences]} * p.kv_heads, begin = walk.at - walk.unit;
+  const int64_t all = int64_t{walk.first_unit[p.tokens]} * p.kv_heads, begin = walk.at - walk.unit;
   const auto block_of = [&](int64_t unit) { return ((unit + 1) * blocks_for(all) - 1) / all; };
   const int64_t first = block_of(begin), parts = block_of(begin + walk.units - 1) - first + 1;
   __threadfence();
   sync_warps();
-  int32_t* arrivals = p.arrivals + walk.sequence * p.kv_heads + walk.head;
+  int32_t* arrivals = p.arrivals + walk.token * p.kv_heads + walk.head;
   if (threadIdx.x == 0) *last_one = atomicAdd(arrivals, 1) == parts - 1 ? 1 : 0;
   sync_warps();
   if (*last_one == 0) return;
@@ -401,7 +421,7 @@ __device__ __forceinline__ void finish(const OneArguments& p, const Walk& walk, 
       return Part{__ldcg(part + kPartMaxima + r), __ldcg(part + kPartSums + r),
                   __ldcg(reinterpret_cast<const float4*>(part + e))};
     });
-    store_result(out + r * p.out_stride_h + d, whole);
+    store_result(out + r * p.out_stride_h + d, whole, sink_of(r));
   }
   if (threadIdx.x == 0) *arrivals = 0;
 }
@@ -412,28 +432,28 @@ __global__ void __launch_bounds__(kThreads, 1)
                const __grid_constant__ OneArguments p) {
   using L = Layout<Dim>;
   extern __shared__ uint8_t raw[];
-  uint8_t* shared = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(raw) + 1023) & ~uintptr_t{1023});
+  uint8_t* shared = raw + bytes_to_aligned(raw);
   const uint32_t base = shared_address(shared), full = base + L::kBarriers, empty = full + 8 * L::kStages;
-  const uint32_t query_full = empty + 8 * L::kStages, query_empty = query_full + 16;
+  const uint32_t query_full = empty + 8 * L::kStages, query_empty = query_full + 8 * kQuerySlots;
   int* positions = reinterpret_cast<int*>(shared + L::kPositions);
   int* first_unit = reinterpret_cast<int*>(shared + L::kFirstUnit);
-  int* scratch = first_unit + kMaxSequences + 1;
+  int* scratch = first_unit + kMaxTokens + 1;
   allow_dependents();
   if (threadIdx.x == 0) {
     for (int s = 0; s < L::kStages; ++s) {
       barrier_init(full + 8 * s, 1);
       barrier_init(empty + 8 * s, kWarps);
     }
-    for (int s = 0; s < 2; ++s) {
+    for (int s = 0; s < kQuerySlots; ++s) {
       barrier_init(query_full + 8 * s, 1);
       barrier_init(query_empty + 8 * s, kWarps);
     }
     barriers_ready();
   }
   count_units(p, positions, first_unit, scratch);
-  const int64_t begin = start_of(p, first_unit, blockIdx.x), end = start_of(p, first_unit, blockIdx.x + 1);
-  if (begin >= end) return wait_for_producer();
-  Walk walk(first_unit, p.sequences, p.kv_heads, begin, end);
+  const int64_t begin = start_of(p, first_unit, blockIdx.x), border = start_of(p, first_unit, blockIdx.x + 1);
+  if (begin >= border) return wait_for_producer();
+  Walk walk(first_unit, p.tokens, p.kv_heads, begin, border);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   if (warp == kWarps) return produce<Dim>(p, &keys, &values, base, walk, positions);
 
@@ -441,17 +461,19 @@ __global__ void __launch_bounds__(kThreads, 1)
   Share<Dim> share;
   int i = 0;
   for (int piece = 0; walk.live(); walk.next(), ++piece) {
-    const int slot = piece & 1;
-    barrier_wait(query_full + 8 * slot, (piece >> 1) & 1);
-    share.start(shared + L::kQueries + slot * L::kQueryBytes, p.group, lane >> 2, lane & 3);
-    const int limit = positions[walk.sequence] + 1, units = walk.unit + walk.count();
-    for (int unit = walk.unit; unit < units; ++unit, ++i) {
+    const int slot = piece % kQuerySlots;
+    barrier_wait(query_full + 8 * slot, (piece / kQuerySlots) & 1);
+    share.start(p, walk.head, shared + L::kQueries + slot * L::kQueryBytes, lane);
+    const int position = positions[walk.token], from = first_key(p, position), skipped = from / kKeys;
+    const int end = skipped + walk.unit + walk.count();
+    for (int unit = skipped + walk.unit; unit < end; ++unit, ++i) {
       const int stage = i % L::kStages;
       barrier_wait(full + 8 * stage, (i / L::kStages) & 1);
       // A stage is given back one stage late: by then all reads of it have ended.
       __syncwarp();
       if (lane == 0 && i > 0) barrier_arrive(empty + 8 * ((i - 1) % L::kStages));
-      share.add(base + stage * L::kStageBytes, warp * 16, limit - unit * kKeys, p.scale, lane);
+      share.add(p, base + stage * L::kStageBytes, warp * 16, from - unit * kKeys, position + 1 - unit * kKeys,
+                lane);
     }
     share.hand_in(reinterpret_cast<float*>(shared + L::kValues),
                   reinterpret_cast<float*>(shared + L::kMaxima), reinterpret_cast<float*>(shared + L::kSums),
@@ -490,10 +512,14 @@ void launch_dim(const OneParams& p, Stream stream) {
   arguments.q_stride = a.q.stride_n;
   arguments.out_stride_n = a.out.stride_n;
   arguments.out_stride_h = a.out.stride_h;
-  arguments.sequences = static_cast<int>(a.q.n);
+  arguments.sinks = a.sinks;
+  arguments.alibi = a.alibi;
+  arguments.tokens = static_cast<int>(a.q.n);
   arguments.kv_heads = static_cast<int>(a.kv_heads);
   arguments.group = static_cast<int>(a.q.heads / a.kv_heads);
-  arguments.scale = a.scale * 1.44269504088896340736f;
+  arguments.window = a.window;
+  arguments.scale = a.scale;
+  arguments.softcap = a.softcap;
   arguments.whole = p.whole;
   const int blocks = processors < kMaxProcessors ? processors : kMaxProcessors;
   const Grid grid{dim3(static_cast<unsigned>(blocks)), dim3(kThreads), L::kShared};
@@ -503,7 +529,7 @@ void launch_dim(const OneParams& p, Stream stream) {
 }  // namespace
 
 size_t one_workspace_bytes() {
-  return (size_t{kMaxProcessors} * 2 * kPartFloats + size_t{kMaxSequences} * kMaxKvHeads) * 4;
+  return (size_t{kMaxProcessors} * 2 * kPartFloats + size_t{kMaxTokens} * kMaxKvHeads) * 4;
 }
 
 bool one_fits(const AttentionParams& p) {
@@ -513,12 +539,11 @@ bool one_fits(const AttentionParams& p) {
            c.stride_head % 8 == 0;
   };
   const bool size = p.k.dim == p.v.dim && (p.k.dim == 64 || p.k.dim == 128) && group <= kMaxGroup &&
-                    p.kv_heads <= kMaxKvHeads && p.q.n <= kMaxSequences && p.q.n > 0;
-  const bool kind = p.window == 0 && p.softcap == 0.0f && p.sinks == nullptr && p.alibi == nullptr;
+                    p.kv_heads <= kMaxKvHeads && p.q.n <= kMaxTokens && p.q.n > 0;
   const bool blocks = p.table.block_size == 16 || p.table.block_size == 32 || p.table.block_size == 64;
   const bool results = p.out.stride_n % 4 == 0 && p.out.stride_h % 4 == 0 && aligned16(p.out.data);
   const bool queries = aligned16(p.q.data) && p.q.stride_h == p.k.dim && p.q.stride_n % 8 == 0;
-  return size && kind && blocks && queries && results && cache_fits(p.k) && cache_fits(p.v);
+  return size && blocks && queries && results && cache_fits(p.k) && cache_fits(p.v);
 }
 
 void launch_one(const OneParams& p, Stream stream) {

@@ -50,12 +50,11 @@ bool runs_neighbours(const RaggedBatch& batch) {
   return true;
 }
 
-bool runs_one_each(const RaggedBatch& batch) {
-  for (int s = 0; s < batch.sequences(); ++s) {
-    const auto at = static_cast<size_t>(s);
-    if (batch.query_begin[at + 1] - batch.query_begin[at] != 1) return false;
-  }
-  return true;
+// How many sequences, from the first on, run one token each.
+int count_singles(const RaggedBatch& batch) {
+  int s = 0;
+  while (s < batch.sequences() && batch.query_begin[static_cast<size_t>(s) + 1] == s + 1) ++s;
+  return s;
 }
 
 }  // namespace
@@ -70,7 +69,9 @@ void Impl::begin(const RaggedBatch& batch) {
   batch_.tokens = batch.tokens();
   batch_.sequences = batch.sequences();
   batch_.consecutive = runs_neighbours(batch);
-  batch_.one_each = runs_one_each(batch);
+  batch_.singles = count_singles(batch);
+  for (const int32_t begin : batch.query_begin.subspan(static_cast<size_t>(batch_.singles)))
+    batch_.rest_begin_host.push_back(begin - batch_.singles);
   batch_.query_begin_host.assign(batch.query_begin.begin(), batch.query_begin.end());
   std::vector<int32_t> sequence(batch.positions.size());
   for (int s = 0; s < batch.sequences(); ++s) {
@@ -80,6 +81,7 @@ void Impl::begin(const RaggedBatch& batch) {
   batch_.positions = staging_->put(kTokenBuffer, batch.positions, mode_);
   batch_.sequence = staging_->put(kTokenBuffer, sequence, mode_);
   batch_.query_begin = staging_->put(kTokenBuffer, batch.query_begin, mode_);
+  batch_.rest_begin = staging_->put(kTokenBuffer, batch_.rest_begin_host, mode_);
 }
 
 const Impl::Batch& Impl::batch_of(const RaggedBatch& batch) {
@@ -121,16 +123,18 @@ const Impl::Table& Impl::table_of(const RaggedBatch& batch, const PagedKv& kv) {
   return batch_.tables.emplace_back(std::move(table));
 }
 
-const Impl::Plan& Impl::plan_of(const FlashShape& shape, const Table& table, bool hopper) {
-  for (const Plan& plan : plans_)
-    if (plan.shape == shape && plan.table == table.index && plan.hopper == hopper) return plan;
+const Impl::Plan& Impl::plan_of(const FlashShape& shape, const Table& table, int first, bool hopper) {
+  for (const Plan& plan : plans_) {
+    if (plan.shape == shape && plan.table == table.index && plan.first == first && plan.hopper == hopper)
+      return plan;
+  }
   SLUICE_CHECK(mode_ != Mode::Issue);
   // Entries for every tile of 16 rows and for every part of a split, and one per token.
-  const int64_t group = shape.heads / shape.kv_heads;
-  const int64_t tiles = (batch_.tokens * group + 15) / 16 + batch_.sequences + 2 * processors_;
-  const size_t bytes = hopper
-                           ? hopper_schedule_bytes(shape, batch_.tokens, batch_.sequences, processors_)
-                           : static_cast<size_t>(tiles * 16 + (batch_.tokens + batch_.sequences) * 8 + 4096);
+  const int64_t group = shape.heads / shape.kv_heads, tokens = batch_.tokens - first;
+  const int sequences = batch_.sequences - first;
+  const int64_t tiles = (tokens * group + 15) / 16 + sequences + 2 * processors_;
+  const size_t bytes = hopper ? hopper_schedule_bytes(shape, tokens, sequences, processors_)
+                              : static_cast<size_t>(tiles * 16 + (tokens + sequences) * 8 + 4096);
   const Staging::Place place = staging_->reserve(kPlanBuffer + plans_.size(), bytes);
   FlashWorkspace workspace{};
   workspace.partial_bytes = flash_partial_bytes(shape, processors_);
@@ -138,11 +142,12 @@ const Impl::Plan& Impl::plan_of(const FlashShape& shape, const Table& table, boo
   workspace.schedule = place.device;
   workspace.staging = place.host;
   workspace.schedule_bytes = bytes;
-  const FlashBatch batch{batch_.query_begin_host.data(), table.row_begin.data(), table.lengths.data(),
-                         static_cast<int32_t>(batch_.tokens), batch_.sequences};
+  const auto& begin = first > 0 ? batch_.rest_begin_host : batch_.query_begin_host;
+  const FlashBatch batch{begin.data(), table.row_begin.data() + first, table.lengths.data() + first,
+                         static_cast<int32_t>(tokens), sequences};
   const FlashPlan plan = hopper ? make_hopper_plan(workspace, shape, batch, stream_)
                                 : make_flash_plan(workspace, shape, batch, mode_ == Mode::Describe, stream_);
-  return plans_.emplace_back(Plan{shape, table.index, hopper, plan, place.device});
+  return plans_.emplace_back(Plan{shape, table.index, first, hopper, plan, place.device});
 }
 
 void Impl::rope_angles(TensorView angles, const RaggedBatch& batch, TensorView inverse_frequency,
@@ -206,6 +211,20 @@ void Impl::rope_write_kv(const PagedKv& kv, const QkvHeads& x, TensorView angles
   CudaBackend::rope_write_kv(kv, x, angles, style, batch);
 }
 
+namespace {
+
+AttentionParams without_first(AttentionParams p, int64_t tokens) {
+  p.q.n -= tokens;
+  p.out.n -= tokens;
+  p.q.data = static_cast<uint16_t*>(p.q.data) + tokens * p.q.stride_n;
+  p.out.data = static_cast<uint16_t*>(p.out.data) + tokens * p.out.stride_n;
+  p.table.positions += tokens;
+  p.table.sequence += tokens;
+  return p;
+}
+
+}  // namespace
+
 void Impl::attend(TensorView out, TensorView q, const PagedKv& kv, const RaggedBatch& batch,
                   const AttentionShape& shape) {
   const Table& table = table_of(batch, kv);
@@ -223,28 +242,52 @@ void Impl::attend(TensorView out, TensorView q, const PagedKv& kv, const RaggedB
   p.scale = shape.scale;
   p.softcap = shape.softcap;
   p.window = shape.window;
-  if (deterministic_) return issue(launch_attention, p);
-  if (batch_.one_each && one_fits(p)) {
-    OneParams one = blank<OneParams>();
-    one.attention = p;
-    one.workspace = one_workspace_.get();
-    return issue(launch_one, one);
-  }
+  if (deterministic_) return attend_each(p);
+  // Steps that mix decode with prompts run the single tokens first; each kind goes to the kernel made for it.
+  const int singles = attend_singles(p);
+  if (singles == batch_.sequences) return;
+  p = without_first(p, singles);
   if (!batch_.consecutive || !flash_fits(p)) return issue(launch_attention, p);
   const FlashShape flash_shape{shape.heads, shape.kv_heads, shape.key_dim, table.view.block_size,
                                shape.window};
   // The Hopper kernel's grid follows the lengths, so it is for steps that run once.
-  const bool hopper = mode_ == Mode::Eager && hopper_fits(p, batch_.sequences);
-  const Plan& plan = plan_of(flash_shape, table, hopper);
+  const bool hopper = mode_ == Mode::Eager && hopper_fits(p, batch_.sequences - singles);
+  const Plan& plan = plan_of(flash_shape, table, singles, hopper);
   FlashParams f = blank<FlashParams>();
   f.attention = p;
+  f.attention.table.row_begin += singles;
   f.plan = plan.plan;
   f.partial = flash_partial_.at_least(0);
   f.schedule = plan.schedule;
-  f.query_begin = batch_.query_begin;
-  f.last_length = table.last_length;
-  f.sequences = batch_.sequences;
+  f.query_begin = singles > 0 ? batch_.rest_begin : batch_.query_begin;
+  f.last_length = table.last_length + singles;
+  f.sequences = batch_.sequences - singles;
   issue(hopper ? launch_hopper : launch_flash, f);
+}
+
+// The leading sequences of one token each, if the kernel for them takes this shape. Returns how many it took.
+int Impl::attend_singles(const AttentionParams& whole) {
+  OneParams one = blank<OneParams>();
+  one.attention = whole;
+  one.attention.q.n = one.attention.out.n = batch_.singles;
+  one.workspace = one_workspace_.get();
+  if (!one_fits(one.attention)) return 0;
+  issue(launch_one, one);
+  return batch_.singles;
+}
+
+// Every token by itself, so that it does not matter with which others it runs.
+void Impl::attend_each(const AttentionParams& whole) {
+  constexpr int64_t kTogether = 1024;
+  for (int64_t first = 0; first < whole.q.n; first += kTogether) {
+    OneParams one = blank<OneParams>();
+    one.workspace = one_workspace_.get();
+    one.whole = 1;
+    one.attention = without_first(whole, first);
+    one.attention.q.n = one.attention.out.n = std::min(kTogether, whole.q.n - first);
+    if (!one_fits(one.attention)) return issue(launch_attention, whole);
+    issue(launch_one, one);
+  }
 }
 
 void Impl::copy_blocks(const PagedKv& kv, std::span<const std::pair<BlockId, BlockId>> moves) {

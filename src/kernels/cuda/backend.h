@@ -86,7 +86,7 @@ class Impl final : public CudaBackend {
   };
   struct Plan {
     FlashShape shape;
-    int table;
+    int table, first;  // first: sequence that the plan starts with
     bool hopper;
     FlashPlan plan;
     void* schedule;
@@ -96,11 +96,13 @@ class Impl final : public CudaBackend {
     int64_t tokens = 0;
     int sequences = 0;
     bool consecutive = true;  // every sequence runs neighbouring positions
-    bool one_each = true;     // every sequence runs one token
+    int singles = 0;          // leading sequences that run one token each
     const int32_t* positions = nullptr;
     const int32_t* sequence = nullptr;
     const int32_t* query_begin = nullptr;
-    std::vector<int32_t> query_begin_host;
+    const int32_t* rest_begin =
+        nullptr;  // first token of the other sequences, counted from the first of theirs
+    std::vector<int32_t> query_begin_host, rest_begin_host;
     std::deque<Table> tables;
   };
   // Device pointers of a list of matrices, one list per matrix of their (alike) weights.
@@ -138,7 +140,9 @@ class Impl final : public CudaBackend {
 
   const Batch& batch_of(const RaggedBatch& batch);
   const Table& table_of(const RaggedBatch& batch, const PagedKv& kv);
-  const Plan& plan_of(const FlashShape& shape, const Table& table, bool hopper);
+  const Plan& plan_of(const FlashShape& shape, const Table& table, int first, bool hopper);
+  int attend_singles(const AttentionParams& params);
+  void attend_each(const AttentionParams& params);
   void launch_or_record(const std::function<void()>& body);
 
   std::string name_;

@@ -12,6 +12,12 @@ __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
+// To the next multiple of 1024, where swizzled boxes may start. Added to the pointer, so that the compiler still knows
+// it for one to shared memory.
+__device__ __forceinline__ uint32_t bytes_to_aligned(const void* shared) {
+  return -shared_address(shared) & 1023u;
+}
+
 __device__ __forceinline__ void barrier_init(uint32_t barrier, int count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
 }

@@ -13,7 +13,7 @@ constexpr int64_t kLongMatrix = 65536;
 constexpr int64_t kPanelTokens =
     64;  // from here on decoding a packed matrix once is cheaper than in every tile
 constexpr int64_t kWideTokens =
-    1024;  // from here on the gated product in one beats cuBLASLt and a pass over its result
+    33;  // from here on gate and up in one beat cuBLASLt and a pass over its result
 
 ProductParams product_params(const TensorView& out, const TensorView& x, const Weight& weight) {
   ProductParams p = blank<ProductParams>();

@@ -5,8 +5,8 @@
 // engine, one box per stage, 128-byte swizzled, weights marked to leave the L2 first. The other warps split a
 // stage's columns, multiply with mma m16n8k16 (weight rows as the 16-row operand) and meet in shared memory
 // at the end of a tile. The order of columns within a piece of 32 is permuted alike for both operands, so
-// that every lane reads 16 bytes. Bytes of fp8 become bf16 by moving their bits, which leaves them 2^120 too small; x is
-// made 2^100 larger, and the row's scale takes care of the rest. The ring fills with weights while the kernel in front still runs. Moves the
+// that every lane reads 16 bytes. Fp8 is widened to f16 on the way to the mma, by more warps: one for each tile of rows
+// and piece of columns. The ring fills with weights while the kernel in front still runs. Moves the
 // weights once. On an H200, 8 tokens, dependent launch: 12.6 us for 6144 x 4096 (4.0 TB/s), 57 us for 28672 x
 // 4096 (4.1 TB/s), 28.1 us for 4096 x 14336 (4.2 TB/s).
 #include "kernels/cuda/activation.cuh"
@@ -16,8 +16,8 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-// TokenTiles of 8 tokens, RowTiles of 16 weight rows, Stages of Depth blocks of 64 columns, Warps that
-// multiply.
+// TokenTiles of 8 tokens, RowTiles of 16 weight rows, Stages of Depth blocks of 64 columns, Warps that share out
+// the columns.
 template <int TokenTiles, int RowTiles, int Stages, int Depth, int Warps, bool Fp8>
 struct Shape {
   static constexpr int kRows = 16 * RowTiles, kTokens = 8 * TokenTiles;
@@ -26,8 +26,10 @@ struct Shape {
   static constexpr int kStageBytes = kWeightBytes + Depth * kTokens * 128;
   static constexpr int kSumPitch = kTokens + 1;
   static constexpr int kSumBytes = Warps * kRows * kSumPitch * 4;
-  static constexpr int kShared = Stages * kStageBytes + kSumBytes + Stages * 16 + 1024;
-  static constexpr int kThreads = Warps * 32 + 32;
+  static constexpr int kTeams = Fp8 ? RowTiles : 1;  // of Warps warps, each with its share of the row tiles
+  static constexpr int kMultipliers = kTeams * Warps, kThreads = kMultipliers * 32 + 32;
+  static constexpr int kScaleBytes = Fp8 ? kRows * 4 : 0;
+  static constexpr int kShared = Stages * kStageBytes + kSumBytes + Stages * 16 + kScaleBytes + 1024;
   static_assert(kShared <= 232448 - 1024, "shared memory of a block");
   static_assert(Stages >= 3, "one stage is being read, one is held back");
   static_assert(!Fp8 || Depth % 2 == 0, "whole boxes");
@@ -42,62 +44,61 @@ struct RingArguments {
   int activation;
 };
 
-constexpr float kFp8Excess = 1048576.0f;  // 2^120 / 2^100
+// Fp8 products run in f16, which holds every e4m3 value; x is made smaller, so that it reaches as far as it has to.
+constexpr float kFp8Excess = 64.0f;
 
-// Two fp8 elements, each the upper byte of 16 bits, as bf16 times 2^-120.
-__device__ __forceinline__ uint32_t widen_pair(uint32_t v) {
-  return (v & 0x80008000u) | ((v >> 4) & 0x07f007f0u);
-}
-__device__ __forceinline__ uint4 widen_low(uint4 v) {
-  return make_uint4(widen_pair(__byte_perm(v.x, 0, 0x1404)), widen_pair(__byte_perm(v.x, 0, 0x3424)),
-                    widen_pair(__byte_perm(v.y, 0, 0x1404)), widen_pair(__byte_perm(v.y, 0, 0x3424)));
-}
-__device__ __forceinline__ uint4 widen_high(uint4 v) {
-  return widen_low(make_uint4(v.z, v.w, 0, 0));
-}
-__device__ __forceinline__ uint32_t enlarge(uint32_t pair) {
+// Two fp8 elements as f16.
+__device__ __forceinline__ uint32_t widen_pair(uint16_t pair) {
   uint32_t result;
-  asm("mul.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(pair), "r"(0x71807180u));  // 2^100
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(result) : "h"(pair));
   return result;
 }
-__device__ __forceinline__ uint4 enlarge(uint4 v) {
-  return make_uint4(enlarge(v.x), enlarge(v.y), enlarge(v.z), enlarge(v.w));
+__device__ __forceinline__ uint4 widen8(uint32_t first, uint32_t second) {
+  return make_uint4(widen_pair(static_cast<uint16_t>(first)), widen_pair(static_cast<uint16_t>(first >> 16)),
+                    widen_pair(static_cast<uint16_t>(second)),
+                    widen_pair(static_cast<uint16_t>(second >> 16)));
+}
+// Two bf16 elements, divided by kFp8Excess, as f16.
+__device__ __forceinline__ uint32_t narrow_pair(uint32_t pair) {
+  __half2 half = __floats2half2_rn(low_half(pair) / kFp8Excess, high_half(pair) / kFp8Excess);
+  return *reinterpret_cast<uint32_t*>(&half);
+}
+__device__ __forceinline__ uint4 narrow8(uint4 v) {
+  return make_uint4(narrow_pair(v.x), narrow_pair(v.y), narrow_pair(v.z), narrow_pair(v.w));
+}
+__device__ __forceinline__ void mma_f16(float* c, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
+                                        uint32_t b0, uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-// Pieces of 64 columns: a lane holds 16 elements of a weight row and the same columns of x.
+// Pieces of 64 columns: a lane holds 16 elements of a weight row and the same columns of x. A warp has one tile of rows.
 template <int TokenTiles, int RowTiles, int Stages, int Depth, int Warps, bool Gated>
 __device__ __forceinline__ void multiply_fp8(const uint8_t* stage, int warp, int lane,
-                                             float (&acc)[RowTiles][TokenTiles][4]) {
+                                             float (&acc)[1][TokenTiles][4]) {
   using S = Shape<TokenTiles, RowTiles, Stages, Depth, Warps, true>;
-  const int g = lane >> 2, t = lane & 3;
+  const int g = lane >> 2, t = lane & 3, r = warp / Warps;
   const uint8_t* x = stage + S::kWeightBytes;
   static_assert(Depth % Warps == 0, "every warp has as many pieces");
 #pragma unroll
   for (int q = 0; q < Depth / Warps; ++q) {
-    const int piece = warp + Warps * q, block = piece >> 1;
+    const int piece = warp % Warps + Warps * q, block = piece >> 1;
     const int place = (((piece & 1) * 4 + t) ^ g) * 16;
-    uint4 b[TokenTiles][2];
+    const int row = Gated ? (r * S::kBoxes + block) * 16 + g : block * S::kRows + r * 16 + g;
+    const uint4 a0 = *reinterpret_cast<const uint4*>(stage + row * 128 + place);
+    const uint4 a1 = *reinterpret_cast<const uint4*>(stage + (row + 8) * 128 + place);
 #pragma unroll
-    for (int n = 0; n < TokenTiles; ++n) {
-      const uint8_t* row = x + (piece * S::kTokens + n * 8 + g) * 128;
-      b[n][0] = enlarge(*reinterpret_cast<const uint4*>(row + ((2 * t) ^ g) * 16));
-      b[n][1] = enlarge(*reinterpret_cast<const uint4*>(row + ((2 * t + 1) ^ g) * 16));
-    }
+    for (int half = 0; half < 2; ++half) {
+      const uint4 w0 = half == 0 ? widen8(a0.x, a0.y) : widen8(a0.z, a0.w);
+      const uint4 w1 = half == 0 ? widen8(a1.x, a1.y) : widen8(a1.z, a1.w);
 #pragma unroll
-    for (int r = 0; r < RowTiles; ++r) {
-      const int row = Gated ? (r * S::kBoxes + block) * 16 + g : block * S::kRows + r * 16 + g;
-      const uint4 a0 = *reinterpret_cast<const uint4*>(stage + row * 128 + place);
-      const uint4 a1 = *reinterpret_cast<const uint4*>(stage + (row + 8) * 128 + place);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const uint4 w0 = half == 0 ? widen_low(a0) : widen_high(a0);
-        const uint4 w1 = half == 0 ? widen_low(a1) : widen_high(a1);
-#pragma unroll
-        for (int n = 0; n < TokenTiles; ++n) {
-          const uint4& v = b[n][half];
-          mma_bf16(acc[r][n], w0.x, w1.x, w0.y, w1.y, v.x, v.y);
-          mma_bf16(acc[r][n], w0.z, w1.z, w0.w, w1.w, v.z, v.w);
-        }
+      for (int n = 0; n < TokenTiles; ++n) {
+        const uint8_t* token = x + (piece * S::kTokens + n * 8 + g) * 128;
+        const uint4 v = narrow8(*reinterpret_cast<const uint4*>(token + ((2 * t + half) ^ g) * 16));
+        mma_f16(acc[0][n], w0.x, w1.x, w0.y, w1.y, v.x, v.y);
+        mma_f16(acc[0][n], w0.z, w1.z, w0.w, w1.w, v.z, v.w);
       }
     }
   }
@@ -134,12 +135,12 @@ __device__ __forceinline__ void multiply_bf16(const uint8_t* stage, int warp, in
 }
 
 template <int TokenTiles, int RowTiles, int Stages, int Depth, int Warps, bool Gated, bool Fp8>
-__global__ void __launch_bounds__(Warps * 32 + 32, 1)
+__global__ void __launch_bounds__(Shape<TokenTiles, RowTiles, Stages, Depth, Warps, Fp8>::kThreads, 1)
     ring_kernel(const __grid_constant__ CUtensorMap weight_map, const __grid_constant__ CUtensorMap x_map,
                 const RingArguments p) {
   using S = Shape<TokenTiles, RowTiles, Stages, Depth, Warps, Fp8>;
   extern __shared__ uint8_t raw[];
-  uint8_t* base = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(raw) + 1023) & ~uintptr_t{1023});
+  uint8_t* base = raw + bytes_to_aligned(raw);
   float* sums = reinterpret_cast<float*>(base + Stages * S::kStageBytes);
   const auto ring = shared_address(base);
   const uint32_t full = ring + Stages * S::kStageBytes + S::kSumBytes, empty = full + Stages * 8;
@@ -151,13 +152,13 @@ __global__ void __launch_bounds__(Warps * 32 + 32, 1)
   if (threadIdx.x == 0) {
     for (int s = 0; s < Stages; ++s) {
       barrier_init(full + 8 * s, 1);
-      barrier_init(empty + 8 * s, Warps);
+      barrier_init(empty + 8 * s, S::kMultipliers);
     }
     barriers_ready();
   }
   __syncthreads();
 
-  if (warp == Warps) {
+  if (warp == S::kMultipliers) {
     if (lane != 0) return;
     const uint64_t policy = read_once_policy();
     const int total = mine * p.steps, ahead = total < Stages ? total : Stages;
@@ -188,10 +189,19 @@ __global__ void __launch_bounds__(Warps * 32 + 32, 1)
     return;
   }
 
+  constexpr int kOwn = RowTiles / S::kTeams;
   const int g = lane >> 2, t = lane & 3;
+  float* scales = reinterpret_cast<float*>(base + Stages * (S::kStageBytes + 16) + S::kSumBytes);
   int i = 0;
   for (int j = 0; j < mine; ++j) {
-    float acc[RowTiles][TokenTiles][4] = {};
+    float acc[kOwn][TokenTiles][4] = {};
+    const int row0 = (static_cast<int>(blockIdx.x) + j * static_cast<int>(gridDim.x)) * kResults;
+    // Asked for here, needed at the end of the tile.
+    float scale = 0.0f;
+    if constexpr (Fp8) {
+      const int place = static_cast<int>(threadIdx.x), row = row0 + place % kResults;
+      if (place < S::kRows && row < p.rows) scale = __ldg(p.scales + row + (place < kResults ? 0 : p.rows));
+    }
     for (int step = 0; step < p.steps; ++step, ++i) {
       const int s = i % Stages;
       barrier_wait(full + 8 * s, (i / Stages) & 1);
@@ -207,28 +217,29 @@ __global__ void __launch_bounds__(Warps * 32 + 32, 1)
       }
     }
 #pragma unroll
-    for (int r = 0; r < RowTiles; ++r) {
+    for (int r = 0; r < kOwn; ++r) {
 #pragma unroll
       for (int n = 0; n < TokenTiles; ++n) {
-        float* sum = sums + (warp * S::kRows + r * 16 + g) * S::kSumPitch + n * 8 + t * 2;
+        const int row = (r + warp / Warps * kOwn) * 16 + g;
+        float* sum = sums + (warp % Warps * S::kRows + row) * S::kSumPitch + n * 8 + t * 2;
         sum[0] = acc[r][n][0], sum[1] = acc[r][n][1];
         sum[8 * S::kSumPitch] = acc[r][n][2], sum[8 * S::kSumPitch + 1] = acc[r][n][3];
       }
     }
-    asm volatile("bar.sync 1, %0;" ::"n"(Warps * 32) : "memory");
-    const int row0 = (static_cast<int>(blockIdx.x) + j * static_cast<int>(gridDim.x)) * kResults;
+    if (Fp8 && threadIdx.x < S::kRows) scales[threadIdx.x] = scale * kFp8Excess;
+    asm volatile("bar.sync 1, %0;" ::"n"(S::kMultipliers * 32) : "memory");
     const auto total = [&](int r, int token) {
       float value = 0.0f;
 #pragma unroll
       for (int w = 0; w < Warps; ++w) value += sums[(w * S::kRows + r) * S::kSumPitch + token];
       return value;
     };
-    for (int e = threadIdx.x; e < kResults * p.n; e += Warps * 32) {
+    for (int e = threadIdx.x; e < kResults * p.n; e += S::kMultipliers * 32) {
       const int r = e % kResults, token = e / kResults, row = row0 + r;
       if (row >= p.rows) continue;
       const auto result = [&](int place, int weight_row) {
         float value = total(place, token);
-        if constexpr (Fp8) value *= p.scales[weight_row] * kFp8Excess;
+        if constexpr (Fp8) value *= scales[place];
         return value + (p.bias != nullptr ? p.bias[weight_row] : 0.0f);
       };
       float value = result(r, row);
@@ -237,7 +248,7 @@ __global__ void __launch_bounds__(Warps * 32 + 32, 1)
       }
       p.out[token * p.out_stride + row] = __float2bfloat16(value);
     }
-    asm volatile("bar.sync 1, %0;" ::"n"(Warps * 32) : "memory");
+    asm volatile("bar.sync 1, %0;" ::"n"(S::kMultipliers * 32) : "memory");
   }
 }
 

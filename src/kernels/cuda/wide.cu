@@ -2,9 +2,10 @@
 // silu(x · gateᵀ) * (x · upᵀ), where the weight stacks [inner, cols] of gate over up. The wide result never goes to
 // memory.
 //
-// A cluster of two blocks makes 256 tokens x 128 results (128 gate rows and their 128 up rows), a block 128 of the
-// tokens. One thread of a block fills a ring of stages (64 columns: 128 rows of x, 256 of the weights) with the tensor
-// copy engine; one block of the cluster reads the gate rows, the other the up rows, and each sends them to both. Two
+// A block makes 128 tokens x 128 results (128 gate rows and their 128 up rows). One thread of it fills a ring of stages
+// (64 columns: 128 rows of x, 256 of the weights) with the tensor copy engine; weights are on their way before the
+// kernel in front has ended. The two blocks of a cluster read half of what they have in common and send it to both: for
+// more than 128 tokens, they take the same rows and other tokens; for fewer, the same tokens and other rows. Two
 // warpgroups multiply 64 tokens each, m64n256k16, sums in registers; a gate and its up element are in one thread.
 // Results go through shared memory and back out with the copy engine. Clusters walk over the tiles in groups of 16
 // token tiles, so that their part of x stays in the L2 while the weights pass. Operations: 4 · n · inner · cols; bytes:
@@ -26,9 +27,13 @@ constexpr int kThreads = 384;  // a warpgroup that loads, two that multiply
 constexpr int kPairsTogether = 8;
 static_assert(kShared <= 232448, "shared memory of a block");
 
+// What the blocks of a cluster have in common.
+enum class Common { Weights, X };
+
 struct WideArguments {
-  int pairs, row_tiles, steps;  // of 256 tokens; of kColumns results; of kDepth weight columns
-  int inner;                    // results of a token: from a gate row to its up row
+  int pairs, row_tiles,
+      steps;  // of kTokens per block of a cluster that has its own; of kColumns; of kDepth columns
+  int inner;  // results of a token: from a gate row to its up row
 };
 
 __device__ __forceinline__ void multiply_64x256x16(float (&d)[128], uint64_t a, uint64_t b, int accumulate) {
@@ -90,33 +95,67 @@ __device__ __forceinline__ uint64_t describe(uint32_t address) {
          uint64_t{1} << 62;
 }
 
+// Of one block.
 struct Tile {
-  int pair, row_tile;
+  int token, column;
 };
+template <Common Kind>
 __device__ __forceinline__ Tile tile_of(const WideArguments& p, int index) {
+  const int rank = static_cast<int>(cluster_rank());
+  if constexpr (Kind == Common::X) return {0, (index * kCluster + rank) * kColumns};
   const int group = index / (kPairsTogether * p.row_tiles), within = index % (kPairsTogether * p.row_tiles);
   const int first = group * kPairsTogether;
   const int together = p.pairs - first < kPairsTogether ? p.pairs - first : kPairsTogether;
-  return {first + within % together, within / together};
+  return {((first + within % together) * kCluster + rank) * kTokens, within / together * kColumns};
 }
 
+template <Common Kind>
+__device__ __forceinline__ int tiles_of_cluster(const WideArguments& p) {
+  const int cluster = blockIdx.x / kCluster, clusters = gridDim.x / kCluster;
+  const int tiles = Kind == Common::X ? (p.row_tiles + kCluster - 1) / kCluster : p.pairs * p.row_tiles;
+  return (tiles - cluster + clusters - 1) / clusters;
+}
+
+// Of this block's tile number `tile`.
+template <Common Kind>
+__device__ __forceinline__ Tile own_tile(const WideArguments& p, int tile) {
+  return tile_of<Kind>(p, (blockIdx.x + tile * gridDim.x) / kCluster);
+}
+
+template <Common Kind>
 __device__ __forceinline__ void load_tiles(const WideArguments& p, const CUtensorMap* x,
-                                           const CUtensorMap* weights, uint32_t shared, int clusters) {
-  const uint32_t full = shared + kBarriers, empty = full + 8 * kStages, rank = cluster_rank();
-  const int tiles = p.pairs * p.row_tiles;
-  int i = 0;
-  for (int index = blockIdx.x / kCluster; index < tiles; index += clusters) {
-    const Tile tile = tile_of(p, index);
-    const int token = (tile.pair * kCluster + static_cast<int>(rank)) * kTokens;
-    const int row = tile.row_tile * kColumns + static_cast<int>(rank) * p.inner;
-    for (int step = 0; step < p.steps; ++step, ++i) {
-      const int s = i % kStages;
-      const uint32_t stage = shared + s * kStageBytes;
-      if (i >= kStages) barrier_wait(empty + 8 * s, ((i / kStages) - 1) & 1);
-      barrier_expect(full + 8 * s, kStageBytes);
-      copy_box_2d(stage, x, step * kDepth, token, full + 8 * s);
-      copy_box_2d_to(stage + kXBytes + rank * kHalfBytes, weights, step * kDepth, row, full + 8 * s, 3);
+                                           const CUtensorMap* weights, uint32_t shared) {
+  constexpr uint16_t kBoth = 3;
+  const uint32_t full = shared + kBarriers, empty = full + 8 * kStages;
+  const int rank = static_cast<int>(cluster_rank()), total = tiles_of_cluster<Kind>(p) * p.steps;
+  const auto load_weights = [&](int i) {
+    const int s = i % kStages, column = i % p.steps * kDepth, row = own_tile<Kind>(p, i / p.steps).column;
+    const uint32_t to = shared + s * kStageBytes + kXBytes, barrier = full + 8 * s;
+    barrier_expect(barrier, kStageBytes);
+    if constexpr (Kind == Common::Weights) {
+      copy_box_2d_to(to + rank * kHalfBytes, weights, column, row + rank * p.inner, barrier, kBoth);
+    } else {
+      copy_box_2d(to, weights, column, row, barrier);
+      copy_box_2d(to + kHalfBytes, weights, column, row + p.inner, barrier);
     }
+  };
+  const auto load_x = [&](int i) {
+    const int s = i % kStages, column = i % p.steps * kDepth;
+    const uint32_t to = shared + s * kStageBytes, barrier = full + 8 * s;
+    if constexpr (Kind == Common::Weights) {
+      copy_box_2d(to, x, column, own_tile<Kind>(p, i / p.steps).token, barrier);
+    } else {
+      copy_box_2d_to(to + rank * kXBytes / 2, x, column, rank * kTokens / 2, barrier, kBoth);
+    }
+  };
+  const int ahead = total < kStages ? total : kStages;
+  for (int i = 0; i < ahead; ++i) load_weights(i);
+  wait_for_producer();
+  for (int i = 0; i < ahead; ++i) load_x(i);
+  for (int i = kStages; i < total; ++i) {
+    barrier_wait(empty + 8 * (i % kStages), ((i / kStages) - 1) & 1);
+    load_weights(i);
+    load_x(i);
   }
 }
 
@@ -159,18 +198,18 @@ __device__ __forceinline__ void store_results(float (&sums)[128], uint32_t resul
   store_commit();
 }
 
+template <Common Kind>
 __device__ __forceinline__ void multiply_tiles(const WideArguments& p, const CUtensorMap* out,
-                                               uint32_t shared, int clusters) {
-  const uint32_t full = shared + kBarriers, empty = full + 8 * kStages, rank = cluster_rank();
-  const int group = threadIdx.x / 128 - 1, thread = threadIdx.x % 128, tiles = p.pairs * p.row_tiles;
+                                               uint32_t shared) {
+  const uint32_t full = shared + kBarriers, empty = full + 8 * kStages;
+  const int group = threadIdx.x / 128 - 1, thread = threadIdx.x % 128, tiles = tiles_of_cluster<Kind>(p);
   const uint32_t results = shared + kResults + group * kGroupBytes;
   int i = 0;
   float sums[128];
   const auto give_back = [&](int stage) {
     if (thread < kCluster) barrier_arrive_at(empty + 8 * stage, thread);
   };
-  for (int index = blockIdx.x / kCluster; index < tiles; index += clusters) {
-    const Tile tile = tile_of(p, index);
+  for (int number = 0; number < tiles; ++number) {
     for (int step = 0; step < p.steps; ++step, ++i) {
       const int s = i % kStages;
       barrier_wait(full + 8 * s, (i / kStages) & 1);
@@ -188,13 +227,13 @@ __device__ __forceinline__ void multiply_tiles(const WideArguments& p, const CUt
 #pragma unroll
     for (float& sum : sums) asm volatile("" : "+f"(sum)::"memory");  // not to be read before the wait
     give_back((i - 1) % kStages);
-    const int token = (tile.pair * kCluster + static_cast<int>(rank)) * kTokens + group * 64;
-    const int column = tile.row_tile * kColumns;
-    store_results(sums, results, out, column, token);
+    const Tile tile = own_tile<Kind>(p, number);
+    store_results(sums, results, out, tile.column, tile.token + group * 64);
   }
   if (thread == 0) store_wait_done();
 }
 
+template <Common Kind>
 __global__ void __cluster_dims__(kCluster) __launch_bounds__(kThreads, 1)
     wide_kernel(const __grid_constant__ CUtensorMap x, const __grid_constant__ CUtensorMap weights,
                 const __grid_constant__ CUtensorMap out, const WideArguments p) {
@@ -210,14 +249,13 @@ __global__ void __cluster_dims__(kCluster) __launch_bounds__(kThreads, 1)
   }
   allow_dependents();
   cluster_sync();
-  wait_for_producer();
-  const int clusters = gridDim.x / kCluster;
   if (threadIdx.x < 128) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-    if (threadIdx.x == 0) load_tiles(p, &x, &weights, shared, clusters);
+    if (threadIdx.x == 0) load_tiles<Kind>(p, &x, &weights, shared);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-    multiply_tiles(p, &out, shared, clusters);
+    wait_for_producer();
+    multiply_tiles<Kind>(p, &out, shared);
   }
   cluster_sync();
 }
@@ -227,6 +265,30 @@ CUtensorMap map_of(const void* data, int64_t columns, int64_t rows, int64_t row_
                                 {static_cast<uint64_t>(columns), static_cast<uint64_t>(rows)},
                                 {static_cast<uint64_t>(row_bytes)},
                                 {64, box_rows}});
+}
+
+template <Common Kind>
+void launch_kind(const ProductParams& p, Stream stream) {
+  static const int processors = multiprocessors();
+  static const cudaError_t attribute =
+      cudaFuncSetAttribute(wide_kernel<Kind>, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
+  check_launch(attribute, "wide product");
+  WideArguments arguments{};
+  arguments.inner = static_cast<int>(p.out.dim);
+  arguments.pairs = static_cast<int>(ceil_div(p.x.n, kCluster * kTokens));
+  arguments.row_tiles = static_cast<int>(ceil_div(p.out.dim, kColumns));
+  arguments.steps = static_cast<int>(ceil_div(p.weight.cols, kDepth));
+  const uint32_t x_rows = Kind == Common::X ? kTokens / kCluster : kTokens;
+  const CUtensorMap x = map_of(p.x.data, p.weight.cols, p.x.n, p.x.stride_n * 2, x_rows);
+  const CUtensorMap weights =
+      map_of(p.weight.data, p.weight.cols, p.weight.rows, p.weight.row_bytes, kRows / 2);
+  const CUtensorMap out = map_of(p.out.data, p.out.dim, p.x.n, p.out.stride_n * 2, 64);
+  const int64_t tiles = Kind == Common::X ? ceil_div(arguments.row_tiles, kCluster)
+                                          : int64_t{arguments.pairs} * arguments.row_tiles;
+  const int64_t most = processors / kCluster;
+  const Grid grid{dim3(static_cast<unsigned>((tiles < most ? tiles : most) * kCluster)), dim3(kThreads),
+                  kShared};
+  launch("wide product", wide_kernel<Kind>, grid, stream, x, weights, out, arguments);
 }
 
 }  // namespace
@@ -241,23 +303,8 @@ bool wide_fits(const ProductParams& p) {
 }
 
 void launch_wide_silu(const ProductParams& p, Stream stream) {
-  static const int processors = multiprocessors();
-  static const cudaError_t attribute =
-      cudaFuncSetAttribute(wide_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
-  check_launch(attribute, "wide product");
-  WideArguments arguments{};
-  arguments.inner = static_cast<int>(p.out.dim);
-  arguments.pairs = static_cast<int>(ceil_div(p.x.n, kCluster * kTokens));
-  arguments.row_tiles = static_cast<int>(ceil_div(p.out.dim, kColumns));
-  arguments.steps = static_cast<int>(ceil_div(p.weight.cols, kDepth));
-  const CUtensorMap x = map_of(p.x.data, p.weight.cols, p.x.n, p.x.stride_n * 2, kTokens);
-  const CUtensorMap weights =
-      map_of(p.weight.data, p.weight.cols, p.weight.rows, p.weight.row_bytes, kRows / 2);
-  const CUtensorMap out = map_of(p.out.data, p.out.dim, p.x.n, p.out.stride_n * 2, 64);
-  const int64_t tiles = int64_t{arguments.pairs} * arguments.row_tiles, most = processors / kCluster;
-  const Grid grid{dim3(static_cast<unsigned>((tiles < most ? tiles : most) * kCluster)), dim3(kThreads),
-                  kShared};
-  launch("wide product", wide_kernel, grid, stream, x, weights, out, arguments);
+  if (p.x.n <= kTokens) return launch_kind<Common::X>(p, stream);
+  launch_kind<Common::Weights>(p, stream);
 }
 
 }  // namespace sluice::kernels::cuda
