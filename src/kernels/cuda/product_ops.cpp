@@ -12,8 +12,7 @@ constexpr int64_t kPanelBytes = int64_t{128} << 20;
 constexpr int64_t kLongMatrix = 65536;
 constexpr int64_t kPanelTokens =
     64;  // from here on decoding a packed matrix once is cheaper than in every tile
-constexpr int64_t kWideTokens =
-    33;  // from here on gate and up in one beat cuBLASLt and a pass over its result
+constexpr int64_t kWideTokens = 80;  // from here on gate and up in one beat cuBLASLt and a pass
 
 ProductParams product_params(const TensorView& out, const TensorView& x, const Weight& weight) {
   ProductParams p = blank<ProductParams>();
