@@ -278,24 +278,28 @@ void Engine::finish_step() {
   if (in_flight_.empty()) unoccupied_since_ = now;
   note_step(flight, now);
   delivery_.set_holding(scheduler_.holding(), now);
-  for (sched::Progress& progress : scheduler_.commit(flight.step, std::move(*outcomes)))
-    deliver(progress, now);
+  std::vector<RequestId> ended;  // after all that their choices got from this step
+  for (sched::Progress& progress : scheduler_.commit(flight.step, std::move(*outcomes))) {
+    if (deliver(progress, now)) ended.push_back(progress.request);
+  }
+  for (const RequestId id : ended) delivery_.end(id, FinishReason::Stop, std::nullopt, now);
   delivery_.set_holding(scheduler_.holding(), now);
   if (!flight.step.work.empty()) metrics_.commit_time.record(seconds_between(now, now_()));
 }
 
-void Engine::deliver(sched::Progress& progress, TimePoint now) {
+// True where all choices of the request have ended by themselves.
+bool Engine::deliver(sched::Progress& progress, TimePoint now) {
   const RequestId id = progress.request;
-  if (!delivery_.contains(id)) return;
+  if (!delivery_.contains(id)) return false;
   const Delivery::Verdict verdict = delivery_.take(progress, now);
-  if (verdict.error) {
-    scheduler_.cancel(id);
-    return delivery_.end(id, FinishReason::Error, verdict.error, now);
+  if (verdict.error) scheduler_.cancel(id);
+  if (verdict.error || progress.error) {
+    delivery_.end(id, FinishReason::Error, verdict.error ? verdict.error : progress.error, now);
+    return false;
   }
-  if (progress.error) return delivery_.end(id, FinishReason::Error, progress.error, now);
   bool ended = progress.ended;
   if (verdict.stop && !progress.finished) scheduler_.finish(id, progress.choice, &ended);
-  if (ended) delivery_.end(id, FinishReason::Stop, std::nullopt, now);
+  return ended;
 }
 
 void Engine::note_start(const sched::Step& step, TimePoint now) {

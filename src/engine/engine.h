@@ -149,7 +149,7 @@ class Engine {
   void note_start(const sched::Step& step, TimePoint now);
   void note_step(Flight& flight, TimePoint now);
   TracedStep traced(const Flight& flight) const;
-  void deliver(sched::Progress& progress, TimePoint now);
+  bool deliver(sched::Progress& progress, TimePoint now);
   void fail_all(const Error& error);
   void publish_state();
   void publish_counters();

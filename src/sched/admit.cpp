@@ -15,12 +15,13 @@ bool Scheduler::batch_may_start(TimePoint now) const {
          Seconds(now - waiting_.oldest().request->arrival) >= patience;
 }
 
-// Preempted requests come back before others start, unless those are more urgent.
+// Preempted requests come back before others start, unless those are more urgent and it is not the oldest's turn.
 Entry* Scheduler::candidate(bool may_join) {
   Entry* fresh = may_join ? waiting_.front() : nullptr;
   if (preempted_.empty()) return fresh;
   Entry* back = preempted_.begin()->second;
-  return fresh != nullptr && fresh->request->priority > back->request->priority ? fresh : back;
+  const bool urgent = fresh != nullptr && fresh->request->priority > back->request->priority;
+  return urgent && !waiting_.by_age() ? fresh : back;
 }
 
 // Strictly in order: what does not fit holds up those behind it, so that nobody is passed over for ever.
@@ -48,6 +49,7 @@ bool Scheduler::start(Draft& draft, Entry& entry) {
   entry.phase = Phase::Running;
   entry.place = running_.insert(running_.end(), &entry);
   seats_taken_ += entry.seats;
+  waiting_.note_start();
   if (!first) return true;
   entry.order = next_order_++;
   entry.known = true;

@@ -49,6 +49,10 @@ struct NamedScheme {
 };
 
 // static, dynamic (its patience is the caller's to set), iteration, continuous
+//
+// A padded iteration is the tensor of a library that knows rectangles only: a prompt that joins makes every row of its
+// step as wide as itself, those that run a single token too. With Prefill::Separate joining prompts are padded to one
+// another and single tokens not at all. Packed, it is what Orca's selective batching computes.
 inline constexpr NamedScheme kSchemes[] = {
     {"static", {.joins = false, .splits = false, .holds = true, .patience = kForever}, Layout::Padded},
     {"dynamic", {.joins = false, .splits = false, .holds = true, .patience = Seconds{0.05}}, Layout::Padded},

@@ -133,7 +133,8 @@ struct Pooled {
 struct KvLost {};
 
 // An Error is the sequence's own: non-finite or fully masked logits, for instance. After an Error or KvLost, work of
-// the sequence in steps that were already submitted gives the same answer again.
+// the sequence in steps that were already submitted gives the same answer again, though it may count on a token that was
+// never sampled.
 struct Outcome {
   SeqId seq;  // the group, for searches
   std::variant<Tokens, SearchMove, Pooled, KvLost, Error> result;

@@ -53,7 +53,8 @@ void WaitingQueue::charge(const std::string& client, int64_t tokens) {
 }
 
 Entry* WaitingQueue::front() {
-  return levels_.empty() ? nullptr : front(levels_.begin()->second);
+  if (levels_.empty()) return nullptr;
+  return levels_.size() > 1 && by_age() ? by_age_.front() : front(levels_.begin()->second);
 }
 
 Entry* WaitingQueue::front(Level& level) {

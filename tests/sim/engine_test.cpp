@@ -261,5 +261,29 @@ TEST_F(EngineTest, ABurstDoesNotStarveOthers) {
   for (const Answer& answer : burst) EXPECT_EQ(answer.last.size(), 1u);
 }
 
+// Whoever is less urgent waits longer, not for ever.
+TEST_F(EngineTest, AStreamOfUrgentRequestsDoesNotStarveOthers) {
+  std::vector<Answer> urgent(400);
+  Answer other;
+  size_t next = 0;
+  const auto add_urgent = [&](int count) {
+    for (; count > 0 && next < urgent.size(); --count) {
+      Submission submission = ask(urgent[next++], 8, 4);
+      submission.request.priority = 1;
+      ASSERT_TRUE(engine_->submit(std::move(submission)).ok());
+    }
+  };
+  add_urgent(8);
+  ASSERT_TRUE(engine_->submit(ask(other, 8, 4)).ok());
+  for (int i = 0; i < 30; ++i) {
+    engine_->step();
+    add_urgent(4);  // never fewer than can run
+  }
+  EXPECT_EQ(other.last.size(), 1u);
+  EXPECT_EQ(urgent.back().last.size(), 0u);
+  run();
+  for (const Answer& answer : urgent) EXPECT_LE(answer.last.size(), 1u);
+}
+
 }  // namespace
 }  // namespace sluice::sim

@@ -8,6 +8,20 @@ namespace {
 constexpr int kMaxSteps = 20'000;
 constexpr auto kStepTime = std::chrono::milliseconds(1);
 
+// Text that meets a stop string where a certain token comes.
+class StopsAt : public engine::ChoiceText {
+ public:
+  explicit StopsAt(Token stop) : stop_(stop) {}
+  Result<Piece> push(std::span<const Token> tokens) override {
+    return Piece{
+        .text = {}, .stopped = std::find(tokens.begin(), tokens.end(), stop_) != tokens.end(), .stop = "!"};
+  }
+  Result<std::string> finish() override { return std::string(); }
+
+ private:
+  Token stop_;
+};
+
 }  // namespace
 
 std::ostream& operator<<(std::ostream& out, const World& s) {
@@ -104,6 +118,8 @@ void Simulation::plan_workload() {
     if (pick(2) == 0) at += pick(12);  // bursts and pauses
     sent->at = at;
     if (pick(8) == 0) sent->cancel_at = at + pick(30);
+    const bool draws = sent->request.pooling() == nullptr && !sched::is_search(sent->request);
+    if (draws && pick(4) == 0) sent->stop_at = pick(kVocab);
     if (pick(12) == 0) sent->time_limit = Seconds(0.001 * pick(40));
     sent_.push_back(std::move(sent));
   }
@@ -119,6 +135,9 @@ void Simulation::submit(Sent& sent) {
   engine::Submission submission;
   submission.request = sent.request;
   submission.time_limit = sent.time_limit;
+  if (sent.stop_at) {
+    submission.text = [stop = *sent.stop_at](int) { return std::make_unique<StopsAt>(stop); };
+  }
   submission.deliver = [this, &sent](engine::Event event) { take(sent, std::move(event)); };
   const Result<RequestId> id = engine_->submit(std::move(submission));
   sent.refused = !id.ok();
@@ -186,7 +205,11 @@ const char* Simulation::check_vector(const Sent& sent, bool complete) {
 }
 
 const char* Simulation::check_tokens(const Sent& sent, bool complete) {
-  const std::vector<std::vector<Token>> expected = expected_tokens(sent.request);
+  std::vector<std::vector<Token>> expected = expected_tokens(sent.request);
+  for (std::vector<Token>& tokens : expected) {
+    const auto stop = sent.stop_at ? std::find(tokens.begin(), tokens.end(), *sent.stop_at) : tokens.end();
+    if (stop != tokens.end()) tokens.erase(stop + 1, tokens.end());
+  }
   const auto choices = static_cast<size_t>(sent.request.sampling().n);
   if (complete && sent.tokens.size() != choices) return "not all choices came";
   for (const auto& [choice, tokens] : sent.tokens) {

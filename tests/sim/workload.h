@@ -51,6 +51,7 @@ class Simulation {
     Request request;
     int at = 0, cancel_at = -1;  // steps
     std::optional<Seconds> time_limit;
+    std::optional<Token> stop_at;  // its text ends at this token
     RequestId id;
     bool refused = false;
     int finished = 0;  // last events
