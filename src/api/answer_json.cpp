@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
 #include "base/version.h"
@@ -90,8 +91,16 @@ json::array TokenNames::bytes(Token token) const {
   return out;
 }
 
+double shortest(float value) {
+  char text[32];
+  const auto end = std::to_chars(text, text + sizeof text, value);
+  double out = 0;
+  std::from_chars(text, end.ptr, out);
+  return out;
+}
+
 double finite(float logprob) {
-  return std::isfinite(logprob) ? static_cast<double>(logprob) : -9999.0;
+  return std::isfinite(logprob) ? shortest(logprob) : -9999.0;
 }
 
 json::object token_logprob(const sched::Sampled& token, const TokenNames& names) {

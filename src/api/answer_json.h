@@ -33,6 +33,8 @@ struct TokenNames {
   json::array bytes(Token token) const;
 };
 
+// The double of the fewest digits that is the same float, so that it is written short.
+double shortest(float value);
 // JSON has no infinities; OpenAI's API writes -9999 for the impossible.
 double finite(float logprob);
 

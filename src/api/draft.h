@@ -10,6 +10,7 @@
 
 #include "base/ids.h"
 #include "base/json.h"
+#include "sched/request.h"
 #include "sched/sampling_params.h"
 
 namespace sluice::api {
@@ -37,6 +38,7 @@ struct Draft {
   std::optional<bool> add_special_tokens;     // around the prompt; default: with texts, not with templates
   std::optional<int> truncate_prompt_tokens;  // -1: to what fits
   bool truncate_right = false;                // keep the first tokens instead of the last
+  bool parse_special = false;                 // prompts that spell control tokens mean them
 
   // how tokens are chosen
   std::optional<int> max_tokens;  // nothing: the dialect's default; -1: what fits
@@ -72,12 +74,17 @@ struct Draft {
   std::string request_id;
 
   // embeddings
+  sched::Pooling pooling;
   bool base64 = false;
   std::optional<int> dimensions;
 
   // tokenize and detokenize
   std::vector<Token> tokens;
-  bool return_token_strings = false, with_pieces = false, parse_special = false;
+  bool return_token_strings = false, with_pieces = false;
+  std::optional<std::string> content;  // llama.cpp's name of the text, which asks for its form of the answer
+
+  std::string system;  // Ollama's, beside a prompt
+  bool raw = false;    // Ollama's: the prompt is not put into the chat template
 
   // Responses: what the answer repeats
   json::object echoed;

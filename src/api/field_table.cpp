@@ -165,10 +165,22 @@ Problem read_body(std::string_view body, const RequestSchema& schema, Draft& dra
     error.code = "invalid_json";
     return error;
   }
+  const json::object& object = value->get_object();
   for (std::span<const Field> group : schema.groups) {
-    if (Problem problem = read_object(value->get_object(), group, draft)) return problem;
+    for (const Field& field : group) {
+      if (object.contains(field.name) && schema.find(field.name) != &field) continue;
+      if (Problem problem = read_object(object, {&field, 1}, draft)) return problem;
+    }
   }
   return std::nullopt;
+}
+
+const Field* RequestSchema::find(std::string_view field) const {
+  for (std::span<const Field> group : groups) {
+    for (const Field& row : group)
+      if (row.name == field) return &row;
+  }
+  return nullptr;
 }
 
 int to_int(const json::value& value) {

@@ -64,9 +64,12 @@ struct Field {
   std::span<const Field> members = {};  // of an object
 };
 
+// Of rows of the same name the first holds.
 struct RequestSchema {
   std::string_view name;
   std::array<std::span<const Field>, 6> groups;  // unused ones are empty
+
+  const Field* find(std::string_view field) const;  // nullptr where there is none
 };
 
 using Problem = std::optional<ApiError>;

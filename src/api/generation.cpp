@@ -122,13 +122,8 @@ Problem fill(const Call& call, const ServedModel& model, const AnswerSetup& setu
     if (Problem problem = fit(call, model, draft, prompt.size(), sampling.max_tokens)) return problem;
     if (Status valid = sched::validate(sampling, static_cast<int>(model.vocab)); !valid)
       return named(valid.error());
-    engine::Submission& submission = prepared.submissions.emplace_back();
-    submission.request.client = call.context.client;
-    submission.request.priority = parameters->priority;
-    submission.request.prompt = prompt;
+    engine::Submission& submission = prepared.submissions.emplace_back(make_submission(call, draft, prompt));
     submission.request.task = sampling;
-    submission.request.cache_salt = call.context.cache_salt;
-    if (!parameters->cache_salt.empty()) submission.request.cache_salt += "\x1f" + parameters->cache_salt;
     submission.text = *text;
   }
   return std::nullopt;
@@ -182,6 +177,16 @@ Problem encode_prompts(const ServedModel& model, const Draft& draft, std::vector
     if (Problem problem = check_tokens(model, draft, tokens)) return problem;
   }
   return std::nullopt;
+}
+
+engine::Submission make_submission(const Call& call, const Draft& draft, std::vector<Token> prompt) {
+  engine::Submission submission;
+  submission.request.client = call.context.client;
+  submission.request.priority = -draft.priority;
+  submission.request.prompt = std::move(prompt);
+  submission.request.cache_salt = call.context.cache_salt;
+  if (!draft.cache_salt.empty()) submission.request.cache_salt += "\x1f" + draft.cache_salt;
+  return submission;
 }
 
 Reply generate(const Call& call, Draft draft, MakeWriter make_writer) {

@@ -26,6 +26,9 @@ Problem render_messages(const ServedModel& model, const Draft& draft, text::Rend
 // otherwise, and not around a template's text.
 Problem encode_prompts(const ServedModel& model, const Draft& draft, std::vector<std::vector<Token>>& out);
 
+// A submission of this prompt without a task.
+engine::Submission make_submission(const Call& call, const Draft& draft, std::vector<Token> prompt);
+
 using MakeWriter = std::unique_ptr<AnswerWriter> (*)(AnswerSetup setup);
 // Everything that is left to do for an operation that generates text.
 Reply generate(const Call& call, Draft draft, MakeWriter make_writer);

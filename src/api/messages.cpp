@@ -112,17 +112,20 @@ Result<std::string> join_parts(const json::array& parts, std::string_view where)
   return text;
 }
 
-Status read_messages(const json::value& value, Draft& draft) {
-  const json::array& list = value.get_array();
-  if (list.empty()) return wrong("'messages' is empty; it must hold at least 1 message");
+Status read_message_list(const json::array& list, std::string_view name, Draft& draft) {
+  if (list.empty()) return wrong(fmt::format("'{}' is empty; it must hold at least 1 message", name));
   if (list.size() > kMostMessages)
-    return wrong(fmt::format("'messages' has {} entries; the limit is {}", list.size(), kMostMessages));
+    return wrong(fmt::format("'{}' has {} entries; the limit is {}", name, list.size(), kMostMessages));
   for (size_t i = 0; i < list.size(); ++i) {
-    Result<json::object> message = read_message(list[i], fmt::format("messages[{}]", i));
+    Result<json::object> message = read_message(list[i], fmt::format("{}[{}]", name, i));
     if (!message) return message.error();
     draft.chat.messages.push_back(std::move(*message));
   }
   return {};
+}
+
+Status read_messages(const json::value& value, Draft& draft) {
+  return read_message_list(value.get_array(), "messages", draft);
 }
 
 Status read_template_variables(const json::value& value, Draft& draft) {

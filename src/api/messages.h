@@ -8,6 +8,8 @@ namespace sluice::api {
 
 // OpenAI's: content a string or parts, of which only texts are taken. Used as a field's read().
 Status read_messages(const json::value& value, Draft& draft);
+// The same for a list of another name.
+Status read_message_list(const json::array& list, std::string_view name, Draft& draft);
 
 // The texts of a list of parts {"type": "text" or "input_text" or "output_text" or "refusal", ...}, joined by line
 // breaks. `where` names the list in an error.

@@ -3,65 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "text/unicode.h"
-
 namespace sluice::api {
-
-namespace {
-
-// GPT-2's name of a byte: itself where it can be printed, else one of the code points from 256 on.
-std::vector<std::string> byte_names() {
-  std::vector<std::string> names;
-  char32_t next = 256;
-  for (unsigned byte = 0; byte < 256; ++byte) {
-    const bool printed = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
-    text::append_utf8(names.emplace_back(), printed ? byte : next++);
-  }
-  return names;
-}
-
-json::object added(Token id, std::string_view spelling) {
-  return {{"id", id},
-          {"content", json::string(spelling)},
-          {"single_word", false},
-          {"lstrip", false},
-          {"rstrip", false},
-          {"normalized", false},
-          {"special", true}};
-}
-
-}  // namespace
-
-text::Tokenizer make_byte_tokenizer() {
-  json::object vocabulary;
-  Token id = 0;
-  for (const std::string& name : byte_names()) vocabulary[name] = id++;
-  const json::object bytes{{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}};
-  const json::object begin{
-      {"type", "TemplateProcessing"},
-      {"single",
-       {{{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}}, {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}},
-      {"pair", json::array()},
-      {"special_tokens", {{"<s>", {{"id", "<s>"}, {"ids", {kBegin}}, {"tokens", {"<s>"}}}}}}};
-  const json::object file{
-      {"version", "1.0"},
-      {"added_tokens",
-       {added(kTurnStart, "<|im_start|>"), added(kTurnEnd, "<|im_end|>"), added(kBegin, "<s>")}},
-      {"normalizer", nullptr},
-      {"pre_tokenizer", bytes},
-      {"post_processor", begin},
-      {"decoder", bytes},
-      {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", json::array()}}}};
-  Result<text::Tokenizer> tokenizer = text::parse_tokenizer_json(json::serialize(file));
-  SLUICE_CHECK(tokenizer.ok());
-  return std::move(*tokenizer);
-}
-
-std::string chatml() {
-  return "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-         "{% if style %}[{{ style }}]{% endif %}{% if add_generation_prompt %}<|im_start|>assistant\n{% "
-         "endif %}";
-}
 
 engine::Delta delta(std::string_view text, int choice) {
   engine::Delta out{.choice = choice, .text = std::string(text)};

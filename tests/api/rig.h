@@ -1,4 +1,4 @@
-// A model without weights for tests of the API: its tokens are the bytes of a text, and three control tokens.
+// Requests to the API and events of an engine that is not there.
 #pragma once
 
 #include <memory>
@@ -8,14 +8,9 @@
 #include <vector>
 
 #include "api/service.h"
+#include "tests/api/byte_model.h"
 
 namespace sluice::api {
-
-inline constexpr Token kTurnStart = 256, kTurnEnd = 257, kBegin = 258;
-
-// "<|im_start|>", "<|im_end|>" and "<s>" are control tokens; a text starts with "<s>".
-text::Tokenizer make_byte_tokenizer();
-std::string chatml();  // a chat template
 
 using Events = std::vector<std::pair<size_t, engine::Event>>;  // submission and event
 

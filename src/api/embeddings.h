@@ -1,0 +1,21 @@
+// POST /v1/embeddings, and what other dialects' embeddings share with it.
+#pragma once
+
+#include <vector>
+
+#include "api/field_table.h"
+#include "api/generation.h"
+#include "api/service.h"
+
+namespace sluice::api {
+
+const RequestSchema& embedding_schema();
+Reply embeddings(const Call& call);
+
+// One submission per prompt that asks for a vector.
+Reply embed(const Call& call, Draft draft, MakeWriter make_writer);
+// The first `dimensions` numbers, brought back to length 1; all of them where nothing is asked for.
+std::vector<float> shorten_embedding(std::vector<float> values, const Draft& draft);
+json::array embedding_json(const std::vector<float>& values);
+
+}  // namespace sluice::api

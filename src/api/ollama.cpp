@@ -1,0 +1,234 @@
+#include "api/ollama.h"
+
+#include <fmt/format.h>
+
+#include "api/answer_json.h"
+#include "api/completions.h"
+#include "api/embeddings.h"
+#include "api/errors.h"
+#include "api/generation.h"
+#include "api/messages.h"
+#include "api/ollama_answer.h"
+#include "api/sampling_fields.h"
+
+namespace sluice::api {
+
+namespace {
+
+using Limits = sched::SamplingLimits;
+
+// An empty list asks to load the model.
+Status read_ollama_messages(const json::value& value, Draft& draft) {
+  json::array plain;
+  for (size_t i = 0; i < value.get_array().size(); ++i) {
+    const json::value& item = value.get_array()[i];
+    plain.push_back(item);
+    const json::object* message = item.if_object();
+    if (message == nullptr) continue;
+    json::object& made = plain.back().get_object();
+    if (const json::value* images = message->if_contains("images");
+        images != nullptr && !images->is_null() && !is_empty(*images))
+      return Error{ErrorCode::Unsupported,
+                   fmt::format("'messages[{}].images': this model reads text alone", i)};
+    if (const json::value* thinking = message->if_contains("thinking")) made["reasoning"] = *thinking;
+    if (const json::value* name = message->if_contains("tool_name")) made["name"] = *name;
+  }
+  if (plain.empty()) return {};
+  return read_message_list(plain, "messages", draft);
+}
+
+Status read_prompt(const json::value& value, Draft& draft) {
+  if (!value.get_string().empty()) draft.prompts.emplace_back(to_text(value));
+  return {};
+}
+
+Status read_input(const json::value& value, Draft& draft) {
+  return read_prompts(value, "input", draft);
+}
+
+Status read_think(const json::value& value, Draft& draft) {
+  draft.chat.variables["enable_thinking"] = !value.is_bool() || value.get_bool();
+  if (value.is_string()) draft.chat.variables["reasoning_effort"] = value;
+  return {};
+}
+
+Status read_num_predict(const json::value& value, Draft& draft) {
+  draft.max_tokens = std::max(-1, to_int(value));
+  if (draft.max_tokens == 0) draft.max_tokens = 1;
+  return {};
+}
+
+Status read_truncate(const json::value& value, Draft& draft) {
+  if (!value.get_bool()) draft.truncate_prompt_tokens.reset();
+  return {};
+}
+
+constexpr std::string_view kNoSampler = "this sampler is not offered";
+
+constexpr Field kOptions[] = {
+    used("num_predict", integer(-2, Limits::kMaxTokens), "most tokens of the answer; below 0: what fits",
+         read_num_predict),
+    used("temperature", number(0, Limits::kTemperature), "default 0.8", into<&Draft::temperature>),
+    used("top_k", integer(-1), "default 40", into<&Draft::top_k>),
+    used("top_p", number(0, 1), "default 0.9", into<&Draft::top_p>),
+    used("min_p", number(0, 1), "keep tokens of at least this share of the likeliest's probability",
+         into<&Draft::min_p>),
+    used("typical_p", number(1e-6, 1), "keep the tokens nearest to the entropy", into<&Draft::typical_p>),
+    used("repeat_penalty", number(Limits::kRepetitionPenaltyLow, Limits::kRepetitionPenaltyHigh),
+         "of every token in prompt or answer; default 1", into<&Draft::repetition_penalty>),
+    used("presence_penalty", number(-Limits::kPenalty, Limits::kPenalty), "of every token that was generated",
+         into<&Draft::presence_penalty>),
+    used("frequency_penalty", number(-Limits::kPenalty, Limits::kPenalty), "per time a token was generated",
+         into<&Draft::frequency_penalty>),
+    used("seed", {Kind::Seed}, "the same seed gives the same answer", into<&Draft::seed>),
+    used("stop", {Kind::Texts}, "at most 16 strings that end the answer", into<&Draft::stop>),
+    ignored("num_ctx", "the context is the server's"),
+    ignored("num_keep", "contexts are not shifted"),
+    ignored("repeat_last_n", "penalties look at the whole text"),
+    ignored("num_batch", "the server's own"),
+    ignored("num_gpu", "the server's own"),
+    ignored("main_gpu", "the server's own"),
+    ignored("num_thread", "the server's own"),
+    ignored("use_mmap", "the server's own"),
+    unsupported("mirostat", kNoSampler, is_zero),
+};
+
+constexpr Field kCommon[] = {
+    used("stream", {Kind::Boolean}, "lines of pieces; default true", into<&Draft::stream>),
+    nested("options", "how tokens are chosen", kOptions),
+    used("think", {}, "true, false or an effort, for the chat template", read_think),
+    ignored("keep_alive", "models stay loaded"),
+    ignored("truncate", "a prompt that does not fit is refused"),
+    ignored("shift", "contexts are not shifted"),
+    unsupported("format", "structured output is not offered", is_empty),
+};
+
+constexpr Field kChat[] = {
+    required(used("messages", {Kind::List}, "objects with role and content; none: the model is loaded",
+                  read_ollama_messages)),
+    unsupported("tools", "tool calls are not offered", is_empty),
+};
+
+constexpr Field kGenerate[] = {
+    used("prompt", {Kind::Text}, "put into the chat template as the user's words; none: the model is loaded",
+         read_prompt),
+    used("system", {Kind::Text}, "the system message", into<&Draft::system>),
+    used("raw", {Kind::Boolean}, "the prompt is taken as it is, with the control tokens that it spells",
+         into<&Draft::raw>),
+    ignored("context", "send a conversation to /api/chat"),
+    unsupported("suffix", "text is generated at the end only", is_empty),
+    unsupported("template", "requests bring no templates", is_empty),
+    unsupported("images", "this model reads text alone", is_empty),
+};
+
+constexpr Field kEmbed[] = {
+    required(used("input", {}, "a string or a list of strings", read_input)),
+    used("dimensions", integer(1, 1 << 20), "keep this many numbers, brought back to length 1",
+         into<&Draft::dimensions>),
+    used("truncate", {Kind::Boolean}, "cut texts to what fits; default true", read_truncate),
+    ignored("options", "have no meaning here"),
+    ignored("keep_alive", "models stay loaded"),
+};
+
+constexpr Field kEmbedding[] = {
+    required(used("prompt", {Kind::Text}, "a text",
+                  [](const json::value& value, Draft& draft) -> Status {
+                    draft.prompts.emplace_back(to_text(value));
+                    return {};
+                  })),
+    ignored("options", "have no meaning here"),
+    ignored("keep_alive", "models stay loaded"),
+};
+
+Draft ollama_draft() {
+  Draft draft;
+  draft.stream = true;
+  draft.cut_max_tokens = true;
+  draft.temperature = 0.8;
+  draft.top_k = 40;
+  draft.top_p = 0.9;
+  return draft;
+}
+
+Reply loaded(const Call& call, const Draft& draft, std::string_view field) {
+  Problem problem;
+  const ServedModel* model = choose_model(call, draft, problem);
+  if (problem) return *problem;
+  json::object out{{"model", model->id}, {"created_at", to_rfc3339(call.context.now_s)}};
+  out[field] = field == "message" ? json::value{{"role", "assistant"}, {"content", ""}} : json::value("");
+  out["done_reason"] = "load";
+  out["done"] = true;
+  return Answer{.body = write_json(out)};
+}
+
+}  // namespace
+
+std::string without_tag(std::string name) {
+  constexpr std::string_view kTag = ":latest";
+  if (name.ends_with(kTag)) name.resize(name.size() - kTag.size());
+  return name;
+}
+
+const RequestSchema& ollama_chat_schema() {
+  static const RequestSchema schema{"OllamaChatRequest",
+                                    {kChat, kCommon, model_field(), switch_logprobs_fields()}};
+  return schema;
+}
+const RequestSchema& ollama_generate_schema() {
+  static const RequestSchema schema{"OllamaGenerateRequest",
+                                    {kGenerate, kCommon, model_field(), switch_logprobs_fields()}};
+  return schema;
+}
+const RequestSchema& ollama_embed_schema() {
+  static const RequestSchema schema{"OllamaEmbedRequest", {kEmbed, model_field()}};
+  return schema;
+}
+const RequestSchema& ollama_embedding_schema() {
+  static const RequestSchema schema{"OllamaEmbeddingRequest", {kEmbedding, model_field()}};
+  return schema;
+}
+
+Reply ollama_chat(const Call& call) {
+  Draft draft = ollama_draft();
+  if (Problem problem = read_body(call.body, ollama_chat_schema(), draft)) return *problem;
+  draft.model = without_tag(std::move(draft.model));
+  if (draft.chat.messages.empty()) return loaded(call, draft, "message");
+  return generate(call, std::move(draft), make_ollama_writer<OllamaForm::Chat>);
+}
+
+Reply ollama_generate(const Call& call) {
+  Draft draft = ollama_draft();
+  if (Problem problem = read_body(call.body, ollama_generate_schema(), draft)) return *problem;
+  draft.model = without_tag(std::move(draft.model));
+  if (draft.prompts.empty()) return loaded(call, draft, "response");
+  Problem problem;
+  const ServedModel* model = choose_model(call, draft, problem);
+  if (problem) return *problem;
+  if (draft.raw || model->chat_template == nullptr) {
+    draft.parse_special = draft.raw;
+  } else {
+    if (!draft.system.empty()) draft.chat.messages.push_back({{"role", "system"}, {"content", draft.system}});
+    draft.chat.messages.push_back(
+        {{"role", "user"}, {"content", std::get<std::string>(draft.prompts.front())}});
+    draft.prompts.clear();
+  }
+  return generate(call, std::move(draft), make_ollama_writer<OllamaForm::Generate>);
+}
+
+Reply ollama_embed(const Call& call) {
+  Draft draft;
+  draft.truncate_prompt_tokens = -1;
+  if (Problem problem = read_body(call.body, ollama_embed_schema(), draft)) return *problem;
+  draft.model = without_tag(std::move(draft.model));
+  return embed(call, std::move(draft), make_ollama_embeddings<OllamaForm::Embed>);
+}
+
+Reply ollama_embedding(const Call& call) {
+  Draft draft;
+  draft.truncate_prompt_tokens = -1;
+  if (Problem problem = read_body(call.body, ollama_embedding_schema(), draft)) return *problem;
+  draft.model = without_tag(std::move(draft.model));
+  return embed(call, std::move(draft), make_ollama_embeddings<OllamaForm::Embedding>);
+}
+
+}  // namespace sluice::api

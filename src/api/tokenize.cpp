@@ -1,0 +1,139 @@
+#include "api/tokenize.h"
+
+#include <fmt/format.h>
+
+#include "api/answer_json.h"
+#include "api/chat.h"
+#include "api/errors.h"
+#include "api/generation.h"
+#include "api/messages.h"
+#include "api/sampling_fields.h"
+
+namespace sluice::api {
+
+namespace {
+
+Status read_prompt(const json::value& value, Draft& draft) {
+  draft.prompts.emplace_back(to_text(value));
+  return {};
+}
+
+constexpr Field kTokenize[] = {
+    used("prompt", {Kind::Text}, "a text; vLLM's form", read_prompt),
+    used("messages", {Kind::List}, "a conversation, as for chats", read_messages),
+    used("content", {Kind::Text}, "a text; llama.cpp's form, whose answer is {tokens} alone",
+         into<&Draft::content>),
+    used("add_special_tokens", {Kind::Boolean}, "put the tokens around the text that the model expects",
+         into<&Draft::add_special_tokens>),
+    used("add_special", {Kind::Boolean}, "the same, llama.cpp's name; default false with content",
+         into<&Draft::add_special_tokens>),
+    used("parse_special", {Kind::Boolean}, "a text that spells control tokens means them; default false",
+         into<&Draft::parse_special>),
+    used("return_token_strs", {Kind::Boolean}, "give the tokens as the vocabulary spells them",
+         into<&Draft::return_token_strings>),
+    used("with_pieces", {Kind::Boolean}, "with content: give {id, piece} instead of ids",
+         into<&Draft::with_pieces>),
+};
+
+constexpr Field kDetokenize[] = {
+    required(used("tokens", {Kind::Tokens}, "token ids", into<&Draft::tokens>)),
+    used("skip_special_tokens", {Kind::Boolean}, "leave control tokens out; default false here",
+         into<&Draft::skip_special_tokens>),
+};
+
+constexpr Field kTemplate[] = {
+    required(used("messages", {Kind::List}, "a conversation, as for chats", read_messages)),
+};
+
+// A piece as text, or as a list of bytes where it is part of a character.
+json::value piece_json(const TokenNames& names, Token token) {
+  const json::array bytes = names.bytes(token);
+  const std::string text = names.text(token);
+  return text.find("\xEF\xBF\xBD") == std::string::npos ? json::value(text) : json::value(bytes);
+}
+
+Reply tokenize_content(const ServedModel& model, Draft draft) {
+  draft.add_special_tokens = draft.add_special_tokens.value_or(false);
+  Result<std::vector<Token>> tokens = model.tokenizer->encode(
+      *draft.content, {.parse_special = draft.parse_special, .add_special = *draft.add_special_tokens});
+  if (!tokens) return invalid_value("content", tokens.error().message);
+  json::array out;
+  const TokenNames names{*model.tokenizer};
+  for (const Token token : *tokens) {
+    if (draft.with_pieces) {
+      out.push_back({{"id", token}, {"piece", piece_json(names, token)}});
+    } else {
+      out.push_back(token);
+    }
+  }
+  return Answer{.body = write_json(json::object{{"tokens", std::move(out)}})};
+}
+
+}  // namespace
+
+const RequestSchema& tokenize_schema() {
+  static const RequestSchema schema{"TokenizeRequest", {kTokenize, model_field(), conversation_fields()}};
+  return schema;
+}
+const RequestSchema& detokenize_schema() {
+  static const RequestSchema schema{"DetokenizeRequest", {kDetokenize, model_field()}};
+  return schema;
+}
+const RequestSchema& template_schema() {
+  static const RequestSchema schema{"ApplyTemplateRequest",
+                                    {kTemplate, model_field(), conversation_fields()}};
+  return schema;
+}
+
+Reply tokenize(const Call& call) {
+  Draft draft;
+  if (Problem problem = read_body(call.body, tokenize_schema(), draft)) return *problem;
+  Problem problem;
+  const ServedModel* model = choose_model(call, draft, problem);
+  if (problem) return *problem;
+  if (draft.content) return tokenize_content(*model, std::move(draft));
+  if (draft.prompts.empty() && draft.chat.messages.empty())
+    return invalid_value("prompt", "'prompt', 'messages' or 'content' is missing");
+  std::vector<std::vector<Token>> encoded;
+  if ((problem = encode_prompts(*model, draft, encoded))) return *problem;
+  const std::vector<Token>& tokens = encoded.front();
+  json::value spelled = nullptr;
+  if (draft.return_token_strings) {
+    json::array list;
+    for (const Token token : tokens) list.push_back(json::string(model->tokenizer->spelling(token)));
+    spelled = std::move(list);
+  }
+  return Answer{.body = write_json(json::object{{"count", tokens.size()},
+                                                {"max_model_len", model->context},
+                                                {"tokens", ids_json(tokens)},
+                                                {"token_strs", std::move(spelled)}})};
+}
+
+Reply detokenize(const Call& call) {
+  Draft draft;
+  draft.skip_special_tokens = false;
+  if (Problem problem = read_body(call.body, detokenize_schema(), draft)) return *problem;
+  Problem problem;
+  const ServedModel* model = choose_model(call, draft, problem);
+  if (problem) return *problem;
+  for (const Token token : draft.tokens) {
+    if (token >= model->vocab)
+      return invalid_value(
+          "tokens", fmt::format("'tokens' holds {}; the vocabulary ends at {}", token, model->vocab - 1));
+  }
+  const std::string text = model->tokenizer->decode(draft.tokens, draft.skip_special_tokens);
+  return Answer{.body = write_json(json::object{{"prompt", text}, {"content", text}})};
+}
+
+Reply apply_template(const Call& call) {
+  Draft draft;
+  if (Problem problem = read_body(call.body, template_schema(), draft)) return *problem;
+  Problem problem;
+  const ServedModel* model = choose_model(call, draft, problem);
+  if (problem) return *problem;
+  text::Rendering rendering;
+  if ((problem = render_messages(*model, draft, rendering))) return *problem;
+  return Answer{.body = write_json(json::object{{"prompt", rendering.text()}})};
+}
+
+}  // namespace sluice::api

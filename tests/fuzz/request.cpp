@@ -1,0 +1,89 @@
+// Any bytes as the body of any operation, the first byte choosing which: an error that can be written, or submissions
+// that keep to the limits and an answer that is complete and JSON.
+#include <cstdlib>
+
+#include "api/service.h"
+#include "tests/api/byte_model.h"
+
+namespace {
+
+using namespace sluice;
+using namespace sluice::api;
+
+constexpr int kContext = 512, kVocab = 259;
+
+void require(bool holds) {
+  if (!holds) std::abort();
+}
+
+const std::vector<ServedModel>& models() {
+  static const text::Tokenizer tokenizer = make_byte_tokenizer();
+  static const text::ChatTemplate chat_template = *text::ChatTemplate::parse(chatml());
+  static const std::vector<ServedModel> all = {{.id = "tiny",
+                                                .tokenizer = &tokenizer,
+                                                .chat_template = &chat_template,
+                                                .context = kContext,
+                                                .max_sequences = 8,
+                                                .vocab = kVocab,
+                                                .architecture = "llama"}};
+  return all;
+}
+
+void check_error(Dialect dialect, const ApiError& error) {
+  require(error.status >= 400 && error.status < 500);
+  require(parse_json(write_error(dialect, error, "id"), "error").ok());
+}
+
+void check_submission(const engine::Submission& submission) {
+  const sched::Request& request = submission.request;
+  require(!request.prompt.empty() && request.prompt.size() <= kContext);
+  for (const Token token : request.prompt) require(token >= 0 && token < kVocab);
+  if (request.pooling() != nullptr) return;
+  require(sched::validate(request.task, kVocab).ok());
+  require(request.prompt.size() + static_cast<size_t>(request.sampling().max_tokens) <= kContext);
+}
+
+std::vector<engine::Event> invent(const engine::Submission& submission) {
+  if (submission.request.pooling() != nullptr)
+    return {engine::Embedding{{0.5F, -0.5F, 0.25F}}, engine::Finished{}};
+  std::vector<engine::Event> events;
+  const sched::Sampled token{.token = 200, .logprob = -1, .top = {{65, -0.5F}, {258, -3}}};
+  for (int choice = 0; choice < submission.request.sampling().n; ++choice) {
+    engine::Delta delta{.choice = choice, .tokens = {token}, .text = "\"\n\xC3\xA9"};
+    if (choice == 0 && submission.request.sampling().prompt_logprobs)
+      delta.prompt_logprobs.assign(submission.request.prompt.size() - 1, token);
+    events.emplace_back(delta);
+    events.emplace_back(engine::ChoiceEnd{.choice = choice, .stop_token = 65});
+  }
+  events.emplace_back(engine::Finished{.usage = {.prompt_tokens = 3, .generated_tokens = 1}});
+  return events;
+}
+
+void check_answer(Prepared& prepared) {
+  std::string out;
+  for (size_t i = 0; i < prepared.submissions.size(); ++i) {
+    check_submission(prepared.submissions[i]);
+    for (const engine::Event& event : invent(prepared.submissions[i])) prepared.writer->take(i, event, out);
+  }
+  require(prepared.writer->done() && prepared.writer->error() == nullptr);
+  if (!prepared.stream) require(parse_json(out, "answer").ok());
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size == 0) return 0;
+  const Operation& operation = operations()[data[0] % operations().size()];
+  const std::string_view body(reinterpret_cast<const char*>(data) + 1, size - 1);
+  const Call call{.operation = &operation,
+                  .rest = body,
+                  .body = body,
+                  .models = models(),
+                  .any_model_name = true,
+                  .context = {.request_id = "r", .client = "c", .now_s = 1}};
+  Reply reply = operation.run(call);
+  if (const auto* error = std::get_if<ApiError>(&reply)) check_error(operation.dialect, *error);
+  if (const auto* answer = std::get_if<Answer>(&reply)) require(parse_json(answer->body, "answer").ok());
+  if (auto* prepared = std::get_if<Prepared>(&reply)) check_answer(*prepared);
+  return 0;
+}
