@@ -2,6 +2,7 @@
 import {prepare, theme} from "./palette.js";
 
 const FLASH = 0.6;   // seconds a cell that changed hands stays bright
+const MOST = 6000;   // cells; of more, every k-th is drawn
 const FEWEST = 256;  // cells; free ones behind the last that was ever taken are left out beyond that
 
 export class Blocks {
@@ -34,36 +35,44 @@ export class Blocks {
 
   // The largest cells that fit.
   layout(width, height) {
-    const count = Math.max(1, Math.min(this.shown, this.cells.length));
+    const blocks = Math.max(1, Math.min(this.shown, this.cells.length));
+    const every = Math.ceil(blocks / MOST);
+    const count = Math.ceil(blocks / every);
     let size = Math.min(22, Math.floor(Math.sqrt(width * height / count)));
     while (size > 3 && Math.ceil(count / Math.floor(width / size)) * size > height) --size;
-    return {size: Math.max(size, 3), columns: Math.floor(width / Math.max(size, 3))};
+    size = Math.max(size, 3);
+    return {size, columns: Math.floor(width / size), every, count};
   }
 
   draw(history, now) {
     const {context, width, height} = prepare(this.canvas);
     const colours = theme();
-    const {size, columns} = this.layout(width, height);
-    this.grid = {size, columns};
-    const gap = size > 9 ? 2 : 1;
-    this.cells.slice(0, this.shown).forEach(([owner, shared, changed], at) => {
-      const x = at % columns * size, y = Math.floor(at / columns) * size, side = size - gap;
-      context.fillStyle = this.colourOf(owner, history, colours);
+    this.grid = this.layout(width, height);
+    const {size, columns, every, count} = this.grid;
+    const side = size - (size > 9 ? 2 : 1);
+    for (let at = 0; at < count; ++at) {
+      const cell = this.cells[at * every];
+      const place = {x: at % columns * size, y: Math.floor(at / columns) * size, side, now};
+      if (cell) this.cell(context, colours, history, cell, place);
+    }
+  }
+
+  cell(context, colours, history, [owner, shared, changed], {x, y, side, now}) {
+    context.fillStyle = this.colourOf(owner, history, colours);
+    context.fillRect(x, y, side, side);
+    if (owner === 0) {
+      context.strokeStyle = colours.line;
+      context.lineWidth = 1;
+      context.strokeRect(x + 0.5, y + 0.5, side - 1, side - 1);
+    }
+    if (shared) this.mark(context, colours, x, y, side);
+    const fresh = 1 - (now - changed) / FLASH;
+    if (fresh > 0 && fresh <= 1 && owner > 0) {
+      context.fillStyle = colours.surface;
+      context.globalAlpha = 0.6 * fresh;
       context.fillRect(x, y, side, side);
-      if (owner === 0) {
-        context.strokeStyle = colours.line;
-        context.lineWidth = 1;
-        context.strokeRect(x + 0.5, y + 0.5, side - 1, side - 1);
-      }
-      if (shared) this.mark(context, colours, x, y, side);
-      const fresh = 1 - (now - changed) / FLASH;
-      if (fresh > 0 && fresh <= 1 && owner > 0) {
-        context.fillStyle = colours.surface;
-        context.globalAlpha = 0.6 * fresh;
-        context.fillRect(x, y, side, side);
-        context.globalAlpha = 1;
-      }
-    });
+      context.globalAlpha = 1;
+    }
   }
 
   colourOf(owner, history, colours) {
@@ -82,10 +91,12 @@ export class Blocks {
     if (!this.grid) return null;
     const column = Math.floor(px / this.grid.size);
     const at = Math.floor(py / this.grid.size) * this.grid.columns + column;
-    const cell = column < this.grid.columns && at < this.shown ? this.cells[at] : undefined;
+    const inside = column < this.grid.columns && at < this.grid.count;
+    const cell = inside ? this.cells[at * this.grid.every] : undefined;
     if (!cell) return null;
     const [owner, shared] = cell;
-    return [`Block ${at * this.stride}`, meaning(owner), ...(shared ? ["shared by several sequences"] : [])];
+    const number = at * this.grid.every * this.stride;
+    return [`Block ${number}`, meaning(owner), ...(shared ? ["shared by several sequences"] : [])];
   }
 }
 

@@ -1,9 +1,9 @@
 // The chat: which conversation is shown, what is being answered, and what the buttons do.
 import {savedKey} from "./api.js";
-import {Answer} from "./answer.js";
+import {Answer, takesSystem} from "./answer.js";
 import {announce, byId, fill, icon, toast} from "./dom.js";
 import {messageNode, startEdit, updateRunning, welcome} from "./messages.js";
-import {requestParameters} from "./params.js";
+import {ownSystem, requestParameters} from "./params.js";
 import * as store from "./store.js";
 import * as tree from "./tree.js";
 
@@ -120,7 +120,9 @@ export class Chat {
   stop() { this.answers.get(this.current.id)?.stop(); }
 
   bodyFor(conversation, leaf) {
-    return {model: this.shell.model(), messages: tree.promptFor(conversation, leaf), ...requestParameters()};
+    const model = this.shell.model();
+    const messages = tree.promptFor(conversation, leaf, takesSystem(model) && !ownSystem());
+    return {model, messages, ...requestParameters()};
   }
 
   async answer(conversation, question) {

@@ -28,6 +28,9 @@ export function requestParameters() {
   return parameters;
 }
 
+// Whether a model's template may put in its own system prompt where there is none. Small models answer better without.
+export const ownSystem = () => setting("ownSystem", false);
+
 // A stop string is one line, so "\n" and "\t" stand for what they mean elsewhere.
 const unescape = (line) => line.replaceAll("\\n", "\n").replaceAll("\\t", "\t");
 
@@ -63,6 +66,12 @@ function textField(id, label, hint, rows, value, oninput) {
   area.value = value;
   return el("div", {class: "parameter whole"}, el("label", {for: id
             }, label), area, el("span", {id: `hint-${id}`, class: "hint"}, hint));
+}
+
+function ownSystemField() {
+  const box = el("input", {type: "checkbox", id: "own-system", onchange: () => setSetting("ownSystem", box.checked)});
+  box.checked = ownSystem();
+  return el("label", {class: "choice"}, box, "Where it is empty, use the model's own");
 }
 
 let asking = null;
@@ -138,6 +147,7 @@ function draw(drawer, chat, close) {
     textField(
       "system", "System prompt", "Of this conversation; goes before the first message.", 4, chat.system(),
       (text) => chat.setSystem(text)),
+    ownSystemField(),
     el("div", {class: "parameter-grid"}, NUMBERS.map(numberField)),
     textField(
       "parameter-stop", "Stop strings", "One a line; \\n is a line break. The answer ends before them.", 2,

@@ -11,7 +11,7 @@ namespace sluice::server {
 namespace {
 
 constexpr double kBusyInterval = 0.2, kIdleInterval = 2.0;
-constexpr size_t kMostRequests = 256, kMostBlocks = 4096, kMostSteps = 256;
+constexpr size_t kMostRequests = 256, kMostRuns = 4096, kMostSteps = 256;
 
 std::string_view phase_name(sched::Phase phase) {
   switch (phase) {
@@ -56,11 +56,13 @@ json::object request_json(const sched::RequestView& view, double received) {
 }
 
 json::object group_json(const engine::Snapshot::Group& group) {
-  const size_t stride = std::max<size_t>(1, (group.blocks.size() + kMostBlocks - 1) / kMostBlocks);
-  json::object out{{"total", group.usage.blocks},        {"used", group.usage.used},
-                   {"cached", group.usage.cached},       {"window", group.window},
-                   {"host", group.usage.host_used},      {"disk", group.usage.disk_used},
-                   {"owners", owner_runs(group, stride)}};
+  size_t stride = 1;
+  json::array runs = owner_runs(group, stride);
+  while (runs.size() > kMostRuns) runs = owner_runs(group, stride *= 2);
+  json::object out{{"total", group.usage.blocks},   {"used", group.usage.used},
+                   {"cached", group.usage.cached},  {"window", group.window},
+                   {"host", group.usage.host_used}, {"disk", group.usage.disk_used},
+                   {"owners", std::move(runs)}};
   if (stride > 1) out["stride"] = stride;
   return out;
 }
