@@ -299,6 +299,8 @@ class Handler(BaseHTTPRequestHandler):
         if "overflow" in text:
             self.fail(400, "context_length_exceeded", "This model's maximum context length is 4096 tokens. However, you "
                       "requested 9000 tokens (8000 in the messages, 1000 in the completion).")
+        elif "picky" in text and body["messages"][0]["role"] == "system":
+            self.fail(400, "invalid_value", "System role not supported")
         elif "overload" in text:
             self.fail(503, "server_is_overloaded", "Too many requests wait.", [("retry-after", "3")])
         else:

@@ -83,7 +83,7 @@ def test_edit_branches():
         one.tab.wait_for_selector("text=You said: another question")
         one.settle()
         assert one.count(".message") == 2
-        assert [message["content"] for message in FAKE.bodies[-1]["messages"]] == ["another question"]
+        assert [message["content"] for message in FAKE.bodies[-1]["messages"]] == ["", "another question"]
         one.tab.click("[aria-label='Previous version']")
         assert one.count(".message") == 4
         one.tab.wait_for_selector("text=You said: second question")
@@ -104,6 +104,21 @@ def test_parameters_are_sent():
         assert "top_p" not in body and "min_p" not in body
         assert body["messages"][0] == {"role": "system", "content": "Be brief."}
         assert "ended at the token limit" in one.last_stats()
+
+
+def test_the_models_own_system_prompt_is_left_out():
+    with page() as one:
+        one.open()
+        one.ask("hello")
+        assert FAKE.bodies[-1]["messages"][0] == {"role": "system", "content": ""}
+        one.tab.click("#open-parameters")
+        one.tab.check("#own-system")
+        one.ask("hello again")
+        assert FAKE.bodies[-1]["messages"][0]["role"] == "user"
+    with page(ignore=REFUSED) as one:
+        one.open()
+        assert "You said: picky" in one.ask("picky")
+        assert [len(body["messages"]) for body in FAKE.bodies[-2:]] == [2, 1]
 
 
 # -- conversations -----------------------------------------------------------------------------------------------------
@@ -327,6 +342,39 @@ def test_keyboard_alone():
         one.tab.focus("#tab-chat")
         one.tab.keyboard.press("ArrowRight")
         one.tab.wait_for_selector("#live:not([hidden])")
+
+
+# -- the program ---------------------------------------------------------------------------------------------------------
+
+def test_the_program():
+    with page_browser.serve() as url, BROWSER.page(url) as one:
+        _, headers, _ = page_browser.get(url)
+        headers = {name.lower(): value for name, value in headers.items()}
+        assert headers["content-security-policy"].startswith("default-src 'self'"), headers
+        one.open()
+        one.tab.click("#open-parameters")
+        one.tab.fill("#parameter-temperature", "0")
+        one.tab.fill("#parameter-max_tokens", "24")
+        first = one.ask("What is the capital of France?")
+        assert "Paris" in first and "tokens/s" in one.last_stats(), first
+        one.tab.click("[aria-label='Another answer']")
+        one.tab.wait_for_selector("[aria-label='Version 2 of 2']")
+        one.settle()
+        assert one.last_answer() == first
+        one.tab.press("#input", "ArrowUp")
+        one.tab.fill("[aria-label='Edit message']", "What is the capital of Italy?")
+        one.tab.keyboard.press("Enter")
+        one.tab.wait_for_selector(".bubble:has-text('Italy')")
+        one.settle()
+        assert "Rome" in one.last_answer(), one.last_answer()
+        one.tab.fill("#parameter-max_tokens", "2000")
+        one.send("Tell me a very long story about a river.")
+        one.tab.wait_for_selector(".message.running .markdown > *")
+        one.tab.click("#send")
+        one.settle()
+        wait_for(lambda: page_browser.metrics(url)["sluice_requests_running"] == 0)
+        see_load(one)
+        wait_for(lambda: page_browser.metrics(url)["sluice_requests_running"] == 0)
 
 
 # ------------------------------------------------------------------------------------------------------------------------

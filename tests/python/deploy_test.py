@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""The files of deploy/, held against the programs that read them and against the server they name.
+
+Each check needs a program of its own (systemd, haproxy, promtool) and is skipped where that is missing."""
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+
+from page_browser import BINARY, ROOT, Skip, get, serve
+
+DEPLOY = ROOT / "deploy"
+
+
+def need(name):
+    found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/sbin")
+    if not found:
+        raise Skip(f"no {name} on this machine")
+    return found
+
+
+def must(*command, **options):
+    result = subprocess.run(list(map(str, command)), text=True, capture_output=True, **options)
+    assert result.returncode == 0, (result.stdout + result.stderr)[-1500:]
+    return result.stdout + result.stderr
+
+
+def test_unit():
+    analyze = need("systemd-analyze")
+    with tempfile.TemporaryDirectory() as folder:
+        unit = Path(folder) / "sluice.service"
+        text = (DEPLOY / "systemd/sluice.service").read_text()
+        unit.write_text(text.replace("/usr/bin/sluice", sys.executable))
+        said = must(analyze, "verify", "--man=no", unit)
+        assert not said.strip(), said
+        must(analyze, "security", "--offline=yes", "--threshold=20", unit)
+
+
+def test_haproxy():
+    must(need("haproxy"), "-c", "-f", DEPLOY / "haproxy/haproxy.cfg")
+
+
+def test_prometheus():
+    must(need("promtool"), "check", "config", DEPLOY / "prometheus/prometheus.yml")
+
+
+def names(text):
+    """Metrics that an expression reads, with the endings of histograms cut off."""
+    return {re.sub(r"_(bucket|sum|count)$", "", name) for name in re.findall(r"\b(?:sluice|process)_[a-z_]+", text)}
+
+
+def test_names_are_those_of_the_server():
+    board = json.loads((DEPLOY / "grafana/sluice.json").read_text())
+    expressions = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    rules = (DEPLOY / "prometheus/sluice.rules.yml").read_text()
+    used = names("\n".join(expressions + re.findall(r"expr: (.*)", rules)))
+    with serve() as url:
+        exposed = set(re.findall(r"^# TYPE (\S+)", get(url + "metrics")[2].decode(), flags=re.M))
+    assert len(used) > 20 and used <= exposed, sorted(used - exposed)
+
+
+def test_image_has_the_libraries():
+    if not BINARY.exists() or not Path("/etc/debian_version").exists() or \
+            not Path("/etc/debian_version").read_text().startswith("12"):
+        raise Skip("needs the program, built on Debian 12")
+    libraries = re.findall(r"=> (\S+)", must("ldd", BINARY))
+    paths = {str(path) for library in libraries for path in (Path(library), Path(library).resolve(), Path("/usr" + library))}
+    found = subprocess.run(["dpkg", "-S", *paths], text=True, capture_output=True).stdout
+    packages = {line.partition(":")[0] for line in found.splitlines()} - {"libc6", "libgcc-s1", "libstdc++6"}
+    image = (DEPLOY / "Dockerfile").read_text()
+    assert packages and all(package in image for package in packages), packages
+
+
+def main():
+    counts = {"passed": 0, "failed": 0, "skipped": 0}
+    for name, test in [item for item in globals().items() if item[0].startswith("test_")]:
+        try:
+            test()
+            counts["passed"] += 1
+        except Skip as reason:
+            print(f"{name}: skipped, {reason}")
+            counts["skipped"] += 1
+        except Exception as problem:
+            where = traceback.extract_tb(problem.__traceback__)
+            line = next((frame.lineno for frame in reversed(where) if frame.name == name), 0)
+            print(f"{name}, line {line}: {type(problem).__name__}: {str(problem)[:1200]}")
+            counts["failed"] += 1
+    print(", ".join(f"{count} {name}" for name, count in counts.items()))
+    return 1 if counts["failed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
