@@ -179,14 +179,16 @@ Result<AlignedText> apply(const PrecompiledClusters& step, AlignedText text) {
   AlignedText out(text.is_tracked());
   out.reserve(text.size());
   Pattern::Finder finder(step.cluster);
-  finder.reset(text.bytes());
-  while (true) {
+  for (uint32_t begin = 0; begin < text.size();) {
+    // Each search sees nothing before its cluster: it would count the regional indicators back to the first.
+    finder.reset(text.bytes().substr(begin));
     const auto match = finder.next();
     if (!match) return match.error();
-    if (!match->has_value()) break;
-    append_cluster(*step.map, text,
-                   {static_cast<uint32_t>((*match)->begin), static_cast<uint32_t>((*match)->end)}, out);
+    if (!match->has_value() || (*match)->end == 0) break;
+    const auto end = begin + static_cast<uint32_t>((*match)->end);
+    append_cluster(*step.map, text, {begin, end}, out);
     if (Status status = check_length(out); !status) return status.error();
+    begin = end;
   }
   return out;
 }

@@ -8,6 +8,8 @@
 #include <random>
 
 #include "tests/text/random_text.h"
+#include "text/charsmap.h"
+#include "text/normalizer.h"
 #include "text/pre_tokenizer_names.h"
 #include "text/stream_decoder.h"
 #include "text/unicode.h"
@@ -167,6 +169,22 @@ TEST(PreTokenizer, TakesLinearTime) {
       EXPECT_LE(whole, 40 * part + 0.02) << name << " U+" << std::hex << static_cast<uint32_t>(code);
     }
   }
+}
+
+// Flags are pairs of regional indicators: where a pair begins depends on how many stand before it.
+TEST(Normalizer, FindsClustersInLinearTime) {
+  auto map = Charsmap::parse(std::string("\x08\0\0\0", 4) + std::string(8, '\0') + std::string("a\0", 2));
+  ASSERT_TRUE(map.ok()) << map.error().message;
+  auto cluster = Pattern::compile("\\X");
+  ASSERT_TRUE(cluster.ok());
+  const std::vector<NormalizerStep> steps{
+      PrecompiledClusters{std::make_shared<const Charsmap>(std::move(*map)), std::move(*cluster)}};
+  const auto run = [&](size_t count) {
+    AlignedText text;
+    for (size_t i = 0; i < count; ++i) text.append("\U0001F1E9", {});
+    return cpu_seconds([&] { EXPECT_EQ(normalize(steps, std::move(text))->size(), 4 * count); });
+  };
+  EXPECT_LE(run(1 << 16), 40 * std::min(run(1 << 12), run(1 << 12)) + 0.02);
 }
 
 // A run that is cut at fixed lengths is searched for a line break once, wherever the break is.

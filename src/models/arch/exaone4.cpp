@@ -1,5 +1,5 @@
 // EXAONE 4: norms after mixer and feed-forward, and on each head; the hybrid models have no positions in
-// their full layers.
+// their full layers. The mixtures are pre-norm, with DeepSeek 3's experts.
 #include "models/family.h"
 
 namespace sluice::models::arch {
@@ -16,6 +16,9 @@ ModelSpec build(Config& c) {
   for (LayerSpec& layer : spec.layers) attention(layer).qk_norm = QkNorm::PerHead;
   if (c.size_or("num_local_experts", 0) > 0) {
     use_moe(c, spec, grouped_moe_ffn(c));
+    if (!c.is_gguf())
+      spec.names =
+          spec.names.with({{Slot::RouterChoiceBias, "model.layers.{l}.mlp.e_score_correction_bias"}});
     return spec;
   }
   use_wiring(spec, Wiring::PostNorm);
