@@ -51,6 +51,8 @@ void ClientLimits::release(const std::string& client) {
 }
 
 void ClientLimits::forget_idle(TimePoint now) {
+  if (seconds_between(swept_, now) < 1) return;  // many new clients shall not mean many sweeps
+  swept_ = now;
   std::erase_if(clients_, [&](const auto& entry) {
     return entry.second.running == 0 && seconds_between(entry.second.seen, now) > 60;
   });

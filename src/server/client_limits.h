@@ -61,6 +61,7 @@ class ClientLimits {
   ClientLimitOptions options_;
   mutable std::mutex mutex_;
   std::unordered_map<std::string, Client> clients_;
+  TimePoint swept_{};
 };
 
 }  // namespace sluice::server

@@ -22,6 +22,8 @@ namespace {
 // Bytes that are read ahead of the parser; what comes after them stays with the kernel.
 constexpr size_t kInputBytes = size_t{64} << 10;
 constexpr size_t kReadBytes = size_t{16} << 10;
+// What the kernel keeps for a slow reader. Tokens need little; a reader that stalls is to be noticed.
+constexpr int kSendBytes = 128 << 10;
 // After an answer to a request whose body was not read: how long and how much is read and thrown away, so that the
 // client gets to see the answer instead of a reset.
 constexpr Seconds kLinger{2.0};
@@ -57,6 +59,7 @@ Connection::Connection(tcp::socket socket, Facilities facilities, std::function<
   peer_ = error ? "unknown" : peer.address().to_string();
   socket_.non_blocking(true, error);
   socket_.set_option(tcp::no_delay(true), error);
+  socket_.set_option(tcp::socket::send_buffer_size(kSendBytes), error);
 }
 
 Connection::~Connection() = default;
@@ -208,7 +211,8 @@ Connection::Awaitable Connection::serve() {
     if (closing_ || lost_ || stalled_ || parser_.phase() != RequestParser::Phase::Done) break;
     parser_.reset();
   }
-  if (!closed_ && !lost_ && !stalled_) co_await linger();
+  const bool unread = parser_.phase() != RequestParser::Phase::Done || !input_.empty();
+  if (unread && !closed_ && !lost_ && !stalled_ && !aborting_) co_await linger();
 }
 
 // True where there is a head or a fault to answer; false: the connection is over.

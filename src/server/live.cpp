@@ -102,7 +102,7 @@ json::object histograms_json(const engine::Metrics& metrics) {
 }
 
 void append_event(std::string& out, std::string_view name, const json::object& data) {
-  out += fmt::format("event: {}\ndata: {}\n\n", name, json::serialize(data));
+  out += fmt::format("event: {}\ndata: {}\n\n", name, write_json(data));
 }
 
 }  // namespace

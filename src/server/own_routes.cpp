@@ -11,7 +11,7 @@ namespace sluice::server {
 namespace {
 
 Reply json_reply(int status, const json::object& object) {
-  return {status, "application/json", json::serialize(object), {{"cache-control", "no-store"}}};
+  return {status, "application/json", write_json(object), {{"cache-control", "no-store"}}};
 }
 
 Reply health_reply(const State& state) {
@@ -71,7 +71,7 @@ Reply own_reply(State& state, OwnRoute route) {
     case OwnRoute::Metrics:
       return {200, "text/plain; version=0.0.4; charset=utf-8", metrics_text(state), {}};
     case OwnRoute::OpenApi:
-      return {200, "application/json", json::serialize(api::openapi()), {}};
+      return {200, "application/json", write_json(api::openapi()), {}};
     case OwnRoute::Ping:
     case OwnRoute::Live:
       break;

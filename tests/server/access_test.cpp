@@ -1,0 +1,138 @@
+// Who gets in: keys, names, origins, limits, over real sockets.
+#include <fmt/format.h>
+
+#include <fstream>
+
+#include "tests/server/rig.h"
+
+namespace sluice::server {
+namespace {
+
+RigOptions with_key() {
+  RigOptions options;
+  options.server.api_keys = {"alice:secret"};
+  return options;
+}
+
+TEST(Access, EveryRouteIsClosedWithoutAKeyUnlessItIsListedHere) {
+  Rig rig(with_key());
+  for (const Route& route : rig.server->state().router().routes()) {
+    const bool page = std::holds_alternative<const Asset*>(route.target);
+    const bool open = page || route.path == "/health" || route.path == "/v1/health" || route.path == "/ready";
+    std::string path = route.path;
+    if (const size_t brace = path.find('{'); brace != std::string::npos) path = path.substr(0, brace) + "x";
+    const std::string request = route.method == "GET" ? get(path) : post("{}", "", path);
+    EXPECT_EQ(rig.ask(request).status, open ? 200 : 401) << route.path;
+    if (std::holds_alternative<OwnRoute>(route.target) && std::get<OwnRoute>(route.target) == OwnRoute::Live)
+      continue;
+    for (const char* field :
+         {"Authorization: Bearer secret\r\n", "X-Api-Key: secret\r\n", "api-key: secret\r\n"}) {
+      const std::string with = route.method == "GET" ? get(path, field) : post("{}", field, path);
+      EXPECT_EQ(rig.ask(with).status, 200) << route.path << " " << field;
+    }
+  }
+  EXPECT_EQ(rig.ask(get("/nowhere")).status, 401) << "what is unknown is closed, too";
+  EXPECT_EQ(rig.ask(get("/nowhere", "Authorization: Bearer secret\r\n")).status, 404);
+}
+
+TEST(Access, WrongKeysAreToldNothing) {
+  Rig rig(with_key());
+  for (const char* field :
+       {"Authorization: Bearer Secret\r\n", "Authorization: secret\r\n", "Authorization: Basic secret\r\n",
+        "Authorization: Bearer \r\n", "X-Api-Key: secre\r\n"}) {
+    const Response response = rig.ask(get("/version", field));
+    EXPECT_EQ(response.status, 401) << field;
+    EXPECT_EQ(response.fields.at("www-authenticate"), "Bearer");
+    EXPECT_EQ(response.body.find("secret"), std::string::npos);
+  }
+  EXPECT_EQ(rig.ask(post("{}", "", "/v1/messages")).body.find("\"type\":\"error\""), 1u)
+      << "Anthropic's words";
+}
+
+TEST(Access, GuessingKeysIsSlow) {
+  Rig rig(with_key());
+  int told_to_wait = 0;
+  for (int i = 0; i < 80; ++i) told_to_wait += rig.ask(get("/version", "X-Api-Key: guess\r\n")).status == 429;
+  EXPECT_GE(told_to_wait, 15);
+  EXPECT_EQ(rig.ask(get("/version", "X-Api-Key: secret\r\n")).status, 200) << "the right key is not held up";
+}
+
+TEST(Access, KeysAreReadAgain) {
+  const std::string path = testing::TempDir() + "server_keys";
+  std::ofstream(path) << "old\n";
+  RigOptions options;
+  options.server.api_key_file = path;
+  Rig rig(options);
+  EXPECT_EQ(rig.ask(get("/version", "X-Api-Key: old\r\n")).status, 200);
+  std::ofstream(path) << "new\n";
+  rig.server->reload_keys();
+  EXPECT_EQ(rig.ask(get("/version", "X-Api-Key: old\r\n")).status, 401);
+  EXPECT_EQ(rig.ask(get("/version", "X-Api-Key: new\r\n")).status, 200);
+  std::ofstream(path) << "not a key\n";
+  rig.server->reload_keys();
+  EXPECT_EQ(rig.ask(get("/version", "X-Api-Key: new\r\n")).status, 200) << "a bad file changes nothing";
+  std::remove(path.c_str());
+}
+
+TEST(Access, OtherNamesAndOtherSitesAreRefused) {
+  RigOptions options;
+  options.server.cors_origins = {"https://good.example"};
+  Rig rig(options);
+  EXPECT_EQ(rig.ask("GET /version HTTP/1.1\r\nHost: evil.example\r\n\r\n").status, 403);
+  EXPECT_EQ(rig.ask("GET / HTTP/1.1\r\nHost: rebound.example:8080\r\n\r\n").status, 403);
+  EXPECT_EQ(rig.ask(get("/version", "Origin: https://evil.example\r\n")).status, 403);
+  EXPECT_EQ(rig.ask(get("/version", "Origin: null\r\n")).status, 403);
+  EXPECT_EQ(rig.ask(get("/version", "Origin: http://localhost\r\n")).status, 200);
+  const Response good = rig.ask(get("/version", "Origin: https://good.example\r\n"));
+  EXPECT_EQ(good.status, 200);
+  EXPECT_EQ(good.fields.at("access-control-allow-origin"), "https://good.example");
+  const std::string ask =
+      "OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nAccess-Control-Request-Method: POST\r\n";
+  const Response preflight = rig.ask(ask + "Origin: https://good.example\r\n\r\n");
+  EXPECT_EQ(preflight.status, 204);
+  EXPECT_EQ(preflight.fields.at("access-control-allow-methods"), "GET, POST");
+  EXPECT_EQ(rig.ask(ask + "Origin: https://evil.example\r\n\r\n").status, 403);
+}
+
+TEST(Access, PreflightNeedsTheOption) {
+  Rig rig;
+  const Response response = rig.ask("OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_EQ(response.status, 405);
+  EXPECT_EQ(response.fields.at("allow"), "POST");
+}
+
+TEST(Access, BodiesMustSayThatTheyAreJson) {
+  Rig rig;
+  const auto status = [&](const std::string& type) {
+    return rig
+        .ask("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n" + type +
+             "Content-Length: 2\r\n\r\n{}")
+        .status;
+  };
+  EXPECT_EQ(status(""), 415);
+  EXPECT_EQ(status("Content-Type: text/plain\r\n"), 415);
+  EXPECT_EQ(status("Content-Type: application/x-www-form-urlencoded\r\n"), 415);
+  EXPECT_EQ(status("Content-Type: application/json; charset=latin1\r\n"), 415);
+  EXPECT_EQ(status("Content-Type: application/json\r\nContent-Encoding: gzip\r\n"), 415);
+  EXPECT_EQ(status("Content-Type: application/json; charset=utf-8\r\n"), 200);
+}
+
+TEST(Access, AKeyHasItsShare) {
+  RigOptions options = with_key();
+  options.server.key_concurrency = 1;
+  Rig rig(options);
+  rig.executor.hold();
+  Client first = rig.connect();
+  first.send(post(R"({"max_tokens":2})", "X-Api-Key: secret\r\n"));
+  ASSERT_TRUE(eventually([&] { return rig.engine().health().busy; }));
+  const Response second = rig.ask(post("{}", "X-Api-Key: secret\r\n"));
+  EXPECT_EQ(second.status, 429);
+  EXPECT_NE(second.body.find("rate_limit_exceeded"), std::string::npos);
+  EXPECT_TRUE(second.fields.contains("retry-after"));
+  rig.executor.release();
+  EXPECT_EQ(first.read_response().status, 200);
+  EXPECT_EQ(rig.ask(post("{}", "X-Api-Key: secret\r\n")).status, 200);
+}
+
+}  // namespace
+}  // namespace sluice::server

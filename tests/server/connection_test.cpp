@@ -1,0 +1,162 @@
+// Manners of connections: framing on the wire, limits, time-outs, keep-alive.
+#include <fmt/format.h>
+
+#include "tests/server/rig.h"
+
+namespace sluice::server {
+namespace {
+
+TEST(Connection, AnswersAndStaysOpen) {
+  Rig rig;
+  Client client = rig.connect();
+  for (int i = 0; i < 3; ++i) {
+    client.send(post(R"({"max_tokens":5})"));
+    const Response response = client.read_response();
+    EXPECT_EQ(response.status, 200);
+    EXPECT_EQ(response.body, "{\"tokens\":5}");
+    EXPECT_EQ(response.fields.at("connection"), "keep-alive");
+  }
+  client.send(get("/health", "Connection: close\r\n"));
+  EXPECT_EQ(client.read_response().fields.at("connection"), "close");
+  EXPECT_TRUE(client.at_end());
+  EXPECT_TRUE(eventually([&] { return rig.metrics().connections == 0; }));
+}
+
+TEST(Connection, AnswersPipelinedRequestsInOrder) {
+  Rig rig;
+  Client client = rig.connect();
+  std::string all;
+  for (int i = 1; i <= 5; ++i) all += post(fmt::format("{{\"max_tokens\":{}}}", i));
+  client.send(all);
+  for (int i = 1; i <= 5; ++i) EXPECT_EQ(client.read_response().body, fmt::format("{{\"tokens\":{}}}", i));
+}
+
+TEST(Connection, RefusesBadFramingAndCloses) {
+  Rig rig;
+  const std::string line =
+      "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
+  const std::vector<std::pair<std::string, int>> cases = {
+      {line + "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}", 400},
+      {line + "Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}", 400},
+      {line + "X: a\r\n b\r\nContent-Length: 2\r\n\r\n{}", 400},
+      {"GET /health HTTP/1.1\nHost: localhost\n\n", 400},
+      {line + "Transfer-Encoding: chunked\r\n\r\n-2\r\n{}\r\n0\r\n\r\n", 400},
+      {line + "Content-Length: 99999999999\r\n\r\n", 413},
+      {"GET /" + std::string(9000, 'a') + " HTTP/1.1\r\nHost: localhost\r\n\r\n", 414},
+      {get("/health", "X: " + std::string(40000, 'a') + "\r\n"), 431},
+      {"\x16\x03\x01\x02", 400},
+      {"GET / HTTP/1.1\r\nHost: a/?x=\r\n\r\n", 400},
+  };
+  for (const auto& [bytes, status] : cases) {
+    Client client = rig.connect();
+    client.send(bytes);
+    if (bytes[0] == '\x16') client.send("\r\n\r\n");
+    const Response response = client.read_response();
+    EXPECT_EQ(response.status, status) << bytes.substr(0, 120);
+    EXPECT_EQ(response.fields.at("connection"), "close");
+    EXPECT_NE(response.body.find("\"error\""), std::string::npos);
+    EXPECT_TRUE(client.at_end());
+  }
+  EXPECT_EQ(rig.ask(get("/health")).status, 200);
+}
+
+TEST(Connection, ReadsChunkedBodiesAndContinues) {
+  Rig rig;
+  Client client = rig.connect();
+  const std::string head =
+      "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+      "application/json\r\nTransfer-Encoding: chunked\r\n";
+  client.send(head + "\r\n1\r\n{\r\n1\r\n}\r\n0\r\n\r\n");
+  EXPECT_EQ(client.read_response().status, 200);
+  client.send(head + "Expect: 100-continue\r\n\r\n");
+  EXPECT_EQ(client.read_head().status, 100);
+  client.send("2\r\n{}\r\n0\r\n\r\n");
+  EXPECT_EQ(client.read_response().status, 200);
+}
+
+TEST(Connection, AnswersHeadWithoutABody) {
+  Rig rig;
+  Client client = rig.connect();
+  client.send("HEAD / HTTP/1.1\r\nHost: localhost\r\n\r\n" + get("/health"));
+  const Response head = client.read_response(false);
+  EXPECT_EQ(head.status, 200);
+  EXPECT_NE(head.fields.at("content-length"), "0");
+  EXPECT_EQ(client.read_response().body, "{\"status\":\"ok\"}");
+}
+
+TEST(Connection, ServesThePageWithItsPolicy) {
+  Rig rig;
+  const Response page = rig.ask(get("/"));
+  EXPECT_EQ(page.fields.at("content-type"), "text/html; charset=utf-8");
+  EXPECT_TRUE(page.fields.at("content-security-policy").starts_with("default-src 'self'"));
+  EXPECT_EQ(page.fields.at("x-content-type-options"), "nosniff");
+  EXPECT_EQ(page.fields.at("referrer-policy"), "no-referrer");
+  EXPECT_EQ(rig.ask(get("/", "If-None-Match: " + page.fields.at("etag") + "\r\n")).status, 304);
+}
+
+TEST(Connection, GoesOnAfterErrorsOfRequests) {
+  Rig rig;
+  Client client = rig.connect();
+  const std::vector<std::pair<std::string, int>> cases = {{post("{"), 400},
+                                                          {post(R"({"fail":1})"), 400},
+                                                          {post(R"({"throw":1})"), 500},
+                                                          {post(R"({"no_memory":1})"), 503},
+                                                          {post(R"({"prompt":100000})"), 400},
+                                                          {get("/nowhere"), 404},
+                                                          {get("/v1/chat/completions"), 405}};
+  for (const auto& [bytes, status] : cases) {
+    client.send(bytes);
+    const Response response = client.read_response();
+    EXPECT_EQ(response.status, status) << bytes;
+    EXPECT_TRUE(response.fields.contains("x-request-id"));
+    EXPECT_EQ(response.body.find("thrown by"), std::string::npos) << "an error tells about the inside";
+  }
+  client.send(post("{}", "X-Request-Id: mine\r\n"));
+  EXPECT_EQ(client.read_response().fields.at("x-request-id"), "mine");
+}
+
+TEST(Connection, DropsSlowHeadersAndSlowBodiesAndIdlers) {
+  RigOptions options;
+  options.server.header_timeout = 0.2;
+  options.server.idle_timeout = 0.2;
+  options.server.body_grace = 0.2;
+  Rig rig(options);
+  Client idle = rig.connect();
+  EXPECT_TRUE(idle.at_end());
+  Client header = rig.connect();
+  header.send("GET /hea");
+  EXPECT_EQ(header.read_response().status, 408);
+  EXPECT_TRUE(header.at_end());
+  Client body = rig.connect();
+  body.send(post(std::string(100, ' ')).substr(0, 150));
+  EXPECT_EQ(body.read_response().status, 408);
+  EXPECT_TRUE(body.at_end());
+  EXPECT_EQ(rig.metrics().troubles(Trouble::Slow), 2u);
+}
+
+TEST(Connection, SendsAwayWhatIsTooMuch) {
+  RigOptions options;
+  options.server.max_connections = 8;
+  options.server.body_budget = 4096;
+  Rig rig(options);
+  std::vector<Client> others;
+  for (int i = 0; i < 7; ++i) {
+    others.push_back(rig.connect());
+    others.back().send("GET ");
+  }
+  ASSERT_TRUE(eventually([&] { return rig.metrics().connections == 7; }));
+  Client last = rig.connect();
+  last.send(post(std::string(100'000, ' ')));
+  EXPECT_EQ(last.read_response().status, 503) << "bodies over the budget";
+  Client held = rig.connect();
+  ASSERT_TRUE(eventually([&] { return rig.metrics().connections == 8; }) || true);
+  bool refused = false;
+  for (int i = 0; i < 4 && !refused; ++i) refused = rig.connect().read_response().status == 503;
+  EXPECT_TRUE(refused) << "connections over the limit";
+  others.clear();
+  EXPECT_TRUE(
+      eventually([&] { return rig.metrics().body_bytes == 0 && rig.ask(get("/health")).status == 200; }));
+}
+
+}  // namespace
+}  // namespace sluice::server
