@@ -71,15 +71,21 @@ def unit():
     return run_programs("release", test_directories())
 
 
+def build_sanitized(preset, targets):
+    if not shutil.which("clang++-16"):
+        raise Skipped("clang++-16 is missing")
+    build(preset, targets)
+
+
 def asan():
-    build("asan")
+    build_sanitized("asan", tuple(f"test_{name}" for name in test_directories()))
     return run_programs("asan", test_directories(), environment={"UBSAN_OPTIONS": "print_stacktrace=1"})
 
 
 def tsan():
     directories = [name for name in test_directories() if name in THREADED]
-    build("tsan", tuple(f"test_{name}" for name in directories))
-    # The thread sanitizer of GCC 12 wants addresses that are not randomised too far.
+    build_sanitized("tsan", tuple(f"test_{name}" for name in directories))
+    # The thread sanitizer wants addresses that are not randomised too far.
     fixed = ["setarch", platform.machine(), "-R"]
     prefix = fixed if run([*fixed, "true"])[0] == 0 else []
     return run_programs("tsan", directories, prefix, {"TSAN_OPTIONS": "halt_on_error=1"})
@@ -99,14 +105,14 @@ def cross():
 
 
 def run_fuzz_target(name):
-    program = ROOT / "build/fuzz" / f"fuzz_{name}"
+    program = ROOT / "build/asan" / f"fuzz_{name}"
     corpus = ROOT / "tests/fuzz/corpus" / name
     with tempfile.TemporaryDirectory() as found:
         seeds = [corpus] if corpus.is_dir() else []
         words = ROOT / "tests/fuzz" / f"{name}.dict"
         options = [f"-dict={words}"] if words.exists() else []
         code, output = run([program, f"-max_total_time={FUZZ_SECONDS}", "-timeout=20", "-rss_limit_mb=4096",
-                            f"-artifact_prefix={ROOT}/build/fuzz/{name}-", *options, found, *seeds])
+                            f"-artifact_prefix={ROOT}/build/asan/{name}-", *options, found, *seeds])
     if code != 0:
         return Counts(failed=1, note=f"{program.name} ended with {code}", output=output)
     return Counts(passed=1)
@@ -116,9 +122,7 @@ def fuzz():
     names = [path.stem for path in sorted((ROOT / "tests/fuzz").glob("*.cpp"))]
     if not names:
         raise Skipped("tests/fuzz has no targets")
-    if not shutil.which("clang++"):
-        raise Skipped("clang++ is missing")
-    build("fuzz", tuple(f"fuzz_{name}" for name in names))
+    build_sanitized("asan", tuple(f"fuzz_{name}" for name in names))
     with ThreadPoolExecutor(JOBS) as pool:
         return sum(pool.map(run_fuzz_target, names), Counts())
 
