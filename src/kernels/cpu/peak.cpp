@@ -37,9 +37,8 @@ enum Instruction : int { kSmmla, kSdot, kSmlal, kBfmmla, kFmla };
 
 // One instruction on each of v0 to v15, with operands v30 and v31; the assembler picks it by its number.
 template <int kind>
-void repeat(int64_t turns) {
+__attribute__((target("arch=armv8.6-a"))) void repeat(int64_t turns) {
   asm volatile(
-      ".arch armv8.6-a\n"
       ".irp r,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,30,31\n"
       "movi v\\r\\().16b, #0\n"
       ".endr\n"

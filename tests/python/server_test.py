@@ -1,0 +1,400 @@
+#!/usr/bin/env python3
+"""The server under bad requests, bad clients, overload and signals, over real sockets on the default model.
+
+SLUICE_KILLED_CLIENTS, SLUICE_IDLE_STREAMS and SLUICE_SLOW_READERS make the load of those cases larger than the one that
+fits into every test run."""
+import asyncio
+import json
+import os
+import random
+import signal
+import socket
+import statistics
+import sys
+import tempfile
+import threading
+import time
+
+import serving
+from serving import Server, Skip, need_model
+from streaming import completion, request_bytes, stream, streams
+
+KILLED_CLIENTS = int(os.environ.get("SLUICE_KILLED_CLIENTS", "150"))
+IDLE_STREAMS = int(os.environ.get("SLUICE_IDLE_STREAMS", "100"))
+SLOW_READERS = int(os.environ.get("SLUICE_SLOW_READERS", "20"))
+PROMPTS = [f"Story number {i}: once upon a time there was a {animal} who" for i, animal in enumerate(
+    ["fox", "crow", "bear", "snail", "whale", "goat", "wolf", "hen", "mole", "owl", "toad", "hare", "seal", "ant", "bee", "cat"])]
+server = None
+
+# Fields of /v1/completions that must be refused: the field or fields, and the code of the error where it matters.
+NUMBERS_OUT_OF_RANGE = [{"temperature": value} for value in (-0.1, 2.5, 1e308)] + [
+    {"top_p": -0.1}, {"top_p": 1.5}, {"min_p": -1}, {"min_p": 2}, {"n": 0}, {"n": 129}, {"n": -1}, {"n": 2 ** 63}, {"n": 1.5},
+    {"top_k": -2}, {"presence_penalty": 3}, {"frequency_penalty": -3}, {"repetition_penalty": 0}, {"max_tokens": -1},
+    {"max_tokens": 2 ** 40}, {"min_tokens": -1}, {"min_tokens": 100, "max_tokens": 5}, {"logprobs": 21}, {"logprobs": -1},
+    {"best_of": 10 ** 6}, {"seed": 1.5}, {"prompt_logprobs": 1000}, {"priority": "high"}]
+WRONG_KINDS = [{field: value} for field in ("temperature", "top_p", "max_tokens", "n", "stream", "stop", "logit_bias", "seed")
+               for value in ({"a": [1]}, "five")
+               if not (field == "stop" and value == "five")]
+TOKENS_OUT_OF_RANGE = [{"prompt": [10 ** 7]}, {"prompt": [-1]}, {"prompt": [2 ** 40]}, {"stop_token_ids": [10 ** 7]},
+                       {"allowed_token_ids": [10 ** 7]}, {"allowed_token_ids": []}, {"logit_bias": {"10000000": 1}},
+                       {"logit_bias": {"5": 200}}, {"logit_bias": {"x": 1}}, {"bad_words": ["a"] * 5000}]
+EMPTY = [{"prompt": []}, {"prompt": [[]]}, {"prompt": None}, {"prompt": {}}, {"prompt": [1, "a"]}, {"prompt": ["a"] * 1000}]
+ODD = [{"stop": ["x"] * 100}, {"stop": ["y" * 100000]}, {"cache_salt": "a" * 1000}, {"cache_salt": ""}, {"suffix": "end"},
+       {"prompt": "word " * 9000}, {"model": "no-such-model"}, {"model": "../../etc/passwd"}]
+RAW_BODIES = [b"", b"{", b"[]", b"null", b'{"prompt": "a", "temperature": NaN}', b'{"prompt": "a", "temperature": 1e999}',
+              b'{"prompt": "a", "prompt": "b"}', b"[" * 100000, b'{"prompt": "\xff\xfe"}', b'{"prompt": "\\ud800"}',
+              b'{"prompt": "a"} trailing', b'{"prompt": "a", "x": ' + b"[" * 500 + b"]" * 500 + b"}"]
+CHAT_BODIES = [{"messages": []}, {"messages": "hello"}, {"messages": [{}]}, {"messages": [{"role": "king", "content": "x"}]},
+               {"messages": [{"role": "user", "content": 5}]}, {"messages": [{"role": "user"}]},
+               {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://localhost/"}}]}]},
+               {"messages": [{"role": "user", "content": "x"}], "chat_template": "{{ 1/0 }}"},
+               {"messages": [{"role": "user", "content": "x"}], "chat_template_kwargs": {"messages": []}},
+               {"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function"}]},
+               {"messages": [{"role": "user", "content": "x"}], "response_format": {"type": "json_schema"}},
+               {"messages": [{"role": "user", "content": "x"}], "top_logprobs": 5},
+               {"messages": [{"role": "user", "content": "x"}], "logprobs": True, "top_logprobs": 50}]
+
+
+def bad_requests():
+    """Method, path, body, of requests that must be answered with a 4xx."""
+    base = {"prompt": "Hello", "max_tokens": 4}
+    for fields in NUMBERS_OUT_OF_RANGE + WRONG_KINDS + TOKENS_OUT_OF_RANGE + EMPTY + ODD:
+        yield "POST", "/v1/completions", json.dumps(base | fields).encode()
+    for body in RAW_BODIES:
+        yield "POST", "/v1/completions", body
+        yield "POST", "/v1/chat/completions", body
+        yield "POST", "/v1/messages", body
+    for fields in CHAT_BODIES:
+        yield "POST", "/v1/chat/completions", json.dumps({"max_tokens": 4} | fields).encode()
+        yield "POST", "/v1/messages", json.dumps({"max_tokens": 0} | fields).encode()
+    yield "POST", "/v1/embeddings", b'{"input": []}'
+    yield "POST", "/v1/embeddings", b'{"input": "x", "encoding_format": "hex"}'
+    yield "POST", "/detokenize", b'{"tokens": [-1, 100000000]}'
+    yield "POST", "/tokenize", b'{"prompt": 5}'
+    yield "POST", "/v1/responses", b'{"input": "x", "previous_response_id": "resp_1"}'
+    yield "GET", "/v1/chat/completions", None
+    yield "DELETE", "/v1/models", None
+    yield "GET", "/no/such/route", None
+    yield "GET", "/../../etc/passwd", None
+    yield "GET", "/%2e%2e/%2e%2e/etc/passwd", None
+
+
+def quiet_and_unharmed(work):
+    """Sixteen streams run while `work` does its worst; they end byte-identical to a quiet run."""
+    bodies = [completion(prompt, 96) for prompt in PROMPTS]
+    quiet = asyncio.run(streams(server.port, bodies))
+    assert all(one.complete and one.text for one in quiet), [one.error for one in quiet]
+    results = []
+    thread = threading.Thread(target=lambda: results.extend(asyncio.run(streams(server.port, bodies))))
+    thread.start()
+    try:
+        work(thread)
+    finally:
+        thread.join()
+    assert [one.text for one in results] == [one.text for one in quiet], "streams changed"
+
+
+def test_bad_requests_hurt_nobody():
+    def work(thread):
+        cases = list(bad_requests())
+        wrong = []
+        for method, path, body in cases:
+            status, headers, answer = server.request(method, path, body)
+            if not 400 <= status < 500:
+                wrong.append((method, path, (body or b"")[:120], status, answer[:200]))
+                continue
+            error = json.loads(answer)
+            assert "error" in error, answer[:200]
+            for leak in (b"0x", b"/home", b"/work", b".cpp:"):
+                assert leak not in answer.replace(b'"0x', b""), (body[:80], answer[:300])
+        assert not wrong, f"{len(wrong)} of {len(cases)} were not refused: {wrong[:8]}"
+        assert thread.is_alive(), "the streams ended before the bad requests did: make them longer"
+    try:
+        quiet_and_unharmed(work)
+    finally:
+        server.wait_idle()
+
+
+def test_framing():
+    """Requests that two servers in a row could understand differently are refused, and the connection is closed."""
+    good = b"POST /tokenize HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    body = b'{"prompt":"a"}'
+    cases = {
+        "length and chunked": good + b"Content-Length: 14\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "two lengths": good + b"Content-Length: 14\r\nContent-Length: 15\r\n\r\n" + body,
+        "signed length": good + b"Content-Length: +14\r\n\r\n" + body,
+        "negative length": good + b"Content-Length: -1\r\n\r\n",
+        "huge length": good + b"Content-Length: 99999999999999999999\r\n\r\n",
+        "bad chunk": good + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+        "odd coding": good + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        "folded header": good + b"X-A: 1\r\n 2\r\nContent-Length: 14\r\n\r\n" + body,
+        "space before colon": good + b"Content-Length : 14\r\n\r\n" + body,
+        "nul in header": good + b"X-A: \x00\r\nContent-Length: 14\r\n\r\n" + body,
+        "no host": b"GET /health HTTP/1.1\r\n\r\n",
+        "two hosts": b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: evil\r\n\r\n",
+        "bad host": b"GET /health HTTP/1.1\r\nHost: 127.0.0.1/?x=\r\n\r\n",
+        "foreign host": b"GET /v1/models HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n",
+        "long header": b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A: " + b"a" * 70000 + b"\r\n\r\n",
+        "many headers": b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n" + b"X-A: 1\r\n" * 200 + b"\r\n",
+        "long target": b"GET /" + b"a" * 40000 + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+        "no http": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"a" * 64 + b"\r\n\r\n",
+    }
+    for name, data in cases.items():
+        with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
+            client.sendall(data)
+            answer = b""
+            try:
+                while chunk := client.recv(65536):
+                    answer += chunk
+            except TimeoutError:
+                raise AssertionError(f"{name}: the connection stays open after {answer[:200]}") from None
+        assert answer == b"" or answer.split(b" ")[1][:1] == b"4" or answer.startswith(b"HTTP/1.1 501"), (name, answer[:200])
+    server.get("/health")
+
+
+def test_killed_clients():
+    """Clients that vanish in the queue, in their prompt or in the midst of an answer leave nothing behind."""
+    server.complete("warm up", 4)
+    before = (server.descriptors(), server.status("Threads"))
+    memory = []
+    source = random.Random(11)
+
+    async def one(number):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        body = completion("word " * source.randrange(1, 400), 200, n=source.choice([1, 1, 2]))
+        writer.write(request_bytes("/v1/completions", body))
+        await writer.drain()
+        try:
+            await asyncio.wait_for(reader.read(source.choice([1, 400, 4000])), source.random() * 0.5)
+        except asyncio.TimeoutError:
+            pass
+        if number % 2:  # a reset instead of an orderly end
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        writer.close()
+
+    async def all_of_them():
+        for start in range(0, KILLED_CLIENTS, 25):
+            await asyncio.gather(*(one(number) for number in range(start, min(KILLED_CLIENTS, start + 25))))
+            memory.append(server.status("VmRSS"))
+
+    asyncio.run(all_of_them())
+    server.wait_idle()
+    time.sleep(0.3)
+    assert server.metric("sluice_kv_blocks_used") == 0, server.metric("sluice_kv_blocks_used")
+    after = (server.descriptors(), server.status("Threads"))
+    assert after[0] <= before[0] + 2 and after[1] <= before[1], (before, after)
+    assert memory[-1] < 1.2 * memory[len(memory) // 2] + 8192, f"memory grows: {memory} KB"
+    assert server.metric("sluice_requests_cancelled_total") > 0
+
+
+def test_half_closed_client_gets_its_answer():
+    """A client that sends its request and closes its sending side still reads."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
+        client.sendall(request_bytes("/v1/completions", completion("Hello", 8)))
+        client.shutdown(socket.SHUT_WR)
+        answer = b""
+        while chunk := client.recv(65536):
+            answer += chunk
+    answer = answer.removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 200") and b"[DONE]" in answer, answer[:300]
+
+
+def test_cancellation_frees_blocks_at_once():
+    reader = socket.create_connection(("127.0.0.1", server.port))
+    reader.sendall(request_bytes("/v1/completions", completion("word " * 300, 4000)))
+    reader.recv(100)
+    assert server.metric("sluice_kv_blocks_used") > 0
+    reader.close()
+    started = time.monotonic()
+    server.wait_idle(5)
+    assert server.metric("sluice_kv_blocks_used") == 0
+    print(f"  blocks were free {time.monotonic() - started:.2f} s after the client had gone")
+
+
+def gaps_of_four():
+    results = asyncio.run(streams(server.port, [completion(prompt, 128) for prompt in PROMPTS[:4]]))
+    assert all(one.complete for one in results), [one.error for one in results]
+    return statistics.median(gap for one in results for gap in one.gaps)
+
+
+def test_idle_and_slow_clients_cost_nothing():
+    """Open connections that say nothing and readers of one byte a second do not move others' time between tokens."""
+    quiet = [gaps_of_four()]
+    idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(IDLE_STREAMS)]
+    slow = []
+    for _ in range(SLOW_READERS):
+        reader = socket.socket()
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        reader.connect(("127.0.0.1", server.port))
+        reader.sendall(request_bytes("/v1/completions", completion("Hi", 2)))
+        slow.append(reader)
+    stop = threading.Event()
+
+    def sip():
+        while not stop.wait(1):
+            for reader in slow:
+                reader.recv(1)
+
+    thread = threading.Thread(target=sip)
+    thread.start()
+    try:
+        server.wait_idle()
+        busy = [gaps_of_four() for _ in range(2)]
+    finally:
+        stop.set()
+        thread.join()
+        for client in idle + slow:
+            client.close()
+    quiet.append(gaps_of_four())
+    print(f"  time between tokens: quiet {1e3 * min(quiet):.2f}-{1e3 * max(quiet):.2f} ms, beside {IDLE_STREAMS} idle and "
+          f"{SLOW_READERS} slow clients {1e3 * min(busy):.2f} ms")
+    assert min(busy) < 1.1 * max(quiet) + 0.001
+
+
+def test_metrics_agree_with_clients():
+    before = server.metrics()
+    started = time.monotonic()
+    results = asyncio.run(streams(server.port, [completion(prompt, 64) for prompt in PROMPTS[:8]]))
+    assert time.monotonic() > started
+    after = server.metrics()
+
+    def change(name):
+        keys = [key for key in after if key.partition("{")[0] == name]
+        return sum(after[key] - before.get(key, 0) for key in keys)
+
+    tokens = sum(one.tokens for one in results)
+    assert change("sluice_generated_tokens_total") == tokens == 8 * 64
+    ttft = change("sluice_ttft_seconds_sum") / change("sluice_ttft_seconds_count")
+    tbt = change("sluice_tbt_seconds_sum") / change("sluice_tbt_seconds_count")
+    client_ttft = statistics.mean(one.ttft for one in results)
+    client_tbt = sum(one.times[-1] - one.times[0] for one in results) / sum(one.tokens - 1 for one in results)
+    print(f"  TTFT {1e3 * ttft:.1f} ms, client {1e3 * client_ttft:.1f}; TBT {1e3 * tbt:.2f} ms, client {1e3 * client_tbt:.2f}")
+    assert abs(tbt - client_tbt) < 0.05 * client_tbt + 0.0005
+    assert abs(ttft - client_ttft) < 0.05 * client_ttft + 0.010
+
+
+def test_overload_is_refused_not_queued():
+    with Server("--queue-requests", 8, "--max-seqs", 4) as small:
+        async def wave():
+            return await streams(small.port, [completion(f"{i} {PROMPTS[i % 16]}", 48) for i in range(60)])
+        results = asyncio.run(wave())
+        refused = [one for one in results if one.status == 503]
+        done = [one for one in results if one.complete]
+        assert len(done) + len(refused) == 60 and refused and done, [one.status for one in results]
+        assert all(one.error["code"] == "server_is_overloaded" for one in refused), refused[0].error
+        status, headers, _ = 0, {}, b""
+        fill = threading.Thread(target=lambda: asyncio.run(wave()))
+        fill.start()
+        deadline = time.monotonic() + 20
+        while status != 503 and time.monotonic() < deadline:
+            status, headers, _ = small.request("POST", "/v1/completions", completion("x", 1, stream=False, stream_options=None))
+        fill.join()
+        assert status == 503 and int({k.lower(): v for k, v in headers.items()}["retry-after"]) >= 1, (status, headers)
+        small.wait_idle()
+
+
+def test_keys():
+    """With a key, every route but the public ones wants it, and a changed file counts after SIGHUP."""
+    with tempfile.NamedTemporaryFile("w", suffix=".keys") as keys:
+        keys.write("ann:first-key-0123456789\n")
+        keys.flush()
+        with Server("--api-key-file", keys.name, api_key="first-key-0123456789") as guarded:
+            public = ("/health", "/ready", "/", "/app.js")
+            for path in public:
+                assert guarded.request("GET", path, key=None)[0] == 200, path
+            closed = [("GET", "/v1/models"), ("GET", "/metrics"), ("GET", "/api/live"), ("GET", "/api/tags"), ("POST", "/tokenize"),
+                      ("POST", "/v1/completions"), ("POST", "/v1/messages"), ("POST", "/v1/embeddings"), ("GET", "/load")]
+            for method, path in closed:
+                for key in (None, "wrong", "first-key-012345678", "first-key-01234567890"):
+                    status, _, body = guarded.request(method, path, {} if method == "POST" else None, key=key)
+                    assert status == 401, (method, path, key, status, body[:200])
+            keys.seek(0)
+            keys.truncate()
+            keys.write("ann:second-key-0123456789\n")
+            keys.flush()
+            guarded.process.send_signal(signal.SIGHUP)
+            deadline = time.monotonic() + 5
+            while guarded.request("GET", "/v1/models", key="second-key-0123456789")[0] != 200:
+                assert time.monotonic() < deadline, "the new key is not taken"
+                time.sleep(0.05)
+            assert guarded.request("GET", "/v1/models", key="first-key-0123456789")[0] == 401
+            assert "key-0123456789" not in guarded.text(), "the log has a key"
+
+
+def test_drain():
+    """SIGTERM: streams finish, new requests are sent away, the exit code is 0."""
+    with Server() as draining:
+        async def go():
+            tasks = [asyncio.create_task(stream(draining.port, completion(prompt, 40))) for prompt in PROMPTS]
+            await asyncio.sleep(0.5)
+            draining.process.send_signal(signal.SIGTERM)
+            await asyncio.sleep(0.2)
+            try:
+                late = await stream(draining.port, completion("late", 4))
+                assert late.status == 503, late.status
+            except OSError:
+                pass
+            return await asyncio.gather(*tasks)
+        results = asyncio.run(go())
+        assert all(one.complete and one.tokens == 40 for one in results), [(one.status, one.tokens, one.error) for one in results]
+        assert draining.process.wait(20) == 0
+
+
+def test_second_signal_ends_at_once():
+    with Server() as draining:
+        client = socket.create_connection(("127.0.0.1", draining.port))
+        client.sendall(request_bytes("/v1/completions", completion("Hello", 4000)))
+        client.recv(100)
+        draining.process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        assert draining.process.poll() is None
+        draining.process.send_signal(signal.SIGTERM)
+        draining.process.wait(5)
+        client.close()
+
+
+def test_ready_soon_and_idle_when_idle():
+    with Server() as fresh:
+        pid = fresh.process.pid
+
+        def ticks():
+            fields = open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()
+            return int(fields[11]) + int(fields[12])
+        fresh.complete("Hello", 4)
+        time.sleep(1)
+        before = ticks()
+        time.sleep(4)
+        share = (ticks() - before) / os.sysconf("SC_CLK_TCK") / 4
+        print(f"  ready after {fresh.ready_after:.2f} s, idle {100 * share:.2f} % of a core")
+        assert share < 0.01
+        busy = os.getloadavg()[0] > 1.5 * os.cpu_count()
+        assert fresh.ready_after < 1 or busy, f"ready after {fresh.ready_after:.2f} s"
+        assert fresh.stop() == 0
+
+
+def test_wrong_start():
+    """Each wrong start ends with a line that names the reason, and its exit code."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        for arguments, code, word in ((["--port", port], 69, str(port)), (["--host", "0.0.0.0"], 64, "--api-key"),
+                                      (["--port", 99999], 64, "99999"), (["--model", "/no/such/model"], 74, "/no/such/model")):
+            result = serving.subprocess.run([serving.BINARY, "serve", *map(str, arguments)], capture_output=True, text=True,
+                                            env=dict(os.environ) | {"SLUICE_MODELS": str(serving.MODELS)}, timeout=60)
+            assert word in result.stderr and result.returncode == code, (arguments, result.returncode, result.stderr)
+
+
+def main():
+    global server
+    try:
+        need_model()
+    except Skip as reason:
+        print(f"{reason}\n0 passed, 0 failed, 1 skipped")
+        return 0
+    with Server() as server:
+        return serving.run_tests(serving.tests_of(sys.modules[__name__]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
