@@ -1,6 +1,9 @@
 #include "api/chat.h"
 
+#include <fmt/format.h>
+
 #include "api/chat_answer.h"
+#include "api/errors.h"
 #include "api/generation.h"
 #include "api/messages.h"
 #include "api/sampling_fields.h"
@@ -73,6 +76,10 @@ const RequestSchema& chat_schema() {
 Reply chat_completion(const Call& call) {
   Draft draft;
   if (Problem problem = read_body(call.body, chat_schema(), draft)) return *problem;
+  if (draft.top_logprobs.value_or(0) > 0 && !draft.logprobs_wanted)
+    return invalid_value(
+        "top_logprobs",
+        fmt::format("'top_logprobs' is {}, which needs 'logprobs' to be true", *draft.top_logprobs));
   return generate(call, std::move(draft), make_either<ChatAnswer, ChatStream>);
 }
 

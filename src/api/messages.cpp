@@ -68,6 +68,9 @@ Result<json::object> read_message(const json::value& value, const std::string& w
                      std::find(kRoles.begin(), kRoles.end(), view(role->get_string())) != kRoles.end();
   if (!known) return wrong(fmt::format("'{}.role' must be one of {}", where, fmt::join(kRoles, ", ")));
   const std::string_view name = view(role->get_string());
+  // An assistant's turn may be calls alone.
+  if (find(*object, "content") == nullptr && name != "assistant")
+    return wrong(fmt::format("'{}.content' is missing", where));
   Result<std::string> content = read_content(find(*object, "content"), where);
   if (!content) return content.error();
   json::object message{{"role", json::string(name == "developer"  ? "system"
