@@ -77,6 +77,8 @@ Result<EngineSetup> make_setup(const EngineFlags& flags, const models::ModelSpec
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("--ctx-size is {}, the model has {} positions", setup.context, spec.context)};
   setup.kv_tokens = flags.kv_tokens > 0 ? flags.kv_tokens : default_kv_tokens(flags, spec, setup.context);
+  // A sequence that fills the whole cache is the longest there can be.
+  if (flags.kv_cache) setup.context = std::min(setup.context, std::max(setup.kv_tokens, flags.block_size));
 
   sched::SchedulerOptions& s = setup.scheduler;
   s.scheme = scheme->scheme;
