@@ -151,10 +151,12 @@ export class History {
   takeSample(state) {
     const counters = state.counters ?? {};
     const group = state.blocks?.[0] ?? {total: 0, used: 0, cached: 0};
-    const past = this.samples.findLast((sample) => sample.t <= state.t - 1) ?? this.samples[0];
+    const latest = this.steps[this.steps.length - 1];
+    const window = Math.max(1, latest ? 2 * (latest.end - latest.t) : 0);  // at least two steps
+    const past = this.samples.findLast((sample) => sample.t <= state.t - window) ?? this.samples[0];
     const since = (name) => Math.max(0, (counters[name] ?? 0) - (past?.counters[name] ?? 0));
     const rate = (name) => (past && state.t > past.t ? since(name) / (state.t - past.t) : 0);
-    const recent = this.steps.filter((step) => step.end > state.t - 1);
+    const recent = this.steps.filter((step) => step.end > state.t - window);
     const sequences = recent.reduce((sum, step) => sum + step.sequences, 0);
     this.samples.push({
       t: state.t,

@@ -216,7 +216,7 @@ export class LiveView {
       byId(`more-${id}`).textContent = more ? ` ${more}` : "";
     };
     say(
-      "throughput", `${sample.generated.toFixed(0)} tok/s`,
+      "throughput", `${sample.generated.toFixed(sample.generated < 10 ? 1 : 0)} tok/s`,
       sample.prompt >= 1 ? `Prompts: ${sample.prompt.toFixed(0)} tok/s.` : "");
     say("ttft", ms(quantile(firsts, 0.5)), firsts.length > 1 ? `Slowest: ${ms(Math.max(...firsts))}.` : "");
     say("tbt", ms(quantile(gaps, 0.5)), gaps.length > 1 ? `Slowest 1 %: ${ms(quantile(gaps, 0.99))}.` : "");
