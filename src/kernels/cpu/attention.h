@@ -11,6 +11,17 @@
 namespace sluice::kernels::cpu {
 namespace {
 
+// Rows whose memory is asked for ahead of their use: they lie one key apart, too far for the hardware to guess.
+constexpr int64_t kAhead = 24;
+
+// Cuts [at, count) into tiles of N, the last ones smaller, and calls tile<size>(begin) for each. Heads that share a kv head
+// are often three or six: a smaller tile still reads each key once for all of them.
+template <int N, class Tile>
+void for_tiles(int64_t at, int64_t count, const Tile& tile) {
+  for (; at + N <= count; at += N) tile.template operator()<N>(at);
+  if constexpr (N > 1) for_tiles<N - 1>(at, count, tile);
+}
+
 template <class I, class T, int R, int N>
 void score_tile(float* out, int64_t stride, const float* const* queries, const KvRows& keys, int64_t key) {
   const uint8_t* rows[R];
@@ -25,21 +36,26 @@ void score_tile(float* out, int64_t stride, const float* const* queries, const K
   }
 }
 
+inline void prefetch_rows(const KvRows& rows, int64_t first, int64_t count, int64_t element_bytes) {
+  if (first + count > rows.count) return;
+  for (int64_t i = first; i < first + count; ++i) {
+    for (int64_t byte = 0; byte < rows.width * element_bytes; byte += 64)
+      __builtin_prefetch(rows.rows[i] + byte);
+  }
+}
+
 template <class I, class T>
 void scores_as(float* out, int64_t stride, const float* const* queries, int64_t query_count,
                const KvRows& keys) {
-  int64_t query = 0;
-  const auto all_keys = [&]<int N>() {
+  for_tiles<I::kTokenTile>(0, query_count, [&]<int N>(int64_t query) {
     int64_t key = 0;
     float* to = out + query * stride;
     for (; key + I::kRowTile <= keys.count; key += I::kRowTile) {
+      prefetch_rows(keys, key + kAhead, I::kRowTile, T::kBytes);
       score_tile<I, T, I::kRowTile, N>(to, stride, queries + query, keys, key);
     }
     for (; key < keys.count; ++key) score_tile<I, T, 1, N>(to, stride, queries + query, keys, key);
-    query += N;
-  };
-  while (query + I::kTokenTile <= query_count) all_keys.template operator()<I::kTokenTile>();
-  while (query < query_count) all_keys.template operator()<1>();
+  });
 }
 
 template <class I>
@@ -89,51 +105,65 @@ SoftmaxPart softmax(float* scores, int64_t count, const ScoreRule& rule, int64_t
           sum_row<I>(count, [=](int64_t i, int64_t left) { return load_floats<I>(scores + i, left); })};
 }
 
-// N queries by V vectors of the value: one load of the value serves all queries.
+// The first vector of a row from column `at` on; `left` columns are left.
+template <class I, class T>
+typename I::F load_columns(const uint8_t* row, int64_t at, int64_t left) {
+  const uint8_t* from = row + at * T::kBytes;
+  return left >= I::kWidth ? T::load(from) : load_some<I, T>(from, left);
+}
+
+// N queries by V vectors of the value from column `at` on: one load of the value serves all queries. V > 1: all vectors
+// are whole.
 template <class I, class T, int N, int V>
 void value_tile(const WeightedSum& sum, int64_t query, int64_t at) {
+  const KvRows& values = sum.values;
+  const int64_t left = values.width - at;
+  const float* weights[N];
   typename I::F sums[N][V];
+#pragma GCC unroll 8
   for (int n = 0; n < N; ++n) {
+    weights[n] = sum.weights + (query + n) * sum.weight_stride;
+#pragma GCC unroll 16
     for (int v = 0; v < V; ++v) sums[n][v] = I::set1(0.0f);
   }
-  const KvRows& values = sum.values;
   for (int64_t key = 0; key < values.count; ++key) {
-    const uint8_t* row = values.rows[key] + at * T::kBytes;
-    typename I::F value[V];
-    for (int v = 0; v < V; ++v) {
-      const int64_t left = values.width - at - v * I::kWidth;
-      const uint8_t* from = row + v * I::kWidth * T::kBytes;
-      value[v] = left >= I::kWidth ? T::load(from) : load_some<I, T>(from, left);
-    }
+    if (key + kAhead < values.count) __builtin_prefetch(values.rows[key + kAhead] + at * T::kBytes);
     const float scale = values.scales == nullptr ? 1.0f : values.scales[key];
-    for (int n = 0; n < N; ++n) {
-      const auto weight = I::set1(sum.weights[(query + n) * sum.weight_stride + key] * scale);
-      for (int v = 0; v < V; ++v) sums[n][v] = I::fma(weight, value[v], sums[n][v]);
+    typename I::F weight[N];
+#pragma GCC unroll 8
+    for (int n = 0; n < N; ++n) weight[n] = I::set1(weights[n][key] * scale);
+#pragma GCC unroll 16
+    for (int v = 0; v < V; ++v) {
+      const int64_t column = at + v * I::kWidth;
+      const auto value = V > 1 ? T::load(values.rows[key] + column * T::kBytes)
+                               : load_columns<I, T>(values.rows[key], column, left);
+#pragma GCC unroll 8
+      for (int n = 0; n < N; ++n) sums[n][v] = I::fma(weight[n], value, sums[n][v]);
     }
   }
+#pragma GCC unroll 8
   for (int n = 0; n < N; ++n) {
+#pragma GCC unroll 16
     for (int v = 0; v < V; ++v) {
-      const int64_t from = at + v * I::kWidth;
-      store_floats<I>(sum.out + (query + n) * values.width + from, sums[n][v], values.width - from);
+      const int64_t column = at + v * I::kWidth;
+      store_floats<I>(sum.out + (query + n) * values.width + column, sums[n][v], values.width - column);
     }
   }
 }
 
 template <class I, class T>
 void weighted_sum_as(const WeightedSum& sum) {
-  constexpr int kVectors = 4;
-  const auto all_columns = [&]<int N>(int64_t query) {
+  for_tiles<I::kTokenTile>(0, sum.queries, [&]<int N>(int64_t query) {
+    // Few queries leave registers for longer rows. A level's token tile tells how many registers it has.
+    constexpr int kVectors = N * 8 <= 6 * I::kTokenTile ? 8 : 4;
     int64_t at = 0;
     for (; at + kVectors * I::kWidth <= sum.values.width; at += kVectors * I::kWidth) {
       value_tile<I, T, N, kVectors>(sum, query, at);
     }
+    for (; at + 4 * I::kWidth <= sum.values.width; at += 4 * I::kWidth)
+      value_tile<I, T, N, 4>(sum, query, at);
     for (; at < sum.values.width; at += I::kWidth) value_tile<I, T, N, 1>(sum, query, at);
-  };
-  int64_t query = 0;
-  for (; query + I::kTokenTile <= sum.queries; query += I::kTokenTile) {
-    all_columns.template operator()<I::kTokenTile>(query);
-  }
-  for (; query < sum.queries; ++query) all_columns.template operator()<1>(query);
+  });
 }
 
 template <class I>

@@ -139,28 +139,37 @@ template <class I, class T, int R, int N>
 void dot_tile(const uint8_t* const (&rows)[R], const float* const (&x)[N], int64_t width,
               float (&out)[R][N]) {
   typename I::F sums[R][N];
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
     for (int n = 0; n < N; ++n) sums[r][n] = I::set1(0.0f);
   }
   int64_t i = 0;
   for (; i + I::kWidth <= width; i += I::kWidth) {
     typename I::F tokens[N];
+#pragma GCC unroll 8
     for (int n = 0; n < N; ++n) tokens[n] = I::load(x[n] + i);
+#pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       const auto weight = T::load(rows[r] + i * T::kBytes);
+#pragma GCC unroll 8
       for (int n = 0; n < N; ++n) sums[r][n] = I::fma(weight, tokens[n], sums[r][n]);
     }
   }
   if (i < width) {
+#pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       const auto weight = load_some<I, T>(rows[r] + i * T::kBytes, width - i);
+#pragma GCC unroll 8
       for (int n = 0; n < N; ++n) {
         const auto token = load_some<I, PlainF32<I>>(reinterpret_cast<const uint8_t*>(x[n] + i), width - i);
         sums[r][n] = I::fma(weight, token, sums[r][n]);
       }
     }
   }
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
     for (int n = 0; n < N; ++n) out[r][n] = I::reduce_add(sums[r][n]);
   }
 }
