@@ -1,40 +1,122 @@
 #!/usr/bin/env bash
-# Builds the CUDA back-end, checks it against the reference and times whole steps next to their floors. Needs one
-# Hopper card and CUDA 13. BUILD: the build folder; LOGS: where full output goes.
-#   bench/gpu.sh [build] [test] [memcheck] [racecheck] [initcheck] [bench]     all of them without arguments
+# Builds sluice for one Hopper card, checks it against the references and times it next to its limits and to other
+# engines. Needs CUDA 13, CMake, ninja, a C++20 compiler and the packages of tools/packages.txt; what the machine lacks
+# is taken from .deb files in PACKAGES, unpacked beside the build.
+#   bench/gpu.sh [pack | build test check fault sanitize steps engine]      all but the first without arguments
+# pack: fetches those .deb files for a card's machine (x86-64) on one that has apt.
+# BUILD: the build folder; LOGS: where full output goes; GOLDEN: folders with reference outputs; MODEL: where the
+# random model of 16 GB is written.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 BUILD=${BUILD:-build/cuda}
 LOGS=${LOGS:-$BUILD/logs}
-mkdir -p "$LOGS"
-steps=${*:-build test memcheck racecheck initcheck bench}
+PACKAGES=${PACKAGES:-.cudatree/packages}
+GOLDEN=${GOLDEN:-../shared/golden ../shared/golden-gguf}
+MODEL=${MODEL:-/tmp/sluice-random-8b}
+steps=${*:-build test check fault sanitize steps engine}
 failed=0
+wants() { [[ " $steps " == *" $1 "* ]]; }
+say() { echo "== $* ($SECONDS s)"; }
 
-if [[ $steps == *build* ]]; then
-  cmake -G Ninja -B "$BUILD" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O2 -g1" \
-    -DCMAKE_CUDA_FLAGS_RELWITHDEBINFO=-O3 -DSLUICE_CUDA=ON ${CMAKE_ARGUMENTS:-} >"$LOGS/configure.log" 2>&1 &&
-    ninja -C "$BUILD" test_cuda bench_gpu bench_gpu_products >"$LOGS/build.log" 2>&1 || { cat "$LOGS"/configure.log "$LOGS"/build.log | grep -E -A8 "FAILED|rror" | head -60; exit 1; }
-fi
-if [[ $steps == *test* ]]; then
+pack() {
+  local state=$PWD/$PACKAGES.apt
+  mkdir -p "$PACKAGES" "$state/lists/partial" "$state/cache/archives/partial" && : >"$state/status"
+  local options=(-o APT::Architecture=amd64 -o APT::Architectures=amd64 -o Dir::State::lists="$state/lists"
+    -o Dir::State::status="$state/status" -o Dir::Cache="$state/cache")
+  command -v apt-get >/dev/null || { echo "pack needs apt-get" >&2; exit 1; }
+  apt-get "${options[@]}" update >/dev/null &&
+    (cd "$PACKAGES" && apt-get "${options[@]}" download libspdlog-dev libspdlog1.10 libfmt-dev libfmt9 libcli11-dev \
+      libpcre2-dev libpcre2-8-0 libboost1.81-dev libboost-json1.81-dev libboost-json1.81.0 \
+      libboost-container1.81.0 libboost-container1.81-dev librapidcheck-dev libgtest-dev libgmock-dev)
+  rm -rf "$state"
+}
+
+# Says what is missing, in the words of tools/packages.txt.
+missing() {
+  local root=$1 absent=()
+  has() { for folder in "$root/usr" /usr /usr/local; do compgen -G "$folder/$1" >/dev/null && return; done; return 1; }
+  has 'include/fmt/core.h' || absent+=(libfmt-dev)
+  has 'include/spdlog/spdlog.h' || absent+=(libspdlog-dev)
+  has 'include/CLI/CLI.hpp' || absent+=(libcli11-dev)
+  has 'include/pcre2.h' || absent+=(libpcre2-dev)
+  has 'include/gmock/gmock.h' || absent+=(libgmock-dev)
+  has 'include/rapidcheck.h' || absent+=(librapidcheck-dev)
+  has 'lib/*/libboost_json*' || absent+=(libboost-json1.81-dev)
+  for tool in cmake ninja; do command -v $tool >/dev/null || absent+=($tool); done
+  command -v nvcc >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]] || absent+=("CUDA 13 (nvcc)")
+  ((${#absent[@]} == 0)) && return
+  echo "missing: ${absent[*]}; install them, or put their .deb files into $PACKAGES (bench/gpu.sh pack)" >&2
+  return 1
+}
+
+build() {
+  local root=$PWD/$BUILD.packages
+  if compgen -G "$PACKAGES/*.deb" >/dev/null && [[ ! -d $root ]]; then
+    command -v dpkg >/dev/null || { echo "unpacking $PACKAGES needs dpkg" >&2; exit 1; }
+    for package in "$PACKAGES"/*.deb; do dpkg -x "$package" "$root"; done
+  fi
+  missing "$root" || exit 1
+  cmake --preset cuda -B "$BUILD" -DCMAKE_PREFIX_PATH="$root/usr" -DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O2 \
+    ${CMAKE_ARGUMENTS:-} >"$LOGS/configure.log" 2>&1 || { tail -20 "$LOGS/configure.log"; exit 1; }
+  ninja -k 0 -C "$BUILD" sluice test_cuda test_runtime bench_gpu bench_gpu_products bench_engine random_model >"$LOGS/build.log" 2>&1 ||
+    { grep -E -A6 "FAILED|error" "$LOGS/build.log" | head -120; exit 1; }
+}
+
+check() {
+  local folder
+  for root in $GOLDEN; do
+    for folder in "$root"/*; do
+      case $folder in
+        *.gguf) local name=${folder##*/}; set -- --model "$folder" "${root%-gguf}/${name%.gguf}" ;;
+        *) [[ -f $folder/golden.json ]] || continue; set -- "$folder" ;;
+      esac
+      local answer; answer=$("$BUILD/sluice" check --device cuda --tolerance 2e-2 "$@" 2>&1) || failed=1
+      echo "$answer" >>"$LOGS/check.log"
+      printf '%-40s %s  %s\n' "${folder##*/}" "${answer##*$'\n'}" \
+        "$(grep -oE 'error [0-9.e+-]+|greedy [0-9]+/[0-9]+' <<<"$answer" | sort | tr '\n' ' ')"
+    done
+  done
+}
+
+sanitize() {
+  local tool
+  for tool in memcheck racecheck initcheck; do
+    compute-sanitizer --tool $tool --error-exitcode 9 "$BUILD/bench_gpu" short >"$LOGS/$tool.log" 2>&1 || failed=1
+    echo "$tool, steps: $(tail -1 "$LOGS/$tool.log")"
+    for folder in ${SANITIZED:-}; do
+      compute-sanitizer --tool $tool --error-exitcode 9 "$BUILD/sluice" check --device cuda --tolerance 2e-2 "$folder" \
+        >"$LOGS/$tool.${folder##*/}.log" 2>&1 || failed=1
+      echo "$tool, ${folder##*/}: $(tail -1 "$LOGS/$tool.${folder##*/}.log")"
+    done
+  done
+}
+
+mkdir -p "$LOGS"
+if wants pack; then pack; fi
+if wants build; then build; say built; fi
+if wants test; then
   "$BUILD/test_cuda" >"$LOGS/test.log" 2>&1 || failed=1
   grep -E "^\[  (FAILED|PASSED|SKIPPED)|tests ran" "$LOGS/test.log"
+  say tested
 fi
-for tool in memcheck racecheck initcheck; do
-  [[ $steps == *$tool* ]] || continue
-  compute-sanitizer --tool $tool --error-exitcode 1 "$BUILD/bench_gpu" short >"$LOGS/$tool.log" 2>&1 || failed=1
-  tail -2 "$LOGS/$tool.log"
-done
-if [[ $steps == *bench* ]]; then
+if wants check; then check; say checked; fi
+if wants fault; then
+  "$BUILD/test_cuda" --gtest_also_run_disabled_tests --gtest_filter='*DeviceFault*' >"$LOGS/fault.log" 2>&1 || failed=1
+  tail -1 "$LOGS/fault.log"
+fi
+if wants sanitize; then sanitize; say sanitized; fi
+if wants steps; then
   "$BUILD/bench_gpu" decode 2>&1 | tee "$LOGS/decode.log" || failed=1
   "$BUILD/bench_gpu" prefill 2>&1 | tee "$LOGS/prefill.log" || failed=1
   "$BUILD/bench_gpu" fp8 decode 2>&1 | tee "$LOGS/decode_fp8.log" || failed=1
   "$BUILD/bench_gpu" fp8 prefill 2>&1 | tee "$LOGS/prefill_fp8.log" || failed=1
   "$BUILD/bench_gpu_products" 2>&1 | tee "$LOGS/products.log" || failed=1
-  cat <<'TABLE'
-# the same shape elsewhere, tok/s at batch 1 / 8 / 32 / 64 / 128 / 256, and prefill of 16 x 2,048:
-#   vLLM 0.25.1   206 / 1,551 / 5,484 / 9,530 / 14,992 / 18,897     43,148
-#     fp8         286 / 2,133 / 6,268 / 12,126 / 17,762 / 22,184    67,245
-#   llama.cpp     210 / 1,209 / 3,896 / 6,257 /  8,985 / -          23,000-31,000
-TABLE
+  say "steps timed"
+fi
+if wants engine; then
+  [[ -f $MODEL/model.safetensors ]] || "$BUILD/random_model" "$MODEL" || exit 1
+  say "model written"
+  "$BUILD/bench_engine" "$MODEL" ${LOADS:-decode sampled prefill mixed long} 2>&1 | tee "$LOGS/engine.log" || failed=1
+  say "engine timed"
 fi
 exit $failed

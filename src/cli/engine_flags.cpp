@@ -18,16 +18,52 @@ int group_blocks(const EngineFlags& flags, int window, int tokens) {
   return static_cast<int>(std::min<int64_t>(all, each * flags.max_seqs));
 }
 
-// A quarter of the memory this machine has free, at least one full context, at most one per sequence.
-int default_kv_tokens(const EngineFlags& flags, const models::ModelSpec& spec, int context) {
-  const int64_t free_bytes = int64_t{sysconf(_SC_AVPHYS_PAGES)} * sysconf(_SC_PAGESIZE) / 4;
-  const int64_t per_token = std::max<int64_t>(1, models::kv_bytes_per_token(spec, flags.kv_type));
+// As many positions as fit, at least one full context, at most one per sequence.
+int default_kv_tokens(const EngineFlags& flags, const models::ModelSpec& spec, int64_t free_bytes) {
+  const int context = flags.context > 0 ? flags.context : spec.context;
+  const int64_t per_token = std::max<int64_t>(1, models::kv_bytes_per_token(spec, *flags.kv_type));
   const int64_t most = int64_t{context} * flags.max_seqs;
   return static_cast<int>(std::clamp<int64_t>(free_bytes / per_token, context,
                                               std::max<int64_t>(context, std::min<int64_t>(most, 1 << 24))));
 }
 
+// A quarter of what this machine has free.
+int64_t host_room() {
+  return int64_t{sysconf(_SC_AVPHYS_PAGES)} * sysconf(_SC_PAGESIZE) / 4;
+}
+
+// Positions that fit into a card.
+Result<int> card_kv_tokens(const EngineFlags& flags, const models::Model& model) {
+  const runtime::KvMemoryOptions kv{.block_size = flags.block_size, .type = *flags.kv_type, .blocks = {}};
+  Result<int64_t> room =
+      runtime::room_for_kv(model, kv, {flags.max_step_tokens, flags.max_seqs}, flags.gpu_memory);
+  if (!room) return room.error();
+  const int64_t per_token = std::max<int64_t>(1, models::kv_bytes_per_token(model.spec(), *flags.kv_type));
+  const int64_t fitting = std::min<int64_t>(*room / per_token, default_kv_tokens(flags, model.spec(), *room));
+  if (fitting >= flags.block_size) return static_cast<int>(fitting);
+  return Error{ErrorCode::Unavailable,
+               fmt::format("a KV block of {} positions takes {} bytes, the card has {} left for KV",
+                           flags.block_size, flags.block_size * per_token, *room)};
+}
+
 }  // namespace
+
+Result<EngineFlags> settle_flags(EngineFlags flags, const models::Model& model) {
+  const bool card = model.backend->accelerator() != nullptr;
+  if (flags.max_seqs == 0) flags.max_seqs = card ? 256 : 32;
+  if (flags.max_step_tokens == 0) flags.max_step_tokens = card ? 8192 : 512;
+  if (flags.block_size == 0) flags.block_size = card ? 64 : 16;
+  if (!flags.kv_type) flags.kv_type = card ? DType::BF16 : DType::F16;
+  if (flags.kv_tokens > 0) return flags;
+  if (!card) {
+    flags.kv_tokens = default_kv_tokens(flags, model.spec(), host_room());
+    return flags;
+  }
+  Result<int> tokens = card_kv_tokens(flags, model);
+  if (!tokens) return tokens.error();
+  flags.kv_tokens = *tokens;
+  return flags;
+}
 
 void EngineFlags::declare(OptionSet& options) {
   options.add(scheme, "scheme", "static, dynamic, iteration or continuous batching").shown_as("NAME");
@@ -43,17 +79,23 @@ void EngineFlags::declare(OptionSet& options) {
   options.add_choice<sched::Preemption>(
       preemption, "preempt", "what happens to the blocks of a preempted request",
       {{"recompute", sched::Preemption::Recompute}, {"swap", sched::Preemption::Swap}});
-  options.add(max_seqs, "max-seqs", "sequences that run at once").within(1, 65536);
-  options.add(max_step_tokens, "max-step-tokens", "tokens of one step").within(1, 1 << 20);
-  options.add(block_size, "block-size", "tokens per KV block").within(1, 4096);
+  options.add(max_seqs, "max-seqs", "sequences that run at once; 0: 32, on a card 256").within(0, 65536);
+  options.add(max_step_tokens, "max-step-tokens", "tokens of one step; 0: 512, on a card 8192")
+      .within(0, 1 << 20);
+  options.add(block_size, "block-size", "tokens per KV block; 0: 16, on a card 64").within(0, 4096);
   options.add(context, "ctx-size", "positions of one sequence; 0: what the model was made for")
       .short_name('c')
       .within(0, 1 << 24);
   options.add(kv_tokens, "kv-tokens", "positions of the KV cache in all; 0: by the machine's memory")
       .within(0, 1 << 28);
-  options.add_choice<DType>(
-      kv_type, "kv-type", "type of the KV cache",
-      {{"f16", DType::F16}, {"bf16", DType::BF16}, {"f32", DType::F32}, {"int8", DType::I8}});
+  options.add_choice<std::optional<DType>>(kv_type, "kv-type",
+                                           "type of the KV cache; auto: f16, on a card bf16",
+                                           {{"auto", std::nullopt},
+                                            {"f16", DType::F16},
+                                            {"bf16", DType::BF16},
+                                            {"f32", DType::F32},
+                                            {"int8", DType::I8}});
+  options.add(gpu_memory, "gpu-memory", "share of a card's memory to use in all").within(0.05, 1);
   options.add(swap_tokens, "swap-tokens", "positions of the KV tier in host memory").within(0, 1 << 28);
   options.add(disk_tokens, "disk-tokens", "positions of the KV tier on disk").within(0, 1 << 28);
   options.add(disk_folder, "disk-folder", "where the KV tier on disk lies").shown_as("DIR");
@@ -76,7 +118,7 @@ Result<EngineSetup> make_setup(const EngineFlags& flags, const models::ModelSpec
   if (spec.position_embedding && setup.context > spec.context)
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("--ctx-size is {}, the model has {} positions", setup.context, spec.context)};
-  setup.kv_tokens = flags.kv_tokens > 0 ? flags.kv_tokens : default_kv_tokens(flags, spec, setup.context);
+  setup.kv_tokens = flags.kv_tokens;
   // A sequence that fills the whole cache is the longest there can be.
   if (flags.kv_cache) setup.context = std::min(setup.context, std::max(setup.kv_tokens, flags.block_size));
 
@@ -99,8 +141,8 @@ Result<EngineSetup> make_setup(const EngineFlags& flags, const models::ModelSpec
   const std::vector<int> windows = runtime::kv_groups(spec).windows;
   setup.ledger.block_size = flags.block_size;
   setup.ledger.prefix_cache = flags.prefix_cache && flags.kv_cache;
-  setup.ledger.model = fmt::format("{}/{}/{}", identity, name(flags.kv_type), flags.block_size);
-  setup.executor.memory = {.block_size = flags.block_size, .type = flags.kv_type, .blocks = {}};
+  setup.ledger.model = fmt::format("{}/{}/{}", identity, name(*flags.kv_type), flags.block_size);
+  setup.executor.memory = {.block_size = flags.block_size, .type = *flags.kv_type, .blocks = {}};
   setup.executor.tiers.disk_folder = flags.disk_folder;
   for (int window : windows) {
     cache::KvGroup group{.window = window, .blocks = {}};
@@ -113,6 +155,7 @@ Result<EngineSetup> make_setup(const EngineFlags& flags, const models::ModelSpec
     setup.ledger.groups.push_back(group);
   }
   setup.executor.eos_tokens = std::move(end_tokens);
+  setup.executor.warm_up = {flags.max_step_tokens, flags.max_seqs};
   setup.executor.padding = s.layout == sched::Layout::Padded;
   return setup;
 }

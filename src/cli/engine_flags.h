@@ -1,11 +1,12 @@
 // The engine's options, the same for every command that runs one.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "base/options.h"
 #include "base/result.h"
-#include "models/spec.h"
+#include "models/model.h"
 #include "runtime/device.h"
 #include "runtime/model_executor.h"
 #include "sched/options.h"
@@ -20,15 +21,16 @@ struct EngineFlags {
   sched::Prefill prefill = sched::Prefill::Mixed;
   sched::KvPolicy kv_policy = sched::KvPolicy::OnDemand;
   sched::Preemption preemption = sched::Preemption::Recompute;
-  int max_seqs = 32;
-  int max_step_tokens = 512;
-  int block_size = 16;
+  int max_seqs = 0;  // 0: by the device, as the next two
+  int max_step_tokens = 0;
+  int block_size = 0;
   int context = 0;    // 0: what the model was made for
   int kv_tokens = 0;  // 0: by the context and the machine's memory
   int swap_tokens = 0;
   int disk_tokens = 0;
   std::string disk_folder = "/var/tmp";
-  DType kv_type = DType::F16;
+  std::optional<DType> kv_type;  // absent: by the device
+  double gpu_memory = 0.9;       // share of a card's memory that may be used in all
   bool prefix_cache = true;
   bool kv_cache = true;
   double batch_wait = 0.05;
@@ -36,6 +38,10 @@ struct EngineFlags {
 
   void declare(OptionSet& options);
 };
+
+// Fills in what the flags leave to the device the model lies on; on a card the room for KV is found by running the
+// largest step.
+Result<EngineFlags> settle_flags(EngineFlags flags, const models::Model& model);
 
 // The flags made concrete for one model.
 struct EngineSetup {
@@ -46,6 +52,7 @@ struct EngineSetup {
   int kv_tokens = 0;  // positions in all
 };
 
+// REQUIRES: the flags are settled.
 Result<EngineSetup> make_setup(const EngineFlags& flags, const models::ModelSpec& spec,
                                const std::string& identity, std::vector<Token> end_tokens);
 

@@ -5,10 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <optional>
 
 #include "base/check.h"
-#include "decode/philox.h"
 #include "decode/row_math.h"
 
 namespace sluice::decode {
@@ -25,13 +23,6 @@ std::vector<Token> end_tokens_of(const SequenceStart& start) {
   return tokens;
 }
 
-// How many of the likeliest tokens to report; nothing where no log-probabilities are needed.
-std::optional<int> wanted_logprobs(const sched::SamplingParams& params, const sched::Sampling& sampling) {
-  if (params.logprobs) return params.logprobs;
-  if (sampling.best_of > params.n) return 0;
-  return std::nullopt;
-}
-
 }  // namespace
 
 TokenSampler::TokenSampler(const SequenceStart& start)
@@ -41,6 +32,17 @@ TokenSampler::TokenSampler(const SequenceStart& start)
       choice_(start.choice),
       processors_(params_, end_tokens_of(start)),
       history_(start.prompt, processors_.needs()) {}
+
+const sched::Sampling* TokenSampler::plain_sampling() const {
+  return processors_.active() ? nullptr : std::get_if<sched::Sampling>(&params_->method);
+}
+
+std::optional<int> TokenSampler::wanted_logprobs() const {
+  if (params_->logprobs) return params_->logprobs;
+  const sched::Sampling* sampling = sched::sampling_of(*params_);
+  if (sampling != nullptr && sampling->best_of > params_->n) return 0;
+  return std::nullopt;
+}
 
 Result<float> TokenSampler::process(std::span<float> logits, Workspace& workspace) const {
   SLUICE_CHECK_EQ(logits.size(), static_cast<size_t>(vocab_));
@@ -67,7 +69,7 @@ Result<Distribution> TokenSampler::distribution(std::span<float> logits, Workspa
 Result<sched::Sampled> TokenSampler::sample(std::span<float> logits, Workspace& workspace) const {
   const sched::Sampling* sampling = sched::sampling_of(*params_);
   SLUICE_CHECK(sampling != nullptr);
-  const std::optional<int> wanted = wanted_logprobs(*params_, *sampling);
+  const std::optional<int> wanted = wanted_logprobs();
   std::optional<RowLogprobs> row;
   if (wanted) {
     Result<RowLogprobs> computed = RowLogprobs::of(logits, *wanted, workspace.buffer);
@@ -77,8 +79,7 @@ Result<sched::Sampled> TokenSampler::sample(std::span<float> logits, Workspace& 
   }
   const Result<Distribution> drawn_from = distribution(logits, workspace);
   if (!drawn_from.ok()) return drawn_from.error();
-  const Draw draw{.seed = seed_, .choice = choice_, .position = output().size()};
-  const Token token = pick(*drawn_from, uniform(draw));
+  const Token token = pick(*drawn_from, uniform(next_draw(0)));
   if (row) return row->report(token, workspace.raw[token]);
   return sched::Sampled{.token = token};
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "base/result.h"
 #include "decode/filters.h"
 #include "decode/logprobs.h"
+#include "decode/philox.h"
 #include "decode/processors.h"
 #include "decode/token_history.h"
 #include "sched/sampling_params.h"
@@ -53,6 +55,15 @@ class TokenSampler {
   // Takes back the last `count` accepted tokens.
   void rollback(size_t count) { history_.rollback(count); }
   std::span<const Token> output() const { return history_.output(); }
+
+  // The filters alone, where nothing else has a say in the choice: no processor, no second model. Null otherwise.
+  const sched::Sampling* plain_sampling() const;
+  // How many of the likeliest tokens to report; nothing where no log-probabilities are needed.
+  std::optional<int> wanted_logprobs() const;
+  // What sample() would draw by once `ahead` more tokens are accepted.
+  Draw next_draw(int ahead) const {
+    return {.seed = seed_, .choice = choice_, .position = output().size() + static_cast<size_t>(ahead)};
+  }
 
   // Tokens after which the sequence is over: the request's stop tokens, and the model's unless they are
   // ignored.

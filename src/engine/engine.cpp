@@ -194,9 +194,10 @@ bool Engine::step() {
   delivery_.set_holding(scheduler_.holding(), now);
   const bool more = submit_steps(now);
   if (!more) unoccupied_since_.reset();
-  if (!in_flight_.empty()) finish_step();
+  const bool finished = !in_flight_.empty();
+  if (finished) finish_step();
   publish_state();
-  return more || !in_flight_.empty();
+  return more || finished;  // what a finished step gave may be planned with
 }
 
 void Engine::drain_inbox() {

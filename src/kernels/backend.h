@@ -20,6 +20,8 @@
 
 namespace sluice::kernels {
 
+class Accelerator;
+
 // Device memory (host memory on CPUs), freed with the last reference.
 struct Memory {
   TensorView view;
@@ -115,6 +117,8 @@ class Backend {
 
   virtual std::string name() const = 0;  // "ref", "cpu neon+dotprod+i8mm", ...
   virtual DType activation_type() const { return DType::F32; }
+  // Not null where the back-end's device works beside the host.
+  virtual Accelerator* accelerator() { return nullptr; }
 
   // -- memory
   // ------------------------------------------------------------------------------------------------ Zeroed,
@@ -131,7 +135,7 @@ class Backend {
 
   // -- token-wise
   // -------------------------------------------------------------------------------------------- out[n, dim]
-  // = row ids[i] of the table, as activation type
+  // = row ids[i] of the table, as activation type; an accelerator also takes ~slot for a token it has drawn
   virtual void embed(TensorView out, const Weight& table, std::span<const int32_t> ids) = 0;
   // out[n, rows] = x[n, cols] · weight[rows, cols]ᵀ (+ bias)
   virtual void matmul(TensorView out, TensorView x, const Weight& weight) = 0;

@@ -20,6 +20,19 @@ void Decoder::norm(TensorView out, TensorView x, const Norm& weights) {
   run_norm(backend_, spec_, out, x, weights);
 }
 
+void Decoder::add_norm(TensorView out, TensorView x, TensorView branch, const Norm& weights) {
+  if (spec_.norm == NormKind::Rms) {
+    backend_.add_rms_norm(out, x, branch, weights.gain, spec_.norm_eps, spec_.residual_scale);
+  } else {
+    backend_.add(x, x, branch, spec_.residual_scale);
+    norm(out, x, weights);
+  }
+}
+
+bool Decoder::starts_with_norm(size_t index) const {
+  return index < spec_.layers.size() && spec_.layers[index].wiring != Wiring::PostNorm;
+}
+
 void Decoder::embed(const StepInput& input, TensorView x) {
   backend_.embed(x, weights_.embedding, input.tokens);
   if (spec_.embedding_scale != 1.0f) backend_.scale(x, spec_.embedding_scale);
@@ -58,18 +71,29 @@ void Decoder::run_layer(size_t index, const StepInput& input, TensorView x) {
         layer.ffn);
   };
   const auto add = [&] { backend_.add(x, x, branch, spec_.residual_scale); };
+  const auto enter = [&] {
+    if (owed_) {
+      add_norm(normed, x, branch, w.mixer_norm);
+    } else {
+      norm(normed, x, w.mixer_norm);
+    }
+    owed_ = false;
+  };
+  const auto leave = [&] {
+    owed_ = starts_with_norm(index + 1);
+    if (!owed_) add();
+  };
 
   switch (layer.wiring) {
     case Wiring::PreNorm:
     case Wiring::Sandwich:
-      norm(normed, x, w.mixer_norm);
+      enter();
       mix(normed);
       if (layer.wiring == Wiring::Sandwich) norm(branch, branch, w.mixer_post_norm);
-      add();
-      norm(normed, x, w.ffn_norm);
+      add_norm(normed, x, branch, w.ffn_norm);
       feed(normed);
       if (layer.wiring == Wiring::Sandwich) norm(branch, branch, w.ffn_post_norm);
-      add();
+      leave();
       break;
     case Wiring::PostNorm:
       mix(x);
@@ -77,17 +101,17 @@ void Decoder::run_layer(size_t index, const StepInput& input, TensorView x) {
       add();
       feed(x);
       norm(branch, branch, w.ffn_post_norm);
-      add();
+      leave();
       break;
     case Wiring::Parallel:
     case Wiring::ParallelTwoNorms: {
-      norm(normed, x, w.mixer_norm);
+      enter();
       const TensorView input_of_ffn = scratch_.get(Buffer::ParallelInput, x.dim(0), spec_.dim);
       if (layer.wiring == Wiring::ParallelTwoNorms) norm(input_of_ffn, x, w.ffn_norm);
       mix(normed);
       add();
       feed(layer.wiring == Wiring::ParallelTwoNorms ? input_of_ffn : normed);
-      add();
+      leave();
       break;
     }
   }
@@ -124,6 +148,7 @@ void Decoder::forward(const StepInput& input) {
     angles_.push_back(angles);
   }
   stream_ = scratch_.get(Buffer::Stream, n, spec_.dim);
+  owed_ = false;
   embed(input, stream_);
   for (size_t i = 0; i < spec_.layers.size(); ++i) run_layer(i, input, stream_);
 }

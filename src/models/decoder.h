@@ -33,6 +33,9 @@ class Decoder {
   void embed(const StepInput& input, TensorView x);
   void run_layer(size_t index, const StepInput& input, TensorView x);
   void norm(TensorView out, TensorView x, const Norm& weights);
+  // x gets the branch; out its norm.
+  void add_norm(TensorView out, TensorView x, TensorView branch, const Norm& weights);
+  bool starts_with_norm(size_t index) const;
 
   const ModelSpec& spec_;
   const ModelWeights& weights_;
@@ -40,6 +43,7 @@ class Decoder {
   Scratch scratch_;
   std::vector<TensorView> angles_;  // per rope, of the step's tokens
   TensorView stream_;               // [n, dim] after the last layer
+  bool owed_ = false;               // the last layer's branch is still to be added, with the next norm
 };
 
 }  // namespace sluice::models

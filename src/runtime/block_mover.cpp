@@ -65,28 +65,30 @@ Result<std::unique_ptr<BlockMover>> BlockMover::make(KvMemory& memory, const Tie
     const int64_t bytes = memory.block_bytes(static_cast<int>(group));
     const int disk_blocks = group < options.disk_blocks.size() ? options.disk_blocks[group] : 0;
     Group& added = mover->groups_.emplace_back();
-    added.host = HostBuffer(static_cast<size_t>(bytes * options.host_blocks[group]));
+    if (options.host_blocks[group] > 0)
+      added.host = memory.allocate_host(static_cast<size_t>(bytes * options.host_blocks[group]));
     added.host_lost.resize(static_cast<size_t>(options.host_blocks[group]));
     added.disk_offset = disk_bytes;
     added.checksums.resize(static_cast<size_t>(disk_blocks));
     disk_bytes += bytes * disk_blocks;
     largest = std::max(largest, bytes);
   }
-  mover->block_.resize(static_cast<size_t>(largest));
-  const bool tiers = disk_bytes > 0 || std::any_of(options.host_blocks.begin(), options.host_blocks.end(),
-                                                   [](int blocks) { return blocks > 0; });
-  if (tiers && !memory.on_host())
-    return Error{ErrorCode::Unsupported, "KV tiers below the device need KV in host memory"};
   if (disk_bytes > 0) {
     Result<int> file = open_nameless(options.disk_folder, disk_bytes);
     if (!file) return file.error();
     mover->file_ = *file;
+    mover->block_ = memory.allocate_host(static_cast<size_t>(largest));
   }
   return mover;
 }
 
 BlockMover::~BlockMover() {
   if (file_ >= 0) close(file_);
+}
+
+std::byte* BlockMover::host_block(int group, BlockId block) const {
+  return groups_[static_cast<size_t>(group)].host.get() +
+         static_cast<size_t>(block.value) * static_cast<size_t>(memory_.block_bytes(group));
 }
 
 void BlockMover::read(int group, cache::Place place, std::byte* out, bool& lost) {
@@ -99,7 +101,7 @@ void BlockMover::read(int group, cache::Place place, std::byte* out, bool& lost)
       lost = is_lost(group, place.block);
       break;
     case cache::Tier::Host:
-      std::memcpy(out, tier.host.data() + index * bytes, bytes);
+      std::memcpy(out, host_block(group, place.block), bytes);
       lost = tier.host_lost[index];
       break;
     case cache::Tier::Disk:
@@ -120,7 +122,7 @@ void BlockMover::write(int group, cache::Place place, const std::byte* in, bool 
       if (lost) lost_.insert({group, place.block.value});
       break;
     case cache::Tier::Host:
-      std::memcpy(tier.host.data() + index * bytes, in, bytes);
+      std::memcpy(host_block(group, place.block), in, bytes);
       tier.host_lost[index] = lost;
       break;
     case cache::Tier::Disk: {
@@ -133,15 +135,41 @@ void BlockMover::write(int group, cache::Place place, const std::byte* in, bool 
   }
 }
 
+// Moves that need no look at the bytes. Those of a device are done in the order of its work.
+bool BlockMover::move_directly(const cache::BlockMove& move) {
+  const cache::Place &from = move.from, &to = move.to;
+  if (from.tier == cache::Tier::Device && to.tier == cache::Tier::Device) {
+    if (any_lost()) {
+      forgive(move.group, to.block);
+      if (is_lost(move.group, from.block)) lost_.insert({move.group, to.block.value});
+    }
+    memory_.copy_block(move.group, from.block, to.block);
+    return true;
+  }
+  if (from.tier == cache::Tier::Device && to.tier == cache::Tier::Host) {
+    memory_.read_block(move.group, from.block, host_block(move.group, to.block));
+    groups_[static_cast<size_t>(move.group)].host_lost[static_cast<size_t>(to.block.value)] =
+        is_lost(move.group, from.block);
+    return true;
+  }
+  if (from.tier == cache::Tier::Host && to.tier == cache::Tier::Device) {
+    memory_.write_block(move.group, to.block, host_block(move.group, from.block));
+    forgive(move.group, to.block);
+    if (groups_[static_cast<size_t>(move.group)].host_lost[static_cast<size_t>(from.block.value)])
+      lost_.insert({move.group, to.block.value});
+    return true;
+  }
+  return false;
+}
+
 void BlockMover::run(std::span<const cache::BlockMove> moves) {
   for (const cache::BlockMove& move : moves) {
-    if (move.from.tier == cache::Tier::Device && move.to.tier == cache::Tier::Device && !any_lost()) {
-      memory_.copy_block(move.group, move.from.block, move.to.block);
-      continue;
-    }
+    if (move_directly(move)) continue;
     bool lost = false;
-    read(move.group, move.from, block_.data(), lost);
-    write(move.group, move.to, block_.data(), lost);
+    memory_.settle();
+    read(move.group, move.from, block_.get(), lost);
+    memory_.settle();
+    write(move.group, move.to, block_.get(), lost);
   }
 }
 

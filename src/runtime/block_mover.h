@@ -38,19 +38,21 @@ class BlockMover {
 
  private:
   struct Group {
-    HostBuffer host;
+    std::shared_ptr<std::byte> host;
     std::vector<bool> host_lost;  // per host block
     int64_t disk_offset = 0;
     std::vector<uint64_t> checksums;  // per disk block
   };
   explicit BlockMover(KvMemory& memory) : memory_(memory) {}
 
+  bool move_directly(const cache::BlockMove& move);
+  std::byte* host_block(int group, BlockId block) const;
   void read(int group, cache::Place place, std::byte* out, bool& lost);
   void write(int group, cache::Place place, const std::byte* in, bool lost);
 
   KvMemory& memory_;
   std::vector<Group> groups_;
-  std::vector<std::byte> block_;  // one block in passing
+  std::shared_ptr<std::byte> block_;  // one block in passing
   std::set<std::pair<int, int32_t>> lost_;
   int file_ = -1;
 };

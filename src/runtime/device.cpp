@@ -13,6 +13,11 @@ void DeviceOptions::declare(OptionSet& options) {
   options.add(device, "device", "where to compute: auto, cpu, cuda, ref (plain loops)").shown_as("NAME");
   options.add(isa, "isa", "instruction set of the CPU kernels, or auto for the best").shown_as("NAME");
   options.add(threads, "threads", "CPU threads; 0: all cores").short_name('t').within(0, 1024);
+  options.add_choice<bool>(fp8, "quantize", "keep plain matrices in fp8, with a scale for each row (cuda)",
+                           {{"none", false}, {"fp8", true}});
+  options.add_choice<bool>(deterministic, "deterministic",
+                           "results with the same bits in any batch (cuda; the CPU's always have)",
+                           {{"off", false}, {"on", true}});
 }
 
 namespace {
@@ -24,10 +29,18 @@ Result<std::shared_ptr<kernels::Backend>> make_cpu(const DeviceOptions& options)
   return std::shared_ptr<kernels::Backend>(std::move(*made));
 }
 
+Result<std::shared_ptr<kernels::Backend>> make_card(const DeviceOptions& options) {
+  Result<std::unique_ptr<kernels::CudaBackend>> made = kernels::make_cuda_backend(
+      {.weights = options.fp8 ? kernels::WeightStorage::Fp8 : kernels::WeightStorage::AsStored,
+       .deterministic = options.deterministic});
+  if (!made) return made.error();
+  return std::shared_ptr<kernels::Backend>(std::move(*made));
+}
+
 // The card where there is one and this build can use it, else the CPU.
 Result<std::shared_ptr<kernels::Backend>> make_best(const DeviceOptions& options) {
-  Result<std::unique_ptr<kernels::CudaBackend>> card = kernels::make_cuda_backend({});
-  if (card) return std::shared_ptr<kernels::Backend>(std::move(*card));
+  Result<std::shared_ptr<kernels::Backend>> card = make_card(options);
+  if (card) return card;
   if (card.error().code == ErrorCode::Unavailable) log_info("{}: using the CPU", card.error().message);
   return make_cpu(options);
 }
@@ -41,9 +54,7 @@ Result<std::shared_ptr<kernels::Backend>> make_backend(const DeviceOptions& opti
   if (options.device != "cuda")
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("'{}' is not a device; known are: auto, cpu, cuda, ref", options.device)};
-  Result<std::unique_ptr<kernels::CudaBackend>> card = kernels::make_cuda_backend({});
-  if (!card) return card.error();
-  return std::shared_ptr<kernels::Backend>(std::move(*card));
+  return make_card(options);
 }
 
 std::vector<std::string> describe_devices() {

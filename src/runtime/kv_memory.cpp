@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/accelerator.h"
+
 namespace sluice::runtime {
 
 KvGroups kv_groups(const models::ModelSpec& spec) {
@@ -77,13 +79,24 @@ void KvMemory::copy_block(int group, BlockId from, BlockId to) {
     backend_.copy_blocks(layers_[layer], {&move, 1});
 }
 
+std::shared_ptr<std::byte> KvMemory::allocate_host(size_t bytes) const {
+  if (!on_host()) return backend_.accelerator()->allocate_pinned(bytes);
+  auto buffer = std::make_shared<HostBuffer>(bytes);
+  std::byte* data = buffer->data();
+  return {std::move(buffer), data};
+}
+
 void KvMemory::read_block(int group, BlockId block, std::byte* out) const {
   for (const Array& array : arrays_) {
     if (array.group != group) continue;
     const auto bytes = static_cast<size_t>(array.view.bytes() / array.view.dim(0));
-    std::memcpy(out,
-                static_cast<const std::byte*>(array.view.data) + static_cast<size_t>(block.value) * bytes,
-                bytes);
+    const std::byte* from =
+        static_cast<const std::byte*>(array.view.data) + static_cast<size_t>(block.value) * bytes;
+    if (on_host()) {
+      std::memcpy(out, from, bytes);
+    } else {
+      backend_.accelerator()->copy_to_host(out, from, bytes);
+    }
     out += bytes;
   }
 }
@@ -92,10 +105,18 @@ void KvMemory::write_block(int group, BlockId block, const std::byte* in) {
   for (const Array& array : arrays_) {
     if (array.group != group) continue;
     const auto bytes = static_cast<size_t>(array.view.bytes() / array.view.dim(0));
-    std::memcpy(static_cast<std::byte*>(array.view.data) + static_cast<size_t>(block.value) * bytes, in,
-                bytes);
+    std::byte* to = static_cast<std::byte*>(array.view.data) + static_cast<size_t>(block.value) * bytes;
+    if (on_host()) {
+      std::memcpy(to, in, bytes);
+    } else {
+      backend_.accelerator()->copy_from_host(to, in, bytes);
+    }
     in += bytes;
   }
+}
+
+void KvMemory::settle() const {
+  if (!on_host()) backend_.accelerator()->synchronize();
 }
 
 }  // namespace sluice::runtime

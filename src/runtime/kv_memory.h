@@ -36,9 +36,14 @@ class KvMemory {
   int64_t block_bytes(int group) const { return block_bytes_[static_cast<size_t>(group)]; }
 
   void copy_block(int group, BlockId from, BlockId to);
-  // One block's bytes of all layers of a group, to and from host memory of block_bytes(group). REQUIRES: on_host()
+  // Host memory that blocks can be read to and written from.
+  std::shared_ptr<std::byte> allocate_host(size_t bytes) const;
+  // One block's bytes of all layers of a group, to and from such memory of block_bytes(group). Where the blocks lie on a
+  // device this happens in the order of its work: settle() before the host looks at what was read, or writes over what
+  // was to be written.
   void read_block(int group, BlockId block, std::byte* out) const;
   void write_block(int group, BlockId block, const std::byte* in);
+  void settle() const;
 
  private:
   // Contiguous arrays whose first dimension is the block, of the layers that own memory.

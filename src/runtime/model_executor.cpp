@@ -33,24 +33,42 @@ Result<std::unique_ptr<ModelExecutor>> ModelExecutor::make(const models::Model& 
                                                            const ExecutorOptions& options) {
   auto executor = std::unique_ptr<ModelExecutor>(new ModelExecutor(model, options));
   executor->entropy_ = (uint64_t{std::random_device{}()} << 32) | std::random_device{}();
-  KvMemoryOptions memory = options.memory;
-  if (options.padding)
-    for (int& blocks : memory.blocks) blocks += padding_blocks(memory.block_size);
-  Result<std::unique_ptr<ModelRunner>> expert = ModelRunner::make(model, memory, options.tiers);
-  if (!expert) return expert.error();
-  executor->expert_ = std::move(*expert);
-  if (amateur == nullptr) return executor;
+  try {
+    if (Status status = executor->set_up(amateur); !status) return status.error();
+  } catch (const std::exception& problem) {
+    return Error{ErrorCode::Unavailable, fmt::format("cannot start: {}", problem.what())};
+  }
+  return executor;
+}
 
-  if (amateur->spec().vocab != model.spec().vocab)
+Status ModelExecutor::set_up(const models::Model* amateur) {
+  KvMemoryOptions memory = options_.memory;
+  if (kernels::Accelerator* device = model_.backend->accelerator()) ahead_.emplace(*device);
+  for (int& blocks : memory.blocks) {
+    if (options_.padding || ahead_) blocks += padding_blocks(memory.block_size);
+  }
+  Result<std::unique_ptr<ModelRunner>> expert = ModelRunner::make(model_, memory, options_.tiers);
+  if (!expert) return expert.error();
+  expert_ = std::move(*expert);
+  if (ahead_ && options_.warm_up.tokens > 0) {
+    std::vector<BlockId> spare;
+    for (const int blocks : options_.memory.blocks) spare.push_back(BlockId{blocks});
+    const WarmUp warm{*ahead_, *expert_, std::move(spare)};
+    run_largest_step(warm, options_.warm_up);
+    run_common_steps(warm, options_.warm_up);
+  }
+  if (amateur == nullptr) return {};
+
+  if (amateur->spec().vocab != model_.spec().vocab)
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("the amateur has a vocabulary of {}, the model of {}", amateur->spec().vocab,
-                             model.spec().vocab)};
-  if (kv_groups(amateur->spec()).windows != kv_groups(model.spec()).windows)
+                             model_.spec().vocab)};
+  if (kv_groups(amateur->spec()).windows != kv_groups(model_.spec()).windows)
     return Error{ErrorCode::Unsupported, "the amateur's attention windows differ from the model's"};
-  Result<std::unique_ptr<ModelRunner>> second = ModelRunner::make(*amateur, memory, options.tiers);
+  Result<std::unique_ptr<ModelRunner>> second = ModelRunner::make(*amateur, memory, options_.tiers);
   if (!second) return second.error();
-  executor->amateur_ = std::move(*second);
-  return executor;
+  amateur_ = std::move(*second);
+  return {};
 }
 
 void ModelExecutor::admit(const sched::Admission& admission) {
@@ -68,7 +86,9 @@ void ModelExecutor::admit(const sched::Admission& admission) {
       .choice = 0};
   decode::TokenSampler sampler(start);
   if (sched::sampling_of(request.sampling()) != nullptr) {
-    solos_.emplace(admission.seq, Solo{request.prompt, std::move(sampler), admission.request});
+    Solo solo{request.prompt, std::move(sampler), admission.request, 0, 0, {}};
+    if (ahead_ && draw_row(solo.sampler, 0, 0)) solo.slot = ahead_->take_slot().value_or(0);
+    solos_.emplace(admission.seq, std::move(solo));
     return;
   }
   Group group{
@@ -80,12 +100,17 @@ void ModelExecutor::admit(const sched::Admission& admission) {
 
 void ModelExecutor::fork(const sched::Fork& fork) {
   const Solo& parent = solos_.at(fork.parent);
-  solos_.emplace(fork.child, Solo{parent.tokens, parent.sampler.fork(static_cast<uint32_t>(fork.choice)),
-                                  parent.request});
+  Solo child{
+      parent.tokens, parent.sampler.fork(static_cast<uint32_t>(fork.choice)), parent.request, 0, 0, {}};
+  if (parent.slot > 0) child.slot = ahead_->take_slot().value_or(0);
+  solos_.emplace(fork.child, std::move(child));
 }
 
 void ModelExecutor::retire(SeqId seq) {
-  solos_.erase(seq);
+  if (const auto solo = solos_.find(seq); solo != solos_.end()) {
+    if (solo->second.slot > 0) ahead_->free_slot(solo->second.slot);
+    solos_.erase(solo);
+  }
   pooled_.erase(seq);
   const auto group = groups_.find(seq);
   if (group == groups_.end()) return;
@@ -135,9 +160,17 @@ bool ModelExecutor::add_work(Batch& batch, const sched::Work& work, const cache:
   std::vector<std::span<const BlockId>> tables;
   for (int group = 0; group < ledger.groups(); ++group) tables.push_back(ledger.table(work.seq, group));
   const std::span<const Token> tokens = tokens_of(work.seq);
-  SLUICE_CHECK_LE(static_cast<size_t>(work.end), tokens.size());
-  batch.add(tokens.subspan(static_cast<size_t>(work.begin), static_cast<size_t>(work.end - work.begin)),
-            work.begin, tables);
+  const auto known = std::min(static_cast<size_t>(work.end), tokens.size());
+  std::vector<Token> run(tokens.begin() + std::min<long>(work.begin, static_cast<long>(known)),
+                         tokens.begin() + static_cast<long>(known));
+  if (known < static_cast<size_t>(work.end)) {
+    // The last token is still on the device.
+    const Solo& solo = solos_.at(work.seq);
+    SLUICE_CHECK_EQ(work.end, solo.length());
+    SLUICE_CHECK_EQ(static_cast<size_t>(work.end), std::max(known, static_cast<size_t>(work.begin)) + 1);
+    run.push_back(~solo.slot);
+  }
+  batch.add(run, work.begin, tables);
   return true;
 }
 
@@ -165,34 +198,58 @@ void ModelExecutor::run_padding(int64_t tokens) {
 }
 
 void ModelExecutor::submit(const sched::Step& step, const cache::KvLedger& ledger) {
+  Submitted& submitted = submitted_.emplace_back();
   try {
-    for (SeqId seq : step.retire) retire(seq);
-    for (const sched::Admission& admission : step.admit) admit(admission);
-    for (const sched::Fork& entry : step.forks) fork(entry);
-    for (const sched::Lanes& lanes : step.lanes) name_lanes(lanes);
-    expert_->mover().run(step.moves);
-    if (amateur_) amateur_->mover().run(step.moves);
+    run(step, ledger, submitted);
+  } catch (const std::exception& problem) {
+    submitted.failure = Error{ErrorCode::Internal, fmt::format("the step failed: {}", problem.what())};
+  }
+  submitted.outcomes = std::exchange(outcomes_, {});
+}
 
-    Batch batch(ledger.groups());
-    std::vector<Wanted> wanted;
-    for (const sched::Work& work : step.work) {
-      const int row = batch.rows();
-      if (!add_work(batch, work, ledger)) continue;
-      const auto lane = lane_of_.find(work.seq);
-      wanted.push_back({work, lane == lane_of_.end() ? work.seq : lane->second.first, row});
-    }
-    if (batch.rows() == 0) return;
-    const int64_t padding = step.padding ? step.computed_tokens() - batch.rows() : 0;
-    SLUICE_CHECK(padding <= 0 || options_.padding);
-    run_padding(padding - kPaddingTokens);
-    add_padding(batch, std::min(padding, kPaddingTokens));
+void ModelExecutor::run(const sched::Step& step, const cache::KvLedger& ledger, Submitted& submitted) {
+  for (SeqId seq : step.retire) retire(seq);
+  for (const sched::Admission& admission : step.admit) admit(admission);
+  for (const sched::Fork& entry : step.forks) fork(entry);
+  for (const sched::Lanes& lanes : step.lanes) name_lanes(lanes);
+  const bool on_host = std::any_of(step.work.begin(), step.work.end(),
+                                   [&](const sched::Work& work) { return host_draws(work); });
+  if (on_host) settle_all();
+  expert_->mover().run(step.moves);
+  if (amateur_) amateur_->mover().run(step.moves);
+
+  Batch batch(ledger.groups());
+  std::vector<Wanted> wanted;
+  bool single = true;  // every sequence runs one token
+  for (const sched::Work& work : step.work) {
+    const int row = batch.rows();
+    if (!add_work(batch, work, ledger)) continue;
+    single = single && work.end - work.begin == 1;
+    const auto lane = lane_of_.find(work.seq);
+    wanted.push_back({work, lane == lane_of_.end() ? work.seq : lane->second.first, row});
+  }
+  if (batch.rows() == 0) return;
+  const int64_t padding = step.padding ? step.computed_tokens() - batch.rows() : 0;
+  SLUICE_CHECK(padding <= 0 || options_.padding);
+  run_padding(padding - kPaddingTokens);
+  add_padding(batch, std::min(padding, kPaddingTokens));
+  if (!ahead_) {
     expert_->forward(batch);
     if (amateur_) amateur_->forward(batch);
-
-    finish(wanted);
-  } catch (const std::exception& problem) {
-    failure_ = Error{ErrorCode::Internal, fmt::format("the step failed: {}", problem.what())};
+    return finish(wanted);
   }
+  RunAhead::Draws draws = plan_draws(wanted, submitted);
+  if (!on_host) {
+    const bool repeats = single && !step.padding && draws.rows.size() == wanted.size();
+    if (repeats) add_idle_rows(batch, draws);
+    submitted.ticket = ahead_->run(*expert_, batch, draws, repeats);
+    return;
+  }
+  expert_->forward(batch);
+  if (amateur_) amateur_->forward(batch);
+  submitted.ticket = ahead_->draw(*expert_, draws);
+  std::erase_if(wanted, [&](const Wanted& item) { return !host_draws(item.work); });
+  finish(wanted);
 }
 
 void ModelExecutor::finish(std::vector<Wanted>& wanted) {
@@ -211,24 +268,33 @@ void ModelExecutor::finish(std::vector<Wanted>& wanted) {
 }
 
 Result<std::vector<sched::Outcome>> ModelExecutor::collect() {
-  if (failure_) {
-    const Error error = *failure_;
-    failure_.reset();
-    outcomes_.clear();
-    return error;
+  SLUICE_CHECK(!submitted_.empty());
+  Submitted& oldest = submitted_.front();
+  try {
+    if (!oldest.failure) settle(oldest);
+  } catch (const std::exception& problem) {
+    oldest.failure = Error{ErrorCode::Internal, fmt::format("the step failed: {}", problem.what())};
   }
-  return std::exchange(outcomes_, {});
+  const Submitted done = std::move(submitted_.front());
+  submitted_.pop_front();
+  if (done.failure) return *done.failure;
+  return std::move(done.outcomes);
 }
 
 Status ModelExecutor::reset() {
+  for (const auto& [seq, solo] : solos_)
+    if (solo.slot > 0) ahead_->free_slot(solo.slot);
   solos_.clear();
   pooled_.clear();
   groups_.clear();
   lane_of_.clear();
   outcomes_.clear();
-  failure_.reset();
+  submitted_.clear();
   expert_->mover().clear();
   if (amateur_) amateur_->mover().clear();
+  if (!ahead_) return {};
+  if (const std::string reason = ahead_->device().failure(); !reason.empty())
+    return Error{ErrorCode::Unavailable, "the device has failed: " + reason};
   return {};
 }
 
@@ -274,19 +340,16 @@ void ModelExecutor::finish_solos(std::span<const Wanted> wanted) {
   const auto vocab = static_cast<size_t>(model_.spec().vocab);
   for (; !wanted.empty(); wanted = wanted.subspan(std::min(kRowsAtOnce, wanted.size()))) {
     const std::span<const Wanted> part = wanted.first(std::min(kRowsAtOnce, wanted.size()));
-    const auto samples = [&](const Wanted& item) {
-      return item.work.sample_from < item.work.end &&
-             item.work.end == static_cast<int>(solos_.at(item.owner).tokens.size());
-    };
+    const auto draws = [&](const Wanted& item) { return samples(item.work, solos_.at(item.owner)); };
     std::vector<int32_t> rows;
     for (const Wanted& item : part)
-      if (samples(item)) rows.push_back(item.first_row + item.work.end - 1 - item.work.begin);
+      if (draws(item)) rows.push_back(item.first_row + item.work.end - 1 - item.work.begin);
     if (!rows.empty()) expert_->read(rows, true, sampled_rows_);
     if (!rows.empty() && amateur_) amateur_->read(rows, true, amateur_rows_);
     size_t next = 0;
     for (const Wanted& item : part) {
       std::optional<LogitsRow> row;
-      if (samples(item)) {
+      if (draws(item)) {
         row = {std::span(sampled_rows_.logits).subspan(next * vocab, vocab), {}};
         if (amateur_) row->amateur = std::span(amateur_rows_.logits).subspan(next * vocab, vocab);
         ++next;

@@ -1,6 +1,7 @@
 // Runs the engine's steps on a model.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -9,8 +10,10 @@
 #include <vector>
 
 #include "runtime/model_runner.h"
+#include "runtime/run_ahead.h"
 #include "runtime/search.h"
 #include "runtime/vector_pool.h"
+#include "runtime/warm_up.h"
 #include "sched/executor.h"
 
 namespace sluice::runtime {
@@ -20,15 +23,22 @@ struct ExecutorOptions {
   TierOptions tiers;
   std::vector<Token> eos_tokens;  // end a sequence unless its request ignores them
   bool padding = false;           // steps may ask for padded rows
+  // Steps of up to this size are run before the first request comes, where the device works beside the host; 0: none.
+  StepSize warm_up;
 };
 
 // The model, and the amateur of contrastive decoding where there is one (same vocabulary), outlive the
 // executor.
+//
+// Where the model's device works beside the host, a step's tokens are drawn there, and the next step may be submitted
+// before this one is collected. Requests that only the host can draw for (processors, searches, two models,
+// log-probabilities of the prompt) make their step wait for the steps before it.
 class ModelExecutor : public sched::Executor {
  public:
   static Result<std::unique_ptr<ModelExecutor>> make(const models::Model& model, const models::Model* amateur,
                                                      const ExecutorOptions& options);
 
+  int depth() const override { return ahead_ ? 2 : 1; }
   void submit(const sched::Step& step, const cache::KvLedger& ledger) override;
   Result<std::vector<sched::Outcome>> collect() override;
   Status reset() override;
@@ -41,6 +51,11 @@ class ModelExecutor : public sched::Executor {
     std::vector<Token> tokens;
     decode::TokenSampler sampler;
     std::shared_ptr<const sched::Request> request;
+    int slot = 0;                 // where the device draws its tokens; 0: the host does
+    int drawn = 0;                // tokens that submitted steps will add
+    std::optional<Error> failed;  // of a draw: what later steps of the sequence give is not worth knowing
+
+    int length() const { return static_cast<int>(tokens.size()) + drawn; }
   };
   // A sequence that gives a vector.
   struct Pooled {
@@ -59,8 +74,26 @@ class ModelExecutor : public sched::Executor {
     int first_row;  // row of position work.begin
   };
 
+  // A submitted step. Its outcomes are those of the host, and, once settled, those of what the device drew.
+  struct Submitted {
+    std::vector<sched::Outcome> outcomes;
+    std::optional<Error> failure;
+    std::vector<SeqId> draws;       // in the order of the device's list
+    std::optional<int64_t> ticket;  // not settled yet
+  };
+
   ModelExecutor(const models::Model& model, const ExecutorOptions& options)
       : model_(model), options_(options) {}
+
+  Status set_up(const models::Model* amateur);
+  void run(const sched::Step& step, const cache::KvLedger& ledger, Submitted& submitted);
+  bool host_draws(const sched::Work& work) const;
+  bool samples(const sched::Work& work, const Solo& solo) const;
+  // Takes what the device drew in a step; waits for it.
+  void settle(Submitted& submitted);
+  void settle_all();
+  RunAhead::Draws plan_draws(std::span<const Wanted> wanted, Submitted& submitted);
+  void add_idle_rows(Batch& batch, RunAhead::Draws& draws);
 
   void admit(const sched::Admission& admission);
   void fork(const sched::Fork& fork);
@@ -94,8 +127,9 @@ class ModelExecutor : public sched::Executor {
   std::unordered_map<SeqId, Pooled> pooled_;
   std::unordered_map<SeqId, Group> groups_;
   std::unordered_map<SeqId, std::pair<SeqId, size_t>> lane_of_;  // lane sequence → group, index
-  std::vector<sched::Outcome> outcomes_;
-  std::optional<Error> failure_;
+  std::optional<RunAhead> ahead_;
+  std::deque<Submitted> submitted_;
+  std::vector<sched::Outcome> outcomes_;  // of the step that is being submitted
   decode::Workspace workspace_;
   ModelRunner::Rows rows_, sampled_rows_, amateur_rows_;
   uint64_t entropy_ = 0;

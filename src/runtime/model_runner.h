@@ -22,6 +22,8 @@ class ModelRunner {
   BlockMover& mover() { return *mover_; }
 
   void forward(Batch& batch);
+  // [rows, vocab] of the last forward pass, on the device. Valid until the next call of any method.
+  TensorView logits(std::span<const int32_t> rows) { return decoder_.logits(decoder_.hidden(rows)); }
   // Host copies for rows of the last forward pass; either output may be empty. logits [rows, vocab], hidden
   // [rows, dim].
   struct Rows {

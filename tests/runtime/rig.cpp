@@ -43,13 +43,15 @@ std::vector<Token> Answer::tokens(size_t choice) const {
 }
 
 Rig::Rig(const RigOptions& options) {
+  if (options.ahead) backend = std::make_shared<AheadBackend>();
   model = load(options.model, backend);
   if (!options.amateur.empty()) amateur = load(options.amateur, backend);
   ExecutorOptions executor_options{
       .memory = {.block_size = options.block_size, .type = options.kv_type, .blocks = {}},
       .tiers = {.disk_folder = options.disk_folder},
       .eos_tokens = options.end_tokens,
-      .padding = options.scheduler.layout == sched::Layout::Padded};
+      .padding = options.scheduler.layout == sched::Layout::Padded,
+      .warm_up = options.warm_up};
   engine::EngineOptions engine_options{.scheduler = options.scheduler,
                                        .ledger = {.block_size = options.block_size,
                                                   .groups = {},

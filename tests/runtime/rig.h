@@ -1,6 +1,8 @@
 // A tiny model behind the real executor and engine, stepped by the test itself.
 #pragma once
 
+#include <array>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -9,6 +11,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "kernels/accelerator.h"
 #include "kernels/ref/ref_backend.h"
 #include "runtime/model_executor.h"
 
@@ -35,6 +38,65 @@ class FaultyBackend : public kernels::RefBackend {
   int64_t embedded = 0;  // tokens run so far
 };
 
+// The same as a device that works beside the host: what it draws is seen when it is waited for.
+class AheadBackend : public FaultyBackend, public kernels::Accelerator {
+ public:
+  kernels::Accelerator* accelerator() override { return this; }
+  void embed(TensorView out, const kernels::Weight& table, std::span<const int32_t> ids) override {
+    std::vector<int32_t> known(ids.begin(), ids.end());
+    for (int32_t& id : known)
+      if (id < 0) id = slots_.at(static_cast<size_t>(~id));
+    FaultyBackend::embed(out, table, known);
+  }
+  void run_step(const std::function<void()>& body) override {
+    body();
+    ++repeated_steps;
+  }
+  int slots() const override { return static_cast<int>(slots_.size()); }
+  void draw(TensorView logits, std::span<const kernels::DrawRow> rows) override {
+    list_.clear();
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const std::span<const float> row(logits.at<float>(static_cast<int64_t>(i)),
+                                       static_cast<size_t>(logits.dim(1)));
+      list_.push_back(kernels::draw_token(row, rows[i]));
+      slots_.at(static_cast<size_t>(rows[i].slot)) = list_.back().token;
+    }
+  }
+  int64_t send_drawn(size_t count) override {
+    list_.resize(count);
+    sent_[static_cast<size_t>(tickets_ % kTickets)] = list_;
+    return tickets_++;
+  }
+  std::span<const kernels::DrawnToken> wait_drawn(int64_t ticket) override {
+    if (lost) throw std::runtime_error("the device does not answer");
+    return sent_[static_cast<size_t>(ticket % kTickets)];
+  }
+  std::shared_ptr<std::byte> allocate_pinned(size_t bytes) override {
+    auto buffer = std::make_shared<HostBuffer>(bytes);
+    return {buffer, buffer->data()};
+  }
+  void copy_to_host(std::byte* pinned, const void* device, size_t bytes) override {
+    std::memcpy(pinned, device, bytes);
+  }
+  void copy_from_host(void* device, const std::byte* pinned, size_t bytes) override {
+    std::memcpy(device, pinned, bytes);
+  }
+  void synchronize() override {}
+  Room room() const override { return {size_t{1} << 30, size_t{1} << 30}; }
+  void set_tuning(bool on) override { tuning = on; }
+  std::string failure() const override { return lost ? "lost" : ""; }
+
+  bool lost = false;  // whatever is waited for fails, for good
+  bool tuning = true;
+  int repeated_steps = 0;
+
+ private:
+  std::vector<int32_t> slots_ = std::vector<int32_t>(64);
+  std::vector<kernels::DrawnToken> list_;
+  std::array<std::vector<kernels::DrawnToken>, kTickets> sent_;
+  int64_t tickets_ = 0;
+};
+
 struct RigOptions {
   std::string model = "expert";
   std::string amateur;  // empty: none
@@ -45,6 +107,8 @@ struct RigOptions {
   bool prefix_cache = true;
   std::vector<Token> end_tokens;
   std::string disk_folder = "/var/tmp";
+  bool ahead = false;  // on a device that works beside the host
+  StepSize warm_up{};
 };
 
 struct Answer {

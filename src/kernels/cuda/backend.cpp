@@ -35,11 +35,16 @@ Impl::Impl(const CudaOptions& options, std::string name, int processors)
   lt_.emplace(options.workspace_bytes, options.search);
   one_workspace_ = allocate_device(one_workspace_bytes());
   check(cudaMemsetAsync(one_workspace_.get(), 0, one_workspace_bytes(), stream_), "memset");
+  slots_ = allocate_device(static_cast<size_t>(slots()) * sizeof(int32_t));
+  check(cudaMemsetAsync(slots_.get(), 0, static_cast<size_t>(slots()) * sizeof(int32_t), stream_), "memset");
+  for (cudaEvent_t& event : drawn_.there)
+    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "event");
 }
 
 Impl::~Impl() {
   cudaStreamSynchronize(stream_);
   for (auto& [key, graph] : graphs_) cudaGraphExecDestroy(graph);
+  for (cudaEvent_t event : drawn_.there) cudaEventDestroy(event);
   staging_.reset();
   cudaStreamDestroy(stream_);
 }
@@ -99,16 +104,6 @@ void Impl::download(TensorView out, TensorView x) {
   check(cudaMemcpyAsync(out.data, x.data, static_cast<size_t>(out.bytes()), cudaMemcpyDeviceToHost, stream_),
         "download");
   check(cudaStreamSynchronize(stream_), "download");
-}
-
-void Impl::synchronize() {
-  check(cudaStreamSynchronize(stream_), "waiting for the device");
-}
-
-CudaMemory Impl::memory() const {
-  CudaMemory result;
-  check(cudaMemGetInfo(&result.free_bytes, &result.total_bytes), "memory query");
-  return result;
 }
 
 void Impl::run_step(const std::function<void()>& body) {

@@ -71,8 +71,17 @@ class Impl final : public CudaBackend {
   void run_step(const std::function<void()>& body) override;
   void argmax(TensorView ids, TensorView x) override;
   void embed_device(TensorView out, const Weight& table, TensorView ids) override;
+  int slots() const override;
+  void draw(TensorView logits, std::span<const DrawRow> rows) override;
+  int64_t send_drawn(size_t count) override;
+  std::span<const DrawnToken> wait_drawn(int64_t ticket) override;
+  std::shared_ptr<std::byte> allocate_pinned(size_t bytes) override;
+  void copy_to_host(std::byte* pinned, const void* device, size_t bytes) override;
+  void copy_from_host(void* device, const std::byte* pinned, size_t bytes) override;
   void synchronize() override;
-  CudaMemory memory() const override;
+  Room room() const override;
+  void set_tuning(bool on) override { lt_->set_search(on); }
+  std::string failure() const override;
   int graphs() const override { return static_cast<int>(graphs_.size()); }
 
  private:
@@ -104,6 +113,15 @@ class Impl final : public CudaBackend {
         nullptr;  // first token of the other sequences, counted from the first of theirs
     std::vector<int32_t> query_begin_host, rest_begin_host;
     std::deque<Table> tables;
+  };
+  // Tokens on their way to the host: of the last draw on the device, of the last few in pinned memory.
+  struct Drawn {
+    DeviceBuffer device;
+    PinnedBuffer host[kTickets];
+    cudaEvent_t there[kTickets] = {};
+    size_t rows[kTickets] = {};
+    size_t capacity = 0;
+    int64_t sent = 0;
   };
   // Device pointers of a list of matrices, one list per matrix of their (alike) weights.
   struct PointerTable {
@@ -138,6 +156,7 @@ class Impl final : public CudaBackend {
   const PointerTable& pointer_table(std::span<const Weight> weights);
   void grouped_product(const TileParams& common, const PointerTable& table);
 
+  void reserve_drawn(size_t rows);
   const Batch& batch_of(const RaggedBatch& batch);
   const Table& table_of(const RaggedBatch& batch, const PagedKv& kv);
   const Plan& plan_of(const FlashShape& shape, const Table& table, int first, bool hopper);
@@ -158,6 +177,8 @@ class Impl final : public CudaBackend {
   Scratch flash_partial_;
   DeviceBuffer one_workspace_;  // of the attention of single tokens
   DeviceBuffer argmax_keys_;
+  DeviceBuffer slots_;  // int32 [slots()]
+  Drawn drawn_;
   int64_t argmax_rows_ = 0;
   Batch batch_;
   std::vector<Plan> plans_;

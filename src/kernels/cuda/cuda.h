@@ -6,11 +6,11 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <stdexcept>
 
 #include "base/result.h"
+#include "kernels/accelerator.h"
 #include "kernels/backend.h"
 
 namespace sluice::kernels {
@@ -35,28 +35,16 @@ class DeviceError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-struct CudaMemory {
-  size_t free_bytes = 0;
-  size_t total_bytes = 0;
-};
-
-// What the device can do beyond the instruction set. All work goes to one stream; only download, synchronize
-// and the first use of a shape wait for it.
-class CudaBackend : public Backend {
+// What the device can do beyond the instruction set. All work goes to one stream; only download, synchronize,
+// wait_drawn and the first use of a shape wait for it. run_step() keeps a graph for every step it has seen twice;
+// it is meant for steps whose shapes come back, such as decode; other steps make their calls directly.
+class CudaBackend : public Backend, public Accelerator {
  public:
-  // Runs a step as a graph. `body` makes the step's Backend calls (begin among them) and nothing else. It is
-  // called once to describe the step: host arrays are staged and each call's arguments are noted. If a step
-  // with the same calls on the same memory has run before, its graph is replayed; else `body` is called again
-  // to record it. Meant for steps whose shapes come back, such as decode; other steps make their calls
-  // directly.
-  virtual void run_step(const std::function<void()>& body) = 0;
+  Accelerator* accelerator() override { return this; }
   // ids I32 [n] = index of the largest element of each row of x; a tie goes to the lower index.
   virtual void argmax(TensorView ids, TensorView x) = 0;
   // embed with ids that are already on the device, I32 [n].
   virtual void embed_device(TensorView out, const Weight& table, TensorView ids) = 0;
-  // Waits until the device has finished everything asked for.
-  virtual void synchronize() = 0;
-  virtual CudaMemory memory() const = 0;
   virtual int graphs() const = 0;  // recorded so far
 };
 

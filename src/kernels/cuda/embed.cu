@@ -8,7 +8,8 @@ namespace {
 
 struct RowsParams {
   Matrix source;
-  const int32_t* ids;  // null: row r is row r
+  const int32_t* ids;    // null: row r is row r
+  const int32_t* slots;  // ids below zero: ~id is the slot that holds the id
   bf16* out;
   int64_t count, stride, width;  // rows; elements between rows of out; elements to write, zero beyond cols
 };
@@ -21,7 +22,8 @@ __global__ void __launch_bounds__(256) rows_kernel(const RowsParams p) {
   if (k >= p.width) return;
   const bool vector = p.stride % 8 == 0 && p.width - k >= 8 && reinterpret_cast<uintptr_t>(p.out) % 16 == 0;
   for (int64_t row = blockIdx.y; row < p.count; row += gridDim.y) {
-    const int64_t from = p.ids != nullptr ? p.ids[row] : row;
+    int64_t from = p.ids != nullptr ? p.ids[row] : row;
+    if (from < 0) from = p.slots[~from];
     const uint8_t* source = static_cast<const uint8_t*>(p.source.data) + from * p.source.row_bytes;
     float f[8];
     if (k + 8 <= p.source.cols || p.source.type == DType::BF16) {
@@ -64,11 +66,11 @@ void launch_rows(const RowsParams& p, Stream stream) {
 }  // namespace
 
 void launch_embed(const EmbedParams& p, Stream stream) {
-  launch_rows({p.table, p.ids, static_cast<bf16*>(p.out.data), p.out.n, p.out.stride_n, p.out.dim}, stream);
+  launch_rows({p.table, p.ids, p.slots, static_cast<bf16*>(p.out.data), p.out.n, p.out.stride_n, p.out.dim}, stream);
 }
 
 void launch_decode(const DecodeParams& p, Stream stream) {
-  launch_rows({p.source, nullptr, static_cast<bf16*>(p.out), p.source.rows, p.stride, p.stride}, stream);
+  launch_rows({p.source, nullptr, nullptr, static_cast<bf16*>(p.out), p.source.rows, p.stride, p.stride}, stream);
 }
 
 }  // namespace sluice::kernels::cuda

@@ -15,7 +15,12 @@ DeviceBuffer allocate_device(size_t bytes) {
   const cudaError_t error = cudaMalloc(&memory, std::max<size_t>(bytes, 16));
   if (error != cudaSuccess) {
     cudaGetLastError();  // running out of memory leaves the device usable
-    fail(fmt::format("allocation of {} bytes of device memory", bytes).c_str(), cudaGetErrorString(error));
+    size_t free_bytes = 0, total_bytes = 0;
+    cudaMemGetInfo(&free_bytes, &total_bytes);
+    fail(fmt::format("allocation of {} bytes of device memory ({} of {} are free)", bytes, free_bytes,
+                     total_bytes)
+             .c_str(),
+         cudaGetErrorString(error));
   }
   return DeviceBuffer(memory);
 }

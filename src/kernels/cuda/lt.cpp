@@ -234,7 +234,6 @@ std::vector<Lt::Timed> Lt::time_all(const std::vector<cublasLtMatmulAlgo_t>& alg
 
 cublasLtMatmulAlgo_t Lt::find(const LtProduct& p, const Plan& plan, cudaStream_t stream) {
   std::vector<cublasLtMatmulAlgo_t> algorithms = proposals(plan, fully_aligned(p));
-  if (!search_) return algorithms.front();
   std::vector<Timed> timed = time_all(algorithms, p, plan, 3, stream);
   if (timed.empty()) return algorithms.front();
   // Long products take milliseconds each: fewer of their neighbours are tried.
@@ -258,14 +257,36 @@ cublasLtMatmulAlgo_t Lt::find(const LtProduct& p, const Plan& plan, cudaStream_t
   return last.empty() ? timed.front().algorithm : last.front().algorithm;
 }
 
+// Of the same matrix at the next larger range, else at the next smaller one; cuBLASLt's first proposal where none fits.
+cublasLtMatmulAlgo_t Lt::nearest(const LtProduct& p, const Plan& plan) const {
+  const bool aligned = fully_aligned(p);
+  const cublasLtMatmulAlgo_t* best = nullptr;
+  int64_t best_range = 0;
+  for (const auto& [key, algorithm] : found_) {
+    const auto& [rows, cols, range, alike, fp8] = key;
+    if (rows != p.rows || cols != p.cols || alike != aligned || fp8 != p.fp8() || !valid(plan, algorithm)) continue;
+    const bool larger = range >= p.n, best_larger = best != nullptr && best_range >= p.n;
+    if (best == nullptr ||
+        (larger ? !best_larger || range < best_range : !best_larger && range > best_range)) {
+      best = &algorithm;
+      best_range = range;
+    }
+  }
+  return best != nullptr ? *best : proposals(plan, aligned).front();
+}
+
 void Lt::prepare(const LtProduct& p, cudaStream_t stream) {
   const Shape shape = shape_of(p);
   if (plans_.contains(shape)) return;
   Plan plan = describe(p);
   const auto key = std::tuple{p.rows, p.cols, range_of(p.n), fully_aligned(p), p.fp8()};
-  auto known = found_.find(key);
-  if (known == found_.end()) known = found_.emplace(key, find(p, plan, stream)).first;
-  plan.algorithm = valid(plan, known->second) ? known->second : proposals(plan, fully_aligned(p)).front();
+  if (const auto known = found_.find(key); known != found_.end() && valid(plan, known->second)) {
+    plan.algorithm = known->second;
+  } else if (search_) {
+    plan.algorithm = found_[key] = find(p, plan, stream);
+  } else {
+    plan.algorithm = nearest(p, plan);
+  }
   plans_.emplace(shape, plan);
 }
 

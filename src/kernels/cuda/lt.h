@@ -35,6 +35,8 @@ class Lt {
   Lt(const Lt&) = delete;
   Lt& operator=(const Lt&) = delete;
 
+  // Off: a shape seen for the first time takes the algorithm of the nearest range that was searched.
+  void set_search(bool on) { search_ = on; }
   // Makes run() of this shape possible; may time algorithms on the stream, so it is not for recording.
   void prepare(const LtProduct&, cudaStream_t);
   // REQUIRES: prepare() of the same shape has been called.
@@ -60,6 +62,7 @@ class Lt {
   std::vector<cublasLtMatmulAlgo_t> with_other_tiles(const Plan&, const cublasLtMatmulAlgo_t&) const;
   bool valid(const Plan&, const cublasLtMatmulAlgo_t&) const;
   cublasLtMatmulAlgo_t find(const LtProduct&, const Plan&, cudaStream_t);
+  cublasLtMatmulAlgo_t nearest(const LtProduct&, const Plan&) const;
   std::vector<Timed> time_all(const std::vector<cublasLtMatmulAlgo_t>&, const LtProduct&, const Plan&,
                               int repeats, cudaStream_t);
   cublasStatus_t call(const LtProduct&, const Plan&, const cublasLtMatmulAlgo_t&, void* out,

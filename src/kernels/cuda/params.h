@@ -88,7 +88,8 @@ void launch_quantize_tokens(const QuantizeTokensParams&, Stream);
 struct EmbedParams {
   View out;
   Matrix table;
-  const int32_t* ids;  // [n]; the rows to take
+  const int32_t* ids;    // [n]; the rows to take; below zero: ~ the slot that holds it
+  const int32_t* slots;  // or null: no id is below zero
 };
 void launch_embed(const EmbedParams&, Stream);
 
@@ -112,6 +113,15 @@ struct ArgmaxParams {
   unsigned long long* keys;  // [n] zero before and after
 };
 void launch_argmax(const ArgmaxParams&, Stream);
+
+// One token per row of logits; kernels/draw.h has the structs.
+struct DrawParams {
+  View logits;
+  const void* rows;  // DrawRow [n]
+  void* out;         // DrawnToken [n]
+  int32_t* slots;
+};
+void launch_draw(const DrawParams&, Stream);
 
 // bf16 to contiguous f32.
 struct WidenParams {

@@ -124,6 +124,7 @@ void Impl::embed_device(TensorView out, const Weight& table, TensorView ids) {
   p.out = view_of(out);
   p.table = weight.matrices[0];
   p.ids = static_cast<const int32_t*>(ids.data);
+  p.slots = static_cast<const int32_t*>(slots_.get());
   SLUICE_CHECK_EQ(p.out.dim, p.table.cols);
   issue(launch_embed, p);
 }

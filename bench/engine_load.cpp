@@ -1,0 +1,184 @@
+// Times workloads through the whole engine: scheduler, KV ledger, executor, delivery; without tokenizer and sockets.
+// Greedy, end tokens ignored, prompts of random tokens, no prefix cache. Rates are printed beside the least time that
+// the card's memory and arithmetic allow and beside what other engines reached on such a card with this shape.
+//   bench_engine FOLDER decode|prefill|mixed|long|sampled ...
+#include <fmt/format.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <random>
+#include <string_view>
+
+#include "cli/session.h"
+
+namespace sluice {
+namespace {
+
+constexpr double kBytesPerSecond = 4.39e12, kOperationsPerSecond = 790e12;
+
+double seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+struct Job {
+  int prompt = 0, answer = 0;
+};
+
+// What others reached, tok/s; 0: not known.
+struct Peers {
+  double vllm = 0, llama_cpp = 0;
+};
+
+class Bench {
+ public:
+  explicit Bench(cli::Session& session) : session_(session), vocab_(session.model().spec().vocab) {}
+
+  // Runs all jobs at once; seconds until the last has ended.
+  double run(const std::vector<Job>& jobs, const sched::Sampling& how = {.temperature = 0}) {
+    std::atomic<int64_t> tokens{0}, failed{0};
+    const double start = seconds();
+    for (const Job& job : jobs) {
+      engine::Submission submission;
+      for (int i = 0; i < job.prompt; ++i)
+        submission.request.prompt.push_back(static_cast<Token>(random_() % static_cast<unsigned>(vocab_)));
+      submission.request.sampling().max_tokens = job.answer;
+      submission.request.sampling().ignore_eos = true;
+      submission.request.sampling().method = how;
+      submission.deliver = [&](const engine::Event& event) {
+        if (const auto* delta = std::get_if<engine::Delta>(&event))
+          tokens += static_cast<int64_t>(delta->tokens.size());
+        if (const auto* end = std::get_if<engine::Finished>(&event); end != nullptr && end->error) ++failed;
+      };
+      if (const auto id = session_.engine().submit(std::move(submission)); !id) {
+        fmt::print(stderr, "{}\n", id.error().message);
+        ++failed;
+      }
+    }
+    session_.engine().wait_idle();
+    const double time = seconds() - start;
+    int64_t wanted = 0;
+    for (const Job& job : jobs) wanted += job.answer;
+    if (failed > 0 || tokens != wanted)
+      fmt::print("FAILED: {} requests, {} of {} tokens\n", failed.load(), tokens.load(), wanted);
+    return time;
+  }
+
+  static std::vector<Job> same(int count, int prompt, int answer) {
+    return std::vector<Job>(static_cast<size_t>(count), Job{prompt, answer});
+  }
+
+  // Rate of the tokens after the first, as the others were measured.
+  void decode(int batch, Peers peers, const sched::Sampling& how = {.temperature = 0},
+              const char* name = "decode") {
+    const int prompt = 512, answer = 128;
+    const double first = run(same(batch, prompt, 1), how);
+    const double all = run(same(batch, prompt, answer), how);
+    const double step = (all - first) / (answer - 1);
+    const double floor = (weight_bytes() + kv_bytes() * batch * (prompt + answer / 2.0)) / kBytesPerSecond;
+    print(fmt::format("{} batch {}", name, batch), batch / step, batch / floor, peers,
+          fmt::format("{:.3f} ms a step, first token of all {:.1f} ms", step * 1e3, first * 1e3));
+  }
+
+  void prefill(int count, int prompt, Peers peers) {
+    run(same(count, prompt, 1));
+    const double time = run(same(count, prompt, 1));
+    const double tokens = double{1} * count * prompt;
+    const models::ModelSpec& spec = session_.model().spec();
+    const double operations = 2 * tokens * (weight_bytes() / 2 - double{1} * spec.vocab * spec.dim) +
+                              2 * tokens * prompt * static_cast<double>(spec.layers.size()) * spec.dim;
+    print(fmt::format("prefill {} x {}", count, prompt), tokens / time,
+          tokens * kOperationsPerSecond / operations, peers, fmt::format("{:.1f} ms", time * 1e3));
+  }
+
+  void requests(const char* name, const std::vector<Job>& jobs, Peers peers) {
+    const double time = run(jobs);
+    double out = 0;
+    for (const Job& job : jobs) out += job.answer;
+    print(name, out / time, 0, peers, fmt::format("{:.2f} s", time));
+  }
+
+  std::vector<Job> mixed(int count) {
+    std::vector<Job> jobs;
+    for (int i = 0; i < count; ++i) jobs.push_back({64 + static_cast<int>(random_() % 961), 128});
+    return jobs;
+  }
+
+ private:
+  double weight_bytes() const {
+    const models::ModelSpec& spec = session_.model().spec();
+    return 2.0 * (static_cast<double>(models::parameter_count(spec)) - double{1} * spec.vocab * spec.dim);
+  }
+  double kv_bytes() const {
+    return static_cast<double>(models::kv_bytes_per_token(session_.model().spec(), DType::BF16));
+  }
+  static void print(const std::string& name, double rate, double floor, Peers peers,
+                    const std::string& more) {
+    const auto number = [](double value) {
+      return value > 0 ? fmt::format("{:.0f}", value) : std::string("-");
+    };
+    fmt::print("| {} | {:.0f} | {} | {} | {} | {} |\n", name, rate, number(floor), number(peers.vllm),
+               number(peers.llama_cpp), more);
+    std::fflush(stdout);
+  }
+
+  cli::Session& session_;
+  int vocab_;
+  std::mt19937 random_{7};
+};
+
+int run_all(cli::Session& session, const std::vector<std::string_view>& what) {
+  Bench bench(session);
+  bench.run(Bench::same(8, 64, 16));
+  fmt::print("| workload | tok/s | limit | vLLM 0.25.1 | llama.cpp | |\n|---|---|---|---|---|---|\n");
+  constexpr struct {
+    int batch;
+    Peers peers;
+  } kDecode[] = {{1, {206, 210}},    {8, {1551, 1209}},    {32, {5484, 3896}},
+                 {64, {9530, 6257}}, {128, {14992, 8985}}, {256, {18897, 0}}};
+  for (const std::string_view name : what) {
+    if (name == "decode")
+      for (const auto& one : kDecode) bench.decode(one.batch, one.peers);
+    if (name == "sampled") {
+      for (const int batch : {1, 128})
+        bench.decode(batch, {}, {.temperature = 0.8, .top_k = 50, .top_p = 0.9, .seed = 1}, "sampled");
+    }
+    if (name == "prefill") bench.prefill(16, 2048, {43148, 31000});
+    if (name == "mixed") bench.requests("256 requests, 64-1024 in, 128 out", bench.mixed(256), {6485, 0});
+    if (name == "long")
+      bench.requests("256 requests, 1000 in, 1000 out", Bench::same(256, 1000, 1000), {9779, 0});
+  }
+  return 0;
+}
+
+int main_of(int count, char** arguments) {
+  const double start = seconds();
+  if (count < 3) {
+    fmt::print(stderr, "bench_engine FOLDER decode|sampled|prefill|mixed|long ...\n");
+    return 2;
+  }
+  cli::SessionOptions options{.model = arguments[1], .amateur = {}, .needs_tokenizer = false, .engine = {}};
+  options.engine.prefix_cache = false;
+  options.engine.context = 4096;
+  options.engine.device.device = "cuda";
+  Result<std::unique_ptr<cli::Session>> session = cli::Session::open(options);
+  if (!session) {
+    fmt::print(stderr, "{}\n", session.error().message);
+    return 1;
+  }
+  fmt::print("# {}; ready after {:.2f} s; {} positions of KV\n", (*session)->model().backend->name(),
+             seconds() - start, (*session)->setup().kv_tokens);
+  return run_all(**session, {arguments + 2, arguments + count});
+}
+
+}  // namespace
+}  // namespace sluice
+
+int main(int count, char** arguments) {
+  try {
+    return sluice::main_of(count, arguments);
+  } catch (const std::exception& failure) {
+    fmt::print(stderr, "{}\n", failure.what());
+    return 3;
+  }
+}

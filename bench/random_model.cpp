@@ -1,0 +1,157 @@
+// Writes a model folder of a known shape with random bf16 weights, to measure speed with: random_model FOLDER
+// [llama-3.1-8b | llama-3.2-1b | tiny].
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <random>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+namespace {
+
+struct Shape {
+  std::string_view name;
+  int64_t dim, layers, heads, kv_heads, head_dim, inner, vocab;
+};
+constexpr Shape kShapes[] = {{"llama-3.1-8b", 4096, 32, 32, 8, 128, 14336, 128256},
+                             {"llama-3.2-1b", 2048, 16, 32, 8, 64, 8192, 128256},
+                             {"tiny", 512, 2, 8, 2, 64, 1024, 1024}};
+
+struct Tensor {
+  std::string name;
+  int64_t rows, cols;  // cols 0: a vector of ones
+  int64_t bytes() const { return rows * (cols > 0 ? cols : 1) * 2; }
+};
+
+std::vector<Tensor> tensors_of(const Shape& s) {
+  std::vector<Tensor> out{{"model.embed_tokens.weight", s.vocab, s.dim}};
+  for (int64_t i = 0; i < s.layers; ++i) {
+    const auto add = [&](const char* name, int64_t rows, int64_t cols) {
+      out.push_back({fmt::format("model.layers.{}.{}.weight", i, name), rows, cols});
+    };
+    add("input_layernorm", s.dim, 0);
+    add("self_attn.q_proj", s.heads * s.head_dim, s.dim);
+    add("self_attn.k_proj", s.kv_heads * s.head_dim, s.dim);
+    add("self_attn.v_proj", s.kv_heads * s.head_dim, s.dim);
+    add("self_attn.o_proj", s.dim, s.heads * s.head_dim);
+    add("post_attention_layernorm", s.dim, 0);
+    add("mlp.gate_proj", s.inner, s.dim);
+    add("mlp.up_proj", s.inner, s.dim);
+    add("mlp.down_proj", s.dim, s.inner);
+  }
+  out.push_back({"model.norm.weight", s.dim, 0});
+  out.push_back({"lm_head.weight", s.vocab, s.dim});
+  return out;
+}
+
+uint16_t bf16(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+// A normal distribution's numbers; a tensor takes them from a place of its own on.
+std::vector<uint16_t> make_pattern() {
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal(0.0f, 0.02f);
+  std::vector<uint16_t> pattern((size_t{1} << 23) + 9973);
+  for (uint16_t& value : pattern) value = bf16(normal(random));
+  return pattern;
+}
+
+bool write_all(int file, const void* data, size_t bytes, off_t offset) {
+  const auto* from = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t done = pwrite(file, from, bytes, offset);
+    if (done <= 0) return false;
+    from += done;
+    bytes -= static_cast<size_t>(done);
+    offset += done;
+  }
+  return true;
+}
+
+bool write_tensor(int file, const Tensor& tensor, off_t offset, const std::vector<uint16_t>& pattern,
+                  size_t place) {
+  const std::vector<uint16_t> ones(tensor.cols == 0 ? static_cast<size_t>(tensor.rows) : 0, bf16(1.0f));
+  if (tensor.cols == 0) return write_all(file, ones.data(), ones.size() * 2, offset);
+  size_t left = static_cast<size_t>(tensor.bytes() / 2);
+  while (left > 0) {
+    const size_t count = std::min(left, pattern.size() - place);
+    if (!write_all(file, pattern.data() + place, count * 2, offset)) return false;
+    offset += static_cast<off_t>(count * 2);
+    left -= count;
+    place = 0;
+  }
+  return true;
+}
+
+std::string config_of(const Shape& s) {
+  return fmt::format(
+      R"({{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": {}, "num_hidden_layers": {},
+"num_attention_heads": {}, "num_key_value_heads": {}, "head_dim": {}, "intermediate_size": {}, "vocab_size": {},
+"rms_norm_eps": 1e-05, "rope_theta": 500000.0, "max_position_embeddings": 8192, "hidden_act": "silu",
+"tie_word_embeddings": false, "torch_dtype": "bfloat16"}}
+)",
+      s.dim, s.layers, s.heads, s.kv_heads, s.head_dim, s.inner, s.vocab);
+}
+
+int write_model(const std::string& folder, const Shape& shape) {
+  mkdir(folder.c_str(), 0755);
+  std::ofstream(folder + "/config.json") << config_of(shape);
+  const std::vector<Tensor> tensors = tensors_of(shape);
+  std::string header = "{";
+  std::vector<int64_t> offsets;
+  int64_t end = 0;
+  for (const Tensor& tensor : tensors) {
+    offsets.push_back(end);
+    const std::string dims =
+        tensor.cols > 0 ? fmt::format("{},{}", tensor.rows, tensor.cols) : fmt::format("{}", tensor.rows);
+    header += fmt::format(R"({}"{}":{{"dtype":"BF16","shape":[{}],"data_offsets":[{},{}]}})",
+                          end > 0 ? "," : "", tensor.name, dims, end, end + tensor.bytes());
+    end += tensor.bytes();
+  }
+  header += "}";
+  header.resize((header.size() + 255) / 256 * 256 - 8 + 256, ' ');
+  const auto length = static_cast<uint64_t>(header.size());
+  const auto base = static_cast<off_t>(8 + header.size());
+  const int file = open((folder + "/model.safetensors").c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0644);
+  bool written = file >= 0 && ftruncate(file, base + end) == 0 && write_all(file, &length, 8, 0) &&
+                 write_all(file, header.data(), header.size(), 8);
+  const std::vector<uint16_t> pattern = make_pattern();
+  std::atomic<size_t> next{0};
+  std::atomic<bool> failed{false};
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; written && t < std::max(1u, std::thread::hardware_concurrency()); ++t) {
+    threads.emplace_back([&] {
+      for (size_t i = next++; i < tensors.size(); i = next++) {
+        const size_t place = i * 1000003 % pattern.size();
+        if (!write_tensor(file, tensors[i], base + offsets[i], pattern, place)) failed = true;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (file >= 0) close(file);
+  if (written && !failed) return 0;
+  fmt::print(stderr, "{}: cannot be written\n", folder);
+  return 1;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const std::string_view wanted = count > 2 ? arguments[2] : kShapes[0].name;
+  for (const Shape& shape : kShapes)
+    if (count > 1 && shape.name == wanted) return write_model(arguments[1], shape);
+  fmt::print(stderr, "random_model FOLDER [llama-3.1-8b | llama-3.2-1b | tiny]\n");
+  return 2;
+}

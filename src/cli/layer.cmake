@@ -1,0 +1,5 @@
+# Programs that time the whole engine; built on demand.
+add_executable(bench_engine EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/engine_load.cpp)
+target_link_libraries(bench_engine PRIVATE sluice_cli)
+add_executable(random_model EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/random_model.cpp)
+target_link_libraries(random_model PRIVATE fmt::fmt Threads::Threads)

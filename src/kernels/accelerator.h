@@ -1,0 +1,58 @@
+// What a device that works beside the host can do beyond the instruction set, so that a step is prepared while the one
+// before it still runs: whole steps at once, tokens that are drawn where the logits are and used by the next step
+// without the host having seen them, and copies to host memory in the order of the work.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "kernels/draw.h"
+#include "tensor/tensor.h"
+
+namespace sluice::kernels {
+
+class Accelerator {
+ public:
+  virtual ~Accelerator() = default;
+
+  // Runs a step that may come again with other contents. `body` makes the step's Backend calls (begin and draw among
+  // them) and nothing else. It may be called twice, or, where the device remembers a step of the same calls on the
+  // same memory, only to learn the new contents.
+  virtual void run_step(const std::function<void()>& body) = 0;
+
+  // Slots that hold drawn tokens. Backend::embed takes ~slot (below zero) for the token drawn there last.
+  virtual int slots() const = 0;
+  // One token from each row of logits [rows.size(), vocab], into the row's slot and on the list of drawn tokens.
+  virtual void draw(TensorView logits, std::span<const DrawRow> rows) = 0;
+  // Sends the first `count` of the last draw() to the host, once the device has come so far, and with them the word
+  // that it has; the ticket is for wait_drawn(). At most kTickets may be outstanding.
+  virtual int64_t send_drawn(size_t count) = 0;
+  // Waits until the list is there. Valid until kTickets further ones have been sent.
+  virtual std::span<const DrawnToken> wait_drawn(int64_t ticket) = 0;
+  static constexpr int kTickets = 4;
+
+  // Host memory that the device copies to and from by itself.
+  virtual std::shared_ptr<std::byte> allocate_pinned(size_t bytes) = 0;
+  // In the order of the device's work; the host may look at, or write, its side after synchronize().
+  virtual void copy_to_host(std::byte* pinned, const void* device, size_t bytes) = 0;
+  virtual void copy_from_host(void* device, const std::byte* pinned, size_t bytes) = 0;
+
+  // Waits until the device has finished everything asked for.
+  virtual void synchronize() = 0;
+
+  struct Room {
+    size_t free_bytes = 0, total_bytes = 0;
+  };
+  virtual Room room() const = 0;
+
+  // Whether the first use of a shape may take time to find the best way to compute it. On until set.
+  virtual void set_tuning(bool on) = 0;
+  // Why the device is of no more use; empty while it is.
+  virtual std::string failure() const = 0;
+};
+
+}  // namespace sluice::kernels

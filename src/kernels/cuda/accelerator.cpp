@@ -1,0 +1,91 @@
+// What the back-end does as an accelerator: drawn tokens, copies in the order of the stream, memory, failures.
+#include <algorithm>
+
+#include "kernels/cuda/backend.h"
+
+namespace sluice::kernels::cuda {
+
+namespace {
+constexpr int kSlots = 1 << 16;
+}
+
+int Impl::slots() const {
+  return kSlots;
+}
+
+void Impl::reserve_drawn(size_t rows) {
+  if (rows <= drawn_.capacity) return;
+  synchronize();
+  drawn_.capacity = std::max<size_t>(256, 2 * rows);
+  const size_t bytes = drawn_.capacity * sizeof(DrawnToken);
+  drawn_.device = allocate_device(bytes);
+  for (PinnedBuffer& host : drawn_.host) host = cuda::allocate_pinned(bytes);
+}
+
+void Impl::draw(TensorView logits, std::span<const DrawRow> rows) {
+  DrawParams p = blank<DrawParams>();
+  p.logits = view_of(logits);
+  SLUICE_CHECK_EQ(p.logits.n, static_cast<int64_t>(rows.size()));
+  static_assert(sizeof(DrawRow) % sizeof(int32_t) == 0);
+  if (mode_ != Mode::Issue) reserve_drawn(rows.size());
+  const auto* words = reinterpret_cast<const int32_t*>(rows.data());
+  p.rows = staging_->put(0, {words, rows.size() * (sizeof(DrawRow) / sizeof(int32_t))}, mode_);
+  p.out = drawn_.device.get();
+  p.slots = static_cast<int32_t*>(slots_.get());
+  issue(launch_draw, p);
+}
+
+int64_t Impl::send_drawn(size_t count) {
+  SLUICE_CHECK_LE(count, drawn_.capacity);
+  const int64_t ticket = drawn_.sent++;
+  const auto at = static_cast<size_t>(ticket % kTickets);
+  drawn_.rows[at] = count;
+  if (count > 0) {
+    check(cudaMemcpyAsync(drawn_.host[at].get(), drawn_.device.get(), count * sizeof(DrawnToken),
+                          cudaMemcpyDeviceToHost, stream_),
+          "sending drawn tokens");
+  }
+  check(cudaEventRecord(drawn_.there[at], stream_), "event");
+  return ticket;
+}
+
+std::span<const DrawnToken> Impl::wait_drawn(int64_t ticket) {
+  SLUICE_CHECK(ticket >= drawn_.sent - kTickets && ticket < drawn_.sent);
+  const auto at = static_cast<size_t>(ticket % kTickets);
+  check(cudaEventSynchronize(drawn_.there[at]), "waiting for a step");
+  return {static_cast<const DrawnToken*>(drawn_.host[at].get()), drawn_.rows[at]};
+}
+
+std::shared_ptr<std::byte> Impl::allocate_pinned(size_t bytes) {
+  std::shared_ptr<void> memory = cuda::allocate_pinned(bytes);
+  return {memory, static_cast<std::byte*>(memory.get())};
+}
+
+void Impl::copy_to_host(std::byte* pinned, const void* device, size_t bytes) {
+  SLUICE_CHECK(mode_ == Mode::Eager);
+  check(cudaMemcpyAsync(pinned, device, bytes, cudaMemcpyDeviceToHost, stream_), "copy to the host");
+}
+
+void Impl::copy_from_host(void* device, const std::byte* pinned, size_t bytes) {
+  SLUICE_CHECK(mode_ == Mode::Eager);
+  check(cudaMemcpyAsync(device, pinned, bytes, cudaMemcpyHostToDevice, stream_), "copy from the host");
+}
+
+void Impl::synchronize() {
+  check(cudaStreamSynchronize(stream_), "waiting for the device");
+}
+
+Accelerator::Room Impl::room() const {
+  Room room;
+  check(cudaMemGetInfo(&room.free_bytes, &room.total_bytes), "memory query");
+  return room;
+}
+
+// A failed kernel leaves its error in every later call; running out of memory does not.
+std::string Impl::failure() const {
+  cudaGetLastError();
+  const cudaError_t error = cudaStreamSynchronize(stream_);
+  return error == cudaSuccess ? std::string() : cudaGetErrorString(error);
+}
+
+}  // namespace sluice::kernels::cuda

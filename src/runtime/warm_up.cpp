@@ -1,0 +1,88 @@
+#include "runtime/warm_up.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace sluice::runtime {
+
+namespace {
+
+constexpr int kLeastTuned = 256;  // tokens; smaller steps are decode steps
+
+// `sequences` that run `tokens` in all, each from its first position, and draw one token each.
+struct Trial {
+  Batch batch;
+  RunAhead::Draws draws;
+
+  Trial(const WarmUp& warm, int sequences, int tokens) : batch(static_cast<int>(warm.blocks.size())) {
+    const int longest = tokens - (sequences - 1) * (tokens / sequences);
+    const int block_size = warm.runner.memory().block_size();
+    std::vector<std::vector<BlockId>> rows;
+    for (const BlockId block : warm.blocks)
+      rows.emplace_back(static_cast<size_t>((longest + block_size - 1) / block_size), block);
+    const std::vector<std::span<const BlockId>> tables(rows.begin(), rows.end());
+    const std::vector<Token> zeros(static_cast<size_t>(longest), 0);
+    for (int s = 0; s < sequences; ++s) {
+      const int count = s == 0 ? longest : tokens / sequences;
+      batch.add(std::span(zeros).first(static_cast<size_t>(count)), 0, tables);
+      draws.add(batch.rows() - 1, {});
+    }
+  }
+};
+
+void run_trial(const WarmUp& warm, int sequences, int tokens, bool repeats) {
+  Trial trial(warm, sequences, tokens);
+  warm.ahead.wait(warm.ahead.run(warm.runner, trial.batch, trial.draws, repeats));
+}
+
+}  // namespace
+
+void run_largest_step(const WarmUp& warm, StepSize size) {
+  const int tokens = std::max(size.tokens, padded_rows(size.sequences));
+  run_trial(warm, std::min(padded_rows(size.sequences), tokens), tokens, false);
+}
+
+void run_common_steps(const WarmUp& warm, StepSize size) {
+  for (int tokens = size.tokens; tokens >= kLeastTuned; tokens /= 2) run_trial(warm, 1, tokens, false);
+  for (int rows = 1; rows <= padded_rows(size.sequences); rows = padded_rows(rows + 1)) {
+    run_trial(warm, rows, rows, true);  // runs
+    run_trial(warm, rows, rows, true);  // is recorded
+  }
+  warm.ahead.device().set_tuning(false);
+}
+
+Result<int64_t> room_for_kv(const models::Model& model, const KvMemoryOptions& kv, StepSize size,
+                            double share) {
+  kernels::Accelerator* device = model.backend->accelerator();
+  SLUICE_CHECK(device != nullptr);
+  constexpr double kGiB = 1 << 30;
+  const kernels::Accelerator::Room before = device->room();
+  const auto sizes = [&](int64_t step) {
+    return fmt::format(
+        "{:.1f} GiB in all, of which --gpu-memory {:g} may be used; {:.1f} GiB taken by weights and "
+        "others, {:.1f} GiB by a step of {} tokens and {} sequences",
+        static_cast<double>(before.total_bytes) / kGiB, share,
+        static_cast<double>(before.total_bytes - before.free_bytes) / kGiB, static_cast<double>(step) / kGiB,
+        size.tokens, size.sequences);
+  };
+  try {
+    KvMemoryOptions least = kv;
+    least.blocks.assign(kv_groups(model.spec()).windows.size(), 1);
+    Result<std::unique_ptr<ModelRunner>> runner = ModelRunner::make(model, least, {});
+    if (!runner) return runner.error();
+    RunAhead ahead(*device);
+    run_largest_step({ahead, **runner, std::vector<BlockId>(least.blocks.size(), BlockId{0})}, size);
+    const kernels::Accelerator::Room after = device->room();
+    const auto taken = static_cast<int64_t>(before.free_bytes) - static_cast<int64_t>(after.free_bytes);
+    const auto allowed = static_cast<int64_t>(share * static_cast<double>(after.total_bytes));
+    const int64_t used = static_cast<int64_t>(after.total_bytes) - static_cast<int64_t>(after.free_bytes);
+    const int64_t left = allowed - used + (*runner)->memory().bytes();
+    if (left <= 0) return Error{ErrorCode::Unavailable, "no device memory is left for KV: " + sizes(taken)};
+    return left;
+  } catch (const std::exception& problem) {
+    return Error{ErrorCode::Unavailable, fmt::format("{} ({})", problem.what(), sizes(0))};
+  }
+}
+
+}  // namespace sluice::runtime

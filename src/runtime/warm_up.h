@@ -1,0 +1,33 @@
+// Steps that are run before any request comes: they take the memory of the largest step for good, find the fastest ways
+// to compute each size and record the steps that will come back.
+#pragma once
+
+#include <vector>
+
+#include "runtime/run_ahead.h"
+
+namespace sluice::runtime {
+
+struct StepSize {
+  int tokens = 0;     // of one step
+  int sequences = 0;  // of one step
+};
+
+// What the steps run on. `blocks` names one block of each group that may be overwritten: it stands for all positions.
+struct WarmUp {
+  RunAhead& ahead;
+  ModelRunner& runner;
+  std::vector<BlockId> blocks;
+};
+
+// The largest step, once.
+void run_largest_step(const WarmUp& warm, StepSize size);
+// Every size that comes back; tuning is off afterwards.
+void run_common_steps(const WarmUp& warm, StepSize size);
+
+// Bytes left for KV when everything else has its memory: the largest step is run with next to none. `share` of the
+// device's memory may be used in all. An error names the sizes where nothing is left.
+Result<int64_t> room_for_kv(const models::Model& model, const KvMemoryOptions& kv, StepSize size,
+                            double share);
+
+}  // namespace sluice::runtime

@@ -1,0 +1,131 @@
+// Tokens drawn on the device against their meaning, and what a failed device says.
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "harness.h"
+
+namespace sluice::cuda_test {
+namespace {
+
+using kernels::DrawnToken;
+using kernels::DrawRow;
+
+class DrawTest : public DeviceTest {
+ protected:
+  std::vector<DrawnToken> draw(const Both& logits, const std::vector<DrawRow>& rows) {
+    gpu().draw(logits.device, rows);
+    const std::span<const DrawnToken> list = gpu().wait_drawn(gpu().send_drawn(rows.size()));
+    return {list.begin(), list.end()};
+  }
+  std::span<const float> row(const Both& logits, size_t index) {
+    return {logits.host.at<float>(static_cast<int64_t>(index)), static_cast<size_t>(logits.host.dim(1))};
+  }
+};
+
+TEST_F(DrawTest, EqualsItsMeaning) {
+  for (const int64_t vocab : {5, 1000, 32003, 128256}) {
+    for (const float sigma : {0.5f, 4.0f}) {
+      const Both logits = random(24, vocab, sigma);
+      std::vector<DrawRow> rows;
+      for (int i = 0; i < 24; ++i) {
+        DrawRow how{.uniform = (below(1000000) + 0.5) / 1e6, .floor = -INFINITY, .slot = i};
+        if (i % 4 > 0) how.inverse_temperature = 0.7f + 0.3f * static_cast<float>(i % 3);
+        if (i % 3 == 1) how.top_k = 1 + below(60);
+        if (i % 5 >= 2) how.top_p = 0.3f + 0.15f * static_cast<float>(i % 5);
+        if (i % 7 == 3) how.floor = -2.0f;
+        how.logprobs = i % 6 == 5 ? -1 : i % 6 * 4;
+        rows.push_back(how);
+      }
+      const std::vector<DrawnToken> drawn = draw(logits, rows);
+      int different = 0;
+      for (size_t i = 0; i < rows.size(); ++i) {
+        SCOPED_TRACE(fmt::format("vocab {}, sigma {}, row {}", vocab, sigma, i));
+        const DrawnToken expected = kernels::draw_token(row(logits, i), rows[i]);
+        ASSERT_EQ(drawn[i].status, expected.status);
+        ASSERT_TRUE(drawn[i].token >= 0 && drawn[i].token < vocab);
+        different += drawn[i].token == expected.token ? 0 : 1;  // sums are rounded differently
+        if (drawn[i].token == expected.token) {
+          EXPECT_NEAR(drawn[i].logprob, expected.logprob, 1e-3);
+        }
+        ASSERT_EQ(drawn[i].top, expected.top);
+        std::vector<std::pair<int32_t, float>> a, b;
+        for (int t = 0; t < expected.top; ++t) {
+          a.emplace_back(drawn[i].top_tokens[t], drawn[i].top_logprobs[t]);
+          b.emplace_back(expected.top_tokens[t], expected.top_logprobs[t]);
+        }
+        std::sort(a.begin(), a.end());
+        std::sort(b.begin(), b.end());
+        for (size_t t = 0; t < a.size(); ++t) {
+          EXPECT_EQ(a[t].first, b[t].first);
+          EXPECT_NEAR(a[t].second, b[t].second, 1e-3);
+        }
+      }
+      EXPECT_LE(different, 1);
+    }
+  }
+}
+
+TEST_F(DrawTest, RowsThatNothingCanBeDrawnFrom) {
+  Both logits = random(3, 1000);
+  const auto fill = [&](int64_t index, float value) {
+    std::vector<float> values(1000, value);
+    const kernels::Memory staged = gpu().upload(TensorView::contiguous(values.data(), DType::F32, {1, 1000}));
+    kernels::Weight weight;
+    weight.parts = {staged.view};
+    weight.rows = 1;
+    weight.cols = 1000;
+    weight = gpu().prepare(weight);
+    const std::vector<int32_t> first{0};
+    gpu().embed(logits.device.rows(index, index + 1), weight, first);
+  };
+  fill(0, NAN);
+  fill(1, -INFINITY);
+  const std::vector<DrawRow> rows(3, DrawRow{.floor = -INFINITY});
+  const std::vector<DrawnToken> drawn = draw(logits, rows);
+  EXPECT_EQ(drawn[0].status, DrawnToken::NotFinite);
+  EXPECT_EQ(drawn[1].status, DrawnToken::Nothing);
+  EXPECT_EQ(drawn[2].status, DrawnToken::Drawn);
+}
+
+TEST_F(DrawTest, TheNextStepTakesTheTokenFromItsSlot) {
+  const BothWeight table = weight({DType::BF16}, 1000, 64, false);
+  const Both logits = random(3, 1000);
+  for (const bool repeats : {false, true}) {
+    const std::vector<DrawRow> rows{{.slot = 7}, {.slot = 2}, {.slot = 9}};
+    const std::vector<DrawnToken> drawn = draw(logits, rows);
+    const std::vector<int32_t> ids{~2, ~9, 5, ~7};
+    const std::vector<int32_t> meant{drawn[1].token, drawn[2].token, 5, drawn[0].token};
+    Both out = zeros(4, 64);
+    ref().embed(out.host, table.host, meant);
+    for (int i = 0; i < 3; ++i) {
+      const auto body = [&] { gpu().embed(out.device, table.device, ids); };
+      if (repeats) {
+        gpu().run_step(body);
+      } else {
+        body();
+      }
+    }
+    EXPECT_EQ(error(out.host, out.device), 0.0);
+  }
+}
+
+// Leaves the device of no use to this process: run alone.
+TEST_F(DrawTest, DISABLED_DeviceFaultIsSaidAndStays) {
+  EXPECT_EQ(gpu().failure(), "");
+  kernels::PagedKv kv;
+  kv.k = TensorView::contiguous(reinterpret_cast<void*>(uintptr_t{1} << 50), DType::BF16, {4, 16, 1, 64},
+                                Device::Cuda);
+  kv.v = kv.k;
+  const std::pair<BlockId, BlockId> move{BlockId{0}, BlockId{1}};
+  gpu().copy_blocks(kv, {&move, 1});
+  EXPECT_THROW(gpu().synchronize(), kernels::DeviceError);
+  EXPECT_NE(gpu().failure(), "");
+  const std::vector<DrawRow> rows(1);
+  EXPECT_ANY_THROW(gpu().wait_drawn(gpu().send_drawn(0)));
+}
+
+}  // namespace
+}  // namespace sluice::cuda_test
