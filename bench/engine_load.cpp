@@ -4,6 +4,7 @@
 //   bench_engine FOLDER decode|prefill|mixed|long|sampled ...
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -11,6 +12,7 @@
 #include <string_view>
 
 #include "cli/session.h"
+#include "kernels/cuda/cuda.h"
 
 namespace sluice {
 namespace {
@@ -37,6 +39,7 @@ class Bench {
   // Runs all jobs at once; seconds until the last has ended.
   double run(const std::vector<Job>& jobs, const sched::Sampling& how = {.temperature = 0}) {
     std::atomic<int64_t> tokens{0}, failed{0};
+    arrivals_.clear();
     const double start = seconds();
     for (const Job& job : jobs) {
       engine::Submission submission;
@@ -45,7 +48,9 @@ class Bench {
       submission.request.sampling().max_tokens = job.answer;
       submission.request.sampling().ignore_eos = true;
       submission.request.sampling().method = how;
-      submission.deliver = [&](const engine::Event& event) {
+      const bool watched = &job == &jobs.back();
+      submission.deliver = [&, watched](const engine::Event& event) {
+        if (watched && std::holds_alternative<engine::Delta>(event)) arrivals_.push_back(seconds());
         if (const auto* delta = std::get_if<engine::Delta>(&event))
           tokens += static_cast<int64_t>(delta->tokens.size());
         if (const auto* end = std::get_if<engine::Finished>(&event); end != nullptr && end->error) ++failed;
@@ -77,7 +82,8 @@ class Bench {
     const double step = (all - first) / (answer - 1);
     const double floor = (weight_bytes() + kv_bytes() * batch * (prompt + answer / 2.0)) / kBytesPerSecond;
     print(fmt::format("{} batch {}", name, batch), batch / step, batch / floor, peers,
-          fmt::format("{:.3f} ms a step, first token of all {:.1f} ms", step * 1e3, first * 1e3));
+          fmt::format("{:.3f} ms a step; gaps {}; first token of all {:.1f} ms", step * 1e3, gaps(),
+                      first * 1e3));
   }
 
   void prefill(int count, int prompt, Peers peers) {
@@ -95,7 +101,7 @@ class Bench {
     const double time = run(jobs);
     double out = 0;
     for (const Job& job : jobs) out += job.answer;
-    print(name, out / time, 0, peers, fmt::format("{:.2f} s", time));
+    print(name, out / time, 0, peers, fmt::format("{:.2f} s; gaps {}", time, gaps()));
   }
 
   std::vector<Job> mixed(int count) {
@@ -122,7 +128,18 @@ class Bench {
     std::fflush(stdout);
   }
 
+  // Between the tokens of the last request: median, 99th percentile, longest.
+  std::string gaps() const {
+    std::vector<double> all;
+    for (size_t i = 1; i < arrivals_.size(); ++i) all.push_back((arrivals_[i] - arrivals_[i - 1]) * 1e3);
+    if (all.empty()) return "-";
+    std::sort(all.begin(), all.end());
+    return fmt::format("{:.3f} / {:.3f} / {:.3f} ms", all[all.size() / 2], all[all.size() * 99 / 100],
+                       all.back());
+  }
+
   cli::Session& session_;
+  std::vector<double> arrivals_;  // of the last request's tokens
   int vocab_;
   std::mt19937 random_{7};
 };
@@ -168,7 +185,10 @@ int main_of(int count, char** arguments) {
   }
   fmt::print("# {}; ready after {:.2f} s; {} positions of KV\n", (*session)->model().backend->name(),
              seconds() - start, (*session)->setup().kv_tokens);
-  return run_all(**session, {arguments + 2, arguments + count});
+  const int result = run_all(**session, {arguments + 2, arguments + count});
+  if (auto* card = dynamic_cast<kernels::CudaBackend*>((*session)->model().backend.get()))
+    fmt::print("# {} steps recorded\n", card->graphs());
+  return result;
 }
 
 }  // namespace

@@ -53,12 +53,13 @@ build() {
   local root=$PWD/$BUILD.packages
   if compgen -G "$PACKAGES/*.deb" >/dev/null && [[ ! -d $root ]]; then
     command -v dpkg >/dev/null || { echo "unpacking $PACKAGES needs dpkg" >&2; exit 1; }
+    mkdir -p "$root"
     for package in "$PACKAGES"/*.deb; do dpkg -x "$package" "$root"; done
   fi
   missing "$root" || exit 1
   cmake --preset cuda -B "$BUILD" -DCMAKE_PREFIX_PATH="$root/usr" -DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O2 \
     ${CMAKE_ARGUMENTS:-} >"$LOGS/configure.log" 2>&1 || { tail -20 "$LOGS/configure.log"; exit 1; }
-  ninja -k 0 -C "$BUILD" sluice test_cuda test_runtime bench_gpu bench_gpu_products bench_engine random_model >"$LOGS/build.log" 2>&1 ||
+  ninja -k 0 -C "$BUILD" sluice test_cuda test_runtime bench_gpu bench_engine random_model >"$LOGS/build.log" 2>&1 ||
     { grep -E -A6 "FAILED|error" "$LOGS/build.log" | head -120; exit 1; }
 }
 
@@ -110,7 +111,6 @@ if wants steps; then
   "$BUILD/bench_gpu" prefill 2>&1 | tee "$LOGS/prefill.log" || failed=1
   "$BUILD/bench_gpu" fp8 decode 2>&1 | tee "$LOGS/decode_fp8.log" || failed=1
   "$BUILD/bench_gpu" fp8 prefill 2>&1 | tee "$LOGS/prefill_fp8.log" || failed=1
-  "$BUILD/bench_gpu_products" 2>&1 | tee "$LOGS/products.log" || failed=1
   say "steps timed"
 fi
 if wants engine; then

@@ -317,7 +317,6 @@ int run(int count, char** arguments) {
   }
   CudaBackend& gpu = **made;
   fmt::print("# {}, {:.1f} GiB free\n", gpu.name(), static_cast<double>(gpu.room().free_bytes) / (1 << 30));
-  const Shape shape;
   if (what == "short") {
     run_short(gpu);
     return 0;

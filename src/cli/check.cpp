@@ -47,7 +47,10 @@ class CheckCommand : public Command {
     if (!cases) return cases.error();
     if (cases->empty()) return Error{ErrorCode::Corrupt, folder_ + "/golden.json: no cases"};
 
-    fmt::print("{} on {}, tolerance {:g}\n", (*model)->spec().family, (*backend)->name(), tolerance_);
+    // Of two logits nearer to each other than the error of 16 bits either may be the larger.
+    const bool same_tokens = (*backend)->activation_type() == DType::F32;
+    fmt::print("{} on {}, tolerance {:g}{}\n", (*model)->spec().family, (*backend)->name(), tolerance_,
+               same_tokens ? "" : "; greedy tokens may differ");
     bool passed = true;
     for (size_t i = 0; i < cases->size(); ++i) {
       Result<GoldenVerdict> verdict = judge(**model, (*cases)[i]);
@@ -57,7 +60,7 @@ class CheckCommand : public Command {
       fmt::print("prompt {}: {} tokens, relative error {:.2e} {}, greedy {}/{} {}\n", i,
                  (*cases)[i].prompt.size(), verdict->relative_error, close ? "ok" : "TOO LARGE",
                  verdict->equal_tokens, verdict->greedy_tokens, equal ? "ok" : "DIFFER");
-      passed = passed && close && equal;
+      passed = passed && close && (equal || !same_tokens);
     }
     return passed;
   }

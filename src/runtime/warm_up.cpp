@@ -8,7 +8,9 @@ namespace sluice::runtime {
 
 namespace {
 
-constexpr int kLeastTuned = 256;  // tokens; smaller steps are decode steps
+// Sizes whose products are tuned; others use what the next larger of these found.
+constexpr int kTunedRows[] = {8, 32, 64, 128, 256};
+constexpr int kLeastTunedTokens = 512;
 
 // `sequences` that run `tokens` in all, each from its first position, and draw one token each.
 struct Trial {
@@ -44,12 +46,15 @@ void run_largest_step(const WarmUp& warm, StepSize size) {
 }
 
 void run_common_steps(const WarmUp& warm, StepSize size) {
-  for (int tokens = size.tokens; tokens >= kLeastTuned; tokens /= 2) run_trial(warm, 1, tokens, false);
-  for (int rows = 1; rows <= padded_rows(size.sequences); rows = padded_rows(rows + 1)) {
+  const int most = padded_rows(size.sequences);
+  for (int tokens = size.tokens; tokens >= kLeastTunedTokens; tokens /= 4) run_trial(warm, 1, tokens, false);
+  for (const int rows : kTunedRows)
+    if (rows <= most) run_trial(warm, rows, rows, true);
+  warm.ahead.device().set_tuning(false);
+  for (int rows = 1; rows <= most; rows = padded_rows(rows + 1)) {
     run_trial(warm, rows, rows, true);  // runs
     run_trial(warm, rows, rows, true);  // is recorded
   }
-  warm.ahead.device().set_tuning(false);
 }
 
 Result<int64_t> room_for_kv(const models::Model& model, const KvMemoryOptions& kv, StepSize size,

@@ -1,6 +1,7 @@
 // Template source to tokens, with white space control settled: data tokens hold exactly what is printed.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
