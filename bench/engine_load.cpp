@@ -174,10 +174,19 @@ int main_of(int count, char** arguments) {
     fmt::print(stderr, "bench_engine FOLDER decode|sampled|prefill|mixed|long ...\n");
     return 2;
   }
-  cli::SessionOptions options{.model = arguments[1], .amateur = {}, .needs_tokenizer = false, .engine = {}};
+  const std::string folder = arguments[1];
+  cli::SessionOptions options{.model = folder, .amateur = {}, .needs_tokenizer = false, .engine = {}};
   options.engine.prefix_cache = false;
   options.engine.context = 4096;
   options.engine.device.device = "cuda";
+  for (; count > 3 && std::string_view(arguments[2]).find('=') != std::string_view::npos;
+       --count, ++arguments) {
+    const std::string_view option = arguments[2];
+    const std::string value(option.substr(option.find('=') + 1));
+    if (option.starts_with("kv-tokens=")) options.engine.kv_tokens = std::stoi(value);
+    if (option.starts_with("quantize=")) options.engine.device.fp8 = value == "fp8";
+    if (option.starts_with("deterministic=")) options.engine.device.deterministic = value == "on";
+  }
   Result<std::unique_ptr<cli::Session>> session = cli::Session::open(options);
   if (!session) {
     fmt::print(stderr, "{}\n", session.error().message);

@@ -39,18 +39,43 @@ __device__ __forceinline__ uint32_t ordered(float v) {
   return (bits & 0x8000u) != 0 ? ~bits & 0xffffu : bits | 0x8000u;
 }
 
-template <bool Vector, class Look>
-__device__ __forceinline__ void look_at(const Row& row, int64_t tile, Look look) {
-  const int64_t first = tile + threadIdx.x * 8;
-  const int count = static_cast<int>(first >= row.width ? 0 : row.width - first < 8 ? row.width - first : 8);
-  float f[8];
-  if (count > 0) load8<Vector>(row.data + first, count, f);
-  look(first, count, f);
+// Eight elements from `first` on; how many there are. Ordinary loads: several may be on their way at once, and none
+// passes the wait at the kernel's start.
+template <bool Vector>
+__device__ __forceinline__ int fetch(const Row& row, int64_t first, float* f) {
+  if constexpr (Vector) {
+    if (first >= row.width) return 0;
+    unpack8(*reinterpret_cast<const uint4*>(row.data + first), f);
+    return 8;
+  } else {
+    const int count = static_cast<int>(first >= row.width      ? 0
+                                       : row.width - first < 8 ? row.width - first
+                                                               : 8);
+    for (int j = 0; j < count; ++j) f[j] = __bfloat162float(row.data[first + j]);
+    return count;
+  }
 }
 
 template <bool Vector, class Look>
+__device__ __forceinline__ void look_at(const Row& row, int64_t tile, Look look) {
+  float f[8];
+  const int64_t first = tile + threadIdx.x * 8;
+  const int count = fetch<Vector>(row, first, f);
+  look(first, count, f);
+}
+
+// Four tiles' loads are on their way together.
+template <bool Vector, class Look>
 __device__ __forceinline__ void scan(const Row& row, Look look) {
-  for (int64_t tile = 0; tile < row.width; tile += kTile) look_at<Vector>(row, tile, look);
+  constexpr int kAhead = 4;
+  for (int64_t tile = 0; tile < row.width; tile += kAhead * kTile) {
+    float f[kAhead][8];
+    int count[kAhead];
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a) count[a] = fetch<Vector>(row, tile + a * kTile + threadIdx.x * 8, f[a]);
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a) look(tile + a * kTile + threadIdx.x * 8, count[a], f[a]);
+  }
 }
 
 __device__ double block_sum(double v, Shared& s) {
