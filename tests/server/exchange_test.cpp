@@ -1,7 +1,12 @@
 // Requests at work: streams, clients that go, clients that do not read, overload, drain, health.
 #include <fmt/format.h>
 
+#include <csignal>
+#include <deque>
+#include <filesystem>
+#include <fstream>
 #include <future>
+#include <random>
 
 #include "tests/server/rig.h"
 
@@ -89,6 +94,39 @@ TEST(Exchange, AClientThatGoesWhileItWaitsInTheQueueIsForgotten) {
   rig.executor.release();
   EXPECT_TRUE(eventually([&] { return rig.engine_is_empty(); }));
   EXPECT_EQ(rig.engine().metrics().cancelled.value(), 12u);
+}
+
+int open_files() {
+  int count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
+  return count;
+}
+
+TEST(Exchange, AThousandClientsThatGoLeaveNothingBehind) {
+  RigOptions options;
+  options.engine.scheduler.max_seqs = 16;
+  options.engine.ledger.groups[0].blocks = {1024};
+  Rig rig(options);
+  rig.executor.step_us = 200;
+  const int files = open_files();
+  std::minstd_rand random(1);
+  std::deque<Client> clients;
+  for (int i = 0; i < 1000; ++i) {
+    clients.push_back(rig.connect());
+    const std::string request = random() % 2 == 0 ? stream_of(100, i % 60) : post(R"({"max_tokens":100})");
+    clients.back().send(request.substr(0, random() % 8 == 0 ? random() % request.size() : request.size()));
+    while (clients.size() > 1 + random() % 24) {
+      random() % 2 == 0 ? clients.front().reset() : clients.front().close();
+      clients.pop_front();
+    }
+  }
+  clients.clear();
+  EXPECT_TRUE(eventually([&] { return rig.metrics().connections == 0 && rig.engine_is_empty(); }, 20));
+  EXPECT_EQ(rig.metrics().requests, 0);
+  EXPECT_EQ(rig.metrics().body_bytes, 0);
+  EXPECT_LE(open_files(), files);
+  EXPECT_EQ(rig.executor.complaint(), "");
+  EXPECT_EQ(rig.ask(post(R"({"max_tokens":5})")).body, "{\"tokens\":5}");
 }
 
 TEST(Exchange, AClientThatOnlyStopsSendingIsServed) {
@@ -202,6 +240,32 @@ TEST(Drain, CutsWhatTakesTooLong) {
   EXPECT_LT(seconds_since(start), 2.0);
   EXPECT_NE(client.read_until("error server_is_overloaded").find("error"), std::string::npos);
   EXPECT_TRUE(eventually([&] { return rig.engine_is_empty(); }));
+}
+
+TEST(Drain, SignalsAreObeyed) {
+  const std::string path = testing::TempDir() + "server_signal_keys";
+  std::ofstream(path) << "old\n";
+  RigOptions options;
+  options.server.api_key_file = path;
+  options.signals = true;
+  Rig rig(options);
+  const auto status = [&](const std::string& key) {
+    return rig.ask(get("/version", "X-Api-Key: " + key + "\r\n")).status;
+  };
+  std::ofstream(path) << "new\n";
+  kill(getpid(), SIGHUP);
+  EXPECT_TRUE(eventually([&] { return status("new") == 200; }));
+  EXPECT_EQ(status("old"), 401);
+  rig.executor.hold();
+  Client client = rig.connect();
+  client.send(post(R"({"stream":true})", "X-Api-Key: new\r\n"));
+  ASSERT_TRUE(eventually([&] { return rig.engine().health().busy; }));
+  kill(getpid(), SIGTERM);
+  ASSERT_TRUE(eventually([&] { return rig.server->state().refusing(); }));
+  kill(getpid(), SIGTERM);
+  EXPECT_EQ(rig.server->wait(), Server::End::Cut);
+  EXPECT_TRUE(client.at_end());
+  std::remove(path.c_str());
 }
 
 TEST(Drain, EndsAtOnceWhenTold) {

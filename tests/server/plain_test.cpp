@@ -1,6 +1,7 @@
 // The parts of the server that need no socket.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/un.h>
 
 #include <cstdio>
 #include <fstream>
@@ -10,6 +11,7 @@
 #include "server/guards.h"
 #include "server/keys.h"
 #include "server/metrics_text.h"
+#include "server/notify.h"
 #include "server/options.h"
 #include "server/response.h"
 #include "server/router.h"
@@ -144,6 +146,30 @@ TEST(RequestId, IsTheClientsWhereItIsHarmless) {
     EXPECT_TRUE(request_id_of(&head).starts_with("req_")) << bad;
   }
   EXPECT_NE(request_id_of(nullptr), request_id_of(nullptr));
+}
+
+TEST(Notify, SendsADatagram) {
+  const std::string path = testing::TempDir() + "notify_socket";
+  std::remove(path.c_str());
+  const int listener = ::socket(AF_UNIX, SOCK_DGRAM, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::snprintf(address.sun_path, sizeof address.sun_path, "%s", path.c_str());
+  ASSERT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  ServiceNotifier silent;
+  silent.send("READY=1");
+  setenv("NOTIFY_SOCKET", path.c_str(), 1);
+  setenv("WATCHDOG_USEC", "2500000", 1);
+  const ServiceNotifier notifier;
+  unsetenv("NOTIFY_SOCKET");
+  unsetenv("WATCHDOG_USEC");
+  notifier.send("STOPPING=1");
+  char bytes[64] = {};
+  EXPECT_EQ(::recv(listener, bytes, sizeof bytes - 1, 0), 10);
+  EXPECT_STREQ(bytes, "STOPPING=1");
+  EXPECT_EQ(notifier.watchdog_interval(), 2.5);
+  ::close(listener);
+  std::remove(path.c_str());
 }
 
 // The text format: every family has its lines together, histograms are cumulative and end with +Inf.
