@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "api/errors.h"
 #include "api/messages.h"
 
 namespace sluice::api {
@@ -58,7 +59,7 @@ Status unfold(const json::object& block, const std::string& where, Unfolded& out
                            {"content", *text}});
   } else if (type != "redacted_thinking") {
     return Error{ErrorCode::Unsupported,
-                 fmt::format("'{}' is of type '{}'; this model reads text alone", where, type.substr(0, 40))};
+                 fmt::format("'{}' is of type '{}'; this model reads text alone", where, clipped(type))};
   }
   return {};
 }

@@ -18,7 +18,7 @@ namespace {
 Status one_of(std::string_view name, std::string_view value, std::initializer_list<std::string_view> words) {
   if (std::find(words.begin(), words.end(), value) != words.end()) return {};
   return Error{ErrorCode::InvalidArgument, fmt::format("'{}' is '{}'; it must be one of {}", name,
-                                                       value.substr(0, 40), fmt::join(words, ", "))};
+                                                       clipped(value), fmt::join(words, ", "))};
 }
 
 Status read_encoding(const json::value& value, Draft& draft) {

@@ -34,6 +34,12 @@ json::value text_or_null(const std::string& text) {
 
 }  // namespace
 
+std::string_view clipped(std::string_view text, size_t bytes) {
+  if (text.size() <= bytes) return text;
+  while (bytes > 0 && (static_cast<unsigned char>(text[bytes]) & 0xC0) == 0x80) --bytes;
+  return text.substr(0, bytes);
+}
+
 ApiError invalid_value(std::string_view param, std::string message) {
   return {.status = 400,
           .type = std::string(kRequestFault),
@@ -54,7 +60,7 @@ ApiError model_not_found(std::string_view name) {
           .code = "model_not_found",
           .param = "model",
           .message = fmt::format("The model '{}' does not exist. GET /v1/models lists what is served.",
-                                 name.substr(0, 200))};
+                                 clipped(name, 200))};
 }
 
 ApiError context_overflow(Dialect dialect, const ContextNeed& need) {

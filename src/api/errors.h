@@ -8,6 +8,9 @@
 
 namespace sluice::api {
 
+// The start of a text that came from outside, at most so many bytes and never part of a character.
+std::string_view clipped(std::string_view text, size_t bytes = 40);
+
 // Problems of the request itself: 400 with the field at fault.
 ApiError invalid_value(std::string_view param, std::string message);
 ApiError unsupported_parameter(std::string_view param, std::string message);

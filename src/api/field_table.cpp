@@ -16,10 +16,7 @@ std::string shown(const json::value& value) {
   if (value.is_object()) return "an object";
   if (value.is_array()) return "a list";
   std::string text = write_json(value);
-  if (text.size() <= 60) return text;
-  size_t cut = 57;  // not in the middle of a character
-  while (cut > 0 && (static_cast<unsigned char>(text[cut]) & 0xC0) == 0x80) --cut;
-  return text.substr(0, cut) + "...";
+  return text.size() <= 60 ? text : std::string(clipped(text, 57)) + "...";
 }
 
 bool is_whole(const json::value& value) {

@@ -4,6 +4,8 @@
 
 #include <array>
 
+#include "api/errors.h"
+
 namespace sluice::api {
 
 namespace {
@@ -105,7 +107,7 @@ Result<std::string> join_parts(const json::array& parts, std::string_view where)
     if (!is_text && kind != "refusal")
       return Error{
           ErrorCode::Unsupported,
-          fmt::format("'{}[{}]' is of type '{}'; this model reads text alone", where, i, kind.substr(0, 40))};
+          fmt::format("'{}[{}]' is of type '{}'; this model reads text alone", where, i, clipped(kind))};
     const json::value* content = find(*part, is_text ? "text" : "refusal");
     if (content == nullptr || !content->is_string())
       return wrong(fmt::format("'{}[{}].{}' must be a string", where, i, is_text ? "text" : "refusal"));
@@ -143,7 +145,7 @@ Status read_template_variables(const json::value& value, Draft& draft) {
   for (const auto& [key, content] : value.get_object()) {
     const std::string_view name(key.data(), key.size());
     if (std::find(kOwn.begin(), kOwn.end(), name) != kOwn.end() || name.ends_with("_token"))
-      return wrong(fmt::format("'chat_template_kwargs' sets '{}', which is the server's own", name));
+      return wrong(fmt::format("'chat_template_kwargs' sets '{}', which is the server's own", clipped(name)));
     draft.chat.variables[key] = content;
   }
   return {};

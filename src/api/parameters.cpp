@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "api/sampling_fields.h"
-
 namespace sluice::api {
 
 namespace {
@@ -81,15 +79,6 @@ Result<Parameters> make_parameters(const Draft& draft, const text::Tokenizer* to
   out.priority = -draft.priority;
   out.cache_salt = draft.cache_salt;
   return out;
-}
-
-Result<Parameters> read_parameters(const json::object& line, const text::Tokenizer* tokenizer) {
-  Draft draft;
-  for (std::span<const Field> group : {sampling_fields(), job_logprobs_fields()}) {
-    if (Problem problem = read_object(line, group, draft))
-      return Error{ErrorCode::InvalidArgument, problem->message};
-  }
-  return make_parameters(draft, tokenizer);
 }
 
 }  // namespace sluice::api

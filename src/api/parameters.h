@@ -4,7 +4,6 @@
 #include <string>
 
 #include "api/draft.h"
-#include "base/json.h"
 #include "base/result.h"
 #include "engine/choice_text.h"
 #include "sched/sampling_params.h"
@@ -23,8 +22,5 @@ struct Parameters {
 // The tokenizer turns bad_words into tokens; without one (nullptr) they are refused. What depends on the vocabulary's
 // size is checked by sched::validate().
 Result<Parameters> make_parameters(const Draft& draft, const text::Tokenizer* tokenizer);
-
-// Those of a line of a job file, which has OpenAI's and vLLM's fields. An error names field, value and limit.
-Result<Parameters> read_parameters(const json::object& line, const text::Tokenizer* tokenizer);
 
 }  // namespace sluice::api

@@ -45,7 +45,7 @@ Result<json::object> to_message(const json::object& item, size_t index) {
                         {"content", output == nullptr ? json::value("") : *output}};
   }
   return Error{ErrorCode::Unsupported,
-               fmt::format("'input[{}]' is of type '{}', which is not supported", index, type.substr(0, 40))};
+               fmt::format("'input[{}]' is of type '{}', which is not supported", index, clipped(type))};
 }
 
 Status read_input(const json::value& value, Draft& draft) {

@@ -5,6 +5,8 @@
 #include <charconv>
 #include <initializer_list>
 
+#include "api/errors.h"
+
 namespace sluice::api {
 
 namespace {
@@ -24,7 +26,7 @@ Status read_logit_bias(const json::value& value, Draft& draft) {
     const auto [end, problem] = std::from_chars(key.data(), key.data() + key.size(), token);
     if (problem != std::errc() || end != key.data() + key.size() || !bias.is_number())
       return wrong(fmt::format("'logit_bias' has '{}'; it must hold token ids with numbers",
-                               std::string_view(key.data(), std::min<size_t>(key.size(), 40))));
+                               clipped({key.data(), key.size()})));
     draft.logit_bias.push_back({token, to_double(bias)});
   }
   return {};

@@ -61,6 +61,13 @@ class KeySet {
   size_t count_ = 0;
 };
 
+// The start of a text, never part of a character.
+std::string clipped(const std::string& text, size_t bytes) {
+  if (text.size() <= bytes) return text;
+  while (bytes > 0 && (static_cast<unsigned char>(text[bytes]) & 0xC0) == 0x80) --bytes;
+  return text.substr(0, bytes);
+}
+
 // Builds a json::value and remembers the keys of every open object, so that a repeated key is an error.
 class StrictHandler {
  public:
@@ -101,7 +108,7 @@ class StrictHandler {
     stack_.push_key(part);
     const bool fresh = keys_.back().insert(key_);
     if (!fresh) {
-      problem = fmt::format("duplicate key '{}'", key_.substr(0, 80));
+      problem = fmt::format("duplicate key '{}'", clipped(key_, 80));
       ec = json::error::syntax;
     }
     key_.clear();
@@ -153,7 +160,7 @@ class StrictHandler {
 Error wrong_kind(std::string_view key, const json::value& value, std::string_view wanted) {
   return {ErrorCode::InvalidArgument,
           fmt::format("'{}' is {} {}, must be {}", key, json::to_string(value.kind()),
-                      json::serialize(value).substr(0, 60), wanted)};
+                      clipped(json::serialize(value), 60), wanted)};
 }
 
 // nullptr where the key is missing or null

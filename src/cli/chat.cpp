@@ -117,7 +117,7 @@ class ChatCommand : public Command {
     const json::array messages = conversation_.to_json();
     const bool silent = !conversation_.has_system() && system_ != "auto";
     return silent ? session_->encode_without_persona(messages)
-                  : session_->encode_chat({{"messages", messages}});
+                  : session_->encode_chat({.variables = {{"messages", messages}}});
   }
 
   // Answers the conversation as it stands; false where that failed.

@@ -2,35 +2,26 @@
 
 #include <fmt/format.h>
 
-#include "api/fields.h"
+#include "api/job_line.h"
 #include "api/parameters.h"
 
 namespace sluice::cli {
 
 namespace {
 
-Result<std::vector<Token>> read_prompt(const json::object& line, const Session& session) {
-  api::Fields fields(line);
-  if (const json::value* messages = fields.find("messages")) {
-    if (!messages->is_array()) return Error{ErrorCode::InvalidArgument, "'messages' must be a list"};
-    if (!session.has_tokenizer())
-      return Error{ErrorCode::Unsupported, "'messages' needs a tokenizer, which this model does not have"};
-    json::object variables{{"messages", *messages}};
-    if (const json::value* extra = fields.find("chat_template_kwargs");
-        extra != nullptr && extra->is_object())
-      for (const auto& [key, value] : extra->get_object()) variables.insert({{key, value}});
-    return session.encode_chat(std::move(variables));
+Result<std::vector<Token>> encode_prompt(api::Draft& draft, const Session& session) {
+  const bool is_chat = !draft.chat.messages.empty();
+  if (!is_chat) {
+    if (auto* tokens = std::get_if<std::vector<Token>>(&draft.prompts.front())) return std::move(*tokens);
   }
-  const json::value* prompt = fields.find("prompt");
-  if (prompt == nullptr) return Error{ErrorCode::InvalidArgument, "'prompt' or 'messages' is missing"};
-  if (prompt->is_string()) {
-    if (!session.has_tokenizer())
-      return Error{ErrorCode::Unsupported, "a text prompt needs a tokenizer, which this model does not have"};
-    return session.encode_text(std::string_view(prompt->get_string().data(), prompt->get_string().size()));
-  }
-  std::optional<std::vector<Token>> tokens = fields.tokens("prompt");
-  if (!tokens) return fields.status().error();
-  return std::move(*tokens);
+  if (!session.has_tokenizer())
+    return Error{ErrorCode::Unsupported,
+                 "a text or a conversation needs a tokenizer, which this model does not have"};
+  if (!is_chat) return session.encode_text(std::get<std::string>(draft.prompts.front()));
+  return session.encode_chat({.variables = {{"messages", std::move(draft.chat.messages)},
+                                            {"add_generation_prompt", draft.chat.add_generation_prompt}},
+                              .request_variables = std::move(draft.chat.variables),
+                              .continue_final_message = draft.chat.continue_final_message});
 }
 
 json::value bytes_of(const text::Tokenizer* tokenizer, Token token) {
@@ -82,17 +73,23 @@ Result<Job> read_job(std::string_view line, size_t number, const Session& sessio
   job.id = id == nullptr     ? std::to_string(number)
            : id->is_string() ? std::string(id->get_string())
                              : json::serialize(*id);
-  api::Fields fields(object);
-  job.at = fields.number("at").value_or(0);
-  if (!fields.status() || job.at < 0 || job.at > 1e6)
+  const auto problem = [&](const Error& error) {
+    return Error{error.code, fmt::format("{}: {}", what, error.message)};
+  };
+  const Result<std::optional<double>> at = get_number(object, "at");
+  job.at = at ? at->value_or(0) : -1;
+  if (job.at < 0 || job.at > 1e6)
     return Error{ErrorCode::InvalidArgument, fmt::format("{}: 'at' must be 0 to 1e6 seconds", what)};
+  const Result<std::optional<std::string>> client = get_string(object, "client");
+  if (!client) return problem(client.error());
 
-  Result<std::vector<Token>> prompt = read_prompt(object, session);
-  if (!prompt) return Error{prompt.error().code, fmt::format("{}: {}", what, prompt.error().message)};
+  Result<api::Draft> draft = api::read_job_line(object);
+  if (!draft) return problem(draft.error());
+  Result<std::vector<Token>> prompt = encode_prompt(*draft, session);
+  if (!prompt) return problem(prompt.error());
   const text::Tokenizer* tokenizer = session.has_tokenizer() ? &session.tokenizer() : nullptr;
-  Result<api::Parameters> parameters = api::read_parameters(object, tokenizer);
-  if (!parameters)
-    return Error{parameters.error().code, fmt::format("{}: {}", what, parameters.error().message)};
+  Result<api::Parameters> parameters = api::make_parameters(*draft, tokenizer);
+  if (!parameters) return problem(parameters.error());
   sched::Request& request = job.submission.request;
   request.prompt = std::move(*prompt);
   request.task = std::move(parameters->sampling);
@@ -100,10 +97,10 @@ Result<Job> read_job(std::string_view line, size_t number, const Session& sessio
     request.sampling().max_tokens = std::max(1, session.room_after(request.prompt.size()));
   request.priority = parameters->priority;
   request.cache_salt = parameters->cache_salt;
-  request.client = fields.text("client").value_or("");
+  request.client = client->value_or("");
   if (tokenizer != nullptr) {
     Result<engine::TextFactory> text = engine::make_text_factory(*tokenizer, parameters->text);
-    if (!text) return Error{text.error().code, fmt::format("{}: {}", what, text.error().message)};
+    if (!text) return problem(text.error());
     job.submission.text = *text;
   }
   return job;

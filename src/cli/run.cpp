@@ -96,7 +96,7 @@ class RunCommand : public Command {
     if (!system_.empty() && system_ != "auto") messages.push_back({{"role", "system"}, {"content", system_}});
     messages.push_back({{"role", "user"}, {"content", prompt}});
     return system_.empty() ? session.encode_without_persona(messages)
-                           : session.encode_chat({{"messages", messages}});
+                           : session.encode_chat({.variables = {{"messages", messages}}});
   }
 
   SessionOptions session_;

@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "models/library.h"
-#include "text/chat_prompt.h"
 
 namespace sluice::cli {
 
@@ -110,22 +109,22 @@ Result<std::vector<Token>> Session::encode_text(std::string_view text) const {
   return tokenizer_->encode(text, {.parse_special = false, .add_special = true});
 }
 
-Result<text::Rendering> Session::render(json::object variables) const {
+Result<text::Rendering> Session::render(text::ChatPrompt prompt) const {
   if (!chat_template_) return Error{ErrorCode::Unsupported, "the model has no chat template; use --raw"};
-  return text::render_chat(*chat_template_, *tokenizer_, {.variables = std::move(variables)});
+  return text::render_chat(*chat_template_, *tokenizer_, std::move(prompt));
 }
 
-Result<std::vector<Token>> Session::encode_chat(json::object variables) const {
-  Result<text::Rendering> rendering = render(std::move(variables));
+Result<std::vector<Token>> Session::encode_chat(text::ChatPrompt prompt) const {
+  Result<text::Rendering> rendering = render(std::move(prompt));
   if (!rendering) return rendering.error();
   return text::encode_rendering(*tokenizer_, *rendering);
 }
 
 Result<std::vector<Token>> Session::encode_without_persona(const json::array& messages) const {
-  Result<text::Rendering> plain = render({{"messages", messages}});
+  Result<text::Rendering> plain = render({.variables = {{"messages", messages}}});
   json::array silenced{json::object{{"role", "system"}, {"content", ""}}};
   silenced.insert(silenced.end(), messages.begin(), messages.end());
-  Result<text::Rendering> silent = render({{"messages", silenced}});
+  Result<text::Rendering> silent = render({.variables = {{"messages", silenced}}});
   if (silent && (!plain || silent->text().size() < plain->text().size()))
     return text::encode_rendering(*tokenizer_, *silent);
   if (!plain) return plain.error();

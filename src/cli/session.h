@@ -12,6 +12,7 @@
 #include "engine/engine.h"
 #include "models/model.h"
 #include "runtime/model_executor.h"
+#include "text/chat_prompt.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -42,9 +43,8 @@ class Session {
 
   // Plain text, with the tokens that the model expects around a text.
   Result<std::vector<Token>> encode_text(std::string_view text) const;
-  // A conversation through the model's chat template. `variables` holds "messages" and whatever else the template reads;
-  // add_generation_prompt, bos_token and eos_token are set where missing.
-  Result<std::vector<Token>> encode_chat(json::object variables) const;
+  // A conversation through the model's chat template.
+  Result<std::vector<Token>> encode_chat(text::ChatPrompt prompt) const;
 
   // The same for messages without a system message, leaving out the one that a template may put in by itself: of the
   // renderings without and with an empty system message, the shorter.
@@ -56,7 +56,7 @@ class Session {
  private:
   Session() = default;
   Status load_text(const std::string& path);
-  Result<text::Rendering> render(json::object variables) const;
+  Result<text::Rendering> render(text::ChatPrompt prompt) const;
 
   std::unique_ptr<models::Model> model_, amateur_;
   std::optional<text::Tokenizer> tokenizer_;

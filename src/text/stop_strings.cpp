@@ -19,20 +19,21 @@ Result<StopMatcher> StopMatcher::make(std::span<const std::string> strings) {
                    fmt::format("a stop string of {} bytes, limit {}", string.size(), StopLimits::bytes)};
     }
   }
-  StopMatcher matcher;
-  matcher.build(strings);
-  return matcher;
+  return StopMatcher(strings);
 }
 
-void StopMatcher::build(std::span<const std::string> strings) {
-  const auto add_state = [&](int32_t depth) {
-    next_.resize(next_.size() + alphabet, -1);
-    depth_.push_back(depth);
-    output_.push_back(-1);
-    return static_cast<int32_t>(depth_.size()) - 1;
+StopMatcher::StopMatcher(std::span<const std::string> strings)
+    : automaton_(std::make_shared<const Automaton>(strings)) {}
+
+StopMatcher::Automaton::Automaton(std::span<const std::string> strings) {
+  const auto add_state = [&](int32_t level) {
+    next.resize(next.size() + alphabet, -1);
+    depth.push_back(level);
+    output.push_back(-1);
+    return static_cast<int32_t>(depth.size()) - 1;
   };
   const auto edge = [&](int32_t state, int byte) -> int32_t& {
-    return next_[static_cast<size_t>(state) * alphabet + byte];
+    return next[static_cast<size_t>(state) * alphabet + byte];
   };
   add_state(0);
   for (size_t index = 0; index < strings.size(); ++index) {
@@ -40,21 +41,21 @@ void StopMatcher::build(std::span<const std::string> strings) {
     for (const char c : strings[index]) {
       const int byte = static_cast<unsigned char>(c);
       if (edge(state, byte) < 0) {
-        const int32_t fresh = add_state(depth_[state] + 1);
+        const int32_t fresh = add_state(depth[state] + 1);
         edge(state, byte) = fresh;
       }
       state = edge(state, byte);
     }
-    if (output_[state] < 0) output_[state] = static_cast<int32_t>(index);
-    lengths_.push_back(strings[index].size());
+    if (output[state] < 0) output[state] = static_cast<int32_t>(index);
+    lengths.push_back(strings[index].size());
   }
   // Breadth first: a missing edge leads where the longest proper suffix leads.
-  std::vector<int32_t> suffix(depth_.size(), 0);
+  std::vector<int32_t> suffix(depth.size(), 0);
   std::deque<int32_t> queue = {0};
   while (!queue.empty()) {
     const int32_t state = queue.front();
     queue.pop_front();
-    if (output_[state] < 0) output_[state] = output_[suffix[state]];
+    if (output[state] < 0) output[state] = output[suffix[state]];
     for (int byte = 0; byte < alphabet; ++byte) {
       const int32_t fallback = state == 0 ? 0 : edge(suffix[state], byte);
       if (edge(state, byte) < 0) {
@@ -74,18 +75,20 @@ StopMatcher::Step StopMatcher::push(std::string_view text) {
     step.text = text;
     return step;
   }
+  const Automaton& automaton = *automaton_;
   for (const char c : text) {
     held_ += c;
-    state_ = next_[static_cast<size_t>(state_) * alphabet + static_cast<unsigned char>(c)];
-    if (output_[state_] < 0) continue;
-    step.stopped_by = static_cast<size_t>(output_[state_]);
-    held_.resize(held_.size() - lengths_[*step.stopped_by]);
+    state_ =
+        automaton.next[static_cast<size_t>(state_) * Automaton::alphabet + static_cast<unsigned char>(c)];
+    if (automaton.output[state_] < 0) continue;
+    step.stopped_by = static_cast<size_t>(automaton.output[state_]);
+    held_.resize(held_.size() - automaton.lengths[*step.stopped_by]);
     step.text = std::move(held_);
     held_.clear();
     stopped_ = true;
     return step;
   }
-  const size_t certain = held_.size() - static_cast<size_t>(depth_[state_]);
+  const size_t certain = held_.size() - static_cast<size_t>(automaton.depth[state_]);
   step.text = held_.substr(0, certain);
   held_.erase(0, certain);
   return step;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -34,18 +35,22 @@ class StopMatcher {
   // What was held back: at the end of a stream it is text after all.
   std::string finish();
   void reset();
-  bool empty() const { return lengths_.empty(); }
+  bool empty() const { return automaton_->lengths.empty(); }
 
  private:
-  static constexpr int alphabet = 256;
-  using Row = std::vector<int32_t>;  // [states * 256], the next state
+  // Up to 4 MiB, which the copies of a matcher share.
+  struct Automaton {
+    static constexpr int alphabet = 256;
+    explicit Automaton(std::span<const std::string> strings);
 
-  void build(std::span<const std::string> strings);
+    std::vector<int32_t> next;    // [states * alphabet], the next state
+    std::vector<int32_t> depth;   // bytes of the longest prefix of a string that ends here
+    std::vector<int32_t> output;  // the longest string that ends here, or -1
+    std::vector<size_t> lengths;
+  };
+  explicit StopMatcher(std::span<const std::string> strings);
 
-  Row next_;
-  std::vector<int32_t> depth_;   // bytes of the longest prefix of a string that ends here
-  std::vector<int32_t> output_;  // the longest string that ends here, or -1
-  std::vector<size_t> lengths_;
+  std::shared_ptr<const Automaton> automaton_;
   int32_t state_ = 0;
   std::string held_;
   bool stopped_ = false;

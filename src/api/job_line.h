@@ -1,0 +1,13 @@
+// A line of a job file: the prompt or conversation and the parameters of one request, under the API's names.
+#pragma once
+
+#include "api/draft.h"
+#include "base/json.h"
+#include "base/result.h"
+
+namespace sluice::api {
+
+// The draft has one prompt or messages. An error names field, value and limit.
+Result<Draft> read_job_line(const json::object& line);
+
+}  // namespace sluice::api
