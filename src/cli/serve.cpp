@@ -1,6 +1,7 @@
 // sluice serve: models behind an HTTP API and a page.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -118,6 +119,8 @@ class ServeCommand : public Command {
     backend.model.tokenizer = &session.tokenizer();
     backend.model.chat_template = session.has_chat_template() ? &session.chat_template() : nullptr;
     backend.model.context = setup.context;
+    backend.model.embedding = model.spec().dim;
+    backend.model.max_sequences = std::min(setup.scheduler.max_seqs, setup.scheduler.max_step_tokens);
     backend.model.vocab = model.spec().vocab;
     backend.model.parameters = models::parameter_count(model.spec());
     backend.model.bytes = model.files.tensors.total_bytes();
