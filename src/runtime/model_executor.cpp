@@ -152,6 +152,15 @@ bool ModelExecutor::touches_lost_block(BlockMover& mover, const sched::Work& wor
 bool ModelExecutor::add_work(Batch& batch, const sched::Work& work, const cache::KvLedger& ledger) {
   bool lost = touches_lost_block(expert_->mover(), work, ledger);
   if (amateur_) lost |= touches_lost_block(amateur_->mover(), work, ledger);
+  if (const auto solo = solos_.find(work.seq); solo != solos_.end()) {
+    if (solo->second.failed) {
+      outcomes_.push_back({work.seq, *solo->second.failed, {}});
+      return false;
+    }
+    // What was planned behind lost work may count on a token that never came.
+    lost |= solo->second.lost && work.end > solo->second.length();
+    solo->second.lost = lost;
+  }
   if (lost) {
     const auto lane = lane_of_.find(work.seq);
     outcomes_.push_back({lane == lane_of_.end() ? work.seq : lane->second.first, sched::KvLost{}, {}});
@@ -375,6 +384,7 @@ void ModelExecutor::finish_solo(const Wanted& wanted, Solo& solo, std::optional<
       outcome.result = sampled.error();
     }
   }
+  if (const auto* error = std::get_if<Error>(&outcome.result)) solo.failed = *error;
   outcomes_.push_back(std::move(outcome));
 }
 

@@ -53,7 +53,8 @@ class ModelExecutor : public sched::Executor {
     std::shared_ptr<const sched::Request> request;
     int slot = 0;                 // where the device draws its tokens; 0: the host does
     int drawn = 0;                // tokens that submitted steps will add
-    std::optional<Error> failed;  // of a draw: what later steps of the sequence give is not worth knowing
+    std::optional<Error> failed;  // of a draw: the answer to all later work of the sequence
+    bool lost = false;            // its last work
 
     int length() const { return static_cast<int>(tokens.size()) + drawn; }
   };

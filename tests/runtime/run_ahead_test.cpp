@@ -132,6 +132,26 @@ TEST(RunAhead, FailsTheRequestWhoseLogitsAreNotFinite) {
   EXPECT_EQ(rig.answer(good).tokens().size(), 8u);
 }
 
+// What the host draws fails after the next step was planned with its token.
+TEST(RunAhead, FailsTheRequestThatHasNoTokenLeft) {
+  sched::Request bad = greedy_request(words(8, 13), 8);
+  bad.sampling().allowed_tokens = std::vector<Token>{5};
+  bad.sampling().bad_words = {{5}};
+  sched::Request poisoned = greedy_request(words(8, 15), 8);
+  poisoned.sampling().frequency_penalty = 1;
+  poisoned.prompt[2] = 95;
+  const sched::Request good = greedy_request(words(8, 14), 8);
+  RigOptions options;
+  options.ahead = true;
+  Rig rig(options);
+  device(rig).poison = 95;
+  const size_t a = rig.submit(bad), b = rig.submit(poisoned), c = rig.submit(good);
+  rig.finish();
+  EXPECT_TRUE(rig.answer(a).error());
+  EXPECT_TRUE(rig.answer(b).error());
+  EXPECT_EQ(rig.answer(c).tokens(), Rig().run(good).tokens());
+}
+
 TEST(RunAhead, ADeviceThatIsGoneFailsTheEngineForGood) {
   RigOptions options;
   options.ahead = true;
