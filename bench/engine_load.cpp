@@ -171,7 +171,9 @@ int run_all(cli::Session& session, const std::vector<std::string_view>& what) {
 int main_of(int count, char** arguments) {
   const double start = seconds();
   if (count < 3) {
-    fmt::print(stderr, "bench_engine FOLDER decode|sampled|prefill|mixed|long ...\n");
+    fmt::print(stderr,
+               "bench_engine FOLDER [kv-tokens=N] [quantize=fp8] [deterministic=on] "
+               "decode|sampled|prefill|mixed|long128|long ...\n");
     return 2;
   }
   const std::string folder = arguments[1];

@@ -2,7 +2,7 @@
 # Builds sluice for one Hopper card, checks it against the references and times it next to its limits and to other
 # engines. Needs CUDA 13, CMake, ninja, a C++20 compiler and the packages of tools/packages.txt; what the machine lacks
 # is taken from .deb files in PACKAGES, unpacked beside the build.
-#   bench/gpu.sh [pack | build test check fault sanitize steps engine]      all but the first without arguments
+#   bench/gpu.sh [pack | build test check fault sanitize steps engine http]      all but the first without arguments
 # pack: fetches those .deb files for a card's machine (x86-64) on one that has apt.
 # BUILD: the build folder; LOGS: where full output goes; GOLDEN: folders with reference outputs; MODEL: where the
 # random model of 16 GB is written.
@@ -13,7 +13,7 @@ LOGS=${LOGS:-$BUILD/logs}
 PACKAGES=${PACKAGES:-.cudatree/packages}
 GOLDEN=${GOLDEN:-../shared/golden ../shared/golden-gguf}
 MODEL=${MODEL:-/tmp/sluice-random-8b}
-steps=${*:-build test check fault sanitize steps engine}
+steps=${*:-build test check fault sanitize steps engine http}
 failed=0
 wants() { [[ " $steps " == *" $1 "* ]]; }
 say() { echo "== $* ($SECONDS s)"; }
@@ -118,5 +118,21 @@ if wants engine; then
   say "model written"
   "$BUILD/bench_engine" "$MODEL" ${LOADS:-decode sampled prefill mixed long} 2>&1 | tee "$LOGS/engine.log" || failed=1
   say "engine timed"
+fi
+if wants http; then
+  [[ -f $MODEL/model.safetensors ]] || "$BUILD/random_model" "$MODEL" || exit 1
+  "$BUILD/sluice" serve -m "$MODEL" --served-model-name random --device cuda --ctx-size 4096 --prefix-cache off \
+    --port 18080 >"$LOGS/serve.log" 2>&1 &
+  server=$!
+  for _ in $(seq 300); do
+    "$BUILD/sluice" healthcheck --url http://127.0.0.1:18080/ready >/dev/null 2>&1 && break
+    kill -0 $server 2>/dev/null || break
+    sleep 0.1
+  done
+  say "server ready"
+  python3 bench/http_load.py 18080 ${HTTP:-128 2 1000 1000} 2>&1 | tee "$LOGS/http.log" || failed=1
+  kill $server
+  wait $server
+  say "server timed"
 fi
 exit $failed

@@ -105,9 +105,32 @@ std::string config_of(const Shape& s) {
       s.dim, s.layers, s.heads, s.kv_heads, s.head_dim, s.inner, s.vocab);
 }
 
+// Every byte is a token of its own, any other token a word that says its number.
+std::string tokenizer_of(const Shape& s) {
+  std::string vocabulary;
+  for (int64_t id = 0; id < s.vocab; ++id) {
+    // The printable stand-ins that byte-level tokenizers use: bytes that print stand for themselves.
+    const bool prints = (id >= 33 && id <= 126) || (id >= 161 && id <= 172) || (id >= 174 && id <= 255);
+    const int64_t code = id < 33 ? 256 + id : id < 161 ? 256 + 33 + id - 127 : 256 + 33 + 34;
+    vocabulary += id > 0 ? "," : "";
+    if (id < 256) {
+      vocabulary += fmt::format("\"\\u{:04x}\":{}", prints ? id : code, id);
+    } else {
+      vocabulary += fmt::format("\"w{}\":{}", id, id);
+    }
+  }
+  return R"({"version":"1.0","added_tokens":[],"normalizer":null,"pre_tokenizer":{"type":"ByteLevel",)"
+         R"("add_prefix_space":false,"trim_offsets":true,"use_regex":true},"post_processor":null,)"
+         R"("decoder":{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":true},)"
+         R"("model":{"type":"BPE","dropout":null,"unk_token":null,"continuing_subword_prefix":null,)"
+         R"("end_of_word_suffix":null,"fuse_unk":false,"byte_fallback":false,"vocab":{)" +
+         vocabulary + R"(},"merges":[]}})";
+}
+
 int write_model(const std::string& folder, const Shape& shape) {
   mkdir(folder.c_str(), 0755);
   std::ofstream(folder + "/config.json") << config_of(shape);
+  std::ofstream(folder + "/tokenizer.json") << tokenizer_of(shape);
   const std::vector<Tensor> tensors = tensors_of(shape);
   std::string header = "{";
   std::vector<int64_t> offsets;

@@ -127,6 +127,10 @@ class ServeCommand : public Command {
     backend.model.architecture = model.spec().family;
     backend.model.quantization = main_type(model);
     backend.device = model.backend->name();
+    if (model.backend->accelerator() != nullptr) {
+      if (Result<std::shared_ptr<GpuMonitor>> monitor = GpuMonitor::open(0))
+        backend.gpu = [card = *monitor] { return card->read(); };
+    }
     backend.scheme = options.engine.scheme;
     backend.layout = setup.scheduler.layout == sched::Layout::Packed ? "packed" : "padded";
     backend.block_size = setup.ledger.block_size;

@@ -168,16 +168,23 @@ json::object LiveView::model_state(size_t index) {
     steps.push_back(step_json(*page.steps[i], time_of(page.steps[i]->begin)));
   for (const engine::TracedEnd& end : page.ends)
     ended.push_back({{"id", end.request.value}, {"t", time_of(end.at)}, {"reason", reason_name(end.reason)}});
-  return {{"model", index},
-          {"t", state_.uptime()},
-          {"step", metrics.steps.value()},
-          {"requests", std::move(requests)},
-          {"waiting", waiting},
-          {"blocks", std::move(blocks)},
-          {"steps", std::move(steps)},
-          {"ended", std::move(ended)},
-          {"counters", counters_json(metrics)},
-          {"histograms", histograms_json(metrics)}};
+  json::object out{{"model", index},
+                   {"t", state_.uptime()},
+                   {"step", metrics.steps.value()},
+                   {"requests", std::move(requests)},
+                   {"waiting", waiting},
+                   {"blocks", std::move(blocks)},
+                   {"steps", std::move(steps)},
+                   {"ended", std::move(ended)},
+                   {"counters", counters_json(metrics)},
+                   {"histograms", histograms_json(metrics)}};
+  const Backend& backend = state_.backends()[index];
+  if (const std::optional<GpuStats> gpu = backend.gpu ? backend.gpu() : std::nullopt)
+    out["gpu"] = {{"utilization", gpu->utilization},
+                  {"memory_used", gpu->memory_used},
+                  {"memory_total", gpu->memory_total},
+                  {"power_w", gpu->power_w}};
+  return out;
 }
 
 std::string LiveView::next() {

@@ -161,6 +161,26 @@ void add_process(PrometheusText& text, const State& state) {
   }
 }
 
+// Of the card that the first model with one runs on.
+void add_card(PrometheusText& text, const State& state) {
+  std::optional<GpuStats> stats;
+  for (const Backend& backend : state.backends())
+    if (!stats && backend.gpu) stats = backend.gpu();
+  if (!stats) return;
+  const auto rows = std::to_array<std::tuple<std::string_view, double, std::string_view>>({
+      {"sluice_gpu_utilization", stats->utilization, "share of the time in which the card ran something"},
+      {"sluice_gpu_memory_used_bytes", static_cast<double>(stats->memory_used),
+       "the card's memory in use, by anybody"},
+      {"sluice_gpu_memory_bytes", static_cast<double>(stats->memory_total), "the card's memory"},
+      {"sluice_gpu_power_watts", stats->power_w, "what the card draws"},
+      {"sluice_gpu_temperature_celsius", stats->temperature_c, "of the card's chip"},
+  });
+  for (const auto& [name, value, help] : rows) {
+    text.family(name, kGauge, help);
+    text.value({}, value);
+  }
+}
+
 std::vector<size_t> cuts(size_t first, size_t step, double most) {
   std::vector<size_t> out;
   for (size_t bucket = first; bucket < Histogram::kBuckets && Histogram::upper(bucket) <= most;
@@ -192,6 +212,7 @@ std::string metrics_text(State& state) {
   if (state.options().metrics_names == MetricsNames::Vllm) add_vllm(text, rows);
   add_http(text, state);
   add_process(text, state);
+  if (state.loaded()) add_card(text, state);
   return text.take();
 }
 

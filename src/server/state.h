@@ -2,13 +2,16 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "api/service.h"
 #include "base/clock.h"
+#include "base/gpu_monitor.h"
 #include "engine/engine.h"
 #include "server/assets.h"
 #include "server/client_limits.h"
@@ -27,6 +30,7 @@ struct Backend {
   // For people: /api/live shows them.
   std::string device, scheme, layout;
   int block_size = 0, max_sequences = 0, max_step_tokens = 0;
+  std::function<std::optional<GpuStats>()> gpu;  // of the card it runs on; empty: no card
   size_t queue_requests =
       0;  // the engine's own limit, to send requests away before they are read; 0: unknown
 };

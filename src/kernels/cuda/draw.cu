@@ -1,8 +1,9 @@
 // One token from each row of logits (kernels/draw.h says how). A block of 1,024 threads has one row; thread t looks at
-// elements 8 (v · 1,024 + t) + 0..7. The row is read once for its largest element, four times for each cut (top-k,
-// top-p; a cut is found by four bits of the 16-bit order of bf16 at a time), once for the weights and once for the
-// pick: it comes from the L2 all but the first time. Sums are taken in a fixed order, so a row gives the same token
-// wherever it stands.
+// elements 8 (v · 1,024 + t) + 0..7. The row is read once for its largest element, once to count elements by value (bf16
+// has few values) from the largest down, which gives the cuts of top-k and top-p, and once for the pick; once more where
+// neither top-k nor a floor bounds the weights, and four times more for a cut below the values counted, by four bits of
+// their order at a time. It comes from the L2 all but the first time. Sums are taken in a fixed order, so a row gives
+// the same token wherever it stands.
 #include <cmath>
 
 #include "kernels/cuda/device.cuh"
@@ -15,7 +16,12 @@ namespace {
 constexpr int kThreads = 1024, kWarps = kThreads / 32, kBins = 16;
 constexpr int64_t kTile = int64_t{kThreads} * 8;
 
+constexpr uint32_t kSteps = 2 * kThreads;  // keys from the largest down that are counted one by one
+
 struct Shared {
+  uint32_t steps[kSteps];  // elements of each key, from the row's largest key down
+  int32_t count_cut, mass_cut;
+  double mass_above;
   double bins[kWarps][kBins];
   double totals[kBins];
   double sums[kWarps];
@@ -191,6 +197,60 @@ __device__ float value_of(uint32_t key) {
   return __uint_as_float(bits << 16);
 }
 
+// Elements by key, from the largest key down, as far as the table goes.
+template <bool Vector>
+__device__ void count_steps(const Row& row, Shared& s) {
+  for (uint32_t i = threadIdx.x; i < kSteps; i += kThreads) s.steps[i] = 0;
+  if (threadIdx.x == 0) s.count_cut = s.mass_cut = -1;
+  __syncthreads();
+  const uint32_t top = ordered(row.largest);
+  scan<Vector>(row, [&](int64_t, int count, const float* f) {
+    for (int j = 0; j < count; ++j) {
+      const uint32_t step = top - ordered(f[j]);
+      if (step < kSteps) atomicAdd(&s.steps[step], 1u);
+    }
+  });
+  __syncthreads();
+}
+
+__device__ float step_value(const Row& row, int32_t step) {
+  return value_of(ordered(row.largest) - static_cast<uint32_t>(step));
+}
+
+// The step at which `wanted` elements are reached; -1: not in the table.
+__device__ int32_t count_cut(int32_t wanted, Shared& s) {
+  const int32_t first = static_cast<int32_t>(threadIdx.x) * 2;
+  const auto mine = static_cast<int32_t>(s.steps[first] + s.steps[first + 1]);
+  int32_t total = 0;
+  const int32_t before = sum_before(mine, s.counts, total);
+  if (before < wanted && before + mine >= wanted)
+    s.count_cut = before + static_cast<int32_t>(s.steps[first]) >= wanted ? first : first + 1;
+  __syncthreads();
+  return s.count_cut;
+}
+
+// The weight of all elements of at least `floor` in the table; with a goal also the step at which it is reached, and
+// the weight above that.
+__device__ double mass_cut(const Row& row, float floor, double goal, Shared& s) {
+  const int32_t first = static_cast<int32_t>(threadIdx.x) * 2;
+  double mine[2];
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t count = s.steps[first + i];
+    const float value = count > 0 ? step_value(row, first + i) : 0.0f;
+    mine[i] = count > 0 && value >= floor ? static_cast<double>(count) * row.weight(value) : 0.0;
+  }
+  double total = 0;
+  double before = sum_before(mine[0] + mine[1], s.sums, total);
+  for (int i = 0; i < 2; ++i, before += mine[i - 1]) {
+    if (mine[i] > 0 && before < goal && before + mine[i] >= goal) {
+      s.mass_cut = first + i;
+      s.mass_above = before;
+    }
+  }
+  __syncthreads();
+  return total;
+}
+
 // What is left of the row after the filters: elements of at least `floor`, of key `key` only the first `ties`.
 struct Kept {
   float floor = -INFINITY;
@@ -203,25 +263,35 @@ template <bool Vector>
 __device__ Kept filter(const Row& row, const DrawRow& how, Shared& s) {
   Kept kept;
   kept.floor = row.largest + how.floor;
+  count_steps<Vector>(row, s);
   if (how.top_k > 0 && how.top_k < row.width) {
-    const Cut cut = find_cut<Vector, false>(row, -INFINITY, how.top_k, s);
-    kept.floor = fmaxf(kept.floor, value_of(cut.key));
+    const int32_t step = count_cut(how.top_k, s);
+    const float least = step >= 0 ? step_value(row, step)
+                                  : value_of(find_cut<Vector, false>(row, -INFINITY, how.top_k, s).key);
+    kept.floor = fmaxf(kept.floor, least);
   }
-  float mine = 0;
-  scan<Vector>(row, [&](int64_t, int count, const float* f) {
-    for (int j = 0; j < count; ++j)
-      if (f[j] >= kept.floor) mine += row.weight(f[j]);
-  });
-  kept.total = block_sum(mine, s);
+  const uint32_t top = ordered(row.largest);
+  const bool in_table = top >= kSteps && kept.floor >= value_of(top - kSteps + 1);
+  if (in_table) {
+    kept.total = mass_cut(row, kept.floor, INFINITY, s);
+  } else {
+    float mine = 0;
+    scan<Vector>(row, [&](int64_t, int count, const float* f) {
+      for (int j = 0; j < count; ++j)
+        if (f[j] >= kept.floor) mine += row.weight(f[j]);
+    });
+    kept.total = block_sum(mine, s);
+  }
   if (how.top_p < 1.0f) {
     const double goal = static_cast<double>(how.top_p) * kept.total;
-    const Cut cut = find_cut<Vector, true>(row, kept.floor, goal, s);
+    mass_cut(row, kept.floor, goal, s);
+    Cut cut{top - static_cast<uint32_t>(max(s.mass_cut, 0)), s.mass_above};
+    if (s.mass_cut < 0) cut = find_cut<Vector, true>(row, kept.floor, goal, s);
     const double each = row.weight(value_of(cut.key));
     const double ties = each > 0 ? ceil((goal - cut.above) / each) : 1;
     kept.key = cut.key;
     kept.ties = static_cast<int32_t>(fmin(fmax(ties, 1.0), 1e9));
     kept.floor = fmaxf(kept.floor, value_of(cut.key));
-    // There may be fewer equal ones than the rounded sums say: the pick sums again what it sees.
     kept.total = cut.above + kept.ties * each;
   }
   return kept;
