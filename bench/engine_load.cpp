@@ -162,6 +162,8 @@ int run_all(cli::Session& session, const std::vector<std::string_view>& what) {
     }
     if (name == "prefill") bench.prefill(16, 2048, {43148, 31000});
     if (name == "mixed") bench.requests("256 requests, 64-1024 in, 128 out", bench.mixed(256), {6485, 0});
+    if (name == "long128")
+      bench.requests("128 requests, 1000 in, 1000 out", Bench::same(128, 1000, 1000), {});
     if (name == "long")
       bench.requests("256 requests, 1000 in, 1000 out", Bench::same(256, 1000, 1000), {9779, 0});
   }

@@ -205,6 +205,7 @@ std::vector<Lt::Timed> Lt::time_all(const std::vector<cublasLtMatmulAlgo_t>& alg
                                     const Plan& plan, int repeats, cudaStream_t stream) {
   const DeviceBuffer out = allocate_device(static_cast<size_t>(p.n * p.out_stride) * 2 + 256);
   const DeviceBuffer flush = allocate_device(kFlushBytes);
+  check(cudaMemsetAsync(flush.get(), 0, kFlushBytes, stream), "memset");
   cudaEvent_t before = nullptr, after = nullptr;
   check(cudaEventCreate(&before), "event");
   check(cudaEventCreate(&after), "event");
@@ -264,7 +265,8 @@ cublasLtMatmulAlgo_t Lt::nearest(const LtProduct& p, const Plan& plan) const {
   int64_t best_range = 0;
   for (const auto& [key, algorithm] : found_) {
     const auto& [rows, cols, range, alike, fp8] = key;
-    if (rows != p.rows || cols != p.cols || alike != aligned || fp8 != p.fp8() || !valid(plan, algorithm)) continue;
+    if (rows != p.rows || cols != p.cols || alike != aligned || fp8 != p.fp8() || !valid(plan, algorithm))
+      continue;
     const bool larger = range >= p.n, best_larger = best != nullptr && best_range >= p.n;
     if (best == nullptr ||
         (larger ? !best_larger || range < best_range : !best_larger && range > best_range)) {
