@@ -88,8 +88,7 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options) {
   const models::ModelSpec& spec = session->model_->spec();
   Result<EngineFlags> flags = settle_flags(options.engine, *session->model_);
   if (!flags) return flags.error();
-  Result<EngineSetup> setup =
-      make_setup(*flags, spec, *path, end_tokens(session->tokenizer_, spec.vocab));
+  Result<EngineSetup> setup = make_setup(*flags, spec, *path, end_tokens(session->tokenizer_, spec.vocab));
   if (!setup) return setup.error();
   session->setup_ = std::move(*setup);
   Result<std::unique_ptr<runtime::ModelExecutor>> executor =

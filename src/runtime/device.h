@@ -16,7 +16,8 @@ struct DeviceOptions {
   std::string isa = "auto";     // cpu only: a level of available_isas()
   int threads = 0;              // cpu only; 0: all cores this process may use
   bool fp8 = false;             // cuda only: plain matrices are kept in fp8
-  bool deterministic = false;   // cuda only: results have the same bits in any batch; those of the CPU always have
+  bool deterministic =
+      false;  // cuda only: results have the same bits in any batch; those of the CPU always have
 
   void declare(OptionSet& options);
 };

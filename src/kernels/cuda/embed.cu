@@ -66,11 +66,13 @@ void launch_rows(const RowsParams& p, Stream stream) {
 }  // namespace
 
 void launch_embed(const EmbedParams& p, Stream stream) {
-  launch_rows({p.table, p.ids, p.slots, static_cast<bf16*>(p.out.data), p.out.n, p.out.stride_n, p.out.dim}, stream);
+  launch_rows({p.table, p.ids, p.slots, static_cast<bf16*>(p.out.data), p.out.n, p.out.stride_n, p.out.dim},
+              stream);
 }
 
 void launch_decode(const DecodeParams& p, Stream stream) {
-  launch_rows({p.source, nullptr, nullptr, static_cast<bf16*>(p.out), p.source.rows, p.stride, p.stride}, stream);
+  launch_rows({p.source, nullptr, nullptr, static_cast<bf16*>(p.out), p.source.rows, p.stride, p.stride},
+              stream);
 }
 
 }  // namespace sluice::kernels::cuda
