@@ -166,7 +166,7 @@ Result<std::unique_ptr<CudaBackend>> make_cuda_backend(const CudaOptions& option
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error == cudaErrorInsufficientDriver || error == cudaErrorNoDevice ||
       (error == cudaSuccess && count == 0)) {
-    return Error{ErrorCode::Unavailable, "no NVIDIA driver or device: using the CPU"};
+    return Error{ErrorCode::Unavailable, "no NVIDIA driver or device"};
   }
   if (error != cudaSuccess) {
     return Error{ErrorCode::Unavailable, fmt::format("CUDA does not start: {}", cudaGetErrorString(error))};
