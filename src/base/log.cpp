@@ -65,9 +65,9 @@ class Backlog {
 
   uint64_t dropped() const { return dropped_; }
 
-  void flush(std::chrono::milliseconds patience) {
+  bool flush(std::chrono::milliseconds patience) {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, patience, [&] { return lines_.empty() && !writing_; });
+    return changed_.wait_for(lock, patience, [&] { return lines_.empty() && !writing_; });
   }
 
  private:
@@ -121,8 +121,9 @@ uint64_t dropped_log_messages() {
   return behind == nullptr ? 0 : behind->dropped();
 }
 
-void flush_log() {
-  if (Backlog* behind = backlog) behind->flush(std::chrono::milliseconds(1000));
+bool flush_log() {
+  Backlog* behind = backlog;
+  return behind == nullptr || behind->flush(std::chrono::milliseconds(1000));
 }
 
 }  // namespace sluice

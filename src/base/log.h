@@ -19,8 +19,8 @@ void log_message(LogLevel level, std::string_view message);
 // when many wait, further ones are dropped and counted. Call it once, before other threads log.
 void write_log_in_background();
 uint64_t dropped_log_messages();
-// Waits until everything is written, though not for long.
-void flush_log();
+// Waits until everything is written, though not for long; false: nobody reads it, and an orderly exit would wait for them.
+bool flush_log();
 
 template <class... Args>
 void log_info(fmt::format_string<Args...> format, Args&&... args) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 
@@ -66,7 +67,7 @@ class ServeCommand : public Command {
   int run() override {
     write_log_in_background();
     const int code = serve();
-    flush_log();
+    if (!flush_log()) std::_Exit(code);
     return code;
   }
 
