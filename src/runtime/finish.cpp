@@ -1,0 +1,167 @@
+// The parts of ModelExecutor that read a step's logits and hidden states on the host: tokens drawn there, searches,
+// vectors of prompts, log-probabilities of prompts.
+#include <algorithm>
+#include <numeric>
+
+#include "decode/contrastive.h"
+#include "runtime/model_executor.h"
+
+namespace sluice::runtime {
+
+namespace {
+
+constexpr size_t kRowsAtOnce = 32;  // bounds the logits held at once
+
+}  // namespace
+
+void ModelExecutor::finish(std::vector<Wanted>& wanted) {
+  const auto others = std::stable_partition(wanted.begin(), wanted.end(),
+                                            [&](const Wanted& item) { return solos_.contains(item.owner); });
+  finish_solos({wanted.begin(), others});
+  const auto groups = std::stable_partition(others, wanted.end(),
+                                            [&](const Wanted& item) { return pooled_.contains(item.owner); });
+  for (auto item = others; item != groups; ++item) finish_pooled(*item, pooled_.at(item->owner));
+  for (auto begin = groups; begin != wanted.end();) {
+    const auto end =
+        std::find_if(begin, wanted.end(), [&](const Wanted& item) { return item.owner != begin->owner; });
+    finish_group(begin->owner, {begin, end});
+    begin = end;
+  }
+}
+
+void ModelExecutor::read_prompt_logprobs(const Wanted& wanted, const sched::Request& request,
+                                         std::span<const Token> tokens, sched::Outcome& outcome) {
+  if (!request.sampling().prompt_logprobs) return;
+  // The logits at position p are about the token at p + 1.
+  const int end = std::min(wanted.work.end, static_cast<int>(request.prompt.size()) - 1);
+  std::vector<int32_t> rows;
+  const auto vocab = static_cast<size_t>(model_.spec().vocab);
+  for (int p = wanted.work.sample_from; p < end; p += static_cast<int>(kRowsAtOnce)) {
+    const int count = std::min(static_cast<int>(kRowsAtOnce), end - p);
+    rows.resize(static_cast<size_t>(count));
+    std::iota(rows.begin(), rows.end(), wanted.first_row + p - wanted.work.begin);
+    expert_->read(rows, true, rows_);
+    for (int i = 0; i < count; ++i) {
+      const std::span<const float> row =
+          std::span(rows_.logits).subspan(static_cast<size_t>(i) * vocab, vocab);
+      const Token token = tokens[static_cast<size_t>(p + i + 1)];
+      auto found = decode::token_logprobs(row, token, *request.sampling().prompt_logprobs, workspace_.buffer);
+      if (!found) {
+        outcome.result = found.error();
+        return;
+      }
+      outcome.prompt_logprobs.push_back(std::move(*found));
+    }
+  }
+}
+
+Result<sched::Sampled> ModelExecutor::sample(Solo& solo, LogitsRow row) {
+  if (const auto* method = std::get_if<sched::ContrastiveDecoding>(&solo.request->sampling().method)) {
+    if (!amateur_)
+      return Error{ErrorCode::InvalidArgument, "contrastive decoding needs a second model (--amateur)"};
+    if (Status status = decode::combine_contrastive(row.model, row.amateur, *method); !status)
+      return status.error();
+  }
+  return solo.sampler.sample(row.model, workspace_);
+}
+
+// The rows of many sequences are read at once: the output matrix is the largest of small models, and is then streamed
+// once for all of them.
+void ModelExecutor::finish_solos(std::span<const Wanted> wanted) {
+  const auto vocab = static_cast<size_t>(model_.spec().vocab);
+  for (; !wanted.empty(); wanted = wanted.subspan(std::min(kRowsAtOnce, wanted.size()))) {
+    const std::span<const Wanted> part = wanted.first(std::min(kRowsAtOnce, wanted.size()));
+    const auto draws = [&](const Wanted& item) { return samples(item.work, solos_.at(item.owner)); };
+    std::vector<int32_t> rows;
+    for (const Wanted& item : part)
+      if (draws(item)) rows.push_back(item.first_row + item.work.end - 1 - item.work.begin);
+    if (!rows.empty()) expert_->read(rows, true, sampled_rows_);
+    if (!rows.empty() && amateur_) amateur_->read(rows, true, amateur_rows_);
+    size_t next = 0;
+    for (const Wanted& item : part) {
+      std::optional<LogitsRow> row;
+      if (draws(item)) {
+        row = {std::span(sampled_rows_.logits).subspan(next * vocab, vocab), {}};
+        if (amateur_) row->amateur = std::span(amateur_rows_.logits).subspan(next * vocab, vocab);
+        ++next;
+      }
+      finish_solo(item, solos_.at(item.owner), row);
+    }
+  }
+}
+
+void ModelExecutor::finish_solo(const Wanted& wanted, Solo& solo, std::optional<LogitsRow> row) {
+  const sched::Work& work = wanted.work;
+  if (work.sample_from >= work.end) return;
+  sched::Outcome outcome{work.seq, sched::Tokens{}, {}};
+  read_prompt_logprobs(wanted, *solo.request, solo.tokens, outcome);
+  const bool failed = std::holds_alternative<Error>(outcome.result);
+  if (!failed && row) {
+    Result<sched::Sampled> sampled = sample(solo, *row);
+    if (sampled) {
+      solo.tokens.push_back(sampled->token);
+      solo.sampler.accept(sampled->token);
+      std::get<sched::Tokens>(outcome.result).tokens.push_back(std::move(*sampled));
+    } else {
+      outcome.result = sampled.error();
+    }
+  }
+  if (const auto* error = std::get_if<Error>(&outcome.result)) solo.failed = *error;
+  outcomes_.push_back(std::move(outcome));
+}
+
+// Hidden states of the work's positions from `begin` on.
+std::span<const float> ModelExecutor::read_hidden(const Wanted& wanted, int begin) {
+  std::vector<int32_t> rows(static_cast<size_t>(wanted.work.end - begin));
+  std::iota(rows.begin(), rows.end(), wanted.first_row + begin - wanted.work.begin);
+  expert_->read(rows, false, rows_);
+  return rows_.hidden;
+}
+
+void ModelExecutor::finish_pooled(const Wanted& wanted, Pooled& pooled) {
+  const sched::Work& work = wanted.work;
+  if (work.sample_from >= work.end) return;
+  pooled.pool.add(read_hidden(wanted, work.sample_from));
+  if (work.end < static_cast<int>(pooled.request->prompt.size())) return;
+  Result<std::vector<float>> vector = pooled.pool.vector();
+  if (vector) {
+    outcomes_.push_back({work.seq, sched::Pooled{std::move(*vector)}, {}});
+  } else {
+    outcomes_.push_back({work.seq, vector.error(), {}});
+  }
+}
+
+void ModelExecutor::finish_group(SeqId owner, std::span<const Wanted> lanes) {
+  Group& group = groups_.at(owner);
+  if (group.search->wants_context() && lanes.size() == 1 && group.search->lanes().size() == 1)
+    group.search->take_context(lanes[0].work.begin, read_hidden(lanes[0], lanes[0].work.begin));
+  sched::Outcome outcome{owner, sched::Tokens{}, {}};
+  std::vector<int32_t> rows;
+  for (const Wanted& lane : lanes) {
+    const int length = static_cast<int>(tokens_of(lane.work.seq).size());
+    if (lane.work.sample_from < lane.work.end && lane.work.end == length)
+      rows.push_back(lane.first_row + lane.work.end - 1 - lane.work.begin);
+  }
+  if (lanes.size() == 1 && lanes[0].work.sample_from < lanes[0].work.end)
+    read_prompt_logprobs(lanes[0], *group.request, tokens_of(lanes[0].work.seq), outcome);
+  const bool failed = std::holds_alternative<Error>(outcome.result);
+  if (!failed && rows.size() == group.search->lanes().size()) {
+    expert_->read(rows, true, rows_);
+    const auto vocab = static_cast<size_t>(model_.spec().vocab), dim = static_cast<size_t>(model_.spec().dim);
+    std::vector<LaneRow> lane_rows;
+    for (size_t i = 0; i < rows.size(); ++i)
+      lane_rows.push_back(
+          {std::span(rows_.logits).subspan(i * vocab, vocab), std::span(rows_.hidden).subspan(i * dim, dim)});
+    Result<sched::SearchMove> move = group.search->advance(lane_rows, workspace_);
+    if (move) {
+      outcome.result = std::move(*move);
+    } else {
+      outcome.result = move.error();
+    }
+  } else if (!failed && outcome.prompt_logprobs.empty()) {
+    return;
+  }
+  outcomes_.push_back(std::move(outcome));
+}
+
+}  // namespace sluice::runtime
