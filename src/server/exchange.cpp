@@ -21,13 +21,17 @@ void move_to_end(std::vector<T>& to, std::vector<T>& from) {
 }  // namespace
 
 void EventBox::push(size_t index, engine::Event event) {
-  bool was_empty = false;
-  {
-    const std::lock_guard lock(mutex_);
-    was_empty = events_.empty();
-    if (!merge(index, event)) events_.push_back({index, std::move(event)});
-  }
+  const std::lock_guard lock(mutex_);
+  if (!wake_) return;
+  const bool was_empty = events_.empty();
+  if (!merge(index, event)) events_.push_back({index, std::move(event)});
   if (was_empty) wake_();
+}
+
+void EventBox::close() {
+  const std::lock_guard lock(mutex_);
+  wake_ = nullptr;
+  events_.clear();
 }
 
 std::deque<EventBox::Arrived> EventBox::take() {
@@ -58,6 +62,7 @@ Exchange::Exchange(api::Prepared prepared, engine::Engine& engine, std::function
 
 Exchange::~Exchange() {
   cancel();
+  box_->close();
 }
 
 std::optional<api::ApiError> Exchange::start() {

@@ -22,18 +22,20 @@ class EventBox {
     size_t index;  // of the submission
     engine::Event event;
   };
-  // `wake` is called, from the engine's thread, when the box was empty before; it must not block.
+  // `wake` is called, from the engine's thread, when the box was empty before; it must neither block nor touch the box.
   explicit EventBox(std::function<void()> wake) : wake_(std::move(wake)) {}
 
   void push(size_t index, engine::Event event);
   std::deque<Arrived> take();
+  // Nobody will take any more: `wake` is let go, because the engine may keep the box for longer than what it wakes lives.
+  void close();
 
  private:
   bool merge(size_t index, engine::Event& event);
 
   std::mutex mutex_;
   std::deque<Arrived> events_;
-  std::function<void()> wake_;
+  std::function<void()> wake_;  // empty once closed
 };
 
 // Used by one thread at a time. Whatever is unfinished when it is destroyed is cancelled.

@@ -159,11 +159,11 @@ std::string Server::Loop::url() const {
 
 void Server::Loop::start(bool signals) {
   asio::co_spawn(control_, accept(), asio::detached);
+  // At once: a signal that comes before a thread has run must not end the program.
+  if (signals)
+    for (const int number : {SIGTERM, SIGINT, SIGHUP}) signals_.add(number);
   asio::post(control_, [this, signals] {
-    if (signals) {
-      for (const int number : {SIGTERM, SIGINT, SIGHUP}) signals_.add(number);
-      watch_signals();
-    }
+    if (signals) watch_signals();
     look_after();
   });
   for (int i = 0; i < state.options().http_threads; ++i) threads_.emplace_back([this] { context_.run(); });
