@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 class Stream:
     """What one streamed completion gave, and when."""
     status: int = 0
+    headers: dict = field(default_factory=dict)
     text: str = ""
     tokens: int = 0  # as the server counted them
     error: dict = None
@@ -85,6 +86,7 @@ async def stream(port, body, path="/v1/completions", headers=None):
         writer.write(request_bytes(path, body, headers))
         await writer.drain()
         result.status, fields = await read_head(reader)
+        result.headers = fields
         rest = b""
         async for data in read_chunks(reader, fields.get("transfer-encoding") == "chunked"):
             now = time.monotonic()

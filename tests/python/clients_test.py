@@ -171,7 +171,8 @@ def anthropic_client():
 
 def test_anthropic_messages():
     client = anthropic_client()
-    request = {"model": server.model, "max_tokens": 24, "messages": QUESTION, "temperature": 0, "system": "Answer briefly."}
+    request = {"model": server.model, "max_tokens": 24, "messages": QUESTION, "system": "Answer briefly.",
+               "extra_body": {"temperature": 0}}
     whole = client.messages.create(**request)
     assert whole.type == "message" and whole.role == "assistant" and whole.content[0].type == "text"
     assert whole.stop_reason in ("end_turn", "max_tokens") and whole.usage.output_tokens > 0
