@@ -81,7 +81,7 @@ def bad_requests():
 
 def quiet_and_unharmed(work):
     """Sixteen streams run while `work` does its worst; they end byte-identical to a quiet run."""
-    bodies = [completion(prompt, 96) for prompt in PROMPTS]
+    bodies = [completion(prompt, 160) for prompt in PROMPTS]
     quiet = asyncio.run(streams(server.port, bodies))
     assert all(one.complete and one.text for one in quiet), [one.error for one in quiet]
     results = []
