@@ -153,7 +153,13 @@ def test_framing():
 
 
 def test_killed_clients():
-    """Clients that vanish in the queue, in their prompt or in the midst of an answer leave nothing behind."""
+    """Clients that vanish in the queue, in their prompt or in the midst of an answer leave nothing behind. The KV cache is
+    small, so that all of its memory is in use early and growth is a leak."""
+    with Server("--kv-tokens", 4096) as small:
+        kill_clients(small)
+
+
+def kill_clients(server):
     server.complete("warm up", 4)
     before = (server.descriptors(), server.status("Threads"))
     memory = []
