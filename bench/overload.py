@@ -32,7 +32,7 @@ def main():
     parser.add_argument("--queue", type=int, default=32)
     parser.add_argument("--seqs", type=int, default=16)
     given = parser.parse_args()
-    with Server("--queue-requests", given.queue, "--max-seqs", given.seqs) as server:
+    with Server("--queue-requests", given.queue, "--max-seqs", given.seqs, "--kv-tokens", 8192) as server:
         load(server, duration=5.0)
         peak = load(server, duration=given.peak_seconds, max_concurrency=given.seqs + 4)
         rate = given.factor * peak["request_throughput"]
