@@ -68,7 +68,9 @@ size_t RequestParser::feed(std::string_view bytes) {
   return used;
 }
 
-// Adds to line_ up to its end; true when it is complete. `limit` bounds the line with its end.
+// Adds to line_ up to its end; true when it is complete. `limit` bounds the line with its end. A caller that bounds
+// several lines together passes no more than one byte beyond what they may still take, so that the byte that is too
+// many is the last one read and the same fault is found however the bytes come in pieces.
 bool RequestParser::take_line(std::string_view bytes, size_t& used, size_t limit) {
   while (used < bytes.size()) {
     const char c = bytes[used++];
@@ -91,9 +93,8 @@ void RequestParser::feed_head(std::string_view bytes, size_t& used) {
   while (phase_ == Phase::Head && used < bytes.size()) {
     const size_t before = used;
     const bool first = part_ == Part::RequestLine;
-    // One byte more than is allowed, so that what is too long is seen to be.
     const size_t limit = first ? limits_.target + kMethodBytes + 16 : limits_.head + 2;
-    const bool complete = take_line(bytes, used, limit);
+    const bool complete = take_line(bytes.substr(0, used + limits_.head + 1 - head_bytes_), used, limit);
     head_bytes_ += used - before;
     if (phase_ == Phase::Failed) return;
     if (head_bytes_ > limits_.head)
@@ -271,10 +272,11 @@ void RequestParser::feed_chunk_end(std::string_view bytes, size_t& used) {
 
 void RequestParser::feed_trailer(std::string_view bytes, size_t& used) {
   const size_t before = used;
-  const bool complete = take_line(bytes, used, limits_.trailer);
+  const bool complete =
+      take_line(bytes.substr(0, used + limits_.trailer + 1 - trailer_bytes_), used, limits_.trailer + 2);
   trailer_bytes_ += used - before;
   if (phase_ == Phase::Failed) return;
-  if (trailer_bytes_ >= limits_.trailer)
+  if (trailer_bytes_ > limits_.trailer)
     return fail(431, fmt::format("the trailer is larger than {} bytes", limits_.trailer));
   if (!complete) return;
   if (line_.empty()) {

@@ -155,6 +155,19 @@ TEST(Http, KeepsItsLimits) {
       413);
 }
 
+TEST(Http, FindsTheSameFaultInWhateverPieces) {
+  // A section that is too long and, further on, a line that ends badly: what comes first counts.
+  const HttpLimits limits{.target = 64, .head = 128, .trailer = 32};
+  const std::string chunked = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n";
+  for (const std::string& bytes :
+       {"GET / HTTP/1.1\r\nHost: a\r\nX: " + std::string(120, 'a') + "\rb",
+        chunked + "X: " + std::string(40, 'a') + "\rb",
+        chunked + "X: " + std::string(20, 'a') + "\r\nY: " + std::string(20, 'b') + "\rb"})
+    for (const size_t piece : {1, 7, 1 << 20})
+      EXPECT_EQ(parsed(bytes, piece, limits).fault().status, 431) << bytes << " in pieces of " << piece;
+  EXPECT_EQ(parsed(chunked + "X: 1\rb", 1 << 20, limits).fault().status, 400);
+}
+
 TEST(Http, SaysWhetherTheConnectionStays) {
   const auto stays = [](const std::string& version, const std::string& connection) {
     return parsed("GET / HTTP/" + version + "\r\nHost: a\r\n" + connection + "\r\n").head().keep_alive;

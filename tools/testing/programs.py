@@ -1,5 +1,6 @@
 """Steps that build a preset and run its programs: GoogleTest programs, parity under qemu, fuzz targets."""
 import json
+import os
 import platform
 import shutil
 import tempfile
@@ -9,7 +10,10 @@ from pathlib import Path
 from testing.step import JOBS, ROOT, Counts, Failed, Skipped, must_run, run
 
 PROGRAM_SECONDS = 1200  # a test program that takes longer is hanging
-FUZZ_SECONDS = 10
+# A fixed seed makes a run repeatable: the same build meets the same inputs, as far as the time goes. A hunt takes other
+# seeds and longer.
+FUZZ_SEED = os.environ.get("SLUICE_FUZZ_SEED", "1")
+FUZZ_SECONDS = os.environ.get("SLUICE_FUZZ_SECONDS", "10")
 THREADED = ("base", "parity", "engine", "runtime", "server")  # directories of tests/ that tsan runs
 
 
@@ -111,8 +115,8 @@ def run_fuzz_target(name):
         seeds = [corpus] if corpus.is_dir() else []
         words = ROOT / "tests/fuzz" / f"{name}.dict"
         options = [f"-dict={words}"] if words.exists() else []
-        code, output = run([program, f"-max_total_time={FUZZ_SECONDS}", "-timeout=20", "-rss_limit_mb=4096",
-                            f"-artifact_prefix={ROOT}/build/asan/{name}-", *options, found, *seeds])
+        code, output = run([program, f"-seed={FUZZ_SEED}", f"-max_total_time={FUZZ_SECONDS}", "-timeout=20",
+                            "-rss_limit_mb=4096", f"-artifact_prefix={ROOT}/build/asan/{name}-", *options, found, *seeds])
     if code != 0:
         return Counts(failed=1, note=f"{program.name} ended with {code}", output=output)
     return Counts(passed=1)
