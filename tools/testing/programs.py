@@ -105,7 +105,7 @@ def cross():
     preset = f"cross-{other}"
     build(preset, ("test_parity",))
     emulator = [f"qemu-{other}", "-cpu", "max", "-L", f"/usr/{other}-linux-gnu"]
-    return run_programs(preset, ["parity"], emulator)
+    return run_programs(preset, ["parity"], emulator, {"SLUICE_PARITY_SMALL": "1"})
 
 
 def run_fuzz_target(name):

@@ -18,9 +18,13 @@ std::vector<IsaLevel> isa_levels() {
 #elif defined(__x86_64__)
   const X86Features x86 = x86_features();
   levels.push_back({"avx2", "avx2+fma+f16c", x86.avx2, avx2_kernels});
+#if defined(SLUICE_EMULATED_AVX512)  // a test build: this level is compiled for AVX2
+  levels.push_back({"avx512-bf16", "avx512+vnni+bf16 emulated", x86.avx2, avx512_bf16_kernels});
+#else
   levels.push_back({"avx512", "avx512", x86.avx512, avx512_kernels});
   levels.push_back({"avx512-vnni", "avx512+vnni", x86.avx512_vnni, avx512_vnni_kernels});
   levels.push_back({"avx512-bf16", "avx512+vnni+bf16", x86.avx512_bf16, avx512_bf16_kernels});
+#endif
 #endif
   return levels;
 }
