@@ -12,9 +12,9 @@ set(KERNEL_FLAGS_avx512 ${KERNEL_FLAGS_avx2} -mavx512f -mavx512bw -mavx512vl -ma
 set(KERNEL_FLAGS_avx512_vnni ${KERNEL_FLAGS_avx512} -mavx512vnni)
 set(KERNEL_FLAGS_avx512_bf16 ${KERNEL_FLAGS_avx512_vnni} -mavx512bf16)
 # For tests where nothing has AVX-512: its highest level, which holds the words of all, over AVX2, with SIMDe's headers
-# copied apart from those of this machine.
-if(SLUICE_EMULATE_AVX512)
-  set(SLUICE_SIMDE_HEADERS /usr/include/simde CACHE PATH "headers of SIMDe, for emulated AVX-512")
+# copied apart from those of this machine. Without them it is compiled and not run, like the others.
+set(SLUICE_SIMDE_HEADERS /usr/include/simde CACHE PATH "headers of SIMDe, for emulated AVX-512")
+if(SLUICE_EMULATE_AVX512 AND EXISTS ${SLUICE_SIMDE_HEADERS})
   file(COPY ${SLUICE_SIMDE_HEADERS} DESTINATION ${CMAKE_BINARY_DIR}/emulation)
   set(KERNEL_FLAGS_avx512_bf16 ${KERNEL_FLAGS_avx2} -isystem ${CMAKE_SOURCE_DIR}/tests/parity/emulated
     -isystem ${CMAKE_BINARY_DIR}/emulation)
