@@ -66,6 +66,7 @@ struct AttentionShape {
   int value_dim = 0;
   float scale = 1.0f;
   int window = 0;        // a query at p sees keys in (p - window, p]; 0: all of [0, p]
+  bool chunked = false;  // it sees keys in [p - p % window, p] instead
   float softcap = 0.0f;  // score = cap * tanh(score / cap) where > 0
   TensorView sinks;      // optional, f32 [heads]: one more logit in each softmax, with no value
   TensorView alibi;      // optional, f32 [heads]: slope * (key position - query position) added to the score
@@ -81,8 +82,19 @@ enum class Activation : uint8_t {
   Gelu,  // erf
   GeluTanh,
   Relu,
-  Relu2,     // relu(x)^2
-  SwigluOai  // gated only: gate = min(g, 7), up = clamp(u, -7, 7); gate * sigmoid(1.702 gate) * (up + 1)
+  Relu2,      // relu(x)^2
+  SwigluOai,  // gated only: gate = min(g, 7), up = clamp(u, -7, 7); gate * sigmoid(1.702 gate) * (up + 1)
+  Elu,        // x where positive, else exp(x) - 1
+  Sigmoid
+};
+
+// Parts of this contract that a back-end may leave out. A model that needs one is refused where it is loaded.
+enum class Feature : uint8_t {
+  Elu,               // Activation::Elu
+  Sigmoid,           // Activation::Sigmoid
+  ChunkedAttention,  // AttentionShape::chunked
+  SparseMixer,       // Routing::Score::SparseMixer
+  WeighedInputs      // ExpertBank::weigh_inputs
 };
 
 // How a mixture layer picks experts from router logits [n, experts].
@@ -90,8 +102,9 @@ struct Routing {
   enum class Score : uint8_t {
     Softmax,
     Sigmoid,
-    SoftmaxOfTop
-  };  // SoftmaxOfTop: softmax over the chosen only
+    SoftmaxOfTop,  // over the chosen only
+    SparseMixer  // for each choice, over the logits l left that are near the best b: (b - l) / max(|l|, b) <= margin
+  };
   Score score = Score::Softmax;
   int experts = 0;
   int used = 0;
@@ -101,6 +114,7 @@ struct Routing {
   int groups_used = 1;     // ... of which the best are kept, ...
   int group_best = 2;      // ... ranked by the sum of this many of their best scores
   TensorView choice_bias;  // optional, f32 [experts]: added to the score for the choice, not for the weight
+  float margin = 0.0f;     // of SparseMixer, which has no groups and no bias
 };
 
 // One expert's feed-forward: down(activation(gate_up x)). gate_up stacks gate rows over up rows.
@@ -109,6 +123,7 @@ struct ExpertBank {
   std::vector<Weight> down;     // [experts] each [dim, inner]
   Activation activation = Activation::Silu;
   bool gated = true;
+  bool weigh_inputs = false;  // a slot's weight multiplies what its expert reads instead of what it gives
 };
 
 class Backend {
@@ -117,6 +132,7 @@ class Backend {
 
   virtual std::string name() const = 0;  // "ref", "cpu neon+dotprod+i8mm", ...
   virtual DType activation_type() const { return DType::F32; }
+  virtual bool supports(Feature) const { return true; }
   // Not null where the back-end's device works beside the host.
   virtual Accelerator* accelerator() { return nullptr; }
 

@@ -181,6 +181,9 @@ TEST(Attend, WindowSoftcapSinksAndSlopes) {
     AttentionShape attention = attention_of(shape);
     attention.window = 11;
     check(shape, attention, DType::F32, 37);
+    attention.chunked = true;
+    check(shape, attention, DType::F32, 37);
+    attention.chunked = false;
     attention.softcap = 2.0f;
     check(shape, attention, DType::F32, 37);
     attention.sinks = sinks.view.rows(0, shape.heads);

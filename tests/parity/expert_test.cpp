@@ -1,4 +1,6 @@
 // Routing and mixtures of every level against the reference.
+#include <cmath>
+
 #include "kernels/ref/ref.h"
 #include "tests/parity/harness.h"
 
@@ -57,6 +59,31 @@ TEST(Route, ScoresNormalisationAndGroups) {
   }
 }
 
+TEST(Route, SparseMixerWeighsEachChoiceAgainstItsNeighbours) {
+  Random random(43);
+  const HostTensor noise = random.tensor({33, 24}, 0.1f);
+  Routing routing;
+  routing.score = Routing::Score::SparseMixer;
+  routing.experts = 24;
+  routing.used = 3;
+  for (float margin : {0.0f, 0.02f, 0.5f}) {
+    routing.margin = margin;
+    check_route(routing, noise.view);
+  }
+
+  // Within a hundredth of 2: 1.99 alone. Within a hundredth of 1.99: itself alone.
+  std::vector<float> logits{-1.0f, 1.99f, 2.0f, 1.5f};
+  routing.experts = 4;
+  routing.used = 2;
+  routing.margin = 0.01f;
+  const auto reference = kernels::make_ref_backend();
+  const Routed routed = route(*reference, TensorView::contiguous(logits.data(), DType::F32, {1, 4}), routing);
+  EXPECT_EQ(routed.ids.view.at<int32_t>()[0], 2);
+  EXPECT_EQ(routed.ids.view.at<int32_t>()[1], 1);
+  EXPECT_NEAR(routed.weights.view.at<float>()[0], 1.0f / (1.0f + std::exp(-0.01f)), 1e-6f);
+  EXPECT_FLOAT_EQ(routed.weights.view.at<float>()[1], 1.0f);
+}
+
 TEST(Route, TiesGoToTheLowerExpert) {
   HostTensor logits = HostTensor::make(DType::F32, {1, 8});
   logits.view.at<float>()[6] = 1.0f;
@@ -95,6 +122,7 @@ TEST(MixExperts, AgreesAndDependsOnTheTokenAlone) {
     Random random(42);
     OwnedBank owned = random_bank(random, DType::BF16, activation != Activation::Relu2, true);
     owned.bank.activation = activation;
+    owned.bank.weigh_inputs = activation == Activation::Relu2;
     const HostTensor logits = random.tensor({17, 6});
     Routing routing;
     routing.experts = 6;

@@ -87,8 +87,8 @@ TEST(TokenWise, AddScaleSoftcapClamp) {
 }
 
 TEST(TokenWise, Activations) {
-  for (Activation activation :
-       {Activation::Silu, Activation::Gelu, Activation::GeluTanh, Activation::Relu, Activation::Relu2}) {
+  for (Activation activation : {Activation::Silu, Activation::Gelu, Activation::GeluTanh, Activation::Relu,
+                                Activation::Relu2, Activation::Elu, Activation::Sigmoid}) {
     SCOPED_TRACE(static_cast<int>(activation));
     compare(1e-6f,
             [=](Backend& backend, TensorView out, TensorView x) { backend.activate(out, x, activation); });
@@ -108,8 +108,8 @@ TEST(TokenWise, ActivationsAtTheEnds) {
                           0,      1e-30f, 1e-3f, 0.6f, 20,     88.5f, 200};
   const auto x = TensorView::contiguous(ends.data(), DType::F32, {1, static_cast<int64_t>(ends.size())});
   for (const auto& backend : cpu_backends(1)) {
-    for (Activation activation :
-         {Activation::Silu, Activation::Gelu, Activation::GeluTanh, Activation::Relu}) {
+    for (Activation activation : {Activation::Silu, Activation::Gelu, Activation::GeluTanh, Activation::Relu,
+                                  Activation::Elu, Activation::Sigmoid}) {
       HostTensor out = HostTensor::make(DType::F32, {1, x.dim(1)});
       HostTensor expected = HostTensor::make(DType::F32, {1, x.dim(1)});
       backend->activate(out.view, x, activation);

@@ -65,7 +65,9 @@ class Attention {
  private:
   int64_t position_of(int64_t row) const { return batch_.positions[static_cast<size_t>(row / group_)]; }
   int64_t first_key(int64_t position) const {
-    return shape_.window == 0 ? 0 : std::max<int64_t>(0, position - shape_.window + 1);
+    if (shape_.window == 0) return 0;
+    if (shape_.chunked) return position - position % shape_.window;
+    return std::max<int64_t>(0, position - shape_.window + 1);
   }
   int64_t head_of_row(const Unit& unit, int64_t row) const { return unit.kv_head * group_ + row % group_; }
   Scratch make_scratch() const;

@@ -52,8 +52,24 @@ void keep_best_groups(std::span<float> choice, const Routing& routing) {
   }
 }
 
+// One expert after another: the best of those left, weighed against the others left that are near it.
+void mix_sparsely(int32_t* ids, float* weights, std::vector<float> logits, const Routing& routing) {
+  for (int slot = 0; slot < routing.used; ++slot) {
+    const auto chosen = std::max_element(logits.begin(), logits.end());
+    const float best = *chosen;
+    float total = 0;
+    for (float logit : logits)
+      if (best - logit <= routing.margin * std::max(std::abs(logit), best)) total += std::exp(logit - best);
+    ids[slot] = static_cast<int32_t>(chosen - logits.begin());
+    weights[slot] = routing.scale / total;
+    *chosen = -std::numeric_limits<float>::infinity();
+  }
+}
+
 void route_one(int32_t* ids, float* weights, const float* logits, const Routing& routing) {
   std::vector<float> scores(logits, logits + routing.experts);
+  if (routing.score == Routing::Score::SparseMixer)
+    return mix_sparsely(ids, weights, std::move(scores), routing);
   if (routing.score == Routing::Score::Softmax) softmax(scores);
   if (routing.score == Routing::Score::Sigmoid) {
     for (float& score : scores) score = 1.0f / (1.0f + std::exp(-score));
@@ -108,7 +124,10 @@ void CpuBackend::mix_experts(TensorView out, TensorView x, TensorView ids, Tenso
     HostTensor active = HostTensor::make(DType::F32, {count, bank.down[expert].cols});
     HostTensor output = HostTensor::make(DType::F32, {count, dim});
     for (int64_t i = 0; i < count; ++i) {
-      std::copy_n(x.at<float>(pairs[expert][static_cast<size_t>(i)] / slots), dim, input.view.at<float>(i));
+      const int64_t pair = pairs[expert][static_cast<size_t>(i)];
+      std::copy_n(x.at<float>(pair / slots), dim, input.view.at<float>(i));
+      if (bank.weigh_inputs)
+        kernels_.multiply(input.view.at<float>(i), weights.at<float>(pair / slots)[pair % slots], dim);
     }
     matmul(hidden.view, input.view, bank.gate_up[expert]);
     if (bank.gated) {
@@ -126,8 +145,8 @@ void CpuBackend::mix_experts(TensorView out, TensorView x, TensorView ids, Tenso
     float* to = out.at<float>(token);
     std::fill(to, to + dim, 0.0f);
     for (int64_t slot = 0; slot < slots; ++slot) {
-      kernels_.add_scaled(to, to, results.view.at<float>(token * slots + slot),
-                          weights.at<float>(token)[slot], dim);
+      const float weight = bank.weigh_inputs ? 1.0f : weights.at<float>(token)[slot];
+      kernels_.add_scaled(to, to, results.view.at<float>(token * slots + slot), weight, dim);
     }
   });
 }

@@ -191,6 +191,19 @@ struct Relu2 {
   }
 };
 
+template <class I>
+struct Elu {
+  static typename I::F of(typename I::F x) {
+    const auto zero = I::set1(0.0f);
+    return I::add(I::max(x, zero), I::sub(exp<I>(I::min(x, zero)), I::set1(1.0f)));
+  }
+};
+
+template <class I>
+struct Sigmoid {
+  static typename I::F of(typename I::F x) { return sigmoid<I>(x); }
+};
+
 template <class I, class A>
 void activate_row(float* out, const float* x, int64_t width) {
   map_row<I>(out, width, [=](int64_t i, int64_t left) { return A::of(load_floats<I>(x + i, left)); });
@@ -226,6 +239,10 @@ void activate(float* out, const float* x, int64_t width, Activation activation) 
       return activate_row<I, Relu<I>>(out, x, width);
     case Activation::Relu2:
       return activate_row<I, Relu2<I>>(out, x, width);
+    case Activation::Elu:
+      return activate_row<I, Elu<I>>(out, x, width);
+    case Activation::Sigmoid:
+      return activate_row<I, Sigmoid<I>>(out, x, width);
     case Activation::SwigluOai:
       break;
   }
@@ -245,6 +262,10 @@ void gate(float* out, const float* gate, const float* up, int64_t width, Activat
       return gate_row<I, Relu<I>>(out, gate, up, width);
     case Activation::Relu2:
       return gate_row<I, Relu2<I>>(out, gate, up, width);
+    case Activation::Elu:
+      return gate_row<I, Elu<I>>(out, gate, up, width);
+    case Activation::Sigmoid:
+      return gate_row<I, Sigmoid<I>>(out, gate, up, width);
     case Activation::SwigluOai:
       return gate_row_oai<I>(out, gate, up, width);
   }

@@ -28,6 +28,7 @@ class Impl final : public CudaBackend {
 
   std::string name() const override { return name_; }
   DType activation_type() const override { return DType::BF16; }
+  bool supports(Feature) const override { return false; }
 
   Memory allocate(DType dtype, std::initializer_list<int64_t> shape) override;
   Weight prepare(Weight weight) override;

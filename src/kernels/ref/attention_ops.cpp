@@ -102,10 +102,16 @@ void RefBackend::write_kv(const PagedKv& kv, TensorView k, TensorView v, const R
 
 namespace {
 
+int64_t first_key(const AttentionShape& shape, int64_t position) {
+  if (shape.window == 0) return 0;
+  if (shape.chunked) return position - position % shape.window;
+  return std::max<int64_t>(0, position - shape.window + 1);
+}
+
 void attend_one(float* out, const Query& query, const PagedKv& kv, const RaggedBatch& batch,
                 const AttentionShape& shape) {
   const int64_t kv_head = query.head / (shape.heads / shape.kv_heads);
-  const int64_t first = shape.window == 0 ? 0 : std::max<int64_t>(0, query.position - shape.window + 1);
+  const int64_t first = first_key(shape, query.position);
   std::vector<float> key(static_cast<size_t>(shape.key_dim));
   std::vector<float> value(static_cast<size_t>(shape.value_dim));
   std::vector<double> scores;

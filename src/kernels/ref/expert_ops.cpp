@@ -58,11 +58,31 @@ void keep_best_groups(std::vector<double>& choice, const Routing& routing) {
   }
 }
 
+// One expert after another: the best of those left, weighed against the others left that are near it.
+void mix_sparsely(std::span<int32_t> ids, std::span<float> weights, std::vector<double> logits,
+                  const Routing& routing) {
+  for (size_t slot = 0; slot < ids.size(); ++slot) {
+    const int chosen = best_of(logits, 1).front();
+    const double best = logits[static_cast<size_t>(chosen)];
+    double total = 0;
+    for (double logit : logits)
+      if (best - logit <= routing.margin * std::max(std::abs(logit), best)) total += std::exp(logit - best);
+    ids[slot] = chosen;
+    weights[slot] = static_cast<float>(routing.scale / total);
+    logits[static_cast<size_t>(chosen)] = -std::numeric_limits<double>::infinity();
+  }
+}
+
 }  // namespace
 
 void RefBackend::route(TensorView ids, TensorView weights, TensorView logits, const Routing& routing) {
   for (int64_t i = 0; i < logits.dim(0); ++i) {
     const std::vector<double> scores = scores_of(logits.at<float>(i), routing);
+    if (routing.score == Routing::Score::SparseMixer) {
+      const auto used = static_cast<size_t>(routing.used);
+      mix_sparsely({ids.at<int32_t>(i), used}, {weights.at<float>(i), used}, scores, routing);
+      continue;
+    }
     std::vector<double> choice = scores;
     for (int expert = 0; expert < routing.experts && !routing.choice_bias.empty(); ++expert) {
       choice[static_cast<size_t>(expert)] += routing.choice_bias.at<float>()[expert];
@@ -91,15 +111,19 @@ void RefBackend::mix_experts(TensorView out, TensorView x, TensorView ids, Tenso
       HostTensor hidden = HostTensor::make(DType::F32, {1, bank.gate_up[expert].rows});
       HostTensor active = HostTensor::make(DType::F32, {1, inner});
       HostTensor result = HostTensor::make(DType::F32, {1, dim});
-      matmul(hidden.view, x.rows(i, i + 1), bank.gate_up[expert]);
+      HostTensor input = HostTensor::make(DType::F32, {1, dim});
+      copy(input.view, x.rows(i, i + 1));
+      const float weight = weights.at<float>(i)[slot];
+      if (bank.weigh_inputs) scale(input.view, weight);
+      matmul(hidden.view, input.view, bank.gate_up[expert]);
       if (bank.gated) {
         gated(active.view, hidden.view, bank.activation);
       } else {
         activate(active.view, hidden.view, bank.activation);
       }
       matmul(result.view, active.view, bank.down[expert]);
-      const double weight = weights.at<float>(i)[slot];
-      for (int64_t k = 0; k < dim; ++k) sums[static_cast<size_t>(k)] += weight * result.view.at<float>()[k];
+      const double share = bank.weigh_inputs ? 1.0 : static_cast<double>(weight);
+      for (int64_t k = 0; k < dim; ++k) sums[static_cast<size_t>(k)] += share * result.view.at<float>()[k];
     }
     std::transform(sums.begin(), sums.end(), out.at<float>(i),
                    [](double sum) { return static_cast<float>(sum); });

@@ -27,6 +27,10 @@ double activation_of(Activation activation, double x) {
       return std::max(x, 0.0);
     case Activation::Relu2:
       return std::max(x, 0.0) * std::max(x, 0.0);
+    case Activation::Elu:
+      return x > 0 ? x : std::expm1(x);
+    case Activation::Sigmoid:
+      return sigmoid(x);
     case Activation::SwigluOai:
       break;
   }
