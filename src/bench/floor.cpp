@@ -29,6 +29,7 @@ class Tally {
   }
   void add(const models::AttentionWeights& mixer) {
     add(mixer.qkv);
+    add(mixer.gate);
     add(mixer.out);
   }
   void add(const models::LatentWeights& mixer) {
@@ -39,6 +40,10 @@ class Tally {
   }
   void add(const models::DenseWeights& ffn) {
     add(ffn.gate_up);
+    add(ffn.down);
+  }
+  void add(const models::XieluWeights& ffn) {
+    add(ffn.up);
     add(ffn.down);
   }
   // With tokens that choose evenly, an expert is left out by all of them with (1 - used / experts)^tokens.
@@ -98,11 +103,12 @@ StepCost step_cost(const models::Model& model, DType kv_type, const StepShape& s
   for (size_t i = 0; i < model.weights.layers.size(); ++i) {
     const models::LayerWeights& layer = model.weights.layers[i];
     std::visit([&](const auto& mixer) { layers.add(mixer); }, layer.mixer);
-    if (const auto* dense = std::get_if<models::DenseWeights>(&layer.ffn)) {
+    if (const auto* experts = std::get_if<models::MoeWeights>(&layer.ffn)) {
+      layers.add_experts(*experts, std::get<models::MoeFfn>(model.spec().layers[i].ffn));
+    } else if (const auto* dense = std::get_if<models::DenseWeights>(&layer.ffn)) {
       layers.add(*dense);
     } else {
-      layers.add_experts(std::get<models::MoeWeights>(layer.ffn),
-                         std::get<models::MoeFfn>(model.spec().layers[i].ffn));
+      layers.add(std::get<models::XieluWeights>(layer.ffn));
     }
   }
   Tally(cost, shape.sequences).add(model.weights.output);

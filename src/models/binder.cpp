@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
@@ -67,7 +68,7 @@ bool Binder::has(Slot slot) const {
 
 std::optional<TensorView> Binder::stored(Slot slot) {
   for (const NameRow& row : names_.rows(slot))
-    if (const std::optional<Part> found = part(row, -1)) return found->view;
+    if (const std::optional<Part> found = part(row, -1, 0)) return found->view;
   return std::nullopt;
 }
 
@@ -82,14 +83,19 @@ std::optional<TensorView> Binder::slice(const std::string& tensor, TensorView vi
   return TensorView::contiguous(static_cast<std::byte*>(view.data) + expert * bytes, view.dtype, shape);
 }
 
-// The stored tensor of that rank, or a slice of one with a rank more.
+// The stored tensor of that rank; of one that all experts share, a slice where it has a rank more, else one of
+// as many equal parts as there are experts.
 std::optional<TensorView> Binder::stored_of_rank(const std::string& tensor, int rank, int expert) {
   Result<TensorView> found = store_.find(tensor);
   if (!found) {
     fail(found.error().message);
     return std::nullopt;
   }
-  if (found->rank == rank) return *found;
+  if (found->rank == rank && expert >= 0 && found->dim(0) % bank_ == 0) {
+    const int64_t rows = found->dim(0) / bank_;
+    return found->rows(expert * rows, (expert + 1) * rows);
+  }
+  if (found->rank == rank && expert < 0) return *found;
   if (found->rank == 1 && rank == 2)  // GGUF drops the first of two dimensions where it is 1
     return TensorView::contiguous(found->data, found->dtype, {1, found->dim(0)});
   if (found->rank == rank + 1) return slice(tensor, *found, expert);
@@ -148,19 +154,22 @@ std::optional<TensorView> Binder::scaled(const std::string& stem, TensorView val
   return taken(*found, unpack_f8(values, *factors));
 }
 
-std::optional<Binder::Part> Binder::part(const NameRow& row, int expert) {
+std::optional<Binder::Part> Binder::part(const NameRow& row, int expert, int64_t cols) {
   const std::string stem = full_name(row.stem, expert);
+  const bool own = row.stem.find("{e}") != std::string_view::npos;
+  const int place = own ? -1 : expert;  // in a tensor that all experts share
   std::optional<std::string> found = locate(stem, ".weight");
   if (!found) found = locate(stem, "");
   Part result;
   if (!found) {
-    const std::optional<TensorView> packed = packed_blocks(row, stem, expert);
+    const std::optional<TensorView> packed = packed_blocks(row, stem, place);
     if (!packed) return std::nullopt;
     result.view = *packed;
   } else {
-    std::optional<TensorView> view = stored_of_rank(*found, 2, expert);
-    if (view) view = scaled(stem, *view, expert);
-    if (view && row.fold != Fold::None && row.fold != Fold::AddOne)
+    std::optional<TensorView> view = stored_of_rank(*found, 2, place);
+    if (view) view = scaled(stem, *view, place);
+    const bool fits = view && row.fold == Fold::Transpose && view->dim(1) == cols && view->dim(0) != cols;
+    if (view && row.fold != Fold::None && row.fold != Fold::AddOne && !fits)
       view = taken(*found, fold_matrix(*view, row.fold, qkv_));
     if (!view) return std::nullopt;
     result.view = *view;
@@ -202,7 +211,7 @@ Weight Binder::stack(Slot slot, const std::vector<Part>& parts, Extent extent) {
 Weight Binder::matrix(Slot slot, Extent extent) {
   std::vector<Part> parts;
   for (const NameRow& row : names_.rows(slot))
-    if (std::optional<Part> found = part(row, -1)) parts.push_back(std::move(*found));
+    if (std::optional<Part> found = part(row, -1, extent.cols)) parts.push_back(std::move(*found));
   Weight weight = stack(slot, parts, extent);
   return status_.ok() ? backend_.prepare(std::move(weight)) : Weight();
 }
@@ -210,10 +219,11 @@ Weight Binder::matrix(Slot slot, Extent extent) {
 std::vector<Weight> Binder::bank(Slot slot, int count, Extent extent) {
   std::vector<Weight> weights;
   const std::vector<NameRow> rows = names_.rows(slot);
+  bank_ = std::max(1, count);
   for (int expert = 0; expert < count && status_.ok(); ++expert) {
     std::vector<Part> parts;
     for (const NameRow& row : rows)
-      if (std::optional<Part> found = part(row, expert)) parts.push_back(std::move(*found));
+      if (std::optional<Part> found = part(row, expert, extent.cols)) parts.push_back(std::move(*found));
     Weight weight = stack(slot, parts, extent);
     if (status_.ok()) weights.push_back(backend_.prepare(std::move(weight)));
   }

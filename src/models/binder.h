@@ -62,7 +62,9 @@ class Binder {
   std::optional<std::string> locate(const std::string& stem, std::string_view suffix) const {
     return locate_tensor(store_, stem, suffix);
   }
-  std::optional<Part> part(const NameRow& row, int expert);
+  // Of a slot with so many columns (0: not known). Some exports hold transposed what others do not; only the former
+  // are transposed back, where the shape tells them apart.
+  std::optional<Part> part(const NameRow& row, int expert, int64_t cols);
   std::optional<TensorView> slice(const std::string& tensor, TensorView view, int expert);
   std::optional<TensorView> stored_of_rank(const std::string& tensor, int rank, int expert);
   std::optional<TensorView> taken(const std::string& tensor, Result<HostTensor> made);
@@ -81,6 +83,7 @@ class Binder {
   kernels::Backend& backend_;
   ModelWeights& out_;
   int layer_ = -1;
+  int bank_ = 1;  // experts of the bank being bound
   QkvShape qkv_;
   Status status_;
   bool told_of_f8_ = false;

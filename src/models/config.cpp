@@ -52,6 +52,10 @@ constexpr std::pair<std::string_view, std::string_view> kAliases[] = {
     {"num_shared_expert", "n_shared_experts"},
     {"moe_num_shared_experts", "n_shared_experts"},
     {"num_expert_group", "n_group"},
+    {"num_dense_layers", "first_k_dense_replace"},
+    {"route_norm", "norm_topk_prob"},
+    {"route_scale", "routed_scaling_factor"},
+    {"router_scaling_factor", "routed_scaling_factor"},
     {"rotary_pct", "partial_rotary_factor"},
     {"rotary_emb_base", "rope_theta"},
 };
@@ -66,6 +70,8 @@ constexpr std::pair<std::string_view, std::string_view> kGgufKeys[] = {
     {"attention.head_count", "num_attention_heads"},
     {"attention.head_count_kv", "num_key_value_heads"},
     {"attention.key_length", "head_dim"},
+    {"attention.key_length_swa", "local_head_dim"},
+    {"embedding_length_per_layer_input", "hidden_size_per_layer_input"},
     {"attention.value_length", "value_length"},
     {"attention.key_length_mla", "key_length_mla"},
     {"attention.value_length_mla", "value_length_mla"},
@@ -73,16 +79,19 @@ constexpr std::pair<std::string_view, std::string_view> kGgufKeys[] = {
     {"attention.layer_norm_epsilon", "layer_norm_eps"},
     {"attention.sliding_window", "sliding_window"},
     {"attention.sliding_window_pattern", "sliding_window_pattern"},
+    {"attention.rope_pattern", "no_rope_layers"},
     {"attention.scale", "attention_multiplier"},
     {"attention.clamp_kqv", "clip_qkv"},
     {"attention.max_alibi_bias", "alibi_bias_max"},
     {"attention.q_lora_rank", "q_lora_rank"},
     {"attention.kv_lora_rank", "kv_lora_rank"},
     {"attention.causal", "causal"},
+    {"attention.indexer.top_k", "index_topk"},
     {"attention.shared_kv_layers", "num_kv_shared_layers"},
     {"attn_logit_softcapping", "attn_logit_softcapping"},
     {"final_logit_softcapping", "final_logit_softcapping"},
     {"rope.dimension_count", "rotary_dim"},
+    {"rope.dimension_sections", "mrope_section"},
     {"rope.freq_base", "rope_theta"},
     {"rope.freq_base_swa", "rope_local_base_freq"},
     {"expert_count", "num_local_experts"},
@@ -114,6 +123,13 @@ constexpr std::pair<std::string_view, std::string_view> kGgufKeys[] = {
     {"rope.scaling.yarn_log_multiplier", "rope_scaling_log_multiplier"},
 };
 
+// Keys that stand without the architecture's name.
+constexpr std::pair<std::string_view, std::string_view> kPlainGgufKeys[] = {
+    {"xielu.alpha_p", "xielu_alpha_p"},
+    {"xielu.alpha_n", "xielu_alpha_n"},
+    {"xielu.beta", "xielu_beta"},
+};
+
 void apply_aliases(json::object& object) {
   for (const auto& [alias, common] : kAliases) {
     const json::value* found = object.if_contains(json::string_view(alias.data(), alias.size()));
@@ -122,6 +138,13 @@ void apply_aliases(json::object& object) {
     json::value& target = object[json::string_view(common.data(), common.size())];
     if (target.is_null()) target = value;
   }
+}
+
+std::string first_architecture(const json::object& object) {
+  const json::value* names = object.if_contains("architectures");
+  const json::array* list = names == nullptr ? nullptr : names->if_array();
+  if (list == nullptr || list->empty() || !list->front().is_string()) return "";
+  return std::string(list->front().get_string());
 }
 
 struct ToJson {
@@ -141,10 +164,10 @@ struct ToJson {
   }
 };
 
-// GGUF repeats a count per layer where layers differ; a list of equal values means the one value.
+// GGUF repeats a count per layer where layers differ; a list of equal numbers means the one number.
 json::value collapse(json::value value) {
   const json::array* list = value.if_array();
-  if (list == nullptr || list->empty()) return value;
+  if (list == nullptr || list->empty() || !list->front().is_number()) return value;
   for (const json::value& item : *list)
     if (item != list->front()) return value;
   return list->front();
@@ -155,16 +178,18 @@ json::value collapse(json::value value) {
 Result<Config> Config::from_json(json::object object, std::string what) {
   Config config;
   config.what_ = std::move(what);
-  if (const json::value* names = object.if_contains("architectures"); names != nullptr && names->is_array()) {
-    const json::array& list = names->get_array();
-    if (!list.empty() && list.front().is_string()) config.architecture_ = list.front().get_string();
-  }
+  config.architecture_ = first_architecture(object);
   if (config.architecture_.empty())
     return Error{ErrorCode::Corrupt, config.what_ + ": 'architectures' is missing or empty"};
   // Models with a vision tower keep the decoder's parameters one level down.
   if (const json::value* text = object.if_contains("text_config"); text != nullptr && text->is_object()) {
     const json::object inner = text->get_object();
-    for (const auto& [key, value] : inner) object[key] = value;
+    config.text_type_ = first_architecture(inner);
+    if (const auto type = get_string(inner, "model_type");
+        config.text_type_.empty() && type && type->has_value())
+      config.text_type_ = **type;
+    for (const auto& [key, value] : inner)
+      if (key != "tie_word_embeddings" || !object.contains(key)) object[key] = value;
   }
   apply_aliases(object);
   config.object_ = std::move(object);
@@ -180,11 +205,13 @@ Result<Config> Config::from_gguf(const formats::GgufMetadata& metadata, std::str
   if (!architecture->has_value())
     return Error{ErrorCode::Corrupt, config.what_ + ": metadata key 'general.architecture' is missing"};
   config.architecture_ = std::string(**architecture);
-  for (const auto& [suffix, key] : kGgufKeys) {
-    const auto found = metadata.values().find(fmt::format("{}.{}", config.architecture_, suffix));
-    if (found == metadata.values().end()) continue;
+  const auto take = [&](const std::string& name, std::string_view key) {
+    const auto found = metadata.values().find(name);
+    if (found == metadata.values().end()) return;
     config.object_[json::string_view(key.data(), key.size())] = collapse(std::visit(ToJson(), found->second));
-  }
+  };
+  for (const auto& [suffix, key] : kGgufKeys) take(fmt::format("{}.{}", config.architecture_, suffix), key);
+  for (const auto& [name, key] : kPlainGgufKeys) take(std::string(name), key);
   if (!config.has("vocab_size")) {
     if (const auto tokens = metadata.get_strings("tokenizer.ggml.tokens"); tokens && *tokens != nullptr)
       config.object_["vocab_size"] = static_cast<int64_t>((*tokens)->size());
@@ -197,12 +224,24 @@ const json::value* Config::find(std::string_view key) const {
   return value == nullptr || value->is_null() ? nullptr : value;
 }
 
+std::string Config::spelled(std::string_view key) const {
+  for (const auto& [suffix, common] : kGgufKeys)
+    if (is_gguf() && common == key) return fmt::format("{}.{}", architecture_, suffix);
+  for (const auto& [name, common] : kPlainGgufKeys)
+    if (is_gguf() && common == key) return std::string(name);
+  return std::string(key);
+}
+
 bool Config::has(std::string_view key) const {
   return find(key) != nullptr;
 }
 
 void Config::assume(std::string_view key, json::value value) {
   if (!has(key)) object_[json::string_view(key.data(), key.size())] = std::move(value);
+}
+
+void Config::drop(std::string_view key) {
+  object_.erase(json::string_view(key.data(), key.size()));
 }
 
 void Config::fail(std::string message) {
@@ -216,11 +255,14 @@ Status Config::status() const {
 template <class T>
 T Config::take(Result<std::optional<T>> found, std::string_view key, bool required, T fallback) {
   if (!found) {
-    fail(found.error().message);
+    std::string message = found.error().message;
+    if (const size_t at = message.find(key); at != std::string::npos)
+      message.replace(at, key.size(), spelled(key));
+    fail(std::move(message));
     return fallback;
   }
   if (!found->has_value()) {
-    if (required) fail(fmt::format("'{}' is missing", key));
+    if (required) fail(fmt::format("'{}' is missing", spelled(key)));
     return fallback;
   }
   return **found;
@@ -229,7 +271,7 @@ T Config::take(Result<std::optional<T>> found, std::string_view key, bool requir
 int Config::size(std::string_view key) {
   const int64_t value = take<int64_t>(get_int(object_, key), key, true, 1);
   if (value < 1 || value > kMaxSize) {
-    fail(fmt::format("'{}' is {}, must be 1 to {}", key, value, kMaxSize));
+    fail(fmt::format("'{}' is {}, must be 1 to {}", spelled(key), value, kMaxSize));
     return 1;
   }
   return static_cast<int>(value);
@@ -239,7 +281,7 @@ int Config::size_or(std::string_view key, int fallback) {
   const int64_t value = take<int64_t>(get_int(object_, key), key, false, fallback);
   constexpr int64_t kMost = int64_t{1} << 30;
   if (value != fallback && (value < 0 || value > kMost)) {
-    fail(fmt::format("'{}' is {}, must be 0 to {}", key, value, kMost));
+    fail(fmt::format("'{}' is {}, must be 0 to {}", spelled(key), value, kMost));
     return fallback;
   }
   return static_cast<int>(value);
@@ -252,13 +294,15 @@ float Config::number(std::string_view key) {
 float Config::number_or(std::string_view key, float fallback) {
   const double value = take<double>(get_number(object_, key), key, false, fallback);
   if (!(std::abs(value) < 1e30)) {
-    fail(fmt::format("'{}' is {}, must be below 1e30", key, value));
+    fail(fmt::format("'{}' is {}, must be below 1e30", spelled(key), value));
     return fallback;
   }
   return static_cast<float>(value);
 }
 
 bool Config::flag_or(std::string_view key, bool fallback) {
+  if (const json::value* value = find(key); value != nullptr && value->is_number())
+    return value->to_number<double>() != 0.0;
   return take<bool>(get_bool(object_, key), key, false, fallback);
 }
 
@@ -270,9 +314,10 @@ std::vector<double> Config::numbers(std::string_view key) {
   std::vector<double> out;
   const json::value* value = find(key);
   if (value == nullptr) return out;
+  if (value->is_number()) return {value->to_number<double>()};
   const json::array* list = value->if_array();
   if (list == nullptr) {
-    fail(fmt::format("'{}' must be a list", key));
+    fail(fmt::format("'{}' must be a list", spelled(key)));
     return out;
   }
   for (const json::value& item : *list) {
@@ -281,11 +326,27 @@ std::vector<double> Config::numbers(std::string_view key) {
     } else if (item.is_number()) {
       out.push_back(item.to_number<double>());
     } else {
-      fail(fmt::format("'{}' holds something that is not a number", key));
+      fail(fmt::format("'{}' holds something that is not a number", spelled(key)));
       return {};
     }
   }
   return out;
+}
+
+std::vector<int> Config::take_sizes(std::string_view key) {
+  const json::value* value = find(key);
+  if (value == nullptr || !value->is_array()) return {};
+  std::vector<int> sizes;
+  for (double size : numbers(key)) {
+    if (!(size >= 0 && size <= kMaxSize)) {
+      fail(fmt::format("'{}' holds {}, must be 0 to {}", spelled(key), size, kMaxSize));
+      return {};
+    }
+    sizes.push_back(static_cast<int>(size));
+  }
+  drop(key);
+  if (!sizes.empty()) assume(key, sizes.front());
+  return sizes;
 }
 
 std::vector<std::string> Config::texts(std::string_view key) {

@@ -1,5 +1,7 @@
 #include "models/decoder.h"
 
+#include <cmath>
+
 #include "models/mixers/mixers.h"
 
 namespace sluice::models {
@@ -33,6 +35,10 @@ bool Decoder::starts_with_norm(size_t index) const {
   return index < spec_.layers.size() && spec_.layers[index].wiring != Wiring::PostNorm;
 }
 
+bool Decoder::ends_with_sum(size_t index) const {
+  return spec_.layer_input == 0 && !spec_.layers[index].scaled;
+}
+
 void Decoder::embed(const StepInput& input, TensorView x) {
   backend_.embed(x, weights_.embedding, input.tokens);
   if (spec_.embedding_scale != 1.0f) backend_.scale(x, spec_.embedding_scale);
@@ -46,30 +52,74 @@ void Decoder::embed(const StepInput& input, TensorView x) {
   if (spec_.embedding_norm) norm(x, x, weights_.embedding_norm);
 }
 
+// (norm(projection x / sqrt(dim)) + sqrt(width) table[token]) / sqrt(2)
+void Decoder::make_layer_inputs(const StepInput& input, TensorView x) {
+  const auto layers = static_cast<int64_t>(spec_.layers.size());
+  const auto width = static_cast<float>(spec_.layer_input);
+  layer_inputs_ = scratch_.get(Buffer::LayerInputs, x.dim(0), layers * spec_.layer_input);
+  const TensorView looked_up = scratch_.get(Buffer::LayerInputPart, x.dim(0), layers * spec_.layer_input);
+  backend_.matmul(layer_inputs_, x, weights_.layer_input_projection);
+  backend_.scale(layer_inputs_, 1.0f / std::sqrt(static_cast<float>(spec_.dim)));
+  const TensorView parts = layer_inputs_.columns_as_heads(0, layers, spec_.layer_input);
+  norm(parts, parts, weights_.layer_input_norm);
+  backend_.embed(looked_up, weights_.layer_inputs, input.tokens);
+  backend_.add(layer_inputs_, layer_inputs_, looked_up, std::sqrt(width));
+  backend_.scale(layer_inputs_, std::sqrt(0.5f));
+}
+
+// x += norm(out(gelu(gate x) * input))
+void Decoder::add_layer_input(size_t index, TensorView x) {
+  const LayerWeights& w = weights_.layers[index];
+  const int64_t width = spec_.layer_input, begin = static_cast<int64_t>(index) * width;
+  const TensorView both = scratch_.get(Buffer::LayerInputGate, x.dim(0), 2 * width);
+  const TensorView part = scratch_.get(Buffer::LayerInputPart, x.dim(0), width);
+  const TensorView branch = scratch_.get(Buffer::Branch, x.dim(0), spec_.dim);
+  backend_.matmul(both.columns(0, width), x, w.input_gate);
+  backend_.copy(both.columns(width, 2 * width), layer_inputs_.columns(begin, begin + width));
+  backend_.gated(part, both, Activation::GeluTanh);
+  backend_.matmul(branch, part, w.input_out);
+  norm(branch, branch, w.input_norm);
+  backend_.add(x, x, branch);
+}
+
+namespace {
+
+void mix_layer(const LayerSpec& layer, const LayerWeights& w, const LayerContext& context, TensorView out,
+               TensorView x) {
+  std::visit(
+      [&](const auto& mixer, const auto& weights) {
+        if constexpr (requires { run_mixer(mixer, weights, context, out, x); }) {
+          run_mixer(mixer, weights, context, out, x);
+        } else {
+          SLUICE_CHECK(!"the weights are of another mixer");
+        }
+      },
+      layer.mixer, w.mixer);
+}
+
+void feed_layer(const LayerSpec& layer, const LayerWeights& w, const LayerContext& context, TensorView out,
+                TensorView x) {
+  std::visit(
+      [&](const auto& ffn, const auto& weights) {
+        if constexpr (requires { run_ffn(ffn, weights, context, out, x); }) {
+          run_ffn(ffn, weights, context, out, x);
+        } else {
+          SLUICE_CHECK(!"the weights are of another feed-forward");
+        }
+      },
+      layer.ffn, w.ffn);
+}
+
+}  // namespace
+
 void Decoder::run_layer(size_t index, const StepInput& input, TensorView x) {
   const LayerSpec& layer = spec_.layers[index];
   const LayerWeights& w = weights_.layers[index];
   const LayerContext context{backend_, scratch_, spec_, input.batch, input.kv[index], angles_};
   const TensorView normed = scratch_.get(Buffer::Normed, x.dim(0), spec_.dim);
   const TensorView branch = scratch_.get(Buffer::Branch, x.dim(0), spec_.dim);
-  const auto mix = [&](TensorView from) {
-    std::visit(
-        [&](const auto& mixer) {
-          using Weights = std::conditional_t<std::is_same_v<std::decay_t<decltype(mixer)>, Attention>,
-                                             AttentionWeights, LatentWeights>;
-          run_mixer(mixer, std::get<Weights>(w.mixer), context, branch, from);
-        },
-        layer.mixer);
-  };
-  const auto feed = [&](TensorView from) {
-    std::visit(
-        [&](const auto& ffn) {
-          using Weights = std::conditional_t<std::is_same_v<std::decay_t<decltype(ffn)>, DenseFfn>,
-                                             DenseWeights, MoeWeights>;
-          run_ffn(ffn, std::get<Weights>(w.ffn), context, branch, from);
-        },
-        layer.ffn);
-  };
+  const auto mix = [&](TensorView from) { mix_layer(layer, w, context, branch, from); };
+  const auto feed = [&](TensorView from) { feed_layer(layer, w, context, branch, from); };
   const auto add = [&] { backend_.add(x, x, branch, spec_.residual_scale); };
   const auto enter = [&] {
     if (owed_) {
@@ -80,8 +130,10 @@ void Decoder::run_layer(size_t index, const StepInput& input, TensorView x) {
     owed_ = false;
   };
   const auto leave = [&] {
-    owed_ = starts_with_norm(index + 1);
+    owed_ = ends_with_sum(index) && starts_with_norm(index + 1);
     if (!owed_) add();
+    if (spec_.layer_input > 0) add_layer_input(index, x);
+    if (w.scale != 1.0f) backend_.scale(x, w.scale);
   };
 
   switch (layer.wiring) {
@@ -150,6 +202,7 @@ void Decoder::forward(const StepInput& input) {
   stream_ = scratch_.get(Buffer::Stream, n, spec_.dim);
   owed_ = false;
   embed(input, stream_);
+  if (spec_.layer_input > 0) make_layer_inputs(input, stream_);
   for (size_t i = 0; i < spec_.layers.size(); ++i) run_layer(i, input, stream_);
 }
 

@@ -31,17 +31,22 @@ class Decoder {
 
  private:
   void embed(const StepInput& input, TensorView x);
+  // What every layer gets of the step's tokens, from their ids and their embeddings x.
+  void make_layer_inputs(const StepInput& input, TensorView x);
+  void add_layer_input(size_t index, TensorView x);
   void run_layer(size_t index, const StepInput& input, TensorView x);
   void norm(TensorView out, TensorView x, const Norm& weights);
   // x gets the branch; out its norm.
   void add_norm(TensorView out, TensorView x, TensorView branch, const Norm& weights);
   bool starts_with_norm(size_t index) const;
+  bool ends_with_sum(size_t index) const;
 
   const ModelSpec& spec_;
   const ModelWeights& weights_;
   kernels::Backend& backend_;
   Scratch scratch_;
   std::vector<TensorView> angles_;  // per rope, of the step's tokens
+  TensorView layer_inputs_;         // [n, layers * layer_input]
   TensorView stream_;               // [n, dim] after the last layer
   bool owed_ = false;               // the last layer's branch is still to be added, with the next norm
 };

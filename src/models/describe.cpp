@@ -23,6 +23,24 @@ std::string_view name(Activation activation) {
       return "relu²";
     case Activation::SwigluOai:
       return "clamped_swiglu";
+    case Activation::Elu:
+      return "elu";
+    case Activation::Sigmoid:
+      return "sigmoid";
+  }
+  return "";
+}
+
+std::string_view name(kernels::Routing::Score score) {
+  switch (score) {
+    case kernels::Routing::Score::Softmax:
+      return "softmax";
+    case kernels::Routing::Score::Sigmoid:
+      return "sigmoid";
+    case kernels::Routing::Score::SoftmaxOfTop:
+      return "softmax over the chosen";
+    case kernels::Routing::Score::SparseMixer:
+      return "softmax over the nearest";
   }
   return "";
 }
@@ -32,7 +50,7 @@ struct DescribeMixer {
 
   std::string operator()(const Attention& m) const {
     std::string text = fmt::format("attention({} heads x {}, {} kv", m.heads, m.head_dim, m.kv_heads);
-    text += m.window > 0 ? fmt::format(", window {}", m.window) : ", full";
+    text += m.window == 0 ? ", full" : fmt::format(", {} {}", m.chunked ? "chunks of" : "window", m.window);
     if (m.rope >= 0) {
       const Rope& rope = spec.ropes[static_cast<size_t>(m.rope)];
       const size_t dims = 2 * rope.inverse_frequency.size();
@@ -48,7 +66,10 @@ struct DescribeMixer {
     if (m.qk_norm == QkNorm::Whole) text += ", qk-norm over all heads";
     if (m.qk_norm == QkNorm::Scaleless) text += ", qk-norm without gain";
     if (m.softcap > 0.0f) text += fmt::format(", scores capped at {:g}", m.softcap);
+    if (m.norm_values) text += ", values normed";
+    if (m.values_are_keys) text += ", values of the keys' matrix";
     if (m.sinks) text += ", sinks";
+    if (m.gated) text += ", gated";
     if (m.clip > 0.0f) text += fmt::format(", qkv clipped at {:g}", m.clip);
     if (m.temperature.slope > 0.0f) text += fmt::format(", hotter every {} positions", m.temperature.length);
     if (m.kv_from >= 0) text += fmt::format(", keys and values of layer {}", m.kv_from);
@@ -69,39 +90,44 @@ struct DescribeFfn {
     return fmt::format("ffn({}{}, inner {})", name(f.activation), f.gated ? " gate" : "", f.inner);
   }
   std::string operator()(const MoeFfn& f) const {
-    using Score = kernels::Routing::Score;
     const kernels::Routing& r = f.routing;
     std::string text = fmt::format("top {} of {} experts({}, inner {}) by {}", r.used, r.experts,
-                                   name(f.activation), f.inner,
-                                   r.score == Score::Sigmoid   ? "sigmoid"
-                                   : r.score == Score::Softmax ? "softmax"
-                                                               : "softmax over the chosen");
+                                   name(f.activation), f.inner, name(r.score));
     if (r.groups > 1) text += fmt::format(", best {} of {} groups", r.groups_used, r.groups);
     if (r.normalize) text += ", normalised";
+    if (f.weigh_inputs) text += ", inputs weighed";
     if (r.scale != 1.0f) text += fmt::format(", times {:g}", r.scale);
     if (f.router_choice_bias) text += ", choice biased";
     if (f.shared_inner > 0)
-      text += fmt::format(" + {}shared expert of {}", f.shared_gate ? "gated " : "", f.shared_inner);
+      text += fmt::format(" + {}{}shared expert of {}",
+                          f.shared_scale == 1.0f ? "" : fmt::format("{:g} * ", f.shared_scale),
+                          f.shared_gate ? "gated " : "", f.shared_inner);
     return text;
   }
+  std::string operator()(const XieluFfn& f) const { return fmt::format("ffn(xielu, inner {})", f.inner); }
 };
 
 std::string describe_layer(const ModelSpec& spec, const LayerSpec& layer) {
   const std::string mixer = std::visit(DescribeMixer{spec}, layer.mixer);
   const std::string ffn = std::visit(DescribeFfn(), layer.ffn);
+  std::string end;
+  if (spec.layer_input > 0)
+    end += fmt::format("  x += norm(out of gelu(gate of x) * layer_input)  # {} numbers\n", spec.layer_input);
+  if (layer.scaled) end += "  x *= scale\n";
   const std::string plus =
       spec.residual_scale == 1.0f ? "x +=" : fmt::format("x += {:g} *", spec.residual_scale);
   switch (layer.wiring) {
     case Wiring::PreNorm:
-      return fmt::format("  {} {} of norm(x)\n  {} {} of norm(x)\n", plus, mixer, plus, ffn);
+      return fmt::format("  {} {} of norm(x)\n  {} {} of norm(x)\n", plus, mixer, plus, ffn) + end;
     case Wiring::PostNorm:
-      return fmt::format("  {} norm({})\n  {} norm({})\n", plus, mixer, plus, ffn);
+      return fmt::format("  {} norm({})\n  {} norm({})\n", plus, mixer, plus, ffn) + end;
     case Wiring::Sandwich:
-      return fmt::format("  {} norm({} of norm(x))\n  {} norm({} of norm(x))\n", plus, mixer, plus, ffn);
+      return fmt::format("  {} norm({} of norm(x))\n  {} norm({} of norm(x))\n", plus, mixer, plus, ffn) +
+             end;
     case Wiring::Parallel:
-      return fmt::format("  {} {} of norm(x)\n      + {} of the same norm(x)\n", plus, mixer, ffn);
+      return fmt::format("  {} {} of norm(x)\n      + {} of the same norm(x)\n", plus, mixer, ffn) + end;
     case Wiring::ParallelTwoNorms:
-      return fmt::format("  {} {} of norm1(x)\n      + {} of norm2(x)\n", plus, mixer, ffn);
+      return fmt::format("  {} {} of norm1(x)\n      + {} of norm2(x)\n", plus, mixer, ffn) + end;
   }
   return "";
 }

@@ -14,12 +14,29 @@ namespace {
 constexpr int kMaxLayers = 1024;
 
 constexpr std::pair<std::string_view, Activation> kActivations[] = {
-    {"silu", Activation::Silu},          {"swish", Activation::Silu},
-    {"gelu", Activation::Gelu},          {"gelu_new", Activation::GeluTanh},
-    {"gelu_fast", Activation::GeluTanh}, {"gelu_pytorch_tanh", Activation::GeluTanh},
-    {"gelu_tanh", Activation::GeluTanh}, {"gelu_python", Activation::Gelu},
-    {"relu", Activation::Relu},          {"relu2", Activation::Relu2},
+    {"silu", Activation::Silu},
+    {"swish", Activation::Silu},
+    {"gelu", Activation::Gelu},
+    {"gelu_new", Activation::GeluTanh},
+    {"gelu_fast", Activation::GeluTanh},
+    {"gelu_pytorch_tanh", Activation::GeluTanh},
+    {"gelu_tanh", Activation::GeluTanh},
+    {"gelu_python", Activation::Gelu},
+    {"relu", Activation::Relu},
+    {"relu2", Activation::Relu2},
+    {"elu", Activation::Elu},
+    {"sigmoid", Activation::Sigmoid},
 };
+
+// "qwen3_moe_text" and "Qwen3MoeForCausalLM" are both "qwen3moe".
+std::string kind(std::string_view name) {
+  name = name.substr(0, name.find("For"));
+  if (name.ends_with("_text")) name.remove_suffix(5);
+  std::string out;
+  for (char c : name)
+    if (c != '_' && c != '-') out += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return out;
+}
 
 }  // namespace
 
@@ -35,6 +52,13 @@ Activation activation(Config& config, std::string_view fallback) {
   return Activation::Silu;
 }
 
+void check_heads(Config& c, const Attention& mixer) {
+  if (mixer.kv_heads < 1 || mixer.heads % mixer.kv_heads != 0)
+    c.fail(fmt::format("{} attention heads cannot share {} key-value heads", mixer.heads, mixer.kv_heads));
+  if (mixer.head_dim < 2 || mixer.head_dim > 1024 || mixer.head_dim % 2 != 0)
+    c.fail(fmt::format("'head_dim' is {}, must be even and 2 to 1024", mixer.head_dim));
+}
+
 ModelSpec decoder_spec(Config& c, RopeStyle gguf_style) {
   ModelSpec spec;
   spec.dim = c.size("hidden_size");
@@ -44,14 +68,13 @@ ModelSpec decoder_spec(Config& c, RopeStyle gguf_style) {
   spec.tied_output = c.flag_or("tie_word_embeddings", false);
   spec.names = c.is_gguf() ? gguf_names() : hugging_face_names();
 
+  const std::vector<int> kv_heads = c.take_sizes("num_key_value_heads"),
+                         inner = c.take_sizes("intermediate_size");
   Attention mixer;
   mixer.heads = c.size("num_attention_heads");
   mixer.kv_heads = c.size_or("num_key_value_heads", mixer.heads);
   mixer.head_dim = c.size_or("head_dim", spec.dim / mixer.heads);
-  if (mixer.kv_heads < 1 || mixer.heads % mixer.kv_heads != 0)
-    c.fail(fmt::format("{} attention heads cannot share {} key-value heads", mixer.heads, mixer.kv_heads));
-  if (mixer.head_dim < 2 || mixer.head_dim > 1024 || mixer.head_dim % 2 != 0)
-    c.fail(fmt::format("'head_dim' is {}, must be even and 2 to 1024", mixer.head_dim));
+  check_heads(c, mixer);
   mixer.scale = 1.0f / std::sqrt(static_cast<float>(mixer.head_dim));
   mixer.rope = 0;
   const float part =
@@ -75,6 +98,11 @@ ModelSpec decoder_spec(Config& c, RopeStyle gguf_style) {
   if (layers > kMaxLayers) c.fail(fmt::format("'num_hidden_layers' is {}, limit {}", layers, kMaxLayers));
   spec.layers.assign(static_cast<size_t>(std::clamp(layers, 1, kMaxLayers)),
                      LayerSpec{.mixer = mixer, .ffn = ffn});
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    if (i < kv_heads.size()) attention(spec.layers[i]).kv_heads = kv_heads[i];
+    if (i < inner.size()) std::get<DenseFfn>(spec.layers[i].ffn).inner = inner[i];
+    check_heads(c, attention(spec.layers[i]));
+  }
   return spec;
 }
 
@@ -86,9 +114,12 @@ void use_windows(Config& c, ModelSpec& spec, int pattern) {
     c.fail(fmt::format("'layer_types' has {} entries for {} layers", types.size(), spec.layers.size()));
     return;
   }
-  const std::vector<double> flags = c.is_gguf() && pattern != 0 && c.has("sliding_window_pattern")
-                                        ? c.numbers("sliding_window_pattern")
-                                        : std::vector<double>();
+  std::vector<double> flags;
+  if (c.is_gguf() && pattern != 0) flags = c.numbers("sliding_window_pattern");
+  if (flags.size() == 1 && spec.layers.size() > 1) {
+    pattern = flags[0] >= 1.0 && flags[0] <= kMaxLayers ? static_cast<int>(flags[0]) : 1;
+    flags.clear();
+  }
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     bool slides = pattern == 0 || (i + 1) % static_cast<size_t>(pattern) != 0;
     if (i < types.size()) slides = types[i] == "sliding_attention";
@@ -130,7 +161,8 @@ MoeFfn grouped_moe_ffn(Config& c) {
     routing.groups = routing.groups_used = 1;
   }
   routing.group_best = std::min(2, std::max(1, size));
-  const int64_t shared = int64_t{ffn.inner} * c.size_or("n_shared_experts", 0);
+  int64_t shared = int64_t{ffn.inner} * c.size_or("n_shared_experts", 0);
+  if (c.is_gguf() && shared == 0) shared = c.size_or("shared_expert_intermediate_size", 0);
   if (shared > (1 << 24)) c.fail(fmt::format("shared experts of {} in all, limit {}", shared, 1 << 24));
   ffn.shared_inner = static_cast<int>(std::min<int64_t>(shared, 1 << 24));
   return ffn;
@@ -170,6 +202,41 @@ void drop_rope_of_full_layers(ModelSpec& spec) {
     if (windows && attention(layer).window == 0) attention(layer).rope = -1;
 }
 
+void drop_listed_ropes(Config& c, ModelSpec& spec) {
+  const std::vector<double> has_rope = c.numbers("no_rope_layers");
+  const auto interval = static_cast<size_t>(c.size_or("no_rope_layer_interval", 4));
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    const bool rope = i < has_rope.size() ? has_rope[i] != 0 : interval == 0 || (i + 1) % interval != 0;
+    if (!rope) attention(spec.layers[i]).rope = -1;
+  }
+}
+
+void use_multipliers(Config& c, ModelSpec& spec) {
+  spec.embedding_scale = c.number_or("embedding_multiplier", 1.0f);
+  spec.residual_scale = c.number_or("residual_multiplier", 1.0f);
+  for (LayerSpec& layer : spec.layers) {
+    Attention& mixer = attention(layer);
+    mixer.scale = c.number_or("attention_multiplier", mixer.scale);
+  }
+}
+
+void use_layer_thetas(Config& c, ModelSpec& spec, const std::vector<double>& thetas) {
+  const Rope common = spec.ropes[0];
+  RopeOptions options{.dims = static_cast<int>(2 * common.inverse_frequency.size()), .style = common.style};
+  std::vector<double> made;
+  spec.ropes.clear();
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    const double theta = i < thetas.size() ? thetas[i] : 0.0;
+    const auto same = std::find(made.begin(), made.end(), theta);
+    attention(spec.layers[i]).rope = theta == 0.0 ? -1 : static_cast<int>(same - made.begin());
+    if (theta == 0.0 || same != made.end()) continue;
+    options.theta = static_cast<float>(theta);
+    spec.ropes.push_back(make_rope(c, options));
+    made.push_back(theta);
+  }
+  if (made.size() > kMaxRopes) c.fail(fmt::format("{} thetas of rope, limit {}", made.size(), kMaxRopes));
+}
+
 void use_local_rope(Config& c, ModelSpec& spec) {
   const auto dims = static_cast<int>(2 * spec.ropes[0].inverse_frequency.size());
   spec.ropes.push_back(make_local_rope(c, dims));
@@ -181,37 +248,94 @@ void use_wiring(ModelSpec& spec, Wiring wiring) {
   for (LayerSpec& layer : spec.layers) layer.wiring = wiring;
 }
 
+void use_sandwich(ModelSpec& spec) {
+  use_wiring(spec, Wiring::Sandwich);
+  if (spec.names.rows(Slot::MixerPostNorm).empty())
+    spec.names = spec.names.with({{Slot::MixerPostNorm, "model.layers.{l}.post_attention_layernorm"},
+                                  {Slot::FfnNorm, "model.layers.{l}.pre_feedforward_layernorm"},
+                                  {Slot::FfnPostNorm, "model.layers.{l}.post_feedforward_layernorm"}});
+}
+
+void share_last_kv(Config& c, ModelSpec& spec) {
+  const auto layers = static_cast<int>(spec.layers.size());
+  const int first = layers - c.size_or("num_kv_shared_layers", 0);
+  for (int i = std::max(first, 0); i < layers; ++i) {
+    Attention& mixer = attention(spec.layers[static_cast<size_t>(i)]);
+    int from = first - 1;
+    while (from >= 0 && attention(spec.layers[static_cast<size_t>(from)]).window != mixer.window) --from;
+    if (from < 0) c.fail(fmt::format("no layer before {} has keys and values for layer {}", first, i));
+    mixer.kv_from = from;
+    if (!c.flag_or("use_double_wide_mlp", false)) continue;
+    auto& ffn = std::get<DenseFfn>(spec.layers[static_cast<size_t>(i)].ffn);
+    ffn.inner = 2 * std::min(ffn.inner, 1 << 24);
+  }
+}
+
 LatentAttention latent_attention(Config& c, int heads) {
   LatentAttention mixer{
       .heads = heads, .q_latent = c.size_or("q_lora_rank", 0), .latent = c.size("kv_lora_rank")};
   mixer.rope_dim = c.size(c.is_gguf() ? "rotary_dim" : "qk_rope_head_dim");
   const char* key = c.has("key_length_mla") ? "key_length_mla" : "head_dim";
   mixer.nope_dim = c.is_gguf() ? c.size(key) - mixer.rope_dim : c.size("qk_nope_head_dim");
-  mixer.value_dim = c.is_gguf() ? c.size(c.has("value_length_mla") ? "value_length_mla" : "value_length")
-                                : c.size("v_head_dim");
+  const int width = c.size("hidden_size") / heads;
+  mixer.value_dim =
+      c.is_gguf() ? c.size_or("value_length_mla", c.size_or("value_length", width)) : c.size("v_head_dim");
   mixer.scale = yarn_logit_factor(c) / std::sqrt(static_cast<float>(mixer.nope_dim + mixer.rope_dim));
   mixer.rope = 0;
   return mixer;
 }
 
-Result<ModelSpec> build_spec(Config& config) {
-  std::vector<std::string> known;
-  for (const Architecture* architecture : architectures()) {
-    const auto& list = config.is_gguf() ? architecture->gguf : architecture->hugging_face;
-    if (std::find(list.begin(), list.end(), config.architecture()) != list.end()) {
-      ModelSpec spec = architecture->build(config);
-      if (Status status = config.status(); !status) return status.error();
-      spec.family = config.architecture();
-      return spec;
+Temperature query_temperature(Config& c) {
+  if (c.is_gguf())
+    return {c.number_or("attn_temperature_scale", 0.0f), c.size_or("rope_scaling_original", 0)};
+  Config rope = c.sub("rope_parameters");
+  return {rope.number_or("llama_4_scaling_beta", 0.0f), rope.size_or("original_max_position_embeddings", 0)};
+}
+
+namespace {
+
+struct Found {
+  const Architecture* architecture = nullptr;
+  std::string_view name;
+};
+
+// What the text_config of a model with a vision tower says counts for more than the whole model's name.
+Found find_architecture(const Config& config) {
+  Found found;
+  const std::string decoder = kind(config.text_type());
+  for (const Architecture* architecture : architectures())
+    for (std::string_view name : config.is_gguf() ? architecture->gguf : architecture->hugging_face) {
+      if (!decoder.empty() && kind(name) == decoder) return {architecture, name};
+      if (name == config.architecture()) found = {architecture, name};
     }
-    known.insert(known.end(), list.begin(), list.end());
-  }
+  return found;
+}
+
+Error unknown_architecture(const Config& config) {
+  std::vector<std::string> known;
+  for (const Architecture* architecture : architectures())
+    for (std::string_view name : config.is_gguf() ? architecture->gguf : architecture->hugging_face)
+      known.emplace_back(name);
   const std::string nearest = nearest_word(config.architecture(), known);
-  return Error{
-      ErrorCode::Unsupported,
-      fmt::format("architecture '{}' is not among the {} that are known{} (docs/models.md lists them)",
-                  config.architecture(), known.size(),
-                  nearest.empty() ? "" : fmt::format("; the nearest is '{}'", nearest))};
+  std::string list;
+  for (const std::string& name : known)
+    list += fmt::format("{}{}", list.empty() ? "" : ", ", name.substr(0, name.find("ForCausalLM")));
+  return {ErrorCode::Unsupported,
+          fmt::format("architecture '{}' is not among the {} that are known{}; those are {}",
+                      config.architecture(), known.size(),
+                      nearest.empty() ? "" : fmt::format("; the nearest is '{}'", nearest), list)};
+}
+
+}  // namespace
+
+Result<ModelSpec> build_spec(Config& config) {
+  const Found found = find_architecture(config);
+  if (found.architecture == nullptr) return unknown_architecture(config);
+  config.set_architecture(std::string(found.name));
+  ModelSpec spec = found.architecture->build(config);
+  if (Status status = config.status(); !status) return status.error();
+  spec.family = config.architecture();
+  return spec;
 }
 
 }  // namespace sluice::models

@@ -21,7 +21,8 @@ struct Architecture {
 // All families, from the files of models/arch.
 std::span<const Architecture* const> architectures();
 
-// The spec for a config, or an error that lists what is known.
+// The spec for a config, or an error that lists what is known. A model with a vision tower is of the family
+// of its decoder.
 Result<ModelSpec> build_spec(Config& config);
 
 // The Llama shape: pre-norm RMS layers of grouped-query attention with rope 0 everywhere and a gated
@@ -31,12 +32,16 @@ ModelSpec decoder_spec(Config& config, RopeStyle gguf_style = RopeStyle::Halves)
 
 Attention& attention(LayerSpec& layer);  // REQUIRES: the mixer is an Attention
 
+// Records a problem where heads do not share key-value heads evenly, or their width cannot be.
+void check_heads(Config& config, const Attention& mixer);
+
 // DeepSeek's compressed keys and values, with rope 0.
 LatentAttention latent_attention(Config& config, int heads);
 
 struct RopeOptions {
   int dims = 0;  // rotated elements per head
   float default_theta = 10000.0f;
+  float theta = 0.0f;                // instead of the config's; 0: that
   std::string_view layer_type = "";  // picks an entry of a rope_parameters object that has one per layer type
   RopeStyle style = RopeStyle::Halves;
 };
@@ -49,8 +54,12 @@ Rope make_local_rope(Config& config, int dims);
 // The factor on the logits of models that raise the softmax temperature with yarn (mscale_all_dim), squared.
 float yarn_logit_factor(Config& config);
 
-// Sliding windows where "layer_types" says so; GGUF files and older configs without that list have one full
-// layer in every `pattern` (the last of each group; with 1, no windows), or, with pattern 0, windows everywhere.
+// llama_4_scaling_beta and the context before stretching, as Mistral 3 and 4 have them.
+Temperature query_temperature(Config& config);
+
+// Sliding windows where "layer_types" says so, or GGUF's sliding_window_pattern (a flag per layer, or a
+// `pattern` of the file's own). Without them one layer in every `pattern` is full (the last of each group; with
+// 1, all), or, with pattern 0, none.
 void use_windows(Config& config, ModelSpec& spec, int pattern);
 
 Activation activation(Config& config, std::string_view fallback = "silu");
@@ -80,9 +89,26 @@ void use_kv_per_head(ModelSpec& spec);
 // No positions in the layers without a window, where there are layers with one.
 void drop_rope_of_full_layers(ModelSpec& spec);
 
+// No positions where no_rope_layers (1: has rope) says so; without that list, in every layer whose number is a
+// multiple of no_rope_layer_interval (4 where missing).
+void drop_listed_ropes(Config& config, ModelSpec& spec);
+
+// Granite's factors: embedding_multiplier, residual_multiplier, and attention_multiplier for the scale.
+void use_multipliers(Config& config, ModelSpec& spec);
+
+// A theta for each layer, where 0 means no positions; layers of one theta share a rope. At most kMaxRopes.
+void use_layer_thetas(Config& config, ModelSpec& spec, const std::vector<double>& thetas);
+
 // Turns the layers with a window by make_local_rope.
 void use_local_rope(Config& config, ModelSpec& spec);
 
 void use_wiring(ModelSpec& spec, Wiring wiring);
+
+// Norms before and after mixer and feed-forward, under Gemma's names.
+void use_sandwich(ModelSpec& spec);
+
+// The last num_kv_shared_layers layers read the keys and values of the last layer before them that has the same
+// window, and have feed-forwards of twice the width where use_double_wide_mlp says so.
+void share_last_kv(Config& config, ModelSpec& spec);
 
 }  // namespace sluice::models

@@ -7,7 +7,7 @@ namespace sluice::models {
 
 namespace {
 
-constexpr std::array<std::string_view, 32> kSlotNames{
+constexpr std::array<std::string_view, 44> kSlotNames{
     "token embedding",
     "position embedding",
     "embedding norm",
@@ -18,10 +18,12 @@ constexpr std::array<std::string_view, 32> kSlotNames{
     "ffn norm",
     "ffn post-norm",
     "qkv",
+    "qkv",
     "attention output",
     "q norm",
     "k norm",
     "sinks",
+    "attention gate",
     "query down",
     "query down norm",
     "query up",
@@ -39,8 +41,28 @@ constexpr std::array<std::string_view, 32> kSlotNames{
     "shared gate and up",
     "shared down",
     "shared gate",
+    "xielu alpha p",
+    "xielu alpha n",
+    "xielu beta",
+    "layer input table",
+    "layer input projection",
+    "layer input projection norm",
+    "layer input gate",
+    "layer input output",
+    "layer input norm",
+    "layer scale",
     "rope factors",
 };
+
+WeightNames with_layer_inputs(const WeightNames& names) {
+  return names.with({{Slot::LayerInputTable, "per_layer_token_embd"},
+                     {Slot::LayerInputProjection, "per_layer_model_proj"},
+                     {Slot::LayerInputProjectionNorm, "per_layer_proj_norm"},
+                     {Slot::LayerInputGate, "blk.{l}.inp_gate"},
+                     {Slot::LayerInputOut, "blk.{l}.proj"},
+                     {Slot::LayerInputNorm, "blk.{l}.post_norm"},
+                     {Slot::LayerScale, "blk.{l}.layer_output_scale"}});
+}
 
 }  // namespace
 
@@ -84,10 +106,14 @@ const WeightNames& hugging_face_names() {
       {Slot::Qkv, "model.layers.{l}.self_attn.q_proj"},
       {Slot::Qkv, "model.layers.{l}.self_attn.k_proj"},
       {Slot::Qkv, "model.layers.{l}.self_attn.v_proj"},
+      {Slot::Qkk, "model.layers.{l}.self_attn.q_proj"},
+      {Slot::Qkk, "model.layers.{l}.self_attn.k_proj"},
+      {Slot::Qkk, "model.layers.{l}.self_attn.k_proj"},
       {Slot::AttentionOut, "model.layers.{l}.self_attn.o_proj"},
       {Slot::QNorm, "model.layers.{l}.self_attn.q_norm"},
       {Slot::KNorm, "model.layers.{l}.self_attn.k_norm"},
       {Slot::Sinks, "model.layers.{l}.self_attn.sinks"},
+      {Slot::AttentionGate, "model.layers.{l}.self_attn.gate_proj"},
       {Slot::QueryDown, "model.layers.{l}.self_attn.q_a_proj"},
       {Slot::QueryDownNorm, "model.layers.{l}.self_attn.q_a_layernorm"},
       {Slot::QueryUp, "model.layers.{l}.self_attn.q_b_proj"},
@@ -113,12 +139,22 @@ const WeightNames& hugging_face_names() {
       {Slot::SharedGateUp, "model.layers.{l}.mlp.shared_expert.up_proj"},
       {Slot::SharedDown, "model.layers.{l}.mlp.shared_expert.down_proj"},
       {Slot::SharedGate, "model.layers.{l}.mlp.shared_expert_gate"},
+      {Slot::XieluAlphaP, "model.layers.{l}.mlp.act_fn.alpha_p"},
+      {Slot::XieluAlphaN, "model.layers.{l}.mlp.act_fn.alpha_n"},
+      {Slot::XieluBeta, "model.layers.{l}.mlp.act_fn.beta"},
+      {Slot::LayerInputTable, "model.embed_tokens_per_layer"},
+      {Slot::LayerInputProjection, "model.per_layer_model_projection"},
+      {Slot::LayerInputProjectionNorm, "model.per_layer_projection_norm"},
+      {Slot::LayerInputGate, "model.layers.{l}.per_layer_input_gate"},
+      {Slot::LayerInputOut, "model.layers.{l}.per_layer_projection"},
+      {Slot::LayerInputNorm, "model.layers.{l}.post_per_layer_input_norm"},
+      {Slot::LayerScale, "model.layers.{l}.layer_scalar"},
   };
   return names;
 }
 
 const WeightNames& gguf_names() {
-  static const WeightNames names{
+  static const WeightNames names = with_layer_inputs({
       {Slot::TokenEmbedding, "token_embd"},
       {Slot::PositionEmbedding, "position_embd"},
       {Slot::EmbeddingNorm, "token_embd_norm"},
@@ -133,10 +169,14 @@ const WeightNames& gguf_names() {
       {Slot::Qkv, "blk.{l}.attn_q"},
       {Slot::Qkv, "blk.{l}.attn_k"},
       {Slot::Qkv, "blk.{l}.attn_v"},
+      {Slot::Qkk, "blk.{l}.attn_q"},
+      {Slot::Qkk, "blk.{l}.attn_k"},
+      {Slot::Qkk, "blk.{l}.attn_k"},
       {Slot::AttentionOut, "blk.{l}.attn_output"},
       {Slot::QNorm, "blk.{l}.attn_q_norm"},
       {Slot::KNorm, "blk.{l}.attn_k_norm"},
       {Slot::Sinks, "blk.{l}.attn_sinks"},
+      {Slot::AttentionGate, "blk.{l}.attn_gate"},
       {Slot::QueryDown, "blk.{l}.attn_q_a"},
       {Slot::QueryDownNorm, "blk.{l}.attn_q_a_norm"},
       {Slot::QueryUp, "blk.{l}.attn_q_b"},
@@ -164,7 +204,7 @@ const WeightNames& gguf_names() {
       {Slot::SharedDown, "blk.{l}.ffn_down_shexp"},
       {Slot::SharedGate, "blk.{l}.ffn_gate_inp_shexp"},
       {Slot::RopeFactors, "rope_freqs"},
-  };
+  });
   return names;
 }
 

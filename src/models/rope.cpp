@@ -22,9 +22,11 @@ struct Stretch {
   float low = 1.0f, high = 4.0f;
   float beta_fast = 32.0f, beta_slow = 1.0f;
   float mscale = 0.0f, mscale_all_dim = 0.0f;
-  float attention_factor = 0.0f;  // 0: from the factor
-  float alpha = 0.0f;             // of "dynamic" with a fixed stretch of theta; 0: none
-  float magnitude = 1.0f;         // factor on top of all that
+  float attention_factor = 0.0f;                        // 0: from the factor
+  float part = 1.0f;                                    // of \"proportional\": how many of the pairs turn
+  float short_magnitude = 0.0f, long_magnitude = 0.0f;  // of "longrope", where a model says them; 0: not
+  float alpha = 0.0f;                                   // of "dynamic" with a fixed stretch of theta; 0: none
+  float magnitude = 1.0f;                               // factor on top of all that
   bool truncate = true;
   std::vector<double> long_factor, short_factor;
 };
@@ -44,6 +46,9 @@ Stretch read_keys(Config& c, Config& outer, float default_theta) {
   s.mscale = c.number_or("mscale", 0.0f);
   s.mscale_all_dim = c.number_or("mscale_all_dim", 0.0f);
   s.attention_factor = c.number_or("attention_factor", 0.0f);
+  s.part = c.number_or("partial_rotary_factor", 1.0f);
+  s.short_magnitude = c.number_or("short_mscale", 0.0f);
+  s.long_magnitude = c.number_or("long_mscale", 0.0f);
   s.alpha = c.number_or("alpha", 0.0f);
   s.truncate = c.flag_or("truncate", true);
   s.long_factor = c.numbers("long_factor");
@@ -68,7 +73,7 @@ Stretch read_gguf(Config& c, float default_theta) {
   return s;
 }
 
-Stretch read_stretch(Config& c, const RopeOptions& options) {
+Stretch read_file(Config& c, const RopeOptions& options) {
   if (c.is_gguf()) return read_gguf(c, options.default_theta);
   if (c.has("rope_parameters")) {
     Config parameters = c.sub("rope_parameters");
@@ -78,6 +83,12 @@ Stretch read_stretch(Config& c, const RopeOptions& options) {
   }
   Config scaling = c.sub("rope_scaling");
   return read_keys(scaling, c, options.default_theta);
+}
+
+Stretch read_stretch(Config& c, const RopeOptions& options) {
+  Stretch s = read_file(c, options);
+  if (options.theta > 0.0f) s.theta = options.theta;
+  return s;
 }
 
 float yarn_mscale(float factor, float mscale) {
@@ -141,6 +152,7 @@ void stretch_longrope(Config& c, Rope& rope, const Stretch& s) {
   rope.magnitude = s.attention_factor > 0.0f ? s.attention_factor
                    : factor <= 1.0f          ? 1.0f
                                              : std::sqrt(1.0f + std::log(factor) / std::log(s.original));
+  if (const float said = beyond ? s.long_magnitude : s.short_magnitude; said > 0.0f) rope.magnitude = said;
 }
 
 Rope stretched_rope(Config& c, const Stretch& s, const RopeOptions& options) {
@@ -161,14 +173,20 @@ Rope stretched_rope(Config& c, const Stretch& s, const RopeOptions& options) {
   if (s.type != "default") rope.note += fmt::format(", {} x{:g}", s.type, s.factor);
   if (s.type == "linear") {
     for (float& frequency : rope.inverse_frequency) frequency /= s.factor;
+  } else if (s.type == "proportional") {
+    for (size_t i = 0; i < rope.inverse_frequency.size(); ++i) {
+      const bool turns = static_cast<float>(i) < std::floor(s.part * static_cast<float>(options.dims / 2));
+      rope.inverse_frequency[i] = turns ? rope.inverse_frequency[i] / s.factor : 0.0f;
+    }
   } else if (s.type == "llama3") {
     stretch_llama3(rope, s);
   } else if (s.type == "yarn") {
     stretch_yarn(rope, s, options.dims);
   } else if (s.type == "longrope" || s.type == "su") {
     stretch_longrope(c, rope, s);
-  } else if (s.type != "default" && s.type != "dynamic") {
-    // "dynamic" equals the plain row (of the stretched theta) up to the context the model was made for.
+  } else if (s.type != "default" && s.type != "dynamic" && s.type != "mrope") {
+    // "dynamic" equals the plain row (of the stretched theta) up to the context the model was made for, and
+    // "mrope" equals it for text, whose positions are the same in each section.
     c.fail(fmt::format("rope scaling '{}' is not known", s.type));
   }
   rope.magnitude *= s.magnitude;

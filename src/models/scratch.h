@@ -14,8 +14,12 @@ enum class Buffer : uint8_t {
   Branch,
   Extra,
   ParallelInput,  // [n, dim]
+  LayerInputs,
+  LayerInputPart,
+  LayerInputGate,  // beside x
   Qkv,
-  Attended,  // attention
+  Attended,
+  Gated,  // attention
   QueryLatent,
   Query,
   Latent,
@@ -23,6 +27,7 @@ enum class Buffer : uint8_t {
   LatentOut,  // latent attention
   GateUp,
   Inner,
+  Curved,
   RouterLogits,
   ExpertIds,
   ExpertWeights,

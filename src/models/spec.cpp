@@ -9,7 +9,7 @@ struct MixerSize {
   int64_t operator()(const Attention& m) const {
     const int64_t q = int64_t{m.heads} * m.head_dim;
     const int64_t kv = m.kv_from >= 0 ? 0 : 2 * int64_t{m.kv_heads} * m.head_dim;
-    return dim * (q + kv) + q * dim;
+    return dim * (q + kv) + q * dim * (m.gated ? 2 : 1);
   }
   int64_t operator()(const LatentAttention& m) const {
     const int64_t q = int64_t{m.heads} * (m.nope_dim + m.rope_dim);
@@ -28,6 +28,7 @@ struct FfnSize {
     const int64_t shared = dim * f.shared_inner * (f.gated ? 3 : 2);
     return expert * (active ? f.routing.used : f.routing.experts) + shared + dim * f.routing.experts;
   }
+  int64_t operator()(const XieluFfn& f) const { return dim * f.inner * 2; }
 };
 
 int64_t layer_parameters(const ModelSpec& spec, bool active) {
@@ -75,7 +76,10 @@ int64_t kv_bytes_per_token(const ModelSpec& spec, DType kv_type) {
 int64_t parameter_count(const ModelSpec& spec) {
   const int64_t embedding = int64_t{spec.vocab} * spec.dim;
   const int64_t positions = spec.position_embedding ? int64_t{spec.context} * spec.dim : 0;
-  return layer_parameters(spec, false) + embedding * (spec.tied_output ? 1 : 2) + positions;
+  const int64_t inputs = int64_t{spec.layer_input} * static_cast<int64_t>(spec.layers.size());
+  const int64_t input_parameters = inputs * (spec.vocab + int64_t{3} * spec.dim);
+  return layer_parameters(spec, false) + embedding * (spec.tied_output ? 1 : 2) + positions +
+         input_parameters;
 }
 
 int64_t active_parameter_count(const ModelSpec& spec) {

@@ -33,10 +33,11 @@ enum class QkNorm : uint8_t {
   Scaleless  // per head, without a gain
 };
 
-// Queries at position p are multiplied by 1 + slope * log(1 + floor(p / length)).
+// Queries at position p are multiplied by 1 + slope * log(1 + floor((p + offset) / length)).
 struct Temperature {
   float slope = 0.0f;  // 0: none
   int length = 0;
+  int offset = 0;
 };
 
 // Grouped-query attention over its own keys and values.
@@ -46,13 +47,18 @@ struct Attention {
   int head_dim = 0;
   float scale = 1.0f;
   int window = 0;        // 0: sees everything before it
+  bool chunked = false;  // sees, instead of the window, what comes before it in its chunk of that length
   float softcap = 0.0f;  // 0: none
   int rope = -1;         // index into ModelSpec::ropes; -1: no positions here
   QkNorm qk_norm = QkNorm::None;
   bool qk_norm_after_rope = false;
+  bool norm_values = false;      // per head, without a gain
+  bool values_are_keys = false;  // made by the keys' matrix
   bool sinks = false;
+  bool gated = false;  // what was attended to is multiplied by sigmoid(gate x)
   float clip = 0.0f;   // q, k and v clamped to [-clip, clip]; 0: not
   float alibi = 0.0f;  // largest bias of the linear position slopes; 0: none
+  float alibi_scale = 1.0f;
   Temperature temperature;
   int kv_from = -1;  // another layer whose keys and values this one reads; -1: its own
 };
@@ -67,6 +73,7 @@ struct LatentAttention {
   int value_dim = 0;
   float scale = 1.0f;
   int rope = -1;
+  Temperature temperature;
 };
 
 struct DenseFfn {
@@ -81,8 +88,22 @@ struct MoeFfn {
   int inner = 0;
   Activation activation = Activation::Silu;
   bool gated = true;
-  int shared_inner = 0;      // an expert that every token uses; 0: none
-  bool shared_gate = false;  // its output is multiplied by sigmoid(x · gate)
+  int shared_inner = 0;       // an expert that every token uses; 0: none
+  bool shared_gate = false;   // its output is multiplied by sigmoid(x · gate)
+  float shared_scale = 1.0f;  // factor on its output
+  bool weigh_inputs = false;  // routing weights multiply what the experts read instead of what they give
+};
+
+// down(xielu(up x)), where xielu(x) is, with p = softplus(alpha_p) and n = beta + softplus(alpha_n),
+// p x² + beta x where x is positive and n (exp(x) - 1 - x) + beta x elsewhere.
+struct Xielu {
+  float alpha_p = 0.0f;
+  float alpha_n = 0.0f;
+  float beta = 0.5f;
+};
+struct XieluFfn {
+  int inner = 0;
+  Xielu parameters;  // those of a file that keeps them with its hyper-parameters instead of its tensors
 };
 
 // How norms, mixer and feed-forward are wired around the residual stream x.
@@ -96,9 +117,12 @@ enum class Wiring : uint8_t {
 
 struct LayerSpec {
   std::variant<Attention, LatentAttention> mixer;
-  std::variant<DenseFfn, MoeFfn> ffn;
+  std::variant<DenseFfn, MoeFfn, XieluFfn> ffn;
   Wiring wiring = Wiring::PreNorm;
+  bool scaled = false;  // x leaves the layer multiplied by a factor that the file holds
 };
+
+constexpr size_t kMaxRopes = 4;
 
 struct ModelSpec {
   std::string family;
@@ -116,7 +140,8 @@ struct ModelSpec {
   int position_offset = 0;          // first row of that table in use
   bool embedding_norm = false;
   bool tied_output = false;  // logits from the token embedding
-  std::vector<Rope> ropes;
+  int layer_input = 0;       // numbers that each layer gets of each token, beside x; 0: none
+  std::vector<Rope> ropes;   // at most kMaxRopes
   std::vector<LayerSpec> layers;
   WeightNames names;
 };

@@ -18,13 +18,13 @@ Norm bind_norm(Binder& binder, const ModelSpec& spec, Slot slot, int64_t width) 
 }
 
 // Slopes of linear position biases: a geometric row for the largest power of two of heads, the rest between.
-std::vector<float> alibi_slopes(int heads, float largest) {
+std::vector<float> alibi_slopes(int heads, float largest, float scale) {
   const int power = 1 << static_cast<int>(std::floor(std::log2(heads)));
   const double first = std::pow(2.0, -largest / power), second = std::pow(2.0, -largest / (2.0 * power));
   std::vector<float> slopes;
   for (int i = 0; i < heads; ++i)
-    slopes.push_back(
-        static_cast<float>(i < power ? std::pow(first, i + 1) : std::pow(second, 2 * (i - power) + 1)));
+    slopes.push_back(scale * static_cast<float>(i < power ? std::pow(first, i + 1)
+                                                          : std::pow(second, 2 * (i - power) + 1)));
   return slopes;
 }
 
@@ -32,11 +32,12 @@ struct BindMixer {
   Binder& binder;
   const ModelSpec& spec;
 
-  std::variant<AttentionWeights, LatentWeights> operator()(const Attention& m) const {
+  MixerWeights operator()(const Attention& m) const {
     const int64_t q = int64_t{m.heads} * m.head_dim, kv = int64_t{m.kv_heads} * m.head_dim;
     AttentionWeights w;
     binder.set_qkv_shape({m.heads, m.kv_heads, m.head_dim});
-    w.qkv = binder.matrix(Slot::Qkv, {m.kv_from >= 0 ? q : q + 2 * kv, spec.dim});
+    const Slot slot = m.kv_from >= 0 ? Slot::QueryUp : m.values_are_keys ? Slot::Qkk : Slot::Qkv;
+    w.qkv = binder.matrix(slot, {m.kv_from >= 0 ? q : q + 2 * kv, spec.dim});
     w.out = binder.matrix(Slot::AttentionOut, {spec.dim, q});
     if (m.qk_norm != QkNorm::None && m.qk_norm != QkNorm::Scaleless) {
       const bool whole = m.qk_norm != QkNorm::PerHead;
@@ -44,11 +45,12 @@ struct BindMixer {
       if (m.kv_from < 0) w.k_norm = bind_norm(binder, spec, Slot::KNorm, whole ? kv : m.head_dim);
     }
     if (m.sinks) w.sinks = binder.vector(Slot::Sinks, m.heads);
-    if (m.alibi > 0.0f) w.alibi = binder.upload(alibi_slopes(m.heads, m.alibi));
+    if (m.gated) w.gate = binder.matrix(Slot::AttentionGate, {q, spec.dim});
+    if (m.alibi > 0.0f) w.alibi = binder.upload(alibi_slopes(m.heads, m.alibi, m.alibi_scale));
     return w;
   }
 
-  std::variant<AttentionWeights, LatentWeights> operator()(const LatentAttention& m) const {
+  MixerWeights operator()(const LatentAttention& m) const {
     LatentWeights w;
     const int64_t q_rows = int64_t{m.heads} * (m.nope_dim + m.rope_dim);
     if (m.q_latent > 0) {
@@ -92,18 +94,19 @@ struct BindFfn {
   Binder& binder;
   const ModelSpec& spec;
 
-  std::variant<DenseWeights, MoeWeights> operator()(const DenseFfn& f) const {
+  FfnWeights operator()(const DenseFfn& f) const {
     return DenseWeights{binder.matrix(Slot::GateUp, {int64_t{f.inner} * (f.gated ? 2 : 1), spec.dim}),
                         binder.matrix(Slot::Down, {spec.dim, f.inner})};
   }
 
-  std::variant<DenseWeights, MoeWeights> operator()(const MoeFfn& f) const {
+  FfnWeights operator()(const MoeFfn& f) const {
     MoeWeights w;
     const int64_t up = f.gated ? 2 : 1;
     w.router = binder.matrix(Slot::Router, {f.routing.experts, spec.dim});
     if (f.router_choice_bias) w.choice_bias = binder.vector(Slot::RouterChoiceBias, f.routing.experts);
     w.experts.activation = f.activation;
     w.experts.gated = f.gated;
+    w.experts.weigh_inputs = f.weigh_inputs;
     w.experts.gate_up = binder.bank(Slot::ExpertGateUp, f.routing.experts, {up * f.inner, spec.dim});
     w.experts.down = binder.bank(Slot::ExpertDown, f.routing.experts, {spec.dim, f.inner});
     if (f.shared_inner > 0) {
@@ -112,6 +115,18 @@ struct BindFfn {
     }
     if (f.shared_gate) w.shared_gate = binder.matrix(Slot::SharedGate, {1, spec.dim});
     return w;
+  }
+
+  FfnWeights operator()(const XieluFfn& f) const {
+    const auto value = [&](Slot slot, float otherwise) {
+      const std::vector<float> stored = binder.host_vector(slot, 1);
+      return stored.empty() ? otherwise : stored.front();
+    };
+    return XieluWeights{
+        binder.matrix(Slot::GateUp, {f.inner, spec.dim}),
+        binder.matrix(Slot::Down, {spec.dim, f.inner}),
+        {value(Slot::XieluAlphaP, f.parameters.alpha_p), value(Slot::XieluAlphaN, f.parameters.alpha_n),
+         value(Slot::XieluBeta, f.parameters.beta)}};
   }
 };
 
@@ -126,6 +141,14 @@ LayerWeights bind_layer(Binder& binder, const ModelSpec& spec, const LayerSpec& 
   if (post) w.ffn_post_norm = norm(Slot::FfnPostNorm);
   w.mixer = std::visit(BindMixer{binder, spec}, layer.mixer);
   w.ffn = std::visit(BindFfn{binder, spec}, layer.ffn);
+  if (spec.layer_input > 0) {
+    w.input_gate = binder.matrix(Slot::LayerInputGate, {spec.layer_input, spec.dim});
+    w.input_out = binder.matrix(Slot::LayerInputOut, {spec.dim, spec.layer_input});
+    w.input_norm = norm(Slot::LayerInputNorm);
+  }
+  if (layer.scaled)
+    if (const std::vector<float> factor = binder.host_vector(Slot::LayerScale, 1); !factor.empty())
+      w.scale = factor[0];
   return w;
 }
 
@@ -143,10 +166,41 @@ void apply_rope_factors(Binder& binder, ModelSpec& spec) {
   if (!factors.empty()) spec.ropes[0].note += ", divided by the file's factors";
 }
 
+struct Need {
+  kernels::Feature feature;
+  std::string_view name;
+};
+
+std::vector<Need> needs(const LayerSpec& layer) {
+  std::vector<Need> needs;
+  if (const auto* m = std::get_if<Attention>(&layer.mixer)) {
+    if (m->chunked) needs.push_back({kernels::Feature::ChunkedAttention, "attention in chunks"});
+    if (m->gated) needs.push_back({kernels::Feature::Sigmoid, "gated attention"});
+  }
+  if (const auto* f = std::get_if<MoeFfn>(&layer.ffn)) {
+    if (f->weigh_inputs) needs.push_back({kernels::Feature::WeighedInputs, "experts with weighed inputs"});
+    if (f->routing.score == kernels::Routing::Score::SparseMixer)
+      needs.push_back({kernels::Feature::SparseMixer, "sparse mixer routing"});
+  }
+  if (std::holds_alternative<XieluFfn>(layer.ffn)) needs.push_back({kernels::Feature::Elu, "xIELU"});
+  return needs;
+}
+
+Status check_features(const ModelSpec& spec, const kernels::Backend& backend) {
+  for (const LayerSpec& layer : spec.layers)
+    for (const Need& need : needs(layer))
+      if (!backend.supports(need.feature))
+        return Error{ErrorCode::Unsupported,
+                     fmt::format("{} needs {}, which '{}' does not have; --device cpu does", spec.family,
+                                 need.name, backend.name())};
+  return {};
+}
+
 }  // namespace
 
 Result<ModelWeights> bind_weights(ModelSpec& spec, const formats::TensorStore& store,
                                   kernels::Backend& backend, Progress progress) {
+  if (Status status = check_features(spec, backend); !status) return status.error();
   ModelWeights w;
   Binder binder(spec.names, store, backend, w);
   const Extent table{spec.vocab, spec.dim};
@@ -154,6 +208,12 @@ Result<ModelWeights> bind_weights(ModelSpec& spec, const formats::TensorStore& s
   if (spec.position_embedding)
     w.positions = binder.matrix(Slot::PositionEmbedding, {spec.context + spec.position_offset, spec.dim});
   if (spec.embedding_norm) w.embedding_norm = bind_norm(binder, spec, Slot::EmbeddingNorm, spec.dim);
+  if (const int64_t inputs = int64_t{spec.layer_input} * static_cast<int64_t>(spec.layers.size());
+      inputs > 0) {
+    w.layer_inputs = binder.matrix(Slot::LayerInputTable, {spec.vocab, inputs});
+    w.layer_input_projection = binder.matrix(Slot::LayerInputProjection, {inputs, spec.dim});
+    w.layer_input_norm = bind_norm(binder, spec, Slot::LayerInputProjectionNorm, spec.layer_input);
+  }
   apply_rope_factors(binder, spec);
   for (const Rope& rope : spec.ropes) w.rope_frequencies.push_back(binder.upload(rope.inverse_frequency));
 

@@ -27,6 +27,7 @@ struct AttentionWeights {
   Norm q_norm, k_norm;
   TensorView sinks;  // [heads]
   TensorView alibi;  // [heads]
+  Weight gate;       // empty without one
 };
 
 struct LatentWeights {
@@ -52,16 +53,31 @@ struct MoeWeights {
   Weight shared_gate_up, shared_down, shared_gate;
 };
 
+struct XieluWeights {
+  Weight up, down;
+  Xielu parameters;
+};
+
+using MixerWeights = std::variant<AttentionWeights, LatentWeights>;
+using FfnWeights = std::variant<DenseWeights, MoeWeights, XieluWeights>;
+
+// The alternatives are those of the layer's spec.
 struct LayerWeights {
-  std::variant<AttentionWeights, LatentWeights> mixer;
-  std::variant<DenseWeights, MoeWeights> ffn;
+  MixerWeights mixer;
+  FfnWeights ffn;
   Norm mixer_norm, mixer_post_norm, ffn_norm, ffn_post_norm;
+  Weight input_gate, input_out;  // of ModelSpec::layer_input
+  Norm input_norm;
+  float scale = 1.0f;
 };
 
 struct ModelWeights {
   Weight embedding;
   Weight positions;
   Norm embedding_norm;
+  Weight layer_inputs;            // [vocab, layers * layer_input]
+  Weight layer_input_projection;  // [layers * layer_input, dim]
+  Norm layer_input_norm;
   std::vector<TensorView> rope_frequencies;  // per ModelSpec::ropes, f32 [pairs]
   std::vector<LayerWeights> layers;
   Norm output_norm;

@@ -45,6 +45,77 @@ TEST(Family, NamesTheNearestOfWhatItKnows) {
   EXPECT_THAT(problem(spec_of(small_config("Nothing"))), HasSubstr("architecture 'Nothing' is not among"));
 }
 
+TEST(Family, ListsWhatItKnowsBesideWhatItDoesNot) {
+  const std::string error = problem(spec_of(small_metadata("mamba")));
+  EXPECT_THAT(error, HasSubstr("architecture 'mamba' is not among"));
+  EXPECT_THAT(error, HasSubstr("llama, "));
+  EXPECT_THAT(error, HasSubstr("qwen3moe"));
+}
+
+TEST(Family, NamesKeysAsTheFileDoes) {
+  formats::GgufMetadata metadata = small_metadata("llama");
+  metadata.set("llama.embedding_length", int64_t{0});
+  EXPECT_THAT(problem(spec_of(metadata)), HasSubstr("'llama.embedding_length' is 0, must be 1 to"));
+  metadata.set("llama.embedding_length", std::string_view("wide"));
+  EXPECT_THAT(problem(spec_of(metadata)), HasSubstr("llama.embedding_length"));
+}
+
+TEST(Family, TakesAModelThatSeesForItsDecoder) {
+  json::object text = small_config();
+  text.erase("architectures");
+  text["model_type"] = "qwen3_moe";
+  text["num_experts"] = 4;
+  text["num_experts_per_tok"] = 2;
+  const auto spec = spec_of(json::object{
+      {"architectures", json::array{"SomethingNewForConditionalGeneration"}}, {"text_config", text}});
+  ASSERT_TRUE(spec.ok()) << problem(spec);
+  EXPECT_EQ(spec->family, "Qwen3MoeForCausalLM");
+  EXPECT_EQ(std::get<Attention>(spec->layers[0].mixer).qk_norm, QkNorm::PerHead);
+}
+
+TEST(Family, Llama4AlternatesChunksWithLayersWithoutPositions) {
+  const auto spec = spec_of(with(small_config("Llama4ForCausalLM"), {{"num_local_experts", 4},
+                                                                     {"num_experts_per_tok", 1},
+                                                                     {"interleave_moe_layer_step", 2},
+                                                                     {"intermediate_size_mlp", 128},
+                                                                     {"attention_chunk_size", 32},
+                                                                     {"attn_temperature_tuning", 4}}));
+  ASSERT_TRUE(spec.ok()) << problem(spec);
+  for (size_t i = 0; i < 4; ++i) {
+    const auto& mixer = std::get<Attention>(spec->layers[i].mixer);
+    EXPECT_EQ(mixer.rope, i == 3 ? -1 : 0) << i;
+    EXPECT_EQ(mixer.chunked, i != 3) << i;
+    EXPECT_EQ(mixer.window, i == 3 ? 0 : 32) << i;
+    EXPECT_EQ(mixer.temperature.slope > 0.0f, i == 3) << i;
+    EXPECT_EQ(std::holds_alternative<MoeFfn>(spec->layers[i].ffn), i % 2 == 1) << i;
+  }
+  EXPECT_EQ(std::get<DenseFfn>(spec->layers[0].ffn).inner, 128);
+  EXPECT_TRUE(std::get<MoeFfn>(spec->layers[1].ffn).weigh_inputs);
+}
+
+TEST(Family, GgufFilesOfApertusKeepXieluInTheirKeys) {
+  formats::GgufMetadata metadata = small_metadata("apertus");
+  metadata.set("xielu.alpha_p", formats::GgufArray(std::vector<double>{0.1, 0.2, 0.3, 0.4}));
+  metadata.set("xielu.alpha_n", formats::GgufArray(std::vector<double>{0.5, 0.5, 0.5, 0.5}));
+  EXPECT_THAT(problem(spec_of(metadata)), HasSubstr("'xielu.beta' is missing"));
+  metadata.set("xielu.beta", formats::GgufArray(std::vector<double>{0.5, 0.5, 0.5, 0.5}));
+  const auto spec = spec_of(metadata);
+  ASSERT_TRUE(spec.ok()) << problem(spec);
+  const auto& ffn = std::get<XieluFfn>(spec->layers[2].ffn);
+  EXPECT_FLOAT_EQ(ffn.parameters.alpha_p, 0.3f);
+  EXPECT_FLOAT_EQ(ffn.parameters.alpha_n, 0.5f);
+}
+
+TEST(Family, GivesLayersOfOneThetaOneRope) {
+  const json::array thetas{10000, 0, 500000, 10000};
+  const auto spec = spec_of(with(small_config("GraniteSWAForCausalLM"), {{"layer_rope_theta", thetas}}));
+  ASSERT_TRUE(spec.ok()) << problem(spec);
+  ASSERT_EQ(spec->ropes.size(), 2u);
+  const int expected[] = {0, -1, 1, 0};
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(std::get<Attention>(spec->layers[i].mixer).rope, expected[i]) << i;
+  EXPECT_GT(spec->ropes[0].inverse_frequency[1], spec->ropes[1].inverse_frequency[1]);
+}
+
 TEST(Family, EveryNameBelongsToOneFamily) {
   std::set<std::string_view> hugging_face, gguf;
   for (const Architecture* architecture : architectures()) {

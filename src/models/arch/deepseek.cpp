@@ -1,6 +1,8 @@
-// DeepSeek 2 and 3: latent attention, dense layers first, then grouped sigmoid (3) or softmax (2) routing
-// with shared experts.
+// DeepSeek 2 and 3 and Mistral 4: latent attention, dense layers first, then grouped sigmoid (3) or softmax
+// routing with shared experts; Mistral raises the temperature of long contexts.
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "models/family.h"
 
@@ -8,27 +10,32 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"DeepseekV3ForCausalLM", "DeepseekV2ForCausalLM",
-                                             "Glm4MoeLiteForCausalLM", "YoutuForCausalLM"};
-constexpr std::string_view kGguf[] = {"deepseek2"};
+constexpr std::string_view kHuggingFace[] = {
+    "DeepseekV3ForCausalLM", "DeepseekV2ForCausalLM",  "Glm4MoeLiteForCausalLM", "YoutuForCausalLM",
+    "Mistral4ForCausalLM",   "DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM"};
+constexpr std::string_view kGguf[] = {"deepseek2", "mistral4", "deepseek32", "glm-dsa"};
 
 ModelSpec build(Config& c) {
   ModelSpec spec = decoder_spec(c, RopeStyle::Interleaved);
-  const LatentAttention mixer = latent_attention(c, attention(spec.layers[0]).heads);
+  const bool mistral = c.architecture() == kHuggingFace[4] || c.architecture() == kGguf[1];
+  LatentAttention mixer = latent_attention(c, attention(spec.layers[0]).heads);
   const bool pairs = c.is_gguf() || c.flag_or("rope_interleave", true);
   spec.ropes = {
       make_rope(c, {.dims = mixer.rope_dim, .style = pairs ? RopeStyle::Interleaved : RopeStyle::Halves})};
+  // 3.2 and GLM 5 choose what they attend to from so many positions on; up to there they attend to all.
+  if (const int all = c.size_or("index_topk", 0); all > 0) spec.context = std::min(spec.context, all);
   const int dense = c.size_or("first_k_dense_replace", 0);
   const int guess = c.stores(fmt::format("blk.{}.exp_probs_b.bias", dense)) ? 2 : 1;
-  const bool sigmoid =
-      c.is_gguf() ? c.size_or("expert_gating_func", guess) == 2 : c.architecture() != kHuggingFace[1];
+  const bool sigmoid = c.is_gguf() ? c.size_or("expert_gating_func", guess) == 2
+                                   : !mistral && c.architecture() != kHuggingFace[1];
+  if (mistral) mixer.temperature = query_temperature(c);
   for (LayerSpec& layer : spec.layers) layer.mixer = mixer;
   if (c.size_or("num_local_experts", 0) == 0) return spec;
-  c.assume("norm_topk_prob", sigmoid);
+  c.assume("norm_topk_prob", sigmoid || mistral);
   MoeFfn ffn = grouped_moe_ffn(c);
   if (!sigmoid) {
     ffn.routing.score = kernels::Routing::Score::Softmax;
-    ffn.routing.group_best = 1;
+    if (!mistral) ffn.routing.group_best = 1;
     ffn.router_choice_bias = false;
   }
   use_moe(c, spec, ffn);

@@ -6,7 +6,8 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"Ernie4_5ForCausalLM", "Ernie4_5_MoeForCausalLM"};
+constexpr std::string_view kHuggingFace[] = {"Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM",
+                                             "Ernie4_5_MoeForCausalLM"};
 constexpr std::string_view kGguf[] = {"ernie4_5", "ernie4_5-moe"};
 
 bool is_mixture_layer(Config& c, int layer, int layers) {

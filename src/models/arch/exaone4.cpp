@@ -6,7 +6,8 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"Exaone4ForCausalLM", "ExaoneMoeForCausalLM"};
+constexpr std::string_view kHuggingFace[] = {"Exaone4ForCausalLM", "ExaoneMoeForCausalLM",
+                                             "ExaoneMoEForCausalLM"};
 constexpr std::string_view kGguf[] = {"exaone4", "exaone-moe"};
 
 ModelSpec build(Config& c) {

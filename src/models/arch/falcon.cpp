@@ -30,6 +30,7 @@ ModelSpec build(Config& c) {
     if (!c.flag_or("alibi", false)) continue;
     mixer.rope = -1;
     mixer.alibi = 8.0f;
+    mixer.alibi_scale = mixer.scale;
   }
   const bool two = spec.layers[0].wiring == Wiring::ParallelTwoNorms;
   if (c.is_gguf() && two)

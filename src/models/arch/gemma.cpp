@@ -13,14 +13,6 @@ constexpr std::string_view kHuggingFace[] = {"GemmaForCausalLM", "Gemma2ForCausa
                                              "Gemma3ForConditionalGeneration", "VaultGemmaForCausalLM"};
 constexpr std::string_view kGguf[] = {"gemma", "gemma2", "gemma3"};
 
-void make_sandwich(ModelSpec& spec) {
-  for (LayerSpec& layer : spec.layers) layer.wiring = Wiring::Sandwich;
-  if (spec.names.rows(Slot::MixerPostNorm).empty())
-    spec.names = spec.names.with({{Slot::MixerPostNorm, "model.layers.{l}.post_attention_layernorm"},
-                                  {Slot::FfnNorm, "model.layers.{l}.pre_feedforward_layernorm"},
-                                  {Slot::FfnPostNorm, "model.layers.{l}.post_feedforward_layernorm"}});
-}
-
 ModelSpec build(Config& c) {
   const int generation = c.architecture().find('3') != std::string::npos   ? 3
                          : c.architecture().find('2') != std::string::npos ? 2
@@ -29,9 +21,11 @@ ModelSpec build(Config& c) {
   spec.embedding_scale = std::sqrt(static_cast<float>(spec.dim));
   spec.tied_output = true;
   const int head_dim = attention(spec.layers[0]).head_dim;
+  const bool largest = c.is_gguf() && spec.layers.size() == (generation == 2 ? 46 : generation == 3 ? 62 : 0);
+  const int scaled_by = largest ? spec.dim / attention(spec.layers[0]).heads : head_dim;  // of the 27B models
   const bool vault = c.architecture() == kHuggingFace[4];
   if (vault) spec.names = spec.names.with({{Slot::FfnNorm, "model.layers.{l}.pre_feedforward_layernorm"}});
-  if (generation > 1) make_sandwich(spec);
+  if (generation > 1) use_sandwich(spec);
   if (generation > 1 || vault)
     use_windows(c, spec, generation == 2 ? 2 : c.size_or("_sliding_window_pattern", 6));
   if (generation == 3)
@@ -40,7 +34,7 @@ ModelSpec build(Config& c) {
   spec.logit_softcap = c.number_or("final_logit_softcapping", 0.0f);
   for (LayerSpec& layer : spec.layers) {
     Attention& mixer = attention(layer);
-    mixer.scale = 1.0f / std::sqrt(c.number_or("query_pre_attn_scalar", static_cast<float>(head_dim)));
+    mixer.scale = 1.0f / std::sqrt(c.number_or("query_pre_attn_scalar", static_cast<float>(scaled_by)));
     mixer.softcap = c.number_or("attn_logit_softcapping", 0.0f);
     if (generation == 3) mixer.qk_norm = QkNorm::PerHead;
     if (generation == 3 && mixer.window > 0) mixer.rope = 1;

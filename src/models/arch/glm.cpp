@@ -6,14 +6,16 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"GlmForCausalLM", "Glm4ForCausalLM"};
+constexpr std::string_view kHuggingFace[] = {"GlmForCausalLM", "Glm4ForCausalLM",
+                                             "Glm4vForConditionalGeneration"};
 constexpr std::string_view kGguf[] = {"chatglm", "glm4"};
 
 ModelSpec build(Config& c) {
   c.assume("partial_rotary_factor", 0.5);
   ModelSpec spec = decoder_spec(c, RopeStyle::Interleaved);
-  spec.ropes[0].style = RopeStyle::Interleaved;
-  if (c.architecture() != kHuggingFace[1] && c.architecture() != kGguf[1]) return spec;
+  const bool seeing_gguf = c.is_gguf() && c.has("mrope_section");
+  spec.ropes[0].style = seeing_gguf ? RopeStyle::Halves : RopeStyle::Interleaved;
+  if (c.architecture() == kHuggingFace[0] || c.architecture() == kGguf[0]) return spec;
   use_wiring(spec, Wiring::Sandwich);
   if (!c.is_gguf())
     spec.names = spec.names.with({{Slot::MixerPostNorm, "model.layers.{l}.post_self_attn_layernorm"},

@@ -6,12 +6,12 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"Glm4MoeForCausalLM", "Dots1ForCausalLM",
-                                             "SolarOpenForCausalLM"};
+constexpr std::string_view kHuggingFace[] = {"Glm4MoeForCausalLM", "Dots1ForCausalLM", "SolarOpenForCausalLM",
+                                             "Glm4vMoeForConditionalGeneration"};
 constexpr std::string_view kGguf[] = {"glm4moe", "dots1"};
 
 ModelSpec build(Config& c) {
-  const bool glm = c.architecture() == kHuggingFace[0];
+  const bool glm = c.architecture() == kHuggingFace[0] || c.architecture() == kHuggingFace[3];
   const bool dots = c.architecture() == kHuggingFace[1] || c.architecture() == kGguf[1];
   if (glm) c.assume("partial_rotary_factor", 0.5);
   ModelSpec spec = decoder_spec(c);

@@ -1,4 +1,5 @@
-// Granite 3 and its mixtures: the Llama shape with multipliers on embeddings, scores, residuals and logits.
+// Granite 3 and 4 and their mixtures: the Llama shape with factors on embeddings, scores, residuals and logits.
+// The SWA models have windows, sinks and a theta per layer.
 #include "models/family.h"
 
 namespace sluice::models::arch {
@@ -6,30 +7,39 @@ namespace sluice::models::arch {
 namespace {
 
 constexpr std::string_view kHuggingFace[] = {"GraniteForCausalLM", "GraniteMoeForCausalLM",
-                                             "GraniteMoeSharedForCausalLM"};
-constexpr std::string_view kGguf[] = {"granite", "granitemoe"};
+                                             "GraniteMoeSharedForCausalLM", "GraniteSWAForCausalLM",
+                                             "GraniteMoeSWAForCausalLM"};
+constexpr std::string_view kGguf[] = {"granite", "granitemoe", "granite_swa"};
+
+void use_windows_and_sinks(Config& c, ModelSpec& spec) {
+  use_windows(c, spec, 4);
+  if (c.has("layer_rope_theta")) use_layer_thetas(c, spec, c.numbers("layer_rope_theta"));
+  if (c.has("no_rope_layers")) drop_listed_ropes(c, spec);
+  for (LayerSpec& layer : spec.layers) attention(layer).sinks = true;
+}
 
 ModelSpec build(Config& c) {
   ModelSpec spec = decoder_spec(c, RopeStyle::Interleaved);
-  spec.embedding_scale = c.number_or("embedding_multiplier", 1.0f);
-  spec.residual_scale = c.number_or("residual_multiplier", 1.0f);
+  use_multipliers(c, spec);
   spec.logit_scale = 1.0f / c.number_or(c.is_gguf() ? "logit_scale" : "logits_scaling", 1.0f);
-  const bool mixture = c.size_or("num_local_experts", 0) > 0;
-  for (LayerSpec& layer : spec.layers) {
-    Attention& mixer = attention(layer);
-    mixer.scale = c.number_or("attention_multiplier", mixer.scale);
-    if (!mixture) continue;
-    MoeFfn ffn = moe_ffn(c);
-    ffn.shared_inner =
-        c.size_or(c.is_gguf() ? "shared_expert_intermediate_size" : "shared_intermediate_size", 0);
-    layer.ffn = ffn;
-  }
-  if (mixture && !c.is_gguf())
-    spec.names = spec.names.with({{Slot::Router, "model.layers.{l}.block_sparse_moe.router.layer"},
-                                  {Slot::ExpertGateUp, "model.layers.{l}.block_sparse_moe.input_linear"},
-                                  {Slot::ExpertDown, "model.layers.{l}.block_sparse_moe.output_linear"},
-                                  {Slot::SharedGateUp, "model.layers.{l}.shared_mlp.input_linear"},
-                                  {Slot::SharedDown, "model.layers.{l}.shared_mlp.output_linear"}});
+  const bool windows = c.architecture() == kHuggingFace[3] || c.architecture() == kHuggingFace[4] ||
+                       c.architecture() == kGguf[2];
+  if (windows) use_windows_and_sinks(c, spec);
+  if (c.size_or("num_local_experts", 0) == 0) return spec;
+  MoeFfn ffn = moe_ffn(c);
+  ffn.shared_inner =
+      c.size_or(c.is_gguf() ? "shared_expert_intermediate_size" : "shared_intermediate_size", 0);
+  for (LayerSpec& layer : spec.layers) layer.ffn = ffn;
+  if (!c.is_gguf())
+    spec.names =
+        spec.names.with({{Slot::Router, "model.layers.{l}.block_sparse_moe.router.layer"},
+                         {Slot::Router, "model.layers.{l}.block_sparse_moe.router"},
+                         {Slot::ExpertGateUp, "model.layers.{l}.block_sparse_moe.input_linear"},
+                         {Slot::ExpertGateUp, "model.layers.{l}.block_sparse_moe.experts.gate_up_proj"},
+                         {Slot::ExpertDown, "model.layers.{l}.block_sparse_moe.output_linear"},
+                         {Slot::ExpertDown, "model.layers.{l}.block_sparse_moe.experts.down_proj"},
+                         {Slot::SharedGateUp, "model.layers.{l}.shared_mlp.input_linear"},
+                         {Slot::SharedDown, "model.layers.{l}.shared_mlp.output_linear"}});
   return spec;
 }
 

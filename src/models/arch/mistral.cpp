@@ -11,13 +11,6 @@ constexpr std::string_view kHuggingFace[] = {"MistralForCausalLM", "MinistralFor
                                              "CwmForCausalLM"};
 constexpr std::string_view kGguf[] = {"mistral3"};
 
-Temperature query_temperature(Config& c) {
-  Config rope = c.sub("rope_parameters");
-  if (c.is_gguf())
-    return {c.number_or("attn_temperature_scale", 0.0f), c.size_or("rope_scaling_original", 0)};
-  return {rope.number_or("llama_4_scaling_beta", 0.0f), rope.size_or("original_max_position_embeddings", 0)};
-}
-
 ModelSpec build(Config& c) {
   ModelSpec spec = decoder_spec(c, RopeStyle::Interleaved);
   use_windows(c, spec, 0);

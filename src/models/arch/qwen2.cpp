@@ -6,8 +6,10 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"Qwen2ForCausalLM", "Qwen2MoeForCausalLM", "SeedOssForCausalLM"};
-constexpr std::string_view kGguf[] = {"qwen2", "qwen2moe", "seed_oss"};
+constexpr std::string_view kHuggingFace[] = {"Qwen2ForCausalLM", "Qwen2MoeForCausalLM", "SeedOssForCausalLM",
+                                             "Qwen2VLForConditionalGeneration",
+                                             "Qwen2_5_VLForConditionalGeneration"};
+constexpr std::string_view kGguf[] = {"qwen2", "qwen2moe", "seed_oss", "qwen2vl"};
 
 ModelSpec build(Config& c) {
   ModelSpec spec = decoder_spec(c);

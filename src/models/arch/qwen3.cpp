@@ -6,8 +6,10 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"Qwen3ForCausalLM", "Qwen3MoeForCausalLM", "MellumForCausalLM"};
-constexpr std::string_view kGguf[] = {"qwen3", "qwen3moe", "mellum"};
+constexpr std::string_view kHuggingFace[] = {"Qwen3ForCausalLM", "Qwen3MoeForCausalLM", "MellumForCausalLM",
+                                             "Qwen3VLForConditionalGeneration",
+                                             "Qwen3VLMoeForConditionalGeneration"};
+constexpr std::string_view kGguf[] = {"qwen3", "qwen3moe", "mellum", "qwen3vl", "qwen3vlmoe"};
 
 ModelSpec build(Config& c) {
   ModelSpec spec = decoder_spec(c);
@@ -17,8 +19,13 @@ ModelSpec build(Config& c) {
   if (c.size_or("num_local_experts", 0) == 0) return spec;
   MoeFfn ffn = moe_ffn(c);
   ffn.routing.score = kernels::Routing::Score::Softmax;
-  ffn.routing.normalize = c.flag_or("norm_topk_prob", c.is_gguf());
+  const bool sees = c.architecture() == kHuggingFace[4];
+  ffn.routing.normalize = c.flag_or("norm_topk_prob", c.is_gguf() || sees);
   use_sparse_moe(c, spec, ffn);
+  if (sees)
+    spec.names =
+        spec.names.with({{Slot::ExpertGateUp, "model.layers.{l}.mlp.experts.gate_up_proj", Fold::Transpose},
+                         {Slot::ExpertDown, "model.layers.{l}.mlp.experts.down_proj", Fold::Transpose}});
   return spec;
 }
 

@@ -20,17 +20,20 @@ void norm_heads(const Attention& m, const LayerContext& c, TensorView heads, Ten
   }
 }
 
+}  // namespace
+
 // Runs of tokens with the same factor are scaled together.
 void heat(const Temperature& t, const LayerContext& c, TensorView q) {
-  const auto step = [&](int64_t token) { return c.batch.positions[static_cast<size_t>(token)] / t.length; };
+  if (!(t.slope > 0.0f) || t.length <= 0) return;
+  const auto step = [&](int64_t token) {
+    return (c.batch.positions[static_cast<size_t>(token)] + t.offset) / t.length;
+  };
   for (int64_t begin = 0, end = 0; begin < q.dim(0); begin = end) {
     while (end < q.dim(0) && step(end) == step(begin)) ++end;
     if (step(begin) > 0)
       c.backend.scale(q.rows(begin, end), 1.0f + t.slope * std::log(1.0f + static_cast<float>(step(begin))));
   }
 }
-
-}  // namespace
 
 void run_mixer(const Attention& m, const AttentionWeights& w, const LayerContext& c, TensorView out,
                TensorView x) {
@@ -51,6 +54,7 @@ void run_mixer(const Attention& m, const AttentionWeights& w, const LayerContext
     if (own_kv) norm_heads(m, c, k, qkv.columns(q_width, q_width + kv_width), w.k_norm);
   };
   if (!m.qk_norm_after_rope) norm_both();
+  if (m.norm_values && own_kv) c.backend.rms_norm(v, v, {}, c.spec.norm_eps);
   const TensorView angles = m.rope >= 0 ? c.angles[static_cast<size_t>(m.rope)] : TensorView();
   const RopeStyle style = m.rope >= 0 ? c.spec.ropes[static_cast<size_t>(m.rope)].style : RopeStyle::Halves;
   if (own_kv && m.rope >= 0 && !m.qk_norm_after_rope) {
@@ -61,20 +65,27 @@ void run_mixer(const Attention& m, const AttentionWeights& w, const LayerContext
     if (m.qk_norm_after_rope) norm_both();
     if (own_kv) c.backend.write_kv(c.kv, k, v, c.batch);
   }
-  if (m.temperature.slope > 0.0f && m.temperature.length > 0) heat(m.temperature, c, qkv.columns(0, q_width));
+  heat(m.temperature, c, qkv.columns(0, q_width));
 
-  const TensorView attended = c.scratch.get(Buffer::Attended, n, q_width);
   const kernels::AttentionShape shape{.heads = m.heads,
                                       .kv_heads = m.kv_heads,
                                       .key_dim = m.head_dim,
                                       .value_dim = m.head_dim,
                                       .scale = m.scale,
                                       .window = m.window,
+                                      .chunked = m.chunked,
                                       .softcap = m.softcap,
                                       .sinks = w.sinks,
                                       .alibi = w.alibi};
-  c.backend.attend(attended.columns_as_heads(0, m.heads, m.head_dim), q, c.kv, c.batch, shape);
-  c.backend.matmul(out, attended, w.out);
+  // A gate stands before what it multiplies.
+  const TensorView attended = c.scratch.get(Buffer::Attended, n, m.gated ? 2 * q_width : q_width);
+  c.backend.attend(attended.columns_as_heads(m.gated ? q_width : 0, m.heads, m.head_dim), q, c.kv, c.batch,
+                   shape);
+  if (!m.gated) return c.backend.matmul(out, attended, w.out);
+  c.backend.matmul(attended.columns(0, q_width), x, w.gate);
+  const TensorView kept = c.scratch.get(Buffer::Gated, n, q_width);
+  c.backend.gated(kept, attended, Activation::Sigmoid);
+  c.backend.matmul(out, kept, w.out);
 }
 
 }  // namespace sluice::models

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "models/mixers/mixers.h"
 
 namespace sluice::models {
@@ -9,6 +11,10 @@ struct FfnShape {
   Activation activation;
   bool gated;
 };
+
+float softplus(float x) {
+  return x > 20.0f ? x : std::log1p(std::exp(x));
+}
 
 void run_dense(const FfnShape& f, const Weight& gate_up, const Weight& down, const LayerContext& c,
                TensorView out, TensorView x) {
@@ -31,6 +37,22 @@ void run_ffn(const DenseFfn& f, const DenseWeights& w, const LayerContext& c, Te
   run_dense({f.inner, f.activation, f.gated}, w.gate_up, w.down, c, out, x);
 }
 
+// xielu(x) = (beta - n) x + n elu(x) + p relu(x)²
+void run_ffn(const XieluFfn& f, const XieluWeights& w, const LayerContext& c, TensorView out, TensorView x) {
+  const float positive = softplus(w.parameters.alpha_p), beta = w.parameters.beta;
+  const float negative = beta + softplus(w.parameters.alpha_n);
+  const TensorView wide = c.scratch.get(Buffer::GateUp, x.dim(0), f.inner);
+  const TensorView curved = c.scratch.get(Buffer::Curved, x.dim(0), f.inner);
+  const TensorView inner = c.scratch.get(Buffer::Inner, x.dim(0), f.inner);
+  c.backend.matmul(wide, x, w.up);
+  c.backend.activate(curved, wide, Activation::Relu2);
+  c.backend.activate(inner, wide, Activation::Elu);
+  c.backend.scale(inner, negative);
+  c.backend.add(inner, inner, curved, positive);
+  c.backend.add(inner, inner, wide, beta - negative);
+  c.backend.matmul(out, inner, w.down);
+}
+
 void run_ffn(const MoeFfn& f, const MoeWeights& w, const LayerContext& c, TensorView out, TensorView x) {
   const int64_t n = x.dim(0);
   const TensorView logits = c.scratch.get(Buffer::RouterLogits, n, f.routing.experts);
@@ -50,7 +72,7 @@ void run_ffn(const MoeFfn& f, const MoeWeights& w, const LayerContext& c, Tensor
     c.backend.matmul(gate, x, w.shared_gate);
     c.backend.gate_rows(shared, gate);
   }
-  c.backend.add(out, out, shared);
+  c.backend.add(out, out, shared, f.shared_scale);
 }
 
 }  // namespace sluice::models

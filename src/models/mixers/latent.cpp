@@ -44,12 +44,13 @@ void run_mixer(const LatentAttention& m, const LatentWeights& w, const LayerCont
   c.backend.write_kv(c.kv, latent.columns_as_heads(0, 1, key_dim), {}, c.batch);
 
   const TensorView query = make_query(m, w, c, x);
-  const TensorView absorbed =
-      c.scratch.get(Buffer::LatentQuery, n, m.heads * key_dim).columns_as_heads(0, m.heads, key_dim);
+  const TensorView whole = c.scratch.get(Buffer::LatentQuery, n, m.heads * key_dim);
+  const TensorView absorbed = whole.columns_as_heads(0, m.heads, key_dim);
   c.backend.matmul_heads(part_of_heads(absorbed, 0, m.latent), part_of_heads(query, 0, m.nope_dim), w.key_up);
   const TensorView turned = part_of_heads(query, m.nope_dim, m.rope_dim);
   c.backend.rope(turned, angles, style);
   c.backend.copy(part_of_heads(absorbed, m.latent, m.rope_dim), turned);
+  heat(m.temperature, c, whole);
 
   const TensorView mixed =
       c.scratch.get(Buffer::LatentOut, n, m.heads * m.latent).columns_as_heads(0, m.heads, m.latent);

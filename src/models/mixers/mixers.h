@@ -25,6 +25,10 @@ void run_mixer(const LatentAttention&, const LatentWeights&, const LayerContext&
                TensorView x);
 void run_ffn(const DenseFfn&, const DenseWeights&, const LayerContext&, TensorView out, TensorView x);
 void run_ffn(const MoeFfn&, const MoeWeights&, const LayerContext&, TensorView out, TensorView x);
+void run_ffn(const XieluFfn&, const XieluWeights&, const LayerContext&, TensorView out, TensorView x);
+
+// Multiplies the queries q[n, width] of the step by what the temperature says of their positions.
+void heat(const Temperature& temperature, const LayerContext& context, TensorView q);
 
 // The model's norm with this gain and bias; out may be x.
 void run_norm(kernels::Backend& backend, const ModelSpec& spec, TensorView out, TensorView x,

@@ -1,0 +1,38 @@
+// Arcee Trinity: gated attention with a norm on each head, windows with rope and full layers without
+// positions, norms before and after, DeepSeek 3's experts after the first dense layers.
+#include <cmath>
+
+#include "models/family.h"
+
+namespace sluice::models::arch {
+
+namespace {
+
+constexpr std::string_view kHuggingFace[] = {"AfmoeForCausalLM"};
+constexpr std::string_view kGguf[] = {"afmoe"};
+
+ModelSpec build(Config& c) {
+  ModelSpec spec = decoder_spec(c);
+  if (c.flag_or("mup_enabled", c.is_gguf())) spec.embedding_scale = std::sqrt(static_cast<float>(spec.dim));
+  use_windows(c, spec, 4);
+  drop_rope_of_full_layers(spec);
+  use_wiring(spec, Wiring::Sandwich);
+  use_moe(c, spec, grouped_moe_ffn(c));
+  for (LayerSpec& layer : spec.layers) {
+    attention(layer).qk_norm = QkNorm::PerHead;
+    attention(layer).gated = true;
+  }
+  if (!c.is_gguf())
+    spec.names = spec.names.with({{Slot::MixerPostNorm, "model.layers.{l}.post_attention_layernorm"},
+                                  {Slot::FfnNorm, "model.layers.{l}.pre_mlp_layernorm"},
+                                  {Slot::FfnPostNorm, "model.layers.{l}.post_mlp_layernorm"},
+                                  {Slot::Router, "model.layers.{l}.mlp.router.gate"},
+                                  {Slot::RouterChoiceBias, "model.layers.{l}.mlp.expert_bias"}});
+  return spec;
+}
+
+}  // namespace
+
+extern const Architecture afmoe{kHuggingFace, kGguf, build};
+
+}  // namespace sluice::models::arch

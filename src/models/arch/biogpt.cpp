@@ -1,0 +1,43 @@
+// BioGPT: OPT's shape with scaled embeddings and a GELU feed-forward.
+#include <cmath>
+
+#include "models/family.h"
+
+namespace sluice::models::arch {
+
+namespace {
+
+constexpr std::string_view kHuggingFace[] = {"BioGptForCausalLM"};
+
+ModelSpec build(Config& c) {
+  ModelSpec spec = decoder_spec(c);
+  spec.norm = NormKind::Layer;
+  spec.norm_eps = 1e-5f;
+  spec.position_embedding = true;
+  spec.position_offset = 2;
+  spec.tied_output = c.flag_or("tie_word_embeddings", true);
+  if (c.flag_or("scale_embedding", true)) spec.embedding_scale = std::sqrt(static_cast<float>(spec.dim));
+  spec.ropes.clear();
+  use_kv_per_head(spec);
+  use_plain_ffn(c, spec, "gelu");
+  for (LayerSpec& layer : spec.layers) attention(layer).rope = -1;
+  spec.names = {{Slot::TokenEmbedding, "biogpt.embed_tokens"},
+                {Slot::PositionEmbedding, "biogpt.embed_positions"},
+                {Slot::OutputNorm, "biogpt.layer_norm"},
+                {Slot::Output, "output_projection"},
+                {Slot::MixerNorm, "biogpt.layers.{l}.self_attn_layer_norm"},
+                {Slot::FfnNorm, "biogpt.layers.{l}.final_layer_norm"},
+                {Slot::Qkv, "biogpt.layers.{l}.self_attn.q_proj"},
+                {Slot::Qkv, "biogpt.layers.{l}.self_attn.k_proj"},
+                {Slot::Qkv, "biogpt.layers.{l}.self_attn.v_proj"},
+                {Slot::AttentionOut, "biogpt.layers.{l}.self_attn.out_proj"},
+                {Slot::GateUp, "biogpt.layers.{l}.fc1"},
+                {Slot::Down, "biogpt.layers.{l}.fc2"}};
+  return spec;
+}
+
+}  // namespace
+
+extern const Architecture biogpt{kHuggingFace, {}, build};
+
+}  // namespace sluice::models::arch

@@ -1,0 +1,56 @@
+// DBRX: layer norms without bias, clipped q, k and v, softmax-routed experts whose rows lie in one matrix.
+#include "models/family.h"
+
+namespace sluice::models::arch {
+
+namespace {
+
+constexpr std::string_view kHuggingFace[] = {"DbrxForCausalLM"};
+constexpr std::string_view kGguf[] = {"dbrx"};
+
+// The parameters of attention and experts lie one level down.
+void lift_keys(Config& c) {
+  Config mixer = c.sub("attn_config"), ffn = c.sub("ffn_config");
+  c.assume("num_key_value_heads", mixer.size_or("kv_n_heads", 1));
+  c.assume("rope_theta", mixer.number_or("rope_theta", 10000.0f));
+  c.assume("clip_qkv", mixer.number_or("clip_qkv", 0.0f));
+  c.assume("intermediate_size", ffn.size_or("ffn_hidden_size", 3584));
+  c.assume("num_local_experts", ffn.size_or("moe_num_experts", 4));
+  c.assume("num_experts_per_tok", ffn.size_or("moe_top_k", 1));
+  c.assume("hidden_act", json::string(ffn.sub("ffn_act_fn").text_or("name", "silu")));
+  if (ffn.number_or("moe_normalize_expert_weights", 1.0f) != 1.0f)
+    ffn.fail("'moe_normalize_expert_weights' must be 1");
+}
+
+ModelSpec build(Config& c) {
+  if (!c.is_gguf()) lift_keys(c);
+  ModelSpec spec = decoder_spec(c);
+  spec.norm = NormKind::Layer;
+  MoeFfn ffn = moe_ffn(c);  // the softmax over the chosen is what the normalised softmax over all is
+  for (LayerSpec& layer : spec.layers) {
+    attention(layer).clip = c.number_or("clip_qkv", 0.0f);
+    layer.ffn = ffn;
+  }
+  if (c.is_gguf()) {
+    spec.names = spec.names.with({{Slot::FfnNorm, "blk.{l}.attn_output_norm"}});
+    return spec;
+  }
+  spec.names = {{Slot::TokenEmbedding, "transformer.wte"},
+                {Slot::OutputNorm, "transformer.norm_f"},
+                {Slot::Output, "lm_head"},
+                {Slot::MixerNorm, "transformer.blocks.{l}.norm_attn_norm.norm_1"},
+                {Slot::FfnNorm, "transformer.blocks.{l}.norm_attn_norm.norm_2"},
+                {Slot::Qkv, "transformer.blocks.{l}.norm_attn_norm.attn.Wqkv"},
+                {Slot::AttentionOut, "transformer.blocks.{l}.norm_attn_norm.attn.out_proj"},
+                {Slot::Router, "transformer.blocks.{l}.ffn.router.layer"},
+                {Slot::ExpertGateUp, "transformer.blocks.{l}.ffn.experts.mlp.w1"},
+                {Slot::ExpertGateUp, "transformer.blocks.{l}.ffn.experts.mlp.v1"},
+                {Slot::ExpertDown, "transformer.blocks.{l}.ffn.experts.mlp.w2", Fold::Transpose}};
+  return spec;
+}
+
+}  // namespace
+
+extern const Architecture dbrx{kHuggingFace, kGguf, build};
+
+}  // namespace sluice::models::arch

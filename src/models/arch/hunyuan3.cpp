@@ -1,0 +1,29 @@
+// Hunyuan 3: a norm on each head's query and key, then DeepSeek 3's experts after the first layer.
+#include "models/family.h"
+
+namespace sluice::models::arch {
+
+namespace {
+
+constexpr std::string_view kHuggingFace[] = {"HYV3ForCausalLM"};
+constexpr std::string_view kGguf[] = {"hy_v3"};
+
+ModelSpec build(Config& c) {
+  c.assume("first_k_dense_replace", 1);
+  ModelSpec spec = decoder_spec(c);
+  use_moe(c, spec, grouped_moe_ffn(c));
+  for (LayerSpec& layer : spec.layers) attention(layer).qk_norm = QkNorm::PerHead;
+  if (!c.is_gguf())
+    spec.names = spec.names.with({{Slot::Router, "model.layers.{l}.mlp.router.gate"},
+                                  {Slot::RouterChoiceBias, "model.layers.{l}.mlp.expert_bias"},
+                                  {Slot::SharedGateUp, "model.layers.{l}.mlp.shared_mlp.gate_proj"},
+                                  {Slot::SharedGateUp, "model.layers.{l}.mlp.shared_mlp.up_proj"},
+                                  {Slot::SharedDown, "model.layers.{l}.mlp.shared_mlp.down_proj"}});
+  return spec;
+}
+
+}  // namespace
+
+extern const Architecture hunyuan3{kHuggingFace, kGguf, build};
+
+}  // namespace sluice::models::arch

@@ -1,0 +1,31 @@
+// Phi 3.5 MoE: layer norms with biases, experts chosen one after another by the sparse mixer.
+#include "models/family.h"
+
+namespace sluice::models::arch {
+
+namespace {
+
+constexpr std::string_view kHuggingFace[] = {"PhimoeForCausalLM", "PhiMoEForCausalLM"};
+constexpr std::string_view kGguf[] = {"phimoe"};
+
+ModelSpec build(Config& c) {
+  ModelSpec spec = decoder_spec(c);
+  spec.norm = NormKind::Layer;
+  use_windows(c, spec, 0);
+  MoeFfn ffn = moe_ffn(c);
+  ffn.routing.score = kernels::Routing::Score::SparseMixer;
+  ffn.routing.margin = 2.0f * c.number_or("router_jitter_noise", 0.01f);
+  for (LayerSpec& layer : spec.layers) layer.ffn = ffn;
+  if (!c.is_gguf())
+    spec.names = spec.names.with({{Slot::Router, "model.layers.{l}.block_sparse_moe.gate"},
+                                  {Slot::ExpertGateUp, "model.layers.{l}.block_sparse_moe.experts.{e}.w1"},
+                                  {Slot::ExpertGateUp, "model.layers.{l}.block_sparse_moe.experts.{e}.w3"},
+                                  {Slot::ExpertDown, "model.layers.{l}.block_sparse_moe.experts.{e}.w2"}});
+  return spec;
+}
+
+}  // namespace
+
+extern const Architecture phimoe{kHuggingFace, kGguf, build};
+
+}  // namespace sluice::models::arch
