@@ -25,8 +25,7 @@ from conversion import ModelBase, get_model_class  # noqa: E402
 def without_vocabulary(model_class):
     def set_vocab(self):
         self.gguf_writer.add_tokenizer_model("no_vocab")
-        text = {**self.hparams, **self.hparams.get("text_config", {})}
-        self.gguf_writer.add_vocab_size(text["vocab_size"])
+        self.gguf_writer.add_vocab_size(text_part(self.hparams)["vocab_size"])
 
     def __init__(self, *args, **kwargs):
         model_class.__init__(self, *args, **kwargs)
@@ -41,13 +40,22 @@ def overwriting(writer):
     return add_key_value
 
 
-PUBLISHED_CLASSES = {"MptForCausalLM": "MPTForCausalLM", "PhimoeForCausalLM": "PhiMoEForCausalLM"}
+PUBLISHED_CLASSES = {
+    "MptForCausalLM": "MPTForCausalLM", "PhimoeForCausalLM": "PhiMoEForCausalLM",
+    "Mistral4ForCausalLM": "Mistral3ForConditionalGeneration", "Ministral3ForCausalLM": "Mistral3ForConditionalGeneration"}
+
+
+def text_part(hparams):
+    return {**hparams, **hparams.get("text_config", {})}
 
 
 def as_published(hparams):
     """The keys that published configs have and that recent versions of transformers no longer write."""
-    heads = hparams.get("num_attention_heads") or hparams.get("n_head") or hparams.get("n_heads")
-    width = hparams.get("head_dim") or (hparams.get("hidden_size") or hparams.get("d_model")) // heads
+    text = text_part(hparams)
+    heads = text.get("num_attention_heads") or text.get("n_head") or text.get("n_heads")
+    width = text.get("head_dim") or (text.get("hidden_size") or text.get("d_model") or text.get("n_embd")) // heads
+    if "rope_parameters" in hparams and "rope_type" in (hparams["rope_parameters"] or {}):
+        hparams["rope_parameters"].setdefault("type", hparams["rope_parameters"]["rope_type"])
     part = (hparams.get("rope_parameters") or {}).get("partial_rotary_factor", 1.0)
     hparams.setdefault("rotary_pct", part)
     hparams.setdefault("rotary_dim", int(part * width))
@@ -64,7 +72,7 @@ def convert(folder, out):
     with tempfile.TemporaryDirectory() as temporary:
         seen = Path(temporary) / folder.name
         shutil.copytree(folder, seen)
-        words = json.loads((folder / "config.json").read_text())["vocab_size"]
+        words = text_part(json.loads((folder / "config.json").read_text()))["vocab_size"]
         tokenizer = dict(model=dict(vocab={f"<{i}>": i for i in range(words)}), added_tokens=[])
         (seen / "tokenizer.json").write_text(json.dumps(tokenizer))
         write(seen, out.resolve())
@@ -73,7 +81,9 @@ def convert(folder, out):
 def write(folder, out):
     hparams = as_published(ModelBase.load_hparams(folder, False))
     name = hparams["architectures"][0]
-    model_class = without_vocabulary(get_model_class(PUBLISHED_CLASSES.get(name, name), mmproj=False))
+    model_class = get_model_class(PUBLISHED_CLASSES.get(name, name), mmproj=False)
+    inner = "Mistral4Model" if text_part(hparams)["model_type"] == "mistral4" else "Ministral3Model"
+    model_class = without_vocabulary(getattr(model_class, inner, model_class))
     model = model_class(folder, gguf.LlamaFileType.MOSTLY_BF16, out, eager=True, hparams=hparams)
     model.write()
 
