@@ -78,7 +78,7 @@ using Problem = std::optional<ApiError>;
 Problem read_body(std::string_view body, const RequestSchema& schema, Draft& draft);
 Problem read_object(const json::object& object, std::span<const Field> fields, Draft& draft);
 
-// -- rows ------------------------------------------------------------------------------------------------------
+// -- rows
 
 using Read = Status (*)(const json::value&, Draft&);
 using Harmless = bool (*)(const json::value&);
@@ -108,7 +108,7 @@ constexpr Field nested(std::string_view name, std::string_view meaning, std::spa
           .members = members};
 }
 
-// -- values whose kind has been checked ------------------------------------------------------------------------
+// -- values whose kind has been checked
 
 int to_int(const json::value& value);
 uint64_t to_seed(const json::value& value);
@@ -144,7 +144,7 @@ Status into(const json::value& value, Draft& draft) {
   return {};
 }
 
-// -- values that ask for nothing -------------------------------------------------------------------------------
+// -- values that ask for nothing
 
 bool is_empty(const json::value& value);  // "", [], {} or false
 bool is_zero(const json::value& value);   // a number not above 0, or empty

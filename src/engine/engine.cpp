@@ -26,7 +26,6 @@ Engine::~Engine() {
 }
 
 // -- any thread
-// --------------------------------------------------------------------------------------------------
 
 Engine::Load Engine::load_of(const sched::Request& request) {
   size_t bytes = sizeof request + request.client.size() + request.cache_salt.size();
@@ -145,7 +144,6 @@ std::shared_ptr<const Snapshot> Engine::snapshot() {
 }
 
 // -- the engine's thread
-// -----------------------------------------------------------------------------------------
 
 void Engine::start() {
   SLUICE_CHECK(!thread_.joinable());

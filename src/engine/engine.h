@@ -80,10 +80,10 @@ class Engine {
   ~Engine();
 
   // -- any thread
-  // ---------------------------------------------------------------------------------------------- Takes a
-  // request in, or says why not: InvalidArgument and LimitExceeded are the request's fault, Unavailable means
-  // that too much is waiting or that the engine takes nothing in any more. `deliver` is then called, some
-  // time later, with exactly one Finished.
+
+  // Takes a request in, or says why not: InvalidArgument and LimitExceeded are the request's fault,
+  // Unavailable means that too much is waiting or that the engine takes nothing in any more. `deliver` is
+  // then called, some time later, with exactly one Finished.
   Result<RequestId> submit(Submission submission);
   // Ends a request as soon as the running step is over. What has ended already stays as it is.
   void cancel(RequestId id);
@@ -101,7 +101,6 @@ class Engine {
   Trace::Page trace(Trace::Cursor& cursor) { return trace_.read(cursor, now_()); }
 
   // -- the engine's thread: either start() and stop(), or the caller's own loop over step()
-  // -----------------------
   void start();
   void stop();
   // Runs one step; false where there is nothing to do now.

@@ -137,8 +137,8 @@ class Backend {
   virtual Accelerator* accelerator() { return nullptr; }
 
   // -- memory
-  // ------------------------------------------------------------------------------------------------ Zeroed,
-  // contiguous.
+
+  // Zeroed, contiguous.
   virtual Memory allocate(DType dtype, std::initializer_list<int64_t> shape) = 0;
   // Called once per matrix after loading; may repack or upload. The result replaces the weight.
   virtual Weight prepare(Weight weight) { return weight; }
@@ -150,8 +150,9 @@ class Backend {
   virtual void begin(const RaggedBatch&) {}
 
   // -- token-wise
-  // -------------------------------------------------------------------------------------------- out[n, dim]
-  // = row ids[i] of the table, as activation type; an accelerator also takes ~slot for a token it has drawn
+
+  // out[n, dim] = row ids[i] of the table, as activation type; an accelerator also takes ~slot for a token it
+  // has drawn
   virtual void embed(TensorView out, const Weight& table, std::span<const int32_t> ids) = 0;
   // out[n, rows] = x[n, cols] · weight[rows, cols]ᵀ (+ bias)
   virtual void matmul(TensorView out, TensorView x, const Weight& weight) = 0;
@@ -183,8 +184,9 @@ class Backend {
   virtual void gather_rows(TensorView out, TensorView x, std::span<const int32_t> rows) = 0;
 
   // -- position and attention
-  // -------------------------------------------------------------------------------- angles f32 [n, pairs, 2]
-  // = magnitude * {cos, sin}(position · inverse_frequency); inverse_frequency f32 [pairs]
+
+  // angles f32 [n, pairs, 2] = magnitude * {cos, sin}(position · inverse_frequency); inverse_frequency f32
+  // [pairs]
   virtual void rope_angles(TensorView angles, const RaggedBatch&, TensorView inverse_frequency,
                            float magnitude) = 0;
   // Rotates the first 2 * pairs elements of each head of x[n, heads, dim] in place.
@@ -199,16 +201,16 @@ class Backend {
   virtual void copy_blocks(const PagedKv&, std::span<const std::pair<BlockId, BlockId>> moves) = 0;
 
   // -- mixtures
-  // ---------------------------------------------------------------------------------------------- ids I32
-  // [n, used] and weights f32 [n, used], best first; a tie goes to the lower expert
+
+  // ids I32 [n, used] and weights f32 [n, used], best first; a tie goes to the lower expert
   virtual void route(TensorView ids, TensorView weights, TensorView logits, const Routing&) = 0;
   // out[n, dim] = Σ over slots of weights[n, slot] · expert ids[n, slot] of x, summed in slot order
   virtual void mix_experts(TensorView out, TensorView x, TensorView ids, TensorView weights,
                            const ExpertBank&) = 0;
 
   // -- fused
-  // ------------------------------------------------------------------------------------------------- sum = a
-  // + b_scale * b; out = rms_norm(sum)
+
+  // sum = a + b_scale * b; out = rms_norm(sum)
   virtual void add_rms_norm(TensorView out, TensorView sum, TensorView b, TensorView gain, float eps,
                             float b_scale = 1.0f) {
     add(sum, sum, b, b_scale);

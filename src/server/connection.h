@@ -42,6 +42,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void start();
   // -- any thread
+
   // Closes the connection when it is idle, or else after the request it is at.
   void end_soon();
   // Ends the request it is at with an error, and the connection.

@@ -35,6 +35,7 @@ class Server {
   End wait();
 
   // -- any thread
+
   // As SIGTERM does: not ready any more, running requests get their time, new ones are sent away.
   void drain();
   void end_now();

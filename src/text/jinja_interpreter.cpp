@@ -52,7 +52,7 @@ Text Interpreter::run(int& line) {
   return out.take();
 }
 
-// --- scopes
+// -- scopes
 
 Scope* Interpreter::open_scope(Scope* parent) {
   if (free_scopes_.empty()) {
@@ -116,7 +116,7 @@ void Interpreter::assign(const Target& target, const Value& value) {
   for (size_t i = 0; i < targets.size(); ++i) assign(targets[i], items[i]);
 }
 
-// --- statements
+// -- statements
 
 Interpreter::Flow Interpreter::execute(const Block& block) {
   const DepthGuard guard(runtime_.depth(), runtime_.budget().limits().evaluation_depth, "nested evaluations");
@@ -215,7 +215,7 @@ Value Interpreter::capture(const Block& block) {
   return runtime_.heap().string(inner.take());
 }
 
-// --- loops
+// -- loops
 
 Interpreter::Flow Interpreter::run_statement(const ForStatement& statement) {
   return run_loop(statement, evaluate(*statement.iterable), 1);
@@ -269,7 +269,7 @@ Value Interpreter::run_loop_again(const ForStatement& statement, Scope* outer, c
   return runtime_.heap().string(inner.take());
 }
 
-// --- macros
+// -- macros
 
 void Interpreter::bind_extra_arguments(const MacroDefinition& macro, const Arguments& arguments) {
   std::vector<Map::Entry> extra_named;

@@ -326,7 +326,6 @@ void CpuBackend::write_kv(const PagedKv& kv, TensorView k, TensorView v, const R
 }
 
 // -- position
-// ----------------------------------------------------------------------------------------------------------
 
 void CpuBackend::rope_angles(TensorView angles, const RaggedBatch& batch, TensorView inverse_frequency,
                              float magnitude) {

@@ -155,7 +155,6 @@ struct Mxfp4 {
 };
 
 // -- super-blocks of 256: piece p is elements [32 p, 32 p + 32)
-// ----------------------------------------------------
 
 // Two bits of each element: 32 bytes hold four pieces.
 template <class I>

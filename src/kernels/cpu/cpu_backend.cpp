@@ -44,7 +44,6 @@ void CpuBackend::for_rows(int64_t rows, int64_t width, FunctionRef<void(int64_t)
 }
 
 // -- memory
-// ------------------------------------------------------------------------------------------------------------
 
 Memory CpuBackend::allocate(DType dtype, std::initializer_list<int64_t> shape) {
   return allocate_host(dtype, shape);
@@ -76,7 +75,6 @@ void CpuBackend::copy_blocks(const PagedKv& kv, std::span<const std::pair<BlockI
 }
 
 // -- token-wise
-// --------------------------------------------------------------------------------------------------------
 
 void CpuBackend::rms_norm(TensorView out, TensorView x, TensorView gain, float eps) {
   const auto* gains = static_cast<const float*>(gain.data);

@@ -150,7 +150,6 @@ void clamp(float* x, float limit, int64_t width) {
 }
 
 // -- activations
-// -------------------------------------------------------------------------------------------------------
 
 template <class I>
 struct Silu {

@@ -20,7 +20,6 @@ namespace sluice::kernels::cpu {
 namespace {
 
 // -- block types
-// -------------------------------------------------------------------------------------------------------
 
 template <class I, class T, int N>
 void add_piece(Rows4 rows, int64_t at, int piece, const ActivationBlock* const (&x)[N],
@@ -98,7 +97,6 @@ void block_product(const Product& product) {
 }
 
 // -- plain types
-// -------------------------------------------------------------------------------------------------------
 
 template <class I>
 struct PlainF32 {
@@ -209,7 +207,7 @@ void plain_product(const Product& product) {
   for (; row < product.rows; ++row) plain_rows<I, T, 1>(product, row);
 }
 
-// -- bf16 weights by split activations ---------------------------------------------------------------------
+// -- bf16 weights by split activations
 
 // Four rows (of which `valid` are stored) by N tokens (of which `tokens` are) from `token` on.
 template <class I, int N>
@@ -314,7 +312,6 @@ void any_product(const Product& product) {
 }
 
 // -- activations to int8
-// -----------------------------------------------------------------------------------------------
 
 template <class I>
 void quantize_blocks(ActivationBlock* out, const float* x, int64_t blocks) {

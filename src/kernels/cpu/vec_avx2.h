@@ -13,7 +13,6 @@ namespace {
 
 struct Avx2 {
   // -- floats
-  // --------------------------------------------------------------------------------------------------
   using F = __m256;
   using Mask = __m256;
   static constexpr int kWidth = 8;
@@ -79,7 +78,6 @@ struct Avx2 {
   }
 
   // -- four rows
-  // -----------------------------------------------------------------------------------------------
   using F4 = __m128;
   using I4 = __m128i;
   static F4 splat4(float value) { return _mm_set1_ps(value); }
@@ -93,7 +91,6 @@ struct Avx2 {
   static F4 halves4(uint64_t bits) { return _mm_cvtph_ps(_mm_cvtsi64_si128(static_cast<int64_t>(bits))); }
 
   // -- bytes
-  // ---------------------------------------------------------------------------------------------------
   using B16 = __m128i;
   static B16 bytes(uint8_t value) { return _mm_set1_epi8(static_cast<char>(value)); }
   static B16 load_bytes(const uint8_t* from) { return load128(from); }
@@ -124,9 +121,9 @@ struct Avx2 {
   }
 
   // -- products of bytes
-  // ----------------------------------------------------------------------------------------- Eight partial
-  // sums, four of each half. The instruction wants one unsigned side: the sign of `a` moves to `b`, whose
-  // quants are at least -127. Pairs reach 2 * 128 * 127, which fits 16 bits.
+
+  // Eight partial sums, four of each half. The instruction wants one unsigned side: the sign of `a` moves to
+  // `b`, whose quants are at least -127. Pairs reach 2 * 128 * 127, which fits 16 bits.
   static __m256i dot32(I8x32 a, I8x32 b) {
     const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(a), _mm256_sign_epi8(b, a));
     return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));

@@ -13,7 +13,6 @@ namespace {
 
 struct Neon {
   // -- floats
-  // --------------------------------------------------------------------------------------------------
   using F = float32x4_t;
   using Mask = uint32x4_t;
   static constexpr int kWidth = 4;
@@ -64,7 +63,6 @@ struct Neon {
   static void store_f16(uint8_t* to, F value) { vst1_u8(to, vreinterpret_u8_f16(vcvt_f16_f32(value))); }
 
   // -- four rows
-  // -----------------------------------------------------------------------------------------------
   using F4 = float32x4_t;
   using I4 = int32x4_t;
   static F4 splat4(float value) { return vdupq_n_f32(value); }
@@ -79,7 +77,6 @@ struct Neon {
   static F4 halves4(uint64_t bits) { return vcvt_f32_f16(vreinterpret_f16_u64(vdup_n_u64(bits))); }
 
   // -- bytes
-  // ---------------------------------------------------------------------------------------------------
   using B16 = uint8x16_t;
   static B16 bytes(uint8_t value) { return vdupq_n_u8(value); }
   static B16 load_bytes(const uint8_t* from) { return vld1q_u8(from); }
@@ -104,8 +101,8 @@ struct Neon {
   static I8x32 load_quants(const int8_t* from) { return {vld1q_s8(from), vld1q_s8(from + 16)}; }
 
   // -- products of bytes
-  // ----------------------------------------------------------------------------------------- The 16-element
-  // product as four partial sums.
+
+  // The 16-element product as four partial sums.
   static int32x4_t dot16(int8x16_t a, int8x16_t b) {
     const int16x8_t products = vmull_s8(vget_low_s8(a), vget_low_s8(b));
     return vpaddlq_s16(vmlal_s8(products, vget_high_s8(a), vget_high_s8(b)));

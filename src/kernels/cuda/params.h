@@ -29,7 +29,6 @@ struct View {
 };
 
 // -- token-wise
-// ----------------------------------------------------------------------------------------------------
 enum class NormKind : int32_t { Rms, Layer };
 
 struct NormParams {
@@ -134,7 +133,6 @@ void launch_widen(const WidenParams&, Stream);
 void launch_read(const void* data, size_t bytes, Stream);
 
 // -- position and cache
-// ----------------------------------------------------------------------------------------------
 struct AnglesParams {
   float* angles;             // [n, pairs, 2]
   const int32_t* positions;  // [n]
@@ -197,7 +195,6 @@ struct CopyBlocksParams {
 void launch_copy_blocks(const CopyBlocksParams&, Stream);
 
 // -- attention
-// -------------------------------------------------------------------------------------------------------
 struct AttentionParams {
   View out, q;
   CacheView k, v;
@@ -211,7 +208,7 @@ struct AttentionParams {
 void launch_attention(const AttentionParams&, Stream);
 
 // -- products
-// --------------------------------------------------------------------------------------------------------
+
 // out[n, rows] = x[n, cols] · weightᵀ + bias
 struct ProductParams {
   View out, x;
@@ -257,7 +254,6 @@ struct TileParams {
 void launch_tile(const TileParams&, Stream);
 
 // -- mixtures
-// --------------------------------------------------------------------------------------------------------
 struct RouteParams {
   int32_t* ids;    // [n, used]
   float* weights;  // [n, used]
