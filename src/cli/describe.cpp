@@ -26,10 +26,13 @@ class DescribeCommand : public Command {
   }
   void declare(OptionSet& options) override {
     options.add(model_, "MODEL", "file, folder or name; the default model where left out").at_position(false);
+    options.add(by_flag_, "model", "the same by flag, as other verbs take it")
+        .short_name('m')
+        .shown_as("MODEL");
   }
 
   int run() override {
-    Result<std::string> path = models::resolve_model(model_);
+    Result<std::string> path = models::resolve_model(model_.empty() ? by_flag_ : model_);
     if (!path) return report(path.error());
     Result<models::ModelFiles> files = models::open_model(*path);
     if (!files) return report(files.error());
@@ -47,7 +50,7 @@ class DescribeCommand : public Command {
   }
 
  private:
-  std::string model_;
+  std::string model_, by_flag_;
 };
 
 }  // namespace
