@@ -52,9 +52,9 @@ class Tally {
     const double share = 1 - std::pow(1 - use, tokens_);
     for (const kernels::Weight& weight : ffn.experts.gate_up) add(weight, share, use);
     for (const kernels::Weight& weight : ffn.experts.down) add(weight, share, use);
-    for (const kernels::Weight* weight :
-         {&ffn.router, &ffn.shared_gate_up, &ffn.shared_down, &ffn.shared_gate})
-      add(*weight);
+    add(ffn.shared);
+    add(ffn.router);
+    add(ffn.shared_gate);
   }
 
  private:

@@ -115,7 +115,7 @@ Result<EngineSetup> make_setup(const EngineFlags& flags, const models::ModelSpec
   if (!scheme) return scheme.error();
   EngineSetup setup;
   setup.context = flags.context > 0 ? flags.context : spec.context;
-  if (spec.position_embedding && setup.context > spec.context)
+  if (spec.positions != models::Positions::None && setup.context > spec.context)
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("--ctx-size is {}, the model has {} positions", setup.context, spec.context)};
   setup.kv_tokens = flags.kv_tokens;

@@ -28,7 +28,9 @@ std::vector<std::string> spellings(const std::string& stem) {
   }
   out.push_back(stem.substr(dot + 1));
   out.push_back("language_model." + stem);
-  if (stem.starts_with("model.")) out.push_back("model.language_model." + stem.substr(6));
+  if (!stem.starts_with("model.")) return out;
+  for (const char* decoder : {"model.language_model.", "model.text_model."})
+    out.push_back(decoder + stem.substr(6));
   return out;
 }
 

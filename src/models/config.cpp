@@ -18,6 +18,7 @@ constexpr std::pair<std::string_view, std::string_view> kAliases[] = {
     {"n_head", "num_attention_heads"},
     {"n_heads", "num_attention_heads"},
     {"num_heads", "num_attention_heads"},
+    {"attention_heads", "num_attention_heads"},
     {"n_layer", "num_hidden_layers"},
     {"n_layers", "num_hidden_layers"},
     {"num_layers", "num_hidden_layers"},

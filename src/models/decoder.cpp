@@ -1,6 +1,7 @@
 #include "models/decoder.h"
 
 #include <cmath>
+#include <utility>
 
 #include "models/mixers/mixers.h"
 
@@ -31,8 +32,18 @@ void Decoder::add_norm(TensorView out, TensorView x, TensorView branch, const No
   }
 }
 
+void Decoder::enter_layer(TensorView out, TensorView x, TensorView branch, const Norm& weights) {
+  if (std::exchange(owed_, false)) {
+    add_norm(out, x, branch, weights);
+  } else {
+    norm(out, x, weights);
+  }
+}
+
 bool Decoder::starts_with_norm(size_t index) const {
-  return index < spec_.layers.size() && spec_.layers[index].wiring != Wiring::PostNorm;
+  if (index >= spec_.layers.size()) return false;
+  const Wiring wiring = spec_.layers[index].wiring;
+  return wiring != Wiring::PostNorm && wiring != Wiring::SumNorm;
 }
 
 bool Decoder::ends_with_sum(size_t index) const {
@@ -42,7 +53,7 @@ bool Decoder::ends_with_sum(size_t index) const {
 void Decoder::embed(const StepInput& input, TensorView x) {
   backend_.embed(x, weights_.embedding, input.tokens);
   if (spec_.embedding_scale != 1.0f) backend_.scale(x, spec_.embedding_scale);
-  if (spec_.position_embedding) {
+  if (spec_.positions != Positions::None) {
     std::vector<int32_t> rows(input.batch.positions.begin(), input.batch.positions.end());
     for (int32_t& row : rows) row += spec_.position_offset;
     const TensorView positions = scratch_.get(Buffer::Branch, x.dim(0), spec_.dim);
@@ -121,19 +132,10 @@ void Decoder::run_layer(size_t index, const StepInput& input, TensorView x) {
   const auto mix = [&](TensorView from) { mix_layer(layer, w, context, branch, from); };
   const auto feed = [&](TensorView from) { feed_layer(layer, w, context, branch, from); };
   const auto add = [&] { backend_.add(x, x, branch, spec_.residual_scale); };
-  const auto enter = [&] {
-    if (owed_) {
-      add_norm(normed, x, branch, w.mixer_norm);
-    } else {
-      norm(normed, x, w.mixer_norm);
-    }
-    owed_ = false;
-  };
+  const auto enter = [&] { enter_layer(normed, x, branch, w.mixer_norm); };
   const auto leave = [&] {
     owed_ = ends_with_sum(index) && starts_with_norm(index + 1);
     if (!owed_) add();
-    if (spec_.layer_input > 0) add_layer_input(index, x);
-    if (w.scale != 1.0f) backend_.scale(x, w.scale);
   };
 
   switch (layer.wiring) {
@@ -155,6 +157,14 @@ void Decoder::run_layer(size_t index, const StepInput& input, TensorView x) {
       norm(branch, branch, w.ffn_post_norm);
       leave();
       break;
+    case Wiring::SumNorm:
+      mix(x);
+      add();
+      norm(x, x, w.mixer_post_norm);
+      feed(x);
+      add();
+      norm(x, x, w.ffn_post_norm);
+      break;
     case Wiring::Parallel:
     case Wiring::ParallelTwoNorms: {
       enter();
@@ -167,11 +177,14 @@ void Decoder::run_layer(size_t index, const StepInput& input, TensorView x) {
       break;
     }
   }
+  if (spec_.layer_input > 0) add_layer_input(index, x);
+  if (w.scale != 1.0f) backend_.scale(x, w.scale);
 }
 
 TensorView Decoder::hidden(std::span<const int32_t> rows) {
   const TensorView chosen = scratch_.get(Buffer::Rows, static_cast<int64_t>(rows.size()), spec_.dim);
   backend_.gather_rows(chosen, stream_, rows);
+  if (!spec_.output_norm) return chosen;
   const TensorView out = scratch_.get(Buffer::Hidden, chosen.dim(0), spec_.dim);
   norm(out, chosen, weights_.output_norm);
   return out;

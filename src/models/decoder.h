@@ -38,6 +38,8 @@ class Decoder {
   void norm(TensorView out, TensorView x, const Norm& weights);
   // x gets the branch; out its norm.
   void add_norm(TensorView out, TensorView x, TensorView branch, const Norm& weights);
+  // The norm that a layer starts with, after what the layer before it still owes.
+  void enter_layer(TensorView out, TensorView x, TensorView branch, const Norm& weights);
   bool starts_with_norm(size_t index) const;
   bool ends_with_sum(size_t index) const;
 

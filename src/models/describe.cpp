@@ -70,6 +70,7 @@ struct DescribeMixer {
     if (m.values_are_keys) text += ", values of the keys' matrix";
     if (m.sinks) text += ", sinks";
     if (m.gated) text += ", gated";
+    if (m.norm_output) text += ", normed";
     if (m.clip > 0.0f) text += fmt::format(", qkv clipped at {:g}", m.clip);
     if (m.temperature.slope > 0.0f) text += fmt::format(", hotter every {} positions", m.temperature.length);
     if (m.kv_from >= 0) text += fmt::format(", keys and values of layer {}", m.kv_from);
@@ -87,7 +88,8 @@ struct DescribeMixer {
 
 struct DescribeFfn {
   std::string operator()(const DenseFfn& f) const {
-    return fmt::format("ffn({}{}, inner {})", name(f.activation), f.gated ? " gate" : "", f.inner);
+    return fmt::format("ffn({}{}, inner {}{})", name(f.activation), f.gated ? " gate" : "", f.inner,
+                       f.norm_inner ? ", normed" : "");
   }
   std::string operator()(const MoeFfn& f) const {
     const kernels::Routing& r = f.routing;
@@ -121,6 +123,8 @@ std::string describe_layer(const ModelSpec& spec, const LayerSpec& layer) {
       return fmt::format("  {} {} of norm(x)\n  {} {} of norm(x)\n", plus, mixer, plus, ffn) + end;
     case Wiring::PostNorm:
       return fmt::format("  {} norm({})\n  {} norm({})\n", plus, mixer, plus, ffn) + end;
+    case Wiring::SumNorm:
+      return fmt::format("  x = norm(x + {})\n  x = norm(x + {})\n", mixer, ffn) + end;
     case Wiring::Sandwich:
       return fmt::format("  {} norm({} of norm(x))\n  {} norm({} of norm(x))\n", plus, mixer, plus, ffn) +
              end;
@@ -138,7 +142,9 @@ std::string describe(const ModelSpec& spec) {
   std::string text = fmt::format(
       "x = embedding[token]{}  # {} of {} numbers\n",
       spec.embedding_scale == 1.0f ? "" : fmt::format(" * {:g}", spec.embedding_scale), spec.vocab, spec.dim);
-  if (spec.position_embedding) text += fmt::format("x += position[p]  # {} positions\n", spec.context);
+  if (spec.positions == Positions::Learned)
+    text += fmt::format("x += position[p]  # {} positions\n", spec.context);
+  if (spec.positions == Positions::Sinusoidal) text += "x += sines and cosines of p\n";
   if (spec.embedding_norm) text += "x = norm(x)\n";
   for (size_t i = 0; i < spec.layers.size();) {
     const std::string layer = describe_layer(spec, spec.layers[i]);
@@ -148,8 +154,9 @@ std::string describe(const ModelSpec& spec) {
     text += layer;
     i = end;
   }
-  text += fmt::format("logits = {}{} of norm(x)", spec.tied_output ? "embedding" : "output",
-                      spec.logit_scale == 1.0f ? "" : fmt::format(" * {:g}", spec.logit_scale));
+  text += fmt::format("logits = {}{} of {}", spec.tied_output ? "embedding" : "output",
+                      spec.logit_scale == 1.0f ? "" : fmt::format(" * {:g}", spec.logit_scale),
+                      spec.output_norm ? "norm(x)" : "x");
   if (spec.logit_softcap > 0.0f) text += fmt::format(", capped at {:g}", spec.logit_softcap);
   return text +
          fmt::format("\n# norm: {}, eps {:g}\n", spec.norm == NormKind::Rms ? "rms" : "layer", spec.norm_eps);

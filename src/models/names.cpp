@@ -7,7 +7,7 @@ namespace sluice::models {
 
 namespace {
 
-constexpr std::array<std::string_view, 44> kSlotNames{
+constexpr std::array<std::string_view, 46> kSlotNames{
     "token embedding",
     "position embedding",
     "embedding norm",
@@ -20,6 +20,7 @@ constexpr std::array<std::string_view, 44> kSlotNames{
     "qkv",
     "qkv",
     "attention output",
+    "attention output norm",
     "q norm",
     "k norm",
     "sinks",
@@ -34,6 +35,7 @@ constexpr std::array<std::string_view, 44> kSlotNames{
     "latent value up",
     "gate and up",
     "down",
+    "down norm",
     "router",
     "router choice bias",
     "expert gate and up",
@@ -110,6 +112,7 @@ const WeightNames& hugging_face_names() {
       {Slot::Qkk, "model.layers.{l}.self_attn.k_proj"},
       {Slot::Qkk, "model.layers.{l}.self_attn.k_proj"},
       {Slot::AttentionOut, "model.layers.{l}.self_attn.o_proj"},
+      {Slot::AttentionOutNorm, "model.layers.{l}.self_attn.attn_sub_norm"},
       {Slot::QNorm, "model.layers.{l}.self_attn.q_norm"},
       {Slot::KNorm, "model.layers.{l}.self_attn.k_norm"},
       {Slot::Sinks, "model.layers.{l}.self_attn.sinks"},
@@ -125,6 +128,7 @@ const WeightNames& hugging_face_names() {
       {Slot::GateUp, "model.layers.{l}.mlp.gate_proj"},
       {Slot::GateUp, "model.layers.{l}.mlp.up_proj"},
       {Slot::Down, "model.layers.{l}.mlp.down_proj"},
+      {Slot::DownNorm, "model.layers.{l}.mlp.ffn_sub_norm"},
       {Slot::Router, "model.layers.{l}.mlp.gate"},
       {Slot::RouterChoiceBias, "model.layers.{l}.mlp.gate.e_score_correction_bias"},
       {Slot::ExpertGateUp, "model.layers.{l}.mlp.experts.{e}.gate_proj"},
@@ -173,6 +177,7 @@ const WeightNames& gguf_names() {
       {Slot::Qkk, "blk.{l}.attn_k"},
       {Slot::Qkk, "blk.{l}.attn_k"},
       {Slot::AttentionOut, "blk.{l}.attn_output"},
+      {Slot::AttentionOutNorm, "blk.{l}.attn_sub_norm"},
       {Slot::QNorm, "blk.{l}.attn_q_norm"},
       {Slot::KNorm, "blk.{l}.attn_k_norm"},
       {Slot::Sinks, "blk.{l}.attn_sinks"},
@@ -189,6 +194,7 @@ const WeightNames& gguf_names() {
       {Slot::GateUp, "blk.{l}.ffn_gate"},
       {Slot::GateUp, "blk.{l}.ffn_up"},
       {Slot::Down, "blk.{l}.ffn_down"},
+      {Slot::DownNorm, "blk.{l}.ffn_sub_norm"},
       {Slot::Router, "blk.{l}.ffn_gate_inp"},
       {Slot::RouterChoiceBias, "blk.{l}.exp_probs_b.bias"},
       {Slot::RouterChoiceBias, "blk.{l}.exp_probs_b"},

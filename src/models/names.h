@@ -22,6 +22,7 @@ enum class Slot : uint8_t {
   Qkv,
   Qkk,  // the same where the keys' matrix makes the values too
   AttentionOut,
+  AttentionOutNorm,
   QNorm,
   KNorm,
   Sinks,
@@ -36,6 +37,7 @@ enum class Slot : uint8_t {
   LatentValueUp,
   GateUp,
   Down,
+  DownNorm,
   Router,
   RouterChoiceBias,
   ExpertGateUp,

@@ -165,6 +165,10 @@ Rope stretched_rope(Config& c, const Stretch& s, const RopeOptions& options) {
         fmt::format("rope scaling factor {} and original context {} must be positive", s.factor, s.original));
     return rope;
   }
+  if (options.dims < 2 || options.dims > 1024) {
+    c.fail(fmt::format("{} rotary dimensions, must be 2 to 1024", options.dims));
+    return rope;
+  }
   double theta = s.theta;
   if (s.type == "dynamic" && s.alpha > 0.0f && options.dims > 2)
     theta *= std::pow(static_cast<double>(s.alpha), options.dims / (options.dims - 2.0));

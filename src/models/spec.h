@@ -55,9 +55,10 @@ struct Attention {
   bool norm_values = false;      // per head, without a gain
   bool values_are_keys = false;  // made by the keys' matrix
   bool sinks = false;
-  bool gated = false;  // what was attended to is multiplied by sigmoid(gate x)
-  float clip = 0.0f;   // q, k and v clamped to [-clip, clip]; 0: not
-  float alibi = 0.0f;  // largest bias of the linear position slopes; 0: none
+  bool gated = false;        // what was attended to is multiplied by sigmoid(gate x)
+  bool norm_output = false;  // a norm over all heads before the output matrix
+  float clip = 0.0f;         // q, k and v clamped to [-clip, clip]; 0: not
+  float alibi = 0.0f;        // largest bias of the linear position slopes; 0: none
   float alibi_scale = 1.0f;
   Temperature temperature;
   int kv_from = -1;  // another layer whose keys and values this one reads; -1: its own
@@ -80,6 +81,7 @@ struct DenseFfn {
   int inner = 0;
   Activation activation = Activation::Silu;
   bool gated = true;
+  bool norm_inner = false;  // a norm before the down matrix
 };
 
 struct MoeFfn {
@@ -110,6 +112,7 @@ struct XieluFfn {
 enum class Wiring : uint8_t {
   PreNorm,           // x += mixer(norm x);            x += ffn(norm x)
   PostNorm,          // x += norm(mixer x);            x += norm(ffn x)
+  SumNorm,           // x = norm(x + mixer x);         x = norm(x + ffn x)
   Sandwich,          // x += norm(mixer(norm x));      x += norm(ffn(norm x))
   Parallel,          // x += mixer(norm x) + ffn(norm x), one norm
   ParallelTwoNorms,  // x += mixer(norm1 x) + ffn(norm2 x)
@@ -124,20 +127,28 @@ struct LayerSpec {
 
 constexpr size_t kMaxRopes = 4;
 
+// A vector per position that is added to the token's.
+enum class Positions : uint8_t {
+  None,
+  Learned,
+  Sinusoidal  // sines of all frequencies, then cosines
+};
+
 struct ModelSpec {
   std::string family;
   int dim = 0;
   int vocab = 0;
   int context = 0;  // positions the model was made for
   NormKind norm = NormKind::Rms;
-  bool norm_gain = true;  // false: norms without parameters
+  bool norm_gain = true;    // false: norms without parameters
+  bool output_norm = true;  // before the logits
   float norm_eps = 1e-5f;
   float embedding_scale = 1.0f;
   float residual_scale = 1.0f;  // factor on what a mixer or ffn adds to x
   float logit_scale = 1.0f;
-  float logit_softcap = 0.0f;       // 0: none
-  bool position_embedding = false;  // learned, added to the token's
-  int position_offset = 0;          // first row of that table in use
+  float logit_softcap = 0.0f;  // 0: none
+  Positions positions = Positions::None;
+  int position_offset = 0;  // first row of their table in use
   bool embedding_norm = false;
   bool tied_output = false;  // logits from the token embedding
   int layer_input = 0;       // numbers that each layer gets of each token, beside x; 0: none

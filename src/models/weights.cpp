@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "models/binder.h"
@@ -45,6 +46,7 @@ struct BindMixer {
       if (m.kv_from < 0) w.k_norm = bind_norm(binder, spec, Slot::KNorm, whole ? kv : m.head_dim);
     }
     if (m.sinks) w.sinks = binder.vector(Slot::Sinks, m.heads);
+    if (m.norm_output) w.out_norm = bind_norm(binder, spec, Slot::AttentionOutNorm, q);
     if (m.gated) w.gate = binder.matrix(Slot::AttentionGate, {q, spec.dim});
     if (m.alibi > 0.0f) w.alibi = binder.upload(alibi_slopes(m.heads, m.alibi, m.alibi_scale));
     return w;
@@ -96,7 +98,8 @@ struct BindFfn {
 
   FfnWeights operator()(const DenseFfn& f) const {
     return DenseWeights{binder.matrix(Slot::GateUp, {int64_t{f.inner} * (f.gated ? 2 : 1), spec.dim}),
-                        binder.matrix(Slot::Down, {spec.dim, f.inner})};
+                        binder.matrix(Slot::Down, {spec.dim, f.inner}),
+                        f.norm_inner ? bind_norm(binder, spec, Slot::DownNorm, f.inner) : Norm()};
   }
 
   FfnWeights operator()(const MoeFfn& f) const {
@@ -110,8 +113,8 @@ struct BindFfn {
     w.experts.gate_up = binder.bank(Slot::ExpertGateUp, f.routing.experts, {up * f.inner, spec.dim});
     w.experts.down = binder.bank(Slot::ExpertDown, f.routing.experts, {spec.dim, f.inner});
     if (f.shared_inner > 0) {
-      w.shared_gate_up = binder.matrix(Slot::SharedGateUp, {up * f.shared_inner, spec.dim});
-      w.shared_down = binder.matrix(Slot::SharedDown, {spec.dim, f.shared_inner});
+      w.shared.gate_up = binder.matrix(Slot::SharedGateUp, {up * f.shared_inner, spec.dim});
+      w.shared.down = binder.matrix(Slot::SharedDown, {spec.dim, f.shared_inner});
     }
     if (f.shared_gate) w.shared_gate = binder.matrix(Slot::SharedGate, {1, spec.dim});
     return w;
@@ -133,10 +136,11 @@ struct BindFfn {
 LayerWeights bind_layer(Binder& binder, const ModelSpec& spec, const LayerSpec& layer) {
   LayerWeights w;
   const Wiring wiring = layer.wiring;
-  const bool post = wiring == Wiring::PostNorm || wiring == Wiring::Sandwich;
+  const bool pre = wiring != Wiring::PostNorm && wiring != Wiring::SumNorm;
+  const bool post = !pre || wiring == Wiring::Sandwich;
   const auto norm = [&](Slot slot) { return bind_norm(binder, spec, slot, spec.dim); };
-  if (wiring != Wiring::PostNorm) w.mixer_norm = norm(Slot::MixerNorm);
-  if (wiring != Wiring::PostNorm && wiring != Wiring::Parallel) w.ffn_norm = norm(Slot::FfnNorm);
+  if (pre) w.mixer_norm = norm(Slot::MixerNorm);
+  if (pre && wiring != Wiring::Parallel) w.ffn_norm = norm(Slot::FfnNorm);
   if (post) w.mixer_post_norm = norm(Slot::MixerPostNorm);
   if (post) w.ffn_post_norm = norm(Slot::FfnPostNorm);
   w.mixer = std::visit(BindMixer{binder, spec}, layer.mixer);
@@ -150,6 +154,24 @@ LayerWeights bind_layer(Binder& binder, const ModelSpec& spec, const LayerSpec& 
     if (const std::vector<float> factor = binder.host_vector(Slot::LayerScale, 1); !factor.empty())
       w.scale = factor[0];
   return w;
+}
+
+HostTensor sinusoids(int64_t positions, int64_t dim) {
+  HostTensor table = HostTensor::make(DType::F32, {positions, dim});
+  const int64_t half = dim / 2;
+  for (int64_t i = 0; i < positions * half; ++i) {
+    const double step = std::log(10000.0) / static_cast<double>(std::max<int64_t>(half - 1, 1));
+    const double angle = static_cast<double>(i / half) * std::exp(-step * static_cast<double>(i % half));
+    table.view.at<float>(i / half)[i % half] = static_cast<float>(std::sin(angle));
+    table.view.at<float>(i / half)[half + i % half] = static_cast<float>(std::cos(angle));
+  }
+  return table;
+}
+
+Weight bind_positions(Binder& binder, const ModelSpec& spec) {
+  const int64_t rows = int64_t{spec.context} + spec.position_offset;
+  if (spec.positions == Positions::Learned) return binder.matrix(Slot::PositionEmbedding, {rows, spec.dim});
+  return binder.prepared({{binder.keep(sinusoids(rows, spec.dim))}, rows, spec.dim, {}, {}});
 }
 
 // GGUF files carry the divisors of stretched frequencies as a tensor.
@@ -205,8 +227,7 @@ Result<ModelWeights> bind_weights(ModelSpec& spec, const formats::TensorStore& s
   Binder binder(spec.names, store, backend, w);
   const Extent table{spec.vocab, spec.dim};
   w.embedding = binder.matrix(Slot::TokenEmbedding, table);
-  if (spec.position_embedding)
-    w.positions = binder.matrix(Slot::PositionEmbedding, {spec.context + spec.position_offset, spec.dim});
+  if (spec.positions != Positions::None) w.positions = bind_positions(binder, spec);
   if (spec.embedding_norm) w.embedding_norm = bind_norm(binder, spec, Slot::EmbeddingNorm, spec.dim);
   if (const int64_t inputs = int64_t{spec.layer_input} * static_cast<int64_t>(spec.layers.size());
       inputs > 0) {
@@ -223,7 +244,7 @@ Result<ModelWeights> bind_weights(ModelSpec& spec, const formats::TensorStore& s
     progress(static_cast<float>(i + 1) / static_cast<float>(spec.layers.size()));
   }
   binder.set_layer(-1);
-  w.output_norm = bind_norm(binder, spec, Slot::OutputNorm, spec.dim);
+  if (spec.output_norm) w.output_norm = bind_norm(binder, spec, Slot::OutputNorm, spec.dim);
   w.output = spec.tied_output ? w.embedding : binder.matrix(Slot::Output, table);
   if (!binder.status()) return binder.status().error();
   return w;

@@ -28,6 +28,7 @@ struct AttentionWeights {
   TensorView sinks;  // [heads]
   TensorView alibi;  // [heads]
   Weight gate;       // empty without one
+  Norm out_norm;
 };
 
 struct LatentWeights {
@@ -44,13 +45,15 @@ struct LatentWeights {
 struct DenseWeights {
   Weight gate_up;  // gate rows, then up rows; up only where not gated
   Weight down;
+  Norm inner_norm;
 };
 
 struct MoeWeights {
   Weight router;
   TensorView choice_bias;
   kernels::ExpertBank experts;
-  Weight shared_gate_up, shared_down, shared_gate;
+  DenseWeights shared;
+  Weight shared_gate;
 };
 
 struct XieluWeights {

@@ -60,6 +60,14 @@ TEST(Family, NamesKeysAsTheFileDoes) {
   EXPECT_THAT(problem(spec_of(metadata)), HasSubstr("llama.embedding_length"));
 }
 
+TEST(Family, RefusesHeadsTooWideToTurn) {
+  for (std::string_view name : {"gemma3", "gemma4", "llama"}) {
+    formats::GgufMetadata metadata = small_metadata(name);
+    metadata.set(std::string(name) + ".attention.key_length", int64_t{1} << 30);
+    EXPECT_THAT(problem(spec_of(metadata)), HasSubstr("'head_dim' is 1073741824")) << name;
+  }
+}
+
 TEST(Family, TakesAModelThatSeesForItsDecoder) {
   json::object text = small_config();
   text.erase("architectures");

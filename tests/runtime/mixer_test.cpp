@@ -48,6 +48,19 @@ TEST(Mixers, XieluCurvesBothSides) {
   }
 }
 
+TEST(Mixers, NormsBeforeTheDownMatrix) {
+  Surroundings around({0});
+  around.spec.norm_eps = 0.0f;
+  HostTensor identity = tensor({4, 4}, {1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1});
+  HostTensor gain = tensor({4}, {1, 2, 1, 1});
+  const Weight weight{{identity.view}, 4, 4, {}, {}};
+  HostTensor x = tensor({1, 4}, {3, 3, 3, 3}), out = tensor({1, 4}, {});
+  const DenseFfn ffn{.inner = 4, .activation = Activation::Relu, .gated = false, .norm_inner = true};
+  run_ffn(ffn, {weight, weight, {gain.view, {}}}, around.context(), out.view, x.view);
+  EXPECT_FLOAT_EQ(out.view.at<float>()[0], 1.0f);
+  EXPECT_FLOAT_EQ(out.view.at<float>()[1], 2.0f);
+}
+
 TEST(Mixers, QueriesGrowHotterInSteps) {
   Surroundings around({0, 2, 3, 6, 7});
   HostTensor q = tensor({5, 2}, std::vector<float>(10, 1.0f));

@@ -13,7 +13,7 @@ ModelSpec build(Config& c) {
   ModelSpec spec = decoder_spec(c);
   spec.norm = NormKind::Layer;
   spec.norm_eps = 1e-5f;
-  spec.position_embedding = true;
+  spec.positions = Positions::Learned;
   spec.position_offset = 2;
   spec.tied_output = c.flag_or("tie_word_embeddings", true);
   if (c.flag_or("scale_embedding", true)) spec.embedding_scale = std::sqrt(static_cast<float>(spec.dim));

@@ -11,7 +11,7 @@ constexpr std::string_view kGguf[] = {"gpt2"};
 ModelSpec build(Config& c) {
   ModelSpec spec = decoder_spec(c);
   spec.norm = NormKind::Layer;
-  spec.position_embedding = true;
+  spec.positions = Positions::Learned;
   spec.tied_output = c.flag_or("tie_word_embeddings", !c.is_gguf());
   spec.ropes.clear();
   use_kv_per_head(spec);

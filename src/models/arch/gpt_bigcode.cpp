@@ -11,7 +11,7 @@ constexpr std::string_view kGguf[] = {"starcoder"};
 ModelSpec build(Config& c) {
   ModelSpec spec = decoder_spec(c);
   spec.norm = NormKind::Layer;
-  spec.position_embedding = true;
+  spec.positions = Positions::Learned;
   spec.tied_output = c.flag_or("tie_word_embeddings", true);
   spec.ropes.clear();
   use_plain_ffn(c, spec, "gelu_pytorch_tanh", "n_inner");

@@ -13,7 +13,7 @@ ModelSpec build(Config& c) {
     c.fail("embeddings of another width, or norms after the sums, are not supported");
   spec.norm = NormKind::Layer;
   spec.norm_eps = 1e-5f;
-  spec.position_embedding = true;
+  spec.positions = Positions::Learned;
   spec.position_offset = 2;
   spec.tied_output = c.flag_or("tie_word_embeddings", true);
   spec.ropes.clear();

@@ -81,6 +81,7 @@ void run_mixer(const Attention& m, const AttentionWeights& w, const LayerContext
   const TensorView attended = c.scratch.get(Buffer::Attended, n, m.gated ? 2 * q_width : q_width);
   c.backend.attend(attended.columns_as_heads(m.gated ? q_width : 0, m.heads, m.head_dim), q, c.kv, c.batch,
                    shape);
+  if (m.norm_output) run_norm(c.backend, c.spec, attended, attended, w.out_norm);
   if (!m.gated) return c.backend.matmul(out, attended, w.out);
   c.backend.matmul(attended.columns(0, q_width), x, w.gate);
   const TensorView kept = c.scratch.get(Buffer::Gated, n, q_width);

@@ -6,35 +6,25 @@ namespace sluice::models {
 
 namespace {
 
-struct FfnShape {
-  int64_t inner;
-  Activation activation;
-  bool gated;
-};
-
 float softplus(float x) {
   return x > 20.0f ? x : std::log1p(std::exp(x));
-}
-
-void run_dense(const FfnShape& f, const Weight& gate_up, const Weight& down, const LayerContext& c,
-               TensorView out, TensorView x) {
-  const int64_t n = x.dim(0);
-  const TensorView wide = c.scratch.get(Buffer::GateUp, n, gate_up.rows);
-  TensorView inner = wide;
-  if (f.gated) {
-    inner = c.scratch.get(Buffer::Inner, n, f.inner);
-    c.backend.matmul_gated(inner, wide, x, gate_up, f.activation);
-  } else {
-    c.backend.matmul(wide, x, gate_up);
-    c.backend.activate(wide, wide, f.activation);
-  }
-  c.backend.matmul(out, inner, down);
 }
 
 }  // namespace
 
 void run_ffn(const DenseFfn& f, const DenseWeights& w, const LayerContext& c, TensorView out, TensorView x) {
-  run_dense({f.inner, f.activation, f.gated}, w.gate_up, w.down, c, out, x);
+  const int64_t n = x.dim(0);
+  const TensorView wide = c.scratch.get(Buffer::GateUp, n, w.gate_up.rows);
+  TensorView inner = wide;
+  if (f.gated) {
+    inner = c.scratch.get(Buffer::Inner, n, f.inner);
+    c.backend.matmul_gated(inner, wide, x, w.gate_up, f.activation);
+  } else {
+    c.backend.matmul(wide, x, w.gate_up);
+    c.backend.activate(wide, wide, f.activation);
+  }
+  if (f.norm_inner) run_norm(c.backend, c.spec, inner, inner, w.inner_norm);
+  c.backend.matmul(out, inner, w.down);
 }
 
 // xielu(x) = (beta - n) x + n elu(x) + p relu(x)²
@@ -66,7 +56,8 @@ void run_ffn(const MoeFfn& f, const MoeWeights& w, const LayerContext& c, Tensor
   if (f.shared_inner == 0) return;
 
   const TensorView shared = c.scratch.get(Buffer::Extra, n, c.spec.dim);
-  run_dense({f.shared_inner, f.activation, f.gated}, w.shared_gate_up, w.shared_down, c, shared, x);
+  const DenseFfn always{.inner = f.shared_inner, .activation = f.activation, .gated = f.gated};
+  run_ffn(always, w.shared, c, shared, x);
   if (f.shared_gate) {
     const TensorView gate = c.scratch.get(Buffer::SharedGate, n, 1);
     c.backend.matmul(gate, x, w.shared_gate);

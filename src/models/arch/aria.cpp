@@ -1,0 +1,27 @@
+// Aria (text): the Llama shape with routed experts stored [in, out] beside one that is always used.
+#include <algorithm>
+
+#include "models/family.h"
+
+namespace sluice::models::arch {
+
+namespace {
+
+constexpr std::string_view kHuggingFace[] = {"AriaTextForCausalLM", "AriaForConditionalGeneration"};
+
+ModelSpec build(Config& c) {
+  ModelSpec spec = decoder_spec(c);
+  MoeFfn ffn = moe_ffn(c);
+  ffn.shared_inner = ffn.inner * std::clamp(c.size_or("n_shared_experts", 2), 0, 64);
+  for (LayerSpec& layer : spec.layers) layer.ffn = ffn;
+  spec.names = spec.names.with({{Slot::Router, "model.layers.{l}.mlp.router"},
+                                {Slot::ExpertGateUp, "model.layers.{l}.mlp.experts.fc1", Fold::Transpose},
+                                {Slot::ExpertDown, "model.layers.{l}.mlp.experts.fc2", Fold::Transpose}});
+  return spec;
+}
+
+}  // namespace
+
+extern const Architecture aria{kHuggingFace, {}, build};
+
+}  // namespace sluice::models::arch

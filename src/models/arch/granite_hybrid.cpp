@@ -1,0 +1,35 @@
+// Granite 4 of attention layers alone: Granite's factors, and a feed-forward that lies where mixtures keep the
+// expert that is always used.
+#include <fmt/format.h>
+
+#include "models/family.h"
+
+namespace sluice::models::arch {
+
+namespace {
+
+constexpr std::string_view kHuggingFace[] = {"GraniteMoeHybridForCausalLM"};
+
+ModelSpec build(Config& c) {
+  for (const std::string& type : c.texts("layer_types"))
+    if (type != "attention" && type != "full_attention")
+      c.fail(fmt::format("'layer_types' has '{}'; only attention is supported", type));
+  if (const int experts = c.size_or("num_local_experts", 0); experts > 0)
+    c.fail(fmt::format("'num_local_experts' is {}, which is not supported", experts));
+  ModelSpec spec = decoder_spec(c);
+  use_multipliers(c, spec);
+  spec.logit_scale = 1.0f / c.number_or("logits_scaling", 1.0f);
+  for (LayerSpec& layer : spec.layers) {
+    if (c.text_or("position_embedding_type", "") != "rope") attention(layer).rope = -1;
+    std::get<DenseFfn>(layer.ffn).inner = c.size("shared_intermediate_size");
+  }
+  spec.names = spec.names.with({{Slot::GateUp, "model.layers.{l}.shared_mlp.input_linear"},
+                                {Slot::Down, "model.layers.{l}.shared_mlp.output_linear"}});
+  return spec;
+}
+
+}  // namespace
+
+extern const Architecture granite_hybrid{kHuggingFace, {}, build};
+
+}  // namespace sluice::models::arch

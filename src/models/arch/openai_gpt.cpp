@@ -1,0 +1,39 @@
+// GPT: GPT-2 with the norms after the sums, and none before the logits.
+#include "models/family.h"
+
+namespace sluice::models::arch {
+
+namespace {
+
+constexpr std::string_view kHuggingFace[] = {"OpenAIGPTLMHeadModel"};
+
+ModelSpec build(Config& c) {
+  ModelSpec spec = decoder_spec(c);
+  spec.norm = NormKind::Layer;
+  spec.output_norm = false;
+  spec.positions = Positions::Learned;
+  spec.tied_output = true;
+  spec.ropes.clear();
+  use_kv_per_head(spec);
+  use_wiring(spec, Wiring::SumNorm);
+  if (c.text_or("afn", "gelu") != "gelu") c.fail("'afn' must be 'gelu'");
+  c.assume("hidden_act", "gelu_new");
+  use_plain_ffn(c, spec, "gelu_new", "n_inner");
+  for (LayerSpec& layer : spec.layers) attention(layer).rope = -1;
+  spec.names = {{Slot::TokenEmbedding, "transformer.tokens_embed"},
+                {Slot::PositionEmbedding, "transformer.positions_embed"},
+                {Slot::Output, "lm_head"},
+                {Slot::MixerPostNorm, "transformer.h.{l}.ln_1"},
+                {Slot::FfnPostNorm, "transformer.h.{l}.ln_2"},
+                {Slot::Qkv, "transformer.h.{l}.attn.c_attn", Fold::Transpose},
+                {Slot::AttentionOut, "transformer.h.{l}.attn.c_proj", Fold::Transpose},
+                {Slot::GateUp, "transformer.h.{l}.mlp.c_fc", Fold::Transpose},
+                {Slot::Down, "transformer.h.{l}.mlp.c_proj", Fold::Transpose}};
+  return spec;
+}
+
+}  // namespace
+
+extern const Architecture openai_gpt{kHuggingFace, {}, build};
+
+}  // namespace sluice::models::arch

@@ -1,0 +1,43 @@
+// XGLM: layer norms, scaled embeddings, positions as sines and cosines from the third row on.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "models/family.h"
+
+namespace sluice::models::arch {
+
+namespace {
+
+constexpr std::string_view kHuggingFace[] = {"XGLMForCausalLM"};
+
+constexpr int kMostPositions = 1 << 20;  // their table is computed
+
+ModelSpec build(Config& c) {
+  ModelSpec spec = decoder_spec(c);
+  if (spec.context > kMostPositions)
+    c.fail(fmt::format("'max_position_embeddings' is {}, limit {}", spec.context, kMostPositions));
+  spec.norm = NormKind::Layer;
+  spec.norm_eps = 1e-5f;
+  spec.positions = Positions::Sinusoidal;
+  spec.position_offset = 2;
+  spec.tied_output = c.flag_or("tie_word_embeddings", true);
+  if (c.flag_or("scale_embedding", true)) spec.embedding_scale = std::sqrt(static_cast<float>(spec.dim));
+  spec.ropes.clear();
+  use_kv_per_head(spec);
+  use_plain_ffn(c, spec, "gelu");
+  for (LayerSpec& layer : spec.layers) attention(layer).rope = -1;
+  spec.names = spec.names.with({{Slot::OutputNorm, "model.layer_norm"},
+                                {Slot::MixerNorm, "model.layers.{l}.self_attn_layer_norm"},
+                                {Slot::FfnNorm, "model.layers.{l}.final_layer_norm"},
+                                {Slot::AttentionOut, "model.layers.{l}.self_attn.out_proj"},
+                                {Slot::GateUp, "model.layers.{l}.fc1"},
+                                {Slot::Down, "model.layers.{l}.fc2"}});
+  return spec;
+}
+
+}  // namespace
+
+extern const Architecture xglm{kHuggingFace, {}, build};
+
+}  // namespace sluice::models::arch
