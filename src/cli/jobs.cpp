@@ -46,22 +46,6 @@ json::array logprobs_json(const std::vector<sched::Sampled>& tokens, const text:
 
 }  // namespace
 
-std::string_view name(engine::FinishReason reason) {
-  switch (reason) {
-    case engine::FinishReason::Stop:
-      return "stop";
-    case engine::FinishReason::Length:
-      return "length";
-    case engine::FinishReason::Cancelled:
-      return "cancelled";
-    case engine::FinishReason::Expired:
-      return "expired";
-    case engine::FinishReason::Error:
-      break;
-  }
-  return "error";
-}
-
 Result<Job> read_job(std::string_view line, size_t number, const Session& session) {
   const std::string what = fmt::format("line {}", number);
   Result<json::value> value = parse_json(line, what);

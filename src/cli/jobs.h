@@ -47,6 +47,4 @@ class JobResult {
   std::optional<Error> error_;
 };
 
-std::string_view name(engine::FinishReason reason);
-
 }  // namespace sluice::cli

@@ -19,4 +19,20 @@ bool is_search(const Request& request) {
   return request.pooling() == nullptr && sampling_of(request.sampling()) == nullptr;
 }
 
+std::string_view name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::Stop:
+      return "stop";
+    case FinishReason::Length:
+      return "length";
+    case FinishReason::Cancelled:
+      return "cancelled";
+    case FinishReason::Expired:
+      return "expired";
+    case FinishReason::Error:
+      break;
+  }
+  return "error";
+}
+
 }  // namespace sluice::sched

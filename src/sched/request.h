@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -57,5 +58,6 @@ enum class FinishReason : uint8_t {
   Expired,    // its deadline passed
   Error,
 };
+std::string_view name(FinishReason reason);  // "stop"
 
 }  // namespace sluice::sched

@@ -27,22 +27,6 @@ std::string_view phase_name(sched::Phase phase) {
   return "preempted";
 }
 
-std::string_view reason_name(engine::FinishReason reason) {
-  switch (reason) {
-    case engine::FinishReason::Stop:
-      return "stop";
-    case engine::FinishReason::Length:
-      return "length";
-    case engine::FinishReason::Cancelled:
-      return "cancelled";
-    case engine::FinishReason::Expired:
-      return "expired";
-    case engine::FinishReason::Error:
-      break;
-  }
-  return "error";
-}
-
 json::object request_json(const sched::RequestView& view, double received) {
   return {{"id", view.id.value},
           {"phase", phase_name(view.phase)},
@@ -167,7 +151,7 @@ json::object LiveView::model_state(size_t index) {
   for (size_t i = first; i < page.steps.size(); ++i)
     steps.push_back(step_json(*page.steps[i], time_of(page.steps[i]->begin)));
   for (const engine::TracedEnd& end : page.ends)
-    ended.push_back({{"id", end.request.value}, {"t", time_of(end.at)}, {"reason", reason_name(end.reason)}});
+    ended.push_back({{"id", end.request.value}, {"t", time_of(end.at)}, {"reason", name(end.reason)}});
   json::object out{{"model", index},
                    {"t", state_.uptime()},
                    {"step", metrics.steps.value()},
