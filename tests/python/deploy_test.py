@@ -8,10 +8,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import traceback
 from pathlib import Path
 
-from page_browser import BINARY, ROOT, Skip, get, serve
+import serving
+from page_browser import get, serve
+from serving import BINARY, ROOT, Skip
 
 DEPLOY = ROOT / "deploy"
 
@@ -64,7 +65,7 @@ def test_names_are_those_of_the_server():
 
 
 def test_image_has_the_libraries():
-    if not BINARY.exists() or not Path("/etc/debian_version").exists() or \
+    if not Path(BINARY).exists() or not Path("/etc/debian_version").exists() or \
             not Path("/etc/debian_version").read_text().startswith("12"):
         raise Skip("needs the program, built on Debian 12")
     libraries = re.findall(r"=> (\S+)", must("ldd", BINARY))
@@ -75,23 +76,5 @@ def test_image_has_the_libraries():
     assert packages and all(package in image for package in packages), packages
 
 
-def main():
-    counts = {"passed": 0, "failed": 0, "skipped": 0}
-    for name, test in [item for item in globals().items() if item[0].startswith("test_")]:
-        try:
-            test()
-            counts["passed"] += 1
-        except Skip as reason:
-            print(f"{name}: skipped, {reason}")
-            counts["skipped"] += 1
-        except Exception as problem:
-            where = traceback.extract_tb(problem.__traceback__)
-            line = next((frame.lineno for frame in reversed(where) if frame.name == name), 0)
-            print(f"{name}, line {line}: {type(problem).__name__}: {str(problem)[:1200]}")
-            counts["failed"] += 1
-    print(", ".join(f"{count} {name}" for name, count in counts.items()))
-    return 1 if counts["failed"] else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serving.run_tests(serving.tests_of(sys.modules[__name__])))

@@ -1,21 +1,11 @@
 """Chromium, driven for the tests of the page; and `sluice serve`, started for them."""
 import json
-import os
 import shutil
-import socket
-import subprocess
 import time
 import urllib.request
 from contextlib import contextmanager
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-BINARY = Path(os.environ.get("SLUICE_BINARY", ROOT / "build/release/sluice")).resolve()
-MODEL = Path(os.environ.get("SLUICE_MODELS", ROOT / ".models")).resolve() / "SmolLM2-135M-Instruct.Q4_1.gguf"
-
-
-class Skip(Exception):
-    pass
+from serving import Server, Skip, need_model
 
 
 def chromium():
@@ -116,12 +106,6 @@ class Browser:
             context.close()
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def get(url):
     with urllib.request.urlopen(url, timeout=10) as answer:
         return answer.status, dict(answer.headers), answer.read()
@@ -130,38 +114,10 @@ def get(url):
 @contextmanager
 def serve(*arguments):
     """`sluice serve` with the default model; yields its address."""
-    if not BINARY.exists():
-        raise Skip(f"no program at {BINARY}")
-    if not MODEL.exists():
-        raise Skip(f"the default model is not at {MODEL}")
-    port = free_port()
-    command = [BINARY, "serve", "--port", str(port), "--model", MODEL, *arguments]
-    process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    url = f"http://127.0.0.1:{port}/"
-    try:
-        wait_until_ready(process, url)
-        yield url
-    finally:
-        process.terminate()
-        try:
-            process.wait(60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            raise
-        finally:
-            process.stdout.close()
-
-
-def wait_until_ready(process, url):
-    for _ in range(300):
-        if process.poll() is not None:
-            raise AssertionError(f"serve ended with {process.returncode}: {process.stdout.read()[-800:]}")
-        try:
-            if get(url + "ready")[0] == 200:
-                return
-        except OSError:
-            time.sleep(0.1)
-    raise AssertionError("serve was not ready after 30 s")
+    need_model()
+    with Server(*arguments) as server:
+        yield server.url + "/"
+        server.stop()
 
 
 def metrics(url):

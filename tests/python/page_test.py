@@ -5,12 +5,12 @@ Needs chromium and the package playwright; where one is missing everything is sk
 import sys
 import tempfile
 import time
-import traceback
 from pathlib import Path
 
 import page_browser
-from page_browser import Skip
+import serving
 from page_fake import HOSTILE, Fake
+from serving import Skip
 
 BROWSER = None
 FAKE = None
@@ -392,27 +392,9 @@ def start(fake):
     return fake
 
 
-def run(tests):
-    counts = {"passed": 0, "failed": 0, "skipped": 0}
-    for name, test in tests:
-        try:
-            test()
-            counts["passed"] += 1
-        except Skip as reason:
-            print(f"{name}: skipped, {reason}")
-            counts["skipped"] += 1
-        except Exception as problem:
-            where = traceback.extract_tb(problem.__traceback__)
-            line = next((frame.lineno for frame in reversed(where) if frame.name == name), 0)
-            print(f"{name}, line {line}: {type(problem).__name__}: {str(problem)[:1200]}")
-            counts["failed"] += 1
-    return counts
-
-
 def main():
     global BROWSER, FAKE
-    wanted = sys.argv[1:]
-    tests = [(name, test) for name, test in globals().items() if name.startswith("test_") and (not wanted or name in wanted)]
+    tests = serving.tests_of(sys.modules[__name__])
     try:
         BROWSER = page_browser.Browser()
     except Skip as reason:
@@ -420,10 +402,10 @@ def main():
         print(f"0 passed, 0 failed, {len(tests)} skipped")
         return 0
     FAKE = start(Fake())
-    counts = run(tests)
-    BROWSER.close()
-    print(", ".join(f"{count} {name}" for name, count in counts.items()))
-    return 1 if counts["failed"] else 0
+    try:
+        return serving.run_tests(tests)
+    finally:
+        BROWSER.close()
 
 
 if __name__ == "__main__":

@@ -25,16 +25,19 @@ class Skip(Exception):
 
 
 class Server:
-    """The program on a free port of the loopback, with the default model unless the arguments name another."""
+    """The program on a free port of the loopback, with the default model unless the arguments name another. `stderr` is
+    where its log goes instead of beside what it prints, `files` how many it may open."""
 
-    def __init__(self, *arguments, environment=None, api_key=None):
+    def __init__(self, *arguments, environment=None, api_key=None, stderr=subprocess.STDOUT, files=None):
         self.key = api_key
         clean = {key: value for key, value in os.environ.items() if not key.startswith("SLUICE_")}
         clean |= {"SLUICE_MODELS": str(MODELS)} | (environment or {})
         self.log = tempfile.NamedTemporaryFile("w+", prefix="sluice-serve-", suffix=".log")
         started = time.monotonic()
-        self.process = subprocess.Popen([BINARY, "serve", "--port", "0", *map(str, arguments)], env=clean,
-                                        stdout=self.log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        command = [BINARY, "serve", "--port", "0", *map(str, arguments)]
+        if files:
+            command = ["sh", "-c", f'ulimit -n {files}; exec "$0" "$@"', *command]
+        self.process = subprocess.Popen(command, env=clean, stdout=self.log, stderr=stderr, stdin=subprocess.DEVNULL)
         self.port = self._wait_for_port()
         self._wait_until_ready()
         self.ready_after = time.monotonic() - started
@@ -125,6 +128,10 @@ class Server:
         raise AssertionError(f"after {seconds} s there are still requests: running {self.metric('sluice_requests_running')}, "
                              f"waiting {self.metric('sluice_requests_waiting')}")
 
+    def cpu_seconds(self):
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def descriptors(self):
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
@@ -158,6 +165,8 @@ class Server:
 
 
 def need_model():
+    if not Path(BINARY).exists():
+        raise Skip(f"no program at {BINARY}")
     if not DEFAULT_MODEL.exists():
         raise Skip(f"the default model is not at {DEFAULT_MODEL}")
 
