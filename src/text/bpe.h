@@ -74,6 +74,8 @@ class BpeModel {
   BpeModel(BpeOptions options, TokenTable table, MergeTable merges, std::vector<uint32_t> ranks);
 
   void tokenize(std::string_view word, ModelScratch& scratch, std::vector<Piece>& out) const;
+  // Words are bytes; one that no token stands for is left out.
+  bool takes_bytes() const { return options_.raw_bytes; }
 
  private:
   // Is a token what its own text becomes? Found out when first asked.

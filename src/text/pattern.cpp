@@ -139,7 +139,9 @@ Result<Pattern> Pattern::literal(std::string_view text) {
     if (is_ascii_punctuation(static_cast<unsigned char>(c))) source += '\\';
     source += c;
   }
-  return compile(source);
+  Result<Pattern> pattern = compile(source);
+  if (pattern) pattern->literal_size_ = text.size();
+  return pattern;
 }
 
 Pattern::Finder::Finder(const Pattern& pattern) : pattern_(&pattern) {

@@ -24,6 +24,9 @@ class Pattern {
   // Matches this string and nothing else.
   static Result<Pattern> literal(std::string_view text);
 
+  // Bytes of every match, where the pattern was made by literal().
+  std::optional<size_t> literal_size() const { return literal_size_; }
+
   // Successive matches in one text, left to right. The text must be valid UTF-8 and outlive the finder.
   class Finder {
    public:
@@ -52,6 +55,7 @@ class Pattern {
   Pattern() = default;
 
   std::variant<std::monostate, ClassPattern, std::shared_ptr<const Pcre>> code_;
+  std::optional<size_t> literal_size_;
 };
 
 }  // namespace sluice::text

@@ -18,7 +18,8 @@ std::vector<Token> ids_of(const std::vector<TokenRange>& tokens) {
 
 }  // namespace
 
-Tokenizer::Tokenizer(std::unique_ptr<const TokenizerData> data) : data_(std::move(data)) {}
+Tokenizer::Tokenizer(std::unique_ptr<const TokenizerData> data)
+    : data_(std::move(data)), byte_bound_(make_byte_bound(*data_)) {}
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;

@@ -2,6 +2,7 @@
 // tokenizer.json. A Tokenizer never changes after loading and may be used by many threads at once.
 #pragma once
 
+#include <bitset>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -57,6 +58,15 @@ struct TemplateSource {
   std::string source;
 };
 
+// How few tokens bytes can become.
+struct ByteBound {
+  using Bytes = std::bitset<256>;
+  Bytes counted;          // others may be left out
+  size_t most_bytes = 0;  // counted ones that a token stands for; 0: any number
+
+  size_t least_tokens(std::string_view text) const;
+};
+
 struct TokenizerData;  // tokenizer_data.h
 
 class Tokenizer {
@@ -85,6 +95,10 @@ class Tokenizer {
   std::string_view spelling(Token id) const;
   std::optional<Token> find(std::string_view spelling) const;
 
+  // Tokens that a text has at least, by its bytes alone, which is found much faster than its tokens. 0 where nothing can
+  // be said: some tokenizers leave text out, or make one token of any number of characters they do not know.
+  size_t least_tokens(std::string_view text) const { return byte_bound_.least_tokens(text); }
+
   int64_t vocab_size() const;
   TokenKind kind(Token id) const;  // Unused for an id out of range
   // Control and unknown tokens: what skip_special leaves out.
@@ -100,6 +114,7 @@ class Tokenizer {
 
  private:
   std::unique_ptr<const TokenizerData> data_;
+  ByteBound byte_bound_;
 };
 
 // tokenizer.ggml.* of a model file, or of a file that holds only a vocabulary.

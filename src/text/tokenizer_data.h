@@ -39,6 +39,8 @@ inline constexpr size_t largest_vocabulary = size_t{1} << 24;
 
 // Sets the pieces from the spellings, the kinds and the decoder.
 Status render_pieces(TokenizerData& data);
+// For Tokenizer::least_tokens(). REQUIRES: the pieces are set.
+ByteBound make_byte_bound(const TokenizerData& data);
 // The text of a token at the start of a text.
 std::string first_piece(const TokenizerData& data, Token id);
 

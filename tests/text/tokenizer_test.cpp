@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <random>
+#include <set>
 
 #include "tests/text/random_text.h"
 #include "text/charsmap.h"
@@ -39,6 +40,28 @@ TEST(Tokenizer, RoundTripsRandomText) {
       ASSERT_TRUE(ids.ok());
       ASSERT_EQ(tokenizer.decode(*ids), text) << name;
     }
+  }
+}
+
+TEST(Tokenizer, KnowsHowManyTokensATextHasAtLeast) {
+  std::mt19937 random(17);
+  for (const char* name : {"byte_gpt2", "byte_llama3", "byte_falcon", "byte_o200k", "sentence_bpe", "bert",
+                           "word_level", "unigram_first", "unigram_bytes", "char_suffix"}) {
+    const Tokenizer tokenizer = own(name);
+    std::vector<std::string> texts{std::string(5000, ' '), std::string(5000, '\n'), std::string(5000, '\x04'),
+                                   std::string(5000, 'e')};
+    for (int i = 0; i < 1000; ++i) texts[0] += "\xE2\x96\x81";  // a mark for spaces
+    for (int i = 0; i < 300; ++i) texts.push_back(random_text(random));
+    for (const std::string& text : texts) {
+      const auto ids = tokenizer.encode(text);
+      ASSERT_TRUE(ids.ok());
+      ASSERT_LE(tokenizer.least_tokens(text), ids->size()) << name;
+    }
+    // Some have no bound: unknown words of any length are one token, or an added token takes the space beside it.
+    const bool bounded =
+        std::set<std::string>{"byte_llama3", "byte_falcon", "byte_o200k", "sentence_bpe", "unigram_bytes"}
+            .contains(name);
+    EXPECT_EQ(tokenizer.least_tokens(std::string(100'000, 'e')) > 100, bounded) << name;
   }
 }
 
