@@ -74,6 +74,7 @@ ApiError context_overflow(Dialect dialect, const ContextNeed& need) {
                 "the "
                 "messages, {} in the completion). Please reduce the length of the messages or completion.",
                 need.context, need.prompt + need.completion, need.prompt, need.completion);
+  if (!need.counted) error.message += " (the prompt was not counted to its end)";
   return error;
 }
 
@@ -123,6 +124,8 @@ ApiError to_api_error(const Error& error) {
       overloaded.retry_after_s = 1;
       return overloaded;
     }
+    case ErrorCode::Numerical:
+      return fault(500, kServerFault, "numerical_error");
     case ErrorCode::Io:
     case ErrorCode::Internal:
       break;

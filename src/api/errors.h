@@ -19,6 +19,7 @@ ApiError model_not_found(std::string_view name);
 struct ContextNeed {
   int64_t context = 0;  // of the model
   int64_t prompt = 0, completion = 0;
+  bool counted = true;  // else the prompt has at least so many tokens
 };
 // Clients recognise an overflow by code and by words, which differ between the dialects.
 ApiError context_overflow(Dialect dialect, const ContextNeed& need);

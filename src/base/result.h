@@ -18,6 +18,7 @@ enum class ErrorCode : uint8_t {
   LimitExceeded,    // a size, depth or count over its limit
   Io,               // the operating system refused
   Unavailable,      // a device, port or network is not there
+  Numerical,        // a computation gave values that are no numbers
   Internal,         // our own fault
 };
 

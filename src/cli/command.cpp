@@ -19,6 +19,7 @@ int exit_code(const Error& error) {
     case ErrorCode::Unsupported:
     case ErrorCode::LimitExceeded:
       return kConfig;
+    case ErrorCode::Numerical:
     case ErrorCode::Internal:
       break;
   }

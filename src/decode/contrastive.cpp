@@ -63,7 +63,8 @@ Result<size_t> select_contrastive(const ContrastiveCandidates& candidates, doubl
         degeneration_penalty(candidates.hidden.subspan(i * dim, dim), candidates.context, norms);
     const double score = (1 - alpha) * candidates.probabilities[i] - alpha * penalty;
     if (!std::isfinite(score)) {
-      return Error{ErrorCode::Internal, fmt::format("the contrastive score of candidate {} is {}", i, score)};
+      return Error{ErrorCode::Numerical,
+                   fmt::format("the contrastive score of candidate {} is {}", i, score)};
     }
     if (score > best_score) {
       best = i;
@@ -87,7 +88,7 @@ Status combine_contrastive(std::span<float> expert, std::span<const float> amate
   const Result<float> amateur_maximum = row_maximum(amateur);
   if (!amateur_maximum.ok()) return amateur_maximum.error();
   if (std::isinf(*amateur_maximum)) {
-    return Error{ErrorCode::Internal, "the amateur model's logits of all tokens are -inf"};
+    return Error{ErrorCode::Numerical, "the amateur model's logits of all tokens are -inf"};
   }
   const float floor = static_cast<float>(*maximum + std::log(method.alpha));
   const float beta = static_cast<float>(method.beta);

@@ -16,7 +16,7 @@ std::vector<sched::TokenLogprob> as_logprobs(std::span<const ScoredToken> tokens
 Result<RowLogprobs> RowLogprobs::of(std::span<const float> logits, int top, std::vector<float>& scratch) {
   const Result<float> maximum = row_maximum(logits);
   if (!maximum.ok()) return maximum.error();
-  if (std::isinf(*maximum)) return Error{ErrorCode::Internal, "the logits of all tokens are -inf"};
+  if (std::isinf(*maximum)) return Error{ErrorCode::Numerical, "the logits of all tokens are -inf"};
   RowLogprobs row;
   row.log_total_ = log_sum_exp(logits, *maximum);
   row.top_ = top_tokens(logits, static_cast<size_t>(top), scratch);

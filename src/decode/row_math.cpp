@@ -166,7 +166,7 @@ Extremes extremes(std::span<const float> row) {
 
 Error bad_row(std::span<const float> row) {
   const auto at = std::find_if(row.begin(), row.end(), [](float x) { return !(x < kInfinity); });
-  return Error{ErrorCode::Internal, fmt::format("the logit of token {1} is {0}", *at, at - row.begin())};
+  return Error{ErrorCode::Numerical, fmt::format("the logit of token {1} is {0}", *at, at - row.begin())};
 }
 
 }  // namespace

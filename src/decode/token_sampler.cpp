@@ -48,7 +48,7 @@ Result<float> TokenSampler::process(std::span<float> logits, Workspace& workspac
   SLUICE_CHECK_EQ(logits.size(), static_cast<size_t>(vocab_));
   Result<float> maximum = row_maximum(logits);
   if (!maximum.ok()) return maximum;
-  if (std::isinf(*maximum)) return Error{ErrorCode::Internal, "the logits of all tokens are -inf"};
+  if (std::isinf(*maximum)) return Error{ErrorCode::Numerical, "the logits of all tokens are -inf"};
   if (!processors_.active()) return maximum;
   processors_.apply(logits, history_, workspace.buffer);
   maximum = row_maximum(logits);

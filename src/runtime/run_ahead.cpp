@@ -67,9 +67,9 @@ std::optional<kernels::DrawRow> draw_row(const decode::TokenSampler& sampler, in
 
 Result<sched::Sampled> sampled_from(const kernels::DrawnToken& drawn) {
   if (drawn.status == kernels::DrawnToken::NotFinite)
-    return Error{ErrorCode::Internal, "the logits hold NaN or infinity"};
+    return Error{ErrorCode::Numerical, "the logits hold NaN or infinity"};
   if (drawn.status == kernels::DrawnToken::Nothing)
-    return Error{ErrorCode::Internal, "the logits of all tokens are -inf"};
+    return Error{ErrorCode::Numerical, "the logits of all tokens are -inf"};
   sched::Sampled sampled{.token = drawn.token, .logprob = drawn.logprob, .top = {}};
   for (int i = 0; i < drawn.top; ++i) sampled.top.push_back({drawn.top_tokens[i], drawn.top_logprobs[i]});
   std::sort(sampled.top.begin(), sampled.top.end(),

@@ -18,7 +18,7 @@ Result<std::vector<float>> VectorPool::vector() const {
   SLUICE_CHECK(rows_ > 0);
   double squares = 0;
   for (const double sum : sums_) squares += sum * sum;
-  if (!std::isfinite(squares)) return Error{ErrorCode::Internal, "the hidden states are not finite"};
+  if (!std::isfinite(squares)) return Error{ErrorCode::Numerical, "the hidden states are not finite"};
   double divisor = static_cast<double>(rows_);
   if (pooling_.normalize && squares > 0) divisor = std::sqrt(squares);
   std::vector<float> values;

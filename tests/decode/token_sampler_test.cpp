@@ -112,12 +112,12 @@ TEST(TokenSampler, ABadRowIsAnErrorThatNamesTheToken) {
         row[at] = value;
         const Result<sched::Sampled> sampled = sampler.sample(row, workspace);
         ASSERT_FALSE(sampled.ok());
-        EXPECT_EQ(sampled.error().code, ErrorCode::Internal);
+        EXPECT_EQ(sampled.error().code, ErrorCode::Numerical);
         EXPECT_THAT(sampled.error().message, HasSubstr("the logit of token " + std::to_string(at) + " is"));
       }
     }
     std::vector<float> empty(kVocab, -kInfinity);
-    EXPECT_EQ(sampler.sample(empty, workspace).error().code, ErrorCode::Internal);
+    EXPECT_EQ(sampler.sample(empty, workspace).error().code, ErrorCode::Numerical);
     std::vector<float> good = row_after(0);
     EXPECT_TRUE(sampler.sample(good, workspace).ok()) << "a failure leaves nothing behind";
   }

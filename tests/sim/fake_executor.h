@@ -234,7 +234,7 @@ class FakeExecutor : public sched::Executor {
     }
     if (samples && faults.request_fails(work.seq)) {
       sequence.failed = true;
-      outcomes.push_back({work.seq, Error{ErrorCode::Internal, "logits are not finite"}, {}});
+      outcomes.push_back({work.seq, Error{ErrorCode::Numerical, "logits are not finite"}, {}});
       return;
     }
     if (samples) {
@@ -259,7 +259,7 @@ class FakeExecutor : public sched::Executor {
     if (work.end < size) return;
     if (faults.request_fails(work.seq)) {
       sequence.failed = true;
-      outcomes.push_back({work.seq, Error{ErrorCode::Internal, "hidden states are not finite"}, {}});
+      outcomes.push_back({work.seq, Error{ErrorCode::Numerical, "hidden states are not finite"}, {}});
     } else {
       outcomes.push_back({work.seq, sched::Pooled{vector_of(sequence.pooled)}, {}});
     }
