@@ -90,7 +90,7 @@ Reply count_tokens(const Call& call) {
   const ServedModel* model = choose_model(call, draft, problem);
   if (problem) return *problem;
   std::vector<std::vector<Token>> prompts;
-  if ((problem = encode_prompts(*model, draft, prompts))) return *problem;
+  if ((problem = encode_prompts(call, *model, draft, Purpose::Show, prompts))) return *problem;
   return Answer{.body = write_json(json::object{{"input_tokens", prompts.front().size()}})};
 }
 

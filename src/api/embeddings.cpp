@@ -118,7 +118,7 @@ Reply embed(const Call& call, Draft draft, MakeWriter make_writer) {
                     .model = &model,
                     .request_id = call.context.request_id,
                     .created = call.context.now_s};
-  if ((problem = encode_prompts(model, setup.draft, setup.prompts))) return *problem;
+  if ((problem = encode_prompts(call, model, setup.draft, Purpose::Run, setup.prompts))) return *problem;
   for (const std::vector<Token>& prompt : setup.prompts) {
     if (prompt.size() > static_cast<size_t>(model.context))
       return context_overflow(call.operation->dialect,

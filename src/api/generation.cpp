@@ -25,24 +25,72 @@ ApiError named(const Error& error) {
   return out;
 }
 
-Problem encode_text(const ServedModel& model, const Draft& draft, const std::string& text,
-                    std::vector<Token>& out) {
-  Result<std::vector<Token>> tokens = model.tokenizer->encode(
-      text, {.parse_special = draft.parse_special, .add_special = draft.add_special_tokens.value_or(true)});
-  if (!tokens) return invalid_value("prompt", tokens.error().message);
-  out = std::move(*tokens);
-  return std::nullopt;
-}
+// Texts of one request to tokens.
+class PromptEncoder {
+ public:
+  PromptEncoder(const Call& call, const ServedModel& model, const Draft& draft, Purpose purpose)
+      : call_(call), model_(model), draft_(draft), purpose_(purpose) {}
 
-Problem encode_chat(const ServedModel& model, const Draft& draft, std::vector<Token>& out) {
-  text::Rendering rendering;
-  if (Problem problem = render_messages(model, draft, rendering)) return problem;
-  Result<std::vector<Token>> tokens = text::encode_rendering(
-      *model.tokenizer, rendering, {.add_special = draft.add_special_tokens.value_or(false)});
-  if (!tokens) return invalid_value("messages", tokens.error().message);
-  out = std::move(*tokens);
-  return std::nullopt;
-}
+  Problem encode_text(const std::string& text, std::vector<Token>& out) const {
+    if (Problem problem = check_least(least_tokens(text))) return problem;
+    return take("prompt",
+                model_.tokenizer->encode(text, {.parse_special = draft_.parse_special,
+                                                .add_special = draft_.add_special_tokens.value_or(true)}),
+                out);
+  }
+
+  Problem encode_chat(std::vector<Token>& out) const {
+    text::Rendering rendering;
+    if (Problem problem = render_messages(model_, draft_, rendering)) {
+      const Problem too_long = check_least(least_of_messages());
+      return too_long ? too_long : problem;
+    }
+    if (Problem problem = check_least(least_of(rendering))) return problem;
+    const text::RenderingEncoding options{.add_special = draft_.add_special_tokens.value_or(false)};
+    return take("messages", text::encode_rendering(*model_.tokenizer, rendering, options), out);
+  }
+
+ private:
+  static Problem take(const char* field, Result<std::vector<Token>> tokens, std::vector<Token>& out) {
+    if (!tokens) return invalid_value(field, tokens.error().message);
+    out = std::move(*tokens);
+    return std::nullopt;
+  }
+
+  size_t least_tokens(std::string_view text) const { return model_.tokenizer->least_tokens(text); }
+
+  size_t least_of(const text::Rendering& rendering) const {
+    size_t sum = 0;
+    for (const text::TemplateSpan& span : rendering.spans) sum += least_tokens(span.text);
+    return sum;
+  }
+
+  // A conversation that a template gave up on may be too long for the model, too: that is the better reason.
+  size_t least_of_messages() const {
+    size_t sum = 0;
+    for (const json::value& message : draft_.chat.messages) {
+      const json::value* content = message.get_object().if_contains("content");
+      if (content != nullptr && content->is_string()) sum += least_tokens(to_text(*content));
+    }
+    return sum;
+  }
+
+  // Counting tokens takes time, which a text that cannot fit in any case is not worth.
+  Problem check_least(size_t least) const {
+    const bool must_fit = purpose_ == Purpose::Run && !draft_.truncate_prompt_tokens;
+    if (!must_fit || least <= static_cast<size_t>(model_.context)) return std::nullopt;
+    return context_overflow(call_.operation->dialect,
+                            {.context = model_.context,
+                             .prompt = static_cast<int64_t>(least),
+                             .completion = std::max(0, draft_.max_tokens.value_or(0)),
+                             .counted = false});
+  }
+
+  const Call& call_;
+  const ServedModel& model_;
+  const Draft& draft_;
+  Purpose purpose_;
+};
 
 void truncate(const ServedModel& model, const Draft& draft, std::vector<Token>& tokens) {
   if (!draft.truncate_prompt_tokens) return;
@@ -75,6 +123,7 @@ Problem fit(const Call& call, const ServedModel& model, const Draft& draft, size
   const bool open = draft.max_tokens.value_or(-1) < 0 || draft.cut_max_tokens;
   int64_t wanted = std::max(1, draft.max_tokens.value_or(1));
   if (open && room > 0) wanted = std::min(room, draft.max_tokens.value_or(-1) < 0 ? room : wanted);
+  if (model.max_output > 0) wanted = std::min<int64_t>(wanted, model.max_output);
   if (wanted > room)
     return context_overflow(
         call.operation->dialect,
@@ -160,15 +209,17 @@ Problem render_messages(const ServedModel& model, const Draft& draft, text::Rend
   return error;
 }
 
-Problem encode_prompts(const ServedModel& model, const Draft& draft, std::vector<std::vector<Token>>& out) {
+Problem encode_prompts(const Call& call, const ServedModel& model, const Draft& draft, Purpose purpose,
+                       std::vector<std::vector<Token>>& out) {
+  const PromptEncoder encoder(call, model, draft, purpose);
   if (is_chat(draft)) {
-    if (Problem problem = encode_chat(model, draft, out.emplace_back())) return problem;
+    if (Problem problem = encoder.encode_chat(out.emplace_back())) return problem;
   }
   for (const Prompt& prompt : draft.prompts) {
     std::vector<Token>& tokens = out.emplace_back();
     if (const auto* ids = std::get_if<std::vector<Token>>(&prompt)) {
       tokens = *ids;
-    } else if (Problem problem = encode_text(model, draft, std::get<std::string>(prompt), tokens)) {
+    } else if (Problem problem = encoder.encode_text(std::get<std::string>(prompt), tokens)) {
       return problem;
     }
   }
@@ -198,7 +249,8 @@ Reply generate(const Call& call, Draft draft, MakeWriter make_writer) {
                     .model = prepared.model,
                     .request_id = call.context.request_id,
                     .created = call.context.now_s};
-  if ((problem = encode_prompts(*prepared.model, setup.draft, setup.prompts))) return *problem;
+  if ((problem = encode_prompts(call, *prepared.model, setup.draft, Purpose::Run, setup.prompts)))
+    return *problem;
   if ((problem = fill(call, *prepared.model, setup, prepared))) return *problem;
   setup.echoed = echoed_message(setup.draft);
   setup.draft.chat = {};

@@ -22,9 +22,16 @@ const ServedModel* choose_model(const Call& call, const Draft& draft, Problem& p
 
 // The conversation through the model's chat template.
 Problem render_messages(const ServedModel& model, const Draft& draft, text::Rendering& out);
+
+// What the tokens are for.
+enum class Purpose : uint8_t {
+  Run,   // a text whose bytes alone show that it does not fit is refused before its tokens are counted
+  Show,  // any length is right
+};
 // The tokens of the conversation, or of each prompt. Special tokens are put around texts unless the draft says
 // otherwise, and not around a template's text.
-Problem encode_prompts(const ServedModel& model, const Draft& draft, std::vector<std::vector<Token>>& out);
+Problem encode_prompts(const Call& call, const ServedModel& model, const Draft& draft, Purpose purpose,
+                       std::vector<std::vector<Token>>& out);
 
 // A submission of this prompt without a task.
 engine::Submission make_submission(const Call& call, const Draft& draft, std::vector<Token> prompt);

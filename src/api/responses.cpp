@@ -166,7 +166,7 @@ Reply count_input_tokens(const Call& call) {
   const ServedModel* model = choose_model(call, draft, problem);
   if (problem) return *problem;
   std::vector<std::vector<Token>> prompts;
-  if ((problem = encode_prompts(*model, draft, prompts))) return *problem;
+  if ((problem = encode_prompts(call, *model, draft, Purpose::Show, prompts))) return *problem;
   return Answer{.body = write_json(json::object{{"object", "response.input_tokens"},
                                                 {"input_tokens", prompts.front().size()}})};
 }

@@ -43,8 +43,9 @@ struct ServedModel {
   const text::Tokenizer* tokenizer = nullptr;         // never null
   const text::ChatTemplate* chat_template = nullptr;  // null: chat is refused with the reason
   int context = 0;                                    // positions of prompt and answer together
-  int embedding = 0;                                  // numbers of an embedding; 0: not known
-  int max_sequences = 128;                            // choices or beams of one request
+  int max_output = 0;       // tokens of an answer, longer ones are cut; 0: what fits
+  int embedding = 0;        // numbers of an embedding; 0: not known
+  int max_sequences = 128;  // choices or beams of one request
   int64_t vocab = 0, parameters = 0, bytes = 0;
   std::string architecture, quantization;  // for people: "llama", "Q4_1"
 };

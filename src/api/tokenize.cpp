@@ -95,7 +95,7 @@ Reply tokenize(const Call& call) {
   if (draft.prompts.empty() && draft.chat.messages.empty())
     return invalid_value("prompt", "'prompt', 'messages' or 'content' is missing");
   std::vector<std::vector<Token>> encoded;
-  if ((problem = encode_prompts(*model, draft, encoded))) return *problem;
+  if ((problem = encode_prompts(call, *model, draft, Purpose::Show, encoded))) return *problem;
   const std::vector<Token>& tokens = encoded.front();
   json::value spelled = nullptr;
   if (draft.return_token_strings) {

@@ -61,13 +61,19 @@ class ServeCommand : public Command {
     server_.declare(options);
     options.add(queue_requests_, "queue-requests", "requests that may wait").within(1, 1'000'000);
     options.add(queue_tokens_, "queue-tokens", "prompt tokens that may wait").within(1, 2'000'000'000);
+    options
+        .add(max_queue_time_, "max-queue-time",
+             "seconds a request may wait for its turn before it gets 503; 0: any time")
+        .within(0, 86400);
+    options.add(max_output_, "max-output-tokens", "tokens of one answer; 0: what fits into the context")
+        .within(0, 1 << 24);
     session_.engine.declare(options);
   }
 
   int run() override {
     write_log_in_background();
     const int code = serve();
-    if (!flush_log()) std::_Exit(code);
+    if (!flush_log() || in_haste_) std::_Exit(code);
     return code;
   }
 
@@ -78,7 +84,8 @@ class ServeCommand : public Command {
     if (models_.empty()) models_.emplace_back();
     Result<std::unique_ptr<server::Server>> opened = server::Server::open(server_, true);
     if (!opened) return report(opened.error());
-    std::unique_ptr<server::Server> server = std::move(*opened);
+    running_ = std::move(*opened);
+    server::Server* const server = running_.get();
     std::vector<server::Backend> backends;
     for (size_t i = 0; i < models_.size(); ++i) {
       Result<server::Backend> backend = load(i);
@@ -89,14 +96,9 @@ class ServeCommand : public Command {
     if (Status named = add_aliases(backends); !named) return report(named.error());
     greet(*server, backends);
     server->serve(std::move(backends));
-    switch (server->wait()) {
-      case server::Server::End::EngineLost:
-        return kInternal;
-      case server::Server::End::Cut:
-      case server::Server::End::Drained:
-        break;
-    }
-    return kSuccess;
+    const server::Server::End end = server->wait();
+    in_haste_ = end != server::Server::End::Drained;
+    return end == server::Server::End::EngineLost ? kInternal : kSuccess;
   }
 
   Result<server::Backend> load(size_t index) {
@@ -106,6 +108,7 @@ class ServeCommand : public Command {
     options.model = models_[index];
     options.queue.requests = static_cast<size_t>(queue_requests_);
     options.queue.tokens = static_cast<size_t>(queue_tokens_);
+    if (max_queue_time_ > 0) options.queue.wait = Seconds(max_queue_time_);
     Result<std::unique_ptr<Session>> opened = Session::open(options);
     if (!opened) return opened.error();
     const Session& session = *sessions_.emplace_back(std::move(*opened));
@@ -120,6 +123,7 @@ class ServeCommand : public Command {
     backend.model.tokenizer = &session.tokenizer();
     backend.model.chat_template = session.has_chat_template() ? &session.chat_template() : nullptr;
     backend.model.context = setup.context;
+    backend.model.max_output = max_output_;
     backend.model.embedding = model.spec().dim;
     backend.model.max_sequences = std::min(setup.scheduler.max_seqs, setup.scheduler.max_step_tokens);
     backend.model.vocab = model.spec().vocab;
@@ -189,7 +193,11 @@ class ServeCommand : public Command {
   server::ServerOptions server_;
   int queue_requests_ = 1024;
   int queue_tokens_ = 4 << 20;
+  double max_queue_time_ = 0;
+  int max_output_ = 0;
   std::vector<std::unique_ptr<Session>> sessions_;  // outlive the server
+  std::unique_ptr<server::Server> running_;
+  bool in_haste_ = false;  // what still runs, a step or a reader, is not waited for
 };
 
 }  // namespace

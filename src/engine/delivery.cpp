@@ -8,23 +8,39 @@
 
 namespace sluice::engine {
 
-void Delivery::add(RequestId id, Submission submission, TimePoint received) {
+namespace {
+
+Clock::duration ticks(Seconds seconds) {
+  return std::chrono::duration_cast<Clock::duration>(seconds);
+}
+
+}  // namespace
+
+void Delivery::add(RequestId id, Submission submission, TimePoint received, std::optional<Seconds> patience) {
   Active& active = requests_[id];
   const auto* sampling = std::get_if<sched::SamplingParams>(&submission.request.task);
   active.received = received;
   active.selects = sampling != nullptr && sched::sampling_of(*sampling) != nullptr &&
                    sched::sequence_count(*sampling) > sampling->n;
   active.usage.prompt_tokens = static_cast<int>(submission.request.prompt.size());
-  if (submission.time_limit) {
-    active.deadline = received + std::chrono::duration_cast<Clock::duration>(*submission.time_limit);
-    deadlines_.emplace(*active.deadline, id);
-  }
+  if (patience) active.start_by = received + ticks(*patience);
+  if (submission.time_limit) active.end_by = received + ticks(*submission.time_limit);
   active.submission = std::move(submission);
+  set_deadline(id, active);
+}
+
+void Delivery::set_deadline(RequestId id, Active& active) {
+  if (active.deadline) deadlines_.erase({*active.deadline, id});
+  active.deadline = active.end_by;
+  const bool waits = active.start_by && !active.started;
+  if (waits && (!active.end_by || *active.start_by < *active.end_by)) active.deadline = active.start_by;
+  if (active.deadline) deadlines_.emplace(*active.deadline, id);
 }
 
 void Delivery::start(const sched::Admission& admission, TimePoint now) {
   Active& active = requests_.at(admission.request->id);
   active.started = now;
+  set_deadline(admission.request->id, active);
   active.usage.cached_tokens = admission.cached;
   metrics_.queue.record(seconds_between(active.received, now));
   metrics_.prompt_tokens.add(static_cast<uint64_t>(active.usage.prompt_tokens));
@@ -231,6 +247,7 @@ void Delivery::complete(const Active& active, Finished& finished, TimePoint now)
       break;
     case FinishReason::Error:
       metrics_.failed.add();
+      if (finished.error && finished.error->code == ErrorCode::Numerical) metrics_.corrupted.add();
       break;
   }
 }
@@ -274,9 +291,11 @@ std::vector<RequestId> Delivery::ids() const {
   return all;
 }
 
-std::optional<std::pair<TimePoint, RequestId>> Delivery::next_deadline() const {
+std::optional<Delivery::Deadline> Delivery::next_deadline() const {
   if (deadlines_.empty()) return std::nullopt;
-  return *deadlines_.begin();
+  const auto [at, id] = *deadlines_.begin();
+  const Active& active = requests_.at(id);
+  return Deadline{at, id, !active.started && active.start_by == at};
 }
 
 }  // namespace sluice::engine

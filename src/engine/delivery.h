@@ -20,7 +20,8 @@ class Delivery {
  public:
   Delivery(Metrics& metrics, Trace& trace) : metrics_(metrics), trace_(trace) {}
 
-  void add(RequestId id, Submission submission, TimePoint received);
+  // `patience`: how long it may wait for its start.
+  void add(RequestId id, Submission submission, TimePoint received, std::optional<Seconds> patience);
   void start(const sched::Admission& admission, TimePoint now);
 
   // What the scheduler must be told after it told us something.
@@ -39,8 +40,13 @@ class Delivery {
   bool contains(RequestId id) const { return requests_.contains(id); }
   size_t size() const { return requests_.size(); }
   std::vector<RequestId> ids() const;
-  // The first deadline there is, and whose; requests that have ended and are held back have none.
-  std::optional<std::pair<TimePoint, RequestId>> next_deadline() const;
+  struct Deadline {
+    TimePoint at{};
+    RequestId request;
+    bool of_start = false;  // it should have started by then; else, ended
+  };
+  // The first one there is; requests that have ended and are held back have none.
+  std::optional<Deadline> next_deadline() const;
 
  private:
   struct Choice {
@@ -59,11 +65,14 @@ class Delivery {
     bool selects = false;  // only the n best choices are sent, at the end
     bool ended = false;    // the last event is held back
     TimePoint received{};
-    std::optional<TimePoint> deadline, started, first_sent, last_sent;
+    std::optional<TimePoint> start_by, end_by;
+    std::optional<TimePoint> deadline;  // the earlier of those that still matter, as in deadlines_
+    std::optional<TimePoint> started, first_sent, last_sent;
     Usage usage;
     std::vector<Event> held;
   };
 
+  void set_deadline(RequestId id, Active& active);
   Choice& choice(Active& active, int index);
   static ChoiceEnd end_of(const Choice& choice, int index, double score);
   Result<bool> add_text(Active& active, sched::Progress& progress, Delta& delta);

@@ -179,8 +179,8 @@ void Engine::loop() {
 
 std::optional<TimePoint> Engine::wake_at() const {
   std::optional<TimePoint> wake = scheduler_.wake_at();
-  if (const auto deadline = delivery_.next_deadline(); deadline && (!wake || deadline->first < *wake)) {
-    wake = deadline->first;
+  if (const auto deadline = delivery_.next_deadline(); deadline && (!wake || deadline->at < *wake)) {
+    wake = deadline->at;
   }
   return wake;
 }
@@ -214,20 +214,25 @@ void Engine::drain_inbox() {
 void Engine::take(Arrival arrival) {
   places_[arrival.id] = load_of(arrival.submission.request);
   sched::Request request = arrival.submission.request;
-  delivery_.add(arrival.id, std::move(arrival.submission), arrival.received);
+  delivery_.add(arrival.id, std::move(arrival.submission), arrival.received, options_.queue.wait);
   scheduler_.add(std::move(request));
 }
 
-void Engine::end_early(RequestId id, FinishReason reason) {
+void Engine::end_early(RequestId id, FinishReason reason, std::optional<Error> error) {
   if (!delivery_.contains(id)) return;
   scheduler_.cancel(id);
   if (const auto place = places_.extract(id)) free_place(place.mapped());
-  delivery_.end(id, reason, std::nullopt, now_());
+  delivery_.end(id, reason, std::move(error), now_());
 }
 
 void Engine::expire(TimePoint now) {
-  for (auto next = delivery_.next_deadline(); next && next->first <= now; next = delivery_.next_deadline()) {
-    end_early(next->second, FinishReason::Expired);
+  for (auto next = delivery_.next_deadline(); next && next->at <= now; next = delivery_.next_deadline()) {
+    std::optional<Error> error;
+    if (next->of_start)
+      error = Error{
+          ErrorCode::Unavailable,
+          fmt::format("the request waited for its turn for more than {:g} s", options_.queue.wait->count())};
+    end_early(next->request, FinishReason::Expired, std::move(error));
   }
 }
 

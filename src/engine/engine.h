@@ -26,11 +26,13 @@
 
 namespace sluice::engine {
 
-// What may wait at once; running requests are limited by the scheduler.
+// What may wait at once, and for how long; running requests are limited by the scheduler.
 struct QueueLimits {
   size_t requests = 1024;
   size_t tokens = size_t{4} << 20;
   size_t bytes = size_t{256} << 20;
+  // From arrival to start; whoever waits longer ends as Expired with the error Unavailable. Absent: any time.
+  std::optional<Seconds> wait = std::nullopt;
 };
 
 struct EngineOptions {
@@ -140,7 +142,7 @@ class Engine {
 
   void drain_inbox();
   void take(Arrival arrival);
-  void end_early(RequestId id, FinishReason reason);
+  void end_early(RequestId id, FinishReason reason, std::optional<Error> error = std::nullopt);
   void expire(TimePoint now);
   bool submit_steps(TimePoint now);
   void finish_step();

@@ -50,6 +50,7 @@ struct Metrics {
   // requests
   Counter received, refused;
   Counter stopped, reached_length, cancelled, expired, failed;
+  Counter corrupted;  // of the failed
   // tokens
   Counter prompt_tokens, cached_tokens, generated_tokens;
   // steps: computed_tokens counts padding, run_tokens does not

@@ -56,6 +56,21 @@ struct Connection::Job {
   std::string body, rest;
   api::Call call;
   std::optional<api::Reply> outcome;
+  enum class Stage : uint8_t { Waiting, Running, Abandoned };
+  std::atomic<Stage> stage{Stage::Waiting};
+
+  // The reader's thread: whether it is still wanted.
+  bool begin() {
+    Stage expected = Stage::Waiting;
+    return stage.compare_exchange_strong(expected, Stage::Running);
+  }
+  // The connection: nobody needs it any more. False where a thread is at it.
+  bool abandon() {
+    Stage expected = Stage::Waiting;
+    if (!stage.compare_exchange_strong(expected, Stage::Abandoned)) return false;
+    std::string().swap(body);
+    return true;
+  }
 };
 
 std::function<void()> Connection::waker() {
@@ -119,16 +134,17 @@ Connection::Awaitable Connection::run_operation(Admission& admission) {
   }
   const api::RequestContext context{current_.id, admission.client,
                                     state_.options().isolate_cache ? admission.client : "", unix_seconds()};
-  auto job = std::make_shared<Job>(
-      Job{std::move(parser_.body()),
-          admission.rest,
-          {operation, {}, {}, state_.models(), state_.options().any_model_name, context},
-          {}});
+  std::shared_ptr<Job> job(
+      new Job{.body = std::move(parser_.body()),
+              .rest = admission.rest,
+              .call = {operation, {}, {}, state_.models(), state_.options().any_model_name, context},
+              .outcome = {}});
   job->call.rest = job->rest;
   job->call.body = job->body;
   state_.metrics().jobs += 1;
   asio::post(facilities_.readers, [job, self = shared_from_this()] {
-    api::Reply outcome = run_safely(job->call);
+    api::Reply outcome;
+    if (job->begin()) outcome = run_safely(job->call);
     self->state_.metrics().jobs -= 1;
     // Moved over on the strand: the connection looks at it there.
     auto box = std::make_shared<api::Reply>(std::move(outcome));
@@ -137,7 +153,10 @@ Connection::Awaitable Connection::run_operation(Admission& admission) {
       self->wake();
     });
   });
-  while (!job->outcome) co_await wait_until(TimePoint::max());
+  while (!job->outcome) {
+    if ((lost_ || closed_) && job->abandon()) co_return;
+    co_await wait_until(TimePoint::max());
+  }
   if (lost_ || closed_) co_return;
   if (auto* error = std::get_if<api::ApiError>(&*job->outcome)) {
     put(error_reply(operation->dialect, *error, current_.id));
@@ -204,6 +223,7 @@ Connection::Awaitable Connection::run_exchange(api::Prepared prepared) {
     current_.usage = exchange.usage();
     if (lost_ || stalled_ || closed_) break;
     if (!head_sent_ && exchange.error() != nullptr) {
+      if (exchange.error()->status == 503) state_.metrics().troubled(Trouble::Overload);
       put(error_reply(dialect, *exchange.error(), current_.id));
       co_return;
     }

@@ -199,7 +199,8 @@ std::variant<Admission, Reply> judge(State& state, const RequestHead& head, cons
 }
 
 Reply error_reply(api::Dialect dialect, const api::ApiError& error, std::string_view request_id) {
-  Reply reply{error.status, "application/json", api::write_error(dialect, error, request_id), {}};
+  Reply reply{
+      api::status_of(dialect, error), "application/json", api::write_error(dialect, error, request_id), {}};
   if (error.retry_after_s > 0) reply.fields.emplace_back("retry-after", std::to_string(error.retry_after_s));
   return reply;
 }

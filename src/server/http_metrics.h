@@ -15,7 +15,7 @@ namespace sluice::server {
 
 // Why the server sent somebody away, or ended what it had begun.
 enum class Trouble : uint8_t {
-  Connections,   // too many
+  Connections,   // too many, or no file left for one
   Framing,       // bytes that are no request
   Slow,          // header or body came too slowly
   Host,          // or Origin not allowed

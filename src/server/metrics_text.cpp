@@ -68,6 +68,7 @@ void add_vllm(PrometheusText& text, const std::vector<Row>& rows) {
       {"prompt_tokens_total", kCounter, [](const Metrics& m) { return double(m.prompt_tokens.value()); }},
       {"generation_tokens_total", kCounter,
        [](const Metrics& m) { return double(m.generated_tokens.value()); }},
+      {"corrupted_requests_total", kCounter, [](const Metrics& m) { return double(m.corrupted.value()); }},
   });
   for (const auto& [name, kind, read] : numbers) {
     text.family(fmt::format("vllm:{}", name), kind, "under vLLM's name");

@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -39,6 +40,16 @@ double number(const std::vector<std::string>& fields, size_t index) {
 }
 
 }  // namespace
+
+int64_t raise_file_limit() {
+  constexpr rlim_t most = 1 << 30;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return static_cast<int64_t>(most);
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+  getrlimit(RLIMIT_NOFILE, &limit);
+  return static_cast<int64_t>(std::min(limit.rlim_cur, most));
+}
 
 ProcessStats process_stats() {
   ProcessStats stats;

@@ -1,6 +1,8 @@
 // What the operating system says about this process.
 #pragma once
 
+#include <cstdint>
+
 namespace sluice::server {
 
 // Numbers that cannot be had are 0.
@@ -9,5 +11,8 @@ struct ProcessStats {
   double start_time = 0;  // seconds since 1970
 };
 ProcessStats process_stats();
+
+// Lets this process open as many files as the system allows; says how many.
+int64_t raise_file_limit();
 
 }  // namespace sluice::server

@@ -21,6 +21,7 @@ struct OwnRow {
 constexpr auto kOwn = std::to_array<OwnRow>({
     {OwnRoute::Health, "/health", false},
     {OwnRoute::Health, "/v1/health", false},
+    {OwnRoute::Ping, "/health/live", false},
     {OwnRoute::Ready, "/ready", false},
     {OwnRoute::Version, "/version", true},
     {OwnRoute::Ping, "/ping", true},

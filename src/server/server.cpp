@@ -1,7 +1,6 @@
 #include "server/server.h"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>
@@ -21,6 +20,7 @@
 #include "base/log.h"
 #include "server/connection.h"
 #include "server/notify.h"
+#include "server/process_stats.h"
 
 namespace sluice::server {
 
@@ -42,15 +42,8 @@ Clock::duration ticks(Seconds seconds) {
   return std::chrono::duration_cast<Clock::duration>(seconds);
 }
 
-// As many open files as the system allows; the number of connections that leaves room for.
 int connections_allowed(int wanted) {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return wanted;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-  getrlimit(RLIMIT_NOFILE, &limit);
-  const auto files = static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, 1 << 30));
-  return static_cast<int>(std::clamp<int64_t>(files - kSpareFiles, 8, wanted));
+  return static_cast<int>(std::clamp<int64_t>(raise_file_limit() - kSpareFiles, 8, wanted));
 }
 
 }  // namespace
@@ -78,7 +71,7 @@ class Server::Loop {
   Status listen();
   void start(bool signals);
   void ready() { notifier_.send("READY=1"); }
-  End wait();
+  End wait() { return ended_.get_future().get(); }
   void drain() {
     asio::post(control_, [this] { begin_drain(); });
   }
@@ -101,6 +94,7 @@ class Server::Loop {
   void say_farewell(End end);
   void cut(End end);
   void end_if_idle();
+  void announce_end();
   void finish();
   template <class Function>
   void for_each_connection(Function function);
@@ -170,6 +164,7 @@ void Server::Loop::start(bool signals) {
 }
 
 asio::awaitable<void> Server::Loop::accept() {
+  bool told = false;  // that there are no files left
   while (acceptor_.is_open()) {
     error_code error;
     tcp::socket socket(asio::make_strand(context_));
@@ -177,9 +172,12 @@ asio::awaitable<void> Server::Loop::accept() {
     if (!acceptor_.is_open()) co_return;
     if (!error) {
       take(std::move(socket));
+      told = false;
       continue;
     }
     // Out of files or memory: others must end first.
+    state.metrics().troubled(Trouble::Connections);
+    if (!std::exchange(told, true)) log_warning("connections have to wait: {}", error.message());
     asio::steady_timer pause(control_, ticks(kAcceptPause));
     co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, error));
   }
@@ -229,7 +227,7 @@ void Server::Loop::watch_signals() {
   signals_.async_wait([this](const error_code& error, int number) {
     if (error) return;
     take_signal(number);
-    watch_signals();
+    if (!over_) watch_signals();
   });
 }
 
@@ -263,6 +261,7 @@ void Server::Loop::look_after() {
     state.set_draining();
     state.set_refusing();
     say_farewell(End::EngineLost);
+    if (over_) return;
   }
   const std::optional<double> interval = notifier_.watchdog_interval();
   if (report.healthy && interval && seconds_since(last_watchdog_) >= *interval / 4) {
@@ -325,11 +324,14 @@ void Server::Loop::cut(End end) {
   error_code ignored;
   acceptor_.close(ignored);
   for_each_connection([](Connection& connection) { connection.close_now(); });
-  end_if_idle();
+  announce_end();
 }
 
 void Server::Loop::end_if_idle() {
-  if (over_ || !refusing_ || state.metrics().connections > 0) return;
+  if (!over_ && refusing_ && state.metrics().connections == 0) announce_end();
+}
+
+void Server::Loop::announce_end() {
   over_ = true;
   error_code ignored;
   signals_.cancel(ignored);
@@ -338,16 +340,11 @@ void Server::Loop::end_if_idle() {
   ended_.set_value(end_);
 }
 
-Server::End Server::Loop::wait() {
-  const End end = ended_.get_future().get();
-  finish();
-  return end;
-}
-
 void Server::Loop::finish() {
   work_.reset();
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
+  if (end_ == End::Cut) readers_.stop();  // nobody waits for what they would read
   readers_.join();
 }
 

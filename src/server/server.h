@@ -31,7 +31,8 @@ class Server {
 
   // From now on requests are served. Backends outlive the server.
   void serve(std::vector<Backend> backends);
-  // Waits for the end that a signal, drain() or the failure of an engine brings about.
+  // Waits for the end that a signal, drain() or the failure of an engine brings about. Connections that were cut may
+  // still be on their way out, which the destructor waits for.
   End wait();
 
   // -- any thread

@@ -111,6 +111,17 @@ TEST_F(FieldTest, NumbersOutOfRangeAreRefused) {
   });
 }
 
+// Numbers that are in range and of no use to arithmetic are taken or refused, like any other.
+TEST_F(FieldTest, TinyNumbersAreAnswered) {
+  visit_all([&](const Operation& operation, const Field& field, const std::string& path) {
+    if (field.treatment != Treatment::Used || field.shape.kind != Kind::Number) return;
+    for (const double value : {-0.0, 5e-324, 1e-45}) {
+      const std::string found = verdict(operation, with(operation, path, value));
+      EXPECT_TRUE(found.empty() || found.starts_with("invalid_value ")) << operation.path << " " << found;
+    }
+  });
+}
+
 TEST_F(FieldTest, NullMeansMissing) {
   visit_all([&](const Operation& operation, const Field&, const std::string& path) {
     if (base_body(*operation.request).contains(path)) return;

@@ -2,8 +2,11 @@
 // tokens stay the same.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include <csignal>
 
 #include "open_files.h"
 #include "rig.h"
@@ -100,6 +103,40 @@ TEST(DiskTier, LosesACachedPrefixWithoutHarm) {
   ASSERT_GE(file, 0);
   ASSERT_EQ(ftruncate(file, 0), 0);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(rig.run(request).tokens(), expected);
+  EXPECT_GT(rig.engine->metrics().kv_lost.value(), 0u);
+}
+
+// While it lives every write to a file fails, as on a disk without room.
+class FullDisk {
+ public:
+  FullDisk() : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &limit_);
+    const rlimit none{0, limit_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &none);
+  }
+  ~FullDisk() {
+    setrlimit(RLIMIT_FSIZE, &limit_);
+    std::signal(SIGXFSZ, handler_);
+  }
+  FullDisk(const FullDisk&) = delete;
+  FullDisk& operator=(const FullDisk&) = delete;
+
+ private:
+  rlimit limit_{};
+  void (*handler_)(int);
+};
+
+TEST(DiskTier, WithoutRoomLosesACachedPrefixWithoutHarm) {
+  const sched::Request request = greedy_request(words(40, 3), 8);
+  Rig rig(scarce({14, 0, 200}));
+  const std::vector<Token> expected = rig.run(request).tokens();
+  std::vector<std::vector<Token>> found;
+  {
+    const FullDisk full;
+    for (uint32_t i = 0; i < 4; ++i) rig.run(greedy_request(words(40, 50 + i), 8));
+    for (int i = 0; i < 3; ++i) found.push_back(rig.run(request).tokens());
+  }
+  EXPECT_EQ(found, std::vector<std::vector<Token>>(3, expected));
   EXPECT_GT(rig.engine->metrics().kv_lost.value(), 0u);
 }
 

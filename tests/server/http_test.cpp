@@ -106,6 +106,14 @@ TEST(Http, RefusesAmbiguousFraming) {
   EXPECT_EQ(status_of(line + "Expect: much\r\n\r\n"), 417);
 }
 
+TEST(Http, ReadsManyTinyChunks) {
+  std::string bytes = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+  for (int i = 0; i < 200'000; ++i) bytes += "1\r\na\r\n";
+  RequestParser parser = parsed(bytes + "0\r\n\r\n", 4096);
+  EXPECT_EQ(parser.phase(), Phase::Done);
+  EXPECT_EQ(parser.body(), std::string(200'000, 'a'));
+}
+
 TEST(Http, RefusesBadChunks) {
   const std::string head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
   for (const char* body : {"-2\r\n", "+2\r\nab\r\n", " 2\r\nab\r\n", "0x2\r\nab\r\n", "g\r\n", "\r\n",

@@ -93,7 +93,7 @@ Rig::Rig(RigOptions options) : executor(options.engine.ledger) {
   if (options.server.port == 8080) options.server.port = 0;
   engine_ = std::make_unique<engine::Engine>(options.engine, executor);
   engine_->start();
-  Result<std::unique_ptr<Server>> opened = Server::open(options.server, options.signals, test_operations());
+  Result<std::unique_ptr<Server>> opened = Server::open(options.server, options.signals, options.operations);
   if (!opened) throw std::runtime_error(opened.error().message);
   server = std::move(*opened);
   Backend backend;

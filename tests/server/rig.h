@@ -62,6 +62,7 @@ std::vector<api::Operation> test_operations();
 struct RigOptions {
   ServerOptions server;
   engine::EngineOptions engine = sim::small_options();
+  std::vector<api::Operation> operations = test_operations();
   bool signals = false;
 };
 

@@ -82,6 +82,32 @@ TEST_F(EngineTest, CancelsAndExpires) {
   EXPECT_EQ(cancelled.last.size(), 1u);
 }
 
+TEST_F(EngineTest, WhoWaitsTooLongForItsTurnEnds) {
+  engine::EngineOptions options = small_options();
+  options.scheduler.max_seqs = 1;
+  options.queue.wait = Seconds(0.05);
+  build(options);
+  Answer running, waiting, limited;
+  ASSERT_TRUE(engine_->submit(ask(running, 8, 50)).ok());
+  engine_->step();
+  ASSERT_TRUE(engine_->submit(ask(waiting, 8, 5)).ok());
+  Submission short_lived = ask(limited, 8, 5);
+  short_lived.time_limit = Seconds(0.02);
+  ASSERT_TRUE(engine_->submit(std::move(short_lived)).ok());
+  run();
+  ASSERT_EQ(waiting.last.size(), 1u);
+  EXPECT_EQ(waiting.last[0].reason, FinishReason::Expired);
+  EXPECT_EQ(waiting.last[0].error->code, ErrorCode::Unavailable);
+  EXPECT_NEAR(waiting.last[0].timings.latency, 0.05, 0.011);
+  ASSERT_EQ(limited.last.size(), 1u);
+  EXPECT_FALSE(limited.last[0].error) << "its own limit came first";
+  EXPECT_EQ(running.last[0].reason, FinishReason::Length) << "who has started may take any time";
+  Answer later;
+  ASSERT_TRUE(engine_->submit(ask(later, 8, 20)).ok());
+  run();
+  EXPECT_EQ(later.last[0].reason, FinishReason::Length) << "the wait ends with the start";
+}
+
 TEST_F(EngineTest, StaticBatchesAnswerAtTheirEnd) {
   engine::EngineOptions options = small_options();
   options.scheduler.scheme = sched::scheme_named("static")->scheme;
