@@ -36,6 +36,12 @@ void* operator new(size_t size) {
 void* operator new[](size_t size) {
   return allocate(size);
 }
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  return allocations_left == 0 ? nullptr : allocate(size);
+}
+void* operator new[](size_t size, const std::nothrow_t&) noexcept {
+  return allocations_left == 0 ? nullptr : allocate(size);
+}
 void operator delete(void* memory) noexcept {
   std::free(memory);
 }
