@@ -123,6 +123,8 @@ TEST(MixExperts, AgreesAndDependsOnTheTokenAlone) {
     OwnedBank owned = random_bank(random, DType::BF16, activation != Activation::Relu2, true);
     owned.bank.activation = activation;
     owned.bank.weigh_inputs = activation == Activation::Relu2;
+    // Squares reach tens and no weight scales them down: what a level with pairs of bf16 keeps of them shows in the sum.
+    const float tolerance = owned.bank.weigh_inputs ? 1e-3f : 1e-4f;
     const HostTensor logits = random.tensor({17, 6});
     Routing routing;
     routing.experts = 6;
@@ -135,7 +137,7 @@ TEST(MixExperts, AgreesAndDependsOnTheTokenAlone) {
       SCOPED_TRACE(backend->name());
       HostTensor out = HostTensor::make(DType::F32, {17, 64});
       backend->mix_experts(out.view, x.view, routed.ids.view, routed.weights.view, owned.bank);
-      ASSERT_TRUE(near(out.view, expected.view, 1e-4f));
+      ASSERT_TRUE(near(out.view, expected.view, tolerance));
       HostTensor alone = HostTensor::make(DType::F32, {1, 64});
       for (int64_t i = 0; i < 17; ++i) {
         backend->mix_experts(alone.view, x.view.rows(i, i + 1), routed.ids.view.rows(i, i + 1),
