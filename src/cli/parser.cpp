@@ -51,8 +51,18 @@ struct AddToApp {
   CLI::Option* operator()(Number* target) const {
     CLI::Option* added =
         app.add_option(flag_names(option), *target, option.help)->type_name(placeholder("N"));
-    if (option.least < option.most) added->check(CLI::Range(option.least, option.most));
+    if (option.least < option.most) added->check(within(option.least, option.most));
     return added;
+  }
+  // Both ends allowed; shown by the help and said by the error.
+  static CLI::Validator within(double least, double most) {
+    const std::string range = fmt::format("{} to {}", least, most);
+    const auto check = [least, most, range](std::string& text) {
+      double value = 0;
+      const bool good = CLI::detail::lexical_cast(text, value) && value >= least && value <= most;
+      return good ? std::string() : fmt::format("'{}' is not a number from {}", text, range);
+    };
+    return CLI::Validator(check, range);
   }
   std::string placeholder(const char* fallback) const {
     return option.placeholder.empty() ? fallback : option.placeholder;

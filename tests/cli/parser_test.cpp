@@ -18,6 +18,7 @@ class Note : public Command {
   std::string_view summary() const override { return "notes its options"; }
   void declare(OptionSet& options) override {
     options.add(count, "note-count", "a number").short_name('k').within(0, 10);
+    options.add(share, "note-share", "a number").within(0, 1);
     options.add(text, "note-text", "a text");
     options.add(list, "note-list", "texts");
     options.add(loud, "note-loud", "a switch");
@@ -30,6 +31,7 @@ class Note : public Command {
   }
 
   int count = 3;
+  double share = 0.5;
   std::string text;
   std::vector<std::string> list;
   bool loud = false, ran = false;
@@ -99,6 +101,8 @@ TEST_F(Parser, RefusesWrongValues) {
     EXPECT_TRUE(outcome.errors.starts_with("sluice: ")) << outcome.errors;
     EXPECT_FALSE(seen_.ran);
   }
+  EXPECT_NE(parse({"note", "-k", "11"}).errors.find("'11' is not a number from 0 to 10"), std::string::npos);
+  EXPECT_EQ(parse({"note", "--note-share", "nan"}).code, kUsage);
 }
 
 TEST_F(Parser, SuggestsTheNearestWord) {
