@@ -195,6 +195,11 @@ void use_kv_per_head(ModelSpec& spec) {
   for (LayerSpec& layer : spec.layers) attention(layer).kv_heads = attention(layer).heads;
 }
 
+void drop_all_ropes(ModelSpec& spec) {
+  spec.ropes.clear();
+  for (LayerSpec& layer : spec.layers) attention(layer).rope = -1;
+}
+
 void drop_rope_of_full_layers(ModelSpec& spec) {
   const bool windows = std::any_of(spec.layers.begin(), spec.layers.end(),
                                    [](LayerSpec& layer) { return attention(layer).window > 0; });

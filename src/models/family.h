@@ -86,6 +86,9 @@ void use_plain_ffn(Config& config, ModelSpec& spec, std::string_view fallback_ac
 // For families without grouped queries, whatever else their configs carry.
 void use_kv_per_head(ModelSpec& spec);
 
+// No rotations anywhere, for families that tell positions otherwise.
+void drop_all_ropes(ModelSpec& spec);
+
 // No positions in the layers without a window, where there are layers with one.
 void drop_rope_of_full_layers(ModelSpec& spec);
 

@@ -5,7 +5,7 @@ import os
 import sys
 
 import serving
-from serving import Skip, need_model
+from serving import Skip
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # no download at import
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
@@ -219,16 +219,5 @@ def test_litellm():
            lambda: litellm.completion(messages=[{"role": "user", "content": LONG}], **request))
 
 
-def main():
-    global server
-    try:
-        need_model()
-    except Skip as reason:
-        print(f"{reason}\n0 passed, 0 failed, 1 skipped")
-        return 0
-    with serving.Server() as server:
-        return serving.run_tests(serving.tests_of(sys.modules[__name__]))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serving.run_module(sys.modules[__name__]))

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 import serving
-from serving import Server, Skip, need_model
+from serving import Server, Skip
 from streaming import completion, request_bytes, streams
 
 server = None
@@ -213,16 +213,5 @@ def test_second_signal_beside_a_live_view():
         busy.close()
 
 
-def main():
-    global server
-    try:
-        need_model()
-    except Skip as reason:
-        print(f"{reason}\n0 passed, 0 failed, 1 skipped")
-        return 0
-    with Server() as server:
-        return serving.run_tests(serving.tests_of(sys.modules[__name__]))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serving.run_module(sys.modules[__name__]))

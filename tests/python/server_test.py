@@ -16,7 +16,7 @@ import threading
 import time
 
 import serving
-from serving import Server, Skip, need_model
+from serving import Server
 from streaming import completion, request_bytes, stream, streams
 
 KILLED_CLIENTS = int(os.environ.get("SLUICE_KILLED_CLIENTS", "150"))
@@ -380,16 +380,5 @@ def test_wrong_start():
             assert word in result.stderr and result.returncode == code, (arguments, result.returncode, result.stderr)
 
 
-def main():
-    global server
-    try:
-        need_model()
-    except Skip as reason:
-        print(f"{reason}\n0 passed, 0 failed, 1 skipped")
-        return 0
-    with Server() as server:
-        return serving.run_tests(serving.tests_of(sys.modules[__name__]))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serving.run_module(sys.modules[__name__]))

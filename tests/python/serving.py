@@ -196,3 +196,14 @@ def run_tests(tests):
 
 def tests_of(module):
     return [value for name, value in vars(module).items() if name.startswith("test_") and callable(value)]
+
+
+def run_module(module):
+    """Runs the tests of a module with one server for all, which they find as `server`; the exit code."""
+    try:
+        need_model()
+    except Skip as reason:
+        print(f"{reason}\n0 passed, 0 failed, 1 skipped")
+        return 0
+    with Server() as module.server:
+        return run_tests(tests_of(module))

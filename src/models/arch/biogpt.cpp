@@ -17,10 +17,9 @@ ModelSpec build(Config& c) {
   spec.position_offset = 2;
   spec.tied_output = c.flag_or("tie_word_embeddings", true);
   if (c.flag_or("scale_embedding", true)) spec.embedding_scale = std::sqrt(static_cast<float>(spec.dim));
-  spec.ropes.clear();
+  drop_all_ropes(spec);
   use_kv_per_head(spec);
   use_plain_ffn(c, spec, "gelu");
-  for (LayerSpec& layer : spec.layers) attention(layer).rope = -1;
   spec.names = {{Slot::TokenEmbedding, "biogpt.embed_tokens"},
                 {Slot::PositionEmbedding, "biogpt.embed_positions"},
                 {Slot::OutputNorm, "biogpt.layer_norm"},

@@ -15,10 +15,9 @@ ModelSpec build(Config& c) {
   spec.tied_output = c.flag_or("tie_word_embeddings", true);
   if (c.flag_or("apply_residual_connection_post_layernorm", false))
     c.fail("'apply_residual_connection_post_layernorm' is set, which is not supported");
-  spec.ropes.clear();
+  drop_all_ropes(spec);
   for (LayerSpec& layer : spec.layers) {
     Attention& mixer = attention(layer);
-    mixer.rope = -1;
     mixer.alibi = 8.0f;
     layer.ffn = DenseFfn{.inner = 4 * spec.dim, .activation = Activation::GeluTanh, .gated = false};
   }

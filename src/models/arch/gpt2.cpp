@@ -13,10 +13,9 @@ ModelSpec build(Config& c) {
   spec.norm = NormKind::Layer;
   spec.positions = Positions::Learned;
   spec.tied_output = c.flag_or("tie_word_embeddings", !c.is_gguf());
-  spec.ropes.clear();
+  drop_all_ropes(spec);
   use_kv_per_head(spec);
   use_plain_ffn(c, spec, "gelu_new", "n_inner");
-  for (LayerSpec& layer : spec.layers) attention(layer).rope = -1;
   if (c.is_gguf()) return spec;
   spec.names = {{Slot::TokenEmbedding, "transformer.wte"},
                 {Slot::PositionEmbedding, "transformer.wpe"},

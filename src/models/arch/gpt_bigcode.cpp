@@ -13,12 +13,11 @@ ModelSpec build(Config& c) {
   spec.norm = NormKind::Layer;
   spec.positions = Positions::Learned;
   spec.tied_output = c.flag_or("tie_word_embeddings", true);
-  spec.ropes.clear();
+  drop_all_ropes(spec);
   use_plain_ffn(c, spec, "gelu_pytorch_tanh", "n_inner");
   const bool multi_query =
       c.is_gguf() ? attention(spec.layers[0]).kv_heads == 1 : c.flag_or("multi_query", true);
   for (LayerSpec& layer : spec.layers) {
-    attention(layer).rope = -1;
     attention(layer).kv_heads = multi_query ? 1 : attention(layer).heads;
   }
   if (!c.is_gguf())

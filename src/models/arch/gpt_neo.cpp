@@ -12,13 +12,12 @@ ModelSpec build(Config& c) {
   spec.norm = NormKind::Layer;
   spec.positions = Positions::Learned;
   spec.tied_output = c.flag_or("tie_word_embeddings", true);
-  spec.ropes.clear();
+  drop_all_ropes(spec);
   use_kv_per_head(spec);
   use_plain_ffn(c, spec, "gelu_new");
   const std::vector<std::string> types = c.texts("attention_layers");
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     Attention& mixer = attention(spec.layers[i]);
-    mixer.rope = -1;
     mixer.scale = 1.0f;
     if (i < types.size() ? types[i] == "local" : i % 2 == 1) mixer.window = c.size_or("window_size", 256);
   }

@@ -13,7 +13,7 @@ ModelSpec build(Config& c) {
   Config shape = c.is_gguf() ? c : c.sub("attn_config");
   spec.norm = NormKind::Layer;
   spec.tied_output = c.flag_or("tie_word_embeddings", true);
-  spec.ropes.clear();
+  drop_all_ropes(spec);
   const int inner = c.is_gguf() ? c.size("intermediate_size") : spec.dim * c.size_or("expansion_ratio", 4);
   for (LayerSpec& layer : spec.layers) {
     Attention& mixer = attention(layer);
@@ -21,7 +21,6 @@ ModelSpec build(Config& c) {
     if (mixer.kv_heads < 1 || mixer.heads % mixer.kv_heads != 0)
       c.fail("the key-value heads do not divide the heads");
     mixer.scale = shape.number_or("softmax_scale", mixer.scale);
-    mixer.rope = -1;
     mixer.clip = shape.number_or("clip_qkv", 0.0f);
     if (shape.flag_or("alibi", true)) mixer.alibi = shape.number_or("alibi_bias_max", 8.0f);
     if (shape.flag_or("qk_ln", false)) mixer.qk_norm = QkNorm::Whole;

@@ -13,13 +13,12 @@ ModelSpec build(Config& c) {
   spec.output_norm = false;
   spec.positions = Positions::Learned;
   spec.tied_output = true;
-  spec.ropes.clear();
+  drop_all_ropes(spec);
   use_kv_per_head(spec);
   use_wiring(spec, Wiring::SumNorm);
   if (c.text_or("afn", "gelu") != "gelu") c.fail("'afn' must be 'gelu'");
   c.assume("hidden_act", "gelu_new");
   use_plain_ffn(c, spec, "gelu_new", "n_inner");
-  for (LayerSpec& layer : spec.layers) attention(layer).rope = -1;
   spec.names = {{Slot::TokenEmbedding, "transformer.tokens_embed"},
                 {Slot::PositionEmbedding, "transformer.positions_embed"},
                 {Slot::Output, "lm_head"},

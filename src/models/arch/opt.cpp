@@ -16,10 +16,9 @@ ModelSpec build(Config& c) {
   spec.positions = Positions::Learned;
   spec.position_offset = 2;
   spec.tied_output = c.flag_or("tie_word_embeddings", true);
-  spec.ropes.clear();
+  drop_all_ropes(spec);
   use_kv_per_head(spec);
   use_plain_ffn(c, spec, "relu");
-  for (LayerSpec& layer : spec.layers) attention(layer).rope = -1;
   spec.names = {{Slot::TokenEmbedding, "model.decoder.embed_tokens"},
                 {Slot::PositionEmbedding, "model.decoder.embed_positions"},
                 {Slot::OutputNorm, "model.decoder.final_layer_norm"},

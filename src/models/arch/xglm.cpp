@@ -23,10 +23,9 @@ ModelSpec build(Config& c) {
   spec.position_offset = 2;
   spec.tied_output = c.flag_or("tie_word_embeddings", true);
   if (c.flag_or("scale_embedding", true)) spec.embedding_scale = std::sqrt(static_cast<float>(spec.dim));
-  spec.ropes.clear();
+  drop_all_ropes(spec);
   use_kv_per_head(spec);
   use_plain_ffn(c, spec, "gelu");
-  for (LayerSpec& layer : spec.layers) attention(layer).rope = -1;
   spec.names = spec.names.with({{Slot::OutputNorm, "model.layer_norm"},
                                 {Slot::MixerNorm, "model.layers.{l}.self_attn_layer_norm"},
                                 {Slot::FfnNorm, "model.layers.{l}.final_layer_norm"},
