@@ -1,7 +1,7 @@
 // Times workloads through the whole engine: scheduler, KV ledger, executor, delivery; without tokenizer and sockets.
 // Greedy, end tokens ignored, prompts of random tokens, no prefix cache. Rates are printed beside the least time that
 // the card's memory and arithmetic allow and beside what other engines reached on such a card with this shape.
-//   bench_engine FOLDER decode|prefill|mixed|long|sampled ...
+//   bench_engine FOLDER [OPTION=VALUE ...] decode|decodeBATCH|prefill|mixed|long|sampled ...
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -104,9 +104,11 @@ class Bench {
     print(name, out / time, 0, peers, fmt::format("{:.2f} s; gaps {}", time, gaps()));
   }
 
-  std::vector<Job> mixed(int count) {
+  // Evenly spread lengths in random order: the sum does not depend on luck.
+  static std::vector<Job> mixed(int count) {
     std::vector<Job> jobs;
-    for (int i = 0; i < count; ++i) jobs.push_back({64 + static_cast<int>(random_() % 961), 128});
+    for (int i = 0; i < count; ++i) jobs.push_back({64 + 960 * i / (count - 1), 128});
+    std::shuffle(jobs.begin(), jobs.end(), std::mt19937(11));
     return jobs;
   }
 
@@ -154,14 +156,14 @@ int run_all(cli::Session& session, const std::vector<std::string_view>& what) {
   } kDecode[] = {{1, {206, 210}},    {8, {1551, 1209}},    {32, {5484, 3896}},
                  {64, {9530, 6257}}, {128, {14992, 8985}}, {256, {18897, 0}}};
   for (const std::string_view name : what) {
-    if (name == "decode")
-      for (const auto& one : kDecode) bench.decode(one.batch, one.peers);
+    for (const auto& one : kDecode)
+      if (name == "decode" || name == fmt::format("decode{}", one.batch)) bench.decode(one.batch, one.peers);
     if (name == "sampled") {
       for (const int batch : {1, 128})
         bench.decode(batch, {}, {.temperature = 0.8, .top_k = 50, .top_p = 0.9, .seed = 1}, "sampled");
     }
     if (name == "prefill") bench.prefill(16, 2048, {43148, 31000});
-    if (name == "mixed") bench.requests("256 requests, 64-1024 in, 128 out", bench.mixed(256), {6485, 0});
+    if (name == "mixed") bench.requests("256 requests, 64-1024 in, 128 out", Bench::mixed(256), {6485, 0});
     if (name == "long128")
       bench.requests("128 requests, 1000 in, 1000 out", Bench::same(128, 1000, 1000), {});
     if (name == "long")
@@ -174,8 +176,9 @@ int main_of(int count, char** arguments) {
   const double start = seconds();
   if (count < 3) {
     fmt::print(stderr,
-               "bench_engine FOLDER [kv-tokens=N] [quantize=fp8] [deterministic=on] "
-               "decode|sampled|prefill|mixed|long128|long ...\n");
+               "bench_engine FOLDER [kv-tokens=N] [step-tokens=N] [prefill=separate] [quantize=fp8] "
+               "[deterministic=on] "
+               "decode|decodeBATCH|sampled|prefill|mixed|long128|long ...\n");
     return 2;
   }
   const std::string folder = arguments[1];
@@ -188,6 +191,9 @@ int main_of(int count, char** arguments) {
     const std::string_view option = arguments[2];
     const std::string value(option.substr(option.find('=') + 1));
     if (option.starts_with("kv-tokens=")) options.engine.kv_tokens = std::stoi(value);
+    if (option.starts_with("step-tokens=")) options.engine.max_step_tokens = std::stoi(value);
+    if (option.starts_with("prefill="))
+      options.engine.prefill = value == "separate" ? sched::Prefill::Separate : sched::Prefill::Mixed;
     if (option.starts_with("quantize=")) options.engine.device.fp8 = value == "fp8";
     if (option.starts_with("deterministic=")) options.engine.device.deterministic = value == "on";
   }
