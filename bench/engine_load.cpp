@@ -195,6 +195,7 @@ int main_of(int count, char** arguments) {
     if (option.starts_with("prefill="))
       options.engine.prefill = value == "separate" ? sched::Prefill::Separate : sched::Prefill::Mixed;
     if (option.starts_with("quantize=")) options.engine.device.fp8 = value == "fp8";
+    if (option == "activations=f32") options.engine.device.activations = kernels::Activations::F32;
     if (option.starts_with("deterministic=")) options.engine.device.deterministic = value == "on";
   }
   Result<std::unique_ptr<cli::Session>> session = cli::Session::open(options);

@@ -88,15 +88,6 @@ enum class Activation : uint8_t {
   Sigmoid
 };
 
-// Parts of this contract that a back-end may leave out. A model that needs one is refused where it is loaded.
-enum class Feature : uint8_t {
-  Elu,               // Activation::Elu
-  Sigmoid,           // Activation::Sigmoid
-  ChunkedAttention,  // AttentionShape::chunked
-  SparseMixer,       // Routing::Score::SparseMixer
-  WeighedInputs      // ExpertBank::weigh_inputs
-};
-
 // How a mixture layer picks experts from router logits [n, experts].
 struct Routing {
   enum class Score : uint8_t {
@@ -132,7 +123,9 @@ class Backend {
 
   virtual std::string name() const = 0;  // "ref", "cpu neon+dotprod+i8mm", ...
   virtual DType activation_type() const { return DType::F32; }
-  virtual bool supports(Feature) const { return true; }
+  // Called before the weights of a model that routes tokens to experts are prepared. A rounding error can choose another
+  // expert, which is no small error: a back-end with narrow activations may keep wider ones from here on.
+  virtual void expect_routing() {}
   // Not null where the back-end's device works beside the host.
   virtual Accelerator* accelerator() { return nullptr; }
 

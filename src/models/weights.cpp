@@ -188,41 +188,15 @@ void apply_rope_factors(Binder& binder, ModelSpec& spec) {
   if (!factors.empty()) spec.ropes[0].note += ", divided by the file's factors";
 }
 
-struct Need {
-  kernels::Feature feature;
-  std::string_view name;
-};
-
-std::vector<Need> needs(const LayerSpec& layer) {
-  std::vector<Need> needs;
-  if (const auto* m = std::get_if<Attention>(&layer.mixer)) {
-    if (m->chunked) needs.push_back({kernels::Feature::ChunkedAttention, "attention in chunks"});
-    if (m->gated) needs.push_back({kernels::Feature::Sigmoid, "gated attention"});
-  }
-  if (const auto* f = std::get_if<MoeFfn>(&layer.ffn)) {
-    if (f->weigh_inputs) needs.push_back({kernels::Feature::WeighedInputs, "experts with weighed inputs"});
-    if (f->routing.score == kernels::Routing::Score::SparseMixer)
-      needs.push_back({kernels::Feature::SparseMixer, "sparse mixer routing"});
-  }
-  if (std::holds_alternative<XieluFfn>(layer.ffn)) needs.push_back({kernels::Feature::Elu, "xIELU"});
-  return needs;
-}
-
-Status check_features(const ModelSpec& spec, const kernels::Backend& backend) {
-  for (const LayerSpec& layer : spec.layers)
-    for (const Need& need : needs(layer))
-      if (!backend.supports(need.feature))
-        return Error{ErrorCode::Unsupported,
-                     fmt::format("{} needs {}, which '{}' does not have; --device cpu does", spec.family,
-                                 need.name, backend.name())};
-  return {};
+bool routes(const LayerSpec& layer) {
+  return std::holds_alternative<MoeFfn>(layer.ffn);
 }
 
 }  // namespace
 
 Result<ModelWeights> bind_weights(ModelSpec& spec, const formats::TensorStore& store,
                                   kernels::Backend& backend, Progress progress) {
-  if (Status status = check_features(spec, backend); !status) return status.error();
+  if (std::any_of(spec.layers.begin(), spec.layers.end(), routes)) backend.expect_routing();
   ModelWeights w;
   Binder binder(spec.names, store, backend, w);
   const Extent table{spec.vocab, spec.dim};

@@ -15,6 +15,12 @@ void DeviceOptions::declare(OptionSet& options) {
   options.add(threads, "threads", "CPU threads; 0: all cores").short_name('t').within(0, 1024);
   options.add_choice<bool>(fp8, "quantize", "keep plain matrices in fp8, with a scale for each row (cuda)",
                            {{"none", false}, {"fp8", true}});
+  options.add_choice<kernels::Activations>(
+      activations, "activations",
+      "what lies between two operations (cuda); auto: f32 for mixtures, else bf16",
+      {{"auto", kernels::Activations::Auto},
+       {"bf16", kernels::Activations::BF16},
+       {"f32", kernels::Activations::F32}});
   options.add_choice<bool>(deterministic, "deterministic",
                            "results with the same bits in any batch (cuda; the CPU's always have)",
                            {{"off", false}, {"on", true}});
@@ -32,6 +38,7 @@ Result<std::shared_ptr<kernels::Backend>> make_cpu(const DeviceOptions& options)
 Result<std::shared_ptr<kernels::Backend>> make_card(const DeviceOptions& options) {
   Result<std::unique_ptr<kernels::CudaBackend>> made = kernels::make_cuda_backend(
       {.weights = options.fp8 ? kernels::WeightStorage::Fp8 : kernels::WeightStorage::AsStored,
+       .activations = options.activations,
        .deterministic = options.deterministic});
   if (!made) return made.error();
   return std::shared_ptr<kernels::Backend>(std::move(*made));

@@ -8,6 +8,7 @@
 #include "base/options.h"
 #include "base/result.h"
 #include "kernels/backend.h"
+#include "kernels/cuda/cuda.h"
 
 namespace sluice::runtime {
 
@@ -16,6 +17,7 @@ struct DeviceOptions {
   std::string isa = "auto";     // cpu only: a level of available_isas()
   int threads = 0;              // cpu only; 0: all cores this process may use
   bool fp8 = false;             // cuda only: plain matrices are kept in fp8
+  kernels::Activations activations = kernels::Activations::Auto;  // cuda only
   bool deterministic =
       false;  // cuda only: results have the same bits in any batch; those of the CPU always have
 

@@ -7,7 +7,7 @@ namespace {
 using kernels::ExpertBank;
 using kernels::Routing;
 
-class ExpertTest : public DeviceTest {
+class ExpertTest : public EachActivation {
  protected:
   struct Chosen {
     HostTensor ids, weights;
@@ -23,7 +23,7 @@ class ExpertTest : public DeviceTest {
   }
 };
 
-TEST_F(ExpertTest, RoutesAlike) {
+TEST_P(ExpertTest, RoutesAlike) {
   for (auto score : {Routing::Score::Softmax, Routing::Score::Sigmoid, Routing::Score::SoftmaxOfTop}) {
     for (int groups : {1, 4}) {
       for (bool biased : {false, true}) {
@@ -43,7 +43,7 @@ TEST_F(ExpertTest, RoutesAlike) {
         gpu().download(ids.view, c.device_ids.view);
         int differing = 0;
         for (int i = 0; i < 180; ++i) differing += ids.view.at<int32_t>()[i] != c.ids.view.at<int32_t>()[i];
-        // Equal bf16 logits are ties on both sides; sums of rounded scores may still rank two groups
+        // Equal logits are ties on both sides; sums of rounded scores may still rank two groups
         // differently.
         EXPECT_LE(differing, groups == 1 ? 0 : 6) << static_cast<int>(score) << " groups " << groups;
         if (differing == 0) {
@@ -54,9 +54,26 @@ TEST_F(ExpertTest, RoutesAlike) {
   }
 }
 
-TEST_F(ExpertTest, MixesAlike) {
+TEST_P(ExpertTest, WeighsTheChosenAgainstTheirNeighbours) {
+  Routing routing;
+  routing.score = Routing::Score::SparseMixer;
+  routing.experts = 16;
+  routing.used = 2;
+  routing.margin = 0.4f;
+  const Both logits = random(50, 16);
+  const Chosen c = choose(logits, routing, routing);
+  HostTensor ids = HostTensor::make(DType::I32, {50, 2});
+  gpu().download(ids.view, c.device_ids.view);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(ids.view.at<int32_t>()[i], c.ids.view.at<int32_t>()[i]) << i;
+  EXPECT_LT(error(c.weights.view, c.device_weights.view), 1e-4);
+}
+
+TEST_P(ExpertTest, MixesAlike) {
+  struct Kind {
+    bool gated, weigh_inputs;
+  };
   for (DType type : {DType::BF16, DType::Q4_K, DType::MXFP4}) {
-    for (bool gated : {true, false}) {
+    for (const auto [gated, weigh_inputs] : {Kind{true, false}, {false, false}, {true, true}}) {
       constexpr int kExperts = 8;
       ExpertBank host, device_bank;
       std::vector<BothWeight> all;
@@ -69,6 +86,7 @@ TEST_F(ExpertTest, MixesAlike) {
         device_bank.down.push_back(all.back().device);
       }
       host.gated = device_bank.gated = gated;
+      host.weigh_inputs = device_bank.weigh_inputs = weigh_inputs;
       for (int64_t n : {1, 3, 40}) {
         Routing routing;
         routing.experts = kExperts;
@@ -78,12 +96,15 @@ TEST_F(ExpertTest, MixesAlike) {
         Both out = zeros(n, 256);
         ref().mix_experts(out.host, x.host, c.ids.view, c.weights.view, host);
         gpu().mix_experts(out.device, x.device, c.device_ids.view, c.device_weights.view, device_bank);
-        EXPECT_LT(error(out.host, out.device), 2 * kTolerance)
+        EXPECT_LT(error(out.host, out.device), 2 * tolerance())
             << name(type) << " n " << n << " gated " << gated;
       }
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Activations, ExpertTest, kEachActivation,
+                         [](const auto& info) { return std::string(name(info.param)); });
 
 }  // namespace
 }  // namespace sluice::cuda_test

@@ -78,15 +78,21 @@ void DeviceTest::SetUp() {
 }
 
 Both DeviceTest::zeros(int64_t n, int64_t dim) {
-  Both both{HostTensor::make(DType::F32, {n, dim}), gpu().allocate(DType::BF16, {n, dim}), {}, {}};
+  Both both{HostTensor::make(DType::F32, {n, dim}), gpu().allocate(activations_, {n, dim}), {}, {}};
   both.host = both.host_memory.view;
   both.device = both.device_memory.view;
   return both;
 }
 
-// A weight with rows 0..n-1 taken in order is the way for activations to get to any device.
+// A weight with rows 0..n-1 taken in order is the way for bf16 activations to get to any device.
 Both DeviceTest::random(int64_t n, int64_t dim, float scale) {
   Both both = zeros(n, dim);
+  if (activations_ == DType::F32) {
+    for (int64_t i = 0; i < n * dim; ++i) both.host.at<float>()[i] = scale * normal();
+    both.device_memory = gpu().upload(both.host);
+    both.device = both.device_memory.view;
+    return both;
+  }
   HostTensor table = HostTensor::make(DType::BF16, {n, dim});
   for (int64_t i = 0; i < n * dim; ++i) {
     both.host.at<float>()[i] = rounded(scale * normal());

@@ -15,7 +15,7 @@ namespace sluice::cuda_test {
 // The device's back-end, made once per program; null where there is none.
 kernels::CudaBackend* device();
 
-// A tensor on both sides. `host` is f32 with values that bf16 holds exactly.
+// A tensor on both sides. `host` is f32 with values that the device's type holds exactly.
 struct Both {
   HostTensor host_memory;
   kernels::Memory device_memory;
@@ -29,6 +29,9 @@ struct BothWeight {
   kernels::Weight device;
 };
 
+// bf16 has 8 bits: one rounding of inputs, one of sums, one of outputs.
+inline constexpr double kTolerance = 8e-3;
+
 class DeviceTest : public ::testing::Test {
  protected:
   void SetUp() override;
@@ -38,6 +41,9 @@ class DeviceTest : public ::testing::Test {
 
   float normal() { return normal_(engine_); }
   int below(int limit) { return static_cast<int>(engine_() % static_cast<uint32_t>(limit)); }
+  // Largest error of an operation that rounds once per input, sum and output.
+  double tolerance() const { return activations_ == DType::F32 ? 5e-5 : kTolerance; }
+
   // Activations [n, dim], normal.
   Both random(int64_t n, int64_t dim, float scale = 1.0f);
   Both zeros(int64_t n, int64_t dim);
@@ -48,14 +54,23 @@ class DeviceTest : public ::testing::Test {
   // ‖device − host‖ / ‖host‖; infinite where a value is not finite.
   double error(const TensorView& host, const TensorView& device_view);
 
+  DType activations_ = DType::BF16;
+
  private:
   std::unique_ptr<kernels::Backend> ref_;
   std::mt19937 engine_{20251};
   std::normal_distribution<float> normal_;
 };
 
-// bf16 has 8 bits: one rounding of inputs, one of sums, one of outputs.
-inline constexpr double kTolerance = 8e-3;
+// Every test twice: with bf16 and with f32 activations.
+class EachActivation : public DeviceTest, public ::testing::WithParamInterface<DType> {
+ protected:
+  void SetUp() override {
+    DeviceTest::SetUp();
+    activations_ = GetParam();
+  }
+};
+inline const auto kEachActivation = ::testing::Values(DType::BF16, DType::F32);
 
 // [n, heads * dim] as [n, heads, dim]
 TensorView heads_of(const TensorView& view, int64_t heads);

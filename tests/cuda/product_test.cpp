@@ -4,7 +4,7 @@
 namespace sluice::cuda_test {
 namespace {
 
-class ProductTest : public DeviceTest {
+class ProductTest : public EachActivation {
  protected:
   void compare(const BothWeight& w, int64_t n) {
     SCOPED_TRACE(::testing::Message() << "n " << n << " rows " << w.host.rows << " cols " << w.host.cols);
@@ -12,11 +12,11 @@ class ProductTest : public DeviceTest {
     Both out = zeros(n, w.host.rows);
     ref().matmul(out.host, x.host, w.host);
     gpu().matmul(out.device, x.device, w.device);
-    EXPECT_LT(error(out.host, out.device), kTolerance);
+    EXPECT_LT(error(out.host, out.device), tolerance());
   }
 };
 
-TEST_F(ProductTest, EveryTypeFewAndManyTokens) {
+TEST_P(ProductTest, EveryTypeFewAndManyTokens) {
   for (const DTypeInfo& type : kDTypes) {
     if (type.type == DType::I8 || type.type == DType::I32 || type.type == DType::U8) continue;
     SCOPED_TRACE(std::string(type.name));
@@ -25,7 +25,7 @@ TEST_F(ProductTest, EveryTypeFewAndManyTokens) {
   }
 }
 
-TEST_F(ProductTest, OddShapes) {
+TEST_P(ProductTest, OddShapes) {
   for (int64_t rows : {1, 37, 130}) {
     for (int64_t cols : {1, 51, 72, 1000}) {
       const BothWeight w = weight({DType::BF16}, rows, cols, true);
@@ -34,30 +34,30 @@ TEST_F(ProductTest, OddShapes) {
   }
 }
 
-TEST_F(ProductTest, LargerShapes) {
+TEST_P(ProductTest, LargerShapes) {
   for (auto [rows, cols] : {std::pair<int64_t, int64_t>{6144, 1024}, {1000, 4096}, {4096, 6144}}) {
     const BothWeight w = weight({DType::BF16}, rows, cols, false);
     for (int64_t n : {1, 7, 16, 31, 64}) compare(w, n);
   }
 }
 
-TEST_F(ProductTest, StackedPartsOfDifferentTypes) {
+TEST_P(ProductTest, StackedPartsOfDifferentTypes) {
   const BothWeight w = weight({DType::F16, DType::F32, DType::Q4_K, DType::Q6_K, DType::BF16}, 64, 256, true);
   for (int64_t n : {1, 4, 20, 100}) compare(w, n);
 }
 
-TEST_F(ProductTest, StridedViews) {
+TEST_P(ProductTest, StridedViews) {
   const BothWeight w = weight({DType::BF16}, 96, 128, true);
   for (int64_t n : {1, 6, 40}) {
     const Both x = random(n, 128 + 24);
     Both out = zeros(n, 96 + 40);
     ref().matmul(out.host.columns(8, 104), x.host.columns(16, 144), w.host);
     gpu().matmul(out.device.columns(8, 104), x.device.columns(16, 144), w.device);
-    EXPECT_LT(error(out.host, out.device), kTolerance) << n;
+    EXPECT_LT(error(out.host, out.device), tolerance()) << n;
   }
 }
 
-TEST_F(ProductTest, GatedInOne) {
+TEST_P(ProductTest, GatedInOne) {
   for (DType type : {DType::BF16, DType::Q4_0}) {
     for (auto [inner, cols] : {std::pair<int64_t, int64_t>{40, 64}, {1000, 320}, {512, 2048}, {9, 51}}) {
       if (is_block(type) && cols % 32 != 0) continue;
@@ -67,14 +67,14 @@ TEST_F(ProductTest, GatedInOne) {
         Both wide = zeros(n, 2 * inner), out = zeros(n, inner);
         ref().matmul_gated(out.host, wide.host, x.host, w.host, kernels::Activation::Silu);
         gpu().matmul_gated(out.device, wide.device, x.device, w.device, kernels::Activation::Silu);
-        EXPECT_LT(error(out.host, out.device), kTolerance) << name(type) << " n " << n << " inner " << inner;
+        EXPECT_LT(error(out.host, out.device), tolerance()) << name(type) << " n " << n << " inner " << inner;
       }
     }
   }
 }
 
 // Tokens enough for the warpgroup instructions; borders inside tiles on every side.
-TEST_F(ProductTest, GatedOfManyTokens) {
+TEST_P(ProductTest, GatedOfManyTokens) {
   for (auto [inner, cols] : {std::pair<int64_t, int64_t>{64, 64}, {200, 328}, {1024, 136}}) {
     const BothWeight w = weight({DType::BF16, DType::BF16}, inner, cols, false);
     for (int64_t n : {33, 80, 100, 128, 129, 300, 1400}) {
@@ -83,14 +83,14 @@ TEST_F(ProductTest, GatedOfManyTokens) {
         Both wide = zeros(n, 2 * inner), out = zeros(n, inner);
         ref().matmul_gated(out.host, wide.host, x.host, w.host, activation);
         gpu().matmul_gated(out.device, wide.device, x.device, w.device, activation);
-        EXPECT_LT(error(out.host, out.device), kTolerance) << "n " << n << " inner " << inner;
+        EXPECT_LT(error(out.host, out.device), tolerance()) << "n " << n << " inner " << inner;
       }
     }
   }
 }
 
 // The same product again and again has the same bits; the weights come from the L2, faster than they are used.
-TEST_F(ProductTest, RepeatsBitForBit) {
+TEST_P(ProductTest, RepeatsBitForBit) {
   for (int64_t rows : {1000, 4096}) {
     const BothWeight w = weight({DType::BF16}, rows, 4096, false);
     for (int64_t n : {1, 7, 16, 31, 40}) {
@@ -115,7 +115,7 @@ TEST_F(ProductTest, RepeatsBitForBit) {
   }
 }
 
-TEST_F(ProductTest, OneMatrixPerHead) {
+TEST_P(ProductTest, OneMatrixPerHead) {
   for (DType type : {DType::BF16, DType::Q8_0}) {
     std::vector<BothWeight> all;
     std::vector<kernels::Weight> host, device_weights;
@@ -129,10 +129,13 @@ TEST_F(ProductTest, OneMatrixPerHead) {
       Both out = zeros(n, 6 * 80);
       ref().matmul_heads(heads_of(out.host, 6), heads_of(x.host, 6), host);
       gpu().matmul_heads(heads_of(out.device, 6), heads_of(x.device, 6), device_weights);
-      EXPECT_LT(error(out.host, out.device), kTolerance) << n;
+      EXPECT_LT(error(out.host, out.device), tolerance()) << n;
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Activations, ProductTest, kEachActivation,
+                         [](const auto& info) { return std::string(name(info.param)); });
 
 }  // namespace
 }  // namespace sluice::cuda_test

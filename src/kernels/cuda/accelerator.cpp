@@ -22,10 +22,20 @@ void Impl::reserve_drawn(size_t rows) {
   for (PinnedBuffer& host : drawn_.host) host = cuda::allocate_pinned(bytes);
 }
 
+View Impl::rounded(const View& wide) {
+  ConvertParams c = blank<ConvertParams>();
+  c.x = wide;
+  c.out =
+      packed(wide, DType::BF16, scratch_.at_least(static_cast<size_t>(wide.n * wide.heads * wide.dim * 2)));
+  issue(launch_convert, c);
+  return c.out;
+}
+
 void Impl::draw(TensorView logits, std::span<const DrawRow> rows) {
   DrawParams p = blank<DrawParams>();
   p.logits = view_of(logits);
   SLUICE_CHECK_EQ(p.logits.n, static_cast<int64_t>(rows.size()));
+  if (p.logits.type == DType::F32) p.logits = rounded(p.logits);
   static_assert(sizeof(DrawRow) % sizeof(int32_t) == 0);
   if (mode_ != Mode::Issue) reserve_drawn(rows.size());
   const auto* words = reinterpret_cast<const int32_t*>(rows.data());

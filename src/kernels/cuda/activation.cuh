@@ -5,7 +5,7 @@
 
 namespace sluice::kernels::cuda {
 
-enum ActivationCode : int32_t { kSilu, kGelu, kGeluTanh, kRelu, kRelu2, kSwigluOai };
+enum ActivationCode : int32_t { kSilu, kGelu, kGeluTanh, kRelu, kRelu2, kSwigluOai, kElu, kSigmoidCode };
 
 __device__ __forceinline__ float sigmoid(float x) {
   return 1.0f / (1.0f + __expf(-x));
@@ -23,6 +23,10 @@ __device__ __forceinline__ float activate(float x, int32_t code) {
       return fmaxf(x, 0.0f);
     case kRelu2:
       return x > 0.0f ? x * x : 0.0f;
+    case kElu:
+      return x > 0.0f ? x : expm1f(x);
+    case kSigmoidCode:
+      return sigmoid(x);
     default:
       return x;
   }

@@ -1,5 +1,5 @@
 // Attention for every shape the contract allows: any head sizes (values up to 512), keys and values of
-// different sizes, sinks, alibi, values that alias keys, F32, F16, BF16 and I8 caches. The fast path for
+// different sizes, sinks, alibi, chunks, values that alias keys, F32, F16, BF16 and I8 caches. The fast path for
 // common shapes is in flash.h; this kernel takes the rest.
 //
 // One block per (token, query head): four warps take the visible keys in turn, each with its own running
@@ -13,26 +13,13 @@ namespace {
 
 constexpr int kWarps = 4;
 
-__device__ __forceinline__ float widen(bf16 v) {
-  return __bfloat162float(v);
-}
-__device__ __forceinline__ float widen(__half v) {
-  return __half2float(v);
-}
-__device__ __forceinline__ float widen(float v) {
-  return v;
-}
-__device__ __forceinline__ float widen(int8_t v) {
-  return static_cast<float>(v);
-}
-
 __device__ __forceinline__ float scale_of(const CacheView& c, int64_t block, int64_t slot, int64_t head) {
   if (c.scales == nullptr) return 1.0f;
   return c.scales[block * c.scale_stride_block + slot * c.scale_stride_slot + head];
 }
 
 // Shared memory: q as f32 [key_dim], then the warps' maxima, sums [2, kWarps] and values [kWarps, value_dim].
-template <class Element, int Pieces>
+template <class T, class Element, int Pieces>
 __global__ void __launch_bounds__(kWarps * 32) attention_kernel(const AttentionParams p) {
   extern __shared__ float shared[];
   allow_dependents();
@@ -44,12 +31,14 @@ __global__ void __launch_bounds__(kWarps * 32) attention_kernel(const AttentionP
   float* maxima = q + key_dim;
   float* sums = maxima + kWarps;
   float* values = sums + kWarps;
-  const bf16* query = static_cast<const bf16*>(p.q.data) + token * p.q.stride_n + head * p.q.stride_h;
+  const T* query = static_cast<const T*>(p.q.data) + token * p.q.stride_n + head * p.q.stride_h;
   for (int64_t i = threadIdx.x; i < key_dim; i += kWarps * 32) q[i] = widen(query[i]) * p.scale;
   __syncthreads();
 
   const int64_t last = p.table.positions[token];
-  const int64_t first = p.window > 0 && last >= p.window ? last - p.window + 1 : 0;
+  const int64_t first = p.chunked != 0                     ? last - last % p.window
+                        : p.window > 0 && last >= p.window ? last - p.window + 1
+                                                           : 0;
   const int32_t* blocks = p.table.blocks + p.table.row_begin[p.table.sequence[token]];
   const float slope = p.alibi != nullptr ? p.alibi[head] : 0.0f;
   float maximum = -INFINITY, sum = 0.0f;
@@ -94,43 +83,46 @@ __global__ void __launch_bounds__(kWarps * 32) attention_kernel(const AttentionP
     factors[w] = sums[w] > 0.0f ? __expf(maxima[w] - total_maximum) : 0.0f;
     total += sums[w] * factors[w];
   }
-  bf16* out = static_cast<bf16*>(p.out.data) + token * p.out.stride_n + head * p.out.stride_h;
+  T* out = static_cast<T*>(p.out.data) + token * p.out.stride_n + head * p.out.stride_h;
   for (int64_t d = threadIdx.x; d < value_dim; d += kWarps * 32) {
     float value = 0.0f;
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) value += factors[w] * values[w * value_dim + d];
-    out[d] = __float2bfloat16(value / total);
+    out[d] = narrow<T>(value / total);
   }
 }
 
-template <class Element>
+template <class T, class Element>
 void launch_element(const AttentionParams& p, Stream stream) {
   const size_t shared = static_cast<size_t>(p.k.dim + 2 * kWarps + kWarps * p.v.dim) * sizeof(float);
   const Grid grid{dim3(static_cast<unsigned>(p.q.n), static_cast<unsigned>(p.q.heads)), dim3(kWarps * 32),
                   shared};
-  if (p.v.dim <= 128) return launch("attention", attention_kernel<Element, 4>, grid, stream, p);
-  if (p.v.dim <= 256) return launch("attention", attention_kernel<Element, 8>, grid, stream, p);
+  if (p.v.dim <= 128) return launch("attention", attention_kernel<T, Element, 4>, grid, stream, p);
+  if (p.v.dim <= 256) return launch("attention", attention_kernel<T, Element, 8>, grid, stream, p);
   check_launch(p.v.dim <= 512 && p.k.dim <= 4096 ? cudaSuccess : cudaErrorInvalidValue,
                "attention of this head size");
-  launch("attention", attention_kernel<Element, 16>, grid, stream, p);
+  launch("attention", attention_kernel<T, Element, 16>, grid, stream, p);
 }
 
 }  // namespace
 
 void launch_attention(const AttentionParams& p, Stream stream) {
   if (p.q.n == 0) return;
-  switch (p.k.type) {
-    case DType::BF16:
-      return launch_element<bf16>(p, stream);
-    case DType::F16:
-      return launch_element<__half>(p, stream);
-    case DType::F32:
-      return launch_element<float>(p, stream);
-    case DType::I8:
-      return launch_element<int8_t>(p, stream);
-    default:
-      check_launch(cudaErrorInvalidValue, "attention over a cache of this type");
-  }
+  visit_activations(p.q.type, [&](auto element) {
+    using T = decltype(element);
+    switch (p.k.type) {
+      case DType::BF16:
+        return launch_element<T, bf16>(p, stream);
+      case DType::F16:
+        return launch_element<T, __half>(p, stream);
+      case DType::F32:
+        return launch_element<T, float>(p, stream);
+      case DType::I8:
+        return launch_element<T, int8_t>(p, stream);
+      default:
+        check_launch(cudaErrorInvalidValue, "attention over a cache of this type");
+    }
+  });
 }
 
 }  // namespace sluice::kernels::cuda

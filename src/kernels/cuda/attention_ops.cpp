@@ -242,14 +242,42 @@ void Impl::attend(TensorView out, TensorView q, const PagedKv& kv, const RaggedB
   p.scale = shape.scale;
   p.softcap = shape.softcap;
   p.window = shape.window;
-  if (deterministic_) return attend_each(p);
+  p.chunked = shape.chunked ? 1 : 0;
+  if (p.q.type == DType::BF16) return attend_on(p, table);
+  if (p.k.type == DType::BF16) return attend_rounded(p, table);
+  issue(launch_attention, p);
+}
+
+// f32 queries over a bf16 cache: rounded, for the kernels that take nothing else.
+void Impl::attend_rounded(const AttentionParams& wide, const Table& table) {
+  const auto bytes = [](const View& v) {
+    return static_cast<size_t>((v.n * v.heads * v.dim * 2 + 255) / 256 * 256);
+  };
+  auto* const memory = static_cast<std::byte*>(scratch_.at_least(bytes(wide.q) + bytes(wide.out)));
+  AttentionParams p = wide;
+  p.q = packed(wide.q, DType::BF16, memory);
+  p.out = packed(wide.out, DType::BF16, memory + bytes(wide.q));
+  ConvertParams c = blank<ConvertParams>();
+  c.out = p.q;
+  c.x = wide.q;
+  issue(launch_convert, c);
+  attend_on(p, table);
+  c.out = wide.out;
+  c.x = p.out;
+  issue(launch_convert, c);
+}
+
+void Impl::attend_on(const AttentionParams& whole, const Table& table) {
+  if (whole.chunked != 0) return issue(launch_attention, whole);
+  if (deterministic_) return attend_each(whole);
+  AttentionParams p = whole;
   // Steps that mix decode with prompts run the single tokens first; each kind goes to the kernel made for it.
   const int singles = attend_singles(p);
   if (singles == batch_.sequences) return;
   p = without_first(p, singles);
   if (!batch_.consecutive || !flash_fits(p)) return issue(launch_attention, p);
-  const FlashShape flash_shape{shape.heads, shape.kv_heads, shape.key_dim, table.view.block_size,
-                               shape.window};
+  const FlashShape flash_shape{static_cast<int32_t>(p.q.heads), static_cast<int32_t>(p.kv_heads),
+                               static_cast<int32_t>(p.k.dim), table.view.block_size, p.window};
   // The Hopper kernel's grid follows the lengths, so it is for steps that run once.
   const bool hopper = mode_ == Mode::Eager && hopper_fits(p, batch_.sequences - singles);
   const Plan& plan = plan_of(flash_shape, table, singles, hopper);

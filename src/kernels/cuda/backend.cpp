@@ -20,16 +20,27 @@ View view_of(const TensorView& view) {
   v.stride_n = view.stride[0];
   v.stride_h = view.rank == 3 ? view.stride[1] : 0;
   SLUICE_CHECK(view.rank == 2 || view.rank == 3);
-  SLUICE_CHECK(view.dtype == DType::BF16 && view.device == Device::Cuda);
+  v.type = view.dtype;
+  SLUICE_CHECK((view.dtype == DType::BF16 || view.dtype == DType::F32) && view.device == Device::Cuda);
   SLUICE_CHECK(v.dim <= 1 || view.stride[static_cast<size_t>(view.rank) - 1] == 1);
   return v;
+}
+
+View packed(View like, DType type, void* data) {
+  like.data = data;
+  like.type = type;
+  like.stride_h = like.dim;
+  like.stride_n = like.heads * like.dim;
+  return like;
 }
 
 Impl::Impl(const CudaOptions& options, std::string name, int processors)
     : name_(std::move(name)),
       processors_(processors),
       storage_(options.weights),
-      deterministic_(options.deterministic) {
+      deterministic_(options.deterministic),
+      wanted_activations_(options.activations),
+      activations_(options.activations == Activations::F32 ? DType::F32 : DType::BF16) {
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");
   staging_.emplace(stream_);
   lt_.emplace(options.workspace_bytes, options.search);
@@ -47,6 +58,10 @@ Impl::~Impl() {
   for (cudaEvent_t event : drawn_.there) cudaEventDestroy(event);
   staging_.reset();
   cudaStreamDestroy(stream_);
+}
+
+void Impl::expect_routing() {
+  if (wanted_activations_ == Activations::Auto) activations_ = DType::F32;
 }
 
 Memory Impl::allocate(DType dtype, std::initializer_list<int64_t> shape) {
@@ -91,15 +106,15 @@ void Impl::download(TensorView out, TensorView x) {
   SLUICE_CHECK(mode_ == Mode::Eager);
   SLUICE_CHECK(out.is_contiguous() && out.elements() == x.elements());
   if (x.elements() == 0) return;
-  if (x.dtype == DType::BF16) {
+  if (x.dtype == DType::BF16 || !x.is_contiguous()) {
     SLUICE_CHECK(out.dtype == DType::F32);
-    WidenParams p = blank<WidenParams>();
+    ConvertParams p = blank<ConvertParams>();
     p.x = view_of(x);
-    p.out = static_cast<float*>(scratch_.at_least(static_cast<size_t>(x.elements()) * sizeof(float)));
-    issue(launch_widen, p);
-    x.data = p.out;
+    p.out = packed(p.x, DType::F32, scratch_.at_least(static_cast<size_t>(x.elements()) * sizeof(float)));
+    issue(launch_convert, p);
+    x.data = p.out.data;
   } else {
-    SLUICE_CHECK(x.dtype == out.dtype && x.is_contiguous());
+    SLUICE_CHECK(x.dtype == out.dtype);
   }
   check(cudaMemcpyAsync(out.data, x.data, static_cast<size_t>(out.bytes()), cudaMemcpyDeviceToHost, stream_),
         "download");

@@ -20,6 +20,8 @@ namespace sluice::kernels::cuda {
 
 // Rank 2 [n, dim] or rank 3 [n, heads, dim].
 View view_of(const TensorView& view);
+// A contiguous view of the same shape.
+View packed(View like, DType type, void* data);
 
 class Impl final : public CudaBackend {
  public:
@@ -27,8 +29,8 @@ class Impl final : public CudaBackend {
   ~Impl() override;
 
   std::string name() const override { return name_; }
-  DType activation_type() const override { return DType::BF16; }
-  bool supports(Feature) const override { return false; }
+  DType activation_type() const override { return activations_; }
+  void expect_routing() override;
 
   Memory allocate(DType dtype, std::initializer_list<int64_t> shape) override;
   Weight prepare(Weight weight) override;
@@ -152,15 +154,21 @@ class Impl final : public CudaBackend {
   bool fp8_library_product(const ProductParams& params);
   void add_bias(const ProductParams& params);
   void fixed_product(const ProductParams& params);
+  void wide_product(const ProductParams& params);
+  bool split_product(const ProductParams& params);
   void tile_product(const ProductParams& params);
   void panel_product(const ProductParams& params);
   const PointerTable& pointer_table(std::span<const Weight> weights);
   void grouped_product(const TileParams& common, const PointerTable& table);
 
   void reserve_drawn(size_t rows);
+  // In bf16, in scratch memory.
+  View rounded(const View& wide);
   const Batch& batch_of(const RaggedBatch& batch);
   const Table& table_of(const RaggedBatch& batch, const PagedKv& kv);
   const Plan& plan_of(const FlashShape& shape, const Table& table, int first, bool hopper);
+  void attend_rounded(const AttentionParams& params, const Table& table);
+  void attend_on(const AttentionParams& params, const Table& table);
   int attend_singles(const AttentionParams& params);
   void attend_each(const AttentionParams& params);
   void launch_or_record(const std::function<void()>& body);
@@ -169,6 +177,8 @@ class Impl final : public CudaBackend {
   int processors_;
   WeightStorage storage_;
   bool deterministic_;
+  Activations wanted_activations_;
+  DType activations_;
   cudaStream_t stream_ = nullptr;
   Mode mode_ = Mode::Eager;
   StepKey key_;

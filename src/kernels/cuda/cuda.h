@@ -1,8 +1,8 @@
 // The CUDA back-end as the host layers see it. Includes no CUDA header; a build without CUDA links
 // absent.cpp, whose make_cuda_backend returns an error that says so.
 //
-// Activations are bf16, products accumulate in f32. F16, F32 and F8_E4M3 matrices become bf16 when they are
-// uploaded; block types stay packed on the device and are decoded inside the products.
+// Products accumulate in f32. F16, F32 and F8_E4M3 matrices become bf16 when they are uploaded; block types stay packed
+// on the device and are decoded inside the products.
 #pragma once
 
 #include <cstddef>
@@ -19,9 +19,15 @@ namespace sluice::kernels {
 // when they are uploaded. Up to 32 tokens meet them as bf16; above, tokens are rounded to e4m3 too, with a scale each.
 enum class WeightStorage : uint8_t { AsStored, Fp8 };
 
+// What lies between two operations. F32: a token enters a product as two bf16 numbers, the second of what the first
+// leaves over. Attention over a bf16 cache rounds its queries to bf16 all the same; over an f32 cache nothing is rounded.
+// Auto: F32 for models that route tokens to experts, where a rounding error can choose another expert, else BF16.
+enum class Activations : uint8_t { Auto, BF16, F32 };
+
 struct CudaOptions {
   int device = 0;
   WeightStorage weights = WeightStorage::AsStored;
+  Activations activations = Activations::Auto;
   size_t workspace_bytes = size_t{64} << 20;  // for cuBLASLt's partial sums
   // A token's results have the same bits whatever else is in the step. Slower, above all for many tokens.
   bool deterministic = false;

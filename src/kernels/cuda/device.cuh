@@ -13,6 +13,8 @@
 
 #include <cstdint>
 
+#include "tensor/dtype.h"
+
 namespace sluice::kernels::cuda {
 
 using bf16 = __nv_bfloat16;
@@ -84,6 +86,55 @@ __device__ __forceinline__ void store8(bf16* p, int64_t count, const float* f) {
   }
 }
 
+template <bool Vector>
+__device__ __forceinline__ void load8(const float* p, int64_t count, float* f) {
+  if constexpr (Vector) {
+#pragma unroll
+    for (int half = 0; half < 8; half += 4)
+      asm volatile("ld.global.v4.f32 {%0,%1,%2,%3},[%4];"
+                   : "=f"(f[half]), "=f"(f[half + 1]), "=f"(f[half + 2]), "=f"(f[half + 3])
+                   : "l"(p + half)
+                   : "memory");
+  } else {
+#pragma unroll
+    for (int j = 0; j < 8; ++j) f[j] = j < count ? p[j] : 0.0f;
+  }
+}
+template <bool Vector>
+__device__ __forceinline__ void store8(float* p, int64_t count, const float* f) {
+  if constexpr (Vector) {
+    *reinterpret_cast<float4*>(p) = make_float4(f[0], f[1], f[2], f[3]);
+    *reinterpret_cast<float4*>(p + 4) = make_float4(f[4], f[5], f[6], f[7]);
+  } else {
+#pragma unroll
+    for (int j = 0; j < 8; ++j)
+      if (j < count) p[j] = f[j];
+  }
+}
+
+__device__ __forceinline__ float widen(bf16 v) {
+  return __bfloat162float(v);
+}
+__device__ __forceinline__ float widen(__half v) {
+  return __half2float(v);
+}
+__device__ __forceinline__ float widen(float v) {
+  return v;
+}
+__device__ __forceinline__ float widen(int8_t v) {
+  return static_cast<float>(v);
+}
+
+// The nearest value of T.
+template <class T>
+__device__ __forceinline__ T narrow(float v) {
+  if constexpr (sizeof(T) == sizeof(float)) {
+    return v;
+  } else {
+    return __float2bfloat16(v);
+  }
+}
+
 __device__ __forceinline__ float warp_sum(float v) {
 #pragma unroll
   for (int o = 16; o > 0; o >>= 1) v += __shfl_xor_sync(0xffffffffu, v, o);
@@ -132,6 +183,16 @@ void launch(const char* what, void (*kernel)(Formal...), const Grid& grid, cudaS
   config.attrs = &attribute;
   config.numAttrs = 1;
   check_launch(cudaLaunchKernelEx(&config, kernel, Formal(actual)...), what);
+}
+
+// Calls visit with a value of the element type of activations.
+template <class Visit>
+void visit_activations(DType type, Visit visit) {
+  if (type == DType::F32) {
+    visit(float{});
+  } else {
+    visit(bf16{});
+  }
 }
 
 inline int64_t ceil_div(int64_t a, int64_t b) {

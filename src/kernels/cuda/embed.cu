@@ -10,11 +10,12 @@ struct RowsParams {
   Matrix source;
   const int32_t* ids;    // null: row r is row r
   const int32_t* slots;  // ids below zero: ~id is the slot that holds the id
-  bf16* out;
+  void* out;
+  DType type;                    // of out
   int64_t count, stride, width;  // rows; elements between rows of out; elements to write, zero beyond cols
 };
 
-template <class Type>
+template <class Type, class T>
 __global__ void __launch_bounds__(256) rows_kernel(const RowsParams p) {
   allow_dependents();
   wait_for_producer();
@@ -43,7 +44,7 @@ __global__ void __launch_bounds__(256) rows_kernel(const RowsParams p) {
         }
       }
     }
-    bf16* out = p.out + row * p.stride + k;
+    T* out = static_cast<T*>(p.out) + row * p.stride + k;
     if (vector) {
       store8<true>(out, 8, f);
     } else {
@@ -57,7 +58,11 @@ void launch_rows(const RowsParams& p, Stream stream) {
   const Grid grid{dim3(static_cast<unsigned>(ceil_div(ceil_div(p.width, 8), 256)),
                        static_cast<unsigned>(p.count < 32768 ? p.count : 32768)),
                   dim3(256)};
-  const auto run = [&](auto type) { launch("rows", rows_kernel<decltype(type)>, grid, stream, p); };
+  const auto run = [&](auto type) {
+    visit_activations(p.type, [&](auto element) {
+      launch("rows", rows_kernel<decltype(type), decltype(element)>, grid, stream, p);
+    });
+  };
   const bool known =
       p.source.scales != nullptr ? visit_matrix(p.source, run) : visit_stored(p.source.type, run);
   check_launch(known ? cudaSuccess : cudaErrorInvalidValue, "rows of this type");
@@ -66,13 +71,11 @@ void launch_rows(const RowsParams& p, Stream stream) {
 }  // namespace
 
 void launch_embed(const EmbedParams& p, Stream stream) {
-  launch_rows({p.table, p.ids, p.slots, static_cast<bf16*>(p.out.data), p.out.n, p.out.stride_n, p.out.dim},
-              stream);
+  launch_rows({p.table, p.ids, p.slots, p.out.data, p.out.type, p.out.n, p.out.stride_n, p.out.dim}, stream);
 }
 
 void launch_decode(const DecodeParams& p, Stream stream) {
-  launch_rows({p.source, nullptr, nullptr, static_cast<bf16*>(p.out), p.source.rows, p.stride, p.stride},
-              stream);
+  launch_rows({p.source, nullptr, nullptr, p.out, DType::BF16, p.source.rows, p.stride, p.stride}, stream);
 }
 
 }  // namespace sluice::kernels::cuda

@@ -6,9 +6,10 @@ namespace sluice::kernels::cuda {
 
 namespace {
 
-View contiguous(void* data, int64_t n, int64_t dim) {
+View contiguous(void* data, DType type, int64_t n, int64_t dim) {
   View v = blank<View>();
   v.data = data;
+  v.type = type;
   v.n = n;
   v.heads = 1;
   v.dim = dim;
@@ -36,6 +37,7 @@ void Impl::route(TensorView ids, TensorView weights, TensorView logits, const Ro
   p.groups_used = routing.groups_used;
   p.group_best = routing.group_best;
   p.scale = routing.scale;
+  p.margin = routing.margin;
   p.score = static_cast<int32_t>(routing.score);
   p.normalize = routing.normalize ? 1 : 0;
   issue(launch_route, p);
@@ -51,12 +53,15 @@ void Impl::mix_experts(TensorView out, TensorView x, TensorView ids, TensorView 
   const PointerTable& up = pointer_table(bank.gate_up);
   const PointerTable& down = pointer_table(bank.down);
 
-  // One piece of memory: lists, then [pairs, hidden], [pairs, inner] and [pairs, dim].
+  // One piece of memory: lists, then [pairs, hidden], [pairs, inner] and [pairs, dim]; weighed inputs lie where the
+  // results will.
   const auto rounded = [](int64_t bytes) { return static_cast<size_t>((bytes + 255) / 256 * 256); };
   const size_t list = rounded(pairs * 4), starts = rounded((experts + 1) * 4);
-  const size_t hidden_bytes = rounded(pairs * hidden_dim * 2), inner_bytes = rounded(pairs * inner * 2);
+  const DType type = x.dtype;
+  const int64_t size = type == DType::F32 ? 4 : 2;
+  const size_t hidden_bytes = rounded(pairs * hidden_dim * size), inner_bytes = rounded(pairs * inner * size);
   auto* memory = static_cast<std::byte*>(
-      scratch_.at_least(2 * list + starts + hidden_bytes + inner_bytes + rounded(pairs * dim * 2)));
+      scratch_.at_least(2 * list + starts + hidden_bytes + inner_bytes + rounded(pairs * dim * size)));
   SortParams sort = blank<SortParams>();
   sort.ids = static_cast<const int32_t*>(ids.data);
   sort.ids_stride = ids.stride[0];
@@ -69,15 +74,27 @@ void Impl::mix_experts(TensorView out, TensorView x, TensorView ids, TensorView 
   issue(launch_sort, sort);
   memory += starts + 2 * list;
 
-  const View hidden = contiguous(memory, pairs, hidden_dim);
-  const View active = contiguous(memory + hidden_bytes, pairs, inner);
-  const View result = contiguous(memory + hidden_bytes + inner_bytes, pairs, dim);
+  const View hidden = contiguous(memory, type, pairs, hidden_dim);
+  const View active = contiguous(memory + hidden_bytes, type, pairs, inner);
+  const View result = contiguous(memory + hidden_bytes + inner_bytes, type, pairs, dim);
   TileParams product = blank<TileParams>();
   product.groups = experts;
   product.begin = sort.begin;
   product.out = hidden;
   product.x = view_of(x);
   product.gather = sort.tokens;
+  if (bank.weigh_inputs) {
+    WeighParams weigh = blank<WeighParams>();
+    weigh.out = contiguous(result.data, type, pairs, x.dim(1));
+    weigh.x = product.x;
+    weigh.weights = static_cast<const float*>(weights.data);
+    weigh.weights_stride = weights.stride[0];
+    weigh.place = sort.place;
+    weigh.used = static_cast<int32_t>(used);
+    issue(launch_weigh, weigh);
+    product.x = weigh.out;
+    product.gather = nullptr;
+  }
   grouped_product(product, up);
 
   PointwiseParams p = blank<PointwiseParams>();
@@ -88,7 +105,7 @@ void Impl::mix_experts(TensorView out, TensorView x, TensorView ids, TensorView 
   p.a.dim = inner;
   if (bank.gated) {
     p.b = p.a;
-    p.b.data = static_cast<uint16_t*>(hidden.data) + inner;
+    p.b.data = static_cast<std::byte*>(hidden.data) + inner * size;
   }
   pointwise(p);
 
@@ -100,7 +117,7 @@ void Impl::mix_experts(TensorView out, TensorView x, TensorView ids, TensorView 
   CombineParams combine = blank<CombineParams>();
   combine.out = view_of(out);
   combine.x = result;
-  combine.weights = static_cast<const float*>(weights.data);
+  combine.weights = bank.weigh_inputs ? nullptr : static_cast<const float*>(weights.data);
   combine.weights_stride = weights.stride[0];
   combine.place = sort.place;
   combine.used = static_cast<int32_t>(used);

@@ -4,7 +4,7 @@
 // kernel in front has ended, x goes to shared memory after. Reads the weights once: 53.7 us for 28672 x 4096
 // on an H200, 4.38 TB/s (H200 read ceiling for one launch of that size: 4.41). Packed types, one to eight
 // tokens: a warp per weight row, a lane decodes eight elements and multiplies them with every token's, which
-// come from the L1.
+// come from the L1; so do f32 tokens with any type.
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/decode.cuh"
 #include "kernels/cuda/params.h"
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(kWarps * 32) gated_kernel(const GatedProductPa
   static_cast<bf16*>(p.out.data)[row] = __float2bfloat16(gate(sums[0], sums[1], g.activation));
 }
 
-template <class Type, int Tokens>
+template <class Type, class T, int Tokens>
 __global__ void __launch_bounds__(kWarps * 32) packed_kernel(const ProductParams p) {
   allow_dependents();
   wait_for_producer();
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(kWarps * 32) packed_kernel(const ProductParams
   const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   if (row >= p.weight.rows) return;
   const uint8_t* weights = static_cast<const uint8_t*>(p.weight.data) + row * p.weight.row_bytes;
-  const bf16* x = static_cast<const bf16*>(p.x.data);
+  const T* x = static_cast<const T*>(p.x.data);
   const int64_t cols = p.weight.cols;
   float acc[Tokens];
 #pragma unroll
@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(kWarps * 32) packed_kernel(const ProductParams
     for (int t = 0; t < Tokens; ++t) {
       if (t >= p.x.n) break;
       float v[8];
-      unpack8(load_activation(x + t * p.x.stride_n + k), v);
+      load8<true>(x + t * p.x.stride_n + k, 8, v);
 #pragma unroll
       for (int j = 0; j < 8; ++j) acc[t] += w[j] * v[j];
     }
@@ -139,16 +139,20 @@ __global__ void __launch_bounds__(kWarps * 32) packed_kernel(const ProductParams
   for (int t = 0; t < Tokens; ++t) {
     const float total = warp_sum(acc[t]);
     if (lane == 0 && t < p.x.n)
-      static_cast<bf16*>(p.out.data)[t * p.out.stride_n + row] =
-          __float2bfloat16(total + (p.bias != nullptr ? p.bias[row] : 0.0f));
+      static_cast<T*>(p.out.data)[t * p.out.stride_n + row] =
+          narrow<T>(total + (p.bias != nullptr ? p.bias[row] : 0.0f));
   }
 }
 
 }  // namespace
 
+static bool is_plain(const ProductParams& p) {
+  return p.weight.type == DType::BF16 && p.x.type == DType::BF16;
+}
+
 bool gemv_fits(const ProductParams& p) {
   const bool aligned = aligned16(p.x.data) && p.x.stride_n % 8 == 0 && p.weight.cols % 8 == 0;
-  if (p.weight.type == DType::BF16) {
+  if (is_plain(p)) {
     return aligned && p.x.n == 1 && p.weight.row_bytes % 16 == 0 && p.weight.cols * 2 <= kMaxShared;
   }
   return aligned && p.x.n <= 8;
@@ -178,15 +182,18 @@ void launch_gemv_gated(const GatedProductParams& p, Stream stream) {
 }
 
 void launch_gemv(const ProductParams& p, Stream stream) {
-  if (p.weight.type == DType::BF16)
+  if (is_plain(p))
     return launch_shared<ProductParams>(plain_kernel<true>, plain_kernel<false>, p, p, p.weight.rows, stream);
   const dim3 blocks(static_cast<unsigned>(ceil_div(p.weight.rows, kWarps)));
   const bool known = visit_matrix(p.weight, [&](auto type) {
     using Type = decltype(type);
-    const Grid grid{blocks, dim3(kWarps * 32)};
-    if (p.x.n == 1) return launch("gemv", packed_kernel<Type, 1>, grid, stream, p);
-    if (p.x.n <= 4) return launch("gemv", packed_kernel<Type, 4>, grid, stream, p);
-    launch("gemv", packed_kernel<Type, 8>, grid, stream, p);
+    visit_activations(p.x.type, [&](auto element) {
+      using T = decltype(element);
+      const Grid grid{blocks, dim3(kWarps * 32)};
+      if (p.x.n == 1) return launch("gemv", packed_kernel<Type, T, 1>, grid, stream, p);
+      if (p.x.n <= 4) return launch("gemv", packed_kernel<Type, T, 4>, grid, stream, p);
+      launch("gemv", packed_kernel<Type, T, 8>, grid, stream, p);
+    });
   });
   check_launch(known ? cudaSuccess : cudaErrorInvalidValue, "gemv of this type");
 }

@@ -22,9 +22,14 @@ uintptr_t bits(const void* pointer) {
   return reinterpret_cast<uintptr_t>(pointer);
 }
 
+int64_t out_bytes(const LtProduct& p) {
+  return p.out_type == DType::F32 ? 4 : 2;
+}
+
 bool fully_aligned(const LtProduct& p) {
   const int64_t operand = p.fp8() ? 1 : 2;
-  const auto strides = static_cast<uintptr_t>(p.out_stride * 2 | (p.x_stride | p.weight_stride) * operand);
+  const auto strides =
+      static_cast<uintptr_t>(p.out_stride * out_bytes(p) | (p.x_stride | p.weight_stride) * operand);
   return ((bits(p.out) | bits(p.x) | bits(p.weight) | strides) & 255u) == 0;
 }
 
@@ -46,8 +51,8 @@ bool set(cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoConfigAttributes_t a
 
 bool lt_fits(const LtProduct& p) {
   const int64_t operand = p.fp8() ? 1 : 2;
-  const auto strides =
-      static_cast<uintptr_t>((p.out_stride | p.rows) * 2 | (p.x_stride | p.weight_stride | p.cols) * operand);
+  const auto strides = static_cast<uintptr_t>((p.out_stride | p.rows) * out_bytes(p) |
+                                              (p.x_stride | p.weight_stride | p.cols) * operand);
   return ((bits(p.out) | bits(p.x) | bits(p.weight) | strides) & 15u) == 0;
 }
 
@@ -67,7 +72,8 @@ Lt::~Lt() {
 }
 
 Lt::Shape Lt::shape_of(const LtProduct& p) {
-  return {p.n, p.rows, p.cols, p.out_stride, p.x_stride, p.weight_stride, fully_aligned(p), p.fp8()};
+  return {p.n,     p.rows,    p.cols, p.out_stride, p.x_stride, p.weight_stride, fully_aligned(p),
+          p.fp8(), p.out_type};
 }
 
 void Lt::set_scales(const Plan& plan, const LtProduct& p) {
@@ -104,7 +110,8 @@ Lt::Plan Lt::describe(const LtProduct& p) const {
   const cudaDataType_t type = p.fp8() ? CUDA_R_8F_E4M3 : CUDA_R_16BF;
   check_lt(cublasLtMatrixLayoutCreate(&plan.weight, type, u(p.cols), u(p.rows), p.weight_stride), "layout");
   check_lt(cublasLtMatrixLayoutCreate(&plan.x, type, u(p.cols), u(p.n), p.x_stride), "layout");
-  check_lt(cublasLtMatrixLayoutCreate(&plan.out, CUDA_R_16BF, u(p.rows), u(p.n), p.out_stride), "layout");
+  const cudaDataType_t out = p.out_type == DType::F32 ? CUDA_R_32F : CUDA_R_16BF;
+  check_lt(cublasLtMatrixLayoutCreate(&plan.out, out, u(p.rows), u(p.n), p.out_stride), "layout");
   return plan;
 }
 
@@ -203,7 +210,7 @@ cublasStatus_t Lt::call(const LtProduct& p, const Plan& plan, const cublasLtMatm
 // Each run alone, behind a read that empties the L2 of the weights and hides the launch; the median of the repeats.
 std::vector<Lt::Timed> Lt::time_all(const std::vector<cublasLtMatmulAlgo_t>& algorithms, const LtProduct& p,
                                     const Plan& plan, int repeats, cudaStream_t stream) {
-  const DeviceBuffer out = allocate_device(static_cast<size_t>(p.n * p.out_stride) * 2 + 256);
+  const DeviceBuffer out = allocate_device(static_cast<size_t>(p.n * p.out_stride * out_bytes(p)) + 256);
   const DeviceBuffer flush = allocate_device(kFlushBytes);
   check(cudaMemsetAsync(flush.get(), 0, kFlushBytes, stream), "memset");
   cudaEvent_t before = nullptr, after = nullptr;
@@ -264,9 +271,10 @@ cublasLtMatmulAlgo_t Lt::nearest(const LtProduct& p, const Plan& plan) const {
   const cublasLtMatmulAlgo_t* best = nullptr;
   int64_t best_range = 0;
   for (const auto& [key, algorithm] : found_) {
-    const auto& [rows, cols, range, alike, fp8] = key;
-    if (rows != p.rows || cols != p.cols || alike != aligned || fp8 != p.fp8() || !valid(plan, algorithm))
-      continue;
+    const auto& [rows, cols, range, alike, fp8, out_type] = key;
+    const bool same =
+        rows == p.rows && cols == p.cols && alike == aligned && fp8 == p.fp8() && out_type == p.out_type;
+    if (!same || !valid(plan, algorithm)) continue;
     const bool larger = range >= p.n, best_larger = best != nullptr && best_range >= p.n;
     if (best == nullptr ||
         (larger ? !best_larger || range < best_range : !best_larger && range > best_range)) {
@@ -281,7 +289,7 @@ void Lt::prepare(const LtProduct& p, cudaStream_t stream) {
   const Shape shape = shape_of(p);
   if (plans_.contains(shape)) return;
   Plan plan = describe(p);
-  const auto key = std::tuple{p.rows, p.cols, range_of(p.n), fully_aligned(p), p.fp8()};
+  const auto key = std::tuple{p.rows, p.cols, range_of(p.n), fully_aligned(p), p.fp8(), p.out_type};
   if (const auto known = found_.find(key); known != found_.end() && valid(plan, known->second)) {
     plan.algorithm = known->second;
   } else if (search_) {

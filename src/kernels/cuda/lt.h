@@ -1,5 +1,6 @@
-// Large products through cuBLASLt: out[n, rows] = x[n, cols] · weight[rows, cols]ᵀ in bf16 with f32 sums, or of fp8
-// operands with a scale for each row of both. The algorithm for each (rows, cols, range of n) is found by timing at its first use and remembered.
+// Large products through cuBLASLt: out[n, rows] = x[n, cols] · weight[rows, cols]ᵀ of bf16 operands, or of fp8 operands
+// with a scale for each row of both; sums are f32. The algorithm for each (rows, cols, range of n) is found by timing at
+// its first use and remembered.
 #pragma once
 
 #include <cublasLt.h>
@@ -22,6 +23,7 @@ struct LtProduct {
   int64_t out_stride, x_stride, weight_stride;  // elements
   const float* weight_scales;                   // [rows], fp8 only: else both are null
   const float* x_scales;                        // [n]
+  DType out_type;                               // BF16 or F32
 
   bool fp8() const { return weight_scales != nullptr; }
 };
@@ -43,7 +45,7 @@ class Lt {
   void run(const LtProduct&, cudaStream_t);
 
  private:
-  using Shape = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, bool, bool>;
+  using Shape = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, bool, bool, DType>;
   struct Plan {
     cublasLtMatmulDesc_t operation = nullptr;
     cublasLtMatrixLayout_t weight = nullptr, x = nullptr, out = nullptr;
@@ -73,8 +75,8 @@ class Lt {
   size_t workspace_bytes_;
   bool search_;
   std::map<Shape, Plan> plans_;
-  std::map<std::tuple<int64_t, int64_t, int64_t, bool, bool>, cublasLtMatmulAlgo_t>
-      found_;  // rows, cols, range, aligned, fp8
+  std::map<std::tuple<int64_t, int64_t, int64_t, bool, bool, DType>, cublasLtMatmulAlgo_t>
+      found_;  // rows, cols, range, aligned, fp8, out_type
 };
 
 }  // namespace sluice::kernels::cuda

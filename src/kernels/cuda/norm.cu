@@ -33,7 +33,7 @@ __device__ __forceinline__ void load_gain(const float* gain, int64_t i, int64_t 
   for (int j = 0; j < 8; ++j) out[j] = gain != nullptr && i + j < dim ? gain[i + j] : 1.0f;
 }
 
-template <int Pieces, bool Vector>
+template <class T, int Pieces, bool Vector>
 __global__ void __launch_bounds__(1024) norm_kernel(const NormParams p) {
   __shared__ float shared[32];
   // Gains were there before the step began: they are fetched while the kernel in front still runs.
@@ -48,9 +48,9 @@ __global__ void __launch_bounds__(1024) norm_kernel(const NormParams p) {
   const int64_t row = int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
   const bool live = row < p.x.n * p.x.heads;
   const int64_t token = live ? row / p.x.heads : 0, head = live ? row % p.x.heads : 0;
-  bf16* x = static_cast<bf16*>(p.x.data) + token * p.x.stride_n + head * p.x.stride_h;
-  bf16* out = static_cast<bf16*>(p.out.data) + token * p.out.stride_n + head * p.out.stride_h;
-  const bf16* add = static_cast<const bf16*>(p.add.data);
+  T* x = static_cast<T*>(p.x.data) + token * p.x.stride_n + head * p.x.stride_h;
+  T* out = static_cast<T*>(p.out.data) + token * p.out.stride_n + head * p.out.stride_h;
+  const T* add = static_cast<const T*>(p.add.data);
   const int64_t dim = p.x.dim;
 
   float f[Pieces][8];
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(1024) norm_kernel(const NormParams p) {
       float b[8];
       load8<Vector>(add + token * p.add.stride_n + head * p.add.stride_h + i, count, b);
 #pragma unroll
-      for (int j = 0; j < 8; ++j) f[v][j] = __bfloat162float(__float2bfloat16(f[v][j] + p.scale * b[j]));
+      for (int j = 0; j < 8; ++j) f[v][j] = widen(narrow<T>(f[v][j] + p.scale * b[j]));
       store8<Vector>(x + i, count, f[v]);
     }
 #pragma unroll
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(1024) norm_kernel(const NormParams p) {
 
 constexpr int kRowThreads = 256;
 
-// Many rows: a block walks over them, the next row on its way while this one is summed. Vectors, rms only.
+// Many rows: a block walks over them, the next row on its way while this one is summed. Vectors of bf16, rms only.
 template <int Pieces>
 __global__ void __launch_bounds__(kRowThreads) rows_kernel(const NormParams p) {
   __shared__ float shared[2][kRowThreads / 32];
@@ -176,11 +176,11 @@ bool vectors(const View& v) {
 
 template <int Pieces>
 void launch_pieces(const NormParams& p, const Grid& grid, Stream stream) {
-  if (vectors(p.out) && vectors(p.x) && vectors(p.add) && aligned16(p.gain)) {
-    launch("norm", norm_kernel<Pieces, true>, grid, stream, p);
-  } else {
-    launch("norm", norm_kernel<Pieces, false>, grid, stream, p);
-  }
+  const bool whole = vectors(p.out) && vectors(p.x) && vectors(p.add) && aligned16(p.gain);
+  visit_activations(p.x.type, [&](auto element) {
+    using T = decltype(element);
+    launch("norm", whole ? norm_kernel<T, Pieces, true> : norm_kernel<T, Pieces, false>, grid, stream, p);
+  });
 }
 
 }  // namespace
@@ -194,7 +194,8 @@ void launch_norm(const NormParams& p, Stream stream) {
     return launch_pieces<1>(p, grid, stream);
   }
   static const int processors = multiprocessors();
-  const bool aligned = vectors(p.out) && vectors(p.x) && vectors(p.add) && aligned16(p.gain);
+  const bool aligned =
+      p.x.type == DType::BF16 && vectors(p.out) && vectors(p.x) && vectors(p.add) && aligned16(p.gain);
   if (p.fixed_order == 0 && rows >= 8 * processors && p.kind == NormKind::Rms && aligned &&
       wanted <= 4 * kRowThreads) {
     const Grid grid{dim3(static_cast<unsigned>(5 * processors)), dim3(kRowThreads)};

@@ -21,11 +21,13 @@ P blank() {
   return params;
 }
 
-// bf16 unless said otherwise; [n, heads, dim] with the last dimension contiguous, strides in elements.
+// Activations [n, heads, dim] with the last dimension contiguous, strides in elements. The views of one operation have
+// the same type unless said otherwise; where a kernel takes bf16 only, its ..._fits says so.
 struct View {
   void* data;
   int64_t n, heads, dim;
   int64_t stride_n, stride_h;
+  DType type;  // BF16 or F32
 };
 
 // -- token-wise
@@ -122,12 +124,26 @@ struct DrawParams {
 };
 void launch_draw(const DrawParams&, Stream);
 
-// bf16 to contiguous f32.
-struct WidenParams {
-  View x;
-  float* out;
+// From one type to the other; also copies.
+struct ConvertParams {
+  View out, x;
 };
-void launch_widen(const WidenParams&, Stream);
+void launch_convert(const ConvertParams&, Stream);
+
+// f32 rows as two bf16 numbers each: rows [0, n) of `out` are x rounded, rows [n, 2 n) what that leaves over, rounded.
+struct SplitParams {
+  View x;
+  void* out;  // [2 n, dim]
+};
+void launch_split(const SplitParams&, Stream);
+
+// out[i] = parts[i] + parts[n + i] + bias; f32.
+struct JoinParams {
+  View out;
+  const float* parts;  // [2 n, dim]
+  const float* bias;   // [dim] or null
+};
+void launch_join(const JoinParams&, Stream);
 
 // Reads memory and does nothing with it: leaves the L2 full of lines that need no writing back.
 void launch_read(const void* data, size_t bytes, Stream);
@@ -204,6 +220,7 @@ struct AttentionParams {
   int64_t kv_heads;
   float scale, softcap;
   int32_t window;
+  int32_t chunked;  // a token at p sees [p - p % window, p] instead
 };
 void launch_attention(const AttentionParams&, Stream);
 
@@ -261,7 +278,7 @@ struct RouteParams {
   int64_t ids_stride, weights_stride;
   const float* choice_bias;
   int32_t experts, used, groups, groups_used, group_best;
-  float scale;
+  float scale, margin;
   int32_t score;  // Routing::Score
   int32_t normalize;
 };
@@ -279,10 +296,20 @@ struct SortParams {
 };
 void launch_sort(const SortParams&, Stream);
 
+// out[place[t, slot]] = weights[t, slot] · x[t]
+struct WeighParams {
+  View out, x;
+  const float* weights;
+  int64_t weights_stride;
+  const int32_t* place;
+  int32_t used;
+};
+void launch_weigh(const WeighParams&, Stream);
+
 // out[t] = Σ weights[t, slot] · x[place[t, slot]], in slot order
 struct CombineParams {
   View out, x;
-  const float* weights;
+  const float* weights;  // null: 1
   int64_t weights_stride;
   const int32_t* place;
   int32_t used;

@@ -31,7 +31,7 @@ __device__ __forceinline__ float apply(const PointwiseParams& p, float a, float 
 }
 
 // grid: (pieces of 256 threads, rows folded)
-template <bool Vector>
+template <class T, bool Vector>
 __global__ void __launch_bounds__(256) pointwise_kernel(const PointwiseParams p) {
   allow_dependents();
   wait_for_producer();
@@ -42,12 +42,12 @@ __global__ void __launch_bounds__(256) pointwise_kernel(const PointwiseParams p)
   for (int64_t row = blockIdx.y; row < rows; row += gridDim.y) {
     const int64_t token = row / p.a.heads, head = row % p.a.heads;
     const auto place = [&](const View& v) {
-      return static_cast<bf16*>(v.data) + token * v.stride_n + head * v.stride_h + i;
+      return static_cast<T*>(v.data) + token * v.stride_n + head * v.stride_h + i;
     };
     float a[8], b[8];
     load8<Vector>(place(p.a), count, a);
     if (p.operation == Pointwise::GateRows) {
-      const float value = __bfloat162float(static_cast<const bf16*>(p.b.data)[token * p.b.stride_n]);
+      const float value = widen(static_cast<const T*>(p.b.data)[token * p.b.stride_n]);
 #pragma unroll
       for (int j = 0; j < 8; ++j) b[j] = value;
     } else if (p.b.data != nullptr) {
@@ -71,7 +71,7 @@ Grid grid_of(const View& v) {
   return {dim3(columns, static_cast<unsigned>(rows < 32768 ? rows : 32768)), dim3(256)};
 }
 
-template <bool Vector>
+template <class T, bool Vector>
 __global__ void __launch_bounds__(256) gather_kernel(const GatherParams p) {
   allow_dependents();
   wait_for_producer();
@@ -80,21 +80,48 @@ __global__ void __launch_bounds__(256) gather_kernel(const GatherParams p) {
   if (count <= 0) return;
   for (int64_t row = blockIdx.y; row < p.out.n; row += gridDim.y) {
     float f[8];
-    load8<Vector>(static_cast<const bf16*>(p.x.data) + p.rows[row] * p.x.stride_n + i, count, f);
-    store8<Vector>(static_cast<bf16*>(p.out.data) + row * p.out.stride_n + i, count, f);
+    load8<Vector>(static_cast<const T*>(p.x.data) + p.rows[row] * p.x.stride_n + i, count, f);
+    store8<Vector>(static_cast<T*>(p.out.data) + row * p.out.stride_n + i, count, f);
   }
 }
 
-__global__ void __launch_bounds__(256) widen_kernel(const WidenParams p) {
+template <class To, class From>
+__global__ void __launch_bounds__(256) convert_kernel(const ConvertParams p) {
   allow_dependents();
   wait_for_producer();
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i >= p.x.dim) return;
   for (int64_t row = blockIdx.y; row < p.x.n * p.x.heads; row += gridDim.y) {
     const int64_t token = row / p.x.heads, head = row % p.x.heads;
-    p.out[row * p.x.dim + i] =
-        __bfloat162float(static_cast<const bf16*>(p.x.data)[token * p.x.stride_n + head * p.x.stride_h + i]);
+    static_cast<To*>(p.out.data)[token * p.out.stride_n + head * p.out.stride_h + i] =
+        narrow<To>(widen(static_cast<const From*>(p.x.data)[token * p.x.stride_n + head * p.x.stride_h + i]));
   }
+}
+
+// grid of the next two: (pieces of 256 threads, rows folded)
+__global__ void __launch_bounds__(256) split_kernel(const SplitParams p) {
+  allow_dependents();
+  wait_for_producer();
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= p.x.dim) return;
+  bf16* out = static_cast<bf16*>(p.out);
+  for (int64_t row = blockIdx.y; row < p.x.n; row += gridDim.y) {
+    const float value = static_cast<const float*>(p.x.data)[row * p.x.stride_n + i];
+    const bf16 first = __float2bfloat16(value);
+    out[row * p.x.dim + i] = first;
+    out[(p.x.n + row) * p.x.dim + i] = __float2bfloat16(value - __bfloat162float(first));
+  }
+}
+
+__global__ void __launch_bounds__(256) join_kernel(const JoinParams p) {
+  allow_dependents();
+  wait_for_producer();
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= p.out.dim) return;
+  const float bias = p.bias != nullptr ? p.bias[i] : 0.0f;
+  for (int64_t row = blockIdx.y; row < p.out.n; row += gridDim.y)
+    static_cast<float*>(p.out.data)[row * p.out.stride_n + i] =
+        p.parts[row * p.out.dim + i] + p.parts[(p.out.n + row) * p.out.dim + i] + bias;
 }
 
 // A value and its index as one number that is larger for a larger value and, among equals, for a lower index. NaN ranks
@@ -106,10 +133,11 @@ __device__ __forceinline__ unsigned long long key_of(float value, uint32_t index
 }
 
 // grid: (pieces of a row, rows)
+template <class T>
 __global__ void __launch_bounds__(512) argmax_kernel(const ArgmaxParams p) {
   allow_dependents();
   wait_for_producer();
-  const bf16* x = static_cast<const bf16*>(p.x.data) + int64_t{blockIdx.y} * p.x.stride_n;
+  const T* x = static_cast<const T*>(p.x.data) + int64_t{blockIdx.y} * p.x.stride_n;
   const bool vector =
       p.x.stride_n % 8 == 0 && p.x.dim % 8 == 0 && reinterpret_cast<uintptr_t>(p.x.data) % 16 == 0;
   const int64_t step = int64_t{gridDim.x} * blockDim.x * 8;
@@ -153,29 +181,51 @@ __global__ void __launch_bounds__(512) read_kernel(const uint4* data, size_t cou
 
 void launch_pointwise(const PointwiseParams& p, Stream stream) {
   if (p.a.n * p.a.heads == 0) return;
-  if (vectors(p.out) && vectors(p.a) && (p.operation == Pointwise::GateRows || vectors(p.b))) {
-    launch("pointwise", pointwise_kernel<true>, grid_of(p.a), stream, p);
-  } else {
-    launch("pointwise", pointwise_kernel<false>, grid_of(p.a), stream, p);
-  }
+  const bool whole = vectors(p.out) && vectors(p.a) && (p.operation == Pointwise::GateRows || vectors(p.b));
+  visit_activations(p.a.type, [&](auto element) {
+    using T = decltype(element);
+    launch("pointwise", whole ? pointwise_kernel<T, true> : pointwise_kernel<T, false>, grid_of(p.a), stream,
+           p);
+  });
 }
 
 void launch_gather(const GatherParams& p, Stream stream) {
   if (p.out.n == 0) return;
-  if (vectors(p.out) && vectors(p.x)) {
-    launch("gather", gather_kernel<true>, grid_of(p.out), stream, p);
-  } else {
-    launch("gather", gather_kernel<false>, grid_of(p.out), stream, p);
-  }
+  const bool whole = vectors(p.out) && vectors(p.x);
+  visit_activations(p.x.type, [&](auto element) {
+    using T = decltype(element);
+    launch("gather", whole ? gather_kernel<T, true> : gather_kernel<T, false>, grid_of(p.out), stream, p);
+  });
 }
 
-void launch_widen(const WidenParams& p, Stream stream) {
-  const int64_t rows = p.x.n * p.x.heads;
-  if (rows * p.x.dim == 0) return;
-  const Grid grid{
-      dim3(static_cast<unsigned>(ceil_div(p.x.dim, 256)), static_cast<unsigned>(rows < 32768 ? rows : 32768)),
+namespace {
+
+// A thread per element of a row.
+Grid narrow_grid(const View& v) {
+  const int64_t rows = v.n * v.heads;
+  return {
+      dim3(static_cast<unsigned>(ceil_div(v.dim, 256)), static_cast<unsigned>(rows < 32768 ? rows : 32768)),
       dim3(256)};
-  launch("widen", widen_kernel, grid, stream, p);
+}
+
+}  // namespace
+
+void launch_split(const SplitParams& p, Stream stream) {
+  launch("split", split_kernel, narrow_grid(p.x), stream, p);
+}
+
+void launch_join(const JoinParams& p, Stream stream) {
+  launch("join", join_kernel, narrow_grid(p.out), stream, p);
+}
+
+void launch_convert(const ConvertParams& p, Stream stream) {
+  if (p.x.n * p.x.heads * p.x.dim == 0) return;
+  const Grid grid = narrow_grid(p.x);
+  visit_activations(p.x.type, [&](auto from) {
+    visit_activations(p.out.type, [&](auto to) {
+      launch("convert", convert_kernel<decltype(to), decltype(from)>, grid, stream, p);
+    });
+  });
 }
 
 void launch_read(const void* data, size_t bytes, Stream stream) {
@@ -188,7 +238,8 @@ void launch_argmax(const ArgmaxParams& p, Stream stream) {
   const int64_t wanted = 512 / p.x.n + 1, most = ceil_div(p.x.dim, 512 * 8);
   const Grid grid{dim3(static_cast<unsigned>(wanted < most ? wanted : most), static_cast<unsigned>(p.x.n)),
                   dim3(512)};
-  launch("argmax", argmax_kernel, grid, stream, p);
+  visit_activations(
+      p.x.type, [&](auto element) { launch("argmax", argmax_kernel<decltype(element)>, grid, stream, p); });
   launch("argmax", argmax_end_kernel, {dim3(static_cast<unsigned>(ceil_div(p.x.n, 256))), dim3(256)}, stream,
          p);
 }

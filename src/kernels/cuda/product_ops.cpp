@@ -12,7 +12,8 @@ constexpr int64_t kPanelBytes = int64_t{128} << 20;
 constexpr int64_t kLongMatrix = 65536;
 constexpr int64_t kPanelTokens =
     64;  // from here on decoding a packed matrix once is cheaper than in every tile
-constexpr int64_t kWideTokens = 80;  // from here on gate and up in one beat cuBLASLt and a pass
+constexpr int64_t kSplitTokens = 2048;  // f32 tokens of one product
+constexpr int64_t kWideTokens = 80;     // from here on gate and up in one beat cuBLASLt and a pass
 
 ProductParams product_params(const TensorView& out, const TensorView& x, const Weight& weight) {
   ProductParams p = blank<ProductParams>();
@@ -35,6 +36,7 @@ LtProduct lt_product(const ProductParams& p) {
   l.out_stride = p.x.n == 1 ? p.weight.rows : p.out.stride_n;
   l.x_stride = p.x.n == 1 ? p.weight.cols : p.x.stride_n;
   l.weight_stride = p.weight.row_bytes / 2;
+  l.out_type = DType::BF16;
   return l;
 }
 
@@ -43,7 +45,7 @@ bool aligned_tokens(const View& x) {
 }
 
 void* offset_columns(const View& view, int64_t columns) {
-  return static_cast<uint16_t*>(view.data) + columns;
+  return static_cast<std::byte*>(view.data) + columns * (view.type == DType::F32 ? 4 : 2);
 }
 
 }  // namespace
@@ -65,6 +67,7 @@ void Impl::matmul(TensorView out, TensorView x, const Weight& weight) {
 }
 
 void Impl::product(const ProductParams& p) {
+  if (p.x.type == DType::F32) return wide_product(p);
   if (deterministic_) return fixed_product(p);
   const bool fp8 = p.weight.scales != nullptr;
   if (fp8 && ring_fits(p)) return issue(launch_ring, p);
@@ -82,6 +85,48 @@ void Impl::plain_product(const ProductParams& p) {
   if (ring_fits(p)) return issue(launch_ring, p);
   if (p.weight.type == DType::BF16 && library_product(p)) return;
   tile_product(p);
+}
+
+// f32 tokens.
+void Impl::wide_product(const ProductParams& p) {
+  if (!deterministic_ && p.x.n == 1 && gemv_fits(p)) return issue(launch_gemv, p);
+  if (!deterministic_ && split_product(p)) return;
+  if (!deterministic_ && gemv_fits(p)) return issue(launch_gemv, p);
+  tile_product(p);
+}
+
+// The two numbers of every token as two tokens, some tokens after the others.
+bool Impl::split_product(const ProductParams& whole) {
+  if (whole.weight.type != DType::BF16) return false;
+  const int64_t most = std::min(kSplitTokens, whole.x.n), rows = whole.weight.rows, cols = whole.weight.cols;
+  const auto x_bytes = static_cast<size_t>((most * cols * 4 + 255) / 256 * 256);
+  auto* const memory =
+      static_cast<std::byte*>(scratch_.at_least(x_bytes + static_cast<size_t>(most * rows * 8)));
+  LtProduct l = lt_product(whole);
+  l.x = memory;
+  l.x_stride = cols;
+  l.out = memory + x_bytes;
+  l.out_stride = rows;
+  l.out_type = DType::F32;
+  if (!lt_fits(l)) return false;
+  for (int64_t first = 0; first < whole.x.n; first += most) {
+    SplitParams split = blank<SplitParams>();
+    split.x = whole.x;
+    split.x.n = std::min(most, whole.x.n - first);
+    split.x.data = offset_columns(whole.x, first * whole.x.stride_n);
+    split.out = memory;
+    issue(launch_split, split);
+    l.n = 2 * split.x.n;
+    library_call(l);
+    JoinParams join = blank<JoinParams>();
+    join.out = whole.out;
+    join.out.n = split.x.n;
+    join.out.data = offset_columns(whole.out, first * whole.out.stride_n);
+    join.parts = static_cast<const float*>(l.out);
+    join.bias = whole.bias;
+    issue(launch_join, join);
+  }
+  return true;
 }
 
 void Impl::tile_product(const ProductParams& p) {
@@ -119,7 +164,7 @@ void Impl::matmul_gated(TensorView out, TensorView wide, TensorView x, const Wei
   g.product.bias = stored.bias;
   g.activation = static_cast<int32_t>(activation);
   SLUICE_CHECK_EQ(2 * g.product.out.dim, gate_up.rows);
-  if (deterministic_) {
+  if (deterministic_ || g.product.x.type == DType::F32) {
     matmul(wide, x, gate_up);
     return gated(out, wide, activation);
   }

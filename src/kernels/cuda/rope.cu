@@ -20,6 +20,7 @@ __global__ void __launch_bounds__(256) angles_kernel(const AnglesParams p) {
 }
 
 // One thread per pair of each head.
+template <class T>
 __global__ void __launch_bounds__(256) rope_kernel(const RopeParams p) {
   allow_dependents();
   wait_for_producer();
@@ -27,14 +28,14 @@ __global__ void __launch_bounds__(256) rope_kernel(const RopeParams p) {
   if (i >= p.x.n * p.x.heads * p.pairs) return;
   const int64_t pair = i % p.pairs, row = i / p.pairs;
   const int64_t token = row / p.x.heads, head = row % p.x.heads;
-  bf16* x = static_cast<bf16*>(p.x.data) + token * p.x.stride_n + head * p.x.stride_h;
+  T* x = static_cast<T*>(p.x.data) + token * p.x.stride_n + head * p.x.stride_h;
   const float* angle = p.angles + token * p.angle_stride + pair * 2;
   const float c = angle[0], s = angle[1];
-  bf16* first = x + (p.interleaved != 0 ? 2 * pair : pair);
-  bf16* second = first + (p.interleaved != 0 ? 1 : p.pairs);
-  const float a = __bfloat162float(*first), b = __bfloat162float(*second);
-  *first = __float2bfloat16(a * c - b * s);
-  *second = __float2bfloat16(b * c + a * s);
+  T* first = x + (p.interleaved != 0 ? 2 * pair : pair);
+  T* second = first + (p.interleaved != 0 ? 1 : p.pairs);
+  const float a = widen(*first), b = widen(*second);
+  *first = narrow<T>(a * c - b * s);
+  *second = narrow<T>(b * c + a * s);
 }
 
 __device__ __forceinline__ int64_t block_of(const TableView& t, int64_t token, int64_t& slot) {
@@ -101,6 +102,7 @@ __global__ void __launch_bounds__(256) rope_write_kernel(const RopeWriteParams p
 }
 
 // One warp stores one head of one token; keys first, then values.
+template <class T>
 __global__ void __launch_bounds__(256) write_kernel(const WriteKvParams p) {
   // In this order: attention reads the cache of earlier steps as soon as it may start.
   wait_for_producer();
@@ -115,34 +117,35 @@ __global__ void __launch_bounds__(256) write_kernel(const WriteKvParams p) {
   const int64_t token = row % (n * heads) / heads, head = row % heads;
   int64_t slot;
   const int64_t block = block_of(p.table, token, slot);
-  const bf16* x = static_cast<const bf16*>(source.data) + token * source.stride_n + head * source.stride_h;
+  const T* x = static_cast<const T*>(source.data) + token * source.stride_n + head * source.stride_h;
   const int64_t place = block * cache.stride_block + slot * cache.stride_slot + head * cache.stride_head;
   if (cache.type == DType::BF16) {
     bf16* out = static_cast<bf16*>(cache.data) + place;
     const bool vector = cache.dim % 8 == 0 && reinterpret_cast<uintptr_t>(x) % 16 == 0 &&
                         reinterpret_cast<uintptr_t>(out) % 16 == 0;
     if (vector) {
-      for (int64_t i = lane * 8; i < cache.dim; i += 256)
-        *reinterpret_cast<uint4*>(out + i) = load_activation(x + i);
+      for (int64_t i = lane * 8; i < cache.dim; i += 256) {
+        float f[8];
+        load8<true>(x + i, 8, f);
+        store8<true>(out + i, 8, f);
+      }
     } else {
-      for (int64_t i = lane; i < cache.dim; i += 32) out[i] = x[i];
+      for (int64_t i = lane; i < cache.dim; i += 32) out[i] = narrow<bf16>(widen(x[i]));
     }
   } else if (cache.type == DType::F16) {
     for (int64_t i = lane; i < cache.dim; i += 32)
-      static_cast<__half*>(cache.data)[place + i] = __float2half(__bfloat162float(x[i]));
+      static_cast<__half*>(cache.data)[place + i] = __float2half(widen(x[i]));
   } else if (cache.type == DType::F32) {
-    for (int64_t i = lane; i < cache.dim; i += 32)
-      static_cast<float*>(cache.data)[place + i] = __bfloat162float(x[i]);
+    for (int64_t i = lane; i < cache.dim; i += 32) static_cast<float*>(cache.data)[place + i] = widen(x[i]);
   } else {
     float largest = 0.0f;
-    for (int64_t i = lane; i < cache.dim; i += 32) largest = fmaxf(largest, fabsf(__bfloat162float(x[i])));
+    for (int64_t i = lane; i < cache.dim; i += 32) largest = fmaxf(largest, fabsf(widen(x[i])));
     largest = warp_max(largest);
     const float scale = largest / 127.0f, inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
     if (lane == 0)
       cache.scales[block * cache.scale_stride_block + slot * cache.scale_stride_slot + head] = scale;
     for (int64_t i = lane; i < cache.dim; i += 32)
-      static_cast<int8_t*>(cache.data)[place + i] =
-          static_cast<int8_t>(rintf(__bfloat162float(x[i]) * inverse));
+      static_cast<int8_t*>(cache.data)[place + i] = static_cast<int8_t>(rintf(widen(x[i]) * inverse));
   }
 }
 
@@ -180,13 +183,15 @@ void launch_rope(const RopeParams& p, Stream stream) {
   RopeWriteParams whole = blank<RopeWriteParams>();
   whole.rope = p;
   if (rope_write_fits(whole)) return launch_rope_write(whole, stream);
-  launch("rope", rope_kernel, {dim3(blocks_for(count)), dim3(256)}, stream, p);
+  visit_activations(p.x.type, [&](auto element) {
+    launch("rope", rope_kernel<decltype(element)>, {dim3(blocks_for(count)), dim3(256)}, stream, p);
+  });
 }
 
 bool rope_write_fits(const RopeWriteParams& p) {
   const auto view_fits = [&](const View& v) {
-    return v.data == nullptr ||
-           (aligned16(v.data) && v.stride_n % 8 == 0 && v.stride_h % 8 == 0 && v.dim == 2 * p.rope.pairs);
+    return v.data == nullptr || (v.type == DType::BF16 && aligned16(v.data) && v.stride_n % 8 == 0 &&
+                                 v.stride_h % 8 == 0 && v.dim == 2 * p.rope.pairs);
   };
   const auto cache_fits = [&](const CacheView& c) {
     return c.data == nullptr || (c.type == DType::BF16 && aligned16(c.data) && c.stride_block % 8 == 0 &&
@@ -206,7 +211,10 @@ void launch_rope_write(const RopeWriteParams& p, Stream stream) {
 void launch_write_kv(const WriteKvParams& p, Stream stream) {
   const int64_t rows = p.key.n * p.key.heads * (p.v.data != nullptr ? 2 : 1);
   if (rows == 0) return;
-  launch("write_kv", write_kernel, {dim3(static_cast<unsigned>(ceil_div(rows, 8))), dim3(256)}, stream, p);
+  const Grid grid{dim3(static_cast<unsigned>(ceil_div(rows, 8))), dim3(256)};
+  visit_activations(p.key.type, [&](auto element) {
+    launch("write_kv", write_kernel<decltype(element)>, grid, stream, p);
+  });
 }
 
 void launch_copy_blocks(const CopyBlocksParams& p, Stream stream) {

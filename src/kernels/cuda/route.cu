@@ -7,7 +7,7 @@ namespace sluice::kernels::cuda {
 namespace {
 
 constexpr int kMaxExperts = 1024;
-enum ScoreCode : int32_t { kSoftmax, kSigmoid, kSoftmaxOfTop };
+enum ScoreCode : int32_t { kSoftmax, kSigmoid, kSoftmaxOfTop, kSparseMixer };
 
 // Index of the largest of `count` values in shared memory; a tie goes to the lower index. One warp.
 __device__ int largest_of(const float* values, int count) {
@@ -56,7 +56,18 @@ __device__ void keep_best_groups(const RouteParams& p, float* choice, float* gro
   __syncwarp();
 }
 
+// Of the best among those left, over those of them that are near it. One warp.
+__device__ float sparse_share(const RouteParams& p, const float* left, float best) {
+  float total = 0.0f;
+  for (int i = threadIdx.x; i < p.experts; i += 32) {
+    const bool near = best - left[i] <= p.margin * fmaxf(fabsf(left[i]), best);
+    total += near ? expf(left[i] - best) : 0.0f;
+  }
+  return 1.0f / warp_sum(total);
+}
+
 // One warp per token.
+template <class T>
 __global__ void __launch_bounds__(32) route_kernel(const RouteParams p) {
   __shared__ float scores[kMaxExperts];
   __shared__ float choice[2 * kMaxExperts];  // value for the choice; then 1 where the expert's group is kept
@@ -64,13 +75,13 @@ __global__ void __launch_bounds__(32) route_kernel(const RouteParams p) {
   allow_dependents();
   wait_for_producer();
   const int64_t token = blockIdx.x;
-  const bf16* logits = static_cast<const bf16*>(p.logits.data) + token * p.logits.stride_n;
+  const T* logits = static_cast<const T*>(p.logits.data) + token * p.logits.stride_n;
   float maximum = -INFINITY;
-  for (int i = threadIdx.x; i < p.experts; i += 32) maximum = fmaxf(maximum, __bfloat162float(logits[i]));
+  for (int i = threadIdx.x; i < p.experts; i += 32) maximum = fmaxf(maximum, widen(logits[i]));
   maximum = warp_max(maximum);
   float sum = 0.0f;
   for (int i = threadIdx.x; i < p.experts; i += 32) {
-    const float v = __bfloat162float(logits[i]);
+    const float v = widen(logits[i]);
     scores[i] = p.score == kSoftmax ? expf(v - maximum) : p.score == kSigmoid ? 1.0f / (1.0f + expf(-v)) : v;
     sum += scores[i];
   }
@@ -87,10 +98,11 @@ __global__ void __launch_bounds__(32) route_kernel(const RouteParams p) {
   float* weights = p.weights + token * p.weights_stride;
   for (int slot = 0; slot < p.used; ++slot) {
     const int best = largest_of(choice, p.experts);
+    const float share = p.score == kSparseMixer ? sparse_share(p, choice, choice[best]) : scores[best];
     __syncwarp();
     if (threadIdx.x == 0) {
       ids[slot] = best;
-      weights[slot] = scores[best];
+      weights[slot] = share;
       choice[best] = -INFINITY;
     }
     __syncwarp();
@@ -103,7 +115,7 @@ __global__ void __launch_bounds__(32) route_kernel(const RouteParams p) {
     for (int slot = 0; slot < p.used; ++slot) weights[slot] = expf(weights[slot] - top);
   }
   for (int slot = 0; slot < p.used; ++slot) total += weights[slot];
-  const bool divide = p.score == kSoftmaxOfTop || p.normalize != 0;
+  const bool divide = p.score == kSoftmaxOfTop || (p.normalize != 0 && p.score != kSparseMixer);
   for (int slot = 0; slot < p.used; ++slot)
     weights[slot] = (divide ? weights[slot] / total : weights[slot]) * p.scale;
 }
@@ -148,6 +160,22 @@ __global__ void __launch_bounds__(1024) sort_kernel(const SortParams p) {
   }
 }
 
+// grid: (pieces of a row, pairs folded)
+template <class T>
+__global__ void __launch_bounds__(256) weigh_kernel(const WeighParams p) {
+  allow_dependents();
+  wait_for_producer();
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= p.out.dim) return;
+  for (int64_t pair = blockIdx.y; pair < p.out.n; pair += gridDim.y) {
+    const int64_t token = pair / p.used, slot = pair % p.used;
+    const float weight = p.weights[token * p.weights_stride + slot];
+    static_cast<T*>(p.out.data)[p.place[pair] * p.out.stride_n + i] =
+        narrow<T>(weight * widen(static_cast<const T*>(p.x.data)[token * p.x.stride_n + i]));
+  }
+}
+
+template <class T>
 __global__ void __launch_bounds__(256) combine_kernel(const CombineParams p) {
   allow_dependents();
   wait_for_producer();
@@ -157,10 +185,10 @@ __global__ void __launch_bounds__(256) combine_kernel(const CombineParams p) {
     float sum = 0.0f;
     for (int slot = 0; slot < p.used; ++slot) {
       const int64_t row = p.place[token * p.used + slot];
-      sum += p.weights[token * p.weights_stride + slot] *
-             __bfloat162float(static_cast<const bf16*>(p.x.data)[row * p.x.stride_n + i]);
+      const float weight = p.weights != nullptr ? p.weights[token * p.weights_stride + slot] : 1.0f;
+      sum += weight * widen(static_cast<const T*>(p.x.data)[row * p.x.stride_n + i]);
     }
-    static_cast<bf16*>(p.out.data)[token * p.out.stride_n + i] = __float2bfloat16(sum);
+    static_cast<T*>(p.out.data)[token * p.out.stride_n + i] = narrow<T>(sum);
   }
 }
 
@@ -170,7 +198,10 @@ void launch_route(const RouteParams& p, Stream stream) {
   if (p.logits.n == 0) return;
   check_launch(p.experts <= kMaxExperts ? cudaSuccess : cudaErrorInvalidValue,
                "route to more than 1024 experts");
-  launch("route", route_kernel, {dim3(static_cast<unsigned>(p.logits.n)), dim3(32)}, stream, p);
+  visit_activations(p.logits.type, [&](auto element) {
+    const Grid grid{dim3(static_cast<unsigned>(p.logits.n)), dim3(32)};
+    launch("route", route_kernel<decltype(element)>, grid, stream, p);
+  });
 }
 
 void launch_sort(const SortParams& p, Stream stream) {
@@ -179,12 +210,28 @@ void launch_sort(const SortParams& p, Stream stream) {
   launch("sort", sort_kernel, {dim3(1), dim3(1024)}, stream, p);
 }
 
+namespace {
+
+// A thread per element of a row.
+Grid grid_of(const View& v) {
+  return {dim3(static_cast<unsigned>(ceil_div(v.dim, 256)), static_cast<unsigned>(v.n < 32768 ? v.n : 32768)),
+          dim3(256)};
+}
+
+}  // namespace
+
+void launch_weigh(const WeighParams& p, Stream stream) {
+  if (p.out.n == 0) return;
+  visit_activations(p.out.type, [&](auto element) {
+    launch("weigh", weigh_kernel<decltype(element)>, grid_of(p.out), stream, p);
+  });
+}
+
 void launch_combine(const CombineParams& p, Stream stream) {
   if (p.out.n == 0) return;
-  const Grid grid{dim3(static_cast<unsigned>(ceil_div(p.out.dim, 256)),
-                       static_cast<unsigned>(p.out.n < 32768 ? p.out.n : 32768)),
-                  dim3(256)};
-  launch("combine", combine_kernel, grid, stream, p);
+  visit_activations(p.out.type, [&](auto element) {
+    launch("combine", combine_kernel<decltype(element)>, grid_of(p.out), stream, p);
+  });
 }
 
 }  // namespace sluice::kernels::cuda
