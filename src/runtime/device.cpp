@@ -21,6 +21,9 @@ void DeviceOptions::declare(OptionSet& options) {
       {{"auto", kernels::Activations::Auto},
        {"bf16", kernels::Activations::BF16},
        {"f32", kernels::Activations::F32}});
+  options.add_choice<bool>(tuning, "tuning",
+                           "time the algorithms of products at start; off: take the library's first (cuda)",
+                           {{"off", false}, {"on", true}});
   options.add_choice<bool>(deterministic, "deterministic",
                            "results with the same bits in any batch (cuda; the CPU's always have)",
                            {{"off", false}, {"on", true}});
@@ -39,7 +42,8 @@ Result<std::shared_ptr<kernels::Backend>> make_card(const DeviceOptions& options
   Result<std::unique_ptr<kernels::CudaBackend>> made = kernels::make_cuda_backend(
       {.weights = options.fp8 ? kernels::WeightStorage::Fp8 : kernels::WeightStorage::AsStored,
        .activations = options.activations,
-       .deterministic = options.deterministic});
+       .deterministic = options.deterministic,
+       .search = options.tuning});
   if (!made) return made.error();
   return std::shared_ptr<kernels::Backend>(std::move(*made));
 }
