@@ -1,5 +1,6 @@
 #include "models/decoder.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -127,8 +128,8 @@ void Decoder::run_layer(size_t index, const StepInput& input, TensorView x) {
   const LayerSpec& layer = spec_.layers[index];
   const LayerWeights& w = weights_.layers[index];
   const LayerContext context{backend_, scratch_, spec_, input.batch, input.kv[index], angles_};
-  const TensorView normed = scratch_.get(Buffer::Normed, x.dim(0), spec_.dim);
-  const TensorView branch = scratch_.get(Buffer::Branch, x.dim(0), spec_.dim);
+  TensorView normed = scratch_.get(Buffer::Normed, x.dim(0), spec_.dim);
+  TensorView branch = scratch_.get(Buffer::Branch, x.dim(0), spec_.dim);
   const auto mix = [&](TensorView from) { mix_layer(layer, w, context, branch, from); };
   const auto feed = [&](TensorView from) { feed_layer(layer, w, context, branch, from); };
   const auto add = [&] { backend_.add(x, x, branch, spec_.residual_scale); };
@@ -143,6 +144,11 @@ void Decoder::run_layer(size_t index, const StepInput& input, TensorView x) {
     case Wiring::Sandwich:
       enter();
       mix(normed);
+      if (index + 1 == spec_.layers.size() && input.rows) {
+        drop_rows(*input.rows, x, branch);
+        if (kept_ && kept_->empty()) return;
+        normed = scratch_.get(Buffer::Normed, x.dim(0), spec_.dim);
+      }
       if (layer.wiring == Wiring::Sandwich) norm(branch, branch, w.mixer_post_norm);
       add_norm(normed, x, branch, w.ffn_norm);
       feed(normed);
@@ -181,9 +187,30 @@ void Decoder::run_layer(size_t index, const StepInput& input, TensorView x) {
   if (w.scale != 1.0f) backend_.scale(x, w.scale);
 }
 
+void Decoder::drop_rows(std::span<const int32_t> rows, TensorView& x, TensorView& branch) {
+  const auto count = static_cast<int64_t>(rows.size());
+  if (count == x.dim(0) || spec_.layer_input > 0) return;
+  kept_.emplace(rows.begin(), rows.end());
+  if (rows.empty()) return;
+  const auto keep = [&](Buffer buffer, TensorView from) {
+    const TensorView out = scratch_.get(buffer, count, spec_.dim);
+    backend_.gather_rows(out, from, rows);
+    return out;
+  };
+  x = stream_ = keep(Buffer::KeptStream, x);
+  branch = keep(Buffer::KeptBranch, branch);
+}
+
 TensorView Decoder::hidden(std::span<const int32_t> rows) {
   const TensorView chosen = scratch_.get(Buffer::Rows, static_cast<int64_t>(rows.size()), spec_.dim);
-  backend_.gather_rows(chosen, stream_, rows);
+  std::vector<int32_t> places(rows.begin(), rows.end());
+  for (int32_t& row : places) {
+    if (!kept_) break;
+    const auto found = std::lower_bound(kept_->begin(), kept_->end(), row);
+    SLUICE_CHECK(found != kept_->end() && *found == row);
+    row = static_cast<int32_t>(found - kept_->begin());
+  }
+  backend_.gather_rows(chosen, stream_, places);
   if (!spec_.output_norm) return chosen;
   const TensorView out = scratch_.get(Buffer::Hidden, chosen.dim(0), spec_.dim);
   norm(out, chosen, weights_.output_norm);
@@ -213,6 +240,7 @@ void Decoder::forward(const StepInput& input) {
     angles_.push_back(angles);
   }
   stream_ = scratch_.get(Buffer::Stream, n, spec_.dim);
+  kept_.reset();
   owed_ = false;
   embed(input, stream_);
   if (spec_.layer_input > 0) make_layer_inputs(input, stream_);

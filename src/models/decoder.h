@@ -1,7 +1,9 @@
 // The one decoder: runs a step of any ModelSpec on any back-end.
 #pragma once
 
+#include <optional>
 #include <span>
+#include <vector>
 
 #include "kernels/backend.h"
 #include "models/scratch.h"
@@ -14,6 +16,9 @@ struct StepInput {
   std::span<const Token> tokens;         // [n]; each < vocab
   const kernels::RaggedBatch& batch;     // of the same n tokens
   std::span<const kernels::PagedKv> kv;  // per layer; a layer that reads another's KV has that one's
+  // The only rows that hidden() will be asked for, ascending; absent: any. The last layer computes no more than these once
+  // their keys and values are stored: of a long prompt one row in thousands is wanted.
+  std::optional<std::span<const int32_t>> rows{};
 };
 
 // Holds references: spec, weights and back-end outlive it. One step at a time.
@@ -23,7 +28,8 @@ class Decoder {
 
   // Runs all layers over the step's tokens.
   void forward(const StepInput& input);
-  // [rows, dim] of the last step after the last norm. Valid until the next call of any method.
+  // [rows, dim] of the last step after the last norm. Valid until the next call of any method. REQUIRES: the step was told
+  // of these rows.
   TensorView hidden(std::span<const int32_t> rows);
   // [rows, vocab] for hidden states as hidden() gives them, activation type. Valid until the next call of
   // logits().
@@ -40,6 +46,8 @@ class Decoder {
   void add_norm(TensorView out, TensorView x, TensorView branch, const Norm& weights);
   // The norm that a layer starts with, after what the layer before it still owes.
   void enter_layer(TensorView out, TensorView x, TensorView branch, const Norm& weights);
+  // Leaves x and branch with the step's wanted rows.
+  void drop_rows(std::span<const int32_t> rows, TensorView& x, TensorView& branch);
   bool starts_with_norm(size_t index) const;
   bool ends_with_sum(size_t index) const;
 
@@ -47,10 +55,11 @@ class Decoder {
   const ModelWeights& weights_;
   kernels::Backend& backend_;
   Scratch scratch_;
-  std::vector<TensorView> angles_;  // per rope, of the step's tokens
-  TensorView layer_inputs_;         // [n, layers * layer_input]
-  TensorView stream_;               // [n, dim] after the last layer
-  bool owed_ = false;               // the last layer's branch is still to be added, with the next norm
+  std::vector<TensorView> angles_;            // per rope, of the step's tokens
+  TensorView layer_inputs_;                   // [n, layers * layer_input]
+  TensorView stream_;                         // [n, dim] after the last layer, or [kept rows, dim]
+  std::optional<std::vector<int32_t>> kept_;  // rows of the step that stream_ still has; absent: all
+  bool owed_ = false;  // the last layer's branch is still to be added, with the next norm
 };
 
 }  // namespace sluice::models

@@ -36,6 +36,8 @@ enum class Buffer : uint8_t {
   Angles1,
   Angles2,
   Angles3,
+  KeptStream,
+  KeptBranch,
   Rows,
   Hidden,
   Logits,  // the head

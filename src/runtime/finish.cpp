@@ -14,6 +14,17 @@ constexpr size_t kRowsAtOnce = 32;  // bounds the logits held at once
 
 }  // namespace
 
+std::vector<int32_t> ModelExecutor::read_rows(std::span<const Wanted> wanted) const {
+  std::vector<int32_t> rows;
+  for (const Wanted& item : wanted) {
+    const auto group = groups_.find(item.owner);
+    const bool all = group != groups_.end() && group->second.search->wants_context();
+    for (int position = all ? item.work.begin : item.work.sample_from; position < item.work.end; ++position)
+      rows.push_back(item.first_row + position - item.work.begin);
+  }
+  return rows;
+}
+
 void ModelExecutor::finish(std::vector<Wanted>& wanted) {
   const auto others = std::stable_partition(wanted.begin(), wanted.end(),
                                             [&](const Wanted& item) { return solos_.contains(item.owner); });

@@ -239,8 +239,9 @@ void ModelExecutor::run(const sched::Step& step, const cache::KvLedger& ledger, 
   run_padding(padding - kPaddingTokens);
   add_padding(batch, std::min(padding, kPaddingTokens));
   if (!ahead_) {
-    expert_->forward(batch);
-    if (amateur_) amateur_->forward(batch);
+    const std::vector<int32_t> rows = read_rows(wanted);
+    expert_->forward(batch, rows);
+    if (amateur_) amateur_->forward(batch, rows);
     return finish(wanted);
   }
   RunAhead::Draws draws = plan_draws(wanted, submitted);
@@ -250,8 +251,9 @@ void ModelExecutor::run(const sched::Step& step, const cache::KvLedger& ledger, 
     submitted.ticket = ahead_->run(*expert_, batch, draws, repeats);
     return;
   }
-  expert_->forward(batch);
-  if (amateur_) amateur_->forward(batch);
+  const std::vector<int32_t> rows = read_rows(wanted);
+  expert_->forward(batch, rows);
+  if (amateur_) amateur_->forward(batch, rows);
   submitted.ticket = ahead_->draw(*expert_, draws);
   std::erase_if(wanted, [&](const Wanted& item) { return !host_draws(item.work); });
   finish(wanted);

@@ -111,6 +111,8 @@ class ModelExecutor : public sched::Executor {
     std::span<float> model;
     std::span<const float> amateur;
   };
+  // Rows whose hidden states or logits finish() may read; ascending.
+  std::vector<int32_t> read_rows(std::span<const Wanted> wanted) const;
   void finish(std::vector<Wanted>& wanted);
   void finish_solos(std::span<const Wanted> wanted);
   void finish_solo(const Wanted& wanted, Solo& solo, std::optional<LogitsRow> row);

@@ -17,9 +17,9 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::make(const models::Model& mode
   return runner;
 }
 
-void ModelRunner::forward(Batch& batch) {
+void ModelRunner::forward(Batch& batch, std::optional<std::span<const int32_t>> rows) {
   const kernels::RaggedBatch view = batch.view();
-  decoder_.forward({.tokens = batch.tokens(), .batch = view, .kv = memory_.layers()});
+  decoder_.forward({.tokens = batch.tokens(), .batch = view, .kv = memory_.layers(), .rows = rows});
 }
 
 void ModelRunner::read(std::span<const int32_t> rows, bool logits, Rows& out) {

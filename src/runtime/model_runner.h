@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "models/decoder.h"
@@ -21,7 +22,8 @@ class ModelRunner {
   KvMemory& memory() { return memory_; }
   BlockMover& mover() { return *mover_; }
 
-  void forward(Batch& batch);
+  // `rows`: those that logits() and read() will be asked for, ascending; absent: any.
+  void forward(Batch& batch, std::optional<std::span<const int32_t>> rows = {});
   // [rows, vocab] of the last forward pass, on the device. Valid until the next call of any method.
   TensorView logits(std::span<const int32_t> rows) { return decoder_.logits(decoder_.hidden(rows)); }
   // Host copies for rows of the last forward pass; either output may be empty. logits [rows, vocab], hidden

@@ -34,7 +34,7 @@ void RunAhead::draw_rows(ModelRunner& runner, const Draws& draws) {
 
 int64_t RunAhead::run(ModelRunner& runner, Batch& batch, const Draws& draws, bool repeats) {
   const auto body = [&] {
-    runner.forward(batch);
+    runner.forward(batch, draws.rows);
     draw_rows(runner, draws);
   };
   if (repeats) {

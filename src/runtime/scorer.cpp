@@ -48,10 +48,10 @@ Result<std::vector<float>> Scorer::run(std::span<const Token> tokens, bool all) 
   std::vector<kernels::RaggedBatch::BlockTable> tables;
   for (const std::vector<int32_t>& table : tables_) tables.push_back({table, static_cast<int>(table.size())});
   const kernels::RaggedBatch batch{query_begin, positions, tables};
-  decoder_.forward({.tokens = tokens, .batch = batch, .kv = memory_.layers()});
-  const auto vocab = static_cast<size_t>(model_.spec().vocab);
   std::vector<int32_t> rows(static_cast<size_t>(all ? count : 1));
   std::iota(rows.begin(), rows.end(), all ? 0 : count - 1);
+  decoder_.forward({.tokens = tokens, .batch = batch, .kv = memory_.layers(), .rows = rows});
+  const auto vocab = static_cast<size_t>(model_.spec().vocab);
   std::vector<float> logits(rows.size() * vocab);
   for (size_t begin = 0; begin < rows.size(); begin += kRowsAtOnce) {
     const size_t slice = std::min(kRowsAtOnce, rows.size() - begin);

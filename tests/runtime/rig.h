@@ -33,9 +33,15 @@ class FaultyBackend : public kernels::RefBackend {
       if (ids[i] == poison) *out.at<float>(static_cast<int64_t>(i)) = std::numeric_limits<float>::quiet_NaN();
   }
 
+  void gated(TensorView out, TensorView gate_up, kernels::Activation activation) override {
+    fed += out.dim(0);
+    RefBackend::gated(out, gate_up, activation);
+  }
+
   Token poison = -1;
   bool fail_next = false;
   int64_t embedded = 0;  // tokens run so far
+  int64_t fed = 0;       // tokens that feed-forwards ran so far, over all layers
 };
 
 // The same as a device that works beside the host: what it draws is seen when it is waited for.
