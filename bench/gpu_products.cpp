@@ -82,8 +82,8 @@ void run(const std::vector<int64_t>& tokens) {
   for (const Product& shape : kProducts) {
     for (const int64_t n : tokens) {
       ProductParams p = blank<ProductParams>();
-      p.x = {x.get(), n, 1, shape.cols, shape.cols, 0};
-      p.out = {out.get(), n, 1, shape.rows, shape.rows, 0};
+      p.x = {x.get(), n, 1, shape.cols, shape.cols, 0, DType::BF16};
+      p.out = {out.get(), n, 1, shape.rows, shape.rows, 0, DType::BF16};
       p.weight = {nullptr, shape.rows, shape.cols, shape.cols * 2, nullptr, DType::BF16};
       const auto with = [&](int i) {
         ProductParams q = p;
@@ -93,7 +93,7 @@ void run(const std::vector<int64_t>& tokens) {
       const auto library = [&](int i) {
         LtProduct l = blank<LtProduct>();
         l.out = out.get(), l.x = x.get(), l.weight = weights[static_cast<size_t>(i % kCopies)].get();
-        l.n = n, l.rows = shape.rows, l.cols = shape.cols;
+        l.n = n, l.rows = shape.rows, l.cols = shape.cols, l.out_type = DType::BF16;
         l.out_stride = shape.rows, l.x_stride = l.weight_stride = shape.cols;
         lt.prepare(l, stream);
         lt.run(l, stream);
@@ -102,7 +102,7 @@ void run(const std::vector<int64_t>& tokens) {
       g.operation = Pointwise::Gated;
       g.a = p.out, g.a.dim = shape.rows / 2;
       g.b = g.a, g.b.data = static_cast<uint16_t*>(out.get()) + shape.rows / 2;
-      g.out = {half.get(), n, 1, shape.rows / 2, shape.rows / 2, 0};
+      g.out = {half.get(), n, 1, shape.rows / 2, shape.rows / 2, 0, DType::BF16};
       const double with_library = time(library, stream);
       const double operations = 2.0 * static_cast<double>(n * shape.rows * shape.cols);
       fmt::print("{:8} n {:5}  cuBLASLt {:7.1f} us {:4.0f} TFLOP/s", shape.name, n, with_library,

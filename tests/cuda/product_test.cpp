@@ -89,11 +89,26 @@ TEST_P(ProductTest, GatedOfManyTokens) {
   }
 }
 
+// Rows for every width of tile on a device of 132 multiprocessors.
+TEST_P(ProductTest, GatedOfManyRows) {
+  if (GetParam() == DType::F32) GTEST_SKIP() << "for bf16 activations";
+  for (int64_t inner : {10400, 12504, 14336, 16800}) {
+    const BothWeight w = weight({DType::BF16, DType::BF16}, inner, 72, false);
+    for (int64_t n : {17, 100, 130}) {
+      const Both x = random(n, 72, 0.1f);
+      Both wide = zeros(n, 2 * inner), out = zeros(n, inner);
+      ref().matmul_gated(out.host, wide.host, x.host, w.host, kernels::Activation::Silu);
+      gpu().matmul_gated(out.device, wide.device, x.device, w.device, kernels::Activation::Silu);
+      EXPECT_LT(error(out.host, out.device), kTolerance) << "n " << n << " inner " << inner;
+    }
+  }
+}
+
 // The same product again and again has the same bits; the weights come from the L2, faster than they are used.
 TEST_P(ProductTest, RepeatsBitForBit) {
   for (int64_t rows : {1000, 4096}) {
     const BothWeight w = weight({DType::BF16}, rows, 4096, false);
-    for (int64_t n : {1, 7, 16, 31, 40}) {
+    for (int64_t n : {1, 7, 16, 31, 64}) {
       const Both x = random(n, 4096);
       const kernels::Memory out = gpu().allocate(DType::BF16, {n, rows}),
                             half = gpu().allocate(DType::BF16, {n, rows / 2});

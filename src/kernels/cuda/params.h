@@ -254,6 +254,7 @@ void launch_ring_gated(const GatedProductParams&, Stream);
 
 // Many tokens, bf16, no bias, gated with Silu: out [n, rows / 2]. REQUIRES: wide_fits(params).
 bool wide_fits(const ProductParams&);
+bool wide_busy(const ProductParams&);  // whether there are rows enough for most multiprocessors
 void launch_wide_silu(const ProductParams&, Stream);
 
 // Any shape and weight type; also many products in one launch. Group g multiplies rows [begin[g], begin[g +

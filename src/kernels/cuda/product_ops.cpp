@@ -1,5 +1,4 @@
-// Products: which kernel makes which one. kernels/cuda/gemv.cu, ring.cu and tile.cu say what each is good
-// for.
+// Products: which kernel makes which one. kernels/cuda/gemv.cu, ring.cu, wide.cu and tile.cu say what each is good for.
 #include <algorithm>
 
 #include "kernels/cuda/backend.h"
@@ -13,7 +12,9 @@ constexpr int64_t kLongMatrix = 65536;
 constexpr int64_t kPanelTokens =
     64;  // from here on decoding a packed matrix once is cheaper than in every tile
 constexpr int64_t kSplitTokens = 2048;  // f32 tokens of one product
-constexpr int64_t kWideTokens = 80;     // from here on gate and up in one beat cuBLASLt and a pass
+// From here on gate and up in one on warpgroup instructions beat the ring, where there are rows enough to keep the device
+// busy; else cuBLASLt and a pass, from the second number on.
+constexpr int64_t kWideTokens = 17, kWideTokensOfFewRows = 80;
 
 ProductParams product_params(const TensorView& out, const TensorView& x, const Weight& weight) {
   ProductParams p = blank<ProductParams>();
@@ -171,9 +172,10 @@ void Impl::matmul_gated(TensorView out, TensorView wide, TensorView x, const Wei
   const bool plain = stored.matrices.size() == 1 && g.product.weight.type == DType::BF16;
   const bool fp8 = stored.matrices.size() == 1 && g.product.weight.scales != nullptr;
   if (plain && gemv_fits(g.product)) return issue(launch_gemv_gated, g);
+  const bool silu = plain && activation == Activation::Silu && wide_fits(g.product);
+  const int64_t least = silu && wide_busy(g.product) ? kWideTokens : kWideTokensOfFewRows;
+  if (silu && g.product.x.n >= least) return issue(launch_wide_silu, g.product);
   if ((plain || fp8) && ring_fits(g.product)) return issue(launch_ring_gated, g);
-  const bool wide_silu = plain && g.product.x.n >= kWideTokens && activation == Activation::Silu;
-  if (wide_silu && wide_fits(g.product)) return issue(launch_wide_silu, g.product);
   matmul(wide, x, gate_up);
   gated(out, wide, activation);
 }
