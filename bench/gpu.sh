@@ -71,7 +71,7 @@ check() {
         *.gguf) local name=${folder##*/}; set -- --model "$folder" "${root%-gguf}/${name%.gguf}" ;;
         *) [[ -f $folder/golden.json ]] || continue; set -- "$folder" ;;
       esac
-      local answer; answer=$("$BUILD/sluice" check --device cuda --tolerance 2e-2 "$@" 2>&1) || failed=1
+      local answer; answer=$("$BUILD/sluice" check --device cuda "$@" 2>&1) || failed=1
       echo "$answer" >>"$LOGS/check.log"
       printf '%-40s %s  %s\n' "${folder##*/}" "${answer##*$'\n'}" \
         "$(grep -oE 'error [0-9.e+-]+|greedy [0-9]+/[0-9]+' <<<"$answer" | sort | tr '\n' ' ')"
@@ -89,7 +89,7 @@ sanitize() {
     echo "$tool, steps: $(tail -1 "$LOGS/$tool.log")"
     for folder in ${SANITIZED:-}; do
       compute-sanitizer --tool $tool "${ours[@]}" --error-exitcode 9 "$BUILD/sluice" check --device cuda --tuning off \
-        --tolerance 2e-2 "$folder" >"$LOGS/$tool.${folder##*/}.log" 2>&1 || failed=1
+        "$folder" >"$LOGS/$tool.${folder##*/}.log" 2>&1 || failed=1
       echo "$tool, ${folder##*/}: $(tail -1 "$LOGS/$tool.${folder##*/}.log")"
     done
   done

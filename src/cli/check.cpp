@@ -24,7 +24,10 @@ class CheckCommand : public Command {
     options.add(model_, "model", "check this file or folder against DIR's references")
         .short_name('m')
         .shown_as("PATH");
-    options.add(tolerance_, "tolerance", "largest relative error that passes").within(0, 10);
+    options
+        .add(tolerance_, "tolerance",
+             "largest relative error that passes; below 0: 1e-3, with bf16 activations 2e-2")
+        .within(-1, 10);
     device_.declare(options);
   }
 
@@ -49,6 +52,7 @@ class CheckCommand : public Command {
 
     // Of two logits nearer to each other than the error of 16 bits either may be the larger.
     const bool same_tokens = (*backend)->activation_type() == DType::F32;
+    if (tolerance_ < 0) tolerance_ = same_tokens ? 1e-3 : 2e-2;
     fmt::print("{} on {}, tolerance {:g}{}\n", (*model)->spec().family, (*backend)->name(), tolerance_,
                same_tokens ? "" : "; greedy tokens may differ");
     bool passed = true;
@@ -66,7 +70,7 @@ class CheckCommand : public Command {
   }
 
   std::string folder_, model_;
-  double tolerance_ = 1e-3;
+  double tolerance_ = -1;
   runtime::DeviceOptions device_;
 };
 
