@@ -34,7 +34,7 @@ TokenSampler::TokenSampler(const SequenceStart& start)
       history_(start.prompt, processors_.needs()) {}
 
 const sched::Sampling* TokenSampler::plain_sampling() const {
-  return processors_.active() ? nullptr : std::get_if<sched::Sampling>(&params_->method);
+  return std::get_if<sched::Sampling>(&params_->method);
 }
 
 std::optional<int> TokenSampler::wanted_logprobs() const {
@@ -53,9 +53,7 @@ Result<float> TokenSampler::process(std::span<float> logits, Workspace& workspac
   processors_.apply(logits, history_, workspace.buffer);
   maximum = row_maximum(logits);
   if (!maximum.ok() || !std::isinf(*maximum)) return maximum;
-  return Error{ErrorCode::InvalidArgument,
-               fmt::format("the request's constraints leave no token to choose at output position {}",
-                           output().size())};
+  return no_token_left(output().size());
 }
 
 Result<Distribution> TokenSampler::distribution(std::span<float> logits, Workspace& workspace) const {
@@ -115,6 +113,11 @@ TokenSampler TokenSampler::fork(uint32_t choice) const {
   TokenSampler child = *this;
   child.choice_ = choice;
   return child;
+}
+
+Error no_token_left(size_t position) {
+  return {ErrorCode::InvalidArgument,
+          fmt::format("the request's constraints leave no token to choose at output position {}", position)};
 }
 
 std::vector<size_t> best_choices(std::span<const double> cumulative_logprobs, size_t n) {

@@ -56,7 +56,7 @@ class TokenSampler {
   void rollback(size_t count) { history_.rollback(count); }
   std::span<const Token> output() const { return history_.output(); }
 
-  // The filters alone, where nothing else has a say in the choice: no processor, no second model. Null otherwise.
+  // The filters, where one model's processed logits are all that they work on. Null otherwise.
   const sched::Sampling* plain_sampling() const;
   // How many of the likeliest tokens to report; nothing where no log-probabilities are needed.
   std::optional<int> wanted_logprobs() const;
@@ -83,6 +83,9 @@ class TokenSampler {
   Processors processors_;
   TokenHistory history_;
 };
+
+// Says that the processors have masked every token.
+Error no_token_left(size_t position);
 
 // The `n` of `cumulative_logprobs` that are greatest, as indices, best first, the lower index first among
 // equals.

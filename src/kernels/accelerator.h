@@ -27,7 +27,7 @@ class Accelerator {
   // Slots that hold drawn tokens. Backend::embed takes ~slot (below zero) for the token drawn there last.
   virtual int slots() const = 0;
   // One token from each row of logits [rows.size(), vocab], into the row's slot and on the list of drawn tokens.
-  virtual void draw(TensorView logits, std::span<const DrawRow> rows) = 0;
+  virtual void draw(TensorView logits, std::span<const DrawRow> rows, std::span<const TokenEdit> edits) = 0;
   // Sends the first `count` of the last draw() to the host, once the device has come so far, and with them the word
   // that it has; the ticket is for wait_drawn(). At most kTickets may be outstanding.
   virtual int64_t send_drawn(size_t count) = 0;

@@ -67,9 +67,39 @@ int32_t choose(std::span<const float> logits, const std::vector<int32_t>& order,
   return last;
 }
 
+float edited(float logit, TokenEdit edit, const DrawRow& row) {
+  if ((edit.marks & TokenEdit::kEnds) != 0 && row.masks_ends != 0) return -INFINITY;
+  logit += edit.bias;
+  if ((edit.marks & TokenEdit::kInPrompt) == 0 && edit.output == 0) return logit;
+  logit = logit < 0 ? logit * row.repetition : logit / row.repetition;
+  if (edit.output == 0) return logit;
+  logit -= row.frequency * static_cast<float>(edit.output);
+  return logit - row.presence;
+}
+
+std::vector<float> edited_row(std::span<const float> logits, const DrawRow& row,
+                              std::span<const TokenEdit> edits, int32_t previous) {
+  std::vector<float> values(logits.begin(), logits.end());
+  bool counted = row.follows == 0;
+  for (TokenEdit edit : edits.subspan(static_cast<size_t>(row.first_edit), static_cast<size_t>(row.edits))) {
+    if (row.follows != 0 && edit.token == previous) {
+      ++edit.output;
+      counted = true;
+    }
+    float& value = values[static_cast<size_t>(edit.token)];
+    value = edited(value, edit, row);
+  }
+  if (!counted) {
+    float& value = values[static_cast<size_t>(previous)];
+    value = edited(value, {.token = previous, .output = 1}, row);
+  }
+  return values;
+}
+
 }  // namespace
 
-DrawnToken draw_token(std::span<const float> logits, const DrawRow& row) {
+DrawnToken draw_token(std::span<const float> logits, const DrawRow& row, std::span<const TokenEdit> edits,
+                      int32_t previous) {
   DrawnToken out;
   const bool finite = std::none_of(logits.begin(), logits.end(), [](float v) { return !(v < INFINITY); });
   if (!finite) {
@@ -81,7 +111,17 @@ DrawnToken draw_token(std::span<const float> logits, const DrawRow& row) {
     out.status = DrawnToken::Nothing;
     return out;
   }
-  out.token = row.inverse_temperature > 0 ? choose(logits, order, row) : order[0];
+  if (row.edits > 0 || row.follows != 0) {
+    const std::vector<float> values = edited_row(logits, row, edits, previous);
+    const std::vector<int32_t> by_value = ranked(values);
+    if (std::isinf(values[static_cast<size_t>(by_value[0])])) {
+      out.status = DrawnToken::Excluded;
+      return out;
+    }
+    out.token = row.inverse_temperature > 0 ? choose(values, by_value, row) : by_value[0];
+  } else {
+    out.token = row.inverse_temperature > 0 ? choose(logits, order, row) : order[0];
+  }
   if (row.logprobs >= 0) report(logits, order, row.logprobs, out);
   return out;
 }

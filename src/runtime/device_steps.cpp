@@ -23,9 +23,10 @@ RunAhead::Draws ModelExecutor::plan_draws(std::span<const Wanted> wanted, Submit
     if (host_draws(item.work)) continue;
     Solo& solo = solos_.at(item.owner);
     if (!samples(item.work, solo)) continue;
-    const std::optional<kernels::DrawRow> how = draw_row(solo.sampler, solo.drawn, solo.slot);
+    std::optional<kernels::DrawRow> how = draw_row(solo.sampler, solo.drawn, solo.slot);
     SLUICE_CHECK(how.has_value());
-    draws.add(item.first_row + item.work.end - 1 - item.work.begin, *how);
+    solo.edits.fill(*how, solo.sampler.output().size(), solo.drawn);
+    draws.add(item.first_row + item.work.end - 1 - item.work.begin, *how, solo.edits.list());
     submitted.draws.push_back(item.work.seq);
     ++solo.drawn;
   }
@@ -55,10 +56,12 @@ void ModelExecutor::settle(Submitted& submitted) {
     Solo& solo = found->second;
     --solo.drawn;
     sched::Outcome outcome{submitted.draws[i], sched::Tokens{}, {}};
-    Result<sched::Sampled> sampled = solo.failed ? *solo.failed : sampled_from(drawn[i]);
+    Result<sched::Sampled> sampled =
+        solo.failed ? *solo.failed : sampled_from(drawn[i], solo.sampler.output().size());
     if (sampled) {
       solo.tokens.push_back(sampled->token);
       solo.sampler.accept(sampled->token);
+      solo.edits.accept(sampled->token);
       std::get<sched::Tokens>(outcome.result).tokens.push_back(std::move(*sampled));
     } else {
       solo.failed = sampled.error();

@@ -82,8 +82,13 @@ void ModelExecutor::admit(const sched::Admission& admission) {
       .choice = 0};
   decode::TokenSampler sampler(start);
   if (sched::sampling_of(request.sampling()) != nullptr) {
-    Solo solo{request.prompt, std::move(sampler), admission.request, 0, 0, {}};
-    if (ahead_ && draw_row(solo.sampler, 0, 0)) solo.slot = ahead_->take_slot().value_or(0);
+    Solo solo{request.prompt, std::move(sampler), admission.request, {}, 0, 0, {}};
+    if (ahead_ && draw_row(solo.sampler, 0, 0)) {
+      if (std::optional<RowEdits> edits = RowEdits::of(*start.params, start, solo.sampler.end_tokens())) {
+        solo.edits = std::move(*edits);
+        solo.slot = ahead_->take_slot().value_or(0);
+      }
+    }
     solos_.emplace(admission.seq, std::move(solo));
     return;
   }
@@ -96,8 +101,13 @@ void ModelExecutor::admit(const sched::Admission& admission) {
 
 void ModelExecutor::fork(const sched::Fork& fork) {
   const Solo& parent = solos_.at(fork.parent);
-  Solo child{
-      parent.tokens, parent.sampler.fork(static_cast<uint32_t>(fork.choice)), parent.request, 0, 0, {}};
+  Solo child{parent.tokens,
+             parent.sampler.fork(static_cast<uint32_t>(fork.choice)),
+             parent.request,
+             parent.edits,
+             0,
+             0,
+             {}};
   if (parent.slot > 0) child.slot = ahead_->take_slot().value_or(0);
   solos_.emplace(fork.child, std::move(child));
 }

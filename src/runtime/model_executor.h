@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/model_runner.h"
+#include "runtime/row_edits.h"
 #include "runtime/run_ahead.h"
 #include "runtime/search.h"
 #include "runtime/vector_pool.h"
@@ -31,8 +32,8 @@ struct ExecutorOptions {
 // executor.
 //
 // Where the model's device works beside the host, a step's tokens are drawn there, and the next step may be submitted
-// before this one is collected. Requests that only the host can draw for (processors, searches, two models,
-// log-probabilities of the prompt) make their step wait for the steps before it.
+// before this one is collected. Requests that only the host can draw for (allowed tokens, bad words of several tokens,
+// typical-p, searches, two models, log-probabilities of the prompt) make their step wait for the steps before it.
 class ModelExecutor : public sched::Executor {
  public:
   static Result<std::unique_ptr<ModelExecutor>> make(const models::Model& model, const models::Model* amateur,
@@ -51,6 +52,7 @@ class ModelExecutor : public sched::Executor {
     std::vector<Token> tokens;
     decode::TokenSampler sampler;
     std::shared_ptr<const sched::Request> request;
+    RowEdits edits;               // of the tokens that the device draws
     int slot = 0;                 // where the device draws its tokens; 0: the host does
     int drawn = 0;                // tokens that submitted steps will add
     std::optional<Error> failed;  // of a draw: the answer to all later work of the sequence

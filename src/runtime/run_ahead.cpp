@@ -29,7 +29,7 @@ std::optional<int> RunAhead::take_slot() {
 }
 
 void RunAhead::draw_rows(ModelRunner& runner, const Draws& draws) {
-  if (!draws.rows.empty()) device_.draw(runner.logits(draws.rows), draws.how);
+  if (!draws.rows.empty()) device_.draw(runner.logits(draws.rows), draws.how, draws.edits);
 }
 
 int64_t RunAhead::run(ModelRunner& runner, Batch& batch, const Draws& draws, bool repeats) {
@@ -65,11 +65,12 @@ std::optional<kernels::DrawRow> draw_row(const decode::TokenSampler& sampler, in
   return row;
 }
 
-Result<sched::Sampled> sampled_from(const kernels::DrawnToken& drawn) {
+Result<sched::Sampled> sampled_from(const kernels::DrawnToken& drawn, size_t position) {
   if (drawn.status == kernels::DrawnToken::NotFinite)
     return Error{ErrorCode::Numerical, "the logits hold NaN or infinity"};
   if (drawn.status == kernels::DrawnToken::Nothing)
     return Error{ErrorCode::Numerical, "the logits of all tokens are -inf"};
+  if (drawn.status == kernels::DrawnToken::Excluded) return decode::no_token_left(position);
   sched::Sampled sampled{.token = drawn.token, .logprob = drawn.logprob, .top = {}};
   for (int i = 0; i < drawn.top; ++i) sampled.top.push_back({drawn.top_tokens[i], drawn.top_logprobs[i]});
   std::sort(sampled.top.begin(), sampled.top.end(),

@@ -28,9 +28,13 @@ class RunAhead {
   struct Draws {
     std::vector<int32_t> rows;
     std::vector<kernels::DrawRow> how;
-    void add(int row, const kernels::DrawRow& draw) {
+    std::vector<kernels::TokenEdit> edits;
+    void add(int row, kernels::DrawRow draw, std::span<const kernels::TokenEdit> changes = {}) {
+      draw.first_edit = static_cast<int32_t>(edits.size());
+      draw.edits = static_cast<int32_t>(changes.size());
       rows.push_back(row);
       how.push_back(draw);
+      edits.insert(edits.end(), changes.begin(), changes.end());
     }
   };
   // Runs the batch and draws; `repeats`: a step of this shape comes again. The ticket is for wait().
@@ -49,10 +53,10 @@ class RunAhead {
   int next_ = 1;
 };
 
-// How the device would draw a sampler's token `ahead` tokens after the last that the sampler has seen; nullopt where
-// only the sampler itself can.
+// How the device would draw a sampler's token `ahead` tokens after the last that the sampler has seen, edits aside;
+// nullopt where only the sampler itself can.
 std::optional<kernels::DrawRow> draw_row(const decode::TokenSampler& sampler, int ahead, int slot);
-// What the device drew, as the sampler would have said it.
-Result<sched::Sampled> sampled_from(const kernels::DrawnToken& drawn);
+// What the device drew at this position of the output, as the sampler would have said it.
+Result<sched::Sampled> sampled_from(const kernels::DrawnToken& drawn, size_t position);
 
 }  // namespace sluice::runtime

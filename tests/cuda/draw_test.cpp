@@ -12,11 +12,13 @@ namespace {
 
 using kernels::DrawnToken;
 using kernels::DrawRow;
+using kernels::TokenEdit;
 
 class DrawTest : public DeviceTest {
  protected:
-  std::vector<DrawnToken> draw(const Both& logits, const std::vector<DrawRow>& rows) {
-    gpu().draw(logits.device, rows);
+  std::vector<DrawnToken> draw(const Both& logits, const std::vector<DrawRow>& rows,
+                               const std::vector<TokenEdit>& edits = {}) {
+    gpu().draw(logits.device, rows, edits);
     const std::span<const DrawnToken> list = gpu().wait_drawn(gpu().send_drawn(rows.size()));
     return {list.begin(), list.end()};
   }
@@ -68,6 +70,53 @@ TEST_F(DrawTest, EqualsItsMeaning) {
   }
 }
 
+// Penalties, biases and tokens that may not come; every other row counts the token that its slot still holds.
+TEST_F(DrawTest, EditedRowsEqualTheirMeaning) {
+  for (const int64_t vocab : {5, 1000, 32003, 128256, 300000}) {
+    const Both before = random(24, vocab, 2.0f), logits = random(24, vocab, 2.0f);
+    std::vector<DrawRow> rows;
+    for (int i = 0; i < 24; ++i) rows.push_back({.slot = i + 1});
+    const std::vector<DrawnToken> previous = draw(before, rows);
+    std::vector<TokenEdit> edits;
+    for (int i = 0; i < 24; ++i) {
+      DrawRow& how = rows[static_cast<size_t>(i)];
+      how.uniform = (below(1000000) + 0.5) / 1e6;
+      how.floor = i % 7 == 3 ? -2.0f : -INFINITY;
+      if (i % 4 > 0) how.inverse_temperature = 0.7f + 0.3f * static_cast<float>(i % 3);
+      if (i % 3 == 1) how.top_k = 1 + below(60);
+      if (i % 5 >= 2) how.top_p = 0.3f + 0.15f * static_cast<float>(i % 5);
+      how.logprobs = i % 6 == 5 ? -1 : i % 6 * 4;
+      how.follows = i % 2;
+      how.masks_ends = i % 3 == 0 ? 1 : 0;
+      how.repetition = i % 4 == 1 ? 1.3f : 1.0f;
+      how.frequency = 0.1f * static_cast<float>(i % 3);
+      how.presence = i % 5 == 0 ? -0.7f : 0.4f;
+      how.first_edit = static_cast<int32_t>(edits.size());
+      const int spread = i == 8 ? 1 : 1 + static_cast<int>(vocab / (1 + below(2000)));
+      for (int token = below(spread); token < vocab && i != 9; token += 1 + below(2 * spread)) {
+        TokenEdit edit{.token = token, .bias = 0.5f * static_cast<float>(below(9) - 4), .output = below(3)};
+        edit.marks = static_cast<uint32_t>(below(4));
+        if (below(10) == 0) edit.bias = -INFINITY;
+        edits.push_back(edit);
+      }
+      how.edits = static_cast<int32_t>(edits.size()) - how.first_edit;
+    }
+    const std::vector<DrawnToken> drawn = draw(logits, rows, edits);
+    int different = 0;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      SCOPED_TRACE(fmt::format("vocab {}, row {}, {} edits", vocab, i, rows[i].edits));
+      const DrawnToken expected = kernels::draw_token(row(logits, i), rows[i], edits, previous[i].token);
+      ASSERT_EQ(drawn[i].status, expected.status);
+      different += drawn[i].token == expected.token ? 0 : 1;  // sums are rounded differently
+      if (drawn[i].token == expected.token) {
+        EXPECT_NEAR(drawn[i].logprob, expected.logprob, 1e-3);
+      }
+      EXPECT_EQ(drawn[i].top, expected.top);
+    }
+    EXPECT_LE(different, 1);
+  }
+}
+
 TEST_F(DrawTest, RowsThatNothingCanBeDrawnFrom) {
   Both logits = random(3, 1000);
   const auto fill = [&](int64_t index, float value) {
@@ -88,6 +137,12 @@ TEST_F(DrawTest, RowsThatNothingCanBeDrawnFrom) {
   EXPECT_EQ(drawn[0].status, DrawnToken::NotFinite);
   EXPECT_EQ(drawn[1].status, DrawnToken::Nothing);
   EXPECT_EQ(drawn[2].status, DrawnToken::Drawn);
+
+  std::vector<TokenEdit> none;
+  for (int token = 0; token < 1000; ++token) none.push_back({.token = token, .bias = -INFINITY});
+  const Both whole = random(1, 1000);
+  const std::vector<DrawRow> masked(1, DrawRow{.floor = -INFINITY, .edits = 1000});
+  EXPECT_EQ(draw(whole, masked, none)[0].status, DrawnToken::Excluded);
 }
 
 TEST_F(DrawTest, TheNextStepTakesTheTokenFromItsSlot) {

@@ -143,7 +143,7 @@ TEST_P(TokenTest, RowsAndLargest) {
 TEST_P(TokenTest, DrawsFromEitherType) {
   const Both logits = random(3, 1000, 4.0f);
   const std::vector<kernels::DrawRow> rows(3);
-  gpu().draw(logits.device, rows);
+  gpu().draw(logits.device, rows, {});
   const std::span<const kernels::DrawnToken> drawn = gpu().wait_drawn(gpu().send_drawn(rows.size()));
   for (int64_t i = 0; i < 3; ++i) {
     std::vector<float> row(logits.host.at<float>(i), logits.host.at<float>(i) + 1000);

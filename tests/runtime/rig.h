@@ -58,14 +58,20 @@ class AheadBackend : public FaultyBackend, public kernels::Accelerator {
     body();
     ++repeated_steps;
   }
+  void download(TensorView out, TensorView x) override {
+    ++downloads;
+    FaultyBackend::download(out, x);
+  }
   int slots() const override { return static_cast<int>(slots_.size()); }
-  void draw(TensorView logits, std::span<const kernels::DrawRow> rows) override {
+  void draw(TensorView logits, std::span<const kernels::DrawRow> rows,
+            std::span<const kernels::TokenEdit> edits) override {
     list_.clear();
     for (size_t i = 0; i < rows.size(); ++i) {
       const std::span<const float> row(logits.at<float>(static_cast<int64_t>(i)),
                                        static_cast<size_t>(logits.dim(1)));
-      list_.push_back(kernels::draw_token(row, rows[i]));
-      slots_.at(static_cast<size_t>(rows[i].slot)) = list_.back().token;
+      int32_t& slot = slots_.at(static_cast<size_t>(rows[i].slot));
+      list_.push_back(kernels::draw_token(row, rows[i], edits, slot));
+      slot = list_.back().token;
     }
   }
   int64_t send_drawn(size_t count) override {
@@ -95,6 +101,7 @@ class AheadBackend : public FaultyBackend, public kernels::Accelerator {
   bool lost = false;  // whatever is waited for fails, for good
   bool tuning = true;
   int repeated_steps = 0;
+  int downloads = 0;
 
  private:
   std::vector<int32_t> slots_ = std::vector<int32_t>(64);

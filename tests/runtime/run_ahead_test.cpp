@@ -10,12 +10,48 @@ AheadBackend& device(Rig& rig) {
   return dynamic_cast<AheadBackend&>(*rig.backend);
 }
 
-std::vector<sched::Request> all_kinds() {
-  std::vector<sched::Request> requests;
-  const auto add = [&](size_t prompt, int tokens) -> sched::Request& {
+// Adds greedy requests with different prompts to a list.
+struct Adder {
+  std::vector<sched::Request>& requests;
+
+  sched::Request& operator()(size_t prompt, int tokens) const {
     requests.push_back(greedy_request(words(prompt, static_cast<uint32_t>(requests.size() + 5)), tokens));
     return requests.back();
-  };
+  }
+};
+
+// What edits of the logits say: penalties, biases, tokens that may not come.
+std::vector<sched::Request> edited_kinds() {
+  std::vector<sched::Request> requests;
+  const Adder add{requests};
+  const sched::Sampling drawn{.temperature = 0.9, .top_k = 40, .top_p = 0.9, .seed = 21};
+  add(6, 16).sampling().frequency_penalty = 1.5;
+  add(9, 16).sampling().presence_penalty = -2;
+  sched::SamplingParams& repetition = add(30, 16).sampling();
+  repetition.repetition_penalty = 1.7;
+  repetition.method = drawn;
+  sched::SamplingParams& all = add(12, 16).sampling();
+  all.repetition_penalty = 0.8;
+  all.frequency_penalty = 0.4;
+  all.presence_penalty = 0.3;
+  all.logit_bias = {{7, 3.5}, {2, -4}, {90, 1}};
+  all.bad_words = {{11}, {7}};
+  all.logprobs = 5;
+  all.method = drawn;
+  const std::vector<Token> plain = Rig().run(greedy_request(words(7, 9), 12)).tokens();
+  sched::SamplingParams& least = add(7, 12).sampling();
+  least.stop_tokens = {plain[0], plain[1], plain[3]};
+  least.min_tokens = 6;
+  sched::SamplingParams& choices = add(5, 9).sampling();
+  choices.n = 3;
+  choices.frequency_penalty = 1;
+  choices.method = sched::Sampling{.temperature = 1.1, .min_p = 0.02, .seed = 5};
+  return requests;
+}
+
+std::vector<sched::Request> all_kinds() {
+  std::vector<sched::Request> requests = edited_kinds();
+  const Adder add{requests};
   add(9, 20);
   add(40, 7);
   add(1, 12).sampling().method = sched::Sampling{.temperature = 0.8, .top_k = 9, .top_p = 0.7, .seed = 3};
@@ -25,7 +61,11 @@ std::vector<sched::Request> all_kinds() {
   choices.sampling().n = 3;
   choices.sampling().method = sched::Sampling{.temperature = 1, .seed = 11};
   // What only the host can draw.
-  add(6, 10).sampling().frequency_penalty = 1.5;
+  add(6, 10).sampling().bad_words = {{3, 4}, {9}};
+  add(6, 10).sampling().method = sched::Sampling{.temperature = 1, .typical_p = 0.6, .seed = 8};
+  sched::SamplingParams& both = add(8, 6).sampling();
+  both.prompt_logprobs = 1;
+  both.presence_penalty = 1.5;
   add(8, 6).sampling().prompt_logprobs = 2;
   add(7, 8).sampling().method = sched::BeamSearch{.width = 3};
   add(7, 8).sampling().method = sched::ContrastiveSearch{.top_k = 3};
@@ -54,6 +94,20 @@ TEST(RunAhead, AnswersAsTheHostDoes) {
   EXPECT_EQ(together.executor->depth(), 2);
   for (const sched::Request& request : requests) together.submit(request);
   together.finish();
+  for (size_t i = 0; i < requests.size(); ++i) {
+    Rig alone;
+    expect_same(together.answer(i), alone.run(requests[i]), "request " + std::to_string(i));
+  }
+}
+
+TEST(RunAhead, EditedLogitsStayOnTheDevice) {
+  const std::vector<sched::Request> requests = edited_kinds();
+  RigOptions options;
+  options.ahead = true;
+  Rig together(options);
+  for (const sched::Request& request : requests) together.submit(request);
+  together.finish();
+  EXPECT_EQ(device(together).downloads, 0);
   for (size_t i = 0; i < requests.size(); ++i) {
     Rig alone;
     expect_same(together.answer(i), alone.run(requests[i]), "request " + std::to_string(i));

@@ -31,15 +31,18 @@ View Impl::rounded(const View& wide) {
   return c.out;
 }
 
-void Impl::draw(TensorView logits, std::span<const DrawRow> rows) {
+void Impl::draw(TensorView logits, std::span<const DrawRow> rows, std::span<const TokenEdit> edits) {
   DrawParams p = blank<DrawParams>();
   p.logits = view_of(logits);
   SLUICE_CHECK_EQ(p.logits.n, static_cast<int64_t>(rows.size()));
   if (p.logits.type == DType::F32) p.logits = rounded(p.logits);
-  static_assert(sizeof(DrawRow) % sizeof(int32_t) == 0);
+  static_assert(sizeof(DrawRow) % sizeof(int32_t) == 0 && sizeof(TokenEdit) % sizeof(int32_t) == 0);
   if (mode_ != Mode::Issue) reserve_drawn(rows.size());
   const auto* words = reinterpret_cast<const int32_t*>(rows.data());
-  p.rows = staging_->put(0, {words, rows.size() * (sizeof(DrawRow) / sizeof(int32_t))}, mode_);
+  p.rows = staging_->put(kTokenBuffer, {words, rows.size() * (sizeof(DrawRow) / sizeof(int32_t))}, mode_);
+  const auto* edit_words = reinterpret_cast<const int32_t*>(edits.data());
+  p.edits = const_cast<int32_t*>(
+      staging_->put(kEditBuffer, {edit_words, edits.size() * (sizeof(TokenEdit) / sizeof(int32_t))}, mode_));
   p.out = drawn_.device.get();
   p.slots = static_cast<int32_t*>(slots_.get());
   issue(launch_draw, p);

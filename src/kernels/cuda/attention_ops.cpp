@@ -9,12 +9,6 @@ namespace sluice::kernels::cuda {
 
 namespace {
 
-// Buffers of the staging area: token arrays, then one per block table, then one per attention plan.
-constexpr size_t kTokenBuffer = 0;
-constexpr size_t kTableBuffer = 1;
-constexpr size_t kMaxTables = 15;
-constexpr size_t kPlanBuffer = kTableBuffer + kMaxTables;
-
 CacheView cache_of(const TensorView& view, const TensorView& scales) {
   SLUICE_CHECK(view.rank == 4 && view.device == Device::Cuda && view.stride[3] == 1);
   CacheView c = blank<CacheView>();

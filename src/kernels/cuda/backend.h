@@ -75,7 +75,7 @@ class Impl final : public CudaBackend {
   void argmax(TensorView ids, TensorView x) override;
   void embed_device(TensorView out, const Weight& table, TensorView ids) override;
   int slots() const override;
-  void draw(TensorView logits, std::span<const DrawRow> rows) override;
+  void draw(TensorView logits, std::span<const DrawRow> rows, std::span<const TokenEdit> edits) override;
   int64_t send_drawn(size_t count) override;
   std::span<const DrawnToken> wait_drawn(int64_t ticket) override;
   std::shared_ptr<std::byte> allocate_pinned(size_t bytes) override;

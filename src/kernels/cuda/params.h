@@ -119,6 +119,7 @@ void launch_argmax(const ArgmaxParams&, Stream);
 struct DrawParams {
   View logits;
   const void* rows;  // DrawRow [n]
+  void* edits;       // TokenEdit, of all rows; what they hold afterwards is undefined
   void* out;         // DrawnToken [n]
   int32_t* slots;
 };

@@ -62,10 +62,14 @@ void Staging::send(const Place& place, size_t bytes) {
 }
 
 const int32_t* Staging::put(size_t index, std::span<const int32_t> values, Mode mode) {
-  const Place place = reserve(index, values.size_bytes());
+  // A buffer is there as soon as it is used, so that its address does not change when the first values come.
+  const Place place = reserve(index, std::max(values.size_bytes(), sizeof(int32_t)));
   if (mode != Mode::Issue && !values.empty()) std::memcpy(place.host, values.data(), values.size_bytes());
-  if (mode == Mode::Eager && !values.empty()) send(place, values.size_bytes());
-  if (mode == Mode::Describe) buffers_[index].pending = buffers_[index].used;
+  if (mode == Mode::Eager && !values.empty()) {
+    send(place, values.size_bytes());
+    marked_ = false;
+  }
+  if (mode == Mode::Describe && !values.empty()) buffers_[index].pending = buffers_[index].used;
   return reinterpret_cast<const int32_t*>(place.device);
 }
 

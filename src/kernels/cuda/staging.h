@@ -19,6 +19,11 @@ namespace sluice::kernels::cuda {
 // Issue: the same calls again, whose arrays are already there; kernels are launched (or recorded).
 enum class Mode : uint8_t { Eager, Describe, Issue };
 
+// The buffers: arrays of tokens; edits of logits, whose number changes from step to step; one per block table; then one
+// per attention plan.
+inline constexpr size_t kTokenBuffer = 0, kEditBuffer = 1, kTableBuffer = 2, kMaxTables = 15;
+inline constexpr size_t kPlanBuffer = kTableBuffer + kMaxTables;
+
 class Staging {
  public:
   explicit Staging(cudaStream_t stream);

@@ -1,0 +1,197 @@
+// A row of logits as the draw sees it (draw.cu): a block of 1,024 threads has one row; thread t looks at elements
+// 8 (v · 1,024 + t) + 0..7. How rows are read, sums in a fixed order, the largest element, and cuts by count or weight.
+#pragma once
+
+#include <cmath>
+
+#include "kernels/cuda/device.cuh"
+#include "kernels/draw.h"
+
+namespace sluice::kernels::cuda::drawing {
+
+constexpr int kThreads = 1024, kWarps = kThreads / 32, kBins = 16;
+constexpr int64_t kTile = int64_t{kThreads} * 8;
+
+constexpr uint32_t kSteps = 2 * kThreads;  // keys from the largest down that are counted one by one
+
+struct Shared {
+  // Of a row as it came: elements of each key, from the row's largest key down. Of an edited row: the first edit of each
+  // range of tokens.
+  uint32_t steps[kSteps];
+  int32_t count_cut, mass_cut;
+  double mass_above;
+  double bins[kWarps][kBins];
+  double totals[kBins];
+  double sums[kWarps];
+  float best[kWarps];
+  int32_t at[kWarps];
+  int32_t counts[kWarps];
+  int32_t bad, token, repeated;
+};
+
+// A row as it came. Its keys are 16 bits in the order of the values; both zeros are one key.
+template <bool Vector>
+struct PlainRow {
+  static constexpr int kKeyBits = 16, kAhead = 4;
+
+  const bf16* data;
+  int64_t width;
+  float largest, scale;  // weight of v: 2^((v - largest) * scale)
+
+  __device__ float weight(float v) const { return exp2f((v - largest) * scale); }
+  __device__ static uint32_t key_of(float v) {
+    const uint32_t bits = __float_as_uint(v + 0.0f) >> 16;
+    return (bits & 0x8000u) != 0 ? ~bits & 0xffffu : bits | 0x8000u;
+  }
+  __device__ static float value_of(uint32_t key) {
+    const uint32_t bits = (key & 0x8000u) != 0 ? key & 0x7fffu : ~key & 0xffffu;
+    return __uint_as_float(bits << 16);
+  }
+
+  // Eight elements from `first` on; how many there are. Ordinary loads: several may be on their way at once, and none
+  // passes the wait at the kernel's start.
+  __device__ __forceinline__ int fetch(int64_t first, float* f) const {
+    if constexpr (Vector) {
+      if (first >= width) return 0;
+      unpack8(*reinterpret_cast<const uint4*>(data + first), f);
+      return 8;
+    } else {
+      const int count = static_cast<int>(first >= width ? 0 : width - first < 8 ? width - first : 8);
+      for (int j = 0; j < count; ++j) f[j] = __bfloat162float(data[first + j]);
+      return count;
+    }
+  }
+};
+
+template <class Row, class Look>
+__device__ __forceinline__ void look_at(const Row& row, int64_t tile, Look look) {
+  float f[8];
+  const int64_t first = tile + threadIdx.x * 8;
+  const int count = row.fetch(first, f);
+  look(first, count, f);
+}
+
+// Several tiles' loads are on their way together.
+template <class Row, class Look>
+__device__ __forceinline__ void scan(const Row& row, Look look) {
+  constexpr int kAhead = Row::kAhead;
+  for (int64_t tile = 0; tile < row.width; tile += kAhead * kTile) {
+    float f[kAhead][8];
+    int count[kAhead];
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a) count[a] = row.fetch(tile + a * kTile + threadIdx.x * 8, f[a]);
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a) look(tile + a * kTile + threadIdx.x * 8, count[a], f[a]);
+  }
+}
+
+__device__ inline double block_sum(double v, Shared& s) {
+  for (int o = 16; o > 0; o >>= 1) v += __shfl_xor_sync(0xffffffffu, v, o);
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) s.sums[threadIdx.x / 32] = v;
+  __syncthreads();
+  double total = 0;
+  for (int w = 0; w < kWarps; ++w) total += s.sums[w];
+  return total;
+}
+
+// What the threads before this one have; `total` is what all have.
+template <class T>
+__device__ T sum_before(T mine, T* warps, T& total) {
+  T inclusive = mine;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  for (int o = 1; o < 32; o *= 2) {
+    const T other = __shfl_up_sync(0xffffffffu, inclusive, o);
+    if (lane >= o) inclusive += other;
+  }
+  __syncthreads();
+  if (lane == 31) warps[warp] = inclusive;
+  __syncthreads();
+  T before = 0;
+  total = 0;
+  for (int w = 0; w < kWarps; ++w) {
+    if (w == warp) before = total;
+    total += warps[w];
+  }
+  return before + inclusive - mine;
+}
+
+// Largest element and the first place of it; whether anything is NaN or +Inf.
+template <class Row>
+__device__ void find_largest(Row& row, Shared& s) {
+  float best = -INFINITY;
+  int32_t at = INT32_MAX;
+  bool bad = false;
+  scan(row, [&](int64_t first, int count, const float* f) {
+    for (int j = 0; j < count; ++j) {
+      bad |= !(f[j] < INFINITY);
+      if (f[j] > best) best = f[j], at = static_cast<int32_t>(first) + j;
+    }
+  });
+  const auto take = [&](float v, int32_t i) {
+    if (v > best || (v == best && i < at)) best = v, at = i;
+  };
+  for (int o = 16; o > 0; o >>= 1)
+    take(__shfl_xor_sync(0xffffffffu, best, o), __shfl_xor_sync(0xffffffffu, at, o));
+  if (threadIdx.x == 0) s.bad = 0;
+  __syncthreads();
+  if (bad) s.bad = 1;
+  if (threadIdx.x % 32 == 0) s.best[threadIdx.x / 32] = best, s.at[threadIdx.x / 32] = at;
+  __syncthreads();
+  for (int w = 0; w < kWarps; ++w) take(s.best[w], s.at[w]);
+  row.largest = best;
+  if (threadIdx.x == 0) s.token = at;
+  __syncthreads();
+}
+
+// The largest key from which on upwards the amounts reach `goal`, and what lies above it. The amount of an element is
+// its weight, or one; elements under `floor` have none.
+struct Cut {
+  uint32_t key = 0;
+  double above = 0;
+};
+template <bool Weights, class Row>
+__device__ Cut find_cut(const Row& row, float floor, double goal, Shared& s) {
+  Cut cut;
+#pragma unroll 1
+  for (int shift = Row::kKeyBits - 4; shift >= 0; shift -= 4) {
+    float bins[kBins] = {};
+    scan(row, [&](int64_t, int count, const float* f) {
+      for (int j = 0; j < count; ++j) {
+        const uint32_t key = Row::key_of(f[j]);
+        if (f[j] < floor || static_cast<uint64_t>(key) >> (shift + 4) != cut.key) continue;
+        const float amount = Weights ? row.weight(f[j]) : 1.0f;
+        const uint32_t bin = key >> shift & 15u;
+#pragma unroll
+        for (uint32_t b = 0; b < kBins; ++b) bins[b] += b == bin ? amount : 0.0f;
+      }
+    });
+    __syncthreads();
+#pragma unroll
+    for (int b = 0; b < kBins; ++b) {
+      const float sum = warp_sum(bins[b]);
+      if (threadIdx.x % 32 == 0) s.bins[threadIdx.x / 32][b] = sum;
+    }
+    __syncthreads();
+    if (threadIdx.x < kBins) {
+      double total = 0;
+      for (int w = 0; w < kWarps; ++w) total += s.bins[w][threadIdx.x];
+      s.totals[threadIdx.x] = total;
+    }
+    __syncthreads();
+    int chosen = -1;
+    double sum = cut.above, above = cut.above;
+    for (int b = kBins - 1; b >= 0; --b) {
+      if (s.totals[b] == 0) continue;
+      chosen = b;
+      above = sum;
+      sum += s.totals[b];
+      if (sum >= goal) break;
+    }
+    cut.key = cut.key << 4 | static_cast<uint32_t>(chosen < 0 ? 0 : chosen);
+    cut.above = above;
+  }
+  return cut;
+}
+
+}  // namespace sluice::kernels::cuda::drawing

@@ -1,0 +1,37 @@
+// What a request does to its logits beyond the filters, as the edits that a device applies before it draws.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/ids.h"
+#include "decode/token_sampler.h"
+#include "kernels/draw.h"
+#include "sched/sampling_params.h"
+
+namespace sluice::runtime {
+
+// One sequence's edits, kept up to date token by token: a step copies the list, however long the sequence is.
+class RowEdits {
+ public:
+  // Nothing where edits cannot say what the request asks for: allowed tokens, and bad words of several tokens.
+  static std::optional<RowEdits> of(const sched::SamplingParams& params, const decode::SequenceStart& start,
+                                    std::span<const Token> end_tokens);
+
+  void accept(Token token);
+  std::span<const kernels::TokenEdit> list() const { return list_; }
+  // How they are applied to the row that comes `ahead` tokens after the `output` tokens accepted so far. The last of
+  // those ahead is in the row's slot. REQUIRES: ahead is 0 or 1
+  void fill(kernels::DrawRow& row, size_t output, int ahead) const;
+
+ private:
+  kernels::TokenEdit& edit_of(Token token);
+
+  std::vector<kernels::TokenEdit> list_;  // tokens ascend
+  float repetition_ = 1, frequency_ = 0, presence_ = 0;
+  bool counts_ = false;
+  size_t min_tokens_ = 0;
+};
+
+}  // namespace sluice::runtime
