@@ -34,7 +34,8 @@ struct Peers {
 
 class Bench {
  public:
-  explicit Bench(cli::Session& session) : session_(session), vocab_(session.model().spec().vocab) {}
+  Bench(cli::Session& session, double repetition)
+      : session_(session), repetition_(repetition), vocab_(session.model().spec().vocab) {}
 
   // Runs all jobs at once; seconds until the last has ended.
   double run(const std::vector<Job>& jobs, const sched::Sampling& how = {.temperature = 0}) {
@@ -47,6 +48,7 @@ class Bench {
         submission.request.prompt.push_back(static_cast<Token>(random_() % static_cast<unsigned>(vocab_)));
       submission.request.sampling().max_tokens = job.answer;
       submission.request.sampling().ignore_eos = true;
+      submission.request.sampling().repetition_penalty = repetition_;
       submission.request.sampling().method = how;
       const bool watched = &job == &jobs.back();
       submission.deliver = [&, watched](const engine::Event& event) {
@@ -118,7 +120,8 @@ class Bench {
     return 2.0 * (static_cast<double>(models::parameter_count(spec)) - double{1} * spec.vocab * spec.dim);
   }
   double kv_bytes() const {
-    return static_cast<double>(models::kv_bytes_per_token(session_.model().spec(), DType::BF16));
+    return static_cast<double>(
+        models::kv_bytes_per_token(session_.model().spec(), session_.setup().executor.memory.type));
   }
   static void print(const std::string& name, double rate, double floor, Peers peers,
                     const std::string& more) {
@@ -141,13 +144,14 @@ class Bench {
   }
 
   cli::Session& session_;
+  double repetition_;
   std::vector<double> arrivals_;  // of the last request's tokens
   int vocab_;
   std::mt19937 random_{7};
 };
 
-int run_all(cli::Session& session, const std::vector<std::string_view>& what) {
-  Bench bench(session);
+int run_all(cli::Session& session, double repetition, const std::vector<std::string_view>& what) {
+  Bench bench(session, repetition);
   bench.run(Bench::same(8, 64, 16));
   fmt::print("| workload | tok/s | limit | vLLM 0.25.1 | llama.cpp | |\n|---|---|---|---|---|---|\n");
   constexpr struct {
@@ -177,7 +181,7 @@ int main_of(int count, char** arguments) {
   if (count < 3) {
     fmt::print(stderr,
                "bench_engine FOLDER [kv-tokens=N] [step-tokens=N] [prefill=separate] [quantize=fp8] "
-               "[deterministic=on] "
+               "[deterministic=on] [kv-type=fp8] [repetition=X] "
                "decode|decodeBATCH|sampled|prefill|mixed|long128|long ...\n");
     return 2;
   }
@@ -186,6 +190,7 @@ int main_of(int count, char** arguments) {
   options.engine.prefix_cache = false;
   options.engine.context = 4096;
   options.engine.device.device = "cuda";
+  double repetition = 1;
   for (; count > 3 && std::string_view(arguments[2]).find('=') != std::string_view::npos;
        --count, ++arguments) {
     const std::string_view option = arguments[2];
@@ -194,6 +199,8 @@ int main_of(int count, char** arguments) {
     if (option.starts_with("step-tokens=")) options.engine.max_step_tokens = std::stoi(value);
     if (option.starts_with("prefill="))
       options.engine.prefill = value == "separate" ? sched::Prefill::Separate : sched::Prefill::Mixed;
+    if (option == "kv-type=fp8") options.engine.kv_type = DType::F8_E4M3;
+    if (option.starts_with("repetition=")) repetition = std::stod(value);
     if (option.starts_with("quantize=")) options.engine.device.fp8 = value == "fp8";
     if (option == "activations=f32") options.engine.device.activations = kernels::Activations::F32;
     if (option.starts_with("deterministic=")) options.engine.device.deterministic = value == "on";
@@ -205,7 +212,7 @@ int main_of(int count, char** arguments) {
   }
   fmt::print("# {}; ready after {:.2f} s; {} positions of KV\n", (*session)->model().backend->name(),
              seconds() - start, (*session)->setup().kv_tokens);
-  const int result = run_all(**session, {arguments + 2, arguments + count});
+  const int result = run_all(**session, repetition, {arguments + 2, arguments + count});
   if (auto* card = dynamic_cast<kernels::CudaBackend*>((*session)->model().backend.get()))
     fmt::print("# {} steps recorded\n", card->graphs());
   return result;

@@ -5,6 +5,7 @@
 //   bench_gpu prefill [parts]     16 prompts of 2,048 tokens, four to a step
 //   bench_gpu short               a few small steps of both kinds, for compute-sanitizer
 //   bench_gpu fp8 ...             the same with fp8 weights in the layers
+//   bench_gpu kv=fp8 ...          the same with a KV cache in fp8
 //   bench_gpu deterministic ...   the same with results that do not depend on the batch
 // Weights are random (the same numbers in every layer, in memory of their own): zeros would run faster.
 #include <fmt/format.h>
@@ -43,7 +44,10 @@ struct Shape {
     return bytes_per_layer_weight * static_cast<double>(layers * layer_weights()) +
            2.0 * static_cast<double>(vocab * dim);
   }
-  double kv_bytes_per_token() const { return 2.0 * 2.0 * layers * kv_heads * head_dim; }
+  DType kv_type = DType::BF16;
+  double kv_bytes_per_token() const {
+    return 2.0 * static_cast<double>(info(kv_type).block_bytes * layers * kv_heads * head_dim);
+  }
 };
 
 enum class Part : int { Embed, Norm, Qkv, Rope, Attend, Out, GateUp, Down, Head, Count };
@@ -77,8 +81,8 @@ class Model {
       layer.gate_up = weight(2 * s_.inner, s_.dim);
       layer.down = weight(s_.dim, s_.inner);
       layer.gain = gpu_.upload(TensorView::contiguous(const_cast<float*>(ones.data()), DType::F32, {s_.dim}));
-      layer.k = gpu_.allocate(DType::BF16, {blocks, s_.block_size, s_.kv_heads, s_.head_dim});
-      layer.v = gpu_.allocate(DType::BF16, {blocks, s_.block_size, s_.kv_heads, s_.head_dim});
+      layer.k = gpu_.allocate(s_.kv_type, {blocks, s_.block_size, s_.kv_heads, s_.head_dim});
+      layer.v = gpu_.allocate(s_.kv_type, {blocks, s_.block_size, s_.kv_heads, s_.head_dim});
       layer.kv.k = layer.k.view;
       layer.kv.v = layer.v.view;
       layers_.push_back(std::move(layer));
@@ -303,6 +307,8 @@ int run(int count, char** arguments) {
     if (std::string_view(arguments[1]) == "fp8") {
       options.weights = kernels::WeightStorage::Fp8;
       shape.bytes_per_layer_weight = 1.0;
+    } else if (std::string_view(arguments[1]) == "kv=fp8") {
+      shape.kv_type = DType::F8_E4M3;
     } else if (std::string_view(arguments[1]) == "deterministic") {
       options.deterministic = true;
     } else {
@@ -346,9 +352,9 @@ int run(int count, char** arguments) {
       time_parts(gpu, model, shape, Batch(4, 0, 2048, shape.block_size, cache / shape.block_size), false);
     return 0;
   }
-  fmt::print(
-      stderr,
-      "bench_gpu [fp8] [deterministic] decode [batch...] | parts [batch...] | prefill [parts] | short\n");
+  fmt::print(stderr,
+             "bench_gpu [fp8] [kv=fp8] [deterministic] decode [batch...] | parts [batch...] | prefill "
+             "[parts] | short\n");
   return 2;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "cli/command.h"
+#include "cli/engine_flags.h"
 #include "cli/golden.h"
 #include "models/model.h"
 #include "runtime/device.h"
@@ -26,8 +27,9 @@ class CheckCommand : public Command {
         .shown_as("PATH");
     options
         .add(tolerance_, "tolerance",
-             "largest relative error that passes; below 0: 1e-3, with bf16 activations 2e-2")
+             "largest relative error that passes; below 0: 1e-3, in 16 bits 2e-2, with KV in fp8 6e-2")
         .within(-1, 10);
+    declare_kv_type(options, kv_type_, "type of the KV cache; auto: what the device computes in");
     device_.declare(options);
   }
 
@@ -46,18 +48,20 @@ class CheckCommand : public Command {
     if (!files) return files.error();
     Result<std::unique_ptr<models::Model>> model = models::load_model(std::move(*files), *backend);
     if (!model) return model.error();
+    const DType kv_type = kv_type_.value_or((*backend)->activation_type());
+    if (Status status = check_kv_type(kv_type, **backend); !status) return status.error();
     Result<std::vector<GoldenCase>> cases = read_golden(folder_, (*model)->spec().vocab);
     if (!cases) return cases.error();
     if (cases->empty()) return Error{ErrorCode::Corrupt, folder_ + "/golden.json: no cases"};
 
     // Of two logits nearer to each other than the error of 16 bits either may be the larger.
-    const bool same_tokens = (*backend)->activation_type() == DType::F32;
-    if (tolerance_ < 0) tolerance_ = same_tokens ? 1e-3 : 2e-2;
+    const bool same_tokens = (*backend)->activation_type() == DType::F32 && kv_type == DType::F32;
+    if (tolerance_ < 0) tolerance_ = kv_type == DType::F8_E4M3 ? 6e-2 : same_tokens ? 1e-3 : 2e-2;
     fmt::print("{} on {}, tolerance {:g}{}\n", (*model)->spec().family, (*backend)->name(), tolerance_,
                same_tokens ? "" : "; greedy tokens may differ");
     bool passed = true;
     for (size_t i = 0; i < cases->size(); ++i) {
-      Result<GoldenVerdict> verdict = judge(**model, (*cases)[i]);
+      Result<GoldenVerdict> verdict = judge(**model, (*cases)[i], kv_type);
       if (!verdict) return verdict.error();
       const bool close = verdict->relative_error <= tolerance_;  // false for NaN
       const bool equal = verdict->equal_tokens == verdict->greedy_tokens;
@@ -71,6 +75,7 @@ class CheckCommand : public Command {
 
   std::string folder_, model_;
   double tolerance_ = -1;
+  std::optional<DType> kv_type_;
   runtime::DeviceOptions device_;
 };
 

@@ -48,12 +48,29 @@ Result<int> card_kv_tokens(const EngineFlags& flags, const models::Model& model)
 
 }  // namespace
 
+Status check_kv_type(DType type, const kernels::Backend& backend) {
+  if (backend.supports_kv(type)) return {};
+  return Error{ErrorCode::Unsupported,
+               fmt::format("--kv-type fp8 is for cards; '{}' has f16, bf16, f32 and int8", backend.name())};
+}
+
+void declare_kv_type(OptionSet& options, std::optional<DType>& type, const char* help) {
+  options.add_choice<std::optional<DType>>(type, "kv-type", help,
+                                           {{"auto", std::nullopt},
+                                            {"f16", DType::F16},
+                                            {"bf16", DType::BF16},
+                                            {"f32", DType::F32},
+                                            {"int8", DType::I8},
+                                            {"fp8", DType::F8_E4M3}});
+}
+
 Result<EngineFlags> settle_flags(EngineFlags flags, const models::Model& model) {
   const bool card = model.backend->accelerator() != nullptr;
   if (flags.max_seqs == 0) flags.max_seqs = card ? 256 : 32;
   if (flags.max_step_tokens == 0) flags.max_step_tokens = card ? 8192 : 512;
   if (flags.block_size == 0) flags.block_size = card ? 64 : 16;
   if (!flags.kv_type) flags.kv_type = card ? DType::BF16 : DType::F16;
+  if (Status status = check_kv_type(*flags.kv_type, *model.backend); !status) return status.error();
   if (flags.kv_tokens > 0) return flags;
   if (!card) {
     flags.kv_tokens = default_kv_tokens(flags, model.spec(), host_room());
@@ -88,13 +105,8 @@ void EngineFlags::declare(OptionSet& options) {
       .within(0, 1 << 24);
   options.add(kv_tokens, "kv-tokens", "positions of the KV cache in all; 0: by the machine's memory")
       .within(0, 1 << 28);
-  options.add_choice<std::optional<DType>>(kv_type, "kv-type",
-                                           "type of the KV cache; auto: f16, on a card bf16",
-                                           {{"auto", std::nullopt},
-                                            {"f16", DType::F16},
-                                            {"bf16", DType::BF16},
-                                            {"f32", DType::F32},
-                                            {"int8", DType::I8}});
+  declare_kv_type(options, kv_type,
+                  "type of the KV cache; auto: f16, on a card bf16; fp8 (e4m3): on a card only");
   options.add(gpu_memory, "gpu-memory", "share of a card's memory to use in all").within(0.05, 1);
   options.add(swap_tokens, "swap-tokens", "positions of the KV tier in host memory").within(0, 1 << 28);
   options.add(disk_tokens, "disk-tokens", "positions of the KV tier on disk").within(0, 1 << 28);

@@ -39,6 +39,10 @@ struct EngineFlags {
   void declare(OptionSet& options);
 };
 
+// The option --kv-type, and whether a back-end has a type.
+void declare_kv_type(OptionSet& options, std::optional<DType>& type, const char* help);
+Status check_kv_type(DType type, const kernels::Backend& backend);
+
 // Fills in what the flags leave to the device the model lies on; on a card the room for KV is found by running the
 // largest step.
 Result<EngineFlags> settle_flags(EngineFlags flags, const models::Model& model);

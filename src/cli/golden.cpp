@@ -73,8 +73,8 @@ Result<std::vector<GoldenCase>> read_golden(const std::string& folder, int vocab
   return cases;
 }
 
-Result<GoldenVerdict> judge(const models::Model& model, const GoldenCase& golden) {
-  runtime::Scorer scorer(model, static_cast<int>(golden.prompt.size() + golden.greedy.size()));
+Result<GoldenVerdict> judge(const models::Model& model, const GoldenCase& golden, DType kv_type) {
+  runtime::Scorer scorer(model, static_cast<int>(golden.prompt.size() + golden.greedy.size()), kv_type);
   Result<std::vector<float>> logits = scorer.append(golden.prompt);
   if (!logits) return logits.error();
   GoldenVerdict verdict{.greedy_tokens = golden.greedy.size()};

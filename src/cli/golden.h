@@ -25,6 +25,7 @@ struct GoldenVerdict {
 
 Result<std::vector<GoldenCase>> read_golden(const std::string& folder, int vocab);
 
-Result<GoldenVerdict> judge(const models::Model& model, const GoldenCase& golden);
+// With KV of this type.
+Result<GoldenVerdict> judge(const models::Model& model, const GoldenCase& golden, DType kv_type);
 
 }  // namespace sluice::cli

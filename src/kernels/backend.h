@@ -47,8 +47,8 @@ struct RaggedBatch {
 // The KV memory of one layer. Position p of sequence s lies in block tables[table](s, p / block_size), slot
 // p % block_size.
 struct PagedKv {
-  TensorView k;         // [blocks, block_size, kv_heads, key_dim]; F32, F16, BF16 or I8
-  TensorView v;         // [blocks, block_size, kv_heads, value_dim]; may alias k (latent attention)
+  TensorView k;  // [blocks, block_size, kv_heads, key_dim]; F32, F16, BF16, F8_E4M3 (448 at most) or I8
+  TensorView v;  // [blocks, block_size, kv_heads, value_dim]; may alias k (latent attention)
   TensorView k_scales;  // I8 only: f32 [blocks, block_size, kv_heads]
   TensorView v_scales;  // I8 only: f32 [blocks, block_size, kv_heads]
   int table = 0;        // index into RaggedBatch::tables
@@ -126,6 +126,8 @@ class Backend {
   // Called before the weights of a model that routes tokens to experts are prepared. A rounding error can choose another
   // expert, which is no small error: a back-end with narrow activations may keep wider ones from here on.
   virtual void expect_routing() {}
+  // Whether PagedKv may be of this type.
+  virtual bool supports_kv(DType type) const { return type != DType::F8_E4M3; }
   // Not null where the back-end's device works beside the host.
   virtual Accelerator* accelerator() { return nullptr; }
 

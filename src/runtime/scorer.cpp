@@ -20,12 +20,12 @@ KvMemoryOptions memory_options(const models::ModelSpec& spec, int capacity, DTyp
 
 }  // namespace
 
-Scorer::Scorer(const models::Model& model, int capacity)
+Scorer::Scorer(const models::Model& model, int capacity, std::optional<DType> kv_type)
     : model_(model),
       capacity_(capacity),
       decoder_(model.spec(), model.weights, *model.backend),
       memory_(model.spec(), *model.backend,
-              memory_options(model.spec(), capacity, model.backend->activation_type())) {
+              memory_options(model.spec(), capacity, kv_type.value_or(model.backend->activation_type()))) {
   for (size_t group = 0; group < kv_groups(model.spec()).windows.size(); ++group) {
     std::vector<int32_t>& table =
         tables_.emplace_back(static_cast<size_t>((capacity + kBlockSize - 1) / kBlockSize));

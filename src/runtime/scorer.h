@@ -1,6 +1,7 @@
 // Logits of a text at every position, outside the engine: for checks against references and for perplexity.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -14,8 +15,8 @@ namespace sluice::runtime {
 // One sequence at a time, with KV memory of its own for `capacity` positions.
 class Scorer {
  public:
-  // KV is kept in the back-end's activation type.
-  Scorer(const models::Model& model, int capacity);
+  // KV is kept in the back-end's activation type where none is given.
+  Scorer(const models::Model& model, int capacity, std::optional<DType> kv_type = std::nullopt);
 
   // Appends tokens to the sequence; logits of the new positions, row-major [tokens, vocab]. LimitExceeded
   // beyond the capacity, InvalidArgument for a token outside the vocabulary.

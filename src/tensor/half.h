@@ -55,4 +55,18 @@ inline float e4m3_to_f32(uint8_t bits) {
   return (bits & 0x80) != 0 ? -magnitude : magnitude;
 }
 
+// Round to nearest even; what is larger than 448 becomes 448.
+inline uint8_t f32_to_e4m3(float value) {
+  constexpr uint32_t kLargest = 0x7e, kNan = 0x7f;
+  const auto bits = std::bit_cast<uint32_t>(value);
+  const uint32_t sign = (bits >> 24) & 0x80u, magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return static_cast<uint8_t>(sign | kNan);
+  if (magnitude < 0x3c800000u) {  // below the smallest normal, 2^-6: steps of 2^-9
+    return static_cast<uint8_t>(sign |
+                                static_cast<uint32_t>(std::nearbyint(std::bit_cast<float>(magnitude) * 512)));
+  }
+  const uint32_t rounded = (magnitude + 0x7ffffu + ((magnitude >> 20) & 1u) - 0x3c000000u) >> 20;
+  return static_cast<uint8_t>(sign | (rounded < kLargest ? rounded : kLargest));
+}
+
 }  // namespace sluice

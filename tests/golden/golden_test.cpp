@@ -74,7 +74,7 @@ void expect_references(const std::string& path, const std::string& folder, doubl
     ASSERT_TRUE(cases.ok()) << cases.error().message;
     ASSERT_FALSE(cases->empty());
     for (const cli::GoldenCase& golden : *cases) {
-      const auto verdict = cli::judge(*model, golden);
+      const auto verdict = cli::judge(*model, golden, model->backend->activation_type());
       ASSERT_TRUE(verdict.ok()) << verdict.error().message;
       EXPECT_LE(verdict->relative_error, tolerance) << golden.prompt.size() << " tokens";
       EXPECT_EQ(verdict->equal_tokens, verdict->greedy_tokens) << golden.prompt.size() << " tokens";

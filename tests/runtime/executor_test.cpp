@@ -160,7 +160,7 @@ TEST(Cancelled, LeavesTheOthersAsTheyAre) {
 
 TEST(KvTypes, GiveTheSameAnswerInAnyCompany) {
   const sched::Request one = greedy_request(words(25, 19), 12), two = greedy_request(words(40, 20), 12);
-  for (const DType type : {DType::F32, DType::F16, DType::BF16, DType::I8}) {
+  for (const DType type : {DType::F32, DType::F16, DType::BF16, DType::F8_E4M3, DType::I8}) {
     RigOptions options{.model = "windowed", .kv_type = type};
     options.scheduler.max_step_tokens = 11;
     options.scheduler.max_seqs = 4;

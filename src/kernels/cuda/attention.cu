@@ -1,5 +1,5 @@
 // Attention for every shape the contract allows: any head sizes (values up to 512), keys and values of
-// different sizes, sinks, alibi, chunks, values that alias keys, F32, F16, BF16 and I8 caches. The fast path for
+// different sizes, sinks, alibi, chunks, values that alias keys, caches of every type. The fast path for
 // common shapes is in flash.h; this kernel takes the rest.
 //
 // One block per (token, query head): four warps take the visible keys in turn, each with its own running
@@ -117,6 +117,8 @@ void launch_attention(const AttentionParams& p, Stream stream) {
         return launch_element<T, __half>(p, stream);
       case DType::F32:
         return launch_element<T, float>(p, stream);
+      case DType::F8_E4M3:
+        return launch_element<T, __nv_fp8_e4m3>(p, stream);
       case DType::I8:
         return launch_element<T, int8_t>(p, stream);
       default:

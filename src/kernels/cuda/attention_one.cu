@@ -1,5 +1,5 @@
-// Attention that takes every token for itself, made for steps that run one new token per sequence: bf16 cache in blocks
-// of 16, 32 or 64 slots, heads of 64 or 128 elements, up to 8 query heads per kv head; windows, softcap, sinks, alibi.
+// Attention that takes every token for itself, made for steps that run one new token per sequence: cache in blocks of
+// 16, 32 or 64 slots, in bf16 with heads of 64 or 128 elements or in fp8 with heads of 128, up to 8 query heads per kv head; windows, softcap, sinks, alibi.
 //
 // A unit is 64 keys and values of one (token, kv head). The units of the step, in that order, are cut into equal
 // runs, one per persistent block, so every multiprocessor reads the same number of bytes whatever the lengths are. A
@@ -10,7 +10,8 @@
 //
 // The cache of earlier steps may be read before the kernel in front has ended, since that one (which stores the new
 // keys) lets this one start only after everything before it has ended; the unit with the new key waits. Reads keys and
-// values once, from memory: 2 · 2 · Dim bytes per key and kv head. On an H200, 576 tokens of context, 32/8 heads of 128,
+// values once, from memory: 2 · 2 · Dim bytes per key and kv head (fp8: half of that; its elements become f16, which
+// holds them all, on their way to an f16 mma). On an H200, 576 tokens of context, 32/8 heads of 128,
 // in its place in a step: 23 us for 32 sequences (3.2 TB/s), 77 us for 128 (3.9 TB/s); the read ceiling is 4.6.
 #include "kernels/cuda/copy_engine.cuh"
 #include "kernels/cuda/flash.h"
@@ -23,11 +24,12 @@ constexpr int kMaxGroup = 8, kMaxTokens = 1024, kMaxProcessors = 256;
 constexpr int kQuerySlots = 4;  // heads whose queries are there or on their way
 constexpr float kLog2E = 1.44269504088896340736f;
 
-template <int Dim>
+// Bytes: of an element of the cache.
+template <int Dim, int Bytes>
 struct Layout {
-  static constexpr int kHalves = Dim / 64;  // pieces of 64 elements: a box is 128 bytes wide
+  static constexpr int kHalves = Dim * Bytes / 128;  // a box is 128 bytes wide
   static constexpr int kHalfBytes = kKeys * 128, kMatrixBytes = kHalves * kHalfBytes;
-  static constexpr int kStageBytes = 2 * kMatrixBytes, kStages = 6 * 128 / Dim;
+  static constexpr int kStageBytes = 2 * kMatrixBytes, kStages = 6 * 256 / (Dim * Bytes);
   static constexpr int kQueryBytes = kMaxGroup * Dim * 2;
   static constexpr int kPitch = Dim + 8;
   // From the start of shared memory.
@@ -168,8 +170,30 @@ __device__ __forceinline__ uint32_t swizzled(uint32_t matrix, int row, int piece
   return matrix + (piece >> 3) * (kKeys * 128) + row * 128 + (((piece & 7) ^ (row & 7)) << 4);
 }
 
+// Four elements of fp8 as two pairs of f16.
+__device__ __forceinline__ void widen_fp8(uint32_t four, uint32_t& low, uint32_t& high) {
+  asm("{\n.reg .b16 a, b;\nmov.b32 {a, b}, %2;\ncvt.rn.f16x2.e4m3x2 %0, a;\ncvt.rn.f16x2.e4m3x2 %1, b;\n}"
+      : "=r"(low), "=r"(high)
+      : "r"(four));
+}
+__device__ __forceinline__ uint32_t pack_halves(float low, float high) {
+  const __half2 pair = __floats2half2_rn(low, high);
+  return *reinterpret_cast<const uint32_t*>(&pair);
+}
+__device__ __forceinline__ void mma_f16(float* c, uint32_t a0, uint32_t a2, uint32_t b0, uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%5},{%7,%8},{%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a0), "r"(0u), "r"(a2), "r"(b0), "r"(b1));
+}
+
 // One warp's share of a head: rows are query heads, lane (g, t) holds row g.
-template <int Dim>
+//
+// A register of four fp8 elements is two of the mma's pairs. The scores take them in that order, with the query's
+// elements in the same one: pair t of the first half is elements 4 t and 4 t + 1 of sixteen, of the second half the two
+// after those. Values come transposed by pairs of elements, so a tile of eight columns has the even elements of sixteen
+// and the next the odd ones.
+template <int Dim, int Bytes>
 struct Share {
   float maximum, sum, slope;
   float values[Dim / 8][4];
@@ -187,8 +211,71 @@ struct Share {
     const auto* row = reinterpret_cast<const uint32_t*>(queries + g * Dim * 2) + t;
 #pragma unroll
     for (int k = 0; k < Dim / 16; ++k) {
-      q[k][0] = g < group ? row[k * 8] : 0u;
-      q[k][1] = g < group ? row[k * 8 + 4] : 0u;
+      if constexpr (Bytes == 2) {
+        q[k][0] = g < group ? row[k * 8] : 0u;
+        q[k][1] = g < group ? row[k * 8 + 4] : 0u;
+      } else {
+        const uint32_t first = g < group ? row[k * 8 + t] : 0u, second = g < group ? row[k * 8 + t + 1] : 0u;
+        q[k][0] = pack_halves(low_half(first), high_half(first));
+        q[k][1] = pack_halves(low_half(second), high_half(second));
+      }
+    }
+  }
+
+  // Scores of keys [first, first + 8) and of the eight after, in two chains.
+  __device__ __forceinline__ void multiply_keys(uint32_t stage, int first, int lane, float (&even)[2][4],
+                                                float (&odd)[2][4]) const {
+    if constexpr (Bytes == 2) {
+#pragma unroll
+      for (int k = 0; k < Dim / 16; ++k) {
+        uint32_t r[4];
+        load_matrices(swizzled(stage, first + (lane & 7) + ((lane >> 4) << 3), 2 * k + ((lane >> 3) & 1)), r);
+        auto& scores = (k & 1) != 0 ? odd : even;
+        mma_bf16(scores[0], q[k][0], 0u, q[k][1], 0u, r[0], r[1]);
+        mma_bf16(scores[1], q[k][0], 0u, q[k][1], 0u, r[2], r[3]);
+      }
+    } else {
+#pragma unroll
+      for (int k = 0; k < Dim / 16; k += 2) {
+        uint32_t r[4];
+        load_matrices(swizzled(stage, first + (lane & 7) + ((lane >> 4) << 3), k + ((lane >> 3) & 1)), r);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          uint32_t low, high;
+          widen_fp8(r[i], low, high);
+          auto& scores = (i & 1) != 0 ? odd : even;
+          mma_f16(scores[i >> 1], q[k + (i & 1)][0], q[k + (i & 1)][1], low, high);
+        }
+      }
+    }
+  }
+
+  // Adds the values of keys [first, first + 16), weighed by p0 and p1. Slots beyond the sequence hold anything: zero
+  // times that must be zero, so they are masked.
+  __device__ __forceinline__ void multiply_values(uint32_t matrix, int first, int lane, uint32_t p0,
+                                                  uint32_t p1, uint32_t mask0, uint32_t mask1) {
+    if constexpr (Bytes == 2) {
+#pragma unroll
+      for (int i = 0; i < Dim / 16; ++i) {
+        uint32_t r[4];
+        load_matrices_transposed(swizzled(matrix, first + (lane & 15), 2 * i + (lane >> 4)), r);
+        mma_bf16(values[2 * i], p0, 0u, p1, 0u, r[0] & mask0, r[1] & mask1);
+        mma_bf16(values[2 * i + 1], p0, 0u, p1, 0u, r[2] & mask0, r[3] & mask1);
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < Dim / 32; ++i) {
+        uint32_t r[4];
+        load_matrices_transposed(swizzled(matrix, first + (lane & 15), 2 * i + (lane >> 4)), r);
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          uint32_t even[2], odd[2];
+          widen_fp8(__byte_perm(r[2 * j], 0u, 0x3120), even[0], odd[0]);
+          widen_fp8(__byte_perm(r[2 * j + 1], 0u, 0x3120), even[1], odd[1]);
+          mma_f16(values[4 * i + 2 * j], p0, p1, even[0] & mask0, even[1] & mask1);
+          mma_f16(values[4 * i + 2 * j + 1], p0, p1, odd[0] & mask0, odd[1] & mask1);
+        }
+      }
     }
   }
 
@@ -197,14 +284,7 @@ struct Share {
                                       int lane) {
     const int t = lane & 3;
     float even[2][4] = {}, odd[2][4] = {};
-#pragma unroll
-    for (int k = 0; k < Dim / 16; ++k) {
-      uint32_t r[4];
-      load_matrices(swizzled(stage, first + (lane & 7) + ((lane >> 4) << 3), 2 * k + ((lane >> 3) & 1)), r);
-      auto& scores = (k & 1) != 0 ? odd : even;
-      mma_bf16(scores[0], q[k][0], 0u, q[k][1], 0u, r[0], r[1]);
-      mma_bf16(scores[1], q[k][0], 0u, q[k][1], 0u, r[2], r[3]);
-    }
+    multiply_keys(stage, first, lane, even, odd);
     float s[4];
     bool counts[4];
     float larger = maximum;
@@ -233,18 +313,11 @@ struct Share {
       s[j] = exp2f(s[j] - base);
       sum += s[j];
     }
-    const uint32_t p0 = pack_pair(s[0], s[1]), p1 = pack_pair(s[2], s[3]);
-    // Slots beyond the sequence hold anything: zero times that must be zero.
+    const uint32_t p0 = Bytes == 2 ? pack_pair(s[0], s[1]) : pack_halves(s[0], s[1]);
+    const uint32_t p1 = Bytes == 2 ? pack_pair(s[2], s[3]) : pack_halves(s[2], s[3]);
     const uint32_t mask0 = (counts[0] ? 0xffffu : 0u) | (counts[1] ? 0xffff0000u : 0u);
     const uint32_t mask1 = (counts[2] ? 0xffffu : 0u) | (counts[3] ? 0xffff0000u : 0u);
-    const uint32_t matrix = stage + Layout<Dim>::kMatrixBytes;
-#pragma unroll
-    for (int i = 0; i < Dim / 16; ++i) {
-      uint32_t r[4];
-      load_matrices_transposed(swizzled(matrix, first + (lane & 15), 2 * i + (lane >> 4)), r);
-      mma_bf16(values[2 * i], p0, 0u, p1, 0u, r[0] & mask0, r[1] & mask1);
-      mma_bf16(values[2 * i + 1], p0, 0u, p1, 0u, r[2] & mask0, r[3] & mask1);
-    }
+    multiply_values(stage + Layout<Dim, Bytes>::kMatrixBytes, first, lane, p0, p1, mask0, mask1);
   }
 
   __device__ __forceinline__ void hand_in(float* shared_values, float* maxima, float* sums, int warp,
@@ -254,10 +327,17 @@ struct Share {
     sum += __shfl_xor_sync(0xffffffffu, sum, 2);
     if (g >= group) return;
     if (t == 0) maxima[warp * kMaxGroup + g] = maximum, sums[warp * kMaxGroup + g] = sum;
-    float* row = shared_values + (warp * kMaxGroup + g) * Layout<Dim>::kPitch + 2 * t;
+    float* row = shared_values + (warp * kMaxGroup + g) * Layout<Dim, Bytes>::kPitch;
+    if constexpr (Bytes == 2) {
 #pragma unroll
-    for (int i = 0; i < Dim / 8; ++i)
-      *reinterpret_cast<float2*>(row + 8 * i) = make_float2(values[i][0], values[i][1]);
+      for (int i = 0; i < Dim / 8; ++i)
+        *reinterpret_cast<float2*>(row + 8 * i + 2 * t) = make_float2(values[i][0], values[i][1]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < Dim / 8; i += 2)
+        *reinterpret_cast<float4*>(row + 8 * i + 4 * t) =
+            make_float4(values[i][0], values[i + 1][0], values[i][1], values[i + 1][1]);
+    }
   }
 };
 
@@ -266,11 +346,11 @@ __device__ __forceinline__ void sync_warps() {
 }
 
 // Fills the ring; all lanes of the producer warp take part, one lane per box.
-template <int Dim>
+template <int Dim, int Bytes>
 __device__ __forceinline__ void produce(const OneArguments& p, const CUtensorMap* keys,
                                         const CUtensorMap* values, uint32_t shared, Walk walk,
                                         const int* positions) {
-  using L = Layout<Dim>;
+  using L = Layout<Dim, Bytes>;
   const int lane = threadIdx.x % 32;
   const uint32_t full = shared + L::kBarriers, empty = full + 8 * L::kStages;
   const uint32_t query_full = empty + 8 * L::kStages, query_empty = query_full + 8 * kQuerySlots;
@@ -377,10 +457,10 @@ __device__ __forceinline__ void store_result(bf16* out, const Part& part, float 
 }
 
 // The warps' shares to the result, or to a part of it; the block that hands in the last part makes the result.
-template <int Dim>
+template <int Dim, int Bytes>
 __device__ __forceinline__ void finish(const OneArguments& p, const Walk& walk, uint8_t* shared,
                                        int* last_one) {
-  using L = Layout<Dim>;
+  using L = Layout<Dim, Bytes>;
   const auto* values = reinterpret_cast<const float*>(shared + L::kValues);
   const auto* maxima = reinterpret_cast<const float*>(shared + L::kMaxima);
   const auto* sums = reinterpret_cast<const float*>(shared + L::kSums);
@@ -426,11 +506,11 @@ __device__ __forceinline__ void finish(const OneArguments& p, const Walk& walk, 
   if (threadIdx.x == 0) *arrivals = 0;
 }
 
-template <int Dim>
+template <int Dim, int Bytes>
 __global__ void __launch_bounds__(kThreads, 1)
     one_kernel(const __grid_constant__ CUtensorMap keys, const __grid_constant__ CUtensorMap values,
                const __grid_constant__ OneArguments p) {
-  using L = Layout<Dim>;
+  using L = Layout<Dim, Bytes>;
   extern __shared__ uint8_t raw[];
   uint8_t* shared = raw + bytes_to_aligned(raw);
   const uint32_t base = shared_address(shared), full = base + L::kBarriers, empty = full + 8 * L::kStages;
@@ -455,10 +535,10 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (begin >= border) return wait_for_producer();
   Walk walk(first_unit, p.tokens, p.kv_heads, begin, border);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  if (warp == kWarps) return produce<Dim>(p, &keys, &values, base, walk, positions);
+  if (warp == kWarps) return produce<Dim, Bytes>(p, &keys, &values, base, walk, positions);
 
   wait_for_producer();
-  Share<Dim> share;
+  Share<Dim, Bytes> share;
   int i = 0;
   for (int piece = 0; walk.live(); walk.next(), ++piece) {
     const int slot = piece % kQuerySlots;
@@ -480,27 +560,28 @@ __global__ void __launch_bounds__(kThreads, 1)
                   warp, p.group, lane);
     sync_warps();
     if (lane == 0) barrier_arrive(query_empty + 8 * slot);
-    finish<Dim>(p, walk, shared, scratch + 8);
+    finish<Dim, Bytes>(p, walk, shared, scratch + 8);
     sync_warps();
   }
 }
 
-template <int Dim>
+template <int Dim, int Bytes>
 void launch_dim(const OneParams& p, Stream stream) {
-  using L = Layout<Dim>;
+  using L = Layout<Dim, Bytes>;
   static const int processors = multiprocessors();
   static const cudaError_t attribute =
-      cudaFuncSetAttribute(one_kernel<Dim>, cudaFuncAttributeMaxDynamicSharedMemorySize, L::kShared);
+      cudaFuncSetAttribute(one_kernel<Dim, Bytes>, cudaFuncAttributeMaxDynamicSharedMemorySize, L::kShared);
   check_launch(attribute, "attention");
   const AttentionParams& a = p.attention;
+  // The copy engine moves units of two bytes, whatever they are.
   const auto map_of = [&](const CacheView& cache) {
-    const auto bytes = [](int64_t elements) { return static_cast<uint64_t>(elements) * 2; };
-    return make_tensor_map(
-        cache.data, {4,
-                     {Dim, static_cast<uint64_t>(a.kv_heads), static_cast<uint64_t>(a.table.block_size),
-                      static_cast<uint64_t>(cache.blocks)},
-                     {bytes(cache.stride_head), bytes(cache.stride_slot), bytes(cache.stride_block)},
-                     {64, 1, static_cast<uint32_t>(a.table.block_size), 1}});
+    const auto bytes = [](int64_t elements) { return static_cast<uint64_t>(elements) * Bytes; };
+    return make_tensor_map(cache.data,
+                           {4,
+                            {Dim * Bytes / 2, static_cast<uint64_t>(a.kv_heads),
+                             static_cast<uint64_t>(a.table.block_size), static_cast<uint64_t>(cache.blocks)},
+                            {bytes(cache.stride_head), bytes(cache.stride_slot), bytes(cache.stride_block)},
+                            {64, 1, static_cast<uint32_t>(a.table.block_size), 1}});
   };
   OneArguments arguments{};
   arguments.q = static_cast<const bf16*>(a.q.data);
@@ -523,7 +604,7 @@ void launch_dim(const OneParams& p, Stream stream) {
   arguments.whole = p.whole;
   const int blocks = processors < kMaxProcessors ? processors : kMaxProcessors;
   const Grid grid{dim3(static_cast<unsigned>(blocks)), dim3(kThreads), L::kShared};
-  launch("attention", one_kernel<Dim>, grid, stream, map_of(a.k), map_of(a.v), arguments);
+  launch("attention", one_kernel<Dim, Bytes>, grid, stream, map_of(a.k), map_of(a.v), arguments);
 }
 
 }  // namespace
@@ -535,8 +616,9 @@ size_t one_workspace_bytes() {
 bool one_fits(const AttentionParams& p) {
   const int64_t group = p.kv_heads > 0 ? p.q.heads / p.kv_heads : 0;
   const auto cache_fits = [&](const CacheView& c) {
-    return c.type == DType::BF16 && aligned16(c.data) && c.stride_block % 8 == 0 && c.stride_slot % 8 == 0 &&
-           c.stride_head % 8 == 0;
+    const int64_t piece = c.type == DType::BF16 ? 8 : 16;  // elements of 16 bytes
+    return (c.type == DType::BF16 || (c.type == DType::F8_E4M3 && c.dim == 128)) && aligned16(c.data) &&
+           c.stride_block % piece == 0 && c.stride_slot % piece == 0 && c.stride_head % piece == 0;
   };
   const bool size = p.k.dim == p.v.dim && (p.k.dim == 64 || p.k.dim == 128) && group <= kMaxGroup &&
                     p.kv_heads <= kMaxKvHeads && p.q.n <= kMaxTokens && p.q.n > 0;
@@ -547,8 +629,9 @@ bool one_fits(const AttentionParams& p) {
 }
 
 void launch_one(const OneParams& p, Stream stream) {
-  if (p.attention.k.dim == 64) return launch_dim<64>(p, stream);
-  launch_dim<128>(p, stream);
+  if (p.attention.k.type == DType::F8_E4M3) return launch_dim<128, 1>(p, stream);
+  if (p.attention.k.dim == 64) return launch_dim<64, 2>(p, stream);
+  launch_dim<128, 2>(p, stream);
 }
 
 }  // namespace sluice::kernels::cuda

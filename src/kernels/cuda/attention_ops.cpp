@@ -238,11 +238,11 @@ void Impl::attend(TensorView out, TensorView q, const PagedKv& kv, const RaggedB
   p.window = shape.window;
   p.chunked = shape.chunked ? 1 : 0;
   if (p.q.type == DType::BF16) return attend_on(p, table);
-  if (p.k.type == DType::BF16) return attend_rounded(p, table);
+  if (p.k.type == DType::BF16 || p.k.type == DType::F8_E4M3) return attend_rounded(p, table);
   issue(launch_attention, p);
 }
 
-// f32 queries over a bf16 cache: rounded, for the kernels that take nothing else.
+// f32 queries over a cache of bf16 or fp8: rounded, for the kernels that take nothing else.
 void Impl::attend_rounded(const AttentionParams& wide, const Table& table) {
   const auto bytes = [](const View& v) {
     return static_cast<size_t>((v.n * v.heads * v.dim * 2 + 255) / 256 * 256);
@@ -270,8 +270,12 @@ void Impl::attend_on(const AttentionParams& whole, const Table& table) {
   if (singles == batch_.sequences) return;
   p = without_first(p, singles);
   if (!batch_.consecutive || !flash_fits(p)) return issue(launch_attention, p);
-  const FlashShape flash_shape{static_cast<int32_t>(p.q.heads), static_cast<int32_t>(p.kv_heads),
-                               static_cast<int32_t>(p.k.dim), table.view.block_size, p.window};
+  const FlashShape flash_shape{static_cast<int32_t>(p.q.heads),
+                               static_cast<int32_t>(p.kv_heads),
+                               static_cast<int32_t>(p.k.dim),
+                               table.view.block_size,
+                               p.window,
+                               p.k.type == DType::BF16 ? 2 : 1};
   // The Hopper kernel's grid follows the lengths, so it is for steps that run once.
   const bool hopper = mode_ == Mode::Eager && hopper_fits(p, batch_.sequences - singles);
   const Plan& plan = plan_of(flash_shape, table, singles, hopper);

@@ -31,6 +31,7 @@ class Impl final : public CudaBackend {
   std::string name() const override { return name_; }
   DType activation_type() const override { return activations_; }
   void expect_routing() override;
+  bool supports_kv(DType) const override { return true; }
 
   Memory allocate(DType dtype, std::initializer_list<int64_t> shape) override;
   Weight prepare(Weight weight) override;

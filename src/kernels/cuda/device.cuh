@@ -9,6 +9,7 @@
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_fp8.h>
 #include <cuda_runtime.h>
 
 #include <cstdint>
@@ -45,6 +46,18 @@ __device__ __forceinline__ void unpack8(uint4 v, float* f) {
 __device__ __forceinline__ uint4 pack8(const float* f) {
   return make_uint4(pack_pair(f[0], f[1]), pack_pair(f[2], f[3]), pack_pair(f[4], f[5]),
                     pack_pair(f[6], f[7]));
+}
+
+// Times `factor`, rounded to fp8 (e4m3).
+__device__ __forceinline__ uint2 round8(const float* f, float factor) {
+  uint32_t words[2] = {};
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const uint32_t pair = __nv_cvt_float2_to_fp8x2(make_float2(f[2 * j] * factor, f[2 * j + 1] * factor),
+                                                   __NV_SATFINITE, __NV_E4M3);
+    words[j / 2] |= pair << (16 * (j % 2));
+  }
+  return make_uint2(words[0], words[1]);
 }
 
 // An activation: coherent, stays behind the wait.
@@ -120,6 +133,9 @@ __device__ __forceinline__ float widen(__half v) {
 }
 __device__ __forceinline__ float widen(float v) {
   return v;
+}
+__device__ __forceinline__ float widen(__nv_fp8_e4m3 v) {
+  return static_cast<float>(v);
 }
 __device__ __forceinline__ float widen(int8_t v) {
   return static_cast<float>(v);

@@ -11,35 +11,36 @@
 
 namespace sluice::kernels::cuda {
 
-using FlashArguments = flashinfer::BatchPrefillPagedParams<bf16, bf16, bf16, int32_t>;
+template <class Cache>
+using FlashArguments = flashinfer::BatchPrefillPagedParams<bf16, Cache, bf16, int32_t>;
 
-template <int Dim, int Tile, class Variant>
-void call_flash(FlashArguments& arguments, bf16* partial, float* sums, Stream stream) {
+template <int Dim, int Tile, class Variant, class Cache>
+void call_flash(FlashArguments<Cache>& arguments, bf16* partial, float* sums, Stream stream) {
   using flashinfer::MaskMode;
   using flashinfer::PosEncodingMode;
   check_launch(
       flashinfer::BatchPrefillWithPagedKVCacheDispatched<Tile, Dim, Dim, PosEncodingMode::kNone, false,
-                                                         MaskMode::kCausal, Variant, FlashArguments>(
+                                                         MaskMode::kCausal, Variant, FlashArguments<Cache>>(
           arguments, partial, sums, true, stream),
       "flash attention");
 }
 
-template <int Dim>
-FlashArguments flash_arguments(const FlashParams& p, const flashinfer::PrefillPlanInfo& plan) {
+template <int Dim, class Cache>
+FlashArguments<Cache> flash_arguments(const FlashParams& p, const flashinfer::PrefillPlanInfo& plan) {
   const AttentionParams& a = p.attention;
   const auto index = [](const int32_t* pointer) { return const_cast<int32_t*>(pointer); };
   const int64_t k_strides[3] = {a.k.stride_block, a.k.stride_slot, a.k.stride_head};
   const int64_t v_strides[3] = {a.v.stride_block, a.v.stride_slot, a.v.stride_head};
-  flashinfer::paged_kv_t<bf16, int32_t> cache(
+  flashinfer::paged_kv_t<Cache, int32_t> cache(
       static_cast<uint32_t>(a.kv_heads), static_cast<uint32_t>(a.table.block_size), Dim,
-      static_cast<uint32_t>(p.sequences), flashinfer::QKVLayout::kNHD, static_cast<bf16*>(a.k.data),
-      static_cast<bf16*>(a.v.data), k_strides, v_strides, index(a.table.blocks), index(a.table.row_begin),
+      static_cast<uint32_t>(p.sequences), flashinfer::QKVLayout::kNHD, static_cast<Cache*>(a.k.data),
+      static_cast<Cache*>(a.v.data), k_strides, v_strides, index(a.table.blocks), index(a.table.row_begin),
       index(p.last_length));
-  FlashArguments arguments(static_cast<bf16*>(a.q.data), cache, nullptr, index(p.query_begin), nullptr,
-                           nullptr, static_cast<bf16*>(a.out.data), nullptr, nullptr,
-                           static_cast<uint32_t>(a.q.heads), static_cast<int32_t>(a.q.stride_n),
-                           static_cast<int32_t>(a.q.stride_h), a.window > 0 ? a.window - 1 : -1, a.softcap,
-                           a.scale, 1.0f, 1e4f);
+  FlashArguments<Cache> arguments(static_cast<bf16*>(a.q.data), cache, nullptr, index(p.query_begin), nullptr,
+                                  nullptr, static_cast<bf16*>(a.out.data), nullptr, nullptr,
+                                  static_cast<uint32_t>(a.q.heads), static_cast<int32_t>(a.q.stride_n),
+                                  static_cast<int32_t>(a.q.stride_h), a.window > 0 ? a.window - 1 : -1,
+                                  a.softcap, a.scale, 1.0f, 1e4f);
   const auto entry = [&](int64_t offset) {
     return flashinfer::GetPtrFromBaseOffset<int32_t>(p.schedule, offset);
   };
@@ -62,11 +63,11 @@ FlashArguments flash_arguments(const FlashParams& p, const flashinfer::PrefillPl
   return arguments;
 }
 
-template <int Dim, class Variant>
+template <int Dim, class Cache, class Variant>
 void launch_variant(const FlashParams& p, Stream stream) {
   flashinfer::PrefillPlanInfo plan;
   plan.FromVector(std::vector<int64_t>(p.plan.fields, p.plan.fields + 15));
-  FlashArguments arguments = flash_arguments<Dim>(p, plan);
+  FlashArguments<Cache> arguments = flash_arguments<Dim, Cache>(p, plan);
   bf16* partial = plan.split_kv ? flashinfer::GetPtrFromBaseOffset<bf16>(p.partial, plan.v_offset) : nullptr;
   float* sums = plan.split_kv ? flashinfer::GetPtrFromBaseOffset<float>(p.partial, plan.s_offset) : nullptr;
   if (plan.cta_tile_q == 16) return call_flash<Dim, 16, Variant>(arguments, partial, sums, stream);
@@ -78,14 +79,14 @@ void launch_variant(const FlashParams& p, Stream stream) {
 }
 
 // Plain, windowed, and windowed (or not) with softcap.
-template <int Dim>
+template <int Dim, class Cache = bf16>
 void launch_flash_dim(const FlashParams& p, Stream stream) {
   using Plain = flashinfer::DefaultAttention<false, false, false, false>;
   using Windowed = flashinfer::DefaultAttention<false, true, false, false>;
   using Capped = flashinfer::DefaultAttention<false, true, true, false>;
-  if (p.attention.softcap > 0.0f) return launch_variant<Dim, Capped>(p, stream);
-  if (p.attention.window > 0) return launch_variant<Dim, Windowed>(p, stream);
-  launch_variant<Dim, Plain>(p, stream);
+  if (p.attention.softcap > 0.0f) return launch_variant<Dim, Cache, Capped>(p, stream);
+  if (p.attention.window > 0) return launch_variant<Dim, Cache, Windowed>(p, stream);
+  launch_variant<Dim, Cache, Plain>(p, stream);
 }
 
 }  // namespace sluice::kernels::cuda

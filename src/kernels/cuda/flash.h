@@ -1,5 +1,5 @@
 // The fast attention: FlashInfer's tensor-core kernel over the paged cache, for prefill, decode and anything
-// between. Heads of 64, 128 or 256 elements, bf16, optional window and softcap. A step makes one plan per
+// between. Heads of 64, 128 or 256 elements, bf16 (128: fp8 too), optional window and softcap. A step makes one plan per
 // kind of layer on the host (which block does what) and all layers of that kind use it.
 #pragma once
 
@@ -17,6 +17,7 @@ struct FlashWorkspace {
 
 struct FlashShape {
   int32_t heads, kv_heads, dim, block_size, window;  // window 0: none
+  int32_t cache_bytes;                               // of an element
   friend bool operator==(const FlashShape&, const FlashShape&) = default;
 };
 
@@ -68,9 +69,10 @@ size_t one_workspace_bytes();
 bool one_fits(const AttentionParams&);
 void launch_one(const OneParams&, Stream);
 
-// One translation unit per head size.
+// One translation unit per head size and type of the cache.
 void launch_flash_64(const FlashParams&, Stream);
 void launch_flash_128(const FlashParams&, Stream);
 void launch_flash_256(const FlashParams&, Stream);
+void launch_flash_128_fp8(const FlashParams&, Stream);
 
 }  // namespace sluice::kernels::cuda

@@ -21,9 +21,10 @@ constexpr int64_t kFewestTokens = 128;  // per sequence; below, the general kern
 }  // namespace
 
 bool hopper_fits(const AttentionParams& p, int64_t sequences) {
-  return p.k.dim == kDim && p.window == 0 && p.softcap == 0.0f && p.q.n >= kFewestTokens * sequences &&
-         p.q.n / kTile + sequences <= kMostTilesPerHead && p.k.stride_block == p.v.stride_block &&
-         p.k.stride_slot == p.v.stride_slot && p.k.stride_head == p.v.stride_head;
+  return p.k.type == DType::BF16 && p.k.dim == kDim && p.window == 0 && p.softcap == 0.0f &&
+         p.q.n >= kFewestTokens * sequences && p.q.n / kTile + sequences <= kMostTilesPerHead &&
+         p.k.stride_block == p.v.stride_block && p.k.stride_slot == p.v.stride_slot &&
+         p.k.stride_head == p.v.stride_head;
 }
 
 size_t hopper_schedule_bytes(const FlashShape& shape, int64_t tokens, int64_t sequences, int64_t processors) {

@@ -22,13 +22,14 @@ int processors_of_device() {
 
 bool flash_fits(const AttentionParams& p) {
   const bool size = p.k.dim == p.v.dim && (p.k.dim == 64 || p.k.dim == 128 || p.k.dim == 256);
-  const bool kind =
-      p.k.type == DType::BF16 && p.v.type == DType::BF16 && p.sinks == nullptr && p.alibi == nullptr;
+  const bool type = p.k.type == DType::BF16 || (p.k.type == DType::F8_E4M3 && p.k.dim == 128);
+  const bool kind = type && p.v.type == p.k.type && p.sinks == nullptr && p.alibi == nullptr;
+  const int64_t piece = p.k.type == DType::BF16 ? 8 : 16;  // elements of 16 bytes
   const bool contiguous = p.out.stride_h == p.v.dim && p.out.stride_n == p.v.dim * p.q.heads;
   const bool aligned = aligned16(p.q.data) && aligned16(p.out.data) && aligned16(p.k.data) &&
                        aligned16(p.v.data) && p.q.stride_n % 8 == 0 && p.q.stride_h % 8 == 0 &&
-                       p.k.stride_slot % 8 == 0 && p.v.stride_slot % 8 == 0 && p.k.stride_head % 8 == 0 &&
-                       p.v.stride_head % 8 == 0;
+                       p.k.stride_slot % piece == 0 && p.v.stride_slot % piece == 0 &&
+                       p.k.stride_head % piece == 0 && p.v.stride_head % piece == 0;
   return size && kind && contiguous && aligned && p.q.n * p.q.stride_n < (int64_t{1} << 31);
 }
 
@@ -59,7 +60,7 @@ FlashPlan make_flash_plan(const FlashWorkspace& workspace, const FlashShape& sha
                    static_cast<uint32_t>(shape.kv_heads), static_cast<uint32_t>(shape.dim),
                    static_cast<uint32_t>(shape.dim), static_cast<uint32_t>(shape.block_size),
                    replayable && split, sizeof(bf16), shape.window > 0 ? shape.window - 1 : -1, -1, !split, 0,
-                   one_each ? 1 : 0, stream, sizeof(bf16)),
+                   one_each ? 1 : 0, stream, static_cast<uint32_t>(shape.cache_bytes)),
                "flash attention plan");
   FlashPlan plan;
   const auto fields = info.ToVector();
@@ -69,6 +70,7 @@ FlashPlan make_flash_plan(const FlashWorkspace& workspace, const FlashShape& sha
 }
 
 void launch_flash(const FlashParams& p, Stream stream) {
+  if (p.attention.k.type == DType::F8_E4M3) return launch_flash_128_fp8(p, stream);
   if (p.attention.k.dim == 64) return launch_flash_64(p, stream);
   if (p.attention.k.dim == 128) return launch_flash_128(p, stream);
   launch_flash_256(p, stream);

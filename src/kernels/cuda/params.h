@@ -178,7 +178,8 @@ struct TableView {
   int32_t block_size;
 };
 
-// A layer's keys or values: [blocks, block_size, kv_heads, dim], strides in elements.
+// A layer's keys or values: [blocks, block_size, kv_heads, dim], strides in elements. F8_E4M3 has no scales: 448 is the
+// largest it keeps.
 struct CacheView {
   void* data;
   float* scales;  // I8 only

@@ -19,17 +19,6 @@ __device__ __forceinline__ float largest_of_block(float value, float* shared) {
   return largest;
 }
 
-__device__ __forceinline__ uint2 round8(const float* f, float factor) {
-  uint32_t words[2] = {};
-#pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    const uint32_t pair = __nv_cvt_float2_to_fp8x2(make_float2(f[2 * j] * factor, f[2 * j + 1] * factor),
-                                                   __NV_SATFINITE, __NV_E4M3);
-    words[j / 2] |= pair << (16 * (j % 2));
-  }
-  return make_uint2(words[0], words[1]);
-}
-
 // Read(k, f) gives eight elements of the row. Returns the scale.
 template <class Read>
 __device__ __forceinline__ float quantize_row(int64_t cols, uint8_t* out, const Read& read) {

@@ -44,6 +44,16 @@ __device__ __forceinline__ int64_t block_of(const TableView& t, int64_t token, i
   return t.blocks[t.row_begin[t.sequence[token]] + position / t.block_size];
 }
 
+// Eight elements from `first` on and eight from `second` on of a head in the cache.
+__device__ __forceinline__ void store_fp8(uint8_t* head, int64_t first, int64_t second, uint4 low,
+                                          uint4 high) {
+  float f[8];
+  unpack8(low, f);
+  *reinterpret_cast<uint2*>(head + first) = round8(f, 1.0f);
+  unpack8(high, f);
+  *reinterpret_cast<uint2*>(head + second) = round8(f, 1.0f);
+}
+
 // Eight pairs of one head of one token at a time: heads of q, then of k, then of v. 16 bytes per access.
 __global__ void __launch_bounds__(256) rope_write_kernel(const RopeWriteParams p) {
   // In this order: attention reads the cache of earlier steps as soon as it may start.
@@ -94,8 +104,10 @@ __global__ void __launch_bounds__(256) rope_write_kernel(const RopeWriteParams p
     const CacheView& cache = is_value ? p.write.v : p.write.k;
     int64_t slot;
     const int64_t block = block_of(p.write.table, token, slot);
-    out = static_cast<bf16*>(cache.data) + block * cache.stride_block + slot * cache.stride_slot +
-          head * cache.stride_head;
+    const int64_t place = block * cache.stride_block + slot * cache.stride_slot + head * cache.stride_head;
+    if (cache.type == DType::F8_E4M3)
+      return store_fp8(static_cast<uint8_t*>(cache.data) + place, first, second, low, high);
+    out = static_cast<bf16*>(cache.data) + place;
   }
   *reinterpret_cast<uint4*>(out + first) = low;
   *reinterpret_cast<uint4*>(out + second) = high;
@@ -135,6 +147,10 @@ __global__ void __launch_bounds__(256) write_kernel(const WriteKvParams p) {
   } else if (cache.type == DType::F16) {
     for (int64_t i = lane; i < cache.dim; i += 32)
       static_cast<__half*>(cache.data)[place + i] = __float2half(widen(x[i]));
+  } else if (cache.type == DType::F8_E4M3) {
+    for (int64_t i = lane; i < cache.dim; i += 32)
+      static_cast<__nv_fp8_storage_t*>(cache.data)[place + i] =
+          __nv_cvt_float_to_fp8(widen(x[i]), __NV_SATFINITE, __NV_E4M3);
   } else if (cache.type == DType::F32) {
     for (int64_t i = lane; i < cache.dim; i += 32) static_cast<float*>(cache.data)[place + i] = widen(x[i]);
   } else {
@@ -194,7 +210,8 @@ bool rope_write_fits(const RopeWriteParams& p) {
                                  v.stride_h % 8 == 0 && v.dim == 2 * p.rope.pairs);
   };
   const auto cache_fits = [&](const CacheView& c) {
-    return c.data == nullptr || (c.type == DType::BF16 && aligned16(c.data) && c.stride_block % 8 == 0 &&
+    const bool plain = c.type == DType::BF16 || c.type == DType::F8_E4M3;
+    return c.data == nullptr || (plain && aligned16(c.data) && c.stride_block % 8 == 0 &&
                                  c.stride_slot % 8 == 0 && c.stride_head % 8 == 0);
   };
   return p.rope.pairs % 8 == 0 && aligned16(p.rope.angles) && p.rope.angle_stride % 4 == 0 &&

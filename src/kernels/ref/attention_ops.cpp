@@ -37,10 +37,13 @@ void store(const TensorView& cache, const TensorView& scales, Slot slot, int64_t
     case DType::BF16:
       std::transform(row, row + width, cache.at<uint16_t>(slot.block, slot.offset, head), f32_to_bf16);
       return;
+    case DType::F8_E4M3:
+      std::transform(row, row + width, cache.at<uint8_t>(slot.block, slot.offset, head), f32_to_e4m3);
+      return;
     case DType::I8:
       break;
     default:
-      SLUICE_CHECK(!"KV caches are F32, F16, BF16 or I8");
+      SLUICE_CHECK(!"KV caches are F32, F16, BF16, F8_E4M3 or I8");
   }
   float largest = 0;
   for (int64_t i = 0; i < width; ++i) largest = std::max(largest, std::fabs(row[i]));

@@ -9,6 +9,7 @@ namespace sluice::kernels {
 class RefBackend : public Backend {
  public:
   std::string name() const override { return "ref"; }
+  bool supports_kv(DType) const override { return true; }
 
   Memory allocate(DType dtype, std::initializer_list<int64_t> shape) override;
   Memory upload(TensorView host) override;
