@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <exception>
 #include <fstream>
 #include <sstream>
 
@@ -85,8 +86,14 @@ Result<std::unique_ptr<Model>> load_model(ModelFiles files, std::shared_ptr<kern
   auto model = std::make_unique<Model>();
   model->files = std::move(files);
   model->backend = std::move(backend);
-  Result<ModelWeights> weights =
-      bind_weights(model->files.spec, model->files.tensors, *model->backend, progress);
+  // A device says that its memory has run out by throwing.
+  Result<ModelWeights> weights = [&]() -> Result<ModelWeights> {
+    try {
+      return bind_weights(model->files.spec, model->files.tensors, *model->backend, progress);
+    } catch (const std::exception& problem) {
+      return Error{ErrorCode::Unavailable, fmt::format("cannot place the weights: {}", problem.what())};
+    }
+  }();
   if (!weights)
     return Error{weights.error().code, fmt::format("{}: {}", model->files.path, weights.error().message)};
   model->weights = std::move(*weights);
