@@ -1,10 +1,11 @@
 // Times whole steps of a Llama-3.1-8B shape on the CUDA back-end, made of Backend calls alone, next to their
 // floors.
 //   bench_gpu decode [batch...]   one token for each of `batch` sequences with 576 tokens of context, as replayed steps
+//   bench_gpu context=N ...       the same with N tokens of context
 //   bench_gpu parts [batch...]    what each operation costs in such a step
 //   bench_gpu prefill [parts]     16 prompts of 2,048 tokens, four to a step
 //   bench_gpu short               a few small steps of both kinds, for compute-sanitizer
-//   bench_gpu fp8 ...             the same with fp8 weights in the layers
+//   bench_gpu fp8 ...             the same with fp8 weights, but for the embedding
 //   bench_gpu kv=fp8 ...          the same with a KV cache in fp8
 //   bench_gpu deterministic ...   the same with results that do not depend on the batch
 // Weights are random (the same numbers in every layer, in memory of their own): zeros would run faster.
@@ -37,12 +38,11 @@ constexpr double kBytesPerSecond = 4.6e12, kOperationsPerSecond = 790e12;
 struct Shape {
   int64_t dim = 4096, heads = 32, kv_heads = 8, head_dim = 128, inner = 14336, vocab = 128256;
   int layers = 32, block_size = 64;
-  double bytes_per_layer_weight = 2.0;
+  double bytes_per_weight = 2.0;
   int64_t qkv() const { return (heads + 2 * kv_heads) * head_dim; }
   int64_t layer_weights() const { return dim * (qkv() + heads * head_dim + 3 * inner); }
   double step_bytes() const {
-    return bytes_per_layer_weight * static_cast<double>(layers * layer_weights()) +
-           2.0 * static_cast<double>(vocab * dim);
+    return bytes_per_weight * static_cast<double>(layers * layer_weights() + vocab * dim);
   }
   DType kv_type = DType::BF16;
   double kv_bytes_per_token() const {
@@ -70,7 +70,7 @@ class Model {
     for (int64_t i = 0; i < pattern_.view.elements(); ++i)
       pattern_.view.at<uint16_t>()[i] = sample[(static_cast<uint64_t>(i) * 2654435761u >> 11) & 0xffffu];
     const double start = seconds();
-    embedding_ = weight(s_.vocab, s_.dim);
+    embedding_ = weight(s_.vocab, s_.dim, true);
     head_ = weight(s_.vocab, s_.dim);
     const std::vector<float> ones(static_cast<size_t>(s_.dim), 1.0f);
     const int64_t blocks = cache_tokens / s_.block_size;
@@ -164,8 +164,9 @@ class Model {
     Memory gain, k, v;
     PagedKv kv;
   };
-  Weight weight(int64_t rows, int64_t cols) {
+  Weight weight(int64_t rows, int64_t cols, bool table = false) {
     Weight w;
+    w.table = table;
     w.parts = {TensorView::contiguous(pattern_.view.data, DType::BF16, {rows, cols})};
     w.rows = rows;
     w.cols = cols;
@@ -303,10 +304,14 @@ void run_short(CudaBackend& gpu) {
 int run(int count, char** arguments) {
   kernels::CudaOptions options;
   Shape shape;
+  int context = 576;
+  constexpr std::string_view kContext = "context=";
   for (; count > 1; --count, ++arguments) {
-    if (std::string_view(arguments[1]) == "fp8") {
+    if (std::string_view(arguments[1]).starts_with(kContext)) {
+      context = std::max(1, std::atoi(arguments[1] + kContext.size()));
+    } else if (std::string_view(arguments[1]) == "fp8") {
       options.weights = kernels::WeightStorage::Fp8;
-      shape.bytes_per_layer_weight = 1.0;
+      shape.bytes_per_weight = 1.0;
     } else if (std::string_view(arguments[1]) == "kv=fp8") {
       shape.kv_type = DType::F8_E4M3;
     } else if (std::string_view(arguments[1]) == "deterministic") {
@@ -316,6 +321,7 @@ int run(int count, char** arguments) {
     }
   }
   const std::string_view what = count > 1 ? arguments[1] : "";
+  options.search = what != "short";
   auto made = kernels::make_cuda_backend(options);
   if (!made.ok()) {
     fmt::print(stderr, "{}\n", made.error().message);
@@ -331,8 +337,7 @@ int run(int count, char** arguments) {
     std::vector<int> batches;
     for (int i = 2; i < count; ++i) batches.push_back(std::atoi(arguments[i]));
     if (batches.empty()) batches = {1, 2, 4, 8, 16, 32, 64, 128, 256};
-    const int context = 576;
-    const int64_t cache = 256 * 640;
+    const int64_t cache = int64_t{256} * (context / shape.block_size + 1) * shape.block_size;
     Model model(gpu, shape, 256, 256, cache);
     for (int batch : batches) {
       if (what == "decode") {
@@ -352,9 +357,10 @@ int run(int count, char** arguments) {
       time_parts(gpu, model, shape, Batch(4, 0, 2048, shape.block_size, cache / shape.block_size), false);
     return 0;
   }
-  fmt::print(stderr,
-             "bench_gpu [fp8] [kv=fp8] [deterministic] decode [batch...] | parts [batch...] | prefill "
-             "[parts] | short\n");
+  fmt::print(
+      stderr,
+      "bench_gpu [fp8] [kv=fp8] [deterministic] [context=N] decode [batch...] | parts [batch...] | prefill "
+      "[parts] | short\n");
   return 2;
 }
 

@@ -15,6 +15,7 @@ struct Weight {
   std::vector<TensorView> parts;  // each [part rows, cols], contiguous; data needs no alignment
   int64_t rows = 0;               // sum over parts
   int64_t cols = 0;
+  bool table = false;                  // rows are looked up (Backend::embed): kept as exact as they are
   TensorView bias;                     // optional, f32 [rows]
   std::shared_ptr<const void> packed;  // a back-end's own form, made by Backend::prepare
 

@@ -211,10 +211,13 @@ Weight Binder::stack(Slot slot, const std::vector<Part>& parts, Extent extent) {
 }
 
 Weight Binder::matrix(Slot slot, Extent extent) {
+  const bool table =
+      slot == Slot::TokenEmbedding || slot == Slot::PositionEmbedding || slot == Slot::LayerInputTable;
   std::vector<Part> parts;
   for (const NameRow& row : names_.rows(slot))
     if (std::optional<Part> found = part(row, -1, extent.cols)) parts.push_back(std::move(*found));
   Weight weight = stack(slot, parts, extent);
+  weight.table = table;
   return status_.ok() ? backend_.prepare(std::move(weight)) : Weight();
 }
 

@@ -235,10 +235,13 @@ struct ProductParams {
   const float* bias;
   int32_t fixed_order;  // launch_ring only: sums do not depend on n
 };
+inline constexpr int64_t kLongMatrix = 65536;  // rows: as many as a vocabulary has words
 // Most tokens that launch_ring takes with a fixed order.
 inline constexpr int64_t kFixedTokens = 32, kFixedTokensFp8 = 16;
-// One token to eight; any weight type. REQUIRES: gemv_fits(params).
+// One token to eight, or one with bf16 and scaled fp8; any weight type. REQUIRES: gemv_fits(params).
 bool gemv_fits(const ProductParams&);
+bool gemv_at_once(
+    const ProductParams&);  // whether all rows can be on their way at a time, half a row or more of each
 void launch_gemv(const ProductParams&, Stream);
 
 // Up to 32 tokens, bf16 or scaled fp8. REQUIRES: ring_fits(params).
@@ -246,7 +249,7 @@ bool ring_fits(const ProductParams&);
 void launch_ring(const ProductParams&, Stream);
 
 // out[n, inner] = activation(gate) * up, where gate and up are the halves of x · weightᵀ + bias. The same
-// conditions as above, for the whole product; the first for bf16 only.
+// conditions as above, for the whole product; the first for bf16 and scaled fp8 only.
 struct GatedProductParams {
   ProductParams product;  // out is [n, inner], weight [2 * inner, cols]
   int32_t activation;

@@ -8,7 +8,6 @@ namespace sluice::kernels::cuda {
 namespace {
 
 constexpr int64_t kPanelBytes = int64_t{128} << 20;
-constexpr int64_t kLongMatrix = 65536;
 constexpr int64_t kPanelTokens =
     64;  // from here on decoding a packed matrix once is cheaper than in every tile
 constexpr int64_t kSplitTokens = 2048;  // f32 tokens of one product
@@ -71,9 +70,12 @@ void Impl::product(const ProductParams& p) {
   if (p.x.type == DType::F32) return wide_product(p);
   if (deterministic_) return fixed_product(p);
   const bool fp8 = p.weight.scales != nullptr;
+  // The ring has more of the weights on their way when the kernel in front ends: of one token, that is worth more than
+  // the gemv's higher rate, but for matrices that are on their way as a whole in either and for very long ones.
+  const bool ahead = p.x.n == 1 && !gemv_at_once(p) && p.weight.rows < kLongMatrix && ring_fits(p);
+  if (!ahead && gemv_fits(p)) return issue(launch_gemv, p);
   if (fp8 && ring_fits(p)) return issue(launch_ring, p);
   if (fp8 && fp8_library_product(p)) return;
-  if (gemv_fits(p)) return issue(launch_gemv, p);
   if (p.weight.type == DType::BF16) return plain_product(p);
   if (p.x.n >= kPanelTokens) return panel_product(p);
   plain_product(p);
@@ -171,7 +173,7 @@ void Impl::matmul_gated(TensorView out, TensorView wide, TensorView x, const Wei
   }
   const bool plain = stored.matrices.size() == 1 && g.product.weight.type == DType::BF16;
   const bool fp8 = stored.matrices.size() == 1 && g.product.weight.scales != nullptr;
-  if (plain && gemv_fits(g.product)) return issue(launch_gemv_gated, g);
+  if ((plain || fp8) && gemv_fits(g.product)) return issue(launch_gemv_gated, g);
   const bool silu = plain && activation == Activation::Silu && wide_fits(g.product);
   const int64_t least = silu && wide_busy(g.product) ? kWideTokens : kWideTokensOfFewRows;
   if (silu && g.product.x.n >= least) return issue(launch_wide_silu, g.product);

@@ -9,15 +9,15 @@ namespace sluice::kernels::cuda {
 namespace {
 
 constexpr size_t kChunkBytes = size_t{64} << 20;
-// Shorter matrices are routers and the like, which cost little and decide much; longer ones make logits.
-constexpr int64_t kFewestFp8Rows = 1024, kMostFp8Rows = 65536;
+constexpr int64_t kFewestFp8Rows =
+    1024;  // shorter ones are routers and the like: they cost little and decide much
 
 cudaMemcpyKind kind_of(const TensorView& view) {
   return view.device == Device::Cpu ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToDevice;
 }
 
 bool becomes_fp8(const Weight& weight, WeightStorage storage) {
-  return storage == WeightStorage::Fp8 && weight.rows >= kFewestFp8Rows && weight.rows < kMostFp8Rows &&
+  return storage == WeightStorage::Fp8 && !weight.table && weight.rows >= kFewestFp8Rows &&
          weight.cols % 128 == 0;
 }
 
