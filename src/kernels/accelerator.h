@@ -1,6 +1,6 @@
 // What a device that works beside the host can do beyond the instruction set, so that a step is prepared while the one
 // before it still runs: whole steps at once, tokens that are drawn where the logits are and used by the next step
-// without the host having seen them, and copies to host memory in the order of the work.
+// without the host having seen them, and copies to and from host memory beside the work.
 #pragma once
 
 #include <cstddef>
@@ -37,9 +37,16 @@ class Accelerator {
 
   // Host memory that the device copies to and from by itself.
   virtual std::shared_ptr<std::byte> allocate_pinned(size_t bytes) = 0;
-  // In the order of the device's work; the host may look at, or write, its side after synchronize().
-  virtual void copy_to_host(std::byte* pinned, const void* device, size_t bytes) = 0;
-  virtual void copy_from_host(void* device, const std::byte* pinned, size_t bytes) = 0;
+  // Copies between such memory and pieces of the device's, one piece after the other. They run beside the device's work,
+  // as if at the time of the call: what was asked for before is seen by a copy to the host, what is asked for later sees
+  // a copy from the host and may overwrite what goes to the host. The host may look at, or write, its side after
+  // synchronize().
+  struct Piece {
+    void* data = nullptr;
+    size_t bytes = 0;
+  };
+  virtual void copy_to_host(std::byte* pinned, std::span<const Piece> from) = 0;
+  virtual void copy_from_host(std::span<const Piece> to, const std::byte* pinned) = 0;
 
   // Waits until the device has finished everything asked for.
   virtual void synchronize() = 0;

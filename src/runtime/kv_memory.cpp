@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/accelerator.h"
-
 namespace sluice::runtime {
 
 KvGroups kv_groups(const models::ModelSpec& spec) {
@@ -86,32 +84,32 @@ std::shared_ptr<std::byte> KvMemory::allocate_host(size_t bytes) const {
   return {std::move(buffer), data};
 }
 
-void KvMemory::read_block(int group, BlockId block, std::byte* out) const {
+std::vector<kernels::Accelerator::Piece> KvMemory::pieces_of(int group, BlockId block) const {
+  std::vector<kernels::Accelerator::Piece> pieces;
   for (const Array& array : arrays_) {
     if (array.group != group) continue;
     const auto bytes = static_cast<size_t>(array.view.bytes() / array.view.dim(0));
-    const std::byte* from =
-        static_cast<const std::byte*>(array.view.data) + static_cast<size_t>(block.value) * bytes;
-    if (on_host()) {
-      std::memcpy(out, from, bytes);
-    } else {
-      backend_.accelerator()->copy_to_host(out, from, bytes);
-    }
-    out += bytes;
+    pieces.push_back(
+        {static_cast<std::byte*>(array.view.data) + static_cast<size_t>(block.value) * bytes, bytes});
+  }
+  return pieces;
+}
+
+void KvMemory::read_block(int group, BlockId block, std::byte* out) const {
+  const std::vector<kernels::Accelerator::Piece> pieces = pieces_of(group, block);
+  if (!on_host()) return backend_.accelerator()->copy_to_host(out, pieces);
+  for (const kernels::Accelerator::Piece& piece : pieces) {
+    std::memcpy(out, piece.data, piece.bytes);
+    out += piece.bytes;
   }
 }
 
 void KvMemory::write_block(int group, BlockId block, const std::byte* in) {
-  for (const Array& array : arrays_) {
-    if (array.group != group) continue;
-    const auto bytes = static_cast<size_t>(array.view.bytes() / array.view.dim(0));
-    std::byte* to = static_cast<std::byte*>(array.view.data) + static_cast<size_t>(block.value) * bytes;
-    if (on_host()) {
-      std::memcpy(to, in, bytes);
-    } else {
-      backend_.accelerator()->copy_from_host(to, in, bytes);
-    }
-    in += bytes;
+  const std::vector<kernels::Accelerator::Piece> pieces = pieces_of(group, block);
+  if (!on_host()) return backend_.accelerator()->copy_from_host(pieces, in);
+  for (const kernels::Accelerator::Piece& piece : pieces) {
+    std::memcpy(piece.data, in, piece.bytes);
+    in += piece.bytes;
   }
 }
 

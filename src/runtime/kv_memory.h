@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cache/kv_ledger.h"
+#include "kernels/accelerator.h"
 #include "kernels/backend.h"
 #include "models/spec.h"
 
@@ -39,8 +40,8 @@ class KvMemory {
   // Host memory that blocks can be read to and written from.
   std::shared_ptr<std::byte> allocate_host(size_t bytes) const;
   // One block's bytes of all layers of a group, to and from such memory of block_bytes(group). Where the blocks lie on a
-  // device this happens in the order of its work: settle() before the host looks at what was read, or writes over what
-  // was to be written.
+  // device this happens beside its work, in the order of the calls: settle() before the host looks at what was read, or
+  // writes over what was to be written.
   void read_block(int group, BlockId block, std::byte* out) const;
   void write_block(int group, BlockId block, const std::byte* in);
   void settle() const;
@@ -52,6 +53,7 @@ class KvMemory {
     TensorView view;
   };
   void add_array(int group, kernels::Memory memory);
+  std::vector<kernels::Accelerator::Piece> pieces_of(int group, BlockId block) const;
 
   KvMemoryOptions options_;
   kernels::Backend& backend_;

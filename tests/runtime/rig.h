@@ -87,11 +87,17 @@ class AheadBackend : public FaultyBackend, public kernels::Accelerator {
     auto buffer = std::make_shared<HostBuffer>(bytes);
     return {buffer, buffer->data()};
   }
-  void copy_to_host(std::byte* pinned, const void* device, size_t bytes) override {
-    std::memcpy(pinned, device, bytes);
+  void copy_to_host(std::byte* pinned, std::span<const Piece> from) override {
+    for (const Piece& piece : from) {
+      std::memcpy(pinned, piece.data, piece.bytes);
+      pinned += piece.bytes;
+    }
   }
-  void copy_from_host(void* device, const std::byte* pinned, size_t bytes) override {
-    std::memcpy(device, pinned, bytes);
+  void copy_from_host(std::span<const Piece> to, const std::byte* pinned) override {
+    for (const Piece& piece : to) {
+      std::memcpy(piece.data, pinned, piece.bytes);
+      pinned += piece.bytes;
+    }
   }
   void synchronize() override {}
   Room room() const override { return {size_t{1} << 30, size_t{1} << 30}; }

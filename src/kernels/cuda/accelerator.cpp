@@ -1,4 +1,4 @@
-// What the back-end does as an accelerator: drawn tokens, copies in the order of the stream, memory, failures.
+// What the back-end does as an accelerator: drawn tokens, copies beside the stream, memory, failures.
 #include <algorithm>
 
 #include "kernels/cuda/backend.h"
@@ -53,7 +53,10 @@ int64_t Impl::send_drawn(size_t count) {
   const int64_t ticket = drawn_.sent++;
   const auto at = static_cast<size_t>(ticket % kTickets);
   drawn_.rows[at] = count;
-  if (count > 0) {
+  if (count > 0 && copies_->pending()) {
+    // The copy engine would take the list only after all that waits for it already.
+    launch_store_to_host(drawn_.host[at].get(), drawn_.device.get(), count * sizeof(DrawnToken), stream_);
+  } else if (count > 0) {
     check(cudaMemcpyAsync(drawn_.host[at].get(), drawn_.device.get(), count * sizeof(DrawnToken),
                           cudaMemcpyDeviceToHost, stream_),
           "sending drawn tokens");
@@ -70,22 +73,24 @@ std::span<const DrawnToken> Impl::wait_drawn(int64_t ticket) {
 }
 
 std::shared_ptr<std::byte> Impl::allocate_pinned(size_t bytes) {
+  copies_->prepare();
   std::shared_ptr<void> memory = cuda::allocate_pinned(bytes);
   return {memory, static_cast<std::byte*>(memory.get())};
 }
 
-void Impl::copy_to_host(std::byte* pinned, const void* device, size_t bytes) {
+void Impl::copy_to_host(std::byte* pinned, std::span<const Piece> from) {
   SLUICE_CHECK(mode_ == Mode::Eager);
-  check(cudaMemcpyAsync(pinned, device, bytes, cudaMemcpyDeviceToHost, stream_), "copy to the host");
+  copies_->to_host(pinned, from);
 }
 
-void Impl::copy_from_host(void* device, const std::byte* pinned, size_t bytes) {
+void Impl::copy_from_host(std::span<const Piece> to, const std::byte* pinned) {
   SLUICE_CHECK(mode_ == Mode::Eager);
-  check(cudaMemcpyAsync(device, pinned, bytes, cudaMemcpyHostToDevice, stream_), "copy from the host");
+  copies_->from_host(to, pinned);
 }
 
 void Impl::synchronize() {
   check(cudaStreamSynchronize(stream_), "waiting for the device");
+  copies_->wait();
 }
 
 Accelerator::Room Impl::room() const {

@@ -43,6 +43,7 @@ Impl::Impl(const CudaOptions& options, std::string name, int processors)
       activations_(options.activations == Activations::F32 ? DType::F32 : DType::BF16) {
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");
   staging_.emplace(stream_);
+  copies_.emplace(stream_, *staging_);
   lt_.emplace(options.workspace_bytes, options.search);
   one_workspace_ = allocate_device(one_workspace_bytes());
   check(cudaMemsetAsync(one_workspace_.get(), 0, one_workspace_bytes(), stream_), "memset");
@@ -56,6 +57,7 @@ Impl::~Impl() {
   cudaStreamSynchronize(stream_);
   for (auto& [key, graph] : graphs_) cudaGraphExecDestroy(graph);
   for (cudaEvent_t event : drawn_.there) cudaEventDestroy(event);
+  copies_.reset();
   staging_.reset();
   cudaStreamDestroy(stream_);
 }

@@ -12,6 +12,7 @@
 #include "kernels/cuda/flash.h"
 #include "kernels/cuda/lt.h"
 #include "kernels/cuda/params.h"
+#include "kernels/cuda/side_copies.h"
 #include "kernels/cuda/staging.h"
 #include "kernels/cuda/step_key.h"
 #include "kernels/cuda/weights.h"
@@ -80,8 +81,9 @@ class Impl final : public CudaBackend {
   int64_t send_drawn(size_t count) override;
   std::span<const DrawnToken> wait_drawn(int64_t ticket) override;
   std::shared_ptr<std::byte> allocate_pinned(size_t bytes) override;
-  void copy_to_host(std::byte* pinned, const void* device, size_t bytes) override;
-  void copy_from_host(void* device, const std::byte* pinned, size_t bytes) override;
+  void copy_to_host(std::byte* pinned, std::span<const Piece> from) override;
+  void copy_from_host(std::span<const Piece> to, const std::byte* pinned) override;
+  bool copies_pending() const override { return copies_->pending(); }
   void synchronize() override;
   Room room() const override;
   void set_tuning(bool on) override { lt_->set_search(on); }
@@ -184,6 +186,7 @@ class Impl final : public CudaBackend {
   Mode mode_ = Mode::Eager;
   StepKey key_;
   std::optional<Staging> staging_;
+  std::optional<SideCopies> copies_;
   std::optional<Lt> lt_;
   Scratch scratch_;  // results between the kernels of one operation
   Scratch flash_partial_;

@@ -52,6 +52,8 @@ class CudaBackend : public Backend, public Accelerator {
   // embed with ids that are already on the device, I32 [n].
   virtual void embed_device(TensorView out, const Weight& table, TensorView ids) = 0;
   virtual int graphs() const = 0;  // recorded so far
+  // Whether copies to or from the host are still under way.
+  virtual bool copies_pending() const = 0;
 };
 
 // Fails with Unavailable where there is no driver or no such device.

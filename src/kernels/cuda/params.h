@@ -212,6 +212,17 @@ struct CopyBlocksParams {
 };
 void launch_copy_blocks(const CopyBlocksParams&, Stream);
 
+// Pieces of device memory to, or from, one run of bytes.
+struct MovePiecesParams {
+  const void* pieces;  // int64 [count, 3]: address, first byte in `packed`, bytes
+  void* packed;
+  int64_t count;
+  int32_t gather;  // 1: to `packed`
+};
+void launch_move_pieces(const MovePiecesParams&, Stream);
+// Whole words to pinned host memory, without the copy engine.
+void launch_store_to_host(void* pinned, const void* data, size_t bytes, Stream);
+
 // -- attention
 struct AttentionParams {
   View out, q;
