@@ -1,7 +1,7 @@
 // One token from each row of logits (kernels/draw.h says how), one block per row. The row is read once for its largest
 // element, once to count elements by value (bf16 has few values) from the largest down, which gives the cuts of top-k
 // and top-p, and once for the pick; once more where neither top-k nor a floor bounds the weights, and four times more
-// for a cut below the values counted. An edited row is read once more for its largest, and eight times for each cut.
+// for a cut below the values counted. An edited row is read once more for its largest, and eight times for such a cut.
 // All but the first time it comes from the L2. Sums are taken in a fixed order, so a row gives the same token wherever
 // it stands.
 #include "kernels/cuda/draw_edits.cuh"

@@ -55,6 +55,13 @@ struct EditedRow {
     set(extra, extra_value);
     return found;
   }
+
+  // look(token, value) for every edit, by some thread.
+  template <class Look>
+  __device__ __forceinline__ void each_edit(const Look& look) const {
+    for (uint32_t i = threadIdx.x; i < count; i += kThreads) look(edits[i].token, edits[i].bias);
+    if (threadIdx.x == 0 && extra >= 0) look(extra, extra_value);
+  }
 };
 
 // `edits`: of this row; their biases become the tokens' values. `previous`: the token that how.follows speaks of.
@@ -62,10 +69,10 @@ template <bool Vector>
 __device__ EditedRow<Vector> edit_row(const PlainRow<Vector>& plain, const DrawRow& how, TokenEdit* edits,
                                       int32_t previous, Shared& s) {
   EditedRow<Vector> row{
-      plain, plain.width, plain.largest, plain.scale, edits, s.steps, static_cast<uint32_t>(how.edits),
+      plain, plain.width, plain.largest, plain.scale, edits, s.first_edit, static_cast<uint32_t>(how.edits),
       3,     -1,          0.0f};
   while ((plain.width - 1) >> row.shift >= kSteps) ++row.shift;
-  for (uint32_t i = threadIdx.x; i < kSteps; i += kThreads) s.steps[i] = 0;
+  for (uint32_t i = threadIdx.x; i < kSteps; i += kThreads) s.first_edit[i] = 0;
   if (threadIdx.x == 0) s.repeated = 0;
   __syncthreads();
   for (uint32_t i = threadIdx.x; i < row.count; i += kThreads) {
@@ -75,15 +82,16 @@ __device__ EditedRow<Vector> edit_row(const PlainRow<Vector>& plain, const DrawR
       s.repeated = 1;
     }
     edits[i].bias = edited(__bfloat162float(plain.data[edit.token]), edit, how);
-    atomicAdd(&s.steps[edit.token >> row.shift], 1u);
+    atomicAdd(&s.first_edit[edit.token >> row.shift], 1u);
   }
   __syncthreads();
   const uint32_t at = 2 * threadIdx.x;
-  const auto first = static_cast<int32_t>(s.steps[at]), second = static_cast<int32_t>(s.steps[at + 1]);
+  const auto first = static_cast<int32_t>(s.first_edit[at]),
+             second = static_cast<int32_t>(s.first_edit[at + 1]);
   int32_t total = 0;
   const int32_t before = sum_before(first + second, s.counts, total);
-  s.steps[at] = static_cast<uint32_t>(before);
-  s.steps[at + 1] = static_cast<uint32_t>(before + first);
+  s.first_edit[at] = static_cast<uint32_t>(before);
+  s.first_edit[at + 1] = static_cast<uint32_t>(before + first);
   if (how.follows != 0 && s.repeated == 0) {
     const TokenEdit once{previous, 0.0f, 1, 0};
     row.extra = previous;

@@ -5,13 +5,12 @@
 
 namespace sluice::kernels::cuda::drawing {
 
-// Elements by key, from the largest key down, as far as the table goes.
+// Elements by key, from `top` down, as far as the table goes.
 template <bool Vector>
-__device__ void count_steps(const PlainRow<Vector>& row, Shared& s) {
+__device__ void count_steps(const PlainRow<Vector>& row, uint32_t top, Shared& s) {
   for (uint32_t i = threadIdx.x; i < kSteps; i += kThreads) s.steps[i] = 0;
   if (threadIdx.x == 0) s.count_cut = s.mass_cut = -1;
   __syncthreads();
-  const uint32_t top = row.key_of(row.largest);
   scan(row, [&](int64_t, int count, const float* f) {
     for (int j = 0; j < count; ++j) {
       const uint32_t step = top - row.key_of(f[j]);
@@ -21,34 +20,27 @@ __device__ void count_steps(const PlainRow<Vector>& row, Shared& s) {
   __syncthreads();
 }
 
-template <bool Vector>
-__device__ float step_value(const PlainRow<Vector>& row, int32_t step) {
-  return row.value_of(row.key_of(row.largest) - static_cast<uint32_t>(step));
-}
-
-// The step at which `wanted` elements are reached; -1: not in the table.
-__device__ inline int32_t count_cut(int32_t wanted, Shared& s) {
+// The step at which `wanted` elements are reached, and how many lie above; -1: not in the table. count(i): of a step.
+template <class Count>
+__device__ int32_t count_cut(int32_t wanted, const Count& count, Shared& s) {
   const int32_t first = static_cast<int32_t>(threadIdx.x) * 2;
-  const auto mine = static_cast<int32_t>(s.steps[first] + s.steps[first + 1]);
+  const int32_t mine = count(first), next = count(first + 1);
   int32_t total = 0;
-  const int32_t before = sum_before(mine, s.counts, total);
-  if (before < wanted && before + mine >= wanted)
-    s.count_cut = before + static_cast<int32_t>(s.steps[first]) >= wanted ? first : first + 1;
+  const int32_t before = sum_before(mine + next, s.counts, total);
+  if (before < wanted && before + mine + next >= wanted) {
+    s.count_cut = before + mine >= wanted ? first : first + 1;
+    s.count_above = before + mine >= wanted ? before : before + mine;
+  }
   __syncthreads();
   return s.count_cut;
 }
 
-// The weight of all elements of at least `floor` in the table; with a goal also the step at which it is reached, and
-// the weight above that.
-template <bool Vector>
-__device__ double mass_cut(const PlainRow<Vector>& row, float floor, double goal, Shared& s) {
+// The weight of all elements in the table; with a goal also the step at which it is reached, and the weight above that.
+// mass(i): of a step.
+template <class Mass>
+__device__ double mass_cut(double goal, const Mass& mass, Shared& s) {
   const int32_t first = static_cast<int32_t>(threadIdx.x) * 2;
-  double mine[2];
-  for (int i = 0; i < 2; ++i) {
-    const uint32_t count = s.steps[first + i];
-    const float value = count > 0 ? step_value(row, first + i) : 0.0f;
-    mine[i] = count > 0 && value >= floor ? static_cast<double>(count) * row.weight(value) : 0.0;
-  }
+  const double mine[2] = {mass(first), mass(first + 1)};
   double total = 0;
   double before = sum_before(mine[0] + mine[1], s.sums, total);
   for (int i = 0; i < 2; ++i, before += mine[i - 1]) {
@@ -95,19 +87,26 @@ template <bool Vector>
 __device__ Kept filter(const PlainRow<Vector>& row, const DrawRow& how, Shared& s) {
   Kept kept;
   kept.floor = row.largest + how.floor;
-  count_steps(row, s);
+  const uint32_t top = row.key_of(row.largest);
+  const auto value = [&](int32_t step) { return row.value_of(top - static_cast<uint32_t>(step)); };
+  const auto mass = [&](int32_t step) {
+    const uint32_t count = s.steps[step];
+    const float v = count > 0 ? value(step) : 0.0f;
+    return count > 0 && v >= kept.floor ? static_cast<double>(count) * row.weight(v) : 0.0;
+  };
+  count_steps(row, top, s);
   if (how.top_k > 0 && how.top_k < row.width) {
-    const int32_t step = count_cut(how.top_k, s);
+    const int32_t step = count_cut(
+        how.top_k, [&](int32_t i) { return static_cast<int32_t>(s.steps[i]); }, s);
     const float least =
-        step >= 0 ? step_value(row, step) : row.value_of(find_cut<false>(row, -INFINITY, how.top_k, s).key);
+        step >= 0 ? value(step) : row.value_of(find_cut<false>(row, -INFINITY, how.top_k, s).key);
     kept.floor = fmaxf(kept.floor, least);
   }
-  const uint32_t top = row.key_of(row.largest);
-  const bool in_table = top >= kSteps && kept.floor >= row.value_of(top - kSteps + 1);
-  kept.total = in_table ? mass_cut(row, kept.floor, INFINITY, s) : weight_from(row, kept.floor, s);
+  const bool in_table = top >= kSteps && kept.floor >= value(kSteps - 1);
+  kept.total = in_table ? mass_cut(INFINITY, mass, s) : weight_from(row, kept.floor, s);
   if (how.top_p < 1.0f) {
     const double goal = static_cast<double>(how.top_p) * kept.total;
-    mass_cut(row, kept.floor, goal, s);
+    mass_cut(goal, mass, s);
     Cut cut{top - static_cast<uint32_t>(max(s.mass_cut, 0)), s.mass_above};
     if (s.mass_cut < 0) cut = find_cut<true>(row, kept.floor, goal, s);
     keep_nucleus(row, goal, cut, kept);
@@ -115,17 +114,86 @@ __device__ Kept filter(const PlainRow<Vector>& row, const DrawRow& how, Shared& 
   return kept;
 }
 
-// Edited values have too many keys to count: eight times four bits.
+// The table of an edited row: what came as it is by its key, edited tokens by the upper half of theirs. A step that has
+// both is looked into, which needs the list of edits alone.
+template <bool Vector>
+struct EditedTable {
+  const EditedRow<Vector>& row;
+  Shared& s;
+  uint32_t top;
+
+  __device__ uint32_t step_of(float v) const { return top - (row.key_of(v) >> 16); }
+  __device__ float plain_value(int32_t step) const {
+    return PlainRow<Vector>::value_of(top - static_cast<uint32_t>(step));
+  }
+
+  __device__ void count() const {
+    for (uint32_t i = threadIdx.x; i < kSteps; i += kThreads) s.edited[i] = 0;
+    count_steps(row.plain, top, s);
+    row.each_edit([&](int32_t token, float value) {
+      const uint32_t before = step_of(__bfloat162float(row.plain.data[token])), after = step_of(value);
+      if (before < kSteps) atomicSub(&s.steps[before], 1u);
+      if (after < kSteps) atomicAdd(&s.edited[after], 1u);
+    });
+    __syncthreads();
+  }
+
+  // Weights within a step are so alike (at temperatures from 0.01 on) that f64 adds them exactly, in whatever order.
+  __device__ void weigh(float floor) const {
+    for (uint32_t i = threadIdx.x; i < kSteps; i += kThreads) s.edited_weight[i] = 0.0;
+    __syncthreads();
+    row.each_edit([&](int32_t, float value) {
+      const uint32_t step = step_of(value);
+      if (step < kSteps && value >= floor) atomicAdd(&s.edited_weight[step], double{row.weight(value)});
+    });
+    __syncthreads();
+  }
+
+  __device__ double mass(int32_t step, float floor) const {
+    const uint32_t count = s.steps[step];
+    const float v = count > 0 ? plain_value(step) : 0.0f;
+    const double plain = count > 0 && v >= floor ? static_cast<double>(count) * row.weight(v) : 0.0;
+    return plain + s.edited_weight[step];
+  }
+
+  template <bool Weights>
+  __device__ Cut look_into(int32_t step, double above, float floor, double goal) const {
+    const float plain = plain_value(step);
+    const uint32_t count = s.steps[step];
+    const auto each = [&](const auto& take) {
+      row.each_edit([&](int32_t, float value) {
+        if (value >= floor) take(value, 1.0f);
+      });
+      if (threadIdx.x == 32 && count > 0 && plain >= floor) take(plain, static_cast<float>(count));
+    };
+    return refine<Weights>(row, 16, {top - static_cast<uint32_t>(step), above}, goal, each, s);
+  }
+};
+
 template <bool Vector>
 __device__ Kept filter(const EditedRow<Vector>& row, const DrawRow& how, Shared& s) {
   Kept kept;
   kept.floor = row.largest + how.floor;
-  if (how.top_k > 0 && how.top_k < row.width)
-    kept.floor = fmaxf(kept.floor, row.value_of(find_cut<false>(row, -INFINITY, how.top_k, s).key));
-  kept.total = weight_from(row, kept.floor, s);
+  const EditedTable<Vector> table{row, s, row.key_of(row.largest) >> 16};
+  table.count();
+  if (how.top_k > 0 && how.top_k < row.width) {
+    const auto count = [&](int32_t i) { return static_cast<int32_t>(s.steps[i] + s.edited[i]); };
+    const int32_t step = count_cut(how.top_k, count, s);
+    const Cut cut = step >= 0 ? table.template look_into<false>(step, s.count_above, -INFINITY, how.top_k)
+                              : find_cut<false>(row, -INFINITY, how.top_k, s);
+    kept.floor = fmaxf(kept.floor, row.value_of(cut.key));
+  }
+  table.weigh(kept.floor);
+  const auto mass = [&](int32_t step) { return table.mass(step, kept.floor); };
+  const bool in_table = table.top >= kSteps && kept.floor >= table.plain_value(kSteps - 1);
+  kept.total = in_table ? mass_cut(INFINITY, mass, s) : weight_from(row, kept.floor, s);
   if (how.top_p < 1.0f) {
     const double goal = static_cast<double>(how.top_p) * kept.total;
-    keep_nucleus(row, goal, find_cut<true>(row, kept.floor, goal, s), kept);
+    mass_cut(goal, mass, s);
+    const Cut cut = s.mass_cut >= 0
+                        ? table.template look_into<true>(s.mass_cut, s.mass_above, kept.floor, goal)
+                        : find_cut<true>(row, kept.floor, goal, s);
+    keep_nucleus(row, goal, cut, kept);
   }
   return kept;
 }

@@ -15,11 +15,14 @@ constexpr int64_t kTile = int64_t{kThreads} * 8;
 constexpr uint32_t kSteps = 2 * kThreads;  // keys from the largest down that are counted one by one
 
 struct Shared {
-  // Of a row as it came: elements of each key, from the row's largest key down. Of an edited row: the first edit of each
-  // range of tokens.
-  uint32_t steps[kSteps];
+  uint32_t
+      steps[kSteps];  // elements of each key, from the row's largest key down; edited tokens do not count
+  // Of an edited row: the first edit of each range of tokens; how many edited tokens have keys with these 16 bits, and
+  // the weight of those that are kept.
+  uint32_t first_edit[kSteps], edited[kSteps];
+  double edited_weight[kSteps];
   int32_t count_cut, mass_cut;
-  double mass_above;
+  double count_above, mass_above;
   double bins[kWarps][kBins];
   double totals[kBins];
   double sums[kWarps];
@@ -144,27 +147,27 @@ __device__ void find_largest(Row& row, Shared& s) {
   __syncthreads();
 }
 
-// The largest key from which on upwards the amounts reach `goal`, and what lies above it. The amount of an element is
-// its weight, or one; elements under `floor` have none.
+// The largest key from which on upwards the amounts reach a goal, and what lies above it. The amount of an element is
+// its weight, or one.
 struct Cut {
   uint32_t key = 0;
   double above = 0;
 };
-template <bool Weights, class Row>
-__device__ Cut find_cut(const Row& row, float floor, double goal, Shared& s) {
-  Cut cut;
+
+// Finds the lowest `bits` of the key, four at a time, where the others are known. each(take) calls take(value, times)
+// for all elements that count, or more of them.
+template <bool Weights, class Row, class Each>
+__device__ Cut refine(const Row& row, int bits, Cut cut, double goal, const Each& each, Shared& s) {
 #pragma unroll 1
-  for (int shift = Row::kKeyBits - 4; shift >= 0; shift -= 4) {
+  for (int shift = bits - 4; shift >= 0; shift -= 4) {
     float bins[kBins] = {};
-    scan(row, [&](int64_t, int count, const float* f) {
-      for (int j = 0; j < count; ++j) {
-        const uint32_t key = Row::key_of(f[j]);
-        if (f[j] < floor || static_cast<uint64_t>(key) >> (shift + 4) != cut.key) continue;
-        const float amount = Weights ? row.weight(f[j]) : 1.0f;
-        const uint32_t bin = key >> shift & 15u;
+    each([&](float value, float times) {
+      const uint32_t key = Row::key_of(value);
+      if (static_cast<uint64_t>(key) >> (shift + 4) != cut.key) return;
+      const float amount = Weights ? times * row.weight(value) : times;
+      const uint32_t bin = key >> shift & 15u;
 #pragma unroll
-        for (uint32_t b = 0; b < kBins; ++b) bins[b] += b == bin ? amount : 0.0f;
-      }
+      for (uint32_t b = 0; b < kBins; ++b) bins[b] += b == bin ? amount : 0.0f;
     });
     __syncthreads();
 #pragma unroll
@@ -192,6 +195,18 @@ __device__ Cut find_cut(const Row& row, float floor, double goal, Shared& s) {
     cut.above = above;
   }
   return cut;
+}
+
+// Over the whole row, of the elements of at least `floor`.
+template <bool Weights, class Row>
+__device__ Cut find_cut(const Row& row, float floor, double goal, Shared& s) {
+  const auto each = [&](const auto& take) {
+    scan(row, [&](int64_t, int count, const float* f) {
+      for (int j = 0; j < count; ++j)
+        if (!(f[j] < floor)) take(f[j], 1.0f);
+    });
+  };
+  return refine<Weights>(row, Row::kKeyBits, {}, goal, each, s);
 }
 
 }  // namespace sluice::kernels::cuda::drawing
