@@ -114,14 +114,16 @@ class AttentionTest : public EachActivation {
           << "step " << i;
   }
 
-  // `count` sequences of random lengths with a cache full of numbers.
-  void single_tokens(int dim, int block_size, int heads, int kv_heads, int count) {
+  enum class Lengths { Random, Alike };
+  // `count` sequences with a cache full of numbers.
+  void single_tokens(int dim, int block_size, int heads, int kv_heads, int count,
+                     Lengths lengths = Lengths::Random) {
     constexpr int kLongest = 330;
     const int width = (kLongest + block_size - 1) / block_size;
     const int64_t rows = int64_t{count} * width * block_size;
     Batch b;
     for (int s = 0; s < count; ++s) {
-      b.positions.push_back(s == 0 ? kLongest - 1 : below(kLongest));
+      b.positions.push_back(s == 0 || lengths == Lengths::Alike ? kLongest - 1 : below(kLongest));
       b.query_begin.push_back(s + 1);
       for (int i = 0; i < width; ++i) b.blocks.push_back((s + i * count) % (count * width));
     }
@@ -233,6 +235,12 @@ TEST_P(AttentionTest, SingleTokensOfManySequences) {
       }
     }
   }
+}
+
+// Sequences of one length, as many as leave heads whole on a device of 132 multiprocessors.
+TEST_P(AttentionTest, SingleTokensOfSequencesAlike) {
+  single_tokens(128, 64, 8, 2, 130, Lengths::Alike);
+  single_tokens(64, 16, 8, 2, 132, Lengths::Alike);
 }
 
 TEST_P(AttentionTest, CachesInFp8) {

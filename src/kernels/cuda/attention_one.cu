@@ -2,8 +2,8 @@
 // 16, 32 or 64 slots, in bf16 with heads of 64 or 128 elements or in fp8 with heads of 128, up to 8 query heads per kv head; windows, softcap, sinks, alibi.
 //
 // A unit is 64 keys and values of one (token, kv head). The units of the step, in that order, are cut into equal
-// runs, one per persistent block, so every multiprocessor reads the same number of bytes whatever the lengths are. A
-// producer warp keeps a ring of units full with the tensor copy engine across the borders of heads and sequences.
+// runs, one per persistent block, so every multiprocessor reads the same number of bytes whatever the lengths are; where
+// that comes out almost alike, heads are left whole. A producer warp keeps a ring of units full with the tensor copy engine across the borders of heads and sequences.
 // Four warps take 16 keys of a unit each: scores with mma m16n8k16 (query heads as the 16-row operand, rows from
 // `group` on are zero), running maximum and sum, values with a second mma; they meet in shared memory at the end of a
 // head. A head that several blocks share is merged by the last of them to finish, in the order of its keys.
@@ -13,13 +13,13 @@
 // values once, from memory: 2 · 2 · Dim bytes per key and kv head (fp8: half of that; its elements become f16, which
 // holds them all, on their way to an f16 mma). On an H200, 576 tokens of context, 32/8 heads of 128,
 // in its place in a step: 23 us for 32 sequences (3.2 TB/s), 77 us for 128 (3.9 TB/s); the read ceiling is 4.6.
+#include "kernels/cuda/attention_units.cuh"
 #include "kernels/cuda/copy_engine.cuh"
 #include "kernels/cuda/flash.h"
 
 namespace sluice::kernels::cuda {
 namespace {
 
-constexpr int kKeys = 64, kWarps = 4, kThreads = kWarps * 32 + 32;
 constexpr int kMaxGroup = 8, kMaxTokens = 1024, kMaxProcessors = 256;
 constexpr int kQuerySlots = 4;  // heads whose queries are there or on their way
 constexpr float kLog2E = 1.44269504088896340736f;
@@ -47,110 +47,6 @@ struct Layout {
 // One part of a head that several blocks share: values [group, Dim], then maxima, then sums.
 constexpr int kPartMaxima = kMaxGroup * 128, kPartSums = kPartMaxima + kMaxGroup;
 constexpr int kPartFloats = kPartSums + kMaxGroup;
-
-struct OneArguments {
-  const bf16* q;
-  bf16* out;
-  float* parts;        // [blocks, 2, kPartFloats]
-  int32_t* arrivals;   // [tokens, kv_heads], zero before and after
-  const float* sinks;  // [heads] or null
-  const float* alibi;  // [heads] or null
-  TableView table;
-  int64_t q_stride, out_stride_n, out_stride_h;
-  int tokens, kv_heads, group, window;
-  float scale, softcap;
-  int whole;  // no head is shared between blocks, and a token may see others of this step
-};
-
-// What a block works on: units [first, last) of all, one (token, head) after the other.
-struct Walk {
-  const int* first_unit;  // [tokens + 1]; units of one kv head before each token
-  int kv_heads;
-  int64_t at, last;
-  int token, head, unit, units;  // units: of this token and head
-
-  __device__ __forceinline__ Walk(const int* first, int tokens, int heads, int64_t begin, int64_t end)
-      : first_unit(first), kv_heads(heads), at(begin), last(end) {
-    int low = 0, high = tokens - 1;
-    while (low < high) {
-      const int middle = (low + high + 1) / 2;
-      if (int64_t{first_unit[middle]} * kv_heads <= at) {
-        low = middle;
-      } else {
-        high = middle - 1;
-      }
-    }
-    token = low;
-    units = first_unit[low + 1] - first_unit[low];
-    const int within = static_cast<int>(at - int64_t{first_unit[low]} * kv_heads);
-    head = within / units;
-    unit = within % units;
-  }
-  __device__ __forceinline__ bool live() const { return at < last; }
-  // Units of this head that belong to the block.
-  __device__ __forceinline__ int count() const {
-    return static_cast<int>(last - at < units - unit ? last - at : units - unit);
-  }
-  __device__ __forceinline__ void next() {
-    at += count();
-    unit = 0;
-    if (++head < kv_heads || !live()) return;
-    head = 0;
-    ++token;
-    units = first_unit[token + 1] - first_unit[token];
-  }
-};
-
-// The first key that a token at `position` sees.
-__device__ __forceinline__ int first_key(const OneArguments& p, int position) {
-  return p.window > 0 && position >= p.window ? position - p.window + 1 : 0;
-}
-__device__ __forceinline__ int units_of(const OneArguments& p, int position) {
-  return position / kKeys - first_key(p, position) / kKeys + 1;
-}
-
-// positions and the running sum of units to shared memory.
-__device__ __forceinline__ void count_units(const OneArguments& p, int* positions, int* first_unit,
-                                            int* scratch) {
-  const int each = (p.tokens + kThreads - 1) / kThreads, begin = threadIdx.x * each;
-  int sum = 0;
-  for (int s = begin; s < begin + each && s < p.tokens; ++s) {
-    positions[s] = p.table.positions[s];
-    sum += units_of(p, positions[s]);
-  }
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  int running = sum;
-#pragma unroll
-  for (int o = 1; o < 32; o *= 2) {
-    const int other = __shfl_up_sync(0xffffffffu, running, o);
-    if (lane >= o) running += other;
-  }
-  if (lane == 31) scratch[warp] = running;
-  __syncthreads();
-  for (int w = 0; w < warp; ++w) running += scratch[w];
-  running -= sum;
-  for (int s = begin; s < begin + each && s < p.tokens; ++s) {
-    first_unit[s] = running;
-    running += units_of(p, positions[s]);
-    if (s == p.tokens - 1) first_unit[p.tokens] = running;
-  }
-  __syncthreads();
-}
-
-// Blocks that have work: all, unless there are fewer units.
-__device__ __forceinline__ int64_t blocks_for(int64_t units) {
-  return units < gridDim.x ? units : gridDim.x;
-}
-
-// Where block `block` starts. Whole heads: at the next head that begins.
-__device__ __forceinline__ int64_t start_of(const OneArguments& p, const int* first_unit, int64_t block) {
-  const int64_t all = int64_t{first_unit[p.tokens]} * p.kv_heads, blocks = blocks_for(all);
-  if (block >= blocks) return all;
-  const int64_t at = all * block / blocks;
-  if (p.whole == 0) return at;
-  const Walk walk(first_unit, p.tokens, p.kv_heads, at, all);
-  return walk.unit == 0 ? at : at + walk.units - walk.unit;
-}
 
 __device__ __forceinline__ void load_matrices(uint32_t address, uint32_t (&r)[4]) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -529,9 +425,12 @@ __global__ void __launch_bounds__(kThreads, 1)
       barrier_init(query_empty + 8 * s, kWarps);
     }
     barriers_ready();
+    scratch[9] = 0;
   }
   count_units(p, positions, first_unit, scratch);
-  const int64_t begin = start_of(p, first_unit, blockIdx.x), border = start_of(p, first_unit, blockIdx.x + 1);
+  const bool whole = leave_whole(p, first_unit, scratch + 9);
+  const int64_t begin = start_of(p, first_unit, whole, blockIdx.x),
+                border = start_of(p, first_unit, whole, blockIdx.x + 1);
   if (begin >= border) return wait_for_producer();
   Walk walk(first_unit, p.tokens, p.kv_heads, begin, border);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
