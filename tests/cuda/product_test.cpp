@@ -110,8 +110,8 @@ TEST_P(ProductTest, RepeatsBitForBit) {
     const BothWeight w = weight({DType::BF16}, rows, 4096, false);
     for (int64_t n : {1, 7, 16, 31, 64}) {
       const Both x = random(n, 4096);
-      const kernels::Memory out = gpu().allocate(DType::BF16, {n, rows}),
-                            half = gpu().allocate(DType::BF16, {n, rows / 2});
+      const kernels::Memory out = gpu().allocate(activations_, {n, rows}),
+                            half = gpu().allocate(activations_, {n, rows / 2});
       HostTensor got = HostTensor::make(DType::F32, {n * rows}),
                  gated = HostTensor::make(DType::F32, {n * rows / 2});
       std::vector<float> first, first_gated;

@@ -25,6 +25,13 @@ DeviceBuffer allocate_device(size_t bytes) {
   return DeviceBuffer(memory);
 }
 
+DeviceBuffer allocate_cleared(size_t bytes) {
+  DeviceBuffer memory = allocate_device(bytes);
+  check(cudaMemset(memory.get(), 0, bytes), "memset");
+  check(cudaStreamSynchronize(nullptr), "memset");
+  return memory;
+}
+
 PinnedBuffer allocate_pinned(size_t bytes) {
   void* memory = nullptr;
   const cudaError_t error = cudaMallocHost(&memory, std::max<size_t>(bytes, 16));
@@ -39,7 +46,7 @@ void* Scratch::at_least(size_t bytes) {
   if (bytes > bytes_) {
     memory_.reset();
     const size_t rounded = (bytes + bytes / 4 + 0xfffff) & ~size_t{0xfffff};
-    memory_ = allocate_device(rounded);
+    memory_ = allocate_cleared(rounded);
     bytes_ = rounded;
   }
   return memory_.get();

@@ -27,6 +27,9 @@ using DeviceBuffer = std::unique_ptr<void, DeviceFree>;
 using PinnedBuffer = std::unique_ptr<void, PinnedFree>;
 
 DeviceBuffer allocate_device(size_t bytes);
+// Zeros, for workspace: cuBLASLt's sums of parts read, and drop, a little more than its products have written, and
+// initcheck does not see what the copy engine stores.
+DeviceBuffer allocate_cleared(size_t bytes);
 PinnedBuffer allocate_pinned(size_t bytes);
 
 // Device memory that grows: `at_least` keeps the old memory if it is large enough, else replaces it, losing

@@ -57,10 +57,8 @@ bool lt_fits(const LtProduct& p) {
 }
 
 Lt::Lt(size_t workspace_bytes, bool search)
-    : workspace_(allocate_device(workspace_bytes)), workspace_bytes_(workspace_bytes), search_(search) {
+    : workspace_(allocate_cleared(workspace_bytes)), workspace_bytes_(workspace_bytes), search_(search) {
   check_lt(cublasLtCreate(&handle_), "cublasLtCreate");
-  // cuBLASLt's sums of parts read, and drop, a little more than its products have written there.
-  check(cudaMemset(workspace_.get(), 0, workspace_bytes_), "memset");
 }
 
 Lt::~Lt() {

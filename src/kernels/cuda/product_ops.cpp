@@ -22,6 +22,7 @@ ProductParams product_params(const TensorView& out, const TensorView& x, const W
   SLUICE_CHECK_EQ(p.x.dim, weight.cols);
   SLUICE_CHECK_EQ(p.out.dim, weight.rows);
   SLUICE_CHECK_EQ(p.out.n, p.x.n);
+  SLUICE_CHECK(out.dtype == x.dtype);
   return p;
 }
 
