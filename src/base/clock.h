@@ -15,5 +15,9 @@ inline double seconds_between(TimePoint from, TimePoint to) {
 inline double seconds_since(TimePoint from) {
   return seconds_between(from, Clock::now());
 }
+// The moment that lies so many seconds ahead.
+inline TimePoint after(double seconds) {
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(Seconds(seconds));
+}
 
 }  // namespace sluice

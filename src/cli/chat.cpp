@@ -17,7 +17,7 @@ namespace sluice::cli {
 
 namespace {
 
-std::atomic<bool> interrupted{false};
+std::atomic<bool> chat_interrupted{false};
 
 constexpr std::string_view kHelp =
     "  /help            this list\n"
@@ -68,7 +68,7 @@ class ChatCommand : public Command {
                      "the model has no chat template; 'sluice run --raw' completes plain text"});
     if (system_ != "auto") conversation_.set_system(system_);
     struct sigaction action {};
-    action.sa_handler = [](int) { interrupted = true; };
+    action.sa_handler = [](int) { chat_interrupted = true; };
     sigaction(SIGINT, &action, nullptr);
     return isatty(STDIN_FILENO) != 0 ? interact() : answer_pipe();
   }
@@ -85,7 +85,7 @@ class ChatCommand : public Command {
     LineEditor editor(history_path());
     fmt::print("{} — /help lists the commands\n", session_->model().files.path);
     while (true) {
-      interrupted = false;
+      chat_interrupted = false;
       std::optional<std::string> line = editor.read("> ");
       if (!line) break;
       if (line->empty()) continue;
@@ -123,7 +123,7 @@ class ChatCommand : public Command {
   // Answers the conversation as it stands; false where that failed.
   bool reply() {
     Result<std::vector<Token>> prompt = encode();
-    Result<Answer> answer = prompt ? stream_answer(*session_, std::move(*prompt), sampling_, interrupted)
+    Result<Answer> answer = prompt ? stream_answer(*session_, std::move(*prompt), sampling_, chat_interrupted)
                                    : Result<Answer>(prompt.error());
     if (!answer) {
       report(answer.error());

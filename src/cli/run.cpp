@@ -14,7 +14,7 @@ namespace sluice::cli {
 
 namespace {
 
-std::atomic<bool> interrupted{false};
+std::atomic<bool> run_interrupted{false};
 
 constexpr size_t kPromptBytes = size_t{64} << 20;
 
@@ -61,8 +61,8 @@ class RunCommand : public Command {
     if (!session) return report(session.error());
     Result<std::vector<Token>> tokens = encode(**session, *prompt);
     if (!tokens) return report(tokens.error());
-    std::signal(SIGINT, [](int) { interrupted = true; });
-    Result<Answer> answer = stream_answer(**session, std::move(*tokens), sampling_, interrupted);
+    std::signal(SIGINT, [](int) { run_interrupted = true; });
+    Result<Answer> answer = stream_answer(**session, std::move(*tokens), sampling_, run_interrupted);
     if (!answer) return report(answer.error());
     if (!answer->text.ends_with('\n')) fmt::print("\n");
     fmt::print(stderr, "{}\n", describe_timings(answer->end));

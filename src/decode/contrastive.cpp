@@ -13,8 +13,6 @@
 namespace sluice::decode {
 namespace {
 
-constexpr float kMasked = -std::numeric_limits<float>::infinity();
-
 double dot(std::span<const float> a, std::span<const float> b) {
   double sums[4] = {};
   size_t i = 0;

@@ -11,8 +11,6 @@
 namespace sluice::decode {
 namespace {
 
-constexpr float kLowest = std::numeric_limits<float>::lowest();
-
 // The tokens still in the game: the first `count` entries of the workspace, tokens ascending.
 struct Survivors {
   Workspace& space;

@@ -4,13 +4,9 @@
 #include <limits>
 #include <utility>
 
+#include "decode/row_math.h"
+
 namespace sluice::decode {
-namespace {
-
-constexpr float kMasked = -std::numeric_limits<float>::infinity();
-
-}  // namespace
-
 Processors::Processors(std::shared_ptr<const sched::SamplingParams> params, std::vector<Token> end_tokens)
     : params_(std::move(params)), end_tokens_(std::move(end_tokens)) {
   active_ = params_->allowed_tokens || !params_->bad_words.empty() || !params_->logit_bias.empty() ||

@@ -20,7 +20,6 @@ constexpr size_t kGroup = kLanes * kWidth;
 // Groups add up in float over a block, blocks in double.
 constexpr size_t kBlock = 4096;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr float kLowest = std::numeric_limits<float>::lowest();
 
 using Lanes [[gnu::vector_size(kLanes * sizeof(float))]] = float;
 using IntLanes [[gnu::vector_size(kLanes * sizeof(int32_t))]] = int32_t;

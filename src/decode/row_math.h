@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -10,6 +11,10 @@
 #include "base/result.h"
 
 namespace sluice::decode {
+
+inline constexpr float kLowest = std::numeric_limits<float>::lowest();
+// The logit of a token that may not be drawn.
+inline constexpr float kMasked = -std::numeric_limits<float>::infinity();
 
 // Exponentials are taken of (value - offset) * scale; scale is the inverse of a temperature.
 struct ExpScale {

@@ -54,7 +54,7 @@ Result<uint64_t> read_count(GgufInput& input, std::string_view field, uint64_t c
   return input.corrupt("{} is {}, limit {} in a file of {} bytes", field, count, limit, input.in.size());
 }
 
-Result<Gguf> open_file(const std::string& path) {
+Result<Gguf> open_one(const std::string& path) {
   const Result<std::shared_ptr<const MappedFile>> file = MappedFile::open(path);
   if (!file.ok()) return file.error();
   Result<Gguf> parsed = parse_gguf((*file)->bytes(), quote_path(path));
@@ -109,7 +109,7 @@ Status add_parts(Gguf& gguf, const std::string& first_path, int64_t count) {
   const std::string stem = first_path.substr(0, first_path.size() - suffix.size());
   for (int64_t number = 1; number < count; ++number) {
     const std::string path = stem + part_suffix({number, count});
-    Result<Gguf> next = open_file(path);
+    Result<Gguf> next = open_one(path);
     if (!next.ok()) return next.error();
     const Result<Part> part = read_part(*next, path);
     if (!part.ok()) return part.error();
@@ -143,7 +143,7 @@ Result<Gguf> parse_gguf(std::string_view file, std::string_view what) {
 }
 
 Result<Gguf> open_gguf(const std::string& path) {
-  Result<Gguf> gguf = open_file(path);
+  Result<Gguf> gguf = open_one(path);
   if (!gguf.ok()) return gguf;
   const Result<Part> part = read_part(*gguf, path);
   if (!part.ok()) return part.error();

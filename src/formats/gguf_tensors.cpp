@@ -13,15 +13,15 @@ namespace sluice::formats {
 
 namespace {
 
-constexpr uint64_t kMaxNameBytes = 63;
-constexpr uint32_t kMaxRank = 4;
+constexpr uint64_t kMaxGgufNameBytes = 63;
+constexpr uint32_t kMaxGgufRank = 4;
 
 struct Description {
   std::string_view name;
   const GgmlType* type = nullptr;
   uint32_t rank = 0;
-  std::array<int64_t, kMaxRank> extents{};  // outermost first
-  uint64_t offset = 0;                      // from the start of the data
+  std::array<int64_t, kMaxGgufRank> extents{};  // outermost first
+  uint64_t offset = 0;                          // from the start of the data
   uint64_t bytes = 0;
 
   std::span<const int64_t> shape() const { return {extents.data(), rank}; }
@@ -30,8 +30,9 @@ struct Description {
 Result<std::string_view> read_name(GgufInput& input, uint64_t index) {
   const auto bytes = input.in.read<uint64_t>();
   if (input.in.failed()) return input.truncated(fmt::format("length of the name of tensor {}", index));
-  if (bytes == 0 || bytes > kMaxNameBytes) {
-    return input.corrupt("name of tensor {} has {} bytes, must have 1 to {}", index, bytes, kMaxNameBytes);
+  if (bytes == 0 || bytes > kMaxGgufNameBytes) {
+    return input.corrupt("name of tensor {} has {} bytes, must have 1 to {}", index, bytes,
+                         kMaxGgufNameBytes);
   }
   const std::string_view name = input.in.take(bytes);
   if (input.in.failed()) return input.truncated(fmt::format("name of tensor {}", index));
@@ -46,8 +47,9 @@ Status read_shape(GgufInput& input, Description& tensor) {
   tensor.rank = input.in.read<uint32_t>();
   if (input.in.failed())
     return input.truncated(fmt::format("number of dimensions of tensor {}", quote(tensor.name)));
-  if (tensor.rank > kMaxRank) {
-    return input.corrupt("tensor {} has {} dimensions, limit {}", quote(tensor.name), tensor.rank, kMaxRank);
+  if (tensor.rank > kMaxGgufRank) {
+    return input.corrupt("tensor {} has {} dimensions, limit {}", quote(tensor.name), tensor.rank,
+                         kMaxGgufRank);
   }
   for (uint32_t i = 0; i < tensor.rank; ++i) {
     const auto extent = input.in.read<int64_t>();

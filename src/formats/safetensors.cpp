@@ -20,7 +20,7 @@ namespace {
 
 constexpr uint64_t kPrefixBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;
-constexpr size_t kMaxTensors = 1'000'000;
+constexpr size_t kMaxEntries = 1'000'000;
 constexpr size_t kMaxNameBytes = 1024;
 constexpr size_t kMaxRank = 32;
 constexpr size_t kJsonDepth = 8;
@@ -195,9 +195,9 @@ Result<Entry> read_entry(std::string_view name, const json::value& value) {
 }
 
 Result<std::vector<Entry>> read_entries(const json::object& header, std::string_view what) {
-  if (header.size() > kMaxTensors) {
+  if (header.size() > kMaxEntries) {
     return Error{ErrorCode::LimitExceeded,
-                 fmt::format("{}: header has {} entries, limit {}", what, header.size(), kMaxTensors)};
+                 fmt::format("{}: header has {} entries, limit {}", what, header.size(), kMaxEntries)};
   }
   std::vector<Entry> entries;
   entries.reserve(header.size());

@@ -25,7 +25,7 @@ constexpr const char* kIndexFile = "model.safetensors.index.json";
 
 using WeightMap = std::map<std::string, std::string>;
 
-Result<Safetensors> open_file(const std::string& path) {
+Result<Safetensors> open_part(const std::string& path) {
   const Result<std::shared_ptr<const MappedFile>> file = MappedFile::open(path);
   if (!file.ok()) return file.error();
   Result<Safetensors> parsed = parse_safetensors((*file)->bytes(), quote_path(path));
@@ -75,7 +75,7 @@ Result<Safetensors> open_index(const std::string& path) {
   for (const auto& [name, shard] : *weight_map) shards[shard].insert(name);
   Safetensors result;
   for (const auto& [shard, listed] : shards) {
-    Result<Safetensors> part = open_file((fs::path(path).parent_path() / shard).string());
+    Result<Safetensors> part = open_part((fs::path(path).parent_path() / shard).string());
     if (!part.ok()) {
       return Error{part.error().code, fmt::format("{} (listed in {})", part.error().message, what)};
     }
@@ -88,7 +88,7 @@ Result<Safetensors> open_index(const std::string& path) {
 
 Result<Safetensors> open_folder(const fs::path& folder) {
   std::error_code ignored;
-  if (fs::exists(folder / kSingleFile, ignored)) return open_file((folder / kSingleFile).string());
+  if (fs::exists(folder / kSingleFile, ignored)) return open_part((folder / kSingleFile).string());
   if (fs::exists(folder / kIndexFile, ignored)) return open_index((folder / kIndexFile).string());
   constexpr std::array<const char*, 4> kPickles{"pytorch_model.bin", "pytorch_model.bin.index.json",
                                                 "consolidated.00.pth", "model.pt"};
@@ -131,7 +131,7 @@ Result<WeightMap> parse_safetensors_index(std::string_view text, std::string_vie
 Result<Safetensors> open_safetensors(const std::string& path) {
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) return open_folder(path);
-  return path.ends_with(kIndexExtension) ? open_index(path) : open_file(path);
+  return path.ends_with(kIndexExtension) ? open_index(path) : open_part(path);
 }
 
 }  // namespace sluice::formats

@@ -10,7 +10,7 @@ namespace sluice::runtime {
 namespace {
 
 constexpr int kBlockSize = 16;
-constexpr size_t kRowsAtOnce = 64;  // bounds the logits on the device
+constexpr size_t kScoredAtOnce = 64;  // bounds the logits on the device
 
 KvMemoryOptions memory_options(const models::ModelSpec& spec, int capacity, DType type) {
   KvMemoryOptions options{.block_size = kBlockSize, .type = type};
@@ -53,8 +53,8 @@ Result<std::vector<float>> Scorer::run(std::span<const Token> tokens, bool all) 
   decoder_.forward({.tokens = tokens, .batch = batch, .kv = memory_.layers(), .rows = rows});
   const auto vocab = static_cast<size_t>(model_.spec().vocab);
   std::vector<float> logits(rows.size() * vocab);
-  for (size_t begin = 0; begin < rows.size(); begin += kRowsAtOnce) {
-    const size_t slice = std::min(kRowsAtOnce, rows.size() - begin);
+  for (size_t begin = 0; begin < rows.size(); begin += kScoredAtOnce) {
+    const size_t slice = std::min(kScoredAtOnce, rows.size() - begin);
     const TensorView hidden = decoder_.hidden(std::span(rows).subspan(begin, slice));
     float* out = logits.data() + begin * vocab;
     model_.backend->download(

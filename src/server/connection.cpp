@@ -29,10 +29,6 @@ constexpr int kSendBytes = 128 << 10;
 constexpr Seconds kLinger{2.0};
 constexpr size_t kLingerBytes = size_t{16} << 20;
 
-TimePoint after(double seconds) {
-  return Clock::now() + std::chrono::duration_cast<Clock::duration>(Seconds(seconds));
-}
-
 bool not_now(const error_code& error) {
   return error == asio::error::would_block || error == asio::error::try_again;
 }

@@ -20,10 +20,6 @@ constexpr int64_t kMostJobs = 1024;
 constexpr int64_t kMostLiveViews = 32;
 constexpr std::string_view kEventStream = "text/event-stream";
 
-TimePoint after(double seconds) {
-  return Clock::now() + std::chrono::duration_cast<Clock::duration>(Seconds(seconds));
-}
-
 // Counts an open live view as long as it lives.
 class LiveSeat {
  public:

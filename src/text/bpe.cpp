@@ -8,7 +8,6 @@ namespace sluice::text {
 
 namespace {
 
-constexpr std::string_view space_mark = "\xE2\x96\x81";  // U+2581
 constexpr size_t few = 32;  // up to here a scan for the best pair is faster than a heap
 
 using Symbol = ModelScratch::Symbol;

@@ -17,6 +17,9 @@
 
 namespace sluice::text {
 
+// U+2581, which stands for a space in the tokens of many vocabularies.
+inline constexpr std::string_view space_mark = "\xE2\x96\x81";
+
 // A token and the bytes [begin, end) of the word that it covers.
 struct Piece {
   Token id = no_token;

@@ -12,12 +12,6 @@ namespace sluice::text {
 
 namespace {
 
-constexpr std::string_view space_mark = "\xE2\x96\x81";
-
-Error corrupt(std::string message) {
-  return {ErrorCode::Corrupt, std::move(message)};
-}
-
 // The tokens that text can become, as they are spelled.
 TokenTable plain_table(const GgufDraft& draft) {
   TokenTable table(draft.data.kinds.size());

@@ -34,6 +34,11 @@ struct TokenizerData {
   std::vector<TemplateSource> chat_templates;
 };
 
+// For a file that cannot be read as a tokenizer.
+inline Error corrupt(std::string message) {
+  return {ErrorCode::Corrupt, std::move(message)};
+}
+
 inline constexpr size_t longest_text = size_t{1} << 30;
 inline constexpr size_t largest_vocabulary = size_t{1} << 24;
 

@@ -13,10 +13,6 @@ namespace {
 
 using formats::GgufMetadata;
 
-Error corrupt(std::string message) {
-  return {ErrorCode::Corrupt, std::move(message)};
-}
-
 TokenKind kind_of(int64_t type) {
   switch (type) {
     case 2:

@@ -16,10 +16,6 @@ namespace fs = std::filesystem;
 
 constexpr uintmax_t largest_file = uintmax_t{128} << 20;
 
-Error corrupt(std::string message) {
-  return {ErrorCode::Corrupt, std::move(message)};
-}
-
 // nullopt where there is no such file
 Result<std::optional<std::string>> read_file(const fs::path& path) {
   std::error_code error;

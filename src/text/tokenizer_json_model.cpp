@@ -14,7 +14,7 @@ namespace sluice::text {
 
 namespace {
 
-Error corrupt(std::string message) {
+Error corrupt_model(std::string message) {
   return {ErrorCode::Corrupt, "tokenizer.json: " + std::move(message)};
 }
 
@@ -30,7 +30,7 @@ struct VocabularyEntry {
 
 Result<Token> checked_id(int64_t id, std::string_view text) {
   if (id >= 0 && id < static_cast<int64_t>(largest_vocabulary)) return static_cast<Token>(id);
-  return corrupt(fmt::format("token '{}' has id {}, must be in [0, {})", text, id, largest_vocabulary));
+  return corrupt_model(fmt::format("token '{}' has id {}, must be in [0, {})", text, id, largest_vocabulary));
 }
 
 // {"token": id, …}
@@ -51,15 +51,16 @@ Result<std::vector<VocabularyEntry>> read_scored(const json::array& vocabulary) 
   std::vector<VocabularyEntry> entries;
   entries.reserve(vocabulary.size());
   if (vocabulary.size() > largest_vocabulary)
-    return corrupt(fmt::format("a vocabulary of {} tokens", vocabulary.size()));
+    return corrupt_model(fmt::format("a vocabulary of {} tokens", vocabulary.size()));
   for (const json::value& value : vocabulary) {
     const json::array* pair = value.if_array();
     const bool is_pair =
         pair != nullptr && pair->size() == 2 && (*pair)[0].is_string() && (*pair)[1].is_number();
-    if (!is_pair) return corrupt(fmt::format("vocabulary entry {} is not [token, score]", entries.size()));
+    if (!is_pair)
+      return corrupt_model(fmt::format("vocabulary entry {} is not [token, score]", entries.size()));
     const double score = (*pair)[1].to_number<double>();
     if (!std::isfinite(score))
-      return corrupt(fmt::format("vocabulary entry {} has score {}", entries.size(), score));
+      return corrupt_model(fmt::format("vocabulary entry {} has score {}", entries.size(), score));
     entries.push_back({view((*pair)[0].get_string()), static_cast<Token>(entries.size()), score});
   }
   return entries;
@@ -131,7 +132,7 @@ class ModelParser {
     const json::value* vocabulary = fields_.value("vocab");
     if (vocabulary != nullptr && vocabulary->is_object()) return read_map(vocabulary->get_object());
     if (vocabulary != nullptr && vocabulary->is_array()) return read_scored(vocabulary->get_array());
-    return corrupt("the model has no 'vocab'");
+    return corrupt_model("the model has no 'vocab'");
   }
 
   Status read_unknown() {
@@ -143,7 +144,7 @@ class ModelParser {
       unknown_ = found;
     } else if (id >= 0) {
       if (id >= static_cast<int64_t>(entries_.size()))
-        return corrupt(fmt::format("unk_id {} is out of range", id));
+        return corrupt_model(fmt::format("unk_id {} is out of range", id));
       unknown_ = static_cast<Token>(id);
     }
     if (!unknown_) return {};
@@ -297,14 +298,14 @@ class MergeBatch {
 
 Result<MergeTable> ModelParser::read_merges(size_t prefix_size, const TokenTable& table) const {
   const json::value* value = fields_.value("merges");
-  if (value == nullptr || !value->is_array()) return corrupt("the BPE model has no 'merges'");
+  if (value == nullptr || !value->is_array()) return corrupt_model("the BPE model has no 'merges'");
   const json::array& merges = value->get_array();
   MergeBatch batch(table, merges.size());
   uint32_t rank = 0;
   for (const json::value& merge : merges) {
     if (merge.is_string() && view(merge.get_string()).starts_with("#version")) continue;
     std::string_view left, right;
-    if (!read_merge(merge, left, right)) return corrupt(fmt::format("merge {} is not a pair", rank));
+    if (!read_merge(merge, left, right)) return corrupt_model(fmt::format("merge {} is not a pair", rank));
     batch.push(left, right, prefix_size, rank++);
   }
   return batch.finish();
@@ -342,7 +343,7 @@ Status ModelParser::parse_word_piece() {
 }  // namespace
 
 Status parse_model(const json::value& value, const std::vector<AddedToken>& added, TokenizerData& data) {
-  if (!value.is_object()) return corrupt("'model' must be an object");
+  if (!value.is_object()) return corrupt_model("'model' must be an object");
   return ModelParser(value.get_object(), data).parse(added);
 }
 

@@ -6,16 +6,17 @@
 namespace sluice::api {
 namespace {
 
-constexpr std::string_view kPath = "/v1/messages";
+constexpr std::string_view kMessagesPath = "/v1/messages";
 
 class AnthropicTest : public testing::Test {
  protected:
   std::string prompt(std::string_view fields) {
-    return rig_.shown(rig_.submission(kPath, R"({"model":"tiny","max_tokens":5,)" + std::string(fields) + "}")
-                          .request.prompt);
+    return rig_.shown(
+        rig_.submission(kMessagesPath, R"({"model":"tiny","max_tokens":5,)" + std::string(fields) + "}")
+            .request.prompt);
   }
   std::string refused(std::string_view fields) {
-    return rig_.refusal(kPath, "{" + std::string(fields) + "}");
+    return rig_.refusal(kMessagesPath, "{" + std::string(fields) + "}");
   }
 
   Rig rig_;
@@ -52,7 +53,7 @@ TEST_F(AnthropicTest, ContinuesALastMessageOfTheAssistant) {
 
 TEST_F(AnthropicTest, CutsMaxTokensToWhatFits) {
   const engine::Submission made =
-      rig_.submission(kPath, R"({"max_tokens":100000,"stop_sequences":["x"],"top_k":3,)" + hi_ + "}");
+      rig_.submission(kMessagesPath, R"({"max_tokens":100000,"stop_sequences":["x"],"top_k":3,)" + hi_ + "}");
   EXPECT_EQ(made.request.sampling().max_tokens, 200 - 21);
   EXPECT_EQ(std::get<sched::Sampling>(made.request.sampling().method).top_k, 3);
 }
@@ -80,7 +81,7 @@ TEST_F(AnthropicTest, WholeAnswer) {
   engine::ChoiceEnd end = choice_end();
   end.stop_string = "S";
   EXPECT_EQ(
-      rig_.answer(kPath, R"({"max_tokens":5,)" + hi_ + "}",
+      rig_.answer(kMessagesPath, R"({"max_tokens":5,)" + hi_ + "}",
                   {{0, delta("ok")}, {0, end}, {0, finished(9, 4, 2)}}),
       R"({"id":"msg_r1","type":"message","role":"assistant","model":"tiny","content":[{"type":"text","text":"ok"}],)"
       R"("stop_reason":"stop_sequence","stop_sequence":"S","usage":{"input_tokens":5,)"
@@ -100,7 +101,7 @@ TEST_F(AnthropicTest, Stream) {
       R"(data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"ok"}})"
       "\n\n";
   EXPECT_EQ(
-      rig_.answer(kPath, body,
+      rig_.answer(kMessagesPath, body,
                   {{0, delta("ok")}, {0, choice_end(engine::FinishReason::Length)}, {0, finished(21, 4, 2)}}),
       head +
           "event: content_block_stop\n"
@@ -111,7 +112,7 @@ TEST_F(AnthropicTest, Stream) {
           R"("output_tokens":2}})"
           "\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n");
   EXPECT_EQ(
-      rig_.answer(kPath, body, {{0, delta("ok")}, {0, failed(ErrorCode::Unavailable, "busy")}}),
+      rig_.answer(kMessagesPath, body, {{0, delta("ok")}, {0, failed(ErrorCode::Unavailable, "busy")}}),
       head +
           "event: error\n"
           R"(data: {"type":"error","error":{"type":"overloaded_error","message":"busy"},"request_id":"r1"})"

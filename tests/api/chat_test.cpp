@@ -6,7 +6,7 @@
 namespace sluice::api {
 namespace {
 
-constexpr std::string_view kPath = "/v1/chat/completions";
+constexpr std::string_view kChatPath = "/v1/chat/completions";
 constexpr std::string_view kNoTimings =
     R"("timings":{"cache_n":1,"prompt_n":4,"prompt_ms":0,"prompt_per_token_ms":0,"prompt_per_second":0,)"
     R"("predicted_n":3,"predicted_ms":0,"predicted_per_token_ms":0,"predicted_per_second":0})";
@@ -24,10 +24,10 @@ std::string messages(std::string_view list, std::string_view fields = "") {
 class ChatTest : public testing::Test {
  protected:
   std::string prompt(std::string_view body) {
-    return rig_.shown(rig_.submission(kPath, body).request.prompt);
+    return rig_.shown(rig_.submission(kChatPath, body).request.prompt);
   }
   std::string answer(std::string_view fields, const Events& events) {
-    return rig_.answer(kPath, with(fields), events);
+    return rig_.answer(kChatPath, with(fields), events);
   }
 
   Rig rig_;
@@ -60,7 +60,7 @@ TEST_F(ChatTest, NothingThatAClientWroteBecomesAControlToken) {
 TEST_F(ChatTest, SubmissionCarriesWhoAsks) {
   rig_.context.cache_salt = "key7";
   const engine::Submission made =
-      rig_.submission(kPath, with(R"(,"priority":5,"cache_salt":"abc","request_id":"mine")"));
+      rig_.submission(kChatPath, with(R"(,"priority":5,"cache_salt":"abc","request_id":"mine")"));
   EXPECT_EQ(made.request.client, "me");
   EXPECT_EQ(made.request.priority, -5);
   EXPECT_EQ(made.request.cache_salt,
@@ -157,7 +157,7 @@ TEST_F(ChatTest, ErrorsBeforeAndAfterTheFirstByte) {
 }
 
 TEST_F(ChatTest, TheServerCanEndAStream) {
-  Reply reply = rig_.post(kPath, with(R"(,"stream":true)"));
+  Reply reply = rig_.post(kChatPath, with(R"(,"stream":true)"));
   AnswerWriter& writer = *std::get<Prepared>(reply).writer;
   std::string out;
   writer.head_sent();
@@ -177,12 +177,12 @@ TEST_F(ChatTest, EchoStartsWithTheContinuedMessage) {
   const std::string body =
       messages(R"([{"role":"user","content":"x"},{"role":"assistant","content":"So"}])",
                R"(,"add_generation_prompt":false,"continue_final_message":true,"echo":true)");
-  EXPECT_NE(rig_.answer(kPath, body, ok_).find(R"("content":"Sook!")"), std::string::npos);
+  EXPECT_NE(rig_.answer(kChatPath, body, ok_).find(R"("content":"Sook!")"), std::string::npos);
 }
 
 TEST_F(ChatTest, RefusesMessages) {
-  const auto refused = [&](std::string_view list) { return rig_.refusal(kPath, messages(list)); };
-  EXPECT_EQ(rig_.refusal(kPath, "{}"), "400 invalid_value messages: 'messages' is missing");
+  const auto refused = [&](std::string_view list) { return rig_.refusal(kChatPath, messages(list)); };
+  EXPECT_EQ(rig_.refusal(kChatPath, "{}"), "400 invalid_value messages: 'messages' is missing");
   EXPECT_EQ(refused("[]"),
             "400 invalid_value messages: 'messages' is empty; it must hold at least 1 message");
   EXPECT_EQ(refused("[7]"), "400 invalid_value messages: 'messages[0]' must be an object");
@@ -196,25 +196,25 @@ TEST_F(ChatTest, RefusesMessages) {
       refused(R"([{"role":"user","content":[{"type":"image_url","image_url":{"url":"http://x"}}]}])"),
       "400 unsupported_parameter messages: 'messages[0].content[0]' is of type 'image_url'; this model reads "
       "text alone");
-  EXPECT_EQ(rig_.refusal(kPath, with(R"(,"chat_template_kwargs":{"messages":[]})")),
+  EXPECT_EQ(rig_.refusal(kChatPath, with(R"(,"chat_template_kwargs":{"messages":[]})")),
             "400 invalid_value chat_template_kwargs: 'chat_template_kwargs' sets 'messages', which is the "
             "server's own");
   rig_.models[0].chat_template = nullptr;
-  EXPECT_EQ(rig_.refusal(kPath, with("")),
+  EXPECT_EQ(rig_.refusal(kChatPath, with("")),
             "400 invalid_value messages: the model 'tiny' has no chat template; use /v1/completions");
 }
 
 TEST_F(ChatTest, RefusesWhatDoesNotFit) {
   EXPECT_EQ(
-      rig_.refusal(kPath, with(R"(,"max_tokens":180)")),
+      rig_.refusal(kChatPath, with(R"(,"max_tokens":180)")),
       "400 context_length_exceeded -: This model's maximum context length is 200 tokens. However, you "
       "requested "
       "201 tokens (21 in the messages, 180 in the completion). Please reduce the length of the messages or "
       "completion.");
-  EXPECT_EQ(rig_.submission(kPath, with(R"(,"max_tokens":179)")).request.sampling().max_tokens, 179);
+  EXPECT_EQ(rig_.submission(kChatPath, with(R"(,"max_tokens":179)")).request.sampling().max_tokens, 179);
   const std::string long_text(300, 'x');
   EXPECT_EQ(
-      rig_.refusal(kPath, messages(R"([{"role":"user","content":")" + long_text + R"("}])")),
+      rig_.refusal(kChatPath, messages(R"([{"role":"user","content":")" + long_text + R"("}])")),
       "400 context_length_exceeded -: This model's maximum context length is 200 tokens. However, you "
       "requested "
       "320 tokens (319 in the messages, 1 in the completion). Please reduce the length of the messages or "
@@ -223,12 +223,12 @@ TEST_F(ChatTest, RefusesWhatDoesNotFit) {
 
 TEST_F(ChatTest, ChoosesTheModel) {
   EXPECT_EQ(
-      rig_.refusal(kPath, R"({"model":"other","messages":[{"role":"user","content":"x"}]})"),
+      rig_.refusal(kChatPath, R"({"model":"other","messages":[{"role":"user","content":"x"}]})"),
       "404 model_not_found model: The model 'other' does not exist. GET /v1/models lists what is served.");
-  EXPECT_EQ(rig_.refusal(kPath, R"({"model":"tiny-alias","messages":[{"role":"user","content":"x"}]})"),
+  EXPECT_EQ(rig_.refusal(kChatPath, R"({"model":"tiny-alias","messages":[{"role":"user","content":"x"}]})"),
             "accepted");
   rig_.any_model_name = true;
-  EXPECT_EQ(rig_.refusal(kPath, R"({"model":"other","messages":[{"role":"user","content":"x"}]})"),
+  EXPECT_EQ(rig_.refusal(kChatPath, R"({"model":"other","messages":[{"role":"user","content":"x"}]})"),
             "accepted");
 }
 

@@ -6,12 +6,12 @@
 namespace sluice::api {
 namespace {
 
-constexpr std::string_view kPath = "/v1/completions";
+constexpr std::string_view kCompletionsPath = "/v1/completions";
 
 class CompletionTest : public testing::Test {
  protected:
   std::vector<std::string> prompts(std::string_view prompt) {
-    Reply reply = rig_.post(kPath, R"({"prompt":)" + std::string(prompt) + "}");
+    Reply reply = rig_.post(kCompletionsPath, R"({"prompt":)" + std::string(prompt) + "}");
     if (const auto* error = std::get_if<ApiError>(&reply)) return {error->message};
     std::vector<std::string> out;
     for (const engine::Submission& submission : std::get<Prepared>(reply).submissions)
@@ -19,7 +19,7 @@ class CompletionTest : public testing::Test {
     return out;
   }
   std::string choices(std::string_view body, const Events& events) {
-    const std::string text = rig_.answer(kPath, body, events);
+    const std::string text = rig_.answer(kCompletionsPath, body, events);
     const size_t begin = text.find("\"choices\":"), end = text.find(",\"usage\"");
     return begin == std::string::npos ? text : text.substr(begin + 10, end - begin - 10);
   }
@@ -41,7 +41,7 @@ TEST_F(CompletionTest, ReadsPromptsOfEveryForm) {
   EXPECT_EQ(prompts("[]"), Texts{"'prompt' is empty"});
   EXPECT_EQ(prompts("[[]]"), Texts{"'prompt' has no tokens; it must have at least 1"});
   EXPECT_EQ(prompts("[259]"), Texts{"'prompt' holds token 259; the vocabulary ends at 258"});
-  EXPECT_EQ(rig_.refusal(kPath, R"({"prompt":"","add_special_tokens":false})"),
+  EXPECT_EQ(rig_.refusal(kCompletionsPath, R"({"prompt":"","add_special_tokens":false})"),
             "400 invalid_value prompt: 'prompt' has no tokens; it must have at least 1");
 }
 
@@ -51,27 +51,29 @@ TEST_F(CompletionTest, LimitsWhatOneRequestMayAsk) {
   EXPECT_EQ(prompts(many + "]"), Texts{"'prompt' has 257 entries; the limit is 256"});
   std::string some = "[\"a\"";
   for (int i = 1; i < 100; ++i) some += ",\"a\"";
-  EXPECT_EQ(rig_.refusal(kPath, R"({"n":11,"prompt":)" + some + "]}"),
+  EXPECT_EQ(rig_.refusal(kCompletionsPath, R"({"n":11,"prompt":)" + some + "]}"),
             "400 invalid_value prompt: 100 prompts with 11 choices or beams each are asked for; the limit is "
             "1024 in all");
-  EXPECT_EQ(rig_.refusal(kPath, R"({"prompt":"a","n":17})"),
+  EXPECT_EQ(rig_.refusal(kCompletionsPath, R"({"prompt":"a","n":17})"),
             "400 invalid_value n: 17 choices or beams are asked for; the limit is 16");
-  EXPECT_EQ(rig_.refusal(kPath, R"({"prompt":"a","max_tokens":0})"),
+  EXPECT_EQ(rig_.refusal(kCompletionsPath, R"({"prompt":"a","max_tokens":0})"),
             "400 invalid_value max_tokens: 'max_tokens' is 0; without 'echo' it must be at least 1");
-  EXPECT_EQ(rig_.refusal(kPath, R"({"prompt":"a","suffix":"b"})"),
+  EXPECT_EQ(rig_.refusal(kCompletionsPath, R"({"prompt":"a","suffix":"b"})"),
             "400 unsupported_parameter suffix: 'suffix' is not supported: text is generated at the end only");
 }
 
 TEST_F(CompletionTest, DefaultsToSixteenTokens) {
-  EXPECT_EQ(rig_.submission(kPath, R"({"prompt":"a"})").request.sampling().max_tokens, 16);
-  EXPECT_EQ(rig_.submission(kPath, R"({"prompt":"a","n_predict":-1})").request.sampling().max_tokens, 198);
+  EXPECT_EQ(rig_.submission(kCompletionsPath, R"({"prompt":"a"})").request.sampling().max_tokens, 16);
+  EXPECT_EQ(
+      rig_.submission(kCompletionsPath, R"({"prompt":"a","n_predict":-1})").request.sampling().max_tokens,
+      198);
 }
 
 TEST_F(CompletionTest, WholeAnswerOfSeveralPrompts) {
   const Events events{
       {1, delta("b")},   {0, delta("a")},        {1, choice_end(engine::FinishReason::Length)},
       {0, choice_end()}, {0, finished(2, 1, 1)}, {1, finished(3, 0, 1)}};
-  const std::string text = rig_.answer(kPath, R"({"prompt":["x","yz"]})", events);
+  const std::string text = rig_.answer(kCompletionsPath, R"({"prompt":["x","yz"]})", events);
   EXPECT_EQ(
       text,
       R"({"id":"cmpl-r1","object":"text_completion","created":1700000000,"model":"tiny","choices":[)"
@@ -87,7 +89,7 @@ TEST_F(CompletionTest, WholeAnswerOfSeveralPrompts) {
 // What lm-eval asks: the log-probabilities of a prompt, and nothing generated.
 TEST_F(CompletionTest, EchoesThePromptWithItsLogprobs) {
   const std::string body = R"({"prompt":"xé","echo":true,"max_tokens":0,"logprobs":1)";
-  const engine::Submission made = rig_.submission(kPath, body + "}");
+  const engine::Submission made = rig_.submission(kCompletionsPath, body + "}");
   EXPECT_EQ(made.request.sampling().max_tokens, 1);
   EXPECT_EQ(made.request.sampling().prompt_logprobs, 1);
   engine::Delta prompt;
@@ -100,7 +102,7 @@ TEST_F(CompletionTest, EchoesThePromptWithItsLogprobs) {
       R"("top_logprobs":[null,{"x":-0.5,"z":-2},{"�":-0.5,"z":-2},{"�":-0.5,"z":-2}],"text_offset":[0,3,4,5]},)"
       R"("finish_reason":"length","stop_reason":null}])";
   EXPECT_EQ(choices(body + "}", events), expected);
-  const std::string stream = rig_.answer(kPath, body + R"(,"stream":true})", events);
+  const std::string stream = rig_.answer(kCompletionsPath, body + R"(,"stream":true})", events);
   EXPECT_NE(stream.find(R"("choices":[{"index":0,"text":"xé","logprobs":{"tokens":["<s>","x")"),
             std::string::npos)
       << stream;
@@ -117,14 +119,14 @@ TEST_F(CompletionTest, GivesPromptLogprobs) {
               {{0, prompt}, {0, delta("a")}, {0, choice_end()}, {0, finished(2, 0, 1)}}),
       R"([{"index":0,"text":"a","logprobs":null,"finish_reason":"stop","stop_reason":null,"prompt_logprobs":[null,)"
       R"({"120":{"logprob":-0.5,"rank":1,"decoded_token":"x"},"122":{"logprob":-2,"rank":2,"decoded_token":"z"}}]}])");
-  EXPECT_EQ(rig_.refusal(kPath, R"({"prompt":"x","prompt_logprobs":2,"stream":true})"),
+  EXPECT_EQ(rig_.refusal(kCompletionsPath, R"({"prompt":"x","prompt_logprobs":2,"stream":true})"),
             "400 invalid_value prompt_logprobs: 'prompt_logprobs' is not available in streams");
 }
 
 TEST_F(CompletionTest, Stream) {
-  const std::string text =
-      rig_.answer(kPath, R"({"prompt":"x","stream":true,"logprobs":0,"return_tokens_as_token_ids":true})",
-                  {{0, delta("a")}, {0, delta("b")}, {0, choice_end()}, {0, finished(2, 0, 2)}});
+  const std::string text = rig_.answer(
+      kCompletionsPath, R"({"prompt":"x","stream":true,"logprobs":0,"return_tokens_as_token_ids":true})",
+      {{0, delta("a")}, {0, delta("b")}, {0, choice_end()}, {0, finished(2, 0, 2)}});
   const std::string head =
       R"(data: {"id":"cmpl-r1","object":"text_completion","created":1700000000,"model":"tiny",)"
       R"("system_fingerprint":"sluice-0.1.0","choices":[{"index":0,)";

@@ -7,12 +7,12 @@
 namespace sluice::api {
 namespace {
 
-constexpr std::string_view kPath = "/v1/responses";
+constexpr std::string_view kResponsesPath = "/v1/responses";
 
 class ResponseTest : public testing::Test {
  protected:
   std::string prompt(std::string_view fields) {
-    return rig_.shown(rig_.submission(kPath, "{" + std::string(fields) + "}").request.prompt);
+    return rig_.shown(rig_.submission(kResponsesPath, "{" + std::string(fields) + "}").request.prompt);
   }
   static json::value parsed(const std::string& text) { return *parse_json(text, "answer"); }
 
@@ -49,7 +49,7 @@ TEST_F(ResponseTest, RendersInput) {
 
 TEST_F(ResponseTest, Refuses) {
   const auto refused = [&](std::string_view fields) {
-    return rig_.refusal(kPath, R"({"input":"x",)" + std::string(fields) + "}");
+    return rig_.refusal(kResponsesPath, R"({"input":"x",)" + std::string(fields) + "}");
   };
   EXPECT_EQ(refused(R"("previous_response_id":"resp_1")"),
             "400 unsupported_parameter previous_response_id: 'previous_response_id' is not supported: "
@@ -68,12 +68,12 @@ TEST_F(ResponseTest, Refuses) {
        {R"("background":false)", R"("store":true,"include":["reasoning.encrypted_content"])",
         R"("tool_choice":"auto","parallel_tool_calls":true,"text":{"verbosity":"low"})"})
     EXPECT_EQ(refused(fields), "accepted") << fields;
-  EXPECT_EQ(rig_.refusal(kPath, R"({"input":5})"),
+  EXPECT_EQ(rig_.refusal(kResponsesPath, R"({"input":5})"),
             "400 invalid_value input: 'input' must be a string or a list of items");
   EXPECT_EQ(
-      rig_.refusal(kPath, R"({"input":[{"type":"item_reference","id":"x"}]})"),
+      rig_.refusal(kResponsesPath, R"({"input":[{"type":"item_reference","id":"x"}]})"),
       "400 unsupported_parameter input: 'input[0]' is of type 'item_reference', which is not supported");
-  EXPECT_EQ(rig_.refusal(kPath, R"({"input":[{"role":"user","content":[{"type":"input_image"}]}]})"),
+  EXPECT_EQ(rig_.refusal(kResponsesPath, R"({"input":[{"role":"user","content":[{"type":"input_image"}]}]})"),
             "400 unsupported_parameter input: 'input[0].content[0]' is of type 'input_image'; this model "
             "reads text "
             "alone");
@@ -81,7 +81,7 @@ TEST_F(ResponseTest, Refuses) {
 
 TEST_F(ResponseTest, WholeAnswer) {
   const std::string text = rig_.answer(
-      kPath,
+      kResponsesPath,
       R"({"input":"x","instructions":"Be","metadata":{"a":"b"},"temperature":0.5,"max_output_tokens":2})",
       ok_);
   EXPECT_EQ(
@@ -99,7 +99,7 @@ TEST_F(ResponseTest, WholeAnswer) {
 
 TEST_F(ResponseTest, AnswerThatReachedItsLength) {
   const std::string text =
-      rig_.answer(kPath, R"({"input":"x"})",
+      rig_.answer(kResponsesPath, R"({"input":"x"})",
                   {{0, delta("o")}, {0, choice_end(engine::FinishReason::Length)}, {0, finished(5, 1, 2)}});
   EXPECT_NE(text.find(R"("status":"incomplete","background")"), std::string::npos);
   EXPECT_NE(text.find(R"("incomplete_details":{"reason":"max_output_tokens"})"), std::string::npos);
@@ -107,8 +107,8 @@ TEST_F(ResponseTest, AnswerThatReachedItsLength) {
 
 TEST_F(ResponseTest, Stream) {
   const auto all = events(rig_.answer(
-      kPath, R"({"input":"x","stream":true,"top_logprobs":1,"include":["message.output_text.logprobs"]})",
-      ok_));
+      kResponsesPath,
+      R"({"input":"x","stream":true,"top_logprobs":1,"include":["message.output_text.logprobs"]})", ok_));
   std::vector<std::string> names;
   for (size_t i = 0; i < all.size(); ++i) {
     names.push_back(all[i].first);
@@ -132,7 +132,7 @@ TEST_F(ResponseTest, Stream) {
 }
 
 TEST_F(ResponseTest, FailedStream) {
-  const auto all = events(rig_.answer(kPath, R"({"input":"x","stream":true})",
+  const auto all = events(rig_.answer(kResponsesPath, R"({"input":"x","stream":true})",
                                       {{0, delta("o")}, {0, failed(ErrorCode::Unavailable, "busy")}}));
   EXPECT_EQ(all.back().first, "response.failed");
   EXPECT_EQ(all.back().second.at("response").at("error"),

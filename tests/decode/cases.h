@@ -13,6 +13,9 @@
 
 namespace sluice::decode {
 
+inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
+inline constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
 inline json::array load_cases(const std::string& name) {
   std::ifstream file(std::string(SLUICE_TEST_DATA) + "/" + name);
   const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};

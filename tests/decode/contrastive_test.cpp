@@ -5,17 +5,15 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 #include <random>
 #include <vector>
+
+#include "tests/decode/cases.h"
 
 namespace sluice::decode {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 std::vector<float> random_floats(size_t count, std::mt19937& generator) {
   std::normal_distribution<float> normal(0, 1);

@@ -12,6 +12,7 @@
 #include "decode/philox.h"
 #include "decode/row_math.h"
 #include "decode/token_sampler.h"
+#include "tests/decode/cases.h"
 #include "tests/decode/reference_filters.h"
 
 namespace sluice::decode {
@@ -19,8 +20,6 @@ namespace {
 
 using sched::Sampling;
 using sched::SamplingParams;
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 std::vector<float> random_row(size_t size, float spread, uint32_t seed) {
   std::mt19937 generator(seed);

@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int kVocab = 1000;
+constexpr int kSampledVocab = 1000;
 
 template <class T>
 struct Field {
@@ -68,14 +68,14 @@ const std::vector<Field<int>>& int_fields() {
 }
 
 void expect_refused(const SamplingParams& params, const std::string& words) {
-  Status status = validate(params, kVocab);
+  Status status = validate(params, kSampledVocab);
   ASSERT_FALSE(status.ok()) << words;
   EXPECT_EQ(status.error().code, ErrorCode::InvalidArgument);
   EXPECT_THAT(status.error().message, HasSubstr(words));
 }
 
 TEST(SamplingParams, DefaultsAreValid) {
-  EXPECT_TRUE(validate(SamplingParams{}, kVocab).ok());
+  EXPECT_TRUE(validate(SamplingParams{}, kSampledVocab).ok());
 }
 
 TEST(SamplingParams, EveryFloatRefusesWhatIsNoNumberOrTooLarge) {
@@ -95,23 +95,23 @@ TEST(SamplingParams, EveryIntegerRefusesWhatIsOutOfRange) {
       SamplingParams params;
       field.set(params, value);
       expect_refused(params, field.name);
-      EXPECT_THAT(validate(params, kVocab).error().message, HasSubstr(std::to_string(value)));
+      EXPECT_THAT(validate(params, kSampledVocab).error().message, HasSubstr(std::to_string(value)));
     }
   }
 }
 
 TEST(SamplingParams, TopKOfSamplingIsClampedOrOff) {
-  for (int value : {-1, 0, 1, kVocab, INT_MAX}) {
-    EXPECT_TRUE(validate({.method = Sampling{.top_k = value}}, kVocab).ok()) << value;
+  for (int value : {-1, 0, 1, kSampledVocab, INT_MAX}) {
+    EXPECT_TRUE(validate({.method = Sampling{.top_k = value}}, kSampledVocab).ok()) << value;
   }
   expect_refused({.method = Sampling{.top_k = -2}}, "top_k is -2");
   expect_refused({.method = Sampling{.top_k = INT_MIN}}, "top_k is -2147483648");
 }
 
 TEST(SamplingParams, TinyAndNegativeZeroAreNumbersLikeOthers) {
-  EXPECT_TRUE(validate({.method = Sampling{.temperature = -0.0}}, kVocab).ok());
-  EXPECT_TRUE(validate({.method = Sampling{.temperature = 1e-45}}, kVocab).ok());
-  EXPECT_TRUE(validate({.method = Sampling{.typical_p = 1e-45}}, kVocab).ok());
+  EXPECT_TRUE(validate({.method = Sampling{.temperature = -0.0}}, kSampledVocab).ok());
+  EXPECT_TRUE(validate({.method = Sampling{.temperature = 1e-45}}, kSampledVocab).ok());
+  EXPECT_TRUE(validate({.method = Sampling{.typical_p = 1e-45}}, kSampledVocab).ok());
   expect_refused({.method = Sampling{.typical_p = -0.0}}, "typical_p is -0");
   expect_refused({.repetition_penalty = 1e-45}, "repetition_penalty is 1e-45");
 }
@@ -133,9 +133,11 @@ TEST(SamplingParams, ListsAreBounded) {
   expect_refused({.bad_words = std::vector<std::vector<Token>>(129, {1})}, "bad_words has 129 entries");
   expect_refused({.bad_words = {std::vector<Token>(1025, 1)}}, "has 1025 entries; the limit is 1024");
   expect_refused({.allowed_tokens = std::vector<Token>{}}, "allowed_token_ids is empty");
-  expect_refused({.allowed_tokens = std::vector<Token>(kVocab + 1, 1)}, "allowed_token_ids has 1001 entries");
+  expect_refused({.allowed_tokens = std::vector<Token>(kSampledVocab + 1, 1)},
+                 "allowed_token_ids has 1001 entries");
   expect_refused({.stop_tokens = std::vector<Token>(129, 1)}, "stop_token_ids has 129 entries");
-  expect_refused({.stop_tokens = {kVocab}}, "stop_token_ids holds token 1000; the vocabulary ends at 999");
+  expect_refused({.stop_tokens = {kSampledVocab}},
+                 "stop_token_ids holds token 1000; the vocabulary ends at 999");
 }
 
 TEST(SamplingParams, CountsSequencesOfEachMethod) {

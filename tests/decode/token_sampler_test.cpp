@@ -9,6 +9,7 @@
 #include <random>
 
 #include "decode/philox.h"
+#include "tests/decode/cases.h"
 
 namespace sluice::decode {
 namespace {
@@ -17,22 +18,20 @@ using sched::Sampling;
 using sched::SamplingParams;
 using ::testing::HasSubstr;
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-constexpr int kVocab = 64;
+constexpr int kSmallVocab = 64;
 
 // Logits that a model might give: a function of the last token.
 std::vector<float> row_after(Token token) {
   std::mt19937 generator(static_cast<uint32_t>(token) + 1);
   std::normal_distribution<float> normal(0, 2);
-  std::vector<float> row(kVocab);
+  std::vector<float> row(kSmallVocab);
   for (float& value : row) value = normal(generator);
   return row;
 }
 
 TokenSampler sampler_of(SamplingParams params, uint64_t seed = 1, uint32_t choice = 0) {
   return TokenSampler({.params = std::make_shared<SamplingParams>(std::move(params)),
-                       .vocab = kVocab,
+                       .vocab = kSmallVocab,
                        .seed = seed,
                        .choice = choice});
 }
@@ -106,7 +105,7 @@ TEST(TokenSampler, ABadRowIsAnErrorThatNamesTheToken) {
                                        SamplingParams{.logprobs = 2}, SamplingParams{.repetition_penalty = 2},
                                        SamplingParams{.method = Sampling{.top_k = 3, .top_p = 0.5}}}) {
     const TokenSampler sampler = sampler_of(params);
-    for (size_t at : {size_t{0}, size_t{17}, size_t{kVocab - 1}}) {
+    for (size_t at : {size_t{0}, size_t{17}, size_t{kSmallVocab - 1}}) {
       for (float value : {kNaN, kInfinity}) {
         std::vector<float> row = row_after(0);
         row[at] = value;
@@ -116,7 +115,7 @@ TEST(TokenSampler, ABadRowIsAnErrorThatNamesTheToken) {
         EXPECT_THAT(sampled.error().message, HasSubstr("the logit of token " + std::to_string(at) + " is"));
       }
     }
-    std::vector<float> empty(kVocab, -kInfinity);
+    std::vector<float> empty(kSmallVocab, -kInfinity);
     EXPECT_EQ(sampler.sample(empty, workspace).error().code, ErrorCode::Numerical);
     std::vector<float> good = row_after(0);
     EXPECT_TRUE(sampler.sample(good, workspace).ok()) << "a failure leaves nothing behind";
@@ -182,7 +181,7 @@ TEST(Logprobs, OfAPromptTokenAreTheLogSoftmax) {
 TEST(TokenSampler, LikeliestAreProbabilitiesAfterTheProcessors) {
   Workspace workspace;
   const TokenSampler sampler = sampler_of({.bad_words = {{1}}, .method = sched::ContrastiveSearch{}});
-  std::vector<float> row(kVocab, -kInfinity);
+  std::vector<float> row(kSmallVocab, -kInfinity);
   row[0] = 0;
   row[1] = 9;
   row[2] = std::log(3.0F);

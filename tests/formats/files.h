@@ -1,6 +1,8 @@
 // Files and folders that last as long as a test.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <stdlib.h>
 
 #include <filesystem>
@@ -54,6 +56,10 @@ struct Case {
   std::string bytes;
   std::vector<std::string> says;
 };
+
+inline std::string case_name(const testing::TestParamInfo<Case>& info) {
+  return info.param.name;
+}
 
 // True where every view lies inside the bytes it was parsed from.
 inline bool views_are_inside(const TensorStore& tensors, std::string_view bytes) {

@@ -25,9 +25,6 @@ TEST_P(GgufCases, IsAnswered) {
   for (const std::string& part : GetParam().says) EXPECT_THAT(problem(parsed), HasSubstr(part));
 }
 
-std::string case_name(const testing::TestParamInfo<Case>& info) {
-  return info.param.name;
-}
 INSTANTIATE_TEST_SUITE_P(Header, GgufCases, testing::ValuesIn(gguf_header_cases()), case_name);
 INSTANTIATE_TEST_SUITE_P(Pairs, GgufCases, testing::ValuesIn(gguf_pair_cases()), case_name);
 INSTANTIATE_TEST_SUITE_P(Tensors, GgufCases, testing::ValuesIn(gguf_tensor_cases()), case_name);

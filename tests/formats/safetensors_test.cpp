@@ -37,9 +37,6 @@ TEST_P(SafetensorsIndexCases, IsAnswered) {
   expect_says(problem(parse_safetensors_index(copy.view(), "model")), GetParam().says);
 }
 
-std::string case_name(const testing::TestParamInfo<Case>& info) {
-  return info.param.name;
-}
 INSTANTIATE_TEST_SUITE_P(Prefix, SafetensorsCases, testing::ValuesIn(safetensors_prefix_cases()), case_name);
 INSTANTIATE_TEST_SUITE_P(Header, SafetensorsCases, testing::ValuesIn(safetensors_header_cases()), case_name);
 INSTANTIATE_TEST_SUITE_P(Entry, SafetensorsCases, testing::ValuesIn(safetensors_entry_cases()), case_name);

@@ -13,10 +13,6 @@
 namespace sluice::server {
 namespace {
 
-std::string stream_of(int tokens, int first = 1) {
-  return post(fmt::format(R"({{"stream":true,"max_tokens":{},"first":{}}})", tokens, first));
-}
-
 TEST(Exchange, StreamsEvents) {
   Rig rig;
   Client client = rig.connect();

@@ -1,14 +1,8 @@
 // What docs/faults.md promises and no other file here shows: waiting, reading, draining and numbers that are none.
-#include <fmt/format.h>
-
 #include "tests/server/rig.h"
 
 namespace sluice::server {
 namespace {
-
-std::string stream_of(int tokens) {
-  return post(fmt::format(R"({{"stream":true,"max_tokens":{}}})", tokens));
-}
 
 TEST(Faults, WhoWaitsTooLongIsSentAway) {
   RigOptions options;

@@ -135,4 +135,8 @@ std::string post(const std::string& body, const std::string& fields, const std::
       path, fields, body.size(), body);
 }
 
+std::string stream_of(int tokens, int first) {
+  return post(fmt::format(R"({{"stream":true,"max_tokens":{},"first":{}}})", tokens, first));
+}
+
 }  // namespace sluice::server

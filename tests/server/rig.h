@@ -96,5 +96,7 @@ bool eventually(const std::function<bool()>& holds, double seconds = 5);
 std::string get(const std::string& path, const std::string& fields = "");
 std::string post(const std::string& body, const std::string& fields = "",
                  const std::string& path = "/v1/chat/completions");
+// A completion of so many tokens, streamed.
+std::string stream_of(int tokens, int first = 1);
 
 }  // namespace sluice::server

@@ -4,10 +4,9 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "base/json.h"
+#include "tests/text/chat_template_support.h"
 #include "text/stream_decoder.h"
 #include "text/tokenizer.h"
 
@@ -15,13 +14,6 @@ namespace sluice::text {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string read_file(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::stringstream out;
-  out << in.rdbuf();
-  return out.str();
-}
 
 std::vector<Token> to_ids(const json::value& list) {
   std::vector<Token> ids;

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <bitset>
 #include <filesystem>
-#include <fstream>
 #include <sstream>
 
 #include "formats/gguf.h"
+#include "tests/text/chat_template_support.h"
 #include "tests/text/random_text.h"
 #include "text/tokenizer.h"
 
@@ -15,13 +15,6 @@ namespace sluice::text {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string read_file(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::stringstream out;
-  out << in.rdbuf();
-  return out.str();
-}
 
 // The line break on either side of a marker belongs to it.
 std::vector<std::string> read_texts(const fs::path& path) {
