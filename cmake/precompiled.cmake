@@ -1,11 +1,11 @@
-# Headers that most files read, parsed once, in sanitizer builds only: the release build has none of it, so that a file
-# which forgets an include still fails there. Kernels have flags of their own and take no part.
+# Headers that most files read, parsed once. The CUDA tree has none of it, so that a file which forgets an include still
+# fails there. Kernels have flags of their own and take no part.
 set(PRECOMPILED_HEADERS <algorithm> <atomic> <chrono> <functional> <map> <memory> <mutex> <optional> <set> <span> <string>
   <string_view> <thread> <unordered_map> <variant> <vector> <boost/json.hpp> <fmt/format.h>)
 
 # add_precompiled(NAME LIBRARY... HEADERS HEADER...)
 function(add_precompiled name)
-  if(NOT SLUICE_SANITIZE)
+  if(NOT SLUICE_PRECOMPILE)
     return()
   endif()
   cmake_parse_arguments(PARSE_ARGV 1 given "" "" HEADERS)
@@ -16,13 +16,18 @@ function(add_precompiled name)
 endfunction()
 
 function(use_precompiled target name)
-  if(SLUICE_SANITIZE)
+  if(SLUICE_PRECOMPILE)
     target_precompile_headers(${target} REUSE_FROM ${name})
   endif()
 endfunction()
 
-if(SLUICE_SANITIZE)
-  add_compile_options("SHELL:-Xclang -fno-pch-timestamp") # what ccache needs
+if(SLUICE_PRECOMPILE)
+  # What ccache needs to look through them.
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    add_compile_options(-fpch-preprocess)
+  else()
+    add_compile_options("SHELL:-Xclang -fno-pch-timestamp")
+  endif()
   set(CMAKE_CXX_COMPILE_OPTIONS_PIE -fPIC) # a header precompiled one way cannot be used the other way
 endif()
 add_precompiled(precompiled_layers HEADERS ${PRECOMPILED_HEADERS})

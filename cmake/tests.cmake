@@ -25,6 +25,7 @@ else()
   list(REMOVE_ITEM TEST_DIRECTORIES fuzz python)
 endif()
 
+add_compile_options(${SLUICE_TEST_OPTIONS})
 add_precompiled(precompiled_tests ${TEST_LIBRARIES} HEADERS ${PRECOMPILED_HEADERS} <gmock/gmock.h> <gtest/gtest.h>)
 foreach(directory IN LISTS TEST_DIRECTORIES)
   file(GLOB sources CONFIGURE_DEPENDS tests/${directory}/*.cpp)
@@ -64,10 +65,4 @@ if(SLUICE_SANITIZE STREQUAL "address")
     target_include_directories(fuzz_${target} PRIVATE ${CMAKE_SOURCE_DIR})
     target_link_options(fuzz_${target} PRIVATE -fsanitize=fuzzer)
   endforeach()
-endif()
-
-# Programs that measure, beside bench_gpu of the CUDA back-end.
-if(NOT SLUICE_KERNELS_ONLY)
-  add_executable(bench_text bench/text.cpp)
-  target_link_libraries(bench_text PRIVATE sluice_text)
 endif()
