@@ -165,7 +165,10 @@ TEST(Matmul, PartsOfDifferentTypesAreOneProduct) {
     backend->matmul(out.view, x.view, owned.weight);
     for (size_t part = 0; part < owned.weight.parts.size(); ++part) {
       const auto first = static_cast<int64_t>(part) * 19;
-      Weight one{{owned.weight.parts[part]}, 19, 256, owned.weight.bias.rows(first, first + 19), nullptr};
+      Weight one{.parts = {owned.weight.parts[part]},
+                 .rows = 19,
+                 .cols = 256,
+                 .bias = owned.weight.bias.rows(first, first + 19)};
       HostTensor expected = HostTensor::make(DType::F32, {5, 19});
       backend->matmul(expected.view, x.view, one);
       EXPECT_TRUE(same_bits(out.view.columns(first, first + 19), expected.view)) << "part " << part;
