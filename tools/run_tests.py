@@ -59,6 +59,8 @@ def main():
         return 64
     started = time.monotonic()
     total = Counts()
+    if "python" in wanted:
+        python_tests.start_preparing()
     for name, _, function, _ in STEPS:
         if name in wanted:
             total += run_step(name, function)

@@ -15,6 +15,7 @@ PROGRAM_SECONDS = 1200  # a test program that takes longer is hanging
 FUZZ_SEED = os.environ.get("SLUICE_FUZZ_SEED", "1")
 FUZZ_SECONDS = os.environ.get("SLUICE_FUZZ_SECONDS", "10")
 THREADED = ("base", "parity", "engine", "runtime", "server")  # directories of tests/ that tsan runs
+HALVED = ("golden", "parity", "text")  # those that take longest, run as two halves
 
 
 built = {}  # (preset, targets): whether it succeeded
@@ -61,9 +62,19 @@ def run_gtest(program, prefix=(), environment=None):
 
 
 def run_programs(preset, directories, prefix=(), environment=None):
-    programs = [ROOT / "build" / preset / f"test_{directory}" for directory in directories]
-    with ThreadPoolExecutor(2) as pool:  # no more, so that those that measure time get some
-        return sum(pool.map(lambda program: run_gtest(program, prefix, environment), programs), Counts())
+    """Two at a time; no more, so that those that measure time get some."""
+    jobs = []
+    for directory in directories:
+        parts = 2 if directory in HALVED else 1
+        jobs += [(ROOT / "build" / preset / f"test_{directory}", part, parts) for part in range(parts)]
+
+    def run_part(job):
+        program, part, parts = job
+        shard = {"GTEST_TOTAL_SHARDS": str(parts), "GTEST_SHARD_INDEX": str(part)}
+        return run_gtest(program, prefix, {**(environment or {}), **shard})
+
+    with ThreadPoolExecutor(2) as pool:
+        return sum(pool.map(run_part, jobs), Counts())
 
 
 def build_release():

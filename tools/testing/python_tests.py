@@ -4,6 +4,7 @@ Each script is run by the Python of .venv, which has the packages that tests/pyt
 is "N passed, M failed, K skipped". The environment names the program (SLUICE_BINARY) and the models (SLUICE_MODELS)."""
 import re
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 from testing.programs import build
 from testing.step import ROOT, Counts, Skipped, run
@@ -26,11 +27,21 @@ def prepare():
     code, output = run([sys.executable, "-m", "venv", "--clear", VENV])
     if code != 0:
         raise Skipped(f"no virtual environment can be made: {last_line(output)}")
-    code, output = run([VENV / "bin/pip", "install", "--quiet", "--disable-pip-version-check", "--retries", "2", "-r", pins])
+    code, output = run([VENV / "bin/pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check",
+                        "--retries", "2", "-r", pins])
     if code != 0:
         return f"the packages of tests/python/requirements.txt cannot be installed: {last_line(output)}"
     stamp.write_text(pins.read_text())
     return ""
+
+
+preparation = None
+
+
+def start_preparing():
+    """Fetches the packages while something else is compiled; comes before run_all()."""
+    global preparation
+    preparation = ThreadPoolExecutor(1).submit(prepare)
 
 
 def run_script(script):
@@ -48,5 +59,5 @@ def run_all():
     if not scripts:
         raise Skipped("tests/python has no scripts")
     build("release")
-    missing = prepare()
+    missing = preparation.result()
     return sum((run_script(script) for script in scripts), Counts(note=missing))
