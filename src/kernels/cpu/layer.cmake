@@ -1,5 +1,7 @@
 # Level files are compiled with their own instructions, chosen by name; those of the other architecture are left out.
-# -O3 because the kernels' inner loops over tiles must be unrolled to stay in registers.
+# -O3 because the kernels' inner loops over tiles must be unrolled to stay in registers; under the sanitizers nobody waits
+# for them.
+set(level_optimization $<IF:$<BOOL:${SLUICE_SANITIZE}>,-O1,-O3>)
 set(KERNEL_FLAGS_scalar "")
 set(KERNEL_FLAGS_neon "")
 set(KERNEL_FLAGS_dotprod -march=armv8.2-a+dotprod)
@@ -30,7 +32,7 @@ foreach(level IN ITEMS scalar ${KERNEL_ARM} ${KERNEL_X86})
      (level IN_LIST KERNEL_X86 AND NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64"))
     set_source_files_properties(${file} PROPERTIES HEADER_FILE_ONLY ON)
   else()
-    set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "-O3;${KERNEL_FLAGS_${level}}")
+    set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "${level_optimization};${KERNEL_FLAGS_${level}}")
   endif()
 endforeach()
 # Sanitizers look at the host code; with them the level files take minutes each, and their bounds are held by the parity
