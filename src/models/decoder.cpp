@@ -144,11 +144,9 @@ void Decoder::run_layer(size_t index, const StepInput& input, TensorView x) {
     case Wiring::Sandwich:
       enter();
       mix(normed);
-      if (index + 1 == spec_.layers.size() && input.rows) {
-        drop_rows(*input.rows, x, branch);
-        if (kept_ && kept_->empty()) return;
-        normed = scratch_.get(Buffer::Normed, x.dim(0), spec_.dim);
-      }
+      if (index + 1 == spec_.layers.size() && input.rows) drop_rows(*input.rows, x, branch);
+      if (x.dim(0) == 0) return;
+      normed = normed.rows(0, x.dim(0));
       if (layer.wiring == Wiring::Sandwich) norm(branch, branch, w.mixer_post_norm);
       add_norm(normed, x, branch, w.ffn_norm);
       feed(normed);
@@ -191,7 +189,10 @@ void Decoder::drop_rows(std::span<const int32_t> rows, TensorView& x, TensorView
   const auto count = static_cast<int64_t>(rows.size());
   if (count == x.dim(0) || spec_.layer_input > 0) return;
   kept_.emplace(rows.begin(), rows.end());
-  if (rows.empty()) return;
+  if (rows.empty()) {
+    x = x.rows(0, 0);
+    return;
+  }
   const auto keep = [&](Buffer buffer, TensorView from) {
     const TensorView out = scratch_.get(buffer, count, spec_.dim);
     backend_.gather_rows(out, from, rows);

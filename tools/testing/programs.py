@@ -1,8 +1,11 @@
 """Steps that build a preset and run its programs: GoogleTest programs, parity under qemu, fuzz targets."""
+import atexit
 import json
 import os
 import platform
 import shutil
+import signal
+import subprocess
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,16 +18,33 @@ PROGRAM_SECONDS = 1200  # a test program that takes longer is hanging
 FUZZ_SEED = os.environ.get("SLUICE_FUZZ_SEED", "1")
 FUZZ_SECONDS = os.environ.get("SLUICE_FUZZ_SECONDS", "10")
 THREADED = ("base", "parity", "engine", "runtime", "server")  # directories of tests/ that tsan runs
-HALVED = ("golden", "parity", "text")  # those that take longest, run as two halves
+HALVED = ("golden", "parity", "text")  # those that take longest, run first and as two halves
 
 
 built = {}  # (preset, targets): whether it succeeded
+ahead = {}  # preset: the process that builds it beside other steps
+
+
+def build_ahead(preset, targets):
+    """Compiles in the time that the steps before build() leave over; what it has not done by then, build() does."""
+    script = 'cmake --preset "$0" && exec ninja -C "build/$0" -j 1 "$@"'
+    ahead[preset] = subprocess.Popen(["nice", "-n", "19", "sh", "-c", script, preset, *targets], cwd=ROOT,
+                                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    atexit.register(stop_ahead, preset)
+
+
+def stop_ahead(preset):
+    process = ahead.pop(preset, None)
+    if process and process.poll() is None:
+        os.killpg(process.pid, signal.SIGINT)
+        process.wait()
 
 
 def build(preset, targets=("all",)):
     """Builds targets of a preset, once in a run; a build that failed is not tried and shown again."""
     if (preset, targets) not in built:
         built[preset, targets] = False
+        stop_ahead(preset)
         folder = ROOT / "build" / preset
         if not (folder / "build.ninja").exists():
             must_run(f"{preset} does not configure", ["cmake", "--preset", preset])
@@ -64,7 +84,7 @@ def run_gtest(program, prefix=(), environment=None):
 def run_programs(preset, directories, prefix=(), environment=None):
     """Two at a time; no more, so that those that measure time get some."""
     jobs = []
-    for directory in directories:
+    for directory in sorted(directories, key=lambda name: name not in HALVED):
         parts = 2 if directory in HALVED else 1
         jobs += [(ROOT / "build" / preset / f"test_{directory}", part, parts) for part in range(parts)]
 
@@ -93,8 +113,17 @@ def build_sanitized(preset, targets):
     build(preset, targets)
 
 
+def asan_targets():
+    return tuple(f"test_{name}" for name in test_directories())
+
+
+def start_asan():
+    if shutil.which("clang++-16"):
+        build_ahead("asan", asan_targets())
+
+
 def asan():
-    build_sanitized("asan", tuple(f"test_{name}" for name in test_directories()))
+    build_sanitized("asan", asan_targets())
     return run_programs("asan", test_directories(), environment={"UBSAN_OPTIONS": "print_stacktrace=1"})
 
 
