@@ -23,6 +23,9 @@ else()
     list(APPEND TEST_DIRECTORIES ${directory})
   endforeach()
   list(REMOVE_ITEM TEST_DIRECTORIES fuzz python)
+  if(NOT SLUICE_CUDA)
+    list(REMOVE_ITEM TEST_DIRECTORIES cuda) # each of its tests would say that there is no device
+  endif()
 endif()
 
 add_compile_options(${SLUICE_TEST_OPTIONS})

@@ -62,8 +62,6 @@ def main():
     if "python" in wanted:
         python_tests.start_preparing()
     for name, _, function, _ in STEPS:
-        if name == "python" and {"python", "asan"} <= set(wanted):
-            programs.start_asan()  # the scripts leave a core half idle
         if name in wanted:
             total += run_step(name, function)
     print(f"all steps: {time.monotonic() - started:.0f} s")

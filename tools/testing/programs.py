@@ -1,11 +1,8 @@
 """Steps that build a preset and run its programs: GoogleTest programs, parity under qemu, fuzz targets."""
-import atexit
 import json
 import os
 import platform
 import shutil
-import signal
-import subprocess
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,29 +19,12 @@ HALVED = ("golden", "parity", "text")  # those that take longest, run first and 
 
 
 built = {}  # (preset, targets): whether it succeeded
-ahead = {}  # preset: the process that builds it beside other steps
-
-
-def build_ahead(preset, targets):
-    """Compiles in the time that the steps before build() leave over; what it has not done by then, build() does."""
-    script = 'cmake --preset "$0" && exec ninja -C "build/$0" -j 1 "$@"'
-    ahead[preset] = subprocess.Popen(["nice", "-n", "19", "sh", "-c", script, preset, *targets], cwd=ROOT,
-                                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-    atexit.register(stop_ahead, preset)
-
-
-def stop_ahead(preset):
-    process = ahead.pop(preset, None)
-    if process and process.poll() is None:
-        os.killpg(process.pid, signal.SIGINT)
-        process.wait()
 
 
 def build(preset, targets=("all",)):
     """Builds targets of a preset, once in a run; a build that failed is not tried and shown again."""
     if (preset, targets) not in built:
         built[preset, targets] = False
-        stop_ahead(preset)
         folder = ROOT / "build" / preset
         if not (folder / "build.ninja").exists():
             must_run(f"{preset} does not configure", ["cmake", "--preset", preset])
@@ -55,8 +35,9 @@ def build(preset, targets=("all",)):
 
 
 def test_directories():
+    """Those with a test program in every tree; tests/cuda has one only where the back-end is built."""
     return [path.name for path in sorted((ROOT / "tests").iterdir())
-            if path.name not in ("fuzz", "python") and any(path.glob("*.cpp"))]
+            if path.name not in ("cuda", "fuzz", "python") and any(path.glob("*.cpp"))]
 
 
 def run_gtest(program, prefix=(), environment=None):
@@ -113,17 +94,8 @@ def build_sanitized(preset, targets):
     build(preset, targets)
 
 
-def asan_targets():
-    return tuple(f"test_{name}" for name in test_directories())
-
-
-def start_asan():
-    if shutil.which("clang++-16"):
-        build_ahead("asan", asan_targets())
-
-
 def asan():
-    build_sanitized("asan", asan_targets())
+    build_sanitized("asan", tuple(f"test_{name}" for name in test_directories()))
     return run_programs("asan", test_directories(), environment={"UBSAN_OPTIONS": "print_stacktrace=1"})
 
 
@@ -178,4 +150,4 @@ def cuda():
     if not (shutil.which("nvcc") or Path("/usr/local/cuda/bin/nvcc").exists()):
         raise Skipped("nvcc is missing")
     build("cuda", ("sluice", "test_parity", "test_cuda"))
-    return run_programs("cuda", [name for name in test_directories() if name in ("parity", "cuda")])
+    return run_programs("cuda", ["parity", "cuda"])
