@@ -157,7 +157,7 @@ class Impl final : public CudaBackend {
   bool fp8_library_product(const ProductParams& params);
   void add_bias(const ProductParams& params);
   void fixed_product(const ProductParams& params);
-  void wide_product(const ProductParams& params);
+  void f32_product(const ProductParams& params);
   bool split_product(const ProductParams& params);
   void tile_product(const ProductParams& params);
   void panel_product(const ProductParams& params);

@@ -15,8 +15,8 @@
 
 namespace sluice::kernels {
 
-// Fp8: plain matrices of 1,024 rows and more, but for those as long as a vocabulary, become e4m3 with one scale per row
-// when they are uploaded. Up to 32 tokens meet them as bf16; above, tokens are rounded to e4m3 too, with a scale each.
+// Fp8: plain matrices of 1,024 rows and more, but for tables that are looked up, become e4m3 with one scale per row when
+// they are uploaded. Up to 32 tokens meet them as bf16; above, tokens are rounded to e4m3 too, with a scale each.
 enum class WeightStorage : uint8_t { AsStored, Fp8 };
 
 // What lies between two operations. F32: a token enters a product as two bf16 numbers, the second of what the first

@@ -68,7 +68,7 @@ void Impl::matmul(TensorView out, TensorView x, const Weight& weight) {
 }
 
 void Impl::product(const ProductParams& p) {
-  if (p.x.type == DType::F32) return wide_product(p);
+  if (p.x.type == DType::F32) return f32_product(p);
   if (deterministic_) return fixed_product(p);
   const bool fp8 = p.weight.scales != nullptr;
   // The ring has more of the weights on their way when the kernel in front ends: of one token, that is worth more than
@@ -91,8 +91,8 @@ void Impl::plain_product(const ProductParams& p) {
   tile_product(p);
 }
 
-// f32 tokens.
-void Impl::wide_product(const ProductParams& p) {
+// Tokens in f32: the gemv takes them as they are, the others as two bf16 numbers each.
+void Impl::f32_product(const ProductParams& p) {
   if (!deterministic_ && p.x.n == 1 && gemv_fits(p)) return issue(launch_gemv, p);
   if (!deterministic_ && split_product(p)) return;
   if (!deterministic_ && gemv_fits(p)) return issue(launch_gemv, p);
