@@ -9,8 +9,8 @@ namespace sluice::api {
 
 namespace {
 
-ApiError to_api_error(const engine::Finished& finished) {
-  if (finished.error) return api::to_api_error(*finished.error);
+ApiError why_unfinished(const engine::Finished& finished) {
+  if (finished.error) return to_api_error(*finished.error);
   if (finished.reason == engine::FinishReason::Expired)
     return {.status = 408,
             .type = "timeout_error",
@@ -53,7 +53,7 @@ void AnswerBase::take(size_t index, const engine::Event& event, std::string& out
 void AnswerBase::finish(const engine::Finished& finished, std::string& out) {
   const bool well =
       finished.reason == engine::FinishReason::Stop || finished.reason == engine::FinishReason::Length;
-  if (!well) return fail(to_api_error(finished), out);
+  if (!well) return fail(why_unfinished(finished), out);
   usage_.prompt_tokens += finished.usage.prompt_tokens;
   usage_.cached_tokens += finished.usage.cached_tokens;
   if (!setup_.prompt_alone()) usage_.generated_tokens += finished.usage.generated_tokens;

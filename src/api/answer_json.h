@@ -18,6 +18,12 @@ std::string_view finish_reason(engine::FinishReason reason);  // OpenAI's: "stop
 // vLLM's: the stop string or the stop token of the request that ended the choice; null for end tokens.
 json::value stop_reason(const engine::ChoiceEnd& end, const Draft& draft);
 
+// What a request used, and how long it took.
+struct Totals {
+  const engine::Usage& usage;
+  const engine::Timings& timings;
+};
+
 json::object usage_json(const engine::Usage& usage);
 // llama.cpp's, which Open WebUI shows.
 json::object timings_json(const engine::Usage& usage, const engine::Timings& timings);

@@ -35,7 +35,7 @@ constexpr Field kOutputConfig[] = {
     unsupported("format", "structured output is not offered", is_empty),
 };
 
-constexpr Field kConversation[] = {
+constexpr Field kAnthropicConversation[] = {
     used("system", {}, "a string or a list of text blocks", read_anthropic_system),
     required(
         used("messages", {Kind::List},
@@ -68,11 +68,11 @@ constexpr Field kMessage[] = {
 }  // namespace
 
 const RequestSchema& message_schema() {
-  static const RequestSchema schema{"MessageRequest", {kConversation, kMessage, model_field()}};
+  static const RequestSchema schema{"MessageRequest", {kAnthropicConversation, kMessage, model_field()}};
   return schema;
 }
 const RequestSchema& count_schema() {
-  static const RequestSchema schema{"CountTokensRequest", {kConversation, model_field()}};
+  static const RequestSchema schema{"CountTokensRequest", {kAnthropicConversation, model_field()}};
   return schema;
 }
 

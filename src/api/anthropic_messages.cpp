@@ -11,12 +11,6 @@ namespace {
 
 constexpr std::string_view kBillingHeader = "x-anthropic-billing-header";
 
-std::string_view text_of(const json::object& object, std::string_view name) {
-  const json::value* value = object.if_contains(name);
-  const json::string* text = value == nullptr ? nullptr : value->if_string();
-  return text == nullptr ? std::string_view() : std::string_view(text->data(), text->size());
-}
-
 void append_line(std::string& text, std::string_view more) {
   if (!text.empty() && !more.empty()) text += '\n';
   text += more;

@@ -12,13 +12,13 @@ namespace {
 
 constexpr int kDefaultMaxTokens = 16;
 
-Status read_prompt(const json::value& value, Draft& draft) {
+Status read_completion_prompts(const json::value& value, Draft& draft) {
   return read_prompts(value, "prompt", draft);
 }
 
 constexpr Field kCompletion[] = {
     required(used("prompt", {}, "a string, a list of strings, a list of token ids or a list of such lists",
-                  read_prompt)),
+                  read_completion_prompts)),
     unsupported("suffix", "text is generated at the end only", is_empty),
     ignored("add_generation_prompt", "has no meaning without a conversation"),
 };

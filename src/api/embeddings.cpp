@@ -31,13 +31,9 @@ Status read_pooling(const json::value& value, Draft& draft) {
   return one_of("pooling", to_text(value), {"mean", "last"});
 }
 
-Status read_input(const json::value& value, Draft& draft) {
-  return read_prompts(value, "input", draft);
-}
-
 constexpr Field kEmbedding[] = {
     required(used("input", {}, "a string, a list of strings, a list of token ids or a list of such lists",
-                  read_input)),
+                  read_embedding_input)),
     used("encoding_format", {Kind::Text}, "\"float\", or \"base64\" for little-endian 32-bit floats",
          read_encoding),
     used("dimensions", integer(1, 1 << 20), "keep this many numbers, brought back to length 1",
@@ -86,6 +82,10 @@ class EmbeddingAnswer : public WholeAnswer {
 };
 
 }  // namespace
+
+Status read_embedding_input(const json::value& value, Draft& draft) {
+  return read_prompts(value, "input", draft);
+}
 
 std::vector<float> shorten_embedding(std::vector<float> values, const Draft& draft) {
   const auto wanted = static_cast<size_t>(draft.dimensions.value_or(0));

@@ -12,6 +12,8 @@ namespace sluice::api {
 const RequestSchema& embedding_schema();
 Reply embeddings(const Call& call);
 
+// What read_prompts() takes, under "input". Used as a field's read().
+Status read_embedding_input(const json::value& value, Draft& draft);
 // One submission per prompt that asks for a vector.
 Reply embed(const Call& call, Draft draft, MakeWriter make_writer);
 // The first `dimensions` numbers, brought back to length 1; all of them where nothing is asked for.

@@ -34,6 +34,10 @@ json::value text_or_null(const std::string& text) {
 
 }  // namespace
 
+Error wrong(std::string message) {
+  return {ErrorCode::InvalidArgument, std::move(message)};
+}
+
 std::string_view clipped(std::string_view text, size_t bytes) {
   if (text.size() <= bytes) return text;
   while (bytes > 0 && (static_cast<unsigned char>(text[bytes]) & 0xC0) == 0x80) --bytes;

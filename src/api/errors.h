@@ -5,11 +5,15 @@
 #include <string_view>
 
 #include "api/service.h"
+#include "base/result.h"
 
 namespace sluice::api {
 
 // The start of a text that came from outside, at most so many bytes and never part of a character.
 std::string_view clipped(std::string_view text, size_t bytes = 40);
+
+// InvalidArgument, for what reads a field.
+Error wrong(std::string message);
 
 // Problems of the request itself: 400 with the field at fault.
 ApiError invalid_value(std::string_view param, std::string message);

@@ -9,7 +9,7 @@ namespace sluice::api {
 
 namespace {
 
-Status read_prompt(const json::value& value, Draft& draft) {
+Status read_job_prompt(const json::value& value, Draft& draft) {
   Status status = read_prompts(value, "prompt", draft);
   if (status && draft.several_prompts)
     return Error{ErrorCode::InvalidArgument, "'prompt' must be a string or a list of token ids"};
@@ -17,7 +17,7 @@ Status read_prompt(const json::value& value, Draft& draft) {
 }
 
 constexpr Field kPrompt[] = {
-    used("prompt", {}, "a string or a list of token ids", read_prompt),
+    used("prompt", {}, "a string or a list of token ids", read_job_prompt),
     used("messages", {Kind::List}, "a conversation, as for chats", read_messages),
 };
 

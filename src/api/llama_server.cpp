@@ -13,15 +13,15 @@ namespace sluice::api {
 
 namespace {
 
-Status read_prompt(const json::value& value, Draft& draft) {
+Status read_single_prompt(const json::value& value, Draft& draft) {
   Status status = read_prompts(value, "prompt", draft);
   if (status && draft.prompts.size() > 1)
     return Error{ErrorCode::Unsupported, "'prompt' is a list of prompts; /v1/completions takes several"};
   return status;
 }
 
-constexpr Field kCompletion[] = {
-    required(used("prompt", {}, "a string or a list of token ids", read_prompt)),
+constexpr Field kLlamaCompletion[] = {
+    required(used("prompt", {}, "a string or a list of token ids", read_single_prompt)),
     used("n_probs", integer(0, sched::SamplingLimits::kLogprobs),
          "log-probabilities of this many likeliest tokens",
          [](const json::value& value, Draft& draft) -> Status {
@@ -62,12 +62,7 @@ json::object piece(const AnswerSetup& setup, const std::string& text,
   return out;
 }
 
-struct Totals {
-  const engine::Usage& usage;
-  const engine::Timings& timings;
-};
-
-void add_end(const engine::ChoiceEnd& end, const Totals& totals, json::object& out) {
+void add_llama_end(const engine::ChoiceEnd& end, const Totals& totals, json::object& out) {
   out["stop"] = true;
   out["tokens_predicted"] = totals.usage.generated_tokens;
   out["tokens_evaluated"] = totals.usage.prompt_tokens;
@@ -86,7 +81,7 @@ class LlamaAnswer : public WholeAnswer {
   std::string compose() const override {
     const Choice& choice = parts().front().choices.front();
     json::object out = piece(setup(), choice.text, choice.tokens);
-    add_end(choice.end, {usage(), timings()}, out);
+    add_llama_end(choice.end, {usage(), timings()}, out);
     return write_json(out);
   }
 };
@@ -105,7 +100,7 @@ class LlamaStream : public AnswerBase {
   void on_choice_end(size_t, const engine::ChoiceEnd& end, std::string&) override { end_ = end; }
   void on_complete(std::string& out) override {
     json::object last = piece(setup(), "", {});
-    add_end(end_, {usage(), timings()}, last);
+    add_llama_end(end_, {usage(), timings()}, last);
     append_event(out, write_json(last));
   }
   void on_failure(const ApiError& error, std::string& out) override {
@@ -119,7 +114,7 @@ class LlamaStream : public AnswerBase {
 
 const RequestSchema& llama_completion_schema() {
   static const RequestSchema schema{"LlamaCompletionRequest",
-                                    {kCompletion, model_field(), sampling_fields(), envelope_fields()}};
+                                    {kLlamaCompletion, model_field(), sampling_fields(), envelope_fields()}};
   return schema;
 }
 

@@ -14,10 +14,6 @@ constexpr std::array<std::string_view, 6> kRoles = {"system",    "developer", "u
                                                     "assistant", "tool",      "function"};
 constexpr size_t kMostMessages = 8192;
 
-Error wrong(std::string message) {
-  return {ErrorCode::InvalidArgument, std::move(message)};
-}
-
 std::string_view view(const json::string& text) {
   return {text.data(), text.size()};
 }
@@ -94,6 +90,12 @@ Result<json::object> read_message(const json::value& value, const std::string& w
 }
 
 }  // namespace
+
+std::string_view text_of(const json::object& object, std::string_view name) {
+  const json::value* value = object.if_contains(name);
+  const json::string* text = value == nullptr ? nullptr : value->if_string();
+  return text == nullptr ? std::string_view() : view(*text);
+}
 
 Result<std::string> join_parts(const json::array& parts, std::string_view where) {
   std::string text;

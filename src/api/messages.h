@@ -15,6 +15,9 @@ Status read_message_list(const json::array& list, std::string_view name, Draft& 
 // breaks. `where` names the list in an error.
 Result<std::string> join_parts(const json::array& parts, std::string_view where);
 
+// The text under a name; empty where there is none.
+std::string_view text_of(const json::object& object, std::string_view name);
+
 // Template variables that a request may set. Names that the server sets itself are refused.
 Status read_template_variables(const json::value& value, Draft& draft);
 

@@ -37,13 +37,9 @@ Status read_ollama_messages(const json::value& value, Draft& draft) {
   return read_message_list(plain, "messages", draft);
 }
 
-Status read_prompt(const json::value& value, Draft& draft) {
+Status read_user_prompt(const json::value& value, Draft& draft) {
   if (!value.get_string().empty()) draft.prompts.emplace_back(to_text(value));
   return {};
-}
-
-Status read_input(const json::value& value, Draft& draft) {
-  return read_prompts(value, "input", draft);
 }
 
 Status read_think(const json::value& value, Draft& draft) {
@@ -111,7 +107,7 @@ constexpr Field kChat[] = {
 
 constexpr Field kGenerate[] = {
     used("prompt", {Kind::Text}, "put into the chat template as the user's words; none: the model is loaded",
-         read_prompt),
+         read_user_prompt),
     used("system", {Kind::Text}, "the system message", into<&Draft::system>),
     used("raw", {Kind::Boolean}, "the prompt is taken as it is, with the control tokens that it spells",
          into<&Draft::raw>),
@@ -122,7 +118,7 @@ constexpr Field kGenerate[] = {
 };
 
 constexpr Field kEmbed[] = {
-    required(used("input", {}, "a string or a list of strings", read_input)),
+    required(used("input", {}, "a string or a list of strings", read_embedding_input)),
     used("dimensions", integer(1, 1 << 20), "keep this many numbers, brought back to length 1",
          into<&Draft::dimensions>),
     used("truncate", {Kind::Boolean}, "cut texts to what fits; default true", read_truncate),
@@ -130,7 +126,7 @@ constexpr Field kEmbed[] = {
     ignored("keep_alive", "models stay loaded"),
 };
 
-constexpr Field kEmbedding[] = {
+constexpr Field kOllamaEmbedding[] = {
     required(used("prompt", {Kind::Text}, "a text",
                   [](const json::value& value, Draft& draft) -> Status {
                     draft.prompts.emplace_back(to_text(value));
@@ -184,7 +180,7 @@ const RequestSchema& ollama_embed_schema() {
   return schema;
 }
 const RequestSchema& ollama_embedding_schema() {
-  static const RequestSchema schema{"OllamaEmbeddingRequest", {kEmbedding, model_field()}};
+  static const RequestSchema schema{"OllamaEmbeddingRequest", {kOllamaEmbedding, model_field()}};
   return schema;
 }
 

@@ -29,12 +29,7 @@ void add_logprobs(const AnswerSetup& setup, const std::vector<sched::Sampled>& t
   out["logprobs"] = std::move(list);
 }
 
-struct Totals {
-  const engine::Usage& usage;
-  const engine::Timings& timings;
-};
-
-void add_end(const engine::ChoiceEnd& end, const Totals& totals, json::object& out) {
+void add_ollama_end(const engine::ChoiceEnd& end, const Totals& totals, json::object& out) {
   const engine::Timings& timings = totals.timings;
   out["done_reason"] = json::string(finish_reason(end.reason));
   out["done"] = true;
@@ -61,7 +56,7 @@ std::string OllamaAnswer::compose() const {
   const Choice& choice = parts().front().choices.front();
   json::object out = line(setup(), form_, choice.text);
   add_logprobs(setup(), choice.tokens, out);
-  add_end(choice.end, {usage(), timings()}, out);
+  add_ollama_end(choice.end, {usage(), timings()}, out);
   return write_json(out);
 }
 
@@ -80,7 +75,7 @@ void OllamaStream::on_choice_end(size_t, const engine::ChoiceEnd& end, std::stri
 
 void OllamaStream::on_complete(std::string& out) {
   json::object last = line(setup(), form_, "");
-  add_end(end_, {usage(), timings()}, last);
+  add_ollama_end(end_, {usage(), timings()}, last);
   write_json(last, out);
   out += '\n';
 }

@@ -13,12 +13,6 @@ namespace sluice::api {
 
 namespace {
 
-std::string_view text_of(const json::object& object, std::string_view name) {
-  const json::value* value = object.if_contains(name);
-  const json::string* text = value == nullptr ? nullptr : value->if_string();
-  return text == nullptr ? std::string_view() : std::string_view(text->data(), text->size());
-}
-
 Status read_instructions(const json::value& value, Draft& draft) {
   draft.chat.messages.push_back({{"role", "system"}, {"content", value}});
   draft.echoed["instructions"] = value;
@@ -71,7 +65,7 @@ Status read_include(const json::value& value, Draft& draft) {
   return {};
 }
 
-Status read_effort(const json::value& value, Draft& draft) {
+Status read_echoed_effort(const json::value& value, Draft& draft) {
   draft.chat.variables["reasoning_effort"] = value;
   draft.echoed["effort"] = value;
   return {};
@@ -95,19 +89,19 @@ Status read_truncation(const json::value& value, Draft& draft) {
   return {};
 }
 
-bool is_text_format(const json::value& value) {
+bool is_plain_format(const json::value& value) {
   return value.is_object() && (value.get_object().empty() || text_of(value.get_object(), "type") == "text");
 }
-bool asks_for_no_tool(const json::value& value) {
+bool needs_no_tool(const json::value& value) {
   return is_none(value) || value == "auto";
 }
 
 constexpr Field kText[] = {
-    unsupported("format", "structured output is not offered", is_text_format),
+    unsupported("format", "structured output is not offered", is_plain_format),
     ignored("verbosity", "a hint to other models"),
 };
 constexpr Field kReasoning[] = {
-    used("effort", {Kind::Text}, "reasoning_effort for the chat template", read_effort),
+    used("effort", {Kind::Text}, "reasoning_effort for the chat template", read_echoed_effort),
     ignored("summary", "reasoning is part of the text"),
     ignored("generate_summary", "reasoning is part of the text"),
 };
@@ -123,7 +117,7 @@ constexpr Field kInput[] = {
     unsupported("conversation", "conversations are not stored; send them as input"),
     unsupported("prompt", "prompts are not stored"),
     unsupported("tools", "tool calls are not offered", is_empty),
-    unsupported("tool_choice", "tool calls are not offered", asks_for_no_tool),
+    unsupported("tool_choice", "tool calls are not offered", needs_no_tool),
 };
 
 constexpr Field kResponse[] = {

@@ -13,10 +13,6 @@ namespace {
 
 using Limits = sched::SamplingLimits;
 
-Status wrong(std::string message) {
-  return Error{ErrorCode::InvalidArgument, std::move(message)};
-}
-
 Status read_logit_bias(const json::value& value, Draft& draft) {
   if (value.get_object().size() > Limits::kBiases)
     return wrong(fmt::format("'logit_bias' has {} entries; the limit is {}", value.get_object().size(),

@@ -13,13 +13,13 @@ namespace sluice::api {
 
 namespace {
 
-Status read_prompt(const json::value& value, Draft& draft) {
+Status read_prompt_text(const json::value& value, Draft& draft) {
   draft.prompts.emplace_back(to_text(value));
   return {};
 }
 
 constexpr Field kTokenize[] = {
-    used("prompt", {Kind::Text}, "a text; vLLM's form", read_prompt),
+    used("prompt", {Kind::Text}, "a text; vLLM's form", read_prompt_text),
     used("messages", {Kind::List}, "a conversation, as for chats", read_messages),
     used("content", {Kind::Text}, "a text; llama.cpp's form, whose answer is {tokens} alone",
          into<&Draft::content>),

@@ -7,8 +7,6 @@ foreach(file IN LISTS arch_files)
   string(APPEND declarations "namespace arch { extern const Architecture ${family}; }\n")
   string(APPEND entries "&arch::${family}, ")
 endforeach()
-# Each has the same names for its own tables: no two of them can be one source.
-set_source_files_properties(${arch_files} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 set(table ${CMAKE_BINARY_DIR}/generated/models_architectures.cpp)
 file(GENERATE OUTPUT ${table} CONTENT "#include \"models/family.h\"\n
 namespace sluice::models {

@@ -8,10 +8,10 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"AfmoeForCausalLM"};
-constexpr std::string_view kGguf[] = {"afmoe"};
+constexpr std::string_view kAfmoeHuggingFace[] = {"AfmoeForCausalLM"};
+constexpr std::string_view kAfmoeGguf[] = {"afmoe"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_afmoe(Config& c) {
   ModelSpec spec = decoder_spec(c);
   if (c.flag_or("mup_enabled", c.is_gguf())) spec.embedding_scale = std::sqrt(static_cast<float>(spec.dim));
   use_windows(c, spec, 4);
@@ -33,6 +33,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture afmoe{kHuggingFace, kGguf, build};
+extern const Architecture afmoe{kAfmoeHuggingFace, kAfmoeGguf, build_afmoe};
 
 }  // namespace sluice::models::arch

@@ -9,8 +9,8 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"ApertusForCausalLM"};
-constexpr std::string_view kGguf[] = {"apertus"};
+constexpr std::string_view kApertusHuggingFace[] = {"ApertusForCausalLM"};
+constexpr std::string_view kApertusGguf[] = {"apertus"};
 
 // GGUF keeps a number per layer, or one for all.
 float of_layer(Config& c, std::string_view key, size_t layer) {
@@ -19,7 +19,7 @@ float of_layer(Config& c, std::string_view key, size_t layer) {
   return static_cast<float>(values[std::min(layer, values.size() - 1)]);
 }
 
-ModelSpec build(Config& c) {
+ModelSpec build_apertus(Config& c) {
   const std::string activation = c.text_or("hidden_act", "xielu");
   if (activation != "xielu") c.fail(fmt::format("'hidden_act' is '{}', must be 'xielu'", activation));
   c.drop("hidden_act");
@@ -41,6 +41,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture apertus{kHuggingFace, kGguf, build};
+extern const Architecture apertus{kApertusHuggingFace, kApertusGguf, build_apertus};
 
 }  // namespace sluice::models::arch

@@ -5,10 +5,10 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"ArceeForCausalLM"};
-constexpr std::string_view kGguf[] = {"arcee"};
+constexpr std::string_view kArceeHuggingFace[] = {"ArceeForCausalLM"};
+constexpr std::string_view kArceeGguf[] = {"arcee"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_arcee(Config& c) {
   ModelSpec spec = decoder_spec(c, RopeStyle::Interleaved);
   use_plain_ffn(c, spec, "relu2");
   return spec;
@@ -16,6 +16,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture arcee{kHuggingFace, kGguf, build};
+extern const Architecture arcee{kArceeHuggingFace, kArceeGguf, build_arcee};
 
 }  // namespace sluice::models::arch

@@ -7,9 +7,9 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"AriaTextForCausalLM", "AriaForConditionalGeneration"};
+constexpr std::string_view kAriaHuggingFace[] = {"AriaTextForCausalLM", "AriaForConditionalGeneration"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_aria(Config& c) {
   ModelSpec spec = decoder_spec(c);
   MoeFfn ffn = moe_ffn(c);
   ffn.shared_inner = ffn.inner * std::clamp(c.size_or("n_shared_experts", 2), 0, 64);
@@ -22,6 +22,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture aria{kHuggingFace, {}, build};
+extern const Architecture aria{kAriaHuggingFace, {}, build_aria};
 
 }  // namespace sluice::models::arch

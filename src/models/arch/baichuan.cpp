@@ -6,10 +6,10 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"BaichuanForCausalLM", "BaiChuanForCausalLM"};
-constexpr std::string_view kGguf[] = {"baichuan"};
+constexpr std::string_view kBaichuanHuggingFace[] = {"BaichuanForCausalLM", "BaiChuanForCausalLM"};
+constexpr std::string_view kBaichuanGguf[] = {"baichuan"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_baichuan(Config& c) {
   ModelSpec spec = decoder_spec(c, RopeStyle::Interleaved);
   use_kv_per_head(spec);
   const bool linear_biases = spec.layers.size() == 40;  // 13B: no key of the config says so
@@ -27,6 +27,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture baichuan{kHuggingFace, kGguf, build};
+extern const Architecture baichuan{kBaichuanHuggingFace, kBaichuanGguf, build_baichuan};
 
 }  // namespace sluice::models::arch

@@ -6,11 +6,11 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"BailingMoeForCausalLM", "BailingMoeV2ForCausalLM"};
-constexpr std::string_view kGguf[] = {"bailingmoe", "bailingmoe2"};
+constexpr std::string_view kBailingHuggingFace[] = {"BailingMoeForCausalLM", "BailingMoeV2ForCausalLM"};
+constexpr std::string_view kBailingGguf[] = {"bailingmoe", "bailingmoe2"};
 
-ModelSpec build(Config& c) {
-  const bool second = c.architecture() == kHuggingFace[1] || c.architecture() == kGguf[1];
+ModelSpec build_bailing(Config& c) {
+  const bool second = c.architecture() == kBailingHuggingFace[1] || c.architecture() == kBailingGguf[1];
   if (second) c.assume("partial_rotary_factor", 0.5);
   if (c.flag_or("norm_head", false)) c.fail("'norm_head' is set, which is not supported");
   ModelSpec spec = decoder_spec(c, second ? RopeStyle::Halves : RopeStyle::Interleaved);
@@ -35,6 +35,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture bailing{kHuggingFace, kGguf, build};
+extern const Architecture bailing{kBailingHuggingFace, kBailingGguf, build_bailing};
 
 }  // namespace sluice::models::arch

@@ -7,9 +7,9 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"BioGptForCausalLM"};
+constexpr std::string_view kBiogptHuggingFace[] = {"BioGptForCausalLM"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_biogpt(Config& c) {
   ModelSpec spec = decoder_spec(c);
   spec.norm = NormKind::Layer;
   spec.norm_eps = 1e-5f;
@@ -37,6 +37,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture biogpt{kHuggingFace, {}, build};
+extern const Architecture biogpt{kBiogptHuggingFace, {}, build_biogpt};
 
 }  // namespace sluice::models::arch

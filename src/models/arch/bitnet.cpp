@@ -6,10 +6,10 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"BitNetForCausalLM", "BitnetForCausalLM"};
-constexpr std::string_view kGguf[] = {"bitnet"};
+constexpr std::string_view kBitnetHuggingFace[] = {"BitNetForCausalLM", "BitnetForCausalLM"};
+constexpr std::string_view kBitnetGguf[] = {"bitnet"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_bitnet(Config& c) {
   if (c.is_gguf()) c.assume("hidden_act", "relu2");
   ModelSpec spec = decoder_spec(c);
   for (LayerSpec& layer : spec.layers) {
@@ -21,6 +21,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture bitnet{kHuggingFace, kGguf, build};
+extern const Architecture bitnet{kBitnetHuggingFace, kBitnetGguf, build_bitnet};
 
 }  // namespace sluice::models::arch

@@ -5,10 +5,10 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"BloomForCausalLM"};
-constexpr std::string_view kGguf[] = {"bloom"};
+constexpr std::string_view kBloomHuggingFace[] = {"BloomForCausalLM"};
+constexpr std::string_view kBloomGguf[] = {"bloom"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_bloom(Config& c) {
   ModelSpec spec = decoder_spec(c);
   spec.norm = NormKind::Layer;
   spec.embedding_norm = true;
@@ -38,6 +38,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture bloom{kHuggingFace, kGguf, build};
+extern const Architecture bloom{kBloomHuggingFace, kBloomGguf, build_bloom};
 
 }  // namespace sluice::models::arch

@@ -6,9 +6,9 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"ChatGLMModel", "ChatGLMForConditionalGeneration"};
+constexpr std::string_view kChatglmHuggingFace[] = {"ChatGLMModel", "ChatGLMForConditionalGeneration"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_chatglm(Config& c) {
   if (!c.flag_or("rmsnorm", true)) c.fail("'rmsnorm' is false, which is not supported");
   c.assume("partial_rotary_factor", 0.5);
   c.assume("intermediate_size", c.size_or("ffn_hidden_size", 0));
@@ -30,6 +30,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture chatglm{kHuggingFace, {}, build};
+extern const Architecture chatglm{kChatglmHuggingFace, {}, build_chatglm};
 
 }  // namespace sluice::models::arch

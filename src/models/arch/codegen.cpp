@@ -5,9 +5,9 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"CodeGenForCausalLM"};
+constexpr std::string_view kCodegenHuggingFace[] = {"CodeGenForCausalLM"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_codegen(Config& c) {
   ModelSpec spec = decoder_spec(c);
   spec.ropes[0].style = RopeStyle::Interleaved;
   spec.norm = NormKind::Layer;
@@ -28,6 +28,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture codegen{kHuggingFace, {}, build};
+extern const Architecture codegen{kCodegenHuggingFace, {}, build_codegen};
 
 }  // namespace sluice::models::arch

@@ -6,17 +6,17 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"CohereForCausalLM", "Cohere2ForCausalLM"};
-constexpr std::string_view kGguf[] = {"command-r", "cohere2"};
+constexpr std::string_view kCohereHuggingFace[] = {"CohereForCausalLM", "Cohere2ForCausalLM"};
+constexpr std::string_view kCohereGguf[] = {"command-r", "cohere2"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_cohere(Config& c) {
   ModelSpec spec = decoder_spec(c, RopeStyle::Interleaved);
   spec.ropes[0].style = RopeStyle::Interleaved;
   spec.norm = NormKind::Layer;
   spec.tied_output = c.flag_or("tie_word_embeddings", true);
   spec.logit_scale = c.number_or("logit_scale", 0.0625f);
   use_wiring(spec, Wiring::Parallel);
-  if (c.architecture() == kHuggingFace[1] || c.architecture() == kGguf[1]) {
+  if (c.architecture() == kCohereHuggingFace[1] || c.architecture() == kCohereGguf[1]) {
     use_windows(c, spec, c.is_gguf() ? 4 : c.size_or("sliding_window_pattern", 4));
     drop_rope_of_full_layers(spec);
   }
@@ -28,6 +28,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture cohere{kHuggingFace, kGguf, build};
+extern const Architecture cohere{kCohereHuggingFace, kCohereGguf, build_cohere};
 
 }  // namespace sluice::models::arch

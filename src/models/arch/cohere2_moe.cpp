@@ -8,8 +8,8 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"Cohere2MoeForCausalLM"};
-constexpr std::string_view kGguf[] = {"cohere2moe"};
+constexpr std::string_view kCohere2MoeHuggingFace[] = {"Cohere2MoeForCausalLM"};
+constexpr std::string_view kCohere2MoeGguf[] = {"cohere2moe"};
 
 MoeFfn experts(Config& c) {
   MoeFfn ffn = moe_ffn(c);
@@ -24,7 +24,7 @@ MoeFfn experts(Config& c) {
   return ffn;
 }
 
-ModelSpec build(Config& c) {
+ModelSpec build_cohere2_moe(Config& c) {
   ModelSpec spec = decoder_spec(c, RopeStyle::Interleaved);
   spec.ropes[0].style = RopeStyle::Interleaved;
   spec.norm = c.has("rms_norm_eps") ? NormKind::Rms : NormKind::Layer;
@@ -45,6 +45,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture cohere2_moe{kHuggingFace, kGguf, build};
+extern const Architecture cohere2_moe{kCohere2MoeHuggingFace, kCohere2MoeGguf, build_cohere2_moe};
 
 }  // namespace sluice::models::arch

@@ -5,8 +5,8 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"DbrxForCausalLM"};
-constexpr std::string_view kGguf[] = {"dbrx"};
+constexpr std::string_view kDbrxHuggingFace[] = {"DbrxForCausalLM"};
+constexpr std::string_view kDbrxGguf[] = {"dbrx"};
 
 // The parameters of attention and experts lie one level down.
 void lift_keys(Config& c) {
@@ -22,7 +22,7 @@ void lift_keys(Config& c) {
     ffn.fail("'moe_normalize_expert_weights' must be 1");
 }
 
-ModelSpec build(Config& c) {
+ModelSpec build_dbrx(Config& c) {
   if (!c.is_gguf()) lift_keys(c);
   ModelSpec spec = decoder_spec(c);
   spec.norm = NormKind::Layer;
@@ -51,6 +51,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture dbrx{kHuggingFace, kGguf, build};
+extern const Architecture dbrx{kDbrxHuggingFace, kDbrxGguf, build_dbrx};
 
 }  // namespace sluice::models::arch

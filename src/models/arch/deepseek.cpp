@@ -10,14 +10,14 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {
+constexpr std::string_view kDeepseekHuggingFace[] = {
     "DeepseekV3ForCausalLM", "DeepseekV2ForCausalLM",  "Glm4MoeLiteForCausalLM", "YoutuForCausalLM",
     "Mistral4ForCausalLM",   "DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM"};
-constexpr std::string_view kGguf[] = {"deepseek2", "mistral4", "deepseek32", "glm-dsa"};
+constexpr std::string_view kDeepseekGguf[] = {"deepseek2", "mistral4", "deepseek32", "glm-dsa"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_deepseek(Config& c) {
   ModelSpec spec = decoder_spec(c, RopeStyle::Interleaved);
-  const bool mistral = c.architecture() == kHuggingFace[4] || c.architecture() == kGguf[1];
+  const bool mistral = c.architecture() == kDeepseekHuggingFace[4] || c.architecture() == kDeepseekGguf[1];
   LatentAttention mixer = latent_attention(c, attention(spec.layers[0]).heads);
   const bool pairs = c.is_gguf() || c.flag_or("rope_interleave", true);
   spec.ropes = {
@@ -27,7 +27,7 @@ ModelSpec build(Config& c) {
   const int dense = c.size_or("first_k_dense_replace", 0);
   const int guess = c.stores(fmt::format("blk.{}.exp_probs_b.bias", dense)) ? 2 : 1;
   const bool sigmoid = c.is_gguf() ? c.size_or("expert_gating_func", guess) == 2
-                                   : !mistral && c.architecture() != kHuggingFace[1];
+                                   : !mistral && c.architecture() != kDeepseekHuggingFace[1];
   if (mistral) mixer.temperature = query_temperature(c);
   for (LayerSpec& layer : spec.layers) layer.mixer = mixer;
   if (c.size_or("num_local_experts", 0) == 0) return spec;
@@ -44,6 +44,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture deepseek{kHuggingFace, kGguf, build};
+extern const Architecture deepseek{kDeepseekHuggingFace, kDeepseekGguf, build_deepseek};
 
 }  // namespace sluice::models::arch

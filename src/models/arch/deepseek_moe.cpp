@@ -5,10 +5,10 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"DeepseekForCausalLM"};
-constexpr std::string_view kGguf[] = {"deepseek"};
+constexpr std::string_view kDeepseekMoeHuggingFace[] = {"DeepseekForCausalLM"};
+constexpr std::string_view kDeepseekMoeGguf[] = {"deepseek"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_deepseek_moe(Config& c) {
   ModelSpec spec = decoder_spec(c, RopeStyle::Interleaved);
   if (c.size_or("num_local_experts", 0) == 0) return spec;
   c.assume("norm_topk_prob", false);
@@ -21,6 +21,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture deepseek_moe{kHuggingFace, kGguf, build};
+extern const Architecture deepseek_moe{kDeepseekMoeHuggingFace, kDeepseekMoeGguf, build_deepseek_moe};
 
 }  // namespace sluice::models::arch

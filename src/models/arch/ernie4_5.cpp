@@ -6,9 +6,9 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM",
-                                             "Ernie4_5_MoeForCausalLM"};
-constexpr std::string_view kGguf[] = {"ernie4_5", "ernie4_5-moe"};
+constexpr std::string_view kErnie45HuggingFace[] = {"Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM",
+                                                    "Ernie4_5_MoeForCausalLM"};
+constexpr std::string_view kErnie45Gguf[] = {"ernie4_5", "ernie4_5-moe"};
 
 bool is_mixture_layer(Config& c, int layer, int layers) {
   const int interval = c.size_or("moe_layer_interval", c.size_or("interleave_moe_layer_step", 1));
@@ -18,7 +18,7 @@ bool is_mixture_layer(Config& c, int layer, int layers) {
          layer <= (last < 0 ? layers - 1 : last);
 }
 
-ModelSpec build(Config& c) {
+ModelSpec build_ernie4_5(Config& c) {
   c.assume("rope_theta", 500000.0);
   ModelSpec spec = decoder_spec(c, RopeStyle::Interleaved);
   spec.ropes[0].style = RopeStyle::Interleaved;
@@ -37,6 +37,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture ernie4_5{kHuggingFace, kGguf, build};
+extern const Architecture ernie4_5{kErnie45HuggingFace, kErnie45Gguf, build_ernie4_5};
 
 }  // namespace sluice::models::arch

@@ -5,10 +5,10 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"ExaoneForCausalLM"};
-constexpr std::string_view kGguf[] = {"exaone"};
+constexpr std::string_view kExaoneHuggingFace[] = {"ExaoneForCausalLM"};
+constexpr std::string_view kExaoneGguf[] = {"exaone"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_exaone(Config& c) {
   ModelSpec spec = decoder_spec(c);
   if (!c.is_gguf())
     spec.names = {{Slot::TokenEmbedding, "transformer.wte"},
@@ -28,6 +28,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture exaone{kHuggingFace, kGguf, build};
+extern const Architecture exaone{kExaoneHuggingFace, kExaoneGguf, build_exaone};
 
 }  // namespace sluice::models::arch

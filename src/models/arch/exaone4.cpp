@@ -6,11 +6,11 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"Exaone4ForCausalLM", "ExaoneMoeForCausalLM",
-                                             "ExaoneMoEForCausalLM"};
-constexpr std::string_view kGguf[] = {"exaone4", "exaone-moe"};
+constexpr std::string_view kExaone4HuggingFace[] = {"Exaone4ForCausalLM", "ExaoneMoeForCausalLM",
+                                                    "ExaoneMoEForCausalLM"};
+constexpr std::string_view kExaone4Gguf[] = {"exaone4", "exaone-moe"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_exaone4(Config& c) {
   ModelSpec spec = decoder_spec(c);
   use_windows(c, spec, 4);
   drop_rope_of_full_layers(spec);
@@ -31,6 +31,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture exaone4{kHuggingFace, kGguf, build};
+extern const Architecture exaone4{kExaone4HuggingFace, kExaone4Gguf, build_exaone4};
 
 }  // namespace sluice::models::arch

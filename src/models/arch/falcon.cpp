@@ -6,8 +6,8 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"FalconForCausalLM", "RWForCausalLM"};
-constexpr std::string_view kGguf[] = {"falcon"};
+constexpr std::string_view kFalconHuggingFace[] = {"FalconForCausalLM", "RWForCausalLM"};
+constexpr std::string_view kFalconGguf[] = {"falcon"};
 
 // How the layers are wired, where a config says it with three flags and a file with the norms it holds.
 Wiring wiring(Config& c, bool new_layout) {
@@ -17,7 +17,7 @@ Wiring wiring(Config& c, bool new_layout) {
   return new_layout || c.flag_or("parallel_attn", true) ? Wiring::Parallel : Wiring::PreNorm;
 }
 
-ModelSpec build(Config& c) {
+ModelSpec build_falcon(Config& c) {
   const bool new_layout = c.flag_or("new_decoder_architecture", false);
   ModelSpec spec = decoder_spec(c);
   spec.norm = NormKind::Layer;
@@ -52,6 +52,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture falcon{kHuggingFace, kGguf, build};
+extern const Architecture falcon{kFalconHuggingFace, kFalconGguf, build_falcon};
 
 }  // namespace sluice::models::arch

@@ -6,9 +6,9 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"FlintForCausalLM"};
+constexpr std::string_view kFlintHuggingFace[] = {"FlintForCausalLM"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_flint(Config& c) {
   ModelSpec spec = decoder_spec(c);
   use_windows(c, spec, 4);
   drop_rope_of_full_layers(spec);
@@ -27,6 +27,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture flint{kHuggingFace, {}, build};
+extern const Architecture flint{kFlintHuggingFace, {}, build_flint};
 
 }  // namespace sluice::models::arch

@@ -9,11 +9,12 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"GemmaForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM",
-                                             "Gemma3ForConditionalGeneration", "VaultGemmaForCausalLM"};
-constexpr std::string_view kGguf[] = {"gemma", "gemma2", "gemma3"};
+constexpr std::string_view kGemmaHuggingFace[] = {"GemmaForCausalLM", "Gemma2ForCausalLM",
+                                                  "Gemma3ForCausalLM", "Gemma3ForConditionalGeneration",
+                                                  "VaultGemmaForCausalLM"};
+constexpr std::string_view kGemmaGguf[] = {"gemma", "gemma2", "gemma3"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_gemma(Config& c) {
   const int generation = c.architecture().find('3') != std::string::npos   ? 3
                          : c.architecture().find('2') != std::string::npos ? 2
                                                                            : 1;
@@ -23,7 +24,7 @@ ModelSpec build(Config& c) {
   const int head_dim = attention(spec.layers[0]).head_dim;
   const bool largest = c.is_gguf() && spec.layers.size() == (generation == 2 ? 46 : generation == 3 ? 62 : 0);
   const int scaled_by = largest ? spec.dim / attention(spec.layers[0]).heads : head_dim;  // of the 27B models
-  const bool vault = c.architecture() == kHuggingFace[4];
+  const bool vault = c.architecture() == kGemmaHuggingFace[4];
   if (vault) spec.names = spec.names.with({{Slot::FfnNorm, "model.layers.{l}.pre_feedforward_layernorm"}});
   if (generation > 1) use_sandwich(spec);
   if (generation > 1 || vault)
@@ -49,6 +50,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture gemma{kHuggingFace, kGguf, build};
+extern const Architecture gemma{kGemmaHuggingFace, kGemmaGguf, build_gemma};
 
 }  // namespace sluice::models::arch

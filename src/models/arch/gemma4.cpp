@@ -8,8 +8,8 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"Gemma4ForCausalLM", "Gemma4ForConditionalGeneration"};
-constexpr std::string_view kGguf[] = {"gemma4"};
+constexpr std::string_view kGemma4HuggingFace[] = {"Gemma4ForCausalLM", "Gemma4ForConditionalGeneration"};
+constexpr std::string_view kGemma4Gguf[] = {"gemma4"};
 
 int of_full(Config& c, size_t layer, std::string_view key, std::string_view published, int otherwise) {
   return c.sub("per_layer_config").sub(std::to_string(layer)).size_or(key, c.size_or(published, otherwise));
@@ -30,7 +30,7 @@ void set_mixer(Config& c, Attention& m, size_t layer) {
   check_heads(c, m);
 }
 
-ModelSpec build(Config& c) {
+ModelSpec build_gemma4(Config& c) {
   if (c.flag_or("enable_moe_block", c.has("num_local_experts")))
     c.fail("experts of Gemma 4 are not supported");
   ModelSpec spec = decoder_spec(c);
@@ -55,6 +55,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture gemma4{kHuggingFace, kGguf, build};
+extern const Architecture gemma4{kGemma4HuggingFace, kGemma4Gguf, build_gemma4};
 
 }  // namespace sluice::models::arch

@@ -6,16 +6,16 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"GlmForCausalLM", "Glm4ForCausalLM",
-                                             "Glm4vForConditionalGeneration"};
-constexpr std::string_view kGguf[] = {"chatglm", "glm4"};
+constexpr std::string_view kGlmHuggingFace[] = {"GlmForCausalLM", "Glm4ForCausalLM",
+                                                "Glm4vForConditionalGeneration"};
+constexpr std::string_view kGlmGguf[] = {"chatglm", "glm4"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_glm(Config& c) {
   c.assume("partial_rotary_factor", 0.5);
   ModelSpec spec = decoder_spec(c, RopeStyle::Interleaved);
   const bool seeing_gguf = c.is_gguf() && c.has("mrope_section");
   spec.ropes[0].style = seeing_gguf ? RopeStyle::Halves : RopeStyle::Interleaved;
-  if (c.architecture() == kHuggingFace[0] || c.architecture() == kGguf[0]) return spec;
+  if (c.architecture() == kGlmHuggingFace[0] || c.architecture() == kGlmGguf[0]) return spec;
   use_wiring(spec, Wiring::Sandwich);
   if (!c.is_gguf())
     spec.names = spec.names.with({{Slot::MixerPostNorm, "model.layers.{l}.post_self_attn_layernorm"},
@@ -25,6 +25,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture glm{kHuggingFace, kGguf, build};
+extern const Architecture glm{kGlmHuggingFace, kGlmGguf, build_glm};
 
 }  // namespace sluice::models::arch

@@ -6,13 +6,13 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"Glm4MoeForCausalLM", "Dots1ForCausalLM", "SolarOpenForCausalLM",
-                                             "Glm4vMoeForConditionalGeneration"};
-constexpr std::string_view kGguf[] = {"glm4moe", "dots1"};
+constexpr std::string_view kGlm4MoeHuggingFace[] = {
+    "Glm4MoeForCausalLM", "Dots1ForCausalLM", "SolarOpenForCausalLM", "Glm4vMoeForConditionalGeneration"};
+constexpr std::string_view kGlm4MoeGguf[] = {"glm4moe", "dots1"};
 
-ModelSpec build(Config& c) {
-  const bool glm = c.architecture() == kHuggingFace[0] || c.architecture() == kHuggingFace[3];
-  const bool dots = c.architecture() == kHuggingFace[1] || c.architecture() == kGguf[1];
+ModelSpec build_glm4_moe(Config& c) {
+  const bool glm = c.architecture() == kGlm4MoeHuggingFace[0] || c.architecture() == kGlm4MoeHuggingFace[3];
+  const bool dots = c.architecture() == kGlm4MoeHuggingFace[1] || c.architecture() == kGlm4MoeGguf[1];
   if (glm) c.assume("partial_rotary_factor", 0.5);
   ModelSpec spec = decoder_spec(c);
   if (c.has("layer_types")) use_windows(c, spec, 0);
@@ -25,6 +25,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture glm4_moe{kHuggingFace, kGguf, build};
+extern const Architecture glm4_moe{kGlm4MoeHuggingFace, kGlm4MoeGguf, build_glm4_moe};
 
 }  // namespace sluice::models::arch

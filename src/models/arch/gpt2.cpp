@@ -5,10 +5,10 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"GPT2LMHeadModel"};
-constexpr std::string_view kGguf[] = {"gpt2"};
+constexpr std::string_view kGpt2HuggingFace[] = {"GPT2LMHeadModel"};
+constexpr std::string_view kGpt2Gguf[] = {"gpt2"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_gpt2(Config& c) {
   ModelSpec spec = decoder_spec(c);
   spec.norm = NormKind::Layer;
   spec.positions = Positions::Learned;
@@ -32,6 +32,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture gpt2{kHuggingFace, kGguf, build};
+extern const Architecture gpt2{kGpt2HuggingFace, kGpt2Gguf, build_gpt2};
 
 }  // namespace sluice::models::arch

@@ -5,10 +5,10 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"GPTBigCodeForCausalLM"};
-constexpr std::string_view kGguf[] = {"starcoder"};
+constexpr std::string_view kGptBigcodeHuggingFace[] = {"GPTBigCodeForCausalLM"};
+constexpr std::string_view kGptBigcodeGguf[] = {"starcoder"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_gpt_bigcode(Config& c) {
   ModelSpec spec = decoder_spec(c);
   spec.norm = NormKind::Layer;
   spec.positions = Positions::Learned;
@@ -36,6 +36,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture gpt_bigcode{kHuggingFace, kGguf, build};
+extern const Architecture gpt_bigcode{kGptBigcodeHuggingFace, kGptBigcodeGguf, build_gpt_bigcode};
 
 }  // namespace sluice::models::arch

@@ -5,9 +5,9 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"GPTNeoForCausalLM"};
+constexpr std::string_view kGptNeoHuggingFace[] = {"GPTNeoForCausalLM"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_gpt_neo(Config& c) {
   ModelSpec spec = decoder_spec(c);
   spec.norm = NormKind::Layer;
   spec.positions = Positions::Learned;
@@ -38,6 +38,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture gpt_neo{kHuggingFace, {}, build};
+extern const Architecture gpt_neo{kGptNeoHuggingFace, {}, build_gpt_neo};
 
 }  // namespace sluice::models::arch

@@ -6,10 +6,10 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"GPTNeoXForCausalLM"};
-constexpr std::string_view kGguf[] = {"gptneox"};
+constexpr std::string_view kGptNeoxHuggingFace[] = {"GPTNeoXForCausalLM"};
+constexpr std::string_view kGptNeoxGguf[] = {"gptneox"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_gpt_neox(Config& c) {
   c.assume("partial_rotary_factor", 0.25);
   ModelSpec spec = decoder_spec(c);
   spec.norm = NormKind::Layer;
@@ -31,6 +31,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture gpt_neox{kHuggingFace, kGguf, build};
+extern const Architecture gpt_neox{kGptNeoxHuggingFace, kGptNeoxGguf, build_gpt_neox};
 
 }  // namespace sluice::models::arch

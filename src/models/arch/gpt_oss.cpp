@@ -6,10 +6,10 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"GptOssForCausalLM"};
-constexpr std::string_view kGguf[] = {"gpt-oss"};
+constexpr std::string_view kGptOssHuggingFace[] = {"GptOssForCausalLM"};
+constexpr std::string_view kGptOssGguf[] = {"gpt-oss"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_gpt_oss(Config& c) {
   c.assume("rope_scaling_truncate", false);
   ModelSpec spec = decoder_spec(c);
   use_windows(c, spec, 2);
@@ -29,6 +29,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture gpt_oss{kHuggingFace, kGguf, build};
+extern const Architecture gpt_oss{kGptOssHuggingFace, kGptOssGguf, build_gpt_oss};
 
 }  // namespace sluice::models::arch

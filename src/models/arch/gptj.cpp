@@ -6,10 +6,10 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"GPTJForCausalLM"};
-constexpr std::string_view kGguf[] = {"gptj"};
+constexpr std::string_view kGptjHuggingFace[] = {"GPTJForCausalLM"};
+constexpr std::string_view kGptjGguf[] = {"gptj"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_gptj(Config& c) {
   ModelSpec spec = decoder_spec(c, RopeStyle::Interleaved);
   spec.ropes[0].style = RopeStyle::Interleaved;
   spec.norm = NormKind::Layer;
@@ -32,6 +32,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture gptj{kHuggingFace, kGguf, build};
+extern const Architecture gptj{kGptjHuggingFace, kGptjGguf, build_gptj};
 
 }  // namespace sluice::models::arch

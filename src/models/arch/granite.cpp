@@ -6,10 +6,10 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"GraniteForCausalLM", "GraniteMoeForCausalLM",
-                                             "GraniteMoeSharedForCausalLM", "GraniteSWAForCausalLM",
-                                             "GraniteMoeSWAForCausalLM"};
-constexpr std::string_view kGguf[] = {"granite", "granitemoe", "granite_swa"};
+constexpr std::string_view kGraniteHuggingFace[] = {"GraniteForCausalLM", "GraniteMoeForCausalLM",
+                                                    "GraniteMoeSharedForCausalLM", "GraniteSWAForCausalLM",
+                                                    "GraniteMoeSWAForCausalLM"};
+constexpr std::string_view kGraniteGguf[] = {"granite", "granitemoe", "granite_swa"};
 
 void use_windows_and_sinks(Config& c, ModelSpec& spec) {
   use_windows(c, spec, 4);
@@ -18,12 +18,12 @@ void use_windows_and_sinks(Config& c, ModelSpec& spec) {
   for (LayerSpec& layer : spec.layers) attention(layer).sinks = true;
 }
 
-ModelSpec build(Config& c) {
+ModelSpec build_granite(Config& c) {
   ModelSpec spec = decoder_spec(c, RopeStyle::Interleaved);
   use_multipliers(c, spec);
   spec.logit_scale = 1.0f / c.number_or(c.is_gguf() ? "logit_scale" : "logits_scaling", 1.0f);
-  const bool windows = c.architecture() == kHuggingFace[3] || c.architecture() == kHuggingFace[4] ||
-                       c.architecture() == kGguf[2];
+  const bool windows = c.architecture() == kGraniteHuggingFace[3] ||
+                       c.architecture() == kGraniteHuggingFace[4] || c.architecture() == kGraniteGguf[2];
   if (windows) use_windows_and_sinks(c, spec);
   if (c.size_or("num_local_experts", 0) == 0) return spec;
   MoeFfn ffn = moe_ffn(c);
@@ -45,6 +45,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture granite{kHuggingFace, kGguf, build};
+extern const Architecture granite{kGraniteHuggingFace, kGraniteGguf, build_granite};
 
 }  // namespace sluice::models::arch

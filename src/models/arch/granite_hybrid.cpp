@@ -8,9 +8,9 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"GraniteMoeHybridForCausalLM"};
+constexpr std::string_view kGraniteHybridHuggingFace[] = {"GraniteMoeHybridForCausalLM"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_granite_hybrid(Config& c) {
   for (const std::string& type : c.texts("layer_types"))
     if (type != "attention" && type != "full_attention")
       c.fail(fmt::format("'layer_types' has '{}'; only attention is supported", type));
@@ -30,6 +30,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture granite_hybrid{kHuggingFace, {}, build};
+extern const Architecture granite_hybrid{kGraniteHybridHuggingFace, {}, build_granite_hybrid};
 
 }  // namespace sluice::models::arch

@@ -5,9 +5,9 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"HeliumForCausalLM"};
+constexpr std::string_view kHeliumHuggingFace[] = {"HeliumForCausalLM"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_helium(Config& c) {
   c.assume("rope_theta", 100000.0);
   ModelSpec spec = decoder_spec(c);
   spec.ropes[0].style = RopeStyle::Interleaved;
@@ -16,6 +16,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture helium{kHuggingFace, {}, build};
+extern const Architecture helium{kHeliumHuggingFace, {}, build_helium};
 
 }  // namespace sluice::models::arch

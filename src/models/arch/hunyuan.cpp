@@ -5,10 +5,10 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"HunYuanDenseV1ForCausalLM", "HunYuanMoEV1ForCausalLM"};
-constexpr std::string_view kGguf[] = {"hunyuan-dense", "hunyuan-moe"};
+constexpr std::string_view kHunyuanHuggingFace[] = {"HunYuanDenseV1ForCausalLM", "HunYuanMoEV1ForCausalLM"};
+constexpr std::string_view kHunyuanGguf[] = {"hunyuan-dense", "hunyuan-moe"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_hunyuan(Config& c) {
   ModelSpec spec = decoder_spec(c);
   const bool norms = c.is_gguf() ? c.stores("blk.0.attn_q_norm.weight") : c.flag_or("use_qk_norm", true);
   for (LayerSpec& layer : spec.layers) {
@@ -33,6 +33,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture hunyuan{kHuggingFace, kGguf, build};
+extern const Architecture hunyuan{kHunyuanHuggingFace, kHunyuanGguf, build_hunyuan};
 
 }  // namespace sluice::models::arch

@@ -5,10 +5,10 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"HYV3ForCausalLM"};
-constexpr std::string_view kGguf[] = {"hy_v3"};
+constexpr std::string_view kHunyuan3HuggingFace[] = {"HYV3ForCausalLM"};
+constexpr std::string_view kHunyuan3Gguf[] = {"hy_v3"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_hunyuan3(Config& c) {
   c.assume("first_k_dense_replace", 1);
   ModelSpec spec = decoder_spec(c);
   use_moe(c, spec, grouped_moe_ffn(c));
@@ -24,6 +24,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture hunyuan3{kHuggingFace, kGguf, build};
+extern const Architecture hunyuan3{kHunyuan3HuggingFace, kHunyuan3Gguf, build_hunyuan3};
 
 }  // namespace sluice::models::arch

@@ -6,9 +6,9 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"HyperCLOVAXForCausalLM"};
+constexpr std::string_view kHyperclovaxHuggingFace[] = {"HyperCLOVAXForCausalLM"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_hyperclovax(Config& c) {
   ModelSpec spec = decoder_spec(c);
   use_multipliers(c, spec);
   spec.logit_scale = c.number_or("logits_scaling", 1.0f);
@@ -21,6 +21,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture hyperclovax{kHuggingFace, {}, build};
+extern const Architecture hyperclovax{kHyperclovaxHuggingFace, {}, build_hyperclovax};
 
 }  // namespace sluice::models::arch

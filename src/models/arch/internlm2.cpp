@@ -5,10 +5,10 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"InternLM2ForCausalLM"};
-constexpr std::string_view kGguf[] = {"internlm2"};
+constexpr std::string_view kInternlm2HuggingFace[] = {"InternLM2ForCausalLM"};
+constexpr std::string_view kInternlm2Gguf[] = {"internlm2"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_internlm2(Config& c) {
   ModelSpec spec = decoder_spec(c, RopeStyle::Interleaved);
   if (!c.is_gguf())
     spec.names = {{Slot::TokenEmbedding, "model.tok_embeddings"},
@@ -26,6 +26,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture internlm2{kHuggingFace, kGguf, build};
+extern const Architecture internlm2{kInternlm2HuggingFace, kInternlm2Gguf, build_internlm2};
 
 }  // namespace sluice::models::arch

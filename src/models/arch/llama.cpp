@@ -6,12 +6,12 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"LlamaForCausalLM",     "AquilaForCausalLM",
-                                             "YiForCausalLM",        "InternLMForCausalLM",
-                                             "InternLM3ForCausalLM", "XverseForCausalLM"};
-constexpr std::string_view kGguf[] = {"llama", "xverse"};
+constexpr std::string_view kLlamaHuggingFace[] = {"LlamaForCausalLM",     "AquilaForCausalLM",
+                                                  "YiForCausalLM",        "InternLMForCausalLM",
+                                                  "InternLM3ForCausalLM", "XverseForCausalLM"};
+constexpr std::string_view kLlamaGguf[] = {"llama", "xverse"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_llama(Config& c) {
   ModelSpec spec = decoder_spec(c, RopeStyle::Interleaved);
   if (c.is_gguf()) use_windows(c, spec, 0);
   if (c.size_or("num_local_experts", 0) > 0)
@@ -21,6 +21,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture llama{kHuggingFace, kGguf, build};
+extern const Architecture llama{kLlamaHuggingFace, kLlamaGguf, build_llama};
 
 }  // namespace sluice::models::arch

@@ -6,8 +6,8 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"Llama4ForCausalLM", "Llama4ForConditionalGeneration"};
-constexpr std::string_view kGguf[] = {"llama4"};
+constexpr std::string_view kLlama4HuggingFace[] = {"Llama4ForCausalLM", "Llama4ForConditionalGeneration"};
+constexpr std::string_view kLlama4Gguf[] = {"llama4"};
 
 void use_experts(Config& c, ModelSpec& spec) {
   if (c.size_or("num_local_experts", 0) == 0) return;
@@ -19,7 +19,7 @@ void use_experts(Config& c, ModelSpec& spec) {
   use_sparse_moe(c, spec, ffn);
 }
 
-ModelSpec build(Config& c) {
+ModelSpec build_llama4(Config& c) {
   ModelSpec spec = decoder_spec(c);
   spec.ropes[0].style = RopeStyle::Interleaved;
   const int chunk = c.size_or(c.is_gguf() ? "sliding_window" : "attention_chunk_size", 8192);
@@ -53,6 +53,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture llama4{kHuggingFace, kGguf, build};
+extern const Architecture llama4{kLlama4HuggingFace, kLlama4Gguf, build_llama4};
 
 }  // namespace sluice::models::arch

@@ -8,11 +8,11 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"MiniCPMForCausalLM", "MiniCPM3ForCausalLM"};
-constexpr std::string_view kGguf[] = {"minicpm", "minicpm3"};
+constexpr std::string_view kMinicpmHuggingFace[] = {"MiniCPMForCausalLM", "MiniCPM3ForCausalLM"};
+constexpr std::string_view kMinicpmGguf[] = {"minicpm", "minicpm3"};
 
-ModelSpec build(Config& c) {
-  const bool third = c.architecture() == kHuggingFace[1] || c.architecture() == kGguf[1];
+ModelSpec build_minicpm(Config& c) {
+  const bool third = c.architecture() == kMinicpmHuggingFace[1] || c.architecture() == kMinicpmGguf[1];
   ModelSpec spec = decoder_spec(c, third ? RopeStyle::Halves : RopeStyle::Interleaved);
   const auto layers = static_cast<float>(spec.layers.size());
   const auto dim = static_cast<float>(spec.dim);
@@ -33,6 +33,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture minicpm{kHuggingFace, kGguf, build};
+extern const Architecture minicpm{kMinicpmHuggingFace, kMinicpmGguf, build_minicpm};
 
 }  // namespace sluice::models::arch

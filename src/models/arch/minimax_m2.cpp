@@ -6,10 +6,10 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"MiniMaxM2ForCausalLM"};
-constexpr std::string_view kGguf[] = {"minimax-m2"};
+constexpr std::string_view kMinimaxM2HuggingFace[] = {"MiniMaxM2ForCausalLM"};
+constexpr std::string_view kMinimaxM2Gguf[] = {"minimax-m2"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_minimax_m2(Config& c) {
   ModelSpec spec = decoder_spec(c);
   MoeFfn ffn = grouped_moe_ffn(c);
   ffn.routing.normalize = true;
@@ -29,6 +29,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture minimax_m2{kHuggingFace, kGguf, build};
+extern const Architecture minimax_m2{kMinimaxM2HuggingFace, kMinimaxM2Gguf, build_minimax_m2};
 
 }  // namespace sluice::models::arch

@@ -6,12 +6,12 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"MistralForCausalLM", "MinistralForCausalLM",
-                                             "Ministral3ForCausalLM", "Mistral3ForConditionalGeneration",
-                                             "CwmForCausalLM"};
-constexpr std::string_view kGguf[] = {"mistral3"};
+constexpr std::string_view kMistralHuggingFace[] = {"MistralForCausalLM", "MinistralForCausalLM",
+                                                    "Ministral3ForCausalLM",
+                                                    "Mistral3ForConditionalGeneration", "CwmForCausalLM"};
+constexpr std::string_view kMistralGguf[] = {"mistral3"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_mistral(Config& c) {
   ModelSpec spec = decoder_spec(c, RopeStyle::Interleaved);
   use_windows(c, spec, 0);
   for (LayerSpec& layer : spec.layers) attention(layer).temperature = query_temperature(c);
@@ -20,6 +20,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture mistral{kHuggingFace, kGguf, build};
+extern const Architecture mistral{kMistralHuggingFace, kMistralGguf, build_mistral};
 
 }  // namespace sluice::models::arch

@@ -5,9 +5,9 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"MixtralForCausalLM"};
+constexpr std::string_view kMixtralHuggingFace[] = {"MixtralForCausalLM"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_mixtral(Config& c) {
   ModelSpec spec = decoder_spec(c);
   use_windows(c, spec, 0);
   for (LayerSpec& layer : spec.layers) layer.ffn = moe_ffn(c);
@@ -20,6 +20,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture mixtral{kHuggingFace, {}, build};
+extern const Architecture mixtral{kMixtralHuggingFace, {}, build_mixtral};
 
 }  // namespace sluice::models::arch

@@ -5,10 +5,10 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"MptForCausalLM", "MPTForCausalLM"};
-constexpr std::string_view kGguf[] = {"mpt"};
+constexpr std::string_view kMptHuggingFace[] = {"MptForCausalLM", "MPTForCausalLM"};
+constexpr std::string_view kMptGguf[] = {"mpt"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_mpt(Config& c) {
   ModelSpec spec = decoder_spec(c);
   Config shape = c.is_gguf() ? c : c.sub("attn_config");
   spec.norm = NormKind::Layer;
@@ -44,6 +44,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture mpt{kHuggingFace, kGguf, build};
+extern const Architecture mpt{kMptHuggingFace, kMptGguf, build_mpt};
 
 }  // namespace sluice::models::arch

@@ -6,9 +6,9 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"NanoChatForCausalLM"};
+constexpr std::string_view kNanochatHuggingFace[] = {"NanoChatForCausalLM"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_nanochat(Config& c) {
   ModelSpec spec = decoder_spec(c);
   spec.norm_gain = false;
   spec.embedding_norm = true;
@@ -26,6 +26,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture nanochat{kHuggingFace, {}, build};
+extern const Architecture nanochat{kNanochatHuggingFace, {}, build_nanochat};
 
 }  // namespace sluice::models::arch

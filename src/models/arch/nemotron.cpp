@@ -6,11 +6,11 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"NemotronForCausalLM", "Jais2ForCausalLM"};
-constexpr std::string_view kGguf[] = {"nemotron", "jais2"};
+constexpr std::string_view kNemotronHuggingFace[] = {"NemotronForCausalLM", "Jais2ForCausalLM"};
+constexpr std::string_view kNemotronGguf[] = {"nemotron", "jais2"};
 
-ModelSpec build(Config& c) {
-  const bool nemotron = c.architecture() == kHuggingFace[0];
+ModelSpec build_nemotron(Config& c) {
+  const bool nemotron = c.architecture() == kNemotronHuggingFace[0];
   if (nemotron) c.assume("partial_rotary_factor", 0.5);
   ModelSpec spec = decoder_spec(c);
   spec.norm = NormKind::Layer;
@@ -22,6 +22,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture nemotron{kHuggingFace, kGguf, build};
+extern const Architecture nemotron{kNemotronHuggingFace, kNemotronGguf, build_nemotron};
 
 }  // namespace sluice::models::arch

@@ -5,10 +5,10 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"OlmoForCausalLM"};
-constexpr std::string_view kGguf[] = {"olmo"};
+constexpr std::string_view kOlmoHuggingFace[] = {"OlmoForCausalLM"};
+constexpr std::string_view kOlmoGguf[] = {"olmo"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_olmo(Config& c) {
   ModelSpec spec = decoder_spec(c, RopeStyle::Interleaved);
   spec.norm = NormKind::Layer;
   spec.norm_gain = false;
@@ -19,6 +19,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture olmo{kHuggingFace, kGguf, build};
+extern const Architecture olmo{kOlmoHuggingFace, kOlmoGguf, build_olmo};
 
 }  // namespace sluice::models::arch

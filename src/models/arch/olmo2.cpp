@@ -6,10 +6,10 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"Olmo2ForCausalLM", "Olmo3ForCausalLM"};
-constexpr std::string_view kGguf[] = {"olmo2"};
+constexpr std::string_view kOlmo2HuggingFace[] = {"Olmo2ForCausalLM", "Olmo3ForCausalLM"};
+constexpr std::string_view kOlmo2Gguf[] = {"olmo2"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_olmo2(Config& c) {
   ModelSpec spec = decoder_spec(c);
   use_windows(c, spec, 4);
   c.assume("rope_local_base_freq", c.number_or("rope_theta", 10000.0f));  // not stretched
@@ -26,6 +26,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture olmo2{kHuggingFace, kGguf, build};
+extern const Architecture olmo2{kOlmo2HuggingFace, kOlmo2Gguf, build_olmo2};
 
 }  // namespace sluice::models::arch

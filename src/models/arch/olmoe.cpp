@@ -6,10 +6,10 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"OlmoeForCausalLM", "FlexOlmoForCausalLM"};
-constexpr std::string_view kGguf[] = {"olmoe"};
+constexpr std::string_view kOlmoeHuggingFace[] = {"OlmoeForCausalLM", "FlexOlmoForCausalLM"};
+constexpr std::string_view kOlmoeGguf[] = {"olmoe"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_olmoe(Config& c) {
   ModelSpec spec = decoder_spec(c);
   MoeFfn ffn = moe_ffn(c);
   ffn.routing.score = kernels::Routing::Score::Softmax;
@@ -19,7 +19,7 @@ ModelSpec build(Config& c) {
     attention(layer).clip = c.number_or("clip_qkv", 0.0f);
     layer.ffn = ffn;
   }
-  if (c.architecture() != kHuggingFace[1]) return spec;
+  if (c.architecture() != kOlmoeHuggingFace[1]) return spec;
   use_wiring(spec, Wiring::PostNorm);
   spec.names = spec.names.with({{Slot::MixerPostNorm, "model.layers.{l}.post_attention_layernorm"},
                                 {Slot::FfnPostNorm, "model.layers.{l}.post_feedforward_layernorm"}});
@@ -28,6 +28,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture olmoe{kHuggingFace, kGguf, build};
+extern const Architecture olmoe{kOlmoeHuggingFace, kOlmoeGguf, build_olmoe};
 
 }  // namespace sluice::models::arch

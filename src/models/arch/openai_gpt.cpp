@@ -5,9 +5,9 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"OpenAIGPTLMHeadModel"};
+constexpr std::string_view kOpenaiGptHuggingFace[] = {"OpenAIGPTLMHeadModel"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_openai_gpt(Config& c) {
   ModelSpec spec = decoder_spec(c);
   spec.norm = NormKind::Layer;
   spec.output_norm = false;
@@ -33,6 +33,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture openai_gpt{kHuggingFace, {}, build};
+extern const Architecture openai_gpt{kOpenaiGptHuggingFace, {}, build_openai_gpt};
 
 }  // namespace sluice::models::arch

@@ -5,9 +5,9 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"OPTForCausalLM"};
+constexpr std::string_view kOptHuggingFace[] = {"OPTForCausalLM"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_opt(Config& c) {
   ModelSpec spec = decoder_spec(c);
   if (c.size_or("word_embed_proj_dim", spec.dim) != spec.dim || !c.flag_or("do_layer_norm_before", true))
     c.fail("embeddings of another width, or norms after the sums, are not supported");
@@ -36,6 +36,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture opt{kHuggingFace, {}, build};
+extern const Architecture opt{kOptHuggingFace, {}, build_opt};
 
 }  // namespace sluice::models::arch

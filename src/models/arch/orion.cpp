@@ -5,10 +5,10 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"OrionForCausalLM"};
-constexpr std::string_view kGguf[] = {"orion"};
+constexpr std::string_view kOrionHuggingFace[] = {"OrionForCausalLM"};
+constexpr std::string_view kOrionGguf[] = {"orion"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_orion(Config& c) {
   ModelSpec spec = decoder_spec(c);
   spec.norm = NormKind::Layer;
   return spec;
@@ -16,6 +16,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture orion{kHuggingFace, kGguf, build};
+extern const Architecture orion{kOrionHuggingFace, kOrionGguf, build_orion};
 
 }  // namespace sluice::models::arch

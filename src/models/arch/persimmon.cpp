@@ -6,9 +6,9 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"PersimmonForCausalLM"};
+constexpr std::string_view kPersimmonHuggingFace[] = {"PersimmonForCausalLM"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_persimmon(Config& c) {
   c.assume("partial_rotary_factor", 0.5);
   ModelSpec spec = decoder_spec(c);
   spec.norm = NormKind::Layer;
@@ -28,6 +28,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture persimmon{kHuggingFace, {}, build};
+extern const Architecture persimmon{kPersimmonHuggingFace, {}, build_persimmon};
 
 }  // namespace sluice::models::arch

@@ -5,10 +5,10 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"PhiForCausalLM"};
-constexpr std::string_view kGguf[] = {"phi2"};
+constexpr std::string_view kPhiHuggingFace[] = {"PhiForCausalLM"};
+constexpr std::string_view kPhiGguf[] = {"phi2"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_phi(Config& c) {
   ModelSpec spec = decoder_spec(c);
   spec.norm = NormKind::Layer;
   use_wiring(spec, Wiring::Parallel);
@@ -27,6 +27,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture phi{kHuggingFace, kGguf, build};
+extern const Architecture phi{kPhiHuggingFace, kPhiGguf, build_phi};
 
 }  // namespace sluice::models::arch

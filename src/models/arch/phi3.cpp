@@ -5,10 +5,10 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"Phi3ForCausalLM"};
-constexpr std::string_view kGguf[] = {"phi3"};
+constexpr std::string_view kPhi3HuggingFace[] = {"Phi3ForCausalLM"};
+constexpr std::string_view kPhi3Gguf[] = {"phi3"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_phi3(Config& c) {
   ModelSpec spec = decoder_spec(c);
   use_windows(c, spec, 0);
   return spec;
@@ -16,6 +16,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture phi3{kHuggingFace, kGguf, build};
+extern const Architecture phi3{kPhi3HuggingFace, kPhi3Gguf, build_phi3};
 
 }  // namespace sluice::models::arch

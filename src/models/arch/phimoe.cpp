@@ -5,10 +5,10 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"PhimoeForCausalLM", "PhiMoEForCausalLM"};
-constexpr std::string_view kGguf[] = {"phimoe"};
+constexpr std::string_view kPhimoeHuggingFace[] = {"PhimoeForCausalLM", "PhiMoEForCausalLM"};
+constexpr std::string_view kPhimoeGguf[] = {"phimoe"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_phimoe(Config& c) {
   ModelSpec spec = decoder_spec(c);
   spec.norm = NormKind::Layer;
   use_windows(c, spec, 0);
@@ -26,6 +26,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture phimoe{kHuggingFace, kGguf, build};
+extern const Architecture phimoe{kPhimoeHuggingFace, kPhimoeGguf, build_phimoe};
 
 }  // namespace sluice::models::arch

@@ -6,10 +6,10 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"QWenLMHeadModel"};
-constexpr std::string_view kGguf[] = {"qwen"};
+constexpr std::string_view kQwenHuggingFace[] = {"QWenLMHeadModel"};
+constexpr std::string_view kQwenGguf[] = {"qwen"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_qwen(Config& c) {
   ModelSpec spec = decoder_spec(c);
   use_kv_per_head(spec);
   for (LayerSpec& layer : spec.layers) std::get<DenseFfn>(layer.ffn).inner /= 2;
@@ -29,6 +29,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture qwen{kHuggingFace, kGguf, build};
+extern const Architecture qwen{kQwenHuggingFace, kQwenGguf, build_qwen};
 
 }  // namespace sluice::models::arch

@@ -6,12 +6,12 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"Qwen2ForCausalLM", "Qwen2MoeForCausalLM", "SeedOssForCausalLM",
-                                             "Qwen2VLForConditionalGeneration",
-                                             "Qwen2_5_VLForConditionalGeneration"};
-constexpr std::string_view kGguf[] = {"qwen2", "qwen2moe", "seed_oss", "qwen2vl"};
+constexpr std::string_view kQwen2HuggingFace[] = {"Qwen2ForCausalLM", "Qwen2MoeForCausalLM",
+                                                  "SeedOssForCausalLM", "Qwen2VLForConditionalGeneration",
+                                                  "Qwen2_5_VLForConditionalGeneration"};
+constexpr std::string_view kQwen2Gguf[] = {"qwen2", "qwen2moe", "seed_oss", "qwen2vl"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_qwen2(Config& c) {
   ModelSpec spec = decoder_spec(c);
   if (c.has("layer_types")) use_windows(c, spec, 0);
   if (c.size_or("num_local_experts", 0) == 0) return spec;
@@ -26,6 +26,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture qwen2{kHuggingFace, kGguf, build};
+extern const Architecture qwen2{kQwen2HuggingFace, kQwen2Gguf, build_qwen2};
 
 }  // namespace sluice::models::arch

@@ -6,20 +6,20 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"Qwen3ForCausalLM", "Qwen3MoeForCausalLM", "MellumForCausalLM",
-                                             "Qwen3VLForConditionalGeneration",
-                                             "Qwen3VLMoeForConditionalGeneration"};
-constexpr std::string_view kGguf[] = {"qwen3", "qwen3moe", "mellum", "qwen3vl", "qwen3vlmoe"};
+constexpr std::string_view kQwen3HuggingFace[] = {"Qwen3ForCausalLM", "Qwen3MoeForCausalLM",
+                                                  "MellumForCausalLM", "Qwen3VLForConditionalGeneration",
+                                                  "Qwen3VLMoeForConditionalGeneration"};
+constexpr std::string_view kQwen3Gguf[] = {"qwen3", "qwen3moe", "mellum", "qwen3vl", "qwen3vlmoe"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_qwen3(Config& c) {
   ModelSpec spec = decoder_spec(c);
   use_windows(c, spec, 1);
-  if (c.architecture() == kHuggingFace[2] || c.architecture() == kGguf[2]) use_local_rope(c, spec);
+  if (c.architecture() == kQwen3HuggingFace[2] || c.architecture() == kQwen3Gguf[2]) use_local_rope(c, spec);
   for (LayerSpec& layer : spec.layers) attention(layer).qk_norm = QkNorm::PerHead;
   if (c.size_or("num_local_experts", 0) == 0) return spec;
   MoeFfn ffn = moe_ffn(c);
   ffn.routing.score = kernels::Routing::Score::Softmax;
-  const bool sees = c.architecture() == kHuggingFace[4];
+  const bool sees = c.architecture() == kQwen3HuggingFace[4];
   ffn.routing.normalize = c.flag_or("norm_topk_prob", c.is_gguf() || sees);
   use_sparse_moe(c, spec, ffn);
   if (sees)
@@ -31,6 +31,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture qwen3{kHuggingFace, kGguf, build};
+extern const Architecture qwen3{kQwen3HuggingFace, kQwen3Gguf, build_qwen3};
 
 }  // namespace sluice::models::arch

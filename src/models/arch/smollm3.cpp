@@ -5,10 +5,10 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"SmolLM3ForCausalLM"};
-constexpr std::string_view kGguf[] = {"smollm3"};
+constexpr std::string_view kSmollm3HuggingFace[] = {"SmolLM3ForCausalLM"};
+constexpr std::string_view kSmollm3Gguf[] = {"smollm3"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_smollm3(Config& c) {
   ModelSpec spec = decoder_spec(c, RopeStyle::Interleaved);
   if (c.has("layer_types")) use_windows(c, spec, 0);
   drop_listed_ropes(c, spec);
@@ -17,6 +17,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture smollm3{kHuggingFace, kGguf, build};
+extern const Architecture smollm3{kSmollm3HuggingFace, kSmollm3Gguf, build_smollm3};
 
 }  // namespace sluice::models::arch

@@ -6,10 +6,10 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"StableLmForCausalLM", "StableLMEpochForCausalLM"};
-constexpr std::string_view kGguf[] = {"stablelm"};
+constexpr std::string_view kStablelmHuggingFace[] = {"StableLmForCausalLM", "StableLMEpochForCausalLM"};
+constexpr std::string_view kStablelmGguf[] = {"stablelm"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_stablelm(Config& c) {
   ModelSpec spec = decoder_spec(c);
   spec.norm = NormKind::Layer;
   const bool parallel =
@@ -26,6 +26,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture stablelm{kHuggingFace, kGguf, build};
+extern const Architecture stablelm{kStablelmHuggingFace, kStablelmGguf, build_stablelm};
 
 }  // namespace sluice::models::arch

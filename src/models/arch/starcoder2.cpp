@@ -5,10 +5,10 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"Starcoder2ForCausalLM"};
-constexpr std::string_view kGguf[] = {"starcoder2"};
+constexpr std::string_view kStarcoder2HuggingFace[] = {"Starcoder2ForCausalLM"};
+constexpr std::string_view kStarcoder2Gguf[] = {"starcoder2"};
 
-ModelSpec build(Config& c) {
+ModelSpec build_starcoder2(Config& c) {
   ModelSpec spec = decoder_spec(c);
   spec.norm = NormKind::Layer;
   use_windows(c, spec, 0);
@@ -21,6 +21,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture starcoder2{kHuggingFace, kGguf, build};
+extern const Architecture starcoder2{kStarcoder2HuggingFace, kStarcoder2Gguf, build_starcoder2};
 
 }  // namespace sluice::models::arch

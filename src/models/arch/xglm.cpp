@@ -9,11 +9,11 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kHuggingFace[] = {"XGLMForCausalLM"};
+constexpr std::string_view kXglmHuggingFace[] = {"XGLMForCausalLM"};
 
 constexpr int kMostPositions = 1 << 20;  // their table is computed
 
-ModelSpec build(Config& c) {
+ModelSpec build_xglm(Config& c) {
   ModelSpec spec = decoder_spec(c);
   if (spec.context > kMostPositions)
     c.fail(fmt::format("'max_position_embeddings' is {}, limit {}", spec.context, kMostPositions));
@@ -37,6 +37,6 @@ ModelSpec build(Config& c) {
 
 }  // namespace
 
-extern const Architecture xglm{kHuggingFace, {}, build};
+extern const Architecture xglm{kXglmHuggingFace, {}, build_xglm};
 
 }  // namespace sluice::models::arch
