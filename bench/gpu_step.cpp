@@ -7,8 +7,9 @@
 //   bench_gpu short               a few small steps of both kinds, for compute-sanitizer
 //   bench_gpu fp8 ...             the same with fp8 weights, but for the embedding
 //   bench_gpu kv=fp8 ...          the same with a KV cache in fp8
+//   bench_gpu kv=slots ...        the same with a KV cache whose blocks lie slot by slot instead of head by head
 //   bench_gpu deterministic ...   the same with results that do not depend on the batch
-// Weights are random (the same numbers in every layer, in memory of their own): zeros would run faster.
+// Weights and a bf16 cache are random (the same numbers in every layer, in memory of their own): zeros would run faster.
 #include <fmt/format.h>
 
 #include <array>
@@ -45,6 +46,7 @@ struct Shape {
     return bytes_per_weight * static_cast<double>(layers * layer_weights() + vocab * dim);
   }
   DType kv_type = DType::BF16;
+  bool kv_by_slots = false;
   double kv_bytes_per_token() const {
     return 2.0 * static_cast<double>(info(kv_type).block_bytes * layers * kv_heads * head_dim);
   }
@@ -62,7 +64,8 @@ class Model {
  public:
   Model(CudaBackend& gpu, const Shape& shape, int64_t tokens, int64_t logit_rows, int64_t cache_tokens)
       : gpu_(gpu), s_(shape) {
-    pattern_ = HostTensor::make(DType::BF16, {std::max(s_.vocab, 2 * s_.inner), s_.dim});
+    const int64_t cache_rows = cache_tokens * s_.kv_heads * s_.head_dim / s_.dim;
+    pattern_ = HostTensor::make(DType::BF16, {std::max({s_.vocab, 2 * s_.inner, cache_rows}), s_.dim});
     std::mt19937 engine(1);
     std::normal_distribution<float> normal;
     std::vector<uint16_t> sample(1 << 16);
@@ -81,8 +84,7 @@ class Model {
       layer.gate_up = weight(2 * s_.inner, s_.dim);
       layer.down = weight(s_.dim, s_.inner);
       layer.gain = gpu_.upload(TensorView::contiguous(const_cast<float*>(ones.data()), DType::F32, {s_.dim}));
-      layer.k = gpu_.allocate(s_.kv_type, {blocks, s_.block_size, s_.kv_heads, s_.head_dim});
-      layer.v = gpu_.allocate(s_.kv_type, {blocks, s_.block_size, s_.kv_heads, s_.head_dim});
+      layer.k = cache(blocks), layer.v = cache(blocks);
       layer.kv.k = layer.k.view;
       layer.kv.v = layer.v.view;
       layers_.push_back(std::move(layer));
@@ -173,6 +175,19 @@ class Model {
     return gpu_.prepare(std::move(w));
   }
 
+  Memory cache(int64_t blocks) {
+    if (s_.kv_type != DType::BF16)
+      return gpu_.allocate_kv(s_.kv_type, {blocks, s_.block_size, s_.kv_heads, s_.head_dim});
+    const auto filled = [&](int64_t second, int64_t third) {
+      return gpu_.upload(
+          TensorView::contiguous(pattern_.view.data, DType::BF16, {blocks, second, third, s_.head_dim}));
+    };
+    if (s_.kv_by_slots) return filled(s_.block_size, s_.kv_heads);
+    Memory memory = filled(s_.kv_heads, s_.block_size);
+    memory.view = memory.view.swapped(1, 2);
+    return memory;
+  }
+
   CudaBackend& gpu_;
   Shape s_;
   HostTensor pattern_;
@@ -215,7 +230,7 @@ void time_decode(CudaBackend& gpu, Model& model, const Shape& shape, int batch, 
   for (int i = 0; i < 4; ++i) run();
   gpu.synchronize();
   const double ready = seconds() - begun;
-  const int repeats = batch <= 32 ? 60 : 30;
+  const int repeats = batch <= 32 ? 120 : 80;
   double host = 0;
   const double start = seconds();
   for (int i = 0; i < repeats; ++i) {
@@ -314,6 +329,8 @@ int run(int count, char** arguments) {
       shape.bytes_per_weight = 1.0;
     } else if (std::string_view(arguments[1]) == "kv=fp8") {
       shape.kv_type = DType::F8_E4M3;
+    } else if (std::string_view(arguments[1]) == "kv=slots") {
+      shape.kv_by_slots = true;
     } else if (std::string_view(arguments[1]) == "deterministic") {
       options.deterministic = true;
     } else {
@@ -357,10 +374,10 @@ int run(int count, char** arguments) {
       time_parts(gpu, model, shape, Batch(4, 0, 2048, shape.block_size, cache / shape.block_size), false);
     return 0;
   }
-  fmt::print(
-      stderr,
-      "bench_gpu [fp8] [kv=fp8] [deterministic] [context=N] decode [batch...] | parts [batch...] | prefill "
-      "[parts] | short\n");
+  fmt::print(stderr,
+             "bench_gpu [fp8] [kv=fp8] [kv=slots] [deterministic] [context=N] decode [batch...] | parts "
+             "[batch...] | prefill "
+             "[parts] | short\n");
   return 2;
 }
 

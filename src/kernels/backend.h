@@ -8,6 +8,7 @@
 // in the batch.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -135,6 +136,11 @@ class Backend {
 
   // Zeroed, contiguous.
   virtual Memory allocate(DType dtype, std::initializer_list<int64_t> shape) = 0;
+  // For PagedKv, [blocks, block_size, kv_heads, dim]: block after block, within a block in the order that attention reads
+  // fastest. It takes any other order too.
+  virtual Memory allocate_kv(DType dtype, std::array<int64_t, 4> shape) {
+    return allocate(dtype, {shape[0], shape[1], shape[2], shape[3]});
+  }
   // Called once per matrix after loading; may repack or upload. The result replaces the weight.
   virtual Weight prepare(Weight weight) { return weight; }
   // A host vector (norm gains, biases, sinks), f32, for use in later calls.

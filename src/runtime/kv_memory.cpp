@@ -48,23 +48,27 @@ KvMemory::KvMemory(const models::ModelSpec& spec, kernels::Backend& backend, con
       continue;
     }
     const int64_t blocks = options.blocks[static_cast<size_t>(group)];
-    const auto allocate = [&](DType type, std::initializer_list<int64_t> shape) {
-      kernels::Memory memory = backend.allocate(type, shape);
+    const auto keep = [&](kernels::Memory memory) {
       const TensorView view = memory.view;
       add_array(group, std::move(memory));
       return view;
     };
-    kv.k = allocate(options.type, {blocks, options.block_size, layer.kv_heads, layer.key_dim});
+    const auto cache = [&](int64_t dim) {
+      return keep(backend.allocate_kv(options.type, {blocks, options.block_size, layer.kv_heads, dim}));
+    };
+    const auto scales = [&] {
+      return keep(backend.allocate(DType::F32, {blocks, options.block_size, layer.kv_heads}));
+    };
+    kv.k = cache(layer.key_dim);
     if (layer.value_in_key) {
       kv.v = kv.k;
       kv.v.shape[3] = layer.value_dim;
     } else {
-      kv.v = allocate(options.type, {blocks, options.block_size, layer.kv_heads, layer.value_dim});
+      kv.v = cache(layer.value_dim);
     }
     if (options.type == DType::I8) {
-      kv.k_scales = allocate(DType::F32, {blocks, options.block_size, layer.kv_heads});
-      kv.v_scales = layer.value_in_key ? kv.k_scales
-                                       : allocate(DType::F32, {blocks, options.block_size, layer.kv_heads});
+      kv.k_scales = scales();
+      kv.v_scales = layer.value_in_key ? kv.k_scales : scales();
     }
     owners_by_group_[static_cast<size_t>(group)].push_back(i);
     layers_.push_back(kv);

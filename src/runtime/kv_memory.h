@@ -47,7 +47,7 @@ class KvMemory {
   void settle() const;
 
  private:
-  // Contiguous arrays whose first dimension is the block, of the layers that own memory.
+  // Arrays whose first dimension is the block, block after block without gaps, of the layers that own memory.
   struct Array {
     int group;
     TensorView view;

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <utility>
 
 namespace sluice {
 
@@ -57,6 +58,14 @@ TensorView TensorView::columns(int64_t begin, int64_t end) const {
   TensorView view = *this;
   view.shape[1] = end - begin;
   view.data = static_cast<std::byte*>(data) + row_bytes(dtype, begin);
+  return view;
+}
+
+TensorView TensorView::swapped(int a, int b) const {
+  SLUICE_CHECK(!is_block(dtype) && 0 <= a && a < rank && 0 <= b && b < rank);
+  TensorView view = *this;
+  std::swap(view.shape[static_cast<size_t>(a)], view.shape[static_cast<size_t>(b)]);
+  std::swap(view.stride[static_cast<size_t>(a)], view.stride[static_cast<size_t>(b)]);
   return view;
 }
 

@@ -54,6 +54,9 @@ struct TensorView {
   // Rank 2, plain type: columns [begin, end).
   TensorView columns(int64_t begin, int64_t end) const;
 
+  // Plain types: the same elements with dimensions a and b exchanged.
+  TensorView swapped(int a, int b) const;
+
   std::string describe() const;  // "BF16[320, 128]"
 };
 

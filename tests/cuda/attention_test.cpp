@@ -35,13 +35,13 @@ class AttentionTest : public EachActivation {
     width_ = (kLength + c.block_size - 1) / c.block_size;
     const int64_t blocks = int64_t{kSequences} * width_ + 1;
     const auto make = [&](kernels::Backend& backend, PagedKv& kv, std::vector<kernels::Memory>& memory) {
-      memory.push_back(backend.allocate(c.type, {blocks, c.block_size, c.kv_heads, c.key_dim}));
+      memory.push_back(backend.allocate_kv(c.type, {blocks, c.block_size, c.kv_heads, c.key_dim}));
       kv.k = memory.back().view;
       if (c.latent) {
         kv.v = kv.k;
         kv.v.shape[3] = c.value_dim;
       } else {
-        memory.push_back(backend.allocate(c.type, {blocks, c.block_size, c.kv_heads, c.value_dim}));
+        memory.push_back(backend.allocate_kv(c.type, {blocks, c.block_size, c.kv_heads, c.value_dim}));
         kv.v = memory.back().view;
       }
       if (c.type != DType::I8) return;
@@ -168,7 +168,7 @@ class AttentionTest : public EachActivation {
     std::vector<kernels::Memory> memory;
     const auto allocate = [&](kernels::Backend& backend) {
       memory.push_back(
-          backend.allocate(DType::F8_E4M3, {int64_t{count} * width, block_size, kv_heads, kDim}));
+          backend.allocate_kv(DType::F8_E4M3, {int64_t{count} * width, block_size, kv_heads, kDim}));
       return memory.back().view;
     };
     host_kv.k = allocate(ref()), host_kv.v = allocate(ref());

@@ -75,6 +75,13 @@ Memory Impl::allocate(DType dtype, std::initializer_list<int64_t> shape) {
   return {view, std::shared_ptr<void>(std::move(memory))};
 }
 
+// Attention takes one head of a block at a time.
+Memory Impl::allocate_kv(DType dtype, std::array<int64_t, 4> shape) {
+  Memory memory = allocate(dtype, {shape[0], shape[2], shape[1], shape[3]});
+  memory.view = memory.view.swapped(1, 2);
+  return memory;
+}
+
 Weight Impl::prepare(Weight weight) {
   std::shared_ptr<const DeviceWeight> uploaded = upload_weight(weight, storage_, stream_);
   weight.parts.clear();

@@ -35,6 +35,7 @@ class Impl final : public CudaBackend {
   bool supports_kv(DType) const override { return true; }
 
   Memory allocate(DType dtype, std::initializer_list<int64_t> shape) override;
+  Memory allocate_kv(DType dtype, std::array<int64_t, 4> shape) override;
   Weight prepare(Weight weight) override;
   Memory upload(TensorView host) override;
   void download(TensorView out, TensorView x) override;
