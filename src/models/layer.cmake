@@ -7,6 +7,13 @@ foreach(file IN LISTS arch_files)
   string(APPEND declarations "namespace arch { extern const Architecture ${family}; }\n")
   string(APPEND entries "&arch::${family}, ")
 endforeach()
+# Families are many and short: every tree compiles them in batches.
+set_target_properties(sluice_models PROPERTIES UNITY_BUILD ON)
+if(NOT CMAKE_UNITY_BUILD)
+  set(unbatched ${sources})
+  list(REMOVE_ITEM unbatched ${arch_files})
+  set_source_files_properties(${unbatched} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endif()
 set(table ${CMAKE_BINARY_DIR}/generated/models_architectures.cpp)
 file(GENERATE OUTPUT ${table} CONTENT "#include \"models/family.h\"\n
 namespace sluice::models {
