@@ -10,6 +10,7 @@ from testing.programs import build
 from testing.step import ROOT, Counts, Skipped, run
 
 VENV = ROOT / ".venv"
+TOGETHER = ("llama_cpp_test.py", "tokenizer_test.py")  # keep one core busy and measure no time: run side by side
 COUNTS = re.compile(r"(\d+) passed, (\d+) failed, (\d+) skipped")
 
 
@@ -60,4 +61,6 @@ def run_all():
         raise Skipped("tests/python has no scripts")
     build("release")
     missing = preparation.result()
-    return sum((run_script(script) for script in scripts), Counts(note=missing))
+    with ThreadPoolExecutor(len(TOGETHER)) as pool:
+        counts = sum(pool.map(run_script, [script for script in scripts if script.name in TOGETHER]), Counts(note=missing))
+    return sum((run_script(script) for script in scripts if script.name not in TOGETHER), counts)
