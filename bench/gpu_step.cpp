@@ -3,6 +3,7 @@
 //   bench_gpu decode [batch...]   one token for each of `batch` sequences with 576 tokens of context, as replayed steps
 //   bench_gpu context=N ...       the same with N tokens of context
 //   bench_gpu parts [batch...]    what each operation costs in such a step
+//   bench_gpu alone BATCH PART... one of them over and over for two seconds, to look at the card's power and clock
 //   bench_gpu prefill [parts]     16 prompts of 2,048 tokens, four to a step
 //   bench_gpu short               a few small steps of both kinds, for compute-sanitizer
 //   bench_gpu fp8 ...             the same with fp8 weights, but for the embedding
@@ -12,6 +13,7 @@
 // Weights and a bf16 cache are random (the same numbers in every layer, in memory of their own): zeros would run faster.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
@@ -278,6 +280,21 @@ void time_parts(CudaBackend& gpu, Model& model, const Shape& shape, const Batch&
   std::fflush(stdout);
 }
 
+void time_alone(CudaBackend& gpu, Model& model, const Shape& shape, const Batch& b, std::string_view name) {
+  const auto found = std::find(kParts.begin(), kParts.end(), name);
+  if (found == kParts.end()) throw std::runtime_error(fmt::format("no part is called {}", name));
+  const RaggedBatch view = b.view();
+  const auto run = [&] {
+    gpu.run_step([&] { model.step(view, b.ids, {}, 1u << (found - kParts.begin())); });
+  };
+  const double start = seconds();
+  double each = 0;
+  while (seconds() < start + 2) each = time_steps(gpu, run, 20);
+  const double scale = 1e6 / (found == kParts.begin() || *found == "head" ? 1 : shape.layers);
+  fmt::print("alone   tokens {:5d}  {} {:.1f} us in the end\n", view.tokens(), name, each * scale);
+  std::fflush(stdout);
+}
+
 void time_prefill(CudaBackend& gpu, Model& model, const Shape& shape, int64_t pool) {
   const int length = 2048, together = 4, chunks = 4;
   const Batch b(together, 0, length, shape.block_size, pool);
@@ -366,6 +383,14 @@ int run(int count, char** arguments) {
     }
     return 0;
   }
+  if (what == "alone") {
+    const int batch = count > 2 ? std::atoi(arguments[2]) : 256;
+    const int64_t blocks = int64_t{256} * (context / shape.block_size + 1);
+    Model model(gpu, shape, 256, 256, blocks * shape.block_size);
+    const Batch tokens(batch, context - 1, context, shape.block_size, blocks);
+    for (int i = 3; i < count; ++i) time_alone(gpu, model, shape, tokens, arguments[i]);
+    return 0;
+  }
   if (what == "prefill") {
     const int64_t cache = 4 * 4096;
     Model model(gpu, shape, 8192, 8, cache);
@@ -376,8 +401,7 @@ int run(int count, char** arguments) {
   }
   fmt::print(stderr,
              "bench_gpu [fp8] [kv=fp8] [kv=slots] [deterministic] [context=N] decode [batch...] | parts "
-             "[batch...] | prefill "
-             "[parts] | short\n");
+             "[batch...] | alone BATCH PART... | prefill [parts] | short\n");
   return 2;
 }
 
