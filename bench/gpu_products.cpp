@@ -53,7 +53,8 @@ double time(const std::function<void(int)>& launch, cudaStream_t stream) {
   check(cudaStreamSynchronize(stream), "timing");
   float milliseconds = 0;
   cudaEventElapsedTime(&milliseconds, before, after);
-  const int repeats = std::max(4, static_cast<int>(120.0f / std::max(milliseconds, 0.01f)));
+  const int repeats = std::max(4, static_cast<int>(500.0f / std::max(milliseconds, 0.01f)));
+  for (int i = 0; i < repeats / 2; ++i) launch(i);  // until the clock has settled
   check(cudaEventRecord(before, stream), "event");
   for (int i = 0; i < repeats; ++i) launch(i);
   check(cudaEventRecord(after, stream), "event");

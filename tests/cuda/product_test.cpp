@@ -94,7 +94,7 @@ TEST_P(ProductTest, GatedOfManyRows) {
   if (GetParam() == DType::F32) GTEST_SKIP() << "for bf16 activations";
   for (int64_t inner : {10400, 12504, 14336, 16800}) {
     const BothWeight w = weight({DType::BF16, DType::BF16}, inner, 72, false);
-    for (int64_t n : {17, 100, 130}) {
+    for (int64_t n : {17, 100, 130, 1100}) {  // the last: several tiles for every block
       const Both x = random(n, 72, 0.1f);
       Both wide = zeros(n, 2 * inner), out = zeros(n, inner);
       ref().matmul_gated(out.host, wide.host, x.host, w.host, kernels::Activation::Silu);

@@ -7,10 +7,13 @@
 // gate and its up element are in one thread. One thread of a further warpgroup fills a ring of stages of 64 columns with
 // the tensor copy engine, the weights before the kernel in front has ended. For more than 128 tokens the two blocks of a
 // cluster take the same rows and other tokens: each reads half of the weights and sends it to both; clusters walk over
-// the tiles in groups of 16 token tiles, so that their part of x stays in the L2 while the weights pass. Operations:
-// 4 · n · inner · cols; bytes: the weights once for every 2048 tokens. On an H200, 28672 x 4096: 57 us for 32 and 64
-// tokens (4.1 TB/s), 60 us for 128, 87 us for 256 (694 TFLOP/s), 2,818 us for 8,192 (683 TFLOP/s); cuBLASLt and a pass
-// over its result take 65, 65, 76, 112 and 3,140 us.
+// the tiles in groups of 16 token tiles, so that their part of x stays in the L2 while the weights pass. From 1,024 tokens
+// on the warpgroups take tiles in turns, and the one's results are stored under the other's products.
+//
+// Operations: 4 · n · inner · cols; bytes: the weights once for every 2048 tokens. On an H200, 28672 x 4096, alone: 57 us
+// for 32 and 64 tokens (4.1 TB/s), 60 us for 128. Over and over, at the card's power limit, as in a step
+// (bench_gpu_products): 101 us for 256 (597 TFLOP/s), 373 us for 1,024 (645), 2,818 us for 8,192 (683); cuBLASLt and a
+// pass over its result take 116, 414 and 3,098 us.
 #include <array>
 
 #include "kernels/cuda/params.h"
@@ -22,19 +25,30 @@ namespace {
 constexpr int kDepth = 64, kSharedLimit = 232448;
 constexpr int kTogether = 8;  // tiles of tokens whose part of x stays in the L2 while the weights pass
 
+// What the warpgroups of a block do: each takes 64 tokens of one tile, or they take tiles of 128 tokens in turns, and one
+// multiplies while the other stores its results.
+enum class Groups { One, Two, InTurns };
+
+constexpr int64_t kInTurnsTokens = 1024;  // from here on there are tiles enough for groups to take turns
+
 // Sharers: blocks of a cluster, with the same rows and other tokens.
-template <int Groups_, int Rows_, int Sharers_>
+template <Groups kGroups, int Rows_, int Sharers_>
 struct WideShape {
-  static constexpr int Groups = Groups_, Rows = Rows_, Sharers = Sharers_;
-  static constexpr int kTokens = 64 * Groups;
+  static constexpr int Rows = Rows_, Sharers = Sharers_;
+  static constexpr bool kInTurns = kGroups == Groups::InTurns;
+  static constexpr int kGroupCount = kGroups == Groups::One ? 1 : 2;
+  static constexpr int kParts = kInTurns ? 2 : 1;              // of 64 tokens that a group has of a tile
+  static constexpr int kReaders = kInTurns ? 1 : kGroupCount;  // groups of a block that read a stage
+  static constexpr int kTokens = 64 * kParts * kReaders;
   static constexpr int kColumns = Rows / 2;  // of the result that a tile makes
   static constexpr int kXBytes = kTokens * 128, kHalfBytes = Rows / 2 * 128;
   static constexpr int kStageBytes = kXBytes + 2 * kHalfBytes;
   static constexpr int kStages = (kSharedLimit - 1024 - 256) / kStageBytes;
   static constexpr int kBarriers = kStages * kStageBytes, kShared = kBarriers + 2 * kStages * 8 + 1024;
-  static constexpr int kThreads = 128 + 128 * Groups;
-  static constexpr int kSums = Rows / 2, kUp = kSums / 2;  // of a thread; the first that belongs to an up row
-  static_assert(Rows % 32 == 0 && kStages >= 3 && (Sharers == 1 || Groups == 2));
+  static constexpr int kThreads = 128 + 128 * kGroupCount;
+  // Of a thread and 64 tokens; the first that belongs to an up row.
+  static constexpr int kSums = Rows / 2, kUp = kSums / 2;
+  static_assert(Rows % 32 == 0 && kStages >= 3 && (Sharers == 1 || kTokens == 128));
 };
 // Registers are given out as to this many threads: fewer of them, and a small kernel fits beside a block of one group.
 constexpr int kBoundThreads = 384;
@@ -57,7 +71,8 @@ __device__ __forceinline__ WideTile tile_of(const WideArguments& p, int index) {
   if constexpr (S::Sharers == 1) return {0, index * S::kColumns};
   const int group = index / (kTogether * p.row_tiles), within = index % (kTogether * p.row_tiles);
   const int first = group * kTogether, rank = static_cast<int>(cluster_rank());
-  const int together = p.token_tiles - first < kTogether ? p.token_tiles - first : kTogether;
+  const int left = p.token_tiles - first;  // none for an index beyond the last tile
+  const int together = left < 1 ? 1 : left < kTogether ? left : kTogether;
   return {((first + within % together) * S::Sharers + rank) * S::kTokens, within / together * S::kColumns};
 }
 template <class S>
@@ -65,11 +80,36 @@ __device__ __forceinline__ int tiles_of_cluster(const WideArguments& p) {
   const int cluster = blockIdx.x / S::Sharers, clusters = gridDim.x / S::Sharers;
   return (p.tiles - cluster + clusters - 1) / clusters;
 }
-// Of this block's tile number `number`.
+// Where a block stands: step `step` of its tile number `number`, which uses stage `stage` for the `round`th time. Kept
+// from step to step, since divisions would take longer than a step's products.
 template <class S>
-__device__ __forceinline__ WideTile own_tile(const WideArguments& p, int number) {
-  return tile_of<S>(p, (blockIdx.x + number * gridDim.x) / S::Sharers);
-}
+struct WideCursor {
+  int number = 0, step = 0, stage = 0, round = 0;
+  WideTile tile;
+
+  __device__ __forceinline__ explicit WideCursor(const WideArguments& p) { find_tile(p); }
+  __device__ __forceinline__ void find_tile(const WideArguments& p) {
+    tile = tile_of<S>(p, (blockIdx.x + number * gridDim.x) / S::Sharers);
+  }
+  __device__ __forceinline__ void next_stage() {
+    if (++stage == S::kStages) stage = 0, ++round;
+  }
+  __device__ __forceinline__ void next(const WideArguments& p) {
+    next_stage();
+    if (++step < p.steps) return;
+    step = 0;
+    ++number;
+    find_tile(p);
+  }
+  // From the end of a tile to the start of the one after the next.
+  __device__ __forceinline__ void skip_tile(const WideArguments& p) {
+    ++number;
+    const int at = stage + p.steps;
+    stage = at % S::kStages;
+    round += at / S::kStages;
+    find_tile(p);
+  }
+};
 
 template <class S>
 __device__ __forceinline__ void load_tiles(const WideArguments& p, const CUtensorMap* x,
@@ -78,9 +118,9 @@ __device__ __forceinline__ void load_tiles(const WideArguments& p, const CUtenso
   const uint32_t full = shared + S::kBarriers, empty = full + 8 * S::kStages;
   const int total = tiles_of_cluster<S>(p) * p.steps;
   const uint32_t stage_bytes = static_cast<uint32_t>(p.x_rows + S::Rows) * 128;
-  const auto load_weights = [&](int i) {
-    const int s = i % S::kStages, column = i % p.steps * kDepth, row = own_tile<S>(p, i / p.steps).column;
-    const uint32_t to = shared + s * S::kStageBytes + S::kXBytes, barrier = full + 8 * s;
+  const auto load_weights = [&](const WideCursor<S>& at) {
+    const int column = at.step * kDepth, row = at.tile.column;
+    const uint32_t to = shared + at.stage * S::kStageBytes + S::kXBytes, barrier = full + 8 * at.stage;
     barrier_expect(barrier, stage_bytes);
     if constexpr (S::Sharers == 2) {
       const int rank = static_cast<int>(cluster_rank());
@@ -90,19 +130,19 @@ __device__ __forceinline__ void load_tiles(const WideArguments& p, const CUtenso
       copy_box_2d(to + S::kHalfBytes, weights, column, row + p.inner, barrier);
     }
   };
-  const auto load_x = [&](int i) {
-    const int s = i % S::kStages;
-    copy_box_2d(shared + s * S::kStageBytes, x, i % p.steps * kDepth, own_tile<S>(p, i / p.steps).token,
-                full + 8 * s);
+  const auto load_x = [&](const WideCursor<S>& at) {
+    copy_box_2d(shared + at.stage * S::kStageBytes, x, at.step * kDepth, at.tile.token, full + 8 * at.stage);
   };
   const int ahead = total < S::kStages ? total : S::kStages;
-  for (int i = 0; i < ahead; ++i) load_weights(i);
+  WideCursor<S> cursor(p);
+  for (int i = 0; i < ahead; ++i, cursor.next(p)) load_weights(cursor);
   wait_for_producer();
-  for (int i = 0; i < ahead; ++i) load_x(i);
-  for (int i = S::kStages; i < total; ++i) {
-    barrier_wait(empty + 8 * (i % S::kStages), ((i / S::kStages) - 1) & 1);
-    load_weights(i);
-    load_x(i);
+  cursor = WideCursor<S>(p);
+  for (int i = 0; i < ahead; ++i, cursor.next(p)) load_x(cursor);
+  for (int i = ahead; i < total; ++i, cursor.next(p)) {
+    barrier_wait(empty + 8 * cursor.stage, (cursor.round - 1) & 1);
+    load_weights(cursor);
+    load_x(cursor);
   }
 }
 
@@ -129,11 +169,11 @@ __device__ __forceinline__ float gate_silu(float g, float u) {
   return __fdividef(g, 1.0f + __expf(-g)) * u;
 }
 
-// A warp's 16 tokens, eight columns to a lane.
+// A warp's 16 tokens from `first` on, eight columns to a lane.
 template <class S>
 __device__ __forceinline__ void store_results(const WideArguments& p, const float (&sums)[S::kSums],
-                                              WideTile tile) {
-  const int lane = threadIdx.x % 32, g = lane >> 2, t = lane & 3, warp = threadIdx.x / 32 - 4;
+                                              int first, int first_column) {
+  const int lane = threadIdx.x % 32, g = lane >> 2, t = lane & 3;
 #pragma unroll
   for (int pair = 0; pair < S::kColumns / 16; ++pair) {
     uint32_t v[4];
@@ -145,40 +185,70 @@ __device__ __forceinline__ void store_results(const WideArguments& p, const floa
           pack_pair(gate_silu(sums[at], sums[at + S::kUp]), gate_silu(sums[at + 1], sums[at + 1 + S::kUp]));
     }
     transpose_four(v, t);
-    const int column = tile.column + (2 * pair + (t >> 1)) * 8;
-    const int token = tile.token + warp * 16 + g + (t & 1) * 8;
+    const int column = first_column + (2 * pair + (t >> 1)) * 8, token = first + g + (t & 1) * 8;
     if (token < p.n && column < p.inner)
       *reinterpret_cast<uint4*>(p.out + token * p.out_stride + column) = make_uint4(v[0], v[1], v[2], v[3]);
   }
+}
+
+// Groups in turns: a group waits until the other has issued all products of the tile before.
+__device__ __forceinline__ void await_turn(int group) {
+  asm volatile("bar.sync %0, 256;" ::"r"(1 + group) : "memory");
+}
+__device__ __forceinline__ void give_turn(int group) {
+  asm volatile("bar.arrive %0, 256;" ::"r"(1 + group) : "memory");
 }
 
 template <class S>
 __device__ __forceinline__ void multiply_tiles(const WideArguments& p, uint32_t shared) {
   const uint32_t full = shared + S::kBarriers, empty = full + 8 * S::kStages;
   const int group = threadIdx.x / 128 - 1, thread = threadIdx.x % 128, tiles = tiles_of_cluster<S>(p);
-  int i = 0;
-  float sums[S::kSums];
+  const int first_part = S::kInTurns ? 0 : group;  // of the tile's parts of 64 tokens
+  float sums[S::kParts][S::kSums];
   const auto give_back = [&](int stage) {
     if (thread < S::Sharers) barrier_arrive_at(empty + 8 * stage, thread);
   };
-  for (int number = 0; number < tiles; ++number) {
-    for (int step = 0; step < p.steps; ++step, ++i) {
-      const int s = i % S::kStages;
-      barrier_wait(full + 8 * s, (i / S::kStages) & 1);
-      const uint64_t a = describe_operand(shared + s * S::kStageBytes + group * 64 * 128);
-      const uint64_t b = describe_operand(shared + s * S::kStageBytes + S::kXBytes);
+  WideCursor<S> cursor(p);
+  if (S::kInTurns && group == 1) cursor.skip_tile(p);
+  while (cursor.number < tiles) {
+    const WideTile tile = cursor.tile;
+    if (S::kInTurns && cursor.number > 0) await_turn(group);
+    int before = 0;  // the stage of the step before
+    for (int step = 0; step < p.steps; ++step) {
+      barrier_wait(full + 8 * cursor.stage, cursor.round & 1);
+      const uint32_t stage = shared + cursor.stage * S::kStageBytes;
+      const uint64_t b = describe_operand(stage + S::kXBytes);
       products_begin();
 #pragma unroll
-      for (int k = 0; k < kDepth / 16; ++k) multiply(sums, a + 2 * k, b + 2 * k, step != 0 || k != 0 ? 1 : 0);
+      for (int k = 0; k < kDepth / 16; ++k) {
+#pragma unroll
+        for (int part = 0; part < S::kParts; ++part) {
+          const uint64_t a = describe_operand(stage + (first_part + part) * 64 * 128);
+          multiply(sums[part], a + 2 * k, b + 2 * k, step != 0 || k != 0 ? 1 : 0);
+        }
+      }
       products_commit();
       products_wait<1>();
-      if (step > 0) give_back((i - 1) % S::kStages);
+      if (step > 0) give_back(before);
+      before = cursor.stage;
+      cursor.next_stage();
     }
+    ++cursor.number;
+    if (S::kInTurns && cursor.number < tiles) give_turn(1 - group);
     products_wait<0>();
 #pragma unroll
-    for (float& sum : sums) asm volatile("" : "+f"(sum)::"memory");  // not to be read before the wait
-    give_back((i - 1) % S::kStages);
-    store_results<S>(p, sums, own_tile<S>(p, number));
+    for (auto& part : sums)
+#pragma unroll
+      for (float& sum : part) asm volatile("" : "+f"(sum)::"memory");  // not to be read before the wait
+    give_back(before);
+#pragma unroll
+    for (int part = 0; part < S::kParts; ++part)
+      store_results<S>(p, sums[part], tile.token + (first_part + part) * 64 + thread / 32 * 16, tile.column);
+    if constexpr (S::kInTurns) {
+      cursor.skip_tile(p);
+    } else {
+      cursor.find_tile(p);
+    }
   }
 }
 
@@ -192,7 +262,7 @@ __global__ void __cluster_dims__(S::Sharers) __launch_bounds__(kBoundThreads, 1)
   if (threadIdx.x == 0) {
     for (int s = 0; s < S::kStages; ++s) {
       barrier_init(full + 8 * s, 1);
-      barrier_init(empty + 8 * s, S::Groups * S::Sharers);
+      barrier_init(empty + 8 * s, S::kReaders * S::Sharers);
     }
     barriers_ready();
   }
@@ -203,10 +273,10 @@ __global__ void __cluster_dims__(S::Sharers) __launch_bounds__(kBoundThreads, 1)
     __syncthreads();
   }
   if (threadIdx.x < 128) {
-    if constexpr (S::Groups > 1) asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    if constexpr (S::kGroupCount > 1) asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
     if (threadIdx.x == 0) load_tiles<S>(p, &x, &weights, shared);
   } else {
-    if constexpr (S::Groups > 1) asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    if constexpr (S::kGroupCount > 1) asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
     wait_for_producer();
     multiply_tiles<S>(p, shared);
   }
@@ -250,15 +320,15 @@ struct Kind {
   int columns, sharers;
   void (*launch)(const ProductParams&, Stream);
 };
-template <int Groups, int Rows, int Sharers>
+template <Groups kGroups, int Rows, int Sharers>
 constexpr Kind kind() {
-  using S = WideShape<Groups, Rows, Sharers>;
+  using S = WideShape<kGroups, Rows, Sharers>;
   return {S::kColumns, Sharers, launch_shape<S>};
 }
-template <int Groups>
-constexpr std::array<Kind, 4> kFewTokens{kind<Groups, 160, 1>(), kind<Groups, 192, 1>(),
-                                         kind<Groups, 224, 1>(), kind<Groups, 256, 1>()};
-constexpr std::array<Kind, 2> kManyTokens{kind<2, 224, 2>(), kind<2, 256, 2>()};
+template <Groups kGroups>
+constexpr std::array<Kind, 4> kFewTokens{kind<kGroups, 160, 1>(), kind<kGroups, 192, 1>(),
+                                         kind<kGroups, 224, 1>(), kind<kGroups, 256, 1>()};
+constexpr std::array<Kind, 2> kManyTokens{kind<Groups::Two, 224, 2>(), kind<Groups::Two, 256, 2>()};
 
 // The one whose clusters load the least, one tile after the other; the widest among equals.
 template <size_t Count>
@@ -287,13 +357,14 @@ bool wide_fits(const ProductParams& p) {
 
 bool wide_busy(const ProductParams& p) {
   static const int processors = multiprocessors();
-  return 4 * ceil_div(p.out.dim, choose(kFewTokens<1>, p.out.dim, 1).columns) >= 3 * processors;
+  return 4 * ceil_div(p.out.dim, choose(kFewTokens<Groups::One>, p.out.dim, 1).columns) >= 3 * processors;
 }
 
 void launch_wide_silu(const ProductParams& p, Stream stream) {
   const int64_t inner = p.out.dim;
-  if (p.x.n <= 64) return choose(kFewTokens<1>, inner, 1).launch(p, stream);
-  if (p.x.n <= 128) return choose(kFewTokens<2>, inner, 1).launch(p, stream);
+  if (p.x.n <= 64) return choose(kFewTokens<Groups::One>, inner, 1).launch(p, stream);
+  if (p.x.n <= 128) return choose(kFewTokens<Groups::Two>, inner, 1).launch(p, stream);
+  if (p.x.n >= kInTurnsTokens) return launch_shape<WideShape<Groups::InTurns, 192, 2>>(p, stream);
   choose(kManyTokens, inner, ceil_div(p.x.n, 256)).launch(p, stream);
 }
 
