@@ -8,7 +8,6 @@
 //   bench_gpu short               a few small steps of both kinds, for compute-sanitizer
 //   bench_gpu fp8 ...             the same with fp8 weights, but for the embedding
 //   bench_gpu kv=fp8 ...          the same with a KV cache in fp8
-//   bench_gpu kv=slots ...        the same with a KV cache whose blocks lie slot by slot instead of head by head
 //   bench_gpu deterministic ...   the same with results that do not depend on the batch
 // Weights and a bf16 cache are random (the same numbers in every layer, in memory of their own): zeros would run faster.
 #include <fmt/format.h>
@@ -48,7 +47,6 @@ struct Shape {
     return bytes_per_weight * static_cast<double>(layers * layer_weights() + vocab * dim);
   }
   DType kv_type = DType::BF16;
-  bool kv_by_slots = false;
   double kv_bytes_per_token() const {
     return 2.0 * static_cast<double>(info(kv_type).block_bytes * layers * kv_heads * head_dim);
   }
@@ -180,12 +178,8 @@ class Model {
   Memory cache(int64_t blocks) {
     if (s_.kv_type != DType::BF16)
       return gpu_.allocate_kv(s_.kv_type, {blocks, s_.block_size, s_.kv_heads, s_.head_dim});
-    const auto filled = [&](int64_t second, int64_t third) {
-      return gpu_.upload(
-          TensorView::contiguous(pattern_.view.data, DType::BF16, {blocks, second, third, s_.head_dim}));
-    };
-    if (s_.kv_by_slots) return filled(s_.block_size, s_.kv_heads);
-    Memory memory = filled(s_.kv_heads, s_.block_size);
+    Memory memory = gpu_.upload(TensorView::contiguous(pattern_.view.data, DType::BF16,
+                                                       {blocks, s_.kv_heads, s_.block_size, s_.head_dim}));
     memory.view = memory.view.swapped(1, 2);
     return memory;
   }
@@ -346,8 +340,6 @@ int run(int count, char** arguments) {
       shape.bytes_per_weight = 1.0;
     } else if (std::string_view(arguments[1]) == "kv=fp8") {
       shape.kv_type = DType::F8_E4M3;
-    } else if (std::string_view(arguments[1]) == "kv=slots") {
-      shape.kv_by_slots = true;
     } else if (std::string_view(arguments[1]) == "deterministic") {
       options.deterministic = true;
     } else {
@@ -400,7 +392,7 @@ int run(int count, char** arguments) {
     return 0;
   }
   fmt::print(stderr,
-             "bench_gpu [fp8] [kv=fp8] [kv=slots] [deterministic] [context=N] decode [batch...] | parts "
+             "bench_gpu [fp8] [kv=fp8] [deterministic] [context=N] decode [batch...] | parts "
              "[batch...] | alone BATCH PART... | prefill [parts] | short\n");
   return 2;
 }

@@ -133,7 +133,8 @@ class AttentionTest : public EachActivation {
     const auto cache = [&](const Both& both, bool host) {
       const TensorView& view = host ? both.host : both.device;
       return TensorView::contiguous(view.data, view.dtype,
-                                    {int64_t{count} * width, block_size, kv_heads, dim}, view.device);
+                                    {int64_t{count} * width, kv_heads, block_size, dim}, view.device)
+          .swapped(1, 2);
     };
     const PagedKv host_kv{cache(k, true), cache(v, true), {}, {}, 0};
     const PagedKv device_kv{cache(k, false), cache(v, false), {}, {}, 0};

@@ -1,10 +1,12 @@
 // Attention that takes every token for itself, made for steps that run one new token per sequence: cache in blocks of
-// 16, 32 or 64 slots, in bf16 with heads of 64 or 128 elements or in fp8 with heads of 128, up to 8 query heads per kv head; windows, softcap, sinks, alibi.
+// 16, 32 or 64 slots, head after head, in bf16 with heads of 64 or 128 elements or in fp8 with heads of 128, up to 8
+// query heads per kv head; windows, softcap, sinks, alibi.
 //
 // A unit is 64 keys and values of one (token, kv head). The units of the step, in that order, are cut into equal
-// runs, one per persistent block, so every multiprocessor reads the same number of bytes whatever the lengths are; where
-// that comes out almost alike, heads are left whole. A producer warp keeps a ring of units full with the tensor copy engine across the borders of heads and sequences.
-// Four warps take 16 keys of a unit each: scores with mma m16n8k16 (query heads as the 16-row operand, rows from
+// shares, one per persistent block, so every multiprocessor reads the same number of bytes whatever the lengths are; where
+// that comes out almost alike, heads are left whole. A producer warp keeps a ring of units full across the borders of
+// heads and sequences, with plain copies of 2 KiB that lie in a row: boxes of a tensor map, in rows of 128 bytes,
+// cost 8 % of the bandwidth. Four warps take 16 keys of a unit each: scores with mma m16n8k16 (query heads as the 16-row operand, rows from
 // `group` on are zero), running maximum and sum, values with a second mma; they meet in shared memory at the end of a
 // head. A head that several blocks share is merged by the last of them to finish, in the order of its keys.
 //
@@ -27,9 +29,13 @@ constexpr float kLog2E = 1.44269504088896340736f;
 // Bytes: of an element of the cache.
 template <int Dim, int Bytes>
 struct Layout {
-  static constexpr int kHalves = Dim * Bytes / 128;  // a box is 128 bytes wide
-  static constexpr int kHalfBytes = kKeys * 128, kMatrixBytes = kHalves * kHalfBytes;
-  static constexpr int kStageBytes = 2 * kMatrixBytes, kStages = 6 * 256 / (Dim * Bytes);
+  static constexpr int kRowBytes = Dim * Bytes;
+  // Keys that lie in a row, in memory and in a stage. Runs are 16 bytes further apart than they are long: the same piece of
+  // keys of different runs is in different banks.
+  static constexpr int kRunBytes = 2048, kRunPitch = kRunBytes + 16;
+  static constexpr int kRun = kRunBytes / kRowBytes, kRuns = kKeys / kRun;
+  static constexpr int kMatrixBytes = kRuns * kRunPitch;
+  static constexpr int kStageBytes = 2 * kMatrixBytes, kStages = kRowBytes == 256 ? 6 : 11;
   static constexpr int kQueryBytes = kMaxGroup * Dim * 2;
   static constexpr int kPitch = Dim + 8;
   // From the start of shared memory.
@@ -40,7 +46,7 @@ struct Layout {
   static constexpr int kBarriers = kSums + kWarps * kMaxGroup * 4;
   static constexpr int kPositions = kBarriers + 2 * (kStages + kQuerySlots) * 8;
   static constexpr int kFirstUnit = kPositions + kMaxTokens * 4;
-  static constexpr int kShared = kFirstUnit + (kMaxTokens + 1) * 4 + 64 + 1024;
+  static constexpr int kShared = kFirstUnit + (kMaxTokens + 1) * 4 + 64;
   static_assert(kShared <= 232448, "shared memory of a block");
 };
 
@@ -61,11 +67,6 @@ __device__ __forceinline__ void load_matrices_transposed(uint32_t address, uint3
                : "memory");
 }
 
-// Address of 16 bytes: eight elements from 8 · piece on of slot `row`, in a swizzled matrix.
-__device__ __forceinline__ uint32_t swizzled(uint32_t matrix, int row, int piece) {
-  return matrix + (piece >> 3) * (kKeys * 128) + row * 128 + (((piece & 7) ^ (row & 7)) << 4);
-}
-
 // Four elements of fp8 as two pairs of f16.
 __device__ __forceinline__ void widen_fp8(uint32_t four, uint32_t& low, uint32_t& high) {
   asm("{\n.reg .b16 a, b;\nmov.b32 {a, b}, %2;\ncvt.rn.f16x2.e4m3x2 %0, a;\ncvt.rn.f16x2.e4m3x2 %1, b;\n}"
@@ -83,7 +84,8 @@ __device__ __forceinline__ void mma_f16(float* c, uint32_t a0, uint32_t a2, uint
       : "r"(a0), "r"(0u), "r"(a2), "r"(b0), "r"(b1));
 }
 
-// One warp's share of a head: rows are query heads, lane (g, t) holds row g.
+// One warp's share of a head: rows are query heads, lane (g, t) holds row g. Of a unit it has 16 keys, the same few of every
+// run.
 //
 // A register of four fp8 elements is two of the mma's pairs. The scores take them in that order, with the query's
 // elements in the same one: pair t of the first half is elements 4 t and 4 t + 1 of sixteen, of the second half the two
@@ -91,9 +93,20 @@ __device__ __forceinline__ void mma_f16(float* c, uint32_t a0, uint32_t a2, uint
 // and the next the odd ones.
 template <int Dim, int Bytes>
 struct Share {
+  using L = Layout<Dim, Bytes>;
   float maximum, sum, slope;
   float values[Dim / 8][4];
   uint32_t q[Dim / 16][2];
+
+  // Where key `i` of the warp's 16 stands in the unit.
+  static __device__ __forceinline__ int key_of(int warp, int i) {
+    return i % L::kRuns * L::kRun + warp * (16 / L::kRuns) + i / L::kRuns;
+  }
+  // Address of 16 bytes of that key or value.
+  static __device__ __forceinline__ uint32_t piece_of(uint32_t matrix, int warp, int i, int piece) {
+    return matrix + i % L::kRuns * L::kRunPitch + (warp * (16 / L::kRuns) + i / L::kRuns) * L::kRowBytes +
+           piece * 16;
+  }
 
   __device__ __forceinline__ void start(const OneArguments& p, int head, const uint8_t* queries, int lane) {
     const int g = lane >> 2, t = lane & 3, group = p.group;
@@ -118,14 +131,14 @@ struct Share {
     }
   }
 
-  // Scores of keys [first, first + 8) and of the eight after, in two chains.
-  __device__ __forceinline__ void multiply_keys(uint32_t stage, int first, int lane, float (&even)[2][4],
+  // Scores of the warp's first eight keys and of the eight after, in two chains.
+  __device__ __forceinline__ void multiply_keys(uint32_t stage, int warp, int lane, float (&even)[2][4],
                                                 float (&odd)[2][4]) const {
     if constexpr (Bytes == 2) {
 #pragma unroll
       for (int k = 0; k < Dim / 16; ++k) {
         uint32_t r[4];
-        load_matrices(swizzled(stage, first + (lane & 7) + ((lane >> 4) << 3), 2 * k + ((lane >> 3) & 1)), r);
+        load_matrices(piece_of(stage, warp, (lane & 7) + ((lane >> 4) << 3), 2 * k + ((lane >> 3) & 1)), r);
         auto& scores = (k & 1) != 0 ? odd : even;
         mma_bf16(scores[0], q[k][0], 0u, q[k][1], 0u, r[0], r[1]);
         mma_bf16(scores[1], q[k][0], 0u, q[k][1], 0u, r[2], r[3]);
@@ -134,7 +147,7 @@ struct Share {
 #pragma unroll
       for (int k = 0; k < Dim / 16; k += 2) {
         uint32_t r[4];
-        load_matrices(swizzled(stage, first + (lane & 7) + ((lane >> 4) << 3), k + ((lane >> 3) & 1)), r);
+        load_matrices(piece_of(stage, warp, (lane & 7) + ((lane >> 4) << 3), k + ((lane >> 3) & 1)), r);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           uint32_t low, high;
@@ -146,15 +159,15 @@ struct Share {
     }
   }
 
-  // Adds the values of keys [first, first + 16), weighed by p0 and p1. Slots beyond the sequence hold anything: zero
+  // Adds the values of the warp's 16 keys, weighed by p0 and p1. What lies beyond the sequence is anything: zero
   // times that must be zero, so they are masked.
-  __device__ __forceinline__ void multiply_values(uint32_t matrix, int first, int lane, uint32_t p0,
+  __device__ __forceinline__ void multiply_values(uint32_t matrix, int warp, int lane, uint32_t p0,
                                                   uint32_t p1, uint32_t mask0, uint32_t mask1) {
     if constexpr (Bytes == 2) {
 #pragma unroll
       for (int i = 0; i < Dim / 16; ++i) {
         uint32_t r[4];
-        load_matrices_transposed(swizzled(matrix, first + (lane & 15), 2 * i + (lane >> 4)), r);
+        load_matrices_transposed(piece_of(matrix, warp, lane & 15, 2 * i + (lane >> 4)), r);
         mma_bf16(values[2 * i], p0, 0u, p1, 0u, r[0] & mask0, r[1] & mask1);
         mma_bf16(values[2 * i + 1], p0, 0u, p1, 0u, r[2] & mask0, r[3] & mask1);
       }
@@ -162,7 +175,7 @@ struct Share {
 #pragma unroll
       for (int i = 0; i < Dim / 32; ++i) {
         uint32_t r[4];
-        load_matrices_transposed(swizzled(matrix, first + (lane & 15), 2 * i + (lane >> 4)), r);
+        load_matrices_transposed(piece_of(matrix, warp, lane & 15, 2 * i + (lane >> 4)), r);
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
           uint32_t even[2], odd[2];
@@ -175,18 +188,18 @@ struct Share {
     }
   }
 
-  // Keys [first, first + 16) of the stage, of which those in [from, limit) count; the last of them is the token's own.
-  __device__ __forceinline__ void add(const OneArguments& p, uint32_t stage, int first, int from, int limit,
+  // The warp's 16 keys of the stage, of which those in [from, limit) count; the last of them is the token's own.
+  __device__ __forceinline__ void add(const OneArguments& p, uint32_t stage, int warp, int from, int limit,
                                       int lane) {
     const int t = lane & 3;
     float even[2][4] = {}, odd[2][4] = {};
-    multiply_keys(stage, first, lane, even, odd);
+    multiply_keys(stage, warp, lane, even, odd);
     float s[4];
     bool counts[4];
     float larger = maximum;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const int key = first + (j >> 1) * 8 + 2 * t + (j & 1);
+      const int key = key_of(warp, (j >> 1) * 8 + 2 * t + (j & 1));
       counts[j] = key >= from && key < limit;
       float score = (even[j >> 1][j & 1] + odd[j >> 1][j & 1]) * p.scale;
       if (p.softcap > 0.0f) score = p.softcap * tanhf(score / p.softcap);
@@ -213,7 +226,7 @@ struct Share {
     const uint32_t p1 = Bytes == 2 ? pack_pair(s[2], s[3]) : pack_halves(s[2], s[3]);
     const uint32_t mask0 = (counts[0] ? 0xffffu : 0u) | (counts[1] ? 0xffff0000u : 0u);
     const uint32_t mask1 = (counts[2] ? 0xffffu : 0u) | (counts[3] ? 0xffff0000u : 0u);
-    multiply_values(stage + Layout<Dim, Bytes>::kMatrixBytes, first, lane, p0, p1, mask0, mask1);
+    multiply_values(stage + L::kMatrixBytes, warp, lane, p0, p1, mask0, mask1);
   }
 
   __device__ __forceinline__ void hand_in(float* shared_values, float* maxima, float* sums, int warp,
@@ -241,20 +254,20 @@ __device__ __forceinline__ void sync_warps() {
   asm volatile("bar.sync 1, %0;" ::"n"(kWarps * 32) : "memory");
 }
 
-// Fills the ring; all lanes of the producer warp take part, one lane per box.
+// Fills the ring; all lanes of the producer warp take part, one lane per run of keys or values.
 template <int Dim, int Bytes>
-__device__ __forceinline__ void produce(const OneArguments& p, const CUtensorMap* keys,
-                                        const CUtensorMap* values, uint32_t shared, Walk walk,
+__device__ __forceinline__ void produce(const OneArguments& p, uint32_t shared, Walk walk,
                                         const int* positions) {
   using L = Layout<Dim, Bytes>;
   const int lane = threadIdx.x % 32;
   const uint32_t full = shared + L::kBarriers, empty = full + 8 * L::kStages;
   const uint32_t query_full = empty + 8 * L::kStages, query_empty = query_full + 8 * kQuerySlots;
   const uint64_t policy = read_once_policy();
-  const int per_unit = kKeys / p.table.block_size, boxes = per_unit * L::kHalves * 2;
-  const int matrix = lane & 1, half = (lane >> 1) % L::kHalves, part = lane / (2 * L::kHalves);
-  const CUtensorMap* map = matrix == 0 ? keys : values;
-  const uint32_t place = matrix * L::kMatrixBytes + half * L::kHalfBytes + part * p.table.block_size * 128;
+  const int per_unit = kKeys / p.table.block_size, run = lane % L::kRuns;
+  const int part = run * L::kRun / p.table.block_size;
+  const OneCache cache = lane < L::kRuns ? p.keys : p.values;
+  const uint8_t* const source = cache.data + run * L::kRun % p.table.block_size * L::kRowBytes;
+  const uint32_t place = lane / L::kRuns * L::kMatrixBytes + run * L::kRunPitch;
   const uint32_t query_bytes = static_cast<uint32_t>(p.group * Dim * 2);
   bool waited = false;
   int issued = 0, pieces = 0, queries = 0;
@@ -290,7 +303,7 @@ __device__ __forceinline__ void produce(const OneArguments& p, const CUtensorMap
       return row[index < blocks ? index : blocks];
     };
     const int begin = first_key(p, position) / kKeys + walk.unit, end = begin + walk.count();
-    int32_t block = lane < boxes ? entry(begin) : 0;
+    int32_t block = lane < 2 * L::kRuns ? entry(begin) : 0;
     for (int unit = begin; unit < end; ++unit, ++issued) {
       if (!waited && (p.whole != 0 || issued == L::kStages || (unit + 1) * kKeys > position)) {
         wait();
@@ -298,11 +311,15 @@ __device__ __forceinline__ void produce(const OneArguments& p, const CUtensorMap
       }
       const int stage = issued % L::kStages;
       if (issued >= L::kStages) barrier_wait(empty + 8 * stage, ((issued / L::kStages) - 1) & 1);
-      if (lane == 0) barrier_expect(full + 8 * stage, L::kStageBytes);
+      // Runs that begin behind the token are left out.
+      const int keys = position + 1 - unit * kKeys,
+                runs = keys < kKeys ? (keys + L::kRun - 1) / L::kRun : L::kRuns;
+      if (lane == 0) barrier_expect(full + 8 * stage, 2 * runs * L::kRunBytes);
       __syncwarp();
-      if (lane < boxes) {
-        copy_box_4d(shared + stage * L::kStageBytes + place, map, half * 64, walk.head, 0, block,
-                    full + 8 * stage, policy);
+      if (lane < 2 * L::kRuns && run < runs) {
+        copy_bytes(shared + stage * L::kStageBytes + place,
+                   source + block * cache.stride_block + walk.head * cache.stride_head, L::kRunBytes,
+                   full + 8 * stage, policy);
         if (unit + 1 < end) block = entry(unit + 1);
       }
     }
@@ -403,12 +420,9 @@ __device__ __forceinline__ void finish(const OneArguments& p, const Walk& walk, 
 }
 
 template <int Dim, int Bytes>
-__global__ void __launch_bounds__(kThreads, 1)
-    one_kernel(const __grid_constant__ CUtensorMap keys, const __grid_constant__ CUtensorMap values,
-               const __grid_constant__ OneArguments p) {
+__global__ void __launch_bounds__(kThreads, 1) one_kernel(const __grid_constant__ OneArguments p) {
   using L = Layout<Dim, Bytes>;
-  extern __shared__ uint8_t raw[];
-  uint8_t* shared = raw + bytes_to_aligned(raw);
+  extern __shared__ __align__(128) uint8_t shared[];
   const uint32_t base = shared_address(shared), full = base + L::kBarriers, empty = full + 8 * L::kStages;
   const uint32_t query_full = empty + 8 * L::kStages, query_empty = query_full + 8 * kQuerySlots;
   int* positions = reinterpret_cast<int*>(shared + L::kPositions);
@@ -434,7 +448,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (begin >= border) return wait_for_producer();
   Walk walk(first_unit, p.tokens, p.kv_heads, begin, border);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  if (warp == kWarps) return produce<Dim, Bytes>(p, &keys, &values, base, walk, positions);
+  if (warp == kWarps) return produce<Dim, Bytes>(p, base, walk, positions);
 
   wait_for_producer();
   Share<Dim, Bytes> share;
@@ -451,7 +465,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       // A stage is given back one stage late: by then all reads of it have ended.
       __syncwarp();
       if (lane == 0 && i > 0) barrier_arrive(empty + 8 * ((i - 1) % L::kStages));
-      share.add(p, base + stage * L::kStageBytes, warp * 16, from - unit * kKeys, position + 1 - unit * kKeys,
+      share.add(p, base + stage * L::kStageBytes, warp, from - unit * kKeys, position + 1 - unit * kKeys,
                 lane);
     }
     share.hand_in(reinterpret_cast<float*>(shared + L::kValues),
@@ -472,15 +486,9 @@ void launch_dim(const OneParams& p, Stream stream) {
       cudaFuncSetAttribute(one_kernel<Dim, Bytes>, cudaFuncAttributeMaxDynamicSharedMemorySize, L::kShared);
   check_launch(attribute, "attention");
   const AttentionParams& a = p.attention;
-  // The copy engine moves units of two bytes, whatever they are.
-  const auto map_of = [&](const CacheView& cache) {
-    const auto bytes = [](int64_t elements) { return static_cast<uint64_t>(elements) * Bytes; };
-    return make_tensor_map(cache.data,
-                           {4,
-                            {Dim * Bytes / 2, static_cast<uint64_t>(a.kv_heads),
-                             static_cast<uint64_t>(a.table.block_size), static_cast<uint64_t>(cache.blocks)},
-                            {bytes(cache.stride_head), bytes(cache.stride_slot), bytes(cache.stride_block)},
-                            {64, 1, static_cast<uint32_t>(a.table.block_size), 1}});
+  const auto cache_of = [](const CacheView& cache) {
+    return OneCache{static_cast<const uint8_t*>(cache.data), cache.stride_block * Bytes,
+                    cache.stride_head * Bytes};
   };
   OneArguments arguments{};
   arguments.q = static_cast<const bf16*>(a.q.data);
@@ -488,6 +496,8 @@ void launch_dim(const OneParams& p, Stream stream) {
   arguments.parts = static_cast<float*>(p.workspace);
   arguments.arrivals =
       reinterpret_cast<int32_t*>(arguments.parts + int64_t{kMaxProcessors} * 2 * kPartFloats);
+  arguments.keys = cache_of(a.k);
+  arguments.values = cache_of(a.v);
   arguments.table = a.table;
   arguments.q_stride = a.q.stride_n;
   arguments.out_stride_n = a.out.stride_n;
@@ -503,7 +513,7 @@ void launch_dim(const OneParams& p, Stream stream) {
   arguments.whole = p.whole;
   const int blocks = processors < kMaxProcessors ? processors : kMaxProcessors;
   const Grid grid{dim3(static_cast<unsigned>(blocks)), dim3(kThreads), L::kShared};
-  launch("attention", one_kernel<Dim, Bytes>, grid, stream, map_of(a.k), map_of(a.v), arguments);
+  launch("attention", one_kernel<Dim, Bytes>, grid, stream, arguments);
 }
 
 }  // namespace
@@ -517,7 +527,7 @@ bool one_fits(const AttentionParams& p) {
   const auto cache_fits = [&](const CacheView& c) {
     const int64_t piece = c.type == DType::BF16 ? 8 : 16;  // elements of 16 bytes
     return (c.type == DType::BF16 || (c.type == DType::F8_E4M3 && c.dim == 128)) && aligned16(c.data) &&
-           c.stride_block % piece == 0 && c.stride_slot % piece == 0 && c.stride_head % piece == 0;
+           c.stride_slot == c.dim && c.stride_head % piece == 0 && c.stride_block % piece == 0;
   };
   const bool size = p.k.dim == p.v.dim && (p.k.dim == 64 || p.k.dim == 128) && group <= kMaxGroup &&
                     p.kv_heads <= kMaxKvHeads && p.q.n <= kMaxTokens && p.q.n > 0;

@@ -8,6 +8,11 @@
 namespace sluice::kernels::cuda {
 
 constexpr int kKeys = 64, kWarps = 4, kThreads = kWarps * 32 + 32;
+// Keys or values; strides in bytes.
+struct OneCache {
+  const uint8_t* data;
+  int64_t stride_block, stride_head;
+};
 
 struct OneArguments {
   const bf16* q;
@@ -16,6 +21,7 @@ struct OneArguments {
   int32_t* arrivals;   // [tokens, kv_heads], zero before and after
   const float* sinks;  // [heads] or null
   const float* alibi;  // [heads] or null
+  OneCache keys, values;
   TableView table;
   int64_t q_stride, out_stride_n, out_stride_h;
   int tokens, kv_heads, group, window;

@@ -25,10 +25,10 @@ CUtensorMap make_tensor_map(const void* data, const BoxLayout& layout) {
   static const Encode encode = find_encode();
   static_assert(sizeof(cuuint64_t) == sizeof(uint64_t) && sizeof(cuuint32_t) == sizeof(uint32_t));
   CUtensorMap map;
-  const cuuint32_t step[4] = {1, 1, 1, 1};
-  cuuint64_t extent[4], stride[3];
-  for (int i = 0; i < 4; ++i) extent[i] = layout.extent[i];
-  for (int i = 0; i < 3; ++i) stride[i] = layout.stride[i];
+  const cuuint32_t step[3] = {1, 1, 1};
+  cuuint64_t extent[3], stride[2];
+  for (int i = 0; i < 3; ++i) extent[i] = layout.extent[i];
+  for (int i = 0; i < 2; ++i) stride[i] = layout.stride[i];
   const CUresult result = encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, static_cast<cuuint32_t>(layout.rank),
                                  const_cast<void*>(data), extent, stride, layout.box, step,
                                  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,

@@ -86,19 +86,20 @@ __device__ __forceinline__ void copy_box_3d(uint32_t to, const CUtensorMap* map,
       "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier), "l"(policy)
       : "memory");
 }
-__device__ __forceinline__ void copy_box_4d(uint32_t to, const CUtensorMap* map, int x, int y, int z, int w,
-                                            uint32_t barrier, uint64_t policy) {
-  asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
-      "[%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(to),
-      "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(barrier), "l"(policy)
-      : "memory");
-}
 // Contiguous bytes, a multiple of 16.
 __device__ __forceinline__ void copy_bytes(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
       "l"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+__device__ __forceinline__ void copy_bytes(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier,
+                                           uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, "
+      "[%3], "
+      "%4;" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
       : "memory");
 }
 __device__ __forceinline__ void store_box_2d(const CUtensorMap* map, int x, int y, uint32_t from) {
@@ -128,9 +129,9 @@ __device__ __forceinline__ uint64_t read_once_policy() {
 // elements wide. Strides in bytes, of all dimensions but the first. Outside reads as zero. Defined in copy_engine.cu.
 struct BoxLayout {
   int rank;
-  uint64_t extent[4];
-  uint64_t stride[3];
-  uint32_t box[4];
+  uint64_t extent[3];
+  uint64_t stride[2];
+  uint32_t box[3];
 };
 CUtensorMap make_tensor_map(const void* data, const BoxLayout& layout);
 
