@@ -5,10 +5,11 @@
 // A unit is 64 keys and values of one (token, kv head). The units of the step, in that order, are cut into equal
 // shares, one per persistent block, so every multiprocessor reads the same number of bytes whatever the lengths are; where
 // that comes out almost alike, heads are left whole. A producer warp keeps a ring of units full across the borders of
-// heads and sequences, with plain copies of 2 KiB that lie in a row: boxes of a tensor map, in rows of 128 bytes,
-// cost 8 % of the bandwidth. Four warps take 16 keys of a unit each: scores with mma m16n8k16 (query heads as the 16-row operand, rows from
-// `group` on are zero), running maximum and sum, values with a second mma; they meet in shared memory at the end of a
-// head. A head that several blocks share is merged by the last of them to finish, in the order of its keys.
+// heads and sequences, with plain copies of 2 KiB that lie in a row: boxes of a tensor map, in rows of 128 bytes, cost 8 %
+// of the bandwidth. Four warps take 16 keys of a unit each: scores with mma m16n8k16 (keys are its rows, query heads its
+// columns, those from `group` on zero), running maximum and sum, values with a second mma; they meet in shared memory at
+// the end of a head. A head that several blocks share is merged by the last of them to finish, in the order of its keys.
+// A large batch is held up by the card's power as much as by its memory, so every instruction counts.
 //
 // The cache of earlier steps may be read before the kernel in front has ended, since that one (which stores the new
 // keys) lets this one start only after everything before it has ended; the unit with the new key waits. Reads keys and
@@ -25,6 +26,7 @@ namespace {
 constexpr int kMaxGroup = 8, kMaxTokens = 1024, kMaxProcessors = 256;
 constexpr int kQuerySlots = 4;  // heads whose queries are there or on their way
 constexpr float kLog2E = 1.44269504088896340736f;
+constexpr float kSlack = 8.0f, kLowest = -1e30f;
 
 // Bytes: of an element of the cache.
 template <int Dim, int Bytes>
@@ -77,25 +79,43 @@ __device__ __forceinline__ uint32_t pack_halves(float low, float high) {
   const __half2 pair = __floats2half2_rn(low, high);
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
-__device__ __forceinline__ void mma_f16(float* c, uint32_t a0, uint32_t a2, uint32_t b0, uint32_t b1) {
+__device__ __forceinline__ void mma_f16(float* c, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
+                                        uint32_t b0, uint32_t b1) {
   asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%5},{%7,%8},{%0,%1,%2,%3};"
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a0), "r"(0u), "r"(a2), "r"(b0), "r"(b1));
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+// Lane (g, t) gives elements 2 t and 2 t + 1 of row g and gets those of column g.
+__device__ __forceinline__ uint32_t transpose(uint32_t pair) {
+  uint32_t result;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(pair));
+  return result;
+}
+// What is below the smallest normal number becomes zero.
+__device__ __forceinline__ float power_of_two(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
 }
 
-// One warp's share of a head: rows are query heads, lane (g, t) holds row g. Of a unit it has 16 keys, the same few of every
-// run.
+// Keys of a unit: all count and nothing is done to their scores, or some do not.
+enum class Keys { Plain, Any };
+
+// One warp's share of a head. Of a unit it has 16 keys, the same few of every run. Lane (g, t) holds the scores of its keys
+// g and g + 8 and elements g and g + 8 of every 16 of the values (fp8: 2 g and 2 g + 1), both of query heads 2 t and
+// 2 t + 1 of those that share the kv head.
 //
 // A register of four fp8 elements is two of the mma's pairs. The scores take them in that order, with the query's
 // elements in the same one: pair t of the first half is elements 4 t and 4 t + 1 of sixteen, of the second half the two
-// after those. Values come transposed by pairs of elements, so a tile of eight columns has the even elements of sixteen
-// and the next the odd ones.
+// after those. Values come transposed by pairs of elements, so of sixteen the even ones are the first eight rows.
 template <int Dim, int Bytes>
 struct Share {
   using L = Layout<Dim, Bytes>;
-  float maximum, sum, slope;
-  float values[Dim / 8][4];
+  // Scores are powers of two. A weight is that of the score less `base`, which is raised when a score is more than kSlack
+  // above it: seldom.
+  float base[2], sum[2], slope[2];
+  float values[Dim / 16][4];
   uint32_t q[Dim / 16][2];
 
   // Where key `i` of the warp's 16 stands in the unit.
@@ -110,11 +130,14 @@ struct Share {
 
   __device__ __forceinline__ void start(const OneArguments& p, int head, const uint8_t* queries, int lane) {
     const int g = lane >> 2, t = lane & 3, group = p.group;
-    maximum = -INFINITY;
-    sum = 0.0f;
-    slope = p.alibi != nullptr && g < group ? p.alibi[head * group + g] : 0.0f;
 #pragma unroll
-    for (int i = 0; i < Dim / 8; ++i)
+    for (int h = 0; h < 2; ++h) {
+      base[h] = kLowest;
+      sum[h] = 0.0f;
+      slope[h] = p.alibi != nullptr && 2 * t + h < group ? p.alibi[head * group + 2 * t + h] : 0.0f;
+    }
+#pragma unroll
+    for (int i = 0; i < Dim / 16; ++i)
 #pragma unroll
       for (int j = 0; j < 4; ++j) values[i][j] = 0.0f;
     const auto* row = reinterpret_cast<const uint32_t*>(queries + g * Dim * 2) + t;
@@ -131,45 +154,42 @@ struct Share {
     }
   }
 
-  // Scores of the warp's first eight keys and of the eight after, in two chains.
-  __device__ __forceinline__ void multiply_keys(uint32_t stage, int warp, int lane, float (&even)[2][4],
-                                                float (&odd)[2][4]) const {
+  // Scores of the warp's keys, in two chains.
+  __device__ __forceinline__ void multiply_keys(uint32_t stage, int warp, int lane, float (&even)[4],
+                                                float (&odd)[4]) const {
     if constexpr (Bytes == 2) {
 #pragma unroll
       for (int k = 0; k < Dim / 16; ++k) {
         uint32_t r[4];
-        load_matrices(piece_of(stage, warp, (lane & 7) + ((lane >> 4) << 3), 2 * k + ((lane >> 3) & 1)), r);
-        auto& scores = (k & 1) != 0 ? odd : even;
-        mma_bf16(scores[0], q[k][0], 0u, q[k][1], 0u, r[0], r[1]);
-        mma_bf16(scores[1], q[k][0], 0u, q[k][1], 0u, r[2], r[3]);
+        load_matrices(piece_of(stage, warp, lane & 15, 2 * k + (lane >> 4)), r);
+        mma_bf16((k & 1) != 0 ? odd : even, r[0], r[1], r[2], r[3], q[k][0], q[k][1]);
       }
     } else {
 #pragma unroll
       for (int k = 0; k < Dim / 16; k += 2) {
-        uint32_t r[4];
-        load_matrices(piece_of(stage, warp, (lane & 7) + ((lane >> 4) << 3), k + ((lane >> 3) & 1)), r);
+        uint32_t r[4], low[4], high[4];
+        load_matrices(piece_of(stage, warp, lane & 15, k + (lane >> 4)), r);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          uint32_t low, high;
-          widen_fp8(r[i], low, high);
-          auto& scores = (i & 1) != 0 ? odd : even;
-          mma_f16(scores[i >> 1], q[k + (i & 1)][0], q[k + (i & 1)][1], low, high);
-        }
+        for (int i = 0; i < 4; ++i) widen_fp8(r[i], low[i], high[i]);
+        mma_f16(even, low[0], low[1], high[0], high[1], q[k][0], q[k][1]);
+        mma_f16(odd, low[2], low[3], high[2], high[3], q[k + 1][0], q[k + 1][1]);
       }
     }
   }
 
   // Adds the values of the warp's 16 keys, weighed by p0 and p1. What lies beyond the sequence is anything: zero
-  // times that must be zero, so they are masked.
+  // times that must be zero, so it is masked.
+  template <Keys kKind>
   __device__ __forceinline__ void multiply_values(uint32_t matrix, int warp, int lane, uint32_t p0,
                                                   uint32_t p1, uint32_t mask0, uint32_t mask1) {
+    const auto first = [&](uint32_t pair) { return kKind == Keys::Plain ? pair : pair & mask0; };
+    const auto second = [&](uint32_t pair) { return kKind == Keys::Plain ? pair : pair & mask1; };
     if constexpr (Bytes == 2) {
 #pragma unroll
       for (int i = 0; i < Dim / 16; ++i) {
         uint32_t r[4];
         load_matrices_transposed(piece_of(matrix, warp, lane & 15, 2 * i + (lane >> 4)), r);
-        mma_bf16(values[2 * i], p0, 0u, p1, 0u, r[0] & mask0, r[1] & mask1);
-        mma_bf16(values[2 * i + 1], p0, 0u, p1, 0u, r[2] & mask0, r[3] & mask1);
+        mma_bf16(values[i], first(r[0]), first(r[2]), second(r[1]), second(r[3]), p0, p1);
       }
     } else {
 #pragma unroll
@@ -181,71 +201,86 @@ struct Share {
           uint32_t even[2], odd[2];
           widen_fp8(__byte_perm(r[2 * j], 0u, 0x3120), even[0], odd[0]);
           widen_fp8(__byte_perm(r[2 * j + 1], 0u, 0x3120), even[1], odd[1]);
-          mma_f16(values[4 * i + 2 * j], p0, p1, even[0] & mask0, even[1] & mask1);
-          mma_f16(values[4 * i + 2 * j + 1], p0, p1, odd[0] & mask0, odd[1] & mask1);
+          mma_f16(values[2 * i + j], first(even[0]), first(odd[0]), second(even[1]), second(odd[1]), p0, p1);
         }
       }
     }
   }
 
+  // To the largest score so far.
+  __device__ __forceinline__ void raise_base(const float (&s)[4]) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float largest = fmaxf(fmaxf(s[h], s[h + 2]), base[h]);
+#pragma unroll
+      for (int other = 4; other < 32; other *= 2)
+        largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, other));
+      const float keep = power_of_two(base[h] - largest);
+      base[h] = largest;
+      sum[h] *= keep;
+#pragma unroll
+      for (int i = 0; i < Dim / 16; ++i) values[i][h] *= keep, values[i][h + 2] *= keep;
+    }
+  }
+
   // The warp's 16 keys of the stage, of which those in [from, limit) count; the last of them is the token's own.
+  template <Keys kKind>
   __device__ __forceinline__ void add(const OneArguments& p, uint32_t stage, int warp, int from, int limit,
                                       int lane) {
-    const int t = lane & 3;
-    float even[2][4] = {}, odd[2][4] = {};
+    const int g = lane >> 2, t = lane & 3;
+    const auto counts = [&](int i) {
+      const int key = key_of(warp, i);
+      return kKind == Keys::Plain || (key >= from && key < limit);
+    };
+    float even[4] = {}, odd[4] = {}, s[4];
     multiply_keys(stage, warp, lane, even, odd);
-    float s[4];
-    bool counts[4];
-    float larger = maximum;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const int key = key_of(warp, (j >> 1) * 8 + 2 * t + (j & 1));
-      counts[j] = key >= from && key < limit;
-      float score = (even[j >> 1][j & 1] + odd[j >> 1][j & 1]) * p.scale;
-      if (p.softcap > 0.0f) score = p.softcap * tanhf(score / p.softcap);
-      score += slope * static_cast<float>(key + 1 - limit);
-      s[j] = counts[j] ? score * kLog2E : -INFINITY;
-      larger = fmaxf(larger, s[j]);
+      const int i = g + (j >> 1) * 8;
+      if constexpr (kKind == Keys::Plain) {
+        s[j] = (even[j] + odd[j]) * p.scale_of_powers;
+      } else {
+        float score = (even[j] + odd[j]) * p.scale;
+        if (p.softcap > 0.0f) score = p.softcap * tanhf(score / p.softcap);
+        score += slope[j & 1] * static_cast<float>(key_of(warp, i) + 1 - limit);
+        s[j] = counts(i) ? score * kLog2E : -INFINITY;
+      }
     }
-    larger = fmaxf(larger, __shfl_xor_sync(0xffffffffu, larger, 1));
-    larger = fmaxf(larger, __shfl_xor_sync(0xffffffffu, larger, 2));
-    const float base = larger == -INFINITY ? 0.0f : larger;
-    if (__any_sync(0xffffffffu, larger > maximum)) {
-      const float keep = exp2f(maximum - base);
-      sum *= keep;
-#pragma unroll
-      for (int i = 0; i < Dim / 8; ++i) values[i][0] *= keep, values[i][1] *= keep;
-    }
-    maximum = larger;
+    const float above = fmaxf(fmaxf(s[0], s[2]) - base[0], fmaxf(s[1], s[3]) - base[1]);
+    if (__any_sync(0xffffffffu, above > kSlack)) raise_base(s);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      s[j] = exp2f(s[j] - base);
-      sum += s[j];
+      s[j] = power_of_two(s[j] - base[j & 1]);
+      sum[j & 1] += s[j];
     }
-    const uint32_t p0 = Bytes == 2 ? pack_pair(s[0], s[1]) : pack_halves(s[0], s[1]);
-    const uint32_t p1 = Bytes == 2 ? pack_pair(s[2], s[3]) : pack_halves(s[2], s[3]);
-    const uint32_t mask0 = (counts[0] ? 0xffffu : 0u) | (counts[1] ? 0xffff0000u : 0u);
-    const uint32_t mask1 = (counts[2] ? 0xffffu : 0u) | (counts[3] ? 0xffff0000u : 0u);
-    multiply_values(stage + L::kMatrixBytes, warp, lane, p0, p1, mask0, mask1);
+    const auto pack = [](float low, float high) {
+      return Bytes == 2 ? pack_pair(low, high) : pack_halves(low, high);
+    };
+    const auto mask = [&](int i) { return (counts(i) ? 0xffffu : 0u) | (counts(i + 1) ? 0xffff0000u : 0u); };
+    multiply_values<kKind>(stage + L::kMatrixBytes, warp, lane, transpose(pack(s[0], s[1])),
+                           transpose(pack(s[2], s[3])), mask(2 * t), mask(2 * t + 8));
   }
 
   __device__ __forceinline__ void hand_in(float* shared_values, float* maxima, float* sums, int warp,
                                           int group, int lane) {
     const int g = lane >> 2, t = lane & 3;
-    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-    sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-    if (g >= group) return;
-    if (t == 0) maxima[warp * kMaxGroup + g] = maximum, sums[warp * kMaxGroup + g] = sum;
-    float* row = shared_values + (warp * kMaxGroup + g) * Layout<Dim, Bytes>::kPitch;
-    if constexpr (Bytes == 2) {
 #pragma unroll
-      for (int i = 0; i < Dim / 8; ++i)
-        *reinterpret_cast<float2*>(row + 8 * i + 2 * t) = make_float2(values[i][0], values[i][1]);
-    } else {
+    for (int h = 0; h < 2; ++h) {
 #pragma unroll
-      for (int i = 0; i < Dim / 8; i += 2)
-        *reinterpret_cast<float4*>(row + 8 * i + 4 * t) =
-            make_float4(values[i][0], values[i + 1][0], values[i][1], values[i + 1][1]);
+      for (int other = 4; other < 32; other *= 2) sum[h] += __shfl_xor_sync(0xffffffffu, sum[h], other);
+      const int head = 2 * t + h;
+      if (head >= group) continue;
+      if (g == 0) maxima[warp * kMaxGroup + head] = base[h], sums[warp * kMaxGroup + head] = sum[h];
+      float* row = shared_values + (warp * kMaxGroup + head) * L::kPitch;
+#pragma unroll
+      for (int i = 0; i < Dim / 16; ++i) {
+        if constexpr (Bytes == 2) {
+          row[16 * i + g] = values[i][h];
+          row[16 * i + g + 8] = values[i][h + 2];
+        } else {
+          *reinterpret_cast<float2*>(row + 16 * i + 2 * g) = make_float2(values[i][h], values[i][h + 2]);
+        }
+      }
     }
   }
 };
@@ -452,21 +487,29 @@ __global__ void __launch_bounds__(kThreads, 1) one_kernel(const __grid_constant_
 
   wait_for_producer();
   Share<Dim, Bytes> share;
-  int i = 0;
+  const bool scores_plain = p.softcap == 0.0f && p.alibi == nullptr;
+  int stage = 0, before = -1;
+  uint32_t parity = 0;
   for (int piece = 0; walk.live(); walk.next(), ++piece) {
     const int slot = piece % kQuerySlots;
     barrier_wait(query_full + 8 * slot, (piece / kQuerySlots) & 1);
     share.start(p, walk.head, shared + L::kQueries + slot * L::kQueryBytes, lane);
     const int position = positions[walk.token], from = first_key(p, position), skipped = from / kKeys;
     const int end = skipped + walk.unit + walk.count();
-    for (int unit = skipped + walk.unit; unit < end; ++unit, ++i) {
-      const int stage = i % L::kStages;
-      barrier_wait(full + 8 * stage, (i / L::kStages) & 1);
+    for (int unit = skipped + walk.unit; unit < end; ++unit) {
+      barrier_wait(full + 8 * stage, parity);
       // A stage is given back one stage late: by then all reads of it have ended.
       __syncwarp();
-      if (lane == 0 && i > 0) barrier_arrive(empty + 8 * ((i - 1) % L::kStages));
-      share.add(p, base + stage * L::kStageBytes, warp, from - unit * kKeys, position + 1 - unit * kKeys,
-                lane);
+      if (lane == 0 && before >= 0) barrier_arrive(empty + 8 * before);
+      const int first = from - unit * kKeys, limit = position + 1 - unit * kKeys;
+      const uint32_t at = base + stage * L::kStageBytes;
+      if (scores_plain && first <= 0 && limit >= kKeys) {
+        share.template add<Keys::Plain>(p, at, warp, first, limit, lane);
+      } else {
+        share.template add<Keys::Any>(p, at, warp, first, limit, lane);
+      }
+      before = stage;
+      if (++stage == L::kStages) stage = 0, parity ^= 1u;
     }
     share.hand_in(reinterpret_cast<float*>(shared + L::kValues),
                   reinterpret_cast<float*>(shared + L::kMaxima), reinterpret_cast<float*>(shared + L::kSums),
@@ -509,6 +552,7 @@ void launch_dim(const OneParams& p, Stream stream) {
   arguments.group = static_cast<int>(a.q.heads / a.kv_heads);
   arguments.window = a.window;
   arguments.scale = a.scale;
+  arguments.scale_of_powers = a.scale * kLog2E;
   arguments.softcap = a.softcap;
   arguments.whole = p.whole;
   const int blocks = processors < kMaxProcessors ? processors : kMaxProcessors;

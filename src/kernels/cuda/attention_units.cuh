@@ -26,7 +26,8 @@ struct OneArguments {
   int64_t q_stride, out_stride_n, out_stride_h;
   int tokens, kv_heads, group, window;
   float scale, softcap;
-  int whole;  // no head is shared between blocks, and a token may see others of this step
+  float scale_of_powers;  // of two: scale / log(2)
+  int whole;              // no head is shared between blocks, and a token may see others of this step
 };
 
 // What a block works on: units [first, last) of all, one (token, head) after the other.
