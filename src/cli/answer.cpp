@@ -40,6 +40,8 @@ class EventPipe {
 
 Result<Answer> stream_answer(Session& session, std::vector<Token> prompt, const SamplingFlags& flags,
                              const std::atomic<bool>& interrupted) {
+  if (flags.max_tokens == 0)
+    return Error{ErrorCode::InvalidArgument, "--max-tokens is 0; it must be -1 or at least 1"};
   if (session.room_after(prompt.size()) < 1)
     return Error{ErrorCode::LimitExceeded, fmt::format("the prompt has {} tokens, the context {}",
                                                        prompt.size(), session.setup().context)};
@@ -69,6 +71,8 @@ Result<Answer> stream_answer(Session& session, std::vector<Token> prompt, const 
       answer.text += delta->text;
     } else if (auto* finished = std::get_if<engine::Finished>(&event)) {
       if (finished->error) return *finished->error;
+      if (!answer.text.ends_with('\n')) fmt::print("\n");
+      std::fflush(stdout);
       answer.end = std::move(*finished);
       return answer;
     }

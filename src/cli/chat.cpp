@@ -6,11 +6,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <iostream>
 
 #include "cli/answer.h"
 #include "cli/command.h"
 #include "cli/conversation.h"
+#include "cli/input.h"
 #include "cli/line_editor.h"
 
 namespace sluice::cli {
@@ -75,10 +75,11 @@ class ChatCommand : public Command {
 
  private:
   int answer_pipe() {
-    std::string text((std::istreambuf_iterator<char>(std::cin)), std::istreambuf_iterator<char>());
-    if (text.empty()) return report({ErrorCode::InvalidArgument, "nothing on standard input"});
-    conversation_.say(std::move(text));
-    return reply() ? kSuccess : kFailure;
+    Result<std::string> text = read_input("-");
+    if (!text) return report(text.error());
+    if (text->empty()) return report({ErrorCode::InvalidArgument, "nothing on standard input"});
+    conversation_.say(std::move(*text));
+    return reply();
   }
 
   int interact() {
@@ -96,7 +97,7 @@ class ChatCommand : public Command {
         continue;
       }
       conversation_.say(*line);
-      if (!reply()) conversation_.take_back_question();
+      if (reply() != kSuccess) conversation_.take_back_question();
     }
     fmt::print("\n");
     return kSuccess;
@@ -120,23 +121,19 @@ class ChatCommand : public Command {
                   : session_->encode_chat({.variables = {{"messages", messages}}});
   }
 
-  // Answers the conversation as it stands; false where that failed.
-  bool reply() {
+  // Answers the conversation as it stands; an exit code.
+  int reply() {
     Result<std::vector<Token>> prompt = encode();
     Result<Answer> answer = prompt ? stream_answer(*session_, std::move(*prompt), sampling_, chat_interrupted)
                                    : Result<Answer>(prompt.error());
-    if (!answer) {
-      report(answer.error());
-      return false;
-    }
-    if (!answer->text.ends_with('\n')) fmt::print("\n");
+    if (!answer) return report(answer.error());
     fmt::print(stderr, "{}[{}]{}\n", dim(), describe_timings(answer->end), plain());
     conversation_.answer(answer->text);
     totals_.prompt_tokens += answer->end.usage.prompt_tokens;
     totals_.cached_tokens += answer->end.usage.cached_tokens;
     totals_.generated_tokens += answer->end.usage.generated_tokens;
     ++answers_;
-    return true;
+    return kSuccess;
   }
 
   // False ends the program.

@@ -13,12 +13,13 @@ namespace sluice::cli {
 // Exit codes, as in sysexits.h.
 enum ExitCode : int {
   kSuccess = 0,
-  kFailure = 1,       // the command worked and its answer is "no"
-  kUsage = 64,        // wrong flags or arguments
-  kUnavailable = 69,  // a device, model, port or network is not there
-  kInternal = 70,     // our own fault
-  kIo = 74,           // a file cannot be read or written, or is damaged
-  kConfig = 78,       // well formed, but not something this build can do
+  kFailure = 1,        // the command worked and its answer is "no"
+  kUsage = 64,         // wrong flags or arguments
+  kUnavailable = 69,   // a device, model, port or network is not there
+  kInternal = 70,      // our own fault
+  kIo = 74,            // a file cannot be read or written, or is damaged
+  kConfig = 78,        // well formed, but not something this build can do
+  kInterrupted = 130,  // Ctrl-C ended it early
 };
 
 int exit_code(const Error& error);

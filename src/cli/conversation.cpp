@@ -5,7 +5,8 @@
 #include <charconv>
 #include <cmath>
 #include <fstream>
-#include <sstream>
+
+#include "cli/input.h"
 
 namespace sluice::cli {
 
@@ -50,11 +51,9 @@ Status Conversation::save(const std::string& path) const {
 }
 
 Status Conversation::load(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return Error{ErrorCode::NotFound, fmt::format("'{}' cannot be read", path)};
-  std::ostringstream text;
-  text << file.rdbuf();
-  Result<json::value> value = parse_json(text.str(), path);
+  const Result<std::string> text = read_input(path);
+  if (!text) return text.error();
+  Result<json::value> value = parse_json(*text, path);
   if (!value) return value.error();
   const json::value* list = value->is_object() ? value->get_object().if_contains("messages") : nullptr;
   if (list == nullptr || !list->is_array())

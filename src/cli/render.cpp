@@ -2,12 +2,10 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <fstream>
-#include <iostream>
-#include <iterator>
 
 #include "base/json.h"
 #include "cli/command.h"
+#include "cli/input.h"
 #include "models/library.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -15,14 +13,6 @@
 namespace sluice::cli {
 
 namespace {
-
-Result<std::string> read_bytes(const std::string& path) {
-  using Bytes = std::istreambuf_iterator<char>;
-  if (path == "-") return std::string(Bytes(std::cin), Bytes());
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return Error{ErrorCode::NotFound, fmt::format("cannot read '{}'", path)};
-  return std::string(Bytes(file), Bytes());
-}
 
 // "2025-07-26T12:30:00": the clock that strftime_now() shows.
 Result<std::chrono::local_seconds> parse_clock(const json::value& value) {
@@ -73,7 +63,7 @@ class RenderCommand : public Command {
       options.now = *clock;
       variables->erase("now");
     }
-    Result<std::string> source = template_.empty() ? model_template(*variables) : read_bytes(template_);
+    Result<std::string> source = template_.empty() ? model_template(*variables) : read_input(template_);
     if (!source) return report(source.error());
     return print_rendering(std::move(*source), *variables, options);
   }
@@ -81,7 +71,7 @@ class RenderCommand : public Command {
  private:
   Result<json::object> read_variables() const {
     if (input_.empty()) return Error{ErrorCode::InvalidArgument, "render needs --input FILE"};
-    Result<std::string> bytes = read_bytes(input_);
+    Result<std::string> bytes = read_input(input_);
     if (!bytes) return bytes.error();
     Result<json::value> value = parse_json(*bytes, input_);
     if (!value) return value.error();

@@ -4,30 +4,16 @@
 
 #include <csignal>
 #include <cstdio>
-#include <fstream>
-#include <iostream>
 
 #include "cli/answer.h"
 #include "cli/command.h"
+#include "cli/input.h"
 
 namespace sluice::cli {
 
 namespace {
 
 std::atomic<bool> run_interrupted{false};
-
-constexpr size_t kPromptBytes = size_t{64} << 20;
-
-Result<std::string> read_all(std::istream& in, const std::string& what) {
-  std::string text;
-  char block[65536];
-  while (in.read(block, sizeof block) || in.gcount() > 0) {
-    text.append(block, static_cast<size_t>(in.gcount()));
-    if (text.size() > kPromptBytes)
-      return Error{ErrorCode::LimitExceeded, fmt::format("{}: over {} bytes", what, kPromptBytes)};
-  }
-  return text;
-}
 
 class RunCommand : public Command {
  public:
@@ -64,25 +50,20 @@ class RunCommand : public Command {
     std::signal(SIGINT, [](int) { run_interrupted = true; });
     Result<Answer> answer = stream_answer(**session, std::move(*tokens), sampling_, run_interrupted);
     if (!answer) return report(answer.error());
-    if (!answer->text.ends_with('\n')) fmt::print("\n");
     fmt::print(stderr, "{}\n", describe_timings(answer->end));
-    return kSuccess;
+    return run_interrupted ? kInterrupted : kSuccess;
   }
 
  private:
   Result<std::string> read_prompt() const {
     std::string text = prompt_;
     if (!file_.empty()) {
-      std::ifstream file(file_, std::ios::binary);
-      if (file_ != "-" && !file)
-        return Error{ErrorCode::NotFound, fmt::format("prompt file '{}' cannot be read", file_)};
-      Result<std::string> content =
-          file_ == "-" ? read_all(std::cin, "standard input") : read_all(file, file_);
+      Result<std::string> content = read_input(file_);
       if (!content) return content.error();
       text += (text.empty() ? "" : "\n") + *content;
     }
     if (text.empty() && isatty(STDIN_FILENO) == 0) {
-      Result<std::string> piped = read_all(std::cin, "standard input");
+      Result<std::string> piped = read_input("-");
       if (!piped) return piped.error();
       text = *piped;
     }

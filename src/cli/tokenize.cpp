@@ -2,11 +2,11 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <iostream>
-#include <iterator>
+#include <cstdio>
 
 #include "base/json.h"
 #include "cli/command.h"
+#include "cli/input.h"
 #include "models/library.h"
 #include "text/tokenizer.h"
 #include "text/utf8_stream.h"
@@ -14,10 +14,6 @@
 namespace sluice::cli {
 
 namespace {
-
-std::string read_input() {
-  return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
-}
 
 Result<text::Tokenizer> open_tokenizer(const std::string& reference) {
   Result<std::string> path = models::resolve_model(reference);
@@ -51,8 +47,9 @@ class TokenizeCommand : public Command {
   int run() override {
     Result<text::Tokenizer> tokenizer = open_tokenizer(model_);
     if (!tokenizer) return report(tokenizer.error());
-    const std::string input = read_input();
-    return is_json_ ? print_json(*tokenizer, input) : print_ids(*tokenizer, input);
+    const Result<std::string> input = read_input("-");
+    if (!input) return report(input.error());
+    return is_json_ ? print_json(*tokenizer, *input) : print_ids(*tokenizer, *input);
   }
 
  private:
@@ -86,12 +83,12 @@ class TokenizeCommand : public Command {
   text::EncodeOptions encode_;
 };
 
-// Numbers between anything that is not a number: "1 2 3", "[1, 2, 3]".
+constexpr std::string_view kSeparators = " \t\r\n,[]";
+
+// Numbers between separators: "1 2 3", "[1, 2, 3]".
 Result<std::vector<Token>> parse_ids(std::string_view input, int64_t vocab_size) {
   std::vector<Token> ids;
-  const auto is_separator = [](char c) {
-    return std::string_view(" \t\r\n,[]").find(c) != std::string_view::npos;
-  };
+  const auto is_separator = [](char c) { return kSeparators.find(c) != std::string_view::npos; };
   for (size_t at = 0; at < input.size();) {
     if (is_separator(input[at])) {
       ++at;
@@ -102,9 +99,10 @@ Result<std::vector<Token>> parse_ids(std::string_view input, int64_t vocab_size)
     const size_t next = static_cast<size_t>(end - input.data());
     const bool is_number = error == std::errc() && (next == input.size() || is_separator(input[next]));
     if (!is_number || id < 0 || id >= vocab_size) {
-      return Error{ErrorCode::InvalidArgument,
-                   fmt::format("'{}' at byte {} is not a token id in [0, {})",
-                               text::to_valid_utf8(input.substr(at, 20)), at, vocab_size)};
+      const std::string_view rest = input.substr(at);
+      const std::string_view word = rest.substr(0, std::min<size_t>(rest.find_first_of(kSeparators), 20));
+      return Error{ErrorCode::InvalidArgument, fmt::format("'{}' at byte {} is not a token id in [0, {})",
+                                                           text::to_valid_utf8(word), at, vocab_size)};
     }
     ids.push_back(static_cast<Token>(id));
     at = next;
@@ -125,9 +123,11 @@ class DetokenizeCommand : public Command {
   int run() override {
     Result<text::Tokenizer> tokenizer = open_tokenizer(model_);
     if (!tokenizer) return report(tokenizer.error());
-    const auto ids = parse_ids(read_input(), tokenizer->vocab_size());
+    const Result<std::string> input = read_input("-");
+    if (!input) return report(input.error());
+    const auto ids = parse_ids(*input, tokenizer->vocab_size());
     if (!ids) return report(ids.error());
-    std::cout << tokenizer->decode(*ids, skips_special_) << std::flush;
+    fmt::print("{}", tokenizer->decode(*ids, skips_special_));
     return kSuccess;
   }
 
