@@ -56,7 +56,7 @@ class BenchCommand : public Command {
     options.add_choice<DType>(
         speed_.kv_type, "kv-type", "type of the KV cache",
         {{"f16", DType::F16}, {"bf16", DType::BF16}, {"f32", DType::F32}, {"int8", DType::I8}});
-    options.add(speed_.seed, "seed", "of the random tokens");
+    options.add(speed_.seed, "seed", "of the random tokens").within(0, 0x1p53);
     options.add_choice<bool>(json_, "format", "a table, or JSON with every repetition",
                              {{"md", false}, {"json", true}});
     device_.declare(options);
@@ -100,6 +100,10 @@ class BenchCommand : public Command {
       if (!values) return values.error();
       list.out = std::move(*values);
     }
+    const bool answers = !speed_.answers.empty() && !speed_.batches.empty();
+    if (speed_.depths.empty() || (speed_.prompts.empty() && !answers))
+      return Error{ErrorCode::InvalidArgument,
+                   "nothing to measure: --depth, and one of --pp or --tg with --batch, must have numbers"};
     return {};
   }
 

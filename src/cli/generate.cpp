@@ -102,13 +102,15 @@ class GenerateCommand : public Command {
     if (Status status = run_jobs(); !status) return report(status.error());
     if (Status status = write_metrics(); !status) return report(status.error());
     show_progress(true);
-    return interrupted ? 130 : kSuccess;
+    return interrupted ? kInterrupted : kSuccess;
   }
 
  private:
   Status open_files() {
     std::ifstream in(input_, std::ios::binary);
-    if (!in) return Error{ErrorCode::NotFound, fmt::format("input '{}' cannot be read", input_)};
+    in.peek();  // a folder opens, and fails here
+    if (!in.is_open() || in.bad())
+      return Error{ErrorCode::NotFound, fmt::format("input '{}' cannot be read", input_)};
     const Done done = resume_ ? read_done(output_) : Done();
     // A line that was cut off while it was written is written again.
     if (resume_ && access(output_.c_str(), F_OK) == 0 && truncate(output_.c_str(), done.bytes) != 0)
@@ -152,7 +154,7 @@ class GenerateCommand : public Command {
                      [](const auto& a, const auto& b) { return a.second.at < b.second.at; });
     start_ = Clock::now();
     size_t next = 0;
-    while (next < jobs_.size() || !running_.empty()) {
+    while (out_ && (next < jobs_.size() || !running_.empty())) {
       if (interrupted) cancel_all();
       while (!interrupted && next < jobs_.size() && seconds_since(start_) >= jobs_[next].second.at) {
         if (!submit(jobs_[next])) break;

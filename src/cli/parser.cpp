@@ -51,16 +51,21 @@ struct AddToApp {
   CLI::Option* operator()(Number* target) const {
     CLI::Option* added =
         app.add_option(flag_names(option), *target, option.help)->type_name(placeholder("N"));
-    if (option.least < option.most) added->check(within(option.least, option.most));
+    if (option.least < option.most) added->check(within<Number>(option.least, option.most));
     return added;
   }
   // Both ends allowed; shown by the help and said by the error.
+  template <class Number>
   static CLI::Validator within(double least, double most) {
     const std::string range = fmt::format("{} to {}", least, most);
     const auto check = [least, most, range](std::string& text) {
       double value = 0;
-      const bool good = CLI::detail::lexical_cast(text, value) && value >= least && value <= most;
-      return good ? std::string() : fmt::format("'{}' is not a number from {}", text, range);
+      Number number{};
+      const bool good = CLI::detail::lexical_cast(text, value) && value >= least && value <= most &&
+                        CLI::detail::lexical_cast(text, number);
+      if (good) return std::string();
+      return fmt::format("'{}' is not a {}number from {}", text, std::is_integral_v<Number> ? "whole " : "",
+                         range);
     };
     return CLI::Validator(check, range);
   }

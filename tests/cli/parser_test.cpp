@@ -101,7 +101,11 @@ TEST_F(Parser, RefusesWrongValues) {
     EXPECT_TRUE(outcome.errors.starts_with("sluice: ")) << outcome.errors;
     EXPECT_FALSE(seen_.ran);
   }
-  EXPECT_NE(parse({"note", "-k", "11"}).errors.find("'11' is not a number from 0 to 10"), std::string::npos);
+  EXPECT_NE(parse({"note", "-k", "11"}).errors.find("'11' is not a whole number from 0 to 10"),
+            std::string::npos);
+  EXPECT_NE(parse({"note", "-k", "1.5"}).errors.find("'1.5' is not a whole number"), std::string::npos);
+  EXPECT_NE(parse({"note", "--note-share", "2"}).errors.find("'2' is not a number from 0 to 1"),
+            std::string::npos);
   EXPECT_EQ(parse({"note", "--note-share", "nan"}).code, kUsage);
 }
 

@@ -76,7 +76,29 @@ def test_unknown_words_are_corrected():
     expect(sluice("run", "-n", "many"), 64, "max-tokens")
     expect(sluice("run", "--temp", "3"), 64, "temp")
     expect(sluice("run", "--kv-type", "f64"), 64, "f64")
+    expect(sluice("run", "-s", "1.5"), 64, "seed", "'1.5'")
+    expect(sluice("bench", "--pp", "", "--tg", ""), 64, "nothing to measure")
     expect(sluice("completion", "tcsh"), 64)
+
+
+def test_streams_that_are_no_good():
+    """Standard output without room, standard input that is closed."""
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("SLUICE_")}
+    with open("/dev/full", "wb") as full:
+        for arguments in (["--version"], ["completion", "bash"], ["describe", str(TINY / "expert")]):
+            result = subprocess.run([BINARY, *arguments], stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, env=clean, timeout=60)
+            assert result.returncode == 74 and result.stderr.startswith(b"sluice: "), (arguments, result)
+    closed = subprocess.run(["bash", "-c", 'exec "$0" render --input - --template /dev/null <&-', BINARY], env=clean, text=True,
+                            capture_output=True, timeout=60)
+    assert closed.returncode == 74 and "incomplete JSON" in closed.stderr, closed
+
+
+def test_folders_are_no_texts():
+    expect(sluice("run", "-f", TINY), 74, str(TINY), "directory")
+    expect(sluice("render", "--input", TINY), 74, str(TINY), "directory")
+    with tempfile.TemporaryDirectory() as name:
+        expect(sluice("generate", "-m", TINY / "expert", "-i", TINY, "-o", Path(name) / "out.jsonl"), 74, str(TINY))
+        assert not (Path(name) / "out.jsonl").exists()
 
 
 def test_completion():
@@ -237,6 +259,12 @@ def test_run_repeats_itself_with_a_seed():
     assert first == second
     assert expect(sluice(*flags, "--seed", 6), 0).stdout != first
     assert expect(sluice(*flags), 0).stdout != expect(sluice(*flags), 0).stdout
+
+
+def test_run_answers_at_least_one_token():
+    need_model()
+    expect(sluice("run", "-p", PROMPT, "-n", 0), 64, "--max-tokens is 0")
+    expect(sluice("run", "-p", PROMPT, "-n", 1), 0, "answer 1 token")
 
 
 def test_run_stops_before_a_stop_string():
