@@ -1,12 +1,12 @@
 #include "bench/speed.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <numeric>
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "runtime/model_runner.h"
 
 namespace sluice::bench {
@@ -148,10 +148,10 @@ Status check(const models::Model& model, const SpeedOptions& options) {
         fmt::format("depth and tokens make {} positions, the model has {}", positions, model.spec().context)};
   const int64_t bytes = models::kv_bytes_per_token(model.spec(), options.kv_type) * positions *
                         std::max(1, largest(options.batches));
-  const int64_t free = int64_t{sysconf(_SC_AVPHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  const int64_t free = available_memory();
   if (bytes > free)
     return Error{ErrorCode::LimitExceeded,
-                 fmt::format("{} sequences of {} positions need {} bytes of KV, {} are free",
+                 fmt::format("{} sequences of {} positions need {} bytes of KV, {} are available",
                              largest(options.batches), positions, bytes, free)};
   return {};
 }

@@ -1,13 +1,17 @@
 #include "cli/engine_flags.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
+
+#include "base/memory.h"
 
 namespace sluice::cli {
 
 namespace {
+
+// The KV cache takes one part in this many of the machine's available memory unless told otherwise.
+constexpr int64_t kShareForKv = 4;
 
 // Blocks that a group needs for `tokens` positions in all. Layers with a window give old blocks back, so that each
 // sequence holds no more than its window and the step's own tokens.
@@ -25,11 +29,6 @@ int default_kv_tokens(const EngineFlags& flags, const models::ModelSpec& spec, i
   const int64_t most = int64_t{context} * flags.max_seqs;
   return static_cast<int>(std::clamp<int64_t>(free_bytes / per_token, context,
                                               std::max<int64_t>(context, std::min<int64_t>(most, 1 << 24))));
-}
-
-// A quarter of what this machine has free.
-int64_t host_room() {
-  return int64_t{sysconf(_SC_AVPHYS_PAGES)} * sysconf(_SC_PAGESIZE) / 4;
 }
 
 // Positions that fit into a card.
@@ -73,7 +72,7 @@ Result<EngineFlags> settle_flags(EngineFlags flags, const models::Model& model) 
   if (Status status = check_kv_type(*flags.kv_type, *model.backend); !status) return status.error();
   if (flags.kv_tokens > 0) return flags;
   if (!card) {
-    flags.kv_tokens = default_kv_tokens(flags, model.spec(), host_room());
+    flags.kv_tokens = default_kv_tokens(flags, model.spec(), available_memory() / kShareForKv);
     return flags;
   }
   Result<int> tokens = card_kv_tokens(flags, model);
