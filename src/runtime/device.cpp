@@ -31,11 +31,25 @@ void DeviceOptions::declare(OptionSet& options) {
 
 namespace {
 
+// What asks for other numbers than a device without the card's types computes is refused, not left out.
+Status check_without_card(const DeviceOptions& options) {
+  if (options.fp8) return Error{ErrorCode::Unsupported, "--quantize fp8 is for cards, and none is used"};
+  if (options.activations == kernels::Activations::BF16)
+    return Error{ErrorCode::Unsupported, "--activations bf16 is for cards, and none is used"};
+  return {};
+}
+
 Result<std::shared_ptr<kernels::Backend>> make_cpu(const DeviceOptions& options) {
+  if (Status status = check_without_card(options); !status) return status.error();
   Result<std::unique_ptr<kernels::Backend>> made = kernels::make_cpu_backend(
       {.threads = options.threads, .isa = options.isa == "auto" ? "" : options.isa});
   if (!made) return made.error();
   return std::shared_ptr<kernels::Backend>(std::move(*made));
+}
+
+Result<std::shared_ptr<kernels::Backend>> make_ref(const DeviceOptions& options) {
+  if (Status status = check_without_card(options); !status) return status.error();
+  return std::shared_ptr<kernels::Backend>(kernels::make_ref_backend());
 }
 
 Result<std::shared_ptr<kernels::Backend>> make_card(const DeviceOptions& options) {
@@ -59,7 +73,7 @@ Result<std::shared_ptr<kernels::Backend>> make_best(const DeviceOptions& options
 }  // namespace
 
 Result<std::shared_ptr<kernels::Backend>> make_backend(const DeviceOptions& options) {
-  if (options.device == "ref") return std::shared_ptr<kernels::Backend>(kernels::make_ref_backend());
+  if (options.device == "ref") return make_ref(options);
   if (options.device == "cpu") return make_cpu(options);
   if (options.device == "auto") return make_best(options);
   if (options.device != "cuda")

@@ -4,7 +4,7 @@
 namespace sluice::kernels {
 
 Result<std::unique_ptr<CudaBackend>> make_cuda_backend(const CudaOptions&) {
-  return Error{ErrorCode::Unsupported, "built without CUDA: configure with -DSLUICE_CUDA=ON"};
+  return Error{ErrorCode::Unsupported, "built without CUDA: 'cmake --preset cuda' makes a build with it"};
 }
 
 }  // namespace sluice::kernels
