@@ -1,6 +1,7 @@
 // Fields around the request: streams, identifiers, what is ignored and what is refused.
 #include <fmt/format.h>
 
+#include "api/errors.h"
 #include "api/sampling_fields.h"
 
 namespace sluice::api {
@@ -55,7 +56,8 @@ constexpr Field kEnvelope[] = {
          [](const json::value& value, Draft& draft) -> Status {
            draft.truncate_right = value.get_string() == "right";
            if (draft.truncate_right || value.get_string() == "left") return {};
-           return Error{ErrorCode::InvalidArgument, "'truncation_side' must be \"left\" or \"right\""};
+           return wrong(
+               fmt::format("'truncation_side' is {}; it must be \"left\" or \"right\"", shown(value)));
          }),
     used("add_special_tokens", {Kind::Boolean}, "put the tokens around the prompt that the model expects",
          into<&Draft::add_special_tokens>),

@@ -44,6 +44,13 @@ std::string_view clipped(std::string_view text, size_t bytes) {
   return text.substr(0, bytes);
 }
 
+std::string shown(const json::value& value) {
+  if (value.is_object()) return "an object";
+  if (value.is_array()) return "a list";
+  std::string text = write_json(value);
+  return text.size() <= 60 ? text : std::string(clipped(text, 57)) + "...";
+}
+
 ApiError invalid_value(std::string_view param, std::string message) {
   return {.status = 400,
           .type = std::string(kRequestFault),

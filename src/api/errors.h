@@ -12,6 +12,9 @@ namespace sluice::api {
 // The start of a text that came from outside, at most so many bytes and never part of a character.
 std::string_view clipped(std::string_view text, size_t bytes = 40);
 
+// A value as errors show it: lists and objects by their kind, long texts by their start.
+std::string shown(const json::value& value);
+
 // InvalidArgument, for what reads a field.
 Error wrong(std::string message);
 

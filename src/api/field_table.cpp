@@ -12,13 +12,6 @@ namespace {
 
 constexpr JsonLimits kBodyLimits{.depth = 64, .bytes = size_t{128} << 20};
 
-std::string shown(const json::value& value) {
-  if (value.is_object()) return "an object";
-  if (value.is_array()) return "a list";
-  std::string text = write_json(value);
-  return text.size() <= 60 ? text : std::string(clipped(text, 57)) + "...";
-}
-
 bool is_whole(const json::value& value) {
   if (value.is_int64() || value.is_uint64()) return true;
   if (!value.is_double()) return false;
@@ -81,7 +74,7 @@ std::string_view wanted(Kind kind) {
     case Kind::Texts:
       return "a string or a list of strings";
     case Kind::Tokens:
-      return "a list of token ids";
+      return "a list of token ids, integers of at least 0";
     case Kind::Object:
       return "an object";
     case Kind::List:

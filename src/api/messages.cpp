@@ -64,7 +64,9 @@ Result<json::object> read_message(const json::value& value, const std::string& w
   const json::value* role = find(*object, "role");
   const bool known = role != nullptr && role->is_string() &&
                      std::find(kRoles.begin(), kRoles.end(), view(role->get_string())) != kRoles.end();
-  if (!known) return wrong(fmt::format("'{}.role' must be one of {}", where, fmt::join(kRoles, ", ")));
+  if (!known)
+    return wrong(fmt::format("'{}.role' is {}; it must be one of {}", where,
+                             role == nullptr ? "missing" : shown(*role), fmt::join(kRoles, ", ")));
   const std::string_view name = view(role->get_string());
   // An assistant's turn may be calls alone.
   if (find(*object, "content") == nullptr && name != "assistant")

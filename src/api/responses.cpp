@@ -83,7 +83,7 @@ Status read_truncation(const json::value& value, Draft& draft) {
   if (value.get_string() == "auto") {
     draft.truncate_prompt_tokens = -1;
   } else if (value.get_string() != "disabled") {
-    return Error{ErrorCode::InvalidArgument, "'truncation' must be \"auto\" or \"disabled\""};
+    return wrong(fmt::format("'truncation' is {}; it must be \"auto\" or \"disabled\"", shown(value)));
   }
   draft.echoed["truncation"] = value;
   return {};

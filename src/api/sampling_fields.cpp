@@ -49,7 +49,7 @@ Status read_early_stopping(const json::value& value, Draft& draft) {
   } else if (value.is_string() && value.get_string() == "never") {
     draft.early_stopping = Never;
   } else {
-    return wrong("'early_stopping' must be true, false or \"never\"");
+    return wrong(fmt::format("'early_stopping' is {}; it must be true, false or \"never\"", shown(value)));
   }
   return {};
 }
@@ -157,7 +157,8 @@ Status read_logprobs_either(const json::value& value, Draft& draft) {
   } else if (value.is_int64() && value.get_int64() >= 0 && value.get_int64() <= Limits::kLogprobs) {
     draft.logprobs = to_int(value);
   } else {
-    return wrong(fmt::format("'logprobs' must be true, false or from 0 to {}", Limits::kLogprobs));
+    return wrong(fmt::format("'logprobs' is {}; it must be true, false or from 0 to {}", shown(value),
+                             Limits::kLogprobs));
   }
   return {};
 }

@@ -58,6 +58,10 @@ class ServeCommand : public Command {
         .shown_as("NAME");
     options.add(aliases_, "alias", "further name, as NAME for the first model or MODEL=NAME; may be repeated")
         .shown_as("NAME");
+    options
+        .add(session_.amateur, "amateur",
+             "second, weaker model for requests to the first model that ask for contrastive decoding")
+        .shown_as("MODEL");
     server_.declare(options);
     options.add(queue_requests_, "queue-requests", "requests that may wait").within(1, 1'000'000);
     options.add(queue_tokens_, "queue-tokens", "prompt tokens that may wait").within(1, 2'000'000'000);
@@ -82,6 +86,9 @@ class ServeCommand : public Command {
     if (!server_.api_keys.empty() && std::getenv("SLUICE_API_KEY") == nullptr)
       log_warning("--api-key shows the key to everybody who lists processes; --api-key-file does not");
     if (models_.empty()) models_.emplace_back();
+    for (const std::vector<std::string>* list : {&names_, &aliases_})
+      if (std::find(list->begin(), list->end(), "") != list->end())
+        return report({ErrorCode::InvalidArgument, "--served-model-name and --alias must not be empty"});
     Result<std::unique_ptr<server::Server>> opened = server::Server::open(server_, true);
     if (!opened) return report(opened.error());
     running_ = std::move(*opened);
@@ -106,6 +113,7 @@ class ServeCommand : public Command {
     if (!path) return path.error();
     SessionOptions options = session_;
     options.model = models_[index];
+    if (index > 0) options.amateur.clear();
     options.queue.requests = static_cast<size_t>(queue_requests_);
     options.queue.tokens = static_cast<size_t>(queue_tokens_);
     if (max_queue_time_ > 0) options.queue.wait = Seconds(max_queue_time_);

@@ -187,7 +187,8 @@ TEST_F(ChatTest, RefusesMessages) {
             "400 invalid_value messages: 'messages' is empty; it must hold at least 1 message");
   EXPECT_EQ(refused("[7]"), "400 invalid_value messages: 'messages[0]' must be an object");
   EXPECT_EQ(refused(R"([{"role":"<|x|>","content":"a"}])"),
-            "400 invalid_value messages: 'messages[0].role' must be one of system, developer, user, "
+            "400 invalid_value messages: 'messages[0].role' is \"<|x|>\"; it must be one of system, "
+            "developer, user, "
             "assistant, tool, "
             "function");
   EXPECT_EQ(refused(R"([{"role":"user","content":5}])"),

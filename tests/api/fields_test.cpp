@@ -199,9 +199,10 @@ TEST_F(FieldTest, ErrorsNameFieldValueAndLimit) {
   EXPECT_EQ(refused(R"("request_id":"a/b")"),
             "400 invalid_value request_id: 'request_id' must be 1 to 128 letters, digits or any of '-_.:'");
   EXPECT_EQ(refused(R"("early_stopping":5)"),
-            "400 invalid_value early_stopping: 'early_stopping' must be true, false or \"never\"");
-  EXPECT_EQ(refused(R"("truncation_side":"up")"),
-            "400 invalid_value truncation_side: 'truncation_side' must be \"left\" or \"right\"");
+            "400 invalid_value early_stopping: 'early_stopping' is 5; it must be true, false or \"never\"");
+  EXPECT_EQ(
+      refused(R"("truncation_side":"up")"),
+      "400 invalid_value truncation_side: 'truncation_side' is \"up\"; it must be \"left\" or \"right\"");
   EXPECT_TRUE(refused(R"("stop":[""])").starts_with("400 invalid_value stop: "));
   EXPECT_TRUE(refused(R"("stop":["1","2","3","4","5","6","7","8","9","a","b","c","d","e","f","g","h"])")
                   .starts_with("400 invalid_value stop: "));

@@ -57,7 +57,7 @@ TEST_F(ToolTest, Detokenize) {
   EXPECT_EQ(post("/detokenize", R"({"tokens":[259]})"),
             "error: 'tokens' holds 259; the vocabulary ends at 258");
   EXPECT_EQ(post("/detokenize", R"({"tokens":[-1]})"),
-            "error: 'tokens' is a list; it must be a list of token ids");
+            "error: 'tokens' is a list; it must be a list of token ids, integers of at least 0");
 }
 
 TEST_F(ToolTest, ApplyTemplate) {

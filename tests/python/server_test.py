@@ -355,6 +355,16 @@ def test_second_signal_ends_at_once():
         client.close()
 
 
+def test_a_second_model_is_for_contrastive_decoding():
+    """Beside itself as amateur a model says what it says alone; without one the request is at fault."""
+    wanted = {"contrastive_decoding": {"alpha": 0.1, "beta": 0.5}}
+    answer = server.post("/v1/completions", completion("The capital of France is", 8, **wanted), 400)
+    assert "--amateur" in answer["error"]["message"], answer
+    with Server("--amateur", serving.DEFAULT_MODEL) as pair:
+        alone = pair.complete("The capital of France is", 8)
+        assert pair.complete("The capital of France is", 8, **wanted) == alone
+
+
 def test_ready_soon_and_idle_when_idle():
     with Server() as fresh:
         fresh.complete("Hello", 4)
@@ -376,7 +386,7 @@ def test_wrong_start():
         taken.listen()
         port = taken.getsockname()[1]
         for arguments, code, word in ((["--port", port], 69, str(port)), (["--host", "0.0.0.0"], 64, "--api-key"),
-                                      (["--port", 99999], 64, "99999"), (["--model", "/no/such/model"], 74, "/no/such/model")):
+                                      (["--port", 99999], 64, "99999"), (["--served-model-name", ""], 64, "--served-model-name"), (["--model", "/no/such/model"], 74, "/no/such/model")):
             result = serving.subprocess.run([serving.BINARY, "serve", *map(str, arguments)], capture_output=True, text=True,
                                             env=dict(os.environ) | {"SLUICE_MODELS": str(serving.MODELS)}, timeout=60)
             assert word in result.stderr and result.returncode == code, (arguments, result.returncode, result.stderr)
