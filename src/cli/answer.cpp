@@ -3,38 +3,16 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdio>
-#include <deque>
-#include <mutex>
+
+#include "engine/event_queue.h"
 
 namespace sluice::cli {
 
 namespace {
 
-// Events from the engine's thread to the one that writes.
-class EventPipe {
- public:
-  void push(engine::Event event) {
-    const std::lock_guard lock(mutex_);
-    events_.push_back(std::move(event));
-    changed_.notify_one();
-  }
-  // False where nothing came for a while.
-  bool pop(engine::Event& event) {
-    std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, std::chrono::milliseconds(50), [&] { return !events_.empty(); }))
-      return false;
-    event = std::move(events_.front());
-    events_.pop_front();
-    return true;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<engine::Event> events_;
-};
+// How soon an interrupt is noticed while nothing comes.
+constexpr std::chrono::milliseconds kPatience(50);
 
 }  // namespace
 
@@ -47,11 +25,11 @@ Result<Answer> stream_answer(Session& session, std::vector<Token> prompt, const 
                                                        prompt.size(), session.setup().context)};
   Result<engine::TextFactory> text = engine::make_text_factory(session.tokenizer(), {.stop = flags.stop});
   if (!text) return text.error();
-  auto pipe = std::make_shared<EventPipe>();
+  auto queue = std::make_shared<engine::EventQueue>();
   engine::Submission submission;
   submission.request.task = flags.params(session.room_after(prompt.size()));
   submission.request.prompt = std::move(prompt);
-  submission.deliver = [pipe](engine::Event event) { pipe->push(std::move(event)); };
+  submission.deliver = [queue](engine::Event event) { queue->push(std::move(event)); };
   submission.text = *text;
   Result<engine::RequestId> id = session.engine().submit(std::move(submission));
   if (!id) return id.error();
@@ -63,13 +41,13 @@ Result<Answer> stream_answer(Session& session, std::vector<Token> prompt, const 
       session.engine().cancel(*id);
       cancelled = true;
     }
-    engine::Event event;
-    if (!pipe->pop(event)) continue;
-    if (const auto* delta = std::get_if<engine::Delta>(&event)) {
+    std::optional<engine::Event> event = queue->pop_for(kPatience);
+    if (!event) continue;
+    if (const auto* delta = std::get_if<engine::Delta>(&*event)) {
       fmt::print("{}", delta->text);
       std::fflush(stdout);
       answer.text += delta->text;
-    } else if (auto* finished = std::get_if<engine::Finished>(&event)) {
+    } else if (auto* finished = std::get_if<engine::Finished>(&*event)) {
       if (finished->error) return *finished->error;
       if (!answer.text.ends_with('\n')) fmt::print("\n");
       std::fflush(stdout);

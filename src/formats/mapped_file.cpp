@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -115,21 +116,15 @@ Status refuse_lfs_pointer(std::string_view bytes, const std::string& path) {
                   quote_path(path), bytes.size(), quote_path(size))};
 }
 
-// Closes on every way out of open() but the successful one.
+// Closed on every way out of open(): a mapping holds its file by itself.
 struct Descriptor {
   int value;
   ~Descriptor() {
     if (value >= 0) ::close(value);
   }
-  int release() { return std::exchange(value, -1); }
 };
 
 }  // namespace
-
-MappedFile::Identity MappedFile::identity_of(const struct ::stat& status) {
-  return {status.st_dev, status.st_ino, status.st_size,
-          int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec};
-}
 
 Result<std::shared_ptr<const MappedFile>> MappedFile::open(const std::string& path) {
   // O_NONBLOCK: opening a pipe without a writer must not wait for one.
@@ -149,35 +144,17 @@ Result<std::shared_ptr<const MappedFile>> MappedFile::open(const std::string& pa
   void* memory = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor.value, 0);
   if (memory == MAP_FAILED) return system_error("map", path, errno);
   const std::string_view bytes(static_cast<const char*>(memory), size);
-  std::shared_ptr<const MappedFile> file(
-      new MappedFile(path, descriptor.release(), bytes, identity_of(status)));
+  std::shared_ptr<const MappedFile> file(new MappedFile(path, bytes));
   if (Status real = refuse_lfs_pointer(bytes, path); !real.ok()) return real.error();
   return file;
 }
 
-MappedFile::MappedFile(std::string path, int descriptor, std::string_view bytes, Identity identity)
-    : path_(std::move(path)),
-      descriptor_(descriptor),
-      bytes_(bytes),
-      identity_(identity),
-      slot_(publish_range(bytes_, path_.c_str())) {}
+MappedFile::MappedFile(std::string path, std::string_view bytes)
+    : path_(std::move(path)), bytes_(bytes), slot_(publish_range(bytes_, path_.c_str())) {}
 
 MappedFile::~MappedFile() {
   retract_range(slot_);
   ::munmap(const_cast<char*>(bytes_.data()), bytes_.size());
-  ::close(descriptor_);
-}
-
-Status MappedFile::check_unchanged() const {
-  struct ::stat held = {};
-  struct ::stat named = {};
-  if (::fstat(descriptor_, &held) != 0) return system_error("stat", path_, errno);
-  if (::stat(path_.c_str(), &named) != 0) return system_error("stat", path_, errno);
-  if (identity_of(held) == identity_ && identity_of(named) == identity_) return {};
-  return Error{ErrorCode::Io,
-               fmt::format("{}: changed on disk since it was opened ({} bytes then, {} bytes at this "
-                           "path since)",
-                           quote_path(path_), identity_.size, int64_t{named.st_size})};
 }
 
 void install_fault_handler() {

@@ -1,9 +1,6 @@
 // A regular file mapped read-only, and what happens when it changes under the mapping.
 #pragma once
 
-#include <sys/stat.h>
-
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -25,25 +22,12 @@ class MappedFile {
 
   std::string_view bytes() const { return bytes_; }
   const std::string& path() const { return path_; }
-  // An error where the file that the path names now differs in size, time of change or identity from the one
-  // that was opened.
-  Status check_unchanged() const;
 
  private:
-  struct Identity {
-    dev_t device;
-    ino_t inode;
-    int64_t size;
-    int64_t modified_ns;
-    bool operator==(const Identity&) const = default;
-  };
-  MappedFile(std::string path, int descriptor, std::string_view bytes, Identity identity);
-  static Identity identity_of(const struct ::stat& status);
+  MappedFile(std::string path, std::string_view bytes);
 
   std::string path_;
-  int descriptor_;
   std::string_view bytes_;
-  Identity identity_;
   int slot_;  // in the table that the fault handler reads
 };
 

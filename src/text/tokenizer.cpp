@@ -88,11 +88,6 @@ bool Tokenizer::is_special(Token id) const {
   return kind == TokenKind::Control || kind == TokenKind::Unknown;
 }
 
-bool Tokenizer::is_end_of_generation(Token id) const {
-  return std::binary_search(data_->special.end_of_generation.begin(), data_->special.end_of_generation.end(),
-                            id);
-}
-
 const SpecialTokens& Tokenizer::special() const {
   return data_->special;
 }

@@ -29,8 +29,7 @@ enum class TokenKind : uint8_t {
 
 struct EncodeOptions {
   bool parse_special = false;  // a text that spells a control token becomes that token
-  bool add_special =
-      false;  // put the tokens around the text that the model was trained with (BOS, EOS, CLS, SEP)
+  bool add_special = false;  // put the tokens around it that the model was trained with (BOS, EOS, CLS, SEP)
 };
 
 // A part of a prompt. What a user typed never becomes a control token, and neither does a control token that
@@ -103,7 +102,6 @@ class Tokenizer {
   TokenKind kind(Token id) const;  // Unused for an id out of range
   // Control and unknown tokens: what skip_special leaves out.
   bool is_special(Token id) const;
-  bool is_end_of_generation(Token id) const;
   const SpecialTokens& special() const;
 
   const std::vector<TemplateSource>& chat_templates() const;

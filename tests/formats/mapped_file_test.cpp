@@ -66,19 +66,6 @@ TEST(MappedFile, ReadersNameEmptyFilesAndLfsPointers) {
   EXPECT_THAT(problem(open_safetensors(index)), HasSubstr("is a git-lfs pointer"));
 }
 
-TEST(MappedFile, NoticesThatTheFileChanged) {
-  const TempFolder folder;
-  const std::string path = folder.write("x", "hello");
-  const auto file = MappedFile::open(path);
-  ASSERT_TRUE(file.ok());
-  EXPECT_EQ(problem((*file)->check_unchanged()), "");
-  folder.write("y", "hello");
-  std::filesystem::rename(folder.path() / "y", path);
-  EXPECT_THAT(problem((*file)->check_unchanged()), HasSubstr("x: changed on disk since it was opened"));
-  std::filesystem::remove(path);
-  EXPECT_THAT(problem((*file)->check_unchanged()), HasSubstr("No such file"));
-}
-
 char touch(const std::string& path) {
   install_fault_handler();
   const auto file = MappedFile::open(path);
