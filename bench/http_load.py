@@ -59,6 +59,8 @@ def share(arguments):
 
 
 def main():
+    if not 2 <= len(sys.argv) <= 6 or not all(text.isdigit() for text in sys.argv[1:]):
+        sys.exit(__doc__)
     numbers = [int(text) for text in sys.argv[1:]]
     port = numbers[0]
     clients, requests, tokens_in, tokens_out = numbers[1:] + [128, 2, 1000, 1000][len(numbers) - 1:]

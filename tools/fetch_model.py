@@ -84,7 +84,7 @@ def fetch(folder):
 
 
 def main():
-    if len(sys.argv) != 2:
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         print(__doc__, file=sys.stderr)
         return 64
     folder = Path(sys.argv[1]).absolute()

@@ -14,6 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+if len(sys.argv) < 4 or sys.argv[1].startswith("-"):
+    sys.exit(__doc__)
 converter = Path(sys.argv[1]).resolve()
 sys.path[:0] = [str(converter), str(converter / "gguf-py")]
 

@@ -11,9 +11,12 @@ import json
 import sys
 from pathlib import Path
 
-import torch
-from safetensors.torch import save_file
-from transformers import AutoConfig, AutoModelForCausalLM
+if len(sys.argv) < 3 or sys.argv[1].startswith("-"):
+    sys.exit(__doc__)
+
+import torch  # noqa: E402
+from safetensors.torch import save_file  # noqa: E402
+from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
 
 SMALL = dict(
     vocab_size=320, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4,
