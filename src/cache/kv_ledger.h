@@ -59,8 +59,8 @@ struct LedgerOptions {
 struct Extent {
   int begin = 0;  // first position that runs; windows give back what no position from here on can see
   int end = 0;    // positions [begin, end) become writable
-  int total =
-      0;  // groups without a window get blocks for [0, total) as well, so that a prompt never stalls half way
+  // Groups without a window get blocks for [0, total) as well, so that a prompt never stalls half way.
+  int total = 0;
 };
 
 // The most that a family of sequences (a request and its forks) will ever hold at once.

@@ -20,17 +20,17 @@ namespace {
 std::atomic<bool> chat_interrupted{false};
 
 constexpr std::string_view kHelp =
-    "  /help            this list\n"
-    "  /clear           forget the conversation, keep the system message\n"
-    "  /system [TEXT]   set the system message; without text: remove it\n"
+    "  /help             this list\n"
+    "  /clear            forget the conversation, keep the system message\n"
+    "  /system [TEXT]    set the system message; without text: remove it\n"
     "  /set [NAME VALUE] change a setting; without arguments: show them\n"
-    "  /regen           give the last answer again\n"
-    "  /save FILE       write the conversation to a file\n"
-    "  /load FILE       read a conversation from a file\n"
-    "  /stats           what the engine has done so far\n"
-    "  /exit            end (also /bye, Ctrl-D)\n"
-    "  \"\"\"              starts and ends a message of several lines\n"
-    "  Ctrl-C           stops the answer, not the program\n";
+    "  /regen            give the last answer again\n"
+    "  /save FILE        write the conversation to a file\n"
+    "  /load FILE        read a conversation from a file\n"
+    "  /stats            what the engine has done so far\n"
+    "  /exit             end (also /bye, Ctrl-D)\n"
+    "  \"\"\"               starts and ends a message of several lines\n"
+    "  Ctrl-C            stops the answer, not the program\n";
 
 std::string history_path() {
   const char* state = std::getenv("XDG_STATE_HOME");

@@ -33,12 +33,12 @@ class Session {
 
   engine::Engine& engine() { return *engine_; }
   const models::Model& model() const { return *model_; }
-  const text::Tokenizer& tokenizer() const { return *tokenizer_; }  // REQUIRES: has_tokenizer()
+  // REQUIRES: has_tokenizer()
+  const text::Tokenizer& tokenizer() const { return *tokenizer_; }
   bool has_tokenizer() const { return tokenizer_.has_value(); }
   bool has_chat_template() const { return chat_template_.has_value(); }
-  const text::ChatTemplate& chat_template() const {
-    return *chat_template_;
-  }  // REQUIRES: has_chat_template()
+  // REQUIRES: has_chat_template()
+  const text::ChatTemplate& chat_template() const { return *chat_template_; }
   const EngineSetup& setup() const { return setup_; }
 
   // Plain text, with the tokens that the model expects around a text.

@@ -10,6 +10,7 @@
 #include "base/log.h"
 
 namespace sluice::engine {
+
 Engine::Engine(EngineOptions options, sched::Executor& executor, Now now)
     : options_(std::move(options)),
       executor_(executor),

@@ -211,7 +211,7 @@ class Backend {
 
   // -- fused
 
-  // sum = a + b_scale * b; out = rms_norm(sum)
+  // sum += b_scale * b; out = rms_norm(sum)
   virtual void add_rms_norm(TensorView out, TensorView sum, TensorView b, TensorView gain, float eps,
                             float b_scale = 1.0f) {
     add(sum, sum, b, b_scale);

@@ -18,9 +18,8 @@ struct DeviceOptions {
   int threads = 0;              // cpu only; 0: all cores this process may use
   bool fp8 = false;             // cuda only: plain matrices are kept in fp8
   kernels::Activations activations = kernels::Activations::Auto;  // cuda only
-  bool tuning = true;  // cuda only: algorithms of products are timed at start
-  bool deterministic =
-      false;  // cuda only: results have the same bits in any batch; those of the CPU always have
+  bool tuning = true;          // cuda only: algorithms of products are timed at start
+  bool deterministic = false;  // cuda only: the same bits in any batch; the CPU's always are
 
   void declare(OptionSet& options);
 };

@@ -59,9 +59,7 @@ void ModelExecutor::settle(Submitted& submitted) {
     Result<sched::Sampled> sampled =
         solo.failed ? *solo.failed : sampled_from(drawn[i], solo.sampler.output().size());
     if (sampled) {
-      solo.tokens.push_back(sampled->token);
-      solo.sampler.accept(sampled->token);
-      solo.edits.accept(sampled->token);
+      solo.take(sampled->token);
       std::get<sched::Tokens>(outcome.result).tokens.push_back(std::move(*sampled));
     } else {
       solo.failed = sampled.error();

@@ -110,9 +110,7 @@ void ModelExecutor::finish_solo(const Wanted& wanted, Solo& solo, std::optional<
   if (!failed && row) {
     Result<sched::Sampled> sampled = sample(solo, *row);
     if (sampled) {
-      solo.tokens.push_back(sampled->token);
-      solo.sampler.accept(sampled->token);
-      solo.edits.accept(sampled->token);
+      solo.take(sampled->token);
       std::get<sched::Tokens>(outcome.result).tokens.push_back(std::move(*sampled));
     } else {
       outcome.result = sampled.error();

@@ -44,8 +44,6 @@ class ModelExecutor : public sched::Executor {
   Result<std::vector<sched::Outcome>> collect() override;
   Status reset() override;
 
-  int64_t kv_bytes() const { return expert_->memory().bytes(); }
-
  private:
   // A sequence that draws its own tokens.
   struct Solo {
@@ -59,6 +57,11 @@ class ModelExecutor : public sched::Executor {
     bool lost = false;            // its last work
 
     int length() const { return static_cast<int>(tokens.size()) + drawn; }
+    void take(Token token) {
+      tokens.push_back(token);
+      sampler.accept(token);
+      edits.accept(token);
+    }
   };
   // A sequence that gives a vector.
   struct Pooled {

@@ -157,7 +157,7 @@ void Scheduler::preempt(Draft& draft, Entry& entry) {
 
 void Scheduler::drop_blocks(Entry& entry) {
   for (Lane& lane : entry.lanes) {
-    if (!lane.done) release(entry, lane);
+    if (!lane.done) release(lane);
     lane.computed = 0;
   }
   entry.spread = false;

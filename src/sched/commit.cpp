@@ -149,7 +149,7 @@ void Scheduler::move_lanes(Entry& entry, const std::vector<LaneMove>& moves) {
   for (const LaneMove& move : moves) ++children[static_cast<size_t>(move.parent)];
   for (size_t i = 0; i < entry.lanes.size(); ++i) {
     if (children[i] > 0) continue;
-    release(entry, entry.lanes[i]);
+    release(entry.lanes[i]);
     if (entry.lanes[i].seq != entry.group) lanes_.erase(entry.lanes[i].seq);
   }
   std::vector<Lane> next;

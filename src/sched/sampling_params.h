@@ -61,8 +61,8 @@ struct LogitBias {
 };
 
 struct SamplingParams {
-  double repetition_penalty =
-      1;  // of every token in prompt or output; divides positive, multiplies negative logits
+  // Of every token in prompt or output; divides positive, multiplies negative logits.
+  double repetition_penalty = 1;
   double presence_penalty = 0;   // subtracted from every token in the output
   double frequency_penalty = 0;  // subtracted once per occurrence in the output
   std::vector<LogitBias> logit_bias;

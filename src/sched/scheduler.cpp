@@ -91,12 +91,12 @@ Lane* Scheduler::leader(Entry& entry) {
   return live == entry.lanes.end() ? nullptr : &*live;
 }
 
-void Scheduler::release(Entry&, Lane& lane) {
+void Scheduler::release(const Lane& lane) {
   if (ledger_.contains(lane.seq)) ledger_.release(lane.seq);
 }
 
 void Scheduler::end_lane(Entry& entry, Lane& lane) {
-  release(entry, lane);
+  release(lane);
   lane.done = true;
   if (lane.seq != entry.group || !entry.search) lanes_.erase(lane.seq);
   if (entry.known && !entry.search) retire_.push_back(lane.seq);

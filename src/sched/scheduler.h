@@ -170,7 +170,7 @@ class Scheduler {
   SeqId new_seq() { return SeqId{next_seq_++}; }
   std::vector<SeqId> resident_lanes(const Entry& entry) const;
   Lane* leader(Entry& entry);
-  void release(Entry& entry, Lane& lane);
+  void release(const Lane& lane);
   void end_lane(Entry& entry, Lane& lane);
   // Takes the entry out of whatever it is in and forgets it.
   void erase(Entry& entry);
@@ -187,8 +187,8 @@ class Scheduler {
   std::vector<SeqId> retire_;                             // for the next step
   std::vector<Lanes> moved_;                              // for the next step
   int seats_taken_ = 0;
-  int batch_rows_ =
-      0;  // rows of the running batch, finished ones included, where requests cannot join; else 0
+  // Rows of the running batch, finished ones included, where requests cannot join; else 0.
+  int batch_rows_ = 0;
   bool closed_ = false;
   uint64_t next_seq_ = 1, next_order_ = 1, step_number_ = 0;
   SchedulerCounters counters_;

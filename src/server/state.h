@@ -31,8 +31,8 @@ struct Backend {
   std::string device, scheme, layout;
   int block_size = 0, max_sequences = 0, max_step_tokens = 0;
   std::function<std::optional<GpuStats>()> gpu;  // of the card it runs on; empty: no card
-  size_t queue_requests =
-      0;  // the engine's own limit, to send requests away before they are read; 0: unknown
+  // The engine's own limit, to send requests away before they are read; 0: unknown.
+  size_t queue_requests = 0;
 };
 
 enum class Stage : uint8_t { Loading, Serving, Draining };

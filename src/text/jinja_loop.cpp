@@ -43,10 +43,9 @@ std::optional<Value> Loop::attribute(Runtime& runtime, std::string_view name) {
   return std::nullopt;
 }
 
-Value Loop::call(Runtime& runtime, const Arguments& arguments) {
+Value Loop::call(Runtime&, const Arguments& arguments) {
   if (origin_.statement == nullptr) raise("the loop is called but was not marked 'recursive'");
   const Bound bound(arguments, "loop", {"iterable"});
-  (void)runtime;
   return origin_.interpreter->run_loop_again(*origin_.statement, origin_.outer, bound.at(0),
                                              origin_.depth + 1);
 }

@@ -52,7 +52,9 @@ void push_word(std::vector<TextRange>& out, TextRange range) {
   if (range.begin < range.end) out.push_back(range);
 }
 
-Status isolate(Pattern::Finder& finder, TextRange word, std::vector<TextRange>& out) {
+// Cuts the word the finder searches into `take(range, is_match)`, in order; what lies between matches may be empty.
+template <class Take>
+Status cut_at_matches(Pattern::Finder& finder, TextRange word, const Take& take) {
   uint32_t previous = word.begin;
   while (true) {
     const auto match = finder.next();
@@ -60,28 +62,24 @@ Status isolate(Pattern::Finder& finder, TextRange word, std::vector<TextRange>& 
     if (!match->has_value()) break;
     const TextRange range{word.begin + static_cast<uint32_t>((*match)->begin),
                           word.begin + static_cast<uint32_t>((*match)->end)};
-    push_word(out, {previous, range.begin});
-    push_word(out, range);
+    take(TextRange{previous, range.begin}, false);
+    take(range, true);
     previous = range.end;
   }
-  push_word(out, {previous, word.end});
+  take(TextRange{previous, word.end}, false);
   return {};
+}
+
+Status isolate(Pattern::Finder& finder, TextRange word, std::vector<TextRange>& out) {
+  return cut_at_matches(finder, word, [&](TextRange range, bool) { push_word(out, range); });
 }
 
 Result<std::vector<Segment>> find_segments(Pattern::Finder& finder, TextRange word, bool is_inverted) {
   std::vector<Segment> segments;
-  uint32_t previous = word.begin;
-  while (true) {
-    const auto match = finder.next();
-    if (!match) return match.error();
-    if (!match->has_value()) break;
-    const TextRange range{word.begin + static_cast<uint32_t>((*match)->begin),
-                          word.begin + static_cast<uint32_t>((*match)->end)};
-    if (previous < range.begin) segments.push_back({{previous, range.begin}, is_inverted});
-    segments.push_back({range, !is_inverted});
-    previous = range.end;
-  }
-  if (previous < word.end) segments.push_back({{previous, word.end}, is_inverted});
+  Status status = cut_at_matches(finder, word, [&](TextRange range, bool is_match) {
+    if (is_match || range.begin < range.end) segments.push_back({range, is_match != is_inverted});
+  });
+  if (!status) return status.error();
   return segments;
 }
 
