@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <map>
 
 #include "cli/version.h"
@@ -82,7 +83,7 @@ void add_option(CLI::App& app, const Option& option) {
   if (!text.empty() && text != "off") added->default_str(text);
 }
 
-// The first word that looks like a flag and is none of the app's.
+// Explains the first word that is neither a verb nor a flag nor an argument of the app.
 int explain_unknown(const CLI::App& app, const std::vector<std::string>& words) {
   std::vector<std::string> known;
   for (const CLI::Option* option : app.get_options())
@@ -90,11 +91,29 @@ int explain_unknown(const CLI::App& app, const std::vector<std::string>& words) 
   for (const CLI::App* sub : app.get_subcommands(nullptr)) known.push_back(sub->get_name());
   const std::string& word = words.front();
   const std::string near = nearest_word(word.substr(0, word.find('=')), known);
-  const std::string command = app.get_parent() == nullptr ? "sluice" : "sluice " + app.get_name();
-  fmt::print(stderr, "sluice: unknown {} '{}'{}\n", word.starts_with("-") ? "flag" : "argument", word,
+  const bool is_outermost = app.get_parent() == nullptr;
+  const std::string command = is_outermost ? "sluice" : "sluice " + app.get_name();
+  const char* kind = word.starts_with("-") ? "flag" : is_outermost ? "verb" : "argument";
+  fmt::print(stderr, "sluice: unknown {} '{}'{}\n", kind, word,
              near.empty() ? "" : fmt::format(", did you mean '{}'?", near));
   fmt::print(stderr, "try '{} --help'\n", command);
   return kUsage;
+}
+
+// " (from SLUICE_X)" where a message is about a value that the environment gave, not a word.
+std::string environment_note(std::string_view message, const std::deque<OptionSet>& sets,
+                             const std::vector<std::string>& words) {
+  for (const OptionSet& set : sets) {
+    for (const Option& option : set.options()) {
+      const char* value = std::getenv(option.environment().c_str());
+      if (value == nullptr || !message.starts_with(fmt::format("--{}:", option.name))) continue;
+      const auto gives = [&](const std::string& word) { return word.ends_with(value); };
+      const bool is_word = std::any_of(words.begin(), words.end(), gives);
+      if (!is_word && message.find(value) != message.npos)
+        return fmt::format(" (from {})", option.environment());
+    }
+  }
+  return "";
 }
 
 // The words behind the program's name, last first as the parser takes them. In the names of flags, underscores
@@ -128,14 +147,15 @@ int parse_and_run(int argc, char** argv, CommandList& commands) {
     by_app[sub] = command.get();
   }
   app.allow_extras();
+  const std::vector<std::string> words = words_of(argc, argv);
   try {
-    app.parse(words_of(argc, argv));
+    app.parse(std::vector(words));
   } catch (const CLI::CallForHelp& help) {
     return app.exit(help);
   } catch (const CLI::CallForVersion& version) {
     return app.exit(version);
   } catch (const CLI::ParseError& problem) {
-    fmt::print(stderr, "sluice: {}\n", problem.what());
+    fmt::print(stderr, "sluice: {}{}\n", problem.what(), environment_note(problem.what(), sets, words));
     return kUsage;
   }
   const std::vector<CLI::App*> chosen = app.get_subcommands();

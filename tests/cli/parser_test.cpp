@@ -89,7 +89,10 @@ TEST_F(Parser, LetsFlagsWinOverTheEnvironment) {
   EXPECT_EQ(parse({"note", "--note-count", "8"}).code, kSuccess);
   EXPECT_EQ(seen_.count, 8);
   setenv("SLUICE_NOTE_COUNT", "70", 1);
-  EXPECT_EQ(parse({"note"}).code, kUsage);
+  const Outcome wrong = parse({"note"});
+  EXPECT_EQ(wrong.code, kUsage);
+  EXPECT_NE(wrong.errors.find("(from SLUICE_NOTE_COUNT)"), std::string::npos) << wrong.errors;
+  EXPECT_EQ(parse({"note", "-k", "90"}).errors.find("from SLUICE"), std::string::npos);
   unsetenv("SLUICE_NOTE_COUNT");
 }
 

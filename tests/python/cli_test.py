@@ -69,7 +69,7 @@ def test_help_of_each_verb():
 
 def test_unknown_words_are_corrected():
     expect(sluice("run", "--max-tokns", 3), 64, "unknown flag '--max-tokns'", "'--max-tokens'", "try 'sluice run --help'")
-    expect(sluice("generat"), 64, "unknown argument 'generat'", "'generate'")
+    expect(sluice("generat"), 64, "unknown verb 'generat'", "'generate'")
     expect(sluice("--versoin"), 64, "'--version'")
     expect(sluice("run", "--zzzzzz"), 64, "unknown flag '--zzzzzz'")
     expect(sluice("check"), 64, "DIR")
