@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 namespace sluice::models {
@@ -165,8 +167,12 @@ struct ToJson {
   }
 };
 
+// Lists with a flag per layer, which mean something else than one number does.
+constexpr std::string_view kLayerFlags[] = {"sliding_window_pattern", "no_rope_layers"};
+
 // GGUF repeats a count per layer where layers differ; a list of equal numbers means the one number.
-json::value collapse(json::value value) {
+json::value collapse(std::string_view key, json::value value) {
+  if (std::find(std::begin(kLayerFlags), std::end(kLayerFlags), key) != std::end(kLayerFlags)) return value;
   const json::array* list = value.if_array();
   if (list == nullptr || list->empty() || !list->front().is_number()) return value;
   for (const json::value& item : *list)
@@ -209,7 +215,8 @@ Result<Config> Config::from_gguf(const formats::GgufMetadata& metadata, std::str
   const auto take = [&](const std::string& name, std::string_view key) {
     const auto found = metadata.values().find(name);
     if (found == metadata.values().end()) return;
-    config.object_[json::string_view(key.data(), key.size())] = collapse(std::visit(ToJson(), found->second));
+    config.object_[json::string_view(key.data(), key.size())] =
+        collapse(key, std::visit(ToJson(), found->second));
   };
   for (const auto& [suffix, key] : kGgufKeys) take(fmt::format("{}.{}", config.architecture_, suffix), key);
   for (const auto& [name, key] : kPlainGgufKeys) take(std::string(name), key);
@@ -235,6 +242,11 @@ std::string Config::spelled(std::string_view key) const {
 
 bool Config::has(std::string_view key) const {
   return find(key) != nullptr;
+}
+
+bool Config::is_null(std::string_view key) const {
+  const json::value* value = object_.if_contains(json::string_view(key.data(), key.size()));
+  return value != nullptr && value->is_null();
 }
 
 void Config::assume(std::string_view key, json::value value) {

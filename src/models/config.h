@@ -35,6 +35,7 @@ class Config {
   void set_architecture(std::string name) { architecture_ = std::move(name); }
 
   bool has(std::string_view key) const;             // present and not null
+  bool is_null(std::string_view key) const;         // present, and null
   int size(std::string_view key);                   // required, 1 … 2^24
   int size_or(std::string_view key, int fallback);  // 0 … 2^30
   float number(std::string_view key);               // required, finite

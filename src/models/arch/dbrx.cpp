@@ -17,6 +17,7 @@ void lift_keys(Config& c) {
   c.assume("intermediate_size", ffn.size_or("ffn_hidden_size", 3584));
   c.assume("num_local_experts", ffn.size_or("moe_num_experts", 4));
   c.assume("num_experts_per_tok", ffn.size_or("moe_top_k", 1));
+  c.assume("norm_topk_prob", !ffn.is_null("moe_normalize_expert_weights"));
   c.assume("hidden_act", json::string(ffn.sub("ffn_act_fn").text_or("name", "silu")));
   if (ffn.number_or("moe_normalize_expert_weights", 1.0f) != 1.0f)
     ffn.fail("'moe_normalize_expert_weights' must be 1");
@@ -26,7 +27,9 @@ ModelSpec build_dbrx(Config& c) {
   if (!c.is_gguf()) lift_keys(c);
   ModelSpec spec = decoder_spec(c);
   spec.norm = NormKind::Layer;
-  MoeFfn ffn = moe_ffn(c);  // the softmax over the chosen is what the normalised softmax over all is
+  MoeFfn ffn = moe_ffn(c);
+  ffn.routing.score = kernels::Routing::Score::Softmax;
+  ffn.routing.normalize = c.flag_or("norm_topk_prob", true);
   for (LayerSpec& layer : spec.layers) {
     attention(layer).clip = c.number_or("clip_qkv", 0.0f);
     layer.ffn = ffn;

@@ -12,7 +12,8 @@ ModelSpec build_nanochat(Config& c) {
   ModelSpec spec = decoder_spec(c);
   spec.norm_gain = false;
   spec.embedding_norm = true;
-  spec.logit_softcap = c.number_or("final_logit_softcapping", 15.0f);
+  const float cap = c.is_null("final_logit_softcapping") ? 0.0f : 15.0f;
+  spec.logit_softcap = c.number_or("final_logit_softcapping", cap);
   for (float& frequency : spec.ropes[0].inverse_frequency) frequency = -frequency;
   use_plain_ffn(c, spec, "relu2");
   for (LayerSpec& layer : spec.layers) {
