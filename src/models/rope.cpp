@@ -35,10 +35,11 @@ Stretch read_keys(Config& c, Config& outer, float default_theta) {
   Stretch s;
   s.type = c.text_or("rope_type", c.text_or("type", "default"));
   s.theta = c.number_or("rope_theta", outer.number_or("rope_theta", default_theta));
-  s.factor = c.number_or("factor", 1.0f);
+  const float context = outer.number_or("max_position_embeddings", 2048.0f);
   s.original = c.number_or("original_max_position_embeddings",
-                           outer.number_or("original_max_position_embeddings",
-                                           outer.number_or("max_position_embeddings", 2048.0f)));
+                           outer.number_or("original_max_position_embeddings", context));
+  const bool told_by_lengths = s.type == "longrope" || s.type == "su" || s.type == "yarn";
+  s.factor = c.number_or("factor", told_by_lengths && s.original > 0.0f ? context / s.original : 1.0f);
   s.low = c.number_or("low_freq_factor", 1.0f);
   s.high = c.number_or("high_freq_factor", 4.0f);
   s.beta_fast = c.number_or("beta_fast", 32.0f);
@@ -139,6 +140,7 @@ void stretch_yarn(Rope& rope, const Stretch& s, int dims) {
 // engine is set up for more positions than that ("serving_context").
 void stretch_longrope(Config& c, Rope& rope, const Stretch& s) {
   const bool beyond = static_cast<float>(c.size_or("serving_context", 0)) > s.original;
+  rope.other_beyond = static_cast<int>(std::min(s.original, 1e9f));
   const std::vector<double>& factors = beyond ? s.long_factor : s.short_factor;
   if (!c.is_gguf() && factors.size() != rope.inverse_frequency.size()) {
     c.fail(
@@ -146,12 +148,9 @@ void stretch_longrope(Config& c, Rope& rope, const Stretch& s) {
     return;
   }
   for (size_t i = 0; i < factors.size(); ++i) rope.inverse_frequency[i] /= static_cast<float>(factors[i]);
-  float factor = s.factor;
-  if (c.has("original_max_position_embeddings"))
-    factor = c.number_or("max_position_embeddings", s.original) / s.original;
   rope.magnitude = s.attention_factor > 0.0f ? s.attention_factor
-                   : factor <= 1.0f          ? 1.0f
-                                             : std::sqrt(1.0f + std::log(factor) / std::log(s.original));
+                   : s.factor <= 1.0f        ? 1.0f
+                                             : std::sqrt(1.0f + std::log(s.factor) / std::log(s.original));
   if (const float said = beyond ? s.long_magnitude : s.short_magnitude; said > 0.0f) rope.magnitude = said;
 }
 

@@ -20,7 +20,8 @@ struct Rope {
   std::vector<float> inverse_frequency;  // [pairs]; 2 * pairs <= head_dim
   float magnitude = 1.0f;                // factor on cos and sin
   RopeStyle style = RopeStyle::Halves;
-  std::string note;  // for describe: "theta 10000, yarn x4"
+  int other_beyond = 0;  // models set up for more positions than this have other frequencies; 0: they do not
+  std::string note;      // for describe: "theta 10000, yarn x4"
 };
 
 enum class NormKind : uint8_t { Rms, Layer };
@@ -58,7 +59,8 @@ struct Attention {
   bool gated = false;        // what was attended to is multiplied by sigmoid(gate x)
   bool norm_output = false;  // a norm over all heads before the output matrix
   float clip = 0.0f;         // q, k and v clamped to [-clip, clip]; 0: not
-  float alibi = 0.0f;        // largest bias of the linear position slopes; 0: none
+  bool clip_after_norm = false;
+  float alibi = 0.0f;  // largest bias of the linear position slopes; 0: none
   float alibi_scale = 1.0f;
   Temperature temperature;
   int kv_from = -1;  // another layer whose keys and values this one reads; -1: its own
@@ -73,6 +75,7 @@ struct LatentAttention {
   int rope_dim = 0;  // per head, with position
   int value_dim = 0;
   float scale = 1.0f;
+  float norm_eps = 1e-6f;  // of the latents' norms, whatever the model's own is
   int rope = -1;
   Temperature temperature;
 };

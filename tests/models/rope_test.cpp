@@ -112,4 +112,17 @@ TEST(Rope, RefusesWhatCannotBe) {
               testing::HasSubstr("longrope has 1 factors for 8 pairs"));
 }
 
+TEST(Rope, LongropeIsLouderByItsFactorOrByTheLengths) {
+  const json::array row(8, 1.0);
+  json::object keys{{"rope_type", "longrope"},
+                    {"short_factor", row},
+                    {"long_factor", row},
+                    {"original_max_position_embeddings", 64}};
+  const auto magnitude = [](double factor) { return std::sqrt(1.0 + std::log(factor) / std::log(64.0)); };
+  EXPECT_NEAR(rope_of(keys).magnitude, magnitude(4.0), 1e-6);  // 256 positions in all
+  EXPECT_EQ(rope_of(keys).other_beyond, 64);
+  keys["factor"] = 16.0;
+  EXPECT_NEAR(rope_of(keys).magnitude, magnitude(16.0), 1e-6);
+}
+
 }  // namespace sluice::models

@@ -17,6 +17,7 @@ ModelSpec build_olmoe(Config& c) {
   for (LayerSpec& layer : spec.layers) {
     attention(layer).qk_norm = QkNorm::Whole;
     attention(layer).clip = c.number_or("clip_qkv", 0.0f);
+    attention(layer).clip_after_norm = true;
     layer.ffn = ffn;
   }
   if (c.architecture() != kOlmoeHuggingFace[1]) return spec;

@@ -42,7 +42,7 @@ void run_mixer(const Attention& m, const AttentionWeights& w, const LayerContext
   const bool own_kv = m.kv_from < 0;
   const TensorView qkv = c.scratch.get(Buffer::Qkv, n, w.qkv.rows);
   c.backend.matmul(qkv, x, w.qkv);
-  if (m.clip > 0.0f) c.backend.clamp(qkv, m.clip);
+  if (m.clip > 0.0f && !m.clip_after_norm) c.backend.clamp(qkv, m.clip);
 
   const TensorView q = qkv.columns_as_heads(0, m.heads, m.head_dim);
   const TensorView k = own_kv ? qkv.columns_as_heads(q_width, m.kv_heads, m.head_dim) : TensorView();
@@ -54,6 +54,7 @@ void run_mixer(const Attention& m, const AttentionWeights& w, const LayerContext
     if (own_kv) norm_heads(m, c, k, qkv.columns(q_width, q_width + kv_width), w.k_norm);
   };
   if (!m.qk_norm_after_rope) norm_both();
+  if (m.clip > 0.0f && m.clip_after_norm) c.backend.clamp(qkv, m.clip);
   if (m.norm_values && own_kv) c.backend.rms_norm(v, v, {}, c.spec.norm_eps);
   const TensorView angles = m.rope >= 0 ? c.angles[static_cast<size_t>(m.rope)] : TensorView();
   const RopeStyle style = m.rope >= 0 ? c.spec.ropes[static_cast<size_t>(m.rope)].style : RopeStyle::Halves;

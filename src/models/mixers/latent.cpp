@@ -20,7 +20,7 @@ TensorView make_query(const LatentAttention& m, const LatentWeights& w, const La
   if (m.q_latent > 0) {
     source = c.scratch.get(Buffer::QueryLatent, n, m.q_latent);
     c.backend.matmul(source, x, w.query_down);
-    run_norm(c.backend, c.spec, source, source, w.query_norm);
+    c.backend.rms_norm(source, source, w.query_norm.gain, m.norm_eps);
   }
   const TensorView query = c.scratch.get(Buffer::Query, n, w.query_up.rows);
   c.backend.matmul(query, source, w.query_up);
@@ -39,7 +39,7 @@ void run_mixer(const LatentAttention& m, const LatentWeights& w, const LayerCont
   const TensorView latent = c.scratch.get(Buffer::Latent, n, key_dim);
   c.backend.matmul(latent, x, w.latent_down);
   const TensorView compressed = latent.columns(0, m.latent);
-  run_norm(c.backend, c.spec, compressed, compressed, w.latent_norm);
+  c.backend.rms_norm(compressed, compressed, w.latent_norm.gain, m.norm_eps);
   c.backend.rope(latent.columns_as_heads(m.latent, 1, m.rope_dim), angles, style);
   c.backend.write_kv(c.kv, latent.columns_as_heads(0, 1, key_dim), {}, c.batch);
 
