@@ -176,6 +176,7 @@ void use_moe(Config& c, ModelSpec& spec, const MoeFfn& ffn) {
 }
 
 void use_sparse_moe(Config& c, ModelSpec& spec, const MoeFfn& ffn) {
+  if (c.has("mlp_layer_types")) return use_moe(c, spec, ffn);
   const auto step = static_cast<size_t>(c.size_or("decoder_sparse_step", 1));
   const std::vector<double> dense = c.numbers("mlp_only_layers");
   for (size_t i = 0; i < spec.layers.size(); ++i) {
@@ -201,10 +202,8 @@ void drop_all_ropes(ModelSpec& spec) {
 }
 
 void drop_rope_of_full_layers(ModelSpec& spec) {
-  const bool windows = std::any_of(spec.layers.begin(), spec.layers.end(),
-                                   [](LayerSpec& layer) { return attention(layer).window > 0; });
   for (LayerSpec& layer : spec.layers)
-    if (windows && attention(layer).window == 0) attention(layer).rope = -1;
+    if (attention(layer).window == 0) attention(layer).rope = -1;
 }
 
 void drop_listed_ropes(Config& c, ModelSpec& spec) {

@@ -75,7 +75,8 @@ MoeFfn grouped_moe_ffn(Config& config);
 // Gives every layer that mlp_layer_types calls sparse, or from first_k_dense_replace on, this feed-forward.
 void use_moe(Config& config, ModelSpec& spec, const MoeFfn& ffn);
 
-// Gives every decoder_sparse_step-th layer this feed-forward, but for those that mlp_only_layers lists.
+// Gives every layer that mlp_layer_types calls sparse this feed-forward; without that list every
+// decoder_sparse_step-th, but for those that mlp_only_layers lists.
 void use_sparse_moe(Config& config, ModelSpec& spec, const MoeFfn& ffn);
 
 // Gives every layer a feed-forward without a gate, of the width that `key` gives (GGUF: intermediate_size) or
@@ -89,7 +90,7 @@ void use_kv_per_head(ModelSpec& spec);
 // No rotations anywhere, for families that tell positions otherwise.
 void drop_all_ropes(ModelSpec& spec);
 
-// No positions in the layers without a window, where there are layers with one.
+// No positions in the layers without a window.
 void drop_rope_of_full_layers(ModelSpec& spec);
 
 // No positions where no_rope_layers (1: has rope) says so; without that list, in every layer whose number is a

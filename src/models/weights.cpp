@@ -188,6 +188,14 @@ void apply_rope_factors(Binder& binder, ModelSpec& spec) {
   if (!factors.empty()) spec.ropes[0].note += ", divided by the file's factors";
 }
 
+// The embedding, prepared once more where the logits have a bias.
+Weight bind_tied_output(Binder& binder, const ModelSpec& spec, const Weight& embedding) {
+  const TensorView bias = binder.optional_vector(Slot::Output, spec.vocab, ".bias");
+  if (bias.empty() || !binder.status()) return embedding;
+  const std::optional<TensorView> table = binder.stored(Slot::TokenEmbedding);
+  return table ? binder.prepared({{*table}, spec.vocab, spec.dim, false, bias, {}}) : embedding;
+}
+
 bool routes(const LayerSpec& layer) {
   return std::holds_alternative<MoeFfn>(layer.ffn);
 }
@@ -219,7 +227,8 @@ Result<ModelWeights> bind_weights(ModelSpec& spec, const formats::TensorStore& s
   }
   binder.set_layer(-1);
   if (spec.output_norm) w.output_norm = bind_norm(binder, spec, Slot::OutputNorm, spec.dim);
-  w.output = spec.tied_output ? w.embedding : binder.matrix(Slot::Output, table);
+  w.output =
+      spec.tied_output ? bind_tied_output(binder, spec, w.embedding) : binder.matrix(Slot::Output, table);
   if (!binder.status()) return binder.status().error();
   return w;
 }

@@ -32,7 +32,13 @@ ModelSpec build_deepseek(Config& c) {
   for (LayerSpec& layer : spec.layers) layer.mixer = mixer;
   if (c.size_or("num_local_experts", 0) == 0) return spec;
   c.assume("norm_topk_prob", sigmoid || mistral);
+  const bool second = c.architecture() == kDeepseekHuggingFace[1];
+  if (second && c.text_or("topk_method", "greedy") == "greedy") {
+    c.drop("n_group");
+    c.drop("topk_group");
+  }
   MoeFfn ffn = grouped_moe_ffn(c);
+  if (second) ffn.routing.normalize = false;  // whatever norm_topk_prob says
   if (!sigmoid) {
     ffn.routing.score = kernels::Routing::Score::Softmax;
     if (!mistral) ffn.routing.group_best = 1;

@@ -13,7 +13,7 @@ constexpr std::string_view kExaone4Gguf[] = {"exaone4", "exaone-moe"};
 ModelSpec build_exaone4(Config& c) {
   ModelSpec spec = decoder_spec(c);
   use_windows(c, spec, 4);
-  drop_rope_of_full_layers(spec);
+  if (c.size_or("sliding_window", 0) > 0) drop_rope_of_full_layers(spec);
   for (LayerSpec& layer : spec.layers) attention(layer).qk_norm = QkNorm::PerHead;
   if (c.size_or("num_local_experts", 0) > 0) {
     use_moe(c, spec, grouped_moe_ffn(c));

@@ -18,13 +18,19 @@ ModelSpec build_gemma(Config& c) {
   const int generation = c.architecture().find('3') != std::string::npos   ? 3
                          : c.architecture().find('2') != std::string::npos ? 2
                                                                            : 1;
+  // The first says "gelu" where it means the approximation; the later ones leave hidden_act unused.
+  const bool vault = c.architecture() == kGemmaHuggingFace[4];
+  const bool first = generation == 1 && !vault;
+  std::string activation = c.text_or(first ? "hidden_act" : "hidden_activation", "gelu_pytorch_tanh");
+  if (first && activation == "gelu") activation = "gelu_pytorch_tanh";
+  c.drop("hidden_act");
+  c.assume("hidden_act", json::string(activation));
   ModelSpec spec = decoder_spec(c);
   spec.embedding_scale = std::sqrt(static_cast<float>(spec.dim));
-  spec.tied_output = true;
+  spec.tied_output = c.flag_or("tie_word_embeddings", true);
   const int head_dim = attention(spec.layers[0]).head_dim;
   const bool largest = c.is_gguf() && spec.layers.size() == (generation == 2 ? 46 : generation == 3 ? 62 : 0);
   const int scaled_by = largest ? spec.dim / attention(spec.layers[0]).heads : head_dim;  // of the 27B models
-  const bool vault = c.architecture() == kGemmaHuggingFace[4];
   if (vault) spec.names = spec.names.with({{Slot::FfnNorm, "model.layers.{l}.pre_feedforward_layernorm"}});
   if (generation > 1) use_sandwich(spec);
   if (generation > 1 || vault)
@@ -36,10 +42,9 @@ ModelSpec build_gemma(Config& c) {
   for (LayerSpec& layer : spec.layers) {
     Attention& mixer = attention(layer);
     mixer.scale = 1.0f / std::sqrt(c.number_or("query_pre_attn_scalar", static_cast<float>(scaled_by)));
-    mixer.softcap = c.number_or("attn_logit_softcapping", 0.0f);
+    if (generation != 3) mixer.softcap = c.number_or("attn_logit_softcapping", 0.0f);
     if (generation == 3) mixer.qk_norm = QkNorm::PerHead;
     if (generation == 3 && mixer.window > 0) mixer.rope = 1;
-    std::get<DenseFfn>(layer.ffn).activation = Activation::GeluTanh;
   }
   if (!c.is_gguf())
     spec.names = spec.names.folded({Slot::MixerNorm, Slot::MixerPostNorm, Slot::FfnNorm, Slot::FfnPostNorm,

@@ -16,6 +16,11 @@ ModelSpec build_gpt2(Config& c) {
   drop_all_ropes(spec);
   use_kv_per_head(spec);
   use_plain_ffn(c, spec, "gelu_new", "n_inner");
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    Attention& mixer = attention(spec.layers[i]);
+    if (!c.flag_or("scale_attn_weights", true)) mixer.scale = 1.0f;
+    if (c.flag_or("scale_attn_by_inverse_layer_idx", false)) mixer.scale /= static_cast<float>(i + 1);
+  }
   if (c.is_gguf()) return spec;
   spec.names = {{Slot::TokenEmbedding, "transformer.wte"},
                 {Slot::PositionEmbedding, "transformer.wpe"},

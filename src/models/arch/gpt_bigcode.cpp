@@ -19,6 +19,7 @@ ModelSpec build_gpt_bigcode(Config& c) {
       c.is_gguf() ? attention(spec.layers[0]).kv_heads == 1 : c.flag_or("multi_query", true);
   for (LayerSpec& layer : spec.layers) {
     attention(layer).kv_heads = multi_query ? 1 : attention(layer).heads;
+    if (!c.flag_or("scale_attn_weights", true)) attention(layer).scale = 1.0f;
   }
   if (!c.is_gguf())
     spec.names = {{Slot::TokenEmbedding, "transformer.wte"},

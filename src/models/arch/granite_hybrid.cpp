@@ -1,5 +1,5 @@
 // Granite 4 of attention layers alone: Granite's factors, and a feed-forward that lies where mixtures keep the
-// expert that is always used.
+// expert that is always used; or such a mixture.
 #include <fmt/format.h>
 
 #include "models/family.h"
@@ -14,17 +14,28 @@ ModelSpec build_granite_hybrid(Config& c) {
   for (const std::string& type : c.texts("layer_types"))
     if (type != "attention" && type != "full_attention")
       c.fail(fmt::format("'layer_types' has '{}'; only attention is supported", type));
-  if (const int experts = c.size_or("num_local_experts", 0); experts > 0)
-    c.fail(fmt::format("'num_local_experts' is {}, which is not supported", experts));
   ModelSpec spec = decoder_spec(c);
   use_multipliers(c, spec);
   spec.logit_scale = 1.0f / c.number_or("logits_scaling", 1.0f);
   for (LayerSpec& layer : spec.layers) {
     if (c.text_or("position_embedding_type", "") != "rope") attention(layer).rope = -1;
     std::get<DenseFfn>(layer.ffn).inner = c.size("shared_intermediate_size");
+    if (c.size_or("num_local_experts", 0) == 0) continue;
+    MoeFfn ffn = moe_ffn(c);
+    ffn.shared_inner = c.size("shared_intermediate_size");
+    layer.ffn = ffn;
   }
-  spec.names = spec.names.with({{Slot::GateUp, "model.layers.{l}.shared_mlp.input_linear"},
-                                {Slot::Down, "model.layers.{l}.shared_mlp.output_linear"}});
+  spec.names =
+      spec.names.with({{Slot::GateUp, "model.layers.{l}.shared_mlp.input_linear"},
+                       {Slot::Down, "model.layers.{l}.shared_mlp.output_linear"},
+                       {Slot::SharedGateUp, "model.layers.{l}.shared_mlp.input_linear"},
+                       {Slot::SharedDown, "model.layers.{l}.shared_mlp.output_linear"},
+                       {Slot::Router, "model.layers.{l}.block_sparse_moe.router.layer"},
+                       {Slot::Router, "model.layers.{l}.block_sparse_moe.router"},
+                       {Slot::ExpertGateUp, "model.layers.{l}.block_sparse_moe.input_linear"},
+                       {Slot::ExpertGateUp, "model.layers.{l}.block_sparse_moe.experts.gate_up_proj"},
+                       {Slot::ExpertDown, "model.layers.{l}.block_sparse_moe.output_linear"},
+                       {Slot::ExpertDown, "model.layers.{l}.block_sparse_moe.experts.down_proj"}});
   return spec;
 }
 

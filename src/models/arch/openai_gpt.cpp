@@ -12,12 +12,12 @@ ModelSpec build_openai_gpt(Config& c) {
   spec.norm = NormKind::Layer;
   spec.output_norm = false;
   spec.positions = Positions::Learned;
-  spec.tied_output = true;
+  spec.tied_output = c.flag_or("tie_word_embeddings", true);
   drop_all_ropes(spec);
   use_kv_per_head(spec);
   use_wiring(spec, Wiring::SumNorm);
-  if (c.text_or("afn", "gelu") != "gelu") c.fail("'afn' must be 'gelu'");
-  c.assume("hidden_act", "gelu_new");
+  const std::string activation = c.text_or("afn", "gelu");
+  c.assume("hidden_act", json::string(activation == "gelu" ? "gelu_new" : activation));
   use_plain_ffn(c, spec, "gelu_new", "n_inner");
   spec.names = {{Slot::TokenEmbedding, "transformer.tokens_embed"},
                 {Slot::PositionEmbedding, "transformer.positions_embed"},

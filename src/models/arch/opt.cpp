@@ -1,4 +1,7 @@
-// OPT: layer norms, learned positions from the third row on, a plain ReLU feed-forward.
+// OPT: layer norms (before mixer and feed-forward, or after the sums), learned positions from the third row on, a
+// plain ReLU feed-forward.
+#include <fmt/format.h>
+
 #include "models/family.h"
 
 namespace sluice::models::arch {
@@ -9,8 +12,12 @@ constexpr std::string_view kOptHuggingFace[] = {"OPTForCausalLM"};
 
 ModelSpec build_opt(Config& c) {
   ModelSpec spec = decoder_spec(c);
-  if (c.size_or("word_embed_proj_dim", spec.dim) != spec.dim || !c.flag_or("do_layer_norm_before", true))
-    c.fail("embeddings of another width, or norms after the sums, are not supported");
+  if (const int width = c.size_or("word_embed_proj_dim", spec.dim); width != spec.dim)
+    c.fail(fmt::format("embeddings of {} for layers of {} are not supported", width, spec.dim));
+  const bool before = c.flag_or("do_layer_norm_before", true);
+  if (!before) use_wiring(spec, Wiring::SumNorm);
+  spec.output_norm = before && !c.flag_or("_remove_final_layer_norm", false);
+  spec.norm_gain = c.flag_or("layer_norm_elementwise_affine", true);
   spec.norm = NormKind::Layer;
   spec.norm_eps = 1e-5f;
   spec.positions = Positions::Learned;
@@ -24,7 +31,9 @@ ModelSpec build_opt(Config& c) {
                 {Slot::OutputNorm, "model.decoder.final_layer_norm"},
                 {Slot::Output, "lm_head"},
                 {Slot::MixerNorm, "model.decoder.layers.{l}.self_attn_layer_norm"},
+                {Slot::MixerPostNorm, "model.decoder.layers.{l}.self_attn_layer_norm"},
                 {Slot::FfnNorm, "model.decoder.layers.{l}.final_layer_norm"},
+                {Slot::FfnPostNorm, "model.decoder.layers.{l}.final_layer_norm"},
                 {Slot::Qkv, "model.decoder.layers.{l}.self_attn.q_proj"},
                 {Slot::Qkv, "model.decoder.layers.{l}.self_attn.k_proj"},
                 {Slot::Qkv, "model.decoder.layers.{l}.self_attn.v_proj"},

@@ -1,0 +1,112 @@
+// Options that configs of a family may set otherwise than its published models do.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/models/specs.h"
+
+namespace sluice::models {
+
+namespace {
+
+using Keys = std::initializer_list<std::pair<std::string_view, json::value>>;
+
+ModelSpec built(std::string_view architecture, Keys keys) {
+  Result<ModelSpec> spec = spec_of(with(small_config(architecture), keys));
+  EXPECT_TRUE(spec.ok()) << problem(spec);
+  return spec.ok() ? std::move(*spec) : ModelSpec();
+}
+
+const Attention& mixer(const ModelSpec& spec, size_t layer) {
+  return std::get<Attention>(spec.layers.at(layer).mixer);
+}
+
+Activation inner_activation(const ModelSpec& spec) {
+  return std::get<DenseFfn>(spec.layers.at(0).ffn).activation;
+}
+
+}  // namespace
+
+TEST(Options, GemmaMayHaveAnotherActivationAndAnOutputOfItsOwn) {
+  const ModelSpec plain = built("Gemma2ForCausalLM", {});
+  EXPECT_TRUE(plain.tied_output);
+  EXPECT_EQ(inner_activation(plain), Activation::GeluTanh);
+  EXPECT_EQ(inner_activation(built("Gemma2ForCausalLM", {{"hidden_activation", "gelu"}})), Activation::Gelu);
+  EXPECT_FALSE(built("Gemma2ForCausalLM", {{"tie_word_embeddings", false}}).tied_output);
+}
+
+TEST(Options, TheGeluOfGemma1IsTheApproximation) {
+  EXPECT_EQ(inner_activation(built("GemmaForCausalLM", {{"hidden_act", "gelu"}})), Activation::GeluTanh);
+  EXPECT_EQ(inner_activation(built("GemmaForCausalLM", {{"hidden_act", "silu"}})), Activation::Silu);
+}
+
+TEST(Options, Gemma3CapsNoScores) {
+  EXPECT_EQ(mixer(built("Gemma3ForCausalLM", {{"attn_logit_softcapping", 50.0}}), 0).softcap, 0.0f);
+  EXPECT_EQ(mixer(built("Gemma2ForCausalLM", {{"attn_logit_softcapping", 50.0}}), 0).softcap, 50.0f);
+}
+
+TEST(Options, Gpt2ScalesScoresByTheLayerToo) {
+  const ModelSpec both = built("GPT2LMHeadModel", {{"scale_attn_by_inverse_layer_idx", true}});
+  EXPECT_FLOAT_EQ(mixer(both, 0).scale, 0.25f);
+  EXPECT_FLOAT_EQ(mixer(both, 3).scale, 0.0625f);
+  EXPECT_FLOAT_EQ(mixer(built("GPT2LMHeadModel", {{"scale_attn_weights", false}}), 1).scale, 1.0f);
+}
+
+TEST(Options, OptMayNormAfterTheSums) {
+  const ModelSpec after = built("OPTForCausalLM", {{"do_layer_norm_before", false}});
+  EXPECT_EQ(after.layers.at(0).wiring, Wiring::SumNorm);
+  EXPECT_FALSE(after.output_norm);
+  EXPECT_TRUE(built("OPTForCausalLM", {}).output_norm);
+}
+
+TEST(Options, LayersThatSeeEverythingHaveNoPositionsWhereNoneSlides) {
+  const json::array full{"full_attention", "full_attention", "full_attention", "full_attention"};
+  for (std::string_view name : {"Cohere2ForCausalLM", "Exaone4ForCausalLM"})
+    EXPECT_EQ(mixer(built(name, {{"sliding_window", 16}, {"layer_types", full}}), 0).rope, -1) << name;
+  EXPECT_EQ(mixer(built("Exaone4ForCausalLM", {{"sliding_window", nullptr}}), 0).rope, 0);
+}
+
+TEST(Options, MixturesOfQwen3SlideInAllLayersOrInNone) {
+  const json::object base = with(small_config("Qwen3MoeForCausalLM"),
+                                 {{"num_experts", 4}, {"num_experts_per_tok", 2}, {"sliding_window", 16}});
+  for (bool slides : {false, true}) {
+    const Result<ModelSpec> spec = spec_of(with(base, {{"use_sliding_window", slides}}));
+    ASSERT_TRUE(spec.ok()) << problem(spec);
+    for (size_t i = 0; i < 4; ++i) EXPECT_EQ(mixer(*spec, i).window, slides ? 16 : 0);
+  }
+}
+
+TEST(Options, DeepSeek2ChoosesFromGroupsOnlyWhereToldTo) {
+  const json::object base = with(small_config("DeepseekV2ForCausalLM"), {{"n_routed_experts", 8},
+                                                                         {"num_experts_per_tok", 2},
+                                                                         {"n_group", 4},
+                                                                         {"topk_group", 2},
+                                                                         {"kv_lora_rank", 16},
+                                                                         {"qk_nope_head_dim", 8},
+                                                                         {"v_head_dim", 8},
+                                                                         {"qk_rope_head_dim", 8},
+                                                                         {"norm_topk_prob", true}});
+  for (const auto& [method, groups] : {std::pair("greedy", 1), std::pair("group_limited_greedy", 4)}) {
+    const Result<ModelSpec> spec = spec_of(with(base, {{"topk_method", method}}));
+    ASSERT_TRUE(spec.ok()) << problem(spec);
+    const auto& ffn = std::get<MoeFfn>(spec->layers.at(0).ffn);
+    EXPECT_EQ(ffn.routing.groups, groups);
+    EXPECT_FALSE(ffn.routing.normalize);
+  }
+}
+
+TEST(Options, AFlagPerLayerIsNoPatternThoughAllAreTheSame) {
+  formats::GgufMetadata metadata = small_metadata("exaone4");
+  metadata.set("exaone4.attention.sliding_window", int64_t{16});
+  metadata.set("exaone4.attention.sliding_window_pattern",
+               formats::GgufArray(std::vector<int64_t>{1, 1, 1, 1}));
+  const Result<ModelSpec> spec = spec_of(metadata);
+  ASSERT_TRUE(spec.ok()) << problem(spec);
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(mixer(*spec, i).window, 16) << i;
+}
+
+TEST(Options, NullIsNotWhatIsLeftOut) {
+  EXPECT_EQ(built("NanoChatForCausalLM", {{"final_logit_softcapping", nullptr}}).logit_softcap, 0.0f);
+  EXPECT_EQ(built("NanoChatForCausalLM", {}).logit_softcap, 15.0f);
+}
+
+}  // namespace sluice::models
