@@ -59,8 +59,6 @@ Status read_truncate(const json::value& value, Draft& draft) {
   return {};
 }
 
-constexpr std::string_view kNoSampler = "this sampler is not offered";
-
 constexpr Field kOptions[] = {
     used("num_predict", integer(-2, Limits::kMaxTokens), "most tokens of the answer; below 0: what fits",
          read_num_predict),
@@ -86,7 +84,7 @@ constexpr Field kOptions[] = {
     ignored("main_gpu", "the server's own"),
     ignored("num_thread", "the server's own"),
     ignored("use_mmap", "the server's own"),
-    unsupported("mirostat", kNoSampler, is_zero),
+    unsupported("mirostat", "this sampler is not offered", is_zero),
 };
 
 constexpr Field kCommon[] = {
