@@ -59,7 +59,7 @@ class ChatCommand : public Command {
   }
 
   int run() override {
-    session_options_.engine.max_seqs = 1;
+    if (session_options_.engine.max_seqs == 0) session_options_.engine.max_seqs = 1;
     Result<std::unique_ptr<Session>> session = Session::open(session_options_);
     if (!session) return report(session.error());
     session_ = std::move(*session);

@@ -42,7 +42,7 @@ class RunCommand : public Command {
   int run() override {
     Result<std::string> prompt = read_prompt();
     if (!prompt) return report(prompt.error());
-    session_.engine.max_seqs = 1;
+    if (session_.engine.max_seqs == 0) session_.engine.max_seqs = 1;
     Result<std::unique_ptr<Session>> session = Session::open(session_);
     if (!session) return report(session.error());
     Result<std::vector<Token>> tokens = encode(**session, *prompt);
@@ -72,9 +72,15 @@ class RunCommand : public Command {
   }
 
   Result<std::vector<Token>> encode(const Session& session, const std::string& prompt) const {
-    if (raw_ || !session.has_chat_template()) return session.encode_text(prompt);
+    const bool has_system = !system_.empty() && system_ != "auto";
+    if (raw_ || !session.has_chat_template()) {
+      if (!has_system) return session.encode_text(prompt);
+      return Error{ErrorCode::InvalidArgument,
+                   fmt::format("--system needs a chat template, which {}",
+                               raw_ ? "--raw leaves out" : "this model does not have")};
+    }
     json::array messages;
-    if (!system_.empty() && system_ != "auto") messages.push_back({{"role", "system"}, {"content", system_}});
+    if (has_system) messages.push_back({{"role", "system"}, {"content", system_}});
     messages.push_back({{"role", "user"}, {"content", prompt}});
     return system_.empty() ? session.encode_without_persona(messages)
                            : session.encode_chat({.variables = {{"messages", messages}}});

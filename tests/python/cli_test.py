@@ -261,10 +261,11 @@ def test_run_repeats_itself_with_a_seed():
     assert expect(sluice(*flags), 0).stdout != expect(sluice(*flags), 0).stdout
 
 
-def test_run_answers_at_least_one_token():
+def test_run_refuses_what_it_would_leave_out():
     need_model()
     expect(sluice("run", "-p", PROMPT, "-n", 0), 64, "--max-tokens is 0")
     expect(sluice("run", "-p", PROMPT, "-n", 1), 0, "answer 1 token")
+    expect(sluice("run", "-p", PROMPT, "--raw", "--system", "x"), 64, "--system", "--raw")
 
 
 def test_run_stops_before_a_stop_string():
