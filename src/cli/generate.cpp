@@ -140,12 +140,10 @@ class GenerateCommand : public Command {
     }
   }
 
-  // The id of a line that is no good request, where it has one.
+  // The id of a line that is no good request.
   static std::string line_id(const std::string& line, size_t number) {
     const Result<json::value> value = parse_json(line, "line");
-    if (value && value->is_object())
-      if (const auto id = get_string(value->get_object(), "id"); id && *id) return **id;
-    return std::to_string(number);
+    return job_id(value ? *value : json::value(), number);
   }
 
   Status run_jobs() {

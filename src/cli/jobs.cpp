@@ -46,6 +46,12 @@ json::array logprobs_json(const std::vector<sched::Sampled>& tokens, const text:
 
 }  // namespace
 
+std::string job_id(const json::value& line, size_t number) {
+  const json::value* id = line.is_object() ? line.get_object().if_contains("id") : nullptr;
+  if (id == nullptr) return std::to_string(number);
+  return id->is_string() ? std::string(id->get_string()) : json::serialize(*id);
+}
+
 Result<Job> read_job(std::string_view line, size_t number, const Session& session) {
   const std::string what = fmt::format("line {}", number);
   Result<json::value> value = parse_json(line, what);
@@ -53,17 +59,16 @@ Result<Job> read_job(std::string_view line, size_t number, const Session& sessio
   if (!value->is_object()) return Error{ErrorCode::InvalidArgument, what + ": not an object"};
   const json::object& object = value->get_object();
   Job job;
-  const json::value* id = object.if_contains("id");
-  job.id = id == nullptr     ? std::to_string(number)
-           : id->is_string() ? std::string(id->get_string())
-                             : json::serialize(*id);
+  job.id = job_id(*value, number);
   const auto problem = [&](const Error& error) {
     return Error{error.code, fmt::format("{}: {}", what, error.message)};
   };
   const Result<std::optional<double>> at = get_number(object, "at");
-  job.at = at ? at->value_or(0) : -1;
+  if (!at) return problem(at.error());
+  job.at = at->value_or(0);
   if (job.at < 0 || job.at > 1e6)
-    return Error{ErrorCode::InvalidArgument, fmt::format("{}: 'at' must be 0 to 1e6 seconds", what)};
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("{}: 'at' is {}; it must be from 0 to 1e6 seconds", what, job.at)};
   const Result<std::optional<std::string>> client = get_string(object, "client");
   if (!client) return problem(client.error());
 

@@ -18,6 +18,9 @@ struct Job {
   engine::Submission submission;  // without deliver
 };
 
+// The name of a line's answer: its `id`, as JSON where it is no string, or the line's number.
+std::string job_id(const json::value& line, size_t number);
+
 // One line of input: `id`, `prompt` (text or token ids) or `messages`, `at`, and the API's parameters. An error is the
 // line's own.
 Result<Job> read_job(std::string_view line, size_t number, const Session& session);

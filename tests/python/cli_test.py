@@ -356,10 +356,11 @@ def test_generate_answers_bad_lines_with_errors():
         good = {"id": "good", "prompt": [5], "max_tokens": 2}
         write_lines(source, ["{not json", "[1]", "", {"id": "none"}, {"id": "word", "prompt": "text"}, {"id": "high", "prompt": [96]},
                              {"id": "hot", "prompt": [5], "temperature": 9}, {"id": "long", "prompt": [5], "max_tokens": 10**6},
-                             {"id": "type", "prompt": [5], "max_tokens": "many"}, {"id": "void", "prompt": []}, good])
+                             {"id": "type", "prompt": [5], "max_tokens": "many"}, {"id": "void", "prompt": []},
+                             {"id": 77, "prompt": [5], "at": -1}, good])
         expect(sluice("generate", "-i", source, "-o", target, "-m", TINY / "expert"), 0)
         answers = {line["id"]: line for line in read_lines(target)}
-        assert sorted(answers) == sorted(["1", "2", "none", "word", "high", "hot", "long", "type", "void", "good"]), sorted(answers)
+        assert sorted(answers) == sorted(["1", "2", "none", "word", "high", "hot", "long", "type", "void", "77", "good"]), sorted(answers)
         for key, answer in answers.items():
             assert ("error" in answer) == (key != "good"), answer
             assert key == "good" or answer["error"]["message"]
