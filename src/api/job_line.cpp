@@ -25,8 +25,8 @@ constexpr Field kPrompt[] = {
 
 Result<Draft> read_job_line(const json::object& line) {
   Draft draft;
-  for (std::span<const Field> group :
-       {std::span<const Field>(kPrompt), conversation_fields(), sampling_fields(), job_logprobs_fields()}) {
+  for (std::span<const Field> group : {std::span<const Field>(kPrompt), conversation_fields(),
+                                       sampling_fields(), job_logprobs_fields(), envelope_fields()}) {
     if (Problem problem = read_object(line, group, draft))
       return Error{ErrorCode::InvalidArgument, problem->message};
   }

@@ -7,7 +7,8 @@
 
 namespace sluice::api {
 
-// The draft has one prompt or messages. An error names field, value and limit.
+// The draft has one prompt or messages. An error names field, value and limit; what the API does not offer is refused
+// here too.
 Result<Draft> read_job_line(const json::object& line);
 
 }  // namespace sluice::api
