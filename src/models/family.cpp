@@ -21,6 +21,8 @@ constexpr std::pair<std::string_view, Activation> kActivations[] = {
     {"gelu_fast", Activation::GeluTanh},
     {"gelu_pytorch_tanh", Activation::GeluTanh},
     {"gelu_tanh", Activation::GeluTanh},
+    {"gelu_python_tanh", Activation::GeluTanh},
+    {"gelu_accurate", Activation::GeluTanh},
     {"gelu_python", Activation::Gelu},
     {"relu", Activation::Relu},
     {"relu2", Activation::Relu2},
@@ -120,8 +122,9 @@ void use_windows(Config& c, ModelSpec& spec, int pattern) {
     pattern = flags[0] >= 1.0 && flags[0] <= kMaxLayers ? static_cast<int>(flags[0]) : 1;
     flags.clear();
   }
+  const auto first = static_cast<size_t>(c.size_or("max_window_layers", 0));
   for (size_t i = 0; i < spec.layers.size(); ++i) {
-    bool slides = pattern == 0 || (i + 1) % static_cast<size_t>(pattern) != 0;
+    bool slides = pattern == 0 ? i >= first : (i + 1) % static_cast<size_t>(pattern) != 0;
     if (i < types.size()) slides = types[i] == "sliding_attention";
     if (i < flags.size()) slides = flags[i] != 0;
     if (slides) attention(spec.layers[i]).window = window;

@@ -59,7 +59,7 @@ Temperature query_temperature(Config& config);
 
 // Sliding windows where "layer_types" says so, or GGUF's sliding_window_pattern (a flag per layer, or a
 // `pattern` of the file's own). Without them one layer in every `pattern` is full (the last of each group; with
-// 1, all), or, with pattern 0, none.
+// 1, all), or, with pattern 0, only the first max_window_layers.
 void use_windows(Config& config, ModelSpec& spec, int pattern);
 
 Activation activation(Config& config, std::string_view fallback = "silu");

@@ -75,6 +75,21 @@ TEST(Options, MixturesOfQwen3SlideInAllLayersOrInNone) {
   }
 }
 
+TEST(Options, Qwen2SlidesFromALayerOnWhereNoTypesAreListed) {
+  const ModelSpec spec = built(
+      "Qwen2ForCausalLM", {{"use_sliding_window", true}, {"sliding_window", 16}, {"max_window_layers", 3}});
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(mixer(spec, i).window, i < 3 ? 0 : 16) << i;
+  EXPECT_EQ(mixer(built("Qwen2ForCausalLM", {{"sliding_window", 16}}), 3).window, 0);
+}
+
+TEST(Options, WindowsOfOlmo3TurnAtTheCommonThetaUnstretched) {
+  const json::object rope{{"rope_type", "linear"}, {"rope_theta", 256.0}, {"factor", 4.0}};
+  const ModelSpec spec = built("Olmo3ForCausalLM", {{"rope_parameters", rope}, {"sliding_window", 16}});
+  ASSERT_EQ(spec.ropes.size(), 2u);
+  EXPECT_FLOAT_EQ(spec.ropes[0].inverse_frequency.at(1), 0.125f);
+  EXPECT_FLOAT_EQ(spec.ropes[1].inverse_frequency.at(1), 0.5f);
+}
+
 TEST(Options, DeepSeek2ChoosesFromGroupsOnlyWhereToldTo) {
   const json::object base = with(small_config("DeepseekV2ForCausalLM"), {{"n_routed_experts", 8},
                                                                          {"num_experts_per_tok", 2},

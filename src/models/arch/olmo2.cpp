@@ -12,7 +12,8 @@ constexpr std::string_view kOlmo2Gguf[] = {"olmo2"};
 ModelSpec build_olmo2(Config& c) {
   ModelSpec spec = decoder_spec(c);
   use_windows(c, spec, 4);
-  c.assume("rope_local_base_freq", c.number_or("rope_theta", 10000.0f));  // not stretched
+  const float theta = c.sub("rope_parameters").number_or("rope_theta", c.number_or("rope_theta", 10000.0f));
+  c.assume("rope_local_base_freq", theta);  // not stretched
   use_local_rope(c, spec);
   for (LayerSpec& layer : spec.layers) {
     attention(layer).qk_norm = QkNorm::Whole;

@@ -13,7 +13,7 @@ constexpr std::string_view kQwen2Gguf[] = {"qwen2", "qwen2moe", "seed_oss", "qwe
 
 ModelSpec build_qwen2(Config& c) {
   ModelSpec spec = decoder_spec(c);
-  if (c.has("layer_types")) use_windows(c, spec, 0);
+  if (c.flag_or("use_sliding_window", c.has("layer_types"))) use_windows(c, spec, 0);
   if (c.size_or("num_local_experts", 0) == 0) return spec;
   MoeFfn ffn = moe_ffn(c);
   ffn.routing.score = kernels::Routing::Score::Softmax;

@@ -13,10 +13,11 @@ constexpr std::string_view kQwen3Gguf[] = {"qwen3", "qwen3moe", "mellum", "qwen3
 
 ModelSpec build_qwen3(Config& c) {
   ModelSpec spec = decoder_spec(c);
-  // Windows of the mixtures are in all layers or in none.
-  const bool mixture = c.architecture() == kQwen3HuggingFace[1];
-  if (!mixture || c.flag_or("use_sliding_window", false)) use_windows(c, spec, mixture ? 0 : 1);
-  if (c.architecture() == kQwen3HuggingFace[2] || c.architecture() == kQwen3Gguf[2]) use_local_rope(c, spec);
+  const bool mellum = c.architecture() == kQwen3HuggingFace[2] || c.architecture() == kQwen3Gguf[2];
+  if (c.architecture() == kQwen3HuggingFace[1])
+    c.drop("max_window_layers");  // windows in all layers or in none
+  if (mellum || c.flag_or("use_sliding_window", c.has("layer_types"))) use_windows(c, spec, mellum ? 1 : 0);
+  if (mellum) use_local_rope(c, spec);
   for (LayerSpec& layer : spec.layers) attention(layer).qk_norm = QkNorm::PerHead;
   if (c.size_or("num_local_experts", 0) == 0) return spec;
   MoeFfn ffn = moe_ffn(c);
