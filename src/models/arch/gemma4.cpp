@@ -1,5 +1,4 @@
-// Gemma 4 (text): Gemma 3 with heads of their own width in full layers, normed values, a factor and inputs per
-// layer, and last layers that read the keys and values of earlier ones.
+// Gemma 4 (text): Gemma 3 with wider full layers, normed values, factors and inputs per layer, shared last KV.
 #include <cmath>
 
 #include "models/family.h"
@@ -8,7 +7,9 @@ namespace sluice::models::arch {
 
 namespace {
 
-constexpr std::string_view kGemma4HuggingFace[] = {"Gemma4ForCausalLM", "Gemma4ForConditionalGeneration"};
+constexpr std::string_view kGemma4HuggingFace[] = {"Gemma4ForCausalLM", "Gemma4ForConditionalGeneration",
+                                                   "Gemma4UnifiedForCausalLM",
+                                                   "Gemma4UnifiedForConditionalGeneration"};
 constexpr std::string_view kGemma4Gguf[] = {"gemma4"};
 
 int of_full(Config& c, size_t layer, std::string_view key, std::string_view published, int otherwise) {
@@ -31,8 +32,8 @@ void set_mixer(Config& c, Attention& m, size_t layer) {
 }
 
 ModelSpec build_gemma4(Config& c) {
-  if (c.flag_or("enable_moe_block", c.has("num_local_experts")))
-    c.fail("experts of Gemma 4 are not supported");
+  if (c.flag_or("enable_moe_block", c.has("num_local_experts"))) c.fail("experts are not supported");
+  c.assume("hidden_act", "gelu_pytorch_tanh");
   ModelSpec spec = decoder_spec(c);
   spec.embedding_scale = std::sqrt(static_cast<float>(spec.dim));
   spec.logit_softcap = c.number_or("final_logit_softcapping", 0.0f);
@@ -45,7 +46,6 @@ ModelSpec build_gemma4(Config& c) {
     Attention& mixer = attention(spec.layers[i]);
     set_mixer(c, mixer, i);
     dims[mixer.rope] = mixer.head_dim;
-    std::get<DenseFfn>(spec.layers[i].ffn).activation = Activation::GeluTanh;
     spec.layers[i].scaled = true;
   }
   spec.ropes = {make_rope(c, {.dims = dims[0], .default_theta = 1e6f, .layer_type = "full_attention"}),
