@@ -20,6 +20,7 @@
 #include <functional>
 #include <numeric>
 #include <random>
+#include <stdexcept>
 #include <string_view>
 
 #include "kernels/cuda/cuda.h"
@@ -175,6 +176,7 @@ class Model {
     return gpu_.prepare(std::move(w));
   }
 
+  // Laid out as allocate_kv() does it.
   Memory cache(int64_t blocks) {
     if (s_.kv_type != DType::BF16)
       return gpu_.allocate_kv(s_.kv_type, {blocks, s_.block_size, s_.kv_heads, s_.head_dim});

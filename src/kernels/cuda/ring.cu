@@ -66,13 +66,6 @@ __device__ __forceinline__ uint32_t narrow_pair(uint32_t pair) {
 __device__ __forceinline__ uint4 narrow8(uint4 v) {
   return make_uint4(narrow_pair(v.x), narrow_pair(v.y), narrow_pair(v.z), narrow_pair(v.w));
 }
-__device__ __forceinline__ void mma_f16(float* c, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
-                                        uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
 
 // Pieces of 64 columns: a lane holds 16 elements of a weight row and the same columns of x. A warp has one tile of rows.
 template <int TokenTiles, int RowTiles, int Stages, int Depth, int Warps, bool Gated>
