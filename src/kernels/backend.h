@@ -118,6 +118,12 @@ struct ExpertBank {
   bool weigh_inputs = false;  // a slot's weight multiplies what its expert reads instead of what it gives
 };
 
+// A product that is still to be made: x · weightᵀ.
+struct Product {
+  TensorView x;
+  const Weight* weight;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -216,6 +222,12 @@ class Backend {
                             float b_scale = 1.0f) {
     add(sum, sum, b, b_scale);
     rms_norm(out, sum, gain, eps);
+  }
+  // sum = sum + b_scale * product; out = rms_norm(sum). b has room for the product; what it holds afterwards is not said.
+  virtual void product_add_rms_norm(TensorView out, TensorView sum, TensorView b, const Product& product,
+                                    TensorView gain, float eps, float b_scale = 1.0f) {
+    matmul(b, product.x, *product.weight);
+    add_rms_norm(out, sum, b, gain, eps, b_scale);
   }
   // Rotates q and k, then stores k and v. k may be left rotated or not.
   virtual void rope_write_kv(const PagedKv& kv, const QkvHeads& x, TensorView angles, RopeStyle style,

@@ -24,10 +24,19 @@ void Decoder::norm(TensorView out, TensorView x, const Norm& weights) {
   run_norm(backend_, spec_, out, x, weights);
 }
 
+void Decoder::finish_branch(TensorView branch) {
+  finish(backend_, branch, std::exchange(unmade_, std::nullopt));
+}
+
 void Decoder::add_norm(TensorView out, TensorView x, TensorView branch, const Norm& weights) {
-  if (spec_.norm == NormKind::Rms) {
+  const auto product = std::exchange(unmade_, std::nullopt);
+  if (spec_.norm == NormKind::Rms && product) {
+    backend_.product_add_rms_norm(out, x, branch, *product, weights.gain, spec_.norm_eps,
+                                  spec_.residual_scale);
+  } else if (spec_.norm == NormKind::Rms) {
     backend_.add_rms_norm(out, x, branch, weights.gain, spec_.norm_eps, spec_.residual_scale);
   } else {
+    finish(backend_, branch, product);
     backend_.add(x, x, branch, spec_.residual_scale);
     norm(out, x, weights);
   }
@@ -96,27 +105,31 @@ void Decoder::add_layer_input(size_t index, TensorView x) {
 
 namespace {
 
-void mix_layer(const LayerSpec& layer, const LayerWeights& w, const LayerContext& context, TensorView out,
-               TensorView x) {
-  std::visit(
-      [&](const auto& mixer, const auto& weights) {
+using LastProduct = std::optional<kernels::Product>;
+
+LastProduct mix_layer(const LayerSpec& layer, const LayerWeights& w, const LayerContext& context,
+                      TensorView out, TensorView x) {
+  return std::visit(
+      [&](const auto& mixer, const auto& weights) -> LastProduct {
         if constexpr (requires { run_mixer(mixer, weights, context, out, x); }) {
-          run_mixer(mixer, weights, context, out, x);
+          return run_mixer(mixer, weights, context, out, x);
         } else {
           SLUICE_CHECK(!"the weights are of another mixer");
+          return std::nullopt;
         }
       },
       layer.mixer, w.mixer);
 }
 
-void feed_layer(const LayerSpec& layer, const LayerWeights& w, const LayerContext& context, TensorView out,
-                TensorView x) {
-  std::visit(
-      [&](const auto& ffn, const auto& weights) {
+LastProduct feed_layer(const LayerSpec& layer, const LayerWeights& w, const LayerContext& context,
+                       TensorView out, TensorView x) {
+  return std::visit(
+      [&](const auto& ffn, const auto& weights) -> LastProduct {
         if constexpr (requires { run_ffn(ffn, weights, context, out, x); }) {
-          run_ffn(ffn, weights, context, out, x);
+          return run_ffn(ffn, weights, context, out, x);
         } else {
           SLUICE_CHECK(!"the weights are of another feed-forward");
+          return std::nullopt;
         }
       },
       layer.ffn, w.ffn);
@@ -130,9 +143,16 @@ void Decoder::run_layer(size_t index, const StepInput& input, TensorView x) {
   const LayerContext context{backend_, scratch_, spec_, input.batch, input.kv[index], angles_};
   TensorView normed = scratch_.get(Buffer::Normed, x.dim(0), spec_.dim);
   TensorView branch = scratch_.get(Buffer::Branch, x.dim(0), spec_.dim);
-  const auto mix = [&](TensorView from) { mix_layer(layer, w, context, branch, from); };
-  const auto feed = [&](TensorView from) { feed_layer(layer, w, context, branch, from); };
-  const auto add = [&] { backend_.add(x, x, branch, spec_.residual_scale); };
+  const auto mix = [&](TensorView from) { unmade_ = mix_layer(layer, w, context, branch, from); };
+  const auto feed = [&](TensorView from) { unmade_ = feed_layer(layer, w, context, branch, from); };
+  const auto norm_branch = [&](const Norm& weights) {
+    finish_branch(branch);
+    norm(branch, branch, weights);
+  };
+  const auto add = [&] {
+    finish_branch(branch);
+    backend_.add(x, x, branch, spec_.residual_scale);
+  };
   const auto enter = [&] { enter_layer(normed, x, branch, w.mixer_norm); };
   const auto leave = [&] {
     owed_ = ends_with_sum(index) && starts_with_norm(index + 1);
@@ -147,18 +167,18 @@ void Decoder::run_layer(size_t index, const StepInput& input, TensorView x) {
       if (index + 1 == spec_.layers.size() && input.rows) drop_rows(*input.rows, x, branch);
       if (x.dim(0) == 0) return;
       normed = normed.rows(0, x.dim(0));
-      if (layer.wiring == Wiring::Sandwich) norm(branch, branch, w.mixer_post_norm);
+      if (layer.wiring == Wiring::Sandwich) norm_branch(w.mixer_post_norm);
       add_norm(normed, x, branch, w.ffn_norm);
       feed(normed);
-      if (layer.wiring == Wiring::Sandwich) norm(branch, branch, w.ffn_post_norm);
+      if (layer.wiring == Wiring::Sandwich) norm_branch(w.ffn_post_norm);
       leave();
       break;
     case Wiring::PostNorm:
       mix(x);
-      norm(branch, branch, w.mixer_post_norm);
+      norm_branch(w.mixer_post_norm);
       add();
       feed(x);
-      norm(branch, branch, w.ffn_post_norm);
+      norm_branch(w.ffn_post_norm);
       leave();
       break;
     case Wiring::SumNorm:
@@ -191,15 +211,21 @@ void Decoder::drop_rows(std::span<const int32_t> rows, TensorView& x, TensorView
   kept_.emplace(rows.begin(), rows.end());
   if (rows.empty()) {
     x = x.rows(0, 0);
+    unmade_.reset();
     return;
   }
   const auto keep = [&](Buffer buffer, TensorView from) {
-    const TensorView out = scratch_.get(buffer, count, spec_.dim);
+    const TensorView out = scratch_.get(buffer, count, from.dim(1));
     backend_.gather_rows(out, from, rows);
     return out;
   };
   x = stream_ = keep(Buffer::KeptStream, x);
-  branch = keep(Buffer::KeptBranch, branch);
+  if (unmade_) {
+    unmade_->x = keep(Buffer::KeptInput, unmade_->x);
+    branch = scratch_.get(Buffer::KeptBranch, count, spec_.dim);
+  } else {
+    branch = keep(Buffer::KeptBranch, branch);
+  }
 }
 
 TensorView Decoder::hidden(std::span<const int32_t> rows) {
@@ -243,6 +269,7 @@ void Decoder::forward(const StepInput& input) {
   stream_ = scratch_.get(Buffer::Stream, n, spec_.dim);
   kept_.reset();
   owed_ = false;
+  unmade_.reset();
   embed(input, stream_);
   if (spec_.layer_input > 0) make_layer_inputs(input, stream_);
   for (size_t i = 0; i < spec_.layers.size(); ++i) run_layer(i, input, stream_);

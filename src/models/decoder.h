@@ -42,6 +42,8 @@ class Decoder {
   void add_layer_input(size_t index, TensorView x);
   void run_layer(size_t index, const StepInput& input, TensorView x);
   void norm(TensorView out, TensorView x, const Norm& weights);
+  // Makes the branch's last product, if that is still to be made.
+  void finish_branch(TensorView branch);
   // x gets the branch; out its norm.
   void add_norm(TensorView out, TensorView x, TensorView branch, const Norm& weights);
   // The norm that a layer starts with, after what the layer before it still owes.
@@ -60,6 +62,7 @@ class Decoder {
   TensorView stream_;                         // [n, dim] after the last layer, or [kept rows, dim]
   std::optional<std::vector<int32_t>> kept_;  // rows of the step that stream_ still has; absent: all
   bool owed_ = false;  // the last layer's branch is still to be added, with the next norm
+  std::optional<kernels::Product> unmade_;  // the branch's last product, which may be made with what follows
 };
 
 }  // namespace sluice::models

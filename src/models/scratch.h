@@ -38,6 +38,7 @@ enum class Buffer : uint8_t {
   Angles3,
   KeptStream,
   KeptBranch,
+  KeptInput,
   Rows,
   Hidden,
   Logits,  // the head

@@ -39,7 +39,9 @@ TEST(Mixers, XieluCurvesBothSides) {
   const XieluWeights weights{weight, weight, {.alpha_p = 0.3f, .alpha_n = -0.2f, .beta = 0.5f}};
   const std::vector<float> inputs{-3.0f, -0.25f, 0.0f, 1.5f};
   HostTensor x = tensor({1, 4}, inputs), out = tensor({1, 4}, {});
-  run_ffn(XieluFfn{.inner = 4, .parameters = {}}, weights, around.context(), out.view, x.view);
+  const LayerContext context = around.context();
+  const XieluFfn ffn{.inner = 4, .parameters = {}};
+  finish(context.backend, out.view, run_ffn(ffn, weights, context, out.view, x.view));
   const double positive = std::log1p(std::exp(0.3)), negative = 0.5 + std::log1p(std::exp(-0.2));
   for (size_t i = 0; i < inputs.size(); ++i) {
     const double v = inputs[i];
@@ -56,7 +58,9 @@ TEST(Mixers, NormsBeforeTheDownMatrix) {
   const Weight weight{{identity.view}, 4, 4, {}, {}};
   HostTensor x = tensor({1, 4}, {3, 3, 3, 3}), out = tensor({1, 4}, {});
   const DenseFfn ffn{.inner = 4, .activation = Activation::Relu, .gated = false, .norm_inner = true};
-  run_ffn(ffn, {weight, weight, {gain.view, {}}}, around.context(), out.view, x.view);
+  const DenseWeights weights{weight, weight, {gain.view, {}}};
+  const LayerContext context = around.context();
+  finish(context.backend, out.view, run_ffn(ffn, weights, context, out.view, x.view));
   EXPECT_FLOAT_EQ(out.view.at<float>()[0], 1.0f);
   EXPECT_FLOAT_EQ(out.view.at<float>()[1], 2.0f);
 }

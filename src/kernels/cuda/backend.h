@@ -61,6 +61,8 @@ class Impl final : public CudaBackend {
                      const RaggedBatch& batch) override;
   void add_rms_norm(TensorView out, TensorView sum, TensorView b, TensorView gain, float eps,
                     float b_scale) override;
+  void product_add_rms_norm(TensorView out, TensorView sum, TensorView b, const Product& product,
+                            TensorView gain, float eps, float b_scale) override;
 
   void rope_angles(TensorView angles, const RaggedBatch&, TensorView inverse_frequency,
                    float magnitude) override;
@@ -153,6 +155,7 @@ class Impl final : public CudaBackend {
   void norm(NormParams params);
   void product(const ProductParams& params);
   void plain_product(const ProductParams& params);
+  bool library_sum(const ProductParams& p);
   bool library_product(const ProductParams& params);
   void library_call(const LtProduct& product);
   bool fp8_library_product(const ProductParams& params);

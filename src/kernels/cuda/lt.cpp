@@ -72,8 +72,8 @@ Lt::~Lt() {
 }
 
 Lt::Shape Lt::shape_of(const LtProduct& p) {
-  return {p.n,     p.rows,    p.cols, p.out_stride, p.x_stride, p.weight_stride, fully_aligned(p),
-          p.fp8(), p.out_type};
+  return {p.n,     p.rows,     p.cols, p.out_stride, p.x_stride, p.weight_stride, fully_aligned(p),
+          p.fp8(), p.out_type, p.add};
 }
 
 void Lt::set_scales(const Plan& plan, const LtProduct& p) {
@@ -201,16 +201,16 @@ std::vector<cublasLtMatmulAlgo_t> Lt::with_other_tiles(const Plan& plan,
 
 cublasStatus_t Lt::call(const LtProduct& p, const Plan& plan, const cublasLtMatmulAlgo_t& algorithm,
                         void* out, cudaStream_t stream) const {
-  const float one = 1.0f, zero = 0.0f;
+  const float one = 1.0f, kept = p.add != 0 ? 1.0f : 0.0f;
   if (p.fp8()) set_scales(plan, p);
-  return cublasLtMatmul(handle_, plan.operation, &one, p.weight, plan.weight, p.x, plan.x, &zero, out,
+  return cublasLtMatmul(handle_, plan.operation, &one, p.weight, plan.weight, p.x, plan.x, &kept, out,
                         plan.out, out, plan.out, &algorithm, workspace_.get(), workspace_bytes_, stream);
 }
 
 // Each run alone, behind a read that empties the L2 of the weights and hides the launch; the median of the repeats.
 std::vector<Lt::Timed> Lt::time_all(const std::vector<cublasLtMatmulAlgo_t>& algorithms, const LtProduct& p,
                                     const Plan& plan, int repeats, cudaStream_t stream) {
-  const DeviceBuffer out = allocate_device(static_cast<size_t>(p.n * p.out_stride * out_bytes(p)) + 256);
+  const DeviceBuffer out = allocate_cleared(static_cast<size_t>(p.n * p.out_stride * out_bytes(p)) + 256);
   const DeviceBuffer flush = allocate_device(kFlushBytes);
   check(cudaMemsetAsync(flush.get(), 0, kFlushBytes, stream), "memset");
   cudaEvent_t before = nullptr, after = nullptr;
@@ -271,9 +271,9 @@ cublasLtMatmulAlgo_t Lt::nearest(const LtProduct& p, const Plan& plan) const {
   const cublasLtMatmulAlgo_t* best = nullptr;
   int64_t best_range = 0;
   for (const auto& [key, algorithm] : found_) {
-    const auto& [rows, cols, range, alike, fp8, out_type] = key;
-    const bool same =
-        rows == p.rows && cols == p.cols && alike == aligned && fp8 == p.fp8() && out_type == p.out_type;
+    const auto& [rows, cols, range, alike, fp8, out_type, add] = key;
+    const bool same = rows == p.rows && cols == p.cols && alike == aligned && fp8 == p.fp8() &&
+                      out_type == p.out_type && add == p.add;
     if (!same || !valid(plan, algorithm)) continue;
     const bool larger = range >= p.n, best_larger = best != nullptr && best_range >= p.n;
     if (best == nullptr ||
@@ -289,7 +289,7 @@ void Lt::prepare(const LtProduct& p, cudaStream_t stream) {
   const Shape shape = shape_of(p);
   if (plans_.contains(shape)) return;
   Plan plan = describe(p);
-  const auto key = std::tuple{p.rows, p.cols, range_of(p.n), fully_aligned(p), p.fp8(), p.out_type};
+  const auto key = std::tuple{p.rows, p.cols, range_of(p.n), fully_aligned(p), p.fp8(), p.out_type, p.add};
   if (const auto known = found_.find(key); known != found_.end() && valid(plan, known->second)) {
     plan.algorithm = known->second;
   } else if (search_) {

@@ -24,6 +24,7 @@ struct LtProduct {
   const float* weight_scales;                   // [rows], fp8 only: else both are null
   const float* x_scales;                        // [n]
   DType out_type;                               // BF16 or F32
+  int32_t add;                                  // whether out keeps what it holds, and the product is added
 
   bool fp8() const { return weight_scales != nullptr; }
 };
@@ -45,7 +46,7 @@ class Lt {
   void run(const LtProduct&, cudaStream_t);
 
  private:
-  using Shape = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, bool, bool, DType>;
+  using Shape = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, bool, bool, DType, int32_t>;
   struct Plan {
     cublasLtMatmulDesc_t operation = nullptr;
     cublasLtMatrixLayout_t weight = nullptr, x = nullptr, out = nullptr;
@@ -75,8 +76,8 @@ class Lt {
   size_t workspace_bytes_;
   bool search_;
   std::map<Shape, Plan> plans_;
-  std::map<std::tuple<int64_t, int64_t, int64_t, bool, bool, DType>, cublasLtMatmulAlgo_t>
-      found_;  // rows, cols, range, aligned, fp8, out_type
+  std::map<std::tuple<int64_t, int64_t, int64_t, bool, bool, DType, int32_t>, cublasLtMatmulAlgo_t>
+      found_;  // rows, cols, range, aligned, fp8, out_type, add
 };
 
 }  // namespace sluice::kernels::cuda

@@ -11,6 +11,7 @@ constexpr int64_t kPanelBytes = int64_t{128} << 20;
 constexpr int64_t kPanelTokens =
     64;  // from here on decoding a packed matrix once is cheaper than in every tile
 constexpr int64_t kSplitTokens = 2048;  // f32 tokens of one product
+constexpr int64_t kSumTokens = 512;     // from here on a product is added where it is made
 // From here on gate and up in one on warpgroup instructions beat the ring, where there are rows enough to keep the device
 // busy; else cuBLASLt and a pass, from the second number on.
 constexpr int64_t kWideTokens = 17, kWideTokensOfFewRows = 80;
@@ -181,6 +182,30 @@ void Impl::matmul_gated(TensorView out, TensorView wide, TensorView x, const Wei
   if ((plain || fp8) && ring_fits(g.product)) return issue(launch_ring_gated, g);
   matmul(wide, x, gate_up);
   gated(out, wide, activation);
+}
+
+// Of a long prompt the norm's pass over x and the branch costs more than reading x in the product's.
+void Impl::product_add_rms_norm(TensorView out, TensorView sum, TensorView b, const Product& product,
+                                TensorView gain, float eps, float b_scale) {
+  const DeviceWeight& stored = device_weight(*product.weight);
+  ProductParams p = product_params(sum, product.x, *product.weight);
+  p.weight = stored.matrices[0];
+  p.bias = stored.bias;
+  const bool plain = stored.matrices.size() == 1 && p.weight.type == DType::BF16 && p.bias == nullptr;
+  const bool fits = plain && p.x.type == DType::BF16 && p.x.n >= kSumTokens && b_scale == 1.0f;
+  if (!fits || deterministic_ || !library_sum(p)) {
+    matmul(b, product.x, *product.weight);
+    return add_rms_norm(out, sum, b, gain, eps, b_scale);
+  }
+  rms_norm(out, sum, gain, eps);
+}
+
+bool Impl::library_sum(const ProductParams& p) {
+  LtProduct l = lt_product(p);
+  l.add = 1;
+  if (!lt_fits(l)) return false;
+  library_call(l);
+  return true;
 }
 
 bool Impl::library_product(const ProductParams& p) {

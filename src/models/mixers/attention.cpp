@@ -35,8 +35,8 @@ void heat(const Temperature& t, const LayerContext& c, TensorView q) {
   }
 }
 
-void run_mixer(const Attention& m, const AttentionWeights& w, const LayerContext& c, TensorView out,
-               TensorView x) {
+std::optional<kernels::Product> run_mixer(const Attention& m, const AttentionWeights& w,
+                                          const LayerContext& c, TensorView, TensorView x) {
   const int64_t n = x.dim(0);
   const int64_t q_width = int64_t{m.heads} * m.head_dim, kv_width = int64_t{m.kv_heads} * m.head_dim;
   const bool own_kv = m.kv_from < 0;
@@ -83,11 +83,11 @@ void run_mixer(const Attention& m, const AttentionWeights& w, const LayerContext
   c.backend.attend(attended.columns_as_heads(m.gated ? q_width : 0, m.heads, m.head_dim), q, c.kv, c.batch,
                    shape);
   if (m.norm_output) run_norm(c.backend, c.spec, attended, attended, w.out_norm);
-  if (!m.gated) return c.backend.matmul(out, attended, w.out);
+  if (!m.gated) return kernels::Product{attended, &w.out};
   c.backend.matmul(attended.columns(0, q_width), x, w.gate);
   const TensorView kept = c.scratch.get(Buffer::Gated, n, q_width);
   c.backend.gated(kept, attended, Activation::Sigmoid);
-  c.backend.matmul(out, kept, w.out);
+  return kernels::Product{kept, &w.out};
 }
 
 }  // namespace sluice::models

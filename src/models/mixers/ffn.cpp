@@ -12,7 +12,12 @@ float softplus(float x) {
 
 }  // namespace
 
-void run_ffn(const DenseFfn& f, const DenseWeights& w, const LayerContext& c, TensorView out, TensorView x) {
+void finish(kernels::Backend& backend, TensorView out, const std::optional<kernels::Product>& last) {
+  if (last) backend.matmul(out, last->x, *last->weight);
+}
+
+std::optional<kernels::Product> run_ffn(const DenseFfn& f, const DenseWeights& w, const LayerContext& c,
+                                        TensorView, TensorView x) {
   const int64_t n = x.dim(0);
   const TensorView wide = c.scratch.get(Buffer::GateUp, n, w.gate_up.rows);
   TensorView inner = wide;
@@ -24,11 +29,12 @@ void run_ffn(const DenseFfn& f, const DenseWeights& w, const LayerContext& c, Te
     c.backend.activate(wide, wide, f.activation);
   }
   if (f.norm_inner) run_norm(c.backend, c.spec, inner, inner, w.inner_norm);
-  c.backend.matmul(out, inner, w.down);
+  return kernels::Product{inner, &w.down};
 }
 
 // xielu(x) = (beta - n) x + n elu(x) + p relu(x)²
-void run_ffn(const XieluFfn& f, const XieluWeights& w, const LayerContext& c, TensorView out, TensorView x) {
+std::optional<kernels::Product> run_ffn(const XieluFfn& f, const XieluWeights& w, const LayerContext& c,
+                                        TensorView, TensorView x) {
   const float positive = softplus(w.parameters.alpha_p), beta = w.parameters.beta;
   const float negative = beta + softplus(w.parameters.alpha_n);
   const TensorView wide = c.scratch.get(Buffer::GateUp, x.dim(0), f.inner);
@@ -40,10 +46,11 @@ void run_ffn(const XieluFfn& f, const XieluWeights& w, const LayerContext& c, Te
   c.backend.scale(inner, negative);
   c.backend.add(inner, inner, curved, positive);
   c.backend.add(inner, inner, wide, beta - negative);
-  c.backend.matmul(out, inner, w.down);
+  return kernels::Product{inner, &w.down};
 }
 
-void run_ffn(const MoeFfn& f, const MoeWeights& w, const LayerContext& c, TensorView out, TensorView x) {
+std::optional<kernels::Product> run_ffn(const MoeFfn& f, const MoeWeights& w, const LayerContext& c,
+                                        TensorView out, TensorView x) {
   const int64_t n = x.dim(0);
   const TensorView logits = c.scratch.get(Buffer::RouterLogits, n, f.routing.experts);
   c.backend.matmul(logits, x, w.router);
@@ -53,17 +60,18 @@ void run_ffn(const MoeFfn& f, const MoeWeights& w, const LayerContext& c, Tensor
   routing.choice_bias = w.choice_bias;
   c.backend.route(ids, weights, logits, routing);
   c.backend.mix_experts(out, x, ids, weights, w.experts);
-  if (f.shared_inner == 0) return;
+  if (f.shared_inner == 0) return std::nullopt;
 
   const TensorView shared = c.scratch.get(Buffer::Extra, n, c.spec.dim);
   const DenseFfn always{.inner = f.shared_inner, .activation = f.activation, .gated = f.gated};
-  run_ffn(always, w.shared, c, shared, x);
+  finish(c.backend, shared, run_ffn(always, w.shared, c, shared, x));
   if (f.shared_gate) {
     const TensorView gate = c.scratch.get(Buffer::SharedGate, n, 1);
     c.backend.matmul(gate, x, w.shared_gate);
     c.backend.gate_rows(shared, gate);
   }
   c.backend.add(out, out, shared, f.shared_scale);
+  return std::nullopt;
 }
 
 }  // namespace sluice::models

@@ -29,8 +29,8 @@ TensorView make_query(const LatentAttention& m, const LatentWeights& w, const La
 
 }  // namespace
 
-void run_mixer(const LatentAttention& m, const LatentWeights& w, const LayerContext& c, TensorView out,
-               TensorView x) {
+std::optional<kernels::Product> run_mixer(const LatentAttention& m, const LatentWeights& w,
+                                          const LayerContext& c, TensorView, TensorView x) {
   const int64_t n = x.dim(0);
   const int64_t key_dim = m.latent + m.rope_dim;
   const RopeStyle style = c.spec.ropes[static_cast<size_t>(m.rope)].style;
@@ -62,7 +62,7 @@ void run_mixer(const LatentAttention& m, const LatentWeights& w, const LayerCont
   c.backend.attend(mixed, absorbed, c.kv, c.batch, shape);
   const TensorView values = c.scratch.get(Buffer::Attended, n, m.heads * m.value_dim);
   c.backend.matmul_heads(values.columns_as_heads(0, m.heads, m.value_dim), mixed, w.value_up);
-  c.backend.matmul(out, values, w.out);
+  return kernels::Product{values, &w.out};
 }
 
 }  // namespace sluice::models

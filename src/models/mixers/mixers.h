@@ -1,6 +1,8 @@
-// The parts of a layer. Each reads x[n, dim] and writes out[n, dim]; x and out are different buffers.
+// The parts of a layer. Each reads x[n, dim] and writes out[n, dim]; x and out are different buffers. A part that ends with
+// a product leaves that to its caller, who may have something to fuse it with, and does not touch out.
 #pragma once
 
+#include <optional>
 #include <span>
 
 #include "kernels/backend.h"
@@ -20,12 +22,19 @@ struct LayerContext {
   std::span<const TensorView> angles;  // per rope
 };
 
-void run_mixer(const Attention&, const AttentionWeights&, const LayerContext&, TensorView out, TensorView x);
-void run_mixer(const LatentAttention&, const LatentWeights&, const LayerContext&, TensorView out,
-               TensorView x);
-void run_ffn(const DenseFfn&, const DenseWeights&, const LayerContext&, TensorView out, TensorView x);
-void run_ffn(const MoeFfn&, const MoeWeights&, const LayerContext&, TensorView out, TensorView x);
-void run_ffn(const XieluFfn&, const XieluWeights&, const LayerContext&, TensorView out, TensorView x);
+std::optional<kernels::Product> run_mixer(const Attention&, const AttentionWeights&, const LayerContext&,
+                                          TensorView out, TensorView x);
+std::optional<kernels::Product> run_mixer(const LatentAttention&, const LatentWeights&, const LayerContext&,
+                                          TensorView out, TensorView x);
+std::optional<kernels::Product> run_ffn(const DenseFfn&, const DenseWeights&, const LayerContext&,
+                                        TensorView out, TensorView x);
+std::optional<kernels::Product> run_ffn(const MoeFfn&, const MoeWeights&, const LayerContext&, TensorView out,
+                                        TensorView x);
+std::optional<kernels::Product> run_ffn(const XieluFfn&, const XieluWeights&, const LayerContext&,
+                                        TensorView out, TensorView x);
+
+// Makes the product, where there is one.
+void finish(kernels::Backend& backend, TensorView out, const std::optional<kernels::Product>& last);
 
 // Multiplies the queries q[n, width] of the step by what the temperature says of their positions.
 void heat(const Temperature& temperature, const LayerContext& context, TensorView q);
