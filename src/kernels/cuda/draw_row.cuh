@@ -119,18 +119,65 @@ __device__ T sum_before(T mine, T* warps, T& total) {
   return before + inclusive - mine;
 }
 
-// Largest element and the first place of it; whether anything is NaN or +Inf.
-template <class Row>
-__device__ void find_largest(Row& row, Shared& s) {
-  float best = -INFINITY;
+// What a thread sees of a row: the largest element and its first place, whether anything is NaN or +Inf.
+struct Largest {
+  float value = -INFINITY;
   int32_t at = INT32_MAX;
   bool bad = false;
+};
+
+template <class Row>
+__device__ __forceinline__ Largest seek_largest(const Row& row) {
+  Largest best;
   scan(row, [&](int64_t first, int count, const float* f) {
     for (int j = 0; j < count; ++j) {
-      bad |= !(f[j] < INFINITY);
-      if (f[j] > best) best = f[j], at = static_cast<int32_t>(first) + j;
+      best.bad |= !(f[j] < INFINITY);
+      if (f[j] > best.value) best.value = f[j], best.at = static_cast<int32_t>(first) + j;
     }
   });
+  return best;
+}
+// Vectors are compared by their largest elements; the place within the best one is looked up at the end.
+__device__ __forceinline__ Largest seek_largest(const PlainRow<true>& row) {
+  constexpr int kAhead = 4;
+  constexpr uint32_t kLowest = 0xff80ff80u;  // -Inf twice
+  const auto larger = [](uint32_t a, uint32_t b) {
+    uint32_t result = 0;
+    asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+    return result;
+  };
+  Largest best;
+  for (int64_t tile = 0; tile < row.width; tile += kAhead * kTile) {
+    uint4 v[kAhead];
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a) {
+      const int64_t first = tile + a * kTile + threadIdx.x * 8;
+      v[a] = first < row.width ? *reinterpret_cast<const uint4*>(row.data + first)
+                               : make_uint4(kLowest, kLowest, kLowest, kLowest);
+    }
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a) {
+      const uint32_t pair = larger(larger(v[a].x, v[a].y), larger(v[a].z, v[a].w));
+      const float value = high_half(larger(pair, pair << 16));
+      best.bad |= !(value < INFINITY);
+      if (value > best.value)
+        best.value = value, best.at = static_cast<int32_t>(tile + a * kTile + threadIdx.x * 8);
+    }
+  }
+  if (best.at == INT32_MAX) return best;
+  float f[8];
+  row.fetch(best.at, f);
+  int place = 7;
+#pragma unroll
+  for (int j = 6; j >= 0; --j) place = f[j] == best.value ? j : place;
+  best.at += place;
+  return best;
+}
+
+// To row.largest and s.token.
+template <class Row>
+__device__ void find_largest(Row& row, Shared& s) {
+  auto [best, at, bad] = seek_largest(row);
   const auto take = [&](float v, int32_t i) {
     if (v > best || (v == best && i < at)) best = v, at = i;
   };
