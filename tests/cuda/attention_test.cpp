@@ -117,7 +117,7 @@ class AttentionTest : public EachActivation {
   enum class Lengths { Random, Alike };
   // `count` sequences with a cache full of numbers.
   void single_tokens(int dim, int block_size, int heads, int kv_heads, int count,
-                     Lengths lengths = Lengths::Random) {
+                     Lengths lengths = Lengths::Random, int window = 0, float softcap = 0.0f) {
     constexpr int kLongest = 330;
     const int width = (kLongest + block_size - 1) / block_size;
     const int64_t rows = int64_t{count} * width * block_size;
@@ -140,6 +140,7 @@ class AttentionTest : public EachActivation {
     const PagedKv device_kv{cache(k, false), cache(v, false), {}, {}, 0};
     AttentionShape shape;
     shape.heads = heads, shape.kv_heads = kv_heads, shape.key_dim = shape.value_dim = dim, shape.scale = 0.1f;
+    shape.window = window, shape.softcap = softcap;
     const RaggedBatch view = b.view();
     ref().write_kv(host_kv, heads_of(new_k.host, kv_heads), heads_of(new_v.host, kv_heads), view);
     ref().attend(heads_of(out.host, heads), heads_of(q.host, heads), host_kv, view, shape);
@@ -242,6 +243,13 @@ TEST_P(AttentionTest, SingleTokensOfManySequences) {
 TEST_P(AttentionTest, SingleTokensOfSequencesAlike) {
   single_tokens(128, 64, 8, 2, 130, Lengths::Alike);
   single_tokens(64, 16, 8, 2, 132, Lengths::Alike);
+}
+
+// So many that every block has some dozen units of keys, which its warps take in turns.
+TEST_P(AttentionTest, SingleTokensOfVeryManySequences) {
+  single_tokens(128, 64, 8, 2, 300);
+  single_tokens(128, 16, 8, 2, 300, Lengths::Random, 200, 3.0f);
+  single_tokens(64, 32, 8, 2, 300, Lengths::Random, 200);
 }
 
 TEST_P(AttentionTest, CachesInFp8) {

@@ -2,14 +2,14 @@
 // 16, 32 or 64 slots, head after head, in bf16 with heads of 64 or 128 elements or in fp8 with heads of 128, up to 8
 // query heads per kv head; windows, softcap, sinks, alibi.
 //
-// A unit is 64 keys and values of one (token, kv head). The units of the step, in that order, are cut into equal
-// shares, one per persistent block, so every multiprocessor reads the same number of bytes whatever the lengths are; where
-// that comes out almost alike, heads are left whole. A producer warp keeps a ring of units full across the borders of
-// heads and sequences, with plain copies of 2 KiB that lie in a row: boxes of a tensor map, in rows of 128 bytes, cost 8 %
-// of the bandwidth. Four warps take 16 keys of a unit each: scores with mma m16n8k16 (keys are its rows, query heads its
-// columns, those from `group` on zero), running base and sum, values with a second mma; they meet in shared memory at the
-// end of a head. A head that several blocks share is merged by the last of them to finish, in the order of its keys.
-// A large batch is held up by the card's power as much as by its memory, so every instruction counts.
+// A unit is 64 keys and values of one (token, kv head). The units of the step, in that order, are cut into ranges: one of
+// equal length for each persistent block, and short ones that go to the blocks that are done first; where heads of equal
+// length make it come out even, heads are left whole. A producer warp keeps a ring of units full across the borders of
+// heads, sequences and ranges, with plain copies of 2 KiB that lie in a row: boxes of a tensor map, in rows of 128 bytes,
+// cost 8 % of the bandwidth. Four warps take 16 keys of a unit each: scores with mma m16n8k16 (keys are its rows, query
+// heads its columns, those from `group` on zero), running base and sum, values with a second mma; they meet in shared
+// memory at the end of a head. A head that lies in several ranges is merged by the block that ends the last of them, in
+// the order of its keys: results do not depend on who had which range.
 //
 // The cache of earlier steps may be read before the kernel in front has ended, since that one (which stores the new
 // keys) lets this one start only after everything before it has ended; the unit with the new key waits. Reads keys and
@@ -24,6 +24,7 @@ namespace sluice::kernels::cuda {
 namespace {
 
 constexpr int kMaxProcessors = 256;
+constexpr size_t kMaxRanges = kMaxProcessors + kMaxShort;
 
 // One part of a head that several blocks share: values [group, Dim], then maxima, then sums.
 constexpr int kPartMaxima = kMaxGroup * 128, kPartSums = kPartMaxima + kMaxGroup;
@@ -33,79 +34,138 @@ __device__ __forceinline__ void sync_warps() {
   asm volatile("bar.sync 1, %0;" ::"n"(kWarps * 32) : "memory");
 }
 
-// Fills the ring; all lanes of the producer warp take part, one lane per run of keys or values.
+// The producer warp: fills the ring with the units of the block's ranges, and tells the other warps the pieces. All lanes
+// take part, one for each run of keys or values.
 template <int Dim, int Bytes>
-__device__ __forceinline__ void produce(const OneArguments& p, uint32_t shared, Walk walk,
-                                        const int* positions) {
+struct OneProducer {
   using L = OneLayout<Dim, Bytes>;
-  const int lane = threadIdx.x % 32;
-  const uint32_t full = shared + L::kBarriers, empty = full + 8 * L::kStages;
-  const uint32_t query_full = empty + 8 * L::kStages, query_empty = query_full + 8 * kQuerySlots;
-  const uint64_t policy = read_once_policy();
-  const int per_unit = kKeys / p.table.block_size, run = lane % L::kRuns;
-  const int part = run * L::kRun / p.table.block_size;
-  const OneCache cache = lane < L::kRuns ? p.keys : p.values;
-  const uint8_t* const source = cache.data + run * L::kRun % p.table.block_size * L::kRowBytes;
-  const uint32_t place = lane / L::kRuns * L::kMatrixBytes + run * L::kRunPitch;
-  const uint32_t query_bytes = static_cast<uint32_t>(p.group * Dim * 2);
+  const OneArguments& p;
+  const Ranges& ranges;
+  const int *positions, *first_unit;
+  Piece* pieces;
+  uint32_t shared, full, empty, piece_full, piece_empty;
+  uint64_t policy = read_once_policy();
+  int lane = threadIdx.x % 32;
+  int stage = 0, round = 0, begun = 0, told = 0;
   bool waited = false;
-  int issued = 0, pieces = 0, queries = 0;
-  const bf16* pending[kQuerySlots] = {};
-  const auto send_queries = [&] {
-    for (; queries < pieces; ++queries) {
-      const int slot = queries % kQuerySlots;
-      if (queries >= kQuerySlots) barrier_wait(query_empty + 8 * slot, ((queries / kQuerySlots) - 1) & 1);
-      if (lane == 0) {
-        barrier_expect(query_full + 8 * slot, query_bytes);
-        copy_bytes(shared + L::kQueries + slot * L::kQueryBytes, pending[slot], query_bytes,
-                   query_full + 8 * slot);
-      }
-    }
-  };
-  const auto wait = [&] {
-    if (waited) return;
-    wait_for_producer();
+  Piece piece{};  // the one whose slot has this lane's number
+
+  __device__ __forceinline__ OneProducer(const OneArguments& arguments, const Ranges& all, uint8_t* memory)
+      : p(arguments),
+        ranges(all),
+        positions(reinterpret_cast<int*>(memory + L::kPositions)),
+        first_unit(reinterpret_cast<int*>(memory + L::kFirstUnit)),
+        pieces(reinterpret_cast<Piece*>(memory + L::kPieces)),
+        shared(shared_address(memory)),
+        full(shared + L::kBarriers),
+        empty(full + 8 * L::kStages),
+        piece_full(empty + 8 * L::kStages),
+        piece_empty(piece_full + 8 * kPieceSlots) {}
+
+  // For the kernel in front, which makes the queries and the new keys.
+  __device__ __forceinline__ void wait() {
+    if (!waited) wait_for_producer();
     waited = true;
-  };
-  for (; walk.live(); walk.next()) {
-    if (pieces - queries == kQuerySlots) {
-      wait();
-      send_queries();
+  }
+  // The slot of the next piece to tell, once it is free.
+  __device__ __forceinline__ int free_slot() const {
+    const int slot = told % kPieceSlots;
+    if (told >= kPieceSlots) barrier_wait(piece_empty + 8 * slot, (told / kPieceSlots - 1) & 1);
+    return slot;
+  }
+  // The pieces begun, each with its queries.
+  __device__ __forceinline__ void tell_pieces() {
+    const uint32_t bytes = static_cast<uint32_t>(p.group * Dim * 2);
+    for (; told < begun; ++told) {
+      const int slot = free_slot();
+      if (lane != slot) continue;
+      pieces[slot] = piece;
+      barrier_expect(piece_full + 8 * slot, bytes);
+      copy_bytes(shared + L::kQueries + slot * L::kQueryBytes,
+                 p.q + piece.token * p.q_stride + int64_t{piece.head} * p.group * Dim, bytes,
+                 piece_full + 8 * slot);
     }
-    pending[pieces % kQuerySlots] = p.q + walk.token * p.q_stride + int64_t{walk.head} * p.group * Dim;
-    ++pieces;
-    if (waited) send_queries();
-    const int position = positions[walk.token], blocks = position / p.table.block_size;
-    const int32_t* row = p.table.blocks + p.table.row_begin[p.table.sequence[walk.token]];
-    const auto entry = [&](int unit) {
-      const int index = unit * per_unit + part;
-      return row[index < blocks ? index : blocks];
-    };
-    const int begin = first_key(p, position) / kKeys + walk.unit, end = begin + walk.count();
-    int32_t block = lane < 2 * L::kRuns ? entry(begin) : 0;
-    for (int unit = begin; unit < end; ++unit, ++issued) {
-      if (!waited && (p.whole != 0 || issued == L::kStages || (unit + 1) * kKeys > position)) {
+    __syncwarp();
+  }
+  __device__ __forceinline__ void tell_end() {
+    const int slot = free_slot();
+    if (lane != slot) return;
+    pieces[slot].count = 0;
+    barrier_arrive(piece_full + 8 * slot);
+  }
+
+  // Keys and values of a unit of a token at `position`, this lane's run from `source` on.
+  __device__ __forceinline__ void send_unit(int unit, int position, const uint8_t* source) {
+    if (round > 0) barrier_wait(empty + 8 * stage, (round - 1) & 1);
+    // Runs that begin behind the token are left out.
+    const int left = position + 1 - unit * kKeys,
+              runs = left < kKeys ? (left + L::kRun - 1) / L::kRun : L::kRuns;
+    const int run = lane % L::kRuns;
+    if (lane == 0) barrier_expect(full + 8 * stage, 2 * runs * L::kRunBytes);
+    __syncwarp();
+    if (lane < 2 * L::kRuns && run < runs)
+      copy_bytes(shared + stage * L::kStageBytes + lane / L::kRuns * L::kMatrixBytes + run * L::kRunPitch,
+                 source, L::kRunBytes, full + 8 * stage, policy);
+    if (++stage == L::kStages) stage = 0, ++round;
+  }
+
+  __device__ __forceinline__ void send_range(int range) {
+    const int block_size = p.table.block_size, per_unit = kKeys / block_size, run = lane % L::kRuns;
+    const int part = run * L::kRun / block_size;
+    const OneCache cache = lane < L::kRuns ? p.keys : p.values;
+    const uint8_t* const source = cache.data + run * L::kRun % block_size * L::kRowBytes;
+    Walk walk(first_unit, p.tokens, p.kv_heads, ranges.start(p, first_unit, range),
+              ranges.start(p, first_unit, range + 1));
+    for (; walk.live(); walk.next()) {
+      if (begun - told == kPieceSlots) {
         wait();
-        send_queries();
+        tell_pieces();
       }
-      const int stage = issued % L::kStages;
-      if (issued >= L::kStages) barrier_wait(empty + 8 * stage, ((issued / L::kStages) - 1) & 1);
-      // Runs that begin behind the token are left out.
-      const int keys = position + 1 - unit * kKeys,
-                runs = keys < kKeys ? (keys + L::kRun - 1) / L::kRun : L::kRuns;
-      if (lane == 0) barrier_expect(full + 8 * stage, 2 * runs * L::kRunBytes);
-      __syncwarp();
-      if (lane < 2 * L::kRuns && run < runs) {
-        copy_bytes(shared + stage * L::kStageBytes + place,
-                   source + block * cache.stride_block + walk.head * cache.stride_head, L::kRunBytes,
-                   full + 8 * stage, policy);
-        if (unit + 1 < end) block = entry(unit + 1);
+      if (lane == begun % kPieceSlots)
+        piece = {walk.token, walk.head, walk.unit, walk.units, walk.count(), range};
+      ++begun;
+      if (waited) tell_pieces();
+      const int position = positions[walk.token], blocks = position / block_size;
+      const int32_t* row = p.table.blocks + p.table.row_begin[p.table.sequence[walk.token]];
+      const auto entry = [&](int unit) {
+        const int index = unit * per_unit + part;
+        return row[index < blocks ? index : blocks];
+      };
+      const int begin = first_key(p, position) / kKeys + walk.unit, end = begin + walk.count();
+      int32_t block = lane < 2 * L::kRuns ? entry(begin) : 0;
+      for (int unit = begin; unit < end; ++unit) {
+        if (!waited && (p.whole != 0 || round > 0 || (unit + 1) * kKeys > position)) {
+          wait();
+          tell_pieces();
+        }
+        send_unit(unit, position, source + block * cache.stride_block + walk.head * cache.stride_head);
+        if (lane < 2 * L::kRuns && unit + 1 < end) block = entry(unit + 1);
       }
     }
   }
-  wait();
-  send_queries();
-}
+
+  // The next of the short ranges, if there is one. Who asks in vain after all others sets the counters back.
+  __device__ __forceinline__ int take_range() {
+    int32_t taken = 0;
+    if (lane == 0) taken = atomicAdd(p.tickets, 1);
+    const int range = ranges.own.parts + __shfl_sync(0xffffffffu, taken, 0);
+    if (range >= ranges.count && lane == 0 && atomicAdd(p.tickets + 1, 1) == ranges.own.parts - 1)
+      p.tickets[0] = p.tickets[1] = 0;
+    return range;
+  }
+
+  __device__ __forceinline__ void run() {
+    const bool more = ranges.count > ranges.own.parts;
+    int range = static_cast<int>(blockIdx.x);
+    while (range < ranges.count) {
+      send_range(range);
+      wait();
+      tell_pieces();
+      range = more ? take_range() : ranges.count;
+    }
+    tell_end();
+  }
+};
 
 // A maximum, a sum and four values of a head, from some of its keys.
 struct Part {
@@ -150,18 +210,18 @@ __device__ __forceinline__ void store_result(bf16* out, const Part& part, float 
 
 // The warps' shares to the result, or to a part of it; the block that hands in the last part makes the result.
 template <int Dim, int Bytes>
-__device__ __forceinline__ void finish(const OneArguments& p, const Walk& walk, uint8_t* shared,
-                                       int* last_one) {
+__device__ __forceinline__ void finish(const OneArguments& p, const Ranges& ranges, const Piece& piece,
+                                       uint8_t* shared, int* last_one) {
   using L = OneLayout<Dim, Bytes>;
   const auto* values = reinterpret_cast<const float*>(shared + L::kValues);
   const auto* maxima = reinterpret_cast<const float*>(shared + L::kMaxima);
   const auto* sums = reinterpret_cast<const float*>(shared + L::kSums);
-  const bool complete = walk.count() == walk.units;
+  const bool complete = piece.count == piece.units;
   const auto sink_of = [&](int r) {
-    return p.sinks != nullptr ? p.sinks[walk.head * p.group + r] * kLog2E : -INFINITY;
+    return p.sinks != nullptr ? p.sinks[piece.head * p.group + r] * kLog2E : -INFINITY;
   };
-  float* mine = p.parts + (int64_t{blockIdx.x} * 2 + (walk.unit == 0 ? 1 : 0)) * kPartFloats;
-  bf16* out = p.out + walk.token * p.out_stride_n + int64_t{walk.head} * p.group * p.out_stride_h;
+  float* mine = p.parts + (int64_t{piece.range} * 2 + (piece.unit == 0 ? 1 : 0)) * kPartFloats;
+  bf16* out = p.out + piece.token * p.out_stride_n + int64_t{piece.head} * p.group * p.out_stride_h;
   for (int e = threadIdx.x * 4; e < p.group * Dim; e += kWarps * 32 * 4) {
     const int r = e / Dim, d = e % Dim;
     const Part part = merge<kWarps>(kWarps, [&](int w) {
@@ -176,20 +236,20 @@ __device__ __forceinline__ void finish(const OneArguments& p, const Walk& walk, 
     if (d == 0) __stcg(mine + kPartMaxima + r, part.maximum), __stcg(mine + kPartSums + r, part.sum);
   }
   if (complete) return;
-  const int64_t all = int64_t{walk.first_unit[p.tokens]} * p.kv_heads, begin = walk.at - walk.unit;
-  const auto block_of = [&](int64_t unit) { return ((unit + 1) * blocks_for(all) - 1) / all; };
-  const int64_t first = block_of(begin), parts = block_of(begin + walk.units - 1) - first + 1;
+  const int* first_unit = reinterpret_cast<const int*>(shared + L::kFirstUnit);
+  const int begin = first_unit[piece.token] * p.kv_heads + piece.head * piece.units;
+  const int first = ranges.range_of(begin), parts = ranges.range_of(begin + piece.units - 1) - first + 1;
   __threadfence();
   sync_warps();
-  int32_t* arrivals = p.arrivals + walk.token * p.kv_heads + walk.head;
+  int32_t* arrivals = p.arrivals + piece.token * p.kv_heads + piece.head;
   if (threadIdx.x == 0) *last_one = atomicAdd(arrivals, 1) == parts - 1 ? 1 : 0;
   sync_warps();
   if (*last_one == 0) return;
   __threadfence();
   for (int e = threadIdx.x * 4; e < p.group * Dim; e += kWarps * 32 * 4) {
     const int r = e / Dim, d = e % Dim;
-    const Part whole = merge<8>(static_cast<int>(parts), [&](int i) {
-      const float* part = p.parts + ((first + i) * 2 + (i == 0 ? 1 : 0)) * kPartFloats;
+    const Part whole = merge<8>(parts, [&](int i) {
+      const float* part = p.parts + int64_t{(first + i) * 2 + (i == 0 ? 1 : 0)} * kPartFloats;
       return Part{__ldcg(part + kPartMaxima + r), __ldcg(part + kPartSums + r),
                   __ldcg(reinterpret_cast<const float4*>(part + e))};
     });
@@ -198,71 +258,80 @@ __device__ __forceinline__ void finish(const OneArguments& p, const Walk& walk, 
   if (threadIdx.x == 0) *arrivals = 0;
 }
 
+// The other warps: each has 16 keys of every unit.
 template <int Dim, int Bytes>
-__global__ void __launch_bounds__(kThreads, 1) one_kernel(const __grid_constant__ OneArguments p) {
+__device__ __forceinline__ void consume(const OneArguments& p, const Ranges& ranges, uint8_t* shared) {
   using L = OneLayout<Dim, Bytes>;
-  extern __shared__ __align__(128) uint8_t shared[];
   const uint32_t base = shared_address(shared), full = base + L::kBarriers, empty = full + 8 * L::kStages;
-  const uint32_t query_full = empty + 8 * L::kStages, query_empty = query_full + 8 * kQuerySlots;
-  int* positions = reinterpret_cast<int*>(shared + L::kPositions);
-  int* first_unit = reinterpret_cast<int*>(shared + L::kFirstUnit);
-  int* scratch = first_unit + kMaxTokens + 1;
-  allow_dependents();
-  if (threadIdx.x == 0) {
-    for (int s = 0; s < L::kStages; ++s) {
-      barrier_init(full + 8 * s, 1);
-      barrier_init(empty + 8 * s, kWarps);
-    }
-    for (int s = 0; s < kQuerySlots; ++s) {
-      barrier_init(query_full + 8 * s, 1);
-      barrier_init(query_empty + 8 * s, kWarps);
-    }
-    barriers_ready();
-    scratch[9] = 0;
-  }
-  count_units(p, positions, first_unit, scratch);
-  const bool whole = leave_whole(p, first_unit, scratch + 9);
-  const int64_t begin = start_of(p, first_unit, whole, blockIdx.x),
-                border = start_of(p, first_unit, whole, blockIdx.x + 1);
-  if (begin >= border) return wait_for_producer();
-  Walk walk(first_unit, p.tokens, p.kv_heads, begin, border);
+  const uint32_t piece_full = empty + 8 * L::kStages, piece_empty = piece_full + 8 * kPieceSlots;
+  const int* positions = reinterpret_cast<const int*>(shared + L::kPositions);
+  const Piece* pieces = reinterpret_cast<const Piece*>(shared + L::kPieces);
+  int* scratch = reinterpret_cast<int*>(shared + L::kFirstUnit) + kMaxTokens + 1;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  if (warp == kWarps) return produce<Dim, Bytes>(p, base, walk, positions);
-
-  wait_for_producer();
+  const bool scores_plain = p.softcap == 0.0f && p.alibi == nullptr && p.scale > 0.0f;
   OneShare<Dim, Bytes> share;
-  const bool scores_plain = p.softcap == 0.0f && p.alibi == nullptr;
-  int stage = 0, before = -1;
+  int stage = 0;
   uint32_t parity = 0;
-  for (int piece = 0; walk.live(); walk.next(), ++piece) {
-    const int slot = piece % kQuerySlots;
-    barrier_wait(query_full + 8 * slot, (piece / kQuerySlots) & 1);
-    share.start(p, walk.head, shared + L::kQueries + slot * L::kQueryBytes, lane);
-    const int position = positions[walk.token], from = first_key(p, position), skipped = from / kKeys;
-    const int end = skipped + walk.unit + walk.count();
-    for (int unit = skipped + walk.unit; unit < end; ++unit) {
+  for (int turn = 0;; ++turn) {
+    const int slot = turn % kPieceSlots;
+    barrier_wait(piece_full + 8 * slot, (turn / kPieceSlots) & 1);
+    const Piece piece = pieces[slot];
+    if (piece.count == 0) return;
+    share.start(p, piece.head, shared + L::kQueries + slot * L::kQueryBytes, lane);
+    const int position = positions[piece.token], from = first_key(p, position);
+    const int begin = from / kKeys + piece.unit, end = begin + piece.count;
+    // Units of which all keys count.
+    const int whole_from = (from + kKeys - 1) / kKeys, whole_to = scores_plain ? (position + 1) / kKeys : 0;
+    for (int unit = begin; unit < end; ++unit) {
       barrier_wait(full + 8 * stage, parity);
-      // A stage is given back one stage late: by then all reads of it have ended.
-      __syncwarp();
-      if (lane == 0 && before >= 0) barrier_arrive(empty + 8 * before);
-      const int first = from - unit * kKeys, limit = position + 1 - unit * kKeys;
       const uint32_t at = base + stage * L::kStageBytes;
-      if (scores_plain && first <= 0 && limit >= kKeys) {
-        share.template add<Keys::Plain>(p, at, warp, first, limit, lane);
+      if (unit >= whole_from && unit < whole_to) {
+        share.template add<Keys::Plain>(p, at, warp, 0, kKeys, lane);
       } else {
-        share.template add<Keys::Any>(p, at, warp, first, limit, lane);
+        share.template add<Keys::Any>(p, at, warp, from - unit * kKeys, position + 1 - unit * kKeys, lane);
       }
-      before = stage;
+      __syncwarp();
+      if (lane == 0) barrier_arrive(empty + 8 * stage);
       if (++stage == L::kStages) stage = 0, parity ^= 1u;
     }
     share.hand_in(reinterpret_cast<float*>(shared + L::kValues),
                   reinterpret_cast<float*>(shared + L::kMaxima), reinterpret_cast<float*>(shared + L::kSums),
                   warp, p.group, lane);
     sync_warps();
-    if (lane == 0) barrier_arrive(query_empty + 8 * slot);
-    finish<Dim, Bytes>(p, walk, shared, scratch + 8);
+    if (lane == 0) barrier_arrive(piece_empty + 8 * slot);
+    finish<Dim, Bytes>(p, ranges, piece, shared, scratch + 8);
     sync_warps();
   }
+}
+
+template <int Dim, int Bytes>
+__global__ void __launch_bounds__(kThreads, 1) one_kernel(const __grid_constant__ OneArguments p) {
+  using L = OneLayout<Dim, Bytes>;
+  extern __shared__ __align__(128) uint8_t shared[];
+  int* positions = reinterpret_cast<int*>(shared + L::kPositions);
+  int* first_unit = reinterpret_cast<int*>(shared + L::kFirstUnit);
+  int* scratch = first_unit + kMaxTokens + 1;
+  allow_dependents();
+  if (threadIdx.x == 0) {
+    const uint32_t full = shared_address(shared) + L::kBarriers, empty = full + 8 * L::kStages;
+    const uint32_t piece_full = empty + 8 * L::kStages, piece_empty = piece_full + 8 * kPieceSlots;
+    for (int s = 0; s < L::kStages; ++s) {
+      barrier_init(full + 8 * s, 1);
+      barrier_init(empty + 8 * s, kWarps);
+    }
+    for (int s = 0; s < kPieceSlots; ++s) {
+      barrier_init(piece_full + 8 * s, 1);
+      barrier_init(piece_empty + 8 * s, kWarps);
+    }
+    barriers_ready();
+    scratch[9] = 0;
+  }
+  count_units(p, positions, first_unit, scratch);
+  const Ranges ranges(p, first_unit, scratch + 9);
+  if (static_cast<int>(blockIdx.x) >= ranges.own.parts) return wait_for_producer();
+  if (threadIdx.x / 32 == kWarps) return OneProducer<Dim, Bytes>(p, ranges, shared).run();
+  wait_for_producer();
+  consume<Dim, Bytes>(p, ranges, shared);
 }
 
 template <int Dim, int Bytes>
@@ -281,8 +350,8 @@ void launch_dim(const OneParams& p, Stream stream) {
   arguments.q = static_cast<const bf16*>(a.q.data);
   arguments.out = static_cast<bf16*>(a.out.data);
   arguments.parts = static_cast<float*>(p.workspace);
-  arguments.arrivals =
-      reinterpret_cast<int32_t*>(arguments.parts + int64_t{kMaxProcessors} * 2 * kPartFloats);
+  arguments.tickets = reinterpret_cast<int32_t*>(arguments.parts + kMaxRanges * 2 * kPartFloats);
+  arguments.arrivals = arguments.tickets + 2;
   arguments.keys = cache_of(a.k);
   arguments.values = cache_of(a.v);
   arguments.table = a.table;
@@ -307,7 +376,7 @@ void launch_dim(const OneParams& p, Stream stream) {
 }  // namespace
 
 size_t one_workspace_bytes() {
-  return (size_t{kMaxProcessors} * 2 * kPartFloats + size_t{kMaxTokens} * kMaxKvHeads) * 4;
+  return (kMaxRanges * 2 * kPartFloats + 2 + size_t{kMaxTokens} * kMaxKvHeads) * 4;
 }
 
 bool one_fits(const AttentionParams& p) {

@@ -6,7 +6,7 @@
 namespace sluice::kernels::cuda {
 
 constexpr int kMaxGroup = 8, kMaxTokens = 1024;
-constexpr int kQuerySlots = 4;  // heads whose queries are there or on their way
+constexpr int kPieceSlots = 4;  // pieces whose queries are there or on their way
 constexpr float kLog2E = 1.44269504088896340736f;
 constexpr float kSlack = 8.0f, kLowest = -1e30f;
 
@@ -22,16 +22,17 @@ struct OneLayout {
   static constexpr int kStageBytes = 2 * kMatrixBytes;
   static constexpr int kStages = kRowBytes == 256 ? 6 : 11;  // as many as fit
   static constexpr int kQueryBytes = kMaxGroup * Dim * 2;
-  static constexpr int kPitch = Dim + 8;
+  static constexpr int kPitch = Dim + 4;
   // From the start of shared memory.
   static constexpr int kQueries = kStages * kStageBytes;
-  static constexpr int kValues = kQueries + kQuerySlots * kQueryBytes;
+  static constexpr int kValues = kQueries + kPieceSlots * kQueryBytes;
   static constexpr int kMaxima = kValues + kWarps * kMaxGroup * kPitch * 4;
   static constexpr int kSums = kMaxima + kWarps * kMaxGroup * 4;
   static constexpr int kBarriers = kSums + kWarps * kMaxGroup * 4;
-  static constexpr int kPositions = kBarriers + 2 * (kStages + kQuerySlots) * 8;
+  static constexpr int kPositions = kBarriers + 2 * (kStages + kPieceSlots) * 8;
   static constexpr int kFirstUnit = kPositions + kMaxTokens * 4;
-  static constexpr int kShared = kFirstUnit + (kMaxTokens + 1) * 4 + 64;
+  static constexpr int kPieces = kFirstUnit + (kMaxTokens + 1) * 4 + 60;
+  static constexpr int kShared = kPieces + kPieceSlots * static_cast<int>(sizeof(Piece));
   static_assert(kShared <= 232448, "shared memory of a block");
 };
 
@@ -94,10 +95,12 @@ struct OneShare {
   static __device__ __forceinline__ int key_of(int warp, int i) {
     return i % L::kRuns * L::kRun + warp * (16 / L::kRuns) + i / L::kRuns;
   }
-  // Address of 16 bytes of that key or value.
-  static __device__ __forceinline__ uint32_t piece_of(uint32_t matrix, int warp, int i, int piece) {
-    return matrix + i % L::kRuns * L::kRunPitch + (warp * (16 / L::kRuns) + i / L::kRuns) * L::kRowBytes +
-           piece * 16;
+  // Address of 16 bytes of that key or value. A register by itself, which the loads add their constants to.
+  static __device__ __forceinline__ uint32_t address_of(uint32_t matrix, int warp, int i, int part) {
+    uint32_t address = matrix + i % L::kRuns * L::kRunPitch +
+                       (warp * (16 / L::kRuns) + i / L::kRuns) * L::kRowBytes + part * 16;
+    asm("" : "+r"(address));
+    return address;
   }
 
   __device__ __forceinline__ void start(const OneArguments& p, int head, const uint8_t* queries, int lane) {
@@ -129,18 +132,19 @@ struct OneShare {
   // Scores of the warp's keys, in two chains.
   __device__ __forceinline__ void multiply_keys(uint32_t stage, int warp, int lane, float (&even)[4],
                                                 float (&odd)[4]) const {
+    const uint32_t keys = address_of(stage, warp, lane & 15, lane >> 4);
     if constexpr (Bytes == 2) {
 #pragma unroll
       for (int k = 0; k < Dim / 16; ++k) {
         uint32_t r[4];
-        load_matrices(piece_of(stage, warp, lane & 15, 2 * k + (lane >> 4)), r);
+        load_matrices(keys + 32 * k, r);
         mma_bf16((k & 1) != 0 ? odd : even, r[0], r[1], r[2], r[3], q[k][0], q[k][1]);
       }
     } else {
 #pragma unroll
       for (int k = 0; k < Dim / 16; k += 2) {
         uint32_t r[4], low[4], high[4];
-        load_matrices(piece_of(stage, warp, lane & 15, k + (lane >> 4)), r);
+        load_matrices(keys + 16 * k, r);
 #pragma unroll
         for (int i = 0; i < 4; ++i) widen_fp8(r[i], low[i], high[i]);
         mma_f16(even, low[0], low[1], high[0], high[1], q[k][0], q[k][1]);
@@ -156,39 +160,41 @@ struct OneShare {
                                                   uint32_t p1, uint32_t mask0, uint32_t mask1) {
     const auto first = [&](uint32_t pair) { return kKind == Keys::Plain ? pair : pair & mask0; };
     const auto second = [&](uint32_t pair) { return kKind == Keys::Plain ? pair : pair & mask1; };
+    // Twice 16 bytes of the first eight keys, then of the others: the order in which the product takes them.
+    const uint32_t rows = address_of(matrix, warp, (lane >> 4) * 8 + (lane & 7), lane >> 3 & 1);
     if constexpr (Bytes == 2) {
 #pragma unroll
       for (int i = 0; i < Dim / 16; ++i) {
         uint32_t r[4];
-        load_matrices_transposed(piece_of(matrix, warp, lane & 15, 2 * i + (lane >> 4)), r);
-        mma_bf16(values[i], first(r[0]), first(r[2]), second(r[1]), second(r[3]), p0, p1);
+        load_matrices_transposed(rows + 32 * i, r);
+        mma_bf16(values[i], first(r[0]), first(r[1]), second(r[2]), second(r[3]), p0, p1);
       }
     } else {
 #pragma unroll
       for (int i = 0; i < Dim / 32; ++i) {
         uint32_t r[4];
-        load_matrices_transposed(piece_of(matrix, warp, lane & 15, 2 * i + (lane >> 4)), r);
+        load_matrices_transposed(rows + 32 * i, r);
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
           uint32_t even[2], odd[2];
-          widen_fp8(__byte_perm(r[2 * j], 0u, 0x3120), even[0], odd[0]);
-          widen_fp8(__byte_perm(r[2 * j + 1], 0u, 0x3120), even[1], odd[1]);
+          widen_fp8(__byte_perm(r[j], 0u, 0x3120), even[0], odd[0]);
+          widen_fp8(__byte_perm(r[j + 2], 0u, 0x3120), even[1], odd[1]);
           mma_f16(values[2 * i + j], first(even[0]), first(odd[0]), second(even[1]), second(odd[1]), p0, p1);
         }
       }
     }
   }
 
-  // To the largest score so far.
-  __device__ __forceinline__ void raise_base(const float (&s)[4]) {
+  // To the largest score so far, of which `largest` has this lane's.
+  __device__ __forceinline__ void raise_base(const float (&largest)[2]) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      float largest = fmaxf(fmaxf(s[h], s[h + 2]), base[h]);
+      float raised = fmaxf(largest[h], base[h]);
 #pragma unroll
       for (int other = 4; other < 32; other *= 2)
-        largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, other));
-      const float keep = power_of_two(base[h] - largest);
-      base[h] = largest;
+        raised = fmaxf(raised, __shfl_xor_sync(0xffffffffu, raised, other));
+      const float keep = power_of_two(base[h] - raised);
+      base[h] = raised;
       sum[h] *= keep;
 #pragma unroll
       for (int i = 0; i < Dim / 16; ++i) values[i][h] *= keep, values[i][h + 2] *= keep;
@@ -209,20 +215,21 @@ struct OneShare {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const int i = g + (j >> 1) * 8;
-      if constexpr (kKind == Keys::Plain) {
-        s[j] = (even[j] + odd[j]) * p.scale_of_powers;
-      } else {
-        float score = (even[j] + odd[j]) * p.scale;
+      s[j] = even[j] + odd[j];
+      if constexpr (kKind == Keys::Any) {
+        float score = s[j] * p.scale;
         if (p.softcap > 0.0f) score = p.softcap * tanhf(score / p.softcap);
         score += slope[j & 1] * static_cast<float>(key_of(warp, i) + 1 - limit);
         s[j] = counts(i) ? score * kLog2E : -INFINITY;
       }
     }
-    const float above = fmaxf(fmaxf(s[0], s[2]) - base[0], fmaxf(s[1], s[3]) - base[1]);
-    if (__any_sync(0xffffffffu, above > kSlack)) raise_base(s);
+    const float scale = kKind == Keys::Plain ? p.scale_of_powers : 1.0f;
+    const float largest[2] = {fmaxf(s[0], s[2]) * scale, fmaxf(s[1], s[3]) * scale};
+    const float above = fmaxf(largest[0] - base[0], largest[1] - base[1]);
+    if (__any_sync(0xffffffffu, above > kSlack)) raise_base(largest);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      s[j] = power_of_two(s[j] - base[j & 1]);
+      s[j] = power_of_two(fmaf(s[j], scale, -base[j & 1]));
       sum[j & 1] += s[j];
     }
     const auto pack = [](float low, float high) {
