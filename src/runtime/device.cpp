@@ -83,7 +83,14 @@ Result<std::shared_ptr<kernels::Backend>> make_backend(const DeviceOptions& opti
 }
 
 std::vector<std::string> describe_devices() {
-  return {fmt::format("cpu: {}", fmt::join(kernels::available_isa_names(), ", ")), "ref: plain loops"};
+  std::vector<std::string> devices = {fmt::format("cpu: {}", fmt::join(kernels::available_isa_names(), ", ")),
+                                      "ref: plain loops"};
+  if (const auto cards = kernels::describe_cuda_devices()) {
+    for (const std::string& card : *cards) devices.push_back("cuda: " + card);
+  } else {
+    devices.push_back("cuda: none, " + cards.error().message);
+  }
+  return devices;
 }
 
 }  // namespace sluice::runtime

@@ -55,7 +55,7 @@ def greedy(*arguments, **options):
 
 def test_version():
     text = expect(sluice("--version"), 0).stdout
-    for word in ("sluice 0.", "compiler ", "architecture ", "device ref", "device cpu"):
+    for word in ("sluice 0.", "compiler ", "architecture ", "device ref", "device cpu", "device cuda"):
         assert word in text, text
 
 

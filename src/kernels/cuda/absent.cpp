@@ -3,8 +3,20 @@
 
 namespace sluice::kernels {
 
+namespace {
+
+Error built_without() {
+  return {ErrorCode::Unsupported, "built without CUDA: 'cmake --preset cuda' makes a build with it"};
+}
+
+}  // namespace
+
 Result<std::unique_ptr<CudaBackend>> make_cuda_backend(const CudaOptions&) {
-  return Error{ErrorCode::Unsupported, "built without CUDA: 'cmake --preset cuda' makes a build with it"};
+  return built_without();
+}
+
+Result<std::vector<std::string>> describe_cuda_devices() {
+  return built_without();
 }
 
 }  // namespace sluice::kernels

@@ -185,7 +185,10 @@ void Impl::launch_or_record(const std::function<void()>& body) {
 
 namespace sluice::kernels {
 
-Result<std::unique_ptr<CudaBackend>> make_cuda_backend(const CudaOptions& options) {
+namespace {
+
+// At least one.
+Result<int> count_devices() {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error == cudaErrorInsufficientDriver || error == cudaErrorNoDevice ||
@@ -195,9 +198,34 @@ Result<std::unique_ptr<CudaBackend>> make_cuda_backend(const CudaOptions& option
   if (error != cudaSuccess) {
     return Error{ErrorCode::Unavailable, fmt::format("CUDA does not start: {}", cudaGetErrorString(error))};
   }
-  if (options.device < 0 || options.device >= count) {
+  return count;
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> describe_cuda_devices() {
+  const Result<int> count = count_devices();
+  if (!count) return count.error();
+  std::vector<std::string> devices;
+  for (int device = 0; device < *count; ++device) {
+    cudaDeviceProp properties{};
+    if (cudaGetDeviceProperties(&properties, device) != cudaSuccess) {
+      devices.push_back(fmt::format("device {} does not answer", device));
+      continue;
+    }
+    devices.push_back(fmt::format("{}, sm_{}{}, {:.1f} GiB", properties.name, properties.major,
+                                  properties.minor,
+                                  static_cast<double>(properties.totalGlobalMem) / (1 << 30)));
+  }
+  return devices;
+}
+
+Result<std::unique_ptr<CudaBackend>> make_cuda_backend(const CudaOptions& options) {
+  const Result<int> count = count_devices();
+  if (!count) return count.error();
+  if (options.device < 0 || options.device >= *count) {
     return Error{ErrorCode::NotFound,
-                 fmt::format("CUDA device {}: this machine has {}", options.device, count)};
+                 fmt::format("CUDA device {}: this machine has {}", options.device, *count)};
   }
   cudaDeviceProp properties{};
   if (cudaSetDevice(options.device) != cudaSuccess ||

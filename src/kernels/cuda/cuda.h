@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <memory>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "kernels/accelerator.h"
@@ -58,5 +60,8 @@ class CudaBackend : public Backend, public Accelerator {
 
 // Fails with Unavailable where there is no driver or no such device.
 Result<std::unique_ptr<CudaBackend>> make_cuda_backend(const CudaOptions& options);
+
+// The machine's devices, at least one, each with its compute capability and memory; fails as make_cuda_backend does.
+Result<std::vector<std::string>> describe_cuda_devices();
 
 }  // namespace sluice::kernels
