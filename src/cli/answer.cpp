@@ -61,10 +61,11 @@ std::string describe_timings(const engine::Finished& end) {
   const engine::Usage& usage = end.usage;
   const int computed = usage.prompt_tokens - usage.cached_tokens;
   const double prefill = end.timings.ttft - end.timings.queue;
-  std::string text = fmt::format("prompt {} tokens", usage.prompt_tokens);
+  const auto tokens = [](int count) { return fmt::format("{} token{}", count, count == 1 ? "" : "s"); };
+  std::string text = "prompt " + tokens(usage.prompt_tokens);
   if (usage.cached_tokens > 0) text += fmt::format(" ({} cached)", usage.cached_tokens);
   if (prefill > 0) text += fmt::format(" in {:.3f} s, {:.1f} tok/s", prefill, computed / prefill);
-  text += fmt::format("; answer {} tokens", usage.generated_tokens);
+  text += "; answer " + tokens(usage.generated_tokens);
   if (end.timings.tpot > 0) text += fmt::format(", {:.1f} tok/s", 1.0 / end.timings.tpot);
   return text + fmt::format("; first token after {:.3f} s", end.timings.ttft);
 }
