@@ -61,7 +61,13 @@ bool Decoder::ends_with_sum(size_t index) const {
 }
 
 void Decoder::embed(const StepInput& input, TensorView x) {
-  backend_.embed(x, weights_.embedding, input.tokens);
+  if (spec_.embedding_dim > 0) {
+    const TensorView narrow = scratch_.get(Buffer::Embedded, x.dim(0), spec_.embedding_dim);
+    backend_.embed(narrow, weights_.embedding, input.tokens);
+    backend_.matmul(x, narrow, weights_.embedding_in);
+  } else {
+    backend_.embed(x, weights_.embedding, input.tokens);
+  }
   if (spec_.embedding_scale != 1.0f) backend_.scale(x, spec_.embedding_scale);
   if (spec_.positions != Positions::None) {
     std::vector<int32_t> rows(input.batch.positions.begin(), input.batch.positions.end());
@@ -246,6 +252,11 @@ TensorView Decoder::hidden(std::span<const int32_t> rows) {
 
 TensorView Decoder::logits(TensorView hidden) {
   const TensorView out = scratch_.get(Buffer::Logits, hidden.dim(0), spec_.vocab);
+  if (spec_.embedding_dim > 0) {
+    const TensorView narrow = scratch_.get(Buffer::Embedded, hidden.dim(0), spec_.embedding_dim);
+    backend_.matmul(narrow, hidden, weights_.embedding_out);
+    hidden = narrow;
+  }
   backend_.matmul(out, hidden, weights_.output);
   if (spec_.logit_scale != 1.0f) backend_.scale(out, spec_.logit_scale);
   if (spec_.logit_softcap > 0.0f) backend_.softcap(out, spec_.logit_softcap);

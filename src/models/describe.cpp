@@ -139,9 +139,11 @@ std::string describe_layer(const ModelSpec& spec, const LayerSpec& layer) {
 }  // namespace
 
 std::string describe(const ModelSpec& spec) {
-  std::string text = fmt::format(
-      "x = embedding[token]{}  # {} of {} numbers\n",
-      spec.embedding_scale == 1.0f ? "" : fmt::format(" * {:g}", spec.embedding_scale), spec.vocab, spec.dim);
+  std::string text =
+      fmt::format("x = embedding[token]{}  # {} of {} numbers\n",
+                  spec.embedding_scale == 1.0f ? "" : fmt::format(" * {:g}", spec.embedding_scale),
+                  spec.vocab, embedding_width(spec));
+  if (spec.embedding_dim > 0) text += fmt::format("x = projection(x)  # to {} numbers\n", spec.dim);
   if (spec.positions == Positions::Learned)
     text += fmt::format("x += position[p]  # {} positions\n", spec.context);
   if (spec.positions == Positions::Sinusoidal) text += "x += sines and cosines of p\n";
@@ -154,9 +156,10 @@ std::string describe(const ModelSpec& spec) {
     text += layer;
     i = end;
   }
+  std::string last = spec.output_norm ? "norm(x)" : "x";
+  if (spec.embedding_dim > 0) last = fmt::format("projection({})", last);
   text += fmt::format("logits = {}{} of {}", spec.tied_output ? "embedding" : "output",
-                      spec.logit_scale == 1.0f ? "" : fmt::format(" * {:g}", spec.logit_scale),
-                      spec.output_norm ? "norm(x)" : "x");
+                      spec.logit_scale == 1.0f ? "" : fmt::format(" * {:g}", spec.logit_scale), last);
   if (spec.logit_softcap > 0.0f) text += fmt::format(", capped at {:g}", spec.logit_softcap);
   return text +
          fmt::format("\n# norm: {}, eps {:g}\n", spec.norm == NormKind::Rms ? "rms" : "layer", spec.norm_eps);

@@ -7,8 +7,10 @@ namespace sluice::models {
 
 namespace {
 
-constexpr std::array<std::string_view, 46> kSlotNames{
+constexpr std::array<std::string_view, 48> kSlotNames{
     "token embedding",
+    "projection of the embedding",
+    "projection to the embedding",
     "position embedding",
     "embedding norm",
     "output norm",

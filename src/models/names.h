@@ -11,6 +11,8 @@ namespace sluice::models {
 
 enum class Slot : uint8_t {
   TokenEmbedding,
+  EmbeddingIn,
+  EmbeddingOut,
   PositionEmbedding,
   EmbeddingNorm,
   OutputNorm,

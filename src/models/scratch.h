@@ -9,6 +9,7 @@
 namespace sluice::models {
 
 enum class Buffer : uint8_t {
+  Embedded,
   Stream,
   Normed,
   Branch,

@@ -153,12 +153,19 @@ struct ModelSpec {
   Positions positions = Positions::None;
   int position_offset = 0;  // first row of their table in use
   bool embedding_norm = false;
+  int embedding_dim =
+      0;  // of the embedding and the output, where it is not dim: projections lie between; 0: dim
   bool tied_output = false;  // logits from the token embedding
   int layer_input = 0;       // numbers that each layer gets of each token, beside x; 0: none
   std::vector<Rope> ropes;   // at most kMaxRopes
   std::vector<LayerSpec> layers;
   WeightNames names;
 };
+
+// Numbers of a token in the embedding and in the output matrix.
+inline int embedding_width(const ModelSpec& spec) {
+  return spec.embedding_dim > 0 ? spec.embedding_dim : spec.dim;
+}
 
 // What a layer keeps in the KV cache.
 struct KvLayer {

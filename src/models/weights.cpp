@@ -193,7 +193,7 @@ Weight bind_tied_output(Binder& binder, const ModelSpec& spec, const Weight& emb
   const TensorView bias = binder.optional_vector(Slot::Output, spec.vocab, ".bias");
   if (bias.empty() || !binder.status()) return embedding;
   const std::optional<TensorView> table = binder.stored(Slot::TokenEmbedding);
-  return table ? binder.prepared({{*table}, spec.vocab, spec.dim, false, bias, {}}) : embedding;
+  return table ? binder.prepared({{*table}, spec.vocab, embedding_width(spec), false, bias, {}}) : embedding;
 }
 
 bool routes(const LayerSpec& layer) {
@@ -207,8 +207,12 @@ Result<ModelWeights> bind_weights(ModelSpec& spec, const formats::TensorStore& s
   if (std::any_of(spec.layers.begin(), spec.layers.end(), routes)) backend.expect_routing();
   ModelWeights w;
   Binder binder(spec.names, store, backend, w);
-  const Extent table{spec.vocab, spec.dim};
+  const Extent table{spec.vocab, embedding_width(spec)};
   w.embedding = binder.matrix(Slot::TokenEmbedding, table);
+  if (spec.embedding_dim > 0) {
+    w.embedding_in = binder.matrix(Slot::EmbeddingIn, {spec.dim, spec.embedding_dim});
+    w.embedding_out = binder.matrix(Slot::EmbeddingOut, {spec.embedding_dim, spec.dim});
+  }
   if (spec.positions != Positions::None) w.positions = bind_positions(binder, spec);
   if (spec.embedding_norm) w.embedding_norm = bind_norm(binder, spec, Slot::EmbeddingNorm, spec.dim);
   if (const int64_t inputs = int64_t{spec.layer_input} * static_cast<int64_t>(spec.layers.size());

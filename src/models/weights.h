@@ -76,6 +76,7 @@ struct LayerWeights {
 
 struct ModelWeights {
   Weight embedding;
+  Weight embedding_in, embedding_out;  // of ModelSpec::embedding_dim
   Weight positions;
   Norm embedding_norm;
   Weight layer_inputs;            // [vocab, layers * layer_input]

@@ -58,6 +58,14 @@ TEST(Options, OptMayNormAfterTheSums) {
   EXPECT_TRUE(built("OPTForCausalLM", {}).output_norm);
 }
 
+TEST(Options, OptMayHaveNarrowEmbeddings) {
+  EXPECT_EQ(built("OPTForCausalLM", {}).embedding_dim, 0);
+  const ModelSpec narrow = built("OPTForCausalLM", {{"word_embed_proj_dim", 8}});
+  EXPECT_EQ(narrow.embedding_dim, 8);
+  EXPECT_LT(parameter_count(narrow), parameter_count(built("OPTForCausalLM", {})));
+  EXPECT_NE(describe(narrow).find("projection"), std::string::npos);
+}
+
 TEST(Options, LayersThatSeeEverythingHaveNoPositionsWhereNoneSlides) {
   const json::array full{"full_attention", "full_attention", "full_attention", "full_attention"};
   for (std::string_view name : {"Cohere2ForCausalLM", "Exaone4ForCausalLM"})

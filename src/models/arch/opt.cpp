@@ -1,7 +1,5 @@
 // OPT: layer norms (before mixer and feed-forward, or after the sums), learned positions from the third row on, a
-// plain ReLU feed-forward.
-#include <fmt/format.h>
-
+// plain ReLU feed-forward; the embedding may be narrower than the layers.
 #include "models/family.h"
 
 namespace sluice::models::arch {
@@ -12,8 +10,9 @@ constexpr std::string_view kOptHuggingFace[] = {"OPTForCausalLM"};
 
 ModelSpec build_opt(Config& c) {
   ModelSpec spec = decoder_spec(c);
-  if (const int width = c.size_or("word_embed_proj_dim", spec.dim); width != spec.dim)
-    c.fail(fmt::format("embeddings of {} for layers of {} are not supported", width, spec.dim));
+  const int width = c.size_or("word_embed_proj_dim", spec.dim);
+  if (width == 0) c.fail("'word_embed_proj_dim' is 0");
+  if (width != spec.dim) spec.embedding_dim = width;
   const bool before = c.flag_or("do_layer_norm_before", true);
   if (!before) use_wiring(spec, Wiring::SumNorm);
   spec.output_norm = before && !c.flag_or("_remove_final_layer_norm", false);
@@ -27,6 +26,8 @@ ModelSpec build_opt(Config& c) {
   use_kv_per_head(spec);
   use_plain_ffn(c, spec, "relu");
   spec.names = {{Slot::TokenEmbedding, "model.decoder.embed_tokens"},
+                {Slot::EmbeddingIn, "model.decoder.project_in"},
+                {Slot::EmbeddingOut, "model.decoder.project_out"},
                 {Slot::PositionEmbedding, "model.decoder.embed_positions"},
                 {Slot::OutputNorm, "model.decoder.final_layer_norm"},
                 {Slot::Output, "lm_head"},
