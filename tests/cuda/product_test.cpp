@@ -104,6 +104,20 @@ TEST_P(ProductTest, GatedOfManyRows) {
   }
 }
 
+// Few tokens take a pass over the product, many have it added where it is made.
+TEST_P(ProductTest, AddedToWhatIsThereAndNormed) {
+  for (int64_t n : {7, 600}) {
+    const BothWeight w = weight({DType::BF16}, 512, 256, false);
+    const Both x = random(n, 256), gain = vector(512);
+    Both sum = random(n, 512), product = zeros(n, 512), out = zeros(n, 512);
+    ref().product_add_rms_norm(out.host, sum.host, product.host, {x.host, &w.host}, gain.host, 1e-5f);
+    gpu().product_add_rms_norm(out.device, sum.device, product.device, {x.device, &w.device}, gain.device,
+                               1e-5f);
+    EXPECT_LT(error(sum.host, sum.device), tolerance()) << n;
+    EXPECT_LT(error(out.host, out.device), tolerance()) << n;
+  }
+}
+
 // The same product again and again has the same bits; the weights come from the L2, faster than they are used.
 TEST_P(ProductTest, RepeatsBitForBit) {
   for (int64_t rows : {1000, 4096}) {
