@@ -290,6 +290,7 @@ __device__ __forceinline__ void consume(const OneArguments& p, const Ranges& ran
       } else {
         share.template add<Keys::Any>(p, at, warp, from - unit * kKeys, position + 1 - unit * kKeys, lane);
       }
+      // The products that use the stage have all been issued, so all reads of it have ended.
       __syncwarp();
       if (lane == 0) barrier_arrive(empty + 8 * stage);
       if (++stage == L::kStages) stage = 0, parity ^= 1u;
