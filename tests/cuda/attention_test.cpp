@@ -120,27 +120,33 @@ class AttentionTest : public EachActivation {
                      Lengths lengths = Lengths::Random, int window = 0, float softcap = 0.0f) {
     constexpr int kLongest = 330;
     const int width = (kLongest + block_size - 1) / block_size;
-    const int64_t rows = int64_t{count} * width * block_size;
     Batch b;
     for (int s = 0; s < count; ++s) {
       b.positions.push_back(s == 0 || lengths == Lengths::Alike ? kLongest - 1 : below(kLongest));
       b.query_begin.push_back(s + 1);
       for (int i = 0; i < width; ++i) b.blocks.push_back((s + i * count) % (count * width));
     }
-    Both k = random(rows, int64_t{kv_heads} * dim), v = random(rows, int64_t{kv_heads} * dim);
+    AttentionShape shape;
+    shape.heads = heads, shape.kv_heads = kv_heads, shape.key_dim = shape.value_dim = dim, shape.scale = 0.1f;
+    shape.window = window, shape.softcap = softcap;
+    single_tokens(b, int64_t{count} * width, block_size, shape);
+  }
+
+  // One new token for each sequence of `b`, over so many blocks of numbers.
+  void single_tokens(Batch& b, int64_t blocks, int block_size, const AttentionShape& shape) {
+    const int heads = shape.heads, kv_heads = shape.kv_heads, dim = shape.key_dim;
+    const auto count = static_cast<int64_t>(b.positions.size());
+    Both k = random(blocks * block_size, int64_t{kv_heads} * dim),
+         v = random(blocks * block_size, int64_t{kv_heads} * dim);
     Both new_k = random(count, int64_t{kv_heads} * dim), new_v = random(count, int64_t{kv_heads} * dim);
     Both q = random(count, int64_t{heads} * dim), out = zeros(count, int64_t{heads} * dim);
     const auto cache = [&](const Both& both, bool host) {
       const TensorView& view = host ? both.host : both.device;
-      return TensorView::contiguous(view.data, view.dtype,
-                                    {int64_t{count} * width, kv_heads, block_size, dim}, view.device)
+      return TensorView::contiguous(view.data, view.dtype, {blocks, kv_heads, block_size, dim}, view.device)
           .swapped(1, 2);
     };
     const PagedKv host_kv{cache(k, true), cache(v, true), {}, {}, 0};
     const PagedKv device_kv{cache(k, false), cache(v, false), {}, {}, 0};
-    AttentionShape shape;
-    shape.heads = heads, shape.kv_heads = kv_heads, shape.key_dim = shape.value_dim = dim, shape.scale = 0.1f;
-    shape.window = window, shape.softcap = softcap;
     const RaggedBatch view = b.view();
     ref().write_kv(host_kv, heads_of(new_k.host, kv_heads), heads_of(new_v.host, kv_heads), view);
     ref().attend(heads_of(out.host, heads), heads_of(q.host, heads), host_kv, view, shape);
@@ -245,11 +251,27 @@ TEST_P(AttentionTest, SingleTokensOfSequencesAlike) {
   single_tokens(64, 16, 8, 2, 132, Lengths::Alike);
 }
 
-// So many that every block has some dozen units of keys, which its warps take in turns.
+// So many that every block has some dozen units of keys.
 TEST_P(AttentionTest, SingleTokensOfVeryManySequences) {
   single_tokens(128, 64, 8, 2, 300);
   single_tokens(128, 16, 8, 2, 300, Lengths::Random, 200, 3.0f);
   single_tokens(64, 32, 8, 2, 300, Lengths::Random, 200);
+}
+
+// So many and so long that some units are kept back, for the multiprocessors that are done first, on a device of up to 138:
+// 26 units of each of 1,024 sequences. All but the last block are the same for all.
+TEST_P(AttentionTest, SingleTokensOfManyLongSequences) {
+  constexpr int kCount = 1024, kBlock = 64, kAlike = 25;
+  Batch b;
+  for (int s = 0; s < kCount; ++s) {
+    b.positions.push_back(kAlike * kBlock + below(kBlock));
+    b.query_begin.push_back(s + 1);
+    for (int i = 0; i < kAlike; ++i) b.blocks.push_back(i);
+    b.blocks.push_back(kAlike + s);
+  }
+  AttentionShape shape;
+  shape.heads = 2, shape.kv_heads = 1, shape.key_dim = shape.value_dim = 128, shape.scale = 0.1f;
+  single_tokens(b, kAlike + kCount, kBlock, shape);
 }
 
 TEST_P(AttentionTest, CachesInFp8) {
