@@ -83,8 +83,9 @@ check() {
 # after the other: where a kernel starts before the one in front has ended, the tool fails.
 sanitize() {
   local tool ours
+  local -x CUDA_LAUNCH_BLOCKING
   for tool in memcheck racecheck initcheck; do
-    ours=(); export CUDA_LAUNCH_BLOCKING=0
+    ours=(); CUDA_LAUNCH_BLOCKING=0
     if [[ $tool == racecheck ]]; then ours=(--kernel-name kns=sluice); CUDA_LAUNCH_BLOCKING=1; fi
     compute-sanitizer --tool $tool "${ours[@]}" --error-exitcode 9 "$BUILD/bench_gpu" short \
       >"$LOGS/$tool.log" 2>&1 || failed=1

@@ -153,8 +153,8 @@ struct ModelSpec {
   Positions positions = Positions::None;
   int position_offset = 0;  // first row of their table in use
   bool embedding_norm = false;
-  int embedding_dim =
-      0;  // of the embedding and the output, where it is not dim: projections lie between; 0: dim
+  // Width of the embedding and of the output matrix, projected to and from dim; 0: dim.
+  int embedding_dim = 0;
   bool tied_output = false;  // logits from the token embedding
   int layer_input = 0;       // numbers that each layer gets of each token, beside x; 0: none
   std::vector<Rope> ropes;   // at most kMaxRopes
