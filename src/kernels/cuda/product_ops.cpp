@@ -11,7 +11,7 @@ constexpr int64_t kPanelBytes = int64_t{128} << 20;
 constexpr int64_t kPanelTokens =
     64;  // from here on decoding a packed matrix once is cheaper than in every tile
 constexpr int64_t kSplitTokens = 2048;  // f32 tokens of one product
-constexpr int64_t kSumTokens = 512;     // from here on a product is added where it is made
+constexpr int64_t kSumTokens = 128;     // from here on a product is added where it is made
 // From here on gate and up in one on warpgroup instructions beat the ring, where there are rows enough to keep the device
 // busy; else cuBLASLt and a pass, from the second number on.
 constexpr int64_t kWideTokens = 17, kWideTokensOfFewRows = 80;
