@@ -53,14 +53,9 @@ int64_t Impl::send_drawn(size_t count) {
   const int64_t ticket = drawn_.sent++;
   const auto at = static_cast<size_t>(ticket % kTickets);
   drawn_.rows[at] = count;
-  if (count > 0 && copies_->pending()) {
-    // The copy engine would take the list only after all that waits for it already.
+  // By a kernel: the copy engine starts late, and after all that waits for it already.
+  if (count > 0)
     launch_store_to_host(drawn_.host[at].get(), drawn_.device.get(), count * sizeof(DrawnToken), stream_);
-  } else if (count > 0) {
-    check(cudaMemcpyAsync(drawn_.host[at].get(), drawn_.device.get(), count * sizeof(DrawnToken),
-                          cudaMemcpyDeviceToHost, stream_),
-          "sending drawn tokens");
-  }
   check(cudaEventRecord(drawn_.there[at], stream_), "event");
   return ticket;
 }
