@@ -33,6 +33,13 @@ constexpr int kPartFloats = kPartSums + kMaxGroup;
 __device__ __forceinline__ void sync_warps() {
   asm volatile("bar.sync 1, %0;" ::"n"(kWarps * 32) : "memory");
 }
+// The producer waits until the other warps have brought the step's arrays to shared memory.
+__device__ __forceinline__ void arrays_there() {
+  asm volatile("bar.arrive 2, %0;" ::"n"(kThreads) : "memory");
+}
+__device__ __forceinline__ void await_arrays() {
+  asm volatile("bar.sync 2, %0;" ::"n"(kThreads) : "memory");
+}
 
 // The producer warp: fills the ring with the units of the block's ranges, and tells the other warps the pieces. All lanes
 // take part, one for each run of keys or values.
@@ -40,14 +47,14 @@ template <int Dim, int Bytes>
 struct OneProducer {
   using L = OneLayout<Dim, Bytes>;
   const OneArguments& p;
-  const Ranges& ranges;
+  const Ranges ranges;
   const int *positions, *first_unit;
   Piece* pieces;
   uint32_t shared, full, empty, piece_full, piece_empty;
   uint64_t policy = read_once_policy();
   int lane = threadIdx.x % 32;
   int stage = 0, round = 0, begun = 0, told = 0;
-  bool waited = false;
+  bool waited = false, arrays = false;
   Piece piece{};  // the one whose slot has this lane's number
 
   __device__ __forceinline__ OneProducer(const OneArguments& arguments, const Ranges& all, uint8_t* memory)
@@ -66,6 +73,10 @@ struct OneProducer {
   __device__ __forceinline__ void wait() {
     if (!waited) wait_for_producer();
     waited = true;
+  }
+  __device__ __forceinline__ void need_arrays() {
+    if (!arrays) await_arrays();
+    arrays = true;
   }
   // The slot of the next piece to tell, once it is free.
   __device__ __forceinline__ int free_slot() const {
@@ -109,29 +120,33 @@ struct OneProducer {
     if (++stage == L::kStages) stage = 0, ++round;
   }
 
-  __device__ __forceinline__ void send_range(int range) {
+  // The units of a range, whose first token is at `position` and has the table's entries from `row` on.
+  __device__ __forceinline__ void send_range(int range, Walk walk, int position, int row) {
     const int block_size = p.table.block_size, per_unit = kKeys / block_size, run = lane % L::kRuns;
     const int part = run * L::kRun / block_size;
     const OneCache cache = lane < L::kRuns ? p.keys : p.values;
     const uint8_t* const source = cache.data + run * L::kRun % block_size * L::kRowBytes;
-    Walk walk(first_unit, p.tokens, p.kv_heads, ranges.start(p, first_unit, range),
-              ranges.start(p, first_unit, range + 1));
-    for (; walk.live(); walk.next()) {
+    int token = walk.token;
+    while (walk.live()) {
       if (begun - told == kPieceSlots) {
         wait();
         tell_pieces();
       }
+      if (walk.token != token) {
+        token = walk.token;
+        position = positions[token];
+        row = p.table.row_begin[p.table.sequence[token]];
+      }
       if (lane == begun % kPieceSlots)
-        piece = {walk.token, walk.head, walk.unit, walk.units, walk.count(), range};
+        piece = {token, walk.head, walk.unit, walk.units, walk.count(), range, walk.at - walk.unit, position};
       ++begun;
       if (waited) tell_pieces();
-      const int position = positions[walk.token], blocks = position / block_size;
-      const int32_t* row = p.table.blocks + p.table.row_begin[p.table.sequence[walk.token]];
+      const int blocks = position / block_size;
       const auto entry = [&](int unit) {
         const int index = unit * per_unit + part;
-        return row[index < blocks ? index : blocks];
+        return p.table.blocks[row + (index < blocks ? index : blocks)];
       };
-      const int begin = first_key(p, position) / kKeys + walk.unit, end = begin + walk.count();
+      const int begin = first_key(position, p.window) / kKeys + walk.unit, end = begin + walk.count();
       int32_t block = lane < 2 * L::kRuns ? entry(begin) : 0;
       for (int unit = begin; unit < end; ++unit) {
         if (!waited && (p.whole != 0 || round > 0 || (unit + 1) * kKeys > position)) {
@@ -141,9 +156,10 @@ struct OneProducer {
         send_unit(unit, position, source + block * cache.stride_block + walk.head * cache.stride_head);
         if (lane < 2 * L::kRuns && unit + 1 < end) block = entry(unit + 1);
       }
+      if (walk.head + 1 == p.kv_heads) need_arrays();
+      walk.next(first_unit, p.kv_heads);
     }
   }
-
   // The next of the short ranges, if there is one. Who asks in vain after all others sets the counters back.
   __device__ __forceinline__ int take_range() {
     int32_t taken = 0;
@@ -154,14 +170,20 @@ struct OneProducer {
     return range;
   }
 
-  __device__ __forceinline__ void run() {
+  __device__ __forceinline__ void run(OneStart start) {
     const bool more = ranges.count > ranges.own.parts;
     int range = static_cast<int>(blockIdx.x);
     while (range < ranges.count) {
-      send_range(range);
+      send_range(range, start.walk, start.position, start.row);
       wait();
       tell_pieces();
+      need_arrays();
       range = more ? take_range() : ranges.count;
+      if (range >= ranges.count) break;
+      start.walk = Walk::from(first_unit, p.tokens, p.kv_heads, ranges.start_of_short(range),
+                              ranges.start_of_short(range + 1));
+      start.position = positions[start.walk.token];
+      start.row = p.table.row_begin[p.table.sequence[start.walk.token]];
     }
     tell_end();
   }
@@ -236,9 +258,8 @@ __device__ __forceinline__ void finish(const OneArguments& p, const Ranges& rang
     if (d == 0) __stcg(mine + kPartMaxima + r, part.maximum), __stcg(mine + kPartSums + r, part.sum);
   }
   if (complete) return;
-  const int* first_unit = reinterpret_cast<const int*>(shared + L::kFirstUnit);
-  const int begin = first_unit[piece.token] * p.kv_heads + piece.head * piece.units;
-  const int first = ranges.range_of(begin), parts = ranges.range_of(begin + piece.units - 1) - first + 1;
+  const int first = ranges.range_of(piece.begin);
+  const int parts = ranges.range_of(piece.begin + piece.units - 1) - first + 1;
   __threadfence();
   sync_warps();
   int32_t* arrivals = p.arrivals + piece.token * p.kv_heads + piece.head;
@@ -264,7 +285,6 @@ __device__ __forceinline__ void consume(const OneArguments& p, const Ranges& ran
   using L = OneLayout<Dim, Bytes>;
   const uint32_t base = shared_address(shared), full = base + L::kBarriers, empty = full + 8 * L::kStages;
   const uint32_t piece_full = empty + 8 * L::kStages, piece_empty = piece_full + 8 * kPieceSlots;
-  const int* positions = reinterpret_cast<const int*>(shared + L::kPositions);
   const Piece* pieces = reinterpret_cast<const Piece*>(shared + L::kPieces);
   int* scratch = reinterpret_cast<int*>(shared + L::kFirstUnit) + kMaxTokens + 1;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -278,7 +298,7 @@ __device__ __forceinline__ void consume(const OneArguments& p, const Ranges& ran
     const Piece piece = pieces[slot];
     if (piece.count == 0) return;
     share.start(p, piece.head, shared + L::kQueries + slot * L::kQueryBytes, lane);
-    const int position = positions[piece.token], from = first_key(p, position);
+    const int position = piece.position, from = first_key(position, p.window);
     const int begin = from / kKeys + piece.unit, end = begin + piece.count;
     // Units of which all keys count.
     const int whole_from = (from + kKeys - 1) / kKeys, whole_to = scores_plain ? (position + 1) / kKeys : 0;
@@ -309,10 +329,10 @@ template <int Dim, int Bytes>
 __global__ void __launch_bounds__(kThreads, 1) one_kernel(const __grid_constant__ OneArguments p) {
   using L = OneLayout<Dim, Bytes>;
   extern __shared__ __align__(128) uint8_t shared[];
-  int* positions = reinterpret_cast<int*>(shared + L::kPositions);
-  int* first_unit = reinterpret_cast<int*>(shared + L::kFirstUnit);
-  int* scratch = first_unit + kMaxTokens + 1;
   allow_dependents();
+  const int32_t* const starts = p.plan + kRangesInts;
+  const auto ranges = read_plan<Ranges>(p.plan);
+  const auto start = read_plan<OneStart>(starts + blockIdx.x * kStartInts);
   if (threadIdx.x == 0) {
     const uint32_t full = shared_address(shared) + L::kBarriers, empty = full + 8 * L::kStages;
     const uint32_t piece_full = empty + 8 * L::kStages, piece_empty = piece_full + 8 * kPieceSlots;
@@ -325,12 +345,19 @@ __global__ void __launch_bounds__(kThreads, 1) one_kernel(const __grid_constant_
       barrier_init(piece_empty + 8 * s, kWarps);
     }
     barriers_ready();
-    scratch[9] = 0;
   }
-  count_units(p, positions, first_unit, scratch);
-  const Ranges ranges(p, first_unit, scratch + 9);
+  __syncthreads();
   if (static_cast<int>(blockIdx.x) >= ranges.own.parts) return wait_for_producer();
-  if (threadIdx.x / 32 == kWarps) return OneProducer<Dim, Bytes>(p, ranges, shared).run();
+  if (threadIdx.x / 32 == kWarps) return OneProducer<Dim, Bytes>(p, ranges, shared).run(start);
+  int* positions = reinterpret_cast<int*>(shared + L::kPositions);
+  int* first_unit = reinterpret_cast<int*>(shared + L::kFirstUnit);
+  const int32_t* const units = starts + gridDim.x * kStartInts;
+  for (int token = threadIdx.x; token < p.tokens; token += kWarps * 32) {
+    positions[token] = p.table.positions[token];
+    first_unit[token + 1] = units[token + 1];
+  }
+  if (threadIdx.x == 0) first_unit[0] = 0;
+  arrays_there();
   wait_for_producer();
   consume<Dim, Bytes>(p, ranges, shared);
 }
@@ -338,7 +365,6 @@ __global__ void __launch_bounds__(kThreads, 1) one_kernel(const __grid_constant_
 template <int Dim, int Bytes>
 void launch_dim(const OneParams& p, Stream stream) {
   using L = OneLayout<Dim, Bytes>;
-  static const int processors = multiprocessors();
   static const cudaError_t attribute =
       cudaFuncSetAttribute(one_kernel<Dim, Bytes>, cudaFuncAttributeMaxDynamicSharedMemorySize, L::kShared);
   check_launch(attribute, "attention");
@@ -353,6 +379,7 @@ void launch_dim(const OneParams& p, Stream stream) {
   arguments.parts = static_cast<float*>(p.workspace);
   arguments.tickets = reinterpret_cast<int32_t*>(arguments.parts + kMaxRanges * 2 * kPartFloats);
   arguments.arrivals = arguments.tickets + 2;
+  arguments.plan = p.plan;
   arguments.keys = cache_of(a.k);
   arguments.values = cache_of(a.v);
   arguments.table = a.table;
@@ -369,12 +396,16 @@ void launch_dim(const OneParams& p, Stream stream) {
   arguments.scale_of_powers = a.scale * kLog2E;
   arguments.softcap = a.softcap;
   arguments.whole = p.whole;
-  const int blocks = processors < kMaxProcessors ? processors : kMaxProcessors;
-  const Grid grid{dim3(static_cast<unsigned>(blocks)), dim3(kThreads), L::kShared};
+  const Grid grid{dim3(static_cast<unsigned>(one_blocks())), dim3(kThreads), L::kShared};
   launch("attention", one_kernel<Dim, Bytes>, grid, stream, arguments);
 }
 
 }  // namespace
+
+int one_blocks() {
+  static const int processors = multiprocessors();
+  return processors < kMaxProcessors ? processors : kMaxProcessors;
+}
 
 size_t one_workspace_bytes() {
   return (kMaxRanges * 2 * kPartFloats + 2 + size_t{kMaxTokens} * kMaxKvHeads) * 4;

@@ -3,6 +3,7 @@
 // layer first attends.
 #include <algorithm>
 
+#include "kernels/cuda/attention_plan.h"
 #include "kernels/cuda/backend.h"
 
 namespace sluice::kernels::cuda {
@@ -67,7 +68,9 @@ void Impl::begin(const RaggedBatch& batch) {
   for (const int32_t begin : batch.query_begin.subspan(static_cast<size_t>(batch_.singles)))
     batch_.rest_begin_host.push_back(begin - batch_.singles);
   batch_.query_begin_host.assign(batch.query_begin.begin(), batch.query_begin.end());
-  std::vector<int32_t> sequence(batch.positions.size());
+  batch_.positions_host.assign(batch.positions.begin(), batch.positions.end());
+  std::vector<int32_t>& sequence = batch_.sequence_host;
+  sequence.resize(batch.positions.size());
   for (int s = 0; s < batch.sequences(); ++s) {
     const auto at = static_cast<size_t>(s);
     std::fill(sequence.begin() + batch.query_begin[at], sequence.begin() + batch.query_begin[at + 1], s);
@@ -263,10 +266,10 @@ void Impl::attend_rounded(const AttentionParams& wide, const Table& table) {
 
 void Impl::attend_on(const AttentionParams& whole, const Table& table) {
   if (whole.chunked != 0) return issue(launch_attention, whole);
-  if (deterministic_) return attend_each(whole);
+  if (deterministic_) return attend_each(whole, table);
   AttentionParams p = whole;
   // Steps that mix decode with prompts run the single tokens first; each kind goes to the kernel made for it.
-  const int singles = attend_singles(p);
+  const int singles = attend_singles(p, table);
   if (singles == batch_.sequences) return;
   p = without_first(p, singles);
   if (!batch_.consecutive || !flash_fits(p)) return issue(launch_attention, p);
@@ -292,18 +295,35 @@ void Impl::attend_on(const AttentionParams& whole, const Table& table) {
 }
 
 // The leading sequences of one token each, if the kernel for them takes this shape. Returns how many it took.
-int Impl::attend_singles(const AttentionParams& whole) {
+int Impl::attend_singles(const AttentionParams& whole, const Table& table) {
   OneParams one = blank<OneParams>();
   one.attention = whole;
   one.attention.q.n = one.attention.out.n = batch_.singles;
   one.workspace = one_workspace_.get();
   if (!one_fits(one.attention)) return 0;
+  const auto kv_heads = static_cast<int>(whole.kv_heads);
+  one.plan = one_plan({&table, kv_heads, whole.window, 0, batch_.singles, false, nullptr});
   issue(launch_one, one);
   return batch_.singles;
 }
 
+// In the tokens' buffer, where a plan has the same place in every step of as many tokens.
+const int32_t* Impl::one_plan(OnePlan wanted) {
+  for (const OnePlan& plan : batch_.one_plans)
+    if (plan.like(wanted)) return plan.numbers;
+  const auto first = static_cast<size_t>(wanted.first), count = static_cast<size_t>(wanted.count);
+  std::vector<int32_t> rows;
+  for (size_t token = first; token < first + count; ++token)
+    rows.push_back(wanted.table->row_begin[static_cast<size_t>(batch_.sequence_host[token])]);
+  const std::vector<int32_t> numbers = plan_one({std::span(batch_.positions_host).subspan(first, count), rows,
+                                                 wanted.kv_heads, wanted.window, one_blocks(), wanted.whole});
+  wanted.numbers = staging_->put(kTokenBuffer, numbers, mode_);
+  batch_.one_plans.push_back(wanted);
+  return wanted.numbers;
+}
+
 // Every token by itself, so that it does not matter with which others it runs.
-void Impl::attend_each(const AttentionParams& whole) {
+void Impl::attend_each(const AttentionParams& whole, const Table& table) {
   constexpr int64_t kTogether = 1024;
   for (int64_t first = 0; first < whole.q.n; first += kTogether) {
     OneParams one = blank<OneParams>();
@@ -312,6 +332,8 @@ void Impl::attend_each(const AttentionParams& whole) {
     one.attention = without_first(whole, first);
     one.attention.q.n = one.attention.out.n = std::min(kTogether, whole.q.n - first);
     if (!one_fits(one.attention)) return issue(launch_attention, whole);
+    one.plan = one_plan(
+        {&table, static_cast<int>(whole.kv_heads), whole.window, first, one.attention.q.n, true, nullptr});
     issue(launch_one, one);
   }
 }

@@ -109,6 +109,18 @@ class Impl final : public CudaBackend {
     FlashPlan plan;
     void* schedule;
   };
+  // Of the attention of tokens by themselves, for all layers of a kind.
+  struct OnePlan {
+    const Table* table;
+    int kv_heads, window;
+    int64_t first, count;  // tokens
+    bool whole;
+    const int32_t* numbers;
+    bool like(const OnePlan& other) const {
+      return table == other.table && kv_heads == other.kv_heads && window == other.window &&
+             first == other.first && count == other.count && whole == other.whole;
+    }
+  };
   struct Batch {
     const void* identity = nullptr;  // of the caller's positions
     int64_t tokens = 0;
@@ -120,8 +132,9 @@ class Impl final : public CudaBackend {
     const int32_t* query_begin = nullptr;
     const int32_t* rest_begin =
         nullptr;  // first token of the other sequences, counted from the first of theirs
-    std::vector<int32_t> query_begin_host, rest_begin_host;
+    std::vector<int32_t> query_begin_host, rest_begin_host, positions_host, sequence_host;
     std::deque<Table> tables;
+    std::vector<OnePlan> one_plans;
   };
   // Tokens on their way to the host: of the last draw on the device, of the last few in pinned memory.
   struct Drawn {
@@ -176,8 +189,9 @@ class Impl final : public CudaBackend {
   const Plan& plan_of(const FlashShape& shape, const Table& table, int first, bool hopper);
   void attend_rounded(const AttentionParams& params, const Table& table);
   void attend_on(const AttentionParams& params, const Table& table);
-  int attend_singles(const AttentionParams& params);
-  void attend_each(const AttentionParams& params);
+  int attend_singles(const AttentionParams& params, const Table& table);
+  void attend_each(const AttentionParams& params, const Table& table);
+  const int32_t* one_plan(OnePlan wanted);
   void launch_or_record(const std::function<void()>& body);
 
   std::string name_;
