@@ -11,11 +11,11 @@
 // memory at the end of a head. A head that lies in several ranges is merged by the block that ends the last of them, in
 // the order of its keys: results do not depend on who had which range.
 //
-// The cache of earlier steps may be read before the kernel in front has ended, since that one (which stores the new
-// keys) lets this one start only after everything before it has ended; the unit with the new key waits. Reads keys and
-// values once, from memory: 2 · 2 · Dim bytes per key and kv head (fp8: half of that; its elements become f16, which
-// holds them all, on their way to an f16 mma). Copies of this kind alone come at 4.6 TB/s on an
-// H200, the ceiling.
+// Reads keys and values once, from memory: 2 · 2 · Dim bytes per key and kv head (fp8: half of that; its elements become
+// f16, which holds them all, on their way to an f16 mma). Copies of this kind alone come at 4.6 TB/s on an H200, the
+// ceiling.
+#include <bit>
+
 #include "kernels/cuda/attention_share.cuh"
 #include "kernels/cuda/copy_engine.cuh"
 #include "kernels/cuda/flash.h"
@@ -42,7 +42,7 @@ __device__ __forceinline__ void await_arrays() {
 }
 
 // The producer warp: fills the ring with the units of the block's ranges, and tells the other warps the pieces. All lanes
-// take part, one for each run of keys or values.
+// do the same, but that each holds one entry of the block table; an elected one asks for the copies.
 template <int Dim, int Bytes>
 struct OneProducer {
   using L = OneLayout<Dim, Bytes>;
@@ -53,9 +53,12 @@ struct OneProducer {
   uint32_t shared, full, empty, piece_full, piece_empty;
   uint64_t policy = read_once_policy();
   int lane = threadIdx.x % 32;
-  int stage = 0, round = 0, begun = 0, told = 0;
-  bool waited = false, arrays = false;
-  Piece piece{};  // the one whose slot has this lane's number
+  int stage = 0, round = 0, told = 0;
+  bool arrays = false;
+  int position = 0, row = 0;  // of the token whose units are sent
+  // Where blocks start in the cache, in bytes: of 32 entries of the row, from entry `held` on, one to a lane.
+  int held = -1;
+  int64_t offset = 0;
 
   __device__ __forceinline__ OneProducer(const OneArguments& arguments, const Ranges& all, uint8_t* memory)
       : p(arguments),
@@ -69,27 +72,22 @@ struct OneProducer {
         piece_full(empty + 8 * L::kStages),
         piece_empty(piece_full + 8 * kPieceSlots) {}
 
-  // For the kernel in front, which makes the queries and the new keys.
-  __device__ __forceinline__ void wait() {
-    if (!waited) wait_for_producer();
-    waited = true;
-  }
   __device__ __forceinline__ void need_arrays() {
     if (!arrays) await_arrays();
     arrays = true;
   }
   // The slot of the next piece to tell, once it is free.
-  __device__ __forceinline__ int free_slot() const {
+  __device__ __forceinline__ int free_slot() {
     const int slot = told % kPieceSlots;
     if (told >= kPieceSlots) barrier_wait(piece_empty + 8 * slot, (told / kPieceSlots - 1) & 1);
+    ++told;
     return slot;
   }
-  // The pieces begun, each with its queries.
-  __device__ __forceinline__ void tell_pieces() {
-    const uint32_t bytes = static_cast<uint32_t>(p.group * Dim * 2);
-    for (; told < begun; ++told) {
-      const int slot = free_slot();
-      if (lane != slot) continue;
+  // A piece, with its queries.
+  __device__ __forceinline__ void tell(const Piece& piece) {
+    const int slot = free_slot();
+    const auto bytes = static_cast<uint32_t>(p.group * Dim * 2);
+    if (one_lane()) {
       pieces[slot] = piece;
       barrier_expect(piece_full + 8 * slot, bytes);
       copy_bytes(shared + L::kQueries + slot * L::kQueryBytes,
@@ -100,62 +98,62 @@ struct OneProducer {
   }
   __device__ __forceinline__ void tell_end() {
     const int slot = free_slot();
-    if (lane != slot) return;
+    if (!one_lane()) return;
     pieces[slot].count = 0;
     barrier_arrive(piece_full + 8 * slot);
   }
 
-  // Keys and values of a unit of a token at `position`, this lane's run from `source` on.
-  __device__ __forceinline__ void send_unit(int unit, int position, const uint8_t* source) {
+  // Keys and values of a unit of the token's kv head. Those in quarters that begin behind the token are left out.
+  __device__ __forceinline__ void send_unit(int unit, int head) {
+    constexpr int kQuarter = kKeys / 4, kRuns = L::kRuns / 4;  // keys, runs
+    const int block_size = p.table.block_size, held_by_lanes = (unit * kKeys >> p.block_shift) & ~31;
+    if (held != held_by_lanes) {
+      held = held_by_lanes;
+      offset = p.table.blocks[row + min(held + lane, position >> p.block_shift)] * p.stride_block;
+    }
+    int64_t from[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int key = min(unit * kKeys + i * kQuarter, position);
+      from[i] = __shfl_sync(0xffffffffu, offset, key >> p.block_shift & 31) + head * p.stride_head +
+                (key & (block_size - kQuarter)) * L::kRowBytes;
+    }
+    const int quarters = min(4, (position - unit * kKeys) / kQuarter + 1);
     if (round > 0) barrier_wait(empty + 8 * stage, (round - 1) & 1);
-    // Runs that begin behind the token are left out.
-    const int left = position + 1 - unit * kKeys,
-              runs = left < kKeys ? (left + L::kRun - 1) / L::kRun : L::kRuns;
-    const int run = lane % L::kRuns;
-    if (lane == 0) barrier_expect(full + 8 * stage, 2 * runs * L::kRunBytes);
+    const uint32_t barrier = full + 8 * stage, to = shared + stage * L::kStageBytes;
+    if (one_lane()) {
+      barrier_expect(barrier, 2 * quarters * kQuarter * L::kRowBytes);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (i >= quarters) break;
+#pragma unroll
+        for (int j = 0; j < kRuns; ++j) {
+          const uint32_t at = to + (i * kRuns + j) * L::kRunPitch;
+          const int64_t source = from[i] + j * L::kRunBytes;
+          copy_bytes(at, p.keys + source, L::kRunBytes, barrier, policy);
+          copy_bytes(at + L::kMatrixBytes, p.values + source, L::kRunBytes, barrier, policy);
+        }
+      }
+    }
     __syncwarp();
-    if (lane < 2 * L::kRuns && run < runs)
-      copy_bytes(shared + stage * L::kStageBytes + lane / L::kRuns * L::kMatrixBytes + run * L::kRunPitch,
-                 source, L::kRunBytes, full + 8 * stage, policy);
     if (++stage == L::kStages) stage = 0, ++round;
   }
 
-  // The units of a range, whose first token is at `position` and has the table's entries from `row` on.
-  __device__ __forceinline__ void send_range(int range, Walk walk, int position, int row) {
-    const int block_size = p.table.block_size, per_unit = kKeys / block_size, run = lane % L::kRuns;
-    const int part = run * L::kRun / block_size;
-    const OneCache cache = lane < L::kRuns ? p.keys : p.values;
-    const uint8_t* const source = cache.data + run * L::kRun % block_size * L::kRowBytes;
+  // The next unit is of a token at `at`, whose row of the table starts with entry `first`.
+  __device__ __forceinline__ void turn_to(int at, int first) {
+    position = at, row = first, held = -1;
+  }
+  // The units of a range, from the token on that was turned to.
+  __device__ __forceinline__ void send_range(int range, Walk walk) {
     int token = walk.token;
     while (walk.live()) {
-      if (begun - told == kPieceSlots) {
-        wait();
-        tell_pieces();
-      }
       if (walk.token != token) {
         token = walk.token;
-        position = positions[token];
-        row = p.table.row_begin[p.table.sequence[token]];
+        turn_to(positions[token], p.table.row_begin[p.table.sequence[token]]);
       }
-      if (lane == begun % kPieceSlots)
-        piece = {token, walk.head, walk.unit, walk.units, walk.count(), range, walk.at - walk.unit, position};
-      ++begun;
-      if (waited) tell_pieces();
-      const int blocks = position / block_size;
-      const auto entry = [&](int unit) {
-        const int index = unit * per_unit + part;
-        return p.table.blocks[row + (index < blocks ? index : blocks)];
-      };
+      tell({token, walk.head, walk.unit, walk.units, walk.count(), range, walk.at - walk.unit, position});
       const int begin = first_key(position, p.window) / kKeys + walk.unit, end = begin + walk.count();
-      int32_t block = lane < 2 * L::kRuns ? entry(begin) : 0;
-      for (int unit = begin; unit < end; ++unit) {
-        if (!waited && (p.whole != 0 || round > 0 || (unit + 1) * kKeys > position)) {
-          wait();
-          tell_pieces();
-        }
-        send_unit(unit, position, source + block * cache.stride_block + walk.head * cache.stride_head);
-        if (lane < 2 * L::kRuns && unit + 1 < end) block = entry(unit + 1);
-      }
+      for (int unit = begin; unit < end; ++unit) send_unit(unit, walk.head);
       if (walk.head + 1 == p.kv_heads) need_arrays();
       walk.next(first_unit, p.kv_heads);
     }
@@ -170,20 +168,20 @@ struct OneProducer {
     return range;
   }
 
-  __device__ __forceinline__ void run(OneStart start) {
+  __device__ __forceinline__ void run(const OneStart& start) {
     const bool more = ranges.count > ranges.own.parts;
     int range = static_cast<int>(blockIdx.x);
+    Walk walk = start.walk;
+    turn_to(start.position, start.row);
+    wait_for_producer();  // of the queries and the new keys
     while (range < ranges.count) {
-      send_range(range, start.walk, start.position, start.row);
-      wait();
-      tell_pieces();
+      send_range(range, walk);
       need_arrays();
       range = more ? take_range() : ranges.count;
       if (range >= ranges.count) break;
-      start.walk = Walk::from(first_unit, p.tokens, p.kv_heads, ranges.start_of_short(range),
-                              ranges.start_of_short(range + 1));
-      start.position = positions[start.walk.token];
-      start.row = p.table.row_begin[p.table.sequence[start.walk.token]];
+      walk = Walk::from(first_unit, p.tokens, p.kv_heads, ranges.start_of_short(range),
+                        ranges.start_of_short(range + 1));
+      turn_to(positions[walk.token], p.table.row_begin[p.table.sequence[walk.token]]);
     }
     tell_end();
   }
@@ -369,10 +367,6 @@ void launch_dim(const OneParams& p, Stream stream) {
       cudaFuncSetAttribute(one_kernel<Dim, Bytes>, cudaFuncAttributeMaxDynamicSharedMemorySize, L::kShared);
   check_launch(attribute, "attention");
   const AttentionParams& a = p.attention;
-  const auto cache_of = [](const CacheView& cache) {
-    return OneCache{static_cast<const uint8_t*>(cache.data), cache.stride_block * Bytes,
-                    cache.stride_head * Bytes};
-  };
   OneArguments arguments{};
   arguments.q = static_cast<const bf16*>(a.q.data);
   arguments.out = static_cast<bf16*>(a.out.data);
@@ -380,9 +374,12 @@ void launch_dim(const OneParams& p, Stream stream) {
   arguments.tickets = reinterpret_cast<int32_t*>(arguments.parts + kMaxRanges * 2 * kPartFloats);
   arguments.arrivals = arguments.tickets + 2;
   arguments.plan = p.plan;
-  arguments.keys = cache_of(a.k);
-  arguments.values = cache_of(a.v);
+  arguments.keys = static_cast<const uint8_t*>(a.k.data);
+  arguments.values = static_cast<const uint8_t*>(a.v.data);
+  arguments.stride_block = a.k.stride_block * Bytes;
+  arguments.stride_head = a.k.stride_head * Bytes;
   arguments.table = a.table;
+  arguments.block_shift = std::countr_zero(static_cast<unsigned>(a.table.block_size));
   arguments.q_stride = a.q.stride_n;
   arguments.out_stride_n = a.out.stride_n;
   arguments.out_stride_h = a.out.stride_h;
@@ -395,7 +392,6 @@ void launch_dim(const OneParams& p, Stream stream) {
   arguments.scale = a.scale;
   arguments.scale_of_powers = a.scale * kLog2E;
   arguments.softcap = a.softcap;
-  arguments.whole = p.whole;
   const Grid grid{dim3(static_cast<unsigned>(one_blocks())), dim3(kThreads), L::kShared};
   launch("attention", one_kernel<Dim, Bytes>, grid, stream, arguments);
 }
@@ -418,12 +414,13 @@ bool one_fits(const AttentionParams& p) {
     return (c.type == DType::BF16 || (c.type == DType::F8_E4M3 && c.dim == 128)) && aligned16(c.data) &&
            c.stride_slot == c.dim && c.stride_head % piece == 0 && c.stride_block % piece == 0;
   };
+  const bool alike = p.k.stride_block == p.v.stride_block && p.k.stride_head == p.v.stride_head;
   const bool size = p.k.dim == p.v.dim && (p.k.dim == 64 || p.k.dim == 128) && group <= kMaxGroup &&
                     p.kv_heads <= kMaxKvHeads && p.q.n <= kMaxTokens && p.q.n > 0;
   const bool blocks = p.table.block_size == 16 || p.table.block_size == 32 || p.table.block_size == 64;
   const bool results = p.out.stride_n % 4 == 0 && p.out.stride_h % 4 == 0 && aligned16(p.out.data);
   const bool queries = aligned16(p.q.data) && p.q.stride_h == p.k.dim && p.q.stride_n % 8 == 0;
-  return size && blocks && queries && results && cache_fits(p.k) && cache_fits(p.v);
+  return alike && size && blocks && queries && results && cache_fits(p.k) && cache_fits(p.v);
 }
 
 void launch_one(const OneParams& p, Stream stream) {

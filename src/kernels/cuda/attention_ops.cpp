@@ -328,7 +328,6 @@ void Impl::attend_each(const AttentionParams& whole, const Table& table) {
   for (int64_t first = 0; first < whole.q.n; first += kTogether) {
     OneParams one = blank<OneParams>();
     one.workspace = one_workspace_.get();
-    one.whole = 1;
     one.attention = without_first(whole, first);
     one.attention.q.n = one.attention.out.n = std::min(kTogether, whole.q.n - first);
     if (!one_fits(one.attention)) return issue(launch_attention, whole);

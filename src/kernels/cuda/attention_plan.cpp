@@ -48,7 +48,7 @@ struct Planner {
     const EvenParts own = EvenParts::of(all(), std::min(all(), tokens.blocks));
     const bool whole = leave_whole(own);
     if (whole || own.length < kMuch) return {all(), all(), own, own.parts, 1, whole ? 1 : 0};
-    const int left = all() / 8, length = std::max(kLength, (left + kMaxShort - 1) / kMaxShort);
+    const int left = all() / 16, length = std::max(kLength, (left + kMaxShort - 1) / kMaxShort);
     const int fixed = all() - left;
     return {all(),  fixed, EvenParts::of(fixed, own.parts), own.parts + (left + length - 1) / length,
             length, 0};

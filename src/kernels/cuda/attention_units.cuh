@@ -8,12 +8,6 @@
 namespace sluice::kernels::cuda {
 
 constexpr int kWarps = 4, kThreads = kWarps * 32 + 32;
-// Keys or values; strides in bytes.
-struct OneCache {
-  const uint8_t* data;
-  int64_t stride_block, stride_head;
-};
-
 struct OneArguments {
   const bf16* q;
   bf16* out;
@@ -23,13 +17,14 @@ struct OneArguments {
   int32_t* tickets;     // [2]: ranges given out, blocks that asked in vain; zero before and after
   const float* sinks;   // [heads] or null
   const float* alibi;   // [heads] or null
-  OneCache keys, values;
+  const uint8_t *keys, *values;
+  int64_t stride_block, stride_head;  // of both, in bytes
   TableView table;
+  int block_shift;  // a block has 1 << block_shift slots
   int64_t q_stride, out_stride_n, out_stride_h;
   int tokens, kv_heads, group, window;
   float scale, softcap;
   float scale_of_powers;  // of two: scale / log(2)
-  int whole;              // no head is shared between blocks, and a token may see others of this step
 };
 
 // Units of one (token, head) that lie in one range; `units` has that head in all, from unit `begin` of all on. None: the

@@ -63,7 +63,6 @@ struct OneParams {
   AttentionParams attention;
   void* workspace;      // one_workspace_bytes()
   const int32_t* plan;  // of plan_one() for one_blocks() blocks, on the device, at a multiple of 16 bytes
-  int32_t whole;        // 1: a head's sum does not depend on the rest of the batch
 };
 int one_blocks();
 inline constexpr int64_t kMaxKvHeads = 128;

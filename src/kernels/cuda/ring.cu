@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(Shape<TokenTiles, RowTiles, Stages, Depth, War
   __syncthreads();
 
   if (warp == S::kMultipliers) {
-    if (lane != 0) return;
+    if (!one_lane()) return;
     const uint64_t policy = read_once_policy();
     const int total = mine * p.steps, ahead = total < Stages ? total : Stages;
     const auto load_weights = [&](int i) {

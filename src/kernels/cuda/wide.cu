@@ -274,7 +274,7 @@ __global__ void __cluster_dims__(S::Sharers) __launch_bounds__(kBoundThreads, 1)
   }
   if (threadIdx.x < 128) {
     if constexpr (S::kGroupCount > 1) asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
-    if (threadIdx.x == 0) load_tiles<S>(p, &x, &weights, shared);
+    if (threadIdx.x < 32 && one_lane()) load_tiles<S>(p, &x, &weights, shared);
   } else {
     if constexpr (S::kGroupCount > 1) asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
     wait_for_producer();
