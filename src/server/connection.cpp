@@ -314,7 +314,9 @@ void Connection::finish_request() {
   if (current_.status == 499 && !stalled_) state_.metrics().troubled(Trouble::Disconnected);
   const double seconds = seconds_since(current_.start);
   state_.metrics().answered(state_.router().index_of(current_.route), current_.status, seconds);
-  if (state_.options().access_log) {
+  const AccessLog wanted = state_.options().access_log;
+  const bool polled = current_.route != nullptr && current_.route->polled();
+  if (wanted == AccessLog::All || (wanted == AccessLog::Unpolled && !polled)) {
     log_info("request id={} client={} route={} status={} ms={:.1f} prompt={} cached={} generated={}",
              current_.id, current_.client.empty() ? "-" : current_.client,
              current_.route == nullptr ? "-" : current_.route->path, current_.status, seconds * 1e3,

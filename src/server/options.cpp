@@ -68,7 +68,9 @@ void ServerOptions::declare(OptionSet& options) {
   options.add_choice<MetricsNames>(metrics_names, "metrics-names",
                                    "names in /metrics: our own, or vLLM's beside them",
                                    {{"sluice", MetricsNames::Sluice}, {"vllm", MetricsNames::Vllm}});
-  options.add_choice<bool>(access_log, "access-log", "one line a request", {{"on", true}, {"off", false}});
+  options.add_choice<AccessLog>(
+      access_log, "access-log", "a line a request; on: none for /health, /ready, /ping, /load and /metrics",
+      {{"on", AccessLog::Unpolled}, {"off", AccessLog::Off}, {"all", AccessLog::All}});
 }
 
 Status validate(const ServerOptions& options) {

@@ -10,6 +10,7 @@
 namespace sluice::server {
 
 enum class MetricsNames : uint8_t { Sluice, Vllm };
+enum class AccessLog : uint8_t { Off, Unpolled, All };  // Unpolled: all but what probes and scrapers ask for
 
 struct ServerOptions {
   std::string host = "127.0.0.1";
@@ -42,7 +43,7 @@ struct ServerOptions {
   double shutdown_timeout = 30;
   double drain_delay = 0;
   MetricsNames metrics_names = MetricsNames::Sluice;
-  bool access_log = true;
+  AccessLog access_log = AccessLog::Unpolled;
 
   void declare(OptionSet& options);
 };

@@ -41,6 +41,13 @@ std::optional<std::string> matches(std::string_view pattern, std::string_view pa
 
 }  // namespace
 
+bool Route::polled() const {
+  constexpr std::array kPolled{OwnRoute::Health, OwnRoute::Ready, OwnRoute::Ping, OwnRoute::Load,
+                               OwnRoute::Metrics};
+  const auto* own = std::get_if<OwnRoute>(&target);
+  return own != nullptr && std::find(kPolled.begin(), kPolled.end(), *own) != kPolled.end();
+}
+
 Router::Router(const std::vector<api::Operation>& operations, const std::vector<Asset>& assets) {
   for (const OwnRow& row : kOwn)
     routes_.push_back({"GET", std::string(row.path), row.route, row.needs_key, dialect_of(row.path)});

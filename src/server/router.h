@@ -20,6 +20,9 @@ struct Route {
   std::variant<OwnRoute, const api::Operation*, const Asset*> target;
   bool needs_key = true;
   api::Dialect dialect = api::Dialect::OpenAi;
+
+  // Whether probes and scrapers ask for it every few seconds.
+  bool polled() const;
 };
 
 struct Match {

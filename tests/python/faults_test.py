@@ -73,6 +73,18 @@ def test_the_log_has_no_room():
         assert silent.stop() == 0
 
 
+def test_the_log_has_a_line_for_what_users_ask():
+    asked = {"on": ["/v1/models"], "all": ["/v1/models", "/health", "/metrics"], "off": []}
+    for access_log, logged in asked.items():
+        with Server("--access-log", access_log) as quiet:
+            for path in ("/health", "/v1/models", "/metrics"):
+                quiet.request("GET", path)
+            assert quiet.stop() == 0
+            routes = re.findall(r"request id=.* route=(\S+)", quiet.text())
+            assert set(logged) == set(routes) - {"/ready"}, (access_log, routes)
+            assert ("/ready" in routes) == (access_log == "all"), (access_log, routes)
+
+
 def test_connections_wait_for_files():
     """Where the process may open no more files, who is connected is served, others wait, and nothing spins."""
     with Server() as crowded:
