@@ -184,7 +184,7 @@ void Impl::matmul_gated(TensorView out, TensorView wide, TensorView x, const Wei
   gated(out, wide, activation);
 }
 
-// Of a long prompt the norm's pass over x and the branch costs more than reading x in the product's.
+// Of many tokens the norm's pass over x and the branch costs more than reading x in the product's.
 void Impl::product_add_rms_norm(TensorView out, TensorView sum, TensorView b, const Product& product,
                                 TensorView gain, float eps, float b_scale) {
   const DeviceWeight& stored = device_weight(*product.weight);
