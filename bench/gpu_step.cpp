@@ -121,7 +121,7 @@ class Model {
     const TensorView x = rows(x_), branch = rows(branch_), normed = rows(normed_), qkv = rows(qkv_);
     const TensorView angles = rows(angles_);
     const auto add_norm = [&](const Layer& layer) {
-      if (has(Part::Norm)) gpu_.add_rms_norm(normed, x, branch, layer.gain.view, 1e-5f);
+      if (has(Part::Norm)) gpu_.add_rms_norm(normed, {x, branch}, {layer.gain.view, 1e-5f});
     };
     gpu_.begin(batch);
     if (has(Part::Embed)) {

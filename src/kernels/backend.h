@@ -124,6 +124,17 @@ struct Product {
   const Weight* weight;
 };
 
+// A stream of residuals and what is added to it: sum += b_scale * b. b may have one row for all n.
+struct Residual {
+  TensorView sum, b;
+  float b_scale = 1.0f;
+};
+// Of an rms norm; gain f32 [dim], optional.
+struct RmsGain {
+  TensorView gain;
+  float eps;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -218,16 +229,15 @@ class Backend {
   // -- fused
 
   // sum += b_scale * b; out = rms_norm(sum)
-  virtual void add_rms_norm(TensorView out, TensorView sum, TensorView b, TensorView gain, float eps,
-                            float b_scale = 1.0f) {
-    add(sum, sum, b, b_scale);
-    rms_norm(out, sum, gain, eps);
+  virtual void add_rms_norm(TensorView out, const Residual& x, const RmsGain& norm) {
+    add(x.sum, x.sum, x.b, x.b_scale);
+    rms_norm(out, x.sum, norm.gain, norm.eps);
   }
-  // sum = sum + b_scale * product; out = rms_norm(sum). b has room for the product; what it holds afterwards is not said.
-  virtual void product_add_rms_norm(TensorView out, TensorView sum, TensorView b, const Product& product,
-                                    TensorView gain, float eps, float b_scale = 1.0f) {
-    matmul(b, product.x, *product.weight);
-    add_rms_norm(out, sum, b, gain, eps, b_scale);
+  // sum += b_scale * product; out = rms_norm(sum). b has room for the product; what it holds afterwards is not said.
+  virtual void product_add_rms_norm(TensorView out, const Residual& x, const Product& product,
+                                    const RmsGain& norm) {
+    matmul(x.b, product.x, *product.weight);
+    add_rms_norm(out, x, norm);
   }
   // Rotates q and k, then stores k and v. k may be left rotated or not.
   virtual void rope_write_kv(const PagedKv& kv, const QkvHeads& x, TensorView angles, RopeStyle style,

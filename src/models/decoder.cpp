@@ -30,11 +30,12 @@ void Decoder::finish_branch(TensorView branch) {
 
 void Decoder::add_norm(TensorView out, TensorView x, TensorView branch, const Norm& weights) {
   const auto product = std::exchange(unmade_, std::nullopt);
+  const kernels::Residual residual{x, branch, spec_.residual_scale};
+  const kernels::RmsGain gain{weights.gain, spec_.norm_eps};
   if (spec_.norm == NormKind::Rms && product) {
-    backend_.product_add_rms_norm(out, x, branch, *product, weights.gain, spec_.norm_eps,
-                                  spec_.residual_scale);
+    backend_.product_add_rms_norm(out, residual, *product, gain);
   } else if (spec_.norm == NormKind::Rms) {
-    backend_.add_rms_norm(out, x, branch, weights.gain, spec_.norm_eps, spec_.residual_scale);
+    backend_.add_rms_norm(out, residual, gain);
   } else {
     finish(backend_, branch, product);
     backend_.add(x, x, branch, spec_.residual_scale);

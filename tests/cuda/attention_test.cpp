@@ -408,7 +408,7 @@ TEST_P(AttentionTest, ReplayedStepsMatchDirectOnes) {
       backend.rope_write_kv(kv, {q, k, v}, turn, kernels::RopeStyle::Halves, view);
       backend.attend(heads_of(side(mixed), 8), q, kv, view, shape);
       backend.matmul(side(normed), side(mixed), host ? output.host : output.device);
-      backend.add_rms_norm(side(normed), side(x), side(normed), side(gain), 1e-5f);
+      backend.add_rms_norm(side(normed), {side(x), side(normed)}, {side(gain), 1e-5f});
     };
     run_on(ref(), true);
     gpu().run_step([&] { run_on(gpu(), false); });

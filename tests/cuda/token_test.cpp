@@ -37,8 +37,8 @@ TEST_P(TokenTest, NormOfManyLongRows) {
     Both x = random(n, dim);
     const Both branch = random(n, dim), gain = vector(dim);
     Both out = zeros(n, dim);
-    ref().add_rms_norm(out.host, x.host, branch.host, gain.host, 1e-5f, 0.5f);
-    gpu().add_rms_norm(out.device, x.device, branch.device, gain.device, 1e-5f, 0.5f);
+    ref().add_rms_norm(out.host, {x.host, branch.host, 0.5f}, {gain.host, 1e-5f});
+    gpu().add_rms_norm(out.device, {x.device, branch.device, 0.5f}, {gain.device, 1e-5f});
     EXPECT_LT(error(out.host, out.device), tolerance()) << dim;
     EXPECT_LT(error(x.host, x.device), tolerance()) << dim;
     ref().rms_norm(x.host, x.host, {}, 1e-5f);
@@ -64,8 +64,8 @@ TEST_P(TokenTest, AddAndNormInOne) {
     Both sum = random(9, dim);
     const Both b = random(9, dim), gain = vector(dim);
     Both out = zeros(9, dim);
-    ref().add_rms_norm(out.host, sum.host, b.host, gain.host, 1e-5f, 0.7f);
-    gpu().add_rms_norm(out.device, sum.device, b.device, gain.device, 1e-5f, 0.7f);
+    ref().add_rms_norm(out.host, {sum.host, b.host, 0.7f}, {gain.host, 1e-5f});
+    gpu().add_rms_norm(out.device, {sum.device, b.device, 0.7f}, {gain.device, 1e-5f});
     EXPECT_LT(error(out.host, out.device), tolerance()) << dim;
     EXPECT_LT(error(sum.host, sum.device), tolerance()) << dim;
   }

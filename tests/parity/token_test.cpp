@@ -132,8 +132,8 @@ TEST(TokenWise, FusedAddRmsNormEqualsItsDefault) {
     HostTensor plain = HostTensor::make(DType::F32, {9, 130});
     copy(fused_sum.view, a.view);
     copy(sum.view, a.view);
-    backend->add_rms_norm(fused.view, fused_sum.view, b.view, gain.view, 1e-5f, 0.5f);
-    backend->Backend::add_rms_norm(plain.view, sum.view, b.view, gain.view, 1e-5f, 0.5f);
+    backend->add_rms_norm(fused.view, {fused_sum.view, b.view, 0.5f}, {gain.view, 1e-5f});
+    backend->Backend::add_rms_norm(plain.view, {sum.view, b.view, 0.5f}, {gain.view, 1e-5f});
     EXPECT_TRUE(same_bits(fused.view, plain.view)) << backend->name();
     EXPECT_TRUE(same_bits(fused_sum.view, sum.view)) << backend->name();
   }

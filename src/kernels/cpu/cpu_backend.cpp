@@ -100,16 +100,15 @@ void CpuBackend::add(TensorView out, TensorView a, TensorView b, float b_scale) 
   });
 }
 
-void CpuBackend::add_rms_norm(TensorView out, TensorView sum, TensorView b, TensorView gain, float eps,
-                              float b_scale) {
-  const bool one_row = row_count(b) == 1;
-  SLUICE_CHECK(one_row || row_count(b) == row_count(sum));
-  const auto* gains = static_cast<const float*>(gain.data);
-  const int64_t width = sum.dim(-1);
-  for_rows(row_count(sum), width, [&](int64_t i) {
-    float* row = row_at<float>(sum, i);
-    kernels_.add_scaled(row, row, row_at<float>(b, one_row ? 0 : i), b_scale, width);
-    kernels_.rms_norm(row_at<float>(out, i), row, gains, width, eps);
+void CpuBackend::add_rms_norm(TensorView out, const Residual& x, const RmsGain& norm) {
+  const bool one_row = row_count(x.b) == 1;
+  SLUICE_CHECK(one_row || row_count(x.b) == row_count(x.sum));
+  const auto* gains = static_cast<const float*>(norm.gain.data);
+  const int64_t width = x.sum.dim(-1);
+  for_rows(row_count(x.sum), width, [&](int64_t i) {
+    float* row = row_at<float>(x.sum, i);
+    kernels_.add_scaled(row, row, row_at<float>(x.b, one_row ? 0 : i), x.b_scale, width);
+    kernels_.rms_norm(row_at<float>(out, i), row, gains, width, norm.eps);
   });
 }
 

@@ -47,8 +47,7 @@ class CpuBackend : public Backend {
   void mix_experts(TensorView out, TensorView x, TensorView ids, TensorView weights,
                    const ExpertBank& bank) override;
 
-  void add_rms_norm(TensorView out, TensorView sum, TensorView b, TensorView gain, float eps,
-                    float b_scale) override;
+  void add_rms_norm(TensorView out, const Residual& x, const RmsGain& norm) override;
 
  private:
   // Calls row(i) for each of `rows` rows of `width` elements, on all threads where that pays.

@@ -59,10 +59,9 @@ class Impl final : public CudaBackend {
                     Activation activation) override;
   void rope_write_kv(const PagedKv& kv, const QkvHeads& x, TensorView angles, RopeStyle style,
                      const RaggedBatch& batch) override;
-  void add_rms_norm(TensorView out, TensorView sum, TensorView b, TensorView gain, float eps,
-                    float b_scale) override;
-  void product_add_rms_norm(TensorView out, TensorView sum, TensorView b, const Product& product,
-                            TensorView gain, float eps, float b_scale) override;
+  void add_rms_norm(TensorView out, const Residual& x, const RmsGain& gain) override;
+  void product_add_rms_norm(TensorView out, const Residual& x, const Product& product,
+                            const RmsGain& gain) override;
 
   void rope_angles(TensorView angles, const RaggedBatch&, TensorView inverse_frequency,
                    float magnitude) override;

@@ -185,19 +185,19 @@ void Impl::matmul_gated(TensorView out, TensorView wide, TensorView x, const Wei
 }
 
 // Of many tokens the norm's pass over x and the branch costs more than reading x in the product's.
-void Impl::product_add_rms_norm(TensorView out, TensorView sum, TensorView b, const Product& product,
-                                TensorView gain, float eps, float b_scale) {
+void Impl::product_add_rms_norm(TensorView out, const Residual& x, const Product& product,
+                                const RmsGain& gain) {
   const DeviceWeight& stored = device_weight(*product.weight);
-  ProductParams p = product_params(sum, product.x, *product.weight);
+  ProductParams p = product_params(x.sum, product.x, *product.weight);
   p.weight = stored.matrices[0];
   p.bias = stored.bias;
   const bool plain = stored.matrices.size() == 1 && p.weight.type == DType::BF16 && p.bias == nullptr;
-  const bool fits = plain && p.x.type == DType::BF16 && p.x.n >= kSumTokens && b_scale == 1.0f;
+  const bool fits = plain && p.x.type == DType::BF16 && p.x.n >= kSumTokens && x.b_scale == 1.0f;
   if (!fits || deterministic_ || !library_sum(p)) {
-    matmul(b, product.x, *product.weight);
-    return add_rms_norm(out, sum, b, gain, eps, b_scale);
+    matmul(x.b, product.x, *product.weight);
+    return add_rms_norm(out, x, gain);
   }
-  rms_norm(out, sum, gain, eps);
+  rms_norm(out, x.sum, gain.gain, gain.eps);
 }
 
 bool Impl::library_sum(const ProductParams& p) {

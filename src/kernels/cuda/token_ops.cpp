@@ -48,12 +48,11 @@ void Impl::layer_norm(TensorView out, TensorView x, TensorView gain, TensorView 
   norm(p);
 }
 
-void Impl::add_rms_norm(TensorView out, TensorView sum, TensorView b, TensorView gain, float eps,
-                        float b_scale) {
-  NormParams p = norm_params(out, sum, gain, eps);
-  p.add = view_of(b);
+void Impl::add_rms_norm(TensorView out, const Residual& x, const RmsGain& gain) {
+  NormParams p = norm_params(out, x.sum, gain.gain, gain.eps);
+  p.add = view_of(x.b);
   if (p.add.n == 1) p.add.stride_n = 0;
-  p.scale = b_scale;
+  p.scale = x.b_scale;
   norm(p);
 }
 
