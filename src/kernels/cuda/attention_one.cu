@@ -12,8 +12,8 @@
 // the order of its keys: results do not depend on who had which range.
 //
 // Reads keys and values once, from memory: 2 · 2 · Dim bytes per key and kv head (fp8: half of that; its elements become
-// f16, which holds them all, on their way to an f16 mma). Copies of this kind alone come at 4.6 TB/s on an H200, the
-// ceiling.
+// f16, which holds them all, on their way to an f16 mma). Reading is the limit: with many long sequences the kernel takes
+// about as long without its products.
 #include <bit>
 
 #include "kernels/cuda/attention_share.cuh"
