@@ -417,8 +417,7 @@ TEST_P(AttentionTest, ReplayedStepsMatchDirectOnes) {
   EXPECT_EQ(gpu().graphs() - before, 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(Activations, AttentionTest, kEachActivation,
-                         [](const auto& info) { return std::string(name(info.param)); });
+INSTANTIATE_TEST_SUITE_P(Activations, AttentionTest, kEachActivation, name_of);
 
 }  // namespace
 }  // namespace sluice::cuda_test

@@ -103,8 +103,7 @@ TEST_P(ExpertTest, MixesAlike) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Activations, ExpertTest, kEachActivation,
-                         [](const auto& info) { return std::string(name(info.param)); });
+INSTANTIATE_TEST_SUITE_P(Activations, ExpertTest, kEachActivation, name_of);
 
 }  // namespace
 }  // namespace sluice::cuda_test

@@ -71,6 +71,9 @@ class EachActivation : public DeviceTest, public ::testing::WithParamInterface<D
   }
 };
 inline const auto kEachActivation = ::testing::Values(DType::BF16, DType::F32);
+inline std::string name_of(const ::testing::TestParamInfo<DType>& one) {
+  return std::string(name(one.param));
+}
 
 // [n, heads * dim] as [n, heads, dim]
 TensorView heads_of(const TensorView& view, int64_t heads);

@@ -163,8 +163,7 @@ TEST_P(ProductTest, OneMatrixPerHead) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Activations, ProductTest, kEachActivation,
-                         [](const auto& info) { return std::string(name(info.param)); });
+INSTANTIATE_TEST_SUITE_P(Activations, ProductTest, kEachActivation, name_of);
 
 }  // namespace
 }  // namespace sluice::cuda_test

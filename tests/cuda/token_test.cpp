@@ -179,8 +179,7 @@ TEST_P(TokenTest, EmbedEveryType) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Activations, TokenTest, kEachActivation,
-                         [](const auto& info) { return std::string(name(info.param)); });
+INSTANTIATE_TEST_SUITE_P(Activations, TokenTest, kEachActivation, name_of);
 
 }  // namespace
 }  // namespace sluice::cuda_test
