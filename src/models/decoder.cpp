@@ -54,7 +54,7 @@ void Decoder::enter_layer(TensorView out, TensorView x, TensorView branch, const
 bool Decoder::starts_with_norm(size_t index) const {
   if (index >= spec_.layers.size()) return false;
   const Wiring wiring = spec_.layers[index].wiring;
-  return wiring != Wiring::PostNorm && wiring != Wiring::SumNorm;
+  return wiring != Wiring::PostNorm && wiring != Wiring::SumNorm && wiring != Wiring::NormedStream;
 }
 
 bool Decoder::ends_with_sum(size_t index) const {
@@ -144,72 +144,113 @@ LastProduct feed_layer(const LayerSpec& layer, const LayerWeights& w, const Laye
 
 }  // namespace
 
-void Decoder::run_layer(size_t index, const StepInput& input, TensorView x) {
-  const LayerSpec& layer = spec_.layers[index];
-  const LayerWeights& w = weights_.layers[index];
-  const LayerContext context{backend_, scratch_, spec_, input.batch, input.kv[index], angles_};
-  TensorView normed = scratch_.get(Buffer::Normed, x.dim(0), spec_.dim);
-  TensorView branch = scratch_.get(Buffer::Branch, x.dim(0), spec_.dim);
-  const auto mix = [&](TensorView from) { unmade_ = mix_layer(layer, w, context, branch, from); };
-  const auto feed = [&](TensorView from) { unmade_ = feed_layer(layer, w, context, branch, from); };
-  const auto norm_branch = [&](const Norm& weights) {
-    finish_branch(branch);
-    norm(branch, branch, weights);
-  };
-  const auto add = [&] {
-    finish_branch(branch);
-    backend_.add(x, x, branch, spec_.residual_scale);
-  };
-  const auto enter = [&] { enter_layer(normed, x, branch, w.mixer_norm); };
-  const auto leave = [&] {
-    owed_ = ends_with_sum(index) && starts_with_norm(index + 1);
-    if (!owed_) add();
-  };
+// A layer on its way through a step: x is the stream, branch what a part of the layer makes.
+struct Decoder::LayerRun {
+  Decoder& decoder;
+  size_t index;
+  const LayerSpec& layer;
+  const LayerWeights& w;
+  const LayerContext context;
+  TensorView x, normed, branch;
 
-  switch (layer.wiring) {
-    case Wiring::PreNorm:
-    case Wiring::Sandwich:
-      enter();
-      mix(normed);
-      if (index + 1 == spec_.layers.size() && input.rows) drop_rows(*input.rows, x, branch);
-      if (x.dim(0) == 0) return;
-      normed = normed.rows(0, x.dim(0));
-      if (layer.wiring == Wiring::Sandwich) norm_branch(w.mixer_post_norm);
-      add_norm(normed, x, branch, w.ffn_norm);
-      feed(normed);
-      if (layer.wiring == Wiring::Sandwich) norm_branch(w.ffn_post_norm);
-      leave();
-      break;
-    case Wiring::PostNorm:
-      mix(x);
-      norm_branch(w.mixer_post_norm);
-      add();
-      feed(x);
-      norm_branch(w.ffn_post_norm);
-      leave();
-      break;
-    case Wiring::SumNorm:
-      mix(x);
-      add();
-      norm(x, x, w.mixer_post_norm);
-      feed(x);
-      add();
-      norm(x, x, w.ffn_post_norm);
-      break;
-    case Wiring::Parallel:
-    case Wiring::ParallelTwoNorms: {
-      enter();
-      const TensorView input_of_ffn = scratch_.get(Buffer::ParallelInput, x.dim(0), spec_.dim);
-      if (layer.wiring == Wiring::ParallelTwoNorms) norm(input_of_ffn, x, w.ffn_norm);
-      mix(normed);
-      add();
-      feed(layer.wiring == Wiring::ParallelTwoNorms ? input_of_ffn : normed);
-      leave();
-      break;
+  LayerRun(Decoder& owner, size_t number, const StepInput& input, TensorView stream)
+      : decoder(owner),
+        index(number),
+        layer(owner.spec_.layers[number]),
+        w(owner.weights_.layers[number]),
+        context{owner.backend_, owner.scratch_, owner.spec_, input.batch, input.kv[number], owner.angles_},
+        x(stream),
+        normed(owner.scratch_.get(Buffer::Normed, stream.dim(0), owner.spec_.dim)),
+        branch(owner.scratch_.get(Buffer::Branch, stream.dim(0), owner.spec_.dim)) {}
+
+  void mix(TensorView from) { decoder.unmade_ = mix_layer(layer, w, context, branch, from); }
+  void feed(TensorView from) { decoder.unmade_ = feed_layer(layer, w, context, branch, from); }
+  void norm_branch(const Norm& weights) {
+    decoder.finish_branch(branch);
+    decoder.norm(branch, branch, weights);
+  }
+  // x = from + branch
+  void add_to(TensorView from) {
+    decoder.finish_branch(branch);
+    decoder.backend_.add(x, from, branch, decoder.spec_.residual_scale);
+  }
+  void enter() { decoder.enter_layer(normed, x, branch, w.mixer_norm); }
+  void leave() {
+    decoder.owed_ = decoder.ends_with_sum(index) && decoder.starts_with_norm(index + 1);
+    if (!decoder.owed_) add_to(x);
+  }
+
+  void run(const StepInput& input) {
+    switch (layer.wiring) {
+      case Wiring::PreNorm:
+      case Wiring::Sandwich:
+        return run_pre_norm(input);
+      case Wiring::PostNorm:
+        return run_post_norm();
+      case Wiring::SumNorm:
+        return run_sum_norm();
+      case Wiring::NormedStream:
+        return run_normed_stream();
+      case Wiring::Parallel:
+      case Wiring::ParallelTwoNorms:
+        return run_parallel();
     }
   }
-  if (spec_.layer_input > 0) add_layer_input(index, x);
-  if (w.scale != 1.0f) backend_.scale(x, w.scale);
+  void run_pre_norm(const StepInput& input) {
+    const bool sandwich = layer.wiring == Wiring::Sandwich;
+    enter();
+    mix(normed);
+    if (index + 1 == decoder.spec_.layers.size() && input.rows) decoder.drop_rows(*input.rows, x, branch);
+    if (x.dim(0) == 0) return;
+    normed = normed.rows(0, x.dim(0));
+    if (sandwich) norm_branch(w.mixer_post_norm);
+    decoder.add_norm(normed, x, branch, w.ffn_norm);
+    feed(normed);
+    if (sandwich) norm_branch(w.ffn_post_norm);
+    leave();
+  }
+  void run_post_norm() {
+    mix(x);
+    norm_branch(w.mixer_post_norm);
+    add_to(x);
+    feed(x);
+    norm_branch(w.ffn_post_norm);
+    leave();
+  }
+  void run_sum_norm() {
+    mix(x);
+    add_to(x);
+    decoder.norm(x, x, w.mixer_post_norm);
+    feed(x);
+    add_to(x);
+    decoder.norm(x, x, w.ffn_post_norm);
+  }
+  void run_normed_stream() {
+    decoder.norm(normed, x, w.mixer_norm);
+    mix(normed);
+    add_to(normed);
+    decoder.norm(normed, x, w.ffn_norm);
+    feed(normed);
+    add_to(normed);
+  }
+  void run_parallel() {
+    enter();
+    const bool two_norms = layer.wiring == Wiring::ParallelTwoNorms;
+    const TensorView input_of_ffn = decoder.scratch_.get(Buffer::ParallelInput, x.dim(0), decoder.spec_.dim);
+    if (two_norms) decoder.norm(input_of_ffn, x, w.ffn_norm);
+    mix(normed);
+    add_to(x);
+    feed(two_norms ? input_of_ffn : normed);
+    leave();
+  }
+};
+
+void Decoder::run_layer(size_t index, const StepInput& input, TensorView x) {
+  LayerRun layer(*this, index, input, x);
+  layer.run(input);
+  if (layer.x.dim(0) == 0) return;
+  if (spec_.layer_input > 0) add_layer_input(index, layer.x);
+  if (layer.w.scale != 1.0f) backend_.scale(layer.x, layer.w.scale);
 }
 
 void Decoder::drop_rows(std::span<const int32_t> rows, TensorView& x, TensorView& branch) {

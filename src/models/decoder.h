@@ -36,6 +36,8 @@ class Decoder {
   TensorView logits(TensorView hidden);
 
  private:
+  struct LayerRun;
+
   void embed(const StepInput& input, TensorView x);
   // What every layer gets of the step's tokens, from their ids and their embeddings x.
   void make_layer_inputs(const StepInput& input, TensorView x);

@@ -125,6 +125,9 @@ std::string describe_layer(const ModelSpec& spec, const LayerSpec& layer) {
       return fmt::format("  {} norm({})\n  {} norm({})\n", plus, mixer, plus, ffn) + end;
     case Wiring::SumNorm:
       return fmt::format("  x = norm(x + {})\n  x = norm(x + {})\n", mixer, ffn) + end;
+    case Wiring::NormedStream:
+      return fmt::format("  n = norm(x); x = n + {} of n\n  n = norm(x); x = n + {} of n\n", mixer, ffn) +
+             end;
     case Wiring::Sandwich:
       return fmt::format("  {} norm({} of norm(x))\n  {} norm({} of norm(x))\n", plus, mixer, plus, ffn) +
              end;

@@ -116,6 +116,7 @@ enum class Wiring : uint8_t {
   PreNorm,           // x += mixer(norm x);            x += ffn(norm x)
   PostNorm,          // x += norm(mixer x);            x += norm(ffn x)
   SumNorm,           // x = norm(x + mixer x);         x = norm(x + ffn x)
+  NormedStream,      // x = n + mixer n, n = norm x;   x = n + ffn n, n = norm x
   Sandwich,          // x += norm(mixer(norm x));      x += norm(ffn(norm x))
   Parallel,          // x += mixer(norm x) + ffn(norm x), one norm
   ParallelTwoNorms,  // x += mixer(norm1 x) + ffn(norm2 x)

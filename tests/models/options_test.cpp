@@ -58,6 +58,12 @@ TEST(Options, OptMayNormAfterTheSums) {
   EXPECT_TRUE(built("OPTForCausalLM", {}).output_norm);
 }
 
+TEST(Options, BloomMayGoOnFromItsNorms) {
+  const Keys keys{{"apply_residual_connection_post_layernorm", true}};
+  EXPECT_EQ(built("BloomForCausalLM", keys).layers.at(0).wiring, Wiring::NormedStream);
+  EXPECT_EQ(built("BloomForCausalLM", {}).layers.at(0).wiring, Wiring::PreNorm);
+}
+
 TEST(Options, OptMayHaveNarrowEmbeddings) {
   EXPECT_EQ(built("OPTForCausalLM", {}).embedding_dim, 0);
   const ModelSpec narrow = built("OPTForCausalLM", {{"word_embed_proj_dim", 8}});

@@ -13,8 +13,7 @@ ModelSpec build_bloom(Config& c) {
   spec.norm = NormKind::Layer;
   spec.embedding_norm = true;
   spec.tied_output = c.flag_or("tie_word_embeddings", true);
-  if (c.flag_or("apply_residual_connection_post_layernorm", false))
-    c.fail("'apply_residual_connection_post_layernorm' is set, which is not supported");
+  if (c.flag_or("apply_residual_connection_post_layernorm", false)) use_wiring(spec, Wiring::NormedStream);
   drop_all_ropes(spec);
   for (LayerSpec& layer : spec.layers) {
     Attention& mixer = attention(layer);
