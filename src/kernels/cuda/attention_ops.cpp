@@ -302,24 +302,23 @@ int Impl::attend_singles(const AttentionParams& whole, const Table& table) {
   one.workspace = one_workspace_.get();
   if (!one_fits(one.attention)) return 0;
   const auto kv_heads = static_cast<int>(whole.kv_heads);
-  one.plan = one_plan({&table, kv_heads, whole.window, 0, batch_.singles, false, nullptr});
+  one.plan = one_plan({&table, kv_heads, whole.window, 0, batch_.singles, false});
   issue(launch_one, one);
   return batch_.singles;
 }
 
 // In the tokens' buffer, where a plan has the same place in every step of as many tokens.
-const int32_t* Impl::one_plan(OnePlan wanted) {
+const int32_t* Impl::one_plan(const OneKind& wanted) {
   for (const OnePlan& plan : batch_.one_plans)
-    if (plan.like(wanted)) return plan.numbers;
+    if (plan.kind == wanted) return plan.numbers;
   const auto first = static_cast<size_t>(wanted.first), count = static_cast<size_t>(wanted.count);
   std::vector<int32_t> rows;
   for (size_t token = first; token < first + count; ++token)
     rows.push_back(wanted.table->row_begin[static_cast<size_t>(batch_.sequence_host[token])]);
   const std::vector<int32_t> numbers = plan_one({std::span(batch_.positions_host).subspan(first, count), rows,
                                                  wanted.kv_heads, wanted.window, one_blocks(), wanted.whole});
-  wanted.numbers = staging_->put(kTokenBuffer, numbers, mode_);
-  batch_.one_plans.push_back(wanted);
-  return wanted.numbers;
+  batch_.one_plans.push_back({wanted, staging_->put(kTokenBuffer, numbers, mode_)});
+  return batch_.one_plans.back().numbers;
 }
 
 // Every token by itself, so that it does not matter with which others it runs.
@@ -331,8 +330,8 @@ void Impl::attend_each(const AttentionParams& whole, const Table& table) {
     one.attention = without_first(whole, first);
     one.attention.q.n = one.attention.out.n = std::min(kTogether, whole.q.n - first);
     if (!one_fits(one.attention)) return issue(launch_attention, whole);
-    one.plan = one_plan(
-        {&table, static_cast<int>(whole.kv_heads), whole.window, first, one.attention.q.n, true, nullptr});
+    one.plan =
+        one_plan({&table, static_cast<int>(whole.kv_heads), whole.window, first, one.attention.q.n, true});
     issue(launch_one, one);
   }
 }

@@ -73,11 +73,11 @@ std::vector<int32_t> plan_one(const OneTokens& tokens) {
     OneStart start{};
     if (block < ranges.own.parts) {
       const bool whole = ranges.whole != 0;
+      const int begin = planner.start(ranges.own, whole, block);
       const int end =
           block + 1 < ranges.own.parts ? planner.start(ranges.own, whole, block + 1) : ranges.fixed;
-      start.walk = planner.walk(std::min(planner.start(ranges.own, whole, block), ranges.all - 1), end);
-      // A range without a head of its own starts where it ends.
-      start.walk.at = planner.start(ranges.own, whole, block);
+      start.walk = planner.walk(std::min(begin, ranges.all - 1), end);
+      start.walk.at = begin;  // a range without a head of its own starts where it ends
       const auto token = static_cast<size_t>(start.walk.token);
       start.position = tokens.positions[token];
       start.row = tokens.rows[token];

@@ -31,8 +31,10 @@ struct OneLayout {
   static constexpr int kBarriers = kSums + kWarps * kMaxGroup * 4;
   static constexpr int kPositions = kBarriers + 2 * (kStages + kPieceSlots) * 8;
   static constexpr int kFirstUnit = kPositions + kMaxTokens * 4;
-  static constexpr int kPieces = kFirstUnit + (kMaxTokens + 1) * 4 + 60;
+  static constexpr int kLastOne = kFirstUnit + (kMaxTokens + 1) * 4;
+  static constexpr int kPieces = kLastOne + 12;
   static constexpr int kShared = kPieces + kPieceSlots * static_cast<int>(sizeof(Piece));
+  static_assert(kPieces % 16 == 0, "pieces are stored as vectors");
   static_assert(kShared <= 232448, "shared memory of a block");
 };
 

@@ -8,6 +8,7 @@
 namespace sluice::kernels::cuda {
 
 constexpr int kWarps = 4, kThreads = kWarps * 32 + 32;
+
 struct OneArguments {
   const bf16* q;
   bf16* out;

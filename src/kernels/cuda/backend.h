@@ -108,17 +108,17 @@ class Impl final : public CudaBackend {
     FlashPlan plan;
     void* schedule;
   };
-  // Of the attention of tokens by themselves, for all layers of a kind.
-  struct OnePlan {
+  // Layers whose attention of tokens by themselves is shared out alike.
+  struct OneKind {
     const Table* table;
     int kv_heads, window;
     int64_t first, count;  // tokens
     bool whole;
-    const int32_t* numbers;
-    bool like(const OnePlan& other) const {
-      return table == other.table && kv_heads == other.kv_heads && window == other.window &&
-             first == other.first && count == other.count && whole == other.whole;
-    }
+    bool operator==(const OneKind&) const = default;
+  };
+  struct OnePlan {
+    OneKind kind;
+    const int32_t* numbers;  // on the device
   };
   struct Batch {
     const void* identity = nullptr;  // of the caller's positions
@@ -190,7 +190,7 @@ class Impl final : public CudaBackend {
   void attend_on(const AttentionParams& params, const Table& table);
   int attend_singles(const AttentionParams& params, const Table& table);
   void attend_each(const AttentionParams& params, const Table& table);
-  const int32_t* one_plan(OnePlan wanted);
+  const int32_t* one_plan(const OneKind& wanted);
   void launch_or_record(const std::function<void()>& body);
 
   std::string name_;
