@@ -162,7 +162,8 @@ __device__ __forceinline__ void consume(const OneArguments& p, const Ranges& ran
                   reinterpret_cast<float*>(shared + L::kMaxima), reinterpret_cast<float*>(shared + L::kSums),
                   warp, p.group, lane);
     sync_warps();
-    if (lane == 0) barrier_arrive(piece_empty + 8 * slot);
+    // Every lane for itself: racecheck takes the reads of those that arrive as done, and no others.
+    barrier_arrive(piece_empty + 8 * slot);
     finish<Dim, Bytes>(p, ranges, piece, shared);
     sync_warps();
   }
@@ -186,7 +187,7 @@ __global__ void __launch_bounds__(kThreads, 1) one_kernel(const __grid_constant_
     }
     for (int s = 0; s < kPieceSlots; ++s) {
       barrier_init(piece_full + 8 * s, 1);
-      barrier_init(piece_empty + 8 * s, kWarps);
+      barrier_init(piece_empty + 8 * s, kWarps * 32);
     }
     barriers_ready();
   }
