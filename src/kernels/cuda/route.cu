@@ -1,5 +1,4 @@
-// Mixtures of experts: the choice of experts, sorting tokens by expert, and the weighted sum of what they
-// gave.
+// Mixtures of experts: which ones a token goes to, and with what weight.
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/params.h"
 
@@ -120,78 +119,6 @@ __global__ void __launch_bounds__(32) route_kernel(const RouteParams p) {
     weights[slot] = (divide ? weights[slot] / total : weights[slot]) * p.scale;
 }
 
-// One block: count, prefix sum, then every thread places the pairs of its experts in order.
-__global__ void __launch_bounds__(1024) sort_kernel(const SortParams p) {
-  __shared__ int32_t counts[kMaxExperts + 1];
-  allow_dependents();
-  wait_for_producer();
-  const int64_t pairs = p.n * p.used;
-  for (int e = threadIdx.x; e <= p.experts; e += blockDim.x) counts[e] = 0;
-  __syncthreads();
-  for (int64_t i = threadIdx.x; i < pairs; i += blockDim.x)
-    atomicAdd(&counts[p.ids[i / p.used * p.ids_stride + i % p.used]], 1);
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    int32_t total = 0;
-    for (int e = 0; e < p.experts; ++e) {
-      const int32_t count = counts[e];
-      p.begin[e] = counts[e] = total;
-      total += count;
-    }
-    p.begin[p.experts] = total;
-  }
-  __syncthreads();
-  // A warp per expert scans all pairs, so that the order within an expert is that of the tokens.
-  const int lane = threadIdx.x % 32;
-  for (int e = threadIdx.x / 32; e < p.experts; e += blockDim.x / 32) {
-    int32_t next = counts[e];
-    const int32_t stop = e + 1 < p.experts ? counts[e + 1] : static_cast<int32_t>(pairs);
-    for (int64_t base = 0; base < pairs && next < stop; base += 32) {
-      const int64_t i = base + lane;
-      const bool mine = i < pairs && p.ids[i / p.used * p.ids_stride + i % p.used] == e;
-      const unsigned mask = __ballot_sync(0xffffffffu, mine);
-      if (mine) {
-        const int32_t where = next + __popc(mask & ((1u << lane) - 1u));
-        p.tokens[where] = static_cast<int32_t>(i / p.used);
-        p.place[i] = where;
-      }
-      next += __popc(mask);
-    }
-  }
-}
-
-// grid: (pieces of a row, pairs folded)
-template <class T>
-__global__ void __launch_bounds__(256) weigh_kernel(const WeighParams p) {
-  allow_dependents();
-  wait_for_producer();
-  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (i >= p.out.dim) return;
-  for (int64_t pair = blockIdx.y; pair < p.out.n; pair += gridDim.y) {
-    const int64_t token = pair / p.used, slot = pair % p.used;
-    const float weight = p.weights[token * p.weights_stride + slot];
-    static_cast<T*>(p.out.data)[p.place[pair] * p.out.stride_n + i] =
-        narrow<T>(weight * widen(static_cast<const T*>(p.x.data)[token * p.x.stride_n + i]));
-  }
-}
-
-template <class T>
-__global__ void __launch_bounds__(256) combine_kernel(const CombineParams p) {
-  allow_dependents();
-  wait_for_producer();
-  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (i >= p.out.dim) return;
-  for (int64_t token = blockIdx.y; token < p.out.n; token += gridDim.y) {
-    float sum = 0.0f;
-    for (int slot = 0; slot < p.used; ++slot) {
-      const int64_t row = p.place[token * p.used + slot];
-      const float weight = p.weights != nullptr ? p.weights[token * p.weights_stride + slot] : 1.0f;
-      sum += weight * widen(static_cast<const T*>(p.x.data)[row * p.x.stride_n + i]);
-    }
-    static_cast<T*>(p.out.data)[token * p.out.stride_n + i] = narrow<T>(sum);
-  }
-}
-
 }  // namespace
 
 void launch_route(const RouteParams& p, Stream stream) {
@@ -201,36 +128,6 @@ void launch_route(const RouteParams& p, Stream stream) {
   visit_activations(p.logits.type, [&](auto element) {
     const Grid grid{dim3(static_cast<unsigned>(p.logits.n)), dim3(32)};
     launch("route", route_kernel<decltype(element)>, grid, stream, p);
-  });
-}
-
-void launch_sort(const SortParams& p, Stream stream) {
-  check_launch(p.experts <= kMaxExperts ? cudaSuccess : cudaErrorInvalidValue,
-               "sort by more than 1024 experts");
-  launch("sort", sort_kernel, {dim3(1), dim3(1024)}, stream, p);
-}
-
-namespace {
-
-// A thread per element of a row.
-Grid grid_of(const View& v) {
-  return {dim3(static_cast<unsigned>(ceil_div(v.dim, 256)), static_cast<unsigned>(v.n < 32768 ? v.n : 32768)),
-          dim3(256)};
-}
-
-}  // namespace
-
-void launch_weigh(const WeighParams& p, Stream stream) {
-  if (p.out.n == 0) return;
-  visit_activations(p.out.type, [&](auto element) {
-    launch("weigh", weigh_kernel<decltype(element)>, grid_of(p.out), stream, p);
-  });
-}
-
-void launch_combine(const CombineParams& p, Stream stream) {
-  if (p.out.n == 0) return;
-  visit_activations(p.out.type, [&](auto element) {
-    launch("combine", combine_kernel<decltype(element)>, grid_of(p.out), stream, p);
   });
 }
 
