@@ -87,7 +87,7 @@ TEST_P(ExpertTest, MixesAlike) {
       }
       host.gated = device_bank.gated = gated;
       host.weigh_inputs = device_bank.weigh_inputs = weigh_inputs;
-      for (int64_t n : {1, 3, 40}) {
+      for (int64_t n : {1, 3, 40, 150}) {
         Routing routing;
         routing.experts = kExperts;
         routing.used = 3;
@@ -100,6 +100,38 @@ TEST_P(ExpertTest, MixesAlike) {
             << name(type) << " n " << n << " gated " << gated;
       }
     }
+  }
+}
+
+// Tiles that end within an expert's entries and rows, experts with many, few and no entries, and columns that are not whole
+// steps.
+TEST_P(ExpertTest, MixesManyEntries) {
+  constexpr int kExperts = 12, kUsed = 2;
+  constexpr int64_t kDim = 264, kInner = 328;
+  ExpertBank host, device_bank;
+  std::vector<BothWeight> all;
+  for (int e = 0; e < kExperts; ++e) {
+    all.push_back(weight({DType::BF16}, 2 * kInner, kDim, true));
+    host.gate_up.push_back(all.back().host);
+    device_bank.gate_up.push_back(all.back().device);
+    all.push_back(weight({DType::BF16}, kDim, kInner, true));
+    host.down.push_back(all.back().host);
+    device_bank.down.push_back(all.back().device);
+  }
+  for (int64_t n : {96, 129, 700}) {
+    Routing routing;
+    routing.experts = kExperts;
+    routing.used = kUsed;
+    // Far apart, beside scores up to one: some experts are chosen by most tokens, others by none.
+    const Both bias = vector(kExperts), logits = random(n, kExperts);
+    Routing device_routing = routing;
+    routing.choice_bias = bias.host, device_routing.choice_bias = bias.device;
+    const Both x = random(n, kDim, 0.1f);
+    const Chosen c = choose(logits, routing, device_routing);
+    Both out = zeros(n, kDim);
+    ref().mix_experts(out.host, x.host, c.ids.view, c.weights.view, host);
+    gpu().mix_experts(out.device, x.device, c.device_ids.view, c.device_weights.view, device_bank);
+    EXPECT_LT(error(out.host, out.device), 2 * tolerance()) << "n " << n;
   }
 }
 

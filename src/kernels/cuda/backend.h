@@ -150,7 +150,8 @@ class Impl final : public CudaBackend {
     std::vector<Matrix> matrices;  // shape of each; data is null
     std::vector<const void* const*> weights;
     std::vector<const float* const*> biases;  // null where the weights have none
-    DeviceBuffer memory;
+    const void* maps = nullptr;               // of launch_experts(), for single bf16 matrices
+    DeviceBuffer memory, map_memory;
   };
 
   template <class Params>
@@ -179,6 +180,9 @@ class Impl final : public CudaBackend {
   void panel_product(const ProductParams& params);
   const PointerTable& pointer_table(std::span<const Weight> weights);
   void grouped_product(const TileParams& common, const PointerTable& table);
+  void make_expert_maps(PointerTable& table, std::span<const Weight> weights);
+  // grouped_product() with the table's maps; `entries`: memory for the rows of x.
+  void expert_product(const TileParams& common, const PointerTable& table, void* entries);
 
   void reserve_drawn(size_t rows);
   // In bf16, in scratch memory.

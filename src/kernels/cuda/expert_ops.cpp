@@ -1,5 +1,7 @@
 // Mixtures: routing, and the experts' products over tokens sorted by expert. Nothing returns to the host in
 // between.
+#include <algorithm>
+
 #include "kernels/cuda/backend.h"
 
 namespace sluice::kernels::cuda {
@@ -17,7 +19,44 @@ View contiguous(void* data, DType type, int64_t n, int64_t dim) {
   return v;
 }
 
+bool aligned_entries(const View& x) {
+  return reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && x.stride_n % 8 == 0;
+}
+
 }  // namespace
+
+void Impl::make_expert_maps(PointerTable& table, std::span<const Weight> weights) {
+  if (table.matrices.size() != 1 || !experts_fit(table.matrices[0], std::ssize(weights), 1)) return;
+  std::vector<std::byte> maps(weights.size() * kExpertMapBytes);
+  for (size_t i = 0; i < weights.size(); ++i)
+    write_expert_map(maps.data() + i * kExpertMapBytes, device_weight(weights[i]).matrices[0]);
+  table.map_memory = allocate_device(maps.size());
+  check(cudaMemcpyAsync(table.map_memory.get(), maps.data(), maps.size(), cudaMemcpyHostToDevice, stream_),
+        "upload of tensor maps");
+  check(cudaStreamSynchronize(stream_), "upload of tensor maps");
+  table.maps = table.map_memory.get();
+}
+
+void Impl::expert_product(const TileParams& common, const PointerTable& table, void* entries) {
+  ExpertProductParams p = blank<ExpertProductParams>();
+  p.out = common.out;
+  p.x = common.x.data;
+  if (common.x.type == DType::F32 || common.gather != nullptr) {
+    EntriesParams e = blank<EntriesParams>();
+    e.x = common.x;
+    e.out = entries;
+    e.gather = common.gather;
+    e.entries = common.out.n;
+    issue(launch_entries, e);
+    p.x = entries;
+  }
+  p.shape = table.matrices[0];
+  p.weights = table.maps;
+  p.biases = table.biases[0];
+  p.begin = common.begin;
+  p.groups = static_cast<int32_t>(common.groups);
+  issue(launch_experts, p);
+}
 
 void Impl::route(TensorView ids, TensorView weights, TensorView logits, const Routing& routing) {
   SLUICE_CHECK(ids.dtype == DType::I32 && weights.dtype == DType::F32);
@@ -59,9 +98,14 @@ void Impl::mix_experts(TensorView out, TensorView x, TensorView ids, TensorView 
   const size_t list = rounded(pairs * 4), starts = rounded((experts + 1) * 4);
   const DType type = x.dtype;
   const int64_t size = type == DType::F32 ? 4 : 2;
+  const bool on_tiles = !deterministic_ && up.maps != nullptr && down.maps != nullptr &&
+                        experts_fit(up.matrices[0], experts, pairs) &&
+                        experts_fit(down.matrices[0], experts, pairs) && aligned_entries(view_of(x));
   const size_t hidden_bytes = rounded(pairs * hidden_dim * size), inner_bytes = rounded(pairs * inner * size);
+  const size_t result_bytes = rounded(pairs * dim * size);
+  const size_t entry_bytes = on_tiles ? rounded(pairs * std::max(x.dim(1), inner) * size) : 0;
   auto* memory = static_cast<std::byte*>(
-      scratch_.at_least(2 * list + starts + hidden_bytes + inner_bytes + rounded(pairs * dim * size)));
+      scratch_.at_least(2 * list + starts + hidden_bytes + inner_bytes + result_bytes + entry_bytes));
   SortParams sort = blank<SortParams>();
   sort.ids = static_cast<const int32_t*>(ids.data);
   sort.ids_stride = ids.stride[0];
@@ -77,6 +121,10 @@ void Impl::mix_experts(TensorView out, TensorView x, TensorView ids, TensorView 
   const View hidden = contiguous(memory, type, pairs, hidden_dim);
   const View active = contiguous(memory + hidden_bytes, type, pairs, inner);
   const View result = contiguous(memory + hidden_bytes + inner_bytes, type, pairs, dim);
+  void* const entries = memory + hidden_bytes + inner_bytes + result_bytes;
+  const auto multiply = [&](const TileParams& p, const PointerTable& table) {
+    on_tiles ? expert_product(p, table, entries) : grouped_product(p, table);
+  };
   TileParams product = blank<TileParams>();
   product.groups = experts;
   product.begin = sort.begin;
@@ -95,7 +143,7 @@ void Impl::mix_experts(TensorView out, TensorView x, TensorView ids, TensorView 
     product.x = weigh.out;
     product.gather = nullptr;
   }
-  grouped_product(product, up);
+  multiply(product, up);
 
   PointwiseParams p = blank<PointwiseParams>();
   p.operation = bank.gated ? Pointwise::Gated : Pointwise::Activate;
@@ -112,7 +160,7 @@ void Impl::mix_experts(TensorView out, TensorView x, TensorView ids, TensorView 
   product.out = result;
   product.x = active;
   product.gather = nullptr;
-  grouped_product(product, down);
+  multiply(product, down);
 
   CombineParams combine = blank<CombineParams>();
   combine.out = view_of(out);

@@ -287,6 +287,31 @@ struct TileParams {
 };
 void launch_tile(const TileParams&, Stream);
 
+// The entries of a list in their order, as bf16 [parts, entries, dim]: f32 ones in two parts, the second of what the first
+// leaves over.
+struct EntriesParams {
+  View x;  // dim and stride_n are multiples of eight
+  void* out;
+  const int32_t* gather;  // row of x for each entry, or null: the entry itself
+  int64_t entries;
+};
+void launch_entries(const EntriesParams&, Stream);
+
+// As above with bf16 matrices, for many entries: those of group g are [begin[g], begin[g + 1]).
+struct ExpertProductParams {
+  View out;                    // [entries, rows]
+  const void* x;               // [entries, cols] as of launch_entries(): two parts where out is f32, else one
+  Matrix shape;                // of every matrix; data is null
+  const void* weights;         // [groups] of write_expert_map(), on the device
+  const float* const* biases;  // [groups] device pointers or null
+  const int32_t* begin;        // [groups + 1]
+  int32_t groups;
+};
+inline constexpr size_t kExpertMapBytes = 128;
+void write_expert_map(std::byte* out, const Matrix&);
+bool experts_fit(const Matrix& shape, int64_t groups, int64_t entries);
+void launch_experts(const ExpertProductParams&, Stream);
+
 // -- mixtures
 struct RouteParams {
   int32_t* ids;    // [n, used]

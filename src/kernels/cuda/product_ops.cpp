@@ -324,6 +324,7 @@ const Impl::PointerTable& Impl::pointer_table(std::span<const Weight> weights) {
     table.biases.push_back(
         first.bias != nullptr ? reinterpret_cast<const float* const*>(base + (kinds + m) * count) : nullptr);
   }
+  make_expert_maps(table, weights);
   return table;
 }
 

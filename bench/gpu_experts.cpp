@@ -1,0 +1,172 @@
+// Times the feed-forward of mixtures on the CUDA back-end, next to its floor: the matrices of all experts that are used
+// from memory, or the operations, at the rates of bench_gpu.
+//   bench_gpu_experts [bf16] [mixtral | qwen3 | gpt-oss] [tokens...]     activations in f32, as mixtures have them, or bf16
+// Two layers take turns, so that the L2 holds no weights.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <random>
+#include <string_view>
+#include <vector>
+
+#include "kernels/cuda/cuda.h"
+#include "tensor/half.h"
+
+namespace {
+
+using namespace sluice;
+using kernels::CudaBackend;
+using kernels::ExpertBank;
+using kernels::Memory;
+using kernels::Weight;
+
+constexpr double kBytesPerSecond = 4.6e12, kOperationsPerSecond = 790e12;
+
+struct Shape {
+  std::string_view name;
+  int experts, used;
+  int64_t dim, inner;
+};
+constexpr std::array<Shape, 3> kShapes{
+    {{"mixtral", 8, 2, 4096, 14336}, {"qwen3", 128, 8, 2048, 768}, {"gpt-oss", 128, 4, 2880, 2880}}};
+
+double seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::vector<uint16_t> random_values(size_t count) {
+  std::mt19937 engine(3);
+  std::normal_distribution<float> normal(0.0f, 0.02f);
+  std::vector<uint16_t> values(count);
+  for (size_t i = 0; i < count; ++i)
+    values[i] = i < 65536 ? f32_to_bf16(normal(engine)) : values[(i * 2654435761u >> 9) & 65535];
+  return values;
+}
+
+class Layer {
+ public:
+  Layer(CudaBackend& gpu, const Shape& s) {
+    std::vector<uint16_t> values = random_values(static_cast<size_t>(2 * s.inner * s.dim));
+    for (int e = 0; e < s.experts; ++e) {
+      bank.gate_up.push_back(weight(gpu, values, 2 * s.inner, s.dim));
+      bank.down.push_back(weight(gpu, values, s.dim, s.inner));
+    }
+  }
+  ExpertBank bank;
+
+ private:
+  static Weight weight(CudaBackend& gpu, std::vector<uint16_t>& values, int64_t rows, int64_t cols) {
+    Weight w;
+    w.parts = {TensorView::contiguous(values.data(), DType::BF16, {rows, cols})};
+    w.rows = rows;
+    w.cols = cols;
+    return gpu.prepare(std::move(w));
+  }
+};
+
+Memory random_tokens(CudaBackend& gpu, DType type, int64_t n, int64_t columns) {
+  std::mt19937 engine(5);
+  std::normal_distribution<float> normal;
+  HostTensor host = HostTensor::make(type, {n, columns});
+  for (int64_t i = 0; i < n * columns; ++i) {
+    if (type == DType::F32) {
+      host.view.at<float>()[i] = normal(engine);
+    } else {
+      host.view.at<uint16_t>()[i] = f32_to_bf16(normal(engine));
+    }
+  }
+  return gpu.upload(host.view);
+}
+
+void time_shape(CudaBackend& gpu, const Shape& s, DType activations, const std::vector<int64_t>& tokens) {
+  std::vector<Layer> layers;
+  for (int i = 0; i < 2; ++i) layers.emplace_back(gpu, s);
+  const int64_t most = *std::max_element(tokens.begin(), tokens.end());
+  const Memory x = random_tokens(gpu, activations, most, s.dim),
+               logits = random_tokens(gpu, activations, most, s.experts);
+  const Memory out = gpu.allocate(activations, {most, s.dim});
+  const Memory ids = gpu.allocate(DType::I32, {most, s.used}),
+               weights = gpu.allocate(DType::F32, {most, s.used});
+  kernels::Routing routing;
+  routing.experts = s.experts;
+  routing.used = s.used;
+  for (const int64_t n : tokens) {
+    const auto rows = [&](const Memory& memory) { return memory.view.rows(0, n); };
+    gpu.route(rows(ids), rows(weights), rows(logits), routing);
+    const auto run = [&](int i) {
+      gpu.mix_experts(rows(out), rows(x), rows(ids), rows(weights), layers[static_cast<size_t>(i % 2)].bank);
+    };
+    run(0), run(1);
+    gpu.synchronize();
+    const double once = [&] {
+      const double start = seconds();
+      run(0), run(1);
+      gpu.synchronize();
+      return (seconds() - start) / 2;
+    }();
+    const int repeats = std::max(10, static_cast<int>(0.3 / std::max(once, 1e-6)));
+    for (int i = 0; i < repeats / 2; ++i) run(i);  // until the clock has settled
+    gpu.synchronize();
+    const double start = seconds();
+    for (int i = 0; i < repeats; ++i) run(i);
+    gpu.synchronize();
+    const double each = (seconds() - start) / repeats;
+    const double hit =  // experts that are chosen at all, in the mean
+        s.experts * (1 - std::pow(1 - static_cast<double>(s.used) / s.experts, static_cast<double>(n)));
+    const double bytes = hit * static_cast<double>(6 * s.inner * s.dim);
+    const double operations = 6.0 * static_cast<double>(n * s.used * s.inner * s.dim);
+    const double floor = std::max(bytes / kBytesPerSecond, operations / kOperationsPerSecond);
+    fmt::print("{:8} {} tokens {:5d}  {:9.1f} us  {:5.0f} TFLOP/s   floor {:8.1f} us ({:3.0f} %)\n", s.name,
+               activations == DType::F32 ? "f32 " : "bf16", n, each * 1e6, operations / each * 1e-12,
+               floor * 1e6, 100 * floor / each);
+    std::fflush(stdout);
+  }
+}
+
+int run(int count, char** arguments) {
+  kernels::CudaOptions options;
+  options.activations = kernels::Activations::F32;
+  DType activations = DType::F32;
+  std::vector<int64_t> tokens;
+  std::string_view wanted;
+  for (int i = 1; i < count; ++i) {
+    const std::string_view argument = arguments[i];
+    if (argument == "bf16") {
+      options.activations = kernels::Activations::BF16;
+      activations = DType::BF16;
+    } else if (std::atoll(arguments[i]) > 0) {
+      tokens.push_back(std::atoll(arguments[i]));
+    } else {
+      wanted = argument;
+    }
+  }
+  if (tokens.empty()) tokens = {1, 8, 32, 128, 512, 2048, 8192};
+  auto made = kernels::make_cuda_backend(options);
+  if (!made.ok()) {
+    fmt::print(stderr, "{}\n", made.error().message);
+    return 1;
+  }
+  bool known = false;
+  for (const Shape& shape : kShapes) {
+    if (!wanted.empty() && wanted != shape.name) continue;
+    known = true;
+    time_shape(**made, shape, activations, tokens);
+  }
+  if (!known) fmt::print(stderr, "no mixture is called {}\n", wanted);
+  return known ? 0 : 2;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  try {
+    return run(count, arguments);
+  } catch (const std::exception& failure) {
+    fmt::print(stderr, "{}\n", failure.what());
+    return 3;
+  }
+}
