@@ -181,6 +181,8 @@ class Impl final : public CudaBackend {
   const PointerTable& pointer_table(std::span<const Weight> weights);
   void grouped_product(const TileParams& common, const PointerTable& table);
   void make_expert_maps(PointerTable& table, std::span<const Weight> weights);
+  // mix_experts() for few tokens; false, and nothing done, where it does not fit.
+  bool few_experts(TensorView out, TensorView x, TensorView ids, TensorView weights, const ExpertBank& bank);
   // grouped_product() with the table's maps; `entries`: memory for the rows of x.
   void expert_product(const TileParams& common, const PointerTable& table, void* entries);
 

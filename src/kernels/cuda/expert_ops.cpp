@@ -8,6 +8,8 @@ namespace sluice::kernels::cuda {
 
 namespace {
 
+constexpr int64_t kFewTokens = 4;  // up to here each token reads its experts' matrices by itself
+
 View contiguous(void* data, DType type, int64_t n, int64_t dim) {
   View v = blank<View>();
   v.data = data;
@@ -82,10 +84,37 @@ void Impl::route(TensorView ids, TensorView weights, TensorView logits, const Ro
   issue(launch_route, p);
 }
 
+bool Impl::few_experts(TensorView out, TensorView x, TensorView ids, TensorView weights,
+                       const ExpertBank& bank) {
+  const PointerTable& up = pointer_table(bank.gate_up);
+  const PointerTable& down = pointer_table(bank.down);
+  if (deterministic_ || x.dim(0) > kFewTokens || up.matrices.size() != 1 || down.matrices.size() != 1)
+    return false;
+  FewExpertsParams p = blank<FewExpertsParams>();
+  p.out = view_of(out);
+  p.x = view_of(x);
+  p.up = up.matrices[0];
+  p.down = down.matrices[0];
+  p.up_matrices = up.weights[0], p.down_matrices = down.weights[0];
+  p.up_biases = up.biases[0], p.down_biases = down.biases[0];
+  p.ids = static_cast<const int32_t*>(ids.data);
+  p.weights = static_cast<const float*>(weights.data);
+  p.ids_stride = ids.stride[0];
+  p.weights_stride = weights.stride[0];
+  p.used = static_cast<int32_t>(ids.dim(1));
+  p.activation = static_cast<int32_t>(bank.activation);
+  p.gated = bank.gated ? 1 : 0;
+  p.weigh_inputs = bank.weigh_inputs ? 1 : 0;
+  if (!few_experts_fit(p)) return false;
+  p.active = scratch_.at_least(static_cast<size_t>(p.x.n * p.used * p.down.cols) * sizeof(float));
+  issue(launch_few_experts, p);
+  return true;
+}
+
 void Impl::mix_experts(TensorView out, TensorView x, TensorView ids, TensorView weights,
                        const ExpertBank& bank) {
   const int64_t n = x.dim(0), used = ids.dim(1), pairs = n * used;
-  if (n == 0) return;
+  if (n == 0 || few_experts(out, x, ids, weights, bank)) return;
   const auto experts = static_cast<int64_t>(bank.gate_up.size());
   const int64_t hidden_dim = bank.gate_up[0].rows, inner = bank.down[0].cols, dim = bank.down[0].rows;
   SLUICE_CHECK_EQ(hidden_dim, bank.gated ? 2 * inner : inner);

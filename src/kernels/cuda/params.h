@@ -312,6 +312,22 @@ void write_expert_map(std::byte* out, const Matrix&);
 bool experts_fit(const Matrix& shape, int64_t groups, int64_t entries);
 void launch_experts(const ExpertProductParams&, Stream);
 
+// A whole feed-forward for few tokens. Matrices and biases: [experts] device pointers, biases or null.
+struct FewExpertsParams {
+  View out, x;
+  void* active;     // [n * used, inner] of x's type
+  Matrix up, down;  // shapes; data is null
+  const void *const *up_matrices, *const *down_matrices;
+  const float *const *up_biases, *const *down_biases;
+  const int32_t* ids;    // [n, used]
+  const float* weights;  // [n, used]
+  int64_t ids_stride, weights_stride;
+  int32_t used, activation;
+  int32_t gated, weigh_inputs;
+};
+bool few_experts_fit(const FewExpertsParams&);
+void launch_few_experts(const FewExpertsParams&, Stream);
+
 // -- mixtures
 struct RouteParams {
   int32_t* ids;    // [n, used]
