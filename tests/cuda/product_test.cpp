@@ -104,6 +104,19 @@ TEST_P(ProductTest, GatedOfManyRows) {
   }
 }
 
+// Weights that go up in many pieces, behind each other: every row is where it belongs.
+TEST_P(ProductTest, OfLargeMatrices) {
+  std::vector<BothWeight> all;
+  for (int i = 0; i < 3; ++i) all.push_back(weight({DType::BF16}, 20000 + i, 1600, true));
+  const Both x = random(1, 1600);
+  for (const BothWeight& w : all) {
+    Both out = zeros(1, w.host.rows);
+    ref().matmul(out.host, x.host, w.host);
+    gpu().matmul(out.device, x.device, w.device);
+    EXPECT_LT(error(out.host, out.device), tolerance()) << w.host.rows;
+  }
+}
+
 // Few tokens take a pass over the product, many have it added where it is made.
 TEST_P(ProductTest, AddedToWhatIsThereAndNormed) {
   for (int64_t n : {7, 600}) {

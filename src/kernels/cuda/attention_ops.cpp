@@ -58,6 +58,7 @@ void Impl::begin(const RaggedBatch& batch) {
   if (mode_ == Mode::Eager) {
     staging_->start_step();
     plans_.clear();
+    uploads_.reset();
   }
   batch_ = Batch{};
   batch_.identity = batch.positions.data();

@@ -57,6 +57,7 @@ Impl::~Impl() {
   cudaStreamSynchronize(stream_);
   for (auto& [key, graph] : graphs_) cudaGraphExecDestroy(graph);
   for (cudaEvent_t event : drawn_.there) cudaEventDestroy(event);
+  uploads_.reset();
   copies_.reset();
   staging_.reset();
   cudaStreamDestroy(stream_);
@@ -83,7 +84,8 @@ Memory Impl::allocate_kv(DType dtype, std::array<int64_t, 4> shape) {
 }
 
 Weight Impl::prepare(Weight weight) {
-  std::shared_ptr<const DeviceWeight> uploaded = upload_weight(weight, storage_, stream_);
+  if (!uploads_) uploads_.emplace(stream_);
+  std::shared_ptr<const DeviceWeight> uploaded = upload_weight(weight, storage_, *uploads_, stream_);
   weight.parts.clear();
   for (const Matrix& matrix : uploaded->matrices) {
     TensorView part = TensorView::contiguous(const_cast<void*>(matrix.data), matrix.type,

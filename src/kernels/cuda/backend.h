@@ -210,6 +210,7 @@ class Impl final : public CudaBackend {
   StepKey key_;
   std::optional<Staging> staging_;
   std::optional<SideCopies> copies_;
+  std::optional<HostUpload> uploads_;  // between the first weight and the first step
   std::optional<Lt> lt_;
   Scratch scratch_;  // results between the kernels of one operation
   Scratch flash_partial_;

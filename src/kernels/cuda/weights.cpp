@@ -12,9 +12,17 @@ constexpr size_t kChunkBytes = size_t{64} << 20;
 constexpr int64_t kFewestFp8Rows =
     1024;  // shorter ones are routers and the like: they cost little and decide much
 
-cudaMemcpyKind kind_of(const TensorView& view) {
-  return view.device == Device::Cpu ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToDevice;
-}
+// Where matrices come from and in which order they go.
+struct Way {
+  HostUpload& uploads;
+  cudaStream_t stream;
+
+  void copy(void* to, const TensorView& from, size_t offset, size_t bytes) const {
+    const auto* const source = static_cast<const std::byte*>(from.data) + offset;
+    if (from.device == Device::Cpu) return uploads.copy(to, source, bytes);
+    check(cudaMemcpyAsync(to, source, bytes, cudaMemcpyDeviceToDevice, stream), "copy of a weight");
+  }
+};
 
 bool becomes_fp8(const Weight& weight, WeightStorage storage) {
   return storage == WeightStorage::Fp8 && !weight.table && weight.rows >= kFewestFp8Rows &&
@@ -38,16 +46,14 @@ Matrix blank_matrix(DType type, int64_t rows, int64_t cols) {
 }
 
 // Rows of a plain part that change their type, through a piece of device memory. `row`: where they start in the matrix.
-void upload_converted(const TensorView& part, const Matrix& matrix, int64_t matrix_row, cudaStream_t stream) {
+void upload_converted(const TensorView& part, const Matrix& matrix, int64_t matrix_row, const Way& way) {
   auto* to = static_cast<std::byte*>(const_cast<void*>(matrix.data)) + matrix_row * matrix.row_bytes;
   const int64_t cols = part.dim(1), bytes = row_bytes(part.dtype, cols);
   const int64_t step = std::max<int64_t>(1, static_cast<int64_t>(kChunkBytes) / std::max<int64_t>(1, bytes));
   const DeviceBuffer chunk = allocate_device(static_cast<size_t>(std::min(step, part.dim(0)) * bytes));
   for (int64_t row = 0; row < part.dim(0); row += step) {
     const int64_t count = std::min(step, part.dim(0) - row);
-    check(cudaMemcpyAsync(chunk.get(), static_cast<const std::byte*>(part.data) + row * bytes,
-                          static_cast<size_t>(count * bytes), kind_of(part), stream),
-          "upload of a weight");
+    way.copy(chunk.get(), part, static_cast<size_t>(row * bytes), static_cast<size_t>(count * bytes));
     Matrix source = blank_matrix(part.dtype, count, cols);
     source.data = chunk.get();
     source.row_bytes = bytes;
@@ -58,34 +64,29 @@ void upload_converted(const TensorView& part, const Matrix& matrix, int64_t matr
       p.out = out;
       p.scales = const_cast<float*>(matrix.scales) + matrix_row + row;
       p.out_row_bytes = matrix.row_bytes;
-      launch_quantize_rows(p, stream);
+      launch_quantize_rows(p, way.stream);
     } else {
       DecodeParams p = blank<DecodeParams>();
       p.source = source;
       p.out = out;
       p.stride = matrix.row_bytes / 2;
-      launch_decode(p, stream);
+      launch_decode(p, way.stream);
     }
   }
-  check(cudaStreamSynchronize(stream), "upload of a weight");
+  check(cudaStreamSynchronize(way.stream), "upload of a weight");
 }
 
-void upload_part(const TensorView& part, const Matrix& matrix, int64_t row, cudaStream_t stream) {
-  if (part.dtype != matrix.type || matrix.scales != nullptr)
-    return upload_converted(part, matrix, row, stream);
+void upload_part(const TensorView& part, const Matrix& matrix, int64_t row, const Way& way) {
+  if (part.dtype != matrix.type || matrix.scales != nullptr) return upload_converted(part, matrix, row, way);
   auto* to = static_cast<std::byte*>(const_cast<void*>(matrix.data)) + row * matrix.row_bytes;
   const auto width = static_cast<size_t>(row_bytes(part.dtype, part.dim(1)));
   const auto pitch = static_cast<size_t>(matrix.row_bytes);
-  if (width == pitch) {
-    check(cudaMemcpyAsync(to, part.data, width * static_cast<size_t>(part.dim(0)), kind_of(part), stream),
-          "upload of a weight");
-    return;
-  }
-  check(cudaMemset2DAsync(to, pitch, 0, pitch, static_cast<size_t>(part.dim(0)), stream),
-        "upload of a weight");
-  check(cudaMemcpy2DAsync(to, pitch, part.data, width, width, static_cast<size_t>(part.dim(0)), kind_of(part),
-                          stream),
-        "upload of a weight");
+  if (width == pitch) return way.copy(to, part, 0, width * static_cast<size_t>(part.dim(0)));
+  const auto kind = part.device == Device::Cpu ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToDevice;
+  const auto rows = static_cast<size_t>(part.dim(0));
+  check(cudaMemset2DAsync(to, pitch, 0, pitch, rows, way.stream), "upload of a weight");
+  check(cudaMemcpy2DAsync(to, pitch, part.data, width, width, rows, kind, way.stream), "upload of a weight");
+  check(cudaStreamSynchronize(way.stream), "upload of a weight");
 }
 
 }  // namespace
@@ -96,7 +97,8 @@ const DeviceWeight& device_weight(const Weight& weight) {
 }
 
 std::shared_ptr<const DeviceWeight> upload_weight(const Weight& weight, WeightStorage storage,
-                                                  cudaStream_t stream) {
+                                                  HostUpload& uploads, cudaStream_t stream) {
+  const Way way{uploads, stream};
   auto result = std::make_shared<DeviceWeight>();
   const DType plain = becomes_fp8(weight, storage) ? DType::F8_E4M3 : DType::BF16;
   for (size_t first = 0; first < weight.parts.size();) {
@@ -114,7 +116,7 @@ std::shared_ptr<const DeviceWeight> upload_weight(const Weight& weight, WeightSt
     }
     for (int64_t row = 0; first < last; row += weight.parts[first++].dim(0)) {
       SLUICE_CHECK_EQ(weight.parts[first].dim(1), weight.cols);
-      upload_part(weight.parts[first], matrix, row, stream);
+      upload_part(weight.parts[first], matrix, row, way);
     }
     result->matrices.push_back(matrix);
   }
@@ -123,10 +125,8 @@ std::shared_ptr<const DeviceWeight> upload_weight(const Weight& weight, WeightSt
     const auto bytes = static_cast<size_t>(weight.rows) * sizeof(float);
     result->memory.push_back(allocate_device(bytes));
     result->bias = static_cast<const float*>(result->memory.back().get());
-    check(cudaMemcpyAsync(result->memory.back().get(), weight.bias.data, bytes, kind_of(weight.bias), stream),
-          "upload of a bias");
+    way.copy(result->memory.back().get(), weight.bias, 0, bytes);
   }
-  check(cudaStreamSynchronize(stream), "upload of a weight");
   return result;
 }
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/cuda/host.h"
+#include "kernels/cuda/host_upload.h"
 #include "kernels/cuda/params.h"
 #include "kernels/weight.h"
 
@@ -21,7 +21,8 @@ struct DeviceWeight {
 // REQUIRES: the weight has been prepared by this back-end.
 const DeviceWeight& device_weight(const Weight& weight);
 
+// In the order of the stream, which `uploads` belongs to.
 std::shared_ptr<const DeviceWeight> upload_weight(const Weight& weight, WeightStorage storage,
-                                                  cudaStream_t stream);
+                                                  HostUpload& uploads, cudaStream_t stream);
 
 }  // namespace sluice::kernels::cuda
