@@ -82,13 +82,15 @@ check() {
 # SANITIZED: golden folders. Racecheck gets one kernel after the other, and all of them: it fails by itself where a kernel
 # starts before the one in front has ended, and where it is told to leave some out.
 sanitize() {
-  local tool
+  local tool mode
   local -x CUDA_LAUNCH_BLOCKING
   for tool in memcheck racecheck initcheck; do
     CUDA_LAUNCH_BLOCKING=0
     if [[ $tool == racecheck ]]; then CUDA_LAUNCH_BLOCKING=1; fi
-    compute-sanitizer --tool $tool --error-exitcode 9 "$BUILD/bench_gpu" short >"$LOGS/$tool.log" 2>&1 || failed=1
-    echo "$tool, steps: $(tail -1 "$LOGS/$tool.log")"
+    for mode in "" deterministic; do
+      compute-sanitizer --tool $tool --error-exitcode 9 "$BUILD/bench_gpu" $mode short >"$LOGS/$tool.log" 2>&1 || failed=1
+      echo "$tool, steps $mode: $(tail -1 "$LOGS/$tool.log")"
+    done
     for folder in ${SANITIZED:-}; do
       compute-sanitizer --tool $tool --error-exitcode 9 "$BUILD/sluice" check --device cuda --tuning off "$folder" \
         >"$LOGS/$tool.${folder##*/}.log" 2>&1 || failed=1

@@ -1,6 +1,7 @@
 // Times the feed-forward of mixtures on the CUDA back-end, next to its floor: the matrices of all experts that are used
 // from memory, or the operations, at the rates of bench_gpu.
-//   bench_gpu_experts [bf16] [mixtral | qwen3 | gpt-oss] [tokens...]     activations in f32, as mixtures have them, or bf16
+//   bench_gpu_experts [bf16] [weights=TYPE] [mixtral | qwen3 | gpt-oss] [tokens...]
+// bf16: activations, which are f32 as mixtures have them unless it is given. TYPE: of the matrices, such as Q4_K; bf16.
 // Two layers take turns, so that the L2 holds no weights.
 #include <fmt/format.h>
 
@@ -9,6 +10,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <random>
 #include <string_view>
 #include <vector>
@@ -38,30 +40,41 @@ double seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-std::vector<uint16_t> random_values(size_t count) {
+// Bytes of matrices with small numbers, of bf16 or any packed type.
+std::vector<uint8_t> random_values(DType type, size_t bytes) {
   std::mt19937 engine(3);
   std::normal_distribution<float> normal(0.0f, 0.02f);
-  std::vector<uint16_t> values(count);
-  for (size_t i = 0; i < count; ++i)
-    values[i] = i < 65536 ? f32_to_bf16(normal(engine)) : values[(i * 2654435761u >> 9) & 65535];
+  std::vector<uint8_t> values(bytes);
+  for (size_t i = 0; i < bytes; i += 2) {
+    uint16_t pair = 0;
+    if (i >= 131072) {
+      std::memcpy(&pair, &values[(i * 2654435761u >> 9) & 131070], 2);
+    } else {
+      // Scales in f16 have their exponent in the upper bits of a byte: these are below two.
+      pair = type == DType::BF16 ? f32_to_bf16(normal(engine)) : static_cast<uint16_t>(engine() & 0x3b3b);
+    }
+    std::memcpy(&values[i], &pair, 2);
+  }
   return values;
 }
 
 class Layer {
  public:
-  Layer(CudaBackend& gpu, const Shape& s) {
-    std::vector<uint16_t> values = random_values(static_cast<size_t>(2 * s.inner * s.dim));
+  Layer(CudaBackend& gpu, const Shape& s, DType type) {
+    std::vector<uint8_t> values =
+        random_values(type, static_cast<size_t>(2 * s.inner * row_bytes(type, s.dim)));
     for (int e = 0; e < s.experts; ++e) {
-      bank.gate_up.push_back(weight(gpu, values, 2 * s.inner, s.dim));
-      bank.down.push_back(weight(gpu, values, s.dim, s.inner));
+      bank.gate_up.push_back(weight(gpu, values, type, 2 * s.inner, s.dim));
+      bank.down.push_back(weight(gpu, values, type, s.dim, s.inner));
     }
   }
   ExpertBank bank;
 
  private:
-  static Weight weight(CudaBackend& gpu, std::vector<uint16_t>& values, int64_t rows, int64_t cols) {
+  static Weight weight(CudaBackend& gpu, std::vector<uint8_t>& values, DType type, int64_t rows,
+                       int64_t cols) {
     Weight w;
-    w.parts = {TensorView::contiguous(values.data(), DType::BF16, {rows, cols})};
+    w.parts = {TensorView::contiguous(values.data(), type, {rows, cols})};
     w.rows = rows;
     w.cols = cols;
     return gpu.prepare(std::move(w));
@@ -82,9 +95,10 @@ Memory random_tokens(CudaBackend& gpu, DType type, int64_t n, int64_t columns) {
   return gpu.upload(host.view);
 }
 
-void time_shape(CudaBackend& gpu, const Shape& s, DType activations, const std::vector<int64_t>& tokens) {
+void time_shape(CudaBackend& gpu, const Shape& s, DType type, DType activations,
+                const std::vector<int64_t>& tokens) {
   std::vector<Layer> layers;
-  for (int i = 0; i < 2; ++i) layers.emplace_back(gpu, s);
+  for (int i = 0; i < 2; ++i) layers.emplace_back(gpu, s, type);
   const int64_t most = *std::max_element(tokens.begin(), tokens.end());
   const Memory x = random_tokens(gpu, activations, most, s.dim),
                logits = random_tokens(gpu, activations, most, s.experts);
@@ -117,12 +131,13 @@ void time_shape(CudaBackend& gpu, const Shape& s, DType activations, const std::
     const double each = (seconds() - start) / repeats;
     const double hit =  // experts that are chosen at all, in the mean
         s.experts * (1 - std::pow(1 - static_cast<double>(s.used) / s.experts, static_cast<double>(n)));
-    const double bytes = hit * static_cast<double>(6 * s.inner * s.dim);
+    const double bytes =
+        hit * static_cast<double>(2 * s.inner * row_bytes(type, s.dim) + s.dim * row_bytes(type, s.inner));
     const double operations = 6.0 * static_cast<double>(n * s.used * s.inner * s.dim);
     const double floor = std::max(bytes / kBytesPerSecond, operations / kOperationsPerSecond);
-    fmt::print("{:8} {} tokens {:5d}  {:9.1f} us  {:5.0f} TFLOP/s   floor {:8.1f} us ({:3.0f} %)\n", s.name,
-               activations == DType::F32 ? "f32 " : "bf16", n, each * 1e6, operations / each * 1e-12,
-               floor * 1e6, 100 * floor / each);
+    fmt::print("{:8} {:5} {} tokens {:5d}  {:9.1f} us  {:5.0f} TFLOP/s   floor {:8.1f} us ({:3.0f} %)\n",
+               s.name, name(type), activations == DType::F32 ? "f32 " : "bf16", n, each * 1e6,
+               operations / each * 1e-12, floor * 1e6, 100 * floor / each);
     std::fflush(stdout);
   }
 }
@@ -130,7 +145,7 @@ void time_shape(CudaBackend& gpu, const Shape& s, DType activations, const std::
 int run(int count, char** arguments) {
   kernels::CudaOptions options;
   options.activations = kernels::Activations::F32;
-  DType activations = DType::F32;
+  DType activations = DType::F32, type = DType::BF16;
   std::vector<int64_t> tokens;
   std::string_view wanted;
   for (int i = 1; i < count; ++i) {
@@ -138,6 +153,13 @@ int run(int count, char** arguments) {
     if (argument == "bf16") {
       options.activations = kernels::Activations::BF16;
       activations = DType::BF16;
+    } else if (argument.starts_with("weights=")) {
+      const auto known = std::ranges::find(kDTypes, argument.substr(8), &DTypeInfo::name);
+      if (known == std::end(kDTypes) || !is_block(known->type)) {
+        fmt::print(stderr, "{} is no packed type\n", argument.substr(8));
+        return 2;
+      }
+      type = known->type;
     } else if (std::atoll(arguments[i]) > 0) {
       tokens.push_back(std::atoll(arguments[i]));
     } else {
@@ -154,7 +176,7 @@ int run(int count, char** arguments) {
   for (const Shape& shape : kShapes) {
     if (!wanted.empty() && wanted != shape.name) continue;
     known = true;
-    time_shape(**made, shape, activations, tokens);
+    time_shape(**made, shape, type, activations, tokens);
   }
   if (!known) fmt::print(stderr, "no mixture is called {}\n", wanted);
   return known ? 0 : 2;

@@ -103,35 +103,48 @@ TEST_P(ExpertTest, MixesAlike) {
   }
 }
 
-// Tiles that end within an expert's entries and rows, experts with many, few and no entries, and columns that are not whole
-// steps.
+// Tiles that end within an expert's entries and rows, experts with many, few and no entries, columns that are not whole
+// steps, and packed matrices, in f32 more than one panel has room for.
 TEST_P(ExpertTest, MixesManyEntries) {
-  constexpr int kExperts = 12, kUsed = 2;
-  constexpr int64_t kDim = 264, kInner = 328;
-  ExpertBank host, device_bank;
-  std::vector<BothWeight> all;
-  for (int e = 0; e < kExperts; ++e) {
-    all.push_back(weight({DType::BF16}, 2 * kInner, kDim, true));
-    host.gate_up.push_back(all.back().host);
-    device_bank.gate_up.push_back(all.back().device);
-    all.push_back(weight({DType::BF16}, kDim, kInner, true));
-    host.down.push_back(all.back().host);
-    device_bank.down.push_back(all.back().device);
-  }
-  for (int64_t n : {96, 129, 700}) {
-    Routing routing;
-    routing.experts = kExperts;
-    routing.used = kUsed;
-    // Far apart, beside scores up to one: some experts are chosen by most tokens, others by none.
-    const Both bias = vector(kExperts), logits = random(n, kExperts);
-    Routing device_routing = routing;
-    routing.choice_bias = bias.host, device_routing.choice_bias = bias.device;
-    const Both x = random(n, kDim, 0.1f);
-    const Chosen c = choose(logits, routing, device_routing);
-    Both out = zeros(n, kDim);
-    ref().mix_experts(out.host, x.host, c.ids.view, c.weights.view, host);
-    gpu().mix_experts(out.device, x.device, c.device_ids.view, c.device_weights.view, device_bank);
-    EXPECT_LT(error(out.host, out.device), 2 * tolerance()) << "n " << n;
+  struct Kind {
+    std::vector<DType> up;  // gate and up, or both in one
+    DType down;
+    int experts;
+    int64_t dim, inner;
+    std::vector<int64_t> tokens = {96, 129, 400};
+  };
+  constexpr int kUsed = 2;
+  for (const auto& [up, down, experts, dim, inner, tokens] :
+       {Kind{{DType::BF16}, DType::BF16, 12, 264, 328},
+        {{DType::Q8_0}, DType::BF16, 4, 288, 320},
+        {{DType::Q4_0, DType::Q5_0}, DType::Q8_0, 4, 288, 352},
+        {{DType::Q4_K}, DType::Q6_K, 12, 1280, 1280, {490}},
+        {{DType::MXFP4, DType::MXFP4}, DType::MXFP4, 4, 96, 160}}) {
+    ExpertBank host, device_bank;
+    std::vector<BothWeight> all;
+    for (int e = 0; e < experts; ++e) {
+      all.push_back(weight(up, 2 * inner / std::ssize(up), dim, true));
+      host.gate_up.push_back(all.back().host);
+      device_bank.gate_up.push_back(all.back().device);
+      all.push_back(weight({down}, dim, inner, true));
+      host.down.push_back(all.back().host);
+      device_bank.down.push_back(all.back().device);
+    }
+    for (int64_t n : tokens) {
+      Routing routing;
+      routing.experts = experts;
+      routing.used = kUsed;
+      // Far apart, beside scores up to one: some experts are chosen by most tokens, others by none.
+      const Both bias = vector(experts), logits = random(n, experts);
+      Routing device_routing = routing;
+      routing.choice_bias = bias.host, device_routing.choice_bias = bias.device;
+      const Both x = random(n, dim, 0.1f);
+      const Chosen c = choose(logits, routing, device_routing);
+      Both out = zeros(n, dim);
+      ref().mix_experts(out.host, x.host, c.ids.view, c.weights.view, host);
+      gpu().mix_experts(out.device, x.device, c.device_ids.view, c.device_weights.view, device_bank);
+      EXPECT_LT(error(out.host, out.device), 2 * tolerance()) << name(down) << " n " << n;
+    }
   }
 }
 

@@ -21,7 +21,7 @@ TEST_P(ProductTest, EveryTypeFewAndManyTokens) {
     if (type.type == DType::I8 || type.type == DType::I32 || type.type == DType::U8) continue;
     SCOPED_TRACE(std::string(type.name));
     const BothWeight w = weight({type.type}, 104, 512, true);
-    for (int64_t n : {1, 2, 5, 8, 9, 17, 32, 33, 70}) compare(w, n);
+    for (int64_t n : {1, 2, 5, 8, 9, 17, 32, 33, 70, 200}) compare(w, n);
   }
 }
 
@@ -43,7 +43,7 @@ TEST_P(ProductTest, LargerShapes) {
 
 TEST_P(ProductTest, StackedPartsOfDifferentTypes) {
   const BothWeight w = weight({DType::F16, DType::F32, DType::Q4_K, DType::Q6_K, DType::BF16}, 64, 256, true);
-  for (int64_t n : {1, 4, 20, 100}) compare(w, n);
+  for (int64_t n : {1, 4, 20, 100, 200}) compare(w, n);
 }
 
 TEST_P(ProductTest, StridedViews) {
@@ -115,6 +115,11 @@ TEST_P(ProductTest, OfLargeMatrices) {
     gpu().matmul(out.device, x.device, w.device);
     EXPECT_LT(error(out.host, out.device), tolerance()) << w.host.rows;
   }
+}
+
+// Rows that become bf16 in more than one panel, where activations are f32.
+TEST_P(ProductTest, OfLargePackedMatrices) {
+  compare(weight({DType::Q4_0}, 17000, 2048, true), 192);
 }
 
 // Few tokens take a pass over the product, many have it added where it is made.

@@ -1,6 +1,6 @@
 // The class behind make_cuda_backend. Each operation turns its views into a kernel's plain parameters and
-// hands them to issue(); the files token_ops.cpp, product_ops.cpp, attention_ops.cpp, expert_ops.cpp and
-// step.cpp hold the operations of those kinds.
+// hands them to issue(); the files token_ops.cpp, product_ops.cpp, panel_ops.cpp, attention_ops.cpp,
+// expert_ops.cpp and step.cpp hold the operations of those kinds.
 #pragma once
 
 #include <map>
@@ -23,6 +23,22 @@ namespace sluice::kernels::cuda {
 View view_of(const TensorView& view);
 // A contiguous view of the same shape.
 View packed(View like, DType type, void* data);
+// Whether every row is whole pieces of eight elements, each at a multiple of 16 bytes.
+bool aligned_tokens(const View& x);
+// Where a view starts that leaves out the first columns.
+void* offset_columns(const View& view, int64_t columns);
+
+// How packed matrices of `groups` become bf16 for one product: `rows` of as many matrices as go together.
+struct PanelCut {
+  PanelCut(const Matrix& matrix, int64_t groups, DType entries);
+  int64_t bytes() const { return rows * together * row_bytes; }
+  int32_t parts;
+  int64_t row_bytes, rows = 0, together = 0;
+};
+// Whether decoding a packed matrix once beats decoding it in every tile of `count` entries of that type.
+bool panels_pay(const Matrix& matrix, DType entries, int64_t count);
+// A matrix as a panel has it.
+Matrix in_panel(Matrix matrix);
 
 class Impl final : public CudaBackend {
  public:
@@ -153,6 +169,9 @@ class Impl final : public CudaBackend {
     const void* maps = nullptr;               // of launch_experts(), for single bf16 matrices
     DeviceBuffer memory, map_memory;
   };
+  struct ExpertMemory {
+    void *entries, *panel;
+  };
 
   template <class Params>
   void issue(void (*launch)(const Params&, Stream), const Params& params) {
@@ -183,8 +202,15 @@ class Impl final : public CudaBackend {
   void make_expert_maps(PointerTable& table, std::span<const Weight> weights);
   // mix_experts() for few tokens; false, and nothing done, where it does not fit.
   bool few_experts(TensorView out, TensorView x, TensorView ids, TensorView weights, const ExpertBank& bank);
-  // grouped_product() with the table's maps; `entries`: memory for the rows of x.
-  void expert_product(const TileParams& common, const PointerTable& table, void* entries);
+  // Whether expert_product() is made for the matrices, and worth it.
+  bool expert_product_fits(const PointerTable& table, DType entries, int64_t experts, int64_t pairs);
+  static int64_t panel_bytes(const PointerTable& table, int64_t experts, DType entries);
+  // grouped_product() on warpgroup instructions. `memory`: for the rows of x, and for panels.
+  void expert_product(const TileParams& common, const PointerTable& table, ExpertMemory memory);
+  // The product `all` describes but for its matrices: each is `matrix`, those of several groups at `matrices`.
+  void panel_experts(const ExpertProductParams& all, const Matrix& matrix, const void* const* matrices,
+                     void* panel);
+  bool panel_f32_product(const ProductParams& params);  // false, and nothing done, where it does not fit
 
   void reserve_drawn(size_t rows);
   // In bf16, in scratch memory.

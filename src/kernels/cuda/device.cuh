@@ -78,6 +78,12 @@ __device__ __forceinline__ uint4 load_weight(const void* p) {
   return v;
 }
 
+// What bf16 leaves over of eight numbers.
+__device__ __forceinline__ void leave_rest(float* f) {
+#pragma unroll
+  for (int j = 0; j < 8; ++j) f[j] -= __bfloat162float(__float2bfloat16(f[j]));
+}
+
 // Eight elements at p, of which the first `count` exist; the rest read as zero.
 template <bool Vector>
 __device__ __forceinline__ void load8(const bf16* p, int64_t count, float* f) {

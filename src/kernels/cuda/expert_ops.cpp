@@ -21,14 +21,22 @@ View contiguous(void* data, DType type, int64_t n, int64_t dim) {
   return v;
 }
 
-bool aligned_entries(const View& x) {
-  return reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && x.stride_n % 8 == 0;
-}
+// Places in one piece of memory, each at a multiple of 256 bytes.
+struct Places {
+  size_t bytes = 0;
+  size_t next(int64_t size) {
+    const size_t at = bytes;
+    bytes += static_cast<size_t>((size + 255) / 256 * 256);
+    return at;
+  }
+};
 
 }  // namespace
 
 void Impl::make_expert_maps(PointerTable& table, std::span<const Weight> weights) {
-  if (table.matrices.size() != 1 || !experts_fit(table.matrices[0], std::ssize(weights), 1)) return;
+  if (table.matrices.size() != 1 || table.matrices[0].type != DType::BF16 ||
+      !experts_fit(table.matrices[0], std::ssize(weights), 1))
+    return;
   std::vector<std::byte> maps(weights.size() * kExpertMapBytes);
   for (size_t i = 0; i < weights.size(); ++i)
     write_expert_map(maps.data() + i * kExpertMapBytes, device_weight(weights[i]).matrices[0]);
@@ -39,25 +47,50 @@ void Impl::make_expert_maps(PointerTable& table, std::span<const Weight> weights
   table.maps = table.map_memory.get();
 }
 
-void Impl::expert_product(const TileParams& common, const PointerTable& table, void* entries) {
+bool Impl::expert_product_fits(const PointerTable& table, DType entries, int64_t experts, int64_t pairs) {
+  const auto fits = [&](const Matrix& matrix) {
+    const bool ready = table.maps != nullptr || panels_pay(matrix, entries, pairs / experts);
+    return ready && experts_fit(in_panel(matrix), experts, pairs);
+  };
+  return !deterministic_ && std::ranges::all_of(table.matrices, fits);
+}
+
+int64_t Impl::panel_bytes(const PointerTable& table, int64_t experts, DType entries) {
+  int64_t most = 0;
+  if (table.maps != nullptr) return most;
+  for (const Matrix& matrix : table.matrices)
+    most = std::max(most, PanelCut(matrix, experts, entries).bytes());
+  return most;
+}
+
+void Impl::expert_product(const TileParams& common, const PointerTable& table, ExpertMemory memory) {
   ExpertProductParams p = blank<ExpertProductParams>();
   p.out = common.out;
   p.x = common.x.data;
   if (common.x.type == DType::F32 || common.gather != nullptr) {
     EntriesParams e = blank<EntriesParams>();
     e.x = common.x;
-    e.out = entries;
+    e.out = memory.entries;
     e.gather = common.gather;
     e.entries = common.out.n;
     issue(launch_entries, e);
-    p.x = entries;
+    p.x = memory.entries;
   }
-  p.shape = table.matrices[0];
-  p.weights = table.maps;
-  p.biases = table.biases[0];
   p.begin = common.begin;
   p.groups = static_cast<int32_t>(common.groups);
-  issue(launch_experts, p);
+  if (table.maps != nullptr) {
+    p.shape = table.matrices[0];
+    p.weights = table.maps;
+    p.biases = table.biases[0];
+    p.panel_parts = 1;
+    return issue(launch_experts, p);
+  }
+  int64_t row = 0;
+  for (size_t m = 0; m < table.matrices.size(); row += table.matrices[m++].rows) {
+    p.out.data = offset_columns(common.out, row);
+    p.biases = table.biases[m];
+    panel_experts(p, table.matrices[m], table.weights[m], memory.panel);
+  }
 }
 
 void Impl::route(TensorView ids, TensorView weights, TensorView logits, const Routing& routing) {
@@ -121,38 +154,36 @@ void Impl::mix_experts(TensorView out, TensorView x, TensorView ids, TensorView 
   const PointerTable& up = pointer_table(bank.gate_up);
   const PointerTable& down = pointer_table(bank.down);
 
-  // One piece of memory: lists, then [pairs, hidden], [pairs, inner] and [pairs, dim]; weighed inputs lie where the
-  // results will.
-  const auto rounded = [](int64_t bytes) { return static_cast<size_t>((bytes + 255) / 256 * 256); };
-  const size_t list = rounded(pairs * 4), starts = rounded((experts + 1) * 4);
   const DType type = x.dtype;
   const int64_t size = type == DType::F32 ? 4 : 2;
-  const bool on_tiles = !deterministic_ && up.maps != nullptr && down.maps != nullptr &&
-                        experts_fit(up.matrices[0], experts, pairs) &&
-                        experts_fit(down.matrices[0], experts, pairs) && aligned_entries(view_of(x));
-  const size_t hidden_bytes = rounded(pairs * hidden_dim * size), inner_bytes = rounded(pairs * inner * size);
-  const size_t result_bytes = rounded(pairs * dim * size);
-  const size_t entry_bytes = on_tiles ? rounded(pairs * std::max(x.dim(1), inner) * size) : 0;
-  auto* memory = static_cast<std::byte*>(
-      scratch_.at_least(2 * list + starts + hidden_bytes + inner_bytes + result_bytes + entry_bytes));
+  const bool up_fits = expert_product_fits(up, type, experts, pairs) && aligned_tokens(view_of(x));
+  const bool down_fits = expert_product_fits(down, type, experts, pairs);
+  Places places;
+  const size_t begin_at = places.next((experts + 1) * 4);
+  const size_t tokens_at = places.next(pairs * 4), place_at = places.next(pairs * 4);
+  const size_t hidden_at = places.next(pairs * hidden_dim * size),
+               active_at = places.next(pairs * inner * size);
+  const size_t result_at = places.next(pairs * std::max(dim, x.dim(1)) * size);  // weighed inputs before
+  const size_t entries_at = places.next(up_fits || down_fits ? pairs * std::max(x.dim(1), inner) * size : 0);
+  const size_t panel_at = places.next(std::max(up_fits ? panel_bytes(up, experts, type) : 0,
+                                               down_fits ? panel_bytes(down, experts, type) : 0));
+  auto* const memory = static_cast<std::byte*>(scratch_.at_least(places.bytes));
   SortParams sort = blank<SortParams>();
   sort.ids = static_cast<const int32_t*>(ids.data);
   sort.ids_stride = ids.stride[0];
   sort.n = n;
   sort.used = static_cast<int32_t>(used);
   sort.experts = static_cast<int32_t>(experts);
-  sort.begin = reinterpret_cast<int32_t*>(memory);
-  sort.tokens = reinterpret_cast<int32_t*>(memory + starts);
-  sort.place = reinterpret_cast<int32_t*>(memory + starts + list);
+  sort.begin = reinterpret_cast<int32_t*>(memory + begin_at);
+  sort.tokens = reinterpret_cast<int32_t*>(memory + tokens_at);
+  sort.place = reinterpret_cast<int32_t*>(memory + place_at);
   issue(launch_sort, sort);
-  memory += starts + 2 * list;
 
-  const View hidden = contiguous(memory, type, pairs, hidden_dim);
-  const View active = contiguous(memory + hidden_bytes, type, pairs, inner);
-  const View result = contiguous(memory + hidden_bytes + inner_bytes, type, pairs, dim);
-  void* const entries = memory + hidden_bytes + inner_bytes + result_bytes;
-  const auto multiply = [&](const TileParams& p, const PointerTable& table) {
-    on_tiles ? expert_product(p, table, entries) : grouped_product(p, table);
+  const View hidden = contiguous(memory + hidden_at, type, pairs, hidden_dim);
+  const View active = contiguous(memory + active_at, type, pairs, inner);
+  const View result = contiguous(memory + result_at, type, pairs, dim);
+  const auto multiply = [&](const TileParams& p, const PointerTable& table, bool fits) {
+    fits ? expert_product(p, table, {memory + entries_at, memory + panel_at}) : grouped_product(p, table);
   };
   TileParams product = blank<TileParams>();
   product.groups = experts;
@@ -172,7 +203,7 @@ void Impl::mix_experts(TensorView out, TensorView x, TensorView ids, TensorView 
     product.x = weigh.out;
     product.gather = nullptr;
   }
-  multiply(product, up);
+  multiply(product, up, up_fits);
 
   PointwiseParams p = blank<PointwiseParams>();
   p.operation = bank.gated ? Pointwise::Gated : Pointwise::Activate;
@@ -189,7 +220,7 @@ void Impl::mix_experts(TensorView out, TensorView x, TensorView ids, TensorView 
   product.out = result;
   product.x = active;
   product.gather = nullptr;
-  multiply(product, down);
+  multiply(product, down, down_fits);
 
   CombineParams combine = blank<CombineParams>();
   combine.out = view_of(out);

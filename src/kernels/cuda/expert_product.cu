@@ -1,5 +1,5 @@
-// Products of entries with the bf16 matrices of experts on Hopper's warpgroup instructions: out[e, :] = x[e, :] · W_gᵀ +
-// bias_g for the entries e of each group g, which lie in a row.
+// Products of entries with the matrices of experts on Hopper's warpgroup instructions: out[e, :] = x[e, :] · W_gᵀ + bias_g
+// for the entries e of each group g, which lie in a row. Matrices are bf16, each where it is, or panels of decoded ones.
 //
 // A tile is entries of one group x weight rows: 128 x 256, two warpgroups with 64 entries each, m64n256k16, where the
 // operations are the limit; 16 x 64 where reading the matrices is. Sums are in registers. One thread of a further warpgroup
@@ -9,10 +9,10 @@
 //
 // Entries in f32 come as two bf16 numbers each, the second of what the first leaves over. A stage holds both next to the
 // weights, and their products go to the same sums: 16 bits of precision at twice the multiplications, with weights read
-// once.
+// once. A panel's rows may have a second part too, behind the first: more steps, with the first part of the entries.
 //
-// Operations: 2 · parts · entries · rows · cols; bytes: the matrices that have entries, once for as many tiles as run
-// together.
+// Operations: 2 · parts · entries · rows · cols, where f32 entries have two parts, with panels of two parts three; bytes:
+// the matrices that have entries, once for as many tiles as run together.
 #include "kernels/cuda/params.h"
 #include "kernels/cuda/warpgroup.cuh"
 
@@ -43,10 +43,12 @@ struct ExpertShape {
 struct ExpertArguments {
   void* out;
   int64_t out_stride;
-  const CUtensorMap* weights;  // [groups]
+  const CUtensorMap* weights;  // [groups], or null: a panel
   const float* const* biases;  // [groups] or null
-  const int32_t* begin;        // [groups + 1]
-  int groups, rows, steps;     // steps: of kDepth columns
+  const float* bias;           // where there is one group, or null
+  const int32_t* begin;        // [groups + 1], or null: one group with all entries
+  int groups, rows, bias_row;  // bias_row: of the matrices' first
+  int steps, rest_steps;       // of kDepth columns; rest_steps: those of the panel's second part
   int entries;                 // rows of x from an entry's first part to its second
 };
 
@@ -92,30 +94,48 @@ __device__ __forceinline__ void acquire_map(const CUtensorMap* map) {
   asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
 }
 
+// The thread that fills the ring.
 template <class S>
-__device__ __forceinline__ void load_expert_tiles(const ExpertArguments& p, const CUtensorMap* x,
-                                                  ExpertCursor<S> cursor, uint32_t shared) {
-  const uint32_t full = shared + S::kBarriers, empty = full + 8 * S::kStages;
-  int known = -1;  // the group whose map was acquired
-  for (; cursor.live(); cursor.next_tile()) {
-    const CUtensorMap* weights = p.weights + cursor.group;
-    if (cursor.group != known) acquire_map(weights);
-    known = cursor.group;
-    const int entry = cursor.entry(), row = cursor.row();
-    for (int step = 0; step < p.steps; ++step) {
+struct ExpertLoader {
+  const ExpertArguments& p;
+  const CUtensorMap *x, *panel;
+  ExpertCursor<S> cursor;
+  uint32_t shared;
+
+  // Steps [from, to) of the tile at the cursor, with `Parts` of the entries. `row`: of the map.
+  template <int Parts>
+  __device__ __forceinline__ void load(const CUtensorMap* weights, int row, int from, int to) {
+    const uint32_t full = shared + S::kBarriers, empty = full + 8 * S::kStages;
+    const int entry = cursor.entry();
+    for (int step = from; step < to; ++step) {
       if (cursor.round > 0) barrier_wait(empty + 8 * cursor.stage, (cursor.round - 1) & 1);
-      const uint32_t barrier = full + 8 * cursor.stage, to = shared + cursor.stage * S::kBytes;
-      barrier_expect(barrier, S::kBytes);
+      const uint32_t barrier = full + 8 * cursor.stage, at = shared + cursor.stage * S::kBytes;
+      barrier_expect(barrier, S::kBytes - (S::kParts - Parts) * S::kPartBytes);
 #pragma unroll
-      for (int part = 0; part < S::kParts; ++part)
-        copy_box_2d(to + part * S::kPartBytes, x, step * kDepth, part * p.entries + entry, barrier);
+      for (int part = 0; part < Parts; ++part)
+        copy_box_2d(at + part * S::kPartBytes, x, (step - from) * kDepth, part * p.entries + entry, barrier);
 #pragma unroll
       for (int box = 0; box < S::kRows; box += kBoxRows)
-        copy_box_2d(to + S::kXBytes + box * 128, weights, step * kDepth, row + box, barrier);
+        copy_box_2d(at + S::kXBytes + box * 128, weights, step * kDepth, row + box, barrier);
       cursor.next_stage();
     }
   }
-}
+  __device__ __forceinline__ void run() {
+    int known = -1;  // the group whose map was acquired
+    for (; cursor.live(); cursor.next_tile()) {
+      if (p.weights == nullptr) {
+        const int row = cursor.group * p.rows + cursor.row();
+        load<S::kParts>(panel, row, 0, p.steps);
+        load<1>(panel, row, p.steps, p.steps + p.rest_steps);
+        continue;
+      }
+      const CUtensorMap* weights = p.weights + cursor.group;
+      if (cursor.group != known) acquire_map(weights);
+      known = cursor.group;
+      load<S::kParts>(weights, cursor.row(), 0, p.steps);
+    }
+  }
+};
 
 __device__ __forceinline__ void store_pair(float* out, float first, float second) {
   *reinterpret_cast<float2*>(out) = make_float2(first, second);
@@ -145,57 +165,76 @@ __device__ __forceinline__ void store_entries(const ExpertArguments& p, const fl
   }
 }
 
+// A warpgroup that multiplies.
 template <class T, class S>
-__device__ __forceinline__ void multiply_expert_tiles(const ExpertArguments& p, ExpertCursor<S> cursor,
-                                                      uint32_t shared) {
-  const uint32_t full = shared + S::kBarriers, empty = full + 8 * S::kStages;
-  const int group = threadIdx.x / 128 - 1, thread = threadIdx.x % 128;
-  const auto give_back = [&](int stage) {
-    if (thread == 0) barrier_arrive(empty + 8 * stage);
-  };
+struct ExpertMultiplier {
+  const ExpertArguments& p;
+  ExpertCursor<S> cursor;
+  uint32_t shared;
+  int group = threadIdx.x / 128 - 1, thread = threadIdx.x % 128;
+  int before = -1;  // the stage whose products may be under way
   float sums[S::kRows / 2];
-  for (; cursor.live(); cursor.next_tile()) {
-    const int first = cursor.entry(), entry = first + group * 64;
-    const int end = min(cursor.begin[cursor.group + 1], first + S::kEntries);
-    if (entry >= end) {  // the tile ends with the other group's entries
-      for (int step = 0; step < p.steps; ++step, cursor.next_stage()) {
-        barrier_wait(full + 8 * cursor.stage, cursor.round & 1);
-        give_back(cursor.stage);
-      }
-      continue;
-    }
-    int before = 0;  // the stage of the step before
-    for (int step = 0; step < p.steps; ++step) {
-      barrier_wait(full + 8 * cursor.stage, cursor.round & 1);
+
+  __device__ __forceinline__ uint32_t full() const { return shared + S::kBarriers + 8 * cursor.stage; }
+  __device__ __forceinline__ void give_back(int stage) const {
+    if (thread == 0) barrier_arrive(shared + S::kBarriers + 8 * (S::kStages + stage));
+  }
+  // `Parts` of the entries with each of the next `steps` stages.
+  template <int Parts>
+  __device__ __forceinline__ void add(int steps, bool fresh) {
+    for (int step = 0; step < steps; ++step) {
+      barrier_wait(full(), cursor.round & 1);
       const uint32_t stage = shared + cursor.stage * S::kBytes;
       const uint64_t b = describe_operand(stage + S::kXBytes);
       products_begin();
 #pragma unroll
       for (int k = 0; k < kDepth / 16; ++k) {
 #pragma unroll
-        for (int part = 0; part < S::kParts; ++part) {
+        for (int part = 0; part < Parts; ++part) {
           const uint64_t a = describe_operand(stage + part * S::kPartBytes + group * 64 * 128);
-          multiply(sums, a + 2 * k, b + 2 * k, step != 0 || k != 0 || part != 0 ? 1 : 0);
+          multiply(sums, a + 2 * k, b + 2 * k, !fresh || step != 0 || k != 0 || part != 0 ? 1 : 0);
         }
       }
       products_commit();
       products_wait<1>();
-      if (step > 0) give_back(before);
+      if (before >= 0) give_back(before);
       before = cursor.stage;
       cursor.next_stage();
     }
-    products_wait<0>();
-#pragma unroll
-    for (float& sum : sums) asm volatile("" : "+f"(sum)::"memory");  // not to be read before the wait
-    give_back(before);
-    const float* bias = p.biases != nullptr ? p.biases[cursor.group] : nullptr;
-    store_entries<T>(p, sums, bias, entry + thread / 32 * 16, end, cursor.row());
   }
-}
+  // A tile that ends with the other group's entries.
+  __device__ __forceinline__ void pass(int steps) {
+    for (int step = 0; step < steps; ++step, cursor.next_stage()) {
+      barrier_wait(full(), cursor.round & 1);
+      give_back(cursor.stage);
+    }
+  }
+  __device__ __forceinline__ void run() {
+    for (; cursor.live(); cursor.next_tile()) {
+      const int first = cursor.entry(), entry = first + group * 64;
+      const int end = min(cursor.begin[cursor.group + 1], first + S::kEntries);
+      if (entry >= end) {
+        pass(p.steps + p.rest_steps);
+        continue;
+      }
+      add<S::kParts>(p.steps, true);
+      if (p.rest_steps > 0) add<1>(p.rest_steps, false);
+      products_wait<0>();
+#pragma unroll
+      for (float& sum : sums) asm volatile("" : "+f"(sum)::"memory");  // not to be read before the wait
+      give_back(before);
+      before = -1;
+      const float* bias = p.biases != nullptr ? p.biases[cursor.group] : p.bias;
+      store_entries<T>(p, sums, bias != nullptr ? bias + p.bias_row : nullptr, entry + thread / 32 * 16, end,
+                       cursor.row());
+    }
+  }
+};
 
 template <class T, class S>
 __global__ void __launch_bounds__(S::kThreads, 1)
-    expert_kernel(const __grid_constant__ CUtensorMap x, const ExpertArguments p) {
+    expert_kernel(const __grid_constant__ CUtensorMap x, const __grid_constant__ CUtensorMap panel,
+                  const ExpertArguments p) {
   extern __shared__ uint8_t raw[];
   uint8_t* base = raw + bytes_to_aligned(raw);
   const uint32_t shared = shared_address(base);
@@ -210,14 +249,16 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   }
   allow_dependents();
   wait_for_producer();
-  for (int i = threadIdx.x; i <= p.groups; i += S::kThreads) begin[i] = p.begin[i];
+  for (int i = threadIdx.x; i <= p.groups; i += S::kThreads)
+    begin[i] = p.begin != nullptr ? p.begin[i] : i * p.entries;
   __syncthreads();
   if (threadIdx.x < 128) {
     if constexpr (S::kGroups > 1) asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-    if (threadIdx.x < 32 && one_lane()) load_expert_tiles<S>(p, &x, ExpertCursor<S>(p, begin), shared);
+    if (threadIdx.x < 32 && one_lane())
+      ExpertLoader<S>{p, &x, &panel, ExpertCursor<S>(p, begin), shared}.run();
   } else {
     if constexpr (S::kGroups > 1) asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-    multiply_expert_tiles<T, S>(p, ExpertCursor<S>(p, begin), shared);
+    ExpertMultiplier<T, S>{p, ExpertCursor<S>(p, begin), shared}.run();
   }
 }
 
@@ -232,46 +273,35 @@ void launch_shape(const ExpertProductParams& p, Stream stream) {
   arguments.out_stride = p.out.stride_n;
   arguments.weights = static_cast<const CUtensorMap*>(p.weights);
   arguments.biases = p.biases;
+  arguments.bias = p.bias;
   arguments.begin = p.begin;
   arguments.groups = p.groups;
   arguments.rows = static_cast<int>(p.shape.rows);
+  arguments.bias_row = static_cast<int>(p.bias_row);
   arguments.steps = static_cast<int>(ceil_div(p.shape.cols, kDepth));
+  arguments.rest_steps = (p.panel_parts - 1) * arguments.steps;
   arguments.entries = static_cast<int>(p.out.n);
   const CUtensorMap x =
       make_tensor_map(p.x, {2,
                             {static_cast<uint64_t>(p.shape.cols), static_cast<uint64_t>(S::kParts * p.out.n)},
                             {static_cast<uint64_t>(p.shape.cols) * 2},
                             {kDepth, S::kEntries}});
+  const auto width = static_cast<uint64_t>(p.panel_parts * arguments.steps * kDepth);
+  const CUtensorMap panel =
+      p.panel == nullptr ? CUtensorMap{}
+                         : make_tensor_map(p.panel, {2,
+                                                     {width, static_cast<uint64_t>(p.groups * p.shape.rows)},
+                                                     {width * 2},
+                                                     {kDepth, kBoxRows}});
   const Grid grid{dim3(static_cast<unsigned>(processors)), dim3(S::kThreads), S::kShared};
-  launch("products of experts", expert_kernel<T, S>, grid, stream, x, arguments);
-}
-
-// Entries in their order as bf16, f32 ones in two parts. grid: (pieces of eight elements, entries folded)
-template <class T>
-__global__ void __launch_bounds__(128) entries_kernel(const EntriesParams p) {
-  allow_dependents();
-  wait_for_producer();
-  const int64_t column = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * 8;
-  if (column >= p.x.dim) return;
-  auto* out = static_cast<bf16*>(p.out);
-  for (int64_t entry = blockIdx.y; entry < p.entries; entry += gridDim.y) {
-    const int64_t row = p.gather != nullptr ? p.gather[entry] : entry;
-    float f[8];
-    load8<true>(static_cast<const T*>(p.x.data) + row * p.x.stride_n + column, 8, f);
-    *reinterpret_cast<uint4*>(out + entry * p.x.dim + column) = pack8(f);
-    if constexpr (sizeof(T) == sizeof(float)) {
-#pragma unroll
-      for (float& value : f) value -= __bfloat162float(__float2bfloat16(value));
-      *reinterpret_cast<uint4*>(out + (p.entries + entry) * p.x.dim + column) = pack8(f);
-    }
-  }
+  launch("products of experts", expert_kernel<T, S>, grid, stream, x, panel, arguments);
 }
 
 }  // namespace
 
 bool experts_fit(const Matrix& shape, int64_t groups, int64_t entries) {
-  return shape.type == DType::BF16 && shape.cols % 8 == 0 && shape.rows % 2 == 0 &&
-         shape.row_bytes % 16 == 0 && shape.rows < (1 << 30) && groups <= kMaxExperts && entries < (1 << 29);
+  return shape.cols % 8 == 0 && shape.rows % 2 == 0 && shape.row_bytes % 16 == 0 && shape.rows < (1 << 30) &&
+         groups <= kMaxExperts && entries < (1 << 29);
 }
 
 static_assert(sizeof(CUtensorMap) == kExpertMapBytes);
@@ -282,14 +312,6 @@ void write_expert_map(std::byte* out, const Matrix& matrix) {
                                     {static_cast<uint64_t>(matrix.row_bytes)},
                                     {kDepth, kBoxRows}});
   std::memcpy(out, &map, sizeof map);
-}
-
-void launch_entries(const EntriesParams& p, Stream stream) {
-  const Grid grid{dim3(static_cast<unsigned>(ceil_div(p.x.dim, 8 * 128)),
-                       static_cast<unsigned>(p.entries < 32768 ? p.entries : 32768)),
-                  dim3(128)};
-  visit_activations(
-      p.x.type, [&](auto element) { launch("entries", entries_kernel<decltype(element)>, grid, stream, p); });
 }
 
 void launch_experts(const ExpertProductParams& p, Stream stream) {

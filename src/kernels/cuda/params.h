@@ -297,18 +297,36 @@ struct EntriesParams {
 };
 void launch_entries(const EntriesParams&, Stream);
 
-// As above with bf16 matrices, for many entries: those of group g are [begin[g], begin[g + 1]).
+// Rows [first_row, first_row + source.rows) of `count` matrices as bf16, [count, rows, parts, panel_width(cols)]: columns
+// from `cols` on are zero, and a second part is what the first leaves over.
+struct PanelParams {
+  Matrix source;                // shape of each; data where there is one
+  const void* const* matrices;  // [count] device pointers, or null: one
+  const int32_t* begin;         // [count + 1] or null; a matrix with equal numbers is left out
+  void* out;
+  int64_t first_row, count;
+  int32_t parts;
+};
+constexpr int64_t panel_width(int64_t cols) {
+  return (cols + 63) / 64 * 64;
+}
+void launch_panel(const PanelParams&, Stream);
+
+// out[e] = x[e] · W_gᵀ + bias_g for the entries e of each group g, [begin[g], begin[g + 1]).
 struct ExpertProductParams {
   View out;                    // [entries, rows]
   const void* x;               // [entries, cols] as of launch_entries(): two parts where out is f32, else one
   Matrix shape;                // of every matrix; data is null
-  const void* weights;         // [groups] of write_expert_map(), on the device
+  const void* weights;         // [groups] of write_expert_map(), on the device; or null:
+  const void* panel;           // of launch_panel()
   const float* const* biases;  // [groups] device pointers or null
-  const int32_t* begin;        // [groups + 1]
-  int32_t groups;
+  const float* bias;           // that of a single group, or null
+  const int32_t* begin;        // [groups + 1], or null: one group
+  int64_t bias_row;            // that of the first row of `shape`
+  int32_t groups, panel_parts;
 };
 inline constexpr size_t kExpertMapBytes = 128;
-void write_expert_map(std::byte* out, const Matrix&);
+void write_expert_map(std::byte* out, const Matrix&);  // of a bf16 matrix
 bool experts_fit(const Matrix& shape, int64_t groups, int64_t entries);
 void launch_experts(const ExpertProductParams&, Stream);
 

@@ -10,6 +10,8 @@ namespace {
 constexpr int64_t kPanelBytes = int64_t{128} << 20;
 constexpr int64_t kPanelTokens =
     64;  // from here on decoding a packed matrix once is cheaper than in every tile
+// The same for f32 tokens: a panel has two parts, and its tiles are larger than cuBLASLt's.
+constexpr int64_t kPanelTokensF32 = 192;
 constexpr int64_t kSplitTokens = 2048;  // f32 tokens of one product
 constexpr int64_t kSumTokens = 128;     // from here on a product is added where it is made
 // From here on gate and up in one on warpgroup instructions beat the ring, where there are rows enough to keep the device
@@ -40,14 +42,6 @@ LtProduct lt_product(const ProductParams& p) {
   l.weight_stride = p.weight.row_bytes / 2;
   l.out_type = DType::BF16;
   return l;
-}
-
-bool aligned_tokens(const View& x) {
-  return reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && x.stride_n % 8 == 0 && x.dim % 8 == 0;
-}
-
-void* offset_columns(const View& view, int64_t columns) {
-  return static_cast<std::byte*>(view.data) + columns * (view.type == DType::F32 ? 4 : 2);
 }
 
 }  // namespace
@@ -97,6 +91,7 @@ void Impl::f32_product(const ProductParams& p) {
   if (!deterministic_ && p.x.n == 1 && gemv_fits(p)) return issue(launch_gemv, p);
   if (!deterministic_ && split_product(p)) return;
   if (!deterministic_ && gemv_fits(p)) return issue(launch_gemv, p);
+  if (!deterministic_ && p.x.n >= kPanelTokensF32 && panel_f32_product(p)) return;
   tile_product(p);
 }
 

@@ -28,12 +28,6 @@ struct Tile {
   int64_t source[kEntries];  // row of x, or -1
 };
 
-// What bf16 leaves over of eight numbers.
-__device__ __forceinline__ void leave_rest(float* f) {
-#pragma unroll
-  for (int j = 0; j < 8; ++j) f[j] -= __bfloat162float(__float2bfloat16(f[j]));
-}
-
 template <class Type, class Tile>
 __device__ __forceinline__ void load_weights(Tile& tile, const TileParams& p, const uint8_t* matrix,
                                              int64_t row0, int64_t k0) {
