@@ -88,8 +88,8 @@ sanitize() {
     CUDA_LAUNCH_BLOCKING=0
     if [[ $tool == racecheck ]]; then CUDA_LAUNCH_BLOCKING=1; fi
     for mode in "" deterministic; do
-      compute-sanitizer --tool $tool --error-exitcode 9 "$BUILD/bench_gpu" $mode short >"$LOGS/$tool.log" 2>&1 || failed=1
-      echo "$tool, steps $mode: $(tail -1 "$LOGS/$tool.log")"
+      compute-sanitizer --tool $tool --error-exitcode 9 "$BUILD/bench_gpu" $mode short >"$LOGS/$tool.${mode:-plain}.log" 2>&1 || failed=1
+      echo "$tool, steps ${mode:-plain}: $(tail -1 "$LOGS/$tool.${mode:-plain}.log")"
     done
     for folder in ${SANITIZED:-}; do
       compute-sanitizer --tool $tool --error-exitcode 9 "$BUILD/sluice" check --device cuda --tuning off "$folder" \

@@ -1,7 +1,7 @@
 // Times the feed-forward of mixtures on the CUDA back-end, next to its floor: the matrices of all experts that are used
 // from memory, or the operations, at the rates of bench_gpu.
 //   bench_gpu_experts [bf16] [weights=TYPE] [mixtral | qwen3 | gpt-oss] [tokens...]
-// bf16: activations, which are f32 as mixtures have them unless it is given. TYPE: of the matrices, such as Q4_K; bf16.
+// bf16: activations, which are f32 as mixtures have them unless it is given. TYPE: of the matrices, such as Q4_K; bf16 unless given.
 // Two layers take turns, so that the L2 holds no weights.
 #include <fmt/format.h>
 
@@ -50,7 +50,7 @@ std::vector<uint8_t> random_values(DType type, size_t bytes) {
     if (i >= 131072) {
       std::memcpy(&pair, &values[(i * 2654435761u >> 9) & 131070], 2);
     } else {
-      // Scales in f16 have their exponent in the upper bits of a byte: these are below two.
+      // Scales in f16 have their exponent in the upper bits of a byte: these are below one.
       pair = type == DType::BF16 ? f32_to_bf16(normal(engine)) : static_cast<uint16_t>(engine() & 0x3b3b);
     }
     std::memcpy(&values[i], &pair, 2);

@@ -34,10 +34,6 @@ View packed(View like, DType type, void* data) {
   return like;
 }
 
-bool aligned_tokens(const View& x) {
-  return reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && x.stride_n % 8 == 0 && x.dim % 8 == 0;
-}
-
 void* offset_columns(const View& view, int64_t columns) {
   return static_cast<std::byte*>(view.data) + columns * (view.type == DType::F32 ? 4 : 2);
 }

@@ -23,8 +23,6 @@ namespace sluice::kernels::cuda {
 View view_of(const TensorView& view);
 // A contiguous view of the same shape.
 View packed(View like, DType type, void* data);
-// Whether every row is whole pieces of eight elements, each at a multiple of 16 bytes.
-bool aligned_tokens(const View& x);
 // Where a view starts that leaves out the first columns.
 void* offset_columns(const View& view, int64_t columns);
 
@@ -166,7 +164,7 @@ class Impl final : public CudaBackend {
     std::vector<Matrix> matrices;  // shape of each; data is null
     std::vector<const void* const*> weights;
     std::vector<const float* const*> biases;  // null where the weights have none
-    const void* maps = nullptr;               // of launch_experts(), for single bf16 matrices
+    const void* maps = nullptr;  // [weights] of write_expert_map(); null but for single bf16 matrices
     DeviceBuffer memory, map_memory;
   };
   struct ExpertMemory {

@@ -102,7 +102,7 @@ Grid rows_by(int64_t rows, int64_t others) {
 }  // namespace
 
 bool few_experts_fit(const FewExpertsParams& p) {
-  return aligned16(p.x.data) && p.x.stride_n % 8 == 0 && p.up.cols % 8 == 0 && p.down.cols % 8 == 0;
+  return aligned_tokens(p.x) && p.down.cols % 8 == 0;
 }
 
 void launch_few_experts(const FewExpertsParams& p, Stream stream) {

@@ -100,15 +100,11 @@ Grid rows_of(const View& v, int width, int threads) {
           dim3(static_cast<unsigned>(threads))};
 }
 
-bool in_eights(const View& v) {
-  return aligned16(v.data) && v.dim % 8 == 0 && v.stride_n % 8 == 0;
-}
-
 }  // namespace
 
 void launch_sort(const SortParams& p, Stream stream) {
   check_launch(p.n * p.used < (int64_t{1} << 31) ? cudaSuccess : cudaErrorInvalidValue,
-               "sort of more than 2^31 tokens by expert");
+               "sort of more than 2^31 pairs by expert");
   launch("sort", sort_kernel, {dim3(static_cast<unsigned>(p.experts)), dim3(kSortThreads)}, stream, p);
 }
 
@@ -121,7 +117,7 @@ void launch_weigh(const WeighParams& p, Stream stream) {
 
 void launch_combine(const CombineParams& p, Stream stream) {
   if (p.out.n == 0) return;
-  const bool whole = in_eights(p.out) && in_eights(p.x);
+  const bool whole = aligned_tokens(p.out) && aligned_tokens(p.x);
   visit_activations(p.out.type, [&](auto element) {
     using T = decltype(element);
     launch("combine", whole ? combine_kernel<T, true> : combine_kernel<T, false>,

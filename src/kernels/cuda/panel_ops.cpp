@@ -1,4 +1,4 @@
-// Products of many entries with packed matrices: some rows at a time become bf16, then they are multiplied.
+// Products of many tokens or entries with packed matrices: some rows at a time become bf16, then they are multiplied.
 #include <algorithm>
 
 #include "kernels/cuda/backend.h"
@@ -8,7 +8,8 @@ namespace sluice::kernels::cuda {
 namespace {
 
 constexpr int64_t kPanelBytes = int64_t{128} << 20;
-constexpr int64_t kFewestEntries = 40, kFewestOfTwoParts = 80;  // of an expert, in the mean
+// Mean entries of an expert from which panels of one part, and of two, beat decoding in tiles.
+constexpr int64_t kFewestEntries = 40, kFewestOfTwoParts = 80;
 
 // bf16 holds four bits times a power of two; of other packed types f32 entries are to see the rest, too.
 int32_t parts_of(const Matrix& matrix, DType entries) {
@@ -34,6 +35,34 @@ Matrix in_panel(Matrix matrix) {
 
 bool panels_pay(const Matrix& matrix, DType entries, int64_t count) {
   return count >= (parts_of(matrix, entries) == 1 ? kFewestEntries : kFewestOfTwoParts);
+}
+
+// For bf16 tokens, with the products of bf16 matrices.
+void Impl::panel_product(const ProductParams& p) {
+  const int64_t stride = p.weight.cols;  // block types have whole blocks: a multiple of 32
+  const int64_t fitting = std::max<int64_t>(128, kPanelBytes / (2 * stride) / 128 * 128);
+  const int64_t step = std::min(fitting, p.weight.rows);
+  void* panel = scratch_.at_least(static_cast<size_t>(step * stride * 2));
+  for (int64_t row = 0; row < p.weight.rows; row += step) {
+    const int64_t rows = std::min(step, p.weight.rows - row);
+    DecodeParams d = blank<DecodeParams>();
+    d.source = p.weight;
+    d.source.data = static_cast<const std::byte*>(p.weight.data) + row * p.weight.row_bytes;
+    d.source.rows = rows;
+    d.out = panel;
+    d.stride = stride;
+    issue(launch_decode, d);
+    ProductParams part = p;
+    part.weight.data = panel;
+    part.weight.type = DType::BF16;
+    part.weight.scales = nullptr;
+    part.weight.rows = rows;
+    part.weight.row_bytes = stride * 2;
+    part.out.data = offset_columns(p.out, row);
+    part.out.dim = rows;
+    part.bias = p.bias != nullptr ? p.bias + row : nullptr;
+    plain_product(part);
+  }
 }
 
 void Impl::panel_experts(const ExpertProductParams& all, const Matrix& matrix, const void* const* matrices,

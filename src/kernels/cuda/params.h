@@ -29,6 +29,10 @@ struct View {
   int64_t stride_n, stride_h;
   DType type;  // BF16 or F32
 };
+// Whether every row is whole pieces of eight elements, each at a multiple of 16 bytes.
+inline bool aligned_tokens(const View& x) {
+  return reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && x.stride_n % 8 == 0 && x.dim % 8 == 0;
+}
 
 // -- token-wise
 enum class NormKind : int32_t { Rms, Layer };
@@ -330,6 +334,7 @@ void write_expert_map(std::byte* out, const Matrix&);  // of a bf16 matrix
 bool experts_fit(const Matrix& shape, int64_t groups, int64_t entries);
 void launch_experts(const ExpertProductParams&, Stream);
 
+// -- mixtures
 // A whole feed-forward for few tokens. Matrices and biases: [experts] device pointers, biases or null.
 struct FewExpertsParams {
   View out, x;
@@ -346,7 +351,6 @@ struct FewExpertsParams {
 bool few_experts_fit(const FewExpertsParams&);
 void launch_few_experts(const FewExpertsParams&, Stream);
 
-// -- mixtures
 struct RouteParams {
   int32_t* ids;    // [n, used]
   float* weights;  // [n, used]

@@ -7,10 +7,9 @@ namespace sluice::kernels::cuda {
 
 namespace {
 
-constexpr int64_t kPanelBytes = int64_t{128} << 20;
 constexpr int64_t kPanelTokens =
     64;  // from here on decoding a packed matrix once is cheaper than in every tile
-// The same for f32 tokens: a panel has two parts, and its tiles are larger than cuBLASLt's.
+// The same for f32 tokens: a panel has two parts, and of fewer there are not enough tiles of expert_product.cu.
 constexpr int64_t kPanelTokensF32 = 192;
 constexpr int64_t kSplitTokens = 2048;  // f32 tokens of one product
 constexpr int64_t kSumTokens = 128;     // from here on a product is added where it is made
@@ -249,34 +248,6 @@ bool Impl::fp8_library_product(const ProductParams& p) {
   library_call(l);
   add_bias(p);
   return true;
-}
-
-// A packed matrix times many tokens: some rows at a time become bf16, then they are multiplied.
-void Impl::panel_product(const ProductParams& p) {
-  const int64_t stride = p.weight.cols;  // block types have whole blocks: a multiple of 32
-  const int64_t fitting = std::max<int64_t>(128, kPanelBytes / (2 * stride) / 128 * 128);
-  const int64_t step = std::min(fitting, p.weight.rows);
-  void* panel = scratch_.at_least(static_cast<size_t>(step * stride * 2));
-  for (int64_t row = 0; row < p.weight.rows; row += step) {
-    const int64_t rows = std::min(step, p.weight.rows - row);
-    DecodeParams d = blank<DecodeParams>();
-    d.source = p.weight;
-    d.source.data = static_cast<const std::byte*>(p.weight.data) + row * p.weight.row_bytes;
-    d.source.rows = rows;
-    d.out = panel;
-    d.stride = stride;
-    issue(launch_decode, d);
-    ProductParams part = p;
-    part.weight.data = panel;
-    part.weight.type = DType::BF16;
-    part.weight.scales = nullptr;
-    part.weight.rows = rows;
-    part.weight.row_bytes = stride * 2;
-    part.out.data = offset_columns(p.out, row);
-    part.out.dim = rows;
-    part.bias = p.bias != nullptr ? p.bias + row : nullptr;
-    plain_product(part);
-  }
 }
 
 const Impl::PointerTable& Impl::pointer_table(std::span<const Weight> weights) {
