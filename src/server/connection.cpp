@@ -61,26 +61,26 @@ Connection::Connection(tcp::socket socket, Facilities facilities, std::function<
 Connection::~Connection() = default;
 
 template <class Function>
-void Connection::on_strand(Function function) {
+void Connection::on_thread(Function function) {
   asio::post(socket_.get_executor(), [self = shared_from_this(), function] { function(*self); });
 }
 
 void Connection::end_soon() {
-  on_strand([](Connection& self) {
+  on_thread([](Connection& self) {
     self.closing_ = true;
     self.wake();
   });
 }
 
 void Connection::abort() {
-  on_strand([](Connection& self) {
+  on_thread([](Connection& self) {
     self.closing_ = self.aborting_ = true;
     self.wake();
   });
 }
 
 void Connection::close_now() {
-  on_strand([](Connection& self) {
+  on_thread([](Connection& self) {
     self.lost_ = true;
     self.close();
     self.wake();
@@ -88,6 +88,10 @@ void Connection::close_now() {
 }
 
 void Connection::start() {
+  on_thread([](Connection& self) { self.spawn(); });
+}
+
+void Connection::spawn() {
   const auto report = [self = shared_from_this()](std::exception_ptr problem) {
     if (!problem) return;
     try {

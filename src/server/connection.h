@@ -1,4 +1,4 @@
-// One client's connection: requests in, answers out, one after the other. Two coroutines on one strand: one reads what
+// One client's connection: requests in, answers out, one after the other. Two coroutines on one thread: one reads what
 // comes, the other does everything else and sleeps on a single alarm that every kind of news cuts short.
 //
 // Expressions with co_await hold no temporaries of class type but awaitables: GCC 12 destroys some of them twice.
@@ -36,12 +36,13 @@ struct Facilities {
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  // `socket` belongs to a strand. `ended` is called once, on that strand, when the connection is over.
+  // `socket` belongs to a context that one thread runs. `ended` is called once, on that thread, when the connection is over.
   Connection(tcp::socket socket, Facilities facilities, std::function<void()> ended);
   ~Connection();
 
-  void start();
   // -- any thread
+
+  void start();
 
   // Closes the connection when it is idle, or else after the request it is at.
   void end_soon();
@@ -53,7 +54,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
  private:
   using Awaitable = asio::awaitable<void>;
   template <class Function>
-  void on_strand(Function function);
+  void on_thread(Function function);
 
   // What is known about the request being served.
   struct Current {
@@ -68,6 +69,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   struct Job;
 
   // connection.cpp
+  void spawn();
   Awaitable read_input();
   void read_available(boost::system::error_code& error);
   Awaitable serve();

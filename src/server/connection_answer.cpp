@@ -142,7 +142,7 @@ Connection::Awaitable Connection::run_operation(Admission& admission) {
     api::Reply outcome;
     if (job->begin()) outcome = run_safely(job->call);
     self->state_.metrics().jobs -= 1;
-    // Moved over on the strand: the connection looks at it there.
+    // Moved over on the connection's thread, where it is looked at.
     auto box = std::make_shared<api::Reply>(std::move(outcome));
     asio::post(self->socket_.get_executor(), [job, self, box] {
       job->outcome = std::move(*box);

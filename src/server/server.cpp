@@ -5,20 +5,17 @@
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
-#include <boost/asio/executor_work_guard.hpp>
-#include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/signal_set.hpp>
-#include <boost/asio/strand.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <csignal>
 #include <future>
-#include <thread>
 #include <unordered_map>
 
 #include "base/log.h"
 #include "server/connection.h"
+#include "server/io_threads.h"
 #include "server/notify.h"
 #include "server/process_stats.h"
 
@@ -52,19 +49,16 @@ class Server::Loop {
  public:
   Loop(const ServerOptions& options, KeyRing keys, std::vector<api::Operation> operations)
       : state(options, std::move(keys), std::move(operations), make_assets(embedded_files())),
+        threads_(options.http_threads),
         readers_(static_cast<size_t>(options.prepare_threads)),
-        control_(asio::make_strand(context_)),
+        control_(threads_.first()),
         acceptor_(control_),
         signals_(control_),
         tick_(control_),
         deadline_(control_),
-        work_(asio::make_work_guard(context_)),
         most_connections_(connections_allowed(options.max_connections)) {}
 
-  ~Loop() {
-    end_now();
-    finish();
-  }
+  ~Loop();
 
   State state;
 
@@ -95,18 +89,15 @@ class Server::Loop {
   void cut(End end);
   void end_if_idle();
   void announce_end();
-  void finish();
   template <class Function>
   void for_each_connection(Function function);
 
-  asio::io_context context_;
+  IoThreads threads_;
   asio::thread_pool readers_;
-  asio::strand<asio::io_context::executor_type>
-      control_;  // everything below but the connections belongs to it
+  asio::io_context& control_;  // everything below but the connections belongs to its thread
   tcp::acceptor acceptor_;
   asio::signal_set signals_;
   asio::steady_timer tick_, deadline_;
-  asio::executor_work_guard<asio::io_context::executor_type> work_;
   const int most_connections_;
   tcp::endpoint endpoint_;
   ServiceNotifier notifier_;
@@ -114,7 +105,7 @@ class Server::Loop {
   bool draining_ = false, refusing_ = false, over_ = false, unhealthy_ = false;
   End end_ = End::Drained;
   std::promise<End> ended_;
-  std::vector<std::thread> threads_;
+  bool started_ = false;
   std::mutex mutex_;
   std::unordered_map<uint64_t, std::weak_ptr<Connection>> connections_;
   uint64_t next_number_ = 0;
@@ -123,7 +114,7 @@ class Server::Loop {
 Status Server::Loop::listen() {
   const ServerOptions& options = state.options();
   error_code error;
-  tcp::resolver resolver(context_);
+  tcp::resolver resolver(control_);
   const auto found = resolver.resolve(options.host, std::to_string(options.port),
                                       tcp::resolver::passive | tcp::resolver::numeric_service, error);
   if (error || found.empty())
@@ -152,22 +143,23 @@ std::string Server::Loop::url() const {
 }
 
 void Server::Loop::start(bool signals) {
-  asio::co_spawn(control_, accept(), asio::detached);
   // At once: a signal that comes before a thread has run must not end the program.
   if (signals)
     for (const int number : {SIGTERM, SIGINT, SIGHUP}) signals_.add(number);
   asio::post(control_, [this, signals] {
+    asio::co_spawn(control_, accept(), asio::detached);
     if (signals) watch_signals();
     look_after();
   });
-  for (int i = 0; i < state.options().http_threads; ++i) threads_.emplace_back([this] { context_.run(); });
+  started_ = true;
+  threads_.start();
 }
 
 asio::awaitable<void> Server::Loop::accept() {
   bool told = false;  // that there are no files left
   while (acceptor_.is_open()) {
     error_code error;
-    tcp::socket socket(asio::make_strand(context_));
+    tcp::socket socket(threads_.next());
     co_await acceptor_.async_accept(socket, asio::redirect_error(asio::use_awaitable, error));
     if (!acceptor_.is_open()) co_return;
     if (!error) {
@@ -340,10 +332,15 @@ void Server::Loop::announce_end() {
   ended_.set_value(end_);
 }
 
-void Server::Loop::finish() {
-  work_.reset();
-  for (std::thread& thread : threads_) thread.join();
-  threads_.clear();
+Server::Loop::~Loop() {
+  if (!started_) return;
+  std::promise<void> cutting;
+  asio::post(control_, [&] {
+    cut(End::Cut);
+    cutting.set_value();
+  });
+  cutting.get_future().wait();  // no thread is let go while a connection may still be given to it
+  threads_.join();
   if (end_ == End::Cut) readers_.stop();  // nobody waits for what they would read
   readers_.join();
 }

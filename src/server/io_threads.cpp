@@ -1,0 +1,33 @@
+#include "server/io_threads.h"
+
+#include <boost/asio/steady_timer.hpp>
+
+namespace sluice::server {
+
+IoThreads::IoThreads(int threads) {
+  for (int i = 0; i < threads; ++i) {
+    workers_.push_back(std::make_unique<Worker>());
+    // A context opens its files (epoll and the like) with its first timer or socket: at the start, where a lack of
+    // files is an error of the start.
+    const asio::steady_timer first(workers_.back()->context);
+  }
+}
+
+IoThreads::~IoThreads() {
+  join();
+}
+
+void IoThreads::start() {
+  for (const std::unique_ptr<Worker>& worker : workers_)
+    worker->thread = std::thread([&context = worker->context] { context.run(); });
+}
+
+// Connections post to the first thread when they end, so it is let go last.
+void IoThreads::join() {
+  for (auto worker = workers_.rbegin(); worker != workers_.rend(); ++worker) {
+    (*worker)->work.reset();
+    if ((*worker)->thread.joinable()) (*worker)->thread.join();
+  }
+}
+
+}  // namespace sluice::server
