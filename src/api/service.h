@@ -52,7 +52,7 @@ struct ServedModel {
 
 struct RequestContext {
   std::string request_id;  // goes into ids and errors
-  std::string client;      // whose share of the machine is used: the key's name, or the peer's address
+  std::string client;      // whose share of the machine is used: the key's name, or the address
   std::string cache_salt;  // keeps cached prefixes apart, together with the request's own salt; empty: shared
   int64_t now_s = 0;       // wall clock, for `created`
 };

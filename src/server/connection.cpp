@@ -33,6 +33,11 @@ bool not_now(const error_code& error) {
   return error == asio::error::would_block || error == asio::error::try_again;
 }
 
+IpAddress address_of(const tcp::endpoint& endpoint) {
+  const std::string text = endpoint.address().to_string();  // with its zone: "fe80::1%eth0"
+  return IpAddress::parse(std::string_view(text).substr(0, text.find('%'))).value_or(IpAddress());
+}
+
 HttpLimits limits_of(const ServerOptions& options) {
   HttpLimits limits;
   limits.body = static_cast<size_t>(options.max_body);
@@ -52,7 +57,7 @@ Connection::Connection(tcp::socket socket, Facilities facilities, std::function<
       parser_(limits_of(state_.options())) {
   error_code error;
   const tcp::endpoint peer = socket_.remote_endpoint(error);
-  peer_ = error ? "unknown" : peer.address().to_string();
+  if (!error) peer_ = address_of(peer);
   socket_.non_blocking(true, error);
   socket_.set_option(tcp::no_delay(true), error);
   socket_.set_option(tcp::socket::send_buffer_size(kSendBytes), error);
@@ -253,7 +258,8 @@ Connection::Awaitable Connection::serve_request() {
     put(fault_reply(parser_.fault(), current_.id));
     co_return;
   }
-  const Visitor visitor{current_.id, peer_};
+  const Visitor visitor{current_.id, origin_address(state_.proxies(), peer_, parser_.head())};
+  current_.client = client_of(std::nullopt, visitor.address);
   std::variant<Admission, Reply> judged = judge(state_, parser_.head(), visitor);
   const Match match = state_.router().match(parser_.head().method, parser_.head().path());
   current_.route = match.route;

@@ -104,7 +104,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   RequestParser parser_;
   std::string input_;     // read and not parsed yet
   std::string outgoing_;  // the whole answer to this request, where there is one
-  std::string peer_;
+  IpAddress peer_;
   Current current_;
   int64_t body_counted_ = 0;  // bytes of this body that count in the budget
   bool woken_ = false;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <optional>
 #include <random>
 
 namespace sluice::server {
@@ -103,14 +102,14 @@ class Judge {
 
   std::optional<Reply> check_key() {
     const std::shared_ptr<const KeyRing> keys = state_.keys();
-    client_ = visitor_.peer;
+    client_ = client_of(std::nullopt, visitor_.address);
     if (keys->empty()) return std::nullopt;
     const std::string_view presented = presented_key(head_);
     const std::optional<std::string> owner = presented.empty() ? std::nullopt : keys->find(presented);
-    if (owner) client_ = *owner;
+    if (owner) client_ = client_of(owner, visitor_.address);
     if (owner || is_public()) return std::nullopt;
     state_.metrics().troubled(Trouble::Key);
-    const auto turn = state_.failures().admit(visitor_.peer, Clock::now());
+    const auto turn = state_.failures().admit(client_, Clock::now());
     if (const auto* late = std::get_if<ClientLimits::Refused>(&turn))
       return error_reply(dialect(),
                          {429, "rate_limit_error", "rate_limit_exceeded", "",
@@ -193,6 +192,10 @@ constexpr auto kFaultNames = std::to_array<FaultName>({
 });
 
 }  // namespace
+
+std::string client_of(const std::optional<std::string>& owner, const IpAddress& address) {
+  return owner ? *owner : address.client();
+}
 
 std::variant<Admission, Reply> judge(State& state, const RequestHead& head, const Visitor& visitor) {
   return Judge(state, head, visitor).run();

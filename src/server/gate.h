@@ -1,11 +1,13 @@
 // May this request come in? Judged by its head alone, before a byte of its body is read.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "server/address.h"
 #include "server/http.h"
 #include "server/state.h"
 
@@ -21,17 +23,20 @@ struct Reply {
 
 struct Visitor {
   std::string request_id;
-  std::string peer;  // address, without port
+  IpAddress address;  // behind trusted proxies
 };
 
 // What was let in.
 struct Admission {
   const Route* route = nullptr;
   std::string rest;    // of the path
-  std::string client;  // the key's name, or the peer's address
+  std::string client;  // client_of()
   std::string origin;  // to be named in the answer; empty: none
   ClientLimits::Lease lease;
 };
+
+// Who a request is counted as, in limits, logs and the scheduler's shares: the owner of its key, else its address.
+std::string client_of(const std::optional<std::string>& owner, const IpAddress& address);
 
 // Keys are asked for by the matched route; a path without one is closed to those without a key.
 std::variant<Admission, Reply> judge(State& state, const RequestHead& head, const Visitor& visitor);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "server/address.h"
 #include "server/guards.h"
 
 namespace sluice::server {
@@ -21,6 +22,10 @@ void declare_access(ServerOptions& o, OptionSet& options) {
       .shown_as("NAME");
   options.add(o.cors_origins, "cors-origin", "site whose pages may call the API; may be repeated, '*': any")
       .shown_as("ORIGIN");
+  options
+      .add(o.trusted_proxies, "trusted-proxy",
+           "network of proxies whose X-Forwarded-For names the client, as CIDR; may be repeated")
+      .shown_as("CIDR");
   options.add_choice<bool>(o.isolate_cache, "cache-isolation", "whose cached prefixes a request may meet",
                            {{"none", false}, {"key", true}});
   options.add(o.any_model_name, "any-model-name", "unknown model names mean the first model");
@@ -84,6 +89,8 @@ Status validate(const ServerOptions& options) {
     if (name == "*" || is_host(name)) continue;
     return Error{ErrorCode::InvalidArgument, fmt::format("--allowed-host '{}' is no host name", name)};
   }
+  if (const Result<NetworkList> proxies = NetworkList::parse(options.trusted_proxies); !proxies)
+    return Error{proxies.error().code, fmt::format("--trusted-proxy: {}", proxies.error().message)};
   for (const std::string& origin : options.cors_origins) {
     if (origin == "*" || origin.starts_with("http://") || origin.starts_with("https://")) continue;
     return Error{ErrorCode::InvalidArgument,

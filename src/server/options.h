@@ -21,6 +21,7 @@ struct ServerOptions {
   bool public_metrics = false;
   std::vector<std::string> allowed_hosts;
   std::vector<std::string> cors_origins;
+  std::vector<std::string> trusted_proxies;  // CIDR blocks whose X-Forwarded-For is believed
   bool any_model_name = false;
   bool isolate_cache = false;  // each key has cached prefixes of its own
 

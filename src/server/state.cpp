@@ -26,6 +26,7 @@ State::State(ServerOptions options, KeyRing keys, std::vector<api::Operation> op
              std::vector<Asset> assets)
     : options_(std::move(options)),
       guards_{is_loopback(options_.host), options_.allowed_hosts, options_.cors_origins},
+      proxies_(*NetworkList::parse(options_.trusted_proxies)),
       operations_(std::move(operations)),
       assets_(std::move(assets)),
       router_(operations_, assets_),

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/gpu_monitor.h"
 #include "engine/engine.h"
+#include "server/address.h"
 #include "server/assets.h"
 #include "server/client_limits.h"
 #include "server/guards.h"
@@ -45,11 +46,13 @@ struct HealthReport {
 
 class State {
  public:
+  // REQUIRES: options that validate() lets pass
   State(ServerOptions options, KeyRing keys, std::vector<api::Operation> operations,
         std::vector<Asset> assets);
 
   const ServerOptions& options() const { return options_; }
   const GuardOptions& guards() const { return guards_; }
+  const NetworkList& proxies() const { return proxies_; }
   const Router& router() const { return router_; }
   HttpMetrics& metrics() { return metrics_; }
   ClientLimits& limits() { return limits_; }
@@ -83,6 +86,7 @@ class State {
  private:
   const ServerOptions options_;
   const GuardOptions guards_;
+  const NetworkList proxies_;
   const std::vector<api::Operation> operations_;
   const std::vector<Asset> assets_;
   const Router router_;

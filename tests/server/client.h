@@ -23,7 +23,15 @@ struct Response {
 
 class Client {
  public:
-  explicit Client(int port, int receive_buffer = 0) : descriptor_(::socket(AF_INET, SOCK_STREAM, 0)) {
+  // `from` is an address of this machine: all of 127.0.0.0/8 are.
+  explicit Client(int port, int receive_buffer = 0, const char* from = nullptr)
+      : descriptor_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    if (from != nullptr) {
+      sockaddr_in own{};
+      own.sin_family = AF_INET;
+      inet_pton(AF_INET, from, &own.sin_addr);
+      if (::bind(descriptor_, reinterpret_cast<sockaddr*>(&own), sizeof own) != 0) return;
+    }
     if (receive_buffer > 0)
       setsockopt(descriptor_, SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer);
     sockaddr_in to{};

@@ -73,6 +73,12 @@ class Rig {
 
   int port() const { return server->port(); }
   Client connect(int receive_buffer = 0) const { return Client(port(), receive_buffer); }
+  Client connect_from(const char* address) const { return Client(port(), 0, address); }
+  Response ask_from(const char* address, const std::string& request) const {
+    Client client = connect_from(address);
+    client.send(request);
+    return client.read_response();
+  }
   Response ask(const std::string& request) const {
     Client client = connect();
     client.send(request);
