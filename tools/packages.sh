@@ -23,6 +23,16 @@ missing_packages() {
   done < <(packages_of "$@")
 }
 
+# agree SENTENCE: says what will be done and asks whether to go on. Nobody is asked after -y, nor where there is no
+# terminal to answer from.
+agree() {
+  [[ ! $assume_yes && -t 0 && -t 2 ]] || return 0
+  local answer
+  say "$1"
+  read -r -p "sluice: go on? [Y/n] " answer || answer=n
+  case $answer in "" | [Yy] | [Yy][Ee][Ss]) ;; *) fail 69 "nothing was installed" ;; esac
+}
+
 # install_packages GROUP...: installs what is missing, with apt-get; does nothing where nothing is. On a system without
 # apt-get the build is tried with what is there (see need_by_hand).
 install_packages() {
@@ -36,6 +46,7 @@ install_packages() {
     command -v sudo >/dev/null || fail 69 "not root and no sudo; these packages are missing:" "${wanted[@]}"
     as_root=(sudo)
   fi
+  agree "apt-get will install ${#wanted[@]} packages${as_root:+ with sudo}: ${wanted[*]%%|*}"
   say "installing ${#wanted[@]} packages: ${wanted[*]%%|*}"
   local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300)
   run_quietly 69 "${apt[@]}" update
