@@ -29,7 +29,7 @@ def prepare():
     if code != 0:
         raise Skipped(f"no virtual environment can be made: {last_line(output)}")
     code, output = run([VENV / "bin/pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check",
-                        "--retries", "2", "-r", pins])
+                        "--retries", "2", "--require-hashes", "-r", pins])
     if code != 0:
         return f"the packages of tests/python/requirements.txt cannot be installed: {last_line(output)}"
     stamp.write_text(pins.read_text())
