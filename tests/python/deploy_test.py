@@ -76,5 +76,13 @@ def test_image_has_the_libraries():
     assert packages and all(package in image for package in packages), packages
 
 
+def test_the_image_is_made_from_bases_with_digests():
+    image = (DEPLOY / "Dockerfile").read_text()
+    arguments = dict(re.findall(r"^ARG (\w+)=(\S+)$", image, re.MULTILINE))
+    stages = set(re.findall(r"^FROM \S+ AS (\w+)$", image, re.MULTILINE))
+    bases = [re.sub(r"\$\{(\w+)\}", lambda found: arguments[found[1]], base) for base in re.findall(r"^FROM (\S+)", image, re.MULTILINE)]
+    assert len(bases) == 2 and all(base in stages or re.fullmatch(r"\S+@sha256:[0-9a-f]{64}", base) for base in bases), bases
+
+
 if __name__ == "__main__":
     sys.exit(serving.run_tests(serving.tests_of(sys.modules[__name__])))
