@@ -33,11 +33,6 @@ bool not_now(const error_code& error) {
   return error == asio::error::would_block || error == asio::error::try_again;
 }
 
-IpAddress address_of(const tcp::endpoint& endpoint) {
-  const std::string text = endpoint.address().to_string();  // with its zone: "fe80::1%eth0"
-  return IpAddress::parse(std::string_view(text).substr(0, text.find('%'))).value_or(IpAddress());
-}
-
 HttpLimits limits_of(const ServerOptions& options) {
   HttpLimits limits;
   limits.body = static_cast<size_t>(options.max_body);
@@ -46,18 +41,18 @@ HttpLimits limits_of(const ServerOptions& options) {
 
 }  // namespace
 
-Connection::Connection(tcp::socket socket, Facilities facilities, std::function<void()> ended)
+Connection::Connection(tcp::socket socket, Facilities facilities, const Caller& caller,
+                       std::function<void()> ended)
     : socket_(std::move(socket)),
       facilities_(facilities),
       state_(facilities.state),
+      caller_(caller),
       on_end_(std::move(ended)),
       alarm_(socket_.get_executor()),
       stall_(socket_.get_executor()),
       room_(socket_.get_executor()),
       parser_(limits_of(state_.options())) {
   error_code error;
-  const tcp::endpoint peer = socket_.remote_endpoint(error);
-  if (!error) peer_ = address_of(peer);
   socket_.non_blocking(true, error);
   socket_.set_option(tcp::no_delay(true), error);
   socket_.set_option(tcp::socket::send_buffer_size(kSendBytes), error);
@@ -68,6 +63,14 @@ Connection::~Connection() = default;
 template <class Function>
 void Connection::on_thread(Function function) {
   asio::post(socket_.get_executor(), [self = shared_from_this(), function] { function(*self); });
+}
+
+void Connection::give_way() {
+  on_thread([](Connection& self) {
+    if (!self.idle_) return;
+    self.close();
+    self.wake();
+  });
 }
 
 void Connection::end_soon() {
@@ -212,9 +215,12 @@ Connection::Awaitable Connection::serve() {
     const std::string last = std::exchange(outgoing_, {});
     co_await send(last);
     if (!complete) co_return;
+    const bool over = closing_ || lost_ || stalled_ || parser_.phase() != RequestParser::Phase::Done;
+    if (!over) facilities_.table.idle(caller_.number);
     finish_request();
-    if (closing_ || lost_ || stalled_ || parser_.phase() != RequestParser::Phase::Done) break;
+    if (over) break;
     parser_.reset();
+    served_ = idle_ = true;
   }
   const bool unread = parser_.phase() != RequestParser::Phase::Done || !input_.empty();
   if (unread && !closed_ && !lost_ && !stalled_ && !aborting_) co_await linger();
@@ -223,7 +229,8 @@ Connection::Awaitable Connection::serve() {
 // True where there is a head or a fault to answer; false: the connection is over.
 asio::awaitable<bool> Connection::read_head() {
   const ServerOptions& options = state_.options();
-  TimePoint deadline = after(options.idle_timeout);
+  // Who has not asked for anything yet has no more time than for a header.
+  TimePoint deadline = after(served_ ? options.idle_timeout : options.header_timeout);
   bool begun = false;
   while (true) {
     take_input();
@@ -246,6 +253,8 @@ asio::awaitable<bool> Connection::read_head() {
     }
     co_await wait_until(deadline);
   }
+  idle_ = false;
+  facilities_.table.busy(caller_.number);
   state_.metrics().requests += 1;
   current_.start = Clock::now();
   current_.id = request_id_of(parser_.phase() == RequestParser::Phase::Failed ? nullptr : &parser_.head());
@@ -258,7 +267,7 @@ Connection::Awaitable Connection::serve_request() {
     put(fault_reply(parser_.fault(), current_.id));
     co_return;
   }
-  const Visitor visitor{current_.id, origin_address(state_.proxies(), peer_, parser_.head())};
+  const Visitor visitor{current_.id, origin_address(state_.proxies(), caller_.peer, parser_.head())};
   current_.client = client_of(std::nullopt, visitor.address);
   std::variant<Admission, Reply> judged = judge(state_, parser_.head(), visitor);
   const Match match = state_.router().match(parser_.head().method, parser_.head().path());

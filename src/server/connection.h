@@ -16,6 +16,7 @@
 #include <memory>
 #include <string>
 
+#include "server/connection_table.h"
 #include "server/exchange.h"
 #include "server/gate.h"
 #include "server/http.h"
@@ -32,18 +33,26 @@ using asio::ip::tcp;
 struct Facilities {
   State& state;
   asio::thread_pool& readers;  // where requests become submissions
+  ConnectionTable& table;
+};
+
+struct Caller {
+  uint64_t number = 0;  // of its place in the table
+  IpAddress peer;
 };
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   // `socket` belongs to a context that one thread runs. `ended` is called once, on that thread, when the connection is over.
-  Connection(tcp::socket socket, Facilities facilities, std::function<void()> ended);
+  Connection(tcp::socket socket, Facilities facilities, const Caller& caller, std::function<void()> ended);
   ~Connection();
 
   // -- any thread
 
   void start();
 
+  // Closes the connection where it is idle: its place is wanted by another.
+  void give_way();
   // Closes the connection when it is idle, or else after the request it is at.
   void end_soon();
   // Ends the request it is at with an error, and the connection.
@@ -99,15 +108,17 @@ class Connection : public std::enable_shared_from_this<Connection> {
   tcp::socket socket_;
   Facilities facilities_;
   State& state_;
+  const Caller caller_;
   std::function<void()> on_end_;
   asio::steady_timer alarm_, stall_, room_;
   RequestParser parser_;
   std::string input_;     // read and not parsed yet
   std::string outgoing_;  // the whole answer to this request, where there is one
-  IpAddress peer_;
   Current current_;
   int64_t body_counted_ = 0;  // bytes of this body that count in the budget
   bool woken_ = false;
+  bool idle_ = true;          // no request has come that is not answered
+  bool served_ = false;       // a request has been answered
   bool half_closed_ = false;  // nothing more will come; the client may still read
   bool lost_ = false;         // the client is gone
   bool stalled_ = false;      // the client does not read

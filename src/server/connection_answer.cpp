@@ -81,7 +81,7 @@ ResponseHead Connection::make_head(int status, std::string_view content_type) co
   ResponseHead head{.status = status, .content_type = std::string(content_type), .length = {}, .fields = {}};
   const bool framed = parser_.phase() == RequestParser::Phase::Done;
   head.minor_version = framed ? parser_.head().minor_version : 1;
-  head.close = closing_ || half_closed_ || !framed || !parser_.head().keep_alive;
+  head.close = closing_ || state_.refusing() || half_closed_ || !framed || !parser_.head().keep_alive;
   head.fields.emplace_back("x-request-id", current_.id);
   if (current_.route != nullptr && current_.route->dialect == api::Dialect::Anthropic)
     head.fields.emplace_back("request-id", current_.id);

@@ -33,6 +33,10 @@ void declare_access(ServerOptions& o, OptionSet& options) {
 
 void declare_limits(ServerOptions& o, OptionSet& options) {
   options.add(o.max_connections, "max-connections", "connections at once").within(1, 1'000'000);
+  options
+      .add(o.address_connections, "max-connections-per-address",
+           "connections of one address at once; 0: half of all")
+      .within(0, 1'000'000);
   options.add(o.max_body, "max-body", "bytes of a request's body").within(1024, 1 << 30);
   options.add(o.body_budget, "body-budget", "bytes of all bodies at once").within(1024, 2147483647);
   options.add(o.header_timeout, "header-timeout", "seconds in which a header must come").within(0.1, 3600);

@@ -26,6 +26,7 @@ struct ServerOptions {
   bool isolate_cache = false;  // each key has cached prefixes of its own
 
   int max_connections = 4096;
+  int address_connections = 0;  // of one address; 0: half of all
   int max_body = 32 << 20;      // bytes
   int body_budget = 256 << 20;  // bytes of all bodies at once
   double header_timeout = 10;   // seconds from a request's first byte to the end of its header

@@ -11,10 +11,10 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <csignal>
 #include <future>
-#include <unordered_map>
 
 #include "base/log.h"
 #include "server/connection.h"
+#include "server/connection_table.h"
 #include "server/io_threads.h"
 #include "server/notify.h"
 #include "server/process_stats.h"
@@ -39,8 +39,16 @@ Clock::duration ticks(Seconds seconds) {
   return std::chrono::duration_cast<Clock::duration>(seconds);
 }
 
-int connections_allowed(int wanted) {
-  return static_cast<int>(std::clamp<int64_t>(raise_file_limit() - kSpareFiles, 8, wanted));
+IpAddress address_of(const tcp::endpoint& endpoint) {
+  const std::string text = endpoint.address().to_string();  // with its zone: "fe80::1%eth0"
+  return IpAddress::parse(std::string_view(text).substr(0, text.find('%'))).value_or(IpAddress());
+}
+
+PlaceLimits places_of(const ServerOptions& options) {
+  const int64_t files = std::max<int64_t>(8, raise_file_limit() - kSpareFiles);
+  const int all = static_cast<int>(std::min<int64_t>(files, options.max_connections));
+  const int part = options.address_connections > 0 ? options.address_connections : (all + 1) / 2;
+  return {all, std::min(all, part)};
 }
 
 }  // namespace
@@ -51,12 +59,12 @@ class Server::Loop {
       : state(options, std::move(keys), std::move(operations), make_assets(embedded_files())),
         threads_(options.http_threads),
         readers_(static_cast<size_t>(options.prepare_threads)),
+        table_(places_of(options)),
         control_(threads_.first()),
         acceptor_(control_),
         signals_(control_),
         tick_(control_),
-        deadline_(control_),
-        most_connections_(connections_allowed(options.max_connections)) {}
+        deadline_(control_) {}
 
   ~Loop();
 
@@ -79,7 +87,7 @@ class Server::Loop {
  private:
   asio::awaitable<void> accept();
   void take(tcp::socket socket);
-  void forget(uint64_t number);
+  void refuse(tcp::socket socket);
   void watch_signals();
   void take_signal(int number);
   void look_after();
@@ -94,11 +102,11 @@ class Server::Loop {
 
   IoThreads threads_;
   asio::thread_pool readers_;
+  ConnectionTable table_;
   asio::io_context& control_;  // everything below but the connections belongs to its thread
   tcp::acceptor acceptor_;
   asio::signal_set signals_;
   asio::steady_timer tick_, deadline_;
-  const int most_connections_;
   tcp::endpoint endpoint_;
   ServiceNotifier notifier_;
   TimePoint last_watchdog_{};
@@ -106,9 +114,6 @@ class Server::Loop {
   End end_ = End::Drained;
   std::promise<End> ended_;
   bool started_ = false;
-  std::mutex mutex_;
-  std::unordered_map<uint64_t, std::weak_ptr<Connection>> connections_;
-  uint64_t next_number_ = 0;
 };
 
 Status Server::Loop::listen() {
@@ -177,42 +182,39 @@ asio::awaitable<void> Server::Loop::accept() {
 
 void Server::Loop::take(tcp::socket socket) {
   state.metrics().connections_accepted.add();
-  if (state.metrics().connections >= most_connections_) {
+  error_code error;
+  const tcp::endpoint endpoint = socket.remote_endpoint(error);
+  if (error) return;  // it has gone already
+  const IpAddress peer = address_of(endpoint);
+  const std::optional<ConnectionTable::Place> place =
+      state.proxies().contains(peer) ? table_.take_uncounted() : table_.take(peer.client());
+  if (!place) return refuse(std::move(socket));
+  if (place->leaving) {
     state.metrics().troubled(Trouble::Connections);
-    error_code ignored;
-    socket.non_blocking(true, ignored);
-    socket.write_some(asio::buffer(kFullReply), ignored);
-    return;
+    if (const auto leaving = table_.find(*place->leaving).lock()) leaving->give_way();
   }
   state.metrics().connections += 1;
-  const uint64_t number = ++next_number_;
-  auto connection = std::make_shared<Connection>(std::move(socket), Facilities{state, readers_},
-                                                 [this, number] { forget(number); });
-  {
-    const std::lock_guard lock(mutex_);
-    connections_[number] = connection;
-  }
+  auto connection = std::make_shared<Connection>(std::move(socket), Facilities{state, readers_, table_},
+                                                 Caller{place->number, peer}, [this, number = place->number] {
+                                                   state.metrics().connections -= 1;
+                                                   table_.leave(number);
+                                                   asio::post(control_, [this] { end_if_idle(); });
+                                                 });
+  table_.attach(place->number, connection);
   connection->start();
 }
 
-void Server::Loop::forget(uint64_t number) {
-  state.metrics().connections -= 1;
-  {
-    const std::lock_guard lock(mutex_);
-    connections_.erase(number);
-  }
-  asio::post(control_, [this] { end_if_idle(); });
+void Server::Loop::refuse(tcp::socket socket) {
+  state.metrics().troubled(Trouble::Connections);
+  error_code ignored;
+  socket.non_blocking(true, ignored);
+  socket.write_some(asio::buffer(kFullReply), ignored);
 }
 
 template <class Function>
 void Server::Loop::for_each_connection(Function function) {
-  std::vector<std::shared_ptr<Connection>> present;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [number, connection] : connections_)
-      if (auto held = connection.lock()) present.push_back(std::move(held));
-  }
-  for (const std::shared_ptr<Connection>& connection : present) function(*connection);
+  for (const ConnectionTable::Handle& handle : table_.all())
+    if (const std::shared_ptr<Connection> connection = handle.lock()) function(*connection);
 }
 
 void Server::Loop::watch_signals() {
@@ -283,8 +285,8 @@ void Server::Loop::refuse_new() {
   if (over_) return;
   refusing_ = true;
   state.set_refusing();
-  error_code ignored;
-  acceptor_.close(ignored);
+  // Probes are still answered, so that a balancer hears what goes on; who comes for that is not waited for.
+  table_.shut();
   for_each_connection([](Connection& connection) { connection.end_soon(); });
   deadline_.expires_after(ticks(Seconds(state.options().shutdown_timeout)));
   deadline_.async_wait([this](const error_code& error) {
@@ -313,19 +315,20 @@ void Server::Loop::cut(End end) {
   state.set_draining();
   state.set_refusing();
   end_ = end;
-  error_code ignored;
-  acceptor_.close(ignored);
   for_each_connection([](Connection& connection) { connection.close_now(); });
   announce_end();
 }
 
 void Server::Loop::end_if_idle() {
-  if (!over_ && refusing_ && state.metrics().connections == 0) announce_end();
+  if (over_ || !refusing_ || table_.awaited() > 0) return;
+  for_each_connection([](Connection& connection) { connection.close_now(); });
+  announce_end();
 }
 
 void Server::Loop::announce_end() {
   over_ = true;
   error_code ignored;
+  acceptor_.close(ignored);
   signals_.cancel(ignored);
   tick_.cancel();
   deadline_.cancel();

@@ -215,12 +215,18 @@ TEST(Drain, FinishesWhatRunsAndRefusesTheRest) {
   EXPECT_TRUE(idle.at_end()) << "idle connections are closed";
   other.send("dy HTTP/1.1\r\nHost: localhost\r\n\r\n");
   EXPECT_EQ(other.read_response().status, 503);
-  EXPECT_FALSE(rig.connect().connected() && rig.ask(get("/health")).status == 200) << "nobody is let in";
+  const Response ready = rig.ask(get("/ready"));
+  EXPECT_EQ(ready.status, 503) << "probes are answered";
+  EXPECT_EQ(ready.body, "{\"status\":\"draining\"}");
+  EXPECT_EQ(ready.fields.at("connection"), "close");
+  EXPECT_EQ(rig.ask(post("{}")).status, 503) << "nobody else is let in";
+  Client silent = rig.connect();
   std::future<Server::End> end = std::async(std::launch::async, [&] { return rig.server->wait(); });
   rig.executor.release();
   const Response response = running.read_response();
   EXPECT_TRUE(response.body.ends_with("[DONE]\n\n"));
-  EXPECT_EQ(end.get(), Server::End::Drained);
+  EXPECT_EQ(end.get(), Server::End::Drained) << "nobody waits for who came last";
+  EXPECT_TRUE(silent.at_end());
 }
 
 TEST(Drain, CutsWhatTakesTooLong) {
