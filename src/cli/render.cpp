@@ -3,6 +3,7 @@
 
 #include <cstdio>
 
+#include "base/file.h"
 #include "base/json.h"
 #include "cli/command.h"
 #include "cli/input.h"
@@ -63,7 +64,7 @@ class RenderCommand : public Command {
       options.now = *clock;
       variables->erase("now");
     }
-    Result<std::string> source = template_.empty() ? model_template(*variables) : read_input(template_);
+    Result<std::string> source = template_.empty() ? model_template(*variables) : read_template();
     if (!source) return report(source.error());
     return print_rendering(std::move(*source), *variables, options);
   }
@@ -78,6 +79,13 @@ class RenderCommand : public Command {
     if (!value->is_object())
       return Error{ErrorCode::InvalidArgument, fmt::format("{}: must hold a JSON object", input_)};
     return std::move(value->as_object());
+  }
+
+  Result<std::string> read_template() const {
+    if (template_ == "-") return read_input(template_);
+    Result<std::string> text = read_regular_file(template_, kMostInputBytes);
+    if (!text) return Error{text.error().code, "template " + text.error().message};
+    return text;
   }
 
   // The model's template, and its bos and eos tokens as variables where the input does not set them. With tools,

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <span>
 
+#include "base/file.h"
 #include "server/http.h"
 
 namespace sluice::server {
@@ -13,6 +13,7 @@ namespace sluice::server {
 namespace {
 
 constexpr size_t kKeyBytes = 512, kNameBytes = 64, kMostKeys = 10'000;
+constexpr size_t kFileBytes = kMostKeys * 2 * (kKeyBytes + kNameBytes);  // with comments
 
 bool is_name(std::string_view text) {
   return !text.empty() && text.size() <= kNameBytes &&
@@ -44,17 +45,19 @@ Result<KeyRing> KeyRing::make(const KeySource& source) {
 }
 
 Status KeyRing::add_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return Error{ErrorCode::NotFound, fmt::format("key file '{}' cannot be read", path)};
+  const Result<std::string> bytes = read_regular_file(path, kFileBytes);
+  if (!bytes) return Error{bytes.error().code, "key file " + bytes.error().message};
   size_t number = 0;
-  for (std::string line; std::getline(file, line);) {
+  for (std::string_view rest = *bytes; !rest.empty();) {
     ++number;
-    if (!line.empty() && line.back() == '\r') line.pop_back();
+    const size_t end = std::min(rest.find('\n'), rest.size());
+    std::string_view line = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    if (line.ends_with('\r')) line.remove_suffix(1);
     const std::string_view text = trim(line);
     if (text.empty() || text.front() == '#') continue;
     if (Status added = add(text, fmt::format("key file '{}', line {}", path, number)); !added) return added;
   }
-  if (file.bad()) return Error{ErrorCode::Io, fmt::format("key file '{}' cannot be read to its end", path)};
   return {};
 }
 

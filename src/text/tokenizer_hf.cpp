@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 
+#include "base/file.h"
 #include "text/json_fields.h"
 #include "text/tokenizer_json.h"
 
@@ -14,23 +14,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uintmax_t largest_file = uintmax_t{128} << 20;
+constexpr size_t largest_file = size_t{128} << 20;
 
 // nullopt where there is no such file
 Result<std::optional<std::string>> read_file(const fs::path& path) {
-  std::error_code error;
-  if (!fs::is_regular_file(path, error)) return std::optional<std::string>();
-  const uintmax_t size = fs::file_size(path, error);
-  if (error) return Error{ErrorCode::Io, fmt::format("{}: {}", path.string(), error.message())};
-  if (size > largest_file) {
-    return Error{ErrorCode::LimitExceeded,
-                 fmt::format("{}: {} bytes, limit {}", path.string(), size, largest_file)};
-  }
-  std::ifstream in(path, std::ios::binary);
-  std::string text(static_cast<size_t>(size), '\0');
-  in.read(text.data(), static_cast<std::streamsize>(size));
-  if (!in) return Error{ErrorCode::Io, fmt::format("{} cannot be read", path.string())};
-  return std::optional(std::move(text));
+  Result<std::string> text = read_regular_file(path.string(), largest_file);
+  if (text) return std::optional(std::move(*text));
+  if (text.error().code == ErrorCode::NotFound) return std::optional<std::string>();
+  return text.error();
 }
 
 // An empty object where there is no such file.

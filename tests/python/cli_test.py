@@ -101,6 +101,15 @@ def test_folders_are_no_texts():
         assert not (Path(name) / "out.jsonl").exists()
 
 
+def test_pipes_are_no_templates():
+    """A pipe without a writer is refused at once, as a template and beside a tokenizer."""
+    with tempfile.TemporaryDirectory() as name:
+        pipe, variables = Path(name) / "pipe.jinja", Path(name) / "variables.json"
+        os.mkfifo(pipe)
+        variables.write_text("{}")
+        expect(sluice("render", "--input", variables, "--template", pipe), 74, str(pipe), "is not a regular file")
+
+
 def test_completion():
     for shell in ("bash", "zsh", "fish"):
         script = expect(sluice("completion", shell), 0).stdout

@@ -2,6 +2,7 @@
 #include "text/tokenizer.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include <filesystem>
@@ -156,6 +157,20 @@ TEST(Tokenizer, RefusesBrokenFiles) {
   EXPECT_FALSE(load_tokenizer_gguf(metadata).ok());
   metadata.set("tokenizer.ggml.model", std::string_view("gpt2"));
   EXPECT_FALSE(load_tokenizer_gguf(metadata).ok());
+}
+
+TEST(Tokenizer, RefusesTemplatesThatAreNoFiles) {
+  const fs::path folder = fs::path(testing::TempDir()) / "tokenizer_with_pipe";
+  fs::remove_all(folder);
+  fs::copy(fs::path(SLUICE_TEST_DATA) / "tokenizers/byte_gpt2", folder);
+  ASSERT_TRUE(load_tokenizer(folder.string()));
+  fs::remove(folder / "chat_template.jinja");
+  ASSERT_EQ(mkfifo((folder / "chat_template.jinja").c_str(), 0600), 0);
+  const auto tokenizer = load_tokenizer(folder.string());
+  ASSERT_FALSE(tokenizer.ok());
+  EXPECT_NE(tokenizer.error().message.find("chat_template.jinja' is not a regular file"), std::string::npos)
+      << tokenizer.error().message;
+  fs::remove_all(folder);
 }
 
 double cpu_seconds(const auto& work) {
