@@ -28,20 +28,35 @@ std::variant<ClientLimits::Lease, ClientLimits::Refused> ClientLimits::admit(con
   const double most = options_.requests_per_minute;
   const auto [place, fresh] = clients_.try_emplace(name, Client{most, now, 0});
   Client& entry = place->second;
-  entry.allowance = std::min(most, entry.allowance + seconds_between(entry.seen, now) * most / 60.0);
+  entry.allowance = allowance_of(entry, now);
   entry.seen = now;
   if (options_.concurrency > 0 && entry.running >= options_.concurrency)
     return Refused{fmt::format("{} requests of this key are running; the limit is {}", entry.running,
                                options_.concurrency),
                    1};
-  if (options_.requests_per_minute > 0 && entry.allowance < 1) {
-    const double wait = (1 - entry.allowance) * 60.0 / most;
-    return Refused{fmt::format("this key may send {} requests a minute", options_.requests_per_minute),
-                   std::max(1, static_cast<int>(std::ceil(wait)))};
-  }
+  if (options_.requests_per_minute > 0 && entry.allowance < 1) return wait_of(entry.allowance);
   entry.allowance -= 1;
   ++entry.running;
   return Lease(this, name);
+}
+
+std::optional<ClientLimits::Refused> ClientLimits::exhausted(const std::string& client, TimePoint now) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = clients_.find(client);
+  if (found == clients_.end() || options_.requests_per_minute == 0) return std::nullopt;
+  const double allowance = allowance_of(found->second, now);
+  return allowance < 1 ? std::optional(wait_of(allowance)) : std::nullopt;
+}
+
+double ClientLimits::allowance_of(const Client& client, TimePoint now) const {
+  const double most = options_.requests_per_minute;
+  return std::min(most, client.allowance + seconds_between(client.seen, now) * most / 60.0);
+}
+
+ClientLimits::Refused ClientLimits::wait_of(double allowance) const {
+  const double wait = (1 - allowance) * 60.0 / options_.requests_per_minute;
+  return {fmt::format("this key may send {} requests a minute", options_.requests_per_minute),
+          std::max(1, static_cast<int>(std::ceil(wait)))};
 }
 
 void ClientLimits::release(const std::string& client) {

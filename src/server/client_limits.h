@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -47,6 +48,9 @@ class ClientLimits {
   };
 
   std::variant<Lease, Refused> admit(const std::string& client, TimePoint now);
+  // Whether a request would be refused for the requests of the last minute; counts nothing. False for clients that are
+  // not known.
+  std::optional<Refused> exhausted(const std::string& client, TimePoint now) const;
   size_t known() const;
 
  private:
@@ -55,6 +59,8 @@ class ClientLimits {
     TimePoint seen{};
     int running = 0;
   };
+  double allowance_of(const Client& client, TimePoint now) const;
+  Refused wait_of(double allowance) const;
   void release(const std::string& client);
   void forget_idle(TimePoint now);
 

@@ -100,8 +100,7 @@ void Connection::put(Reply reply) {
   closing_ = closing_ || head.close;
   current_.status = reply.status;
   std::string bytes = write_head(head);
-  const bool no_body = parser_.phase() == RequestParser::Phase::Done && parser_.head().method == "HEAD";
-  if (!no_body) bytes += reply.body;
+  if (!parser_.is_head_request()) bytes += reply.body;
   head_sent_ = true;
   outgoing_ = std::move(bytes);
 }

@@ -5,6 +5,8 @@
 #include <array>
 #include <random>
 
+#include "base/log.h"
+
 namespace sluice::server {
 
 namespace {
@@ -70,7 +72,8 @@ class Judge {
 
   std::optional<Reply> check_site() {
     origin_ = judge_origin(state_.guards(), head_);
-    if (!head_.host.empty() && !host_allowed(state_.guards(), head_.host)) {
+    const Keys asked = state_.keys()->empty() ? Keys::None : Keys::Asked;
+    if (!head_.host.empty() && !host_allowed(state_.guards(), head_.host, asked)) {
       state_.metrics().troubled(Trouble::Host);
       return refuse(403, "permission_error", "host_not_allowed",
                     "this server does not answer to the name in Host; --allowed-host adds names");
@@ -104,22 +107,42 @@ class Judge {
     const std::shared_ptr<const KeyRing> keys = state_.keys();
     client_ = client_of(std::nullopt, visitor_.address);
     if (keys->empty()) return std::nullopt;
+    for (const char* name : {"authorization", "x-api-key", "api-key"})
+      if (head_.count(name) > 1)
+        return refuse(400, "invalid_request_error", "bad_request",
+                      fmt::format("'{}' is given more than once", name));
     const std::string_view presented = presented_key(head_);
+    // Whoever guesses is held up whatever the key, or the time would tell a right one.
+    if (!presented.empty() && !is_public())
+      if (const auto late = state_.failures().exhausted(client_, Clock::now())) return throttled(*late);
     const std::optional<std::string> owner = presented.empty() ? std::nullopt : keys->find(presented);
     if (owner) client_ = client_of(owner, visitor_.address);
     if (owner || is_public()) return std::nullopt;
     state_.metrics().troubled(Trouble::Key);
-    const auto turn = state_.failures().admit(client_, Clock::now());
-    if (const auto* late = std::get_if<ClientLimits::Refused>(&turn))
-      return error_reply(dialect(),
-                         {429, "rate_limit_error", "rate_limit_exceeded", "",
-                          "too many wrong keys from this address", late->retry_after_s},
-                         visitor_.request_id);
+    if (!presented.empty()) note_wrong_key();
     Reply reply = refuse(401, "authentication_error", "invalid_api_key",
                          presented.empty() ? "this server needs a key: Authorization: Bearer KEY"
                                            : "the key is not one of this server's");
     reply.fields.emplace_back("www-authenticate", "Bearer");
     return reply;
+  }
+
+  Reply throttled(const ClientLimits::Refused& late) const {
+    state_.metrics().troubled(Trouble::Key);
+    return error_reply(dialect(),
+                       {429, "rate_limit_error", "rate_limit_exceeded", "",
+                        "too many wrong keys from this address", late.retry_after_s},
+                       visitor_.request_id);
+  }
+
+  void note_wrong_key() const {
+    const TimePoint now = Clock::now();
+    state_.failures().admit(client_, now);
+    if (!state_.failures().exhausted(client_, now)) return;
+    const auto turn = state_.failure_notes().admit(client_, now);
+    if (std::holds_alternative<ClientLimits::Lease>(turn))
+      log_warning("too many wrong keys from {}: for a while its requests get 429, whatever their key",
+                  visitor_.address.text());
   }
 
   Reply unknown() const {

@@ -64,7 +64,11 @@ class RequestParser {
   size_t feed(std::string_view bytes);
 
   Phase phase() const { return phase_; }
-  bool started() const { return head_bytes_ > 0; }   // a byte of this request has come
+  bool started() const { return head_bytes_ > 0; }  // a byte of this request has come
+  // As far as it is known, whatever came behind it: an answer to HEAD has no body.
+  bool is_head_request() const {
+    return head_.method == "HEAD" || (part_ == Part::RequestLine && line_.starts_with("HEAD "));
+  }
   const RequestHead& head() const { return head_; }  // REQUIRES: behind the head
   std::string& body() { return body_; }              // what has come of it
   const HttpFault& fault() const { return fault_; }  // REQUIRES: Failed

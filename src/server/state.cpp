@@ -1,8 +1,10 @@
 #include "server/state.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "base/check.h"
@@ -13,6 +15,11 @@ namespace {
 
 // Wrong keys that one address may show in a minute before it has to wait.
 constexpr int kFailuresPerMinute = 60;
+
+std::string machine_name() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
+}
 
 }  // namespace
 
@@ -25,7 +32,7 @@ void HttpMetrics::answered(size_t route, int status, double seconds) {
 State::State(ServerOptions options, KeyRing keys, std::vector<api::Operation> operations,
              std::vector<Asset> assets)
     : options_(std::move(options)),
-      guards_{is_loopback(options_.host), options_.allowed_hosts, options_.cors_origins},
+      guards_{is_loopback(options_.host), options_.allowed_hosts, options_.cors_origins, machine_name()},
       proxies_(*NetworkList::parse(options_.trusted_proxies)),
       operations_(std::move(operations)),
       assets_(std::move(assets)),
@@ -33,6 +40,7 @@ State::State(ServerOptions options, KeyRing keys, std::vector<api::Operation> op
       metrics_(router_.routes().size()),
       limits_({options_.key_requests_per_minute, options_.key_concurrency}),
       failures_({kFailuresPerMinute, 0}),
+      failure_notes_({1, 0}),
       keys_(std::make_shared<const KeyRing>(std::move(keys))) {}
 
 std::shared_ptr<const KeyRing> State::keys() const {
@@ -43,9 +51,12 @@ std::shared_ptr<const KeyRing> State::keys() const {
 Status State::reload_keys() {
   Result<KeyRing> fresh = KeyRing::make({options_.api_keys, options_.api_key_file});
   if (!fresh) return fresh.error();
-  if (fresh->empty() && !is_loopback(options_.host) && !options_.insecure_no_auth)
-    return Error{ErrorCode::InvalidArgument, "the key file holds no key any more"};
   const std::lock_guard lock(mutex_);
+  if (fresh->empty() && !keys_->empty())
+    return Error{
+        ErrorCode::InvalidArgument,
+        fmt::format("key file '{}' holds no key any more; only a restart opens the server to everybody",
+                    options_.api_key_file)};
   keys_ = std::make_shared<const KeyRing>(std::move(*fresh));
   return {};
 }

@@ -56,12 +56,13 @@ class State {
   const Router& router() const { return router_; }
   HttpMetrics& metrics() { return metrics_; }
   ClientLimits& limits() { return limits_; }
-  ClientLimits& failures() { return failures_; }
+  ClientLimits& failures() { return failures_; }            // wrong keys, by address
+  ClientLimits& failure_notes() { return failure_notes_; }  // lines of log about them
   double uptime() const { return seconds_since(start_); }
   TimePoint start() const { return start_; }
 
   std::shared_ptr<const KeyRing> keys() const;
-  // Reads the keys again; on an error the old ones stay.
+  // Reads the keys again; on an error, or where there were keys and are none any more, the old ones stay.
   Status reload_keys();
 
   Stage stage() const { return draining_ ? Stage::Draining : loaded_ ? Stage::Serving : Stage::Loading; }
@@ -91,7 +92,7 @@ class State {
   const std::vector<Asset> assets_;
   const Router router_;
   HttpMetrics metrics_;
-  ClientLimits limits_, failures_;
+  ClientLimits limits_, failures_, failure_notes_;
   const TimePoint start_ = Clock::now();
   std::atomic<bool> draining_{false}, refusing_{false}, loaded_{false};
   std::vector<Backend> backends_;

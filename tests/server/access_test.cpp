@@ -1,8 +1,11 @@
 // Who gets in: keys, names, origins, limits, over real sockets.
 #include <fmt/format.h>
 
+#include <sys/stat.h>
+
 #include <fstream>
 
+#include "base/log.h"
 #include "tests/server/rig.h"
 
 namespace sluice::server {
@@ -52,10 +55,42 @@ TEST(Access, WrongKeysAreToldNothing) {
 
 TEST(Access, GuessingKeysIsSlow) {
   Rig rig(with_key());
+  set_log_level(LogLevel::Info);
+  testing::internal::CaptureStderr();
+  const auto status = [&](const char* from, const std::string& field) {
+    return rig.ask_from(from, get("/version", field)).status;
+  };
   int told_to_wait = 0;
-  for (int i = 0; i < 80; ++i) told_to_wait += rig.ask(get("/version", "X-Api-Key: guess\r\n")).status == 429;
+  for (int i = 0; i < 80; ++i) told_to_wait += status("127.0.0.66", "X-Api-Key: guess\r\n") == 429;
   EXPECT_GE(told_to_wait, 15);
-  EXPECT_EQ(rig.ask(get("/version", "X-Api-Key: secret\r\n")).status, 200) << "the right key is not held up";
+  int let_in = 0;  // a guess a second has its turn
+  for (int i = 0; i < 10; ++i) let_in += status("127.0.0.66", "X-Api-Key: secret\r\n") == 200;
+  EXPECT_LT(let_in, 10) << "who guesses learns nothing from a right key";
+  EXPECT_EQ(status("127.0.0.7", "X-Api-Key: secret\r\n"), 200) << "others are not held up";
+  EXPECT_EQ(status("127.0.0.66", ""), 401) << "no key is no guess";
+  set_log_level(LogLevel::Off);
+  const std::string log = testing::internal::GetCapturedStderr();
+  const size_t line = log.find("too many wrong keys from 127.0.0.66:");
+  EXPECT_NE(line, std::string::npos) << log;
+  EXPECT_EQ(log.find("too many wrong keys", line + 1), std::string::npos) << "a line a minute";
+  EXPECT_EQ(log.find("guess"), std::string::npos) << "a key in the log";
+}
+
+TEST(Access, RequestsWithoutAKeyAreNoGuesses) {
+  Rig rig(with_key());
+  for (int i = 0; i < 80; ++i) EXPECT_EQ(rig.ask(get("/version")).status, 401);
+  EXPECT_EQ(rig.ask(get("/version", "X-Api-Key: secret\r\n")).status, 200);
+}
+
+TEST(Access, AKeyIsShownOnce) {
+  Rig rig(with_key());
+  for (const char* fields : {"Authorization: Bearer secret\r\nAuthorization: Bearer secret\r\n",
+                             "Authorization: Bearer secret\r\nauthorization: Bearer other\r\n",
+                             "X-Api-Key: secret\r\nX-Api-Key: secret\r\n"}) {
+    const Response response = rig.ask(get("/version", fields));
+    EXPECT_EQ(response.status, 400) << fields;
+    EXPECT_NE(response.body.find("more than once"), std::string::npos) << response.body;
+  }
 }
 
 TEST(Access, KeysAreReadAgain) {
@@ -72,6 +107,12 @@ TEST(Access, KeysAreReadAgain) {
   std::ofstream(path) << "not a key\n";
   rig.server->reload_keys();
   EXPECT_EQ(rig.ask(get("/version", "X-Api-Key: new\r\n")).status, 200) << "a bad file changes nothing";
+  for (const char* empty : {"", "# no key\n"}) {
+    std::ofstream(path) << empty;
+    rig.server->reload_keys();
+    EXPECT_EQ(rig.ask(get("/version")).status, 401) << "an emptied file opens nothing";
+    EXPECT_EQ(rig.ask(get("/version", "X-Api-Key: new\r\n")).status, 200);
+  }
   std::remove(path.c_str());
 }
 
@@ -93,6 +134,60 @@ TEST(Access, OtherNamesAndOtherSitesAreRefused) {
   EXPECT_EQ(preflight.status, 204);
   EXPECT_EQ(preflight.fields.at("access-control-allow-methods"), "GET, POST");
   EXPECT_EQ(rig.ask(ask + "Origin: https://evil.example\r\n\r\n").status, 403);
+}
+
+TEST(Access, AnEmptyKeyFileOpensNothingAtTheStart) {
+  const std::string path = testing::TempDir() + "server_no_keys";
+  std::ofstream(path) << "# none yet\n";
+  RigOptions options;
+  options.server.api_key_file = path;
+  EXPECT_THROW(Rig{options}, std::runtime_error);
+  options.server.insecure_no_auth = true;
+  EXPECT_EQ(Rig(options).ask(get("/version")).status, 200) << "where it is said that this is meant";
+  std::remove(path.c_str());
+}
+
+TEST(Access, KeyFilesThatAreNoFilesAreRefusedWithoutWaiting) {
+  const std::string path = testing::TempDir() + "server_key_pipe";
+  std::remove(path.c_str());
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  const Result<KeyRing> keys = KeyRing::make({{}, path});
+  ASSERT_FALSE(keys);
+  EXPECT_EQ(keys.error().message, "key file '" + path + "' is not a regular file");
+  std::remove(path.c_str());
+}
+
+TEST(Access, AServerWithoutKeysAnswersToItsOwnNamesAlone) {
+  RigOptions options;
+  options.server.host = "0.0.0.0";
+  options.server.insecure_no_auth = true;
+  Rig rig(options);
+  const auto status = [&](const std::string& host, const std::string& fields = "") {
+    return rig.ask("GET /version HTTP/1.1\r\nHost: " + host + "\r\n" + fields + "\r\n").status;
+  };
+  EXPECT_EQ(status("rebound.example"), 403);
+  EXPECT_EQ(status("192.0.2.1:8080"), 200);
+  options.server.api_keys = {"secret"};
+  Rig keyed(options);
+  EXPECT_EQ(keyed.ask("GET /version HTTP/1.1\r\nHost: any.example\r\nX-Api-Key: secret\r\n\r\n").status, 200);
+}
+
+TEST(Access, PagesOfThisMachineMayCall) {
+  Rig rig;
+  for (const char* origin : {"http://localhost:3000", "http://127.0.0.1:5173", "http://[::1]:8000"}) {
+    const std::string field = fmt::format("Origin: {}\r\n", origin);
+    const Response asked =
+        rig.ask("OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: localhost:8080\r\n" + field +
+                "Access-Control-Request-Method: POST\r\n"
+                "Access-Control-Request-Headers: content-type\r\n\r\n");
+    EXPECT_EQ(asked.status, 204);
+    EXPECT_EQ(asked.fields.at("access-control-allow-origin"), origin);
+    EXPECT_EQ(asked.fields.at("access-control-allow-headers"), "content-type");
+    const Response answer = rig.ask(post(R"({"max_tokens":1})", field));
+    EXPECT_EQ(answer.status, 200);
+    EXPECT_EQ(answer.fields.at("access-control-allow-origin"), origin);
+    EXPECT_EQ(answer.fields.at("vary"), "origin");
+  }
 }
 
 TEST(Access, PreflightNeedsTheOption) {

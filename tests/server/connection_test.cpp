@@ -84,6 +84,28 @@ TEST(Connection, AnswersHeadWithoutABody) {
   EXPECT_EQ(client.read_response().body, "{\"status\":\"ok\"}");
 }
 
+TEST(Connection, AnswersHeadWithoutABodyWhateverIsWrong) {
+  RigOptions options;
+  options.server.header_timeout = 0.2;
+  Rig rig(options);
+  const std::vector<std::pair<std::string, int>> cases = {
+      {"HEAD /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n", 404},
+      {"HEAD /health HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 5\r\n\r\n", 403},
+      {"HEAD /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n", 400},
+      {"HEAD /health HTTP/1.1\r\nHost: localhost\r\nno field\r\n\r\n", 400},
+      {"HEAD /" + std::string(9000, 'a') + " HTTP/1.1\r\nHost: localhost\r\n\r\n", 414},
+      {"HEAD /health HTTP/1.1\r\nHost: localhost\r\n", 408},
+      {"HEAD /hea", 408},
+  };
+  for (const auto& [bytes, status] : cases) {
+    Client client = rig.connect();
+    client.send(bytes);
+    EXPECT_EQ(client.read_response(false).status, status) << bytes.substr(0, 80);
+    client.half_close();
+    EXPECT_TRUE(client.at_end()) << "a body behind the answer to " << bytes.substr(0, 80);
+  }
+}
+
 TEST(Connection, ServesThePageWithItsPolicy) {
   Rig rig;
   const Response page = rig.ask(get("/"));

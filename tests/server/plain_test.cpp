@@ -47,17 +47,23 @@ TEST(Keys, ComeFromAFile) {
 }
 
 TEST(Guards, KnowTheirOwnNames) {
-  const GuardOptions own{true, {"box.example"}, {}};
+  const GuardOptions own{true, {"box.example"}, {}, "box"};
   for (const char* host : {"localhost", "LOCALHOST:8080", "127.0.0.1:1", "[::1]:8080", "box.example:443"})
-    EXPECT_TRUE(host_allowed(own, host)) << host;
+    EXPECT_TRUE(host_allowed(own, host, Keys::None)) << host;
   for (const char* host : {"evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "10.0.0.1", "[::2]"})
-    EXPECT_FALSE(host_allowed(own, host)) << host;
-  EXPECT_TRUE(host_allowed({false, {}, {}}, "any.example"));
-  EXPECT_FALSE(host_allowed({false, {"mine.example"}, {}}, "any.example"));
+    EXPECT_FALSE(host_allowed(own, host, Keys::None)) << host;
+  const GuardOptions open{false, {}, {}, "box"}, named{false, {"mine.example"}, {}, "box"};
+  EXPECT_TRUE(host_allowed(open, "any.example", Keys::Asked));
+  EXPECT_FALSE(host_allowed(named, "any.example", Keys::Asked));
+  for (const char* host : {"any.example", "box.example", "10.0.0.1.nip.io", "[any.example]"})
+    EXPECT_FALSE(host_allowed(open, host, Keys::None))
+        << host << ": a page of another site could have this name";
+  for (const char* host : {"10.0.0.1:8080", "[2001:db8::1]:8080", "BOX:8080", "box.local", "localhost"})
+    EXPECT_TRUE(host_allowed(open, host, Keys::None)) << host;
 }
 
 TEST(Guards, TellWhosePageItIs) {
-  const GuardOptions options{true, {}, {"https://good.example"}};
+  const GuardOptions options{true, {}, {"https://good.example"}, ""};
   const auto judged = [&](std::vector<HeaderField> fields) {
     RequestHead head;
     head.host = "localhost:8080";
@@ -67,7 +73,12 @@ TEST(Guards, TellWhosePageItIs) {
   EXPECT_EQ(judged({}), Origin::None);
   EXPECT_EQ(judged({{"origin", "http://localhost:8080"}}), Origin::None);
   EXPECT_EQ(judged({{"origin", "https://good.example"}}), Origin::Listed);
-  for (const char* foreign : {"https://evil.example", "null", "http://localhost:9999", "file://", ""})
+  for (const char* own :
+       {"http://localhost:9999", "https://localhost", "http://127.0.0.1:3000", "http://[::1]:3000"})
+    EXPECT_EQ(judged({{"origin", own}}), Origin::Listed) << own << ": a page of this machine";
+  for (const char* foreign :
+       {"https://evil.example", "null", "file://", "", "http://localhost.evil.example",
+        "http://localhost:80@evil.example", "ftp://localhost", "http://", "http://127.0.0.2"})
     EXPECT_EQ(judged({{"origin", foreign}}), Origin::Foreign) << foreign;
   EXPECT_EQ(judged({{"sec-fetch-site", "cross-site"}, {"sec-fetch-mode", "no-cors"}}), Origin::Foreign);
   EXPECT_EQ(judged({{"sec-fetch-site", "cross-site"}, {"sec-fetch-mode", "navigate"}}), Origin::None);
