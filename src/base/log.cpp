@@ -3,15 +3,20 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <ctime>
 #include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
+
+#include "base/json.h"
 
 namespace sluice {
 
@@ -95,6 +100,45 @@ class Backlog {
   std::atomic<uint64_t> dropped_{0};
 };
 
+std::atomic<LogFormat> log_format{LogFormat::Text};
+
+std::string text_line(std::string_view message, std::initializer_list<LogField> fields) {
+  std::string line(message);
+  for (const LogField& field : fields) {
+    line += fmt::format(" {}=", field.name);
+    if (const auto* text = std::get_if<std::string_view>(&field.value)) line += *text;
+    if (const auto* number = std::get_if<int64_t>(&field.value)) line += std::to_string(*number);
+    if (const auto* number = std::get_if<double>(&field.value)) line += fmt::format("{:.1f}", *number);
+  }
+  return line;
+}
+
+// UTC, with milliseconds.
+std::string time_text() {
+  const auto now = std::chrono::floor<std::chrono::milliseconds>(std::chrono::system_clock::now());
+  const auto second = std::chrono::floor<std::chrono::seconds>(now);
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(second);
+  std::tm parts{};
+  gmtime_r(&seconds, &parts);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%S", &parts);
+  return fmt::format("{}.{:03}Z", text.data(), (now - second).count());
+}
+
+std::string json_line(LogLevel level, std::string_view message, std::initializer_list<LogField> fields) {
+  const spdlog::string_view_t name = spdlog::level::to_string_view(to_spdlog(level));
+  json::object line{
+      {"time", time_text()}, {"level", std::string_view(name.data(), name.size())}, {"message", message}};
+  for (const LogField& field : fields)
+    std::visit([&](const auto& value) { line[field.name] = value; }, field.value);
+  std::string text = write_json(line);
+  // A path may hold bytes that are no UTF-8, which no reader of JSON takes.
+  const auto foreign = [](char c) { return static_cast<unsigned char>(c) >= 0x80; };
+  if (std::any_of(text.begin(), text.end(), foreign) && !parse_json(text, "line"))
+    std::replace_if(text.begin(), text.end(), foreign, '?');
+  return text;
+}
+
 // Never destroyed: its thread may be held up in a write when the program ends.
 std::atomic<Backlog*> backlog{nullptr};
 
@@ -104,12 +148,17 @@ void set_log_level(LogLevel level) {
   logger()->set_level(to_spdlog(level));
 }
 
-void log_message(LogLevel level, std::string_view message) {
-  if (Backlog* behind = backlog) {
-    if (logger()->should_log(to_spdlog(level))) behind->push(level, message);
-    return;
-  }
-  logger()->log(to_spdlog(level), message);
+void set_log_format(LogFormat format) {
+  log_format = format;
+  logger()->set_pattern(format == LogFormat::Json ? "%v" : "%^%l%$ %v");
+}
+
+void log_message(LogLevel level, std::string_view message, std::initializer_list<LogField> fields) {
+  if (!logger()->should_log(to_spdlog(level))) return;
+  const std::string line =
+      log_format == LogFormat::Json ? json_line(level, message, fields) : text_line(message, fields);
+  if (Backlog* behind = backlog) return behind->push(level, line);
+  logger()->log(to_spdlog(level), line);
 }
 
 void write_log_in_background() {

@@ -4,16 +4,28 @@
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 
 namespace sluice {
 
 enum class LogLevel { Debug, Info, Warning, Error, Off };
+// Text: "info message". Json: an object a line, {"time":"2026-01-31T12:00:00.123Z","level":"info","message":"message"}.
+enum class LogFormat : uint8_t { Text, Json };
+
+// A named value of a message. Text shows it as " name=value", JSON as a field of its own.
+struct LogField {
+  std::string_view name;
+  std::variant<std::string_view, int64_t, double> value;
+};
 
 void set_log_level(LogLevel level);
-void log_message(LogLevel level, std::string_view message);
+// Call it before other threads log.
+void set_log_format(LogFormat format);
+void log_message(LogLevel level, std::string_view message, std::initializer_list<LogField> fields = {});
 
 // From now on a thread of its own writes the messages, so that a reader of stderr who stops reading stops nobody else:
 // when many wait, further ones are dropped and counted. Call it once, before other threads log.

@@ -63,6 +63,9 @@ class ServeCommand : public Command {
              "second, weaker model for requests to the first model that ask for contrastive decoding")
         .shown_as("MODEL");
     server_.declare(options);
+    options.add_choice<LogFormat>(log_format_, "log-format",
+                                  "lines of text, or JSON objects with the time in UTC",
+                                  {{"text", LogFormat::Text}, {"json", LogFormat::Json}});
     options.add(queue_requests_, "queue-requests", "requests that may wait").within(1, 1'000'000);
     options.add(queue_tokens_, "queue-tokens", "prompt tokens that may wait").within(1, 2'000'000'000);
     options
@@ -75,6 +78,7 @@ class ServeCommand : public Command {
   }
 
   int run() override {
+    set_log_format(log_format_);
     write_log_in_background();
     const int code = serve();
     if (!flush_log() || in_haste_) std::_Exit(code);
@@ -82,25 +86,32 @@ class ServeCommand : public Command {
   }
 
  private:
+  // As report() does; in the log where that is for machines.
+  int fail(const Error& error) const {
+    if (log_format_ == LogFormat::Text) return report(error);
+    log_error("{}", error.message);
+    return exit_code(error);
+  }
+
   int serve() {
     if (!server_.api_keys.empty() && std::getenv("SLUICE_API_KEY") == nullptr)
       log_warning("--api-key shows the key to everybody who lists processes; --api-key-file does not");
     if (models_.empty()) models_.emplace_back();
     for (const std::vector<std::string>* list : {&names_, &aliases_})
       if (std::find(list->begin(), list->end(), "") != list->end())
-        return report({ErrorCode::InvalidArgument, "--served-model-name and --alias must not be empty"});
+        return fail({ErrorCode::InvalidArgument, "--served-model-name and --alias must not be empty"});
     Result<std::unique_ptr<server::Server>> opened = server::Server::open(server_, true);
-    if (!opened) return report(opened.error());
+    if (!opened) return fail(opened.error());
     running_ = std::move(*opened);
     server::Server* const server = running_.get();
     std::vector<server::Backend> backends;
     for (size_t i = 0; i < models_.size(); ++i) {
       Result<server::Backend> backend = load(i);
-      if (!backend) return report(backend.error());
+      if (!backend) return fail(backend.error());
       backends.push_back(std::move(*backend));
       if (server->state().stage() == server::Stage::Draining) return kSuccess;
     }
-    if (Status named = add_aliases(backends); !named) return report(named.error());
+    if (Status named = add_aliases(backends); !named) return fail(named.error());
     greet(*server, backends);
     server->serve(std::move(backends));
     const server::Server::End end = server->wait();
@@ -197,6 +208,7 @@ class ServeCommand : public Command {
   }
 
   std::vector<std::string> models_, names_, aliases_;
+  LogFormat log_format_ = LogFormat::Text;
   SessionOptions session_;
   server::ServerOptions server_;
   int queue_requests_ = 1024;

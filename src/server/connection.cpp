@@ -89,7 +89,7 @@ void Connection::abort() {
 
 void Connection::close_now() {
   on_thread([](Connection& self) {
-    self.lost_ = true;
+    self.lost_ = self.aborting_ = true;
     self.close();
     self.wake();
   });
@@ -336,10 +336,16 @@ void Connection::finish_request() {
   const AccessLog wanted = state_.options().access_log;
   const bool polled = current_.route != nullptr && current_.route->polled();
   if (wanted == AccessLog::All || (wanted == AccessLog::Unpolled && !polled)) {
-    log_info("request id={} client={} route={} status={} ms={:.1f} prompt={} cached={} generated={}",
-             current_.id, current_.client.empty() ? "-" : current_.client,
-             current_.route == nullptr ? "-" : current_.route->path, current_.status, seconds * 1e3,
-             current_.usage.prompt_tokens, current_.usage.cached_tokens, current_.usage.generated_tokens);
+    const engine::Usage& usage = current_.usage;
+    log_message(LogLevel::Info, "request",
+                {{"id", current_.id},
+                 {"client", current_.client.empty() ? "-" : current_.client},
+                 {"route", current_.route == nullptr ? "-" : current_.route->path},
+                 {"status", int64_t{current_.status}},
+                 {"ms", seconds * 1e3},
+                 {"prompt", int64_t{usage.prompt_tokens}},
+                 {"cached", int64_t{usage.cached_tokens}},
+                 {"generated", int64_t{usage.generated_tokens}}});
   }
   current_ = {};
 }

@@ -102,6 +102,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Awaitable run_exchange(api::Prepared prepared);
   Awaitable send_part(Exchange& exchange, std::string_view part, bool last);
   Awaitable probe(const Exchange& exchange);
+  Awaitable settle(Exchange& exchange);
   Awaitable stream_live();
   std::function<void()> waker();
 

@@ -18,6 +18,7 @@ namespace {
 // Requests that may wait to be read at once; their bodies count in the budget of bytes, too.
 constexpr int64_t kMostJobs = 1024;
 constexpr int64_t kMostLiveViews = 32;
+constexpr Seconds kSettle{2.0};  // for the engine to end what nobody waits for
 constexpr std::string_view kEventStream = "text/event-stream";
 
 // Counts an open live view as long as it lives.
@@ -242,7 +243,23 @@ Connection::Awaitable Connection::run_exchange(api::Prepared prepared) {
     if (exchange.stream() && !exchange.ping().empty()) co_await send_part(exchange, exchange.ping(), false);
     next_ping = after(ping);
   }
-  if (lost_ || stalled_) current_.status = 499;
+  if (!lost_ && !stalled_) co_return;
+  current_.status = 499;
+  co_await settle(exchange);
+}
+
+// The client is gone. What its request used is known when the engine has ended it, with the step that runs.
+Connection::Awaitable Connection::settle(Exchange& exchange) {
+  close();
+  exchange.cancel();
+  const TimePoint deadline = after(kSettle.count());
+  std::string unsent;
+  while (!exchange.settled() && !aborting_ && Clock::now() < deadline) {
+    co_await wait_until(deadline);
+    exchange.pump(unsent);
+    unsent.clear();
+  }
+  current_.usage = exchange.usage();
 }
 
 Connection::Awaitable Connection::stream_live() {

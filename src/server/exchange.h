@@ -51,7 +51,9 @@ class Exchange {
   // Appends what can be sent now.
   void pump(std::string& out);
   // Nothing more will come.
-  bool done() const { return prepared_.writer->done() || finished_ == ids_.size(); }
+  bool done() const { return prepared_.writer->done() || settled(); }
+  // The engine has ended all of it: usage() is complete.
+  bool settled() const { return finished_ == ids_.size(); }
   // Where it failed before a byte was appended.
   const api::ApiError* error() const { return prepared_.writer->error(); }
   // Ends it in the engine; no more events are asked for.

@@ -4,6 +4,9 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <regex>
+
+#include "base/json.h"
 
 namespace sluice {
 namespace {
@@ -22,6 +25,32 @@ namespace {
 TEST(LogDeathTest, NobodyWaitsForAReader) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(log_to_a_full_pipe(), testing::ExitedWithCode(0), "");
+}
+
+TEST(Log, WritesFieldsAsText) {
+  testing::internal::CaptureStderr();
+  log_message(LogLevel::Info, "request", {{"id", "req_1"}, {"status", int64_t{200}}, {"ms", 1.26}});
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "info request id=req_1 status=200 ms=1.3\n");
+}
+
+TEST(Log, WritesJsonLines) {
+  set_log_format(LogFormat::Json);
+  testing::internal::CaptureStderr();
+  log_warning("a \"path\"\n with \x1b and \xff");
+  log_message(LogLevel::Info, "request", {{"id", "ü"}, {"status", int64_t{200}}, {"ms", 1.25}});
+  set_log_format(LogFormat::Text);
+  const std::string log = testing::internal::GetCapturedStderr();
+  const size_t end = log.find('\n');
+  const Result<json::value> first = parse_json(log.substr(0, end), "line"),
+                            second = parse_json(log.substr(end + 1), "line");
+  ASSERT_TRUE(first && second) << log;
+  EXPECT_EQ(first->at("level").as_string(), "warning");
+  EXPECT_EQ(first->at("message").as_string(), "a \"path\"\n with \x1b and ?");
+  const std::string time(first->at("time").as_string());
+  EXPECT_TRUE(std::regex_match(time, std::regex(R"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)"))) << time;
+  EXPECT_EQ(second->at("id").as_string(), "ü");
+  EXPECT_EQ(second->at("status").as_int64(), 200);
+  EXPECT_EQ(second->at("ms").as_double(), 1.25);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@ docs/faults.md lists them all."""
 import asyncio
 import contextlib
 import http.client
+import json
 import os
 import re
 import resource
@@ -107,6 +108,32 @@ def test_connections_wait_for_files():
         assert crowded.metrics()['sluice_http_trouble_total{reason="connections"}'] > 0
         assert "connections have to wait" in crowded.text()
         kept.close()
+
+
+def test_silent_connections_stop_nobody():
+    """While one address holds 4,200 connections that say nothing, another one is answered, and SIGTERM ends the server in time."""
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 8192:
+        raise Skip("this process may not open 8,192 files")
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+    try:
+        with Server("--shutdown-timeout", 10) as attacked:
+            silent = [socket.create_connection(("127.0.0.1", attacked.port), source_address=("127.0.0.66", 0)) for _ in range(4200)]
+            body = json.dumps({"prompt": "Hello", "max_tokens": 1})
+            asked = time.monotonic()
+            other = http.client.HTTPConnection("127.0.0.1", attacked.port, timeout=60, source_address=("127.0.0.7", 0))
+            other.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+            answer = other.getresponse()
+            took = time.monotonic() - asked
+            assert answer.status == 200 and json.loads(answer.read())["usage"]["completion_tokens"] == 1
+            assert took < 2 or os.getloadavg()[0] > 1.5 * os.cpu_count(), f"{took:.2f} s"
+            told = time.monotonic()
+            assert attacked.stop() == 0
+            assert time.monotonic() - told < 10
+            for one in silent + [other]:
+                one.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_few_files_from_the_start():

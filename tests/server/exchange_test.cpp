@@ -7,7 +7,9 @@
 #include <fstream>
 #include <future>
 #include <random>
+#include <regex>
 
+#include "base/log.h"
 #include "tests/server/rig.h"
 
 namespace sluice::server {
@@ -96,6 +98,25 @@ int open_files() {
   int count = 0;
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
   return count;
+}
+
+TEST(Exchange, TheLogShowsWhatACancelledRequestUsed) {
+  Rig rig;
+  rig.executor.step_us = 10'000;
+  set_log_level(LogLevel::Info);
+  testing::internal::CaptureStderr();
+  Client client = rig.connect();
+  client.send(post(R"({"stream":true,"max_tokens":200,"prompt":9})", "X-Request-Id: gone\r\n"));
+  EXPECT_EQ(client.read_head().status, 200);
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(client.read_chunk().empty());
+  client.reset();
+  EXPECT_TRUE(eventually([&] { return rig.metrics().requests == 0 && rig.metrics().connections == 0; }));
+  set_log_level(LogLevel::Off);
+  const std::string log = testing::internal::GetCapturedStderr();
+  std::smatch found;
+  ASSERT_TRUE(std::regex_search(log, found, std::regex("id=gone .*status=499 .*prompt=9 .*generated=(\\d+)")))
+      << log;
+  EXPECT_GE(std::stoi(found[1]), 3);
 }
 
 TEST(Exchange, AThousandClientsThatGoLeaveNothingBehind) {
