@@ -162,7 +162,7 @@ json::array prompt_logprobs_json(std::span<const sched::Sampled> tokens, const T
                                                      {"decoded_token", names.text(id)}});
     };
     for (size_t i = 0; i < token.top.size(); ++i) add(token.top[i].token, token.top[i].logprob, i + 1);
-    add(token.token, token.logprob, nullptr);
+    add(token.token, token.logprob, token.rank > 0 ? json::value(token.rank) : json::value(nullptr));
     out.push_back(std::move(entry));
   }
   return out;

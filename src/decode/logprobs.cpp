@@ -1,5 +1,6 @@
 #include "decode/logprobs.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/check.h"
@@ -33,7 +34,11 @@ Result<sched::Sampled> token_logprobs(std::span<const float> logits, Token token
   SLUICE_CHECK(token >= 0 && static_cast<size_t>(token) < logits.size());
   const Result<RowLogprobs> row = RowLogprobs::of(logits, top, scratch);
   if (!row.ok()) return row.error();
-  return row->report(token, logits[token]);
+  sched::Sampled out = row->report(token, logits[token]);
+  const auto ahead =
+      std::count_if(logits.begin(), logits.end(), [&](float other) { return other >= logits[token]; });
+  out.rank = static_cast<int>(ahead);
+  return out;
 }
 
 }  // namespace sluice::decode

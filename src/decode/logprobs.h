@@ -30,7 +30,7 @@ class RowLogprobs {
   std::vector<ScoredToken> top_;
 };
 
-// Log-probability of `token`, which is inside the row, and of the `top` likeliest tokens.
+// Log-probability and rank of `token`, which is inside the row, and of the `top` likeliest tokens.
 Result<sched::Sampled> token_logprobs(std::span<const float> logits, Token token, int top,
                                       std::vector<float>& scratch);
 

@@ -91,6 +91,7 @@ struct Sampled {
   // Log-softmax of the row as the model gave it (of a beam: after its processors); 0 where nobody asked.
   float logprob = 0;
   std::vector<TokenLogprob> top;  // likeliest first; as many as the request asked for
+  int rank = 0;  // of prompt tokens: how many of the row are at least as likely; 0: not counted
 };
 
 // New tokens of one sequence; several where drafts were accepted. The executor has appended them to the

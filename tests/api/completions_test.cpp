@@ -119,6 +119,12 @@ TEST_F(CompletionTest, GivesPromptLogprobs) {
               {{0, prompt}, {0, delta("a")}, {0, choice_end()}, {0, finished(2, 0, 1)}}),
       R"([{"index":0,"text":"a","logprobs":null,"finish_reason":"stop","stop_reason":null,"prompt_logprobs":[null,)"
       R"({"120":{"logprob":-0.5,"rank":1,"decoded_token":"x"},"122":{"logprob":-2,"rank":2,"decoded_token":"z"}}]}])");
+  sched::Sampled& unlikely = prompt.prompt_logprobs.front();
+  unlikely = {.token = 'y', .logprob = -9, .top = {{'x', -0.5F}}, .rank = 17};
+  EXPECT_NE(choices(R"({"prompt":"y","prompt_logprobs":1})",
+                    {{0, prompt}, {0, delta("a")}, {0, choice_end()}, {0, finished(2, 0, 1)}})
+                .find(R"("121":{"logprob":-9,"rank":17,"decoded_token":"y"})"),
+            std::string::npos);
   EXPECT_EQ(rig_.refusal(kCompletionsPath, R"({"prompt":"x","prompt_logprobs":2,"stream":true})"),
             "400 invalid_value prompt_logprobs: 'prompt_logprobs' is not available in streams");
 }

@@ -174,6 +174,10 @@ TEST(Logprobs, OfAPromptTokenAreTheLogSoftmax) {
   EXPECT_NEAR(second->logprob, std::log(0.75), 1e-6);
   ASSERT_EQ(second->top.size(), 2U) << "a token of no probability is not among the likeliest";
   EXPECT_NEAR(second->top[1].logprob, std::log(0.25), 1e-6);
+  EXPECT_EQ(second->rank, 1);
+  EXPECT_EQ(token_logprobs(row, 0, 0, scratch)->rank, 2);
+  EXPECT_EQ(token_logprobs(row, 2, 0, scratch)->rank, 3);
+  EXPECT_EQ(token_logprobs(std::vector<float>{1, 1, 0}, 0, 0, scratch)->rank, 2) << "equals count";
   EXPECT_EQ(token_logprobs(row, 2, 0, scratch)->logprob, -kInfinity);
   EXPECT_FALSE(token_logprobs(std::vector<float>{0, kNaN}, 0, 1, scratch).ok());
 }
