@@ -2,6 +2,7 @@
 
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -17,6 +18,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "base/terminal.h"
 
 namespace sluice {
 
@@ -156,7 +158,8 @@ void set_log_format(LogFormat format) {
 void log_message(LogLevel level, std::string_view message, std::initializer_list<LogField> fields) {
   if (!logger()->should_log(to_spdlog(level))) return;
   const std::string line =
-      log_format == LogFormat::Json ? json_line(level, message, fields) : text_line(message, fields);
+      shown_on(STDERR_FILENO, log_format == LogFormat::Json ? json_line(level, message, fields)
+                                                            : text_line(message, fields));
   if (Backlog* behind = backlog) return behind->push(level, line);
   logger()->log(to_spdlog(level), line);
 }

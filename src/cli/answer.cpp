@@ -1,10 +1,14 @@
 #include "cli/answer.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 
+#include "base/terminal.h"
+#include "cli/answer_text.h"
 #include "engine/event_queue.h"
 
 namespace sluice::cli {
@@ -13,6 +17,12 @@ namespace {
 
 // How soon an interrupt is noticed while nothing comes.
 constexpr std::chrono::milliseconds kPatience(50);
+
+// 0: the terminal cannot take back what it shows.
+size_t screen_width() {
+  const char* kind = std::getenv("TERM");
+  return kind == nullptr || std::string_view(kind) == "dumb" ? 0 : terminal_width(STDOUT_FILENO);
+}
 
 }  // namespace
 
@@ -35,6 +45,8 @@ Result<Answer> stream_answer(Session& session, std::vector<Token> prompt, const 
   if (!id) return id.error();
 
   Answer answer;
+  const bool terminal = isatty(STDOUT_FILENO) != 0;
+  AnswerText screen(screen_width());
   bool cancelled = false;
   while (true) {
     if (interrupted.load() && !cancelled) {
@@ -44,7 +56,7 @@ Result<Answer> stream_answer(Session& session, std::vector<Token> prompt, const 
     std::optional<engine::Event> event = queue->pop_for(kPatience);
     if (!event) continue;
     if (const auto* delta = std::get_if<engine::Delta>(&*event)) {
-      fmt::print("{}", delta->text);
+      fmt::print("{}", terminal ? screen.take(delta->text) : delta->text);
       std::fflush(stdout);
       answer.text += delta->text;
     } else if (auto* finished = std::get_if<engine::Finished>(&*event)) {

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstdio>
 
+#include "base/terminal.h"
 #include "bench/report.h"
 #include "cli/command.h"
 #include "models/library.h"
@@ -80,7 +81,7 @@ class BenchCommand : public Command {
     if (json_) {
       fmt::print("{}\n", json::serialize(bench::to_json(setting, *results)));
     } else {
-      fmt::print("{}", bench::to_markdown(setting, *results));
+      fmt::print("{}", shown_on(STDOUT_FILENO, bench::to_markdown(setting, *results)));
     }
     return kSuccess;
   }

@@ -1,8 +1,11 @@
 #include "cli/command.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdio>
+
+#include "base/terminal.h"
 
 namespace sluice::cli {
 
@@ -27,7 +30,7 @@ int exit_code(const Error& error) {
 }
 
 int report(const Error& error) {
-  fmt::print(stderr, "sluice: {}\n", error.message);
+  fmt::print(stderr, "sluice: {}\n", shown_on(STDERR_FILENO, error.message));
   return exit_code(error);
 }
 

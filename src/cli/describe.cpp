@@ -1,8 +1,10 @@
 // sluice describe: what a model is.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 
+#include "base/terminal.h"
 #include "cli/command.h"
 #include "cli/format.h"
 #include "models/library.h"
@@ -38,7 +40,8 @@ class DescribeCommand : public Command {
     if (!files) return report(files.error());
     const models::ModelSpec& spec = files->spec;
     const int64_t all = models::parameter_count(spec), active = models::active_parameter_count(spec);
-    fmt::print("# {}: {}\n{}", files->path, spec.family, models::describe(spec));
+    fmt::print("{}", shown_on(STDOUT_FILENO,
+                              fmt::format("# {}: {}\n{}", files->path, spec.family, models::describe(spec))));
     fmt::print("# parameters {}{}\n", count_text(all),
                is_mixture(spec) ? fmt::format(", {} active per token", count_text(active)) : "");
     fmt::print("# weights {} in {} tensors\n", bytes_text(files->tensors.total_bytes()),

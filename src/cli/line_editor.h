@@ -1,5 +1,7 @@
-// One line from a terminal, with editing keys and a history that outlives the program.
+// One message from a terminal, with editing keys and a history that outlives the program. A paste may hold several lines.
 #pragma once
+
+#include <termios.h>
 
 #include <optional>
 #include <string>
@@ -26,12 +28,26 @@ class LineEditor {
 
   Key take(char c, Line& line);
   void take_escape(Line& line);
+  void take_paste(Line& line);
   void recall(Line& line, size_t place);
   void redraw(const std::string& prompt, const Line& line) const;
   void remember(const std::string& text);
 
   std::string file_;
   std::vector<std::string> history_;
+};
+
+// While it lives, what is typed is not shown; it is kept for the next line. Ctrl-C is a signal as ever.
+class QuietTerminal {
+ public:
+  QuietTerminal();
+  ~QuietTerminal();
+  QuietTerminal(const QuietTerminal&) = delete;
+  QuietTerminal& operator=(const QuietTerminal&) = delete;
+
+ private:
+  termios saved_{};
+  bool is_terminal_;
 };
 
 }  // namespace sluice::cli

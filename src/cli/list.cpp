@@ -1,8 +1,10 @@
 // sluice list: models found on this machine.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 
+#include "base/terminal.h"
 #include "cli/command.h"
 #include "cli/format.h"
 #include "models/library.h"
@@ -18,7 +20,8 @@ class ListCommand : public Command {
   void declare(OptionSet&) override {}
 
   int run() override {
-    const std::vector<models::FoundModel> found = models::find_models();
+    std::vector<models::FoundModel> found = models::find_models();
+    for (models::FoundModel& model : found) model.name = shown_on(STDOUT_FILENO, model.name);
     if (found.empty()) {
       fmt::print("no models found; './sluice run' in the repository fetches the default one\n");
       return kSuccess;

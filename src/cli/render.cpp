@@ -1,10 +1,12 @@
 // sluice render: a conversation through a chat template, as the bytes a model would see.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdio>
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/terminal.h"
 #include "cli/command.h"
 #include "cli/input.h"
 #include "models/library.h"
@@ -118,7 +120,7 @@ class RenderCommand : public Command {
       report(rendering.error());
       return kFailure;
     }
-    const std::string text = rendering->text();
+    const std::string text = shown_on(STDOUT_FILENO, rendering->text());
     if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
       return report({ErrorCode::Io, "cannot write to stdout"});
     }

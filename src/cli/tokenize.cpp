@@ -1,10 +1,12 @@
 // sluice tokenize and sluice detokenize: text to token ids and back.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <charconv>
 #include <cstdio>
 
 #include "base/json.h"
+#include "base/terminal.h"
 #include "cli/command.h"
 #include "cli/input.h"
 #include "models/library.h"
@@ -74,7 +76,7 @@ class TokenizeCommand : public Command {
                       {"begin", token.begin},
                       {"end", token.end}});
     }
-    fmt::print("{}\n", json::serialize(list));
+    fmt::print("{}\n", shown_on(STDOUT_FILENO, json::serialize(list)));
     return kSuccess;
   }
 
@@ -127,7 +129,7 @@ class DetokenizeCommand : public Command {
     if (!input) return report(input.error());
     const auto ids = parse_ids(*input, tokenizer->vocab_size());
     if (!ids) return report(ids.error());
-    fmt::print("{}", tokenizer->decode(*ids, skips_special_));
+    fmt::print("{}", shown_on(STDOUT_FILENO, tokenizer->decode(*ids, skips_special_)));
     return kSuccess;
   }
 
