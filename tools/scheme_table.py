@@ -50,7 +50,7 @@ def run(options, folder, flags, requests):
     """The metrics of one run."""
     jobs, answers, metrics = folder / "in.jsonl", folder / "out.jsonl", folder / "metrics.json"
     jobs.write_text("".join(json.dumps(request) + "\n" for request in requests))
-    command = [options.sluice, "generate", "-i", jobs, "-o", answers, "--metrics", metrics, "--prefix-cache", "off",
+    command = [options.sluice, "generate", "-i", jobs, "-o", answers, "--force", "--metrics", metrics, "--prefix-cache", "off",
                "--max-step-tokens", str(options.max_step_tokens), "--kv-tokens", str(options.kv_tokens)]
     if "--max-seqs" not in flags:
         command += ["--max-seqs", str(options.max_seqs)]

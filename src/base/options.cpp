@@ -15,6 +15,10 @@ struct DefaultText {
   std::string operator()(const std::vector<std::string>* value) const {
     return fmt::format("{}", fmt::join(*value, ","));
   }
+  template <class Number>
+  std::string operator()(const std::optional<Number>* value) const {
+    return *value ? fmt::format("{}", **value) : "";
+  }
   std::string operator()(const Choice& choice) const { return choice.names[choice.get()]; }
   template <class Number>
   std::string operator()(const Number* value) const {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -22,15 +23,17 @@ struct Choice {
 
 struct Option {
   // The value that the pointer holds at declaration is the default. A bool is a switch: --name and --no-name.
+  // An optional is empty until it is given.
   using Target = std::variant<bool*, int*, int64_t*, uint64_t*, double*, float*, std::string*,
-                              std::vector<std::string>*, Choice>;
+                              std::vector<std::string>*, std::optional<int>*, std::optional<double>*, Choice>;
 
   std::string name;  // "max-step-tokens"; the environment twin is SLUICE_MAX_STEP_TOKENS
   Target target;
   std::string help;
-  char letter = 0;             // -p
-  std::string placeholder;     // what the help shows for the value: "FILE"
-  double least = 0, most = 0;  // numbers only; least < most: both ends allowed
+  char letter = 0;                   // -p
+  std::vector<std::string> aliases;  // further names, not in completions
+  std::string placeholder;           // what the help shows for the value: "FILE"
+  double least = 0, most = 0;        // numbers only; least < most: both ends allowed
   bool positional = false;
   bool required = false;
 
@@ -39,6 +42,10 @@ struct Option {
 
   Option& short_name(char value) {
     letter = value;
+    return *this;
+  }
+  Option& also(std::string value) {
+    aliases.push_back(std::move(value));
     return *this;
   }
   Option& shown_as(std::string value) {

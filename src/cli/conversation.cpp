@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <fstream>
@@ -98,6 +99,13 @@ struct SetValue {
     return wrong(fmt::format("one of {}", fmt::join(choice.names, ", ")));
   }
   template <class Number>
+  Status operator()(std::optional<Number>* target) const {
+    Number value{};
+    Status status = (*this)(&value);
+    if (status) *target = value;
+    return status;
+  }
+  template <class Number>
   Status operator()(Number* target) const {
     double value = 0;
     const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -128,7 +136,9 @@ Status change_setting(SamplingFlags& flags, std::string_view words) {
       space == std::string_view::npos ? std::string_view() : words.substr(space + 1);
   std::vector<std::string> known;
   for (const Option& option : set.options()) {
-    if (option.name == name) return std::visit(SetValue{option, value}, option.target);
+    const auto& others = option.aliases;
+    if (option.name == name || std::find(others.begin(), others.end(), name) != others.end())
+      return std::visit(SetValue{option, value}, option.target);
     known.push_back(option.name);
   }
   return Error{ErrorCode::InvalidArgument,

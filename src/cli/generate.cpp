@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdio>
 #include <deque>
+#include <filesystem>
 #include <fstream>
 #include <mutex>
 #include <set>
@@ -86,12 +87,14 @@ class GenerateCommand : public Command {
     options.add(metrics_, "metrics", "write what the engine counted here at the end, as JSON")
         .shown_as("FILE");
     options.add(resume_, "resume", "keep the answers that the output already has");
+    options.add(force_, "force", "write over an output that is there");
     session_options_.engine.declare(options);
   }
 
   int run() override {
     if (input_.empty() || output_.empty())
       return report({ErrorCode::InvalidArgument, "--input and --output are needed"});
+    if (Status status = check_output(); !status) return report(status.error());
     session_options_.needs_tokenizer = false;
     Result<std::unique_ptr<Session>> session = Session::open(session_options_);
     if (!session) return report(session.error());
@@ -106,6 +109,16 @@ class GenerateCommand : public Command {
   }
 
  private:
+  // What was computed before is not lost to a second call. Devices and pipes hold nothing.
+  Status check_output() const {
+    std::error_code ec;
+    if (resume_ || force_ || !std::filesystem::is_regular_file(output_, ec)) return {};
+    if (std::filesystem::file_size(output_, ec) == 0) return {};
+    return Error{
+        ErrorCode::InvalidArgument,
+        fmt::format("output '{}' exists; --resume keeps its answers, --force writes over it", output_)};
+  }
+
   Status open_files() {
     std::ifstream in(input_, std::ios::binary);
     in.peek();  // a folder opens, and fails here
@@ -250,7 +263,7 @@ class GenerateCommand : public Command {
 
   SessionOptions session_options_;
   std::string input_, output_, metrics_;
-  bool resume_ = false;
+  bool resume_ = false, force_ = false;
   std::unique_ptr<Session> session_;
   std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();
   std::ofstream out_;

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <map>
 
+#include "cli/foreign_flags.h"
 #include "cli/version.h"
 
 namespace sluice::cli {
@@ -17,6 +18,7 @@ namespace {
 std::string flag_names(const Option& option) {
   if (option.positional) return option.name;
   std::string names = "--" + option.name;
+  for (const std::string& alias : option.aliases) names += ",--" + alias;
   if (option.letter != 0) names = fmt::format("-{},{}", option.letter, names);
   if (std::holds_alternative<bool*>(option.target)) names += ",!--no-" + option.name;
   return names;
@@ -33,6 +35,7 @@ struct AddToApp {
     return app.add_option(flag_names(option), *target, option.help)->type_name(placeholder("TEXT"));
   }
   CLI::Option* operator()(std::vector<std::string>* target) const {
+    if (option.positional) return app.add_option(option.name, *target, option.help);
     return app.add_option(flag_names(option), *target, option.help)
         ->type_name(placeholder("TEXT"))
         ->expected(1)
@@ -47,6 +50,14 @@ struct AddToApp {
         flag_names(option), [set, values](const std::string& text) { set(values.at(text)); }, option.help);
     return added->check(CLI::IsMember(choice.names))
         ->type_name(fmt::format("{}", fmt::join(choice.names, "|")));
+  }
+  template <class Number>
+  CLI::Option* operator()(std::optional<Number>* target) const {
+    const auto set = [target](const Number& value) { *target = value; };
+    CLI::Option* added = app.add_option_function<Number>(flag_names(option), set, option.help);
+    added->type_name(placeholder("N"));
+    if (option.least < option.most) added->check(within<Number>(option.least, option.most));
+    return added;
   }
   template <class Number>
   CLI::Option* operator()(Number* target) const {
@@ -116,8 +127,7 @@ std::string environment_note(std::string_view message, const std::deque<OptionSe
   return "";
 }
 
-// The words behind the program's name, last first as the parser takes them. In the names of flags, underscores
-// count as dashes.
+// The words behind the program's name. In the names of flags, underscores count as dashes.
 std::vector<std::string> words_of(int argc, char** argv) {
   std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   for (std::string& word : words) {
@@ -126,7 +136,20 @@ std::vector<std::string> words_of(int argc, char** argv) {
     std::replace(word.begin(), word.begin() + static_cast<long>(std::min(word.find('='), word.size())), '_',
                  '-');
   }
-  std::reverse(words.begin(), words.end());
+  return words;
+}
+
+// The words with what other programs call our flags in our spelling; `sets` belong to the commands.
+Result<std::vector<std::string>> translate(std::vector<std::string> words, const CommandList& commands,
+                                           const std::deque<OptionSet>& sets) {
+  for (size_t i = 0; i < commands.size() && !words.empty(); ++i) {
+    if (commands[i]->name() != words.front()) continue;
+    Result<std::vector<std::string>> rest =
+        translate_flags(std::vector(words.begin() + 1, words.end()), sets[i]);
+    if (!rest) return rest.error();
+    rest->insert(rest->begin(), words.front());
+    return rest;
+  }
   return words;
 }
 
@@ -147,9 +170,12 @@ int parse_and_run(int argc, char** argv, CommandList& commands) {
     by_app[sub] = command.get();
   }
   app.allow_extras();
-  const std::vector<std::string> words = words_of(argc, argv);
+  app.require_subcommand(0, 1);  // a further verb is a word that the first must take or refuse
+  const Result<std::vector<std::string>> translated = translate(words_of(argc, argv), commands, sets);
+  if (!translated) return report(translated.error());
+  const std::vector<std::string>& words = *translated;
   try {
-    app.parse(std::vector(words));
+    app.parse(std::vector(words.rbegin(), words.rend()));  // the parser takes them from the end
   } catch (const CLI::CallForHelp& help) {
     return app.exit(help);
   } catch (const CLI::CallForVersion& version) {

@@ -46,7 +46,7 @@ def make_requests():
 def run(folder, requests, flags):
     source, target = folder / "in.jsonl", folder / "out.jsonl"
     source.write_text("".join(json.dumps(request) + "\n" for request in requests))
-    command = [BINARY, "generate", "--input", str(source), "--output", str(target), "-m", str(MODEL), *flags]
+    command = [BINARY, "generate", "--input", str(source), "--output", str(target), "-m", str(MODEL), "--force", *flags]
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
     answers = {}
     for line in target.read_text().splitlines():

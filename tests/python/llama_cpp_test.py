@@ -27,7 +27,7 @@ def generate(folder, requests, device):
     source, target = folder / "in.jsonl", folder / "out.jsonl"
     lines = [{"id": str(i), "temperature": 0, "ignore_eos": True, **request} for i, request in enumerate(requests)]
     source.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    subprocess.run([BINARY, "generate", "--input", source, "--output", target, "-m", MODEL, "--device", device],
+    subprocess.run([BINARY, "generate", "--input", source, "--output", target, "-m", MODEL, "--device", device, "--force"],
                    check=True, stdin=subprocess.DEVNULL)
     answers = {int(line["id"]): line for line in map(json.loads, target.read_text().splitlines())}
     return [answers[i] for i in range(len(requests))]

@@ -26,7 +26,7 @@ def generate(folder, requests, prefix_cache):
     """Answers by id, and the engine's metrics."""
     given, answers, metrics = folder / "in.jsonl", folder / "out.jsonl", folder / "metrics.json"
     given.write_text("".join(json.dumps(request) + "\n" for request in requests))
-    subprocess.run([SLUICE, "generate", "-i", given, "-o", answers, "--metrics", metrics, "--prefix-cache", prefix_cache],
+    subprocess.run([SLUICE, "generate", "-i", given, "-o", answers, "--force", "--metrics", metrics, "--prefix-cache", prefix_cache],
                    check=True)
     lines = [json.loads(line) for line in answers.read_text().splitlines()]
     return {line["id"]: line for line in lines}, json.loads(metrics.read_text())
