@@ -1,11 +1,6 @@
 // One answer while it arrives: reads the stream into a node and measures it.
 import {streamChat} from "./api.js";
 
-const refusers = new Set();  // models whose template takes no system message
-
-// Whether an empty system message can be sent to the model.
-export const takesSystem = (model) => !refusers.has(model);
-
 export class Answer {
   // `changed()` is called after every piece.
   constructor(node, body, changed) {
@@ -24,7 +19,7 @@ export class Answer {
   async run() {
     let failure = null;
     try {
-      await this.read();
+      await this.stream();
     } catch (error) {
       if (error.name === "AbortError" || this.abort.signal.aborted)
         this.node.stopped = true;
@@ -34,19 +29,6 @@ export class Answer {
     if (failure) this.node.error = explain(failure);
     this.node.stats = this.measured();
     return failure;
-  }
-
-  // Some templates refuse system messages: an empty one is left out then, and the request sent again.
-  async read() {
-    try {
-      await this.stream();
-    } catch (error) {
-      const [first, ...rest] = this.body.messages;
-      if (error.status !== 400 || first.role !== "system" || first.content !== "") throw error;
-      this.body = {...this.body, messages: rest};
-      await this.stream();
-      refusers.add(this.body.model);
-    }
   }
 
   async stream() {

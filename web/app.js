@@ -93,13 +93,18 @@ function setUpViews(live) {
 }
 
 // -- models
+let listed = [];
+
+// What the server samples the chosen model with where a request says nothing.
+const defaults = () => listed.find((model) => model.id === byId("model").value)?.meta?.sampling ?? {};
+
 async function connect(chat) {
   const select = byId("model");
   try {
-    const models = await listModels();
+    listed = await listModels();
     const before = store.setting("model", "");
-    fill(select, models.map((model) => el("option", {value: model.id, selected: model.id === before}, model.id)));
-    select.disabled = models.length < 2;
+    fill(select, listed.map((model) => el("option", {value: model.id, selected: model.id === before}, model.id)));
+    select.disabled = listed.length < 2;
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
     fill(select, el("option", {value: ""}, "no model"));
@@ -146,6 +151,7 @@ async function start() {
   });
   const shell = {
     model: () => byId("model").value,
+    defaults,
     listChanged: () => {
       sidebar.draw();
       parameters.refresh();
@@ -158,7 +164,10 @@ async function start() {
   parameters = setUpParameters(chat);
   fill(byId("open-parameters"), icon("sliders"), el("span", {class: "wide-only"}, "Parameters"));
   sidebar.chosen = setUpSidebar();
-  byId("model").addEventListener("change", () => store.setSetting("model", byId("model").value));
+  byId("model").addEventListener("change", () => {
+    store.setSetting("model", byId("model").value);
+    parameters.refresh();
+  });
   setUpShortcuts(chat);
   chat.openNew();
   setUpViews(new LiveView(byId("live"), shell));

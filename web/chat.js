@@ -1,9 +1,9 @@
 // The chat: which conversation is shown, what is being answered, and what the buttons do.
 import {savedKey} from "./api.js";
-import {Answer, takesSystem} from "./answer.js";
+import {Answer} from "./answer.js";
 import {announce, byId, fill, icon, toast} from "./dom.js";
 import {messageNode, startEdit, updateRunning, welcome} from "./messages.js";
-import {ownSystem, requestParameters} from "./params.js";
+import {requestParameters} from "./params.js";
 import * as store from "./store.js";
 import * as tree from "./tree.js";
 
@@ -11,7 +11,7 @@ const NEAR_END = 80;  // pixels: the view follows an answer while its end is thi
 const SAVE_EVERY = 2000;
 
 export class Chat {
-  // `shell` is told what changed: listChanged(), keyWanted(), model() gives the chosen one.
+  // `shell` is told what changed: listChanged(), keyWanted(); model() and defaults() are of the chosen one.
   constructor(conversations, shell) {
     this.conversations = conversations;
     this.shell = shell;
@@ -119,10 +119,12 @@ export class Chat {
 
   stop() { this.answers.get(this.current.id)?.stop(); }
 
+  // What the server samples with where a request says nothing.
+  defaults() { return this.shell.defaults(); }
+
   bodyFor(conversation, leaf) {
     const model = this.shell.model();
-    const messages = tree.promptFor(conversation, leaf, takesSystem(model) && !ownSystem());
-    return {model, messages, ...requestParameters()};
+    return {model, messages: tree.promptFor(conversation, leaf), ...requestParameters()};
   }
 
   async answer(conversation, question) {

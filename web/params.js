@@ -1,4 +1,4 @@
-// The parameters of the next answer. An empty field is not sent: the server's own default holds.
+// The parameters of the next answer. An empty field is not sent: the server's default for the model holds, which it shows.
 import {ask, byId, copyFrom, el, fill, icon, iconButton} from "./dom.js";
 import {savedKey, saveKey} from "./api.js";
 import {setSetting, setting} from "./store.js";
@@ -28,9 +28,6 @@ export function requestParameters() {
   return parameters;
 }
 
-// Whether a model's template may put in its own system prompt where there is none. Small models answer better without.
-export const ownSystem = () => setting("ownSystem", false);
-
 // A stop string is one line, so "\n" and "\t" stand for what they mean elsewhere.
 const unescape = (line) => line.replaceAll("\\n", "\n").replaceAll("\\t", "\t");
 
@@ -40,12 +37,12 @@ function keep(name, value) {
   byId("open-parameters").classList.toggle("changed", Object.values(values).some((one) => one !== ""));
 }
 
-function numberField([name, label, hint, limits]) {
+function numberField(chat, [name, label, hint, limits]) {
   const input = el("input", {
     id: `parameter-${name}`,
     class: "field",
     type: "number",
-    placeholder: "default",
+    placeholder: String(chat.defaults()[name] ?? "default"),
     inputmode: "decimal",
     "aria-describedby": `hint-${name}`,
     ...limits,
@@ -68,12 +65,6 @@ function textField(id, label, hint, rows, value, oninput) {
             }, label), area, el("span", {id: `hint-${id}`, class: "hint"}, hint));
 }
 
-function ownSystemField() {
-  const box = el("input", {type: "checkbox", id: "own-system", onchange: () => setSetting("ownSystem", box.checked)});
-  box.checked = ownSystem();
-  return el("label", {class: "choice"}, box, "Where it is empty, use the model's own");
-}
-
 let asking = null;
 
 // Asks for the key, once, however many want it; true where one was given.
@@ -94,7 +85,8 @@ async function askOnce(reason) {
   return true;
 }
 
-// The drawer. `chat` gives and takes the system prompt of the conversation and shows a request as a curl command.
+// The drawer. `chat` gives and takes the system prompt of the conversation, knows what the server samples with where a
+// field is empty, and shows a request as a curl command.
 export function setUpParameters(chat) {
   values = setting("parameters", {});
   const drawer = byId("parameters");
@@ -145,10 +137,9 @@ function draw(drawer, chat, close) {
     drawer,
     el("div", {class: "drawer-head"}, el("h2", {}, "Parameters"), iconButton("close", "Close parameters", close)),
     textField(
-      "system", "System prompt", "Of this conversation; goes before the first message.", 4, chat.system(),
+      "system", "System prompt", "Of this conversation; where it is empty, the model may have its own.", 4, chat.system(),
       (text) => chat.setSystem(text)),
-    ownSystemField(),
-    el("div", {class: "parameter-grid"}, NUMBERS.map(numberField)),
+    el("div", {class: "parameter-grid"}, NUMBERS.map((row) => numberField(chat, row))),
     textField(
       "parameter-stop", "Stop strings", "One a line; \\n is a line break. The answer ends before them.", 2,
       values.stop ?? "", (text) => keep("stop", text)),

@@ -52,15 +52,14 @@ function titleOf(text) {
   return line.length > 48 ? `${line.slice(0, 47).trimEnd()}…` : line;
 }
 
-// What the model is sent for an answer below `leaf`: failed and empty answers are left out. `silent`: where there is no
-// system prompt an empty one is sent, so that the model's template does not put in its own.
-export function promptFor(conversation, leaf, silent) {
+// What the model is sent for an answer below `leaf`: failed and empty answers are left out. Where there is no system
+// prompt none is sent: the model's template may put in its own, as for every other client.
+export function promptFor(conversation, leaf) {
   const messages = [];
   for (let node = conversation.nodes[leaf]; node; node = conversation.nodes[node.parent]) {
     if (node.content !== "") messages.unshift({role: node.role, content: node.content});
   }
-  const system = conversation.system.trim() === "" ? "" : conversation.system;
-  if (system !== "" || silent) messages.unshift({role: "system", content: system});
+  if (conversation.system.trim() !== "") messages.unshift({role: "system", content: conversation.system});
   return messages;
 }
 

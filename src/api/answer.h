@@ -14,6 +14,7 @@ struct AnswerSetup {
   const ServedModel* model = nullptr;
   std::string request_id;
   int64_t created = 0;
+  int64_t (*clock)() = nullptr;             // see RequestContext
   std::string echoed;                       // of chats: the message that the answer starts with
   std::vector<std::vector<Token>> prompts;  // one per submission
 

@@ -58,9 +58,11 @@ constexpr Field kAnthropicConversation[] = {
 constexpr Field kMessage[] = {
     required(used("max_tokens", integer(1, sched::SamplingLimits::kMaxTokens),
                   "most tokens of the answer; cut to what fits", into<&Draft::max_tokens>)),
-    used("temperature", number(0, 1), "0: always the likeliest token", into<&Draft::temperature>),
-    used("top_p", number(0, 1), "keep the smallest set of tokens of at least this mass", into<&Draft::top_p>),
-    used("top_k", integer(-1), "keep the k likeliest tokens", into<&Draft::top_k>),
+    used("temperature", number(0, 1), "0: always the likeliest token", into<&Draft::temperature>)
+        .by_default("the model's"),
+    used("top_p", number(0, 1), "keep the smallest set of tokens of at least this mass", into<&Draft::top_p>)
+        .by_default("the model's"),
+    used("top_k", integer(-1), "keep the k likeliest tokens", into<&Draft::top_k>).by_default("the model's"),
     used("stop_sequences", {Kind::Texts}, "at most 16 strings that end the answer", into<&Draft::stop>),
     used("stream", {Kind::Boolean}, "send the answer in pieces as it is made", into<&Draft::stream>),
 };

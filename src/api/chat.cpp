@@ -35,8 +35,9 @@ Status read_continue_final_message(const json::value& value, Draft& draft) {
 }
 
 constexpr Field kConversation[] = {
-    used("add_generation_prompt", {Kind::Boolean}, "the prompt ends where an answer starts; default true",
-         read_add_generation_prompt),
+    used("add_generation_prompt", {Kind::Boolean}, "the prompt ends where an answer starts",
+         read_add_generation_prompt)
+        .by_default("true"),
     used("continue_final_message", {Kind::Boolean},
          "the answer goes on with the last message; add_generation_prompt must be false",
          read_continue_final_message),

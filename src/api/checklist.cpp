@@ -47,10 +47,16 @@ std::string shape_text(const Shape& shape) {
   return fmt::format("{} [{}, {}]", name, low.empty() ? "-" : low, high.empty() ? "-" : high);
 }
 
+std::string_view default_text(const Field& field) {
+  if (field.required || !field.members.empty()) return "";
+  if (!field.otherwise.empty()) return field.otherwise;
+  return field.shape.kind == Kind::Boolean ? "false" : "none";
+}
+
 void add_used(const Field& field, const std::string& prefix, std::string& out) {
   if (field.treatment != Treatment::Used) return;
-  out += fmt::format("| `{}{}`{} | {} | {} |\n", prefix, field.name, field.required ? " *" : "",
-                     shape_text(field.shape), field.meaning);
+  out += fmt::format("| `{}{}`{} | {} | {} | {} |\n", prefix, field.name, field.required ? " *" : "",
+                     shape_text(field.shape), default_text(field), field.meaning);
   for (const Field& member : field.members) add_used(member, fmt::format("{}{}.", prefix, field.name), out);
 }
 
@@ -62,7 +68,7 @@ void add_names(const Field& field, const std::string& prefix, Treatment treatmen
 }
 
 std::string schema_text(const RequestSchema& schema) {
-  std::string out = "| field | kind | meaning |\n|---|---|---|\n";
+  std::string out = "| field | kind | default | meaning |\n|---|---|---|---|\n";
   std::vector<std::string> ignored, refused;
   for (std::span<const Field> group : schema.groups) {
     for (const Field& field : group) {

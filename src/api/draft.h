@@ -29,6 +29,7 @@ struct ChatDraft {
 };
 
 struct Draft {
+  std::vector<std::string> sent;  // the fields that the client gave and that were read: "options.stop"
   std::string model;
 
   // prompt
@@ -48,7 +49,9 @@ struct Draft {
   std::optional<double> temperature, top_p, min_p, typical_p;
   std::optional<int> top_k, best_of, beam_width;
   std::optional<uint64_t> seed;
-  double repetition_penalty = 1, presence_penalty = 0, frequency_penalty = 0;
+  std::optional<double> repetition_penalty;
+  double presence_penalty = 0, frequency_penalty = 0;
+  sched::SamplingDefaults fallback;  // the dialect's own, for models that have no settings
   std::vector<sched::LogitBias> logit_bias;
   std::vector<std::string> bad_words;
   std::optional<std::vector<Token>> allowed_tokens;

@@ -35,16 +35,19 @@ constexpr Field kEmbedding[] = {
     required(used("input", {}, "a string, a list of strings, a list of token ids or a list of such lists",
                   read_embedding_input)),
     used("encoding_format", {Kind::Text}, "\"float\", or \"base64\" for little-endian 32-bit floats",
-         read_encoding),
+         read_encoding)
+        .by_default("float"),
     used("dimensions", integer(1, 1 << 20), "keep this many numbers, brought back to length 1",
-         into<&Draft::dimensions>),
-    used("pooling", {Kind::Text}, "\"mean\" of all positions, the default, or the \"last\" one",
-         read_pooling),
+         into<&Draft::dimensions>)
+        .by_default("all"),
+    used("pooling", {Kind::Text}, "\"mean\" of all positions, or the \"last\" one", read_pooling)
+        .by_default("mean"),
     used("truncate_prompt_tokens", integer(-1), "keep this many tokens of a longer text; -1: what fits",
          into<&Draft::truncate_prompt_tokens>),
     used("add_special_tokens", {Kind::Boolean}, "put the tokens around the text that the model expects",
-         into<&Draft::add_special_tokens>),
-    used("priority", integer(-1000000, 1000000), "lower goes first", into<&Draft::priority>),
+         into<&Draft::add_special_tokens>)
+        .by_default("true"),
+    used("priority", integer(-1000000, 1000000), "lower goes first", into<&Draft::priority>).by_default("0"),
     ignored("user", "who asks, for the operator's statistics"),
     ignored("embd_normalize", "embeddings have length 1"),
     unsupported("messages", "texts are embedded as they are"),
@@ -117,7 +120,8 @@ Reply embed(const Call& call, Draft draft, MakeWriter make_writer) {
   AnswerSetup setup{.draft = std::move(draft),
                     .model = &model,
                     .request_id = call.context.request_id,
-                    .created = call.context.now_s};
+                    .created = call.context.now_s,
+                    .clock = call.context.clock};
   if ((problem = encode_prompts(call, model, setup.draft, Purpose::Run, setup.prompts))) return *problem;
   for (const std::vector<Token>& prompt : setup.prompts) {
     if (prompt.size() > static_cast<size_t>(model.context))

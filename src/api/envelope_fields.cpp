@@ -45,22 +45,24 @@ constexpr std::string_view kStructured = "structured output is not offered",
 constexpr Field kEnvelope[] = {
     used("stream", {Kind::Boolean}, "send the answer in pieces as it is made", into<&Draft::stream>),
     nested("stream_options", "what a stream says besides", kStreamOptions),
-    used("request_id", {Kind::Text}, "becomes part of the answer's id", read_request_id),
+    used("request_id", {Kind::Text}, "becomes part of the answer's id", read_request_id).by_default("random"),
     used("return_tokens_as_token_ids", {Kind::Boolean}, "log-probabilities name tokens as \"token_id:N\"",
          into<&Draft::tokens_as_ids>),
     used("return_token_ids", {Kind::Boolean}, "give the token ids of prompt and answer",
          into<&Draft::return_token_ids>),
     used("truncate_prompt_tokens", integer(-1), "keep this many tokens of a longer prompt; -1: what fits",
          into<&Draft::truncate_prompt_tokens>),
-    used("truncation_side", {Kind::Text}, "\"left\" (the default) drops the first tokens, \"right\" the last",
+    used("truncation_side", {Kind::Text}, "\"left\" drops the first tokens, \"right\" the last",
          [](const json::value& value, Draft& draft) -> Status {
            draft.truncate_right = value.get_string() == "right";
            if (draft.truncate_right || value.get_string() == "left") return {};
            return wrong(
                fmt::format("'truncation_side' is {}; it must be \"left\" or \"right\"", shown(value)));
-         }),
+         })
+        .by_default("left"),
     used("add_special_tokens", {Kind::Boolean}, "put the tokens around the prompt that the model expects",
-         into<&Draft::add_special_tokens>),
+         into<&Draft::add_special_tokens>)
+        .by_default("true for texts, false for conversations"),
     used("echo", {Kind::Boolean}, "the answer starts with the prompt, or with the message it continues",
          into<&Draft::echo>),
 

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+
 namespace sluice::api {
 
 namespace {
@@ -30,6 +33,35 @@ std::string_view anthropic_type(int status) {
 
 json::value text_or_null(const std::string& text) {
   return text.empty() ? json::value(nullptr) : json::value(text);
+}
+
+// Names of a field beside the one that shared code has for it.
+struct OtherName {
+  std::string_view field, name;
+};
+constexpr auto kOtherNames = std::to_array<OtherName>({
+    {"prompt", "input"},
+    {"messages", "input"},
+    {"messages", "prompt"},
+    {"max_tokens", "max_completion_tokens"},
+    {"max_tokens", "max_output_tokens"},
+    {"max_tokens", "n_predict"},
+    {"max_tokens", "options.num_predict"},
+    {"stop", "stop_sequences"},
+    {"repetition_penalty", "repeat_penalty"},
+    {"repetition_penalty", "options.repeat_penalty"},
+    {"logprobs", "n_probs"},
+});
+
+std::string name_sent(const std::string& field, const std::vector<std::string>& sent) {
+  const auto was_sent = [&](std::string_view name) {
+    return std::find(sent.begin(), sent.end(), name) != sent.end();
+  };
+  if (was_sent(field)) return field;
+  if (was_sent("options." + field)) return "options." + field;
+  for (const OtherName& other : kOtherNames)
+    if (other.field == field && was_sent(other.name)) return std::string(other.name);
+  return field;
 }
 
 }  // namespace
@@ -72,6 +104,19 @@ ApiError model_not_found(std::string_view name) {
           .param = "model",
           .message = fmt::format("The model '{}' does not exist. GET /v1/models lists what is served.",
                                  clipped(name, 200))};
+}
+
+ApiError in_clients_words(ApiError error, const std::vector<std::string>& sent) {
+  const std::string name = name_sent(error.param, sent);
+  if (name == error.param) return error;
+  const std::string quoted = fmt::format("'{}'", error.param);
+  if (const size_t at = error.message.find(quoted); at != std::string::npos) {
+    error.message.replace(at, quoted.size(), fmt::format("'{}'", name));
+  } else if (error.message.starts_with(error.param + " ")) {
+    error.message.replace(0, error.param.size(), name);
+  }
+  error.param = name;
+  return error;
 }
 
 ApiError context_overflow(Dialect dialect, const ContextNeed& need) {

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "api/service.h"
 #include "base/result.h"
@@ -29,6 +30,9 @@ struct ContextNeed {
   bool counted = true;  // else the prompt has at least so many tokens
 };
 // Clients recognise an overflow by code and by words, which differ between the dialects.
+// The error with the field that it names under the name that the client gave it, of those in `sent`: the readers of all
+// dialects share checks that know one name.
+ApiError in_clients_words(ApiError error, const std::vector<std::string>& sent);
 ApiError context_overflow(Dialect dialect, const ContextNeed& need);
 
 }  // namespace sluice::api

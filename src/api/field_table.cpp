@@ -115,6 +115,7 @@ Problem read_field(const Field& field, const json::value& value, const std::stri
   }
   if (field.read == nullptr) return std::nullopt;
   const Status status = field.read(value, draft);
+  draft.sent.push_back(path);
   if (status) return std::nullopt;
   const Error& error = status.error();
   return error.code == ErrorCode::Unsupported ? unsupported_parameter(path, error.message)

@@ -62,6 +62,13 @@ struct Field {
   // Unsupported: whether the value asks for nothing.
   bool (*harmless)(const json::value& value) = nullptr;
   std::span<const Field> members = {};  // of an object
+  std::string_view otherwise = {};      // what holds without it; empty: false of a switch, else nothing
+
+  constexpr Field by_default(std::string_view value) const {
+    Field field = *this;
+    field.otherwise = value;
+    return field;
+  }
 };
 
 // Of rows of the same name the first holds.

@@ -178,6 +178,27 @@ Problem fill(const Call& call, const ServedModel& model, const AnswerSetup& setu
   return std::nullopt;
 }
 
+Problem encode_all(const Call& call, const ServedModel& model, const Draft& draft, Purpose purpose,
+                   std::vector<std::vector<Token>>& out) {
+  const PromptEncoder encoder(call, model, draft, purpose);
+  if (is_chat(draft)) {
+    if (Problem problem = encoder.encode_chat(out.emplace_back())) return problem;
+  }
+  for (const Prompt& prompt : draft.prompts) {
+    std::vector<Token>& tokens = out.emplace_back();
+    if (const auto* ids = std::get_if<std::vector<Token>>(&prompt)) {
+      tokens = *ids;
+    } else if (Problem problem = encoder.encode_text(std::get<std::string>(prompt), tokens)) {
+      return problem;
+    }
+  }
+  for (std::vector<Token>& tokens : out) {
+    truncate(model, draft, tokens);
+    if (Problem problem = check_tokens(model, draft, tokens)) return problem;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 const ServedModel* choose_model(const Call& call, const Draft& draft, Problem& problem) {
@@ -211,23 +232,9 @@ Problem render_messages(const ServedModel& model, const Draft& draft, text::Rend
 
 Problem encode_prompts(const Call& call, const ServedModel& model, const Draft& draft, Purpose purpose,
                        std::vector<std::vector<Token>>& out) {
-  const PromptEncoder encoder(call, model, draft, purpose);
-  if (is_chat(draft)) {
-    if (Problem problem = encoder.encode_chat(out.emplace_back())) return problem;
-  }
-  for (const Prompt& prompt : draft.prompts) {
-    std::vector<Token>& tokens = out.emplace_back();
-    if (const auto* ids = std::get_if<std::vector<Token>>(&prompt)) {
-      tokens = *ids;
-    } else if (Problem problem = encoder.encode_text(std::get<std::string>(prompt), tokens)) {
-      return problem;
-    }
-  }
-  for (std::vector<Token>& tokens : out) {
-    truncate(model, draft, tokens);
-    if (Problem problem = check_tokens(model, draft, tokens)) return problem;
-  }
-  return std::nullopt;
+  Problem problem = encode_all(call, model, draft, purpose, out);
+  if (problem) problem = in_clients_words(*std::move(problem), draft.sent);
+  return problem;
 }
 
 engine::Submission make_submission(const Call& call, const Draft& draft, std::vector<Token> prompt) {
@@ -245,13 +252,16 @@ Reply generate(const Call& call, Draft draft, MakeWriter make_writer) {
   Prepared prepared{.stream = draft.stream};
   prepared.model = choose_model(call, draft, problem);
   if (problem) return *problem;
+  fill_defaults(draft, prepared.model->defaults);
   AnswerSetup setup{.draft = std::move(draft),
                     .model = prepared.model,
                     .request_id = call.context.request_id,
-                    .created = call.context.now_s};
+                    .created = call.context.now_s,
+                    .clock = call.context.clock};
   if ((problem = encode_prompts(call, *prepared.model, setup.draft, Purpose::Run, setup.prompts)))
     return *problem;
-  if ((problem = fill(call, *prepared.model, setup, prepared))) return *problem;
+  if ((problem = fill(call, *prepared.model, setup, prepared)))
+    return in_clients_words(*std::move(problem), setup.draft.sent);
   setup.echoed = echoed_message(setup.draft);
   setup.draft.chat = {};
   setup.draft.prompts.clear();

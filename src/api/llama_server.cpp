@@ -6,6 +6,7 @@
 #include "api/completions.h"
 #include "api/errors.h"
 #include "api/generation.h"
+#include "api/models.h"
 #include "api/sampling_fields.h"
 #include "base/version.h"
 
@@ -27,7 +28,8 @@ constexpr Field kLlamaCompletion[] = {
          [](const json::value& value, Draft& draft) -> Status {
            if (to_int(value) > 0) draft.logprobs = to_int(value);
            return {};
-         }),
+         })
+        .by_default("0"),
     used("return_tokens", {Kind::Boolean}, "give the token ids of the answer",
          into<&Draft::return_token_ids>),
     ignored("post_sampling_probs", "probabilities are the model's own"),
@@ -120,10 +122,7 @@ const RequestSchema& llama_completion_schema() {
 
 Reply llama_completion(const Call& call) {
   Draft draft;
-  draft.temperature = 0.8;
-  draft.top_k = 40;
-  draft.top_p = 0.95;
-  draft.min_p = 0.05;
+  draft.fallback = {.temperature = 0.8, .top_p = 0.95, .min_p = 0.05, .top_k = 40};
   if (Problem problem = read_body(call.body, llama_completion_schema(), draft)) return *problem;
   if (draft.n != 1) return unsupported_parameter("n", "'n' is not supported here; use /v1/completions");
   return generate(call, std::move(draft), make_either<LlamaAnswer, LlamaStream>);
@@ -136,7 +135,8 @@ Reply llama_properties(const Call& call) {
     return token ? std::string(model.tokenizer->spelling(*token)) : std::string();
   };
   return Answer{.body = write_json(json::object{
-                    {"default_generation_settings", {{"n_ctx", model.context}, {"params", json::object()}}},
+                    {"default_generation_settings",
+                     {{"n_ctx", model.context}, {"params", defaults_json(model.defaults, "repeat_penalty")}}},
                     {"total_slots", model.max_sequences},
                     {"model_alias", model.id},
                     {"model_path", model.id},

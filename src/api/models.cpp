@@ -22,17 +22,40 @@ json::object card(const ServedModel& model) {
             {"n_params", model.parameters},
             {"size", model.bytes},
             {"architecture", model.architecture},
-            {"quantization", model.quantization}}}};
+            {"quantization", model.quantization},
+            {"sampling", defaults_json(model.defaults, "repetition_penalty")}}}};
+}
+
+// A name without a tag means the one that Ollama gives it.
+std::string_view without_tag(std::string_view name) {
+  constexpr std::string_view kTag = ":latest";
+  if (name.ends_with(kTag)) name.remove_suffix(kTag.size());
+  return name;
 }
 
 }  // namespace
 
+json::object defaults_json(const sched::SamplingDefaults& defaults, std::string_view penalty) {
+  json::object out;
+  const auto add = [&](std::string_view name, const auto& value) {
+    if (value) out[name] = *value;
+  };
+  add("temperature", defaults.temperature);
+  add("top_p", defaults.top_p);
+  add("top_k", defaults.top_k);
+  add("min_p", defaults.min_p);
+  add(penalty, defaults.repetition_penalty);
+  return out;
+}
+
 const ServedModel* find_model(const Call& call, std::string_view name) {
   if (name.empty()) return &call.models.front();
-  for (const ServedModel& model : call.models) {
-    const auto& aliases = model.aliases;
-    if (model.id == name || std::find(aliases.begin(), aliases.end(), name) != aliases.end()) return &model;
-  }
+  const auto is_meant = [wanted = without_tag(name)](std::string_view known) {
+    return without_tag(known) == wanted;
+  };
+  for (const ServedModel& model : call.models)
+    if (is_meant(model.id) || std::any_of(model.aliases.begin(), model.aliases.end(), is_meant))
+      return &model;
   return call.any_model_name ? &call.models.front() : nullptr;
 }
 

@@ -61,20 +61,31 @@ Status read_truncate(const json::value& value, Draft& draft) {
 
 constexpr Field kOptions[] = {
     used("num_predict", integer(-2, Limits::kMaxTokens), "most tokens of the answer; below 0: what fits",
-         read_num_predict),
-    used("temperature", number(0, Limits::kTemperature), "default 0.8", into<&Draft::temperature>),
-    used("top_k", integer(-1), "default 40", into<&Draft::top_k>),
-    used("top_p", number(0, 1), "default 0.9", into<&Draft::top_p>),
+         read_num_predict)
+        .by_default("what fits"),
+    used("temperature", number(0, Limits::kTemperature), "0: always the likeliest token",
+         into<&Draft::temperature>)
+        .by_default("the model's"),
+    used("top_k", integer(-1), "keep the k likeliest tokens; 0 or -1: all", into<&Draft::top_k>)
+        .by_default("the model's"),
+    used("top_p", number(0, 1), "keep the smallest set of tokens of at least this mass", into<&Draft::top_p>)
+        .by_default("the model's"),
     used("min_p", number(0, 1), "keep tokens of at least this share of the likeliest's probability",
-         into<&Draft::min_p>),
-    used("typical_p", number(1e-6, 1), "keep the tokens nearest to the entropy", into<&Draft::typical_p>),
+         into<&Draft::min_p>)
+        .by_default("the model's"),
+    used("typical_p", number(1e-6, 1), "keep the tokens nearest to the entropy", into<&Draft::typical_p>)
+        .by_default("1"),
     used("repeat_penalty", number(Limits::kRepetitionPenaltyLow, Limits::kRepetitionPenaltyHigh),
-         "of every token in prompt or answer; default 1", into<&Draft::repetition_penalty>),
+         "of every token in prompt or answer", into<&Draft::repetition_penalty>)
+        .by_default("the model's"),
     used("presence_penalty", number(-Limits::kPenalty, Limits::kPenalty), "of every token that was generated",
-         into<&Draft::presence_penalty>),
+         into<&Draft::presence_penalty>)
+        .by_default("0"),
     used("frequency_penalty", number(-Limits::kPenalty, Limits::kPenalty), "per time a token was generated",
-         into<&Draft::frequency_penalty>),
-    used("seed", {Kind::Seed}, "the same seed gives the same answer", into<&Draft::seed>),
+         into<&Draft::frequency_penalty>)
+        .by_default("0"),
+    used("seed", {Kind::Seed}, "the same seed gives the same answer", into<&Draft::seed>)
+        .by_default("a new one each time"),
     used("stop", {Kind::Texts}, "at most 16 strings that end the answer", into<&Draft::stop>),
     ignored("num_ctx", "the context is the server's"),
     ignored("num_keep", "contexts are not shifted"),
@@ -88,9 +99,10 @@ constexpr Field kOptions[] = {
 };
 
 constexpr Field kCommon[] = {
-    used("stream", {Kind::Boolean}, "lines of pieces; default true", into<&Draft::stream>),
+    used("stream", {Kind::Boolean}, "lines of pieces", into<&Draft::stream>).by_default("true"),
     nested("options", "how tokens are chosen", kOptions),
-    used("think", {}, "true, false or an effort, for the chat template", read_think),
+    used("think", {}, "true, false or an effort, for the chat template", read_think)
+        .by_default("the template's"),
     ignored("keep_alive", "models stay loaded"),
     ignored("truncate", "a prompt that does not fit is refused"),
     ignored("shift", "contexts are not shifted"),
@@ -118,8 +130,9 @@ constexpr Field kGenerate[] = {
 constexpr Field kEmbed[] = {
     required(used("input", {}, "a string or a list of strings", read_embedding_input)),
     used("dimensions", integer(1, 1 << 20), "keep this many numbers, brought back to length 1",
-         into<&Draft::dimensions>),
-    used("truncate", {Kind::Boolean}, "cut texts to what fits; default true", read_truncate),
+         into<&Draft::dimensions>)
+        .by_default("all"),
+    used("truncate", {Kind::Boolean}, "cut texts to what fits", read_truncate).by_default("true"),
     ignored("options", "have no meaning here"),
     ignored("keep_alive", "models stay loaded"),
 };
@@ -138,9 +151,7 @@ Draft ollama_draft() {
   Draft draft;
   draft.stream = true;
   draft.cut_max_tokens = true;
-  draft.temperature = 0.8;
-  draft.top_k = 40;
-  draft.top_p = 0.9;
+  draft.fallback = {.temperature = 0.8, .top_p = 0.9, .top_k = 40};
   return draft;
 }
 
@@ -148,7 +159,8 @@ Reply loaded(const Call& call, const Draft& draft, std::string_view field) {
   Problem problem;
   const ServedModel* model = choose_model(call, draft, problem);
   if (problem) return *problem;
-  json::object out{{"model", model->id}, {"created_at", to_rfc3339(call.context.now_s)}};
+  json::object out{{"model", model->id},
+                   {"created_at", to_rfc3339(wall_time(call.context.clock, call.context.now_s))}};
   out[field] = field == "message" ? json::value{{"role", "assistant"}, {"content", ""}} : json::value("");
   out["done_reason"] = "load";
   out["done"] = true;
@@ -156,12 +168,6 @@ Reply loaded(const Call& call, const Draft& draft, std::string_view field) {
 }
 
 }  // namespace
-
-std::string without_tag(std::string name) {
-  constexpr std::string_view kTag = ":latest";
-  if (name.ends_with(kTag)) name.resize(name.size() - kTag.size());
-  return name;
-}
 
 const RequestSchema& ollama_chat_schema() {
   static const RequestSchema schema{"OllamaChatRequest",
@@ -185,7 +191,6 @@ const RequestSchema& ollama_embedding_schema() {
 Reply ollama_chat(const Call& call) {
   Draft draft = ollama_draft();
   if (Problem problem = read_body(call.body, ollama_chat_schema(), draft)) return *problem;
-  draft.model = without_tag(std::move(draft.model));
   if (draft.chat.messages.empty()) return loaded(call, draft, "message");
   return generate(call, std::move(draft), make_ollama_writer<OllamaForm::Chat>);
 }
@@ -193,7 +198,6 @@ Reply ollama_chat(const Call& call) {
 Reply ollama_generate(const Call& call) {
   Draft draft = ollama_draft();
   if (Problem problem = read_body(call.body, ollama_generate_schema(), draft)) return *problem;
-  draft.model = without_tag(std::move(draft.model));
   if (draft.prompts.empty()) return loaded(call, draft, "response");
   Problem problem;
   const ServedModel* model = choose_model(call, draft, problem);
@@ -213,7 +217,6 @@ Reply ollama_embed(const Call& call) {
   Draft draft;
   draft.truncate_prompt_tokens = -1;
   if (Problem problem = read_body(call.body, ollama_embed_schema(), draft)) return *problem;
-  draft.model = without_tag(std::move(draft.model));
   return embed(call, std::move(draft), make_ollama_embeddings<OllamaForm::Embed>);
 }
 
@@ -221,7 +224,6 @@ Reply ollama_embedding(const Call& call) {
   Draft draft;
   draft.truncate_prompt_tokens = -1;
   if (Problem problem = read_body(call.body, ollama_embedding_schema(), draft)) return *problem;
-  draft.model = without_tag(std::move(draft.model));
   return embed(call, std::move(draft), make_ollama_embeddings<OllamaForm::Embedding>);
 }
 

@@ -20,7 +20,4 @@ Reply ollama_tags(const Call& call);       // GET /api/tags
 Reply ollama_processes(const Call& call);  // GET /api/ps
 Reply ollama_show(const Call& call);       // POST /api/show
 
-// Ollama adds ":latest" to names without a tag.
-std::string without_tag(std::string name);
-
 }  // namespace sluice::api

@@ -1,5 +1,7 @@
 #include "api/ollama_answer.h"
 
+#include <fmt/format.h>
+
 #include <ctime>
 
 #include "api/embeddings.h"
@@ -13,7 +15,8 @@ int64_t nanoseconds(double seconds) {
 }
 
 json::object line(const AnswerSetup& setup, OllamaForm form, const std::string& text) {
-  json::object out{{"model", setup.model->id}, {"created_at", to_rfc3339(setup.created)}};
+  json::object out{{"model", setup.model->id},
+                   {"created_at", to_rfc3339(wall_time(setup.clock, setup.created))}};
   if (form == OllamaForm::Chat) {
     out["message"] = {{"role", "assistant"}, {"content", text}};
   } else {
@@ -43,13 +46,23 @@ void add_ollama_end(const engine::ChoiceEnd& end, const Totals& totals, json::ob
 
 }  // namespace
 
-std::string to_rfc3339(int64_t seconds) {
-  const std::time_t time = seconds;
+std::string to_rfc3339(std::chrono::nanoseconds time) {
+  const auto whole = std::chrono::floor<std::chrono::seconds>(time);
+  const std::time_t seconds = whole.count();
   std::tm broken{};
-  gmtime_r(&time, &broken);
+  gmtime_r(&seconds, &broken);
   char text[32];
-  const size_t size = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &broken);
-  return std::string(text, size);
+  const size_t size = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &broken);
+  std::string out(text, size);
+  if (const int64_t fraction = (time - whole).count(); fraction > 0) {
+    out += fmt::format(".{:09}", fraction);
+    out.resize(out.find_last_not_of('0') + 1);
+  }
+  return out + "Z";
+}
+
+std::chrono::nanoseconds wall_time(int64_t (*clock)(), int64_t seconds) {
+  return clock == nullptr ? std::chrono::seconds(seconds) : std::chrono::nanoseconds(clock());
 }
 
 std::string OllamaAnswer::compose() const {

@@ -1,6 +1,7 @@
 // Answers of Ollama's /api: one object, or a line per piece.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -16,7 +17,10 @@ enum class OllamaForm : uint8_t {
   Embedding,  // {"embedding": [...]}
 };
 
-std::string to_rfc3339(int64_t seconds);  // "2023-11-14T22:13:20Z"
+// Since 1970, in UTC, with as many digits as the fraction needs: "2023-11-14T22:13:20.25Z".
+std::string to_rfc3339(std::chrono::nanoseconds time);
+// What the clock of a request says, else its second.
+std::chrono::nanoseconds wall_time(int64_t (*clock)(), int64_t seconds);
 
 class OllamaAnswer : public WholeAnswer {
  public:

@@ -35,7 +35,7 @@ json::object details(const ServedModel& model) {
 json::object entry(const ServedModel& model) {
   return {{"name", model.id},
           {"model", model.id},
-          {"modified_at", to_rfc3339(model.created)},
+          {"modified_at", to_rfc3339(std::chrono::seconds(model.created))},
           {"size", model.bytes},
           {"digest", digest_of(model.id)},
           {"details", details(model)}};
@@ -79,7 +79,6 @@ Reply ollama_processes(const Call& call) {
 Reply ollama_show(const Call& call) {
   Draft draft;
   if (Problem problem = read_body(call.body, ollama_show_schema(), draft)) return *problem;
-  draft.model = without_tag(std::move(draft.model));
   Problem problem;
   const ServedModel* model = choose_model(call, draft, problem);
   if (problem) return *problem;
@@ -88,14 +87,14 @@ Reply ollama_show(const Call& call) {
                     {"general.parameter_count", model->parameters}};
   info[model->architecture + ".context_length"] = model->context;
   if (model->embedding > 0) info[model->architecture + ".embedding_length"] = model->embedding;
-  return Answer{.body =
-                    write_json(json::object{{"modelfile", ""},
-                                            {"parameters", ""},
-                                            {"template", source == nullptr ? std::string() : source->source},
-                                            {"details", details(*model)},
-                                            {"model_info", std::move(info)},
-                                            {"capabilities", json::array{"completion", "embedding"}},
-                                            {"modified_at", to_rfc3339(model->created)}})};
+  return Answer{
+      .body = write_json(json::object{{"modelfile", ""},
+                                      {"parameters", ""},
+                                      {"template", source == nullptr ? std::string() : source->source},
+                                      {"details", details(*model)},
+                                      {"model_info", std::move(info)},
+                                      {"capabilities", json::array{"completion", "embedding"}},
+                                      {"modified_at", to_rfc3339(std::chrono::seconds(model->created))}})};
 }
 
 }  // namespace sluice::api

@@ -63,6 +63,8 @@ json::object field_schema(const Field& field) {
   }
   out["description"] = field.treatment == Treatment::Ignored ? fmt::format("Ignored: {}.", field.meaning)
                                                              : std::string(field.meaning);
+  if (field.treatment == Treatment::Used && !field.otherwise.empty())
+    out["description"] = fmt::format("{} (default: {})", field.meaning, field.otherwise);
   return out;
 }
 

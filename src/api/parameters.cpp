@@ -55,11 +55,24 @@ sched::Method make_method(const Draft& draft) {
 
 }  // namespace
 
+void fill_defaults(Draft& draft, const sched::SamplingDefaults& model) {
+  const sched::SamplingDefaults& defaults = sched::recipe_or(model, draft.fallback);
+  const auto fill = [](auto& field, const auto& value) {
+    if (!field) field = value;
+  };
+  fill(draft.temperature, defaults.temperature);
+  fill(draft.top_p, defaults.top_p);
+  fill(draft.min_p, defaults.min_p);
+  fill(draft.repetition_penalty, defaults.repetition_penalty);
+  // The candidates of a contrastive search are not a filter.
+  if (draft.penalty_alpha.value_or(0) == 0) fill(draft.top_k, defaults.top_k);
+}
+
 Result<Parameters> make_parameters(const Draft& draft, const text::Tokenizer* tokenizer) {
   Parameters out;
   sched::SamplingParams& s = out.sampling;
   s.method = make_method(draft);
-  s.repetition_penalty = draft.repetition_penalty;
+  s.repetition_penalty = draft.repetition_penalty.value_or(s.repetition_penalty);
   s.presence_penalty = draft.presence_penalty;
   s.frequency_penalty = draft.frequency_penalty;
   s.logit_bias = draft.logit_bias;

@@ -19,6 +19,9 @@ struct Parameters {
   std::string cache_salt;
 };
 
+// Gives the fields that the request left out what the model is to be sampled with, else what its dialect has.
+void fill_defaults(Draft& draft, const sched::SamplingDefaults& model);
+
 // The tokenizer turns bad_words into tokens; without one (nullptr) they are refused. What depends on the vocabulary's
 // size is checked by sched::validate().
 Result<Parameters> make_parameters(const Draft& draft, const text::Tokenizer* tokenizer);

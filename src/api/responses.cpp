@@ -112,7 +112,8 @@ constexpr Field kInput[] = {
         used("input", {}, "a string, or a list of messages, function calls and their outputs", read_input)),
     nested("reasoning", "how the model thinks", kReasoning),
     nested("text", "the form of the answer", kText),
-    used("truncation", {Kind::Text}, "\"auto\" drops the first tokens of what does not fit", read_truncation),
+    used("truncation", {Kind::Text}, "\"auto\" drops the first tokens of what does not fit", read_truncation)
+        .by_default("disabled"),
     unsupported("previous_response_id", "answers are not stored; send the conversation as input"),
     unsupported("conversation", "conversations are not stored; send them as input"),
     unsupported("prompt", "prompts are not stored"),
@@ -122,9 +123,11 @@ constexpr Field kInput[] = {
 
 constexpr Field kResponse[] = {
     used("max_output_tokens", integer(1, sched::SamplingLimits::kMaxTokens), "most tokens of the answer",
-         into<&Draft::max_tokens>),
+         into<&Draft::max_tokens>)
+        .by_default("what fits"),
     used("top_logprobs", integer(0, sched::SamplingLimits::kLogprobs),
-         "how many likeliest tokens are given with each", into<&Draft::top_logprobs>),
+         "how many likeliest tokens are given with each", into<&Draft::top_logprobs>)
+        .by_default("0"),
     used("include", {Kind::List},
          "\"message.output_text.logprobs\" gives log-probabilities; others are ignored", read_include),
     used("metadata", {Kind::Object}, "at most 16 entries that the answer repeats", read_metadata),

@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "engine/events.h"
+#include "sched/sampling_params.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -48,6 +49,7 @@ struct ServedModel {
   int max_sequences = 128;  // choices or beams of one request
   int64_t vocab = 0, parameters = 0, bytes = 0;
   std::string architecture, quantization;  // for people: "llama", "Q4_1"
+  sched::SamplingDefaults defaults;        // of fields that a request leaves out
 };
 
 struct RequestContext {
@@ -55,6 +57,8 @@ struct RequestContext {
   std::string client;      // whose share of the machine is used: the key's name, or the address
   std::string cache_salt;  // keeps cached prefixes apart, together with the request's own salt; empty: shared
   int64_t now_s = 0;       // wall clock, for `created`
+  // The wall clock, in nanoseconds since 1970, for answers that give the time of each piece; null: now_s holds.
+  int64_t (*clock)() = nullptr;
 };
 
 // Turns the events of a request's submissions into the bytes of its answer.

@@ -24,10 +24,11 @@ constexpr Field kTokenize[] = {
     used("content", {Kind::Text}, "a text; llama.cpp's form, whose answer is {tokens} alone",
          into<&Draft::content>),
     used("add_special_tokens", {Kind::Boolean}, "put the tokens around the text that the model expects",
-         into<&Draft::add_special_tokens>),
-    used("add_special", {Kind::Boolean}, "the same, llama.cpp's name; default false with content",
-         into<&Draft::add_special_tokens>),
-    used("parse_special", {Kind::Boolean}, "a text that spells control tokens means them; default false",
+         into<&Draft::add_special_tokens>)
+        .by_default("true with prompt, else false"),
+    used("add_special", {Kind::Boolean}, "the same, llama.cpp's name", into<&Draft::add_special_tokens>)
+        .by_default("as add_special_tokens"),
+    used("parse_special", {Kind::Boolean}, "a text that spells control tokens means them",
          into<&Draft::parse_special>),
     used("return_token_strs", {Kind::Boolean}, "give the tokens as the vocabulary spells them",
          into<&Draft::return_token_strings>),
@@ -37,7 +38,7 @@ constexpr Field kTokenize[] = {
 
 constexpr Field kDetokenize[] = {
     required(used("tokens", {Kind::Tokens}, "token ids", into<&Draft::tokens>)),
-    used("skip_special_tokens", {Kind::Boolean}, "leave control tokens out; default false here",
+    used("skip_special_tokens", {Kind::Boolean}, "leave control tokens out",
          into<&Draft::skip_special_tokens>),
 };
 

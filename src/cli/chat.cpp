@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "base/terminal.h"
 #include "cli/answer.h"
 #include "cli/command.h"
 #include "cli/conversation.h"
@@ -22,7 +23,7 @@ std::atomic<bool> chat_interrupted{false};
 constexpr std::string_view kHelp =
     "  /help             this list\n"
     "  /clear            forget the conversation, keep the system message\n"
-    "  /system [TEXT]    set the system message; without text: remove it\n"
+    "  /system [TEXT]    set the system message; without text: the model's own\n"
     "  /set [NAME VALUE] change a setting; without arguments: show them\n"
     "  /regen            give the last answer again\n"
     "  /save FILE        write the conversation to a file\n"
@@ -52,8 +53,7 @@ class ChatCommand : public Command {
     options.add(session_options_.model, "model", "file, folder or name; the default model where left out")
         .short_name('m')
         .shown_as("MODEL");
-    options.add(system_, "system",
-                "system message; without it none, with 'auto' the one of the model's chat template");
+    options.add(system_, "system", "system message; without it the chat template's own, where it has one");
     sampling_.declare(options);
     session_options_.engine.declare(options);
   }
@@ -66,7 +66,8 @@ class ChatCommand : public Command {
     if (!session_->has_chat_template())
       return report({ErrorCode::Unsupported,
                      "the model has no chat template; 'sluice run --raw' completes plain text"});
-    if (system_ != "auto") conversation_.set_system(system_);
+    sampling_.settle(session_->defaults());
+    conversation_.set_system(system_);
     struct sigaction action {};
     action.sa_handler = [](int) { chat_interrupted = true; };
     sigaction(SIGINT, &action, nullptr);
@@ -84,7 +85,7 @@ class ChatCommand : public Command {
 
   int interact() {
     LineEditor editor(history_path());
-    fmt::print("{} — /help lists the commands\n", session_->model().files.path);
+    fmt::print("{} — /help lists the commands\n", shown_on(STDOUT_FILENO, session_->model().files.path));
     while (true) {
       chat_interrupted = false;
       std::optional<std::string> line = editor.read("> ");
@@ -115,14 +116,12 @@ class ChatCommand : public Command {
   }
 
   Result<std::vector<Token>> encode() const {
-    const json::array messages = conversation_.to_json();
-    const bool silent = !conversation_.has_system() && system_ != "auto";
-    return silent ? session_->encode_without_persona(messages)
-                  : session_->encode_chat({.variables = {{"messages", messages}}});
+    return session_->encode_chat({.variables = {{"messages", conversation_.to_json()}}});
   }
 
   // Answers the conversation as it stands; an exit code.
   int reply() {
+    const QuietTerminal quiet;
     Result<std::vector<Token>> prompt = encode();
     Result<Answer> answer = prompt ? stream_answer(*session_, std::move(*prompt), sampling_, chat_interrupted)
                                    : Result<Answer>(prompt.error());

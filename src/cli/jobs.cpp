@@ -77,6 +77,7 @@ Result<Job> read_job(std::string_view line, size_t number, const Session& sessio
   Result<std::vector<Token>> prompt = encode_prompt(*draft, session);
   if (!prompt) return problem(prompt.error());
   const text::Tokenizer* tokenizer = session.has_tokenizer() ? &session.tokenizer() : nullptr;
+  api::fill_defaults(*draft, session.defaults());
   Result<api::Parameters> parameters = api::make_parameters(*draft, tokenizer);
   if (!parameters) return problem(parameters.error());
   sched::Request& request = job.submission.request;

@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 
 #include "cli/answer.h"
 #include "cli/command.h"
@@ -20,31 +21,33 @@ class RunCommand : public Command {
   std::string_view name() const override { return "run"; }
   std::string_view summary() const override { return "complete a prompt: text on stdout, timings on stderr"; }
   std::string_view examples() const override {
-    return "sluice run -p 'The capital of France is' -n 16 --temp 0\ncat letter.txt | sluice run -p "
+    return "sluice run MODEL 'Why is the sky blue?'\nsluice run -p 'The capital of France is' -n 16 --temp "
+           "0\ncat letter.txt | sluice run -p "
            "'Summarise:' -f -";
   }
 
   void declare(OptionSet& options) override {
-    options.add(session_.model, "model", "file, folder or name; the default model where left out")
-        .short_name('m')
-        .shown_as("MODEL");
-    options.add(prompt_, "prompt", "what to complete; without it, the text from a pipe").short_name('p');
+    options.add(named_, "MODEL", "file, folder or name; the default model where left out").at_position(false);
+    options.add(words_, "PROMPT", "what to complete").at_position(false);
+    options.add(session_.model, "model", "the same as MODEL").short_name('m').shown_as("MODEL");
+    options.add(prompt_, "prompt", "the same as PROMPT; without both, the text from a pipe").short_name('p');
     options.add(file_, "file", "text to append from a file; - is standard input")
         .short_name('f')
         .shown_as("FILE");
-    options.add(system_, "system",
-                "system message; without it none, with 'auto' the one of the model's chat template");
+    options.add(system_, "system", "system message; without it the chat template's own, where it has one");
     options.add(raw_, "raw", "complete the text as it is, without the chat template");
     sampling_.declare(options);
     session_.engine.declare(options);
   }
 
   int run() override {
+    if (Status status = take_words(); !status) return report(status.error());
     Result<std::string> prompt = read_prompt();
     if (!prompt) return report(prompt.error());
     if (session_.engine.max_seqs == 0) session_.engine.max_seqs = 1;
     Result<std::unique_ptr<Session>> session = Session::open(session_);
     if (!session) return report(session.error());
+    sampling_.settle((*session)->defaults());
     Result<std::vector<Token>> tokens = encode(**session, *prompt);
     if (!tokens) return report(tokens.error());
     std::signal(SIGINT, [](int) { run_interrupted = true; });
@@ -55,6 +58,22 @@ class RunCommand : public Command {
   }
 
  private:
+  // The words that have no flag: MODEL and PROMPT, or the prompt alone where a flag names the model. A model that the
+  // environment names gives way.
+  Status take_words() {
+    const char* usual = std::getenv("SLUICE_MODEL");
+    const bool by_flag = !session_.model.empty() && (usual == nullptr || session_.model != usual);
+    if (by_flag && !named_.empty()) words_.insert(words_.begin(), named_);
+    if (!by_flag && !named_.empty()) session_.model = named_;
+    if (words_.empty()) return {};
+    if (!prompt_.empty())
+      return Error{ErrorCode::InvalidArgument,
+                   fmt::format("the prompt is given twice: '{}' by --prompt and '{}' without a flag", prompt_,
+                               fmt::join(words_, " "))};
+    prompt_ = fmt::format("{}", fmt::join(words_, " "));
+    return {};
+  }
+
   Result<std::string> read_prompt() const {
     std::string text = prompt_;
     if (!file_.empty()) {
@@ -67,12 +86,14 @@ class RunCommand : public Command {
       if (!piped) return piped.error();
       text = *piped;
     }
-    if (text.empty()) return Error{ErrorCode::InvalidArgument, "no prompt: give -p TEXT, -f FILE or a pipe"};
+    if (text.empty())
+      return Error{ErrorCode::InvalidArgument,
+                   "no prompt: give -p TEXT, -f FILE or a pipe; 'sluice chat' talks in the terminal"};
     return text;
   }
 
   Result<std::vector<Token>> encode(const Session& session, const std::string& prompt) const {
-    const bool has_system = !system_.empty() && system_ != "auto";
+    const bool has_system = !system_.empty();
     if (raw_ || !session.has_chat_template()) {
       if (!has_system) return session.encode_text(prompt);
       return Error{ErrorCode::InvalidArgument,
@@ -82,13 +103,13 @@ class RunCommand : public Command {
     json::array messages;
     if (has_system) messages.push_back({{"role", "system"}, {"content", system_}});
     messages.push_back({{"role", "user"}, {"content", prompt}});
-    return system_.empty() ? session.encode_without_persona(messages)
-                           : session.encode_chat({.variables = {{"messages", messages}}});
+    return session.encode_chat({.variables = {{"messages", messages}}});
   }
 
   SessionOptions session_;
   SamplingFlags sampling_;
-  std::string prompt_, file_, system_;
+  std::string named_, prompt_, file_, system_;
+  std::vector<std::string> words_;
   bool raw_ = false;
 };
 

@@ -4,16 +4,35 @@
 
 namespace sluice::cli {
 
+namespace {
+
+using Limits = sched::SamplingLimits;
+
+}  // namespace
+
+void declare_defaults(OptionSet& options, sched::SamplingDefaults& defaults) {
+  options.add(defaults.temperature, "temperature", "0: always the likeliest token; default: the model's")
+      .also("temp")
+      .within(0, Limits::kTemperature);
+  options.add(defaults.top_k, "top-k", "sample from the k likeliest tokens; 0: all; default: the model's")
+      .within(0, 1 << 24);
+  options.add(defaults.top_p, "top-p", "sample from the likeliest tokens of this mass; default: the model's")
+      .within(0.0, 1);
+  options
+      .add(defaults.min_p, "min-p",
+           "leave out tokens below this share of the likeliest; default: the model's")
+      .within(0, 1);
+  options
+      .add(defaults.repetition_penalty, "repeat-penalty",
+           "over 1: tokens seen before become less likely; default: the model's")
+      .within(Limits::kRepetitionPenaltyLow, Limits::kRepetitionPenaltyHigh);
+}
+
 void SamplingFlags::declare(OptionSet& options) {
   options.add(max_tokens, "max-tokens", "longest answer in tokens, at least 1; -1: until it ends by itself")
       .short_name('n')
       .within(-1, 1 << 24);
-  options.add(temperature, "temp", "0: always the likeliest token").within(0, 2);
-  options.add(top_k, "top-k", "draw from the k likeliest tokens; 0: all").within(0, 1 << 24);
-  options.add(top_p, "top-p", "draw from the likeliest tokens of this mass").within(0.0, 1);
-  options.add(min_p, "min-p", "leave out tokens below this share of the likeliest").within(0, 1);
-  options.add(repetition_penalty, "repeat-penalty", "over 1: tokens seen before become less likely")
-      .within(0.01, 100);
+  declare_defaults(options, chosen);
   options.add(seed, "seed", "the same seed gives the same answer; -1: a new one each time")
       .short_name('s')
       .within(-1, 0x1p53);
@@ -21,12 +40,20 @@ void SamplingFlags::declare(OptionSet& options) {
   options.add(ignore_eos, "ignore-eos", "go on when the model would end");
 }
 
+void SamplingFlags::settle(const sched::SamplingDefaults& model) {
+  chosen = sched::first_of(chosen, sched::recipe_or(model, kFallback));
+}
+
 sched::SamplingParams SamplingFlags::params(int room) const {
   sched::SamplingParams out;
-  sched::Sampling sampling{.temperature = temperature, .top_k = top_k, .top_p = top_p, .min_p = min_p};
+  sched::Sampling sampling;
+  sampling.temperature = chosen.temperature.value_or(sampling.temperature);
+  sampling.top_k = chosen.top_k.value_or(sampling.top_k);
+  sampling.top_p = chosen.top_p.value_or(sampling.top_p);
+  sampling.min_p = chosen.min_p.value_or(sampling.min_p);
   if (seed >= 0) sampling.seed = static_cast<uint64_t>(seed);
   out.method = sampling;
-  out.repetition_penalty = repetition_penalty;
+  out.repetition_penalty = chosen.repetition_penalty.value_or(out.repetition_penalty);
   out.ignore_eos = ignore_eos;
   out.max_tokens = max_tokens < 0 ? room : std::min(max_tokens, room);
   return out;

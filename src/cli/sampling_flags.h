@@ -1,4 +1,4 @@
-// How run and chat choose tokens.
+// How run and chat choose tokens, and what serve answers requests with that do not say.
 #pragma once
 
 #include <string>
@@ -9,18 +9,22 @@
 
 namespace sluice::cli {
 
+// The flags of the fields that models have settings for; those that are not given stay empty.
+void declare_defaults(OptionSet& options, sched::SamplingDefaults& defaults);
+
 struct SamplingFlags {
-  double temperature = 0.8;
-  int top_k = 40;
-  double top_p = 0.95;
-  double min_p = 0.0;
-  double repetition_penalty = 1.0;
+  // Of models whose makers say nothing.
+  static constexpr sched::SamplingDefaults kFallback{.temperature = 0.8, .top_p = 0.95, .top_k = 40};
+
+  sched::SamplingDefaults chosen;
   int64_t seed = -1;    // -1: another one each time
   int max_tokens = -1;  // -1: until the model ends or the context is full
   std::vector<std::string> stop;
   bool ignore_eos = false;
 
   void declare(OptionSet& options);
+  // Fills what was not given from the model's settings, else from the fallback.
+  void settle(const sched::SamplingDefaults& model);
   // `room` is the most tokens that fit.
   sched::SamplingParams params(int room) const;
 };

@@ -1,5 +1,6 @@
 // sluice serve: models behind an HTTP API and a page.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -9,8 +10,10 @@
 #include <map>
 
 #include "base/log.h"
+#include "base/terminal.h"
 #include "cli/command.h"
 #include "cli/format.h"
+#include "cli/sampling_flags.h"
 #include "cli/session.h"
 #include "models/library.h"
 #include "server/server.h"
@@ -19,11 +22,14 @@ namespace sluice::cli {
 
 namespace {
 
-// What a model is called where nobody gave it a name: "org/name" as it was asked for, else its file's or folder's name.
-std::string default_name(const std::string& reference, const std::string& path) {
-  const bool named = reference.find('/') != std::string::npos && !std::filesystem::exists(reference);
-  if (named) return reference.starts_with("hf:") ? reference.substr(3) : reference;
-  const std::filesystem::path file(path);
+// What a model is called where nobody gave it a name: "org/name" as it was asked for, "name:tag" as Ollama has it, else
+// its file's or folder's name.
+std::string default_name(const std::string& reference, const models::FoundModel& model) {
+  constexpr std::string_view kOllama = "ollama:", kHub = "hf:";
+  if (model.name.starts_with(kOllama)) return model.name.substr(kOllama.size());
+  if (reference.find('/') != std::string::npos && !std::filesystem::exists(reference))
+    return reference.starts_with(kHub) ? reference.substr(kHub.size()) : reference;
+  const std::filesystem::path file(model.path);
   return file.extension() == ".gguf" ? file.stem().string()
                                      : std::filesystem::absolute(file).filename().string();
 }
@@ -74,6 +80,7 @@ class ServeCommand : public Command {
         .within(0, 86400);
     options.add(max_output_, "max-output-tokens", "tokens of one answer; 0: what fits into the context")
         .within(0, 1 << 24);
+    declare_defaults(options, sampling_);
     session_.engine.declare(options);
   }
 
@@ -120,8 +127,8 @@ class ServeCommand : public Command {
   }
 
   Result<server::Backend> load(size_t index) {
-    Result<std::string> path = models::resolve_model(models_[index]);
-    if (!path) return path.error();
+    Result<models::FoundModel> found = models::find_model(models_[index]);
+    if (!found) return found.error();
     SessionOptions options = session_;
     options.model = models_[index];
     if (index > 0) options.amateur.clear();
@@ -135,7 +142,9 @@ class ServeCommand : public Command {
     const EngineSetup& setup = session.setup();
     server::Backend backend;
     backend.engine = &sessions_.back()->engine();
-    backend.model.id = index < names_.size() ? names_[index] : default_name(models_[index], *path);
+    backend.model.id = index < names_.size() ? names_[index] : default_name(models_[index], *found);
+    if (index >= names_.size()) backend.model.aliases = {found->name, models_[index]};
+    std::erase(backend.model.aliases, "");
     backend.model.created =
         std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
             .count();
@@ -150,6 +159,7 @@ class ServeCommand : public Command {
     backend.model.bytes = model.files.tensors.total_bytes();
     backend.model.architecture = model.spec().family;
     backend.model.quantization = main_type(model);
+    backend.model.defaults = sched::first_of(sampling_, session.defaults());
     backend.device = model.backend->name();
     if (model.backend->accelerator() != nullptr) {
       if (Result<std::shared_ptr<GpuMonitor>> monitor = GpuMonitor::open(0))
@@ -196,19 +206,20 @@ class ServeCommand : public Command {
     fmt::print("page      {}/\nAPI base  {}/v1\n", url, url);
     for (size_t i = 0; i < backends.size(); ++i)
       fmt::print("model     {} ({} {}, {} parameters, {})\ncontext   {} tokens, KV cache of {} tokens\n",
-                 backends[i].model.id, backends[i].model.architecture, backends[i].model.quantization,
-                 count_text(backends[i].model.parameters), backends[i].device, backends[i].model.context,
-                 sessions_[i]->setup().kv_tokens);
+                 shown_on(STDOUT_FILENO, backends[i].model.id), backends[i].model.architecture,
+                 backends[i].model.quantization, count_text(backends[i].model.parameters), backends[i].device,
+                 backends[i].model.context, sessions_[i]->setup().kv_tokens);
     fmt::print(
         "try       curl {}/v1/chat/completions -H 'Content-Type: application/json' {}\\\n"
         "            -d '{{\"model\": \"{}\", \"messages\": [{{\"role\": \"user\", \"content\": "
         "\"Hello\"}}]}}'\n",
-        url, keys ? "-H \"Authorization: Bearer $KEY\" " : "", backends[0].model.id);
+        url, keys ? "-H \"Authorization: Bearer $KEY\" " : "", shown_on(STDOUT_FILENO, backends[0].model.id));
     std::fflush(stdout);
   }
 
   std::vector<std::string> models_, names_, aliases_;
   LogFormat log_format_ = LogFormat::Text;
+  sched::SamplingDefaults sampling_;  // before the models' own
   SessionOptions session_;
   server::ServerOptions server_;
   int queue_requests_ = 1024;

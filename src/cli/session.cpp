@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "cli/model_defaults.h"
 #include "models/library.h"
 
 namespace sluice::cli {
@@ -76,6 +77,7 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options) {
   Result<std::unique_ptr<models::Model>> model = load(*path, options.engine.context, *backend);
   if (!model) return model.error();
   session->model_ = std::move(*model);
+  session->defaults_ = model_defaults(session->model_->files);
   if (!options.amateur.empty()) {
     Result<std::string> second = models::resolve_model(options.amateur);
     if (!second) return second.error();
@@ -117,17 +119,6 @@ Result<std::vector<Token>> Session::encode_chat(text::ChatPrompt prompt) const {
   Result<text::Rendering> rendering = render(std::move(prompt));
   if (!rendering) return rendering.error();
   return text::encode_rendering(*tokenizer_, *rendering);
-}
-
-Result<std::vector<Token>> Session::encode_without_persona(const json::array& messages) const {
-  Result<text::Rendering> plain = render({.variables = {{"messages", messages}}});
-  json::array silenced{json::object{{"role", "system"}, {"content", ""}}};
-  silenced.insert(silenced.end(), messages.begin(), messages.end());
-  Result<text::Rendering> silent = render({.variables = {{"messages", silenced}}});
-  if (silent && (!plain || silent->text().size() < plain->text().size()))
-    return text::encode_rendering(*tokenizer_, *silent);
-  if (!plain) return plain.error();
-  return text::encode_rendering(*tokenizer_, *plain);
 }
 
 }  // namespace sluice::cli

@@ -40,15 +40,13 @@ class Session {
   // REQUIRES: has_chat_template()
   const text::ChatTemplate& chat_template() const { return *chat_template_; }
   const EngineSetup& setup() const { return setup_; }
+  // What the model's makers sample it with.
+  const sched::SamplingDefaults& defaults() const { return defaults_; }
 
   // Plain text, with the tokens that the model expects around a text.
   Result<std::vector<Token>> encode_text(std::string_view text) const;
   // A conversation through the model's chat template.
   Result<std::vector<Token>> encode_chat(text::ChatPrompt prompt) const;
-
-  // The same for messages without a system message, leaving out the one that a template may put in by itself: of the
-  // renderings without and with an empty system message, the shorter.
-  Result<std::vector<Token>> encode_without_persona(const json::array& messages) const;
 
   // Positions left for an answer to a prompt of this length.
   int room_after(size_t prompt_tokens) const { return setup_.context - static_cast<int>(prompt_tokens); }
@@ -62,6 +60,7 @@ class Session {
   std::optional<text::Tokenizer> tokenizer_;
   std::optional<text::ChatTemplate> chat_template_;
   EngineSetup setup_;
+  sched::SamplingDefaults defaults_;
   std::unique_ptr<runtime::ModelExecutor> executor_;
   std::unique_ptr<engine::Engine> engine_;
 };

@@ -157,7 +157,7 @@ std::string lower(std::string text) {
 bool matches(const FoundModel& model, const std::string& wanted) {
   if (model.name == wanted) return true;
   const std::string full = lower(model.name), part = lower(wanted);
-  if (full.starts_with("ollama:") && full == part + ":latest") return true;
+  if (full.starts_with("ollama:")) return full == part || full == part + ":latest";
   if (!full.starts_with("hf:")) return false;
   const size_t colon = part.find(':', 3);
   if (colon == std::string::npos) return full == part || full.starts_with(part + ":");
@@ -176,14 +176,22 @@ std::vector<FoundModel> find_models() {
   return found;
 }
 
-Result<std::string> resolve_model(const std::string& reference) {
+Result<FoundModel> find_model(const std::string& reference) {
   std::error_code ec;
-  if (!reference.empty() && fs::exists(reference, ec)) return reference;
   const std::vector<FoundModel> found = find_models();
+  if (!reference.empty() && fs::exists(reference, ec)) {
+    for (const FoundModel& model : found)
+      if (fs::equivalent(model.path, reference, ec)) return model;
+    const fs::path path = fs::absolute(reference).lexically_normal();
+    const fs::path file = path.has_filename() ? path : path.parent_path();
+    return FoundModel{(file.extension() == ".gguf" ? file.stem() : file.filename()).string(), reference, "",
+                      0};
+  }
   for (const FoundModel& model : found)
     if (reference.empty() ? model.source == "default"
-                          : matches(model, reference) || matches(model, "hf:" + reference))
-      return model.path;
+                          : matches(model, reference) || matches(model, "hf:" + reference) ||
+                                matches(model, "ollama:" + reference))
+      return model;
   if (reference.empty())
     return Error{ErrorCode::Unavailable,
                  "the default model is not on this machine: './sluice run' in the repository fetches it; or "
@@ -192,6 +200,14 @@ Result<std::string> resolve_model(const std::string& reference) {
       ErrorCode::NotFound,
       fmt::format("model '{}' is neither a path nor a model on this machine; 'sluice list' shows those",
                   reference)};
+}
+
+Result<std::string> resolve_model(const std::string& reference) {
+  std::error_code ec;
+  if (!reference.empty() && fs::exists(reference, ec)) return reference;
+  Result<FoundModel> model = find_model(reference);
+  if (!model) return model.error();
+  return model->path;
 }
 
 }  // namespace sluice::models

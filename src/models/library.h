@@ -23,8 +23,11 @@ struct FoundModel {
 // variables that move those are respected. Unreadable places are skipped.
 std::vector<FoundModel> find_models();
 
-// A path, "hf:org/name[:part of a file name]" or bare "org/name", "ollama:name[:tag]", an alias ("smollm2"),
-// or "" for the default model. Names are matched against what find_models() sees, never joined into paths.
+// The model that a reference means: a path, "hf:org/name[:part of a file name]" or bare "org/name", "ollama:name[:tag]" or bare "name[:tag]",
+// an alias ("smollm2"), or "" for the default model. Names are matched against what find_models() sees, never joined into paths.
+// The name of a path that no list holds is its file's or folder's, and its source is empty.
+Result<FoundModel> find_model(const std::string& reference);
+// The same, of which the path alone is wanted.
 Result<std::string> resolve_model(const std::string& reference);
 
 }  // namespace sluice::models

@@ -133,6 +133,35 @@ struct MethodCheck {
 
 }  // namespace
 
+bool SamplingDefaults::empty() const {
+  return *this == SamplingDefaults{};
+}
+
+SamplingDefaults first_of(const SamplingDefaults& first, const SamplingDefaults& second) {
+  const auto either = [](const auto& one, const auto& other) { return one ? one : other; };
+  return {.temperature = either(first.temperature, second.temperature),
+          .top_p = either(first.top_p, second.top_p),
+          .min_p = either(first.min_p, second.min_p),
+          .repetition_penalty = either(first.repetition_penalty, second.repetition_penalty),
+          .top_k = either(first.top_k, second.top_k)};
+}
+
+const SamplingDefaults& recipe_or(const SamplingDefaults& recipe, const SamplingDefaults& fallback) {
+  return recipe.empty() ? fallback : recipe;
+}
+
+Status validate(const SamplingDefaults& defaults) {
+  SamplingParams params;
+  Sampling sampling;
+  sampling.temperature = defaults.temperature.value_or(sampling.temperature);
+  sampling.top_p = defaults.top_p.value_or(sampling.top_p);
+  sampling.min_p = defaults.min_p.value_or(sampling.min_p);
+  sampling.top_k = defaults.top_k.value_or(sampling.top_k);
+  params.method = sampling;
+  params.repetition_penalty = defaults.repetition_penalty.value_or(params.repetition_penalty);
+  return validate(params, 1);
+}
+
 Status validate(const SamplingParams& params, int vocab) {
   Checker check(vocab);
   check.number("repetition_penalty", params.repetition_penalty, Limits::kRepetitionPenaltyLow,

@@ -78,6 +78,23 @@ struct SamplingParams {
   Method method = Sampling{};
 };
 
+// What is sampled with where a request leaves the fields out. Nothing: whoever reads the request has a default.
+struct SamplingDefaults {
+  std::optional<double> temperature, top_p, min_p, repetition_penalty;
+  std::optional<int> top_k;
+
+  bool empty() const;
+  bool operator==(const SamplingDefaults&) const = default;
+};
+
+// Each field from the first that has it.
+SamplingDefaults first_of(const SamplingDefaults& first, const SamplingDefaults& second);
+// What a reader whose own defaults are `fallback` samples with: a recipe is taken whole, so that where it says
+// anything the fallback says nothing.
+const SamplingDefaults& recipe_or(const SamplingDefaults& recipe, const SamplingDefaults& fallback);
+// The first value that validate() would refuse, named.
+Status validate(const SamplingDefaults& defaults);
+
 // The limits that validate() applies; those of the token lists bound the work of one step.
 struct SamplingLimits {
   static constexpr double kTemperature = 2;

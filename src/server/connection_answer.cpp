@@ -129,7 +129,8 @@ Connection::Awaitable Connection::run_operation(Admission& admission) {
     co_return;
   }
   const api::RequestContext context{current_.id, admission.client,
-                                    state_.options().isolate_cache ? admission.client : "", unix_seconds()};
+                                    state_.options().isolate_cache ? admission.client : "", unix_seconds(),
+                                    unix_nanoseconds};
   std::shared_ptr<Job> job(
       new Job{.body = std::move(parser_.body()),
               .rest = admission.rest,

@@ -12,5 +12,6 @@ namespace sluice::server {
 Reply own_reply(State& state, OwnRoute route);
 Reply asset_reply(const Asset& asset, const RequestHead& head);
 int64_t unix_seconds();
+int64_t unix_nanoseconds();
 
 }  // namespace sluice::server

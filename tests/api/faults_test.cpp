@@ -131,5 +131,35 @@ TEST_F(FaultTest, NamesAreNotPaths) {
                           name));
 }
 
+// An error names the field as the client wrote it, in whichever dialect.
+TEST(FieldNames, AreTheClients) {
+  Rig rig;
+  const std::string chat = R"("messages":[{"role":"user","content":"Hi"}])";
+  const std::string stops = R"(["","a"])";
+  const struct {
+    std::string path, body, param;
+  } cases[] = {
+      {"/v1/completions", R"({"prompt":[9999]})", "prompt"},
+      {"/v1/embeddings", R"({"input":[9999]})", "input"},
+      {"/v1/embeddings", R"({"input":[[]]})", "input"},
+      {"/api/embed", R"({"input":[[9999]]})", "input"},
+      {"/api/embeddings", R"({"prompt":7})", "prompt"},
+      {"/v1/chat/completions", R"({"max_tokens":0,)" + chat + "}", "max_tokens"},
+      {"/v1/chat/completions", R"({"max_completion_tokens":0,)" + chat + "}", "max_completion_tokens"},
+      {"/completion", R"({"prompt":"x","n_predict":0})", "n_predict"},
+      {"/v1/chat/completions", R"({"stop":)" + stops + "," + chat + "}", "stop"},
+      {"/v1/messages", R"({"max_tokens":4,"stop_sequences":)" + stops + "," + chat + "}", "stop_sequences"},
+      {"/api/chat", R"({"options":{"stop":)" + stops + "}," + chat + "}", "options.stop"},
+      {"/api/generate", R"({"prompt":"x","options":{"stop":)" + stops + "}}", "options.stop"},
+  };
+  for (const auto& [path, body, param] : cases) {
+    const std::string refusal = rig.refusal(path, body);
+    EXPECT_TRUE(refusal.starts_with("400 invalid_value " + param + ":"))
+        << path << " " << body << ": " << refusal;
+  }
+  rig.models.front().chat_template = nullptr;
+  EXPECT_TRUE(rig.refusal("/v1/responses", R"({"input":"x"})").starts_with("400 invalid_value input:"));
+}
+
 }  // namespace
 }  // namespace sluice::api

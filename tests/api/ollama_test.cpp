@@ -1,4 +1,5 @@
 // Ollama's /api and llama.cpp's own endpoints.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "tests/api/rig.h"
@@ -57,6 +58,30 @@ TEST_F(OllamaTest, Chat) {
       R"({"model":"tiny","created_at":"2023-11-14T22:13:20Z","message":{"role":"assistant","content":"o"},)"
       R"("done":false})"
       "\n{\"error\":\"broke\"}\n");
+}
+
+TEST_F(OllamaTest, GivesTheTimeOfEachPiece) {
+  rig_.context.clock = [] {
+    static int64_t time = 1700000000000000000;
+    return time += 1250000001;
+  };
+  const std::string answer = rig_.answer("/api/generate", R"({"prompt":"Hi"})", ok_);
+  EXPECT_NE(answer.find(R"("created_at":"2023-11-14T22:13:21.250000001Z","response":"ok")"),
+            std::string::npos)
+      << answer;
+  EXPECT_NE(answer.find(R"("created_at":"2023-11-14T22:13:22.500000002Z","response":"")"), std::string::npos)
+      << answer;
+}
+
+TEST_F(OllamaTest, NamesHaveATagOrNot) {
+  rig_.models.front().id = "small:latest";
+  rig_.models.front().aliases = {"ollama:small:latest", "big:7b"};
+  for (const char* name : {"small", "small:latest", "ollama:small", "big:7b"})
+    EXPECT_EQ(rig_.refusal("/api/chat", fmt::format(R"({{"model":"{}",{}}})", name, hi_)), "accepted")
+        << name;
+  for (const char* name : {"small:7b", "big", "smal"})
+    EXPECT_TRUE(
+        rig_.refusal("/api/chat", fmt::format(R"({{"model":"{}",{}}})", name, hi_)).starts_with("404"));
 }
 
 TEST_F(OllamaTest, OptionsReachTheEngine) {

@@ -55,6 +55,77 @@ TEST_F(SamplingTest, Defaults) {
   EXPECT_FALSE(made.logprobs.has_value());
 }
 
+// What a request that says nothing about sampling is answered with.
+struct Chosen {
+  double temperature, top_p;
+  int top_k;
+  double min_p, repetition_penalty;
+  bool operator==(const Chosen&) const = default;
+};
+void PrintTo(const Chosen& chosen, std::ostream* out) {
+  *out << chosen.temperature << " " << chosen.top_p << " " << chosen.top_k << " " << chosen.min_p << " "
+       << chosen.repetition_penalty;
+}
+
+class ModelDefaults : public testing::Test {
+ protected:
+  Chosen chosen(std::string_view path, std::string_view body) {
+    const sched::SamplingParams made = rig_.submission(path, body).request.sampling();
+    const auto& sampling = std::get<sched::Sampling>(made.method);
+    return {sampling.temperature, sampling.top_p, sampling.top_k, sampling.min_p, made.repetition_penalty};
+  }
+  Rig rig_;
+  const std::string chat_ = R"({"max_tokens":9,"messages":[{"role":"user","content":"Hi"}]})";
+  const std::string text_ = R"({"prompt":"Hi"})";
+};
+
+TEST_F(ModelDefaults, AreTheSameInEveryDialect) {
+  rig_.models.front().defaults = {.temperature = 0.2, .top_p = 0.9, .repetition_penalty = 1.1};
+  const Chosen model{0.2, 0.9, 0, 0, 1.1};
+  for (const char* path : {"/v1/chat/completions", "/v1/messages", "/api/chat"})
+    EXPECT_EQ(chosen(path, chat_), model) << path;
+  for (const char* path : {"/v1/completions", "/completion", "/api/generate"})
+    EXPECT_EQ(chosen(path, text_), model) << path;
+  EXPECT_EQ(chosen("/v1/responses", R"({"input":"Hi"})"), model);
+}
+
+TEST_F(ModelDefaults, GiveWayToTheRequest) {
+  rig_.models.front().defaults = {
+      .temperature = 0.2, .top_p = 0.9, .min_p = 0.3, .repetition_penalty = 1.1, .top_k = 5};
+  EXPECT_EQ(chosen("/v1/completions", R"({"prompt":"Hi","temperature":1,"top_p":1,"repetition_penalty":1})"),
+            (Chosen{1, 1, 5, 0.3, 1}));
+  EXPECT_EQ(chosen("/v1/completions", R"({"prompt":"Hi","top_k":0,"min_p":0})"),
+            (Chosen{0.2, 0.9, 0, 0, 1.1}));
+  EXPECT_EQ(chosen("/api/generate", R"({"prompt":"Hi","options":{"temperature":0.7}})"),
+            (Chosen{0.7, 0.9, 5, 0.3, 1.1}));
+}
+
+TEST_F(ModelDefaults, OfModelsWithoutSettingsAreTheDialects) {
+  EXPECT_EQ(chosen("/v1/chat/completions", chat_), (Chosen{1, 1, 0, 0, 1}));
+  EXPECT_EQ(chosen("/api/generate", text_), (Chosen{0.8, 0.9, 40, 0, 1}));
+  EXPECT_EQ(chosen("/completion", text_), (Chosen{0.8, 0.95, 40, 0.05, 1}));
+}
+
+TEST_F(ModelDefaults, LeaveSearchesAlone) {
+  rig_.models.front().defaults = {.temperature = 0.2, .top_k = 50};
+  const sched::SamplingParams made =
+      rig_.submission("/v1/completions", R"({"prompt":"Hi","penalty_alpha":0.6})").request.sampling();
+  EXPECT_EQ(std::get<sched::ContrastiveSearch>(made.method).top_k, 4);
+}
+
+TEST_F(ModelDefaults, AreShown) {
+  rig_.models.front().defaults = {.temperature = 0.2, .repetition_penalty = 1.1, .top_k = 5};
+  const auto get = [&](std::string_view path) { return std::get<Answer>(rig_.call("GET", path, "")).body; };
+  EXPECT_NE(get("/v1/models").find(R"("sampling":{"temperature":0.2,"top_k":5,"repetition_penalty":1.1})"),
+            std::string::npos);
+  EXPECT_NE(get("/props").find(R"("params":{"temperature":0.2,"top_k":5,"repeat_penalty":1.1})"),
+            std::string::npos);
+  EXPECT_NE(rig_.answer("/v1/responses", R"({"input":"Hi"})",
+                        {{0, delta("ok")}, {0, choice_end()}, {0, finished(2, 0, 1)}})
+                .find(R"("temperature":0.2)"),
+            std::string::npos);
+}
+
 TEST_F(SamplingTest, Searches) {
   const sched::SamplingParams made =
       params(R"("use_beam_search":true,"n":2,"beam_width":4,"length_penalty":0.5,"early_stopping":"never")");

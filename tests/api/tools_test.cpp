@@ -27,7 +27,7 @@ TEST_F(ToolTest, Models) {
   const std::string card =
       R"({"id":"tiny","object":"model","created":1690000000,"owned_by":"sluice","root":"tiny","parent":null,)"
       R"("max_model_len":200,"meta":{"n_ctx_train":200,"n_vocab":259,"n_params":1000,"size":4000,)"
-      R"("architecture":"llama","quantization":"F32"}})";
+      R"("architecture":"llama","quantization":"F32","sampling":{}}})";
   EXPECT_EQ(std::get<Answer>(rig_.call("GET", "/v1/models", "")).body,
             R"({"object":"list","data":[)" + card + "]}");
   EXPECT_EQ(std::get<Answer>(rig_.call("GET", "/v1/models/{model}", "", "tiny-alias")).body, card);
@@ -99,10 +99,11 @@ TEST_F(ToolTest, OpenApiHasEveryOperationAndItsFields) {
   }
   const json::value& properties =
       document.at("components").at("schemas").at("ChatCompletionRequest").at("properties");
-  EXPECT_EQ(properties.at("temperature"), (json::value{{"type", "number"},
-                                                       {"minimum", 0},
-                                                       {"maximum", 2},
-                                                       {"description", "0: always the likeliest token"}}));
+  EXPECT_EQ(properties.at("temperature"),
+            (json::value{{"type", "number"},
+                         {"minimum", 0},
+                         {"maximum", 2},
+                         {"description", "0: always the likeliest token (default: the model's)"}}));
   EXPECT_FALSE(properties.as_object().contains("tools"));
   EXPECT_EQ(document.at("components").at("schemas").at("ChatCompletionRequest").at("required"),
             json::array{"messages"});

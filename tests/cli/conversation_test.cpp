@@ -89,8 +89,8 @@ TEST(ChangeSetting, ReadsNumbersSwitchesAndTexts) {
   EXPECT_TRUE(change_setting(flags, "ignore-eos on"));
   EXPECT_TRUE(change_setting(flags, "stop two words"));
   EXPECT_TRUE(change_setting(flags, "seed 12"));
-  EXPECT_EQ(flags.temperature, 0.25);
-  EXPECT_EQ(flags.top_k, 7);
+  EXPECT_EQ(flags.chosen.temperature, 0.25);
+  EXPECT_EQ(flags.chosen.top_k, 7);
   EXPECT_TRUE(flags.ignore_eos);
   EXPECT_EQ(flags.stop, std::vector<std::string>{"two words"});
   EXPECT_EQ(flags.seed, 12);
@@ -106,7 +106,7 @@ TEST(ChangeSetting, RefusesWhatIsOutOfRangeOrNoNumber) {
     const Status status = change_setting(flags, words);
     EXPECT_FALSE(status) << words;
   }
-  EXPECT_EQ(flags.temperature, SamplingFlags().temperature);
+  EXPECT_TRUE(flags.chosen.empty());
   EXPECT_NE(change_setting(flags, "tmep 1").error().message.find("top-k"), std::string::npos);
 }
 

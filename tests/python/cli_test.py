@@ -81,6 +81,30 @@ def test_unknown_words_are_corrected():
     expect(sluice("completion", "tcsh"), 64)
 
 
+def test_words_that_a_verb_does_not_take():
+    for words in (("bench", "serve"), ("serve", "extra"), ("list", "all"), ("chat", "hello"), ("describe", TINY / "expert", "more"),
+                  ("generate", "in.jsonl"), ("healthcheck", "now"), ("completion", "bash", "zsh")):
+        result = expect(sluice(*words), 64, f"unknown argument '{words[-1]}'", f"sluice {words[0]} --help")
+        assert result.stdout == "", result.stdout
+
+
+def test_flags_of_llama_cpp():
+    for words, answer in ((("run", "-ngl", 99), "'-ngl' is '--device' here"), (("serve", "-ctk", "q8_0"), "'-ctk' is '--kv-type' here"),
+                          (("serve", "-ctv", "f16"), "'-ctv' is '--kv-type' here"), (("run", "-fa"), "'-fa' is not needed"),
+                          (("serve", "--flash-attn", "on"), "'--flash-attn' is not needed"), (("run", "-cnv"), "the verb 'chat'"),
+                          (("list", "-np", 4), "'-np' is '--max-seqs' here, which this verb does not take")):
+        result = expect(sluice(*words), 64, answer)
+        assert result.stderr.count("\n") == 1, result.stderr
+    expect(sluice("run", "-hf", "some/where:Q4_K_M", "-p", "x"), 74, "'hf:some/where:Q4_K_M'")
+    expect(sluice("serve", "-np", "none"), 64, "--max-seqs")
+    expect(sluice("serve", "-n", "none"), 64, "--max-output-tokens")
+    expect(sluice("serve", "-b", "none"), 64, "--max-step-tokens")
+    need_model()
+    known = ("-m", MODEL, "-p", PROMPT, "-n", 4, "--temp", 0, "-c", 256, "-t", 2, "-np", 1, "-b", 64, "-s", 1, "--top-k", 40, "--top-p", 0.95,
+             "--min-p", 0.05, "--repeat-penalty", 1)
+    expect(sluice("run", *known), 0)
+
+
 def test_streams_that_are_no_good():
     """Standard output without room, standard input that is closed."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith("SLUICE_")}
@@ -355,7 +379,10 @@ def test_generate_answers_ids_without_a_tokenizer():
         assert len(first["token_ids"]) == 6 and first["finish_reason"] == "length" and len(first["logprobs"]) == 6
         assert answers["a"]["usage"]["prompt_tokens"] == 3
         assert {"queue", "ttft", "tpot", "latency"} <= set(answers["a"]["timings"])
-        expect(sluice(*flags), 0)
+        before = target.read_bytes()
+        expect(sluice(*flags), 64, str(target), "--force", "--resume")
+        assert target.read_bytes() == before
+        expect(sluice(*flags, "--force"), 0)
         assert "--amateur" in {line["id"]: line for line in read_lines(target)}["d"]["error"]["message"]
 
 
@@ -373,7 +400,7 @@ def test_generate_answers_bad_lines_with_errors():
         for key, answer in answers.items():
             assert ("error" in answer) == (key != "good"), answer
             assert key == "good" or answer["error"]["message"]
-        expect(sluice("generate", "-i", "/nowhere", "-o", target, "-m", TINY / "expert"), 74, "/nowhere")
+        expect(sluice("generate", "-i", "/nowhere", "-o", target, "-m", TINY / "expert", "--force"), 74, "/nowhere")
         expect(sluice("generate", "-i", source, "-o", "/nowhere/out", "-m", TINY / "expert"), 74, "/nowhere/out")
         expect(sluice("generate", "-i", source), 64, "--output")
 

@@ -245,7 +245,8 @@ class Handler(BaseHTTPRequestHandler):
         path = self.path.split("?")[0]
         if path == "/v1/models":
             if self.authorised():
-                self.reply_json(200, {"object": "list", "data": [{"id": "fake-1b", "object": "model", "max_model_len": 4096},
+                self.reply_json(200, {"object": "list", "data": [{"id": "fake-1b", "object": "model", "max_model_len": 4096,
+                                                                  "meta": {"sampling": {"temperature": 0.2, "top_p": 0.9}}},
                                                                  {"id": "fake-7b", "object": "model"}]})
             return
         if path == "/api/live":
@@ -299,8 +300,6 @@ class Handler(BaseHTTPRequestHandler):
         if "overflow" in text:
             self.fail(400, "context_length_exceeded", "This model's maximum context length is 4096 tokens. However, you "
                       "requested 9000 tokens (8000 in the messages, 1000 in the completion).")
-        elif "picky" in text and body["messages"][0]["role"] == "system":
-            self.fail(400, "invalid_value", "System role not supported")
         elif "overload" in text:
             self.fail(503, "server_is_overloaded", "Too many requests wait.", [("retry-after", "3")])
         else:
