@@ -2,4 +2,7 @@
 add_executable(bench_engine EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/engine_load.cpp)
 target_link_libraries(bench_engine PRIVATE sluice_cli)
 add_executable(random_model EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/random_model.cpp)
-target_link_libraries(random_model PRIVATE fmt::fmt Threads::Threads)
+add_executable(random_gguf EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/random_gguf.cpp)
+foreach(program random_model random_gguf)
+  target_link_libraries(${program} PRIVATE fmt::fmt Threads::Threads)
+endforeach()

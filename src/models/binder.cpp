@@ -230,6 +230,7 @@ std::vector<Weight> Binder::bank(Slot slot, int count, Extent extent) {
     for (const NameRow& row : rows)
       if (std::optional<Part> found = part(row, expert, extent.cols)) parts.push_back(std::move(*found));
     Weight weight = stack(slot, parts, extent);
+    weight.listed = true;
     if (status_.ok()) weights.push_back(backend_.prepare(std::move(weight)));
   }
   return weights;

@@ -47,6 +47,10 @@ class Binder {
   TensorView upload(const std::vector<float>& values);
   TensorView keep(HostTensor tensor);  // view of a copy that the model owns
   Weight prepared(Weight weight) { return backend_.prepare(std::move(weight)); }
+  Weight prepared_of_list(Weight weight) {
+    weight.listed = true;
+    return prepared(std::move(weight));
+  }
   // The tensor of a slot's first row that the file has, folded but not prepared.
   std::optional<TensorView> stored(Slot slot);
 

@@ -86,8 +86,8 @@ struct BindMixer {
       const TensorView keys = up->rows(head * step, head * step + m.nope_dim);
       const TensorView values = up->rows(head * step + m.nope_dim, (head + 1) * step);
       w.key_up.push_back(
-          binder.prepared({{binder.keep(decode_transposed(keys))}, m.latent, m.nope_dim, {}, {}}));
-      w.value_up.push_back(binder.prepared({{values}, m.value_dim, m.latent, {}, {}}));
+          binder.prepared_of_list({{binder.keep(decode_transposed(keys))}, m.latent, m.nope_dim, {}, {}}));
+      w.value_up.push_back(binder.prepared_of_list({{values}, m.value_dim, m.latent, {}, {}}));
     }
   }
 };

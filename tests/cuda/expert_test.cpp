@@ -69,6 +69,7 @@ TEST_P(ExpertTest, WeighsTheChosenAgainstTheirNeighbours) {
 }
 
 TEST_P(ExpertTest, MixesAlike) {
+  listed_ = true;
   struct Kind {
     bool gated, weigh_inputs;
   };
@@ -106,6 +107,7 @@ TEST_P(ExpertTest, MixesAlike) {
 // Tiles that end within an expert's entries and rows, experts with many, few and no entries, columns that are not whole
 // steps, and packed matrices, in f32 more than one panel has room for.
 TEST_P(ExpertTest, MixesManyEntries) {
+  listed_ = true;
   struct Kind {
     std::vector<DType> up;  // gate and up, or both in one
     DType down;

@@ -17,18 +17,21 @@ struct Device {
   std::string reason;
 };
 
-const Device& the_device() {
-  static const Device found = [] {
-    Device result;
-    auto made = kernels::make_cuda_backend({});
-    if (made.ok()) {
-      result.backend = std::move(made).value();
-    } else {
-      result.reason = made.error().message;
-    }
-    return result;
-  }();
-  return found;
+Device make_device(kernels::Activations activations) {
+  Device result;
+  auto made = kernels::make_cuda_backend({.activations = activations});
+  if (made.ok()) {
+    result.backend = std::move(made).value();
+  } else {
+    result.reason = made.error().message;
+  }
+  return result;
+}
+
+const Device& the_device(DType activations) {
+  static const Device bf16 = make_device(kernels::Activations::Auto);
+  static const Device f32 = make_device(kernels::Activations::F32);
+  return activations == DType::F32 ? f32 : bf16;
 }
 
 // Byte offsets of the f16 scales of a block, and the range of what they multiply.
@@ -68,12 +71,12 @@ float rounded(float value) {
 
 }  // namespace
 
-kernels::CudaBackend* device() {
-  return the_device().backend.get();
+kernels::CudaBackend* device(DType activations) {
+  return the_device(activations).backend.get();
 }
 
 void DeviceTest::SetUp() {
-  if (device() == nullptr) GTEST_SKIP() << "no CUDA device: " << the_device().reason;
+  if (device() == nullptr) GTEST_SKIP() << "no CUDA device: " << the_device(DType::BF16).reason;
   ref_ = kernels::make_ref_backend();
 }
 
@@ -151,6 +154,8 @@ BothWeight DeviceTest::weight(const std::vector<DType>& types, int64_t rows_per_
     both.host.bias = values.view;
     both.memory.push_back(std::move(values));
   }
+  both.host.listed = listed_;
+  both.host.table = table_;
   both.device = gpu().prepare(both.host);
   return both;
 }

@@ -12,8 +12,8 @@
 
 namespace sluice::cuda_test {
 
-// The device's back-end, made once per program; null where there is none.
-kernels::CudaBackend* device();
+// The device's back-end for activations of a type, made once per program; null where there is none.
+kernels::CudaBackend* device(DType activations = DType::BF16);
 
 // A tensor on both sides. `host` is f32 with values that the device's type holds exactly.
 struct Both {
@@ -36,7 +36,7 @@ class DeviceTest : public ::testing::Test {
  protected:
   void SetUp() override;
 
-  kernels::CudaBackend& gpu() { return *device(); }
+  kernels::CudaBackend& gpu() { return *device(activations_); }
   kernels::Backend& ref() { return *ref_; }
 
   float normal() { return normal_(engine_); }
@@ -55,6 +55,7 @@ class DeviceTest : public ::testing::Test {
   double error(const TensorView& host, const TensorView& device_view);
 
   DType activations_ = DType::BF16;
+  bool listed_ = false, table_ = false;  // of the weights that are made
 
  private:
   std::unique_ptr<kernels::Backend> ref_;

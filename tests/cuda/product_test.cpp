@@ -163,6 +163,7 @@ TEST_P(ProductTest, RepeatsBitForBit) {
 }
 
 TEST_P(ProductTest, OneMatrixPerHead) {
+  listed_ = true;
   for (DType type : {DType::BF16, DType::Q8_0}) {
     std::vector<BothWeight> all;
     std::vector<kernels::Weight> host, device_weights;

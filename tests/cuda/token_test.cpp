@@ -167,6 +167,7 @@ TEST_P(TokenTest, FreshArraysAreSeen) {
 }
 
 TEST_P(TokenTest, EmbedEveryType) {
+  table_ = true;
   for (const DTypeInfo& type : kDTypes) {
     if (type.type == DType::I8 || type.type == DType::I32 || type.type == DType::U8) continue;
     SCOPED_TRACE(std::string(type.name));

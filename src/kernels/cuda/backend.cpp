@@ -89,9 +89,11 @@ Memory Impl::allocate_kv(DType dtype, std::array<int64_t, 4> shape) {
 
 Weight Impl::prepare(Weight weight) {
   if (!uploads_) uploads_.emplace(stream_);
-  std::shared_ptr<const DeviceWeight> uploaded = upload_weight(weight, storage_, *uploads_, stream_);
+  const UploadOptions options{storage_, activations_ == DType::BF16 && !deterministic_};
+  std::shared_ptr<const DeviceWeight> uploaded = upload_weight(weight, options, *uploads_, stream_);
   weight.parts.clear();
   for (const Matrix& matrix : uploaded->matrices) {
+    reserve_unpacked(matrix);
     TensorView part = TensorView::contiguous(const_cast<void*>(matrix.data), matrix.type,
                                              {matrix.rows, matrix.cols}, Device::Cuda);
     if (matrix.type == DType::BF16) part.stride[0] = matrix.row_bytes / 2;

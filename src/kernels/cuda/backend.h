@@ -12,9 +12,11 @@
 #include "kernels/cuda/flash.h"
 #include "kernels/cuda/lt.h"
 #include "kernels/cuda/params.h"
+#include "kernels/cuda/product_routes.h"
 #include "kernels/cuda/side_copies.h"
 #include "kernels/cuda/staging.h"
 #include "kernels/cuda/step_key.h"
+#include "kernels/cuda/units_product.h"
 #include "kernels/cuda/weights.h"
 
 namespace sluice::kernels::cuda {
@@ -37,6 +39,10 @@ struct PanelCut {
 bool panels_pay(const Matrix& matrix, DType entries, int64_t count);
 // A matrix as a panel has it.
 Matrix in_panel(Matrix matrix);
+
+// Products with matrices in units: their parameters, and the way they take.
+UnitsProductParams units_params(const ProductParams& product, bool gated, int32_t activation);
+Route units_route(const UnitsProductParams& params);
 
 class Impl final : public CudaBackend {
  public:
@@ -195,6 +201,12 @@ class Impl final : public CudaBackend {
   bool split_product(const ProductParams& params);
   void tile_product(const ProductParams& params);
   void panel_product(const ProductParams& params);
+  void units_product(const UnitsProductParams& params);
+  void blocks_product(const ProductParams& params);
+  // A matrix in units as bf16, in memory that the next call takes again; `fits` says whether there is enough for all rows.
+  Matrix unpacked(const Matrix& matrix);
+  static bool unpacked_fits(const Matrix& matrix);
+  void reserve_unpacked(const Matrix& matrix);
   const PointerTable& pointer_table(std::span<const Weight> weights);
   void grouped_product(const TileParams& common, const PointerTable& table);
   void make_expert_maps(PointerTable& table, std::span<const Weight> weights);
@@ -236,7 +248,8 @@ class Impl final : public CudaBackend {
   std::optional<SideCopies> copies_;
   std::optional<HostUpload> uploads_;  // between the first weight and the first step
   std::optional<Lt> lt_;
-  Scratch scratch_;  // results between the kernels of one operation
+  Scratch scratch_;   // results between the kernels of one operation
+  Scratch unpacked_;  // a matrix in units as bf16
   Scratch flash_partial_;
   DeviceBuffer one_workspace_;  // of the attention of single tokens
   DeviceBuffer argmax_keys_;

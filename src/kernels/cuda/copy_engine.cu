@@ -29,10 +29,12 @@ CUtensorMap make_tensor_map(const void* data, const BoxLayout& layout) {
   cuuint64_t extent[3], stride[2];
   for (int i = 0; i < 3; ++i) extent[i] = layout.extent[i];
   for (int i = 0; i < 2; ++i) stride[i] = layout.stride[i];
-  const CUresult result = encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, static_cast<cuuint32_t>(layout.rank),
-                                 const_cast<void*>(data), extent, stride, layout.box, step,
-                                 CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const bool words = layout.elements == BoxElements::Words;
+  const CUresult result =
+      encode(&map, words ? CU_TENSOR_MAP_DATA_TYPE_INT64 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+             static_cast<cuuint32_t>(layout.rank), const_cast<void*>(data), extent, stride, layout.box, step,
+             CU_TENSOR_MAP_INTERLEAVE_NONE, words ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   check_launch(result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue, "tensor map of this shape");
   return map;
 }

@@ -132,13 +132,16 @@ __device__ __forceinline__ uint64_t read_once_policy() {
   return policy;
 }
 
-// A bf16 tensor of `rank` dimensions, innermost (contiguous) first, read in boxes that are 128-byte swizzled: 64
-// elements wide. Strides in bytes, of all dimensions but the first. Outside reads as zero. Defined in copy_engine.cu.
+// Swizzled: bf16 in boxes that are 64 elements wide, 128-byte swizzled. Words: of eight bytes, in boxes as they are.
+enum class BoxElements { Swizzled, Words };
+// A tensor of `rank` dimensions, innermost (contiguous) first. Strides in bytes, of all dimensions but the first. Outside
+// reads as zero. Defined in copy_engine.cu.
 struct BoxLayout {
   int rank;
   uint64_t extent[3];
   uint64_t stride[2];
   uint32_t box[3];
+  BoxElements elements = BoxElements::Swizzled;
 };
 CUtensorMap make_tensor_map(const void* data, const BoxLayout& layout);
 

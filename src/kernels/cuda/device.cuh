@@ -168,6 +168,34 @@ __device__ __forceinline__ float warp_max(float v) {
   return v;
 }
 
+// Lane t of four neighbours gets v[t] of all of them, in their order.
+__device__ __forceinline__ void transpose_four(uint32_t (&v)[4], int t) {
+  const bool odd = (t & 1) != 0, upper = (t & 2) != 0;
+  uint32_t a = __shfl_xor_sync(0xffffffffu, odd ? v[0] : v[1], 1),
+           b = __shfl_xor_sync(0xffffffffu, odd ? v[2] : v[3], 1);
+  if (odd) {
+    v[0] = a, v[2] = b;
+  } else {
+    v[1] = a, v[3] = b;
+  }
+  a = __shfl_xor_sync(0xffffffffu, upper ? v[0] : v[2], 2),
+  b = __shfl_xor_sync(0xffffffffu, upper ? v[1] : v[3], 2);
+  if (upper) {
+    v[0] = a, v[1] = b;
+  } else {
+    v[2] = a, v[3] = b;
+  }
+}
+
+// Four 8 x 8 matrices of 16-bit elements in shared memory; lane i gives the address of row i % 8 of matrix i / 8, and
+// lane 4g + t gets elements 2t and 2t + 1 of row g of each.
+__device__ __forceinline__ void load_matrices(uint32_t address, uint32_t (&b)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3])
+               : "r"(address)
+               : "memory");
+}
+
 __device__ __forceinline__ void mma_bf16(float* c, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
                                          uint32_t b0, uint32_t b1) {
   asm volatile(
@@ -196,6 +224,7 @@ int multiprocessors();
 struct Grid {
   dim3 blocks, threads;
   size_t shared = 0;
+  unsigned cluster = 1;  // blocks of a cluster
 };
 
 template <class... Formal, class... Actual>
@@ -206,11 +235,13 @@ void launch(const char* what, void (*kernel)(Formal...), const Grid& grid, cudaS
   config.blockDim = grid.threads;
   config.dynamicSmemBytes = grid.shared;
   config.stream = stream;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {grid.cluster, 1, 1};
+  config.attrs = attributes;
+  config.numAttrs = grid.cluster > 1 ? 2 : 1;
   check_launch(cudaLaunchKernelEx(&config, kernel, Formal(actual)...), what);
 }
 

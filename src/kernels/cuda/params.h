@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "tensor/dtype.h"
+#include "kernels/cuda/units.h"
 
 struct CUstream_st;
 
@@ -61,13 +61,14 @@ struct PointwiseParams {
 void launch_pointwise(const PointwiseParams&, Stream);
 
 // A stored matrix: `rows` rows of `row_bytes` bytes, of BF16 (padded with zeros to a multiple of 8 columns),
-// a block type, or scaled fp8: F8_E4M3 with `scales`, where a row starts with kFp8Header bytes whose first four hold its
-// scale again as f32.
+// a block type as it is stored or in units (row_bytes: a sixteenth of a row of units), or scaled fp8: F8_E4M3 with `scales`,
+// where a row starts with kFp8Header bytes whose first four hold its scale again as f32.
 struct Matrix {
   const void* data;
   int64_t rows, cols, row_bytes;
   const float* scales;  // [rows] of scaled fp8, else null
   DType type;
+  Units units;
 };
 inline constexpr int64_t kFp8Header = 128;
 inline constexpr float kFp8Largest = 448.0f;

@@ -7,9 +7,8 @@ namespace sluice::kernels::cuda {
 
 namespace {
 
-constexpr int64_t kPanelTokens =
-    64;  // from here on decoding a packed matrix once is cheaper than in every tile
-// The same for f32 tokens: a panel has two parts, and of fewer there are not enough tiles of expert_product.cu.
+// f32 tokens from which on decoding a packed matrix once is cheaper than in every tile: a panel has two parts, and of fewer
+// there are not enough tiles of expert_product.cu.
 constexpr int64_t kPanelTokensF32 = 192;
 constexpr int64_t kSplitTokens = 2048;  // f32 tokens of one product
 constexpr int64_t kSumTokens = 128;     // from here on a product is added where it is made
@@ -62,8 +61,10 @@ void Impl::matmul(TensorView out, TensorView x, const Weight& weight) {
 }
 
 void Impl::product(const ProductParams& p) {
+  if (p.weight.units != Units::None) return units_product(units_params(p, false, 0));
   if (p.x.type == DType::F32) return f32_product(p);
   if (deterministic_) return fixed_product(p);
+  if (is_block(p.weight.type)) return blocks_product(p);
   const bool fp8 = p.weight.scales != nullptr;
   // The ring has more of the weights on their way when the kernel in front ends: of one token, that is worth more than
   // the gemv's higher rate, but for matrices that are on their way as a whole in either and for very long ones.
@@ -71,9 +72,15 @@ void Impl::product(const ProductParams& p) {
   if (!ahead && gemv_fits(p)) return issue(launch_gemv, p);
   if (fp8 && ring_fits(p)) return issue(launch_ring, p);
   if (fp8 && fp8_library_product(p)) return;
-  if (p.weight.type == DType::BF16) return plain_product(p);
-  if (p.x.n >= kPanelTokens) return panel_product(p);
   plain_product(p);
+}
+
+void Impl::blocks_product(const ProductParams& p) {
+  const Route route =
+      route_of(Stored::Blocks, p.x.n, [&](Route wanted) { return wanted != Route::Gemv || gemv_fits(p); });
+  if (route == Route::Gemv) return issue(launch_gemv, p);
+  if (route == Route::Tile) return tile_product(p);
+  panel_product(p);
 }
 
 void Impl::plain_product(const ProductParams& p) {
@@ -167,6 +174,13 @@ void Impl::matmul_gated(TensorView out, TensorView wide, TensorView x, const Wei
     matmul(wide, x, gate_up);
     return gated(out, wide, activation);
   }
+  if (stored.matrices.size() == 1 && g.product.weight.units != Units::None) {
+    const UnitsProductParams u = units_params(g.product, true, g.activation);
+    const Route route = units_route(u);
+    if (route == Route::Few) return issue(launch_units_few, u);
+    if (route == Route::Many) return issue(launch_units_many, u);
+    if (unpacked_fits(g.product.weight)) g.product.weight = unpacked(g.product.weight);
+  }
   const bool plain = stored.matrices.size() == 1 && g.product.weight.type == DType::BF16;
   const bool fp8 = stored.matrices.size() == 1 && g.product.weight.scales != nullptr;
   if ((plain || fp8) && gemv_fits(g.product)) return issue(launch_gemv_gated, g);
@@ -185,9 +199,13 @@ void Impl::product_add_rms_norm(TensorView out, const Residual& x, const Product
   ProductParams p = product_params(x.sum, product.x, *product.weight);
   p.weight = stored.matrices[0];
   p.bias = stored.bias;
-  const bool plain = stored.matrices.size() == 1 && p.weight.type == DType::BF16 && p.bias == nullptr;
-  const bool fits = plain && p.x.type == DType::BF16 && p.x.n >= kSumTokens && x.b_scale == 1.0f;
-  if (!fits || deterministic_ || !library_sum(p)) {
+  const bool one = stored.matrices.size() == 1 && p.bias == nullptr && p.x.type == DType::BF16;
+  const bool summed = one && !deterministic_ && p.x.n >= kSumTokens && x.b_scale == 1.0f;
+  const bool panel = summed && p.weight.units != Units::None && unpacked_fits(p.weight) &&
+                     units_route(units_params(p, false, 0)) == Route::Panel;
+  if (panel) p.weight = unpacked(p.weight);
+  const bool fits = summed && p.weight.type == DType::BF16;
+  if (!fits || !library_sum(p)) {
     matmul(x.b, product.x, *product.weight);
     return add_rms_norm(out, x, gain);
   }

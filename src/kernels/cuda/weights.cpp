@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "kernels/cuda/units_product.h"
 
 namespace sluice::kernels::cuda {
 
@@ -34,6 +35,12 @@ DType stored_type(const TensorView& part, DType plain) {
   return is_block(part.dtype) ? part.dtype : plain;
 }
 
+// Lists and tables are read in other ways than by whole products.
+Units units_for(const Weight& weight, DType type, const UploadOptions& options) {
+  const bool wanted = options.units && !weight.listed && !weight.table && weight.cols % kUnitCols == 0;
+  return wanted ? units_of(type) : Units::None;
+}
+
 Matrix blank_matrix(DType type, int64_t rows, int64_t cols) {
   Matrix matrix = blank<Matrix>();
   matrix.type = type;
@@ -45,9 +52,36 @@ Matrix blank_matrix(DType type, int64_t rows, int64_t cols) {
   return matrix;
 }
 
-// Rows of a plain part that change their type, through a piece of device memory. `row`: where they start in the matrix.
+void convert(const Matrix& source, const Matrix& matrix, int64_t row, cudaStream_t stream) {
+  auto* const out = static_cast<std::byte*>(const_cast<void*>(matrix.data)) + row * matrix.row_bytes;
+  if (matrix.units != Units::None) {
+    PackUnitsParams p = blank<PackUnitsParams>();
+    p.source = source.data;
+    p.out = const_cast<void*>(matrix.data);
+    p.first_row = row;
+    p.rows = source.rows;
+    p.cols = source.cols;
+    p.source_row_bytes = source.row_bytes;
+    p.type = source.type;
+    launch_pack_units(p, stream);
+  } else if (matrix.scales != nullptr) {
+    QuantizeRowsParams p = blank<QuantizeRowsParams>();
+    p.source = source;
+    p.out = out;
+    p.scales = const_cast<float*>(matrix.scales) + row;
+    p.out_row_bytes = matrix.row_bytes;
+    launch_quantize_rows(p, stream);
+  } else {
+    DecodeParams p = blank<DecodeParams>();
+    p.source = source;
+    p.out = out;
+    p.stride = matrix.row_bytes / 2;
+    launch_decode(p, stream);
+  }
+}
+
+// Rows of a part that change their form, through a piece of device memory. `row`: where they start in the matrix.
 void upload_converted(const TensorView& part, const Matrix& matrix, int64_t matrix_row, const Way& way) {
-  auto* to = static_cast<std::byte*>(const_cast<void*>(matrix.data)) + matrix_row * matrix.row_bytes;
   const int64_t cols = part.dim(1), bytes = row_bytes(part.dtype, cols);
   const int64_t step = std::max<int64_t>(1, static_cast<int64_t>(kChunkBytes) / std::max<int64_t>(1, bytes));
   const DeviceBuffer chunk = allocate_device(static_cast<size_t>(std::min(step, part.dim(0)) * bytes));
@@ -57,27 +91,14 @@ void upload_converted(const TensorView& part, const Matrix& matrix, int64_t matr
     Matrix source = blank_matrix(part.dtype, count, cols);
     source.data = chunk.get();
     source.row_bytes = bytes;
-    void* const out = to + row * matrix.row_bytes;
-    if (matrix.scales != nullptr) {
-      QuantizeRowsParams p = blank<QuantizeRowsParams>();
-      p.source = source;
-      p.out = out;
-      p.scales = const_cast<float*>(matrix.scales) + matrix_row + row;
-      p.out_row_bytes = matrix.row_bytes;
-      launch_quantize_rows(p, way.stream);
-    } else {
-      DecodeParams p = blank<DecodeParams>();
-      p.source = source;
-      p.out = out;
-      p.stride = matrix.row_bytes / 2;
-      launch_decode(p, way.stream);
-    }
+    convert(source, matrix, matrix_row + row, way.stream);
   }
   check(cudaStreamSynchronize(way.stream), "upload of a weight");
 }
 
 void upload_part(const TensorView& part, const Matrix& matrix, int64_t row, const Way& way) {
-  if (part.dtype != matrix.type || matrix.scales != nullptr) return upload_converted(part, matrix, row, way);
+  if (part.dtype != matrix.type || matrix.scales != nullptr || matrix.units != Units::None)
+    return upload_converted(part, matrix, row, way);
   auto* to = static_cast<std::byte*>(const_cast<void*>(matrix.data)) + row * matrix.row_bytes;
   const auto width = static_cast<size_t>(row_bytes(part.dtype, part.dim(1)));
   const auto pitch = static_cast<size_t>(matrix.row_bytes);
@@ -96,11 +117,11 @@ const DeviceWeight& device_weight(const Weight& weight) {
   return *static_cast<const DeviceWeight*>(weight.packed.get());
 }
 
-std::shared_ptr<const DeviceWeight> upload_weight(const Weight& weight, WeightStorage storage,
+std::shared_ptr<const DeviceWeight> upload_weight(const Weight& weight, const UploadOptions& options,
                                                   HostUpload& uploads, cudaStream_t stream) {
   const Way way{uploads, stream};
   auto result = std::make_shared<DeviceWeight>();
-  const DType plain = becomes_fp8(weight, storage) ? DType::F8_E4M3 : DType::BF16;
+  const DType plain = becomes_fp8(weight, options.storage) ? DType::F8_E4M3 : DType::BF16;
   for (size_t first = 0; first < weight.parts.size();) {
     size_t last = first;
     int64_t rows = 0;
@@ -108,8 +129,15 @@ std::shared_ptr<const DeviceWeight> upload_weight(const Weight& weight, WeightSt
     while (last < weight.parts.size() && stored_type(weight.parts[last], plain) == type)
       rows += weight.parts[last++].dim(0);
     Matrix matrix = blank_matrix(type, rows, weight.cols);
-    result->memory.push_back(allocate_device(static_cast<size_t>(rows * matrix.row_bytes)));
+    matrix.units = units_for(weight, type, options);
+    if (matrix.units != Units::None)
+      matrix.row_bytes = weight.cols / kUnitCols * unit_bytes(matrix.units) / kUnitRows;
+    const int64_t held = matrix.units != Units::None ? (rows + kUnitRows - 1) / kUnitRows * kUnitRows : rows;
+    const auto bytes = static_cast<size_t>(held * matrix.row_bytes);
+    result->memory.push_back(allocate_device(bytes));
     matrix.data = result->memory.back().get();
+    if (matrix.units != Units::None)
+      check(cudaMemsetAsync(result->memory.back().get(), 0, bytes, stream), "upload of a weight");
     if (type == DType::F8_E4M3) {
       result->memory.push_back(allocate_device(static_cast<size_t>(rows) * sizeof(float)));
       matrix.scales = static_cast<const float*>(result->memory.back().get());

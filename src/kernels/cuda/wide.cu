@@ -146,25 +146,6 @@ __device__ __forceinline__ void load_tiles(const WideArguments& p, const CUtenso
   }
 }
 
-// Lane t of four neighbours gets v[t] of all of them, in their order.
-__device__ __forceinline__ void transpose_four(uint32_t (&v)[4], int t) {
-  const bool odd = (t & 1) != 0, upper = (t & 2) != 0;
-  uint32_t a = __shfl_xor_sync(0xffffffffu, odd ? v[0] : v[1], 1),
-           b = __shfl_xor_sync(0xffffffffu, odd ? v[2] : v[3], 1);
-  if (odd) {
-    v[0] = a, v[2] = b;
-  } else {
-    v[1] = a, v[3] = b;
-  }
-  a = __shfl_xor_sync(0xffffffffu, upper ? v[0] : v[2], 2),
-  b = __shfl_xor_sync(0xffffffffu, upper ? v[1] : v[3], 2);
-  if (upper) {
-    v[0] = a, v[1] = b;
-  } else {
-    v[2] = a, v[3] = b;
-  }
-}
-
 __device__ __forceinline__ float gate_silu(float g, float u) {
   return __fdividef(g, 1.0f + __expf(-g)) * u;
 }
