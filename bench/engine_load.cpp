@@ -1,13 +1,15 @@
 // Times workloads through the whole engine: scheduler, KV ledger, executor, delivery; without tokenizer and sockets.
 // Greedy, end tokens ignored, prompts of random tokens, no prefix cache. Rates are printed beside the least time that
-// the card's memory and arithmetic allow and beside what other engines reached on such a card with this shape.
-//   bench_engine FOLDER [OPTION=VALUE ...] decode|decodeBATCH|prefill|mixed|long|sampled ...
+// the card's memory and arithmetic allow and beside what other engines reached on such a card with this shape: in bf16,
+// or, for a file, with 4 bits (AWQ in vLLM, Q4_K in llama.cpp).
+//   bench_engine FOLDER|FILE.gguf [OPTION=VALUE ...] decode|decodeBATCH|prefill|mixed|long|sampled ...
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <random>
 #include <string_view>
 
@@ -34,8 +36,14 @@ struct Peers {
 
 class Bench {
  public:
-  Bench(cli::Session& session, double repetition)
-      : session_(session), repetition_(repetition), vocab_(session.model().spec().vocab) {}
+  // stored_bytes: of all weights in a file; 0: two for each.
+  Bench(cli::Session& session, double repetition, double stored_bytes)
+      : session_(session), repetition_(repetition), vocab_(session.model().spec().vocab) {
+    const models::ModelSpec& spec = session.model().spec();
+    const auto all = static_cast<double>(models::parameter_count(spec));
+    weights_ = all - double{1} * spec.vocab * spec.dim;
+    weight_bytes_ = weights_ * (stored_bytes > 0 ? stored_bytes / all : 2);
+  }
 
   // Runs all jobs at once; seconds until the last has ended.
   double run(const std::vector<Job>& jobs, const sched::Sampling& how = {.temperature = 0}) {
@@ -82,7 +90,7 @@ class Bench {
     const double first = run(same(batch, prompt, 1), how);
     const double all = run(same(batch, prompt, answer), how);
     const double step = (all - first) / (answer - 1);
-    const double floor = (weight_bytes() + kv_bytes() * batch * (prompt + answer / 2.0)) / kBytesPerSecond;
+    const double floor = (weight_bytes_ + kv_bytes() * batch * (prompt + answer / 2.0)) / kBytesPerSecond;
     print(fmt::format("{} batch {}", name, batch), batch / step, batch / floor, peers,
           fmt::format("{:.3f} ms a step; gaps {}; first token of all {:.1f} ms", step * 1e3, gaps(),
                       first * 1e3));
@@ -93,7 +101,7 @@ class Bench {
     const double time = run(same(count, prompt, 1));
     const double tokens = double{1} * count * prompt;
     const models::ModelSpec& spec = session_.model().spec();
-    const double operations = 2 * tokens * (weight_bytes() / 2 - double{1} * spec.vocab * spec.dim) +
+    const double operations = 2 * tokens * (weights_ - double{1} * spec.vocab * spec.dim) +
                               2 * tokens * prompt * static_cast<double>(spec.layers.size()) * spec.dim;
     print(fmt::format("prefill {} x {}", count, prompt), tokens / time,
           tokens * kOperationsPerSecond / operations, peers, fmt::format("{:.1f} ms", time * 1e3));
@@ -115,10 +123,6 @@ class Bench {
   }
 
  private:
-  double weight_bytes() const {
-    const models::ModelSpec& spec = session_.model().spec();
-    return 2.0 * (static_cast<double>(models::parameter_count(spec)) - double{1} * spec.vocab * spec.dim);
-  }
   double kv_bytes() const {
     return static_cast<double>(
         models::kv_bytes_per_token(session_.model().spec(), session_.setup().executor.memory.type));
@@ -147,26 +151,31 @@ class Bench {
   double repetition_;
   std::vector<double> arrivals_;  // of the last request's tokens
   int vocab_;
+  double weights_ = 0, weight_bytes_ = 0;  // that a step reads
   std::mt19937 random_{7};
 };
 
-int run_all(cli::Session& session, double repetition, const std::vector<std::string_view>& what) {
-  Bench bench(session, repetition);
+int run_all(cli::Session& session, double repetition, double stored_bytes,
+            const std::vector<std::string_view>& what) {
+  Bench bench(session, repetition, stored_bytes);
   bench.run(Bench::same(8, 64, 16));
   fmt::print("| workload | tok/s | limit | vLLM 0.25.1 | llama.cpp | |\n|---|---|---|---|---|---|\n");
   constexpr struct {
     int batch;
-    Peers peers;
-  } kDecode[] = {{1, {206, 210}},    {8, {1551, 1209}},    {32, {5484, 3896}},
-                 {64, {9530, 6257}}, {128, {14992, 8985}}, {256, {18897, 0}}};
+    Peers peers, four_bits;
+  } kDecode[] = {{1, {206, 210}, {253, 290}},         {8, {1551, 1209}, {1922, 734}},
+                 {32, {5484, 3896}, {0, 3210}},       {64, {9530, 6257}, {9485, 4418}},
+                 {128, {14992, 8985}, {14936, 5015}}, {256, {18897, 0}, {}}};
+  const bool packed = stored_bytes > 0;
   for (const std::string_view name : what) {
     for (const auto& one : kDecode)
-      if (name == "decode" || name == fmt::format("decode{}", one.batch)) bench.decode(one.batch, one.peers);
+      if (name == "decode" || name == fmt::format("decode{}", one.batch))
+        bench.decode(one.batch, packed ? one.four_bits : one.peers);
     if (name == "sampled") {
       for (const int batch : {1, 128})
         bench.decode(batch, {}, {.temperature = 0.8, .top_k = 50, .top_p = 0.9, .seed = 1}, "sampled");
     }
-    if (name == "prefill") bench.prefill(16, 2048, {43148, 31000});
+    if (name == "prefill") bench.prefill(16, 2048, packed ? Peers{47093, 11840} : Peers{43148, 31000});
     if (name == "mixed") bench.requests("256 requests, 64-1024 in, 128 out", Bench::mixed(256), {6485, 0});
     if (name == "long128")
       bench.requests("128 requests, 1000 in, 1000 out", Bench::same(128, 1000, 1000), {});
@@ -179,10 +188,11 @@ int run_all(cli::Session& session, double repetition, const std::vector<std::str
 int main_of(int count, char** arguments) {
   const double start = seconds();
   if (count < 3) {
-    fmt::print(stderr,
-               "bench_engine FOLDER [kv-tokens=N] [step-tokens=N] [prefill=separate] [quantize=fp8] "
-               "[deterministic=on] [kv-type=fp8] [repetition=X] "
-               "decode|decodeBATCH|sampled|prefill|mixed|long128|long ...\n");
+    fmt::print(
+        stderr,
+        "bench_engine FOLDER|FILE.gguf [kv-tokens=N] [step-tokens=N] [prefill=separate] [quantize=fp8] "
+        "[deterministic=on] [kv-type=fp8] [repetition=X] "
+        "decode|decodeBATCH|sampled|prefill|mixed|long128|long ...\n");
     return 2;
   }
   const std::string folder = arguments[1];
@@ -212,7 +222,9 @@ int main_of(int count, char** arguments) {
   }
   fmt::print("# {}; ready after {:.2f} s; {} positions of KV\n", (*session)->model().backend->name(),
              seconds() - start, (*session)->setup().kv_tokens);
-  const int result = run_all(**session, repetition, {arguments + 2, arguments + count});
+  const double stored_bytes =
+      std::filesystem::is_regular_file(folder) ? static_cast<double>(std::filesystem::file_size(folder)) : 0;
+  const int result = run_all(**session, repetition, stored_bytes, {arguments + 2, arguments + count});
   if (auto* card = dynamic_cast<kernels::CudaBackend*>((*session)->model().backend.get()))
     fmt::print("# {} steps recorded\n", card->graphs());
   return result;

@@ -2,8 +2,10 @@
 # Builds sluice for one Hopper card, checks it against the references and times it next to its limits and to other
 # engines. Needs CUDA 13, CMake, ninja, a C++20 compiler and the packages of tools/packages.txt; what the machine lacks
 # is taken from .deb files in PACKAGES, unpacked beside the build.
-#   bench/gpu.sh [pack | build test check fault sanitize steps engine http]      all but the first without arguments
-# pack: fetches those .deb files for a card's machine (x86-64) on one that has apt.
+#   bench/gpu.sh [pack | build test check fault sanitize steps units engine quant http]      all but the first without
+#   arguments
+# pack: fetches those .deb files for a card's machine (x86-64) on one that has apt. quant: the same shape in bf16, Q4_K,
+# Q8_0 and Q6_K through the engine.
 # BUILD: the build folder; LOGS: where full output goes; GOLDEN: folders with reference outputs; MODEL: where the
 # random model of 16 GB is written.
 set -uo pipefail
@@ -13,7 +15,7 @@ LOGS=${LOGS:-$BUILD/logs}
 PACKAGES=${PACKAGES:-.cudatree/packages}
 GOLDEN=${GOLDEN:-../shared/golden ../shared/golden-gguf}
 MODEL=${MODEL:-/tmp/sluice-random-8b}
-steps=${*:-build test check fault sanitize steps engine http}
+steps=${*:-build test check fault sanitize steps units engine quant http}
 failed=0
 wants() { [[ " $steps " == *" $1 "* ]]; }
 say() { echo "== $* ($SECONDS s)"; }
@@ -59,7 +61,8 @@ build() {
   missing "$root" || exit 1
   cmake --preset cuda -B "$BUILD" -DCMAKE_PREFIX_PATH="$root/usr" -DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O2 \
     ${CMAKE_ARGUMENTS:-} >"$LOGS/configure.log" 2>&1 || { tail -20 "$LOGS/configure.log"; exit 1; }
-  ninja -k 0 -C "$BUILD" sluice test_cuda test_runtime bench_gpu bench_gpu_products bench_gpu_experts bench_engine random_model >"$LOGS/build.log" 2>&1 ||
+  ninja -k 0 -C "$BUILD" sluice test_cuda test_runtime bench_gpu bench_gpu_products bench_gpu_experts bench_gpu_units bench_engine random_model \
+    random_gguf >"$LOGS/build.log" 2>&1 ||
     { grep -E -A6 "FAILED|error" "$LOGS/build.log" | head -120; exit 1; }
 }
 
@@ -119,6 +122,22 @@ if wants steps; then
   "$BUILD/bench_gpu" fp8 decode 2>&1 | tee "$LOGS/decode_fp8.log" || failed=1
   "$BUILD/bench_gpu" fp8 prefill 2>&1 | tee "$LOGS/prefill_fp8.log" || failed=1
   say "steps timed"
+fi
+if wants units; then
+  "$BUILD/bench_gpu_units" 2>&1 | tee "$LOGS/units.log" || failed=1
+  say "units timed"
+fi
+if wants quant; then
+  [[ -f $MODEL/model.safetensors ]] || "$BUILD/random_model" "$MODEL" || exit 1
+  for type in bf16 ${QUANT:-Q4_K Q8_0 Q6_K}; do
+    file=$MODEL
+    if [[ $type != bf16 ]]; then file=$MODEL-$type.gguf; fi
+    [[ -e $file ]] || "$BUILD/random_gguf" "$file" "$type" || exit 1
+    say "$type"
+    "$BUILD/bench_engine" "$file" decode1 decode8 decode64 decode128 prefill 2>&1 | tee "$LOGS/quant.$type.log" || failed=1
+    if [[ $type != bf16 ]]; then rm "$file"; fi
+  done
+  say "quantized models timed"
 fi
 if wants engine; then
   [[ -f $MODEL/model.safetensors ]] || "$BUILD/random_model" "$MODEL" || exit 1
