@@ -87,6 +87,10 @@ class Runner {
     v_ = random.tensor({int64_t{sequences} * length, shape.kv_heads, shape.value_dim});
   }
 
+  // Makes one number of a key, or of a value, not finite.
+  void spoil_key(int position, float value) { k_.view.at<float>(position, 0)[1] = value; }
+  void spoil_value(int position, float value) { v_.view.at<float>(position, 0)[1] = value; }
+
   HostTensor run(Backend& backend, const Cache& cache, const AttentionShape& shape,
                  const std::vector<Work>& step) {
     std::vector<int32_t> begins{0};
@@ -162,6 +166,28 @@ const std::vector<Shape>& shapes() {
   static const std::vector<Shape> kShapes{
       {4, 2, 16, 16}, {3, 3, 7, 5}, {9, 3, 64, 64}, {8, 1, 40, 32, true}, {20, 1, 24, 24}};
   return kShapes;
+}
+
+// Whatever the cache holds them as: what attends to a key or value that is not finite is not finite either.
+TEST(Attend, WhatIsNotFiniteStaysSo) {
+  const Shape shape{2, 1, 16, 16};
+  for (const auto& backend : cpu_backends(1)) {
+    for (DType type : {DType::F32, DType::F16, DType::BF16, DType::I8}) {
+      for (const bool key : {true, false}) {
+        SCOPED_TRACE(::testing::Message()
+                     << backend->name() << " " << name(type) << (key ? " key" : " value"));
+        Runner runner(shape, 1, 20);
+        if (key) runner.spoil_key(5, std::nanf(""));
+        if (!key) runner.spoil_value(5, std::nanf(""));
+        const Cache cache(shape, type, 1, 3, 8);
+        const std::vector<Work> whole{{0, 0, 20}};
+        const HostTensor out = runner.run(*backend, cache, attention_of(shape), whole);
+        for (int64_t token = 0; token < 20; ++token)
+          for (int64_t head = 0; head < 2; ++head)
+            ASSERT_EQ(std::isfinite(out.view.at<float>(token, head)[1]), token < 5) << token;
+      }
+    }
+  }
 }
 
 TEST(Attend, CacheTypesAndShapes) {

@@ -109,6 +109,32 @@ TEST(Matmul, EveryTypeAndSizeAgreesWithReference) {
   }
 }
 
+// A value that is not finite makes the token's whole row so, on every level, and no other token's.
+TEST(Matmul, WhatIsNotFiniteStaysSo) {
+  for (const auto& backend : cpu_backends(1)) {
+    for (DType type : weight_types()) {
+      Random random(17);
+      const int64_t cols = is_block(type) ? 2 * info(type).block_elements : 64;
+      const OwnedWeight owned = random_weight(random, {type}, 13, cols, false);
+      for (const float bad : {std::nanf(""), HUGE_VALF, -HUGE_VALF}) {
+        for (const int64_t place : {int64_t{0}, int64_t{5}, cols - 1}) {
+          SCOPED_TRACE(::testing::Message()
+                       << backend->name() << " " << name(type) << " " << bad << " at " << place);
+          HostTensor x = random.tensor({3, cols});
+          x.view.at<float>(1)[place] = bad;
+          HostTensor out = HostTensor::make(DType::F32, {3, 13});
+          backend->matmul(out.view, x.view, owned.weight);
+          for (int64_t row = 0; row < 13; ++row) {
+            ASSERT_TRUE(std::isfinite(out.view.at<float>(0)[row]));
+            ASSERT_FALSE(std::isfinite(out.view.at<float>(1)[row])) << row;
+            ASSERT_TRUE(std::isfinite(out.view.at<float>(2)[row]));
+          }
+        }
+      }
+    }
+  }
+}
+
 // The same weight and tokens: alone or in a batch, on one thread or two, whole or in strided views.
 TEST(Matmul, BitsDependOnTheTokenAlone) {
   const auto one = cpu_backends(1);

@@ -278,8 +278,16 @@ bool is_kv(DType type) {
 
 void store_quantized(const TensorView& cache, float& scale, int8_t* to, const float* row) {
   const int64_t width = cache.dim(3);
-  float largest = 0;
-  for (int64_t i = 0; i < width; ++i) largest = std::max(largest, std::fabs(row[i]));
+  float largest = 0, poison = 0;
+  for (int64_t i = 0; i < width; ++i) {
+    largest = std::max(largest, std::fabs(row[i]));
+    poison += row[i] - row[i];  // 0, or NaN from a value that is not finite
+  }
+  if (poison != 0) {
+    scale = poison;
+    std::fill_n(to, width, int8_t{1});
+    return;
+  }
   scale = largest / 127.0f;
   const float inverse = scale == 0 ? 0.0f : 127.0f / largest;
   for (int64_t i = 0; i < width; ++i) to[i] = static_cast<int8_t>(std::nearbyint(row[i] * inverse));

@@ -318,10 +318,15 @@ void quantize_blocks(ActivationBlock* out, const float* x, int64_t blocks) {
   // Below this the reciprocal would overflow; such a block counts as zero.
   constexpr float kSmallest = 1e-36f;
   for (int64_t b = 0; b < blocks; ++b, x += 32, ++out) {
-    auto largest = I::set1(0.0f);
+    auto largest = I::set1(0.0f), poison = I::set1(0.0f);
     for (int i = 0; i < 32; i += I::kWidth) {
       const auto value = I::load(x + i);
+      poison = I::add(poison, I::sub(value, value));  // 0, or NaN from a value that is not finite
       largest = I::max(I::max(value, I::sub(I::set1(0.0f), value)), largest);
+    }
+    if (const float nan = I::reduce_add(poison); nan != 0.0f) {
+      *out = {{}, nan, nan, {nan, nan}};  // no integer stands for it: the products must not be finite either
+      continue;
     }
     const float most = I::reduce_max(largest);
     const float inverse = most < kSmallest ? 0.0f : 127.0f / most;

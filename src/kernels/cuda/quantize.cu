@@ -28,7 +28,7 @@ __device__ __forceinline__ float quantize_row(int64_t cols, uint8_t* out, const 
     float f[8];
     read(k, f);
 #pragma unroll
-    for (int j = 0; j < 8; ++j) largest = fmaxf(largest, fabsf(f[j]));
+    for (int j = 0; j < 8; ++j) largest = isfinite(f[j]) ? fmaxf(largest, fabsf(f[j])) : INFINITY;
   }
   largest = largest_of_block(largest, shared);
   const float scale = largest > 0.0f ? largest / kFp8Largest : 1.0f, factor = 1.0f / scale;

@@ -47,6 +47,12 @@ void store(const TensorView& cache, const TensorView& scales, Slot slot, int64_t
   }
   float largest = 0;
   for (int64_t i = 0; i < width; ++i) largest = std::max(largest, std::fabs(row[i]));
+  if (!std::all_of(row, row + width, [](float x) { return std::isfinite(x); })) {
+    // No integer stands for it: what reads the row must not be finite either.
+    scales.at<float>(slot.block, slot.offset)[head] = std::numeric_limits<float>::quiet_NaN();
+    std::fill_n(cache.at<int8_t>(slot.block, slot.offset, head), width, int8_t{1});
+    return;
+  }
   const float scale = largest / 127.0f;
   const float inverse = scale == 0 ? 0.0f : 127.0f / largest;
   scales.at<float>(slot.block, slot.offset)[head] = scale;
