@@ -130,7 +130,9 @@ class Model {
       } else {
         gpu_.embed(x, embedding_, ids);
       }
-      gpu_.rope_angles(angles, batch, frequencies_.view, 1.0f);
+      const TensorView& row = frequencies_.view;
+      gpu_.rope_angles(angles, batch,
+                       {TensorView::contiguous(row.data, row.dtype, {1, row.elements()}, row.device)});
     }
     if (has(Part::Norm)) gpu_.rms_norm(normed, x, layers_[0].gain.view, 1e-5f);
     for (size_t i = 0; i < layers_.size(); ++i) {

@@ -61,12 +61,12 @@ int KvLedger::room(int group, Holder holder) const {
   return std::min(device.obtainable(), unpromised - device.held_plainly());
 }
 
-void KvLedger::open(SeqId seq, std::string_view salt) {
+void KvLedger::open(SeqId seq, std::string_view salt, int rope_set) {
   const auto [entry, fresh] = sequences_.try_emplace(seq);
   SLUICE_CHECK(fresh);
   entry->second.tables.resize(groups_.size());
   entry->second.given_back.resize(groups_.size());
-  entry->second.root = root_key(options_.model, salt);
+  entry->second.root = root_key(options_.model, salt, rope_set);
 }
 
 bool KvLedger::reserve(SeqId seq, const Extent& extent) {

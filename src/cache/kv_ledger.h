@@ -99,8 +99,9 @@ class KvLedger {
   const LedgerOptions& options() const { return options_; }
   int groups() const { return static_cast<int>(options_.groups.size()); }
 
-  // A new sequence with empty tables. Only sequences opened with equal salts ever share content.
-  void open(SeqId seq, std::string_view salt = {});
+  // A new sequence with empty tables. Only sequences opened with equal salts and sets of rotary frequencies ever share
+  // content.
+  void open(SeqId seq, std::string_view salt = {}, int rope_set = 0);
   bool contains(SeqId seq) const { return sequences_.contains(seq); }
 
   // Attaches the longest cached prefix of whole blocks that leaves at least one of `tokens` to run, and

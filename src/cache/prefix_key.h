@@ -1,5 +1,5 @@
 // The identity of a block's content. A key covers the tokens of its block and, through its parent's key, all
-// tokens before it, the salt and the model; SHA-256, so that nobody can make two contents meet in one key.
+// tokens before it, the salt, the set of rotary frequencies and the model; SHA-256, so that nobody can make two contents meet in one key.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ struct PrefixKey {
   friend bool operator==(const PrefixKey&, const PrefixKey&) = default;
 };
 
-// The parent of first blocks.
-PrefixKey root_key(std::string_view model, std::string_view salt);
+// The parent of first blocks. `rope_set`: the rotary frequencies that the keys are turned by, where a model has several.
+PrefixKey root_key(std::string_view model, std::string_view salt, int rope_set = 0);
 // The block of `tokens` after `parent`.
 PrefixKey child_key(const PrefixKey& parent, std::span<const Token> tokens);
 

@@ -1,7 +1,6 @@
 // sluice check: a model against the reference outputs that lie beside it.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdio>
 
 #include "cli/command.h"
@@ -13,14 +12,6 @@
 namespace sluice::cli {
 
 namespace {
-
-// Whether one of the lengths lies beyond where the model's rope changes, and the other does not.
-bool has_other_rope(const models::ModelSpec& spec, size_t length, size_t other) {
-  return std::any_of(spec.ropes.begin(), spec.ropes.end(), [&](const models::Rope& rope) {
-    const auto limit = static_cast<size_t>(rope.other_beyond);
-    return limit > 0 && (length > limit) != (other > limit);
-  });
-}
 
 class CheckCommand : public Command {
  public:
@@ -53,7 +44,7 @@ class CheckCommand : public Command {
   Result<bool> check() {
     Result<std::shared_ptr<kernels::Backend>> backend = runtime::make_backend(device_);
     if (!backend) return backend.error();
-    Result<std::unique_ptr<models::Model>> model = load(*backend, 0);
+    Result<std::unique_ptr<models::Model>> model = load(*backend);
     if (!model) return model.error();
     const DType kv_type = kv_type_.value_or((*backend)->activation_type());
     if (Status status = check_kv_type(kv_type, **backend); !status) return status.error();
@@ -67,15 +58,9 @@ class CheckCommand : public Command {
     fmt::print("{} on {}, tolerance {:g}{}\n", (*model)->spec().family, (*backend)->name(), tolerance_,
                same_tokens ? "" : "; greedy tokens may differ");
     bool passed = true;
-    size_t context = 0;
     for (size_t i = 0; i < cases->size(); ++i) {
       const size_t length = (*cases)[i].prompt.size();
-      if (has_other_rope((*model)->spec(), context, length)) {
-        model = load(*backend, static_cast<int>(length));
-        if (!model) return model.error();
-      }
-      context = length;
-      Result<GoldenVerdict> verdict = judge(**model, (*cases)[i], kv_type);
+      Result<GoldenVerdict> verdict = judge(**model, (*cases)[i], kv_type, tolerance_);
       if (!verdict) return verdict.error();
       const bool close = verdict->relative_error <= tolerance_;  // false for NaN
       const bool equal = verdict->equal_tokens == verdict->greedy_tokens;
@@ -87,10 +72,8 @@ class CheckCommand : public Command {
     return passed;
   }
 
-  // Set up for so many positions; 0: for no length in particular.
-  Result<std::unique_ptr<models::Model>> load(const std::shared_ptr<kernels::Backend>& backend, int context) {
-    Result<models::ModelFiles> files =
-        models::open_model(model_.empty() ? folder_ : model_, {.serving_context = context});
+  Result<std::unique_ptr<models::Model>> load(const std::shared_ptr<kernels::Backend>& backend) {
+    Result<models::ModelFiles> files = models::open_model(model_.empty() ? folder_ : model_);
     if (!files) return files.error();
     return models::load_model(std::move(*files), backend);
   }

@@ -145,6 +145,7 @@ Result<EngineSetup> make_setup(const EngineFlags& flags, const models::ModelSpec
   s.max_seqs = flags.max_seqs;
   s.max_step_tokens = flags.max_step_tokens;
   s.max_context = setup.context;
+  s.rope = runtime::rope_sets(spec);
   s.kv_cache = flags.kv_cache;
   s.end_tokens = end_tokens;
   if (Status status = sched::validate(s); !status) return status.error();

@@ -88,6 +88,9 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options) {
   if (Status text = session->load_text(*path); !text && options.needs_tokenizer) return text.error();
 
   const models::ModelSpec& spec = session->model_->spec();
+  if (options.engine.context > spec.context)
+    log_warning("--ctx-size is {}, '{}' was made for {} positions: beyond them its answers may be of no use",
+                options.engine.context, options.model.empty() ? *path : options.model, spec.context);
   Result<EngineFlags> flags = settle_flags(options.engine, *session->model_);
   if (!flags) return flags.error();
   Result<EngineSetup> setup = make_setup(*flags, spec, *path, end_tokens(session->tokenizer_, spec.vocab));

@@ -40,6 +40,9 @@ struct RaggedBatch {
     int width = 0;
   };
   std::span<const BlockTable> tables;
+  // [n] length of the sequence that decides each token's rotary frequencies (see RopeTable); empty: no table of the step
+  // has more than one row.
+  std::span<const int32_t> rope_lengths{};
 
   int64_t tokens() const { return static_cast<int64_t>(positions.size()); }
   int sequences() const { return static_cast<int>(query_begin.size()) - 1; }
@@ -76,6 +79,24 @@ struct AttentionShape {
 enum class RopeStyle : uint8_t {
   Halves,       // pairs (i, i + dims/2)
   Interleaved,  // pairs (2i, 2i + 1)
+};
+
+// Rotary frequencies. A token takes row 0 where its sequence is no longer than `limit`; each longer length has a row of its
+// own, and the last row serves all lengths beyond it.
+struct RopeTable {
+  TensorView inverse_frequency;  // f32 [rows, pairs]
+  int limit = 0;
+  float magnitude = 1.0f;         // factor on cos and sin, of row 0 ...
+  float magnitude_beyond = 1.0f;  // ... and of the others
+
+  int64_t rows() const { return inverse_frequency.dim(0); }
+  int64_t pairs() const { return inverse_frequency.dim(1); }
+  // REQUIRES: the batch has lengths, or there is one row.
+  int64_t row_of(const RaggedBatch& batch, int64_t token) const {
+    if (rows() == 1) return 0;
+    const int64_t beyond = batch.rope_lengths[static_cast<size_t>(token)] - int64_t{limit};
+    return beyond <= 0 ? 0 : beyond < rows() ? beyond : rows() - 1;
+  }
 };
 
 enum class Activation : uint8_t {
@@ -203,10 +224,8 @@ class Backend {
 
   // -- position and attention
 
-  // angles f32 [n, pairs, 2] = magnitude * {cos, sin}(position · inverse_frequency); inverse_frequency f32
-  // [pairs]
-  virtual void rope_angles(TensorView angles, const RaggedBatch&, TensorView inverse_frequency,
-                           float magnitude) = 0;
+  // angles f32 [n, pairs, 2] = magnitude * {cos, sin}(position · inverse_frequency), by each token's row of the table
+  virtual void rope_angles(TensorView angles, const RaggedBatch&, const RopeTable& table) = 0;
   // Rotates the first 2 * pairs elements of each head of x[n, heads, dim] in place.
   virtual void rope(TensorView x, TensorView angles, RopeStyle style) = 0;
   // Stores k[n, kv_heads, key_dim] and v[n, kv_heads, value_dim] at the tokens' positions. v is empty where

@@ -312,11 +312,11 @@ void Decoder::forward(const StepInput& input) {
   backend_.begin(input.batch);
   angles_.clear();
   for (size_t i = 0; i < spec_.ropes.size(); ++i) {
-    const TensorView frequencies = weights_.rope_frequencies[i];
+    const kernels::RopeTable& table = weights_.ropes[i];
     const auto buffer = static_cast<Buffer>(static_cast<size_t>(Buffer::Angles0) + i);
-    TensorView angles = scratch_.get(buffer, n, frequencies.dim(0) * 2, DType::F32);
-    angles = TensorView::contiguous(angles.data, DType::F32, {n, frequencies.dim(0), 2}, angles.device);
-    backend_.rope_angles(angles, input.batch, frequencies, spec_.ropes[i].magnitude);
+    TensorView angles = scratch_.get(buffer, n, table.pairs() * 2, DType::F32);
+    angles = TensorView::contiguous(angles.data, DType::F32, {n, table.pairs(), 2}, angles.device);
+    backend_.rope_angles(angles, input.batch, table);
     angles_.push_back(angles);
   }
   stream_ = scratch_.get(Buffer::Stream, n, spec_.dim);

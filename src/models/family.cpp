@@ -88,10 +88,9 @@ ModelSpec decoder_spec(Config& c, RopeStyle gguf_style) {
   spec.ropes = {
       make_rope(c, {.dims = std::clamp(dims, 2, 1024), .layer_type = "full_attention", .style = style})};
 
-  if (c.stores("rope_factors_long.weight")) {  // two rows of factors, of which the served length chooses one
-    const bool beyond = c.size_or("serving_context", 0) > c.size_or("rope_scaling_original", spec.context);
-    spec.names = spec.names.with({{Slot::RopeFactors, beyond ? "rope_factors_long" : "rope_factors_short"}});
-  }
+  if (c.is_gguf() && c.stores("rope_factors_long.weight"))
+    spec.names = spec.names.with(
+        {{Slot::RopeFactors, "rope_factors_short"}, {Slot::RopeFactorsBeyond, "rope_factors_long"}});
 
   DenseFfn ffn{.inner = c.size_or("intermediate_size", 4 * spec.dim), .activation = activation(c)};
   // GGUF files count the layers that guess further tokens, which are not part of the decoder.
@@ -335,11 +334,27 @@ Error unknown_architecture(const Config& config) {
 
 }  // namespace
 
+namespace {
+
+void settle_lengths(Config& c, ModelSpec& spec) {
+  if (spec.positions == Positions::None && !spec.ropes.empty())
+    spec.context = stretched_context(c, spec.context);
+  for (const Rope& rope : spec.ropes) {
+    const int limit = changing_rope(spec) == nullptr ? 0 : changing_rope(spec)->limit;
+    if (!rope.beyond.empty() && rope.limit != limit)
+      c.fail(fmt::format("ropes that change at {} and at {} positions cannot be used together", limit,
+                         rope.limit));
+  }
+}
+
+}  // namespace
+
 Result<ModelSpec> build_spec(Config& config) {
   const Found found = find_architecture(config);
   if (found.architecture == nullptr) return unknown_architecture(config);
   config.set_architecture(std::string(found.name));
   ModelSpec spec = found.architecture->build(config);
+  settle_lengths(config, spec);
   if (Status status = config.status(); !status) return status.error();
   spec.family = config.architecture();
   return spec;

@@ -47,6 +47,9 @@ struct RopeOptions {
 };
 Rope make_rope(Config& config, const RopeOptions& options);
 
+// Positions that a model of this `context` was made for, with the stretch of its rope where that is not counted in it.
+int stretched_context(Config& config, int context);
+
 // The rope of the window layers of families that give them their own: rope_parameters.sliding_attention, or
 // plain frequencies from rope_local_base_freq (10000 where missing).
 Rope make_local_rope(Config& config, int dims);

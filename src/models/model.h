@@ -31,7 +31,7 @@ struct Model {
 };
 
 struct OpenOptions {
-  int serving_context = 0;  // positions the engine is set up for; 0: up to what the model was made for
+  int serving_context = 0;  // most positions of a sequence; 0: what the model was made for
 };
 
 // `path` is a .gguf file or a folder with config.json and safetensors. Reads headers only.

@@ -58,6 +58,7 @@ enum class Slot : uint8_t {
   LayerInputNorm,
   LayerScale,
   RopeFactors,
+  RopeFactorsBeyond,  // of sequences longer than the rope's limit
 };
 
 // What must be done to the stored tensor so that it means what the decoder expects.

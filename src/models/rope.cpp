@@ -11,6 +11,9 @@ namespace sluice::models {
 
 namespace {
 
+// Rows of frequencies that a rope may have beside its first: each length beyond the limit of "dynamic" has its own.
+constexpr int kMostRows = 1 << 18;
+
 // The parameters in one form, whichever of the three layouts they were written in: config.json's
 // rope_parameters (flat or per layer type), the older rope_theta with rope_scaling, or GGUF's rope.scaling
 // keys.
@@ -36,8 +39,10 @@ Stretch read_keys(Config& c, Config& outer, float default_theta) {
   s.type = c.text_or("rope_type", c.text_or("type", "default"));
   s.theta = c.number_or("rope_theta", outer.number_or("rope_theta", default_theta));
   const float context = outer.number_or("max_position_embeddings", 2048.0f);
-  s.original = c.number_or("original_max_position_embeddings",
-                           outer.number_or("original_max_position_embeddings", context));
+  // The model's own value stands over that of its rope.
+  s.original = outer.number_or("original_max_position_embeddings",
+                               c.number_or("original_max_position_embeddings", context));
+  if (s.type == "dynamic") s.original = context;
   const bool told_by_lengths = s.type == "longrope" || s.type == "su" || s.type == "yarn";
   s.factor = c.number_or("factor", told_by_lengths && s.original > 0.0f ? context / s.original : 1.0f);
   s.low = c.number_or("low_freq_factor", 1.0f);
@@ -136,22 +141,40 @@ void stretch_yarn(Rope& rope, const Stretch& s, int dims) {
   }
 }
 
-// Two rows of factors, for contexts up to the original length and beyond it; the longer one serves when the
-// engine is set up for more positions than that ("serving_context").
+// Two rows of factors, for sequences up to the original length and beyond it. Those of a GGUF file are tensors.
 void stretch_longrope(Config& c, Rope& rope, const Stretch& s) {
-  const bool beyond = static_cast<float>(c.size_or("serving_context", 0)) > s.original;
-  rope.other_beyond = static_cast<int>(std::min(s.original, 1e9f));
-  const std::vector<double>& factors = beyond ? s.long_factor : s.short_factor;
-  if (!c.is_gguf() && factors.size() != rope.inverse_frequency.size()) {
-    c.fail(
-        fmt::format("longrope has {} factors for {} pairs", factors.size(), rope.inverse_frequency.size()));
-    return;
-  }
-  for (size_t i = 0; i < factors.size(); ++i) rope.inverse_frequency[i] /= static_cast<float>(factors[i]);
+  rope.limit = static_cast<int>(std::min(s.original, 1e9f));
+  rope.beyond = rope.inverse_frequency;
+  const auto divide = [&](std::vector<float>& frequencies, const std::vector<double>& factors) {
+    if (!c.is_gguf() && factors.size() != frequencies.size())
+      return c.fail(fmt::format("longrope has {} factors for {} pairs", factors.size(), frequencies.size()));
+    for (size_t i = 0; i < factors.size(); ++i) frequencies[i] /= static_cast<float>(factors[i]);
+  };
+  divide(rope.inverse_frequency, s.short_factor);
+  divide(rope.beyond, s.long_factor);
   rope.magnitude = s.attention_factor > 0.0f ? s.attention_factor
                    : s.factor <= 1.0f        ? 1.0f
                                              : std::sqrt(1.0f + std::log(s.factor) / std::log(s.original));
-  if (const float said = beyond ? s.long_magnitude : s.short_magnitude; said > 0.0f) rope.magnitude = said;
+  rope.magnitude_beyond = s.long_magnitude > 0.0f ? s.long_magnitude : rope.magnitude;
+  if (s.short_magnitude > 0.0f) rope.magnitude = s.short_magnitude;
+}
+
+// Beyond the original length the base grows with the sequence.
+void stretch_dynamic(Config& c, Rope& rope, const Stretch& s, int dims) {
+  const int asked = c.size_or("serving_context", 0);
+  const double made_for = static_cast<double>(s.original) * std::max(s.factor, 1.0f);
+  rope.limit = static_cast<int>(std::min(s.original, 1e9f));
+  const double rows = (asked > 0 ? asked : std::min(made_for, 1e9)) - rope.limit;
+  if (rows > kMostRows && asked > 0)
+    return c.fail(
+        fmt::format("--ctx-size is {}, dynamic rope goes up to {} positions", asked, rope.limit + kMostRows));
+  for (int row = 1; row <= std::min(rows, double{kMostRows}); ++row) {
+    const double length = rope.limit + row;
+    const double stretch = s.factor * length / s.original - (s.factor - 1.0);
+    for (int i = 0; i < dims / 2; ++i)
+      rope.beyond.push_back(rope.inverse_frequency[static_cast<size_t>(i)] *
+                            static_cast<float>(std::pow(stretch, -2.0 * i / (dims - 2.0))));
+  }
 }
 
 Rope stretched_rope(Config& c, const Stretch& s, const RopeOptions& options) {
@@ -185,14 +208,17 @@ Rope stretched_rope(Config& c, const Stretch& s, const RopeOptions& options) {
     stretch_llama3(rope, s);
   } else if (s.type == "yarn") {
     stretch_yarn(rope, s, options.dims);
-  } else if (s.type == "longrope" || s.type == "su") {
+  } else if (s.type == "longrope" || s.type == "su" ||
+             (c.is_gguf() && c.stores("rope_factors_long.weight"))) {
     stretch_longrope(c, rope, s);
-  } else if (s.type != "default" && s.type != "dynamic" && s.type != "mrope") {
-    // "dynamic" equals the plain row (of the stretched theta) up to the context the model was made for, and
-    // "mrope" equals it for text, whose positions are the same in each section.
+  } else if (s.type == "dynamic") {
+    if (s.alpha <= 0.0f && options.dims > 2) stretch_dynamic(c, rope, s, options.dims);
+  } else if (s.type != "default" && s.type != "mrope") {
+    // "mrope" equals the plain row for text, whose positions are the same in each section.
     c.fail(fmt::format("rope scaling '{}' is not known", s.type));
   }
   rope.magnitude *= s.magnitude;
+  rope.magnitude_beyond *= s.magnitude;
   return rope;
 }
 
@@ -210,6 +236,21 @@ Rope make_local_rope(Config& c, int dims) {
   plain.theta = c.number_or("rope_local_base_freq", 10000.0f);
   return stretched_rope(c, plain, options);
 }
+
+// "dynamic" and "linear" multiply the length that a config.json gives, "yarn" the original one. Models with a rope of its
+// own for window layers give the stretched length.
+int stretched_context(Config& c, int context) {
+  const Stretch s = read_stretch(c, {});
+  const bool counts_original = s.type == "yarn" && (!c.is_gguf() || c.has("rope_scaling_original"));
+  const bool counts_context = !c.is_gguf() && !c.has("rope_local_base_freq") &&
+                              (s.type == "linear" || (s.type == "dynamic" && s.alpha <= 0.0f));
+  if (!counts_original && !counts_context) return context;
+  const double stretched =
+      static_cast<double>(counts_original ? s.original : static_cast<float>(context)) * s.factor;
+  const double most = s.type == "dynamic" ? std::min<double>(1 << 24, context + kMostRows) : 1 << 24;
+  return std::max(context, static_cast<int>(std::min(stretched, most)));
+}
+
 float yarn_logit_factor(Config& c) {
   const Stretch s = read_stretch(c, {});
   if (s.type != "yarn" || s.mscale_all_dim <= 0.0f) return 1.0f;

@@ -1,5 +1,7 @@
 #include "models/spec.h"
 
+#include <algorithm>
+
 namespace sluice::models {
 
 namespace {
@@ -39,6 +41,12 @@ int64_t layer_parameters(const ModelSpec& spec, bool active) {
 }
 
 }  // namespace
+
+const Rope* changing_rope(const ModelSpec& spec) {
+  const auto found = std::find_if(spec.ropes.begin(), spec.ropes.end(),
+                                  [](const Rope& rope) { return !rope.beyond.empty(); });
+  return found == spec.ropes.end() ? nullptr : &*found;
+}
 
 std::vector<KvLayer> kv_layers(const ModelSpec& spec) {
   std::vector<KvLayer> layers;

@@ -20,8 +20,18 @@ struct Rope {
   std::vector<float> inverse_frequency;  // [pairs]; 2 * pairs <= head_dim
   float magnitude = 1.0f;                // factor on cos and sin
   RopeStyle style = RopeStyle::Halves;
-  int other_beyond = 0;  // models set up for more positions than this have other frequencies; 0: they do not
-  std::string note;      // for describe: "theta 10000, yarn x4"
+  // Frequencies of sequences longer than `limit`: a row for each further length, the last for all beyond. Empty: length
+  // changes nothing.
+  std::vector<float> beyond;  // [rows, pairs]
+  int limit = 0;
+  float magnitude_beyond = 1.0f;
+  std::string note;  // for describe: "theta 10000, yarn x4"
+};
+
+// What becomes of the keys of a sequence that generates beyond Rope::limit.
+enum class Outgrown : uint8_t {
+  Kept,  // a prompt is turned by the frequencies of its length, a generated token by those of the length it makes
+  Recomputed  // all of the sequence is turned by the frequencies of its present length
 };
 
 enum class NormKind : uint8_t { Rms, Layer };
@@ -158,7 +168,8 @@ struct ModelSpec {
   int embedding_dim = 0;
   bool tied_output = false;  // logits from the token embedding
   int layer_input = 0;       // numbers that each layer gets of each token, beside x; 0: none
-  std::vector<Rope> ropes;   // at most kMaxRopes
+  std::vector<Rope> ropes;   // at most kMaxRopes; those with rows for longer sequences have the same limit
+  Outgrown outgrown = Outgrown::Kept;
   std::vector<LayerSpec> layers;
   WeightNames names;
 };
@@ -167,6 +178,9 @@ struct ModelSpec {
 inline int embedding_width(const ModelSpec& spec) {
   return spec.embedding_dim > 0 ? spec.embedding_dim : spec.dim;
 }
+
+// The rope that changes with the length of the sequence; null: none does.
+const Rope* changing_rope(const ModelSpec& spec);
 
 // What a layer keeps in the KV cache.
 struct KvLayer {

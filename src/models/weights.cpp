@@ -174,18 +174,35 @@ Weight bind_positions(Binder& binder, const ModelSpec& spec) {
   return binder.prepared({{binder.keep(sinusoids(rows, spec.dim))}, rows, spec.dim, {}, {}});
 }
 
-// GGUF files carry the divisors of stretched frequencies as a tensor.
-void apply_rope_factors(Binder& binder, ModelSpec& spec) {
-  if (spec.ropes.empty() || !binder.has(Slot::RopeFactors)) return;
-  std::vector<float>& frequencies = spec.ropes[0].inverse_frequency;
-  const std::vector<float> factors =
-      binder.host_vector(Slot::RopeFactors, static_cast<int64_t>(frequencies.size()));
+// GGUF files carry the divisors of stretched frequencies as tensors.
+bool divide_by_factors(Binder& binder, Slot slot, std::vector<float>& frequencies) {
+  if (frequencies.empty() || !binder.has(slot)) return false;
+  const std::vector<float> factors = binder.host_vector(slot, static_cast<int64_t>(frequencies.size()));
   for (size_t i = 0; i < factors.size(); ++i) {
-    if (!(factors[i] > 0.0f))
-      return binder.fail(fmt::format("rope factor {} is {}, must be positive", i, factors[i]));
+    if (!(factors[i] > 0.0f)) {
+      binder.fail(fmt::format("rope factor {} is {}, must be positive", i, factors[i]));
+      return false;
+    }
     frequencies[i] /= factors[i];
   }
-  if (!factors.empty()) spec.ropes[0].note += ", divided by the file's factors";
+  return !factors.empty();
+}
+
+void apply_rope_factors(Binder& binder, ModelSpec& spec) {
+  if (spec.ropes.empty()) return;
+  Rope& rope = spec.ropes[0];
+  if (divide_by_factors(binder, Slot::RopeFactors, rope.inverse_frequency))
+    rope.note += ", divided by the file's factors";
+  divide_by_factors(binder, Slot::RopeFactorsBeyond, rope.beyond);
+}
+
+kernels::RopeTable bind_rope(Binder& binder, const Rope& rope) {
+  std::vector<float> rows = rope.inverse_frequency;
+  rows.insert(rows.end(), rope.beyond.begin(), rope.beyond.end());
+  const auto pairs = static_cast<int64_t>(rope.inverse_frequency.size());
+  const TensorView flat = binder.upload(rows);
+  return {TensorView::contiguous(flat.data, flat.dtype, {flat.elements() / pairs, pairs}, flat.device),
+          rope.limit, rope.magnitude, rope.magnitude_beyond};
 }
 
 // The embedding, prepared once more where the logits have a bias.
@@ -222,7 +239,7 @@ Result<ModelWeights> bind_weights(ModelSpec& spec, const formats::TensorStore& s
     w.layer_input_norm = bind_norm(binder, spec, Slot::LayerInputProjectionNorm, spec.layer_input);
   }
   apply_rope_factors(binder, spec);
-  for (const Rope& rope : spec.ropes) w.rope_frequencies.push_back(binder.upload(rope.inverse_frequency));
+  for (const Rope& rope : spec.ropes) w.ropes.push_back(bind_rope(binder, rope));
 
   for (size_t i = 0; i < spec.layers.size() && binder.status().ok(); ++i) {
     binder.set_layer(static_cast<int>(i));

@@ -82,7 +82,7 @@ struct ModelWeights {
   Weight layer_inputs;            // [vocab, layers * layer_input]
   Weight layer_input_projection;  // [layers * layer_input, dim]
   Norm layer_input_norm;
-  std::vector<TensorView> rope_frequencies;  // per ModelSpec::ropes, f32 [pairs]
+  std::vector<kernels::RopeTable> ropes;  // per ModelSpec::ropes
   std::vector<LayerWeights> layers;
   Norm output_norm;
   Weight output;

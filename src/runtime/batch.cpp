@@ -4,9 +4,13 @@
 
 namespace sluice::runtime {
 
-void Batch::add(std::span<const Token> tokens, int begin, std::span<const std::span<const BlockId>> tables) {
+void Batch::add(std::span<const Token> tokens, int begin, std::span<const std::span<const BlockId>> tables,
+                int rope_length) {
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
-  for (size_t i = 0; i < tokens.size(); ++i) positions_.push_back(begin + static_cast<int32_t>(i));
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    positions_.push_back(begin + static_cast<int32_t>(i));
+    rope_lengths_.push_back(std::max(rope_length, positions_.back() + 1));
+  }
   query_begin_.push_back(static_cast<int32_t>(tokens_.size()));
   for (size_t group = 0; group < tables_.size(); ++group) {
     std::vector<int32_t>& row = tables_[group].emplace_back();
@@ -25,7 +29,7 @@ kernels::RaggedBatch Batch::view() {
       std::copy(rows[s].begin(), rows[s].end(), flat.begin() + static_cast<long>(s * width));
     views_.push_back({flat, static_cast<int>(width)});
   }
-  return {query_begin_, positions_, views_};
+  return {query_begin_, positions_, views_, rope_lengths_};
 }
 
 }  // namespace sluice::runtime

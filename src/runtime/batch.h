@@ -14,8 +14,10 @@ class Batch {
  public:
   explicit Batch(int groups) : tables_(static_cast<size_t>(groups)) {}
 
-  // Tokens at positions [begin, begin + tokens.size()) of a sequence; `tables` has its blocks per group.
-  void add(std::span<const Token> tokens, int begin, std::span<const std::span<const BlockId>> tables);
+  // Tokens at positions [begin, begin + tokens.size()) of a sequence; `tables` has its blocks per group, `rope_length` is
+  // as in sched::Work.
+  void add(std::span<const Token> tokens, int begin, std::span<const std::span<const BlockId>> tables,
+           int rope_length = 0);
 
   // Tokens added so far: the row of the next one.
   int rows() const { return static_cast<int>(tokens_.size()); }
@@ -25,7 +27,7 @@ class Batch {
 
  private:
   std::vector<Token> tokens_;
-  std::vector<int32_t> positions_, query_begin_{0};
+  std::vector<int32_t> positions_, rope_lengths_, query_begin_{0};
   std::vector<std::vector<std::vector<int32_t>>> tables_;  // per group, per sequence
   std::deque<std::vector<int32_t>> flat_;
   std::vector<kernels::RaggedBatch::BlockTable> views_;

@@ -30,6 +30,15 @@ void KvMemory::add_array(int group, kernels::Memory memory) {
   memory_.push_back(std::move(memory));
 }
 
+sched::RopeSets rope_sets(const models::ModelSpec& spec) {
+  const models::Rope* rope = models::changing_rope(spec);
+  if (rope == nullptr) return {};
+  const bool recomputed = spec.outgrown == models::Outgrown::Recomputed;
+  return {.outgrown = recomputed ? sched::RopeSets::Outgrown::Recomputed : sched::RopeSets::Outgrown::Kept,
+          .limit = rope->limit,
+          .count = 1 + static_cast<int>(rope->beyond.size() / rope->inverse_frequency.size())};
+}
+
 KvMemory::KvMemory(const models::ModelSpec& spec, kernels::Backend& backend, const KvMemoryOptions& options)
     : options_(options), backend_(backend) {
   const std::vector<models::KvLayer> layers = models::kv_layers(spec);

@@ -8,6 +8,7 @@
 #include "kernels/accelerator.h"
 #include "kernels/backend.h"
 #include "models/spec.h"
+#include "sched/options.h"
 
 namespace sluice::runtime {
 
@@ -17,6 +18,9 @@ struct KvGroups {
   std::vector<int> group_of_layer;  // per layer
 };
 KvGroups kv_groups(const models::ModelSpec& spec);
+
+// What the scheduler is to know of a model whose keys depend on the length of the sequence.
+sched::RopeSets rope_sets(const models::ModelSpec& spec);
 
 struct KvMemoryOptions {
   int block_size = 16;

@@ -59,6 +59,8 @@ Status ModelExecutor::set_up(const models::Model* amateur) {
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("the amateur has a vocabulary of {}, the model of {}", amateur->spec().vocab,
                              model_.spec().vocab)};
+  if (rope_sets(amateur->spec()) != rope_sets(model_.spec()))
+    return Error{ErrorCode::Unsupported, "the amateur's rope changes at other lengths than the model's"};
   if (kv_groups(amateur->spec()).windows != kv_groups(model_.spec()).windows)
     return Error{ErrorCode::Unsupported, "the amateur's attention windows differ from the model's"};
   Result<std::unique_ptr<ModelRunner>> second = ModelRunner::make(*amateur, memory, options_.tiers);
@@ -185,7 +187,7 @@ bool ModelExecutor::add_work(Batch& batch, const sched::Work& work, const cache:
     SLUICE_CHECK_EQ(static_cast<size_t>(work.end), std::max(known, static_cast<size_t>(work.begin)) + 1);
     run.push_back(~solo.slot);
   }
-  batch.add(run, work.begin, tables);
+  batch.add(run, work.begin, tables, work.rope_length);
   return true;
 }
 

@@ -33,23 +33,38 @@ Scorer::Scorer(const models::Model& model, int capacity, std::optional<DType> kv
   }
 }
 
-Result<std::vector<float>> Scorer::run(std::span<const Token> tokens, bool all) {
-  const int count = static_cast<int>(tokens.size());
+// Keys that the new tokens need turned otherwise are computed again.
+void Scorer::drop_outgrown(int length) {
+  if (length_ == 0) rope_length_ = length;
+  const sched::RopeSets sets = rope_sets(model_.spec());
+  if (sets.outgrown == sched::RopeSets::Outgrown::Kept || sets.of(length) == sets.of(rope_length_)) return;
+  rope_length_ = length;
+  length_ = 0;
+}
+
+Result<std::vector<float>> Scorer::run(std::span<const Token> added, bool all) {
+  const int count = static_cast<int>(added.size());
   if (length_ + count > capacity_)
     return Error{ErrorCode::LimitExceeded, fmt::format("{} tokens, limit {}", length_ + count, capacity_)};
-  for (Token token : tokens)
+  for (Token token : added)
     if (token < 0 || token >= model_.spec().vocab)
       return Error{ErrorCode::InvalidArgument,
                    fmt::format("token {}, the vocabulary has {}", token, model_.spec().vocab)};
 
-  std::vector<int32_t> positions(tokens.size());
+  tokens_.resize(static_cast<size_t>(length_));
+  tokens_.insert(tokens_.end(), added.begin(), added.end());
+  drop_outgrown(length_ + count);
+  const std::span<const Token> tokens = std::span<const Token>(tokens_).subspan(static_cast<size_t>(length_));
+  const auto run = static_cast<int32_t>(tokens.size());
+  std::vector<int32_t> positions(tokens.size()), rope_lengths;
   std::iota(positions.begin(), positions.end(), length_);
-  const std::vector<int32_t> query_begin{0, count};
+  for (const int32_t position : positions) rope_lengths.push_back(std::max(rope_length_, position + 1));
+  const std::vector<int32_t> query_begin{0, run};
   std::vector<kernels::RaggedBatch::BlockTable> tables;
   for (const std::vector<int32_t>& table : tables_) tables.push_back({table, static_cast<int>(table.size())});
-  const kernels::RaggedBatch batch{query_begin, positions, tables};
+  const kernels::RaggedBatch batch{query_begin, positions, tables, rope_lengths};
   std::vector<int32_t> rows(static_cast<size_t>(all ? count : 1));
-  std::iota(rows.begin(), rows.end(), all ? 0 : count - 1);
+  std::iota(rows.begin(), rows.end(), all ? run - count : run - 1);
   decoder_.forward({.tokens = tokens, .batch = batch, .kv = memory_.layers(), .rows = rows});
   const auto vocab = static_cast<size_t>(model_.spec().vocab);
   std::vector<float> logits(rows.size() * vocab);
@@ -61,7 +76,7 @@ Result<std::vector<float>> Scorer::run(std::span<const Token> tokens, bool all) 
         TensorView::contiguous(out, DType::F32, {static_cast<int64_t>(slice), model_.spec().vocab}),
         decoder_.logits(hidden));
   }
-  length_ += count;
+  length_ += run;
   return logits;
 }
 

@@ -27,14 +27,17 @@ class Scorer {
   int length() const { return length_; }
 
  private:
-  Result<std::vector<float>> run(std::span<const Token> tokens, bool all);
+  Result<std::vector<float>> run(std::span<const Token> added, bool all);
+  void drop_outgrown(int length);
 
   const models::Model& model_;
   int capacity_;
   models::Decoder decoder_;
   KvMemory memory_;
   std::vector<std::vector<int32_t>> tables_;  // per group: every block, in order
+  std::vector<Token> tokens_;
   int length_ = 0;
+  int rope_length_ = 0;  // as in sched::Work; the first tokens appended are the prompt
 };
 
 }  // namespace sluice::runtime

@@ -90,7 +90,8 @@ bool Scheduler::bring_back(Entry& entry) {
 
 bool Scheduler::set_up(const Draft& draft, Entry& entry) {
   Lane& lane = *leader(entry);
-  ledger_.open(lane.seq, entry.request->cache_salt);
+  if (entry.outgrown()) choose_rope_set(entry, static_cast<int>(lane.tokens.size()));
+  ledger_.open(lane.seq, entry.request->cache_salt, entry.rope_set);
   if (promise_if_due(entry, std::span(&lane.seq, 1)) && attach(draft, entry, lane)) return true;
   ledger_.release(lane.seq);
   lane.computed = 0;
@@ -153,6 +154,28 @@ void Scheduler::preempt(Draft& draft, Entry& entry) {
   preempted_.emplace(std::pair(-entry.request->priority, entry.order), &entry);
   draft.step.preempted.push_back(entry.request->id);
   draft.preempted = true;
+}
+
+// Requests whose last tokens are not known yet keep their blocks until they are.
+void Scheduler::drop_outgrown() {
+  const std::vector<Entry*> entries(running_.begin(), running_.end());
+  for (Entry* entry : entries) {
+    const bool idle = std::all_of(entry->lanes.begin(), entry->lanes.end(),
+                                  [](const Lane& lane) { return lane.done || lane.in_flight == 0; });
+    if (!idle || !entry->outgrown()) continue;
+    ++counters_.outgrown;
+    compute_again(*entry);
+  }
+}
+
+// Its blocks are of no use any more: it comes back like a preempted request, from nothing but its tokens.
+void Scheduler::compute_again(Entry& entry) {
+  if (entry.phase == Phase::Running) {
+    leave_queue(entry);
+    preempted_.emplace(std::pair(-entry.request->priority, entry.order), &entry);
+  }
+  drop_blocks(entry);  // swapped out in the meantime or not
+  entry.phase = Phase::Dropped;
 }
 
 void Scheduler::drop_blocks(Entry& entry) {

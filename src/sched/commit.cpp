@@ -183,12 +183,7 @@ void Scheduler::take_loss(Entry& entry, size_t lost) {
   ++counters_.kv_lost;
   entry.distrusts = true;
   for (const SeqId seq : resident_lanes(entry)) ledger_.distrust(seq);
-  if (entry.phase == Phase::Running) {
-    leave_queue(entry);
-    preempted_.emplace(std::pair(-entry.request->priority, entry.order), &entry);
-  }
-  drop_blocks(entry);  // swapped out in the meantime or not
-  entry.phase = Phase::Dropped;
+  compute_again(entry);
 }
 
 void Scheduler::fail(Entry& entry, Error error, Progress& progress) {

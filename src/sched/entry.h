@@ -1,6 +1,8 @@
 // A request inside the scheduler.
 #pragma once
 
+#include <algorithm>
+#include <limits>
 #include <list>
 #include <memory>
 #include <vector>
@@ -29,6 +31,8 @@ enum class Phase : uint8_t {
   Swapped,  // preempted, blocks on a lower tier
 };
 
+inline constexpr int kNoCeiling = std::numeric_limits<int>::max();
+
 struct Entry {
   std::shared_ptr<const Request> request;
   std::vector<Lane> lanes;
@@ -40,6 +44,9 @@ struct Entry {
   bool spread = false;     // every lane has its own table; before, the first one runs for all
   bool distrusts = false;  // takes no content from the prefix cache or a lower tier any more
   bool promised = false;   // its blocks are set aside: never preempted
+  int rope_set = 0;        // of its keys
+  int ceiling =
+      kNoCeiling;  // most positions that its set of rotary frequencies serves; then it is computed again
   int preemptions = 0;
   int cached = 0;            // tokens found in the prefix cache when it first started
   int prompt_read = 0;       // leading positions of the prompt whose outputs have been asked for
@@ -68,7 +75,13 @@ struct Entry {
   int most_outputs() const { return request->pooling() ? 1 : max_tokens(*request); }
   // How far a lane can run now.
   int target(const Lane& lane) const {
-    return shares_prompt() && !spread ? prompt_size() - 1 : lane.length();
+    return shares_prompt() && !spread ? prompt_size() - 1 : std::min(lane.length(), ceiling);
+  }
+  // All its lanes are longer than its set of rotary frequencies serves.
+  bool outgrown() const {
+    return std::all_of(lanes.begin(), lanes.end(), [&](const Lane& lane) {
+      return lane.done || static_cast<int>(lane.tokens.size()) > ceiling;
+    });
   }
 };
 

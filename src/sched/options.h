@@ -2,6 +2,7 @@
 // its name.
 #pragma once
 
+#include <algorithm>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -62,6 +63,21 @@ inline constexpr NamedScheme kSchemes[] = {
 
 Result<NamedScheme> scheme_named(std::string_view name);
 
+// Models whose rotary frequencies depend on the length of the sequence: set 0 up to `limit`, then one for each further
+// length, the last for all beyond.
+struct RopeSets {
+  enum class Outgrown : uint8_t {
+    Kept,       // a prompt has the set of its length, a generated token the one of the length it makes
+    Recomputed  // a sequence that grows over the limit is computed again with the set of its length
+  };
+  Outgrown outgrown = Outgrown::Kept;
+  int limit = 0;
+  int count = 1;
+
+  friend bool operator==(const RopeSets&, const RopeSets&) = default;
+  int of(int length) const { return length <= limit ? 0 : std::min(length - limit, count - 1); }
+};
+
 struct SchedulerOptions {
   Scheme scheme;
   Layout layout = Layout::Packed;
@@ -73,7 +89,8 @@ struct SchedulerOptions {
   int max_context = 1 << 20;  // positions of one sequence
   int max_preemptions = 3;    // of one request; then it starts again with all its blocks set aside
   int fair_quantum = 64;      // tokens a client may use before the next one's turn
-  bool kv_cache = true;       // off: every token computes its whole sequence again
+  RopeSets rope;
+  bool kv_cache = true;           // off: every token computes its whole sequence again
   std::vector<Token> end_tokens;  // of the model
 };
 

@@ -12,6 +12,7 @@ Step Scheduler::plan(TimePoint now) {
   Draft draft{.step = {}, .budget = {options_.layout, options_.max_step_tokens}};
   draft.step.retire = std::exchange(retire_, {});
   draft.step.lanes = std::exchange(moved_, {});
+  if (options_.rope.count > 1) drop_outgrown();
   if (!options_.scheme.joins) {
     admit(draft, now);  // before any work: a padded step has a row for every member of the batch
     draft.budget = {options_.layout, options_.max_step_tokens, batch_rows_};
@@ -58,7 +59,7 @@ bool Scheduler::plan_entry(Draft& draft, Entry& entry, bool may_preempt) {
     // Nothing is run ahead of a search's next move, nor beyond the last output of a lane.
     const bool full = lane.length() - entry.prompt_size() >= entry.most_outputs();
     if (lane.done || (entry.search ? lane.pending > 0 : full)) continue;
-    any |= plan_lane(draft, entry, lane, lane.length(), may_preempt);
+    any |= plan_lane(draft, entry, lane, entry.target(lane), may_preempt);
     if (entry.phase != Phase::Running) return false;
   }
   return any;
@@ -113,12 +114,19 @@ bool Scheduler::reserve(Draft& draft, Entry& entry, const Lane& lane, int tokens
 void Scheduler::push_work(Draft& draft, Entry& entry, Lane& lane, int tokens) {
   const int end = lane.computed + tokens;
   const bool samples = end == lane.length();
-  draft.step.work.push_back({lane.seq, lane.computed, end, sample_from(entry, lane, end)});
+  draft.step.work.push_back(
+      {lane.seq, lane.computed, end, sample_from(entry, lane, end), rope_length(entry, lane)});
   draft.budget.add(tokens);
   lane.computed = samples && !options_.kv_cache ? 0 : end;
   lane.pending += samples;
   ++lane.in_flight;
   entry.last_served = step_number_;
+}
+
+int Scheduler::rope_length(const Entry& entry, const Lane& lane) const {
+  if (options_.rope.count == 1) return 0;
+  const bool kept = options_.rope.outgrown == RopeSets::Outgrown::Kept;
+  return kept ? entry.prompt_size() : std::min(lane.length(), entry.ceiling);
 }
 
 int Scheduler::sample_from(Entry& entry, const Lane& lane, int end) {

@@ -65,11 +65,18 @@ void Scheduler::add(Request request) {
   entry->seats = sequence_count(request);
   entry->search = is_search(request);
   entry->request = std::make_shared<const Request>(std::move(request));
+  choose_rope_set(*entry, entry->prompt_size());
   entry->group = new_seq();
   entry->lanes.push_back({.seq = entry->group, .tokens = entry->request->prompt});
   lanes_[entry->group] = {entry.get(), 0};
   waiting_.push(*entry);
   SLUICE_CHECK(entries_.emplace(id, std::move(entry)).second);
+}
+
+void Scheduler::choose_rope_set(Entry& entry, int length) const {
+  entry.rope_set = options_.rope.of(length);
+  const bool grows = options_.rope.outgrown == RopeSets::Outgrown::Recomputed && options_.rope.count > 1;
+  entry.ceiling = grows && entry.rope_set == 0 ? options_.rope.limit : kNoCeiling;
 }
 
 Entry* Scheduler::find(RequestId request) {

@@ -42,7 +42,8 @@ struct SchedulerCounters {
   uint64_t prompt_tokens = 0, cached_tokens = 0;          // of started requests
   uint64_t preempted_dropped = 0, preempted_swapped = 0;  // requests
   uint64_t kv_lost = 0;                                   // requests that had to compute unreadable KV again
-  uint64_t examined = 0;                                  // requests looked at by plan()
+  uint64_t outgrown = 0;  // requests computed again with the rotary frequencies of longer sequences
+  uint64_t examined = 0;  // requests looked at by plan()
 };
 
 // For a live view.
@@ -133,6 +134,7 @@ class Scheduler {
   bool reserve(Draft& draft, Entry& entry, const Lane& lane, int tokens, bool may_preempt);
   void push_work(Draft& draft, Entry& entry, Lane& lane, int tokens);
   int piece(const StepBudget& budget, int want) const;
+  int rope_length(const Entry& entry, const Lane& lane) const;
   static int sample_from(Entry& entry, const Lane& lane, int end);
   static bool prompting(const Entry& entry);
   void spread(Draft& draft, Entry& entry);
@@ -151,6 +153,8 @@ class Scheduler {
   cache::Demand demand(const Request& request) const;
   bool make_room(Draft& draft, Entry& entry);
   void preempt(Draft& draft, Entry& entry);
+  void drop_outgrown();
+  void compute_again(Entry& entry);
   void drop_blocks(Entry& entry);
 
   // commit.cpp
@@ -166,6 +170,7 @@ class Scheduler {
   std::optional<FinishReason> end_of(const Entry& entry, const Lane& lane) const;
 
   // scheduler.cpp
+  void choose_rope_set(Entry& entry, int length) const;
   Entry* find(RequestId request);
   SeqId new_seq() { return SeqId{next_seq_++}; }
   std::vector<SeqId> resident_lanes(const Entry& entry) const;

@@ -25,6 +25,9 @@ namespace sluice::sched {
 struct Work {
   SeqId seq;
   int begin = 0, end = 0, sample_from = 0;
+  // Length of the sequence that decides the rotary frequencies of the positions before it; a position from there on is
+  // turned by those of the length it makes.
+  int rope_length = 0;
   friend bool operator==(const Work&, const Work&) = default;
 };
 

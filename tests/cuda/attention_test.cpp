@@ -19,13 +19,20 @@ struct Case {
 };
 
 struct Batch {
-  std::vector<int32_t> query_begin{0}, positions, blocks;
+  std::vector<int32_t> query_begin{0}, positions, blocks, rope_lengths;
   std::vector<RaggedBatch::BlockTable> tables;
   RaggedBatch view() {
     tables = {{blocks, static_cast<int>(blocks.size() / (query_begin.size() - 1))}};
-    return {query_begin, positions, tables};
+    return {query_begin, positions, tables, rope_lengths};
   }
 };
+
+// Rows of `pairs` frequencies, of which lengths over the limit take the later ones.
+kernels::RopeTable rope_table(const TensorView& frequencies, int64_t pairs, int limit = 0) {
+  const int64_t rows = frequencies.elements() / pairs;
+  return {TensorView::contiguous(frequencies.data, DType::F32, {rows, pairs}, frequencies.device), limit,
+          1.25f, 0.75f};
+}
 
 class AttentionTest : public EachActivation {
  protected:
@@ -305,16 +312,17 @@ TEST_P(AttentionTest, EveryOtherShape) {
 
 TEST_P(AttentionTest, RopeBothWays) {
   for (auto style : {kernels::RopeStyle::Halves, kernels::RopeStyle::Interleaved}) {
-    Both x = random(4, 3 * 64), frequencies = vector(24);
+    Both x = random(4, 3 * 64), frequencies = vector(3 * 24);
     Both angles{HostTensor::make(DType::F32, {4, 24, 2}), gpu().allocate(DType::F32, {4, 24, 2}), {}, {}};
     Batch b;
     b.positions = {5, 6, 90000, 90001};
     b.query_begin = {0, 2, 4};
     b.blocks = {0, 0};
+    b.rope_lengths = {7, 7, 90001, 90002};
     const RaggedBatch view = b.view();
     gpu().begin(view);
-    ref().rope_angles(angles.host_memory.view, view, frequencies.host, 1.25f);
-    gpu().rope_angles(angles.device_memory.view, view, frequencies.device, 1.25f);
+    ref().rope_angles(angles.host_memory.view, view, rope_table(frequencies.host, 24, 90000));
+    gpu().rope_angles(angles.device_memory.view, view, rope_table(frequencies.device, 24, 90000));
     EXPECT_LT(error(angles.host_memory.view, angles.device_memory.view), 1e-6);
     ref().rope(heads_of(x.host, 3), angles.host_memory.view, style);
     gpu().rope(heads_of(x.device, 3), angles.device_memory.view, style);
@@ -361,7 +369,7 @@ TEST_P(AttentionTest, RotateAndStoreInOne) {
         const TensorView q = all.columns_as_heads(0, 4, dim), k = all.columns_as_heads(4 * dim, 2, dim);
         const PagedKv& kv = host ? host_kv_ : device_kv_;
         backend.begin(view);
-        backend.rope_angles(turn, view, host ? frequencies.host : frequencies.device, 1.0f);
+        backend.rope_angles(turn, view, rope_table(host ? frequencies.host : frequencies.device, dim / 2));
         backend.rope_write_kv(kv, {q, k, all.columns_as_heads(6 * dim, 2, dim)}, turn, style, view);
         backend.attend(heads_of(host ? out.host : out.device, 4), q, kv, view, shape);
       };
@@ -386,11 +394,13 @@ TEST_P(AttentionTest, ReplayedStepsMatchDirectOnes) {
   const Both gain = vector(256);
   Both x = zeros(3, 256), normed = zeros(3, 256), wide = zeros(3, 12 * 128), mixed = zeros(3, 8 * 128);
   Both angles{HostTensor::make(DType::F32, {3, 64, 2}), gpu().allocate(DType::F32, {3, 64, 2}), {}, {}};
-  Both frequencies = vector(64, 0.1f);
+  Both frequencies = vector(2 * 64, 0.1f);
   const int before = gpu().graphs();
   for (int position = 0; position < 100; ++position) {
     Batch b =
         batch(c, {{position, position + 1}, {position, position + 1}, {position / 2, position / 2 + 1}});
+    for (const int32_t at : b.positions)
+      b.rope_lengths.push_back(at + 1);  // one row or the other, in one graph
     const RaggedBatch view = b.view();
     const std::vector<int32_t> ids{below(64), below(64), below(64)};
     const auto run_on = [&](kernels::Backend& backend, bool host) {
@@ -398,7 +408,7 @@ TEST_P(AttentionTest, ReplayedStepsMatchDirectOnes) {
       const TensorView turn = host ? angles.host_memory.view : angles.device_memory.view;
       backend.begin(view);
       backend.embed(side(x), host ? table.host : table.device, ids);
-      backend.rope_angles(turn, view, side(frequencies), 1.0f);
+      backend.rope_angles(turn, view, rope_table(side(frequencies), 64, 40));
       backend.rms_norm(side(normed), side(x), side(gain), 1e-5f);
       backend.matmul(side(wide), side(normed), host ? qkv.host : qkv.device);
       const TensorView q = side(wide).columns_as_heads(0, 8, 128),

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -74,7 +75,7 @@ void expect_references(const std::string& path, const std::string& folder, doubl
     ASSERT_TRUE(cases.ok()) << cases.error().message;
     ASSERT_FALSE(cases->empty());
     for (const cli::GoldenCase& golden : *cases) {
-      const auto verdict = cli::judge(*model, golden, model->backend->activation_type());
+      const auto verdict = cli::judge(*model, golden, model->backend->activation_type(), 0);
       ASSERT_TRUE(verdict.ok()) << verdict.error().message;
       EXPECT_LE(verdict->relative_error, tolerance) << golden.prompt.size() << " tokens";
       EXPECT_EQ(verdict->equal_tokens, verdict->greedy_tokens) << golden.prompt.size() << " tokens";
@@ -109,10 +110,25 @@ const std::string kSharedGguf = std::string(SLUICE_SHARED) + "/golden-gguf";
 
 }  // namespace
 
+TEST(Golden, ATokenWhoseLogitTiesWithTheBestIsAsGood) {
+  const std::vector<float> logits{1.0f, -1.0f, 1.0005f, 0.99f};
+  EXPECT_EQ(cli::followed_token(logits, 2, 0), 2);
+  EXPECT_EQ(cli::followed_token(logits, 0, 1e-3), 0);
+  EXPECT_EQ(cli::followed_token(logits, 0, 1e-4), 2);
+  EXPECT_EQ(cli::followed_token(logits, 3, 1e-3), 2);
+  const std::vector<float> broken{1.0f, std::nanf(""), 2.0f};
+  EXPECT_EQ(cli::followed_token(broken, 0, 1e-3), 2);
+}
+
 TEST(Golden, OwnFoldersAgreeWithTheirReferences) {
   const std::vector<std::string> folders = golden_folders(kOwn);
-  EXPECT_EQ(folders.size(), 5u);
+  EXPECT_EQ(folders.size(), 8u);
   for (const std::string& folder : folders) expect_references(folder, folder, kTolerance);
+}
+
+// The short and the long factors of its rope are tensors of the file.
+TEST(Golden, AGgufFileOfLongropeAgreesToo) {
+  expect_references(kOwn + "/longrope/longrope.gguf", kOwn + "/longrope", kGgufTolerance);
 }
 
 TEST(Golden, OwnFoldersGiveTheSameBitsWithOneAndTwoThreads) {

@@ -81,21 +81,64 @@ TEST(Rope, AFixedAlphaStretchesTheBase) {
     EXPECT_FLOAT_EQ(rope.inverse_frequency[static_cast<size_t>(i)], static_cast<float>(plain(i, theta)));
 }
 
-TEST(Rope, LongropeTakesTheRowForTheServedLength) {
-  const json::array short_row{1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0};
-  const json::array long_row{2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0};
-  for (const int served : {0, 64, 65}) {
-    auto config = Config::from_json(
-        with(small_config(),
-             {{"serving_context", served},
-              {"original_max_position_embeddings", 64},
-              {"rope_scaling",
-               json::object{{"type", "longrope"}, {"short_factor", short_row}, {"long_factor", long_row}}}}),
-        "config.json");
-    const Rope rope = make_rope(*config, {.dims = kDims});
-    EXPECT_FLOAT_EQ(rope.inverse_frequency[1], static_cast<float>(plain(1) / (served > 64 ? 2.0 : 1.0)));
-    EXPECT_FLOAT_EQ(rope.magnitude, static_cast<float>(std::sqrt(1.0 + std::log(4.0) / std::log(64.0))));
+TEST(Rope, LongropeHasOneRowUpToTheOriginalLengthAndOneBeyond) {
+  const json::array short_row(8, 1.0), long_row(8, 2.0);
+  auto config = Config::from_json(
+      with(small_config(),
+           {{"original_max_position_embeddings", 64},
+            {"rope_scaling",
+             json::object{{"type", "longrope"}, {"short_factor", short_row}, {"long_factor", long_row}}}}),
+      "config.json");
+  const Rope rope = make_rope(*config, {.dims = kDims});
+  EXPECT_EQ(rope.limit, 64);
+  ASSERT_EQ(rope.beyond.size(), 8u);
+  EXPECT_FLOAT_EQ(rope.inverse_frequency[1], static_cast<float>(plain(1)));
+  EXPECT_FLOAT_EQ(rope.beyond[1], static_cast<float>(plain(1) / 2.0));
+  const auto magnitude = static_cast<float>(std::sqrt(1.0 + std::log(4.0) / std::log(64.0)));
+  EXPECT_FLOAT_EQ(rope.magnitude, magnitude);
+  EXPECT_FLOAT_EQ(rope.magnitude_beyond, magnitude);
+}
+
+TEST(Rope, LongropeMayBeLouderBeyond) {
+  const json::array row(8, 1.0);
+  const Rope rope = rope_of({{"rope_type", "longrope"},
+                             {"short_factor", row},
+                             {"long_factor", row},
+                             {"original_max_position_embeddings", 64},
+                             {"short_mscale", 1.25},
+                             {"long_mscale", 1.5}});
+  EXPECT_FLOAT_EQ(rope.magnitude, 1.25f);
+  EXPECT_FLOAT_EQ(rope.magnitude_beyond, 1.5f);
+}
+
+TEST(Rope, DynamicHasARowForEachLengthBeyondTheModels) {
+  const Rope rope = rope_of({{"rope_type", "dynamic"}, {"factor", 2.0}});
+  EXPECT_EQ(rope.limit, 256);
+  ASSERT_EQ(rope.beyond.size(), 256u * 8u);  // up to twice the length
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_FLOAT_EQ(rope.inverse_frequency[static_cast<size_t>(i)], static_cast<float>(plain(i)));
+    for (const int length : {257, 300, 512}) {
+      const double theta = 10000.0 * std::pow(2.0 * length / 256.0 - 1.0, 16.0 / 14.0);
+      EXPECT_FLOAT_EQ(rope.beyond[static_cast<size_t>((length - 257) * 8 + i)],
+                      static_cast<float>(plain(i, theta)));
+    }
   }
+}
+
+TEST(Rope, StretchesWhatTheModelWasMadeFor) {
+  const auto context = [](json::object keys, json::object more = {}) {
+    json::object object = with(small_config(), {{"rope_parameters", std::move(keys)}});
+    for (auto& [key, value] : more) object[key] = value;
+    auto config = Config::from_json(std::move(object), "config.json");
+    return stretched_context(*config, 256);
+  };
+  EXPECT_EQ(context({{"rope_type", "default"}}), 256);
+  EXPECT_EQ(context({{"rope_type", "linear"}, {"factor", 4.0}}), 1024);
+  EXPECT_EQ(context({{"rope_type", "linear"}, {"factor", 4.0}}, {{"rope_local_base_freq", 1e4}}), 256);
+  EXPECT_EQ(context({{"rope_type", "dynamic"}, {"factor", 2.0}}), 512);
+  const json::object yarn{{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 256}};
+  EXPECT_EQ(context(yarn), 1024);
+  EXPECT_EQ(context({{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32}}), 256);
 }
 
 TEST(Rope, RefusesWhatCannotBe) {
@@ -120,7 +163,7 @@ TEST(Rope, LongropeIsLouderByItsFactorOrByTheLengths) {
                     {"original_max_position_embeddings", 64}};
   const auto magnitude = [](double factor) { return std::sqrt(1.0 + std::log(factor) / std::log(64.0)); };
   EXPECT_NEAR(rope_of(keys).magnitude, magnitude(4.0), 1e-6);  // 256 positions in all
-  EXPECT_EQ(rope_of(keys).other_beyond, 64);
+  EXPECT_EQ(rope_of(keys).limit, 64);
   keys["factor"] = 16.0;
   EXPECT_NEAR(rope_of(keys).magnitude, magnitude(16.0), 1e-6);
 }

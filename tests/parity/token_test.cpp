@@ -172,16 +172,18 @@ TEST(Rope, AnglesAndRotationAgree) {
       for (int64_t pairs : {int64_t{1}, int64_t{5}, int64_t{16}}) {
         SCOPED_TRACE(::testing::Message() << backend->name() << " pairs " << pairs);
         Random random(6);
-        HostTensor frequencies = HostTensor::make(DType::F32, {pairs});
-        for (int64_t i = 0; i < pairs; ++i)
-          frequencies.view.at<float>()[i] = std::pow(10000.0f, -float(i) / float(pairs));
+        HostTensor frequencies = HostTensor::make(DType::F32, {3, pairs});
+        for (int64_t i = 0; i < 3 * pairs; ++i)
+          frequencies.view.at<float>()[i] = std::pow(10000.0f, -float(i) / float(3 * pairs));
         const std::vector<int32_t> begins{0, 4};
         const std::vector<int32_t> positions{0, 1, 77, 131071};
-        const kernels::RaggedBatch batch{begins, positions, {}};
+        const std::vector<int32_t> lengths{64, 65, 66, 131072};
+        const kernels::RaggedBatch batch{begins, positions, {}, lengths};
+        const kernels::RopeTable table{frequencies.view, 64, 1.5f, 1.25f};
         HostTensor angles = HostTensor::make(DType::F32, {4, pairs, 2});
         HostTensor expected_angles = HostTensor::make(DType::F32, {4, pairs, 2});
-        backend->rope_angles(angles.view, batch, frequencies.view, 1.5f);
-        reference->rope_angles(expected_angles.view, batch, frequencies.view, 1.5f);
+        backend->rope_angles(angles.view, batch, table);
+        reference->rope_angles(expected_angles.view, batch, table);
         ASSERT_TRUE(near(angles.view, expected_angles.view, 1e-6f));
         // Heads wider than the rotated part, inside a wider row.
         const HostTensor x = random.tensor({4, 3 * (2 * pairs + 1) + 2});

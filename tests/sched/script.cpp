@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 
 namespace sluice::sched::testing {
@@ -142,6 +143,11 @@ bool Script::set_choice(const std::string& verb, std::istringstream& words) {
     ledger_options_.prefix_cache = is("on");
   } else if (verb == "kv-cache") {
     options_.kv_cache = is("on");
+  } else if (verb == "rope") {
+    const bool kept = is("kept");
+    options_.rope = {.outgrown = kept ? RopeSets::Outgrown::Kept : RopeSets::Outgrown::Recomputed,
+                     .limit = read<int>(words),
+                     .count = kept ? read<int>(words) : 2};
   } else {
     return false;
   }
@@ -220,6 +226,7 @@ std::string Script::step() {
   std::ostringstream out;
   for (const Work& work : step.work) {
     out << " " << label(work.seq) << "[" << work.begin << "," << work.end << ")";
+    if (options_.rope.count > 1) out << "@" << options_.rope.of(std::max(work.rope_length, work.end));
     if (work.sample_from < work.end) out << "*";
   }
   for (const RequestId id : step.preempted) out << " preempt " << requests_.at(id).name;

@@ -4,7 +4,9 @@
 //   blocks 4 x 16                   device blocks and their size; `window 32 blocks 6` adds a group with a
 //   window host 8 | disk 8                 blocks of the lower tiers, in every group budget 64 | seqs 8 |
 //   scheme static | layout padded | prefill separate | kv preallocate | preempt swap wait 2 | quantum 16 |
-//   end 7     patience of the scheme in seconds; deficit quantum; an end token prefix off | kv-cache off add
+//   end 7     patience of the scheme in seconds; deficit quantum; an end token prefix off | kv-cache off
+//   rope recomputed 40 | rope kept 40 3   sequences over 40 tokens have other rotary frequencies, of 3 sets in all; work is
+//                                   then shown with the set of its last position, as A[0,41)@1* add
 //   A prompt 40 max 20          options: client X, priority 1, n 3, beam 2, contrastive 2, shares B 32 (first
 //                                   tokens equal to B's), salt s, stops 3 (the third token is the end), logs
 //   refuse A prompt 400 max 20 => words of the error

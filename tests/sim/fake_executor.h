@@ -1,7 +1,7 @@
 // An executor without a device. Tokens are a hash of the tokens before them, so that they depend on nothing
-// else; the KV of a position is the hash of all tokens up to it, really written to blocks, copied by moves
-// and compared with what every later position would read. A wrong block table, a missed copy or a stale
-// prefix is seen at once.
+// else; the KV of a position is the hash of all tokens up to it and of its set of rotary frequencies, really written to
+// blocks, copied by moves and compared with what every later position would read. A wrong block table, a missed copy or a
+// stale prefix is seen at once.
 #pragma once
 
 #include <algorithm>
@@ -33,8 +33,8 @@ struct Faults {
 
 class FakeExecutor : public sched::Executor {
  public:
-  explicit FakeExecutor(const cache::LedgerOptions& options, int depth = 1)
-      : options_(options), depth_(depth) {
+  explicit FakeExecutor(const cache::LedgerOptions& options, int depth = 1, sched::RopeSets rope = {})
+      : options_(options), depth_(depth), rope_(rope) {
     reset_memory();
   }
 
@@ -93,12 +93,14 @@ class FakeExecutor : public sched::Executor {
     Sequence() = default;
     explicit Sequence(const std::vector<Token>& prompt) {
       for (const Token token : prompt) append(token);
+      this->prompt = static_cast<int>(prompt.size());
     }
     void append(Token token) {
       hashes.push_back(extend(hashes.empty() ? 1 : hashes.back(), token)), tokens.push_back(token);
     }
     std::vector<Token> tokens;
     std::vector<uint64_t> hashes;  // of tokens [0, i]
+    int prompt = 0;                // its tokens
     uint64_t pooled = 0;           // of a request that wants a vector
     int pooled_rows = 0;
     bool lost = false;  // in its last work
@@ -182,6 +184,14 @@ class FakeExecutor : public sched::Executor {
     group.next.clear();
   }
 
+  // The set of rotary frequencies that the key at p must have where outputs of the work are read.
+  int wanted_set(const sched::Work& work, const Sequence& sequence, int p) const {
+    const auto size = static_cast<int>(sequence.tokens.size());
+    if (work.end != size && work.sample_from == work.end) return rope_.of(std::max(work.rope_length, p + 1));
+    if (rope_.outgrown == sched::RopeSets::Outgrown::Kept) return rope_.of(std::max(sequence.prompt, p + 1));
+    return rope_.of(work.end == size ? size : sequence.prompt);
+  }
+
   // Writes the KV of [begin, end) and reads all that the last position can see.
   void run_kv(const sched::Work& work, const Sequence& sequence, const KvLedger& ledger) {
     for (int group = 0; group < ledger.groups(); ++group) {
@@ -193,10 +203,14 @@ class FakeExecutor : public sched::Executor {
         if (!expect(id.value >= 0, "a position that was given back")) return nowhere;
         return block(group, {cache::Tier::Device, id})[p % options_.block_size];
       };
-      for (int p = work.begin; p < work.end; ++p) slot(p) = sequence.hashes[static_cast<size_t>(p)];
+      const auto content = [&](int p, int set) {
+        return mix(sequence.hashes[static_cast<size_t>(p)] + static_cast<uint64_t>(set));
+      };
+      for (int p = work.begin; p < work.end; ++p)
+        slot(p) = content(p, rope_.of(std::max(work.rope_length, p + 1)));
       const int seen = window == 0 ? 0 : std::max(0, work.begin - window + 1);
       for (int p = check_kv ? seen : work.end; p < work.end; ++p) {
-        expect(slot(p) == sequence.hashes[static_cast<size_t>(p)],
+        expect(slot(p) == content(p, wanted_set(work, sequence, p)),
                "sequence " + std::to_string(work.seq.value) + " reads wrong content at " + std::to_string(p) +
                    " of group " + std::to_string(group));
       }
@@ -321,6 +335,7 @@ class FakeExecutor : public sched::Executor {
 
   cache::LedgerOptions options_;
   int depth_;
+  sched::RopeSets rope_;
   std::unordered_map<SeqId, Sequence> sequences_;
   std::unordered_map<SeqId, std::pair<std::shared_ptr<const Request>, int>> requests_;
   std::unordered_map<SeqId, Group> groups_;

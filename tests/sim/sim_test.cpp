@@ -25,7 +25,9 @@ rc::Gen<World> any_world() {
       rc::gen::set(&World::block_size, rc::gen::element(1, 2, 4, 8)),
       rc::gen::set(&World::blocks, inRange(3, 40)), rc::gen::set(&World::host_blocks, inRange(0, 12)),
       rc::gen::set(&World::disk_blocks, inRange(0, 12)), rc::gen::set(&World::max_seqs, inRange(1, 7)),
-      rc::gen::set(&World::budget, inRange(1, 40)), rc::gen::set(&World::requests, inRange(1, 30)));
+      rc::gen::set(&World::budget, inRange(1, 40)), rc::gen::set(&World::requests, inRange(1, 30)),
+      rc::gen::set(&World::rope_sets, rc::gen::element(1, 2, 50)),
+      rc::gen::set(&World::rope_limit, inRange(1, 40)), rc::gen::set(&World::rope_kept, arbitrary<bool>()));
 }
 
 // RC_PARAMS="max_success=10000" runs more of them, seed=... the same again.

@@ -33,7 +33,8 @@ std::ostream& operator<<(std::ostream& out, const World& s) {
              << ", .block_size = " << s.block_size << ", .blocks = " << s.blocks
              << ", .host_blocks = " << s.host_blocks << ", .disk_blocks = " << s.disk_blocks
              << ", .max_seqs = " << s.max_seqs << ", .budget = " << s.budget << ", .requests = " << s.requests
-             << "}";
+             << ", .rope_sets = " << s.rope_sets << ", .rope_limit = " << s.rope_limit
+             << ", .rope_kept = " << s.rope_kept << "}";
 }
 
 engine::EngineOptions Simulation::options_for(const World& world) {
@@ -48,6 +49,10 @@ engine::EngineOptions Simulation::options_for(const World& world) {
   scheduler.max_step_tokens = std::max(world.budget, world.padded ? world.max_seqs : 1);
   scheduler.fair_quantum = 16;
   scheduler.kv_cache = world.kv_cache;
+  scheduler.rope = {
+      .outgrown = world.rope_kept ? sched::RopeSets::Outgrown::Kept : sched::RopeSets::Outgrown::Recomputed,
+      .limit = world.rope_limit,
+      .count = world.rope_kept ? world.rope_sets : std::min(world.rope_sets, 2)};
   scheduler.end_tokens = {kEnd};
   options.ledger.block_size = world.block_size;
   options.ledger.prefix_cache = world.prefix_cache;

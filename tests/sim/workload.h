@@ -21,6 +21,8 @@ struct World {
   bool faults = false, searches = false;
   int depth = 1, block_size = 4, blocks = 16, host_blocks = 0, disk_blocks = 0;
   int max_seqs = 4, budget = 16, requests = 8;
+  int rope_sets = 1, rope_limit = 0;  // sets of rotary frequencies and the length from which on they differ
+  bool rope_kept = false;             // what is computed stays as it is; otherwise there are two sets at most
 };
 
 std::ostream& operator<<(std::ostream& out, const World& world);
@@ -40,7 +42,7 @@ class Simulation {
   class CheckedExecutor : public FakeExecutor {
    public:
     CheckedExecutor(const World& world, const cache::LedgerOptions& options)
-        : FakeExecutor(options, world.depth), world_(world) {}
+        : FakeExecutor(options, world.depth, options_for(world).scheduler.rope), world_(world) {}
     void submit(const Step& step, const KvLedger& ledger) override;
     std::string broken_limit;
 

@@ -335,12 +335,13 @@ void CpuBackend::write_kv(const PagedKv& kv, TensorView k, TensorView v, const R
 
 // -- position
 
-void CpuBackend::rope_angles(TensorView angles, const RaggedBatch& batch, TensorView inverse_frequency,
-                             float magnitude) {
-  const int64_t pairs = inverse_frequency.elements();
-  const float* frequencies = inverse_frequency.at<float>();
+void CpuBackend::rope_angles(TensorView angles, const RaggedBatch& batch, const RopeTable& table) {
+  const int64_t pairs = table.pairs();
   for_rows(batch.tokens(), 16 * pairs, [&](int64_t i) {  // a sine weighs as much as many plain elements
     const auto position = static_cast<float>(batch.positions[static_cast<size_t>(i)]);
+    const int64_t row = table.row_of(batch, i);
+    const float* frequencies = table.inverse_frequency.at<float>(row);
+    const float magnitude = row == 0 ? table.magnitude : table.magnitude_beyond;
     for (int64_t pair = 0; pair < pairs; ++pair) {
       const float angle = position * frequencies[pair];
       float* to = angles.at<float>(i, pair);

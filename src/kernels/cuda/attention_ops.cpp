@@ -148,18 +148,24 @@ const Impl::Plan& Impl::plan_of(const FlashShape& shape, const Table& table, int
   return plans_.emplace_back(Plan{shape, table.index, first, hopper, plan, place.device});
 }
 
-void Impl::rope_angles(TensorView angles, const RaggedBatch& batch, TensorView inverse_frequency,
-                       float magnitude) {
+// Rows are chosen here and staged like positions, so that a recorded step replays with the rows of its own sequences.
+void Impl::rope_angles(TensorView angles, const RaggedBatch& batch, const RopeTable& table) {
   SLUICE_CHECK(angles.dtype == DType::F32 && angles.is_contiguous() && angles.rank == 3);
   AnglesParams p = blank<AnglesParams>();
   p.angles = static_cast<float*>(angles.data);
   p.positions = batch_of(batch).positions;
-  p.inverse_frequency = static_cast<const float*>(inverse_frequency.data);
+  p.inverse_frequency = static_cast<const float*>(table.inverse_frequency.data);
   p.n = angles.dim(0);
   p.pairs = angles.dim(1);
-  p.magnitude = magnitude;
+  p.magnitude = table.magnitude;
+  p.magnitude_beyond = table.magnitude_beyond;
   SLUICE_CHECK_EQ(p.n, batch_.tokens);
-  SLUICE_CHECK_EQ(inverse_frequency.elements(), p.pairs);
+  SLUICE_CHECK_EQ(table.pairs(), p.pairs);
+  if (table.rows() > 1) {
+    std::vector<int32_t> rows;
+    for (int64_t i = 0; i < p.n; ++i) rows.push_back(static_cast<int32_t>(table.row_of(batch, i)));
+    p.rows = staging_->put(kTokenBuffer, rows, mode_);
+  }
   issue(launch_angles, p);
 }
 

@@ -83,8 +83,7 @@ class Impl final : public CudaBackend {
   void product_add_rms_norm(TensorView out, const Residual& x, const Product& product,
                             const RmsGain& gain) override;
 
-  void rope_angles(TensorView angles, const RaggedBatch&, TensorView inverse_frequency,
-                   float magnitude) override;
+  void rope_angles(TensorView angles, const RaggedBatch&, const RopeTable& table) override;
   void rope(TensorView x, TensorView angles, RopeStyle style) override;
   void write_kv(const PagedKv& kv, TensorView k, TensorView v, const RaggedBatch&) override;
   void attend(TensorView out, TensorView q, const PagedKv&, const RaggedBatch&,

@@ -156,11 +156,12 @@ void launch_read(const void* data, size_t bytes, Stream);
 
 // -- position and cache
 struct AnglesParams {
-  float* angles;             // [n, pairs, 2]
-  const int32_t* positions;  // [n]
-  const float* inverse_frequency;
+  float* angles;                   // [n, pairs, 2]
+  const int32_t* positions;        // [n]
+  const int32_t* rows;             // [n] of the frequencies; null: row 0 for all
+  const float* inverse_frequency;  // [rows, pairs]
   int64_t n, pairs;
-  float magnitude;
+  float magnitude, magnitude_beyond;  // of row 0, of the others
 };
 void launch_angles(const AnglesParams&, Stream);
 

@@ -10,13 +10,16 @@ __global__ void __launch_bounds__(256) angles_kernel(const AnglesParams p) {
   wait_for_producer();
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i >= p.n * p.pairs) return;
+  const int64_t token = i / p.pairs;
+  const int64_t row = p.rows != nullptr ? p.rows[token] : 0;
+  const float magnitude = row == 0 ? p.magnitude : p.magnitude_beyond;
   // The angle is rounded to f32, as the contract's reference has it; its cosine needs f64, for it may be many turns.
   const double angle =
-      __fmul_rn(static_cast<float>(p.positions[i / p.pairs]), p.inverse_frequency[i % p.pairs]);
+      __fmul_rn(static_cast<float>(p.positions[token]), p.inverse_frequency[row * p.pairs + i % p.pairs]);
   double s, c;
   sincos(angle, &s, &c);
-  p.angles[2 * i] = p.magnitude * static_cast<float>(c);
-  p.angles[2 * i + 1] = p.magnitude * static_cast<float>(s);
+  p.angles[2 * i] = magnitude * static_cast<float>(c);
+  p.angles[2 * i + 1] = magnitude * static_cast<float>(s);
 }
 
 // One thread per pair of each head.

@@ -30,8 +30,7 @@ class RefBackend : public Backend {
   void gated(TensorView out, TensorView gate_up, Activation activation) override;
   void gather_rows(TensorView out, TensorView x, std::span<const int32_t> rows) override;
 
-  void rope_angles(TensorView angles, const RaggedBatch& batch, TensorView inverse_frequency,
-                   float magnitude) override;
+  void rope_angles(TensorView angles, const RaggedBatch& batch, const RopeTable& table) override;
   void rope(TensorView x, TensorView angles, RopeStyle style) override;
   void write_kv(const PagedKv& kv, TensorView k, TensorView v, const RaggedBatch& batch) override;
   void attend(TensorView out, TensorView q, const PagedKv& kv, const RaggedBatch& batch,

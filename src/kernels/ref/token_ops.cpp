@@ -144,14 +144,14 @@ void RefBackend::gated(TensorView out, TensorView gate_up, Activation activation
   }
 }
 
-void RefBackend::rope_angles(TensorView angles, const RaggedBatch& batch, TensorView inverse_frequency,
-                             float magnitude) {
-  const int64_t pairs = inverse_frequency.elements();
+void RefBackend::rope_angles(TensorView angles, const RaggedBatch& batch, const RopeTable& table) {
   for (int64_t i = 0; i < batch.tokens(); ++i) {
     const auto position = static_cast<float>(batch.positions[static_cast<size_t>(i)]);
-    for (int64_t pair = 0; pair < pairs; ++pair) {
+    const int64_t row = table.row_of(batch, i);
+    const float magnitude = row == 0 ? table.magnitude : table.magnitude_beyond;
+    for (int64_t pair = 0; pair < table.pairs(); ++pair) {
       // The angle is rounded to f32, as in the models' training code.
-      const double angle = position * inverse_frequency.at<float>()[pair];
+      const double angle = position * table.inverse_frequency.at<float>(row)[pair];
       angles.at<float>(i, pair)[0] = static_cast<float>(magnitude * std::cos(angle));
       angles.at<float>(i, pair)[1] = static_cast<float>(magnitude * std::sin(angle));
     }

@@ -10,6 +10,7 @@ constexpr std::string_view kPhi3Gguf[] = {"phi3"};
 
 ModelSpec build_phi3(Config& c) {
   ModelSpec spec = decoder_spec(c);
+  spec.outgrown = Outgrown::Recomputed;
   use_windows(c, spec, 0);
   return spec;
 }

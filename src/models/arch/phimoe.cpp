@@ -11,6 +11,7 @@ constexpr std::string_view kPhimoeGguf[] = {"phimoe"};
 ModelSpec build_phimoe(Config& c) {
   ModelSpec spec = decoder_spec(c);
   spec.norm = NormKind::Layer;
+  spec.outgrown = Outgrown::Recomputed;
   use_windows(c, spec, 0);
   MoeFfn ffn = moe_ffn(c);
   ffn.routing.score = kernels::Routing::Score::SparseMixer;
