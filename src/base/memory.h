@@ -1,12 +1,28 @@
-// How much memory this machine can give.
+// How much memory this process can still have.
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace sluice {
 
-// Bytes that can be had without swapping: what is free and what the kernel would drop of its caches, as /proc/meminfo
-// estimates it; where that cannot be read, what is free.
-int64_t available_memory();
+struct MemoryRoom {
+  int64_t bytes = 0;
+  std::string limit;  // what sets it, with its numbers: "the cgroup's limit of 1.0 GiB"
+};
+
+// Where the kernel says it.
+struct MemorySources {
+  std::string proc = "/proc";
+  std::string cgroups = "/sys/fs/cgroup";
+};
+
+// The tightest of: what the machine has without swapping (free, and what the kernel would drop of its caches), the memory
+// limits of this process's cgroup and those above it (v1 and v2), and the limit on its address space. `mapped`: bytes of
+// mapped files that must stay in memory; the kernel counts them as droppable.
+MemoryRoom memory_room(int64_t mapped = 0, const MemorySources& sources = {});
+
+// "1.5 GiB", "200 MiB"
+std::string memory_text(int64_t bytes);
 
 }  // namespace sluice

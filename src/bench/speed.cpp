@@ -148,7 +148,7 @@ Status check(const models::Model& model, const SpeedOptions& options) {
         fmt::format("depth and tokens make {} positions, the model has {}", positions, model.spec().context)};
   const int64_t bytes = models::kv_bytes_per_token(model.spec(), options.kv_type) * positions *
                         std::max(1, largest(options.batches));
-  const int64_t free = available_memory();
+  const int64_t free = memory_room().bytes;
   if (bytes > free)
     return Error{ErrorCode::LimitExceeded,
                  fmt::format("{} sequences of {} positions need {} bytes of KV, {} are available",

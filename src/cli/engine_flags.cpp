@@ -10,8 +10,12 @@ namespace sluice::cli {
 
 namespace {
 
-// The KV cache takes one part in this many of the machine's available memory unless told otherwise.
+// The KV cache takes one part in this many of the memory that the process can still have unless told otherwise, ...
 constexpr int64_t kShareForKv = 4;
+// ... and up to one in this many where a full context needs it. The rest is for steps, answers and threads.
+constexpr int64_t kLargestShareForKv = 2;
+// A KV cache by default has room for no less than this, or for a full context.
+constexpr int kLeastKvTokens = 512;
 
 // Blocks that a group needs for `tokens` positions in all. Layers with a window give old blocks back, so that each
 // sequence holds no more than its window and the step's own tokens.
@@ -29,6 +33,31 @@ int default_kv_tokens(const EngineFlags& flags, const models::ModelSpec& spec, i
   const int64_t most = int64_t{context} * flags.max_seqs;
   return static_cast<int>(std::clamp<int64_t>(free_bytes / per_token, context,
                                               std::max<int64_t>(context, std::min<int64_t>(most, 1 << 24))));
+}
+
+// Positions for which the process can still have memory. Weights that lie in the mapped file are to stay in memory.
+Result<int> host_kv_tokens(const EngineFlags& flags, const models::Model& model) {
+  const MemoryRoom room = memory_room(model.files.tensors.total_bytes());
+  const int64_t per_token = std::max<int64_t>(1, models::kv_bytes_per_token(model.spec(), *flags.kv_type));
+  const auto positions = [&](int64_t share) { return room.bytes / share / per_token; };
+  const int context = flags.context > 0 ? flags.context : model.spec().context;
+  if (flags.kv_tokens > 0) {
+    // Layers with a window may need less where nothing is kept for later requests.
+    if (!flags.prefix_cache || flags.kv_tokens * per_token <= room.bytes) return flags.kv_tokens;
+    return Error{ErrorCode::Unavailable,
+                 fmt::format("--kv-tokens {} takes {}, this process can have {} more: {}", flags.kv_tokens,
+                             memory_text(flags.kv_tokens * per_token), memory_text(room.bytes), room.limit)};
+  }
+  const int64_t least = std::min(context, kLeastKvTokens);
+  if (positions(kLargestShareForKv) < least)
+    return Error{
+        ErrorCode::Unavailable,
+        fmt::format(
+            "a KV cache of {} tokens takes {}, and as much again is left for the rest; this process can "
+            "have {} more: {}",
+            least, memory_text(least * per_token), memory_text(room.bytes), room.limit)};
+  return static_cast<int>(std::min<int64_t>(default_kv_tokens(flags, model.spec(), room.bytes / kShareForKv),
+                                            positions(kLargestShareForKv)));
 }
 
 // Positions that fit into a card.
@@ -70,12 +99,8 @@ Result<EngineFlags> settle_flags(EngineFlags flags, const models::Model& model) 
   if (flags.block_size == 0) flags.block_size = card ? 64 : 16;
   if (!flags.kv_type) flags.kv_type = card ? DType::BF16 : DType::F16;
   if (Status status = check_kv_type(*flags.kv_type, *model.backend); !status) return status.error();
-  if (flags.kv_tokens > 0) return flags;
-  if (!card) {
-    flags.kv_tokens = default_kv_tokens(flags, model.spec(), available_memory() / kShareForKv);
-    return flags;
-  }
-  Result<int> tokens = card_kv_tokens(flags, model);
+  if (card && flags.kv_tokens > 0) return flags;
+  Result<int> tokens = card ? card_kv_tokens(flags, model) : host_kv_tokens(flags, model);
   if (!tokens) return tokens.error();
   flags.kv_tokens = *tokens;
   return flags;
@@ -102,7 +127,8 @@ void EngineFlags::declare(OptionSet& options) {
   options.add(context, "ctx-size", "positions of one sequence; 0: what the model was made for")
       .short_name('c')
       .within(0, 1 << 24);
-  options.add(kv_tokens, "kv-tokens", "positions of the KV cache in all; 0: by the machine's memory")
+  options
+      .add(kv_tokens, "kv-tokens", "positions of the KV cache in all; 0: by the memory this process may have")
       .within(0, 1 << 28);
   declare_kv_type(options, kv_type,
                   "type of the KV cache; auto: f16, on a card bf16; fp8 (e4m3): on a card only");

@@ -10,6 +10,7 @@
 #include <map>
 
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/terminal.h"
 #include "cli/command.h"
 #include "cli/format.h"
@@ -44,6 +45,11 @@ std::string main_type(const models::Model& model) {
   const auto most = std::max_element(bytes.begin(), bytes.end(),
                                      [](const auto& a, const auto& b) { return a.second < b.second; });
   return most == bytes.end() ? "" : std::string(name(most->first));
+}
+
+int64_t kv_bytes(const Session& session) {
+  const EngineSetup& setup = session.setup();
+  return models::kv_bytes_per_token(session.model().spec(), setup.executor.memory.type) * setup.kv_tokens;
 }
 
 class ServeCommand : public Command {
@@ -205,10 +211,11 @@ class ServeCommand : public Command {
     const bool keys = !server_.api_keys.empty() || !server_.api_key_file.empty();
     fmt::print("page      {}/\nAPI base  {}/v1\n", url, url);
     for (size_t i = 0; i < backends.size(); ++i)
-      fmt::print("model     {} ({} {}, {} parameters, {})\ncontext   {} tokens, KV cache of {} tokens\n",
+      fmt::print("model     {} ({} {}, {} parameters, {})\ncontext   {} tokens, KV cache of {} tokens ({})\n",
                  shown_on(STDOUT_FILENO, backends[i].model.id), backends[i].model.architecture,
                  backends[i].model.quantization, count_text(backends[i].model.parameters), backends[i].device,
-                 backends[i].model.context, sessions_[i]->setup().kv_tokens);
+                 backends[i].model.context, sessions_[i]->setup().kv_tokens,
+                 memory_text(kv_bytes(*sessions_[i])));
     fmt::print(
         "try       curl {}/v1/chat/completions -H 'Content-Type: application/json' {}\\\n"
         "            -d '{{\"model\": \"{}\", \"messages\": [{{\"role\": \"user\", \"content\": "
