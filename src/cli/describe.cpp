@@ -46,6 +46,8 @@ class DescribeCommand : public Command {
                is_mixture(spec) ? fmt::format(", {} active per token", count_text(active)) : "");
     fmt::print("# weights {} in {} tensors\n", bytes_text(files->tensors.total_bytes()),
                files->tensors.names().size());
+    for (const auto& [type, count] : files->tensors.unsupported_types())
+      fmt::print("# {} tensors of type {}, which cannot be run: see docs/models.md\n", count, type);
     fmt::print("# context {} tokens, KV {} per token in f16, {} in f32\n", spec.context,
                bytes_text(models::kv_bytes_per_token(spec, DType::F16)),
                bytes_text(models::kv_bytes_per_token(spec, DType::F32)));

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "cli/model_defaults.h"
+#include "formats/quote.h"
 #include "models/library.h"
 
 namespace sluice::cli {
@@ -54,8 +55,7 @@ Status Session::load_text(const std::string& path) {
   Result<text::Tokenizer> tokenizer = model_->files.is_gguf
                                           ? text::load_tokenizer_gguf(model_->files.metadata)
                                           : text::load_tokenizer_hf(path);
-  if (!tokenizer)
-    return Error{tokenizer.error().code, fmt::format("{}: {}", path, tokenizer.error().message)};
+  if (!tokenizer) return formats::about_file(path, tokenizer.error());
   tokenizer_.emplace(std::move(*tokenizer));
   const text::TemplateSource* source = tokenizer_->find_chat_template();
   if (source == nullptr) return {};

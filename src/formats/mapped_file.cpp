@@ -144,13 +144,27 @@ Result<std::shared_ptr<const MappedFile>> MappedFile::open(const std::string& pa
   void* memory = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor.value, 0);
   if (memory == MAP_FAILED) return system_error("map", path, errno);
   const std::string_view bytes(static_cast<const char*>(memory), size);
-  std::shared_ptr<const MappedFile> file(new MappedFile(path, bytes));
+  std::shared_ptr<const MappedFile> file(new MappedFile(path, bytes, stamp_of(status)));
   if (Status real = refuse_lfs_pointer(bytes, path); !real.ok()) return real.error();
   return file;
 }
 
-MappedFile::MappedFile(std::string path, std::string_view bytes)
-    : path_(std::move(path)), bytes_(bytes), slot_(publish_range(bytes_, path_.c_str())) {}
+MappedFile::Stamp MappedFile::stamp_of(const struct stat& status) {
+  return {static_cast<uint64_t>(status.st_dev), static_cast<uint64_t>(status.st_ino),
+          static_cast<int64_t>(status.st_size), static_cast<int64_t>(status.st_mtim.tv_sec),
+          static_cast<int64_t>(status.st_mtim.tv_nsec)};
+}
+
+bool MappedFile::changed() const {
+  struct ::stat status = {};
+  if (::stat(path_.c_str(), &status) != 0) return false;
+  const Stamp now = stamp_of(status);
+  if (now.device != stamp_.device || now.inode != stamp_.inode) return false;
+  return now.size != stamp_.size || now.seconds != stamp_.seconds || now.nanoseconds != stamp_.nanoseconds;
+}
+
+MappedFile::MappedFile(std::string path, std::string_view bytes, const Stamp& stamp)
+    : path_(std::move(path)), stamp_(stamp), bytes_(bytes), slot_(publish_range(bytes_, path_.c_str())) {}
 
 MappedFile::~MappedFile() {
   retract_range(slot_);

@@ -1,11 +1,14 @@
 // A regular file mapped read-only, and what happens when it changes under the mapping.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
 
 #include "base/result.h"
+
+struct stat;
 
 namespace sluice::formats {
 
@@ -22,11 +25,21 @@ class MappedFile {
 
   std::string_view bytes() const { return bytes_; }
   const std::string& path() const { return path_; }
+  // Whether the mapped file itself was written to: another size or time of modification. One that was replaced or removed
+  // lives on in the mapping.
+  bool changed() const;
 
  private:
-  MappedFile(std::string path, std::string_view bytes);
+  // The file's identity and state when it was mapped.
+  struct Stamp {
+    uint64_t device = 0, inode = 0;
+    int64_t size = 0, seconds = 0, nanoseconds = 0;
+  };
+  static Stamp stamp_of(const struct stat& status);
+  MappedFile(std::string path, std::string_view bytes, const Stamp& stamp);
 
   std::string path_;
+  Stamp stamp_;
   std::string_view bytes_;
   int slot_;  // in the table that the fault handler reads
 };

@@ -16,6 +16,12 @@ std::string quote_path(std::string_view path) {
   return escape_controls(path);
 }
 
+Error about_file(std::string_view path, Error error) {
+  const std::string name = quote_path(path);
+  if (error.message.find(name) == std::string::npos) error.message = name + ": " + error.message;
+  return error;
+}
+
 bool is_plain_name(std::string_view text) {
   while (!text.empty()) {
     const size_t length = printable_length(text);

@@ -42,6 +42,21 @@ int64_t TensorStore::total_bytes() const {
   return bytes;
 }
 
+std::map<std::string, int> TensorStore::unsupported_types() const {
+  std::map<std::string, int> types;
+  for (const auto& [name, entry] : tensors_)
+    if (!entry.unsupported.empty()) ++types[entry.unsupported];
+  return types;
+}
+
+Status TensorStore::unchanged() const {
+  for (const std::shared_ptr<const MappedFile>& file : files_)
+    if (file->changed())
+      return Error{ErrorCode::Io, fmt::format("model file {} changed on disk while it was in use",
+                                              quote_path(file->path()))};
+  return {};
+}
+
 void TensorStore::add(std::string name, TensorView view, std::string unsupported) {
   const bool fresh = tensors_.emplace(std::move(name), Entry{view, std::move(unsupported)}).second;
   SLUICE_CHECK(fresh);

@@ -24,6 +24,10 @@ class TensorStore {
   std::vector<std::string> names() const;  // sorted
   size_t size() const { return tensors_.size(); }
   int64_t total_bytes() const;  // of the tensors, as stored
+  // Types of tensors that find() refuses, and how many tensors have each.
+  std::map<std::string, int> unsupported_types() const;
+  // The first file that was written to since it was mapped, as a message; ok: none.
+  Status unchanged() const;
 
   // Used by the readers. The name must be new. `unsupported` is the type's name where a TensorView cannot
   // express the tensor; the view is then its bytes, as U8[bytes].

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "formats/quote.h"
 #include "formats/safetensors.h"
 #include "models/binder.h"
 #include "models/config.h"
@@ -47,7 +48,7 @@ Result<ModelFiles> open_gguf_model(const std::string& path, const OpenOptions& o
   config->assume("serving_context", options.serving_context);
   config->set_tensors([&](std::string_view name) { return gguf->tensors.contains(name); });
   Result<ModelSpec> spec = build_spec(*config);
-  if (!spec) return Error{spec.error().code, fmt::format("{}: {}", path, spec.error().message)};
+  if (!spec) return formats::about_file(path, spec.error());
   settle_output(*spec, gguf->tensors);
   return ModelFiles{path, std::move(*spec), std::move(gguf->tensors), std::move(gguf->metadata), true};
 }
@@ -94,8 +95,7 @@ Result<std::unique_ptr<Model>> load_model(ModelFiles files, std::shared_ptr<kern
       return Error{ErrorCode::Unavailable, fmt::format("cannot place the weights: {}", problem.what())};
     }
   }();
-  if (!weights)
-    return Error{weights.error().code, fmt::format("{}: {}", model->files.path, weights.error().message)};
+  if (!weights) return formats::about_file(model->files.path, weights.error());
   model->weights = std::move(*weights);
   return model;
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <random>
 
@@ -14,6 +15,12 @@ constexpr int64_t kPaddingTokens = 512;  // of one forward pass; more padding ta
 
 int padding_blocks(int block_size) {
   return static_cast<int>((kPaddingTokens + block_size - 1) / block_size);
+}
+
+constexpr auto kFileCheckInterval = std::chrono::milliseconds(100);
+// What requests are told; reset() names the file.
+Error files_changed() {
+  return {ErrorCode::Internal, "the step failed: the model's file changed on disk"};
 }
 
 uint64_t seed_of(const sched::Request& request, uint64_t entropy) {
@@ -214,10 +221,23 @@ void ModelExecutor::run_padding(int64_t tokens) {
   }
 }
 
+Status ModelExecutor::check_files() {
+  const TimePoint now = Clock::now();
+  if (!files_ || now - files_checked_ < kFileCheckInterval) return files_;
+  files_checked_ = now;
+  files_ = model_.files.tensors.unchanged();
+  if (files_ && amateur_) files_ = amateur_->model().files.tensors.unchanged();
+  return files_;
+}
+
 void ModelExecutor::submit(const sched::Step& step, const cache::KvLedger& ledger) {
   Submitted& submitted = submitted_.emplace_back();
   try {
-    run(step, ledger, submitted);
+    if (check_files()) {
+      run(step, ledger, submitted);
+    } else {
+      submitted.failure = files_changed();
+    }
   } catch (const std::exception& problem) {
     submitted.failure = Error{ErrorCode::Internal, fmt::format("the step failed: {}", problem.what())};
   }
@@ -281,6 +301,7 @@ Result<std::vector<sched::Outcome>> ModelExecutor::collect() {
   }
   const Submitted done = std::move(submitted_.front());
   submitted_.pop_front();
+  if (!check_files()) return files_changed();
   if (done.failure) return *done.failure;
   return std::move(done.outcomes);
 }
@@ -296,6 +317,7 @@ Status ModelExecutor::reset() {
   submitted_.clear();
   expert_->mover().clear();
   if (amateur_) amateur_->mover().clear();
+  if (!files_) return files_;
   if (!ahead_) return {};
   if (const std::string reason = ahead_->device().failure(); !reason.empty())
     return Error{ErrorCode::Unavailable, "the device has failed: " + reason};

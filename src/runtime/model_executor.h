@@ -92,6 +92,9 @@ class ModelExecutor : public sched::Executor {
       : model_(model), options_(options) {}
 
   Status set_up(const models::Model* amateur);
+  // Looks, now and then, whether the files that weights lie in were written to: what is computed from then on is worth
+  // nothing.
+  Status check_files();
   void run(const sched::Step& step, const cache::KvLedger& ledger, Submitted& submitted);
   bool host_draws(const sched::Work& work) const;
   bool samples(const sched::Work& work, const Solo& solo) const;
@@ -141,6 +144,8 @@ class ModelExecutor : public sched::Executor {
   decode::Workspace workspace_;
   ModelRunner::Rows rows_, sampled_rows_, amateur_rows_;
   uint64_t entropy_ = 0;
+  TimePoint files_checked_{};
+  Status files_;  // of the last check
 };
 
 }  // namespace sluice::runtime

@@ -5,6 +5,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <filesystem>
+
 #include "formats/gguf.h"
 #include "formats/quote.h"
 #include "formats/safetensors.h"
@@ -24,6 +27,33 @@ TEST(MappedFile, GivesTheBytes) {
   const auto file = MappedFile::open(folder.write("x", "hello"));
   ASSERT_TRUE(file.ok()) << file.error().message;
   EXPECT_EQ((*file)->bytes(), "hello");
+}
+
+TEST(MappedFile, NoticesThatItWasWrittenTo) {
+  const TempFolder folder;
+  const std::string path = folder.write("x", "hello");
+  const auto file = MappedFile::open(path);
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  EXPECT_FALSE((*file)->changed());
+  std::filesystem::last_write_time(path, std::filesystem::last_write_time(path) + std::chrono::seconds(2));
+  EXPECT_TRUE((*file)->changed());
+}
+
+TEST(MappedFile, LivesOnWhereItIsReplacedOrRemoved) {
+  const TempFolder folder;
+  const std::string path = folder.write("x", "hello");
+  const auto file = MappedFile::open(path);
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  std::filesystem::rename(folder.write("y", "another"), path);
+  EXPECT_FALSE((*file)->changed());
+  std::filesystem::remove(path);
+  EXPECT_FALSE((*file)->changed());
+  EXPECT_EQ((*file)->bytes(), "hello");
+}
+
+TEST(AboutFile, NamesTheFileOnce) {
+  EXPECT_EQ(about_file("a/b", {ErrorCode::Corrupt, "is short"}).message, "a/b: is short");
+  EXPECT_EQ(about_file("a/b", {ErrorCode::Corrupt, "a/b: is short"}).message, "a/b: is short");
 }
 
 TEST(MappedFile, RefusesWhatIsNotAFileWithoutWaiting) {

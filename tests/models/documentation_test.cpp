@@ -7,6 +7,7 @@
 #include <sstream>
 #include <string>
 
+#include "formats/gguf_types.h"
 #include "models/family.h"
 
 namespace sluice::models {
@@ -27,6 +28,21 @@ std::set<std::string> documented() {
     }
   }
   return names;
+}
+
+TEST(Documentation, SaysWhichTypesOfGgufCanBeRun) {
+  const auto root = std::filesystem::path(SLUICE_TEST_DATA).parent_path().parent_path().parent_path();
+  std::ifstream file(root / "docs/models.md");
+  std::string line, runs, refused;
+  while (std::getline(file, line)) {
+    if (line.starts_with("Types of GGUF that run:")) runs = line;
+    if (line.starts_with("Types of GGUF that do not run:")) refused = line;
+  }
+  for (const formats::GgmlType& type : formats::kGgmlTypes) {
+    const std::string name = "`" + std::string(type.name) + "`";
+    EXPECT_EQ(runs.find(name) != std::string::npos, type.dtype.has_value()) << name;
+    EXPECT_EQ(refused.find(name) != std::string::npos, !type.dtype.has_value()) << name;
+  }
 }
 
 TEST(Documentation, ListsEveryArchitectureAndNoOther) {
