@@ -21,7 +21,7 @@ namespace {
 using namespace sluice;
 using namespace sluice::kernels::cuda;
 
-constexpr double kBytesPerSecond = 4.39e12, kTolerance = 8e-3;
+constexpr double kBytesPerSecond = 4.39e12, kTolerance = 1e-2;
 constexpr DType kTypes[] = {DType::Q4_K, DType::Q8_0, DType::Q6_K, DType::Q5_K,   DType::Q4_0,
                             DType::Q4_1, DType::Q5_0, DType::Q5_1, DType::IQ4_NL, DType::MXFP4};
 std::mt19937 random_bits(5);

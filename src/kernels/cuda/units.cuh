@@ -76,6 +76,9 @@ struct ScalesAndOffsets {
   __device__ __forceinline__ uint32_t offset_twice(int group, int second) const {
     return high_twice(both(group, second));
   }
+  __device__ __forceinline__ float offset(int group, int second) const {
+    return high_half(both(group, second));
+  }
 };
 // Of row g and then of row g + 8, in groups of 32 columns.
 struct ScalesOf32 {
@@ -89,6 +92,7 @@ struct ScalesOf32 {
   __device__ __forceinline__ uint32_t scale_twice(int group, int second) const {
     return twice_of(row(second), group == 1);
   }
+  __device__ __forceinline__ float offset(int, int) const { return 0.0f; }
 };
 // The same of groups of 16.
 struct ScalesOf16 {
@@ -101,6 +105,7 @@ struct ScalesOf16 {
   __device__ __forceinline__ uint32_t scale_twice(int group, int second) const {
     return twice_of(word(scales, group / 2 + 2 * second), group % 2 == 1);
   }
+  __device__ __forceinline__ float offset(int, int) const { return 0.0f; }
 };
 
 // Word `slice` of a lane has pair j in bits 4j.. and 16 + 4j..
@@ -111,6 +116,7 @@ __device__ __forceinline__ uint32_t nibble_pair(const uint4& q, int pair) {
 template <>
 struct Unit<Units::Q4Offset> : ScalesAndOffsets {
   static constexpr uint32_t kCentre = 0xc308c308u;  // -136
+  static constexpr int kCentreValue = 136;
   uint4 q;
 
   __device__ __forceinline__ void load(const uint8_t* unit, int lane) {
@@ -127,6 +133,7 @@ struct Unit<Units::Q4Offset> : ScalesAndOffsets {
 template <>
 struct Unit<Units::Q4Table> : ScalesOf32 {
   static constexpr uint32_t kCentre = 0;
+  static constexpr int kCentreValue = 0;
   uint4 q;
 
   __device__ __forceinline__ void load(const uint8_t* unit, int lane) {
@@ -155,6 +162,7 @@ struct Unit<Units::Q4Table> : ScalesOf32 {
 template <>
 struct Unit<Units::Q5Offset> : ScalesAndOffsets {
   static constexpr uint32_t kCentre = 0xc310c310u;  // -144
+  static constexpr int kCentreValue = 144;
   uint4 q;
   uint32_t fifth;
 
@@ -170,23 +178,32 @@ struct Unit<Units::Q5Offset> : ScalesAndOffsets {
   }
 };
 
-// Bits 2i.. and 16 + 2i.. of word h of a lane's upper bits belong to pair 8h + i.
+// Words 3h to 3h + 2 of a lane's six hold pairs 8h to 8h + 7: each two of them, in bits 0.. and 6.., and of the last two
+// pairs in bits 12..: the low four bits in the first and the third word, the high two in the second.
 template <>
 struct Unit<Units::Q6> : ScalesOf16 {
   static constexpr uint32_t kCentre = 0xc320c320u;  // -160
+  static constexpr int kCentreValue = 160;
   uint4 q;
-  uint2 upper;
+  uint2 more;
 
   __device__ __forceinline__ void load(const uint8_t* unit, int lane) {
     q = *reinterpret_cast<const uint4*>(unit + lane * 16);
-    upper = *reinterpret_cast<const uint2*>(unit + 512 + lane * 8);
+    more = *reinterpret_cast<const uint2*>(unit + 512 + lane * 8);
     scales = *reinterpret_cast<const uint4*>(unit + 768 + (lane >> 2) * 16);
+  }
+  __device__ __forceinline__ uint32_t of_six(int i) const {
+    return i < 4 ? word(q, i) : i == 4 ? more.x : more.y;
   }
   __device__ __forceinline__ void values(const UnitTable&, uint32_t (&a)[16]) const {
 #pragma unroll
-    for (int pair = 0; pair < 16; ++pair) {
-      const uint32_t two = shift_right(pair < 8 ? upper.x : upper.y, 2 * (pair % 8) - 4);
-      a[pair] = and_or(two, 0x00300030u, nibble_pair(q, pair));
+    for (int h = 0; h < 2; ++h) {
+#pragma unroll
+      for (int i = 0; i < 6; ++i)
+        a[8 * h + i] = and_or(of_six(3 * h + i / 2) >> (6 * (i % 2)), 0x003f003fu, kBf16Base);
+      const uint32_t high = of_six(3 * h + 1);
+      a[8 * h + 6] = and_or(high >> 8, 0x00300030u, and_or(of_six(3 * h) >> 12, 0x000f000fu, kBf16Base));
+      a[8 * h + 7] = and_or(high >> 10, 0x00300030u, and_or(of_six(3 * h + 2) >> 12, 0x000f000fu, kBf16Base));
     }
   }
 };
@@ -196,6 +213,7 @@ struct Unit<Units::Q6> : ScalesOf16 {
 template <>
 struct Unit<Units::Q8> : ScalesOf32 {
   static constexpr uint32_t kCentre = 0;
+  static constexpr int kCentreValue = 0;
   uint4 q[2];
 
   __device__ __forceinline__ void load(const uint8_t* unit, int lane) {
@@ -233,31 +251,52 @@ __device__ __forceinline__ void fragments(const Held& held, const UnitTable& tab
   }
 }
 
-// acc[16 rows, 8 tokens] += unit · xᵀ, where b[slice] are the tokens' fragments. Sums of integers are scaled: that takes
-// fewer instructions than to scale integers, and the matrix instructions it takes more of are not what a warp waits for.
+// Sums of x over groups of columns, of the tokens whose sums a lane has; where a unit has a centre or offsets.
+template <class Held>
+struct GroupSums {
+  static constexpr bool kNeeded = Held::kCentre != 0 || Held::kOffset;
+  float of[Held::kGroups][4];
+
+  __device__ __forceinline__ explicit GroupSums(const uint32_t (&b)[4][2]) {
+    if constexpr (!kNeeded) return;
+    constexpr uint32_t kOnes = 0x3f803f80u;
+    constexpr int kSlices = 4 / Held::kGroups;
+#pragma unroll
+    for (int group = 0; group < Held::kGroups; ++group) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) of[group][i] = 0.0f;
+#pragma unroll
+      for (int s = group * kSlices; s < (group + 1) * kSlices; ++s)
+        mma_bf16(of[group], kOnes, kOnes, kOnes, kOnes, b[s][0], b[s][1]);
+    }
+  }
+};
+
+// acc[16 rows, 8 tokens] += unit · xᵀ, where b[slice] are the tokens' fragments. Sums of integers are scaled, and what
+// centre and offset add is taken from the sums of x: that takes fewer instructions than to scale integers.
 template <class Held>
 __device__ __forceinline__ void multiply_eight(const Held& held, const UnitTable& table,
-                                               const uint32_t (&b)[4][2], float (&acc)[4]) {
+                                               const uint32_t (&b)[4][2], const GroupSums<Held>& x,
+                                               float (&acc)[4]) {
+  constexpr int kSlices = 4 / Held::kGroups;
+  constexpr float kCentre = -static_cast<float>(Held::kCentreValue);
   uint32_t a[16];
   held.values(table, a);
 #pragma unroll
   for (int group = 0; group < Held::kGroups; ++group) {
-    constexpr int kSlices = 4 / Held::kGroups;
     float sum[4] = {};
 #pragma unroll
-    for (int i = 0; i < kSlices; ++i) {
-      const int s = group * kSlices + i;
+    for (int s = group * kSlices; s < (group + 1) * kSlices; ++s)
       mma_bf16(sum, a[4 * s], a[4 * s + 1], a[4 * s + 2], a[4 * s + 3], b[s][0], b[s][1]);
-      if constexpr (Held::kCentre != 0)
-        mma_bf16(sum, Held::kCentre, Held::kCentre, Held::kCentre, Held::kCentre, b[s][0], b[s][1]);
-      if constexpr (Held::kOffset) {
-        const uint32_t first = held.offset_twice(group, 0), second = held.offset_twice(group, 1);
-        mma_bf16(acc, first, second, first, second, b[s][0], b[s][1]);
-      }
-    }
     const float first = held.scale(group, 0), second = held.scale(group, 1);
     acc[0] += first * sum[0], acc[1] += first * sum[1];
     acc[2] += second * sum[2], acc[3] += second * sum[3];
+    if constexpr (GroupSums<Held>::kNeeded) {
+      const float low = kCentre * first + held.offset(group, 0),
+                  high = kCentre * second + held.offset(group, 1);
+      acc[0] += low * x.of[group][0], acc[1] += low * x.of[group][1];
+      acc[2] += high * x.of[group][0], acc[3] += high * x.of[group][1];
+    }
   }
 }
 

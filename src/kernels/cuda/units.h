@@ -16,8 +16,7 @@ namespace sluice::kernels::cuda {
 
 // By bytes of a unit, in this order:
 // Q4Offset: 512 of nibbles, 128 of scales and offsets. Q4Table: 512 of nibbles, which index a table of 16 numbers, 64 of
-// scales. Q5Offset: 512 of nibbles, 128 of fifth bits, 128 of scales and offsets. Q6: 512 of nibbles, 256 of upper bits,
-// 128 of scales. Q8: 1024 of signed bytes, 64 of scales.
+// scales. Q5Offset: 512 of nibbles, 128 of fifth bits, 128 of scales and offsets. Q6: 768 of integers, 128 of scales. Q8: 1024 of signed bytes, 64 of scales.
 enum class Units : int32_t { None, Q4Offset, Q4Table, Q5Offset, Q6, Q8 };
 
 inline constexpr int kUnitRows = 16, kUnitCols = 64;

@@ -18,13 +18,12 @@
 
 namespace sluice::kernels::cuda {
 
-template <Units U_, int RowTiles_, bool Gated_>
+template <Units U_, int RowTiles_, bool Gated_, int Depth_>
 struct FewShape {
   static constexpr Units U = U_;
-  static constexpr int RowTiles = RowTiles_;
+  static constexpr int RowTiles = RowTiles_, Depth = Depth_;
   static constexpr bool Gated = Gated_;
   static constexpr int kUnit = unit_bytes(U);
-  static constexpr int Depth = RowTiles * 16 * kUnit <= 32 * 1024 ? 2 : 1;
   static constexpr int kWarps = 8, kThreads = kWarps * 32 + 64,
                        kColumns = kWarps * Depth;  // columns: of units
   static constexpr int kRows = RowTiles * kUnitRows, kResults = Gated ? kUnitRows : kRows;
@@ -126,6 +125,7 @@ __device__ __forceinline__ void few_produce(const FewArguments& p, const CUtenso
 template <class S>
 __device__ __forceinline__ void few_finish(const FewArguments& p, const FewPlaces<S>& at, int mine) {
   const int lane = threadIdx.x & 31;
+  wait_for_producer();
   for (int j = 0; j < mine; ++j) {
     const float* sums = at.sums + (j & 1) * at.sum_count;
     const int row0 = (static_cast<int>(blockIdx.x) + j * static_cast<int>(gridDim.x)) * S::kResults;
@@ -163,11 +163,12 @@ __device__ __forceinline__ void few_multiply(const FewArguments& p, const uint8_
     load_matrices(from + (((lane >> 3) ^ turn) << 4), low);
     load_matrices(from + (((4 + (lane >> 3)) ^ turn) << 4), high);
     const uint32_t b[4][2] = {{low[0], low[1]}, {low[2], low[3]}, {high[0], high[1]}, {high[2], high[3]}};
+    const GroupSums<Unit<S::U>> sums(b);
 #pragma unroll
     for (int r = 0; r < S::RowTiles; ++r) {
       Unit<S::U> held;
       held.load(unit + (r * S::kColumns + d * S::kWarps) * S::kUnit, lane);
-      multiply_eight(held, p.table, b, acc[r]);
+      multiply_eight(held, p.table, b, sums, acc[r]);
     }
   }
 }
@@ -176,6 +177,7 @@ template <class S>
 __device__ __forceinline__ void few_consume(const FewArguments& p, const uint8_t* base,
                                             const FewPlaces<S>& at, int mine) {
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
+  wait_for_producer();  // without taking turns from the kernel in front
   if (p.x_resident != 0) barrier_wait(at.x_full, 0);
   int stage = 0, parity = 0;
   for (int j = 0; j < mine; ++j) {
@@ -274,9 +276,12 @@ void launch_few_shape(const UnitsProductParams& u, Stream stream) {
   a.activation = u.activation;
   a.x_bytes = S::kColumns * a.n * 128;
   a.pitch = a.n | 1;
-  const int blocks = a.tiles < Blocks * processors ? a.tiles : Blocks * processors;
+  int blocks = a.tiles < Blocks * processors ? a.tiles : Blocks * processors;
   int shared = few_memory<S>(a, blocks, S::kHalfShared);
-  if (a.stages < 3) shared = few_memory<S>(a, blocks, S::kAllShared);
+  if (a.stages < 3) {
+    blocks = a.tiles < processors ? a.tiles : processors;
+    shared = few_memory<S>(a, blocks, S::kAllShared);
+  }
   const auto size = [](int64_t value) { return static_cast<uint64_t>(value); };
   const CUtensorMap x = make_tensor_map(p.x.data, {3,
                                                    {64, size(a.n), size(a.units)},
@@ -289,9 +294,18 @@ void launch_few_shape(const UnitsProductParams& u, Stream stream) {
 
 template <Units U>
 void launch_few(const UnitsProductParams& u, Stream stream) {
-  if (u.gated != 0) return launch_few_shape<FewShape<U, 2, true>, 1>(u, stream);
-  if (u.product.weight.rows >= kLongMatrix) return launch_few_shape<FewShape<U, 3, false>, 2>(u, stream);
-  launch_few_shape<FewShape<U, 1, false>, 2>(u, stream);
+  constexpr int kRowBytes = 16 * unit_bytes(U);  // of a row of units in a deep stage
+  constexpr int kPairDepth = 2 * kRowBytes <= 24 * 1024 ? 2 : 1,
+                kLongDepth = 3 * kRowBytes <= 32 * 1024 ? 2 : 1;
+  const bool few = u.product.x.n <= 4;
+  if (u.gated != 0 && few) return launch_few_shape<FewShape<U, 2, true, kPairDepth>, 2>(u, stream);
+  if (u.gated != 0) return launch_few_shape<FewShape<U, 2, true, 1>, 2>(u, stream);
+  if (u.product.weight.rows >= kLongMatrix && few)
+    return launch_few_shape<FewShape<U, 3, false, kLongDepth>, 2>(u, stream);
+  if (u.product.weight.rows >= kLongMatrix) return launch_few_shape<FewShape<U, 3, false, 1>, 2>(u, stream);
+  // Two rows of units to a tile where that gives every block one tile or more.
+  if (few && u.product.weight.rows > 4096) return launch_few_shape<FewShape<U, 2, false, 1>, 2>(u, stream);
+  launch_few_shape<FewShape<U, 1, false, 2>, 2>(u, stream);
 }
 
 }  // namespace sluice::kernels::cuda

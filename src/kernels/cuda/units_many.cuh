@@ -182,6 +182,7 @@ template <class S>
 __device__ __forceinline__ void many_consume(const ManyArguments& p, uint8_t* base, const ManyShare& share) {
   const uint32_t ring = shared_address(base), full = ring + S::kRingBytes, empty = full + 8 * S::kStages;
   int stage = 0, parity = 0, before = -1;
+  wait_for_producer();  // without taking turns from the kernel in front
   float sums[S::kSums] = {};
   int step =
       share.first;  // of one or more: a loop that might not run would make the products wait for each other

@@ -95,6 +95,20 @@ __device__ __forceinline__ uint16_t bits_of(float value) {
   return __bfloat16_as_ushort(__float2bfloat16(value));
 }
 
+// Two numbers of six bits, in bits 0.. and 16.. of `both`.
+__device__ __forceinline__ void store_six(uint32_t* words, int lane, int pair, uint32_t both) {
+  const auto of_six = [&](int i) -> uint32_t& {
+    return words[i < 4 ? lane * 4 + i : 128 + lane * 2 + i - 4];
+  };
+  const int h = pair / 8, i = pair % 8;
+  if (i < 6) {
+    of_six(3 * h + i / 2) |= both << (6 * (i % 2));
+  } else {
+    of_six(i == 6 ? 3 * h : 3 * h + 2) |= (both & 0x000f000fu) << 12;
+    of_six(3 * h + 1) |= (both & 0x00300030u) << (i == 6 ? 8 : 10);
+  }
+}
+
 // Of the two elements of a lane's pair number `pair`, 4 * slice + j.
 template <Units U>
 __device__ __forceinline__ void store_pair(uint8_t* unit, int lane, int pair, uint32_t first,
@@ -105,12 +119,13 @@ __device__ __forceinline__ void store_pair(uint8_t* unit, int lane, int pair, ui
     words[slice / 2 * 128 + lane * 4 + slice % 2 * 2 + j / 2] |= (first | second << 16) << (8 * (j & 1));
   } else if constexpr (U == Units::Q4Table) {
     words[lane * 4 + slice] |= (first | second << 4) << (8 * j);
+  } else if constexpr (U == Units::Q6) {
+    store_six(words, lane, pair, first | second << 16);
   } else {
     words[lane * 4 + slice] |= ((first & 0xfu) | (second & 0xfu) << 16) << (4 * j);
   }
   const uint32_t above = first >> 4 | second >> 4 << 16;
   if constexpr (U == Units::Q5Offset) words[128 + lane] |= above << pair;
-  if constexpr (U == Units::Q6) words[128 + lane * 2 + pair / 8] |= above << (2 * (pair % 8));
 }
 
 // A scale belongs to the lanes of a row; those with t = 0 store it.
