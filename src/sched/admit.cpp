@@ -15,48 +15,96 @@ bool Scheduler::batch_may_start(TimePoint now) const {
          Seconds(now - waiting_.oldest().request->arrival) >= patience;
 }
 
-// Preempted requests come back before others start, unless those are more urgent and it is not the oldest's turn.
-Entry* Scheduler::candidate(bool may_join) {
-  Entry* fresh = may_join ? waiting_.front() : nullptr;
-  if (preempted_.empty()) return fresh;
-  Entry* back = preempted_.begin()->second;
-  const bool urgent = fresh != nullptr && fresh->request->priority > back->request->priority;
-  return urgent && !waiting_.by_age() ? fresh : back;
+// The next request of the client that was served least, of those whose next one fits as far as is known. While
+// somebody who was passed for long is waited for, only clients that have nothing running go on.
+Entry* Scheduler::candidate(bool may_join, bool holding) const {
+  if (!may_join && !options_.scheme.joins) return preempted_.empty() ? nullptr : preempted_.begin()->second;
+  for (const ClientShares::Client* client : shares_.queued()) {
+    if (client->passed == step_number_ || (holding && client->sequences > 0)) continue;
+    if (Entry* entry = waiting_.front(*client, may_join)) return entry;
+  }
+  return nullptr;
 }
 
-// Strictly in order: what does not fit holds up those behind it, so that nobody is passed over for ever.
+// What does not fit holds up those of its client behind it, and lets a few other clients pass: what it lacks is given back
+// to it as far as it is within its share, and beyond that it is waited for when it has been passed for long.
 void Scheduler::admit(Draft& draft, TimePoint now) {
   if (draft.preempted) return;
+  if (draft.shared) {  // what was kept for those that start
+    draft.budget = {options_.layout, step_limit(), options_.max_seqs};
+    for (const Work& work : draft.step.work) draft.budget.add(work.end - work.begin);
+  }
   const bool joins = options_.scheme.joins;
   const bool may_join = (joins || (running_.empty() && preempted_.empty())) && batch_may_start(now);
-  while (Entry* entry = candidate(may_join)) {
+  for (Entry* entry : draft.owed)
+    if (entry->phase != Phase::Running) try_start(draft, *entry, now);
+  bool holding = false;
+  for (int passed = 0; passed < kMostPassed;) {
+    Entry* entry = candidate(may_join, holding);
+    if (entry == nullptr) return;
     ++counters_.examined;
-    if (seats_taken_ + entry->seats > options_.max_seqs) return;
-    if (joins && draft.budget.fit(1) == 0) return;
-    if (!start(draft, *entry)) return;
-    const bool wanted = options_.prefill == Prefill::Mixed || prompting(*entry);
-    if (joins && wanted) plan_entry(draft, *entry, false);
+    const Start result = try_start(draft, *entry, now);
+    if (result == Start::Started) continue;
+    if (result == Start::StepFull || !joins) return;
+    ++passed;
+    entry->client->passed = step_number_;
+    if (!entry->passed_since) entry->passed_since = now;
+    holding |= is_aged(*entry, now);
   }
 }
 
-bool Scheduler::start(Draft& draft, Entry& entry) {
+bool Scheduler::is_aged(const Entry& entry, TimePoint now) const {
+  return entry.passed_since && Seconds(now - *entry.passed_since) >= kPassedForLong;
+}
+
+// Sequences that it may start with; 0: it has to wait. Choices of a request may run one after the other; the lanes of a
+// search run together, and one that was passed for long takes turns with the others from step to step.
+int Scheduler::seats_for(const Entry& entry, TimePoint now) const {
+  const int free = options_.max_seqs - seats_taken_, live = entry.live();
+  if (entry.search || !options_.scheme.joins) {
+    if (live <= free) return live;
+    const bool turns = options_.scheme.joins && is_aged(entry, now);
+    return turns && seats_taken_ + live <= 2 * options_.max_seqs ? live : 0;
+  }
+  if (shares_.queued().size() < 2) return std::min(live, free);
+  const int own = static_cast<int>(shares_.share(*entry.client, options_.max_seqs)) - entry.client->sequences;
+  return std::min({live, free, std::max(1, own)});
+}
+
+Scheduler::Start Scheduler::try_start(Draft& draft, Entry& entry, TimePoint now) {
+  const bool joins = options_.scheme.joins;
+  if (joins && draft.budget.fit(1) == 0) return Start::StepFull;
+  if (draft.shared && entry.client->claimed != step_number_) {
+    entry.client->claimed = step_number_;
+    entry.client->prompt_quota =
+        std::max<int64_t>(1, static_cast<int64_t>(shares_.share(*entry.client, draft.budget.limit())));
+  }
+  const int sequences = seats_for(entry, now);
+  if (sequences <= 0 || !start(draft, entry, sequences)) return Start::NoRoom;
+  const bool wanted = options_.prefill == Prefill::Mixed || prompting(entry);
+  if (joins && wanted) plan_entry(draft, entry, false);
+  return Start::Started;
+}
+
+bool Scheduler::start(Draft& draft, Entry& entry, int sequences) {
   for (const Lane& lane : entry.lanes) {
     if (!lane.done && lane.in_flight > 0) return false;  // its tokens are not all known yet
   }
-  if (!(entry.phase == Phase::Swapped ? bring_back(entry) : set_up(draft, entry))) return false;
+  if (!(entry.phase == Phase::Swapped ? bring_back(entry, sequences) : set_up(draft, entry, sequences)))
+    return false;
   const bool first = entry.phase == Phase::Waiting;
   leave_queue(entry);
   entry.phase = Phase::Running;
+  entry.passed_since.reset();
   entry.place = running_.insert(running_.end(), &entry);
-  seats_taken_ += entry.seats;
-  waiting_.note_start();
+  set_granted(entry, sequences);
+  waiting_.note_start(*entry.client);
   if (!first) return true;
   entry.order = next_order_++;
   entry.known = true;
   entry.cached = entry.lanes.front().computed;
   draft.step.admit.push_back({entry.group, entry.request, entry.cached});
   if (!options_.scheme.joins) batch_rows_ += entry.seats;
-  waiting_.charge(entry.request->client, entry.prompt_size());
   ++counters_.started;
   counters_.prompt_tokens += static_cast<uint64_t>(entry.prompt_size());
   counters_.cached_tokens += static_cast<uint64_t>(entry.cached);
@@ -71,28 +119,33 @@ bool Scheduler::promise_if_due(Entry& entry, std::span<const SeqId> family) {
 
 // Requests that run will soon want more blocks. Starting another one on the last of them would only get
 // somebody preempted.
-bool Scheduler::leaves_headroom(const Entry& entry) const {
+bool Scheduler::leaves_headroom(const Entry& entry, int sequences) const {
   if (entry.promised || running_.empty()) return true;
   for (int group = 0; group < ledger_.groups(); ++group) {
-    const int headroom = std::min(seats_taken_ + entry.seats, ledger_.capacity(group) / 32);
-    if (ledger_.available(group) < headroom) return false;
+    if (ledger_.available(group) < headroom(group, sequences)) return false;
   }
   return true;
 }
 
-bool Scheduler::bring_back(Entry& entry) {
+int Scheduler::headroom(int group, int sequences) const {
+  return std::min(seats_taken_ + sequences, ledger_.capacity(group) / 32);
+}
+
+bool Scheduler::bring_back(Entry& entry, int sequences) {
   const std::vector<SeqId> family = resident_lanes(entry);
   if (!promise_if_due(entry, family)) return false;
   // Each lane may need a block for its next token; alone, there is one.
   const bool safe = entry.promised || running_.empty();
-  return ledger_.swap_in(family, safe ? 0 : static_cast<int>(family.size()));
+  return ledger_.swap_in(family, safe ? 0 : std::min(sequences, static_cast<int>(family.size())));
 }
 
-bool Scheduler::set_up(const Draft& draft, Entry& entry) {
+bool Scheduler::set_up(const Draft& draft, Entry& entry, int sequences) {
   Lane& lane = *leader(entry);
   if (entry.outgrown()) choose_rope_set(entry, static_cast<int>(lane.tokens.size()));
   ledger_.open(lane.seq, entry.request->cache_salt, entry.rope_set);
-  if (promise_if_due(entry, std::span(&lane.seq, 1)) && attach(draft, entry, lane)) return true;
+  if (promise_if_due(entry, std::span(&lane.seq, 1)) && attach(draft, entry, lane) &&
+      leaves_headroom(entry, sequences))
+    return true;
   ledger_.release(lane.seq);
   lane.computed = 0;
   entry.promised = false;
@@ -106,31 +159,37 @@ bool Scheduler::attach(const Draft& draft, Entry& entry, Lane& lane) {
   int first = 0;  // tokens of the step that is being planned
   if (options_.scheme.joins) {
     if (ledger_.content_is_coming(lane.seq)) return false;
-    first = piece(draft.budget, target - lane.computed);
+    first = piece(draft, entry, target - lane.computed);
     if (first == 0 && target > lane.computed) return false;
   }
   const cache::Extent extent{.begin = lane.computed, .end = lane.computed + first, .total = target};
-  return ledger_.reserve(lane.seq, extent) && leaves_headroom(entry);
+  return ledger_.reserve(lane.seq, extent);
 }
 
-// Preempts the least urgent, least recently served, youngest of those that have no work in this step yet.
-// True: try again. False: there is none, or it was the entry itself.
+// In order of preference from the back: of clients that hold more than their share of the blocks, then the least urgent,
+// least recently served, youngest.
+void Scheduler::find_victims(Draft& draft) {
+  draft.victims_known = true;
+  std::copy_if(running_.begin(), running_.end(), std::back_inserter(draft.victims),
+               [](const Entry* other) { return !other->promised; });
+  if (shares_.contended()) count_blocks();
+  const auto rank = [&](const Entry* e) {
+    const bool over = shares_.contended() && e->client->kv_part > shares_.share(*e->client, 1);
+    return std::tuple(over, -e->request->priority, -int64_t(e->last_served), e->order);
+  };
+  std::sort(draft.victims.begin(), draft.victims.end(),
+            [&](const Entry* a, const Entry* b) { return rank(a) < rank(b); });
+  counters_.examined += draft.victims.size();
+}
+
+// Preempts a victim of those that have no work in this step yet. True: try again. False: there is none, or it was the
+// entry itself.
 bool Scheduler::make_room(Draft& draft, Entry& entry) {
-  if (!draft.victims_known) {
-    draft.victims_known = true;
-    std::copy_if(running_.begin(), running_.end(), std::back_inserter(draft.victims),
-                 [](const Entry* other) { return !other->promised; });
-    std::sort(draft.victims.begin(), draft.victims.end(), [](const Entry* a, const Entry* b) {
-      const auto rank = [](const Entry* e) {
-        return std::tuple(-e->request->priority, -int64_t(e->last_served), e->order);
-      };
-      return rank(a) < rank(b);
-    });
-    counters_.examined += draft.victims.size();
-  }
+  if (!draft.victims_known) find_victims(draft);
   while (!draft.victims.empty()) {
     Entry& victim = *draft.victims.back();
-    if (&victim == &entry || victim.request->priority > entry.request->priority) break;
+    const bool urgent = victim.client == entry.client && victim.request->priority > entry.request->priority;
+    if (&victim == &entry || urgent) break;
     draft.victims.pop_back();
     const bool idle = victim.phase == Phase::Running && victim.last_served != step_number_;
     const bool moving = victim.search && victim.lanes.front().pending > 0;
@@ -152,6 +211,7 @@ void Scheduler::preempt(Draft& draft, Entry& entry) {
   ++(swap ? counters_.preempted_swapped : counters_.preempted_dropped);
   ++entry.preemptions;
   preempted_.emplace(std::pair(-entry.request->priority, entry.order), &entry);
+  waiting_.push(entry);
   draft.step.preempted.push_back(entry.request->id);
   draft.preempted = true;
 }
@@ -170,12 +230,13 @@ void Scheduler::drop_outgrown() {
 
 // Its blocks are of no use any more: it comes back like a preempted request, from nothing but its tokens.
 void Scheduler::compute_again(Entry& entry) {
-  if (entry.phase == Phase::Running) {
-    leave_queue(entry);
-    preempted_.emplace(std::pair(-entry.request->priority, entry.order), &entry);
-  }
+  const bool ran = entry.phase == Phase::Running;
+  if (ran) leave_queue(entry);
   drop_blocks(entry);  // swapped out in the meantime or not
   entry.phase = Phase::Dropped;
+  if (!ran) return;
+  preempted_.emplace(std::pair(-entry.request->priority, entry.order), &entry);
+  waiting_.push(entry);
 }
 
 void Scheduler::drop_blocks(Entry& entry) {

@@ -104,7 +104,6 @@ void Scheduler::take_tokens(Entry& entry, size_t index, Tokens tokens, Progress&
   if (tokens.tokens.size() > 1 && entry.phase == Phase::Running && options_.kv_cache) {
     lane.computed = static_cast<int>(lane.tokens.size()) - 1;  // the last one has been sampled, not run
   }
-  waiting_.charge(entry.request->client, static_cast<int64_t>(progress.tokens.size()));
   if (!progress.finished) return;
   end_lane(entry, lane);
   progress.ended = leader(entry) == nullptr;
@@ -126,7 +125,6 @@ void Scheduler::take_move(Entry& entry, SearchMove move, Progress& progress) {
   progress.stop_token = ends(progress.tokens);
   progress.hypotheses = std::move(move.hypotheses);
   for (Hypothesis& hypothesis : progress.hypotheses) hypothesis.stop_token = ends(hypothesis.tokens);
-  waiting_.charge(entry.request->client, lanes);
   if (move.moves.empty()) {
     progress.finished = progress.hypotheses.empty() ? move.reason : progress.hypotheses.front().reason;
     progress.ended = true;

@@ -5,8 +5,11 @@
 #include <limits>
 #include <list>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
+#include "sched/client_shares.h"
 #include "sched/request.h"
 
 namespace sluice::sched {
@@ -35,10 +38,12 @@ inline constexpr int kNoCeiling = std::numeric_limits<int>::max();
 
 struct Entry {
   std::shared_ptr<const Request> request;
+  ClientShares::Client* client = nullptr;
   std::vector<Lane> lanes;
-  SeqId group;          // names the request to the executor: the sequence that was admitted
-  int seats = 1;        // sequences that may run at once
-  bool search = false;  // lanes move together
+  SeqId group;      // names the request to the executor: the sequence that was admitted
+  int seats = 1;    // sequences that it asks for
+  int granted = 0;  // sequences that may run at once, while running; the other lanes wait for those to end
+  bool search = false;  // lanes move together: all of them run at once
   Phase phase = Phase::Waiting;
   bool known = false;      // to the executor
   bool spread = false;     // every lane has its own table; before, the first one runs for all
@@ -52,8 +57,21 @@ struct Entry {
   int prompt_read = 0;       // leading positions of the prompt whose outputs have been asked for
   uint64_t order = 0;        // of its first start
   uint64_t last_served = 0;  // number of the last step it had work in
+  uint64_t number = 0;       // of its arrival in the queue
+  // Where it stands among the requests of its client with the same priority: preempted ones by their start, others by
+  // when they should start.
+  std::pair<TimePoint, uint64_t> rank;
+  std::optional<TimePoint> passed_since;  // it did not fit when it was its turn, from then on
   std::list<Entry*>::iterator place,
-      age_place;  // in the queue it stands in; in the queue by age, while waiting
+      age_place;  // in the list of those that run; in the queue by age, while waiting
+
+  bool preempted() const { return phase == Phase::Dropped || phase == Phase::Swapped; }
+  // Sequences that have not ended, or will come.
+  int live() const {
+    if (search || static_cast<int>(lanes.size()) < seats) return seats;
+    return static_cast<int>(
+        std::count_if(lanes.begin(), lanes.end(), [](const Lane& lane) { return !lane.done; }));
+  }
 
   int prompt_size() const { return static_cast<int>(request->prompt.size()); }
   // Lanes exist, or will, that share the prompt: it is computed once, up to its last token.

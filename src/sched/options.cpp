@@ -20,7 +20,6 @@ Status validate(const SchedulerOptions& options) {
   if (options.max_seqs < 1) return too_small("max-seqs", options.max_seqs);
   if (options.max_step_tokens < 1) return too_small("max-step-tokens", options.max_step_tokens);
   if (options.max_context < 1) return too_small("context", options.max_context);
-  if (options.fair_quantum < 1) return too_small("fair-quantum", options.fair_quantum);
   if (options.max_preemptions < 0) {
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("max-preemptions is {}, must not be negative", options.max_preemptions)};
@@ -33,6 +32,8 @@ Status validate(const SchedulerOptions& options) {
   if (!(options.scheme.patience.count() >= 0)) {
     return Error{ErrorCode::InvalidArgument, "batch-wait must not be negative"};
   }
+  if (!(options.contended_step.count() > 0))
+    return Error{ErrorCode::InvalidArgument, "the longest step while clients share must be over 0 s"};
   return {};
 }
 

@@ -84,13 +84,13 @@ struct SchedulerOptions {
   Prefill prefill = Prefill::Mixed;
   KvPolicy kv_policy = KvPolicy::OnDemand;
   Preemption preemption = Preemption::Recompute;
-  int max_seqs = 64;          // sequences that run at once; a request counts with all its choices or beams
-  int max_step_tokens = 512;  // tokens of a step, padding included
-  int max_context = 1 << 20;  // positions of one sequence
-  int max_preemptions = 3;    // of one request; then it starts again with all its blocks set aside
-  int fair_quantum = 64;      // tokens a client may use before the next one's turn
+  int max_seqs = 64;            // sequences that run at once; a request counts with all its choices or beams
+  int max_step_tokens = 512;    // tokens of a step, padding included
+  int max_context = 1 << 20;    // positions of one sequence
+  int max_preemptions = 3;      // of one request; then it starts again with all its blocks set aside
+  Seconds contended_step{0.5};  // the longest step, as far as is known, while more than one client has work
   RopeSets rope;
-  bool kv_cache = true;           // off: every token computes its whole sequence again
+  bool kv_cache = true;         // off: every token computes its whole sequence again
   std::vector<Token> end_tokens;  // of the model
 };
 

@@ -9,13 +9,17 @@ namespace sluice::sched {
 
 Step Scheduler::plan(TimePoint now) {
   ++step_number_;
-  Draft draft{.step = {}, .budget = {options_.layout, options_.max_step_tokens}};
+  shares_.advance(now);
+  Draft draft{.step = {}, .budget = {options_.layout, step_limit(), options_.max_seqs}};
   draft.step.retire = std::exchange(retire_, {});
   draft.step.lanes = std::exchange(moved_, {});
   if (options_.rope.count > 1) drop_outgrown();
   if (!options_.scheme.joins) {
     admit(draft, now);  // before any work: a padded step has a row for every member of the batch
-    draft.budget = {options_.layout, options_.max_step_tokens, batch_rows_};
+    draft.budget = {options_.layout, options_.max_step_tokens, options_.max_seqs, batch_rows_};
+  } else if (shares_.contended()) {
+    take_back(draft, now);
+    if (options_.scheme.splits) part_step(draft);
   }
   if (options_.prefill == Prefill::Separate) {
     plan_running(draft, Pass::Prompts);
@@ -26,6 +30,7 @@ Step Scheduler::plan(TimePoint now) {
     plan_running(draft, Pass::Prompts);
     if (options_.scheme.joins) admit(draft, now);
   }
+  if (options_.scheme.joins) grow_grants();
   seal(draft);
   return std::move(draft.step);
 }
@@ -55,7 +60,10 @@ bool Scheduler::plan_entry(Draft& draft, Entry& entry, bool may_preempt) {
   }
   if (entry.search && entry.lanes.size() > 1) return plan_group(draft, entry, may_preempt);
   bool any = false;
+  int sequences = 0;
   for (Lane& lane : entry.lanes) {
+    const bool stays = lane.done || lane.length() > entry.ceiling;
+    if (!stays && ++sequences > entry.granted) break;  // the rest waits for these to end
     // Nothing is run ahead of a search's next move, nor beyond the last output of a lane.
     const bool full = lane.length() - entry.prompt_size() >= entry.most_outputs();
     if (lane.done || (entry.search ? lane.pending > 0 : full)) continue;
@@ -87,7 +95,7 @@ bool Scheduler::plan_group(Draft& draft, Entry& entry, bool may_preempt) {
 }
 
 bool Scheduler::plan_lane(Draft& draft, Entry& entry, Lane& lane, int target, bool may_preempt) {
-  const int tokens = piece(draft.budget, target - lane.computed);
+  const int tokens = piece(draft, entry, target - lane.computed);
   if (tokens <= 0) return false;
   if (!options_.kv_cache && lane.computed == 0) ledger_.rewind(lane.seq);
   if (!reserve(draft, entry, lane, tokens, may_preempt)) return false;
@@ -97,9 +105,10 @@ bool Scheduler::plan_lane(Draft& draft, Entry& entry, Lane& lane, int target, bo
 
 // How many of the wanted tokens go into this step. Where the scheme does not split prompts, all or none,
 // except those that even an empty step could not hold.
-int Scheduler::piece(const StepBudget& budget, int want) const {
-  const int fit = budget.fit(want);
-  return fit == want || options_.scheme.splits || want > budget.whole() ? fit : 0;
+int Scheduler::piece(const Draft& draft, const Entry& entry, int want) const {
+  const int64_t quota = draft.shared ? std::max<int64_t>(0, entry.client->prompt_quota) : want;
+  const int fit = draft.budget.fit(static_cast<int>(std::min<int64_t>(want, quota)));
+  return fit == want || options_.scheme.splits || want > draft.budget.whole() ? fit : 0;
 }
 
 bool Scheduler::reserve(Draft& draft, Entry& entry, const Lane& lane, int tokens, bool may_preempt) {
@@ -117,6 +126,8 @@ void Scheduler::push_work(Draft& draft, Entry& entry, Lane& lane, int tokens) {
   draft.step.work.push_back(
       {lane.seq, lane.computed, end, sample_from(entry, lane, end), rope_length(entry, lane)});
   draft.budget.add(tokens);
+  shares_.charge(*entry.client, tokens);
+  entry.client->prompt_quota -= tokens;
   lane.computed = samples && !options_.kv_cache ? 0 : end;
   lane.pending += samples;
   ++lane.in_flight;

@@ -30,11 +30,13 @@ using Task = std::variant<SamplingParams, Pooling>;
 struct Request {
   RequestId id;
   std::string client;  // whose share of the machine it uses
-  int priority = 0;    // higher goes first; equal ones share fairly between clients
+  double weight = 1;   // of the client, above 0: its share is in proportion
+  int priority = 0;    // higher goes first among the client's own
   std::vector<Token> prompt;
   Task task;
   std::string cache_salt;  // only requests with the same salt share cached prefixes
   TimePoint arrival{};
+  std::optional<TimePoint> first_token_by;  // a deadline: requests of a client go by slack
 
   const Pooling* pooling() const { return std::get_if<Pooling>(&task); }
   // REQUIRES: it asks for tokens.

@@ -10,7 +10,7 @@
 namespace sluice::sched {
 
 Scheduler::Scheduler(SchedulerOptions options, cache::KvLedger& ledger)
-    : options_(std::move(options)), ledger_(ledger), waiting_(options_.fair_quantum) {
+    : options_(std::move(options)), ledger_(ledger) {
   SLUICE_CHECK(validate(options_).ok());
 }
 
@@ -69,7 +69,8 @@ void Scheduler::add(Request request) {
   entry->group = new_seq();
   entry->lanes.push_back({.seq = entry->group, .tokens = entry->request->prompt});
   lanes_[entry->group] = {entry.get(), 0};
-  waiting_.push(*entry);
+  entry->client = &shares_.join(entry->request->client, entry->request->weight);
+  waiting_.push(*entry, Seconds(cost_.seconds(entry->prompt_size())));
   SLUICE_CHECK(entries_.emplace(id, std::move(entry)).second);
 }
 
@@ -107,6 +108,7 @@ void Scheduler::end_lane(Entry& entry, Lane& lane) {
   lane.done = true;
   if (lane.seq != entry.group || !entry.search) lanes_.erase(lane.seq);
   if (entry.known && !entry.search) retire_.push_back(lane.seq);
+  if (entry.phase == Phase::Running) set_granted(entry, std::min(entry.granted, entry.live()));
 }
 
 void Scheduler::leave_queue(Entry& entry) {
@@ -116,10 +118,11 @@ void Scheduler::leave_queue(Entry& entry) {
       break;
     case Phase::Running:
       running_.erase(entry.place);
-      seats_taken_ -= entry.seats;
+      set_granted(entry, 0);
       break;
     case Phase::Dropped:
     case Phase::Swapped:
+      waiting_.remove(entry);
       preempted_.erase({-entry.request->priority, entry.order});
       break;
   }
@@ -133,7 +136,7 @@ void Scheduler::erase(Entry& entry) {
   std::erase_if(moved_, [&](const Lanes& lanes) { return lanes.group == entry.group; });
   lanes_.erase(entry.group);
   leave_queue(entry);
-  waiting_.left(entry.request->client);
+  shares_.leave(*entry.client);
   if (running_.empty() && preempted_.empty()) batch_rows_ = 0;
   entries_.erase(entry.request->id);
 }

@@ -2,6 +2,10 @@
 // the ledger; what came of it is committed later, and further steps may be planned in between.
 //
 // Planning is linear in the requests that run, and does not depend on how many wait.
+//
+// What the clients with work share, in proportion to their weights: the sequences that run, the tokens of a step and the KV
+// blocks. A client may borrow what the others leave unused, and gives it back when they want it: choices of its youngest
+// request pause, or the request is preempted. Who starts next is the client that has been served least (ClientShares).
 #pragma once
 
 #include <functional>
@@ -15,10 +19,12 @@
 
 #include "base/result.h"
 #include "cache/kv_ledger.h"
+#include "sched/client_shares.h"
 #include "sched/entry.h"
 #include "sched/options.h"
 #include "sched/step.h"
 #include "sched/step_budget.h"
+#include "sched/step_cost.h"
 #include "sched/waiting_queue.h"
 
 namespace sluice::sched {
@@ -41,6 +47,7 @@ struct SchedulerCounters {
   uint64_t started = 0;                                   // requests
   uint64_t prompt_tokens = 0, cached_tokens = 0;          // of started requests
   uint64_t preempted_dropped = 0, preempted_swapped = 0;  // requests
+  uint64_t given_back = 0;                                // preempted or paused for a client under its share
   uint64_t kv_lost = 0;                                   // requests that had to compute unreadable KV again
   uint64_t outgrown = 0;  // requests computed again with the rotary frequencies of longer sequences
   uint64_t examined = 0;  // requests looked at by plan()
@@ -88,6 +95,13 @@ class Scheduler {
   bool cancel(RequestId request);
   bool finish(RequestId request, int choice, bool* ended);
 
+  // A step of so many computed tokens took so long.
+  void observe(int64_t tokens, double seconds) { cost_.observe(tokens, seconds); }
+  // How long the request would take to its first token if it came now, as far as is known.
+  Seconds time_to_first_token(const Request& request) const;
+  // The last request that came of the client's that have not started.
+  std::optional<RequestId> youngest_waiting(const std::string& client) const;
+
   // The next step; empty where nothing can run now.
   Step plan(TimePoint now);
   // Takes what came of the oldest step that is not committed yet.
@@ -107,7 +121,8 @@ class Scheduler {
   // REQUIRES: the sequence belongs to a request that has not ended.
   SequenceOwner owner_of(SeqId seq) const;
   const SchedulerCounters& counters() const { return counters_; }
-  uint64_t planning_operations() const { return counters_.examined + waiting_.visits(); }
+  uint64_t planning_operations() const { return counters_.examined; }
+  const ClientShares& shares() const { return shares_; }
   // Requests that have started, then the oldest `waiting` of those that have not.
   void for_each(size_t waiting, const std::function<void(const RequestView&)>& visit) const;
 
@@ -116,6 +131,12 @@ class Scheduler {
     Entry* entry = nullptr;
     size_t lane = 0;
   };
+  // Clients whose next request does not fit, in one step, before those behind them are not looked at.
+  static constexpr int kMostPassed = 8;
+  // How long a request may be passed before it is waited for.
+  static constexpr Seconds kPassedForLong{2};
+  // The least that a step is cut down to.
+  static constexpr int kLeastStepTokens = 16;
   enum class Pass : uint8_t { Prompts, Tokens };
   // A step in the making.
   struct Draft {
@@ -124,7 +145,10 @@ class Scheduler {
     std::vector<Entry*> victims;  // in order of preference from the back; filled when first needed
     bool victims_known = false;
     bool preempted = false;
+    std::vector<Entry*> owed;  // something was given back for them: they start first
+    bool shared = false;       // between clients: each has its quota of prompt tokens
   };
+  enum class Start : uint8_t { Started, NoRoom, StepFull };
 
   // plan.cpp
   void plan_running(Draft& draft, Pass pass);
@@ -133,25 +157,46 @@ class Scheduler {
   bool plan_lane(Draft& draft, Entry& entry, Lane& lane, int target, bool may_preempt);
   bool reserve(Draft& draft, Entry& entry, const Lane& lane, int tokens, bool may_preempt);
   void push_work(Draft& draft, Entry& entry, Lane& lane, int tokens);
-  int piece(const StepBudget& budget, int want) const;
+  int piece(const Draft& draft, const Entry& entry, int want) const;
   int rope_length(const Entry& entry, const Lane& lane) const;
   static int sample_from(Entry& entry, const Lane& lane, int end);
   static bool prompting(const Entry& entry);
   void spread(Draft& draft, Entry& entry);
   void seal(Draft& draft);
 
+  // shares.cpp
+  int step_limit() const;
+  void part_step(Draft& draft);
+  void claim(ClientShares::Client& client, int64_t demand, std::vector<ClientShares::Client*>& claimants);
+  void take_back(Draft& draft, TimePoint now);
+  bool take_back_seat(Draft& draft, const ClientShares::Client& owed);
+  bool take_back_blocks(Draft& draft, const Entry& entry);
+  // The youngest request of the client that has most beyond its share, by a measure of what clients have.
+  template <class Part>
+  Entry* lender_to(const ClientShares::Client& owed, Part part);
+  void count_blocks();
+  bool lacks_blocks(const Entry& entry) const;
+  void grow_grants();
+  void set_granted(Entry& entry, int sequences);
+  double seat_wait(const ClientShares::Client* client, const WaitingQueue::Ahead& ahead) const;
+
   // admit.cpp
   void admit(Draft& draft, TimePoint now);
+  Start try_start(Draft& draft, Entry& entry, TimePoint now);
+  int seats_for(const Entry& entry, TimePoint now) const;
+  bool is_aged(const Entry& entry, TimePoint now) const;
   bool batch_may_start(TimePoint now) const;
-  bool start(Draft& draft, Entry& entry);
-  bool bring_back(Entry& entry);
-  bool set_up(const Draft& draft, Entry& entry);
+  bool start(Draft& draft, Entry& entry, int sequences);
+  bool bring_back(Entry& entry, int sequences);
+  bool set_up(const Draft& draft, Entry& entry, int sequences);
   bool attach(const Draft& draft, Entry& entry, Lane& lane);
   bool promise_if_due(Entry& entry, std::span<const SeqId> family);
-  bool leaves_headroom(const Entry& entry) const;
-  Entry* candidate(bool may_join);
+  bool leaves_headroom(const Entry& entry, int sequences) const;
+  int headroom(int group, int sequences) const;
+  Entry* candidate(bool may_join, bool holding) const;
   cache::Demand demand(const Request& request) const;
   bool make_room(Draft& draft, Entry& entry);
+  void find_victims(Draft& draft);
   void preempt(Draft& draft, Entry& entry);
   void drop_outgrown();
   void compute_again(Entry& entry);
@@ -186,7 +231,9 @@ class Scheduler {
   cache::KvLedger& ledger_;
   std::unordered_map<RequestId, std::unique_ptr<Entry>> entries_;
   std::unordered_map<SeqId, LaneRef> lanes_;
-  WaitingQueue waiting_;
+  ClientShares shares_;
+  WaitingQueue waiting_{shares_};
+  StepCost cost_;
   std::list<Entry*> running_;                             // least recently served first, then by age
   std::map<std::pair<int, uint64_t>, Entry*> preempted_;  // by falling priority, then by age
   std::vector<SeqId> retire_;                             // for the next step

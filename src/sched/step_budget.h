@@ -11,11 +11,13 @@ namespace sluice::sched {
 class StepBudget {
  public:
   // base_rows: rows that a padded step computes whether they have work or not.
-  StepBudget(Layout layout, int limit, int base_rows = 0)
-      : padded_(layout == Layout::Padded), limit_(limit), base_rows_(base_rows) {}
+  StepBudget(Layout layout, int limit, int max_rows, int base_rows = 0)
+      : padded_(layout == Layout::Padded), limit_(limit), max_rows_(max_rows), base_rows_(base_rows) {}
 
+  int limit() const { return limit_; }
   // The most tokens, up to `want`, that one more row may have.
   int fit(int want) const {
+    if (rows_ >= max_rows_) return 0;
     if (!padded_) return std::min(want, limit_ - tokens_);
     const int rows = std::max(base_rows_, rows_ + 1);
     return int64_t{rows} * width_ > limit_ ? 0 : std::min(want, limit_ / rows);
@@ -33,7 +35,7 @@ class StepBudget {
 
  private:
   bool padded_;
-  int limit_, base_rows_;
+  int limit_, max_rows_, base_rows_;
   int rows_ = 0, width_ = 0, tokens_ = 0;
 };
 

@@ -1,86 +1,104 @@
 #include "sched/waiting_queue.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "base/check.h"
 
 namespace sluice::sched {
 
-void WaitingQueue::push(Entry& entry) {
-  const auto [found, fresh] = clients_.try_emplace(entry.request->client);
-  Client& client = found->second;
-  if (fresh) client.credit = quantum_;
-  ++client.users;
-  Level& level = levels_[entry.request->priority];
-  auto turn = level.turns.find(&client);
-  if (turn == level.turns.end()) {
-    level.ring.push_back({&client, {}});
-    turn = level.turns.emplace(&client, std::prev(level.ring.end())).first;
+namespace {
+
+Clock::duration ticks(Seconds seconds) {
+  return std::chrono::duration_cast<Clock::duration>(seconds);
+}
+
+}  // namespace
+
+void WaitingQueue::push(Entry& entry, Seconds service) {
+  Queue& queue = queues_[entry.client];
+  const Request& request = *entry.request;
+  if (entry.preempted()) {
+    entry.rank = {TimePoint::min(), entry.order};
+    queue.preempted[request.priority].insert(&entry);
+  } else {
+    entry.number = next_number_++;
+    entry.rank = {request.arrival + ticks(kPatience), entry.number};
+    if (request.first_token_by) entry.rank.first = *request.first_token_by - ticks(service);
+    queue.fresh[request.priority].insert(&entry);
+    entry.age_place = by_age_.insert(by_age_.end(), &entry);
+    seats_ += entry.seats;
+    tokens_ += entry.prompt_size();
   }
-  std::list<Entry*>& entries = turn->second->entries;
-  entry.place = entries.insert(entries.end(), &entry);
-  entry.age_place = by_age_.insert(by_age_.end(), &entry);
-  seats_ += entry.seats;
+  queue.by_age.emplace(entry.number, &entry);
+  shares_.set_queued(*entry.client, true);
 }
 
 void WaitingQueue::remove(Entry& entry) {
-  const auto level = levels_.find(entry.request->priority);
-  SLUICE_CHECK(level != levels_.end());
-  const auto turn = level->second.turns.find(&clients_.at(entry.request->client));
-  SLUICE_CHECK(turn != level->second.turns.end());
-  std::list<Entry*>& entries = turn->second->entries;
-  entries.erase(entry.place);
-  if (entries.empty()) {
-    level->second.ring.erase(turn->second);
-    level->second.turns.erase(turn);
-    if (level->second.ring.empty()) levels_.erase(level);
+  const auto found = queues_.find(entry.client);
+  SLUICE_CHECK(found != queues_.end());
+  Queue& queue = found->second;
+  auto& levels = entry.preempted() ? queue.preempted : queue.fresh;
+  const auto level = levels.find(entry.request->priority);
+  SLUICE_CHECK(level != levels.end() && level->second.erase(&entry) == 1);
+  if (level->second.empty()) levels.erase(level);
+  queue.by_age.erase(entry.number);
+  if (!entry.preempted()) {
+    by_age_.erase(entry.age_place);
+    seats_ -= entry.seats;
+    tokens_ -= entry.prompt_size();
   }
-  by_age_.erase(entry.age_place);
-  seats_ -= entry.seats;
+  if (!queue.by_age.empty()) return;
+  queues_.erase(found);
+  shares_.set_queued(*entry.client, false);
 }
 
-void WaitingQueue::left(const std::string& client) {
-  const auto found = clients_.find(client);
-  SLUICE_CHECK(found != clients_.end());
-  if (--found->second.users == 0) clients_.erase(found);
+void WaitingQueue::note_start(const Client& client) {
+  if (const auto found = queues_.find(&client); found != queues_.end()) ++found->second.starts;
 }
 
-void WaitingQueue::charge(const std::string& client, int64_t tokens) {
-  const auto found = clients_.find(client);
-  SLUICE_CHECK(found != clients_.end());
-  found->second.credit -= tokens;
+Entry* WaitingQueue::front(const Client& client, bool may_join) const {
+  const auto found = queues_.find(&client);
+  if (found == queues_.end()) return nullptr;
+  const Queue& queue = found->second;
+  const auto first = [](const auto& levels) {
+    return levels.empty() ? nullptr : *levels.begin()->second.begin();
+  };
+  Entry* back = first(queue.preempted);
+  Entry* fresh = may_join ? first(queue.fresh) : nullptr;
+  const bool by_age = queue.starts % kStartsPerOldest == kStartsPerOldest - 1;
+  if (fresh != nullptr && by_age && back == nullptr && queue.fresh.size() > 1)
+    return queue.by_age.begin()->second;
+  if (back == nullptr) return fresh;
+  const bool urgent = fresh != nullptr && fresh->request->priority > back->request->priority;
+  return urgent && !by_age ? fresh : back;
 }
 
-Entry* WaitingQueue::front() {
-  if (levels_.empty()) return nullptr;
-  return levels_.size() > 1 && by_age() ? by_age_.front() : front(levels_.begin()->second);
+const Entry* WaitingQueue::youngest(const Client& client) const {
+  const auto found = queues_.find(&client);
+  if (found == queues_.end()) return nullptr;
+  const auto& by_age = found->second.by_age;
+  const auto last = std::find_if(by_age.rbegin(), by_age.rend(),
+                                 [](const auto& item) { return !item.second->preempted(); });
+  return last == by_age.rend() ? nullptr : last->second;
 }
 
-Entry* WaitingQueue::front(Level& level) {
-  // After one full round without credit, the rounds in which nobody would get any are taken at once.
-  for (size_t visited = 0; level.ring.front().client->credit <= 0; ++visited) {
-    if (visited == level.ring.size()) {
-      const int64_t rounds = rounds_of_debt(level, quantum_);
-      for (Turn& turn : level.ring) turn.client->credit += rounds * quantum_;
-      visits_ += level.ring.size();
-      continue;
+WaitingQueue::Ahead WaitingQueue::ahead_of(const Client& client, int priority, TimePoint start_by) const {
+  Ahead ahead;
+  const auto found = queues_.find(&client);
+  if (found == queues_.end()) return ahead;
+  for (const auto& [level, entries] : found->second.fresh) {
+    if (level < priority) break;
+    for (const Entry* entry : entries) {
+      if (level == priority && entry->rank.first > start_by) break;
+      ++ahead.requests;
+      ahead.tokens += entry->prompt_size();
     }
-    ++visits_;
-    level.ring.front().client->credit += quantum_;
-    level.ring.splice(level.ring.end(), level.ring, level.ring.begin());
   }
-  return level.ring.front().entries.front();
+  return ahead;
 }
 
 void WaitingQueue::for_oldest(size_t count, const std::function<void(const Entry&)>& visit) const {
   for (auto entry = by_age_.begin(); entry != by_age_.end() && count > 0; ++entry, --count) visit(**entry);
-}
-
-int64_t WaitingQueue::rounds_of_debt(const Level& level, int64_t quantum) {
-  int64_t rounds = std::numeric_limits<int64_t>::max();
-  for (const Turn& turn : level.ring) rounds = std::min(rounds, -turn.client->credit / quantum);
-  return std::max<int64_t>(rounds, 0);
 }
 
 }  // namespace sluice::sched

@@ -1,75 +1,74 @@
-// Requests that have not started. Higher priorities go first, but for every eighth start, which is the oldest's: a
-// stream of urgent requests slows the others down and never stops them. Within one priority, clients take turns by deficit
-// round-robin on tokens: a client is served while it has credit, pays for its prompts when they start and for
-// its tokens when they come, and earns a quantum each time its turn passes in debt. Every operation is O(1)
-// or O(log priorities), plus one visit for each client in debt; only clients with running requests can be in
-// debt.
+// Requests that wait for their start, and preempted ones that wait to come back. Which client's turn it is says
+// ClientShares; this is the order among the requests of one client: higher priorities go first, but for every eighth
+// start, which is the oldest's: a stream of urgent requests slows the others down and never stops them. Within one
+// priority preempted ones come back before others start, and those go by slack: by the moment at which they have to start to
+// meet their deadline. Requests without a deadline have kPatience, so that they are never passed for ever.
+// Every operation is O(log requests of the client).
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <list>
 #include <map>
-#include <string>
+#include <set>
 #include <unordered_map>
 
+#include "sched/client_shares.h"
 #include "sched/entry.h"
 
 namespace sluice::sched {
 
 class WaitingQueue {
  public:
-  explicit WaitingQueue(int quantum) : quantum_(quantum) {}
+  using Client = ClientShares::Client;
+  static constexpr Seconds kPatience{30};
 
+  explicit WaitingQueue(ClientShares& shares) : shares_(shares) {}
+
+  // Of those that have not started.
   bool empty() const { return by_age_.empty(); }
   size_t size() const { return by_age_.size(); }
-  // Of all waiting requests together.
-  int64_t seats() const { return seats_; }
+  int64_t seats() const { return seats_; }    // of all together
+  int64_t tokens() const { return tokens_; }  // of their prompts
   // REQUIRES: !empty()
   const Entry& oldest() const { return *by_age_.front(); }
   void for_oldest(size_t count, const std::function<void(const Entry&)>& visit) const;
 
-  void push(Entry& entry);
-  // Whose turn it is; null if empty. The same one until the queue changes, somebody starts or somebody is charged.
-  Entry* front();
-  // A request, waiting here or preempted, has started.
-  void note_start() { ++starts_; }
-  // This start goes by age, not by priority.
-  bool by_age() const { return starts_ % kStartsPerOldest == kStartsPerOldest - 1; }
-  // Takes a waiting request out; it stays a user of its client until left() is called.
+  // By its phase: one that has not started, or a preempted one. `service`: how long it will take to its first token.
+  void push(Entry& entry, Seconds service = Seconds{0});
   void remove(Entry& entry);
-  // A request that was pushed has ended.
-  void left(const std::string& client);
-  // The client used the machine for this many tokens.
-  void charge(const std::string& client, int64_t tokens);
-
-  uint64_t visits() const { return visits_; }  // clients looked at by front(), ever
-  size_t clients() const { return clients_.size(); }
+  // Whose turn it is among the client's; null where it has none. may_join false: none of those that have not started.
+  Entry* front(const Client& client, bool may_join = true) const;
+  // One of the client's has started.
+  void note_start(const Client& client);
+  // The last that came of those that have not started; null where there is none.
+  const Entry* youngest(const Client& client) const;
+  // Requests of the client that have not started and go before one that should start at this time, with its priority, and
+  // the tokens of their prompts.
+  struct Ahead {
+    int requests = 0;
+    int64_t tokens = 0;
+  };
+  Ahead ahead_of(const Client& client, int priority, TimePoint start_by) const;
 
  private:
   static constexpr uint64_t kStartsPerOldest = 8;
-  struct Client {
-    int64_t credit = 0;
-    int64_t users = 0;  // requests waiting or running
+  struct ByRank {
+    bool operator()(const Entry* a, const Entry* b) const { return a->rank < b->rank; }
   };
-  struct Turn {
-    Client* client = nullptr;
-    std::list<Entry*> entries;
-  };
-  struct Level {
-    std::list<Turn> ring;  // clients with waiting requests; the first one's turn it is
-    std::unordered_map<const Client*, std::list<Turn>::iterator> turns;
+  using Level = std::set<Entry*, ByRank>;
+  struct Queue {
+    std::map<int, Level, std::greater<>> fresh, preempted;  // by priority
+    std::map<uint64_t, Entry*> by_age;
+    uint64_t starts = 0;
   };
 
-  Entry* front(Level& level);
-  static int64_t rounds_of_debt(const Level& level, int64_t quantum);
-
-  int64_t quantum_;
-  std::unordered_map<std::string, Client> clients_;
-  std::map<int, Level, std::greater<>> levels_;
+  ClientShares& shares_;
+  std::unordered_map<const Client*, Queue> queues_;  // of clients that have requests here
   std::list<Entry*> by_age_;
   int64_t seats_ = 0;
-  uint64_t visits_ = 0, starts_ = 0;
+  int64_t tokens_ = 0;
+  uint64_t next_number_ = 1;
 };
 
 }  // namespace sluice::sched

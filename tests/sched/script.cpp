@@ -115,8 +115,6 @@ bool Script::set_number(const std::string& verb, std::istringstream& words) {
     options_.max_step_tokens = read<int>(words);
   } else if (verb == "seqs") {
     options_.max_seqs = read<int>(words);
-  } else if (verb == "quantum") {
-    options_.fair_quantum = read<int>(words);
   } else if (verb == "wait") {
     options_.scheme.patience = Seconds(read<double>(words));
   } else if (verb == "end") {

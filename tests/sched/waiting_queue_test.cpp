@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -10,60 +11,99 @@
 namespace sluice::sched {
 namespace {
 
-Entry entry_of(std::string client, int prompt, int priority = 0) {
-  auto request = std::make_shared<Request>();
-  request->client = std::move(client);
-  request->priority = priority;
-  request->prompt.resize(static_cast<size_t>(prompt));
-  Entry entry;
-  entry.request = request;
-  return entry;
-}
+class WaitingQueueTest : public ::testing::Test {
+ protected:
+  Entry& add(const std::string& client, int prompt, int priority = 0, double deadline = 0) {
+    auto request = std::make_shared<Request>();
+    request->client = client;
+    request->priority = priority;
+    request->prompt.resize(static_cast<size_t>(prompt));
+    if (deadline > 0)
+      request->first_token_by = TimePoint{} + std::chrono::duration_cast<Clock::duration>(Seconds(deadline));
+    Entry& entry = *entries_.emplace_back(std::make_unique<Entry>());
+    entry.request = request;
+    entry.client = &shares_.join(client, 1);
+    queue_.push(entry, Seconds{0.001 * prompt});
+    return entry;
+  }
+  // Takes the next request of the client that was served least, pays for it, and says whose it was.
+  std::string serve() {
+    Entry& entry = *queue_.front(**shares_.queued().begin());
+    take(entry);
+    shares_.charge(*entry.client, entry.prompt_size());
+    return entry.request->client;
+  }
+  void take(Entry& entry) {
+    queue_.remove(entry);
+    queue_.note_start(*entry.client);
+  }
 
-// Takes the front, pays for it, and says whose it was.
-std::string serve(WaitingQueue& queue) {
-  Entry& entry = *queue.front();
-  queue.remove(entry);
-  queue.charge(entry.request->client, entry.prompt_size());
-  return entry.request->client;
-}
+  std::vector<std::unique_ptr<Entry>> entries_;
+  ClientShares shares_;
+  WaitingQueue queue_{shares_};
+};
 
-TEST(WaitingQueue, SharesTokensNotRequests) {
-  WaitingQueue queue(100);
-  std::vector<Entry> entries;
-  for (int i = 0; i < 10; ++i) entries.push_back(entry_of("long", 100));
-  for (int i = 0; i < 40; ++i) entries.push_back(entry_of("short", 25));
-  for (Entry& entry : entries) queue.push(entry);
+TEST_F(WaitingQueueTest, SharesTokensNotRequests) {
+  for (int i = 0; i < 10; ++i) add("long", 100);
+  for (int i = 0; i < 40; ++i) add("short", 25);
   std::vector<int> tokens(2);
   for (int i = 0; i < 25; ++i) {
-    const bool is_long = serve(queue) == "long";
+    const bool is_long = serve() == "long";
     tokens[is_long] += is_long ? 100 : 25;
     EXPECT_LE(std::abs(tokens[0] - tokens[1]), 100);
   }
 }
 
-TEST(WaitingQueue, GeneratedTokensCountToo) {
-  WaitingQueue queue(100);
-  std::vector<Entry> entries;
-  for (int i = 0; i < 4; ++i) entries.push_back(entry_of("busy", 10));
-  for (int i = 0; i < 4; ++i) entries.push_back(entry_of("quiet", 10));
-  for (Entry& entry : entries) queue.push(entry);
-  EXPECT_EQ(serve(queue), "busy");
-  queue.charge("busy", 1000);
-  for (int i = 0; i < 4; ++i) EXPECT_EQ(serve(queue), "quiet");
-  EXPECT_EQ(serve(queue), "busy") << "debt does not keep the machine idle";
+TEST_F(WaitingQueueTest, GeneratedTokensCountToo) {
+  for (int i = 0; i < 4; ++i) add("busy", 10);
+  for (int i = 0; i < 4; ++i) add("quiet", 10);
+  EXPECT_EQ(serve(), "busy");
+  shares_.charge(*entries_[0]->client, 1000);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(serve(), "quiet");
+  EXPECT_EQ(serve(), "busy") << "what was had before does not keep the machine idle";
 }
 
-TEST(WaitingQueue, ForgetsClientsThatHaveLeft) {
-  WaitingQueue queue(100);
-  for (int i = 0; i < 1000; ++i) {
-    Entry entry = entry_of("client " + std::to_string(i), 10);
-    queue.push(entry);
-    serve(queue);
-    queue.left(entry.request->client);
+TEST_F(WaitingQueueTest, GoesBySlackWithinAClient) {
+  add("a", 10);                         // has 30 s
+  Entry& late = add("a", 10, 0, 5);     // must start after 4.99 s
+  Entry& large = add("a", 2000, 0, 6);  // must start after 4 s
+  Entry& lax = add("a", 10, 0, 100);    // later than one without a deadline
+  Entry& urgent = add("a", 10, 1, 100);
+  const WaitingQueue::Client& client = *urgent.client;
+  for (Entry* next : {&urgent, &large, &late, entries_[0].get(), &lax}) {
+    ASSERT_EQ(queue_.front(client), next);
+    take(*next);
   }
-  EXPECT_EQ(queue.clients(), 0u);
-  EXPECT_TRUE(queue.empty());
+  EXPECT_EQ(queue_.front(client), nullptr);
+}
+
+TEST_F(WaitingQueueTest, CountsWhatIsAhead) {
+  for (const double deadline : {3.0, 1.0, 2.0}) add("a", 100, 0, deadline);
+  add("a", 7, 1);
+  const WaitingQueue::Ahead ahead =
+      queue_.ahead_of(*entries_[0]->client, 0, TimePoint{} + std::chrono::milliseconds(2500));
+  EXPECT_EQ(ahead.requests, 3);
+  EXPECT_EQ(ahead.tokens, 207);
+  EXPECT_EQ(queue_.tokens(), 307);
+}
+
+TEST_F(WaitingQueueTest, KnowsTheYoungest) {
+  Entry& first = add("a", 10);
+  Entry& second = add("a", 10, 5);
+  EXPECT_EQ(queue_.youngest(*first.client), &second);
+  take(second);
+  second.phase = Phase::Dropped;
+  queue_.push(second);
+  EXPECT_EQ(queue_.youngest(*first.client), &first) << "one that has started is not waiting";
+  EXPECT_EQ(queue_.front(*first.client), &second);
+}
+
+TEST_F(WaitingQueueTest, EveryEighthStartIsTheOldests) {
+  Entry& old = add("a", 1);
+  for (int i = 0; i < 20; ++i) add("a", 1, 1);
+  int starts = 1;
+  while (queue_.front(*old.client) != &old) take(*queue_.front(*old.client)), ++starts;
+  EXPECT_EQ(starts, 8);
 }
 
 // The cost of planning, counted in requests and clients looked at, with few and with very many requests

@@ -5,7 +5,7 @@
 namespace sluice::sim {
 namespace {
 
-constexpr int kMaxSteps = 20'000;
+constexpr int kMaxSteps = 100'000;
 constexpr auto kStepTime = std::chrono::milliseconds(1);
 
 // Text that meets a stop string where a certain token comes.
@@ -47,7 +47,6 @@ engine::EngineOptions Simulation::options_for(const World& world) {
   scheduler.preemption = world.swap ? sched::Preemption::Swap : sched::Preemption::Recompute;
   scheduler.max_seqs = world.max_seqs;
   scheduler.max_step_tokens = std::max(world.budget, world.padded ? world.max_seqs : 1);
-  scheduler.fair_quantum = 16;
   scheduler.kv_cache = world.kv_cache;
   scheduler.rope = {
       .outgrown = world.rope_kept ? sched::RopeSets::Outgrown::Kept : sched::RopeSets::Outgrown::Recomputed,
