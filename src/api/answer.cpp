@@ -10,6 +10,12 @@ namespace sluice::api {
 namespace {
 
 ApiError why_unfinished(const engine::Finished& finished) {
+  if (finished.error && finished.retry_after_s)
+    return {.status = 429,
+            .type = "rate_limit_error",
+            .code = "deadline_unmet",
+            .message = finished.error->message,
+            .retry_after_s = *finished.retry_after_s};
   if (finished.error) return to_api_error(*finished.error);
   if (finished.reason == engine::FinishReason::Expired)
     return {.status = 408,

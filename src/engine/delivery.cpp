@@ -263,7 +263,7 @@ void Delivery::end(RequestId id, FinishReason reason, std::optional<Error> error
     if (natural && one.reason == FinishReason::Length) reason = FinishReason::Length;
   }
   if (!natural) active.held.clear();  // whoever cancels or fails gets no answer, held back or not
-  Finished finished{.reason = reason, .error = std::move(error)};
+  Finished finished{.reason = reason, .error = std::move(error), .retry_after_s = active.retry_after_s};
   if (natural && holding_) {
     active.ended = true;
     emit(active, std::move(finished), now);
@@ -271,6 +271,11 @@ void Delivery::end(RequestId id, FinishReason reason, std::optional<Error> error
   }
   send(active, std::move(finished), now);
   requests_.erase(found);
+}
+
+void Delivery::refuse(RequestId id, Error error, int retry_after_s, TimePoint now) {
+  requests_.at(id).retry_after_s = retry_after_s;
+  end(id, FinishReason::Expired, std::move(error), now);
 }
 
 void Delivery::set_holding(bool holding, TimePoint now) {

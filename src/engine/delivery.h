@@ -34,6 +34,9 @@ class Delivery {
   // The last event of a request. Stop: all choices have ended.
   void end(RequestId id, FinishReason reason, std::optional<Error> error, TimePoint now);
 
+  // The only event of a request whose deadline cannot be met.
+  void refuse(RequestId id, Error error, int retry_after_s, TimePoint now);
+
   // While holding, events are kept back; those kept are sent when it ends.
   void set_holding(bool holding, TimePoint now);
 
@@ -69,6 +72,7 @@ class Delivery {
     std::optional<TimePoint> deadline;  // the earlier of those that still matter, as in deadlines_
     std::optional<TimePoint> started, first_sent, last_sent;
     Usage usage;
+    std::optional<int> retry_after_s;  // as in Finished
     std::vector<Event> held;
   };
 

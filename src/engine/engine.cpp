@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <utility>
 
@@ -52,29 +53,6 @@ Status Engine::check(const sched::Request& request) const {
   return scheduler_.admissible(request);
 }
 
-// REQUIRES: mutex_ is held.
-Status Engine::take_place(const Load& load) {
-  const auto over = [](const char* what, size_t limit) {
-    return Error{ErrorCode::Unavailable,
-                 fmt::format("too much is waiting: the queue is limited to {} {}", limit, what)};
-  };
-  const QueueLimits& limits = options_.queue;
-  if (waiting_load_.requests + load.requests > limits.requests) return over("requests", limits.requests);
-  if (waiting_load_.tokens + load.tokens > limits.tokens) return over("tokens", limits.tokens);
-  if (waiting_load_.bytes + load.bytes > limits.bytes) return over("bytes", limits.bytes);
-  waiting_load_.requests += load.requests;
-  waiting_load_.tokens += load.tokens;
-  waiting_load_.bytes += load.bytes;
-  return {};
-}
-
-void Engine::free_place(const Load& load) {
-  const std::lock_guard lock(mutex_);
-  waiting_load_.requests -= load.requests;
-  waiting_load_.tokens -= load.tokens;
-  waiting_load_.bytes -= load.bytes;
-}
-
 Result<RequestId> Engine::submit(Submission submission) {
   SLUICE_CHECK(submission.deliver != nullptr);
   Status status = check(submission.request);
@@ -84,12 +62,15 @@ Result<RequestId> Engine::submit(Submission submission) {
     if (failed_) status = Error{ErrorCode::Unavailable, "the device has failed: " + failure_};
     if (status && (closed_ || stopping_))
       status = Error{ErrorCode::Unavailable, "the engine takes nothing more in"};
-    if (status) status = take_place(load_of(submission.request));
+    if (status) status = take_place(submission.request);
     if (status) {
       id = RequestId{next_id_++};
       const TimePoint received = now_();
       submission.request.id = id;
       submission.request.arrival = received;
+      if (submission.first_token_within)
+        submission.request.first_token_by =
+            received + std::chrono::duration_cast<Clock::duration>(*submission.first_token_within);
       if (unfinished_++ == 0) progress_at_ = received.time_since_epoch().count();
       inbox_.push_back(Arrival{id, std::move(submission), received});
     }
@@ -210,13 +191,30 @@ void Engine::drain_inbox() {
     if (auto* arrival = std::get_if<Arrival>(&message)) take(std::move(*arrival));
     if (const auto* cancel = std::get_if<Cancel>(&message)) end_early(cancel->id, FinishReason::Cancelled);
   }
+  if (!messages.empty()) give_places_back();
 }
 
 void Engine::take(Arrival arrival) {
-  places_[arrival.id] = load_of(arrival.submission.request);
+  places_[arrival.id] = {load_of(arrival.submission.request), arrival.submission.request.client};
   sched::Request request = arrival.submission.request;
   delivery_.add(arrival.id, std::move(arrival.submission), arrival.received, options_.queue.wait);
+  if (refuse_overdue(request)) return;
   scheduler_.add(std::move(request));
+}
+
+// Where the deadline of a request that just came cannot be met.
+bool Engine::refuse_overdue(const sched::Request& request) {
+  if (!request.first_token_by) return false;
+  const TimePoint now = now_();
+  const double wait = scheduler_.time_to_first_token(request).count();
+  const double left = seconds_between(now, *request.first_token_by);
+  if (wait <= left) return false;
+  if (const auto place = places_.extract(request.id)) free_place(place.mapped());
+  const std::string message = fmt::format(
+      "the first token would take about {:.2f} s, its deadline is in {:.2f} s", wait, std::max(0.0, left));
+  const int retry = static_cast<int>(std::clamp(std::ceil(wait - left), 1.0, 3600.0));
+  delivery_.refuse(request.id, {ErrorCode::Unavailable, message}, retry, now);
+  return true;
 }
 
 void Engine::end_early(RequestId id, FinishReason reason, std::optional<Error> error) {
@@ -320,6 +318,7 @@ void Engine::note_step(Flight& flight, TimePoint now) {
   const TimePoint begin = std::max(flight.begin, std::exchange(collected_, now));
   const double seconds = seconds_between(begin, now);
   if (step.work.empty()) return;
+  scheduler_.observe(step.computed_tokens(), seconds);
   if (flight.trace) {
     flight.trace->begin = begin;
     flight.trace->seconds = seconds;
@@ -347,7 +346,7 @@ void Engine::fail_all(const Error& error) {
   in_flight_.clear();
   unoccupied_since_.reset();
   scheduler_.clear();
-  for (const auto& [id, load] : std::exchange(places_, {})) free_place(load);
+  for (const auto& [id, place] : std::exchange(places_, {})) free_place(place);
   delivery_.set_holding(false, now);  // answers that are complete are delivered
   for (const RequestId id : delivery_.ids()) delivery_.end(id, FinishReason::Error, error, now);
   ledger_.forget_all();

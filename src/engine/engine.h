@@ -26,7 +26,8 @@
 
 namespace sluice::engine {
 
-// What may wait at once, and for how long; running requests are limited by the scheduler.
+// What may wait at once, and for how long; running requests are limited by the scheduler. Clients share the places by
+// weight: one alone may have all of them, and gives back what is beyond its share, the youngest first, when others come.
 struct QueueLimits {
   size_t requests = 1024;
   size_t tokens = size_t{4} << 20;
@@ -87,6 +88,8 @@ class Engine {
   // Unavailable means that too much is waiting or that the engine takes nothing in any more. `deliver` is
   // then called, some time later, with exactly one Finished.
   Result<RequestId> submit(Submission submission);
+  // Whether another request of the client could be taken in.
+  bool has_place(const std::string& client, double weight) const;
   // Ends a request as soon as the running step is over. What has ended already stays as it is.
   void cancel(RequestId id);
   // Nothing more will come: submit() refuses, and a batch that waits to fill up starts.
@@ -126,6 +129,15 @@ class Engine {
   struct Load {
     size_t requests = 0, tokens = 0, bytes = 0;
   };
+  // What a client has waiting.
+  struct ClientLoad {
+    Load load;
+    double weight = 1;
+  };
+  struct Place {
+    Load load;
+    std::string client;
+  };
   // A step that was submitted.
   struct Flight {
     sched::Step step;
@@ -136,12 +148,17 @@ class Engine {
 
   static Load load_of(const sched::Request& request);
   Status check(const sched::Request& request) const;
-  Status take_place(const Load& load);
-  void free_place(const Load& load);
+  // queue_places.cpp
+  Status check_place(const std::string& client, double weight, const Load& load) const;
+  Status take_place(const sched::Request& request);
+  void free_place(const Place& place);
+  void give_places_back();
+  std::optional<std::string> most_borrowing() const;
   void send(Message message);
 
   void drain_inbox();
   void take(Arrival arrival);
+  bool refuse_overdue(const sched::Request& request);
   void end_early(RequestId id, FinishReason reason, std::optional<Error> error = std::nullopt);
   void expire(TimePoint now);
   bool submit_steps(TimePoint now);
@@ -166,16 +183,18 @@ class Engine {
   sched::Scheduler scheduler_;
   Delivery delivery_;
   std::deque<Flight> in_flight_;
-  uint64_t steps_ = 0;                          // submitted
-  TimePoint collected_{};                       // end of the last step
-  std::optional<TimePoint> unoccupied_since_;   // the executor, while there are requests that could run
-  std::unordered_map<RequestId, Load> places_;  // of requests that wait
+  uint64_t steps_ = 0;                           // submitted
+  TimePoint collected_{};                        // end of the last step
+  std::optional<TimePoint> unoccupied_since_;    // the executor, while there are requests that could run
+  std::unordered_map<RequestId, Place> places_;  // of requests that wait
 
   // shared with other threads
   mutable std::mutex mutex_;
   std::condition_variable changed_, idle_;
   std::vector<Message> inbox_;
   Load waiting_load_;
+  std::unordered_map<std::string, ClientLoad> client_loads_;  // of clients that have something waiting
+  double waiting_weight_ = 0;                                 // of these clients
   bool closed_ = false, stopping_ = false, failed_ = false;
   std::string failure_;
   size_t unfinished_ = 0;

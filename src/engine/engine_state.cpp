@@ -59,6 +59,7 @@ void Engine::publish_counters() {
   const sched::SchedulerCounters& planned = scheduler_.counters();
   metrics_.preempted_dropped.set(planned.preempted_dropped);
   metrics_.preempted_swapped.set(planned.preempted_swapped);
+  metrics_.shares_given_back.set(planned.given_back);
   metrics_.kv_lost.set(planned.kv_lost);
   const cache::LedgerCounters& moved = ledger_.counters();
   metrics_.blocks_copied.set(moved.copied);

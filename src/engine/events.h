@@ -72,6 +72,8 @@ struct Timings {
 struct Finished {
   FinishReason reason = FinishReason::Stop;
   std::optional<Error> error;
+  // Seconds; set where it was refused because its deadline could not be met, which then could be.
+  std::optional<int> retry_after_s = std::nullopt;
   Usage usage;
   Timings timings;
 };
@@ -81,6 +83,8 @@ using Event = std::variant<Delta, ChoiceEnd, Embedding, Finished>;
 struct Submission {
   sched::Request request;  // id and arrival are set by the engine
   std::optional<Seconds> time_limit;
+  // From its arrival to its first token: refused at once where the measured rate says that this cannot be met.
+  std::optional<Seconds> first_token_within;
   // Called on the engine's thread, in order; must neither block nor throw.
   std::function<void(Event)> deliver;
   // Null: no text.
