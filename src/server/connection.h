@@ -100,6 +100,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   ResponseHead make_head(int status, std::string_view content_type) const;
   Awaitable run_operation(Admission& admission);
   Awaitable run_exchange(api::Prepared prepared);
+  std::optional<Reply> enter(Admission& admission, api::Prepared& prepared);
   Awaitable send_part(Exchange& exchange, std::string_view part, bool last);
   Awaitable probe(const Exchange& exchange);
   Awaitable settle(Exchange& exchange);

@@ -128,9 +128,8 @@ Connection::Awaitable Connection::run_operation(Admission& admission) {
     put(error_reply(operation->dialect, overloaded("too many requests are being read"), current_.id));
     co_return;
   }
-  const api::RequestContext context{current_.id, admission.client,
-                                    state_.options().isolate_cache ? admission.client : "", unix_seconds(),
-                                    unix_nanoseconds};
+  const api::RequestContext context{current_.id, admission.client, state_.cache_salt(admission.client),
+                                    unix_seconds(), unix_nanoseconds};
   std::shared_ptr<Job> job(
       new Job{.body = std::move(parser_.body()),
               .rest = admission.rest,
@@ -162,8 +161,33 @@ Connection::Awaitable Connection::run_operation(Admission& admission) {
   } else {
     api::Prepared prepared = std::get<api::Prepared>(std::move(*job->outcome));
     job.reset();
+    if (std::optional<Reply> refused = enter(admission, prepared)) {
+      put(*std::move(refused));
+      co_return;
+    }
     co_await run_exchange(std::move(prepared));
+    admission.lease.charge(current_.usage.generated_tokens);
   }
+}
+
+// Who asks, until when, and whether that many sequences and tokens are within the client's limits.
+std::optional<Reply> Connection::enter(Admission& admission, api::Prepared& prepared) {
+  int sequences = 0;
+  int64_t tokens = 0;
+  for (engine::Submission& submission : prepared.submissions) {
+    sequences += sched::sequence_count(submission.request);
+    tokens += std::ssize(submission.request.prompt);
+    submission.request.weight = state_.weight_of(admission.client);
+    if (admission.first_token_within)
+      submission.first_token_within = *admission.first_token_within - Seconds(seconds_since(current_.start));
+  }
+  std::optional<ClientLimits::Refused> refused = admission.lease.extend(sequences, tokens, Clock::now());
+  if (!refused) return std::nullopt;
+  state_.metrics().troubled(Trouble::RateLimit);
+  return error_reply(current_.route->dialect,
+                     {429, "rate_limit_error", "rate_limit_exceeded", "", std::move(refused->message),
+                      refused->retry_after_s},
+                     current_.id);
 }
 
 // Sends a piece of a streamed answer, with the head before the first.

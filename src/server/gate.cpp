@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <random>
 
@@ -168,6 +169,20 @@ class Judge {
                   "a body must be sent as 'Content-Type: application/json'");
   }
 
+  std::optional<Reply> check_deadline(Admission& admission) const {
+    if (state_.options().target_ttft > 0)
+      admission.first_token_within = Seconds(state_.options().target_ttft);
+    const std::string* text = head_.find("x-request-deadline");
+    if (text == nullptr) return std::nullopt;
+    const std::optional<double> seconds =
+        head_.count("x-request-deadline") == 1 ? parse_deadline(*text) : std::nullopt;
+    if (!seconds)
+      return refuse(400, "invalid_request_error", "invalid_deadline",
+                    "x-request-deadline must be decimal seconds from the request to its first token, as 2.5");
+    admission.first_token_within = Seconds(*seconds);
+    return std::nullopt;
+  }
+
   // Of the machine: nothing while it loads or drains, and no more than the client's part.
   std::optional<Reply> check_share(Admission& admission) {
     if (!std::holds_alternative<const api::Operation*>(match_.route->target)) return std::nullopt;
@@ -178,7 +193,8 @@ class Judge {
     if (state_.refusing())
       return error_reply(dialect(), overloaded("the server is shutting down"), visitor_.request_id);
     if (match_.route->method != "POST") return std::nullopt;
-    if (state_.overloaded()) {
+    if (auto refused = check_deadline(admission)) return refused;
+    if (state_.overloaded(client_)) {
       state_.metrics().troubled(Trouble::Overload);
       return error_reply(dialect(), overloaded("too many requests are waiting"), visitor_.request_id);
     }
@@ -218,6 +234,19 @@ constexpr auto kFaultNames = std::to_array<FaultName>({
 });
 
 }  // namespace
+
+std::optional<double> parse_deadline(std::string_view text) {
+  constexpr size_t kMostDigits = 9;
+  const size_t point = std::min(text.find('.'), text.size());
+  const std::string_view whole = text.substr(0, point);
+  const std::string_view part = point == text.size() ? std::string_view("0") : text.substr(point + 1);
+  const auto digits = [](std::string_view some) {
+    return !some.empty() && some.size() <= kMostDigits &&
+           some.find_first_not_of("0123456789") == std::string_view::npos;
+  };
+  if (!digits(whole) || !digits(part)) return std::nullopt;
+  return std::stod(std::string(text));
+}
 
 std::string client_of(const std::optional<std::string>& owner, const IpAddress& address) {
   return owner ? *owner : address.client();

@@ -33,7 +33,11 @@ struct Admission {
   std::string client;  // client_of()
   std::string origin;  // to be named in the answer; empty: none
   ClientLimits::Lease lease;
+  std::optional<Seconds> first_token_within;  // of its receipt
 };
+
+// Decimal seconds, as x-request-deadline has them: "2", "0.25". Nothing where it is anything else.
+std::optional<double> parse_deadline(std::string_view text);
 
 // Who a request is counted as, in limits, logs and the scheduler's shares: the owner of its key, else its address.
 std::string client_of(const std::optional<std::string>& owner, const IpAddress& address);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+
 #include "server/address.h"
 #include "server/guards.h"
 
@@ -26,8 +28,10 @@ void declare_access(ServerOptions& o, OptionSet& options) {
       .add(o.trusted_proxies, "trusted-proxy",
            "network of proxies whose X-Forwarded-For names the client, as CIDR; may be repeated")
       .shown_as("CIDR");
-  options.add_choice<bool>(o.isolate_cache, "cache-isolation", "whose cached prefixes a request may meet",
-                           {{"none", false}, {"key", true}});
+  options.add_choice<CacheIsolation>(
+      o.cache_isolation, "cache-isolation",
+      "whose cached prefixes a request may meet; auto: its own key's where there are two keys or more",
+      {{"auto", CacheIsolation::Auto}, {"none", CacheIsolation::Off}, {"key", CacheIsolation::Key}});
   options.add(o.any_model_name, "any-model-name", "unknown model names mean the first model");
 }
 
@@ -52,11 +56,25 @@ void declare_limits(ServerOptions& o, OptionSet& options) {
   options.add(o.request_timeout, "request-timeout", "seconds a request may take; 0: any time")
       .within(0, 86400);
   options
-      .add(o.key_requests_per_minute, "key-requests-per-minute",
-           "requests a minute of one key, or address where there are no keys; 0: any number")
+      .add(
+          o.key_requests_per_minute, "key-requests-per-minute",
+          "requests a minute of one key, or address where there are no keys, each prompt and choice counted; "
+          "0: any number")
       .within(0, 1'000'000);
-  options.add(o.key_concurrency, "key-concurrency", "requests of one key at once; 0: any number")
+  options
+      .add(o.key_concurrency, "key-concurrency",
+           "sequences (prompts times choices) of one key at once; 0: any number")
       .within(0, 1'000'000);
+  options
+      .add(o.key_tokens_per_minute, "key-tokens-per-minute",
+           "tokens of prompts and answers a minute of one key; 0: any number")
+      .within(0, 2'000'000'000);
+  options.add(o.key_weights, "key-weight", "share of a key beside those of weight 1; may be repeated")
+      .shown_as("NAME=W");
+  options
+      .add(o.target_ttft, "target-ttft",
+           "seconds to the first token, as deadline of requests that name none; 0: none")
+      .within(0, 86400);
   options.add(o.http_threads, "http-threads", "threads that serve connections").within(1, 64);
   options.add(o.prepare_threads, "prepare-threads", "threads that read requests and render prompts")
       .within(1, 64);
@@ -82,7 +100,28 @@ void ServerOptions::declare(OptionSet& options) {
       {{"on", AccessLog::Unpolled}, {"off", AccessLog::Off}, {"all", AccessLog::All}});
 }
 
+Result<std::map<std::string, double>> parse_key_weights(const std::vector<std::string>& texts) {
+  constexpr double kLeast = 0.01, kMost = 1000;
+  std::map<std::string, double> weights;
+  for (const std::string& text : texts) {
+    const size_t equals = text.find('=');
+    const std::string number = equals == std::string::npos ? "" : text.substr(equals + 1);
+    double weight = 0;
+    const auto end = number.data() + number.size();
+    const auto [stop, fault] = std::from_chars(number.data(), end, weight);
+    const bool sound =
+        equals > 0 && fault == std::errc{} && stop == end && weight >= kLeast && weight <= kMost;
+    if (!sound)
+      return Error{
+          ErrorCode::InvalidArgument,
+          fmt::format("--key-weight '{}' must be NAME=W with a weight of {} to {}", text, kLeast, kMost)};
+    weights[text.substr(0, equals)] = weight;
+  }
+  return weights;
+}
+
 Status validate(const ServerOptions& options) {
+  if (const auto weights = parse_key_weights(options.key_weights); !weights) return weights.error();
   const bool keys = !options.api_keys.empty() || !options.api_key_file.empty();
   if (!is_loopback(options.host) && !keys && !options.insecure_no_auth)
     return Error{ErrorCode::InvalidArgument,

@@ -1,6 +1,7 @@
 // What can be said about the server on the command line.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,12 @@
 
 namespace sluice::server {
 
+// Whose cached prefixes a request may meet.
+enum class CacheIsolation : uint8_t {
+  Auto,  // Key where there are two keys or more, else Off
+  Off,   // everybody's
+  Key,   // those of its own key; of its own address where there are no keys
+};
 enum class MetricsNames : uint8_t { Sluice, Vllm };
 enum class AccessLog : uint8_t { Off, Unpolled, All };  // Unpolled: all but what probes and scrapers ask for
 
@@ -23,7 +30,7 @@ struct ServerOptions {
   std::vector<std::string> cors_origins;
   std::vector<std::string> trusted_proxies;  // CIDR blocks whose X-Forwarded-For is believed
   bool any_model_name = false;
-  bool isolate_cache = false;  // each key has cached prefixes of its own
+  CacheIsolation cache_isolation = CacheIsolation::Auto;
 
   int max_connections = 4096;
   int address_connections = 0;  // of one address; 0: half of all
@@ -35,9 +42,12 @@ struct ServerOptions {
   int body_rate = 1024;         // bytes a second
   double write_timeout = 60;    // ... without a byte taken by the reader
   double ping_interval = 15;
-  double request_timeout = 0;       // 0: none
-  int key_requests_per_minute = 0;  // 0: any number
-  int key_concurrency = 0;          // 0: any number
+  double request_timeout = 0;            // 0: none
+  int key_requests_per_minute = 0;       // 0: any number
+  int key_concurrency = 0;               // sequences; 0: any number
+  int key_tokens_per_minute = 0;         // 0: any number
+  std::vector<std::string> key_weights;  // "NAME=W"
+  double target_ttft = 0;                // seconds, of requests that name no deadline; 0: none
   int http_threads = 2;
   int prepare_threads = 2;
 
@@ -49,6 +59,9 @@ struct ServerOptions {
 
   void declare(OptionSet& options);
 };
+
+// The weights by the names of keys.
+Result<std::map<std::string, double>> parse_key_weights(const std::vector<std::string>& texts);
 
 // What contradicts itself or would open the server to everybody unasked.
 Status validate(const ServerOptions& options);

@@ -38,7 +38,8 @@ State::State(ServerOptions options, KeyRing keys, std::vector<api::Operation> op
       assets_(std::move(assets)),
       router_(operations_, assets_),
       metrics_(router_.routes().size()),
-      limits_({options_.key_requests_per_minute, options_.key_concurrency}),
+      weights_(*parse_key_weights(options_.key_weights)),
+      limits_({options_.key_requests_per_minute, options_.key_concurrency, options_.key_tokens_per_minute}),
       failures_({kFailuresPerMinute, 0}),
       failure_notes_({1, 0}),
       keys_(std::make_shared<const KeyRing>(std::move(keys))) {}
@@ -46,6 +47,18 @@ State::State(ServerOptions options, KeyRing keys, std::vector<api::Operation> op
 std::shared_ptr<const KeyRing> State::keys() const {
   const std::lock_guard lock(mutex_);
   return keys_;
+}
+
+double State::weight_of(const std::string& client) const {
+  const auto found = weights_.find(client);
+  return found == weights_.end() ? 1 : found->second;
+}
+
+std::string State::cache_salt(const std::string& client) const {
+  const CacheIsolation wanted = options_.cache_isolation;
+  const bool isolated =
+      wanted == CacheIsolation::Key || (wanted == CacheIsolation::Auto && keys()->size() > 1);
+  return isolated ? client : "";
 }
 
 Status State::reload_keys() {
@@ -74,10 +87,10 @@ const Backend& State::backend_of(const api::ServedModel* model) const {
   return backends_[index];
 }
 
-bool State::overloaded() const {
+bool State::overloaded(const std::string& client) const {
   if (!loaded_) return false;
-  return std::all_of(backends_.begin(), backends_.end(), [](const Backend& backend) {
-    return backend.queue_requests > 0 && backend.engine->metrics().waiting.value() >= backend.queue_requests;
+  return std::all_of(backends_.begin(), backends_.end(), [&](const Backend& backend) {
+    return backend.queue_requests > 0 && !backend.engine->has_place(client, weight_of(client));
   });
 }
 

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -62,6 +63,10 @@ class State {
   TimePoint start() const { return start_; }
 
   std::shared_ptr<const KeyRing> keys() const;
+  // Of a client's share: a key's where one was given, else 1.
+  double weight_of(const std::string& client) const;
+  // Keeps the cached prefixes of a client apart from those of others; empty: they are shared.
+  std::string cache_salt(const std::string& client) const;
   // Reads the keys again; on an error, or where there were keys and are none any more, the old ones stay.
   Status reload_keys();
 
@@ -79,8 +84,8 @@ class State {
   const std::vector<api::ServedModel>& models() const { return models_; }
   const Backend& backend_of(const api::ServedModel* model) const;
 
-  // Every engine's queue is full.
-  bool overloaded() const;
+  // No engine's queue has a place for another request of the client.
+  bool overloaded(const std::string& client) const;
   // By progress, not by life: a busy engine that ended no step for a while is not healthy.
   HealthReport health() const;
 
@@ -92,6 +97,7 @@ class State {
   const std::vector<Asset> assets_;
   const Router router_;
   HttpMetrics metrics_;
+  const std::map<std::string, double> weights_;  // of keys, by name
   ClientLimits limits_, failures_, failure_notes_;
   const TimePoint start_ = Clock::now();
   std::atomic<bool> draining_{false}, refusing_{false}, loaded_{false};

@@ -324,6 +324,23 @@ def test_keys():
             assert "key-0123456789" not in guarded.text(), "the log has a key"
 
 
+def cached_tokens(server, key):
+    body = {"model": server.model, "prompt": "The quick brown fox jumps over the lazy dog. " * 20, "max_tokens": 1}
+    status, _, answer = server.request("POST", "/v1/completions", body, key=key)
+    assert status == 200, (status, answer[:300])
+    return json.loads(answer)["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def test_cached_prefixes_are_apart_by_key():
+    """With two keys, a key's cached tokens count what it asked itself; --cache-isolation none shares them."""
+    ann, bob = "ann-key-0123456789", "bob-key-0123456789"
+    two_keys = ("--api-key", f"ann:{ann}", "--api-key", f"bob:{bob}")
+    with Server(*two_keys, api_key=ann) as apart:
+        assert [cached_tokens(apart, key) > 0 for key in (ann, bob, ann, bob)] == [False, False, True, True]
+    with Server(*two_keys, "--cache-isolation", "none", api_key=ann) as shared:
+        assert [cached_tokens(shared, key) > 0 for key in (ann, bob)] == [False, True]
+
+
 def test_drain():
     """SIGTERM: streams finish, new requests are sent away, the exit code is 0."""
     with Server() as draining:

@@ -108,6 +108,43 @@ TEST(Limits, ForgetClients) {
   EXPECT_LE(limits.known(), 4097u);
 }
 
+TEST(ClientLimits, CountSequencesAndTokens) {
+  ClientLimits limits({.requests_per_minute = 60, .concurrency = 8, .tokens_per_minute = 600});
+  const TimePoint now = Clock::now();
+  {
+    auto wide = std::get<ClientLimits::Lease>(limits.admit("ann", now));
+    EXPECT_TRUE(wide.extend(9, 10, now)) << "more than may run at once";
+    EXPECT_FALSE(wide.extend(7, 500, now));
+    auto second = std::get<ClientLimits::Lease>(limits.admit("ann", now));
+    EXPECT_TRUE(std::holds_alternative<ClientLimits::Refused>(limits.admit("ann", now)))
+        << "eight are running";
+    wide.charge(700);
+  }
+  const auto late = limits.admit("ann", now);
+  ASSERT_TRUE(std::holds_alternative<ClientLimits::Refused>(late)) << "1200 of 600 tokens are used";
+  EXPECT_EQ(std::get<ClientLimits::Refused>(late).retry_after_s, 61);
+  EXPECT_TRUE(
+      std::holds_alternative<ClientLimits::Lease>(limits.admit("ann", now + std::chrono::seconds(62))));
+  EXPECT_TRUE(std::holds_alternative<ClientLimits::Lease>(limits.admit("bob", now)));
+}
+
+TEST(Deadline, IsDecimalSeconds) {
+  EXPECT_EQ(parse_deadline("2"), 2.0);
+  EXPECT_EQ(parse_deadline("0.25"), 0.25);
+  for (const char* text : {"", ".", "1.", ".5", "-1", "+1", "1e3", "nan", "inf", "0x1", " 1", "1 ", "1,5",
+                           "1.2.3", "1234567890"})
+    EXPECT_EQ(parse_deadline(text), std::nullopt) << text;
+}
+
+TEST(KeyWeights, AreNamesWithNumbers) {
+  const auto weights = parse_key_weights({"ann=3", "bob=0.5", "ann=4"});
+  ASSERT_TRUE(weights.ok());
+  EXPECT_EQ(weights->at("ann"), 4);
+  EXPECT_EQ(weights->at("bob"), 0.5);
+  for (const char* text : {"ann", "=3", "ann=", "ann=x", "ann=0", "ann=-1", "ann=1001", "ann=1 ", "ann=nan"})
+    EXPECT_FALSE(parse_key_weights({text}).ok()) << text;
+}
+
 TEST(Router, MatchesRoutesAndNamesMethods) {
   const std::vector<api::Operation> operations = test_operations();
   const std::vector<EmbeddedFile> files = {{"index.html", "page"}, {"a.js", "code"}};
