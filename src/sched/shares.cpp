@@ -15,12 +15,14 @@ void Scheduler::set_granted(Entry& entry, int sequences) {
   entry.granted = sequences;
 }
 
-// While more than one client has work, no step takes longer than any of them should wait for the next.
+// While more than one client has work, no step takes longer than any of them should wait for the next. A client alone may
+// have steps of twice that: whoever comes waits for the one that runs.
 int Scheduler::step_limit() const {
   const int most = options_.max_step_tokens;
   const bool cuts = options_.scheme.joins && options_.scheme.splits && options_.layout == Layout::Packed;
-  if (!cuts || !shares_.contended()) return most;
-  const int64_t fitting = cost_.tokens_within(options_.contended_step.count());
+  if (!cuts) return most;
+  const double longest = options_.contended_step.count() * (shares_.contended() ? 1 : 2);
+  const int64_t fitting = cost_.tokens_within(longest);
   return static_cast<int>(std::clamp<int64_t>(fitting, std::min(kLeastStepTokens, most), most));
 }
 
