@@ -165,7 +165,7 @@ Problem fill(const Call& call, const ServedModel& model, const AnswerSetup& setu
   if (draft.echo && sampling.logprobs && !sampling.prompt_logprobs && !is_chat(draft))
     sampling.prompt_logprobs = sampling.logprobs;
   if (Problem problem = check_counts(model, draft, sampling)) return problem;
-  Result<engine::TextFactory> text = engine::make_text_factory(*model.tokenizer, parameters->text);
+  Result<engine::TextMaker> text = engine::make_text_maker(*model.tokenizer, std::move(parameters->text));
   if (!text) return invalid_value("stop", text.error().message);
   for (const std::vector<Token>& prompt : setup.prompts) {
     if (Problem problem = fit(call, model, draft, prompt.size(), sampling.max_tokens)) return problem;
@@ -173,7 +173,8 @@ Problem fill(const Call& call, const ServedModel& model, const AnswerSetup& setu
       return named(valid.error());
     engine::Submission& submission = prepared.submissions.emplace_back(make_submission(call, draft, prompt));
     submission.request.task = sampling;
-    submission.text = *text;
+    submission.text = text->make;
+    submission.text_bytes = text->bytes;
   }
   return std::nullopt;
 }

@@ -33,14 +33,15 @@ Result<Answer> stream_answer(Session& session, std::vector<Token> prompt, const 
   if (session.room_after(prompt.size()) < 1)
     return Error{ErrorCode::LimitExceeded, fmt::format("the prompt has {} tokens, the context {}",
                                                        prompt.size(), session.setup().context)};
-  Result<engine::TextFactory> text = engine::make_text_factory(session.tokenizer(), {.stop = flags.stop});
+  Result<engine::TextMaker> text = engine::make_text_maker(session.tokenizer(), {.stop = flags.stop});
   if (!text) return text.error();
   auto queue = std::make_shared<engine::EventQueue>();
   engine::Submission submission;
   submission.request.task = flags.params(session.room_after(prompt.size()));
   submission.request.prompt = std::move(prompt);
   submission.deliver = [queue](engine::Event event) { queue->push(std::move(event)); };
-  submission.text = *text;
+  submission.text = text->make;
+  submission.text_bytes = text->bytes;
   Result<engine::RequestId> id = session.engine().submit(std::move(submission));
   if (!id) return id.error();
 

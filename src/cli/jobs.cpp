@@ -89,9 +89,10 @@ Result<Job> read_job(std::string_view line, size_t number, const Session& sessio
   request.cache_salt = parameters->cache_salt;
   request.client = client->value_or("");
   if (tokenizer != nullptr) {
-    Result<engine::TextFactory> text = engine::make_text_factory(*tokenizer, parameters->text);
+    Result<engine::TextMaker> text = engine::make_text_maker(*tokenizer, std::move(parameters->text));
     if (!text) return problem(text.error());
-    job.submission.text = *text;
+    job.submission.text = text->make;
+    job.submission.text_bytes = text->bytes;
   }
   return job;
 }

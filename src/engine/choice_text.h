@@ -20,7 +20,12 @@ struct TextOptions {
 
 using TextFactory = std::function<std::unique_ptr<ChoiceText>(int choice)>;
 
+struct TextMaker {
+  TextFactory make;
+  size_t bytes = 0;  // that its copies and the texts share
+};
+
 // The tokenizer outlives every text that is made. The error names a stop string over its limit.
-Result<TextFactory> make_text_factory(const text::Tokenizer& tokenizer, TextOptions options);
+Result<TextMaker> make_text_maker(const text::Tokenizer& tokenizer, TextOptions options);
 
 }  // namespace sluice::engine

@@ -29,8 +29,9 @@ Engine::~Engine() {
 
 // -- any thread
 
-Engine::Load Engine::load_of(const sched::Request& request) {
-  size_t bytes = sizeof request + request.client.size() + request.cache_salt.size();
+Engine::Load Engine::load_of(const Submission& submission) {
+  const sched::Request& request = submission.request;
+  size_t bytes = submission.text_bytes + sizeof request + request.client.size() + request.cache_salt.size();
   bytes += request.prompt.size() * sizeof(Token);
   if (const auto* sampling = std::get_if<sched::SamplingParams>(&request.task)) {
     bytes += sampling->logit_bias.size() * sizeof(sched::LogitBias);
@@ -62,7 +63,7 @@ Result<RequestId> Engine::submit(Submission submission) {
     if (failed_) status = Error{ErrorCode::Unavailable, "the device has failed: " + failure_};
     if (status && (closed_ || stopping_))
       status = Error{ErrorCode::Unavailable, "the engine takes nothing more in"};
-    if (status) status = take_place(submission.request);
+    if (status) status = take_place(submission);
     if (status) {
       id = RequestId{next_id_++};
       const TimePoint received = now_();
@@ -195,7 +196,7 @@ void Engine::drain_inbox() {
 }
 
 void Engine::take(Arrival arrival) {
-  places_[arrival.id] = {load_of(arrival.submission.request), arrival.submission.request.client};
+  places_[arrival.id] = {load_of(arrival.submission), arrival.submission.request.client};
   sched::Request request = arrival.submission.request;
   delivery_.add(arrival.id, std::move(arrival.submission), arrival.received, options_.queue.wait);
   if (refuse_overdue(request)) return;

@@ -146,11 +146,11 @@ class Engine {
     std::optional<TracedStep> trace;  // where somebody watches
   };
 
-  static Load load_of(const sched::Request& request);
+  static Load load_of(const Submission& submission);
   Status check(const sched::Request& request) const;
   // queue_places.cpp
   Status check_place(const std::string& client, double weight, const Load& load) const;
-  Status take_place(const sched::Request& request);
+  Status take_place(const Submission& submission);
   void free_place(const Place& place);
   void give_places_back();
   std::optional<std::string> most_borrowing() const;

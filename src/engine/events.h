@@ -89,6 +89,7 @@ struct Submission {
   std::function<void(Event)> deliver;
   // Null: no text.
   std::function<std::unique_ptr<ChoiceText>(int choice)> text;
+  size_t text_bytes = 0;  // that `text` holds, which count in the queue's bytes
 };
 
 }  // namespace sluice::engine

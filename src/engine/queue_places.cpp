@@ -31,8 +31,9 @@ Status Engine::check_place(const std::string& client, double weight, const Load&
   return {};
 }
 
-Status Engine::take_place(const sched::Request& request) {
-  const Load load = load_of(request);
+Status Engine::take_place(const Submission& submission) {
+  const sched::Request& request = submission.request;
+  const Load load = load_of(submission);
   if (Status status = check_place(request.client, request.weight, load); !status) return status;
   ClientLoad& client = client_loads_.try_emplace(request.client, ClientLoad{{}, 0}).first->second;
   waiting_weight_ += request.weight - client.weight;

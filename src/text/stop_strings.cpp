@@ -25,45 +25,54 @@ Result<StopMatcher> StopMatcher::make(std::span<const std::string> strings) {
 StopMatcher::StopMatcher(std::span<const std::string> strings)
     : automaton_(std::make_shared<const Automaton>(strings)) {}
 
-StopMatcher::Automaton::Automaton(std::span<const std::string> strings) {
-  const auto add_state = [&](int32_t level) {
-    next.resize(next.size() + alphabet, -1);
-    depth.push_back(level);
-    output.push_back(-1);
-    return static_cast<int32_t>(depth.size()) - 1;
-  };
-  const auto edge = [&](int32_t state, int byte) -> int32_t& {
-    return next[static_cast<size_t>(state) * alphabet + byte];
-  };
-  add_state(0);
+StopMatcher::Automaton::Automaton(std::span<const std::string> strings) : nodes(1) {
   for (size_t index = 0; index < strings.size(); ++index) {
-    int32_t state = 0;
-    for (const char c : strings[index]) {
-      const int byte = static_cast<unsigned char>(c);
-      if (edge(state, byte) < 0) {
-        const int32_t fresh = add_state(depth[state] + 1);
-        edge(state, byte) = fresh;
-      }
-      state = edge(state, byte);
+    State state = 0;
+    for (const char byte : strings[index]) {
+      const State known = child(state, byte);
+      state = known == none ? add(state, byte) : known;
     }
-    if (output[state] < 0) output[state] = static_cast<int32_t>(index);
+    if (nodes[state].output < 0) nodes[state].output = static_cast<int16_t>(index);
     lengths.push_back(strings[index].size());
   }
-  // Breadth first: a missing edge leads where the longest proper suffix leads.
-  std::vector<int32_t> suffix(depth.size(), 0);
-  std::deque<int32_t> queue = {0};
+  nodes.shrink_to_fit();
+  link_suffixes();
+}
+
+StopMatcher::Automaton::State StopMatcher::Automaton::add(State parent, char byte) {
+  const auto fresh = static_cast<State>(nodes.size());
+  Node node;
+  node.byte = byte;
+  node.depth = static_cast<uint16_t>(nodes[parent].depth + 1);
+  node.sibling = std::exchange(nodes[parent].first_child, fresh);
+  nodes.push_back(node);
+  return fresh;
+}
+
+StopMatcher::Automaton::State StopMatcher::Automaton::child(State state, char byte) const {
+  State at = nodes[state].first_child;
+  while (at != none && nodes[at].byte != byte) at = nodes[at].sibling;
+  return at;
+}
+
+StopMatcher::Automaton::State StopMatcher::Automaton::next(State state, char byte) const {
+  while (true) {
+    const State found = child(state, byte);
+    if (found != none || state == 0) return found;
+    state = nodes[state].suffix;
+  }
+}
+
+// Breadth first: the suffix of a child is found from that of its parent.
+void StopMatcher::Automaton::link_suffixes() {
+  std::deque<State> queue = {0};
   while (!queue.empty()) {
-    const int32_t state = queue.front();
+    const State state = queue.front();
     queue.pop_front();
-    if (output[state] < 0) output[state] = output[suffix[state]];
-    for (int byte = 0; byte < alphabet; ++byte) {
-      const int32_t fallback = state == 0 ? 0 : edge(suffix[state], byte);
-      if (edge(state, byte) < 0) {
-        edge(state, byte) = fallback;
-      } else {
-        suffix[edge(state, byte)] = fallback;
-        queue.push_back(edge(state, byte));
-      }
+    for (State at = nodes[state].first_child; at != none; at = nodes[at].sibling) {
+      nodes[at].suffix = state == 0 ? State{0} : next(nodes[state].suffix, nodes[at].byte);
+      if (nodes[at].output < 0) nodes[at].output = nodes[nodes[at].suffix].output;
+      queue.push_back(at);
     }
   }
 }
@@ -78,17 +87,16 @@ StopMatcher::Step StopMatcher::push(std::string_view text) {
   const Automaton& automaton = *automaton_;
   for (const char c : text) {
     held_ += c;
-    state_ =
-        automaton.next[static_cast<size_t>(state_) * Automaton::alphabet + static_cast<unsigned char>(c)];
-    if (automaton.output[state_] < 0) continue;
-    step.stopped_by = static_cast<size_t>(automaton.output[state_]);
+    state_ = automaton.next(state_, c);
+    if (automaton.nodes[state_].output < 0) continue;
+    step.stopped_by = static_cast<size_t>(automaton.nodes[state_].output);
     held_.resize(held_.size() - automaton.lengths[*step.stopped_by]);
     step.text = std::move(held_);
     held_.clear();
     stopped_ = true;
     return step;
   }
-  const size_t certain = held_.size() - static_cast<size_t>(automaton.depth[state_]);
+  const size_t certain = held_.size() - size_t{automaton.nodes[state_].depth};
   step.text = held_.substr(0, certain);
   held_.erase(0, certain);
   return step;

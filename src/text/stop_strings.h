@@ -36,22 +36,42 @@ class StopMatcher {
   std::string finish();
   void reset();
   bool empty() const { return automaton_->lengths.empty(); }
+  // What the copies share.
+  size_t bytes() const { return automaton_->bytes(); }
 
  private:
-  // Up to 4 MiB, which the copies of a matcher share.
+  // States are the prefixes of the strings, the empty one first. Edges are the children of a trie, kept as lists: there
+  // are no more branches than strings. Copies of a matcher share it.
   struct Automaton {
-    static constexpr int alphabet = 256;
-    explicit Automaton(std::span<const std::string> strings);
+    using State = uint16_t;
+    static constexpr State none = 0;  // of children and siblings: the empty prefix is neither
+    static_assert(StopLimits::strings * StopLimits::bytes < 65535);
 
-    std::vector<int32_t> next;    // [states * alphabet], the next state
-    std::vector<int32_t> depth;   // bytes of the longest prefix of a string that ends here
-    std::vector<int32_t> output;  // the longest string that ends here, or -1
-    std::vector<size_t> lengths;
+    explicit Automaton(std::span<const std::string> strings);
+    // The child by a byte; none where there is none.
+    State child(State state, char byte) const;
+    // The longest prefix that the text ends with after one more byte.
+    State next(State state, char byte) const;
+    size_t bytes() const { return nodes.size() * sizeof(Node) + lengths.size() * sizeof(size_t); }
+
+    struct Node {
+      State first_child = none, sibling = none;
+      State suffix = 0;     // the longest proper suffix that is a state
+      uint16_t depth = 0;   // bytes of the prefix
+      int16_t output = -1;  // the longest string that ends here, or -1
+      char byte = 0;        // the last one
+    };
+    std::vector<Node> nodes;
+    std::vector<size_t> lengths;  // of the strings
+
+   private:
+    State add(State parent, char byte);
+    void link_suffixes();
   };
   explicit StopMatcher(std::span<const std::string> strings);
 
   std::shared_ptr<const Automaton> automaton_;
-  int32_t state_ = 0;
+  uint16_t state_ = 0;
   std::string held_;
   bool stopped_ = false;
 };

@@ -104,6 +104,15 @@ TEST(StopMatcher, AgreesWithTheNaiveSearch) {
   }
 }
 
+TEST(StopMatcher, IsSmallForTheLongestStrings) {
+  std::vector<std::string> strings;
+  for (size_t i = 0; i < StopLimits::strings; ++i)
+    strings.emplace_back(StopLimits::bytes, static_cast<char>('a' + i));
+  const auto matcher = StopMatcher::make(strings);
+  ASSERT_TRUE(matcher.ok());
+  EXPECT_LT(matcher->bytes(), 64'000u);
+}
+
 TEST(StopMatcher, HoldsBackOnlyWhatMayStop) {
   const std::vector<std::string> strings = {"END", "\n\nUser:"};
   auto matcher = StopMatcher::make(strings);
