@@ -81,13 +81,13 @@ const RequestSchema& count_schema() {
 Reply create_message(const Call& call) {
   Draft draft;
   draft.cut_max_tokens = true;
-  if (Problem problem = read_body(call.body, message_schema(), draft)) return *problem;
+  if (Problem problem = read_body(call, message_schema(), draft)) return *problem;
   return generate(call, std::move(draft), make_either<MessageAnswer, MessageStream>);
 }
 
 Reply count_tokens(const Call& call) {
   Draft draft;
-  if (Problem problem = read_body(call.body, count_schema(), draft)) return *problem;
+  if (Problem problem = read_body(call, count_schema(), draft)) return *problem;
   Problem problem;
   const ServedModel* model = choose_model(call, draft, problem);
   if (problem) return *problem;

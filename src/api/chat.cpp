@@ -76,7 +76,7 @@ const RequestSchema& chat_schema() {
 
 Reply chat_completion(const Call& call) {
   Draft draft;
-  if (Problem problem = read_body(call.body, chat_schema(), draft)) return *problem;
+  if (Problem problem = read_body(call, chat_schema(), draft)) return *problem;
   if (draft.top_logprobs.value_or(0) > 0 && !draft.logprobs_wanted)
     return invalid_value(
         "top_logprobs",

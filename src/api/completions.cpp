@@ -74,7 +74,7 @@ const RequestSchema& completion_schema() {
 
 Reply completion(const Call& call) {
   Draft draft;
-  if (Problem problem = read_body(call.body, completion_schema(), draft)) return *problem;
+  if (Problem problem = read_body(call, completion_schema(), draft)) return *problem;
   if (!draft.max_tokens) draft.max_tokens = kDefaultMaxTokens;
   return generate(call, std::move(draft), make_either<CompletionAnswer, CompletionStream>);
 }

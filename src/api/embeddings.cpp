@@ -143,7 +143,7 @@ const RequestSchema& embedding_schema() {
 
 Reply embeddings(const Call& call) {
   Draft draft;
-  if (Problem problem = read_body(call.body, embedding_schema(), draft)) return *problem;
+  if (Problem problem = read_body(call, embedding_schema(), draft)) return *problem;
   return embed(call, std::move(draft), [](AnswerSetup setup) -> std::unique_ptr<AnswerWriter> {
     return std::make_unique<EmbeddingAnswer>(std::move(setup));
   });

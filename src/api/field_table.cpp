@@ -10,7 +10,7 @@ namespace sluice::api {
 
 namespace {
 
-constexpr JsonLimits kBodyLimits{.depth = 64, .bytes = size_t{128} << 20};
+constexpr size_t kBodyDepth = 64, kBodyBytes = size_t{128} << 20;
 
 bool is_whole(const json::value& value) {
   if (value.is_int64() || value.is_uint64()) return true;
@@ -143,8 +143,10 @@ Problem read_object(const json::object& object, std::span<const Field> fields, D
   return read_members(object, fields, "", draft);
 }
 
-Problem read_body(std::string_view body, const RequestSchema& schema, Draft& draft) {
-  Result<json::value> value = parse_json(body, "request body", kBodyLimits);
+Problem read_body(const Call& call, const RequestSchema& schema, Draft& draft) {
+  const JsonLimits limits{
+      .depth = kBodyDepth, .bytes = kBodyBytes, .keys = kMostKeys, .interrupt = call.interrupt};
+  Result<json::value> value = parse_json(call.body, "request body", limits);
   if (!value) {
     ApiError error = invalid_value("", value.error().message);
     error.code = "invalid_json";

@@ -81,8 +81,11 @@ struct RequestSchema {
 
 using Problem = std::optional<ApiError>;
 
-// Fills the draft from the body by its tables. Null counts as missing; fields in no table are ignored.
-Problem read_body(std::string_view body, const RequestSchema& schema, Draft& draft);
+// Of an object in a request.
+inline constexpr size_t kMostKeys = 10'000;
+
+// Fills the draft from the call's body by its tables. Null counts as missing; fields in no table are ignored.
+Problem read_body(const Call& call, const RequestSchema& schema, Draft& draft);
 Problem read_object(const json::object& object, std::span<const Field> fields, Draft& draft);
 
 // -- rows

@@ -35,18 +35,20 @@ class PromptEncoder {
     if (Problem problem = check_least(least_tokens(text))) return problem;
     return take("prompt",
                 model_.tokenizer->encode(text, {.parse_special = draft_.parse_special,
-                                                .add_special = draft_.add_special_tokens.value_or(true)}),
+                                                .add_special = draft_.add_special_tokens.value_or(true),
+                                                .interrupt = call_.interrupt}),
                 out);
   }
 
   Problem encode_chat(std::vector<Token>& out) const {
     text::Rendering rendering;
-    if (Problem problem = render_messages(model_, draft_, rendering)) {
+    if (Problem problem = render_messages(call_, model_, draft_, rendering)) {
       const Problem too_long = check_least(least_of_messages());
       return too_long ? too_long : problem;
     }
     if (Problem problem = check_least(least_of(rendering))) return problem;
-    const text::RenderingEncoding options{.add_special = draft_.add_special_tokens.value_or(false)};
+    const text::RenderingEncoding options{.add_special = draft_.add_special_tokens.value_or(false),
+                                          .interrupt = call_.interrupt};
     return take("messages", text::encode_rendering(*model_.tokenizer, rendering, options), out);
   }
 
@@ -208,7 +210,8 @@ const ServedModel* choose_model(const Call& call, const Draft& draft, Problem& p
   return model;
 }
 
-Problem render_messages(const ServedModel& model, const Draft& draft, text::Rendering& out) {
+Problem render_messages(const Call& call, const ServedModel& model, const Draft& draft,
+                        text::Rendering& out) {
   if (model.chat_template == nullptr)
     return invalid_value("messages",
                          fmt::format("the model '{}' has no chat template; use /v1/completions", model.id));
@@ -219,7 +222,8 @@ Problem render_messages(const ServedModel& model, const Draft& draft, text::Rend
   text::ChatPrompt prompt{
       .variables = {{"messages", chat.messages}, {"add_generation_prompt", chat.add_generation_prompt}},
       .request_variables = chat.variables,
-      .continue_final_message = chat.continue_final_message};
+      .continue_final_message = chat.continue_final_message,
+      .interrupt = call.interrupt};
   Result<text::Rendering> rendering =
       text::render_chat(*model.chat_template, *model.tokenizer, std::move(prompt));
   if (rendering) {

@@ -21,7 +21,7 @@ struct GenerationLimits {
 const ServedModel* choose_model(const Call& call, const Draft& draft, Problem& problem);
 
 // The conversation through the model's chat template.
-Problem render_messages(const ServedModel& model, const Draft& draft, text::Rendering& out);
+Problem render_messages(const Call& call, const ServedModel& model, const Draft& draft, text::Rendering& out);
 
 // What the tokens are for.
 enum class Purpose : uint8_t {

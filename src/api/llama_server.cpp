@@ -123,7 +123,7 @@ const RequestSchema& llama_completion_schema() {
 Reply llama_completion(const Call& call) {
   Draft draft;
   draft.fallback = {.temperature = 0.8, .top_p = 0.95, .min_p = 0.05, .top_k = 40};
-  if (Problem problem = read_body(call.body, llama_completion_schema(), draft)) return *problem;
+  if (Problem problem = read_body(call, llama_completion_schema(), draft)) return *problem;
   if (draft.n != 1) return unsupported_parameter("n", "'n' is not supported here; use /v1/completions");
   return generate(call, std::move(draft), make_either<LlamaAnswer, LlamaStream>);
 }

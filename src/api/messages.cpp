@@ -13,6 +13,7 @@ namespace {
 constexpr std::array<std::string_view, 6> kRoles = {"system",    "developer", "user",
                                                     "assistant", "tool",      "function"};
 constexpr size_t kMostMessages = 8192;
+constexpr size_t kMostVariables = 256;
 
 std::string_view view(const json::string& text) {
   return {text.data(), text.size()};
@@ -28,7 +29,7 @@ const json::value* find(const json::object& object, std::string_view name) {
 json::value parsed_arguments(const json::value& value) {
   if (!value.is_string()) return value;
   Result<json::value> parsed =
-      parse_json(view(value.get_string()), "arguments", {.depth = 16, .bytes = 1 << 20});
+      parse_json(view(value.get_string()), "arguments", {.depth = 16, .bytes = 1 << 20, .keys = kMostKeys});
   return parsed && parsed->is_object() ? std::move(*parsed) : value;
 }
 
@@ -146,6 +147,9 @@ Status read_template_variables(const json::value& value, Draft& draft) {
                                                     "add_generation_prompt",
                                                     "continue_final_message",
                                                     "conversation"};
+  if (value.get_object().size() > kMostVariables)
+    return wrong(fmt::format("'chat_template_kwargs' has {} variables; the limit is {}",
+                             value.get_object().size(), kMostVariables));
   for (const auto& [key, content] : value.get_object()) {
     const std::string_view name(key.data(), key.size());
     if (std::find(kOwn.begin(), kOwn.end(), name) != kOwn.end() || name.ends_with("_token"))

@@ -190,14 +190,14 @@ const RequestSchema& ollama_embedding_schema() {
 
 Reply ollama_chat(const Call& call) {
   Draft draft = ollama_draft();
-  if (Problem problem = read_body(call.body, ollama_chat_schema(), draft)) return *problem;
+  if (Problem problem = read_body(call, ollama_chat_schema(), draft)) return *problem;
   if (draft.chat.messages.empty()) return loaded(call, draft, "message");
   return generate(call, std::move(draft), make_ollama_writer<OllamaForm::Chat>);
 }
 
 Reply ollama_generate(const Call& call) {
   Draft draft = ollama_draft();
-  if (Problem problem = read_body(call.body, ollama_generate_schema(), draft)) return *problem;
+  if (Problem problem = read_body(call, ollama_generate_schema(), draft)) return *problem;
   if (draft.prompts.empty()) return loaded(call, draft, "response");
   Problem problem;
   const ServedModel* model = choose_model(call, draft, problem);
@@ -216,14 +216,14 @@ Reply ollama_generate(const Call& call) {
 Reply ollama_embed(const Call& call) {
   Draft draft;
   draft.truncate_prompt_tokens = -1;
-  if (Problem problem = read_body(call.body, ollama_embed_schema(), draft)) return *problem;
+  if (Problem problem = read_body(call, ollama_embed_schema(), draft)) return *problem;
   return embed(call, std::move(draft), make_ollama_embeddings<OllamaForm::Embed>);
 }
 
 Reply ollama_embedding(const Call& call) {
   Draft draft;
   draft.truncate_prompt_tokens = -1;
-  if (Problem problem = read_body(call.body, ollama_embedding_schema(), draft)) return *problem;
+  if (Problem problem = read_body(call, ollama_embedding_schema(), draft)) return *problem;
   return embed(call, std::move(draft), make_ollama_embeddings<OllamaForm::Embedding>);
 }
 

@@ -78,7 +78,7 @@ Reply ollama_processes(const Call& call) {
 
 Reply ollama_show(const Call& call) {
   Draft draft;
-  if (Problem problem = read_body(call.body, ollama_show_schema(), draft)) return *problem;
+  if (Problem problem = read_body(call, ollama_show_schema(), draft)) return *problem;
   Problem problem;
   const ServedModel* model = choose_model(call, draft, problem);
   if (problem) return *problem;

@@ -151,14 +151,14 @@ const RequestSchema& input_tokens_schema() {
 
 Reply create_response(const Call& call) {
   Draft draft;
-  if (Problem problem = read_body(call.body, response_schema(), draft)) return *problem;
+  if (Problem problem = read_body(call, response_schema(), draft)) return *problem;
   if (draft.n != 1) return unsupported_parameter("n", "'n' is not supported: a response has one answer");
   return generate(call, std::move(draft), make_either<ResponseAnswer, ResponseStream>);
 }
 
 Reply count_input_tokens(const Call& call) {
   Draft draft;
-  if (Problem problem = read_body(call.body, input_tokens_schema(), draft)) return *problem;
+  if (Problem problem = read_body(call, input_tokens_schema(), draft)) return *problem;
   Problem problem;
   const ServedModel* model = choose_model(call, draft, problem);
   if (problem) return *problem;

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/interrupt.h"
 #include "base/json.h"
 #include "base/result.h"
 #include "engine/events.h"
@@ -117,6 +118,7 @@ struct Call {
   const std::vector<ServedModel>& models;  // the first is the default; never empty
   bool any_model_name = false;             // unknown names mean the default model
   RequestContext context;
+  Interrupt* interrupt = nullptr;  // may stop the reading of the request; null: nothing does
 };
 
 // Every operation that is a function of the request and the models alone. Health, metrics, the page and the live view

@@ -53,10 +53,12 @@ json::value piece_json(const TokenNames& names, Token token) {
   return text.find("\xEF\xBF\xBD") == std::string::npos ? json::value(text) : json::value(bytes);
 }
 
-Reply tokenize_content(const ServedModel& model, Draft draft) {
+Reply tokenize_content(const Call& call, const ServedModel& model, Draft draft) {
   draft.add_special_tokens = draft.add_special_tokens.value_or(false);
-  Result<std::vector<Token>> tokens = model.tokenizer->encode(
-      *draft.content, {.parse_special = draft.parse_special, .add_special = *draft.add_special_tokens});
+  Result<std::vector<Token>> tokens =
+      model.tokenizer->encode(*draft.content, {.parse_special = draft.parse_special,
+                                               .add_special = *draft.add_special_tokens,
+                                               .interrupt = call.interrupt});
   if (!tokens) return invalid_value("content", tokens.error().message);
   json::array out;
   const TokenNames names{*model.tokenizer};
@@ -88,11 +90,11 @@ const RequestSchema& template_schema() {
 
 Reply tokenize(const Call& call) {
   Draft draft;
-  if (Problem problem = read_body(call.body, tokenize_schema(), draft)) return *problem;
+  if (Problem problem = read_body(call, tokenize_schema(), draft)) return *problem;
   Problem problem;
   const ServedModel* model = choose_model(call, draft, problem);
   if (problem) return *problem;
-  if (draft.content) return tokenize_content(*model, std::move(draft));
+  if (draft.content) return tokenize_content(call, *model, std::move(draft));
   if (draft.prompts.empty() && draft.chat.messages.empty())
     return invalid_value("prompt", "'prompt', 'messages' or 'content' is missing");
   std::vector<std::vector<Token>> encoded;
@@ -113,7 +115,7 @@ Reply tokenize(const Call& call) {
 Reply detokenize(const Call& call) {
   Draft draft;
   draft.skip_special_tokens = false;
-  if (Problem problem = read_body(call.body, detokenize_schema(), draft)) return *problem;
+  if (Problem problem = read_body(call, detokenize_schema(), draft)) return *problem;
   Problem problem;
   const ServedModel* model = choose_model(call, draft, problem);
   if (problem) return *problem;
@@ -128,12 +130,12 @@ Reply detokenize(const Call& call) {
 
 Reply apply_template(const Call& call) {
   Draft draft;
-  if (Problem problem = read_body(call.body, template_schema(), draft)) return *problem;
+  if (Problem problem = read_body(call, template_schema(), draft)) return *problem;
   Problem problem;
   const ServedModel* model = choose_model(call, draft, problem);
   if (problem) return *problem;
   text::Rendering rendering;
-  if ((problem = render_messages(*model, draft, rendering))) return *problem;
+  if ((problem = render_messages(call, *model, draft, rendering))) return *problem;
   return Answer{.body = write_json(json::object{{"prompt", rendering.text()}})};
 }
 

@@ -5,9 +5,10 @@
 #include <algorithm>
 #include <boost/json/basic_parser_impl.hpp>
 #include <cmath>
-#include <functional>
 #include <utility>
 #include <vector>
+
+#include "base/keyed_hash.h"
 
 namespace sluice {
 
@@ -19,7 +20,7 @@ class KeySet {
   // False where the key is there already.
   bool insert(std::string_view key) {
     if (2 * (count_ + 1) > slots_.size()) grow();
-    const uint64_t hash = std::hash<std::string_view>()(key);
+    const uint64_t hash = keyed_hash(key);
     Slot& slot = slots_[probe(key, hash)];
     if (slot.is_used) return false;
     slot = {hash, bytes_.size(), static_cast<uint32_t>(key.size()), true};
@@ -27,6 +28,7 @@ class KeySet {
     ++count_;
     return true;
   }
+  size_t size() const { return count_; }
 
  private:
   struct Slot {
@@ -61,6 +63,9 @@ class KeySet {
   size_t count_ = 0;
 };
 
+constexpr size_t kSliceBytes = size_t{64} << 10;  // parsed between two looks at the interrupt
+constexpr std::string_view kSpace = " \t\r\n";
+
 // The start of a text, never part of a character.
 std::string clipped(const std::string& text, size_t bytes) {
   if (text.size() <= bytes) return text;
@@ -77,6 +82,8 @@ class StrictHandler {
   static constexpr size_t max_string_size = size_t{1} << 30;
 
   std::string problem;
+  size_t most_keys = max_object_size;
+  bool over_limit = false;  // the problem is a limit and not the syntax
 
   explicit StrictHandler(json::storage_ptr storage) { stack_.reset(std::move(storage)); }
 
@@ -106,6 +113,12 @@ class StrictHandler {
   bool on_key(json::string_view part, std::size_t, json::error_code& ec) {
     key_.append(part.data(), part.size());
     stack_.push_key(part);
+    if (keys_.back().size() == most_keys) {
+      problem = fmt::format("an object has more than {} keys, which is the limit", most_keys);
+      over_limit = true;
+      ec = json::error::object_too_large;
+      return false;
+    }
     const bool fresh = keys_.back().insert(key_);
     if (!fresh) {
       problem = fmt::format("duplicate key '{}'", clipped(key_, 80));
@@ -180,12 +193,23 @@ Result<json::value> parse_json(std::string_view text, std::string_view what, Jso
   json::parse_options options;
   options.max_depth = limits.depth;
   json::basic_parser<StrictHandler> parser(options, std::move(storage));
+  parser.handler().most_keys = limits.keys;
   json::error_code ec;
-  const size_t used = parser.write_some(false, text.data(), text.size(), ec);
-  if (!ec && used < text.size()) ec = json::error::extra_data;
-  if (!ec && !parser.done()) ec = json::error::incomplete;
+  size_t used = 0;
+  while (!ec && !parser.done()) {
+    const size_t slice = std::min(text.size() - used, kSliceBytes);
+    const bool more = used + slice < text.size();
+    const size_t taken = parser.write_some(more, text.data() + used, slice, ec);
+    used += taken;
+    if (!ec && !more && !parser.done()) ec = json::error::incomplete;
+    if (limits.interrupt == nullptr || !more) continue;
+    if (Status status = limits.interrupt->check(); !status) return status.error();
+  }
+  if (!ec && text.find_first_not_of(kSpace, used) != std::string_view::npos) ec = json::error::extra_data;
   if (ec) {
     const std::string& problem = parser.handler().problem;
+    if (parser.handler().over_limit)
+      return Error{ErrorCode::LimitExceeded, fmt::format("{}: {} (byte {})", what, problem, used)};
     return Error{ErrorCode::Corrupt, fmt::format("{}: invalid JSON at byte {}: {}", what, used,
                                                  problem.empty() ? ec.message() : problem)};
   }

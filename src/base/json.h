@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/interrupt.h"
 #include "base/result.h"
 
 namespace sluice {
@@ -16,11 +17,14 @@ namespace json = boost::json;
 struct JsonLimits {
   size_t depth = 64;
   size_t bytes = size_t{128} << 20;
+  size_t keys = size_t{1} << 28;   // of one object
+  Interrupt* interrupt = nullptr;  // may stop the parsing; null: nothing does
 };
 
 // Rejects what RFC 8259 rejects, and also: duplicate keys, invalid UTF-8, numbers that are not finite, depth
-// and size over the limits. `what` names the text in the error ("config.json", "request body"). The value lives in
-// `storage`; a monotonic resource makes a large document cheap to read and to drop.
+// and sizes over the limits. `what` names the text in the error ("config.json", "request body"). The value lives in
+// `storage`; a monotonic resource makes a large document cheap to read and to drop. Keys are hashed with the process's
+// own random key: time is linear in the text whatever its keys are.
 Result<json::value> parse_json(std::string_view text, std::string_view what, JsonLimits limits = {},
                                json::storage_ptr storage = {});
 

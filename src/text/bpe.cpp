@@ -194,7 +194,8 @@ void BpeModel::merge_many(std::string_view word, ModelScratch& scratch) const {
     heap.push_back(pair);
     std::push_heap(heap.begin(), heap.end(), is_later);
   };
-  while (!heap.empty()) {
+  constexpr size_t cost = 16;  // of a merge, in bytes of plain work
+  while (!heap.empty() && scratch.go_on(cost)) {
     std::pop_heap(heap.begin(), heap.end(), is_later);
     const Candidate best = heap.back();
     heap.pop_back();

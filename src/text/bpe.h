@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "text/encode_guard.h"
 #include "text/token_table.h"
 
 namespace sluice::text {
@@ -47,6 +48,9 @@ struct ModelScratch {
   std::vector<MergeTable::Merge> merges;
   std::vector<Candidate> heap;
   std::vector<Step> steps;
+  EncodeGuard* guard = nullptr;  // may be null; once it stops, what a model gives is of no use
+
+  bool go_on(size_t bytes) const { return guard == nullptr || guard->go_on(bytes); }
 };
 
 // The tokens <0x00> to <0xFF>, for text that no other token covers; no_token where the vocabulary lacks one.

@@ -54,6 +54,7 @@ Result<Rendering> render_chat(const ChatTemplate& chat_template, const Tokenizer
     return json::value(token ? std::string(tokenizer.spelling(*token)) : std::string());
   };
   RenderOptions options;
+  options.interrupt = prompt.interrupt;
   for (auto& [key, value] : prompt.request_variables) {
     prompt.variables[key] = std::move(value);
     options.user_variables.emplace_back(key);
@@ -71,7 +72,8 @@ Result<std::vector<Token>> encode_rendering(const Tokenizer& tokenizer, const Re
                                             RenderingEncoding options) {
   std::vector<TextSpan> spans;
   for (const TemplateSpan& span : rendering.spans) spans.push_back({span.text, span.is_user_input});
-  return tokenizer.encode(spans, {.parse_special = true, .add_special = options.add_special});
+  return tokenizer.encode(
+      spans, {.parse_special = true, .add_special = options.add_special, .interrupt = options.interrupt});
 }
 
 }  // namespace sluice::text

@@ -17,6 +17,7 @@ struct ChatPrompt {
   json::object request_variables;  // the same, but their strings count as user input; they win
   // The rendering ends with the text of the last message, which an answer then continues.
   bool continue_final_message = false;
+  Interrupt* interrupt = nullptr;  // may stop the rendering; null: nothing does
 };
 
 // add_generation_prompt (true), bos_token and eos_token are set where missing. Errors: the template's own, and a last
@@ -25,7 +26,8 @@ Result<Rendering> render_chat(const ChatTemplate& chat_template, const Tokenizer
                               ChatPrompt prompt);
 
 struct RenderingEncoding {
-  bool add_special = false;  // a template writes the tokens around a text itself
+  bool add_special = false;        // a template writes the tokens around a text itself
+  Interrupt* interrupt = nullptr;  // may stop the encoding; null: nothing does
 };
 Result<std::vector<Token>> encode_rendering(const Tokenizer& tokenizer, const Rendering& rendering,
                                             RenderingEncoding options = {});

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <set>
 
 #include "text/jinja_interpreter.h"
 #include "text/jinja_parser.h"
@@ -135,12 +136,13 @@ Result<ChatTemplate> ChatTemplate::parse(std::string source) {
 Result<Rendering> ChatTemplate::render(const json::object& variables, const RenderOptions& options) const {
   int line = 1;
   try {
-    jinja::Runtime runtime(jinja::Limits{}, clock_of(options));
+    jinja::Runtime runtime(jinja::Limits{}, clock_of(options), options.interrupt);
+    const std::set<std::string_view> user_variables(options.user_variables.begin(),
+                                                    options.user_variables.end());
     jinja::Interpreter interpreter(parsed_->tree, runtime);
     for (const auto& variable : variables) {
       const std::string_view name = variable.key();
-      const bool user = name == "tools" || name == "documents" ||
-                        std::count(options.user_variables.begin(), options.user_variables.end(), name) > 0;
+      const bool user = name == "tools" || name == "documents" || user_variables.contains(name);
       interpreter.define(
           name, name == "messages" ? to_messages(variable.value()) : to_value(variable.value(), user, 0));
     }

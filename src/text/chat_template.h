@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/interrupt.h"
 #include "base/json.h"
 #include "base/result.h"
 
@@ -30,6 +31,7 @@ struct RenderOptions {
   std::optional<std::chrono::local_seconds> now;
   // Variables whose strings count as user input, besides messages, tools and documents.
   std::vector<std::string> user_variables;
+  Interrupt* interrupt = nullptr;  // may stop the rendering; null: nothing does
 };
 
 // A parsed template. Rendering changes nothing in it, so that threads may share one.

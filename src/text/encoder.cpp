@@ -32,7 +32,10 @@ AlignedText to_aligned_utf8(std::string_view input, bool is_tracked) {
 
 class Encoder {
  public:
-  Encoder(const TokenizerData& data, const EncodeRequest& request) : data_(data), request_(request) {}
+  Encoder(const TokenizerData& data, const EncodeRequest& request)
+      : data_(data), request_(request), guard_(request.text.size(), request.options.interrupt) {
+    scratch_.guard = &guard_;
+  }
 
   Result<std::vector<TokenRange>> run() {
     const bool is_valid = is_valid_utf8(request_.text);
@@ -80,7 +83,7 @@ class Encoder {
       }
       AlignedText part(text.is_tracked());
       part.append(text, fragment.range);
-      auto normalized = normalize(data_.normalizer, std::move(part));
+      auto normalized = normalize(data_.normalizer, std::move(part), &guard_);
       if (!normalized) return normalized.error();
       if (Status status = encode_normalized(*normalized, fragment.range.begin == 0); !status) return status;
     }
@@ -95,15 +98,15 @@ class Encoder {
       }
       AlignedText part(text.is_tracked());
       part.append(text, fragment.range);
-      auto words =
-          pre_tokenize(data_.pre_tokenizer, std::move(part), is_at_start && fragment.range.begin == 0);
+      auto words = pre_tokenize(data_.pre_tokenizer, std::move(part),
+                                is_at_start && fragment.range.begin == 0, &guard_);
       if (!words) return words.error();
-      encode_words(*words);
+      if (Status status = encode_words(*words); !status) return status;
     }
     return {};
   }
 
-  void encode_words(const Words& words) {
+  Status encode_words(const Words& words) {
     for (const TextRange word : words.ranges) {
       pieces_.clear();
       tokenize(words.text.bytes(word));
@@ -111,7 +114,9 @@ class Encoder {
         const TextRange range{word.begin + piece.begin, word.begin + piece.end};
         push_token(piece.id, words.text.is_tracked() ? words.text.origin(range) : TextRange{});
       }
+      if (!guard_.go_on(word.size())) break;
     }
+    return guard_.status();
   }
 
   void tokenize(std::string_view word) {
@@ -128,6 +133,7 @@ class Encoder {
 
   const TokenizerData& data_;
   const EncodeRequest& request_;
+  EncodeGuard guard_;
   ModelScratch scratch_;
   std::vector<Piece> pieces_;
   std::vector<TokenRange> tokens_;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -203,6 +204,7 @@ enum WellKnownName : NameId { kLoop, kCaller, kVarargs, kKwargs, kWellKnownNames
 
 struct SyntaxTree {
   std::vector<std::string> names;
+  std::map<std::string, NameId, std::less<>> ids;  // of names
   Block body;
 };
 

@@ -39,9 +39,8 @@ Interpreter::Interpreter(const SyntaxTree& tree, Runtime& runtime) : tree_(tree)
 }
 
 void Interpreter::define(std::string_view name, Value value) {
-  const auto found = std::find(tree_.names.begin(), tree_.names.end(), name);
-  if (found != tree_.names.end())
-    globals_[static_cast<size_t>(found - tree_.names.begin())] = std::move(value);
+  const auto found = tree_.ids.find(name);
+  if (found != tree_.ids.end()) globals_[found->second] = std::move(value);
 }
 
 Text Interpreter::run(int& line) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/interrupt.h"
 #include "base/result.h"
 
 namespace sluice::text::jinja {
@@ -34,7 +35,9 @@ struct TemplateError {
 // Counts what a rendering has used. One per rendering.
 class Budget {
  public:
-  explicit Budget(const Limits& limits) : limits_(limits) {}
+  // `interrupt` may be null.
+  explicit Budget(const Limits& limits, Interrupt* interrupt = nullptr)
+      : limits_(limits), interrupt_(interrupt) {}
   Budget(const Budget&) = delete;
   Budget& operator=(const Budget&) = delete;
 
@@ -42,7 +45,7 @@ class Budget {
 
   void step(size_t count = 1) {
     steps_ += count;
-    if (steps_ > limits_.steps) raise_limit("steps", limits_.steps);
+    if (steps_ >= next_look_) look();
   }
   // Text is paid for by length, so that a million steps are also a bound on bytes moved.
   void step_bytes(size_t bytes) { step(bytes / 256); }
@@ -58,8 +61,13 @@ class Budget {
   void refund(size_t bytes) { value_bytes_ -= bytes; }
 
  private:
+  // Fails where the steps are used up or the interrupt says so.
+  void look();
+
+  static constexpr size_t kLookSteps = 2048;
   Limits limits_;
-  size_t steps_ = 0;
+  Interrupt* interrupt_;
+  size_t steps_ = 0, next_look_ = kLookSteps;
   size_t value_bytes_ = 0;
 };
 

@@ -93,7 +93,7 @@ class Parser {
   size_t nodes_ = 0;
   size_t loops_ = 0;  // loops open here: break and continue need one
   std::vector<std::string> names_;
-  std::map<std::string, NameId> ids_;
+  std::map<std::string, NameId, std::less<>> ids_;
 };
 
 }  // namespace sluice::text::jinja

@@ -43,6 +43,7 @@ SyntaxTree Parser::run() {
   SyntaxTree tree;
   tree.body = parse_block({});
   tree.names = std::move(names_);
+  tree.ids = std::move(ids_);
   return tree;
 }
 

@@ -10,7 +10,9 @@ namespace sluice::text::jinja {
 
 class Runtime {
  public:
-  Runtime(const Limits& limits, std::tm now) : budget_(limits), heap_(budget_), now_(now) {}
+  // `interrupt` may be null.
+  Runtime(const Limits& limits, std::tm now, Interrupt* interrupt = nullptr)
+      : budget_(limits, interrupt), heap_(budget_), now_(now) {}
 
   Heap& heap() { return heap_; }
   Budget& budget() { return budget_; }

@@ -32,11 +32,11 @@ AlignedText rewrite(const AlignedText& text, const Write& write) {
   return out;
 }
 
-Result<AlignedText> apply(UnicodeForm form, AlignedText text) {
+Result<AlignedText> apply(UnicodeForm form, AlignedText text, EncodeGuard*) {
   return to_unicode_form(text, form);
 }
 
-Result<AlignedText> apply(const Lowercase&, AlignedText text) {
+Result<AlignedText> apply(const Lowercase&, AlignedText text, EncodeGuard*) {
   std::string lower;
   return rewrite(text, [&](char32_t code, TextRange range, AlignedText& out) {
     lower.clear();
@@ -45,13 +45,13 @@ Result<AlignedText> apply(const Lowercase&, AlignedText text) {
   });
 }
 
-Result<AlignedText> apply(const RemoveCategories& step, AlignedText text) {
+Result<AlignedText> apply(const RemoveCategories& step, AlignedText text, EncodeGuard*) {
   return rewrite(text, [&](char32_t code, TextRange range, AlignedText& out) {
     if (!in(code, step.set)) out.append(text, range);
   });
 }
 
-Result<AlignedText> apply(const StripSpaces& step, AlignedText text) {
+Result<AlignedText> apply(const StripSpaces& step, AlignedText text, EncodeGuard*) {
   uint32_t begin = 0;
   auto end = static_cast<uint32_t>(text.size());
   while (step.left && begin < end) {
@@ -69,10 +69,10 @@ Result<AlignedText> apply(const StripSpaces& step, AlignedText text) {
   return out;
 }
 
-Result<AlignedText> apply(const ReplacePattern& step, AlignedText text) {
+Result<AlignedText> apply(const ReplacePattern& step, AlignedText text, EncodeGuard* guard) {
   AlignedText out(text.is_tracked());
   out.reserve(text.size());
-  Pattern::Finder finder(step.pattern);
+  Pattern::Finder finder(step.pattern, guard);
   finder.reset(text.bytes());
   uint32_t previous = 0;
   while (true) {
@@ -89,7 +89,7 @@ Result<AlignedText> apply(const ReplacePattern& step, AlignedText text) {
   return out;
 }
 
-Result<AlignedText> apply(const Prepend& step, AlignedText text) {
+Result<AlignedText> apply(const Prepend& step, AlignedText text, EncodeGuard*) {
   if (text.size() == 0) return text;
   AlignedText out(text.is_tracked());
   out.reserve(text.size() + step.prefix.size());
@@ -98,7 +98,7 @@ Result<AlignedText> apply(const Prepend& step, AlignedText text) {
   return out;
 }
 
-Result<AlignedText> apply(const CleanText&, AlignedText text) {
+Result<AlignedText> apply(const CleanText&, AlignedText text, EncodeGuard*) {
   return rewrite(text, [&](char32_t code, TextRange range, AlignedText& out) {
     const bool is_kept_control = code == '\t' || code == '\n' || code == '\r';
     if (code == 0 || code == replacement_character || (!is_kept_control && in(code, sets::others))) return;
@@ -118,7 +118,7 @@ bool is_chinese(char32_t code) {
          (code >= 0xF900 && code <= 0xFAFF) || (code >= 0x2F800 && code <= 0x2FA1F);
 }
 
-Result<AlignedText> apply(const SpaceChinese&, AlignedText text) {
+Result<AlignedText> apply(const SpaceChinese&, AlignedText text, EncodeGuard*) {
   return rewrite(text, [&](char32_t code, TextRange range, AlignedText& out) {
     const bool is_spaced = is_chinese(code);
     if (is_spaced) out.append(" ", text.origin({range.begin, range.begin}));
@@ -127,7 +127,7 @@ Result<AlignedText> apply(const SpaceChinese&, AlignedText text) {
   });
 }
 
-Result<AlignedText> apply(const NmtRules&, AlignedText text) {
+Result<AlignedText> apply(const NmtRules&, AlignedText text, EncodeGuard*) {
   return rewrite(text, [&](char32_t code, TextRange range, AlignedText& out) {
     const bool is_dropped = (code >= 1 && code <= 8) || code == 0xB || (code >= 0xE && code <= 0x1F) ||
                             code == 0x7F || code == 0x8F || code == 0x9F;
@@ -143,7 +143,7 @@ Result<AlignedText> apply(const NmtRules&, AlignedText text) {
   });
 }
 
-Result<AlignedText> apply(const MapBytes&, AlignedText text) {
+Result<AlignedText> apply(const MapBytes&, AlignedText text, EncodeGuard*) {
   AlignedText out(text.is_tracked());
   out.reserve(text.size() * 2);
   std::string character;
@@ -175,10 +175,10 @@ void append_cluster(const Charsmap& map, const AlignedText& text, TextRange clus
   }
 }
 
-Result<AlignedText> apply(const PrecompiledClusters& step, AlignedText text) {
+Result<AlignedText> apply(const PrecompiledClusters& step, AlignedText text, EncodeGuard* guard) {
   AlignedText out(text.is_tracked());
   out.reserve(text.size());
-  Pattern::Finder finder(step.cluster);
+  Pattern::Finder finder(step.cluster, guard);
   for (uint32_t begin = 0; begin < text.size();) {
     // Each search sees nothing before its cluster: it would count the regional indicators back to the first.
     finder.reset(text.bytes().substr(begin));
@@ -237,7 +237,7 @@ class SpaceRules {
   bool is_in_word_ = false, has_started_ = false;
 };
 
-Result<AlignedText> apply(const PrecompiledPrefixes& step, AlignedText text) {
+Result<AlignedText> apply(const PrecompiledPrefixes& step, AlignedText text, EncodeGuard*) {
   AlignedText out(text.is_tracked());
   out.reserve(text.size() + text.size() / 2);
   SpaceRules rules(step, out);
@@ -258,10 +258,11 @@ Result<AlignedText> apply(const PrecompiledPrefixes& step, AlignedText text) {
 
 }  // namespace
 
-Result<AlignedText> normalize(const std::vector<NormalizerStep>& steps, AlignedText text) {
+Result<AlignedText> normalize(const std::vector<NormalizerStep>& steps, AlignedText text,
+                              EncodeGuard* guard) {
   for (const NormalizerStep& step : steps) {
     if (Status status = check_length(text); !status) return status.error();
-    auto next = std::visit([&](const auto& chosen) { return apply(chosen, std::move(text)); }, step);
+    auto next = std::visit([&](const auto& chosen) { return apply(chosen, std::move(text), guard); }, step);
     if (!next) return next;
     text = std::move(*next);
   }

@@ -55,8 +55,10 @@ using NormalizerStep =
     std::variant<UnicodeForm, Lowercase, RemoveCategories, StripSpaces, ReplacePattern, Prepend, CleanText,
                  SpaceChinese, NmtRules, MapBytes, PrecompiledClusters, PrecompiledPrefixes>;
 
-// REQUIRES: valid UTF-8, which the result is too. Errors: the match limit of a pattern.
-Result<AlignedText> normalize(const std::vector<NormalizerStep>& steps, AlignedText text);
+// REQUIRES: valid UTF-8, which the result is too. Errors: the match limit of a pattern, and those of the guard, which may
+// be null.
+Result<AlignedText> normalize(const std::vector<NormalizerStep>& steps, AlignedText text,
+                              EncodeGuard* guard = nullptr);
 
 // One of the normal forms (Unicode annex 15).
 AlignedText to_unicode_form(const AlignedText& text, UnicodeForm form);

@@ -11,6 +11,9 @@ namespace sluice::text {
 namespace {
 
 constexpr uint32_t match_limit = 10'000'000;
+// Of the first try at a match, where a budget is kept: what needs more is paid for.
+constexpr uint32_t first_limit = 1024;
+constexpr uint32_t limit_growth = 8;
 constexpr uint32_t depth_limit = 100'000;
 constexpr uint32_t heap_limit_kib = 256 * 1024;
 constexpr size_t longest_pattern = 64 * 1024;
@@ -144,7 +147,7 @@ Result<Pattern> Pattern::literal(std::string_view text) {
   return pattern;
 }
 
-Pattern::Finder::Finder(const Pattern& pattern) : pattern_(&pattern) {
+Pattern::Finder::Finder(const Pattern& pattern, EncodeGuard* guard) : pattern_(&pattern), guard_(guard) {
   if (const auto* pcre = std::get_if<std::shared_ptr<const Pcre>>(&pattern.code_)) {
     memory_ = std::make_unique<Memory>((*pcre)->code);
   }
@@ -167,37 +170,57 @@ Result<std::optional<PatternMatch>> Pattern::Finder::next() {
     const size_t end = simple->match_at(text_, begin, class_memory_);
     const bool is_found = end != ClassPattern::no_match && end > begin;
     position_ = is_found ? end : begin + decode_utf8(text_, begin).size;
+    if (guard_ != nullptr && !guard_->go_on(position_ - begin)) return guard_->status().error();
     if (is_found || end == begin) return std::optional(PatternMatch{begin, end});
   }
   return std::optional<PatternMatch>();
 }
 
-Result<std::optional<PatternMatch>> Pattern::Finder::next_pcre() {
+// One search from the position on. With a guard, limits grow from a small one, and each that is reached is paid for: the
+// sum bounds the work on the whole text, which PCRE2 itself does not tell.
+int Pattern::Finder::match_pcre(uint32_t options) {
   const auto& pcre = std::get<std::shared_ptr<const Pcre>>(pattern_->code_);
+  uint32_t limit = guard_ == nullptr ? match_limit : first_limit;
+  while (true) {
+    pcre2_set_match_limit(memory_->context, limit);
+    const int found = pcre2_match(pcre->code, reinterpret_cast<PCRE2_SPTR>(text_.data()), text_.size(),
+                                  position_, options, memory_->data, memory_->context);
+    if (found != PCRE2_ERROR_MATCHLIMIT || limit == match_limit) return found;
+    if (!guard_->spend(limit) || !guard_->go_on(limit)) return found;
+    limit = std::min(match_limit, limit_growth * limit);
+  }
+}
+
+Error Pattern::Finder::stopped(int code) const {
+  if (guard_ != nullptr && !guard_->status()) return guard_->status().error();
+  if (guard_ != nullptr && code == PCRE2_ERROR_MATCHLIMIT)
+    return {ErrorCode::LimitExceeded,
+            fmt::format("a pattern of the tokenizer needs more than its budget of {} match steps for the "
+                        "text (at byte {} of {})",
+                        guard_->budget(), position_, text_.size())};
+  return {ErrorCode::LimitExceeded,
+          fmt::format("matching a pre-tokenizer pattern stopped with PCRE2 error {} at byte {} of {}", code,
+                      position_, text_.size())};
+}
+
+Result<std::optional<PatternMatch>> Pattern::Finder::next_pcre() {
   while (position_ <= text_.size()) {
     uint32_t options = PCRE2_NO_UTF_CHECK;
     if (empty_at_ == position_) options |= PCRE2_NOTEMPTY_ATSTART;
-    const auto match_with = [&](uint32_t more) {
-      return pcre2_match(pcre->code, reinterpret_cast<PCRE2_SPTR>(text_.data()), text_.size(), position_,
-                         options | more, memory_->data, memory_->context);
-    };
-    int found = match_with(0);
+    int found = match_pcre(options);
     if (found == PCRE2_ERROR_JIT_STACKLIMIT) {
       memory_->grow_stack();
-      found = match_with(0);
+      found = match_pcre(options);
     }
-    if (found == PCRE2_ERROR_JIT_STACKLIMIT) found = match_with(PCRE2_NO_JIT);
+    if (found == PCRE2_ERROR_JIT_STACKLIMIT) found = match_pcre(options | PCRE2_NO_JIT);
     if (found == PCRE2_ERROR_NOMATCH) break;
-    if (found < 0) {
-      return Error{
-          ErrorCode::LimitExceeded,
-          fmt::format("matching a pre-tokenizer pattern stopped with PCRE2 error {} at byte {} of {}", found,
-                      position_, text_.size())};
-    }
+    if (found < 0) return stopped(found);
     const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(memory_->data);
     const PatternMatch match{ends[0], std::max(ends[0], ends[1])};
     if (match.end == match.begin) empty_at_ = match.end;
+    const size_t passed = match.end - position_ + 1;
     position_ = match.end;
+    if (guard_ != nullptr && !guard_->go_on(passed)) return guard_->status().error();
     return std::optional(match);
   }
   position_ = text_.size() + 1;

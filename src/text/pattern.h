@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "text/class_pattern.h"
+#include "text/encode_guard.h"
 
 namespace sluice::text {
 
@@ -27,22 +28,26 @@ class Pattern {
   // Bytes of every match, where the pattern was made by literal().
   std::optional<size_t> literal_size() const { return literal_size_; }
 
-  // Successive matches in one text, left to right. The text must be valid UTF-8 and outlive the finder.
+  // Successive matches in one text, left to right. The text must be valid UTF-8 and outlive the finder. What matching
+  // costs is counted by the guard, which may be null and outlives the finder.
   class Finder {
    public:
-    explicit Finder(const Pattern& pattern);
+    explicit Finder(const Pattern& pattern, EncodeGuard* guard = nullptr);
     Finder(Finder&&) noexcept;
     ~Finder();
     // Starts at the beginning of a text.
     void reset(std::string_view text);
-    // nullopt at the end. Matches may be empty. Errors: a match limit.
+    // nullopt at the end. Matches may be empty. Errors: a match limit, and those of the guard.
     Result<std::optional<PatternMatch>> next();
 
    private:
     struct Memory;
     Result<std::optional<PatternMatch>> next_pcre();
+    int match_pcre(uint32_t options);
+    Error stopped(int code) const;
 
     const Pattern* pattern_;
+    EncodeGuard* guard_;
     std::string_view text_;
     size_t position_ = 0;
     std::optional<size_t> empty_at_;  // where the last match was empty: the next one must not be

@@ -24,6 +24,12 @@ constexpr ByteAlphabet byte_alphabet = [] {
   return alphabet;
 }();
 
+// What a step may ask besides the words.
+struct Surroundings {
+  bool is_at_start;
+  EncodeGuard* guard;  // may be null
+};
+
 // A stretch of a text that matched a pattern, or lies between two matches.
 struct Segment {
   TextRange range;
@@ -83,10 +89,10 @@ Result<std::vector<Segment>> find_segments(Pattern::Finder& finder, TextRange wo
   return segments;
 }
 
-Status apply(const SplitStep& step, Words& words, bool) {
+Status apply(const SplitStep& step, Words& words, Surroundings around) {
   std::vector<TextRange> out;
   out.reserve(words.ranges.size() + words.text.size() / 4);
-  Pattern::Finder finder(step.pattern);
+  Pattern::Finder finder(step.pattern, around.guard);
   for (const TextRange word : words.ranges) {
     finder.reset(words.text.bytes(word));
     if (step.behavior == SplitBehavior::Isolated) {
@@ -147,14 +153,14 @@ void group_digits(const DigitGroupStep& step, std::string_view text, TextRange w
   cut_at(static_cast<uint32_t>(text.size()));
 }
 
-Status apply(const DigitGroupStep& step, Words& words, bool) {
+Status apply(const DigitGroupStep& step, Words& words, Surroundings) {
   std::vector<TextRange> out;
   for (const TextRange word : words.ranges) group_digits(step, words.text.bytes(word), word, out);
   words.ranges = std::move(out);
   return {};
 }
 
-Status apply(const FixedLengthStep& step, Words& words, bool) {
+Status apply(const FixedLengthStep& step, Words& words, Surroundings) {
   std::vector<TextRange> out;
   for (const TextRange word : words.ranges) {
     const std::string_view text = words.text.bytes(word);
@@ -183,9 +189,9 @@ void rewrite(Words& words, const Write& write) {
   words = std::move(out);
 }
 
-Status apply(const PrefixStep& step, Words& words, bool is_at_start) {
+Status apply(const PrefixStep& step, Words& words, Surroundings around) {
   rewrite(words, [&](const AlignedText& text, TextRange word, AlignedText& out) {
-    const bool is_wanted = !step.only_at_start || (is_at_start && word.begin == 0);
+    const bool is_wanted = !step.only_at_start || (around.is_at_start && word.begin == 0);
     if (is_wanted && !text.bytes(word).starts_with(step.prefix)) {
       out.append(step.prefix, text.origin({word.begin, word.begin}));
     }
@@ -194,7 +200,7 @@ Status apply(const PrefixStep& step, Words& words, bool is_at_start) {
   return {};
 }
 
-Status apply(const ReplaceStep& step, Words& words, bool) {
+Status apply(const ReplaceStep& step, Words& words, Surroundings) {
   rewrite(words, [&](const AlignedText& text, TextRange word, AlignedText& out) {
     for (uint32_t position = word.begin; position < word.end;) {
       const Decoded next = decode_utf8(text.bytes(), position);
@@ -210,7 +216,7 @@ Status apply(const ReplaceStep& step, Words& words, bool) {
   return {};
 }
 
-Status apply(const MapBytesStep&, Words& words, bool) {
+Status apply(const MapBytesStep&, Words& words, Surroundings) {
   rewrite(words, [&](const AlignedText& text, TextRange word, AlignedText& out) {
     std::string character;
     for (uint32_t position = word.begin; position < word.end; ++position) {
@@ -244,12 +250,16 @@ bool decode_byte_level(std::string_view spelling, std::string& out) {
   return true;
 }
 
-Result<Words> pre_tokenize(const std::vector<PreTokenizerStep>& steps, AlignedText text, bool is_at_start) {
+Result<Words> pre_tokenize(const std::vector<PreTokenizerStep>& steps, AlignedText text, bool is_at_start,
+                           EncodeGuard* guard) {
   Words words{std::move(text), {}};
   push_word(words.ranges, {0, static_cast<uint32_t>(words.text.size())});
   for (const PreTokenizerStep& step : steps) {
-    const Status status =
-        std::visit([&](const auto& chosen) { return apply(chosen, words, is_at_start); }, step);
+    const Status status = std::visit(
+        [&](const auto& chosen) {
+          return apply(chosen, words, {is_at_start, guard});
+        },
+        step);
     if (!status) return status.error();
   }
   return words;

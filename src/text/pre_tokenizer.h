@@ -56,7 +56,8 @@ struct Words {
 };
 
 // REQUIRES: valid UTF-8. Empty words are left out.
-Result<Words> pre_tokenize(const std::vector<PreTokenizerStep>& steps, AlignedText text, bool is_at_start);
+Result<Words> pre_tokenize(const std::vector<PreTokenizerStep>& steps, AlignedText text, bool is_at_start,
+                           EncodeGuard* guard = nullptr);
 
 // The alphabet of byte-level vocabularies (GPT-2): printable Latin-1 stands for itself, the rest for U+0100
 // and up.

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/interrupt.h"
 #include "base/result.h"
 #include "formats/gguf.h"
 
@@ -30,6 +31,7 @@ enum class TokenKind : uint8_t {
 struct EncodeOptions {
   bool parse_special = false;  // a text that spells a control token becomes that token
   bool add_special = false;  // put the tokens around it that the model was trained with (BOS, EOS, CLS, SEP)
+  Interrupt* interrupt = nullptr;  // may stop the encoding; null: nothing does
 };
 
 // A part of a prompt. What a user typed never becomes a control token, and neither does a control token that
@@ -75,8 +77,8 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  // Bytes that are not UTF-8 count as U+FFFD. Errors: text over 1 GiB, and a pre-tokenizer pattern from the
-  // file that runs into its match limit.
+  // Bytes that are not UTF-8 count as U+FFFD. Errors: text over 1 GiB, a pattern from the file that needs more match
+  // steps than the text's budget, and those of the interrupt.
   Result<std::vector<Token>> encode(std::string_view text, EncodeOptions options = {}) const;
   // The spans as one text: tokens may cross the border of two spans. parse_special holds for the template's
   // spans.

@@ -21,7 +21,8 @@ UnigramModel::UnigramModel(const std::vector<Entry>& entries, size_t vocab_size,
 
 // steps[i]: the best way to reach byte i, its last token (no_token: a character without one) and where that
 // begins.
-void UnigramModel::search(std::string_view word, std::vector<ModelScratch::Step>& steps) const {
+void UnigramModel::search(std::string_view word, ModelScratch& scratch) const {
+  std::vector<ModelScratch::Step>& steps = scratch.steps;
   constexpr double unreached = -std::numeric_limits<double>::infinity();
   steps.assign(word.size() + 1, {unreached, 0, no_token});
   steps[0].score = 0;
@@ -30,6 +31,7 @@ void UnigramModel::search(std::string_view word, std::vector<ModelScratch::Step>
   };
   for (size_t begin = 0; begin < word.size();) {
     const size_t size = decode_utf8(word, begin).size;
+    if (!scratch.go_on(size)) return;
     const double score = steps[begin].score;
     const auto from = static_cast<uint32_t>(begin);
     bool covers_character = false;
@@ -58,7 +60,7 @@ void UnigramModel::emit_unknown(std::string_view word, uint32_t begin, uint32_t 
 }
 
 void UnigramModel::tokenize(std::string_view word, ModelScratch& scratch, std::vector<Piece>& out) const {
-  search(word, scratch.steps);
+  search(word, scratch);
   const size_t first = out.size();
   for (auto end = static_cast<uint32_t>(word.size()); end > 0;) {
     const ModelScratch::Step& step = scratch.steps[end];

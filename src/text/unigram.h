@@ -26,7 +26,7 @@ class UnigramModel {
   void tokenize(std::string_view word, ModelScratch& scratch, std::vector<Piece>& out) const;
 
  private:
-  void search(std::string_view word, std::vector<ModelScratch::Step>& steps) const;
+  void search(std::string_view word, ModelScratch& scratch) const;
   void emit_unknown(std::string_view word, uint32_t begin, uint32_t end, std::vector<Piece>& out) const;
 
   ByteTrie trie_;

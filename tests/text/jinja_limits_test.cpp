@@ -31,6 +31,42 @@ void expect_limit(const std::string& source, std::string_view name, const json::
   EXPECT_NE(error.message.find(name), std::string::npos) << source.substr(0, 200) << "\n" << error.message;
 }
 
+class StopsTheSecondTime : public Interrupt {
+ public:
+  Status check() override {
+    return ++looks < 2 ? Status() : Status(Error{ErrorCode::Unavailable, "stopped"});
+  }
+  int looks = 0;
+};
+
+TEST(JinjaLimits, ARenderingCanBeStopped) {
+  const Result<ChatTemplate> parsed = ChatTemplate::parse("{% for i in range(100000) %}{{ i }}{% endfor %}");
+  StopsTheSecondTime interrupt;
+  RenderOptions options;
+  options.interrupt = &interrupt;
+  const Result<Rendering> rendering = parsed->render({}, options);
+  ASSERT_FALSE(rendering.ok());
+  EXPECT_EQ(rendering.error().message, "stopped");
+  EXPECT_EQ(interrupt.looks, 2);
+}
+
+// The number of variables times the number of names would be 10^9 comparisons.
+TEST(JinjaLimits, VariablesAreDefinedInLinearTime) {
+  std::string source;
+  json::object variables;
+  RenderOptions options;
+  for (int i = 0; i < 30'000; ++i) {
+    if (i < 5'000) source += "{{ v" + std::to_string(i) + " }}";
+    variables["v" + std::to_string(i)] = i;
+    options.user_variables.push_back("v" + std::to_string(i));
+  }
+  const Result<ChatTemplate> parsed = ChatTemplate::parse(source);
+  ASSERT_TRUE(parsed.ok()) << parsed.error().message;
+  const std::clock_t start = std::clock();
+  EXPECT_TRUE(parsed->render(variables, options).ok());
+  EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 1.0);
+}
+
 TEST(JinjaLimits, DeepSourceIsRefused) {
   expect_limit(repeat("{% if 1 %}", 5500) + repeat("{% endif %}", 5500), "nesting");
   expect_limit("{{ " + repeat("(", 6000) + "1" + repeat(")", 6000) + " }}", "nesting");

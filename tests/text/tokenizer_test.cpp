@@ -209,6 +209,56 @@ TEST(PreTokenizer, TakesLinearTime) {
   }
 }
 
+class StopsTheThirdTime : public Interrupt {
+ public:
+  Status check() override {
+    return ++looks < 3 ? Status() : Status(Error{ErrorCode::Unavailable, "stopped"});
+  }
+  int looks = 0;
+};
+
+Result<Tokenizer> pattern_tokenizer(const std::string& pattern) {
+  return parse_tokenizer_json(
+      R"({"model":{"type":"BPE","vocab":{"a":0,"c":1,"aa":2," ":3},"merges":["a a"]},"pre_tokenizer":)"
+      R"({"type":"Split","pattern":{"Regex":")" +
+      pattern + R"("},"behavior":"Isolated"}})");
+}
+
+// One word or many: the encoding stops in the pattern, between words and inside of a word.
+TEST(Tokenizer, CanBeStopped) {
+  for (const std::string pattern : {"[ac]+", "(?:a|c)+?(?= )", " "}) {
+    const auto tokenizer = pattern_tokenizer(pattern);
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
+    for (const std::string word : {"aaac ", "aaac"}) {
+      std::string text;
+      while (text.size() < 100'000) text += word;
+      StopsTheThirdTime interrupt;
+      const auto tokens = tokenizer->encode(text, {.interrupt = &interrupt});
+      ASSERT_FALSE(tokens.ok()) << pattern;
+      EXPECT_EQ(tokens.error().message, "stopped");
+      EXPECT_EQ(interrupt.looks, 3);
+    }
+  }
+}
+
+// No match comes near the limit of one; together they would take an hour.
+TEST(Tokenizer, PatternsOfAFileHaveABudgetForTheWholeText) {
+  const auto tokenizer = pattern_tokenizer("(?:a|aa)+b|[ac]");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
+  const std::string run = std::string(24, 'a') + "c ";
+  std::string text;
+  for (int i = 0; i < 10'000; ++i) text += run;
+  EXPECT_TRUE(tokenizer->encode(run).ok());
+  const double seconds = cpu_seconds([&] {
+    const auto tokens = tokenizer->encode(text);
+    ASSERT_FALSE(tokens.ok());
+    EXPECT_EQ(tokens.error().code, ErrorCode::LimitExceeded);
+    EXPECT_NE(tokens.error().message.find("budget of 86560000 match steps"), std::string::npos)
+        << tokens.error().message;
+  });
+  EXPECT_LT(seconds, 20);
+}
+
 // Flags are pairs of regional indicators: where a pair begins depends on how many stand before it.
 TEST(Normalizer, FindsClustersInLinearTime) {
   auto map = Charsmap::parse(std::string("\x08\0\0\0", 4) + std::string(8, '\0') + std::string("a\0", 2));
