@@ -290,6 +290,10 @@ void Connection::account_body() {
   body_counted_ = size;
 }
 
+void Connection::release_body() {
+  state_.metrics().body_bytes -= std::exchange(body_counted_, 0);
+}
+
 // False: it did not come, and the client was told why where it is there.
 asio::awaitable<bool> Connection::read_body() {
   const ServerOptions& options = state_.options();
@@ -325,7 +329,7 @@ asio::awaitable<bool> Connection::read_body() {
 
 // Once a request, when nothing more will be done for it.
 void Connection::finish_request() {
-  state_.metrics().body_bytes -= std::exchange(body_counted_, 0);
+  release_body();
   if (current_.id.empty()) return;
   state_.metrics().requests -= 1;
   if (stalled_) state_.metrics().troubled(Trouble::Stalled);

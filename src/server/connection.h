@@ -11,7 +11,6 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/thread_pool.hpp>
 #include <functional>
 #include <memory>
 #include <string>
@@ -32,7 +31,6 @@ using asio::ip::tcp;
 // What connections use; all of it outlives them.
 struct Facilities {
   State& state;
-  asio::thread_pool& readers;  // where requests become submissions
   ConnectionTable& table;
 };
 
@@ -74,8 +72,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
     int status = 0;
     engine::Usage usage;
   };
-  // A request's way through the readers' threads.
-  struct Job;
+  // A request on the threads that read it.
+  struct Reading;
 
   // connection.cpp
   void spawn();
@@ -89,6 +87,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void wake();
   bool take_input();
   void account_body();
+  void release_body();
   asio::awaitable<bool> send(std::string_view bytes);
   Awaitable linger();
   void close();
@@ -99,6 +98,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void put(Reply reply);
   ResponseHead make_head(int status, std::string_view content_type) const;
   Awaitable run_operation(Admission& admission);
+  asio::awaitable<bool> read_request(const Admission& admission, const std::shared_ptr<Reading>& reading);
   Awaitable run_exchange(api::Prepared prepared);
   std::optional<Reply> enter(Admission& admission, api::Prepared& prepared);
   Awaitable send_part(Exchange& exchange, std::string_view part, bool last);

@@ -21,22 +21,34 @@ constexpr int64_t kMostLiveViews = 32;
 constexpr Seconds kSettle{2.0};  // for the engine to end what nobody waits for
 constexpr std::string_view kEventStream = "text/event-stream";
 
-// Counts an open live view as long as it lives.
-class LiveSeat {
+// How often a connection that waits looks by itself: whoever should wake it may have had no memory to do so.
+constexpr double kLookAgain = 1;
+
+// Counts one as long as it lives.
+class Seat {
  public:
-  explicit LiveSeat(std::atomic<int64_t>& count) : count_(count) { ++count_; }
-  ~LiveSeat() { --count_; }
-  LiveSeat(const LiveSeat&) = delete;
-  LiveSeat& operator=(const LiveSeat&) = delete;
+  explicit Seat(std::atomic<int64_t>& count) : count_(count) { ++count_; }
+  ~Seat() { --count_; }
+  Seat(const Seat&) = delete;
+  Seat& operator=(const Seat&) = delete;
 
  private:
   std::atomic<int64_t>& count_;
 };
 
 // Nothing that a request makes go wrong leaves this function.
-api::Reply run_safely(const api::Call& call) {
+api::Reply run_safely(const api::Call& call, const PreparePool::Job& job, const ServerOptions& options) {
   try {
-    return call.operation->run(call);
+    api::Reply reply = call.operation->run(call);
+    if (job.stopped() != PreparePool::Stop::TimeLimit) return reply;
+    return api::ApiError{408,
+                         "timeout_error",
+                         "request_timeout",
+                         "",
+                         fmt::format("reading the request takes more than {:g} s; the limit is "
+                                     "--prepare-timeout",
+                                     options.prepare_timeout),
+                         0};
   } catch (const std::bad_alloc&) {
     return overloaded("there is not enough memory for this request");
   } catch (const std::exception& problem) {
@@ -49,25 +61,12 @@ api::Reply run_safely(const api::Call& call) {
 
 }  // namespace
 
-struct Connection::Job {
+struct Connection::Reading {
+  Seat seat;
   std::string body, rest;
   api::Call call;
   std::optional<api::Reply> outcome;
-  enum class Stage : uint8_t { Waiting, Running, Abandoned };
-  std::atomic<Stage> stage{Stage::Waiting};
-
-  // The reader's thread: whether it is still wanted.
-  bool begin() {
-    Stage expected = Stage::Waiting;
-    return stage.compare_exchange_strong(expected, Stage::Running);
-  }
-  // The connection: nobody needs it any more. False where a thread is at it.
-  bool abandon() {
-    Stage expected = Stage::Waiting;
-    if (!stage.compare_exchange_strong(expected, Stage::Abandoned)) return false;
-    std::string().swap(body);
-    return true;
-  }
+  std::atomic<bool> ready{false};  // the outcome is there
 };
 
 std::function<void()> Connection::waker() {
@@ -130,37 +129,26 @@ Connection::Awaitable Connection::run_operation(Admission& admission) {
   }
   const api::RequestContext context{current_.id, admission.client, state_.cache_salt(admission.client),
                                     unix_seconds(), unix_nanoseconds};
-  std::shared_ptr<Job> job(
-      new Job{.body = std::move(parser_.body()),
-              .rest = admission.rest,
-              .call = {operation, {}, {}, state_.models(), state_.options().any_model_name, context},
-              .outcome = {}});
-  job->call.rest = job->rest;
-  job->call.body = job->body;
-  state_.metrics().jobs += 1;
-  asio::post(facilities_.readers, [job, self = shared_from_this()] {
-    api::Reply outcome;
-    if (job->begin()) outcome = run_safely(job->call);
-    self->state_.metrics().jobs -= 1;
-    // Moved over on the connection's thread, where it is looked at.
-    auto box = std::make_shared<api::Reply>(std::move(outcome));
-    asio::post(self->socket_.get_executor(), [job, self, box] {
-      job->outcome = std::move(*box);
-      self->wake();
-    });
-  });
-  while (!job->outcome) {
-    if ((lost_ || closed_) && job->abandon()) co_return;
-    co_await wait_until(TimePoint::max());
-  }
-  if (lost_ || closed_) co_return;
-  if (auto* error = std::get_if<api::ApiError>(&*job->outcome)) {
+  std::shared_ptr<Reading> reading(
+      new Reading{.seat = Seat(state_.metrics().jobs),
+                  .body = std::move(parser_.body()),
+                  .rest = admission.rest,
+                  .call = {operation, {}, {}, state_.models(), state_.options().any_model_name, context},
+                  .outcome = {}});
+  reading->call.rest = reading->rest;
+  reading->call.body = reading->body;
+  const bool read = co_await read_request(admission, reading);
+  if (!read) co_return;
+  std::optional<api::Reply> outcome = std::move(reading->outcome);
+  reading.reset();
+  release_body();
+  if (auto* error = std::get_if<api::ApiError>(&*outcome)) {
     put(error_reply(operation->dialect, *error, current_.id));
-  } else if (auto* whole = std::get_if<api::Answer>(&*job->outcome)) {
+  } else if (auto* whole = std::get_if<api::Answer>(&*outcome)) {
     put({whole->status, std::move(whole->content_type), std::move(whole->body), {}});
   } else {
-    api::Prepared prepared = std::get<api::Prepared>(std::move(*job->outcome));
-    job.reset();
+    api::Prepared prepared = std::get<api::Prepared>(std::move(*outcome));
+    outcome.reset();
     if (std::optional<Reply> refused = enter(admission, prepared)) {
       put(*std::move(refused));
       co_return;
@@ -188,6 +176,32 @@ std::optional<Reply> Connection::enter(Admission& admission, api::Prepared& prep
                      {429, "rate_limit_error", "rate_limit_exceeded", "", std::move(refused->message),
                       refused->retry_after_s},
                      current_.id);
+}
+
+// Waits until the request is read. False: its client went, or the server has no more time for it and has said so.
+asio::awaitable<bool> Connection::read_request(const Admission& admission,
+                                               const std::shared_ptr<Reading>& reading) {
+  PreparePool& pool = state_.preparation();
+  const auto work = [reading, wake = waker(), &options = state_.options()](PreparePool::Job& job) {
+    reading->call.interrupt = &job;
+    reading->outcome = run_safely(reading->call, job, options);
+    reading->ready = true;
+    try {
+      wake();
+    } catch (const std::bad_alloc&) {  // the connection looks by itself
+    }
+  };
+  const std::shared_ptr<PreparePool::Job> job = pool.post(admission.client, work);
+  while (!reading->ready) {
+    if (lost_ || closed_ || aborting_) {
+      pool.cancel(*job);
+      if (aborting_ && !lost_ && !closed_)
+        put(error_reply(current_.route->dialect, overloaded("the server is shutting down"), current_.id));
+      co_return false;
+    }
+    co_await wait_until(after(kLookAgain));
+  }
+  co_return true;
 }
 
 // Sends a piece of a streamed answer, with the head before the first.
@@ -288,7 +302,7 @@ Connection::Awaitable Connection::settle(Exchange& exchange) {
 }
 
 Connection::Awaitable Connection::stream_live() {
-  const LiveSeat seat(state_.metrics().live_views);
+  const Seat seat(state_.metrics().live_views);
   if (!state_.loaded() || state_.metrics().live_views > kMostLiveViews) {
     put(error_reply(
         current_.route->dialect,

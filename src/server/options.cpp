@@ -76,8 +76,12 @@ void declare_limits(ServerOptions& o, OptionSet& options) {
            "seconds to the first token, as deadline of requests that name none; 0: none")
       .within(0, 86400);
   options.add(o.http_threads, "http-threads", "threads that serve connections").within(1, 64);
-  options.add(o.prepare_threads, "prepare-threads", "threads that read requests and render prompts")
+  options.add(o.prepare_threads, "prepare-threads", "requests that are read and rendered to prompts at once")
       .within(1, 64);
+  options
+      .add(o.prepare_timeout, "prepare-timeout",
+           "seconds of the processor that reading one request may take; 0: any time")
+      .within(0, 3600);
 }
 
 }  // namespace

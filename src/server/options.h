@@ -50,6 +50,7 @@ struct ServerOptions {
   double target_ttft = 0;                // seconds, of requests that name no deadline; 0: none
   int http_threads = 2;
   int prepare_threads = 2;
+  double prepare_timeout = 10;  // seconds of the processor; 0: any number
 
   double watchdog = 60;  // seconds a step may take; 0: any time
   double shutdown_timeout = 30;

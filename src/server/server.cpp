@@ -58,7 +58,6 @@ class Server::Loop {
   Loop(const ServerOptions& options, KeyRing keys, std::vector<api::Operation> operations)
       : state(options, std::move(keys), std::move(operations), make_assets(embedded_files())),
         threads_(options.http_threads),
-        readers_(static_cast<size_t>(options.prepare_threads)),
         table_(places_of(options)),
         control_(threads_.first()),
         acceptor_(control_),
@@ -101,7 +100,6 @@ class Server::Loop {
   void for_each_connection(Function function);
 
   IoThreads threads_;
-  asio::thread_pool readers_;
   ConnectionTable table_;
   asio::io_context& control_;  // everything below but the connections belongs to its thread
   tcp::acceptor acceptor_;
@@ -194,7 +192,7 @@ void Server::Loop::take(tcp::socket socket) {
     if (const auto leaving = table_.find(*place->leaving).lock()) leaving->give_way();
   }
   state.metrics().connections += 1;
-  auto connection = std::make_shared<Connection>(std::move(socket), Facilities{state, readers_, table_},
+  auto connection = std::make_shared<Connection>(std::move(socket), Facilities{state, table_},
                                                  Caller{place->number, peer}, [this, number = place->number] {
                                                    state.metrics().connections -= 1;
                                                    table_.leave(number);
@@ -344,8 +342,7 @@ Server::Loop::~Loop() {
   });
   cutting.get_future().wait();  // no thread is let go while a connection may still be given to it
   threads_.join();
-  if (end_ == End::Cut) readers_.stop();  // nobody waits for what they would read
-  readers_.join();
+  state.preparation().stop();  // nobody waits for what is still being read
 }
 
 Server::Server(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}

@@ -42,7 +42,8 @@ State::State(ServerOptions options, KeyRing keys, std::vector<api::Operation> op
       limits_({options_.key_requests_per_minute, options_.key_concurrency, options_.key_tokens_per_minute}),
       failures_({kFailuresPerMinute, 0}),
       failure_notes_({1, 0}),
-      keys_(std::make_shared<const KeyRing>(std::move(keys))) {}
+      keys_(std::make_shared<const KeyRing>(std::move(keys))),
+      preparation_({.slots = options_.prepare_threads, .time_limit = options_.prepare_timeout}) {}
 
 std::shared_ptr<const KeyRing> State::keys() const {
   const std::lock_guard lock(mutex_);
@@ -96,6 +97,8 @@ bool State::overloaded(const std::string& client) const {
 
 HealthReport State::health() const {
   if (!loaded_) return {};
+  if (const double stalled = preparation_.stalled(); options_.watchdog > 0 && stalled > options_.watchdog)
+    return {false, false, fmt::format("a request is being read without progress for {:.0f} s", stalled)};
   for (const Backend& backend : backends_) {
     const engine::Health health = backend.engine->health();
     if (health.failed) return {false, true, fmt::format("the engine of {} failed", backend.model.id)};

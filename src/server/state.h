@@ -21,6 +21,7 @@
 #include "server/http_metrics.h"
 #include "server/keys.h"
 #include "server/options.h"
+#include "server/prepare_pool.h"
 #include "server/router.h"
 
 namespace sluice::server {
@@ -59,6 +60,7 @@ class State {
   ClientLimits& limits() { return limits_; }
   ClientLimits& failures() { return failures_; }            // wrong keys, by address
   ClientLimits& failure_notes() { return failure_notes_; }  // lines of log about them
+  PreparePool& preparation() { return preparation_; }
   double uptime() const { return seconds_since(start_); }
   TimePoint start() const { return start_; }
 
@@ -87,6 +89,7 @@ class State {
   // No engine's queue has a place for another request of the client.
   bool overloaded(const std::string& client) const;
   // By progress, not by life: a busy engine that ended no step for a while is not healthy.
+  PreparePool& preparation() { return preparation_; }
   HealthReport health() const;
 
  private:
@@ -105,6 +108,7 @@ class State {
   std::vector<api::ServedModel> models_;
   mutable std::mutex mutex_;
   std::shared_ptr<const KeyRing> keys_;
+  PreparePool preparation_;
 };
 
 }  // namespace sluice::server

@@ -1,0 +1,94 @@
+// Threads on which requests are read: JSON, chat templates, tokenizers. Clients take turns, so that one that sends much
+// or costly work waits for itself and not others for it.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/interrupt.h"
+
+namespace sluice::server {
+
+class PreparePool {
+ public:
+  struct Options {
+    int slots = 2;          // jobs that run at once
+    double time_limit = 0;  // seconds of the processor that one job may use; 0: any number
+    double turn = 0.02;     // seconds that a job runs on while other clients wait
+  };
+  enum class Stop : uint8_t { None, Cancelled, TimeLimit };
+
+  // The work of one request, which asks it how to go on.
+  class Job : public Interrupt, public std::enable_shared_from_this<Job> {
+   public:
+    // The job's own thread. An error: cancelled, or over the time limit. Blocks while others have their turn.
+    Status check() override;
+    // Why check() gave an error.
+    Stop stopped() const { return stopped_; }
+    bool cancelled() const { return cancelled_; }
+
+   private:
+    friend class PreparePool;
+    void begin();
+    Status stop(Stop why);
+
+    PreparePool* pool_ = nullptr;
+    std::string client_;
+    std::function<void(Job&)> work_;
+    std::atomic<bool> cancelled_{false};
+    std::atomic<Clock::rep> progress_at_{0};
+    double cpu_begin_ = 0;
+    TimePoint turn_begin_{};
+    Stop stopped_ = Stop::None;
+    // -- guarded by the pool's mutex
+    bool paused_ = false;
+    std::condition_variable resume_;
+  };
+
+  explicit PreparePool(Options options);
+  ~PreparePool();
+
+  // `work` runs on a thread of the pool when it is the client's turn, unless it is cancelled before. It must not throw.
+  std::shared_ptr<Job> post(std::string_view client, std::function<void(Job&)> work);
+  // Nobody needs it any more: it is taken out of the queue, or told to stop.
+  void cancel(Job& job);
+  // Cancels everything and waits for its end. REQUIRES: nothing is posted any more.
+  void stop();
+  // The longest that running work has gone without a call of check(), in seconds; 0 where nothing runs.
+  double stalled() const;
+
+ private:
+  struct Client {
+    std::string name;
+    std::deque<std::shared_ptr<Job>> jobs;  // not empty
+  };
+
+  void run();
+  void dispatch();
+  void take_turns(Job& job);
+  bool others_wait(const Job& job) const;
+  Client& place_of(std::string_view client);
+
+  const Options options_;
+  const size_t most_paused_;
+  mutable std::mutex mutex_;
+  std::condition_variable ready_changed_;
+  std::list<Client> ring_;                   // who waits; the first is next
+  std::vector<std::shared_ptr<Job>> ready_;  // have a slot and wait for a thread
+  std::vector<Job*> begun_;                  // by a thread
+  size_t running_ = 0, paused_ = 0;
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace sluice::server
