@@ -98,6 +98,20 @@ void WholeAnswer::on_choice_end(size_t index, const engine::ChoiceEnd& end, std:
   choice(index, end.choice).end = end;
 }
 
+// Short answers are given at once, so that their length is known before they are sent.
+void WholeAnswer::on_complete(std::string& out) {
+  constexpr size_t kShort = size_t{256} << 10;
+  pieces_ = pieces();
+  const size_t begin = out.size();
+  while (has_more() && out.size() - begin < kShort) next_piece(out);
+}
+
+void WholeAnswer::next_piece(std::string& out) {
+  const Piece piece = std::move(pieces_.front());
+  pieces_.pop_front();
+  piece(out);
+}
+
 // Nothing of a whole answer is sent before it is complete.
 void WholeAnswer::on_failure(const ApiError&, std::string&) {}
 

@@ -1,6 +1,8 @@
 // What all writers of answers share: following the events of several submissions to their end, and to one error.
 #pragma once
 
+#include <deque>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -60,12 +62,17 @@ class AnswerBase : public AnswerWriter {
   std::optional<ApiError> error_;
 };
 
+// A part of an answer's text, made when it is sent.
+using Piece = std::function<void(std::string& out)>;
+
 // An answer that is sent when it is complete.
 class WholeAnswer : public AnswerBase {
  public:
   explicit WholeAnswer(AnswerSetup setup)
       : AnswerBase(std::move(setup)), parts_(this->setup().prompts.size()) {}
   std::string_view content_type() const override { return "application/json"; }
+  bool has_more() const final { return !pieces_.empty(); }
+  void next_piece(std::string& out) final;
 
  protected:
   struct Choice {
@@ -78,7 +85,11 @@ class WholeAnswer : public AnswerBase {
     std::vector<sched::Sampled> prompt_logprobs;
     std::vector<float> embedding;
   };
-  virtual std::string compose() const = 0;
+  // The text of the answer in pieces; of most answers there is one.
+  virtual std::deque<Piece> pieces() const {
+    return {[this](std::string& out) { out += compose(); }};
+  }
+  virtual std::string compose() const { return {}; }
   const std::vector<Part>& parts() const { return parts_; }
 
  private:
@@ -88,10 +99,11 @@ class WholeAnswer : public AnswerBase {
   void on_embedding(size_t index, const std::vector<float>& values) final {
     parts_[index].embedding = values;
   }
-  void on_complete(std::string& out) final { out += compose(); }
+  void on_complete(std::string& out) final;
   void on_failure(const ApiError& error, std::string& out) final;
 
   std::vector<Part> parts_;
+  std::deque<Piece> pieces_;  // that have not been asked for
 };
 
 }  // namespace sluice::api

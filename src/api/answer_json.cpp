@@ -11,12 +11,12 @@
 
 namespace sluice::api {
 
-namespace {
-
 int64_t count_characters(std::string_view text) {
   return std::count_if(text.begin(), text.end(),
                        [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
 }
+
+namespace {
 
 double rate(double count, double seconds) {
   return seconds > 0 ? count / seconds : 0;
@@ -149,22 +149,6 @@ json::object CompletionLogprobs::release() {
                    {"top_logprobs", std::move(top_)},
                    {"text_offset", std::move(offsets_)}};
   tokens_.clear(), logprobs_.clear(), top_.clear(), offsets_.clear();
-  return out;
-}
-
-json::array prompt_logprobs_json(std::span<const sched::Sampled> tokens, const TokenNames& names) {
-  json::array out{nullptr};
-  for (const sched::Sampled& token : tokens) {
-    json::object entry;
-    const auto add = [&](Token id, float logprob, json::value rank) {
-      entry.emplace(std::to_string(id), json::object{{"logprob", finite(logprob)},
-                                                     {"rank", std::move(rank)},
-                                                     {"decoded_token", names.text(id)}});
-    };
-    for (size_t i = 0; i < token.top.size(); ++i) add(token.top[i].token, token.top[i].logprob, i + 1);
-    add(token.token, token.logprob, token.rank > 0 ? json::value(token.rank) : json::value(nullptr));
-    out.push_back(std::move(entry));
-  }
   return out;
 }
 

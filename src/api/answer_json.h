@@ -1,6 +1,8 @@
 // Pieces of answers that several dialects share.
 #pragma once
 
+#include <deque>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,6 +14,8 @@
 #include "text/tokenizer.h"
 
 namespace sluice::api {
+
+int64_t count_characters(std::string_view text);  // of UTF-8
 
 std::string_view system_fingerprint();
 std::string_view finish_reason(engine::FinishReason reason);  // OpenAI's: "stop" or "length"
@@ -68,8 +72,25 @@ class CompletionLogprobs {
   json::array tokens_, logprobs_, top_, offsets_;
 };
 
-// vLLM's prompt_logprobs: null for the first token, then {id: {logprob, rank, decoded_token}}.
-json::array prompt_logprobs_json(std::span<const sched::Sampled> tokens, const TokenNames& names);
+// -- long lists, written in pieces
+
+// An object without its braces.
+void append_members(const json::object& object, std::string& out);
+
+using WriteToken = std::function<void(const sched::Sampled& token, bool is_first, std::string& out)>;
+// A piece for every few tokens, which outlive the pieces.
+void add_runs(std::span<const sched::Sampled> tokens, std::deque<Piece>& out, const WriteToken& write);
+
+// ,"prompt_logprobs": vLLM's form: null for the first token, then {id: {logprob, rank, decoded_token}}.
+void add_prompt_logprobs(std::span<const sched::Sampled> tokens, TokenNames names, std::deque<Piece>& out);
+
+// Tokens one after the other in a choice.
+struct LogprobRun {
+  std::span<const Token> first = {};  // without log-probability: the first of a prompt
+  std::span<const sched::Sampled> tokens = {};
+};
+// ,"logprobs": as CompletionLogprobs has them.
+void add_completion_logprobs(const std::vector<LogprobRun>& runs, TokenNames names, std::deque<Piece>& out);
 
 void append_event(std::string& out, std::string_view data);                            // data: ...
 void append_event(std::string& out, std::string_view name, const json::object& data);  // event: ... data: ...

@@ -2,37 +2,65 @@
 
 namespace sluice::api {
 
-json::object ChatAnswer::choice_json(size_t index, const Choice& choice) const {
+void ChatAnswer::add_choice(size_t index, std::deque<Piece>& out) const {
+  const Choice& choice = parts().front().choices[index];
+  const bool logprobs = setup().wants_logprobs();
+  out.emplace_back([=, this, &choice](std::string& text) {
+    text += index == 0 ? "{" : ",{";
+    append_members(
+        {{"index", index},
+         {"message",
+          {{"role", "assistant"}, {"content", setup().echoed + choice.text}, {"refusal", nullptr}}}},
+        text);
+    text += logprobs ? ",\"logprobs\":{\"content\":[" : ",\"logprobs\":null";
+  });
   const TokenNames names{*setup().model->tokenizer, draft().tokens_as_ids};
-  json::object out{
-      {"index", index},
-      {"message", {{"role", "assistant"}, {"content", setup().echoed + choice.text}, {"refusal", nullptr}}},
-      {"logprobs", nullptr},
-      {"finish_reason", json::string(finish_reason(choice.end.reason))},
-      {"stop_reason", stop_reason(choice.end, draft())}};
-  if (setup().wants_logprobs()) out["logprobs"] = chat_logprobs(choice.tokens, names);
-  if (draft().return_token_ids) out["token_ids"] = ids_json(choice.tokens);
-  return out;
+  if (logprobs)
+    add_runs(choice.tokens, out, [names](const sched::Sampled& token, bool is_first, std::string& text) {
+      text += is_first ? "" : ",";
+      write_json(token_logprob(token, names), text);
+    });
+  out.emplace_back([=, this, &choice](std::string& text) {
+    text += logprobs ? "],\"refusal\":null}," : ",";
+    json::object rest{{"finish_reason", json::string(finish_reason(choice.end.reason))},
+                      {"stop_reason", stop_reason(choice.end, draft())}};
+    if (draft().return_token_ids) rest["token_ids"] = ids_json(choice.tokens);
+    append_members(rest, text);
+    text += '}';
+  });
 }
 
-std::string ChatAnswer::compose() const {
+std::deque<Piece> ChatAnswer::pieces() const {
   const Part& part = parts().front();
-  json::array choices;
-  for (size_t i = 0; i < part.choices.size(); ++i) choices.push_back(choice_json(i, part.choices[i]));
-  json::object out{{"id", setup().id("chatcmpl-")},
-                   {"object", "chat.completion"},
-                   {"created", setup().created},
-                   {"model", setup().model->id},
-                   {"choices", std::move(choices)},
-                   {"usage", usage_json(usage())},
-                   {"system_fingerprint", json::string(system_fingerprint())},
-                   {"service_tier", nullptr}};
+  std::deque<Piece> out;
+  out.emplace_back([this](std::string& text) {
+    text += '{';
+    append_members({{"id", setup().id("chatcmpl-")},
+                    {"object", "chat.completion"},
+                    {"created", setup().created},
+                    {"model", setup().model->id}},
+                   text);
+    text += ",\"choices\":[";
+  });
+  for (size_t i = 0; i < part.choices.size(); ++i) add_choice(i, out);
+  out.emplace_back([this](std::string& text) {
+    text += "],";
+    append_members({{"usage", usage_json(usage())},
+                    {"system_fingerprint", json::string(system_fingerprint())},
+                    {"service_tier", nullptr}},
+                   text);
+  });
   if (draft().prompt_logprobs)
-    out["prompt_logprobs"] =
-        prompt_logprobs_json(part.prompt_logprobs, {*setup().model->tokenizer, draft().tokens_as_ids});
-  if (draft().return_token_ids) out["prompt_token_ids"] = ids_json(setup().prompts.front());
-  out["timings"] = timings_json(usage(), timings());
-  return write_json(out);
+    add_prompt_logprobs(part.prompt_logprobs, {*setup().model->tokenizer, draft().tokens_as_ids}, out);
+  out.emplace_back([this](std::string& text) {
+    json::object rest;
+    if (draft().return_token_ids) rest["prompt_token_ids"] = ids_json(setup().prompts.front());
+    rest["timings"] = timings_json(usage(), timings());
+    text += ',';
+    append_members(rest, text);
+    text += '}';
+  });
+  return out;
 }
 
 void ChatStream::begin_choice(size_t index, int choice, std::string& out) {

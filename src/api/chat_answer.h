@@ -17,8 +17,8 @@ class ChatAnswer : public WholeAnswer {
   using WholeAnswer::WholeAnswer;
 
  private:
-  std::string compose() const override;
-  json::object choice_json(size_t index, const Choice& choice) const;
+  std::deque<Piece> pieces() const override;
+  void add_choice(size_t index, std::deque<Piece>& out) const;
 };
 
 class ChatStream : public OpenAiStream {

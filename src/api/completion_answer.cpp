@@ -1,5 +1,7 @@
 #include "api/completion_answer.h"
 
+#include <algorithm>
+
 namespace sluice::api {
 
 namespace {
@@ -16,44 +18,66 @@ void add_prompt(const std::vector<Token>& prompt, const std::vector<sched::Sampl
 
 }  // namespace
 
-json::object CompletionAnswer::choice_json(size_t index, size_t number) const {
+// The prompt's log-probabilities are the same for all choices of a prompt; the first one has them.
+void CompletionAnswer::add_choice(size_t index, size_t number, std::deque<Piece>& out) const {
   const Part& part = parts()[index];
   const Choice& choice = part.choices[number];
+  const std::vector<Token>& prompt = setup().prompts[index];
   const TokenNames names{*setup().model->tokenizer, draft().tokens_as_ids};
-  json::object out{{"index", index * static_cast<size_t>(draft().n) + number},
-                   {"text", (draft().echo ? prompt_text(setup(), index) : std::string()) + choice.text},
-                   {"logprobs", nullptr},
-                   {"finish_reason", json::string(finish_reason(choice.end.reason))},
-                   {"stop_reason", stop_reason(choice.end, draft())}};
+  out.emplace_back([=, this, &choice](std::string& text) {
+    text += index == 0 && number == 0 ? "{" : ",{";
+    append_members({{"index", index * static_cast<size_t>(draft().n) + number},
+                    {"text", (draft().echo ? prompt_text(setup(), index) : std::string()) + choice.text}},
+                   text);
+    if (!setup().wants_logprobs()) text += ",\"logprobs\":null";
+  });
   if (setup().wants_logprobs()) {
-    CompletionLogprobs logprobs(names);
-    if (draft().echo) add_prompt(setup().prompts[index], part.prompt_logprobs, logprobs);
-    for (const sched::Sampled& token : choice.tokens) logprobs.add(token);
-    out["logprobs"] = logprobs.release();
+    std::vector<LogprobRun> runs;
+    if (draft().echo)
+      runs.push_back({std::span(prompt).first(std::min<size_t>(1, prompt.size())), part.prompt_logprobs});
+    runs.push_back({{}, choice.tokens});
+    add_completion_logprobs(runs, names, out);
   }
-  if (draft().prompt_logprobs) out["prompt_logprobs"] = prompt_logprobs_json(part.prompt_logprobs, names);
-  if (draft().return_token_ids) {
-    out["token_ids"] = ids_json(choice.tokens);
-    out["prompt_token_ids"] = ids_json(setup().prompts[index]);
-  }
-  return out;
+  out.emplace_back([=, this, &choice](std::string& text) {
+    text += ',';
+    append_members({{"finish_reason", json::string(finish_reason(choice.end.reason))},
+                    {"stop_reason", stop_reason(choice.end, draft())}},
+                   text);
+    if (draft().prompt_logprobs && number > 0) text += ",\"prompt_logprobs\":null";
+  });
+  if (draft().prompt_logprobs && number == 0) add_prompt_logprobs(part.prompt_logprobs, names, out);
+  out.emplace_back([=, this, &choice, &prompt](std::string& text) {
+    if (draft().return_token_ids) {
+      text += ',';
+      append_members({{"token_ids", ids_json(choice.tokens)}, {"prompt_token_ids", ids_json(prompt)}}, text);
+    }
+    text += '}';
+  });
 }
 
-std::string CompletionAnswer::compose() const {
-  json::array choices;
+std::deque<Piece> CompletionAnswer::pieces() const {
+  std::deque<Piece> out;
+  out.emplace_back([this](std::string& text) {
+    text += '{';
+    append_members({{"id", setup().id("cmpl-")},
+                    {"object", "text_completion"},
+                    {"created", setup().created},
+                    {"model", setup().model->id}},
+                   text);
+    text += ",\"choices\":[";
+  });
   for (size_t i = 0; i < parts().size(); ++i) {
-    for (size_t number = 0; number < parts()[i].choices.size(); ++number)
-      choices.push_back(choice_json(i, number));
+    for (size_t number = 0; number < parts()[i].choices.size(); ++number) add_choice(i, number, out);
   }
-  const json::object out{{"id", setup().id("cmpl-")},
-                         {"object", "text_completion"},
-                         {"created", setup().created},
-                         {"model", setup().model->id},
-                         {"choices", std::move(choices)},
-                         {"usage", usage_json(usage())},
-                         {"system_fingerprint", json::string(system_fingerprint())},
-                         {"timings", timings_json(usage(), timings())}};
-  return write_json(out);
+  out.emplace_back([this](std::string& text) {
+    text += "],";
+    append_members({{"usage", usage_json(usage())},
+                    {"system_fingerprint", json::string(system_fingerprint())},
+                    {"timings", timings_json(usage(), timings())}},
+                   text);
+    text += '}';
+  });
+  return out;
 }
 
 CompletionStream::CompletionStream(AnswerSetup setup)

@@ -15,8 +15,8 @@ class CompletionAnswer : public WholeAnswer {
   using WholeAnswer::WholeAnswer;
 
  private:
-  std::string compose() const override;
-  json::object choice_json(size_t index, size_t number) const;
+  std::deque<Piece> pieces() const override;
+  void add_choice(size_t index, size_t number, std::deque<Piece>& out) const;
 };
 
 class CompletionStream : public OpenAiStream {

@@ -70,8 +70,12 @@ class AnswerWriter {
   // Appends what can be sent now; of an answer that is not a stream, nothing before the last event. `index` numbers the
   // submissions.
   virtual void take(size_t index, const engine::Event& event, std::string& out) = 0;
-  // The answer is complete: all of it has been appended.
+  // The answer is complete: all of it has been appended, or is given by next_piece().
   virtual bool done() const = 0;
+  // The rest of a long answer that is no stream, piece by piece, so that it is never held as a whole. False where there is
+  // none.
+  virtual bool has_more() const { return false; }
+  virtual void next_piece(std::string& /*out*/) {}
   // Where the request failed before a byte was sent, why: the server answers with the error's own status.
   virtual const ApiError* error() const = 0;
   // Ends the answer for a reason of the server's: an event of the stream where something was sent, error() otherwise.

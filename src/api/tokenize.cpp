@@ -53,6 +53,17 @@ json::value piece_json(const TokenNames& names, Token token) {
   return text.find("\xEF\xBF\xBD") == std::string::npos ? json::value(text) : json::value(bytes);
 }
 
+// Written at once: as values of JSON they would take many times the bytes.
+template <class Append>
+void append_list(const std::vector<Token>& tokens, std::string& out, const Append& append) {
+  out += '[';
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (i > 0) out += ',';
+    append(tokens[i]);
+  }
+  out += ']';
+}
+
 Reply tokenize_content(const Call& call, const ServedModel& model, Draft draft) {
   draft.add_special_tokens = draft.add_special_tokens.value_or(false);
   Result<std::vector<Token>> tokens =
@@ -60,16 +71,16 @@ Reply tokenize_content(const Call& call, const ServedModel& model, Draft draft) 
                                                .add_special = *draft.add_special_tokens,
                                                .interrupt = call.interrupt});
   if (!tokens) return invalid_value("content", tokens.error().message);
-  json::array out;
   const TokenNames names{*model.tokenizer};
-  for (const Token token : *tokens) {
+  std::string body = "{\"tokens\":";
+  append_list(*tokens, body, [&](Token token) {
     if (draft.with_pieces) {
-      out.push_back({{"id", token}, {"piece", piece_json(names, token)}});
+      write_json(json::object{{"id", token}, {"piece", piece_json(names, token)}}, body);
     } else {
-      out.push_back(token);
+      body += std::to_string(token);
     }
-  }
-  return Answer{.body = write_json(json::object{{"tokens", std::move(out)}})};
+  });
+  return Answer{.body = body + "}"};
 }
 
 }  // namespace
@@ -100,16 +111,17 @@ Reply tokenize(const Call& call) {
   std::vector<std::vector<Token>> encoded;
   if ((problem = encode_prompts(call, *model, draft, Purpose::Show, encoded))) return *problem;
   const std::vector<Token>& tokens = encoded.front();
-  json::value spelled = nullptr;
+  std::string body =
+      fmt::format("{{\"count\":{},\"max_model_len\":{},\"tokens\":", tokens.size(), model->context);
+  append_list(tokens, body, [&](Token token) { body += std::to_string(token); });
+  body += ",\"token_strs\":";
   if (draft.return_token_strings) {
-    json::array list;
-    for (const Token token : tokens) list.push_back(json::string(model->tokenizer->spelling(token)));
-    spelled = std::move(list);
+    append_list(tokens, body,
+                [&](Token token) { write_json(json::string(model->tokenizer->spelling(token)), body); });
+  } else {
+    body += "null";
   }
-  return Answer{.body = write_json(json::object{{"count", tokens.size()},
-                                                {"max_model_len", model->context},
-                                                {"tokens", ids_json(tokens)},
-                                                {"token_strs", std::move(spelled)}})};
+  return Answer{.body = body + "}"};
 }
 
 Reply detokenize(const Call& call) {

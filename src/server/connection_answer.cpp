@@ -242,7 +242,8 @@ Connection::Awaitable Connection::run_exchange(api::Prepared prepared) {
   for (engine::Submission& submission : prepared.submissions)
     if (limit > 0 && !submission.time_limit) submission.time_limit = Seconds(limit);
   engine::Engine& engine = *state_.backend_of(prepared.model).engine;
-  Exchange exchange(std::move(prepared), engine, waker());
+  Exchange exchange(std::move(prepared), engine, waker(),
+                    {state_.metrics().answer_bytes, state_.options().answer_budget});
   const api::Dialect dialect = current_.route->dialect;
   if (const std::optional<api::ApiError> refused = exchange.start()) {
     if (refused->status == 503) state_.metrics().troubled(Trouble::Overload);
@@ -254,7 +255,8 @@ Connection::Awaitable Connection::run_exchange(api::Prepared prepared) {
   while (true) {
     exchange.pump(out);
     if (aborting_ && !exchange.done()) exchange.fail(overloaded("the server is shutting down"), out);
-    const bool over = exchange.done() || aborting_;
+    // An answer that is complete is sent to its end, however many pieces it has.
+    const bool over = exchange.done() ? !exchange.has_more() : aborting_;
     current_.usage = exchange.usage();
     if (lost_ || stalled_ || closed_) break;
     if (!head_sent_ && exchange.error() != nullptr) {
@@ -262,11 +264,11 @@ Connection::Awaitable Connection::run_exchange(api::Prepared prepared) {
       put(error_reply(dialect, *exchange.error(), current_.id));
       co_return;
     }
-    if (!exchange.stream() && over) {
+    if (!exchange.stream() && over && !head_sent_) {
       put({200, std::string(exchange.content_type()), std::move(out), {}});
       co_return;
     }
-    if (exchange.stream() && (over || !out.empty())) {
+    if (over || !out.empty()) {
       const std::string part = std::exchange(out, {});
       co_await send_part(exchange, part, over);
       next_ping = after(ping);
@@ -277,7 +279,7 @@ Connection::Awaitable Connection::run_exchange(api::Prepared prepared) {
       co_await probe(exchange);
       continue;
     }
-    co_await wait_until(next_ping);
+    co_await wait_until(std::min(next_ping, after(kLookAgain)));
     if (Clock::now() < next_ping) continue;
     if (exchange.stream() && !exchange.ping().empty()) co_await send_part(exchange, exchange.ping(), false);
     next_ping = after(ping);

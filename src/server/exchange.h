@@ -1,6 +1,7 @@
 // One request at work in an engine: its submissions, the events that come back, and the bytes made of them.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -16,6 +17,8 @@ namespace sluice::server {
 
 // Events of one request on their way from the engine's thread. What nobody has fetched yet is merged, so that a slow
 // reader holds no more than its own answer.
+//
+// Bytes of events count in a budget from the moment they come until they are taken.
 class EventBox {
  public:
   struct Arrived {
@@ -23,10 +26,17 @@ class EventBox {
     engine::Event event;
   };
   // `wake` is called, from the engine's thread, when the box was empty before; it must neither block nor touch the box.
-  explicit EventBox(std::function<void()> wake) : wake_(std::move(wake)) {}
+  // `bytes` counts what is held, and outlives the box.
+  EventBox(std::function<void()> wake, std::atomic<int64_t>& bytes) : wake_(std::move(wake)), bytes_(bytes) {}
+  ~EventBox() { bytes_ -= held_; }
 
   void push(size_t index, engine::Event event);
-  std::deque<Arrived> take();
+  struct Taken {
+    std::deque<Arrived> events;
+    int64_t bytes = 0;  // which the taker counts from now on
+    bool lost = false;  // there was no memory for an event
+  };
+  Taken take();
   // Nobody will take any more: `wake` is let go, because the engine may keep the box for longer than what it wakes lives.
   void close();
 
@@ -36,20 +46,30 @@ class EventBox {
   std::mutex mutex_;
   std::deque<Arrived> events_;
   std::function<void()> wake_;  // empty once closed
+  std::atomic<int64_t>& bytes_;
+  int64_t held_ = 0;
+  bool lost_ = false;
+};
+
+// What all answers that are being made may take.
+struct AnswerBudget {
+  std::atomic<int64_t>& bytes;
+  int64_t limit = 0;
 };
 
 // Used by one thread at a time. Whatever is unfinished when it is destroyed is cancelled.
 class Exchange {
  public:
-  Exchange(api::Prepared prepared, engine::Engine& engine, std::function<void()> wake);
+  Exchange(api::Prepared prepared, engine::Engine& engine, std::function<void()> wake, AnswerBudget budget);
   ~Exchange();
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
 
   // Hands everything to the engine, or nothing: then, why not.
   std::optional<api::ApiError> start();
-  // Appends what can be sent now.
+  // Appends what can be sent now, and of much only a part: has_more() tells.
   void pump(std::string& out);
+  bool has_more() const { return !arrived_.empty() || prepared_.writer->has_more(); }
   // Nothing more will come.
   bool done() const { return prepared_.writer->done() || settled(); }
   // The engine has ended all of it: usage() is complete.
@@ -71,10 +91,14 @@ class Exchange {
 
  private:
   void note(const EventBox::Arrived& arrived);
+  void fetch(std::string& out);
 
   api::Prepared prepared_;
   engine::Engine& engine_;
+  AnswerBudget budget_;
   std::shared_ptr<EventBox> box_;
+  std::deque<EventBox::Arrived> arrived_;              // and not written yet
+  int64_t counted_ = 0;                                // bytes of the budget, besides those of the box
   std::vector<std::optional<engine::RequestId>> ids_;  // of what has not finished
   size_t finished_ = 0;
   engine::Usage usage_;

@@ -129,6 +129,7 @@ void add_http(PrometheusText& text, State& state) {
       {"sluice_http_requests", http.requests, "requests being served"},
       {"sluice_http_live_views", http.live_views, "open live views"},
       {"sluice_http_body_bytes", http.body_bytes, "bytes of bodies held"},
+      {"sluice_http_answer_bytes", http.answer_bytes, "bytes of events held for answers"},
   });
   for (const auto& [name, value, help] : gauges) {
     text.family(name, kGauge, help);

@@ -43,6 +43,8 @@ void declare_limits(ServerOptions& o, OptionSet& options) {
       .within(0, 1'000'000);
   options.add(o.max_body, "max-body", "bytes of a request's body").within(1024, 1 << 30);
   options.add(o.body_budget, "body-budget", "bytes of all bodies at once").within(1024, 2147483647);
+  options.add(o.answer_budget, "answer-budget", "bytes held for all answers that are being made")
+      .within(1024, 2147483647);
   options.add(o.header_timeout, "header-timeout", "seconds in which a header must come").within(0.1, 3600);
   options.add(o.idle_timeout, "idle-timeout", "seconds a connection may be idle between requests")
       .within(0.1, 86400);

@@ -33,14 +33,15 @@ struct ServerOptions {
   CacheIsolation cache_isolation = CacheIsolation::Auto;
 
   int max_connections = 4096;
-  int address_connections = 0;  // of one address; 0: half of all
-  int max_body = 32 << 20;      // bytes
-  int body_budget = 256 << 20;  // bytes of all bodies at once
-  double header_timeout = 10;   // seconds from a request's first byte to the end of its header
-  double idle_timeout = 75;     // ... of a connection between two requests
-  double body_grace = 10;       // ... before a body has to come at the least rate
-  int body_rate = 1024;         // bytes a second
-  double write_timeout = 60;    // ... without a byte taken by the reader
+  int address_connections = 0;    // of one address; 0: half of all
+  int max_body = 32 << 20;        // bytes
+  int body_budget = 256 << 20;    // bytes of all bodies at once
+  int answer_budget = 256 << 20;  // ... of what answers are made of
+  double header_timeout = 10;     // seconds from a request's first byte to the end of its header
+  double idle_timeout = 75;       // ... of a connection between two requests
+  double body_grace = 10;         // ... before a body has to come at the least rate
+  int body_rate = 1024;           // bytes a second
+  double write_timeout = 60;      // ... without a byte taken by the reader
   double ping_interval = 15;
   double request_timeout = 0;            // 0: none
   int key_requests_per_minute = 0;       // 0: any number

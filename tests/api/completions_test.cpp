@@ -1,4 +1,5 @@
 // /v1/completions: prompts of every form, echo and log-probabilities.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "tests/api/rig.h"
@@ -111,6 +112,39 @@ TEST_F(CompletionTest, EchoesThePromptWithItsLogprobs) {
   EXPECT_EQ(stream.find("?"), std::string::npos);
 }
 
+// An answer of megabytes is never there as a whole.
+TEST_F(CompletionTest, WritesLongAnswersInPieces) {
+  engine::Delta prompt;
+  prompt.prompt_logprobs = delta(std::string(20'000, 'x')).tokens;
+  for (const char* fields : {R"("prompt_logprobs":2)", R"("echo":true,"logprobs":2)"}) {
+    Reply reply = rig_.post(kCompletionsPath, fmt::format(R"({{"prompt":"x",{}}})", fields));
+    AnswerWriter& writer = *std::get<Prepared>(reply).writer;
+    const Events events{{0, prompt}, {0, delta("a")}, {0, choice_end()}, {0, finished(2, 0, 1)}};
+    std::string whole;
+    for (const auto& [index, event] : events) writer.take(index, event, whole);
+    EXPECT_TRUE(writer.done());
+    size_t longest = whole.size();
+    while (writer.has_more()) {
+      std::string piece;
+      writer.next_piece(piece);
+      longest = std::max(longest, piece.size());
+      whole += piece;
+    }
+    EXPECT_GT(whole.size(), 3 * longest);
+    const Result<json::value> value = parse_json(whole, "answer");
+    ASSERT_TRUE(value.ok()) << value.error().message;
+    const json::object& choice = value->at("choices").at(0).as_object();
+    const json::value* list = choice.if_contains("prompt_logprobs");
+    if (list == nullptr) {
+      for (const char* name : {"tokens", "token_logprobs", "top_logprobs", "text_offset"})
+        EXPECT_EQ(choice.at("logprobs").at(name).as_array().size(), 20'002u) << name;
+      EXPECT_EQ(choice.at("logprobs").at("text_offset").as_array().at(20'001), 20'003);
+    } else {
+      EXPECT_EQ(list->as_array().size(), 20'001u);
+    }
+  }
+}
+
 TEST_F(CompletionTest, GivesPromptLogprobs) {
   engine::Delta prompt;
   prompt.prompt_logprobs = delta("x").tokens;
@@ -119,6 +153,17 @@ TEST_F(CompletionTest, GivesPromptLogprobs) {
               {{0, prompt}, {0, delta("a")}, {0, choice_end()}, {0, finished(2, 0, 1)}}),
       R"([{"index":0,"text":"a","logprobs":null,"finish_reason":"stop","stop_reason":null,"prompt_logprobs":[null,)"
       R"({"120":{"logprob":-0.5,"rank":1,"decoded_token":"x"},"122":{"logprob":-2,"rank":2,"decoded_token":"z"}}]}])");
+  EXPECT_NE(
+      choices(R"({"prompt":"x","prompt_logprobs":2,"n":2})", {{0, prompt},
+                                                              {0, delta("a")},
+                                                              {0, delta("b", 1)},
+                                                              {0, choice_end()},
+                                                              {0, choice_end(engine::FinishReason::Stop, 1)},
+                                                              {0, finished(2, 0, 2)}})
+          .find(R"({"index":1,"text":"b","logprobs":null,"finish_reason":"stop","stop_reason":null,)"
+                R"("prompt_logprobs":null})"),
+      std::string::npos)
+      << "they are given once for each prompt";
   sched::Sampled& unlikely = prompt.prompt_logprobs.front();
   unlikely = {.token = 'y', .logprob = -9, .top = {{'x', -0.5F}}, .rank = 17};
   EXPECT_NE(choices(R"({"prompt":"y","prompt_logprobs":1})",

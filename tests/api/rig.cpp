@@ -64,6 +64,7 @@ std::string Rig::answer(std::string_view path, std::string_view body, const Even
   Prepared& prepared = std::get<Prepared>(reply);
   std::string out;
   for (const auto& [index, event] : events) prepared.writer->take(index, event, out);
+  while (prepared.writer->has_more()) prepared.writer->next_piece(out);
   if (const ApiError* error = prepared.writer->error())
     return fmt::format("error: {} {} {}", error->status, error->code, error->message);
   EXPECT_TRUE(prepared.writer->done());
