@@ -1,6 +1,7 @@
 #include "base/memory.h"
 
 #include <fmt/format.h>
+#include <malloc.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -97,6 +98,14 @@ MemoryRoom memory_room(int64_t mapped, const MemorySources& sources) {
     narrow(room, limit - used, fmt::format("the limit on its address space is {}", memory_text(limit)));
   }
   return room;
+}
+
+int64_t unused_memory() {
+  return static_cast<int64_t>(mallinfo2().fordblks);
+}
+
+void return_unused_memory() {
+  malloc_trim(0);
 }
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-// How much memory this process can still have.
+// How much memory this process can still have, and giving back what is free.
 #pragma once
 
 #include <cstdint>
@@ -24,5 +24,10 @@ MemoryRoom memory_room(int64_t mapped = 0, const MemorySources& sources = {});
 
 // "1.5 GiB", "200 MiB"
 std::string memory_text(int64_t bytes);
+
+// Bytes that were freed and that the allocator keeps.
+int64_t unused_memory();
+// Gives them back to the system, but for what is less than a page.
+void return_unused_memory();
 
 }  // namespace sluice

@@ -13,6 +13,7 @@
 #include <future>
 
 #include "base/log.h"
+#include "base/memory.h"
 #include "server/connection.h"
 #include "server/connection_table.h"
 #include "server/io_threads.h"
@@ -25,9 +26,11 @@ using boost::system::error_code;
 
 namespace {
 
-constexpr int kSpareFiles = 64;       // what is not a connection: models, logs, tiers
-constexpr Seconds kTick{1.0};         // how often health is looked at
-constexpr Seconds kFarewell{2.0};     // for the last words of requests that are cut off
+constexpr int kSpareFiles = 64;      // what is not a connection: models, logs, tiers
+constexpr Seconds kTick{1.0};        // how often health is looked at
+constexpr Seconds kFarewell{2.0};    // for the last words of requests that are cut off
+constexpr Seconds kTrimPause{10.0};  // between two times that memory is given back under load
+constexpr int64_t kUnusedIdle = 16 << 20, kUnusedBusy = 256 << 20;  // bytes worth giving back
 constexpr Seconds kAcceptPause{0.1};  // where the system has no file for a connection
 constexpr std::string_view kFullReply =
     "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 2\r\n"
@@ -90,6 +93,7 @@ class Server::Loop {
   void watch_signals();
   void take_signal(int number);
   void look_after();
+  void give_back_memory();
   void begin_drain();
   void refuse_new();
   void say_farewell(End end);
@@ -107,7 +111,7 @@ class Server::Loop {
   asio::steady_timer tick_, deadline_;
   tcp::endpoint endpoint_;
   ServiceNotifier notifier_;
-  TimePoint last_watchdog_{};
+  TimePoint last_watchdog_{}, last_trim_{};
   bool draining_ = false, refusing_ = false, over_ = false, unhealthy_ = false;
   End end_ = End::Drained;
   std::promise<End> ended_;
@@ -240,6 +244,15 @@ void Server::Loop::reload_keys() {
   }
 }
 
+// Buffers of long requests and answers are freed in pieces that the allocator would keep for good.
+void Server::Loop::give_back_memory() {
+  const bool busy = state.metrics().requests > 0;
+  if (busy && seconds_since(last_trim_) < kTrimPause.count()) return;
+  if (unused_memory() < (busy ? kUnusedBusy : kUnusedIdle)) return;
+  return_unused_memory();
+  last_trim_ = Clock::now();
+}
+
 // Once a second: tells systemd that things go on, and ends what cannot go on.
 void Server::Loop::look_after() {
   if (over_) return;
@@ -255,6 +268,7 @@ void Server::Loop::look_after() {
     say_farewell(End::EngineLost);
     if (over_) return;
   }
+  give_back_memory();
   const std::optional<double> interval = notifier_.watchdog_interval();
   if (report.healthy && interval && seconds_since(last_watchdog_) >= *interval / 4) {
     notifier_.send("WATCHDOG=1");
