@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <new>
 #include <string>
 
 #include "base/check.h"
@@ -122,6 +123,8 @@ Delivery::Verdict Delivery::take(sched::Progress& progress, TimePoint now) {
       const double mean = current.tokens == 0 ? 0 : current.logprob / current.tokens;
       emit(active, end_of(current, progress.choice, mean), now);
     }
+  } catch (const std::bad_alloc&) {
+    verdict.error = Error{ErrorCode::Unavailable, "there is not enough memory for this answer"};
   } catch (const std::exception& problem) {
     verdict.error = Error{ErrorCode::Internal, std::string("making text failed: ") + problem.what()};
   }

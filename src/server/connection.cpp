@@ -10,6 +10,7 @@
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <exception>
+#include <new>
 
 #include "base/log.h"
 
@@ -28,6 +29,13 @@ constexpr int kSendBytes = 128 << 10;
 // client gets to see the answer instead of a reset.
 constexpr Seconds kLinger{2.0};
 constexpr size_t kLingerBytes = size_t{16} << 20;
+
+constexpr std::string_view kNoMemoryReply =
+    "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 2\r\n"
+    "content-length: 129\r\nconnection: close\r\n\r\n"
+    R"({"error":{"message":"there is not enough memory","type":"server_error","param":null,"code":"server_is_overloaded"}})"
+    "              ";
+static_assert(kNoMemoryReply.size() - kNoMemoryReply.find("{\"error\"") == 129);
 
 bool not_now(const error_code& error) {
   return error == asio::error::would_block || error == asio::error::try_again;
@@ -99,25 +107,50 @@ void Connection::start() {
   on_thread([](Connection& self) { self.spawn(); });
 }
 
+// Ends the connection for a problem of ours. A lack of memory is told where nothing of the answer is out.
+void Connection::give_up(const std::exception_ptr& problem) noexcept {
+  if (!problem) return;
+  try {
+    std::rethrow_exception(problem);
+  } catch (const std::bad_alloc&) {
+    const bool asked = !current_.id.empty() && current_.status == 0;
+    error_code ignored;
+    if (asked && !closed_ && !lost_) socket_.write_some(asio::buffer(kNoMemoryReply), ignored);
+    if (asked) current_.status = 503;
+  } catch (const std::exception& error) {
+    log_error("connection id={} ended by an error: {}", current_.id, error.what());
+  }
+  close();
+}
+
 void Connection::spawn() {
-  const auto report = [self = shared_from_this()](std::exception_ptr problem) {
-    if (!problem) return;
+  const auto ended = [self = shared_from_this()](std::exception_ptr problem) {
+    self->give_up(problem);
+    if (problem) self->lost_ = true;
     try {
-      std::rethrow_exception(problem);
-    } catch (const std::exception& error) {
-      log_error("connection id={} ended by an error: {}", self->current_.id, error.what());
+      self->finish_request();
+    } catch (const std::bad_alloc&) {  // its line in the log is lost
+      self->current_ = {};
     }
-    self->lost_ = true;
     self->close();
+    self->on_end_();
   };
-  asio::co_spawn(socket_.get_executor(), read_input(), report);
-  asio::co_spawn(socket_.get_executor(), serve(),
-                 [self = shared_from_this(), report](std::exception_ptr problem) {
-                   report(problem);
-                   self->finish_request();
-                   self->close();
-                   self->on_end_();
-                 });
+  const auto input_ended = [self = shared_from_this()](std::exception_ptr problem) {
+    self->give_up(problem);
+    if (problem) self->lost_ = true;
+    self->wake();
+  };
+  bool serving = false;
+  try {
+    asio::co_spawn(socket_.get_executor(), serve(), ended);
+    serving = true;
+    asio::co_spawn(socket_.get_executor(), read_input(), input_ended);
+  } catch (const std::bad_alloc&) {
+    lost_ = true;
+    close();
+    wake();
+    if (!serving) on_end_();
+  }
 }
 
 void Connection::wake() {
@@ -255,9 +288,9 @@ asio::awaitable<bool> Connection::read_head() {
   }
   idle_ = false;
   facilities_.table.busy(caller_.number);
-  state_.metrics().requests += 1;
   current_.start = Clock::now();
   current_.id = request_id_of(parser_.phase() == RequestParser::Phase::Failed ? nullptr : &parser_.head());
+  state_.metrics().requests += 1;  // a request without an id is not counted, nor taken off again
   co_return true;
 }
 

@@ -11,6 +11,7 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -77,6 +78,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // connection.cpp
   void spawn();
+  void give_up(const std::exception_ptr& problem) noexcept;
   Awaitable read_input();
   void read_available(boost::system::error_code& error);
   Awaitable serve();

@@ -1,8 +1,32 @@
 #include "server/io_threads.h"
 
 #include <boost/asio/steady_timer.hpp>
+#include <exception>
+#include <new>
+
+#include "base/log.h"
+#include "base/thread_name.h"
 
 namespace sluice::server {
+
+namespace {
+
+// What a handler throws ends that handler alone.
+void run(asio::io_context& context) {
+  name_thread("http");
+  while (true) {
+    try {
+      context.run();
+      return;
+    } catch (const std::bad_alloc&) {
+      log_error("there was no memory for a connection's work");
+    } catch (const std::exception& problem) {
+      log_error("a connection's work failed: {}", problem.what());
+    }
+  }
+}
+
+}  // namespace
 
 IoThreads::IoThreads(int threads) {
   for (int i = 0; i < threads; ++i) {
@@ -19,7 +43,7 @@ IoThreads::~IoThreads() {
 
 void IoThreads::start() {
   for (const std::unique_ptr<Worker>& worker : workers_)
-    worker->thread = std::thread([&context = worker->context] { context.run(); });
+    worker->thread = std::thread([&context = worker->context] { run(context); });
 }
 
 // Connections post to the first thread when they end, so it is let go last.

@@ -7,6 +7,8 @@
 #include <new>
 #include <utility>
 
+#include "base/thread_name.h"
+
 namespace sluice::server {
 
 namespace {
@@ -149,6 +151,7 @@ void PreparePool::take_turns(Job& job) {
 }
 
 void PreparePool::run() {
+  name_thread("prepare");
   std::unique_lock lock(mutex_);
   while (true) {
     ready_changed_.wait(lock, [&] { return stopping_ || !ready_.empty(); });
@@ -173,6 +176,7 @@ void PreparePool::stop() {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
     dropped.swap(ring_);
+    for (const std::shared_ptr<Job>& job : ready_) job->cancelled_ = true;
     for (Job* job : begun_) {
       job->cancelled_ = true;
       if (!std::exchange(job->paused_, false)) continue;

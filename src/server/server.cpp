@@ -1,16 +1,18 @@
 #include "server/server.h"
 
 #include <fmt/format.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <csignal>
+#include <exception>
 #include <future>
+#include <new>
 
 #include "base/log.h"
 #include "base/memory.h"
@@ -31,6 +33,7 @@ constexpr Seconds kTick{1.0};        // how often health is looked at
 constexpr Seconds kFarewell{2.0};    // for the last words of requests that are cut off
 constexpr Seconds kTrimPause{10.0};  // between two times that memory is given back under load
 constexpr int64_t kUnusedIdle = 16 << 20, kUnusedBusy = 256 << 20;  // bytes worth giving back
+constexpr int kLargeBlock = 4 << 20;  // bytes that go back to the system when they are freed
 constexpr Seconds kAcceptPause{0.1};  // where the system has no file for a connection
 constexpr std::string_view kFullReply =
     "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 2\r\n"
@@ -87,8 +90,10 @@ class Server::Loop {
   std::string url() const;
 
  private:
+  void keep_accepting();
   asio::awaitable<void> accept();
   void take(tcp::socket socket);
+  void forget(uint64_t number);
   void refuse(tcp::socket socket);
   void watch_signals();
   void take_signal(int number);
@@ -154,12 +159,19 @@ void Server::Loop::start(bool signals) {
   if (signals)
     for (const int number : {SIGTERM, SIGINT, SIGHUP}) signals_.add(number);
   asio::post(control_, [this, signals] {
-    asio::co_spawn(control_, accept(), asio::detached);
+    keep_accepting();
     if (signals) watch_signals();
     look_after();
   });
   started_ = true;
   threads_.start();
+}
+
+// Goes on after a lack of memory.
+void Server::Loop::keep_accepting() {
+  asio::co_spawn(control_, accept(), [this](const std::exception_ptr& problem) {
+    if (problem && acceptor_.is_open()) keep_accepting();
+  });
 }
 
 asio::awaitable<void> Server::Loop::accept() {
@@ -196,14 +208,25 @@ void Server::Loop::take(tcp::socket socket) {
     if (const auto leaving = table_.find(*place->leaving).lock()) leaving->give_way();
   }
   state.metrics().connections += 1;
-  auto connection = std::make_shared<Connection>(std::move(socket), Facilities{state, table_},
-                                                 Caller{place->number, peer}, [this, number = place->number] {
-                                                   state.metrics().connections -= 1;
-                                                   table_.leave(number);
-                                                   asio::post(control_, [this] { end_if_idle(); });
-                                                 });
-  table_.attach(place->number, connection);
-  connection->start();
+  const uint64_t number = place->number;
+  try {
+    auto connection = std::make_shared<Connection>(std::move(socket), Facilities{state, table_},
+                                                   Caller{number, peer}, [this, number] { forget(number); });
+    table_.attach(number, connection);
+    connection->start();
+  } catch (const std::bad_alloc&) {
+    state.metrics().troubled(Trouble::Connections);
+    forget(number);
+  }
+}
+
+void Server::Loop::forget(uint64_t number) {
+  state.metrics().connections -= 1;
+  table_.leave(number);
+  try {
+    asio::post(control_, [this] { end_if_idle(); });
+  } catch (const std::bad_alloc&) {  // look_after() asks again
+  }
 }
 
 void Server::Loop::refuse(tcp::socket socket) {
@@ -255,6 +278,7 @@ void Server::Loop::give_back_memory() {
 
 // Once a second: tells systemd that things go on, and ends what cannot go on.
 void Server::Loop::look_after() {
+  end_if_idle();
   if (over_) return;
   const HealthReport report = state.health();
   if (!report.healthy && !unhealthy_) log_error("unhealthy: {}", report.reason);
@@ -365,6 +389,9 @@ Server::~Server() = default;
 Result<std::unique_ptr<Server>> Server::open(const ServerOptions& options, bool signals,
                                              std::vector<api::Operation> operations) {
   if (Status valid = validate(options); !valid) return valid.error();
+  // By itself the allocator takes larger and larger blocks from heaps, and keeps up to 64 MB of each thread's.
+  mallopt(M_MMAP_THRESHOLD, kLargeBlock);
+  mallopt(M_TRIM_THRESHOLD, kLargeBlock);
   Result<KeyRing> keys = KeyRing::make({options.api_keys, options.api_key_file});
   if (!keys) return keys.error();
   if (keys->empty() && !options.api_key_file.empty() && !options.insecure_no_auth)

@@ -88,8 +88,8 @@ class State {
 
   // No engine's queue has a place for another request of the client.
   bool overloaded(const std::string& client) const;
-  // By progress, not by life: a busy engine that ended no step for a while is not healthy.
-  PreparePool& preparation() { return preparation_; }
+  // By progress, not by life: a busy engine that ended no step for a while is not healthy, nor is a request that is
+  // read for as long without a sign of life.
   HealthReport health() const;
 
  private:
