@@ -257,6 +257,21 @@ struct GroupSums {
   static constexpr bool kNeeded = Held::kCentre != 0 || Held::kOffset;
   float of[Held::kGroups][4];
 
+  // What keep() has stored for a lane with this t.
+  __device__ __forceinline__ GroupSums(const float2* kept, int t) {
+    if constexpr (!kNeeded) return;
+#pragma unroll
+    for (int group = 0; group < Held::kGroups; ++group) {
+      const float2 two = kept[group * 4 + t];
+      of[group][0] = two.x, of[group][1] = two.y;
+    }
+  }
+  // REQUIRES: of one lane with each t.
+  __device__ __forceinline__ void keep(float2* kept, int t) const {
+#pragma unroll
+    for (int group = 0; group < Held::kGroups; ++group)
+      kept[group * 4 + t] = make_float2(of[group][0], of[group][1]);
+  }
   __device__ __forceinline__ explicit GroupSums(const uint32_t (&b)[4][2]) {
     if constexpr (!kNeeded) return;
     constexpr uint32_t kOnes = 0x3f803f80u;

@@ -197,6 +197,12 @@ __global__ void __launch_bounds__(kThreads) unpack_kernel(const UnpackUnitsParam
   }
 }
 
+// Lets the next kernel start when the one in front has ended: products read weights before they wait.
+__global__ void __launch_bounds__(32) settle_kernel() {
+  wait_for_producer();
+  allow_dependents();
+}
+
 dim3 blocks_of(int64_t rows, int64_t cols) {
   const int64_t tiles = ceil_div(rows, kUnitRows);
   return dim3(static_cast<unsigned>(ceil_div(cols / kUnitCols, kThreads / 32)),
@@ -257,6 +263,7 @@ void launch_unpack_units(const UnpackUnitsParams& p, Stream stream) {
   const Grid grid{blocks_of(p.source.rows, p.source.cols), dim3(kThreads)};
   visit_units(p.source.units,
               [&](auto units) { launch("unpack", unpack_kernel<decltype(units)::value>, grid, stream, p); });
+  launch("unpack", settle_kernel, Grid{dim3(1), dim3(32)}, stream);
 }
 
 }  // namespace sluice::kernels::cuda
