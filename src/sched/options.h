@@ -90,7 +90,7 @@ struct SchedulerOptions {
   int max_preemptions = 3;      // of one request; then it starts again with all its blocks set aside
   Seconds contended_step{0.5};  // the longest step, as far as is known, while more than one client has work
   RopeSets rope;
-  bool kv_cache = true;         // off: every token computes its whole sequence again
+  bool kv_cache = true;           // off: every token computes its whole sequence again
   std::vector<Token> end_tokens;  // of the model
 };
 
