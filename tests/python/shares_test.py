@@ -83,7 +83,8 @@ def attacked(*bodies):
         assert busy >= 1, f"the attack was over before it was measured: {attack.statuses}"
         print(f"  quiet {quiet:.3f} s, attacked {min(taken):.3f} to {max(taken):.3f} s, ended after {ended:.1f} s")
         assert max(taken) <= limit, f"{taken} s under attack, {quiet:.3f} s before; the limit is {limit:.1f} s"
-        assert ended <= DRAIN + 2, f"ended {ended:.1f} s after SIGTERM"
+        # The step that runs when the time is over ends first, and connections have 2 s for their last bytes.
+        assert ended <= DRAIN + 4, f"ended {ended:.1f} s after SIGTERM"
 
 
 LONG = {"max_tokens": 6000, "ignore_eos": True, "temperature": 0.8}
