@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <utility>
 
 #include "base/check.h"
 
@@ -17,7 +18,7 @@ constexpr double kMostScale = 1e9;
 }  // namespace
 
 void ClientShares::advance(TimePoint now) {
-  if (now_ == TimePoint::min()) epoch_ = now;
+  if (!std::exchange(begun_, true)) epoch_ = now_ = now;
   now_ = std::max(now_, now);
   scale_ = std::exp(seconds_between(epoch_, now_) / kWindow.count());
   if (scale_ > kMostScale) rescale();

@@ -92,7 +92,8 @@ class ClientShares {
   std::list<Client*> idle_;              // longest first
   double active_weight_ = 0, used_ = 0;  // of all clients, used_ in tokens of the epoch
   uint64_t next_number_ = 1;
-  TimePoint now_ = TimePoint::min(), epoch_{};
+  TimePoint now_{}, epoch_{};
+  bool begun_ = false;  // a time is known
   double scale_ = 1;  // tokens of the epoch that one token is now
 };
 

@@ -26,9 +26,8 @@ class EventBox {
     engine::Event event;
   };
   // `wake` is called, from the engine's thread, when the box was empty before; it must neither block nor touch the box.
-  // `bytes` counts what is held, and outlives the box.
+  // `bytes` counts what is held; it is not touched after close(), which the box may outlive by far.
   EventBox(std::function<void()> wake, std::atomic<int64_t>& bytes) : wake_(std::move(wake)), bytes_(bytes) {}
-  ~EventBox() { bytes_ -= held_; }
 
   void push(size_t index, engine::Event event);
   struct Taken {
