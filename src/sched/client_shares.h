@@ -94,7 +94,7 @@ class ClientShares {
   uint64_t next_number_ = 1;
   TimePoint now_{}, epoch_{};
   bool begun_ = false;  // a time is known
-  double scale_ = 1;  // tokens of the epoch that one token is now
+  double scale_ = 1;    // tokens of the epoch that one token is now
 };
 
 // What a client asks of something that is shared.
