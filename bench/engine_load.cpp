@@ -1,6 +1,6 @@
 // Times workloads through the whole engine: scheduler, KV ledger, executor, delivery; without tokenizer and sockets.
 // Greedy, end tokens ignored, prompts of random tokens, no prefix cache. Rates are printed beside the least time that
-// the card's memory and arithmetic allow and beside what other engines reached on such a card with this shape: in bf16,
+// the GPU's memory and arithmetic allow and beside what other engines reached on such a GPU with this shape: in bf16,
 // or, for a file, with 4 bits (AWQ in vLLM, Q4_K in llama.cpp).
 //   bench_engine FOLDER|FILE.gguf [OPTION=VALUE ...] decode|decodeBATCH|prefill|mixed|long|sampled ...
 #include <fmt/format.h>

@@ -4,7 +4,7 @@
 # is taken from .deb files in PACKAGES, unpacked beside the build.
 #   bench/gpu.sh [pack | build test check fault sanitize steps units engine quant http]      all but the first without
 #   arguments
-# pack: fetches those .deb files for a card's machine (x86-64) on one that has apt. quant: the same shape in bf16, Q4_K,
+# pack: fetches those .deb files for a GPU's machine (x86-64) on one that has apt. quant: the same shape in bf16, Q4_K,
 # Q8_0 and Q6_K through the engine.
 # BUILD: the build folder; LOGS: where full output goes; GOLDEN: folders with reference outputs; MODEL: where the
 # random model of 16 GB is written.

@@ -1,5 +1,6 @@
 // The identity of a block's content. A key covers the tokens of its block and, through its parent's key, all
-// tokens before it, the salt, the set of rotary frequencies and the model; SHA-256, so that nobody can make two contents meet in one key.
+// tokens before it, the salt, the set of rotary frequencies and the model; SHA-256, so that nobody can make two contents
+// meet in one key.
 #pragma once
 
 #include <cstdint>

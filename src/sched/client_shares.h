@@ -6,7 +6,8 @@
 // Clients with work stand in order of what they have had since they have work, tokens per weight; whoever has the least
 // goes first. A client that had no work begins level with the least of the others, less a token: it is next, what it did
 // not use is gone, and what others borrowed meanwhile is not held against them. For the same reason nobody who asks is
-// further behind the first than by what all together have had over the last 10 s, per its weight. Pure: time comes in by advance().
+// further behind the first than by what all together have had over the last 10 s, per its weight. Pure: time comes in
+// by advance().
 #pragma once
 
 #include <cstdint>
