@@ -46,7 +46,7 @@ class Bench {
   }
 
   // Runs all jobs at once; seconds until the last has ended.
-  double run(const std::vector<Job>& jobs, const sched::Sampling& how = {.temperature = 0}) {
+  double run(const std::vector<Job>& jobs, const request::Sampling& how = {.temperature = 0}) {
     std::atomic<int64_t> tokens{0}, failed{0};
     arrivals_.clear();
     const double start = seconds();
@@ -84,7 +84,7 @@ class Bench {
   }
 
   // Rate of the tokens after the first, as the others were measured.
-  void decode(int batch, Peers peers, const sched::Sampling& how = {.temperature = 0},
+  void decode(int batch, Peers peers, const request::Sampling& how = {.temperature = 0},
               const char* name = "decode") {
     const int prompt = 512, answer = 128;
     const double first = run(same(batch, prompt, 1), how);

@@ -12,9 +12,9 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/cuda/host.h"
-#include "kernels/cuda/lt.h"
-#include "kernels/cuda/params.h"
+#include "kernels/cuda/common/host.h"
+#include "kernels/cuda/common/params.h"
+#include "kernels/cuda/gemm/lt.h"
 #include "tensor/half.h"
 
 namespace {

@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/cuda/host.h"
-#include "kernels/cuda/units_product.h"
+#include "kernels/cuda/common/host.h"
+#include "kernels/cuda/gemm/units_product.h"
 #include "tensor/blocks.h"
 #include "tensor/half.h"
 

@@ -2,7 +2,7 @@
 # cmake -DFOLDER=… -DOUTPUT=… -P embed.cmake
 file(GLOB paths LIST_DIRECTORIES false ${FOLDER}/*.html ${FOLDER}/*.js ${FOLDER}/*.css ${FOLDER}/*.svg)
 list(SORT paths)
-set(text "#include \"server/assets.h\"\n\nnamespace sluice::server {\n\nstd::span<const EmbeddedFile> embedded_files() {\n")
+set(text "#include \"server/http/assets.h\"\n\nnamespace sluice::server {\n\nstd::span<const EmbeddedFile> embedded_files() {\n")
 string(APPEND text "  using namespace std::string_view_literals;\n  static constexpr EmbeddedFile kFiles[] = {\n")
 foreach(path IN LISTS paths)
   get_filename_component(name ${path} NAME)

@@ -1,5 +1,5 @@
 # One static library per line of layers.txt, linked as the line says: sluice_kernels_ref and so on. Sources are all
-# .cpp files of the directory; models/arch and models/mixers belong to models. A file that stands in for others where
+# .cpp files of the directory and of those below it that are no layers of their own. A file that stands in for others where
 # something is missing is chosen by SLUICE_ONLY_id or SLUICE_WITHOUT_id, patterns of file names.
 file(STRINGS ${CMAKE_SOURCE_DIR}/layers.txt LAYER_LINES REGEX "^[^#]+:")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/layers.txt)
@@ -11,11 +11,13 @@ foreach(line IN LISTS LAYER_LINES)
   if(SLUICE_KERNELS_ONLY AND NOT layer MATCHES "^(base|tensor|kernels.*)$")
     continue()
   endif()
-  file(GLOB sources CONFIGURE_DEPENDS src/${layer}/*.cpp)
-  if(layer STREQUAL "models")
-    file(GLOB parts CONFIGURE_DEPENDS src/models/arch/*.cpp src/models/mixers/*.cpp)
-    list(APPEND sources ${parts})
-  endif()
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS src/${layer}/*.cpp)
+  foreach(other IN LISTS LAYER_LINES)
+    string(REGEX REPLACE ":.*" "" other "${other}")
+    if(other MATCHES "^${layer}/")
+      list(FILTER sources EXCLUDE REGEX "/src/${other}/")
+    endif()
+  endforeach()
   foreach(excluded IN LISTS SLUICE_BASE_EXCLUDE)
     list(FILTER sources EXCLUDE REGEX "src/base/${excluded}$")
   endforeach()

@@ -24,5 +24,5 @@ target_link_libraries(pcre2 INTERFACE ${PCRE2_LIBRARY})
 target_compile_definitions(pcre2 INTERFACE PCRE2_CODE_UNIT_WIDTH=8)
 
 set(LIBRARIES_base fmt::fmt spdlog::spdlog Boost::headers Boost::container Threads::Threads)
-set(LIBRARIES_text pcre2)
+set(LIBRARIES_unicode pcre2)
 set(LIBRARIES_cli CLI11::CLI11)

@@ -1,5 +1,5 @@
 # One test program per directory of tests/: test_NAME from tests/NAME/*.cpp. Where NAME is a layer it is linked with that
-# layer, and so with what the layer may include; sim with the engine; parity and cuda with the kernels; any other with
+# layer, and so with what the layer may include; parity and cuda with the kernels; any other with
 # everything. tests/NAME/data is its own data. Directories in tests/fuzz hold libFuzzer targets, one per .cpp file.
 enable_testing()
 include(GoogleTest)
@@ -47,8 +47,6 @@ foreach(directory IN LISTS TEST_DIRECTORIES)
     if(directory STREQUAL "runtime")
       list(APPEND linked_layers sluice_engine) # which runs its executor
     endif()
-  elseif(directory STREQUAL "sim")
-    set(linked_layers sluice_engine)
   elseif(directory MATCHES "^(parity|cuda)$")
     list(FILTER linked_layers INCLUDE REGEX "_kernels")
   endif()
@@ -65,7 +63,7 @@ endforeach()
 if(SLUICE_SANITIZE STREQUAL "address")
   # Readers and parsers need no kernels.
   set(fuzzed_layers ${SLUICE_LAYERS})
-  list(FILTER fuzzed_layers INCLUDE REGEX "_(base|tensor|formats|text|cache|sched|engine|api|server)$")
+  list(FILTER fuzzed_layers INCLUDE REGEX "_(base|tensor|formats|unicode|jinja|tokenizer|chat|request|kv|sched|engine|api|server)$")
   file(GLOB sources CONFIGURE_DEPENDS tests/fuzz/*.cpp)
   foreach(source IN LISTS sources)
     get_filename_component(target ${source} NAME_WE)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes tests/decode/data/{processors,beams}.json: what transformers makes of random logits and of a table model.
+"""Writes tests/sampling/data/{processors,beams}.json: what transformers makes of random logits and of a table model.
 
 Needs torch and transformers; run it only to make the data anew:  python tools/make_decode_cases.py
 The processors are transformers' own where it has them; presence and frequency penalties, which it has not, are
-their published formulas. They are applied in the order that src/decode/processors.h and filters.h state.
+their published formulas. They are applied in the order that src/sampling/processors.h and filters.h state.
 """
 import json
 import random
@@ -14,7 +14,7 @@ from transformers import GenerationConfig, GenerationMixin, PretrainedConfig, Pr
 from transformers.generation import logits_process as lp
 from transformers.modeling_outputs import CausalLMOutput
 
-DATA = Path(__file__).resolve().parent.parent / "tests/decode/data"
+DATA = Path(__file__).resolve().parent.parent / "tests/sampling/data"
 VOCAB = 48
 EOS = [7, 11]
 

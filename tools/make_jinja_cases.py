@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/text/data/jinja_cases.json: what Jinja2 renders, or that it fails, for every expression, statement and
+"""Writes tests/chat/data/jinja_cases.json: what Jinja2 renders, or that it fails, for every expression, statement and
 template of the test data. Needs the jinja2 package."""
 import json
 import re
@@ -12,7 +12,7 @@ import jinja2.sandbox
 
 from jinja_statements import STATEMENTS, WHITE_SPACE
 
-DATA = Path(__file__).resolve().parent.parent / "tests/text/data"
+DATA = Path(__file__).resolve().parent.parent / "tests/chat/data"
 NOW = datetime(2025, 7, 26, 12, 30, 0)
 
 

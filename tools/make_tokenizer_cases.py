@@ -5,7 +5,7 @@ usage: tools/make_tokenizer_cases.py OUT [--only NAME,NAME] [--random N]
 
 OUT/NAME/tokenizer.json is the tokenizer, OUT/NAME/cases.json a list of {text, ids, special, plain, decoded}:
 ids without and with the tokens around a text, ids with special tokens read as plain text, and the text of `ids`.
-tests/text/tokenizer_cases_test.cpp reads such folders: the ones in tests/text/data, and $SLUICE_TOKENIZER_CASES.
+tests/tokenizer/tokenizer_cases_test.cpp reads such folders: the ones in tests/tokenizer/data, and $SLUICE_TOKENIZER_CASES.
 """
 import argparse
 import json

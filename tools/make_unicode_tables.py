@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes src/text/unicode_tables.inc from Python's unicodedata.
+"""Writes src/unicode/tables.inc from Python's unicodedata.
 
-usage: tools/make_unicode_tables.py > src/text/unicode_tables.inc
+usage: tools/make_unicode_tables.py > src/unicode/tables.inc
 
 Tables: general category (two stages, one letter per code point), lower and upper case, canonical combining class,
 decompositions of one step, canonical compositions. Hangul syllables are arithmetic and left out.

@@ -183,7 +183,7 @@ Result<EngineSetup> make_setup(const EngineFlags& flags, const models::ModelSpec
   setup.executor.memory = {.block_size = flags.block_size, .type = *flags.kv_type, .blocks = {}};
   setup.executor.tiers.disk_folder = flags.disk_folder;
   for (int window : windows) {
-    cache::KvGroup group{.window = window, .blocks = {}};
+    kv::KvGroup group{.window = window, .blocks = {}};
     group.blocks = {group_blocks(flags, window, setup.kv_tokens),
                     group_blocks(flags, window, flags.swap_tokens),
                     group_blocks(flags, window, flags.disk_tokens)};

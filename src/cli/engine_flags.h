@@ -50,7 +50,7 @@ Result<EngineFlags> settle_flags(EngineFlags flags, const models::Model& model);
 // The flags made concrete for one model.
 struct EngineSetup {
   sched::SchedulerOptions scheduler;
-  cache::LedgerOptions ledger;
+  kv::LedgerOptions ledger;
   runtime::ExecutorOptions executor;
   int context = 0;    // positions of one sequence
   int kv_tokens = 0;  // positions in all

@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "base/json.h"
-#include "formats/safetensors.h"
+#include "formats/safetensors/safetensors.h"
 #include "runtime/scorer.h"
 #include "tensor/blocks.h"
 

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "api/job_line.h"
-#include "api/parameters.h"
+#include "api/core/job_line.h"
+#include "api/core/parameters.h"
 
 namespace sluice::cli {
 
@@ -24,15 +24,16 @@ Result<std::vector<Token>> encode_prompt(api::Draft& draft, const Session& sessi
                               .continue_final_message = draft.chat.continue_final_message});
 }
 
-json::value bytes_of(const text::Tokenizer* tokenizer, Token token) {
+json::value bytes_of(const tokenizer::Tokenizer* tokenizer, Token token) {
   return tokenizer == nullptr ? json::value(nullptr) : json::value(tokenizer->decode({&token, 1}));
 }
 
-json::array logprobs_json(const std::vector<sched::Sampled>& tokens, const text::Tokenizer* tokenizer) {
+json::array logprobs_json(const std::vector<request::Sampled>& tokens,
+                          const tokenizer::Tokenizer* tokenizer) {
   json::array out;
-  for (const sched::Sampled& token : tokens) {
+  for (const request::Sampled& token : tokens) {
     json::array top;
-    for (const sched::TokenLogprob& other : token.top)
+    for (const request::TokenLogprob& other : token.top)
       top.push_back({{"token_id", other.token},
                      {"token", bytes_of(tokenizer, other.token)},
                      {"logprob", other.logprob}});
@@ -76,11 +77,11 @@ Result<Job> read_job(std::string_view line, size_t number, const Session& sessio
   if (!draft) return problem(draft.error());
   Result<std::vector<Token>> prompt = encode_prompt(*draft, session);
   if (!prompt) return problem(prompt.error());
-  const text::Tokenizer* tokenizer = session.has_tokenizer() ? &session.tokenizer() : nullptr;
+  const tokenizer::Tokenizer* tokenizer = session.has_tokenizer() ? &session.tokenizer() : nullptr;
   api::fill_defaults(*draft, session.defaults());
   Result<api::Parameters> parameters = api::make_parameters(*draft, tokenizer);
   if (!parameters) return problem(parameters.error());
-  sched::Request& request = job.submission.request;
+  request::Request& request = job.submission.request;
   request.prompt = std::move(*prompt);
   request.task = std::move(parameters->sampling);
   if (!parameters->has_max_tokens)
@@ -117,7 +118,7 @@ void JobResult::take(const engine::Event& event) {
   }
 }
 
-json::object JobResult::to_json(const text::Tokenizer* tokenizer) const {
+json::object JobResult::to_json(const tokenizer::Tokenizer* tokenizer) const {
   json::object out{{"id", id_}};
   if (error_) {
     out["error"] = {{"message", error_->message}};
@@ -128,7 +129,7 @@ json::object JobResult::to_json(const text::Tokenizer* tokenizer) const {
     const Choice& choice = choices_[i];
     json::array ids;
     bool logprobs = false;
-    for (const sched::Sampled& token : choice.tokens) {
+    for (const request::Sampled& token : choice.tokens) {
       ids.push_back(token.token);
       logprobs = logprobs || token.logprob != 0 || !token.top.empty();
     }

@@ -32,20 +32,20 @@ class JobResult {
 
   void take(const engine::Event& event);
   void fail(const Error& error) { error_ = error; }
-  json::object to_json(const text::Tokenizer* tokenizer) const;
+  json::object to_json(const tokenizer::Tokenizer* tokenizer) const;
   int generated() const { return end_ ? end_->usage.generated_tokens : 0; }
 
  private:
   struct Choice {
     std::string text;
-    std::vector<sched::Sampled> tokens;
+    std::vector<request::Sampled> tokens;
     std::optional<engine::ChoiceEnd> end;
   };
   Choice& choice(int index);
 
   std::string id_;
   std::vector<Choice> choices_;
-  std::vector<sched::Sampled> prompt_logprobs_;
+  std::vector<request::Sampled> prompt_logprobs_;
   std::optional<engine::Finished> end_;
   std::optional<Error> error_;
 };

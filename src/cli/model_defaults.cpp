@@ -16,7 +16,7 @@ namespace sluice::cli {
 
 namespace {
 
-using Defaults = sched::SamplingDefaults;
+using Defaults = request::SamplingDefaults;
 
 // The names that a source has for the fields.
 struct Names {
@@ -43,7 +43,7 @@ Result<Defaults> read(const Names& names, Number number, Whole whole) {
   const Result<std::optional<int64_t>> top_k = whole(names.top_k);
   if (!top_k) return top_k.error();
   if (*top_k) out.top_k = static_cast<int>(std::clamp<int64_t>(**top_k, -1, std::numeric_limits<int>::max()));
-  if (Status valid = sched::validate(out); !valid) return valid.error();
+  if (Status valid = request::validate(out); !valid) return valid.error();
   return out;
 }
 

@@ -1,19 +1,19 @@
 // What a model's makers sample it with.
 #pragma once
 
-#include "formats/gguf.h"
+#include "formats/gguf/gguf.h"
 #include "models/model.h"
-#include "sched/sampling_params.h"
+#include "request/sampling_params.h"
 
 namespace sluice::cli {
 
 // From generation_config.json of a folder (do_sample false: greedy), from general.sampling.* of a GGUF file, else what
 // the makers of known models recommend elsewhere. A value that cannot be used is left out with a warning: the model
 // still runs.
-sched::SamplingDefaults model_defaults(const models::ModelFiles& files);
+request::SamplingDefaults model_defaults(const models::ModelFiles& files);
 
 // The readers by themselves.
-Result<sched::SamplingDefaults> read_generation_config(const std::string& path);
-Result<sched::SamplingDefaults> read_gguf_sampling(const formats::GgufMetadata& metadata);
+Result<request::SamplingDefaults> read_generation_config(const std::string& path);
+Result<request::SamplingDefaults> read_gguf_sampling(const formats::GgufMetadata& metadata);
 
 }  // namespace sluice::cli

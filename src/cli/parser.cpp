@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <map>
 
+#include "cli/commands/version.h"
 #include "cli/foreign_flags.h"
-#include "cli/version.h"
 
 namespace sluice::cli {
 

@@ -6,11 +6,11 @@ namespace sluice::cli {
 
 namespace {
 
-using Limits = sched::SamplingLimits;
+using Limits = request::SamplingLimits;
 
 }  // namespace
 
-void declare_defaults(OptionSet& options, sched::SamplingDefaults& defaults) {
+void declare_defaults(OptionSet& options, request::SamplingDefaults& defaults) {
   options.add(defaults.temperature, "temperature", "0: always the likeliest token; default: the model's")
       .also("temp")
       .within(0, Limits::kTemperature);
@@ -40,13 +40,13 @@ void SamplingFlags::declare(OptionSet& options) {
   options.add(ignore_eos, "ignore-eos", "go on when the model would end");
 }
 
-void SamplingFlags::settle(const sched::SamplingDefaults& model) {
-  chosen = sched::first_of(chosen, sched::recipe_or(model, kFallback));
+void SamplingFlags::settle(const request::SamplingDefaults& model) {
+  chosen = request::first_of(chosen, request::recipe_or(model, kFallback));
 }
 
-sched::SamplingParams SamplingFlags::params(int room) const {
-  sched::SamplingParams out;
-  sched::Sampling sampling;
+request::SamplingParams SamplingFlags::params(int room) const {
+  request::SamplingParams out;
+  request::Sampling sampling;
   sampling.temperature = chosen.temperature.value_or(sampling.temperature);
   sampling.top_k = chosen.top_k.value_or(sampling.top_k);
   sampling.top_p = chosen.top_p.value_or(sampling.top_p);

@@ -5,18 +5,18 @@
 #include <vector>
 
 #include "base/options.h"
-#include "sched/sampling_params.h"
+#include "request/sampling_params.h"
 
 namespace sluice::cli {
 
 // The flags of the fields that models have settings for; those that are not given stay empty.
-void declare_defaults(OptionSet& options, sched::SamplingDefaults& defaults);
+void declare_defaults(OptionSet& options, request::SamplingDefaults& defaults);
 
 struct SamplingFlags {
   // Of models whose makers say nothing.
-  static constexpr sched::SamplingDefaults kFallback{.temperature = 0.8, .top_p = 0.95, .top_k = 40};
+  static constexpr request::SamplingDefaults kFallback{.temperature = 0.8, .top_p = 0.95, .top_k = 40};
 
-  sched::SamplingDefaults chosen;
+  request::SamplingDefaults chosen;
   int64_t seed = -1;    // -1: another one each time
   int max_tokens = -1;  // -1: until the model ends or the context is full
   std::vector<std::string> stop;
@@ -24,9 +24,9 @@ struct SamplingFlags {
 
   void declare(OptionSet& options);
   // Fills what was not given from the model's settings, else from the fallback.
-  void settle(const sched::SamplingDefaults& model);
+  void settle(const request::SamplingDefaults& model);
   // `room` is the most tokens that fit.
-  sched::SamplingParams params(int room) const;
+  request::SamplingParams params(int room) const;
 };
 
 }  // namespace sluice::cli

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "cli/model_defaults.h"
 #include "formats/quote.h"
-#include "models/library.h"
+#include "models/loading/library.h"
 
 namespace sluice::cli {
 
@@ -37,7 +37,7 @@ Result<std::unique_ptr<models::Model>> load(const std::string& path, int context
 }
 
 // The tokens of a folder or file without a vocabulary end nowhere by themselves.
-std::vector<Token> end_tokens(const std::optional<text::Tokenizer>& tokenizer, int vocab) {
+std::vector<Token> end_tokens(const std::optional<tokenizer::Tokenizer>& tokenizer, int vocab) {
   std::vector<Token> out;
   if (!tokenizer) return out;
   for (Token token : tokenizer->special().end_of_generation)
@@ -52,14 +52,14 @@ Session::~Session() {
 }
 
 Status Session::load_text(const std::string& path) {
-  Result<text::Tokenizer> tokenizer = model_->files.is_gguf
-                                          ? text::load_tokenizer_gguf(model_->files.metadata)
-                                          : text::load_tokenizer_hf(path);
+  Result<tokenizer::Tokenizer> tokenizer = model_->files.is_gguf
+                                               ? tokenizer::load_tokenizer_gguf(model_->files.metadata)
+                                               : tokenizer::load_tokenizer_hf(path);
   if (!tokenizer) return formats::about_file(path, tokenizer.error());
   tokenizer_.emplace(std::move(*tokenizer));
-  const text::TemplateSource* source = tokenizer_->find_chat_template();
+  const tokenizer::TemplateSource* source = tokenizer_->find_chat_template();
   if (source == nullptr) return {};
-  Result<text::ChatTemplate> parsed = text::ChatTemplate::parse(source->source);
+  Result<chat::ChatTemplate> parsed = chat::ChatTemplate::parse(source->source);
   if (parsed) {
     chat_template_.emplace(std::move(*parsed));
   } else {
@@ -113,15 +113,15 @@ Result<std::vector<Token>> Session::encode_text(std::string_view text) const {
   return tokenizer_->encode(text, {.parse_special = false, .add_special = true});
 }
 
-Result<text::Rendering> Session::render(text::ChatPrompt prompt) const {
+Result<chat::Rendering> Session::render(chat::ChatPrompt prompt) const {
   if (!chat_template_) return Error{ErrorCode::Unsupported, "the model has no chat template; use --raw"};
-  return text::render_chat(*chat_template_, *tokenizer_, std::move(prompt));
+  return chat::render_chat(*chat_template_, *tokenizer_, std::move(prompt));
 }
 
-Result<std::vector<Token>> Session::encode_chat(text::ChatPrompt prompt) const {
-  Result<text::Rendering> rendering = render(std::move(prompt));
+Result<std::vector<Token>> Session::encode_chat(chat::ChatPrompt prompt) const {
+  Result<chat::Rendering> rendering = render(std::move(prompt));
   if (!rendering) return rendering.error();
-  return text::encode_rendering(*tokenizer_, *rendering);
+  return chat::encode_rendering(*tokenizer_, *rendering);
 }
 
 }  // namespace sluice::cli

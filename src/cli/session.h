@@ -7,14 +7,14 @@
 #include <vector>
 
 #include "base/json.h"
+#include "chat/chat_prompt.h"
+#include "chat/chat_template.h"
 #include "cli/engine_flags.h"
 #include "engine/choice_text.h"
 #include "engine/engine.h"
 #include "models/model.h"
 #include "runtime/model_executor.h"
-#include "text/chat_prompt.h"
-#include "text/chat_template.h"
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 namespace sluice::cli {
 
@@ -34,19 +34,19 @@ class Session {
   engine::Engine& engine() { return *engine_; }
   const models::Model& model() const { return *model_; }
   // REQUIRES: has_tokenizer()
-  const text::Tokenizer& tokenizer() const { return *tokenizer_; }
+  const tokenizer::Tokenizer& tokenizer() const { return *tokenizer_; }
   bool has_tokenizer() const { return tokenizer_.has_value(); }
   bool has_chat_template() const { return chat_template_.has_value(); }
   // REQUIRES: has_chat_template()
-  const text::ChatTemplate& chat_template() const { return *chat_template_; }
+  const chat::ChatTemplate& chat_template() const { return *chat_template_; }
   const EngineSetup& setup() const { return setup_; }
   // What the model's makers sample it with.
-  const sched::SamplingDefaults& defaults() const { return defaults_; }
+  const request::SamplingDefaults& defaults() const { return defaults_; }
 
   // Plain text, with the tokens that the model expects around a text.
   Result<std::vector<Token>> encode_text(std::string_view text) const;
   // A conversation through the model's chat template.
-  Result<std::vector<Token>> encode_chat(text::ChatPrompt prompt) const;
+  Result<std::vector<Token>> encode_chat(chat::ChatPrompt prompt) const;
 
   // Positions left for an answer to a prompt of this length.
   int room_after(size_t prompt_tokens) const { return setup_.context - static_cast<int>(prompt_tokens); }
@@ -54,13 +54,13 @@ class Session {
  private:
   Session() = default;
   Status load_text(const std::string& path);
-  Result<text::Rendering> render(text::ChatPrompt prompt) const;
+  Result<chat::Rendering> render(chat::ChatPrompt prompt) const;
 
   std::unique_ptr<models::Model> model_, amateur_;
-  std::optional<text::Tokenizer> tokenizer_;
-  std::optional<text::ChatTemplate> chat_template_;
+  std::optional<tokenizer::Tokenizer> tokenizer_;
+  std::optional<chat::ChatTemplate> chat_template_;
   EngineSetup setup_;
-  sched::SamplingDefaults defaults_;
+  request::SamplingDefaults defaults_;
   std::unique_ptr<runtime::ModelExecutor> executor_;
   std::unique_ptr<engine::Engine> engine_;
 };

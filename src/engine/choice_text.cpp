@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "text/stop_strings.h"
-#include "text/stream_decoder.h"
+#include "chat/stop_strings.h"
+#include "tokenizer/stream_decoder.h"
 
 namespace sluice::engine {
 
@@ -11,8 +11,8 @@ namespace {
 
 class StreamedText : public ChoiceText {
  public:
-  StreamedText(const text::Tokenizer& tokenizer, std::shared_ptr<const TextOptions> options,
-               text::StopMatcher matcher)
+  StreamedText(const tokenizer::Tokenizer& tokenizer, std::shared_ptr<const TextOptions> options,
+               chat::StopMatcher matcher)
       : options_(std::move(options)),
         decoder_(tokenizer, options_->skip_special),
         matcher_(std::move(matcher)) {}
@@ -32,7 +32,7 @@ class StreamedText : public ChoiceText {
  private:
   Piece pass(std::string decoded) {
     if (matcher_.empty()) return {.text = std::move(decoded)};
-    text::StopMatcher::Step step = matcher_.push(decoded);
+    chat::StopMatcher::Step step = matcher_.push(decoded);
     if (!step.stopped_by) return {.text = std::move(step.text)};
     const std::string& stop = options_->stop[*step.stopped_by];
     if (options_->include_stop) step.text += stop;
@@ -40,14 +40,14 @@ class StreamedText : public ChoiceText {
   }
 
   std::shared_ptr<const TextOptions> options_;
-  text::StreamDecoder decoder_;
-  text::StopMatcher matcher_;
+  tokenizer::StreamDecoder decoder_;
+  chat::StopMatcher matcher_;
 };
 
 }  // namespace
 
-Result<TextMaker> make_text_maker(const text::Tokenizer& tokenizer, TextOptions options) {
-  Result<text::StopMatcher> matcher = text::StopMatcher::make(options.stop);
+Result<TextMaker> make_text_maker(const tokenizer::Tokenizer& tokenizer, TextOptions options) {
+  Result<chat::StopMatcher> matcher = chat::StopMatcher::make(options.stop);
   if (!matcher) return matcher.error();
   size_t bytes = matcher->bytes();
   for (const std::string& stop : options.stop) bytes += sizeof stop + stop.size();

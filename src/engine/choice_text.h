@@ -8,7 +8,7 @@
 
 #include "base/result.h"
 #include "engine/events.h"
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 namespace sluice::engine {
 
@@ -26,6 +26,6 @@ struct TextMaker {
 };
 
 // The tokenizer outlives every text that is made. The error names a stop string over its limit.
-Result<TextMaker> make_text_maker(const text::Tokenizer& tokenizer, TextOptions options);
+Result<TextMaker> make_text_maker(const tokenizer::Tokenizer& tokenizer, TextOptions options);
 
 }  // namespace sluice::engine

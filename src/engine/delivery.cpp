@@ -19,10 +19,10 @@ Clock::duration ticks(Seconds seconds) {
 
 void Delivery::add(RequestId id, Submission submission, TimePoint received, std::optional<Seconds> patience) {
   Active& active = requests_[id];
-  const auto* sampling = std::get_if<sched::SamplingParams>(&submission.request.task);
+  const auto* sampling = std::get_if<request::SamplingParams>(&submission.request.task);
   active.received = received;
-  active.selects = sampling != nullptr && sched::sampling_of(*sampling) != nullptr &&
-                   sched::sequence_count(*sampling) > sampling->n;
+  active.selects = sampling != nullptr && request::sampling_of(*sampling) != nullptr &&
+                   request::sequence_count(*sampling) > sampling->n;
   active.usage.prompt_tokens = static_cast<int>(submission.request.prompt.size());
   if (patience) active.start_by = received + ticks(*patience);
   if (submission.time_limit) active.end_by = received + ticks(*submission.time_limit);
@@ -38,7 +38,7 @@ void Delivery::set_deadline(RequestId id, Active& active) {
   if (active.deadline) deadlines_.emplace(*active.deadline, id);
 }
 
-void Delivery::start(const sched::Admission& admission, TimePoint now) {
+void Delivery::start(const request::Admission& admission, TimePoint now) {
   Active& active = requests_.at(admission.request->id);
   active.started = now;
   set_deadline(admission.request->id, active);
@@ -71,7 +71,7 @@ Result<bool> Delivery::add_text(Active& active, sched::Progress& progress, Delta
   Choice& current = choice(active, progress.choice);
   if (!current.text) return false;
   std::vector<Token> tokens;
-  for (const sched::Sampled& sampled : progress.tokens) tokens.push_back(sampled.token);
+  for (const request::Sampled& sampled : progress.tokens) tokens.push_back(sampled.token);
   if (progress.stop_token && !tokens.empty()) {
     current.stop_token = tokens.back();
     tokens.pop_back();
@@ -111,7 +111,7 @@ Delivery::Verdict Delivery::take(sched::Progress& progress, TimePoint now) {
     if (!stopped) return {.error = stopped.error()};
     verdict.stop = *stopped;
     Choice& current = choice(active, progress.choice);
-    for (const sched::Sampled& sampled : progress.tokens) current.logprob += sampled.logprob;
+    for (const request::Sampled& sampled : progress.tokens) current.logprob += sampled.logprob;
     current.tokens += static_cast<int>(progress.tokens.size());
     delta.tokens = std::move(progress.tokens);
     delta.prompt_logprobs = std::move(progress.prompt_logprobs);
@@ -131,11 +131,11 @@ Delivery::Verdict Delivery::take(sched::Progress& progress, TimePoint now) {
   return verdict;
 }
 
-Status Delivery::add_hypotheses(Active& active, std::vector<sched::Hypothesis>& hypotheses, TimePoint now) {
+Status Delivery::add_hypotheses(Active& active, std::vector<request::Hypothesis>& hypotheses, TimePoint now) {
   const size_t count =
       std::min(hypotheses.size(), static_cast<size_t>(active.submission.request.sampling().n));
   for (size_t i = 0; i < count; ++i) {
-    sched::Hypothesis& hypothesis = hypotheses[i];
+    request::Hypothesis& hypothesis = hypotheses[i];
     const int index = static_cast<int>(i);
     sched::Progress as_progress{.choice = index,
                                 .tokens = std::move(hypothesis.tokens),
@@ -179,8 +179,9 @@ void Delivery::send_best(Active& active, TimePoint now) {
 void Delivery::emit(Active& active, Event event, TimePoint now) {
   if (auto* delta = std::get_if<Delta>(&event); delta != nullptr && active.selects) {
     Delta& kept = choice(active, delta->choice).kept;
-    for (sched::Sampled& sampled : delta->tokens) kept.tokens.push_back(std::move(sampled));
-    for (sched::Sampled& sampled : delta->prompt_logprobs) kept.prompt_logprobs.push_back(std::move(sampled));
+    for (request::Sampled& sampled : delta->tokens) kept.tokens.push_back(std::move(sampled));
+    for (request::Sampled& sampled : delta->prompt_logprobs)
+      kept.prompt_logprobs.push_back(std::move(sampled));
     kept.text += delta->text;
   } else if (holding_) {
     if (active.held.empty()) held_.push_back(active.submission.request.id);

@@ -22,7 +22,7 @@ class Delivery {
 
   // `patience`: how long it may wait for its start.
   void add(RequestId id, Submission submission, TimePoint received, std::optional<Seconds> patience);
-  void start(const sched::Admission& admission, TimePoint now);
+  void start(const request::Admission& admission, TimePoint now);
 
   // What the scheduler must be told after it told us something.
   struct Verdict {
@@ -80,7 +80,7 @@ class Delivery {
   Choice& choice(Active& active, int index);
   static ChoiceEnd end_of(const Choice& choice, int index, double score);
   Result<bool> add_text(Active& active, sched::Progress& progress, Delta& delta);
-  Status add_hypotheses(Active& active, std::vector<sched::Hypothesis>& hypotheses, TimePoint now);
+  Status add_hypotheses(Active& active, std::vector<request::Hypothesis>& hypotheses, TimePoint now);
   void send_best(Active& active, TimePoint now);
   void emit(Active& active, Event event, TimePoint now);
   void send(Active& active, Event event, TimePoint now);

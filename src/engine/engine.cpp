@@ -30,11 +30,11 @@ Engine::~Engine() {
 // -- any thread
 
 Engine::Load Engine::load_of(const Submission& submission) {
-  const sched::Request& request = submission.request;
+  const request::Request& request = submission.request;
   size_t bytes = submission.text_bytes + sizeof request + request.client.size() + request.cache_salt.size();
   bytes += request.prompt.size() * sizeof(Token);
-  if (const auto* sampling = std::get_if<sched::SamplingParams>(&request.task)) {
-    bytes += sampling->logit_bias.size() * sizeof(sched::LogitBias);
+  if (const auto* sampling = std::get_if<request::SamplingParams>(&request.task)) {
+    bytes += sampling->logit_bias.size() * sizeof(request::LogitBias);
     bytes += sampling->stop_tokens.size() * sizeof(Token);
     if (sampling->allowed_tokens) bytes += sampling->allowed_tokens->size() * sizeof(Token);
     for (const std::vector<Token>& word : sampling->bad_words)
@@ -43,8 +43,8 @@ Engine::Load Engine::load_of(const Submission& submission) {
   return {.requests = 1, .tokens = request.prompt.size(), .bytes = bytes};
 }
 
-Status Engine::check(const sched::Request& request) const {
-  if (Status valid = sched::validate(request.task, options_.vocab); !valid) return valid;
+Status Engine::check(const request::Request& request) const {
+  if (Status valid = request::validate(request.task, options_.vocab); !valid) return valid;
   for (const Token token : request.prompt) {
     if (token >= 0 && token < options_.vocab) continue;
     return Error{
@@ -197,14 +197,14 @@ void Engine::drain_inbox() {
 
 void Engine::take(Arrival arrival) {
   places_[arrival.id] = {load_of(arrival.submission), arrival.submission.request.client};
-  sched::Request request = arrival.submission.request;
+  request::Request request = arrival.submission.request;
   delivery_.add(arrival.id, std::move(arrival.submission), arrival.received, options_.queue.wait);
   if (refuse_overdue(request)) return;
   scheduler_.add(std::move(request));
 }
 
 // Where the deadline of a request that just came cannot be met.
-bool Engine::refuse_overdue(const sched::Request& request) {
+bool Engine::refuse_overdue(const request::Request& request) {
   if (!request.first_token_by) return false;
   const TimePoint now = now_();
   const double wait = scheduler_.time_to_first_token(request).count();
@@ -241,7 +241,7 @@ bool Engine::submit_steps(TimePoint now) {
   bool any = false;
   while (static_cast<int>(in_flight_.size()) < executor_.depth()) {
     const TimePoint planning = now_();
-    sched::Step step = scheduler_.plan(now);
+    request::Step step = scheduler_.plan(now);
     if (step.empty()) break;
     any = true;
     note_start(step, now);
@@ -255,7 +255,7 @@ bool Engine::submit_steps(TimePoint now) {
   return any;
 }
 
-void Engine::launch(sched::Step step, TimePoint planning, TimePoint now) {
+void Engine::launch(request::Step step, TimePoint planning, TimePoint now) {
   Flight& flight = in_flight_.emplace_back(Flight{std::move(step), ++steps_, {}, std::nullopt});
   if (trace_.watched(now)) flight.trace = traced(flight);
   flight.begin = now_();
@@ -268,7 +268,7 @@ void Engine::launch(sched::Step step, TimePoint planning, TimePoint now) {
 }
 
 void Engine::finish_step() {
-  Result<std::vector<sched::Outcome>> outcomes = Error{};
+  Result<std::vector<request::Outcome>> outcomes = Error{};
   try {
     outcomes = executor_.collect();
   } catch (const std::exception& problem) {
@@ -306,8 +306,8 @@ bool Engine::deliver(sched::Progress& progress, TimePoint now) {
   return ended;
 }
 
-void Engine::note_start(const sched::Step& step, TimePoint now) {
-  for (const sched::Admission& admission : step.admit) {
+void Engine::note_start(const request::Step& step, TimePoint now) {
+  for (const request::Admission& admission : step.admit) {
     delivery_.start(admission, now);
     if (const auto place = places_.extract(admission.request->id)) free_place(place.mapped());
   }
@@ -315,7 +315,7 @@ void Engine::note_start(const sched::Step& step, TimePoint now) {
 
 // Steps that overlap count from the end of the one before, so that their times add up to the time that passed.
 void Engine::note_step(Flight& flight, TimePoint now) {
-  const sched::Step& step = flight.step;
+  const request::Step& step = flight.step;
   const TimePoint begin = std::max(flight.begin, std::exchange(collected_, now));
   const double seconds = seconds_between(begin, now);
   if (step.work.empty()) return;
@@ -335,7 +335,7 @@ void Engine::note_step(Flight& flight, TimePoint now) {
   metrics_.step_tokens.record(static_cast<double>(run));
   if (step.padding)
     metrics_.padding_share.record(1 - static_cast<double>(run) / static_cast<double>(computed));
-  const cache::GroupUsage usage = ledger_.usage(0);
+  const kv::GroupUsage usage = ledger_.usage(0);
   metrics_.kv_share.record(static_cast<double>(std::max(usage.used, usage.promised)) /
                            std::max(1, usage.blocks));
 }

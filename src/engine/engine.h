@@ -16,11 +16,11 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "cache/kv_ledger.h"
 #include "engine/delivery.h"
 #include "engine/events.h"
 #include "engine/metrics.h"
 #include "engine/trace.h"
+#include "kv/kv_ledger.h"
 #include "sched/executor.h"
 #include "sched/scheduler.h"
 
@@ -38,7 +38,7 @@ struct QueueLimits {
 
 struct EngineOptions {
   sched::SchedulerOptions scheduler;
-  cache::LedgerOptions ledger;
+  kv::LedgerOptions ledger;
   QueueLimits queue;
   int vocab = 0;  // token ids are below this
 };
@@ -68,7 +68,7 @@ struct Snapshot {
   };
   struct Group {
     int window = 0;
-    cache::GroupUsage usage;
+    kv::GroupUsage usage;
     std::vector<Block> blocks;  // of the device
   };
   std::vector<Group> groups;
@@ -113,7 +113,7 @@ class Engine {
   // When step() could have something to do though nothing new came in.
   std::optional<TimePoint> wake_at() const;
 
-  const cache::KvLedger& ledger() const { return ledger_; }
+  const kv::KvLedger& ledger() const { return ledger_; }
   const sched::Scheduler& scheduler() const { return scheduler_; }
 
  private:
@@ -140,14 +140,14 @@ class Engine {
   };
   // A step that was submitted.
   struct Flight {
-    sched::Step step;
+    request::Step step;
     uint64_t number = 0;
     TimePoint begin{};                // of its submission
     std::optional<TracedStep> trace;  // where somebody watches
   };
 
   static Load load_of(const Submission& submission);
-  Status check(const sched::Request& request) const;
+  Status check(const request::Request& request) const;
   // queue_places.cpp
   Status check_place(const std::string& client, double weight, const Load& load) const;
   Status take_place(const Submission& submission);
@@ -158,13 +158,13 @@ class Engine {
 
   void drain_inbox();
   void take(Arrival arrival);
-  bool refuse_overdue(const sched::Request& request);
+  bool refuse_overdue(const request::Request& request);
   void end_early(RequestId id, FinishReason reason, std::optional<Error> error = std::nullopt);
   void expire(TimePoint now);
   bool submit_steps(TimePoint now);
   void finish_step();
-  void launch(sched::Step step, TimePoint planning, TimePoint now);
-  void note_start(const sched::Step& step, TimePoint now);
+  void launch(request::Step step, TimePoint planning, TimePoint now);
+  void note_start(const request::Step& step, TimePoint now);
   void note_step(Flight& flight, TimePoint now);
   TracedStep traced(const Flight& flight) const;
   bool deliver(sched::Progress& progress, TimePoint now);
@@ -179,7 +179,7 @@ class Engine {
   Now now_;
   Metrics metrics_;
   Trace trace_;
-  cache::KvLedger ledger_;
+  kv::KvLedger ledger_;
   sched::Scheduler scheduler_;
   Delivery delivery_;
   std::deque<Flight> in_flight_;

@@ -9,20 +9,20 @@ namespace {
 constexpr size_t kWaitingInSnapshot = 100;
 
 // Blocks without their owners.
-Snapshot::Group group_now(const cache::KvLedger& ledger, int index) {
+Snapshot::Group group_now(const kv::KvLedger& ledger, int index) {
   using State = Snapshot::Block::State;
-  const cache::KvGroup& options = ledger.options().groups[static_cast<size_t>(index)];
+  const kv::KvGroup& options = ledger.options().groups[static_cast<size_t>(index)];
   Snapshot::Group group{options.window, ledger.usage(index), {}};
   group.blocks.resize(static_cast<size_t>(group.usage.blocks));
   for (size_t i = 0; i < group.blocks.size(); ++i) {
-    const cache::BlockUse use = ledger.use(index, BlockId{static_cast<int32_t>(i)});
+    const kv::BlockUse use = ledger.use(index, BlockId{static_cast<int32_t>(i)});
     const State idle = use.kept ? State::Kept : State::Free;
     group.blocks[i] = {.state = use.holders > 0 ? State::Held : idle, .shared = use.holders > 1, .owner = {}};
   }
   return group;
 }
 
-WorkKind kind_of(const sched::Work& work, int prompt) {
+WorkKind kind_of(const request::Work& work, int prompt) {
   if (work.sample_from == work.end || work.end < prompt) return WorkKind::Fill;
   return work.end == prompt ? WorkKind::First : WorkKind::Token;
 }
@@ -43,7 +43,7 @@ void Engine::publish_state() {
 // REQUIRES: just planned, so that the scheduler knows every sequence.
 TracedStep Engine::traced(const Flight& flight) const {
   TracedStep out{.number = flight.number};
-  for (const sched::Work& work : flight.step.work) {
+  for (const request::Work& work : flight.step.work) {
     const sched::SequenceOwner owner = scheduler_.owner_of(work.seq);
     out.work.push_back({owner.request, work.begin, work.end, owner.prompt, kind_of(work, owner.prompt)});
   }
@@ -61,16 +61,16 @@ void Engine::publish_counters() {
   metrics_.preempted_swapped.set(planned.preempted_swapped);
   metrics_.shares_given_back.set(planned.given_back);
   metrics_.kv_lost.set(planned.kv_lost);
-  const cache::LedgerCounters& moved = ledger_.counters();
+  const kv::LedgerCounters& moved = ledger_.counters();
   metrics_.blocks_copied.set(moved.copied);
   metrics_.blocks_evicted.set(moved.evicted);
   metrics_.blocks_demoted.set(moved.demoted);
   metrics_.blocks_promoted.set(moved.promoted);
   metrics_.blocks_swapped_out.set(moved.swapped_out);
   metrics_.blocks_swapped_in.set(moved.swapped_in);
-  cache::GroupUsage sum;
+  kv::GroupUsage sum;
   for (int group = 0; group < ledger_.groups(); ++group) {
-    const cache::GroupUsage usage = ledger_.usage(group);
+    const kv::GroupUsage usage = ledger_.usage(group);
     sum.blocks += usage.blocks;
     sum.used += usage.used;
     sum.promised += usage.promised;
@@ -98,7 +98,7 @@ void Engine::publish_snapshot() {
       for (int group = 0; group < ledger_.groups() && ledger_.contains(lane.seq); ++group) {
         std::vector<Snapshot::Block>& blocks = fresh->groups[static_cast<size_t>(group)].blocks;
         for (const BlockId block : ledger_.table(lane.seq, group)) {
-          if (block != cache::kNoBlock) blocks[static_cast<size_t>(block.value)].owner = view.id;
+          if (block != request::kNoBlock) blocks[static_cast<size_t>(block.value)].owner = view.id;
         }
       }
     }

@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "base/result.h"
-#include "sched/request.h"
-#include "sched/step.h"
+#include "request/request.h"
+#include "request/step.h"
 
 namespace sluice::engine {
 
-using sched::FinishReason;
-using sched::RequestId;
+using request::FinishReason;
+using request::RequestId;
 
 // Turns the tokens of one choice into text and looks for stop strings. Used by the engine's thread only; an
 // error ends the request alone.
@@ -36,9 +36,9 @@ class ChoiceText {
 // New tokens of a choice. Text and tokens need not correspond: text waits for complete characters.
 struct Delta {
   int choice = 0;
-  std::vector<sched::Sampled> tokens;
+  std::vector<request::Sampled> tokens;
   std::string text;
-  std::vector<sched::Sampled> prompt_logprobs;  // before the first token, where asked for
+  std::vector<request::Sampled> prompt_logprobs;  // before the first token, where asked for
 };
 
 struct ChoiceEnd {
@@ -81,7 +81,7 @@ struct Finished {
 using Event = std::variant<Delta, ChoiceEnd, Embedding, Finished>;
 
 struct Submission {
-  sched::Request request;  // id and arrival are set by the engine
+  request::Request request;  // id and arrival are set by the engine
   std::optional<Seconds> time_limit;
   // From its arrival to its first token: refused at once where the measured rate says that this cannot be met.
   std::optional<Seconds> first_token_within;

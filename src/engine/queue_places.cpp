@@ -32,7 +32,7 @@ Status Engine::check_place(const std::string& client, double weight, const Load&
 }
 
 Status Engine::take_place(const Submission& submission) {
-  const sched::Request& request = submission.request;
+  const request::Request& request = submission.request;
   const Load load = load_of(submission);
   if (Status status = check_place(request.client, request.weight, load); !status) return status;
   ClientLoad& client = client_loads_.try_emplace(request.client, ClientLoad{{}, 0}).first->second;

@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "sched/request.h"
+#include "request/request.h"
 
 namespace sluice::engine {
 
-using sched::FinishReason;
-using sched::RequestId;
+using request::FinishReason;
+using request::RequestId;
 
 // What a piece of work is for its request; a matter of numbers, the executor knows no difference.
 enum class WorkKind : uint8_t {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "models/mixers/mixers.h"
+#include "models/layers/layers.h"
 
 namespace sluice::models {
 

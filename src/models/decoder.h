@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "models/loading/weights.h"
 #include "models/scratch.h"
 #include "models/spec.h"
-#include "models/weights.h"
 
 namespace sluice::models {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "models/config.h"
+#include "models/loading/config.h"
 #include "models/spec.h"
 
 namespace sluice::models {

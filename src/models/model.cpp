@@ -8,10 +8,10 @@
 #include <sstream>
 
 #include "formats/quote.h"
-#include "formats/safetensors.h"
-#include "models/binder.h"
-#include "models/config.h"
+#include "formats/safetensors/safetensors.h"
 #include "models/family.h"
+#include "models/loading/binder.h"
+#include "models/loading/config.h"
 
 namespace sluice::models {
 

@@ -5,11 +5,11 @@
 #include <string>
 
 #include "base/result.h"
-#include "formats/gguf.h"
+#include "formats/gguf/gguf.h"
 #include "formats/tensor_store.h"
 #include "kernels/backend.h"
+#include "models/loading/weights.h"
 #include "models/spec.h"
-#include "models/weights.h"
 
 namespace sluice::models {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "models/names.h"
+#include "models/loading/names.h"
 
 namespace sluice::models {
 

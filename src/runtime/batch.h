@@ -15,7 +15,7 @@ class Batch {
   explicit Batch(int groups) : tables_(static_cast<size_t>(groups)) {}
 
   // Tokens at positions [begin, begin + tokens.size()) of a sequence; `tables` has its blocks per group, `rope_length` is
-  // as in sched::Work.
+  // as in request::Work.
   void add(std::span<const Token> tokens, int begin, std::span<const std::span<const BlockId>> tables,
            int rope_length = 0);
 

@@ -91,41 +91,41 @@ std::byte* BlockMover::host_block(int group, BlockId block) const {
          static_cast<size_t>(block.value) * static_cast<size_t>(memory_.block_bytes(group));
 }
 
-void BlockMover::read(int group, cache::Place place, std::byte* out, bool& lost) {
+void BlockMover::read(int group, request::Place place, std::byte* out, bool& lost) {
   Group& tier = groups_[static_cast<size_t>(group)];
   const auto bytes = static_cast<size_t>(memory_.block_bytes(group));
   const auto index = static_cast<size_t>(place.block.value);
   switch (place.tier) {
-    case cache::Tier::Device:
+    case request::Tier::Device:
       memory_.read_block(group, place.block, out);
       lost = is_lost(group, place.block);
       break;
-    case cache::Tier::Host:
+    case request::Tier::Host:
       std::memcpy(out, host_block(group, place.block), bytes);
       lost = tier.host_lost[index];
       break;
-    case cache::Tier::Disk:
+    case request::Tier::Disk:
       lost = !transfer(pread, file_, out, bytes, tier.disk_offset + static_cast<off_t>(index * bytes)) ||
              checksum(out, bytes) != tier.checksums[index];
       break;
   }
 }
 
-void BlockMover::write(int group, cache::Place place, const std::byte* in, bool lost) {
+void BlockMover::write(int group, request::Place place, const std::byte* in, bool lost) {
   Group& tier = groups_[static_cast<size_t>(group)];
   const auto bytes = static_cast<size_t>(memory_.block_bytes(group));
   const auto index = static_cast<size_t>(place.block.value);
   switch (place.tier) {
-    case cache::Tier::Device:
+    case request::Tier::Device:
       memory_.write_block(group, place.block, in);
       forgive(group, place.block);
       if (lost) lost_.insert({group, place.block.value});
       break;
-    case cache::Tier::Host:
+    case request::Tier::Host:
       std::memcpy(host_block(group, place.block), in, bytes);
       tier.host_lost[index] = lost;
       break;
-    case cache::Tier::Disk: {
+    case request::Tier::Disk: {
       const bool written = transfer(write_call, file_, const_cast<std::byte*>(in), bytes,
                                     tier.disk_offset + static_cast<off_t>(index * bytes));
       // A block that could not be written, or was lost before, must not pass its check later.
@@ -136,9 +136,9 @@ void BlockMover::write(int group, cache::Place place, const std::byte* in, bool 
 }
 
 // Moves that need no look at the bytes. Those of a device are done in the order of its work.
-bool BlockMover::move_directly(const cache::BlockMove& move) {
-  const cache::Place &from = move.from, &to = move.to;
-  if (from.tier == cache::Tier::Device && to.tier == cache::Tier::Device) {
+bool BlockMover::move_directly(const request::BlockMove& move) {
+  const request::Place &from = move.from, &to = move.to;
+  if (from.tier == request::Tier::Device && to.tier == request::Tier::Device) {
     if (any_lost()) {
       forgive(move.group, to.block);
       if (is_lost(move.group, from.block)) lost_.insert({move.group, to.block.value});
@@ -146,13 +146,13 @@ bool BlockMover::move_directly(const cache::BlockMove& move) {
     memory_.copy_block(move.group, from.block, to.block);
     return true;
   }
-  if (from.tier == cache::Tier::Device && to.tier == cache::Tier::Host) {
+  if (from.tier == request::Tier::Device && to.tier == request::Tier::Host) {
     memory_.read_block(move.group, from.block, host_block(move.group, to.block));
     groups_[static_cast<size_t>(move.group)].host_lost[static_cast<size_t>(to.block.value)] =
         is_lost(move.group, from.block);
     return true;
   }
-  if (from.tier == cache::Tier::Host && to.tier == cache::Tier::Device) {
+  if (from.tier == request::Tier::Host && to.tier == request::Tier::Device) {
     memory_.write_block(move.group, to.block, host_block(move.group, from.block));
     forgive(move.group, to.block);
     if (groups_[static_cast<size_t>(move.group)].host_lost[static_cast<size_t>(from.block.value)])
@@ -162,8 +162,8 @@ bool BlockMover::move_directly(const cache::BlockMove& move) {
   return false;
 }
 
-void BlockMover::run(std::span<const cache::BlockMove> moves) {
-  for (const cache::BlockMove& move : moves) {
+void BlockMover::run(std::span<const request::BlockMove> moves) {
+  for (const request::BlockMove& move : moves) {
     if (move_directly(move)) continue;
     bool lost = false;
     memory_.settle();

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cache/kv_ledger.h"
+#include "kv/kv_ledger.h"
 #include "runtime/kv_memory.h"
 
 namespace sluice::runtime {
@@ -28,7 +28,7 @@ class BlockMover {
   static Result<std::unique_ptr<BlockMover>> make(KvMemory& memory, const TierOptions& options);
   ~BlockMover();
 
-  void run(std::span<const cache::BlockMove> moves);
+  void run(std::span<const request::BlockMove> moves);
 
   // Device blocks (group, block) whose content got lost; they stay so until forgive().
   bool is_lost(int group, BlockId block) const { return lost_.contains({group, block.value}); }
@@ -45,10 +45,10 @@ class BlockMover {
   };
   explicit BlockMover(KvMemory& memory) : memory_(memory) {}
 
-  bool move_directly(const cache::BlockMove& move);
+  bool move_directly(const request::BlockMove& move);
   std::byte* host_block(int group, BlockId block) const;
-  void read(int group, cache::Place place, std::byte* out, bool& lost);
-  void write(int group, cache::Place place, const std::byte* in, bool lost);
+  void read(int group, request::Place place, std::byte* out, bool& lost);
+  void write(int group, request::Place place, const std::byte* in, bool lost);
 
   KvMemory& memory_;
   std::vector<Group> groups_;

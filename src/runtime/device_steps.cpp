@@ -3,12 +3,12 @@
 
 namespace sluice::runtime {
 
-bool ModelExecutor::samples(const sched::Work& work, const Solo& solo) const {
+bool ModelExecutor::samples(const request::Work& work, const Solo& solo) const {
   return work.sample_from < work.end && work.end == solo.length();
 }
 
 // Whether the host has something to read of this work's logits or hidden states.
-bool ModelExecutor::host_draws(const sched::Work& work) const {
+bool ModelExecutor::host_draws(const request::Work& work) const {
   const auto found = solos_.find(work.seq);
   if (found == solos_.end() || amateur_) return true;
   const Solo& solo = found->second;
@@ -55,12 +55,12 @@ void ModelExecutor::settle(Submitted& submitted) {
     if (found == solos_.end()) continue;  // retired meanwhile
     Solo& solo = found->second;
     --solo.drawn;
-    sched::Outcome outcome{submitted.draws[i], sched::Tokens{}, {}};
-    Result<sched::Sampled> sampled =
+    request::Outcome outcome{submitted.draws[i], request::Tokens{}, {}};
+    Result<request::Sampled> sampled =
         solo.failed ? *solo.failed : sampled_from(drawn[i], solo.sampler.output().size());
     if (sampled) {
       solo.take(sampled->token);
-      std::get<sched::Tokens>(outcome.result).tokens.push_back(std::move(*sampled));
+      std::get<request::Tokens>(outcome.result).tokens.push_back(std::move(*sampled));
     } else {
       solo.failed = sampled.error();
       outcome.result = sampled.error();

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "decode/contrastive.h"
 #include "runtime/model_executor.h"
+#include "sampling/contrastive.h"
 
 namespace sluice::runtime {
 
@@ -40,8 +40,8 @@ void ModelExecutor::finish(std::vector<Wanted>& wanted) {
   }
 }
 
-void ModelExecutor::read_prompt_logprobs(const Wanted& wanted, const sched::Request& request,
-                                         std::span<const Token> tokens, sched::Outcome& outcome) {
+void ModelExecutor::read_prompt_logprobs(const Wanted& wanted, const request::Request& request,
+                                         std::span<const Token> tokens, request::Outcome& outcome) {
   if (!request.sampling().prompt_logprobs) return;
   // The logits at position p are about the token at p + 1.
   const int end = std::min(wanted.work.end, static_cast<int>(request.prompt.size()) - 1);
@@ -56,7 +56,8 @@ void ModelExecutor::read_prompt_logprobs(const Wanted& wanted, const sched::Requ
       const std::span<const float> row =
           std::span(rows_.logits).subspan(static_cast<size_t>(i) * vocab, vocab);
       const Token token = tokens[static_cast<size_t>(p + i + 1)];
-      auto found = decode::token_logprobs(row, token, *request.sampling().prompt_logprobs, workspace_.buffer);
+      auto found =
+          sampling::token_logprobs(row, token, *request.sampling().prompt_logprobs, workspace_.buffer);
       if (!found) {
         outcome.result = found.error();
         return;
@@ -66,11 +67,11 @@ void ModelExecutor::read_prompt_logprobs(const Wanted& wanted, const sched::Requ
   }
 }
 
-Result<sched::Sampled> ModelExecutor::sample(Solo& solo, LogitsRow row) {
-  if (const auto* method = std::get_if<sched::ContrastiveDecoding>(&solo.request->sampling().method)) {
+Result<request::Sampled> ModelExecutor::sample(Solo& solo, LogitsRow row) {
+  if (const auto* method = std::get_if<request::ContrastiveDecoding>(&solo.request->sampling().method)) {
     if (!amateur_)
       return Error{ErrorCode::InvalidArgument, "contrastive decoding needs a second model (--amateur)"};
-    if (Status status = decode::combine_contrastive(row.model, row.amateur, *method); !status)
+    if (Status status = sampling::combine_contrastive(row.model, row.amateur, *method); !status)
       return status.error();
   }
   return solo.sampler.sample(row.model, workspace_);
@@ -102,16 +103,16 @@ void ModelExecutor::finish_solos(std::span<const Wanted> wanted) {
 }
 
 void ModelExecutor::finish_solo(const Wanted& wanted, Solo& solo, std::optional<LogitsRow> row) {
-  const sched::Work& work = wanted.work;
+  const request::Work& work = wanted.work;
   if (work.sample_from >= work.end) return;
-  sched::Outcome outcome{work.seq, sched::Tokens{}, {}};
+  request::Outcome outcome{work.seq, request::Tokens{}, {}};
   read_prompt_logprobs(wanted, *solo.request, solo.tokens, outcome);
   const bool failed = std::holds_alternative<Error>(outcome.result);
   if (!failed && row) {
-    Result<sched::Sampled> sampled = sample(solo, *row);
+    Result<request::Sampled> sampled = sample(solo, *row);
     if (sampled) {
       solo.take(sampled->token);
-      std::get<sched::Tokens>(outcome.result).tokens.push_back(std::move(*sampled));
+      std::get<request::Tokens>(outcome.result).tokens.push_back(std::move(*sampled));
     } else {
       outcome.result = sampled.error();
     }
@@ -129,13 +130,13 @@ std::span<const float> ModelExecutor::read_hidden(const Wanted& wanted, int begi
 }
 
 void ModelExecutor::finish_pooled(const Wanted& wanted, Pooled& pooled) {
-  const sched::Work& work = wanted.work;
+  const request::Work& work = wanted.work;
   if (work.sample_from >= work.end) return;
   pooled.pool.add(read_hidden(wanted, work.sample_from));
   if (work.end < static_cast<int>(pooled.request->prompt.size())) return;
   Result<std::vector<float>> vector = pooled.pool.vector();
   if (vector) {
-    outcomes_.push_back({work.seq, sched::Pooled{std::move(*vector)}, {}});
+    outcomes_.push_back({work.seq, request::Pooled{std::move(*vector)}, {}});
   } else {
     outcomes_.push_back({work.seq, vector.error(), {}});
   }
@@ -145,7 +146,7 @@ void ModelExecutor::finish_group(SeqId owner, std::span<const Wanted> lanes) {
   Group& group = groups_.at(owner);
   if (group.search->wants_context() && lanes.size() == 1 && group.search->lanes().size() == 1)
     group.search->take_context(lanes[0].work.begin, read_hidden(lanes[0], lanes[0].work.begin));
-  sched::Outcome outcome{owner, sched::Tokens{}, {}};
+  request::Outcome outcome{owner, request::Tokens{}, {}};
   std::vector<int32_t> rows;
   for (const Wanted& lane : lanes) {
     const int length = static_cast<int>(tokens_of(lane.work.seq).size());
@@ -162,7 +163,7 @@ void ModelExecutor::finish_group(SeqId owner, std::span<const Wanted> lanes) {
     for (size_t i = 0; i < rows.size(); ++i)
       lane_rows.push_back(
           {std::span(rows_.logits).subspan(i * vocab, vocab), std::span(rows_.hidden).subspan(i * dim, dim)});
-    Result<sched::SearchMove> move = group.search->advance(lane_rows, workspace_);
+    Result<request::SearchMove> move = group.search->advance(lane_rows, workspace_);
     if (move) {
       outcome.result = std::move(*move);
     } else {

@@ -4,9 +4,9 @@
 #include <memory>
 #include <vector>
 
-#include "cache/kv_ledger.h"
 #include "kernels/accelerator.h"
 #include "kernels/backend.h"
+#include "kv/kv_ledger.h"
 #include "models/spec.h"
 #include "sched/options.h"
 

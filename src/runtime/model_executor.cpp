@@ -23,8 +23,8 @@ Error files_changed() {
   return {ErrorCode::Internal, "the step failed: the model's file changed on disk"};
 }
 
-uint64_t seed_of(const sched::Request& request, uint64_t entropy) {
-  const sched::Sampling* sampling = sched::sampling_of(request.sampling());
+uint64_t seed_of(const request::Request& request, uint64_t entropy) {
+  const request::Sampling* sampling = request::sampling_of(request.sampling());
   if (sampling != nullptr && sampling->seed) return *sampling->seed;
   return (entropy ^ request.id.value) * 0x9E3779B97F4A7C15u;
 }
@@ -76,21 +76,21 @@ Status ModelExecutor::set_up(const models::Model* amateur) {
   return {};
 }
 
-void ModelExecutor::admit(const sched::Admission& admission) {
-  const sched::Request& request = *admission.request;
-  if (const sched::Pooling* pooling = request.pooling()) {
+void ModelExecutor::admit(const request::Admission& admission) {
+  const request::Request& request = *admission.request;
+  if (const request::Pooling* pooling = request.pooling()) {
     pooled_.emplace(admission.seq, Pooled{VectorPool(*pooling, model_.spec().dim), admission.request});
     return;
   }
-  const decode::SequenceStart start{
-      .params = std::shared_ptr<const sched::SamplingParams>(admission.request, &request.sampling()),
+  const sampling::SequenceStart start{
+      .params = std::shared_ptr<const request::SamplingParams>(admission.request, &request.sampling()),
       .vocab = model_.spec().vocab,
       .prompt = request.prompt,
       .eos_tokens = options_.eos_tokens,
       .seed = seed_of(request, entropy_),
       .choice = 0};
-  decode::TokenSampler sampler(start);
-  if (sched::sampling_of(request.sampling()) != nullptr) {
+  sampling::TokenSampler sampler(start);
+  if (request::sampling_of(request.sampling()) != nullptr) {
     Solo solo{request.prompt, std::move(sampler), admission.request, {}, 0, 0, {}};
     if (ahead_ && draw_row(solo.sampler, 0, 0)) {
       if (std::optional<RowEdits> edits = RowEdits::of(*start.params, start, solo.sampler.end_tokens())) {
@@ -108,7 +108,7 @@ void ModelExecutor::admit(const sched::Admission& admission) {
   groups_.emplace(admission.seq, std::move(group));
 }
 
-void ModelExecutor::fork(const sched::Fork& fork) {
+void ModelExecutor::fork(const request::Fork& fork) {
   const Solo& parent = solos_.at(fork.parent);
   Solo child{parent.tokens,
              parent.sampler.fork(static_cast<uint32_t>(fork.choice)),
@@ -133,7 +133,7 @@ void ModelExecutor::retire(SeqId seq) {
   groups_.erase(group);
 }
 
-void ModelExecutor::name_lanes(const sched::Lanes& lanes) {
+void ModelExecutor::name_lanes(const request::Lanes& lanes) {
   Group& group = groups_.at(lanes.group);
   for (SeqId lane : group.lanes) lane_of_.erase(lane);
   group.lanes = lanes.lanes;
@@ -148,8 +148,8 @@ std::span<const Token> ModelExecutor::tokens_of(SeqId seq) const {
   return groups_.at(group).search->lanes()[lane].tokens;
 }
 
-bool ModelExecutor::touches_lost_block(BlockMover& mover, const sched::Work& work,
-                                       const cache::KvLedger& ledger) const {
+bool ModelExecutor::touches_lost_block(BlockMover& mover, const request::Work& work,
+                                       const kv::KvLedger& ledger) const {
   if (!mover.any_lost()) return false;
   bool lost = false;
   const int block_size = options_.memory.block_size;
@@ -164,7 +164,7 @@ bool ModelExecutor::touches_lost_block(BlockMover& mover, const sched::Work& wor
   return lost;
 }
 
-bool ModelExecutor::add_work(Batch& batch, const sched::Work& work, const cache::KvLedger& ledger) {
+bool ModelExecutor::add_work(Batch& batch, const request::Work& work, const kv::KvLedger& ledger) {
   bool lost = touches_lost_block(expert_->mover(), work, ledger);
   if (amateur_) lost |= touches_lost_block(amateur_->mover(), work, ledger);
   if (const auto solo = solos_.find(work.seq); solo != solos_.end()) {
@@ -178,7 +178,7 @@ bool ModelExecutor::add_work(Batch& batch, const sched::Work& work, const cache:
   }
   if (lost) {
     const auto lane = lane_of_.find(work.seq);
-    outcomes_.push_back({lane == lane_of_.end() ? work.seq : lane->second.first, sched::KvLost{}, {}});
+    outcomes_.push_back({lane == lane_of_.end() ? work.seq : lane->second.first, request::KvLost{}, {}});
     return false;
   }
   std::vector<std::span<const BlockId>> tables;
@@ -230,7 +230,7 @@ Status ModelExecutor::check_files() {
   return files_;
 }
 
-void ModelExecutor::submit(const sched::Step& step, const cache::KvLedger& ledger) {
+void ModelExecutor::submit(const request::Step& step, const kv::KvLedger& ledger) {
   Submitted& submitted = submitted_.emplace_back();
   try {
     if (check_files()) {
@@ -244,13 +244,13 @@ void ModelExecutor::submit(const sched::Step& step, const cache::KvLedger& ledge
   submitted.outcomes = std::exchange(outcomes_, {});
 }
 
-void ModelExecutor::run(const sched::Step& step, const cache::KvLedger& ledger, Submitted& submitted) {
+void ModelExecutor::run(const request::Step& step, const kv::KvLedger& ledger, Submitted& submitted) {
   for (SeqId seq : step.retire) retire(seq);
-  for (const sched::Admission& admission : step.admit) admit(admission);
-  for (const sched::Fork& entry : step.forks) fork(entry);
-  for (const sched::Lanes& lanes : step.lanes) name_lanes(lanes);
+  for (const request::Admission& admission : step.admit) admit(admission);
+  for (const request::Fork& entry : step.forks) fork(entry);
+  for (const request::Lanes& lanes : step.lanes) name_lanes(lanes);
   const bool on_host = std::any_of(step.work.begin(), step.work.end(),
-                                   [&](const sched::Work& work) { return host_draws(work); });
+                                   [&](const request::Work& work) { return host_draws(work); });
   if (on_host) settle_all();
   expert_->mover().run(step.moves);
   if (amateur_) amateur_->mover().run(step.moves);
@@ -258,7 +258,7 @@ void ModelExecutor::run(const sched::Step& step, const cache::KvLedger& ledger, 
   Batch batch(ledger.groups());
   std::vector<Wanted> wanted;
   bool single = true;  // every sequence runs one token
-  for (const sched::Work& work : step.work) {
+  for (const request::Work& work : step.work) {
     const int row = batch.rows();
     if (!add_work(batch, work, ledger)) continue;
     single = single && work.end - work.begin == 1;
@@ -291,7 +291,7 @@ void ModelExecutor::run(const sched::Step& step, const cache::KvLedger& ledger, 
   finish(wanted);
 }
 
-Result<std::vector<sched::Outcome>> ModelExecutor::collect() {
+Result<std::vector<request::Outcome>> ModelExecutor::collect() {
   SLUICE_CHECK(!submitted_.empty());
   Submitted& oldest = submitted_.front();
   try {

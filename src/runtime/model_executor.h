@@ -40,16 +40,16 @@ class ModelExecutor : public sched::Executor {
                                                      const ExecutorOptions& options);
 
   int depth() const override { return ahead_ ? 2 : 1; }
-  void submit(const sched::Step& step, const cache::KvLedger& ledger) override;
-  Result<std::vector<sched::Outcome>> collect() override;
+  void submit(const request::Step& step, const kv::KvLedger& ledger) override;
+  Result<std::vector<request::Outcome>> collect() override;
   Status reset() override;
 
  private:
   // A sequence that draws its own tokens.
   struct Solo {
     std::vector<Token> tokens;
-    decode::TokenSampler sampler;
-    std::shared_ptr<const sched::Request> request;
+    sampling::TokenSampler sampler;
+    std::shared_ptr<const request::Request> request;
     RowEdits edits;               // of the tokens that the device draws
     int slot = 0;                 // where the device draws its tokens; 0: the host does
     int drawn = 0;                // tokens that submitted steps will add
@@ -66,23 +66,23 @@ class ModelExecutor : public sched::Executor {
   // A sequence that gives a vector.
   struct Pooled {
     VectorPool pool;
-    std::shared_ptr<const sched::Request> request;
+    std::shared_ptr<const request::Request> request;
   };
   struct Group {
     std::unique_ptr<Search> search;
-    std::shared_ptr<const sched::Request> request;
+    std::shared_ptr<const request::Request> request;
     std::vector<SeqId> lanes;  // by lane of the search
   };
   // Rows of the step whose hidden states or logits somebody wants.
   struct Wanted {
-    sched::Work work;
+    request::Work work;
     SeqId owner;    // the sequence, or its group
     int first_row;  // row of position work.begin
   };
 
   // A submitted step. Its outcomes are those of the host, and, once settled, those of what the device drew.
   struct Submitted {
-    std::vector<sched::Outcome> outcomes;
+    std::vector<request::Outcome> outcomes;
     std::optional<Error> failure;
     std::vector<SeqId> draws;       // in the order of the device's list
     std::optional<int64_t> ticket;  // not settled yet
@@ -95,22 +95,22 @@ class ModelExecutor : public sched::Executor {
   // Looks, now and then, whether the files that weights lie in were written to: what is computed from then on is worth
   // nothing.
   Status check_files();
-  void run(const sched::Step& step, const cache::KvLedger& ledger, Submitted& submitted);
-  bool host_draws(const sched::Work& work) const;
-  bool samples(const sched::Work& work, const Solo& solo) const;
+  void run(const request::Step& step, const kv::KvLedger& ledger, Submitted& submitted);
+  bool host_draws(const request::Work& work) const;
+  bool samples(const request::Work& work, const Solo& solo) const;
   // Takes what the device drew in a step; waits for it.
   void settle(Submitted& submitted);
   void settle_all();
   RunAhead::Draws plan_draws(std::span<const Wanted> wanted, Submitted& submitted);
   void add_idle_rows(Batch& batch, RunAhead::Draws& draws);
 
-  void admit(const sched::Admission& admission);
-  void fork(const sched::Fork& fork);
+  void admit(const request::Admission& admission);
+  void fork(const request::Fork& fork);
   void retire(SeqId seq);
-  void name_lanes(const sched::Lanes& lanes);
+  void name_lanes(const request::Lanes& lanes);
   std::span<const Token> tokens_of(SeqId seq) const;
-  bool add_work(Batch& batch, const sched::Work& work, const cache::KvLedger& ledger);
-  bool touches_lost_block(BlockMover& mover, const sched::Work& work, const cache::KvLedger& ledger) const;
+  bool add_work(Batch& batch, const request::Work& work, const kv::KvLedger& ledger);
+  bool touches_lost_block(BlockMover& mover, const request::Work& work, const kv::KvLedger& ledger) const;
   void add_padding(Batch& batch, int64_t tokens);
   void run_padding(int64_t tokens);
 
@@ -126,9 +126,9 @@ class ModelExecutor : public sched::Executor {
   void finish_solo(const Wanted& wanted, Solo& solo, std::optional<LogitsRow> row);
   void finish_pooled(const Wanted& wanted, Pooled& pooled);
   void finish_group(SeqId owner, std::span<const Wanted> lanes);
-  void read_prompt_logprobs(const Wanted& wanted, const sched::Request& request,
-                            std::span<const Token> tokens, sched::Outcome& outcome);
-  Result<sched::Sampled> sample(Solo& solo, LogitsRow row);
+  void read_prompt_logprobs(const Wanted& wanted, const request::Request& request,
+                            std::span<const Token> tokens, request::Outcome& outcome);
+  Result<request::Sampled> sample(Solo& solo, LogitsRow row);
   std::span<const float> read_hidden(const Wanted& wanted, int begin);
 
   const models::Model& model_;
@@ -140,8 +140,8 @@ class ModelExecutor : public sched::Executor {
   std::unordered_map<SeqId, std::pair<SeqId, size_t>> lane_of_;  // lane sequence → group, index
   std::optional<RunAhead> ahead_;
   std::deque<Submitted> submitted_;
-  std::vector<sched::Outcome> outcomes_;  // of the step that is being submitted
-  decode::Workspace workspace_;
+  std::vector<request::Outcome> outcomes_;  // of the step that is being submitted
+  sampling::Workspace workspace_;
   ModelRunner::Rows rows_, sampled_rows_, amateur_rows_;
   uint64_t entropy_ = 0;
   TimePoint files_checked_{};

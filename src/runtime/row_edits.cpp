@@ -7,7 +7,8 @@
 
 namespace sluice::runtime {
 
-std::optional<RowEdits> RowEdits::of(const sched::SamplingParams& params, const decode::SequenceStart& start,
+std::optional<RowEdits> RowEdits::of(const request::SamplingParams& params,
+                                     const sampling::SequenceStart& start,
                                      std::span<const Token> end_tokens) {
   if (params.allowed_tokens) return std::nullopt;
   RowEdits edits;
@@ -26,7 +27,7 @@ std::optional<RowEdits> RowEdits::of(const sched::SamplingParams& params, const 
     edits.list_.erase(std::unique(edits.list_.begin(), edits.list_.end(), same), edits.list_.end());
     for (kernels::TokenEdit& edit : edits.list_) edit.marks = kernels::TokenEdit::kInPrompt;
   }
-  for (const sched::LogitBias& entry : params.logit_bias)
+  for (const request::LogitBias& entry : params.logit_bias)
     edits.edit_of(entry.token).bias += static_cast<float>(entry.bias);
   for (const std::vector<Token>& word : params.bad_words) {
     if (word.size() != 1) return std::nullopt;

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "decode/token_sampler.h"
 #include "kernels/draw.h"
-#include "sched/sampling_params.h"
+#include "request/sampling_params.h"
+#include "sampling/token_sampler.h"
 
 namespace sluice::runtime {
 
@@ -16,8 +16,8 @@ namespace sluice::runtime {
 class RowEdits {
  public:
   // Nothing where edits cannot say what the request asks for: allowed tokens, and bad words of several tokens.
-  static std::optional<RowEdits> of(const sched::SamplingParams& params, const decode::SequenceStart& start,
-                                    std::span<const Token> end_tokens);
+  static std::optional<RowEdits> of(const request::SamplingParams& params,
+                                    const sampling::SequenceStart& start, std::span<const Token> end_tokens);
 
   void accept(Token token);
   std::span<const kernels::TokenEdit> list() const { return list_; }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "decode/philox.h"
+#include "sampling/philox.h"
 
 namespace sluice::runtime {
 
@@ -50,14 +50,14 @@ int64_t RunAhead::draw(ModelRunner& runner, const Draws& draws) {
   return device_.send_drawn(draws.rows.size());
 }
 
-std::optional<kernels::DrawRow> draw_row(const decode::TokenSampler& sampler, int ahead, int slot) {
-  const sched::Sampling* sampling = sampler.plain_sampling();
+std::optional<kernels::DrawRow> draw_row(const sampling::TokenSampler& sampler, int ahead, int slot) {
+  const request::Sampling* sampling = sampler.plain_sampling();
   if (sampling == nullptr || sampling->typical_p < 1) return std::nullopt;
   const std::optional<int> logprobs = sampler.wanted_logprobs();
   if (logprobs.value_or(0) > kernels::DrawnToken::kTop) return std::nullopt;
   kernels::DrawRow row{.floor = -INFINITY, .slot = slot, .logprobs = logprobs.value_or(-1)};
-  if (sampling->temperature < decode::kGreedyTemperature) return row;
-  row.uniform = decode::uniform(sampler.next_draw(ahead));
+  if (sampling->temperature < sampling::kGreedyTemperature) return row;
+  row.uniform = sampling::uniform(sampler.next_draw(ahead));
   row.inverse_temperature = static_cast<float>(1 / sampling->temperature);
   if (sampling->min_p > 0) row.floor = static_cast<float>(sampling->temperature * std::log(sampling->min_p));
   row.top_p = static_cast<float>(sampling->top_p);
@@ -65,16 +65,16 @@ std::optional<kernels::DrawRow> draw_row(const decode::TokenSampler& sampler, in
   return row;
 }
 
-Result<sched::Sampled> sampled_from(const kernels::DrawnToken& drawn, size_t position) {
+Result<request::Sampled> sampled_from(const kernels::DrawnToken& drawn, size_t position) {
   if (drawn.status == kernels::DrawnToken::NotFinite)
     return Error{ErrorCode::Numerical, "the logits hold NaN or infinity"};
   if (drawn.status == kernels::DrawnToken::Nothing)
     return Error{ErrorCode::Numerical, "the logits of all tokens are -inf"};
-  if (drawn.status == kernels::DrawnToken::Excluded) return decode::no_token_left(position);
-  sched::Sampled sampled{.token = drawn.token, .logprob = drawn.logprob, .top = {}};
+  if (drawn.status == kernels::DrawnToken::Excluded) return sampling::no_token_left(position);
+  request::Sampled sampled{.token = drawn.token, .logprob = drawn.logprob, .top = {}};
   for (int i = 0; i < drawn.top; ++i) sampled.top.push_back({drawn.top_tokens[i], drawn.top_logprobs[i]});
   std::sort(sampled.top.begin(), sampled.top.end(),
-            [](const sched::TokenLogprob& a, const sched::TokenLogprob& b) {
+            [](const request::TokenLogprob& a, const request::TokenLogprob& b) {
               return a.logprob != b.logprob ? a.logprob > b.logprob : a.token < b.token;
             });
   return sampled;

@@ -6,10 +6,10 @@
 #include <span>
 #include <vector>
 
-#include "decode/token_sampler.h"
 #include "kernels/accelerator.h"
+#include "request/step.h"
 #include "runtime/model_runner.h"
-#include "sched/step.h"
+#include "sampling/token_sampler.h"
 
 namespace sluice::runtime {
 
@@ -55,8 +55,8 @@ class RunAhead {
 
 // How the device would draw a sampler's token `ahead` tokens after the last that the sampler has seen, edits aside;
 // nullopt where only the sampler itself can.
-std::optional<kernels::DrawRow> draw_row(const decode::TokenSampler& sampler, int ahead, int slot);
+std::optional<kernels::DrawRow> draw_row(const sampling::TokenSampler& sampler, int ahead, int slot);
 // What the device drew at this position of the output, as the sampler would have said it.
-Result<sched::Sampled> sampled_from(const kernels::DrawnToken& drawn, size_t position);
+Result<request::Sampled> sampled_from(const kernels::DrawnToken& drawn, size_t position);
 
 }  // namespace sluice::runtime

@@ -37,7 +37,7 @@ class Scorer {
   std::vector<std::vector<int32_t>> tables_;  // per group: every block, in order
   std::vector<Token> tokens_;
   int length_ = 0;
-  int rope_length_ = 0;  // as in sched::Work; the first tokens appended are the prompt
+  int rope_length_ = 0;  // as in request::Work; the first tokens appended are the prompt
 };
 
 }  // namespace sluice::runtime

@@ -6,15 +6,15 @@
 #include <span>
 #include <vector>
 
-#include "decode/token_sampler.h"
-#include "sched/step.h"
+#include "request/step.h"
+#include "sampling/token_sampler.h"
 
 namespace sluice::runtime {
 
 // One sequence of a search. A new lane is its parent's copy plus a token.
 struct SearchLane {
   std::vector<Token> tokens;  // prompt and output
-  decode::TokenSampler sampler;
+  sampling::TokenSampler sampler;
 };
 
 // What a lane's last position gave.
@@ -36,17 +36,18 @@ class Search {
   virtual void take_context(int /*begin*/, std::span<const float> /*hidden*/) {}
 
   // One step from the rows of all lanes. An error is the request's own.
-  virtual Result<sched::SearchMove> advance(std::span<const LaneRow> rows, decode::Workspace& workspace) = 0;
+  virtual Result<request::SearchMove> advance(std::span<const LaneRow> rows,
+                                              sampling::Workspace& workspace) = 0;
 
  protected:
   explicit Search(SearchLane first) { lanes_.push_back(std::move(first)); }
   // Replaces the lanes by copies of their parents plus a token each.
-  void move(std::span<const sched::LaneMove> moves);
+  void move(std::span<const request::LaneMove> moves);
 
   std::vector<SearchLane> lanes_;
 };
 
 // The search that the request's method asks for; nullptr where its method draws tokens.
-std::unique_ptr<Search> make_search(const sched::Request& request, SearchLane first, int dim);
+std::unique_ptr<Search> make_search(const request::Request& request, SearchLane first, int dim);
 
 }  // namespace sluice::runtime

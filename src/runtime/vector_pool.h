@@ -5,14 +5,14 @@
 #include <vector>
 
 #include "base/result.h"
-#include "sched/request.h"
+#include "request/request.h"
 
 namespace sluice::runtime {
 
 // Rows come in order of position and are added one by one, so the result does not depend on how the prompt was cut.
 class VectorPool {
  public:
-  VectorPool(const sched::Pooling& pooling, int dim) : pooling_(pooling), sums_(static_cast<size_t>(dim)) {}
+  VectorPool(const request::Pooling& pooling, int dim) : pooling_(pooling), sums_(static_cast<size_t>(dim)) {}
 
   // Rows added so far.
   int64_t rows() const { return rows_; }
@@ -22,7 +22,7 @@ class VectorPool {
   Result<std::vector<float>> vector() const;
 
  private:
-  sched::Pooling pooling_;
+  request::Pooling pooling_;
   std::vector<double> sums_;  // [dim]
   int64_t rows_ = 0;
 };

@@ -32,7 +32,7 @@ void Scheduler::admit(Draft& draft, TimePoint now) {
   if (draft.preempted) return;
   if (draft.shared) {  // what was kept for those that start
     draft.budget = {options_.layout, step_limit(), options_.max_seqs};
-    for (const Work& work : draft.step.work) draft.budget.add(work.end - work.begin);
+    for (const request::Work& work : draft.step.work) draft.budget.add(work.end - work.begin);
   }
   const bool joins = options_.scheme.joins;
   const bool may_join = (joins || (running_.empty() && preempted_.empty())) && batch_may_start(now);
@@ -162,7 +162,7 @@ bool Scheduler::attach(const Draft& draft, Entry& entry, Lane& lane) {
     first = piece(draft, entry, target - lane.computed);
     if (first == 0 && target > lane.computed) return false;
   }
-  const cache::Extent extent{.begin = lane.computed, .end = lane.computed + first, .total = target};
+  const kv::Extent extent{.begin = lane.computed, .end = lane.computed + first, .total = target};
   return ledger_.reserve(lane.seq, extent);
 }
 

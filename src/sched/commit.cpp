@@ -9,8 +9,8 @@
 
 namespace sluice::sched {
 
-std::vector<Progress> Scheduler::commit(const Step& step, std::vector<Outcome> outcomes) {
-  for (const Work& work : step.work) {
+std::vector<Progress> Scheduler::commit(const request::Step& step, std::vector<request::Outcome> outcomes) {
+  for (const request::Work& work : step.work) {
     const auto found = lanes_.find(work.seq);
     if (found == lanes_.end()) continue;
     Lane& lane = found->second.entry->lanes[found->second.lane];
@@ -19,18 +19,19 @@ std::vector<Progress> Scheduler::commit(const Step& step, std::vector<Outcome> o
   publish(step, outcomes);
   ask_again(step, outcomes);
   std::vector<Progress> all;
-  for (Outcome& outcome : outcomes) {
+  for (request::Outcome& outcome : outcomes) {
     const auto found = lanes_.find(outcome.seq);
     if (found == lanes_.end()) continue;  // it ended while the step ran
     const auto [entry, lane] = found->second;
     Progress progress{.request = entry->request->id, .choice = entry->search ? 0 : entry->lanes[lane].choice};
     progress.prompt_logprobs = std::move(outcome.prompt_logprobs);
-    if (auto* tokens = std::get_if<Tokens>(&outcome.result))
+    if (auto* tokens = std::get_if<request::Tokens>(&outcome.result))
       take_tokens(*entry, lane, std::move(*tokens), progress);
-    if (auto* move = std::get_if<SearchMove>(&outcome.result)) take_move(*entry, std::move(*move), progress);
-    if (auto* pooled = std::get_if<Pooled>(&outcome.result))
+    if (auto* move = std::get_if<request::SearchMove>(&outcome.result))
+      take_move(*entry, std::move(*move), progress);
+    if (auto* pooled = std::get_if<request::Pooled>(&outcome.result))
       take_vector(*entry, std::move(*pooled), progress);
-    if (std::holds_alternative<KvLost>(outcome.result)) take_loss(*entry, lane);
+    if (std::holds_alternative<request::KvLost>(outcome.result)) take_loss(*entry, lane);
     if (auto* error = std::get_if<Error>(&outcome.result)) fail(*entry, std::move(*error), progress);
     all.push_back(std::move(progress));
   }
@@ -38,16 +39,16 @@ std::vector<Progress> Scheduler::commit(const Step& step, std::vector<Outcome> o
 }
 
 // What the step computed can be found from now on, but for requests that it did not go well for.
-void Scheduler::publish(const Step& step, const std::vector<Outcome>& outcomes) {
+void Scheduler::publish(const request::Step& step, const std::vector<request::Outcome>& outcomes) {
   if (!options_.kv_cache) return;
   std::vector<const Entry*> doubtful;
-  for (const Outcome& outcome : outcomes) {
-    const bool sound =
-        !std::holds_alternative<KvLost>(outcome.result) && !std::holds_alternative<Error>(outcome.result);
+  for (const request::Outcome& outcome : outcomes) {
+    const bool sound = !std::holds_alternative<request::KvLost>(outcome.result) &&
+                       !std::holds_alternative<Error>(outcome.result);
     const auto found = lanes_.find(outcome.seq);
     if (!sound && found != lanes_.end()) doubtful.push_back(found->second.entry);
   }
-  for (const Work& work : step.work) {
+  for (const request::Work& work : step.work) {
     const auto found = lanes_.find(work.seq);
     if (found == lanes_.end()) continue;
     const auto [entry, index] = found->second;
@@ -59,12 +60,12 @@ void Scheduler::publish(const Step& step, const std::vector<Outcome>& outcomes) 
 }
 
 // Outputs that lost work should have given are still wanted.
-void Scheduler::ask_again(const Step& step, const std::vector<Outcome>& outcomes) {
-  for (const Outcome& outcome : outcomes) {
+void Scheduler::ask_again(const request::Step& step, const std::vector<request::Outcome>& outcomes) {
+  for (const request::Outcome& outcome : outcomes) {
     const auto lost = lanes_.find(outcome.seq);
-    if (lost == lanes_.end() || !std::holds_alternative<KvLost>(outcome.result)) continue;
+    if (lost == lanes_.end() || !std::holds_alternative<request::KvLost>(outcome.result)) continue;
     Entry& entry = *lost->second.entry;
-    for (const Work& work : step.work) {
+    for (const request::Work& work : step.work) {
       const auto found = lanes_.find(work.seq);
       if (found == lanes_.end() || found->second.entry != &entry) continue;
       if (work.sample_from >= std::min(work.end, entry.prompt_outputs())) continue;
@@ -73,7 +74,7 @@ void Scheduler::ask_again(const Step& step, const std::vector<Outcome>& outcomes
   }
 }
 
-bool Scheduler::is_end_token(const SamplingParams& sampling, Token token) const {
+bool Scheduler::is_end_token(const request::SamplingParams& sampling, Token token) const {
   const auto has = [&](const std::vector<Token>& list) {
     return std::count(list.begin(), list.end(), token) > 0;
   };
@@ -81,26 +82,26 @@ bool Scheduler::is_end_token(const SamplingParams& sampling, Token token) const 
 }
 
 // Whether the lane ends with its last token, and why.
-std::optional<FinishReason> Scheduler::end_of(const Entry& entry, const Lane& lane) const {
-  const SamplingParams& sampling = entry.request->sampling();
+std::optional<request::FinishReason> Scheduler::end_of(const Entry& entry, const Lane& lane) const {
+  const request::SamplingParams& sampling = entry.request->sampling();
   const int generated = static_cast<int>(lane.tokens.size()) - entry.prompt_size();
-  if (is_end_token(sampling, lane.tokens.back())) return FinishReason::Stop;
-  if (generated >= sampling.max_tokens) return FinishReason::Length;
+  if (is_end_token(sampling, lane.tokens.back())) return request::FinishReason::Stop;
+  if (generated >= sampling.max_tokens) return request::FinishReason::Length;
   return std::nullopt;
 }
 
-void Scheduler::take_tokens(Entry& entry, size_t index, Tokens tokens, Progress& progress) {
+void Scheduler::take_tokens(Entry& entry, size_t index, request::Tokens tokens, Progress& progress) {
   Lane& lane = entry.lanes[index];
   if (tokens.tokens.empty()) return;
   lane.pending = std::max(0, lane.pending - 1);
-  for (Sampled& sampled : tokens.tokens) {
+  for (request::Sampled& sampled : tokens.tokens) {
     lane.tokens.push_back(sampled.token);
     progress.tokens.push_back(std::move(sampled));
     progress.finished = end_of(entry, lane);
-    progress.stop_token = progress.finished == FinishReason::Stop;
+    progress.stop_token = progress.finished == request::FinishReason::Stop;
     if (progress.finished) break;
   }
-  if (!progress.finished && tokens.ended) progress.finished = FinishReason::Stop;
+  if (!progress.finished && tokens.ended) progress.finished = request::FinishReason::Stop;
   if (tokens.tokens.size() > 1 && entry.phase == Phase::Running && options_.kv_cache) {
     lane.computed = static_cast<int>(lane.tokens.size()) - 1;  // the last one has been sampled, not run
   }
@@ -110,21 +111,22 @@ void Scheduler::take_tokens(Entry& entry, size_t index, Tokens tokens, Progress&
   if (progress.ended) erase(entry);
 }
 
-void Scheduler::take_move(Entry& entry, SearchMove move, Progress& progress) {
+void Scheduler::take_move(Entry& entry, request::SearchMove move, Progress& progress) {
   const int lanes = static_cast<int>(entry.lanes.size());
-  const bool sound = static_cast<int>(move.moves.size()) <= entry.seats &&
-                     std::all_of(move.moves.begin(), move.moves.end(),
-                                 [&](const LaneMove& m) { return m.parent >= 0 && m.parent < lanes; }) &&
-                     (move.moves.empty() || entry.lanes.front().length() <=
-                                                entry.prompt_size() + entry.request->sampling().max_tokens);
+  const bool sound =
+      static_cast<int>(move.moves.size()) <= entry.seats &&
+      std::all_of(move.moves.begin(), move.moves.end(),
+                  [&](const request::LaneMove& m) { return m.parent >= 0 && m.parent < lanes; }) &&
+      (move.moves.empty() ||
+       entry.lanes.front().length() <= entry.prompt_size() + entry.request->sampling().max_tokens);
   if (!sound) return fail(entry, {ErrorCode::Internal, "a search moved beyond its limits"}, progress);
-  const auto ends = [&](const std::vector<Sampled>& tokens) {
+  const auto ends = [&](const std::vector<request::Sampled>& tokens) {
     return !tokens.empty() && is_end_token(entry.request->sampling(), tokens.back().token);
   };
   progress.tokens = std::move(move.settled);
   progress.stop_token = ends(progress.tokens);
   progress.hypotheses = std::move(move.hypotheses);
-  for (Hypothesis& hypothesis : progress.hypotheses) hypothesis.stop_token = ends(hypothesis.tokens);
+  for (request::Hypothesis& hypothesis : progress.hypotheses) hypothesis.stop_token = ends(hypothesis.tokens);
   if (move.moves.empty()) {
     progress.finished = progress.hypotheses.empty() ? move.reason : progress.hypotheses.front().reason;
     progress.ended = true;
@@ -133,18 +135,18 @@ void Scheduler::take_move(Entry& entry, SearchMove move, Progress& progress) {
   move_lanes(entry, move.moves);
 }
 
-void Scheduler::take_vector(Entry& entry, Pooled pooled, Progress& progress) {
+void Scheduler::take_vector(Entry& entry, request::Pooled pooled, Progress& progress) {
   progress.pooled = std::move(pooled);
-  progress.finished = FinishReason::Stop;
+  progress.finished = request::FinishReason::Stop;
   progress.ended = true;
   erase(entry);
 }
 
 // The first child of a lane takes its place, further ones fork it, lanes without children end. Those end
 // first, so that the search never holds more blocks than it has lanes for.
-void Scheduler::move_lanes(Entry& entry, const std::vector<LaneMove>& moves) {
+void Scheduler::move_lanes(Entry& entry, const std::vector<request::LaneMove>& moves) {
   std::vector<int> children(entry.lanes.size());
-  for (const LaneMove& move : moves) ++children[static_cast<size_t>(move.parent)];
+  for (const request::LaneMove& move : moves) ++children[static_cast<size_t>(move.parent)];
   for (size_t i = 0; i < entry.lanes.size(); ++i) {
     if (children[i] > 0) continue;
     release(entry.lanes[i]);
@@ -152,8 +154,8 @@ void Scheduler::move_lanes(Entry& entry, const std::vector<LaneMove>& moves) {
   }
   std::vector<Lane> next;
   std::vector<bool> continued(entry.lanes.size());
-  Lanes moved{entry.group, {}};
-  for (const LaneMove& move : moves) {
+  request::Lanes moved{entry.group, {}};
+  for (const request::LaneMove& move : moves) {
     const auto parent = static_cast<size_t>(move.parent);
     Lane lane = entry.lanes[parent];
     if (continued[parent]) {
@@ -169,7 +171,7 @@ void Scheduler::move_lanes(Entry& entry, const std::vector<LaneMove>& moves) {
   }
   entry.lanes = std::move(next);
   entry.spread = true;
-  std::erase_if(moved_, [&](const Lanes& lanes) { return lanes.group == entry.group; });
+  std::erase_if(moved_, [&](const request::Lanes& lanes) { return lanes.group == entry.group; });
   moved_.push_back(std::move(moved));
 }
 
@@ -187,7 +189,7 @@ void Scheduler::take_loss(Entry& entry, size_t lost) {
 void Scheduler::fail(Entry& entry, Error error, Progress& progress) {
   for (const SeqId seq : resident_lanes(entry)) ledger_.distrust(seq);
   progress.error = std::move(error);
-  progress.finished = FinishReason::Error;
+  progress.finished = request::FinishReason::Error;
   progress.ended = true;
   erase(entry);
 }

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "request/request.h"
 #include "sched/client_shares.h"
-#include "sched/request.h"
 
 namespace sluice::sched {
 
@@ -37,7 +37,7 @@ enum class Phase : uint8_t {
 inline constexpr int kNoCeiling = std::numeric_limits<int>::max();
 
 struct Entry {
-  std::shared_ptr<const Request> request;
+  std::shared_ptr<const request::Request> request;
   ClientShares::Client* client = nullptr;
   std::vector<Lane> lanes;
   SeqId group;      // names the request to the executor: the sequence that was admitted
@@ -79,18 +79,19 @@ struct Entry {
   // Leading positions of the prompt whose outputs somebody wants, besides those that are sampled from: for
   // log-probabilities, each about the token after it, or for the mean of hidden states.
   int prompt_outputs() const {
-    if (const Pooling* pooling = request->pooling())
-      return pooling->of == Pooling::Of::Mean ? prompt_size() : 0;
+    if (const request::Pooling* pooling = request->pooling())
+      return pooling->of == request::Pooling::Of::Mean ? prompt_size() : 0;
     return request->sampling().prompt_logprobs ? prompt_size() - 1 : 0;
   }
   // Every position of the prompt must run where its output is still to be read, or where the search compares
   // hidden states of the whole context.
   bool may_match() const {
     if (distrusts || prompt_read < prompt_outputs()) return false;
-    return request->pooling() || !std::holds_alternative<ContrastiveSearch>(request->sampling().method);
+    return request->pooling() ||
+           !std::holds_alternative<request::ContrastiveSearch>(request->sampling().method);
   }
   // Most outputs of a lane: tokens, or the one vector.
-  int most_outputs() const { return request->pooling() ? 1 : max_tokens(*request); }
+  int most_outputs() const { return request->pooling() ? 1 : request::max_tokens(*request); }
   // How far a lane can run now.
   int target(const Lane& lane) const {
     return shares_prompt() && !spread ? prompt_size() - 1 : std::min(lane.length(), ceiling);

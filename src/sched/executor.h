@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cache/kv_ledger.h"
-#include "sched/step.h"
+#include "kv/kv_ledger.h"
+#include "request/step.h"
 
 namespace sluice::sched {
 
@@ -18,12 +18,12 @@ class Executor {
 
   // Starts a step. Steps run in the order of submission. Block tables are read from the ledger during this
   // call only: it may change before the step has run.
-  virtual void submit(const Step& step, const cache::KvLedger& ledger) = 0;
+  virtual void submit(const request::Step& step, const kv::KvLedger& ledger) = 0;
 
   // Waits for the oldest submitted step. One outcome for each sequence or group that sampled, failed or has
   // prompt log-probabilities to report, in any order; none for work that only fills the cache. An error means
   // that the whole step failed: every request known to the executor is lost.
-  virtual Result<std::vector<Outcome>> collect() = 0;
+  virtual Result<std::vector<request::Outcome>> collect() = 0;
 
   // After a failed step: forgets all sequences, submitted steps and KV content. An error means that the
   // device is gone for good.

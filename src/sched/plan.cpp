@@ -7,7 +7,7 @@
 
 namespace sluice::sched {
 
-Step Scheduler::plan(TimePoint now) {
+request::Step Scheduler::plan(TimePoint now) {
   ++step_number_;
   shares_.advance(now);
   Draft draft{.step = {}, .budget = {options_.layout, step_limit(), options_.max_seqs}};
@@ -113,7 +113,7 @@ int Scheduler::piece(const Draft& draft, const Entry& entry, int want) const {
 
 bool Scheduler::reserve(Draft& draft, Entry& entry, const Lane& lane, int tokens, bool may_preempt) {
   const int end = lane.computed + tokens;
-  const cache::Extent extent{.begin = lane.computed, .end = end, .total = std::max(end, entry.target(lane))};
+  const kv::Extent extent{.begin = lane.computed, .end = end, .total = std::max(end, entry.target(lane))};
   while (!ledger_.reserve(lane.seq, extent)) {
     if (!may_preempt || !make_room(draft, entry)) return false;
   }

@@ -9,7 +9,7 @@
 
 namespace sluice::sched {
 
-Scheduler::Scheduler(SchedulerOptions options, cache::KvLedger& ledger)
+Scheduler::Scheduler(SchedulerOptions options, kv::KvLedger& ledger)
     : options_(std::move(options)), ledger_(ledger) {
   SLUICE_CHECK(validate(options_).ok());
 }
@@ -18,27 +18,27 @@ Scheduler::~Scheduler() {
   clear();
 }
 
-cache::Demand Scheduler::demand(const Request& request) const {
+kv::Demand Scheduler::demand(const request::Request& request) const {
   const int prompt = static_cast<int>(request.prompt.size());
-  const int sequences = sequence_count(request), total = prompt + max_tokens(request);
+  const int sequences = request::sequence_count(request), total = prompt + request::max_tokens(request);
   return {.shared = sequences > 1 && options_.kv_cache ? prompt - 1 : 0,
           .total = total,
           .sequences = sequences,
           .chunk = std::min(options_.max_step_tokens, total)};
 }
 
-Status Scheduler::admissible(const Request& request) const {
+Status Scheduler::admissible(const request::Request& request) const {
   const auto refuse = [](std::string message) { return Error{ErrorCode::LimitExceeded, std::move(message)}; };
   if (request.prompt.empty()) return Error{ErrorCode::InvalidArgument, "the prompt has no tokens"};
   const int64_t prompt = static_cast<int64_t>(request.prompt.size());
-  const int generated = max_tokens(request);
+  const int generated = request::max_tokens(request);
   const std::string wanted = request.pooling() != nullptr
                                  ? fmt::format("{} prompt tokens", prompt)
                                  : fmt::format("{} prompt tokens and {} to generate", prompt, generated);
   if (prompt + generated > options_.max_context) {
     return refuse(fmt::format("{} are over the context of {} tokens", wanted, options_.max_context));
   }
-  const int sequences = sequence_count(request);
+  const int sequences = request::sequence_count(request);
   if (sequences > options_.max_seqs) {
     return refuse(fmt::format("{} choices or beams at once are over the limit of {} sequences", sequences,
                               options_.max_seqs));
@@ -47,7 +47,7 @@ Status Scheduler::admissible(const Request& request) const {
     return refuse(fmt::format("{} choices or beams at once are over the limit of {} tokens in a step",
                               sequences, options_.max_step_tokens));
   }
-  const cache::Demand need = demand(request);
+  const kv::Demand need = demand(request);
   if (ledger_.could_ever_hold(need)) return {};
   for (int group = 0; group < ledger_.groups(); ++group) {
     const int blocks = ledger_.peak_blocks(group, need), capacity = ledger_.capacity(group);
@@ -59,12 +59,12 @@ Status Scheduler::admissible(const Request& request) const {
   return {};
 }
 
-void Scheduler::add(Request request) {
-  const RequestId id = request.id;
+void Scheduler::add(request::Request request) {
+  const request::RequestId id = request.id;
   auto entry = std::make_unique<Entry>();
-  entry->seats = sequence_count(request);
-  entry->search = is_search(request);
-  entry->request = std::make_shared<const Request>(std::move(request));
+  entry->seats = request::sequence_count(request);
+  entry->search = request::is_search(request);
+  entry->request = std::make_shared<const request::Request>(std::move(request));
   choose_rope_set(*entry, entry->prompt_size());
   entry->group = new_seq();
   entry->lanes.push_back({.seq = entry->group, .tokens = entry->request->prompt});
@@ -80,7 +80,7 @@ void Scheduler::choose_rope_set(Entry& entry, int length) const {
   entry.ceiling = grows && entry.rope_set == 0 ? options_.rope.limit : kNoCeiling;
 }
 
-Entry* Scheduler::find(RequestId request) {
+Entry* Scheduler::find(request::RequestId request) {
   const auto found = entries_.find(request);
   return found == entries_.end() ? nullptr : found->second.get();
 }
@@ -133,7 +133,7 @@ void Scheduler::erase(Entry& entry) {
     if (!lane.done) end_lane(entry, lane);
   }
   if (entry.known && entry.search) retire_.push_back(entry.group);
-  std::erase_if(moved_, [&](const Lanes& lanes) { return lanes.group == entry.group; });
+  std::erase_if(moved_, [&](const request::Lanes& lanes) { return lanes.group == entry.group; });
   lanes_.erase(entry.group);
   leave_queue(entry);
   shares_.leave(*entry.client);
@@ -141,14 +141,14 @@ void Scheduler::erase(Entry& entry) {
   entries_.erase(entry.request->id);
 }
 
-bool Scheduler::cancel(RequestId request) {
+bool Scheduler::cancel(request::RequestId request) {
   Entry* entry = find(request);
   if (entry == nullptr) return false;
   erase(*entry);
   return true;
 }
 
-bool Scheduler::finish(RequestId request, int choice, bool* ended) {
+bool Scheduler::finish(request::RequestId request, int choice, bool* ended) {
   *ended = false;
   Entry* entry = find(request);
   if (entry == nullptr) return false;
@@ -162,10 +162,10 @@ bool Scheduler::finish(RequestId request, int choice, bool* ended) {
   return true;
 }
 
-std::vector<RequestId> Scheduler::clear() {
-  std::vector<RequestId> ids;
+std::vector<request::RequestId> Scheduler::clear() {
+  std::vector<request::RequestId> ids;
   for (const auto& [id, entry] : entries_) ids.push_back(id);
-  for (const RequestId id : ids) cancel(id);
+  for (const request::RequestId id : ids) cancel(id);
   retire_.clear();
   moved_.clear();
   return ids;

@@ -18,11 +18,11 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cache/kv_ledger.h"
+#include "kv/kv_ledger.h"
+#include "request/step.h"
 #include "sched/client_shares.h"
 #include "sched/entry.h"
 #include "sched/options.h"
-#include "sched/step.h"
 #include "sched/step_budget.h"
 #include "sched/step_cost.h"
 #include "sched/waiting_queue.h"
@@ -31,14 +31,14 @@ namespace sluice::sched {
 
 // What a request got from a step. The last one of a request has `ended` set, and comes once.
 struct Progress {
-  RequestId request;
+  request::RequestId request;
   int choice = 0;
-  std::vector<Sampled> tokens;
-  std::vector<Sampled> prompt_logprobs;
-  std::optional<FinishReason> finished;  // of this choice
-  bool stop_token = false;               // the last token ended it and is not part of the text
-  std::vector<Hypothesis> hypotheses;    // of a search, best first, when it is over
-  std::optional<Pooled> pooled;          // the vector, where one was asked for
+  std::vector<request::Sampled> tokens;
+  std::vector<request::Sampled> prompt_logprobs;
+  std::optional<request::FinishReason> finished;  // of this choice
+  bool stop_token = false;                        // the last token ended it and is not part of the text
+  std::vector<request::Hypothesis> hypotheses;    // of a search, best first, when it is over
+  std::optional<request::Pooled> pooled;          // the vector, where one was asked for
   std::optional<Error> error;
   bool ended = false;  // the request is forgotten
 };
@@ -55,7 +55,7 @@ struct SchedulerCounters {
 
 // For a live view.
 struct RequestView {
-  RequestId id;
+  request::RequestId id;
   std::string client;
   Phase phase = Phase::Waiting;
   TimePoint arrival{};
@@ -70,44 +70,44 @@ struct RequestView {
 };
 
 struct SequenceOwner {
-  RequestId request;
+  request::RequestId request;
   int prompt = 0;  // its tokens
 };
 
 class Scheduler {
  public:
   // The ledger is shared with the executor and outlives the scheduler. REQUIRES: validate(options) is ok.
-  Scheduler(SchedulerOptions options, cache::KvLedger& ledger);
+  Scheduler(SchedulerOptions options, kv::KvLedger& ledger);
   ~Scheduler();
 
   const SchedulerOptions& options() const { return options_; }
 
   // Refuses what could never run, naming the limit. Reads options only, so any thread may call it.
-  Status admissible(const Request& request) const;
+  Status admissible(const request::Request& request) const;
 
   // REQUIRES: admissible(request), its sampling is valid, its id is new.
-  void add(Request request);
+  void add(request::Request request);
   // Nothing more will come before a batch has to start; true: static batches start with what there is.
   void set_closed(bool closed) { closed_ = closed; }
 
   // Ends a request, or one of its choices, at any moment: its blocks are free at once. False where it has
   // ended already. After finish(), says through `ended` whether the whole request is over.
-  bool cancel(RequestId request);
-  bool finish(RequestId request, int choice, bool* ended);
+  bool cancel(request::RequestId request);
+  bool finish(request::RequestId request, int choice, bool* ended);
 
   // A step of so many computed tokens took so long.
   void observe(int64_t tokens, double seconds) { cost_.observe(tokens, seconds); }
   // How long the request would take to its first token if it came now, as far as is known.
-  Seconds time_to_first_token(const Request& request) const;
+  Seconds time_to_first_token(const request::Request& request) const;
   // The last request that came of the client's that have not started.
-  std::optional<RequestId> youngest_waiting(const std::string& client) const;
+  std::optional<request::RequestId> youngest_waiting(const std::string& client) const;
 
   // The next step; empty where nothing can run now.
-  Step plan(TimePoint now);
+  request::Step plan(TimePoint now);
   // Takes what came of the oldest step that is not committed yet.
-  std::vector<Progress> commit(const Step& step, std::vector<Outcome> outcomes);
+  std::vector<Progress> commit(const request::Step& step, std::vector<request::Outcome> outcomes);
   // Forgets all requests, without telling the executor. Their ids, in no order.
-  std::vector<RequestId> clear();
+  std::vector<request::RequestId> clear();
 
   bool idle() const { return entries_.empty(); }
   size_t waiting() const { return waiting_.size(); }
@@ -140,7 +140,7 @@ class Scheduler {
   enum class Pass : uint8_t { Prompts, Tokens };
   // A step in the making.
   struct Draft {
-    Step step;
+    request::Step step;
     StepBudget budget;
     std::vector<Entry*> victims;  // in order of preference from the back; filled when first needed
     bool victims_known = false;
@@ -194,7 +194,7 @@ class Scheduler {
   bool leaves_headroom(const Entry& entry, int sequences) const;
   int headroom(int group, int sequences) const;
   Entry* candidate(bool may_join, bool holding) const;
-  cache::Demand demand(const Request& request) const;
+  kv::Demand demand(const request::Request& request) const;
   bool make_room(Draft& draft, Entry& entry);
   void find_victims(Draft& draft);
   void preempt(Draft& draft, Entry& entry);
@@ -203,20 +203,20 @@ class Scheduler {
   void drop_blocks(Entry& entry);
 
   // commit.cpp
-  void take_tokens(Entry& entry, size_t lane, Tokens tokens, Progress& progress);
-  void take_move(Entry& entry, SearchMove move, Progress& progress);
-  void take_vector(Entry& entry, Pooled pooled, Progress& progress);
-  void move_lanes(Entry& entry, const std::vector<LaneMove>& moves);
+  void take_tokens(Entry& entry, size_t lane, request::Tokens tokens, Progress& progress);
+  void take_move(Entry& entry, request::SearchMove move, Progress& progress);
+  void take_vector(Entry& entry, request::Pooled pooled, Progress& progress);
+  void move_lanes(Entry& entry, const std::vector<request::LaneMove>& moves);
   void take_loss(Entry& entry, size_t lost);
   void fail(Entry& entry, Error error, Progress& progress);
-  void publish(const Step& step, const std::vector<Outcome>& outcomes);
-  void ask_again(const Step& step, const std::vector<Outcome>& outcomes);
-  bool is_end_token(const SamplingParams& sampling, Token token) const;
-  std::optional<FinishReason> end_of(const Entry& entry, const Lane& lane) const;
+  void publish(const request::Step& step, const std::vector<request::Outcome>& outcomes);
+  void ask_again(const request::Step& step, const std::vector<request::Outcome>& outcomes);
+  bool is_end_token(const request::SamplingParams& sampling, Token token) const;
+  std::optional<request::FinishReason> end_of(const Entry& entry, const Lane& lane) const;
 
   // scheduler.cpp
   void choose_rope_set(Entry& entry, int length) const;
-  Entry* find(RequestId request);
+  Entry* find(request::RequestId request);
   SeqId new_seq() { return SeqId{next_seq_++}; }
   std::vector<SeqId> resident_lanes(const Entry& entry) const;
   Lane* leader(Entry& entry);
@@ -228,8 +228,8 @@ class Scheduler {
   static RequestView view_of(const Entry& entry);
 
   SchedulerOptions options_;
-  cache::KvLedger& ledger_;
-  std::unordered_map<RequestId, std::unique_ptr<Entry>> entries_;
+  kv::KvLedger& ledger_;
+  std::unordered_map<request::RequestId, std::unique_ptr<Entry>> entries_;
   std::unordered_map<SeqId, LaneRef> lanes_;
   ClientShares shares_;
   WaitingQueue waiting_{shares_};
@@ -237,7 +237,7 @@ class Scheduler {
   std::list<Entry*> running_;                             // least recently served first, then by age
   std::map<std::pair<int, uint64_t>, Entry*> preempted_;  // by falling priority, then by age
   std::vector<SeqId> retire_;                             // for the next step
-  std::vector<Lanes> moved_;                              // for the next step
+  std::vector<request::Lanes> moved_;                     // for the next step
   int seats_taken_ = 0;
   // Rows of the running batch, finished ones included, where requests cannot join; else 0.
   int batch_rows_ = 0;

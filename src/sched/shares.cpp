@@ -197,7 +197,7 @@ double Scheduler::seat_wait(const Client* client, const WaitingQueue::Ahead& ahe
 
 // Prompts before it of its own client, and of the others as much as their shares allow, at the measured pace of full steps;
 // and the wait for a sequence to end where the client has its share of them.
-Seconds Scheduler::time_to_first_token(const Request& request) const {
+Seconds Scheduler::time_to_first_token(const request::Request& request) const {
   if (!cost_.known()) return Seconds{0};
   const Client* client = shares_.find(request.client);
   WaitingQueue::Ahead ahead;
@@ -218,7 +218,7 @@ Seconds Scheduler::time_to_first_token(const Request& request) const {
   return Seconds(seat_wait(client, ahead) + full_steps * cost_.seconds(step) + last);
 }
 
-std::optional<RequestId> Scheduler::youngest_waiting(const std::string& name) const {
+std::optional<request::RequestId> Scheduler::youngest_waiting(const std::string& name) const {
   const Client* client = shares_.find(name);
   const Entry* entry = client == nullptr ? nullptr : waiting_.youngest(*client);
   return entry == nullptr ? std::nullopt : std::optional(entry->request->id);

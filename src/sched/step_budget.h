@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "request/step.h"
 #include "sched/options.h"
-#include "sched/step.h"
 
 namespace sluice::sched {
 
@@ -31,7 +31,7 @@ class StepBudget {
     width_ = std::max(width_, tokens);
   }
 
-  Rectangle rectangle() const { return {std::max(base_rows_, rows_), width_}; }
+  request::Rectangle rectangle() const { return {std::max(base_rows_, rows_), width_}; }
 
  private:
   bool padded_;

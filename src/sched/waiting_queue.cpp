@@ -16,7 +16,7 @@ Clock::duration ticks(Seconds seconds) {
 
 void WaitingQueue::push(Entry& entry, Seconds service) {
   Queue& queue = queues_[entry.client];
-  const Request& request = *entry.request;
+  const request::Request& request = *entry.request;
   if (entry.preempted()) {
     entry.rank = {TimePoint::min(), entry.order};
     queue.preempted[request.priority].insert(&entry);

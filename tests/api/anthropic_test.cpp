@@ -55,7 +55,7 @@ TEST_F(AnthropicTest, CutsMaxTokensToWhatFits) {
   const engine::Submission made =
       rig_.submission(kMessagesPath, R"({"max_tokens":100000,"stop_sequences":["x"],"top_k":3,)" + hi_ + "}");
   EXPECT_EQ(made.request.sampling().max_tokens, 200 - 21);
-  EXPECT_EQ(std::get<sched::Sampling>(made.request.sampling().method).top_k, 3);
+  EXPECT_EQ(std::get<request::Sampling>(made.request.sampling().method).top_k, 3);
 }
 
 TEST_F(AnthropicTest, Refuses) {

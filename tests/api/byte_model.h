@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/json.h"
-#include "text/tokenizer.h"
-#include "text/unicode.h"
+#include "tokenizer/tokenizer.h"
+#include "unicode/unicode.h"
 
 namespace sluice::api {
 
@@ -19,7 +19,7 @@ inline std::vector<std::string> byte_names() {
   char32_t next = 256;
   for (unsigned byte = 0; byte < 256; ++byte) {
     const bool printed = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
-    text::append_utf8(names.emplace_back(), printed ? byte : next++);
+    unicode::append_utf8(names.emplace_back(), printed ? byte : next++);
   }
   return names;
 }
@@ -35,7 +35,7 @@ inline json::object added(Token id, std::string_view spelling) {
 }
 
 // "<|im_start|>", "<|im_end|>" and "<s>" are control tokens; a text starts with "<s>".
-inline text::Tokenizer make_byte_tokenizer() {
+inline tokenizer::Tokenizer make_byte_tokenizer() {
   json::object vocabulary;
   Token id = 0;
   for (const std::string& name : byte_names()) vocabulary[name] = id++;
@@ -55,7 +55,7 @@ inline text::Tokenizer make_byte_tokenizer() {
       {"post_processor", begin},
       {"decoder", bytes},
       {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", json::array()}}}};
-  Result<text::Tokenizer> tokenizer = text::parse_tokenizer_json(json::serialize(file));
+  Result<tokenizer::Tokenizer> tokenizer = tokenizer::parse_tokenizer_json(json::serialize(file));
   SLUICE_CHECK(tokenizer.ok());
   return std::move(*tokenizer);
 }

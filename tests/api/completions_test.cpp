@@ -164,7 +164,7 @@ TEST_F(CompletionTest, GivesPromptLogprobs) {
                 R"("prompt_logprobs":null})"),
       std::string::npos)
       << "they are given once for each prompt";
-  sched::Sampled& unlikely = prompt.prompt_logprobs.front();
+  request::Sampled& unlikely = prompt.prompt_logprobs.front();
   unlikely = {.token = 'y', .logprob = -9, .top = {{'x', -0.5F}}, .rank = 17};
   EXPECT_NE(choices(R"({"prompt":"y","prompt_logprobs":1})",
                     {{0, prompt}, {0, delta("a")}, {0, choice_end()}, {0, finished(2, 0, 1)}})

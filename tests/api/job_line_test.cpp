@@ -1,4 +1,4 @@
-#include "api/job_line.h"
+#include "api/core/job_line.h"
 
 #include <gtest/gtest.h>
 

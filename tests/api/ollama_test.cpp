@@ -88,7 +88,7 @@ TEST_F(OllamaTest, OptionsReachTheEngine) {
   const engine::Submission made = rig_.submission(
       "/api/chat",
       R"({"options":{"num_predict":7,"seed":3,"temperature":0,"stop":["x"],"num_ctx":4096},)" + hi_ + "}");
-  const auto& sampling = std::get<sched::Sampling>(made.request.sampling().method);
+  const auto& sampling = std::get<request::Sampling>(made.request.sampling().method);
   EXPECT_EQ(made.request.sampling().max_tokens, 7);
   EXPECT_EQ(sampling.seed, 3u);
   EXPECT_EQ(sampling.temperature, 0);

@@ -26,7 +26,7 @@ engine::Finished failed(ErrorCode code, std::string message) {
   return {.reason = engine::FinishReason::Error, .error = Error{code, std::move(message)}};
 }
 
-Rig::Rig() : tokenizer_(make_byte_tokenizer()), template_(*text::ChatTemplate::parse(chatml())) {
+Rig::Rig() : tokenizer_(make_byte_tokenizer()), template_(*chat::ChatTemplate::parse(chatml())) {
   models.push_back({.id = "tiny",
                     .aliases = {"tiny-alias"},
                     .created = 1690000000,

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "api/service.h"
+#include "api/core/service.h"
 #include "tests/api/byte_model.h"
 
 namespace sluice::api {
@@ -42,8 +42,8 @@ class Rig {
   RequestContext context{.request_id = "r1", .client = "me", .now_s = 1700000000};
 
  private:
-  text::Tokenizer tokenizer_;
-  text::ChatTemplate template_;
+  tokenizer::Tokenizer tokenizer_;
+  chat::ChatTemplate template_;
 };
 
 }  // namespace sluice::api

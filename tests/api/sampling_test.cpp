@@ -8,7 +8,7 @@ namespace {
 
 class SamplingTest : public testing::Test {
  protected:
-  sched::SamplingParams params(std::string_view fields) {
+  request::SamplingParams params(std::string_view fields) {
     return rig_.submission("/v1/completions", R"({"prompt":"x",)" + std::string(fields) + "}")
         .request.sampling();
   }
@@ -16,12 +16,12 @@ class SamplingTest : public testing::Test {
 };
 
 TEST_F(SamplingTest, NumbersAndLists) {
-  const sched::SamplingParams made = params(
+  const request::SamplingParams made = params(
       R"("max_tokens":9,"min_tokens":2,"n":3,"temperature":0.5,"top_p":0.9,"top_k":7,"min_p":0.1,"typical_p":0.8,
          "seed":-1,"presence_penalty":1,"frequency_penalty":-1,"repetition_penalty":1.5,"logit_bias":{"65":-100},
          "bad_words":["no"],"allowed_token_ids":[65,66],"stop_token_ids":[10],"ignore_eos":true,"logprobs":4,
          "prompt_logprobs":2,"best_of":5)");
-  const auto& sampling = std::get<sched::Sampling>(made.method);
+  const auto& sampling = std::get<request::Sampling>(made.method);
   EXPECT_EQ(made.max_tokens, 9);
   EXPECT_EQ(made.min_tokens, 2);
   EXPECT_EQ(made.n, 3);
@@ -47,8 +47,8 @@ TEST_F(SamplingTest, NumbersAndLists) {
 }
 
 TEST_F(SamplingTest, Defaults) {
-  const sched::SamplingParams made = params(R"("stream":false)");
-  const auto& sampling = std::get<sched::Sampling>(made.method);
+  const request::SamplingParams made = params(R"("stream":false)");
+  const auto& sampling = std::get<request::Sampling>(made.method);
   EXPECT_EQ(sampling.temperature, 1);
   EXPECT_EQ(sampling.top_p, 1);
   EXPECT_FALSE(sampling.seed.has_value());
@@ -70,8 +70,8 @@ void PrintTo(const Chosen& chosen, std::ostream* out) {
 class ModelDefaults : public testing::Test {
  protected:
   Chosen chosen(std::string_view path, std::string_view body) {
-    const sched::SamplingParams made = rig_.submission(path, body).request.sampling();
-    const auto& sampling = std::get<sched::Sampling>(made.method);
+    const request::SamplingParams made = rig_.submission(path, body).request.sampling();
+    const auto& sampling = std::get<request::Sampling>(made.method);
     return {sampling.temperature, sampling.top_p, sampling.top_k, sampling.min_p, made.repetition_penalty};
   }
   Rig rig_;
@@ -108,9 +108,9 @@ TEST_F(ModelDefaults, OfModelsWithoutSettingsAreTheDialects) {
 
 TEST_F(ModelDefaults, LeaveSearchesAlone) {
   rig_.models.front().defaults = {.temperature = 0.2, .top_k = 50};
-  const sched::SamplingParams made =
+  const request::SamplingParams made =
       rig_.submission("/v1/completions", R"({"prompt":"Hi","penalty_alpha":0.6})").request.sampling();
-  EXPECT_EQ(std::get<sched::ContrastiveSearch>(made.method).top_k, 4);
+  EXPECT_EQ(std::get<request::ContrastiveSearch>(made.method).top_k, 4);
 }
 
 TEST_F(ModelDefaults, AreShown) {
@@ -127,18 +127,18 @@ TEST_F(ModelDefaults, AreShown) {
 }
 
 TEST_F(SamplingTest, Searches) {
-  const sched::SamplingParams made =
+  const request::SamplingParams made =
       params(R"("use_beam_search":true,"n":2,"beam_width":4,"length_penalty":0.5,"early_stopping":"never")");
-  const auto& beam = std::get<sched::BeamSearch>(made.method);
+  const auto& beam = std::get<request::BeamSearch>(made.method);
   EXPECT_EQ(beam.width, 4);
   EXPECT_EQ(beam.length_penalty, 0.5);
-  EXPECT_EQ(beam.early_stopping, sched::EarlyStopping::Never);
-  EXPECT_EQ(std::get<sched::BeamSearch>(params(R"("use_beam_search":true,"n":3)").method).width, 3);
-  const sched::SamplingParams contrastive = params(R"("penalty_alpha":0.6,"top_k":5)");
-  EXPECT_EQ(std::get<sched::ContrastiveSearch>(contrastive.method).top_k, 5);
-  const sched::SamplingParams decoding = params(R"("contrastive_decoding":{"alpha":0.2},"temperature":0)");
-  EXPECT_EQ(std::get<sched::ContrastiveDecoding>(decoding.method).alpha, 0.2);
-  EXPECT_EQ(std::get<sched::ContrastiveDecoding>(decoding.method).sampling.temperature, 0);
+  EXPECT_EQ(beam.early_stopping, request::EarlyStopping::Never);
+  EXPECT_EQ(std::get<request::BeamSearch>(params(R"("use_beam_search":true,"n":3)").method).width, 3);
+  const request::SamplingParams contrastive = params(R"("penalty_alpha":0.6,"top_k":5)");
+  EXPECT_EQ(std::get<request::ContrastiveSearch>(contrastive.method).top_k, 5);
+  const request::SamplingParams decoding = params(R"("contrastive_decoding":{"alpha":0.2},"temperature":0)");
+  EXPECT_EQ(std::get<request::ContrastiveDecoding>(decoding.method).alpha, 0.2);
+  EXPECT_EQ(std::get<request::ContrastiveDecoding>(decoding.method).sampling.temperature, 0);
 }
 
 TEST_F(SamplingTest, StopStringsReachTheText) {

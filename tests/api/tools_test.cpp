@@ -6,7 +6,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "api/checklist.h"
+#include "api/core/checklist.h"
 #include "base/json.h"
 #include "tests/api/rig.h"
 
@@ -82,7 +82,7 @@ TEST_F(ToolTest, Embeddings) {
             std::string::npos);
   const engine::Submission made = rig_.submission("/v1/embeddings", R"({"input":[72,105],"pooling":"last"})");
   ASSERT_NE(made.request.pooling(), nullptr);
-  EXPECT_EQ(made.request.pooling()->of, sched::Pooling::Of::Last);
+  EXPECT_EQ(made.request.pooling()->of, request::Pooling::Of::Last);
   EXPECT_EQ(rig_.shown(made.request.prompt), "Hi");
   EXPECT_EQ(rig_.refusal("/v1/embeddings", R"({"input":"x","encoding_format":"hex"})"),
             "400 invalid_value encoding_format: 'encoding_format' is 'hex'; it must be one of float, base64");

@@ -117,7 +117,7 @@ TEST(SamplingFlags, GiveNoMoreTokensThanThereIsRoomFor) {
   EXPECT_EQ(flags.params(90).max_tokens, 10);
   EXPECT_EQ(flags.params(4).max_tokens, 4);
   flags.seed = 5;
-  EXPECT_EQ(sched::sampling_of(flags.params(4))->seed, 5u);
+  EXPECT_EQ(request::sampling_of(flags.params(4))->seed, 5u);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 namespace sluice::cli {
 namespace {
 
-using Defaults = sched::SamplingDefaults;
+using Defaults = request::SamplingDefaults;
 
 class ModelFolder : public testing::Test {
  protected:

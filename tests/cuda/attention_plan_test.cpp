@@ -1,5 +1,5 @@
 // How the attention of single tokens is shared out: needs no device.
-#include "kernels/cuda/attention_plan.h"
+#include "kernels/cuda/attention/attention_plan.h"
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 // tokens, borders inside units and tiles.
 #include "tests/cuda/harness.h"
 
-#include "kernels/cuda/units.h"
+#include "kernels/cuda/gemm/units.h"
 
 namespace sluice::cuda_test {
 namespace {

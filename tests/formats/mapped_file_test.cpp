@@ -8,9 +8,9 @@
 #include <chrono>
 #include <filesystem>
 
-#include "formats/gguf.h"
+#include "formats/gguf/gguf.h"
 #include "formats/quote.h"
-#include "formats/safetensors.h"
+#include "formats/safetensors/safetensors.h"
 #include "tests/formats/files.h"
 #include "tests/formats/gguf_writer.h"
 

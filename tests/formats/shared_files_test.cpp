@@ -4,8 +4,8 @@
 #include <chrono>
 #include <filesystem>
 
-#include "formats/gguf.h"
-#include "formats/safetensors.h"
+#include "formats/gguf/gguf.h"
+#include "formats/safetensors/safetensors.h"
 
 namespace sluice::formats {
 namespace {

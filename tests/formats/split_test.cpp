@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "formats/gguf.h"
+#include "formats/gguf/gguf.h"
 #include "tests/formats/files.h"
 #include "tests/formats/gguf_writer.h"
 

@@ -1,5 +1,5 @@
 // Any bytes as a GGUF file: an error, or tensors and strings that lie inside the bytes.
-#include "formats/gguf.h"
+#include "formats/gguf/gguf.h"
 
 #include <cstdlib>
 

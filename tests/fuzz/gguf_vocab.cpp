@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/gguf.h"
-#include "text/tokenizer.h"
+#include "formats/gguf/gguf.h"
+#include "tokenizer/tokenizer.h"
 
 namespace {
 
@@ -64,7 +64,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   metadata.set("tokenizer.ggml.remove_extra_whitespaces", (flags & 32) != 0);
   metadata.set("tokenizer.ggml.bos_token_id", int64_t{source.byte()});
   metadata.set("tokenizer.ggml.unknown_token_id", int64_t{source.byte()});
-  const auto tokenizer = text::load_tokenizer_gguf(metadata);
+  const auto tokenizer = tokenizer::load_tokenizer_gguf(metadata);
   if (!tokenizer.ok()) return 0;
   const std::string_view text = source.rest().substr(0, 4096);
   const auto ids = tokenizer->encode(text, {.parse_special = (flags & 64) != 0, .add_special = true});

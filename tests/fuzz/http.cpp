@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "server/http.h"
+#include "server/http/http.h"
 
 namespace {
 

@@ -2,7 +2,7 @@
 // that keep to the limits and an answer that is complete and JSON.
 #include <cstdlib>
 
-#include "api/service.h"
+#include "api/core/service.h"
 #include "tests/api/byte_model.h"
 
 namespace {
@@ -17,8 +17,8 @@ void require(bool holds) {
 }
 
 const std::vector<ServedModel>& models() {
-  static const text::Tokenizer tokenizer = make_byte_tokenizer();
-  static const text::ChatTemplate chat_template = *text::ChatTemplate::parse(chatml());
+  static const tokenizer::Tokenizer tokenizer = make_byte_tokenizer();
+  static const chat::ChatTemplate chat_template = *chat::ChatTemplate::parse(chatml());
   static const std::vector<ServedModel> all = {{.id = "tiny",
                                                 .tokenizer = &tokenizer,
                                                 .chat_template = &chat_template,
@@ -35,11 +35,11 @@ void check_error(Dialect dialect, const ApiError& error) {
 }
 
 void check_submission(const engine::Submission& submission) {
-  const sched::Request& request = submission.request;
+  const request::Request& request = submission.request;
   require(!request.prompt.empty() && request.prompt.size() <= kContext);
   for (const Token token : request.prompt) require(token >= 0 && token < kVocab);
   if (request.pooling() != nullptr) return;
-  require(sched::validate(request.task, kVocab).ok());
+  require(request::validate(request.task, kVocab).ok());
   require(request.prompt.size() + static_cast<size_t>(request.sampling().max_tokens) <= kContext);
 }
 
@@ -47,7 +47,7 @@ std::vector<engine::Event> invent(const engine::Submission& submission) {
   if (submission.request.pooling() != nullptr)
     return {engine::Embedding{{0.5F, -0.5F, 0.25F}}, engine::Finished{}};
   std::vector<engine::Event> events;
-  const sched::Sampled token{.token = 200, .logprob = -1, .top = {{65, -0.5F}, {258, -3}}};
+  const request::Sampled token{.token = 200, .logprob = -1, .top = {{65, -0.5F}, {258, -3}}};
   for (int choice = 0; choice < submission.request.sampling().n; ++choice) {
     engine::Delta delta{.choice = choice, .tokens = {token}, .text = "\"\n\xC3\xA9"};
     if (choice == 0 && submission.request.sampling().prompt_logprobs)

@@ -1,6 +1,6 @@
 // Any bytes as a safetensors file, as the header of one, and as an index: an error, or tensors inside the
 // bytes.
-#include "formats/safetensors.h"
+#include "formats/safetensors/safetensors.h"
 
 #include <cstdlib>
 #include <cstring>

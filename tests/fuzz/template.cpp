@@ -2,13 +2,13 @@
 #include <cstdlib>
 #include <ctime>
 
-#include "text/chat_template.h"
-#include "text/jinja_interpreter.h"
-#include "text/jinja_parser.h"
+#include "chat/chat_template.h"
+#include "jinja/interpreter.h"
+#include "jinja/syntax/parser.h"
 
 namespace {
 
-using namespace sluice::text::jinja;
+using namespace sluice::jinja;
 
 // Small, so that an input ends in microseconds; the code that watches them is the same.
 constexpr Limits kLimits = {.source_bytes = 1 << 16,

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "text/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace sluice;
@@ -12,7 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view file = input.substr(0, border);
   const std::string_view text =
       border == std::string_view::npos ? "The 3 caf\xC3\xA9s <s>" : input.substr(border + 1);
-  const auto tokenizer = text::parse_tokenizer_json(file);
+  const auto tokenizer = tokenizer::parse_tokenizer_json(file);
   if (!tokenizer.ok()) return 0;
   const auto ids = tokenizer->encode(text.substr(0, 4096), {.parse_special = true, .add_special = true});
   if (ids.ok()) tokenizer->decode(*ids);

@@ -4,11 +4,13 @@
 #include <cstdlib>
 #include <string>
 
-#include "text/stop_strings.h"
-#include "text/utf8_stream.h"
+#include "chat/stop_strings.h"
+#include "unicode/utf8_stream.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace sluice::text;
+  using namespace sluice;
+  using namespace sluice::unicode;
+  using namespace sluice::chat;
   if (size < 2) return 0;
   const size_t cut = 1 + data[0] % 7;
   const size_t stop_size = data[1] % 8;

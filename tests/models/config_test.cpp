@@ -1,4 +1,4 @@
-#include "models/config.h"
+#include "models/loading/config.h"
 
 #include <gtest/gtest.h>
 

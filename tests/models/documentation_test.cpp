@@ -7,7 +7,7 @@
 #include <sstream>
 #include <string>
 
-#include "formats/gguf_types.h"
+#include "formats/gguf/gguf_types.h"
 #include "models/family.h"
 
 namespace sluice::models {

@@ -1,4 +1,4 @@
-#include "models/fold.h"
+#include "models/loading/fold.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,8 +6,8 @@
 
 #include <numeric>
 
-#include "models/names.h"
-#include "models/unpack.h"
+#include "models/loading/names.h"
+#include "models/loading/unpack.h"
 #include "tensor/blocks.h"
 #include "tensor/half.h"
 

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "base/json.h"
-#include "formats/gguf.h"
-#include "models/config.h"
+#include "formats/gguf/gguf.h"
 #include "models/family.h"
+#include "models/loading/config.h"
 
 namespace sluice::models {
 

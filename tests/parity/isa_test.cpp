@@ -4,8 +4,8 @@
 
 #include "base/platform.h"
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/features.h"
-#include "kernels/cpu/isa.h"
+#include "kernels/cpu/simd/features.h"
+#include "kernels/cpu/simd/isa.h"
 #include "tests/parity/harness.h"
 
 namespace sluice::parity {

@@ -51,7 +51,7 @@ CODE = [
 
 
 def corpus():
-    own = [path.read_text()[:20_000] for path in (ROOT / "src/text/bpe.cpp", ROOT / "ARCHITECTURE.md", ROOT / "sluice")]
+    own = [path.read_text()[:20_000] for path in (ROOT / "src/tokenizer/models/bpe.cpp", ROOT / "ARCHITECTURE.md", ROOT / "sluice")]
     return made.PROSE + MORE_SCRIPTS + EMOJI + CODE + own
 
 

@@ -35,13 +35,13 @@ struct Logits {
 
 constexpr int kVocab = 32003;
 
-std::vector<sched::SamplingParams> kinds() {
-  std::vector<sched::SamplingParams> kinds(6);
+std::vector<request::SamplingParams> kinds() {
+  std::vector<request::SamplingParams> kinds(6);
   const auto seeded = [](uint64_t seed) {
-    return sched::Sampling{.temperature = 0.8, .top_k = 50, .top_p = 0.95, .seed = seed};
+    return request::Sampling{.temperature = 0.8, .top_k = 50, .top_p = 0.95, .seed = seed};
   };
   kinds[0].frequency_penalty = 1.2;
-  kinds[0].method = sched::Sampling{.temperature = 0, .seed = {}};
+  kinds[0].method = request::Sampling{.temperature = 0, .seed = {}};
   kinds[1].repetition_penalty = 1.4;
   kinds[1].method = seeded(1);
   kinds[2].presence_penalty = 2;
@@ -50,29 +50,29 @@ std::vector<sched::SamplingParams> kinds() {
   kinds[3].stop_tokens = {5, 6, 7};
   kinds[3].logit_bias = {{5, 20}, {6, 19}};
   kinds[3].min_tokens = 9;
-  kinds[3].method = sched::Sampling{.temperature = 0, .seed = {}};
+  kinds[3].method = request::Sampling{.temperature = 0, .seed = {}};
   kinds[4].bad_words = {{17}, {18}};
-  kinds[4].method = sched::Sampling{.temperature = 1, .min_p = 0.05, .seed = 4};
+  kinds[4].method = request::Sampling{.temperature = 1, .min_p = 0.05, .seed = 4};
   kinds[5].method = seeded(5);
   return kinds;
 }
 
 struct Sequence {
-  decode::TokenSampler sampler;
+  sampling::TokenSampler sampler;
   RowEdits edits;
 };
 
 std::vector<Sequence> start_sequences() {
   std::vector<Sequence> sequences;
   const std::vector<Token> prompt{3, 17, 17, 500, 31000, 9};
-  for (const sched::SamplingParams& kind : kinds()) {
-    const decode::SequenceStart start{.params = std::make_shared<sched::SamplingParams>(kind),
-                                      .vocab = kVocab,
-                                      .prompt = prompt,
-                                      .eos_tokens = {},
-                                      .seed = sequences.size(),
-                                      .choice = 0};
-    decode::TokenSampler sampler(start);
+  for (const request::SamplingParams& kind : kinds()) {
+    const sampling::SequenceStart start{.params = std::make_shared<request::SamplingParams>(kind),
+                                        .vocab = kVocab,
+                                        .prompt = prompt,
+                                        .eos_tokens = {},
+                                        .seed = sequences.size(),
+                                        .choice = 0};
+    sampling::TokenSampler sampler(start);
     auto edits = RowEdits::of(kind, start, sampler.end_tokens());
     SLUICE_CHECK(edits.has_value());
     sequences.push_back({std::move(sampler), std::move(*edits)});
@@ -88,7 +88,7 @@ TEST(DeviceDraw, GivesTheTokensOfTheHostsSampler) {
   constexpr int kSteps = 24;
   std::vector<Sequence> sequences = start_sequences();
   const auto rows = static_cast<int64_t>(sequences.size());
-  decode::Workspace workspace;
+  sampling::Workspace workspace;
   int different = 0;
   std::mt19937 engine(20261);
   std::normal_distribution<float> normal(0.0f, 1.5f);

@@ -7,7 +7,7 @@
 namespace sluice::runtime::test {
 namespace {
 
-std::vector<Token> alone(const sched::Request& request, const RigOptions& options = {}) {
+std::vector<Token> alone(const request::Request& request, const RigOptions& options = {}) {
   RigOptions quiet = options;
   quiet.prefix_cache = false;
   Rig rig(quiet);
@@ -15,7 +15,7 @@ std::vector<Token> alone(const sched::Request& request, const RigOptions& option
 }
 
 TEST(PromptLogprobs, DoNotDependOnChunksOrCachedBlocks) {
-  sched::Request request = greedy_request(words(70, 3), 3);
+  request::Request request = greedy_request(words(70, 3), 3);
   request.sampling().prompt_logprobs = 3;
   Rig whole;
   const Answer expected = whole.run(request);
@@ -23,7 +23,7 @@ TEST(PromptLogprobs, DoNotDependOnChunksOrCachedBlocks) {
   const auto expect_same = [&](const Answer& answer) {
     ASSERT_EQ(answer.prompt_logprobs.size(), expected.prompt_logprobs.size());
     for (size_t i = 0; i < expected.prompt_logprobs.size(); ++i) {
-      const sched::Sampled &a = answer.prompt_logprobs[i], &b = expected.prompt_logprobs[i];
+      const request::Sampled &a = answer.prompt_logprobs[i], &b = expected.prompt_logprobs[i];
       EXPECT_EQ(a.token, request.prompt[i + 1]);
       EXPECT_EQ(a.logprob, b.logprob) << "position " << i + 1;
       ASSERT_EQ(a.top.size(), 3u);
@@ -41,9 +41,9 @@ TEST(PromptLogprobs, DoNotDependOnChunksOrCachedBlocks) {
 }
 
 TEST(Choices, AreThoseOfOneRequestEachWithItsOwnStream) {
-  sched::Request request = greedy_request(words(9, 4), 12);
+  request::Request request = greedy_request(words(9, 4), 12);
   request.sampling().n = 4;
-  request.sampling().method = sched::Sampling{.temperature = 1, .seed = 7};
+  request.sampling().method = request::Sampling{.temperature = 1, .seed = 7};
   Rig rig;
   const Answer together = rig.run(request);
   ASSERT_EQ(together.choices.size(), 4u);
@@ -62,7 +62,7 @@ TEST(Choices, AreThoseOfOneRequestEachWithItsOwnStream) {
 }
 
 TEST(Padding, IsComputedAndChangesNothing) {
-  const sched::Request longer = greedy_request(words(30, 5), 10), shorter = greedy_request(words(3, 6), 10);
+  const request::Request longer = greedy_request(words(30, 5), 10), shorter = greedy_request(words(3, 6), 10);
   RigOptions padded;
   padded.scheduler.layout = sched::Layout::Padded;
   Rig rig(padded);
@@ -77,8 +77,8 @@ TEST(Padding, IsComputedAndChangesNothing) {
 
 TEST(NotANumber, FailsItsRequestAloneAndIsNotCached) {
   constexpr Token kPoison = 95;
-  const sched::Request good = greedy_request(words(21, 8), 16), other = greedy_request(words(6, 9), 16);
-  sched::Request bad = greedy_request(words(20, 10), 16);
+  const request::Request good = greedy_request(words(21, 8), 16), other = greedy_request(words(6, 9), 16);
+  request::Request bad = greedy_request(words(20, 10), 16);
   bad.prompt[1] = kPoison;
   Rig rig;
   rig.backend->poison = kPoison;
@@ -100,11 +100,11 @@ TEST(NotANumber, FailsItsRequestAloneAndIsNotCached) {
 
 TEST(NotANumber, FailsASearchAlone) {
   constexpr Token kPoison = 95;
-  sched::Request beam = greedy_request(words(10, 11), 8), contrastive = beam;
+  request::Request beam = greedy_request(words(10, 11), 8), contrastive = beam;
   beam.prompt[3] = contrastive.prompt[3] = kPoison;
-  beam.sampling().method = sched::BeamSearch{.width = 3};
-  contrastive.sampling().method = sched::ContrastiveSearch{};
-  const sched::Request good = greedy_request(words(12, 12), 8);
+  beam.sampling().method = request::BeamSearch{.width = 3};
+  contrastive.sampling().method = request::ContrastiveSearch{};
+  const request::Request good = greedy_request(words(12, 12), 8);
   Rig rig;
   rig.backend->poison = kPoison;
   const size_t a = rig.submit(beam), b = rig.submit(contrastive), c = rig.submit(good);
@@ -115,10 +115,10 @@ TEST(NotANumber, FailsASearchAlone) {
 }
 
 TEST(NoTokenLeft, FailsItsRequestAlone) {
-  sched::Request bad = greedy_request(words(8, 13), 8);
+  request::Request bad = greedy_request(words(8, 13), 8);
   bad.sampling().allowed_tokens = std::vector<Token>{5};
   bad.sampling().bad_words = {{5}};
-  const sched::Request good = greedy_request(words(8, 14), 8);
+  const request::Request good = greedy_request(words(8, 14), 8);
   Rig rig;
   const size_t a = rig.submit(bad), b = rig.submit(good);
   rig.finish();
@@ -127,9 +127,9 @@ TEST(NoTokenLeft, FailsItsRequestAlone) {
 }
 
 TEST(FailedStep, EndsEveryRequestOnceAndTheEngineGoesOn) {
-  const sched::Request one = greedy_request(words(10, 15), 20);
-  sched::Request two = greedy_request(words(14, 16), 20);
-  two.sampling().method = sched::BeamSearch{.width = 2};
+  const request::Request one = greedy_request(words(10, 15), 20);
+  request::Request two = greedy_request(words(14, 16), 20);
+  two.sampling().method = request::BeamSearch{.width = 2};
   Rig rig;
   const size_t a = rig.submit(one), b = rig.submit(two);
   for (int i = 0; i < 4; ++i) rig.step();
@@ -147,7 +147,7 @@ TEST(FailedStep, EndsEveryRequestOnceAndTheEngineGoesOn) {
 }
 
 TEST(Cancelled, LeavesTheOthersAsTheyAre) {
-  const sched::Request one = greedy_request(words(10, 17), 20), two = greedy_request(words(14, 18), 20);
+  const request::Request one = greedy_request(words(10, 17), 20), two = greedy_request(words(14, 18), 20);
   Rig rig;
   const size_t a = rig.submit(one), b = rig.submit(two);
   for (int i = 0; i < 5; ++i) rig.step();
@@ -159,7 +159,7 @@ TEST(Cancelled, LeavesTheOthersAsTheyAre) {
 }
 
 TEST(KvTypes, GiveTheSameAnswerInAnyCompany) {
-  const sched::Request one = greedy_request(words(25, 19), 12), two = greedy_request(words(40, 20), 12);
+  const request::Request one = greedy_request(words(25, 19), 12), two = greedy_request(words(40, 20), 12);
   for (const DType type : {DType::F32, DType::F16, DType::BF16, DType::F8_E4M3, DType::I8}) {
     RigOptions options{.model = "windowed", .kv_type = type};
     options.scheduler.max_step_tokens = 11;

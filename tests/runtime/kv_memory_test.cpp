@@ -91,8 +91,8 @@ class Tiers : public testing::TestWithParam<DType> {
     memory_.read_block(kGroup, BlockId{block}, bytes.data());
     return bytes;
   }
-  void move(cache::Tier from, int a, cache::Tier to, int b) {
-    const cache::BlockMove step{kGroup, {from, BlockId{a}}, {to, BlockId{b}}};
+  void move(request::Tier from, int a, request::Tier to, int b) {
+    const request::BlockMove step{kGroup, {from, BlockId{a}}, {to, BlockId{b}}};
     mover_->run({&step, 1});
   }
 
@@ -102,7 +102,7 @@ class Tiers : public testing::TestWithParam<DType> {
       memory_, {.host_blocks = {2, 3, 2}, .disk_blocks = {1, 3, 1}, .disk_folder = "/var/tmp"}));
 };
 
-using enum cache::Tier;
+using enum request::Tier;
 
 TEST_P(Tiers, BringBackEveryBitByEveryWay) {
   for (int i = 0; i < 3; ++i) memory_.write_block(kGroup, BlockId{i}, pattern(i).data());

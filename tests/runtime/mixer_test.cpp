@@ -1,5 +1,5 @@
 // Parts of a layer on the reference, against their formulas in plain numbers.
-#include "models/mixers/mixers.h"
+#include "models/layers/layers.h"
 
 #include <gtest/gtest.h>
 

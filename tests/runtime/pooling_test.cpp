@@ -12,12 +12,12 @@
 namespace sluice::runtime::test {
 namespace {
 
-using Of = sched::Pooling::Of;
+using Of = request::Pooling::Of;
 
-sched::Request pooling_request(std::vector<Token> prompt, Of of, bool normalize = false) {
-  sched::Request request;
+request::Request pooling_request(std::vector<Token> prompt, Of of, bool normalize = false) {
+  request::Request request;
   request.prompt = std::move(prompt);
-  request.task = sched::Pooling{.of = of, .normalize = normalize};
+  request.task = request::Pooling{.of = of, .normalize = normalize};
   return request;
 }
 
@@ -54,7 +54,7 @@ TEST(Pooling, DoesNotDependOnChunksCompanyOrCachedBlocks) {
   const std::vector<Token> prompt = words(70, 5);
   for (const Of of : {Of::Mean, Of::Last}) {
     Rig whole;
-    const sched::Request request = pooling_request(prompt, of);
+    const request::Request request = pooling_request(prompt, of);
     const std::vector<float> expected = whole.run(request).vectors.at(0);
     EXPECT_EQ(whole.run(request).vectors.at(0), expected) << "every block of the prompt is cached by then";
     EXPECT_EQ(whole.answer(1).ends[0].usage.cached_tokens, of == Of::Last ? 68 : 0);
@@ -73,17 +73,17 @@ TEST(Pooling, DoesNotDependOnChunksCompanyOrCachedBlocks) {
 
 // Too few blocks for all: prompts are preempted half way and come back, by either way.
 TEST(Pooling, SurvivesPreemption) {
-  std::vector<sched::Request> requests;
+  std::vector<request::Request> requests;
   for (uint32_t i = 0; i < 6; ++i) requests.push_back(pooling_request(words(30 + i, i), Of::Mean));
   std::vector<std::vector<float>> expected;
-  for (const sched::Request& request : requests) expected.push_back(Rig().run(request).vectors.at(0));
+  for (const request::Request& request : requests) expected.push_back(Rig().run(request).vectors.at(0));
   for (const sched::Preemption preemption : {sched::Preemption::Recompute, sched::Preemption::Swap}) {
     RigOptions options{.blocks = {18, 40, 0}};
     options.scheduler.preemption = preemption;
     options.scheduler.max_step_tokens = 16;
     Rig rig(options);
     const size_t talker = rig.submit(greedy_request(words(8, 40), 40));
-    for (const sched::Request& request : requests) rig.submit(request);
+    for (const request::Request& request : requests) rig.submit(request);
     rig.finish();
     EXPECT_EQ(rig.answer(talker).tokens().size(), 40u);
     for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(rig.answer(i + 1).vectors.at(0), expected[i]);
@@ -92,9 +92,9 @@ TEST(Pooling, SurvivesPreemption) {
 
 TEST(Pooling, FailsAloneWhereAStateIsNotFinite) {
   constexpr Token kPoison = 95;
-  sched::Request bad = pooling_request(words(20, 7), Of::Mean);
+  request::Request bad = pooling_request(words(20, 7), Of::Mean);
   bad.prompt[3] = kPoison;
-  const sched::Request good = pooling_request(words(20, 8), Of::Mean);
+  const request::Request good = pooling_request(words(20, 8), Of::Mean);
   Rig rig;
   rig.backend->poison = kPoison;
   const size_t a = rig.submit(bad), b = rig.submit(good);

@@ -38,7 +38,7 @@ void take(Answer& answer, const engine::Event& event) {
 std::vector<Token> Answer::tokens(size_t choice) const {
   std::vector<Token> out;
   if (choice < choices.size())
-    for (const sched::Sampled& sampled : choices[choice]) out.push_back(sampled.token);
+    for (const request::Sampled& sampled : choices[choice]) out.push_back(sampled.token);
   return out;
 }
 
@@ -72,7 +72,7 @@ Rig::Rig(const RigOptions& options) {
   engine = std::make_unique<engine::Engine>(std::move(engine_options), *executor);
 }
 
-size_t Rig::submit(sched::Request request) {
+size_t Rig::submit(request::Request request) {
   auto answer = answers_.emplace_back(std::make_shared<Answer>());
   engine::Submission submission;
   submission.request = std::move(request);
@@ -93,17 +93,17 @@ void Rig::finish() {
   for (const auto& answer : answers_) EXPECT_EQ(answer->ends.size(), 1u) << "terminal events of a request";
 }
 
-Answer Rig::run(sched::Request request) {
+Answer Rig::run(request::Request request) {
   const size_t index = submit(std::move(request));
   finish();
   return *answers_[index];
 }
 
-sched::Request greedy_request(std::vector<Token> prompt, int max_tokens) {
-  sched::Request request;
+request::Request greedy_request(std::vector<Token> prompt, int max_tokens) {
+  request::Request request;
   request.prompt = std::move(prompt);
   request.sampling().max_tokens = max_tokens;
-  request.sampling().method = sched::Sampling{.temperature = 0};
+  request.sampling().method = request::Sampling{.temperature = 0};
   return request;
 }
 

@@ -120,7 +120,7 @@ struct RigOptions {
   std::string model = "expert";
   std::string amateur;  // empty: none
   sched::SchedulerOptions scheduler{.max_seqs = 16, .max_context = 256};
-  std::array<int, cache::kTiers> blocks{256, 0, 0};  // of every group
+  std::array<int, request::kTiers> blocks{256, 0, 0};  // of every group
   int block_size = 4;
   DType kv_type = DType::F32;
   bool prefix_cache = true;
@@ -131,9 +131,9 @@ struct RigOptions {
 };
 
 struct Answer {
-  std::vector<std::vector<sched::Sampled>> choices;
+  std::vector<std::vector<request::Sampled>> choices;
   std::vector<double> scores;
-  std::vector<sched::Sampled> prompt_logprobs;
+  std::vector<request::Sampled> prompt_logprobs;
   std::vector<std::vector<float>> vectors;
   std::vector<engine::Finished> ends;  // one, if all is well
 
@@ -146,12 +146,12 @@ class Rig {
   explicit Rig(const RigOptions& options = {});
 
   // Index of the answer.
-  size_t submit(sched::Request request);
+  size_t submit(request::Request request);
   // Until nothing is left to do. The ledger's invariants are checked after every step.
   void finish();
   bool step();
   // One request on its own.
-  Answer run(sched::Request request);
+  Answer run(request::Request request);
   const Answer& answer(size_t index) const { return *answers_[index]; }
 
   std::shared_ptr<FaultyBackend> backend = std::make_shared<FaultyBackend>();
@@ -163,7 +163,7 @@ class Rig {
   std::vector<std::shared_ptr<Answer>> answers_;
 };
 
-sched::Request greedy_request(std::vector<Token> prompt, int max_tokens);
+request::Request greedy_request(std::vector<Token> prompt, int max_tokens);
 // Tokens that look random but are the same everywhere; none is below 3 or over 90.
 std::vector<Token> words(size_t count, uint32_t seed);
 

@@ -12,25 +12,25 @@ AheadBackend& device(Rig& rig) {
 
 // Adds greedy requests with different prompts to a list.
 struct Adder {
-  std::vector<sched::Request>& requests;
+  std::vector<request::Request>& requests;
 
-  sched::Request& operator()(size_t prompt, int tokens) const {
+  request::Request& operator()(size_t prompt, int tokens) const {
     requests.push_back(greedy_request(words(prompt, static_cast<uint32_t>(requests.size() + 5)), tokens));
     return requests.back();
   }
 };
 
 // What edits of the logits say: penalties, biases, tokens that may not come.
-std::vector<sched::Request> edited_kinds() {
-  std::vector<sched::Request> requests;
+std::vector<request::Request> edited_kinds() {
+  std::vector<request::Request> requests;
   const Adder add{requests};
-  const sched::Sampling drawn{.temperature = 0.9, .top_k = 40, .top_p = 0.9, .seed = 21};
+  const request::Sampling drawn{.temperature = 0.9, .top_k = 40, .top_p = 0.9, .seed = 21};
   add(6, 16).sampling().frequency_penalty = 1.5;
   add(9, 16).sampling().presence_penalty = -2;
-  sched::SamplingParams& repetition = add(30, 16).sampling();
+  request::SamplingParams& repetition = add(30, 16).sampling();
   repetition.repetition_penalty = 1.7;
   repetition.method = drawn;
-  sched::SamplingParams& all = add(12, 16).sampling();
+  request::SamplingParams& all = add(12, 16).sampling();
   all.repetition_penalty = 0.8;
   all.frequency_penalty = 0.4;
   all.presence_penalty = 0.3;
@@ -39,36 +39,36 @@ std::vector<sched::Request> edited_kinds() {
   all.logprobs = 5;
   all.method = drawn;
   const std::vector<Token> plain = Rig().run(greedy_request(words(7, 9), 12)).tokens();
-  sched::SamplingParams& least = add(7, 12).sampling();
+  request::SamplingParams& least = add(7, 12).sampling();
   least.stop_tokens = {plain[0], plain[1], plain[3]};
   least.min_tokens = 6;
-  sched::SamplingParams& choices = add(5, 9).sampling();
+  request::SamplingParams& choices = add(5, 9).sampling();
   choices.n = 3;
   choices.frequency_penalty = 1;
-  choices.method = sched::Sampling{.temperature = 1.1, .min_p = 0.02, .seed = 5};
+  choices.method = request::Sampling{.temperature = 1.1, .min_p = 0.02, .seed = 5};
   return requests;
 }
 
-std::vector<sched::Request> all_kinds() {
-  std::vector<sched::Request> requests = edited_kinds();
+std::vector<request::Request> all_kinds() {
+  std::vector<request::Request> requests = edited_kinds();
   const Adder add{requests};
   add(9, 20);
   add(40, 7);
-  add(1, 12).sampling().method = sched::Sampling{.temperature = 0.8, .top_k = 9, .top_p = 0.7, .seed = 3};
-  add(17, 12).sampling().method = sched::Sampling{.temperature = 1.2, .min_p = 0.1, .seed = 4};
+  add(1, 12).sampling().method = request::Sampling{.temperature = 0.8, .top_k = 9, .top_p = 0.7, .seed = 3};
+  add(17, 12).sampling().method = request::Sampling{.temperature = 1.2, .min_p = 0.1, .seed = 4};
   add(5, 9).sampling().logprobs = 4;
-  sched::Request& choices = add(12, 8);
+  request::Request& choices = add(12, 8);
   choices.sampling().n = 3;
-  choices.sampling().method = sched::Sampling{.temperature = 1, .seed = 11};
+  choices.sampling().method = request::Sampling{.temperature = 1, .seed = 11};
   // What only the host can draw.
   add(6, 10).sampling().bad_words = {{3, 4}, {9}};
-  add(6, 10).sampling().method = sched::Sampling{.temperature = 1, .typical_p = 0.6, .seed = 8};
-  sched::SamplingParams& both = add(8, 6).sampling();
+  add(6, 10).sampling().method = request::Sampling{.temperature = 1, .typical_p = 0.6, .seed = 8};
+  request::SamplingParams& both = add(8, 6).sampling();
   both.prompt_logprobs = 1;
   both.presence_penalty = 1.5;
   add(8, 6).sampling().prompt_logprobs = 2;
-  add(7, 8).sampling().method = sched::BeamSearch{.width = 3};
-  add(7, 8).sampling().method = sched::ContrastiveSearch{.top_k = 3};
+  add(7, 8).sampling().method = request::BeamSearch{.width = 3};
+  add(7, 8).sampling().method = request::ContrastiveSearch{.top_k = 3};
   return requests;
 }
 
@@ -77,7 +77,7 @@ void expect_same(const Answer& a, const Answer& b, const std::string& what) {
   for (size_t c = 0; c < a.choices.size(); ++c) {
     EXPECT_EQ(a.tokens(c), b.tokens(c)) << what << ", choice " << c;
     for (size_t i = 0; i < std::min(a.choices[c].size(), b.choices[c].size()); ++i) {
-      const sched::Sampled &one = a.choices[c][i], &other = b.choices[c][i];
+      const request::Sampled &one = a.choices[c][i], &other = b.choices[c][i];
       EXPECT_NEAR(one.logprob, other.logprob, 1e-4) << what;
       ASSERT_EQ(one.top.size(), other.top.size()) << what;
       for (size_t t = 0; t < one.top.size(); ++t) EXPECT_EQ(one.top[t].token, other.top[t].token) << what;
@@ -87,12 +87,12 @@ void expect_same(const Answer& a, const Answer& b, const std::string& what) {
 }
 
 TEST(RunAhead, AnswersAsTheHostDoes) {
-  const std::vector<sched::Request> requests = all_kinds();
+  const std::vector<request::Request> requests = all_kinds();
   RigOptions options;
   options.ahead = true;
   Rig together(options);
   EXPECT_EQ(together.executor->depth(), 2);
-  for (const sched::Request& request : requests) together.submit(request);
+  for (const request::Request& request : requests) together.submit(request);
   together.finish();
   for (size_t i = 0; i < requests.size(); ++i) {
     Rig alone;
@@ -101,11 +101,11 @@ TEST(RunAhead, AnswersAsTheHostDoes) {
 }
 
 TEST(RunAhead, EditedLogitsStayOnTheDevice) {
-  const std::vector<sched::Request> requests = edited_kinds();
+  const std::vector<request::Request> requests = edited_kinds();
   RigOptions options;
   options.ahead = true;
   Rig together(options);
-  for (const sched::Request& request : requests) together.submit(request);
+  for (const request::Request& request : requests) together.submit(request);
   together.finish();
   EXPECT_EQ(device(together).downloads, 0);
   for (size_t i = 0; i < requests.size(); ++i) {
@@ -115,7 +115,7 @@ TEST(RunAhead, EditedLogitsStayOnTheDevice) {
 }
 
 TEST(RunAhead, AnswersAsTheHostDoesWhenBlocksAreScarceAndPromptsAreCut) {
-  const std::vector<sched::Request> requests = all_kinds();
+  const std::vector<request::Request> requests = all_kinds();
   RigOptions options;
   options.ahead = true;
   options.blocks = {24, 24, 24};
@@ -124,7 +124,7 @@ TEST(RunAhead, AnswersAsTheHostDoesWhenBlocksAreScarceAndPromptsAreCut) {
   for (const sched::Preemption preemption : {sched::Preemption::Recompute, sched::Preemption::Swap}) {
     options.scheduler.preemption = preemption;
     Rig together(options);
-    for (const sched::Request& request : requests) together.submit(request);
+    for (const request::Request& request : requests) together.submit(request);
     together.finish();
     for (size_t i = 0; i < requests.size(); ++i) {
       Rig alone;
@@ -134,7 +134,7 @@ TEST(RunAhead, AnswersAsTheHostDoesWhenBlocksAreScarceAndPromptsAreCut) {
 }
 
 TEST(RunAhead, EndsAtAnEndTokenAlthoughTheNextStepWasSubmitted) {
-  const sched::Request request = greedy_request(words(9, 5), 20);
+  const request::Request request = greedy_request(words(9, 5), 20);
   Rig plain;
   const std::vector<Token> all = plain.run(request).tokens();
   RigOptions options;
@@ -166,7 +166,7 @@ TEST(RunAhead, WarmsUpAndThenTunesNoMore) {
   Rig rig(options);
   EXPECT_FALSE(device(rig).tuning);
   EXPECT_EQ(device(rig).repeated_steps, 11);  // 8 rows for their speed; 1, 2, 4, 8 and 16, twice each
-  const sched::Request request = greedy_request(words(9, 5), 20);
+  const request::Request request = greedy_request(words(9, 5), 20);
   Rig plain;
   EXPECT_EQ(rig.run(request).tokens(), plain.run(request).tokens());
 }
@@ -188,13 +188,13 @@ TEST(RunAhead, FailsTheRequestWhoseLogitsAreNotFinite) {
 
 // What the host draws fails after the next step was planned with its token.
 TEST(RunAhead, FailsTheRequestThatHasNoTokenLeft) {
-  sched::Request bad = greedy_request(words(8, 13), 8);
+  request::Request bad = greedy_request(words(8, 13), 8);
   bad.sampling().allowed_tokens = std::vector<Token>{5};
   bad.sampling().bad_words = {{5}};
-  sched::Request poisoned = greedy_request(words(8, 15), 8);
+  request::Request poisoned = greedy_request(words(8, 15), 8);
   poisoned.sampling().frequency_penalty = 1;
   poisoned.prompt[2] = 95;
-  const sched::Request good = greedy_request(words(8, 14), 8);
+  const request::Request good = greedy_request(words(8, 14), 8);
   RigOptions options;
   options.ahead = true;
   Rig rig(options);

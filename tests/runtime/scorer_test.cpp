@@ -43,7 +43,7 @@ TEST(Scorer, PiecesOfAPromptFeedTheLastLayerOnce) {
   options.scheduler.max_step_tokens = 8;
   Rig rig(options);
   Rig whole;
-  const sched::Request request = greedy_request(words(30, 5), 4);
+  const request::Request request = greedy_request(words(30, 5), 4);
   EXPECT_EQ(rig.run(request).tokens(), whole.run(request).tokens());
   const auto layers = static_cast<int64_t>(rig.model->spec().layers.size());
   EXPECT_EQ(rig.backend->fed, (layers - 1) * 33 + 4);

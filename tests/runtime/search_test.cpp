@@ -24,7 +24,7 @@ std::vector<Token> tokens(const json::value& list) {
   return json::value_to<std::vector<Token>>(list);
 }
 
-sched::Request request_of(const json::object& entry) {
+request::Request request_of(const json::object& entry) {
   return greedy_request(tokens(entry.at("prompt")), entry.at("max_tokens").to_number<int>());
 }
 
@@ -32,13 +32,13 @@ double number(const json::object& entry, const char* name) {
   return entry.at(name).to_number<double>();
 }
 
-sched::BeamSearch beam_of(const json::object& entry) {
-  sched::BeamSearch beam{.width = entry.at("beam_width").to_number<int>(),
-                         .length_penalty = number(entry, "length_penalty")};
+request::BeamSearch beam_of(const json::object& entry) {
+  request::BeamSearch beam{.width = entry.at("beam_width").to_number<int>(),
+                           .length_penalty = number(entry, "length_penalty")};
   const json::value& early = entry.at("early_stopping");
-  beam.early_stopping = early.is_string()  ? sched::EarlyStopping::Never
-                        : early.get_bool() ? sched::EarlyStopping::AtWidth
-                                           : sched::EarlyStopping::Heuristic;
+  beam.early_stopping = early.is_string()  ? request::EarlyStopping::Never
+                        : early.get_bool() ? request::EarlyStopping::AtWidth
+                                           : request::EarlyStopping::Heuristic;
   return beam;
 }
 
@@ -48,7 +48,7 @@ void expect_beams(const RigOptions& base) {
     RigOptions options = base;
     options.end_tokens = tokens(entry.at("end_tokens"));
     Rig rig(options);
-    sched::Request request = request_of(entry);
+    request::Request request = request_of(entry);
     request.sampling().method = beam_of(entry);
     request.sampling().n = entry.at("n").to_number<int>();
     const Answer answer = rig.run(std::move(request));
@@ -76,9 +76,9 @@ void expect_contrastive_search(const RigOptions& options) {
   Rig rig(options);
   for (const json::value& value : cases("contrastive_search")) {
     const json::object& entry = value.as_object();
-    sched::Request request = request_of(entry);
-    request.sampling().method = sched::ContrastiveSearch{.top_k = entry.at("top_k").to_number<int>(),
-                                                         .alpha = number(entry, "alpha")};
+    request::Request request = request_of(entry);
+    request.sampling().method = request::ContrastiveSearch{.top_k = entry.at("top_k").to_number<int>(),
+                                                           .alpha = number(entry, "alpha")};
     const Answer answer = rig.run(std::move(request));
     ASSERT_FALSE(answer.error());
     EXPECT_EQ(answer.tokens(), tokens(entry.at("answer"))) << json::serialize(entry);
@@ -100,8 +100,8 @@ TEST(ContrastiveDecoding, EqualsItsDefinition) {
   Rig rig({.amateur = "amateur"});
   for (const json::value& value : cases("contrastive_decoding")) {
     const json::object& entry = value.as_object();
-    sched::Request request = request_of(entry);
-    request.sampling().method = sched::ContrastiveDecoding{
+    request::Request request = request_of(entry);
+    request.sampling().method = request::ContrastiveDecoding{
         .alpha = number(entry, "alpha"), .beta = number(entry, "beta"), .sampling = {.temperature = 0}};
     const Answer answer = rig.run(std::move(request));
     ASSERT_FALSE(answer.error());
@@ -111,8 +111,8 @@ TEST(ContrastiveDecoding, EqualsItsDefinition) {
 
 TEST(ContrastiveDecoding, NeedsAnAmateur) {
   Rig rig;
-  sched::Request request = greedy_request(words(5, 1), 4);
-  request.sampling().method = sched::ContrastiveDecoding{};
+  request::Request request = greedy_request(words(5, 1), 4);
+  request.sampling().method = request::ContrastiveDecoding{};
   const Answer answer = rig.run(std::move(request));
   ASSERT_TRUE(answer.error());
   EXPECT_NE(answer.error()->message.find("--amateur"), std::string::npos);

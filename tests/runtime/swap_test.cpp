@@ -15,15 +15,15 @@ namespace sluice::runtime::test {
 namespace {
 
 // Requests of every kind that together need far more KV than there is.
-std::vector<sched::Request> crowd() {
-  std::vector<sched::Request> all;
+std::vector<request::Request> crowd() {
+  std::vector<request::Request> all;
   for (uint32_t i = 0; i < 10; ++i) {
-    sched::Request request = greedy_request(words(6 + 5 * (i % 4), 30 + i % 7), 24);
-    if (i % 5 == 1) request.sampling().method = sched::Sampling{.temperature = 0.9, .seed = i};
-    if (i % 5 == 2) request.sampling().method = sched::BeamSearch{.width = 3};
+    request::Request request = greedy_request(words(6 + 5 * (i % 4), 30 + i % 7), 24);
+    if (i % 5 == 1) request.sampling().method = request::Sampling{.temperature = 0.9, .seed = i};
+    if (i % 5 == 2) request.sampling().method = request::BeamSearch{.width = 3};
     if (i % 5 == 3)
-      request.sampling().n = 2, request.sampling().method = sched::Sampling{.temperature = 1, .seed = i};
-    if (i % 5 == 4) request.sampling().method = sched::ContrastiveSearch{.top_k = 3, .alpha = 0.5};
+      request.sampling().n = 2, request.sampling().method = request::Sampling{.temperature = 1, .seed = i};
+    if (i % 5 == 4) request.sampling().method = request::ContrastiveSearch{.top_k = 3, .alpha = 0.5};
     all.push_back(std::move(request));
   }
   return all;
@@ -42,14 +42,14 @@ std::vector<std::vector<Token>> answers(Rig& rig, const std::vector<size_t>& ind
 std::vector<std::vector<Token>> undisturbed(const std::string& model) {
   Rig rig({.model = model, .blocks = {2000, 0, 0}, .prefix_cache = false});
   std::vector<size_t> indices;
-  for (sched::Request& request : crowd()) {
+  for (request::Request& request : crowd()) {
     indices.push_back(rig.submit(std::move(request)));
     rig.finish();
   }
   return answers(rig, indices);
 }
 
-RigOptions scarce(std::array<int, cache::kTiers> blocks) {
+RigOptions scarce(std::array<int, request::kTiers> blocks) {
   RigOptions options{.blocks = blocks};
   options.scheduler.preemption = sched::Preemption::Swap;
   options.scheduler.max_seqs = 12;
@@ -64,7 +64,7 @@ TEST_P(Swap, ThroughHostMemoryChangesNothing) {
   options.model = GetParam();
   Rig rig(options);
   std::vector<size_t> indices;
-  for (sched::Request& request : crowd()) indices.push_back(rig.submit(std::move(request)));
+  for (request::Request& request : crowd()) indices.push_back(rig.submit(std::move(request)));
   rig.finish();
   EXPECT_EQ(answers(rig, indices), undisturbed(GetParam()));
   EXPECT_GT(rig.engine->metrics().blocks_swapped_in.value(), 0u);
@@ -76,7 +76,7 @@ TEST_P(Swap, ThroughADiskThatForgetsIsComputedAgain) {
   options.model = GetParam();
   Rig rig(options);
   std::vector<size_t> indices;
-  for (sched::Request& request : crowd()) indices.push_back(rig.submit(std::move(request)));
+  for (request::Request& request : crowd()) indices.push_back(rig.submit(std::move(request)));
   const int file = nameless_file(options.disk_folder);
   ASSERT_GE(file, 0);
   struct stat status {};
@@ -94,7 +94,7 @@ TEST_P(Swap, ThroughADiskThatForgetsIsComputedAgain) {
 INSTANTIATE_TEST_SUITE_P(Models, Swap, testing::Values("expert", "windowed"));
 
 TEST(DiskTier, LosesACachedPrefixWithoutHarm) {
-  const sched::Request request = greedy_request(words(40, 3), 8);
+  const request::Request request = greedy_request(words(40, 3), 8);
   Rig rig(scarce({14, 0, 200}));
   const std::vector<Token> expected = rig.run(request).tokens();
   for (uint32_t i = 0; i < 4; ++i)
@@ -127,7 +127,7 @@ class FullDisk {
 };
 
 TEST(DiskTier, WithoutRoomLosesACachedPrefixWithoutHarm) {
-  const sched::Request request = greedy_request(words(40, 3), 8);
+  const request::Request request = greedy_request(words(40, 3), 8);
   Rig rig(scarce({14, 0, 200}));
   const std::vector<Token> expected = rig.run(request).tokens();
   std::vector<std::vector<Token>> found;
@@ -141,9 +141,9 @@ TEST(DiskTier, WithoutRoomLosesACachedPrefixWithoutHarm) {
 }
 
 TEST(DiskTier, LosesTheAmateursBlocksWithoutHarm) {
-  sched::Request request = greedy_request(words(40, 3), 8);
+  request::Request request = greedy_request(words(40, 3), 8);
   request.sampling().method =
-      sched::ContrastiveDecoding{.alpha = 0.01, .beta = 1.5, .sampling = {.temperature = 0}};
+      request::ContrastiveDecoding{.alpha = 0.01, .beta = 1.5, .sampling = {.temperature = 0}};
   RigOptions options = scarce({14, 0, 200});
   options.amateur = "amateur";
   Rig rig(options);

@@ -21,9 +21,9 @@ T read(std::istringstream& words) {
   return value;
 }
 
-void describe_moves(const Step& step, std::ostringstream& out) {
+void describe_moves(const request::Step& step, std::ostringstream& out) {
   int copies = 0, outs = 0, ins = 0;
-  for (const cache::BlockMove& move : step.moves) {
+  for (const request::BlockMove& move : step.moves) {
     ++(move.from.tier == move.to.tier ? copies : move.from.tier < move.to.tier ? outs : ins);
   }
   if (copies > 0) out << " copy " << copies;
@@ -54,7 +54,7 @@ void Script::run_line(const std::string& verb, std::istringstream& words) {
   }
   build();
   if (verb == "add") {
-    const Request& request = read_request(words);
+    const request::Request& request = read_request(words);
     const Status status = scheduler_->admissible(request);
     EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().message);
     if (status.ok()) scheduler_->add(request);
@@ -79,7 +79,7 @@ bool Script::run_event(const std::string& verb, std::istringstream& words) {
   if (verb == "cancel") {
     EXPECT_TRUE(scheduler_->cancel(id()));
   } else if (verb == "finish") {
-    const RequestId request = id();
+    const request::RequestId request = id();
     bool ended = false;
     EXPECT_TRUE(scheduler_->finish(request, read<int>(words), &ended));
   } else if (verb == "fail") {
@@ -99,7 +99,7 @@ bool Script::run_event(const std::string& verb, std::istringstream& words) {
 }
 
 bool Script::set_number(const std::string& verb, std::istringstream& words) {
-  std::vector<cache::KvGroup>& groups = ledger_options_.groups;
+  std::vector<kv::KvGroup>& groups = ledger_options_.groups;
   if (verb == "blocks") {
     groups.emplace_back().blocks[0] = read<int>(words);
     read<std::string>(words);  // x
@@ -110,7 +110,7 @@ bool Script::set_number(const std::string& verb, std::istringstream& words) {
     groups.back().blocks[0] = read<int>(words);
   } else if (verb == "host" || verb == "disk") {
     const int blocks = read<int>(words);
-    for (cache::KvGroup& group : groups) group.blocks[verb == "host" ? 1 : 2] = blocks;
+    for (kv::KvGroup& group : groups) group.blocks[verb == "host" ? 1 : 2] = blocks;
   } else if (verb == "budget") {
     options_.max_step_tokens = read<int>(words);
   } else if (verb == "seqs") {
@@ -154,12 +154,12 @@ bool Script::set_choice(const std::string& verb, std::istringstream& words) {
 
 void Script::build() {
   if (scheduler_) return;
-  ledger_ = std::make_unique<cache::KvLedger>(ledger_options_);
+  ledger_ = std::make_unique<kv::KvLedger>(ledger_options_);
   scheduler_ = std::make_unique<Scheduler>(options_, *ledger_);
 }
 
-bool Script::read_request_option(const std::string& word, std::istringstream& words, Request& request,
-                                 Named& named) {
+bool Script::read_request_option(const std::string& word, std::istringstream& words,
+                                 request::Request& request, Named& named) {
   if (word == "max") {
     request.sampling().max_tokens = read<int>(words);
   } else if (word == "client") {
@@ -175,7 +175,7 @@ bool Script::read_request_option(const std::string& word, std::istringstream& wo
   } else if (word == "logs") {
     request.sampling().prompt_logprobs = 0;
   } else if (word == "beam") {
-    request.sampling().method = BeamSearch{.width = read<int>(words)};
+    request.sampling().method = request::BeamSearch{.width = read<int>(words)};
   } else if (word == "shares") {
     const std::vector<Token>& other = requests_.at(ids_.at(read<std::string>(words))).request->prompt;
     request.prompt.assign(other.begin(), other.begin() + read<int>(words));
@@ -185,10 +185,10 @@ bool Script::read_request_option(const std::string& word, std::istringstream& wo
   return true;
 }
 
-const Request& Script::read_request(std::istringstream& words) {
+const request::Request& Script::read_request(std::istringstream& words) {
   Named named{.name = read<std::string>(words)};
-  Request request;
-  request.id = RequestId{requests_.size() + 1};
+  request::Request request;
+  request.id = request::RequestId{requests_.size() + 1};
   request.arrival = now_;
   size_t size = 0;
   std::string word;
@@ -201,7 +201,7 @@ const Request& Script::read_request(std::istringstream& words) {
   }
   while (request.prompt.size() < size) request.prompt.push_back(next_token_++);
   ids_[named.name] = request.id;
-  named.request = std::make_shared<const Request>(std::move(request));
+  named.request = std::make_shared<const request::Request>(std::move(request));
   return *(requests_[named.request->id] = named).request;
 }
 
@@ -211,23 +211,23 @@ std::string Script::label(SeqId seq) const {
 }
 
 std::string Script::step() {
-  const Step step = scheduler_->plan(now_);
-  for (const Admission& admission : step.admit) {
+  const request::Step step = scheduler_->plan(now_);
+  for (const request::Admission& admission : step.admit) {
     seqs_[admission.seq] = {admission.request->id, 0};
     requests_.at(admission.request->id).group = admission.seq;
   }
-  for (const Fork& fork : step.forks) seqs_[fork.child] = {seqs_.at(fork.parent).first, fork.choice};
-  for (const Lanes& lanes : step.lanes) {
-    const RequestId id = seqs_.at(lanes.group).first;
+  for (const request::Fork& fork : step.forks) seqs_[fork.child] = {seqs_.at(fork.parent).first, fork.choice};
+  for (const request::Lanes& lanes : step.lanes) {
+    const request::RequestId id = seqs_.at(lanes.group).first;
     for (size_t i = 0; i < lanes.lanes.size(); ++i) seqs_[lanes.lanes[i]] = {id, static_cast<int>(i)};
   }
   std::ostringstream out;
-  for (const Work& work : step.work) {
+  for (const request::Work& work : step.work) {
     out << " " << label(work.seq) << "[" << work.begin << "," << work.end << ")";
     if (options_.rope.count > 1) out << "@" << options_.rope.of(std::max(work.rope_length, work.end));
     if (work.sample_from < work.end) out << "*";
   }
-  for (const RequestId id : step.preempted) out << " preempt " << requests_.at(id).name;
+  for (const request::RequestId id : step.preempted) out << " preempt " << requests_.at(id).name;
   if (step.padding) out << " pad " << step.padding->rows << "x" << step.padding->width;
   describe_moves(step, out);
   const bool held = scheduler_->holding();
@@ -239,17 +239,17 @@ std::string Script::step() {
   return text.empty() ? text : text.substr(1);
 }
 
-std::vector<Outcome> Script::invent(const Step& step) {
-  std::vector<Outcome> outcomes;
-  std::set<RequestId> moved;
-  for (const Work& work : step.work) {
-    const RequestId id = seqs_.at(work.seq).first;
+std::vector<request::Outcome> Script::invent(const request::Step& step) {
+  std::vector<request::Outcome> outcomes;
+  std::set<request::RequestId> moved;
+  for (const request::Work& work : step.work) {
+    const request::RequestId id = seqs_.at(work.seq).first;
     Named& named = requests_.at(id);
-    const bool search = is_search(*named.request);
+    const bool search = request::is_search(*named.request);
     const SeqId seq = search ? named.group : work.seq;
     const bool prompt = work.end < static_cast<int>(named.request->prompt.size());
     if (losing_.erase(id) > 0) {
-      outcomes.push_back({seq, KvLost{}, {}});
+      outcomes.push_back({seq, request::KvLost{}, {}});
     } else if (prompt || work.sample_from == work.end) {
       continue;
     } else if (failing_.erase(id) > 0) {
@@ -260,17 +260,18 @@ std::vector<Outcome> Script::invent(const Step& step) {
       ++named.sampled;
     } else {
       const bool stop = ++named.sampled == named.stops;
-      outcomes.push_back({seq, Tokens{.tokens = {{stop ? options_.end_tokens.at(0) : -1, 0, {}}}}, {}});
+      outcomes.push_back(
+          {seq, request::Tokens{.tokens = {{stop ? options_.end_tokens.at(0) : -1, 0, {}}}}, {}});
     }
   }
   return outcomes;
 }
 
 // Every lane goes on but the last, which is replaced by a fork of the first; over after max_tokens moves.
-SearchMove Script::invent_move(const Named& named) {
-  SearchMove move;
+request::SearchMove Script::invent_move(const Named& named) {
+  request::SearchMove move;
   if (named.sampled == named.request->sampling().max_tokens) return move;
-  const int width = sequence_count(named.request->sampling());
+  const int width = request::sequence_count(named.request->sampling());
   for (int i = 0; i < width; ++i) {
     const bool fork = named.sampled == 0 || i == width - 1;
     move.moves.push_back({fork ? 0 : i, -2 - i});

@@ -38,7 +38,7 @@ class Script {
  private:
   struct Named {
     std::string name;
-    std::shared_ptr<const Request> request;
+    std::shared_ptr<const request::Request> request;
     int stops = 0;    // the token with which it ends; 0: none
     int sampled = 0;  // tokens or moves so far
     SeqId group;
@@ -49,26 +49,26 @@ class Script {
   bool set_number(const std::string& verb, std::istringstream& words);
   bool set_choice(const std::string& verb, std::istringstream& words);
   void build();
-  const Request& read_request(std::istringstream& words);
-  bool read_request_option(const std::string& word, std::istringstream& words, Request& request,
+  const request::Request& read_request(std::istringstream& words);
+  bool read_request_option(const std::string& word, std::istringstream& words, request::Request& request,
                            Named& named);
 
   // Plans, writes the plan down as a script would, and lets every sequence that samples have a token.
   std::string step();
   std::string label(SeqId seq) const;
-  std::vector<Outcome> invent(const Step& step);
-  static SearchMove invent_move(const Named& named);
+  std::vector<request::Outcome> invent(const request::Step& step);
+  static request::SearchMove invent_move(const Named& named);
 
-  cache::LedgerOptions ledger_options_;
+  kv::LedgerOptions ledger_options_;
   SchedulerOptions options_;
-  std::unique_ptr<cache::KvLedger> ledger_;
+  std::unique_ptr<kv::KvLedger> ledger_;
   std::unique_ptr<Scheduler> scheduler_;
   TimePoint now_{};
   Token next_token_ = 1000;
-  std::map<RequestId, Named> requests_;
-  std::map<std::string, RequestId> ids_;
-  std::map<SeqId, std::pair<RequestId, int>> seqs_;  // and which of its choices or lanes
-  std::set<RequestId> failing_, losing_;
+  std::map<request::RequestId, Named> requests_;
+  std::map<std::string, request::RequestId> ids_;
+  std::map<SeqId, std::pair<request::RequestId, int>> seqs_;  // and which of its choices or lanes
+  std::set<request::RequestId> failing_, losing_;
 };
 
 }  // namespace sluice::sched::testing

@@ -14,7 +14,7 @@ namespace {
 class WaitingQueueTest : public ::testing::Test {
  protected:
   Entry& add(const std::string& client, int prompt, int priority = 0, double deadline = 0) {
-    auto request = std::make_shared<Request>();
+    auto request = std::make_shared<request::Request>();
     request->client = client;
     request->priority = priority;
     request->prompt.resize(static_cast<size_t>(prompt));
@@ -109,23 +109,24 @@ TEST_F(WaitingQueueTest, EveryEighthStartIsTheOldests) {
 // The cost of planning, counted in requests and clients looked at, with few and with very many requests
 // waiting.
 uint64_t planning_cost(int waiting, bool many_clients) {
-  cache::KvLedger ledger({.block_size = 16, .groups = {{.window = 0, .blocks = {64}}}});
+  kv::KvLedger ledger({.block_size = 16, .groups = {{.window = 0, .blocks = {64}}}});
   Scheduler scheduler({.max_seqs = 8, .max_step_tokens = 64}, ledger);
   for (int i = 0; i < waiting; ++i) {
-    Request request{.id = RequestId{static_cast<uint64_t>(i) + 1}, .prompt = std::vector<Token>(8, i)};
+    request::Request request{.id = request::RequestId{static_cast<uint64_t>(i) + 1},
+                             .prompt = std::vector<Token>(8, i)};
     request.client = many_clients ? std::to_string(i) : std::to_string(i % 3);
     request.sampling().max_tokens = 4;
     scheduler.add(std::move(request));
   }
   const uint64_t before = scheduler.planning_operations();
   for (int i = 0; i < 50; ++i) {
-    const Step step = scheduler.plan(TimePoint{});
-    std::vector<Outcome> outcomes;
-    for (const Work& work : step.work) {
+    const request::Step step = scheduler.plan(TimePoint{});
+    std::vector<request::Outcome> outcomes;
+    for (const request::Work& work : step.work) {
       if (work.sample_from == work.end) continue;
-      Outcome& outcome = outcomes.emplace_back();
+      request::Outcome& outcome = outcomes.emplace_back();
       outcome.seq = work.seq;
-      std::get<Tokens>(outcome.result).tokens.push_back({1, 0, {}});
+      std::get<request::Tokens>(outcome.result).tokens.push_back({1, 0, {}});
     }
     scheduler.commit(step, std::move(outcomes));
   }

@@ -1,5 +1,5 @@
 // Which address a request comes from, and whom it is counted as.
-#include "server/address.h"
+#include "server/core/address.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // Who gets a place, and who gives one up: the table alone, and a server under connections that say nothing.
-#include "server/connection_table.h"
+#include "server/core/connection_table.h"
 
 #include <fmt/format.h>
 #include <sys/resource.h>

@@ -1,5 +1,5 @@
 // Framing: what is one request, and what is refused.
-#include "server/http.h"
+#include "server/http/http.h"
 
 #include <gtest/gtest.h>
 

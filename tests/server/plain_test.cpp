@@ -6,15 +6,15 @@
 #include <cstdio>
 #include <fstream>
 
-#include "server/client_limits.h"
-#include "server/gate.h"
-#include "server/guards.h"
-#include "server/keys.h"
-#include "server/metrics_text.h"
-#include "server/notify.h"
-#include "server/options.h"
-#include "server/response.h"
-#include "server/router.h"
+#include "server/access/client_limits.h"
+#include "server/access/gate.h"
+#include "server/access/guards.h"
+#include "server/access/keys.h"
+#include "server/core/options.h"
+#include "server/core/router.h"
+#include "server/http/response.h"
+#include "server/observe/metrics_text.h"
+#include "server/observe/notify.h"
 #include "tests/server/rig.h"
 
 namespace sluice::server {

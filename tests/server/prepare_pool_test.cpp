@@ -1,4 +1,4 @@
-#include "server/prepare_pool.h"
+#include "server/core/prepare_pool.h"
 
 #include <gtest/gtest.h>
 

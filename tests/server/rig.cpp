@@ -21,7 +21,8 @@ class TestWriter : public api::AnswerWriter {
     if (const auto* delta = std::get_if<engine::Delta>(&event)) {
       tokens_ += delta->tokens.size();
       if (stream_)
-        for (const sched::Sampled& sampled : delta->tokens) out += fmt::format("data: {}\n\n", sampled.token);
+        for (const request::Sampled& sampled : delta->tokens)
+          out += fmt::format("data: {}\n\n", sampled.token);
       sent_ |= stream_;
     }
     const auto* last = std::get_if<engine::Finished>(&event);
@@ -64,7 +65,7 @@ api::Reply complete(const api::Call& call) {
   const bool stream = get_bool(object, "stream")->value_or(false);
   api::Prepared prepared{&call.models[0], {}, std::make_unique<TestWriter>(stream), stream};
   engine::Submission submission;
-  sched::SamplingParams sampling;
+  request::SamplingParams sampling;
   sampling.max_tokens = number("max_tokens", 8);
   sampling.ignore_eos = true;
   for (int i = 0; i < number("prompt", 8); ++i)

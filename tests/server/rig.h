@@ -14,10 +14,10 @@
 #include <thread>
 #include <vector>
 
-#include "server/server.h"
+#include "server/core/server.h"
+#include "tests/engine/answer.h"
+#include "tests/engine/fake_executor.h"
 #include "tests/server/client.h"
-#include "tests/sim/answer.h"
-#include "tests/sim/fake_executor.h"
 
 namespace sluice::server {
 
@@ -27,7 +27,7 @@ class PacedExecutor : public sim::FakeExecutor {
   using FakeExecutor::FakeExecutor;
   ~PacedExecutor() override { release(); }
 
-  Result<std::vector<sched::Outcome>> collect() override {
+  Result<std::vector<request::Outcome>> collect() override {
     std::this_thread::sleep_for(std::chrono::microseconds(step_us.load()));
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return !held_; });

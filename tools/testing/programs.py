@@ -15,7 +15,7 @@ PROGRAM_SECONDS = 1200  # a test program that takes longer is hanging
 FUZZ_SEED = os.environ.get("SLUICE_FUZZ_SEED", "1")
 FUZZ_SECONDS = os.environ.get("SLUICE_FUZZ_SECONDS", "10")
 THREADED = ("base", "parity", "runtime", "server", "sim")  # directories of tests/ that tsan runs
-HALVED = ("golden", "parity", "text")  # those that take longest, run first and as two halves
+HALVED = ("golden", "parity", "tokenizer")  # those that take longest, run first and as two halves
 
 
 built = {}  # (preset, targets): whether it succeeded

@@ -6,7 +6,7 @@
 
 #include "base/thread_pool.h"
 #include "kernels/backend.h"
-#include "kernels/cpu/isa.h"
+#include "kernels/cpu/simd/isa.h"
 
 namespace sluice::kernels::cpu {
 

@@ -20,14 +20,14 @@ if(SLUICE_EMULATE_AVX512 AND EXISTS ${SLUICE_SIMDE_HEADERS})
   file(COPY ${SLUICE_SIMDE_HEADERS} DESTINATION ${CMAKE_BINARY_DIR}/emulation)
   set(KERNEL_FLAGS_avx512_bf16 ${KERNEL_FLAGS_avx2} -isystem ${CMAKE_SOURCE_DIR}/tests/parity/emulated
     -isystem ${CMAKE_BINARY_DIR}/emulation)
-  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cpu/isa.cpp PROPERTIES
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cpu/simd/isa.cpp PROPERTIES
     COMPILE_DEFINITIONS SLUICE_EMULATED_AVX512)
 endif()
 set(KERNEL_ARM neon dotprod i8mm bf16)
 set(KERNEL_X86 avx2 avx512 avx512_vnni avx512_bf16)
 
 foreach(level IN ITEMS scalar ${KERNEL_ARM} ${KERNEL_X86})
-  set(file ${CMAKE_SOURCE_DIR}/src/kernels/cpu/level_${level}.cpp)
+  set(file ${CMAKE_SOURCE_DIR}/src/kernels/cpu/simd/level_${level}.cpp)
   if((level IN_LIST KERNEL_ARM AND NOT CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64") OR
      (level IN_LIST KERNEL_X86 AND NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64"))
     set_source_files_properties(${file} PROPERTIES HEADER_FILE_ONLY ON)

@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 #include "base/platform.h"
-#include "kernels/cpu/features.h"
+#include "kernels/cpu/simd/features.h"
 #include "tensor/tensor.h"
 
 namespace sluice::kernels::cpu {

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "kernels/cpu/kernel_table.h"
-#include "kernels/cpu/products.h"
+#include "kernels/cpu/gemm/products.h"
+#include "kernels/cpu/simd/kernel_table.h"
 
 namespace sluice::kernels::cpu {
 namespace {

@@ -1,6 +1,6 @@
 # The kernels proper, with CUDA. Those on FlashInfer are a library of their own, so that only they see its headers.
 if(SLUICE_CUDA)
-  file(GLOB own CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/cuda/*.cu)
+  file(GLOB_RECURSE own CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/cuda/*.cu)
   set(flash ${own})
   list(FILTER flash INCLUDE REGEX "/flash[^/]*$")
   list(FILTER own EXCLUDE REGEX "/flash[^/]*$")

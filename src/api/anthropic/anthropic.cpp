@@ -1,0 +1,99 @@
+#include "api/anthropic/anthropic.h"
+
+#include "api/anthropic/anthropic_answer.h"
+#include "api/anthropic/anthropic_messages.h"
+#include "api/core/generation.h"
+#include "api/core/sampling_fields.h"
+
+namespace sluice::api {
+
+namespace {
+
+std::string_view type_of(const json::value& value) {
+  const json::object* object = value.if_object();
+  const json::value* type = object == nullptr ? nullptr : object->if_contains("type");
+  if (type == nullptr || !type->is_string()) return {};
+  return {type->get_string().data(), type->get_string().size()};
+}
+
+Status read_thinking(const json::value& value, Draft& draft) {
+  draft.chat.variables["enable_thinking"] = type_of(value) != "disabled";
+  return {};
+}
+
+Status read_effort(const json::value& value, Draft& draft) {
+  draft.chat.variables["reasoning_effort"] = value;
+  return {};
+}
+
+bool asks_for_no_tool(const json::value& value) {
+  return is_empty(value) || type_of(value) == "none";
+}
+
+constexpr Field kOutputConfig[] = {
+    used("effort", {Kind::Text}, "reasoning_effort for the chat template", read_effort),
+    unsupported("format", "structured output is not offered", is_empty),
+};
+
+constexpr Field kAnthropicConversation[] = {
+    used("system", {}, "a string or a list of text blocks", read_anthropic_system),
+    required(
+        used("messages", {Kind::List},
+             "objects with role (user, assistant, system) and content (a string or blocks of text, thinking, "
+             "tool_use and tool_result); a last one of the assistant is continued",
+             read_anthropic_messages)),
+    used("thinking", {Kind::Object}, "{type: enabled or disabled}: enable_thinking for the chat template",
+         read_thinking),
+    nested("output_config", "how the model works on the answer", kOutputConfig),
+    unsupported("tools", "tool calls are not offered", is_empty),
+    unsupported("tool_choice", "tool calls are not offered", asks_for_no_tool),
+    ignored("metadata", "notes of the client"),
+    ignored("service_tier", "there is one"),
+    ignored("context_management", "conversations are taken as they are"),
+    ignored("mcp_servers", "the server calls nobody"),
+    ignored("container", "there is none"),
+    ignored("cache_control", "prefixes are shared by content"),
+};
+
+constexpr Field kMessage[] = {
+    required(used("max_tokens", integer(1, request::SamplingLimits::kMaxTokens),
+                  "most tokens of the answer; cut to what fits", into<&Draft::max_tokens>)),
+    used("temperature", number(0, 1), "0: always the likeliest token", into<&Draft::temperature>)
+        .by_default("the model's"),
+    used("top_p", number(0, 1), "keep the smallest set of tokens of at least this mass", into<&Draft::top_p>)
+        .by_default("the model's"),
+    used("top_k", integer(-1), "keep the k likeliest tokens", into<&Draft::top_k>).by_default("the model's"),
+    used("stop_sequences", {Kind::Texts}, "at most 16 strings that end the answer", into<&Draft::stop>),
+    used("stream", {Kind::Boolean}, "send the answer in pieces as it is made", into<&Draft::stream>),
+};
+
+}  // namespace
+
+const RequestSchema& message_schema() {
+  static const RequestSchema schema{"MessageRequest", {kAnthropicConversation, kMessage, model_field()}};
+  return schema;
+}
+const RequestSchema& count_schema() {
+  static const RequestSchema schema{"CountTokensRequest", {kAnthropicConversation, model_field()}};
+  return schema;
+}
+
+Reply create_message(const Call& call) {
+  Draft draft;
+  draft.cut_max_tokens = true;
+  if (Problem problem = read_body(call, message_schema(), draft)) return *problem;
+  return generate(call, std::move(draft), make_either<MessageAnswer, MessageStream>);
+}
+
+Reply count_tokens(const Call& call) {
+  Draft draft;
+  if (Problem problem = read_body(call, count_schema(), draft)) return *problem;
+  Problem problem;
+  const ServedModel* model = choose_model(call, draft, problem);
+  if (problem) return *problem;
+  std::vector<std::vector<Token>> prompts;
+  if ((problem = encode_prompts(call, *model, draft, Purpose::Show, prompts))) return *problem;
+  return Answer{.body = write_json(json::object{{"input_tokens", prompts.front().size()}})};
+}
+
+}  // namespace sluice::api

@@ -1,0 +1,14 @@
+// Anthropic's POST /v1/messages and /v1/messages/count_tokens.
+#pragma once
+
+#include "api/core/field_table.h"
+#include "api/core/service.h"
+
+namespace sluice::api {
+
+const RequestSchema& message_schema();
+const RequestSchema& count_schema();
+Reply create_message(const Call& call);
+Reply count_tokens(const Call& call);
+
+}  // namespace sluice::api

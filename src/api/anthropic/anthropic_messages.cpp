@@ -1,0 +1,134 @@
+#include "api/anthropic/anthropic_messages.h"
+
+#include <fmt/format.h>
+
+#include "api/core/errors.h"
+#include "api/core/messages.h"
+
+namespace sluice::api {
+
+namespace {
+
+constexpr std::string_view kBillingHeader = "x-anthropic-billing-header";
+
+void append_line(std::string& text, std::string_view more) {
+  if (!text.empty() && !more.empty()) text += '\n';
+  text += more;
+}
+
+// What one message becomes: the results of calls stand before its text.
+struct Unfolded {
+  std::string text, reasoning;
+  json::array calls, results;
+};
+
+Result<std::string> result_text(const json::object& block, const std::string& where) {
+  const json::value* content = block.if_contains("content");
+  if (content == nullptr || content->is_null()) return std::string();
+  if (content->is_string()) return std::string(content->get_string());
+  if (const json::array* parts = content->if_array()) return join_parts(*parts, where + ".content");
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("'{}.content' must be a string or a list of blocks", where)};
+}
+
+Status unfold(const json::object& block, const std::string& where, Unfolded& out) {
+  const std::string_view type = text_of(block, "type");
+  if (type == "text") {
+    append_line(out.text, text_of(block, "text"));
+  } else if (type == "thinking") {
+    append_line(out.reasoning, text_of(block, "thinking"));
+  } else if (type == "tool_use") {
+    const json::value* input = block.if_contains("input");
+    out.calls.push_back(
+        {{"id", json::string(text_of(block, "id"))},
+         {"type", "function"},
+         {"function",
+          {{"name", json::string(text_of(block, "name"))},
+           {"arguments", input != nullptr && input->is_object() ? *input : json::object()}}}});
+  } else if (type == "tool_result") {
+    Result<std::string> text = result_text(block, where);
+    if (!text) return text.error();
+    out.results.push_back({{"role", "tool"},
+                           {"tool_call_id", json::string(text_of(block, "tool_use_id"))},
+                           {"content", *text}});
+  } else if (type != "redacted_thinking") {
+    return Error{ErrorCode::Unsupported,
+                 fmt::format("'{}' is of type '{}'; this model reads text alone", where, clipped(type))};
+  }
+  return {};
+}
+
+Status unfold_content(const json::value& content, const std::string& where, Unfolded& out) {
+  if (content.is_string()) {
+    out.text = content.get_string();
+    return {};
+  }
+  const json::array* blocks = content.if_array();
+  if (blocks == nullptr)
+    return Error{ErrorCode::InvalidArgument, fmt::format("'{}' must be a string or a list of blocks", where)};
+  for (size_t i = 0; i < blocks->size(); ++i) {
+    const std::string place = fmt::format("{}[{}]", where, i);
+    const json::object* block = (*blocks)[i].if_object();
+    if (block == nullptr)
+      return Error{ErrorCode::InvalidArgument, fmt::format("'{}' must be an object", place)};
+    if (Status status = unfold(*block, place, out); !status) return status;
+  }
+  return {};
+}
+
+}  // namespace
+
+Status read_anthropic_system(const json::value& value, Draft& draft) {
+  std::string system;
+  if (value.is_string()) {
+    system = value.get_string();
+  } else {
+    const json::array* blocks = value.if_array();
+    if (blocks == nullptr)
+      return Error{ErrorCode::InvalidArgument, "'system' must be a string or a list of text blocks"};
+    for (const json::value& block : *blocks) {
+      const json::object* object = block.if_object();
+      if (object == nullptr || text_of(*object, "type") != "text")
+        return Error{ErrorCode::InvalidArgument, "'system' must be a string or a list of text blocks"};
+      const std::string_view text = text_of(*object, "text");
+      if (!text.starts_with(kBillingHeader)) append_line(system, text);
+    }
+  }
+  if (!system.empty()) draft.chat.messages.push_back({{"role", "system"}, {"content", system}});
+  return {};
+}
+
+Status read_anthropic_messages(const json::value& value, Draft& draft) {
+  json::array plain;
+  for (size_t i = 0; i < value.get_array().size(); ++i) {
+    const std::string where = fmt::format("messages[{}]", i);
+    const json::object* message = value.get_array()[i].if_object();
+    if (message == nullptr)
+      return Error{ErrorCode::InvalidArgument, fmt::format("'{}' must be an object", where)};
+    const std::string_view role = text_of(*message, "role");
+    if (role != "user" && role != "assistant" && role != "system")
+      return Error{ErrorCode::InvalidArgument,
+                   fmt::format("'{}.role' must be user, assistant or system", where)};
+    const json::value* content = message->if_contains("content");
+    if (content == nullptr)
+      return Error{ErrorCode::InvalidArgument, fmt::format("'{}.content' is missing", where)};
+    Unfolded parts;
+    if (Status status = unfold_content(*content, where + ".content", parts); !status) return status;
+    const bool only_results = !parts.results.empty() && parts.text.empty();
+    for (json::value& result : parts.results) plain.push_back(std::move(result));
+    if (only_results) continue;
+    json::object made{{"role", json::string(role)}, {"content", parts.text}};
+    if (!parts.calls.empty()) made["tool_calls"] = std::move(parts.calls);
+    if (!parts.reasoning.empty()) made["reasoning_content"] = parts.reasoning;
+    plain.push_back(std::move(made));
+  }
+  if (Status status = read_message_list(plain, "messages", draft); !status) return status;
+  const json::object& last = draft.chat.messages.back().get_object();
+  if (last.at("role") == "assistant" && !last.at("content").get_string().empty()) {
+    draft.chat.continue_final_message = true;
+    draft.chat.add_generation_prompt = false;
+  }
+  return {};
+}
+
+}  // namespace sluice::api

@@ -1,0 +1,277 @@
+#include "api/core/generation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "api/core/errors.h"
+#include "api/core/parameters.h"
+#include "api/openai/models.h"
+#include "chat/chat_prompt.h"
+
+namespace sluice::api {
+
+namespace {
+
+bool is_chat(const Draft& draft) {
+  return !draft.chat.messages.empty();
+}
+
+// An error of request::validate() starts with the name of the field.
+ApiError named(const Error& error) {
+  ApiError out = to_api_error(error);
+  if (out.status == 400) out.param = error.message.substr(0, error.message.find_first_of(" '", 1));
+  if (out.param.starts_with('\'')) out.param.erase(0, 1);
+  return out;
+}
+
+// Texts of one request to tokens.
+class PromptEncoder {
+ public:
+  PromptEncoder(const Call& call, const ServedModel& model, const Draft& draft, Purpose purpose)
+      : call_(call), model_(model), draft_(draft), purpose_(purpose) {}
+
+  Problem encode_text(const std::string& text, std::vector<Token>& out) const {
+    if (Problem problem = check_least(least_tokens(text))) return problem;
+    return take("prompt",
+                model_.tokenizer->encode(text, {.parse_special = draft_.parse_special,
+                                                .add_special = draft_.add_special_tokens.value_or(true),
+                                                .interrupt = call_.interrupt}),
+                out);
+  }
+
+  Problem encode_chat(std::vector<Token>& out) const {
+    chat::Rendering rendering;
+    if (Problem problem = render_messages(call_, model_, draft_, rendering)) {
+      const Problem too_long = check_least(least_of_messages());
+      return too_long ? too_long : problem;
+    }
+    if (Problem problem = check_least(least_of(rendering))) return problem;
+    const chat::RenderingEncoding options{.add_special = draft_.add_special_tokens.value_or(false),
+                                          .interrupt = call_.interrupt};
+    return take("messages", chat::encode_rendering(*model_.tokenizer, rendering, options), out);
+  }
+
+ private:
+  static Problem take(const char* field, Result<std::vector<Token>> tokens, std::vector<Token>& out) {
+    if (!tokens) return invalid_value(field, tokens.error().message);
+    out = std::move(*tokens);
+    return std::nullopt;
+  }
+
+  size_t least_tokens(std::string_view text) const { return model_.tokenizer->least_tokens(text); }
+
+  size_t least_of(const chat::Rendering& rendering) const {
+    size_t sum = 0;
+    for (const chat::TemplateSpan& span : rendering.spans) sum += least_tokens(span.text);
+    return sum;
+  }
+
+  // A conversation that a template gave up on may be too long for the model, too: that is the better reason.
+  size_t least_of_messages() const {
+    size_t sum = 0;
+    for (const json::value& message : draft_.chat.messages) {
+      const json::value* content = message.get_object().if_contains("content");
+      if (content != nullptr && content->is_string()) sum += least_tokens(to_text(*content));
+    }
+    return sum;
+  }
+
+  // Counting tokens takes time, which a text that cannot fit in any case is not worth.
+  Problem check_least(size_t least) const {
+    const bool must_fit = purpose_ == Purpose::Run && !draft_.truncate_prompt_tokens;
+    if (!must_fit || least <= static_cast<size_t>(model_.context)) return std::nullopt;
+    return context_overflow(call_.operation->dialect,
+                            {.context = model_.context,
+                             .prompt = static_cast<int64_t>(least),
+                             .completion = std::max(0, draft_.max_tokens.value_or(0)),
+                             .counted = false});
+  }
+
+  const Call& call_;
+  const ServedModel& model_;
+  const Draft& draft_;
+  Purpose purpose_;
+};
+
+void truncate(const ServedModel& model, const Draft& draft, std::vector<Token>& tokens) {
+  if (!draft.truncate_prompt_tokens) return;
+  int keep = *draft.truncate_prompt_tokens;
+  if (keep < 0) keep = std::max(1, model.context - std::max(1, draft.max_tokens.value_or(1)));
+  if (tokens.size() <= static_cast<size_t>(keep)) return;
+  const auto extra = static_cast<std::ptrdiff_t>(tokens.size()) - keep;
+  if (draft.truncate_right) {
+    tokens.resize(static_cast<size_t>(keep));
+  } else {
+    tokens.erase(tokens.begin(), tokens.begin() + extra);
+  }
+}
+
+Problem check_tokens(const ServedModel& model, const Draft& draft, const std::vector<Token>& tokens) {
+  const char* field = is_chat(draft) ? "messages" : "prompt";
+  if (tokens.empty())
+    return invalid_value(field, fmt::format("'{}' has no tokens; it must have at least 1", field));
+  for (const Token token : tokens) {
+    if (token >= 0 && token < model.vocab) continue;
+    return invalid_value(
+        field, fmt::format("'{}' holds token {}; the vocabulary ends at {}", field, token, model.vocab - 1));
+  }
+  return std::nullopt;
+}
+
+// How many tokens the answer may have, or that prompt and answer do not fit.
+Problem fit(const Call& call, const ServedModel& model, const Draft& draft, size_t prompt, int& max_tokens) {
+  const int64_t room = int64_t{model.context} - static_cast<int64_t>(prompt);
+  const bool open = draft.max_tokens.value_or(-1) < 0 || draft.cut_max_tokens;
+  int64_t wanted = std::max(1, draft.max_tokens.value_or(1));
+  if (open && room > 0) wanted = std::min(room, draft.max_tokens.value_or(-1) < 0 ? room : wanted);
+  if (model.max_output > 0) wanted = std::min<int64_t>(wanted, model.max_output);
+  if (wanted > room)
+    return context_overflow(
+        call.operation->dialect,
+        {.context = model.context, .prompt = static_cast<int64_t>(prompt), .completion = open ? 1 : wanted});
+  max_tokens = static_cast<int>(wanted);
+  return std::nullopt;
+}
+
+Problem check_counts(const ServedModel& model, const Draft& draft, const request::SamplingParams& sampling) {
+  const int sequences = request::sequence_count(sampling);
+  if (sequences > model.max_sequences)
+    return invalid_value("n", fmt::format("{} choices or beams are asked for; the limit is {}", sequences,
+                                          model.max_sequences));
+  const size_t prompts = std::max<size_t>(1, draft.prompts.size());
+  if (prompts * static_cast<size_t>(sequences) > GenerationLimits::sequences)
+    return invalid_value(
+        "prompt", fmt::format("{} prompts with {} choices or beams each are asked for; the limit is {} "
+                              "in all",
+                              prompts, sequences, GenerationLimits::sequences));
+  if (draft.max_tokens == 0 && !draft.echo)
+    return invalid_value("max_tokens", "'max_tokens' is 0; without 'echo' it must be at least 1");
+  if (draft.stream && draft.prompt_logprobs)
+    return invalid_value("prompt_logprobs", "'prompt_logprobs' is not available in streams");
+  return std::nullopt;
+}
+
+std::string echoed_message(const Draft& draft) {
+  if (!draft.echo || !is_chat(draft)) return {};
+  const json::object& last = draft.chat.messages.back().get_object();
+  if (last.at("role") != "assistant") return {};
+  return std::string(last.at("content").get_string());
+}
+
+Problem fill(const Call& call, const ServedModel& model, const AnswerSetup& setup, Prepared& prepared) {
+  const Draft& draft = setup.draft;
+  Result<Parameters> parameters = make_parameters(draft, model.tokenizer);
+  if (!parameters) return named(parameters.error());
+  request::SamplingParams& sampling = parameters->sampling;
+  if (draft.echo && sampling.logprobs && !sampling.prompt_logprobs && !is_chat(draft))
+    sampling.prompt_logprobs = sampling.logprobs;
+  if (Problem problem = check_counts(model, draft, sampling)) return problem;
+  Result<engine::TextMaker> text = engine::make_text_maker(*model.tokenizer, std::move(parameters->text));
+  if (!text) return invalid_value("stop", text.error().message);
+  for (const std::vector<Token>& prompt : setup.prompts) {
+    if (Problem problem = fit(call, model, draft, prompt.size(), sampling.max_tokens)) return problem;
+    if (Status valid = request::validate(sampling, static_cast<int>(model.vocab)); !valid)
+      return named(valid.error());
+    engine::Submission& submission = prepared.submissions.emplace_back(make_submission(call, draft, prompt));
+    submission.request.task = sampling;
+    submission.text = text->make;
+    submission.text_bytes = text->bytes;
+  }
+  return std::nullopt;
+}
+
+Problem encode_all(const Call& call, const ServedModel& model, const Draft& draft, Purpose purpose,
+                   std::vector<std::vector<Token>>& out) {
+  const PromptEncoder encoder(call, model, draft, purpose);
+  if (is_chat(draft)) {
+    if (Problem problem = encoder.encode_chat(out.emplace_back())) return problem;
+  }
+  for (const Prompt& prompt : draft.prompts) {
+    std::vector<Token>& tokens = out.emplace_back();
+    if (const auto* ids = std::get_if<std::vector<Token>>(&prompt)) {
+      tokens = *ids;
+    } else if (Problem problem = encoder.encode_text(std::get<std::string>(prompt), tokens)) {
+      return problem;
+    }
+  }
+  for (std::vector<Token>& tokens : out) {
+    truncate(model, draft, tokens);
+    if (Problem problem = check_tokens(model, draft, tokens)) return problem;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+const ServedModel* choose_model(const Call& call, const Draft& draft, Problem& problem) {
+  const ServedModel* model = find_model(call, draft.model);
+  if (model == nullptr) problem = model_not_found(draft.model);
+  return model;
+}
+
+Problem render_messages(const Call& call, const ServedModel& model, const Draft& draft,
+                        chat::Rendering& out) {
+  if (model.chat_template == nullptr)
+    return invalid_value("messages",
+                         fmt::format("the model '{}' has no chat template; use /v1/completions", model.id));
+  const ChatDraft& chat = draft.chat;
+  if (chat.continue_final_message && chat.add_generation_prompt)
+    return invalid_value("continue_final_message",
+                         "'continue_final_message' and 'add_generation_prompt' must not both be true");
+  chat::ChatPrompt prompt{
+      .variables = {{"messages", chat.messages}, {"add_generation_prompt", chat.add_generation_prompt}},
+      .request_variables = chat.variables,
+      .continue_final_message = chat.continue_final_message,
+      .interrupt = call.interrupt};
+  Result<chat::Rendering> rendering =
+      chat::render_chat(*model.chat_template, *model.tokenizer, std::move(prompt));
+  if (rendering) {
+    out = std::move(*rendering);
+    return std::nullopt;
+  }
+  ApiError error = invalid_value("messages", rendering.error().message);
+  error.code = "template_error";
+  return error;
+}
+
+Problem encode_prompts(const Call& call, const ServedModel& model, const Draft& draft, Purpose purpose,
+                       std::vector<std::vector<Token>>& out) {
+  Problem problem = encode_all(call, model, draft, purpose, out);
+  if (problem) problem = in_clients_words(*std::move(problem), draft.sent);
+  return problem;
+}
+
+engine::Submission make_submission(const Call& call, const Draft& draft, std::vector<Token> prompt) {
+  engine::Submission submission;
+  submission.request.client = call.context.client;
+  submission.request.priority = -draft.priority;
+  submission.request.prompt = std::move(prompt);
+  submission.request.cache_salt = call.context.cache_salt;
+  if (!draft.cache_salt.empty()) submission.request.cache_salt += "\x1f" + draft.cache_salt;
+  return submission;
+}
+
+Reply generate(const Call& call, Draft draft, MakeWriter make_writer) {
+  Problem problem;
+  Prepared prepared{.stream = draft.stream};
+  prepared.model = choose_model(call, draft, problem);
+  if (problem) return *problem;
+  fill_defaults(draft, prepared.model->defaults);
+  AnswerSetup setup{.draft = std::move(draft),
+                    .model = prepared.model,
+                    .request_id = call.context.request_id,
+                    .created = call.context.now_s,
+                    .clock = call.context.clock};
+  if ((problem = encode_prompts(call, *prepared.model, setup.draft, Purpose::Run, setup.prompts)))
+    return *problem;
+  if ((problem = fill(call, *prepared.model, setup, prepared)))
+    return in_clients_words(*std::move(problem), setup.draft.sent);
+  setup.echoed = echoed_message(setup.draft);
+  setup.draft.chat = {};
+  setup.draft.prompts.clear();
+  prepared.writer = make_writer(std::move(setup));
+  return prepared;
+}
+
+}  // namespace sluice::api

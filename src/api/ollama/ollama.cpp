@@ -1,0 +1,230 @@
+#include "api/ollama/ollama.h"
+
+#include <fmt/format.h>
+
+#include "api/core/answer_json.h"
+#include "api/core/errors.h"
+#include "api/core/generation.h"
+#include "api/core/messages.h"
+#include "api/core/sampling_fields.h"
+#include "api/ollama/ollama_answer.h"
+#include "api/openai/completions.h"
+#include "api/openai/embeddings.h"
+
+namespace sluice::api {
+
+namespace {
+
+using Limits = request::SamplingLimits;
+
+// An empty list asks to load the model.
+Status read_ollama_messages(const json::value& value, Draft& draft) {
+  json::array plain;
+  for (size_t i = 0; i < value.get_array().size(); ++i) {
+    const json::value& item = value.get_array()[i];
+    plain.push_back(item);
+    const json::object* message = item.if_object();
+    if (message == nullptr) continue;
+    json::object& made = plain.back().get_object();
+    if (const json::value* images = message->if_contains("images");
+        images != nullptr && !images->is_null() && !is_empty(*images))
+      return Error{ErrorCode::Unsupported,
+                   fmt::format("'messages[{}].images': this model reads text alone", i)};
+    if (const json::value* thinking = message->if_contains("thinking")) made["reasoning"] = *thinking;
+    if (const json::value* name = message->if_contains("tool_name")) made["name"] = *name;
+  }
+  if (plain.empty()) return {};
+  return read_message_list(plain, "messages", draft);
+}
+
+Status read_user_prompt(const json::value& value, Draft& draft) {
+  if (!value.get_string().empty()) draft.prompts.emplace_back(to_text(value));
+  return {};
+}
+
+Status read_think(const json::value& value, Draft& draft) {
+  draft.chat.variables["enable_thinking"] = !value.is_bool() || value.get_bool();
+  if (value.is_string()) draft.chat.variables["reasoning_effort"] = value;
+  return {};
+}
+
+Status read_num_predict(const json::value& value, Draft& draft) {
+  draft.max_tokens = std::max(-1, to_int(value));
+  if (draft.max_tokens == 0) draft.max_tokens = 1;
+  return {};
+}
+
+Status read_truncate(const json::value& value, Draft& draft) {
+  if (!value.get_bool()) draft.truncate_prompt_tokens.reset();
+  return {};
+}
+
+constexpr Field kOptions[] = {
+    used("num_predict", integer(-2, Limits::kMaxTokens), "most tokens of the answer; below 0: what fits",
+         read_num_predict)
+        .by_default("what fits"),
+    used("temperature", number(0, Limits::kTemperature), "0: always the likeliest token",
+         into<&Draft::temperature>)
+        .by_default("the model's"),
+    used("top_k", integer(-1), "keep the k likeliest tokens; 0 or -1: all", into<&Draft::top_k>)
+        .by_default("the model's"),
+    used("top_p", number(0, 1), "keep the smallest set of tokens of at least this mass", into<&Draft::top_p>)
+        .by_default("the model's"),
+    used("min_p", number(0, 1), "keep tokens of at least this share of the likeliest's probability",
+         into<&Draft::min_p>)
+        .by_default("the model's"),
+    used("typical_p", number(1e-6, 1), "keep the tokens nearest to the entropy", into<&Draft::typical_p>)
+        .by_default("1"),
+    used("repeat_penalty", number(Limits::kRepetitionPenaltyLow, Limits::kRepetitionPenaltyHigh),
+         "of every token in prompt or answer", into<&Draft::repetition_penalty>)
+        .by_default("the model's"),
+    used("presence_penalty", number(-Limits::kPenalty, Limits::kPenalty), "of every token that was generated",
+         into<&Draft::presence_penalty>)
+        .by_default("0"),
+    used("frequency_penalty", number(-Limits::kPenalty, Limits::kPenalty), "per time a token was generated",
+         into<&Draft::frequency_penalty>)
+        .by_default("0"),
+    used("seed", {Kind::Seed}, "the same seed gives the same answer", into<&Draft::seed>)
+        .by_default("a new one each time"),
+    used("stop", {Kind::Texts}, "at most 16 strings that end the answer", into<&Draft::stop>),
+    ignored("num_ctx", "the context is the server's"),
+    ignored("num_keep", "contexts are not shifted"),
+    ignored("repeat_last_n", "penalties look at the whole text"),
+    ignored("num_batch", "the server's own"),
+    ignored("num_gpu", "the server's own"),
+    ignored("main_gpu", "the server's own"),
+    ignored("num_thread", "the server's own"),
+    ignored("use_mmap", "the server's own"),
+    unsupported("mirostat", "this sampler is not offered", is_zero),
+};
+
+constexpr Field kCommon[] = {
+    used("stream", {Kind::Boolean}, "lines of pieces", into<&Draft::stream>).by_default("true"),
+    nested("options", "how tokens are chosen", kOptions),
+    used("think", {}, "true, false or an effort, for the chat template", read_think)
+        .by_default("the template's"),
+    ignored("keep_alive", "models stay loaded"),
+    ignored("truncate", "a prompt that does not fit is refused"),
+    ignored("shift", "contexts are not shifted"),
+    unsupported("format", "structured output is not offered", is_empty),
+};
+
+constexpr Field kChat[] = {
+    required(used("messages", {Kind::List}, "objects with role and content; none: the model is loaded",
+                  read_ollama_messages)),
+    unsupported("tools", "tool calls are not offered", is_empty),
+};
+
+constexpr Field kGenerate[] = {
+    used("prompt", {Kind::Text}, "put into the chat template as the user's words; none: the model is loaded",
+         read_user_prompt),
+    used("system", {Kind::Text}, "the system message", into<&Draft::system>),
+    used("raw", {Kind::Boolean}, "the prompt is taken as it is, with the control tokens that it spells",
+         into<&Draft::raw>),
+    ignored("context", "send a conversation to /api/chat"),
+    unsupported("suffix", "text is generated at the end only", is_empty),
+    unsupported("template", "requests bring no templates", is_empty),
+    unsupported("images", "this model reads text alone", is_empty),
+};
+
+constexpr Field kEmbed[] = {
+    required(used("input", {}, "a string or a list of strings", read_embedding_input)),
+    used("dimensions", integer(1, 1 << 20), "keep this many numbers, brought back to length 1",
+         into<&Draft::dimensions>)
+        .by_default("all"),
+    used("truncate", {Kind::Boolean}, "cut texts to what fits", read_truncate).by_default("true"),
+    ignored("options", "have no meaning here"),
+    ignored("keep_alive", "models stay loaded"),
+};
+
+constexpr Field kOllamaEmbedding[] = {
+    required(used("prompt", {Kind::Text}, "a text",
+                  [](const json::value& value, Draft& draft) -> Status {
+                    draft.prompts.emplace_back(to_text(value));
+                    return {};
+                  })),
+    ignored("options", "have no meaning here"),
+    ignored("keep_alive", "models stay loaded"),
+};
+
+Draft ollama_draft() {
+  Draft draft;
+  draft.stream = true;
+  draft.cut_max_tokens = true;
+  draft.fallback = {.temperature = 0.8, .top_p = 0.9, .top_k = 40};
+  return draft;
+}
+
+Reply loaded(const Call& call, const Draft& draft, std::string_view field) {
+  Problem problem;
+  const ServedModel* model = choose_model(call, draft, problem);
+  if (problem) return *problem;
+  json::object out{{"model", model->id},
+                   {"created_at", to_rfc3339(wall_time(call.context.clock, call.context.now_s))}};
+  out[field] = field == "message" ? json::value{{"role", "assistant"}, {"content", ""}} : json::value("");
+  out["done_reason"] = "load";
+  out["done"] = true;
+  return Answer{.body = write_json(out)};
+}
+
+}  // namespace
+
+const RequestSchema& ollama_chat_schema() {
+  static const RequestSchema schema{"OllamaChatRequest",
+                                    {kChat, kCommon, model_field(), switch_logprobs_fields()}};
+  return schema;
+}
+const RequestSchema& ollama_generate_schema() {
+  static const RequestSchema schema{"OllamaGenerateRequest",
+                                    {kGenerate, kCommon, model_field(), switch_logprobs_fields()}};
+  return schema;
+}
+const RequestSchema& ollama_embed_schema() {
+  static const RequestSchema schema{"OllamaEmbedRequest", {kEmbed, model_field()}};
+  return schema;
+}
+const RequestSchema& ollama_embedding_schema() {
+  static const RequestSchema schema{"OllamaEmbeddingRequest", {kOllamaEmbedding, model_field()}};
+  return schema;
+}
+
+Reply ollama_chat(const Call& call) {
+  Draft draft = ollama_draft();
+  if (Problem problem = read_body(call, ollama_chat_schema(), draft)) return *problem;
+  if (draft.chat.messages.empty()) return loaded(call, draft, "message");
+  return generate(call, std::move(draft), make_ollama_writer<OllamaForm::Chat>);
+}
+
+Reply ollama_generate(const Call& call) {
+  Draft draft = ollama_draft();
+  if (Problem problem = read_body(call, ollama_generate_schema(), draft)) return *problem;
+  if (draft.prompts.empty()) return loaded(call, draft, "response");
+  Problem problem;
+  const ServedModel* model = choose_model(call, draft, problem);
+  if (problem) return *problem;
+  if (draft.raw || model->chat_template == nullptr) {
+    draft.parse_special = draft.raw;
+  } else {
+    if (!draft.system.empty()) draft.chat.messages.push_back({{"role", "system"}, {"content", draft.system}});
+    draft.chat.messages.push_back(
+        {{"role", "user"}, {"content", std::get<std::string>(draft.prompts.front())}});
+    draft.prompts.clear();
+  }
+  return generate(call, std::move(draft), make_ollama_writer<OllamaForm::Generate>);
+}
+
+Reply ollama_embed(const Call& call) {
+  Draft draft;
+  draft.truncate_prompt_tokens = -1;
+  if (Problem problem = read_body(call, ollama_embed_schema(), draft)) return *problem;
+  return embed(call, std::move(draft), make_ollama_embeddings<OllamaForm::Embed>);
+}
+
+Reply ollama_embedding(const Call& call) {
+  Draft draft;
+  draft.truncate_prompt_tokens = -1;
+  if (Problem problem = read_body(call, ollama_embedding_schema(), draft)) return *problem;
+  return embed(call, std::move(draft), make_ollama_embeddings<OllamaForm::Embedding>);
+}
+
+}  // namespace sluice::api

@@ -1,0 +1,87 @@
+#include "api/openai/chat.h"
+
+#include <fmt/format.h>
+
+#include "api/core/errors.h"
+#include "api/core/generation.h"
+#include "api/core/messages.h"
+#include "api/core/sampling_fields.h"
+#include "api/openai/chat_answer.h"
+
+namespace sluice::api {
+
+namespace {
+
+Status read_reasoning_effort(const json::value& value, Draft& draft) {
+  draft.chat.variables["reasoning_effort"] = value;
+  if (value.get_string() == "none") draft.chat.variables["enable_thinking"] = false;
+  return {};
+}
+
+Status read_documents(const json::value& value, Draft& draft) {
+  for (const json::value& item : value.get_array())
+    if (!item.is_object()) return Error{ErrorCode::InvalidArgument, "'documents' must hold objects"};
+  draft.chat.variables["documents"] = value;
+  return {};
+}
+
+Status read_add_generation_prompt(const json::value& value, Draft& draft) {
+  draft.chat.add_generation_prompt = value.get_bool();
+  return {};
+}
+Status read_continue_final_message(const json::value& value, Draft& draft) {
+  draft.chat.continue_final_message = value.get_bool();
+  return {};
+}
+
+constexpr Field kConversation[] = {
+    used("add_generation_prompt", {Kind::Boolean}, "the prompt ends where an answer starts",
+         read_add_generation_prompt)
+        .by_default("true"),
+    used("continue_final_message", {Kind::Boolean},
+         "the answer goes on with the last message; add_generation_prompt must be false",
+         read_continue_final_message),
+    used("documents", {Kind::List}, "objects that the chat template may show to the model", read_documents),
+    used("reasoning_effort", {Kind::Text},
+         "for the chat template; \"none\" also sets enable_thinking to false", read_reasoning_effort),
+    used("chat_template_kwargs", {Kind::Object}, "more variables for the chat template",
+         read_template_variables),
+    unsupported("chat_template", "requests bring no templates; the model's own is used", is_empty),
+    ignored("mm_processor_kwargs", "models read text"),
+    ignored("media_io_kwargs", "models read text"),
+    ignored("reasoning_format", "reasoning is part of the text"),
+    ignored("parse_tool_calls", "calls are part of the text"),
+};
+
+constexpr Field kMessages[] = {
+    required(used(
+        "messages", {Kind::List},
+        "objects with role (system, developer, user, assistant, tool, function) and content (a string or a "
+        "list of text parts)",
+        read_messages)),
+};
+
+}  // namespace
+
+std::span<const Field> conversation_fields() {
+  return kConversation;
+}
+
+const RequestSchema& chat_schema() {
+  static const RequestSchema schema{"ChatCompletionRequest",
+                                    {kMessages, model_field(), conversation_fields(),
+                                     switch_logprobs_fields(), sampling_fields(), envelope_fields()}};
+  return schema;
+}
+
+Reply chat_completion(const Call& call) {
+  Draft draft;
+  if (Problem problem = read_body(call, chat_schema(), draft)) return *problem;
+  if (draft.top_logprobs.value_or(0) > 0 && !draft.logprobs_wanted)
+    return invalid_value(
+        "top_logprobs",
+        fmt::format("'top_logprobs' is {}, which needs 'logprobs' to be true", *draft.top_logprobs));
+  return generate(call, std::move(draft), make_either<ChatAnswer, ChatStream>);
+}
+
+}  // namespace sluice::api

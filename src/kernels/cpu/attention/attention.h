@@ -1,0 +1,216 @@
+// The pieces of attention over keys and values of one head. Included by the level files only. A query's
+// arithmetic is the same whichever queries share its tile.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/gemm/products.h"
+#include "kernels/cpu/pointwise.h"
+#include "kernels/cpu/simd/kernel_table.h"
+
+namespace sluice::kernels::cpu {
+namespace {
+
+// Rows whose memory is asked for ahead of their use: they lie one key apart, too far for the hardware to guess.
+constexpr int64_t kAhead = 24;
+
+// Cuts [at, count) into tiles of N, the last ones smaller, and calls tile<size>(begin) for each. Heads that share a kv head
+// are often three or six: a smaller tile still reads each key once for all of them.
+template <int N, class Tile>
+void for_tiles(int64_t at, int64_t count, const Tile& tile) {
+  for (; at + N <= count; at += N) tile.template operator()<N>(at);
+  if constexpr (N > 1) for_tiles<N - 1>(at, count, tile);
+}
+
+template <class I, class T, int R, int N>
+void score_tile(float* out, int64_t stride, const float* const* queries, const KvRows& keys, int64_t key) {
+  const uint8_t* rows[R];
+  const float* x[N];
+  float results[R][N];
+  for (int r = 0; r < R; ++r) rows[r] = keys.rows[key + r];
+  for (int n = 0; n < N; ++n) x[n] = queries[n];
+  dot_tile<I, T, R, N>(rows, x, keys.width, results);
+  for (int r = 0; r < R; ++r) {
+    const float scale = keys.scales == nullptr ? 1.0f : keys.scales[key + r];
+    for (int n = 0; n < N; ++n) out[n * stride + key + r] = results[r][n] * scale;
+  }
+}
+
+inline void prefetch_rows(const KvRows& rows, int64_t first, int64_t count, int64_t element_bytes) {
+  if (first + count > rows.count) return;
+  for (int64_t i = first; i < first + count; ++i) {
+    for (int64_t byte = 0; byte < rows.width * element_bytes; byte += 64)
+      __builtin_prefetch(rows.rows[i] + byte);
+  }
+}
+
+template <class I, class T>
+void scores_as(float* out, int64_t stride, const float* const* queries, int64_t query_count,
+               const KvRows& keys) {
+  for_tiles<I::kTokenTile>(0, query_count, [&]<int N>(int64_t query) {
+    int64_t key = 0;
+    float* to = out + query * stride;
+    for (; key + I::kRowTile <= keys.count; key += I::kRowTile) {
+      prefetch_rows(keys, key + kAhead, I::kRowTile, T::kBytes);
+      score_tile<I, T, I::kRowTile, N>(to, stride, queries + query, keys, key);
+    }
+    for (; key < keys.count; ++key) score_tile<I, T, 1, N>(to, stride, queries + query, keys, key);
+  });
+}
+
+template <class I>
+void scores(float* out, int64_t stride, const float* const* queries, int64_t query_count,
+            const KvRows& keys) {
+  switch (keys.type) {
+    case DType::F32:
+      return scores_as<I, PlainF32<I>>(out, stride, queries, query_count, keys);
+    case DType::F16:
+      return scores_as<I, PlainF16<I>>(out, stride, queries, query_count, keys);
+    case DType::BF16:
+      return scores_as<I, PlainBf16<I>>(out, stride, queries, query_count, keys);
+    case DType::I8:
+      return scores_as<I, PlainI8<I>>(out, stride, queries, query_count, keys);
+    default:
+      __builtin_trap();  // the back-end checks the type
+  }
+}
+
+template <class I>
+float largest_of(const float* values, int64_t count) {
+  auto lanes = I::set1(-__builtin_inff());
+  int64_t i = 0;
+  for (; i + I::kWidth <= count; i += I::kWidth) lanes = I::max(lanes, I::load(values + i));
+  float largest = I::reduce_max(lanes);
+  for (; i < count; ++i) largest = values[i] > largest ? values[i] : largest;
+  return largest;
+}
+
+template <class I>
+SoftmaxPart softmax(float* scores, int64_t count, const ScoreRule& rule, int64_t distance) {
+  static constexpr float kIota[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  map_row<I>(scores, count, [=](int64_t i, int64_t left) {
+    auto logit = I::mul(load_floats<I>(scores + i, left), I::set1(rule.scale));
+    if (rule.softcap > 0) {
+      logit = I::mul(tanh<I>(I::mul(logit, I::set1(1.0f / rule.softcap))), I::set1(rule.softcap));
+    }
+    if (rule.slope == 0) return logit;
+    const auto away = I::add(I::load(kIota), I::set1(static_cast<float>(distance + i)));
+    return I::fma(away, I::set1(rule.slope), logit);
+  });
+  const float largest = largest_of<I>(scores, count);
+  map_row<I>(scores, count, [=](int64_t i, int64_t left) {
+    return exp<I>(I::sub(load_floats<I>(scores + i, left), I::set1(largest)));
+  });
+  return {largest,
+          sum_row<I>(count, [=](int64_t i, int64_t left) { return load_floats<I>(scores + i, left); })};
+}
+
+// The first vector of a row from column `at` on; `left` columns are left.
+template <class I, class T>
+typename I::F load_columns(const uint8_t* row, int64_t at, int64_t left) {
+  const uint8_t* from = row + at * T::kBytes;
+  return left >= I::kWidth ? T::load(from) : load_some<I, T>(from, left);
+}
+
+// N queries by V vectors of the value from column `at` on: one load of the value serves all queries. V > 1: all vectors
+// are whole.
+template <class I, class T, int N, int V>
+void value_tile(const WeightedSum& sum, int64_t query, int64_t at) {
+  const KvRows& values = sum.values;
+  const int64_t left = values.width - at;
+  const float* weights[N];
+  typename I::F sums[N][V];
+#pragma GCC unroll 8
+  for (int n = 0; n < N; ++n) {
+    weights[n] = sum.weights + (query + n) * sum.weight_stride;
+#pragma GCC unroll 16
+    for (int v = 0; v < V; ++v) sums[n][v] = I::set1(0.0f);
+  }
+  for (int64_t key = 0; key < values.count; ++key) {
+    if (key + kAhead < values.count) __builtin_prefetch(values.rows[key + kAhead] + at * T::kBytes);
+    const float scale = values.scales == nullptr ? 1.0f : values.scales[key];
+    typename I::F weight[N];
+#pragma GCC unroll 8
+    for (int n = 0; n < N; ++n) weight[n] = I::set1(weights[n][key] * scale);
+#pragma GCC unroll 16
+    for (int v = 0; v < V; ++v) {
+      const int64_t column = at + v * I::kWidth;
+      const auto value = V > 1 ? T::load(values.rows[key] + column * T::kBytes)
+                               : load_columns<I, T>(values.rows[key], column, left);
+#pragma GCC unroll 8
+      for (int n = 0; n < N; ++n) sums[n][v] = I::fma(weight[n], value, sums[n][v]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int n = 0; n < N; ++n) {
+#pragma GCC unroll 16
+    for (int v = 0; v < V; ++v) {
+      const int64_t column = at + v * I::kWidth;
+      store_floats<I>(sum.out + (query + n) * values.width + column, sums[n][v], values.width - column);
+    }
+  }
+}
+
+template <class I, class T>
+void weighted_sum_as(const WeightedSum& sum) {
+  for_tiles<I::kTokenTile>(0, sum.queries, [&]<int N>(int64_t query) {
+    // Few queries leave registers for longer rows. A level's token tile tells how many registers it has.
+    constexpr int kVectors = N * 8 <= 6 * I::kTokenTile ? 8 : 4;
+    int64_t at = 0;
+    for (; at + kVectors * I::kWidth <= sum.values.width; at += kVectors * I::kWidth) {
+      value_tile<I, T, N, kVectors>(sum, query, at);
+    }
+    for (; at + 4 * I::kWidth <= sum.values.width; at += 4 * I::kWidth)
+      value_tile<I, T, N, 4>(sum, query, at);
+    for (; at < sum.values.width; at += I::kWidth) value_tile<I, T, N, 1>(sum, query, at);
+  });
+}
+
+template <class I>
+void weighted_sum(const WeightedSum& sum) {
+  switch (sum.values.type) {
+    case DType::F32:
+      return weighted_sum_as<I, PlainF32<I>>(sum);
+    case DType::F16:
+      return weighted_sum_as<I, PlainF16<I>>(sum);
+    case DType::BF16:
+      return weighted_sum_as<I, PlainBf16<I>>(sum);
+    case DType::I8:
+      return weighted_sum_as<I, PlainI8<I>>(sum);
+    default:
+      __builtin_trap();  // the back-end checks the type
+  }
+}
+
+template <class I>
+void blend(float* sum, float a, const float* part, float b, int64_t width) {
+  map_row<I>(sum, width, [=](int64_t i, int64_t left) {
+    const auto kept = I::mul(load_floats<I>(sum + i, left), I::set1(a));
+    return I::fma(load_floats<I>(part + i, left), I::set1(b), kept);
+  });
+}
+
+template <class I>
+void store_kv(void* out, DType type, const float* x, int64_t width) {
+  auto* to = static_cast<uint8_t*>(out);
+  if (type == DType::F32) {
+    __builtin_memcpy(to, x, static_cast<size_t>(width) * 4);
+    return;
+  }
+  if (type == DType::F16) {
+    for (int64_t i = 0; i < width; i += I::kWidth) {
+      uint8_t halves[2 * I::kWidth];
+      I::store_f16(halves, load_floats<I>(x + i, width - i));
+      const int64_t count = width - i < I::kWidth ? width - i : I::kWidth;
+      __builtin_memcpy(to + 2 * i, halves, static_cast<size_t>(2 * count));
+    }
+    return;
+  }
+  for (int64_t i = 0; i < width; ++i) {  // BF16
+    const uint16_t half = to_bf16(x[i]);
+    __builtin_memcpy(to + 2 * i, &half, 2);
+  }
+}
+
+}  // namespace
+}  // namespace sluice::kernels::cpu

@@ -1,0 +1,350 @@
+// Products of activations [tokens, cols] with weight rows [rows, cols], for every weight type. Included by
+// the level files only.
+//
+// Block types: four rows by up to four tokens at a time. A block of 32 weights is unpacked in registers,
+// multiplied with the tokens' int8 blocks into exact integer sums, and added to one float per row and token:
+//   sum = fma(float(integer sum), scale * x.scale, sum), then sum = fma(min, x.sum, sum),
+// block after block. The order is the same for every tile and level, so all levels give the same bits.
+//
+// Plain types: weights are widened to f32 in registers; each row and token has one vector of partial sums,
+// added over cols in steps of the vector width and then across its lanes. Bits depend on the level's width
+// alone.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/gemm/block_types.h"
+#include "kernels/cpu/simd/kernel_table.h"
+
+namespace sluice::kernels::cpu {
+namespace {
+
+// -- block types
+
+template <class I, class T, int N>
+void add_piece(Rows4 rows, int64_t at, int piece, const ActivationBlock* const (&x)[N],
+               typename I::F4 (&sums)[N]) {
+  typename I::I8x32 weights[4];
+  for (int r = 0; r < 4; ++r) weights[r] = T::unpack(rows[r] + at, piece);
+  typename I::I4 integer[N];
+  if constexpr (T::kScaledHalves) {
+    HalfScales scales;
+    for (int r = 0; r < 4; ++r) {
+      scales.low[r] = T::half_scale(rows[r] + at, 2 * piece);
+      scales.high[r] = T::half_scale(rows[r] + at, 2 * piece + 1);
+    }
+    I::template scaled_dots<N>(weights, scales, x, integer);
+  } else {
+    I::template dots<N>(weights, x, integer);
+  }
+  const auto scale = T::scale(rows, at, piece);
+  for (int n = 0; n < N; ++n) {
+    sums[n] = I::fma4(I::to_float4(integer[n]), I::mul4(scale, I::splat4(x[n]->scale)), sums[n]);
+  }
+  if constexpr (T::kMin) {
+    const auto min = T::min(rows, at, piece);
+    for (int n = 0; n < N; ++n) sums[n] = I::fma4(min, I::splat4(x[n]->sum), sums[n]);
+  }
+  if constexpr (T::kMinHalves) {
+    for (int half = 0; half < 2; ++half) {
+      const auto min = T::min_half(rows, at, 2 * piece + half);
+      for (int n = 0; n < N; ++n) sums[n] = I::fma4(min, I::splat4(x[n]->half_sums[half]), sums[n]);
+    }
+  }
+}
+
+// Four rows (of which `valid` are stored) by N tokens from `token` on.
+template <class I, class T, int N>
+void block_tile(const Product& product, Rows4 rows, int64_t row, int valid, int64_t token) {
+  const int64_t pieces = product.cols / 32;
+  const ActivationBlock* x[N];
+  typename I::F4 sums[N];
+  for (int n = 0; n < N; ++n) {
+    x[n] = product.blocks + (token + n) * pieces;
+    sums[n] = I::splat4(0.0f);
+  }
+  int64_t at = 0;
+  for (int64_t i = 0; i < pieces; i += T::kPieces, at += T::kBytes) {
+    for (int piece = 0; piece < T::kPieces; ++piece) {
+      add_piece<I, T, N>(rows, at, piece, x, sums);
+      for (int n = 0; n < N; ++n) ++x[n];
+    }
+  }
+  for (int n = 0; n < N; ++n) {
+    float results[4];
+    I::store4(results, sums[n]);
+    float* out = product.out + (token + n) * product.out_stride + row;
+    for (int r = 0; r < valid; ++r)
+      out[r] = product.bias == nullptr ? results[r] : results[r] + product.bias[row + r];
+  }
+}
+
+template <class I, class T>
+void block_product(const Product& product) {
+  const int64_t row_bytes = product.cols / (32 * T::kPieces) * T::kBytes;
+  for (int64_t row = 0; row < product.rows; row += 4) {
+    const int valid = product.rows - row < 4 ? static_cast<int>(product.rows - row) : 4;
+    const uint8_t* rows[4];
+    for (int r = 0; r < 4; ++r) rows[r] = product.weights + (row + (r < valid ? r : 0)) * row_bytes;
+    int64_t token = 0;
+    for (; token + 4 <= product.tokens; token += 4) block_tile<I, T, 4>(product, rows, row, valid, token);
+    if (token + 2 <= product.tokens) {
+      block_tile<I, T, 2>(product, rows, row, valid, token);
+      token += 2;
+    }
+    if (token < product.tokens) block_tile<I, T, 1>(product, rows, row, valid, token);
+  }
+}
+
+// -- plain types
+
+template <class I>
+struct PlainF32 {
+  static constexpr int kBytes = 4;
+  static typename I::F load(const uint8_t* from) { return I::load_f32(from); }
+};
+template <class I>
+struct PlainF16 {
+  static constexpr int kBytes = 2;
+  static typename I::F load(const uint8_t* from) { return I::load_f16(from); }
+};
+template <class I>
+struct PlainBf16 {
+  static constexpr int kBytes = 2;
+  static typename I::F load(const uint8_t* from) { return I::load_bf16(from); }
+};
+template <class I>
+struct PlainF8 {
+  static constexpr int kBytes = 1;
+  static typename I::F load(const uint8_t* from) { return I::load_f8(from); }
+};
+template <class I>
+struct PlainI8 {
+  static constexpr int kBytes = 1;
+  static typename I::F load(const uint8_t* from) { return I::load_i8(from); }
+};
+
+// The first `count` elements, the rest zero.
+template <class I, class T>
+typename I::F load_some(const uint8_t* from, int64_t count) {
+  uint8_t padded[I::kWidth * T::kBytes] = {};
+  __builtin_memcpy(padded, from, static_cast<size_t>(count * T::kBytes));
+  return T::load(padded);
+}
+
+// sums[r][n] = rows[r] · x[n]
+template <class I, class T, int R, int N>
+void dot_tile(const uint8_t* const (&rows)[R], const float* const (&x)[N], int64_t width,
+              float (&out)[R][N]) {
+  typename I::F sums[R][N];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
+    for (int n = 0; n < N; ++n) sums[r][n] = I::set1(0.0f);
+  }
+  int64_t i = 0;
+  for (; i + I::kWidth <= width; i += I::kWidth) {
+    typename I::F tokens[N];
+#pragma GCC unroll 8
+    for (int n = 0; n < N; ++n) tokens[n] = I::load(x[n] + i);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const auto weight = T::load(rows[r] + i * T::kBytes);
+#pragma GCC unroll 8
+      for (int n = 0; n < N; ++n) sums[r][n] = I::fma(weight, tokens[n], sums[r][n]);
+    }
+  }
+  if (i < width) {
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const auto weight = load_some<I, T>(rows[r] + i * T::kBytes, width - i);
+#pragma GCC unroll 8
+      for (int n = 0; n < N; ++n) {
+        const auto token = load_some<I, PlainF32<I>>(reinterpret_cast<const uint8_t*>(x[n] + i), width - i);
+        sums[r][n] = I::fma(weight, token, sums[r][n]);
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
+    for (int n = 0; n < N; ++n) out[r][n] = I::reduce_add(sums[r][n]);
+  }
+}
+
+template <class I, class T, int R, int N>
+void plain_tile(const Product& product, int64_t row, int64_t token) {
+  const int64_t row_bytes = product.cols * T::kBytes;
+  const uint8_t* rows[R];
+  const float* x[N];
+  float results[R][N];
+  for (int r = 0; r < R; ++r) rows[r] = product.weights + (row + r) * row_bytes;
+  for (int n = 0; n < N; ++n) x[n] = product.x + (token + n) * product.x_stride;
+  dot_tile<I, T, R, N>(rows, x, product.cols, results);
+  for (int r = 0; r < R; ++r) {
+    const float bias = product.bias == nullptr ? 0.0f : product.bias[row + r];
+    for (int n = 0; n < N; ++n)
+      product.out[(token + n) * product.out_stride + row + r] = results[r][n] + bias;
+  }
+}
+
+template <class I, class T, int R>
+void plain_rows(const Product& product, int64_t row) {
+  int64_t token = 0;
+  for (; token + I::kTokenTile <= product.tokens; token += I::kTokenTile) {
+    plain_tile<I, T, R, I::kTokenTile>(product, row, token);
+  }
+  for (; token < product.tokens; ++token) plain_tile<I, T, R, 1>(product, row, token);
+}
+
+template <class I, class T>
+void plain_product(const Product& product) {
+  int64_t row = 0;
+  if (product.tokens == 1) {  // more rows at once keep more loads in flight
+    for (; row + 8 <= product.rows; row += 8) plain_tile<I, T, 8, 1>(product, row, 0);
+  }
+  for (; row + I::kRowTile <= product.rows; row += I::kRowTile) plain_rows<I, T, I::kRowTile>(product, row);
+  for (; row < product.rows; ++row) plain_rows<I, T, 1>(product, row);
+}
+
+// -- bf16 weights by split activations
+
+// Four rows (of which `valid` are stored) by N tokens (of which `tokens` are) from `token` on.
+template <class I, int N>
+void split_tile(const Product& product, int64_t row, int64_t token) {
+  const int64_t valid = product.rows - row < 4 ? product.rows - row : 4;
+  const int64_t tokens = product.tokens - token < N ? product.tokens - token : N;
+  const int64_t blocks = (product.cols + 31) / 32;
+  const uint8_t* rows[4];
+  const SplitBlock* x[N];
+  float results[4][N];
+  for (int r = 0; r < 4; ++r) rows[r] = product.weights + (row + (r < valid ? r : 0)) * product.cols * 2;
+  for (int n = 0; n < N; ++n) x[n] = product.split + (token + (n < tokens ? n : 0)) * blocks;
+  I::template split_dots<N>(rows, x, product.cols, results);
+  for (int64_t n = 0; n < tokens; ++n) {
+    float* out = product.out + (token + n) * product.out_stride + row;
+    for (int64_t r = 0; r < valid; ++r) {
+      out[r] = results[r][n] + (product.bias == nullptr ? 0.0f : product.bias[row + r]);
+    }
+  }
+}
+
+template <class I>
+void split_product(const Product& product) {
+  for (int64_t row = 0; row < product.rows; row += 4) {
+    int64_t token = 0;
+    for (; token + 2 < product.tokens; token += 4) split_tile<I, 4>(product, row, token);
+    if (token < product.tokens) split_tile<I, 2>(product, row, token);
+  }
+}
+
+inline uint16_t to_bf16(float value) {  // to nearest even; NaN stays
+  uint32_t bits;
+  __builtin_memcpy(&bits, &value, 4);
+  const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
+  return static_cast<uint16_t>(is_nan ? (bits >> 16) | 0x40u : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+template <class I>
+void split_blocks(SplitBlock* out, const float* x, int64_t width) {
+  for (int64_t i = 0; i < width; i += 32, ++out) {
+    for (int64_t k = 0; k < 32; ++k) {
+      const float value = i + k < width ? x[i + k] : 0.0f;
+      out->high[k] = to_bf16(value);
+      const uint32_t bits = static_cast<uint32_t>(out->high[k]) << 16;
+      float high;
+      __builtin_memcpy(&high, &bits, 4);
+      out->low[k] = to_bf16(value - high);
+    }
+  }
+}
+
+template <class I>
+void bf16_product(const Product& product) {
+  if constexpr (I::kSplit) {
+    split_product<I>(product);
+  } else {
+    plain_product<I, PlainBf16<I>>(product);
+  }
+}
+
+template <class I>
+void any_product(const Product& product) {
+  switch (product.type) {
+    case DType::F32:
+      return plain_product<I, PlainF32<I>>(product);
+    case DType::F16:
+      return plain_product<I, PlainF16<I>>(product);
+    case DType::BF16:
+      return bf16_product<I>(product);
+    case DType::F8_E4M3:
+      return plain_product<I, PlainF8<I>>(product);
+    case DType::Q4_0:
+      return block_product<I, Q4_0<I>>(product);
+    case DType::Q4_1:
+      return block_product<I, Q4_1<I>>(product);
+    case DType::Q5_0:
+      return block_product<I, Q5_0<I>>(product);
+    case DType::Q5_1:
+      return block_product<I, Q5_1<I>>(product);
+    case DType::Q8_0:
+      return block_product<I, Q8_0<I>>(product);
+    case DType::Q2_K:
+      return block_product<I, Q2_K<I>>(product);
+    case DType::Q3_K:
+      return block_product<I, Q3_K<I>>(product);
+    case DType::Q4_K:
+      return block_product<I, Q4_K<I>>(product);
+    case DType::Q5_K:
+      return block_product<I, Q5_K<I>>(product);
+    case DType::Q6_K:
+      return block_product<I, Q6_K<I>>(product);
+    case DType::IQ4_NL:
+      return block_product<I, Iq4Nl<I>>(product);
+    case DType::MXFP4:
+      return block_product<I, Mxfp4<I>>(product);
+    case DType::I8:
+    case DType::I32:
+    case DType::U8:
+      break;
+  }
+  __builtin_trap();  // the back-end checks the type
+}
+
+// -- activations to int8
+
+template <class I>
+void quantize_blocks(ActivationBlock* out, const float* x, int64_t blocks) {
+  // Below this the reciprocal would overflow; such a block counts as zero.
+  constexpr float kSmallest = 1e-36f;
+  for (int64_t b = 0; b < blocks; ++b, x += 32, ++out) {
+    auto largest = I::set1(0.0f), poison = I::set1(0.0f);
+    for (int i = 0; i < 32; i += I::kWidth) {
+      const auto value = I::load(x + i);
+      poison = I::add(poison, I::sub(value, value));  // 0, or NaN from a value that is not finite
+      largest = I::max(I::max(value, I::sub(I::set1(0.0f), value)), largest);
+    }
+    if (const float nan = I::reduce_add(poison); nan != 0.0f) {
+      *out = {{}, nan, nan, {nan, nan}};  // no integer stands for it: the products must not be finite either
+      continue;
+    }
+    const float most = I::reduce_max(largest);
+    const float inverse = most < kSmallest ? 0.0f : 127.0f / most;
+    float rounded[32];
+    for (int i = 0; i < 32; i += I::kWidth) {
+      I::store(rounded + i, I::round(I::mul(I::load(x + i), I::set1(inverse))));
+    }
+    int sums[2] = {0, 0};
+    for (int i = 0; i < 32; ++i) {
+      const int quant = static_cast<int>(rounded[i]);
+      out->quants[i] = static_cast<int8_t>(quant);
+      sums[i / 16] += quant;
+    }
+    out->scale = most < kSmallest ? 0.0f : most / 127.0f;
+    out->sum = out->scale * static_cast<float>(sums[0] + sums[1]);
+    for (int half = 0; half < 2; ++half) out->half_sums[half] = out->scale * static_cast<float>(sums[half]);
+  }
+}
+
+}  // namespace
+}  // namespace sluice::kernels::cpu

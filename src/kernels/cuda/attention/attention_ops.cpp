@@ -1,0 +1,374 @@
+// Positions, the KV cache and attention. A step's arrays are staged when it begins; a block table when a
+// layer first needs it, since only the layer knows the size of a block; an attention plan when a kind of
+// layer first attends.
+#include <algorithm>
+
+#include "kernels/cuda/attention/attention_plan.h"
+#include "kernels/cuda/step/backend.h"
+
+namespace sluice::kernels::cuda {
+
+namespace {
+
+CacheView cache_of(const TensorView& view, const TensorView& scales) {
+  SLUICE_CHECK(view.rank == 4 && view.device == Device::Cuda && view.stride[3] == 1);
+  CacheView c = blank<CacheView>();
+  c.data = view.data;
+  c.type = view.dtype;
+  c.blocks = view.dim(0);
+  c.dim = view.dim(3);
+  c.stride_block = view.stride[0];
+  c.stride_slot = view.stride[1];
+  c.stride_head = view.stride[2];
+  if (view.dtype == DType::I8) {
+    SLUICE_CHECK(scales.dtype == DType::F32 && scales.rank == 3 && scales.stride[2] == 1);
+    c.scales = static_cast<float*>(scales.data);
+    c.scale_stride_block = scales.stride[0];
+    c.scale_stride_slot = scales.stride[1];
+  }
+  return c;
+}
+
+const float* per_head(const TensorView& view, int heads) {
+  if (view.empty()) return nullptr;
+  SLUICE_CHECK(view.dtype == DType::F32 && view.device == Device::Cuda && view.elements() == heads);
+  return static_cast<const float*>(view.data);
+}
+
+bool runs_neighbours(const RaggedBatch& batch) {
+  for (int s = 0; s < batch.sequences(); ++s) {
+    const auto first = static_cast<size_t>(batch.query_begin[static_cast<size_t>(s)]);
+    const auto last = static_cast<size_t>(batch.query_begin[static_cast<size_t>(s) + 1]);
+    for (size_t i = first + 1; i < last; ++i)
+      if (batch.positions[i] != batch.positions[i - 1] + 1) return false;
+  }
+  return true;
+}
+
+// How many sequences, from the first on, run one token each.
+int count_singles(const RaggedBatch& batch) {
+  int s = 0;
+  while (s < batch.sequences() && batch.query_begin[static_cast<size_t>(s) + 1] == s + 1) ++s;
+  return s;
+}
+
+}  // namespace
+
+void Impl::begin(const RaggedBatch& batch) {
+  if (mode_ == Mode::Eager) {
+    staging_->start_step();
+    plans_.clear();
+    uploads_.reset();
+  }
+  batch_ = Batch{};
+  batch_.identity = batch.positions.data();
+  batch_.tokens = batch.tokens();
+  batch_.sequences = batch.sequences();
+  batch_.consecutive = runs_neighbours(batch);
+  batch_.singles = count_singles(batch);
+  for (const int32_t begin : batch.query_begin.subspan(static_cast<size_t>(batch_.singles)))
+    batch_.rest_begin_host.push_back(begin - batch_.singles);
+  batch_.query_begin_host.assign(batch.query_begin.begin(), batch.query_begin.end());
+  batch_.positions_host.assign(batch.positions.begin(), batch.positions.end());
+  std::vector<int32_t>& sequence = batch_.sequence_host;
+  sequence.resize(batch.positions.size());
+  for (int s = 0; s < batch.sequences(); ++s) {
+    const auto at = static_cast<size_t>(s);
+    std::fill(sequence.begin() + batch.query_begin[at], sequence.begin() + batch.query_begin[at + 1], s);
+  }
+  batch_.positions = staging_->put(kTokenBuffer, batch.positions, mode_);
+  batch_.sequence = staging_->put(kTokenBuffer, sequence, mode_);
+  batch_.query_begin = staging_->put(kTokenBuffer, batch.query_begin, mode_);
+  batch_.rest_begin = staging_->put(kTokenBuffer, batch_.rest_begin_host, mode_);
+}
+
+const Impl::Batch& Impl::batch_of(const RaggedBatch& batch) {
+  SLUICE_CHECK(batch_.identity == batch.positions.data() && batch_.tokens == batch.tokens());
+  return batch_;
+}
+
+// Rows of the table one after the other, each as long as its sequence needs. Entries of blocks already given
+// back become 0: the fast attention may touch them, with weight zero.
+const Impl::Table& Impl::table_of(const RaggedBatch& batch, const PagedKv& kv) {
+  batch_of(batch);
+  const auto block_size = static_cast<int32_t>(kv.k.dim(1));
+  for (const Table& table : batch_.tables)
+    if (table.index == kv.table && table.view.block_size == block_size) return table;
+  SLUICE_CHECK(batch_.tables.size() < kMaxTables);
+  const size_t buffer = kTableBuffer + batch_.tables.size();
+  const RaggedBatch::BlockTable& source = batch.tables[static_cast<size_t>(kv.table)];
+  Table table{kv.table, blank<TableView>(), {0}, {}, nullptr};
+  std::vector<int32_t> blocks, last_length;
+  for (int s = 0; s < batch.sequences(); ++s) {
+    const int32_t end = batch.query_begin[static_cast<size_t>(s) + 1];
+    const bool any = end > batch.query_begin[static_cast<size_t>(s)];
+    const int32_t length = any ? batch.positions[static_cast<size_t>(end) - 1] + 1 : 0;
+    const int32_t count = (length + block_size - 1) / block_size;
+    SLUICE_CHECK_LE(count, source.width);
+    const auto row = source.blocks.subspan(static_cast<size_t>(s) * static_cast<size_t>(source.width),
+                                           static_cast<size_t>(count));
+    for (int32_t block : row) blocks.push_back(std::max(block, 0));
+    table.row_begin.push_back(static_cast<int32_t>(blocks.size()));
+    table.lengths.push_back(length);
+    last_length.push_back(length - std::max(count - 1, 0) * block_size);
+  }
+  table.view.block_size = block_size;
+  table.view.positions = batch_.positions;
+  table.view.sequence = batch_.sequence;
+  table.view.row_begin = staging_->put(buffer, table.row_begin, mode_);
+  table.last_length = staging_->put(buffer, last_length, mode_);
+  table.view.blocks = staging_->put(buffer, blocks, mode_);
+  return batch_.tables.emplace_back(std::move(table));
+}
+
+const Impl::Plan& Impl::plan_of(const FlashShape& shape, const Table& table, int first, bool hopper) {
+  for (const Plan& plan : plans_) {
+    if (plan.shape == shape && plan.table == table.index && plan.first == first && plan.hopper == hopper)
+      return plan;
+  }
+  SLUICE_CHECK(mode_ != Mode::Issue);
+  // Entries for every tile of 16 rows and for every part of a split, and one per token.
+  const int64_t group = shape.heads / shape.kv_heads, tokens = batch_.tokens - first;
+  const int sequences = batch_.sequences - first;
+  const int64_t tiles = (tokens * group + 15) / 16 + sequences + 2 * processors_;
+  const size_t bytes = hopper ? hopper_schedule_bytes(shape, tokens, sequences, processors_)
+                              : static_cast<size_t>(tiles * 16 + (tokens + sequences) * 8 + 4096);
+  const Staging::Place place = staging_->reserve(kPlanBuffer + plans_.size(), bytes);
+  FlashWorkspace workspace{};
+  workspace.partial_bytes = flash_partial_bytes(shape, processors_);
+  workspace.partial = flash_partial_.at_least(workspace.partial_bytes);
+  workspace.schedule = place.device;
+  workspace.staging = place.host;
+  workspace.schedule_bytes = bytes;
+  const auto& begin = first > 0 ? batch_.rest_begin_host : batch_.query_begin_host;
+  const FlashBatch batch{begin.data(), table.row_begin.data() + first, table.lengths.data() + first,
+                         static_cast<int32_t>(tokens), sequences};
+  const FlashPlan plan = hopper ? make_hopper_plan(workspace, shape, batch, stream_)
+                                : make_flash_plan(workspace, shape, batch, mode_ == Mode::Describe, stream_);
+  return plans_.emplace_back(Plan{shape, table.index, first, hopper, plan, place.device});
+}
+
+// Rows are chosen here and staged like positions, so that a recorded step replays with the rows of its own sequences.
+void Impl::rope_angles(TensorView angles, const RaggedBatch& batch, const RopeTable& table) {
+  SLUICE_CHECK(angles.dtype == DType::F32 && angles.is_contiguous() && angles.rank == 3);
+  AnglesParams p = blank<AnglesParams>();
+  p.angles = static_cast<float*>(angles.data);
+  p.positions = batch_of(batch).positions;
+  p.inverse_frequency = static_cast<const float*>(table.inverse_frequency.data);
+  p.n = angles.dim(0);
+  p.pairs = angles.dim(1);
+  p.magnitude = table.magnitude;
+  p.magnitude_beyond = table.magnitude_beyond;
+  SLUICE_CHECK_EQ(p.n, batch_.tokens);
+  SLUICE_CHECK_EQ(table.pairs(), p.pairs);
+  if (table.rows() > 1) {
+    std::vector<int32_t> rows;
+    for (int64_t i = 0; i < p.n; ++i) rows.push_back(static_cast<int32_t>(table.row_of(batch, i)));
+    p.rows = staging_->put(kTokenBuffer, rows, mode_);
+  }
+  issue(launch_angles, p);
+}
+
+namespace {
+
+RopeParams rope_params(const TensorView& x, const TensorView& angles, RopeStyle style) {
+  SLUICE_CHECK(angles.dtype == DType::F32 && angles.stride[1] == 2 && angles.stride[2] == 1);
+  RopeParams p = blank<RopeParams>();
+  p.x = view_of(x);
+  p.angles = static_cast<const float*>(angles.data);
+  p.pairs = angles.dim(1);
+  p.angle_stride = angles.stride[0];
+  p.interleaved = style == RopeStyle::Interleaved ? 1 : 0;
+  SLUICE_CHECK_LE(2 * p.pairs, p.x.dim);
+  return p;
+}
+
+WriteKvParams write_params(const PagedKv& kv, const TensorView& k, const TensorView& v,
+                           const TableView& table) {
+  WriteKvParams p = blank<WriteKvParams>();
+  p.k = cache_of(kv.k, kv.k_scales);
+  p.key = view_of(k);
+  if (!v.empty()) {
+    p.v = cache_of(kv.v, kv.v_scales);
+    p.value = view_of(v);
+  }
+  p.table = table;
+  return p;
+}
+
+}  // namespace
+
+void Impl::rope(TensorView x, TensorView angles, RopeStyle style) {
+  issue(launch_rope, rope_params(x, angles, style));
+}
+
+void Impl::write_kv(const PagedKv& kv, TensorView k, TensorView v, const RaggedBatch& batch) {
+  issue(launch_write_kv, write_params(kv, k, v, table_of(batch, kv).view));
+}
+
+void Impl::rope_write_kv(const PagedKv& kv, const QkvHeads& x, TensorView angles, RopeStyle style,
+                         const RaggedBatch& batch) {
+  RopeWriteParams p = blank<RopeWriteParams>();
+  p.rope = rope_params(x.q, angles, style);
+  p.write = write_params(kv, x.k, x.v, table_of(batch, kv).view);
+  if (rope_write_fits(p)) return issue(launch_rope_write, p);
+  CudaBackend::rope_write_kv(kv, x, angles, style, batch);
+}
+
+namespace {
+
+AttentionParams without_first(AttentionParams p, int64_t tokens) {
+  p.q.n -= tokens;
+  p.out.n -= tokens;
+  p.q.data = static_cast<uint16_t*>(p.q.data) + tokens * p.q.stride_n;
+  p.out.data = static_cast<uint16_t*>(p.out.data) + tokens * p.out.stride_n;
+  p.table.positions += tokens;
+  p.table.sequence += tokens;
+  return p;
+}
+
+}  // namespace
+
+void Impl::attend(TensorView out, TensorView q, const PagedKv& kv, const RaggedBatch& batch,
+                  const AttentionShape& shape) {
+  const Table& table = table_of(batch, kv);
+  AttentionParams p = blank<AttentionParams>();
+  p.out = view_of(out);
+  p.q = view_of(q);
+  p.k = cache_of(kv.k, kv.k_scales);
+  p.v = cache_of(kv.v, kv.v_scales);
+  p.k.dim = shape.key_dim;
+  p.v.dim = shape.value_dim;
+  p.table = table.view;
+  p.sinks = per_head(shape.sinks, shape.heads);
+  p.alibi = per_head(shape.alibi, shape.heads);
+  p.kv_heads = shape.kv_heads;
+  p.scale = shape.scale;
+  p.softcap = shape.softcap;
+  p.window = shape.window;
+  p.chunked = shape.chunked ? 1 : 0;
+  if (p.q.type == DType::BF16) return attend_on(p, table);
+  if (p.k.type == DType::BF16 || p.k.type == DType::F8_E4M3) return attend_rounded(p, table);
+  issue(launch_attention, p);
+}
+
+// f32 queries over a cache of bf16 or fp8: rounded, for the kernels that take nothing else.
+void Impl::attend_rounded(const AttentionParams& wide, const Table& table) {
+  const auto bytes = [](const View& v) {
+    return static_cast<size_t>((v.n * v.heads * v.dim * 2 + 255) / 256 * 256);
+  };
+  auto* const memory = static_cast<std::byte*>(scratch_.at_least(bytes(wide.q) + bytes(wide.out)));
+  AttentionParams p = wide;
+  p.q = packed(wide.q, DType::BF16, memory);
+  p.out = packed(wide.out, DType::BF16, memory + bytes(wide.q));
+  ConvertParams c = blank<ConvertParams>();
+  c.out = p.q;
+  c.x = wide.q;
+  issue(launch_convert, c);
+  attend_on(p, table);
+  c.out = wide.out;
+  c.x = p.out;
+  issue(launch_convert, c);
+}
+
+void Impl::attend_on(const AttentionParams& whole, const Table& table) {
+  if (whole.chunked != 0) return issue(launch_attention, whole);
+  if (deterministic_) return attend_each(whole, table);
+  AttentionParams p = whole;
+  // Steps that mix decode with prompts run the single tokens first; each kind goes to the kernel made for it.
+  const int singles = attend_singles(p, table);
+  if (singles == batch_.sequences) return;
+  p = without_first(p, singles);
+  if (!batch_.consecutive || !flash_fits(p)) return issue(launch_attention, p);
+  const FlashShape flash_shape{static_cast<int32_t>(p.q.heads),
+                               static_cast<int32_t>(p.kv_heads),
+                               static_cast<int32_t>(p.k.dim),
+                               table.view.block_size,
+                               p.window,
+                               p.k.type == DType::BF16 ? 2 : 1};
+  // The Hopper kernel's grid follows the lengths, so it is for steps that run once.
+  const bool hopper = mode_ == Mode::Eager && hopper_fits(p, batch_.sequences - singles);
+  const Plan& plan = plan_of(flash_shape, table, singles, hopper);
+  FlashParams f = blank<FlashParams>();
+  f.attention = p;
+  f.attention.table.row_begin += singles;
+  f.plan = plan.plan;
+  f.partial = flash_partial_.at_least(0);
+  f.schedule = plan.schedule;
+  f.query_begin = singles > 0 ? batch_.rest_begin : batch_.query_begin;
+  f.last_length = table.last_length + singles;
+  f.sequences = batch_.sequences - singles;
+  issue(hopper ? launch_hopper : launch_flash, f);
+}
+
+// The leading sequences of one token each, if the kernel for them takes this shape. Returns how many it took.
+int Impl::attend_singles(const AttentionParams& whole, const Table& table) {
+  OneParams one = blank<OneParams>();
+  one.attention = whole;
+  one.attention.q.n = one.attention.out.n = batch_.singles;
+  one.workspace = one_workspace_.get();
+  if (!one_fits(one.attention)) return 0;
+  const auto kv_heads = static_cast<int>(whole.kv_heads);
+  one.plan = one_plan({&table, kv_heads, whole.window, 0, batch_.singles, false});
+  issue(launch_one, one);
+  return batch_.singles;
+}
+
+// In the tokens' buffer, where a plan has the same place in every step of as many tokens.
+const int32_t* Impl::one_plan(const OneKind& wanted) {
+  for (const OnePlan& plan : batch_.one_plans)
+    if (plan.kind == wanted) return plan.numbers;
+  const auto first = static_cast<size_t>(wanted.first), count = static_cast<size_t>(wanted.count);
+  std::vector<int32_t> rows;
+  for (size_t token = first; token < first + count; ++token)
+    rows.push_back(wanted.table->row_begin[static_cast<size_t>(batch_.sequence_host[token])]);
+  const std::vector<int32_t> numbers = plan_one({std::span(batch_.positions_host).subspan(first, count), rows,
+                                                 wanted.kv_heads, wanted.window, one_blocks(), wanted.whole});
+  batch_.one_plans.push_back({wanted, staging_->put(kTokenBuffer, numbers, mode_)});
+  return batch_.one_plans.back().numbers;
+}
+
+// Every token by itself, so that it does not matter with which others it runs.
+void Impl::attend_each(const AttentionParams& whole, const Table& table) {
+  constexpr int64_t kTogether = 1024;
+  for (int64_t first = 0; first < whole.q.n; first += kTogether) {
+    OneParams one = blank<OneParams>();
+    one.workspace = one_workspace_.get();
+    one.attention = without_first(whole, first);
+    one.attention.q.n = one.attention.out.n = std::min(kTogether, whole.q.n - first);
+    if (!one_fits(one.attention)) return issue(launch_attention, whole);
+    one.plan =
+        one_plan({&table, static_cast<int>(whole.kv_heads), whole.window, first, one.attention.q.n, true});
+    issue(launch_one, one);
+  }
+}
+
+void Impl::copy_blocks(const PagedKv& kv, std::span<const std::pair<BlockId, BlockId>> moves) {
+  constexpr size_t kMost = 32768;  // moves of one launch
+  std::vector<int32_t> flat;
+  for (const auto& [from, to] : moves) {
+    flat.push_back(from.value);
+    flat.push_back(to.value);
+  }
+  const auto copy = [&](const TensorView& view) {
+    if (view.empty()) return;
+    SLUICE_CHECK_EQ(view.stride[0] * view.dim(0), view.elements());  // a block lies together, in any order
+    for (size_t first = 0; first < moves.size(); first += kMost) {
+      const size_t count = std::min(kMost, moves.size() - first);
+      CopyBlocksParams p = blank<CopyBlocksParams>();
+      p.data = view.data;
+      p.block_bytes = view.bytes() / view.dim(0);
+      p.moves = staging_->put(kTokenBuffer, std::span(flat).subspan(2 * first, 2 * count), mode_);
+      p.count = static_cast<int64_t>(count);
+      issue(launch_copy_blocks, p);
+    }
+  };
+  copy(kv.k);
+  if (kv.v.data != kv.k.data) copy(kv.v);
+  if (kv.k.dtype == DType::I8) {
+    copy(kv.k_scales);
+    if (kv.v_scales.data != kv.k_scales.data) copy(kv.v_scales);
+  }
+}
+
+}  // namespace sluice::kernels::cuda

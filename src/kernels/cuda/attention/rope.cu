@@ -1,0 +1,250 @@
+// Positions and the KV cache: rotation angles, rotation in place, storing keys and values, copying blocks.
+#include "kernels/cuda/common/device.cuh"
+#include "kernels/cuda/common/params.h"
+
+namespace sluice::kernels::cuda {
+namespace {
+
+__global__ void __launch_bounds__(256) angles_kernel(const AnglesParams p) {
+  allow_dependents();
+  wait_for_producer();
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= p.n * p.pairs) return;
+  const int64_t token = i / p.pairs;
+  const int64_t row = p.rows != nullptr ? p.rows[token] : 0;
+  const float magnitude = row == 0 ? p.magnitude : p.magnitude_beyond;
+  // The angle is rounded to f32, as the contract's reference has it; its cosine needs f64, for it may be many turns.
+  const double angle =
+      __fmul_rn(static_cast<float>(p.positions[token]), p.inverse_frequency[row * p.pairs + i % p.pairs]);
+  double s, c;
+  sincos(angle, &s, &c);
+  p.angles[2 * i] = magnitude * static_cast<float>(c);
+  p.angles[2 * i + 1] = magnitude * static_cast<float>(s);
+}
+
+// One thread per pair of each head.
+template <class T>
+__global__ void __launch_bounds__(256) rope_kernel(const RopeParams p) {
+  allow_dependents();
+  wait_for_producer();
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= p.x.n * p.x.heads * p.pairs) return;
+  const int64_t pair = i % p.pairs, row = i / p.pairs;
+  const int64_t token = row / p.x.heads, head = row % p.x.heads;
+  T* x = static_cast<T*>(p.x.data) + token * p.x.stride_n + head * p.x.stride_h;
+  const float* angle = p.angles + token * p.angle_stride + pair * 2;
+  const float c = angle[0], s = angle[1];
+  T* first = x + (p.interleaved != 0 ? 2 * pair : pair);
+  T* second = first + (p.interleaved != 0 ? 1 : p.pairs);
+  const float a = widen(*first), b = widen(*second);
+  *first = narrow<T>(a * c - b * s);
+  *second = narrow<T>(b * c + a * s);
+}
+
+__device__ __forceinline__ int64_t block_of(const TableView& t, int64_t token, int64_t& slot) {
+  const int32_t position = t.positions[token];
+  slot = position % t.block_size;
+  return t.blocks[t.row_begin[t.sequence[token]] + position / t.block_size];
+}
+
+// Eight elements from `first` on and eight from `second` on of a head in the cache.
+__device__ __forceinline__ void store_fp8(uint8_t* head, int64_t first, int64_t second, uint4 low,
+                                          uint4 high) {
+  float f[8];
+  unpack8(low, f);
+  *reinterpret_cast<uint2*>(head + first) = round8(f, 1.0f);
+  unpack8(high, f);
+  *reinterpret_cast<uint2*>(head + second) = round8(f, 1.0f);
+}
+
+// Eight pairs of one head of one token at a time: heads of q, then of k, then of v. 16 bytes per access.
+__global__ void __launch_bounds__(256) rope_write_kernel(const RopeWriteParams p) {
+  // In this order: attention needs the shared memory of whole multiprocessors, which is free when the product in front has
+  // ended.
+  wait_for_producer();
+  allow_dependents();
+  const View &q = p.rope.x, &key = p.write.key, &value = p.write.value;
+  const int64_t pieces = p.rope.pairs / 8, heads = q.heads + 2 * key.heads;
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= q.n * heads * pieces) return;
+  const int64_t piece = i % pieces, token = i / pieces / heads;
+  int64_t head = i / pieces % heads;
+  const View& from = head < q.heads ? q : head < q.heads + key.heads ? key : value;
+  const bool is_query = head < q.heads, is_value = head >= q.heads + key.heads;
+  if (!is_query) head -= q.heads + (is_value ? key.heads : 0);
+  const int64_t first = p.rope.interleaved != 0 ? piece * 16 : piece * 8;
+  const int64_t second = p.rope.interleaved != 0 ? first + 8 : first + p.rope.pairs;
+  bf16* x = static_cast<bf16*>(from.data) + token * from.stride_n + head * from.stride_h;
+  uint4 low = load_activation(x + first), high = load_activation(x + second);
+  if (!is_value) {
+    float a[8], b[8];
+    unpack8(low, a);
+    unpack8(high, b);
+    const float* angle = p.rope.angles + token * p.rope.angle_stride + piece * 16;
+    float turn[16];
+#pragma unroll
+    for (int j = 0; j < 16; j += 4)
+      *reinterpret_cast<float4*>(turn + j) = *reinterpret_cast<const float4*>(angle + j);
+    const auto rotate = [&](float& u, float& v, int pair) {
+      const float c = turn[2 * pair], s = turn[2 * pair + 1], u0 = u;
+      u = u0 * c - v * s;
+      v = v * c + u0 * s;
+    };
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      if (p.rope.interleaved == 0) {
+        rotate(a[j], b[j], j);
+      } else if (j < 4) {
+        rotate(a[2 * j], a[2 * j + 1], j);
+      } else {
+        rotate(b[2 * j - 8], b[2 * j - 7], j);
+      }
+    }
+    low = pack8(a);
+    high = pack8(b);
+  }
+  bf16* out = x;
+  if (!is_query) {
+    const CacheView& cache = is_value ? p.write.v : p.write.k;
+    int64_t slot;
+    const int64_t block = block_of(p.write.table, token, slot);
+    const int64_t place = block * cache.stride_block + slot * cache.stride_slot + head * cache.stride_head;
+    if (cache.type == DType::F8_E4M3)
+      return store_fp8(static_cast<uint8_t*>(cache.data) + place, first, second, low, high);
+    out = static_cast<bf16*>(cache.data) + place;
+  }
+  *reinterpret_cast<uint4*>(out + first) = low;
+  *reinterpret_cast<uint4*>(out + second) = high;
+}
+
+// One warp stores one head of one token; keys first, then values.
+template <class T>
+__global__ void __launch_bounds__(256) write_kernel(const WriteKvParams p) {
+  // In this order: attention needs the shared memory of whole multiprocessors, which is free when the product in front has
+  // ended.
+  wait_for_producer();
+  allow_dependents();
+  const int lane = threadIdx.x % 32;
+  const int64_t heads = p.key.heads, n = p.key.n;
+  const int64_t row = int64_t{blockIdx.x} * (blockDim.x / 32) + threadIdx.x / 32;
+  if (row >= n * heads * (p.v.data != nullptr ? 2 : 1)) return;
+  const bool is_value = row >= n * heads;
+  const View& source = is_value ? p.value : p.key;
+  const CacheView& cache = is_value ? p.v : p.k;
+  const int64_t token = row % (n * heads) / heads, head = row % heads;
+  int64_t slot;
+  const int64_t block = block_of(p.table, token, slot);
+  const T* x = static_cast<const T*>(source.data) + token * source.stride_n + head * source.stride_h;
+  const int64_t place = block * cache.stride_block + slot * cache.stride_slot + head * cache.stride_head;
+  if (cache.type == DType::BF16) {
+    bf16* out = static_cast<bf16*>(cache.data) + place;
+    const bool vector = cache.dim % 8 == 0 && reinterpret_cast<uintptr_t>(x) % 16 == 0 &&
+                        reinterpret_cast<uintptr_t>(out) % 16 == 0;
+    if (vector) {
+      for (int64_t i = lane * 8; i < cache.dim; i += 256) {
+        float f[8];
+        load8<true>(x + i, 8, f);
+        store8<true>(out + i, 8, f);
+      }
+    } else {
+      for (int64_t i = lane; i < cache.dim; i += 32) out[i] = narrow<bf16>(widen(x[i]));
+    }
+  } else if (cache.type == DType::F16) {
+    for (int64_t i = lane; i < cache.dim; i += 32)
+      static_cast<__half*>(cache.data)[place + i] = __float2half(widen(x[i]));
+  } else if (cache.type == DType::F8_E4M3) {
+    for (int64_t i = lane; i < cache.dim; i += 32)
+      static_cast<__nv_fp8_storage_t*>(cache.data)[place + i] =
+          __nv_cvt_float_to_fp8(widen(x[i]), __NV_SATFINITE, __NV_E4M3);
+  } else if (cache.type == DType::F32) {
+    for (int64_t i = lane; i < cache.dim; i += 32) static_cast<float*>(cache.data)[place + i] = widen(x[i]);
+  } else {
+    float largest = 0.0f;
+    for (int64_t i = lane; i < cache.dim; i += 32) largest = fmaxf(largest, fabsf(widen(x[i])));
+    largest = warp_max(largest);
+    const float scale = largest / 127.0f, inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
+    if (lane == 0)
+      cache.scales[block * cache.scale_stride_block + slot * cache.scale_stride_slot + head] = scale;
+    for (int64_t i = lane; i < cache.dim; i += 32)
+      static_cast<int8_t*>(cache.data)[place + i] = static_cast<int8_t>(rintf(widen(x[i]) * inverse));
+  }
+}
+
+// grid: (pieces, moves)
+__global__ void __launch_bounds__(256) copy_kernel(const CopyBlocksParams p) {
+  allow_dependents();
+  wait_for_producer();
+  char* data = static_cast<char*>(p.data);
+  const char* from = data + p.moves[2 * blockIdx.y] * p.block_bytes;
+  char* to = data + p.moves[2 * blockIdx.y + 1] * p.block_bytes;
+  const int64_t step = int64_t{gridDim.x} * blockDim.x,
+                first = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (p.block_bytes % 16 == 0 && reinterpret_cast<uintptr_t>(data) % 16 == 0) {
+    for (int64_t i = first; i < p.block_bytes / 16; i += step)
+      reinterpret_cast<uint4*>(to)[i] = reinterpret_cast<const uint4*>(from)[i];
+  } else {
+    for (int64_t i = first; i < p.block_bytes; i += step) to[i] = from[i];
+  }
+}
+
+unsigned blocks_for(int64_t threads) {
+  return static_cast<unsigned>(ceil_div(threads, 256));
+}
+
+}  // namespace
+
+void launch_angles(const AnglesParams& p, Stream stream) {
+  if (p.n * p.pairs == 0) return;
+  launch("angles", angles_kernel, {dim3(blocks_for(p.n * p.pairs)), dim3(256)}, stream, p);
+}
+
+void launch_rope(const RopeParams& p, Stream stream) {
+  const int64_t count = p.x.n * p.x.heads * p.pairs;
+  if (count == 0) return;
+  RopeWriteParams whole = blank<RopeWriteParams>();
+  whole.rope = p;
+  if (rope_write_fits(whole)) return launch_rope_write(whole, stream);
+  visit_activations(p.x.type, [&](auto element) {
+    launch("rope", rope_kernel<decltype(element)>, {dim3(blocks_for(count)), dim3(256)}, stream, p);
+  });
+}
+
+bool rope_write_fits(const RopeWriteParams& p) {
+  const auto view_fits = [&](const View& v) {
+    return v.data == nullptr || (v.type == DType::BF16 && aligned16(v.data) && v.stride_n % 8 == 0 &&
+                                 v.stride_h % 8 == 0 && v.dim == 2 * p.rope.pairs);
+  };
+  const auto cache_fits = [&](const CacheView& c) {
+    const bool plain = c.type == DType::BF16 || c.type == DType::F8_E4M3;
+    return c.data == nullptr || (plain && aligned16(c.data) && c.stride_block % 8 == 0 &&
+                                 c.stride_slot % 8 == 0 && c.stride_head % 8 == 0);
+  };
+  return p.rope.pairs % 8 == 0 && aligned16(p.rope.angles) && p.rope.angle_stride % 4 == 0 &&
+         view_fits(p.rope.x) && view_fits(p.write.key) && view_fits(p.write.value) && cache_fits(p.write.k) &&
+         cache_fits(p.write.v) && p.write.key.heads == p.write.value.heads;
+}
+
+void launch_rope_write(const RopeWriteParams& p, Stream stream) {
+  const int64_t count = p.rope.x.n * (p.rope.x.heads + 2 * p.write.key.heads) * (p.rope.pairs / 8);
+  if (count == 0) return;
+  launch("rope_write", rope_write_kernel, {dim3(blocks_for(count)), dim3(256)}, stream, p);
+}
+
+void launch_write_kv(const WriteKvParams& p, Stream stream) {
+  const int64_t rows = p.key.n * p.key.heads * (p.v.data != nullptr ? 2 : 1);
+  if (rows == 0) return;
+  const Grid grid{dim3(static_cast<unsigned>(ceil_div(rows, 8))), dim3(256)};
+  visit_activations(p.key.type, [&](auto element) {
+    launch("write_kv", write_kernel<decltype(element)>, grid, stream, p);
+  });
+}
+
+void launch_copy_blocks(const CopyBlocksParams& p, Stream stream) {
+  if (p.count == 0) return;
+  const int64_t pieces = ceil_div(p.block_bytes, 16 * 256);
+  const Grid grid{dim3(static_cast<unsigned>(pieces < 64 ? pieces : 64), static_cast<unsigned>(p.count)),
+                  dim3(256)};
+  launch("copy_blocks", copy_kernel, grid, stream, p);
+}
+
+}  // namespace sluice::kernels::cuda

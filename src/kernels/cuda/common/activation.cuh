@@ -1,0 +1,41 @@
+// The activations on the device. Codes are those of kernels::Activation.
+#pragma once
+
+#include "kernels/cuda/common/device.cuh"
+
+namespace sluice::kernels::cuda {
+
+enum ActivationCode : int32_t { kSilu, kGelu, kGeluTanh, kRelu, kRelu2, kSwigluOai, kElu, kSigmoidCode };
+
+__device__ __forceinline__ float sigmoid(float x) {
+  return 1.0f / (1.0f + __expf(-x));
+}
+
+__device__ __forceinline__ float activate(float x, int32_t code) {
+  switch (code) {
+    case kSilu:
+      return x * sigmoid(x);
+    case kGelu:
+      return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
+    case kGeluTanh:
+      return 0.5f * x * (1.0f + tanhf(0.79788456080286536f * (x + 0.044715f * x * x * x)));
+    case kRelu:
+      return fmaxf(x, 0.0f);
+    case kRelu2:
+      return x > 0.0f ? x * x : 0.0f;
+    case kElu:
+      return x > 0.0f ? x : expm1f(x);
+    case kSigmoidCode:
+      return sigmoid(x);
+    default:
+      return x;
+  }
+}
+
+__device__ __forceinline__ float gate(float g, float u, int32_t code) {
+  if (code != kSwigluOai) return activate(g, code) * u;
+  const float limited = fminf(g, 7.0f);
+  return limited * sigmoid(1.702f * limited) * (fminf(fmaxf(u, -7.0f), 7.0f) + 1.0f);
+}
+
+}  // namespace sluice::kernels::cuda

@@ -1,0 +1,161 @@
+#include "kernels/cuda/common/weights.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "kernels/cuda/gemm/units_product.h"
+
+namespace sluice::kernels::cuda {
+
+namespace {
+
+constexpr size_t kChunkBytes = size_t{64} << 20;
+constexpr int64_t kFewestFp8Rows =
+    1024;  // shorter ones are routers and the like: they cost little and decide much
+
+// Where matrices come from and in which order they go.
+struct Way {
+  HostUpload& uploads;
+  cudaStream_t stream;
+
+  void copy(void* to, const TensorView& from, size_t offset, size_t bytes) const {
+    const auto* const source = static_cast<const std::byte*>(from.data) + offset;
+    if (from.device == Device::Cpu) return uploads.copy(to, source, bytes);
+    check(cudaMemcpyAsync(to, source, bytes, cudaMemcpyDeviceToDevice, stream), "copy of a weight");
+  }
+};
+
+bool becomes_fp8(const Weight& weight, WeightStorage storage) {
+  return storage == WeightStorage::Fp8 && !weight.table && weight.rows >= kFewestFp8Rows &&
+         weight.cols % 128 == 0;
+}
+
+// Type a part has on the device.
+DType stored_type(const TensorView& part, DType plain) {
+  return is_block(part.dtype) ? part.dtype : plain;
+}
+
+// Lists and tables are read in other ways than by whole products.
+Units units_for(const Weight& weight, DType type, const UploadOptions& options) {
+  const bool wanted = options.units && !weight.listed && !weight.table && weight.cols % kUnitCols == 0;
+  return wanted ? units_of(type) : Units::None;
+}
+
+Matrix blank_matrix(DType type, int64_t rows, int64_t cols) {
+  Matrix matrix = blank<Matrix>();
+  matrix.type = type;
+  matrix.rows = rows;
+  matrix.cols = cols;
+  matrix.row_bytes = type == DType::BF16      ? (cols + 7) / 8 * 16
+                     : type == DType::F8_E4M3 ? kFp8Header + cols
+                                              : row_bytes(type, cols);
+  return matrix;
+}
+
+void convert(const Matrix& source, const Matrix& matrix, int64_t row, cudaStream_t stream) {
+  auto* const out = static_cast<std::byte*>(const_cast<void*>(matrix.data)) + row * matrix.row_bytes;
+  if (matrix.units != Units::None) {
+    PackUnitsParams p = blank<PackUnitsParams>();
+    p.source = source.data;
+    p.out = const_cast<void*>(matrix.data);
+    p.first_row = row;
+    p.rows = source.rows;
+    p.cols = source.cols;
+    p.source_row_bytes = source.row_bytes;
+    p.type = source.type;
+    launch_pack_units(p, stream);
+  } else if (matrix.scales != nullptr) {
+    QuantizeRowsParams p = blank<QuantizeRowsParams>();
+    p.source = source;
+    p.out = out;
+    p.scales = const_cast<float*>(matrix.scales) + row;
+    p.out_row_bytes = matrix.row_bytes;
+    launch_quantize_rows(p, stream);
+  } else {
+    DecodeParams p = blank<DecodeParams>();
+    p.source = source;
+    p.out = out;
+    p.stride = matrix.row_bytes / 2;
+    launch_decode(p, stream);
+  }
+}
+
+// Rows of a part that change their form, through a piece of device memory. `row`: where they start in the matrix.
+void upload_converted(const TensorView& part, const Matrix& matrix, int64_t matrix_row, const Way& way) {
+  const int64_t cols = part.dim(1), bytes = row_bytes(part.dtype, cols);
+  const int64_t step = std::max<int64_t>(1, static_cast<int64_t>(kChunkBytes) / std::max<int64_t>(1, bytes));
+  const DeviceBuffer chunk = allocate_device(static_cast<size_t>(std::min(step, part.dim(0)) * bytes));
+  for (int64_t row = 0; row < part.dim(0); row += step) {
+    const int64_t count = std::min(step, part.dim(0) - row);
+    way.copy(chunk.get(), part, static_cast<size_t>(row * bytes), static_cast<size_t>(count * bytes));
+    Matrix source = blank_matrix(part.dtype, count, cols);
+    source.data = chunk.get();
+    source.row_bytes = bytes;
+    convert(source, matrix, matrix_row + row, way.stream);
+  }
+  check(cudaStreamSynchronize(way.stream), "upload of a weight");
+}
+
+void upload_part(const TensorView& part, const Matrix& matrix, int64_t row, const Way& way) {
+  if (part.dtype != matrix.type || matrix.scales != nullptr || matrix.units != Units::None)
+    return upload_converted(part, matrix, row, way);
+  auto* to = static_cast<std::byte*>(const_cast<void*>(matrix.data)) + row * matrix.row_bytes;
+  const auto width = static_cast<size_t>(row_bytes(part.dtype, part.dim(1)));
+  const auto pitch = static_cast<size_t>(matrix.row_bytes);
+  if (width == pitch) return way.copy(to, part, 0, width * static_cast<size_t>(part.dim(0)));
+  const auto kind = part.device == Device::Cpu ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToDevice;
+  const auto rows = static_cast<size_t>(part.dim(0));
+  check(cudaMemset2DAsync(to, pitch, 0, pitch, rows, way.stream), "upload of a weight");
+  check(cudaMemcpy2DAsync(to, pitch, part.data, width, width, rows, kind, way.stream), "upload of a weight");
+  check(cudaStreamSynchronize(way.stream), "upload of a weight");
+}
+
+}  // namespace
+
+const DeviceWeight& device_weight(const Weight& weight) {
+  SLUICE_CHECK(weight.packed != nullptr);
+  return *static_cast<const DeviceWeight*>(weight.packed.get());
+}
+
+std::shared_ptr<const DeviceWeight> upload_weight(const Weight& weight, const UploadOptions& options,
+                                                  HostUpload& uploads, cudaStream_t stream) {
+  const Way way{uploads, stream};
+  auto result = std::make_shared<DeviceWeight>();
+  const DType plain = becomes_fp8(weight, options.storage) ? DType::F8_E4M3 : DType::BF16;
+  for (size_t first = 0; first < weight.parts.size();) {
+    size_t last = first;
+    int64_t rows = 0;
+    const DType type = stored_type(weight.parts[first], plain);
+    while (last < weight.parts.size() && stored_type(weight.parts[last], plain) == type)
+      rows += weight.parts[last++].dim(0);
+    Matrix matrix = blank_matrix(type, rows, weight.cols);
+    matrix.units = units_for(weight, type, options);
+    if (matrix.units != Units::None)
+      matrix.row_bytes = weight.cols / kUnitCols * unit_bytes(matrix.units) / kUnitRows;
+    const int64_t held = matrix.units != Units::None ? (rows + kUnitRows - 1) / kUnitRows * kUnitRows : rows;
+    const auto bytes = static_cast<size_t>(held * matrix.row_bytes);
+    result->memory.push_back(allocate_device(bytes));
+    matrix.data = result->memory.back().get();
+    if (matrix.units != Units::None)
+      check(cudaMemsetAsync(result->memory.back().get(), 0, bytes, stream), "upload of a weight");
+    if (type == DType::F8_E4M3) {
+      result->memory.push_back(allocate_device(static_cast<size_t>(rows) * sizeof(float)));
+      matrix.scales = static_cast<const float*>(result->memory.back().get());
+    }
+    for (int64_t row = 0; first < last; row += weight.parts[first++].dim(0)) {
+      SLUICE_CHECK_EQ(weight.parts[first].dim(1), weight.cols);
+      upload_part(weight.parts[first], matrix, row, way);
+    }
+    result->matrices.push_back(matrix);
+  }
+  if (!weight.bias.empty()) {
+    SLUICE_CHECK(weight.bias.dtype == DType::F32 && weight.bias.elements() == weight.rows);
+    const auto bytes = static_cast<size_t>(weight.rows) * sizeof(float);
+    result->memory.push_back(allocate_device(bytes));
+    result->bias = static_cast<const float*>(result->memory.back().get());
+    way.copy(result->memory.back().get(), weight.bias, 0, bytes);
+  }
+  return result;
+}
+
+}  // namespace sluice::kernels::cuda

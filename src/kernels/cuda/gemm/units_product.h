@@ -1,0 +1,74 @@
+// Products with matrices in units (kernels/cuda/units.h).
+#pragma once
+
+#include <type_traits>
+
+#include "kernels/cuda/common/params.h"
+
+namespace sluice::kernels::cuda {
+
+// Rows of a block type to rows [first_row, first_row + rows) of a matrix in units. What they take of `out` is zero.
+struct PackUnitsParams {
+  const void* source;
+  void* out;                                        // the matrix
+  int64_t first_row, rows, cols, source_row_bytes;  // cols: a multiple of 64
+  DType type;
+};
+void launch_pack_units(const PackUnitsParams&, Stream);
+
+// Units to bf16, cols elements from row to row. The first row begins a row of units.
+struct UnpackUnitsParams {
+  Matrix source;
+  UnitTable table;
+  void* out;
+};
+void launch_unpack_units(const UnpackUnitsParams&, Stream);
+
+UnitTable unit_table(DType type);
+
+// out = x · weightᵀ + bias, or of a gated product activation(gate) * up, as GatedProductParams has it. bf16.
+struct UnitsProductParams {
+  ProductParams product;
+  UnitTable table;
+  int32_t gated, activation;
+};
+// Gated: whole rows of units make the gates.
+bool units_fit(const UnitsProductParams&);
+// Up to kUnitsFew tokens: a block makes 16 rows, or 16 gates and their ups, and its warps share out the columns.
+inline constexpr int64_t kUnitsFew = 8;
+void launch_units_few(const UnitsProductParams&, Stream);
+// Any number of tokens, in tiles of 128 rows.
+void launch_units_many(const UnitsProductParams&, Stream);
+
+// The two for one kind of units; units_<kind>.cu has them.
+template <Units U>
+struct UnitsProducts {
+  static void few(const UnitsProductParams&, Stream);
+  static void many(const UnitsProductParams&, Stream);
+};
+
+template <class Visit>
+bool visit_units(Units units, Visit visit) {
+  switch (units) {
+    case Units::Q4Offset:
+      visit(std::integral_constant<Units, Units::Q4Offset>{});
+      return true;
+    case Units::Q4Table:
+      visit(std::integral_constant<Units, Units::Q4Table>{});
+      return true;
+    case Units::Q5Offset:
+      visit(std::integral_constant<Units, Units::Q5Offset>{});
+      return true;
+    case Units::Q6:
+      visit(std::integral_constant<Units, Units::Q6>{});
+      return true;
+    case Units::Q8:
+      visit(std::integral_constant<Units, Units::Q8>{});
+      return true;
+    case Units::None:
+      return false;
+  }
+  return false;
+}
+
+}  // namespace sluice::kernels::cuda

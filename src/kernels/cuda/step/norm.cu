@@ -1,0 +1,215 @@
+// rms_norm, layer_norm and add_rms_norm over the last dimension of x[n, heads, dim].
+// A row is read once into registers: thread t of the row's `blockDim.x` holds elements 8 (v · blockDim.x + t)
+// + 0..7. Rows of up to 256 elements take one warp, eight rows to a block; where there are many long rows, blocks walk
+// over them. Moves each element in once and out once.
+#include "kernels/cuda/common/device.cuh"
+#include "kernels/cuda/common/params.h"
+
+namespace sluice::kernels::cuda {
+namespace {
+
+// Sum over the threads of a row. Rows wider than a warp have a block to themselves.
+__device__ __forceinline__ float row_sum(float v, float* shared) {
+  v = warp_sum(v);
+  if (blockDim.x == 32) return v;
+  const int warps = blockDim.x / 32;
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = v;
+  __syncthreads();
+  float total = 0.0f;
+  for (int w = 0; w < warps; ++w) total += shared[w];
+  return total;
+}
+
+// Eight gains from element i on; one where there are none.
+template <bool Vector>
+__device__ __forceinline__ void load_gain(const float* gain, int64_t i, int64_t dim, float* out) {
+  if (Vector && gain != nullptr && i < dim) {
+    *reinterpret_cast<float4*>(out) = __ldg(reinterpret_cast<const float4*>(gain + i));
+    *reinterpret_cast<float4*>(out + 4) = __ldg(reinterpret_cast<const float4*>(gain + i) + 1);
+    return;
+  }
+#pragma unroll
+  for (int j = 0; j < 8; ++j) out[j] = gain != nullptr && i + j < dim ? gain[i + j] : 1.0f;
+}
+
+template <class T, int Pieces, bool Vector>
+__global__ void __launch_bounds__(1024) norm_kernel(const NormParams p) {
+  __shared__ float shared[32];
+  // Gains were there before the step began: they are fetched while the kernel in front still runs.
+  float gain[Pieces][8];
+#pragma unroll
+  for (int v = 0; v < Pieces; ++v) {
+    const int64_t i = (int64_t{v} * blockDim.x + threadIdx.x) * 8;
+    load_gain<Vector>(p.gain, i, p.x.dim, gain[v]);
+  }
+  allow_dependents();
+  wait_for_producer();
+  const int64_t row = int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
+  const bool live = row < p.x.n * p.x.heads;
+  const int64_t token = live ? row / p.x.heads : 0, head = live ? row % p.x.heads : 0;
+  T* x = static_cast<T*>(p.x.data) + token * p.x.stride_n + head * p.x.stride_h;
+  T* out = static_cast<T*>(p.out.data) + token * p.out.stride_n + head * p.out.stride_h;
+  const T* add = static_cast<const T*>(p.add.data);
+  const int64_t dim = p.x.dim;
+
+  float f[Pieces][8];
+  float sum = 0.0f;
+#pragma unroll
+  for (int v = 0; v < Pieces; ++v) {
+    const int64_t i = (int64_t{v} * blockDim.x + threadIdx.x) * 8;
+    const int64_t count = live ? dim - i : 0;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) f[v][j] = 0.0f;
+    if (count <= 0) continue;
+    load8<Vector>(x + i, count, f[v]);
+    if (add != nullptr) {
+      float b[8];
+      load8<Vector>(add + token * p.add.stride_n + head * p.add.stride_h + i, count, b);
+#pragma unroll
+      for (int j = 0; j < 8; ++j) f[v][j] = widen(narrow<T>(f[v][j] + p.scale * b[j]));
+      store8<Vector>(x + i, count, f[v]);
+    }
+#pragma unroll
+    for (int j = 0; j < 8; ++j) sum += p.kind == NormKind::Rms ? f[v][j] * f[v][j] : f[v][j];
+  }
+
+  const float scale_of_dim = 1.0f / static_cast<float>(dim);
+  float mean = 0.0f;
+  float square = row_sum(sum, shared) * scale_of_dim;
+  if (p.kind == NormKind::Layer) {
+    mean = square;
+    float deviation = 0.0f;
+#pragma unroll
+    for (int v = 0; v < Pieces; ++v) {
+      const int64_t i = (int64_t{v} * blockDim.x + threadIdx.x) * 8;
+#pragma unroll
+      for (int j = 0; j < 8; ++j)
+        if (i + j < dim) deviation += (f[v][j] - mean) * (f[v][j] - mean);
+    }
+    square = row_sum(deviation, shared) * scale_of_dim;
+  }
+  const float factor = rsqrtf(square + p.eps);
+
+#pragma unroll
+  for (int v = 0; v < Pieces; ++v) {
+    const int64_t i = (int64_t{v} * blockDim.x + threadIdx.x) * 8;
+    const int64_t count = live ? dim - i : 0;
+    if (count <= 0) continue;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      if (j >= count) continue;
+      const float bias = p.bias != nullptr ? p.bias[i + j] : 0.0f;
+      f[v][j] = (f[v][j] - mean) * factor * gain[v][j] + bias;
+    }
+    store8<Vector>(out + i, count, f[v]);
+  }
+}
+
+constexpr int kRowThreads = 256;
+
+// Many rows: a block walks over them, the next row on its way while this one is summed. Vectors of bf16, rms only.
+template <int Pieces>
+__global__ void __launch_bounds__(kRowThreads) rows_kernel(const NormParams p) {
+  __shared__ float shared[2][kRowThreads / 32];
+  allow_dependents();
+  wait_for_producer();
+  const int64_t rows = p.x.n * p.x.heads, dim = p.x.dim;
+  const auto place = [&](const View& v, int64_t row) {
+    return static_cast<bf16*>(v.data) + row / p.x.heads * v.stride_n + row % p.x.heads * v.stride_h;
+  };
+  const auto at = [&](int piece) { return (int64_t{piece} * kRowThreads + threadIdx.x) * 8; };
+  uint4 x[Pieces], add[Pieces], next[Pieces];
+  const auto load = [&](int64_t row, uint4(&to)[Pieces]) {
+#pragma unroll
+    for (int v = 0; v < Pieces; ++v) {
+      to[v] = add[v] = make_uint4(0, 0, 0, 0);
+      if (row >= rows || at(v) >= dim) continue;
+      to[v] = load_activation(place(p.x, row) + at(v));
+      if (p.add.data != nullptr) add[v] = load_activation(place(p.add, row) + at(v));
+    }
+  };
+  load(blockIdx.x, x);
+  int turn = 0;
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x, turn ^= 1) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int v = 0; v < Pieces; ++v) {
+      float f[8], b[8];
+      unpack8(x[v], f);
+      unpack8(add[v], b);
+#pragma unroll
+      for (int j = 0; j < 8; ++j) f[j] += p.scale * b[j];
+      x[v] = pack8(f);
+      unpack8(x[v], f);
+#pragma unroll
+      for (int j = 0; j < 8; ++j) sum += f[j] * f[j];
+      if (p.add.data != nullptr && at(v) < dim) *reinterpret_cast<uint4*>(place(p.x, row) + at(v)) = x[v];
+    }
+    load(row + gridDim.x, next);
+    sum = warp_sum(sum);
+    if (threadIdx.x % 32 == 0) shared[turn][threadIdx.x / 32] = sum;
+    __syncthreads();
+    float total = 0.0f;
+#pragma unroll
+    for (int w = 0; w < kRowThreads / 32; ++w) total += shared[turn][w];
+    const float factor = rsqrtf(total / static_cast<float>(dim) + p.eps);
+#pragma unroll
+    for (int v = 0; v < Pieces; ++v) {
+      if (at(v) >= dim) continue;
+      float f[8], gain[8];
+      unpack8(x[v], f);
+      load_gain<true>(p.gain, at(v), dim, gain);
+#pragma unroll
+      for (int j = 0; j < 8; ++j) f[j] = f[j] * factor * gain[j];
+      *reinterpret_cast<uint4*>(place(p.out, row) + at(v)) = pack8(f);
+    }
+#pragma unroll
+    for (int v = 0; v < Pieces; ++v) x[v] = next[v];
+  }
+}
+
+bool vectors(const View& v) {
+  return v.data == nullptr ||
+         (aligned16(v.data) && v.dim % 8 == 0 && v.stride_n % 8 == 0 && v.stride_h % 8 == 0);
+}
+
+template <int Pieces>
+void launch_pieces(const NormParams& p, const Grid& grid, Stream stream) {
+  const bool whole = vectors(p.out) && vectors(p.x) && vectors(p.add) && aligned16(p.gain);
+  visit_activations(p.x.type, [&](auto element) {
+    using T = decltype(element);
+    launch("norm", whole ? norm_kernel<T, Pieces, true> : norm_kernel<T, Pieces, false>, grid, stream, p);
+  });
+}
+
+}  // namespace
+
+void launch_norm(const NormParams& p, Stream stream) {
+  const int64_t rows = p.x.n * p.x.heads;
+  if (rows == 0) return;
+  const int64_t wanted = ceil_div(p.x.dim, 8);
+  if (wanted <= 32) {
+    const Grid grid{dim3(static_cast<unsigned>(ceil_div(rows, 8))), dim3(32, 8)};
+    return launch_pieces<1>(p, grid, stream);
+  }
+  static const int processors = multiprocessors();
+  const bool aligned =
+      p.x.type == DType::BF16 && vectors(p.out) && vectors(p.x) && vectors(p.add) && aligned16(p.gain);
+  if (p.fixed_order == 0 && rows >= 8 * processors && p.kind == NormKind::Rms && aligned &&
+      wanted <= 4 * kRowThreads) {
+    const Grid grid{dim3(static_cast<unsigned>(5 * processors)), dim3(kRowThreads)};
+    if (wanted <= kRowThreads) return launch("norm", rows_kernel<1>, grid, stream, p);
+    if (wanted <= 2 * kRowThreads) return launch("norm", rows_kernel<2>, grid, stream, p);
+    return launch("norm", rows_kernel<4>, grid, stream, p);
+  }
+  const int64_t threads = wanted <= 1024 ? ceil_div(wanted, 32) * 32 : 1024;
+  const Grid grid{dim3(static_cast<unsigned>(rows)), dim3(static_cast<unsigned>(threads))};
+  const int64_t pieces = ceil_div(wanted, threads);
+  if (pieces == 1) return launch_pieces<1>(p, grid, stream);
+  if (pieces <= 4) return launch_pieces<4>(p, grid, stream);
+  check_launch(pieces <= 8 ? cudaSuccess : cudaErrorInvalidValue, "norm of more than 65536 elements");
+  launch_pieces<8>(p, grid, stream);
+}
+
+}  // namespace sluice::kernels::cuda

@@ -1,0 +1,126 @@
+// Finding content again: KvLedger::match and what it needs.
+#include <algorithm>
+
+#include "base/check.h"
+#include "kv/kv_ledger.h"
+
+namespace sluice::kv {
+
+void KvLedger::extend_keys(Sequence& sequence, std::span<const Token> tokens) const {
+  const auto size = static_cast<size_t>(options_.block_size);
+  for (size_t i = sequence.keys.size(); i < tokens.size() / size; ++i) {
+    const PrefixKey& parent = i == 0 ? sequence.root : sequence.keys[i - 1];
+    sequence.keys.push_back(child_key(parent, tokens.subspan(i * size, size)));
+  }
+}
+
+std::optional<request::Place> KvLedger::find(int group, const PrefixKey& key) const {
+  for (const request::Tier tier : {request::Tier::Device, request::Tier::Host, request::Tier::Disk}) {
+    if (const std::optional<BlockId> block = pool(group, tier).find(key)) return request::Place{tier, *block};
+  }
+  return std::nullopt;
+}
+
+// A prefix of m blocks can be used where every group has the blocks that position m * block_size can see: all
+// of them without a window, the last ones with one.
+int KvLedger::longest_match(const Sequence& sequence, int limit) const {
+  std::vector<int> run(groups_.size());  // present blocks in a row, up to the one looked at
+  int best = 0;
+  for (int i = 0; i < limit; ++i) {
+    bool usable = true, hopeless = false;
+    for (int group = 0; group < groups(); ++group) {
+      int& present = run[static_cast<size_t>(group)];
+      present = find(group, sequence.keys[static_cast<size_t>(i)]) ? present + 1 : 0;
+      usable &= present >= i + 1 - first_visible(group, (i + 1) * options_.block_size);
+      hopeless |= present == 0 && options_.groups[static_cast<size_t>(group)].window == 0;
+    }
+    if (hopeless) break;
+    if (usable) best = i + 1;
+  }
+  return best;
+}
+
+int KvLedger::match(SeqId seq, std::span<const Token> tokens) {
+  Sequence& sequence = resident(seq);
+  for (const std::vector<BlockId>& table : sequence.tables) SLUICE_CHECK(table.empty());
+  if (!options_.prefix_cache || tokens.empty()) return 0;
+  extend_keys(sequence, tokens);
+  const int limit = (static_cast<int>(tokens.size()) - 1) / options_.block_size;
+  const int blocks = longest_match(sequence, limit);
+  for (int group = 0; group < groups(); ++group) {
+    if (attach(group, sequence, blocks)) continue;
+    while (group-- > 0) {  // what an earlier group attached
+      std::vector<BlockId>& table = sequence.tables[static_cast<size_t>(group)];
+      for (const BlockId block : table) {
+        if (block != request::kNoBlock) pool(group, request::Tier::Device).let_go(block, sequence.holder());
+      }
+      table.clear();
+      sequence.given_back[static_cast<size_t>(group)] = 0;
+    }
+    return 0;
+  }
+  sequence.published = blocks;
+  announce(sequence);
+  return blocks * options_.block_size;
+}
+
+bool KvLedger::content_is_coming(SeqId seq) const {
+  const Sequence& sequence = resident(seq);
+  if (sequence.published >= sequence.announced) return false;
+  return coming_.at(sequence.keys[static_cast<size_t>(sequence.published)]) > 1;  // not by itself alone
+}
+
+void KvLedger::announce(Sequence& sequence) {
+  sequence.announced = static_cast<int>(sequence.keys.size());
+  for (int i = sequence.published; i < sequence.announced; ++i)
+    ++coming_[sequence.keys[static_cast<size_t>(i)]];
+}
+
+// Takes back the announcements of blocks [published, until).
+void KvLedger::retract(Sequence& sequence, int until) {
+  for (int i = sequence.published; i < std::min(until, sequence.announced); ++i) {
+    const auto found = coming_.find(sequence.keys[static_cast<size_t>(i)]);
+    if (--found->second == 0) coming_.erase(found);
+  }
+}
+
+// Holds every found block first, on whichever tier, so that bringing one up cannot evict another.
+bool KvLedger::attach(int group, Sequence& sequence, int blocks) {
+  const int first = first_visible(group, blocks * options_.block_size);
+  std::vector<request::Place> found;
+  int fresh = 0;  // blocks that count as newly held on the device
+  for (int i = first; i < blocks; ++i) {
+    found.push_back(*find(group, sequence.keys[static_cast<size_t>(i)]));
+    const request::Place& place = found.back();
+    fresh += place.tier != request::Tier::Device ||
+             pool(group, request::Tier::Device).holders(place.block, sequence.holder()) == 0;
+  }
+  // Promised families stay within their promise; the others may not take what is promised.
+  if (sequence.holder() == Holder::Plain && fresh > room(group, Holder::Plain)) return false;
+  for (const request::Place& place : found) {
+    pool(group, place.tier)
+        .hold(place.block, place.tier == request::Tier::Device ? sequence.holder() : Holder::Plain);
+  }
+  std::vector<BlockId>& table = sequence.tables[static_cast<size_t>(group)];
+  table.assign(static_cast<size_t>(first), request::kNoBlock);
+  sequence.given_back[static_cast<size_t>(group)] = first;
+  for (int i = first; i < blocks; ++i) {
+    const request::Place& place = found[static_cast<size_t>(i - first)];
+    table.push_back(place.tier == request::Tier::Device
+                        ? place.block
+                        : promote(group, place, sequence.keys[static_cast<size_t>(i)], sequence.holder()));
+  }
+  return true;
+}
+
+BlockId KvLedger::promote(int group, request::Place from, const PrefixKey& key, Holder holder) {
+  const BlockId block = take(group, request::Tier::Device, holder);
+  moves_.push_back({group, from, {request::Tier::Device, block}});
+  pool(group, from.tier).forget(from.block);
+  pool(group, from.tier).let_go(from.block, Holder::Plain);
+  pool(group, request::Tier::Device).publish(block, key);
+  ++counters_.promoted;
+  return block;
+}
+
+}  // namespace sluice::kv

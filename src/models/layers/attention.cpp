@@ -1,0 +1,93 @@
+#include <cmath>
+
+#include "models/layers/layers.h"
+
+namespace sluice::models {
+
+namespace {
+
+void norm_heads(const Attention& m, const LayerContext& c, TensorView heads, TensorView whole,
+                const Norm& norm) {
+  if (m.qk_norm == QkNorm::Whole) {
+    run_norm(c.backend, c.spec, whole, whole, norm);
+  } else if (m.qk_norm == QkNorm::EachHead) {
+    for (int64_t begin = 0; begin < whole.dim(1); begin += m.head_dim) {
+      const TensorView head = whole.columns(begin, begin + m.head_dim);
+      run_norm(c.backend, c.spec, head, head, {norm.gain.rows(begin, begin + m.head_dim), {}});
+    }
+  } else {
+    run_norm(c.backend, c.spec, heads, heads, norm);
+  }
+}
+
+}  // namespace
+
+// Runs of tokens with the same factor are scaled together.
+void heat(const Temperature& t, const LayerContext& c, TensorView q) {
+  if (!(t.slope > 0.0f) || t.length <= 0) return;
+  const auto step = [&](int64_t token) {
+    return (c.batch.positions[static_cast<size_t>(token)] + t.offset) / t.length;
+  };
+  for (int64_t begin = 0, end = 0; begin < q.dim(0); begin = end) {
+    while (end < q.dim(0) && step(end) == step(begin)) ++end;
+    if (step(begin) > 0)
+      c.backend.scale(q.rows(begin, end), 1.0f + t.slope * std::log(1.0f + static_cast<float>(step(begin))));
+  }
+}
+
+std::optional<kernels::Product> run_mixer(const Attention& m, const AttentionWeights& w,
+                                          const LayerContext& c, TensorView, TensorView x) {
+  const int64_t n = x.dim(0);
+  const int64_t q_width = int64_t{m.heads} * m.head_dim, kv_width = int64_t{m.kv_heads} * m.head_dim;
+  const bool own_kv = m.kv_from < 0;
+  const TensorView qkv = c.scratch.get(Buffer::Qkv, n, w.qkv.rows);
+  c.backend.matmul(qkv, x, w.qkv);
+  if (m.clip > 0.0f && !m.clip_after_norm) c.backend.clamp(qkv, m.clip);
+
+  const TensorView q = qkv.columns_as_heads(0, m.heads, m.head_dim);
+  const TensorView k = own_kv ? qkv.columns_as_heads(q_width, m.kv_heads, m.head_dim) : TensorView();
+  const TensorView v =
+      own_kv ? qkv.columns_as_heads(q_width + kv_width, m.kv_heads, m.head_dim) : TensorView();
+  const auto norm_both = [&] {
+    if (m.qk_norm == QkNorm::None) return;
+    norm_heads(m, c, q, qkv.columns(0, q_width), w.q_norm);
+    if (own_kv) norm_heads(m, c, k, qkv.columns(q_width, q_width + kv_width), w.k_norm);
+  };
+  if (!m.qk_norm_after_rope) norm_both();
+  if (m.clip > 0.0f && m.clip_after_norm) c.backend.clamp(qkv, m.clip);
+  if (m.norm_values && own_kv) c.backend.rms_norm(v, v, {}, c.spec.norm_eps);
+  const TensorView angles = m.rope >= 0 ? c.angles[static_cast<size_t>(m.rope)] : TensorView();
+  const RopeStyle style = m.rope >= 0 ? c.spec.ropes[static_cast<size_t>(m.rope)].style : RopeStyle::Halves;
+  if (own_kv && m.rope >= 0 && !m.qk_norm_after_rope) {
+    c.backend.rope_write_kv(c.kv, {q, k, v}, angles, style, c.batch);
+  } else {
+    if (m.rope >= 0) c.backend.rope(q, angles, style);
+    if (m.rope >= 0 && own_kv) c.backend.rope(k, angles, style);
+    if (m.qk_norm_after_rope) norm_both();
+    if (own_kv) c.backend.write_kv(c.kv, k, v, c.batch);
+  }
+  heat(m.temperature, c, qkv.columns(0, q_width));
+
+  const kernels::AttentionShape shape{.heads = m.heads,
+                                      .kv_heads = m.kv_heads,
+                                      .key_dim = m.head_dim,
+                                      .value_dim = m.head_dim,
+                                      .scale = m.scale,
+                                      .window = m.window,
+                                      .chunked = m.chunked,
+                                      .softcap = m.softcap,
+                                      .sinks = w.sinks,
+                                      .alibi = w.alibi};
+  // A gate stands before what it multiplies.
+  const TensorView attended = c.scratch.get(Buffer::Attended, n, m.gated ? 2 * q_width : q_width);
+  c.backend.attend(attended.columns_as_heads(m.gated ? q_width : 0, m.heads, m.head_dim), q, c.kv, c.batch,
+                   shape);
+  if (m.norm_output) run_norm(c.backend, c.spec, attended, attended, w.out_norm);
+  if (!m.gated) return kernels::Product{attended, &w.out};
+  c.backend.matmul(attended.columns(0, q_width), x, w.gate);
+  const TensorView kept = c.scratch.get(Buffer::Gated, n, q_width);
+  c.backend.gated(kept, attended, Activation::Sigmoid);
+  return kernels::Product{kept, &w.out};
+}
+
+}  // namespace sluice::models

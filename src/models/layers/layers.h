@@ -1,0 +1,46 @@
+// The parts of a layer. Each reads x[n, dim] and writes out[n, dim]; x and out are different buffers. A part that ends with
+// a product leaves that to its caller, who may have something to fuse it with, and does not touch out.
+#pragma once
+
+#include <optional>
+#include <span>
+
+#include "kernels/backend.h"
+#include "models/loading/weights.h"
+#include "models/scratch.h"
+#include "models/spec.h"
+
+namespace sluice::models {
+
+// What a part needs beside its weights.
+struct LayerContext {
+  kernels::Backend& backend;
+  Scratch& scratch;
+  const ModelSpec& spec;
+  const kernels::RaggedBatch& batch;
+  const kernels::PagedKv& kv;
+  std::span<const TensorView> angles;  // per rope
+};
+
+std::optional<kernels::Product> run_mixer(const Attention&, const AttentionWeights&, const LayerContext&,
+                                          TensorView out, TensorView x);
+std::optional<kernels::Product> run_mixer(const LatentAttention&, const LatentWeights&, const LayerContext&,
+                                          TensorView out, TensorView x);
+std::optional<kernels::Product> run_ffn(const DenseFfn&, const DenseWeights&, const LayerContext&,
+                                        TensorView out, TensorView x);
+std::optional<kernels::Product> run_ffn(const MoeFfn&, const MoeWeights&, const LayerContext&, TensorView out,
+                                        TensorView x);
+std::optional<kernels::Product> run_ffn(const XieluFfn&, const XieluWeights&, const LayerContext&,
+                                        TensorView out, TensorView x);
+
+// Makes the product, where there is one.
+void finish(kernels::Backend& backend, TensorView out, const std::optional<kernels::Product>& last);
+
+// Multiplies the queries q[n, width] of the step by what the temperature says of their positions.
+void heat(const Temperature& temperature, const LayerContext& context, TensorView q);
+
+// The model's norm with this gain and bias; out may be x.
+void run_norm(kernels::Backend& backend, const ModelSpec& spec, TensorView out, TensorView x,
+              const Norm& norm);
+
+}  // namespace sluice::models

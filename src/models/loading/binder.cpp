@@ -1,0 +1,305 @@
+#include "models/loading/binder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "models/loading/unpack.h"
+
+namespace sluice::models {
+
+namespace {
+
+void replace(std::string& text, std::string_view mark, int value) {
+  if (const size_t at = text.find(mark); at != std::string::npos)
+    text.replace(at, mark.size(), std::to_string(value));
+}
+
+// The same tensor under the prefixes that exports of one family differ in: with the decoder's name left out,
+// and beside a vision tower.
+std::vector<std::string> spellings(const std::string& stem) {
+  std::vector<std::string> out{stem};
+  const size_t dot = stem.find('.');
+  if (dot == std::string::npos) {
+    out.push_back("language_model." + stem);
+    return out;
+  }
+  out.push_back(stem.substr(dot + 1));
+  out.push_back("language_model." + stem);
+  if (!stem.starts_with("model.")) return out;
+  for (const char* decoder : {"model.language_model.", "model.text_model."})
+    out.push_back(decoder + stem.substr(6));
+  return out;
+}
+
+}  // namespace
+
+std::optional<std::string> locate_tensor(const formats::TensorStore& store, const std::string& stem,
+                                         std::string_view suffix) {
+  for (const std::string& spelling : spellings(stem)) {
+    std::string full = spelling + std::string(suffix);
+    if (store.contains(full)) return full;
+  }
+  return std::nullopt;
+}
+
+void Binder::fail(std::string message) {
+  if (status_.ok()) status_ = Error{ErrorCode::Corrupt, std::move(message)};
+}
+
+std::string Binder::where(Slot slot) const {
+  return layer_ < 0 ? std::string(name(slot)) : fmt::format("{} of layer {}", name(slot), layer_);
+}
+
+std::string Binder::full_name(std::string_view stem, int expert) const {
+  std::string text(stem);
+  replace(text, "{l}", layer_);
+  replace(text, "{e}", expert);
+  return text;
+}
+
+bool Binder::has(Slot slot) const {
+  for (const NameRow& row : names_.rows(slot)) {
+    const std::string stem = full_name(row.stem, 0);
+    if (locate(stem, ".weight") || locate(stem, "")) return true;
+  }
+  return false;
+}
+
+std::optional<TensorView> Binder::stored(Slot slot) {
+  for (const NameRow& row : names_.rows(slot))
+    if (const std::optional<Part> found = part(row, -1, 0)) return found->view;
+  return std::nullopt;
+}
+
+// One slice of the first dimension.
+std::optional<TensorView> Binder::slice(const std::string& tensor, TensorView view, int expert) {
+  if (expert < 0 || expert >= view.dim(0)) {
+    fail(fmt::format("tensor '{}' is {}: it has no slice {}", tensor, view.describe(), expert));
+    return std::nullopt;
+  }
+  const std::vector<int64_t> shape(view.shape.begin() + 1, view.shape.begin() + view.rank);
+  const int64_t bytes = row_bytes(view.dtype, view.elements() / view.dim(0));
+  return TensorView::contiguous(static_cast<std::byte*>(view.data) + expert * bytes, view.dtype, shape);
+}
+
+// The stored tensor of that rank; of one that all experts share, a slice where it has a rank more, else one of
+// as many equal parts as there are experts.
+std::optional<TensorView> Binder::stored_of_rank(const std::string& tensor, int rank, int expert) {
+  Result<TensorView> found = store_.find(tensor);
+  if (!found) {
+    fail(found.error().message);
+    return std::nullopt;
+  }
+  if (found->rank == rank && expert >= 0 && found->dim(0) % bank_ == 0) {
+    const int64_t rows = found->dim(0) / bank_;
+    return found->rows(expert * rows, (expert + 1) * rows);
+  }
+  if (found->rank == rank && expert < 0) return *found;
+  if (found->rank == 1 && rank == 2)  // GGUF drops the first of two dimensions where it is 1
+    return TensorView::contiguous(found->data, found->dtype, {1, found->dim(0)});
+  if (found->rank == rank + 1) return slice(tensor, *found, expert);
+  fail(fmt::format("tensor '{}' is {}, must have rank {}", tensor, found->describe(), rank));
+  return std::nullopt;
+}
+
+std::vector<float> Binder::bias_of(const NameRow& row, const std::string& stem, int expert, int64_t rows) {
+  std::optional<std::string> found = locate(stem, ".bias");
+  if (!found) found = locate(stem, "_bias");
+  if (!found) return {};
+  Result<TensorView> view = store_.find(*found);
+  if (!view) {
+    fail(view.error().message);
+    return {};
+  }
+  TensorView bias = *view;
+  if (bias.rank == 2 && expert >= 0 && expert < bias.dim(0)) bias = bias.rows(expert, expert + 1);
+  if (bias.elements() != rows || is_block(bias.dtype)) {
+    fail(fmt::format("tensor '{}' is {}, must have {} elements", *found, view->describe(), rows));
+    return {};
+  }
+  return fold_vector(bias, row.fold, qkv_);
+}
+
+std::optional<TensorView> Binder::taken(const std::string& tensor, Result<HostTensor> made) {
+  if (made) return keep(std::move(*made));
+  fail(fmt::format("tensor '{}': {}", tensor, made.error().message));
+  return std::nullopt;
+}
+
+std::optional<TensorView> Binder::packed_blocks(const NameRow& row, const std::string& stem, int expert) {
+  const std::optional<std::string> blocks = locate(stem, "_blocks"), scales = locate(stem, "_scales");
+  if (!blocks || !scales) return std::nullopt;
+  const std::optional<TensorView> values = stored_of_rank(*blocks, 3, expert);
+  const std::optional<TensorView> factors = stored_of_rank(*scales, 2, expert);
+  if (!values || !factors) return std::nullopt;
+  return taken(*blocks, pack_mxfp4(*values, *factors, row.fold == Fold::SplitPairs));
+}
+
+std::optional<TensorView> Binder::scaled(const std::string& stem, TensorView values, int expert) {
+  if (values.dtype != DType::F8_E4M3) return values;
+  std::optional<std::string> found = locate(stem, ".weight_scale_inv");
+  if (!found) found = locate(stem, ".weight_scale");
+  if (!found) return values;
+  Result<TensorView> scales = store_.find(*found);
+  if (!scales) {
+    fail(scales.error().message);
+    return std::nullopt;
+  }
+  const std::optional<TensorView> factors =
+      scales->rank == 3 ? slice(*found, *scales, expert) : std::optional<TensorView>(*scales);
+  if (!factors) return std::nullopt;
+  if (!std::exchange(told_of_f8_, true))
+    log_info("weights in F8_E4M3 are multiplied with their scales and kept in memory as BF16");
+  return taken(*found, unpack_f8(values, *factors));
+}
+
+std::optional<Binder::Part> Binder::part(const NameRow& row, int expert, int64_t cols) {
+  const std::string stem = full_name(row.stem, expert);
+  const bool own = row.stem.find("{e}") != std::string_view::npos;
+  const int place = own ? -1 : expert;  // in a tensor that all experts share
+  std::optional<std::string> found = locate(stem, ".weight");
+  if (!found) found = locate(stem, "");
+  Part result;
+  if (!found) {
+    const std::optional<TensorView> packed = packed_blocks(row, stem, place);
+    if (!packed) return std::nullopt;
+    result.view = *packed;
+  } else {
+    std::optional<TensorView> view = stored_of_rank(*found, 2, place);
+    if (view) view = scaled(stem, *view, place);
+    const bool fits = view && row.fold == Fold::Transpose && view->dim(1) == cols && view->dim(0) != cols;
+    if (view && row.fold != Fold::None && row.fold != Fold::AddOne && !fits)
+      view = taken(*found, fold_matrix(*view, row.fold, qkv_));
+    if (!view) return std::nullopt;
+    result.view = *view;
+  }
+  result.bias = bias_of(row, stem, expert, result.view.dim(0));
+  return result;
+}
+
+Weight Binder::stack(Slot slot, const std::vector<Part>& parts, Extent extent) {
+  Weight weight;
+  weight.cols = extent.cols;
+  bool has_bias = false;
+  std::string found;
+  for (const Part& part : parts) {
+    found += fmt::format("{}{}", found.empty() ? "" : " + ", part.view.describe());
+    const DType type = part.view.dtype;
+    if (type == DType::U8 || type == DType::I8 || type == DType::I32)
+      fail(fmt::format("{}: {}, which is not a type of weights", where(slot), found));
+    if (part.view.dim(1) != extent.cols)
+      fail(fmt::format("{}: {}, must have {} columns", where(slot), found, extent.cols));
+    weight.rows += part.view.dim(0);
+    weight.parts.push_back(part.view);
+    has_bias = has_bias || !part.bias.empty();
+  }
+  if (weight.rows != extent.rows)
+    fail(fmt::format("{}: the file has {}, the architecture needs [{}, {}]", where(slot),
+                     found.empty() ? "nothing" : found, extent.rows, extent.cols));
+  if (has_bias && status_.ok()) {
+    std::vector<float> bias;
+    for (const Part& part : parts) {
+      if (part.bias.empty()) bias.resize(bias.size() + static_cast<size_t>(part.view.dim(0)), 0.0f);
+      bias.insert(bias.end(), part.bias.begin(), part.bias.end());
+    }
+    weight.bias = upload(bias);
+  }
+  return weight;
+}
+
+Weight Binder::matrix(Slot slot, Extent extent) {
+  const bool table =
+      slot == Slot::TokenEmbedding || slot == Slot::PositionEmbedding || slot == Slot::LayerInputTable;
+  std::vector<Part> parts;
+  for (const NameRow& row : names_.rows(slot))
+    if (std::optional<Part> found = part(row, -1, extent.cols)) parts.push_back(std::move(*found));
+  Weight weight = stack(slot, parts, extent);
+  weight.table = table;
+  return status_.ok() ? backend_.prepare(std::move(weight)) : Weight();
+}
+
+std::vector<Weight> Binder::bank(Slot slot, int count, Extent extent) {
+  std::vector<Weight> weights;
+  const std::vector<NameRow> rows = names_.rows(slot);
+  bank_ = std::max(1, count);
+  for (int expert = 0; expert < count && status_.ok(); ++expert) {
+    std::vector<Part> parts;
+    for (const NameRow& row : rows)
+      if (std::optional<Part> found = part(row, expert, extent.cols)) parts.push_back(std::move(*found));
+    Weight weight = stack(slot, parts, extent);
+    weight.listed = true;
+    if (status_.ok()) weights.push_back(backend_.prepare(std::move(weight)));
+  }
+  return weights;
+}
+
+std::optional<TensorView> Binder::stored_vector(const NameRow& row, int part, std::string_view suffix) {
+  const std::string stem = full_name(row.stem, part);
+  std::optional<std::string> found = locate(stem, suffix);
+  if (!found && suffix == ".weight") found = locate(stem, "");
+  if (!found) return std::nullopt;
+  Result<TensorView> view = store_.find(*found);
+  if (!view) {
+    fail(view.error().message);
+    return std::nullopt;
+  }
+  if (is_block(view->dtype)) {
+    fail(fmt::format("tensor '{}' is {}, must be of a plain type", *found, view->describe()));
+    return std::nullopt;
+  }
+  return *view;
+}
+
+std::vector<float> Binder::host_vector(Slot slot, int64_t elements, std::string_view suffix) {
+  for (const NameRow& row : names_.rows(slot)) {
+    const Fold fold = suffix == ".weight" ? row.fold : Fold::None;
+    const bool many = row.stem.find("{e}") != std::string_view::npos;
+    std::vector<float> values;
+    int64_t stored = 0;
+    for (int part = 0; stored < elements && (part == 0 || many); ++part) {
+      const std::optional<TensorView> view = stored_vector(row, part, suffix);
+      if (!view || view->elements() == 0) break;
+      stored += view->elements();
+      if (stored > elements) break;
+      const std::vector<float> read = fold_vector(*view, fold, qkv_);
+      values.insert(values.end(), read.begin(), read.end());
+    }
+    if (stored == 0) continue;
+    if (stored == elements) return values;
+    fail(fmt::format("{}: the file has {}{} elements, the architecture needs {}", where(slot),
+                     stored > elements ? "at least " : "", stored, elements));
+    return {};
+  }
+  return {};
+}
+
+TensorView Binder::optional_vector(Slot slot, int64_t elements, std::string_view suffix) {
+  const std::vector<float> values = host_vector(slot, elements, suffix);
+  return values.empty() ? TensorView() : upload(values);
+}
+
+TensorView Binder::vector(Slot slot, int64_t elements, std::string_view suffix) {
+  TensorView view = optional_vector(slot, elements, suffix);
+  if (view.empty() && status_.ok())
+    fail(fmt::format("{}: the file has nothing, {} elements are needed", where(slot), elements));
+  return view;
+}
+
+TensorView Binder::upload(const std::vector<float>& values) {
+  const auto size = static_cast<int64_t>(values.size());
+  kernels::Memory memory =
+      backend_.upload(TensorView::contiguous(const_cast<float*>(values.data()), DType::F32, {size}));
+  out_.owners.push_back(memory.owner);
+  return memory.view;
+}
+
+TensorView Binder::keep(HostTensor tensor) {
+  const TensorView view = tensor.view;
+  out_.owners.push_back(std::make_shared<HostTensor>(std::move(tensor)));
+  return view;
+}
+
+}  // namespace sluice::models

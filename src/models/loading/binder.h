@@ -1,0 +1,96 @@
+// Finds the tensors of a slot in a file and brings them into the form the decoder uses.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "formats/tensor_store.h"
+#include "kernels/backend.h"
+#include "models/loading/fold.h"
+#include "models/loading/names.h"
+#include "models/loading/weights.h"
+
+namespace sluice::models {
+
+struct Extent {
+  int64_t rows = 0;
+  int64_t cols = 0;
+};
+
+// The stored name of a stem with a suffix, under any of the prefixes that exports of one family differ in.
+std::optional<std::string> locate_tensor(const formats::TensorStore& store, const std::string& stem,
+                                         std::string_view suffix);
+
+// Keeps the first problem and goes on with empty weights; status() must be asked at the end.
+class Binder {
+ public:
+  Binder(const WeightNames& names, const formats::TensorStore& store, kernels::Backend& backend,
+         ModelWeights& out)
+      : names_(names), store_(store), backend_(backend), out_(out) {}
+
+  void set_layer(int layer) { layer_ = layer; }
+  void set_qkv_shape(QkvShape shape) { qkv_ = shape; }
+
+  // Whether the file has anything for the slot.
+  bool has(Slot slot) const;
+  // The stacked rows of a slot, with their biases where the file has any.
+  Weight matrix(Slot slot, Extent extent);
+  // One matrix per expert (or per head), from one tensor each or from slices of a rank-3 tensor.
+  std::vector<Weight> bank(Slot slot, int count, Extent extent);
+  // A vector of f32 on the device, joined from one tensor per head where a stem has "{e}"; optional_vector leaves it empty where the file has none.
+  TensorView vector(Slot slot, int64_t elements, std::string_view suffix = ".weight");
+  TensorView optional_vector(Slot slot, int64_t elements, std::string_view suffix = ".weight");
+  // The same on the host; empty where the file has none.
+  std::vector<float> host_vector(Slot slot, int64_t elements, std::string_view suffix = ".weight");
+
+  TensorView upload(const std::vector<float>& values);
+  TensorView keep(HostTensor tensor);  // view of a copy that the model owns
+  Weight prepared(Weight weight) { return backend_.prepare(std::move(weight)); }
+  Weight prepared_of_list(Weight weight) {
+    weight.listed = true;
+    return prepared(std::move(weight));
+  }
+  // The tensor of a slot's first row that the file has, folded but not prepared.
+  std::optional<TensorView> stored(Slot slot);
+
+  void fail(std::string message);
+  const Status& status() const { return status_; }
+
+ private:
+  struct Part {
+    TensorView view;
+    std::vector<float> bias;  // empty: none
+  };
+  std::string full_name(std::string_view stem, int expert) const;
+  std::optional<std::string> locate(const std::string& stem, std::string_view suffix) const {
+    return locate_tensor(store_, stem, suffix);
+  }
+  // Of a slot with so many columns (0: not known). Some exports hold transposed what others do not; only the former
+  // are transposed back, where the shape tells them apart.
+  std::optional<Part> part(const NameRow& row, int expert, int64_t cols);
+  std::optional<TensorView> slice(const std::string& tensor, TensorView view, int expert);
+  std::optional<TensorView> stored_of_rank(const std::string& tensor, int rank, int expert);
+  std::optional<TensorView> taken(const std::string& tensor, Result<HostTensor> made);
+  // A matrix kept as MXFP4 blocks and scales, where the file has them.
+  std::optional<TensorView> packed_blocks(const NameRow& row, const std::string& stem, int expert);
+  // F8 values times their scales, where the file has any.
+  std::optional<TensorView> scaled(const std::string& stem, TensorView values, int expert);
+  // The stored vector of a row; "{e}" in its stem is `part`.
+  std::optional<TensorView> stored_vector(const NameRow& row, int part, std::string_view suffix);
+  std::vector<float> bias_of(const NameRow& row, const std::string& stem, int expert, int64_t rows);
+  Weight stack(Slot slot, const std::vector<Part>& parts, Extent extent);
+  std::string where(Slot slot) const;
+
+  const WeightNames& names_;
+  const formats::TensorStore& store_;
+  kernels::Backend& backend_;
+  ModelWeights& out_;
+  int layer_ = -1;
+  int bank_ = 1;  // experts of the bank being bound
+  QkvShape qkv_;
+  Status status_;
+  bool told_of_f8_ = false;
+};
+
+}  // namespace sluice::models

@@ -1,0 +1,257 @@
+#include "models/loading/weights.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "models/loading/binder.h"
+
+namespace sluice::models {
+
+namespace {
+
+Norm bind_norm(Binder& binder, const ModelSpec& spec, Slot slot, int64_t width) {
+  if (!spec.norm_gain) return {};
+  Norm norm{binder.vector(slot, width), {}};
+  if (spec.norm == NormKind::Layer) norm.bias = binder.optional_vector(slot, width, ".bias");
+  return norm;
+}
+
+// Slopes of linear position biases: a geometric row for the largest power of two of heads, the rest between.
+std::vector<float> alibi_slopes(int heads, float largest, float scale) {
+  const int power = 1 << static_cast<int>(std::floor(std::log2(heads)));
+  const double first = std::pow(2.0, -largest / power), second = std::pow(2.0, -largest / (2.0 * power));
+  std::vector<float> slopes;
+  for (int i = 0; i < heads; ++i)
+    slopes.push_back(scale * static_cast<float>(i < power ? std::pow(first, i + 1)
+                                                          : std::pow(second, 2 * (i - power) + 1)));
+  return slopes;
+}
+
+struct BindMixer {
+  Binder& binder;
+  const ModelSpec& spec;
+
+  MixerWeights operator()(const Attention& m) const {
+    const int64_t q = int64_t{m.heads} * m.head_dim, kv = int64_t{m.kv_heads} * m.head_dim;
+    AttentionWeights w;
+    binder.set_qkv_shape({m.heads, m.kv_heads, m.head_dim});
+    const Slot slot = m.kv_from >= 0 ? Slot::QueryUp : m.values_are_keys ? Slot::Qkk : Slot::Qkv;
+    w.qkv = binder.matrix(slot, {m.kv_from >= 0 ? q : q + 2 * kv, spec.dim});
+    w.out = binder.matrix(Slot::AttentionOut, {spec.dim, q});
+    if (m.qk_norm != QkNorm::None && m.qk_norm != QkNorm::Scaleless) {
+      const bool whole = m.qk_norm != QkNorm::PerHead;
+      w.q_norm = bind_norm(binder, spec, Slot::QNorm, whole ? q : m.head_dim);
+      if (m.kv_from < 0) w.k_norm = bind_norm(binder, spec, Slot::KNorm, whole ? kv : m.head_dim);
+    }
+    if (m.sinks) w.sinks = binder.vector(Slot::Sinks, m.heads);
+    if (m.norm_output) w.out_norm = bind_norm(binder, spec, Slot::AttentionOutNorm, q);
+    if (m.gated) w.gate = binder.matrix(Slot::AttentionGate, {q, spec.dim});
+    if (m.alibi > 0.0f) w.alibi = binder.upload(alibi_slopes(m.heads, m.alibi, m.alibi_scale));
+    return w;
+  }
+
+  MixerWeights operator()(const LatentAttention& m) const {
+    LatentWeights w;
+    const int64_t q_rows = int64_t{m.heads} * (m.nope_dim + m.rope_dim);
+    if (m.q_latent > 0) {
+      w.query_down = binder.matrix(Slot::QueryDown, {m.q_latent, spec.dim});
+      w.query_norm = bind_norm(binder, spec, Slot::QueryDownNorm, m.q_latent);
+    }
+    w.query_up = binder.matrix(Slot::QueryUp, {q_rows, m.q_latent > 0 ? m.q_latent : spec.dim});
+    w.latent_down = binder.matrix(Slot::LatentDown, {m.latent + m.rope_dim, spec.dim});
+    w.latent_norm = bind_norm(binder, spec, Slot::LatentNorm, m.latent);
+    if (binder.has(Slot::LatentKeyUp)) {
+      w.key_up = binder.bank(Slot::LatentKeyUp, m.heads, {m.latent, m.nope_dim});
+      w.value_up = binder.bank(Slot::LatentValueUp, m.heads, {m.value_dim, m.latent});
+    } else {
+      split_latent_up(m, w);
+    }
+    w.out = binder.matrix(Slot::AttentionOut, {spec.dim, int64_t{m.heads} * m.value_dim});
+    return w;
+  }
+
+  // One stored matrix holds, per head, nope_dim rows that make keys and value_dim rows that make values from
+  // the latent.
+  void split_latent_up(const LatentAttention& m, LatentWeights& w) const {
+    const int64_t step = m.nope_dim + m.value_dim;
+    const std::optional<TensorView> up = binder.stored(Slot::LatentUp);
+    if (!up || up->rank != 2 || up->dim(0) != m.heads * step || up->dim(1) != m.latent) {
+      binder.fail(fmt::format("latent up: the file has {}, the architecture needs [{}, {}]",
+                              up ? up->describe() : "nothing", m.heads * step, m.latent));
+      return;
+    }
+    for (int64_t head = 0; head < m.heads; ++head) {
+      const TensorView keys = up->rows(head * step, head * step + m.nope_dim);
+      const TensorView values = up->rows(head * step + m.nope_dim, (head + 1) * step);
+      w.key_up.push_back(
+          binder.prepared_of_list({{binder.keep(decode_transposed(keys))}, m.latent, m.nope_dim, {}, {}}));
+      w.value_up.push_back(binder.prepared_of_list({{values}, m.value_dim, m.latent, {}, {}}));
+    }
+  }
+};
+
+struct BindFfn {
+  Binder& binder;
+  const ModelSpec& spec;
+
+  FfnWeights operator()(const DenseFfn& f) const {
+    return DenseWeights{binder.matrix(Slot::GateUp, {int64_t{f.inner} * (f.gated ? 2 : 1), spec.dim}),
+                        binder.matrix(Slot::Down, {spec.dim, f.inner}),
+                        f.norm_inner ? bind_norm(binder, spec, Slot::DownNorm, f.inner) : Norm()};
+  }
+
+  FfnWeights operator()(const MoeFfn& f) const {
+    MoeWeights w;
+    const int64_t up = f.gated ? 2 : 1;
+    w.router = binder.matrix(Slot::Router, {f.routing.experts, spec.dim});
+    if (f.router_choice_bias) w.choice_bias = binder.vector(Slot::RouterChoiceBias, f.routing.experts);
+    w.experts.activation = f.activation;
+    w.experts.gated = f.gated;
+    w.experts.weigh_inputs = f.weigh_inputs;
+    w.experts.gate_up = binder.bank(Slot::ExpertGateUp, f.routing.experts, {up * f.inner, spec.dim});
+    w.experts.down = binder.bank(Slot::ExpertDown, f.routing.experts, {spec.dim, f.inner});
+    if (f.shared_inner > 0) {
+      w.shared.gate_up = binder.matrix(Slot::SharedGateUp, {up * f.shared_inner, spec.dim});
+      w.shared.down = binder.matrix(Slot::SharedDown, {spec.dim, f.shared_inner});
+    }
+    if (f.shared_gate) w.shared_gate = binder.matrix(Slot::SharedGate, {1, spec.dim});
+    return w;
+  }
+
+  FfnWeights operator()(const XieluFfn& f) const {
+    const auto value = [&](Slot slot, float otherwise) {
+      const std::vector<float> stored = binder.host_vector(slot, 1);
+      return stored.empty() ? otherwise : stored.front();
+    };
+    return XieluWeights{
+        binder.matrix(Slot::GateUp, {f.inner, spec.dim}),
+        binder.matrix(Slot::Down, {spec.dim, f.inner}),
+        {value(Slot::XieluAlphaP, f.parameters.alpha_p), value(Slot::XieluAlphaN, f.parameters.alpha_n),
+         value(Slot::XieluBeta, f.parameters.beta)}};
+  }
+};
+
+LayerWeights bind_layer(Binder& binder, const ModelSpec& spec, const LayerSpec& layer) {
+  LayerWeights w;
+  const Wiring wiring = layer.wiring;
+  const bool pre = wiring != Wiring::PostNorm && wiring != Wiring::SumNorm;
+  const bool post = !pre || wiring == Wiring::Sandwich;
+  const auto norm = [&](Slot slot) { return bind_norm(binder, spec, slot, spec.dim); };
+  if (pre) w.mixer_norm = norm(Slot::MixerNorm);
+  if (pre && wiring != Wiring::Parallel) w.ffn_norm = norm(Slot::FfnNorm);
+  if (post) w.mixer_post_norm = norm(Slot::MixerPostNorm);
+  if (post) w.ffn_post_norm = norm(Slot::FfnPostNorm);
+  w.mixer = std::visit(BindMixer{binder, spec}, layer.mixer);
+  w.ffn = std::visit(BindFfn{binder, spec}, layer.ffn);
+  if (spec.layer_input > 0) {
+    w.input_gate = binder.matrix(Slot::LayerInputGate, {spec.layer_input, spec.dim});
+    w.input_out = binder.matrix(Slot::LayerInputOut, {spec.dim, spec.layer_input});
+    w.input_norm = norm(Slot::LayerInputNorm);
+  }
+  if (layer.scaled)
+    if (const std::vector<float> factor = binder.host_vector(Slot::LayerScale, 1); !factor.empty())
+      w.scale = factor[0];
+  return w;
+}
+
+HostTensor sinusoids(int64_t positions, int64_t dim) {
+  HostTensor table = HostTensor::make(DType::F32, {positions, dim});
+  const int64_t half = dim / 2;
+  for (int64_t i = 0; i < positions * half; ++i) {
+    const double step = std::log(10000.0) / static_cast<double>(std::max<int64_t>(half - 1, 1));
+    const double angle = static_cast<double>(i / half) * std::exp(-step * static_cast<double>(i % half));
+    table.view.at<float>(i / half)[i % half] = static_cast<float>(std::sin(angle));
+    table.view.at<float>(i / half)[half + i % half] = static_cast<float>(std::cos(angle));
+  }
+  return table;
+}
+
+Weight bind_positions(Binder& binder, const ModelSpec& spec) {
+  const int64_t rows = int64_t{spec.context} + spec.position_offset;
+  if (spec.positions == Positions::Learned) return binder.matrix(Slot::PositionEmbedding, {rows, spec.dim});
+  return binder.prepared({{binder.keep(sinusoids(rows, spec.dim))}, rows, spec.dim, {}, {}});
+}
+
+// GGUF files carry the divisors of stretched frequencies as tensors.
+bool divide_by_factors(Binder& binder, Slot slot, std::vector<float>& frequencies) {
+  if (frequencies.empty() || !binder.has(slot)) return false;
+  const std::vector<float> factors = binder.host_vector(slot, static_cast<int64_t>(frequencies.size()));
+  for (size_t i = 0; i < factors.size(); ++i) {
+    if (!(factors[i] > 0.0f)) {
+      binder.fail(fmt::format("rope factor {} is {}, must be positive", i, factors[i]));
+      return false;
+    }
+    frequencies[i] /= factors[i];
+  }
+  return !factors.empty();
+}
+
+void apply_rope_factors(Binder& binder, ModelSpec& spec) {
+  if (spec.ropes.empty()) return;
+  Rope& rope = spec.ropes[0];
+  if (divide_by_factors(binder, Slot::RopeFactors, rope.inverse_frequency))
+    rope.note += ", divided by the file's factors";
+  divide_by_factors(binder, Slot::RopeFactorsBeyond, rope.beyond);
+}
+
+kernels::RopeTable bind_rope(Binder& binder, const Rope& rope) {
+  std::vector<float> rows = rope.inverse_frequency;
+  rows.insert(rows.end(), rope.beyond.begin(), rope.beyond.end());
+  const auto pairs = static_cast<int64_t>(rope.inverse_frequency.size());
+  const TensorView flat = binder.upload(rows);
+  return {TensorView::contiguous(flat.data, flat.dtype, {flat.elements() / pairs, pairs}, flat.device),
+          rope.limit, rope.magnitude, rope.magnitude_beyond};
+}
+
+// The embedding, prepared once more where the logits have a bias.
+Weight bind_tied_output(Binder& binder, const ModelSpec& spec, const Weight& embedding) {
+  const TensorView bias = binder.optional_vector(Slot::Output, spec.vocab, ".bias");
+  if (bias.empty() || !binder.status()) return embedding;
+  const std::optional<TensorView> table = binder.stored(Slot::TokenEmbedding);
+  return table ? binder.prepared({{*table}, spec.vocab, embedding_width(spec), false, bias, {}}) : embedding;
+}
+
+bool routes(const LayerSpec& layer) {
+  return std::holds_alternative<MoeFfn>(layer.ffn);
+}
+
+}  // namespace
+
+Result<ModelWeights> bind_weights(ModelSpec& spec, const formats::TensorStore& store,
+                                  kernels::Backend& backend, Progress progress) {
+  if (std::any_of(spec.layers.begin(), spec.layers.end(), routes)) backend.expect_routing();
+  ModelWeights w;
+  Binder binder(spec.names, store, backend, w);
+  const Extent table{spec.vocab, embedding_width(spec)};
+  w.embedding = binder.matrix(Slot::TokenEmbedding, table);
+  if (spec.embedding_dim > 0) {
+    w.embedding_in = binder.matrix(Slot::EmbeddingIn, {spec.dim, spec.embedding_dim});
+    w.embedding_out = binder.matrix(Slot::EmbeddingOut, {spec.embedding_dim, spec.dim});
+  }
+  if (spec.positions != Positions::None) w.positions = bind_positions(binder, spec);
+  if (spec.embedding_norm) w.embedding_norm = bind_norm(binder, spec, Slot::EmbeddingNorm, spec.dim);
+  if (const int64_t inputs = int64_t{spec.layer_input} * static_cast<int64_t>(spec.layers.size());
+      inputs > 0) {
+    w.layer_inputs = binder.matrix(Slot::LayerInputTable, {spec.vocab, inputs});
+    w.layer_input_projection = binder.matrix(Slot::LayerInputProjection, {inputs, spec.dim});
+    w.layer_input_norm = bind_norm(binder, spec, Slot::LayerInputProjectionNorm, spec.layer_input);
+  }
+  apply_rope_factors(binder, spec);
+  for (const Rope& rope : spec.ropes) w.ropes.push_back(bind_rope(binder, rope));
+
+  for (size_t i = 0; i < spec.layers.size() && binder.status().ok(); ++i) {
+    binder.set_layer(static_cast<int>(i));
+    w.layers.push_back(bind_layer(binder, spec, spec.layers[i]));
+    progress(static_cast<float>(i + 1) / static_cast<float>(spec.layers.size()));
+  }
+  binder.set_layer(-1);
+  if (spec.output_norm) w.output_norm = bind_norm(binder, spec, Slot::OutputNorm, spec.dim);
+  w.output =
+      spec.tied_output ? bind_tied_output(binder, spec, w.embedding) : binder.matrix(Slot::Output, table);
+  if (!binder.status()) return binder.status().error();
+  return w;
+}
+
+}  // namespace sluice::models

@@ -1,0 +1,132 @@
+#include "sampling/token_sampler.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/check.h"
+#include "sampling/row_math.h"
+
+namespace sluice::sampling {
+namespace {
+
+// Sorted and distinct. A model may name end tokens that have no logit; those cannot be chosen.
+std::vector<Token> end_tokens_of(const SequenceStart& start) {
+  std::vector<Token> tokens = start.params->stop_tokens;
+  if (!start.params->ignore_eos)
+    tokens.insert(tokens.end(), start.eos_tokens.begin(), start.eos_tokens.end());
+  std::sort(tokens.begin(), tokens.end());
+  tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
+  std::erase_if(tokens, [&](Token token) { return token < 0 || token >= start.vocab; });
+  return tokens;
+}
+
+}  // namespace
+
+TokenSampler::TokenSampler(const SequenceStart& start)
+    : params_(start.params),
+      vocab_(start.vocab),
+      seed_(start.seed),
+      choice_(start.choice),
+      processors_(params_, end_tokens_of(start)),
+      history_(start.prompt, processors_.needs()) {}
+
+const request::Sampling* TokenSampler::plain_sampling() const {
+  return std::get_if<request::Sampling>(&params_->method);
+}
+
+std::optional<int> TokenSampler::wanted_logprobs() const {
+  if (params_->logprobs) return params_->logprobs;
+  const request::Sampling* sampling = request::sampling_of(*params_);
+  if (sampling != nullptr && sampling->best_of > params_->n) return 0;
+  return std::nullopt;
+}
+
+Result<float> TokenSampler::process(std::span<float> logits, Workspace& workspace) const {
+  SLUICE_CHECK_EQ(logits.size(), static_cast<size_t>(vocab_));
+  Result<float> maximum = row_maximum(logits);
+  if (!maximum.ok()) return maximum;
+  if (std::isinf(*maximum)) return Error{ErrorCode::Numerical, "the logits of all tokens are -inf"};
+  if (!processors_.active()) return maximum;
+  processors_.apply(logits, history_, workspace.buffer);
+  maximum = row_maximum(logits);
+  if (!maximum.ok() || !std::isinf(*maximum)) return maximum;
+  return no_token_left(output().size());
+}
+
+Result<Distribution> TokenSampler::distribution(std::span<float> logits, Workspace& workspace) const {
+  const request::Sampling* sampling = request::sampling_of(*params_);
+  SLUICE_CHECK(sampling != nullptr);
+  const Result<float> maximum = process(logits, workspace);
+  if (!maximum.ok()) return maximum.error();
+  return filter(logits, *maximum, *sampling, workspace);
+}
+
+Result<request::Sampled> TokenSampler::sample(std::span<float> logits, Workspace& workspace) const {
+  const request::Sampling* sampling = request::sampling_of(*params_);
+  SLUICE_CHECK(sampling != nullptr);
+  const std::optional<int> wanted = wanted_logprobs();
+  std::optional<RowLogprobs> row;
+  if (wanted) {
+    Result<RowLogprobs> computed = RowLogprobs::of(logits, *wanted, workspace.buffer);
+    if (!computed.ok()) return computed.error();
+    row = std::move(*computed);
+    workspace.raw.assign(logits.begin(), logits.end());
+  }
+  const Result<Distribution> drawn_from = distribution(logits, workspace);
+  if (!drawn_from.ok()) return drawn_from.error();
+  const Token token = pick(*drawn_from, uniform(next_draw(0)));
+  if (row) return row->report(token, workspace.raw[token]);
+  return request::Sampled{.token = token};
+}
+
+Result<std::vector<ScoredToken>> TokenSampler::beam_candidates(std::span<float> logits, int count,
+                                                               Workspace& workspace) const {
+  const Result<float> raw_maximum = row_maximum(logits);
+  if (!raw_maximum.ok()) return raw_maximum.error();
+  if (std::isfinite(*raw_maximum)) {
+    const float log_total = static_cast<float>(log_sum_exp(logits, *raw_maximum));
+    for (float& logit : logits) logit -= log_total;
+  }
+  const Result<float> maximum = process(logits, workspace);
+  if (!maximum.ok()) return maximum.error();
+  return top_tokens(logits, static_cast<size_t>(count), workspace.buffer);
+}
+
+Result<std::vector<ScoredToken>> TokenSampler::likeliest(std::span<float> logits, int count,
+                                                         Workspace& workspace) const {
+  const Result<float> maximum = process(logits, workspace);
+  if (!maximum.ok()) return maximum.error();
+  const double log_total = log_sum_exp(logits, *maximum);
+  std::vector<ScoredToken> top = top_tokens(logits, static_cast<size_t>(count), workspace.buffer);
+  for (ScoredToken& entry : top) entry.score = static_cast<float>(std::exp(entry.score - log_total));
+  return top;
+}
+
+bool TokenSampler::ends(Token token) const {
+  return std::binary_search(end_tokens().begin(), end_tokens().end(), token);
+}
+
+TokenSampler TokenSampler::fork(uint32_t choice) const {
+  TokenSampler child = *this;
+  child.choice_ = choice;
+  return child;
+}
+
+Error no_token_left(size_t position) {
+  return {ErrorCode::InvalidArgument,
+          fmt::format("the request's constraints leave no token to choose at output position {}", position)};
+}
+
+std::vector<size_t> best_choices(std::span<const double> cumulative_logprobs, size_t n) {
+  std::vector<size_t> order(cumulative_logprobs.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return cumulative_logprobs[a] > cumulative_logprobs[b]; });
+  order.resize(std::min(n, order.size()));
+  return order;
+}
+
+}  // namespace sluice::sampling

@@ -1,0 +1,57 @@
+#include "server/core/io_threads.h"
+
+#include <boost/asio/steady_timer.hpp>
+#include <exception>
+#include <new>
+
+#include "base/log.h"
+#include "base/thread_name.h"
+
+namespace sluice::server {
+
+namespace {
+
+// What a handler throws ends that handler alone.
+void run(asio::io_context& context) {
+  name_thread("http");
+  while (true) {
+    try {
+      context.run();
+      return;
+    } catch (const std::bad_alloc&) {
+      log_error("there was no memory for a connection's work");
+    } catch (const std::exception& problem) {
+      log_error("a connection's work failed: {}", problem.what());
+    }
+  }
+}
+
+}  // namespace
+
+IoThreads::IoThreads(int threads) {
+  for (int i = 0; i < threads; ++i) {
+    workers_.push_back(std::make_unique<Worker>());
+    // A context opens its files (epoll and the like) with its first timer or socket: at the start, where a lack of
+    // files is an error of the start.
+    const asio::steady_timer first(workers_.back()->context);
+  }
+}
+
+IoThreads::~IoThreads() {
+  join();
+}
+
+void IoThreads::start() {
+  for (const std::unique_ptr<Worker>& worker : workers_)
+    worker->thread = std::thread([&context = worker->context] { run(context); });
+}
+
+// Connections post to the first thread when they end, so it is let go last.
+void IoThreads::join() {
+  for (auto worker = workers_.rbegin(); worker != workers_.rend(); ++worker) {
+    (*worker)->work.reset();
+    if ((*worker)->thread.joinable()) (*worker)->thread.join();
+  }
+}
+
+}  // namespace sluice::server

@@ -1,0 +1,202 @@
+#include "server/core/prepare_pool.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ctime>
+#include <new>
+#include <utility>
+
+#include "base/thread_name.h"
+
+namespace sluice::server {
+
+namespace {
+
+// Jobs that may be paused at once, for each slot: each keeps its thread and what it has made so far.
+constexpr size_t kPausedPerSlot = 3;
+
+double thread_seconds() {
+  std::timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+Clock::rep ticks_now() {
+  return Clock::now().time_since_epoch().count();
+}
+
+}  // namespace
+
+void PreparePool::Job::begin() {
+  cpu_begin_ = thread_seconds();
+  turn_begin_ = Clock::now();
+  progress_at_ = ticks_now();
+}
+
+Status PreparePool::Job::stop(Stop why) {
+  stopped_ = why;
+  if (why == Stop::Cancelled) return Error{ErrorCode::Unavailable, "the request was cancelled"};
+  return Error{ErrorCode::LimitExceeded,
+               fmt::format("reading the request takes more than {:g} s", pool_->options_.time_limit)};
+}
+
+Status PreparePool::Job::check() {
+  if (cancelled_) return stop(Stop::Cancelled);
+  const TimePoint now = Clock::now();
+  progress_at_ = now.time_since_epoch().count();
+  if (seconds_between(turn_begin_, now) < pool_->options_.turn) return {};
+  const double limit = pool_->options_.time_limit;
+  if (limit > 0 && thread_seconds() - cpu_begin_ > limit) return stop(Stop::TimeLimit);
+  pool_->take_turns(*this);
+  turn_begin_ = Clock::now();
+  progress_at_ = ticks_now();
+  return cancelled_ ? stop(Stop::Cancelled) : Status();
+}
+
+PreparePool::PreparePool(Options options)
+    : options_(options), most_paused_(kPausedPerSlot * static_cast<size_t>(options.slots)) {
+  // Enough for every slot though all that may be paused are.
+  const size_t threads = static_cast<size_t>(options.slots) + most_paused_;
+  ready_.reserve(threads);
+  begun_.reserve(threads);
+  for (size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { run(); });
+}
+
+PreparePool::~PreparePool() {
+  stop();
+}
+
+PreparePool::Client& PreparePool::place_of(std::string_view client) {
+  for (Client& one : ring_)
+    if (one.name == client) return one;
+  return ring_.emplace_back(Client{std::string(client), {}});
+}
+
+std::shared_ptr<PreparePool::Job> PreparePool::post(std::string_view client, std::function<void(Job&)> work) {
+  auto job = std::make_shared<Job>();
+  job->pool_ = this;
+  job->client_ = client;
+  job->work_ = std::move(work);
+  const std::lock_guard lock(mutex_);
+  Client& place = place_of(client);
+  try {
+    place.jobs.push_back(job);
+  } catch (const std::bad_alloc&) {
+    ring_.remove_if([](const Client& one) { return one.jobs.empty(); });
+    throw;
+  }
+  dispatch();
+  return job;
+}
+
+void PreparePool::cancel(Job& job) {
+  std::function<void(Job&)> dropped;  // destroyed without the lock
+  const std::lock_guard lock(mutex_);
+  job.cancelled_ = true;
+  if (job.paused_) return;
+  for (Client& client : ring_) {
+    const auto found = std::find_if(client.jobs.begin(), client.jobs.end(),
+                                    [&](const std::shared_ptr<Job>& one) { return one.get() == &job; });
+    if (found == client.jobs.end()) continue;
+    dropped = std::move(job.work_);
+    client.jobs.erase(found);
+    break;
+  }
+  ring_.remove_if([](const Client& client) { return client.jobs.empty(); });
+}
+
+// Gives free slots to those whose turn it is. REQUIRES: mutex_ is held.
+void PreparePool::dispatch() {
+  while (running_ < static_cast<size_t>(options_.slots) && !ring_.empty()) {
+    Client& next = ring_.front();
+    std::shared_ptr<Job> job = std::move(next.jobs.front());
+    next.jobs.pop_front();
+    if (next.jobs.empty()) {
+      ring_.pop_front();
+    } else {
+      ring_.splice(ring_.end(), ring_, ring_.begin());
+    }
+    ++running_;
+    if (std::exchange(job->paused_, false)) {
+      job->resume_.notify_one();
+    } else {
+      ready_.push_back(std::move(job));
+      ready_changed_.notify_one();
+    }
+  }
+}
+
+bool PreparePool::others_wait(const Job& job) const {
+  return std::any_of(ring_.begin(), ring_.end(),
+                     [&](const Client& client) { return client.name != job.client_; });
+}
+
+// Lets others have the slot and waits for the next turn.
+void PreparePool::take_turns(Job& job) {
+  std::unique_lock lock(mutex_);
+  if (stopping_ || job.cancelled_ || paused_ >= most_paused_ || !others_wait(job)) return;
+  try {
+    place_of(job.client_).jobs.push_front(job.shared_from_this());
+  } catch (const std::bad_alloc&) {  // it goes on
+    ring_.remove_if([](const Client& one) { return one.jobs.empty(); });
+    return;
+  }
+  job.paused_ = true;
+  ++paused_;
+  --running_;
+  dispatch();
+  job.resume_.wait(lock, [&] { return !job.paused_; });
+  --paused_;
+}
+
+void PreparePool::run() {
+  name_thread("prepare");
+  std::unique_lock lock(mutex_);
+  while (true) {
+    ready_changed_.wait(lock, [&] { return stopping_ || !ready_.empty(); });
+    if (ready_.empty()) return;
+    const std::shared_ptr<Job> job = std::move(ready_.front());
+    ready_.erase(ready_.begin());
+    job->begin();
+    begun_.push_back(job.get());
+    lock.unlock();
+    if (!job->cancelled_) job->work_(*job);
+    job->work_ = nullptr;
+    lock.lock();
+    std::erase(begun_, job.get());
+    --running_;
+    dispatch();
+  }
+}
+
+void PreparePool::stop() {
+  std::list<Client> dropped;
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    dropped.swap(ring_);
+    for (const std::shared_ptr<Job>& job : ready_) job->cancelled_ = true;
+    for (Job* job : begun_) {
+      job->cancelled_ = true;
+      if (!std::exchange(job->paused_, false)) continue;
+      ++running_;
+      job->resume_.notify_one();
+    }
+    ready_changed_.notify_all();
+  }
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+}
+
+double PreparePool::stalled() const {
+  const std::lock_guard lock(mutex_);
+  double longest = 0;
+  for (const Job* job : begun_) {
+    const TimePoint seen{Clock::duration(job->progress_at_.load())};
+    if (!job->paused_) longest = std::max(longest, seconds_since(seen));
+  }
+  return longest;
+}
+
+}  // namespace sluice::server

@@ -1,0 +1,434 @@
+#include "server/core/server.h"
+
+#include <fmt/format.h>
+#include <malloc.h>
+
+#include <algorithm>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <csignal>
+#include <exception>
+#include <future>
+#include <new>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "server/core/connection_table.h"
+#include "server/core/io_threads.h"
+#include "server/http/connection.h"
+#include "server/observe/notify.h"
+#include "server/observe/process_stats.h"
+
+namespace sluice::server {
+
+using boost::system::error_code;
+
+namespace {
+
+constexpr int kSpareFiles = 64;      // what is not a connection: models, logs, tiers
+constexpr Seconds kTick{1.0};        // how often health is looked at
+constexpr Seconds kFarewell{2.0};    // for the last words of requests that are cut off
+constexpr Seconds kTrimPause{10.0};  // between two times that memory is given back under load
+constexpr int64_t kUnusedIdle = 16 << 20, kUnusedBusy = 256 << 20;  // bytes worth giving back
+constexpr int kLargeBlock = 4 << 20;  // bytes that go back to the system when they are freed
+constexpr Seconds kAcceptPause{0.1};  // where the system has no file for a connection
+constexpr std::string_view kFullReply =
+    "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 2\r\n"
+    "content-length: 117\r\nconnection: close\r\n\r\n"
+    R"({"error":{"message":"too many connections","type":"server_error","param":null,"code":"server_is_overloaded"}})"
+    "        ";
+
+Clock::duration ticks(Seconds seconds) {
+  return std::chrono::duration_cast<Clock::duration>(seconds);
+}
+
+IpAddress address_of(const tcp::endpoint& endpoint) {
+  const std::string text = endpoint.address().to_string();  // with its zone: "fe80::1%eth0"
+  return IpAddress::parse(std::string_view(text).substr(0, text.find('%'))).value_or(IpAddress());
+}
+
+PlaceLimits places_of(const ServerOptions& options) {
+  const int64_t files = std::max<int64_t>(8, raise_file_limit() - kSpareFiles);
+  const int all = static_cast<int>(std::min<int64_t>(files, options.max_connections));
+  const int part = options.address_connections > 0 ? options.address_connections : (all + 1) / 2;
+  return {all, std::min(all, part)};
+}
+
+}  // namespace
+
+class Server::Loop {
+ public:
+  Loop(const ServerOptions& options, KeyRing keys, std::vector<api::Operation> operations)
+      : state(options, std::move(keys), std::move(operations), make_assets(embedded_files())),
+        threads_(options.http_threads),
+        table_(places_of(options)),
+        control_(threads_.first()),
+        acceptor_(control_),
+        signals_(control_),
+        tick_(control_),
+        deadline_(control_) {}
+
+  ~Loop();
+
+  State state;
+
+  Status listen();
+  void start(bool signals);
+  void ready() { notifier_.send("READY=1"); }
+  End wait() { return ended_.get_future().get(); }
+  void drain() {
+    asio::post(control_, [this] { begin_drain(); });
+  }
+  void end_now() {
+    asio::post(control_, [this] { cut(End::Cut); });
+  }
+  void reload_keys();
+  int port() const { return endpoint_.port(); }
+  std::string url() const;
+
+ private:
+  void keep_accepting();
+  asio::awaitable<void> accept();
+  void take(tcp::socket socket);
+  void forget(uint64_t number);
+  void refuse(tcp::socket socket);
+  void watch_signals();
+  void take_signal(int number);
+  void look_after();
+  void give_back_memory();
+  void begin_drain();
+  void refuse_new();
+  void say_farewell(End end);
+  void cut(End end);
+  void end_if_idle();
+  void announce_end();
+  template <class Function>
+  void for_each_connection(Function function);
+
+  IoThreads threads_;
+  ConnectionTable table_;
+  asio::io_context& control_;  // everything below but the connections belongs to its thread
+  tcp::acceptor acceptor_;
+  asio::signal_set signals_;
+  asio::steady_timer tick_, deadline_;
+  tcp::endpoint endpoint_;
+  ServiceNotifier notifier_;
+  TimePoint last_watchdog_{}, last_trim_{};
+  bool draining_ = false, refusing_ = false, over_ = false, unhealthy_ = false;
+  End end_ = End::Drained;
+  std::promise<End> ended_;
+  bool started_ = false;
+};
+
+Status Server::Loop::listen() {
+  const ServerOptions& options = state.options();
+  error_code error;
+  tcp::resolver resolver(control_);
+  const auto found = resolver.resolve(options.host, std::to_string(options.port),
+                                      tcp::resolver::passive | tcp::resolver::numeric_service, error);
+  if (error || found.empty())
+    return Error{ErrorCode::Unavailable,
+                 fmt::format("--host {} is no address of this machine", options.host)};
+  const tcp::endpoint wanted = *found.begin();
+  acceptor_.open(wanted.protocol(), error);
+  if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
+  if (!error) acceptor_.bind(wanted, error);
+  if (!error) acceptor_.listen(4096, error);
+  if (error == asio::error::address_in_use)
+    return Error{ErrorCode::Unavailable,
+                 fmt::format("port {} of {} is taken; --port chooses another", options.port, options.host)};
+  if (error)
+    return Error{ErrorCode::Unavailable,
+                 fmt::format("cannot listen on {} port {}: {}", options.host, options.port, error.message())};
+  endpoint_ = acceptor_.local_endpoint(error);
+  return {};
+}
+
+std::string Server::Loop::url() const {
+  const asio::ip::address address = endpoint_.address();
+  const std::string name = address.is_unspecified() ? "localhost" : address.to_string();
+  const bool brackets = address.is_v6() && !address.is_unspecified();
+  return brackets ? fmt::format("http://[{}]:{}", name, port()) : fmt::format("http://{}:{}", name, port());
+}
+
+void Server::Loop::start(bool signals) {
+  // At once: a signal that comes before a thread has run must not end the program.
+  if (signals)
+    for (const int number : {SIGTERM, SIGINT, SIGHUP}) signals_.add(number);
+  asio::post(control_, [this, signals] {
+    keep_accepting();
+    if (signals) watch_signals();
+    look_after();
+  });
+  started_ = true;
+  threads_.start();
+}
+
+// Goes on after a lack of memory.
+void Server::Loop::keep_accepting() {
+  asio::co_spawn(control_, accept(), [this](const std::exception_ptr& problem) {
+    if (problem && acceptor_.is_open()) keep_accepting();
+  });
+}
+
+asio::awaitable<void> Server::Loop::accept() {
+  bool told = false;  // that there are no files left
+  while (acceptor_.is_open()) {
+    error_code error;
+    tcp::socket socket(threads_.next());
+    co_await acceptor_.async_accept(socket, asio::redirect_error(asio::use_awaitable, error));
+    if (!acceptor_.is_open()) co_return;
+    if (!error) {
+      take(std::move(socket));
+      told = false;
+      continue;
+    }
+    // Out of files or memory: others must end first.
+    state.metrics().troubled(Trouble::Connections);
+    if (!std::exchange(told, true)) log_warning("connections have to wait: {}", error.message());
+    asio::steady_timer pause(control_, ticks(kAcceptPause));
+    co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, error));
+  }
+}
+
+void Server::Loop::take(tcp::socket socket) {
+  state.metrics().connections_accepted.add();
+  error_code error;
+  const tcp::endpoint endpoint = socket.remote_endpoint(error);
+  if (error) return;  // it has gone already
+  const IpAddress peer = address_of(endpoint);
+  const std::optional<ConnectionTable::Place> place =
+      state.proxies().contains(peer) ? table_.take_uncounted() : table_.take(peer.client());
+  if (!place) return refuse(std::move(socket));
+  if (place->leaving) {
+    state.metrics().troubled(Trouble::Connections);
+    if (const auto leaving = table_.find(*place->leaving).lock()) leaving->give_way();
+  }
+  state.metrics().connections += 1;
+  const uint64_t number = place->number;
+  try {
+    auto connection = std::make_shared<Connection>(std::move(socket), Facilities{state, table_},
+                                                   Caller{number, peer}, [this, number] { forget(number); });
+    table_.attach(number, connection);
+    connection->start();
+  } catch (const std::bad_alloc&) {
+    state.metrics().troubled(Trouble::Connections);
+    forget(number);
+  }
+}
+
+void Server::Loop::forget(uint64_t number) {
+  state.metrics().connections -= 1;
+  table_.leave(number);
+  try {
+    asio::post(control_, [this] { end_if_idle(); });
+  } catch (const std::bad_alloc&) {  // look_after() asks again
+  }
+}
+
+void Server::Loop::refuse(tcp::socket socket) {
+  state.metrics().troubled(Trouble::Connections);
+  error_code ignored;
+  socket.non_blocking(true, ignored);
+  socket.write_some(asio::buffer(kFullReply), ignored);
+}
+
+template <class Function>
+void Server::Loop::for_each_connection(Function function) {
+  for (const ConnectionTable::Handle& handle : table_.all())
+    if (const std::shared_ptr<Connection> connection = handle.lock()) function(*connection);
+}
+
+void Server::Loop::watch_signals() {
+  signals_.async_wait([this](const error_code& error, int number) {
+    if (error) return;
+    take_signal(number);
+    if (!over_) watch_signals();
+  });
+}
+
+void Server::Loop::take_signal(int number) {
+  if (number == SIGHUP) return reload_keys();
+  if (draining_) {
+    log_warning("second signal: ending at once");
+    return cut(End::Cut);
+  }
+  begin_drain();
+}
+
+void Server::Loop::reload_keys() {
+  if (const Status status = state.reload_keys(); !status) {
+    log_error("keys were not read again: {}", status.error().message);
+  } else {
+    log_info("keys read again: {}", state.keys()->size());
+  }
+}
+
+// Buffers of long requests and answers are freed in pieces that the allocator would keep for good.
+void Server::Loop::give_back_memory() {
+  const bool busy = state.metrics().requests > 0;
+  if (busy && seconds_since(last_trim_) < kTrimPause.count()) return;
+  if (unused_memory() < (busy ? kUnusedBusy : kUnusedIdle)) return;
+  return_unused_memory();
+  last_trim_ = Clock::now();
+}
+
+// Once a second: tells systemd that things go on, and ends what cannot go on.
+void Server::Loop::look_after() {
+  end_if_idle();
+  if (over_) return;
+  const HealthReport report = state.health();
+  if (!report.healthy && !unhealthy_) log_error("unhealthy: {}", report.reason);
+  if (report.healthy && unhealthy_) log_info("healthy again");
+  unhealthy_ = !report.healthy;
+  if (report.lost && !draining_) {
+    end_ = End::EngineLost;
+    draining_ = refusing_ = true;
+    state.set_draining();
+    state.set_refusing();
+    say_farewell(End::EngineLost);
+    if (over_) return;
+  }
+  give_back_memory();
+  const std::optional<double> interval = notifier_.watchdog_interval();
+  if (report.healthy && interval && seconds_since(last_watchdog_) >= *interval / 4) {
+    notifier_.send("WATCHDOG=1");
+    last_watchdog_ = Clock::now();
+  }
+  const Seconds next = interval ? std::min(kTick, Seconds(*interval / 4)) : kTick;
+  tick_.expires_after(ticks(next));
+  tick_.async_wait([this](const error_code& error) {
+    if (!error) look_after();
+  });
+}
+
+void Server::Loop::begin_drain() {
+  if (std::exchange(draining_, true)) return;
+  log_info("draining: {} connections, {} requests", state.metrics().connections.load(),
+           state.metrics().requests.load());
+  state.set_draining();
+  notifier_.send("STOPPING=1");
+  deadline_.expires_after(ticks(Seconds(state.options().drain_delay)));
+  deadline_.async_wait([this](const error_code& error) {
+    if (!error) refuse_new();
+  });
+}
+
+void Server::Loop::refuse_new() {
+  if (over_) return;
+  refusing_ = true;
+  state.set_refusing();
+  // Probes are still answered, so that a balancer hears what goes on; who comes for that is not waited for.
+  table_.shut();
+  for_each_connection([](Connection& connection) { connection.end_soon(); });
+  deadline_.expires_after(ticks(Seconds(state.options().shutdown_timeout)));
+  deadline_.async_wait([this](const error_code& error) {
+    if (!error) say_farewell(End::Cut);
+  });
+  end_if_idle();
+}
+
+// Requests that still run get an error instead of the rest of their answer.
+void Server::Loop::say_farewell(End end) {
+  if (over_) return;
+  end_ = end;
+  error_code ignored;
+  acceptor_.close(ignored);
+  for_each_connection([](Connection& connection) { connection.abort(); });
+  deadline_.expires_after(ticks(kFarewell));
+  deadline_.async_wait([this, end](const error_code& error) {
+    if (!error) cut(end);
+  });
+  end_if_idle();
+}
+
+void Server::Loop::cut(End end) {
+  if (over_) return;
+  draining_ = refusing_ = true;
+  state.set_draining();
+  state.set_refusing();
+  end_ = end;
+  for_each_connection([](Connection& connection) { connection.close_now(); });
+  announce_end();
+}
+
+void Server::Loop::end_if_idle() {
+  if (over_ || !refusing_ || table_.awaited() > 0) return;
+  for_each_connection([](Connection& connection) { connection.close_now(); });
+  announce_end();
+}
+
+void Server::Loop::announce_end() {
+  over_ = true;
+  error_code ignored;
+  acceptor_.close(ignored);
+  signals_.cancel(ignored);
+  tick_.cancel();
+  deadline_.cancel();
+  ended_.set_value(end_);
+}
+
+Server::Loop::~Loop() {
+  if (!started_) return;
+  std::promise<void> cutting;
+  asio::post(control_, [&] {
+    cut(End::Cut);
+    cutting.set_value();
+  });
+  cutting.get_future().wait();  // no thread is let go while a connection may still be given to it
+  threads_.join();
+  state.preparation().stop();  // nobody waits for what is still being read
+}
+
+Server::Server(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}
+Server::~Server() = default;
+
+Result<std::unique_ptr<Server>> Server::open(const ServerOptions& options, bool signals,
+                                             std::vector<api::Operation> operations) {
+  if (Status valid = validate(options); !valid) return valid.error();
+  // By itself the allocator takes larger and larger blocks from heaps, and keeps up to 64 MB of each thread's.
+  mallopt(M_MMAP_THRESHOLD, kLargeBlock);
+  mallopt(M_TRIM_THRESHOLD, kLargeBlock);
+  Result<KeyRing> keys = KeyRing::make({options.api_keys, options.api_key_file});
+  if (!keys) return keys.error();
+  if (keys->empty() && !options.api_key_file.empty() && !options.insecure_no_auth)
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("key file '{}' holds no key; leave it out, or say --insecure-no-auth, to let "
+                             "everybody in",
+                             options.api_key_file)};
+  auto loop = std::make_unique<Loop>(options, std::move(*keys), std::move(operations));
+  if (Status listening = loop->listen(); !listening) return listening.error();
+  loop->start(signals);
+  return std::unique_ptr<Server>(new Server(std::move(loop)));
+}
+
+int Server::port() const {
+  return loop_->port();
+}
+std::string Server::url() const {
+  return loop_->url();
+}
+State& Server::state() {
+  return loop_->state;
+}
+void Server::serve(std::vector<Backend> backends) {
+  loop_->state.set_backends(std::move(backends));
+  loop_->ready();
+}
+Server::End Server::wait() {
+  return loop_->wait();
+}
+void Server::drain() {
+  loop_->drain();
+}
+void Server::end_now() {
+  loop_->end_now();
+}
+void Server::reload_keys() {
+  loop_->reload_keys();
+}
+
+}  // namespace sluice::server
