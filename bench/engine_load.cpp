@@ -1,4 +1,4 @@
-// Times workloads through the whole engine: scheduler, KV ledger, executor, delivery; without tokenizer and sockets.
+// Times workloads through the whole engine: scheduler, KV KV manager, executor, delivery; without tokenizer and sockets.
 // Greedy, end tokens ignored, prompts of random tokens, no prefix cache. Rates are printed beside the least time that
 // the GPU's memory and arithmetic allow and beside what other engines reached on such a GPU with this shape: in bf16,
 // or, for a file, with 4 bits (AWQ in vLLM, Q4_K in llama.cpp).
@@ -225,8 +225,8 @@ int main_of(int count, char** arguments) {
   const double stored_bytes =
       std::filesystem::is_regular_file(folder) ? static_cast<double>(std::filesystem::file_size(folder)) : 0;
   const int result = run_all(**session, repetition, stored_bytes, {arguments + 2, arguments + count});
-  if (auto* card = dynamic_cast<kernels::CudaBackend*>((*session)->model().backend.get()))
-    fmt::print("# {} steps recorded\n", card->graphs());
+  if (auto* gpu = dynamic_cast<kernels::CudaBackend*>((*session)->model().backend.get()))
+    fmt::print("# {} steps recorded\n", gpu->graphs());
   return result;
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds sluice for one Hopper card, checks it against the references and times it next to its limits and to other
+# Builds sluice for one Hopper GPU, checks it against the references and times it next to its limits and to other
 # engines. Needs CUDA 13, CMake, ninja, a C++20 compiler and the packages of tools/packages.txt; what the machine lacks
 # is taken from .deb files in PACKAGES, unpacked beside the build.
 #   bench/gpu.sh [pack | build test check fault sanitize steps units engine quant http]      all but the first without

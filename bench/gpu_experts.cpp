@@ -112,7 +112,7 @@ void time_shape(CudaBackend& gpu, const Shape& s, DType type, DType activations,
     const auto rows = [&](const Memory& memory) { return memory.view.rows(0, n); };
     gpu.route(rows(ids), rows(weights), rows(logits), routing);
     const auto run = [&](int i) {
-      gpu.mix_experts(rows(out), rows(x), rows(ids), rows(weights), layers[static_cast<size_t>(i % 2)].bank);
+      gpu.moe_ffn(rows(out), rows(x), rows(ids), rows(weights), layers[static_cast<size_t>(i % 2)].bank);
     };
     run(0), run(1);
     gpu.synchronize();

@@ -1,5 +1,5 @@
 // Times single products of a Llama-3.1-8B shape on the CUDA back-end: cuBLASLt with its searched algorithm next to the
-// back-end's own kernels, many launches in a row over weights that do not fit the L2, so that the card's power limit
+// back-end's own kernels, many launches in a row over weights that do not fit the L2, so that the GPU's power limit
 // counts as it does in a whole step.
 //   bench_gpu_products [tokens...]
 #include <cuda_runtime_api.h>
@@ -14,7 +14,7 @@
 
 #include "kernels/cuda/common/host.h"
 #include "kernels/cuda/common/params.h"
-#include "kernels/cuda/gemm/lt.h"
+#include "kernels/cuda/gemm/cublaslt_gemm.h"
 #include "tensor/half.h"
 
 namespace {
@@ -116,7 +116,7 @@ void run(const std::vector<int64_t>& tokens) {
             },
             stream);
         const double one =
-            time([&](int i) { launch_wide_silu(gated_product(with(i), g.out), stream); }, stream);
+            time([&](int i) { launch_gemm_swiglu(gated_product(with(i), g.out), stream); }, stream);
         fmt::print("   gated: with a pass over the result {:7.1f} us, in one {:7.1f} us {:4.0f} TFLOP/s", two,
                    one, operations / one * 1e-6);
       }

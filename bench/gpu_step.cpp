@@ -3,7 +3,7 @@
 //   bench_gpu decode [batch...]   one token for each of `batch` sequences with 576 tokens of context, as replayed steps
 //   bench_gpu context=N ...       the same with N tokens of context
 //   bench_gpu parts [batch...]    what each operation costs in such a step
-//   bench_gpu alone BATCH PART... one of them over and over for two seconds, to look at the card's power and clock
+//   bench_gpu alone BATCH PART... one of them over and over for two seconds, to look at the GPU's power and clock
 //   bench_gpu prefill [parts]     16 prompts of 2,048 tokens, four to a step
 //   bench_gpu short               a few small steps of both kinds, for compute-sanitizer
 //   bench_gpu fp8 ...             the same with fp8 weights, but for the embedding
@@ -142,7 +142,7 @@ class Model {
       const TensorView k = qkv.columns_as_heads(s_.heads * s_.head_dim, s_.kv_heads, s_.head_dim);
       const TensorView v =
           qkv.columns_as_heads((s_.heads + s_.kv_heads) * s_.head_dim, s_.kv_heads, s_.head_dim);
-      if (has(Part::Rope)) gpu_.rope_write_kv(layer.kv, {q, k, v}, angles, kernels::RopeStyle::Halves, batch);
+      if (has(Part::Rope)) gpu_.rope_write_kv(layer.kv, {q, k, v}, angles, kernels::RopeStyle::NeoX, batch);
       if (has(Part::Attend))
         gpu_.attend(rows(mixed_).columns_as_heads(0, s_.heads, s_.head_dim), q, layer.kv, batch, shape_);
       if (has(Part::Out)) gpu_.matmul(branch, rows(mixed_), layer.out);

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "kernels/cuda/common/host.h"
-#include "kernels/cuda/gemm/units_product.h"
+#include "kernels/cuda/gemm/quantized/units_product.h"
 #include "tensor/blocks.h"
 #include "tensor/half.h"
 
@@ -77,7 +77,7 @@ struct Stored {
   }
   std::vector<float> decoded(int64_t row) const {
     std::vector<float> out(static_cast<size_t>(cols));
-    decode_row(type, bytes.data() + row * row_bytes(type, cols), out.data(), cols);
+    dequantize_row(type, bytes.data() + row * row_bytes(type, cols), out.data(), cols);
     return out;
   }
   DType type;

@@ -5,6 +5,7 @@ House limits are a reason to look; only the hard ones fail. Functions are found 
 to count lines."""
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -15,6 +16,8 @@ PARAMETERS = 5
 HARD_FILE_LINES, HARD_FUNCTION_LINES = 800, 200
 HARD_P90_FILE, HARD_P95_FUNCTION = 400, 60
 HARD_ARCH_LINES, HARD_README_LINES = 60, 150
+FOLDER_FILES, HARD_FOLDER_FILES = 25, 30
+ONE_FILE_PER_FAMILY = "src/models/arch"  # no limit there
 
 
 def blank(match):
@@ -116,6 +119,9 @@ def main():
                 hard.append(f"{where} has {length} lines, no function may have over {HARD_FUNCTION_LINES}")
             if parameters > PARAMETERS:
                 over.append(f"{where} has {parameters} parameters")
+    for folder, count in sorted(Counter(name.rpartition("/")[0] for name in files).items()):
+        if folder != ONE_FILE_PER_FAMILY and count > FOLDER_FILES:
+            (hard if count > HARD_FOLDER_FILES else over).append(f"{folder}: {count} files, a folder has about {FOLDER_FILES} at most")
     p90, p95 = percentile(files.values(), 0.90), percentile(lengths, 0.95)
     readme = (ROOT / "README.md").read_text().count("\n")
     for value, limit, what in ((p90, HARD_P90_FILE, "p90 of file lengths"), (p95, HARD_P95_FUNCTION, "p95 of function lengths"),

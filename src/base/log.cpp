@@ -18,7 +18,7 @@
 #include <utility>
 
 #include "base/json.h"
-#include "base/terminal.h"
+#include "base/system/terminal.h"
 
 namespace sluice {
 

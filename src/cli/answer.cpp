@@ -7,8 +7,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "base/terminal.h"
-#include "cli/answer_text.h"
+#include "base/system/terminal.h"
+#include "cli/terminal/answer_text.h"
 #include "engine/event_queue.h"
 
 namespace sluice::cli {

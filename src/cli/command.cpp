@@ -5,7 +5,7 @@
 
 #include <cstdio>
 
-#include "base/terminal.h"
+#include "base/system/terminal.h"
 
 namespace sluice::cli {
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "base/memory.h"
+#include "base/system/memory.h"
 
 namespace sluice::cli {
 
@@ -60,7 +60,7 @@ Result<int> host_kv_tokens(const EngineFlags& flags, const models::Model& model)
                                             positions(kLargestShareForKv)));
 }
 
-// Positions that fit into a card.
+// Positions that fit into a GPU.
 Result<int> card_kv_tokens(const EngineFlags& flags, const models::Model& model) {
   const runtime::KvMemoryOptions kv{.block_size = flags.block_size, .type = *flags.kv_type, .blocks = {}};
   Result<int64_t> room =
@@ -70,7 +70,7 @@ Result<int> card_kv_tokens(const EngineFlags& flags, const models::Model& model)
   const int64_t fitting = std::min<int64_t>(*room / per_token, default_kv_tokens(flags, model.spec(), *room));
   if (fitting >= flags.block_size) return static_cast<int>(fitting);
   return Error{ErrorCode::Unavailable,
-               fmt::format("a KV block of {} positions takes {} bytes, the card has {} left for KV",
+               fmt::format("a KV block of {} positions takes {} bytes, the GPU has {} left for KV",
                            flags.block_size, flags.block_size * per_token, *room)};
 }
 
@@ -79,7 +79,7 @@ Result<int> card_kv_tokens(const EngineFlags& flags, const models::Model& model)
 Status check_kv_type(DType type, const kernels::Backend& backend) {
   if (backend.supports_kv(type)) return {};
   return Error{ErrorCode::Unsupported,
-               fmt::format("--kv-type fp8 is for cards; '{}' has f16, bf16, f32 and int8", backend.name())};
+               fmt::format("--kv-type fp8 is for GPUs; '{}' has f16, bf16, f32 and int8", backend.name())};
 }
 
 void declare_kv_type(OptionSet& options, std::optional<DType>& type, const char* help) {
@@ -92,15 +92,15 @@ void declare_kv_type(OptionSet& options, std::optional<DType>& type, const char*
                                             {"fp8", DType::F8_E4M3}});
 }
 
-Result<EngineFlags> settle_flags(EngineFlags flags, const models::Model& model) {
-  const bool card = model.backend->accelerator() != nullptr;
-  if (flags.max_seqs == 0) flags.max_seqs = card ? 256 : 32;
-  if (flags.max_step_tokens == 0) flags.max_step_tokens = card ? 8192 : 512;
-  if (flags.block_size == 0) flags.block_size = card ? 64 : 16;
-  if (!flags.kv_type) flags.kv_type = card ? DType::BF16 : DType::F16;
+Result<EngineFlags> resolve_defaults(EngineFlags flags, const models::Model& model) {
+  const bool gpu = model.backend->async_device() != nullptr;
+  if (flags.max_seqs == 0) flags.max_seqs = gpu ? 256 : 32;
+  if (flags.max_step_tokens == 0) flags.max_step_tokens = gpu ? 8192 : 512;
+  if (flags.block_size == 0) flags.block_size = gpu ? 64 : 16;
+  if (!flags.kv_type) flags.kv_type = gpu ? DType::BF16 : DType::F16;
   if (Status status = check_kv_type(*flags.kv_type, *model.backend); !status) return status.error();
-  if (card && flags.kv_tokens > 0) return flags;
-  Result<int> tokens = card ? card_kv_tokens(flags, model) : host_kv_tokens(flags, model);
+  if (gpu && flags.kv_tokens > 0) return flags;
+  Result<int> tokens = gpu ? card_kv_tokens(flags, model) : host_kv_tokens(flags, model);
   if (!tokens) return tokens.error();
   flags.kv_tokens = *tokens;
   return flags;
@@ -120,10 +120,10 @@ void EngineFlags::declare(OptionSet& options) {
   options.add_choice<sched::Preemption>(
       preemption, "preempt", "what happens to the blocks of a preempted request",
       {{"recompute", sched::Preemption::Recompute}, {"swap", sched::Preemption::Swap}});
-  options.add(max_seqs, "max-seqs", "sequences that run at once; 0: 32, on a card 256").within(0, 65536);
-  options.add(max_step_tokens, "max-step-tokens", "tokens of one step; 0: 512, on a card 8192")
+  options.add(max_seqs, "max-seqs", "sequences that run at once; 0: 32, on a GPU 256").within(0, 65536);
+  options.add(max_step_tokens, "max-step-tokens", "tokens of one step; 0: 512, on a GPU 8192")
       .within(0, 1 << 20);
-  options.add(block_size, "block-size", "tokens per KV block; 0: 16, on a card 64").within(0, 4096);
+  options.add(block_size, "block-size", "tokens per KV block; 0: 16, on a GPU 64").within(0, 4096);
   options.add(context, "ctx-size", "positions of one sequence; 0: what the model was made for")
       .short_name('c')
       .within(0, 1 << 24);
@@ -131,8 +131,8 @@ void EngineFlags::declare(OptionSet& options) {
       .add(kv_tokens, "kv-tokens", "positions of the KV cache in all; 0: by the memory this process may have")
       .within(0, 1 << 28);
   declare_kv_type(options, kv_type,
-                  "type of the KV cache; auto: f16, on a card bf16; fp8 (e4m3): on a card only");
-  options.add(gpu_memory, "gpu-memory", "share of a card's memory to use in all").within(0.05, 1);
+                  "type of the KV cache; auto: f16, on a GPU bf16; fp8 (e4m3): on a GPU only");
+  options.add(gpu_memory, "gpu-memory", "share of a GPU's memory to use in all").within(0.05, 1);
   options.add(swap_tokens, "swap-tokens", "positions of the KV tier in host memory").within(0, 1 << 28);
   options.add(disk_tokens, "disk-tokens", "positions of the KV tier on disk").within(0, 1 << 28);
   options.add(disk_folder, "disk-folder", "where the KV tier on disk lies").shown_as("DIR");
@@ -161,7 +161,7 @@ Result<EngineSetup> make_setup(const EngineFlags& flags, const models::ModelSpec
 
   sched::SchedulerOptions& s = setup.scheduler;
   s.scheme = scheme->scheme;
-  if (flags.scheme == "dynamic") s.scheme.patience = Seconds(flags.batch_wait);
+  if (flags.scheme == "dynamic") s.scheme.max_batch_wait = Seconds(flags.batch_wait);
   s.layout = flags.layout == EngineFlags::LayoutChoice::Auto     ? scheme->layout
              : flags.layout == EngineFlags::LayoutChoice::Packed ? sched::Layout::Packed
                                                                  : sched::Layout::Padded;

@@ -30,7 +30,7 @@ struct EngineFlags {
   int disk_tokens = 0;
   std::string disk_folder = "/var/tmp";
   std::optional<DType> kv_type;  // absent: by the device
-  double gpu_memory = 0.9;       // share of a card's memory that may be used in all
+  double gpu_memory = 0.9;       // share of a GPU's memory that may be used in all
   bool prefix_cache = true;
   bool kv_cache = true;
   double batch_wait = 0.05;
@@ -43,14 +43,14 @@ struct EngineFlags {
 void declare_kv_type(OptionSet& options, std::optional<DType>& type, const char* help);
 Status check_kv_type(DType type, const kernels::Backend& backend);
 
-// Fills in what the flags leave to the device the model lies on; on a card the room for KV is found by running the
+// Fills in what the flags leave to the device the model lies on; on a GPU the room for KV is found by running the
 // largest step.
-Result<EngineFlags> settle_flags(EngineFlags flags, const models::Model& model);
+Result<EngineFlags> resolve_defaults(EngineFlags flags, const models::Model& model);
 
 // The flags made concrete for one model.
 struct EngineSetup {
   sched::SchedulerOptions scheduler;
-  kv::LedgerOptions ledger;
+  kv::KvManagerOptions ledger;
   runtime::ExecutorOptions executor;
   int context = 0;    // positions of one sequence
   int kv_tokens = 0;  // positions in all

@@ -39,7 +39,7 @@ Result<std::vector<float>> read_logits(const formats::TensorStore& tensors, size
     return Error{ErrorCode::Corrupt, fmt::format("golden.safetensors: '{}' is {}, must be [{}, {}]", name,
                                                  view->describe(), positions, vocab)};
   std::vector<float> logits(positions * static_cast<size_t>(vocab));
-  decode_row(view->dtype, view->data, logits.data(), view->elements());
+  dequantize_row(view->dtype, view->data, logits.data(), view->elements());
   return logits;
 }
 

@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include "api/core/job_line.h"
-#include "api/core/parameters.h"
+#include "api/fields/parameters.h"
 
 namespace sluice::cli {
 
 namespace {
 
-Result<std::vector<Token>> encode_prompt(api::Draft& draft, const Session& session) {
+Result<std::vector<Token>> encode_prompt(api::ParsedRequest& draft, const Session& session) {
   const bool is_chat = !draft.chat.messages.empty();
   if (!is_chat) {
     if (auto* tokens = std::get_if<std::vector<Token>>(&draft.prompts.front())) return std::move(*tokens);
@@ -73,7 +73,7 @@ Result<Job> read_job(std::string_view line, size_t number, const Session& sessio
   const Result<std::optional<std::string>> client = get_string(object, "client");
   if (!client) return problem(client.error());
 
-  Result<api::Draft> draft = api::read_job_line(object);
+  Result<api::ParsedRequest> draft = api::read_job_line(object);
   if (!draft) return problem(draft.error());
   Result<std::vector<Token>> prompt = encode_prompt(*draft, session);
   if (!prompt) return problem(prompt.error());

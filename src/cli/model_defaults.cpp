@@ -10,7 +10,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
-#include "cli/input.h"
+#include "cli/terminal/input.h"
 
 namespace sluice::cli {
 

@@ -83,7 +83,7 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options) {
     if (!second) return second.error();
     Result<std::unique_ptr<models::Model>> amateur = load(*second, options.engine.context, *backend);
     if (!amateur) return amateur.error();
-    session->amateur_ = std::move(*amateur);
+    session->contrast_ = std::move(*amateur);
   }
   if (Status text = session->load_text(*path); !text && options.needs_tokenizer) return text.error();
 
@@ -91,13 +91,13 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options) {
   if (options.engine.context > spec.context)
     log_warning("--ctx-size is {}, '{}' was made for {} positions: beyond them its answers may be of no use",
                 options.engine.context, options.model.empty() ? *path : options.model, spec.context);
-  Result<EngineFlags> flags = settle_flags(options.engine, *session->model_);
+  Result<EngineFlags> flags = resolve_defaults(options.engine, *session->model_);
   if (!flags) return flags.error();
   Result<EngineSetup> setup = make_setup(*flags, spec, *path, end_tokens(session->tokenizer_, spec.vocab));
   if (!setup) return setup.error();
   session->setup_ = std::move(*setup);
   Result<std::unique_ptr<runtime::ModelExecutor>> executor =
-      runtime::ModelExecutor::make(*session->model_, session->amateur_.get(), session->setup_.executor);
+      runtime::ModelExecutor::make(*session->model_, session->contrast_.get(), session->setup_.executor);
   if (!executor) return executor.error();
   session->executor_ = std::move(*executor);
   engine::EngineOptions engine_options{.scheduler = session->setup_.scheduler,

@@ -10,8 +10,8 @@
 #include "chat/chat_prompt.h"
 #include "chat/chat_template.h"
 #include "cli/engine_flags.h"
-#include "engine/choice_text.h"
 #include "engine/engine.h"
+#include "engine/text_stream.h"
 #include "models/model.h"
 #include "runtime/model_executor.h"
 #include "tokenizer/tokenizer.h"
@@ -56,7 +56,7 @@ class Session {
   Status load_text(const std::string& path);
   Result<chat::Rendering> render(chat::ChatPrompt prompt) const;
 
-  std::unique_ptr<models::Model> model_, amateur_;
+  std::unique_ptr<models::Model> model_, contrast_;
   std::optional<tokenizer::Tokenizer> tokenizer_;
   std::optional<chat::ChatTemplate> chat_template_;
   EngineSetup setup_;

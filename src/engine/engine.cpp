@@ -18,7 +18,7 @@ Engine::Engine(EngineOptions options, sched::Executor& executor, Now now)
       now_(std::move(now)),
       ledger_(options_.ledger),
       scheduler_(options_.scheduler, ledger_),
-      delivery_(metrics_, trace_) {
+      output_(metrics_, trace_) {
   progress_at_ = now_().time_since_epoch().count();
 }
 
@@ -162,7 +162,7 @@ void Engine::loop() {
 
 std::optional<TimePoint> Engine::wake_at() const {
   std::optional<TimePoint> wake = scheduler_.wake_at();
-  if (const auto deadline = delivery_.next_deadline(); deadline && (!wake || deadline->at < *wake)) {
+  if (const auto deadline = output_.next_deadline(); deadline && (!wake || deadline->at < *wake)) {
     wake = deadline->at;
   }
   return wake;
@@ -172,7 +172,7 @@ bool Engine::step() {
   drain_inbox();
   const TimePoint now = now_();
   expire(now);
-  delivery_.set_holding(scheduler_.holding(), now);
+  output_.set_holding(scheduler_.holding(), now);
   const bool more = submit_steps(now);
   if (!more) unoccupied_since_.reset();
   const bool finished = !in_flight_.empty();
@@ -198,7 +198,7 @@ void Engine::drain_inbox() {
 void Engine::take(Arrival arrival) {
   places_[arrival.id] = {load_of(arrival.submission), arrival.submission.request.client};
   request::Request request = arrival.submission.request;
-  delivery_.add(arrival.id, std::move(arrival.submission), arrival.received, options_.queue.wait);
+  output_.add(arrival.id, std::move(arrival.submission), arrival.received, options_.queue.wait);
   if (refuse_overdue(request)) return;
   scheduler_.add(std::move(request));
 }
@@ -214,19 +214,19 @@ bool Engine::refuse_overdue(const request::Request& request) {
   const std::string message = fmt::format(
       "the first token would take about {:.2f} s, its deadline is in {:.2f} s", wait, std::max(0.0, left));
   const int retry = static_cast<int>(std::clamp(std::ceil(wait - left), 1.0, 3600.0));
-  delivery_.refuse(request.id, {ErrorCode::Unavailable, message}, retry, now);
+  output_.refuse(request.id, {ErrorCode::Unavailable, message}, retry, now);
   return true;
 }
 
 void Engine::end_early(RequestId id, FinishReason reason, std::optional<Error> error) {
-  if (!delivery_.contains(id)) return;
+  if (!output_.contains(id)) return;
   scheduler_.cancel(id);
   if (const auto place = places_.extract(id)) free_place(place.mapped());
-  delivery_.end(id, reason, std::move(error), now_());
+  output_.end(id, reason, std::move(error), now_());
 }
 
 void Engine::expire(TimePoint now) {
-  for (auto next = delivery_.next_deadline(); next && next->at <= now; next = delivery_.next_deadline()) {
+  for (auto next = output_.next_deadline(); next && next->at <= now; next = output_.next_deadline()) {
     std::optional<Error> error;
     if (next->of_start)
       error = Error{
@@ -281,24 +281,24 @@ void Engine::finish_step() {
   in_flight_.pop_front();
   if (in_flight_.empty()) unoccupied_since_ = now;
   note_step(flight, now);
-  delivery_.set_holding(scheduler_.holding(), now);
+  output_.set_holding(scheduler_.holding(), now);
   std::vector<RequestId> ended;  // after all that their choices got from this step
   for (sched::Progress& progress : scheduler_.commit(flight.step, std::move(*outcomes))) {
     if (deliver(progress, now)) ended.push_back(progress.request);
   }
-  for (const RequestId id : ended) delivery_.end(id, FinishReason::Stop, std::nullopt, now);
-  delivery_.set_holding(scheduler_.holding(), now);
+  for (const RequestId id : ended) output_.end(id, FinishReason::Stop, std::nullopt, now);
+  output_.set_holding(scheduler_.holding(), now);
   if (!flight.step.work.empty()) metrics_.commit_time.record(seconds_between(now, now_()));
 }
 
 // True where all choices of the request have ended by themselves.
 bool Engine::deliver(sched::Progress& progress, TimePoint now) {
   const RequestId id = progress.request;
-  if (!delivery_.contains(id)) return false;
-  const Delivery::Verdict verdict = delivery_.take(progress, now);
+  if (!output_.contains(id)) return false;
+  const OutputProcessor::PostAction verdict = output_.take(progress, now);
   if (verdict.error) scheduler_.cancel(id);
   if (verdict.error || progress.error) {
-    delivery_.end(id, FinishReason::Error, verdict.error ? verdict.error : progress.error, now);
+    output_.end(id, FinishReason::Error, verdict.error ? verdict.error : progress.error, now);
     return false;
   }
   bool ended = progress.ended;
@@ -308,7 +308,7 @@ bool Engine::deliver(sched::Progress& progress, TimePoint now) {
 
 void Engine::note_start(const request::Step& step, TimePoint now) {
   for (const request::Admission& admission : step.admit) {
-    delivery_.start(admission, now);
+    output_.start(admission, now);
     if (const auto place = places_.extract(admission.request->id)) free_place(place.mapped());
   }
 }
@@ -348,8 +348,8 @@ void Engine::fail_all(const Error& error) {
   unoccupied_since_.reset();
   scheduler_.clear();
   for (const auto& [id, place] : std::exchange(places_, {})) free_place(place);
-  delivery_.set_holding(false, now);  // answers that are complete are delivered
-  for (const RequestId id : delivery_.ids()) delivery_.end(id, FinishReason::Error, error, now);
+  output_.set_holding(false, now);  // answers that are complete are delivered
+  for (const RequestId id : output_.ids()) output_.end(id, FinishReason::Error, error, now);
   ledger_.forget_all();
   const Status reset = executor_.reset();
   if (reset) return;

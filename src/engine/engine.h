@@ -1,4 +1,4 @@
-// The loop: requests in, events out. One thread owns scheduler, ledger and executor; the others talk to it
+// The loop: requests in, events out. One thread owns scheduler, KV manager and executor; the others talk to it
 // through an inbox and get what they ask for through their requests' deliver functions.
 #pragma once
 
@@ -16,11 +16,11 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "engine/delivery.h"
 #include "engine/events.h"
 #include "engine/metrics.h"
+#include "engine/output_processor.h"
 #include "engine/trace.h"
-#include "kv/kv_ledger.h"
+#include "kv/kv_manager.h"
 #include "sched/executor.h"
 #include "sched/scheduler.h"
 
@@ -38,7 +38,7 @@ struct QueueLimits {
 
 struct EngineOptions {
   sched::SchedulerOptions scheduler;
-  kv::LedgerOptions ledger;
+  kv::KvManagerOptions ledger;
   QueueLimits queue;
   int vocab = 0;  // token ids are below this
 };
@@ -113,7 +113,7 @@ class Engine {
   // When step() could have something to do though nothing new came in.
   std::optional<TimePoint> wake_at() const;
 
-  const kv::KvLedger& ledger() const { return ledger_; }
+  const kv::KvManager& ledger() const { return ledger_; }
   const sched::Scheduler& scheduler() const { return scheduler_; }
 
  private:
@@ -179,9 +179,9 @@ class Engine {
   Now now_;
   Metrics metrics_;
   Trace trace_;
-  kv::KvLedger ledger_;
+  kv::KvManager ledger_;
   sched::Scheduler scheduler_;
-  Delivery delivery_;
+  OutputProcessor output_;
   std::deque<Flight> in_flight_;
   uint64_t steps_ = 0;                           // submitted
   TimePoint collected_{};                        // end of the last step

@@ -9,7 +9,7 @@ namespace {
 constexpr size_t kWaitingInSnapshot = 100;
 
 // Blocks without their owners.
-Snapshot::Group group_now(const kv::KvLedger& ledger, int index) {
+Snapshot::Group group_now(const kv::KvManager& ledger, int index) {
   using State = Snapshot::Block::State;
   const kv::KvGroup& options = ledger.options().groups[static_cast<size_t>(index)];
   Snapshot::Group group{options.window, ledger.usage(index), {}};
@@ -23,8 +23,8 @@ Snapshot::Group group_now(const kv::KvLedger& ledger, int index) {
 }
 
 WorkKind kind_of(const request::Work& work, int prompt) {
-  if (work.sample_from == work.end || work.end < prompt) return WorkKind::Fill;
-  return work.end == prompt ? WorkKind::First : WorkKind::Token;
+  if (work.sample_from == work.end || work.end < prompt) return WorkKind::Prefill;
+  return work.end == prompt ? WorkKind::PrefillEnd : WorkKind::Decode;
 }
 
 }  // namespace
@@ -33,10 +33,10 @@ void Engine::publish_state() {
   publish_counters();
   if (snapshot_wanted_.exchange(false)) publish_snapshot();
   const std::lock_guard lock(mutex_);
-  unfinished_ = delivery_.size() +
-                static_cast<size_t>(std::count_if(inbox_.begin(), inbox_.end(), [](const Message& m) {
-                  return std::holds_alternative<Arrival>(m);
-                }));
+  unfinished_ =
+      output_.size() + static_cast<size_t>(std::count_if(inbox_.begin(), inbox_.end(), [](const Message& m) {
+        return std::holds_alternative<Arrival>(m);
+      }));
   if (unfinished_ == 0) idle_.notify_all();
 }
 
@@ -61,7 +61,7 @@ void Engine::publish_counters() {
   metrics_.preempted_swapped.set(planned.preempted_swapped);
   metrics_.shares_given_back.set(planned.given_back);
   metrics_.kv_lost.set(planned.kv_lost);
-  const kv::LedgerCounters& moved = ledger_.counters();
+  const kv::KvCounters& moved = ledger_.counters();
   metrics_.blocks_copied.set(moved.copied);
   metrics_.blocks_evicted.set(moved.evicted);
   metrics_.blocks_demoted.set(moved.demoted);

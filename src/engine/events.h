@@ -20,14 +20,14 @@ using request::RequestId;
 
 // Turns the tokens of one choice into text and looks for stop strings. Used by the engine's thread only; an
 // error ends the request alone.
-class ChoiceText {
+class TextStream {
  public:
   struct Piece {
     std::string text;      // certain from now on
     bool stopped = false;  // a stop string was met: the text ends before it
     std::string stop;      // which one
   };
-  virtual ~ChoiceText() = default;
+  virtual ~TextStream() = default;
   virtual Result<Piece> push(std::span<const Token> tokens) = 0;
   // What was held back, when the choice ends without a stop string.
   virtual Result<std::string> finish() = 0;
@@ -88,7 +88,7 @@ struct Submission {
   // Called on the engine's thread, in order; must neither block nor throw.
   std::function<void(Event)> deliver;
   // Null: no text.
-  std::function<std::unique_ptr<ChoiceText>(int choice)> text;
+  std::function<std::unique_ptr<TextStream>(int choice)> text;
   size_t text_bytes = 0;  // that `text` holds, which count in the queue's bytes
 };
 

@@ -19,16 +19,16 @@ using request::RequestId;
 
 // What a piece of work is for its request; a matter of numbers, the executor knows no difference.
 enum class WorkKind : uint8_t {
-  Fill,   // positions of a prompt, or positions that run again; nothing is sampled
-  Token,  // samples a token after others
-  First,  // ends with the prompt's last position: samples the first token, or completes the vector
+  Prefill,     // positions of a prompt, or positions that run again; nothing is sampled
+  Decode,      // samples a token after others
+  PrefillEnd,  // ends with the prompt's last position: samples the first token, or completes the vector
 };
 
 struct TracedWork {
   RequestId request;
   int begin = 0, end = 0;  // positions [begin, end) of one sequence
   int prompt = 0;          // tokens of the request's prompt
-  WorkKind kind = WorkKind::Fill;
+  WorkKind kind = WorkKind::Prefill;
 };
 
 struct TracedStep {

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "base/terminal.h"
+#include "base/system/terminal.h"
 
 namespace sluice::formats {
 

@@ -21,7 +21,7 @@
 
 namespace sluice::kernels {
 
-class Accelerator;
+class AsyncDevice;
 
 // Device memory (host memory on CPUs), freed with the last reference.
 struct Memory {
@@ -77,8 +77,8 @@ struct AttentionShape {
 };
 
 enum class RopeStyle : uint8_t {
-  Halves,       // pairs (i, i + dims/2)
-  Interleaved,  // pairs (2i, 2i + 1)
+  NeoX,  // pairs (i, i + dims/2)
+  GptJ,  // pairs (2i, 2i + 1)
 };
 
 // Rotary frequencies. A token takes row 0 where its sequence is no longer than `limit`; each longer length has a row of its
@@ -140,7 +140,7 @@ struct ExpertBank {
 };
 
 // A product that is still to be made: x · weightᵀ.
-struct Product {
+struct DeferredMatmul {
   TensorView x;
   const Weight* weight;
 };
@@ -168,7 +168,7 @@ class Backend {
   // Whether PagedKv may be of this type.
   virtual bool supports_kv(DType type) const { return type != DType::F8_E4M3; }
   // Not null where the back-end's device works beside the host.
-  virtual Accelerator* accelerator() { return nullptr; }
+  virtual AsyncDevice* async_device() { return nullptr; }
 
   // -- memory
 
@@ -190,8 +190,8 @@ class Backend {
 
   // -- token-wise
 
-  // out[n, dim] = row ids[i] of the table, as activation type; an accelerator also takes ~slot for a token it
-  // has drawn
+  // out[n, dim] = row ids[i] of the table, as activation type; an device that works beside the host also takes ~slot for a token it
+  // has sampled
   virtual void embed(TensorView out, const Weight& table, std::span<const int32_t> ids) = 0;
   // out[n, rows] = x[n, cols] · weight[rows, cols]ᵀ (+ bias)
   virtual void matmul(TensorView out, TensorView x, const Weight& weight) = 0;
@@ -242,8 +242,8 @@ class Backend {
   // ids I32 [n, used] and weights f32 [n, used], best first; a tie goes to the lower expert
   virtual void route(TensorView ids, TensorView weights, TensorView logits, const Routing&) = 0;
   // out[n, dim] = Σ over slots of weights[n, slot] · expert ids[n, slot] of x, summed in slot order
-  virtual void mix_experts(TensorView out, TensorView x, TensorView ids, TensorView weights,
-                           const ExpertBank&) = 0;
+  virtual void moe_ffn(TensorView out, TensorView x, TensorView ids, TensorView weights,
+                       const ExpertBank&) = 0;
 
   // -- fused
 
@@ -253,8 +253,8 @@ class Backend {
     rms_norm(out, x.sum, norm.gain, norm.eps);
   }
   // sum += b_scale * product; out = rms_norm(sum). b has room for the product; what it holds afterwards is not said.
-  virtual void product_add_rms_norm(TensorView out, const Residual& x, const Product& product,
-                                    const RmsGain& norm) {
+  virtual void matmul_add_rms_norm(TensorView out, const Residual& x, const DeferredMatmul& product,
+                                   const RmsGain& norm) {
     matmul(x.b, product.x, *product.weight);
     add_rms_norm(out, x, norm);
   }

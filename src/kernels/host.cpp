@@ -37,7 +37,7 @@ Memory allocate_host(DType dtype, std::initializer_list<int64_t> shape) {
 Memory upload_to_host(TensorView host) {
   SLUICE_CHECK(host.is_contiguous());
   Memory memory = allocate_host(DType::F32, {host.elements()});
-  decode_row(host.dtype, host.data, memory.view.at<float>(), host.elements());
+  dequantize_row(host.dtype, host.data, memory.view.at<float>(), host.elements());
   void* data = memory.view.data;
   memory.view = host;
   memory.view.data = data;

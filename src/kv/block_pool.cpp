@@ -24,7 +24,7 @@ void BlockPool::unlink(List& list, int32_t index) {
   block.older = block.newer = -1;
 }
 
-std::optional<BlockPool::Taken> BlockPool::take(Holder holder) {
+std::optional<BlockPool::Taken> BlockPool::take(Ref holder) {
   if (obtainable() == 0) return std::nullopt;
   const bool evict = free_ == 0;
   Taken taken{BlockId{evict ? cached_list_.oldest : free_list_.oldest}, std::nullopt};
@@ -34,20 +34,20 @@ std::optional<BlockPool::Taken> BlockPool::take(Holder holder) {
   return taken;
 }
 
-void BlockPool::hold(BlockId block, Holder holder) {
+void BlockPool::hold(BlockId block, Ref holder) {
   if (holders(block) == 0) {
     const bool content = at(block).key.has_value();
     unlink(content ? cached_list_ : free_list_, block.value);
     --(content ? cached_ : free_);
   }
   const int now = ++at(block).holders[static_cast<size_t>(holder)];
-  if (holder == Holder::Plain && now == 1) ++held_plainly_;
+  if (holder == Ref::Unreserved && now == 1) ++held_plainly_;
 }
 
-void BlockPool::let_go(BlockId block, Holder holder) {
+void BlockPool::unref(BlockId block, Ref holder) {
   SLUICE_CHECK_GT(holders(block, holder), 0);
   const int left = --at(block).holders[static_cast<size_t>(holder)];
-  if (holder == Holder::Plain && left == 0) --held_plainly_;
+  if (holder == Ref::Unreserved && left == 0) --held_plainly_;
   if (holders(block) > 0) return;
   const bool content = at(block).key.has_value();
   append(content ? cached_list_ : free_list_, block.value);
@@ -80,7 +80,7 @@ std::optional<BlockId> BlockPool::find(const PrefixKey& key) const {
 }
 
 int BlockPool::holders(BlockId block) const {
-  return holders(block, Holder::Plain) + holders(block, Holder::Promised);
+  return holders(block, Ref::Unreserved) + holders(block, Ref::Reserved);
 }
 
 void BlockPool::check() const {
@@ -89,9 +89,9 @@ void BlockPool::check() const {
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const BlockId id{static_cast<int32_t>(i)};
     const Block& block = blocks_[i];
-    SLUICE_CHECK_GE(holders(id, Holder::Plain), 0);
-    SLUICE_CHECK_GE(holders(id, Holder::Promised), 0);
-    plainly += holders(id, Holder::Plain) > 0;
+    SLUICE_CHECK_GE(holders(id, Ref::Unreserved), 0);
+    SLUICE_CHECK_GE(holders(id, Ref::Reserved), 0);
+    plainly += holders(id, Ref::Unreserved) > 0;
     if (holders(id) == 0) ++(block.key ? cached : free);
     if (!block.key) continue;
     ++keys;

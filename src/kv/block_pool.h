@@ -16,7 +16,7 @@ namespace sluice::kv {
 
 // Who refers to a block: a sequence whose family holds a promise, or any other. Kept apart, so that blocks
 // held by others can be limited to what no promise needs.
-enum class Holder : uint8_t { Plain, Promised };
+enum class Ref : uint8_t { Unreserved, Reserved };
 
 // A block is free (no holder, no content), held (by tables), or cached (no holder, content published). Every
 // operation is O(1).
@@ -29,11 +29,11 @@ class BlockPool {
     std::optional<PrefixKey> evicted;  // the content that the block had until now
   };
   // A free block, else the cached one that was let go first. It then has one holder and no content.
-  std::optional<Taken> take(Holder holder);
+  std::optional<Taken> take(Ref holder);
 
-  void hold(BlockId block, Holder holder);
+  void hold(BlockId block, Ref holder);
   // A block without holders stays cached where it has content, and is free where it has none.
-  void let_go(BlockId block, Holder holder);
+  void unref(BlockId block, Ref holder);
 
   // Gives a held block a content by which it can be found. False where it has one, or another block has this
   // one.
@@ -49,14 +49,14 @@ class BlockPool {
   int obtainable() const { return free_ + cached_; }
   int holders(BlockId block) const;
   bool has_content(BlockId block) const { return at(block).key.has_value(); }
-  int holders(BlockId block, Holder holder) const { return at(block).holders[static_cast<size_t>(holder)]; }
+  int holders(BlockId block, Ref holder) const { return at(block).holders[static_cast<size_t>(holder)]; }
 
   // Verifies lists, counts and index against each other.
   void check() const;
 
  private:
   struct Block {
-    std::array<int32_t, 2> holders{};  // by Holder
+    std::array<int32_t, 2> holders{};  // by Ref
     int32_t older = -1, newer = -1;    // neighbours in the list of free or of cached blocks
     std::optional<PrefixKey> key;
   };

@@ -1,13 +1,13 @@
-// KvLedger::check: the invariants, counted from scratch.
+// KvManager::check: the invariants, counted from scratch.
 #include <map>
 #include <set>
 
 #include "base/check.h"
-#include "kv/kv_ledger.h"
+#include "kv/kv_manager.h"
 
 namespace sluice::kv {
 
-void KvLedger::check() const {
+void KvManager::check() const {
   for (const auto& [seq, sequence] : sequences_) check_sequence(sequence);
   for (int group = 0; group < groups(); ++group) check_holders(group);
   check_promises();
@@ -19,7 +19,7 @@ void KvLedger::check() const {
   SLUICE_CHECK(coming == coming_);
 }
 
-void KvLedger::check_sequence(const Sequence& sequence) const {
+void KvManager::check_sequence(const Sequence& sequence) const {
   SLUICE_CHECK_EQ(sequence.tables.size(), groups_.size());
   for (size_t group = 0; group < groups_.size(); ++group) {
     const std::vector<BlockId>& table = sequence.tables[group];
@@ -37,14 +37,14 @@ void KvLedger::check_sequence(const Sequence& sequence) const {
 }
 
 // Every hold of a block is an entry of a table, and the other way round.
-void KvLedger::check_holders(int group) const {
+void KvManager::check_holders(int group) const {
   for (const request::Tier tier : {request::Tier::Device, request::Tier::Host, request::Tier::Disk}) {
     const BlockPool& blocks = pool(group, tier);
     blocks.check();
     std::vector<std::array<int, 2>> holders(static_cast<size_t>(blocks.capacity()));
     for (const auto& [seq, sequence] : sequences_) {
       const std::vector<BlockId>& table = sequence.tables[static_cast<size_t>(group)];
-      const Holder holder = tier == request::Tier::Device ? sequence.holder() : Holder::Plain;
+      const Ref holder = tier == request::Tier::Device ? sequence.holder() : Ref::Unreserved;
       for (size_t i = 0; i < table.size(); ++i) {
         const request::Tier at =
             sequence.out() ? sequence.tiers[static_cast<size_t>(group)][i] : request::Tier::Device;
@@ -55,14 +55,14 @@ void KvLedger::check_holders(int group) const {
     }
     for (int i = 0; i < blocks.capacity(); ++i) {
       const BlockId block{i};
-      SLUICE_CHECK_EQ(blocks.holders(block, Holder::Plain), holders[static_cast<size_t>(i)][0]);
-      SLUICE_CHECK_EQ(blocks.holders(block, Holder::Promised), holders[static_cast<size_t>(i)][1]);
+      SLUICE_CHECK_EQ(blocks.holders(block, Ref::Unreserved), holders[static_cast<size_t>(i)][0]);
+      SLUICE_CHECK_EQ(blocks.holders(block, Ref::Reserved), holders[static_cast<size_t>(i)][1]);
     }
   }
 }
 
 // Families stay within their promises, and all promises together within the pool.
-void KvLedger::check_promises() const {
+void KvManager::check_promises() const {
   for (int group = 0; group < groups(); ++group) {
     const auto index = static_cast<size_t>(group);
     std::map<const Promise*, std::set<BlockId>> held;

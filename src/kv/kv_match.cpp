@@ -1,12 +1,12 @@
-// Finding content again: KvLedger::match and what it needs.
+// Finding content again: KvManager::match and what it needs.
 #include <algorithm>
 
 #include "base/check.h"
-#include "kv/kv_ledger.h"
+#include "kv/kv_manager.h"
 
 namespace sluice::kv {
 
-void KvLedger::extend_keys(Sequence& sequence, std::span<const Token> tokens) const {
+void KvManager::extend_keys(Sequence& sequence, std::span<const Token> tokens) const {
   const auto size = static_cast<size_t>(options_.block_size);
   for (size_t i = sequence.keys.size(); i < tokens.size() / size; ++i) {
     const PrefixKey& parent = i == 0 ? sequence.root : sequence.keys[i - 1];
@@ -14,7 +14,7 @@ void KvLedger::extend_keys(Sequence& sequence, std::span<const Token> tokens) co
   }
 }
 
-std::optional<request::Place> KvLedger::find(int group, const PrefixKey& key) const {
+std::optional<request::Place> KvManager::find(int group, const PrefixKey& key) const {
   for (const request::Tier tier : {request::Tier::Device, request::Tier::Host, request::Tier::Disk}) {
     if (const std::optional<BlockId> block = pool(group, tier).find(key)) return request::Place{tier, *block};
   }
@@ -23,7 +23,7 @@ std::optional<request::Place> KvLedger::find(int group, const PrefixKey& key) co
 
 // A prefix of m blocks can be used where every group has the blocks that position m * block_size can see: all
 // of them without a window, the last ones with one.
-int KvLedger::longest_match(const Sequence& sequence, int limit) const {
+int KvManager::longest_match(const Sequence& sequence, int limit) const {
   std::vector<int> run(groups_.size());  // present blocks in a row, up to the one looked at
   int best = 0;
   for (int i = 0; i < limit; ++i) {
@@ -40,7 +40,7 @@ int KvLedger::longest_match(const Sequence& sequence, int limit) const {
   return best;
 }
 
-int KvLedger::match(SeqId seq, std::span<const Token> tokens) {
+int KvManager::match(SeqId seq, std::span<const Token> tokens) {
   Sequence& sequence = resident(seq);
   for (const std::vector<BlockId>& table : sequence.tables) SLUICE_CHECK(table.empty());
   if (!options_.prefix_cache || tokens.empty()) return 0;
@@ -52,7 +52,7 @@ int KvLedger::match(SeqId seq, std::span<const Token> tokens) {
     while (group-- > 0) {  // what an earlier group attached
       std::vector<BlockId>& table = sequence.tables[static_cast<size_t>(group)];
       for (const BlockId block : table) {
-        if (block != request::kNoBlock) pool(group, request::Tier::Device).let_go(block, sequence.holder());
+        if (block != request::kNoBlock) pool(group, request::Tier::Device).unref(block, sequence.holder());
       }
       table.clear();
       sequence.given_back[static_cast<size_t>(group)] = 0;
@@ -64,20 +64,20 @@ int KvLedger::match(SeqId seq, std::span<const Token> tokens) {
   return blocks * options_.block_size;
 }
 
-bool KvLedger::content_is_coming(SeqId seq) const {
+bool KvManager::is_being_computed(SeqId seq) const {
   const Sequence& sequence = resident(seq);
   if (sequence.published >= sequence.announced) return false;
   return coming_.at(sequence.keys[static_cast<size_t>(sequence.published)]) > 1;  // not by itself alone
 }
 
-void KvLedger::announce(Sequence& sequence) {
+void KvManager::announce(Sequence& sequence) {
   sequence.announced = static_cast<int>(sequence.keys.size());
   for (int i = sequence.published; i < sequence.announced; ++i)
     ++coming_[sequence.keys[static_cast<size_t>(i)]];
 }
 
 // Takes back the announcements of blocks [published, until).
-void KvLedger::retract(Sequence& sequence, int until) {
+void KvManager::retract(Sequence& sequence, int until) {
   for (int i = sequence.published; i < std::min(until, sequence.announced); ++i) {
     const auto found = coming_.find(sequence.keys[static_cast<size_t>(i)]);
     if (--found->second == 0) coming_.erase(found);
@@ -85,7 +85,7 @@ void KvLedger::retract(Sequence& sequence, int until) {
 }
 
 // Holds every found block first, on whichever tier, so that bringing one up cannot evict another.
-bool KvLedger::attach(int group, Sequence& sequence, int blocks) {
+bool KvManager::attach(int group, Sequence& sequence, int blocks) {
   const int first = first_visible(group, blocks * options_.block_size);
   std::vector<request::Place> found;
   int fresh = 0;  // blocks that count as newly held on the device
@@ -96,10 +96,10 @@ bool KvLedger::attach(int group, Sequence& sequence, int blocks) {
              pool(group, request::Tier::Device).holders(place.block, sequence.holder()) == 0;
   }
   // Promised families stay within their promise; the others may not take what is promised.
-  if (sequence.holder() == Holder::Plain && fresh > room(group, Holder::Plain)) return false;
+  if (sequence.holder() == Ref::Unreserved && fresh > room(group, Ref::Unreserved)) return false;
   for (const request::Place& place : found) {
     pool(group, place.tier)
-        .hold(place.block, place.tier == request::Tier::Device ? sequence.holder() : Holder::Plain);
+        .hold(place.block, place.tier == request::Tier::Device ? sequence.holder() : Ref::Unreserved);
   }
   std::vector<BlockId>& table = sequence.tables[static_cast<size_t>(group)];
   table.assign(static_cast<size_t>(first), request::kNoBlock);
@@ -113,11 +113,11 @@ bool KvLedger::attach(int group, Sequence& sequence, int blocks) {
   return true;
 }
 
-BlockId KvLedger::promote(int group, request::Place from, const PrefixKey& key, Holder holder) {
+BlockId KvManager::promote(int group, request::Place from, const PrefixKey& key, Ref holder) {
   const BlockId block = take(group, request::Tier::Device, holder);
   moves_.push_back({group, from, {request::Tier::Device, block}});
   pool(group, from.tier).forget(from.block);
-  pool(group, from.tier).let_go(from.block, Holder::Plain);
+  pool(group, from.tier).unref(from.block, Ref::Unreserved);
   pool(group, request::Tier::Device).publish(block, key);
   ++counters_.promoted;
   return block;

@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "kv/kv_ledger.h"
+#include "kv/kv_manager.h"
 
 namespace sluice::kv {
 namespace {
@@ -17,22 +17,22 @@ request::Tier below(request::Tier tier) {
 
 }  // namespace
 
-BlockId KvLedger::take(int group, request::Tier tier, Holder holder) {
+BlockId KvManager::take(int group, request::Tier tier, Ref holder) {
   const std::optional<BlockPool::Taken> taken = pool(group, tier).take(holder);
   SLUICE_CHECK(taken.has_value());
   if (taken->evicted) demote(group, {tier, taken->block}, *taken->evicted);
   return taken->block;
 }
 
-void KvLedger::demote(int group, request::Place from, const PrefixKey& key) {
+void KvManager::demote(int group, request::Place from, const PrefixKey& key) {
   for (request::Tier tier = from.tier; tier != request::Tier::Disk;) {
     tier = below(tier);
     if (pool(group, tier).find(key)) return;
     if (pool(group, tier).obtainable() == 0) continue;
-    const BlockId block = take(group, tier, Holder::Plain);
+    const BlockId block = take(group, tier, Ref::Unreserved);
     moves_.push_back({group, from, {tier, block}});
     pool(group, tier).publish(block, key);
-    pool(group, tier).let_go(block, Holder::Plain);
+    pool(group, tier).unref(block, Ref::Unreserved);
     ++counters_.demoted;
     return;
   }
@@ -41,12 +41,12 @@ void KvLedger::demote(int group, request::Place from, const PrefixKey& key) {
 
 // Puts every block of the family where `targets` says. Holds pass from the old places to the new ones; each
 // target came with one hold of its own, which ends here.
-void KvLedger::relocate(int group, std::span<const SeqId> family, const PlaceMap& targets) {
+void KvManager::relocate(int group, std::span<const SeqId> family, const PlaceMap& targets) {
   const auto index = static_cast<size_t>(group);
   for (const SeqId seq : family) {
     Sequence& sequence = sequences_.at(seq);
     const auto holder_at = [&](request::Tier tier) {
-      return tier == request::Tier::Device ? sequence.holder() : Holder::Plain;
+      return tier == request::Tier::Device ? sequence.holder() : Ref::Unreserved;
     };
     std::vector<BlockId>& table = sequence.tables[index];
     std::vector<request::Tier> tiers(table.size(), request::Tier::Device);
@@ -55,7 +55,7 @@ void KvLedger::relocate(int group, std::span<const SeqId> family, const PlaceMap
       const request::Place from{sequence.out() ? sequence.tiers[index][i] : request::Tier::Device, table[i]};
       const request::Place to = targets.at(place_key(from));
       pool(group, to.tier).hold(to.block, holder_at(to.tier));
-      pool(group, from.tier).let_go(from.block, holder_at(from.tier));
+      pool(group, from.tier).unref(from.block, holder_at(from.tier));
       table[i] = to.block;
       tiers[i] = to.tier;
     }
@@ -63,7 +63,7 @@ void KvLedger::relocate(int group, std::span<const SeqId> family, const PlaceMap
   }
 }
 
-bool KvLedger::swap_out(std::span<const SeqId> family) {
+bool KvManager::swap_out(std::span<const SeqId> family) {
   std::vector<PlaceMap> targets(groups_.size());
   for (int group = 0; group < groups(); ++group) {
     PlaceMap& map = targets[static_cast<size_t>(group)];
@@ -81,7 +81,7 @@ bool KvLedger::swap_out(std::span<const SeqId> family) {
     PlaceMap& map = targets[static_cast<size_t>(group)];
     for (auto& [from, to] : map) {
       to.tier = pool(group, request::Tier::Host).obtainable() > 0 ? request::Tier::Host : request::Tier::Disk;
-      to.block = take(group, to.tier, Holder::Plain);
+      to.block = take(group, to.tier, Ref::Unreserved);
       const BlockId block{static_cast<int32_t>(from / request::kTiers)};
       moves_.push_back({group, {request::Tier::Device, block}, to});
     }
@@ -98,14 +98,14 @@ bool KvLedger::swap_out(std::span<const SeqId> family) {
   for (int group = 0; group < groups(); ++group) {
     const PlaceMap& map = targets[static_cast<size_t>(group)];
     relocate(group, family, map);
-    for (const auto& [from, to] : map) pool(group, to.tier).let_go(to.block, Holder::Plain);
+    for (const auto& [from, to] : map) pool(group, to.tier).unref(to.block, Ref::Unreserved);
   }
   return true;
 }
 
-bool KvLedger::swap_in(std::span<const SeqId> family, int spare) {
+bool KvManager::swap_in(std::span<const SeqId> family, int spare) {
   SLUICE_CHECK(!family.empty());
-  const Holder holder = sequences_.at(family.front()).holder();
+  const Ref holder = sequences_.at(family.front()).holder();
   std::vector<PlaceMap> targets(groups_.size());
   for (int group = 0; group < groups(); ++group) {
     PlaceMap& map = targets[static_cast<size_t>(group)];
@@ -130,7 +130,7 @@ bool KvLedger::swap_in(std::span<const SeqId> family, int spare) {
     }
     counters_.swapped_in += map.size();
     relocate(group, family, map);
-    for (const auto& [key, to] : map) pool(group, request::Tier::Device).let_go(to.block, holder);
+    for (const auto& [key, to] : map) pool(group, request::Tier::Device).unref(to.block, holder);
   }
   for (const SeqId seq : family) {
     sequences_.at(seq).tiers.clear();

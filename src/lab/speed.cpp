@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "base/clock.h"
-#include "base/memory.h"
+#include "base/system/memory.h"
 #include "runtime/model_runner.h"
 
 namespace sluice::lab {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "lab/floor.h"
+#include "lab/roofline.h"
 #include "models/model.h"
 
 namespace sluice::lab {

@@ -25,15 +25,15 @@ void Decoder::norm(TensorView out, TensorView x, const Norm& weights) {
 }
 
 void Decoder::finish_branch(TensorView branch) {
-  finish(backend_, branch, std::exchange(unmade_, std::nullopt));
+  finish(backend_, branch, std::exchange(pending_output_proj_, std::nullopt));
 }
 
 void Decoder::add_norm(TensorView out, TensorView x, TensorView branch, const Norm& weights) {
-  const auto product = std::exchange(unmade_, std::nullopt);
+  const auto product = std::exchange(pending_output_proj_, std::nullopt);
   const kernels::Residual residual{x, branch, spec_.residual_scale};
   const kernels::RmsGain gain{weights.gain, spec_.norm_eps};
   if (spec_.norm == NormKind::Rms && product) {
-    backend_.product_add_rms_norm(out, residual, *product, gain);
+    backend_.matmul_add_rms_norm(out, residual, *product, gain);
   } else if (spec_.norm == NormKind::Rms) {
     backend_.add_rms_norm(out, residual, gain);
   } else {
@@ -44,7 +44,7 @@ void Decoder::add_norm(TensorView out, TensorView x, TensorView branch, const No
 }
 
 void Decoder::enter_layer(TensorView out, TensorView x, TensorView branch, const Norm& weights) {
-  if (std::exchange(owed_, false)) {
+  if (std::exchange(residual_pending_, false)) {
     add_norm(out, x, branch, weights);
   } else {
     norm(out, x, weights);
@@ -58,7 +58,7 @@ bool Decoder::starts_with_norm(size_t index) const {
 }
 
 bool Decoder::ends_with_sum(size_t index) const {
-  return spec_.layer_input == 0 && !spec_.layers[index].scaled;
+  return spec_.per_layer_embedding == 0 && !spec_.layers[index].scaled;
 }
 
 void Decoder::embed(const StepInput& input, TensorView x) {
@@ -83,12 +83,13 @@ void Decoder::embed(const StepInput& input, TensorView x) {
 // (norm(projection x / sqrt(dim)) + sqrt(width) table[token]) / sqrt(2)
 void Decoder::make_layer_inputs(const StepInput& input, TensorView x) {
   const auto layers = static_cast<int64_t>(spec_.layers.size());
-  const auto width = static_cast<float>(spec_.layer_input);
-  layer_inputs_ = scratch_.get(Buffer::LayerInputs, x.dim(0), layers * spec_.layer_input);
-  const TensorView looked_up = scratch_.get(Buffer::LayerInputPart, x.dim(0), layers * spec_.layer_input);
+  const auto width = static_cast<float>(spec_.per_layer_embedding);
+  layer_inputs_ = scratch_.get(Buffer::LayerInputs, x.dim(0), layers * spec_.per_layer_embedding);
+  const TensorView looked_up =
+      scratch_.get(Buffer::LayerInputPart, x.dim(0), layers * spec_.per_layer_embedding);
   backend_.matmul(layer_inputs_, x, weights_.layer_input_projection);
   backend_.scale(layer_inputs_, 1.0f / std::sqrt(static_cast<float>(spec_.dim)));
-  const TensorView parts = layer_inputs_.columns_as_heads(0, layers, spec_.layer_input);
+  const TensorView parts = layer_inputs_.columns_as_heads(0, layers, spec_.per_layer_embedding);
   norm(parts, parts, weights_.layer_input_norm);
   backend_.embed(looked_up, weights_.layer_inputs, input.tokens);
   backend_.add(layer_inputs_, layer_inputs_, looked_up, std::sqrt(width));
@@ -98,7 +99,7 @@ void Decoder::make_layer_inputs(const StepInput& input, TensorView x) {
 // x += norm(out(gelu(gate x) * input))
 void Decoder::add_layer_input(size_t index, TensorView x) {
   const LayerWeights& w = weights_.layers[index];
-  const int64_t width = spec_.layer_input, begin = static_cast<int64_t>(index) * width;
+  const int64_t width = spec_.per_layer_embedding, begin = static_cast<int64_t>(index) * width;
   const TensorView both = scratch_.get(Buffer::LayerInputGate, x.dim(0), 2 * width);
   const TensorView part = scratch_.get(Buffer::LayerInputPart, x.dim(0), width);
   const TensorView branch = scratch_.get(Buffer::Branch, x.dim(0), spec_.dim);
@@ -112,7 +113,7 @@ void Decoder::add_layer_input(size_t index, TensorView x) {
 
 namespace {
 
-using LastProduct = std::optional<kernels::Product>;
+using LastProduct = std::optional<kernels::DeferredMatmul>;
 
 LastProduct mix_layer(const LayerSpec& layer, const LayerWeights& w, const LayerContext& context,
                       TensorView out, TensorView x) {
@@ -163,8 +164,8 @@ struct Decoder::LayerRun {
         normed(owner.scratch_.get(Buffer::Normed, stream.dim(0), owner.spec_.dim)),
         branch(owner.scratch_.get(Buffer::Branch, stream.dim(0), owner.spec_.dim)) {}
 
-  void mix(TensorView from) { decoder.unmade_ = mix_layer(layer, w, context, branch, from); }
-  void feed(TensorView from) { decoder.unmade_ = feed_layer(layer, w, context, branch, from); }
+  void mix(TensorView from) { decoder.pending_output_proj_ = mix_layer(layer, w, context, branch, from); }
+  void feed(TensorView from) { decoder.pending_output_proj_ = feed_layer(layer, w, context, branch, from); }
   void norm_branch(const Norm& weights) {
     decoder.finish_branch(branch);
     decoder.norm(branch, branch, weights);
@@ -176,8 +177,8 @@ struct Decoder::LayerRun {
   }
   void enter() { decoder.enter_layer(normed, x, branch, w.mixer_norm); }
   void leave() {
-    decoder.owed_ = decoder.ends_with_sum(index) && decoder.starts_with_norm(index + 1);
-    if (!decoder.owed_) add_to(x);
+    decoder.residual_pending_ = decoder.ends_with_sum(index) && decoder.starts_with_norm(index + 1);
+    if (!decoder.residual_pending_) add_to(x);
   }
 
   void run(const StepInput& input) {
@@ -249,17 +250,17 @@ void Decoder::run_layer(size_t index, const StepInput& input, TensorView x) {
   LayerRun layer(*this, index, input, x);
   layer.run(input);
   if (layer.x.dim(0) == 0) return;
-  if (spec_.layer_input > 0) add_layer_input(index, layer.x);
+  if (spec_.per_layer_embedding > 0) add_layer_input(index, layer.x);
   if (layer.w.scale != 1.0f) backend_.scale(layer.x, layer.w.scale);
 }
 
 void Decoder::drop_rows(std::span<const int32_t> rows, TensorView& x, TensorView& branch) {
   const auto count = static_cast<int64_t>(rows.size());
-  if (count == x.dim(0) || spec_.layer_input > 0) return;
+  if (count == x.dim(0) || spec_.per_layer_embedding > 0) return;
   kept_.emplace(rows.begin(), rows.end());
   if (rows.empty()) {
     x = x.rows(0, 0);
-    unmade_.reset();
+    pending_output_proj_.reset();
     return;
   }
   const auto keep = [&](Buffer buffer, TensorView from) {
@@ -268,8 +269,8 @@ void Decoder::drop_rows(std::span<const int32_t> rows, TensorView& x, TensorView
     return out;
   };
   x = stream_ = keep(Buffer::KeptStream, x);
-  if (unmade_) {
-    unmade_->x = keep(Buffer::KeptInput, unmade_->x);
+  if (pending_output_proj_) {
+    pending_output_proj_->x = keep(Buffer::KeptInput, pending_output_proj_->x);
     branch = scratch_.get(Buffer::KeptBranch, count, spec_.dim);
   } else {
     branch = keep(Buffer::KeptBranch, branch);
@@ -321,10 +322,10 @@ void Decoder::forward(const StepInput& input) {
   }
   stream_ = scratch_.get(Buffer::Stream, n, spec_.dim);
   kept_.reset();
-  owed_ = false;
-  unmade_.reset();
+  residual_pending_ = false;
+  pending_output_proj_.reset();
   embed(input, stream_);
-  if (spec_.layer_input > 0) make_layer_inputs(input, stream_);
+  if (spec_.per_layer_embedding > 0) make_layer_inputs(input, stream_);
   for (size_t i = 0; i < spec_.layers.size(); ++i) run_layer(i, input, stream_);
 }
 

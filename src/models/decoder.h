@@ -63,8 +63,9 @@ class Decoder {
   TensorView layer_inputs_;                   // [n, layers * layer_input]
   TensorView stream_;                         // [n, dim] after the last layer, or [kept rows, dim]
   std::optional<std::vector<int32_t>> kept_;  // rows of the step that stream_ still has; absent: all
-  bool owed_ = false;  // the last layer's branch is still to be added, with the next norm
-  std::optional<kernels::Product> unmade_;  // the branch's last product, which may be made with what follows
+  bool residual_pending_ = false;  // the last layer's branch is still to be added, with the next norm
+  std::optional<kernels::DeferredMatmul>
+      pending_output_proj_;  // the branch's last product, which may be made with what follows
 };
 
 }  // namespace sluice::models

@@ -57,7 +57,7 @@ struct DescribeMixer {
       text += fmt::format(
           ", rope {}[{}{}]",
           dims == static_cast<size_t>(m.head_dim) ? "" : fmt::format("{} of {} ", dims, m.head_dim),
-          rope.note, rope.style == RopeStyle::Interleaved ? ", interleaved" : "");
+          rope.note, rope.style == RopeStyle::GptJ ? ", interleaved" : "");
     } else {
       text += m.alibi > 0.0f ? ", linear position biases" : ", no rope";
     }
@@ -113,8 +113,9 @@ std::string describe_layer(const ModelSpec& spec, const LayerSpec& layer) {
   const std::string mixer = std::visit(DescribeMixer{spec}, layer.mixer);
   const std::string ffn = std::visit(DescribeFfn(), layer.ffn);
   std::string end;
-  if (spec.layer_input > 0)
-    end += fmt::format("  x += norm(out of gelu(gate of x) * layer_input)  # {} numbers\n", spec.layer_input);
+  if (spec.per_layer_embedding > 0)
+    end += fmt::format("  x += norm(out of gelu(gate of x) * layer_input)  # {} numbers\n",
+                       spec.per_layer_embedding);
   if (layer.scaled) end += "  x *= scale\n";
   const std::string plus =
       spec.residual_scale == 1.0f ? "x +=" : fmt::format("x += {:g} *", spec.residual_scale);

@@ -84,13 +84,13 @@ ModelSpec decoder_spec(Config& c, RopeStyle gguf_style) {
   const int dims = c.size_or("rotary_dim", static_cast<int>(static_cast<float>(mixer.head_dim) * part));
   if (dims < 2 || dims % 2 != 0 || dims > mixer.head_dim)
     c.fail(fmt::format("{} rotary dimensions do not fit heads of {}", dims, mixer.head_dim));
-  const RopeStyle style = c.is_gguf() ? gguf_style : RopeStyle::Halves;
+  const RopeStyle style = c.is_gguf() ? gguf_style : RopeStyle::NeoX;
   spec.ropes = {
       make_rope(c, {.dims = std::clamp(dims, 2, 1024), .layer_type = "full_attention", .style = style})};
 
   if (c.is_gguf() && c.stores("rope_factors_long.weight"))
-    spec.names = spec.names.with(
-        {{Slot::RopeFactors, "rope_factors_short"}, {Slot::RopeFactorsBeyond, "rope_factors_long"}});
+    spec.names = spec.names.with({{WeightSlot::RopeFactors, "rope_factors_short"},
+                                  {WeightSlot::RopeFactorsBeyond, "rope_factors_long"}});
 
   DenseFfn ffn{.inner = c.size_or("intermediate_size", 4 * spec.dim), .activation = activation(c)};
   // GGUF files count the layers that guess further tokens, which are not part of the decoder.
@@ -256,10 +256,10 @@ void use_wiring(ModelSpec& spec, Wiring wiring) {
 
 void use_sandwich(ModelSpec& spec) {
   use_wiring(spec, Wiring::Sandwich);
-  if (spec.names.rows(Slot::MixerPostNorm).empty())
-    spec.names = spec.names.with({{Slot::MixerPostNorm, "model.layers.{l}.post_attention_layernorm"},
-                                  {Slot::FfnNorm, "model.layers.{l}.pre_feedforward_layernorm"},
-                                  {Slot::FfnPostNorm, "model.layers.{l}.post_feedforward_layernorm"}});
+  if (spec.names.rows(WeightSlot::MixerPostNorm).empty())
+    spec.names = spec.names.with({{WeightSlot::MixerPostNorm, "model.layers.{l}.post_attention_layernorm"},
+                                  {WeightSlot::FfnNorm, "model.layers.{l}.pre_feedforward_layernorm"},
+                                  {WeightSlot::FfnPostNorm, "model.layers.{l}.post_feedforward_layernorm"}});
 }
 
 void share_last_kv(Config& c, ModelSpec& spec) {
@@ -291,7 +291,7 @@ LatentAttention latent_attention(Config& c, int heads) {
   return mixer;
 }
 
-Temperature query_temperature(Config& c) {
+AttentionTemperature query_temperature(Config& c) {
   if (c.is_gguf())
     return {c.number_or("attn_temperature_scale", 0.0f), c.size_or("rope_scaling_original", 0)};
   Config rope = c.sub("rope_parameters");

@@ -28,7 +28,7 @@ Result<ModelSpec> build_spec(Config& config);
 // The Llama shape: pre-norm RMS layers of grouped-query attention with rope 0 everywhere and a gated
 // feed-forward. `gguf_style` is how GGUF files of the family store the rotated pairs; Hugging Face files use
 // Halves unless a family says otherwise.
-ModelSpec decoder_spec(Config& config, RopeStyle gguf_style = RopeStyle::Halves);
+ModelSpec decoder_spec(Config& config, RopeStyle gguf_style = RopeStyle::NeoX);
 
 Attention& attention(LayerSpec& layer);  // REQUIRES: the mixer is an Attention
 
@@ -43,7 +43,7 @@ struct RopeOptions {
   float default_theta = 10000.0f;
   float theta = 0.0f;                // instead of the config's; 0: that
   std::string_view layer_type = "";  // picks an entry of a rope_parameters object that has one per layer type
-  RopeStyle style = RopeStyle::Halves;
+  RopeStyle style = RopeStyle::NeoX;
 };
 Rope make_rope(Config& config, const RopeOptions& options);
 
@@ -58,7 +58,7 @@ Rope make_local_rope(Config& config, int dims);
 float yarn_logit_factor(Config& config);
 
 // llama_4_scaling_beta and the context before stretching, as Mistral 3 and 4 have them.
-Temperature query_temperature(Config& config);
+AttentionTemperature query_temperature(Config& config);
 
 // Sliding windows where "layer_types" says so, or GGUF's sliding_window_pattern (a flag per layer, or a
 // `pattern` of the file's own). Without them one layer in every `pattern` is full (the last of each group; with

@@ -35,7 +35,7 @@ Result<std::string> read_small_file(const std::string& path) {
 
 // Files without an output matrix use the embedding, whatever their config says.
 void settle_output(ModelSpec& spec, const formats::TensorStore& tensors) {
-  for (const NameRow& row : spec.names.rows(Slot::Output))
+  for (const NameRow& row : spec.names.rows(WeightSlot::Output))
     if (locate_tensor(tensors, std::string(row.stem), ".weight")) return;
   spec.tied_output = true;
 }

@@ -17,7 +17,7 @@ constexpr int kMostRows = 1 << 18;
 // The parameters in one form, whichever of the three layouts they were written in: config.json's
 // rope_parameters (flat or per layer type), the older rope_theta with rope_scaling, or GGUF's rope.scaling
 // keys.
-struct Stretch {
+struct RopeScaling {
   std::string type = "default";
   float theta = 10000.0f;
   float factor = 1.0f;
@@ -34,8 +34,8 @@ struct Stretch {
   std::vector<double> long_factor, short_factor;
 };
 
-Stretch read_keys(Config& c, Config& outer, float default_theta) {
-  Stretch s;
+RopeScaling read_keys(Config& c, Config& outer, float default_theta) {
+  RopeScaling s;
   s.type = c.text_or("rope_type", c.text_or("type", "default"));
   s.theta = c.number_or("rope_theta", outer.number_or("rope_theta", default_theta));
   const float context = outer.number_or("max_position_embeddings", 2048.0f);
@@ -62,8 +62,8 @@ Stretch read_keys(Config& c, Config& outer, float default_theta) {
   return s;
 }
 
-Stretch read_gguf(Config& c, float default_theta) {
-  Stretch s;
+RopeScaling read_gguf(Config& c, float default_theta) {
+  RopeScaling s;
   s.theta = c.number_or("rope_theta", default_theta);
   s.type = c.text_or("rope_scaling_type", "default");
   if (s.type == "none") s.type = "default";
@@ -79,7 +79,7 @@ Stretch read_gguf(Config& c, float default_theta) {
   return s;
 }
 
-Stretch read_file(Config& c, const RopeOptions& options) {
+RopeScaling read_file(Config& c, const RopeOptions& options) {
   if (c.is_gguf()) return read_gguf(c, options.default_theta);
   if (c.has("rope_parameters")) {
     Config parameters = c.sub("rope_parameters");
@@ -91,8 +91,8 @@ Stretch read_file(Config& c, const RopeOptions& options) {
   return read_keys(scaling, c, options.default_theta);
 }
 
-Stretch read_stretch(Config& c, const RopeOptions& options) {
-  Stretch s = read_file(c, options);
+RopeScaling read_rope_scaling(Config& c, const RopeOptions& options) {
+  RopeScaling s = read_file(c, options);
   if (options.theta > 0.0f) s.theta = options.theta;
   return s;
 }
@@ -101,7 +101,7 @@ float yarn_mscale(float factor, float mscale) {
   return factor <= 1.0f ? 1.0f : 0.1f * mscale * std::log(factor) + 1.0f;
 }
 
-void stretch_llama3(Rope& rope, const Stretch& s) {
+void scale_llama3(Rope& rope, const RopeScaling& s) {
   for (float& frequency : rope.inverse_frequency) {
     const float wavelength = 2.0f * std::numbers::pi_v<float> / frequency;
     if (wavelength < s.original / s.high) continue;
@@ -114,7 +114,7 @@ void stretch_llama3(Rope& rope, const Stretch& s) {
   }
 }
 
-void stretch_yarn(Rope& rope, const Stretch& s, int dims) {
+void scale_yarn(Rope& rope, const RopeScaling& s, int dims) {
   const auto correction = [&](float rotations) {
     return static_cast<float>(dims) * std::log(s.original / (rotations * 2.0f * std::numbers::pi_v<float>)) /
            (2.0f * std::log(s.theta));
@@ -142,7 +142,7 @@ void stretch_yarn(Rope& rope, const Stretch& s, int dims) {
 }
 
 // Two rows of factors, for sequences up to the original length and beyond it. Those of a GGUF file are tensors.
-void stretch_longrope(Config& c, Rope& rope, const Stretch& s) {
+void scale_longrope(Config& c, Rope& rope, const RopeScaling& s) {
   rope.limit = static_cast<int>(std::min(s.original, 1e9f));
   rope.beyond = rope.inverse_frequency;
   const auto divide = [&](std::vector<float>& frequencies, const std::vector<double>& factors) {
@@ -160,7 +160,7 @@ void stretch_longrope(Config& c, Rope& rope, const Stretch& s) {
 }
 
 // Beyond the original length the base grows with the sequence.
-void stretch_dynamic(Config& c, Rope& rope, const Stretch& s, int dims) {
+void stretch_dynamic(Config& c, Rope& rope, const RopeScaling& s, int dims) {
   const int asked = c.size_or("serving_context", 0);
   const double made_for = static_cast<double>(s.original) * std::max(s.factor, 1.0f);
   rope.limit = static_cast<int>(std::min(s.original, 1e9f));
@@ -177,7 +177,7 @@ void stretch_dynamic(Config& c, Rope& rope, const Stretch& s, int dims) {
   }
 }
 
-Rope stretched_rope(Config& c, const Stretch& s, const RopeOptions& options) {
+Rope scaled_rope(Config& c, const RopeScaling& s, const RopeOptions& options) {
   Rope rope;
   rope.style = options.style;
   rope.note = fmt::format("theta {:g}", s.theta);
@@ -205,12 +205,12 @@ Rope stretched_rope(Config& c, const Stretch& s, const RopeOptions& options) {
       rope.inverse_frequency[i] = turns ? rope.inverse_frequency[i] / s.factor : 0.0f;
     }
   } else if (s.type == "llama3") {
-    stretch_llama3(rope, s);
+    scale_llama3(rope, s);
   } else if (s.type == "yarn") {
-    stretch_yarn(rope, s, options.dims);
+    scale_yarn(rope, s, options.dims);
   } else if (s.type == "longrope" || s.type == "su" ||
              (c.is_gguf() && c.stores("rope_factors_long.weight"))) {
-    stretch_longrope(c, rope, s);
+    scale_longrope(c, rope, s);
   } else if (s.type == "dynamic") {
     if (s.alpha <= 0.0f && options.dims > 2) stretch_dynamic(c, rope, s, options.dims);
   } else if (s.type != "default" && s.type != "mrope") {
@@ -225,22 +225,22 @@ Rope stretched_rope(Config& c, const Stretch& s, const RopeOptions& options) {
 }  // namespace
 
 Rope make_rope(Config& c, const RopeOptions& options) {
-  return stretched_rope(c, read_stretch(c, options), options);
+  return scaled_rope(c, read_rope_scaling(c, options), options);
 }
 
 Rope make_local_rope(Config& c, int dims) {
   const RopeOptions options{.dims = dims, .layer_type = "sliding_attention"};
   if (c.sub("rope_parameters").has(options.layer_type)) return make_rope(c, options);
-  Stretch plain;
+  RopeScaling plain;
   plain.original = 1.0f;
   plain.theta = c.number_or("rope_local_base_freq", 10000.0f);
-  return stretched_rope(c, plain, options);
+  return scaled_rope(c, plain, options);
 }
 
 // "dynamic" and "linear" multiply the length that a config.json gives, "yarn" the original one. Models with a rope of its
 // own for window layers give the stretched length.
 int stretched_context(Config& c, int context) {
-  const Stretch s = read_stretch(c, {});
+  const RopeScaling s = read_rope_scaling(c, {});
   const bool counts_original = s.type == "yarn" && (!c.is_gguf() || c.has("rope_scaling_original"));
   const bool counts_context = !c.is_gguf() && !c.has("rope_local_base_freq") &&
                               (s.type == "linear" || (s.type == "dynamic" && s.alpha <= 0.0f));
@@ -252,7 +252,7 @@ int stretched_context(Config& c, int context) {
 }
 
 float yarn_logit_factor(Config& c) {
-  const Stretch s = read_stretch(c, {});
+  const RopeScaling s = read_rope_scaling(c, {});
   if (s.type != "yarn" || s.mscale_all_dim <= 0.0f) return 1.0f;
   const float factor = yarn_mscale(s.factor, s.mscale_all_dim);
   return factor * factor;

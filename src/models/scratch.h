@@ -28,7 +28,7 @@ enum class Buffer : uint8_t {
   LatentOut,  // latent attention
   GateUp,
   Inner,
-  Curved,
+  Activated,
   RouterLogits,
   ExpertIds,
   ExpertWeights,

@@ -85,7 +85,7 @@ int64_t parameter_count(const ModelSpec& spec) {
   const int64_t embedding = int64_t{spec.vocab} * embedding_width(spec);
   const int64_t projections = int64_t{2} * spec.embedding_dim * spec.dim;
   const int64_t positions = spec.positions == Positions::Learned ? int64_t{spec.context} * spec.dim : 0;
-  const int64_t inputs = int64_t{spec.layer_input} * static_cast<int64_t>(spec.layers.size());
+  const int64_t inputs = int64_t{spec.per_layer_embedding} * static_cast<int64_t>(spec.layers.size());
   const int64_t input_parameters = inputs * (spec.vocab + int64_t{3} * spec.dim);
   return layer_parameters(spec, false) + embedding * (spec.tied_output ? 1 : 2) + projections + positions +
          input_parameters;

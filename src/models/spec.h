@@ -19,7 +19,7 @@ using kernels::RopeStyle;
 struct Rope {
   std::vector<float> inverse_frequency;  // [pairs]; 2 * pairs <= head_dim
   float magnitude = 1.0f;                // factor on cos and sin
-  RopeStyle style = RopeStyle::Halves;
+  RopeStyle style = RopeStyle::NeoX;
   // Frequencies of sequences longer than `limit`: a row for each further length, the last for all beyond. Empty: length
   // changes nothing.
   std::vector<float> beyond;  // [rows, pairs]
@@ -45,7 +45,7 @@ enum class QkNorm : uint8_t {
 };
 
 // Queries at position p are multiplied by 1 + slope * log(1 + floor((p + offset) / length)).
-struct Temperature {
+struct AttentionTemperature {
   float slope = 0.0f;  // 0: none
   int length = 0;
   int offset = 0;
@@ -72,7 +72,7 @@ struct Attention {
   bool clip_after_norm = false;
   float alibi = 0.0f;  // largest bias of the linear position slopes; 0: none
   float alibi_scale = 1.0f;
-  Temperature temperature;
+  AttentionTemperature temperature;
   int kv_from = -1;  // another layer whose keys and values this one reads; -1: its own
 };
 
@@ -87,7 +87,7 @@ struct LatentAttention {
   float scale = 1.0f;
   float norm_eps = 1e-6f;  // of the latents' norms, whatever the model's own is
   int rope = -1;
-  Temperature temperature;
+  AttentionTemperature temperature;
 };
 
 struct DenseFfn {
@@ -166,9 +166,9 @@ struct ModelSpec {
   bool embedding_norm = false;
   // Width of the embedding and of the output matrix, projected to and from dim; 0: dim.
   int embedding_dim = 0;
-  bool tied_output = false;  // logits from the token embedding
-  int layer_input = 0;       // numbers that each layer gets of each token, beside x; 0: none
-  std::vector<Rope> ropes;   // at most kMaxRopes; those with rows for longer sequences have the same limit
+  bool tied_output = false;     // logits from the token embedding
+  int per_layer_embedding = 0;  // numbers that each layer gets of each token, beside x; 0: none
+  std::vector<Rope> ropes;      // at most kMaxRopes; those with rows for longer sequences have the same limit
   Outgrown outgrown = Outgrown::Kept;
   std::vector<LayerSpec> layers;
   WeightNames names;

@@ -118,7 +118,7 @@ void BlockMover::write(int group, request::Place place, const std::byte* in, boo
   switch (place.tier) {
     case request::Tier::Device:
       memory_.write_block(group, place.block, in);
-      forgive(group, place.block);
+      clear_lost(group, place.block);
       if (lost) lost_.insert({group, place.block.value});
       break;
     case request::Tier::Host:
@@ -140,7 +140,7 @@ bool BlockMover::move_directly(const request::BlockMove& move) {
   const request::Place &from = move.from, &to = move.to;
   if (from.tier == request::Tier::Device && to.tier == request::Tier::Device) {
     if (any_lost()) {
-      forgive(move.group, to.block);
+      clear_lost(move.group, to.block);
       if (is_lost(move.group, from.block)) lost_.insert({move.group, to.block.value});
     }
     memory_.copy_block(move.group, from.block, to.block);
@@ -154,7 +154,7 @@ bool BlockMover::move_directly(const request::BlockMove& move) {
   }
   if (from.tier == request::Tier::Host && to.tier == request::Tier::Device) {
     memory_.write_block(move.group, to.block, host_block(move.group, from.block));
-    forgive(move.group, to.block);
+    clear_lost(move.group, to.block);
     if (groups_[static_cast<size_t>(move.group)].host_lost[static_cast<size_t>(from.block.value)])
       lost_.insert({move.group, to.block.value});
     return true;
@@ -166,9 +166,9 @@ void BlockMover::run(std::span<const request::BlockMove> moves) {
   for (const request::BlockMove& move : moves) {
     if (move_directly(move)) continue;
     bool lost = false;
-    memory_.settle();
+    memory_.synchronize();
     read(move.group, move.from, block_.get(), lost);
-    memory_.settle();
+    memory_.synchronize();
     write(move.group, move.to, block_.get(), lost);
   }
 }

@@ -1,4 +1,4 @@
-// Carries out the ledger's block moves between KV memory, host memory and a file.
+// Carries out the KV manager's block moves between KV memory, host memory and a file.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "kv/kv_ledger.h"
+#include "kv/kv_manager.h"
 #include "runtime/kv_memory.h"
 
 namespace sluice::runtime {
@@ -30,10 +30,10 @@ class BlockMover {
 
   void run(std::span<const request::BlockMove> moves);
 
-  // Device blocks (group, block) whose content got lost; they stay so until forgive().
+  // Device blocks (group, block) whose content got lost; they stay so until clear_lost().
   bool is_lost(int group, BlockId block) const { return lost_.contains({group, block.value}); }
   bool any_lost() const { return !lost_.empty(); }
-  void forgive(int group, BlockId block) { lost_.erase({group, block.value}); }
+  void clear_lost(int group, BlockId block) { lost_.erase({group, block.value}); }
   void clear() { lost_.clear(); }
 
  private:

@@ -31,11 +31,11 @@ void DeviceOptions::declare(OptionSet& options) {
 
 namespace {
 
-// What asks for other numbers than a device without the card's types computes is refused, not left out.
+// What asks for other numbers than a device without the GPU's types computes is refused, not left out.
 Status check_without_card(const DeviceOptions& options) {
-  if (options.fp8) return Error{ErrorCode::Unsupported, "--quantize fp8 is for cards, and none is used"};
+  if (options.fp8) return Error{ErrorCode::Unsupported, "--quantize fp8 is for GPUs, and none is used"};
   if (options.activations == kernels::Activations::BF16)
-    return Error{ErrorCode::Unsupported, "--activations bf16 is for cards, and none is used"};
+    return Error{ErrorCode::Unsupported, "--activations bf16 is for GPUs, and none is used"};
   return {};
 }
 
@@ -52,7 +52,7 @@ Result<std::shared_ptr<kernels::Backend>> make_ref(const DeviceOptions& options)
   return std::shared_ptr<kernels::Backend>(kernels::make_ref_backend());
 }
 
-Result<std::shared_ptr<kernels::Backend>> make_card(const DeviceOptions& options) {
+Result<std::shared_ptr<kernels::Backend>> make_gpu(const DeviceOptions& options) {
   Result<std::unique_ptr<kernels::CudaBackend>> made = kernels::make_cuda_backend(
       {.weights = options.fp8 ? kernels::WeightStorage::Fp8 : kernels::WeightStorage::AsStored,
        .activations = options.activations,
@@ -62,11 +62,11 @@ Result<std::shared_ptr<kernels::Backend>> make_card(const DeviceOptions& options
   return std::shared_ptr<kernels::Backend>(std::move(*made));
 }
 
-// The card where there is one and this build can use it, else the CPU.
+// The GPU where there is one and this build can use it, else the CPU.
 Result<std::shared_ptr<kernels::Backend>> make_best(const DeviceOptions& options) {
-  Result<std::shared_ptr<kernels::Backend>> card = make_card(options);
-  if (card) return card;
-  if (card.error().code == ErrorCode::Unavailable) log_info("{}: using the CPU", card.error().message);
+  Result<std::shared_ptr<kernels::Backend>> gpu = make_gpu(options);
+  if (gpu) return gpu;
+  if (gpu.error().code == ErrorCode::Unavailable) log_info("{}: using the CPU", gpu.error().message);
   return make_cpu(options);
 }
 
@@ -79,16 +79,16 @@ Result<std::shared_ptr<kernels::Backend>> make_backend(const DeviceOptions& opti
   if (options.device != "cuda")
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("'{}' is not a device; known are: auto, cpu, cuda, ref", options.device)};
-  return make_card(options);
+  return make_gpu(options);
 }
 
 std::vector<std::string> describe_devices() {
   std::vector<std::string> devices = {fmt::format("cpu: {}", fmt::join(kernels::available_isa_names(), ", ")),
                                       "ref: plain loops"};
-  if (const auto cards = kernels::describe_cuda_devices()) {
-    for (const std::string& card : *cards) devices.push_back("cuda: " + card);
+  if (const auto gpus = kernels::describe_cuda_devices()) {
+    for (const std::string& gpu : *gpus) devices.push_back("cuda: " + gpu);
   } else {
-    devices.push_back("cuda: none, " + cards.error().message);
+    devices.push_back("cuda: none, " + gpus.error().message);
   }
   return devices;
 }

@@ -26,7 +26,7 @@ struct DeviceOptions {
 
 Result<std::shared_ptr<kernels::Backend>> make_backend(const DeviceOptions& options);
 
-// For --version: back-ends with their instruction sets, or their cards.
+// For --version: back-ends with their instruction sets, or their GPUs.
 std::vector<std::string> describe_devices();
 
 }  // namespace sluice::runtime

@@ -91,14 +91,14 @@ void KvMemory::copy_block(int group, BlockId from, BlockId to) {
 }
 
 std::shared_ptr<std::byte> KvMemory::allocate_host(size_t bytes) const {
-  if (!on_host()) return backend_.accelerator()->allocate_pinned(bytes);
+  if (!on_host()) return backend_.async_device()->allocate_pinned(bytes);
   auto buffer = std::make_shared<HostBuffer>(bytes);
   std::byte* data = buffer->data();
   return {std::move(buffer), data};
 }
 
-std::vector<kernels::Accelerator::Piece> KvMemory::pieces_of(int group, BlockId block) const {
-  std::vector<kernels::Accelerator::Piece> pieces;
+std::vector<kernels::AsyncDevice::Piece> KvMemory::pieces_of(int group, BlockId block) const {
+  std::vector<kernels::AsyncDevice::Piece> pieces;
   for (const Array& array : arrays_) {
     if (array.group != group) continue;
     const auto bytes = static_cast<size_t>(array.view.bytes() / array.view.dim(0));
@@ -109,25 +109,25 @@ std::vector<kernels::Accelerator::Piece> KvMemory::pieces_of(int group, BlockId 
 }
 
 void KvMemory::read_block(int group, BlockId block, std::byte* out) const {
-  const std::vector<kernels::Accelerator::Piece> pieces = pieces_of(group, block);
-  if (!on_host()) return backend_.accelerator()->copy_to_host(out, pieces);
-  for (const kernels::Accelerator::Piece& piece : pieces) {
+  const std::vector<kernels::AsyncDevice::Piece> pieces = pieces_of(group, block);
+  if (!on_host()) return backend_.async_device()->copy_to_host(out, pieces);
+  for (const kernels::AsyncDevice::Piece& piece : pieces) {
     std::memcpy(out, piece.data, piece.bytes);
     out += piece.bytes;
   }
 }
 
 void KvMemory::write_block(int group, BlockId block, const std::byte* in) {
-  const std::vector<kernels::Accelerator::Piece> pieces = pieces_of(group, block);
-  if (!on_host()) return backend_.accelerator()->copy_from_host(pieces, in);
-  for (const kernels::Accelerator::Piece& piece : pieces) {
+  const std::vector<kernels::AsyncDevice::Piece> pieces = pieces_of(group, block);
+  if (!on_host()) return backend_.async_device()->copy_from_host(pieces, in);
+  for (const kernels::AsyncDevice::Piece& piece : pieces) {
     std::memcpy(piece.data, in, piece.bytes);
     in += piece.bytes;
   }
 }
 
-void KvMemory::settle() const {
-  if (!on_host()) backend_.accelerator()->synchronize();
+void KvMemory::synchronize() const {
+  if (!on_host()) backend_.async_device()->synchronize();
 }
 
 }  // namespace sluice::runtime

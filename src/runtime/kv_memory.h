@@ -1,12 +1,12 @@
-// The bytes behind the ledger's blocks: one paged array per layer that owns KV, grouped by attention window.
+// The bytes behind the KV manager's blocks: one paged array per layer that owns KV, grouped by attention window.
 #pragma once
 
 #include <memory>
 #include <vector>
 
-#include "kernels/accelerator.h"
+#include "kernels/async_device.h"
 #include "kernels/backend.h"
-#include "kv/kv_ledger.h"
+#include "kv/kv_manager.h"
 #include "models/spec.h"
 #include "sched/options.h"
 
@@ -48,7 +48,7 @@ class KvMemory {
   // writes over what was to be written.
   void read_block(int group, BlockId block, std::byte* out) const;
   void write_block(int group, BlockId block, const std::byte* in);
-  void settle() const;
+  void synchronize() const;
 
  private:
   // Arrays whose first dimension is the block, block after block without gaps, of the layers that own memory.
@@ -57,7 +57,7 @@ class KvMemory {
     TensorView view;
   };
   void add_array(int group, kernels::Memory memory);
-  std::vector<kernels::Accelerator::Piece> pieces_of(int group, BlockId block) const;
+  std::vector<kernels::AsyncDevice::Piece> pieces_of(int group, BlockId block) const;
 
   KvMemoryOptions options_;
   kernels::Backend& backend_;

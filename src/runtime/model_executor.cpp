@@ -46,17 +46,17 @@ Result<std::unique_ptr<ModelExecutor>> ModelExecutor::make(const models::Model& 
 
 Status ModelExecutor::set_up(const models::Model* amateur) {
   KvMemoryOptions memory = options_.memory;
-  if (kernels::Accelerator* device = model_.backend->accelerator()) ahead_.emplace(*device);
+  if (kernels::AsyncDevice* device = model_.backend->async_device()) ahead_.emplace(*device);
   for (int& blocks : memory.blocks) {
     if (options_.padding || ahead_) blocks += padding_blocks(memory.block_size);
   }
   Result<std::unique_ptr<ModelRunner>> expert = ModelRunner::make(model_, memory, options_.tiers);
   if (!expert) return expert.error();
-  expert_ = std::move(*expert);
+  target_ = std::move(*expert);
   if (ahead_ && options_.warm_up.tokens > 0) {
     std::vector<BlockId> spare;
     for (const int blocks : options_.memory.blocks) spare.push_back(BlockId{blocks});
-    const WarmUp warm{*ahead_, *expert_, std::move(spare)};
+    const WarmUp warm{*ahead_, *target_, std::move(spare)};
     run_largest_step(warm, options_.warm_up);
     run_common_steps(warm, options_.warm_up);
   }
@@ -72,14 +72,15 @@ Status ModelExecutor::set_up(const models::Model* amateur) {
     return Error{ErrorCode::Unsupported, "the amateur's attention windows differ from the model's"};
   Result<std::unique_ptr<ModelRunner>> second = ModelRunner::make(*amateur, memory, options_.tiers);
   if (!second) return second.error();
-  amateur_ = std::move(*second);
+  contrast_ = std::move(*second);
   return {};
 }
 
 void ModelExecutor::admit(const request::Admission& admission) {
   const request::Request& request = *admission.request;
   if (const request::Pooling* pooling = request.pooling()) {
-    pooled_.emplace(admission.seq, Pooled{VectorPool(*pooling, model_.spec().dim), admission.request});
+    pooled_.emplace(admission.seq,
+                    PooledSequence{EmbeddingPooler(*pooling, model_.spec().dim), admission.request});
     return;
   }
   const sampling::SequenceStart start{
@@ -91,14 +92,15 @@ void ModelExecutor::admit(const request::Admission& admission) {
       .choice = 0};
   sampling::TokenSampler sampler(start);
   if (request::sampling_of(request.sampling()) != nullptr) {
-    Solo solo{request.prompt, std::move(sampler), admission.request, {}, 0, 0, {}};
-    if (ahead_ && draw_row(solo.sampler, 0, 0)) {
-      if (std::optional<RowEdits> edits = RowEdits::of(*start.params, start, solo.sampler.end_tokens())) {
+    SampledSequence solo{request.prompt, std::move(sampler), admission.request, {}, 0, 0, {}};
+    if (ahead_ && sample_args(solo.sampler, 0, 0)) {
+      if (std::optional<DeviceLogitProcessor> edits =
+              DeviceLogitProcessor::of(*start.params, start, solo.sampler.end_tokens())) {
         solo.edits = std::move(*edits);
         solo.slot = ahead_->take_slot().value_or(0);
       }
     }
-    solos_.emplace(admission.seq, std::move(solo));
+    sampled_sequences_.emplace(admission.seq, std::move(solo));
     return;
   }
   Group group{
@@ -109,22 +111,22 @@ void ModelExecutor::admit(const request::Admission& admission) {
 }
 
 void ModelExecutor::fork(const request::Fork& fork) {
-  const Solo& parent = solos_.at(fork.parent);
-  Solo child{parent.tokens,
-             parent.sampler.fork(static_cast<uint32_t>(fork.choice)),
-             parent.request,
-             parent.edits,
-             0,
-             0,
-             {}};
+  const SampledSequence& parent = sampled_sequences_.at(fork.parent);
+  SampledSequence child{parent.tokens,
+                        parent.sampler.fork(static_cast<uint32_t>(fork.choice)),
+                        parent.request,
+                        parent.edits,
+                        0,
+                        0,
+                        {}};
   if (parent.slot > 0) child.slot = ahead_->take_slot().value_or(0);
-  solos_.emplace(fork.child, std::move(child));
+  sampled_sequences_.emplace(fork.child, std::move(child));
 }
 
 void ModelExecutor::retire(SeqId seq) {
-  if (const auto solo = solos_.find(seq); solo != solos_.end()) {
+  if (const auto solo = sampled_sequences_.find(seq); solo != sampled_sequences_.end()) {
     if (solo->second.slot > 0) ahead_->free_slot(solo->second.slot);
-    solos_.erase(solo);
+    sampled_sequences_.erase(solo);
   }
   pooled_.erase(seq);
   const auto group = groups_.find(seq);
@@ -142,14 +144,15 @@ void ModelExecutor::name_lanes(const request::Lanes& lanes) {
 }
 
 std::span<const Token> ModelExecutor::tokens_of(SeqId seq) const {
-  if (const auto solo = solos_.find(seq); solo != solos_.end()) return solo->second.tokens;
+  if (const auto solo = sampled_sequences_.find(seq); solo != sampled_sequences_.end())
+    return solo->second.tokens;
   if (const auto one = pooled_.find(seq); one != pooled_.end()) return one->second.request->prompt;
   const auto& [group, lane] = lane_of_.at(seq);
   return groups_.at(group).search->lanes()[lane].tokens;
 }
 
 bool ModelExecutor::touches_lost_block(BlockMover& mover, const request::Work& work,
-                                       const kv::KvLedger& ledger) const {
+                                       const kv::KvManager& ledger) const {
   if (!mover.any_lost()) return false;
   bool lost = false;
   const int block_size = options_.memory.block_size;
@@ -157,17 +160,17 @@ bool ModelExecutor::touches_lost_block(BlockMover& mover, const request::Work& w
     const std::span<const BlockId> table = ledger.table(work.seq, group);
     for (size_t i = 0; i < table.size(); ++i) {
       // A block that this work fills from its start gets new content.
-      if (static_cast<int>(i) * block_size >= work.begin) mover.forgive(group, table[i]);
+      if (static_cast<int>(i) * block_size >= work.begin) mover.clear_lost(group, table[i]);
       lost = lost || mover.is_lost(group, table[i]);
     }
   }
   return lost;
 }
 
-bool ModelExecutor::add_work(Batch& batch, const request::Work& work, const kv::KvLedger& ledger) {
-  bool lost = touches_lost_block(expert_->mover(), work, ledger);
-  if (amateur_) lost |= touches_lost_block(amateur_->mover(), work, ledger);
-  if (const auto solo = solos_.find(work.seq); solo != solos_.end()) {
+bool ModelExecutor::add_work(Batch& batch, const request::Work& work, const kv::KvManager& ledger) {
+  bool lost = touches_lost_block(target_->mover(), work, ledger);
+  if (contrast_) lost |= touches_lost_block(contrast_->mover(), work, ledger);
+  if (const auto solo = sampled_sequences_.find(work.seq); solo != sampled_sequences_.end()) {
     if (solo->second.failed) {
       outcomes_.push_back({work.seq, *solo->second.failed, {}});
       return false;
@@ -189,7 +192,7 @@ bool ModelExecutor::add_work(Batch& batch, const request::Work& work, const kv::
                          tokens.begin() + static_cast<long>(known));
   if (known < static_cast<size_t>(work.end)) {
     // The last token is still on the device.
-    const Solo& solo = solos_.at(work.seq);
+    const SampledSequence& solo = sampled_sequences_.at(work.seq);
     SLUICE_CHECK_EQ(work.end, solo.length());
     SLUICE_CHECK_EQ(static_cast<size_t>(work.end), std::max(known, static_cast<size_t>(work.begin)) + 1);
     run.push_back(~solo.slot);
@@ -217,7 +220,7 @@ void ModelExecutor::run_padding(int64_t tokens) {
   for (; tokens > 0; tokens -= kPaddingTokens) {
     Batch batch(static_cast<int>(options_.memory.blocks.size()));
     add_padding(batch, std::min(tokens, kPaddingTokens));
-    expert_->forward(batch);
+    target_->forward(batch);
   }
 }
 
@@ -226,11 +229,11 @@ Status ModelExecutor::check_files() {
   if (!files_ || now - files_checked_ < kFileCheckInterval) return files_;
   files_checked_ = now;
   files_ = model_.files.tensors.unchanged();
-  if (files_ && amateur_) files_ = amateur_->model().files.tensors.unchanged();
+  if (files_ && contrast_) files_ = contrast_->model().files.tensors.unchanged();
   return files_;
 }
 
-void ModelExecutor::submit(const request::Step& step, const kv::KvLedger& ledger) {
+void ModelExecutor::submit(const request::Step& step, const kv::KvManager& ledger) {
   Submitted& submitted = submitted_.emplace_back();
   try {
     if (check_files()) {
@@ -244,19 +247,19 @@ void ModelExecutor::submit(const request::Step& step, const kv::KvLedger& ledger
   submitted.outcomes = std::exchange(outcomes_, {});
 }
 
-void ModelExecutor::run(const request::Step& step, const kv::KvLedger& ledger, Submitted& submitted) {
+void ModelExecutor::run(const request::Step& step, const kv::KvManager& ledger, Submitted& submitted) {
   for (SeqId seq : step.retire) retire(seq);
   for (const request::Admission& admission : step.admit) admit(admission);
   for (const request::Fork& entry : step.forks) fork(entry);
   for (const request::Lanes& lanes : step.lanes) name_lanes(lanes);
   const bool on_host = std::any_of(step.work.begin(), step.work.end(),
-                                   [&](const request::Work& work) { return host_draws(work); });
-  if (on_host) settle_all();
-  expert_->mover().run(step.moves);
-  if (amateur_) amateur_->mover().run(step.moves);
+                                   [&](const request::Work& work) { return needs_host_sampling(work); });
+  if (on_host) synchronize_all();
+  target_->mover().run(step.moves);
+  if (contrast_) contrast_->mover().run(step.moves);
 
   Batch batch(ledger.groups());
-  std::vector<Wanted> wanted;
+  std::vector<OutputRows> wanted;
   bool single = true;  // every sequence runs one token
   for (const request::Work& work : step.work) {
     const int row = batch.rows();
@@ -272,22 +275,22 @@ void ModelExecutor::run(const request::Step& step, const kv::KvLedger& ledger, S
   add_padding(batch, std::min(padding, kPaddingTokens));
   if (!ahead_) {
     const std::vector<int32_t> rows = read_rows(wanted);
-    expert_->forward(batch, rows);
-    if (amateur_) amateur_->forward(batch, rows);
+    target_->forward(batch, rows);
+    if (contrast_) contrast_->forward(batch, rows);
     return finish(wanted);
   }
-  RunAhead::Draws draws = plan_draws(wanted, submitted);
+  OverlappedStepRunner::SampleBatch to_sample = plan_samples(wanted, submitted);
   if (!on_host) {
-    const bool repeats = single && !step.padding && draws.rows.size() == wanted.size();
-    if (repeats) add_idle_rows(batch, draws);
-    submitted.ticket = ahead_->run(*expert_, batch, draws, repeats);
+    const bool repeats = single && !step.padding && to_sample.rows.size() == wanted.size();
+    if (repeats) add_idle_rows(batch, to_sample);
+    submitted.ticket = ahead_->run(*target_, batch, to_sample, repeats);
     return;
   }
   const std::vector<int32_t> rows = read_rows(wanted);
-  expert_->forward(batch, rows);
-  if (amateur_) amateur_->forward(batch, rows);
-  submitted.ticket = ahead_->draw(*expert_, draws);
-  std::erase_if(wanted, [&](const Wanted& item) { return !host_draws(item.work); });
+  target_->forward(batch, rows);
+  if (contrast_) contrast_->forward(batch, rows);
+  submitted.ticket = ahead_->sample(*target_, to_sample);
+  std::erase_if(wanted, [&](const OutputRows& item) { return !needs_host_sampling(item.work); });
   finish(wanted);
 }
 
@@ -295,7 +298,7 @@ Result<std::vector<request::Outcome>> ModelExecutor::collect() {
   SLUICE_CHECK(!submitted_.empty());
   Submitted& oldest = submitted_.front();
   try {
-    if (!oldest.failure) settle(oldest);
+    if (!oldest.failure) synchronize(oldest);
   } catch (const std::exception& problem) {
     oldest.failure = Error{ErrorCode::Internal, fmt::format("the step failed: {}", problem.what())};
   }
@@ -307,16 +310,16 @@ Result<std::vector<request::Outcome>> ModelExecutor::collect() {
 }
 
 Status ModelExecutor::reset() {
-  for (const auto& [seq, solo] : solos_)
+  for (const auto& [seq, solo] : sampled_sequences_)
     if (solo.slot > 0) ahead_->free_slot(solo.slot);
-  solos_.clear();
+  sampled_sequences_.clear();
   pooled_.clear();
   groups_.clear();
   lane_of_.clear();
   outcomes_.clear();
   submitted_.clear();
-  expert_->mover().clear();
-  if (amateur_) amateur_->mover().clear();
+  target_->mover().clear();
+  if (contrast_) contrast_->mover().clear();
   if (!files_) return files_;
   if (!ahead_) return {};
   if (const std::string reason = ahead_->device().failure(); !reason.empty())

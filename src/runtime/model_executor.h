@@ -9,18 +9,18 @@
 #include <variant>
 #include <vector>
 
+#include "runtime/device_logit_processor.h"
 #include "runtime/model_runner.h"
-#include "runtime/row_edits.h"
-#include "runtime/run_ahead.h"
-#include "runtime/search.h"
-#include "runtime/vector_pool.h"
+#include "runtime/overlapped_step_runner.h"
+#include "runtime/sequences/embedding_pooler.h"
+#include "runtime/sequences/search.h"
 #include "runtime/warm_up.h"
 #include "sched/executor.h"
 
 namespace sluice::runtime {
 
 struct ExecutorOptions {
-  KvMemoryOptions memory;  // blocks as the ledger's groups have them on the device tier
+  KvMemoryOptions memory;  // blocks as the KV manager's groups have them on the device tier
   TierOptions tiers;
   std::vector<Token> eos_tokens;  // end a sequence unless its request ignores them
   bool padding = false;           // steps may ask for padded rows
@@ -31,8 +31,8 @@ struct ExecutorOptions {
 // The model, and the amateur of contrastive decoding where there is one (same vocabulary), outlive the
 // executor.
 //
-// Where the model's device works beside the host, a step's tokens are drawn there, and the next step may be submitted
-// before this one is collected. Requests that only the host can draw for (allowed tokens, bad words of several tokens,
+// Where the model's device works beside the host, a step's tokens are sampled there, and the next step may be submitted
+// before this one is collected. Requests that only the host can sample for (allowed tokens, bad words of several tokens,
 // typical-p, searches, two models, log-probabilities of the prompt) make their step wait for the steps before it.
 class ModelExecutor : public sched::Executor {
  public:
@@ -40,23 +40,23 @@ class ModelExecutor : public sched::Executor {
                                                      const ExecutorOptions& options);
 
   int depth() const override { return ahead_ ? 2 : 1; }
-  void submit(const request::Step& step, const kv::KvLedger& ledger) override;
+  void submit(const request::Step& step, const kv::KvManager& ledger) override;
   Result<std::vector<request::Outcome>> collect() override;
   Status reset() override;
 
  private:
-  // A sequence that draws its own tokens.
-  struct Solo {
+  // A sequence that samples its own tokens.
+  struct SampledSequence {
     std::vector<Token> tokens;
     sampling::TokenSampler sampler;
     std::shared_ptr<const request::Request> request;
-    RowEdits edits;               // of the tokens that the device draws
-    int slot = 0;                 // where the device draws its tokens; 0: the host does
-    int drawn = 0;                // tokens that submitted steps will add
-    std::optional<Error> failed;  // of a draw: the answer to all later work of the sequence
+    DeviceLogitProcessor edits;   // of the tokens that the device samples
+    int slot = 0;                 // where the device samples its tokens; 0: the host does
+    int pending = 0;              // tokens that submitted steps will add
+    std::optional<Error> failed;  // of a sample: the answer to all later work of the sequence
     bool lost = false;            // its last work
 
-    int length() const { return static_cast<int>(tokens.size()) + drawn; }
+    int length() const { return static_cast<int>(tokens.size()) + pending; }
     void take(Token token) {
       tokens.push_back(token);
       sampler.accept(token);
@@ -64,8 +64,8 @@ class ModelExecutor : public sched::Executor {
     }
   };
   // A sequence that gives a vector.
-  struct Pooled {
-    VectorPool pool;
+  struct PooledSequence {
+    EmbeddingPooler pool;
     std::shared_ptr<const request::Request> request;
   };
   struct Group {
@@ -74,7 +74,7 @@ class ModelExecutor : public sched::Executor {
     std::vector<SeqId> lanes;  // by lane of the search
   };
   // Rows of the step whose hidden states or logits somebody wants.
-  struct Wanted {
+  struct OutputRows {
     request::Work work;
     SeqId owner;    // the sequence, or its group
     int first_row;  // row of position work.begin
@@ -84,7 +84,7 @@ class ModelExecutor : public sched::Executor {
   struct Submitted {
     std::vector<request::Outcome> outcomes;
     std::optional<Error> failure;
-    std::vector<SeqId> draws;       // in the order of the device's list
+    std::vector<SeqId> to_sample;   // in the order of the device's list
     std::optional<int64_t> ticket;  // not settled yet
   };
 
@@ -95,22 +95,22 @@ class ModelExecutor : public sched::Executor {
   // Looks, now and then, whether the files that weights lie in were written to: what is computed from then on is worth
   // nothing.
   Status check_files();
-  void run(const request::Step& step, const kv::KvLedger& ledger, Submitted& submitted);
-  bool host_draws(const request::Work& work) const;
-  bool samples(const request::Work& work, const Solo& solo) const;
+  void run(const request::Step& step, const kv::KvManager& ledger, Submitted& submitted);
+  bool needs_host_sampling(const request::Work& work) const;
+  bool samples(const request::Work& work, const SampledSequence& solo) const;
   // Takes what the device drew in a step; waits for it.
-  void settle(Submitted& submitted);
-  void settle_all();
-  RunAhead::Draws plan_draws(std::span<const Wanted> wanted, Submitted& submitted);
-  void add_idle_rows(Batch& batch, RunAhead::Draws& draws);
+  void synchronize(Submitted& submitted);
+  void synchronize_all();
+  OverlappedStepRunner::SampleBatch plan_samples(std::span<const OutputRows> wanted, Submitted& submitted);
+  void add_idle_rows(Batch& batch, OverlappedStepRunner::SampleBatch& to_sample);
 
   void admit(const request::Admission& admission);
   void fork(const request::Fork& fork);
   void retire(SeqId seq);
   void name_lanes(const request::Lanes& lanes);
   std::span<const Token> tokens_of(SeqId seq) const;
-  bool add_work(Batch& batch, const request::Work& work, const kv::KvLedger& ledger);
-  bool touches_lost_block(BlockMover& mover, const request::Work& work, const kv::KvLedger& ledger) const;
+  bool add_work(Batch& batch, const request::Work& work, const kv::KvManager& ledger);
+  bool touches_lost_block(BlockMover& mover, const request::Work& work, const kv::KvManager& ledger) const;
   void add_padding(Batch& batch, int64_t tokens);
   void run_padding(int64_t tokens);
 
@@ -120,29 +120,29 @@ class ModelExecutor : public sched::Executor {
     std::span<const float> amateur;
   };
   // Rows whose hidden states or logits finish() may read; ascending.
-  std::vector<int32_t> read_rows(std::span<const Wanted> wanted) const;
-  void finish(std::vector<Wanted>& wanted);
-  void finish_solos(std::span<const Wanted> wanted);
-  void finish_solo(const Wanted& wanted, Solo& solo, std::optional<LogitsRow> row);
-  void finish_pooled(const Wanted& wanted, Pooled& pooled);
-  void finish_group(SeqId owner, std::span<const Wanted> lanes);
-  void read_prompt_logprobs(const Wanted& wanted, const request::Request& request,
+  std::vector<int32_t> read_rows(std::span<const OutputRows> wanted) const;
+  void finish(std::vector<OutputRows>& wanted);
+  void finish_all_sampled(std::span<const OutputRows> wanted);
+  void finish_sampled(const OutputRows& wanted, SampledSequence& solo, std::optional<LogitsRow> row);
+  void finish_pooled(const OutputRows& wanted, PooledSequence& pooled);
+  void finish_group(SeqId owner, std::span<const OutputRows> lanes);
+  void read_prompt_logprobs(const OutputRows& wanted, const request::Request& request,
                             std::span<const Token> tokens, request::Outcome& outcome);
-  Result<request::Sampled> sample(Solo& solo, LogitsRow row);
-  std::span<const float> read_hidden(const Wanted& wanted, int begin);
+  Result<request::Sampled> sample(SampledSequence& solo, LogitsRow row);
+  std::span<const float> read_hidden(const OutputRows& wanted, int begin);
 
   const models::Model& model_;
   ExecutorOptions options_;
-  std::unique_ptr<ModelRunner> expert_, amateur_;
-  std::unordered_map<SeqId, Solo> solos_;
-  std::unordered_map<SeqId, Pooled> pooled_;
+  std::unique_ptr<ModelRunner> target_, contrast_;
+  std::unordered_map<SeqId, SampledSequence> sampled_sequences_;
+  std::unordered_map<SeqId, PooledSequence> pooled_;
   std::unordered_map<SeqId, Group> groups_;
   std::unordered_map<SeqId, std::pair<SeqId, size_t>> lane_of_;  // lane sequence → group, index
-  std::optional<RunAhead> ahead_;
+  std::optional<OverlappedStepRunner> ahead_;
   std::deque<Submitted> submitted_;
   std::vector<request::Outcome> outcomes_;  // of the step that is being submitted
   sampling::Workspace workspace_;
-  ModelRunner::Rows rows_, sampled_rows_, amateur_rows_;
+  ModelRunner::Rows rows_, sampled_rows_, contrast_rows_;
   uint64_t entropy_ = 0;
   TimePoint files_checked_{};
   Status files_;  // of the last check

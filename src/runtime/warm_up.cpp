@@ -12,10 +12,10 @@ namespace {
 constexpr int kTunedRows[] = {8, 32, 64, 128, 256};
 constexpr int kLeastTunedTokens = 512;
 
-// `sequences` that run `tokens` in all, each from its first position, and draw one token each.
+// `sequences` that run `tokens` in all, each from its first position, and sample one token each.
 struct Trial {
   Batch batch;
-  RunAhead::Draws draws;
+  OverlappedStepRunner::SampleBatch to_sample;
 
   Trial(const WarmUp& warm, int sequences, int tokens) : batch(static_cast<int>(warm.blocks.size())) {
     const int longest = tokens - (sequences - 1) * (tokens / sequences);
@@ -28,14 +28,14 @@ struct Trial {
     for (int s = 0; s < sequences; ++s) {
       const int count = s == 0 ? longest : tokens / sequences;
       batch.add(std::span(zeros).first(static_cast<size_t>(count)), 0, tables);
-      draws.add(batch.rows() - 1, {});
+      to_sample.add(batch.rows() - 1, {});
     }
   }
 };
 
 void run_trial(const WarmUp& warm, int sequences, int tokens, bool repeats) {
   Trial trial(warm, sequences, tokens);
-  warm.ahead.wait(warm.ahead.run(warm.runner, trial.batch, trial.draws, repeats));
+  warm.ahead.wait(warm.ahead.run(warm.runner, trial.batch, trial.to_sample, repeats));
 }
 
 }  // namespace
@@ -59,10 +59,10 @@ void run_common_steps(const WarmUp& warm, StepSize size) {
 
 Result<int64_t> room_for_kv(const models::Model& model, const KvMemoryOptions& kv, StepSize size,
                             double share) {
-  kernels::Accelerator* device = model.backend->accelerator();
+  kernels::AsyncDevice* device = model.backend->async_device();
   SLUICE_CHECK(device != nullptr);
   constexpr double kGiB = 1 << 30;
-  const kernels::Accelerator::Room before = device->room();
+  const kernels::AsyncDevice::Room before = device->room();
   const auto sizes = [&](int64_t step) {
     return fmt::format(
         "{:.1f} GiB in all, of which --gpu-memory {:g} may be used; {:.1f} GiB taken by weights and "
@@ -76,9 +76,9 @@ Result<int64_t> room_for_kv(const models::Model& model, const KvMemoryOptions& k
     least.blocks.assign(kv_groups(model.spec()).windows.size(), 1);
     Result<std::unique_ptr<ModelRunner>> runner = ModelRunner::make(model, least, {});
     if (!runner) return runner.error();
-    RunAhead ahead(*device);
+    OverlappedStepRunner ahead(*device);
     run_largest_step({ahead, **runner, std::vector<BlockId>(least.blocks.size(), BlockId{0})}, size);
-    const kernels::Accelerator::Room after = device->room();
+    const kernels::AsyncDevice::Room after = device->room();
     const auto taken = static_cast<int64_t>(before.free_bytes) - static_cast<int64_t>(after.free_bytes);
     const auto allowed = static_cast<int64_t>(share * static_cast<double>(after.total_bytes));
     const int64_t used = static_cast<int64_t>(after.total_bytes) - static_cast<int64_t>(after.free_bytes);

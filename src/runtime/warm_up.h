@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "runtime/run_ahead.h"
+#include "runtime/overlapped_step_runner.h"
 
 namespace sluice::runtime {
 
@@ -15,7 +15,7 @@ struct StepSize {
 
 // What the steps run on. `blocks` names one block of each group that may be overwritten: it stands for all positions.
 struct WarmUp {
-  RunAhead& ahead;
+  OverlappedStepRunner& ahead;
   ModelRunner& runner;
   std::vector<BlockId> blocks;
 };

@@ -25,7 +25,7 @@ Result<size_t> select_contrastive(const ContrastiveCandidates& candidates, doubl
 // Turns the expert's row into (1 + beta) * expert - beta * amateur where expert >= log(alpha) + max(expert),
 // and -Inf elsewhere. An error where the widths differ, a row has NaN or +Inf, or the amateur's is -Inf
 // throughout; a token that the amateur masks has the amateur's least logit instead.
-// The combined row takes the place of the model's: tokens are drawn from it and log-probabilities are of it.
+// The combined row takes the place of the model's: tokens are sampled from it and log-probabilities are of it.
 Status combine_contrastive(std::span<float> expert, std::span<const float> amateur,
                            const request::ContrastiveDecoding& method);
 

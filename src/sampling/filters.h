@@ -1,4 +1,4 @@
-// From processed logits to the distribution that a token is drawn from. In vLLM's order, with typical-p,
+// From processed logits to the distribution that a token is sampled from. In vLLM's order, with typical-p,
 // which vLLM does not have, at the end as in transformers:
 //
 //   temperature > min-p > top-k > top-p > typical-p
@@ -26,7 +26,7 @@ struct Workspace {
   std::vector<float> buffer;   // of selections
 };
 
-// Unnormalised probabilities of the tokens that can be drawn, tokens ascending.
+// Unnormalised probabilities of the tokens that can be sampled, tokens ascending.
 struct Distribution {
   std::span<const Token> tokens;
   std::span<const float> weights;

@@ -1,5 +1,5 @@
 // Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3"): random numbers as a pure
-// function of a key and a counter. A draw is named by what it is for, so it does not matter which other draws
+// function of a key and a counter. A sample is named by what it is for, so it does not matter which other samples
 // were made before it, in which batch, or how often a sequence was preempted and computed again.
 #pragma once
 
@@ -24,14 +24,14 @@ constexpr PhiloxBlock philox(PhiloxBlock counter, uint64_t seed) {
   return counter;
 }
 
-struct Draw {
+struct RandomAt {
   uint64_t seed = 0;
   uint32_t choice = 0;    // which of the n sequences of the request
   uint64_t position = 0;  // tokens generated before this one
 };
 
 // Uniform in [0, 1), all 53 bits random.
-constexpr double uniform(const Draw& draw) {
+constexpr double uniform(const RandomAt& draw) {
   const PhiloxBlock block = philox(
       {static_cast<uint32_t>(draw.position), static_cast<uint32_t>(draw.position >> 32), draw.choice, 0},
       draw.seed);

@@ -13,7 +13,7 @@
 namespace sluice::sampling {
 
 inline constexpr float kLowest = std::numeric_limits<float>::lowest();
-// The logit of a token that may not be drawn.
+// The logit of a token that may not be sampled.
 inline constexpr float kMasked = -std::numeric_limits<float>::infinity();
 
 // Exponentials are taken of (value - offset) * scale; scale is the inverse of a temperature.

@@ -75,9 +75,9 @@ Result<request::Sampled> TokenSampler::sample(std::span<float> logits, Workspace
     row = std::move(*computed);
     workspace.raw.assign(logits.begin(), logits.end());
   }
-  const Result<Distribution> drawn_from = distribution(logits, workspace);
-  if (!drawn_from.ok()) return drawn_from.error();
-  const Token token = pick(*drawn_from, uniform(next_draw(0)));
+  const Result<Distribution> sampled_of = distribution(logits, workspace);
+  if (!sampled_of.ok()) return sampled_of.error();
+  const Token token = pick(*sampled_of, uniform(next_random(0)));
   if (row) return row->report(token, workspace.raw[token]);
   return request::Sampled{.token = token};
 }

@@ -25,7 +25,7 @@ struct SequenceStart {
   int vocab = 0;                                          // width of a logits row
   std::span<const Token> prompt;
   std::span<const Token> eos_tokens;  // the model's own end tokens
-  uint64_t seed = 0;                  // the request's, or one drawn when it was admitted
+  uint64_t seed = 0;                  // the request's, or one sampled when it was admitted
   uint32_t choice = 0;                // which of the request's sequences
 };
 
@@ -36,11 +36,11 @@ class TokenSampler {
   // Chooses the next token from a row of logits, which is used up. The choice depends on the row, the tokens
   // accepted so far and the seed alone. A row with NaN or +Inf, or of which no token is left, is an error of
   // this sequence. Log-probabilities come where the request asks for them or ranks its choices by them, else
-  // they are 0. REQUIRES: the method draws tokens (Sampling, or ContrastiveDecoding after its rows were
+  // they are 0. REQUIRES: the method samples tokens (Sampling, or ContrastiveDecoding after its rows were
   // combined)
   Result<request::Sampled> sample(std::span<float> logits, Workspace& workspace) const;
 
-  // The distribution that sample() draws from; it lives in the workspace until that is used again.
+  // The distribution that sample() samples from; it lives in the workspace until that is used again.
   Result<Distribution> distribution(std::span<float> logits, Workspace& workspace) const;
 
   // The best continuations of a beam: processors applied to the log-softmax, without renormalising, as
@@ -60,8 +60,8 @@ class TokenSampler {
   const request::Sampling* plain_sampling() const;
   // How many of the likeliest tokens to report; nothing where no log-probabilities are needed.
   std::optional<int> wanted_logprobs() const;
-  // What sample() would draw by once `ahead` more tokens are accepted.
-  Draw next_draw(int ahead) const {
+  // What sample() would sample by once `ahead` more tokens are accepted.
+  RandomAt next_random(int ahead) const {
     return {.seed = seed_, .choice = choice_, .position = output().size() + static_cast<size_t>(ahead)};
   }
 
@@ -70,7 +70,7 @@ class TokenSampler {
   std::span<const Token> end_tokens() const { return processors_.end_tokens(); }
   bool ends(Token token) const;
 
-  // A sampler whose draws are those of another choice of the same request.
+  // A sampler whose samples are those of another choice of the same request.
   TokenSampler fork(uint32_t choice) const;
 
  private:

@@ -10,42 +10,44 @@ namespace sluice::sched {
 
 bool Scheduler::batch_may_start(TimePoint now) const {
   if (waiting_.empty()) return false;
-  const Seconds patience = options_.scheme.patience;
-  return patience == Seconds{0} || closed_ || waiting_.seats() >= options_.max_seqs ||
-         Seconds(now - waiting_.oldest().request->arrival) >= patience;
+  const Seconds max_batch_wait = options_.scheme.max_batch_wait;
+  return max_batch_wait == Seconds{0} || closed_ || waiting_.num_sequences() >= options_.max_seqs ||
+         Seconds(now - waiting_.oldest().request->arrival) >= max_batch_wait;
 }
 
 // The next request of the client that was served least, of those whose next one fits as far as is known. While
 // somebody who was passed for long is waited for, only clients that have nothing running go on.
-Entry* Scheduler::candidate(bool may_join, bool holding) const {
-  if (!may_join && !options_.scheme.joins) return preempted_.empty() ? nullptr : preempted_.begin()->second;
+RequestState* Scheduler::candidate(bool may_join, bool holding) const {
+  if (!may_join && !options_.scheme.continuous_admission)
+    return preempted_.empty() ? nullptr : preempted_.begin()->second;
   for (const ClientShares::Client* client : shares_.queued()) {
     if (client->passed == step_number_ || (holding && client->sequences > 0)) continue;
-    if (Entry* entry = waiting_.front(*client, may_join)) return entry;
+    if (RequestState* entry = waiting_.front(*client, may_join)) return entry;
   }
   return nullptr;
 }
 
 // What does not fit holds up those of its client behind it, and lets a few other clients pass: what it lacks is given back
 // to it as far as it is within its share, and beyond that it is waited for when it has been passed for long.
-void Scheduler::admit(Draft& draft, TimePoint now) {
-  if (draft.preempted) return;
-  if (draft.shared) {  // what was kept for those that start
-    draft.budget = {options_.layout, step_limit(), options_.max_seqs};
-    for (const request::Work& work : draft.step.work) draft.budget.add(work.end - work.begin);
+void Scheduler::admit(StepBuilder& builder, TimePoint now) {
+  if (builder.preempted) return;
+  if (builder.shared) {  // what was kept for those that start
+    builder.budget = {options_.layout, step_limit(), options_.max_seqs};
+    for (const request::Work& work : builder.step.work) builder.budget.add(work.end - work.begin);
   }
-  const bool joins = options_.scheme.joins;
-  const bool may_join = (joins || (running_.empty() && preempted_.empty())) && batch_may_start(now);
-  for (Entry* entry : draft.owed)
-    if (entry->phase != Phase::Running) try_start(draft, *entry, now);
+  const bool continuous_admission = options_.scheme.continuous_admission;
+  const bool may_join =
+      (continuous_admission || (running_.empty() && preempted_.empty())) && batch_may_start(now);
+  for (RequestState* entry : builder.owed)
+    if (entry->phase != Phase::Running) try_start(builder, *entry, now);
   bool holding = false;
   for (int passed = 0; passed < kMostPassed;) {
-    Entry* entry = candidate(may_join, holding);
+    RequestState* entry = candidate(may_join, holding);
     if (entry == nullptr) return;
     ++counters_.examined;
-    const Start result = try_start(draft, *entry, now);
+    const Start result = try_start(builder, *entry, now);
     if (result == Start::Started) continue;
-    if (result == Start::StepFull || !joins) return;
+    if (result == Start::StepFull || !continuous_admission) return;
     ++passed;
     entry->client->passed = step_number_;
     if (!entry->passed_since) entry->passed_since = now;
@@ -53,44 +55,44 @@ void Scheduler::admit(Draft& draft, TimePoint now) {
   }
 }
 
-bool Scheduler::is_aged(const Entry& entry, TimePoint now) const {
+bool Scheduler::is_aged(const RequestState& entry, TimePoint now) const {
   return entry.passed_since && Seconds(now - *entry.passed_since) >= kPassedForLong;
 }
 
 // Sequences that it may start with; 0: it has to wait. Choices of a request may run one after the other; the lanes of a
 // search run together, and one that was passed for long takes turns with the others from step to step.
-int Scheduler::seats_for(const Entry& entry, TimePoint now) const {
-  const int free = options_.max_seqs - seats_taken_, live = entry.live();
-  if (entry.search || !options_.scheme.joins) {
+int Scheduler::seats_for(const RequestState& entry, TimePoint now) const {
+  const int free = options_.max_seqs - num_running_sequences_, live = entry.live();
+  if (entry.search || !options_.scheme.continuous_admission) {
     if (live <= free) return live;
-    const bool turns = options_.scheme.joins && is_aged(entry, now);
-    return turns && seats_taken_ + live <= 2 * options_.max_seqs ? live : 0;
+    const bool turns = options_.scheme.continuous_admission && is_aged(entry, now);
+    return turns && num_running_sequences_ + live <= 2 * options_.max_seqs ? live : 0;
   }
   if (shares_.queued().size() < 2) return std::min(live, free);
   const int own = static_cast<int>(shares_.share(*entry.client, options_.max_seqs)) - entry.client->sequences;
   return std::min({live, free, std::max(1, own)});
 }
 
-Scheduler::Start Scheduler::try_start(Draft& draft, Entry& entry, TimePoint now) {
-  const bool joins = options_.scheme.joins;
-  if (joins && draft.budget.fit(1) == 0) return Start::StepFull;
-  if (draft.shared && entry.client->claimed != step_number_) {
+Scheduler::Start Scheduler::try_start(StepBuilder& builder, RequestState& entry, TimePoint now) {
+  const bool continuous_admission = options_.scheme.continuous_admission;
+  if (continuous_admission && builder.budget.fit(1) == 0) return Start::StepFull;
+  if (builder.shared && entry.client->claimed != step_number_) {
     entry.client->claimed = step_number_;
     entry.client->prompt_quota =
-        std::max<int64_t>(1, static_cast<int64_t>(shares_.share(*entry.client, draft.budget.limit())));
+        std::max<int64_t>(1, static_cast<int64_t>(shares_.share(*entry.client, builder.budget.limit())));
   }
   const int sequences = seats_for(entry, now);
-  if (sequences <= 0 || !start(draft, entry, sequences)) return Start::NoRoom;
-  const bool wanted = options_.prefill == Prefill::Mixed || prompting(entry);
-  if (joins && wanted) plan_entry(draft, entry, false);
+  if (sequences <= 0 || !start(builder, entry, sequences)) return Start::NoRoom;
+  const bool wanted = options_.prefill == Prefill::Mixed || is_prefilling(entry);
+  if (continuous_admission && wanted) plan_request(builder, entry, false);
   return Start::Started;
 }
 
-bool Scheduler::start(Draft& draft, Entry& entry, int sequences) {
-  for (const Lane& lane : entry.lanes) {
+bool Scheduler::start(StepBuilder& builder, RequestState& entry, int sequences) {
+  for (const SequenceState& lane : entry.lanes) {
     if (!lane.done && lane.in_flight > 0) return false;  // its tokens are not all known yet
   }
-  if (!(entry.phase == Phase::Swapped ? bring_back(entry, sequences) : set_up(draft, entry, sequences)))
+  if (!(entry.phase == Phase::Swapped ? bring_back(entry, sequences) : set_up(builder, entry, sequences)))
     return false;
   const bool first = entry.phase == Phase::Waiting;
   leave_queue(entry);
@@ -103,23 +105,23 @@ bool Scheduler::start(Draft& draft, Entry& entry, int sequences) {
   entry.order = next_order_++;
   entry.known = true;
   entry.cached = entry.lanes.front().computed;
-  draft.step.admit.push_back({entry.group, entry.request, entry.cached});
-  if (!options_.scheme.joins) batch_rows_ += entry.seats;
+  builder.step.admit.push_back({entry.group, entry.request, entry.cached});
+  if (!options_.scheme.continuous_admission) batch_rows_ += entry.num_sequences;
   ++counters_.started;
   counters_.prompt_tokens += static_cast<uint64_t>(entry.prompt_size());
   counters_.cached_tokens += static_cast<uint64_t>(entry.cached);
   return true;
 }
 
-bool Scheduler::promise_if_due(Entry& entry, std::span<const SeqId> family) {
+bool Scheduler::reserve_capacity_if_due(RequestState& entry, std::span<const SeqId> family) {
   if (options_.kv_policy == KvPolicy::OnDemand && entry.preemptions < options_.max_preemptions) return true;
-  entry.promised = ledger_.promise(family, demand(*entry.request));
+  entry.promised = ledger_.reserve_capacity(family, demand(*entry.request));
   return entry.promised;
 }
 
 // Requests that run will soon want more blocks. Starting another one on the last of them would only get
 // somebody preempted.
-bool Scheduler::leaves_headroom(const Entry& entry, int sequences) const {
+bool Scheduler::leaves_headroom(const RequestState& entry, int sequences) const {
   if (entry.promised || running_.empty()) return true;
   for (int group = 0; group < ledger_.groups(); ++group) {
     if (ledger_.available(group) < headroom(group, sequences)) return false;
@@ -128,22 +130,22 @@ bool Scheduler::leaves_headroom(const Entry& entry, int sequences) const {
 }
 
 int Scheduler::headroom(int group, int sequences) const {
-  return std::min(seats_taken_ + sequences, ledger_.capacity(group) / 32);
+  return std::min(num_running_sequences_ + sequences, ledger_.capacity(group) / 32);
 }
 
-bool Scheduler::bring_back(Entry& entry, int sequences) {
+bool Scheduler::bring_back(RequestState& entry, int sequences) {
   const std::vector<SeqId> family = resident_lanes(entry);
-  if (!promise_if_due(entry, family)) return false;
+  if (!reserve_capacity_if_due(entry, family)) return false;
   // Each lane may need a block for its next token; alone, there is one.
   const bool safe = entry.promised || running_.empty();
   return ledger_.swap_in(family, safe ? 0 : std::min(sequences, static_cast<int>(family.size())));
 }
 
-bool Scheduler::set_up(const Draft& draft, Entry& entry, int sequences) {
-  Lane& lane = *leader(entry);
+bool Scheduler::set_up(const StepBuilder& builder, RequestState& entry, int sequences) {
+  SequenceState& lane = *first_active(entry);
   if (entry.outgrown()) choose_rope_set(entry, static_cast<int>(lane.tokens.size()));
   ledger_.open(lane.seq, entry.request->cache_salt, entry.rope_set);
-  if (promise_if_due(entry, std::span(&lane.seq, 1)) && attach(draft, entry, lane) &&
+  if (reserve_capacity_if_due(entry, std::span(&lane.seq, 1)) && attach(builder, entry, lane) &&
       leaves_headroom(entry, sequences))
     return true;
   ledger_.release(lane.seq);
@@ -152,14 +154,14 @@ bool Scheduler::set_up(const Draft& draft, Entry& entry, int sequences) {
   return false;
 }
 
-bool Scheduler::attach(const Draft& draft, Entry& entry, Lane& lane) {
+bool Scheduler::attach(const StepBuilder& builder, RequestState& entry, SequenceState& lane) {
   const std::span<const Token> tokens(entry.shares_prompt() ? entry.request->prompt : lane.tokens);
   if (entry.may_match() && options_.kv_cache) lane.computed = ledger_.match(lane.seq, tokens);
   const int target = entry.target(lane);
   int first = 0;  // tokens of the step that is being planned
-  if (options_.scheme.joins) {
-    if (ledger_.content_is_coming(lane.seq)) return false;
-    first = piece(draft, entry, target - lane.computed);
+  if (options_.scheme.continuous_admission) {
+    if (ledger_.is_being_computed(lane.seq)) return false;
+    first = chunk_size(builder, entry, target - lane.computed);
     if (first == 0 && target > lane.computed) return false;
   }
   const kv::Extent extent{.begin = lane.computed, .end = lane.computed + first, .total = target};
@@ -168,40 +170,40 @@ bool Scheduler::attach(const Draft& draft, Entry& entry, Lane& lane) {
 
 // In order of preference from the back: of clients that hold more than their share of the blocks, then the least urgent,
 // least recently served, youngest.
-void Scheduler::find_victims(Draft& draft) {
-  draft.victims_known = true;
-  std::copy_if(running_.begin(), running_.end(), std::back_inserter(draft.victims),
-               [](const Entry* other) { return !other->promised; });
+void Scheduler::find_victims(StepBuilder& builder) {
+  builder.victims_known = true;
+  std::copy_if(running_.begin(), running_.end(), std::back_inserter(builder.victims),
+               [](const RequestState* other) { return !other->promised; });
   if (shares_.contended()) count_blocks();
-  const auto rank = [&](const Entry* e) {
+  const auto rank = [&](const RequestState* e) {
     const bool over = shares_.contended() && e->client->kv_part > shares_.share(*e->client, 1);
     return std::tuple(over, -e->request->priority, -int64_t(e->last_served), e->order);
   };
-  std::sort(draft.victims.begin(), draft.victims.end(),
-            [&](const Entry* a, const Entry* b) { return rank(a) < rank(b); });
-  counters_.examined += draft.victims.size();
+  std::sort(builder.victims.begin(), builder.victims.end(),
+            [&](const RequestState* a, const RequestState* b) { return rank(a) < rank(b); });
+  counters_.examined += builder.victims.size();
 }
 
 // Preempts a victim of those that have no work in this step yet. True: try again. False: there is none, or it was the
 // entry itself.
-bool Scheduler::make_room(Draft& draft, Entry& entry) {
-  if (!draft.victims_known) find_victims(draft);
-  while (!draft.victims.empty()) {
-    Entry& victim = *draft.victims.back();
+bool Scheduler::make_room(StepBuilder& builder, RequestState& entry) {
+  if (!builder.victims_known) find_victims(builder);
+  while (!builder.victims.empty()) {
+    RequestState& victim = *builder.victims.back();
     const bool urgent = victim.client == entry.client && victim.request->priority > entry.request->priority;
     if (&victim == &entry || urgent) break;
-    draft.victims.pop_back();
+    builder.victims.pop_back();
     const bool idle = victim.phase == Phase::Running && victim.last_served != step_number_;
     const bool moving = victim.search && victim.lanes.front().pending > 0;
     if (!idle || moving) continue;
-    preempt(draft, victim);
+    preempt(builder, victim);
     return true;
   }
-  if (entry.last_served != step_number_) preempt(draft, entry);
+  if (entry.last_served != step_number_) preempt(builder, entry);
   return false;
 }
 
-void Scheduler::preempt(Draft& draft, Entry& entry) {
+void Scheduler::preempt(StepBuilder& builder, RequestState& entry) {
   SLUICE_CHECK(!entry.promised);
   leave_queue(entry);
   const std::vector<SeqId> family = resident_lanes(entry);
@@ -212,16 +214,16 @@ void Scheduler::preempt(Draft& draft, Entry& entry) {
   ++entry.preemptions;
   preempted_.emplace(std::pair(-entry.request->priority, entry.order), &entry);
   waiting_.push(entry);
-  draft.step.preempted.push_back(entry.request->id);
-  draft.preempted = true;
+  builder.step.preempted.push_back(entry.request->id);
+  builder.preempted = true;
 }
 
 // Requests whose last tokens are not known yet keep their blocks until they are.
 void Scheduler::drop_outgrown() {
-  const std::vector<Entry*> entries(running_.begin(), running_.end());
-  for (Entry* entry : entries) {
+  const std::vector<RequestState*> entries(running_.begin(), running_.end());
+  for (RequestState* entry : entries) {
     const bool idle = std::all_of(entry->lanes.begin(), entry->lanes.end(),
-                                  [](const Lane& lane) { return lane.done || lane.in_flight == 0; });
+                                  [](const SequenceState& lane) { return lane.done || lane.in_flight == 0; });
     if (!idle || !entry->outgrown()) continue;
     ++counters_.outgrown;
     compute_again(*entry);
@@ -229,7 +231,7 @@ void Scheduler::drop_outgrown() {
 }
 
 // Its blocks are of no use any more: it comes back like a preempted request, from nothing but its tokens.
-void Scheduler::compute_again(Entry& entry) {
+void Scheduler::compute_again(RequestState& entry) {
   const bool ran = entry.phase == Phase::Running;
   if (ran) leave_queue(entry);
   drop_blocks(entry);  // swapped out in the meantime or not
@@ -239,12 +241,12 @@ void Scheduler::compute_again(Entry& entry) {
   waiting_.push(entry);
 }
 
-void Scheduler::drop_blocks(Entry& entry) {
-  for (Lane& lane : entry.lanes) {
+void Scheduler::drop_blocks(RequestState& entry) {
+  for (SequenceState& lane : entry.lanes) {
     if (!lane.done) release(lane);
     lane.computed = 0;
   }
-  entry.spread = false;
+  entry.forked = false;
   entry.promised = false;
 }
 

@@ -13,7 +13,7 @@ std::vector<Progress> Scheduler::commit(const request::Step& step, std::vector<r
   for (const request::Work& work : step.work) {
     const auto found = lanes_.find(work.seq);
     if (found == lanes_.end()) continue;
-    Lane& lane = found->second.entry->lanes[found->second.lane];
+    SequenceState& lane = found->second.entry->lanes[found->second.lane];
     if (lane.seq == work.seq) --lane.in_flight;
   }
   publish(step, outcomes);
@@ -41,7 +41,7 @@ std::vector<Progress> Scheduler::commit(const request::Step& step, std::vector<r
 // What the step computed can be found from now on, but for requests that it did not go well for.
 void Scheduler::publish(const request::Step& step, const std::vector<request::Outcome>& outcomes) {
   if (!options_.kv_cache) return;
-  std::vector<const Entry*> doubtful;
+  std::vector<const RequestState*> doubtful;
   for (const request::Outcome& outcome : outcomes) {
     const bool sound = !std::holds_alternative<request::KvLost>(outcome.result) &&
                        !std::holds_alternative<Error>(outcome.result);
@@ -52,7 +52,7 @@ void Scheduler::publish(const request::Step& step, const std::vector<request::Ou
     const auto found = lanes_.find(work.seq);
     if (found == lanes_.end()) continue;
     const auto [entry, index] = found->second;
-    const Lane& lane = entry->lanes[index];
+    const SequenceState& lane = entry->lanes[index];
     if (lane.seq != work.seq || entry->phase != Phase::Running) continue;
     if (std::count(doubtful.begin(), doubtful.end(), entry) > 0) continue;
     ledger_.publish(lane.seq, std::span(lane.tokens).first(static_cast<size_t>(work.end)));
@@ -64,7 +64,7 @@ void Scheduler::ask_again(const request::Step& step, const std::vector<request::
   for (const request::Outcome& outcome : outcomes) {
     const auto lost = lanes_.find(outcome.seq);
     if (lost == lanes_.end() || !std::holds_alternative<request::KvLost>(outcome.result)) continue;
-    Entry& entry = *lost->second.entry;
+    RequestState& entry = *lost->second.entry;
     for (const request::Work& work : step.work) {
       const auto found = lanes_.find(work.seq);
       if (found == lanes_.end() || found->second.entry != &entry) continue;
@@ -82,7 +82,8 @@ bool Scheduler::is_end_token(const request::SamplingParams& sampling, Token toke
 }
 
 // Whether the lane ends with its last token, and why.
-std::optional<request::FinishReason> Scheduler::end_of(const Entry& entry, const Lane& lane) const {
+std::optional<request::FinishReason> Scheduler::end_of(const RequestState& entry,
+                                                       const SequenceState& lane) const {
   const request::SamplingParams& sampling = entry.request->sampling();
   const int generated = static_cast<int>(lane.tokens.size()) - entry.prompt_size();
   if (is_end_token(sampling, lane.tokens.back())) return request::FinishReason::Stop;
@@ -90,8 +91,8 @@ std::optional<request::FinishReason> Scheduler::end_of(const Entry& entry, const
   return std::nullopt;
 }
 
-void Scheduler::take_tokens(Entry& entry, size_t index, request::Tokens tokens, Progress& progress) {
-  Lane& lane = entry.lanes[index];
+void Scheduler::take_tokens(RequestState& entry, size_t index, request::Tokens tokens, Progress& progress) {
+  SequenceState& lane = entry.lanes[index];
   if (tokens.tokens.empty()) return;
   lane.pending = std::max(0, lane.pending - 1);
   for (request::Sampled& sampled : tokens.tokens) {
@@ -107,14 +108,14 @@ void Scheduler::take_tokens(Entry& entry, size_t index, request::Tokens tokens, 
   }
   if (!progress.finished) return;
   end_lane(entry, lane);
-  progress.ended = leader(entry) == nullptr;
+  progress.ended = first_active(entry) == nullptr;
   if (progress.ended) erase(entry);
 }
 
-void Scheduler::take_move(Entry& entry, request::SearchMove move, Progress& progress) {
+void Scheduler::take_move(RequestState& entry, request::SearchMove move, Progress& progress) {
   const int lanes = static_cast<int>(entry.lanes.size());
   const bool sound =
-      static_cast<int>(move.moves.size()) <= entry.seats &&
+      static_cast<int>(move.moves.size()) <= entry.num_sequences &&
       std::all_of(move.moves.begin(), move.moves.end(),
                   [&](const request::LaneMove& m) { return m.parent >= 0 && m.parent < lanes; }) &&
       (move.moves.empty() ||
@@ -135,7 +136,7 @@ void Scheduler::take_move(Entry& entry, request::SearchMove move, Progress& prog
   move_lanes(entry, move.moves);
 }
 
-void Scheduler::take_vector(Entry& entry, request::Pooled pooled, Progress& progress) {
+void Scheduler::take_vector(RequestState& entry, request::Pooled pooled, Progress& progress) {
   progress.pooled = std::move(pooled);
   progress.finished = request::FinishReason::Stop;
   progress.ended = true;
@@ -144,7 +145,7 @@ void Scheduler::take_vector(Entry& entry, request::Pooled pooled, Progress& prog
 
 // The first child of a lane takes its place, further ones fork it, lanes without children end. Those end
 // first, so that the search never holds more blocks than it has lanes for.
-void Scheduler::move_lanes(Entry& entry, const std::vector<request::LaneMove>& moves) {
+void Scheduler::move_lanes(RequestState& entry, const std::vector<request::LaneMove>& moves) {
   std::vector<int> children(entry.lanes.size());
   for (const request::LaneMove& move : moves) ++children[static_cast<size_t>(move.parent)];
   for (size_t i = 0; i < entry.lanes.size(); ++i) {
@@ -152,12 +153,12 @@ void Scheduler::move_lanes(Entry& entry, const std::vector<request::LaneMove>& m
     release(entry.lanes[i]);
     if (entry.lanes[i].seq != entry.group) lanes_.erase(entry.lanes[i].seq);
   }
-  std::vector<Lane> next;
+  std::vector<SequenceState> next;
   std::vector<bool> continued(entry.lanes.size());
   request::Lanes moved{entry.group, {}};
   for (const request::LaneMove& move : moves) {
     const auto parent = static_cast<size_t>(move.parent);
-    Lane lane = entry.lanes[parent];
+    SequenceState lane = entry.lanes[parent];
     if (continued[parent]) {
       lane.seq = new_seq();
       ledger_.fork(entry.lanes[parent].seq, lane.seq, lane.computed);
@@ -170,24 +171,24 @@ void Scheduler::move_lanes(Entry& entry, const std::vector<request::LaneMove>& m
     next.push_back(std::move(lane));
   }
   entry.lanes = std::move(next);
-  entry.spread = true;
+  entry.forked = true;
   std::erase_if(moved_, [&](const request::Lanes& lanes) { return lanes.group == entry.group; });
   moved_.push_back(std::move(moved));
 }
 
 // Computes the sequence again, from nothing but its tokens.
-void Scheduler::take_loss(Entry& entry, size_t lost) {
+void Scheduler::take_loss(RequestState& entry, size_t lost) {
   for (size_t i = 0; i < entry.lanes.size(); ++i) {
     if (entry.search || i == lost) entry.lanes[i].pending = 0;
   }
   ++counters_.kv_lost;
   entry.distrusts = true;
-  for (const SeqId seq : resident_lanes(entry)) ledger_.distrust(seq);
+  for (const SeqId seq : resident_lanes(entry)) ledger_.invalidate(seq);
   compute_again(entry);
 }
 
-void Scheduler::fail(Entry& entry, Error error, Progress& progress) {
-  for (const SeqId seq : resident_lanes(entry)) ledger_.distrust(seq);
+void Scheduler::fail(RequestState& entry, Error error, Progress& progress) {
+  for (const SeqId seq : resident_lanes(entry)) ledger_.invalidate(seq);
   progress.error = std::move(error);
   progress.finished = request::FinishReason::Error;
   progress.ended = true;

@@ -29,7 +29,7 @@ Status validate(const SchedulerOptions& options) {
                  fmt::format("max-step-tokens {} cannot hold one token of each of max-seqs {} padded rows",
                              options.max_step_tokens, options.max_seqs)};
   }
-  if (!(options.scheme.patience.count() >= 0)) {
+  if (!(options.scheme.max_batch_wait.count() >= 0)) {
     return Error{ErrorCode::InvalidArgument, "batch-wait must not be negative"};
   }
   if (!(options.contended_step.count() > 0))

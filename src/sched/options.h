@@ -37,10 +37,12 @@ enum class Preemption : uint8_t {
 inline constexpr Seconds kForever{std::numeric_limits<double>::infinity()};
 
 struct Scheme {
-  bool joins = true;    // requests join a running batch; otherwise the batch ends before the next one starts
-  bool splits = true;   // a prompt may be split over steps; otherwise only one that no step could hold is
-  bool holds = false;   // answers are delivered when the batch ends
-  Seconds patience{0};  // how long the oldest waiting request lets a batch fill up before it starts
+  bool continuous_admission =
+      true;  // requests join a running batch; otherwise the batch ends before the next one starts
+  bool chunked_prefill =
+      true;  // a prompt may be split over steps; otherwise only one that no step could hold is
+  bool deliver_per_batch = false;  // answers are delivered when the batch ends
+  Seconds max_batch_wait{0};  // how long the oldest waiting request lets a batch fill up before it starts
 };
 
 struct NamedScheme {
@@ -55,9 +57,19 @@ struct NamedScheme {
 // step as wide as itself, those that run a single token too. With Prefill::Separate joining prompts are padded to one
 // another and single tokens not at all. Packed, it is what Orca's selective batching computes.
 inline constexpr NamedScheme kSchemes[] = {
-    {"static", {.joins = false, .splits = false, .holds = true, .patience = kForever}, Layout::Padded},
-    {"dynamic", {.joins = false, .splits = false, .holds = true, .patience = Seconds{0.05}}, Layout::Padded},
-    {"iteration", {.splits = false}, Layout::Padded},
+    {"static",
+     {.continuous_admission = false,
+      .chunked_prefill = false,
+      .deliver_per_batch = true,
+      .max_batch_wait = kForever},
+     Layout::Padded},
+    {"dynamic",
+     {.continuous_admission = false,
+      .chunked_prefill = false,
+      .deliver_per_batch = true,
+      .max_batch_wait = Seconds{0.05}},
+     Layout::Padded},
+    {"iteration", {.chunked_prefill = false}, Layout::Padded},
     {"continuous", {}, Layout::Packed},
 };
 

@@ -10,122 +10,125 @@ namespace sluice::sched {
 request::Step Scheduler::plan(TimePoint now) {
   ++step_number_;
   shares_.advance(now);
-  Draft draft{.step = {}, .budget = {options_.layout, step_limit(), options_.max_seqs}};
-  draft.step.retire = std::exchange(retire_, {});
-  draft.step.lanes = std::exchange(moved_, {});
+  StepBuilder builder{.step = {}, .budget = {options_.layout, step_limit(), options_.max_seqs}};
+  builder.step.retire = std::exchange(retire_, {});
+  builder.step.lanes = std::exchange(moved_, {});
   if (options_.rope.count > 1) drop_outgrown();
-  if (!options_.scheme.joins) {
-    admit(draft, now);  // before any work: a padded step has a row for every member of the batch
-    draft.budget = {options_.layout, options_.max_step_tokens, options_.max_seqs, batch_rows_};
+  if (!options_.scheme.continuous_admission) {
+    admit(builder, now);  // before any work: a padded step has a row for every member of the batch
+    builder.budget = {options_.layout, options_.max_step_tokens, options_.max_seqs, batch_rows_};
   } else if (shares_.contended()) {
-    take_back(draft, now);
-    if (options_.scheme.splits) part_step(draft);
+    take_back(builder, now);
+    if (options_.scheme.chunked_prefill) part_step(builder);
   }
   if (options_.prefill == Prefill::Separate) {
-    plan_running(draft, Pass::Prompts);
-    if (options_.scheme.joins) admit(draft, now);
-    if (draft.step.work.empty()) plan_running(draft, Pass::Tokens);
+    plan_running(builder, Pass::Prompts);
+    if (options_.scheme.continuous_admission) admit(builder, now);
+    if (builder.step.work.empty()) plan_running(builder, Pass::Tokens);
   } else {
-    plan_running(draft, Pass::Tokens);
-    plan_running(draft, Pass::Prompts);
-    if (options_.scheme.joins) admit(draft, now);
+    plan_running(builder, Pass::Tokens);
+    plan_running(builder, Pass::Prompts);
+    if (options_.scheme.continuous_admission) admit(builder, now);
   }
-  if (options_.scheme.joins) grow_grants();
-  seal(draft);
-  return std::move(draft.step);
+  if (options_.scheme.continuous_admission) grow_grants();
+  finish_step(builder);
+  return std::move(builder.step);
 }
 
 // More than one token to run before the next one can be sampled.
-bool Scheduler::prompting(const Entry& entry) {
-  if (entry.shares_prompt() && !entry.spread) return true;
-  return std::any_of(entry.lanes.begin(), entry.lanes.end(),
-                     [&](const Lane& lane) { return !lane.done && entry.target(lane) - lane.computed > 1; });
+bool Scheduler::is_prefilling(const RequestState& entry) {
+  if (entry.shares_prompt() && !entry.forked) return true;
+  return std::any_of(entry.lanes.begin(), entry.lanes.end(), [&](const SequenceState& lane) {
+    return !lane.done && entry.target(lane) - lane.computed > 1;
+  });
 }
 
-void Scheduler::plan_running(Draft& draft, Pass pass) {
-  const std::vector<Entry*> entries(running_.begin(), running_.end());  // preemption changes the list
-  for (Entry* entry : entries) {
+void Scheduler::plan_running(StepBuilder& builder, Pass pass) {
+  const std::vector<RequestState*> entries(running_.begin(), running_.end());  // preemption changes the list
+  for (RequestState* entry : entries) {
     ++counters_.examined;
     const bool still = entry->phase == Phase::Running && entry->last_served != step_number_;
-    if (still && prompting(*entry) == (pass == Pass::Prompts)) plan_entry(draft, *entry, true);
+    if (still && is_prefilling(*entry) == (pass == Pass::Prompts)) plan_request(builder, *entry, true);
   }
 }
 
-bool Scheduler::plan_entry(Draft& draft, Entry& entry, bool may_preempt) {
-  if (entry.shares_prompt() && !entry.spread) {
-    Lane& first = *leader(entry);
+bool Scheduler::plan_request(StepBuilder& builder, RequestState& entry, bool may_preempt) {
+  if (entry.shares_prompt() && !entry.forked) {
+    SequenceState& first = *first_active(entry);
     const int shared = entry.prompt_size() - 1;
-    if (first.computed < shared) return plan_lane(draft, entry, first, shared, may_preempt);
-    spread(draft, entry);
+    if (first.computed < shared) return plan_lane(builder, entry, first, shared, may_preempt);
+    forked(builder, entry);
   }
-  if (entry.search && entry.lanes.size() > 1) return plan_group(draft, entry, may_preempt);
+  if (entry.search && entry.lanes.size() > 1) return plan_group(builder, entry, may_preempt);
   bool any = false;
   int sequences = 0;
-  for (Lane& lane : entry.lanes) {
+  for (SequenceState& lane : entry.lanes) {
     const bool stays = lane.done || lane.length() > entry.ceiling;
     if (!stays && ++sequences > entry.granted) break;  // the rest waits for these to end
     // Nothing is run ahead of a search's next move, nor beyond the last output of a lane.
     const bool full = lane.length() - entry.prompt_size() >= entry.most_outputs();
     if (lane.done || (entry.search ? lane.pending > 0 : full)) continue;
-    any |= plan_lane(draft, entry, lane, entry.target(lane), may_preempt);
+    any |= plan_lane(builder, entry, lane, entry.target(lane), may_preempt);
     if (entry.phase != Phase::Running) return false;
   }
   return any;
 }
 
 // The lanes of a search sample in the same step or not at all; before that, those that lag behind catch up.
-bool Scheduler::plan_group(Draft& draft, Entry& entry, bool may_preempt) {
+bool Scheduler::plan_group(StepBuilder& builder, RequestState& entry, bool may_preempt) {
   bool ready = true;
-  StepBudget trial = draft.budget;
-  for (const Lane& lane : entry.lanes) {
+  StepBudget trial = builder.budget;
+  for (const SequenceState& lane : entry.lanes) {
     if (lane.pending > 0) return false;
     ready &= lane.length() - lane.computed == 1;
     if (ready && trial.fit(1) == 0) return false;
     trial.add(1);
   }
   bool any = false;
-  for (Lane& lane : entry.lanes) {
-    if (ready && !reserve(draft, entry, lane, 1, may_preempt)) return false;
-    if (!ready) any |= plan_lane(draft, entry, lane, lane.length() - 1, may_preempt);
+  for (SequenceState& lane : entry.lanes) {
+    if (ready && !reserve(builder, entry, lane, 1, may_preempt)) return false;
+    if (!ready) any |= plan_lane(builder, entry, lane, lane.length() - 1, may_preempt);
     if (entry.phase != Phase::Running) return false;
   }
   if (!ready) return any;
-  for (Lane& lane : entry.lanes) push_work(draft, entry, lane, 1);
+  for (SequenceState& lane : entry.lanes) push_work(builder, entry, lane, 1);
   return true;
 }
 
-bool Scheduler::plan_lane(Draft& draft, Entry& entry, Lane& lane, int target, bool may_preempt) {
-  const int tokens = piece(draft, entry, target - lane.computed);
+bool Scheduler::plan_lane(StepBuilder& builder, RequestState& entry, SequenceState& lane, int target,
+                          bool may_preempt) {
+  const int tokens = chunk_size(builder, entry, target - lane.computed);
   if (tokens <= 0) return false;
   if (!options_.kv_cache && lane.computed == 0) ledger_.rewind(lane.seq);
-  if (!reserve(draft, entry, lane, tokens, may_preempt)) return false;
-  push_work(draft, entry, lane, tokens);
+  if (!reserve(builder, entry, lane, tokens, may_preempt)) return false;
+  push_work(builder, entry, lane, tokens);
   return true;
 }
 
 // How many of the wanted tokens go into this step. Where the scheme does not split prompts, all or none,
 // except those that even an empty step could not hold.
-int Scheduler::piece(const Draft& draft, const Entry& entry, int want) const {
-  const int64_t quota = draft.shared ? std::max<int64_t>(0, entry.client->prompt_quota) : want;
-  const int fit = draft.budget.fit(static_cast<int>(std::min<int64_t>(want, quota)));
-  return fit == want || options_.scheme.splits || want > draft.budget.whole() ? fit : 0;
+int Scheduler::chunk_size(const StepBuilder& builder, const RequestState& entry, int want) const {
+  const int64_t quota = builder.shared ? std::max<int64_t>(0, entry.client->prompt_quota) : want;
+  const int fit = builder.budget.fit(static_cast<int>(std::min<int64_t>(want, quota)));
+  return fit == want || options_.scheme.chunked_prefill || want > builder.budget.whole() ? fit : 0;
 }
 
-bool Scheduler::reserve(Draft& draft, Entry& entry, const Lane& lane, int tokens, bool may_preempt) {
+bool Scheduler::reserve(StepBuilder& builder, RequestState& entry, const SequenceState& lane, int tokens,
+                        bool may_preempt) {
   const int end = lane.computed + tokens;
   const kv::Extent extent{.begin = lane.computed, .end = end, .total = std::max(end, entry.target(lane))};
   while (!ledger_.reserve(lane.seq, extent)) {
-    if (!may_preempt || !make_room(draft, entry)) return false;
+    if (!may_preempt || !make_room(builder, entry)) return false;
   }
   return true;
 }
 
-void Scheduler::push_work(Draft& draft, Entry& entry, Lane& lane, int tokens) {
+void Scheduler::push_work(StepBuilder& builder, RequestState& entry, SequenceState& lane, int tokens) {
   const int end = lane.computed + tokens;
   const bool samples = end == lane.length();
-  draft.step.work.push_back(
+  builder.step.work.push_back(
       {lane.seq, lane.computed, end, sample_from(entry, lane, end), rope_length(entry, lane)});
-  draft.budget.add(tokens);
+  builder.budget.add(tokens);
   shares_.charge(*entry.client, tokens);
   entry.client->prompt_quota -= tokens;
   lane.computed = samples && !options_.kv_cache ? 0 : end;
@@ -134,13 +137,13 @@ void Scheduler::push_work(Draft& draft, Entry& entry, Lane& lane, int tokens) {
   entry.last_served = step_number_;
 }
 
-int Scheduler::rope_length(const Entry& entry, const Lane& lane) const {
+int Scheduler::rope_length(const RequestState& entry, const SequenceState& lane) const {
   if (options_.rope.count == 1) return 0;
   const bool kept = options_.rope.outgrown == RopeSets::Outgrown::Kept;
   return kept ? entry.prompt_size() : std::min(lane.length(), entry.ceiling);
 }
 
-int Scheduler::sample_from(Entry& entry, const Lane& lane, int end) {
+int Scheduler::sample_from(RequestState& entry, const SequenceState& lane, int end) {
   const int from = std::max(lane.computed, entry.prompt_read);
   const int to = std::min(end, entry.prompt_outputs());
   if (from >= to) return end == lane.length() ? end - 1 : end;
@@ -149,29 +152,29 @@ int Scheduler::sample_from(Entry& entry, const Lane& lane, int end) {
 }
 
 // The shared part of the prompt is done: every lane gets a table of its own.
-void Scheduler::spread(Draft& draft, Entry& entry) {
+void Scheduler::forked(StepBuilder& builder, RequestState& entry) {
   const int shared = entry.prompt_size() - 1;
-  const SeqId first = leader(entry)->seq;
+  const SeqId first = first_active(entry)->seq;
   if (!entry.search && entry.lanes.size() == 1) {
-    for (int choice = 1; choice < entry.seats; ++choice) {
+    for (int choice = 1; choice < entry.num_sequences; ++choice) {
       const SeqId seq = new_seq();
       lanes_[seq] = {&entry, entry.lanes.size()};
       entry.lanes.push_back({.seq = seq, .choice = choice, .tokens = entry.request->prompt});
-      draft.step.forks.push_back({first, seq, choice});
+      builder.step.forks.push_back({first, seq, choice});
     }
   }
-  for (Lane& lane : entry.lanes) {
+  for (SequenceState& lane : entry.lanes) {
     if (lane.done || lane.seq == first) continue;
     ledger_.fork(first, lane.seq, shared);
     lane.computed = shared;
   }
-  entry.spread = true;
+  entry.forked = true;
 }
 
-void Scheduler::seal(Draft& draft) {
-  draft.step.moves = ledger_.take_moves();
-  if (options_.layout == Layout::Padded && !draft.step.work.empty())
-    draft.step.padding = draft.budget.rectangle();
+void Scheduler::finish_step(StepBuilder& builder) {
+  builder.step.moves = ledger_.take_moves();
+  if (options_.layout == Layout::Padded && !builder.step.work.empty())
+    builder.step.padding = builder.budget.rectangle();
   auto next = running_.begin();
   for (size_t left = running_.size(); left > 0; --left) {
     const auto entry = next++;

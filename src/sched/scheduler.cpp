@@ -9,7 +9,7 @@
 
 namespace sluice::sched {
 
-Scheduler::Scheduler(SchedulerOptions options, kv::KvLedger& ledger)
+Scheduler::Scheduler(SchedulerOptions options, kv::KvManager& ledger)
     : options_(std::move(options)), ledger_(ledger) {
   SLUICE_CHECK(validate(options_).ok());
 }
@@ -61,8 +61,8 @@ Status Scheduler::admissible(const request::Request& request) const {
 
 void Scheduler::add(request::Request request) {
   const request::RequestId id = request.id;
-  auto entry = std::make_unique<Entry>();
-  entry->seats = request::sequence_count(request);
+  auto entry = std::make_unique<RequestState>();
+  entry->num_sequences = request::sequence_count(request);
   entry->search = request::is_search(request);
   entry->request = std::make_shared<const request::Request>(std::move(request));
   choose_rope_set(*entry, entry->prompt_size());
@@ -74,36 +74,36 @@ void Scheduler::add(request::Request request) {
   SLUICE_CHECK(entries_.emplace(id, std::move(entry)).second);
 }
 
-void Scheduler::choose_rope_set(Entry& entry, int length) const {
+void Scheduler::choose_rope_set(RequestState& entry, int length) const {
   entry.rope_set = options_.rope.of(length);
   const bool grows = options_.rope.outgrown == RopeSets::Outgrown::Recomputed && options_.rope.count > 1;
   entry.ceiling = grows && entry.rope_set == 0 ? options_.rope.limit : kNoCeiling;
 }
 
-Entry* Scheduler::find(request::RequestId request) {
+RequestState* Scheduler::find(request::RequestId request) {
   const auto found = entries_.find(request);
   return found == entries_.end() ? nullptr : found->second.get();
 }
 
-std::vector<SeqId> Scheduler::resident_lanes(const Entry& entry) const {
+std::vector<SeqId> Scheduler::resident_lanes(const RequestState& entry) const {
   std::vector<SeqId> seqs;
-  for (const Lane& lane : entry.lanes) {
+  for (const SequenceState& lane : entry.lanes) {
     if (!lane.done && ledger_.contains(lane.seq)) seqs.push_back(lane.seq);
   }
   return seqs;
 }
 
-Lane* Scheduler::leader(Entry& entry) {
+SequenceState* Scheduler::first_active(RequestState& entry) {
   const auto live =
-      std::find_if(entry.lanes.begin(), entry.lanes.end(), [](const Lane& l) { return !l.done; });
+      std::find_if(entry.lanes.begin(), entry.lanes.end(), [](const SequenceState& l) { return !l.done; });
   return live == entry.lanes.end() ? nullptr : &*live;
 }
 
-void Scheduler::release(const Lane& lane) {
+void Scheduler::release(const SequenceState& lane) {
   if (ledger_.contains(lane.seq)) ledger_.release(lane.seq);
 }
 
-void Scheduler::end_lane(Entry& entry, Lane& lane) {
+void Scheduler::end_lane(RequestState& entry, SequenceState& lane) {
   release(lane);
   lane.done = true;
   if (lane.seq != entry.group || !entry.search) lanes_.erase(lane.seq);
@@ -111,7 +111,7 @@ void Scheduler::end_lane(Entry& entry, Lane& lane) {
   if (entry.phase == Phase::Running) set_granted(entry, std::min(entry.granted, entry.live()));
 }
 
-void Scheduler::leave_queue(Entry& entry) {
+void Scheduler::leave_queue(RequestState& entry) {
   switch (entry.phase) {
     case Phase::Waiting:
       waiting_.remove(entry);
@@ -128,8 +128,8 @@ void Scheduler::leave_queue(Entry& entry) {
   }
 }
 
-void Scheduler::erase(Entry& entry) {
-  for (Lane& lane : entry.lanes) {
+void Scheduler::erase(RequestState& entry) {
+  for (SequenceState& lane : entry.lanes) {
     if (!lane.done) end_lane(entry, lane);
   }
   if (entry.known && entry.search) retire_.push_back(entry.group);
@@ -142,7 +142,7 @@ void Scheduler::erase(Entry& entry) {
 }
 
 bool Scheduler::cancel(request::RequestId request) {
-  Entry* entry = find(request);
+  RequestState* entry = find(request);
   if (entry == nullptr) return false;
   erase(*entry);
   return true;
@@ -150,14 +150,14 @@ bool Scheduler::cancel(request::RequestId request) {
 
 bool Scheduler::finish(request::RequestId request, int choice, bool* ended) {
   *ended = false;
-  Entry* entry = find(request);
+  RequestState* entry = find(request);
   if (entry == nullptr) return false;
-  const auto lane = std::find_if(entry->lanes.begin(), entry->lanes.end(), [&](const Lane& l) {
+  const auto lane = std::find_if(entry->lanes.begin(), entry->lanes.end(), [&](const SequenceState& l) {
     return !l.done && (entry->search || l.choice == choice);
   });
   if (lane == entry->lanes.end()) return false;
   if (!entry->search) end_lane(*entry, *lane);
-  *ended = entry->search || leader(*entry) == nullptr;
+  *ended = entry->search || first_active(*entry) == nullptr;
   if (*ended) erase(*entry);
   return true;
 }
@@ -172,13 +172,13 @@ std::vector<request::RequestId> Scheduler::clear() {
 }
 
 std::optional<TimePoint> Scheduler::wake_at() const {
-  const Seconds patience = options_.scheme.patience;
-  if (waiting_.empty() || !running_.empty() || !preempted_.empty() || patience == kForever)
+  const Seconds max_batch_wait = options_.scheme.max_batch_wait;
+  if (waiting_.empty() || !running_.empty() || !preempted_.empty() || max_batch_wait == kForever)
     return std::nullopt;
-  return waiting_.oldest().request->arrival + std::chrono::duration_cast<Clock::duration>(patience);
+  return waiting_.oldest().request->arrival + std::chrono::duration_cast<Clock::duration>(max_batch_wait);
 }
 
-RequestView Scheduler::view_of(const Entry& entry) {
+RequestView Scheduler::view_of(const RequestState& entry) {
   RequestView view{.id = entry.request->id,
                    .client = entry.request->client,
                    .phase = entry.phase,
@@ -186,7 +186,7 @@ RequestView Scheduler::view_of(const Entry& entry) {
                    .prompt_tokens = entry.prompt_size(),
                    .preemptions = entry.preemptions,
                    .cached = entry.cached};
-  for (const Lane& lane : entry.lanes) {
+  for (const SequenceState& lane : entry.lanes) {
     view.generated += static_cast<int>(lane.tokens.size()) - entry.prompt_size();
     if (!lane.done) view.lanes.push_back({lane.seq, static_cast<int>(lane.tokens.size()), lane.computed});
   }
@@ -194,14 +194,14 @@ RequestView Scheduler::view_of(const Entry& entry) {
 }
 
 SequenceOwner Scheduler::owner_of(SeqId seq) const {
-  const Entry& entry = *lanes_.at(seq).entry;
+  const RequestState& entry = *lanes_.at(seq).entry;
   return {entry.request->id, entry.prompt_size()};
 }
 
 void Scheduler::for_each(size_t waiting, const std::function<void(const RequestView&)>& visit) const {
-  for (const Entry* entry : running_) visit(view_of(*entry));
+  for (const RequestState* entry : running_) visit(view_of(*entry));
   for (const auto& [place, entry] : preempted_) visit(view_of(*entry));
-  waiting_.for_oldest(waiting, [&](const Entry& entry) { visit(view_of(entry)); });
+  waiting_.for_oldest(waiting, [&](const RequestState& entry) { visit(view_of(entry)); });
 }
 
 }  // namespace sluice::sched

@@ -1,5 +1,5 @@
 // Who runs next. Pure: no clock, no tensors, no text. A step is planned from the state of the requests and of
-// the ledger; what came of it is committed later, and further steps may be planned in between.
+// the KV manager; what came of it is committed later, and further steps may be planned in between.
 //
 // Planning is linear in the requests that run, and does not depend on how many wait.
 //
@@ -18,11 +18,11 @@
 #include <vector>
 
 #include "base/result.h"
-#include "kv/kv_ledger.h"
+#include "kv/kv_manager.h"
 #include "request/step.h"
 #include "sched/client_shares.h"
-#include "sched/entry.h"
 #include "sched/options.h"
+#include "sched/request_state.h"
 #include "sched/step_budget.h"
 #include "sched/step_cost.h"
 #include "sched/waiting_queue.h"
@@ -76,8 +76,8 @@ struct SequenceOwner {
 
 class Scheduler {
  public:
-  // The ledger is shared with the executor and outlives the scheduler. REQUIRES: validate(options) is ok.
-  Scheduler(SchedulerOptions options, kv::KvLedger& ledger);
+  // The KV manager is shared with the executor and outlives the scheduler. REQUIRES: validate(options) is ok.
+  Scheduler(SchedulerOptions options, kv::KvManager& ledger);
   ~Scheduler();
 
   const SchedulerOptions& options() const { return options_; }
@@ -114,7 +114,7 @@ class Scheduler {
   size_t running() const { return running_.size(); }
   size_t preempted() const { return preempted_.size(); }
   // Answers are to be kept back until this is false again.
-  bool holding() const { return options_.scheme.holds && batch_rows_ > 0; }
+  bool holding() const { return options_.scheme.deliver_per_batch && batch_rows_ > 0; }
   // When plan() may start a batch that it did not start before, though nothing happened.
   std::optional<TimePoint> wake_at() const;
 
@@ -127,8 +127,8 @@ class Scheduler {
   void for_each(size_t waiting, const std::function<void(const RequestView&)>& visit) const;
 
  private:
-  struct LaneRef {
-    Entry* entry = nullptr;
+  struct SequenceRef {
+    RequestState* entry = nullptr;
     size_t lane = 0;
   };
   // Clients whose next request does not fit, in one step, before those behind them are not looked at.
@@ -139,106 +139,108 @@ class Scheduler {
   static constexpr int kLeastStepTokens = 16;
   enum class Pass : uint8_t { Prompts, Tokens };
   // A step in the making.
-  struct Draft {
+  struct StepBuilder {
     request::Step step;
     StepBudget budget;
-    std::vector<Entry*> victims;  // in order of preference from the back; filled when first needed
+    std::vector<RequestState*> victims;  // in order of preference from the back; filled when first needed
     bool victims_known = false;
     bool preempted = false;
-    std::vector<Entry*> owed;  // something was given back for them: they start first
-    bool shared = false;       // between clients: each has its quota of prompt tokens
+    std::vector<RequestState*> owed;  // something was given back for them: they start first
+    bool shared = false;              // between clients: each has its quota of prompt tokens
   };
   enum class Start : uint8_t { Started, NoRoom, StepFull };
 
   // plan.cpp
-  void plan_running(Draft& draft, Pass pass);
-  bool plan_entry(Draft& draft, Entry& entry, bool may_preempt);
-  bool plan_group(Draft& draft, Entry& entry, bool may_preempt);
-  bool plan_lane(Draft& draft, Entry& entry, Lane& lane, int target, bool may_preempt);
-  bool reserve(Draft& draft, Entry& entry, const Lane& lane, int tokens, bool may_preempt);
-  void push_work(Draft& draft, Entry& entry, Lane& lane, int tokens);
-  int piece(const Draft& draft, const Entry& entry, int want) const;
-  int rope_length(const Entry& entry, const Lane& lane) const;
-  static int sample_from(Entry& entry, const Lane& lane, int end);
-  static bool prompting(const Entry& entry);
-  void spread(Draft& draft, Entry& entry);
-  void seal(Draft& draft);
+  void plan_running(StepBuilder& builder, Pass pass);
+  bool plan_request(StepBuilder& builder, RequestState& entry, bool may_preempt);
+  bool plan_group(StepBuilder& builder, RequestState& entry, bool may_preempt);
+  bool plan_lane(StepBuilder& builder, RequestState& entry, SequenceState& lane, int target,
+                 bool may_preempt);
+  bool reserve(StepBuilder& builder, RequestState& entry, const SequenceState& lane, int tokens,
+               bool may_preempt);
+  void push_work(StepBuilder& builder, RequestState& entry, SequenceState& lane, int tokens);
+  int chunk_size(const StepBuilder& builder, const RequestState& entry, int want) const;
+  int rope_length(const RequestState& entry, const SequenceState& lane) const;
+  static int sample_from(RequestState& entry, const SequenceState& lane, int end);
+  static bool is_prefilling(const RequestState& entry);
+  void forked(StepBuilder& builder, RequestState& entry);
+  void finish_step(StepBuilder& builder);
 
   // shares.cpp
   int step_limit() const;
-  void part_step(Draft& draft);
+  void part_step(StepBuilder& builder);
   void claim(ClientShares::Client& client, int64_t demand, std::vector<ClientShares::Client*>& claimants);
-  void take_back(Draft& draft, TimePoint now);
-  bool take_back_seat(Draft& draft, const ClientShares::Client& owed);
-  bool take_back_blocks(Draft& draft, const Entry& entry);
+  void take_back(StepBuilder& builder, TimePoint now);
+  bool take_back_seat(StepBuilder& builder, const ClientShares::Client& owed);
+  bool take_back_blocks(StepBuilder& builder, const RequestState& entry);
   // The youngest request of the client that has most beyond its share, by a measure of what clients have.
   template <class Part>
-  Entry* lender_to(const ClientShares::Client& owed, Part part);
+  RequestState* lender_to(const ClientShares::Client& owed, Part part);
   void count_blocks();
-  bool lacks_blocks(const Entry& entry) const;
+  bool lacks_blocks(const RequestState& entry) const;
   void grow_grants();
-  void set_granted(Entry& entry, int sequences);
+  void set_granted(RequestState& entry, int sequences);
   double seat_wait(const ClientShares::Client* client, const WaitingQueue::Ahead& ahead) const;
 
   // admit.cpp
-  void admit(Draft& draft, TimePoint now);
-  Start try_start(Draft& draft, Entry& entry, TimePoint now);
-  int seats_for(const Entry& entry, TimePoint now) const;
-  bool is_aged(const Entry& entry, TimePoint now) const;
+  void admit(StepBuilder& builder, TimePoint now);
+  Start try_start(StepBuilder& builder, RequestState& entry, TimePoint now);
+  int seats_for(const RequestState& entry, TimePoint now) const;
+  bool is_aged(const RequestState& entry, TimePoint now) const;
   bool batch_may_start(TimePoint now) const;
-  bool start(Draft& draft, Entry& entry, int sequences);
-  bool bring_back(Entry& entry, int sequences);
-  bool set_up(const Draft& draft, Entry& entry, int sequences);
-  bool attach(const Draft& draft, Entry& entry, Lane& lane);
-  bool promise_if_due(Entry& entry, std::span<const SeqId> family);
-  bool leaves_headroom(const Entry& entry, int sequences) const;
+  bool start(StepBuilder& builder, RequestState& entry, int sequences);
+  bool bring_back(RequestState& entry, int sequences);
+  bool set_up(const StepBuilder& builder, RequestState& entry, int sequences);
+  bool attach(const StepBuilder& builder, RequestState& entry, SequenceState& lane);
+  bool reserve_capacity_if_due(RequestState& entry, std::span<const SeqId> family);
+  bool leaves_headroom(const RequestState& entry, int sequences) const;
   int headroom(int group, int sequences) const;
-  Entry* candidate(bool may_join, bool holding) const;
+  RequestState* candidate(bool may_join, bool holding) const;
   kv::Demand demand(const request::Request& request) const;
-  bool make_room(Draft& draft, Entry& entry);
-  void find_victims(Draft& draft);
-  void preempt(Draft& draft, Entry& entry);
+  bool make_room(StepBuilder& builder, RequestState& entry);
+  void find_victims(StepBuilder& builder);
+  void preempt(StepBuilder& builder, RequestState& entry);
   void drop_outgrown();
-  void compute_again(Entry& entry);
-  void drop_blocks(Entry& entry);
+  void compute_again(RequestState& entry);
+  void drop_blocks(RequestState& entry);
 
   // commit.cpp
-  void take_tokens(Entry& entry, size_t lane, request::Tokens tokens, Progress& progress);
-  void take_move(Entry& entry, request::SearchMove move, Progress& progress);
-  void take_vector(Entry& entry, request::Pooled pooled, Progress& progress);
-  void move_lanes(Entry& entry, const std::vector<request::LaneMove>& moves);
-  void take_loss(Entry& entry, size_t lost);
-  void fail(Entry& entry, Error error, Progress& progress);
+  void take_tokens(RequestState& entry, size_t lane, request::Tokens tokens, Progress& progress);
+  void take_move(RequestState& entry, request::SearchMove move, Progress& progress);
+  void take_vector(RequestState& entry, request::Pooled pooled, Progress& progress);
+  void move_lanes(RequestState& entry, const std::vector<request::LaneMove>& moves);
+  void take_loss(RequestState& entry, size_t lost);
+  void fail(RequestState& entry, Error error, Progress& progress);
   void publish(const request::Step& step, const std::vector<request::Outcome>& outcomes);
   void ask_again(const request::Step& step, const std::vector<request::Outcome>& outcomes);
   bool is_end_token(const request::SamplingParams& sampling, Token token) const;
-  std::optional<request::FinishReason> end_of(const Entry& entry, const Lane& lane) const;
+  std::optional<request::FinishReason> end_of(const RequestState& entry, const SequenceState& lane) const;
 
   // scheduler.cpp
-  void choose_rope_set(Entry& entry, int length) const;
-  Entry* find(request::RequestId request);
+  void choose_rope_set(RequestState& entry, int length) const;
+  RequestState* find(request::RequestId request);
   SeqId new_seq() { return SeqId{next_seq_++}; }
-  std::vector<SeqId> resident_lanes(const Entry& entry) const;
-  Lane* leader(Entry& entry);
-  void release(const Lane& lane);
-  void end_lane(Entry& entry, Lane& lane);
+  std::vector<SeqId> resident_lanes(const RequestState& entry) const;
+  SequenceState* first_active(RequestState& entry);
+  void release(const SequenceState& lane);
+  void end_lane(RequestState& entry, SequenceState& lane);
   // Takes the entry out of whatever it is in and forgets it.
-  void erase(Entry& entry);
-  void leave_queue(Entry& entry);
-  static RequestView view_of(const Entry& entry);
+  void erase(RequestState& entry);
+  void leave_queue(RequestState& entry);
+  static RequestView view_of(const RequestState& entry);
 
   SchedulerOptions options_;
-  kv::KvLedger& ledger_;
-  std::unordered_map<request::RequestId, std::unique_ptr<Entry>> entries_;
-  std::unordered_map<SeqId, LaneRef> lanes_;
+  kv::KvManager& ledger_;
+  std::unordered_map<request::RequestId, std::unique_ptr<RequestState>> entries_;
+  std::unordered_map<SeqId, SequenceRef> lanes_;
   ClientShares shares_;
   WaitingQueue waiting_{shares_};
   StepCost cost_;
-  std::list<Entry*> running_;                             // least recently served first, then by age
-  std::map<std::pair<int, uint64_t>, Entry*> preempted_;  // by falling priority, then by age
-  std::vector<SeqId> retire_;                             // for the next step
-  std::vector<request::Lanes> moved_;                     // for the next step
-  int seats_taken_ = 0;
+  std::list<RequestState*> running_;                             // least recently served first, then by age
+  std::map<std::pair<int, uint64_t>, RequestState*> preempted_;  // by falling priority, then by age
+  std::vector<SeqId> retire_;                                    // for the next step
+  std::vector<request::Lanes> moved_;                            // for the next step
+  int num_running_sequences_ = 0;
   // Rows of the running batch, finished ones included, where requests cannot join; else 0.
   int batch_rows_ = 0;
   bool closed_ = false;

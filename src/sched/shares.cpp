@@ -9,8 +9,8 @@ namespace sluice::sched {
 
 using Client = ClientShares::Client;
 
-void Scheduler::set_granted(Entry& entry, int sequences) {
-  seats_taken_ += sequences - entry.granted;
+void Scheduler::set_granted(RequestState& entry, int sequences) {
+  num_running_sequences_ += sequences - entry.granted;
   entry.client->sequences += sequences - entry.granted;
   entry.granted = sequences;
 }
@@ -19,7 +19,8 @@ void Scheduler::set_granted(Entry& entry, int sequences) {
 // have steps of twice that: whoever comes waits for the one that runs.
 int Scheduler::step_limit() const {
   const int most = options_.max_step_tokens;
-  const bool cuts = options_.scheme.joins && options_.scheme.splits && options_.layout == Layout::Packed;
+  const bool cuts = options_.scheme.continuous_admission && options_.scheme.chunked_prefill &&
+                    options_.layout == Layout::Packed;
   if (!cuts) return most;
   const double longest = options_.contended_step.count() * (shares_.contended() ? 1 : 2);
   const int64_t fitting = cost_.tokens_within(longest);
@@ -36,41 +37,42 @@ void Scheduler::claim(Client& client, int64_t demand, std::vector<Client*>& clai
 
 // Parts the step's tokens between the clients by max-min fairness: each has a quota. The next requests of those that wait
 // count with their prompts, and their part, up to half of the step, is kept from those that run already.
-void Scheduler::part_step(Draft& draft) {
+void Scheduler::part_step(StepBuilder& builder) {
   std::vector<Client*> claimants;
-  for (const Entry* entry : running_) {
+  for (const RequestState* entry : running_) {
     ++counters_.examined;
-    int64_t want = prompting(*entry) ? 0 : entry->granted;
-    for (const Lane& lane : entry->lanes)
+    int64_t want = is_prefilling(*entry) ? 0 : entry->granted;
+    for (const SequenceState& lane : entry->lanes)
       if (want < entry->granted && !lane.done) want += std::max(0, entry->target(lane) - lane.computed);
     claim(*entry->client, want, claimants);
   }
   std::vector<std::pair<Client*, int64_t>> next;  // with the tokens that could start
   for (Client* client : shares_.queued()) {
-    if (next.size() == static_cast<size_t>(std::min(kMostPassed, options_.max_seqs - seats_taken_))) break;
-    if (const Entry* entry = waiting_.front(*client)) next.emplace_back(client, entry->prompt_size());
+    if (next.size() == static_cast<size_t>(std::min(kMostPassed, options_.max_seqs - num_running_sequences_)))
+      break;
+    if (const RequestState* entry = waiting_.front(*client)) next.emplace_back(client, entry->prompt_size());
   }
   for (const auto& [client, tokens] : next) claim(*client, tokens, claimants);
   std::vector<Claim> claims;
   for (const Client* client : claimants) claims.push_back({client->weight, client->demand});
-  const int limit = draft.budget.limit();
+  const int limit = builder.budget.limit();
   const double level = fair_level(std::move(claims), limit);
   for (Client* client : claimants)
     client->prompt_quota = static_cast<int64_t>(std::clamp(level * client->weight, 1.0, 1e9));
   int64_t kept = 0;
   for (const auto& [client, tokens] : next) kept += std::min(tokens, client->prompt_quota);
   kept = std::min<int64_t>(kept, limit / 2);
-  draft.budget = {options_.layout, limit - static_cast<int>(kept), options_.max_seqs};
-  draft.shared = true;
+  builder.budget = {options_.layout, limit - static_cast<int>(kept), options_.max_seqs};
+  builder.shared = true;
 }
 
 template <class Part>
-Entry* Scheduler::lender_to(const Client& owed, Part part) {
-  Entry* best = nullptr;
-  const auto excess = [&](const Entry& entry) {
+RequestState* Scheduler::lender_to(const Client& owed, Part part) {
+  RequestState* best = nullptr;
+  const auto excess = [&](const RequestState& entry) {
     return std::pair(part(*entry.client) / entry.client->weight, entry.order);
   };
-  for (Entry* entry : running_) {
+  for (RequestState* entry : running_) {
     ++counters_.examined;
     const Client& client = *entry->client;
     const bool borrows = &client != &owed && part(client) > shares_.share(client, 1) &&
@@ -84,27 +86,27 @@ Entry* Scheduler::lender_to(const Client& owed, Part part) {
 }
 
 // A choice pauses where the request has several, which costs nothing; else it is preempted.
-bool Scheduler::take_back_seat(Draft& draft, const Client& owed) {
-  Entry* lender =
+bool Scheduler::take_back_seat(StepBuilder& builder, const Client& owed) {
+  RequestState* lender =
       lender_to(owed, [&](const Client& c) { return double{1} * c.sequences / options_.max_seqs; });
   if (lender == nullptr) return false;
   ++counters_.given_back;
   if (lender->granted > 1 && !lender->search) {
     set_granted(*lender, lender->granted - 1);
   } else {
-    preempt(draft, *lender);
+    preempt(builder, *lender);
   }
   return true;
 }
 
 // Blocks shared by several sequences count for each of them.
 void Scheduler::count_blocks() {
-  for (Entry* entry : running_) entry->client->kv_part = 0;
-  for (Entry* entry : running_) {
+  for (RequestState* entry : running_) entry->client->kv_part = 0;
+  for (RequestState* entry : running_) {
     double most = 0;
     for (int group = 0; group < ledger_.groups(); ++group) {
       size_t blocks = 0;
-      for (const Lane& lane : entry->lanes)
+      for (const SequenceState& lane : entry->lanes)
         if (!lane.done && ledger_.contains(lane.seq)) blocks += ledger_.table(lane.seq, group).size();
       most = std::max(most, static_cast<double>(blocks) / std::max(1, ledger_.capacity(group)));
     }
@@ -112,7 +114,7 @@ void Scheduler::count_blocks() {
   }
 }
 
-bool Scheduler::lacks_blocks(const Entry& entry) const {
+bool Scheduler::lacks_blocks(const RequestState& entry) const {
   for (int group = 0; group < ledger_.groups(); ++group) {
     const int window = ledger_.options().groups[static_cast<size_t>(group)].window;
     const int tokens = entry.lanes.front().length();
@@ -123,14 +125,14 @@ bool Scheduler::lacks_blocks(const Entry& entry) const {
   return false;
 }
 
-bool Scheduler::take_back_blocks(Draft& draft, const Entry& entry) {
+bool Scheduler::take_back_blocks(StepBuilder& builder, const RequestState& entry) {
   bool any = false;
   for (int count = 0; count < kMostPassed && lacks_blocks(entry); ++count) {
     count_blocks();
-    Entry* lender = lender_to(*entry.client, [](const Client& c) { return c.kv_part; });
+    RequestState* lender = lender_to(*entry.client, [](const Client& c) { return c.kv_part; });
     if (lender == nullptr || lender->promised) break;
     ++counters_.given_back;
-    preempt(draft, *lender);
+    preempt(builder, *lender);
     any = true;
   }
   return any;
@@ -138,36 +140,36 @@ bool Scheduler::take_back_blocks(Draft& draft, const Entry& entry) {
 
 // Clients under their share of the sequences whose next request finds no room get it from those that borrow, if they also
 // have had less than half of what these had over the last 10 s: so it is given back once, not to and fro.
-void Scheduler::take_back(Draft& draft, TimePoint now) {
+void Scheduler::take_back(StepBuilder& builder, TimePoint now) {
   const bool may_join = batch_may_start(now);
   std::vector<Client*> heads;
   for (Client* client : shares_.queued()) {
     if (heads.size() == static_cast<size_t>(kMostPassed)) break;
     heads.push_back(client);
   }
-  int free = options_.max_seqs - seats_taken_;
+  int free = options_.max_seqs - num_running_sequences_;
   for (const Client* client : heads) {
     if (client->sequences + 1 > std::max(1.0, shares_.share(*client, options_.max_seqs))) continue;
-    Entry* next = waiting_.front(*client, may_join);
+    RequestState* next = waiting_.front(*client, may_join);
     if (next == nullptr) continue;
-    const bool seat = free <= 0 && take_back_seat(draft, *client);
+    const bool seat = free <= 0 && take_back_seat(builder, *client);
     if (free <= 0 && !seat) continue;
     free -= !seat;
-    if (take_back_blocks(draft, *next) || seat) draft.owed.push_back(next);
+    if (take_back_blocks(builder, *next) || seat) builder.owed.push_back(next);
   }
-  for (Entry* entry : running_) {
+  for (RequestState* entry : running_) {
     const Client& client = *entry->client;
     if (entry->granted >= entry->live() || client.sequences + 1 > shares_.share(client, options_.max_seqs))
       continue;
-    if (free <= 0 && take_back_seat(draft, client)) set_granted(*entry, entry->granted + 1);
+    if (free <= 0 && take_back_seat(builder, client)) set_granted(*entry, entry->granted + 1);
     break;  // one in a step
   }
-  draft.preempted = false;  // nobody lacks blocks: what was given back is to be taken
+  builder.preempted = false;  // nobody lacks blocks: what was given back is to be taken
 }
 
 // Choices that pause go on where sequences are left over.
 void Scheduler::grow_grants() {
-  int free = options_.max_seqs - seats_taken_;
+  int free = options_.max_seqs - num_running_sequences_;
   for (auto entry = running_.begin(); free > 0 && entry != running_.end(); ++entry) {
     const int more = std::min(free, (*entry)->live() - (*entry)->granted);
     if (more <= 0) continue;
@@ -178,12 +180,12 @@ void Scheduler::grow_grants() {
 
 // Until a sequence ends for the last of these requests, where each of those that run goes on to its limit of tokens.
 double Scheduler::seat_wait(const Client* client, const WaitingQueue::Ahead& ahead) const {
-  const int free = options_.max_seqs - seats_taken_;
+  const int free = options_.max_seqs - num_running_sequences_;
   const bool entitled = client == nullptr || client->requests == 0 ||
                         client->sequences + ahead.requests + 1 <= shares_.share(*client, options_.max_seqs);
   if (ahead.requests < free || entitled) return 0;
   std::vector<int> left;
-  for (const Entry* entry : running_) {
+  for (const RequestState* entry : running_) {
     const auto generated = static_cast<int>(entry->lanes.front().tokens.size()) - entry->prompt_size();
     left.insert(left.end(), static_cast<size_t>(entry->granted),
                 std::max(0, entry->most_outputs() - generated));
@@ -192,7 +194,7 @@ double Scheduler::seat_wait(const Client* client, const WaitingQueue::Ahead& ahe
   const auto nth =
       left.begin() + std::min<ptrdiff_t>(ahead.requests - std::max(0, free), std::ssize(left) - 1);
   std::nth_element(left.begin(), nth, left.end());
-  return *nth * cost_.seconds(seats_taken_);
+  return *nth * cost_.seconds(num_running_sequences_);
 }
 
 // Prompts before it of its own client, and of the others as much as their shares allow, at the measured pace of full steps;
@@ -205,22 +207,22 @@ Seconds Scheduler::time_to_first_token(const request::Request& request) const {
     ahead = waiting_.ahead_of(*client, request.priority, request.first_token_by.value_or(TimePoint::max()));
   double own = static_cast<double>(ahead.tokens) + static_cast<double>(request.prompt.size());
   double others = static_cast<double>(waiting_.tokens() - ahead.tokens);
-  for (const Entry* entry : running_) {
-    const Lane& lane = entry->lanes.front();
+  for (const RequestState* entry : running_) {
+    const SequenceState& lane = entry->lanes.front();
     const int left = std::max(0, entry->target(lane) - lane.computed - 1);
     (entry->client == client ? own : others) += left;
   }
   const double part = shares_.part_of(client, request.weight);
   const double tokens = own + std::min(others, own * (1 - part) / part);
-  const double step = step_limit(), prompts = std::max(1.0, step - seats_taken_);
+  const double step = step_limit(), prompts = std::max(1.0, step - num_running_sequences_);
   const double full_steps = std::max(0.0, tokens / prompts - 1);
-  const double last = cost_.seconds(std::min(step, tokens + seats_taken_));
+  const double last = cost_.seconds(std::min(step, tokens + num_running_sequences_));
   return Seconds(seat_wait(client, ahead) + full_steps * cost_.seconds(step) + last);
 }
 
 std::optional<request::RequestId> Scheduler::youngest_waiting(const std::string& name) const {
   const Client* client = shares_.find(name);
-  const Entry* entry = client == nullptr ? nullptr : waiting_.youngest(*client);
+  const RequestState* entry = client == nullptr ? nullptr : waiting_.youngest(*client);
   return entry == nullptr ? std::nullopt : std::optional(entry->request->id);
 }
 

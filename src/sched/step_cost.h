@@ -20,11 +20,11 @@ class StepCost {
     y_ = y_ * kKept + seconds;
     xx_ = xx_ * kKept + x * x;
     xy_ = xy_ * kKept + x * seconds;
-    const double spread = xx_ - x_ * x_ / count_;
+    const double forked = xx_ - x_ * x_ / count_;
     per_token_ = y_ / x_;
     fixed_ = 0;
-    if (spread <= kLeastSpread * xx_) return;
-    const double slope = (xy_ - x_ * y_ / count_) / spread;
+    if (forked <= kLeastSpread * xx_) return;
+    const double slope = (xy_ - x_ * y_ / count_) / forked;
     per_token_ = std::clamp(slope, 0.0, y_ / x_);
     fixed_ = std::max(0.0, (y_ - per_token_ * x_) / count_);
   }

@@ -14,7 +14,7 @@ Clock::duration ticks(Seconds seconds) {
 
 }  // namespace
 
-void WaitingQueue::push(Entry& entry, Seconds service) {
+void WaitingQueue::push(RequestState& entry, Seconds service) {
   Queue& queue = queues_[entry.client];
   const request::Request& request = *entry.request;
   if (entry.preempted()) {
@@ -26,14 +26,14 @@ void WaitingQueue::push(Entry& entry, Seconds service) {
     if (request.first_token_by) entry.rank.first = *request.first_token_by - ticks(service);
     queue.fresh[request.priority].insert(&entry);
     entry.age_place = by_age_.insert(by_age_.end(), &entry);
-    seats_ += entry.seats;
+    seats_ += entry.num_sequences;
     tokens_ += entry.prompt_size();
   }
   queue.by_age.emplace(entry.number, &entry);
   shares_.set_queued(*entry.client, true);
 }
 
-void WaitingQueue::remove(Entry& entry) {
+void WaitingQueue::remove(RequestState& entry) {
   const auto found = queues_.find(entry.client);
   SLUICE_CHECK(found != queues_.end());
   Queue& queue = found->second;
@@ -44,7 +44,7 @@ void WaitingQueue::remove(Entry& entry) {
   queue.by_age.erase(entry.number);
   if (!entry.preempted()) {
     by_age_.erase(entry.age_place);
-    seats_ -= entry.seats;
+    seats_ -= entry.num_sequences;
     tokens_ -= entry.prompt_size();
   }
   if (!queue.by_age.empty()) return;
@@ -56,15 +56,15 @@ void WaitingQueue::note_start(const Client& client) {
   if (const auto found = queues_.find(&client); found != queues_.end()) ++found->second.starts;
 }
 
-Entry* WaitingQueue::front(const Client& client, bool may_join) const {
+RequestState* WaitingQueue::front(const Client& client, bool may_join) const {
   const auto found = queues_.find(&client);
   if (found == queues_.end()) return nullptr;
   const Queue& queue = found->second;
   const auto first = [](const auto& levels) {
     return levels.empty() ? nullptr : *levels.begin()->second.begin();
   };
-  Entry* back = first(queue.preempted);
-  Entry* fresh = may_join ? first(queue.fresh) : nullptr;
+  RequestState* back = first(queue.preempted);
+  RequestState* fresh = may_join ? first(queue.fresh) : nullptr;
   const bool by_age = queue.starts % kStartsPerOldest == kStartsPerOldest - 1;
   if (fresh != nullptr && by_age && back == nullptr && queue.fresh.size() > 1)
     return queue.by_age.begin()->second;
@@ -73,7 +73,7 @@ Entry* WaitingQueue::front(const Client& client, bool may_join) const {
   return urgent && !by_age ? fresh : back;
 }
 
-const Entry* WaitingQueue::youngest(const Client& client) const {
+const RequestState* WaitingQueue::youngest(const Client& client) const {
   const auto found = queues_.find(&client);
   if (found == queues_.end()) return nullptr;
   const auto& by_age = found->second.by_age;
@@ -88,7 +88,7 @@ WaitingQueue::Ahead WaitingQueue::ahead_of(const Client& client, int priority, T
   if (found == queues_.end()) return ahead;
   for (const auto& [level, entries] : found->second.fresh) {
     if (level < priority) break;
-    for (const Entry* entry : entries) {
+    for (const RequestState* entry : entries) {
       if (level == priority && entry->rank.first > start_by) break;
       ++ahead.requests;
       ahead.tokens += entry->prompt_size();
@@ -97,7 +97,7 @@ WaitingQueue::Ahead WaitingQueue::ahead_of(const Client& client, int priority, T
   return ahead;
 }
 
-void WaitingQueue::for_oldest(size_t count, const std::function<void(const Entry&)>& visit) const {
+void WaitingQueue::for_oldest(size_t count, const std::function<void(const RequestState&)>& visit) const {
   for (auto entry = by_age_.begin(); entry != by_age_.end() && count > 0; ++entry, --count) visit(**entry);
 }
 

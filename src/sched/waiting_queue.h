@@ -14,7 +14,7 @@
 #include <unordered_map>
 
 #include "sched/client_shares.h"
-#include "sched/entry.h"
+#include "sched/request_state.h"
 
 namespace sluice::sched {
 
@@ -28,21 +28,21 @@ class WaitingQueue {
   // Of those that have not started.
   bool empty() const { return by_age_.empty(); }
   size_t size() const { return by_age_.size(); }
-  int64_t seats() const { return seats_; }    // of all together
-  int64_t tokens() const { return tokens_; }  // of their prompts
+  int64_t num_sequences() const { return seats_; }  // of all together
+  int64_t tokens() const { return tokens_; }        // of their prompts
   // REQUIRES: !empty()
-  const Entry& oldest() const { return *by_age_.front(); }
-  void for_oldest(size_t count, const std::function<void(const Entry&)>& visit) const;
+  const RequestState& oldest() const { return *by_age_.front(); }
+  void for_oldest(size_t count, const std::function<void(const RequestState&)>& visit) const;
 
   // By its phase: one that has not started, or a preempted one. `service`: how long it will take to its first token.
-  void push(Entry& entry, Seconds service = Seconds{0});
-  void remove(Entry& entry);
+  void push(RequestState& entry, Seconds service = Seconds{0});
+  void remove(RequestState& entry);
   // Whose turn it is among the client's; null where it has none. may_join false: none of those that have not started.
-  Entry* front(const Client& client, bool may_join = true) const;
+  RequestState* front(const Client& client, bool may_join = true) const;
   // One of the client's has started.
   void note_start(const Client& client);
   // The last that came of those that have not started; null where there is none.
-  const Entry* youngest(const Client& client) const;
+  const RequestState* youngest(const Client& client) const;
   // Requests of the client that have not started and go before one that should start at this time, with its priority, and
   // the tokens of their prompts.
   struct Ahead {
@@ -54,18 +54,18 @@ class WaitingQueue {
  private:
   static constexpr uint64_t kStartsPerOldest = 8;
   struct ByRank {
-    bool operator()(const Entry* a, const Entry* b) const { return a->rank < b->rank; }
+    bool operator()(const RequestState* a, const RequestState* b) const { return a->rank < b->rank; }
   };
-  using Level = std::set<Entry*, ByRank>;
+  using Level = std::set<RequestState*, ByRank>;
   struct Queue {
     std::map<int, Level, std::greater<>> fresh, preempted;  // by priority
-    std::map<uint64_t, Entry*> by_age;
+    std::map<uint64_t, RequestState*> by_age;
     uint64_t starts = 0;
   };
 
   ClientShares& shares_;
   std::unordered_map<const Client*, Queue> queues_;  // of clients that have requests here
-  std::list<Entry*> by_age_;
+  std::list<RequestState*> by_age_;
   int64_t seats_ = 0;
   int64_t tokens_ = 0;
   uint64_t next_number_ = 1;

@@ -48,20 +48,20 @@ int fifth_bit(uint32_t high, int i) {
 }
 
 // {f16 d; u8 quants[16]}
-void decode_q4_0(const uint8_t* block, float* out) {
+void dequantize_q4_0(const uint8_t* block, float* out) {
   const float d = load_f16(block);
   for (int i = 0; i < 32; ++i) out[i] = d * static_cast<float>(nibble(block + 2, i) - 8);
 }
 
 // {f16 d; f16 m; u8 quants[16]}
-void decode_q4_1(const uint8_t* block, float* out) {
+void dequantize_q4_1(const uint8_t* block, float* out) {
   const float d = load_f16(block);
   const float m = load_f16(block + 2);
   for (int i = 0; i < 32; ++i) out[i] = d * static_cast<float>(nibble(block + 4, i)) + m;
 }
 
 // {f16 d; u32 fifth bits; u8 quants[16]}
-void decode_q5_0(const uint8_t* block, float* out) {
+void dequantize_q5_0(const uint8_t* block, float* out) {
   const float d = load_f16(block);
   const uint32_t high = load32(block + 2);
   for (int i = 0; i < 32; ++i)
@@ -69,7 +69,7 @@ void decode_q5_0(const uint8_t* block, float* out) {
 }
 
 // {f16 d; f16 m; u32 fifth bits; u8 quants[16]}
-void decode_q5_1(const uint8_t* block, float* out) {
+void dequantize_q5_1(const uint8_t* block, float* out) {
   const float d = load_f16(block);
   const float m = load_f16(block + 2);
   const uint32_t high = load32(block + 4);
@@ -77,13 +77,13 @@ void decode_q5_1(const uint8_t* block, float* out) {
 }
 
 // {f16 d; i8 quants[32]}
-void decode_q8_0(const uint8_t* block, float* out) {
+void dequantize_q8_0(const uint8_t* block, float* out) {
   const float d = load_f16(block);
   for (int i = 0; i < 32; ++i) out[i] = static_cast<float>(static_cast<int8_t>(block[2 + i])) * d;
 }
 
 // {u8 scale:4, min:4 [16]; u8 quants[64]; f16 d; f16 dmin}; 16 groups of 16
-void decode_q2_k(const uint8_t* block, float* out) {
+void dequantize_q2_k(const uint8_t* block, float* out) {
   const uint8_t* quants = block + 16;
   const float d = load_f16(block + 80);
   const float dmin = load_f16(block + 82);
@@ -96,7 +96,7 @@ void decode_q2_k(const uint8_t* block, float* out) {
 }
 
 // {u8 third bits[32]; u8 quants[64]; u8 scales[12]; f16 d}; 16 groups of 16 with 6-bit scales
-void decode_q3_k(const uint8_t* block, float* out) {
+void dequantize_q3_k(const uint8_t* block, float* out) {
   const uint8_t* high = block;
   const uint8_t* quants = block + 32;
   const uint8_t* scales = block + 96;
@@ -126,7 +126,7 @@ ScaleMin scale_min(const uint8_t* packed, int group) {
 }
 
 // {f16 d; f16 dmin; u8 scales[12]; u8 quants[128]}; 8 groups of 32
-void decode_q4_k(const uint8_t* block, float* out) {
+void dequantize_q4_k(const uint8_t* block, float* out) {
   const float d = load_f16(block);
   const float dmin = load_f16(block + 2);
   const uint8_t* quants = block + 16;
@@ -142,7 +142,7 @@ void decode_q4_k(const uint8_t* block, float* out) {
 }
 
 // {f16 d; f16 dmin; u8 scales[12]; u8 fifth bits[32]; u8 quants[128]}; 8 groups of 32
-void decode_q5_k(const uint8_t* block, float* out) {
+void dequantize_q5_k(const uint8_t* block, float* out) {
   const float d = load_f16(block);
   const float dmin = load_f16(block + 2);
   const uint8_t* high = block + 16;
@@ -160,7 +160,7 @@ void decode_q5_k(const uint8_t* block, float* out) {
 }
 
 // {u8 low nibbles[128]; u8 high pairs[64]; i8 scales[16]; f16 d}; 16 groups of 16
-void decode_q6_k(const uint8_t* block, float* out) {
+void dequantize_q6_k(const uint8_t* block, float* out) {
   const uint8_t* low = block;
   const uint8_t* high = block + 128;
   const uint8_t* scales = block + 192;
@@ -174,19 +174,19 @@ void decode_q6_k(const uint8_t* block, float* out) {
 }
 
 // {f16 d; u8 quants[16]}; quants index a table
-void decode_iq4_nl(const uint8_t* block, float* out) {
+void dequantize_iq4_nl(const uint8_t* block, float* out) {
   const float d = load_f16(block);
   for (int i = 0; i < 32; ++i) out[i] = d * static_cast<float>(kIq4NlValues[nibble(block + 2, i)]);
 }
 
 // {u8 exponent; u8 quants[16]}
-void decode_mxfp4(const uint8_t* block, float* out) {
+void dequantize_mxfp4(const uint8_t* block, float* out) {
   const float d = half_e8m0(block[0]);
   for (int i = 0; i < 32; ++i) out[i] = d * static_cast<float>(kMxfp4Values[nibble(block + 1, i)]);
 }
 
 template <void (*decode)(const uint8_t*, float*)>
-void decode_blocks(DType type, const uint8_t* source, float* out, int64_t elements) {
+void dequantize_blocks(DType type, const uint8_t* source, float* out, int64_t elements) {
   const DTypeInfo& layout = info(type);
   SLUICE_CHECK_EQ(elements % layout.block_elements, 0);
   for (int64_t i = 0; i < elements; i += layout.block_elements) {
@@ -197,7 +197,7 @@ void decode_blocks(DType type, const uint8_t* source, float* out, int64_t elemen
 
 }  // namespace
 
-void decode_row(DType type, const void* row, float* out, int64_t elements) {
+void dequantize_row(DType type, const void* row, float* out, int64_t elements) {
   const auto* source = static_cast<const uint8_t*>(row);
   switch (type) {
     case DType::F32:
@@ -213,35 +213,35 @@ void decode_row(DType type, const void* row, float* out, int64_t elements) {
       for (int64_t i = 0; i < elements; ++i) out[i] = e4m3_to_f32(source[i]);
       return;
     case DType::Q4_0:
-      return decode_blocks<decode_q4_0>(type, source, out, elements);
+      return dequantize_blocks<dequantize_q4_0>(type, source, out, elements);
     case DType::Q4_1:
-      return decode_blocks<decode_q4_1>(type, source, out, elements);
+      return dequantize_blocks<dequantize_q4_1>(type, source, out, elements);
     case DType::Q5_0:
-      return decode_blocks<decode_q5_0>(type, source, out, elements);
+      return dequantize_blocks<dequantize_q5_0>(type, source, out, elements);
     case DType::Q5_1:
-      return decode_blocks<decode_q5_1>(type, source, out, elements);
+      return dequantize_blocks<dequantize_q5_1>(type, source, out, elements);
     case DType::Q8_0:
-      return decode_blocks<decode_q8_0>(type, source, out, elements);
+      return dequantize_blocks<dequantize_q8_0>(type, source, out, elements);
     case DType::Q2_K:
-      return decode_blocks<decode_q2_k>(type, source, out, elements);
+      return dequantize_blocks<dequantize_q2_k>(type, source, out, elements);
     case DType::Q3_K:
-      return decode_blocks<decode_q3_k>(type, source, out, elements);
+      return dequantize_blocks<dequantize_q3_k>(type, source, out, elements);
     case DType::Q4_K:
-      return decode_blocks<decode_q4_k>(type, source, out, elements);
+      return dequantize_blocks<dequantize_q4_k>(type, source, out, elements);
     case DType::Q5_K:
-      return decode_blocks<decode_q5_k>(type, source, out, elements);
+      return dequantize_blocks<dequantize_q5_k>(type, source, out, elements);
     case DType::Q6_K:
-      return decode_blocks<decode_q6_k>(type, source, out, elements);
+      return dequantize_blocks<dequantize_q6_k>(type, source, out, elements);
     case DType::IQ4_NL:
-      return decode_blocks<decode_iq4_nl>(type, source, out, elements);
+      return dequantize_blocks<dequantize_iq4_nl>(type, source, out, elements);
     case DType::MXFP4:
-      return decode_blocks<decode_mxfp4>(type, source, out, elements);
+      return dequantize_blocks<dequantize_mxfp4>(type, source, out, elements);
     case DType::I8:
     case DType::I32:
     case DType::U8:
       break;
   }
-  SLUICE_CHECK(!"decode_row is for weight types");
+  SLUICE_CHECK(!"dequantize_row is for weight types");
 }
 
 }  // namespace sluice

@@ -10,6 +10,6 @@ namespace sluice {
 
 // REQUIRES: `type` is a weight type (not I8, I32, U8); `elements` is a multiple of its block size.
 // `source` needs no alignment.
-void decode_row(DType type, const void* source, float* out, int64_t elements);
+void dequantize_row(DType type, const void* source, float* out, int64_t elements);
 
 }  // namespace sluice

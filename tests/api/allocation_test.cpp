@@ -110,7 +110,7 @@ TEST(Allocation, FailsAnAnswerAlone) {
   for (const Case& one : kCases) {
     until_enough([&](int64_t allowed) {
       Reply reply = rig.post(one.path, one.body);
-      auto* prepared = std::get_if<Prepared>(&reply);
+      auto* prepared = std::get_if<EngineJob>(&reply);
       if (prepared == nullptr) return;
       const Events events{{0, delta("ok")}, {0, choice_end()}, {0, finished(5, 0, 2)}};
       std::string out;

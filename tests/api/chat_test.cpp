@@ -158,7 +158,7 @@ TEST_F(ChatTest, ErrorsBeforeAndAfterTheFirstByte) {
 
 TEST_F(ChatTest, TheServerCanEndAStream) {
   Reply reply = rig_.post(kChatPath, with(R"(,"stream":true)"));
-  AnswerWriter& writer = *std::get<Prepared>(reply).writer;
+  AnswerWriter& writer = *std::get<EngineJob>(reply).writer;
   std::string out;
   writer.head_sent();
   writer.fail({.status = 503, .type = "server_error", .code = "shutdown", .message = "bye"}, out);

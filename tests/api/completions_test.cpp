@@ -15,7 +15,7 @@ class CompletionTest : public testing::Test {
     Reply reply = rig_.post(kCompletionsPath, R"({"prompt":)" + std::string(prompt) + "}");
     if (const auto* error = std::get_if<ApiError>(&reply)) return {error->message};
     std::vector<std::string> out;
-    for (const engine::Submission& submission : std::get<Prepared>(reply).submissions)
+    for (const engine::Submission& submission : std::get<EngineJob>(reply).submissions)
       out.push_back(rig_.shown(submission.request.prompt));
     return out;
   }
@@ -118,7 +118,7 @@ TEST_F(CompletionTest, WritesLongAnswersInPieces) {
   prompt.prompt_logprobs = delta(std::string(20'000, 'x')).tokens;
   for (const char* fields : {R"("prompt_logprobs":2)", R"("echo":true,"logprobs":2)"}) {
     Reply reply = rig_.post(kCompletionsPath, fmt::format(R"({{"prompt":"x",{}}})", fields));
-    AnswerWriter& writer = *std::get<Prepared>(reply).writer;
+    AnswerWriter& writer = *std::get<EngineJob>(reply).writer;
     const Events events{{0, prompt}, {0, delta("a")}, {0, choice_end()}, {0, finished(2, 0, 1)}};
     std::string whole;
     for (const auto& [index, event] : events) writer.take(index, event, whole);

@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "api/core/field_table.h"
+#include "api/fields/field_table.h"
 #include "tests/api/rig.h"
 
 namespace sluice::api {

@@ -5,26 +5,27 @@
 namespace sluice::api {
 namespace {
 
-Result<Draft> read_line(std::string_view text) {
+Result<ParsedRequest> read_line(std::string_view text) {
   return read_job_line(parse_json(text, "line")->get_object());
 }
 
 std::string refusal_of_line(std::string_view text) {
-  const Result<Draft> draft = read_line(text);
+  const Result<ParsedRequest> draft = read_line(text);
   return draft ? "none" : draft.error().message;
 }
 
 TEST(JobLineTest, ReadsPromptsMessagesAndParameters) {
-  const Result<Draft> text = read_line(R"({"prompt":"a","max_tokens":3,"temperature":0.5,"logprobs":2})");
+  const Result<ParsedRequest> text =
+      read_line(R"({"prompt":"a","max_tokens":3,"temperature":0.5,"logprobs":2})");
   ASSERT_TRUE(text) << text.error().message;
   EXPECT_EQ(std::get<std::string>(text->prompts.front()), "a");
   EXPECT_EQ(text->max_tokens, 3);
   EXPECT_EQ(text->temperature, 0.5);
   EXPECT_EQ(text->logprobs, 2);
-  const Result<Draft> ids = read_line(R"({"prompt":[1,2]})");
+  const Result<ParsedRequest> ids = read_line(R"({"prompt":[1,2]})");
   ASSERT_TRUE(ids) << ids.error().message;
   EXPECT_EQ(std::get<std::vector<Token>>(ids->prompts.front()), (std::vector<Token>{1, 2}));
-  const Result<Draft> chat = read_line(R"({"messages":[{"role":"user","content":"a"}]})");
+  const Result<ParsedRequest> chat = read_line(R"({"messages":[{"role":"user","content":"a"}]})");
   ASSERT_TRUE(chat) << chat.error().message;
   EXPECT_EQ(chat->chat.messages.size(), 1u);
 }

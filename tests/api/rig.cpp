@@ -61,7 +61,7 @@ std::string Rig::answer(std::string_view path, std::string_view body, const Even
   Reply reply = post(path, body);
   if (const auto* error = std::get_if<ApiError>(&reply)) return "error: " + error->message;
   if (const auto* whole = std::get_if<Answer>(&reply)) return whole->body;
-  Prepared& prepared = std::get<Prepared>(reply);
+  EngineJob& prepared = std::get<EngineJob>(reply);
   std::string out;
   for (const auto& [index, event] : events) prepared.writer->take(index, event, out);
   while (prepared.writer->has_more()) prepared.writer->next_piece(out);
@@ -77,7 +77,7 @@ engine::Submission Rig::submission(std::string_view path, std::string_view body)
     ADD_FAILURE() << error->message;
     return {};
   }
-  Prepared& prepared = std::get<Prepared>(reply);
+  EngineJob& prepared = std::get<EngineJob>(reply);
   EXPECT_EQ(prepared.submissions.size(), 1u);
   return std::move(prepared.submissions.front());
 }

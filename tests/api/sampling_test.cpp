@@ -144,9 +144,9 @@ TEST_F(SamplingTest, Searches) {
 TEST_F(SamplingTest, StopStringsReachTheText) {
   const engine::Submission made =
       rig_.submission("/v1/completions", R"({"prompt":"x","stop":"END","include_stop_str_in_output":true})");
-  const std::unique_ptr<engine::ChoiceText> text = made.text(0);
+  const std::unique_ptr<engine::TextStream> text = made.text(0);
   const std::vector<Token> tokens{'a', 'E', 'N', 'D', 'b'};
-  const Result<engine::ChoiceText::Piece> piece = text->push(tokens);
+  const Result<engine::TextStream::Piece> piece = text->push(tokens);
   ASSERT_TRUE(piece.ok());
   EXPECT_EQ(piece->text, "aEND");
   EXPECT_EQ(piece->stop, "END");

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "api/core/checklist.h"
+#include "api/fields/checklist.h"
 #include "base/json.h"
 #include "tests/api/rig.h"
 
@@ -24,13 +24,13 @@ class ToolTest : public testing::Test {
 };
 
 TEST_F(ToolTest, Models) {
-  const std::string card =
+  const std::string gpu =
       R"({"id":"tiny","object":"model","created":1690000000,"owned_by":"sluice","root":"tiny","parent":null,)"
       R"("max_model_len":200,"meta":{"n_ctx_train":200,"n_vocab":259,"n_params":1000,"size":4000,)"
       R"("architecture":"llama","quantization":"F32","sampling":{}}})";
   EXPECT_EQ(std::get<Answer>(rig_.call("GET", "/v1/models", "")).body,
-            R"({"object":"list","data":[)" + card + "]}");
-  EXPECT_EQ(std::get<Answer>(rig_.call("GET", "/v1/models/{model}", "", "tiny-alias")).body, card);
+            R"({"object":"list","data":[)" + gpu + "]}");
+  EXPECT_EQ(std::get<Answer>(rig_.call("GET", "/v1/models/{model}", "", "tiny-alias")).body, gpu);
   EXPECT_EQ(std::get<ApiError>(rig_.call("GET", "/v1/models/{model}", "", "none")).status, 404);
 }
 

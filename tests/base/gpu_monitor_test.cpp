@@ -1,4 +1,4 @@
-#include "base/gpu_monitor.h"
+#include "base/system/gpu_monitor.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "base/memory.h"
+#include "base/system/memory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "base/terminal.h"
+#include "base/system/terminal.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "cli/answer_text.h"
+#include "cli/terminal/answer_text.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "cli/conversation.h"
+#include "cli/terminal/conversation.h"
 
 #include <gtest/gtest.h>
 

@@ -311,7 +311,7 @@ TEST_P(AttentionTest, EveryOtherShape) {
 }
 
 TEST_P(AttentionTest, RopeBothWays) {
-  for (auto style : {kernels::RopeStyle::Halves, kernels::RopeStyle::Interleaved}) {
+  for (auto style : {kernels::RopeStyle::NeoX, kernels::RopeStyle::GptJ}) {
     Both x = random(4, 3 * 64), frequencies = vector(3 * 24);
     Both angles{HostTensor::make(DType::F32, {4, 24, 2}), gpu().allocate(DType::F32, {4, 24, 2}), {}, {}};
     Batch b;
@@ -346,7 +346,7 @@ TEST_P(AttentionTest, CopiedBlocksReadAlike) {
 }
 
 TEST_P(AttentionTest, RotateAndStoreInOne) {
-  for (auto style : {kernels::RopeStyle::Halves, kernels::RopeStyle::Interleaved}) {
+  for (auto style : {kernels::RopeStyle::NeoX, kernels::RopeStyle::GptJ}) {
     for (auto [dim, type] : {std::pair{16, DType::BF16},
                              {40, DType::BF16},
                              {64, DType::BF16},
@@ -415,7 +415,7 @@ TEST_P(AttentionTest, ReplayedStepsMatchDirectOnes) {
                        k = side(wide).columns_as_heads(1024, 2, 128);
       const TensorView v = side(wide).columns_as_heads(1280, 2, 128);
       const PagedKv& kv = host ? host_kv_ : device_kv_;
-      backend.rope_write_kv(kv, {q, k, v}, turn, kernels::RopeStyle::Halves, view);
+      backend.rope_write_kv(kv, {q, k, v}, turn, kernels::RopeStyle::NeoX, view);
       backend.attend(heads_of(side(mixed), 8), q, kv, view, shape);
       backend.matmul(side(normed), side(mixed), host ? output.host : output.device);
       backend.add_rms_norm(side(normed), {side(x), side(normed)}, {side(gain), 1e-5f});

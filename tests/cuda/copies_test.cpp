@@ -7,7 +7,7 @@
 namespace sluice::cuda_test {
 namespace {
 
-using kernels::Accelerator;
+using kernels::AsyncDevice;
 
 class CopiesTest : public DeviceTest {
  protected:
@@ -27,8 +27,8 @@ class CopiesTest : public DeviceTest {
     return values;
   }
   // Pieces of many sizes, in no order, that do not overlap.
-  std::vector<Accelerator::Piece> cut(const kernels::Memory& memory) {
-    std::vector<Accelerator::Piece> pieces;
+  std::vector<AsyncDevice::Piece> cut(const kernels::Memory& memory) {
+    std::vector<AsyncDevice::Piece> pieces;
     auto* data = static_cast<std::byte*>(memory.view.data);
     for (size_t left = static_cast<size_t>(memory.view.bytes()); left > 0;) {
       const size_t bytes = std::min(left, static_cast<size_t>(1 + below(below(2) == 0 ? 100 : 3 << 20)));
@@ -44,13 +44,13 @@ class CopiesTest : public DeviceTest {
 TEST_F(CopiesTest, BringBackWhatTheyTook) {
   const std::vector<int32_t> values = random_values(5 << 20), others = random_values(5 << 20);
   const kernels::Memory memory = filled(values), cover = filled(others);
-  const std::vector<Accelerator::Piece> pieces = cut(memory);
+  const std::vector<AsyncDevice::Piece> pieces = cut(memory);
   const size_t bytes = values.size() * sizeof(int32_t);
   const std::shared_ptr<std::byte> pinned = gpu().allocate_pinned(bytes),
                                    second = gpu().allocate_pinned(bytes);
   gpu().copy_to_host(pinned.get(), pieces);
   // The next work overwrites the pieces at once; then they come back, and go out again.
-  const Accelerator::Piece whole{memory.view.data, bytes};
+  const AsyncDevice::Piece whole{memory.view.data, bytes};
   std::memcpy(second.get(), others.data(), bytes);
   gpu().copy_from_host({&whole, 1}, second.get());
   EXPECT_EQ(read(memory), others);
@@ -62,21 +62,21 @@ TEST_F(CopiesTest, BringBackWhatTheyTook) {
   EXPECT_EQ(std::memcmp(second.get(), values.data(), bytes), 0);
 }
 
-// 96 MiB take milliseconds to the host; a draw takes microseconds.
+// 96 MiB take milliseconds to the host; a sample takes microseconds.
 TEST_F(CopiesTest, AreNotWaitedForByTheNextStep) {
   const std::vector<int32_t> values = random_values(24 << 20);
   const kernels::Memory memory = filled(values);
   const size_t bytes = values.size() * sizeof(int32_t);
   const std::shared_ptr<std::byte> pinned = gpu().allocate_pinned(bytes);
-  const Accelerator::Piece whole{memory.view.data, bytes};
+  const AsyncDevice::Piece whole{memory.view.data, bytes};
   const Both logits = random(1, 1000);
-  const std::vector<kernels::DrawRow> rows(1);
+  const std::vector<kernels::SampleArgs> rows(1);
   int overtaken = 0;
-  for (int run = 0; run < 6; ++run) {  // the first loads the kernels; others may use the card
+  for (int run = 0; run < 6; ++run) {  // the first loads the kernels; others may use the GPU
     gpu().synchronize();
     gpu().copy_to_host(pinned.get(), {&whole, 1});
-    gpu().draw(logits.device, rows, {});
-    gpu().wait_drawn(gpu().send_drawn(1));
+    gpu().sample(logits.device, rows, {});
+    gpu().wait_sampled(gpu().send_sampled(1));
     overtaken += gpu().copies_pending() ? 1 : 0;
   }
   EXPECT_GT(overtaken, 0);

@@ -95,8 +95,8 @@ TEST_P(ExpertTest, MixesAlike) {
         const Both logits = random(n, kExperts), x = random(n, 256, 0.1f);
         const Chosen c = choose(logits, routing, routing);
         Both out = zeros(n, 256);
-        ref().mix_experts(out.host, x.host, c.ids.view, c.weights.view, host);
-        gpu().mix_experts(out.device, x.device, c.device_ids.view, c.device_weights.view, device_bank);
+        ref().moe_ffn(out.host, x.host, c.ids.view, c.weights.view, host);
+        gpu().moe_ffn(out.device, x.device, c.device_ids.view, c.device_weights.view, device_bank);
         EXPECT_LT(error(out.host, out.device), 2 * tolerance())
             << name(type) << " n " << n << " gated " << gated;
       }
@@ -143,8 +143,8 @@ TEST_P(ExpertTest, MixesManyEntries) {
       const Both x = random(n, dim, 0.1f);
       const Chosen c = choose(logits, routing, device_routing);
       Both out = zeros(n, dim);
-      ref().mix_experts(out.host, x.host, c.ids.view, c.weights.view, host);
-      gpu().mix_experts(out.device, x.device, c.device_ids.view, c.device_weights.view, device_bank);
+      ref().moe_ffn(out.host, x.host, c.ids.view, c.weights.view, host);
+      gpu().moe_ffn(out.device, x.device, c.device_ids.view, c.device_weights.view, device_bank);
       EXPECT_LT(error(out.host, out.device), 2 * tolerance()) << name(down) << " n " << n;
     }
   }

@@ -68,7 +68,7 @@ class Fp8Test : public DeviceTest {
     for (const TensorView& part : source.parts) {
       for (int64_t r = 0; r < part.dim(0); ++r, row += cols) {
         const auto* bytes = static_cast<const std::byte*>(part.data) + r * row_bytes(part.dtype, cols);
-        decode_row(part.dtype, bytes, row, cols);
+        dequantize_row(part.dtype, bytes, row, cols);
         round_row(row, cols);
       }
     }

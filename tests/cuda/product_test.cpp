@@ -128,9 +128,9 @@ TEST_P(ProductTest, AddedToWhatIsThereAndNormed) {
     const BothWeight w = weight({DType::BF16}, 512, 256, false);
     const Both x = random(n, 256), gain = vector(512);
     Both sum = random(n, 512), product = zeros(n, 512), out = zeros(n, 512);
-    ref().product_add_rms_norm(out.host, {sum.host, product.host}, {x.host, &w.host}, {gain.host, 1e-5f});
-    gpu().product_add_rms_norm(out.device, {sum.device, product.device}, {x.device, &w.device},
-                               {gain.device, 1e-5f});
+    ref().matmul_add_rms_norm(out.host, {sum.host, product.host}, {x.host, &w.host}, {gain.host, 1e-5f});
+    gpu().matmul_add_rms_norm(out.device, {sum.device, product.device}, {x.device, &w.device},
+                              {gain.device, 1e-5f});
     EXPECT_LT(error(sum.host, sum.device), tolerance()) << n;
     EXPECT_LT(error(out.host, out.device), tolerance()) << n;
   }

@@ -139,16 +139,16 @@ TEST_P(TokenTest, RowsAndLargest) {
   }
 }
 
-// Wide logits are rounded before a token is drawn from them.
-TEST_P(TokenTest, DrawsFromEitherType) {
+// Wide logits are rounded before a token is sampled from them.
+TEST_P(TokenTest, SamplesFromEitherType) {
   const Both logits = random(3, 1000, 4.0f);
-  const std::vector<kernels::DrawRow> rows(3);
-  gpu().draw(logits.device, rows, {});
-  const std::span<const kernels::DrawnToken> drawn = gpu().wait_drawn(gpu().send_drawn(rows.size()));
+  const std::vector<kernels::SampleArgs> rows(3);
+  gpu().sample(logits.device, rows, {});
+  const std::span<const kernels::SampledToken> sampled = gpu().wait_sampled(gpu().send_sampled(rows.size()));
   for (int64_t i = 0; i < 3; ++i) {
     std::vector<float> row(logits.host.at<float>(i), logits.host.at<float>(i) + 1000);
     for (float& value : row) value = bf16_to_f32(f32_to_bf16(value));
-    EXPECT_EQ(drawn[static_cast<size_t>(i)].token, std::max_element(row.begin(), row.end()) - row.begin());
+    EXPECT_EQ(sampled[static_cast<size_t>(i)].token, std::max_element(row.begin(), row.end()) - row.begin());
   }
 }
 

@@ -199,7 +199,7 @@ TEST_F(EngineTest, ADeadDeviceIsSaidAtOnce) {
 }
 
 // Spells tokens as letters; stops at a word.
-class Letters : public engine::ChoiceText {
+class Letters : public engine::TextStream {
  public:
   explicit Letters(std::string stop, size_t fail_after) : stop_(std::move(stop)), fail_after_(fail_after) {}
   Result<Piece> push(std::span<const Token> tokens) override {

@@ -62,10 +62,10 @@ TEST_F(EngineTest, TracesStepsWhileSomebodyWatches) {
     int begin, end;
     WorkKind kind;
   };
-  const Expected expected[] = {{0, 64, WorkKind::Fill},
-                               {64, 70, WorkKind::First},
-                               {70, 71, WorkKind::Token},
-                               {71, 72, WorkKind::Token}};
+  const Expected expected[] = {{0, 64, WorkKind::Prefill},
+                               {64, 70, WorkKind::PrefillEnd},
+                               {70, 71, WorkKind::Decode},
+                               {71, 72, WorkKind::Decode}};
   ASSERT_EQ(page.steps.size(), std::size(expected));
   for (size_t i = 0; i < std::size(expected); ++i) {
     const engine::TracedStep& step = *page.steps[i];
@@ -104,9 +104,9 @@ TEST(Trace, KeepsTheNewestForEveryReader) {
 // An executor that takes its time in submit() and in collect(), on a clock of its own.
 class SlowExecutor : public FakeExecutor {
  public:
-  SlowExecutor(const kv::LedgerOptions& options, int depth, TimePoint& now)
+  SlowExecutor(const kv::KvManagerOptions& options, int depth, TimePoint& now)
       : FakeExecutor(options, depth), now_(now) {}
-  void submit(const Step& step, const KvLedger& ledger) override {
+  void submit(const Step& step, const KvManager& ledger) override {
     now_ += std::chrono::milliseconds(3);
     FakeExecutor::submit(step, ledger);
   }

@@ -19,7 +19,7 @@
 
 namespace sluice::sim {
 
-using kv::KvLedger;
+using kv::KvManager;
 using request::BlockMove;
 using request::Outcome;
 using request::RequestId;
@@ -33,7 +33,7 @@ struct Faults {
 
 class FakeExecutor : public sched::Executor {
  public:
-  explicit FakeExecutor(const kv::LedgerOptions& options, int depth = 1, sched::RopeSets rope = {})
+  explicit FakeExecutor(const kv::KvManagerOptions& options, int depth = 1, sched::RopeSets rope = {})
       : options_(options), depth_(depth), rope_(rope) {
     reset_memory();
   }
@@ -43,7 +43,7 @@ class FakeExecutor : public sched::Executor {
 
   int depth() const override { return depth_; }
 
-  void submit(const Step& step, const KvLedger& ledger) override {
+  void submit(const Step& step, const KvManager& ledger) override {
     expect(static_cast<int>(done_.size()) < depth_, "more steps than the depth allows");
     for (const SeqId seq : step.retire) retire(seq);
     for (const request::Admission& admission : step.admit) {
@@ -144,7 +144,7 @@ class FakeExecutor : public sched::Executor {
   }
 
   // True where the work would read content that could not be read back. What it would have written is bad, too.
-  bool reads_bad_block(const request::Work& work, const KvLedger& ledger) {
+  bool reads_bad_block(const request::Work& work, const KvManager& ledger) {
     const int size = options_.block_size;
     bool found = false;
     for (int group = 0; group < ledger.groups(); ++group) {
@@ -193,7 +193,7 @@ class FakeExecutor : public sched::Executor {
   }
 
   // Writes the KV of [begin, end) and reads all that the last position can see.
-  void run_kv(const request::Work& work, const Sequence& sequence, const KvLedger& ledger) {
+  void run_kv(const request::Work& work, const Sequence& sequence, const KvManager& ledger) {
     for (int group = 0; group < ledger.groups(); ++group) {
       const std::span<const BlockId> table = ledger.table(work.seq, group);
       const int window = options_.groups[static_cast<size_t>(group)].window;
@@ -217,7 +217,7 @@ class FakeExecutor : public sched::Executor {
     }
   }
 
-  void run(const request::Work& work, const KvLedger& ledger, std::vector<Outcome>& outcomes) {
+  void run(const request::Work& work, const KvManager& ledger, std::vector<Outcome>& outcomes) {
     const auto found = sequences_.find(work.seq);
     if (!expect(found != sequences_.end(), "work for an unknown sequence")) return;
     Sequence& sequence = found->second;
@@ -333,7 +333,7 @@ class FakeExecutor : public sched::Executor {
     return hypothesis;
   }
 
-  kv::LedgerOptions options_;
+  kv::KvManagerOptions options_;
   int depth_;
   sched::RopeSets rope_;
   std::unordered_map<SeqId, Sequence> sequences_;

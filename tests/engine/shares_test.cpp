@@ -16,10 +16,10 @@ namespace {
 // Counts tokens by client, and lets time pass.
 class PacedExecutor : public FakeExecutor {
  public:
-  PacedExecutor(const kv::LedgerOptions& options, TimePoint& now) : FakeExecutor(options), now_(now) {
+  PacedExecutor(const kv::KvManagerOptions& options, TimePoint& now) : FakeExecutor(options), now_(now) {
     check_kv = false;
   }
-  void submit(const Step& step, const KvLedger& ledger) override {
+  void submit(const Step& step, const KvManager& ledger) override {
     for (const request::Admission& admission : step.admit) owners_[admission.seq] = admission.request->client;
     for (const request::Fork& fork : step.forks) owners_[fork.child] = owners_.at(fork.parent);
     for (const request::Lanes& lanes : step.lanes)

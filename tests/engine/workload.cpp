@@ -9,7 +9,7 @@ constexpr int kMaxSteps = 100'000;
 constexpr auto kStepTime = std::chrono::milliseconds(1);
 
 // Text that meets a stop string where a certain token comes.
-class StopsAt : public engine::ChoiceText {
+class StopsAt : public engine::TextStream {
  public:
   explicit StopsAt(Token stop) : stop_(stop) {}
   Result<Piece> push(std::span<const Token> tokens) override {
@@ -73,7 +73,7 @@ Simulation::Simulation(const World& world) : world_(world), random_(world.seed) 
   if (world_.faults) add_faults();
 }
 
-void Simulation::CheckedExecutor::submit(const Step& step, const KvLedger& ledger) {
+void Simulation::CheckedExecutor::submit(const Step& step, const KvManager& ledger) {
   const sched::SchedulerOptions limits = options_for(world_).scheduler;
   if (step.computed_tokens() > limits.max_step_tokens) broken_limit = "a step is over the token budget";
   if (static_cast<int>(step.work.size()) > limits.max_seqs) broken_limit = "a step has too many sequences";
@@ -234,7 +234,7 @@ std::string Simulation::check_end() const {
   for (const std::unique_ptr<Sent>& sent : sent_) {
     if (std::string complaint = check_answer(*sent); !complaint.empty()) return complaint;
   }
-  const KvLedger& ledger = engine_->ledger();
+  const KvManager& ledger = engine_->ledger();
   if (ledger.sequences() != 0) return "the ledger still has sequences";
   for (int group = 0; group < ledger.groups(); ++group) {
     const kv::GroupUsage usage = ledger.usage(group);

@@ -41,9 +41,9 @@ class Simulation {
   // Checks every step against the limits it was planned under.
   class CheckedExecutor : public FakeExecutor {
    public:
-    CheckedExecutor(const World& world, const kv::LedgerOptions& options)
+    CheckedExecutor(const World& world, const kv::KvManagerOptions& options)
         : FakeExecutor(options, world.depth, options_for(world).scheduler.rope), world_(world) {}
-    void submit(const Step& step, const KvLedger& ledger) override;
+    void submit(const Step& step, const KvManager& ledger) override;
     std::string broken_limit;
 
    private:

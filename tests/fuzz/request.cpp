@@ -59,7 +59,7 @@ std::vector<engine::Event> invent(const engine::Submission& submission) {
   return events;
 }
 
-void check_answer(Prepared& prepared) {
+void check_answer(EngineJob& prepared) {
   std::string out;
   for (size_t i = 0; i < prepared.submissions.size(); ++i) {
     check_submission(prepared.submissions[i]);
@@ -84,6 +84,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Reply reply = operation.run(call);
   if (const auto* error = std::get_if<ApiError>(&reply)) check_error(operation.dialect, *error);
   if (const auto* answer = std::get_if<Answer>(&reply)) require(parse_json(answer->body, "answer").ok());
-  if (auto* prepared = std::get_if<Prepared>(&reply)) check_answer(*prepared);
+  if (auto* prepared = std::get_if<EngineJob>(&reply)) check_answer(*prepared);
   return 0;
 }

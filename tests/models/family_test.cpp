@@ -21,13 +21,13 @@ TEST(Family, BuildsTheLlamaShape) {
   EXPECT_EQ(mixer.head_dim, 16);
   EXPECT_FLOAT_EQ(mixer.scale, 0.25f);
   EXPECT_EQ(std::get<DenseFfn>(spec->layers[0].ffn).inner, 96);
-  EXPECT_EQ(spec->ropes.at(0).style, RopeStyle::Halves);
+  EXPECT_EQ(spec->ropes.at(0).style, RopeStyle::NeoX);
 }
 
 TEST(Family, GgufFilesOfLlamaRotateNeighbours) {
   const Result<ModelSpec> spec = spec_of(small_metadata("llama"));
   ASSERT_TRUE(spec.ok()) << problem(spec);
-  EXPECT_EQ(spec->ropes.at(0).style, RopeStyle::Interleaved);
+  EXPECT_EQ(spec->ropes.at(0).style, RopeStyle::GptJ);
 }
 
 TEST(Family, PutsWindowsWhereTheLayerTypesSay) {

@@ -27,7 +27,7 @@ HostTensor counting(int64_t rows, int64_t cols) {
 
 std::vector<float> values(const HostTensor& tensor) {
   std::vector<float> out(static_cast<size_t>(tensor.view.elements()));
-  decode_row(tensor.view.dtype, tensor.view.data, out.data(), tensor.view.elements());
+  dequantize_row(tensor.view.dtype, tensor.view.data, out.data(), tensor.view.elements());
   return out;
 }
 
@@ -124,11 +124,11 @@ TEST(Unpack, MultipliesF8WithItsScales) {
 }
 
 TEST(Names, ReplacesTheRowsOfASlot) {
-  const WeightNames names = hugging_face_names().with({{Slot::Qkv, "fused"}});
-  ASSERT_EQ(names.rows(Slot::Qkv).size(), 1u);
-  EXPECT_EQ(names.rows(Slot::Qkv)[0].stem, "fused");
-  EXPECT_EQ(names.rows(Slot::Output)[0].stem, "lm_head");
-  EXPECT_EQ(names.folded({Slot::Qkv}, Fold::Transpose).rows(Slot::Qkv)[0].fold, Fold::Transpose);
+  const WeightNames names = hugging_face_names().with({{WeightSlot::Qkv, "fused"}});
+  ASSERT_EQ(names.rows(WeightSlot::Qkv).size(), 1u);
+  EXPECT_EQ(names.rows(WeightSlot::Qkv)[0].stem, "fused");
+  EXPECT_EQ(names.rows(WeightSlot::Output)[0].stem, "lm_head");
+  EXPECT_EQ(names.folded({WeightSlot::Qkv}, Fold::Transpose).rows(WeightSlot::Qkv)[0].fold, Fold::Transpose);
 }
 
 }  // namespace sluice::models

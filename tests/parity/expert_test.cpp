@@ -132,16 +132,16 @@ TEST(MixExperts, AgreesAndDependsOnTheTokenAlone) {
     const Routed routed = route(*reference, logits.view, routing);
     const HostTensor x = random.tensor({17, 64}, 0.1f);
     HostTensor expected = HostTensor::make(DType::F32, {17, 64});
-    reference->mix_experts(expected.view, x.view, routed.ids.view, routed.weights.view, owned.bank);
+    reference->moe_ffn(expected.view, x.view, routed.ids.view, routed.weights.view, owned.bank);
     for (const auto& backend : cpu_backends(2)) {
       SCOPED_TRACE(backend->name());
       HostTensor out = HostTensor::make(DType::F32, {17, 64});
-      backend->mix_experts(out.view, x.view, routed.ids.view, routed.weights.view, owned.bank);
+      backend->moe_ffn(out.view, x.view, routed.ids.view, routed.weights.view, owned.bank);
       ASSERT_TRUE(near(out.view, expected.view, tolerance));
       HostTensor alone = HostTensor::make(DType::F32, {1, 64});
       for (int64_t i = 0; i < 17; ++i) {
-        backend->mix_experts(alone.view, x.view.rows(i, i + 1), routed.ids.view.rows(i, i + 1),
-                             routed.weights.view.rows(i, i + 1), owned.bank);
+        backend->moe_ffn(alone.view, x.view.rows(i, i + 1), routed.ids.view.rows(i, i + 1),
+                         routed.weights.view.rows(i, i + 1), owned.bank);
         ASSERT_TRUE(same_bits(alone.view, out.view.rows(i, i + 1)));
       }
     }
@@ -161,10 +161,10 @@ TEST(MixExperts, BlockTypesDependOnTheTokenAlone) {
     const Routed routed = route(*backend, logits.view, routing);
     HostTensor out = HostTensor::make(DType::F32, {9, 64});
     HostTensor alone = HostTensor::make(DType::F32, {1, 64});
-    backend->mix_experts(out.view, x.view, routed.ids.view, routed.weights.view, owned.bank);
+    backend->moe_ffn(out.view, x.view, routed.ids.view, routed.weights.view, owned.bank);
     for (int64_t i = 0; i < 9; ++i) {
-      backend->mix_experts(alone.view, x.view.rows(i, i + 1), routed.ids.view.rows(i, i + 1),
-                           routed.weights.view.rows(i, i + 1), owned.bank);
+      backend->moe_ffn(alone.view, x.view.rows(i, i + 1), routed.ids.view.rows(i, i + 1),
+                       routed.weights.view.rows(i, i + 1), owned.bank);
       ASSERT_TRUE(same_bits(alone.view, out.view.rows(i, i + 1))) << backend->name();
     }
   }

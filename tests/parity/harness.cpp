@@ -136,7 +136,7 @@ OwnedWeight random_weight(Random& random, const std::vector<DType>& types, int64
 std::vector<float> row_of(const kernels::Weight& weight, int64_t row) {
   std::vector<float> values(static_cast<size_t>(weight.cols));
   const kernels::WeightRow stored = kernels::weight_row(weight, row);
-  decode_row(stored.type, stored.data, values.data(), weight.cols);
+  dequantize_row(stored.type, stored.data, values.data(), weight.cols);
   return values;
 }
 

@@ -168,7 +168,7 @@ TEST(TokenWise, GatherRows) {
 TEST(Rope, AnglesAndRotationAgree) {
   const auto reference = kernels::make_ref_backend();
   for (const auto& backend : cpu_backends(2)) {
-    for (RopeStyle style : {RopeStyle::Halves, RopeStyle::Interleaved}) {
+    for (RopeStyle style : {RopeStyle::NeoX, RopeStyle::GptJ}) {
       for (int64_t pairs : {int64_t{1}, int64_t{5}, int64_t{16}}) {
         SCOPED_TRACE(::testing::Message() << backend->name() << " pairs " << pairs);
         Random random(6);

@@ -2,7 +2,7 @@
 """Tokenizers against the `tokenizers` package: the default model's, and one tokenizer.json for every kind of part.
 
 The tokenizers of tools/make_tokenizer_cases.py are trained here and now. The program tokenizes a corpus with each of
-them; the test program test_text goes through all of their cases one by one, with special tokens and back to text.
+them; the test program test_tokenizer goes through all of their cases one by one, with special tokens and back to text.
 """
 import os
 import random
@@ -112,7 +112,7 @@ def test_each_kind(counts, folder):
 
 
 def test_each_case(counts, folder):
-    program = BINARY.parent / "test_text"
+    program = BINARY.parent / "test_tokenizer"
     if not program.exists():
         print(f"skipped: {program} is not built")
         counts.skipped += 1

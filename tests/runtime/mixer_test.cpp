@@ -68,7 +68,7 @@ TEST(Mixers, NormsBeforeTheDownMatrix) {
 TEST(Mixers, QueriesGrowHotterInSteps) {
   Surroundings around({0, 2, 3, 6, 7});
   HostTensor q = tensor({5, 2}, std::vector<float>(10, 1.0f));
-  heat({.slope = 0.5f, .length = 4, .offset = 1}, around.context(), q.view);
+  scale_queries({.slope = 0.5f, .length = 4, .offset = 1}, around.context(), q.view);
   const int steps[] = {0, 0, 1, 1, 2};
   for (int64_t i = 0; i < 5; ++i)
     EXPECT_FLOAT_EQ(q.view.at<float>(i)[1], 1.0f + 0.5f * std::log(1.0f + static_cast<float>(steps[i]))) << i;

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "kernels/accelerator.h"
+#include "kernels/async_device.h"
 #include "kernels/ref/ref_backend.h"
 #include "runtime/model_executor.h"
 
@@ -44,10 +44,10 @@ class FaultyBackend : public kernels::RefBackend {
   int64_t fed = 0;       // tokens that feed-forwards ran so far, over all layers
 };
 
-// The same as a device that works beside the host: what it draws is seen when it is waited for.
-class AheadBackend : public FaultyBackend, public kernels::Accelerator {
+// The same as a device that works beside the host: what it samples is seen when it is waited for.
+class AheadBackend : public FaultyBackend, public kernels::AsyncDevice {
  public:
-  kernels::Accelerator* accelerator() override { return this; }
+  kernels::AsyncDevice* async_device() override { return this; }
   void embed(TensorView out, const kernels::Weight& table, std::span<const int32_t> ids) override {
     std::vector<int32_t> known(ids.begin(), ids.end());
     for (int32_t& id : known)
@@ -63,23 +63,23 @@ class AheadBackend : public FaultyBackend, public kernels::Accelerator {
     FaultyBackend::download(out, x);
   }
   int slots() const override { return static_cast<int>(slots_.size()); }
-  void draw(TensorView logits, std::span<const kernels::DrawRow> rows,
-            std::span<const kernels::TokenEdit> edits) override {
+  void sample(TensorView logits, std::span<const kernels::SampleArgs> rows,
+              std::span<const kernels::LogitAdjustment> edits) override {
     list_.clear();
     for (size_t i = 0; i < rows.size(); ++i) {
       const std::span<const float> row(logits.at<float>(static_cast<int64_t>(i)),
                                        static_cast<size_t>(logits.dim(1)));
       int32_t& slot = slots_.at(static_cast<size_t>(rows[i].slot));
-      list_.push_back(kernels::draw_token(row, rows[i], edits, slot));
+      list_.push_back(kernels::sample_token(row, rows[i], edits, slot));
       slot = list_.back().token;
     }
   }
-  int64_t send_drawn(size_t count) override {
+  int64_t send_sampled(size_t count) override {
     list_.resize(count);
     sent_[static_cast<size_t>(tickets_ % kTickets)] = list_;
     return tickets_++;
   }
-  std::span<const kernels::DrawnToken> wait_drawn(int64_t ticket) override {
+  std::span<const kernels::SampledToken> wait_sampled(int64_t ticket) override {
     if (lost) throw std::runtime_error("the device does not answer");
     return sent_[static_cast<size_t>(ticket % kTickets)];
   }
@@ -111,8 +111,8 @@ class AheadBackend : public FaultyBackend, public kernels::Accelerator {
 
  private:
   std::vector<int32_t> slots_ = std::vector<int32_t>(64);
-  std::vector<kernels::DrawnToken> list_;
-  std::array<std::vector<kernels::DrawnToken>, kTickets> sent_;
+  std::vector<kernels::SampledToken> list_;
+  std::array<std::vector<kernels::SampledToken>, kTickets> sent_;
   int64_t tickets_ = 0;
 };
 
@@ -147,7 +147,7 @@ class Rig {
 
   // Index of the answer.
   size_t submit(request::Request request);
-  // Until nothing is left to do. The ledger's invariants are checked after every step.
+  // Until nothing is left to do. The KV manager's invariants are checked after every step.
   void finish();
   bool step();
   // One request on its own.

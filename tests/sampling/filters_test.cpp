@@ -1,4 +1,4 @@
-// Filters against their definitions on long rows, ties and extremes; draws by chi-squared against exact
+// Filters against their definitions on long rows, ties and extremes; samples by chi-squared against exact
 // probabilities.
 #include "sampling/filters.h"
 
@@ -213,7 +213,7 @@ TEST(TokenSampler, DrawsFollowTheExactProbabilities) {
   }
 }
 
-// With the draws of many requests at one position, so that streams of neighbouring seeds and choices are
+// With the samples of many requests at one position, so that streams of neighbouring seeds and choices are
 // independent.
 TEST(TokenSampler, FirstDrawsOfDifferentSeedsAndChoicesFollowTheProbabilities) {
   constexpr uint32_t kSeeds = 400, kChoices = 100;

@@ -1,4 +1,4 @@
-// The filters by definition: double precision, full sorts. What src/decode/filters.h does fast.
+// The filters by definition: double precision, full sorts. What src/sampling/filters.h does fast.
 #pragma once
 
 #include <algorithm>

@@ -74,14 +74,14 @@ const std::vector<Field<int>>& int_fields() {
 }
 
 void expect_refused(const request::SamplingParams& params, const std::string& words) {
-  Status status = validate(params, kSampledVocab);
+  Status status = request::validate(params, kSampledVocab);
   ASSERT_FALSE(status.ok()) << words;
   EXPECT_EQ(status.error().code, ErrorCode::InvalidArgument);
   EXPECT_THAT(status.error().message, HasSubstr(words));
 }
 
 TEST(SamplingParams, DefaultsAreValid) {
-  EXPECT_TRUE(validate(request::SamplingParams{}, kSampledVocab).ok());
+  EXPECT_TRUE(request::validate(request::SamplingParams{}, kSampledVocab).ok());
 }
 
 TEST(SamplingParams, EveryFloatRefusesWhatIsNoNumberOrTooLarge) {
@@ -101,23 +101,24 @@ TEST(SamplingParams, EveryIntegerRefusesWhatIsOutOfRange) {
       request::SamplingParams params;
       field.set(params, value);
       expect_refused(params, field.name);
-      EXPECT_THAT(validate(params, kSampledVocab).error().message, HasSubstr(std::to_string(value)));
+      EXPECT_THAT(request::validate(params, kSampledVocab).error().message, HasSubstr(std::to_string(value)));
     }
   }
 }
 
 TEST(SamplingParams, TopKOfSamplingIsClampedOrOff) {
   for (int value : {-1, 0, 1, kSampledVocab, INT_MAX}) {
-    EXPECT_TRUE(validate({.method = request::Sampling{.top_k = value}}, kSampledVocab).ok()) << value;
+    EXPECT_TRUE(request::validate({.method = request::Sampling{.top_k = value}}, kSampledVocab).ok())
+        << value;
   }
   expect_refused({.method = request::Sampling{.top_k = -2}}, "top_k is -2");
   expect_refused({.method = request::Sampling{.top_k = INT_MIN}}, "top_k is -2147483648");
 }
 
 TEST(SamplingParams, TinyAndNegativeZeroAreNumbersLikeOthers) {
-  EXPECT_TRUE(validate({.method = request::Sampling{.temperature = -0.0}}, kSampledVocab).ok());
-  EXPECT_TRUE(validate({.method = request::Sampling{.temperature = 1e-45}}, kSampledVocab).ok());
-  EXPECT_TRUE(validate({.method = request::Sampling{.typical_p = 1e-45}}, kSampledVocab).ok());
+  EXPECT_TRUE(request::validate({.method = request::Sampling{.temperature = -0.0}}, kSampledVocab).ok());
+  EXPECT_TRUE(request::validate({.method = request::Sampling{.temperature = 1e-45}}, kSampledVocab).ok());
+  EXPECT_TRUE(request::validate({.method = request::Sampling{.typical_p = 1e-45}}, kSampledVocab).ok());
   expect_refused({.method = request::Sampling{.typical_p = -0.0}}, "typical_p is -0");
   expect_refused({.repetition_penalty = 1e-45}, "repetition_penalty is 1e-45");
 }

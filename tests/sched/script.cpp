@@ -116,7 +116,7 @@ bool Script::set_number(const std::string& verb, std::istringstream& words) {
   } else if (verb == "seqs") {
     options_.max_seqs = read<int>(words);
   } else if (verb == "wait") {
-    options_.scheme.patience = Seconds(read<double>(words));
+    options_.scheme.max_batch_wait = Seconds(read<double>(words));
   } else if (verb == "end") {
     options_.end_tokens.push_back(read<Token>(words));
   } else {
@@ -154,7 +154,7 @@ bool Script::set_choice(const std::string& verb, std::istringstream& words) {
 
 void Script::build() {
   if (scheduler_) return;
-  ledger_ = std::make_unique<kv::KvLedger>(ledger_options_);
+  ledger_ = std::make_unique<kv::KvManager>(ledger_options_);
   scheduler_ = std::make_unique<Scheduler>(options_, *ledger_);
 }
 

@@ -13,14 +13,14 @@ namespace {
 
 class WaitingQueueTest : public ::testing::Test {
  protected:
-  Entry& add(const std::string& client, int prompt, int priority = 0, double deadline = 0) {
+  RequestState& add(const std::string& client, int prompt, int priority = 0, double deadline = 0) {
     auto request = std::make_shared<request::Request>();
     request->client = client;
     request->priority = priority;
     request->prompt.resize(static_cast<size_t>(prompt));
     if (deadline > 0)
       request->first_token_by = TimePoint{} + std::chrono::duration_cast<Clock::duration>(Seconds(deadline));
-    Entry& entry = *entries_.emplace_back(std::make_unique<Entry>());
+    RequestState& entry = *entries_.emplace_back(std::make_unique<RequestState>());
     entry.request = request;
     entry.client = &shares_.join(client, 1);
     queue_.push(entry, Seconds{0.001 * prompt});
@@ -28,17 +28,17 @@ class WaitingQueueTest : public ::testing::Test {
   }
   // Takes the next request of the client that was served least, pays for it, and says whose it was.
   std::string serve() {
-    Entry& entry = *queue_.front(**shares_.queued().begin());
+    RequestState& entry = *queue_.front(**shares_.queued().begin());
     take(entry);
     shares_.charge(*entry.client, entry.prompt_size());
     return entry.request->client;
   }
-  void take(Entry& entry) {
+  void take(RequestState& entry) {
     queue_.remove(entry);
     queue_.note_start(*entry.client);
   }
 
-  std::vector<std::unique_ptr<Entry>> entries_;
+  std::vector<std::unique_ptr<RequestState>> entries_;
   ClientShares shares_;
   WaitingQueue queue_{shares_};
 };
@@ -64,13 +64,13 @@ TEST_F(WaitingQueueTest, GeneratedTokensCountToo) {
 }
 
 TEST_F(WaitingQueueTest, GoesBySlackWithinAClient) {
-  add("a", 10);                         // has 30 s
-  Entry& late = add("a", 10, 0, 5);     // must start after 4.99 s
-  Entry& large = add("a", 2000, 0, 6);  // must start after 4 s
-  Entry& lax = add("a", 10, 0, 100);    // later than one without a deadline
-  Entry& urgent = add("a", 10, 1, 100);
+  add("a", 10);                                // has 30 s
+  RequestState& late = add("a", 10, 0, 5);     // must start after 4.99 s
+  RequestState& large = add("a", 2000, 0, 6);  // must start after 4 s
+  RequestState& lax = add("a", 10, 0, 100);    // later than one without a deadline
+  RequestState& urgent = add("a", 10, 1, 100);
   const WaitingQueue::Client& client = *urgent.client;
-  for (Entry* next : {&urgent, &large, &late, entries_[0].get(), &lax}) {
+  for (RequestState* next : {&urgent, &large, &late, entries_[0].get(), &lax}) {
     ASSERT_EQ(queue_.front(client), next);
     take(*next);
   }
@@ -88,8 +88,8 @@ TEST_F(WaitingQueueTest, CountsWhatIsAhead) {
 }
 
 TEST_F(WaitingQueueTest, KnowsTheYoungest) {
-  Entry& first = add("a", 10);
-  Entry& second = add("a", 10, 5);
+  RequestState& first = add("a", 10);
+  RequestState& second = add("a", 10, 5);
   EXPECT_EQ(queue_.youngest(*first.client), &second);
   take(second);
   second.phase = Phase::Dropped;
@@ -99,7 +99,7 @@ TEST_F(WaitingQueueTest, KnowsTheYoungest) {
 }
 
 TEST_F(WaitingQueueTest, EveryEighthStartIsTheOldests) {
-  Entry& old = add("a", 1);
+  RequestState& old = add("a", 1);
   for (int i = 0; i < 20; ++i) add("a", 1, 1);
   int starts = 1;
   while (queue_.front(*old.client) != &old) take(*queue_.front(*old.client)), ++starts;
@@ -109,7 +109,7 @@ TEST_F(WaitingQueueTest, EveryEighthStartIsTheOldests) {
 // The cost of planning, counted in requests and clients looked at, with few and with very many requests
 // waiting.
 uint64_t planning_cost(int waiting, bool many_clients) {
-  kv::KvLedger ledger({.block_size = 16, .groups = {{.window = 0, .blocks = {64}}}});
+  kv::KvManager ledger({.block_size = 16, .groups = {{.window = 0, .blocks = {64}}}});
   Scheduler scheduler({.max_seqs = 8, .max_step_tokens = 64}, ledger);
   for (int i = 0; i < waiting; ++i) {
     request::Request request{.id = request::RequestId{static_cast<uint64_t>(i) + 1},

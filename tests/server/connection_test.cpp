@@ -153,7 +153,7 @@ TEST(Connection, DropsSlowHeadersAndSlowBodiesAndIdlers) {
   body.send(post(std::string(100, ' ')).substr(0, 150));
   EXPECT_EQ(body.read_response().status, 408);
   EXPECT_TRUE(body.at_end());
-  EXPECT_EQ(rig.metrics().troubles(Trouble::Slow), 2u);
+  EXPECT_EQ(rig.metrics().troubles(RejectReason::Slow), 2u);
 }
 
 TEST(Connection, SendsAwayWhatIsTooMuch) {

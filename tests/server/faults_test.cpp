@@ -21,7 +21,7 @@ TEST(Faults, WhoWaitsTooLongIsSentAway) {
   EXPECT_EQ(anthropic.status, 529);
   EXPECT_NE(anthropic.body.find("overloaded_error"), std::string::npos) << anthropic.body;
   EXPECT_EQ(rig.engine().metrics().expired.value(), 2u);
-  EXPECT_EQ(rig.metrics().troubles(Trouble::Overload), 2u);
+  EXPECT_EQ(rig.metrics().troubles(RejectReason::Overload), 2u);
   first.close();
   EXPECT_TRUE(eventually([&] { return rig.ask(post(R"({"max_tokens":2})")).status == 200; }));
 }

@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <fstream>
 
+#include "server/access/admission.h"
 #include "server/access/client_limits.h"
-#include "server/access/gate.h"
 #include "server/access/guards.h"
 #include "server/access/keys.h"
 #include "server/core/options.h"

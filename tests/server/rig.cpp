@@ -63,7 +63,7 @@ api::Reply complete(const api::Call& call) {
     return static_cast<int>(get_int(object, name)->value_or(otherwise));
   };
   const bool stream = get_bool(object, "stream")->value_or(false);
-  api::Prepared prepared{&call.models[0], {}, std::make_unique<TestWriter>(stream), stream};
+  api::EngineJob prepared{&call.models[0], {}, std::make_unique<TestWriter>(stream), stream};
   engine::Submission submission;
   request::SamplingParams sampling;
   sampling.max_tokens = number("max_tokens", 8);

@@ -1,4 +1,4 @@
-// decode_row against the floats that the gguf package gives for the same bytes (tools/make_block_cases.py).
+// dequantize_row against the floats that the gguf package gives for the same bytes (tools/make_block_cases.py).
 #include "tensor/blocks.h"
 
 #include <gtest/gtest.h>
@@ -60,7 +60,7 @@ TEST(DecodeRow, EqualsGgufBitForBit) {
     const auto elements = static_cast<int64_t>(one.values.size());
     ASSERT_EQ(row_bytes(*type, elements), static_cast<int64_t>(one.stored.size())) << one.name;
     std::vector<float> decoded(one.values.size());
-    decode_row(*type, one.stored.data(), decoded.data(), elements);
+    dequantize_row(*type, one.stored.data(), decoded.data(), elements);
     for (size_t i = 0; i < decoded.size(); ++i) {
       ASSERT_TRUE(same(decoded[i], one.values[i]))
           << one.name << " element " << i << ": " << decoded[i] << ", expected " << one.values[i];
@@ -75,7 +75,7 @@ TEST(DecodeRow, NeedsNoAlignment) {
     std::vector<char> shifted(one.stored.size() + 1);
     std::copy(one.stored.begin(), one.stored.end(), shifted.begin() + 1);
     std::vector<float> decoded(one.values.size());
-    decode_row(type, shifted.data() + 1, decoded.data(), static_cast<int64_t>(decoded.size()));
+    dequantize_row(type, shifted.data() + 1, decoded.data(), static_cast<int64_t>(decoded.size()));
     for (size_t i = 0; i < decoded.size(); ++i) ASSERT_TRUE(same(decoded[i], one.values[i])) << one.name;
   }
 }
@@ -83,7 +83,7 @@ TEST(DecodeRow, NeedsNoAlignment) {
 TEST(DecodeRow, CopiesF32) {
   const std::vector<float> values{0.0f, -0.0f, 1.5f, 3.4e38f, 1e-45f};
   std::vector<float> decoded(values.size());
-  decode_row(DType::F32, values.data(), decoded.data(), static_cast<int64_t>(values.size()));
+  dequantize_row(DType::F32, values.data(), decoded.data(), static_cast<int64_t>(values.size()));
   EXPECT_EQ(decoded, values);
 }
 

@@ -14,7 +14,7 @@ PROGRAM_SECONDS = 1200  # a test program that takes longer is hanging
 # seeds and longer.
 FUZZ_SEED = os.environ.get("SLUICE_FUZZ_SEED", "1")
 FUZZ_SECONDS = os.environ.get("SLUICE_FUZZ_SECONDS", "10")
-THREADED = ("base", "parity", "runtime", "server", "sim")  # directories of tests/ that tsan runs
+THREADED = ("base", "parity", "runtime", "server", "engine")  # directories of tests/ that tsan runs
 HALVED = ("golden", "parity", "tokenizer")  # those that take longest, run first and as two halves
 
 
@@ -38,6 +38,13 @@ def test_directories():
     """Those with a test program in every tree; tests/cuda has one only where the back-end is built."""
     return [path.name for path in sorted((ROOT / "tests").iterdir())
             if path.name not in ("cuda", "fuzz", "python") and any(path.glob("*.cpp"))]
+
+
+def check_lists():
+    """A name in a list of this file that no directory has would be skipped without a word."""
+    unknown = sorted({*THREADED, *HALVED} - set(test_directories()))
+    if unknown:
+        raise Failed(f"no directory of tests/ is called {', '.join(unknown)}: see the lists in tools/testing/programs.py")
 
 
 def run_gtest(program, prefix=(), environment=None):
@@ -64,6 +71,7 @@ def run_gtest(program, prefix=(), environment=None):
 
 def run_programs(preset, directories, prefix=(), environment=None):
     """Two at a time; no more, so that those that measure time get some."""
+    check_lists()
     jobs = []
     for directory in sorted(directories, key=lambda name: name not in HALVED):
         parts = 2 if directory in HALVED else 1

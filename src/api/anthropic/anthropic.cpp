@@ -3,7 +3,7 @@
 #include "api/anthropic/anthropic_answer.h"
 #include "api/anthropic/anthropic_messages.h"
 #include "api/core/generation.h"
-#include "api/core/sampling_fields.h"
+#include "api/fields/sampling_fields.h"
 
 namespace sluice::api {
 
@@ -16,13 +16,13 @@ std::string_view type_of(const json::value& value) {
   return {type->get_string().data(), type->get_string().size()};
 }
 
-Status read_thinking(const json::value& value, Draft& draft) {
-  draft.chat.variables["enable_thinking"] = type_of(value) != "disabled";
+Status read_thinking(const json::value& value, ParsedRequest& parsed) {
+  parsed.chat.variables["enable_thinking"] = type_of(value) != "disabled";
   return {};
 }
 
-Status read_effort(const json::value& value, Draft& draft) {
-  draft.chat.variables["reasoning_effort"] = value;
+Status read_effort(const json::value& value, ParsedRequest& parsed) {
+  parsed.chat.variables["reasoning_effort"] = value;
   return {};
 }
 
@@ -57,14 +57,17 @@ constexpr Field kAnthropicConversation[] = {
 
 constexpr Field kMessage[] = {
     required(used("max_tokens", integer(1, request::SamplingLimits::kMaxTokens),
-                  "most tokens of the answer; cut to what fits", into<&Draft::max_tokens>)),
-    used("temperature", number(0, 1), "0: always the likeliest token", into<&Draft::temperature>)
+                  "most tokens of the answer; cut to what fits", into<&ParsedRequest::max_tokens>)),
+    used("temperature", number(0, 1), "0: always the likeliest token", into<&ParsedRequest::temperature>)
         .by_default("the model's"),
-    used("top_p", number(0, 1), "keep the smallest set of tokens of at least this mass", into<&Draft::top_p>)
+    used("top_p", number(0, 1), "keep the smallest set of tokens of at least this mass",
+         into<&ParsedRequest::top_p>)
         .by_default("the model's"),
-    used("top_k", integer(-1), "keep the k likeliest tokens", into<&Draft::top_k>).by_default("the model's"),
-    used("stop_sequences", {Kind::Texts}, "at most 16 strings that end the answer", into<&Draft::stop>),
-    used("stream", {Kind::Boolean}, "send the answer in pieces as it is made", into<&Draft::stream>),
+    used("top_k", integer(-1), "keep the k likeliest tokens", into<&ParsedRequest::top_k>)
+        .by_default("the model's"),
+    used("stop_sequences", {Kind::Texts}, "at most 16 strings that end the answer",
+         into<&ParsedRequest::stop>),
+    used("stream", {Kind::Boolean}, "send the answer in pieces as it is made", into<&ParsedRequest::stream>),
 };
 
 }  // namespace
@@ -79,20 +82,20 @@ const RequestSchema& count_schema() {
 }
 
 Reply create_message(const Call& call) {
-  Draft draft;
-  draft.cut_max_tokens = true;
-  if (Problem problem = read_body(call, message_schema(), draft)) return *problem;
-  return generate(call, std::move(draft), make_either<MessageAnswer, MessageStream>);
+  ParsedRequest parsed;
+  parsed.cut_max_tokens = true;
+  if (Problem problem = read_body(call, message_schema(), parsed)) return *problem;
+  return generate(call, std::move(parsed), make_either<MessageAnswer, MessageStream>);
 }
 
 Reply count_tokens(const Call& call) {
-  Draft draft;
-  if (Problem problem = read_body(call, count_schema(), draft)) return *problem;
+  ParsedRequest parsed;
+  if (Problem problem = read_body(call, count_schema(), parsed)) return *problem;
   Problem problem;
-  const ServedModel* model = choose_model(call, draft, problem);
+  const ServedModel* model = choose_model(call, parsed, problem);
   if (problem) return *problem;
   std::vector<std::vector<Token>> prompts;
-  if ((problem = encode_prompts(call, *model, draft, Purpose::Show, prompts))) return *problem;
+  if ((problem = encode_prompts(call, *model, parsed, Purpose::Show, prompts))) return *problem;
   return Answer{.body = write_json(json::object{{"input_tokens", prompts.front().size()}})};
 }
 

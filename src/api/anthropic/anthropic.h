@@ -1,8 +1,8 @@
 // Anthropic's POST /v1/messages and /v1/messages/count_tokens.
 #pragma once
 
-#include "api/core/field_table.h"
 #include "api/core/service.h"
+#include "api/fields/field_table.h"
 
 namespace sluice::api {
 

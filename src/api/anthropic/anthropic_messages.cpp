@@ -78,7 +78,7 @@ Status unfold_content(const json::value& content, const std::string& where, Unfo
 
 }  // namespace
 
-Status read_anthropic_system(const json::value& value, Draft& draft) {
+Status read_anthropic_system(const json::value& value, ParsedRequest& parsed) {
   std::string system;
   if (value.is_string()) {
     system = value.get_string();
@@ -94,11 +94,11 @@ Status read_anthropic_system(const json::value& value, Draft& draft) {
       if (!text.starts_with(kBillingHeader)) append_line(system, text);
     }
   }
-  if (!system.empty()) draft.chat.messages.push_back({{"role", "system"}, {"content", system}});
+  if (!system.empty()) parsed.chat.messages.push_back({{"role", "system"}, {"content", system}});
   return {};
 }
 
-Status read_anthropic_messages(const json::value& value, Draft& draft) {
+Status read_anthropic_messages(const json::value& value, ParsedRequest& parsed) {
   json::array plain;
   for (size_t i = 0; i < value.get_array().size(); ++i) {
     const std::string where = fmt::format("messages[{}]", i);
@@ -122,11 +122,11 @@ Status read_anthropic_messages(const json::value& value, Draft& draft) {
     if (!parts.reasoning.empty()) made["reasoning_content"] = parts.reasoning;
     plain.push_back(std::move(made));
   }
-  if (Status status = read_message_list(plain, "messages", draft); !status) return status;
-  const json::object& last = draft.chat.messages.back().get_object();
+  if (Status status = read_message_list(plain, "messages", parsed); !status) return status;
+  const json::object& last = parsed.chat.messages.back().get_object();
   if (last.at("role") == "assistant" && !last.at("content").get_string().empty()) {
-    draft.chat.continue_final_message = true;
-    draft.chat.add_generation_prompt = false;
+    parsed.chat.continue_final_message = true;
+    parsed.chat.add_generation_prompt = false;
   }
   return {};
 }

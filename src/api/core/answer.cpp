@@ -31,7 +31,7 @@ ApiError why_unfinished(const engine::Finished& finished) {
 }  // namespace
 
 std::string AnswerSetup::id(std::string_view prefix) const {
-  return std::string(prefix) + (draft.request_id.empty() ? request_id : draft.request_id);
+  return std::string(prefix) + (parsed.request_id.empty() ? request_id : parsed.request_id);
 }
 
 int AnswerSetup::prompt_tokens() const {

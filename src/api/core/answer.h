@@ -6,13 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "api/core/draft.h"
+#include "api/core/parsed_request.h"
 #include "api/core/service.h"
 
 namespace sluice::api {
 
 struct AnswerSetup {
-  Draft draft;  // without its messages and prompts
+  ParsedRequest parsed;  // without its messages and prompts
   const ServedModel* model = nullptr;
   std::string request_id;
   int64_t created = 0;
@@ -21,9 +21,9 @@ struct AnswerSetup {
   std::vector<std::vector<Token>> prompts;  // one per submission
 
   std::string id(std::string_view prefix) const;  // of the answer
-  bool wants_logprobs() const { return draft.logprobs_wanted || draft.logprobs.has_value(); }
+  bool wants_logprobs() const { return parsed.logprobs_wanted || parsed.logprobs.has_value(); }
   // Nothing is generated: a token that the engine makes all the same is left out.
-  bool prompt_alone() const { return draft.max_tokens == 0; }
+  bool prompt_alone() const { return parsed.max_tokens == 0; }
   int prompt_tokens() const;
 };
 
@@ -47,7 +47,7 @@ class AnswerBase : public AnswerWriter {
   virtual void on_failure(const ApiError& error, std::string& out) = 0;
 
   const AnswerSetup& setup() const { return setup_; }
-  const Draft& draft() const { return setup_.draft; }
+  const ParsedRequest& parsed() const { return setup_.parsed; }
   const engine::Usage& usage() const { return usage_; }        // of all submissions that have ended
   const engine::Timings& timings() const { return timings_; }  // of the slowest
 

@@ -33,9 +33,9 @@ std::string_view finish_reason(engine::FinishReason reason) {
   return reason == engine::FinishReason::Length ? "length" : "stop";
 }
 
-json::value stop_reason(const engine::ChoiceEnd& end, const Draft& draft) {
+json::value stop_reason(const engine::ChoiceEnd& end, const ParsedRequest& parsed) {
   if (!end.stop_string.empty()) return json::value(end.stop_string);
-  const auto& tokens = draft.stop_tokens;
+  const auto& tokens = parsed.stop_tokens;
   if (end.stop_token && std::find(tokens.begin(), tokens.end(), *end.stop_token) != tokens.end())
     return json::value(*end.stop_token);
   return nullptr;

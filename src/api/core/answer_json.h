@@ -20,7 +20,7 @@ int64_t count_characters(std::string_view text);  // of UTF-8
 std::string_view system_fingerprint();
 std::string_view finish_reason(engine::FinishReason reason);  // OpenAI's: "stop" or "length"
 // vLLM's: the stop string or the stop token of the request that ended the choice; null for end tokens.
-json::value stop_reason(const engine::ChoiceEnd& end, const Draft& draft);
+json::value stop_reason(const engine::ChoiceEnd& end, const ParsedRequest& parsed);
 
 // What a request used, and how long it took.
 struct Totals {

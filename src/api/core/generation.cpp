@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "api/core/errors.h"
-#include "api/core/parameters.h"
+#include "api/fields/parameters.h"
 #include "api/openai/models.h"
 #include "chat/chat_prompt.h"
 
@@ -13,8 +13,8 @@ namespace sluice::api {
 
 namespace {
 
-bool is_chat(const Draft& draft) {
-  return !draft.chat.messages.empty();
+bool is_chat(const ParsedRequest& parsed) {
+  return !parsed.chat.messages.empty();
 }
 
 // An error of request::validate() starts with the name of the field.
@@ -28,8 +28,8 @@ ApiError named(const Error& error) {
 // Texts of one request to tokens.
 class PromptEncoder {
  public:
-  PromptEncoder(const Call& call, const ServedModel& model, const Draft& draft, Purpose purpose)
-      : call_(call), model_(model), draft_(draft), purpose_(purpose) {}
+  PromptEncoder(const Call& call, const ServedModel& model, const ParsedRequest& parsed, Purpose purpose)
+      : call_(call), model_(model), draft_(parsed), purpose_(purpose) {}
 
   Problem encode_text(const std::string& text, std::vector<Token>& out) const {
     if (Problem problem = check_least(least_tokens(text))) return problem;
@@ -90,25 +90,26 @@ class PromptEncoder {
 
   const Call& call_;
   const ServedModel& model_;
-  const Draft& draft_;
+  const ParsedRequest& draft_;
   Purpose purpose_;
 };
 
-void truncate(const ServedModel& model, const Draft& draft, std::vector<Token>& tokens) {
-  if (!draft.truncate_prompt_tokens) return;
-  int keep = *draft.truncate_prompt_tokens;
-  if (keep < 0) keep = std::max(1, model.context - std::max(1, draft.max_tokens.value_or(1)));
+void truncate(const ServedModel& model, const ParsedRequest& parsed, std::vector<Token>& tokens) {
+  if (!parsed.truncate_prompt_tokens) return;
+  int keep = *parsed.truncate_prompt_tokens;
+  if (keep < 0) keep = std::max(1, model.context - std::max(1, parsed.max_tokens.value_or(1)));
   if (tokens.size() <= static_cast<size_t>(keep)) return;
   const auto extra = static_cast<std::ptrdiff_t>(tokens.size()) - keep;
-  if (draft.truncate_right) {
+  if (parsed.truncate_right) {
     tokens.resize(static_cast<size_t>(keep));
   } else {
     tokens.erase(tokens.begin(), tokens.begin() + extra);
   }
 }
 
-Problem check_tokens(const ServedModel& model, const Draft& draft, const std::vector<Token>& tokens) {
-  const char* field = is_chat(draft) ? "messages" : "prompt";
+Problem check_tokens(const ServedModel& model, const ParsedRequest& parsed,
+                     const std::vector<Token>& tokens) {
+  const char* field = is_chat(parsed) ? "messages" : "prompt";
   if (tokens.empty())
     return invalid_value(field, fmt::format("'{}' has no tokens; it must have at least 1", field));
   for (const Token token : tokens) {
@@ -120,11 +121,12 @@ Problem check_tokens(const ServedModel& model, const Draft& draft, const std::ve
 }
 
 // How many tokens the answer may have, or that prompt and answer do not fit.
-Problem fit(const Call& call, const ServedModel& model, const Draft& draft, size_t prompt, int& max_tokens) {
+Problem fit(const Call& call, const ServedModel& model, const ParsedRequest& parsed, size_t prompt,
+            int& max_tokens) {
   const int64_t room = int64_t{model.context} - static_cast<int64_t>(prompt);
-  const bool open = draft.max_tokens.value_or(-1) < 0 || draft.cut_max_tokens;
-  int64_t wanted = std::max(1, draft.max_tokens.value_or(1));
-  if (open && room > 0) wanted = std::min(room, draft.max_tokens.value_or(-1) < 0 ? room : wanted);
+  const bool open = parsed.max_tokens.value_or(-1) < 0 || parsed.cut_max_tokens;
+  int64_t wanted = std::max(1, parsed.max_tokens.value_or(1));
+  if (open && room > 0) wanted = std::min(room, parsed.max_tokens.value_or(-1) < 0 ? room : wanted);
   if (model.max_output > 0) wanted = std::min<int64_t>(wanted, model.max_output);
   if (wanted > room)
     return context_overflow(
@@ -134,46 +136,47 @@ Problem fit(const Call& call, const ServedModel& model, const Draft& draft, size
   return std::nullopt;
 }
 
-Problem check_counts(const ServedModel& model, const Draft& draft, const request::SamplingParams& sampling) {
+Problem check_counts(const ServedModel& model, const ParsedRequest& parsed,
+                     const request::SamplingParams& sampling) {
   const int sequences = request::sequence_count(sampling);
   if (sequences > model.max_sequences)
     return invalid_value("n", fmt::format("{} choices or beams are asked for; the limit is {}", sequences,
                                           model.max_sequences));
-  const size_t prompts = std::max<size_t>(1, draft.prompts.size());
+  const size_t prompts = std::max<size_t>(1, parsed.prompts.size());
   if (prompts * static_cast<size_t>(sequences) > GenerationLimits::sequences)
     return invalid_value(
         "prompt", fmt::format("{} prompts with {} choices or beams each are asked for; the limit is {} "
                               "in all",
                               prompts, sequences, GenerationLimits::sequences));
-  if (draft.max_tokens == 0 && !draft.echo)
+  if (parsed.max_tokens == 0 && !parsed.echo)
     return invalid_value("max_tokens", "'max_tokens' is 0; without 'echo' it must be at least 1");
-  if (draft.stream && draft.prompt_logprobs)
+  if (parsed.stream && parsed.prompt_logprobs)
     return invalid_value("prompt_logprobs", "'prompt_logprobs' is not available in streams");
   return std::nullopt;
 }
 
-std::string echoed_message(const Draft& draft) {
-  if (!draft.echo || !is_chat(draft)) return {};
-  const json::object& last = draft.chat.messages.back().get_object();
+std::string echoed_message(const ParsedRequest& parsed) {
+  if (!parsed.echo || !is_chat(parsed)) return {};
+  const json::object& last = parsed.chat.messages.back().get_object();
   if (last.at("role") != "assistant") return {};
   return std::string(last.at("content").get_string());
 }
 
-Problem fill(const Call& call, const ServedModel& model, const AnswerSetup& setup, Prepared& prepared) {
-  const Draft& draft = setup.draft;
-  Result<Parameters> parameters = make_parameters(draft, model.tokenizer);
+Problem fill(const Call& call, const ServedModel& model, const AnswerSetup& setup, EngineJob& prepared) {
+  const ParsedRequest& parsed = setup.parsed;
+  Result<Parameters> parameters = make_parameters(parsed, model.tokenizer);
   if (!parameters) return named(parameters.error());
   request::SamplingParams& sampling = parameters->sampling;
-  if (draft.echo && sampling.logprobs && !sampling.prompt_logprobs && !is_chat(draft))
+  if (parsed.echo && sampling.logprobs && !sampling.prompt_logprobs && !is_chat(parsed))
     sampling.prompt_logprobs = sampling.logprobs;
-  if (Problem problem = check_counts(model, draft, sampling)) return problem;
+  if (Problem problem = check_counts(model, parsed, sampling)) return problem;
   Result<engine::TextMaker> text = engine::make_text_maker(*model.tokenizer, std::move(parameters->text));
   if (!text) return invalid_value("stop", text.error().message);
   for (const std::vector<Token>& prompt : setup.prompts) {
-    if (Problem problem = fit(call, model, draft, prompt.size(), sampling.max_tokens)) return problem;
+    if (Problem problem = fit(call, model, parsed, prompt.size(), sampling.max_tokens)) return problem;
     if (Status valid = request::validate(sampling, static_cast<int>(model.vocab)); !valid)
       return named(valid.error());
-    engine::Submission& submission = prepared.submissions.emplace_back(make_submission(call, draft, prompt));
+    engine::Submission& submission = prepared.submissions.emplace_back(make_submission(call, parsed, prompt));
     submission.request.task = sampling;
     submission.text = text->make;
     submission.text_bytes = text->bytes;
@@ -181,13 +184,13 @@ Problem fill(const Call& call, const ServedModel& model, const AnswerSetup& setu
   return std::nullopt;
 }
 
-Problem encode_all(const Call& call, const ServedModel& model, const Draft& draft, Purpose purpose,
+Problem encode_all(const Call& call, const ServedModel& model, const ParsedRequest& parsed, Purpose purpose,
                    std::vector<std::vector<Token>>& out) {
-  const PromptEncoder encoder(call, model, draft, purpose);
-  if (is_chat(draft)) {
+  const PromptEncoder encoder(call, model, parsed, purpose);
+  if (is_chat(parsed)) {
     if (Problem problem = encoder.encode_chat(out.emplace_back())) return problem;
   }
-  for (const Prompt& prompt : draft.prompts) {
+  for (const Prompt& prompt : parsed.prompts) {
     std::vector<Token>& tokens = out.emplace_back();
     if (const auto* ids = std::get_if<std::vector<Token>>(&prompt)) {
       tokens = *ids;
@@ -196,26 +199,26 @@ Problem encode_all(const Call& call, const ServedModel& model, const Draft& draf
     }
   }
   for (std::vector<Token>& tokens : out) {
-    truncate(model, draft, tokens);
-    if (Problem problem = check_tokens(model, draft, tokens)) return problem;
+    truncate(model, parsed, tokens);
+    if (Problem problem = check_tokens(model, parsed, tokens)) return problem;
   }
   return std::nullopt;
 }
 
 }  // namespace
 
-const ServedModel* choose_model(const Call& call, const Draft& draft, Problem& problem) {
-  const ServedModel* model = find_model(call, draft.model);
-  if (model == nullptr) problem = model_not_found(draft.model);
+const ServedModel* choose_model(const Call& call, const ParsedRequest& parsed, Problem& problem) {
+  const ServedModel* model = find_model(call, parsed.model);
+  if (model == nullptr) problem = model_not_found(parsed.model);
   return model;
 }
 
-Problem render_messages(const Call& call, const ServedModel& model, const Draft& draft,
+Problem render_messages(const Call& call, const ServedModel& model, const ParsedRequest& parsed,
                         chat::Rendering& out) {
   if (model.chat_template == nullptr)
     return invalid_value("messages",
                          fmt::format("the model '{}' has no chat template; use /v1/completions", model.id));
-  const ChatDraft& chat = draft.chat;
+  const ChatDraft& chat = parsed.chat;
   if (chat.continue_final_message && chat.add_generation_prompt)
     return invalid_value("continue_final_message",
                          "'continue_final_message' and 'add_generation_prompt' must not both be true");
@@ -235,41 +238,41 @@ Problem render_messages(const Call& call, const ServedModel& model, const Draft&
   return error;
 }
 
-Problem encode_prompts(const Call& call, const ServedModel& model, const Draft& draft, Purpose purpose,
-                       std::vector<std::vector<Token>>& out) {
-  Problem problem = encode_all(call, model, draft, purpose, out);
-  if (problem) problem = in_clients_words(*std::move(problem), draft.sent);
+Problem encode_prompts(const Call& call, const ServedModel& model, const ParsedRequest& parsed,
+                       Purpose purpose, std::vector<std::vector<Token>>& out) {
+  Problem problem = encode_all(call, model, parsed, purpose, out);
+  if (problem) problem = in_clients_words(*std::move(problem), parsed.sent);
   return problem;
 }
 
-engine::Submission make_submission(const Call& call, const Draft& draft, std::vector<Token> prompt) {
+engine::Submission make_submission(const Call& call, const ParsedRequest& parsed, std::vector<Token> prompt) {
   engine::Submission submission;
   submission.request.client = call.context.client;
-  submission.request.priority = -draft.priority;
+  submission.request.priority = -parsed.priority;
   submission.request.prompt = std::move(prompt);
   submission.request.cache_salt = call.context.cache_salt;
-  if (!draft.cache_salt.empty()) submission.request.cache_salt += "\x1f" + draft.cache_salt;
+  if (!parsed.cache_salt.empty()) submission.request.cache_salt += "\x1f" + parsed.cache_salt;
   return submission;
 }
 
-Reply generate(const Call& call, Draft draft, MakeWriter make_writer) {
+Reply generate(const Call& call, ParsedRequest parsed, MakeWriter make_writer) {
   Problem problem;
-  Prepared prepared{.stream = draft.stream};
-  prepared.model = choose_model(call, draft, problem);
+  EngineJob prepared{.stream = parsed.stream};
+  prepared.model = choose_model(call, parsed, problem);
   if (problem) return *problem;
-  fill_defaults(draft, prepared.model->defaults);
-  AnswerSetup setup{.draft = std::move(draft),
+  fill_defaults(parsed, prepared.model->defaults);
+  AnswerSetup setup{.parsed = std::move(parsed),
                     .model = prepared.model,
                     .request_id = call.context.request_id,
                     .created = call.context.now_s,
                     .clock = call.context.clock};
-  if ((problem = encode_prompts(call, *prepared.model, setup.draft, Purpose::Run, setup.prompts)))
+  if ((problem = encode_prompts(call, *prepared.model, setup.parsed, Purpose::Run, setup.prompts)))
     return *problem;
   if ((problem = fill(call, *prepared.model, setup, prepared)))
-    return in_clients_words(*std::move(problem), setup.draft.sent);
-  setup.echoed = echoed_message(setup.draft);
-  setup.draft.chat = {};
-  setup.draft.prompts.clear();
+    return in_clients_words(*std::move(problem), setup.parsed.sent);
+  setup.echoed = echoed_message(setup.parsed);
+  setup.parsed.chat = {};
+  setup.parsed.prompts.clear();
   prepared.writer = make_writer(std::move(setup));
   return prepared;
 }

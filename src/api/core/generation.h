@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "api/core/answer.h"
-#include "api/core/field_table.h"
 #include "api/core/service.h"
+#include "api/fields/field_table.h"
 #include "chat/chat_template.h"
 
 namespace sluice::api {
@@ -18,10 +18,11 @@ struct GenerationLimits {
 };
 
 // The model that the draft names; null and the problem where there is none.
-const ServedModel* choose_model(const Call& call, const Draft& draft, Problem& problem);
+const ServedModel* choose_model(const Call& call, const ParsedRequest& parsed, Problem& problem);
 
 // The conversation through the model's chat template.
-Problem render_messages(const Call& call, const ServedModel& model, const Draft& draft, chat::Rendering& out);
+Problem render_messages(const Call& call, const ServedModel& model, const ParsedRequest& parsed,
+                        chat::Rendering& out);
 
 // What the tokens are for.
 enum class Purpose : uint8_t {
@@ -30,20 +31,20 @@ enum class Purpose : uint8_t {
 };
 // The tokens of the conversation, or of each prompt. Special tokens are put around texts unless the draft says
 // otherwise, and not around a template's text.
-Problem encode_prompts(const Call& call, const ServedModel& model, const Draft& draft, Purpose purpose,
-                       std::vector<std::vector<Token>>& out);
+Problem encode_prompts(const Call& call, const ServedModel& model, const ParsedRequest& parsed,
+                       Purpose purpose, std::vector<std::vector<Token>>& out);
 
 // A submission of this prompt without a task.
-engine::Submission make_submission(const Call& call, const Draft& draft, std::vector<Token> prompt);
+engine::Submission make_submission(const Call& call, const ParsedRequest& parsed, std::vector<Token> prompt);
 
 using MakeWriter = std::unique_ptr<AnswerWriter> (*)(AnswerSetup setup);
 // Everything that is left to do for an operation that generates text.
-Reply generate(const Call& call, Draft draft, MakeWriter make_writer);
+Reply generate(const Call& call, ParsedRequest parsed, MakeWriter make_writer);
 
 // The whole of such an operation.
 template <class Whole, class Stream>
 std::unique_ptr<AnswerWriter> make_either(AnswerSetup setup) {
-  if (setup.draft.stream) return std::make_unique<Stream>(std::move(setup));
+  if (setup.parsed.stream) return std::make_unique<Stream>(std::move(setup));
   return std::make_unique<Whole>(std::move(setup));
 }
 

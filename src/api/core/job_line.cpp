@@ -1,7 +1,7 @@
 #include "api/core/job_line.h"
 
 #include "api/core/messages.h"
-#include "api/core/sampling_fields.h"
+#include "api/fields/sampling_fields.h"
 #include "api/openai/chat.h"
 #include "api/openai/completions.h"
 
@@ -9,9 +9,9 @@ namespace sluice::api {
 
 namespace {
 
-Status read_job_prompt(const json::value& value, Draft& draft) {
-  Status status = read_prompts(value, "prompt", draft);
-  if (status && draft.several_prompts)
+Status read_job_prompt(const json::value& value, ParsedRequest& parsed) {
+  Status status = read_prompts(value, "prompt", parsed);
+  if (status && parsed.several_prompts)
     return Error{ErrorCode::InvalidArgument, "'prompt' must be a string or a list of token ids"};
   return status;
 }
@@ -23,16 +23,16 @@ constexpr Field kPrompt[] = {
 
 }  // namespace
 
-Result<Draft> read_job_line(const json::object& line) {
-  Draft draft;
+Result<ParsedRequest> read_job_line(const json::object& line) {
+  ParsedRequest parsed;
   for (std::span<const Field> group : {std::span<const Field>(kPrompt), conversation_fields(),
                                        sampling_fields(), job_logprobs_fields(), envelope_fields()}) {
-    if (Problem problem = read_object(line, group, draft))
+    if (Problem problem = read_object(line, group, parsed))
       return Error{ErrorCode::InvalidArgument, problem->message};
   }
-  if (draft.prompts.empty() && draft.chat.messages.empty())
+  if (parsed.prompts.empty() && parsed.chat.messages.empty())
     return Error{ErrorCode::InvalidArgument, "'prompt' or 'messages' is missing"};
-  return draft;
+  return parsed;
 }
 
 }  // namespace sluice::api

@@ -122,23 +122,23 @@ Result<std::string> join_parts(const json::array& parts, std::string_view where)
   return text;
 }
 
-Status read_message_list(const json::array& list, std::string_view name, Draft& draft) {
+Status read_message_list(const json::array& list, std::string_view name, ParsedRequest& parsed) {
   if (list.empty()) return wrong(fmt::format("'{}' is empty; it must hold at least 1 message", name));
   if (list.size() > kMostMessages)
     return wrong(fmt::format("'{}' has {} entries; the limit is {}", name, list.size(), kMostMessages));
   for (size_t i = 0; i < list.size(); ++i) {
     Result<json::object> message = read_message(list[i], fmt::format("{}[{}]", name, i));
     if (!message) return message.error();
-    draft.chat.messages.push_back(std::move(*message));
+    parsed.chat.messages.push_back(std::move(*message));
   }
   return {};
 }
 
-Status read_messages(const json::value& value, Draft& draft) {
-  return read_message_list(value.get_array(), "messages", draft);
+Status read_messages(const json::value& value, ParsedRequest& parsed) {
+  return read_message_list(value.get_array(), "messages", parsed);
 }
 
-Status read_template_variables(const json::value& value, Draft& draft) {
+Status read_template_variables(const json::value& value, ParsedRequest& parsed) {
   constexpr std::array<std::string_view, 8> kOwn = {"messages",
                                                     "tools",
                                                     "documents",
@@ -154,7 +154,7 @@ Status read_template_variables(const json::value& value, Draft& draft) {
     const std::string_view name(key.data(), key.size());
     if (std::find(kOwn.begin(), kOwn.end(), name) != kOwn.end() || name.ends_with("_token"))
       return wrong(fmt::format("'chat_template_kwargs' sets '{}', which is the server's own", clipped(name)));
-    draft.chat.variables[key] = content;
+    parsed.chat.variables[key] = content;
   }
   return {};
 }

@@ -2,14 +2,14 @@
 // content as one string, and the calls and reasoning of earlier answers.
 #pragma once
 
-#include "api/core/field_table.h"
+#include "api/fields/field_table.h"
 
 namespace sluice::api {
 
 // OpenAI's: content a string or parts, of which only texts are taken. Used as a field's read().
-Status read_messages(const json::value& value, Draft& draft);
+Status read_messages(const json::value& value, ParsedRequest& parsed);
 // The same for a list of another name.
-Status read_message_list(const json::array& list, std::string_view name, Draft& draft);
+Status read_message_list(const json::array& list, std::string_view name, ParsedRequest& parsed);
 
 // The texts of a list of parts {"type": "text" or "input_text" or "output_text" or "refusal", ...}, joined by line
 // breaks. `where` names the list in an error.
@@ -19,6 +19,6 @@ Result<std::string> join_parts(const json::array& parts, std::string_view where)
 std::string_view text_of(const json::object& object, std::string_view name);
 
 // Template variables that a request may set. Names that the server sets itself are refused.
-Status read_template_variables(const json::value& value, Draft& draft);
+Status read_template_variables(const json::value& value, ParsedRequest& parsed);
 
 }  // namespace sluice::api

@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "api/core/field_table.h"
 #include "api/core/service.h"
+#include "api/fields/field_table.h"
 #include "base/version.h"
 
 namespace sluice::api {

@@ -87,7 +87,7 @@ class AnswerWriter {
 };
 
 // A request that an engine can take.
-struct Prepared {
+struct EngineJob {
   const ServedModel* model = nullptr;
   std::vector<engine::Submission>
       submissions;  // `deliver` is left to the server; several for several prompts
@@ -102,7 +102,7 @@ struct Answer {
   std::string body;
 };
 
-using Reply = std::variant<ApiError, Answer, Prepared>;
+using Reply = std::variant<ApiError, Answer, EngineJob>;
 
 // One row per route: the server matches and authorises by it, the OpenAPI document is made from it.
 struct Operation {

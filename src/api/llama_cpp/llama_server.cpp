@@ -5,7 +5,7 @@
 #include "api/core/answer_json.h"
 #include "api/core/errors.h"
 #include "api/core/generation.h"
-#include "api/core/sampling_fields.h"
+#include "api/fields/sampling_fields.h"
 #include "api/openai/completions.h"
 #include "api/openai/models.h"
 #include "base/version.h"
@@ -14,9 +14,9 @@ namespace sluice::api {
 
 namespace {
 
-Status read_single_prompt(const json::value& value, Draft& draft) {
-  Status status = read_prompts(value, "prompt", draft);
-  if (status && draft.prompts.size() > 1)
+Status read_single_prompt(const json::value& value, ParsedRequest& parsed) {
+  Status status = read_prompts(value, "prompt", parsed);
+  if (status && parsed.prompts.size() > 1)
     return Error{ErrorCode::Unsupported, "'prompt' is a list of prompts; /v1/completions takes several"};
   return status;
 }
@@ -25,13 +25,13 @@ constexpr Field kLlamaCompletion[] = {
     required(used("prompt", {}, "a string or a list of token ids", read_single_prompt)),
     used("n_probs", integer(0, request::SamplingLimits::kLogprobs),
          "log-probabilities of this many likeliest tokens",
-         [](const json::value& value, Draft& draft) -> Status {
-           if (to_int(value) > 0) draft.logprobs = to_int(value);
+         [](const json::value& value, ParsedRequest& parsed) -> Status {
+           if (to_int(value) > 0) parsed.logprobs = to_int(value);
            return {};
          })
         .by_default("0"),
     used("return_tokens", {Kind::Boolean}, "give the token ids of the answer",
-         into<&Draft::return_token_ids>),
+         into<&ParsedRequest::return_token_ids>),
     ignored("post_sampling_probs", "probabilities are the model's own"),
     ignored("response_fields", "all fields are given"),
 };
@@ -56,7 +56,7 @@ json::object piece(const AnswerSetup& setup, const std::string& text,
                    const std::vector<request::Sampled>& tokens) {
   json::object out{{"index", 0},
                    {"content", text},
-                   {"tokens", setup.draft.return_token_ids ? ids_json(tokens) : json::array()},
+                   {"tokens", setup.parsed.return_token_ids ? ids_json(tokens) : json::array()},
                    {"id_slot", 0},
                    {"stop", false},
                    {"model", setup.model->id}};
@@ -121,11 +121,11 @@ const RequestSchema& llama_completion_schema() {
 }
 
 Reply llama_completion(const Call& call) {
-  Draft draft;
-  draft.fallback = {.temperature = 0.8, .top_p = 0.95, .min_p = 0.05, .top_k = 40};
-  if (Problem problem = read_body(call, llama_completion_schema(), draft)) return *problem;
-  if (draft.n != 1) return unsupported_parameter("n", "'n' is not supported here; use /v1/completions");
-  return generate(call, std::move(draft), make_either<LlamaAnswer, LlamaStream>);
+  ParsedRequest parsed;
+  parsed.fallback = {.temperature = 0.8, .top_p = 0.95, .min_p = 0.05, .top_k = 40};
+  if (Problem problem = read_body(call, llama_completion_schema(), parsed)) return *problem;
+  if (parsed.n != 1) return unsupported_parameter("n", "'n' is not supported here; use /v1/completions");
+  return generate(call, std::move(parsed), make_either<LlamaAnswer, LlamaStream>);
 }
 
 Reply llama_properties(const Call& call) {

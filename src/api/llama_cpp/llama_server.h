@@ -1,8 +1,8 @@
 // What clients of llama.cpp's server call: POST /completion, GET /props.
 #pragma once
 
-#include "api/core/field_table.h"
 #include "api/core/service.h"
+#include "api/fields/field_table.h"
 
 namespace sluice::api {
 

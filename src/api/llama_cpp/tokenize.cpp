@@ -6,15 +6,15 @@
 #include "api/core/errors.h"
 #include "api/core/generation.h"
 #include "api/core/messages.h"
-#include "api/core/sampling_fields.h"
+#include "api/fields/sampling_fields.h"
 #include "api/openai/chat.h"
 
 namespace sluice::api {
 
 namespace {
 
-Status read_prompt_text(const json::value& value, Draft& draft) {
-  draft.prompts.emplace_back(to_text(value));
+Status read_prompt_text(const json::value& value, ParsedRequest& parsed) {
+  parsed.prompts.emplace_back(to_text(value));
   return {};
 }
 
@@ -22,24 +22,25 @@ constexpr Field kTokenize[] = {
     used("prompt", {Kind::Text}, "a text; vLLM's form", read_prompt_text),
     used("messages", {Kind::List}, "a conversation, as for chats", read_messages),
     used("content", {Kind::Text}, "a text; llama.cpp's form, whose answer is {tokens} alone",
-         into<&Draft::content>),
+         into<&ParsedRequest::content>),
     used("add_special_tokens", {Kind::Boolean}, "put the tokens around the text that the model expects",
-         into<&Draft::add_special_tokens>)
+         into<&ParsedRequest::add_special_tokens>)
         .by_default("true with prompt, else false"),
-    used("add_special", {Kind::Boolean}, "the same, llama.cpp's name", into<&Draft::add_special_tokens>)
+    used("add_special", {Kind::Boolean}, "the same, llama.cpp's name",
+         into<&ParsedRequest::add_special_tokens>)
         .by_default("as add_special_tokens"),
     used("parse_special", {Kind::Boolean}, "a text that spells control tokens means them",
-         into<&Draft::parse_special>),
+         into<&ParsedRequest::parse_special>),
     used("return_token_strs", {Kind::Boolean}, "give the tokens as the vocabulary spells them",
-         into<&Draft::return_token_strings>),
+         into<&ParsedRequest::return_token_strings>),
     used("with_pieces", {Kind::Boolean}, "with content: give {id, piece} instead of ids",
-         into<&Draft::with_pieces>),
+         into<&ParsedRequest::with_pieces>),
 };
 
 constexpr Field kDetokenize[] = {
-    required(used("tokens", {Kind::Tokens}, "token ids", into<&Draft::tokens>)),
+    required(used("tokens", {Kind::Tokens}, "token ids", into<&ParsedRequest::tokens>)),
     used("skip_special_tokens", {Kind::Boolean}, "leave control tokens out",
-         into<&Draft::skip_special_tokens>),
+         into<&ParsedRequest::skip_special_tokens>),
 };
 
 constexpr Field kTemplate[] = {
@@ -64,17 +65,17 @@ void append_list(const std::vector<Token>& tokens, std::string& out, const Appen
   out += ']';
 }
 
-Reply tokenize_content(const Call& call, const ServedModel& model, Draft draft) {
-  draft.add_special_tokens = draft.add_special_tokens.value_or(false);
+Reply tokenize_content(const Call& call, const ServedModel& model, ParsedRequest parsed) {
+  parsed.add_special_tokens = parsed.add_special_tokens.value_or(false);
   Result<std::vector<Token>> tokens =
-      model.tokenizer->encode(*draft.content, {.parse_special = draft.parse_special,
-                                               .add_special = *draft.add_special_tokens,
-                                               .interrupt = call.interrupt});
+      model.tokenizer->encode(*parsed.content, {.parse_special = parsed.parse_special,
+                                                .add_special = *parsed.add_special_tokens,
+                                                .interrupt = call.interrupt});
   if (!tokens) return invalid_value("content", tokens.error().message);
   const TokenNames names{*model.tokenizer};
   std::string body = "{\"tokens\":";
   append_list(*tokens, body, [&](Token token) {
-    if (draft.with_pieces) {
+    if (parsed.with_pieces) {
       write_json(json::object{{"id", token}, {"piece", piece_json(names, token)}}, body);
     } else {
       body += std::to_string(token);
@@ -100,22 +101,22 @@ const RequestSchema& template_schema() {
 }
 
 Reply tokenize(const Call& call) {
-  Draft draft;
-  if (Problem problem = read_body(call, tokenize_schema(), draft)) return *problem;
+  ParsedRequest parsed;
+  if (Problem problem = read_body(call, tokenize_schema(), parsed)) return *problem;
   Problem problem;
-  const ServedModel* model = choose_model(call, draft, problem);
+  const ServedModel* model = choose_model(call, parsed, problem);
   if (problem) return *problem;
-  if (draft.content) return tokenize_content(call, *model, std::move(draft));
-  if (draft.prompts.empty() && draft.chat.messages.empty())
+  if (parsed.content) return tokenize_content(call, *model, std::move(parsed));
+  if (parsed.prompts.empty() && parsed.chat.messages.empty())
     return invalid_value("prompt", "'prompt', 'messages' or 'content' is missing");
   std::vector<std::vector<Token>> encoded;
-  if ((problem = encode_prompts(call, *model, draft, Purpose::Show, encoded))) return *problem;
+  if ((problem = encode_prompts(call, *model, parsed, Purpose::Show, encoded))) return *problem;
   const std::vector<Token>& tokens = encoded.front();
   std::string body =
       fmt::format("{{\"count\":{},\"max_model_len\":{},\"tokens\":", tokens.size(), model->context);
   append_list(tokens, body, [&](Token token) { body += std::to_string(token); });
   body += ",\"token_strs\":";
-  if (draft.return_token_strings) {
+  if (parsed.return_token_strings) {
     append_list(tokens, body,
                 [&](Token token) { write_json(json::string(model->tokenizer->spelling(token)), body); });
   } else {
@@ -125,29 +126,29 @@ Reply tokenize(const Call& call) {
 }
 
 Reply detokenize(const Call& call) {
-  Draft draft;
-  draft.skip_special_tokens = false;
-  if (Problem problem = read_body(call, detokenize_schema(), draft)) return *problem;
+  ParsedRequest parsed;
+  parsed.skip_special_tokens = false;
+  if (Problem problem = read_body(call, detokenize_schema(), parsed)) return *problem;
   Problem problem;
-  const ServedModel* model = choose_model(call, draft, problem);
+  const ServedModel* model = choose_model(call, parsed, problem);
   if (problem) return *problem;
-  for (const Token token : draft.tokens) {
+  for (const Token token : parsed.tokens) {
     if (token >= model->vocab)
       return invalid_value(
           "tokens", fmt::format("'tokens' holds {}; the vocabulary ends at {}", token, model->vocab - 1));
   }
-  const std::string text = model->tokenizer->decode(draft.tokens, draft.skip_special_tokens);
+  const std::string text = model->tokenizer->decode(parsed.tokens, parsed.skip_special_tokens);
   return Answer{.body = write_json(json::object{{"prompt", text}, {"content", text}})};
 }
 
 Reply apply_template(const Call& call) {
-  Draft draft;
-  if (Problem problem = read_body(call, template_schema(), draft)) return *problem;
+  ParsedRequest parsed;
+  if (Problem problem = read_body(call, template_schema(), parsed)) return *problem;
   Problem problem;
-  const ServedModel* model = choose_model(call, draft, problem);
+  const ServedModel* model = choose_model(call, parsed, problem);
   if (problem) return *problem;
   chat::Rendering rendering;
-  if ((problem = render_messages(call, *model, draft, rendering))) return *problem;
+  if ((problem = render_messages(call, *model, parsed, rendering))) return *problem;
   return Answer{.body = write_json(json::object{{"prompt", rendering.text()}})};
 }
 

@@ -1,8 +1,8 @@
 // Tokens of texts and conversations, without generating: vLLM's and llama.cpp's forms.
 #pragma once
 
-#include "api/core/field_table.h"
 #include "api/core/service.h"
+#include "api/fields/field_table.h"
 
 namespace sluice::api {
 

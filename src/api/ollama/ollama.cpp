@@ -6,7 +6,7 @@
 #include "api/core/errors.h"
 #include "api/core/generation.h"
 #include "api/core/messages.h"
-#include "api/core/sampling_fields.h"
+#include "api/fields/sampling_fields.h"
 #include "api/ollama/ollama_answer.h"
 #include "api/openai/completions.h"
 #include "api/openai/embeddings.h"
@@ -18,7 +18,7 @@ namespace {
 using Limits = request::SamplingLimits;
 
 // An empty list asks to load the model.
-Status read_ollama_messages(const json::value& value, Draft& draft) {
+Status read_ollama_messages(const json::value& value, ParsedRequest& parsed) {
   json::array plain;
   for (size_t i = 0; i < value.get_array().size(); ++i) {
     const json::value& item = value.get_array()[i];
@@ -34,28 +34,28 @@ Status read_ollama_messages(const json::value& value, Draft& draft) {
     if (const json::value* name = message->if_contains("tool_name")) made["name"] = *name;
   }
   if (plain.empty()) return {};
-  return read_message_list(plain, "messages", draft);
+  return read_message_list(plain, "messages", parsed);
 }
 
-Status read_user_prompt(const json::value& value, Draft& draft) {
-  if (!value.get_string().empty()) draft.prompts.emplace_back(to_text(value));
+Status read_user_prompt(const json::value& value, ParsedRequest& parsed) {
+  if (!value.get_string().empty()) parsed.prompts.emplace_back(to_text(value));
   return {};
 }
 
-Status read_think(const json::value& value, Draft& draft) {
-  draft.chat.variables["enable_thinking"] = !value.is_bool() || value.get_bool();
-  if (value.is_string()) draft.chat.variables["reasoning_effort"] = value;
+Status read_think(const json::value& value, ParsedRequest& parsed) {
+  parsed.chat.variables["enable_thinking"] = !value.is_bool() || value.get_bool();
+  if (value.is_string()) parsed.chat.variables["reasoning_effort"] = value;
   return {};
 }
 
-Status read_num_predict(const json::value& value, Draft& draft) {
-  draft.max_tokens = std::max(-1, to_int(value));
-  if (draft.max_tokens == 0) draft.max_tokens = 1;
+Status read_num_predict(const json::value& value, ParsedRequest& parsed) {
+  parsed.max_tokens = std::max(-1, to_int(value));
+  if (parsed.max_tokens == 0) parsed.max_tokens = 1;
   return {};
 }
 
-Status read_truncate(const json::value& value, Draft& draft) {
-  if (!value.get_bool()) draft.truncate_prompt_tokens.reset();
+Status read_truncate(const json::value& value, ParsedRequest& parsed) {
+  if (!value.get_bool()) parsed.truncate_prompt_tokens.reset();
   return {};
 }
 
@@ -64,29 +64,31 @@ constexpr Field kOptions[] = {
          read_num_predict)
         .by_default("what fits"),
     used("temperature", number(0, Limits::kTemperature), "0: always the likeliest token",
-         into<&Draft::temperature>)
+         into<&ParsedRequest::temperature>)
         .by_default("the model's"),
-    used("top_k", integer(-1), "keep the k likeliest tokens; 0 or -1: all", into<&Draft::top_k>)
+    used("top_k", integer(-1), "keep the k likeliest tokens; 0 or -1: all", into<&ParsedRequest::top_k>)
         .by_default("the model's"),
-    used("top_p", number(0, 1), "keep the smallest set of tokens of at least this mass", into<&Draft::top_p>)
+    used("top_p", number(0, 1), "keep the smallest set of tokens of at least this mass",
+         into<&ParsedRequest::top_p>)
         .by_default("the model's"),
     used("min_p", number(0, 1), "keep tokens of at least this share of the likeliest's probability",
-         into<&Draft::min_p>)
+         into<&ParsedRequest::min_p>)
         .by_default("the model's"),
-    used("typical_p", number(1e-6, 1), "keep the tokens nearest to the entropy", into<&Draft::typical_p>)
+    used("typical_p", number(1e-6, 1), "keep the tokens nearest to the entropy",
+         into<&ParsedRequest::typical_p>)
         .by_default("1"),
     used("repeat_penalty", number(Limits::kRepetitionPenaltyLow, Limits::kRepetitionPenaltyHigh),
-         "of every token in prompt or answer", into<&Draft::repetition_penalty>)
+         "of every token in prompt or answer", into<&ParsedRequest::repetition_penalty>)
         .by_default("the model's"),
     used("presence_penalty", number(-Limits::kPenalty, Limits::kPenalty), "of every token that was generated",
-         into<&Draft::presence_penalty>)
+         into<&ParsedRequest::presence_penalty>)
         .by_default("0"),
     used("frequency_penalty", number(-Limits::kPenalty, Limits::kPenalty), "per time a token was generated",
-         into<&Draft::frequency_penalty>)
+         into<&ParsedRequest::frequency_penalty>)
         .by_default("0"),
-    used("seed", {Kind::Seed}, "the same seed gives the same answer", into<&Draft::seed>)
+    used("seed", {Kind::Seed}, "the same seed gives the same answer", into<&ParsedRequest::seed>)
         .by_default("a new one each time"),
-    used("stop", {Kind::Texts}, "at most 16 strings that end the answer", into<&Draft::stop>),
+    used("stop", {Kind::Texts}, "at most 16 strings that end the answer", into<&ParsedRequest::stop>),
     ignored("num_ctx", "the context is the server's"),
     ignored("num_keep", "contexts are not shifted"),
     ignored("repeat_last_n", "penalties look at the whole text"),
@@ -99,7 +101,7 @@ constexpr Field kOptions[] = {
 };
 
 constexpr Field kCommon[] = {
-    used("stream", {Kind::Boolean}, "lines of pieces", into<&Draft::stream>).by_default("true"),
+    used("stream", {Kind::Boolean}, "lines of pieces", into<&ParsedRequest::stream>).by_default("true"),
     nested("options", "how tokens are chosen", kOptions),
     used("think", {}, "true, false or an effort, for the chat template", read_think)
         .by_default("the template's"),
@@ -118,9 +120,9 @@ constexpr Field kChat[] = {
 constexpr Field kGenerate[] = {
     used("prompt", {Kind::Text}, "put into the chat template as the user's words; none: the model is loaded",
          read_user_prompt),
-    used("system", {Kind::Text}, "the system message", into<&Draft::system>),
+    used("system", {Kind::Text}, "the system message", into<&ParsedRequest::system>),
     used("raw", {Kind::Boolean}, "the prompt is taken as it is, with the control tokens that it spells",
-         into<&Draft::raw>),
+         into<&ParsedRequest::raw>),
     ignored("context", "send a conversation to /api/chat"),
     unsupported("suffix", "text is generated at the end only", is_empty),
     unsupported("template", "requests bring no templates", is_empty),
@@ -130,7 +132,7 @@ constexpr Field kGenerate[] = {
 constexpr Field kEmbed[] = {
     required(used("input", {}, "a string or a list of strings", read_embedding_input)),
     used("dimensions", integer(1, 1 << 20), "keep this many numbers, brought back to length 1",
-         into<&Draft::dimensions>)
+         into<&ParsedRequest::dimensions>)
         .by_default("all"),
     used("truncate", {Kind::Boolean}, "cut texts to what fits", read_truncate).by_default("true"),
     ignored("options", "have no meaning here"),
@@ -139,25 +141,25 @@ constexpr Field kEmbed[] = {
 
 constexpr Field kOllamaEmbedding[] = {
     required(used("prompt", {Kind::Text}, "a text",
-                  [](const json::value& value, Draft& draft) -> Status {
-                    draft.prompts.emplace_back(to_text(value));
+                  [](const json::value& value, ParsedRequest& parsed) -> Status {
+                    parsed.prompts.emplace_back(to_text(value));
                     return {};
                   })),
     ignored("options", "have no meaning here"),
     ignored("keep_alive", "models stay loaded"),
 };
 
-Draft ollama_draft() {
-  Draft draft;
-  draft.stream = true;
-  draft.cut_max_tokens = true;
-  draft.fallback = {.temperature = 0.8, .top_p = 0.9, .top_k = 40};
-  return draft;
+ParsedRequest ollama_draft() {
+  ParsedRequest parsed;
+  parsed.stream = true;
+  parsed.cut_max_tokens = true;
+  parsed.fallback = {.temperature = 0.8, .top_p = 0.9, .top_k = 40};
+  return parsed;
 }
 
-Reply loaded(const Call& call, const Draft& draft, std::string_view field) {
+Reply loaded(const Call& call, const ParsedRequest& parsed, std::string_view field) {
   Problem problem;
-  const ServedModel* model = choose_model(call, draft, problem);
+  const ServedModel* model = choose_model(call, parsed, problem);
   if (problem) return *problem;
   json::object out{{"model", model->id},
                    {"created_at", to_rfc3339(wall_time(call.context.clock, call.context.now_s))}};
@@ -189,42 +191,43 @@ const RequestSchema& ollama_embedding_schema() {
 }
 
 Reply ollama_chat(const Call& call) {
-  Draft draft = ollama_draft();
-  if (Problem problem = read_body(call, ollama_chat_schema(), draft)) return *problem;
-  if (draft.chat.messages.empty()) return loaded(call, draft, "message");
-  return generate(call, std::move(draft), make_ollama_writer<OllamaForm::Chat>);
+  ParsedRequest parsed = ollama_draft();
+  if (Problem problem = read_body(call, ollama_chat_schema(), parsed)) return *problem;
+  if (parsed.chat.messages.empty()) return loaded(call, parsed, "message");
+  return generate(call, std::move(parsed), make_ollama_writer<OllamaForm::Chat>);
 }
 
 Reply ollama_generate(const Call& call) {
-  Draft draft = ollama_draft();
-  if (Problem problem = read_body(call, ollama_generate_schema(), draft)) return *problem;
-  if (draft.prompts.empty()) return loaded(call, draft, "response");
+  ParsedRequest parsed = ollama_draft();
+  if (Problem problem = read_body(call, ollama_generate_schema(), parsed)) return *problem;
+  if (parsed.prompts.empty()) return loaded(call, parsed, "response");
   Problem problem;
-  const ServedModel* model = choose_model(call, draft, problem);
+  const ServedModel* model = choose_model(call, parsed, problem);
   if (problem) return *problem;
-  if (draft.raw || model->chat_template == nullptr) {
-    draft.parse_special = draft.raw;
+  if (parsed.raw || model->chat_template == nullptr) {
+    parsed.parse_special = parsed.raw;
   } else {
-    if (!draft.system.empty()) draft.chat.messages.push_back({{"role", "system"}, {"content", draft.system}});
-    draft.chat.messages.push_back(
-        {{"role", "user"}, {"content", std::get<std::string>(draft.prompts.front())}});
-    draft.prompts.clear();
+    if (!parsed.system.empty())
+      parsed.chat.messages.push_back({{"role", "system"}, {"content", parsed.system}});
+    parsed.chat.messages.push_back(
+        {{"role", "user"}, {"content", std::get<std::string>(parsed.prompts.front())}});
+    parsed.prompts.clear();
   }
-  return generate(call, std::move(draft), make_ollama_writer<OllamaForm::Generate>);
+  return generate(call, std::move(parsed), make_ollama_writer<OllamaForm::Generate>);
 }
 
 Reply ollama_embed(const Call& call) {
-  Draft draft;
-  draft.truncate_prompt_tokens = -1;
-  if (Problem problem = read_body(call, ollama_embed_schema(), draft)) return *problem;
-  return embed(call, std::move(draft), make_ollama_embeddings<OllamaForm::Embed>);
+  ParsedRequest parsed;
+  parsed.truncate_prompt_tokens = -1;
+  if (Problem problem = read_body(call, ollama_embed_schema(), parsed)) return *problem;
+  return embed(call, std::move(parsed), make_ollama_embeddings<OllamaForm::Embed>);
 }
 
 Reply ollama_embedding(const Call& call) {
-  Draft draft;
-  draft.truncate_prompt_tokens = -1;
-  if (Problem problem = read_body(call, ollama_embedding_schema(), draft)) return *problem;
-  return embed(call, std::move(draft), make_ollama_embeddings<OllamaForm::Embedding>);
+  ParsedRequest parsed;
+  parsed.truncate_prompt_tokens = -1;
+  if (Problem problem = read_body(call, ollama_embedding_schema(), parsed)) return *problem;
+  return embed(call, std::move(parsed), make_ollama_embeddings<OllamaForm::Embedding>);
 }
 
 }  // namespace sluice::api

@@ -1,8 +1,8 @@
 // Ollama's /api, as far as it reads and generates.
 #pragma once
 
-#include "api/core/field_table.h"
 #include "api/core/service.h"
+#include "api/fields/field_table.h"
 
 namespace sluice::api {
 

@@ -102,7 +102,7 @@ void OllamaStream::on_failure(const ApiError& error, std::string& out) {
 std::string OllamaEmbeddings::compose() const {
   json::array vectors;
   for (const Part& part : parts())
-    vectors.push_back(embedding_json(shorten_embedding(part.embedding, draft())));
+    vectors.push_back(embedding_json(shorten_embedding(part.embedding, parsed())));
   if (form_ == OllamaForm::Embedding) return write_json(json::object{{"embedding", vectors.front()}});
   return write_json(json::object{{"model", setup().model->id},
                                  {"embeddings", std::move(vectors)},

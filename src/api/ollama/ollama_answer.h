@@ -57,7 +57,7 @@ class OllamaEmbeddings : public WholeAnswer {
 
 template <OllamaForm form>
 std::unique_ptr<AnswerWriter> make_ollama_writer(AnswerSetup setup) {
-  if (setup.draft.stream) return std::make_unique<OllamaStream>(std::move(setup), form);
+  if (setup.parsed.stream) return std::make_unique<OllamaStream>(std::move(setup), form);
   return std::make_unique<OllamaAnswer>(std::move(setup), form);
 }
 template <OllamaForm form>

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "api/core/generation.h"
-#include "api/core/sampling_fields.h"
+#include "api/fields/sampling_fields.h"
 #include "api/ollama/ollama.h"
 #include "api/ollama/ollama_answer.h"
 #include "base/sha256.h"
@@ -42,7 +42,7 @@ json::object entry(const ServedModel& model) {
 }
 
 constexpr Field kShow[] = {
-    used("name", {Kind::Text}, "an older name of model", into<&Draft::model>),
+    used("name", {Kind::Text}, "an older name of model", into<&ParsedRequest::model>),
     ignored("verbose", "the answer is always the same"),
 };
 
@@ -77,10 +77,10 @@ Reply ollama_processes(const Call& call) {
 }
 
 Reply ollama_show(const Call& call) {
-  Draft draft;
-  if (Problem problem = read_body(call, ollama_show_schema(), draft)) return *problem;
+  ParsedRequest parsed;
+  if (Problem problem = read_body(call, ollama_show_schema(), parsed)) return *problem;
   Problem problem;
-  const ServedModel* model = choose_model(call, draft, problem);
+  const ServedModel* model = choose_model(call, parsed, problem);
   if (problem) return *problem;
   const tokenizer::TemplateSource* source = model->tokenizer->find_chat_template();
   json::object info{{"general.architecture", model->architecture},

@@ -5,32 +5,32 @@
 #include "api/core/errors.h"
 #include "api/core/generation.h"
 #include "api/core/messages.h"
-#include "api/core/sampling_fields.h"
+#include "api/fields/sampling_fields.h"
 #include "api/openai/chat_answer.h"
 
 namespace sluice::api {
 
 namespace {
 
-Status read_reasoning_effort(const json::value& value, Draft& draft) {
-  draft.chat.variables["reasoning_effort"] = value;
-  if (value.get_string() == "none") draft.chat.variables["enable_thinking"] = false;
+Status read_reasoning_effort(const json::value& value, ParsedRequest& parsed) {
+  parsed.chat.variables["reasoning_effort"] = value;
+  if (value.get_string() == "none") parsed.chat.variables["enable_thinking"] = false;
   return {};
 }
 
-Status read_documents(const json::value& value, Draft& draft) {
+Status read_documents(const json::value& value, ParsedRequest& parsed) {
   for (const json::value& item : value.get_array())
     if (!item.is_object()) return Error{ErrorCode::InvalidArgument, "'documents' must hold objects"};
-  draft.chat.variables["documents"] = value;
+  parsed.chat.variables["documents"] = value;
   return {};
 }
 
-Status read_add_generation_prompt(const json::value& value, Draft& draft) {
-  draft.chat.add_generation_prompt = value.get_bool();
+Status read_add_generation_prompt(const json::value& value, ParsedRequest& parsed) {
+  parsed.chat.add_generation_prompt = value.get_bool();
   return {};
 }
-Status read_continue_final_message(const json::value& value, Draft& draft) {
-  draft.chat.continue_final_message = value.get_bool();
+Status read_continue_final_message(const json::value& value, ParsedRequest& parsed) {
+  parsed.chat.continue_final_message = value.get_bool();
   return {};
 }
 
@@ -75,13 +75,13 @@ const RequestSchema& chat_schema() {
 }
 
 Reply chat_completion(const Call& call) {
-  Draft draft;
-  if (Problem problem = read_body(call, chat_schema(), draft)) return *problem;
-  if (draft.top_logprobs.value_or(0) > 0 && !draft.logprobs_wanted)
+  ParsedRequest parsed;
+  if (Problem problem = read_body(call, chat_schema(), parsed)) return *problem;
+  if (parsed.top_logprobs.value_or(0) > 0 && !parsed.logprobs_wanted)
     return invalid_value(
         "top_logprobs",
-        fmt::format("'top_logprobs' is {}, which needs 'logprobs' to be true", *draft.top_logprobs));
-  return generate(call, std::move(draft), make_either<ChatAnswer, ChatStream>);
+        fmt::format("'top_logprobs' is {}, which needs 'logprobs' to be true", *parsed.top_logprobs));
+  return generate(call, std::move(parsed), make_either<ChatAnswer, ChatStream>);
 }
 
 }  // namespace sluice::api

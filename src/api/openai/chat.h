@@ -1,8 +1,8 @@
 // POST /v1/chat/completions
 #pragma once
 
-#include "api/core/field_table.h"
 #include "api/core/service.h"
+#include "api/fields/field_table.h"
 
 namespace sluice::api {
 

@@ -14,7 +14,7 @@ void ChatAnswer::add_choice(size_t index, std::deque<Piece>& out) const {
         text);
     text += logprobs ? ",\"logprobs\":{\"content\":[" : ",\"logprobs\":null";
   });
-  const TokenNames names{*setup().model->tokenizer, draft().tokens_as_ids};
+  const TokenNames names{*setup().model->tokenizer, parsed().tokens_as_ids};
   if (logprobs)
     add_runs(choice.tokens, out, [names](const request::Sampled& token, bool is_first, std::string& text) {
       text += is_first ? "" : ",";
@@ -23,8 +23,8 @@ void ChatAnswer::add_choice(size_t index, std::deque<Piece>& out) const {
   out.emplace_back([=, this, &choice](std::string& text) {
     text += logprobs ? "],\"refusal\":null}," : ",";
     json::object rest{{"finish_reason", json::string(finish_reason(choice.end.reason))},
-                      {"stop_reason", stop_reason(choice.end, draft())}};
-    if (draft().return_token_ids) rest["token_ids"] = ids_json(choice.tokens);
+                      {"stop_reason", stop_reason(choice.end, parsed())}};
+    if (parsed().return_token_ids) rest["token_ids"] = ids_json(choice.tokens);
     append_members(rest, text);
     text += '}';
   });
@@ -50,11 +50,11 @@ std::deque<Piece> ChatAnswer::pieces() const {
                     {"service_tier", nullptr}},
                    text);
   });
-  if (draft().prompt_logprobs)
-    add_prompt_logprobs(part.prompt_logprobs, {*setup().model->tokenizer, draft().tokens_as_ids}, out);
+  if (parsed().prompt_logprobs)
+    add_prompt_logprobs(part.prompt_logprobs, {*setup().model->tokenizer, parsed().tokens_as_ids}, out);
   out.emplace_back([this](std::string& text) {
     json::object rest;
-    if (draft().return_token_ids) rest["prompt_token_ids"] = ids_json(setup().prompts.front());
+    if (parsed().return_token_ids) rest["prompt_token_ids"] = ids_json(setup().prompts.front());
     rest["timings"] = timings_json(usage(), timings());
     text += ',';
     append_members(rest, text);
@@ -77,7 +77,7 @@ void ChatStream::begin_choice(size_t index, int choice, std::string& out) {
 
 json::object ChatStream::piece(size_t index, const engine::Delta& delta) {
   const bool logprobs = setup().wants_logprobs() && !delta.tokens.empty();
-  const bool ids = draft().return_token_ids && !delta.tokens.empty();
+  const bool ids = parsed().return_token_ids && !delta.tokens.empty();
   if (delta.text.empty() && !logprobs && !ids) return {};
   json::object out{{"index", number(index, delta.choice)},
                    {"delta", {{"content", delta.text}}},
@@ -93,7 +93,7 @@ json::object ChatStream::last_piece(size_t index, const engine::ChoiceEnd& end) 
           {"delta", json::object()},
           {"logprobs", nullptr},
           {"finish_reason", json::string(finish_reason(end.reason))},
-          {"stop_reason", stop_reason(end, draft())}};
+          {"stop_reason", stop_reason(end, parsed())}};
 }
 
 }  // namespace sluice::api

@@ -7,7 +7,7 @@ namespace sluice::api {
 namespace {
 
 std::string prompt_text(const AnswerSetup& setup, size_t index) {
-  return setup.model->tokenizer->decode(setup.prompts[index], setup.draft.skip_special_tokens);
+  return setup.model->tokenizer->decode(setup.prompts[index], setup.parsed.skip_special_tokens);
 }
 
 void add_prompt(const std::vector<Token>& prompt, const std::vector<request::Sampled>& logprobs,
@@ -23,17 +23,17 @@ void CompletionAnswer::add_choice(size_t index, size_t number, std::deque<Piece>
   const Part& part = parts()[index];
   const Choice& choice = part.choices[number];
   const std::vector<Token>& prompt = setup().prompts[index];
-  const TokenNames names{*setup().model->tokenizer, draft().tokens_as_ids};
+  const TokenNames names{*setup().model->tokenizer, parsed().tokens_as_ids};
   out.emplace_back([=, this, &choice](std::string& text) {
     text += index == 0 && number == 0 ? "{" : ",{";
-    append_members({{"index", index * static_cast<size_t>(draft().n) + number},
-                    {"text", (draft().echo ? prompt_text(setup(), index) : std::string()) + choice.text}},
+    append_members({{"index", index * static_cast<size_t>(parsed().n) + number},
+                    {"text", (parsed().echo ? prompt_text(setup(), index) : std::string()) + choice.text}},
                    text);
     if (!setup().wants_logprobs()) text += ",\"logprobs\":null";
   });
   if (setup().wants_logprobs()) {
     std::vector<LogprobRun> runs;
-    if (draft().echo)
+    if (parsed().echo)
       runs.push_back({std::span(prompt).first(std::min<size_t>(1, prompt.size())), part.prompt_logprobs});
     runs.push_back({{}, choice.tokens});
     add_completion_logprobs(runs, names, out);
@@ -41,13 +41,13 @@ void CompletionAnswer::add_choice(size_t index, size_t number, std::deque<Piece>
   out.emplace_back([=, this, &choice](std::string& text) {
     text += ',';
     append_members({{"finish_reason", json::string(finish_reason(choice.end.reason))},
-                    {"stop_reason", stop_reason(choice.end, draft())}},
+                    {"stop_reason", stop_reason(choice.end, parsed())}},
                    text);
-    if (draft().prompt_logprobs && number > 0) text += ",\"prompt_logprobs\":null";
+    if (parsed().prompt_logprobs && number > 0) text += ",\"prompt_logprobs\":null";
   });
-  if (draft().prompt_logprobs && number == 0) add_prompt_logprobs(part.prompt_logprobs, names, out);
+  if (parsed().prompt_logprobs && number == 0) add_prompt_logprobs(part.prompt_logprobs, names, out);
   out.emplace_back([=, this, &choice, &prompt](std::string& text) {
-    if (draft().return_token_ids) {
+    if (parsed().return_token_ids) {
       text += ',';
       append_members({{"token_ids", ids_json(choice.tokens)}, {"prompt_token_ids", ids_json(prompt)}}, text);
     }
@@ -103,11 +103,11 @@ json::object CompletionStream::piece(size_t index, const engine::Delta& delta) {
     shown.text = delta.text;
     shown.tokens = delta.tokens;
   }
-  if (draft().echo && !progress.echoed) add_echo(index, shown, progress.logprobs);
+  if (parsed().echo && !progress.echoed) add_echo(index, shown, progress.logprobs);
   progress.echoed = true;
   if (setup().wants_logprobs())
     for (const request::Sampled& token : shown.tokens) progress.logprobs.add(token);
-  const bool ids = draft().return_token_ids && !shown.tokens.empty();
+  const bool ids = parsed().return_token_ids && !shown.tokens.empty();
   if (shown.text.empty() && progress.logprobs.empty() && !ids) return {};
   json::object out{{"index", number(index, delta.choice)},
                    {"text", std::move(shown.text)},
@@ -123,7 +123,7 @@ json::object CompletionStream::last_piece(size_t index, const engine::ChoiceEnd&
           {"text", ""},
           {"logprobs", nullptr},
           {"finish_reason", json::string(finish_reason(end.reason))},
-          {"stop_reason", stop_reason(end, draft())}};
+          {"stop_reason", stop_reason(end, parsed())}};
 }
 
 }  // namespace sluice::api

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "api/core/generation.h"
-#include "api/core/sampling_fields.h"
+#include "api/fields/sampling_fields.h"
 #include "api/openai/completion_answer.h"
 
 namespace sluice::api {
@@ -12,8 +12,8 @@ namespace {
 
 constexpr int kDefaultMaxTokens = 16;
 
-Status read_completion_prompts(const json::value& value, Draft& draft) {
-  return read_prompts(value, "prompt", draft);
+Status read_completion_prompts(const json::value& value, ParsedRequest& parsed) {
+  return read_prompts(value, "prompt", parsed);
 }
 
 constexpr Field kCompletion[] = {
@@ -25,7 +25,7 @@ constexpr Field kCompletion[] = {
 
 }  // namespace
 
-Status read_prompts(const json::value& value, std::string_view name, Draft& draft) {
+Status read_prompts(const json::value& value, std::string_view name, ParsedRequest& parsed) {
   const auto wrong = [&] {
     return Error{
         ErrorCode::InvalidArgument,
@@ -33,7 +33,7 @@ Status read_prompts(const json::value& value, std::string_view name, Draft& draf
                     name)};
   };
   if (value.is_string()) {
-    draft.prompts.emplace_back(to_text(value));
+    parsed.prompts.emplace_back(to_text(value));
     return {};
   }
   const json::array* list = value.if_array();
@@ -46,18 +46,18 @@ Status read_prompts(const json::value& value, std::string_view name, Draft& draf
     return item.is_array() && std::all_of(item.get_array().begin(), item.get_array().end(), is_token);
   };
   if (are_tokens(value)) {
-    draft.prompts.emplace_back(to_tokens(value));
+    parsed.prompts.emplace_back(to_tokens(value));
     return {};
   }
-  draft.several_prompts = true;
+  parsed.several_prompts = true;
   if (list->size() > GenerationLimits::prompts)
     return Error{ErrorCode::InvalidArgument, fmt::format("'{}' has {} entries; the limit is {}", name,
                                                          list->size(), GenerationLimits::prompts)};
   for (const json::value& item : *list) {
     if (item.is_string()) {
-      draft.prompts.emplace_back(to_text(item));
+      parsed.prompts.emplace_back(to_text(item));
     } else if (are_tokens(item)) {
-      draft.prompts.emplace_back(to_tokens(item));
+      parsed.prompts.emplace_back(to_tokens(item));
     } else {
       return wrong();
     }
@@ -73,10 +73,10 @@ const RequestSchema& completion_schema() {
 }
 
 Reply completion(const Call& call) {
-  Draft draft;
-  if (Problem problem = read_body(call, completion_schema(), draft)) return *problem;
-  if (!draft.max_tokens) draft.max_tokens = kDefaultMaxTokens;
-  return generate(call, std::move(draft), make_either<CompletionAnswer, CompletionStream>);
+  ParsedRequest parsed;
+  if (Problem problem = read_body(call, completion_schema(), parsed)) return *problem;
+  if (!parsed.max_tokens) parsed.max_tokens = kDefaultMaxTokens;
+  return generate(call, std::move(parsed), make_either<CompletionAnswer, CompletionStream>);
 }
 
 }  // namespace sluice::api

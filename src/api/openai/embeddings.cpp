@@ -8,7 +8,7 @@
 #include "api/core/answer_json.h"
 #include "api/core/base64.h"
 #include "api/core/errors.h"
-#include "api/core/sampling_fields.h"
+#include "api/fields/sampling_fields.h"
 #include "api/openai/completions.h"
 
 namespace sluice::api {
@@ -21,13 +21,13 @@ Status one_of(std::string_view name, std::string_view value, std::initializer_li
                                                        clipped(value), fmt::join(words, ", "))};
 }
 
-Status read_encoding(const json::value& value, Draft& draft) {
-  draft.base64 = value.get_string() == "base64";
+Status read_encoding(const json::value& value, ParsedRequest& parsed) {
+  parsed.base64 = value.get_string() == "base64";
   return one_of("encoding_format", to_text(value), {"float", "base64"});
 }
 
-Status read_pooling(const json::value& value, Draft& draft) {
-  draft.pooling.of = value.get_string() == "last" ? request::Pooling::Of::Last : request::Pooling::Of::Mean;
+Status read_pooling(const json::value& value, ParsedRequest& parsed) {
+  parsed.pooling.of = value.get_string() == "last" ? request::Pooling::Of::Last : request::Pooling::Of::Mean;
   return one_of("pooling", to_text(value), {"mean", "last"});
 }
 
@@ -38,16 +38,17 @@ constexpr Field kEmbedding[] = {
          read_encoding)
         .by_default("float"),
     used("dimensions", integer(1, 1 << 20), "keep this many numbers, brought back to length 1",
-         into<&Draft::dimensions>)
+         into<&ParsedRequest::dimensions>)
         .by_default("all"),
     used("pooling", {Kind::Text}, "\"mean\" of all positions, or the \"last\" one", read_pooling)
         .by_default("mean"),
     used("truncate_prompt_tokens", integer(-1), "keep this many tokens of a longer text; -1: what fits",
-         into<&Draft::truncate_prompt_tokens>),
+         into<&ParsedRequest::truncate_prompt_tokens>),
     used("add_special_tokens", {Kind::Boolean}, "put the tokens around the text that the model expects",
-         into<&Draft::add_special_tokens>)
+         into<&ParsedRequest::add_special_tokens>)
         .by_default("true"),
-    used("priority", integer(-1000000, 1000000), "lower goes first", into<&Draft::priority>).by_default("0"),
+    used("priority", integer(-1000000, 1000000), "lower goes first", into<&ParsedRequest::priority>)
+        .by_default("0"),
     ignored("user", "who asks, for the operator's statistics"),
     ignored("embd_normalize", "embeddings have length 1"),
     unsupported("messages", "texts are embedded as they are"),
@@ -70,11 +71,11 @@ class EmbeddingAnswer : public WholeAnswer {
   std::string compose() const override {
     json::array data;
     for (size_t i = 0; i < parts().size(); ++i) {
-      const std::vector<float> values = shorten_embedding(parts()[i].embedding, draft());
+      const std::vector<float> values = shorten_embedding(parts()[i].embedding, parsed());
       data.push_back({{"object", "embedding"},
                       {"index", i},
-                      {"embedding", draft().base64 ? json::value(to_base64(to_bytes(values)))
-                                                   : json::value(embedding_json(values))}});
+                      {"embedding", parsed().base64 ? json::value(to_base64(to_bytes(values)))
+                                                    : json::value(embedding_json(values))}});
     }
     return write_json(json::object{
         {"object", "list"},
@@ -86,12 +87,12 @@ class EmbeddingAnswer : public WholeAnswer {
 
 }  // namespace
 
-Status read_embedding_input(const json::value& value, Draft& draft) {
-  return read_prompts(value, "input", draft);
+Status read_embedding_input(const json::value& value, ParsedRequest& parsed) {
+  return read_prompts(value, "input", parsed);
 }
 
-std::vector<float> shorten_embedding(std::vector<float> values, const Draft& draft) {
-  const auto wanted = static_cast<size_t>(draft.dimensions.value_or(0));
+std::vector<float> shorten_embedding(std::vector<float> values, const ParsedRequest& parsed) {
+  const auto wanted = static_cast<size_t>(parsed.dimensions.value_or(0));
   if (wanted == 0 || wanted >= values.size()) return values;
   values.resize(wanted);
   double square = 0;
@@ -108,30 +109,30 @@ json::array embedding_json(const std::vector<float>& values) {
   return out;
 }
 
-Reply embed(const Call& call, Draft draft, MakeWriter make_writer) {
+Reply embed(const Call& call, ParsedRequest parsed, MakeWriter make_writer) {
   Problem problem;
-  Prepared prepared;
-  prepared.model = choose_model(call, draft, problem);
+  EngineJob prepared;
+  prepared.model = choose_model(call, parsed, problem);
   if (problem) return *problem;
   const ServedModel& model = *prepared.model;
-  if (model.embedding > 0 && draft.dimensions.value_or(0) > model.embedding)
-    return invalid_value("dimensions", fmt::format("'dimensions' is {}; the model has {}", *draft.dimensions,
+  if (model.embedding > 0 && parsed.dimensions.value_or(0) > model.embedding)
+    return invalid_value("dimensions", fmt::format("'dimensions' is {}; the model has {}", *parsed.dimensions,
                                                    model.embedding));
-  AnswerSetup setup{.draft = std::move(draft),
+  AnswerSetup setup{.parsed = std::move(parsed),
                     .model = &model,
                     .request_id = call.context.request_id,
                     .created = call.context.now_s,
                     .clock = call.context.clock};
-  if ((problem = encode_prompts(call, model, setup.draft, Purpose::Run, setup.prompts))) return *problem;
+  if ((problem = encode_prompts(call, model, setup.parsed, Purpose::Run, setup.prompts))) return *problem;
   for (const std::vector<Token>& prompt : setup.prompts) {
     if (prompt.size() > static_cast<size_t>(model.context))
       return context_overflow(call.operation->dialect,
                               {.context = model.context, .prompt = static_cast<int64_t>(prompt.size())});
     engine::Submission& submission =
-        prepared.submissions.emplace_back(make_submission(call, setup.draft, prompt));
-    submission.request.task = setup.draft.pooling;
+        prepared.submissions.emplace_back(make_submission(call, setup.parsed, prompt));
+    submission.request.task = setup.parsed.pooling;
   }
-  setup.draft.prompts.clear();
+  setup.parsed.prompts.clear();
   prepared.writer = make_writer(std::move(setup));
   return prepared;
 }
@@ -142,9 +143,9 @@ const RequestSchema& embedding_schema() {
 }
 
 Reply embeddings(const Call& call) {
-  Draft draft;
-  if (Problem problem = read_body(call, embedding_schema(), draft)) return *problem;
-  return embed(call, std::move(draft), [](AnswerSetup setup) -> std::unique_ptr<AnswerWriter> {
+  ParsedRequest parsed;
+  if (Problem problem = read_body(call, embedding_schema(), parsed)) return *problem;
+  return embed(call, std::move(parsed), [](AnswerSetup setup) -> std::unique_ptr<AnswerWriter> {
     return std::make_unique<EmbeddingAnswer>(std::move(setup));
   });
 }

@@ -39,9 +39,9 @@ void OpenAiStream::append(std::string_view choices, const json::object* extra, s
 
 void OpenAiStream::append_chunk(json::object choice, std::string& out) {
   json::object extra;
-  if (draft().continuous_usage) {
+  if (parsed().continuous_usage) {
     extra["usage"] = usage_json({.prompt_tokens = setup().prompt_tokens(), .generated_tokens = generated_});
-  } else if (draft().include_usage) {
+  } else if (parsed().include_usage) {
     extra["usage"] = nullptr;
   }
   append("[" + write_json(choice) + "]", &extra, out);
@@ -70,12 +70,12 @@ void OpenAiStream::on_choice_end(size_t index, const engine::ChoiceEnd& end, std
 
 void OpenAiStream::on_complete(std::string& out) {
   json::object extra{{"timings", timings_json(usage(), timings())}};
-  if (draft().include_usage) {
+  if (parsed().include_usage) {
     append_chunk(std::move(held_), out);
     extra["usage"] = usage_json(usage());
     append("[]", &extra, out);
   } else {
-    if (draft().continuous_usage) extra["usage"] = usage_json(usage());
+    if (parsed().continuous_usage) extra["usage"] = usage_json(usage());
     append("[" + write_json(held_) + "]", &extra, out);
   }
   out += "data: [DONE]\n\n";

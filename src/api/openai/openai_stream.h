@@ -27,9 +27,9 @@ class OpenAiStream : public AnswerBase {
 
   void append_chunk(json::object choice, std::string& out);
   size_t number(size_t index, int choice) const {
-    return index * static_cast<size_t>(draft().n) + static_cast<size_t>(choice);
+    return index * static_cast<size_t>(parsed().n) + static_cast<size_t>(choice);
   }
-  TokenNames names() const { return {*setup().model->tokenizer, draft().tokens_as_ids}; }
+  TokenNames names() const { return {*setup().model->tokenizer, parsed().tokens_as_ids}; }
 
  private:
   void on_delta(size_t index, const engine::Delta& delta, std::string& out) final;

@@ -5,7 +5,7 @@
 #include "api/core/errors.h"
 #include "api/core/generation.h"
 #include "api/core/messages.h"
-#include "api/core/sampling_fields.h"
+#include "api/fields/sampling_fields.h"
 #include "api/openai/chat.h"
 #include "api/openai/responses_answer.h"
 
@@ -13,9 +13,9 @@ namespace sluice::api {
 
 namespace {
 
-Status read_instructions(const json::value& value, Draft& draft) {
-  draft.chat.messages.push_back({{"role", "system"}, {"content", value}});
-  draft.echoed["instructions"] = value;
+Status read_instructions(const json::value& value, ParsedRequest& parsed) {
+  parsed.chat.messages.push_back({{"role", "system"}, {"content", value}});
+  parsed.echoed["instructions"] = value;
   return {};
 }
 
@@ -42,8 +42,8 @@ Result<json::object> to_message(const json::object& item, size_t index) {
                fmt::format("'input[{}]' is of type '{}', which is not supported", index, clipped(type))};
 }
 
-Status read_input(const json::value& value, Draft& draft) {
-  if (value.is_string()) return read_message_list({{{"role", "user"}, {"content", value}}}, "input", draft);
+Status read_input(const json::value& value, ParsedRequest& parsed) {
+  if (value.is_string()) return read_message_list({{{"role", "user"}, {"content", value}}}, "input", parsed);
   const json::array* items = value.if_array();
   if (items == nullptr)
     return Error{ErrorCode::InvalidArgument, "'input' must be a string or a list of items"};
@@ -56,36 +56,36 @@ Status read_input(const json::value& value, Draft& draft) {
     if (!message) return message.error();
     if (!message->empty()) messages.push_back(std::move(*message));
   }
-  return read_message_list(messages, "input", draft);
+  return read_message_list(messages, "input", parsed);
 }
 
-Status read_include(const json::value& value, Draft& draft) {
+Status read_include(const json::value& value, ParsedRequest& parsed) {
   for (const json::value& item : value.get_array())
-    draft.logprobs_wanted = draft.logprobs_wanted || item == "message.output_text.logprobs";
+    parsed.logprobs_wanted = parsed.logprobs_wanted || item == "message.output_text.logprobs";
   return {};
 }
 
-Status read_echoed_effort(const json::value& value, Draft& draft) {
-  draft.chat.variables["reasoning_effort"] = value;
-  draft.echoed["effort"] = value;
+Status read_echoed_effort(const json::value& value, ParsedRequest& parsed) {
+  parsed.chat.variables["reasoning_effort"] = value;
+  parsed.echoed["effort"] = value;
   return {};
 }
 
-Status read_metadata(const json::value& value, Draft& draft) {
+Status read_metadata(const json::value& value, ParsedRequest& parsed) {
   if (value.get_object().size() > 16)
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("'metadata' has {} entries; the limit is 16", value.get_object().size())};
-  draft.echoed["metadata"] = value;
+  parsed.echoed["metadata"] = value;
   return {};
 }
 
-Status read_truncation(const json::value& value, Draft& draft) {
+Status read_truncation(const json::value& value, ParsedRequest& parsed) {
   if (value.get_string() == "auto") {
-    draft.truncate_prompt_tokens = -1;
+    parsed.truncate_prompt_tokens = -1;
   } else if (value.get_string() != "disabled") {
     return wrong(fmt::format("'truncation' is {}; it must be \"auto\" or \"disabled\"", shown(value)));
   }
-  draft.echoed["truncation"] = value;
+  parsed.echoed["truncation"] = value;
   return {};
 }
 
@@ -123,10 +123,10 @@ constexpr Field kInput[] = {
 
 constexpr Field kResponse[] = {
     used("max_output_tokens", integer(1, request::SamplingLimits::kMaxTokens), "most tokens of the answer",
-         into<&Draft::max_tokens>)
+         into<&ParsedRequest::max_tokens>)
         .by_default("what fits"),
     used("top_logprobs", integer(0, request::SamplingLimits::kLogprobs),
-         "how many likeliest tokens are given with each", into<&Draft::top_logprobs>)
+         "how many likeliest tokens are given with each", into<&ParsedRequest::top_logprobs>)
         .by_default("0"),
     used("include", {Kind::List},
          "\"message.output_text.logprobs\" gives log-probabilities; others are ignored", read_include),
@@ -150,20 +150,20 @@ const RequestSchema& input_tokens_schema() {
 }
 
 Reply create_response(const Call& call) {
-  Draft draft;
-  if (Problem problem = read_body(call, response_schema(), draft)) return *problem;
-  if (draft.n != 1) return unsupported_parameter("n", "'n' is not supported: a response has one answer");
-  return generate(call, std::move(draft), make_either<ResponseAnswer, ResponseStream>);
+  ParsedRequest parsed;
+  if (Problem problem = read_body(call, response_schema(), parsed)) return *problem;
+  if (parsed.n != 1) return unsupported_parameter("n", "'n' is not supported: a response has one answer");
+  return generate(call, std::move(parsed), make_either<ResponseAnswer, ResponseStream>);
 }
 
 Reply count_input_tokens(const Call& call) {
-  Draft draft;
-  if (Problem problem = read_body(call, input_tokens_schema(), draft)) return *problem;
+  ParsedRequest parsed;
+  if (Problem problem = read_body(call, input_tokens_schema(), parsed)) return *problem;
   Problem problem;
-  const ServedModel* model = choose_model(call, draft, problem);
+  const ServedModel* model = choose_model(call, parsed, problem);
   if (problem) return *problem;
   std::vector<std::vector<Token>> prompts;
-  if ((problem = encode_prompts(call, *model, draft, Purpose::Show, prompts))) return *problem;
+  if ((problem = encode_prompts(call, *model, parsed, Purpose::Show, prompts))) return *problem;
   return Answer{.body = write_json(json::object{{"object", "response.input_tokens"},
                                                 {"input_tokens", prompts.front().size()}})};
 }

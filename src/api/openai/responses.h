@@ -1,8 +1,8 @@
 // OpenAI's POST /v1/responses, without a store, and /v1/responses/input_tokens.
 #pragma once
 
-#include "api/core/field_table.h"
 #include "api/core/service.h"
+#include "api/fields/field_table.h"
 
 namespace sluice::api {
 

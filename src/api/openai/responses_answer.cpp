@@ -24,7 +24,7 @@ json::object item_json(const AnswerSetup& setup, std::string_view status, json::
 json::array logprobs_json(const AnswerSetup& setup, const std::vector<request::Sampled>& tokens) {
   json::array out;
   if (!setup.wants_logprobs()) return out;
-  const TokenNames names{*setup.model->tokenizer, setup.draft.tokens_as_ids};
+  const TokenNames names{*setup.model->tokenizer, setup.parsed.tokens_as_ids};
   for (const request::Sampled& token : tokens) out.push_back(token_logprob(token, names));
   return out;
 }
@@ -43,12 +43,12 @@ std::string_view status_name(const engine::ChoiceEnd& end) {
 
 // What the request said, or the default.
 json::value said(const AnswerSetup& setup, std::string_view name, json::value otherwise) {
-  const json::value* value = setup.draft.echoed.if_contains(name);
+  const json::value* value = setup.parsed.echoed.if_contains(name);
   return value == nullptr ? std::move(otherwise) : *value;
 }
 
 json::object response_json(const AnswerSetup& setup, std::string_view status) {
-  const Draft& draft = setup.draft;
+  const ParsedRequest& parsed = setup.parsed;
   return {{"id", setup.id("resp_")},
           {"object", "response"},
           {"created_at", setup.created},
@@ -58,7 +58,7 @@ json::object response_json(const AnswerSetup& setup, std::string_view status) {
           {"incomplete_details",
            status == "incomplete" ? json::value{{"reason", "max_output_tokens"}} : json::value(nullptr)},
           {"instructions", said(setup, "instructions", nullptr)},
-          {"max_output_tokens", draft.max_tokens ? json::value(*draft.max_tokens) : json::value(nullptr)},
+          {"max_output_tokens", parsed.max_tokens ? json::value(*parsed.max_tokens) : json::value(nullptr)},
           {"model", setup.model->id},
           {"output", json::array()},
           {"parallel_tool_calls", true},
@@ -66,12 +66,12 @@ json::object response_json(const AnswerSetup& setup, std::string_view status) {
           {"reasoning", {{"effort", said(setup, "effort", nullptr)}, {"summary", nullptr}}},
           {"service_tier", "default"},
           {"store", false},
-          {"temperature", draft.temperature.value_or(1)},
+          {"temperature", parsed.temperature.value_or(1)},
           {"text", {{"format", {{"type", "text"}}}}},
           {"tool_choice", "auto"},
           {"tools", json::array()},
-          {"top_logprobs", draft.top_logprobs.value_or(0)},
-          {"top_p", draft.top_p.value_or(1)},
+          {"top_logprobs", parsed.top_logprobs.value_or(0)},
+          {"top_p", parsed.top_p.value_or(1)},
           {"truncation", said(setup, "truncation", "disabled")},
           {"usage", nullptr},
           {"user", nullptr},

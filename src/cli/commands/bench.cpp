@@ -5,7 +5,7 @@
 #include <charconv>
 #include <cstdio>
 
-#include "base/terminal.h"
+#include "base/system/terminal.h"
 #include "cli/command.h"
 #include "lab/report.h"
 #include "models/loading/library.h"

@@ -7,12 +7,12 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "base/terminal.h"
+#include "base/system/terminal.h"
 #include "cli/answer.h"
 #include "cli/command.h"
-#include "cli/conversation.h"
-#include "cli/input.h"
-#include "cli/line_editor.h"
+#include "cli/terminal/conversation.h"
+#include "cli/terminal/input.h"
+#include "cli/terminal/line_editor.h"
 
 namespace sluice::cli {
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "base/terminal.h"
+#include "base/system/terminal.h"
 #include "cli/command.h"
 #include "cli/format.h"
 #include "models/loading/library.h"

@@ -4,12 +4,12 @@
 
 #include <cstdio>
 
-#include "base/file.h"
 #include "base/json.h"
-#include "base/terminal.h"
+#include "base/system/file.h"
+#include "base/system/terminal.h"
 #include "chat/chat_template.h"
 #include "cli/command.h"
-#include "cli/input.h"
+#include "cli/terminal/input.h"
 #include "models/loading/library.h"
 #include "tokenizer/tokenizer.h"
 

@@ -8,7 +8,7 @@
 
 #include "cli/answer.h"
 #include "cli/command.h"
-#include "cli/input.h"
+#include "cli/terminal/input.h"
 
 namespace sluice::cli {
 

@@ -10,8 +10,8 @@
 #include <map>
 
 #include "base/log.h"
-#include "base/memory.h"
-#include "base/terminal.h"
+#include "base/system/memory.h"
+#include "base/system/terminal.h"
 #include "cli/command.h"
 #include "cli/format.h"
 #include "cli/sampling_flags.h"
@@ -167,9 +167,9 @@ class ServeCommand : public Command {
     backend.model.quantization = main_type(model);
     backend.model.defaults = request::first_of(sampling_, session.defaults());
     backend.device = model.backend->name();
-    if (model.backend->accelerator() != nullptr) {
+    if (model.backend->async_device() != nullptr) {
       if (Result<std::shared_ptr<GpuMonitor>> monitor = GpuMonitor::open(0))
-        backend.gpu = [card = *monitor] { return card->read(); };
+        backend.gpu = [gpu = *monitor] { return gpu->read(); };
     }
     backend.scheme = options.engine.scheme;
     backend.layout = setup.scheduler.layout == sched::Layout::Packed ? "packed" : "padded";

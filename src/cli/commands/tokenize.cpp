@@ -6,9 +6,9 @@
 #include <cstdio>
 
 #include "base/json.h"
-#include "base/terminal.h"
+#include "base/system/terminal.h"
 #include "cli/command.h"
-#include "cli/input.h"
+#include "cli/terminal/input.h"
 #include "models/loading/library.h"
 #include "tokenizer/tokenizer.h"
 #include "unicode/utf8_stream.h"

@@ -62,7 +62,7 @@ void CpuBackend::embed(TensorView out, const Weight& table, std::span<const int3
   SLUICE_CHECK_EQ(out.dim(1), table.cols);
   for_rows(out.dim(0), table.cols, [&](int64_t i) {
     const WeightRow row = weight_row(table, ids[static_cast<size_t>(i)]);
-    decode_row(row.type, row.data, out.at<float>(i), table.cols);
+    dequantize_row(row.type, row.data, out.at<float>(i), table.cols);
   });
 }
 

@@ -43,8 +43,8 @@ class CpuBackend : public Backend {
   void copy_blocks(const PagedKv& kv, std::span<const std::pair<BlockId, BlockId>> moves) override;
 
   void route(TensorView ids, TensorView weights, TensorView logits, const Routing& routing) override;
-  void mix_experts(TensorView out, TensorView x, TensorView ids, TensorView weights,
-                   const ExpertBank& bank) override;
+  void moe_ffn(TensorView out, TensorView x, TensorView ids, TensorView weights,
+               const ExpertBank& bank) override;
 
   void add_rms_norm(TensorView out, const Residual& x, const RmsGain& norm) override;
 

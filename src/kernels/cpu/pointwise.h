@@ -273,8 +273,8 @@ void gate(float* out, const float* gate, const float* up, int64_t width, Activat
 // Plain code: the compiler's own vectors do well enough on so few elements.
 template <class I>
 void rope(float* head, const float* angles, int64_t pairs, RopeStyle style) {
-  const int64_t step = style == RopeStyle::Halves ? 1 : 2;
-  const int64_t partner = style == RopeStyle::Halves ? pairs : 1;
+  const int64_t step = style == RopeStyle::NeoX ? 1 : 2;
+  const int64_t partner = style == RopeStyle::NeoX ? pairs : 1;
   for (int64_t pair = 0; pair < pairs; ++pair) {
     float* first = head + pair * step;
     float* second = first + partner;

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "kernels/accelerator.h"
+#include "kernels/async_device.h"
 #include "kernels/backend.h"
 
 namespace sluice::kernels {
@@ -44,11 +44,11 @@ class DeviceError : public std::runtime_error {
 };
 
 // What the device can do beyond the instruction set. All work goes to one stream; only download, synchronize,
-// wait_drawn and the first use of a shape wait for it. run_step() keeps a graph for every step it has seen twice;
+// wait_sampled and the first use of a shape wait for it. run_step() keeps a graph for every step it has seen twice;
 // it is meant for steps whose shapes come back, such as decode; other steps make their calls directly.
-class CudaBackend : public Backend, public Accelerator {
+class CudaBackend : public Backend, public AsyncDevice {
  public:
-  Accelerator* accelerator() override { return this; }
+  AsyncDevice* async_device() override { return this; }
   // ids I32 [n] = index of the largest element of each row of x; a tie goes to the lower index.
   virtual void argmax(TensorView ids, TensorView x) = 0;
   // embed with ids that are already on the device, I32 [n].

@@ -67,7 +67,8 @@ void load(const TensorView& cache, const TensorView& scales, Slot slot, int64_t 
     const auto element = info(cache.dtype).block_bytes;
     const int64_t offset =
         slot.block * cache.stride[0] + slot.offset * cache.stride[1] + head * cache.stride[2];
-    decode_row(cache.dtype, static_cast<const std::byte*>(cache.data) + offset * element, row.data(), width);
+    dequantize_row(cache.dtype, static_cast<const std::byte*>(cache.data) + offset * element, row.data(),
+                   width);
     return;
   }
   const float scale = scales.at<float>(slot.block, slot.offset)[head];

@@ -100,8 +100,8 @@ void RefBackend::route(TensorView ids, TensorView weights, TensorView logits, co
   }
 }
 
-void RefBackend::mix_experts(TensorView out, TensorView x, TensorView ids, TensorView weights,
-                             const ExpertBank& bank) {
+void RefBackend::moe_ffn(TensorView out, TensorView x, TensorView ids, TensorView weights,
+                         const ExpertBank& bank) {
   const int64_t dim = x.dim(1);
   for (int64_t i = 0; i < x.dim(0); ++i) {
     std::vector<double> sums(static_cast<size_t>(dim));

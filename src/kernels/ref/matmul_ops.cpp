@@ -26,7 +26,7 @@ void RefBackend::matmul(TensorView out, TensorView x, const Weight& weight) {
   std::vector<float> decoded(static_cast<size_t>(weight.cols));
   for (int64_t row = 0; row < weight.rows; ++row) {
     const WeightRow source = weight_row(weight, row);
-    decode_row(source.type, source.data, decoded.data(), weight.cols);
+    dequantize_row(source.type, source.data, decoded.data(), weight.cols);
     const double bias = weight.bias.empty() ? 0.0 : static_cast<double>(weight.bias.at<float>()[row]);
     for (int64_t i = 0; i < x.dim(0); ++i) {
       out.at<float>(i)[row] = static_cast<float>(dot(x.at<float>(i), decoded.data(), weight.cols) + bias);

@@ -27,7 +27,7 @@ void RefBackend::embed(TensorView out, const Weight& table, std::span<const int3
   SLUICE_CHECK_EQ(out.dim(1), table.cols);
   for (size_t i = 0; i < ids.size(); ++i) {
     const WeightRow row = weight_row(table, ids[i]);
-    decode_row(row.type, row.data, out.at<float>(static_cast<int64_t>(i)), table.cols);
+    dequantize_row(row.type, row.data, out.at<float>(static_cast<int64_t>(i)), table.cols);
   }
 }
 

@@ -38,8 +38,8 @@ class RefBackend : public Backend {
   void copy_blocks(const PagedKv& kv, std::span<const std::pair<BlockId, BlockId>> moves) override;
 
   void route(TensorView ids, TensorView weights, TensorView logits, const Routing& routing) override;
-  void mix_experts(TensorView out, TensorView x, TensorView ids, TensorView weights,
-                   const ExpertBank& bank) override;
+  void moe_ffn(TensorView out, TensorView x, TensorView ids, TensorView weights,
+               const ExpertBank& bank) override;
 };
 
 }  // namespace sluice::kernels

@@ -161,8 +161,8 @@ void RefBackend::rope_angles(TensorView angles, const RaggedBatch& batch, const 
 void RefBackend::rope(TensorView x, TensorView angles, RopeStyle style) {
   const int64_t pairs = angles.dim(1);
   SLUICE_CHECK_LE(2 * pairs, x.dim(2));
-  const int64_t step = style == RopeStyle::Halves ? 1 : 2;
-  const int64_t partner = style == RopeStyle::Halves ? pairs : 1;
+  const int64_t step = style == RopeStyle::NeoX ? 1 : 2;
+  const int64_t partner = style == RopeStyle::NeoX ? pairs : 1;
   for (int64_t row = 0; row < x.dim(0) * x.dim(1); ++row) {
     float* head = x.at<float>(row / x.dim(1), row % x.dim(1));
     const float* angle = angles.at<float>(row / x.dim(1));

@@ -23,11 +23,11 @@ ModelSpec build_afmoe(Config& c) {
     attention(layer).gated = true;
   }
   if (!c.is_gguf())
-    spec.names = spec.names.with({{Slot::MixerPostNorm, "model.layers.{l}.post_attention_layernorm"},
-                                  {Slot::FfnNorm, "model.layers.{l}.pre_mlp_layernorm"},
-                                  {Slot::FfnPostNorm, "model.layers.{l}.post_mlp_layernorm"},
-                                  {Slot::Router, "model.layers.{l}.mlp.router.gate"},
-                                  {Slot::RouterChoiceBias, "model.layers.{l}.mlp.expert_bias"}});
+    spec.names = spec.names.with({{WeightSlot::MixerPostNorm, "model.layers.{l}.post_attention_layernorm"},
+                                  {WeightSlot::FfnNorm, "model.layers.{l}.pre_mlp_layernorm"},
+                                  {WeightSlot::FfnPostNorm, "model.layers.{l}.post_mlp_layernorm"},
+                                  {WeightSlot::Router, "model.layers.{l}.mlp.router.gate"},
+                                  {WeightSlot::RouterChoiceBias, "model.layers.{l}.mlp.expert_bias"}});
   return spec;
 }
 

@@ -33,9 +33,9 @@ ModelSpec build_apertus(Config& c) {
     spec.layers[i].ffn = ffn;
   }
   if (!c.is_gguf())
-    spec.names = spec.names.with({{Slot::MixerNorm, "model.layers.{l}.attention_layernorm"},
-                                  {Slot::FfnNorm, "model.layers.{l}.feedforward_layernorm"},
-                                  {Slot::GateUp, "model.layers.{l}.mlp.up_proj"}});
+    spec.names = spec.names.with({{WeightSlot::MixerNorm, "model.layers.{l}.attention_layernorm"},
+                                  {WeightSlot::FfnNorm, "model.layers.{l}.feedforward_layernorm"},
+                                  {WeightSlot::GateUp, "model.layers.{l}.mlp.up_proj"}});
   return spec;
 }
 

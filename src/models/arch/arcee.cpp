@@ -9,7 +9,7 @@ constexpr std::string_view kArceeHuggingFace[] = {"ArceeForCausalLM"};
 constexpr std::string_view kArceeGguf[] = {"arcee"};
 
 ModelSpec build_arcee(Config& c) {
-  ModelSpec spec = decoder_spec(c, RopeStyle::Interleaved);
+  ModelSpec spec = decoder_spec(c, RopeStyle::GptJ);
   use_plain_ffn(c, spec, "relu2");
   return spec;
 }

@@ -14,9 +14,10 @@ ModelSpec build_aria(Config& c) {
   MoeFfn ffn = moe_ffn(c);
   ffn.shared_inner = ffn.inner * std::clamp(c.size_or("n_shared_experts", 2), 0, 64);
   for (LayerSpec& layer : spec.layers) layer.ffn = ffn;
-  spec.names = spec.names.with({{Slot::Router, "model.layers.{l}.mlp.router"},
-                                {Slot::ExpertGateUp, "model.layers.{l}.mlp.experts.fc1", Fold::Transpose},
-                                {Slot::ExpertDown, "model.layers.{l}.mlp.experts.fc2", Fold::Transpose}});
+  spec.names =
+      spec.names.with({{WeightSlot::Router, "model.layers.{l}.mlp.router"},
+                       {WeightSlot::ExpertGateUp, "model.layers.{l}.mlp.experts.fc1", Fold::Transpose},
+                       {WeightSlot::ExpertDown, "model.layers.{l}.mlp.experts.fc2", Fold::Transpose}});
   return spec;
 }
 

@@ -10,7 +10,7 @@ constexpr std::string_view kBaichuanHuggingFace[] = {"BaichuanForCausalLM", "Bai
 constexpr std::string_view kBaichuanGguf[] = {"baichuan"};
 
 ModelSpec build_baichuan(Config& c) {
-  ModelSpec spec = decoder_spec(c, RopeStyle::Interleaved);
+  ModelSpec spec = decoder_spec(c, RopeStyle::GptJ);
   use_kv_per_head(spec);
   const bool linear_biases = spec.layers.size() == 40;  // 13B: no key of the config says so
   for (LayerSpec& layer : spec.layers) {
@@ -19,9 +19,9 @@ ModelSpec build_baichuan(Config& c) {
     attention(layer).alibi = 8.0f;
   }
   if (c.is_gguf()) return spec;
-  spec.names = spec.names.with({{Slot::Qkv, "model.layers.{l}.self_attn.W_pack"}});
+  spec.names = spec.names.with({{WeightSlot::Qkv, "model.layers.{l}.self_attn.W_pack"}});
   if (spec.vocab == 125696)  // Baichuan 2
-    spec.names = spec.names.folded({Slot::Output}, Fold::UnitRows);
+    spec.names = spec.names.folded({WeightSlot::Output}, Fold::UnitRows);
   return spec;
 }
 

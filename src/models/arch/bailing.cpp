@@ -13,7 +13,7 @@ ModelSpec build_bailing(Config& c) {
   const bool second = c.architecture() == kBailingHuggingFace[1] || c.architecture() == kBailingGguf[1];
   if (second) c.assume("partial_rotary_factor", 0.5);
   if (c.flag_or("norm_head", false)) c.fail("'norm_head' is set, which is not supported");
-  ModelSpec spec = decoder_spec(c, second ? RopeStyle::Halves : RopeStyle::Interleaved);
+  ModelSpec spec = decoder_spec(c, second ? RopeStyle::NeoX : RopeStyle::GptJ);
   MoeFfn ffn = grouped_moe_ffn(c);
   if (!second) {
     ffn.routing.score = kernels::Routing::Score::Softmax;
@@ -24,12 +24,12 @@ ModelSpec build_bailing(Config& c) {
   for (LayerSpec& layer : spec.layers)
     if (norms) attention(layer).qk_norm = QkNorm::PerHead;
   if (!c.is_gguf())
-    spec.names = spec.names.with({{Slot::TokenEmbedding, "model.word_embeddings"},
-                                  {Slot::Qkv, "model.layers.{l}.attention.query_key_value"},
-                                  {Slot::QNorm, "model.layers.{l}.attention.query_layernorm"},
-                                  {Slot::KNorm, "model.layers.{l}.attention.key_layernorm"},
-                                  {Slot::AttentionOut, "model.layers.{l}.attention.dense"},
-                                  {Slot::RouterChoiceBias, "model.layers.{l}.mlp.gate.expert_bias"}});
+    spec.names = spec.names.with({{WeightSlot::TokenEmbedding, "model.word_embeddings"},
+                                  {WeightSlot::Qkv, "model.layers.{l}.attention.query_key_value"},
+                                  {WeightSlot::QNorm, "model.layers.{l}.attention.query_layernorm"},
+                                  {WeightSlot::KNorm, "model.layers.{l}.attention.key_layernorm"},
+                                  {WeightSlot::AttentionOut, "model.layers.{l}.attention.dense"},
+                                  {WeightSlot::RouterChoiceBias, "model.layers.{l}.mlp.gate.expert_bias"}});
   return spec;
 }
 

@@ -20,18 +20,18 @@ ModelSpec build_biogpt(Config& c) {
   drop_all_ropes(spec);
   use_kv_per_head(spec);
   use_plain_ffn(c, spec, "gelu");
-  spec.names = {{Slot::TokenEmbedding, "biogpt.embed_tokens"},
-                {Slot::PositionEmbedding, "biogpt.embed_positions"},
-                {Slot::OutputNorm, "biogpt.layer_norm"},
-                {Slot::Output, "output_projection"},
-                {Slot::MixerNorm, "biogpt.layers.{l}.self_attn_layer_norm"},
-                {Slot::FfnNorm, "biogpt.layers.{l}.final_layer_norm"},
-                {Slot::Qkv, "biogpt.layers.{l}.self_attn.q_proj"},
-                {Slot::Qkv, "biogpt.layers.{l}.self_attn.k_proj"},
-                {Slot::Qkv, "biogpt.layers.{l}.self_attn.v_proj"},
-                {Slot::AttentionOut, "biogpt.layers.{l}.self_attn.out_proj"},
-                {Slot::GateUp, "biogpt.layers.{l}.fc1"},
-                {Slot::Down, "biogpt.layers.{l}.fc2"}};
+  spec.names = {{WeightSlot::TokenEmbedding, "biogpt.embed_tokens"},
+                {WeightSlot::PositionEmbedding, "biogpt.embed_positions"},
+                {WeightSlot::OutputNorm, "biogpt.layer_norm"},
+                {WeightSlot::Output, "output_projection"},
+                {WeightSlot::MixerNorm, "biogpt.layers.{l}.self_attn_layer_norm"},
+                {WeightSlot::FfnNorm, "biogpt.layers.{l}.final_layer_norm"},
+                {WeightSlot::Qkv, "biogpt.layers.{l}.self_attn.q_proj"},
+                {WeightSlot::Qkv, "biogpt.layers.{l}.self_attn.k_proj"},
+                {WeightSlot::Qkv, "biogpt.layers.{l}.self_attn.v_proj"},
+                {WeightSlot::AttentionOut, "biogpt.layers.{l}.self_attn.out_proj"},
+                {WeightSlot::GateUp, "biogpt.layers.{l}.fc1"},
+                {WeightSlot::Down, "biogpt.layers.{l}.fc2"}};
   return spec;
 }
 

@@ -22,16 +22,16 @@ ModelSpec build_bloom(Config& c) {
   }
   use_kv_per_head(spec);
   if (!c.is_gguf())
-    spec.names = {{Slot::TokenEmbedding, "transformer.word_embeddings"},
-                  {Slot::EmbeddingNorm, "transformer.word_embeddings_layernorm"},
-                  {Slot::OutputNorm, "transformer.ln_f"},
-                  {Slot::Output, "lm_head"},
-                  {Slot::MixerNorm, "transformer.h.{l}.input_layernorm"},
-                  {Slot::FfnNorm, "transformer.h.{l}.post_attention_layernorm"},
-                  {Slot::Qkv, "transformer.h.{l}.self_attention.query_key_value", Fold::GroupedQkv},
-                  {Slot::AttentionOut, "transformer.h.{l}.self_attention.dense"},
-                  {Slot::GateUp, "transformer.h.{l}.mlp.dense_h_to_4h"},
-                  {Slot::Down, "transformer.h.{l}.mlp.dense_4h_to_h"}};
+    spec.names = {{WeightSlot::TokenEmbedding, "transformer.word_embeddings"},
+                  {WeightSlot::EmbeddingNorm, "transformer.word_embeddings_layernorm"},
+                  {WeightSlot::OutputNorm, "transformer.ln_f"},
+                  {WeightSlot::Output, "lm_head"},
+                  {WeightSlot::MixerNorm, "transformer.h.{l}.input_layernorm"},
+                  {WeightSlot::FfnNorm, "transformer.h.{l}.post_attention_layernorm"},
+                  {WeightSlot::Qkv, "transformer.h.{l}.self_attention.query_key_value", Fold::GroupedQkv},
+                  {WeightSlot::AttentionOut, "transformer.h.{l}.self_attention.dense"},
+                  {WeightSlot::GateUp, "transformer.h.{l}.mlp.dense_h_to_4h"},
+                  {WeightSlot::Down, "transformer.h.{l}.mlp.dense_4h_to_h"}};
   return spec;
 }
 

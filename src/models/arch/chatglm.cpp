@@ -14,17 +14,17 @@ ModelSpec build_chatglm(Config& c) {
   c.assume("intermediate_size", c.size_or("ffn_hidden_size", 0));
   c.assume("rope_theta", 10000.0 * static_cast<double>(c.number_or("rope_ratio", 1.0f)));
   ModelSpec spec = decoder_spec(c);
-  spec.ropes[0].style = RopeStyle::Interleaved;
+  spec.ropes[0].style = RopeStyle::GptJ;
   if (!c.flag_or("multi_query_attention", true)) use_kv_per_head(spec);
-  spec.names = {{Slot::TokenEmbedding, "transformer.embedding.word_embeddings"},
-                {Slot::OutputNorm, "transformer.encoder.final_layernorm"},
-                {Slot::Output, "transformer.output_layer"},
-                {Slot::MixerNorm, "transformer.encoder.layers.{l}.input_layernorm"},
-                {Slot::FfnNorm, "transformer.encoder.layers.{l}.post_attention_layernorm"},
-                {Slot::Qkv, "transformer.encoder.layers.{l}.self_attention.query_key_value"},
-                {Slot::AttentionOut, "transformer.encoder.layers.{l}.self_attention.dense"},
-                {Slot::GateUp, "transformer.encoder.layers.{l}.mlp.dense_h_to_4h"},
-                {Slot::Down, "transformer.encoder.layers.{l}.mlp.dense_4h_to_h"}};
+  spec.names = {{WeightSlot::TokenEmbedding, "transformer.embedding.word_embeddings"},
+                {WeightSlot::OutputNorm, "transformer.encoder.final_layernorm"},
+                {WeightSlot::Output, "transformer.output_layer"},
+                {WeightSlot::MixerNorm, "transformer.encoder.layers.{l}.input_layernorm"},
+                {WeightSlot::FfnNorm, "transformer.encoder.layers.{l}.post_attention_layernorm"},
+                {WeightSlot::Qkv, "transformer.encoder.layers.{l}.self_attention.query_key_value"},
+                {WeightSlot::AttentionOut, "transformer.encoder.layers.{l}.self_attention.dense"},
+                {WeightSlot::GateUp, "transformer.encoder.layers.{l}.mlp.dense_h_to_4h"},
+                {WeightSlot::Down, "transformer.encoder.layers.{l}.mlp.dense_4h_to_h"}};
   return spec;
 }
 

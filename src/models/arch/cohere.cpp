@@ -10,8 +10,8 @@ constexpr std::string_view kCohereHuggingFace[] = {"CohereForCausalLM", "Cohere2
 constexpr std::string_view kCohereGguf[] = {"command-r", "cohere2"};
 
 ModelSpec build_cohere(Config& c) {
-  ModelSpec spec = decoder_spec(c, RopeStyle::Interleaved);
-  spec.ropes[0].style = RopeStyle::Interleaved;
+  ModelSpec spec = decoder_spec(c, RopeStyle::GptJ);
+  spec.ropes[0].style = RopeStyle::GptJ;
   spec.norm = NormKind::Layer;
   spec.tied_output = c.flag_or("tie_word_embeddings", true);
   spec.logit_scale = c.number_or("logit_scale", 0.0625f);

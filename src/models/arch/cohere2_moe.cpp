@@ -25,8 +25,8 @@ MoeFfn experts(Config& c) {
 }
 
 ModelSpec build_cohere2_moe(Config& c) {
-  ModelSpec spec = decoder_spec(c, RopeStyle::Interleaved);
-  spec.ropes[0].style = RopeStyle::Interleaved;
+  ModelSpec spec = decoder_spec(c, RopeStyle::GptJ);
+  spec.ropes[0].style = RopeStyle::GptJ;
   spec.norm = c.has("rms_norm_eps") ? NormKind::Rms : NormKind::Layer;
   spec.tied_output = c.flag_or("tie_word_embeddings", true);
   spec.logit_scale = c.number_or("logit_scale", 0.0625f);

@@ -35,20 +35,20 @@ ModelSpec build_dbrx(Config& c) {
     layer.ffn = ffn;
   }
   if (c.is_gguf()) {
-    spec.names = spec.names.with({{Slot::FfnNorm, "blk.{l}.attn_output_norm"}});
+    spec.names = spec.names.with({{WeightSlot::FfnNorm, "blk.{l}.attn_output_norm"}});
     return spec;
   }
-  spec.names = {{Slot::TokenEmbedding, "transformer.wte"},
-                {Slot::OutputNorm, "transformer.norm_f"},
-                {Slot::Output, "lm_head"},
-                {Slot::MixerNorm, "transformer.blocks.{l}.norm_attn_norm.norm_1"},
-                {Slot::FfnNorm, "transformer.blocks.{l}.norm_attn_norm.norm_2"},
-                {Slot::Qkv, "transformer.blocks.{l}.norm_attn_norm.attn.Wqkv"},
-                {Slot::AttentionOut, "transformer.blocks.{l}.norm_attn_norm.attn.out_proj"},
-                {Slot::Router, "transformer.blocks.{l}.ffn.router.layer"},
-                {Slot::ExpertGateUp, "transformer.blocks.{l}.ffn.experts.mlp.w1"},
-                {Slot::ExpertGateUp, "transformer.blocks.{l}.ffn.experts.mlp.v1"},
-                {Slot::ExpertDown, "transformer.blocks.{l}.ffn.experts.mlp.w2", Fold::Transpose}};
+  spec.names = {{WeightSlot::TokenEmbedding, "transformer.wte"},
+                {WeightSlot::OutputNorm, "transformer.norm_f"},
+                {WeightSlot::Output, "lm_head"},
+                {WeightSlot::MixerNorm, "transformer.blocks.{l}.norm_attn_norm.norm_1"},
+                {WeightSlot::FfnNorm, "transformer.blocks.{l}.norm_attn_norm.norm_2"},
+                {WeightSlot::Qkv, "transformer.blocks.{l}.norm_attn_norm.attn.Wqkv"},
+                {WeightSlot::AttentionOut, "transformer.blocks.{l}.norm_attn_norm.attn.out_proj"},
+                {WeightSlot::Router, "transformer.blocks.{l}.ffn.router.layer"},
+                {WeightSlot::ExpertGateUp, "transformer.blocks.{l}.ffn.experts.mlp.w1"},
+                {WeightSlot::ExpertGateUp, "transformer.blocks.{l}.ffn.experts.mlp.v1"},
+                {WeightSlot::ExpertDown, "transformer.blocks.{l}.ffn.experts.mlp.w2", Fold::Transpose}};
   return spec;
 }
 

@@ -16,12 +16,11 @@ constexpr std::string_view kDeepseekHuggingFace[] = {
 constexpr std::string_view kDeepseekGguf[] = {"deepseek2", "mistral4", "deepseek32", "glm-dsa"};
 
 ModelSpec build_deepseek(Config& c) {
-  ModelSpec spec = decoder_spec(c, RopeStyle::Interleaved);
+  ModelSpec spec = decoder_spec(c, RopeStyle::GptJ);
   const bool mistral = c.architecture() == kDeepseekHuggingFace[4] || c.architecture() == kDeepseekGguf[1];
   LatentAttention mixer = latent_attention(c, attention(spec.layers[0]).heads);
   const bool pairs = c.is_gguf() || c.flag_or("rope_interleave", true);
-  spec.ropes = {
-      make_rope(c, {.dims = mixer.rope_dim, .style = pairs ? RopeStyle::Interleaved : RopeStyle::Halves})};
+  spec.ropes = {make_rope(c, {.dims = mixer.rope_dim, .style = pairs ? RopeStyle::GptJ : RopeStyle::NeoX})};
   // 3.2 and GLM 5 choose what they attend to from so many positions on; up to there they attend to all.
   if (const int all = c.size_or("index_topk", 0); all > 0) spec.context = std::min(spec.context, all);
   const int dense = c.size_or("first_k_dense_replace", 0);

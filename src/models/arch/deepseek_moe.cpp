@@ -9,7 +9,7 @@ constexpr std::string_view kDeepseekMoeHuggingFace[] = {"DeepseekForCausalLM"};
 constexpr std::string_view kDeepseekMoeGguf[] = {"deepseek"};
 
 ModelSpec build_deepseek_moe(Config& c) {
-  ModelSpec spec = decoder_spec(c, RopeStyle::Interleaved);
+  ModelSpec spec = decoder_spec(c, RopeStyle::GptJ);
   if (c.size_or("num_local_experts", 0) == 0) return spec;
   c.assume("norm_topk_prob", false);
   MoeFfn ffn = grouped_moe_ffn(c);

@@ -20,8 +20,8 @@ bool is_mixture_layer(Config& c, int layer, int layers) {
 
 ModelSpec build_ernie4_5(Config& c) {
   c.assume("rope_theta", 500000.0);
-  ModelSpec spec = decoder_spec(c, RopeStyle::Interleaved);
-  spec.ropes[0].style = RopeStyle::Interleaved;
+  ModelSpec spec = decoder_spec(c, RopeStyle::GptJ);
+  spec.ropes[0].style = RopeStyle::GptJ;
   if (c.size_or("num_local_experts", 0) == 0) return spec;
   MoeFfn ffn = grouped_moe_ffn(c);
   ffn.routing.score = kernels::Routing::Score::Softmax;
@@ -31,7 +31,7 @@ ModelSpec build_ernie4_5(Config& c) {
     if (is_mixture_layer(c, i, layers)) spec.layers[static_cast<size_t>(i)].ffn = ffn;
   if (!c.is_gguf())
     spec.names = spec.names.with(
-        {{Slot::RouterChoiceBias, "model.layers.{l}.mlp.moe_statics.e_score_correction_bias"}});
+        {{WeightSlot::RouterChoiceBias, "model.layers.{l}.mlp.moe_statics.e_score_correction_bias"}});
   return spec;
 }
 

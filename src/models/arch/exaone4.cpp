@@ -19,13 +19,13 @@ ModelSpec build_exaone4(Config& c) {
     use_moe(c, spec, grouped_moe_ffn(c));
     if (!c.is_gguf())
       spec.names =
-          spec.names.with({{Slot::RouterChoiceBias, "model.layers.{l}.mlp.e_score_correction_bias"}});
+          spec.names.with({{WeightSlot::RouterChoiceBias, "model.layers.{l}.mlp.e_score_correction_bias"}});
     return spec;
   }
   use_wiring(spec, Wiring::PostNorm);
   if (!c.is_gguf())
-    spec.names = spec.names.with({{Slot::MixerPostNorm, "model.layers.{l}.post_attention_layernorm"},
-                                  {Slot::FfnPostNorm, "model.layers.{l}.post_feedforward_layernorm"}});
+    spec.names = spec.names.with({{WeightSlot::MixerPostNorm, "model.layers.{l}.post_attention_layernorm"},
+                                  {WeightSlot::FfnPostNorm, "model.layers.{l}.post_feedforward_layernorm"}});
   return spec;
 }
 

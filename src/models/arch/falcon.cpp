@@ -34,19 +34,20 @@ ModelSpec build_falcon(Config& c) {
   }
   const bool two = spec.layers[0].wiring == Wiring::ParallelTwoNorms;
   if (c.is_gguf() && two)
-    spec.names =
-        spec.names.with({{Slot::MixerNorm, "blk.{l}.attn_norm_2"}, {Slot::FfnNorm, "blk.{l}.attn_norm"}});
+    spec.names = spec.names.with(
+        {{WeightSlot::MixerNorm, "blk.{l}.attn_norm_2"}, {WeightSlot::FfnNorm, "blk.{l}.attn_norm"}});
   if (!c.is_gguf())
     spec.names = {
-        {Slot::TokenEmbedding, "transformer.word_embeddings"},
-        {Slot::OutputNorm, "transformer.ln_f"},
-        {Slot::Output, "lm_head"},
-        {Slot::MixerNorm, two ? "transformer.h.{l}.ln_attn" : "transformer.h.{l}.input_layernorm"},
-        {Slot::FfnNorm, two ? "transformer.h.{l}.ln_mlp" : "transformer.h.{l}.post_attention_layernorm"},
-        {Slot::Qkv, "transformer.h.{l}.self_attention.query_key_value", Fold::GroupedQkv},
-        {Slot::AttentionOut, "transformer.h.{l}.self_attention.dense"},
-        {Slot::GateUp, "transformer.h.{l}.mlp.dense_h_to_4h"},
-        {Slot::Down, "transformer.h.{l}.mlp.dense_4h_to_h"}};
+        {WeightSlot::TokenEmbedding, "transformer.word_embeddings"},
+        {WeightSlot::OutputNorm, "transformer.ln_f"},
+        {WeightSlot::Output, "lm_head"},
+        {WeightSlot::MixerNorm, two ? "transformer.h.{l}.ln_attn" : "transformer.h.{l}.input_layernorm"},
+        {WeightSlot::FfnNorm,
+         two ? "transformer.h.{l}.ln_mlp" : "transformer.h.{l}.post_attention_layernorm"},
+        {WeightSlot::Qkv, "transformer.h.{l}.self_attention.query_key_value", Fold::GroupedQkv},
+        {WeightSlot::AttentionOut, "transformer.h.{l}.self_attention.dense"},
+        {WeightSlot::GateUp, "transformer.h.{l}.mlp.dense_h_to_4h"},
+        {WeightSlot::Down, "transformer.h.{l}.mlp.dense_4h_to_h"}};
   return spec;
 }
 

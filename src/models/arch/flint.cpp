@@ -21,7 +21,7 @@ ModelSpec build_flint(Config& c) {
   ffn.routing.normalize = c.flag_or("norm_topk_prob", true);
   ffn.shared_inner = c.size("shared_expert_intermediate_size");
   use_sparse_moe(c, spec, ffn);
-  spec.names = spec.names.with({{Slot::Sinks, "model.layers.{l}.self_attn.softmax_offset"}});
+  spec.names = spec.names.with({{WeightSlot::Sinks, "model.layers.{l}.self_attn.softmax_offset"}});
   return spec;
 }
 

@@ -15,6 +15,7 @@ constexpr std::string_view kGemmaHuggingFace[] = {"GemmaForCausalLM", "Gemma2For
 constexpr std::string_view kGemmaGguf[] = {"gemma", "gemma2", "gemma3"};
 
 ModelSpec build_gemma(Config& c) {
+  using enum WeightSlot;
   const int generation = c.architecture().find('3') != std::string::npos   ? 3
                          : c.architecture().find('2') != std::string::npos ? 2
                                                                            : 1;
@@ -31,7 +32,7 @@ ModelSpec build_gemma(Config& c) {
   const int head_dim = attention(spec.layers[0]).head_dim;
   const bool largest = c.is_gguf() && spec.layers.size() == (generation == 2 ? 46 : generation == 3 ? 62 : 0);
   const int scaled_by = largest ? spec.dim / attention(spec.layers[0]).heads : head_dim;  // of the 27B models
-  if (vault) spec.names = spec.names.with({{Slot::FfnNorm, "model.layers.{l}.pre_feedforward_layernorm"}});
+  if (vault) spec.names = spec.names.with({{FfnNorm, "model.layers.{l}.pre_feedforward_layernorm"}});
   if (generation > 1) use_sandwich(spec);
   if (generation > 1 || vault)
     use_windows(c, spec, generation == 2 ? 2 : c.size_or("_sliding_window_pattern", 6));
@@ -47,8 +48,7 @@ ModelSpec build_gemma(Config& c) {
     if (generation == 3 && mixer.window > 0) mixer.rope = 1;
   }
   if (!c.is_gguf())
-    spec.names = spec.names.folded({Slot::MixerNorm, Slot::MixerPostNorm, Slot::FfnNorm, Slot::FfnPostNorm,
-                                    Slot::OutputNorm, Slot::QNorm, Slot::KNorm},
+    spec.names = spec.names.folded({MixerNorm, MixerPostNorm, FfnNorm, FfnPostNorm, OutputNorm, QNorm, KNorm},
                                    Fold::AddOne);
   return spec;
 }

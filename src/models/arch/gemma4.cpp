@@ -37,7 +37,7 @@ ModelSpec build_gemma4(Config& c) {
   ModelSpec spec = decoder_spec(c);
   spec.embedding_scale = std::sqrt(static_cast<float>(spec.dim));
   spec.logit_softcap = c.number_or("final_logit_softcapping", 0.0f);
-  spec.layer_input = c.size_or("hidden_size_per_layer_input", 0);
+  spec.per_layer_embedding = c.size_or("hidden_size_per_layer_input", 0);
   use_windows(c, spec, 6);
   use_sandwich(spec);
   share_last_kv(c, spec);

@@ -22,16 +22,16 @@ ModelSpec build_gpt2(Config& c) {
     if (c.flag_or("scale_attn_by_inverse_layer_idx", false)) mixer.scale /= static_cast<float>(i + 1);
   }
   if (c.is_gguf()) return spec;
-  spec.names = {{Slot::TokenEmbedding, "transformer.wte"},
-                {Slot::PositionEmbedding, "transformer.wpe"},
-                {Slot::OutputNorm, "transformer.ln_f"},
-                {Slot::Output, "lm_head"},
-                {Slot::MixerNorm, "transformer.h.{l}.ln_1"},
-                {Slot::FfnNorm, "transformer.h.{l}.ln_2"},
-                {Slot::Qkv, "transformer.h.{l}.attn.c_attn", Fold::Transpose},
-                {Slot::AttentionOut, "transformer.h.{l}.attn.c_proj", Fold::Transpose},
-                {Slot::GateUp, "transformer.h.{l}.mlp.c_fc", Fold::Transpose},
-                {Slot::Down, "transformer.h.{l}.mlp.c_proj", Fold::Transpose}};
+  spec.names = {{WeightSlot::TokenEmbedding, "transformer.wte"},
+                {WeightSlot::PositionEmbedding, "transformer.wpe"},
+                {WeightSlot::OutputNorm, "transformer.ln_f"},
+                {WeightSlot::Output, "lm_head"},
+                {WeightSlot::MixerNorm, "transformer.h.{l}.ln_1"},
+                {WeightSlot::FfnNorm, "transformer.h.{l}.ln_2"},
+                {WeightSlot::Qkv, "transformer.h.{l}.attn.c_attn", Fold::Transpose},
+                {WeightSlot::AttentionOut, "transformer.h.{l}.attn.c_proj", Fold::Transpose},
+                {WeightSlot::GateUp, "transformer.h.{l}.mlp.c_fc", Fold::Transpose},
+                {WeightSlot::Down, "transformer.h.{l}.mlp.c_proj", Fold::Transpose}};
   return spec;
 }
 

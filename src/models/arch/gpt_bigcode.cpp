@@ -22,16 +22,17 @@ ModelSpec build_gpt_bigcode(Config& c) {
     if (!c.flag_or("scale_attn_weights", true)) attention(layer).scale = 1.0f;
   }
   if (!c.is_gguf())
-    spec.names = {{Slot::TokenEmbedding, "transformer.wte"},
-                  {Slot::PositionEmbedding, "transformer.wpe"},
-                  {Slot::OutputNorm, "transformer.ln_f"},
-                  {Slot::Output, "lm_head"},
-                  {Slot::MixerNorm, "transformer.h.{l}.ln_1"},
-                  {Slot::FfnNorm, "transformer.h.{l}.ln_2"},
-                  {Slot::Qkv, "transformer.h.{l}.attn.c_attn", multi_query ? Fold::None : Fold::GroupedQkv},
-                  {Slot::AttentionOut, "transformer.h.{l}.attn.c_proj"},
-                  {Slot::GateUp, "transformer.h.{l}.mlp.c_fc"},
-                  {Slot::Down, "transformer.h.{l}.mlp.c_proj"}};
+    spec.names = {
+        {WeightSlot::TokenEmbedding, "transformer.wte"},
+        {WeightSlot::PositionEmbedding, "transformer.wpe"},
+        {WeightSlot::OutputNorm, "transformer.ln_f"},
+        {WeightSlot::Output, "lm_head"},
+        {WeightSlot::MixerNorm, "transformer.h.{l}.ln_1"},
+        {WeightSlot::FfnNorm, "transformer.h.{l}.ln_2"},
+        {WeightSlot::Qkv, "transformer.h.{l}.attn.c_attn", multi_query ? Fold::None : Fold::GroupedQkv},
+        {WeightSlot::AttentionOut, "transformer.h.{l}.attn.c_proj"},
+        {WeightSlot::GateUp, "transformer.h.{l}.mlp.c_fc"},
+        {WeightSlot::Down, "transformer.h.{l}.mlp.c_proj"}};
   return spec;
 }
 

@@ -21,18 +21,18 @@ ModelSpec build_gpt_neo(Config& c) {
     mixer.scale = 1.0f;
     if (i < types.size() ? types[i] == "local" : i % 2 == 1) mixer.window = c.size_or("window_size", 256);
   }
-  spec.names = {{Slot::TokenEmbedding, "transformer.wte"},
-                {Slot::PositionEmbedding, "transformer.wpe"},
-                {Slot::OutputNorm, "transformer.ln_f"},
-                {Slot::Output, "lm_head"},
-                {Slot::MixerNorm, "transformer.h.{l}.ln_1"},
-                {Slot::FfnNorm, "transformer.h.{l}.ln_2"},
-                {Slot::Qkv, "transformer.h.{l}.attn.attention.q_proj"},
-                {Slot::Qkv, "transformer.h.{l}.attn.attention.k_proj"},
-                {Slot::Qkv, "transformer.h.{l}.attn.attention.v_proj"},
-                {Slot::AttentionOut, "transformer.h.{l}.attn.attention.out_proj"},
-                {Slot::GateUp, "transformer.h.{l}.mlp.c_fc"},
-                {Slot::Down, "transformer.h.{l}.mlp.c_proj"}};
+  spec.names = {{WeightSlot::TokenEmbedding, "transformer.wte"},
+                {WeightSlot::PositionEmbedding, "transformer.wpe"},
+                {WeightSlot::OutputNorm, "transformer.ln_f"},
+                {WeightSlot::Output, "lm_head"},
+                {WeightSlot::MixerNorm, "transformer.h.{l}.ln_1"},
+                {WeightSlot::FfnNorm, "transformer.h.{l}.ln_2"},
+                {WeightSlot::Qkv, "transformer.h.{l}.attn.attention.q_proj"},
+                {WeightSlot::Qkv, "transformer.h.{l}.attn.attention.k_proj"},
+                {WeightSlot::Qkv, "transformer.h.{l}.attn.attention.v_proj"},
+                {WeightSlot::AttentionOut, "transformer.h.{l}.attn.attention.out_proj"},
+                {WeightSlot::GateUp, "transformer.h.{l}.mlp.c_fc"},
+                {WeightSlot::Down, "transformer.h.{l}.mlp.c_proj"}};
   return spec;
 }
 

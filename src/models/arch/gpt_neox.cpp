@@ -17,15 +17,15 @@ ModelSpec build_gpt_neox(Config& c) {
   use_plain_ffn(c, spec, "gelu");
   if (c.flag_or("use_parallel_residual", true)) use_wiring(spec, Wiring::ParallelTwoNorms);
   if (!c.is_gguf())
-    spec.names = {{Slot::TokenEmbedding, "gpt_neox.embed_in"},
-                  {Slot::OutputNorm, "gpt_neox.final_layer_norm"},
-                  {Slot::Output, "embed_out"},
-                  {Slot::MixerNorm, "gpt_neox.layers.{l}.input_layernorm"},
-                  {Slot::FfnNorm, "gpt_neox.layers.{l}.post_attention_layernorm"},
-                  {Slot::Qkv, "gpt_neox.layers.{l}.attention.query_key_value", Fold::GroupedQkv},
-                  {Slot::AttentionOut, "gpt_neox.layers.{l}.attention.dense"},
-                  {Slot::GateUp, "gpt_neox.layers.{l}.mlp.dense_h_to_4h"},
-                  {Slot::Down, "gpt_neox.layers.{l}.mlp.dense_4h_to_h"}};
+    spec.names = {{WeightSlot::TokenEmbedding, "gpt_neox.embed_in"},
+                  {WeightSlot::OutputNorm, "gpt_neox.final_layer_norm"},
+                  {WeightSlot::Output, "embed_out"},
+                  {WeightSlot::MixerNorm, "gpt_neox.layers.{l}.input_layernorm"},
+                  {WeightSlot::FfnNorm, "gpt_neox.layers.{l}.post_attention_layernorm"},
+                  {WeightSlot::Qkv, "gpt_neox.layers.{l}.attention.query_key_value", Fold::GroupedQkv},
+                  {WeightSlot::AttentionOut, "gpt_neox.layers.{l}.attention.dense"},
+                  {WeightSlot::GateUp, "gpt_neox.layers.{l}.mlp.dense_h_to_4h"},
+                  {WeightSlot::Down, "gpt_neox.layers.{l}.mlp.dense_4h_to_h"}};
   return spec;
 }
 

@@ -20,10 +20,10 @@ ModelSpec build_gpt_oss(Config& c) {
     layer.ffn = ffn;
   }
   if (!c.is_gguf())
-    spec.names =
-        spec.names.with({{Slot::Router, "model.layers.{l}.mlp.router"},
-                         {Slot::ExpertGateUp, "model.layers.{l}.mlp.experts.gate_up_proj", Fold::SplitPairs},
-                         {Slot::ExpertDown, "model.layers.{l}.mlp.experts.down_proj", Fold::Transpose}});
+    spec.names = spec.names.with(
+        {{WeightSlot::Router, "model.layers.{l}.mlp.router"},
+         {WeightSlot::ExpertGateUp, "model.layers.{l}.mlp.experts.gate_up_proj", Fold::SplitPairs},
+         {WeightSlot::ExpertDown, "model.layers.{l}.mlp.experts.down_proj", Fold::Transpose}});
   return spec;
 }
 

@@ -19,7 +19,7 @@ void use_windows_and_sinks(Config& c, ModelSpec& spec) {
 }
 
 ModelSpec build_granite(Config& c) {
-  ModelSpec spec = decoder_spec(c, RopeStyle::Interleaved);
+  ModelSpec spec = decoder_spec(c, RopeStyle::GptJ);
   use_multipliers(c, spec);
   spec.logit_scale = 1.0f / c.number_or(c.is_gguf() ? "logit_scale" : "logits_scaling", 1.0f);
   const bool windows = c.architecture() == kGraniteHuggingFace[3] ||
@@ -32,14 +32,14 @@ ModelSpec build_granite(Config& c) {
   for (LayerSpec& layer : spec.layers) layer.ffn = ffn;
   if (!c.is_gguf())
     spec.names =
-        spec.names.with({{Slot::Router, "model.layers.{l}.block_sparse_moe.router.layer"},
-                         {Slot::Router, "model.layers.{l}.block_sparse_moe.router"},
-                         {Slot::ExpertGateUp, "model.layers.{l}.block_sparse_moe.input_linear"},
-                         {Slot::ExpertGateUp, "model.layers.{l}.block_sparse_moe.experts.gate_up_proj"},
-                         {Slot::ExpertDown, "model.layers.{l}.block_sparse_moe.output_linear"},
-                         {Slot::ExpertDown, "model.layers.{l}.block_sparse_moe.experts.down_proj"},
-                         {Slot::SharedGateUp, "model.layers.{l}.shared_mlp.input_linear"},
-                         {Slot::SharedDown, "model.layers.{l}.shared_mlp.output_linear"}});
+        spec.names.with({{WeightSlot::Router, "model.layers.{l}.block_sparse_moe.router.layer"},
+                         {WeightSlot::Router, "model.layers.{l}.block_sparse_moe.router"},
+                         {WeightSlot::ExpertGateUp, "model.layers.{l}.block_sparse_moe.input_linear"},
+                         {WeightSlot::ExpertGateUp, "model.layers.{l}.block_sparse_moe.experts.gate_up_proj"},
+                         {WeightSlot::ExpertDown, "model.layers.{l}.block_sparse_moe.output_linear"},
+                         {WeightSlot::ExpertDown, "model.layers.{l}.block_sparse_moe.experts.down_proj"},
+                         {WeightSlot::SharedGateUp, "model.layers.{l}.shared_mlp.input_linear"},
+                         {WeightSlot::SharedDown, "model.layers.{l}.shared_mlp.output_linear"}});
   return spec;
 }
 

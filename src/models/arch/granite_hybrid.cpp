@@ -26,16 +26,16 @@ ModelSpec build_granite_hybrid(Config& c) {
     layer.ffn = ffn;
   }
   spec.names =
-      spec.names.with({{Slot::GateUp, "model.layers.{l}.shared_mlp.input_linear"},
-                       {Slot::Down, "model.layers.{l}.shared_mlp.output_linear"},
-                       {Slot::SharedGateUp, "model.layers.{l}.shared_mlp.input_linear"},
-                       {Slot::SharedDown, "model.layers.{l}.shared_mlp.output_linear"},
-                       {Slot::Router, "model.layers.{l}.block_sparse_moe.router.layer"},
-                       {Slot::Router, "model.layers.{l}.block_sparse_moe.router"},
-                       {Slot::ExpertGateUp, "model.layers.{l}.block_sparse_moe.input_linear"},
-                       {Slot::ExpertGateUp, "model.layers.{l}.block_sparse_moe.experts.gate_up_proj"},
-                       {Slot::ExpertDown, "model.layers.{l}.block_sparse_moe.output_linear"},
-                       {Slot::ExpertDown, "model.layers.{l}.block_sparse_moe.experts.down_proj"}});
+      spec.names.with({{WeightSlot::GateUp, "model.layers.{l}.shared_mlp.input_linear"},
+                       {WeightSlot::Down, "model.layers.{l}.shared_mlp.output_linear"},
+                       {WeightSlot::SharedGateUp, "model.layers.{l}.shared_mlp.input_linear"},
+                       {WeightSlot::SharedDown, "model.layers.{l}.shared_mlp.output_linear"},
+                       {WeightSlot::Router, "model.layers.{l}.block_sparse_moe.router.layer"},
+                       {WeightSlot::Router, "model.layers.{l}.block_sparse_moe.router"},
+                       {WeightSlot::ExpertGateUp, "model.layers.{l}.block_sparse_moe.input_linear"},
+                       {WeightSlot::ExpertGateUp, "model.layers.{l}.block_sparse_moe.experts.gate_up_proj"},
+                       {WeightSlot::ExpertDown, "model.layers.{l}.block_sparse_moe.output_linear"},
+                       {WeightSlot::ExpertDown, "model.layers.{l}.block_sparse_moe.experts.down_proj"}});
   return spec;
 }
 

@@ -10,7 +10,7 @@ constexpr std::string_view kHeliumHuggingFace[] = {"HeliumForCausalLM"};
 ModelSpec build_helium(Config& c) {
   c.assume("rope_theta", 100000.0);
   ModelSpec spec = decoder_spec(c);
-  spec.ropes[0].style = RopeStyle::Interleaved;
+  spec.ropes[0].style = RopeStyle::GptJ;
   return spec;
 }
 

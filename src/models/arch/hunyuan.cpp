@@ -22,12 +22,12 @@ ModelSpec build_hunyuan(Config& c) {
     layer.ffn = ffn;
   }
   if (!c.is_gguf())
-    spec.names = spec.names.with({{Slot::QNorm, "model.layers.{l}.self_attn.query_layernorm"},
-                                  {Slot::KNorm, "model.layers.{l}.self_attn.key_layernorm"},
-                                  {Slot::Router, "model.layers.{l}.mlp.gate.wg"},
-                                  {Slot::SharedGateUp, "model.layers.{l}.mlp.shared_mlp.gate_proj"},
-                                  {Slot::SharedGateUp, "model.layers.{l}.mlp.shared_mlp.up_proj"},
-                                  {Slot::SharedDown, "model.layers.{l}.mlp.shared_mlp.down_proj"}});
+    spec.names = spec.names.with({{WeightSlot::QNorm, "model.layers.{l}.self_attn.query_layernorm"},
+                                  {WeightSlot::KNorm, "model.layers.{l}.self_attn.key_layernorm"},
+                                  {WeightSlot::Router, "model.layers.{l}.mlp.gate.wg"},
+                                  {WeightSlot::SharedGateUp, "model.layers.{l}.mlp.shared_mlp.gate_proj"},
+                                  {WeightSlot::SharedGateUp, "model.layers.{l}.mlp.shared_mlp.up_proj"},
+                                  {WeightSlot::SharedDown, "model.layers.{l}.mlp.shared_mlp.down_proj"}});
   return spec;
 }
 

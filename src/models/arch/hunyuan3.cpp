@@ -14,11 +14,11 @@ ModelSpec build_hunyuan3(Config& c) {
   use_moe(c, spec, grouped_moe_ffn(c));
   for (LayerSpec& layer : spec.layers) attention(layer).qk_norm = QkNorm::PerHead;
   if (!c.is_gguf())
-    spec.names = spec.names.with({{Slot::Router, "model.layers.{l}.mlp.router.gate"},
-                                  {Slot::RouterChoiceBias, "model.layers.{l}.mlp.expert_bias"},
-                                  {Slot::SharedGateUp, "model.layers.{l}.mlp.shared_mlp.gate_proj"},
-                                  {Slot::SharedGateUp, "model.layers.{l}.mlp.shared_mlp.up_proj"},
-                                  {Slot::SharedDown, "model.layers.{l}.mlp.shared_mlp.down_proj"}});
+    spec.names = spec.names.with({{WeightSlot::Router, "model.layers.{l}.mlp.router.gate"},
+                                  {WeightSlot::RouterChoiceBias, "model.layers.{l}.mlp.expert_bias"},
+                                  {WeightSlot::SharedGateUp, "model.layers.{l}.mlp.shared_mlp.gate_proj"},
+                                  {WeightSlot::SharedGateUp, "model.layers.{l}.mlp.shared_mlp.up_proj"},
+                                  {WeightSlot::SharedDown, "model.layers.{l}.mlp.shared_mlp.down_proj"}});
   return spec;
 }
 

@@ -14,8 +14,8 @@ ModelSpec build_hyperclovax(Config& c) {
   spec.logit_scale = c.number_or("logits_scaling", 1.0f);
   if (!c.flag_or("use_post_norm", true)) return spec;
   use_wiring(spec, Wiring::Sandwich);
-  spec.names = spec.names.with({{Slot::MixerPostNorm, "model.layers.{l}.post_norm1"},
-                                {Slot::FfnPostNorm, "model.layers.{l}.post_norm2"}});
+  spec.names = spec.names.with({{WeightSlot::MixerPostNorm, "model.layers.{l}.post_norm1"},
+                                {WeightSlot::FfnPostNorm, "model.layers.{l}.post_norm2"}});
   return spec;
 }
 

@@ -9,18 +9,18 @@ constexpr std::string_view kInternlm2HuggingFace[] = {"InternLM2ForCausalLM"};
 constexpr std::string_view kInternlm2Gguf[] = {"internlm2"};
 
 ModelSpec build_internlm2(Config& c) {
-  ModelSpec spec = decoder_spec(c, RopeStyle::Interleaved);
+  ModelSpec spec = decoder_spec(c, RopeStyle::GptJ);
   if (!c.is_gguf())
-    spec.names = {{Slot::TokenEmbedding, "model.tok_embeddings"},
-                  {Slot::OutputNorm, "model.norm"},
-                  {Slot::Output, "output"},
-                  {Slot::MixerNorm, "model.layers.{l}.attention_norm"},
-                  {Slot::FfnNorm, "model.layers.{l}.ffn_norm"},
-                  {Slot::Qkv, "model.layers.{l}.attention.wqkv", Fold::GroupedQkv},
-                  {Slot::AttentionOut, "model.layers.{l}.attention.wo"},
-                  {Slot::GateUp, "model.layers.{l}.feed_forward.w1"},
-                  {Slot::GateUp, "model.layers.{l}.feed_forward.w3"},
-                  {Slot::Down, "model.layers.{l}.feed_forward.w2"}};
+    spec.names = {{WeightSlot::TokenEmbedding, "model.tok_embeddings"},
+                  {WeightSlot::OutputNorm, "model.norm"},
+                  {WeightSlot::Output, "output"},
+                  {WeightSlot::MixerNorm, "model.layers.{l}.attention_norm"},
+                  {WeightSlot::FfnNorm, "model.layers.{l}.ffn_norm"},
+                  {WeightSlot::Qkv, "model.layers.{l}.attention.wqkv", Fold::GroupedQkv},
+                  {WeightSlot::AttentionOut, "model.layers.{l}.attention.wo"},
+                  {WeightSlot::GateUp, "model.layers.{l}.feed_forward.w1"},
+                  {WeightSlot::GateUp, "model.layers.{l}.feed_forward.w3"},
+                  {WeightSlot::Down, "model.layers.{l}.feed_forward.w2"}};
   return spec;
 }
 

@@ -12,7 +12,7 @@ constexpr std::string_view kLlamaHuggingFace[] = {"LlamaForCausalLM",     "Aquil
 constexpr std::string_view kLlamaGguf[] = {"llama", "xverse"};
 
 ModelSpec build_llama(Config& c) {
-  ModelSpec spec = decoder_spec(c, RopeStyle::Interleaved);
+  ModelSpec spec = decoder_spec(c, RopeStyle::GptJ);
   if (c.is_gguf()) use_windows(c, spec, 0);
   if (c.size_or("num_local_experts", 0) > 0)
     for (LayerSpec& layer : spec.layers) layer.ffn = moe_ffn(c);

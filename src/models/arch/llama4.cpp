@@ -21,7 +21,7 @@ void use_experts(Config& c, ModelSpec& spec) {
 
 ModelSpec build_llama4(Config& c) {
   ModelSpec spec = decoder_spec(c);
-  spec.ropes[0].style = RopeStyle::Interleaved;
+  spec.ropes[0].style = RopeStyle::GptJ;
   const int chunk = c.size_or(c.is_gguf() ? "sliding_window" : "attention_chunk_size", 8192);
   if (!c.is_gguf() || chunk > 0) drop_listed_ropes(c, spec);
   const std::vector<std::string> types = c.texts("layer_types");
@@ -39,15 +39,15 @@ ModelSpec build_llama4(Config& c) {
   use_experts(c, spec);
   if (!c.is_gguf())
     spec.names = spec.names.with(
-        {{Slot::GateUp, "model.layers.{l}.feed_forward.gate_proj"},
-         {Slot::GateUp, "model.layers.{l}.feed_forward.up_proj"},
-         {Slot::Down, "model.layers.{l}.feed_forward.down_proj"},
-         {Slot::Router, "model.layers.{l}.feed_forward.router"},
-         {Slot::ExpertGateUp, "model.layers.{l}.feed_forward.experts.gate_up_proj", Fold::Transpose},
-         {Slot::ExpertDown, "model.layers.{l}.feed_forward.experts.down_proj", Fold::Transpose},
-         {Slot::SharedGateUp, "model.layers.{l}.feed_forward.shared_expert.gate_proj"},
-         {Slot::SharedGateUp, "model.layers.{l}.feed_forward.shared_expert.up_proj"},
-         {Slot::SharedDown, "model.layers.{l}.feed_forward.shared_expert.down_proj"}});
+        {{WeightSlot::GateUp, "model.layers.{l}.feed_forward.gate_proj"},
+         {WeightSlot::GateUp, "model.layers.{l}.feed_forward.up_proj"},
+         {WeightSlot::Down, "model.layers.{l}.feed_forward.down_proj"},
+         {WeightSlot::Router, "model.layers.{l}.feed_forward.router"},
+         {WeightSlot::ExpertGateUp, "model.layers.{l}.feed_forward.experts.gate_up_proj", Fold::Transpose},
+         {WeightSlot::ExpertDown, "model.layers.{l}.feed_forward.experts.down_proj", Fold::Transpose},
+         {WeightSlot::SharedGateUp, "model.layers.{l}.feed_forward.shared_expert.gate_proj"},
+         {WeightSlot::SharedGateUp, "model.layers.{l}.feed_forward.shared_expert.up_proj"},
+         {WeightSlot::SharedDown, "model.layers.{l}.feed_forward.shared_expert.down_proj"}});
   return spec;
 }
 

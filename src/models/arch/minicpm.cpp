@@ -13,7 +13,7 @@ constexpr std::string_view kMinicpmGguf[] = {"minicpm", "minicpm3"};
 
 ModelSpec build_minicpm(Config& c) {
   const bool third = c.architecture() == kMinicpmHuggingFace[1] || c.architecture() == kMinicpmGguf[1];
-  ModelSpec spec = decoder_spec(c, third ? RopeStyle::Halves : RopeStyle::Interleaved);
+  ModelSpec spec = decoder_spec(c, third ? RopeStyle::NeoX : RopeStyle::GptJ);
   const auto layers = static_cast<float>(spec.layers.size());
   const auto dim = static_cast<float>(spec.dim);
   spec.embedding_scale = c.number_or("scale_emb", 12.0f);

@@ -19,11 +19,11 @@ ModelSpec build_minimax_m2(Config& c) {
   }
   if (!c.is_gguf())
     spec.names = spec.names.with(
-        {{Slot::Router, "model.layers.{l}.block_sparse_moe.gate"},
-         {Slot::RouterChoiceBias, "model.layers.{l}.block_sparse_moe.e_score_correction_bias"},
-         {Slot::ExpertGateUp, "model.layers.{l}.block_sparse_moe.experts.{e}.w1"},
-         {Slot::ExpertGateUp, "model.layers.{l}.block_sparse_moe.experts.{e}.w3"},
-         {Slot::ExpertDown, "model.layers.{l}.block_sparse_moe.experts.{e}.w2"}});
+        {{WeightSlot::Router, "model.layers.{l}.block_sparse_moe.gate"},
+         {WeightSlot::RouterChoiceBias, "model.layers.{l}.block_sparse_moe.e_score_correction_bias"},
+         {WeightSlot::ExpertGateUp, "model.layers.{l}.block_sparse_moe.experts.{e}.w1"},
+         {WeightSlot::ExpertGateUp, "model.layers.{l}.block_sparse_moe.experts.{e}.w3"},
+         {WeightSlot::ExpertDown, "model.layers.{l}.block_sparse_moe.experts.{e}.w2"}});
   return spec;
 }
 

@@ -12,7 +12,7 @@ constexpr std::string_view kMistralHuggingFace[] = {"MistralForCausalLM", "Minis
 constexpr std::string_view kMistralGguf[] = {"mistral3"};
 
 ModelSpec build_mistral(Config& c) {
-  ModelSpec spec = decoder_spec(c, RopeStyle::Interleaved);
+  ModelSpec spec = decoder_spec(c, RopeStyle::GptJ);
   use_windows(c, spec, 0);
   for (LayerSpec& layer : spec.layers) attention(layer).temperature = query_temperature(c);
   return spec;

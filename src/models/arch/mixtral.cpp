@@ -11,10 +11,11 @@ ModelSpec build_mixtral(Config& c) {
   ModelSpec spec = decoder_spec(c);
   use_windows(c, spec, 0);
   for (LayerSpec& layer : spec.layers) layer.ffn = moe_ffn(c);
-  spec.names = spec.names.with({{Slot::Router, "model.layers.{l}.block_sparse_moe.gate"},
-                                {Slot::ExpertGateUp, "model.layers.{l}.block_sparse_moe.experts.{e}.w1"},
-                                {Slot::ExpertGateUp, "model.layers.{l}.block_sparse_moe.experts.{e}.w3"},
-                                {Slot::ExpertDown, "model.layers.{l}.block_sparse_moe.experts.{e}.w2"}});
+  spec.names =
+      spec.names.with({{WeightSlot::Router, "model.layers.{l}.block_sparse_moe.gate"},
+                       {WeightSlot::ExpertGateUp, "model.layers.{l}.block_sparse_moe.experts.{e}.w1"},
+                       {WeightSlot::ExpertGateUp, "model.layers.{l}.block_sparse_moe.experts.{e}.w3"},
+                       {WeightSlot::ExpertDown, "model.layers.{l}.block_sparse_moe.experts.{e}.w2"}});
   return spec;
 }
 

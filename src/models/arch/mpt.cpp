@@ -27,18 +27,18 @@ ModelSpec build_mpt(Config& c) {
     layer.ffn = DenseFfn{.inner = inner, .activation = Activation::Gelu, .gated = false};
   }
   if (!c.is_gguf())
-    spec.names = {{Slot::TokenEmbedding, "transformer.wte"},
-                  {Slot::PositionEmbedding, "transformer.wpe"},
-                  {Slot::OutputNorm, "transformer.norm_f"},
-                  {Slot::Output, "lm_head"},
-                  {Slot::MixerNorm, "transformer.blocks.{l}.norm_1"},
-                  {Slot::FfnNorm, "transformer.blocks.{l}.norm_2"},
-                  {Slot::Qkv, "transformer.blocks.{l}.attn.Wqkv"},
-                  {Slot::QNorm, "transformer.blocks.{l}.attn.q_ln"},
-                  {Slot::KNorm, "transformer.blocks.{l}.attn.k_ln"},
-                  {Slot::AttentionOut, "transformer.blocks.{l}.attn.out_proj"},
-                  {Slot::GateUp, "transformer.blocks.{l}.ffn.up_proj"},
-                  {Slot::Down, "transformer.blocks.{l}.ffn.down_proj"}};
+    spec.names = {{WeightSlot::TokenEmbedding, "transformer.wte"},
+                  {WeightSlot::PositionEmbedding, "transformer.wpe"},
+                  {WeightSlot::OutputNorm, "transformer.norm_f"},
+                  {WeightSlot::Output, "lm_head"},
+                  {WeightSlot::MixerNorm, "transformer.blocks.{l}.norm_1"},
+                  {WeightSlot::FfnNorm, "transformer.blocks.{l}.norm_2"},
+                  {WeightSlot::Qkv, "transformer.blocks.{l}.attn.Wqkv"},
+                  {WeightSlot::QNorm, "transformer.blocks.{l}.attn.q_ln"},
+                  {WeightSlot::KNorm, "transformer.blocks.{l}.attn.k_ln"},
+                  {WeightSlot::AttentionOut, "transformer.blocks.{l}.attn.out_proj"},
+                  {WeightSlot::GateUp, "transformer.blocks.{l}.ffn.up_proj"},
+                  {WeightSlot::Down, "transformer.blocks.{l}.ffn.down_proj"}};
   return spec;
 }
 

@@ -20,8 +20,8 @@ ModelSpec build_nanochat(Config& c) {
     attention(layer).qk_norm = QkNorm::Scaleless;
     attention(layer).qk_norm_after_rope = true;
   }
-  spec.names =
-      spec.names.with({{Slot::GateUp, "model.layers.{l}.mlp.fc1"}, {Slot::Down, "model.layers.{l}.mlp.fc2"}});
+  spec.names = spec.names.with(
+      {{WeightSlot::GateUp, "model.layers.{l}.mlp.fc1"}, {WeightSlot::Down, "model.layers.{l}.mlp.fc2"}});
   return spec;
 }
 

@@ -16,7 +16,8 @@ ModelSpec build_nemotron(Config& c) {
   spec.norm = NormKind::Layer;
   use_plain_ffn(c, spec, "relu2");
   if (nemotron)
-    spec.names = spec.names.folded({Slot::MixerNorm, Slot::FfnNorm, Slot::OutputNorm}, Fold::AddOne);
+    spec.names =
+        spec.names.folded({WeightSlot::MixerNorm, WeightSlot::FfnNorm, WeightSlot::OutputNorm}, Fold::AddOne);
   return spec;
 }
 

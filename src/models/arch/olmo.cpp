@@ -9,7 +9,7 @@ constexpr std::string_view kOlmoHuggingFace[] = {"OlmoForCausalLM"};
 constexpr std::string_view kOlmoGguf[] = {"olmo"};
 
 ModelSpec build_olmo(Config& c) {
-  ModelSpec spec = decoder_spec(c, RopeStyle::Interleaved);
+  ModelSpec spec = decoder_spec(c, RopeStyle::GptJ);
   spec.norm = NormKind::Layer;
   spec.norm_gain = false;
   spec.norm_eps = 1e-5f;

@@ -20,8 +20,8 @@ ModelSpec build_olmo2(Config& c) {
     layer.wiring = Wiring::PostNorm;
   }
   if (!c.is_gguf())
-    spec.names = spec.names.with({{Slot::MixerPostNorm, "model.layers.{l}.post_attention_layernorm"},
-                                  {Slot::FfnPostNorm, "model.layers.{l}.post_feedforward_layernorm"}});
+    spec.names = spec.names.with({{WeightSlot::MixerPostNorm, "model.layers.{l}.post_attention_layernorm"},
+                                  {WeightSlot::FfnPostNorm, "model.layers.{l}.post_feedforward_layernorm"}});
   return spec;
 }
 

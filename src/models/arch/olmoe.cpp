@@ -22,8 +22,8 @@ ModelSpec build_olmoe(Config& c) {
   }
   if (c.architecture() != kOlmoeHuggingFace[1]) return spec;
   use_wiring(spec, Wiring::PostNorm);
-  spec.names = spec.names.with({{Slot::MixerPostNorm, "model.layers.{l}.post_attention_layernorm"},
-                                {Slot::FfnPostNorm, "model.layers.{l}.post_feedforward_layernorm"}});
+  spec.names = spec.names.with({{WeightSlot::MixerPostNorm, "model.layers.{l}.post_attention_layernorm"},
+                                {WeightSlot::FfnPostNorm, "model.layers.{l}.post_feedforward_layernorm"}});
   return spec;
 }
 

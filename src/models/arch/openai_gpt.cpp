@@ -19,15 +19,15 @@ ModelSpec build_openai_gpt(Config& c) {
   const std::string activation = c.text_or("afn", "gelu");
   c.assume("hidden_act", json::string(activation == "gelu" ? "gelu_new" : activation));
   use_plain_ffn(c, spec, "gelu_new", "n_inner");
-  spec.names = {{Slot::TokenEmbedding, "transformer.tokens_embed"},
-                {Slot::PositionEmbedding, "transformer.positions_embed"},
-                {Slot::Output, "lm_head"},
-                {Slot::MixerPostNorm, "transformer.h.{l}.ln_1"},
-                {Slot::FfnPostNorm, "transformer.h.{l}.ln_2"},
-                {Slot::Qkv, "transformer.h.{l}.attn.c_attn", Fold::Transpose},
-                {Slot::AttentionOut, "transformer.h.{l}.attn.c_proj", Fold::Transpose},
-                {Slot::GateUp, "transformer.h.{l}.mlp.c_fc", Fold::Transpose},
-                {Slot::Down, "transformer.h.{l}.mlp.c_proj", Fold::Transpose}};
+  spec.names = {{WeightSlot::TokenEmbedding, "transformer.tokens_embed"},
+                {WeightSlot::PositionEmbedding, "transformer.positions_embed"},
+                {WeightSlot::Output, "lm_head"},
+                {WeightSlot::MixerPostNorm, "transformer.h.{l}.ln_1"},
+                {WeightSlot::FfnPostNorm, "transformer.h.{l}.ln_2"},
+                {WeightSlot::Qkv, "transformer.h.{l}.attn.c_attn", Fold::Transpose},
+                {WeightSlot::AttentionOut, "transformer.h.{l}.attn.c_proj", Fold::Transpose},
+                {WeightSlot::GateUp, "transformer.h.{l}.mlp.c_fc", Fold::Transpose},
+                {WeightSlot::Down, "transformer.h.{l}.mlp.c_proj", Fold::Transpose}};
   return spec;
 }
 

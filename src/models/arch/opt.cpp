@@ -25,22 +25,22 @@ ModelSpec build_opt(Config& c) {
   drop_all_ropes(spec);
   use_kv_per_head(spec);
   use_plain_ffn(c, spec, "relu");
-  spec.names = {{Slot::TokenEmbedding, "model.decoder.embed_tokens"},
-                {Slot::EmbeddingIn, "model.decoder.project_in"},
-                {Slot::EmbeddingOut, "model.decoder.project_out"},
-                {Slot::PositionEmbedding, "model.decoder.embed_positions"},
-                {Slot::OutputNorm, "model.decoder.final_layer_norm"},
-                {Slot::Output, "lm_head"},
-                {Slot::MixerNorm, "model.decoder.layers.{l}.self_attn_layer_norm"},
-                {Slot::MixerPostNorm, "model.decoder.layers.{l}.self_attn_layer_norm"},
-                {Slot::FfnNorm, "model.decoder.layers.{l}.final_layer_norm"},
-                {Slot::FfnPostNorm, "model.decoder.layers.{l}.final_layer_norm"},
-                {Slot::Qkv, "model.decoder.layers.{l}.self_attn.q_proj"},
-                {Slot::Qkv, "model.decoder.layers.{l}.self_attn.k_proj"},
-                {Slot::Qkv, "model.decoder.layers.{l}.self_attn.v_proj"},
-                {Slot::AttentionOut, "model.decoder.layers.{l}.self_attn.out_proj"},
-                {Slot::GateUp, "model.decoder.layers.{l}.fc1"},
-                {Slot::Down, "model.decoder.layers.{l}.fc2"}};
+  spec.names = {{WeightSlot::TokenEmbedding, "model.decoder.embed_tokens"},
+                {WeightSlot::EmbeddingIn, "model.decoder.project_in"},
+                {WeightSlot::EmbeddingOut, "model.decoder.project_out"},
+                {WeightSlot::PositionEmbedding, "model.decoder.embed_positions"},
+                {WeightSlot::OutputNorm, "model.decoder.final_layer_norm"},
+                {WeightSlot::Output, "lm_head"},
+                {WeightSlot::MixerNorm, "model.decoder.layers.{l}.self_attn_layer_norm"},
+                {WeightSlot::MixerPostNorm, "model.decoder.layers.{l}.self_attn_layer_norm"},
+                {WeightSlot::FfnNorm, "model.decoder.layers.{l}.final_layer_norm"},
+                {WeightSlot::FfnPostNorm, "model.decoder.layers.{l}.final_layer_norm"},
+                {WeightSlot::Qkv, "model.decoder.layers.{l}.self_attn.q_proj"},
+                {WeightSlot::Qkv, "model.decoder.layers.{l}.self_attn.k_proj"},
+                {WeightSlot::Qkv, "model.decoder.layers.{l}.self_attn.v_proj"},
+                {WeightSlot::AttentionOut, "model.decoder.layers.{l}.self_attn.out_proj"},
+                {WeightSlot::GateUp, "model.decoder.layers.{l}.fc1"},
+                {WeightSlot::Down, "model.decoder.layers.{l}.fc2"}};
   return spec;
 }
 

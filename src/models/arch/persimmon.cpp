@@ -16,13 +16,14 @@ ModelSpec build_persimmon(Config& c) {
   use_plain_ffn(c, spec, "relu2");
   for (LayerSpec& layer : spec.layers)
     if (c.flag_or("qk_layernorm", true)) attention(layer).qk_norm = QkNorm::PerHead;
-  spec.names = spec.names.with({{Slot::OutputNorm, "model.final_layernorm"},
-                                {Slot::Qkv, "model.layers.{l}.self_attn.query_key_value", Fold::GroupedQkv},
-                                {Slot::QNorm, "model.layers.{l}.self_attn.q_layernorm"},
-                                {Slot::KNorm, "model.layers.{l}.self_attn.k_layernorm"},
-                                {Slot::AttentionOut, "model.layers.{l}.self_attn.dense"},
-                                {Slot::GateUp, "model.layers.{l}.mlp.dense_h_to_4h"},
-                                {Slot::Down, "model.layers.{l}.mlp.dense_4h_to_h"}});
+  spec.names =
+      spec.names.with({{WeightSlot::OutputNorm, "model.final_layernorm"},
+                       {WeightSlot::Qkv, "model.layers.{l}.self_attn.query_key_value", Fold::GroupedQkv},
+                       {WeightSlot::QNorm, "model.layers.{l}.self_attn.q_layernorm"},
+                       {WeightSlot::KNorm, "model.layers.{l}.self_attn.k_layernorm"},
+                       {WeightSlot::AttentionOut, "model.layers.{l}.self_attn.dense"},
+                       {WeightSlot::GateUp, "model.layers.{l}.mlp.dense_h_to_4h"},
+                       {WeightSlot::Down, "model.layers.{l}.mlp.dense_4h_to_h"}});
   return spec;
 }
 

@@ -16,12 +16,12 @@ ModelSpec build_phi(Config& c) {
   for (LayerSpec& layer : spec.layers)
     if (c.flag_or("qk_layernorm", false)) attention(layer).qk_norm = QkNorm::PerHead;
   if (!c.is_gguf())
-    spec.names = spec.names.with({{Slot::OutputNorm, "model.final_layernorm"},
-                                  {Slot::AttentionOut, "model.layers.{l}.self_attn.dense"},
-                                  {Slot::QNorm, "model.layers.{l}.self_attn.q_layernorm"},
-                                  {Slot::KNorm, "model.layers.{l}.self_attn.k_layernorm"},
-                                  {Slot::GateUp, "model.layers.{l}.mlp.fc1"},
-                                  {Slot::Down, "model.layers.{l}.mlp.fc2"}});
+    spec.names = spec.names.with({{WeightSlot::OutputNorm, "model.final_layernorm"},
+                                  {WeightSlot::AttentionOut, "model.layers.{l}.self_attn.dense"},
+                                  {WeightSlot::QNorm, "model.layers.{l}.self_attn.q_layernorm"},
+                                  {WeightSlot::KNorm, "model.layers.{l}.self_attn.k_layernorm"},
+                                  {WeightSlot::GateUp, "model.layers.{l}.mlp.fc1"},
+                                  {WeightSlot::Down, "model.layers.{l}.mlp.fc2"}});
   return spec;
 }
 

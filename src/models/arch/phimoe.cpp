@@ -18,10 +18,11 @@ ModelSpec build_phimoe(Config& c) {
   ffn.routing.margin = 2.0f * c.number_or("router_jitter_noise", 0.01f);
   for (LayerSpec& layer : spec.layers) layer.ffn = ffn;
   if (!c.is_gguf())
-    spec.names = spec.names.with({{Slot::Router, "model.layers.{l}.block_sparse_moe.gate"},
-                                  {Slot::ExpertGateUp, "model.layers.{l}.block_sparse_moe.experts.{e}.w1"},
-                                  {Slot::ExpertGateUp, "model.layers.{l}.block_sparse_moe.experts.{e}.w3"},
-                                  {Slot::ExpertDown, "model.layers.{l}.block_sparse_moe.experts.{e}.w2"}});
+    spec.names =
+        spec.names.with({{WeightSlot::Router, "model.layers.{l}.block_sparse_moe.gate"},
+                         {WeightSlot::ExpertGateUp, "model.layers.{l}.block_sparse_moe.experts.{e}.w1"},
+                         {WeightSlot::ExpertGateUp, "model.layers.{l}.block_sparse_moe.experts.{e}.w3"},
+                         {WeightSlot::ExpertDown, "model.layers.{l}.block_sparse_moe.experts.{e}.w2"}});
   return spec;
 }
 

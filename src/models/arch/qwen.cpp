@@ -14,16 +14,16 @@ ModelSpec build_qwen(Config& c) {
   use_kv_per_head(spec);
   for (LayerSpec& layer : spec.layers) std::get<DenseFfn>(layer.ffn).inner /= 2;
   if (!c.is_gguf())
-    spec.names = {{Slot::TokenEmbedding, "transformer.wte"},
-                  {Slot::OutputNorm, "transformer.ln_f"},
-                  {Slot::Output, "lm_head"},
-                  {Slot::MixerNorm, "transformer.h.{l}.ln_1"},
-                  {Slot::FfnNorm, "transformer.h.{l}.ln_2"},
-                  {Slot::Qkv, "transformer.h.{l}.attn.c_attn"},
-                  {Slot::AttentionOut, "transformer.h.{l}.attn.c_proj"},
-                  {Slot::GateUp, "transformer.h.{l}.mlp.w2"},
-                  {Slot::GateUp, "transformer.h.{l}.mlp.w1"},
-                  {Slot::Down, "transformer.h.{l}.mlp.c_proj"}};
+    spec.names = {{WeightSlot::TokenEmbedding, "transformer.wte"},
+                  {WeightSlot::OutputNorm, "transformer.ln_f"},
+                  {WeightSlot::Output, "lm_head"},
+                  {WeightSlot::MixerNorm, "transformer.h.{l}.ln_1"},
+                  {WeightSlot::FfnNorm, "transformer.h.{l}.ln_2"},
+                  {WeightSlot::Qkv, "transformer.h.{l}.attn.c_attn"},
+                  {WeightSlot::AttentionOut, "transformer.h.{l}.attn.c_proj"},
+                  {WeightSlot::GateUp, "transformer.h.{l}.mlp.w2"},
+                  {WeightSlot::GateUp, "transformer.h.{l}.mlp.w1"},
+                  {WeightSlot::Down, "transformer.h.{l}.mlp.c_proj"}};
   return spec;
 }
 

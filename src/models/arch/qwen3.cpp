@@ -22,13 +22,13 @@ ModelSpec build_qwen3(Config& c) {
   if (c.size_or("num_local_experts", 0) == 0) return spec;
   MoeFfn ffn = moe_ffn(c);
   ffn.routing.score = kernels::Routing::Score::Softmax;
-  const bool sees = c.architecture() == kQwen3HuggingFace[4];
-  ffn.routing.normalize = c.flag_or("norm_topk_prob", c.is_gguf() || sees);
+  const bool is_vl_moe = c.architecture() == kQwen3HuggingFace[4];
+  ffn.routing.normalize = c.flag_or("norm_topk_prob", c.is_gguf() || is_vl_moe);
   use_sparse_moe(c, spec, ffn);
-  if (sees)
-    spec.names =
-        spec.names.with({{Slot::ExpertGateUp, "model.layers.{l}.mlp.experts.gate_up_proj", Fold::Transpose},
-                         {Slot::ExpertDown, "model.layers.{l}.mlp.experts.down_proj", Fold::Transpose}});
+  if (is_vl_moe)
+    spec.names = spec.names.with(
+        {{WeightSlot::ExpertGateUp, "model.layers.{l}.mlp.experts.gate_up_proj", Fold::Transpose},
+         {WeightSlot::ExpertDown, "model.layers.{l}.mlp.experts.down_proj", Fold::Transpose}});
   return spec;
 }
 

@@ -9,7 +9,7 @@ constexpr std::string_view kSmollm3HuggingFace[] = {"SmolLM3ForCausalLM"};
 constexpr std::string_view kSmollm3Gguf[] = {"smollm3"};
 
 ModelSpec build_smollm3(Config& c) {
-  ModelSpec spec = decoder_spec(c, RopeStyle::Interleaved);
+  ModelSpec spec = decoder_spec(c, RopeStyle::GptJ);
   if (c.has("layer_types")) use_windows(c, spec, 0);
   drop_listed_ropes(c, spec);
   return spec;

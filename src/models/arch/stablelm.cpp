@@ -19,8 +19,8 @@ ModelSpec build_stablelm(Config& c) {
   for (LayerSpec& layer : spec.layers)
     if (norms) attention(layer).qk_norm = QkNorm::EachHead;
   if (!c.is_gguf())
-    spec.names = spec.names.with({{Slot::QNorm, "model.layers.{l}.self_attn.q_layernorm.norms.{e}"},
-                                  {Slot::KNorm, "model.layers.{l}.self_attn.k_layernorm.norms.{e}"}});
+    spec.names = spec.names.with({{WeightSlot::QNorm, "model.layers.{l}.self_attn.q_layernorm.norms.{e}"},
+                                  {WeightSlot::KNorm, "model.layers.{l}.self_attn.k_layernorm.norms.{e}"}});
   return spec;
 }
 

@@ -14,8 +14,8 @@ ModelSpec build_starcoder2(Config& c) {
   use_windows(c, spec, 0);
   use_plain_ffn(c, spec, "gelu_pytorch_tanh");
   if (!c.is_gguf())
-    spec.names = spec.names.with(
-        {{Slot::GateUp, "model.layers.{l}.mlp.c_fc"}, {Slot::Down, "model.layers.{l}.mlp.c_proj"}});
+    spec.names = spec.names.with({{WeightSlot::GateUp, "model.layers.{l}.mlp.c_fc"},
+                                  {WeightSlot::Down, "model.layers.{l}.mlp.c_proj"}});
   return spec;
 }
 

@@ -26,12 +26,12 @@ ModelSpec build_xglm(Config& c) {
   drop_all_ropes(spec);
   use_kv_per_head(spec);
   use_plain_ffn(c, spec, "gelu");
-  spec.names = spec.names.with({{Slot::OutputNorm, "model.layer_norm"},
-                                {Slot::MixerNorm, "model.layers.{l}.self_attn_layer_norm"},
-                                {Slot::FfnNorm, "model.layers.{l}.final_layer_norm"},
-                                {Slot::AttentionOut, "model.layers.{l}.self_attn.out_proj"},
-                                {Slot::GateUp, "model.layers.{l}.fc1"},
-                                {Slot::Down, "model.layers.{l}.fc2"}});
+  spec.names = spec.names.with({{WeightSlot::OutputNorm, "model.layer_norm"},
+                                {WeightSlot::MixerNorm, "model.layers.{l}.self_attn_layer_norm"},
+                                {WeightSlot::FfnNorm, "model.layers.{l}.final_layer_norm"},
+                                {WeightSlot::AttentionOut, "model.layers.{l}.self_attn.out_proj"},
+                                {WeightSlot::GateUp, "model.layers.{l}.fc1"},
+                                {WeightSlot::Down, "model.layers.{l}.fc2"}});
   return spec;
 }
 

@@ -23,7 +23,7 @@ void norm_heads(const Attention& m, const LayerContext& c, TensorView heads, Ten
 }  // namespace
 
 // Runs of tokens with the same factor are scaled together.
-void heat(const Temperature& t, const LayerContext& c, TensorView q) {
+void scale_queries(const AttentionTemperature& t, const LayerContext& c, TensorView q) {
   if (!(t.slope > 0.0f) || t.length <= 0) return;
   const auto step = [&](int64_t token) {
     return (c.batch.positions[static_cast<size_t>(token)] + t.offset) / t.length;
@@ -35,8 +35,8 @@ void heat(const Temperature& t, const LayerContext& c, TensorView q) {
   }
 }
 
-std::optional<kernels::Product> run_mixer(const Attention& m, const AttentionWeights& w,
-                                          const LayerContext& c, TensorView, TensorView x) {
+std::optional<kernels::DeferredMatmul> run_mixer(const Attention& m, const AttentionWeights& w,
+                                                 const LayerContext& c, TensorView, TensorView x) {
   const int64_t n = x.dim(0);
   const int64_t q_width = int64_t{m.heads} * m.head_dim, kv_width = int64_t{m.kv_heads} * m.head_dim;
   const bool own_kv = m.kv_from < 0;
@@ -57,7 +57,7 @@ std::optional<kernels::Product> run_mixer(const Attention& m, const AttentionWei
   if (m.clip > 0.0f && m.clip_after_norm) c.backend.clamp(qkv, m.clip);
   if (m.norm_values && own_kv) c.backend.rms_norm(v, v, {}, c.spec.norm_eps);
   const TensorView angles = m.rope >= 0 ? c.angles[static_cast<size_t>(m.rope)] : TensorView();
-  const RopeStyle style = m.rope >= 0 ? c.spec.ropes[static_cast<size_t>(m.rope)].style : RopeStyle::Halves;
+  const RopeStyle style = m.rope >= 0 ? c.spec.ropes[static_cast<size_t>(m.rope)].style : RopeStyle::NeoX;
   if (own_kv && m.rope >= 0 && !m.qk_norm_after_rope) {
     c.backend.rope_write_kv(c.kv, {q, k, v}, angles, style, c.batch);
   } else {
@@ -66,7 +66,7 @@ std::optional<kernels::Product> run_mixer(const Attention& m, const AttentionWei
     if (m.qk_norm_after_rope) norm_both();
     if (own_kv) c.backend.write_kv(c.kv, k, v, c.batch);
   }
-  heat(m.temperature, c, qkv.columns(0, q_width));
+  scale_queries(m.temperature, c, qkv.columns(0, q_width));
 
   const kernels::AttentionShape shape{.heads = m.heads,
                                       .kv_heads = m.kv_heads,
@@ -83,11 +83,11 @@ std::optional<kernels::Product> run_mixer(const Attention& m, const AttentionWei
   c.backend.attend(attended.columns_as_heads(m.gated ? q_width : 0, m.heads, m.head_dim), q, c.kv, c.batch,
                    shape);
   if (m.norm_output) run_norm(c.backend, c.spec, attended, attended, w.out_norm);
-  if (!m.gated) return kernels::Product{attended, &w.out};
+  if (!m.gated) return kernels::DeferredMatmul{attended, &w.out};
   c.backend.matmul(attended.columns(0, q_width), x, w.gate);
   const TensorView kept = c.scratch.get(Buffer::Gated, n, q_width);
   c.backend.gated(kept, attended, Activation::Sigmoid);
-  return kernels::Product{kept, &w.out};
+  return kernels::DeferredMatmul{kept, &w.out};
 }
 
 }  // namespace sluice::models

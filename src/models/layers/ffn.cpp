@@ -12,12 +12,12 @@ float softplus(float x) {
 
 }  // namespace
 
-void finish(kernels::Backend& backend, TensorView out, const std::optional<kernels::Product>& last) {
+void finish(kernels::Backend& backend, TensorView out, const std::optional<kernels::DeferredMatmul>& last) {
   if (last) backend.matmul(out, last->x, *last->weight);
 }
 
-std::optional<kernels::Product> run_ffn(const DenseFfn& f, const DenseWeights& w, const LayerContext& c,
-                                        TensorView, TensorView x) {
+std::optional<kernels::DeferredMatmul> run_ffn(const DenseFfn& f, const DenseWeights& w,
+                                               const LayerContext& c, TensorView, TensorView x) {
   const int64_t n = x.dim(0);
   const TensorView wide = c.scratch.get(Buffer::GateUp, n, w.gate_up.rows);
   TensorView inner = wide;
@@ -29,16 +29,16 @@ std::optional<kernels::Product> run_ffn(const DenseFfn& f, const DenseWeights& w
     c.backend.activate(wide, wide, f.activation);
   }
   if (f.norm_inner) run_norm(c.backend, c.spec, inner, inner, w.inner_norm);
-  return kernels::Product{inner, &w.down};
+  return kernels::DeferredMatmul{inner, &w.down};
 }
 
 // xielu(x) = (beta - n) x + n elu(x) + p relu(x)²
-std::optional<kernels::Product> run_ffn(const XieluFfn& f, const XieluWeights& w, const LayerContext& c,
-                                        TensorView, TensorView x) {
+std::optional<kernels::DeferredMatmul> run_ffn(const XieluFfn& f, const XieluWeights& w,
+                                               const LayerContext& c, TensorView, TensorView x) {
   const float positive = softplus(w.parameters.alpha_p), beta = w.parameters.beta;
   const float negative = beta + softplus(w.parameters.alpha_n);
   const TensorView wide = c.scratch.get(Buffer::GateUp, x.dim(0), f.inner);
-  const TensorView curved = c.scratch.get(Buffer::Curved, x.dim(0), f.inner);
+  const TensorView curved = c.scratch.get(Buffer::Activated, x.dim(0), f.inner);
   const TensorView inner = c.scratch.get(Buffer::Inner, x.dim(0), f.inner);
   c.backend.matmul(wide, x, w.up);
   c.backend.activate(curved, wide, Activation::Relu2);
@@ -46,11 +46,11 @@ std::optional<kernels::Product> run_ffn(const XieluFfn& f, const XieluWeights& w
   c.backend.scale(inner, negative);
   c.backend.add(inner, inner, curved, positive);
   c.backend.add(inner, inner, wide, beta - negative);
-  return kernels::Product{inner, &w.down};
+  return kernels::DeferredMatmul{inner, &w.down};
 }
 
-std::optional<kernels::Product> run_ffn(const MoeFfn& f, const MoeWeights& w, const LayerContext& c,
-                                        TensorView out, TensorView x) {
+std::optional<kernels::DeferredMatmul> run_ffn(const MoeFfn& f, const MoeWeights& w, const LayerContext& c,
+                                               TensorView out, TensorView x) {
   const int64_t n = x.dim(0);
   const TensorView logits = c.scratch.get(Buffer::RouterLogits, n, f.routing.experts);
   c.backend.matmul(logits, x, w.router);
@@ -59,7 +59,7 @@ std::optional<kernels::Product> run_ffn(const MoeFfn& f, const MoeWeights& w, co
   kernels::Routing routing = f.routing;
   routing.choice_bias = w.choice_bias;
   c.backend.route(ids, weights, logits, routing);
-  c.backend.mix_experts(out, x, ids, weights, w.experts);
+  c.backend.moe_ffn(out, x, ids, weights, w.experts);
   if (f.shared_inner == 0) return std::nullopt;
 
   const TensorView shared = c.scratch.get(Buffer::Extra, n, c.spec.dim);

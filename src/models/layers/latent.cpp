@@ -29,8 +29,8 @@ TensorView make_query(const LatentAttention& m, const LatentWeights& w, const La
 
 }  // namespace
 
-std::optional<kernels::Product> run_mixer(const LatentAttention& m, const LatentWeights& w,
-                                          const LayerContext& c, TensorView, TensorView x) {
+std::optional<kernels::DeferredMatmul> run_mixer(const LatentAttention& m, const LatentWeights& w,
+                                                 const LayerContext& c, TensorView, TensorView x) {
   const int64_t n = x.dim(0);
   const int64_t key_dim = m.latent + m.rope_dim;
   const RopeStyle style = c.spec.ropes[static_cast<size_t>(m.rope)].style;
@@ -50,7 +50,7 @@ std::optional<kernels::Product> run_mixer(const LatentAttention& m, const Latent
   const TensorView turned = part_of_heads(query, m.nope_dim, m.rope_dim);
   c.backend.rope(turned, angles, style);
   c.backend.copy(part_of_heads(absorbed, m.latent, m.rope_dim), turned);
-  heat(m.temperature, c, whole);
+  scale_queries(m.temperature, c, whole);
 
   const TensorView mixed =
       c.scratch.get(Buffer::LatentOut, n, m.heads * m.latent).columns_as_heads(0, m.heads, m.latent);
@@ -62,7 +62,7 @@ std::optional<kernels::Product> run_mixer(const LatentAttention& m, const Latent
   c.backend.attend(mixed, absorbed, c.kv, c.batch, shape);
   const TensorView values = c.scratch.get(Buffer::Attended, n, m.heads * m.value_dim);
   c.backend.matmul_heads(values.columns_as_heads(0, m.heads, m.value_dim), mixed, w.value_up);
-  return kernels::Product{values, &w.out};
+  return kernels::DeferredMatmul{values, &w.out};
 }
 
 }  // namespace sluice::models

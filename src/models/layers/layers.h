@@ -22,22 +22,22 @@ struct LayerContext {
   std::span<const TensorView> angles;  // per rope
 };
 
-std::optional<kernels::Product> run_mixer(const Attention&, const AttentionWeights&, const LayerContext&,
-                                          TensorView out, TensorView x);
-std::optional<kernels::Product> run_mixer(const LatentAttention&, const LatentWeights&, const LayerContext&,
-                                          TensorView out, TensorView x);
-std::optional<kernels::Product> run_ffn(const DenseFfn&, const DenseWeights&, const LayerContext&,
-                                        TensorView out, TensorView x);
-std::optional<kernels::Product> run_ffn(const MoeFfn&, const MoeWeights&, const LayerContext&, TensorView out,
-                                        TensorView x);
-std::optional<kernels::Product> run_ffn(const XieluFfn&, const XieluWeights&, const LayerContext&,
-                                        TensorView out, TensorView x);
+std::optional<kernels::DeferredMatmul> run_mixer(const Attention&, const AttentionWeights&,
+                                                 const LayerContext&, TensorView out, TensorView x);
+std::optional<kernels::DeferredMatmul> run_mixer(const LatentAttention&, const LatentWeights&,
+                                                 const LayerContext&, TensorView out, TensorView x);
+std::optional<kernels::DeferredMatmul> run_ffn(const DenseFfn&, const DenseWeights&, const LayerContext&,
+                                               TensorView out, TensorView x);
+std::optional<kernels::DeferredMatmul> run_ffn(const MoeFfn&, const MoeWeights&, const LayerContext&,
+                                               TensorView out, TensorView x);
+std::optional<kernels::DeferredMatmul> run_ffn(const XieluFfn&, const XieluWeights&, const LayerContext&,
+                                               TensorView out, TensorView x);
 
 // Makes the product, where there is one.
-void finish(kernels::Backend& backend, TensorView out, const std::optional<kernels::Product>& last);
+void finish(kernels::Backend& backend, TensorView out, const std::optional<kernels::DeferredMatmul>& last);
 
 // Multiplies the queries q[n, width] of the step by what the temperature says of their positions.
-void heat(const Temperature& temperature, const LayerContext& context, TensorView q);
+void scale_queries(const AttentionTemperature& temperature, const LayerContext& context, TensorView q);
 
 // The model's norm with this gain and bias; out may be x.
 void run_norm(kernels::Backend& backend, const ModelSpec& spec, TensorView out, TensorView x,

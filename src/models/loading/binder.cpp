@@ -49,7 +49,7 @@ void Binder::fail(std::string message) {
   if (status_.ok()) status_ = Error{ErrorCode::Corrupt, std::move(message)};
 }
 
-std::string Binder::where(Slot slot) const {
+std::string Binder::where(WeightSlot slot) const {
   return layer_ < 0 ? std::string(name(slot)) : fmt::format("{} of layer {}", name(slot), layer_);
 }
 
@@ -60,7 +60,7 @@ std::string Binder::full_name(std::string_view stem, int expert) const {
   return text;
 }
 
-bool Binder::has(Slot slot) const {
+bool Binder::has(WeightSlot slot) const {
   for (const NameRow& row : names_.rows(slot)) {
     const std::string stem = full_name(row.stem, 0);
     if (locate(stem, ".weight") || locate(stem, "")) return true;
@@ -68,7 +68,7 @@ bool Binder::has(Slot slot) const {
   return false;
 }
 
-std::optional<TensorView> Binder::stored(Slot slot) {
+std::optional<TensorView> Binder::stored(WeightSlot slot) {
   for (const NameRow& row : names_.rows(slot))
     if (const std::optional<Part> found = part(row, -1, 0)) return found->view;
   return std::nullopt;
@@ -180,7 +180,7 @@ std::optional<Binder::Part> Binder::part(const NameRow& row, int expert, int64_t
   return result;
 }
 
-Weight Binder::stack(Slot slot, const std::vector<Part>& parts, Extent extent) {
+Weight Binder::stack(WeightSlot slot, const std::vector<Part>& parts, Extent extent) {
   Weight weight;
   weight.cols = extent.cols;
   bool has_bias = false;
@@ -210,9 +210,9 @@ Weight Binder::stack(Slot slot, const std::vector<Part>& parts, Extent extent) {
   return weight;
 }
 
-Weight Binder::matrix(Slot slot, Extent extent) {
-  const bool table =
-      slot == Slot::TokenEmbedding || slot == Slot::PositionEmbedding || slot == Slot::LayerInputTable;
+Weight Binder::matrix(WeightSlot slot, Extent extent) {
+  const bool table = slot == WeightSlot::TokenEmbedding || slot == WeightSlot::PositionEmbedding ||
+                     slot == WeightSlot::LayerInputTable;
   std::vector<Part> parts;
   for (const NameRow& row : names_.rows(slot))
     if (std::optional<Part> found = part(row, -1, extent.cols)) parts.push_back(std::move(*found));
@@ -221,7 +221,7 @@ Weight Binder::matrix(Slot slot, Extent extent) {
   return status_.ok() ? backend_.prepare(std::move(weight)) : Weight();
 }
 
-std::vector<Weight> Binder::bank(Slot slot, int count, Extent extent) {
+std::vector<Weight> Binder::bank(WeightSlot slot, int count, Extent extent) {
   std::vector<Weight> weights;
   const std::vector<NameRow> rows = names_.rows(slot);
   bank_ = std::max(1, count);
@@ -253,7 +253,7 @@ std::optional<TensorView> Binder::stored_vector(const NameRow& row, int part, st
   return *view;
 }
 
-std::vector<float> Binder::host_vector(Slot slot, int64_t elements, std::string_view suffix) {
+std::vector<float> Binder::host_vector(WeightSlot slot, int64_t elements, std::string_view suffix) {
   for (const NameRow& row : names_.rows(slot)) {
     const Fold fold = suffix == ".weight" ? row.fold : Fold::None;
     const bool many = row.stem.find("{e}") != std::string_view::npos;
@@ -276,12 +276,12 @@ std::vector<float> Binder::host_vector(Slot slot, int64_t elements, std::string_
   return {};
 }
 
-TensorView Binder::optional_vector(Slot slot, int64_t elements, std::string_view suffix) {
+TensorView Binder::optional_vector(WeightSlot slot, int64_t elements, std::string_view suffix) {
   const std::vector<float> values = host_vector(slot, elements, suffix);
   return values.empty() ? TensorView() : upload(values);
 }
 
-TensorView Binder::vector(Slot slot, int64_t elements, std::string_view suffix) {
+TensorView Binder::vector(WeightSlot slot, int64_t elements, std::string_view suffix) {
   TensorView view = optional_vector(slot, elements, suffix);
   if (view.empty() && status_.ok())
     fail(fmt::format("{}: the file has nothing, {} elements are needed", where(slot), elements));

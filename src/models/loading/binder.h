@@ -33,16 +33,16 @@ class Binder {
   void set_qkv_shape(QkvShape shape) { qkv_ = shape; }
 
   // Whether the file has anything for the slot.
-  bool has(Slot slot) const;
+  bool has(WeightSlot slot) const;
   // The stacked rows of a slot, with their biases where the file has any.
-  Weight matrix(Slot slot, Extent extent);
+  Weight matrix(WeightSlot slot, Extent extent);
   // One matrix per expert (or per head), from one tensor each or from slices of a rank-3 tensor.
-  std::vector<Weight> bank(Slot slot, int count, Extent extent);
+  std::vector<Weight> bank(WeightSlot slot, int count, Extent extent);
   // A vector of f32 on the device, joined from one tensor per head where a stem has "{e}"; optional_vector leaves it empty where the file has none.
-  TensorView vector(Slot slot, int64_t elements, std::string_view suffix = ".weight");
-  TensorView optional_vector(Slot slot, int64_t elements, std::string_view suffix = ".weight");
+  TensorView vector(WeightSlot slot, int64_t elements, std::string_view suffix = ".weight");
+  TensorView optional_vector(WeightSlot slot, int64_t elements, std::string_view suffix = ".weight");
   // The same on the host; empty where the file has none.
-  std::vector<float> host_vector(Slot slot, int64_t elements, std::string_view suffix = ".weight");
+  std::vector<float> host_vector(WeightSlot slot, int64_t elements, std::string_view suffix = ".weight");
 
   TensorView upload(const std::vector<float>& values);
   TensorView keep(HostTensor tensor);  // view of a copy that the model owns
@@ -52,7 +52,7 @@ class Binder {
     return prepared(std::move(weight));
   }
   // The tensor of a slot's first row that the file has, folded but not prepared.
-  std::optional<TensorView> stored(Slot slot);
+  std::optional<TensorView> stored(WeightSlot slot);
 
   void fail(std::string message);
   const Status& status() const { return status_; }
@@ -79,8 +79,8 @@ class Binder {
   // The stored vector of a row; "{e}" in its stem is `part`.
   std::optional<TensorView> stored_vector(const NameRow& row, int part, std::string_view suffix);
   std::vector<float> bias_of(const NameRow& row, const std::string& stem, int expert, int64_t rows);
-  Weight stack(Slot slot, const std::vector<Part>& parts, Extent extent);
-  std::string where(Slot slot) const;
+  Weight stack(WeightSlot slot, const std::vector<Part>& parts, Extent extent);
+  std::string where(WeightSlot slot) const;
 
   const WeightNames& names_;
   const formats::TensorStore& store_;

@@ -48,7 +48,7 @@ HostTensor unit_rows(TensorView stored) {
   HostTensor out = HostTensor::make(DType::F32, {rows, cols});
   for (int64_t r = 0; r < rows; ++r) {
     float* row = out.view.at<float>(r);
-    decode_row(stored.dtype, stored.rows(r, r + 1).data, row, cols);
+    dequantize_row(stored.dtype, stored.rows(r, r + 1).data, row, cols);
     double square = 0.0;
     for (int64_t c = 0; c < cols; ++c) square += static_cast<double>(row[c]) * row[c];
     const auto factor = static_cast<float>(1.0 / std::max(std::sqrt(square), 1e-12));
@@ -100,7 +100,7 @@ Result<HostTensor> fold_matrix(TensorView stored, Fold fold, const QkvShape& sha
 
 std::vector<float> fold_vector(TensorView stored, Fold fold, const QkvShape& shape) {
   std::vector<float> values(static_cast<size_t>(stored.elements()));
-  decode_row(stored.dtype, stored.data, values.data(), stored.elements());
+  dequantize_row(stored.dtype, stored.data, values.data(), stored.elements());
   if (fold == Fold::AddOne)
     for (float& value : values) value += 1.0f;
   if (fold == Fold::SplitPairs) {
@@ -115,12 +115,12 @@ std::vector<float> fold_vector(TensorView stored, Fold fold, const QkvShape& sha
   return values;
 }
 
-HostTensor decode_transposed(TensorView matrix) {
+HostTensor dequantize_transposed(TensorView matrix) {
   const int64_t rows = matrix.dim(0), cols = matrix.dim(1);
   HostTensor out = HostTensor::make(DType::F32, {cols, rows});
   std::vector<float> row(static_cast<size_t>(cols));
   for (int64_t r = 0; r < rows; ++r) {
-    decode_row(matrix.dtype, matrix.rows(r, r + 1).data, row.data(), cols);
+    dequantize_row(matrix.dtype, matrix.rows(r, r + 1).data, row.data(), cols);
     for (int64_t c = 0; c < cols; ++c) *out.view.at<float>(c, r) = row[static_cast<size_t>(c)];
   }
   return out;

@@ -25,6 +25,6 @@ Result<HostTensor> fold_matrix(TensorView stored, Fold fold, const QkvShape& sha
 std::vector<float> fold_vector(TensorView stored, Fold fold, const QkvShape& shape);
 
 // [rows, cols] decoded to f32 and transposed: [cols, rows].
-HostTensor decode_transposed(TensorView matrix);
+HostTensor dequantize_transposed(TensorView matrix);
 
 }  // namespace sluice::models

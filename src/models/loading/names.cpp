@@ -59,24 +59,24 @@ constexpr std::array<std::string_view, 48> kSlotNames{
 };
 
 WeightNames with_layer_inputs(const WeightNames& names) {
-  return names.with({{Slot::LayerInputTable, "per_layer_token_embd"},
-                     {Slot::LayerInputProjection, "per_layer_model_proj"},
-                     {Slot::LayerInputProjectionNorm, "per_layer_proj_norm"},
-                     {Slot::LayerInputGate, "blk.{l}.inp_gate"},
-                     {Slot::LayerInputOut, "blk.{l}.proj"},
-                     {Slot::LayerInputNorm, "blk.{l}.post_norm"},
-                     {Slot::LayerScale, "blk.{l}.layer_output_scale"}});
+  return names.with({{WeightSlot::LayerInputTable, "per_layer_token_embd"},
+                     {WeightSlot::LayerInputProjection, "per_layer_model_proj"},
+                     {WeightSlot::LayerInputProjectionNorm, "per_layer_proj_norm"},
+                     {WeightSlot::LayerInputGate, "blk.{l}.inp_gate"},
+                     {WeightSlot::LayerInputOut, "blk.{l}.proj"},
+                     {WeightSlot::LayerInputNorm, "blk.{l}.post_norm"},
+                     {WeightSlot::LayerScale, "blk.{l}.layer_output_scale"}});
 }
 
 }  // namespace
 
-std::string_view name(Slot slot) {
+std::string_view name(WeightSlot slot) {
   return kSlotNames[static_cast<size_t>(slot)];
 }
 
 WeightNames WeightNames::with(std::initializer_list<NameRow> rows) const {
   WeightNames result;
-  const auto replaced = [&](Slot slot) {
+  const auto replaced = [&](WeightSlot slot) {
     return std::any_of(rows.begin(), rows.end(), [&](const NameRow& row) { return row.slot == slot; });
   };
   for (const NameRow& row : rows_)
@@ -85,14 +85,14 @@ WeightNames WeightNames::with(std::initializer_list<NameRow> rows) const {
   return result;
 }
 
-std::vector<NameRow> WeightNames::rows(Slot slot) const {
+std::vector<NameRow> WeightNames::rows(WeightSlot slot) const {
   std::vector<NameRow> found;
   for (const NameRow& row : rows_)
     if (row.slot == slot) found.push_back(row);
   return found;
 }
 
-WeightNames WeightNames::folded(std::initializer_list<Slot> slots, Fold fold) const {
+WeightNames WeightNames::folded(std::initializer_list<WeightSlot> slots, Fold fold) const {
   WeightNames result = *this;
   for (NameRow& row : result.rows_)
     if (std::find(slots.begin(), slots.end(), row.slot) != slots.end()) row.fold = fold;
@@ -101,117 +101,117 @@ WeightNames WeightNames::folded(std::initializer_list<Slot> slots, Fold fold) co
 
 const WeightNames& hugging_face_names() {
   static const WeightNames names{
-      {Slot::TokenEmbedding, "model.embed_tokens"},
-      {Slot::OutputNorm, "model.norm"},
-      {Slot::Output, "lm_head"},
-      {Slot::MixerNorm, "model.layers.{l}.input_layernorm"},
-      {Slot::FfnNorm, "model.layers.{l}.post_attention_layernorm"},
-      {Slot::Qkv, "model.layers.{l}.self_attn.qkv_proj"},
-      {Slot::Qkv, "model.layers.{l}.self_attn.q_proj"},
-      {Slot::Qkv, "model.layers.{l}.self_attn.k_proj"},
-      {Slot::Qkv, "model.layers.{l}.self_attn.v_proj"},
-      {Slot::Qkk, "model.layers.{l}.self_attn.q_proj"},
-      {Slot::Qkk, "model.layers.{l}.self_attn.k_proj"},
-      {Slot::Qkk, "model.layers.{l}.self_attn.k_proj"},
-      {Slot::AttentionOut, "model.layers.{l}.self_attn.o_proj"},
-      {Slot::AttentionOutNorm, "model.layers.{l}.self_attn.attn_sub_norm"},
-      {Slot::QNorm, "model.layers.{l}.self_attn.q_norm"},
-      {Slot::KNorm, "model.layers.{l}.self_attn.k_norm"},
-      {Slot::Sinks, "model.layers.{l}.self_attn.sinks"},
-      {Slot::AttentionGate, "model.layers.{l}.self_attn.gate_proj"},
-      {Slot::QueryDown, "model.layers.{l}.self_attn.q_a_proj"},
-      {Slot::QueryDownNorm, "model.layers.{l}.self_attn.q_a_layernorm"},
-      {Slot::QueryUp, "model.layers.{l}.self_attn.q_b_proj"},
-      {Slot::QueryUp, "model.layers.{l}.self_attn.q_proj"},
-      {Slot::LatentDown, "model.layers.{l}.self_attn.kv_a_proj_with_mqa"},
-      {Slot::LatentNorm, "model.layers.{l}.self_attn.kv_a_layernorm"},
-      {Slot::LatentUp, "model.layers.{l}.self_attn.kv_b_proj"},
-      {Slot::GateUp, "model.layers.{l}.mlp.gate_up_proj"},
-      {Slot::GateUp, "model.layers.{l}.mlp.gate_proj"},
-      {Slot::GateUp, "model.layers.{l}.mlp.up_proj"},
-      {Slot::Down, "model.layers.{l}.mlp.down_proj"},
-      {Slot::DownNorm, "model.layers.{l}.mlp.ffn_sub_norm"},
-      {Slot::Router, "model.layers.{l}.mlp.gate"},
-      {Slot::RouterChoiceBias, "model.layers.{l}.mlp.gate.e_score_correction_bias"},
-      {Slot::ExpertGateUp, "model.layers.{l}.mlp.experts.{e}.gate_proj"},
-      {Slot::ExpertGateUp, "model.layers.{l}.mlp.experts.{e}.up_proj"},
-      {Slot::ExpertGateUp, "model.layers.{l}.mlp.experts.gate_up_proj"},
-      {Slot::ExpertDown, "model.layers.{l}.mlp.experts.{e}.down_proj"},
-      {Slot::ExpertDown, "model.layers.{l}.mlp.experts.down_proj"},
-      {Slot::SharedGateUp, "model.layers.{l}.mlp.shared_experts.gate_proj"},
-      {Slot::SharedGateUp, "model.layers.{l}.mlp.shared_experts.up_proj"},
-      {Slot::SharedDown, "model.layers.{l}.mlp.shared_experts.down_proj"},
-      {Slot::SharedGateUp, "model.layers.{l}.mlp.shared_expert.gate_proj"},
-      {Slot::SharedGateUp, "model.layers.{l}.mlp.shared_expert.up_proj"},
-      {Slot::SharedDown, "model.layers.{l}.mlp.shared_expert.down_proj"},
-      {Slot::SharedGate, "model.layers.{l}.mlp.shared_expert_gate"},
-      {Slot::XieluAlphaP, "model.layers.{l}.mlp.act_fn.alpha_p"},
-      {Slot::XieluAlphaN, "model.layers.{l}.mlp.act_fn.alpha_n"},
-      {Slot::XieluBeta, "model.layers.{l}.mlp.act_fn.beta"},
-      {Slot::LayerInputTable, "model.embed_tokens_per_layer"},
-      {Slot::LayerInputProjection, "model.per_layer_model_projection"},
-      {Slot::LayerInputProjectionNorm, "model.per_layer_projection_norm"},
-      {Slot::LayerInputGate, "model.layers.{l}.per_layer_input_gate"},
-      {Slot::LayerInputOut, "model.layers.{l}.per_layer_projection"},
-      {Slot::LayerInputNorm, "model.layers.{l}.post_per_layer_input_norm"},
-      {Slot::LayerScale, "model.layers.{l}.layer_scalar"},
+      {WeightSlot::TokenEmbedding, "model.embed_tokens"},
+      {WeightSlot::OutputNorm, "model.norm"},
+      {WeightSlot::Output, "lm_head"},
+      {WeightSlot::MixerNorm, "model.layers.{l}.input_layernorm"},
+      {WeightSlot::FfnNorm, "model.layers.{l}.post_attention_layernorm"},
+      {WeightSlot::Qkv, "model.layers.{l}.self_attn.qkv_proj"},
+      {WeightSlot::Qkv, "model.layers.{l}.self_attn.q_proj"},
+      {WeightSlot::Qkv, "model.layers.{l}.self_attn.k_proj"},
+      {WeightSlot::Qkv, "model.layers.{l}.self_attn.v_proj"},
+      {WeightSlot::Qkk, "model.layers.{l}.self_attn.q_proj"},
+      {WeightSlot::Qkk, "model.layers.{l}.self_attn.k_proj"},
+      {WeightSlot::Qkk, "model.layers.{l}.self_attn.k_proj"},
+      {WeightSlot::AttentionOut, "model.layers.{l}.self_attn.o_proj"},
+      {WeightSlot::AttentionOutNorm, "model.layers.{l}.self_attn.attn_sub_norm"},
+      {WeightSlot::QNorm, "model.layers.{l}.self_attn.q_norm"},
+      {WeightSlot::KNorm, "model.layers.{l}.self_attn.k_norm"},
+      {WeightSlot::Sinks, "model.layers.{l}.self_attn.sinks"},
+      {WeightSlot::AttentionGate, "model.layers.{l}.self_attn.gate_proj"},
+      {WeightSlot::QueryDown, "model.layers.{l}.self_attn.q_a_proj"},
+      {WeightSlot::QueryDownNorm, "model.layers.{l}.self_attn.q_a_layernorm"},
+      {WeightSlot::QueryUp, "model.layers.{l}.self_attn.q_b_proj"},
+      {WeightSlot::QueryUp, "model.layers.{l}.self_attn.q_proj"},
+      {WeightSlot::LatentDown, "model.layers.{l}.self_attn.kv_a_proj_with_mqa"},
+      {WeightSlot::LatentNorm, "model.layers.{l}.self_attn.kv_a_layernorm"},
+      {WeightSlot::LatentUp, "model.layers.{l}.self_attn.kv_b_proj"},
+      {WeightSlot::GateUp, "model.layers.{l}.mlp.gate_up_proj"},
+      {WeightSlot::GateUp, "model.layers.{l}.mlp.gate_proj"},
+      {WeightSlot::GateUp, "model.layers.{l}.mlp.up_proj"},
+      {WeightSlot::Down, "model.layers.{l}.mlp.down_proj"},
+      {WeightSlot::DownNorm, "model.layers.{l}.mlp.ffn_sub_norm"},
+      {WeightSlot::Router, "model.layers.{l}.mlp.gate"},
+      {WeightSlot::RouterChoiceBias, "model.layers.{l}.mlp.gate.e_score_correction_bias"},
+      {WeightSlot::ExpertGateUp, "model.layers.{l}.mlp.experts.{e}.gate_proj"},
+      {WeightSlot::ExpertGateUp, "model.layers.{l}.mlp.experts.{e}.up_proj"},
+      {WeightSlot::ExpertGateUp, "model.layers.{l}.mlp.experts.gate_up_proj"},
+      {WeightSlot::ExpertDown, "model.layers.{l}.mlp.experts.{e}.down_proj"},
+      {WeightSlot::ExpertDown, "model.layers.{l}.mlp.experts.down_proj"},
+      {WeightSlot::SharedGateUp, "model.layers.{l}.mlp.shared_experts.gate_proj"},
+      {WeightSlot::SharedGateUp, "model.layers.{l}.mlp.shared_experts.up_proj"},
+      {WeightSlot::SharedDown, "model.layers.{l}.mlp.shared_experts.down_proj"},
+      {WeightSlot::SharedGateUp, "model.layers.{l}.mlp.shared_expert.gate_proj"},
+      {WeightSlot::SharedGateUp, "model.layers.{l}.mlp.shared_expert.up_proj"},
+      {WeightSlot::SharedDown, "model.layers.{l}.mlp.shared_expert.down_proj"},
+      {WeightSlot::SharedGate, "model.layers.{l}.mlp.shared_expert_gate"},
+      {WeightSlot::XieluAlphaP, "model.layers.{l}.mlp.act_fn.alpha_p"},
+      {WeightSlot::XieluAlphaN, "model.layers.{l}.mlp.act_fn.alpha_n"},
+      {WeightSlot::XieluBeta, "model.layers.{l}.mlp.act_fn.beta"},
+      {WeightSlot::LayerInputTable, "model.embed_tokens_per_layer"},
+      {WeightSlot::LayerInputProjection, "model.per_layer_model_projection"},
+      {WeightSlot::LayerInputProjectionNorm, "model.per_layer_projection_norm"},
+      {WeightSlot::LayerInputGate, "model.layers.{l}.per_layer_input_gate"},
+      {WeightSlot::LayerInputOut, "model.layers.{l}.per_layer_projection"},
+      {WeightSlot::LayerInputNorm, "model.layers.{l}.post_per_layer_input_norm"},
+      {WeightSlot::LayerScale, "model.layers.{l}.layer_scalar"},
   };
   return names;
 }
 
 const WeightNames& gguf_names() {
   static const WeightNames names = with_layer_inputs({
-      {Slot::TokenEmbedding, "token_embd"},
-      {Slot::PositionEmbedding, "position_embd"},
-      {Slot::EmbeddingNorm, "token_embd_norm"},
-      {Slot::OutputNorm, "output_norm"},
-      {Slot::Output, "output"},
-      {Slot::MixerNorm, "blk.{l}.attn_norm"},
-      {Slot::MixerPostNorm, "blk.{l}.post_attention_norm"},
-      {Slot::FfnNorm, "blk.{l}.ffn_norm"},
-      {Slot::FfnNorm, "blk.{l}.post_attention_norm"},  // where there is no other norm after the mixer
-      {Slot::FfnPostNorm, "blk.{l}.post_ffw_norm"},
-      {Slot::Qkv, "blk.{l}.attn_qkv"},
-      {Slot::Qkv, "blk.{l}.attn_q"},
-      {Slot::Qkv, "blk.{l}.attn_k"},
-      {Slot::Qkv, "blk.{l}.attn_v"},
-      {Slot::Qkk, "blk.{l}.attn_q"},
-      {Slot::Qkk, "blk.{l}.attn_k"},
-      {Slot::Qkk, "blk.{l}.attn_k"},
-      {Slot::AttentionOut, "blk.{l}.attn_output"},
-      {Slot::AttentionOutNorm, "blk.{l}.attn_sub_norm"},
-      {Slot::QNorm, "blk.{l}.attn_q_norm"},
-      {Slot::KNorm, "blk.{l}.attn_k_norm"},
-      {Slot::Sinks, "blk.{l}.attn_sinks"},
-      {Slot::AttentionGate, "blk.{l}.attn_gate"},
-      {Slot::QueryDown, "blk.{l}.attn_q_a"},
-      {Slot::QueryDownNorm, "blk.{l}.attn_q_a_norm"},
-      {Slot::QueryUp, "blk.{l}.attn_q_b"},
-      {Slot::QueryUp, "blk.{l}.attn_q"},
-      {Slot::LatentDown, "blk.{l}.attn_kv_a_mqa"},
-      {Slot::LatentNorm, "blk.{l}.attn_kv_a_norm"},
-      {Slot::LatentUp, "blk.{l}.attn_kv_b"},
-      {Slot::LatentKeyUp, "blk.{l}.attn_k_b"},
-      {Slot::LatentValueUp, "blk.{l}.attn_v_b"},
-      {Slot::GateUp, "blk.{l}.ffn_gate"},
-      {Slot::GateUp, "blk.{l}.ffn_up"},
-      {Slot::Down, "blk.{l}.ffn_down"},
-      {Slot::DownNorm, "blk.{l}.ffn_sub_norm"},
-      {Slot::Router, "blk.{l}.ffn_gate_inp"},
-      {Slot::RouterChoiceBias, "blk.{l}.exp_probs_b.bias"},
-      {Slot::RouterChoiceBias, "blk.{l}.exp_probs_b"},
-      {Slot::ExpertGateUp, "blk.{l}.ffn_gate_exps"},
-      {Slot::ExpertGateUp, "blk.{l}.ffn_up_exps"},
-      {Slot::ExpertGateUp, "blk.{l}.ffn_gate_up_exps"},
-      {Slot::ExpertDown, "blk.{l}.ffn_down_exps"},
-      {Slot::ExpertGateUp, "blk.{l}.ffn_gate.{e}"},
-      {Slot::ExpertGateUp, "blk.{l}.ffn_up.{e}"},
-      {Slot::ExpertDown, "blk.{l}.ffn_down.{e}"},
-      {Slot::SharedGateUp, "blk.{l}.ffn_gate_shexp"},
-      {Slot::SharedGateUp, "blk.{l}.ffn_up_shexp"},
-      {Slot::SharedDown, "blk.{l}.ffn_down_shexp"},
-      {Slot::SharedGate, "blk.{l}.ffn_gate_inp_shexp"},
-      {Slot::RopeFactors, "rope_freqs"},
+      {WeightSlot::TokenEmbedding, "token_embd"},
+      {WeightSlot::PositionEmbedding, "position_embd"},
+      {WeightSlot::EmbeddingNorm, "token_embd_norm"},
+      {WeightSlot::OutputNorm, "output_norm"},
+      {WeightSlot::Output, "output"},
+      {WeightSlot::MixerNorm, "blk.{l}.attn_norm"},
+      {WeightSlot::MixerPostNorm, "blk.{l}.post_attention_norm"},
+      {WeightSlot::FfnNorm, "blk.{l}.ffn_norm"},
+      {WeightSlot::FfnNorm, "blk.{l}.post_attention_norm"},  // where there is no other norm after the mixer
+      {WeightSlot::FfnPostNorm, "blk.{l}.post_ffw_norm"},
+      {WeightSlot::Qkv, "blk.{l}.attn_qkv"},
+      {WeightSlot::Qkv, "blk.{l}.attn_q"},
+      {WeightSlot::Qkv, "blk.{l}.attn_k"},
+      {WeightSlot::Qkv, "blk.{l}.attn_v"},
+      {WeightSlot::Qkk, "blk.{l}.attn_q"},
+      {WeightSlot::Qkk, "blk.{l}.attn_k"},
+      {WeightSlot::Qkk, "blk.{l}.attn_k"},
+      {WeightSlot::AttentionOut, "blk.{l}.attn_output"},
+      {WeightSlot::AttentionOutNorm, "blk.{l}.attn_sub_norm"},
+      {WeightSlot::QNorm, "blk.{l}.attn_q_norm"},
+      {WeightSlot::KNorm, "blk.{l}.attn_k_norm"},
+      {WeightSlot::Sinks, "blk.{l}.attn_sinks"},
+      {WeightSlot::AttentionGate, "blk.{l}.attn_gate"},
+      {WeightSlot::QueryDown, "blk.{l}.attn_q_a"},
+      {WeightSlot::QueryDownNorm, "blk.{l}.attn_q_a_norm"},
+      {WeightSlot::QueryUp, "blk.{l}.attn_q_b"},
+      {WeightSlot::QueryUp, "blk.{l}.attn_q"},
+      {WeightSlot::LatentDown, "blk.{l}.attn_kv_a_mqa"},
+      {WeightSlot::LatentNorm, "blk.{l}.attn_kv_a_norm"},
+      {WeightSlot::LatentUp, "blk.{l}.attn_kv_b"},
+      {WeightSlot::LatentKeyUp, "blk.{l}.attn_k_b"},
+      {WeightSlot::LatentValueUp, "blk.{l}.attn_v_b"},
+      {WeightSlot::GateUp, "blk.{l}.ffn_gate"},
+      {WeightSlot::GateUp, "blk.{l}.ffn_up"},
+      {WeightSlot::Down, "blk.{l}.ffn_down"},
+      {WeightSlot::DownNorm, "blk.{l}.ffn_sub_norm"},
+      {WeightSlot::Router, "blk.{l}.ffn_gate_inp"},
+      {WeightSlot::RouterChoiceBias, "blk.{l}.exp_probs_b.bias"},
+      {WeightSlot::RouterChoiceBias, "blk.{l}.exp_probs_b"},
+      {WeightSlot::ExpertGateUp, "blk.{l}.ffn_gate_exps"},
+      {WeightSlot::ExpertGateUp, "blk.{l}.ffn_up_exps"},
+      {WeightSlot::ExpertGateUp, "blk.{l}.ffn_gate_up_exps"},
+      {WeightSlot::ExpertDown, "blk.{l}.ffn_down_exps"},
+      {WeightSlot::ExpertGateUp, "blk.{l}.ffn_gate.{e}"},
+      {WeightSlot::ExpertGateUp, "blk.{l}.ffn_up.{e}"},
+      {WeightSlot::ExpertDown, "blk.{l}.ffn_down.{e}"},
+      {WeightSlot::SharedGateUp, "blk.{l}.ffn_gate_shexp"},
+      {WeightSlot::SharedGateUp, "blk.{l}.ffn_up_shexp"},
+      {WeightSlot::SharedDown, "blk.{l}.ffn_down_shexp"},
+      {WeightSlot::SharedGate, "blk.{l}.ffn_gate_inp_shexp"},
+      {WeightSlot::RopeFactors, "rope_freqs"},
   });
   return names;
 }

@@ -9,7 +9,7 @@
 
 namespace sluice::models {
 
-enum class Slot : uint8_t {
+enum class WeightSlot : uint8_t {
   TokenEmbedding,
   EmbeddingIn,
   EmbeddingOut,
@@ -76,7 +76,7 @@ enum class Fold : uint8_t {
 // A slot's rows are stacked in order; rows that the file does not have are skipped, and what is found must
 // add up to the shape that the spec implies.
 struct NameRow {
-  Slot slot;
+  WeightSlot slot;
   std::string_view stem;
   Fold fold = Fold::None;
 };
@@ -87,15 +87,15 @@ class WeightNames {
   WeightNames(std::initializer_list<NameRow> rows) : rows_(rows) {}
   // The same table with the rows of every slot that `rows` mentions replaced.
   WeightNames with(std::initializer_list<NameRow> rows) const;
-  std::vector<NameRow> rows(Slot slot) const;
+  std::vector<NameRow> rows(WeightSlot slot) const;
   // Applies a fold to every row of these slots.
-  WeightNames folded(std::initializer_list<Slot> slots, Fold fold) const;
+  WeightNames folded(std::initializer_list<WeightSlot> slots, Fold fold) const;
 
  private:
   std::vector<NameRow> rows_;
 };
 
-std::string_view name(Slot slot);
+std::string_view name(WeightSlot slot);
 
 const WeightNames& hugging_face_names();  // the Llama layout, which most families share
 const WeightNames& gguf_names();

@@ -11,7 +11,7 @@ namespace sluice::models {
 
 namespace {
 
-Norm bind_norm(Binder& binder, const ModelSpec& spec, Slot slot, int64_t width) {
+Norm bind_norm(Binder& binder, const ModelSpec& spec, WeightSlot slot, int64_t width) {
   if (!spec.norm_gain) return {};
   Norm norm{binder.vector(slot, width), {}};
   if (spec.norm == NormKind::Layer) norm.bias = binder.optional_vector(slot, width, ".bias");
@@ -37,17 +37,19 @@ struct BindMixer {
     const int64_t q = int64_t{m.heads} * m.head_dim, kv = int64_t{m.kv_heads} * m.head_dim;
     AttentionWeights w;
     binder.set_qkv_shape({m.heads, m.kv_heads, m.head_dim});
-    const Slot slot = m.kv_from >= 0 ? Slot::QueryUp : m.values_are_keys ? Slot::Qkk : Slot::Qkv;
+    const WeightSlot slot = m.kv_from >= 0      ? WeightSlot::QueryUp
+                            : m.values_are_keys ? WeightSlot::Qkk
+                                                : WeightSlot::Qkv;
     w.qkv = binder.matrix(slot, {m.kv_from >= 0 ? q : q + 2 * kv, spec.dim});
-    w.out = binder.matrix(Slot::AttentionOut, {spec.dim, q});
+    w.out = binder.matrix(WeightSlot::AttentionOut, {spec.dim, q});
     if (m.qk_norm != QkNorm::None && m.qk_norm != QkNorm::Scaleless) {
       const bool whole = m.qk_norm != QkNorm::PerHead;
-      w.q_norm = bind_norm(binder, spec, Slot::QNorm, whole ? q : m.head_dim);
-      if (m.kv_from < 0) w.k_norm = bind_norm(binder, spec, Slot::KNorm, whole ? kv : m.head_dim);
+      w.q_norm = bind_norm(binder, spec, WeightSlot::QNorm, whole ? q : m.head_dim);
+      if (m.kv_from < 0) w.k_norm = bind_norm(binder, spec, WeightSlot::KNorm, whole ? kv : m.head_dim);
     }
-    if (m.sinks) w.sinks = binder.vector(Slot::Sinks, m.heads);
-    if (m.norm_output) w.out_norm = bind_norm(binder, spec, Slot::AttentionOutNorm, q);
-    if (m.gated) w.gate = binder.matrix(Slot::AttentionGate, {q, spec.dim});
+    if (m.sinks) w.sinks = binder.vector(WeightSlot::Sinks, m.heads);
+    if (m.norm_output) w.out_norm = bind_norm(binder, spec, WeightSlot::AttentionOutNorm, q);
+    if (m.gated) w.gate = binder.matrix(WeightSlot::AttentionGate, {q, spec.dim});
     if (m.alibi > 0.0f) w.alibi = binder.upload(alibi_slopes(m.heads, m.alibi, m.alibi_scale));
     return w;
   }
@@ -56,19 +58,19 @@ struct BindMixer {
     LatentWeights w;
     const int64_t q_rows = int64_t{m.heads} * (m.nope_dim + m.rope_dim);
     if (m.q_latent > 0) {
-      w.query_down = binder.matrix(Slot::QueryDown, {m.q_latent, spec.dim});
-      w.query_norm = bind_norm(binder, spec, Slot::QueryDownNorm, m.q_latent);
+      w.query_down = binder.matrix(WeightSlot::QueryDown, {m.q_latent, spec.dim});
+      w.query_norm = bind_norm(binder, spec, WeightSlot::QueryDownNorm, m.q_latent);
     }
-    w.query_up = binder.matrix(Slot::QueryUp, {q_rows, m.q_latent > 0 ? m.q_latent : spec.dim});
-    w.latent_down = binder.matrix(Slot::LatentDown, {m.latent + m.rope_dim, spec.dim});
-    w.latent_norm = bind_norm(binder, spec, Slot::LatentNorm, m.latent);
-    if (binder.has(Slot::LatentKeyUp)) {
-      w.key_up = binder.bank(Slot::LatentKeyUp, m.heads, {m.latent, m.nope_dim});
-      w.value_up = binder.bank(Slot::LatentValueUp, m.heads, {m.value_dim, m.latent});
+    w.query_up = binder.matrix(WeightSlot::QueryUp, {q_rows, m.q_latent > 0 ? m.q_latent : spec.dim});
+    w.latent_down = binder.matrix(WeightSlot::LatentDown, {m.latent + m.rope_dim, spec.dim});
+    w.latent_norm = bind_norm(binder, spec, WeightSlot::LatentNorm, m.latent);
+    if (binder.has(WeightSlot::LatentKeyUp)) {
+      w.key_up = binder.bank(WeightSlot::LatentKeyUp, m.heads, {m.latent, m.nope_dim});
+      w.value_up = binder.bank(WeightSlot::LatentValueUp, m.heads, {m.value_dim, m.latent});
     } else {
       split_latent_up(m, w);
     }
-    w.out = binder.matrix(Slot::AttentionOut, {spec.dim, int64_t{m.heads} * m.value_dim});
+    w.out = binder.matrix(WeightSlot::AttentionOut, {spec.dim, int64_t{m.heads} * m.value_dim});
     return w;
   }
 
@@ -76,7 +78,7 @@ struct BindMixer {
   // the latent.
   void split_latent_up(const LatentAttention& m, LatentWeights& w) const {
     const int64_t step = m.nope_dim + m.value_dim;
-    const std::optional<TensorView> up = binder.stored(Slot::LatentUp);
+    const std::optional<TensorView> up = binder.stored(WeightSlot::LatentUp);
     if (!up || up->rank != 2 || up->dim(0) != m.heads * step || up->dim(1) != m.latent) {
       binder.fail(fmt::format("latent up: the file has {}, the architecture needs [{}, {}]",
                               up ? up->describe() : "nothing", m.heads * step, m.latent));
@@ -85,8 +87,8 @@ struct BindMixer {
     for (int64_t head = 0; head < m.heads; ++head) {
       const TensorView keys = up->rows(head * step, head * step + m.nope_dim);
       const TensorView values = up->rows(head * step + m.nope_dim, (head + 1) * step);
-      w.key_up.push_back(
-          binder.prepared_of_list({{binder.keep(decode_transposed(keys))}, m.latent, m.nope_dim, {}, {}}));
+      w.key_up.push_back(binder.prepared_of_list(
+          {{binder.keep(dequantize_transposed(keys))}, m.latent, m.nope_dim, {}, {}}));
       w.value_up.push_back(binder.prepared_of_list({{values}, m.value_dim, m.latent, {}, {}}));
     }
   }
@@ -97,39 +99,39 @@ struct BindFfn {
   const ModelSpec& spec;
 
   FfnWeights operator()(const DenseFfn& f) const {
-    return DenseWeights{binder.matrix(Slot::GateUp, {int64_t{f.inner} * (f.gated ? 2 : 1), spec.dim}),
-                        binder.matrix(Slot::Down, {spec.dim, f.inner}),
-                        f.norm_inner ? bind_norm(binder, spec, Slot::DownNorm, f.inner) : Norm()};
+    return DenseWeights{binder.matrix(WeightSlot::GateUp, {int64_t{f.inner} * (f.gated ? 2 : 1), spec.dim}),
+                        binder.matrix(WeightSlot::Down, {spec.dim, f.inner}),
+                        f.norm_inner ? bind_norm(binder, spec, WeightSlot::DownNorm, f.inner) : Norm()};
   }
 
   FfnWeights operator()(const MoeFfn& f) const {
     MoeWeights w;
     const int64_t up = f.gated ? 2 : 1;
-    w.router = binder.matrix(Slot::Router, {f.routing.experts, spec.dim});
-    if (f.router_choice_bias) w.choice_bias = binder.vector(Slot::RouterChoiceBias, f.routing.experts);
+    w.router = binder.matrix(WeightSlot::Router, {f.routing.experts, spec.dim});
+    if (f.router_choice_bias) w.choice_bias = binder.vector(WeightSlot::RouterChoiceBias, f.routing.experts);
     w.experts.activation = f.activation;
     w.experts.gated = f.gated;
     w.experts.weigh_inputs = f.weigh_inputs;
-    w.experts.gate_up = binder.bank(Slot::ExpertGateUp, f.routing.experts, {up * f.inner, spec.dim});
-    w.experts.down = binder.bank(Slot::ExpertDown, f.routing.experts, {spec.dim, f.inner});
+    w.experts.gate_up = binder.bank(WeightSlot::ExpertGateUp, f.routing.experts, {up * f.inner, spec.dim});
+    w.experts.down = binder.bank(WeightSlot::ExpertDown, f.routing.experts, {spec.dim, f.inner});
     if (f.shared_inner > 0) {
-      w.shared.gate_up = binder.matrix(Slot::SharedGateUp, {up * f.shared_inner, spec.dim});
-      w.shared.down = binder.matrix(Slot::SharedDown, {spec.dim, f.shared_inner});
+      w.shared.gate_up = binder.matrix(WeightSlot::SharedGateUp, {up * f.shared_inner, spec.dim});
+      w.shared.down = binder.matrix(WeightSlot::SharedDown, {spec.dim, f.shared_inner});
     }
-    if (f.shared_gate) w.shared_gate = binder.matrix(Slot::SharedGate, {1, spec.dim});
+    if (f.shared_gate) w.shared_gate = binder.matrix(WeightSlot::SharedGate, {1, spec.dim});
     return w;
   }
 
   FfnWeights operator()(const XieluFfn& f) const {
-    const auto value = [&](Slot slot, float otherwise) {
+    const auto value = [&](WeightSlot slot, float otherwise) {
       const std::vector<float> stored = binder.host_vector(slot, 1);
       return stored.empty() ? otherwise : stored.front();
     };
-    return XieluWeights{
-        binder.matrix(Slot::GateUp, {f.inner, spec.dim}),
-        binder.matrix(Slot::Down, {spec.dim, f.inner}),
-        {value(Slot::XieluAlphaP, f.parameters.alpha_p), value(Slot::XieluAlphaN, f.parameters.alpha_n),
-         value(Slot::XieluBeta, f.parameters.beta)}};
+    return XieluWeights{binder.matrix(WeightSlot::GateUp, {f.inner, spec.dim}),
+                        binder.matrix(WeightSlot::Down, {spec.dim, f.inner}),
+                        {value(WeightSlot::XieluAlphaP, f.parameters.alpha_p),
+                         value(WeightSlot::XieluAlphaN, f.parameters.alpha_n),
+                         value(WeightSlot::XieluBeta, f.parameters.beta)}};
   }
 };
 
@@ -138,20 +140,20 @@ LayerWeights bind_layer(Binder& binder, const ModelSpec& spec, const LayerSpec& 
   const Wiring wiring = layer.wiring;
   const bool pre = wiring != Wiring::PostNorm && wiring != Wiring::SumNorm;
   const bool post = !pre || wiring == Wiring::Sandwich;
-  const auto norm = [&](Slot slot) { return bind_norm(binder, spec, slot, spec.dim); };
-  if (pre) w.mixer_norm = norm(Slot::MixerNorm);
-  if (pre && wiring != Wiring::Parallel) w.ffn_norm = norm(Slot::FfnNorm);
-  if (post) w.mixer_post_norm = norm(Slot::MixerPostNorm);
-  if (post) w.ffn_post_norm = norm(Slot::FfnPostNorm);
+  const auto norm = [&](WeightSlot slot) { return bind_norm(binder, spec, slot, spec.dim); };
+  if (pre) w.mixer_norm = norm(WeightSlot::MixerNorm);
+  if (pre && wiring != Wiring::Parallel) w.ffn_norm = norm(WeightSlot::FfnNorm);
+  if (post) w.mixer_post_norm = norm(WeightSlot::MixerPostNorm);
+  if (post) w.ffn_post_norm = norm(WeightSlot::FfnPostNorm);
   w.mixer = std::visit(BindMixer{binder, spec}, layer.mixer);
   w.ffn = std::visit(BindFfn{binder, spec}, layer.ffn);
-  if (spec.layer_input > 0) {
-    w.input_gate = binder.matrix(Slot::LayerInputGate, {spec.layer_input, spec.dim});
-    w.input_out = binder.matrix(Slot::LayerInputOut, {spec.dim, spec.layer_input});
-    w.input_norm = norm(Slot::LayerInputNorm);
+  if (spec.per_layer_embedding > 0) {
+    w.input_gate = binder.matrix(WeightSlot::LayerInputGate, {spec.per_layer_embedding, spec.dim});
+    w.input_out = binder.matrix(WeightSlot::LayerInputOut, {spec.dim, spec.per_layer_embedding});
+    w.input_norm = norm(WeightSlot::LayerInputNorm);
   }
   if (layer.scaled)
-    if (const std::vector<float> factor = binder.host_vector(Slot::LayerScale, 1); !factor.empty())
+    if (const std::vector<float> factor = binder.host_vector(WeightSlot::LayerScale, 1); !factor.empty())
       w.scale = factor[0];
   return w;
 }
@@ -170,12 +172,13 @@ HostTensor sinusoids(int64_t positions, int64_t dim) {
 
 Weight bind_positions(Binder& binder, const ModelSpec& spec) {
   const int64_t rows = int64_t{spec.context} + spec.position_offset;
-  if (spec.positions == Positions::Learned) return binder.matrix(Slot::PositionEmbedding, {rows, spec.dim});
+  if (spec.positions == Positions::Learned)
+    return binder.matrix(WeightSlot::PositionEmbedding, {rows, spec.dim});
   return binder.prepared({{binder.keep(sinusoids(rows, spec.dim))}, rows, spec.dim, {}, {}});
 }
 
 // GGUF files carry the divisors of stretched frequencies as tensors.
-bool divide_by_factors(Binder& binder, Slot slot, std::vector<float>& frequencies) {
+bool divide_by_factors(Binder& binder, WeightSlot slot, std::vector<float>& frequencies) {
   if (frequencies.empty() || !binder.has(slot)) return false;
   const std::vector<float> factors = binder.host_vector(slot, static_cast<int64_t>(frequencies.size()));
   for (size_t i = 0; i < factors.size(); ++i) {
@@ -191,9 +194,9 @@ bool divide_by_factors(Binder& binder, Slot slot, std::vector<float>& frequencie
 void apply_rope_factors(Binder& binder, ModelSpec& spec) {
   if (spec.ropes.empty()) return;
   Rope& rope = spec.ropes[0];
-  if (divide_by_factors(binder, Slot::RopeFactors, rope.inverse_frequency))
+  if (divide_by_factors(binder, WeightSlot::RopeFactors, rope.inverse_frequency))
     rope.note += ", divided by the file's factors";
-  divide_by_factors(binder, Slot::RopeFactorsBeyond, rope.beyond);
+  divide_by_factors(binder, WeightSlot::RopeFactorsBeyond, rope.beyond);
 }
 
 kernels::RopeTable bind_rope(Binder& binder, const Rope& rope) {
@@ -207,9 +210,9 @@ kernels::RopeTable bind_rope(Binder& binder, const Rope& rope) {
 
 // The embedding, prepared once more where the logits have a bias.
 Weight bind_tied_output(Binder& binder, const ModelSpec& spec, const Weight& embedding) {
-  const TensorView bias = binder.optional_vector(Slot::Output, spec.vocab, ".bias");
+  const TensorView bias = binder.optional_vector(WeightSlot::Output, spec.vocab, ".bias");
   if (bias.empty() || !binder.status()) return embedding;
-  const std::optional<TensorView> table = binder.stored(Slot::TokenEmbedding);
+  const std::optional<TensorView> table = binder.stored(WeightSlot::TokenEmbedding);
   return table ? binder.prepared({{*table}, spec.vocab, embedding_width(spec), false, bias, {}}) : embedding;
 }
 
@@ -225,18 +228,19 @@ Result<ModelWeights> bind_weights(ModelSpec& spec, const formats::TensorStore& s
   ModelWeights w;
   Binder binder(spec.names, store, backend, w);
   const Extent table{spec.vocab, embedding_width(spec)};
-  w.embedding = binder.matrix(Slot::TokenEmbedding, table);
+  w.embedding = binder.matrix(WeightSlot::TokenEmbedding, table);
   if (spec.embedding_dim > 0) {
-    w.embedding_in = binder.matrix(Slot::EmbeddingIn, {spec.dim, spec.embedding_dim});
-    w.embedding_out = binder.matrix(Slot::EmbeddingOut, {spec.embedding_dim, spec.dim});
+    w.embedding_in = binder.matrix(WeightSlot::EmbeddingIn, {spec.dim, spec.embedding_dim});
+    w.embedding_out = binder.matrix(WeightSlot::EmbeddingOut, {spec.embedding_dim, spec.dim});
   }
   if (spec.positions != Positions::None) w.positions = bind_positions(binder, spec);
-  if (spec.embedding_norm) w.embedding_norm = bind_norm(binder, spec, Slot::EmbeddingNorm, spec.dim);
-  if (const int64_t inputs = int64_t{spec.layer_input} * static_cast<int64_t>(spec.layers.size());
+  if (spec.embedding_norm) w.embedding_norm = bind_norm(binder, spec, WeightSlot::EmbeddingNorm, spec.dim);
+  if (const int64_t inputs = int64_t{spec.per_layer_embedding} * static_cast<int64_t>(spec.layers.size());
       inputs > 0) {
-    w.layer_inputs = binder.matrix(Slot::LayerInputTable, {spec.vocab, inputs});
-    w.layer_input_projection = binder.matrix(Slot::LayerInputProjection, {inputs, spec.dim});
-    w.layer_input_norm = bind_norm(binder, spec, Slot::LayerInputProjectionNorm, spec.layer_input);
+    w.layer_inputs = binder.matrix(WeightSlot::LayerInputTable, {spec.vocab, inputs});
+    w.layer_input_projection = binder.matrix(WeightSlot::LayerInputProjection, {inputs, spec.dim});
+    w.layer_input_norm =
+        bind_norm(binder, spec, WeightSlot::LayerInputProjectionNorm, spec.per_layer_embedding);
   }
   apply_rope_factors(binder, spec);
   for (const Rope& rope : spec.ropes) w.ropes.push_back(bind_rope(binder, rope));
@@ -247,9 +251,9 @@ Result<ModelWeights> bind_weights(ModelSpec& spec, const formats::TensorStore& s
     progress(static_cast<float>(i + 1) / static_cast<float>(spec.layers.size()));
   }
   binder.set_layer(-1);
-  if (spec.output_norm) w.output_norm = bind_norm(binder, spec, Slot::OutputNorm, spec.dim);
-  w.output =
-      spec.tied_output ? bind_tied_output(binder, spec, w.embedding) : binder.matrix(Slot::Output, table);
+  if (spec.output_norm) w.output_norm = bind_norm(binder, spec, WeightSlot::OutputNorm, spec.dim);
+  w.output = spec.tied_output ? bind_tied_output(binder, spec, w.embedding)
+                              : binder.matrix(WeightSlot::Output, table);
   if (!binder.status()) return binder.status().error();
   return w;
 }

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <span>
 
-#include "base/file.h"
+#include "base/system/file.h"
 #include "server/http/http.h"
 
 namespace sluice::server {

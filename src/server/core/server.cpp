@@ -15,7 +15,7 @@
 #include <new>
 
 #include "base/log.h"
-#include "base/memory.h"
+#include "base/system/memory.h"
 #include "server/core/connection_table.h"
 #include "server/core/io_threads.h"
 #include "server/http/connection.h"
@@ -73,7 +73,7 @@ class Server::Loop {
 
   ~Loop();
 
-  State state;
+  ServerContext state;
 
   Status listen();
   void start(bool signals);
@@ -187,7 +187,7 @@ asio::awaitable<void> Server::Loop::accept() {
       continue;
     }
     // Out of files or memory: others must end first.
-    state.metrics().troubled(Trouble::Connections);
+    state.metrics().troubled(RejectReason::Connections);
     if (!std::exchange(told, true)) log_warning("connections have to wait: {}", error.message());
     asio::steady_timer pause(control_, ticks(kAcceptPause));
     co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, error));
@@ -204,7 +204,7 @@ void Server::Loop::take(tcp::socket socket) {
       state.proxies().contains(peer) ? table_.take_uncounted() : table_.take(peer.client());
   if (!place) return refuse(std::move(socket));
   if (place->leaving) {
-    state.metrics().troubled(Trouble::Connections);
+    state.metrics().troubled(RejectReason::Connections);
     if (const auto leaving = table_.find(*place->leaving).lock()) leaving->give_way();
   }
   state.metrics().connections += 1;
@@ -215,7 +215,7 @@ void Server::Loop::take(tcp::socket socket) {
     table_.attach(number, connection);
     connection->start();
   } catch (const std::bad_alloc&) {
-    state.metrics().troubled(Trouble::Connections);
+    state.metrics().troubled(RejectReason::Connections);
     forget(number);
   }
 }
@@ -230,7 +230,7 @@ void Server::Loop::forget(uint64_t number) {
 }
 
 void Server::Loop::refuse(tcp::socket socket) {
-  state.metrics().troubled(Trouble::Connections);
+  state.metrics().troubled(RejectReason::Connections);
   error_code ignored;
   socket.non_blocking(true, ignored);
   socket.write_some(asio::buffer(kFullReply), ignored);
@@ -411,7 +411,7 @@ int Server::port() const {
 std::string Server::url() const {
   return loop_->url();
 }
-State& Server::state() {
+ServerContext& Server::state() {
   return loop_->state;
 }
 void Server::serve(std::vector<Backend> backends) {

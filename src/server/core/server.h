@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "server/core/state.h"
+#include "server/core/server_context.h"
 
 namespace sluice::server {
 
@@ -27,7 +27,7 @@ class Server {
 
   int port() const;
   std::string url() const;  // "http://127.0.0.1:8080"
-  State& state();
+  ServerContext& state();
 
   // From now on requests are served. Backends outlive the server.
   void serve(std::vector<Backend> backends);

@@ -276,7 +276,7 @@ asio::awaitable<bool> Connection::read_head() {
     }
     if (Clock::now() >= deadline) {
       if (!begun) co_return false;
-      state_.metrics().troubled(Trouble::Slow);
+      state_.metrics().troubled(RejectReason::Slow);
       current_.start = Clock::now();
       current_.id = request_id_of(nullptr);
       closing_ = true;
@@ -296,13 +296,13 @@ asio::awaitable<bool> Connection::read_head() {
 
 Connection::Awaitable Connection::serve_request() {
   if (parser_.phase() == RequestParser::Phase::Failed) {
-    state_.metrics().troubled(Trouble::Framing);
+    state_.metrics().troubled(RejectReason::Framing);
     put(fault_reply(parser_.fault(), current_.id));
     co_return;
   }
-  const Visitor visitor{current_.id, origin_address(state_.proxies(), caller_.peer, parser_.head())};
+  const ClientInfo visitor{current_.id, origin_address(state_.proxies(), caller_.peer, parser_.head())};
   current_.client = client_of(std::nullopt, visitor.address);
-  std::variant<Admission, Reply> judged = judge(state_, parser_.head(), visitor);
+  std::variant<Admission, Reply> judged = authorize(state_, parser_.head(), visitor);
   const Match match = state_.router().match(parser_.head().method, parser_.head().path());
   current_.route = match.route;
   if (auto* refusal = std::get_if<Reply>(&judged)) {
@@ -343,7 +343,7 @@ asio::awaitable<bool> Connection::read_body() {
     const auto due = static_cast<double>(parser_.body().size()) / options.body_rate + options.body_grace;
     const bool slow = seconds_since(start) > due;
     if (full || slow) {
-      state_.metrics().troubled(full ? Trouble::Overload : Trouble::Slow);
+      state_.metrics().troubled(full ? RejectReason::Overload : RejectReason::Slow);
       Reply reply = full ? error_reply(current_.route->dialect, overloaded("too many bodies are being read"),
                                        current_.id)
                          : fault_reply({408, "the body comes too slowly"}, current_.id);
@@ -353,7 +353,7 @@ asio::awaitable<bool> Connection::read_body() {
     co_await wait_until(start + std::chrono::duration_cast<Clock::duration>(Seconds(due + 0.01)));
   }
   if (parser_.phase() == RequestParser::Phase::Failed) {
-    state_.metrics().troubled(Trouble::Framing);
+    state_.metrics().troubled(RejectReason::Framing);
     put(fault_reply(parser_.fault(), current_.id));
     co_return false;
   }
@@ -365,9 +365,9 @@ void Connection::finish_request() {
   release_body();
   if (current_.id.empty()) return;
   state_.metrics().requests -= 1;
-  if (stalled_) state_.metrics().troubled(Trouble::Stalled);
+  if (stalled_) state_.metrics().troubled(RejectReason::Stalled);
   if ((lost_ || stalled_) && current_.status == 0) current_.status = 499;
-  if (current_.status == 499 && !stalled_) state_.metrics().troubled(Trouble::Disconnected);
+  if (current_.status == 499 && !stalled_) state_.metrics().troubled(RejectReason::Disconnected);
   const double seconds = seconds_since(current_.start);
   state_.metrics().answered(state_.router().index_of(current_.route), current_.status, seconds);
   const AccessLog wanted = state_.options().access_log;

@@ -16,10 +16,10 @@
 #include <memory>
 #include <string>
 
-#include "server/access/gate.h"
+#include "server/access/admission.h"
 #include "server/core/connection_table.h"
-#include "server/core/state.h"
-#include "server/http/exchange.h"
+#include "server/core/server_context.h"
+#include "server/http/active_request.h"
 #include "server/http/http.h"
 #include "server/http/response.h"
 #include "server/observe/live.h"
@@ -31,7 +31,7 @@ using asio::ip::tcp;
 
 // What connections use; all of it outlives them.
 struct Facilities {
-  State& state;
+  ServerContext& state;
   ConnectionTable& table;
 };
 
@@ -101,17 +101,17 @@ class Connection : public std::enable_shared_from_this<Connection> {
   ResponseHead make_head(int status, std::string_view content_type) const;
   Awaitable run_operation(Admission& admission);
   asio::awaitable<bool> read_request(const Admission& admission, const std::shared_ptr<Reading>& reading);
-  Awaitable run_exchange(api::Prepared prepared);
-  std::optional<Reply> enter(Admission& admission, api::Prepared& prepared);
-  Awaitable send_part(Exchange& exchange, std::string_view part, bool last);
-  Awaitable probe(const Exchange& exchange);
-  Awaitable settle(Exchange& exchange);
+  Awaitable run_exchange(api::EngineJob prepared);
+  std::optional<Reply> enter(Admission& admission, api::EngineJob& prepared);
+  Awaitable send_part(ActiveRequest& exchange, std::string_view part, bool last);
+  Awaitable probe(const ActiveRequest& exchange);
+  Awaitable settle(ActiveRequest& exchange);
   Awaitable stream_live();
   std::function<void()> waker();
 
   tcp::socket socket_;
   Facilities facilities_;
-  State& state_;
+  ServerContext& state_;
   const Caller caller_;
   std::function<void()> on_end_;
   asio::steady_timer alarm_, stall_, room_;

@@ -8,7 +8,7 @@
 #include <new>
 
 #include "base/log.h"
-#include "server/core/own_routes.h"
+#include "server/core/builtin_routes.h"
 #include "server/http/connection.h"
 
 namespace sluice::server {
@@ -123,7 +123,7 @@ Connection::Awaitable Connection::answer(Admission& admission) {
 Connection::Awaitable Connection::run_operation(Admission& admission) {
   const auto* operation = std::get<const api::Operation*>(admission.route->target);
   if (state_.metrics().jobs >= kMostJobs) {
-    state_.metrics().troubled(Trouble::Overload);
+    state_.metrics().troubled(RejectReason::Overload);
     put(error_reply(operation->dialect, overloaded("too many requests are being read"), current_.id));
     co_return;
   }
@@ -147,7 +147,7 @@ Connection::Awaitable Connection::run_operation(Admission& admission) {
   } else if (auto* whole = std::get_if<api::Answer>(&*outcome)) {
     put({whole->status, std::move(whole->content_type), std::move(whole->body), {}});
   } else {
-    api::Prepared prepared = std::get<api::Prepared>(std::move(*outcome));
+    api::EngineJob prepared = std::get<api::EngineJob>(std::move(*outcome));
     outcome.reset();
     if (std::optional<Reply> refused = enter(admission, prepared)) {
       put(*std::move(refused));
@@ -159,7 +159,7 @@ Connection::Awaitable Connection::run_operation(Admission& admission) {
 }
 
 // Who asks, until when, and whether that many sequences and tokens are within the client's limits.
-std::optional<Reply> Connection::enter(Admission& admission, api::Prepared& prepared) {
+std::optional<Reply> Connection::enter(Admission& admission, api::EngineJob& prepared) {
   int sequences = 0;
   int64_t tokens = 0;
   for (engine::Submission& submission : prepared.submissions) {
@@ -171,7 +171,7 @@ std::optional<Reply> Connection::enter(Admission& admission, api::Prepared& prep
   }
   std::optional<ClientLimits::Refused> refused = admission.lease.extend(sequences, tokens, Clock::now());
   if (!refused) return std::nullopt;
-  state_.metrics().troubled(Trouble::RateLimit);
+  state_.metrics().troubled(RejectReason::RateLimit);
   return error_reply(current_.route->dialect,
                      {429, "rate_limit_error", "rate_limit_exceeded", "", std::move(refused->message),
                       refused->retry_after_s},
@@ -205,7 +205,7 @@ asio::awaitable<bool> Connection::read_request(const Admission& admission,
 }
 
 // Sends a piece of a streamed answer, with the head before the first.
-Connection::Awaitable Connection::send_part(Exchange& exchange, std::string_view part, bool last) {
+Connection::Awaitable Connection::send_part(ActiveRequest& exchange, std::string_view part, bool last) {
   std::string bytes;
   if (!head_sent_) {
     ResponseHead head = make_head(200, exchange.content_type());
@@ -227,7 +227,7 @@ Connection::Awaitable Connection::send_part(Exchange& exchange, std::string_view
 }
 
 // The client has ended its side. Whether it still reads is seen by what our next bytes meet.
-Connection::Awaitable Connection::probe(const Exchange& exchange) {
+Connection::Awaitable Connection::probe(const ActiveRequest& exchange) {
   probed_ = true;
   const bool old = parser_.head().minor_version == 0;
   if (!head_sent_ && old) lost_ = true;
@@ -237,16 +237,16 @@ Connection::Awaitable Connection::probe(const Exchange& exchange) {
   co_await send(bytes);
 }
 
-Connection::Awaitable Connection::run_exchange(api::Prepared prepared) {
+Connection::Awaitable Connection::run_exchange(api::EngineJob prepared) {
   const double ping = state_.options().ping_interval, limit = state_.options().request_timeout;
   for (engine::Submission& submission : prepared.submissions)
     if (limit > 0 && !submission.time_limit) submission.time_limit = Seconds(limit);
   engine::Engine& engine = *state_.backend_of(prepared.model).engine;
-  Exchange exchange(std::move(prepared), engine, waker(),
-                    {state_.metrics().answer_bytes, state_.options().answer_budget});
+  ActiveRequest exchange(std::move(prepared), engine, waker(),
+                         {state_.metrics().answer_bytes, state_.options().answer_budget});
   const api::Dialect dialect = current_.route->dialect;
   if (const std::optional<api::ApiError> refused = exchange.start()) {
-    if (refused->status == 503) state_.metrics().troubled(Trouble::Overload);
+    if (refused->status == 503) state_.metrics().troubled(RejectReason::Overload);
     put(error_reply(dialect, *refused, current_.id));
     co_return;
   }
@@ -260,7 +260,7 @@ Connection::Awaitable Connection::run_exchange(api::Prepared prepared) {
     current_.usage = exchange.usage();
     if (lost_ || stalled_ || closed_) break;
     if (!head_sent_ && exchange.error() != nullptr) {
-      if (exchange.error()->status == 503) state_.metrics().troubled(Trouble::Overload);
+      if (exchange.error()->status == 503) state_.metrics().troubled(RejectReason::Overload);
       put(error_reply(dialect, *exchange.error(), current_.id));
       co_return;
     }
@@ -290,7 +290,7 @@ Connection::Awaitable Connection::run_exchange(api::Prepared prepared) {
 }
 
 // The client is gone. What its request used is known when the engine has ended it, with the step that runs.
-Connection::Awaitable Connection::settle(Exchange& exchange) {
+Connection::Awaitable Connection::settle(ActiveRequest& exchange) {
   close();
   exchange.cancel();
   const TimePoint deadline = after(kSettle.count());

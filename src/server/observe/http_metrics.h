@@ -14,7 +14,7 @@
 namespace sluice::server {
 
 // Why the server sent somebody away, or ended what it had begun.
-enum class Trouble : uint8_t {
+enum class RejectReason : uint8_t {
   Connections,   // too many, or no file left for one
   Framing,       // bytes that are no request
   Slow,          // header or body came too slowly
@@ -34,13 +34,13 @@ class HttpMetrics {
 
   // `route` is Router::index_of().
   void answered(size_t route, int status, double seconds);
-  void troubled(Trouble trouble) { troubles_[static_cast<size_t>(trouble)].add(); }
+  void troubled(RejectReason trouble) { troubles_[static_cast<size_t>(trouble)].add(); }
 
   engine::Counter connections_accepted;
   std::atomic<int64_t> connections{0}, requests{0}, jobs{0}, live_views{0}, body_bytes{0}, answer_bytes{0};
 
   uint64_t answers(size_t route, size_t status_class) const { return answers_[route][status_class].value(); }
-  uint64_t troubles(Trouble trouble) const { return troubles_[static_cast<size_t>(trouble)].value(); }
+  uint64_t troubles(RejectReason trouble) const { return troubles_[static_cast<size_t>(trouble)].value(); }
   const engine::Histogram& seconds() const { return seconds_; }
 
  private:

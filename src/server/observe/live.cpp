@@ -109,7 +109,7 @@ json::array owner_runs(const engine::Snapshot::Group& group, size_t stride) {
   return runs;
 }
 
-LiveView::LiveView(State& state) : state_(state), cursors_(state.backends().size()) {}
+LiveView::LiveView(ServerContext& state) : state_(state), cursors_(state.backends().size()) {}
 
 double LiveView::time_of(TimePoint moment) const {
   return seconds_between(state_.start(), moment);

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "server/core/state.h"
+#include "server/core/server_context.h"
 
 namespace sluice::server {
 
@@ -13,7 +13,7 @@ namespace sluice::server {
 class LiveView {
  public:
   // REQUIRES: state.loaded()
-  explicit LiveView(State& state);
+  explicit LiveView(ServerContext& state);
 
   // The first event.
   std::string hello() const;
@@ -27,7 +27,7 @@ class LiveView {
 
   double time_of(TimePoint moment) const;
 
-  State& state_;
+  ServerContext& state_;
   double interval_ = 0;
   std::vector<engine::Trace::Cursor> cursors_;  // per model
 };

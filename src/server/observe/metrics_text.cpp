@@ -104,7 +104,7 @@ void add_vllm(PrometheusText& text, const std::vector<Row>& rows) {
   }
 }
 
-void add_http(PrometheusText& text, State& state) {
+void add_http(PrometheusText& text, ServerContext& state) {
   HttpMetrics& http = state.metrics();
   const std::vector<Route>& routes = state.router().routes();
   text.family("sluice_http_requests_total", kCounter, "answers by route and class of status");
@@ -121,7 +121,8 @@ void add_http(PrometheusText& text, State& state) {
   text.histogram({}, http.seconds(), duration_cuts());
   text.family("sluice_http_trouble_total", kCounter, "requests and connections sent away or ended early");
   for (size_t i = 0; i < kTroubleNames.size(); ++i)
-    text.value({{"reason", kTroubleNames[i]}}, static_cast<double>(http.troubles(static_cast<Trouble>(i))));
+    text.value({{"reason", kTroubleNames[i]}},
+               static_cast<double>(http.troubles(static_cast<RejectReason>(i))));
   text.family("sluice_http_connections_accepted_total", kCounter, "connections accepted");
   text.value({}, static_cast<double>(http.connections_accepted.value()));
   const auto gauges = std::to_array<std::tuple<std::string_view, int64_t, std::string_view>>({
@@ -137,7 +138,7 @@ void add_http(PrometheusText& text, State& state) {
   }
 }
 
-void add_process(PrometheusText& text, const State& state) {
+void add_process(PrometheusText& text, const ServerContext& state) {
   const BuildInfo& info = build_info();
   text.family("sluice_build_info", kGauge, "what this program was made from");
   text.value({{"version", info.version}, {"commit", info.commit}}, 1);
@@ -163,19 +164,19 @@ void add_process(PrometheusText& text, const State& state) {
   }
 }
 
-// Of the card that the first model with one runs on.
-void add_card(PrometheusText& text, const State& state) {
+// Of the GPU that the first model with one runs on.
+void add_card(PrometheusText& text, const ServerContext& state) {
   std::optional<GpuStats> stats;
   for (const Backend& backend : state.backends())
     if (!stats && backend.gpu) stats = backend.gpu();
   if (!stats) return;
   const auto rows = std::to_array<std::tuple<std::string_view, double, std::string_view>>({
-      {"sluice_gpu_utilization", stats->utilization, "share of the time in which the card ran something"},
+      {"sluice_gpu_utilization", stats->utilization, "share of the time in which the GPU ran something"},
       {"sluice_gpu_memory_used_bytes", static_cast<double>(stats->memory_used),
-       "the card's memory in use, by anybody"},
-      {"sluice_gpu_memory_bytes", static_cast<double>(stats->memory_total), "the card's memory"},
-      {"sluice_gpu_power_watts", stats->power_w, "what the card draws"},
-      {"sluice_gpu_temperature_celsius", stats->temperature_c, "of the card's chip"},
+       "the GPU's memory in use, by anybody"},
+      {"sluice_gpu_memory_bytes", static_cast<double>(stats->memory_total), "the GPU's memory"},
+      {"sluice_gpu_power_watts", stats->power_w, "what the GPU draws"},
+      {"sluice_gpu_temperature_celsius", stats->temperature_c, "of the GPU's chip"},
   });
   for (const auto& [name, value, help] : rows) {
     text.family(name, kGauge, help);
@@ -204,7 +205,7 @@ std::vector<size_t> count_cuts() {
   return cuts(one, Histogram::kPerOctave, 2.5e6);
 }
 
-std::string metrics_text(State& state) {
+std::string metrics_text(ServerContext& state) {
   PrometheusText text;
   std::vector<Row> rows;
   if (state.loaded())

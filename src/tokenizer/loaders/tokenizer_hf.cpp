@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "base/file.h"
+#include "base/system/file.h"
 #include "tokenizer/loaders/json_fields.h"
 #include "tokenizer/loaders/tokenizer_json.h"
 

@@ -110,8 +110,8 @@ void CpuBackend::route(TensorView ids, TensorView weights, TensorView logits, co
   });
 }
 
-void CpuBackend::mix_experts(TensorView out, TensorView x, TensorView ids, TensorView weights,
-                             const ExpertBank& bank) {
+void CpuBackend::moe_ffn(TensorView out, TensorView x, TensorView ids, TensorView weights,
+                         const ExpertBank& bank) {
   const int64_t slots = ids.dim(1);
   const int64_t dim = x.dim(1);
   HostTensor results = HostTensor::make(DType::F32, {x.dim(0) * slots, dim});

@@ -3,7 +3,7 @@
 // layer first attends.
 #include <algorithm>
 
-#include "kernels/cuda/attention/attention_plan.h"
+#include "kernels/cuda/attention/decode_attention_plan.h"
 #include "kernels/cuda/step/backend.h"
 
 namespace sluice::kernels::cuda {
@@ -54,7 +54,7 @@ int count_singles(const RaggedBatch& batch) {
 
 }  // namespace
 
-void Impl::begin(const RaggedBatch& batch) {
+void CudaBackendImpl::begin(const RaggedBatch& batch) {
   if (mode_ == Mode::Eager) {
     staging_->start_step();
     plans_.clear();
@@ -82,14 +82,14 @@ void Impl::begin(const RaggedBatch& batch) {
   batch_.rest_begin = staging_->put(kTokenBuffer, batch_.rest_begin_host, mode_);
 }
 
-const Impl::Batch& Impl::batch_of(const RaggedBatch& batch) {
+const CudaBackendImpl::Batch& CudaBackendImpl::batch_of(const RaggedBatch& batch) {
   SLUICE_CHECK(batch_.identity == batch.positions.data() && batch_.tokens == batch.tokens());
   return batch_;
 }
 
 // Rows of the table one after the other, each as long as its sequence needs. Entries of blocks already given
 // back become 0: the fast attention may touch them, with weight zero.
-const Impl::Table& Impl::table_of(const RaggedBatch& batch, const PagedKv& kv) {
+const CudaBackendImpl::Table& CudaBackendImpl::table_of(const RaggedBatch& batch, const PagedKv& kv) {
   batch_of(batch);
   const auto block_size = static_cast<int32_t>(kv.k.dim(1));
   for (const Table& table : batch_.tables)
@@ -121,7 +121,8 @@ const Impl::Table& Impl::table_of(const RaggedBatch& batch, const PagedKv& kv) {
   return batch_.tables.emplace_back(std::move(table));
 }
 
-const Impl::Plan& Impl::plan_of(const FlashShape& shape, const Table& table, int first, bool hopper) {
+const CudaBackendImpl::Plan& CudaBackendImpl::plan_of(const FlashShape& shape, const Table& table, int first,
+                                                      bool hopper) {
   for (const Plan& plan : plans_) {
     if (plan.shape == shape && plan.table == table.index && plan.first == first && plan.hopper == hopper)
       return plan;
@@ -149,7 +150,7 @@ const Impl::Plan& Impl::plan_of(const FlashShape& shape, const Table& table, int
 }
 
 // Rows are chosen here and staged like positions, so that a recorded step replays with the rows of its own sequences.
-void Impl::rope_angles(TensorView angles, const RaggedBatch& batch, const RopeTable& table) {
+void CudaBackendImpl::rope_angles(TensorView angles, const RaggedBatch& batch, const RopeTable& table) {
   SLUICE_CHECK(angles.dtype == DType::F32 && angles.is_contiguous() && angles.rank == 3);
   AnglesParams p = blank<AnglesParams>();
   p.angles = static_cast<float*>(angles.data);
@@ -178,7 +179,7 @@ RopeParams rope_params(const TensorView& x, const TensorView& angles, RopeStyle 
   p.angles = static_cast<const float*>(angles.data);
   p.pairs = angles.dim(1);
   p.angle_stride = angles.stride[0];
-  p.interleaved = style == RopeStyle::Interleaved ? 1 : 0;
+  p.interleaved = style == RopeStyle::GptJ ? 1 : 0;
   SLUICE_CHECK_LE(2 * p.pairs, p.x.dim);
   return p;
 }
@@ -198,16 +199,16 @@ WriteKvParams write_params(const PagedKv& kv, const TensorView& k, const TensorV
 
 }  // namespace
 
-void Impl::rope(TensorView x, TensorView angles, RopeStyle style) {
+void CudaBackendImpl::rope(TensorView x, TensorView angles, RopeStyle style) {
   issue(launch_rope, rope_params(x, angles, style));
 }
 
-void Impl::write_kv(const PagedKv& kv, TensorView k, TensorView v, const RaggedBatch& batch) {
+void CudaBackendImpl::write_kv(const PagedKv& kv, TensorView k, TensorView v, const RaggedBatch& batch) {
   issue(launch_write_kv, write_params(kv, k, v, table_of(batch, kv).view));
 }
 
-void Impl::rope_write_kv(const PagedKv& kv, const QkvHeads& x, TensorView angles, RopeStyle style,
-                         const RaggedBatch& batch) {
+void CudaBackendImpl::rope_write_kv(const PagedKv& kv, const QkvHeads& x, TensorView angles, RopeStyle style,
+                                    const RaggedBatch& batch) {
   RopeWriteParams p = blank<RopeWriteParams>();
   p.rope = rope_params(x.q, angles, style);
   p.write = write_params(kv, x.k, x.v, table_of(batch, kv).view);
@@ -229,8 +230,8 @@ AttentionParams without_first(AttentionParams p, int64_t tokens) {
 
 }  // namespace
 
-void Impl::attend(TensorView out, TensorView q, const PagedKv& kv, const RaggedBatch& batch,
-                  const AttentionShape& shape) {
+void CudaBackendImpl::attend(TensorView out, TensorView q, const PagedKv& kv, const RaggedBatch& batch,
+                             const AttentionShape& shape) {
   const Table& table = table_of(batch, kv);
   AttentionParams p = blank<AttentionParams>();
   p.out = view_of(out);
@@ -253,7 +254,7 @@ void Impl::attend(TensorView out, TensorView q, const PagedKv& kv, const RaggedB
 }
 
 // f32 queries over a cache of bf16 or fp8: rounded, for the kernels that take nothing else.
-void Impl::attend_rounded(const AttentionParams& wide, const Table& table) {
+void CudaBackendImpl::attend_rounded(const AttentionParams& wide, const Table& table) {
   const auto bytes = [](const View& v) {
     return static_cast<size_t>((v.n * v.heads * v.dim * 2 + 255) / 256 * 256);
   };
@@ -271,7 +272,7 @@ void Impl::attend_rounded(const AttentionParams& wide, const Table& table) {
   issue(launch_convert, c);
 }
 
-void Impl::attend_on(const AttentionParams& whole, const Table& table) {
+void CudaBackendImpl::attend_on(const AttentionParams& whole, const Table& table) {
   if (whole.chunked != 0) return issue(launch_attention, whole);
   if (deterministic_) return attend_each(whole, table);
   AttentionParams p = whole;
@@ -302,8 +303,8 @@ void Impl::attend_on(const AttentionParams& whole, const Table& table) {
 }
 
 // The leading sequences of one token each, if the kernel for them takes this shape. Returns how many it took.
-int Impl::attend_singles(const AttentionParams& whole, const Table& table) {
-  OneParams one = blank<OneParams>();
+int CudaBackendImpl::attend_singles(const AttentionParams& whole, const Table& table) {
+  DecodeAttentionParams one = blank<DecodeAttentionParams>();
   one.attention = whole;
   one.attention.q.n = one.attention.out.n = batch_.singles;
   one.workspace = one_workspace_.get();
@@ -315,24 +316,25 @@ int Impl::attend_singles(const AttentionParams& whole, const Table& table) {
 }
 
 // In the tokens' buffer, where a plan has the same place in every step of as many tokens.
-const int32_t* Impl::one_plan(const OneKind& wanted) {
+const int32_t* CudaBackendImpl::one_plan(const DecodeAttentionKind& wanted) {
   for (const OnePlan& plan : batch_.one_plans)
     if (plan.kind == wanted) return plan.numbers;
   const auto first = static_cast<size_t>(wanted.first), count = static_cast<size_t>(wanted.count);
   std::vector<int32_t> rows;
   for (size_t token = first; token < first + count; ++token)
     rows.push_back(wanted.table->row_begin[static_cast<size_t>(batch_.sequence_host[token])]);
-  const std::vector<int32_t> numbers = plan_one({std::span(batch_.positions_host).subspan(first, count), rows,
-                                                 wanted.kv_heads, wanted.window, one_blocks(), wanted.whole});
+  const std::vector<int32_t> numbers =
+      plan_decode_attention({std::span(batch_.positions_host).subspan(first, count), rows, wanted.kv_heads,
+                             wanted.window, one_blocks(), wanted.whole});
   batch_.one_plans.push_back({wanted, staging_->put(kTokenBuffer, numbers, mode_)});
   return batch_.one_plans.back().numbers;
 }
 
 // Every token by itself, so that it does not matter with which others it runs.
-void Impl::attend_each(const AttentionParams& whole, const Table& table) {
+void CudaBackendImpl::attend_each(const AttentionParams& whole, const Table& table) {
   constexpr int64_t kTogether = 1024;
   for (int64_t first = 0; first < whole.q.n; first += kTogether) {
-    OneParams one = blank<OneParams>();
+    DecodeAttentionParams one = blank<DecodeAttentionParams>();
     one.workspace = one_workspace_.get();
     one.attention = without_first(whole, first);
     one.attention.q.n = one.attention.out.n = std::min(kTogether, whole.q.n - first);
@@ -343,7 +345,7 @@ void Impl::attend_each(const AttentionParams& whole, const Table& table) {
   }
 }
 
-void Impl::copy_blocks(const PagedKv& kv, std::span<const std::pair<BlockId, BlockId>> moves) {
+void CudaBackendImpl::copy_blocks(const PagedKv& kv, std::span<const std::pair<BlockId, BlockId>> moves) {
   constexpr size_t kMost = 32768;  // moves of one launch
   std::vector<int32_t> flat;
   for (const auto& [from, to] : moves) {

@@ -59,16 +59,17 @@ void launch_hopper(const FlashParams&, Stream);
 
 // Steps with one new token for every sequence, in that order. The workspace belongs to the back-end: zero before its
 // first use, and left so.
-struct OneParams {
+struct DecodeAttentionParams {
   AttentionParams attention;
-  void* workspace;      // one_workspace_bytes()
-  const int32_t* plan;  // of plan_one() for one_blocks() blocks, on the device, at a multiple of 16 bytes
+  void* workspace;  // one_workspace_bytes()
+  const int32_t*
+      plan;  // of plan_decode_attention() for one_blocks() blocks, on the device, at a multiple of 16 bytes
 };
 int one_blocks();
 inline constexpr int64_t kMaxKvHeads = 128;
 size_t one_workspace_bytes();
 bool one_fits(const AttentionParams&);
-void launch_one(const OneParams&, Stream);
+void launch_one(const DecodeAttentionParams&, Stream);
 
 // One translation unit per head size and type of the cache.
 void launch_flash_64(const FlashParams&, Stream);

@@ -218,7 +218,7 @@ inline void check_launch(cudaError_t error, const char* what) {
   if (error != cudaSuccess) fail(what, cudaGetErrorString(error));
 }
 
-// Of the current device. Defined in copy_engine.cu.
+// Of the current device. Defined in tma.cu.
 int multiprocessors();
 
 struct Grid {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/cuda/gemm/units.h"
+#include "kernels/cuda/gemm/quantized/units.h"
 
 struct CUstream_st;
 
@@ -100,12 +100,12 @@ struct EmbedParams {
 void launch_embed(const EmbedParams&, Stream);
 
 // Rows of any weight type to bf16, `stride` elements apart; columns up to `stride` become zero.
-struct DecodeParams {
+struct DequantizeParams {
   Matrix source;
   void* out;
   int64_t stride;
 };
-void launch_decode(const DecodeParams&, Stream);
+void launch_dequantize(const DequantizeParams&, Stream);
 
 struct GatherParams {
   View out, x;
@@ -120,15 +120,15 @@ struct ArgmaxParams {
 };
 void launch_argmax(const ArgmaxParams&, Stream);
 
-// One token per row of logits; kernels/draw.h has the structs.
-struct DrawParams {
+// One token per row of logits; kernels/sample.h has the structs.
+struct SampleParams {
   View logits;
-  const void* rows;  // DrawRow [n]
-  void* edits;       // TokenEdit, of all rows; what they hold afterwards is undefined
-  void* out;         // DrawnToken [n]
+  const void* rows;  // SampleArgs [n]
+  void* edits;       // LogitAdjustment, of all rows; what they hold afterwards is undefined
+  void* out;         // SampledToken [n]
   int32_t* slots;
 };
-void launch_draw(const DrawParams&, Stream);
+void launch_sample(const SampleParams&, Stream);
 
 // From one type to the other; also copies.
 struct ConvertParams {
@@ -226,7 +226,7 @@ struct MovePiecesParams {
   int32_t gather;  // 1: to `packed`
 };
 void launch_move_pieces(const MovePiecesParams&, Stream);
-// Whole words to pinned host memory, without the copy engine.
+// Whole words to pinned host memory, without the TMA unit.
 void launch_store_to_host(void* pinned, const void* data, size_t bytes, Stream);
 
 // -- attention
@@ -250,10 +250,10 @@ struct ProductParams {
   View out, x;
   Matrix weight;
   const float* bias;
-  int32_t fixed_order;  // launch_ring only: sums do not depend on n
+  int32_t fixed_order;  // launch_gemm_small_m only: sums do not depend on n
 };
 inline constexpr int64_t kLongMatrix = 65536;  // rows: as many as a vocabulary has words
-// Most tokens that launch_ring takes with a fixed order.
+// Most tokens that launch_gemm_small_m takes with a fixed order.
 inline constexpr int64_t kFixedTokens = 32, kFixedTokensFp8 = 16;
 // One token to eight, or one with bf16 and scaled fp8; any weight type. REQUIRES: gemv_fits(params).
 bool gemv_fits(const ProductParams&);
@@ -263,7 +263,7 @@ void launch_gemv(const ProductParams&, Stream);
 
 // Up to 32 tokens, bf16 or scaled fp8. REQUIRES: ring_fits(params).
 bool ring_fits(const ProductParams&);
-void launch_ring(const ProductParams&, Stream);
+void launch_gemm_small_m(const ProductParams&, Stream);
 
 // out[n, inner] = activation(gate) * up, where gate and up are the halves of x · weightᵀ + bias. The same
 // conditions as above, for the whole product; the first for bf16 and scaled fp8 only.
@@ -277,11 +277,11 @@ void launch_ring_gated(const GatedProductParams&, Stream);
 // Many tokens, bf16, no bias, gated with Silu: out [n, rows / 2]. REQUIRES: wide_fits(params).
 bool wide_fits(const ProductParams&);
 bool wide_busy(const ProductParams&);  // whether there are rows enough for most multiprocessors
-void launch_wide_silu(const ProductParams&, Stream);
+void launch_gemm_swiglu(const ProductParams&, Stream);
 
 // Any shape and weight type; also many products in one launch. Group g multiplies rows [begin[g], begin[g +
 // 1]) of the list of tokens (all n, where begin is null) by its own matrix.
-struct TileParams {
+struct GemmGroupedParams {
   View out, x;                 // heads: x and out of group g start g * stride_h further on
   Matrix weight;               // data is null where `weights` is set
   const void* const* weights;  // [groups] device pointers
@@ -291,7 +291,7 @@ struct TileParams {
   const int32_t* gather;       // row of x for each entry of the list, or null: the entry itself
   int64_t groups;
 };
-void launch_tile(const TileParams&, Stream);
+void launch_gemm_grouped(const GemmGroupedParams&, Stream);
 
 // The entries of a list in their order, as bf16 [parts, entries, dim]: f32 ones in two parts, the second of what the first
 // leaves over.
@@ -305,7 +305,7 @@ void launch_entries(const EntriesParams&, Stream);
 
 // Rows [first_row, first_row + source.rows) of `count` matrices as bf16, [count, rows, parts, panel_width(cols)]: columns
 // from `cols` on are zero, and a second part is what the first leaves over.
-struct PanelParams {
+struct DequantGemmParams {
   Matrix source;                // shape of each; data where there is one
   const void* const* matrices;  // [count] device pointers, or null: one
   const int32_t* begin;         // [count + 1] or null; a matrix with equal numbers is left out
@@ -316,7 +316,7 @@ struct PanelParams {
 constexpr int64_t panel_width(int64_t cols) {
   return (cols + 63) / 64 * 64;
 }
-void launch_panel(const PanelParams&, Stream);
+void launch_panel(const DequantGemmParams&, Stream);
 
 // out[e] = x[e] · W_gᵀ + bias_g for the entries e of each group g, [begin[g], begin[g + 1]).
 struct ExpertProductParams {

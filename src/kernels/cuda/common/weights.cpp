@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "kernels/cuda/gemm/units_product.h"
+#include "kernels/cuda/gemm/quantized/units_product.h"
 
 namespace sluice::kernels::cuda {
 
@@ -72,11 +72,11 @@ void convert(const Matrix& source, const Matrix& matrix, int64_t row, cudaStream
     p.out_row_bytes = matrix.row_bytes;
     launch_quantize_rows(p, stream);
   } else {
-    DecodeParams p = blank<DecodeParams>();
+    DequantizeParams p = blank<DequantizeParams>();
     p.source = source;
     p.out = out;
     p.stride = matrix.row_bytes / 2;
-    launch_decode(p, stream);
+    launch_dequantize(p, stream);
   }
 }
 

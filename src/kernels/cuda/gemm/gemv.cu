@@ -6,7 +6,7 @@
 // tokens: a warp per weight row, a lane decodes eight elements and multiplies them with every token's, which
 // come from the L1; so do f32 tokens with any type.
 #include "kernels/cuda/common/activation.cuh"
-#include "kernels/cuda/common/decode.cuh"
+#include "kernels/cuda/common/dequantize.cuh"
 #include "kernels/cuda/common/params.h"
 
 namespace sluice::kernels::cuda {
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(kWarps * 32) packed_kernel(const ProductParams
 #pragma unroll 2
   for (int64_t k = lane * 8; k < cols; k += 256) {
     float w[8];
-    Type::decode8(weights, k, w);
+    Type::dequantize8(weights, k, w);
 #pragma unroll
     for (int t = 0; t < Tokens; ++t) {
       if (t >= p.x.n) break;

@@ -2,7 +2,7 @@
 //
 // A block per row: 256 threads find the largest magnitude of eight elements at a time, then round all of them, read
 // again from the L1 or L2. Bytes moved: a row in, one byte per element out.
-#include "kernels/cuda/common/decode.cuh"
+#include "kernels/cuda/common/dequantize.cuh"
 
 namespace sluice::kernels::cuda {
 namespace {
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kThreads) rows_kernel(const QuantizeRowsParams
   const uint8_t* source = static_cast<const uint8_t*>(p.source.data) + row * p.source.row_bytes;
   uint8_t* out = static_cast<uint8_t*>(p.out) + row * p.out_row_bytes;
   const float scale = quantize_row(p.source.cols, out + kFp8Header,
-                                   [&](int64_t k, float* f) { Type::decode8(source, k, f); });
+                                   [&](int64_t k, float* f) { Type::dequantize8(source, k, f); });
   if (threadIdx.x < kFp8Header / 4)
     reinterpret_cast<float*>(out)[threadIdx.x] = threadIdx.x == 0 ? scale : 0.0f;
   if (threadIdx.x == 0) p.scales[row] = scale;

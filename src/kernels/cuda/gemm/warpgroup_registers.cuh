@@ -1,8 +1,8 @@
-// multiply(sums, a, b) of warpgroup.cuh with the 64-row operand in registers: sums[64, N] += a[64, 16] · b[N, 16]ᵀ. A
+// multiply(sums, a, b) of wgmma.cuh with the 64-row operand in registers: sums[64, N] += a[64, 16] · b[N, 16]ᵀ. A
 // lane's four words of a are those of mma m16n8k16 for the 16 rows of its warp.
 #pragma once
 
-#include "kernels/cuda/common/warpgroup.cuh"
+#include "kernels/cuda/common/wgmma.cuh"
 
 namespace sluice::kernels::cuda {
 

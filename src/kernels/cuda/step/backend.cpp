@@ -38,7 +38,7 @@ void* offset_columns(const View& view, int64_t columns) {
   return static_cast<std::byte*>(view.data) + columns * (view.type == DType::F32 ? 4 : 2);
 }
 
-Impl::Impl(const CudaOptions& options, std::string name, int processors)
+CudaBackendImpl::CudaBackendImpl(const CudaOptions& options, std::string name, int processors)
     : name_(std::move(name)),
       processors_(processors),
       storage_(options.weights),
@@ -53,25 +53,25 @@ Impl::Impl(const CudaOptions& options, std::string name, int processors)
   check(cudaMemsetAsync(one_workspace_.get(), 0, one_workspace_bytes(), stream_), "memset");
   slots_ = allocate_device(static_cast<size_t>(slots()) * sizeof(int32_t));
   check(cudaMemsetAsync(slots_.get(), 0, static_cast<size_t>(slots()) * sizeof(int32_t), stream_), "memset");
-  for (cudaEvent_t& event : drawn_.there)
+  for (cudaEvent_t& event : sampled_.there)
     check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "event");
 }
 
-Impl::~Impl() {
+CudaBackendImpl::~CudaBackendImpl() {
   cudaStreamSynchronize(stream_);
   for (auto& [key, graph] : graphs_) cudaGraphExecDestroy(graph);
-  for (cudaEvent_t event : drawn_.there) cudaEventDestroy(event);
+  for (cudaEvent_t event : sampled_.there) cudaEventDestroy(event);
   uploads_.reset();
   copies_.reset();
   staging_.reset();
   cudaStreamDestroy(stream_);
 }
 
-void Impl::expect_routing() {
+void CudaBackendImpl::expect_routing() {
   if (wanted_activations_ == Activations::Auto) activations_ = DType::F32;
 }
 
-Memory Impl::allocate(DType dtype, std::initializer_list<int64_t> shape) {
+Memory CudaBackendImpl::allocate(DType dtype, std::initializer_list<int64_t> shape) {
   TensorView view = TensorView::contiguous(nullptr, dtype, shape, Device::Cuda);
   const auto bytes = static_cast<size_t>(view.bytes());
   DeviceBuffer memory = allocate_device(bytes);
@@ -81,13 +81,13 @@ Memory Impl::allocate(DType dtype, std::initializer_list<int64_t> shape) {
 }
 
 // Attention takes one head of a block at a time.
-Memory Impl::allocate_kv(DType dtype, std::array<int64_t, 4> shape) {
+Memory CudaBackendImpl::allocate_kv(DType dtype, std::array<int64_t, 4> shape) {
   Memory memory = allocate(dtype, {shape[0], shape[2], shape[1], shape[3]});
   memory.view = memory.view.swapped(1, 2);
   return memory;
 }
 
-Weight Impl::prepare(Weight weight) {
+Weight CudaBackendImpl::prepare(Weight weight) {
   if (!uploads_) uploads_.emplace(stream_);
   const UploadOptions options{storage_, activations_ == DType::BF16 && !deterministic_};
   std::shared_ptr<const DeviceWeight> uploaded = upload_weight(weight, options, *uploads_, stream_);
@@ -108,7 +108,7 @@ Weight Impl::prepare(Weight weight) {
   return weight;
 }
 
-Memory Impl::upload(TensorView host) {
+Memory CudaBackendImpl::upload(TensorView host) {
   SLUICE_CHECK(host.is_contiguous() && host.device == Device::Cpu);
   const auto bytes = static_cast<size_t>(host.bytes());
   DeviceBuffer memory = allocate_device(bytes);
@@ -119,7 +119,7 @@ Memory Impl::upload(TensorView host) {
   return {host, std::shared_ptr<void>(std::move(memory))};
 }
 
-void Impl::download(TensorView out, TensorView x) {
+void CudaBackendImpl::download(TensorView out, TensorView x) {
   SLUICE_CHECK(mode_ == Mode::Eager);
   SLUICE_CHECK(out.is_contiguous() && out.elements() == x.elements());
   if (x.elements() == 0) return;
@@ -138,7 +138,7 @@ void Impl::download(TensorView out, TensorView x) {
   check(cudaStreamSynchronize(stream_), "download");
 }
 
-void Impl::run_step(const std::function<void()>& body) {
+void CudaBackendImpl::run_step(const std::function<void()>& body) {
   SLUICE_CHECK(mode_ == Mode::Eager);
   struct BackToEager {
     Mode& mode;
@@ -159,7 +159,7 @@ void Impl::run_step(const std::function<void()>& body) {
 
 // The first time a step is seen it just runs, which also loads its kernels: that cannot be done while
 // recording.
-void Impl::launch_or_record(const std::function<void()>& body) {
+void CudaBackendImpl::launch_or_record(const std::function<void()>& body) {
   const StepKey::Value key = key_.value();
   if (const auto found = graphs_.find(key); found != graphs_.end()) {
     return check(cudaGraphLaunch(found->second, stream_), "step");
@@ -247,7 +247,7 @@ Result<std::unique_ptr<CudaBackend>> make_cuda_backend(const CudaOptions& option
   try {
     auto name = fmt::format("cuda {} sm_{}{}", properties.name, properties.major, properties.minor);
     return std::unique_ptr<CudaBackend>(
-        std::make_unique<cuda::Impl>(options, std::move(name), properties.multiProcessorCount));
+        std::make_unique<cuda::CudaBackendImpl>(options, std::move(name), properties.multiProcessorCount));
   } catch (const DeviceError& failure) {
     return Error{ErrorCode::Unavailable, failure.what()};
   }

@@ -1,6 +1,6 @@
 // The class behind make_cuda_backend. Each operation turns its views into a kernel's plain parameters and
-// hands them to issue(); the files token_ops.cpp, product_ops.cpp, panel_ops.cpp, attention_ops.cpp,
-// expert_ops.cpp and step.cpp hold the operations of those kinds.
+// hands them to issue(); the files token_ops.cpp, gemm_ops.cpp, dequant_gemm_ops.cpp, attention_ops.cpp,
+// moe_ops.cpp and step.cpp hold the operations of those kinds.
 #pragma once
 
 #include <map>
@@ -13,9 +13,9 @@
 #include "kernels/cuda/common/staging.h"
 #include "kernels/cuda/common/weights.h"
 #include "kernels/cuda/cuda.h"
-#include "kernels/cuda/gemm/lt.h"
+#include "kernels/cuda/gemm/cublaslt_gemm.h"
 #include "kernels/cuda/gemm/product_routes.h"
-#include "kernels/cuda/gemm/units_product.h"
+#include "kernels/cuda/gemm/quantized/units_product.h"
 #include "kernels/cuda/step/side_copies.h"
 #include "kernels/cuda/step/step_key.h"
 
@@ -29,14 +29,14 @@ View packed(View like, DType type, void* data);
 void* offset_columns(const View& view, int64_t columns);
 
 // How packed matrices of `groups` become bf16 for one product: `rows` of as many matrices as go together.
-struct PanelCut {
-  PanelCut(const Matrix& matrix, int64_t groups, DType entries);
+struct DequantGemmPlan {
+  DequantGemmPlan(const Matrix& matrix, int64_t groups, DType entries);
   int64_t bytes() const { return rows * together * row_bytes; }
   int32_t parts;
   int64_t row_bytes, rows = 0, together = 0;
 };
 // Whether decoding a packed matrix once beats decoding it in every tile of `count` entries of that type.
-bool panels_pay(const Matrix& matrix, DType entries, int64_t count);
+bool dequant_gemm_pays(const Matrix& matrix, DType entries, int64_t count);
 // A matrix as a panel has it.
 Matrix in_panel(Matrix matrix);
 
@@ -44,10 +44,10 @@ Matrix in_panel(Matrix matrix);
 UnitsProductParams units_params(const ProductParams& product, bool gated, int32_t activation);
 Route units_route(const UnitsProductParams& params);
 
-class Impl final : public CudaBackend {
+class CudaBackendImpl final : public CudaBackend {
  public:
-  Impl(const CudaOptions& options, std::string name, int processors);
-  ~Impl() override;
+  CudaBackendImpl(const CudaOptions& options, std::string name, int processors);
+  ~CudaBackendImpl() override;
 
   std::string name() const override { return name_; }
   DType activation_type() const override { return activations_; }
@@ -80,8 +80,8 @@ class Impl final : public CudaBackend {
   void rope_write_kv(const PagedKv& kv, const QkvHeads& x, TensorView angles, RopeStyle style,
                      const RaggedBatch& batch) override;
   void add_rms_norm(TensorView out, const Residual& x, const RmsGain& gain) override;
-  void product_add_rms_norm(TensorView out, const Residual& x, const Product& product,
-                            const RmsGain& gain) override;
+  void matmul_add_rms_norm(TensorView out, const Residual& x, const DeferredMatmul& product,
+                           const RmsGain& gain) override;
 
   void rope_angles(TensorView angles, const RaggedBatch&, const RopeTable& table) override;
   void rope(TensorView x, TensorView angles, RopeStyle style) override;
@@ -91,16 +91,16 @@ class Impl final : public CudaBackend {
   void copy_blocks(const PagedKv&, std::span<const std::pair<BlockId, BlockId>> moves) override;
 
   void route(TensorView ids, TensorView weights, TensorView logits, const Routing&) override;
-  void mix_experts(TensorView out, TensorView x, TensorView ids, TensorView weights,
-                   const ExpertBank&) override;
+  void moe_ffn(TensorView out, TensorView x, TensorView ids, TensorView weights, const ExpertBank&) override;
 
   void run_step(const std::function<void()>& body) override;
   void argmax(TensorView ids, TensorView x) override;
   void embed_device(TensorView out, const Weight& table, TensorView ids) override;
   int slots() const override;
-  void draw(TensorView logits, std::span<const DrawRow> rows, std::span<const TokenEdit> edits) override;
-  int64_t send_drawn(size_t count) override;
-  std::span<const DrawnToken> wait_drawn(int64_t ticket) override;
+  void sample(TensorView logits, std::span<const SampleArgs> rows,
+              std::span<const LogitAdjustment> edits) override;
+  int64_t send_sampled(size_t count) override;
+  std::span<const SampledToken> wait_sampled(int64_t ticket) override;
   std::shared_ptr<std::byte> allocate_pinned(size_t bytes) override;
   void copy_to_host(std::byte* pinned, std::span<const Piece> from) override;
   void copy_from_host(std::span<const Piece> to, const std::byte* pinned) override;
@@ -128,15 +128,15 @@ class Impl final : public CudaBackend {
     void* schedule;
   };
   // Layers whose attention of tokens by themselves is shared out alike.
-  struct OneKind {
+  struct DecodeAttentionKind {
     const Table* table;
     int kv_heads, window;
     int64_t first, count;  // tokens
     bool whole;
-    bool operator==(const OneKind&) const = default;
+    bool operator==(const DecodeAttentionKind&) const = default;
   };
   struct OnePlan {
-    OneKind kind;
+    DecodeAttentionKind kind;
     const int32_t* numbers;  // on the device
   };
   struct Batch {
@@ -154,8 +154,8 @@ class Impl final : public CudaBackend {
     std::deque<Table> tables;
     std::vector<OnePlan> one_plans;
   };
-  // Tokens on their way to the host: of the last draw on the device, of the last few in pinned memory.
-  struct Drawn {
+  // Tokens on their way to the host: of the last sample on the device, of the last few in pinned memory.
+  struct Sampled {
     DeviceBuffer device;
     PinnedBuffer host[kTickets];
     cudaEvent_t there[kTickets] = {};
@@ -207,21 +207,21 @@ class Impl final : public CudaBackend {
   static bool unpacked_fits(const Matrix& matrix);
   void reserve_unpacked(const Matrix& matrix);
   const PointerTable& pointer_table(std::span<const Weight> weights);
-  void grouped_product(const TileParams& common, const PointerTable& table);
+  void grouped_product(const GemmGroupedParams& common, const PointerTable& table);
   void make_expert_maps(PointerTable& table, std::span<const Weight> weights);
-  // mix_experts() for few tokens; false, and nothing done, where it does not fit.
-  bool few_experts(TensorView out, TensorView x, TensorView ids, TensorView weights, const ExpertBank& bank);
-  // Whether expert_product() is made for the matrices, and worth it.
+  // moe_ffn() for few tokens; false, and nothing done, where it does not fit.
+  bool moe_gemv(TensorView out, TensorView x, TensorView ids, TensorView weights, const ExpertBank& bank);
+  // Whether grouped_gemm() is made for the matrices, and worth it.
   bool expert_product_fits(const PointerTable& table, DType entries, int64_t experts, int64_t pairs);
   static int64_t panel_bytes(const PointerTable& table, int64_t experts, DType entries);
   // grouped_product() on warpgroup instructions. `memory`: for the rows of x, and for panels.
-  void expert_product(const TileParams& common, const PointerTable& table, ExpertMemory memory);
+  void grouped_gemm(const GemmGroupedParams& common, const PointerTable& table, ExpertMemory memory);
   // The product `all` describes but for its matrices: each is `matrix`, those of several groups at `matrices`.
   void panel_experts(const ExpertProductParams& all, const Matrix& matrix, const void* const* matrices,
                      void* panel);
   bool panel_f32_product(const ProductParams& params);  // false, and nothing done, where it does not fit
 
-  void reserve_drawn(size_t rows);
+  void reserve_sampled(size_t rows);
   // In bf16, in scratch memory.
   View rounded(const View& wide);
   const Batch& batch_of(const RaggedBatch& batch);
@@ -231,7 +231,7 @@ class Impl final : public CudaBackend {
   void attend_on(const AttentionParams& params, const Table& table);
   int attend_singles(const AttentionParams& params, const Table& table);
   void attend_each(const AttentionParams& params, const Table& table);
-  const int32_t* one_plan(const OneKind& wanted);
+  const int32_t* one_plan(const DecodeAttentionKind& wanted);
   void launch_or_record(const std::function<void()>& body);
 
   std::string name_;
@@ -246,14 +246,14 @@ class Impl final : public CudaBackend {
   std::optional<Staging> staging_;
   std::optional<SideCopies> copies_;
   std::optional<HostUpload> uploads_;  // between the first weight and the first step
-  std::optional<Lt> lt_;
+  std::optional<CublasLtGemm> lt_;
   Scratch scratch_;   // results between the kernels of one operation
   Scratch unpacked_;  // a matrix in units as bf16
   Scratch flash_partial_;
   DeviceBuffer one_workspace_;  // of the attention of single tokens
   DeviceBuffer argmax_keys_;
   DeviceBuffer slots_;  // int32 [slots()]
-  Drawn drawn_;
+  Sampled sampled_;
   int64_t argmax_rows_ = 0;
   Batch batch_;
   std::vector<Plan> plans_;

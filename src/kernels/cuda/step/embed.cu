@@ -1,6 +1,6 @@
 // Rows of a stored matrix of any type as bf16: the token embedding, and whole panels for the large products.
 // A thread decodes eight elements; bytes moved: the stored rows in, two bytes per element out.
-#include "kernels/cuda/common/decode.cuh"
+#include "kernels/cuda/common/dequantize.cuh"
 #include "kernels/cuda/common/params.h"
 
 namespace sluice::kernels::cuda {
@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(256) rows_kernel(const RowsParams p) {
     const uint8_t* source = static_cast<const uint8_t*>(p.source.data) + from * p.source.row_bytes;
     float f[8];
     if (k + 8 <= p.source.cols || p.source.type == DType::BF16) {
-      Type::decode8(source, k, f);
+      Type::dequantize8(source, k, f);
     } else {
       // Plain types only: block types have whole blocks.
 #pragma unroll
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(256) rows_kernel(const RowsParams p) {
         if (p.source.type == DType::F8_E4M3) {
           float whole[8];
           uint8_t eight[8] = {source[k + j]};
-          Decoder<DType::F8_E4M3>::decode8(eight, 0, whole);
+          Decoder<DType::F8_E4M3>::dequantize8(eight, 0, whole);
           f[j] = whole[0];
         }
       }
@@ -74,7 +74,7 @@ void launch_embed(const EmbedParams& p, Stream stream) {
   launch_rows({p.table, p.ids, p.slots, p.out.data, p.out.type, p.out.n, p.out.stride_n, p.out.dim}, stream);
 }
 
-void launch_decode(const DecodeParams& p, Stream stream) {
+void launch_dequantize(const DequantizeParams& p, Stream stream) {
   launch_rows({p.source, nullptr, nullptr, p.out, DType::BF16, p.source.rows, p.stride, p.stride}, stream);
 }
 

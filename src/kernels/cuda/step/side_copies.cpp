@@ -41,7 +41,7 @@ SideCopies::Chunk& SideCopies::next() {
   return chunks_[turn_++ % kChunks];
 }
 
-SideCopies::Share SideCopies::take_share(std::span<const Accelerator::Piece> pieces, size_t& index,
+SideCopies::Share SideCopies::take_share(std::span<const AsyncDevice::Piece> pieces, size_t& index,
                                          size_t& offset) {
   Share share;
   while (index < pieces.size() && share.bytes < kChunkBytes) {
@@ -67,7 +67,7 @@ void SideCopies::move(const Chunk& chunk, const Share& share, bool gather) {
   launch_move_pieces(p, work_);
 }
 
-void SideCopies::to_host(std::byte* pinned, std::span<const Accelerator::Piece> from) {
+void SideCopies::to_host(std::byte* pinned, std::span<const AsyncDevice::Piece> from) {
   for (size_t index = 0, offset = 0; index < from.size();) {
     const Share share = take_share(from, index, offset);
     if (share.bytes == 0) return;
@@ -83,7 +83,7 @@ void SideCopies::to_host(std::byte* pinned, std::span<const Accelerator::Piece> 
   }
 }
 
-void SideCopies::from_host(std::span<const Accelerator::Piece> to, const std::byte* pinned) {
+void SideCopies::from_host(std::span<const AsyncDevice::Piece> to, const std::byte* pinned) {
   for (size_t index = 0, offset = 0; index < to.size();) {
     const Share share = take_share(to, index, offset);
     if (share.bytes == 0) return;

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/accelerator.h"
+#include "kernels/async_device.h"
 #include "kernels/cuda/common/staging.h"
 
 namespace sluice::kernels::cuda {
@@ -25,8 +25,8 @@ class SideCopies {
 
   // Takes the chunks' memory, so that no copy has to.
   void prepare();
-  void to_host(std::byte* pinned, std::span<const Accelerator::Piece> from);
-  void from_host(std::span<const Accelerator::Piece> to, const std::byte* pinned);
+  void to_host(std::byte* pinned, std::span<const AsyncDevice::Piece> from);
+  void from_host(std::span<const AsyncDevice::Piece> to, const std::byte* pinned);
   bool pending() const;
   void wait() const;
 
@@ -40,7 +40,7 @@ class SideCopies {
     std::vector<int64_t> words;  // address, offset in the chunk, bytes
     size_t bytes = 0;
   };
-  static Share take_share(std::span<const Accelerator::Piece> pieces, size_t& index, size_t& offset);
+  static Share take_share(std::span<const AsyncDevice::Piece> pieces, size_t& index, size_t& offset);
   Chunk& next();
   void move(const Chunk& chunk, const Share& share, bool gather);
 

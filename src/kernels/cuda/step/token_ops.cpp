@@ -32,23 +32,23 @@ PointwiseParams pointwise_params(Pointwise operation, const TensorView& out, con
 
 }  // namespace
 
-void Impl::norm(NormParams params) {
+void CudaBackendImpl::norm(NormParams params) {
   params.fixed_order = deterministic_ ? 1 : 0;
   issue(launch_norm, params);
 }
 
-void Impl::rms_norm(TensorView out, TensorView x, TensorView gain, float eps) {
+void CudaBackendImpl::rms_norm(TensorView out, TensorView x, TensorView gain, float eps) {
   norm(norm_params(out, x, gain, eps));
 }
 
-void Impl::layer_norm(TensorView out, TensorView x, TensorView gain, TensorView bias, float eps) {
+void CudaBackendImpl::layer_norm(TensorView out, TensorView x, TensorView gain, TensorView bias, float eps) {
   NormParams p = norm_params(out, x, gain, eps);
   p.kind = NormKind::Layer;
   p.bias = floats_of(bias, x.dim(-1));
   norm(p);
 }
 
-void Impl::add_rms_norm(TensorView out, const Residual& x, const RmsGain& gain) {
+void CudaBackendImpl::add_rms_norm(TensorView out, const Residual& x, const RmsGain& gain) {
   NormParams p = norm_params(out, x.sum, gain.gain, gain.eps);
   p.add = view_of(x.b);
   if (p.add.n == 1) p.add.stride_n = 0;
@@ -56,42 +56,42 @@ void Impl::add_rms_norm(TensorView out, const Residual& x, const RmsGain& gain) 
   norm(p);
 }
 
-void Impl::add(TensorView out, TensorView a, TensorView b, float b_scale) {
+void CudaBackendImpl::add(TensorView out, TensorView a, TensorView b, float b_scale) {
   PointwiseParams p = pointwise_params(Pointwise::Add, out, a, b_scale);
   p.b = view_of(b);
   if (p.b.n == 1) p.b.stride_n = 0;
   pointwise(p);
 }
 
-void Impl::copy(TensorView out, TensorView x) {
+void CudaBackendImpl::copy(TensorView out, TensorView x) {
   pointwise(pointwise_params(Pointwise::Copy, out, x, 0.0f));
 }
 
-void Impl::gate_rows(TensorView x, TensorView gate) {
+void CudaBackendImpl::gate_rows(TensorView x, TensorView gate) {
   PointwiseParams p = pointwise_params(Pointwise::GateRows, x, x, 0.0f);
   p.b = view_of(gate);
   pointwise(p);
 }
 
-void Impl::scale(TensorView x, float factor) {
+void CudaBackendImpl::scale(TensorView x, float factor) {
   pointwise(pointwise_params(Pointwise::Scale, x, x, factor));
 }
 
-void Impl::softcap(TensorView x, float cap) {
+void CudaBackendImpl::softcap(TensorView x, float cap) {
   pointwise(pointwise_params(Pointwise::Softcap, x, x, cap));
 }
 
-void Impl::clamp(TensorView x, float limit) {
+void CudaBackendImpl::clamp(TensorView x, float limit) {
   pointwise(pointwise_params(Pointwise::Clamp, x, x, limit));
 }
 
-void Impl::activate(TensorView out, TensorView x, Activation activation) {
+void CudaBackendImpl::activate(TensorView out, TensorView x, Activation activation) {
   PointwiseParams p = pointwise_params(Pointwise::Activate, out, x, 0.0f);
   p.activation = static_cast<int32_t>(activation);
   pointwise(p);
 }
 
-void Impl::gated(TensorView out, TensorView gate_up, Activation activation) {
+void CudaBackendImpl::gated(TensorView out, TensorView gate_up, Activation activation) {
   const int64_t inner = out.dim(1);
   SLUICE_CHECK_EQ(gate_up.dim(1), 2 * inner);
   PointwiseParams p = pointwise_params(Pointwise::Gated, out, gate_up.columns(0, inner), 0.0f);
@@ -100,7 +100,7 @@ void Impl::gated(TensorView out, TensorView gate_up, Activation activation) {
   pointwise(p);
 }
 
-void Impl::gather_rows(TensorView out, TensorView x, std::span<const int32_t> rows) {
+void CudaBackendImpl::gather_rows(TensorView out, TensorView x, std::span<const int32_t> rows) {
   GatherParams p = blank<GatherParams>();
   p.out = view_of(out);
   p.x = view_of(x);
@@ -109,14 +109,14 @@ void Impl::gather_rows(TensorView out, TensorView x, std::span<const int32_t> ro
   issue(launch_gather, p);
 }
 
-void Impl::embed(TensorView out, const Weight& table, std::span<const int32_t> ids) {
+void CudaBackendImpl::embed(TensorView out, const Weight& table, std::span<const int32_t> ids) {
   SLUICE_CHECK_EQ(out.dim(0), static_cast<int64_t>(ids.size()));
   const int32_t* staged = staging_->put(0, ids, mode_);
   embed_device(out, table,
                TensorView::contiguous(const_cast<int32_t*>(staged), DType::I32, {out.dim(0)}, Device::Cuda));
 }
 
-void Impl::embed_device(TensorView out, const Weight& table, TensorView ids) {
+void CudaBackendImpl::embed_device(TensorView out, const Weight& table, TensorView ids) {
   const DeviceWeight& weight = device_weight(table);
   SLUICE_CHECK_EQ(weight.matrices.size(), size_t{1});
   EmbedParams p = blank<EmbedParams>();
@@ -128,7 +128,7 @@ void Impl::embed_device(TensorView out, const Weight& table, TensorView ids) {
   issue(launch_embed, p);
 }
 
-void Impl::argmax(TensorView ids, TensorView x) {
+void CudaBackendImpl::argmax(TensorView ids, TensorView x) {
   ArgmaxParams p = blank<ArgmaxParams>();
   p.x = view_of(x);
   SLUICE_CHECK(ids.dtype == DType::I32 && ids.is_contiguous() && ids.elements() == p.x.n);

@@ -1,0 +1,99 @@
+#include "api/fields/parameters.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace sluice::api {
+
+namespace {
+
+// A word is forbidden with and without a space before it.
+Status add_bad_words(const ParsedRequest& parsed, const tokenizer::Tokenizer* tokenizer,
+                     request::SamplingParams& out) {
+  if (parsed.bad_words.empty()) return {};
+  if (tokenizer == nullptr)
+    return Error{ErrorCode::InvalidArgument, "'bad_words' needs a tokenizer, which this model does not have"};
+  for (const std::string& word : parsed.bad_words) {
+    for (const std::string& form : {word, " " + word}) {
+      Result<std::vector<Token>> tokens = tokenizer->encode(form);
+      if (!tokens) return Error{tokens.error().code, fmt::format("'bad_words': {}", tokens.error().message)};
+      if (!tokens->empty()) out.bad_words.push_back(std::move(*tokens));
+    }
+  }
+  return {};
+}
+
+request::Sampling make_sampling(const ParsedRequest& parsed) {
+  request::Sampling out;
+  out.temperature = parsed.temperature.value_or(out.temperature);
+  out.top_k = parsed.top_k.value_or(out.top_k);
+  out.top_p = parsed.top_p.value_or(out.top_p);
+  out.min_p = parsed.min_p.value_or(out.min_p);
+  out.typical_p = parsed.typical_p.value_or(out.typical_p);
+  out.best_of = parsed.best_of.value_or(out.best_of);
+  out.seed = parsed.seed;
+  return out;
+}
+
+// Beam search by use_beam_search; contrastive search by penalty_alpha, as in transformers; contrastive decoding by an
+// object {alpha, beta}.
+request::Method make_method(const ParsedRequest& parsed) {
+  if (parsed.use_beam_search) {
+    request::BeamSearch beam{.width = parsed.best_of.value_or(parsed.n),
+                             .early_stopping = parsed.early_stopping};
+    beam.width = parsed.beam_width.value_or(std::max(1, beam.width));
+    beam.length_penalty = parsed.length_penalty.value_or(beam.length_penalty);
+    return beam;
+  }
+  if (parsed.penalty_alpha.value_or(0) > 0)
+    return request::ContrastiveSearch{.top_k = parsed.top_k.value_or(4), .alpha = *parsed.penalty_alpha};
+  if (!parsed.contrastive_decoding) return make_sampling(parsed);
+  request::ContrastiveDecoding method{.sampling = make_sampling(parsed)};
+  method.alpha = parsed.contrastive_decoding->alpha.value_or(method.alpha);
+  method.beta = parsed.contrastive_decoding->beta.value_or(method.beta);
+  return method;
+}
+
+}  // namespace
+
+void fill_defaults(ParsedRequest& parsed, const request::SamplingDefaults& model) {
+  const request::SamplingDefaults& defaults = request::recipe_or(model, parsed.fallback);
+  const auto fill = [](auto& field, const auto& value) {
+    if (!field) field = value;
+  };
+  fill(parsed.temperature, defaults.temperature);
+  fill(parsed.top_p, defaults.top_p);
+  fill(parsed.min_p, defaults.min_p);
+  fill(parsed.repetition_penalty, defaults.repetition_penalty);
+  // The candidates of a contrastive search are not a filter.
+  if (parsed.penalty_alpha.value_or(0) == 0) fill(parsed.top_k, defaults.top_k);
+}
+
+Result<Parameters> make_parameters(const ParsedRequest& parsed, const tokenizer::Tokenizer* tokenizer) {
+  Parameters out;
+  request::SamplingParams& s = out.sampling;
+  s.method = make_method(parsed);
+  s.repetition_penalty = parsed.repetition_penalty.value_or(s.repetition_penalty);
+  s.presence_penalty = parsed.presence_penalty;
+  s.frequency_penalty = parsed.frequency_penalty;
+  s.logit_bias = parsed.logit_bias;
+  if (Status words = add_bad_words(parsed, tokenizer, s); !words) return words.error();
+  s.allowed_tokens = parsed.allowed_tokens;
+  s.stop_tokens = parsed.stop_tokens;
+  s.ignore_eos = parsed.ignore_eos;
+  s.min_tokens = parsed.min_tokens;
+  s.n = parsed.n;
+  out.has_max_tokens = parsed.max_tokens.value_or(-1) >= 0;
+  if (out.has_max_tokens) s.max_tokens = *parsed.max_tokens;
+  s.logprobs = parsed.logprobs;
+  if (parsed.logprobs_wanted) s.logprobs = parsed.top_logprobs.value_or(0);
+  s.prompt_logprobs = parsed.prompt_logprobs;
+  out.text = {
+      .stop = parsed.stop, .include_stop = parsed.include_stop, .skip_special = parsed.skip_special_tokens};
+  out.priority = -parsed.priority;
+  out.cache_salt = parsed.cache_salt;
+  return out;
+}
+
+}  // namespace sluice::api

@@ -1,0 +1,357 @@
+// Products of up to eight tokens with matrices in units.
+//
+// One or two persistent blocks on every multiprocessor walk over tiles of RowTiles rows of units (of gated products one of
+// gates and one of ups). A producer warp keeps a ring of stages of 8 * Depth units of each row full, in contiguous copies.
+// Eight warps have Depth units of each row of a stage and multiply them with mma m16n8k16, tokens as the eight columns.
+// At the end of a tile they leave their sums in shared memory and go on; one more warp adds them up and stores results.
+// Where the tokens are few a block takes half of the shared memory and of the registers, and the next such kernel's
+// blocks fill their rings beside it. x stays in shared memory, with its sums over groups of columns, where a block has
+// several tiles and it fits, else it comes with the stages.
+//
+// Bytes: the units once, x once for every block. Sums do not depend on the number of tokens.
+#pragma once
+
+#include "kernels/cuda/common/activation.cuh"
+#include "kernels/cuda/common/tma.cuh"
+#include "kernels/cuda/gemm/quantized/units.cuh"
+#include "kernels/cuda/gemm/quantized/units_product.h"
+
+namespace sluice::kernels::cuda {
+
+template <Units U_, int RowTiles_, bool Gated_, int Depth_>
+struct FewShape {
+  static constexpr Units U = U_;
+  static constexpr int RowTiles = RowTiles_, Depth = Depth_;
+  static constexpr bool Gated = Gated_;
+  static constexpr int kUnit = unit_bytes(U);
+  static constexpr int kWarps = 8, kThreads = kWarps * 32 + 64,
+                       kColumns = kWarps * Depth;  // columns: of units
+  static constexpr int kRows = RowTiles * kUnitRows, kResults = Gated ? kUnitRows : kRows;
+  // x begins behind it, at a multiple of 1024.
+  static constexpr int kWeightBytes = (RowTiles * kColumns * kUnit + 1023) / 1024 * 1024;
+  static constexpr int kHalfShared = 115712, kAllShared = 232448;
+  // Of a single row of units no more than six: with eight 14336 columns take 14.6 instead of 12.6 us.
+  static constexpr int kMostStages = RowTiles == 1 ? 6 : 20;
+  static constexpr int kBarrierBytes = 16 * kMostStages + 48;
+  using Sums = GroupSums<Unit<U>>;
+  static constexpr int kKept = Sums::kNeeded ? Unit<U>::kGroups * 4 : 0;  // pairs of sums to a unit's columns
+  static_assert(!Gated || RowTiles == 2, "a row of gates and one of ups");
+};
+
+struct FewArguments {
+  const uint8_t* weights;
+  bf16* out;
+  const float* bias;
+  int64_t out_stride;
+  UnitTable table;
+  int n, rows;              // rows: of out
+  int units, steps, tiles;  // units of a row of them; steps of kColumns units
+  int stages, stage_bytes;  // stage: weights, then x where it comes with them
+  int x_bytes, x_resident;  // of a step
+  int pitch;                // of sums, from row to row
+  int activation;
+};
+
+// Where things lie in shared memory: x where it stays, stages, barriers, two sets of sums, sums of x where it stays.
+template <class S>
+struct FewPlaces {
+  uint32_t x, ring, full, empty, x_full, sums_full, sums_empty;
+  float* sums;
+  float2* kept;
+  int sum_count;
+
+  __device__ __forceinline__ FewPlaces(uint8_t* base, const FewArguments& p) {
+    x = shared_address(base);
+    ring = x + (p.x_resident != 0 ? p.steps * p.x_bytes : 0);
+    sum_count = S::kWarps * S::kRows * p.pitch;
+    full = ring + p.stages * p.stage_bytes;
+    empty = full + 8 * S::kMostStages;
+    x_full = empty + 8 * S::kMostStages;
+    sums_full = x_full + 8;
+    sums_empty = sums_full + 16;
+    sums = reinterpret_cast<float*>(base + (full - x) + S::kBarrierBytes);
+    kept = reinterpret_cast<float2*>(sums + 2 * sum_count);
+  }
+};
+
+template <class S>
+__device__ __forceinline__ void few_produce(const FewArguments& p, const CUtensorMap* x_map,
+                                            const FewPlaces<S>& at, int mine) {
+  const uint64_t policy = read_once_policy();
+  const int total = mine * p.steps, ahead = total < p.stages ? total : p.stages;
+  const int64_t row_bytes = int64_t{p.units} * S::kUnit;
+  const int row_tiles = (p.rows + kUnitRows - 1) / kUnitRows;  // of results
+  struct Cursor {
+    int step = 0, stage = 0, round = 0, tile;
+  };
+  const auto next = [&](Cursor& c) {
+    if (++c.stage == p.stages) c.stage = 0, ++c.round;
+    if (++c.step == p.steps) c.step = 0, c.tile += gridDim.x;
+  };
+  const auto load_weights = [&](const Cursor& c) {
+    const int left = p.units - c.step * S::kColumns, count = left < S::kColumns ? left : S::kColumns;
+    const int first = S::Gated ? c.tile : c.tile * S::RowTiles;
+    const int rows = S::Gated || row_tiles - first > S::RowTiles ? S::RowTiles : row_tiles - first;
+    const uint32_t bytes = count * S::kUnit, barrier = at.full + 8 * c.stage;
+    barrier_expect(barrier, rows * bytes + (p.x_resident != 0 ? 0 : p.x_bytes));
+    const uint8_t* from = p.weights + first * row_bytes + int64_t{c.step} * S::kColumns * S::kUnit;
+    const uint32_t to = at.ring + c.stage * p.stage_bytes;
+#pragma unroll
+    for (int r = 0; r < S::RowTiles; ++r)
+      if (r < rows)
+        copy_bytes(to + r * S::kColumns * S::kUnit, from + r * (S::Gated ? row_tiles : 1) * row_bytes, bytes,
+                   barrier, policy);
+  };
+  const auto load_x = [&](const Cursor& c) {
+    if (p.x_resident == 0)
+      tma_load_3d(at.ring + c.stage * p.stage_bytes + S::kWeightBytes, x_map, 0, 0, c.step * S::kColumns,
+                  at.full + 8 * c.stage);
+  };
+  allow_dependents();
+  Cursor c;
+  c.tile = blockIdx.x;
+  for (int i = 0; i < ahead; ++i, next(c)) load_weights(c);
+  wait_for_producer();
+  if (p.x_resident != 0) {
+    barrier_expect(at.x_full, p.steps * p.x_bytes);
+    for (int step = 0; step < p.steps; ++step)
+      tma_load_3d(at.x + step * p.x_bytes, x_map, 0, 0, step * S::kColumns, at.x_full);
+  }
+  c = Cursor();
+  c.tile = blockIdx.x;
+  for (int i = 0; i < ahead; ++i, next(c)) load_x(c);
+  for (int i = ahead; i < total; ++i, next(c)) {
+    barrier_wait(at.empty + 8 * c.stage, (c.round - 1) & 1);
+    load_weights(c);
+    load_x(c);
+  }
+}
+
+// The warp that adds up sums.
+template <class S>
+__device__ __forceinline__ void few_finish(const FewArguments& p, const FewPlaces<S>& at, int mine) {
+  const int lane = threadIdx.x & 31;
+  wait_for_producer();
+  for (int j = 0; j < mine; ++j) {
+    const float* sums = at.sums + (j & 1) * at.sum_count;
+    const int row0 = (static_cast<int>(blockIdx.x) + j * static_cast<int>(gridDim.x)) * S::kResults;
+    barrier_wait(at.sums_full + 8 * (j & 1), (j >> 1) & 1);
+    const auto total = [&](int r, int token, int row) {
+      float value = p.bias != nullptr ? p.bias[row] : 0.0f;
+#pragma unroll
+      for (int w = 0; w < S::kWarps; ++w) value += sums[(w * S::kRows + r) * p.pitch + token];
+      return value;
+    };
+    for (int e = lane; e < S::kResults * p.n; e += 32) {
+      const int r = e % S::kResults, token = e / S::kResults, row = row0 + r;
+      if (row >= p.rows) continue;
+      float value = total(r, token, row);
+      if constexpr (S::Gated) value = gate(value, total(kUnitRows + r, token, p.rows + row), p.activation);
+      p.out[token * p.out_stride + row] = __float2bfloat16(value);
+    }
+    __syncwarp();
+    if (lane == 0) barrier_arrive(at.sums_empty + 8 * (j & 1));
+  }
+}
+
+// Fragments of the tokens for a warp's columns number d of a step; x: where the step's begin.
+template <class S>
+__device__ __forceinline__ void few_tokens(const FewArguments& p, uint32_t x, int d, uint32_t (&b)[4][2]) {
+  const int lane = threadIdx.x & 31, token = (lane & 7) < p.n ? lane & 7 : p.n - 1;
+  const int row = (d * S::kWarps + static_cast<int>(threadIdx.x >> 5)) * p.n + token, turn = row & 7;
+  uint32_t low[4], high[4];
+  load_matrices(x + row * 128 + (((lane >> 3) ^ turn) << 4), low);
+  load_matrices(x + row * 128 + (((4 + (lane >> 3)) ^ turn) << 4), high);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    b[i][0] = low[2 * i], b[i][1] = low[2 * i + 1];
+    b[2 + i][0] = high[2 * i], b[2 + i][1] = high[2 * i + 1];
+  }
+}
+
+// A warp's share of a stage: its first unit, the step's x, sums of x that are kept, units of the row from there on.
+struct FewStage {
+  const uint8_t* unit;
+  uint32_t x;
+  const float2* kept;
+  int left;
+};
+
+// Whole: all units of the stage exist. Kept: sums of x lie in shared memory.
+template <class S, bool Whole, bool Kept>
+__device__ __forceinline__ void few_multiply(const FewArguments& p, const FewStage& stage,
+                                             float (&acc)[S::RowTiles][4]) {
+  const int lane = threadIdx.x & 31;
+#pragma unroll
+  for (int d = 0; d < S::Depth; ++d) {
+    if (!Whole && d * S::kWarps >= stage.left) break;
+    uint32_t b[4][2];
+    few_tokens<S>(p, stage.x, d, b);
+    const typename S::Sums sums =
+        Kept ? typename S::Sums(stage.kept + d * S::kWarps * S::kKept, lane & 3) : typename S::Sums(b);
+#pragma unroll
+    for (int r = 0; r < S::RowTiles; ++r) {
+      Unit<S::U> held;
+      held.load(stage.unit + (r * S::kColumns + d * S::kWarps) * S::kUnit, lane);
+      multiply_eight(held, p.table, b, sums, acc[r]);
+    }
+  }
+}
+
+// The sums of x over the columns of a warp, for all of its tiles.
+template <class S>
+__device__ __forceinline__ void few_keep(const FewArguments& p, const FewPlaces<S>& at) {
+  const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+  for (int i = 0; i * S::kWarps + warp < p.units; ++i) {
+    uint32_t b[4][2];
+    few_tokens<S>(p, at.x + i / S::Depth * p.x_bytes, i % S::Depth, b);
+    const typename S::Sums sums(b);
+    if (lane < 4) sums.keep(at.kept + (i * S::kWarps + warp) * S::kKept, lane);
+  }
+  __syncwarp();
+}
+
+template <class S>
+__device__ __forceinline__ void few_consume(const FewArguments& p, const uint8_t* base,
+                                            const FewPlaces<S>& at, int mine) {
+  const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
+  wait_for_producer();  // without taking turns from the kernel in front
+  if (p.x_resident != 0) {
+    barrier_wait(at.x_full, 0);
+    if constexpr (S::Sums::kNeeded) few_keep<S>(p, at);
+  }
+  int stage = 0, parity = 0;
+  for (int j = 0; j < mine; ++j) {
+    float acc[S::RowTiles][4] = {};
+    for (int step = 0; step < p.steps; ++step) {
+      const uint32_t here = at.ring + stage * p.stage_bytes;
+      const int first = step * S::kColumns + warp;
+      const FewStage own{base + (here - at.x) + warp * S::kUnit,
+                         p.x_resident != 0 ? at.x + step * p.x_bytes : here + S::kWeightBytes,
+                         at.kept + first * S::kKept, p.units - first};
+      barrier_wait(at.full + 8 * stage, parity);
+      const bool whole = own.left > S::kColumns - S::kWarps;
+      if (whole && p.x_resident != 0) {
+        few_multiply<S, true, true>(p, own, acc);
+      } else if (whole) {
+        few_multiply<S, true, false>(p, own, acc);
+      } else {
+        few_multiply<S, false, false>(p, own, acc);
+      }
+      // What was read has been multiplied: the TMA unit cannot overtake it.
+      __syncwarp();
+      if (lane == 0) barrier_arrive(at.empty + 8 * stage);
+      if (++stage == p.stages) stage = 0, parity ^= 1;
+    }
+    if (j >= 2) barrier_wait(at.sums_empty + 8 * (j & 1), ((j >> 1) - 1) & 1);
+    float* sums = at.sums + (j & 1) * at.sum_count;
+#pragma unroll
+    for (int r = 0; r < S::RowTiles; ++r) {
+      float* sum = sums + (warp * S::kRows + r * kUnitRows + g) * p.pitch + t * 2;
+      if (t * 2 < p.n) sum[0] = acc[r][0], sum[8 * p.pitch] = acc[r][2];
+      if (t * 2 + 1 < p.n) sum[1] = acc[r][1], sum[8 * p.pitch + 1] = acc[r][3];
+    }
+    __syncwarp();
+    if (lane == 0) barrier_arrive(at.sums_full + 8 * (j & 1));
+  }
+}
+
+template <class S>
+__global__ void __launch_bounds__(S::kThreads, 2)
+    units_few_kernel(const __grid_constant__ CUtensorMap x_map, const __grid_constant__ FewArguments p) {
+  extern __shared__ uint8_t raw[];
+  uint8_t* base = raw + bytes_to_aligned(raw);
+  const FewPlaces<S> at(base, p);
+  const int warp = threadIdx.x >> 5;
+  const int blocks = static_cast<int>(gridDim.x),
+            mine = (p.tiles - static_cast<int>(blockIdx.x) + blocks - 1) / blocks;
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < p.stages; ++s) {
+      barrier_init(at.full + 8 * s, 1);
+      barrier_init(at.empty + 8 * s, S::kWarps);
+    }
+    barrier_init(at.x_full, 1);
+    for (int s = 0; s < 2; ++s) {
+      barrier_init(at.sums_full + 8 * s, S::kWarps);
+      barrier_init(at.sums_empty + 8 * s, 1);
+    }
+    barriers_ready();
+  }
+  __syncthreads();
+  if (warp < S::kWarps) {
+    few_consume<S>(p, base, at, mine);
+  } else if (warp == S::kWarps) {
+    few_finish<S>(p, at, mine);
+  } else if (one_lane()) {
+    few_produce<S>(p, &x_map, at, mine);
+  }
+}
+
+// Where x stays, how many stages there are, and how much memory that takes.
+template <class S>
+int few_memory(FewArguments& a, int blocks, int limit) {
+  const int room = limit - 1024 - S::kBarrierBytes - 2 * S::kWarps * S::kRows * a.pitch * 4;
+  const int x_bytes = a.steps * (a.x_bytes + S::kColumns * S::kKept * 8);
+  a.x_resident = blocks < a.tiles && x_bytes + 4 * S::kWeightBytes <= room ? 1 : 0;
+  a.stage_bytes = S::kWeightBytes + (a.x_resident != 0 ? 0 : a.x_bytes);
+  const int left = room - (a.x_resident != 0 ? x_bytes : 0);
+  a.stages = left / a.stage_bytes < S::kMostStages ? left / a.stage_bytes : S::kMostStages;
+  return limit;
+}
+
+// Blocks: on a multiprocessor.
+template <class S, int Blocks>
+void launch_few_shape(const UnitsProductParams& u, Stream stream) {
+  static const int processors = multiprocessors();
+  const auto kernel = units_few_kernel<S>;
+  static const cudaError_t attribute =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kAllShared);
+  check_launch(attribute, "units, few tokens");
+  const ProductParams& p = u.product;
+  FewArguments a{};
+  a.weights = static_cast<const uint8_t*>(p.weight.data);
+  a.out = static_cast<bf16*>(p.out.data);
+  a.bias = p.bias;
+  a.out_stride = p.out.stride_n;
+  a.table = u.table;
+  a.n = static_cast<int>(p.x.n);
+  a.rows = static_cast<int>(S::Gated ? p.weight.rows / 2 : p.weight.rows);
+  a.units = static_cast<int>(p.weight.cols / kUnitCols);
+  a.steps = (a.units + S::kColumns - 1) / S::kColumns;
+  a.tiles = (a.rows + S::kResults - 1) / S::kResults;
+  a.activation = u.activation;
+  a.x_bytes = S::kColumns * a.n * 128;
+  a.pitch = a.n | 1;
+  int blocks = a.tiles < Blocks * processors ? a.tiles : Blocks * processors;
+  int shared = few_memory<S>(a, blocks, S::kHalfShared);
+  if (a.stages < 3) {
+    blocks = a.tiles < processors ? a.tiles : processors;
+    shared = few_memory<S>(a, blocks, S::kAllShared);
+  }
+  const auto size = [](int64_t value) { return static_cast<uint64_t>(value); };
+  const CUtensorMap x = make_tensor_map(p.x.data, {3,
+                                                   {64, size(a.n), size(a.units)},
+                                                   {size(p.x.stride_n * 2), 128},
+                                                   {64, static_cast<uint32_t>(a.n), S::kColumns}});
+  launch("units, few tokens", kernel,
+         Grid{dim3(static_cast<unsigned>(blocks)), dim3(S::kThreads), static_cast<size_t>(shared)}, stream, x,
+         a);
+}
+
+template <Units U>
+void launch_few(const UnitsProductParams& u, Stream stream) {
+  constexpr int kRowBytes = 16 * unit_bytes(U);  // of a row of units in a deep stage
+  constexpr int kPairDepth = 2 * kRowBytes <= 24 * 1024 ? 2 : 1,
+                kLongDepth = 3 * kRowBytes <= 32 * 1024 ? 2 : 1;
+  const bool few = u.product.x.n <= 4;
+  if (u.gated != 0 && few) return launch_few_shape<FewShape<U, 2, true, kPairDepth>, 2>(u, stream);
+  if (u.gated != 0) return launch_few_shape<FewShape<U, 2, true, 1>, 2>(u, stream);
+  if (u.product.weight.rows >= kLongMatrix && few)
+    return launch_few_shape<FewShape<U, 3, false, kLongDepth>, 2>(u, stream);
+  if (u.product.weight.rows >= kLongMatrix) return launch_few_shape<FewShape<U, 3, false, 1>, 2>(u, stream);
+  // Two rows of units to a tile where that gives every block one tile or more.
+  if (few && u.product.weight.rows > 4096) return launch_few_shape<FewShape<U, 2, false, 1>, 2>(u, stream);
+  launch_few_shape<FewShape<U, 1, false, 2>, 2>(u, stream);
+}
+
+}  // namespace sluice::kernels::cuda

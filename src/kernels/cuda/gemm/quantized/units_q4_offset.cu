@@ -1,0 +1,8 @@
+// The products with units of Q4Offset.
+#include "kernels/cuda/gemm/quantized/units_launch.cuh"
+
+namespace sluice::kernels::cuda {
+
+template struct UnitsProducts<Units::Q4Offset>;
+
+}  // namespace sluice::kernels::cuda

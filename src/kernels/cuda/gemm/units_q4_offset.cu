@@ -1,8 +1,0 @@
-// The products with units of Q4Offset.
-#include "kernels/cuda/gemm/units_launch.cuh"
-
-namespace sluice::kernels::cuda {
-
-template struct UnitsProducts<Units::Q4Offset>;
-
-}  // namespace sluice::kernels::cuda

@@ -1,8 +1,0 @@
-// The products with units of Q4Table.
-#include "kernels/cuda/gemm/units_launch.cuh"
-
-namespace sluice::kernels::cuda {
-
-template struct UnitsProducts<Units::Q4Table>;
-
-}  // namespace sluice::kernels::cuda

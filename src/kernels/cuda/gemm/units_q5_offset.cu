@@ -1,8 +1,0 @@
-// The products with units of Q5Offset.
-#include "kernels/cuda/gemm/units_launch.cuh"
-
-namespace sluice::kernels::cuda {
-
-template struct UnitsProducts<Units::Q5Offset>;
-
-}  // namespace sluice::kernels::cuda

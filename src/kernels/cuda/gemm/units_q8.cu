@@ -1,8 +1,0 @@
-// The products with units of Q8.
-#include "kernels/cuda/gemm/units_launch.cuh"
-
-namespace sluice::kernels::cuda {
-
-template struct UnitsProducts<Units::Q8>;
-
-}  // namespace sluice::kernels::cuda

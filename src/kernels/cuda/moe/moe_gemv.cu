@@ -1,0 +1,124 @@
+// The feed-forward of a mixture for few tokens, with matrices of any type: active[pair, i] = gate(W_gate[i] · x[token],
+// W_up[i] · x[token]) for every (token, slot), then out[token, r] = Σ over its slots of weight · (W_down[r] · active[pair]).
+//
+// A warp makes one element of either: a lane decodes eight elements of a row at a time and multiplies them with as many of
+// the token's, which come from the L1. Nothing is sorted, and no token waits for another; matrices that several tokens
+// chose are read for each of them, from the L2 where it holds them. Bytes: those matrices, once for each pair.
+#include "kernels/cuda/common/activation.cuh"
+#include "kernels/cuda/common/dequantize.cuh"
+#include "kernels/cuda/common/params.h"
+
+namespace sluice::kernels::cuda {
+namespace {
+
+constexpr int kWarps = 8;
+
+__device__ __forceinline__ const uint8_t* row_of(const void* const* matrices, int expert, int64_t row,
+                                                 int64_t row_bytes) {
+  return static_cast<const uint8_t*>(matrices[expert]) + row * row_bytes;
+}
+
+template <class T>
+__device__ __forceinline__ float dot8(const float (&weights)[8], const T* x) {
+  float v[8], sum = 0.0f;
+  load8<true>(x, 8, v);
+#pragma unroll
+  for (int j = 0; j < 8; ++j) sum += weights[j] * v[j];
+  return sum;
+}
+
+// grid: (rows of active, pairs)
+template <class Type, class T, bool Gated>
+__global__ void __launch_bounds__(kWarps * 32) few_up_kernel(const FewExpertsParams p) {
+  allow_dependents();
+  wait_for_producer();
+  const int lane = threadIdx.x % 32;
+  const int64_t inner = p.down.cols, cols = p.up.cols;
+  const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32, pair = blockIdx.y;
+  if (row >= inner) return;
+  const int64_t token = pair / p.used, slot = pair % p.used;
+  const int expert = p.ids[token * p.ids_stride + slot];
+  const uint8_t* first = row_of(p.up_matrices, expert, row, p.up.row_bytes);
+  const uint8_t* second = first + inner * p.up.row_bytes;
+  const T* x = static_cast<const T*>(p.x.data) + token * p.x.stride_n;
+  float sums[2] = {};
+#pragma unroll 4
+  for (int64_t k = lane * 8; k < cols; k += 256) {
+    float w[8];
+    Type::dequantize8(first, k, w);
+    sums[0] += dot8(w, x + k);
+    if constexpr (Gated) {
+      Type::dequantize8(second, k, w);
+      sums[1] += dot8(w, x + k);
+    }
+  }
+  const float factor = p.weigh_inputs != 0 ? p.weights[token * p.weights_stride + slot] : 1.0f;
+#pragma unroll
+  for (float& sum : sums) sum = warp_sum(sum) * factor;
+  if (lane != 0) return;
+  if (p.up_biases != nullptr) {
+    sums[0] += p.up_biases[expert][row];
+    if constexpr (Gated) sums[1] += p.up_biases[expert][inner + row];
+  }
+  static_cast<T*>(p.active)[pair * inner + row] =
+      narrow<T>(Gated ? gate(sums[0], sums[1], p.activation) : activate(sums[0], p.activation));
+}
+
+// grid: (rows of out, tokens)
+template <class Type, class T>
+__global__ void __launch_bounds__(kWarps * 32) few_down_kernel(const FewExpertsParams p) {
+  allow_dependents();
+  wait_for_producer();
+  const int lane = threadIdx.x % 32;
+  const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32, token = blockIdx.y;
+  if (row >= p.down.rows) return;
+  const int64_t inner = p.down.cols;
+  float total = 0.0f;
+#pragma unroll 4
+  for (int slot = 0; slot < p.used; ++slot) {
+    const int expert = p.ids[token * p.ids_stride + slot];
+    const float weight = p.weigh_inputs != 0 ? 1.0f : p.weights[token * p.weights_stride + slot];
+    const uint8_t* weights = row_of(p.down_matrices, expert, row, p.down.row_bytes);
+    const T* x = static_cast<const T*>(p.active) + (token * p.used + slot) * inner;
+    float sum = 0.0f;
+#pragma unroll 4
+    for (int64_t k = lane * 8; k < inner; k += 256) {
+      float w[8];
+      Type::dequantize8(weights, k, w);
+      sum += dot8(w, x + k);
+    }
+    if (lane == 0 && p.down_biases != nullptr) sum += p.down_biases[expert][row];
+    total += weight * sum;
+  }
+  total = warp_sum(total);
+  if (lane == 0) static_cast<T*>(p.out.data)[token * p.out.stride_n + row] = narrow<T>(total);
+}
+
+Grid rows_by(int64_t rows, int64_t others) {
+  return {dim3(static_cast<unsigned>(ceil_div(rows, kWarps)), static_cast<unsigned>(others)),
+          dim3(kWarps * 32)};
+}
+
+}  // namespace
+
+bool few_experts_fit(const FewExpertsParams& p) {
+  return aligned_tokens(p.x) && p.down.cols % 8 == 0;
+}
+
+void launch_few_experts(const FewExpertsParams& p, Stream stream) {
+  const int64_t pairs = p.x.n * p.used;
+  visit_activations(p.x.type, [&](auto element) {
+    using T = decltype(element);
+    const bool up = visit_matrix(p.up, [&](auto type) {
+      using Type = decltype(type);
+      launch("few experts, up", p.gated != 0 ? few_up_kernel<Type, T, true> : few_up_kernel<Type, T, false>,
+             rows_by(p.down.cols, pairs), stream, p);
+    });
+    const bool down = visit_matrix(p.down, [&](auto type) {
+      launch("few experts, down", few_down_kernel<decltype(type), T>, rows_by(p.down.rows, p.x.n), stream, p);
+    });
+    check_launch(up && down ? cudaSuccess : cudaErrorInvalidValue, "experts of this type");
+  });
+}
+
+}  // namespace sluice::kernels::cuda

@@ -1,0 +1,288 @@
+#include "kv/kv_manager.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/check.h"
+
+namespace sluice::kv {
+
+KvManager::KvManager(KvManagerOptions options) : options_(std::move(options)) {
+  SLUICE_CHECK_GT(options_.block_size, 0);
+  SLUICE_CHECK(!options_.groups.empty());
+  for (const KvGroup& group : options_.groups) SLUICE_CHECK_GE(group.window, 0);
+  forget_all();
+}
+
+void KvManager::forget_all() {
+  SLUICE_CHECK(sequences_.empty());
+  groups_.clear();
+  groups_.resize(options_.groups.size());
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    for (size_t tier = 0; tier < request::kTiers; ++tier) {
+      groups_[group].pools[tier] = BlockPool(options_.groups[group].blocks[tier]);
+    }
+  }
+  moves_.clear();
+}
+
+KvManager::Sequence& KvManager::resident(SeqId seq) {
+  return const_cast<Sequence&>(std::as_const(*this).resident(seq));
+}
+
+const KvManager::Sequence& KvManager::resident(SeqId seq) const {
+  const auto found = sequences_.find(seq);
+  SLUICE_CHECK(found != sequences_.end());
+  SLUICE_CHECK(!found->second.out());
+  return found->second;
+}
+
+BlockPool& KvManager::pool(int group, request::Tier tier) {
+  return groups_[static_cast<size_t>(group)].pools[static_cast<size_t>(tier)];
+}
+
+const BlockPool& KvManager::pool(int group, request::Tier tier) const {
+  return groups_[static_cast<size_t>(group)].pools[static_cast<size_t>(tier)];
+}
+
+int KvManager::first_visible(int group, int position) const {
+  const int window = options_.groups[static_cast<size_t>(group)].window;
+  if (window == 0) return 0;
+  return std::max(0, position - window + 1) / options_.block_size;
+}
+
+// All blocks that are ever held are held plainly or lie within a promise, so keeping the plain ones below
+// what is not promised means that a promise can always be kept.
+int KvManager::room(int group, Ref holder) const {
+  const BlockPool& device = pool(group, request::Tier::Device);
+  if (holder == Ref::Reserved) return device.obtainable();
+  const int unpromised = device.capacity() - groups_[static_cast<size_t>(group)].promised;
+  return std::min(device.obtainable(), unpromised - device.held_plainly());
+}
+
+void KvManager::open(SeqId seq, std::string_view salt, int rope_set) {
+  const auto [entry, fresh] = sequences_.try_emplace(seq);
+  SLUICE_CHECK(fresh);
+  entry->second.tables.resize(groups_.size());
+  entry->second.given_back.resize(groups_.size());
+  entry->second.root = root_key(options_.model, salt, rope_set);
+}
+
+bool KvManager::reserve(SeqId seq, const Extent& extent) {
+  Sequence& sequence = resident(seq);
+  SLUICE_CHECK_LE(extent.begin, extent.end);
+  for (int group = 0; group < groups(); ++group) give_back(group, sequence, extent.begin);
+  for (int group = 0; group < groups(); ++group) {
+    if (missing_blocks(group, sequence, extent) > room(group, sequence.holder())) return false;
+  }
+  for (int group = 0; group < groups(); ++group) grow(group, sequence, extent);
+  return true;
+}
+
+void KvManager::give_back(int group, Sequence& sequence, int begin) {
+  std::vector<BlockId>& table = sequence.tables[static_cast<size_t>(group)];
+  int& given = sequence.given_back[static_cast<size_t>(group)];
+  const int visible = std::min(first_visible(group, begin), static_cast<int>(table.size()));
+  for (; given < visible; ++given) {
+    BlockId& block = table[static_cast<size_t>(given)];
+    pool(group, request::Tier::Device).unref(block, sequence.holder());
+    block = request::kNoBlock;
+  }
+}
+
+bool KvManager::shared(int group, BlockId block) const {
+  return pool(group, request::Tier::Device).holders(block) > 1;
+}
+
+int KvManager::missing_blocks(int group, const Sequence& sequence, const Extent& extent) const {
+  const bool windowed = options_.groups[static_cast<size_t>(group)].window > 0;
+  const std::vector<BlockId>& table = sequence.tables[static_cast<size_t>(group)];
+  const int present = static_cast<int>(table.size());
+  int missing = std::max(0, blocks_for(windowed ? extent.end : std::max(extent.end, extent.total)) - present);
+  const int written = std::min(present, blocks_for(extent.end));
+  for (int i = extent.begin / options_.block_size; i < written; ++i) {
+    missing += shared(group, table[static_cast<size_t>(i)]);
+  }
+  return missing;
+}
+
+void KvManager::grow(int group, Sequence& sequence, const Extent& extent) {
+  const bool windowed = options_.groups[static_cast<size_t>(group)].window > 0;
+  std::vector<BlockId>& table = sequence.tables[static_cast<size_t>(group)];
+  const int present = static_cast<int>(table.size());
+  const int written = std::min(present, blocks_for(extent.end));
+  for (int i = extent.begin / options_.block_size; i < written; ++i) {
+    BlockId& block = table[static_cast<size_t>(i)];
+    if (!shared(group, block)) {
+      pool(group, request::Tier::Device).forget(block);  // its content is about to change
+      continue;
+    }
+    const BlockId own = take(group, request::Tier::Device, sequence.holder());
+    if (i * options_.block_size < extent.begin) {
+      moves_.push_back({group, {request::Tier::Device, block}, {request::Tier::Device, own}});
+      ++counters_.copied;
+    }
+    pool(group, request::Tier::Device).unref(block, sequence.holder());
+    block = own;
+  }
+  const int wanted = blocks_for(windowed ? extent.end : std::max(extent.end, extent.total));
+  while (static_cast<int>(table.size()) < wanted) {
+    table.push_back(take(group, request::Tier::Device, sequence.holder()));
+  }
+}
+
+bool KvManager::reserve_capacity(std::span<const SeqId> family, const Demand& demand) {
+  auto promise = std::make_shared<Promise>();
+  for (int group = 0; group < groups(); ++group) {
+    const int blocks = peak_blocks(group, demand);
+    if (blocks > pool(group, request::Tier::Device).capacity() -
+                     groups_[static_cast<size_t>(group)].promised -
+                     pool(group, request::Tier::Device).held_plainly()) {
+      return false;
+    }
+    promise->blocks.push_back(blocks);
+  }
+  for (size_t group = 0; group < groups_.size(); ++group) groups_[group].promised += promise->blocks[group];
+  promise->members = static_cast<int>(family.size());
+  for (const SeqId seq : family) {
+    Sequence& sequence = sequences_.at(seq);
+    SLUICE_CHECK(!sequence.promise);
+    for (const std::vector<BlockId>& table : sequence.tables) SLUICE_CHECK(sequence.out() || table.empty());
+    sequence.promise = promise;
+  }
+  return true;
+}
+
+void KvManager::publish(SeqId seq, std::span<const Token> tokens) {
+  if (!options_.prefix_cache) return;
+  Sequence& sequence = resident(seq);
+  extend_keys(sequence, tokens);
+  const int full = static_cast<int>(tokens.size()) / options_.block_size;
+  retract(sequence, full);
+  for (; sequence.published < full; ++sequence.published) {
+    const auto index = static_cast<size_t>(sequence.published);
+    for (int group = 0; group < groups(); ++group) {
+      const BlockId block = sequence.tables[static_cast<size_t>(group)][index];
+      if (block != request::kNoBlock) pool(group, request::Tier::Device).publish(block, sequence.keys[index]);
+    }
+  }
+}
+
+void KvManager::invalidate(SeqId seq) {
+  Sequence& sequence = sequences_.at(seq);
+  if (sequence.out()) return;
+  for (int group = 0; group < groups(); ++group) {
+    for (const BlockId block : sequence.tables[static_cast<size_t>(group)]) {
+      if (block != request::kNoBlock) pool(group, request::Tier::Device).forget(block);
+    }
+  }
+}
+
+void KvManager::fork(SeqId parent, SeqId child, int tokens) {
+  const auto [entry, fresh] = sequences_.try_emplace(child);
+  SLUICE_CHECK(fresh);
+  const Sequence& from = resident(parent);
+  Sequence& to = entry->second;
+  const auto blocks = static_cast<size_t>(blocks_for(tokens));
+  const auto full = static_cast<size_t>(tokens / options_.block_size);
+  to.root = from.root;
+  to.keys.assign(from.keys.begin(),
+                 from.keys.begin() + static_cast<ptrdiff_t>(std::min(full, from.keys.size())));
+  to.published = std::min(from.published, static_cast<int>(full));
+  to.promise = from.promise;
+  if (to.promise) ++to.promise->members;
+  to.given_back = from.given_back;
+  for (int group = 0; group < groups(); ++group) {
+    const std::vector<BlockId>& table = from.tables[static_cast<size_t>(group)];
+    SLUICE_CHECK_LE(blocks, table.size());
+    int& given = to.given_back[static_cast<size_t>(group)];
+    given = std::min(given, static_cast<int>(blocks));
+    SLUICE_CHECK_LE(given, first_visible(group, tokens));
+    to.tables.emplace_back(table.begin(), table.begin() + static_cast<ptrdiff_t>(blocks));
+    for (const BlockId block : to.tables.back()) {
+      if (block != request::kNoBlock) pool(group, request::Tier::Device).hold(block, to.holder());
+    }
+  }
+}
+
+void KvManager::unref_all(Sequence& sequence) {
+  retract(sequence, sequence.announced);
+  for (int group = 0; group < groups(); ++group) {
+    const std::vector<BlockId>& table = sequence.tables[static_cast<size_t>(group)];
+    // Last blocks first: the cache evicts in this order, and a block is useless without those before it.
+    for (size_t i = table.size(); i-- > 0;) {
+      if (table[i] == request::kNoBlock) continue;
+      const request::Tier tier =
+          sequence.out() ? sequence.tiers[static_cast<size_t>(group)][i] : request::Tier::Device;
+      pool(group, tier).unref(table[i], tier == request::Tier::Device ? sequence.holder() : Ref::Unreserved);
+    }
+  }
+}
+
+void KvManager::release(SeqId seq) {
+  const auto found = sequences_.find(seq);
+  SLUICE_CHECK(found != sequences_.end());
+  Sequence& sequence = found->second;
+  unref_all(sequence);
+  if (sequence.promise && --sequence.promise->members == 0) {
+    for (size_t group = 0; group < groups_.size(); ++group) {
+      groups_[group].promised -= sequence.promise->blocks[group];
+    }
+  }
+  sequences_.erase(found);
+}
+
+void KvManager::rewind(SeqId seq) {
+  Sequence& sequence = resident(seq);
+  unref_all(sequence);
+  for (std::vector<BlockId>& table : sequence.tables) table.clear();
+  sequence.given_back.assign(groups_.size(), 0);
+  sequence.published = sequence.announced = 0;
+}
+
+std::vector<request::BlockMove> KvManager::take_moves() {
+  return std::exchange(moves_, {});
+}
+
+std::span<const BlockId> KvManager::table(SeqId seq, int group) const {
+  return resident(seq).tables[static_cast<size_t>(group)];
+}
+
+int KvManager::peak_blocks(int group, const Demand& demand) const {
+  const int shared = demand.shared / options_.block_size;
+  const int each = blocks_for(demand.total);
+  const int64_t unwindowed = shared + int64_t{demand.sequences} * (each - shared);
+  int64_t peak = unwindowed;
+  if (const int window = options_.groups[static_cast<size_t>(group)].window; window > 0) {
+    // [begin - window + 1, end) with end - begin <= chunk, at any alignment
+    const int64_t seen = int64_t{window} - 1 + demand.chunk;
+    const int64_t widest = (seen + options_.block_size - 2) / options_.block_size + 1;
+    peak = std::min(unwindowed, demand.sequences * widest);
+  }
+  return static_cast<int>(std::min<int64_t>(peak, std::numeric_limits<int>::max() / 2));
+}
+
+bool KvManager::could_ever_hold(const Demand& demand) const {
+  for (int group = 0; group < groups(); ++group) {
+    if (peak_blocks(group, demand) > capacity(group)) return false;
+  }
+  return true;
+}
+
+GroupUsage KvManager::usage(int group) const {
+  const BlockPool& device = pool(group, request::Tier::Device);
+  return {.blocks = device.capacity(),
+          .used = device.held(),
+          .cached = device.cached(),
+          .promised = groups_[static_cast<size_t>(group)].promised,
+          .host_used = pool(group, request::Tier::Host).held(),
+          .disk_used = pool(group, request::Tier::Disk).held()};
+}
+
+BlockUse KvManager::use(int group, BlockId block) const {
+  const BlockPool& device = pool(group, request::Tier::Device);
+  return {.holders = device.holders(block), .kept = device.has_content(block)};
+}
+
+}  // namespace sluice::kv

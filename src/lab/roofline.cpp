@@ -1,0 +1,126 @@
+#include "lab/roofline.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cpu/peak.h"
+
+namespace sluice::lab {
+
+namespace {
+
+Arithmetic arithmetic_of(DType type) {
+  if (is_block(type)) return Arithmetic::Int8;
+  return type == DType::BF16 ? Arithmetic::Bf16 : Arithmetic::F32;
+}
+
+// Adds up the products of a step.
+class Tally {
+ public:
+  Tally(StepCost& cost, double tokens) : cost_(cost), tokens_(tokens) {}
+
+  // `share` of the matrix is read, and each token is multiplied with `use` of it.
+  void add(const kernels::Weight& weight, double share = 1, double use = 1) {
+    for (const TensorView& part : weight.parts) {
+      cost_.bytes += share * static_cast<double>(part.bytes());
+      cost_.operations[static_cast<size_t>(arithmetic_of(part.dtype))] +=
+          2 * use * tokens_ * static_cast<double>(part.elements());
+    }
+  }
+  void add(const models::AttentionWeights& mixer) {
+    add(mixer.qkv);
+    add(mixer.gate);
+    add(mixer.out);
+  }
+  void add(const models::LatentWeights& mixer) {
+    for (const kernels::Weight* weight : {&mixer.query_down, &mixer.query_up, &mixer.latent_down, &mixer.out})
+      add(*weight);
+    for (const kernels::Weight& weight : mixer.key_up) add(weight);
+    for (const kernels::Weight& weight : mixer.value_up) add(weight);
+  }
+  void add(const models::DenseWeights& ffn) {
+    add(ffn.gate_up);
+    add(ffn.down);
+  }
+  void add(const models::XieluWeights& ffn) {
+    add(ffn.up);
+    add(ffn.down);
+  }
+  // With tokens that choose evenly, an expert is left out by all of them with (1 - used / experts)^tokens.
+  void add_experts(const models::MoeWeights& ffn, const models::MoeFfn& spec) {
+    const double use = double(spec.routing.used) / spec.routing.experts;
+    const double share = 1 - std::pow(1 - use, tokens_);
+    for (const kernels::Weight& weight : ffn.experts.gate_up) add(weight, share, use);
+    for (const kernels::Weight& weight : ffn.experts.down) add(weight, share, use);
+    add(ffn.shared);
+    add(ffn.router);
+    add(ffn.shared_gate);
+  }
+
+ private:
+  StepCost& cost_;
+  double tokens_;
+};
+
+int query_heads(const models::LayerSpec& layer) {
+  return std::visit([](const auto& mixer) { return mixer.heads; }, layer.mixer);
+}
+
+void add_attention(StepCost& cost, const models::ModelSpec& spec, DType kv_type, const StepShape& shape) {
+  const std::vector<models::KvLayer> layers = models::kv_layers(spec);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const models::KvLayer& kv = layers[i];
+    const auto seen = [&](double context) {
+      return kv.window > 0 ? std::min(context, double(kv.window)) : context;
+    };
+    const double mean_context = seen(shape.depth + (shape.tokens + 1) / 2.0);
+    const double width = kv.key_dim + (kv.value_in_key ? 0 : kv.value_dim);
+    cost.attention_operations += 2.0 * shape.sequences * shape.tokens * query_heads(spec.layers[i]) *
+                                 (kv.key_dim + kv.value_dim) * mean_context;
+    if (kv.owner != static_cast<int>(i)) continue;
+    const double context = seen(shape.depth + shape.tokens);
+    cost.bytes += shape.sequences * context * kv.kv_heads * width * info(kv_type).block_bytes;
+  }
+}
+
+}  // namespace
+
+Limits measure_limits(int threads) {
+  using Peak = kernels::cpu::Arithmetic;
+  ThreadPool pool(threads);
+  Limits limits;
+  limits.read = kernels::cpu::peak_read_rate(pool);
+  for (const auto& [ours, peak] :
+       {std::pair(Arithmetic::Int8, Peak::Int8), std::pair(Arithmetic::Bf16, Peak::Bf16),
+        std::pair(Arithmetic::F32, Peak::F32)})
+    limits.multiply[static_cast<size_t>(ours)] = kernels::cpu::peak_multiply_rate(peak, pool);
+  return limits;
+}
+
+StepCost step_cost(const models::Model& model, DType kv_type, const StepShape& shape) {
+  StepCost cost;
+  Tally layers(cost, double(shape.sequences) * shape.tokens);
+  for (size_t i = 0; i < model.weights.layers.size(); ++i) {
+    const models::LayerWeights& layer = model.weights.layers[i];
+    std::visit([&](const auto& mixer) { layers.add(mixer); }, layer.mixer);
+    if (const auto* experts = std::get_if<models::MoeWeights>(&layer.ffn)) {
+      layers.add_experts(*experts, std::get<models::MoeFfn>(model.spec().layers[i].ffn));
+    } else if (const auto* dense = std::get_if<models::DenseWeights>(&layer.ffn)) {
+      layers.add(*dense);
+    } else {
+      layers.add(std::get<models::XieluWeights>(layer.ffn));
+    }
+  }
+  Tally(cost, shape.sequences).add(model.weights.output);
+  add_attention(cost, model.spec(), kv_type, shape);
+  return cost;
+}
+
+Floor step_floor(const StepCost& cost, const Limits& limits) {
+  const double reading = cost.bytes / limits.read;
+  double multiplying = cost.attention_operations / limits.multiply[static_cast<size_t>(Arithmetic::Bf16)];
+  for (size_t i = 0; i < cost.operations.size(); ++i) multiplying += cost.operations[i] / limits.multiply[i];
+  return reading >= multiplying ? Floor{reading, Bound::Memory} : Floor{multiplying, Bound::Compute};
+}
+
+}  // namespace sluice::lab

@@ -1,0 +1,85 @@
+#include "runtime/overlapped_step_runner.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "sampling/philox.h"
+
+namespace sluice::runtime {
+
+int padded_rows(int rows) {
+  const auto up = [&](int multiple) { return (rows + multiple - 1) / multiple * multiple; };
+  if (rows <= 2) return rows;
+  if (rows <= 4) return 4;
+  if (rows <= 32) return up(8);
+  if (rows <= 128) return up(16);
+  return rows <= 512 ? up(32) : up(128);
+}
+
+OverlappedStepRunner::OverlappedStepRunner(kernels::AsyncDevice& device) : device_(device) {}
+
+std::optional<int> OverlappedStepRunner::take_slot() {
+  if (!free_.empty()) {
+    const int slot = free_.back();
+    free_.pop_back();
+    return slot;
+  }
+  if (next_ >= device_.slots()) return std::nullopt;
+  return next_++;
+}
+
+void OverlappedStepRunner::sample_rows(ModelRunner& runner, const SampleBatch& to_sample) {
+  if (!to_sample.rows.empty()) device_.sample(runner.logits(to_sample.rows), to_sample.how, to_sample.edits);
+}
+
+int64_t OverlappedStepRunner::run(ModelRunner& runner, Batch& batch, const SampleBatch& to_sample,
+                                  bool repeats) {
+  const auto body = [&] {
+    runner.forward(batch, to_sample.rows);
+    sample_rows(runner, to_sample);
+  };
+  if (repeats) {
+    device_.run_step(body);
+  } else {
+    body();
+  }
+  return device_.send_sampled(to_sample.rows.size());
+}
+
+int64_t OverlappedStepRunner::sample(ModelRunner& runner, const SampleBatch& to_sample) {
+  sample_rows(runner, to_sample);
+  return device_.send_sampled(to_sample.rows.size());
+}
+
+std::optional<kernels::SampleArgs> sample_args(const sampling::TokenSampler& sampler, int ahead, int slot) {
+  const request::Sampling* sampling = sampler.plain_sampling();
+  if (sampling == nullptr || sampling->typical_p < 1) return std::nullopt;
+  const std::optional<int> logprobs = sampler.wanted_logprobs();
+  if (logprobs.value_or(0) > kernels::SampledToken::kTop) return std::nullopt;
+  kernels::SampleArgs row{.floor = -INFINITY, .slot = slot, .logprobs = logprobs.value_or(-1)};
+  if (sampling->temperature < sampling::kGreedyTemperature) return row;
+  row.uniform = sampling::uniform(sampler.next_random(ahead));
+  row.inverse_temperature = static_cast<float>(1 / sampling->temperature);
+  if (sampling->min_p > 0) row.floor = static_cast<float>(sampling->temperature * std::log(sampling->min_p));
+  row.top_p = static_cast<float>(sampling->top_p);
+  row.top_k = std::max(sampling->top_k, 0);
+  return row;
+}
+
+Result<request::Sampled> sampled_from(const kernels::SampledToken& from_device, size_t position) {
+  if (from_device.status == kernels::SampledToken::NotFinite)
+    return Error{ErrorCode::Numerical, "the logits hold NaN or infinity"};
+  if (from_device.status == kernels::SampledToken::Nothing)
+    return Error{ErrorCode::Numerical, "the logits of all tokens are -inf"};
+  if (from_device.status == kernels::SampledToken::Excluded) return sampling::no_token_left(position);
+  request::Sampled sampled{.token = from_device.token, .logprob = from_device.logprob, .top = {}};
+  for (int i = 0; i < from_device.top; ++i)
+    sampled.top.push_back({from_device.top_tokens[i], from_device.top_logprobs[i]});
+  std::sort(sampled.top.begin(), sampled.top.end(),
+            [](const request::TokenLogprob& a, const request::TokenLogprob& b) {
+              return a.logprob != b.logprob ? a.logprob > b.logprob : a.token < b.token;
+            });
+  return sampled;
+}
+
+}  // namespace sluice::runtime

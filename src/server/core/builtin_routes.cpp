@@ -1,0 +1,106 @@
+#include "server/core/builtin_routes.h"
+
+#include <chrono>
+
+#include "base/json.h"
+#include "base/version.h"
+#include "server/observe/metrics_text.h"
+
+namespace sluice::server {
+
+namespace {
+
+Reply json_reply(int status, const json::object& object) {
+  return {status, "application/json", write_json(object), {{"cache-control", "no-store"}}};
+}
+
+Reply health_reply(const ServerContext& state) {
+  const HealthReport report = state.health();
+  if (!report.healthy) return json_reply(503, {{"status", "unhealthy"}, {"reason", report.reason}});
+  return json_reply(200, {{"status", state.loaded() ? "ok" : "loading"}});
+}
+
+Reply ready_reply(const ServerContext& state) {
+  const Stage stage = state.stage();
+  if (stage == Stage::Loading) return json_reply(503, {{"status", "loading"}});
+  if (stage == Stage::Draining) return json_reply(503, {{"status", "draining"}});
+  const HealthReport report = state.health();
+  if (!report.healthy) return json_reply(503, {{"status", "unhealthy"}, {"reason", report.reason}});
+  return json_reply(200, {{"status", "ready"}});
+}
+
+Reply version_reply() {
+  const BuildInfo& info = build_info();
+  return json_reply(200, {{"version", info.version}, {"commit", info.commit}});
+}
+
+// What a balancer wants to know, per model: 0 to 1 is the share of the KV cache in use.
+Reply load_reply(const ServerContext& state) {
+  json::array models;
+  uint64_t running = 0, waiting = 0;
+  for (const Backend& backend : state.loaded() ? state.backends() : std::vector<Backend>()) {
+    const engine::Metrics& metrics = backend.engine->metrics();
+    const auto blocks = static_cast<double>(std::max<uint64_t>(1, metrics.kv_blocks.value()));
+    running += metrics.running.value();
+    waiting += metrics.waiting.value();
+    models.push_back({{"id", backend.model.id},
+                      {"running", metrics.running.value()},
+                      {"waiting", metrics.waiting.value()},
+                      {"kv_share", static_cast<double>(metrics.kv_used.value()) / blocks}});
+  }
+  return json_reply(200, {{"server_load", running + waiting}, {"models", std::move(models)}});
+}
+
+}  // namespace
+
+int64_t unix_nanoseconds() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+}
+
+int64_t unix_seconds() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::seconds>(now).count();
+}
+
+Reply own_reply(ServerContext& state, OwnRoute route) {
+  switch (route) {
+    case OwnRoute::Health:
+      return health_reply(state);
+    case OwnRoute::Ready:
+      return ready_reply(state);
+    case OwnRoute::Version:
+      return version_reply();
+    case OwnRoute::Load:
+      return load_reply(state);
+    case OwnRoute::Metrics:
+      return {200, "text/plain; version=0.0.4; charset=utf-8", metrics_text(state), {}};
+    case OwnRoute::OpenApi:
+      return {200, "application/json", write_json(api::openapi()), {}};
+    case OwnRoute::Ping:
+    case OwnRoute::Live:
+      break;
+  }
+  return json_reply(200, {{"status", "ok"}});
+}
+
+Reply asset_reply(const Asset& asset, const RequestHead& head) {
+  Reply reply{200, std::string(asset.content_type), "", {}};
+  reply.fields = {{"etag", asset.etag},
+                  {"cache-control", "no-cache"},
+                  {"content-security-policy", std::string(kContentPolicy)},
+                  {"referrer-policy", "no-referrer"},
+                  {"x-frame-options", "DENY"},
+                  {"cross-origin-resource-policy", "same-origin"},
+                  {"cross-origin-opener-policy", "same-origin"}};
+  const std::string* known = head.find("if-none-match");
+  if (known != nullptr && known->find(asset.etag) != std::string::npos) {
+    reply.status = 304;
+    reply.content_type.clear();
+  } else {
+    reply.body = asset.bytes;
+  }
+  return reply;
+}
+
+}  // namespace sluice::server

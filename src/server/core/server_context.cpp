@@ -1,0 +1,112 @@
+#include "server/core/server_context.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/check.h"
+
+namespace sluice::server {
+
+namespace {
+
+// Wrong keys that one address may show in a minute before it has to wait.
+constexpr int kFailuresPerMinute = 60;
+
+std::string machine_name() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
+}
+
+}  // namespace
+
+void HttpMetrics::answered(size_t route, int status, double seconds) {
+  answers_[route][static_cast<size_t>(status / 100) % 6].add();
+  const std::lock_guard lock(mutex_);
+  seconds_.record(seconds);
+}
+
+ServerContext::ServerContext(ServerOptions options, KeyRing keys, std::vector<api::Operation> operations,
+                             std::vector<Asset> assets)
+    : options_(std::move(options)),
+      guards_{is_loopback(options_.host), options_.allowed_hosts, options_.cors_origins, machine_name()},
+      proxies_(*NetworkList::parse(options_.trusted_proxies)),
+      operations_(std::move(operations)),
+      assets_(std::move(assets)),
+      router_(operations_, assets_),
+      metrics_(router_.routes().size()),
+      weights_(*parse_key_weights(options_.key_weights)),
+      limits_({options_.key_requests_per_minute, options_.key_concurrency, options_.key_tokens_per_minute}),
+      failures_({kFailuresPerMinute, 0}),
+      failure_notes_({1, 0}),
+      keys_(std::make_shared<const KeyRing>(std::move(keys))),
+      preparation_({.slots = options_.prepare_threads, .time_limit = options_.prepare_timeout}) {}
+
+std::shared_ptr<const KeyRing> ServerContext::keys() const {
+  const std::lock_guard lock(mutex_);
+  return keys_;
+}
+
+double ServerContext::weight_of(const std::string& client) const {
+  const auto found = weights_.find(client);
+  return found == weights_.end() ? 1 : found->second;
+}
+
+std::string ServerContext::cache_salt(const std::string& client) const {
+  const CacheIsolation wanted = options_.cache_isolation;
+  const bool isolated =
+      wanted == CacheIsolation::Key || (wanted == CacheIsolation::Auto && keys()->size() > 1);
+  return isolated ? client : "";
+}
+
+Status ServerContext::reload_keys() {
+  Result<KeyRing> fresh = KeyRing::make({options_.api_keys, options_.api_key_file});
+  if (!fresh) return fresh.error();
+  const std::lock_guard lock(mutex_);
+  if (fresh->empty() && !keys_->empty())
+    return Error{
+        ErrorCode::InvalidArgument,
+        fmt::format("key file '{}' holds no key any more; only a restart opens the server to everybody",
+                    options_.api_key_file)};
+  keys_ = std::make_shared<const KeyRing>(std::move(*fresh));
+  return {};
+}
+
+void ServerContext::set_backends(std::vector<Backend> backends) {
+  SLUICE_CHECK(!backends.empty() && backends_.empty());
+  backends_ = std::move(backends);
+  for (const Backend& backend : backends_) models_.push_back(backend.model);
+  loaded_ = true;  // readers look at the lists only after they saw this
+}
+
+const Backend& ServerContext::backend_of(const api::ServedModel* model) const {
+  const auto index = static_cast<size_t>(model - models_.data());
+  SLUICE_CHECK_LT(index, backends_.size());
+  return backends_[index];
+}
+
+bool ServerContext::overloaded(const std::string& client) const {
+  if (!loaded_) return false;
+  return std::all_of(backends_.begin(), backends_.end(), [&](const Backend& backend) {
+    return backend.queue_requests > 0 && !backend.engine->has_place(client, weight_of(client));
+  });
+}
+
+HealthReport ServerContext::health() const {
+  if (!loaded_) return {};
+  if (const double stalled = preparation_.stalled(); options_.watchdog > 0 && stalled > options_.watchdog)
+    return {false, false, fmt::format("a request is being read without progress for {:.0f} s", stalled)};
+  for (const Backend& backend : backends_) {
+    const engine::Health health = backend.engine->health();
+    if (health.failed) return {false, true, fmt::format("the engine of {} failed", backend.model.id)};
+    if (options_.watchdog > 0 && health.busy && health.idle_s > options_.watchdog)
+      return {false, false,
+              fmt::format("the engine of {} ended no step for {:.0f} s", backend.model.id, health.idle_s)};
+  }
+  return {};
+}
+
+}  // namespace sluice::server

@@ -1,0 +1,114 @@
+// What all connections of a server share. Of any thread.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "api/core/service.h"
+#include "base/clock.h"
+#include "base/system/gpu_monitor.h"
+#include "engine/engine.h"
+#include "server/access/client_limits.h"
+#include "server/access/guards.h"
+#include "server/access/keys.h"
+#include "server/core/address.h"
+#include "server/core/options.h"
+#include "server/core/prepare_pool.h"
+#include "server/core/router.h"
+#include "server/http/assets.h"
+#include "server/observe/http_metrics.h"
+
+namespace sluice::server {
+
+// A model with the engine that runs it; both outlive the server.
+struct Backend {
+  api::ServedModel model;
+  engine::Engine* engine = nullptr;
+  // For people: /api/live shows them.
+  std::string device, scheme, layout;
+  int block_size = 0, max_sequences = 0, max_step_tokens = 0;
+  std::function<std::optional<GpuStats>()> gpu;  // of the GPU it runs on; empty: no GPU
+  // The engine's own limit, to send requests away before they are read; 0: unknown.
+  size_t queue_requests = 0;
+};
+
+enum class Stage : uint8_t { Loading, Serving, Draining };
+
+struct HealthReport {
+  bool healthy = true;
+  bool lost = false;  // an engine failed for good: only a new process helps
+  std::string reason;
+};
+
+class ServerContext {
+ public:
+  // REQUIRES: options that validate() lets pass
+  ServerContext(ServerOptions options, KeyRing keys, std::vector<api::Operation> operations,
+                std::vector<Asset> assets);
+
+  const ServerOptions& options() const { return options_; }
+  const GuardOptions& guards() const { return guards_; }
+  const NetworkList& proxies() const { return proxies_; }
+  const Router& router() const { return router_; }
+  HttpMetrics& metrics() { return metrics_; }
+  ClientLimits& limits() { return limits_; }
+  ClientLimits& failures() { return failures_; }            // wrong keys, by address
+  ClientLimits& failure_notes() { return failure_notes_; }  // lines of log about them
+  PreparePool& preparation() { return preparation_; }
+  double uptime() const { return seconds_since(start_); }
+  TimePoint start() const { return start_; }
+
+  std::shared_ptr<const KeyRing> keys() const;
+  // Of a client's share: a key's where one was given, else 1.
+  double weight_of(const std::string& client) const;
+  // Keeps the cached prefixes of a client apart from those of others; empty: they are shared.
+  std::string cache_salt(const std::string& client) const;
+  // Reads the keys again; on an error, or where there were keys and are none any more, the old ones stay.
+  Status reload_keys();
+
+  Stage stage() const { return draining_ ? Stage::Draining : loaded_ ? Stage::Serving : Stage::Loading; }
+  // Not ready any more, though still serving.
+  void set_draining() { draining_ = true; }
+  // New requests are sent away; those that run go on.
+  void set_refusing() { refusing_ = true; }
+  bool refusing() const { return refusing_; }
+  // Ends the loading. REQUIRES: not empty, called once.
+  void set_backends(std::vector<Backend> backends);
+  bool loaded() const { return loaded_; }
+  // REQUIRES: loaded()
+  const std::vector<Backend>& backends() const { return backends_; }
+  const std::vector<api::ServedModel>& models() const { return models_; }
+  const Backend& backend_of(const api::ServedModel* model) const;
+
+  // No engine's queue has a place for another request of the client.
+  bool overloaded(const std::string& client) const;
+  // By progress, not by life: a busy engine that ended no step for a while is not healthy, nor is a request that is
+  // read for as long without a sign of life.
+  HealthReport health() const;
+
+ private:
+  const ServerOptions options_;
+  const GuardOptions guards_;
+  const NetworkList proxies_;
+  const std::vector<api::Operation> operations_;
+  const std::vector<Asset> assets_;
+  const Router router_;
+  HttpMetrics metrics_;
+  const std::map<std::string, double> weights_;  // of keys, by name
+  ClientLimits limits_, failures_, failure_notes_;
+  const TimePoint start_ = Clock::now();
+  std::atomic<bool> draining_{false}, refusing_{false}, loaded_{false};
+  std::vector<Backend> backends_;
+  std::vector<api::ServedModel> models_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<const KeyRing> keys_;
+  PreparePool preparation_;
+};
+
+}  // namespace sluice::server
