@@ -5,16 +5,18 @@ import contextlib
 import http.client
 import json
 import random
-import statistics
+import socket
 import struct
 import sys
 import threading
 import time
 
 import serving
+import timing
 from serving import Server
 
 ATTACKER = "127.0.0.2"
+ANSWER, DRAIN = 2, 2  # seconds for others' smallest answer, and what SIGTERM leaves to requests
 MASK = 2 ** 64 - 1
 server = None
 
@@ -84,32 +86,27 @@ ATTACKS = attack_bodies()
 
 @contextlib.contextmanager
 def attackers(target, name, count=2):
-    """So many of the attack's requests at once, from another address; what was answered is in the list that is given."""
+    """So many of the attack's requests at once, from another address: futures of what is answered, None where nothing is."""
     path, body = ATTACKS[name]
-    answers = []
 
     def attack():
         with contextlib.suppress(OSError, http.client.HTTPException):
-            answers.append(post_from(target, ATTACKER, path, body))
+            return post_from(target, ATTACKER, path, body)
 
-    threads = [threading.Thread(target=attack) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    try:
-        yield answers
-    finally:
-        for thread in threads:
-            thread.join()
+    with concurrent.futures.ThreadPoolExecutor(count) as pool:
+        yield [pool.submit(attack) for _ in range(count)]
 
 
+@timing.repeated()
 def check_others_are_answered(name, count=2):
-    quiet = statistics.median(one_token(server) for _ in range(3))
+    """What the attackers were answered."""
+    one_token(server)
     with attackers(server, name, count) as answers:
-        slowest = 0
-        while len(answers) < count:
+        slowest = one_token(server)
+        while not all(answer.done() for answer in answers):
             slowest = max(slowest, one_token(server))
-    assert slowest < max(2, 20 * quiet), f"{slowest:.2f} s while {name} were sent, {quiet:.3f} s before"
-    return answers
+    timing.in_time(slowest, ANSWER, f"one token while {name} were sent")
+    return [answer.result() for answer in answers]
 
 
 def test_others_are_answered_while_one_sends_keys_that_collide():
@@ -138,37 +135,58 @@ def test_keys_and_variables_have_limits():
     assert "257 variables; the limit is 256" in answer["error"]["message"], answer
 
 
+@timing.repeated()
+def check_the_server_ends_in_time(name):
+    with Server("--shutdown-timeout", DRAIN) as other:
+        with attackers(other, name, 4):
+            time.sleep(0.3)
+            started = time.monotonic()
+            other.stop()
+            seconds = time.monotonic() - started
+        timing.in_time(seconds, DRAIN + 2, f"SIGTERM while {name} were sent")  # connections have 2 s for their last bytes
+
+
 def test_the_server_ends_in_time_under_each_attack():
     for name in ATTACKS:
-        with Server("--shutdown-timeout", 2) as other:
-            with attackers(other, name, 4):
-                time.sleep(0.3)
-                started = time.monotonic()
-                other.stop()
-                seconds = time.monotonic() - started
-            assert seconds < 2 + 2 + 6, f"SIGTERM took {seconds:.1f} s while {name} were sent"
+        check_the_server_ends_in_time(name)
+
+
+def cpu_seconds_of(work):
+    """What the server takes for some work, until it rests again."""
+    before = server.cpu_seconds()
+    work()
+    deadline, last = time.monotonic() + 60, before
+    while (now := server.cpu_seconds()) > last or server.metric("sluice_http_requests") > 1:
+        assert time.monotonic() < deadline, "the server does not come to rest"
+        last = now
+        time.sleep(0.3)
+    return now - before
 
 
 def test_a_request_is_not_read_on_when_its_client_goes():
     path, body = ATTACKS["text"]
-    connection = http.client.HTTPConnection("127.0.0.1", server.port)
-    connection.request("POST", path, body, {"Content-Type": "application/json"})
-    time.sleep(0.3)
-    connection.close()
-    deadline = time.monotonic() + 20
-    while server.metric("sluice_http_requests") > 1 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    time.sleep(0.5)
-    before = server.cpu_seconds()
-    time.sleep(1)
-    assert server.cpu_seconds() - before < 0.3, "it still works for a client that is gone"
+
+    def go_away():
+        connection = http.client.HTTPConnection("127.0.0.1", server.port)
+        connection.request("POST", path, body, {"Content-Type": "application/json"})
+        time.sleep(0.1)
+        # A reset: after an orderly end the client might still read.
+        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.close()
+
+    whole = cpu_seconds_of(lambda: post_from(server, ATTACKER, path, body))
+    part = timing.least(lambda: cpu_seconds_of(go_away), 0.5 * whole)
+    print(f"  {part:.2f} s of a processor for a client that goes, {whole:.2f} s for one that stays", flush=True)
+    assert part < 0.5 * whole, "it works on for a client that is gone"
 
 
 def test_reading_a_request_has_a_time_limit():
     with Server("--prepare-timeout", 0.2) as other:
         status, body = post_from(other, ATTACKER, *ATTACKS["text"])
         assert status == 408 and b"--prepare-timeout" in body, (status, body[:300])
-        other.complete("Hello", 1)
+        deadline = time.monotonic() + 20
+        while other.request("POST", "/v1/completions", {"prompt": "Hello", "max_tokens": 1})[0] != 200:
+            assert time.monotonic() < deadline, "a short request is not read in time"
 
 
 class Growth:
@@ -198,7 +216,7 @@ def test_prompt_logprobs_take_little_memory():
     body = {"prompt": words(2200), "max_tokens": 1, "n": 32, "ignore_eos": True}
     assert len(json.dumps(body)) < 27_000
     with Server() as fresh:
-        fresh.post("/v1/completions", body)
+        fresh.complete("Hello", 1)
         for fields in ({"prompt_logprobs": 20}, {"echo": True, "logprobs": 20}):
             with Growth(fresh) as growth:
                 answer = fresh.post("/v1/completions", body | fields)
@@ -214,11 +232,11 @@ def test_prompt_logprobs_take_little_memory():
 
 
 def test_answers_have_a_budget():
-    with Server("--answer-budget", 200_000) as small:
-        body = {"prompt": words(2000), "max_tokens": 1, "prompt_logprobs": 20}
+    with Server("--answer-budget", 20_000) as small:
+        body = {"prompt": words(200), "max_tokens": 1, "prompt_logprobs": 20}
         answer = small.post("/v1/completions", body, 503)
         assert answer["error"]["code"] == "server_is_overloaded", answer
-        small.post("/v1/completions", body | {"prompt_logprobs": 1, "prompt": words(100)})
+        small.post("/v1/completions", body | {"prompt_logprobs": 1, "prompt": words(10)})
         small.wait_idle()
         assert small.metric("sluice_http_answer_bytes") == 0
 
@@ -226,7 +244,7 @@ def test_answers_have_a_budget():
 def test_stop_strings_take_little_memory():
     def ask(target, fields):
         stop = [chr(97 + i) * 256 for i in range(16)]
-        body = {"prompt": "Hello", "max_tokens": 8, "ignore_eos": True, "stream": True, "stop": stop} | fields
+        body = {"prompt": "Hello", "max_tokens": 3, "ignore_eos": True, "stream": True, "stop": stop} | fields
         return post_from(target, "127.0.0.1", "/v1/completions", json.dumps(body))[0]
 
     # So small a KV cache is in use as a whole before memory is looked at.

@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 import serving
+import timing
 from serving import Server, Skip
 from streaming import completion, request_bytes, streams
 
@@ -95,10 +96,14 @@ def test_connections_wait_for_files():
         files = crowded.descriptors() + 3
         resource.prlimit(crowded.process.pid, resource.RLIMIT_NOFILE, (files, files))
         others = [socket.create_connection(("127.0.0.1", crowded.port)) for _ in range(12)]
-        time.sleep(0.2)
-        before = crowded.cpu_seconds()
-        time.sleep(1)
-        spent = crowded.cpu_seconds() - before
+        crowded.wait_for_line("connections have to wait")
+
+        def spend():
+            before = crowded.cpu_seconds()
+            time.sleep(1)
+            return crowded.cpu_seconds() - before
+
+        spent = timing.least(spend, 0.3)
         kept.request("GET", "/health")
         assert kept.getresponse().read()
         for one in others:
@@ -106,32 +111,37 @@ def test_connections_wait_for_files():
         assert crowded.get("/health")["status"] == "ok"
         assert spent < 0.3, f"waiting took {spent:.2f} s of a processor"
         assert crowded.metrics()['sluice_http_trouble_total{reason="connections"}'] > 0
-        assert "connections have to wait" in crowded.text()
         kept.close()
 
 
-def test_silent_connections_stop_nobody():
-    """While one address holds 4,200 connections that say nothing, another one is answered, and SIGTERM ends the server in time."""
-    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 8192:
-        raise Skip("this process may not open 8,192 files")
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
-    try:
-        with Server("--shutdown-timeout", 10) as attacked:
-            silent = [socket.create_connection(("127.0.0.1", attacked.port), source_address=("127.0.0.66", 0)) for _ in range(4200)]
-            body = json.dumps({"prompt": "Hello", "max_tokens": 1})
-            asked = time.monotonic()
-            other = http.client.HTTPConnection("127.0.0.1", attacked.port, timeout=60, source_address=("127.0.0.7", 0))
+@timing.repeated()
+def flood():
+    with Server("--shutdown-timeout", 10) as attacked, contextlib.ExitStack() as silent:
+        for _ in range(4200):
+            silent.enter_context(socket.create_connection(("127.0.0.1", attacked.port), source_address=("127.0.0.66", 0)))
+        body = json.dumps({"prompt": "Hello", "max_tokens": 1})
+        asked = time.monotonic()
+        other = http.client.HTTPConnection("127.0.0.1", attacked.port, timeout=60, source_address=("127.0.0.7", 0))
+        with contextlib.closing(other):
             other.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
             answer = other.getresponse()
             took = time.monotonic() - asked
             assert answer.status == 200 and json.loads(answer.read())["usage"]["completion_tokens"] == 1
-            assert took < 2 or os.getloadavg()[0] > 1.5 * os.cpu_count(), f"{took:.2f} s"
             told = time.monotonic()
             assert attacked.stop() == 0
-            assert time.monotonic() - told < 10
-            for one in silent + [other]:
-                one.close()
+            ended = time.monotonic() - told
+    timing.in_time(took, 2, "one token beside the flood")
+    timing.in_time(ended, 10, "SIGTERM beside the flood")
+
+
+def test_silent_connections_stop_nobody():
+    """While one address holds 4,200 connections that say nothing, another one is answered, and SIGTERM ends the server in time."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if before[1] < 8192:
+        raise Skip("this process may not open 8,192 files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+    try:
+        flood()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
@@ -235,14 +245,14 @@ def test_the_list_names_tests_that_exist():
 
 
 def test_second_signal_beside_a_live_view():
-    with Server() as ending:
+    with Server("--shutdown-timeout", 120) as ending:
         live = socket.create_connection(("127.0.0.1", ending.port))
         live.sendall(b"GET /api/live HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         busy = socket.create_connection(("127.0.0.1", ending.port))
         busy.sendall(request_bytes("/v1/completions", completion("Hello", 4000)))
         assert busy.recv(100) and live.recv(100)
         ending.process.send_signal(signal.SIGTERM)
-        time.sleep(0.3)
+        ending.wait_for_line("draining: ")
         assert ending.process.poll() is None
         started = time.monotonic()
         ending.process.send_signal(signal.SIGTERM)

@@ -9,12 +9,11 @@ import threading
 import time
 
 import serving
+import timing
 from serving import Server
 
 ATTACKER, QUIET = "127.0.0.2", "127.0.0.3"
-# Seconds on two cores of their own; a machine that does other things is given as much more as its quiet answers take
-# longer than 0.1 s.
-ANSWER, QUIET_ANSWER, DRAIN = 2.0, 0.1, 5
+ANSWER, DRAIN = 2, 3  # seconds for the quiet client's answer, and what SIGTERM leaves to requests
 
 
 def ask(server, address, body, headers=None, timeout=120):
@@ -61,30 +60,28 @@ def tokens(count, first=0):
     return [1000 + (first * 7919 + i * 31) % 20000 for i in range(count)]
 
 
+@timing.repeated()
 def attacked(*bodies):
     with Server("--shutdown-timeout", DRAIN) as server:
-        quiet = sorted(one_token(server) for _ in range(5))[2]
-        limit = ANSWER * max(1.0, quiet / QUIET_ANSWER)
+        quiet = sorted(one_token(server) for _ in range(3))[1]
         attack = Attack(server, *bodies)
         attack.start()
-        deadline = time.monotonic() + 20
-        while server.metric("sluice_requests_running") == 0 and time.monotonic() < deadline:
-            time.sleep(0.05)
-        time.sleep(1.5)
+        server.wait_until("sluice_requests_running", 1)
+        time.sleep(1)
         taken = []
         for _ in range(5):
             taken.append(one_token(server))
-            time.sleep(0.3)
+            time.sleep(0.2)
         busy = server.metric("sluice_requests_running")
         start = time.monotonic()
-        code = server.stop(DRAIN + 10)
+        code = server.stop(DRAIN + 60)
         ended = time.monotonic() - start
         assert code == 0, code
         assert busy >= 1, f"the attack was over before it was measured: {attack.statuses}"
         print(f"  quiet {quiet:.3f} s, attacked {min(taken):.3f} to {max(taken):.3f} s, ended after {ended:.1f} s")
-        assert max(taken) <= limit, f"{taken} s under attack, {quiet:.3f} s before; the limit is {limit:.1f} s"
+        timing.in_time(max(taken), ANSWER, "one token under attack")
         # The step that runs when the time is over ends first, and connections have 2 s for their last bytes.
-        assert ended <= DRAIN + 4, f"ended {ended:.1f} s after SIGTERM"
+        timing.in_time(ended, DRAIN + 4, "SIGTERM under attack")
 
 
 LONG = {"max_tokens": 6000, "ignore_eos": True, "temperature": 0.8}
@@ -116,20 +113,20 @@ def test_deadlines():
     with Server() as server:
         for _ in range(3):
             one_token(server)
-        ask(server, QUIET, {"prompt": tokens(600, 1), "max_tokens": 1})
+        ask(server, QUIET, {"prompt": tokens(200, 1), "max_tokens": 1})
         assert ask(server, QUIET, short, {"x-request-deadline": "20"})[0] == 200
         for text in ("soon", "", "-1", "1e3", "nan", "1.", ".5", "1 s", "0x1"):
             status, _, answer = ask(server, QUIET, short, {"x-request-deadline": text})
             assert status == 400 and answer["error"]["code"] == "invalid_deadline", (text, status, answer)
-        start = time.monotonic()
         status, headers, answer = ask(server, QUIET, {"prompt": tokens(4000, 2), "max_tokens": 1},
                                       {"x-request-deadline": "0.05"})
         assert status == 429 and answer["error"]["code"] == "deadline_unmet", (status, answer)
-        assert int(headers["retry-after"]) >= 1 and time.monotonic() - start < 5, headers
+        assert int(headers["retry-after"]) >= 1, headers
+        assert server.metric("sluice_prompt_tokens_total") < 4000, "it was refused after its prompt had been run"
     with Server("--target-ttft", "0.05") as strict:
-        ask(strict, QUIET, {"prompt": tokens(300, 3), "max_tokens": 1}, {"x-request-deadline": "100"})
+        ask(strict, QUIET, {"prompt": tokens(100, 3), "max_tokens": 1}, {"x-request-deadline": "100"})
         assert ask(strict, QUIET, {"prompt": tokens(4000, 4), "max_tokens": 1})[0] == 429
-        assert ask(strict, QUIET, {"prompt": tokens(600, 5), "max_tokens": 1}, {"x-request-deadline": "100"})[0] == 200
+        assert ask(strict, QUIET, {"prompt": tokens(100, 5), "max_tokens": 1}, {"x-request-deadline": "100"})[0] == 200
 
 
 def test_limits_count_sequences_and_tokens():
@@ -151,20 +148,21 @@ def test_weights():
     keys = {"big": "big-key-0123456789", "small": "small-key-0123456789"}
     arguments = [word for name, key in keys.items() for word in ("--api-key", f"{name}:{key}")]
     with Server(*arguments, "--key-weight", "big=3", "--max-seqs", "8", api_key=keys["big"]) as server:
-        made, over = {name: 0 for name in keys}, time.monotonic() + 20
+        made = {name: 0 for name in keys}
 
         def load(name):
-            while time.monotonic() < over:
-                status, _, answer = ask(server, QUIET, {"prompt": "Once upon a time", "max_tokens": 24, "ignore_eos": True},
+            while sum(made.values()) < 96:
+                status, _, answer = ask(server, QUIET, {"prompt": "Once upon a time", "max_tokens": 12, "ignore_eos": True},
                                         {"Authorization": f"Bearer {keys[name]}"})
                 assert status == 200, answer
-                if time.monotonic() < over:  # after that, what is left is answered to both alike
-                    made[name] += answer["usage"]["completion_tokens"]
+                if sum(made.values()) < 96:  # after that, what is left is answered to both alike
+                    made[name] += 1
         threads = [threading.Thread(target=load, args=(name,)) for name in keys for _ in range(12)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
+        print(f"  answers to each key: {made}")
         assert 2 <= made["big"] / made["small"] <= 4.5, made
 
 
