@@ -20,7 +20,7 @@ QUESTIONS = [  # and what a right answer has in it
     ("Who wrote Romeo and Juliet?", ("shakespeare",)),
     ("What is the largest ocean on Earth?", ("pacific",)),
 ]
-SAMPLES = 6
+SAMPLES = 4
 server = None
 
 
@@ -32,7 +32,7 @@ def ask(question, **fields):
 
 def right(**fields):
     """How many of SAMPLES answers to each question are."""
-    texts = [(text, words) for question, words in QUESTIONS for text in ask(question, n=SAMPLES, seed=1, max_tokens=64, **fields)]
+    texts = [(text, words) for question, words in QUESTIONS for text in ask(question, n=SAMPLES, seed=1, max_tokens=48, **fields)]
     return sum(any(re.search(rf"\b{word}\b", text.lower()) for word in words) for text, words in texts)
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The same requests give the same tokens, whatever else is in the batch and however the engine is set up.
 
-SLUICE_BINARY names the program, SLUICE_MODELS the folder of the default model. SLUICE_INVARIANCE_REQUESTS (default 24) is the
+SLUICE_BINARY names the program, SLUICE_MODELS the folder of the default model. SLUICE_INVARIANCE_REQUESTS (default 12) is the
 number of requests; 200 is the full run.
 """
 import json
@@ -14,14 +14,14 @@ from pathlib import Path
 
 MODEL = Path(os.environ.get("SLUICE_MODELS", ".models")) / "SmolLM2-135M-Instruct.Q4_1.gguf"
 BINARY = os.environ.get("SLUICE_BINARY", "build/release/sluice")
-COUNT = int(os.environ.get("SLUICE_INVARIANCE_REQUESTS", "24"))
+COUNT = int(os.environ.get("SLUICE_INVARIANCE_REQUESTS", "12"))
 
 WORDS = "the river opened its gate and water ran over stone while people counted boats in the evening light".split()
 
 
 def make_requests():
     rng = random.Random(5)
-    shared = " ".join(rng.choice(WORDS) for _ in range(60))
+    shared = " ".join(rng.choice(WORDS) for _ in range(40))
     requests = []
     for index in range(COUNT):
         prompt = " ".join(rng.choice(WORDS) for _ in range(rng.choice([1, 5, 20, 50])))
@@ -29,8 +29,10 @@ def make_requests():
             prompt = shared + " " + prompt
         request = {"id": str(index), "prompt": prompt, "max_tokens": rng.randint(2, 14), "ignore_eos": index % 5 == 0}
         kind = index % 6
-        if kind in (0, 1):
+        if kind == 0:
             request["temperature"] = 0
+        elif kind == 1:  # grows enough to be preempted where the KV cache is small
+            request |= {"temperature": 0, "max_tokens": 40, "ignore_eos": True}
         elif kind == 2:
             request |= {"temperature": 0.9, "top_p": 0.9, "seed": index}
         elif kind == 3:
@@ -44,18 +46,22 @@ def make_requests():
 
 
 def run(folder, requests, flags):
-    source, target = folder / "in.jsonl", folder / "out.jsonl"
+    """Answers by id, and how many times a sequence was preempted."""
+    source, target, metrics = folder / "in.jsonl", folder / "out.jsonl", folder / "metrics.json"
     source.write_text("".join(json.dumps(request) + "\n" for request in requests))
-    command = [BINARY, "generate", "--input", str(source), "--output", str(target), "-m", str(MODEL), "--force", *flags]
+    command = [BINARY, "generate", "--input", str(source), "--output", str(target), "-m", str(MODEL), "--force",
+               "--metrics", str(metrics), *flags]
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
     answers = {}
     for line in target.read_text().splitlines():
         answer = json.loads(line)
         assert "error" not in answer, answer
         answers[answer["id"]] = [(c["token_ids"], c["text"], c["finish_reason"], c.get("logprobs")) for c in answer["choices"]]
-    return answers
+    counts = json.loads(metrics.read_text())
+    return answers, counts["preemptions_recompute"] + counts["preemptions_swap"]
 
 
+SMALL_KV = ["--kv-tokens", "128", "--block-size", "4", "--max-seqs", "12"]  # sequences are preempted
 SETUPS = {
     "together": [],
     "static": ["--scheme", "static", "--max-seqs", "8"],
@@ -68,14 +74,14 @@ SETUPS = {
     "blocks of 5": ["--block-size", "5"],
     "blocks of 32": ["--block-size", "32"],
     "preallocate": ["--kv-policy", "preallocate", "--kv-tokens", "1024"],
-    "preempt by recompute": ["--kv-tokens", "400", "--max-seqs", "12"],
-    "preempt by swap": ["--kv-tokens", "400", "--max-seqs", "12", "--preempt", "swap", "--swap-tokens", "4096"],
-    "swap to disk": ["--kv-tokens", "400", "--max-seqs", "12", "--preempt", "swap", "--disk-tokens", "4096",
-                     "--disk-folder", tempfile.gettempdir()],
+    "preempt by recompute": SMALL_KV,
+    "preempt by swap": [*SMALL_KV, "--preempt", "swap", "--swap-tokens", "4096"],
+    "swap to disk": [*SMALL_KV, "--preempt", "swap", "--disk-tokens", "4096", "--disk-folder", tempfile.gettempdir()],
     "no prefix cache": ["--prefix-cache", "off"],
     "one thread": ["--threads", "1"],
     "no kv cache": ["--kv-cache", "off", "--max-seqs", "4"],
 }
+WITHOUT_KV = 6  # the shortest prompts are asked without a KV cache, where each token runs the whole sequence again
 
 
 def main():
@@ -87,14 +93,20 @@ def main():
     passed = failed = 0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        alone = run(folder, requests, ["--max-seqs", "3", "--scheme", "static", "--layout", "packed", "--prefix-cache", "off"])
+        alone, _ = run(folder, requests, ["--max-seqs", "3", "--scheme", "static", "--layout", "packed", "--prefix-cache", "off"])
         for title, flags in SETUPS.items():
-            answers = run(folder, requests, flags)
-            different = [key for key in alone if answers.get(key) != alone[key]]
-            if different or len(answers) != len(requests):
+            asked = requests
+            if title == "no kv cache":
+                asked = sorted(requests, key=lambda request: len(request["prompt"]))[:WITHOUT_KV]
+            answers, preempted = run(folder, asked, flags)
+            different = [request["id"] for request in asked if answers.get(request["id"]) != alone[request["id"]]]
+            if different or len(answers) != len(asked):
                 failed += 1
                 key = different[0] if different else "?"
-                print(f"{title}: {len(different)} of {len(requests)} answers differ, first {key}:\n  {alone.get(key)}\n  {answers.get(key)}")
+                print(f"{title}: {len(different)} of {len(asked)} answers differ, first {key}:\n  {alone.get(key)}\n  {answers.get(key)}")
+            elif flags[:len(SMALL_KV)] == SMALL_KV and preempted == 0:
+                failed += 1
+                print(f"{title}: nothing was preempted")
             else:
                 passed += 1
     print(f"{passed} passed, {failed} failed, 0 skipped")

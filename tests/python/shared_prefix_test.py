@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 SLUICE = os.environ.get("SLUICE_BINARY", str(ROOT / "build/release/sluice"))
 MODELS = Path(os.environ.get("SLUICE_MODELS", ROOT / ".models"))
-REQUESTS, SHARED, OWN, ANSWER = 32, 1500, 12, 4
+REQUESTS, SHARED, OWN, ANSWER, BEGINNING = 32, 1500, 12, 4, 100
 
 
 def jobs(count):
@@ -45,19 +45,21 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         requests = jobs(REQUESTS)
         shared, metrics = generate(Path(name), requests, "on")
-        # Two requests show the work and the answers without sharing; each computes its whole prompt.
-        alone, plain = generate(Path(name), requests[:2], "off")
+        # Without sharing each request computes its whole prompt: one of them as it is, for its answer, and the beginning of
+        # another one.
+        apart = [requests[0], requests[1] | {"prompt": requests[1]["prompt"][:BEGINNING]}]
+        alone, plain = generate(Path(name), apart, "off")
     whole = REQUESTS * (SHARED + OWN)
     run = prefill_tokens(metrics, requests)
     print(f"{whole} prompt tokens, {run} run with the prefix cache: {100 * (1 - run / whole):.1f} % less")
-    if prefill_tokens(plain, requests[:2]) != 2 * (SHARED + OWN):
-        failures.append(f"without the prefix cache {prefill_tokens(plain, requests[:2])} tokens ran")
+    if prefill_tokens(plain, apart) != SHARED + OWN + BEGINNING:
+        failures.append(f"without the prefix cache {prefill_tokens(plain, apart)} tokens ran")
     if run > 0.1 * whole:
         failures.append(f"{run} of {whole} prompt tokens ran")
     cached = sum(line["usage"]["cached_tokens"] for line in shared.values())
     if cached != metrics["cached_tokens"] or cached + run != whole:
         failures.append(f"usage says {cached} cached tokens, metrics {metrics['cached_tokens']}, {whole - run} did not run")
-    if any(alone[i]["choices"][0]["token_ids"] != shared[i]["choices"][0]["token_ids"] for i in alone):
+    if alone["0"]["choices"][0]["token_ids"] != shared["0"]["choices"][0]["token_ids"]:
         failures.append("an answer differs with the prefix cache on")
     for failure in failures:
         print(f"FAILED: {failure}")
