@@ -4,6 +4,8 @@
 SLUICE_KILLED_CLIENTS, SLUICE_IDLE_STREAMS and SLUICE_SLOW_READERS make the load of those cases larger than the one that
 fits into every test run."""
 import asyncio
+import concurrent.futures
+import contextlib
 import json
 import os
 import random
@@ -17,6 +19,7 @@ import time
 from pathlib import Path
 
 import serving
+import timing
 from serving import Server
 from streaming import completion, request_bytes, stream, streams
 
@@ -80,23 +83,22 @@ def bad_requests():
     yield "GET", "/%2e%2e/%2e%2e/etc/passwd", None
 
 
-def quiet_and_unharmed(work):
-    """Sixteen streams run while `work` does its worst; they end byte-identical to a quiet run."""
-    bodies = [completion(prompt, 160) for prompt in PROMPTS]
+def unharmed_by(work):
+    """Sixteen streams run, again and again, while `work` does its worst; they end byte-identical to a quiet run."""
+    bodies = [completion(prompt, 48) for prompt in PROMPTS]
     quiet = asyncio.run(streams(server.port, bodies))
     assert all(one.complete and one.text for one in quiet), [one.error for one in quiet]
-    results = []
-    thread = threading.Thread(target=lambda: results.extend(asyncio.run(streams(server.port, bodies))))
-    thread.start()
-    try:
-        work(thread)
-    finally:
-        thread.join()
-    assert [one.text for one in results] == [one.text for one in quiet], "streams changed"
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        running = pool.submit(work)
+        while not running.done():
+            results = asyncio.run(streams(server.port, bodies))
+            assert [one.text for one in results] == [one.text for one in quiet], "streams changed"
+        running.result()
 
 
 def test_bad_requests_hurt_nobody():
-    def work(thread):
+    def work():
+        server.wait_until("sluice_requests_running", 16)
         cases = list(bad_requests())
         wrong = []
         for method, path, body in cases:
@@ -109,9 +111,8 @@ def test_bad_requests_hurt_nobody():
             for leak in (b"0x", b"/home", b"/work", b".cpp:"):
                 assert leak not in answer.replace(b'"0x', b""), (body[:80], answer[:300])
         assert not wrong, f"{len(wrong)} of {len(cases)} were not refused: {wrong[:8]}"
-        assert thread.is_alive(), "the streams ended before the bad requests did: make them longer"
     try:
-        quiet_and_unharmed(work)
+        unharmed_by(work)
     finally:
         server.wait_idle()
 
@@ -186,10 +187,11 @@ def kill_clients(server):
 
     asyncio.run(all_of_them())
     server.wait_idle()
-    time.sleep(0.3)
+    deadline = time.monotonic() + 20
+    while (after := (server.descriptors(), server.status("Threads")))[0] > before[0] + 2 or after[1] > before[1]:
+        assert time.monotonic() < deadline, (before, after)
+        time.sleep(0.05)
     assert server.metric("sluice_kv_blocks_used") == 0, server.metric("sluice_kv_blocks_used")
-    after = (server.descriptors(), server.status("Threads"))
-    assert after[0] <= before[0] + 2 and after[1] <= before[1], (before, after)
     assert memory[-1] < 1.2 * memory[len(memory) // 2] + 8192, f"memory grows: {memory} KB"
     assert server.metric("sluice_requests_cancelled_total") > 0
 
@@ -208,6 +210,7 @@ def test_half_closed_client_gets_its_answer():
 
 def test_cancellation_frees_blocks_at_once():
     reader = socket.create_connection(("127.0.0.1", server.port))
+    made = server.metric("sluice_generated_tokens_total")
     reader.sendall(request_bytes("/v1/completions", completion("word " * 300, 4000)))
     reader.recv(100)
     deadline = time.monotonic() + 30
@@ -215,20 +218,22 @@ def test_cancellation_frees_blocks_at_once():
         assert time.monotonic() < deadline
     reader.close()
     started = time.monotonic()
-    server.wait_idle(5)
+    server.wait_idle()
     assert server.metric("sluice_kv_blocks_used") == 0
-    print(f"  blocks were free {time.monotonic() - started:.2f} s after the client had gone")
+    made = server.metric("sluice_generated_tokens_total") - made
+    print(f"  blocks were free {time.monotonic() - started:.2f} s after the client had gone, with {made:.0f} of 4,000 tokens")
+    assert made < 400, f"{made} tokens were made for a client that had gone"
 
 
 def gaps_of_four():
-    results = asyncio.run(streams(server.port, [completion(prompt, 128) for prompt in PROMPTS[:4]]))
+    results = asyncio.run(streams(server.port, [completion(prompt, 64) for prompt in PROMPTS[:4]]))
     assert all(one.complete for one in results), [one.error for one in results]
     return statistics.median(gap for one in results for gap in one.gaps)
 
 
-def test_idle_and_slow_clients_cost_nothing():
-    """Open connections that say nothing and readers of one byte a second do not move others' time between tokens."""
-    quiet = [gaps_of_four()]
+@contextlib.contextmanager
+def idle_and_slow_clients():
+    """Connections that say nothing, and answers that are read by one byte a second."""
     idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(IDLE_STREAMS)]
     slow = []
     for _ in range(SLOW_READERS):
@@ -248,24 +253,52 @@ def test_idle_and_slow_clients_cost_nothing():
     thread.start()
     try:
         server.wait_idle()
-        busy = [gaps_of_four() for _ in range(2)]
+        yield
     finally:
         stop.set()
         thread.join()
         for client in idle + slow:
             client.close()
-    quiet.append(gaps_of_four())
-    print(f"  time between tokens: quiet {1e3 * min(quiet):.2f}-{1e3 * max(quiet):.2f} ms, beside {IDLE_STREAMS} idle and "
-          f"{SLOW_READERS} slow clients {1e3 * min(busy):.2f} ms")
-    # What is printed should be within 10 %; the limit leaves room for what else the machine does.
-    assert min(busy) < 1.3 * max(quiet) + 0.001
 
 
+def test_idle_and_slow_clients_cost_nothing():
+    """They do not move others' time between tokens. It is compared with the quiet times right before and after; what such
+    clients cost shows in every comparison, what the machine does beside in some."""
+    quiet, seen = gaps_of_four(), []
+    for _ in range(8):
+        with idle_and_slow_clients():
+            busy = gaps_of_four()
+        before, quiet = quiet, gaps_of_four()
+        seen.append(f"quiet {1e3 * before:.2f} and {1e3 * quiet:.2f} ms, beside {IDLE_STREAMS} idle and {SLOW_READERS} slow clients "
+                    f"{1e3 * busy:.2f} ms")
+        print(f"  time between tokens: {seen[-1]}", flush=True)
+        # It should be within 10 %; the limit leaves room for what else the machine does.
+        if busy < 1.3 * max(before, quiet) + 0.001:
+            return
+    raise AssertionError(seen)
+
+
+async def streams_and_lateness(bodies):
+    """What streams gave, and by how many seconds this process was late at the worst while it read them."""
+    worst = 0.0
+
+    async def watch():
+        nonlocal worst
+        while True:
+            wanted = time.monotonic() + 0.005
+            await asyncio.sleep(0.005)
+            worst = max(worst, time.monotonic() - wanted)
+
+    watcher = asyncio.create_task(watch())
+    results = await streams(server.port, bodies)
+    watcher.cancel()
+    return results, worst
+
+
+@timing.repeated(4)
 def test_metrics_agree_with_clients():
     before = server.metrics()
-    started = time.monotonic()
-    results = asyncio.run(streams(server.port, [completion(prompt, 64) for prompt in PROMPTS[:8]]))
-    assert time.monotonic() > started
+    results, late = asyncio.run(streams_and_lateness([completion(prompt, 64) for prompt in PROMPTS[:8]]))
     after = server.metrics()
 
     def change(name):
@@ -278,9 +311,11 @@ def test_metrics_agree_with_clients():
     tbt = change("sluice_tbt_seconds_sum") / change("sluice_tbt_seconds_count")
     client_ttft = statistics.mean(one.ttft for one in results)
     client_tbt = sum(one.times[-1] - one.times[0] for one in results) / sum(one.tokens - 1 for one in results)
-    print(f"  TTFT {1e3 * ttft:.1f} ms, client {1e3 * client_ttft:.1f}; TBT {1e3 * tbt:.2f} ms, client {1e3 * client_tbt:.2f}")
-    assert abs(tbt - client_tbt) < 0.05 * client_tbt + 0.0005
-    assert abs(ttft - client_ttft) < 0.05 * client_ttft + 0.010
+    said = (f"TTFT {1e3 * ttft:.1f} ms, client {1e3 * client_ttft:.1f}; TBT {1e3 * tbt:.2f} ms, client {1e3 * client_tbt:.2f}; "
+            f"client late by {1e3 * late:.1f}")
+    print(f"  {said}")
+    timing.expect(abs(tbt - client_tbt) < 0.05 * client_tbt + 0.0005, said)
+    timing.expect(abs(ttft - client_ttft) < 0.05 * client_ttft + 0.010 + late, said)
 
 
 def test_overload_is_refused_not_queued():
@@ -316,7 +351,7 @@ def test_keys():
             keys.write("ann:second-key-0123456789\n")
             keys.flush()
             guarded.process.send_signal(signal.SIGHUP)
-            deadline = time.monotonic() + 5
+            deadline = time.monotonic() + 30
             while guarded.request("GET", "/v1/models", key="second-key-0123456789")[0] != 200:
                 assert time.monotonic() < deadline, "the new key is not taken"
                 time.sleep(0.05)
@@ -346,9 +381,9 @@ def test_drain():
     with Server() as draining:
         async def go():
             tasks = [asyncio.create_task(stream(draining.port, completion(prompt, 40))) for prompt in PROMPTS]
-            await asyncio.sleep(0.5)
+            await asyncio.to_thread(draining.wait_until, "sluice_requests_running", 16)
             draining.process.send_signal(signal.SIGTERM)
-            await asyncio.sleep(0.2)
+            await asyncio.to_thread(draining.wait_for_line, "draining: ")
             if not all(task.done() for task in tasks):
                 try:
                     assert draining.request("GET", "/ready")[0] == 503
@@ -384,15 +419,15 @@ def test_log_lines_are_json():
 
 
 def test_second_signal_ends_at_once():
-    with Server() as draining:
+    with Server("--shutdown-timeout", 120) as draining:
         client = socket.create_connection(("127.0.0.1", draining.port))
         client.sendall(request_bytes("/v1/completions", completion("Hello", 4000)))
         client.recv(100)
         draining.process.send_signal(signal.SIGTERM)
-        time.sleep(0.3)
+        draining.wait_for_line("draining: ")
         assert draining.process.poll() is None
         draining.process.send_signal(signal.SIGTERM)
-        draining.process.wait(5)
+        draining.process.wait(20)
         client.close()
 
 
@@ -406,18 +441,21 @@ def test_a_second_model_is_for_contrastive_decoding():
         assert pair.complete("The capital of France is", 8, **wanted) == alone
 
 
+def share_of_a_core(target, seconds=3):
+    before = target.cpu_seconds()
+    time.sleep(seconds)
+    return (target.cpu_seconds() - before) / seconds
+
+
+@timing.repeated()
 def test_ready_soon_and_idle_when_idle():
     with Server() as fresh:
         fresh.complete("Hello", 4)
-        time.sleep(1)
-        before = fresh.cpu_seconds()
-        time.sleep(4)
-        share = (fresh.cpu_seconds() - before) / 4
+        share = timing.least(lambda: share_of_a_core(fresh), 0.01)
         print(f"  ready after {fresh.ready_after:.2f} s, idle {100 * share:.2f} % of a core")
         assert share < 0.01
-        busy = os.getloadavg()[0] > 1.5 * os.cpu_count()
-        assert fresh.ready_after < 1 or busy, f"ready after {fresh.ready_after:.2f} s"
         assert fresh.stop() == 0
+        timing.in_time(fresh.ready_after, 1, "until ready")
 
 
 def test_wrong_start():

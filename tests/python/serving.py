@@ -118,6 +118,13 @@ class Server:
         assert found, f"/metrics has no {name}"
         return sum(found)
 
+    def wait_until(self, name, least, seconds=60):
+        """Until a metric has this value or more."""
+        deadline = time.monotonic() + seconds
+        while (value := self.metric(name)) < least:
+            assert time.monotonic() < deadline, f"after {seconds} s {name} is {value}, not {least}"
+            time.sleep(0.02)
+
     def wait_idle(self, seconds=30):
         """Until no request runs or waits."""
         deadline = time.monotonic() + seconds
@@ -127,6 +134,13 @@ class Server:
             time.sleep(0.02)
         raise AssertionError(f"after {seconds} s there are still requests: running {self.metric('sluice_requests_running')}, "
                              f"waiting {self.metric('sluice_requests_waiting')}")
+
+    def wait_for_line(self, word, seconds=30):
+        """Until the log has the word."""
+        deadline = time.monotonic() + seconds
+        while word not in self.text():
+            assert time.monotonic() < deadline, f"after {seconds} s the log has no {word!r}: {self.text()[-2000:]}"
+            time.sleep(0.01)
 
     def cpu_seconds(self):
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
