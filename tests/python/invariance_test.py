@@ -79,6 +79,7 @@ SETUPS = {
     "swap to disk": [*SMALL_KV, "--preempt", "swap", "--disk-tokens", "4096", "--disk-folder", tempfile.gettempdir()],
     "no prefix cache": ["--prefix-cache", "off"],
     "one thread": ["--threads", "1"],
+    "three threads": ["--threads", "3"],
     "no kv cache": ["--kv-cache", "off", "--max-seqs", "4"],
 }
 WITHOUT_KV = 6  # the shortest prompts are asked without a KV cache, where each token runs the whole sequence again

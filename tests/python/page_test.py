@@ -271,10 +271,11 @@ def see_load(one):
     one.until("/[0-9]/.test(document.getElementById('value-tbt').innerText)", 120)
     one.until("document.getElementById('value-kv').innerText.includes('%')")
     for canvas, least in (("canvas-lanes", 12), ("canvas-blocks", 4), ("canvas-ttft", 4), ("canvas-throughput", 3)):
-        assert one.tab.evaluate(PAINTED, canvas) >= least, canvas
+        wait_for(lambda: one.tab.evaluate(PAINTED, canvas) >= least)
     one.tab.click("#live-pause")
+    one.tab.wait_for_timeout(200)  # the frame that was asked for before
     picture = one.tab.locator("#canvas-lanes").screenshot()
-    time.sleep(0.6)
+    one.tab.wait_for_timeout(600)
     assert one.tab.locator("#canvas-lanes").screenshot() == picture
     one.tab.click("#live-pause")
     one.tab.click("#live-load")

@@ -441,23 +441,6 @@ def test_a_second_model_is_for_contrastive_decoding():
         assert pair.complete("The capital of France is", 8, **wanted) == alone
 
 
-def share_of_a_core(target, seconds=3):
-    before = target.cpu_seconds()
-    time.sleep(seconds)
-    return (target.cpu_seconds() - before) / seconds
-
-
-@timing.repeated()
-def test_ready_soon_and_idle_when_idle():
-    with Server() as fresh:
-        fresh.complete("Hello", 4)
-        share = timing.least(lambda: share_of_a_core(fresh), 0.01)
-        print(f"  ready after {fresh.ready_after:.2f} s, idle {100 * share:.2f} % of a core")
-        assert share < 0.01
-        assert fresh.stop() == 0
-        timing.in_time(fresh.ready_after, 1, "until ready")
-
-
 def test_wrong_start():
     """Each wrong start ends with a line that names the reason, and its exit code."""
     with socket.socket() as taken:

@@ -30,7 +30,7 @@ class Server:
 
     def __init__(self, *arguments, environment=None, api_key=None, stderr=subprocess.STDOUT, files=None):
         self.key = api_key
-        clean = {key: value for key, value in os.environ.items() if not key.startswith("SLUICE_")}
+        clean = {key: value for key, value in os.environ.items() if not key.startswith("SLUICE_") or key == "SLUICE_THREADS"}
         clean |= {"SLUICE_MODELS": str(MODELS)} | (environment or {})
         self.log = tempfile.NamedTemporaryFile("w+", prefix="sluice-serve-", suffix=".log")
         started = time.monotonic()

@@ -4,12 +4,14 @@ import os
 import platform
 import shutil
 import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from testing.step import JOBS, ROOT, Counts, Failed, Skipped, must_run, run
 
 PROGRAM_SECONDS = 1200  # a test program that takes longer is hanging
+SLOW_SECONDS = 20  # one that takes longer gets a line of its own
 # A fixed seed makes a run repeatable: the same build meets the same inputs, as far as the time goes. A hunt takes other
 # seeds and longer.
 FUZZ_SEED = os.environ.get("SLUICE_FUZZ_SEED", "1")
@@ -80,7 +82,11 @@ def run_programs(preset, directories, prefix=(), environment=None):
     def run_part(job):
         program, part, parts = job
         shard = {"GTEST_TOTAL_SHARDS": str(parts), "GTEST_SHARD_INDEX": str(part)}
-        return run_gtest(program, prefix, {**(environment or {}), **shard})
+        started = time.monotonic()
+        counts = run_gtest(program, prefix, {**(environment or {}), **shard})
+        if (seconds := time.monotonic() - started) > SLOW_SECONDS:
+            print(f"       {program.name:<24}{seconds:7.1f} s", flush=True)
+        return counts
 
     with ThreadPoolExecutor(2) as pool:
         return sum(pool.map(run_part, jobs), Counts())

@@ -4,13 +4,19 @@ Each script is run by the Python of .venv, which has the packages that tests/pyt
 is "N passed, M failed, K skipped". The environment names the program (SLUICE_BINARY) and the models (SLUICE_MODELS)."""
 import re
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 from testing.programs import build
-from testing.step import ROOT, Counts, Skipped, run
+from testing.step import JOBS, ROOT, Counts, Failed, Skipped, run
 
 VENV = ROOT / ".venv"
-TOGETHER = ("llama_cpp_test.py", "tokenizer_test.py")  # keep one core busy and measure no time: run side by side
+# Scripts that run side by side, one for each core and the program in them with one thread; those that take longest come
+# first. They hold the program to no time, listen on ports that the system chooses and write into temporary folders of their
+# own. Every other script holds the program to limits of time and runs alone, with all cores.
+TOGETHER = ("invariance_test.py", "defaults_test.py", "llama_cpp_test.py", "page_test.py", "clients_test.py",
+            "shared_prefix_test.py", "tokenizer_test.py", "ollama_test.py", "cli_test.py", "terminal_test.py", "memory_test.py",
+            "rope_test.py", "deploy_test.py", "launcher_test.py", "timing_test.py")
 COUNTS = re.compile(r"(\d+) passed, (\d+) failed, (\d+) skipped")
 
 
@@ -45,22 +51,27 @@ def start_preparing():
     preparation = ThreadPoolExecutor(1).submit(prepare)
 
 
-def run_script(script):
-    code, output = run([VENV / "bin/python", script], environment={"SLUICE_BINARY": str(ROOT / "build/release/sluice")})
+def run_script(script, environment=None):
+    started = time.monotonic()
+    variables = {"SLUICE_BINARY": str(ROOT / "build/release/sluice"), **(environment or {})}
+    code, output = run([VENV / "bin/python", script], environment=variables)
     counts = COUNTS.fullmatch(last_line(output))
     passed, failed, skipped = map(int, counts.groups()) if counts else (0, 0, 0)
     if (code != 0 or not counts) and failed == 0:
         failed = 1
     note = f"{script.name} failed" if failed else ""
+    print(f"       {script.name:<24}{time.monotonic() - started:7.1f} s", flush=True)
     return Counts(passed, failed, skipped, note, output if failed else "")
 
 
 def run_all():
-    scripts = sorted((ROOT / "tests/python").glob("*_test.py"))
-    if not scripts:
-        raise Skipped("tests/python has no scripts")
+    scripts = {path.name: path for path in sorted((ROOT / "tests/python").glob("*_test.py"))}
+    unknown = [name for name in TOGETHER if name not in scripts]
+    if unknown:
+        raise Failed(f"tests/python has no {', '.join(unknown)}: see the list in tools/testing/python_tests.py")
     build("release")
     missing = preparation.result()
-    with ThreadPoolExecutor(len(TOGETHER)) as pool:
-        counts = sum(pool.map(run_script, [script for script in scripts if script.name in TOGETHER]), Counts(note=missing))
-    return sum((run_script(script) for script in scripts if script.name not in TOGETHER), counts)
+    with ThreadPoolExecutor(max(2, JOBS)) as pool:
+        together = pool.map(lambda name: run_script(scripts[name], {"SLUICE_THREADS": "1"}), TOGETHER)
+        counts = sum(together, Counts(note=missing))
+    return sum((run_script(script) for name, script in scripts.items() if name not in TOGETHER), counts)
