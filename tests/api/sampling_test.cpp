@@ -111,6 +111,7 @@ TEST_F(ModelDefaults, LeaveSearchesAlone) {
   const request::SamplingParams made =
       rig_.submission("/v1/completions", R"({"prompt":"Hi","penalty_alpha":0.6})").request.sampling();
   EXPECT_EQ(std::get<request::ContrastiveSearch>(made.method).top_k, 4);
+  EXPECT_EQ(rig_.refusal("/v1/completions", R"({"prompt":"Hi","use_beam_search":true})"), "accepted");
 }
 
 TEST_F(ModelDefaults, AreShown) {
@@ -139,6 +140,67 @@ TEST_F(SamplingTest, Searches) {
   const request::SamplingParams decoding = params(R"("contrastive_decoding":{"alpha":0.2},"temperature":0)");
   EXPECT_EQ(std::get<request::ContrastiveDecoding>(decoding.method).alpha, 0.2);
   EXPECT_EQ(std::get<request::ContrastiveDecoding>(decoding.method).sampling.temperature, 0);
+}
+
+TEST_F(SamplingTest, SearchesReportLogprobs) {
+  for (const char* search : {R"("use_beam_search":true,"n":2)", R"("penalty_alpha":0.6)"}) {
+    EXPECT_EQ(params(std::string(search) + R"(,"logprobs":3)").logprobs, 3) << search;
+    const std::string chat =
+        R"({"messages":[{"role":"user","content":"Hi"}],"logprobs":true,"top_logprobs":2,)" +
+        std::string(search) + "}";
+    EXPECT_EQ(rig_.submission("/v1/chat/completions", chat).request.sampling().logprobs, 2) << search;
+  }
+}
+
+// A field that the method cannot honour is refused by name, with its value and what it conflicts with.
+TEST_F(SamplingTest, FieldsOfOtherMethodsAreRefused) {
+  const auto refusal = [&](const std::string& fields) {
+    return rig_.refusal("/v1/completions", R"({"prompt":"x",)" + fields + "}");
+  };
+  const std::string beams = R"("use_beam_search":true,"n":2,)", contrastive = R"("penalty_alpha":0.6,)";
+  const struct {
+    std::string method, field, value, conflict;
+  } cases[] = {
+      {beams, "temperature", "0.7", "beam search ('use_beam_search')"},
+      {beams, "top_p", "0.9", "beam search ('use_beam_search')"},
+      {beams, "top_k", "40", "beam search ('use_beam_search')"},
+      {beams, "min_p", "0.1", "beam search ('use_beam_search')"},
+      {beams, "typical_p", "0.5", "beam search ('use_beam_search')"},
+      {beams, "penalty_alpha", "0.6", "beam search ('use_beam_search')"},
+      {beams + R"("beam_width":4,)", "best_of", "3", "beam search ('use_beam_search')"},
+      {contrastive, "temperature", "0.7", "contrastive search ('penalty_alpha')"},
+      {contrastive, "top_p", "0.9", "contrastive search ('penalty_alpha')"},
+      {contrastive, "min_p", "0.1", "contrastive search ('penalty_alpha')"},
+      {contrastive, "typical_p", "0.5", "contrastive search ('penalty_alpha')"},
+      {contrastive, "best_of", "2", "contrastive search ('penalty_alpha')"},
+      {contrastive, "beam_width", "2", "contrastive search ('penalty_alpha')"},
+      {"", "beam_width", "4", "sampling (without 'use_beam_search')"},
+      {"", "length_penalty", "2", "sampling (without 'use_beam_search')"},
+      {"", "early_stopping", "true", "sampling (without 'use_beam_search')"},
+      {"", "early_stopping", "\"never\"", "sampling (without 'use_beam_search')"},
+  };
+  for (const auto& [method, field, value, conflict] : cases)
+    EXPECT_EQ(
+        refusal(method + "\"" + field + "\":" + value),
+        "400 invalid_value " + field + ": '" + field + "' is " + value + "; it conflicts with " + conflict);
+  EXPECT_EQ(refusal(contrastive + R"("contrastive_decoding":{})"),
+            "400 invalid_value contrastive_decoding: 'contrastive_decoding' is given; it conflicts with "
+            "contrastive search ('penalty_alpha')");
+}
+
+// Clients send defaults along; vLLM's want temperature 0 beside beams.
+TEST_F(SamplingTest, ValuesThatAskForNothingStandBesideSearches) {
+  const std::string neutral =
+      R"("temperature":0,"top_p":1,"min_p":0,"typical_p":1,"seed":7,"length_penalty":1,"early_stopping":false,)";
+  EXPECT_EQ(std::get<request::BeamSearch>(
+                params(neutral + R"("use_beam_search":true,"best_of":3,"beam_width":3,"top_k":-1)").method)
+                .width,
+            3);
+  EXPECT_EQ(
+      std::get<request::ContrastiveSearch>(params(neutral + R"("penalty_alpha":0.6,"top_k":5)").method).top_k,
+      5);
+  EXPECT_EQ(std::get<request::Sampling>(params(neutral + R"("penalty_alpha":0,"beam_width":1)").method).seed,
+            uint64_t{7});
 }
 
 TEST_F(SamplingTest, StopStringsReachTheText) {

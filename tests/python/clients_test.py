@@ -82,6 +82,18 @@ def test_openai_logprobs():
         answer.choices[0].message.content[:5])
 
 
+def test_openai_logprobs_of_searches():
+    """Beams and contrastive search give the log-probabilities of their tokens, and refuse what they cannot honour."""
+    for search in ({"use_beam_search": True, "beam_width": 3}, {"penalty_alpha": 0.6, "top_k": 4}):
+        answer = chat(logprobs=True, top_logprobs=3, max_tokens=6, extra_body=search)
+        entries = answer.choices[0].logprobs.content
+        assert entries and all(len(entry.top_logprobs) == 3 for entry in entries), (search, entries)
+        assert all(entry.logprob <= entry.top_logprobs[0].logprob + 1e-5 < 1e-4 for entry in entries), (search, entries)
+        error = raises(package("openai").BadRequestError, lambda: chat(temperature=0.7, extra_body=search))
+        assert error.param == "temperature" and "'temperature' is 0.7" in str(error), error
+        assert next(iter(search)) in str(error), error
+
+
 def test_openai_stop():
     whole = chat().choices[0].message.content
     stop = whole[len(whole) // 2:][:3]

@@ -85,6 +85,60 @@ void expect_contrastive_search(const RigOptions& options) {
   }
 }
 
+// The log-probabilities of an answer are those that its tokens have as part of a prompt.
+void expect_logprobs_of_prompt(const request::Request& request, const Answer& answer, size_t choice) {
+  request::Request oracle = greedy_request(request.prompt, 1);
+  for (const request::Sampled& token : answer.choices[choice]) oracle.prompt.push_back(token.token);
+  oracle.sampling().prompt_logprobs = request.sampling().logprobs;
+  const Answer expected = Rig().run(oracle);
+  ASSERT_EQ(expected.prompt_logprobs.size(), oracle.prompt.size() - 1);
+  for (size_t i = 0; i < answer.choices[choice].size(); ++i) {
+    const request::Sampled& token = answer.choices[choice][i];
+    const request::Sampled& truth = expected.prompt_logprobs[request.prompt.size() - 1 + i];
+    ASSERT_EQ(token.token, truth.token);
+    EXPECT_NEAR(token.logprob, truth.logprob, 1e-4);
+    ASSERT_EQ(token.top.size(), truth.top.size());
+    for (size_t j = 0; j < token.top.size(); ++j) {
+      EXPECT_EQ(token.top[j].token, truth.top[j].token);
+      EXPECT_NEAR(token.top[j].logprob, truth.top[j].logprob, 1e-4);
+    }
+  }
+}
+
+TEST(BeamSearch, ReportsTheLogprobsOfEveryHypothesis) {
+  request::Request request = greedy_request(words(9, 3), 6);
+  request.sampling().method = request::BeamSearch{.width = 3};
+  request.sampling().n = 3;
+  request.sampling().logprobs = 12;  // more than the candidates of a beam
+  const Answer answer = Rig().run(request);
+  ASSERT_FALSE(answer.error());
+  ASSERT_EQ(answer.choices.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) expect_logprobs_of_prompt(request, answer, i);
+}
+
+TEST(ContrastiveSearch, ReportsLogprobs) {
+  request::Request request = greedy_request(words(9, 3), 6);
+  request.sampling().method = request::ContrastiveSearch{.top_k = 4, .alpha = 0.6};
+  request.sampling().logprobs = 5;
+  const Answer answer = Rig().run(request);
+  ASSERT_FALSE(answer.error());
+  ASSERT_EQ(answer.choices.size(), 1u);
+  ASSERT_EQ(answer.choices[0].size(), 6u);
+  expect_logprobs_of_prompt(request, answer, 0);
+}
+
+// Reported is the row as the model gave it, as for sampled tokens.
+TEST(ContrastiveSearch, ReportsLogprobsBeforePenalties) {
+  request::Request request = greedy_request(words(9, 3), 6);
+  request.sampling().method = request::ContrastiveSearch{.top_k = 4, .alpha = 0.6};
+  request.sampling().logprobs = 2;
+  request.sampling().repetition_penalty = 3;
+  request.sampling().frequency_penalty = 1;
+  const Answer answer = Rig().run(request);
+  ASSERT_FALSE(answer.error());
+  expect_logprobs_of_prompt(request, answer, 0);
+}
+
 TEST(ContrastiveSearch, EqualsItsDefinition) {
   expect_contrastive_search({});
 }

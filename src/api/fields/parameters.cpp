@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include "api/fields/decoding_method.h"
 
 namespace sluice::api {
 
@@ -24,37 +24,6 @@ Status add_bad_words(const ParsedRequest& parsed, const tokenizer::Tokenizer* to
   return {};
 }
 
-request::Sampling make_sampling(const ParsedRequest& parsed) {
-  request::Sampling out;
-  out.temperature = parsed.temperature.value_or(out.temperature);
-  out.top_k = parsed.top_k.value_or(out.top_k);
-  out.top_p = parsed.top_p.value_or(out.top_p);
-  out.min_p = parsed.min_p.value_or(out.min_p);
-  out.typical_p = parsed.typical_p.value_or(out.typical_p);
-  out.best_of = parsed.best_of.value_or(out.best_of);
-  out.seed = parsed.seed;
-  return out;
-}
-
-// Beam search by use_beam_search; contrastive search by penalty_alpha, as in transformers; contrastive decoding by an
-// object {alpha, beta}.
-request::Method make_method(const ParsedRequest& parsed) {
-  if (parsed.use_beam_search) {
-    request::BeamSearch beam{.width = parsed.best_of.value_or(parsed.n),
-                             .early_stopping = parsed.early_stopping};
-    beam.width = parsed.beam_width.value_or(std::max(1, beam.width));
-    beam.length_penalty = parsed.length_penalty.value_or(beam.length_penalty);
-    return beam;
-  }
-  if (parsed.penalty_alpha.value_or(0) > 0)
-    return request::ContrastiveSearch{.top_k = parsed.top_k.value_or(4), .alpha = *parsed.penalty_alpha};
-  if (!parsed.contrastive_decoding) return make_sampling(parsed);
-  request::ContrastiveDecoding method{.sampling = make_sampling(parsed)};
-  method.alpha = parsed.contrastive_decoding->alpha.value_or(method.alpha);
-  method.beta = parsed.contrastive_decoding->beta.value_or(method.beta);
-  return method;
-}
-
 }  // namespace
 
 void fill_defaults(ParsedRequest& parsed, const request::SamplingDefaults& model) {
@@ -62,18 +31,20 @@ void fill_defaults(ParsedRequest& parsed, const request::SamplingDefaults& model
   const auto fill = [](auto& field, const auto& value) {
     if (!field) field = value;
   };
+  fill(parsed.repetition_penalty, defaults.repetition_penalty);
+  if (is_search(parsed)) return;
   fill(parsed.temperature, defaults.temperature);
   fill(parsed.top_p, defaults.top_p);
   fill(parsed.min_p, defaults.min_p);
-  fill(parsed.repetition_penalty, defaults.repetition_penalty);
-  // The candidates of a contrastive search are not a filter.
-  if (parsed.penalty_alpha.value_or(0) == 0) fill(parsed.top_k, defaults.top_k);
+  fill(parsed.top_k, defaults.top_k);
 }
 
 Result<Parameters> make_parameters(const ParsedRequest& parsed, const tokenizer::Tokenizer* tokenizer) {
   Parameters out;
   request::SamplingParams& s = out.sampling;
-  s.method = make_method(parsed);
+  Result<request::Method> method = make_method(parsed);
+  if (!method) return method.error();
+  s.method = std::move(*method);
   s.repetition_penalty = parsed.repetition_penalty.value_or(s.repetition_penalty);
   s.presence_penalty = parsed.presence_penalty;
   s.frequency_penalty = parsed.frequency_penalty;

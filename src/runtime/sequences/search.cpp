@@ -1,7 +1,5 @@
 #include "runtime/sequences/search.h"
 
-#include <cmath>
-
 #include "sampling/beam_search.h"
 #include "sampling/contrastive.h"
 
@@ -24,10 +22,10 @@ class BeamLanes : public Search {
   BeamLanes(const request::Request& request, SearchLane first)
       : Search(std::move(first)),
         choices_(static_cast<size_t>(request.sampling().n)),
-        state_(
-            {.beam = std::get<request::BeamSearch>(request.sampling().method),
-             .max_tokens = request.sampling().max_tokens,
-             .end_tokens = {lanes_[0].sampler.end_tokens().begin(), lanes_[0].sampler.end_tokens().end()}}) {}
+        state_({.beam = std::get<request::BeamSearch>(request.sampling().method),
+                .max_tokens = request.sampling().max_tokens,
+                .end_tokens = {lanes_[0].sampler.end_tokens().begin(), lanes_[0].sampler.end_tokens().end()},
+                .logprobs = request.sampling().logprobs.value_or(0)}) {}
 
   Result<request::SearchMove> advance(std::span<const LaneRow> rows,
                                       sampling::Workspace& workspace) override {
@@ -59,6 +57,7 @@ class ContrastiveLanes : public Search {
       : Search(std::move(first)),
         method_(std::get<request::ContrastiveSearch>(request.sampling().method)),
         max_tokens_(request.sampling().max_tokens),
+        logprobs_(request.sampling().logprobs.value_or(0)),
         dim_(static_cast<size_t>(dim)) {}
 
   bool wants_context() const override { return true; }
@@ -77,17 +76,15 @@ class ContrastiveLanes : public Search {
       Result<size_t> chosen = choose(rows);
       if (!chosen) return chosen.error();
       kept = *chosen;
-      const sampling::ScoredToken token = candidates_[kept];
-      result.settled.push_back({token.token, std::log(token.score), {}});
-      const bool ended = lanes_[kept].sampler.ends(token.token);
+      const bool ended = lanes_[kept].sampler.ends(candidates_[kept].token);
+      result.settled.push_back(std::move(reports_[kept]));
       if (ended || ++settled_ >= max_tokens_) {
         result.reason = ended ? request::FinishReason::Stop : request::FinishReason::Length;
         return result;
       }
     }
-    auto next = lanes_[kept].sampler.likeliest(rows[kept].logits, method_.top_k, workspace);
-    if (!next) return next.error();
-    candidates_ = std::move(*next);
+    if (Status found = find_candidates(lanes_[kept].sampler, rows[kept].logits, workspace); !found)
+      return found.error();
     for (const sampling::ScoredToken& candidate : candidates_)
       result.moves.push_back({static_cast<int>(kept), candidate.token});
     move(result.moves);
@@ -95,6 +92,21 @@ class ContrastiveLanes : public Search {
   }
 
  private:
+  // The next candidates, each with what is reported should it be chosen.
+  Status find_candidates(const sampling::TokenSampler& sampler, std::span<float> logits,
+                         sampling::Workspace& workspace) {
+    const Result<sampling::RowLogprobs> row = sampling::RowLogprobs::of(logits, logprobs_, workspace.buffer);
+    if (!row) return row.error();
+    workspace.raw.assign(logits.begin(), logits.end());
+    auto next = sampler.likeliest(logits, method_.top_k, workspace);
+    if (!next) return next.error();
+    candidates_ = std::move(*next);
+    reports_.clear();
+    for (const sampling::ScoredToken& candidate : candidates_)
+      reports_.push_back(row->report(candidate.token, workspace.raw[static_cast<size_t>(candidate.token)]));
+    return {};
+  }
+
   Result<size_t> choose(std::span<const LaneRow> rows) {
     std::vector<float> probabilities, hidden;
     for (const sampling::ScoredToken& candidate : candidates_) probabilities.push_back(candidate.score);
@@ -110,9 +122,11 @@ class ContrastiveLanes : public Search {
 
   request::ContrastiveSearch method_;
   int max_tokens_;
+  int logprobs_;  // likeliest tokens to report beside each token
   size_t dim_;
   std::vector<float> context_;                     // [tokens before the candidates, dim]
   std::vector<sampling::ScoredToken> candidates_;  // with probabilities, one per lane
+  std::vector<request::Sampled> reports_;          // of the candidates
   int settled_ = 0;                                // tokens so far
 };
 
