@@ -35,7 +35,7 @@ using kernels::PagedKv;
 using kernels::RaggedBatch;
 using kernels::Weight;
 
-// What an H200 can do at most, measured: plain reads of device memory, and a large bf16 product.
+// What an H200 can do at most, measured: plain reads of device memory, and a large bf16 GEMM.
 constexpr double kBytesPerSecond = 4.6e12, kOperationsPerSecond = 790e12;
 
 struct Shape {

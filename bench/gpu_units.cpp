@@ -1,4 +1,4 @@
-// Checks and times the products with quantized matrices in units (src/kernels/cuda/units.h) on shapes of Llama-3.1-8B:
+// Checks and times the GEMMs with quantized matrices in units (src/kernels/cuda/units.h) on shapes of Llama-3.1-8B:
 // microseconds of a launch among many in a graph, over weights that do not fit the L2, beside the least time that the
 // bytes of the units take at 4.39 TB/s.
 //   bench_gpu_units [check] [TYPE ...]
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "kernels/cuda/common/host.h"
-#include "kernels/cuda/gemm/quantized/units_product.h"
+#include "kernels/cuda/gemm/quantized/units_gemm.h"
 #include "tensor/blocks.h"
 #include "tensor/half.h"
 
@@ -125,31 +125,31 @@ struct Tokens {
   DeviceBuffer device;
 };
 
-UnitsProductParams product_of(const Matrix& weight, int64_t n, bool gated, const DeviceBuffer& x,
-                              const DeviceBuffer& out) {
-  UnitsProductParams u = blank<UnitsProductParams>();
+UnitsGemmParams gemm_of(const Matrix& weight, int64_t n, bool gated, const DeviceBuffer& x,
+                        const DeviceBuffer& out) {
+  UnitsGemmParams u = blank<UnitsGemmParams>();
   const int64_t results = gated ? weight.rows / 2 : weight.rows;
-  u.product.weight = weight;
-  u.product.x = {x.get(), n, 1, weight.cols, weight.cols, 0, DType::BF16};
-  u.product.out = {out.get(), n, 1, results, results, 0, DType::BF16};
+  u.gemm.weight = weight;
+  u.gemm.x = {x.get(), n, 1, weight.cols, weight.cols, 0, DType::BF16};
+  u.gemm.out = {out.get(), n, 1, results, results, 0, DType::BF16};
   u.table = unit_table(weight.type);
   u.gated = gated ? 1 : 0;
   return u;
 }
 
-using Launch = void (*)(const UnitsProductParams&, Stream);
+using Launch = void (*)(const UnitsGemmParams&, Stream);
 
 double silu(double value) {
   return value / (1 + std::exp(-value));
 }
 
 // ‖out − reference‖ / ‖reference‖ over some rows; infinite where a number is not finite.
-double error_of(const Stored& stored, const UnitsProductParams& u, const Tokens& x, cudaStream_t stream) {
-  const int64_t n = u.product.x.n, results = u.product.out.dim;
+double error_of(const Stored& stored, const UnitsGemmParams& u, const Tokens& x, cudaStream_t stream) {
+  const int64_t n = u.gemm.x.n, results = u.gemm.out.dim;
   std::vector<uint16_t> out(static_cast<size_t>(n * results));
-  check(cudaMemcpyAsync(out.data(), u.product.out.data, out.size() * 2, cudaMemcpyDeviceToHost, stream),
+  check(cudaMemcpyAsync(out.data(), u.gemm.out.data, out.size() * 2, cudaMemcpyDeviceToHost, stream),
         "download");
-  check(cudaStreamSynchronize(stream), "product");
+  check(cudaStreamSynchronize(stream), "GEMM");
   double wrong = 0, right = 0;
   for (int64_t i = 0; i < 48; ++i) {
     const int64_t row = i < 8 ? results - 1 - i : (i * 7919 + 13) % results;
@@ -219,10 +219,10 @@ struct Bench {
       const Packed packed(stored, stream);
       const Tokens x(static_cast<size_t>(300 * cols), gated ? 0.1f : 1.0f);
       for (const int64_t n : {1, 2, 3, 5, 8, 9, 16, 17, 32, 33, 64, 65, 100, 128, 129, 256, 300}) {
-        const UnitsProductParams u = product_of(packed.matrix, n, gated, x.device, out);
+        const UnitsGemmParams u = gemm_of(packed.matrix, n, gated, x.device, out);
         for (const Launch launch : {launch_units_few, launch_units_many}) {
           if (launch == launch_units_few && n > kUnitsFew) continue;
-          check(cudaMemsetAsync(out.get(), 0xff, static_cast<size_t>(n * u.product.out.dim) * 2, stream),
+          check(cudaMemsetAsync(out.get(), 0xff, static_cast<size_t>(n * u.gemm.out.dim) * 2, stream),
                 "poison");
           launch(u, stream);
           const double error = error_of(stored, u, x, stream);
@@ -284,7 +284,7 @@ struct Bench {
           Matrix weight = one;
           weight.data =
               static_cast<const std::byte*>(packed.matrix.data) + i % copies * one.rows * one.row_bytes;
-          launch(product_of(weight, n, shape.gated, x.device, out), stream);
+          launch(gemm_of(weight, n, shape.gated, x.device, out), stream);
         };
         fmt::print(" | {}:", n);
         if (n <= kUnitsFew) fmt::print(" {:.1f}", time([&](int i) { run(i, launch_units_few); }, stream));

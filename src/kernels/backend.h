@@ -139,7 +139,7 @@ struct ExpertBank {
   bool weigh_inputs = false;  // a slot's weight multiplies what its expert reads instead of what it gives
 };
 
-// A product that is still to be made: x · weightᵀ.
+// A GEMM that is still to be made: x · weightᵀ.
 struct DeferredMatmul {
   TensorView x;
   const Weight* weight;
@@ -252,10 +252,10 @@ class Backend {
     add(x.sum, x.sum, x.b, x.b_scale);
     rms_norm(out, x.sum, norm.gain, norm.eps);
   }
-  // sum += b_scale * product; out = rms_norm(sum). b has room for the product; what it holds afterwards is not said.
-  virtual void matmul_add_rms_norm(TensorView out, const Residual& x, const DeferredMatmul& product,
+  // sum += b_scale * GEMM; out = rms_norm(sum). b has room for the GEMM; what it holds afterwards is not said.
+  virtual void matmul_add_rms_norm(TensorView out, const Residual& x, const DeferredMatmul& gemm,
                                    const RmsGain& norm) {
-    matmul(x.b, product.x, *product.weight);
+    matmul(x.b, gemm.x, *gemm.weight);
     add_rms_norm(out, x, norm);
   }
   // Rotates q and k, then stores k and v. k may be left rotated or not.

@@ -10,7 +10,7 @@
 namespace sluice::kernels {
 
 // Rows stacked from one or more stored tensors, each in its own type, so that q, k and v (or gate and up) are one
-// product wherever they lie in the file. The memory belongs to the model (usually a mapped file).
+// GEMM wherever they lie in the file. The memory belongs to the model (usually a mapped file).
 struct Weight {
   std::vector<TensorView> parts;  // each [part rows, cols], contiguous; data needs no alignment
   int64_t rows = 0;               // sum over parts

@@ -24,7 +24,7 @@ class FixedOrderTest : public DeviceTest {
   }
 };
 
-TEST_F(FixedOrderTest, ProductsAndNormsOfAnyNumberOfTokens) {
+TEST_F(FixedOrderTest, GemmsAndNormsOfAnyNumberOfTokens) {
   for (auto storage : {kernels::WeightStorage::AsStored, kernels::WeightStorage::Fp8}) {
     kernels::CudaBackend& backend = fixed(storage);
     for (auto [type, rows, cols] : {std::tuple<DType, int64_t, int64_t>{DType::BF16, 6144, 512},

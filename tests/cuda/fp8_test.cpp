@@ -79,7 +79,7 @@ class Fp8Test : public DeviceTest {
   }
 };
 
-TEST_F(Fp8Test, ProductsOfFewAndManyTokens) {
+TEST_F(Fp8Test, GemmOfFewAndManyTokens) {
   for (auto [rows, cols, bias] :
        {std::tuple<int64_t, int64_t, bool>{1024, 128, true}, {1040, 640, false}, {4096, 1408, false}}) {
     const Weights w = weights({rows == 1040 ? DType::F16 : DType::BF16}, rows, cols, bias);
@@ -98,7 +98,7 @@ TEST_F(Fp8Test, ProductsOfFewAndManyTokens) {
 }
 
 // Rows that a warp reads in whole rounds and in parts of one; rows of the ring; a table stays as it is.
-TEST_F(Fp8Test, ProductsOfOneToken) {
+TEST_F(Fp8Test, GemvOfOneToken) {
   for (auto [rows, cols] :
        {std::pair<int64_t, int64_t>{1030, 4096}, {1030, 640}, {5001, 256}, {70000, 128}}) {
     const Weights w = weights({DType::BF16}, rows, cols, true);
@@ -126,7 +126,7 @@ TEST_F(Fp8Test, TablesStayAsTheyAre) {
   EXPECT_LT(error(rows.host, rows.device), 1e-6);
 }
 
-TEST_F(Fp8Test, GatedProducts) {
+TEST_F(Fp8Test, GatedGemms) {
   const Weights w = weights({DType::BF16, DType::F32}, 712, 256, false);
   for (int64_t n : {1, 7, 16, 32, 40}) {
     Both x = random(n, 256, 0.1f);

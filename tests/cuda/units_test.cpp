@@ -1,4 +1,4 @@
-// Products with quantized matrices in units against the reference: every type that has units, every way by the number of
+// GEMMs with quantized matrices in units against the reference: every type that has units, every way by the number of
 // tokens, borders inside units and tiles.
 #include "tests/cuda/harness.h"
 
@@ -54,7 +54,7 @@ TEST_F(UnitsTest, EveryTypeGated) {
   }
 }
 
-// Gates that end within a row of units take a pass over the whole product.
+// Gates that end within a row of units take a pass over the whole GEMM.
 TEST_F(UnitsTest, GatedOfOddRows) {
   const BothWeight w = weight({DType::Q4_K, DType::Q4_K}, 40, 256, true);
   for (const int64_t n : {1, 20, 600}) compare_gated(w, n, kernels::Activation::Silu);
@@ -106,16 +106,16 @@ TEST_F(UnitsTest, AddedToWhatIsThereAndNormed) {
   for (const int64_t n : {7, 200, 600}) {
     const BothWeight w = weight({DType::Q4_K}, 512, 256, false);
     const Both x = random(n, 256), gain = vector(512);
-    Both sum = random(n, 512), product = zeros(n, 512), out = zeros(n, 512);
-    ref().matmul_add_rms_norm(out.host, {sum.host, product.host}, {x.host, &w.host}, {gain.host, 1e-5f});
-    gpu().matmul_add_rms_norm(out.device, {sum.device, product.device}, {x.device, &w.device},
+    Both sum = random(n, 512), gemm = zeros(n, 512), out = zeros(n, 512);
+    ref().matmul_add_rms_norm(out.host, {sum.host, gemm.host}, {x.host, &w.host}, {gain.host, 1e-5f});
+    gpu().matmul_add_rms_norm(out.device, {sum.device, gemm.device}, {x.device, &w.device},
                               {gain.device, 1e-5f});
     EXPECT_LT(error(sum.host, sum.device), kTolerance) << n;
     EXPECT_LT(error(out.host, out.device), kTolerance) << n;
   }
 }
 
-// The same product again and again has the same bits; the weights come from the L2, faster than they are used.
+// The same GEMM again and again has the same bits; the weights come from the L2, faster than they are used.
 TEST_F(UnitsTest, RepeatsBitForBit) {
   for (const DType type : {DType::Q4_K, DType::Q8_0}) {
     const BothWeight w = weight({type, type}, 2048, 4096, false);

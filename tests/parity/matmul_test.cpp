@@ -1,9 +1,9 @@
-// Products of every level against the reference, over every weight type and odd sizes.
+// GEMMs of every level against the reference, over every weight type and odd sizes.
 //
 // Block types: a level multiplies weights by activations rounded to int8 per 32 (scale = largest / 127). Two
 // bounds:
-//   against the reference product of the rounded activations, only f32 rounding is left:  1e-5 * sum |w x|;
-//   against the reference product of the true ones, each activation is off by at most half a step:
+//   against the reference GEMM of the rounded activations, only f32 rounding is left:  1e-5 * sum |w x|;
+//   against the reference GEMM of the true ones, each activation is off by at most half a step:
 //   sum over blocks of (largest / 254) * sum |w|, plus the former.
 #include <cmath>
 
@@ -181,7 +181,7 @@ TEST(Matmul, BlockTypesGiveTheSameBitsOnEveryLevel) {
   }
 }
 
-TEST(Matmul, PartsOfDifferentTypesAreOneProduct) {
+TEST(Matmul, PartsOfDifferentTypesAreOneGemm) {
   for (const auto& backend : cpu_backends(2)) {
     SCOPED_TRACE(backend->name());
     Random random(10);
@@ -214,7 +214,7 @@ TEST(Matmul, ZerosAndTinyActivationsStayFinite) {
   }
 }
 
-TEST(Matmul, HeadsAgreeWithOneProductEach) {
+TEST(Matmul, HeadsAgreeWithOneGemmEach) {
   for (const auto& backend : cpu_backends(2)) {
     for (DType type : {DType::BF16, DType::Q8_0}) {
       Random random(12);

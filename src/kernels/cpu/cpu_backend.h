@@ -51,20 +51,20 @@ class CpuBackend : public Backend {
  private:
   // Calls row(i) for each of `rows` rows of `width` elements, on all threads where that pays.
   void for_rows(int64_t rows, int64_t width, FunctionRef<void(int64_t)> row);
-  // The forms of x that products with `weight` read besides x itself; null where they are not needed.
+  // The forms of x that GEMMs with `weight` read besides x itself; null where they are not needed.
   struct Activations {
     const ActivationBlock* blocks = nullptr;
     const SplitBlock* split = nullptr;
   };
   Activations prepare_activations(TensorView x, const Weight& weight);
   // Rows [begin, end) of the weight for all tokens, on the calling thread.
-  void product_rows(TensorView out, TensorView x, const Weight& weight, Activations activations,
-                    int64_t begin, int64_t end) const;
+  void gemm_rows(TensorView out, TensorView x, const Weight& weight, Activations activations, int64_t begin,
+                 int64_t end) const;
 
   IsaLevel level_;
   const KernelTable& kernels_;
   ThreadPool pool_;
-  std::vector<ActivationBlock> blocks_;  // scratch of the product under way
+  std::vector<ActivationBlock> blocks_;  // scratch of the GEMM under way
   std::vector<SplitBlock> split_;
 };
 

@@ -7,7 +7,7 @@
 
 namespace sluice::kernels::cpu {
 
-// The number formats products are computed in: quantised blocks as 8-bit integers, bf16 in pairs, all else in f32.
+// The number formats GEMMs are computed in: quantised blocks as 8-bit integers, bf16 in pairs, all else in f32.
 enum class Arithmetic : uint8_t { Int8, Bf16, F32 };
 
 // Operations per second (a multiplication and an addition are two) of the best instruction that the machine has for

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "kernels/cpu/gemm/products.h"
+#include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/simd/kernel_table.h"
 
 namespace sluice::kernels::cpu {

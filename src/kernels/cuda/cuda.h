@@ -1,8 +1,8 @@
 // The CUDA back-end as the host layers see it. Includes no CUDA header; a build without CUDA links
 // absent.cpp, whose make_cuda_backend returns an error that says so.
 //
-// Products accumulate in f32. F16, F32 and F8_E4M3 matrices become bf16 when they are uploaded; block types stay packed
-// on the device and are decoded inside the products.
+// GEMMs accumulate in f32. F16, F32 and F8_E4M3 matrices become bf16 when they are uploaded; block types stay packed
+// on the device and are decoded inside the GEMMs.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ namespace sluice::kernels {
 // they are uploaded. Up to 32 tokens meet them as bf16; above, tokens are rounded to e4m3 too, with a scale each.
 enum class WeightStorage : uint8_t { AsStored, Fp8 };
 
-// What lies between two operations. F32: a token enters a product as two bf16 numbers, the second of what the first
+// What lies between two operations. F32: a token enters a GEMM as two bf16 numbers, the second of what the first
 // leaves over. Attention over a bf16 cache rounds its queries to bf16 all the same; over an f32 cache nothing is rounded.
 // Auto: F32 for models that route tokens to experts, where a rounding error can choose another expert, else BF16.
 enum class Activations : uint8_t { Auto, BF16, F32 };

@@ -1,4 +1,4 @@
-// Products of the reference. A weight row is decoded once per call and used for all tokens.
+// GEMMs of the reference. A weight row is decoded once per call and used for all tokens.
 #include "kernels/host.h"
 #include "kernels/ref/ref_backend.h"
 #include "tensor/blocks.h"

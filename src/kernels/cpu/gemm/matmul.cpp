@@ -1,4 +1,4 @@
-// Products on all threads: rows are shared out, tokens are not, so a weight is read by one core only. Many
+// GEMMs on all threads: rows are shared out, tokens are not, so a weight is read by one core only. Many
 // tokens are taken in groups whose activations stay in a core's cache while its rows pass by.
 #include <algorithm>
 
@@ -23,7 +23,7 @@ bool is_weight(DType type) {
   return type != DType::I8 && type != DType::I32 && type != DType::U8;
 }
 
-void check_product(const TensorView& out, const TensorView& x, const Weight& weight) {
+void check_gemm(const TensorView& out, const TensorView& x, const Weight& weight) {
   SLUICE_CHECK_EQ(x.dim(1), weight.cols);
   SLUICE_CHECK_EQ(out.dim(1), weight.rows);
   SLUICE_CHECK_EQ(out.dim(0), x.dim(0));
@@ -57,8 +57,8 @@ CpuBackend::Activations CpuBackend::prepare_activations(TensorView x, const Weig
   return activations;
 }
 
-void CpuBackend::product_rows(TensorView out, TensorView x, const Weight& weight, Activations activations,
-                              int64_t begin, int64_t end) const {
+void CpuBackend::gemm_rows(TensorView out, TensorView x, const Weight& weight, Activations activations,
+                           int64_t begin, int64_t end) const {
   const int64_t tokens = x.dim(0);
   const int64_t token_bytes = weight.cols * (activations.blocks == nullptr ? 4 : 2);
   const int64_t group = std::max<int64_t>(16, kActivationBytes / token_bytes / 4 * 4);
@@ -70,18 +70,18 @@ void CpuBackend::product_rows(TensorView out, TensorView x, const Weight& weight
       const int64_t to = std::min(end, first + part.dim(0));
       if (from < to) {
         const int64_t stride = row_bytes(part.dtype, weight.cols);
-        kernels_.product({.type = part.dtype,
-                          .weights = static_cast<const uint8_t*>(part.data) + (from - first) * stride,
-                          .rows = to - from,
-                          .cols = weight.cols,
-                          .tokens = std::min(group, tokens - token),
-                          .bias = weight.bias.empty() ? nullptr : weight.bias.at<float>() + from,
-                          .out = out.at<float>(token) + from,
-                          .out_stride = out.stride[0],
-                          .x = x.at<float>(token),
-                          .x_stride = x.stride[0],
-                          .blocks = activations.blocks == nullptr ? nullptr : activations.blocks + block,
-                          .split = activations.split == nullptr ? nullptr : activations.split + block});
+        kernels_.gemm({.type = part.dtype,
+                       .weights = static_cast<const uint8_t*>(part.data) + (from - first) * stride,
+                       .rows = to - from,
+                       .cols = weight.cols,
+                       .tokens = std::min(group, tokens - token),
+                       .bias = weight.bias.empty() ? nullptr : weight.bias.at<float>() + from,
+                       .out = out.at<float>(token) + from,
+                       .out_stride = out.stride[0],
+                       .x = x.at<float>(token),
+                       .x_stride = x.stride[0],
+                       .blocks = activations.blocks == nullptr ? nullptr : activations.blocks + block,
+                       .split = activations.split == nullptr ? nullptr : activations.split + block});
       }
       first += part.dim(0);
     }
@@ -89,12 +89,12 @@ void CpuBackend::product_rows(TensorView out, TensorView x, const Weight& weight
 }
 
 void CpuBackend::matmul(TensorView out, TensorView x, const Weight& weight) {
-  check_product(out, x, weight);
+  check_gemm(out, x, weight);
   const Activations activations = prepare_activations(x, weight);
   const int64_t groups = (weight.rows + kRowGroup - 1) / kRowGroup;
   const int64_t grain = kSmallestTask / std::max<int64_t>(1, kRowGroup * weight.cols * x.dim(0)) + 1;
   pool_.for_ranges(groups, grain, [&](int64_t begin, int64_t end) {
-    product_rows(out, x, weight, activations, begin * kRowGroup, std::min(end * kRowGroup, weight.rows));
+    gemm_rows(out, x, weight, activations, begin * kRowGroup, std::min(end * kRowGroup, weight.rows));
   });
 }
 
@@ -111,7 +111,7 @@ void CpuBackend::matmul_heads(TensorView out, TensorView x, std::span<const Weig
   pool_.run(static_cast<int>(heads), [&](int index) {  // one region for all heads: each is small
     const Weight& weight = weights[static_cast<size_t>(index)];
     const TensorView head_x = head_of(x, index);
-    check_product(head_of(out, index), head_x, weight);
+    check_gemm(head_of(out, index), head_x, weight);
     const Activations activations{blocks_.data() + index * per_head, split_.data() + index * per_head};
     const bool quantize = any_part(weight, is_block);
     const bool split =
@@ -124,7 +124,7 @@ void CpuBackend::matmul_heads(TensorView out, TensorView x, std::span<const Weig
         kernels_.split(&split_[static_cast<size_t>(index * per_head + i * per_row)], head_x.at<float>(i),
                        weight.cols);
     }
-    product_rows(head_of(out, index), head_x, weight, activations, 0, weight.rows);
+    gemm_rows(head_of(out, index), head_x, weight, activations, 0, weight.rows);
   });
 }
 

@@ -10,7 +10,7 @@
 
 namespace sluice::kernels::cpu {
 
-// 32 activations as int8: x ≈ scale * quant. Products with block types use these: the error of one activation
+// 32 activations as int8: x ≈ scale * quant. GEMMs with block types use these: the error of one activation
 // is at most scale / 2, that is 1/254 of the largest magnitude among the 32.
 struct ActivationBlock {
   int8_t quants[32];
@@ -32,7 +32,7 @@ struct HalfScales {
 };
 
 // out[token][row] = x[token] · weights[row] (+ bias[row]) for rows [0, rows) and tokens [0, tokens).
-struct Product {
+struct Gemm {
   DType type;
   const uint8_t* weights;  // row 0; rows follow each other
   int64_t rows;
@@ -80,7 +80,7 @@ struct WeightedSum {
 };
 
 struct KernelTable {
-  void (*product)(const Product&);
+  void (*gemm)(const Gemm&);
   void (*quantize)(ActivationBlock* out, const float* x, int64_t blocks);
   void (*split)(SplitBlock* out, const float* x, int64_t width);  // null where the level has no use for it
 

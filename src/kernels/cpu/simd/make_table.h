@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/cpu/attention/attention.h"
-#include "kernels/cpu/gemm/products.h"
+#include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/pointwise.h"
 #include "kernels/cpu/simd/kernel_table.h"
 
@@ -11,7 +11,7 @@ namespace {
 
 template <class I>
 constexpr KernelTable make_table() {
-  return {.product = any_product<I>,
+  return {.gemm = gemm_any<I>,
           .quantize = quantize_blocks<I>,
           .split = I::kSplit ? split_blocks<I> : nullptr,
           .rms_norm = rms_norm<I>,

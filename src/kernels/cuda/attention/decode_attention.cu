@@ -13,7 +13,7 @@
 //
 // Reads keys and values once, from memory: 2 · 2 · Dim bytes per key and kv head (fp8: half of that; its elements become
 // f16, which holds them all, on their way to an f16 mma). Reading is the limit: with many long sequences the kernel takes
-// about as long without its products.
+// about as long without its MMAs.
 #include <bit>
 
 #include "kernels/cuda/attention/decode_attention_producer.cuh"
@@ -153,7 +153,7 @@ __device__ __forceinline__ void consume(const OneArguments& p, const Ranges& ran
       } else {
         share.template add<Keys::Any>(p, at, warp, from - unit * kKeys, position + 1 - unit * kKeys, lane);
       }
-      // The products that use the stage have all been issued, so all reads of it have ended.
+      // The MMAs that use the stage have all been issued, so all reads of it have ended.
       __syncwarp();
       if (lane == 0) barrier_arrive(empty + 8 * stage);
       if (++stage == L::kStages) stage = 0, parity ^= 1u;

@@ -156,7 +156,7 @@ struct OneShare {
                                                   uint32_t p1, uint32_t mask0, uint32_t mask1) {
     const auto first = [&](uint32_t pair) { return kKind == Keys::Plain ? pair : pair & mask0; };
     const auto second = [&](uint32_t pair) { return kKind == Keys::Plain ? pair : pair & mask1; };
-    // Twice 16 bytes of the first eight keys, then of the others: the order in which the product takes them.
+    // Twice 16 bytes of the first eight keys, then of the others: the order in which the MMA takes them.
     const uint32_t rows = address_of(matrix, warp, (lane >> 4) * 8 + (lane & 7), lane >> 3 & 1);
     if constexpr (Bytes == 2) {
 #pragma unroll

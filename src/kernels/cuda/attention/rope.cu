@@ -59,7 +59,7 @@ __device__ __forceinline__ void store_fp8(uint8_t* head, int64_t first, int64_t 
 
 // Eight pairs of one head of one token at a time: heads of q, then of k, then of v. 16 bytes per access.
 __global__ void __launch_bounds__(256) rope_write_kernel(const RopeWriteParams p) {
-  // In this order: attention needs the shared memory of whole multiprocessors, which is free when the product in front has
+  // In this order: attention needs the shared memory of whole multiprocessors, which is free when the GEMM in front has
   // ended.
   wait_for_producer();
   allow_dependents();
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(256) rope_write_kernel(const RopeWriteParams p
 // One warp stores one head of one token; keys first, then values.
 template <class T>
 __global__ void __launch_bounds__(256) write_kernel(const WriteKvParams p) {
-  // In this order: attention needs the shared memory of whole multiprocessors, which is free when the product in front has
+  // In this order: attention needs the shared memory of whole multiprocessors, which is free when the GEMM in front has
   // ended.
   wait_for_producer();
   allow_dependents();

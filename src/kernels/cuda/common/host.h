@@ -27,7 +27,7 @@ using DeviceBuffer = std::unique_ptr<void, DeviceFree>;
 using PinnedBuffer = std::unique_ptr<void, PinnedFree>;
 
 DeviceBuffer allocate_device(size_t bytes);
-// Zeros, for workspace: cuBLASLt's sums of parts read, and drop, a little more than its products have written, and
+// Zeros, for workspace: cuBLASLt's sums of parts read, and drop, a little more than its GEMMs have written, and
 // initcheck does not see what the TMA unit stores.
 DeviceBuffer allocate_cleared(size_t bytes);
 PinnedBuffer allocate_pinned(size_t bytes);

@@ -243,10 +243,10 @@ struct AttentionParams {
 };
 void launch_attention(const AttentionParams&, Stream);
 
-// -- products
+// -- GEMMs
 
 // out[n, rows] = x[n, cols] · weightᵀ + bias
-struct ProductParams {
+struct GemmParams {
   View out, x;
   Matrix weight;
   const float* bias;
@@ -256,32 +256,32 @@ inline constexpr int64_t kLongMatrix = 65536;  // rows: as many as a vocabulary 
 // Most tokens that launch_gemm_small_m takes with a fixed order.
 inline constexpr int64_t kFixedTokens = 32, kFixedTokensFp8 = 16;
 // One token to eight, or one with bf16 and scaled fp8; any weight type. REQUIRES: gemv_fits(params).
-bool gemv_fits(const ProductParams&);
+bool gemv_fits(const GemmParams&);
 bool gemv_at_once(
-    const ProductParams&);  // whether all rows can be on their way at a time, half a row or more of each
-void launch_gemv(const ProductParams&, Stream);
+    const GemmParams&);  // whether all rows can be on their way at a time, half a row or more of each
+void launch_gemv(const GemmParams&, Stream);
 
-// Up to 32 tokens, bf16 or scaled fp8. REQUIRES: ring_fits(params).
-bool ring_fits(const ProductParams&);
-void launch_gemm_small_m(const ProductParams&, Stream);
+// Up to 32 tokens, bf16 or scaled fp8. REQUIRES: gemm_small_m_fits(params).
+bool gemm_small_m_fits(const GemmParams&);
+void launch_gemm_small_m(const GemmParams&, Stream);
 
 // out[n, inner] = activation(gate) * up, where gate and up are the halves of x · weightᵀ + bias. The same
-// conditions as above, for the whole product; the first for bf16 and scaled fp8 only.
-struct GatedProductParams {
-  ProductParams product;  // out is [n, inner], weight [2 * inner, cols]
+// conditions as above, for the whole GEMM; the first for bf16 and scaled fp8 only.
+struct GatedGemmParams {
+  GemmParams gemm;  // out is [n, inner], weight [2 * inner, cols]
   int32_t activation;
 };
-void launch_gemv_gated(const GatedProductParams&, Stream);
-void launch_ring_gated(const GatedProductParams&, Stream);
+void launch_gemv_gated(const GatedGemmParams&, Stream);
+void launch_gemm_small_m_gated(const GatedGemmParams&, Stream);
 
-// Many tokens, bf16, no bias, gated with Silu: out [n, rows / 2]. REQUIRES: wide_fits(params).
-bool wide_fits(const ProductParams&);
-bool wide_busy(const ProductParams&);  // whether there are rows enough for most multiprocessors
-void launch_gemm_swiglu(const ProductParams&, Stream);
+// Many tokens, bf16, no bias, gated with Silu: out [n, rows / 2]. REQUIRES: gemm_swiglu_fits(params).
+bool gemm_swiglu_fits(const GemmParams&);
+bool gemm_swiglu_busy(const GemmParams&);  // whether there are rows enough for most multiprocessors
+void launch_gemm_swiglu(const GemmParams&, Stream);
 
-// Any shape and weight type; also many products in one launch. Group g multiplies rows [begin[g], begin[g +
+// Any shape and weight type; also many GEMMs in one launch. Group g multiplies rows [begin[g], begin[g +
 // 1]) of the list of tokens (all n, where begin is null) by its own matrix.
-struct GemmGroupedParams {
+struct GroupedGemmParams {
   View out, x;                 // heads: x and out of group g start g * stride_h further on
   Matrix weight;               // data is null where `weights` is set
   const void* const* weights;  // [groups] device pointers
@@ -291,7 +291,7 @@ struct GemmGroupedParams {
   const int32_t* gather;       // row of x for each entry of the list, or null: the entry itself
   int64_t groups;
 };
-void launch_gemm_grouped(const GemmGroupedParams&, Stream);
+void launch_grouped_gemm(const GroupedGemmParams&, Stream);
 
 // The entries of a list in their order, as bf16 [parts, entries, dim]: f32 ones in two parts, the second of what the first
 // leaves over.
@@ -316,15 +316,15 @@ struct DequantGemmParams {
 constexpr int64_t panel_width(int64_t cols) {
   return (cols + 63) / 64 * 64;
 }
-void launch_panel(const DequantGemmParams&, Stream);
+void launch_dequant_gemm(const DequantGemmParams&, Stream);
 
 // out[e] = x[e] · W_gᵀ + bias_g for the entries e of each group g, [begin[g], begin[g + 1]).
-struct ExpertProductParams {
+struct GroupedGemmSm90Params {
   View out;                    // [entries, rows]
   const void* x;               // [entries, cols] as of launch_entries(): two parts where out is f32, else one
   Matrix shape;                // of every matrix; data is null
   const void* weights;         // [groups] of write_expert_map(), on the device; or null:
-  const void* panel;           // of launch_panel()
+  const void* panel;           // of launch_dequant_gemm()
   const float* const* biases;  // [groups] device pointers or null
   const float* bias;           // that of a single group, or null
   const int32_t* begin;        // [groups + 1], or null: one group
@@ -334,7 +334,7 @@ struct ExpertProductParams {
 inline constexpr size_t kExpertMapBytes = 128;
 void write_expert_map(std::byte* out, const Matrix&);  // of a bf16 matrix
 bool experts_fit(const Matrix& shape, int64_t groups, int64_t entries);
-void launch_experts(const ExpertProductParams&, Stream);
+void launch_grouped_gemm_sm90(const GroupedGemmSm90Params&, Stream);
 
 // -- mixtures
 // A whole feed-forward for few tokens. Matrices and biases: [experts] device pointers, biases or null.

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "kernels/cuda/gemm/quantized/units_product.h"
+#include "kernels/cuda/gemm/quantized/units_gemm.h"
 
 namespace sluice::kernels::cuda {
 
@@ -35,7 +35,7 @@ DType stored_type(const TensorView& part, DType plain) {
   return is_block(part.dtype) ? part.dtype : plain;
 }
 
-// Lists and tables are read in other ways than by whole products.
+// Lists and tables are read in other ways than by whole GEMMs.
 Units units_for(const Weight& weight, DType type, const UploadOptions& options) {
   const bool wanted = options.units && !weight.listed && !weight.table && weight.cols % kUnitCols == 0;
   return wanted ? units_of(type) : Units::None;

@@ -11,7 +11,7 @@
 namespace sluice::kernels::cuda {
 
 // Weight::packed of this back-end. Neighbouring parts of one kind are one matrix: plain types become bf16 or scaled fp8,
-// block types units, where there are some for them and the products are to use them; else they stay as they are stored.
+// block types units, where there are some for them and the GEMMs are to use them; else they stay as they are stored.
 struct DeviceWeight {
   std::vector<Matrix> matrices;  // stacked by rows
   const float* bias = nullptr;   // [rows] or null

@@ -139,14 +139,14 @@ __device__ __forceinline__ void multiply(float (&d)[128], uint64_t a, uint64_t b
       : "l"(a), "l"(b), "r"(accumulate));
 }
 
-__device__ __forceinline__ void products_begin() {
+__device__ __forceinline__ void wgmma_fence() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
-__device__ __forceinline__ void products_commit() {
+__device__ __forceinline__ void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 template <int Pending>
-__device__ __forceinline__ void products_wait() {
+__device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
 }
 

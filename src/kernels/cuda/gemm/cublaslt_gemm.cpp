@@ -9,7 +9,7 @@ namespace sluice::kernels::cuda {
 namespace {
 
 constexpr size_t kFlushBytes = size_t{128} << 20;  // more than the L2
-// Tiles that won on an H200 for some product of 16 to 512 tokens, though cuBLASLt proposes them seldom. By number, since
+// Tiles that won on an H200 for some GEMM of 16 to 512 tokens, though cuBLASLt proposes them seldom. By number, since
 // most have no name in its header.
 constexpr std::array<uint32_t, 20> kTiles{10, 13, 15, 16,  17,  18,  20,  23,  24,  27,
                                           28, 29, 30, 134, 165, 196, 197, 201, 312, 394};
@@ -22,11 +22,11 @@ uintptr_t bits(const void* pointer) {
   return reinterpret_cast<uintptr_t>(pointer);
 }
 
-int64_t out_bytes(const LtProduct& p) {
+int64_t out_bytes(const CublasLtProblem& p) {
   return p.out_type == DType::F32 ? 4 : 2;
 }
 
-bool fully_aligned(const LtProduct& p) {
+bool fully_aligned(const CublasLtProblem& p) {
   const int64_t operand = p.fp8() ? 1 : 2;
   const auto strides =
       static_cast<uintptr_t>(p.out_stride * out_bytes(p) | (p.x_stride | p.weight_stride) * operand);
@@ -49,7 +49,7 @@ bool set(cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoConfigAttributes_t a
 
 }  // namespace
 
-bool lt_fits(const LtProduct& p) {
+bool lt_fits(const CublasLtProblem& p) {
   const int64_t operand = p.fp8() ? 1 : 2;
   const auto strides = static_cast<uintptr_t>((p.out_stride | p.rows) * out_bytes(p) |
                                               (p.x_stride | p.weight_stride | p.cols) * operand);
@@ -71,12 +71,12 @@ CublasLtGemm::~CublasLtGemm() {
   cublasLtDestroy(handle_);
 }
 
-CublasLtGemm::Shape CublasLtGemm::shape_of(const LtProduct& p) {
+CublasLtGemm::Shape CublasLtGemm::shape_of(const CublasLtProblem& p) {
   return {p.n,     p.rows,     p.cols, p.out_stride, p.x_stride, p.weight_stride, fully_aligned(p),
           p.fp8(), p.out_type, p.add};
 }
 
-void CublasLtGemm::set_scales(const Plan& plan, const LtProduct& p) {
+void CublasLtGemm::set_scales(const Plan& plan, const CublasLtProblem& p) {
   const auto set_pointer = [&](cublasLtMatmulDescAttributes_t attribute, const float* scales) {
     check_lt(cublasLtMatmulDescSetAttribute(plan.operation, attribute, &scales, sizeof scales),
              "matmul description");
@@ -86,7 +86,7 @@ void CublasLtGemm::set_scales(const Plan& plan, const LtProduct& p) {
 }
 
 // cuBLASLt counts columns first: weightᵀ is its A [cols, rows], x its B [cols, n], out its D [rows, n].
-CublasLtGemm::Plan CublasLtGemm::describe(const LtProduct& p) const {
+CublasLtGemm::Plan CublasLtGemm::describe(const CublasLtProblem& p) const {
   Plan plan;
   check_lt(cublasLtMatmulDescCreate(&plan.operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "matmul description");
   const cublasOperation_t transpose = CUBLAS_OP_T, plain = CUBLAS_OP_N;
@@ -200,8 +200,9 @@ std::vector<cublasLtMatmulAlgo_t> CublasLtGemm::with_other_tiles(const Plan& pla
   return result;
 }
 
-cublasStatus_t CublasLtGemm::call(const LtProduct& p, const Plan& plan, const cublasLtMatmulAlgo_t& algorithm,
-                                  void* out, cudaStream_t stream) const {
+cublasStatus_t CublasLtGemm::call(const CublasLtProblem& p, const Plan& plan,
+                                  const cublasLtMatmulAlgo_t& algorithm, void* out,
+                                  cudaStream_t stream) const {
   const float one = 1.0f, kept = p.add != 0 ? 1.0f : 0.0f;
   if (p.fp8()) set_scales(plan, p);
   return cublasLtMatmul(handle_, plan.operation, &one, p.weight, plan.weight, p.x, plan.x, &kept, out,
@@ -210,8 +211,8 @@ cublasStatus_t CublasLtGemm::call(const LtProduct& p, const Plan& plan, const cu
 
 // Each run alone, behind a read that empties the L2 of the weights and hides the launch; the median of the repeats.
 std::vector<CublasLtGemm::Timed> CublasLtGemm::time_all(const std::vector<cublasLtMatmulAlgo_t>& algorithms,
-                                                        const LtProduct& p, const Plan& plan, int repeats,
-                                                        cudaStream_t stream) {
+                                                        const CublasLtProblem& p, const Plan& plan,
+                                                        int repeats, cudaStream_t stream) {
   const DeviceBuffer out = allocate_cleared(static_cast<size_t>(p.n * p.out_stride * out_bytes(p)) + 256);
   const DeviceBuffer flush = allocate_device(kFlushBytes);
   check(cudaMemsetAsync(flush.get(), 0, kFlushBytes, stream), "memset");
@@ -226,7 +227,7 @@ std::vector<CublasLtGemm::Timed> CublasLtGemm::time_all(const std::vector<cublas
       check(cudaEventRecord(before, stream), "event");
       if (call(p, plan, algorithm, out.get(), stream) != CUBLAS_STATUS_SUCCESS) break;
       check(cudaEventRecord(after, stream), "event");
-      check(cudaEventSynchronize(after), "timing a product");
+      check(cudaEventSynchronize(after), "timing a GEMM");
       float milliseconds = 0;
       check(cudaEventElapsedTime(&milliseconds, before, after), "event");
       if (r > 0) times.push_back(milliseconds);
@@ -242,11 +243,11 @@ std::vector<CublasLtGemm::Timed> CublasLtGemm::time_all(const std::vector<cublas
   return timed;
 }
 
-cublasLtMatmulAlgo_t CublasLtGemm::find(const LtProduct& p, const Plan& plan, cudaStream_t stream) {
+cublasLtMatmulAlgo_t CublasLtGemm::find(const CublasLtProblem& p, const Plan& plan, cudaStream_t stream) {
   std::vector<cublasLtMatmulAlgo_t> algorithms = proposals(plan, fully_aligned(p));
   std::vector<Timed> timed = time_all(algorithms, p, plan, 3, stream);
   if (timed.empty()) return algorithms.front();
-  // Long products take milliseconds each: fewer of their neighbours are tried.
+  // Long GEMMs take milliseconds each: fewer of their neighbours are tried.
   const size_t bases = p.n <= 1024 ? 3 : 1;
   std::vector<cublasLtMatmulAlgo_t> more;
   for (size_t i = 0; i < std::min<size_t>(3, timed.size()); ++i) {
@@ -268,7 +269,7 @@ cublasLtMatmulAlgo_t CublasLtGemm::find(const LtProduct& p, const Plan& plan, cu
 }
 
 // Of the same matrix at the next larger range, else at the next smaller one; cuBLASLt's first proposal where none fits.
-cublasLtMatmulAlgo_t CublasLtGemm::nearest(const LtProduct& p, const Plan& plan) const {
+cublasLtMatmulAlgo_t CublasLtGemm::nearest(const CublasLtProblem& p, const Plan& plan) const {
   const bool aligned = fully_aligned(p);
   const cublasLtMatmulAlgo_t* best = nullptr;
   int64_t best_range = 0;
@@ -287,7 +288,7 @@ cublasLtMatmulAlgo_t CublasLtGemm::nearest(const LtProduct& p, const Plan& plan)
   return best != nullptr ? *best : proposals(plan, aligned).front();
 }
 
-void CublasLtGemm::prepare(const LtProduct& p, cudaStream_t stream) {
+void CublasLtGemm::prepare(const CublasLtProblem& p, cudaStream_t stream) {
   const Shape shape = shape_of(p);
   if (plans_.contains(shape)) return;
   Plan plan = describe(p);
@@ -302,9 +303,9 @@ void CublasLtGemm::prepare(const LtProduct& p, cudaStream_t stream) {
   plans_.emplace(shape, plan);
 }
 
-void CublasLtGemm::run(const LtProduct& p, cudaStream_t stream) {
+void CublasLtGemm::run(const CublasLtProblem& p, cudaStream_t stream) {
   const auto plan = plans_.find(shape_of(p));
-  if (plan == plans_.end()) fail("product", "shape was not prepared");
+  if (plan == plans_.end()) fail("GEMM", "shape was not prepared");
   check_lt(call(p, plan->second, plan->second.algorithm, p.out, stream), "cublasLtMatmul");
 }
 

@@ -1,4 +1,4 @@
-// Large products through cuBLASLt: out[n, rows] = x[n, cols] · weight[rows, cols]ᵀ of bf16 operands, or of fp8 operands
+// Large GEMMs through cuBLASLt: out[n, rows] = x[n, cols] · weight[rows, cols]ᵀ of bf16 operands, or of fp8 operands
 // with a scale for each row of both; sums are f32. The algorithm for each (rows, cols, range of n) is found by timing at
 // its first use and remembered.
 #pragma once
@@ -15,7 +15,7 @@
 
 namespace sluice::kernels::cuda {
 
-struct LtProduct {
+struct CublasLtProblem {
   void* out;
   const void* x;
   const void* weight;
@@ -24,12 +24,12 @@ struct LtProduct {
   const float* weight_scales;                   // [rows], fp8 only: else both are null
   const float* x_scales;                        // [n]
   DType out_type;                               // BF16 or F32
-  int32_t add;                                  // whether out keeps what it holds, and the product is added
+  int32_t add;                                  // whether out keeps what it holds, and the GEMM is added
 
   bool fp8() const { return weight_scales != nullptr; }
 };
 
-bool lt_fits(const LtProduct&);
+bool lt_fits(const CublasLtProblem&);
 
 class CublasLtGemm {
  public:
@@ -41,9 +41,9 @@ class CublasLtGemm {
   // Off: a shape seen for the first time takes the algorithm of the nearest range that was searched.
   void set_search(bool on) { search_ = on; }
   // Makes run() of this shape possible; may time algorithms on the stream, so it is not for recording.
-  void prepare(const LtProduct&, cudaStream_t);
+  void prepare(const CublasLtProblem&, cudaStream_t);
   // REQUIRES: prepare() of the same shape has been called.
-  void run(const LtProduct&, cudaStream_t);
+  void run(const CublasLtProblem&, cudaStream_t);
 
  private:
   using Shape = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, bool, bool, DType, int32_t>;
@@ -57,18 +57,18 @@ class CublasLtGemm {
     float time = 0;
   };
 
-  static Shape shape_of(const LtProduct&);
-  Plan describe(const LtProduct&) const;
-  static void set_scales(const Plan&, const LtProduct&);
+  static Shape shape_of(const CublasLtProblem&);
+  Plan describe(const CublasLtProblem&) const;
+  static void set_scales(const Plan&, const CublasLtProblem&);
   std::vector<cublasLtMatmulAlgo_t> proposals(const Plan&, bool fully_aligned) const;
   std::vector<cublasLtMatmulAlgo_t> variants(const Plan&, const cublasLtMatmulAlgo_t&) const;
   std::vector<cublasLtMatmulAlgo_t> with_other_tiles(const Plan&, const cublasLtMatmulAlgo_t&) const;
   bool valid(const Plan&, const cublasLtMatmulAlgo_t&) const;
-  cublasLtMatmulAlgo_t find(const LtProduct&, const Plan&, cudaStream_t);
-  cublasLtMatmulAlgo_t nearest(const LtProduct&, const Plan&) const;
-  std::vector<Timed> time_all(const std::vector<cublasLtMatmulAlgo_t>&, const LtProduct&, const Plan&,
+  cublasLtMatmulAlgo_t find(const CublasLtProblem&, const Plan&, cudaStream_t);
+  cublasLtMatmulAlgo_t nearest(const CublasLtProblem&, const Plan&) const;
+  std::vector<Timed> time_all(const std::vector<cublasLtMatmulAlgo_t>&, const CublasLtProblem&, const Plan&,
                               int repeats, cudaStream_t);
-  cublasStatus_t call(const LtProduct&, const Plan&, const cublasLtMatmulAlgo_t&, void* out,
+  cublasStatus_t call(const CublasLtProblem&, const Plan&, const cublasLtMatmulAlgo_t&, void* out,
                       cudaStream_t) const;
 
   cublasLtHandle_t handle_ = nullptr;

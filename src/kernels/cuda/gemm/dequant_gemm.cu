@@ -1,4 +1,4 @@
-// What grouped_gemm.cu multiplies, as bf16. Entries of a list in their order; rows of matrices of any type below each
+// What grouped_gemm_sm90.cu multiplies, as bf16. Entries of a list in their order; rows of matrices of any type below each
 // other. Where a number has two parts the second is what bf16 leaves over of it: of entries it lies behind all first parts,
 // of matrices behind each row.
 //
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kThreads) entries_kernel(const EntriesParams p
 
 // grid: (pieces of a row, rows folded, matrices)
 template <class Type, int Parts>
-__global__ void __launch_bounds__(kThreads) panel_kernel(const DequantGemmParams p) {
+__global__ void __launch_bounds__(kThreads) dequant_gemm_kernel(const DequantGemmParams p) {
   allow_dependents();
   wait_for_producer();
   const int64_t matrix = blockIdx.z, rows = p.source.rows, width = panel_width(p.source.cols);
@@ -62,14 +62,15 @@ void launch_entries(const EntriesParams& p, Stream stream) {
       p.x.type, [&](auto element) { launch("entries", entries_kernel<decltype(element)>, grid, stream, p); });
 }
 
-void launch_panel(const DequantGemmParams& p, Stream stream) {
+void launch_dequant_gemm(const DequantGemmParams& p, Stream stream) {
   const int64_t rows = p.source.rows;
   const Grid grid{dim3(static_cast<unsigned>(ceil_div(panel_width(p.source.cols), 8 * kThreads)),
                        static_cast<unsigned>(rows < 32768 ? rows : 32768), static_cast<unsigned>(p.count)),
                   dim3(kThreads)};
   const bool known = visit_matrix(p.source, [&](auto type) {
     using Type = decltype(type);
-    launch("panel", p.parts == 2 ? panel_kernel<Type, 2> : panel_kernel<Type, 1>, grid, stream, p);
+    launch("panel", p.parts == 2 ? dequant_gemm_kernel<Type, 2> : dequant_gemm_kernel<Type, 1>, grid, stream,
+           p);
   });
   check_launch(known ? cudaSuccess : cudaErrorInvalidValue, "panel of this type");
 }

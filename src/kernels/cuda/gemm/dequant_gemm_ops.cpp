@@ -1,4 +1,4 @@
-// Products of many tokens or entries with packed matrices: some rows at a time become bf16, then they are multiplied.
+// GEMMs of many tokens or entries with packed matrices: some rows at a time become bf16, then they are multiplied.
 #include <algorithm>
 
 #include "kernels/cuda/step/backend.h"
@@ -37,8 +37,8 @@ bool dequant_gemm_pays(const Matrix& matrix, DType entries, int64_t count) {
   return count >= (parts_of(matrix, entries) == 1 ? kFewestEntries : kFewestOfTwoParts);
 }
 
-// For bf16 tokens, with the products of bf16 matrices.
-void CudaBackendImpl::panel_product(const ProductParams& p) {
+// For bf16 tokens, with the GEMMs of bf16 matrices.
+void CudaBackendImpl::dequant_gemm(const GemmParams& p) {
   const int64_t stride = p.weight.cols;  // block types have whole blocks: a multiple of 32
   const int64_t fitting = std::max<int64_t>(128, kPanelBytes / (2 * stride) / 128 * 128);
   const int64_t step = std::min(fitting, p.weight.rows);
@@ -52,7 +52,7 @@ void CudaBackendImpl::panel_product(const ProductParams& p) {
     d.out = panel;
     d.stride = stride;
     issue(launch_dequantize, d);
-    ProductParams part = p;
+    GemmParams part = p;
     part.weight.data = panel;
     part.weight.type = DType::BF16;
     part.weight.scales = nullptr;
@@ -61,12 +61,12 @@ void CudaBackendImpl::panel_product(const ProductParams& p) {
     part.out.data = offset_columns(p.out, row);
     part.out.dim = rows;
     part.bias = p.bias != nullptr ? p.bias + row : nullptr;
-    plain_product(part);
+    gemm_plain(part);
   }
 }
 
-void CudaBackendImpl::panel_experts(const ExpertProductParams& all, const Matrix& matrix,
-                                    const void* const* matrices, void* panel) {
+void CudaBackendImpl::dequant_grouped_gemm(const GroupedGemmSm90Params& all, const Matrix& matrix,
+                                           const void* const* matrices, void* panel) {
   const DequantGemmPlan cut(matrix, all.groups, all.out.type);
   for (int64_t group = 0; group < all.groups; group += cut.together) {
     for (int64_t row = 0; row < matrix.rows; row += cut.rows) {
@@ -79,8 +79,8 @@ void CudaBackendImpl::panel_experts(const ExpertProductParams& all, const Matrix
       d.first_row = row;
       d.count = std::min(cut.together, all.groups - group);
       d.parts = cut.parts;
-      issue(launch_panel, d);
-      ExpertProductParams p = all;
+      issue(launch_dequant_gemm, d);
+      GroupedGemmSm90Params p = all;
       p.out.data = offset_columns(all.out, row);
       p.out.dim = d.source.rows;
       p.shape = in_panel(d.source);
@@ -90,29 +90,29 @@ void CudaBackendImpl::panel_experts(const ExpertProductParams& all, const Matrix
       if (all.biases != nullptr) p.biases = all.biases + group;
       p.bias_row = row;
       p.groups = static_cast<int32_t>(d.count);
-      issue(launch_experts, p);
+      issue(launch_grouped_gemm_sm90, p);
     }
   }
 }
 
-bool CudaBackendImpl::panel_f32_product(const ProductParams& product) {
-  const View& x = product.x;
-  const bool pairs = reinterpret_cast<uintptr_t>(product.out.data) % 8 == 0 && product.out.stride_n % 2 == 0;
-  if (!pairs || !aligned_tokens(x) || !experts_fit(in_panel(product.weight), 1, x.n)) return false;
+bool CudaBackendImpl::dequant_gemm_f32(const GemmParams& gemm) {
+  const View& x = gemm.x;
+  const bool pairs = reinterpret_cast<uintptr_t>(gemm.out.data) % 8 == 0 && gemm.out.stride_n % 2 == 0;
+  if (!pairs || !aligned_tokens(x) || !experts_fit(in_panel(gemm.weight), 1, x.n)) return false;
   const int64_t entries = (x.n * x.dim * 4 + 255) / 256 * 256;
-  const DequantGemmPlan cut(product.weight, 1, x.type);
+  const DequantGemmPlan cut(gemm.weight, 1, x.type);
   auto* const memory = static_cast<std::byte*>(scratch_.at_least(static_cast<size_t>(entries + cut.bytes())));
   EntriesParams e = blank<EntriesParams>();
   e.x = x;
   e.out = memory;
   e.entries = x.n;
   issue(launch_entries, e);
-  ExpertProductParams p = blank<ExpertProductParams>();
-  p.out = product.out;
+  GroupedGemmSm90Params p = blank<GroupedGemmSm90Params>();
+  p.out = gemm.out;
   p.x = memory;
-  p.bias = product.bias;
+  p.bias = gemm.bias;
   p.groups = 1;
-  panel_experts(p, product.weight, nullptr, memory + entries);
+  dequant_grouped_gemm(p, gemm.weight, nullptr, memory + entries);
   return true;
 }
 

@@ -1,4 +1,4 @@
-// The product for every shape and weight type, and for many matrices at once (experts, heads):
+// The GEMM for every shape and weight type, and for many matrices at once (experts, heads):
 // out[i, :] = x[gather[i], :] · W_gᵀ + bias_g for the entries i of each group g.
 //
 // A block of four warps makes 64 weight rows x 32 entries with mma m16n8k16, weight rows as the 16-row
@@ -7,7 +7,7 @@
 // walks over the tiles of its group's entries, so the grid does not depend on how many entries a group has.
 //
 // f32 entries are split into two bf16 numbers each, the second of what the first leaves over, which lie in neighbouring
-// columns of the product and are added in its registers; decoded weights are split too. Sums then have the 16 bits of
+// columns of the GEMM and are added in its registers; decoded weights are split too. Sums then have the 16 bits of
 // both, at twice the multiplications (four times for packed types); where weights come from memory that is hidden.
 #include <type_traits>
 
@@ -29,7 +29,7 @@ struct Tile {
 };
 
 template <class Type, class Tile>
-__device__ __forceinline__ void load_weights(Tile& tile, const GemmGroupedParams& p, const uint8_t* matrix,
+__device__ __forceinline__ void load_weights(Tile& tile, const GroupedGemmParams& p, const uint8_t* matrix,
                                              int64_t row0, int64_t k0) {
   for (int piece = threadIdx.x; piece < kRows * kDepth / 8; piece += kThreads) {
     const int r = piece / (kDepth / 8), c = piece % (kDepth / 8) * 8;
@@ -47,7 +47,7 @@ __device__ __forceinline__ void load_weights(Tile& tile, const GemmGroupedParams
 }
 
 template <class T, class Tile>
-__device__ __forceinline__ void load_entries(Tile& tile, const GemmGroupedParams& p, const T* x, bool vector,
+__device__ __forceinline__ void load_entries(Tile& tile, const GroupedGemmParams& p, const T* x, bool vector,
                                              int64_t k0) {
   for (int piece = threadIdx.x; piece < Tile::kEntries * kDepth / 8; piece += kThreads) {
     const int e = piece / (kDepth / 8), c = piece % (kDepth / 8) * 8;
@@ -94,7 +94,7 @@ __device__ __forceinline__ void multiply(const Tile& tile, float (&acc)[kColumns
 
 // grid: (row tiles, walkers over entry tiles, groups)
 template <class Type, class T>
-__global__ void __launch_bounds__(kThreads) gemm_grouped_kernel(const GemmGroupedParams p) {
+__global__ void __launch_bounds__(kThreads) grouped_gemm_kernel(const GroupedGemmParams p) {
   constexpr bool kSplit = sizeof(T) == sizeof(float);
   constexpr bool kExact = std::is_same_v<Type, Decoder<DType::BF16>>;
   using ThisTile = Tile<kSplit ? 2 : 1, kSplit && !kExact ? 2 : 1>;
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(kThreads) gemm_grouped_kernel(const GemmGroupe
 
 }  // namespace
 
-void launch_gemm_grouped(const GemmGroupedParams& p, Stream stream) {
+void launch_grouped_gemm(const GroupedGemmParams& p, Stream stream) {
   if (p.x.n == 0 || p.groups == 0) return;
   const int64_t entries = p.begin != nullptr ? p.out.n : p.x.n;
   const int64_t walkers = ceil_div(entries, p.x.type == DType::F32 ? kColumns / 2 : kColumns);
@@ -154,7 +154,7 @@ void launch_gemm_grouped(const GemmGroupedParams& p, Stream stream) {
       dim3(kThreads)};
   const bool known = visit_matrix(p.weight, [&](auto type) {
     visit_activations(p.x.type, [&](auto element) {
-      launch("tile", gemm_grouped_kernel<decltype(type), decltype(element)>, grid, stream, p);
+      launch("tile", grouped_gemm_kernel<decltype(type), decltype(element)>, grid, stream, p);
     });
   });
   check_launch(known ? cudaSuccess : cudaErrorInvalidValue, "tile of this type");

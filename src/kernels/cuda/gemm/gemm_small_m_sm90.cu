@@ -1,4 +1,4 @@
-// Products of up to 32 tokens with bf16 or scaled fp8 weights: out[n, rows] = x[n, cols] · Wᵀ + bias.
+// GEMMs of up to 32 tokens with bf16 or scaled fp8 weights: out[n, rows] = x[n, cols] · Wᵀ + bias.
 //
 // One persistent block per multiprocessor walks over tiles of 16 · RowTiles weight rows. A producer warp
 // keeps a ring of stages (each 64 · Depth columns of the tile's rows and of x) full with the tensor copy
@@ -35,7 +35,7 @@ struct Shape {
   static_assert(!Fp8 || Depth % 2 == 0, "whole boxes");
 };
 
-struct RingArguments {
+struct SmallMArguments {
   bf16* out;
   const float* bias;
   const float* scales;  // fp8 only
@@ -44,7 +44,7 @@ struct RingArguments {
   int activation;
 };
 
-// Fp8 products run in f16, which holds every e4m3 value; x is made smaller, so that it reaches as far as it has to.
+// Fp8 GEMMs run in f16, which holds every e4m3 value; x is made smaller, so that it reaches as far as it has to.
 constexpr float kFp8Excess = 64.0f;
 
 // Two fp8 elements as f16.
@@ -130,7 +130,7 @@ __device__ __forceinline__ void multiply_bf16(const uint8_t* stage, int warp, in
 template <int TokenTiles, int RowTiles, int Stages, int Depth, int Warps, bool Gated, bool Fp8>
 __global__ void __launch_bounds__(Shape<TokenTiles, RowTiles, Stages, Depth, Warps, Fp8>::kThreads, 1)
     gemm_small_m_kernel(const __grid_constant__ CUtensorMap weight_map,
-                        const __grid_constant__ CUtensorMap x_map, const RingArguments p) {
+                        const __grid_constant__ CUtensorMap x_map, const SmallMArguments p) {
   using S = Shape<TokenTiles, RowTiles, Stages, Depth, Warps, Fp8>;
   extern __shared__ uint8_t raw[];
   uint8_t* base = raw + bytes_to_aligned(raw);
@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(Shape<TokenTiles, RowTiles, Stages, Depth, War
       const int s = i % Stages;
       barrier_wait(full + 8 * s, (i / Stages) & 1);
       // A stage is given back one stage late. Given back at once, the TMA unit could overtake reads of it that are
-      // still under way; the products that use them are all issued before this wait.
+      // still under way; the MMAs that use them are all issued before this wait.
       __syncwarp();
       if (lane == 0 && i > 0) barrier_arrive(empty + 8 * ((i - 1) % Stages));
       const uint8_t* stage = base + s * S::kStageBytes;
@@ -256,7 +256,7 @@ CUtensorMap make_map(const void* data, int64_t rows, int64_t cols, int64_t row_b
 }
 
 template <int TokenTiles, int RowTiles, int Stages, int Depth, int Warps, bool Gated, bool Fp8>
-void launch_shape(const ProductParams& p, int32_t activation, Stream stream) {
+void launch_shape(const GemmParams& p, int32_t activation, Stream stream) {
   static_assert(!Gated || RowTiles == 2, "a gate tile and an up tile");
   using S = Shape<TokenTiles, RowTiles, Stages, Depth, Warps, Fp8>;
   static const int processors = multiprocessors();
@@ -270,7 +270,7 @@ void launch_shape(const ProductParams& p, int32_t activation, Stream stream) {
   const int64_t cols = Fp8 ? p.weight.cols / 2 : p.weight.cols;
   const CUtensorMap weights = make_map(data, p.weight.rows, cols, p.weight.row_bytes, results, S::kBoxes);
   const CUtensorMap x = make_map(p.x.data, p.x.n, p.weight.cols, p.x.stride_n * 2, S::kTokens, Depth);
-  RingArguments arguments{};
+  SmallMArguments arguments{};
   arguments.out = static_cast<bf16*>(p.out.data);
   arguments.bias = p.bias;
   arguments.scales = p.weight.scales;
@@ -286,7 +286,7 @@ void launch_shape(const ProductParams& p, int32_t activation, Stream stream) {
 }
 
 // Tiles of 48 rows where they share the rows out more evenly than tiles of 32.
-bool wide_tiles(const ProductParams& p) {
+bool swiglu_tiles(const GemmParams& p) {
   static const int processors = multiprocessors();
   const int64_t narrow = ceil_div(ceil_div(p.weight.rows, 32), processors) * 2;
   const int64_t wide = ceil_div(ceil_div(p.weight.rows, 48), processors) * 3;
@@ -294,10 +294,10 @@ bool wide_tiles(const ProductParams& p) {
 }
 
 template <bool Gated>
-void launch_bf16(const ProductParams& p, int32_t activation, Stream stream) {
+void launch_bf16(const GemmParams& p, int32_t activation, Stream stream) {
   if constexpr (!Gated) {
     // The kernel of wide tiles and many tokens sums in another order than all others.
-    const bool wide = wide_tiles(p) && (p.fixed_order == 0 || p.x.n <= 16);
+    const bool wide = swiglu_tiles(p) && (p.fixed_order == 0 || p.x.n <= 16);
     if (wide && p.x.n <= 8) return launch_shape<1, 3, 6, 4, 8, false, false>(p, activation, stream);
     if (wide && p.x.n <= 16) return launch_shape<2, 3, 6, 4, 8, false, false>(p, activation, stream);
     if (wide) return launch_shape<4, 3, 4, 4, 4, false, false>(p, activation, stream);
@@ -308,9 +308,9 @@ void launch_bf16(const ProductParams& p, int32_t activation, Stream stream) {
 }
 
 template <bool Gated>
-void launch_fp8(const ProductParams& p, int32_t activation, Stream stream) {
+void launch_fp8(const GemmParams& p, int32_t activation, Stream stream) {
   if constexpr (!Gated) {
-    if (wide_tiles(p) && p.x.n <= 8) return launch_shape<1, 3, 5, 8, 8, false, true>(p, activation, stream);
+    if (swiglu_tiles(p) && p.x.n <= 8) return launch_shape<1, 3, 5, 8, 8, false, true>(p, activation, stream);
   }
   if (p.x.n <= 8) return launch_shape<1, 2, 8, 8, 8, Gated, true>(p, activation, stream);
   if (p.x.n <= 16) return launch_shape<2, 2, 6, 8, 8, Gated, true>(p, activation, stream);
@@ -319,7 +319,7 @@ void launch_fp8(const ProductParams& p, int32_t activation, Stream stream) {
 
 }  // namespace
 
-bool ring_fits(const ProductParams& p) {
+bool gemm_small_m_fits(const GemmParams& p) {
   const bool bf16_weights = p.weight.type == DType::BF16 && p.weight.cols % 64 == 0;
   const bool fp8_weights = p.weight.scales != nullptr && p.weight.cols % 128 == 0;
   return (bf16_weights || fp8_weights) && p.x.n <= 32 && aligned16(p.weight.data) && aligned16(p.x.data) &&
@@ -327,12 +327,12 @@ bool ring_fits(const ProductParams& p) {
          (p.x.n == 1 || p.x.stride_n >= p.weight.cols);
 }
 
-void launch_ring_gated(const GatedProductParams& p, Stream stream) {
-  if (p.product.weight.scales != nullptr) return launch_fp8<true>(p.product, p.activation, stream);
-  launch_bf16<true>(p.product, p.activation, stream);
+void launch_gemm_small_m_gated(const GatedGemmParams& p, Stream stream) {
+  if (p.gemm.weight.scales != nullptr) return launch_fp8<true>(p.gemm, p.activation, stream);
+  launch_bf16<true>(p.gemm, p.activation, stream);
 }
 
-void launch_gemm_small_m(const ProductParams& p, Stream stream) {
+void launch_gemm_small_m(const GemmParams& p, Stream stream) {
   if (p.weight.scales != nullptr) return launch_fp8<false>(p, 0, stream);
   launch_bf16<false>(p, 0, stream);
 }

@@ -1,4 +1,4 @@
-// The gated product of many tokens with bf16 weights on Hopper's warpgroup matrix instructions: out[n, inner] =
+// The gated GEMM of many tokens with bf16 weights on Hopper's warpgroup matrix instructions: out[n, inner] =
 // silu(x · gateᵀ) * (x · upᵀ), where the weight stacks [inner, cols] of gate over up. The wide result never goes to
 // memory.
 //
@@ -8,11 +8,11 @@
 // the tensor TMA unit, the weights before the kernel in front has ended. For more than 128 tokens the two blocks of a
 // cluster take the same rows and other tokens: each reads half of the weights and sends it to both; clusters walk over
 // the tiles in groups of 16 token tiles, so that their part of x stays in the L2 while the weights pass. From 1,024 tokens
-// on the warpgroups take tiles in turns, and the one's results are stored under the other's products.
+// on the warpgroups take tiles in turns, and the one's results are stored under the other's wgmmas.
 //
 // Operations: 4 · n · inner · cols; bytes: the weights once for every 2048 tokens. On an H200, 28672 x 4096, alone: 57 us
 // for 32 and 64 tokens (4.1 TB/s), 60 us for 128. Over and over, at the GPU's power limit, as in a step
-// (bench_gpu_products): 101 us for 256 (597 TFLOP/s), 373 us for 1,024 (645), 2,818 us for 8,192 (683); cuBLASLt and a
+// (bench_gpu_gemm): 101 us for 256 (597 TFLOP/s), 373 us for 1,024 (645), 2,818 us for 8,192 (683); cuBLASLt and a
 // pass over its result take 116, 414 and 3,098 us.
 #include <array>
 
@@ -33,7 +33,7 @@ constexpr int64_t kInTurnsTokens = 1024;  // from here on there are tiles enough
 
 // Sharers: blocks of a cluster, with the same rows and other tokens.
 template <Groups kGroups, int Rows_, int Sharers_>
-struct WideShape {
+struct SwigluShape {
   static constexpr int Rows = Rows_, Sharers = Sharers_;
   static constexpr bool kInTurns = kGroups == Groups::InTurns;
   static constexpr int kGroupCount = kGroups == Groups::One ? 1 : 2;
@@ -53,7 +53,7 @@ struct WideShape {
 // Registers are given out as to this many threads: fewer of them, and a small kernel fits beside a block of one group.
 constexpr int kBoundThreads = 384;
 
-struct WideArguments {
+struct SwigluArguments {
   bf16* out;
   int64_t out_stride;
   int n, inner;                       // inner: results of a token, and from a gate row to its up row
@@ -63,11 +63,11 @@ struct WideArguments {
 };
 
 // Of one block.
-struct WideTile {
+struct SwigluTile {
   int token, column;
 };
 template <class S>
-__device__ __forceinline__ WideTile tile_of(const WideArguments& p, int index) {
+__device__ __forceinline__ SwigluTile tile_of(const SwigluArguments& p, int index) {
   if constexpr (S::Sharers == 1) return {0, index * S::kColumns};
   const int group = index / (kTogether * p.row_tiles), within = index % (kTogether * p.row_tiles);
   const int first = group * kTogether, rank = static_cast<int>(cluster_rank());
@@ -76,25 +76,25 @@ __device__ __forceinline__ WideTile tile_of(const WideArguments& p, int index) {
   return {((first + within % together) * S::Sharers + rank) * S::kTokens, within / together * S::kColumns};
 }
 template <class S>
-__device__ __forceinline__ int tiles_of_cluster(const WideArguments& p) {
+__device__ __forceinline__ int tiles_of_cluster(const SwigluArguments& p) {
   const int cluster = blockIdx.x / S::Sharers, clusters = gridDim.x / S::Sharers;
   return (p.tiles - cluster + clusters - 1) / clusters;
 }
 // Where a block stands: step `step` of its tile number `number`, which uses stage `stage` for the `round`th time. Kept
-// from step to step, since divisions would take longer than a step's products.
+// from step to step, since divisions would take longer than a step's wgmmas.
 template <class S>
-struct WideCursor {
+struct SwigluCursor {
   int number = 0, step = 0, stage = 0, round = 0;
-  WideTile tile;
+  SwigluTile tile;
 
-  __device__ __forceinline__ explicit WideCursor(const WideArguments& p) { find_tile(p); }
-  __device__ __forceinline__ void find_tile(const WideArguments& p) {
+  __device__ __forceinline__ explicit SwigluCursor(const SwigluArguments& p) { find_tile(p); }
+  __device__ __forceinline__ void find_tile(const SwigluArguments& p) {
     tile = tile_of<S>(p, (blockIdx.x + number * gridDim.x) / S::Sharers);
   }
   __device__ __forceinline__ void next_stage() {
     if (++stage == S::kStages) stage = 0, ++round;
   }
-  __device__ __forceinline__ void next(const WideArguments& p) {
+  __device__ __forceinline__ void next(const SwigluArguments& p) {
     next_stage();
     if (++step < p.steps) return;
     step = 0;
@@ -102,7 +102,7 @@ struct WideCursor {
     find_tile(p);
   }
   // From the end of a tile to the start of the one after the next.
-  __device__ __forceinline__ void skip_tile(const WideArguments& p) {
+  __device__ __forceinline__ void skip_tile(const SwigluArguments& p) {
     ++number;
     const int at = stage + p.steps;
     stage = at % S::kStages;
@@ -112,13 +112,13 @@ struct WideCursor {
 };
 
 template <class S>
-__device__ __forceinline__ void load_tiles(const WideArguments& p, const CUtensorMap* x,
+__device__ __forceinline__ void load_tiles(const SwigluArguments& p, const CUtensorMap* x,
                                            const CUtensorMap* weights, uint32_t shared) {
   constexpr uint16_t kBoth = 3;
   const uint32_t full = shared + S::kBarriers, empty = full + 8 * S::kStages;
   const int total = tiles_of_cluster<S>(p) * p.steps;
   const uint32_t stage_bytes = static_cast<uint32_t>(p.x_rows + S::Rows) * 128;
-  const auto load_weights = [&](const WideCursor<S>& at) {
+  const auto load_weights = [&](const SwigluCursor<S>& at) {
     const int column = at.step * kDepth, row = at.tile.column;
     const uint32_t to = shared + at.stage * S::kStageBytes + S::kXBytes, barrier = full + 8 * at.stage;
     barrier_expect(barrier, stage_bytes);
@@ -130,14 +130,14 @@ __device__ __forceinline__ void load_tiles(const WideArguments& p, const CUtenso
       tma_load_2d(to + S::kHalfBytes, weights, column, row + p.inner, barrier);
     }
   };
-  const auto load_x = [&](const WideCursor<S>& at) {
+  const auto load_x = [&](const SwigluCursor<S>& at) {
     tma_load_2d(shared + at.stage * S::kStageBytes, x, at.step * kDepth, at.tile.token, full + 8 * at.stage);
   };
   const int ahead = total < S::kStages ? total : S::kStages;
-  WideCursor<S> cursor(p);
+  SwigluCursor<S> cursor(p);
   for (int i = 0; i < ahead; ++i, cursor.next(p)) load_weights(cursor);
   wait_for_producer();
-  cursor = WideCursor<S>(p);
+  cursor = SwigluCursor<S>(p);
   for (int i = 0; i < ahead; ++i, cursor.next(p)) load_x(cursor);
   for (int i = ahead; i < total; ++i, cursor.next(p)) {
     barrier_wait(empty + 8 * cursor.stage, (cursor.round - 1) & 1);
@@ -152,7 +152,7 @@ __device__ __forceinline__ float gate_silu(float g, float u) {
 
 // A warp's 16 tokens from `first` on, eight columns to a lane.
 template <class S>
-__device__ __forceinline__ void store_results(const WideArguments& p, const float (&sums)[S::kSums],
+__device__ __forceinline__ void store_results(const SwigluArguments& p, const float (&sums)[S::kSums],
                                               int first, int first_column) {
   const int lane = threadIdx.x % 32, g = lane >> 2, t = lane & 3;
 #pragma unroll
@@ -172,7 +172,7 @@ __device__ __forceinline__ void store_results(const WideArguments& p, const floa
   }
 }
 
-// Groups in turns: a group waits until the other has issued all products of the tile before.
+// Groups in turns: a group waits until the other has issued all wgmmas of the tile before.
 __device__ __forceinline__ void await_turn(int group) {
   asm volatile("bar.sync %0, 256;" ::"r"(1 + group) : "memory");
 }
@@ -181,7 +181,7 @@ __device__ __forceinline__ void give_turn(int group) {
 }
 
 template <class S>
-__device__ __forceinline__ void multiply_tiles(const WideArguments& p, uint32_t shared) {
+__device__ __forceinline__ void multiply_tiles(const SwigluArguments& p, uint32_t shared) {
   const uint32_t full = shared + S::kBarriers, empty = full + 8 * S::kStages;
   const int group = threadIdx.x / 128 - 1, thread = threadIdx.x % 128, tiles = tiles_of_cluster<S>(p);
   const int first_part = S::kInTurns ? 0 : group;  // of the tile's parts of 64 tokens
@@ -189,17 +189,17 @@ __device__ __forceinline__ void multiply_tiles(const WideArguments& p, uint32_t 
   const auto give_back = [&](int stage) {
     if (thread < S::Sharers) barrier_arrive_at(empty + 8 * stage, thread);
   };
-  WideCursor<S> cursor(p);
+  SwigluCursor<S> cursor(p);
   if (S::kInTurns && group == 1) cursor.skip_tile(p);
   while (cursor.number < tiles) {
-    const WideTile tile = cursor.tile;
+    const SwigluTile tile = cursor.tile;
     if (S::kInTurns && cursor.number > 0) await_turn(group);
     int before = 0;  // the stage of the step before
     for (int step = 0; step < p.steps; ++step) {
       barrier_wait(full + 8 * cursor.stage, cursor.round & 1);
       const uint32_t stage = shared + cursor.stage * S::kStageBytes;
       const uint64_t b = describe_operand(stage + S::kXBytes);
-      products_begin();
+      wgmma_fence();
 #pragma unroll
       for (int k = 0; k < kDepth / 16; ++k) {
 #pragma unroll
@@ -208,15 +208,15 @@ __device__ __forceinline__ void multiply_tiles(const WideArguments& p, uint32_t 
           multiply(sums[part], a + 2 * k, b + 2 * k, step != 0 || k != 0 ? 1 : 0);
         }
       }
-      products_commit();
-      products_wait<1>();
+      wgmma_commit();
+      wgmma_wait<1>();
       if (step > 0) give_back(before);
       before = cursor.stage;
       cursor.next_stage();
     }
     ++cursor.number;
     if (S::kInTurns && cursor.number < tiles) give_turn(1 - group);
-    products_wait<0>();
+    wgmma_wait<0>();
 #pragma unroll
     for (auto& part : sums)
 #pragma unroll
@@ -236,7 +236,7 @@ __device__ __forceinline__ void multiply_tiles(const WideArguments& p, uint32_t 
 template <class S>
 __global__ void __cluster_dims__(S::Sharers) __launch_bounds__(kBoundThreads, 1)
     gemm_swiglu_kernel(const __grid_constant__ CUtensorMap x, const __grid_constant__ CUtensorMap weights,
-                       const WideArguments p) {
+                       const SwigluArguments p) {
   extern __shared__ uint8_t raw[];
   const uint32_t shared = shared_address(raw) + bytes_to_aligned(raw);
   const uint32_t full = shared + S::kBarriers, empty = full + 8 * S::kStages;
@@ -272,12 +272,12 @@ CUtensorMap map_of(const void* data, int64_t columns, int64_t rows, int64_t row_
 }
 
 template <class S>
-void launch_shape(const ProductParams& p, Stream stream) {
+void launch_shape(const GemmParams& p, Stream stream) {
   static const int at_once = multiprocessors() / S::Sharers;
   static const cudaError_t attribute =
       cudaFuncSetAttribute(gemm_swiglu_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kShared);
-  check_launch(attribute, "wide product");
-  WideArguments arguments{};
+  check_launch(attribute, "gemm_swiglu");
+  SwigluArguments arguments{};
   arguments.out = static_cast<bf16*>(p.out.data);
   arguments.out_stride = p.out.stride_n;
   arguments.n = static_cast<int>(p.x.n);
@@ -293,17 +293,17 @@ void launch_shape(const ProductParams& p, Stream stream) {
       map_of(p.weight.data, p.weight.cols, p.weight.rows, p.weight.row_bytes, S::kColumns);
   const int clusters = arguments.tiles < at_once ? arguments.tiles : at_once;
   const Grid grid{dim3(static_cast<unsigned>(clusters * S::Sharers)), dim3(S::kThreads), S::kShared};
-  launch("wide product", gemm_swiglu_kernel<S>, grid, stream, x, weights, arguments);
+  launch("gemm_swiglu", gemm_swiglu_kernel<S>, grid, stream, x, weights, arguments);
 }
 
 // A shape as the host chooses it.
 struct Kind {
   int columns, sharers;
-  void (*launch)(const ProductParams&, Stream);
+  void (*launch)(const GemmParams&, Stream);
 };
 template <Groups kGroups, int Rows, int Sharers>
 constexpr Kind kind() {
-  using S = WideShape<kGroups, Rows, Sharers>;
+  using S = SwigluShape<kGroups, Rows, Sharers>;
   return {S::kColumns, Sharers, launch_shape<S>};
 }
 template <Groups kGroups>
@@ -327,7 +327,7 @@ const Kind& choose(const std::array<Kind, Count>& kinds, int64_t inner, int64_t 
 
 }  // namespace
 
-bool wide_fits(const ProductParams& p) {
+bool gemm_swiglu_fits(const GemmParams& p) {
   const auto even = [](int64_t elements) { return elements % 8 == 0; };
   return p.weight.type == DType::BF16 && p.x.type == DType::BF16 && p.bias == nullptr &&
          p.weight.rows == 2 * p.out.dim && aligned16(p.weight.data) && aligned16(p.x.data) &&
@@ -336,16 +336,16 @@ bool wide_fits(const ProductParams& p) {
          p.out.stride_n >= p.out.dim && p.weight.rows < (1 << 30) && p.x.n < (1 << 24);
 }
 
-bool wide_busy(const ProductParams& p) {
+bool gemm_swiglu_busy(const GemmParams& p) {
   static const int processors = multiprocessors();
   return 4 * ceil_div(p.out.dim, choose(kFewTokens<Groups::One>, p.out.dim, 1).columns) >= 3 * processors;
 }
 
-void launch_gemm_swiglu(const ProductParams& p, Stream stream) {
+void launch_gemm_swiglu(const GemmParams& p, Stream stream) {
   const int64_t inner = p.out.dim;
   if (p.x.n <= 64) return choose(kFewTokens<Groups::One>, inner, 1).launch(p, stream);
   if (p.x.n <= 128) return choose(kFewTokens<Groups::Two>, inner, 1).launch(p, stream);
-  if (p.x.n >= kInTurnsTokens) return launch_shape<WideShape<Groups::InTurns, 192, 2>>(p, stream);
+  if (p.x.n >= kInTurnsTokens) return launch_shape<SwigluShape<Groups::InTurns, 192, 2>>(p, stream);
   choose(kManyTokens, inner, ceil_div(p.x.n, 256)).launch(p, stream);
 }
 

@@ -1,4 +1,4 @@
-// Products of few tokens, out[n, rows] = x[n, cols] · Wᵀ + bias, n ≤ 8.
+// GEMMs of few tokens, out[n, rows] = x[n, cols] · Wᵀ + bias, n ≤ 8.
 //
 // bf16 and scaled fp8, one token: a warp per weight row, eight 16-byte loads in flight; weights are on their way before
 // the kernel in front has ended, x goes to shared memory after. Reads the weights once: 53.7 us for 28672 x 4096 in bf16
@@ -97,7 +97,7 @@ __device__ __forceinline__ void share_x(uint4* shared, const View& x, int pieces
 }
 
 template <class Pieces, int Rows, int Unroll, bool Whole>
-__global__ void __launch_bounds__(kWarps * 32) plain_kernel(const ProductParams p) {
+__global__ void __launch_bounds__(kWarps * 32) plain_kernel(const GemmParams p) {
   extern __shared__ uint4 x_shared[];
   const int lane = threadIdx.x % 32;
   const int64_t wanted = (int64_t{blockIdx.x} * kWarps + threadIdx.x / 32) * Rows;
@@ -128,9 +128,9 @@ __global__ void __launch_bounds__(kWarps * 32) plain_kernel(const ProductParams 
 
 // A warp makes one element of the result: a gate row and the up row that belongs to it.
 template <class Pieces, bool Whole>
-__global__ void __launch_bounds__(kWarps * 32) gated_kernel(const GatedProductParams g) {
+__global__ void __launch_bounds__(kWarps * 32) gated_kernel(const GatedGemmParams g) {
   extern __shared__ uint4 x_shared[];
-  const ProductParams& p = g.product;
+  const GemmParams& p = g.gemm;
   const int lane = threadIdx.x % 32;
   const int64_t inner = p.weight.rows / 2, wanted = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   const int64_t row = wanted < inner ? wanted : inner - 1;
@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(kWarps * 32) gated_kernel(const GatedProductPa
 }
 
 template <class Type, class T, int Tokens>
-__global__ void __launch_bounds__(kWarps * 32) packed_kernel(const ProductParams p) {
+__global__ void __launch_bounds__(kWarps * 32) packed_kernel(const GemmParams p) {
   allow_dependents();
   wait_for_producer();
   const int lane = threadIdx.x % 32;
@@ -188,14 +188,14 @@ __global__ void __launch_bounds__(kWarps * 32) packed_kernel(const ProductParams
 
 }  // namespace
 
-static bool is_plain(const ProductParams& p) {
+static bool is_plain(const GemmParams& p) {
   return p.weight.type == DType::BF16 && p.x.type == DType::BF16;
 }
-static bool is_scaled(const ProductParams& p) {
+static bool is_scaled(const GemmParams& p) {
   return p.weight.scales != nullptr && p.x.type == DType::BF16;
 }
 
-bool gemv_fits(const ProductParams& p) {
+bool gemv_fits(const GemmParams& p) {
   const bool aligned = aligned16(p.x.data) && p.x.stride_n % 8 == 0 && p.weight.cols % 8 == 0;
   const bool one = p.x.n == 1 && p.weight.row_bytes % 16 == 0 && p.weight.cols * 2 <= kMaxShared;
   if (is_plain(p)) return aligned && one;
@@ -203,7 +203,7 @@ bool gemv_fits(const ProductParams& p) {
   return aligned && p.x.n <= 8;
 }
 
-bool gemv_at_once(const ProductParams& p) {
+bool gemv_at_once(const GemmParams& p) {
   constexpr int kBlocks = 4;  // on a multiprocessor, by their registers
   static const int processors = multiprocessors();
   return p.weight.rows <= int64_t{processors} * kBlocks * kWarps &&
@@ -230,7 +230,7 @@ bool whole(int64_t cols, int unroll) {
 }
 
 template <class Pieces, int Rows>
-void launch_plain(const ProductParams& p, Stream stream) {
+void launch_plain(const GemmParams& p, Stream stream) {
   constexpr int kEach = kUnroll / Rows;
   const int64_t cols = p.weight.cols;
   const auto kernel = whole<Pieces>(cols, kEach) ? plain_kernel<Pieces, Rows, kEach, true>
@@ -239,21 +239,21 @@ void launch_plain(const ProductParams& p, Stream stream) {
 }
 
 template <class Pieces>
-void launch_gated(const GatedProductParams& p, Stream stream) {
-  const int64_t cols = p.product.weight.cols;
+void launch_gated(const GatedGemmParams& p, Stream stream) {
+  const int64_t cols = p.gemm.weight.cols;
   const bool rounds = whole<Pieces>(cols, kUnroll / 2);
   launch_shared(rounds ? gated_kernel<Pieces, true> : gated_kernel<Pieces, false>, p, cols,
-                p.product.weight.rows / 2, stream);
+                p.gemm.weight.rows / 2, stream);
 }
 
 }  // namespace
 
-void launch_gemv_gated(const GatedProductParams& p, Stream stream) {
-  if (p.product.weight.scales != nullptr) return launch_gated<Fp8Pieces>(p, stream);
+void launch_gemv_gated(const GatedGemmParams& p, Stream stream) {
+  if (p.gemm.weight.scales != nullptr) return launch_gated<Fp8Pieces>(p, stream);
   launch_gated<Bf16Pieces>(p, stream);
 }
 
-void launch_gemv(const ProductParams& p, Stream stream) {
+void launch_gemv(const GemmParams& p, Stream stream) {
   // Two rows to a warp: 4.55 instead of 4.44 TB/s where there are very many, less where there are few.
   if (is_plain(p) && p.weight.rows >= kLongMatrix) return launch_plain<Bf16Pieces, 2>(p, stream);
   if (is_plain(p)) return launch_plain<Bf16Pieces, 1>(p, stream);

@@ -1,4 +1,4 @@
-// Plain rows to fp8 (e4m3) with one scale each: weights once, when they are loaded, and the tokens of a large product.
+// Plain rows to fp8 (e4m3) with one scale each: weights once, when they are loaded, and the tokens of a large GEMM.
 //
 // A block per row: 256 threads find the largest magnitude of eight elements at a time, then round all of them, read
 // again from the L1 or L2. Bytes moved: a row in, one byte per element out.

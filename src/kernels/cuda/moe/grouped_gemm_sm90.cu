@@ -1,4 +1,4 @@
-// Products of entries with the matrices of experts on Hopper's warpgroup instructions: out[e, :] = x[e, :] · W_gᵀ + bias_g
+// GEMMs of entries with the matrices of experts on Hopper's warpgroup instructions: out[e, :] = x[e, :] · W_gᵀ + bias_g
 // for the entries e of each group g, which lie in a row. Matrices are bf16, each where it is, or panels of decoded ones.
 //
 // A tile is entries of one group x weight rows: 128 x 256, two warpgroups with 64 entries each, m64n256k16, where the
@@ -23,7 +23,7 @@ constexpr int kDepth = 64, kBoxRows = 64;
 constexpr int kMaxExperts = 1024, kSharedLimit = 232448;
 constexpr int64_t kManyEntries = 24;  // of an expert in the mean: from here on tiles are large
 
-// Rows of a tile go with 16 entries or 128; those beyond the 16 of the product's 64 are what follows in shared memory, and
+// Rows of a tile go with 16 entries or 128; those beyond the 16 of the wgmma's 64 are what follows in shared memory, and
 // no result depends on them.
 template <int Parts_, int Entries_, int Rows_>
 struct ExpertShape {
@@ -172,7 +172,7 @@ struct ExpertMultiplier {
   ExpertCursor<S> cursor;
   uint32_t shared;
   int group = threadIdx.x / 128 - 1, thread = threadIdx.x % 128;
-  int before = -1;  // the stage whose products may be under way
+  int before = -1;  // the stage whose wgmmas may be under way
   float sums[S::kRows / 2];
 
   __device__ __forceinline__ uint32_t full() const { return shared + S::kBarriers + 8 * cursor.stage; }
@@ -186,7 +186,7 @@ struct ExpertMultiplier {
       barrier_wait(full(), cursor.round & 1);
       const uint32_t stage = shared + cursor.stage * S::kBytes;
       const uint64_t b = describe_operand(stage + S::kXBytes);
-      products_begin();
+      wgmma_fence();
 #pragma unroll
       for (int k = 0; k < kDepth / 16; ++k) {
 #pragma unroll
@@ -195,8 +195,8 @@ struct ExpertMultiplier {
           multiply(sums, a + 2 * k, b + 2 * k, !fresh || step != 0 || k != 0 || part != 0 ? 1 : 0);
         }
       }
-      products_commit();
-      products_wait<1>();
+      wgmma_commit();
+      wgmma_wait<1>();
       if (before >= 0) give_back(before);
       before = cursor.stage;
       cursor.next_stage();
@@ -219,7 +219,7 @@ struct ExpertMultiplier {
       }
       add<S::kParts>(p.steps, true);
       if (p.rest_steps > 0) add<1>(p.rest_steps, false);
-      products_wait<0>();
+      wgmma_wait<0>();
 #pragma unroll
       for (float& sum : sums) asm volatile("" : "+f"(sum)::"memory");  // not to be read before the wait
       give_back(before);
@@ -263,11 +263,11 @@ __global__ void __launch_bounds__(S::kThreads, 1)
 }
 
 template <class T, class S>
-void launch_shape(const ExpertProductParams& p, Stream stream) {
+void launch_shape(const GroupedGemmSm90Params& p, Stream stream) {
   static const int processors = multiprocessors();
   static const cudaError_t attribute =
       cudaFuncSetAttribute(expert_kernel<T, S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kShared);
-  check_launch(attribute, "products of experts");
+  check_launch(attribute, "grouped GEMM");
   ExpertArguments arguments{};
   arguments.out = p.out.data;
   arguments.out_stride = p.out.stride_n;
@@ -294,7 +294,7 @@ void launch_shape(const ExpertProductParams& p, Stream stream) {
                                                      {width * 2},
                                                      {kDepth, kBoxRows}});
   const Grid grid{dim3(static_cast<unsigned>(processors)), dim3(S::kThreads), S::kShared};
-  launch("products of experts", expert_kernel<T, S>, grid, stream, x, panel, arguments);
+  launch("grouped GEMM", expert_kernel<T, S>, grid, stream, x, panel, arguments);
 }
 
 }  // namespace
@@ -314,7 +314,7 @@ void write_expert_map(std::byte* out, const Matrix& matrix) {
   std::memcpy(out, &map, sizeof map);
 }
 
-void launch_experts(const ExpertProductParams& p, Stream stream) {
+void launch_grouped_gemm_sm90(const GroupedGemmSm90Params& p, Stream stream) {
   const bool many = p.out.n >= kManyEntries * p.groups;
   if (p.out.type == DType::F32)
     return many ? launch_shape<float, ExpertShape<2, 128, 256>>(p, stream)

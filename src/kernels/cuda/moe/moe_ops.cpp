@@ -1,4 +1,4 @@
-// Mixtures: routing, and the experts' products over tokens sorted by expert. Nothing returns to the host in
+// Mixtures: routing, and the experts' GEMMs over tokens sorted by expert. Nothing returns to the host in
 // between.
 #include <algorithm>
 
@@ -47,8 +47,8 @@ void CudaBackendImpl::make_expert_maps(PointerTable& table, std::span<const Weig
   table.maps = table.map_memory.get();
 }
 
-bool CudaBackendImpl::expert_product_fits(const PointerTable& table, DType entries, int64_t experts,
-                                          int64_t pairs) {
+bool CudaBackendImpl::grouped_gemm_fits(const PointerTable& table, DType entries, int64_t experts,
+                                        int64_t pairs) {
   const auto fits = [&](const Matrix& matrix) {
     const bool ready = table.maps != nullptr || dequant_gemm_pays(matrix, entries, pairs / experts);
     return ready && experts_fit(in_panel(matrix), experts, pairs);
@@ -64,9 +64,9 @@ int64_t CudaBackendImpl::panel_bytes(const PointerTable& table, int64_t experts,
   return most;
 }
 
-void CudaBackendImpl::grouped_gemm(const GemmGroupedParams& common, const PointerTable& table,
-                                   ExpertMemory memory) {
-  ExpertProductParams p = blank<ExpertProductParams>();
+void CudaBackendImpl::grouped_gemm_sm90(const GroupedGemmParams& common, const PointerTable& table,
+                                        ExpertMemory memory) {
+  GroupedGemmSm90Params p = blank<GroupedGemmSm90Params>();
   p.out = common.out;
   p.x = common.x.data;
   if (common.x.type == DType::F32 || common.gather != nullptr) {
@@ -85,13 +85,13 @@ void CudaBackendImpl::grouped_gemm(const GemmGroupedParams& common, const Pointe
     p.weights = table.maps;
     p.biases = table.biases[0];
     p.panel_parts = 1;
-    return issue(launch_experts, p);
+    return issue(launch_grouped_gemm_sm90, p);
   }
   int64_t row = 0;
   for (size_t m = 0; m < table.matrices.size(); row += table.matrices[m++].rows) {
     p.out.data = offset_columns(common.out, row);
     p.biases = table.biases[m];
-    panel_experts(p, table.matrices[m], table.weights[m], memory.panel);
+    dequant_grouped_gemm(p, table.matrices[m], table.weights[m], memory.panel);
   }
 }
 
@@ -158,8 +158,8 @@ void CudaBackendImpl::moe_ffn(TensorView out, TensorView x, TensorView ids, Tens
 
   const DType type = x.dtype;
   const int64_t size = type == DType::F32 ? 4 : 2;
-  const bool up_fits = expert_product_fits(up, type, experts, pairs) && aligned_tokens(view_of(x));
-  const bool down_fits = expert_product_fits(down, type, experts, pairs);
+  const bool up_fits = grouped_gemm_fits(up, type, experts, pairs) && aligned_tokens(view_of(x));
+  const bool down_fits = grouped_gemm_fits(down, type, experts, pairs);
   Places places;
   const size_t begin_at = places.next((experts + 1) * 4);
   const size_t tokens_at = places.next(pairs * 4), place_at = places.next(pairs * 4);
@@ -184,28 +184,28 @@ void CudaBackendImpl::moe_ffn(TensorView out, TensorView x, TensorView ids, Tens
   const View hidden = contiguous(memory + hidden_at, type, pairs, hidden_dim);
   const View active = contiguous(memory + active_at, type, pairs, inner);
   const View result = contiguous(memory + result_at, type, pairs, dim);
-  const auto multiply = [&](const GemmGroupedParams& p, const PointerTable& table, bool fits) {
-    fits ? grouped_gemm(p, table, {memory + entries_at, memory + panel_at}) : grouped_product(p, table);
+  const auto multiply = [&](const GroupedGemmParams& p, const PointerTable& table, bool fits) {
+    fits ? grouped_gemm_sm90(p, table, {memory + entries_at, memory + panel_at}) : grouped_gemm(p, table);
   };
-  GemmGroupedParams product = blank<GemmGroupedParams>();
-  product.groups = experts;
-  product.begin = sort.begin;
-  product.out = hidden;
-  product.x = view_of(x);
-  product.gather = sort.tokens;
+  GroupedGemmParams gemm = blank<GroupedGemmParams>();
+  gemm.groups = experts;
+  gemm.begin = sort.begin;
+  gemm.out = hidden;
+  gemm.x = view_of(x);
+  gemm.gather = sort.tokens;
   if (bank.weigh_inputs) {
     WeighParams weigh = blank<WeighParams>();
     weigh.out = contiguous(result.data, type, pairs, x.dim(1));
-    weigh.x = product.x;
+    weigh.x = gemm.x;
     weigh.weights = static_cast<const float*>(weights.data);
     weigh.weights_stride = weights.stride[0];
     weigh.place = sort.place;
     weigh.used = static_cast<int32_t>(used);
     issue(launch_weigh, weigh);
-    product.x = weigh.out;
-    product.gather = nullptr;
+    gemm.x = weigh.out;
+    gemm.gather = nullptr;
   }
-  multiply(product, up, up_fits);
+  multiply(gemm, up, up_fits);
 
   PointwiseParams p = blank<PointwiseParams>();
   p.operation = bank.gated ? Pointwise::Gated : Pointwise::Activate;
@@ -219,10 +219,10 @@ void CudaBackendImpl::moe_ffn(TensorView out, TensorView x, TensorView ids, Tens
   }
   pointwise(p);
 
-  product.out = result;
-  product.x = active;
-  product.gather = nullptr;
-  multiply(product, down, down_fits);
+  gemm.out = result;
+  gemm.x = active;
+  gemm.gather = nullptr;
+  multiply(gemm, down, down_fits);
 
   CombineParams combine = blank<CombineParams>();
   combine.out = view_of(out);

@@ -14,8 +14,8 @@
 #include "kernels/cuda/common/weights.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/gemm/cublaslt_gemm.h"
-#include "kernels/cuda/gemm/product_routes.h"
-#include "kernels/cuda/gemm/quantized/units_product.h"
+#include "kernels/cuda/gemm/gemm_routes.h"
+#include "kernels/cuda/gemm/quantized/units_gemm.h"
 #include "kernels/cuda/step/side_copies.h"
 #include "kernels/cuda/step/step_key.h"
 
@@ -28,7 +28,7 @@ View packed(View like, DType type, void* data);
 // Where a view starts that leaves out the first columns.
 void* offset_columns(const View& view, int64_t columns);
 
-// How packed matrices of `groups` become bf16 for one product: `rows` of as many matrices as go together.
+// How packed matrices of `groups` become bf16 for one GEMM: `rows` of as many matrices as go together.
 struct DequantGemmPlan {
   DequantGemmPlan(const Matrix& matrix, int64_t groups, DType entries);
   int64_t bytes() const { return rows * together * row_bytes; }
@@ -40,9 +40,9 @@ bool dequant_gemm_pays(const Matrix& matrix, DType entries, int64_t count);
 // A matrix as a panel has it.
 Matrix in_panel(Matrix matrix);
 
-// Products with matrices in units: their parameters, and the way they take.
-UnitsProductParams units_params(const ProductParams& product, bool gated, int32_t activation);
-Route units_route(const UnitsProductParams& params);
+// GEMMs with matrices in units: their parameters, and the way they take.
+UnitsGemmParams units_params(const GemmParams& gemm, bool gated, int32_t activation);
+Route units_route(const UnitsGemmParams& params);
 
 class CudaBackendImpl final : public CudaBackend {
  public:
@@ -80,7 +80,7 @@ class CudaBackendImpl final : public CudaBackend {
   void rope_write_kv(const PagedKv& kv, const QkvHeads& x, TensorView angles, RopeStyle style,
                      const RaggedBatch& batch) override;
   void add_rms_norm(TensorView out, const Residual& x, const RmsGain& gain) override;
-  void matmul_add_rms_norm(TensorView out, const Residual& x, const DeferredMatmul& product,
+  void matmul_add_rms_norm(TensorView out, const Residual& x, const DeferredMatmul& gemm,
                            const RmsGain& gain) override;
 
   void rope_angles(TensorView angles, const RaggedBatch&, const RopeTable& table) override;
@@ -188,38 +188,38 @@ class CudaBackendImpl final : public CudaBackend {
 
   void pointwise(const PointwiseParams& params) { issue(launch_pointwise, params); }
   void norm(NormParams params);
-  void product(const ProductParams& params);
-  void plain_product(const ProductParams& params);
-  bool library_sum(const ProductParams& p);
-  bool library_product(const ProductParams& params);
-  void library_call(const LtProduct& product);
-  bool fp8_library_product(const ProductParams& params);
-  void add_bias(const ProductParams& params);
-  void fixed_product(const ProductParams& params);
-  void f32_product(const ProductParams& params);
-  bool split_product(const ProductParams& params);
-  void tile_product(const ProductParams& params);
-  void panel_product(const ProductParams& params);
-  void units_product(const UnitsProductParams& params);
-  void blocks_product(const ProductParams& params);
+  void gemm(const GemmParams& params);
+  void gemm_plain(const GemmParams& params);
+  bool library_sum(const GemmParams& p);
+  bool cublaslt_gemm(const GemmParams& params);
+  void library_call(const CublasLtProblem& gemm);
+  bool cublaslt_gemm_fp8(const GemmParams& params);
+  void add_bias(const GemmParams& params);
+  void fixed_gemm(const GemmParams& params);
+  void gemm_f32(const GemmParams& params);
+  bool gemm_split(const GemmParams& params);
+  void gemm_tile(const GemmParams& params);
+  void dequant_gemm(const GemmParams& params);
+  void units_gemm(const UnitsGemmParams& params);
+  void gemm_of_blocks(const GemmParams& params);
   // A matrix in units as bf16, in memory that the next call takes again; `fits` says whether there is enough for all rows.
   Matrix unpacked(const Matrix& matrix);
   static bool unpacked_fits(const Matrix& matrix);
   void reserve_unpacked(const Matrix& matrix);
   const PointerTable& pointer_table(std::span<const Weight> weights);
-  void grouped_product(const GemmGroupedParams& common, const PointerTable& table);
+  void grouped_gemm(const GroupedGemmParams& common, const PointerTable& table);
   void make_expert_maps(PointerTable& table, std::span<const Weight> weights);
   // moe_ffn() for few tokens; false, and nothing done, where it does not fit.
   bool moe_gemv(TensorView out, TensorView x, TensorView ids, TensorView weights, const ExpertBank& bank);
   // Whether grouped_gemm() is made for the matrices, and worth it.
-  bool expert_product_fits(const PointerTable& table, DType entries, int64_t experts, int64_t pairs);
+  bool grouped_gemm_fits(const PointerTable& table, DType entries, int64_t experts, int64_t pairs);
   static int64_t panel_bytes(const PointerTable& table, int64_t experts, DType entries);
-  // grouped_product() on warpgroup instructions. `memory`: for the rows of x, and for panels.
-  void grouped_gemm(const GemmGroupedParams& common, const PointerTable& table, ExpertMemory memory);
-  // The product `all` describes but for its matrices: each is `matrix`, those of several groups at `matrices`.
-  void panel_experts(const ExpertProductParams& all, const Matrix& matrix, const void* const* matrices,
-                     void* panel);
-  bool panel_f32_product(const ProductParams& params);  // false, and nothing done, where it does not fit
+  // grouped_gemm() on warpgroup instructions. `memory`: for the rows of x, and for panels.
+  void grouped_gemm_sm90(const GroupedGemmParams& common, const PointerTable& table, ExpertMemory memory);
+  // The GEMM `all` describes but for its matrices: each is `matrix`, those of several groups at `matrices`.
+  void dequant_grouped_gemm(const GroupedGemmSm90Params& all, const Matrix& matrix,
+                            const void* const* matrices, void* panel);
+  bool dequant_gemm_f32(const GemmParams& params);  // false, and nothing done, where it does not fit
 
   void reserve_sampled(size_t rows);
   // In bf16, in scratch memory.

@@ -1,6 +1,6 @@
-// Products of up to eight tokens with matrices in units.
+// GEMMs of up to eight tokens with matrices in units.
 //
-// One or two persistent blocks on every multiprocessor walk over tiles of RowTiles rows of units (of gated products one of
+// One or two persistent blocks on every multiprocessor walk over tiles of RowTiles rows of units (of gated GEMMs one of
 // gates and one of ups). A producer warp keeps a ring of stages of 8 * Depth units of each row full, in contiguous copies.
 // Eight warps have Depth units of each row of a stage and multiply them with mma m16n8k16, tokens as the eight columns.
 // At the end of a tile they leave their sums in shared memory and go on; one more warp adds them up and stores results.
@@ -14,7 +14,7 @@
 #include "kernels/cuda/common/activation.cuh"
 #include "kernels/cuda/common/tma.cuh"
 #include "kernels/cuda/gemm/quantized/units.cuh"
-#include "kernels/cuda/gemm/quantized/units_product.h"
+#include "kernels/cuda/gemm/quantized/units_gemm.h"
 
 namespace sluice::kernels::cuda {
 
@@ -301,13 +301,13 @@ int few_memory(FewArguments& a, int blocks, int limit) {
 
 // Blocks: on a multiprocessor.
 template <class S, int Blocks>
-void launch_few_shape(const UnitsProductParams& u, Stream stream) {
+void launch_few_shape(const UnitsGemmParams& u, Stream stream) {
   static const int processors = multiprocessors();
   const auto kernel = units_few_kernel<S>;
   static const cudaError_t attribute =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kAllShared);
   check_launch(attribute, "units, few tokens");
-  const ProductParams& p = u.product;
+  const GemmParams& p = u.gemm;
   FewArguments a{};
   a.weights = static_cast<const uint8_t*>(p.weight.data);
   a.out = static_cast<bf16*>(p.out.data);
@@ -339,18 +339,18 @@ void launch_few_shape(const UnitsProductParams& u, Stream stream) {
 }
 
 template <Units U>
-void launch_few(const UnitsProductParams& u, Stream stream) {
+void launch_few(const UnitsGemmParams& u, Stream stream) {
   constexpr int kRowBytes = 16 * unit_bytes(U);  // of a row of units in a deep stage
   constexpr int kPairDepth = 2 * kRowBytes <= 24 * 1024 ? 2 : 1,
                 kLongDepth = 3 * kRowBytes <= 32 * 1024 ? 2 : 1;
-  const bool few = u.product.x.n <= 4;
+  const bool few = u.gemm.x.n <= 4;
   if (u.gated != 0 && few) return launch_few_shape<FewShape<U, 2, true, kPairDepth>, 2>(u, stream);
   if (u.gated != 0) return launch_few_shape<FewShape<U, 2, true, 1>, 2>(u, stream);
-  if (u.product.weight.rows >= kLongMatrix && few)
+  if (u.gemm.weight.rows >= kLongMatrix && few)
     return launch_few_shape<FewShape<U, 3, false, kLongDepth>, 2>(u, stream);
-  if (u.product.weight.rows >= kLongMatrix) return launch_few_shape<FewShape<U, 3, false, 1>, 2>(u, stream);
+  if (u.gemm.weight.rows >= kLongMatrix) return launch_few_shape<FewShape<U, 3, false, 1>, 2>(u, stream);
   // Two rows of units to a tile where that gives every block one tile or more.
-  if (few && u.product.weight.rows > 4096) return launch_few_shape<FewShape<U, 2, false, 1>, 2>(u, stream);
+  if (few && u.gemm.weight.rows > 4096) return launch_few_shape<FewShape<U, 2, false, 1>, 2>(u, stream);
   launch_few_shape<FewShape<U, 1, false, 2>, 2>(u, stream);
 }
 

@@ -1,4 +1,4 @@
-// The products with one kind of units; instantiated by a file of their own each.
+// The GEMMs with one kind of units; instantiated by a file of their own each.
 #pragma once
 
 #include "kernels/cuda/gemm/quantized/units_few.cuh"
@@ -7,12 +7,12 @@
 namespace sluice::kernels::cuda {
 
 template <Units U>
-void UnitsProducts<U>::few(const UnitsProductParams& p, Stream stream) {
+void UnitsGemm<U>::few(const UnitsGemmParams& p, Stream stream) {
   launch_few<U>(p, stream);
 }
 
 template <Units U>
-void UnitsProducts<U>::many(const UnitsProductParams& p, Stream stream) {
+void UnitsGemm<U>::many(const UnitsGemmParams& p, Stream stream) {
   p.gated != 0 ? launch_many<U, 2>(p, stream) : launch_many<U, 1>(p, stream);
 }
 

@@ -1,4 +1,4 @@
-// Products of many tokens with matrices in units.
+// GEMMs of many tokens with matrices in units.
 //
 // A tile is 128 weight rows, or 128 gates and their ups, x Tokens tokens. Where there are fewer tiles than
 // multiprocessors the blocks of a cluster share out a tile's columns. Two sides of eight warps each have all rows: one
@@ -14,7 +14,7 @@
 
 #include "kernels/cuda/common/activation.cuh"
 #include "kernels/cuda/gemm/quantized/units.cuh"
-#include "kernels/cuda/gemm/quantized/units_product.h"
+#include "kernels/cuda/gemm/quantized/units_gemm.h"
 #include "kernels/cuda/gemm/warpgroup_registers.cuh"
 
 namespace sluice::kernels::cuda {
@@ -29,7 +29,7 @@ struct ManyShape {
   // Units of a row in a stage, and those of them that a warp has: with two, one is prepared while the other is multiplied.
   static constexpr int kOwn = Parts == 2 || Tokens <= 64 ? 2 : 1, kDepth = Parts == 2 ? kOwn : 2 * kOwn;
   static constexpr int kAhead =
-      Tokens <= 64 ? 1 : 0;  // units whose products are under way while the next is prepared
+      Tokens <= 64 ? 1 : 0;  // units whose wgmmas are under way while the next is prepared
   // Where sums take more registers than every thread can have, the producer's group of warps gives its own away.
   static constexpr bool kUneven = Tokens > 64;
   static constexpr int kThreads = kWarps * 32 + (kUneven ? 128 : 32);
@@ -40,10 +40,10 @@ struct ManyShape {
   static constexpr int kStages = kRoom / kStageBytes < 8 ? kRoom / kStageBytes : 8;
   static constexpr int kSums = Tokens / 2, kPieces = kSums / 4;  // of a thread; piece: eight tokens
   static constexpr int kSideBytes = kSums * 1024;
-  static constexpr int kRingBytes =
+  static constexpr int kSmallMBytes =
       kStages * kStageBytes > 2 * kSideBytes ? kStages* kStageBytes : 2 * kSideBytes;  // sums take its place
-  static constexpr int kShared = kRingBytes + 2048;
-  static_assert(kStages >= 3 && kStageBytes % 1024 == 0 && kPartBytes % 128 == 0 && kRingBytes <= kRoom);
+  static constexpr int kShared = kSmallMBytes + 2048;
+  static_assert(kStages >= 3 && kStageBytes % 1024 == 0 && kPartBytes % 128 == 0 && kSmallMBytes <= kRoom);
 };
 
 struct ManyArguments {
@@ -72,7 +72,7 @@ struct ManyShare {
 template <class S>
 __device__ __forceinline__ void many_produce(const ManyArguments& p, const CUtensorMap* weights,
                                              const CUtensorMap* x, uint32_t ring, const ManyShare& share) {
-  const uint32_t full = ring + S::kRingBytes, empty = full + 8 * S::kStages;
+  const uint32_t full = ring + S::kSmallMBytes, empty = full + 8 * S::kStages;
   const int total = share.last - share.first, ahead = total < S::kStages ? total : S::kStages;
   const uint64_t policy = read_once_policy();
   const auto load_weights = [&](int i, int stage) {
@@ -100,7 +100,7 @@ __device__ __forceinline__ void many_produce(const ManyArguments& p, const CUten
   }
 }
 
-// A warp's part of a stage: sums += units · xᵀ. With warpgroups the products of its last unit are still under way.
+// A warp's part of a stage: sums += units · xᵀ. With warpgroups the wgmmas of its last unit are still under way.
 template <class S>
 __device__ __forceinline__ void many_multiply(const UnitTable& table, const uint8_t* stage, uint32_t x,
                                               float (&sums)[S::kSums]) {
@@ -113,11 +113,11 @@ __device__ __forceinline__ void many_multiply(const UnitTable& table, const uint
     fragments(held, table, a);
     const uint32_t tokens = x + (S::Parts == 2 ? d : side * S::kOwn + d) * S::Tokens * 128;
     if constexpr (S::Warpgroups) {
-      products_begin();
+      wgmma_fence();
 #pragma unroll
       for (int s = 0; s < 4; ++s) multiply(sums, a + 4 * s, describe_operand(tokens + 32 * s));
-      products_commit();
-      products_wait<S::kAhead>();
+      wgmma_commit();
+      wgmma_wait<S::kAhead>();
     } else {
 #pragma unroll
       for (int i = 0; i < S::Tokens / 8; ++i) {
@@ -180,23 +180,23 @@ __device__ __forceinline__ void many_finish(const ManyArguments& p, uint32_t sum
 
 template <class S>
 __device__ __forceinline__ void many_consume(const ManyArguments& p, uint8_t* base, const ManyShare& share) {
-  const uint32_t ring = shared_address(base), full = ring + S::kRingBytes, empty = full + 8 * S::kStages;
+  const uint32_t ring = shared_address(base), full = ring + S::kSmallMBytes, empty = full + 8 * S::kStages;
   int stage = 0, parity = 0, before = -1;
   wait_for_producer();  // without taking turns from the kernel in front
   float sums[S::kSums] = {};
   int step =
-      share.first;  // of one or more: a loop that might not run would make the products wait for each other
+      share.first;  // of one or more: a loop that might not run would make the wgmmas wait for each other
   do {
     barrier_wait(full + 8 * stage, parity);
     const int offset = stage * S::kStageBytes;
     many_multiply<S>(p.table, base + offset, ring + offset, sums);
-    // The stage before: products of this one are under way, none of that.
+    // The stage before: wgmmas of this one are under way, none of that.
     __syncwarp();
     if ((threadIdx.x & 31) == 0 && before >= 0) barrier_arrive(empty + 8 * before);
     before = stage;
     if (++stage == S::kStages) stage = 0, parity ^= 1;
   } while (++step < share.last);
-  if constexpr (S::Warpgroups) products_wait<0>();
+  if constexpr (S::Warpgroups) wgmma_wait<0>();
   asm volatile("bar.sync 1, %0;" ::"n"(S::kWarps * 32) : "memory");
   auto* place =
       reinterpret_cast<float4*>(base) + threadIdx.x / 256 * (S::kSideBytes / 16) + threadIdx.x % 256;
@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
                       const __grid_constant__ ManyArguments p) {
   extern __shared__ uint8_t raw[];
   uint8_t* base = raw + bytes_to_aligned(raw);
-  const uint32_t ring = shared_address(base), full = ring + S::kRingBytes;
+  const uint32_t ring = shared_address(base), full = ring + S::kSmallMBytes;
   const uint32_t empty = full + 8 * S::kStages;
   const ManyShare share(p, S::kRowTiles, S::Tokens);
   const int warp = threadIdx.x >> 5;
@@ -275,7 +275,7 @@ int clusters_at_once(unsigned sharers) {
 }
 
 template <class S>
-void launch_many_shape(const UnitsProductParams& u, Stream stream) {
+void launch_many_shape(const UnitsGemmParams& u, Stream stream) {
   static const cudaError_t attribute =
       cudaFuncSetAttribute(units_many_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kShared);
   check_launch(attribute, "units, many tokens");
@@ -285,7 +285,7 @@ void launch_many_shape(const UnitsProductParams& u, Stream stream) {
       counts[static_cast<size_t>(sharers)] = clusters_at_once<S>(static_cast<unsigned>(sharers));
     return counts;
   }();
-  const ProductParams& p = u.product;
+  const GemmParams& p = u.gemm;
   ManyArguments a{};
   a.out = static_cast<bf16*>(p.out.data);
   a.bias = p.bias;
@@ -312,8 +312,8 @@ void launch_many_shape(const UnitsProductParams& u, Stream stream) {
 }
 
 template <Units U, int Parts>
-void launch_many(const UnitsProductParams& u, Stream stream) {
-  const int64_t n = u.product.x.n;
+void launch_many(const UnitsGemmParams& u, Stream stream) {
+  const int64_t n = u.gemm.x.n;
   if (n <= 16) return launch_many_shape<ManyShape<U, 16, Parts, false>>(u, stream);
   if (n <= 32) return launch_many_shape<ManyShape<U, 32, Parts, true>>(u, stream);
   if (n <= 64) return launch_many_shape<ManyShape<U, 64, Parts, true>>(u, stream);

@@ -1,7 +1,7 @@
-// Products with matrices in units, and such matrices as bf16.
+// GEMMs with matrices in units, and such matrices as bf16.
 #include <algorithm>
 
-#include "kernels/cuda/gemm/product_routes.h"
+#include "kernels/cuda/gemm/gemm_routes.h"
 #include "kernels/cuda/step/backend.h"
 
 namespace sluice::kernels::cuda {
@@ -41,34 +41,34 @@ Matrix CudaBackendImpl::unpacked(const Matrix& matrix) {
   return plain;
 }
 
-UnitsProductParams units_params(const ProductParams& product, bool gated, int32_t activation) {
-  UnitsProductParams u = blank<UnitsProductParams>();
-  u.product = product;
-  u.table = unit_table(product.weight.type);
+UnitsGemmParams units_params(const GemmParams& gemm, bool gated, int32_t activation) {
+  UnitsGemmParams u = blank<UnitsGemmParams>();
+  u.gemm = gemm;
+  u.table = unit_table(gemm.weight.type);
   u.gated = gated ? 1 : 0;
   u.activation = activation;
   return u;
 }
 
-Route units_route(const UnitsProductParams& u) {
-  return route_of(Stored::Units, u.product.x.n, [&](Route) { return units_fit(u); });
+Route units_route(const UnitsGemmParams& u) {
+  return route_of(Stored::Units, u.gemm.x.n, [&](Route) { return units_fit(u); });
 }
 
-void CudaBackendImpl::units_product(const UnitsProductParams& u) {
+void CudaBackendImpl::units_gemm(const UnitsGemmParams& u) {
   const Route route = units_route(u);
   if (route == Route::Few) return issue(launch_units_few, u);
   if (route == Route::Many) return issue(launch_units_many, u);
-  const ProductParams& whole = u.product;
+  const GemmParams& whole = u.gemm;
   const int64_t fitting = std::max<int64_t>(128, kUnpackedBytes / (2 * whole.weight.cols) / 128 * 128);
   for (int64_t row = 0; row < whole.weight.rows; row += fitting) {
-    ProductParams p = whole;
+    GemmParams p = whole;
     p.weight.rows = std::min(fitting, whole.weight.rows - row);
     p.weight.data = static_cast<const std::byte*>(whole.weight.data) + row * whole.weight.row_bytes;
     p.weight = unpacked(p.weight);
     p.out.data = offset_columns(whole.out, row);
     p.out.dim = p.weight.rows;
     p.bias = whole.bias != nullptr ? whole.bias + row : nullptr;
-    product(p);
+    gemm(p);
   }
 }
 

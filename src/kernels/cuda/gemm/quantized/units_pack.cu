@@ -1,10 +1,10 @@
-// Block types to units, when they are loaded, and units to rows of bf16, for products of many tokens.
+// Block types to units, when they are loaded, and units to rows of bf16, for GEMMs of many tokens.
 //
 // A warp makes a unit of blocks, each lane its own pairs, one element after the other. Of the way back a warp makes 16
 // rows x 64 columns, in pieces of 16 bytes: bytes of the units in, two per element out.
 #include "kernels/cuda/common/dequantize.cuh"
 #include "kernels/cuda/gemm/quantized/units.cuh"
-#include "kernels/cuda/gemm/quantized/units_product.h"
+#include "kernels/cuda/gemm/quantized/units_gemm.h"
 #include "tensor/half.h"
 
 namespace sluice::kernels::cuda {
@@ -197,7 +197,7 @@ __global__ void __launch_bounds__(kThreads) unpack_kernel(const UnpackUnitsParam
   }
 }
 
-// Lets the next kernel start when the one in front has ended: products read weights before they wait.
+// Lets the next kernel start when the one in front has ended: GEMMs read weights before they wait.
 __global__ void __launch_bounds__(32) settle_kernel() {
   wait_for_producer();
   allow_dependents();

@@ -1,8 +1,8 @@
-// The products with units of Q4Offset.
+// The GEMMs with units of Q4Offset.
 #include "kernels/cuda/gemm/quantized/units_launch.cuh"
 
 namespace sluice::kernels::cuda {
 
-template struct UnitsProducts<Units::Q4Offset>;
+template struct UnitsGemm<Units::Q4Offset>;
 
 }  // namespace sluice::kernels::cuda

@@ -1,8 +1,8 @@
-// The products with units of Q4Table.
+// The GEMMs with units of Q4Table.
 #include "kernels/cuda/gemm/quantized/units_launch.cuh"
 
 namespace sluice::kernels::cuda {
 
-template struct UnitsProducts<Units::Q4Table>;
+template struct UnitsGemm<Units::Q4Table>;
 
 }  // namespace sluice::kernels::cuda

@@ -1,4 +1,4 @@
-// Products of activations [tokens, cols] with weight rows [rows, cols], for every weight type. Included by
+// GEMMs of activations [tokens, cols] with weight rows [rows, cols], for every weight type. Included by
 // the level files only.
 //
 // Block types: four rows by up to four tokens at a time. A block of 32 weights is unpacked in registers,
@@ -55,12 +55,12 @@ void add_piece(Rows4 rows, int64_t at, int piece, const ActivationBlock* const (
 
 // Four rows (of which `valid` are stored) by N tokens from `token` on.
 template <class I, class T, int N>
-void block_tile(const Product& product, Rows4 rows, int64_t row, int valid, int64_t token) {
-  const int64_t pieces = product.cols / 32;
+void block_tile(const Gemm& gemm, Rows4 rows, int64_t row, int valid, int64_t token) {
+  const int64_t pieces = gemm.cols / 32;
   const ActivationBlock* x[N];
   typename I::F4 sums[N];
   for (int n = 0; n < N; ++n) {
-    x[n] = product.blocks + (token + n) * pieces;
+    x[n] = gemm.blocks + (token + n) * pieces;
     sums[n] = I::splat4(0.0f);
   }
   int64_t at = 0;
@@ -73,26 +73,26 @@ void block_tile(const Product& product, Rows4 rows, int64_t row, int valid, int6
   for (int n = 0; n < N; ++n) {
     float results[4];
     I::store4(results, sums[n]);
-    float* out = product.out + (token + n) * product.out_stride + row;
+    float* out = gemm.out + (token + n) * gemm.out_stride + row;
     for (int r = 0; r < valid; ++r)
-      out[r] = product.bias == nullptr ? results[r] : results[r] + product.bias[row + r];
+      out[r] = gemm.bias == nullptr ? results[r] : results[r] + gemm.bias[row + r];
   }
 }
 
 template <class I, class T>
-void block_product(const Product& product) {
-  const int64_t row_bytes = product.cols / (32 * T::kPieces) * T::kBytes;
-  for (int64_t row = 0; row < product.rows; row += 4) {
-    const int valid = product.rows - row < 4 ? static_cast<int>(product.rows - row) : 4;
+void gemm_blocks(const Gemm& gemm) {
+  const int64_t row_bytes = gemm.cols / (32 * T::kPieces) * T::kBytes;
+  for (int64_t row = 0; row < gemm.rows; row += 4) {
+    const int valid = gemm.rows - row < 4 ? static_cast<int>(gemm.rows - row) : 4;
     const uint8_t* rows[4];
-    for (int r = 0; r < 4; ++r) rows[r] = product.weights + (row + (r < valid ? r : 0)) * row_bytes;
+    for (int r = 0; r < 4; ++r) rows[r] = gemm.weights + (row + (r < valid ? r : 0)) * row_bytes;
     int64_t token = 0;
-    for (; token + 4 <= product.tokens; token += 4) block_tile<I, T, 4>(product, rows, row, valid, token);
-    if (token + 2 <= product.tokens) {
-      block_tile<I, T, 2>(product, rows, row, valid, token);
+    for (; token + 4 <= gemm.tokens; token += 4) block_tile<I, T, 4>(gemm, rows, row, valid, token);
+    if (token + 2 <= gemm.tokens) {
+      block_tile<I, T, 2>(gemm, rows, row, valid, token);
       token += 2;
     }
-    if (token < product.tokens) block_tile<I, T, 1>(product, rows, row, valid, token);
+    if (token < gemm.tokens) block_tile<I, T, 1>(gemm, rows, row, valid, token);
   }
 }
 
@@ -173,68 +173,67 @@ void dot_tile(const uint8_t* const (&rows)[R], const float* const (&x)[N], int64
 }
 
 template <class I, class T, int R, int N>
-void plain_tile(const Product& product, int64_t row, int64_t token) {
-  const int64_t row_bytes = product.cols * T::kBytes;
+void plain_tile(const Gemm& gemm, int64_t row, int64_t token) {
+  const int64_t row_bytes = gemm.cols * T::kBytes;
   const uint8_t* rows[R];
   const float* x[N];
   float results[R][N];
-  for (int r = 0; r < R; ++r) rows[r] = product.weights + (row + r) * row_bytes;
-  for (int n = 0; n < N; ++n) x[n] = product.x + (token + n) * product.x_stride;
-  dot_tile<I, T, R, N>(rows, x, product.cols, results);
+  for (int r = 0; r < R; ++r) rows[r] = gemm.weights + (row + r) * row_bytes;
+  for (int n = 0; n < N; ++n) x[n] = gemm.x + (token + n) * gemm.x_stride;
+  dot_tile<I, T, R, N>(rows, x, gemm.cols, results);
   for (int r = 0; r < R; ++r) {
-    const float bias = product.bias == nullptr ? 0.0f : product.bias[row + r];
-    for (int n = 0; n < N; ++n)
-      product.out[(token + n) * product.out_stride + row + r] = results[r][n] + bias;
+    const float bias = gemm.bias == nullptr ? 0.0f : gemm.bias[row + r];
+    for (int n = 0; n < N; ++n) gemm.out[(token + n) * gemm.out_stride + row + r] = results[r][n] + bias;
   }
 }
 
 template <class I, class T, int R>
-void plain_rows(const Product& product, int64_t row) {
+void plain_rows(const Gemm& gemm, int64_t row) {
   int64_t token = 0;
-  for (; token + I::kTokenTile <= product.tokens; token += I::kTokenTile) {
-    plain_tile<I, T, R, I::kTokenTile>(product, row, token);
+  for (; token + I::kTokenTile <= gemm.tokens; token += I::kTokenTile) {
+    plain_tile<I, T, R, I::kTokenTile>(gemm, row, token);
   }
-  for (; token < product.tokens; ++token) plain_tile<I, T, R, 1>(product, row, token);
+  for (; token < gemm.tokens; ++token) plain_tile<I, T, R, 1>(gemm, row, token);
 }
 
 template <class I, class T>
-void plain_product(const Product& product) {
+void gemm_plain(const Gemm& gemm) {
   int64_t row = 0;
-  if (product.tokens == 1) {  // more rows at once keep more loads in flight
-    for (; row + 8 <= product.rows; row += 8) plain_tile<I, T, 8, 1>(product, row, 0);
+  if (gemm.tokens == 1) {  // more rows at once keep more loads in flight
+    for (; row + 8 <= gemm.rows; row += 8) plain_tile<I, T, 8, 1>(gemm, row, 0);
   }
-  for (; row + I::kRowTile <= product.rows; row += I::kRowTile) plain_rows<I, T, I::kRowTile>(product, row);
-  for (; row < product.rows; ++row) plain_rows<I, T, 1>(product, row);
+  for (; row + I::kRowTile <= gemm.rows; row += I::kRowTile) plain_rows<I, T, I::kRowTile>(gemm, row);
+  for (; row < gemm.rows; ++row) plain_rows<I, T, 1>(gemm, row);
 }
 
 // -- bf16 weights by split activations
 
 // Four rows (of which `valid` are stored) by N tokens (of which `tokens` are) from `token` on.
 template <class I, int N>
-void split_tile(const Product& product, int64_t row, int64_t token) {
-  const int64_t valid = product.rows - row < 4 ? product.rows - row : 4;
-  const int64_t tokens = product.tokens - token < N ? product.tokens - token : N;
-  const int64_t blocks = (product.cols + 31) / 32;
+void split_tile(const Gemm& gemm, int64_t row, int64_t token) {
+  const int64_t valid = gemm.rows - row < 4 ? gemm.rows - row : 4;
+  const int64_t tokens = gemm.tokens - token < N ? gemm.tokens - token : N;
+  const int64_t blocks = (gemm.cols + 31) / 32;
   const uint8_t* rows[4];
   const SplitBlock* x[N];
   float results[4][N];
-  for (int r = 0; r < 4; ++r) rows[r] = product.weights + (row + (r < valid ? r : 0)) * product.cols * 2;
-  for (int n = 0; n < N; ++n) x[n] = product.split + (token + (n < tokens ? n : 0)) * blocks;
-  I::template split_dots<N>(rows, x, product.cols, results);
+  for (int r = 0; r < 4; ++r) rows[r] = gemm.weights + (row + (r < valid ? r : 0)) * gemm.cols * 2;
+  for (int n = 0; n < N; ++n) x[n] = gemm.split + (token + (n < tokens ? n : 0)) * blocks;
+  I::template split_dots<N>(rows, x, gemm.cols, results);
   for (int64_t n = 0; n < tokens; ++n) {
-    float* out = product.out + (token + n) * product.out_stride + row;
+    float* out = gemm.out + (token + n) * gemm.out_stride + row;
     for (int64_t r = 0; r < valid; ++r) {
-      out[r] = results[r][n] + (product.bias == nullptr ? 0.0f : product.bias[row + r]);
+      out[r] = results[r][n] + (gemm.bias == nullptr ? 0.0f : gemm.bias[row + r]);
     }
   }
 }
 
 template <class I>
-void split_product(const Product& product) {
-  for (int64_t row = 0; row < product.rows; row += 4) {
+void gemm_split(const Gemm& gemm) {
+  for (int64_t row = 0; row < gemm.rows; row += 4) {
     int64_t token = 0;
-    for (; token + 2 < product.tokens; token += 4) split_tile<I, 4>(product, row, token);
-    if (token < product.tokens) split_tile<I, 2>(product, row, token);
+    for (; token + 2 < gemm.tokens; token += 4) split_tile<I, 4>(gemm, row, token);
+    if (token < gemm.tokens) split_tile<I, 2>(gemm, row, token);
   }
 }
 
@@ -260,49 +259,49 @@ void split_blocks(SplitBlock* out, const float* x, int64_t width) {
 }
 
 template <class I>
-void bf16_product(const Product& product) {
+void gemm_bf16(const Gemm& gemm) {
   if constexpr (I::kSplit) {
-    split_product<I>(product);
+    gemm_split<I>(gemm);
   } else {
-    plain_product<I, PlainBf16<I>>(product);
+    gemm_plain<I, PlainBf16<I>>(gemm);
   }
 }
 
 template <class I>
-void any_product(const Product& product) {
-  switch (product.type) {
+void gemm_any(const Gemm& gemm) {
+  switch (gemm.type) {
     case DType::F32:
-      return plain_product<I, PlainF32<I>>(product);
+      return gemm_plain<I, PlainF32<I>>(gemm);
     case DType::F16:
-      return plain_product<I, PlainF16<I>>(product);
+      return gemm_plain<I, PlainF16<I>>(gemm);
     case DType::BF16:
-      return bf16_product<I>(product);
+      return gemm_bf16<I>(gemm);
     case DType::F8_E4M3:
-      return plain_product<I, PlainF8<I>>(product);
+      return gemm_plain<I, PlainF8<I>>(gemm);
     case DType::Q4_0:
-      return block_product<I, Q4_0<I>>(product);
+      return gemm_blocks<I, Q4_0<I>>(gemm);
     case DType::Q4_1:
-      return block_product<I, Q4_1<I>>(product);
+      return gemm_blocks<I, Q4_1<I>>(gemm);
     case DType::Q5_0:
-      return block_product<I, Q5_0<I>>(product);
+      return gemm_blocks<I, Q5_0<I>>(gemm);
     case DType::Q5_1:
-      return block_product<I, Q5_1<I>>(product);
+      return gemm_blocks<I, Q5_1<I>>(gemm);
     case DType::Q8_0:
-      return block_product<I, Q8_0<I>>(product);
+      return gemm_blocks<I, Q8_0<I>>(gemm);
     case DType::Q2_K:
-      return block_product<I, Q2_K<I>>(product);
+      return gemm_blocks<I, Q2_K<I>>(gemm);
     case DType::Q3_K:
-      return block_product<I, Q3_K<I>>(product);
+      return gemm_blocks<I, Q3_K<I>>(gemm);
     case DType::Q4_K:
-      return block_product<I, Q4_K<I>>(product);
+      return gemm_blocks<I, Q4_K<I>>(gemm);
     case DType::Q5_K:
-      return block_product<I, Q5_K<I>>(product);
+      return gemm_blocks<I, Q5_K<I>>(gemm);
     case DType::Q6_K:
-      return block_product<I, Q6_K<I>>(product);
+      return gemm_blocks<I, Q6_K<I>>(gemm);
     case DType::IQ4_NL:
-      return block_product<I, Iq4Nl<I>>(product);
+      return gemm_blocks<I, Iq4Nl<I>>(gemm);
     case DType::MXFP4:
-      return block_product<I, Mxfp4<I>>(product);
+      return gemm_blocks<I, Mxfp4<I>>(gemm);
     case DType::I8:
     case DType::I32:
     case DType::U8:
@@ -325,7 +324,7 @@ void quantize_blocks(ActivationBlock* out, const float* x, int64_t blocks) {
       largest = I::max(I::max(value, I::sub(I::set1(0.0f), value)), largest);
     }
     if (const float nan = I::reduce_add(poison); nan != 0.0f) {
-      *out = {{}, nan, nan, {nan, nan}};  // no integer stands for it: the products must not be finite either
+      *out = {{}, nan, nan, {nan, nan}};  // no integer stands for it: the GEMMs must not be finite either
       continue;
     }
     const float most = I::reduce_max(largest);

@@ -1,10 +1,10 @@
-// Products of the CUDA back-end against the reference: every weight type, few and many tokens, odd shapes.
+// GEMMs of the CUDA back-end against the reference: every weight type, few and many tokens, odd shapes.
 #include "tests/cuda/harness.h"
 
 namespace sluice::cuda_test {
 namespace {
 
-class ProductTest : public EachActivation {
+class GemmTest : public EachActivation {
  protected:
   void compare(const BothWeight& w, int64_t n) {
     SCOPED_TRACE(::testing::Message() << "n " << n << " rows " << w.host.rows << " cols " << w.host.cols);
@@ -16,7 +16,7 @@ class ProductTest : public EachActivation {
   }
 };
 
-TEST_P(ProductTest, EveryTypeFewAndManyTokens) {
+TEST_P(GemmTest, EveryTypeFewAndManyTokens) {
   for (const DTypeInfo& type : kDTypes) {
     if (type.type == DType::I8 || type.type == DType::I32 || type.type == DType::U8) continue;
     SCOPED_TRACE(std::string(type.name));
@@ -25,7 +25,7 @@ TEST_P(ProductTest, EveryTypeFewAndManyTokens) {
   }
 }
 
-TEST_P(ProductTest, OddShapes) {
+TEST_P(GemmTest, OddShapes) {
   for (int64_t rows : {1, 37, 130}) {
     for (int64_t cols : {1, 51, 72, 1000}) {
       const BothWeight w = weight({DType::BF16}, rows, cols, true);
@@ -34,19 +34,19 @@ TEST_P(ProductTest, OddShapes) {
   }
 }
 
-TEST_P(ProductTest, LargerShapes) {
+TEST_P(GemmTest, LargerShapes) {
   for (auto [rows, cols] : {std::pair<int64_t, int64_t>{6144, 1024}, {1000, 4096}, {4096, 6144}}) {
     const BothWeight w = weight({DType::BF16}, rows, cols, false);
     for (int64_t n : {1, 7, 16, 31, 64}) compare(w, n);
   }
 }
 
-TEST_P(ProductTest, StackedPartsOfDifferentTypes) {
+TEST_P(GemmTest, StackedPartsOfDifferentTypes) {
   const BothWeight w = weight({DType::F16, DType::F32, DType::Q4_K, DType::Q6_K, DType::BF16}, 64, 256, true);
   for (int64_t n : {1, 4, 20, 100, 200}) compare(w, n);
 }
 
-TEST_P(ProductTest, StridedViews) {
+TEST_P(GemmTest, StridedViews) {
   const BothWeight w = weight({DType::BF16}, 96, 128, true);
   for (int64_t n : {1, 6, 40}) {
     const Both x = random(n, 128 + 24);
@@ -57,7 +57,7 @@ TEST_P(ProductTest, StridedViews) {
   }
 }
 
-TEST_P(ProductTest, GatedInOne) {
+TEST_P(GemmTest, GatedInOne) {
   for (DType type : {DType::BF16, DType::Q4_0}) {
     for (auto [inner, cols] : {std::pair<int64_t, int64_t>{40, 64}, {1000, 320}, {512, 2048}, {9, 51}}) {
       if (is_block(type) && cols % 32 != 0) continue;
@@ -74,7 +74,7 @@ TEST_P(ProductTest, GatedInOne) {
 }
 
 // Tokens enough for the warpgroup instructions; borders inside tiles on every side.
-TEST_P(ProductTest, GatedOfManyTokens) {
+TEST_P(GemmTest, GatedOfManyTokens) {
   for (auto [inner, cols] : {std::pair<int64_t, int64_t>{64, 64}, {200, 328}, {1024, 136}}) {
     const BothWeight w = weight({DType::BF16, DType::BF16}, inner, cols, false);
     for (int64_t n : {33, 80, 100, 128, 129, 300, 1400}) {
@@ -90,7 +90,7 @@ TEST_P(ProductTest, GatedOfManyTokens) {
 }
 
 // Rows for every width of tile on a device of 132 multiprocessors.
-TEST_P(ProductTest, GatedOfManyRows) {
+TEST_P(GemmTest, GatedOfManyRows) {
   if (GetParam() == DType::F32) GTEST_SKIP() << "for bf16 activations";
   for (int64_t inner : {10400, 12504, 14336, 16800}) {
     const BothWeight w = weight({DType::BF16, DType::BF16}, inner, 72, false);
@@ -105,7 +105,7 @@ TEST_P(ProductTest, GatedOfManyRows) {
 }
 
 // Weights that go up in many pieces, behind each other: every row is where it belongs.
-TEST_P(ProductTest, OfLargeMatrices) {
+TEST_P(GemmTest, OfLargeMatrices) {
   std::vector<BothWeight> all;
   for (int i = 0; i < 3; ++i) all.push_back(weight({DType::BF16}, 20000 + i, 1600, true));
   const Both x = random(1, 1600);
@@ -118,26 +118,26 @@ TEST_P(ProductTest, OfLargeMatrices) {
 }
 
 // Rows that become bf16 in more than one panel, where activations are f32.
-TEST_P(ProductTest, OfLargePackedMatrices) {
+TEST_P(GemmTest, OfLargePackedMatrices) {
   compare(weight({DType::Q4_0}, 17000, 2048, true), 192);
 }
 
-// Few tokens take a pass over the product, many have it added where it is made.
-TEST_P(ProductTest, AddedToWhatIsThereAndNormed) {
+// Few tokens take a pass over the GEMM, many have it added where it is made.
+TEST_P(GemmTest, AddedToWhatIsThereAndNormed) {
   for (int64_t n : {7, 600}) {
     const BothWeight w = weight({DType::BF16}, 512, 256, false);
     const Both x = random(n, 256), gain = vector(512);
-    Both sum = random(n, 512), product = zeros(n, 512), out = zeros(n, 512);
-    ref().matmul_add_rms_norm(out.host, {sum.host, product.host}, {x.host, &w.host}, {gain.host, 1e-5f});
-    gpu().matmul_add_rms_norm(out.device, {sum.device, product.device}, {x.device, &w.device},
+    Both sum = random(n, 512), gemm = zeros(n, 512), out = zeros(n, 512);
+    ref().matmul_add_rms_norm(out.host, {sum.host, gemm.host}, {x.host, &w.host}, {gain.host, 1e-5f});
+    gpu().matmul_add_rms_norm(out.device, {sum.device, gemm.device}, {x.device, &w.device},
                               {gain.device, 1e-5f});
     EXPECT_LT(error(sum.host, sum.device), tolerance()) << n;
     EXPECT_LT(error(out.host, out.device), tolerance()) << n;
   }
 }
 
-// The same product again and again has the same bits; the weights come from the L2, faster than they are used.
-TEST_P(ProductTest, RepeatsBitForBit) {
+// The same GEMM again and again has the same bits; the weights come from the L2, faster than they are used.
+TEST_P(GemmTest, RepeatsBitForBit) {
   for (int64_t rows : {1000, 4096}) {
     const BothWeight w = weight({DType::BF16}, rows, 4096, false);
     for (int64_t n : {1, 7, 16, 31, 64}) {
@@ -162,7 +162,7 @@ TEST_P(ProductTest, RepeatsBitForBit) {
   }
 }
 
-TEST_P(ProductTest, OneMatrixPerHead) {
+TEST_P(GemmTest, OneMatrixPerHead) {
   listed_ = true;
   for (DType type : {DType::BF16, DType::Q8_0}) {
     std::vector<BothWeight> all;
@@ -182,7 +182,7 @@ TEST_P(ProductTest, OneMatrixPerHead) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Activations, ProductTest, kEachActivation, name_of);
+INSTANTIATE_TEST_SUITE_P(Activations, GemmTest, kEachActivation, name_of);
 
 }  // namespace
 }  // namespace sluice::cuda_test

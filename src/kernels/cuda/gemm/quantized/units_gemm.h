@@ -1,4 +1,4 @@
-// Products with matrices in units (kernels/cuda/units.h).
+// GEMMs with matrices in units (kernels/cuda/units.h).
 #pragma once
 
 #include <type_traits>
@@ -26,25 +26,25 @@ void launch_unpack_units(const UnpackUnitsParams&, Stream);
 
 UnitTable unit_table(DType type);
 
-// out = x · weightᵀ + bias, or of a gated product activation(gate) * up, as GatedProductParams has it. bf16.
-struct UnitsProductParams {
-  ProductParams product;
+// out = x · weightᵀ + bias, or of a gated GEMM activation(gate) * up, as GatedGemmParams has it. bf16.
+struct UnitsGemmParams {
+  GemmParams gemm;
   UnitTable table;
   int32_t gated, activation;
 };
 // Gated: whole rows of units make the gates.
-bool units_fit(const UnitsProductParams&);
+bool units_fit(const UnitsGemmParams&);
 // Up to kUnitsFew tokens: a block makes 16 rows, or 16 gates and their ups, and its warps share out the columns.
 inline constexpr int64_t kUnitsFew = 8;
-void launch_units_few(const UnitsProductParams&, Stream);
+void launch_units_few(const UnitsGemmParams&, Stream);
 // Any number of tokens, in tiles of 128 rows.
-void launch_units_many(const UnitsProductParams&, Stream);
+void launch_units_many(const UnitsGemmParams&, Stream);
 
 // The two for one kind of units; units_<kind>.cu has them.
 template <Units U>
-struct UnitsProducts {
-  static void few(const UnitsProductParams&, Stream);
-  static void many(const UnitsProductParams&, Stream);
+struct UnitsGemm {
+  static void few(const UnitsGemmParams&, Stream);
+  static void many(const UnitsGemmParams&, Stream);
 };
 
 template <class Visit>

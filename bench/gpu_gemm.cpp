@@ -1,7 +1,7 @@
-// Times single products of a Llama-3.1-8B shape on the CUDA back-end: cuBLASLt with its searched algorithm next to the
+// Times single GEMMs of a Llama-3.1-8B shape on the CUDA back-end: cuBLASLt with its searched algorithm next to the
 // back-end's own kernels, many launches in a row over weights that do not fit the L2, so that the GPU's power limit
 // counts as it does in a whole step.
-//   bench_gpu_products [tokens...]
+//   bench_gpu_gemm [tokens...]
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
@@ -22,11 +22,11 @@ namespace {
 using namespace sluice;
 using namespace sluice::kernels::cuda;
 
-struct Product {
+struct Gemm {
   std::string_view name;
   int64_t rows, cols;
 };
-constexpr std::array<Product, 4> kProducts{
+constexpr std::array<Gemm, 4> kGemms{
     {{"qkv", 6144, 4096}, {"out", 4096, 4096}, {"gate+up", 28672, 4096}, {"down", 4096, 14336}}};
 constexpr size_t kElements = size_t{28672} * 4096;
 
@@ -65,7 +65,7 @@ double time(const std::function<void(int)>& launch, cudaStream_t stream) {
   return milliseconds * 1e3 / repeats;
 }
 
-ProductParams gated_product(ProductParams p, const View& out) {
+GemmParams gated_gemm(GemmParams p, const View& out) {
   p.out = out;
   return p;
 }
@@ -80,19 +80,19 @@ void run(const std::vector<int64_t>& tokens) {
   cudaStream_t stream = nullptr;
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
   Lt lt(size_t{64} << 20, true);
-  for (const Product& shape : kProducts) {
+  for (const Gemm& shape : kGemms) {
     for (const int64_t n : tokens) {
-      ProductParams p = blank<ProductParams>();
+      GemmParams p = blank<GemmParams>();
       p.x = {x.get(), n, 1, shape.cols, shape.cols, 0, DType::BF16};
       p.out = {out.get(), n, 1, shape.rows, shape.rows, 0, DType::BF16};
       p.weight = {nullptr, shape.rows, shape.cols, shape.cols * 2, nullptr, DType::BF16};
       const auto with = [&](int i) {
-        ProductParams q = p;
+        GemmParams q = p;
         q.weight.data = weights[static_cast<size_t>(i % kCopies)].get();
         return q;
       };
       const auto library = [&](int i) {
-        LtProduct l = blank<LtProduct>();
+        CublasLtProblem l = blank<CublasLtProblem>();
         l.out = out.get(), l.x = x.get(), l.weight = weights[static_cast<size_t>(i % kCopies)].get();
         l.n = n, l.rows = shape.rows, l.cols = shape.cols, l.out_type = DType::BF16;
         l.out_stride = shape.rows, l.x_stride = l.weight_stride = shape.cols;
@@ -108,7 +108,7 @@ void run(const std::vector<int64_t>& tokens) {
       const double operations = 2.0 * static_cast<double>(n * shape.rows * shape.cols);
       fmt::print("{:8} n {:5}  cuBLASLt {:7.1f} us {:4.0f} TFLOP/s", shape.name, n, with_library,
                  operations / with_library * 1e-6);
-      if (shape.name == "gate+up" && wide_fits(gated_product(with(0), g.out))) {
+      if (shape.name == "gate+up" && gemm_swiglu_fits(gated_gemm(with(0), g.out))) {
         const double two = time(
             [&](int i) {
               library(i);
@@ -116,7 +116,7 @@ void run(const std::vector<int64_t>& tokens) {
             },
             stream);
         const double one =
-            time([&](int i) { launch_gemm_swiglu(gated_product(with(i), g.out), stream); }, stream);
+            time([&](int i) { launch_gemm_swiglu(gated_gemm(with(i), g.out), stream); }, stream);
         fmt::print("   gated: with a pass over the result {:7.1f} us, in one {:7.1f} us {:4.0f} TFLOP/s", two,
                    one, operations / one * 1e-6);
       }
