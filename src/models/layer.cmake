@@ -1,4 +1,6 @@
-# The table of families: every src/models/arch/NAME.cpp defines `const Architecture NAME` in namespace arch.
+# The table of families: every src/models/arch/NAME.cpp defines `const Architecture NAME` in namespace arch. Each has a
+# miniature with reference outputs, tests/golden/data/NAME, whose config names an architecture of that file.
+include(goldens)
 set(declarations "")
 set(entries "")
 file(GLOB arch_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/models/arch/*.cpp)
@@ -6,6 +8,7 @@ foreach(file IN LISTS arch_files)
   get_filename_component(family ${file} NAME_WE)
   string(APPEND declarations "namespace arch { extern const Architecture ${family}; }\n")
   string(APPEND entries "&arch::${family}, ")
+  check_golden(${family} ${file})
 endforeach()
 # Families are many and short: every tree compiles them in batches.
 set_target_properties(sluice_models PROPERTIES UNITY_BUILD ON)

@@ -1,0 +1,18 @@
+# A family is only built where its miniature is: FILE names the architecture that tests/golden/data/FAMILY has, and the
+# references are there. tools/make_golden.py --families FAMILY makes one.
+function(check_golden family file)
+  set(folder ${CMAKE_SOURCE_DIR}/tests/golden/data/${family})
+  foreach(part config.json golden.json golden.safetensors model.safetensors)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${folder}/${part})
+    if(NOT EXISTS ${folder}/${part})
+      message(FATAL_ERROR "${file}: no ${folder}/${part}; tools/make_golden.py --families ${family} makes it")
+    endif()
+  endforeach()
+  file(READ ${folder}/config.json config)
+  string(JSON architecture GET "${config}" architectures 0)
+  file(READ ${file} source)
+  string(FIND "${source}" "\"${architecture}\"" found)
+  if(found EQUAL -1)
+    message(FATAL_ERROR "${folder}/config.json: ${architecture} is no architecture of ${file}")
+  endif()
+endfunction()

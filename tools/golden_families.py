@@ -1,0 +1,117 @@
+"""The miniature of every file in src/models/arch: which model of transformers is its reference, and how small.
+
+A family of transformers is a Recipe of its model type and what its config needs beside TINY. A family that transformers
+does not have is a twin: a model of transformers that computes the same, whose weights are stored under the names and in
+the layout, and with the config, of the family's own publication.
+"""
+from dataclasses import dataclass, field
+from typing import Callable, Optional
+
+import golden_twins as twins
+
+TINY = dict(
+    vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+    num_key_value_heads=2, max_position_embeddings=64, bos_token_id=1, eos_token_id=2, pad_token_id=0)
+UNSET = "unset"  # leaves a key of TINY out
+
+
+@dataclass
+class Recipe:
+    model_type: str
+    config: dict = field(default_factory=dict)
+    adjust: Optional[Callable] = None  # changes the model before its weights are drawn
+    export: Optional[Callable] = None  # (config, weights) of the reference to those of the twin
+
+
+def recipe(model_type, adjust=None, export=None, **config):
+    return Recipe(model_type, config, adjust, export)
+
+
+EXPERTS = dict(moe_intermediate_size=16, num_experts_per_tok=2)
+GROUPED = dict(EXPERTS, n_routed_experts=4, n_shared_experts=1, n_group=2, topk_group=1, first_k_dense_replace=1,
+               norm_topk_prob=True, routed_scaling_factor=2.5)
+WINDOWS = dict(sliding_window=8, layer_types=["sliding_attention", "full_attention"])
+HEADS_ALIKE = dict(num_key_value_heads=UNSET)
+
+FAMILIES = {
+    "afmoe": recipe("afmoe", **WINDOWS, **EXPERTS, num_experts=4, num_local_experts=4, num_shared_experts=1,
+                    num_dense_layers=1, head_dim=8, global_attn_every_n_layers=2),
+    "apertus": recipe("apertus"),
+    "arcee": recipe("arcee"),
+    "aria": recipe("aria_text", moe_num_experts=4, moe_topk=2, moe_num_shared_experts=1),
+    "baichuan": recipe("llama", export=twins.baichuan, num_key_value_heads=4),
+    "bailing": recipe("glm4_moe", export=twins.bailing, **GROUPED, head_dim=8, use_qk_norm=True),
+    "biogpt": recipe("biogpt", **HEADS_ALIKE),
+    "bitnet": recipe("bitnet"),
+    "bloom": recipe("bloom", n_head=4, n_layer=2, **HEADS_ALIKE),
+    "chatglm": recipe("glm", export=twins.chatglm, head_dim=8, attention_bias=True),
+    "codegen": recipe("codegen", n_embd=32, n_layer=2, n_head=4, n_positions=64, n_ctx=64, rotary_dim=4, n_inner=48),
+    "cohere": recipe("cohere2", **WINDOWS, logit_scale=0.25),
+    "cohere2_moe": recipe("cohere2_moe", **WINDOWS, **EXPERTS, num_experts=4),
+    "dbrx": recipe("dbrx", intermediate_size=UNSET, num_key_value_heads=UNSET, d_model=32, n_heads=4, n_layers=2, max_seq_len=64,
+                   attn_config=dict(kv_n_heads=2, clip_qkv=8, rope_theta=10000.0),
+                   ffn_config=dict(ffn_hidden_size=16, moe_num_experts=4, moe_top_k=2, moe_normalize_expert_weights=1.0)),
+    "deepseek": recipe("deepseek_v3", **GROUPED, q_lora_rank=24, kv_lora_rank=16, qk_rope_head_dim=8, qk_nope_head_dim=8,
+                       v_head_dim=8, num_key_value_heads=4),
+    "deepseek_moe": recipe("llama", adjust=twins.use_deepseek_experts, export=twins.deepseek_moe),
+    "ernie4_5": recipe("ernie4_5_moe", **EXPERTS, moe_num_experts=4, moe_k=2, moe_num_shared_experts=1,
+                       moe_layer_start_index=1, moe_layer_end_index=1, moe_layer_interval=1),
+    "exaone": recipe("llama", export=twins.exaone),
+    "exaone4": recipe("exaone4", **WINDOWS, sliding_window_pattern=2),
+    "falcon": recipe("falcon", new_decoder_architecture=True, num_kv_heads=2, **HEADS_ALIKE),
+    "flint": recipe("flint", **WINDOWS, **EXPERTS, num_experts=4, shared_expert_intermediate_size=16, head_dim=8),
+    "gemma": recipe("gemma3_text", **WINDOWS, head_dim=8, query_pre_attn_scalar=8),
+    "gemma4": recipe("gemma4_text", **WINDOWS, head_dim=8, global_head_dim=16, hidden_size_per_layer_input=8,
+                     vocab_size_per_layer_input=64, num_kv_shared_layers=0),
+    "glm": recipe("glm4", head_dim=8),
+    "glm4_moe": recipe("glm4_moe", **GROUPED, head_dim=8, use_qk_norm=True),
+    "gpt2": recipe("gpt2", n_embd=32, n_layer=2, n_head=4, n_positions=64, n_inner=48),
+    "gpt_bigcode": recipe("gpt_bigcode", n_embd=32, n_layer=2, n_head=4, n_positions=64, n_inner=48),
+    "gpt_neo": recipe("gpt_neo", num_layers=2, num_heads=4, attention_types=[[["global", "local"], 1]], window_size=8,
+                      num_hidden_layers=UNSET, num_attention_heads=UNSET, **HEADS_ALIKE),
+    "gpt_neox": recipe("gpt_neox", **HEADS_ALIKE),
+    "gpt_oss": recipe("gpt_oss", **WINDOWS, num_local_experts=4, num_experts_per_tok=2, head_dim=8),
+    "gptj": recipe("gptj", n_embd=32, n_layer=2, n_head=4, n_positions=64, rotary_dim=4, n_inner=48),
+    "granite": recipe("granite", embedding_multiplier=6.0, residual_multiplier=0.4, attention_multiplier=0.3,
+                      logits_scaling=2.0),
+    "granite_hybrid": recipe("granitemoehybrid", layer_types=["attention", "attention"], num_local_experts=4,
+                             num_experts_per_tok=2, shared_intermediate_size=24, position_embedding_type="rope", mamba_n_heads=8, mamba_d_head=8, mamba_n_groups=1,
+                             embedding_multiplier=6.0, residual_multiplier=0.4, attention_multiplier=0.3,
+                             logits_scaling=2.0),
+    "helium": recipe("helium", head_dim=8),
+    "hunyuan": recipe("hunyuan_v1_dense", head_dim=8),
+    "hunyuan3": recipe("hy_v3", **EXPERTS, num_experts=4, num_local_experts=4, num_shared_experts=1, head_dim=8,
+                       first_k_dense_replace=1),
+    "hyperclovax": recipe("hyperclovax", head_dim=8, embedding_multiplier=6.0, residual_multiplier=0.4,
+                          attention_multiplier=0.3, logits_scaling=0.5),
+    "internlm2": recipe("llama", export=twins.internlm2),
+    "llama": recipe("llama"),
+    "llama4": recipe("llama4_text", intermediate_size_mlp=48, num_local_experts=4, num_experts_per_tok=1, head_dim=8,
+                     interleave_moe_layer_step=2, attention_chunk_size=8,
+                     layer_types=["chunked_attention", "full_attention"], no_rope_layers=[1, 0]),
+    "minicpm": recipe("minicpm3", q_lora_rank=24, kv_lora_rank=16, qk_rope_head_dim=8, qk_nope_head_dim=8, v_head_dim=8,
+                      num_key_value_heads=4),
+    "minimax_m2": recipe("minimax_m2", num_local_experts=4, num_experts_per_tok=2, head_dim=8, rotary_dim=4),
+    "mistral": recipe("mistral", sliding_window=8),
+    "mixtral": recipe("mixtral", num_local_experts=4, num_experts_per_tok=2),
+    "mpt": recipe("mpt", d_model=32, n_heads=4, n_layers=2, max_seq_len=64, **HEADS_ALIKE),
+    "nanochat": recipe("nanochat"),
+    "nemotron": recipe("nemotron", head_dim=8),
+    "olmo": recipe("olmo", clip_qkv=2.0),
+    "olmo2": recipe("olmo3", **WINDOWS),
+    "olmoe": recipe("olmoe", num_experts=4, num_experts_per_tok=2),
+    "openai_gpt": recipe("openai-gpt", n_embd=32, n_layer=2, n_head=4, n_positions=64),
+    "opt": recipe("opt", ffn_dim=48, word_embed_proj_dim=32, **HEADS_ALIKE),
+    "orion": recipe("llama", adjust=twins.use_layer_norms, export=twins.orion),
+    "persimmon": recipe("persimmon", **HEADS_ALIKE),
+    "phi": recipe("phi"),
+    "phi3": recipe("phi3", sliding_window=8),
+    "phimoe": recipe("phimoe", num_local_experts=4, num_experts_per_tok=2),
+    "qwen": recipe("qwen2", export=twins.qwen, num_key_value_heads=4),
+    "qwen2": recipe("qwen2"),
+    "qwen3": recipe("qwen3", head_dim=8),
+    "smollm3": recipe("smollm3", no_rope_layers=[1, 0]),
+    "stablelm": recipe("stablelm", use_qkv_bias=True),
+    "starcoder2": recipe("starcoder2", sliding_window=8),
+    "xglm": recipe("xglm", d_model=32, ffn_dim=48, num_layers=2, attention_heads=4, **HEADS_ALIKE),
+}
