@@ -13,8 +13,8 @@
 #include <random>
 #include <string_view>
 
-#include "cli/session.h"
 #include "kernels/cuda/cuda.h"
+#include "llm/session.h"
 
 namespace sluice {
 namespace {
@@ -37,7 +37,7 @@ struct Peers {
 class Bench {
  public:
   // stored_bytes: of all weights in a file; 0: two for each.
-  Bench(cli::Session& session, double repetition, double stored_bytes)
+  Bench(llm::Session& session, double repetition, double stored_bytes)
       : session_(session), repetition_(repetition), vocab_(session.model().spec().vocab) {
     const models::ModelSpec& spec = session.model().spec();
     const auto all = static_cast<double>(models::parameter_count(spec));
@@ -147,7 +147,7 @@ class Bench {
                        all.back());
   }
 
-  cli::Session& session_;
+  llm::Session& session_;
   double repetition_;
   std::vector<double> arrivals_;  // of the last request's tokens
   int vocab_;
@@ -155,7 +155,7 @@ class Bench {
   std::mt19937 random_{7};
 };
 
-int run_all(cli::Session& session, double repetition, double stored_bytes,
+int run_all(llm::Session& session, double repetition, double stored_bytes,
             const std::vector<std::string_view>& what) {
   Bench bench(session, repetition, stored_bytes);
   bench.run(Bench::same(8, 64, 16));
@@ -185,37 +185,41 @@ int run_all(cli::Session& session, double repetition, double stored_bytes,
   return 0;
 }
 
+constexpr std::string_view kWorkloads[] = {"decode",   "decode1",   "decode8",   "decode32",
+                                           "decode64", "decode128", "decode256", "sampled",
+                                           "prefill",  "mixed",     "long128",   "long"};
+
+int refuse(std::string_view message) {
+  fmt::print(stderr,
+             "bench_engine: {}\nbench_engine FOLDER|FILE.gguf [repetition=X] [NAME=VALUE as in 'sluice serve "
+             "--help' ...] WORKLOAD ...\nworkloads: {}\n",
+             message, fmt::join(kWorkloads, " "));
+  return 2;
+}
+
 int main_of(int count, char** arguments) {
   const double start = seconds();
-  if (count < 3) {
-    fmt::print(
-        stderr,
-        "bench_engine FOLDER|FILE.gguf [kv-tokens=N] [step-tokens=N] [prefill=separate] [quantize=fp8] "
-        "[deterministic=on] [kv-type=fp8] [repetition=X] "
-        "decode|decodeBATCH|sampled|prefill|mixed|long128|long ...\n");
-    return 2;
-  }
+  if (count < 3) return refuse("a model and a workload are needed");
   const std::string folder = arguments[1];
-  cli::SessionOptions options{.model = folder, .amateur = {}, .needs_tokenizer = false, .engine = {}};
+  llm::SessionOptions options;
+  options.model = folder;
+  options.needs_tokenizer = false;
   options.engine.prefix_cache = false;
   options.engine.context = 4096;
   options.engine.device.device = "cuda";
   double repetition = 1;
-  for (; count > 3 && std::string_view(arguments[2]).find('=') != std::string_view::npos;
-       --count, ++arguments) {
-    const std::string_view option = arguments[2];
-    const std::string value(option.substr(option.find('=') + 1));
-    if (option.starts_with("kv-tokens=")) options.engine.kv_tokens = std::stoi(value);
-    if (option.starts_with("step-tokens=")) options.engine.max_step_tokens = std::stoi(value);
-    if (option.starts_with("prefill="))
-      options.engine.prefill = value == "separate" ? sched::Prefill::Separate : sched::Prefill::Mixed;
-    if (option == "kv-type=fp8") options.engine.kv_type = DType::F8_E4M3;
-    if (option.starts_with("repetition=")) repetition = std::stod(value);
-    if (option.starts_with("quantize=")) options.engine.device.fp8 = value == "fp8";
-    if (option == "activations=f32") options.engine.device.activations = kernels::Activations::F32;
-    if (option.starts_with("deterministic=")) options.engine.device.deterministic = value == "on";
-  }
-  Result<std::unique_ptr<cli::Session>> session = cli::Session::open(options);
+  OptionSet known;
+  options.engine.declare(known);
+  known.add(repetition, "repetition", "penalty of tokens seen before");
+  std::vector<std::string> settings;
+  for (; count > 2 && std::string_view(arguments[2]).find('=') != std::string_view::npos;
+       --count, ++arguments)
+    settings.emplace_back(arguments[2]);
+  if (Status status = set_values(known, settings); !status) return refuse(status.error().message);
+  for (int i = 2; i < count; ++i)
+    if (std::find(std::begin(kWorkloads), std::end(kWorkloads), arguments[i]) == std::end(kWorkloads))
+      return refuse(fmt::format("unknown workload '{}'", arguments[i]));
+  Result<std::unique_ptr<llm::Session>> session = llm::Session::open(options);
   if (!session) {
     fmt::print(stderr, "{}\n", session.error().message);
     return 1;

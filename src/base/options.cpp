@@ -4,6 +4,10 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <type_traits>
 
 namespace sluice {
 
@@ -26,6 +30,61 @@ struct DefaultText {
   }
 };
 
+struct SetValue {
+  const Option& option;
+  std::string_view text;
+
+  Status operator()(bool* target) const {
+    if (text != "on" && text != "off") return wrong("on or off");
+    *target = text == "on";
+    return {};
+  }
+  Status operator()(std::string* target) const {
+    *target = text;
+    return {};
+  }
+  Status operator()(std::vector<std::string>* target) const {
+    *target = text.empty() ? std::vector<std::string>() : std::vector<std::string>{std::string(text)};
+    return {};
+  }
+  Status operator()(const Choice& choice) const {
+    for (size_t i = 0; i < choice.names.size(); ++i) {
+      if (choice.names[i] != text) continue;
+      choice.set(i);
+      return {};
+    }
+    return wrong(fmt::format("one of {}", fmt::join(choice.names, ", ")));
+  }
+  template <class Number>
+  Status operator()(std::optional<Number>* target) const {
+    Number value{};
+    Status status = (*this)(&value);
+    if (status) *target = value;
+    return status;
+  }
+  template <class Number>
+  Status operator()(Number* target) const {
+    double value = 0;
+    const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (problem != std::errc() || end != text.data() + text.size() || !std::isfinite(value))
+      return wrong("a number");
+    // Doubles are exact up to 2^53, far beyond any setting.
+    if (std::is_integral_v<Number> && (value != std::floor(value) || std::abs(value) > 0x1p53))
+      return wrong("a whole number");
+    if (std::is_integral_v<Number> && (value < static_cast<double>(std::numeric_limits<Number>::min()) ||
+                                       value > static_cast<double>(std::numeric_limits<Number>::max())))
+      return wrong(fmt::format("a whole number of {} bits", 8 * sizeof(Number)));
+    if (option.least < option.most && (value < option.least || value > option.most))
+      return wrong(fmt::format("{} to {}", option.least, option.most));
+    *target = static_cast<Number>(value);
+    return {};
+  }
+  Status wrong(std::string_view wanted) const {
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("'{}' is '{}', must be {}", option.name, text, wanted)};
+  }
+};
+
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -41,6 +100,15 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+Error unknown_option(const OptionSet& set, const std::string& name) {
+  std::vector<std::string> known;
+  for (const Option& option : set.options()) known.push_back(option.name);
+  const std::string near = nearest_word(name, known);
+  return {ErrorCode::InvalidArgument,
+          near.empty() ? fmt::format("unknown option '{}'; known are: {}", name, fmt::join(known, ", "))
+                       : fmt::format("unknown option '{}', did you mean '{}'?", name, near)};
+}
+
 }  // namespace
 
 std::string Option::environment() const {
@@ -51,6 +119,37 @@ std::string Option::environment() const {
 
 std::string Option::default_text() const {
   return std::visit(DefaultText(), target);
+}
+
+const Option* OptionSet::find(std::string_view name) const {
+  for (const Option& option : options_) {
+    const auto& others = option.aliases;
+    if (option.name == name || std::find(others.begin(), others.end(), name) != others.end()) return &option;
+  }
+  return nullptr;
+}
+
+Status set_value(const Option& option, std::string_view text) {
+  return std::visit(SetValue{option, text}, option.target);
+}
+
+Status set_values(const OptionSet& set, std::span<const std::string> settings) {
+  for (const std::string& setting : settings) {
+    const size_t equals = setting.find('=');
+    if (equals == std::string::npos)
+      return Error{ErrorCode::InvalidArgument, fmt::format("option '{}' is not NAME=VALUE", setting)};
+    std::string name = setting.substr(0, equals);
+    std::replace(name.begin(), name.end(), '_', '-');
+    const std::string_view value = std::string_view(setting).substr(equals + 1);
+    const Option* option = set.find(name);
+    if (option == nullptr) return unknown_option(set, name);
+    if (auto* const* list = std::get_if<std::vector<std::string>*>(&option->target)) {
+      (*list)->emplace_back(value);
+    } else if (Status status = set_value(*option, value); !status) {
+      return status;
+    }
+  }
+  return {};
 }
 
 std::string nearest_word(std::string_view word, const std::vector<std::string>& known) {

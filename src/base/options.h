@@ -6,11 +6,14 @@
 #include <deque>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
+
+#include "base/result.h"
 
 namespace sluice {
 
@@ -88,11 +91,20 @@ class OptionSet {
     return push({std::move(name), std::move(choice), std::move(help)});
   }
   const std::deque<Option>& options() const { return options_; }
+  // By its name or an alias; null where there is none.
+  const Option* find(std::string_view name) const;
 
  private:
   Option& push(Option option) { return options_.emplace_back(std::move(option)); }
   std::deque<Option> options_;  // references stay valid
 };
+
+// Gives the option's target the value that the text spells; a switch is "on" or "off", and a list holds the text alone, or
+// nothing where it is empty. An error names option, text and what would do, and changes nothing.
+Status set_value(const Option& option, std::string_view text);
+// The same for each "name=value", in order; underscores in names count as dashes, and a list gets one more entry. An
+// unknown name is an error with the nearest known one.
+Status set_values(const OptionSet& set, std::span<const std::string> settings);
 
 // The known word with the fewest edits, or "" where none is near (more than a third of the letters differ).
 std::string nearest_word(std::string_view word, const std::vector<std::string>& known);

@@ -26,8 +26,8 @@ size_t screen_width() {
 
 }  // namespace
 
-Result<Answer> stream_answer(Session& session, std::vector<Token> prompt, const SamplingFlags& flags,
-                             const std::atomic<bool>& interrupted) {
+Result<Answer> stream_answer(llm::Session& session, std::vector<Token> prompt,
+                             const llm::SamplingFlags& flags, const std::atomic<bool>& interrupted) {
   if (flags.max_tokens == 0)
     return Error{ErrorCode::InvalidArgument, "--max-tokens is 0; it must be -1 or at least 1"};
   if (session.room_after(prompt.size()) < 1)

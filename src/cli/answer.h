@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/sampling_flags.h"
-#include "cli/session.h"
+#include "llm/sampling_flags.h"
+#include "llm/session.h"
 
 namespace sluice::cli {
 
@@ -17,8 +17,8 @@ struct Answer {
 
 // Streams the text to stdout and returns when the answer has ended. Setting `interrupted` from a signal handler cancels
 // it; what came until then is the answer.
-Result<Answer> stream_answer(Session& session, std::vector<Token> prompt, const SamplingFlags& flags,
-                             const std::atomic<bool>& interrupted);
+Result<Answer> stream_answer(llm::Session& session, std::vector<Token> prompt,
+                             const llm::SamplingFlags& flags, const std::atomic<bool>& interrupted);
 
 // "prompt 5 tokens (3 cached) in 0.02 s, 210 tok/s; answer 16 tokens, 71.3 tok/s; first token after 0.02 s"
 std::string describe_timings(const engine::Finished& end);

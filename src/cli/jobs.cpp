@@ -9,7 +9,7 @@ namespace sluice::cli {
 
 namespace {
 
-Result<std::vector<Token>> encode_prompt(api::ParsedRequest& draft, const Session& session) {
+Result<std::vector<Token>> encode_prompt(api::ParsedRequest& draft, const llm::Session& session) {
   const bool is_chat = !draft.chat.messages.empty();
   if (!is_chat) {
     if (auto* tokens = std::get_if<std::vector<Token>>(&draft.prompts.front())) return std::move(*tokens);
@@ -53,7 +53,7 @@ std::string job_id(const json::value& line, size_t number) {
   return id->is_string() ? std::string(id->get_string()) : json::serialize(*id);
 }
 
-Result<Job> read_job(std::string_view line, size_t number, const Session& session) {
+Result<Job> read_job(std::string_view line, size_t number, const llm::Session& session) {
   const std::string what = fmt::format("line {}", number);
   Result<json::value> value = parse_json(line, what);
   if (!value) return value.error();

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/json.h"
-#include "cli/session.h"
 #include "engine/events.h"
+#include "llm/session.h"
 
 namespace sluice::cli {
 
@@ -23,7 +23,7 @@ std::string job_id(const json::value& line, size_t number);
 
 // One line of input: `id`, `prompt` (text or token ids) or `messages`, `at`, and the API's parameters. An error is the
 // line's own.
-Result<Job> read_job(std::string_view line, size_t number, const Session& session);
+Result<Job> read_job(std::string_view line, size_t number, const llm::Session& session);
 
 // What came of a job, as it is written out.
 class JobResult {

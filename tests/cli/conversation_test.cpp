@@ -83,7 +83,7 @@ TEST_F(SavedConversation, IsLeftAloneByABadFile) {
 }
 
 TEST(ChangeSetting, ReadsNumbersSwitchesAndTexts) {
-  SamplingFlags flags;
+  llm::SamplingFlags flags;
   EXPECT_TRUE(change_setting(flags, "temp 0.25"));
   EXPECT_TRUE(change_setting(flags, "top-k 7"));
   EXPECT_TRUE(change_setting(flags, "ignore-eos on"));
@@ -100,7 +100,7 @@ TEST(ChangeSetting, ReadsNumbersSwitchesAndTexts) {
 }
 
 TEST(ChangeSetting, RefusesWhatIsOutOfRangeOrNoNumber) {
-  SamplingFlags flags;
+  llm::SamplingFlags flags;
   for (const char* words : {"temp 3", "temp -1", "temp x", "temp", "temp nan", "temp 1e999", "top-k 1x",
                             "top-k 2.5", "ignore-eos maybe", "nothing 1", "", "seed 99999999999999999999"}) {
     const Status status = change_setting(flags, words);
@@ -111,7 +111,7 @@ TEST(ChangeSetting, RefusesWhatIsOutOfRangeOrNoNumber) {
 }
 
 TEST(SamplingFlags, GiveNoMoreTokensThanThereIsRoomFor) {
-  SamplingFlags flags;
+  llm::SamplingFlags flags;
   EXPECT_EQ(flags.params(90).max_tokens, 90);
   flags.max_tokens = 10;
   EXPECT_EQ(flags.params(90).max_tokens, 10);

@@ -8,7 +8,7 @@
 #include "base/system/terminal.h"
 #include "cli/command.h"
 #include "lab/report.h"
-#include "models/loading/library.h"
+#include "llm/model_store.h"
 #include "runtime/device.h"
 
 namespace sluice::cli {
@@ -65,7 +65,7 @@ class BenchCommand : public Command {
 
   int run() override {
     if (Status status = read_lists(); !status) return report(status.error());
-    Result<std::string> path = models::resolve_model(model_);
+    Result<std::string> path = llm::resolve_model(model_);
     if (!path) return report(path.error());
     Result<std::shared_ptr<kernels::Backend>> backend = runtime::make_backend(device_);
     if (!backend) return report(backend.error());

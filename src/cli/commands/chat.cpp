@@ -10,6 +10,7 @@
 #include "base/system/terminal.h"
 #include "cli/answer.h"
 #include "cli/command.h"
+#include "cli/open_session.h"
 #include "cli/terminal/conversation.h"
 #include "cli/terminal/input.h"
 #include "cli/terminal/line_editor.h"
@@ -60,7 +61,7 @@ class ChatCommand : public Command {
 
   int run() override {
     if (session_options_.engine.max_seqs == 0) session_options_.engine.max_seqs = 1;
-    Result<std::unique_ptr<Session>> session = Session::open(session_options_);
+    Result<std::unique_ptr<llm::Session>> session = open_session(session_options_);
     if (!session) return report(session.error());
     session_ = std::move(*session);
     if (!session_->has_chat_template())
@@ -177,10 +178,10 @@ class ChatCommand : public Command {
   static const char* dim() { return colours() ? "\033[2m" : ""; }
   static const char* plain() { return colours() ? "\033[0m" : ""; }
 
-  SessionOptions session_options_;
-  SamplingFlags sampling_;
+  llm::SessionOptions session_options_;
+  llm::SamplingFlags sampling_;
   std::string system_;
-  std::unique_ptr<Session> session_;
+  std::unique_ptr<llm::Session> session_;
   Conversation conversation_;
   engine::Usage totals_;
   int answers_ = 0;

@@ -4,8 +4,8 @@
 #include <cstdio>
 
 #include "cli/command.h"
-#include "cli/engine_flags.h"
 #include "cli/golden.h"
+#include "llm/engine_flags.h"
 #include "models/model.h"
 #include "runtime/device.h"
 
@@ -29,7 +29,7 @@ class CheckCommand : public Command {
         .add(tolerance_, "tolerance",
              "largest relative error that passes; below 0: 1e-3, in 16 bits 2e-2, with KV in fp8 6e-2")
         .within(-1, 10);
-    declare_kv_type(options, kv_type_, "type of the KV cache; auto: what the device computes in");
+    llm::declare_kv_type(options, kv_type_, "type of the KV cache; auto: what the device computes in");
     device_.declare(options);
   }
 
@@ -47,7 +47,7 @@ class CheckCommand : public Command {
     Result<std::unique_ptr<models::Model>> model = load(*backend);
     if (!model) return model.error();
     const DType kv_type = kv_type_.value_or((*backend)->activation_type());
-    if (Status status = check_kv_type(kv_type, **backend); !status) return status.error();
+    if (Status status = llm::check_kv_type(kv_type, **backend); !status) return status.error();
     Result<std::vector<GoldenCase>> cases = read_golden(folder_, (*model)->spec().vocab);
     if (!cases) return cases.error();
     if (cases->empty()) return Error{ErrorCode::Corrupt, folder_ + "/golden.json: no cases"};

@@ -7,7 +7,7 @@
 #include "base/system/terminal.h"
 #include "cli/command.h"
 #include "cli/format.h"
-#include "models/loading/library.h"
+#include "llm/model_store.h"
 #include "models/model.h"
 
 namespace sluice::cli {
@@ -34,7 +34,7 @@ class DescribeCommand : public Command {
   }
 
   int run() override {
-    Result<std::string> path = models::resolve_model(model_.empty() ? by_flag_ : model_);
+    Result<std::string> path = llm::resolve_model(model_.empty() ? by_flag_ : model_);
     if (!path) return report(path.error());
     Result<models::ModelFiles> files = models::open_model(*path);
     if (!files) return report(files.error());

@@ -16,6 +16,7 @@
 
 #include "cli/command.h"
 #include "cli/jobs.h"
+#include "cli/open_session.h"
 
 namespace sluice::cli {
 
@@ -96,7 +97,7 @@ class GenerateCommand : public Command {
       return report({ErrorCode::InvalidArgument, "--input and --output are needed"});
     if (Status status = check_output(); !status) return report(status.error());
     session_options_.needs_tokenizer = false;
-    Result<std::unique_ptr<Session>> session = Session::open(session_options_);
+    Result<std::unique_ptr<llm::Session>> session = open_session(session_options_);
     if (!session) return report(session.error());
     session_ = std::move(*session);
     std::signal(SIGINT, [](int) { interrupted = true; });
@@ -261,10 +262,10 @@ class GenerateCommand : public Command {
     std::fflush(stderr);
   }
 
-  SessionOptions session_options_;
+  llm::SessionOptions session_options_;
   std::string input_, output_, metrics_;
   bool resume_ = false, force_ = false;
-  std::unique_ptr<Session> session_;
+  std::unique_ptr<llm::Session> session_;
   std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();
   std::ofstream out_;
   std::deque<JobResult> results_;

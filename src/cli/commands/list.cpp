@@ -7,7 +7,7 @@
 #include "base/system/terminal.h"
 #include "cli/command.h"
 #include "cli/format.h"
-#include "models/loading/library.h"
+#include "llm/model_store.h"
 
 namespace sluice::cli {
 
@@ -20,16 +20,16 @@ class ListCommand : public Command {
   void declare(OptionSet&) override {}
 
   int run() override {
-    std::vector<models::FoundModel> found = models::find_models();
-    for (models::FoundModel& model : found) model.name = shown_on(STDOUT_FILENO, model.name);
+    std::vector<llm::FoundModel> found = llm::find_models();
+    for (llm::FoundModel& model : found) model.name = shown_on(STDOUT_FILENO, model.name);
     if (found.empty()) {
       fmt::print("no models found; './sluice run' in the repository fetches the default one\n");
       return kSuccess;
     }
     size_t width = 4;
-    for (const models::FoundModel& model : found) width = std::max(width, model.name.size());
+    for (const llm::FoundModel& model : found) width = std::max(width, model.name.size());
     fmt::print("{:<{}}  {:>9}  SOURCE\n", "NAME", width, "SIZE");
-    for (const models::FoundModel& model : found)
+    for (const llm::FoundModel& model : found)
       fmt::print("{:<{}}  {:>9}  {}\n", model.name, width, bytes_text(model.bytes), model.source);
     return kSuccess;
   }

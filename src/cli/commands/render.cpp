@@ -10,7 +10,7 @@
 #include "chat/chat_template.h"
 #include "cli/command.h"
 #include "cli/terminal/input.h"
-#include "models/loading/library.h"
+#include "llm/model_store.h"
 #include "tokenizer/tokenizer.h"
 
 namespace sluice::cli {
@@ -93,7 +93,7 @@ class RenderCommand : public Command {
   // The model's template, and its bos and eos tokens as variables where the input does not set them. With tools,
   // a template made for them comes first.
   Result<std::string> model_template(json::object& variables) const {
-    Result<std::string> path = models::resolve_model(model_);
+    Result<std::string> path = llm::resolve_model(model_);
     if (!path) return path.error();
     Result<tokenizer::Tokenizer> tokenizer = tokenizer::load_tokenizer(*path);
     if (!tokenizer) return tokenizer.error();

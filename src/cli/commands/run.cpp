@@ -8,6 +8,7 @@
 
 #include "cli/answer.h"
 #include "cli/command.h"
+#include "cli/open_session.h"
 #include "cli/terminal/input.h"
 
 namespace sluice::cli {
@@ -45,7 +46,7 @@ class RunCommand : public Command {
     Result<std::string> prompt = read_prompt();
     if (!prompt) return report(prompt.error());
     if (session_.engine.max_seqs == 0) session_.engine.max_seqs = 1;
-    Result<std::unique_ptr<Session>> session = Session::open(session_);
+    Result<std::unique_ptr<llm::Session>> session = open_session(session_);
     if (!session) return report(session.error());
     sampling_.settle((*session)->defaults());
     Result<std::vector<Token>> tokens = encode(**session, *prompt);
@@ -92,7 +93,7 @@ class RunCommand : public Command {
     return text;
   }
 
-  Result<std::vector<Token>> encode(const Session& session, const std::string& prompt) const {
+  Result<std::vector<Token>> encode(const llm::Session& session, const std::string& prompt) const {
     const bool has_system = !system_.empty();
     if (raw_ || !session.has_chat_template()) {
       if (!has_system) return session.encode_text(prompt);
@@ -106,8 +107,8 @@ class RunCommand : public Command {
     return session.encode_chat({.variables = {{"messages", messages}}});
   }
 
-  SessionOptions session_;
-  SamplingFlags sampling_;
+  llm::SessionOptions session_;
+  llm::SamplingFlags sampling_;
   std::string named_, prompt_, file_, system_;
   std::vector<std::string> words_;
   bool raw_ = false;

@@ -14,9 +14,9 @@
 #include "base/system/terminal.h"
 #include "cli/command.h"
 #include "cli/format.h"
-#include "cli/sampling_flags.h"
-#include "cli/session.h"
-#include "models/loading/library.h"
+#include "cli/open_session.h"
+#include "llm/model_store.h"
+#include "llm/sampling_flags.h"
 #include "server/core/server.h"
 
 namespace sluice::cli {
@@ -25,7 +25,7 @@ namespace {
 
 // What a model is called where nobody gave it a name: "org/name" as it was asked for, "name:tag" as Ollama has it, else
 // its file's or folder's name.
-std::string default_name(const std::string& reference, const models::FoundModel& model) {
+std::string default_name(const std::string& reference, const llm::FoundModel& model) {
   constexpr std::string_view kOllama = "ollama:", kHub = "hf:";
   if (model.name.starts_with(kOllama)) return model.name.substr(kOllama.size());
   if (reference.find('/') != std::string::npos && !std::filesystem::exists(reference))
@@ -47,8 +47,8 @@ std::string main_type(const models::Model& model) {
   return most == bytes.end() ? "" : std::string(name(most->first));
 }
 
-int64_t kv_bytes(const Session& session) {
-  const EngineSetup& setup = session.setup();
+int64_t kv_bytes(const llm::Session& session) {
+  const llm::EngineSetup& setup = session.setup();
   return models::kv_bytes_per_token(session.model().spec(), setup.executor.memory.type) * setup.kv_tokens;
 }
 
@@ -86,7 +86,7 @@ class ServeCommand : public Command {
         .within(0, 86400);
     options.add(max_output_, "max-output-tokens", "tokens of one answer; 0: what fits into the context")
         .within(0, 1 << 24);
-    declare_defaults(options, sampling_);
+    llm::declare_defaults(options, sampling_);
     session_.engine.declare(options);
   }
 
@@ -133,19 +133,19 @@ class ServeCommand : public Command {
   }
 
   Result<server::Backend> load(size_t index) {
-    Result<models::FoundModel> found = models::find_model(models_[index]);
+    Result<llm::FoundModel> found = llm::find_model(models_[index]);
     if (!found) return found.error();
-    SessionOptions options = session_;
+    llm::SessionOptions options = session_;
     options.model = models_[index];
     if (index > 0) options.amateur.clear();
     options.queue.requests = static_cast<size_t>(queue_requests_);
     options.queue.tokens = static_cast<size_t>(queue_tokens_);
     if (max_queue_time_ > 0) options.queue.wait = Seconds(max_queue_time_);
-    Result<std::unique_ptr<Session>> opened = Session::open(options);
+    Result<std::unique_ptr<llm::Session>> opened = open_session(options);
     if (!opened) return opened.error();
-    const Session& session = *sessions_.emplace_back(std::move(*opened));
+    const llm::Session& session = *sessions_.emplace_back(std::move(*opened));
     const models::Model& model = session.model();
-    const EngineSetup& setup = session.setup();
+    const llm::EngineSetup& setup = session.setup();
     server::Backend backend;
     backend.engine = &sessions_.back()->engine();
     backend.model.id = index < names_.size() ? names_[index] : default_name(models_[index], *found);
@@ -227,13 +227,13 @@ class ServeCommand : public Command {
   std::vector<std::string> models_, names_, aliases_;
   LogFormat log_format_ = LogFormat::Text;
   request::SamplingDefaults sampling_;  // before the models' own
-  SessionOptions session_;
+  llm::SessionOptions session_;
   server::ServerOptions server_;
   int queue_requests_ = 1024;
   int queue_tokens_ = 4 << 20;
   double max_queue_time_ = 0;
   int max_output_ = 0;
-  std::vector<std::unique_ptr<Session>> sessions_;  // outlive the server
+  std::vector<std::unique_ptr<llm::Session>> sessions_;  // outlive the server
   std::unique_ptr<server::Server> running_;
   bool in_haste_ = false;  // what still runs, a step or a reader, is not waited for
 };

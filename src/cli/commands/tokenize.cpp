@@ -9,7 +9,7 @@
 #include "base/system/terminal.h"
 #include "cli/command.h"
 #include "cli/terminal/input.h"
-#include "models/loading/library.h"
+#include "llm/model_store.h"
 #include "tokenizer/tokenizer.h"
 #include "unicode/utf8_stream.h"
 
@@ -18,7 +18,7 @@ namespace sluice::cli {
 namespace {
 
 Result<tokenizer::Tokenizer> open_tokenizer(const std::string& reference) {
-  Result<std::string> path = models::resolve_model(reference);
+  Result<std::string> path = llm::resolve_model(reference);
   if (!path) return path.error();
   return tokenizer::load_tokenizer(*path);
 }

@@ -2,9 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <fstream>
 
 #include "cli/terminal/input.h"
@@ -71,81 +68,21 @@ Status Conversation::load(const std::string& path) {
   return {};
 }
 
-namespace {
-
-struct SetValue {
-  const Option& option;
-  std::string_view text;
-
-  Status operator()(bool* target) const {
-    if (text != "on" && text != "off") return wrong("on or off");
-    *target = text == "on";
-    return {};
-  }
-  Status operator()(std::string* target) const {
-    *target = text;
-    return {};
-  }
-  Status operator()(std::vector<std::string>* target) const {
-    *target = text.empty() ? std::vector<std::string>() : std::vector<std::string>{std::string(text)};
-    return {};
-  }
-  Status operator()(const Choice& choice) const {
-    for (size_t i = 0; i < choice.names.size(); ++i) {
-      if (choice.names[i] != text) continue;
-      choice.set(i);
-      return {};
-    }
-    return wrong(fmt::format("one of {}", fmt::join(choice.names, ", ")));
-  }
-  template <class Number>
-  Status operator()(std::optional<Number>* target) const {
-    Number value{};
-    Status status = (*this)(&value);
-    if (status) *target = value;
-    return status;
-  }
-  template <class Number>
-  Status operator()(Number* target) const {
-    double value = 0;
-    const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (problem != std::errc() || end != text.data() + text.size() || !std::isfinite(value))
-      return wrong("a number");
-    // Doubles are exact up to 2^53, far beyond any setting.
-    if (std::is_integral_v<Number> && (value != std::floor(value) || std::abs(value) > 0x1p53))
-      return wrong("a whole number");
-    if (option.least < option.most && (value < option.least || value > option.most))
-      return wrong(fmt::format("{} to {}", option.least, option.most));
-    *target = static_cast<Number>(value);
-    return {};
-  }
-  Status wrong(std::string_view wanted) const {
-    return Error{ErrorCode::InvalidArgument,
-                 fmt::format("'{}' is '{}', must be {}", option.name, text, wanted)};
-  }
-};
-
-}  // namespace
-
-Status change_setting(SamplingFlags& flags, std::string_view words) {
+Status change_setting(llm::SamplingFlags& flags, std::string_view words) {
   OptionSet set;
   flags.declare(set);
   const size_t space = words.find(' ');
   const std::string name(words.substr(0, space));
   const std::string_view value =
       space == std::string_view::npos ? std::string_view() : words.substr(space + 1);
+  if (const Option* option = set.find(name)) return set_value(*option, value);
   std::vector<std::string> known;
-  for (const Option& option : set.options()) {
-    const auto& others = option.aliases;
-    if (option.name == name || std::find(others.begin(), others.end(), name) != others.end())
-      return std::visit(SetValue{option, value}, option.target);
-    known.push_back(option.name);
-  }
+  for (const Option& option : set.options()) known.push_back(option.name);
   return Error{ErrorCode::InvalidArgument,
                fmt::format("no setting '{}'; known are: {}", name, fmt::join(known, ", "))};
 }
 
-std::string list_settings(SamplingFlags& flags) {
+std::string list_settings(llm::SamplingFlags& flags) {
   OptionSet set;
   flags.declare(set);
   std::string text;

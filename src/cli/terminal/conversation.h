@@ -7,7 +7,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
-#include "cli/sampling_flags.h"
+#include "llm/sampling_flags.h"
 
 namespace sluice::cli {
 
@@ -38,8 +38,8 @@ class Conversation {
 };
 
 // "temp 0.2": changes a setting; an error names the known ones and the range.
-Status change_setting(SamplingFlags& flags, std::string_view words);
+Status change_setting(llm::SamplingFlags& flags, std::string_view words);
 // One line per setting.
-std::string list_settings(SamplingFlags& flags);
+std::string list_settings(llm::SamplingFlags& flags);
 
 }  // namespace sluice::cli

@@ -1,39 +1,22 @@
-#include "cli/session.h"
+#include "llm/session.h"
 
-#include <fmt/format.h>
-#include <unistd.h>
-
-#include <cstdio>
-
-#include "base/clock.h"
 #include "base/log.h"
-#include "cli/model_defaults.h"
 #include "formats/quote.h"
-#include "models/loading/library.h"
+#include "llm/model_defaults.h"
+#include "llm/model_store.h"
 
-namespace sluice::cli {
+namespace sluice::llm {
 
 namespace {
 
-// Shown on a terminal once loading takes longer than this.
-constexpr double kProgressAfter = 2.0;
-
-Result<std::unique_ptr<models::Model>> load(const std::string& path, int context,
+Result<std::unique_ptr<models::Model>> load(const std::string& path, const SessionOptions& options,
                                             std::shared_ptr<kernels::Backend> backend) {
-  Result<models::ModelFiles> files = models::open_model(path, {.serving_context = context});
+  Result<models::ModelFiles> files = models::open_model(path, {.serving_context = options.engine.context});
   if (!files) return files.error();
-  const TimePoint start = Clock::now();
-  const bool terminal = isatty(STDERR_FILENO) != 0;
-  bool shown = false;
   const auto progress = [&](float share) {
-    if (!terminal || seconds_since(start) < kProgressAfter) return;
-    fmt::print(stderr, "\rloading {:3.0f} %", static_cast<double>(share) * 100.0);
-    shown = true;
+    if (options.progress) options.progress(share);
   };
-  Result<std::unique_ptr<models::Model>> model =
-      models::load_model(std::move(*files), std::move(backend), progress);
-  if (shown) fmt::print(stderr, "\r\033[K");
-  return model;
+  return models::load_model(std::move(*files), std::move(backend), progress);
 }
 
 // The tokens of a folder or file without a vocabulary end nowhere by themselves.
@@ -70,18 +53,18 @@ Status Session::load_text(const std::string& path) {
 
 Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options) {
   auto session = std::unique_ptr<Session>(new Session);
-  Result<std::string> path = models::resolve_model(options.model);
+  Result<std::string> path = llm::resolve_model(options.model);
   if (!path) return path.error();
   Result<std::shared_ptr<kernels::Backend>> backend = runtime::make_backend(options.engine.device);
   if (!backend) return backend.error();
-  Result<std::unique_ptr<models::Model>> model = load(*path, options.engine.context, *backend);
+  Result<std::unique_ptr<models::Model>> model = load(*path, options, *backend);
   if (!model) return model.error();
   session->model_ = std::move(*model);
   session->defaults_ = model_defaults(session->model_->files);
   if (!options.amateur.empty()) {
-    Result<std::string> second = models::resolve_model(options.amateur);
+    Result<std::string> second = llm::resolve_model(options.amateur);
     if (!second) return second.error();
-    Result<std::unique_ptr<models::Model>> amateur = load(*second, options.engine.context, *backend);
+    Result<std::unique_ptr<models::Model>> amateur = load(*second, options, *backend);
     if (!amateur) return amateur.error();
     session->contrast_ = std::move(*amateur);
   }
@@ -124,4 +107,4 @@ Result<std::vector<Token>> Session::encode_chat(chat::ChatPrompt prompt) const {
   return chat::encode_rendering(*tokenizer_, *rendering);
 }
 
-}  // namespace sluice::cli
+}  // namespace sluice::llm

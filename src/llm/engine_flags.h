@@ -11,7 +11,7 @@
 #include "runtime/model_executor.h"
 #include "sched/options.h"
 
-namespace sluice::cli {
+namespace sluice::llm {
 
 struct EngineFlags {
   enum class LayoutChoice : uint8_t { Auto, Packed, Padded };
@@ -60,4 +60,4 @@ struct EngineSetup {
 Result<EngineSetup> make_setup(const EngineFlags& flags, const models::ModelSpec& spec,
                                const std::string& identity, std::vector<Token> end_tokens);
 
-}  // namespace sluice::cli
+}  // namespace sluice::llm

@@ -5,7 +5,7 @@
 #include "models/model.h"
 #include "request/sampling_params.h"
 
-namespace sluice::cli {
+namespace sluice::llm {
 
 // From generation_config.json of a folder (do_sample false: greedy), from general.sampling.* of a GGUF file, else what
 // the makers of known models recommend elsewhere. A value that cannot be used is left out with a warning: the model
@@ -16,4 +16,4 @@ request::SamplingDefaults model_defaults(const models::ModelFiles& files);
 Result<request::SamplingDefaults> read_generation_config(const std::string& path);
 Result<request::SamplingDefaults> read_gguf_sampling(const formats::GgufMetadata& metadata);
 
-}  // namespace sluice::cli
+}  // namespace sluice::llm

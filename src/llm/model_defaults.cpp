@@ -1,4 +1,4 @@
-#include "cli/model_defaults.h"
+#include "llm/model_defaults.h"
 
 #include <fmt/format.h>
 
@@ -10,13 +10,15 @@
 
 #include "base/json.h"
 #include "base/log.h"
-#include "cli/terminal/input.h"
+#include "base/system/file.h"
 
-namespace sluice::cli {
+namespace sluice::llm {
 
 namespace {
 
 using Defaults = request::SamplingDefaults;
+
+constexpr size_t kMostConfigBytes = size_t{1} << 20;
 
 // The names that a source has for the fields.
 struct Names {
@@ -88,7 +90,7 @@ Defaults recommended(const models::ModelFiles& files) {
 }  // namespace
 
 Result<Defaults> read_generation_config(const std::string& path) {
-  const Result<std::string> text = read_input(path);
+  const Result<std::string> text = read_regular_file(path, kMostConfigBytes);
   if (!text) return text.error();
   const Result<json::value> value = parse_json(*text, path);
   if (!value) return value.error();
@@ -131,4 +133,4 @@ Defaults model_defaults(const models::ModelFiles& files) {
   return own->empty() ? recommended(files) : *own;
 }
 
-}  // namespace sluice::cli
+}  // namespace sluice::llm

@@ -8,7 +8,7 @@
 
 #include "base/result.h"
 
-namespace sluice::models {
+namespace sluice::llm {
 
 inline constexpr std::string_view kDefaultModelFile = "SmolLM2-135M-Instruct.Q4_1.gguf";
 
@@ -30,4 +30,4 @@ Result<FoundModel> find_model(const std::string& reference);
 // The same, of which the path alone is wanted.
 Result<std::string> resolve_model(const std::string& reference);
 
-}  // namespace sluice::models
+}  // namespace sluice::llm

@@ -1,4 +1,4 @@
-#include "models/loading/library.h"
+#include "llm/model_store.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 
 #include "base/json.h"
 
-namespace sluice::models {
+namespace sluice::llm {
 
 namespace fs = std::filesystem;
 
@@ -147,7 +147,7 @@ void find_own(std::vector<FoundModel>& found) {
   }
 }
 
-std::string lower(std::string text) {
+std::string lower_name(std::string text) {
   for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return text;
 }
@@ -156,7 +156,7 @@ std::string lower(std::string text) {
 // file.
 bool matches(const FoundModel& model, const std::string& wanted) {
   if (model.name == wanted) return true;
-  const std::string full = lower(model.name), part = lower(wanted);
+  const std::string full = lower_name(model.name), part = lower_name(wanted);
   if (full.starts_with("ollama:")) return full == part || full == part + ":latest";
   if (!full.starts_with("hf:")) return false;
   const size_t colon = part.find(':', 3);
@@ -210,4 +210,4 @@ Result<std::string> resolve_model(const std::string& reference) {
   return model->path;
 }
 
-}  // namespace sluice::models
+}  // namespace sluice::llm

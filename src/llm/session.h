@@ -1,6 +1,7 @@
 // A model ready to answer: weights, tokenizer, chat template and a running engine.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,14 +10,14 @@
 #include "base/json.h"
 #include "chat/chat_prompt.h"
 #include "chat/chat_template.h"
-#include "cli/engine_flags.h"
 #include "engine/engine.h"
 #include "engine/text_stream.h"
+#include "llm/engine_flags.h"
 #include "models/model.h"
 #include "runtime/model_executor.h"
 #include "tokenizer/tokenizer.h"
 
-namespace sluice::cli {
+namespace sluice::llm {
 
 struct SessionOptions {
   std::string model;    // path or name; empty: the default model
@@ -24,6 +25,7 @@ struct SessionOptions {
   bool needs_tokenizer = true;
   EngineFlags engine;
   engine::QueueLimits queue;
+  std::function<void(float)> progress;  // called with the share of the weights that is loaded; may be empty
 };
 
 class Session {
@@ -65,4 +67,4 @@ class Session {
   std::unique_ptr<engine::Engine> engine_;
 };
 
-}  // namespace sluice::cli
+}  // namespace sluice::llm

@@ -7,7 +7,7 @@
 #include "base/options.h"
 #include "request/sampling_params.h"
 
-namespace sluice::cli {
+namespace sluice::llm {
 
 // The flags of the fields that models have settings for; those that are not given stay empty.
 void declare_defaults(OptionSet& options, request::SamplingDefaults& defaults);
@@ -29,4 +29,4 @@ struct SamplingFlags {
   request::SamplingParams params(int room) const;
 };
 
-}  // namespace sluice::cli
+}  // namespace sluice::llm

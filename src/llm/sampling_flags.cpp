@@ -1,8 +1,8 @@
-#include "cli/sampling_flags.h"
+#include "llm/sampling_flags.h"
 
 #include <algorithm>
 
-namespace sluice::cli {
+namespace sluice::llm {
 
 namespace {
 
@@ -59,4 +59,4 @@ request::SamplingParams SamplingFlags::params(int room) const {
   return out;
 }
 
-}  // namespace sluice::cli
+}  // namespace sluice::llm

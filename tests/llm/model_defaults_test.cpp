@@ -1,4 +1,4 @@
-#include "cli/model_defaults.h"
+#include "llm/model_defaults.h"
 
 #include <gtest/gtest.h>
 
@@ -7,9 +7,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "cli/sampling_flags.h"
+#include "llm/sampling_flags.h"
 
-namespace sluice::cli {
+namespace sluice::llm {
 namespace {
 
 using Defaults = request::SamplingDefaults;
@@ -85,4 +85,4 @@ TEST(Flags, ComeBeforeTheModelAndTheModelBeforeTheFallback) {
 }
 
 }  // namespace
-}  // namespace sluice::cli
+}  // namespace sluice::llm

@@ -1,4 +1,4 @@
-#include "cli/engine_flags.h"
+#include "llm/engine_flags.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 
 #include "base/system/memory.h"
 
-namespace sluice::cli {
+namespace sluice::llm {
 
 namespace {
 
@@ -198,4 +198,4 @@ Result<EngineSetup> make_setup(const EngineFlags& flags, const models::ModelSpec
   return setup;
 }
 
-}  // namespace sluice::cli
+}  // namespace sluice::llm
