@@ -79,7 +79,7 @@ void run(const std::vector<int64_t>& tokens) {
   const DeviceBuffer half = allocate_device(size_t{8192} * 14336 * 2);
   cudaStream_t stream = nullptr;
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
-  Lt lt(size_t{64} << 20, true);
+  CublasLtGemm lt(size_t{64} << 20, true);
   for (const Gemm& shape : kGemms) {
     for (const int64_t n : tokens) {
       GemmParams p = blank<GemmParams>();
