@@ -4,8 +4,9 @@
 # is taken from .deb files in PACKAGES, unpacked beside the build.
 #   bench/gpu.sh [pack | build test check fault sanitize steps units engine quant http]      all but the first without
 #   arguments
-# pack: fetches those .deb files for a GPU's machine (x86-64) on one that has apt. quant: the same shape in bf16, Q4_K,
-# Q8_0 and Q6_K through the engine.
+# pack: fetches those .deb files for a GPU's machine (x86-64) on one that has apt, and with pip the headers of FlashInfer
+# (a wheel in .deps/wheels, as cmake/cuda.cmake names it), so that a machine without a network builds. quant: the same
+# shape in bf16, Q4_K, Q8_0 and Q6_K through the engine.
 # BUILD: the build folder; LOGS: where full output goes; GOLDEN: folders with reference outputs; MODEL: where the
 # random model of 16 GB is written.
 set -uo pipefail
@@ -31,6 +32,19 @@ pack() {
       libpcre2-dev libpcre2-8-0 libboost1.81-dev libboost-json1.81-dev libboost-json1.81.0 \
       libboost-container1.81.0 libboost-container1.81-dev librapidcheck-dev libgtest-dev libgmock-dev)
   rm -rf "$state"
+  pack_flashinfer
+}
+
+# The wheel that cmake/cuda.cmake unpacks, checked as there.
+pack_flashinfer() {
+  local version sum wheels=.deps/wheels wheel
+  version=$(sed -n 's/^set(FLASHINFER_VERSION \(.*\))$/\1/p' cmake/cuda.cmake)
+  sum=$(sed -n 's/^set(FLASHINFER_SHA256 \(.*\))$/\1/p' cmake/cuda.cmake)
+  wheel=$wheels/flashinfer_python-$version-py3-none-any.whl
+  [[ -f $wheel ]] || python3 -m pip download --quiet --no-deps --only-binary :all: --dest "$wheels" \
+    "flashinfer-python==$version" || { echo "pack: flashinfer-python $version cannot be fetched" >&2; exit 1; }
+  sha256sum --check --status <<<"$sum  $wheel" || { echo "pack: $wheel is not what cmake/cuda.cmake names" >&2; exit 1; }
+  echo "packed: $PACKAGES ($(ls "$PACKAGES" | wc -l) files) and $wheel"
 }
 
 # Says what is missing, in the words of tools/packages.txt.
