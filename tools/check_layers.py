@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Fails on an #include that layers.txt does not allow, on a cycle in layers.txt itself, and where the table of
-ARCHITECTURE.md differs from it."""
+"""Fails on an #include that layers.txt does not allow, on a cycle in layers.txt itself, where the table of
+ARCHITECTURE.md differs from it, and on a path that README.md, ARCHITECTURE.md or docs/ name and that is not there."""
 import re
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = (".h", ".cpp", ".cu", ".cuh")
+NAMED_PATH = re.compile(r"(?<![\w./-])(?:src|tests|tools|bench|docs|cmake|web|deploy|include|examples)/[\w./*-]*\w")
 
 
 def read_layers():
@@ -31,6 +32,21 @@ def compare_table(layers):
     return [f"ARCHITECTURE.md: {name} is {' '.join(table[name]) if name in table else 'not in the table'}, "
             f"layers.txt has {' '.join(layers[name]) if name in layers else 'no such line'}"
             for name in sorted(layers.keys() | table.keys()) if layers.get(name) != table.get(name)]
+
+
+def is_there(path):
+    """Whether a path, or one that fits its asterisks, exists. A part in capitals stands for any name."""
+    if any(re.fullmatch(r"[A-Z_]{2,}(\.\w+)?", part) for part in path.split("/")) and not (ROOT / path).exists():
+        path = re.sub(r"(?<=/)[A-Z_]{2,}(?=[./]|$)", "*", path)
+    return any(True for _ in ROOT.glob(path))
+
+
+def missing_paths():
+    pages = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted(ROOT.glob("docs/*.md")),
+             *sorted(ROOT.glob("tests/*/README.md")), *sorted(ROOT.glob("deploy/*.md"))]
+    return [f"{page.relative_to(ROOT)}:{number}: {path} is not there"
+            for page in pages for number, line in enumerate(page.read_text().splitlines(), 1)
+            for path in NAMED_PATH.findall(line) if not is_there(path)]
 
 
 def layer_of(path, layers):
@@ -75,7 +91,7 @@ def main():
     cycle = None if problems else find_cycle(layers)
     if cycle:
         problems.append("layers.txt: cycle " + " -> ".join(cycle))
-    problems += compare_table(layers)
+    problems += compare_table(layers) + missing_paths()
     files = sorted(p for p in (ROOT / "src").rglob("*") if p.suffix in SOURCES)
     for file in files:
         relative = file.relative_to(ROOT / "src").as_posix()
