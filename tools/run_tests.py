@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from testing import checks, programs, python_tests  # noqa: E402
+from testing import checks, programs, python_tests, tidy  # noqa: E402
 from testing.step import Counts, Failed, Skipped  # noqa: E402
 
 # name, what it does, the function, whether it runs unasked
@@ -16,9 +16,10 @@ STEPS = [
     ("layers", "includes follow layers.txt, and ARCHITECTURE.md shows it", checks.layers, True),
     ("style", "lengths of files and functions", checks.style, True),
     ("format", "clang-format has nothing to change", checks.formatting, True),
-    ("tidy", "clang-tidy over src/ (slow)", checks.tidy, False),
     ("model", "the default model is there, or can be fetched", checks.default_model, True),
     ("build", "release build of the program and all tests", programs.build_release, True),
+    ("tidy", "clang-tidy over the files of src/ that changed", tidy.tidy, True),
+    ("tidy-all", "clang-tidy over all of src/ (slow)", tidy.tidy_all, False),
     ("unit", "every test program, release build", programs.unit, True),
     ("python", "scripts of tests/python against packages from PyPI", python_tests.run_all, True),
     ("asan", "every test program, address and undefined sanitizers", programs.asan, True),
@@ -42,7 +43,7 @@ def run_step(name, function):
     output += counts.output
     word = "FAIL" if counts.failed else "ok" if counts.passed else "skip"
     seconds = time.monotonic() - started
-    print(f"{word:<5}{name:<8}{seconds:7.1f} s  {counts.describe()}", flush=True)
+    print(f"{word:<5}{name:<9}{seconds:7.1f} s  {counts.describe()}", flush=True)
     if counts.failed and output:
         print(output.rstrip("\n"), flush=True)
     return counts
@@ -55,7 +56,7 @@ def main():
     if unknown:
         print(f"unknown step {unknown[0]}; the steps are:", file=sys.stderr)
         for name, what, _, unasked in STEPS:
-            print(f"  {name:<8}{what}{'' if unasked else ' (only when named)'}", file=sys.stderr)
+            print(f"  {name:<9}{what}{'' if unasked else ' (only when named)'}", file=sys.stderr)
         return 64
     started = time.monotonic()
     total = Counts()

@@ -51,17 +51,6 @@ def formatting():
     return Counts(passed=1, note=f"{len(files)} files")
 
 
-def tidy():
-    database = ROOT / "build/release"
-    if not (database / "compile_commands.json").exists():
-        raise Skipped("needs the release build: ./sluice test build tidy")
-    files = [path for path in sources(".cpp") if "src" in path.relative_to(ROOT).parts]
-    good, output = in_parallel(["clang-tidy", "--quiet", "-p", database], files, 4)
-    if not good:
-        raise Failed("clang-tidy has remarks", output)
-    return Counts(passed=1, note=f"{len(files)} files")
-
-
 def default_model():
     code, output = run([sys.executable, "tools/fetch_model.py", MODELS])
     if code == 69:

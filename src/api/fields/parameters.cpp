@@ -44,7 +44,7 @@ Result<Parameters> make_parameters(const ParsedRequest& parsed, const tokenizer:
   request::SamplingParams& s = out.sampling;
   Result<request::Method> method = make_method(parsed);
   if (!method) return method.error();
-  s.method = std::move(*method);
+  s.method = *method;
   s.repetition_penalty = parsed.repetition_penalty.value_or(s.repetition_penalty);
   s.presence_penalty = parsed.presence_penalty;
   s.frequency_penalty = parsed.frequency_penalty;
