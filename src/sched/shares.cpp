@@ -39,8 +39,10 @@ void Scheduler::claim(Client& client, int64_t demand, std::vector<Client*>& clai
 // count with their prompts, and their part, up to half of the step, is kept from those that run already.
 void Scheduler::part_step(StepBuilder& builder) {
   std::vector<Client*> claimants;
+  size_t widest = 1;  // lanes that sample in one step or not at all
   for (const RequestState* entry : running_) {
     ++counters_.examined;
+    if (entry->search) widest = std::max(widest, entry->lanes.size());
     int64_t want = is_prefilling(*entry) ? 0 : entry->granted;
     for (const SequenceState& lane : entry->lanes)
       if (want < entry->granted && !lane.done) want += std::max(0, entry->target(lane) - lane.computed);
@@ -61,7 +63,7 @@ void Scheduler::part_step(StepBuilder& builder) {
     client->prompt_quota = static_cast<int64_t>(std::clamp(level * client->weight, 1.0, 1e9));
   int64_t kept = 0;
   for (const auto& [client, tokens] : next) kept += std::min(tokens, client->prompt_quota);
-  kept = std::min<int64_t>(kept, limit / 2);
+  kept = std::min({kept, int64_t{limit / 2}, std::max<int64_t>(0, limit - static_cast<int64_t>(widest))});
   builder.budget = {options_.layout, limit - static_cast<int>(kept), options_.max_seqs};
   builder.shared = true;
 }
