@@ -67,7 +67,7 @@ ChoiceEnd OutputProcessor::end_of(const Choice& choice, int index, double score)
   return end;
 }
 
-// Adds the text of the new tokens; true where it met a stop string.
+// Adds the text of the new tokens; true where it met a stop string. Tokens of the same step behind it are dropped.
 Result<bool> OutputProcessor::add_text(Active& active, sched::Progress& progress, Delta& delta) {
   Choice& current = choice(active, progress.choice);
   if (!current.text) return false;
@@ -77,11 +77,15 @@ Result<bool> OutputProcessor::add_text(Active& active, sched::Progress& progress
     current.stop_token = tokens.back();
     tokens.pop_back();
   }
-  Result<TextStream::Piece> piece = current.text->push(tokens);
-  if (!piece) return piece.error();
-  delta.text = std::move(piece->text);
-  current.stop_string = std::move(piece->stop);
-  if (piece->stopped) return true;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    Result<TextStream::Piece> piece = current.text->push(std::span(tokens).subspan(i, 1));
+    if (!piece) return piece.error();
+    delta.text += piece->text;
+    current.stop_string = std::move(piece->stop);
+    if (!piece->stopped) continue;
+    progress.tokens.resize(i + 1);
+    return true;
+  }
   if (progress.finished) {
     Result<std::string> rest = current.text->finish();
     if (!rest) return rest.error();
@@ -94,8 +98,6 @@ OutputProcessor::PostAction OutputProcessor::take(sched::Progress& progress, Tim
   const auto found = requests_.find(progress.request);
   if (found == requests_.end() || progress.error) return {};
   Active& active = found->second;
-  active.usage.generated_tokens += static_cast<int>(progress.tokens.size());
-  metrics_.generated_tokens.add(progress.tokens.size());
   if (progress.pooled) {
     emit(active, Embedding{std::move(progress.pooled->values)}, now);
     return {};
@@ -109,6 +111,8 @@ OutputProcessor::PostAction OutputProcessor::take(sched::Progress& progress, Tim
     }
     Delta delta{.choice = progress.choice};
     const Result<bool> stopped = add_text(active, progress, delta);
+    active.usage.generated_tokens += static_cast<int>(progress.tokens.size());
+    metrics_.generated_tokens.add(progress.tokens.size());
     if (!stopped) return {.error = stopped.error()};
     verdict.stop = *stopped;
     Choice& current = choice(active, progress.choice);
@@ -140,13 +144,13 @@ Status OutputProcessor::add_hypotheses(Active& active, std::vector<request::Hypo
     request::Hypothesis& hypothesis = hypotheses[i];
     const int index = static_cast<int>(i);
     sched::Progress as_progress{.choice = index,
-                                .tokens = std::move(hypothesis.tokens),
+                                .tokens = hypothesis.tokens,
                                 .finished = hypothesis.reason,
                                 .stop_token = hypothesis.stop_token};
     Delta delta{.choice = index};
     const Result<bool> stopped = add_text(active, as_progress, delta);
     if (!stopped) return stopped.error();
-    delta.tokens = std::move(as_progress.tokens);
+    delta.tokens = std::move(hypothesis.tokens);
     choice(active, index).reason = hypothesis.reason;
     choice(active, index).tokens = static_cast<int>(delta.tokens.size());
     active.usage.generated_tokens += static_cast<int>(delta.tokens.size());

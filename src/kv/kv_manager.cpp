@@ -154,12 +154,12 @@ bool KvManager::reserve_capacity(std::span<const SeqId> family, const Demand& de
   return true;
 }
 
-void KvManager::publish(SeqId seq, std::span<const Token> tokens) {
+void KvManager::publish(SeqId seq, std::span<const Token> accepted) {
   if (!options_.prefix_cache) return;
   Sequence& sequence = resident(seq);
-  extend_keys(sequence, tokens);
-  const int full = static_cast<int>(tokens.size()) / options_.block_size;
-  retract(sequence, full);
+  extend_keys(sequence, accepted);
+  const int full = static_cast<int>(accepted.size()) / options_.block_size;
+  retract(sequence, 0, full);
   for (; sequence.published < full; ++sequence.published) {
     const auto index = static_cast<size_t>(sequence.published);
     for (int group = 0; group < groups(); ++group) {
@@ -177,6 +177,43 @@ void KvManager::invalidate(SeqId seq) {
       if (block != request::kNoBlock) pool(group, request::Tier::Device).forget(block);
     }
   }
+}
+
+void KvManager::retire_content(const Sequence& sequence, size_t index) {
+  const PrefixKey& key = sequence.keys[index];
+  const auto published_too = [&](const auto& entry) {
+    const Sequence& other = entry.second;
+    return &other != &sequence && static_cast<size_t>(other.published) > index && other.keys[index] == key;
+  };
+  if (std::any_of(sequences_.begin(), sequences_.end(), published_too)) return;
+  for (int group = 0; group < groups(); ++group) {
+    for (const request::Tier tier : {request::Tier::Device, request::Tier::Host, request::Tier::Disk}) {
+      if (const std::optional<BlockId> block = pool(group, tier).find(key)) pool(group, tier).forget(*block);
+    }
+  }
+}
+
+void KvManager::truncate(SeqId seq, int tokens) {
+  SLUICE_CHECK_GE(tokens, 0);
+  Sequence& sequence = sequences_.at(seq);
+  const auto full = static_cast<size_t>(tokens / options_.block_size);
+  const auto kept = static_cast<size_t>(blocks_for(tokens));
+  for (size_t i = full; i < static_cast<size_t>(sequence.published); ++i) retire_content(sequence, i);
+  for (int group = 0; group < groups(); ++group) {
+    const auto index = static_cast<size_t>(group);
+    std::vector<BlockId>& table = sequence.tables[index];
+    SLUICE_CHECK_LE(sequence.given_back[index], first_visible(group, tokens));
+    for (size_t i = table.size(); i-- > kept;) {
+      const request::Tier tier = sequence.out() ? sequence.tiers[index][i] : request::Tier::Device;
+      pool(group, tier).unref(table[i], tier == request::Tier::Device ? sequence.holder() : Ref::Unreserved);
+    }
+    table.resize(std::min(table.size(), kept));
+    if (sequence.out()) sequence.tiers[index].resize(table.size());
+  }
+  retract(sequence, static_cast<int>(full), sequence.announced);
+  sequence.keys.resize(std::min(sequence.keys.size(), full));
+  sequence.published = std::min(sequence.published, static_cast<int>(full));
+  sequence.announced = std::min(sequence.announced, static_cast<int>(full));
 }
 
 void KvManager::fork(SeqId parent, SeqId child, int tokens) {
@@ -207,7 +244,7 @@ void KvManager::fork(SeqId parent, SeqId child, int tokens) {
 }
 
 void KvManager::unref_all(Sequence& sequence) {
-  retract(sequence, sequence.announced);
+  retract(sequence, 0, sequence.announced);
   for (int group = 0; group < groups(); ++group) {
     const std::vector<BlockId>& table = sequence.tables[static_cast<size_t>(group)];
     // Last blocks first: the cache evicts in this order, and a block is useless without those before it.

@@ -107,8 +107,14 @@ class KvManager {
   // family's last release. REQUIRES: no promise yet, and no block on the device.
   bool reserve_capacity(std::span<const SeqId> family, const Demand& demand);
 
-  // The content of every block that `tokens` fill is computed: they can be matched from now on.
-  void publish(SeqId seq, std::span<const Token> tokens);
+  // The content of every block that these tokens fill is computed, and the tokens stay: the blocks can be matched from now
+  // on. A position that may still be rejected is not to be among them.
+  void publish(SeqId seq, std::span<const Token> accepted);
+  // Takes back the positions from `tokens` on, on whichever tier the sequence lies: blocks beyond them are given back, and
+  // what was published of them can be matched no more, unless another sequence has published the same. A last block that
+  // stays is copied before the next write where others hold it, as always. REQUIRES: no window has given back what
+  // position `tokens` sees, which holds where `tokens` is not before the first position of the last reserve().
+  void truncate(SeqId seq, int tokens);
   // The content of the sequence is not to be trusted: none of its blocks can be matched any more.
   void invalidate(SeqId seq);
 
@@ -190,9 +196,11 @@ class KvManager {
   int missing_blocks(int group, const Sequence& sequence, const Extent& extent) const;
   void grow(int group, Sequence& sequence, const Extent& extent);
   bool shared(int group, BlockId block) const;
+  // Makes the content of block `index` unfindable, unless another sequence has published the same.
+  void retire_content(const Sequence& sequence, size_t index);
 
   void announce(Sequence& sequence);
-  void retract(Sequence& sequence, int until);
+  void retract(const Sequence& sequence, int begin, int end);
   void extend_keys(Sequence& sequence, std::span<const Token> tokens) const;
   std::optional<request::Place> find(int group, const PrefixKey& key) const;
   int longest_match(const Sequence& sequence, int limit) const;

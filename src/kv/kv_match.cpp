@@ -76,9 +76,9 @@ void KvManager::announce(Sequence& sequence) {
     ++coming_[sequence.keys[static_cast<size_t>(i)]];
 }
 
-// Takes back the announcements of blocks [published, until).
-void KvManager::retract(Sequence& sequence, int until) {
-  for (int i = sequence.published; i < std::min(until, sequence.announced); ++i) {
+// Takes back the announcements of blocks [begin, end), as far as there are any.
+void KvManager::retract(const Sequence& sequence, int begin, int end) {
+  for (int i = std::max(begin, sequence.published); i < std::min(end, sequence.announced); ++i) {
     const auto found = coming_.find(sequence.keys[static_cast<size_t>(i)]);
     if (--found->second == 0) coming_.erase(found);
   }

@@ -89,7 +89,7 @@ bool KvManager::swap_out(std::span<const SeqId> family) {
   }
   for (const SeqId seq : family) {
     Sequence& sequence = sequences_.at(seq);
-    retract(sequence, sequence.announced);
+    retract(sequence, 0, sequence.announced);
     sequence.announced = 0;
     for (const std::vector<BlockId>& table : sequence.tables) {
       sequence.tiers.emplace_back(table.size(), request::Tier::Device);

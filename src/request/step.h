@@ -22,12 +22,19 @@ namespace sluice::request {
 // Outputs are logits, or hidden states where the request asks for a vector. A token is sampled, or the vector is
 // complete, where the sequence ends (end == its number of tokens); outputs of earlier positions are wanted for prompt
 // log-probabilities and for means only, each position's once and in order, however often it runs.
+//
+// The last drafts.size() positions hold drafts, tokens that somebody guessed behind the end of the sequence. They are
+// verified: the executor appends those that it would have sampled itself, up to the first that it would not, and then a
+// token of its own.
 struct Work {
   SeqId seq;
   int begin = 0, end = 0, sample_from = 0;
   // Length of the sequence that decides the rotary frequencies of the positions before it; a position from there on is
   // turned by those of the length it makes.
   int rope_length = 0;
+  std::vector<Token> drafts;
+
+  int known_end() const { return end - static_cast<int>(drafts.size()); }  // of the tokens that are no drafts
   friend bool operator==(const Work&, const Work&) = default;
 };
 
@@ -101,7 +108,8 @@ struct Sampled {
 // sequence.
 struct Tokens {
   std::vector<Sampled> tokens;
-  bool ended = false;  // the sampler allows nothing more (a grammar is complete)
+  bool ended = false;         // the sampler allows nothing more (a grammar is complete)
+  std::vector<Token> drafts;  // guesses of what comes next, for the sequence's next work
 };
 
 struct LaneMove {

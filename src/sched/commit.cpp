@@ -55,7 +55,7 @@ void Scheduler::publish(const request::Step& step, const std::vector<request::Ou
     const SequenceState& lane = entry->lanes[index];
     if (lane.seq != work.seq || entry->phase != Phase::Running) continue;
     if (std::count(doubtful.begin(), doubtful.end(), entry) > 0) continue;
-    ledger_.publish(lane.seq, std::span(lane.tokens).first(static_cast<size_t>(work.end)));
+    ledger_.publish(lane.seq, std::span(lane.tokens).first(static_cast<size_t>(work.known_end())));
   }
 }
 
@@ -102,14 +102,23 @@ void Scheduler::take_tokens(RequestState& entry, size_t index, request::Tokens t
     progress.stop_token = progress.finished == request::FinishReason::Stop;
     if (progress.finished) break;
   }
+  lane.drafts = std::move(tokens.drafts);
   if (!progress.finished && tokens.ended) progress.finished = request::FinishReason::Stop;
-  if (tokens.tokens.size() > 1 && entry.phase == Phase::Running && options_.kv_cache) {
-    lane.computed = static_cast<int>(lane.tokens.size()) - 1;  // the last one has been sampled, not run
-  }
+  if (lane.verifying) settle_drafts(entry, lane);
   if (!progress.finished) return;
   end_lane(entry, lane);
   progress.ended = first_active(entry) == nullptr;
   if (progress.ended) erase(entry);
+}
+
+// The drafts that became tokens are computed like any other token, and the rest is given back.
+void Scheduler::settle_drafts(RequestState& entry, SequenceState& lane) {
+  lane.verifying = false;
+  if (!ledger_.contains(lane.seq)) return;                   // dropped meanwhile
+  lane.computed = static_cast<int>(lane.tokens.size()) - 1;  // the last one has been sampled, not run
+  ledger_.truncate(lane.seq, lane.computed);
+  if (entry.phase == Phase::Running)
+    ledger_.publish(lane.seq, std::span(lane.tokens).first(static_cast<size_t>(lane.computed)));
 }
 
 void Scheduler::take_move(RequestState& entry, request::SearchMove move, Progress& progress) {
@@ -180,6 +189,7 @@ void Scheduler::move_lanes(RequestState& entry, const std::vector<request::LaneM
 void Scheduler::take_loss(RequestState& entry, size_t lost) {
   for (size_t i = 0; i < entry.lanes.size(); ++i) {
     if (entry.search || i == lost) entry.lanes[i].pending = 0;
+    if (i == lost) entry.lanes[i].verifying = false;
   }
   ++counters_.kv_lost;
   entry.distrusts = true;

@@ -67,7 +67,7 @@ bool Scheduler::plan_request(StepBuilder& builder, RequestState& entry, bool may
     if (!stays && ++sequences > entry.granted) break;  // the rest waits for these to end
     // Nothing is run ahead of a search's next move, nor beyond the last output of a lane.
     const bool full = lane.length() - entry.prompt_size() >= entry.most_outputs();
-    if (lane.done || (entry.search ? lane.pending > 0 : full)) continue;
+    if (lane.done || lane.verifying || (entry.search ? lane.pending > 0 : full)) continue;
     any |= plan_lane(builder, entry, lane, entry.target(lane), may_preempt);
     if (entry.phase != Phase::Running) return false;
   }
@@ -100,9 +100,24 @@ bool Scheduler::plan_lane(StepBuilder& builder, RequestState& entry, SequenceSta
   const int tokens = chunk_size(builder, entry, target - lane.computed);
   if (tokens <= 0) return false;
   if (!options_.kv_cache && lane.computed == 0) ledger_.rewind(lane.seq);
-  if (!reserve(builder, entry, lane, tokens, may_preempt)) return false;
-  push_work(builder, entry, lane, tokens);
+  const int drafts = reserve_drafts(builder, entry, lane, tokens);
+  if (drafts == 0 && !reserve(builder, entry, lane, tokens, may_preempt)) return false;
+  push_work(builder, entry, lane, tokens, drafts);
   return true;
+}
+
+// How many drafts are verified behind the wanted tokens: as many as the step, the request and the free blocks have room
+// for; nobody is preempted for a guess. The blocks are there where the answer is not 0.
+int Scheduler::reserve_drafts(const StepBuilder& builder, const RequestState& entry,
+                              const SequenceState& lane, int tokens) {
+  const int end = lane.computed + tokens;
+  if (lane.drafts.empty() || lane.pending > 0 || end != lane.length() || !options_.kv_cache) return 0;
+  const int outputs =
+      entry.most_outputs() - (lane.length() - entry.prompt_size());  // one is sampled in any case
+  const int want = std::min({static_cast<int>(lane.drafts.size()), outputs - 1, entry.ceiling - end});
+  const int drafts = std::max(0, builder.budget.fit(tokens + std::max(0, want)) - tokens);
+  const kv::Extent extent{.begin = lane.computed, .end = end + drafts, .total = end + drafts};
+  return drafts > 0 && ledger_.reserve(lane.seq, extent) ? drafts : 0;
 }
 
 // How many of the wanted tokens go into this step. Where the scheme does not split prompts, all or none,
@@ -123,14 +138,18 @@ bool Scheduler::reserve(StepBuilder& builder, RequestState& entry, const Sequenc
   return true;
 }
 
-void Scheduler::push_work(StepBuilder& builder, RequestState& entry, SequenceState& lane, int tokens) {
+void Scheduler::push_work(StepBuilder& builder, RequestState& entry, SequenceState& lane, int tokens,
+                          int drafts) {
   const int end = lane.computed + tokens;
   const bool samples = end == lane.length();
-  builder.step.work.push_back(
-      {lane.seq, lane.computed, end, sample_from(entry, lane, end), rope_length(entry, lane)});
-  builder.budget.add(tokens);
-  shares_.charge(*entry.client, tokens);
-  entry.client->prompt_quota -= tokens;
+  builder.step.work.push_back({lane.seq, lane.computed, end + drafts, sample_from(entry, lane, end),
+                               rope_length(entry, lane),
+                               std::vector<Token>(lane.drafts.begin(), lane.drafts.begin() + drafts)});
+  if (samples) lane.drafts.clear();
+  lane.verifying = drafts > 0;
+  builder.budget.add(tokens + drafts);
+  shares_.charge(*entry.client, tokens + drafts);
+  entry.client->prompt_quota -= tokens + drafts;
   lane.computed = samples && !options_.kv_cache ? 0 : end;
   lane.pending += samples;
   ++lane.in_flight;

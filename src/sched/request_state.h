@@ -22,6 +22,8 @@ struct SequenceState {
   int computed = 0;           // leading positions whose KV is there once all submitted steps have run
   int pending = 0;            // tokens that submitted steps will add
   int in_flight = 0;          // submitted steps with work of this lane
+  std::vector<Token> drafts;  // guesses of the tokens that follow
+  bool verifying = false;     // a submitted step has drafts: how many tokens it adds is not known yet
   bool done = false;
 
   int length() const { return static_cast<int>(tokens.size()) + pending; }

@@ -158,7 +158,9 @@ class Scheduler {
                  bool may_preempt);
   bool reserve(StepBuilder& builder, RequestState& entry, const SequenceState& lane, int tokens,
                bool may_preempt);
-  void push_work(StepBuilder& builder, RequestState& entry, SequenceState& lane, int tokens);
+  void push_work(StepBuilder& builder, RequestState& entry, SequenceState& lane, int tokens, int drafts = 0);
+  int reserve_drafts(const StepBuilder& builder, const RequestState& entry, const SequenceState& lane,
+                     int tokens);
   int chunk_size(const StepBuilder& builder, const RequestState& entry, int want) const;
   int rope_length(const RequestState& entry, const SequenceState& lane) const;
   static int sample_from(RequestState& entry, const SequenceState& lane, int end);
@@ -207,6 +209,7 @@ class Scheduler {
   // commit.cpp
   void take_tokens(RequestState& entry, size_t lane, request::Tokens tokens, Progress& progress);
   void take_move(RequestState& entry, request::SearchMove move, Progress& progress);
+  void settle_drafts(RequestState& entry, SequenceState& lane);
   void take_vector(RequestState& entry, request::Pooled pooled, Progress& progress);
   void move_lanes(RequestState& entry, const std::vector<request::LaneMove>& moves);
   void take_loss(RequestState& entry, size_t lost);

@@ -1,7 +1,8 @@
 // An executor without a device. Tokens are a hash of the tokens before them, so that they depend on nothing
 // else; the KV of a position is the hash of all tokens up to it and of its set of rotary frequencies, really written to
 // blocks, copied by moves and compared with what every later position would read. A wrong block table, a missed copy or a
-// stale prefix is seen at once.
+// stale prefix is seen at once. Where drafts are asked for, it guesses the next tokens of each sequence, often wrongly, and
+// leaves the KV of the wrong ones in the blocks.
 #pragma once
 
 #include <algorithm>
@@ -40,6 +41,7 @@ class FakeExecutor : public sched::Executor {
 
   Faults faults;
   bool check_kv = true;
+  int drafts = 0;  // most tokens that are guessed after each sampled one
 
   int depth() const override { return depth_; }
 
@@ -87,6 +89,8 @@ class FakeExecutor : public sched::Executor {
   // What was wrong with the steps, most basic first; empty: nothing.
   const std::string& complaint() const { return complaint_; }
   int64_t tokens_run() const { return tokens_run_; }
+  int64_t accepted() const { return accepted_; }  // drafts that became tokens
+  int64_t rejected() const { return rejected_; }
 
  private:
   struct Sequence {
@@ -184,15 +188,17 @@ class FakeExecutor : public sched::Executor {
     group.next.clear();
   }
 
-  // The set of rotary frequencies that the key at p must have where outputs of the work are read.
+  // The set of rotary frequencies that the key at p must have where outputs of the work are read; the sequence has the
+  // drafts.
   int wanted_set(const request::Work& work, const Sequence& sequence, int p) const {
-    const auto size = static_cast<int>(sequence.tokens.size());
-    if (work.end != size && work.sample_from == work.end) return rope_.of(std::max(work.rope_length, p + 1));
+    const auto size = static_cast<int>(sequence.tokens.size() - work.drafts.size());
+    if (work.known_end() != size && work.sample_from == work.end)
+      return rope_.of(std::max(work.rope_length, p + 1));
     if (rope_.outgrown == sched::RopeSets::Outgrown::Kept) return rope_.of(std::max(sequence.prompt, p + 1));
-    return rope_.of(work.end == size ? size : sequence.prompt);
+    return rope_.of(work.known_end() == size ? size : sequence.prompt);
   }
 
-  // Writes the KV of [begin, end) and reads all that the last position can see.
+  // Writes the KV of [begin, end) and reads all that the last position can see. The sequence has the drafts.
   void run_kv(const request::Work& work, const Sequence& sequence, const KvManager& ledger) {
     for (int group = 0; group < ledger.groups(); ++group) {
       const std::span<const BlockId> table = ledger.table(work.seq, group);
@@ -227,16 +233,17 @@ class FakeExecutor : public sched::Executor {
       return;
     }
     // Work that was submitted behind work that got lost may count on a token that never came.
-    const bool planned_too_far = sequence.lost && static_cast<size_t>(work.end) > sequence.tokens.size();
+    const auto known_end = static_cast<size_t>(work.known_end());
+    const bool planned_too_far = sequence.lost && known_end > sequence.tokens.size();
     sequence.lost = reads_bad_block(work, ledger) || planned_too_far;
     if (sequence.lost) {
       if (!group_of(work.seq)) outcomes.push_back({work.seq, request::KvLost{}, {}});
       return;
     }
-    if (!expect(static_cast<size_t>(work.end) <= sequence.tokens.size(), "work beyond the known tokens"))
-      return;
-    run_kv(work, sequence, ledger);
-    const bool samples = static_cast<size_t>(work.end) == sequence.tokens.size();
+    if (!expect(known_end <= sequence.tokens.size(), "work beyond the known tokens")) return;
+    const bool samples = known_end == sequence.tokens.size();
+    expect(samples || work.drafts.empty(), "drafts before the end of a sequence");
+    run_with_drafts(work, sequence, ledger);
     expect(!samples || work.sample_from < work.end, "no logits at the end of a sequence");
     if (group_of(work.seq)) return;
     const auto& [request, choice] = requests_.at(work.seq);
@@ -251,13 +258,36 @@ class FakeExecutor : public sched::Executor {
       outcomes.push_back({work.seq, Error{ErrorCode::Numerical, "logits are not finite"}, {}});
       return;
     }
-    if (samples) {
+    if (samples) sample(work, sequence, choice, std::get<request::Tokens>(outcome.result));
+    if (samples || !outcome.prompt_logprobs.empty()) outcomes.push_back(std::move(outcome));
+  }
+
+  void run_with_drafts(const request::Work& work, const Sequence& sequence, const KvManager& ledger) {
+    if (work.drafts.empty()) return run_kv(work, sequence, ledger);
+    Sequence guessed = sequence;
+    for (const Token token : work.drafts) guessed.append(token);
+    run_kv(work, guessed, ledger);
+  }
+
+  // Appends the drafts that are right and one token more; then guesses, wrongly in one case out of four.
+  void sample(const request::Work& work, Sequence& sequence, int choice, request::Tokens& out) {
+    size_t right = 0;
+    for (bool more = true; more;) {
       const Token token = invent(sequence.hashes.back(), choice);
       sequence.append(token);
-      std::get<request::Tokens>(outcome.result)
-          .tokens.push_back({token, -0.5f * static_cast<float>(token % 7), {}});
+      out.tokens.push_back({token, -0.5f * static_cast<float>(token % 7), {}});
+      more = right < work.drafts.size() && work.drafts[right] == token;
+      right += more;
     }
-    if (samples || !outcome.prompt_logprobs.empty()) outcomes.push_back(std::move(outcome));
+    accepted_ += static_cast<int64_t>(right);
+    rejected_ += static_cast<int64_t>(work.drafts.size() - right);
+    uint64_t hash = sequence.hashes.back();
+    for (int i = 0; i < drafts; ++i) {
+      const Token token = invent(hash, choice);
+      const bool wrong = mix(hash + 3) % 4 == 0;
+      out.drafts.push_back(wrong ? (token + 1) % kVocab : token);
+      hash = extend(hash, out.drafts.back());
+    }
   }
 
   void run_pooling(const request::Work& work, const Request& request, Sequence& sequence,
@@ -342,7 +372,7 @@ class FakeExecutor : public sched::Executor {
   std::vector<std::array<std::vector<uint64_t>, request::kTiers>> memory_;  // [group][tier][block * slot]
   std::vector<std::unordered_map<int32_t, bool>> bad_;  // [group] device blocks that could not be read back
   std::deque<std::vector<Outcome>> done_;
-  int64_t tokens_run_ = 0;
+  int64_t tokens_run_ = 0, accepted_ = 0, rejected_ = 0;
   std::string complaint_;
 };
 

@@ -27,7 +27,8 @@ rc::Gen<World> any_world() {
       rc::gen::set(&World::disk_blocks, inRange(0, 12)), rc::gen::set(&World::max_seqs, inRange(1, 7)),
       rc::gen::set(&World::budget, inRange(1, 40)), rc::gen::set(&World::requests, inRange(1, 30)),
       rc::gen::set(&World::rope_sets, rc::gen::element(1, 2, 50)),
-      rc::gen::set(&World::rope_limit, inRange(1, 40)), rc::gen::set(&World::rope_kept, arbitrary<bool>()));
+      rc::gen::set(&World::rope_limit, inRange(1, 40)), rc::gen::set(&World::rope_kept, arbitrary<bool>()),
+      rc::gen::set(&World::drafts, rc::gen::element(0, 0, 1, 3, 9)));
 }
 
 // RC_PARAMS="max_success=10000" runs more of them, seed=... the same again.
@@ -38,6 +39,14 @@ TEST(Simulation, HoldsItsInvariants) {
     const std::string complaint = Simulation(world).run();
     if (!complaint.empty()) RC_FAIL(complaint);
   }));
+}
+
+// The workload above would hold as well if no draft were ever verified.
+TEST(Simulation, VerifiesDrafts) {
+  Simulation world({.seed = 7, .blocks = 60, .budget = 64, .requests = 30, .drafts = 3});
+  EXPECT_EQ(world.run(), "");
+  EXPECT_GT(world.executor().accepted(), 50);
+  EXPECT_GT(world.executor().rejected(), 50);
 }
 
 }  // namespace

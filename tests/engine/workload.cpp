@@ -34,7 +34,7 @@ std::ostream& operator<<(std::ostream& out, const World& s) {
              << ", .host_blocks = " << s.host_blocks << ", .disk_blocks = " << s.disk_blocks
              << ", .max_seqs = " << s.max_seqs << ", .budget = " << s.budget << ", .requests = " << s.requests
              << ", .rope_sets = " << s.rope_sets << ", .rope_limit = " << s.rope_limit
-             << ", .rope_kept = " << s.rope_kept << "}";
+             << ", .rope_kept = " << s.rope_kept << ", .drafts = " << s.drafts << "}";
 }
 
 engine::EngineOptions Simulation::options_for(const World& world) {
@@ -68,6 +68,7 @@ engine::EngineOptions Simulation::options_for(const World& world) {
 Simulation::Simulation(const World& world) : world_(world), random_(world.seed) {
   const engine::EngineOptions options = options_for(world);
   executor_ = std::make_unique<CheckedExecutor>(world_, options.ledger);
+  executor_->drafts = world_.drafts;
   engine_ = std::make_unique<engine::Engine>(options, *executor_, [this] { return now_; });
   plan_workload();
   if (world_.faults) add_faults();

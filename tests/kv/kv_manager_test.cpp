@@ -2,23 +2,12 @@
 
 #include <gtest/gtest.h>
 
-#include <numeric>
 #include <vector>
+
+#include "tests/kv/kv_fixture.h"
 
 namespace sluice::kv {
 namespace {
-
-constexpr SeqId kA{1}, kB{2}, kC{3};
-
-KvManagerOptions one_group(int blocks, int host = 0, int disk = 0) {
-  return {.block_size = 4, .groups = {{.window = 0, .blocks = {blocks, host, disk}}}, .model = "test"};
-}
-
-std::vector<Token> tokens(int count, Token first = 100) {
-  std::vector<Token> list(static_cast<size_t>(count));
-  std::iota(list.begin(), list.end(), first);
-  return list;
-}
 
 // Opens, computes and publishes a sequence of these tokens.
 int run(KvManager& ledger, SeqId seq, const std::vector<Token>& list, std::string_view salt = {}) {
