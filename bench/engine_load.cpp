@@ -15,6 +15,7 @@
 
 #include "kernels/cuda/cuda.h"
 #include "llm/session.h"
+#include "llm/session_options.h"
 
 namespace sluice {
 namespace {

@@ -10,17 +10,12 @@
 
 namespace sluice::cli {
 
-struct Answer {
-  std::string text;
-  engine::Finished end;
-};
-
 // Streams the text to stdout and returns when the answer has ended. Setting `interrupted` from a signal handler cancels
 // it; what came until then is the answer.
-Result<Answer> stream_answer(llm::Session& session, std::vector<Token> prompt,
-                             const llm::SamplingFlags& flags, const std::atomic<bool>& interrupted);
+Result<llm::Answer> stream_answer(llm::Session& session, std::vector<Token> prompt,
+                                  const llm::SamplingFlags& flags, const std::atomic<bool>& interrupted);
 
 // "prompt 5 tokens (3 cached) in 0.02 s, 210 tok/s; answer 16 tokens, 71.3 tok/s; first token after 0.02 s"
-std::string describe_timings(const engine::Finished& end);
+std::string describe_timings(const llm::Answer& answer);
 
 }  // namespace sluice::cli

@@ -4,6 +4,9 @@
 
 #include "api/core/job_line.h"
 #include "api/fields/parameters.h"
+#include "chat/chat_prompt.h"
+#include "engine/text_stream.h"
+#include "tokenizer/tokenizer.h"
 
 namespace sluice::cli {
 

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "llm/session.h"
+#include "llm/session_options.h"
 
 namespace sluice::cli {
 

@@ -1,3 +1,5 @@
+target_include_directories(sluice_llm PUBLIC ${CMAKE_SOURCE_DIR}/include)
+
 # Programs that time the whole engine; built on demand.
 add_executable(bench_engine EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/engine_load.cpp)
 target_link_libraries(bench_engine PRIVATE sluice_llm)

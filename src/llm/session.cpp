@@ -1,11 +1,34 @@
 #include "llm/session.h"
 
+#include <fmt/format.h>
+
 #include "base/log.h"
+#include "chat/chat_prompt.h"
+#include "chat/chat_template.h"
 #include "formats/quote.h"
+#include "llm/guarded.h"
 #include "llm/model_defaults.h"
 #include "llm/model_store.h"
+#include "llm/session_options.h"
+#include "models/model.h"
+#include "runtime/model_executor.h"
+#include "tokenizer/tokenizer.h"
 
 namespace sluice::llm {
+
+struct Session::Parts {
+  std::unique_ptr<models::Model> model, contrast;
+  std::optional<tokenizer::Tokenizer> tokenizer;
+  std::optional<chat::ChatTemplate> chat_template;
+  EngineSetup setup;
+  request::SamplingDefaults defaults;
+  std::unique_ptr<runtime::ModelExecutor> executor;
+  std::unique_ptr<engine::Engine> engine;
+
+  Status load_text(const std::string& path);
+  // REQUIRES: the model is loaded, and its text where it has one.
+  Status start_engine(const SessionOptions& options, const std::string& path);
+};
 
 namespace {
 
@@ -30,81 +53,123 @@ std::vector<Token> end_tokens(const std::optional<tokenizer::Tokenizer>& tokeniz
 
 }  // namespace
 
-Session::~Session() {
-  if (engine_) engine_->stop();
-}
-
-Status Session::load_text(const std::string& path) {
-  Result<tokenizer::Tokenizer> tokenizer = model_->files.is_gguf
-                                               ? tokenizer::load_tokenizer_gguf(model_->files.metadata)
-                                               : tokenizer::load_tokenizer_hf(path);
-  if (!tokenizer) return formats::about_file(path, tokenizer.error());
-  tokenizer_.emplace(std::move(*tokenizer));
-  const tokenizer::TemplateSource* source = tokenizer_->find_chat_template();
+Status Session::Parts::load_text(const std::string& path) {
+  Result<tokenizer::Tokenizer> loaded = model->files.is_gguf
+                                            ? tokenizer::load_tokenizer_gguf(model->files.metadata)
+                                            : tokenizer::load_tokenizer_hf(path);
+  if (!loaded) return formats::about_file(path, loaded.error());
+  tokenizer.emplace(std::move(*loaded));
+  const tokenizer::TemplateSource* source = tokenizer->find_chat_template();
   if (source == nullptr) return {};
   Result<chat::ChatTemplate> parsed = chat::ChatTemplate::parse(source->source);
   if (parsed) {
-    chat_template_.emplace(std::move(*parsed));
+    chat_template.emplace(std::move(*parsed));
   } else {
     log_warning("the model's chat template cannot be used: {}", parsed.error().message);
   }
   return {};
 }
 
-Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options) {
-  auto session = std::unique_ptr<Session>(new Session);
-  Result<std::string> path = llm::resolve_model(options.model);
-  if (!path) return path.error();
-  Result<std::shared_ptr<kernels::Backend>> backend = runtime::make_backend(options.engine.device);
-  if (!backend) return backend.error();
-  Result<std::unique_ptr<models::Model>> model = load(*path, options, *backend);
-  if (!model) return model.error();
-  session->model_ = std::move(*model);
-  session->defaults_ = model_defaults(session->model_->files);
-  if (!options.amateur.empty()) {
-    Result<std::string> second = llm::resolve_model(options.amateur);
-    if (!second) return second.error();
-    Result<std::unique_ptr<models::Model>> amateur = load(*second, options, *backend);
-    if (!amateur) return amateur.error();
-    session->contrast_ = std::move(*amateur);
-  }
-  if (Status text = session->load_text(*path); !text && options.needs_tokenizer) return text.error();
-
-  const models::ModelSpec& spec = session->model_->spec();
+Status Session::Parts::start_engine(const SessionOptions& options, const std::string& path) {
+  const models::ModelSpec& spec = model->spec();
   if (options.engine.context > spec.context)
     log_warning("--ctx-size is {}, '{}' was made for {} positions: beyond them its answers may be of no use",
-                options.engine.context, options.model.empty() ? *path : options.model, spec.context);
-  Result<EngineFlags> flags = resolve_defaults(options.engine, *session->model_);
+                options.engine.context, options.model.empty() ? path : options.model, spec.context);
+  Result<EngineFlags> flags = resolve_defaults(options.engine, *model);
   if (!flags) return flags.error();
-  Result<EngineSetup> setup = make_setup(*flags, spec, *path, end_tokens(session->tokenizer_, spec.vocab));
-  if (!setup) return setup.error();
-  session->setup_ = std::move(*setup);
-  Result<std::unique_ptr<runtime::ModelExecutor>> executor =
-      runtime::ModelExecutor::make(*session->model_, session->contrast_.get(), session->setup_.executor);
-  if (!executor) return executor.error();
-  session->executor_ = std::move(*executor);
-  engine::EngineOptions engine_options{.scheduler = session->setup_.scheduler,
-                                       .ledger = session->setup_.ledger,
-                                       .queue = options.queue,
-                                       .vocab = spec.vocab};
-  session->engine_ = std::make_unique<engine::Engine>(std::move(engine_options), *session->executor_);
-  session->engine_->start();
-  return session;
+  Result<EngineSetup> made = make_setup(*flags, spec, path, end_tokens(tokenizer, spec.vocab));
+  if (!made) return made.error();
+  setup = std::move(*made);
+  Result<std::unique_ptr<runtime::ModelExecutor>> ready =
+      runtime::ModelExecutor::make(*model, contrast.get(), setup.executor);
+  if (!ready) return ready.error();
+  executor = std::move(*ready);
+  engine::EngineOptions engine_options{
+      .scheduler = setup.scheduler, .ledger = setup.ledger, .queue = options.queue, .vocab = spec.vocab};
+  engine = std::make_unique<engine::Engine>(std::move(engine_options), *executor);
+  engine->start();
+  return {};
+}
+
+Session::Session(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+
+Session::~Session() {
+  if (parts_->engine) parts_->engine->stop();
+}
+
+Result<std::unique_ptr<Session>> Session::open(const std::string& model, const Settings& settings) {
+  SessionOptions options;
+  OptionSet known;
+  options.engine.declare(known);
+  if (Status status = set_values(known, settings); !status) return status.error();
+  options.model = model;
+  return open(options);
+}
+
+Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options) {
+  return guarded([&]() -> Result<std::unique_ptr<Session>> {
+    auto session = std::unique_ptr<Session>(new Session(std::make_unique<Parts>()));
+    Parts& parts = *session->parts_;
+    Result<std::string> path = resolve_model(options.model);
+    if (!path) return path.error();
+    Result<std::shared_ptr<kernels::Backend>> backend = runtime::make_backend(options.engine.device);
+    if (!backend) return backend.error();
+    Result<std::unique_ptr<models::Model>> model = load(*path, options, *backend);
+    if (!model) return model.error();
+    parts.model = std::move(*model);
+    parts.defaults = model_defaults(parts.model->files);
+    if (!options.amateur.empty()) {
+      Result<std::string> second = resolve_model(options.amateur);
+      if (!second) return second.error();
+      Result<std::unique_ptr<models::Model>> amateur = load(*second, options, *backend);
+      if (!amateur) return amateur.error();
+      parts.contrast = std::move(*amateur);
+    }
+    if (Status text = parts.load_text(*path); !text && options.needs_tokenizer) return text.error();
+    if (Status status = parts.start_engine(options, *path); !status) return status.error();
+    return session;
+  });
+}
+
+engine::Engine& Session::engine() {
+  return *parts_->engine;
+}
+const models::Model& Session::model() const {
+  return *parts_->model;
+}
+bool Session::has_tokenizer() const {
+  return parts_->tokenizer.has_value();
+}
+const tokenizer::Tokenizer& Session::tokenizer() const {
+  SLUICE_CHECK(has_tokenizer());
+  return *parts_->tokenizer;
+}
+bool Session::has_chat_template() const {
+  return parts_->chat_template.has_value();
+}
+const chat::ChatTemplate& Session::chat_template() const {
+  SLUICE_CHECK(has_chat_template());
+  return *parts_->chat_template;
+}
+const EngineSetup& Session::setup() const {
+  return parts_->setup;
+}
+const request::SamplingDefaults& Session::defaults() const {
+  return parts_->defaults;
+}
+int Session::room_after(size_t prompt_tokens) const {
+  return parts_->setup.context - static_cast<int>(prompt_tokens);
 }
 
 Result<std::vector<Token>> Session::encode_text(std::string_view text) const {
-  return tokenizer_->encode(text, {.parse_special = false, .add_special = true});
-}
-
-Result<chat::Rendering> Session::render(chat::ChatPrompt prompt) const {
-  if (!chat_template_) return Error{ErrorCode::Unsupported, "the model has no chat template; use --raw"};
-  return chat::render_chat(*chat_template_, *tokenizer_, std::move(prompt));
+  return tokenizer().encode(text, {.parse_special = false, .add_special = true});
 }
 
 Result<std::vector<Token>> Session::encode_chat(chat::ChatPrompt prompt) const {
-  Result<chat::Rendering> rendering = render(std::move(prompt));
+  if (!has_chat_template()) return Error{ErrorCode::Unsupported, "the model has no chat template; use --raw"};
+  Result<chat::Rendering> rendering = chat::render_chat(chat_template(), tokenizer(), std::move(prompt));
   if (!rendering) return rendering.error();
-  return chat::encode_rendering(*tokenizer_, *rendering);
+  return chat::encode_rendering(tokenizer(), *rendering);
 }
 
 }  // namespace sluice::llm

@@ -12,7 +12,7 @@ namespace {
 
 std::vector<std::string> roles(const Conversation& conversation) {
   std::vector<std::string> out;
-  for (const Message& message : conversation.messages()) out.push_back(message.role);
+  for (const llm::Message& message : conversation.messages()) out.push_back(message.role);
   return out;
 }
 

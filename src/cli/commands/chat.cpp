@@ -8,12 +8,14 @@
 #include <filesystem>
 
 #include "base/system/terminal.h"
+#include "chat/chat_prompt.h"
 #include "cli/answer.h"
 #include "cli/command.h"
 #include "cli/open_session.h"
 #include "cli/terminal/conversation.h"
 #include "cli/terminal/input.h"
 #include "cli/terminal/line_editor.h"
+#include "llm/call_flags.h"
 
 namespace sluice::cli {
 
@@ -54,7 +56,7 @@ class ChatCommand : public Command {
     options.add(session_options_.model, "model", "file, folder or name; the default model where left out")
         .short_name('m')
         .shown_as("MODEL");
-    options.add(system_, "system", "system message; without it the chat template's own, where it has one");
+    llm::declare_system(options, system_);
     sampling_.declare(options);
     session_options_.engine.declare(options);
   }
@@ -124,14 +126,15 @@ class ChatCommand : public Command {
   int reply() {
     const QuietTerminal quiet;
     Result<std::vector<Token>> prompt = encode();
-    Result<Answer> answer = prompt ? stream_answer(*session_, std::move(*prompt), sampling_, chat_interrupted)
-                                   : Result<Answer>(prompt.error());
+    Result<llm::Answer> answer =
+        prompt ? stream_answer(*session_, std::move(*prompt), sampling_, chat_interrupted)
+               : Result<llm::Answer>(prompt.error());
     if (!answer) return report(answer.error());
-    fmt::print(stderr, "{}[{}]{}\n", dim(), describe_timings(answer->end), plain());
+    fmt::print(stderr, "{}[{}]{}\n", dim(), describe_timings(*answer), plain());
     conversation_.answer(answer->text);
-    totals_.prompt_tokens += answer->end.usage.prompt_tokens;
-    totals_.cached_tokens += answer->end.usage.cached_tokens;
-    totals_.generated_tokens += answer->end.usage.generated_tokens;
+    totals_.prompt_tokens += answer->prompt_tokens;
+    totals_.cached_tokens += answer->cached_tokens;
+    totals_.generated_tokens += answer->generated_tokens;
     ++answers_;
     return kSuccess;
   }
@@ -183,7 +186,7 @@ class ChatCommand : public Command {
   std::string system_;
   std::unique_ptr<llm::Session> session_;
   Conversation conversation_;
-  engine::Usage totals_;
+  llm::Answer totals_;
   int answers_ = 0;
 };
 

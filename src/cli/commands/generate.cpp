@@ -17,6 +17,7 @@
 #include "cli/command.h"
 #include "cli/jobs.h"
 #include "cli/open_session.h"
+#include "tokenizer/tokenizer.h"
 
 namespace sluice::cli {
 

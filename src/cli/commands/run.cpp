@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "cli/open_session.h"
 #include "cli/terminal/input.h"
+#include "llm/call_flags.h"
 
 namespace sluice::cli {
 
@@ -35,8 +36,7 @@ class RunCommand : public Command {
     options.add(file_, "file", "text to append from a file; - is standard input")
         .short_name('f')
         .shown_as("FILE");
-    options.add(system_, "system", "system message; without it the chat template's own, where it has one");
-    options.add(raw_, "raw", "complete the text as it is, without the chat template");
+    how_.declare(options);
     sampling_.declare(options);
     session_.engine.declare(options);
   }
@@ -49,12 +49,12 @@ class RunCommand : public Command {
     Result<std::unique_ptr<llm::Session>> session = open_session(session_);
     if (!session) return report(session.error());
     sampling_.settle((*session)->defaults());
-    Result<std::vector<Token>> tokens = encode(**session, *prompt);
+    Result<std::vector<Token>> tokens = (*session)->encode_prompt(*prompt, how_);
     if (!tokens) return report(tokens.error());
     std::signal(SIGINT, [](int) { run_interrupted = true; });
-    Result<Answer> answer = stream_answer(**session, std::move(*tokens), sampling_, run_interrupted);
+    Result<llm::Answer> answer = stream_answer(**session, std::move(*tokens), sampling_, run_interrupted);
     if (!answer) return report(answer.error());
-    fmt::print(stderr, "{}\n", describe_timings(answer->end));
+    fmt::print(stderr, "{}\n", describe_timings(*answer));
     return run_interrupted ? kInterrupted : kSuccess;
   }
 
@@ -93,25 +93,11 @@ class RunCommand : public Command {
     return text;
   }
 
-  Result<std::vector<Token>> encode(const llm::Session& session, const std::string& prompt) const {
-    const bool has_system = !system_.empty();
-    if (raw_ || !session.has_chat_template()) {
-      if (!has_system) return session.encode_text(prompt);
-      return Error{ErrorCode::InvalidArgument,
-                   fmt::format("--system needs a chat template, which {}",
-                               raw_ ? "--raw leaves out" : "this model does not have")};
-    }
-    json::array messages;
-    if (has_system) messages.push_back({{"role", "system"}, {"content", system_}});
-    messages.push_back({{"role", "user"}, {"content", prompt}});
-    return session.encode_chat({.variables = {{"messages", messages}}});
-  }
-
   llm::SessionOptions session_;
+  llm::PromptFlags how_;
   llm::SamplingFlags sampling_;
-  std::string named_, prompt_, file_, system_;
+  std::string named_, prompt_, file_;
   std::vector<std::string> words_;
-  bool raw_ = false;
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "base/system/terminal.h"
 #include "cli/command.h"
 #include "cli/terminal/input.h"
+#include "llm/call_flags.h"
 #include "llm/model_store.h"
 #include "tokenizer/tokenizer.h"
 #include "unicode/utf8_stream.h"
@@ -42,8 +43,7 @@ class TokenizeCommand : public Command {
     declare_model(options, model_);
     options.add(is_json_, "json",
                 "one JSON array: id, piece, its bytes and the bytes of the input it stands for");
-    options.add(encode_.parse_special, "special", "text that spells a special token becomes that token");
-    options.add(encode_.add_special, "add-special", "add the tokens that the model expects around a text");
+    llm::declare_encoding(options, encode_);
   }
 
   int run() override {
@@ -119,7 +119,7 @@ class DetokenizeCommand : public Command {
   std::string_view examples() const override { return "echo 1 2 3 | sluice detokenize -m model.gguf"; }
   void declare(OptionSet& options) override {
     declare_model(options, model_);
-    options.add(skips_special_, "skip-special", "leave special tokens out of the text");
+    llm::declare_decoding(options, skips_special_);
   }
 
   int run() override {

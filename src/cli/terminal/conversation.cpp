@@ -36,7 +36,7 @@ void Conversation::take_back_question() {
 
 json::array Conversation::to_json() const {
   json::array out;
-  for (const Message& message : messages_)
+  for (const llm::Message& message : messages_)
     out.push_back({{"role", message.role}, {"content", message.content}});
   return out;
 }
@@ -56,7 +56,7 @@ Status Conversation::load(const std::string& path) {
   const json::value* list = value->is_object() ? value->get_object().if_contains("messages") : nullptr;
   if (list == nullptr || !list->is_array())
     return Error{ErrorCode::Corrupt, path + ": 'messages' is missing or not a list"};
-  std::vector<Message> loaded;
+  std::vector<llm::Message> loaded;
   for (const json::value& item : list->get_array()) {
     if (!item.is_object()) return Error{ErrorCode::Corrupt, path + ": a message is not an object"};
     auto role = get_string(item.get_object(), "role"), content = get_string(item.get_object(), "content");

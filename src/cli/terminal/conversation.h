@@ -8,12 +8,9 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "llm/sampling_flags.h"
+#include "llm/session.h"
 
 namespace sluice::cli {
-
-struct Message {
-  std::string role, content;
-};
 
 class Conversation {
  public:
@@ -27,14 +24,14 @@ class Conversation {
   void take_back_question();
 
   bool has_system() const { return !messages_.empty() && messages_.front().role == "system"; }
-  const std::vector<Message>& messages() const { return messages_; }
+  const std::vector<llm::Message>& messages() const { return messages_; }
   json::array to_json() const;
 
   Status save(const std::string& path) const;
   Status load(const std::string& path);
 
  private:
-  std::vector<Message> messages_;
+  std::vector<llm::Message> messages_;
 };
 
 // "temp 0.2": changes a setting; an error names the known ones and the range.

@@ -1,0 +1,21 @@
+// What a session is opened with.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "engine/engine.h"
+#include "llm/engine_flags.h"
+
+namespace sluice::llm {
+
+struct SessionOptions {
+  std::string model;    // path or name; empty: the default model
+  std::string amateur;  // second model of contrastive decoding; empty: none
+  bool needs_tokenizer = true;
+  EngineFlags engine;
+  engine::QueueLimits queue;
+  std::function<void(float)> progress;  // called with the share of the weights that is loaded; may be empty
+};
+
+}  // namespace sluice::llm
