@@ -26,7 +26,7 @@ def style():
 
 
 def sources(*suffixes):
-    folders = [ROOT / name for name in ("src", "tests", "lab") if (ROOT / name).is_dir()]
+    folders = [ROOT / name for name in ("src", "tests", "include", "examples") if (ROOT / name).is_dir()]
     return sorted(path for folder in folders for path in folder.rglob("*") if path.suffix in suffixes)
 
 
@@ -43,7 +43,7 @@ def formatting():
     version = re.search(r"version (\d+)", run([program, "--version"])[1]) if program else None
     if not version or int(version[1]) != FORMAT_VERSION:
         raise Skipped(f"needs clang-format {FORMAT_VERSION}")
-    files = sources(".h", ".cpp", ".cu", ".cuh")
+    files = sources(".h", ".c", ".cpp", ".cu", ".cuh")
     good, output = in_parallel([program, "--dry-run", "-Werror"], files, 20)
     if not good:
         wrong = sorted(set(re.findall(r"^(\S+?):\d+:\d+: error", output, flags=re.M)))
