@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <ctime>
 
 namespace sluice {
@@ -86,9 +87,13 @@ TEST(Json, KeysThatWereChosenToCollideAreNoSlowerThanOthers) {
     json::object object;
     for (const std::string& key : keys) object[key] = 1;
     const std::string text = json::serialize(object);
-    const std::clock_t start = std::clock();
-    EXPECT_TRUE(parse_json(text, "t").ok());
-    return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+    double best = 1e9;
+    for (int i = 0; i < 3; ++i) {
+      const std::clock_t start = std::clock();
+      EXPECT_TRUE(parse_json(text, "t").ok());
+      best = std::min(best, static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
+    }
+    return best;
   };
   const std::vector<std::string> hostile = colliding_keys(20'000);
   ASSERT_EQ(hostile.size(), 20'000u);

@@ -1,6 +1,7 @@
 // What a hostile template or conversation can cost: every bound ends in an error that names it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <ctime>
 
 #include "tests/chat/chat_template_support.h"
@@ -62,9 +63,13 @@ TEST(JinjaLimits, VariablesAreDefinedInLinearTime) {
   }
   const Result<ChatTemplate> parsed = ChatTemplate::parse(source);
   ASSERT_TRUE(parsed.ok()) << parsed.error().message;
-  const std::clock_t start = std::clock();
-  EXPECT_TRUE(parsed->render(variables, options).ok());
-  EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 1.0);
+  double best = 1e9;
+  for (int i = 0; i < 3 && best >= 1.0; ++i) {
+    const std::clock_t start = std::clock();
+    EXPECT_TRUE(parsed->render(variables, options).ok());
+    best = std::min(best, static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
+  }
+  EXPECT_LT(best, 1.0);
 }
 
 TEST(JinjaLimits, DeepSourceIsRefused) {

@@ -69,7 +69,7 @@ TEST(ActiveRequest, AClientThatGoesTakesItsRequestWithIt) {
         } else {
           client.close();
         }
-        EXPECT_TRUE(eventually([&] { return rig.engine_is_empty() && rig.metrics().requests == 0; }, 3))
+        EXPECT_TRUE(eventually([&] { return rig.engine_is_empty() && rig.metrics().requests == 0; }))
             << "stream " << stream << " hard " << hard << " after " << wait_ms;
       }
     }
@@ -138,7 +138,7 @@ TEST(ActiveRequest, AThousandClientsThatGoLeaveNothingBehind) {
     }
   }
   clients.clear();
-  EXPECT_TRUE(eventually([&] { return rig.metrics().connections == 0 && rig.engine_is_empty(); }, 20));
+  EXPECT_TRUE(eventually([&] { return rig.metrics().connections == 0 && rig.engine_is_empty(); }));
   EXPECT_EQ(rig.metrics().requests, 0);
   EXPECT_EQ(rig.metrics().body_bytes, 0);
   EXPECT_TRUE(eventually([&] { return open_files() <= files; }))
@@ -173,7 +173,7 @@ TEST(ActiveRequest, AReaderThatStallsIsDroppedAndHoldsLittle) {
   Client stalled = rig.connect(2048);
   stalled.send(stream_of(200'000));
   EXPECT_EQ(rig.ask(post(R"({"max_tokens":5})")).status, 200);
-  EXPECT_TRUE(eventually([&] { return rig.metrics().troubles(RejectReason::Stalled) == 1; }, 20));
+  EXPECT_TRUE(eventually([&] { return rig.metrics().troubles(RejectReason::Stalled) == 1; }));
   EXPECT_TRUE(eventually([&] { return rig.engine_is_empty(); }));
   EXPECT_EQ(rig.engine().metrics().cancelled.value(), 1u);
 }
@@ -254,14 +254,14 @@ TEST(Drain, CutsWhatTakesTooLong) {
   RigOptions options;
   options.server.shutdown_timeout = 0.2;
   Rig rig(options);
-  rig.executor.step_us = 2000;
+  rig.executor.step_us = 50'000;
   Client client = rig.connect();
-  client.send(stream_of(200));
+  client.send(stream_of(200));  // 10 s
   EXPECT_EQ(client.read_head().status, 200);
   rig.server->drain();
   const TimePoint start = Clock::now();
   EXPECT_EQ(rig.server->wait(), Server::End::Cut);
-  EXPECT_LT(seconds_since(start), 2.0);
+  EXPECT_LT(seconds_since(start), 5.0);
   EXPECT_NE(client.read_until("error server_is_overloaded").find("error"), std::string::npos);
   EXPECT_TRUE(eventually([&] { return rig.engine_is_empty(); }));
 }

@@ -69,7 +69,7 @@ class Client {
   void half_close() { ::shutdown(descriptor_, SHUT_WR); }
 
   // More bytes, into `left_`; false at the end, on an error and after `timeout_ms`.
-  bool fill(int timeout_ms = 5000) {
+  bool fill(int timeout_ms = 30'000) {
     pollfd wait{descriptor_, POLLIN, 0};
     if (::poll(&wait, 1, timeout_ms) != 1) return false;
     char bytes[16384];
@@ -79,7 +79,7 @@ class Client {
     return true;
   }
   // Bytes up to and with `mark`; what there is where it does not come.
-  std::string read_until(std::string_view mark, int timeout_ms = 5000) {
+  std::string read_until(std::string_view mark, int timeout_ms = 30'000) {
     size_t at = 0;
     while ((at = left_.find(mark)) == std::string::npos)
       if (!fill(timeout_ms)) return std::exchange(left_, {});
@@ -88,7 +88,7 @@ class Client {
     return out;
   }
   // The other side has closed, and nothing was left unread.
-  bool at_end(int timeout_ms = 5000) {
+  bool at_end(int timeout_ms = 30'000) {
     if (!left_.empty()) return false;
     pollfd wait{descriptor_, POLLIN, 0};
     if (::poll(&wait, 1, timeout_ms) != 1) return false;

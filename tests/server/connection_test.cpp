@@ -86,7 +86,7 @@ TEST(Connection, AnswersHeadWithoutABody) {
 
 TEST(Connection, AnswersHeadWithoutABodyWhateverIsWrong) {
   RigOptions options;
-  options.server.header_timeout = 0.2;
+  options.server.header_timeout = 1;
   Rig rig(options);
   const std::vector<std::pair<std::string, int>> cases = {
       {"HEAD /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n", 404},
@@ -139,9 +139,9 @@ TEST(Connection, GoesOnAfterErrorsOfRequests) {
 
 TEST(Connection, DropsSlowHeadersAndSlowBodiesAndIdlers) {
   RigOptions options;
-  options.server.header_timeout = 0.2;
-  options.server.idle_timeout = 0.2;
-  options.server.body_grace = 0.2;
+  options.server.header_timeout = 1;
+  options.server.idle_timeout = 1;
+  options.server.body_grace = 1;
   Rig rig(options);
   Client idle = rig.connect();
   EXPECT_TRUE(idle.at_end());

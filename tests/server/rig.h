@@ -96,8 +96,8 @@ class Rig {
   std::unique_ptr<engine::Engine> engine_;
 };
 
-// Waits until `holds`, for a few seconds at most.
-bool eventually(const std::function<bool()>& holds, double seconds = 5);
+// Waits until `holds`; as long as it takes on a busy machine, not for ever.
+bool eventually(const std::function<bool()>& holds, double seconds = 30);
 
 std::string get(const std::string& path, const std::string& fields = "");
 std::string post(const std::string& body, const std::string& fields = "",
