@@ -264,7 +264,7 @@ void Engine::launch(request::Step step, TimePoint planning, TimePoint now) {
     if (unoccupied_since_) metrics_.exposed_time.record(seconds_between(*unoccupied_since_, flight.begin));
   }
   unoccupied_since_.reset();
-  executor_.submit(flight.step, ledger_);
+  executor_.submit(flight.step);
 }
 
 void Engine::finish_step() {

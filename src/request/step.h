@@ -1,7 +1,8 @@
 // One step of the device, as the scheduler asks for it, and what came of it.
 //
 // The executor keeps the tokens and the sampling state of every sequence from `admit` to `retire`: a step
-// names positions, never sampled values, so that the next one can be planned while this one runs. There is no
+// names positions, never sampled values, so that the next one can be planned while this one runs. Its block tables are in
+// it: nothing else has to be asked to run it, and it can be sent, recorded and replayed (step_codec.h). There is no
 // prefill: a sequence runs positions [begin, end), and prompts, chunks of them, single tokens and verified
 // drafts differ in numbers only.
 #pragma once
@@ -14,6 +15,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "request/block_move.h"
+#include "request/block_tables.h"
 #include "request/request.h"
 
 namespace sluice::request {
@@ -76,6 +78,7 @@ struct Step {
   std::vector<Lanes> lanes;
   std::vector<BlockMove> moves;
   std::vector<Work> work;            // the lanes of one group stand together, in order
+  BlockTables tables;                // of the work, by its index
   std::optional<Rectangle> padding;  // absent: packed
   std::vector<RequestId> preempted;  // for people; the executor keeps their tokens
 

@@ -151,25 +151,25 @@ std::span<const Token> ModelExecutor::tokens_of(SeqId seq) const {
   return groups_.at(group).search->lanes()[lane].tokens;
 }
 
-bool ModelExecutor::touches_lost_block(BlockMover& mover, const request::Work& work,
-                                       const kv::KvManager& ledger) const {
+bool ModelExecutor::touches_lost_block(BlockMover& mover, const request::Step& step, size_t index) const {
   if (!mover.any_lost()) return false;
   bool lost = false;
   const int block_size = options_.memory.block_size;
-  for (int group = 0; group < ledger.groups(); ++group) {
-    const std::span<const BlockId> table = ledger.table(work.seq, group);
+  for (int group = 0; group < step.tables.groups; ++group) {
+    const std::span<const BlockId> table = step.tables.of(index, group);
     for (size_t i = 0; i < table.size(); ++i) {
       // A block that this work fills from its start gets new content.
-      if (static_cast<int>(i) * block_size >= work.begin) mover.clear_lost(group, table[i]);
+      if (static_cast<int>(i) * block_size >= step.work[index].begin) mover.clear_lost(group, table[i]);
       lost = lost || mover.is_lost(group, table[i]);
     }
   }
   return lost;
 }
 
-bool ModelExecutor::add_work(Batch& batch, const request::Work& work, const kv::KvManager& ledger) {
-  bool lost = touches_lost_block(target_->mover(), work, ledger);
-  if (contrast_) lost |= touches_lost_block(contrast_->mover(), work, ledger);
+bool ModelExecutor::add_work(Batch& batch, const request::Step& step, size_t index) {
+  const request::Work& work = step.work[index];
+  bool lost = touches_lost_block(target_->mover(), step, index);
+  if (contrast_) lost |= touches_lost_block(contrast_->mover(), step, index);
   if (const auto solo = sampled_sequences_.find(work.seq); solo != sampled_sequences_.end()) {
     if (solo->second.failed) {
       outcomes_.push_back({work.seq, *solo->second.failed, {}});
@@ -185,7 +185,7 @@ bool ModelExecutor::add_work(Batch& batch, const request::Work& work, const kv::
     return false;
   }
   std::vector<std::span<const BlockId>> tables;
-  for (int group = 0; group < ledger.groups(); ++group) tables.push_back(ledger.table(work.seq, group));
+  for (int group = 0; group < step.tables.groups; ++group) tables.push_back(step.tables.of(index, group));
   const std::span<const Token> tokens = tokens_of(work.seq);
   const auto known = std::min(static_cast<size_t>(work.end), tokens.size());
   std::vector<Token> run(tokens.begin() + std::min<long>(work.begin, static_cast<long>(known)),
@@ -233,11 +233,11 @@ Status ModelExecutor::check_files() {
   return files_;
 }
 
-void ModelExecutor::submit(const request::Step& step, const kv::KvManager& ledger) {
+void ModelExecutor::submit(const request::Step& step) {
   Submitted& submitted = submitted_.emplace_back();
   try {
     if (check_files()) {
-      run(step, ledger, submitted);
+      run(step, submitted);
     } else {
       submitted.failure = files_changed();
     }
@@ -247,7 +247,7 @@ void ModelExecutor::submit(const request::Step& step, const kv::KvManager& ledge
   submitted.outcomes = std::exchange(outcomes_, {});
 }
 
-void ModelExecutor::run(const request::Step& step, const kv::KvManager& ledger, Submitted& submitted) {
+void ModelExecutor::run(const request::Step& step, Submitted& submitted) {
   for (SeqId seq : step.retire) retire(seq);
   for (const request::Admission& admission : step.admit) admit(admission);
   for (const request::Fork& entry : step.forks) fork(entry);
@@ -258,12 +258,13 @@ void ModelExecutor::run(const request::Step& step, const kv::KvManager& ledger, 
   target_->mover().run(step.moves);
   if (contrast_) contrast_->mover().run(step.moves);
 
-  Batch batch(ledger.groups());
+  Batch batch(step.tables.groups);
   std::vector<OutputRows> wanted;
   bool single = true;  // every sequence runs one token
-  for (const request::Work& work : step.work) {
+  for (size_t i = 0; i < step.work.size(); ++i) {
+    const request::Work& work = step.work[i];
     const int row = batch.rows();
-    if (!add_work(batch, work, ledger)) continue;
+    if (!add_work(batch, step, i)) continue;
     single = single && work.end - work.begin == 1;
     const auto lane = lane_of_.find(work.seq);
     wanted.push_back({work, lane == lane_of_.end() ? work.seq : lane->second.first, row});

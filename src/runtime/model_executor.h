@@ -40,7 +40,7 @@ class ModelExecutor : public sched::Executor {
                                                      const ExecutorOptions& options);
 
   int depth() const override { return ahead_ ? 2 : 1; }
-  void submit(const request::Step& step, const kv::KvManager& ledger) override;
+  void submit(const request::Step& step) override;
   Result<std::vector<request::Outcome>> collect() override;
   Status reset() override;
 
@@ -95,7 +95,7 @@ class ModelExecutor : public sched::Executor {
   // Looks, now and then, whether the files that weights lie in were written to: what is computed from then on is worth
   // nothing.
   Status check_files();
-  void run(const request::Step& step, const kv::KvManager& ledger, Submitted& submitted);
+  void run(const request::Step& step, Submitted& submitted);
   bool needs_host_sampling(const request::Work& work) const;
   bool samples(const request::Work& work, const SampledSequence& solo) const;
   // Takes what the device drew in a step; waits for it.
@@ -109,8 +109,8 @@ class ModelExecutor : public sched::Executor {
   void retire(SeqId seq);
   void name_lanes(const request::Lanes& lanes);
   std::span<const Token> tokens_of(SeqId seq) const;
-  bool add_work(Batch& batch, const request::Work& work, const kv::KvManager& ledger);
-  bool touches_lost_block(BlockMover& mover, const request::Work& work, const kv::KvManager& ledger) const;
+  bool add_work(Batch& batch, const request::Step& step, size_t index);
+  bool touches_lost_block(BlockMover& mover, const request::Step& step, size_t index) const;
   void add_padding(Batch& batch, int64_t tokens);
   void run_padding(int64_t tokens);
 

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "base/result.h"
-#include "kv/kv_manager.h"
 #include "request/step.h"
 
 namespace sluice::sched {
@@ -16,9 +15,8 @@ class Executor {
   // Steps that may be submitted before the first of them is collected.
   virtual int depth() const { return 1; }
 
-  // Starts a step. Steps run in the order of submission. Block tables are read from the KV manager during this
-  // call only: it may change before the step has run.
-  virtual void submit(const request::Step& step, const kv::KvManager& ledger) = 0;
+  // Starts a step. Steps run in the order of submission.
+  virtual void submit(const request::Step& step) = 0;
 
   // Waits for the oldest submitted step. One outcome for each sequence or group that sampled, failed or has
   // prompt log-probabilities to report, in any order; none for work that only fills the cache. An error means

@@ -192,6 +192,11 @@ void Scheduler::forked(StepBuilder& builder, RequestState& entry) {
 
 void Scheduler::finish_step(StepBuilder& builder) {
   builder.step.moves = ledger_.take_moves();
+  builder.step.tables.groups = ledger_.groups();
+  for (const request::Work& work : builder.step.work) {
+    for (int group = 0; group < ledger_.groups(); ++group)
+      builder.step.tables.add(ledger_.table(work.seq, group));
+  }
   if (options_.layout == Layout::Padded && !builder.step.work.empty())
     builder.step.padding = builder.budget.rectangle();
   auto next = running_.begin();

@@ -106,9 +106,9 @@ class SlowExecutor : public FakeExecutor {
  public:
   SlowExecutor(const kv::KvManagerOptions& options, int depth, TimePoint& now)
       : FakeExecutor(options, depth), now_(now) {}
-  void submit(const Step& step, const KvManager& ledger) override {
+  void submit(const Step& step) override {
     now_ += std::chrono::milliseconds(3);
-    FakeExecutor::submit(step, ledger);
+    FakeExecutor::submit(step);
   }
   Result<std::vector<Outcome>> collect() override {
     now_ += std::chrono::milliseconds(4);

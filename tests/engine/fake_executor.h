@@ -45,7 +45,7 @@ class FakeExecutor : public sched::Executor {
 
   int depth() const override { return depth_; }
 
-  void submit(const Step& step, const KvManager& ledger) override {
+  void submit(const Step& step) override {
     expect(static_cast<int>(done_.size()) < depth_, "more steps than the depth allows");
     for (const SeqId seq : step.retire) retire(seq);
     for (const request::Admission& admission : step.admit) {
@@ -62,7 +62,7 @@ class FakeExecutor : public sched::Executor {
     for (const request::Lanes& lanes : step.lanes) relabel(lanes);
     for (const BlockMove& move : step.moves) run_move(move);
     std::vector<Outcome> outcomes;
-    for (const request::Work& work : step.work) run(work, ledger, outcomes);
+    for (size_t i = 0; i < step.work.size(); ++i) run(step, i, outcomes);
     for (auto& [seq, group] : groups_) finish_group(seq, group, step, outcomes);
     done_.push_back(std::move(outcomes));
     tokens_run_ += step.tokens();
@@ -148,11 +148,12 @@ class FakeExecutor : public sched::Executor {
   }
 
   // True where the work would read content that could not be read back. What it would have written is bad, too.
-  bool reads_bad_block(const request::Work& work, const KvManager& ledger) {
+  bool reads_bad_block(const Step& step, size_t index) {
+    const request::Work& work = step.work[index];
     const int size = options_.block_size;
     bool found = false;
-    for (int group = 0; group < ledger.groups(); ++group) {
-      const std::span<const BlockId> table = ledger.table(work.seq, group);
+    for (int group = 0; group < step.tables.groups; ++group) {
+      const std::span<const BlockId> table = step.tables.of(index, group);
       const int window = options_.groups[static_cast<size_t>(group)].window;
       const int seen = window == 0 ? 0 : std::max(0, work.begin - window + 1);
       for (int i = seen / size; i * size < work.end; ++i) {
@@ -161,8 +162,8 @@ class FakeExecutor : public sched::Executor {
         found |= id.value >= 0 && bad(group, id);
       }
     }
-    for (int group = 0; found && group < ledger.groups(); ++group) {
-      const std::span<const BlockId> table = ledger.table(work.seq, group);
+    for (int group = 0; found && group < step.tables.groups; ++group) {
+      const std::span<const BlockId> table = step.tables.of(index, group);
       for (int i = work.begin / size; i * size < work.end; ++i)
         bad(group, table[static_cast<size_t>(i)]) = true;
     }
@@ -199,9 +200,10 @@ class FakeExecutor : public sched::Executor {
   }
 
   // Writes the KV of [begin, end) and reads all that the last position can see. The sequence has the drafts.
-  void run_kv(const request::Work& work, const Sequence& sequence, const KvManager& ledger) {
-    for (int group = 0; group < ledger.groups(); ++group) {
-      const std::span<const BlockId> table = ledger.table(work.seq, group);
+  void run_kv(const Step& step, size_t index, const Sequence& sequence) {
+    const request::Work& work = step.work[index];
+    for (int group = 0; group < step.tables.groups; ++group) {
+      const std::span<const BlockId> table = step.tables.of(index, group);
       const int window = options_.groups[static_cast<size_t>(group)].window;
       const auto slot = [&](int p) -> uint64_t& {
         static uint64_t nowhere = 0;
@@ -223,7 +225,8 @@ class FakeExecutor : public sched::Executor {
     }
   }
 
-  void run(const request::Work& work, const KvManager& ledger, std::vector<Outcome>& outcomes) {
+  void run(const Step& step, size_t index, std::vector<Outcome>& outcomes) {
+    const request::Work& work = step.work[index];
     const auto found = sequences_.find(work.seq);
     if (!expect(found != sequences_.end(), "work for an unknown sequence")) return;
     Sequence& sequence = found->second;
@@ -235,7 +238,7 @@ class FakeExecutor : public sched::Executor {
     // Work that was submitted behind work that got lost may count on a token that never came.
     const auto known_end = static_cast<size_t>(work.known_end());
     const bool planned_too_far = sequence.lost && known_end > sequence.tokens.size();
-    sequence.lost = reads_bad_block(work, ledger) || planned_too_far;
+    sequence.lost = reads_bad_block(step, index) || planned_too_far;
     if (sequence.lost) {
       if (!group_of(work.seq)) outcomes.push_back({work.seq, request::KvLost{}, {}});
       return;
@@ -243,7 +246,7 @@ class FakeExecutor : public sched::Executor {
     if (!expect(known_end <= sequence.tokens.size(), "work beyond the known tokens")) return;
     const bool samples = known_end == sequence.tokens.size();
     expect(samples || work.drafts.empty(), "drafts before the end of a sequence");
-    run_with_drafts(work, sequence, ledger);
+    run_with_drafts(step, index, sequence);
     expect(!samples || work.sample_from < work.end, "no logits at the end of a sequence");
     if (group_of(work.seq)) return;
     const auto& [request, choice] = requests_.at(work.seq);
@@ -262,11 +265,12 @@ class FakeExecutor : public sched::Executor {
     if (samples || !outcome.prompt_logprobs.empty()) outcomes.push_back(std::move(outcome));
   }
 
-  void run_with_drafts(const request::Work& work, const Sequence& sequence, const KvManager& ledger) {
-    if (work.drafts.empty()) return run_kv(work, sequence, ledger);
+  void run_with_drafts(const Step& step, size_t index, const Sequence& sequence) {
+    const std::vector<Token>& guesses = step.work[index].drafts;
+    if (guesses.empty()) return run_kv(step, index, sequence);
     Sequence guessed = sequence;
-    for (const Token token : work.drafts) guessed.append(token);
-    run_kv(work, guessed, ledger);
+    for (const Token token : guesses) guessed.append(token);
+    run_kv(step, index, guessed);
   }
 
   // Appends the drafts that are right and one token more; then guesses, wrongly in one case out of four.

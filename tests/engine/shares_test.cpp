@@ -19,7 +19,7 @@ class PacedExecutor : public FakeExecutor {
   PacedExecutor(const kv::KvManagerOptions& options, TimePoint& now) : FakeExecutor(options), now_(now) {
     check_kv = false;
   }
-  void submit(const Step& step, const KvManager& ledger) override {
+  void submit(const Step& step) override {
     for (const request::Admission& admission : step.admit) owners_[admission.seq] = admission.request->client;
     for (const request::Fork& fork : step.forks) owners_[fork.child] = owners_.at(fork.parent);
     for (const request::Lanes& lanes : step.lanes)
@@ -30,7 +30,7 @@ class PacedExecutor : public FakeExecutor {
     const double seconds = 0.01 + 0.001 * static_cast<double>(step.tokens());
     if (in_step.size() > 1) longest_shared = std::max(longest_shared, seconds);
     now_ += std::chrono::duration_cast<Clock::duration>(Seconds(seconds));
-    FakeExecutor::submit(step, ledger);
+    FakeExecutor::submit(step);
   }
   std::map<std::string, int64_t> tokens;
   double longest_shared = 0;  // step in which more than one client had work

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "request/step_codec.h"
+
 namespace sluice::sim {
 namespace {
 
@@ -74,13 +76,18 @@ Simulation::Simulation(const World& world) : world_(world), random_(world.seed) 
   if (world_.faults) add_faults();
 }
 
-void Simulation::CheckedExecutor::submit(const Step& step, const KvManager& ledger) {
+void Simulation::CheckedExecutor::submit(const Step& step) {
   const sched::SchedulerOptions limits = options_for(world_).scheduler;
   if (step.computed_tokens() > limits.max_step_tokens) broken_limit = "a step is over the token budget";
   if (static_cast<int>(step.work.size()) > limits.max_seqs) broken_limit = "a step has too many sequences";
   if (step.padding.has_value() != (world_.padded && !step.work.empty())) broken_limit = "padding is wrong";
   if (step.padding && step.padding->rows < static_cast<int>(step.work.size())) broken_limit = "too few rows";
-  FakeExecutor::submit(step, ledger);
+  // What runs is what another rank would be sent.
+  const std::vector<std::byte> bytes = request::serialize(step);
+  const Result<Step> received = request::parse_step(bytes);
+  if (!received) broken_limit = received.error().message;
+  if (received && request::serialize(*received) != bytes) broken_limit = "a step changes on its way";
+  FakeExecutor::submit(received ? *received : step);
 }
 
 Request Simulation::random_request() {

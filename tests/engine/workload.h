@@ -44,7 +44,7 @@ class Simulation {
    public:
     CheckedExecutor(const World& world, const kv::KvManagerOptions& options)
         : FakeExecutor(options, world.depth, options_for(world).scheduler.rope), world_(world) {}
-    void submit(const Step& step, const KvManager& ledger) override;
+    void submit(const Step& step) override;
     std::string broken_limit;
 
    private:

@@ -1,0 +1,360 @@
+#include "request/step_codec.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace sluice::request {
+namespace {
+
+constexpr uint32_t kMagic = 0x53544c53;  // "SLTS"
+constexpr uint32_t kVersion = 1;
+constexpr int kMostGroups = 256;
+
+template <class T>
+constexpr bool kIsNumber = std::is_arithmetic_v<T>;
+
+// How many values an enumeration has: a byte from there on is none of them.
+constexpr int values_of(Tier) {
+  return kTiers;
+}
+constexpr int values_of(Pooling::Of) {
+  return 2;
+}
+constexpr int values_of(EarlyStopping) {
+  return 3;
+}
+
+template <class T>
+auto bits_of(T value) {
+  if constexpr (std::is_same_v<T, float>)
+    return std::bit_cast<uint32_t>(value);
+  else if constexpr (std::is_same_v<T, double>)
+    return std::bit_cast<uint64_t>(value);
+  else if constexpr (std::is_same_v<T, bool>)
+    return static_cast<uint8_t>(value);
+  else
+    return static_cast<std::make_unsigned_t<T>>(value);
+}
+
+class Writer {
+ public:
+  template <class... T>
+  void operator()(const T&... values) {
+    (put(values), ...);
+  }
+  std::vector<std::byte> take() { return std::move(out_); }
+
+ private:
+  template <class T>
+  requires kIsNumber<T>
+  void put(T value) {
+    auto bits = bits_of(value);
+    for (size_t i = 0; i < sizeof bits; ++i) out_.push_back(static_cast<std::byte>((bits >> (8 * i)) & 0xff));
+  }
+  template <class T>
+  requires std::is_enum_v<T>
+  void put(T value) { put(static_cast<uint8_t>(value)); }
+  template <class Tag, class Int>
+  void put(StrongId<Tag, Int> id) {
+    put(id.value);
+  }
+  void put(TimePoint time) { put(static_cast<int64_t>(time.time_since_epoch().count())); }
+  void put(const std::string& text) {
+    put(static_cast<uint32_t>(text.size()));
+    for (const char c : text) out_.push_back(static_cast<std::byte>(c));
+  }
+  template <class T>
+  void put(const std::vector<T>& list) {
+    put(static_cast<uint32_t>(list.size()));
+    for (const T& element : list) put(element);
+  }
+  template <class T>
+  void put(const std::optional<T>& value) {
+    put(value.has_value());
+    if (value) put(*value);
+  }
+  template <class... T>
+  void put(const std::variant<T...>& value) {
+    put(static_cast<uint8_t>(value.index()));
+    std::visit([this](const auto& alternative) { put(alternative); }, value);
+  }
+  void put(const std::shared_ptr<const Request>& request) { put(*request); }
+  template <class T>
+  requires(std::is_class_v<T>) void put(const T& value) {
+    fields(*this, const_cast<T&>(value));
+  }  // which only reads what a writer is given
+
+  std::vector<std::byte> out_;
+};
+
+// After the first failure everything reads as zero.
+class Reader {
+ public:
+  explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
+
+  template <class... T>
+  void operator()(T&... values) {
+    (get(values), ...);
+  }
+  bool failed() const { return failed_; }
+  bool at_end() const { return at_ == bytes_.size(); }
+  size_t at() const { return at_; }
+
+ private:
+  bool have(size_t count) {
+    failed_ = failed_ || bytes_.size() - at_ < count;
+    return !failed_;
+  }
+  template <class T>
+  requires kIsNumber<T>
+  void get(T& value) {
+    decltype(bits_of(T{})) bits = 0;
+    if (have(sizeof bits)) {
+      for (size_t i = 0; i < sizeof bits; ++i)
+        bits = static_cast<decltype(bits)>(bits | static_cast<decltype(bits)>(bytes_[at_++]) << (8 * i));
+    }
+    if constexpr (std::is_floating_point_v<T>)
+      value = std::bit_cast<T>(bits);
+    else if constexpr (std::is_same_v<T, bool>)
+      value = flag(bits);
+    else
+      value = static_cast<T>(bits);
+  }
+  bool flag(uint8_t bits) {
+    failed_ = failed_ || bits > 1;
+    return bits == 1;
+  }
+  template <class T>
+  requires std::is_enum_v<T>
+  void get(T& value) {
+    uint8_t number = 0;
+    get(number);
+    failed_ = failed_ || number >= values_of(T{});
+    value = static_cast<T>(failed_ ? 0 : number);
+  }
+  template <class Tag, class Int>
+  void get(StrongId<Tag, Int>& id) {
+    get(id.value);
+  }
+  void get(TimePoint& time) {
+    int64_t count = 0;
+    get(count);
+    time = TimePoint(Clock::duration(count));
+  }
+  void get(std::string& text) {
+    uint32_t size = 0;
+    get(size);
+    if (!have(size)) return;
+    text.assign(reinterpret_cast<const char*>(bytes_.data()) + at_, size);
+    at_ += size;
+  }
+  // Every element takes at least a byte, so a count that lies ends with the bytes.
+  template <class T>
+  void get(std::vector<T>& list) {
+    uint32_t size = 0;
+    get(size);
+    if (!have(size)) return;
+    for (uint32_t i = 0; i < size && !failed_; ++i) get(list.emplace_back());
+  }
+  template <class T>
+  void get(std::optional<T>& value) {
+    bool present = false;
+    get(present);
+    if (present && !failed_) get(value.emplace());
+  }
+  template <class... T>
+  void get(std::variant<T...>& value) {
+    uint8_t index = 0;
+    get(index);
+    failed_ = failed_ || index >= sizeof...(T);
+    if (!failed_) get_alternative(value, index, std::index_sequence_for<T...>{});
+  }
+  template <class Variant, size_t... I>
+  void get_alternative(Variant& value, uint8_t index, std::index_sequence<I...>) {
+    ((index == I ? get(value.template emplace<I>()) : void()), ...);
+  }
+  void get(std::shared_ptr<const Request>& request) {
+    auto read = std::make_shared<Request>();
+    get(*read);
+    request = std::move(read);
+  }
+  template <class T>
+  requires(std::is_class_v<T>) void get(T& value) { fields(*this, value); }
+
+  std::span<const std::byte> bytes_;
+  size_t at_ = 0;
+  bool failed_ = false;
+};
+
+// The fields of each type in their order: for writing and for reading.
+template <class Io>
+void fields(Io& io, Place& v) {
+  io(v.tier, v.block);
+}
+template <class Io>
+void fields(Io& io, BlockMove& v) {
+  io(v.group, v.from, v.to);
+}
+template <class Io>
+void fields(Io& io, BlockTables& v) {
+  io(v.groups, v.blocks, v.ends);
+}
+template <class Io>
+void fields(Io& io, LogitBias& v) {
+  io(v.token, v.bias);
+}
+template <class Io>
+void fields(Io& io, Sampling& v) {
+  io(v.temperature, v.top_k, v.top_p, v.min_p, v.typical_p, v.seed, v.best_of);
+}
+template <class Io>
+void fields(Io& io, BeamSearch& v) {
+  io(v.width, v.length_penalty, v.early_stopping);
+}
+template <class Io>
+void fields(Io& io, ContrastiveSearch& v) {
+  io(v.top_k, v.alpha);
+}
+template <class Io>
+void fields(Io& io, ContrastiveDecoding& v) {
+  io(v.alpha, v.beta, v.sampling);
+}
+template <class Io>
+void fields(Io& io, SamplingParams& v) {
+  io(v.repetition_penalty, v.presence_penalty, v.frequency_penalty, v.logit_bias, v.bad_words,
+     v.allowed_tokens, v.stop_tokens, v.ignore_eos, v.min_tokens, v.max_tokens, v.logprobs, v.prompt_logprobs,
+     v.n, v.method);
+}
+template <class Io>
+void fields(Io& io, Pooling& v) {
+  io(v.of, v.normalize);
+}
+template <class Io>
+void fields(Io& io, Request& v) {
+  io(v.id, v.client, v.weight, v.priority, v.prompt, v.task, v.cache_salt, v.arrival, v.first_token_by);
+}
+template <class Io>
+void fields(Io& io, Admission& v) {
+  io(v.seq, v.request, v.cached);
+}
+template <class Io>
+void fields(Io& io, Fork& v) {
+  io(v.parent, v.child, v.choice);
+}
+template <class Io>
+void fields(Io& io, Lanes& v) {
+  io(v.group, v.lanes);
+}
+template <class Io>
+void fields(Io& io, Work& v) {
+  io(v.seq, v.begin, v.end, v.sample_from, v.rope_length, v.drafts);
+}
+template <class Io>
+void fields(Io& io, Rectangle& v) {
+  io(v.rows, v.width);
+}
+template <class Io>
+void fields(Io& io, Step& v) {
+  io(v.retire, v.admit, v.forks, v.lanes, v.moves, v.work, v.tables, v.padding, v.preempted);
+}
+
+Error corrupt(std::string message) {
+  return {ErrorCode::Corrupt, "step: " + std::move(message)};
+}
+
+bool are_tokens(std::span<const Token> tokens) {
+  return std::all_of(tokens.begin(), tokens.end(), [](Token token) { return token >= 0; });
+}
+
+Status check_work(const Work& work) {
+  if (work.begin < 0 || work.begin >= work.end)
+    return corrupt(fmt::format("work runs positions [{}, {})", work.begin, work.end));
+  if (work.sample_from < work.begin || work.sample_from > work.end)
+    return corrupt(fmt::format("work on [{}, {}) samples from {}", work.begin, work.end, work.sample_from));
+  if (work.rope_length < 0) return corrupt(fmt::format("rope_length is {}", work.rope_length));
+  if (work.drafts.size() >= static_cast<size_t>(work.end - work.begin) || !are_tokens(work.drafts))
+    return corrupt(fmt::format("{} drafts in [{}, {})", work.drafts.size(), work.begin, work.end));
+  return {};
+}
+
+Status check_tables(const BlockTables& tables, size_t work) {
+  if (tables.groups < 0 || tables.groups > kMostGroups)
+    return corrupt(fmt::format("{} groups of block tables; at most {}", tables.groups, kMostGroups));
+  if (tables.ends.size() != work * static_cast<size_t>(tables.groups))
+    return corrupt(fmt::format("{} block tables for {} pieces of work in {} groups", tables.ends.size(), work,
+                               tables.groups));
+  const size_t last = tables.ends.empty() ? 0 : tables.ends.back();
+  if (!std::is_sorted(tables.ends.begin(), tables.ends.end()) || last != tables.blocks.size())
+    return corrupt("the block tables overlap or leave blocks over");
+  for (const BlockId block : tables.blocks) {
+    if (block < kNoBlock) return corrupt(fmt::format("a block table holds block {}", block.value));
+  }
+  return {};
+}
+
+Status check_admission(const Admission& admission) {
+  const Request& request = *admission.request;
+  const auto prompt = static_cast<int64_t>(request.prompt.size());
+  if (prompt == 0 || !are_tokens(request.prompt)) return corrupt("a prompt is empty or holds no tokens");
+  if (admission.cached < 0 || admission.cached >= prompt)
+    return corrupt(fmt::format("{} cached tokens of a prompt of {}", admission.cached, prompt));
+  if (!std::isfinite(request.weight) || request.weight <= 0)
+    return corrupt(fmt::format("the weight of a client is {}", request.weight));
+  return validate(request.task, std::numeric_limits<Token>::max());
+}
+
+Status check_step(const Step& step) {
+  for (const Admission& admission : step.admit) {
+    if (Status status = check_admission(admission); !status) return status;
+  }
+  for (const Work& work : step.work) {
+    if (Status status = check_work(work); !status) return status;
+  }
+  for (const Fork& fork : step.forks) {
+    if (fork.choice < 0) return corrupt(fmt::format("a fork is choice {}", fork.choice));
+  }
+  for (const BlockMove& move : step.moves) {
+    const bool known = move.group >= 0 && move.group < step.tables.groups;
+    if (!known || move.from.block <= kNoBlock || move.to.block <= kNoBlock)
+      return corrupt(fmt::format("block {} moves to {} in group {} of {}", move.from.block.value,
+                                 move.to.block.value, move.group, step.tables.groups));
+  }
+  if (step.padding && (step.padding->rows < 1 || step.padding->width < 1))
+    return corrupt(fmt::format("padding to {} rows of {}", step.padding->rows, step.padding->width));
+  return check_tables(step.tables, step.work.size());
+}
+
+}  // namespace
+
+std::vector<std::byte> serialize(const Step& step) {
+  Writer writer;
+  writer(kMagic, kVersion, step);
+  return writer.take();
+}
+
+Result<Step> parse_step(std::span<const std::byte> bytes) {
+  Reader reader(bytes);
+  uint32_t magic = 0, version = 0;
+  reader(magic, version);
+  if (reader.failed() || magic != kMagic) return corrupt("the bytes are no step");
+  if (version != kVersion)
+    return Error{ErrorCode::Unsupported,
+                 fmt::format("step: version {}; this is version {}", version, kVersion)};
+  Step step;
+  reader(step);
+  if (reader.failed())
+    return corrupt(fmt::format("it ends or breaks off at byte {} of {}", reader.at(), bytes.size()));
+  if (!reader.at_end())
+    return corrupt(fmt::format("{} bytes stand behind its end", bytes.size() - reader.at()));
+  if (Status status = check_step(step); !status) return status.error();
+  return step;
+}
+
+}  // namespace sluice::request
