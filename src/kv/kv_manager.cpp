@@ -61,12 +61,13 @@ int KvManager::room(int group, Ref holder) const {
   return std::min(device.obtainable(), unpromised - device.held_plainly());
 }
 
-void KvManager::open(SeqId seq, std::string_view salt, int rope_set) {
+void KvManager::open(SeqId seq, const Input& input) {
   const auto [entry, fresh] = sequences_.try_emplace(seq);
   SLUICE_CHECK(fresh);
   entry->second.tables.resize(groups_.size());
   entry->second.given_back.resize(groups_.size());
-  entry->second.root = root_key(options_.model, salt, rope_set);
+  entry->second.root = root_key(options_.model, input.salt, input.rope_set);
+  entry->second.request = input.request;
 }
 
 bool KvManager::reserve(SeqId seq, const Extent& extent) {
@@ -224,6 +225,7 @@ void KvManager::fork(SeqId parent, SeqId child, int tokens) {
   const auto blocks = static_cast<size_t>(blocks_for(tokens));
   const auto full = static_cast<size_t>(tokens / options_.block_size);
   to.root = from.root;
+  to.request = from.request;
   to.keys.assign(from.keys.begin(),
                  from.keys.begin() + static_cast<ptrdiff_t>(std::min(full, from.keys.size())));
   to.published = std::min(from.published, static_cast<int>(full));

@@ -27,6 +27,7 @@
 #include "kv/block_pool.h"
 #include "kv/prefix_key.h"
 #include "request/block_move.h"
+#include "request/request.h"
 
 namespace sluice::kv {
 
@@ -86,9 +87,18 @@ class KvManager {
   const KvManagerOptions& options() const { return options_; }
   int groups() const { return static_cast<int>(options_.groups.size()); }
 
+  // What decides the KV of a sequence besides its tokens.
+  struct Input {
+    std::string_view salt;
+    int rope_set = 0;
+    std::shared_ptr<const request::Request> request;  // for its spans and positions; null: plain text
+  };
   // A new sequence with empty tables. Only sequences opened with equal salts and sets of rotary frequencies ever share
   // content.
-  void open(SeqId seq, std::string_view salt = {}, int rope_set = 0);
+  void open(SeqId seq, std::string_view salt = {}, int rope_set = 0) {
+    open(seq, Input{salt, rope_set, nullptr});
+  }
+  void open(SeqId seq, const Input& input);
   bool contains(SeqId seq) const { return sequences_.contains(seq); }
 
   // Attaches the longest cached prefix of whole blocks that leaves at least one of `tokens` to run, and
@@ -167,6 +177,8 @@ class KvManager {
     std::vector<int> given_back;                    // per group: leading entries already given back
     std::vector<PrefixKey> keys;                    // of the leading full blocks of known tokens
     PrefixKey root;
+    std::shared_ptr<const request::Request>
+        request;        // whose spans and positions the keys cover; null: plain text
     int published = 0;  // leading blocks whose keys were offered to the pools
     int announced = 0;  // keys [published, announced) are announced as coming
     std::shared_ptr<Promise> promise;

@@ -10,7 +10,12 @@ void KvManager::extend_keys(Sequence& sequence, std::span<const Token> tokens) c
   const auto size = static_cast<size_t>(options_.block_size);
   for (size_t i = sequence.keys.size(); i < tokens.size() / size; ++i) {
     const PrefixKey& parent = i == 0 ? sequence.root : sequence.keys[i - 1];
-    sequence.keys.push_back(child_key(parent, tokens.subspan(i * size, size)));
+    BlockContent block{.begin = static_cast<int>(i * size), .tokens = tokens.subspan(i * size, size)};
+    if (sequence.request) {
+      block.spans = sequence.request->spans;
+      block.positions = &sequence.request->positions;
+    }
+    sequence.keys.push_back(child_key(parent, block));
   }
 }
 

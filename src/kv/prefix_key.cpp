@@ -23,10 +23,26 @@ PrefixKey root_key(std::string_view model, std::string_view salt, int rope_set) 
   return {hash.finish()};
 }
 
-PrefixKey child_key(const PrefixKey& parent, std::span<const Token> tokens) {
+PrefixKey child_key(const PrefixKey& parent, const BlockContent& block) {
   Sha256 hash;
   hash.update(std::as_bytes(std::span(parent.digest)));
-  hash.update(std::as_bytes(tokens));
+  hash.update(std::as_bytes(block.tokens));
+  const int end = block.begin + static_cast<int>(block.tokens.size());
+  for (const request::EmbeddingSpan& span : block.spans) {
+    if (span.end <= block.begin || span.begin >= end) continue;
+    const int32_t where[] = {span.begin - block.begin, span.end - block.begin, span.bidirectional};
+    update_part(hash, "span");
+    hash.update(std::as_bytes(std::span(where)));
+    hash.update(std::as_bytes(std::span(span.content)));
+  }
+  if (block.positions == nullptr || block.positions->values.empty()) return {hash.finish()};
+  update_part(hash, "positions");
+  for (int section = 0; section < block.positions->sections; ++section) {
+    for (int token = block.begin; token < end; ++token) {
+      const int32_t position = block.positions->at(section, token);
+      hash.update(std::as_bytes(std::span(&position, 1)));
+    }
+  }
   return {hash.finish()};
 }
 

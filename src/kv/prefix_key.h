@@ -1,4 +1,4 @@
-// The identity of a block's content. A key covers the tokens of its block and, through its parent's key, all
+// The identity of a block's content. A key covers the tokens of its block, or the content of embeddings in their place, and, through its parent's key, all
 // tokens before it, the salt, the set of rotary frequencies and the model; SHA-256, so that nobody can make two contents
 // meet in one key.
 #pragma once
@@ -10,6 +10,7 @@
 
 #include "base/ids.h"
 #include "base/sha256.h"
+#include "request/prompt_input.h"
 
 namespace sluice::kv {
 
@@ -20,8 +21,19 @@ struct PrefixKey {
 
 // The parent of first blocks. `rope_set`: the rotary frequencies that the keys are turned by, where a model has several.
 PrefixKey root_key(std::string_view model, std::string_view salt, int rope_set = 0);
-// The block of `tokens` after `parent`.
-PrefixKey child_key(const PrefixKey& parent, std::span<const Token> tokens);
+// What a block holds: the tokens from `begin` on, and what else decides their KV.
+struct BlockContent {
+  int begin = 0;
+  std::span<const Token> tokens;
+  std::span<const request::EmbeddingSpan> spans;  // of the whole prompt
+  const request::Positions* positions = nullptr;  // null, or without values: those of plain text
+};
+// The block after `parent`. A block of plain text has the same key whatever stands elsewhere in the prompt; one with
+// positions of a span is keyed by the span's content and by where in the span it lies, beside its tokens.
+PrefixKey child_key(const PrefixKey& parent, const BlockContent& block);
+inline PrefixKey child_key(const PrefixKey& parent, std::span<const Token> tokens) {
+  return child_key(parent, BlockContent{.tokens = tokens});
+}
 
 struct PrefixKeyHash {
   size_t operator()(const PrefixKey& key) const noexcept {

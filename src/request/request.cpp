@@ -1,10 +1,41 @@
 #include "request/request.h"
 
+#include <fmt/format.h>
+
 namespace sluice::request {
 
 Status validate(const Task& task, int vocab) {
   const auto* sampling = std::get_if<SamplingParams>(&task);
   return sampling == nullptr ? Status{} : validate(*sampling, vocab);
+}
+
+Status validate_input(const Request& request) {
+  const auto refuse = [](std::string message) {
+    return Error{ErrorCode::InvalidArgument, std::move(message)};
+  };
+  const auto prompt = static_cast<int64_t>(request.prompt.size());
+  int behind = 0;  // the span before
+  for (const EmbeddingSpan& span : request.spans) {
+    // The last token of a prompt runs alone where several choices share the rest.
+    if (span.begin < behind || span.end <= span.begin || span.end >= prompt)
+      return refuse(fmt::format(
+          "the span [{}, {}) of embeddings must be behind {} and end before the last of {} tokens",
+          span.begin, span.end, behind, prompt));
+    behind = span.end;
+  }
+  const Positions& positions = request.positions;
+  if (positions.sections < 1 || positions.sections > kMaxSections)
+    return refuse(
+        fmt::format("positions have {} sections; the limit is {}", positions.sections, kMaxSections));
+  if (!positions.values.empty() &&
+      static_cast<int64_t>(positions.values.size()) != positions.sections * prompt)
+    return refuse(fmt::format("{} positions for {} sections of {} tokens", positions.values.size(),
+                              positions.sections, prompt));
+  for (const int32_t value : positions.values) {
+    if (value < 0 || value > kMaxPosition)
+      return refuse(fmt::format("position {}; it must be from 0 to {}", value, kMaxPosition));
+  }
+  return {};
 }
 
 int sequence_count(const Request& request) {

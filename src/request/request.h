@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/ids.h"
+#include "request/prompt_input.h"
 #include "request/sampling_params.h"
 
 namespace sluice::request {
@@ -33,6 +34,8 @@ struct Request {
   double weight = 1;   // of the client, above 0: its share is in proportion
   int priority = 0;    // higher goes first among the client's own
   std::vector<Token> prompt;
+  std::vector<EmbeddingSpan> spans;  // of the prompt, in order, apart from each other
+  Positions positions;
   Task task;
   std::string cache_salt;  // only requests with the same salt share cached prefixes
   TimePoint arrival{};
@@ -46,6 +49,8 @@ struct Request {
 
 // Everything that must hold before a request's task enters the scheduler; see validate(SamplingParams).
 Status validate(const Task& task, int vocab);
+// The spans and positions of a prompt: what must hold before the request enters the scheduler.
+Status validate_input(const Request& request);
 // Sequences that run at once for the prompt.
 int sequence_count(const Request& request);
 // Most tokens that one sequence generates; 0 where a vector is wanted.

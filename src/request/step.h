@@ -35,6 +35,7 @@ struct Work {
   // turned by those of the length it makes.
   int rope_length = 0;
   std::vector<Token> drafts;
+  std::vector<EmbeddingSpan> spans;  // that positions of the work lie in, whole
 
   int known_end() const { return end - static_cast<int>(drafts.size()); }  // of the tokens that are no drafts
   friend bool operator==(const Work&, const Work&) = default;

@@ -70,6 +70,9 @@ class Writer {
     put(static_cast<uint32_t>(text.size()));
     for (const char c : text) out_.push_back(static_cast<std::byte>(c));
   }
+  void put(const Sha256Digest& digest) {
+    for (const uint8_t byte : digest) put(byte);
+  }
   template <class T>
   void put(const std::vector<T>& list) {
     put(static_cast<uint32_t>(list.size()));
@@ -155,6 +158,9 @@ class Reader {
     text.assign(reinterpret_cast<const char*>(bytes_.data()) + at_, size);
     at_ += size;
   }
+  void get(Sha256Digest& digest) {
+    for (uint8_t& byte : digest) get(byte);
+  }
   // Every element takes at least a byte, so a count that lies ends with the bytes.
   template <class T>
   void get(std::vector<T>& list) {
@@ -194,6 +200,14 @@ class Reader {
 };
 
 // The fields of each type in their order: for writing and for reading.
+template <class Io>
+void fields(Io& io, EmbeddingSpan& v) {
+  io(v.begin, v.end, v.content, v.bidirectional);
+}
+template <class Io>
+void fields(Io& io, Positions& v) {
+  io(v.sections, v.values);
+}
 template <class Io>
 void fields(Io& io, Place& v) {
   io(v.tier, v.block);
@@ -238,7 +252,8 @@ void fields(Io& io, Pooling& v) {
 }
 template <class Io>
 void fields(Io& io, Request& v) {
-  io(v.id, v.client, v.weight, v.priority, v.prompt, v.task, v.cache_salt, v.arrival, v.first_token_by);
+  io(v.id, v.client, v.weight, v.priority, v.prompt, v.spans, v.positions, v.task, v.cache_salt, v.arrival,
+     v.first_token_by);
 }
 template <class Io>
 void fields(Io& io, Admission& v) {
@@ -254,7 +269,7 @@ void fields(Io& io, Lanes& v) {
 }
 template <class Io>
 void fields(Io& io, Work& v) {
-  io(v.seq, v.begin, v.end, v.sample_from, v.rope_length, v.drafts);
+  io(v.seq, v.begin, v.end, v.sample_from, v.rope_length, v.drafts, v.spans);
 }
 template <class Io>
 void fields(Io& io, Rectangle& v) {
@@ -281,6 +296,12 @@ Status check_work(const Work& work) {
   if (work.rope_length < 0) return corrupt(fmt::format("rope_length is {}", work.rope_length));
   if (work.drafts.size() >= static_cast<size_t>(work.end - work.begin) || !are_tokens(work.drafts))
     return corrupt(fmt::format("{} drafts in [{}, {})", work.drafts.size(), work.begin, work.end));
+  for (const EmbeddingSpan& span : work.spans) {
+    if (span.begin < 0 || span.begin >= work.end || span.end <= work.begin || span.begin >= span.end)
+      return corrupt(fmt::format("work on [{}, {}) has embeddings of [{}, {})", work.begin, work.end,
+                                 span.begin, span.end));
+  }
+  if (split_by(work.spans, work.end) != nullptr) return corrupt("work ends inside of a bidirectional span");
   return {};
 }
 
@@ -307,6 +328,7 @@ Status check_admission(const Admission& admission) {
     return corrupt(fmt::format("{} cached tokens of a prompt of {}", admission.cached, prompt));
   if (!std::isfinite(request.weight) || request.weight <= 0)
     return corrupt(fmt::format("the weight of a client is {}", request.weight));
+  if (Status status = validate_input(request); !status) return status;
   return validate(request.task, std::numeric_limits<Token>::max());
 }
 

@@ -144,7 +144,7 @@ bool Scheduler::bring_back(RequestState& entry, int sequences) {
 bool Scheduler::set_up(const StepBuilder& builder, RequestState& entry, int sequences) {
   SequenceState& lane = *first_active(entry);
   if (entry.outgrown()) choose_rope_set(entry, static_cast<int>(lane.tokens.size()));
-  ledger_.open(lane.seq, entry.request->cache_salt, entry.rope_set);
+  ledger_.open(lane.seq, {entry.request->cache_salt, entry.rope_set, entry.request});
   if (reserve_capacity_if_due(entry, std::span(&lane.seq, 1)) && attach(builder, entry, lane) &&
       leaves_headroom(entry, sequences))
     return true;
@@ -161,7 +161,7 @@ bool Scheduler::attach(const StepBuilder& builder, RequestState& entry, Sequence
   int first = 0;  // tokens of the step that is being planned
   if (options_.scheme.continuous_admission) {
     if (ledger_.is_being_computed(lane.seq)) return false;
-    first = chunk_size(builder, entry, target - lane.computed);
+    first = chunk_size(builder, entry, lane.computed, target);
     if (first == 0 && target > lane.computed) return false;
   }
   const kv::Extent extent{.begin = lane.computed, .end = lane.computed + first, .total = target};

@@ -97,7 +97,7 @@ bool Scheduler::plan_group(StepBuilder& builder, RequestState& entry, bool may_p
 
 bool Scheduler::plan_lane(StepBuilder& builder, RequestState& entry, SequenceState& lane, int target,
                           bool may_preempt) {
-  const int tokens = chunk_size(builder, entry, target - lane.computed);
+  const int tokens = chunk_size(builder, entry, lane.computed, target);
   if (tokens <= 0) return false;
   if (!options_.kv_cache && lane.computed == 0) ledger_.rewind(lane.seq);
   const int drafts = reserve_drafts(builder, entry, lane, tokens);
@@ -122,10 +122,26 @@ int Scheduler::reserve_drafts(const StepBuilder& builder, const RequestState& en
 
 // How many of the wanted tokens go into this step. Where the scheme does not split prompts, all or none,
 // except those that even an empty step could not hold.
-int Scheduler::chunk_size(const StepBuilder& builder, const RequestState& entry, int want) const {
+int Scheduler::chunk_size(const StepBuilder& builder, const RequestState& entry, int begin,
+                          int target) const {
+  const int want = target - begin;
   const int64_t quota = builder.shared ? std::max<int64_t>(0, entry.client->prompt_quota) : want;
   const int fit = builder.budget.fit(static_cast<int>(std::min<int64_t>(want, quota)));
-  return fit == want || options_.scheme.chunked_prefill || want > builder.budget.whole() ? fit : 0;
+  const int chunk = fit == want || options_.scheme.chunked_prefill || want > builder.budget.whole() ? fit : 0;
+  return entry.request->spans.empty() ? chunk : whole_spans(builder, entry, begin, chunk);
+}
+
+// A chunk that would end inside of a bidirectional span ends before it, or, where it begins with it, behind it: then only
+// the hard limit of a step counts, so that a span is not kept waiting by shares of the step that it could never fit in.
+int Scheduler::whole_spans(const StepBuilder& builder, const RequestState& entry, int begin,
+                           int chunk) const {
+  const std::vector<request::EmbeddingSpan>& spans = entry.request->spans;
+  const request::EmbeddingSpan* split = split_by(spans, begin + chunk);
+  if ((split == nullptr && chunk > 0) || (chunk == 0 && !options_.scheme.chunked_prefill)) return chunk;
+  if (split == nullptr) split = split_by(spans, begin + 1);
+  if (split == nullptr) return 0;
+  if (split->begin > begin) return split->begin - begin;
+  return builder.budget.holds(split->end - begin, options_.max_step_tokens) ? split->end - begin : 0;
 }
 
 bool Scheduler::reserve(StepBuilder& builder, RequestState& entry, const SequenceState& lane, int tokens,
@@ -142,9 +158,16 @@ void Scheduler::push_work(StepBuilder& builder, RequestState& entry, SequenceSta
                           int drafts) {
   const int end = lane.computed + tokens;
   const bool samples = end == lane.length();
-  builder.step.work.push_back({lane.seq, lane.computed, end + drafts, sample_from(entry, lane, end),
+  builder.step.work.push_back({lane.seq,
+                               lane.computed,
+                               end + drafts,
+                               sample_from(entry, lane, end),
                                rope_length(entry, lane),
-                               std::vector<Token>(lane.drafts.begin(), lane.drafts.begin() + drafts)});
+                               std::vector<Token>(lane.drafts.begin(), lane.drafts.begin() + drafts),
+                               {}});
+  for (const request::EmbeddingSpan& span : entry.request->spans) {
+    if (span.begin < end && span.end > lane.computed) builder.step.work.back().spans.push_back(span);
+  }
   if (samples) lane.drafts.clear();
   lane.verifying = drafts > 0;
   builder.budget.add(tokens + drafts);

@@ -47,6 +47,16 @@ Status Scheduler::admissible(const request::Request& request) const {
     return refuse(fmt::format("{} choices or beams at once are over the limit of {} tokens in a step",
                               sequences, options_.max_step_tokens));
   }
+  if (Status input = request::validate_input(request); !input) return input;
+  // Beside a token of every other sequence a step must hold a span that cannot be split.
+  const int longest = options_.layout == Layout::Padded ? options_.max_step_tokens / options_.max_seqs
+                                                        : options_.max_step_tokens - options_.max_seqs;
+  for (const request::EmbeddingSpan& span : request.spans) {
+    if (span.bidirectional && span.end - span.begin > longest)
+      return refuse(
+          fmt::format("a span of {} embeddings that see each other is over the limit of {} in a step",
+                      span.end - span.begin, longest));
+  }
   const kv::Demand need = demand(request);
   if (ledger_.could_ever_hold(need)) return {};
   for (int group = 0; group < ledger_.groups(); ++group) {

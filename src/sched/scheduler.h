@@ -161,7 +161,8 @@ class Scheduler {
   void push_work(StepBuilder& builder, RequestState& entry, SequenceState& lane, int tokens, int drafts = 0);
   int reserve_drafts(const StepBuilder& builder, const RequestState& entry, const SequenceState& lane,
                      int tokens);
-  int chunk_size(const StepBuilder& builder, const RequestState& entry, int want) const;
+  int chunk_size(const StepBuilder& builder, const RequestState& entry, int begin, int target) const;
+  int whole_spans(const StepBuilder& builder, const RequestState& entry, int begin, int chunk) const;
   int rope_length(const RequestState& entry, const SequenceState& lane) const;
   static int sample_from(RequestState& entry, const SequenceState& lane, int end);
   static bool is_prefilling(const RequestState& entry);

@@ -18,9 +18,15 @@ class StepBudget {
   // The most tokens, up to `want`, that one more row may have.
   int fit(int want) const {
     if (rows_ >= max_rows_) return 0;
-    if (!padded_) return std::min(want, limit_ - tokens_);
+    if (!padded_) return std::max(0, std::min(want, limit_ - tokens_));
     const int rows = std::max(base_rows_, rows_ + 1);
     return int64_t{rows} * width_ > limit_ ? 0 : std::min(want, limit_ / rows);
+  }
+  // Whether one more row of so many tokens stays within a limit that may be another than that of the step.
+  bool holds(int tokens, int limit) const {
+    if (rows_ >= max_rows_) return false;
+    if (!padded_) return tokens_ + tokens <= limit;
+    return int64_t{std::max(base_rows_, rows_ + 1)} * std::max(width_, tokens) <= limit;
   }
   // The most tokens that a row of an otherwise empty step may have.
   int whole() const { return padded_ ? limit_ / std::max(1, base_rows_) : limit_; }

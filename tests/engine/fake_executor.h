@@ -49,14 +49,14 @@ class FakeExecutor : public sched::Executor {
     expect(static_cast<int>(done_.size()) < depth_, "more steps than the depth allows");
     for (const SeqId seq : step.retire) retire(seq);
     for (const request::Admission& admission : step.admit) {
-      expect(sequences_.try_emplace(admission.seq, admission.request->prompt).second, "admitted twice");
+      expect(sequences_.try_emplace(admission.seq, *admission.request).second, "admitted twice");
       if (request::is_search(*admission.request))
         groups_[admission.seq] = {admission.request, {admission.seq}, {}};
       requests_[admission.seq] = {admission.request, 0};
     }
     for (const request::Fork& fork : step.forks) {
       expect(sequences_.contains(fork.parent), "forks an unknown sequence");
-      sequences_[fork.child] = Sequence(requests_.at(fork.parent).first->prompt);
+      sequences_[fork.child] = Sequence(*requests_.at(fork.parent).first);
       requests_[fork.child] = {requests_.at(fork.parent).first, fork.choice};
     }
     for (const request::Lanes& lanes : step.lanes) relabel(lanes);
@@ -95,9 +95,10 @@ class FakeExecutor : public sched::Executor {
  private:
   struct Sequence {
     Sequence() = default;
-    explicit Sequence(const std::vector<Token>& prompt) {
-      for (const Token token : prompt) append(token);
-      this->prompt = static_cast<int>(prompt.size());
+    explicit Sequence(const Request& request)
+        : tokens(request.prompt), prompt(static_cast<int>(request.prompt.size())) {
+      for (size_t i = 0; i < tokens.size(); ++i)
+        hashes.push_back(extend(hashes.empty() ? 1 : hashes.back(), request, i));
     }
     void append(Token token) {
       hashes.push_back(extend(hashes.empty() ? 1 : hashes.back(), token)), tokens.push_back(token);

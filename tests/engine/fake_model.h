@@ -21,6 +21,19 @@ inline uint64_t extend(uint64_t hash, Token token) {
   return mix(hash ^ (static_cast<uint64_t>(token) + 1));
 }
 
+// The hash behind token i of a prompt: of its token, of what stands in its place, and of its positions.
+inline uint64_t extend(uint64_t hash, const Request& request, size_t i) {
+  const int at = static_cast<int>(i);
+  hash = extend(hash, request.prompt[i]);
+  for (const request::EmbeddingSpan& span : request.spans) {
+    if (span.begin <= at && at < span.end)
+      hash = mix(hash ^ (uint64_t{span.content[0]} << 32) ^ static_cast<uint64_t>(at - span.begin));
+  }
+  for (int section = 0; section < request.positions.sections && !request.positions.values.empty(); ++section)
+    hash = mix(hash ^ static_cast<uint64_t>(request.positions.at(section, at)));
+  return hash;
+}
+
 inline constexpr Token kVocab = 64;
 inline constexpr Token kEnd = 0;  // the end token of the fake model
 
@@ -64,7 +77,7 @@ inline std::vector<float> vector_of(uint64_t pooled) {
 inline std::vector<std::vector<Token>> expected_tokens(const Request& request) {
   const int width = request::sequence_count(request.sampling());
   uint64_t prompt = 1;
-  for (const Token token : request.prompt) prompt = extend(prompt, token);
+  for (size_t i = 0; i < request.prompt.size(); ++i) prompt = extend(prompt, request, i);
   std::vector<std::vector<Token>> results;
   if (request::sampling_of(request.sampling()) != nullptr) {
     for (int choice = 0; choice < width; ++choice) {
@@ -100,8 +113,8 @@ inline std::vector<std::vector<Token>> expected_tokens(const Request& request) {
 inline std::vector<float> expected_vector(const Request& request) {
   const bool mean = request.pooling()->of == request::Pooling::Of::Mean;
   uint64_t hash = 1, pooled = 0;
-  for (const Token token : request.prompt) {
-    hash = extend(hash, token);
+  for (size_t i = 0; i < request.prompt.size(); ++i) {
+    hash = extend(hash, request, i);
     pooled = pool(mean ? pooled : 0, hash);
   }
   return vector_of(pooled);

@@ -95,6 +95,7 @@ Request Simulation::random_request() {
   const std::vector<Token>& stem = stems_[static_cast<size_t>(pick(static_cast<int>(stems_.size())))];
   request.prompt.assign(stem.begin(), stem.begin() + pick(static_cast<int>(stem.size())));
   for (int tail = 1 + pick(12); tail > 0; --tail) request.prompt.push_back(1 + pick(kVocab - 1));
+  if (pick(3) == 0) add_input(request);
   request.client = std::string(1, static_cast<char>('a' + pick(3)));
   request.priority = pick(8) == 0;
   if (pick(6) == 0) request.cache_salt = "secret";
@@ -116,6 +117,21 @@ Request Simulation::random_request() {
     }
   }
   return request;
+}
+
+// Embeddings of a few pictures, in the place of tokens that other prompts have as well.
+void Simulation::add_input(Request& request) {
+  const int size = static_cast<int>(request.prompt.size());
+  for (int begin = pick(4); begin + 1 < size; begin += 1 + pick(9)) {
+    request::EmbeddingSpan span{.begin = begin, .end = std::min(begin + 1 + pick(6), size - 1)};
+    span.content[0] = static_cast<uint8_t>(pick(3));
+    span.bidirectional = pick(2) == 0;
+    begin = span.end;
+    request.spans.push_back(span);
+  }
+  if (pick(3) > 0) return;
+  request.positions.sections = 3;
+  for (int i = 0; i < 3 * size; ++i) request.positions.values.push_back(i % size / (1 + i / size));
 }
 
 void Simulation::plan_workload() {

@@ -67,6 +67,7 @@ class Simulation {
 
   static engine::EngineOptions options_for(const World& world);
   Request random_request();
+  void add_input(Request& request);
   void plan_workload();
   void add_faults();
   void submit(Sent& sent);

@@ -215,5 +215,28 @@ TEST(KvManager, SaysWhatIsBeingComputed) {
   EXPECT_FALSE(ledger.is_being_computed(kB));
 }
 
+TEST(KvManager, SharesEmbeddingsByTheirContent) {
+  KvManager ledger(one_group(32));
+  const auto run_with = [&](SeqId seq, uint8_t content, request::Positions positions = {}) {
+    auto request = std::make_shared<request::Request>();
+    request->spans = {{.begin = 6, .end = 10}};
+    request->spans[0].content[0] = content;
+    request->positions = std::move(positions);
+    ledger.open(seq, {{}, 0, request});
+    const int cached = ledger.match(seq, tokens(16));
+    EXPECT_TRUE(ledger.reserve(seq, {.begin = cached, .end = 16, .total = 16}));
+    ledger.publish(seq, tokens(16));
+    ledger.release(seq);
+    ledger.check();
+    return cached;
+  };
+  EXPECT_EQ(run_with(kA, 1), 0);
+  EXPECT_EQ(run_with(kB, 1), 12) << "the same picture";
+  EXPECT_EQ(run_with(kB, 2), 4) << "the same placeholders: only what stands before them is shared";
+  EXPECT_EQ(run_with(kC, 2), 12);
+  EXPECT_EQ(run_with(kC, 2, {1, std::vector<int32_t>(16, 5)}), 0) << "at other positions";
+  EXPECT_EQ(run(ledger, kA, tokens(16)), 4) << "plain text";
+}
+
 }  // namespace
 }  // namespace sluice::kv

@@ -43,9 +43,16 @@ class RandomStep {
     while (static_cast<int>(list.size()) < size) list.push_back(pick(100000));
     return list;
   }
+  std::vector<EmbeddingSpan> spans(int begin) {
+    if (pick(2) == 0) return {};
+    EmbeddingSpan span{.begin = begin, .end = begin + 1, .bidirectional = pick(2) == 0};
+    span.content[31] = static_cast<uint8_t>(pick(256));
+    return {span};
+  }
   Work work() {
     const int begin = pick(1000), known = 1 + pick(20), drafts = pick(3);
-    return {seq(), begin, begin + known + drafts, begin + pick(known + 1), pick(100), tokens(drafts)};
+    return {seq(),          begin,       begin + known + drafts, begin + pick(known + 1), pick(100),
+            tokens(drafts), spans(begin)};
   }
   Admission admission() {
     auto request = std::make_shared<Request>();
@@ -54,6 +61,8 @@ class RandomStep {
     request->weight = 0.5 * (1 + pick(4));
     request->priority = pick(5) - 2;
     request->prompt = tokens(1 + pick(10));
+    if (request->prompt.size() > 1) request->spans = spans(0);
+    if (pick(2) == 0) request->positions = {2, std::vector<int32_t>(2 * request->prompt.size(), pick(9))};
     request->cache_salt = std::string("s\0t", static_cast<size_t>(pick(4)));
     request->arrival = TimePoint(Clock::duration(pick(1000000)));
     if (pick(2) == 0) request->first_token_by = TimePoint(Clock::duration(pick(1000000)));
@@ -104,6 +113,8 @@ TEST(StepCodec, ReturnsWhatItWasGiven) {
     for (size_t i = 0; i < step.admit.size(); ++i) {
       const Request &given = *step.admit[i].request, &got = *read->admit[i].request;
       RC_ASSERT(got.prompt == given.prompt);
+      RC_ASSERT(got.spans == given.spans);
+      RC_ASSERT(got.positions == given.positions);
       RC_ASSERT(got.cache_salt == given.cache_salt);
       RC_ASSERT(got.first_token_by == given.first_token_by);
       RC_ASSERT(got.task.index() == given.task.index());
@@ -128,7 +139,9 @@ TEST(StepCodec, SurvivesAnyChangedByte) {
         std::vector<std::byte> changed = bytes;
         changed[i] = static_cast<std::byte>(value);
         const Result<Step> read = parse_step(changed);
-        if (read) EXPECT_EQ(serialize(*read), changed);
+        if (read.ok()) {
+          EXPECT_EQ(serialize(*read), changed);
+        }
       }
     }
   }
@@ -141,7 +154,7 @@ TEST(StepCodec, NamesWhatIsWrong) {
   };
   Step step;
   step.tables.groups = 1;
-  step.work.push_back({SeqId{1}, 5, 5, 5, 0, {}});
+  step.work.push_back({SeqId{1}, 5, 5, 5, 0, {}, {}});
   step.tables.add({});
   EXPECT_EQ(message(step), "step: work runs positions [5, 5)");
   step.work[0].end = 6;
@@ -149,6 +162,9 @@ TEST(StepCodec, NamesWhatIsWrong) {
   step.work[0].drafts = {7};
   EXPECT_EQ(message(step), "step: 1 drafts in [5, 6)");
   step.work[0].drafts.clear();
+  step.work[0].spans = {{.begin = 3, .end = 9, .content = {}, .bidirectional = true}};
+  EXPECT_EQ(message(step), "step: work ends inside of a bidirectional span");
+  step.work[0].spans.clear();
   step.moves.push_back({1, {Tier::Device, BlockId{0}}, {Tier::Host, BlockId{2}}});
   EXPECT_EQ(message(step), "step: block 0 moves to 2 in group 1 of 1");
   step.moves.clear();

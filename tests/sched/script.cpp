@@ -166,6 +166,9 @@ bool Script::read_request_option(const std::string& word, std::istringstream& wo
     request.client = read<std::string>(words);
   } else if (word == "priority") {
     request.priority = read<int>(words);
+  } else if (word == "span") {
+    const int begin = read<int>(words), end = read<int>(words);
+    request.spans.push_back({.begin = begin, .end = end, .content = {}, .bidirectional = true});
   } else if (word == "salt") {
     request.cache_salt = read<std::string>(words);
   } else if (word == "n") {

@@ -8,7 +8,7 @@
 //   rope recomputed 40 | rope kept 40 3   sequences over 40 tokens have other rotary frequencies, of 3 sets in all; work is
 //                                   then shown with the set of its last position, as A[0,41)@1* add
 //   A prompt 40 max 20          options: client X, priority 1, n 3, beam 2, contrastive 2, shares B 32 (first
-//                                   tokens equal to B's), salt s, stops 3 (the third token is the end), logs
+//                                   tokens equal to B's), salt s, span 4 9 (bidirectional), stops 3 (the third token is the end), logs
 //   refuse A prompt 400 max 20 => words of the error
 //   cancel A | finish A 1 | fail A | lose A | close | time 2.5
 //   step => A[0,40)*                work in order, * where a token is sampled; B.1 is a further choice or
