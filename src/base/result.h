@@ -26,6 +26,7 @@ enum class ErrorCode : uint8_t {
 struct Error {
   ErrorCode code = ErrorCode::Internal;
   std::string message;
+  std::string field = {};  // of a request, that is at fault: "top_k"; empty where there is none
 };
 
 template <class T>

@@ -12,10 +12,6 @@ namespace {
 
 using Limits = SamplingLimits;
 
-Error invalid(std::string message) {
-  return Error{ErrorCode::InvalidArgument, std::move(message)};
-}
-
 // The first failure of a list of checks.
 class Checker {
  public:
@@ -24,42 +20,44 @@ class Checker {
   void number(std::string_view field, double value, double low, double high) {
     if (!status_.ok()) return;
     if (!std::isfinite(value)) {
-      fail(fmt::format("{} is {}; it must be a finite number from {} to {}", field, value, low, high));
+      fail(field, fmt::format("{} is {}; it must be a finite number from {} to {}", field, value, low, high));
     } else if (value < low || value > high) {
-      fail(fmt::format("{} is {:g}; it must be from {} to {}", field, value, low, high));
+      fail(field, fmt::format("{} is {:g}; it must be from {} to {}", field, value, low, high));
     }
   }
 
   void integer(std::string_view field, int64_t value, int64_t low, int64_t high) {
     if (status_.ok() && (value < low || value > high)) {
-      fail(fmt::format("{} is {}; it must be from {} to {}", field, value, low, high));
+      fail(field, fmt::format("{} is {}; it must be from {} to {}", field, value, low, high));
     }
   }
 
   void positive(std::string_view field, double value) {
     if (status_.ok() && !(value > 0))
-      fail(fmt::format("{} is {:g}; it must be greater than 0", field, value));
+      fail(field, fmt::format("{} is {:g}; it must be greater than 0", field, value));
   }
 
-  void count(std::string_view field, size_t size, size_t limit) {
+  void count(std::string_view field, size_t size, size_t limit, std::string_view of = "entries") {
     if (status_.ok() && size > limit)
-      fail(fmt::format("{} has {} entries; the limit is {}", field, size, limit));
+      fail(field, fmt::format("{} has {} {}; the limit is {}", field, size, of, limit));
   }
 
   void token(std::string_view field, Token token) {
     if (status_.ok() && (token < 0 || token >= vocab_)) {
-      fail(fmt::format("{} holds token {}; the vocabulary ends at {}", field, token, vocab_ - 1));
+      fail(field, fmt::format("{} holds token {}; the vocabulary ends at {}", field, token, vocab_ - 1));
     }
   }
 
-  void require(bool holds, std::string message) {
-    if (status_.ok() && !holds) fail(std::move(message));
+  void require(bool holds, std::string_view field, std::string message) {
+    if (status_.ok() && !holds) fail(field, std::move(message));
   }
 
   Status status() const { return status_; }
 
  private:
-  void fail(std::string message) { status_ = Status(invalid(std::move(message))); }
+  void fail(std::string_view field, std::string message) {
+    status_ = Status(Error{ErrorCode::InvalidArgument, std::move(message), std::string(field)});
+  }
 
   int vocab_;
   Status status_;
@@ -77,16 +75,17 @@ void check_lists(Checker& check, const SamplingParams& params, int vocab) {
   size_t bad_word_tokens = 0;
   for (const std::vector<Token>& word : params.bad_words) {
     bad_word_tokens += word.size();
-    check.require(!word.empty(), "bad_words holds an empty entry; each must have at least 1 token");
+    check.require(!word.empty(), "bad_words",
+                  "bad_words holds an empty entry; each must have at least 1 token");
   }
-  check.count("bad_words (tokens of all entries)", bad_word_tokens, Limits::kBadWordTokens);
+  check.count("bad_words", bad_word_tokens, Limits::kBadWordTokens, "tokens in all entries");
   if (!check.status().ok()) return;
   for (const std::vector<Token>& word : params.bad_words) {
     for (Token token : word) check.token("bad_words", token);
   }
   for (Token token : params.stop_tokens) check.token("stop_token_ids", token);
   if (params.allowed_tokens) {
-    check.require(!params.allowed_tokens->empty(),
+    check.require(!params.allowed_tokens->empty(), "allowed_token_ids",
                   "allowed_token_ids is empty; at least 1 token must be allowed");
     check.count("allowed_token_ids", params.allowed_tokens->size(), static_cast<size_t>(vocab));
     if (!check.status().ok()) return;
@@ -96,14 +95,14 @@ void check_lists(Checker& check, const SamplingParams& params, int vocab) {
 
 void check_sampling(Checker& check, const Sampling& sampling, int n) {
   check.number("temperature", sampling.temperature, 0, Limits::kTemperature);
-  check.require(sampling.top_k >= -1,
+  check.require(sampling.top_k >= -1, "top_k",
                 fmt::format("top_k is {}; it must be at least 1, or 0 or -1 for all tokens", sampling.top_k));
   check.number("top_p", sampling.top_p, 0, 1);
   check.number("min_p", sampling.min_p, 0, 1);
   check.number("typical_p", sampling.typical_p, 0, 1);
   check.positive("typical_p", sampling.typical_p);
   check.integer("best_of", sampling.best_of, 0, Limits::kSequences);
-  check.require(sampling.best_of == 0 || sampling.best_of >= n,
+  check.require(sampling.best_of == 0 || sampling.best_of >= n, "best_of",
                 fmt::format("best_of is {}; it must be at least n, which is {}", sampling.best_of, n));
 }
 
@@ -115,18 +114,18 @@ struct MethodCheck {
   void operator()(const BeamSearch& beam) const {
     check.integer("beam_width", beam.width, 1, Limits::kSequences);
     check.number("length_penalty", beam.length_penalty, -Limits::kLengthPenalty, Limits::kLengthPenalty);
-    check.require(n <= beam.width,
+    check.require(n <= beam.width, "n",
                   fmt::format("n is {}; beam search of width {} has no more results", n, beam.width));
   }
   void operator()(const ContrastiveSearch& search) const {
     check.integer("top_k", search.top_k, 1, Limits::kSequences);
     check.number("penalty_alpha", search.alpha, 0, 1);
-    check.require(n == 1, fmt::format("n is {}; contrastive search has 1 result", n));
+    check.require(n == 1, "n", fmt::format("n is {}; contrastive search has 1 result", n));
   }
   void operator()(const ContrastiveDecoding& decoding) const {
-    check.number("contrastive_alpha", decoding.alpha, 0, 1);
-    check.positive("contrastive_alpha", decoding.alpha);
-    check.number("contrastive_beta", decoding.beta, 0, Limits::kBeta);
+    check.number("contrastive_decoding.alpha", decoding.alpha, 0, 1);
+    check.positive("contrastive_decoding.alpha", decoding.alpha);
+    check.number("contrastive_decoding.beta", decoding.beta, 0, Limits::kBeta);
     check_sampling(check, decoding.sampling, n);
   }
 };
@@ -171,7 +170,7 @@ Status validate(const SamplingParams& params, int vocab) {
   check.integer("n", params.n, 1, Limits::kSequences);
   check.integer("max_tokens", params.max_tokens, 1, Limits::kMaxTokens);
   check.integer("min_tokens", params.min_tokens, 0, Limits::kMaxTokens);
-  check.require(params.min_tokens <= params.max_tokens,
+  check.require(params.min_tokens <= params.max_tokens, "min_tokens",
                 fmt::format("min_tokens is {}; it must not be over max_tokens, which is {}",
                             params.min_tokens, params.max_tokens));
   if (params.logprobs) check.integer("logprobs", *params.logprobs, 0, Limits::kLogprobs);

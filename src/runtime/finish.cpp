@@ -71,7 +71,8 @@ void ModelExecutor::read_prompt_logprobs(const OutputRows& wanted, const request
 Result<request::Sampled> ModelExecutor::sample(SampledSequence& solo, LogitsRow row) {
   if (const auto* method = std::get_if<request::ContrastiveDecoding>(&solo.request->sampling().method)) {
     if (!contrast_)
-      return Error{ErrorCode::InvalidArgument, "contrastive decoding needs a second model (--amateur)"};
+      return Error{ErrorCode::InvalidArgument, "contrastive decoding needs a second model (--amateur)",
+                   "contrastive_decoding"};
     if (Status status = sampling::combine_contrastive(row.model, row.amateur, *method); !status)
       return status.error();
   }

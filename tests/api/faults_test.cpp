@@ -140,6 +140,11 @@ TEST(FieldNames, AreTheClients) {
     std::string path, body, param;
   } cases[] = {
       {"/v1/completions", R"({"prompt":[9999]})", "prompt"},
+      {"/v1/completions", R"({"prompt":"x","stop_token_ids":[9999]})", "stop_token_ids"},
+      {"/v1/completions", R"({"prompt":"x","allowed_token_ids":[]})", "allowed_token_ids"},
+      {"/v1/completions", R"({"prompt":"x","max_tokens":4,"min_tokens":5})", "min_tokens"},
+      {"/v1/completions", R"({"prompt":"x","contrastive_decoding":{"alpha":0}})",
+       "contrastive_decoding.alpha"},
       {"/v1/embeddings", R"({"input":[9999]})", "input"},
       {"/v1/embeddings", R"({"input":[[]]})", "input"},
       {"/api/embed", R"({"input":[[9999]]})", "input"},

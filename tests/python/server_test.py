@@ -435,7 +435,7 @@ def test_a_second_model_is_for_contrastive_decoding():
     """Beside itself as amateur a model says what it says alone; without one the request is at fault."""
     wanted = {"contrastive_decoding": {"alpha": 0.1, "beta": 0.5}}
     answer = server.post("/v1/completions", completion("The capital of France is", 8, **wanted), 400)
-    assert "--amateur" in answer["error"]["message"], answer
+    assert "--amateur" in answer["error"]["message"] and answer["error"]["param"] == "contrastive_decoding", answer
     with Server("--amateur", serving.DEFAULT_MODEL) as pair:
         alone = pair.complete("The capital of France is", 8)
         assert pair.complete("The capital of France is", 8, **wanted) == alone

@@ -41,9 +41,9 @@ const std::vector<Field<double>>& float_fields() {
        [](request::SamplingParams& p, double v) { p.method = request::BeamSearch{.length_penalty = v}; }},
       {"penalty_alpha",
        [](request::SamplingParams& p, double v) { p.method = request::ContrastiveSearch{.alpha = v}; }},
-      {"contrastive_alpha",
+      {"contrastive_decoding.alpha",
        [](request::SamplingParams& p, double v) { p.method = request::ContrastiveDecoding{.alpha = v}; }},
-      {"contrastive_beta",
+      {"contrastive_decoding.beta",
        [](request::SamplingParams& p, double v) { p.method = request::ContrastiveDecoding{.beta = v}; }},
   };
   return fields;
@@ -91,6 +91,7 @@ TEST(SamplingParams, EveryFloatRefusesWhatIsNoNumberOrTooLarge) {
       request::SamplingParams params;
       field.set(params, value);
       expect_refused(params, field.name + " is ");
+      EXPECT_EQ(request::validate(params, kSampledVocab).error().field, field.name);
     }
   }
 }
@@ -101,6 +102,7 @@ TEST(SamplingParams, EveryIntegerRefusesWhatIsOutOfRange) {
       request::SamplingParams params;
       field.set(params, value);
       expect_refused(params, field.name);
+      EXPECT_EQ(request::validate(params, kSampledVocab).error().field, field.name);
       EXPECT_THAT(request::validate(params, kSampledVocab).error().message, HasSubstr(std::to_string(value)));
     }
   }
@@ -139,7 +141,8 @@ TEST(SamplingParams, ListsAreBounded) {
   expect_refused(params, "logit_bias has 1025 entries; the limit is 1024");
   expect_refused({.bad_words = {{}}}, "bad_words holds an empty entry");
   expect_refused({.bad_words = std::vector<std::vector<Token>>(129, {1})}, "bad_words has 129 entries");
-  expect_refused({.bad_words = {std::vector<Token>(1025, 1)}}, "has 1025 entries; the limit is 1024");
+  expect_refused({.bad_words = {std::vector<Token>(1025, 1)}},
+                 "bad_words has 1025 tokens in all entries; the limit is 1024");
   expect_refused({.allowed_tokens = std::vector<Token>{}}, "allowed_token_ids is empty");
   expect_refused({.allowed_tokens = std::vector<Token>(kSampledVocab + 1, 1)},
                  "allowed_token_ids has 1001 entries");

@@ -161,8 +161,11 @@ std::string write_error(Dialect dialect, const ApiError& error, std::string_view
 
 ApiError to_api_error(const Error& error) {
   const auto fault = [&](int status, std::string_view type, std::string_view code) {
-    return ApiError{
-        .status = status, .type = std::string(type), .code = std::string(code), .message = error.message};
+    return ApiError{.status = status,
+                    .type = std::string(type),
+                    .code = std::string(code),
+                    .param = error.field,
+                    .message = error.message};
   };
   switch (error.code) {
     case ErrorCode::InvalidArgument:

@@ -17,14 +17,6 @@ bool is_chat(const ParsedRequest& parsed) {
   return !parsed.chat.messages.empty();
 }
 
-// An error of request::validate() starts with the name of the field.
-ApiError named(const Error& error) {
-  ApiError out = to_api_error(error);
-  if (out.status == 400) out.param = error.message.substr(0, error.message.find_first_of(" '", 1));
-  if (out.param.starts_with('\'')) out.param.erase(0, 1);
-  return out;
-}
-
 // Texts of one request to tokens.
 class PromptEncoder {
  public:
@@ -165,7 +157,7 @@ std::string echoed_message(const ParsedRequest& parsed) {
 Problem fill(const Call& call, const ServedModel& model, const AnswerSetup& setup, EngineJob& prepared) {
   const ParsedRequest& parsed = setup.parsed;
   Result<Parameters> parameters = make_parameters(parsed, model.tokenizer);
-  if (!parameters) return named(parameters.error());
+  if (!parameters) return to_api_error(parameters.error());
   request::SamplingParams& sampling = parameters->sampling;
   if (parsed.echo && sampling.logprobs && !sampling.prompt_logprobs && !is_chat(parsed))
     sampling.prompt_logprobs = sampling.logprobs;
@@ -175,7 +167,7 @@ Problem fill(const Call& call, const ServedModel& model, const AnswerSetup& setu
   for (const std::vector<Token>& prompt : setup.prompts) {
     if (Problem problem = fit(call, model, parsed, prompt.size(), sampling.max_tokens)) return problem;
     if (Status valid = request::validate(sampling, static_cast<int>(model.vocab)); !valid)
-      return named(valid.error());
+      return to_api_error(valid.error());
     engine::Submission& submission = prepared.submissions.emplace_back(make_submission(call, parsed, prompt));
     submission.request.task = sampling;
     submission.text = text->make;

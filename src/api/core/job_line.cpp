@@ -12,7 +12,7 @@ namespace {
 Status read_job_prompt(const json::value& value, ParsedRequest& parsed) {
   Status status = read_prompts(value, "prompt", parsed);
   if (status && parsed.several_prompts)
-    return Error{ErrorCode::InvalidArgument, "'prompt' must be a string or a list of token ids"};
+    return Error{ErrorCode::InvalidArgument, "'prompt' must be a string or a list of token ids", "prompt"};
   return status;
 }
 
@@ -28,7 +28,7 @@ Result<ParsedRequest> read_job_line(const json::object& line) {
   for (std::span<const Field> group : {std::span<const Field>(kPrompt), conversation_fields(),
                                        sampling_fields(), job_logprobs_fields(), envelope_fields()}) {
     if (Problem problem = read_object(line, group, parsed))
-      return Error{ErrorCode::InvalidArgument, problem->message};
+      return Error{ErrorCode::InvalidArgument, problem->message, problem->param};
   }
   if (parsed.prompts.empty() && parsed.chat.messages.empty())
     return Error{ErrorCode::InvalidArgument, "'prompt' or 'messages' is missing"};

@@ -106,7 +106,8 @@ Status check_fields(const ParsedRequest& parsed, MethodKind kind) {
     const std::string value = field.asked(parsed);
     if (value.empty()) continue;
     return Error{ErrorCode::InvalidArgument,
-                 fmt::format("'{}' is {}; it conflicts with {}", field.name, value, name(kind))};
+                 fmt::format("'{}' is {}; it conflicts with {}", field.name, value, name(kind)),
+                 std::string(field.name)};
   }
   return {};
 }

@@ -13,11 +13,14 @@ Status add_bad_words(const ParsedRequest& parsed, const tokenizer::Tokenizer* to
                      request::SamplingParams& out) {
   if (parsed.bad_words.empty()) return {};
   if (tokenizer == nullptr)
-    return Error{ErrorCode::InvalidArgument, "'bad_words' needs a tokenizer, which this model does not have"};
+    return Error{ErrorCode::InvalidArgument, "'bad_words' needs a tokenizer, which this model does not have",
+                 "bad_words"};
   for (const std::string& word : parsed.bad_words) {
     for (const std::string& form : {word, " " + word}) {
       Result<std::vector<Token>> tokens = tokenizer->encode(form);
-      if (!tokens) return Error{tokens.error().code, fmt::format("'bad_words': {}", tokens.error().message)};
+      if (!tokens)
+        return Error{tokens.error().code, fmt::format("'bad_words': {}", tokens.error().message),
+                     "bad_words"};
       if (!tokens->empty()) out.bad_words.push_back(std::move(*tokens));
     }
   }
