@@ -3,14 +3,24 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <cstdlib>
 #include <exception>
+#include <new>
 #include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/system/memory.h"
+#include "base/thread_name.h"
 
 namespace sluice::engine {
+
+namespace {
+
+// How often an engine that does nothing looks whether there is memory again.
+constexpr std::chrono::milliseconds kRegainInterval{100};
+
+}  // namespace
 
 Engine::Engine(EngineOptions options, sched::Executor& executor, Now now)
     : options_(std::move(options)),
@@ -28,71 +38,6 @@ Engine::~Engine() {
 }
 
 // -- any thread
-
-Engine::Load Engine::load_of(const Submission& submission) {
-  const request::Request& request = submission.request;
-  size_t bytes = submission.text_bytes + sizeof request + request.client.size() + request.cache_salt.size();
-  bytes += request.prompt.size() * sizeof(Token);
-  if (const auto* sampling = std::get_if<request::SamplingParams>(&request.task)) {
-    bytes += sampling->logit_bias.size() * sizeof(request::LogitBias);
-    bytes += sampling->stop_tokens.size() * sizeof(Token);
-    if (sampling->allowed_tokens) bytes += sampling->allowed_tokens->size() * sizeof(Token);
-    for (const std::vector<Token>& word : sampling->bad_words)
-      bytes += sizeof word + word.size() * sizeof(Token);
-  }
-  return {.requests = 1, .tokens = request.prompt.size(), .bytes = bytes};
-}
-
-Status Engine::check(const request::Request& request) const {
-  if (Status valid = request::validate(request.task, options_.vocab); !valid) return valid;
-  for (const Token token : request.prompt) {
-    if (token >= 0 && token < options_.vocab) continue;
-    return Error{
-        ErrorCode::InvalidArgument,
-        fmt::format("the prompt holds token {}; the vocabulary ends at {}", token, options_.vocab - 1)};
-  }
-  return scheduler_.admissible(request);
-}
-
-Result<RequestId> Engine::submit(Submission submission) {
-  SLUICE_CHECK(submission.deliver != nullptr);
-  Status status = check(submission.request);
-  RequestId id;
-  if (status) {
-    const std::lock_guard lock(mutex_);
-    if (failed_) status = Error{ErrorCode::Unavailable, "the device has failed: " + failure_};
-    if (status && (closed_ || stopping_))
-      status = Error{ErrorCode::Unavailable, "the engine takes nothing more in"};
-    if (status) status = take_place(submission);
-    if (status) {
-      id = RequestId{next_id_++};
-      const TimePoint received = now_();
-      submission.request.id = id;
-      submission.request.arrival = received;
-      if (submission.first_token_within)
-        submission.request.first_token_by =
-            received + std::chrono::duration_cast<Clock::duration>(*submission.first_token_within);
-      if (unfinished_++ == 0) progress_at_ = received.time_since_epoch().count();
-      inbox_.push_back(Arrival{id, std::move(submission), received});
-    }
-  }
-  (status ? metrics_.received : metrics_.refused).add();
-  if (!status) return status.error();
-  changed_.notify_one();
-  return id;
-}
-
-void Engine::send(Message message) {
-  {
-    const std::lock_guard lock(mutex_);
-    inbox_.push_back(std::move(message));
-  }
-  changed_.notify_one();
-}
-
-void Engine::cancel(RequestId id) {
-  send(Cancel{id});
-}
 
 void Engine::close() {
   {
@@ -143,13 +88,16 @@ void Engine::stop() {
 }
 
 void Engine::loop() {
+  name_thread("engine");
+  reserve_.emplace();
   while (true) {
     const bool worked = step();
     std::unique_lock lock(mutex_);
-    if (stopping_) return;
-    if (worked || !inbox_.empty()) continue;
+    if (stopping_) break;
+    const auto mail = [&] { return !inbox_.empty() || !cancelled_.empty(); };
+    if (worked || mail()) continue;
     const auto news = [&, closed = closed_] {
-      return stopping_ || !inbox_.empty() || closed_ != closed || snapshot_wanted_;
+      return stopping_ || mail() || closed_ != closed || snapshot_wanted_;
     };
     const std::optional<TimePoint> wake = wake_at();
     if (wake) {
@@ -158,6 +106,7 @@ void Engine::loop() {
       changed_.wait(lock, news);
     }
   }
+  reserve_.reset();
 }
 
 std::optional<TimePoint> Engine::wake_at() const {
@@ -165,10 +114,26 @@ std::optional<TimePoint> Engine::wake_at() const {
   if (const auto deadline = output_.next_deadline(); deadline && (!wake || deadline->at < *wake)) {
     wake = deadline->at;
   }
+  if (out_of_reserve_) {
+    const TimePoint again = now_() + kRegainInterval;
+    wake = wake ? std::min(*wake, again) : again;
+  }
   return wake;
 }
 
+// Small allocations never fail here, because of the reserve, and large ones fail their requests where they are made. What
+// is thrown nevertheless has left a change of state halfway.
 bool Engine::step() {
+  try {
+    return advance();
+  } catch (const std::bad_alloc&) {
+    log_error("the engine's thread is out of memory, and of the {} KiB that it keeps back",
+              MemoryReserve::kBlocks * MemoryReserve::kBlockBytes >> 10);
+    std::abort();
+  }
+}
+
+bool Engine::advance() {
   drain_inbox();
   const TimePoint now = now_();
   expire(now);
@@ -177,45 +142,9 @@ bool Engine::step() {
   if (!more) unoccupied_since_.reset();
   const bool finished = !in_flight_.empty();
   if (finished) finish_step();
+  regain_memory();
   publish_state();
   return more || finished;  // what a finished step gave may be planned with
-}
-
-void Engine::drain_inbox() {
-  std::vector<Message> messages;
-  {
-    const std::lock_guard lock(mutex_);
-    messages.swap(inbox_);
-    scheduler_.set_closed(closed_);
-  }
-  for (Message& message : messages) {
-    if (auto* arrival = std::get_if<Arrival>(&message)) take(std::move(*arrival));
-    if (const auto* cancel = std::get_if<Cancel>(&message)) end_early(cancel->id, FinishReason::Cancelled);
-  }
-  if (!messages.empty()) give_places_back();
-}
-
-void Engine::take(Arrival arrival) {
-  places_[arrival.id] = {load_of(arrival.submission), arrival.submission.request.client};
-  request::Request request = arrival.submission.request;
-  output_.add(arrival.id, std::move(arrival.submission), arrival.received, options_.queue.wait);
-  if (refuse_overdue(request)) return;
-  scheduler_.add(std::move(request));
-}
-
-// Where the deadline of a request that just came cannot be met.
-bool Engine::refuse_overdue(const request::Request& request) {
-  if (!request.first_token_by) return false;
-  const TimePoint now = now_();
-  const double wait = scheduler_.time_to_first_token(request).count();
-  const double left = seconds_between(now, *request.first_token_by);
-  if (wait <= left) return false;
-  if (const auto place = places_.extract(request.id)) free_place(place.mapped());
-  const std::string message = fmt::format(
-      "the first token would take about {:.2f} s, its deadline is in {:.2f} s", wait, std::max(0.0, left));
-  const int retry = static_cast<int>(std::clamp(std::ceil(wait - left), 1.0, 3600.0));
-  output_.refuse(request.id, {ErrorCode::Unavailable, message}, retry, now);
-  return true;
 }
 
 void Engine::end_early(RequestId id, FinishReason reason, std::optional<Error> error) {
@@ -236,17 +165,39 @@ void Engine::expire(TimePoint now) {
   }
 }
 
+void Engine::end_starved() {
+  for (const RequestId id : scheduler_.take_starved()) end_early(id, FinishReason::Error, out_of_memory());
+}
+
+// Where the reserve was needed and cannot be had again: what runs goes on with what is left of it, and the youngest
+// request ends in each step until there is memory.
+void Engine::regain_memory() {
+  if (!reserve_ || reserve_->whole()) return;
+  out_of_reserve_ = !reserve_->refill();
+  if (!out_of_reserve_) return log_warning("the engine's thread was out of memory, and has some again");
+  drain_inbox();
+  if (const std::optional<RequestId> youngest = output_.youngest())
+    end_early(*youngest, FinishReason::Error, out_of_memory());
+}
+
 // Keeps the executor's pipeline full.
 bool Engine::submit_steps(TimePoint now) {
   bool any = false;
   while (static_cast<int>(in_flight_.size()) < executor_.depth()) {
     const TimePoint planning = now_();
     request::Step step = scheduler_.plan(now);
-    if (step.empty()) break;
+    if (step.empty()) {
+      end_starved();
+      break;
+    }
     any = true;
     note_start(step, now);
     try {
       launch(std::move(step), planning, now);
+      end_starved();
+    } catch (const std::bad_alloc&) {
+      fail_all(out_of_memory());
+      break;
     } catch (const std::exception& problem) {
       fail_all({ErrorCode::Internal, std::string("the executor failed: ") + problem.what()});
       break;
@@ -271,6 +222,8 @@ void Engine::finish_step() {
   Result<std::vector<request::Outcome>> outcomes = Error{};
   try {
     outcomes = executor_.collect();
+  } catch (const std::bad_alloc&) {
+    outcomes = out_of_memory();
   } catch (const std::exception& problem) {
     outcomes = Error{ErrorCode::Internal, std::string("the executor failed: ") + problem.what()};
   }

@@ -12,10 +12,10 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
-#include <variant>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/system/memory_reserve.h"
 #include "engine/events.h"
 #include "engine/metrics.h"
 #include "engine/output_processor.h"
@@ -90,8 +90,9 @@ class Engine {
   Result<RequestId> submit(Submission submission);
   // Whether another request of the client could be taken in.
   bool has_place(const std::string& client, double weight) const;
-  // Ends a request as soon as the running step is over. What has ended already stays as it is.
-  void cancel(RequestId id);
+  // Ends a request as soon as the running step is over. What has ended already stays as it is. Takes no memory for the
+  // first call for each unfinished request; where others find none, the request goes on.
+  void cancel(RequestId id) noexcept;
   // Nothing more will come: submit() refuses, and a batch that waits to fill up starts.
   void close();
   // Waits until all requests have ended. REQUIRES: start() was called.
@@ -117,15 +118,11 @@ class Engine {
   const sched::Scheduler& scheduler() const { return scheduler_; }
 
  private:
-  struct Cancel {
-    RequestId id;
-  };
   struct Arrival {
     RequestId id;
     Submission submission;
     TimePoint received;
   };
-  using Message = std::variant<Arrival, Cancel>;
   struct Load {
     size_t requests = 0, tokens = 0, bytes = 0;
   };
@@ -154,13 +151,14 @@ class Engine {
   void free_place(const Place& place);
   void give_places_back();
   std::optional<std::string> most_borrowing() const;
-  void send(Message message);
+  void make_room();
 
   void drain_inbox();
   void take(Arrival arrival);
   bool refuse_overdue(const request::Request& request);
   void end_early(RequestId id, FinishReason reason, std::optional<Error> error = std::nullopt);
   void expire(TimePoint now);
+  void end_starved();
   bool submit_steps(TimePoint now);
   void finish_step();
   void launch(request::Step step, TimePoint planning, TimePoint now);
@@ -173,6 +171,8 @@ class Engine {
   void publish_counters();
   void publish_snapshot();
   void loop();
+  bool advance();
+  void regain_memory();
 
   EngineOptions options_;
   sched::Executor& executor_;
@@ -191,7 +191,8 @@ class Engine {
   // shared with other threads
   mutable std::mutex mutex_;
   std::condition_variable changed_, idle_;
-  std::vector<Message> inbox_;
+  std::vector<Arrival> inbox_;
+  std::vector<RequestId> cancelled_;  // since the inbox was last emptied
   Load waiting_load_;
   std::unordered_map<std::string, ClientLoad> client_loads_;  // of clients that have something waiting
   double waiting_weight_ = 0;                                 // of these clients
@@ -203,6 +204,8 @@ class Engine {
   std::atomic<bool> snapshot_wanted_{false};
   std::atomic<Clock::rep> progress_at_{0};
   std::thread thread_;
+  std::optional<MemoryReserve> reserve_;     // of that thread, while it runs
+  std::atomic<bool> out_of_reserve_{false};  // nothing is taken in until there is memory again
 };
 
 }  // namespace sluice::engine

@@ -1,5 +1,5 @@
 // What the engine tells about itself: metrics and snapshots.
-#include <algorithm>
+#include <new>
 
 #include "engine/engine.h"
 
@@ -31,12 +31,14 @@ WorkKind kind_of(const request::Work& work, int prompt) {
 
 void Engine::publish_state() {
   publish_counters();
-  if (snapshot_wanted_.exchange(false)) publish_snapshot();
+  if (snapshot_wanted_.exchange(false)) {
+    try {
+      publish_snapshot();
+    } catch (const std::bad_alloc&) {  // the one before stays
+    }
+  }
   const std::lock_guard lock(mutex_);
-  unfinished_ =
-      output_.size() + static_cast<size_t>(std::count_if(inbox_.begin(), inbox_.end(), [](const Message& m) {
-        return std::holds_alternative<Arrival>(m);
-      }));
+  unfinished_ = output_.size() + inbox_.size();
   if (unfinished_ == 0) idle_.notify_all();
 }
 

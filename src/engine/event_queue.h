@@ -6,21 +6,28 @@
 #include <deque>
 #include <iterator>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <utility>
 
+#include "base/system/memory.h"
 #include "engine/events.h"
 
 namespace sluice::engine {
 
 // Deltas of one choice that nobody has fetched yet are merged, so a slow reader holds no more than the answer
-// itself.
+// itself. Where there was no memory for an event, the answer ends with that error.
 class EventQueue {
  public:
   void push(Event event) {
     {
       const std::lock_guard lock(mutex_);
-      if (!merge(event)) events_.push_back(std::move(event));
+      if (lost_) return;
+      try {
+        if (!merge(event)) events_.push_back(std::move(event));
+      } catch (const std::bad_alloc&) {
+        lost_ = true;
+      }
     }
     arrived_.notify_one();
   }
@@ -29,12 +36,12 @@ class EventQueue {
   template <class Duration>
   std::optional<Event> pop_for(Duration timeout) {
     std::unique_lock lock(mutex_);
-    arrived_.wait_for(lock, timeout, [&] { return !events_.empty(); });
+    arrived_.wait_for(lock, timeout, [&] { return lost_ || !events_.empty(); });
     return take();
   }
   Event pop() {
     std::unique_lock lock(mutex_);
-    arrived_.wait(lock, [&] { return !events_.empty(); });
+    arrived_.wait(lock, [&] { return lost_ || !events_.empty(); });
     return *take();
   }
   std::optional<Event> try_pop() {
@@ -44,6 +51,7 @@ class EventQueue {
 
  private:
   std::optional<Event> take() {
+    if (events_.empty() && lost_) return Finished{.reason = FinishReason::Error, .error = out_of_memory()};
     if (events_.empty()) return std::nullopt;
     Event event = std::move(events_.front());
     events_.pop_front();
@@ -66,6 +74,7 @@ class EventQueue {
   std::mutex mutex_;
   std::condition_variable arrived_;
   std::deque<Event> events_;
+  bool lost_ = false;  // an event
 };
 
 }  // namespace sluice::engine

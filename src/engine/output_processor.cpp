@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "base/system/memory.h"
 
 namespace sluice::engine {
 
@@ -98,12 +99,12 @@ OutputProcessor::PostAction OutputProcessor::take(sched::Progress& progress, Tim
   const auto found = requests_.find(progress.request);
   if (found == requests_.end() || progress.error) return {};
   Active& active = found->second;
-  if (progress.pooled) {
-    emit(active, Embedding{std::move(progress.pooled->values)}, now);
-    return {};
-  }
   PostAction verdict;
   try {
+    if (progress.pooled) {
+      emit(active, Embedding{std::move(progress.pooled->values)}, now);
+      return verdict;
+    }
     if (!progress.hypotheses.empty()) {
       const Status added = add_hypotheses(active, progress.hypotheses, now);
       if (!added) verdict.error = added.error();
@@ -129,7 +130,7 @@ OutputProcessor::PostAction OutputProcessor::take(sched::Progress& progress, Tim
       emit(active, end_of(current, progress.choice, mean), now);
     }
   } catch (const std::bad_alloc&) {
-    verdict.error = Error{ErrorCode::Unavailable, "there is not enough memory for this answer"};
+    verdict.error = out_of_memory();
   } catch (const std::exception& problem) {
     verdict.error = Error{ErrorCode::Internal, std::string("making text failed: ") + problem.what()};
   }
@@ -304,6 +305,13 @@ std::vector<RequestId> OutputProcessor::ids() const {
   std::vector<RequestId> all;
   for (const auto& [id, active] : requests_) all.push_back(id);
   return all;
+}
+
+std::optional<RequestId> OutputProcessor::youngest() const {
+  std::optional<RequestId> last;
+  for (const auto& [id, active] : requests_)
+    if (!active.ended && (!last || id.value > last->value)) last = id;
+  return last;
 }
 
 std::optional<OutputProcessor::Deadline> OutputProcessor::next_deadline() const {

@@ -43,6 +43,8 @@ class OutputProcessor {
   bool contains(RequestId id) const { return requests_.contains(id); }
   size_t size() const { return requests_.size(); }
   std::vector<RequestId> ids() const;
+  // The last that came of those that have not ended.
+  std::optional<RequestId> youngest() const;
   struct Deadline {
     TimePoint at{};
     RequestId request;

@@ -1,8 +1,10 @@
 // The parts of ModelExecutor that read a step's logits and hidden states on the host: tokens sampled there, searches,
 // vectors of prompts, log-probabilities of prompts.
 #include <algorithm>
+#include <new>
 #include <numeric>
 
+#include "base/system/memory.h"
 #include "runtime/model_executor.h"
 #include "sampling/contrastive.h"
 
@@ -106,21 +108,28 @@ void ModelExecutor::finish_all_sampled(std::span<const OutputRows> wanted) {
   }
 }
 
+void ModelExecutor::take_rows(const OutputRows& wanted, SampledSequence& solo, std::optional<LogitsRow> row,
+                              request::Outcome& outcome) {
+  read_prompt_logprobs(wanted, *solo.request, solo.tokens, outcome);
+  if (std::holds_alternative<Error>(outcome.result) || !row) return;
+  Result<request::Sampled> sampled = sample(solo, *row);
+  if (sampled) {
+    solo.take(sampled->token);
+    std::get<request::Tokens>(outcome.result).tokens.push_back(std::move(*sampled));
+  } else {
+    outcome.result = sampled.error();
+  }
+}
+
 void ModelExecutor::finish_sampled(const OutputRows& wanted, SampledSequence& solo,
                                    std::optional<LogitsRow> row) {
   const request::Work& work = wanted.work;
   if (work.sample_from >= work.end) return;
   request::Outcome outcome{work.seq, request::Tokens{}, {}};
-  read_prompt_logprobs(wanted, *solo.request, solo.tokens, outcome);
-  const bool failed = std::holds_alternative<Error>(outcome.result);
-  if (!failed && row) {
-    Result<request::Sampled> sampled = sample(solo, *row);
-    if (sampled) {
-      solo.take(sampled->token);
-      std::get<request::Tokens>(outcome.result).tokens.push_back(std::move(*sampled));
-    } else {
-      outcome.result = sampled.error();
-    }
+  try {
+    take_rows(wanted, solo, row, outcome);
+  } catch (const std::bad_alloc&) {
+    outcome = {work.seq, out_of_memory(), {}};
   }
   if (const auto* error = std::get_if<Error>(&outcome.result)) solo.failed = *error;
   outcomes_.push_back(std::move(outcome));

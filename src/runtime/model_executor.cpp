@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <new>
 #include <random>
+
+#include "base/system/memory.h"
 
 namespace sluice::runtime {
 
@@ -110,6 +113,24 @@ void ModelExecutor::admit(const request::Admission& admission) {
   groups_.emplace(admission.seq, std::move(group));
 }
 
+// What is kept of a sequence is as long as its prompt: where there is no memory for it, it fails alone.
+void ModelExecutor::admit_or_starve(const request::Admission& admission) {
+  try {
+    admit(admission);
+  } catch (const std::bad_alloc&) {
+    lane_of_.erase(admission.seq);
+    starved_.insert(admission.seq);
+  }
+}
+
+void ModelExecutor::fork_or_starve(const request::Fork& entry) {
+  try {
+    if (!starved_.contains(entry.parent)) return fork(entry);
+  } catch (const std::bad_alloc&) {
+  }
+  starved_.insert(entry.child);
+}
+
 void ModelExecutor::fork(const request::Fork& fork) {
   const SampledSequence& parent = sampled_sequences_.at(fork.parent);
   SampledSequence child{parent.tokens,
@@ -124,6 +145,7 @@ void ModelExecutor::fork(const request::Fork& fork) {
 }
 
 void ModelExecutor::retire(SeqId seq) {
+  starved_.erase(seq);
   if (const auto solo = sampled_sequences_.find(seq); solo != sampled_sequences_.end()) {
     if (solo->second.slot > 0) ahead_->free_slot(solo->second.slot);
     sampled_sequences_.erase(solo);
@@ -168,6 +190,10 @@ bool ModelExecutor::touches_lost_block(BlockMover& mover, const request::Step& s
 
 bool ModelExecutor::add_work(Batch& batch, const request::Step& step, size_t index) {
   const request::Work& work = step.work[index];
+  if (starved_.contains(work.seq)) {
+    outcomes_.push_back({work.seq, out_of_memory(), {}});
+    return false;
+  }
   bool lost = touches_lost_block(target_->mover(), step, index);
   if (contrast_) lost |= touches_lost_block(contrast_->mover(), step, index);
   if (const auto solo = sampled_sequences_.find(work.seq); solo != sampled_sequences_.end()) {
@@ -241,6 +267,8 @@ void ModelExecutor::submit(const request::Step& step) {
     } else {
       submitted.failure = files_changed();
     }
+  } catch (const std::bad_alloc&) {
+    submitted.failure = out_of_memory();
   } catch (const std::exception& problem) {
     submitted.failure = Error{ErrorCode::Internal, fmt::format("the step failed: {}", problem.what())};
   }
@@ -249,8 +277,8 @@ void ModelExecutor::submit(const request::Step& step) {
 
 void ModelExecutor::run(const request::Step& step, Submitted& submitted) {
   for (SeqId seq : step.retire) retire(seq);
-  for (const request::Admission& admission : step.admit) admit(admission);
-  for (const request::Fork& entry : step.forks) fork(entry);
+  for (const request::Admission& admission : step.admit) admit_or_starve(admission);
+  for (const request::Fork& entry : step.forks) fork_or_starve(entry);
   for (const request::Lanes& lanes : step.lanes) name_lanes(lanes);
   const bool on_host = std::any_of(step.work.begin(), step.work.end(),
                                    [&](const request::Work& work) { return needs_host_sampling(work); });
@@ -300,6 +328,8 @@ Result<std::vector<request::Outcome>> ModelExecutor::collect() {
   Submitted& oldest = submitted_.front();
   try {
     if (!oldest.failure) synchronize(oldest);
+  } catch (const std::bad_alloc&) {
+    oldest.failure = out_of_memory();
   } catch (const std::exception& problem) {
     oldest.failure = Error{ErrorCode::Internal, fmt::format("the step failed: {}", problem.what())};
   }
@@ -314,6 +344,7 @@ Status ModelExecutor::reset() {
   for (const auto& [seq, solo] : sampled_sequences_)
     if (solo.slot > 0) ahead_->free_slot(solo.slot);
   sampled_sequences_.clear();
+  starved_.clear();
   pooled_.clear();
   groups_.clear();
   lane_of_.clear();

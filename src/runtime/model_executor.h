@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 #include <variant>
 #include <vector>
 
@@ -106,6 +107,8 @@ class ModelExecutor : public sched::Executor {
 
   void admit(const request::Admission& admission);
   void fork(const request::Fork& fork);
+  void admit_or_starve(const request::Admission& admission);
+  void fork_or_starve(const request::Fork& entry);
   void retire(SeqId seq);
   void name_lanes(const request::Lanes& lanes);
   std::span<const Token> tokens_of(SeqId seq) const;
@@ -123,6 +126,8 @@ class ModelExecutor : public sched::Executor {
   std::vector<int32_t> read_rows(std::span<const OutputRows> wanted) const;
   void finish(std::vector<OutputRows>& wanted);
   void finish_all_sampled(std::span<const OutputRows> wanted);
+  void take_rows(const OutputRows& wanted, SampledSequence& solo, std::optional<LogitsRow> row,
+                 request::Outcome& outcome);
   void finish_sampled(const OutputRows& wanted, SampledSequence& solo, std::optional<LogitsRow> row);
   void finish_pooled(const OutputRows& wanted, PooledSequence& pooled);
   void finish_group(SeqId owner, std::span<const OutputRows> lanes);
@@ -135,6 +140,7 @@ class ModelExecutor : public sched::Executor {
   ExecutorOptions options_;
   std::unique_ptr<ModelRunner> target_, contrast_;
   std::unordered_map<SeqId, SampledSequence> sampled_sequences_;
+  std::unordered_set<SeqId> starved_;  // there was no memory for them: all their work fails
   std::unordered_map<SeqId, PooledSequence> pooled_;
   std::unordered_map<SeqId, Group> groups_;
   std::unordered_map<SeqId, std::pair<SeqId, size_t>> lane_of_;  // lane sequence → group, index

@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/check.h"
+#include "base/system/memory.h"
 #include "sched/scheduler.h"
 
 namespace sluice::sched {
@@ -25,6 +27,7 @@ std::vector<Progress> Scheduler::commit(const request::Step& step, std::vector<r
     const auto [entry, lane] = found->second;
     Progress progress{.request = entry->request->id, .choice = entry->search ? 0 : entry->lanes[lane].choice};
     progress.prompt_logprobs = std::move(outcome.prompt_logprobs);
+    if (!has_room(*entry, lane, outcome)) outcome.result = out_of_memory();
     if (auto* tokens = std::get_if<request::Tokens>(&outcome.result))
       take_tokens(*entry, lane, std::move(*tokens), progress);
     if (auto* move = std::get_if<request::SearchMove>(&outcome.result))
@@ -36,6 +39,22 @@ std::vector<Progress> Scheduler::commit(const request::Step& step, std::vector<r
     all.push_back(std::move(progress));
   }
   return all;
+}
+
+// Memory for the tokens of a long sequence comes in large blocks: where there is none, its request fails alone, before
+// anything of it has changed.
+bool Scheduler::has_room(RequestState& entry, size_t lane, const request::Outcome& outcome) {
+  const auto* tokens = std::get_if<request::Tokens>(&outcome.result);
+  if (tokens == nullptr) return true;
+  std::vector<Token>& known = entry.lanes[lane].tokens;
+  const size_t needed = known.size() + tokens->tokens.size();
+  if (needed <= known.capacity()) return true;
+  try {
+    known.reserve(std::max(needed, 2 * known.capacity()));
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  return true;
 }
 
 // What the step computed can be found from now on, but for requests that it did not go well for.
@@ -142,7 +161,9 @@ void Scheduler::take_move(RequestState& entry, request::SearchMove move, Progres
     progress.ended = true;
     return erase(entry);
   }
-  move_lanes(entry, move.moves);
+  std::optional<std::vector<SequenceState>> next = children_of(entry, move.moves);
+  if (!next) return fail(entry, out_of_memory(), progress);
+  move_lanes(entry, move.moves, *std::move(next));
 }
 
 void Scheduler::take_vector(RequestState& entry, request::Pooled pooled, Progress& progress) {
@@ -152,9 +173,25 @@ void Scheduler::take_vector(RequestState& entry, request::Pooled pooled, Progres
   erase(entry);
 }
 
+// The lanes after the moves, each still with the id of its parent. Nothing where there is no memory for their tokens.
+std::optional<std::vector<SequenceState>> Scheduler::children_of(
+    const RequestState& entry, const std::vector<request::LaneMove>& moves) {
+  try {
+    std::vector<SequenceState> next;
+    for (const request::LaneMove& move : moves) {
+      next.push_back(entry.lanes[static_cast<size_t>(move.parent)]);
+      next.back().tokens.push_back(move.token);
+    }
+    return next;
+  } catch (const std::bad_alloc&) {
+    return std::nullopt;
+  }
+}
+
 // The first child of a lane takes its place, further ones fork it, lanes without children end. Those end
 // first, so that the search never holds more blocks than it has lanes for.
-void Scheduler::move_lanes(RequestState& entry, const std::vector<request::LaneMove>& moves) {
+void Scheduler::move_lanes(RequestState& entry, const std::vector<request::LaneMove>& moves,
+                           std::vector<SequenceState> next) {
   std::vector<int> children(entry.lanes.size());
   for (const request::LaneMove& move : moves) ++children[static_cast<size_t>(move.parent)];
   for (size_t i = 0; i < entry.lanes.size(); ++i) {
@@ -162,22 +199,19 @@ void Scheduler::move_lanes(RequestState& entry, const std::vector<request::LaneM
     release(entry.lanes[i]);
     if (entry.lanes[i].seq != entry.group) lanes_.erase(entry.lanes[i].seq);
   }
-  std::vector<SequenceState> next;
   std::vector<bool> continued(entry.lanes.size());
   request::Lanes moved{entry.group, {}};
-  for (const request::LaneMove& move : moves) {
-    const auto parent = static_cast<size_t>(move.parent);
-    SequenceState lane = entry.lanes[parent];
+  for (size_t i = 0; i < moves.size(); ++i) {
+    const auto parent = static_cast<size_t>(moves[i].parent);
+    SequenceState& lane = next[i];
     if (continued[parent]) {
       lane.seq = new_seq();
       ledger_.fork(entry.lanes[parent].seq, lane.seq, lane.computed);
     }
     continued[parent] = true;
-    lane.tokens.push_back(move.token);
     lane.pending = lane.in_flight = 0;
     moved.lanes.push_back(lane.seq);
-    lanes_[lane.seq] = {&entry, next.size()};
-    next.push_back(std::move(lane));
+    lanes_[lane.seq] = {&entry, i};
   }
   entry.lanes = std::move(next);
   entry.forked = true;

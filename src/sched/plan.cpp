@@ -1,5 +1,6 @@
 // Scheduler::plan: the work of requests that run.
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/check.h"
@@ -57,7 +58,7 @@ bool Scheduler::plan_request(StepBuilder& builder, RequestState& entry, bool may
     SequenceState& first = *first_active(entry);
     const int shared = entry.prompt_size() - 1;
     if (first.computed < shared) return plan_lane(builder, entry, first, shared, may_preempt);
-    forked(builder, entry);
+    if (!forked(builder, entry)) return false;
   }
   if (entry.search && entry.lanes.size() > 1) return plan_group(builder, entry, may_preempt);
   bool any = false;
@@ -194,15 +195,17 @@ int Scheduler::sample_from(RequestState& entry, const SequenceState& lane, int e
 }
 
 // The shared part of the prompt is done: every lane gets a table of its own.
-void Scheduler::forked(StepBuilder& builder, RequestState& entry) {
+bool Scheduler::forked(StepBuilder& builder, RequestState& entry) {
   const int shared = entry.prompt_size() - 1;
   const SeqId first = first_active(entry)->seq;
   if (!entry.search && entry.lanes.size() == 1) {
-    for (int choice = 1; choice < entry.num_sequences; ++choice) {
-      const SeqId seq = new_seq();
-      lanes_[seq] = {&entry, entry.lanes.size()};
-      entry.lanes.push_back({.seq = seq, .choice = choice, .tokens = entry.request->prompt});
-      builder.step.forks.push_back({first, seq, choice});
+    if (!add_choices(entry)) {
+      starved_.push_back(entry.request->id);
+      return false;
+    }
+    for (size_t i = 1; i < entry.lanes.size(); ++i) {
+      lanes_[entry.lanes[i].seq] = {&entry, i};
+      builder.step.forks.push_back({first, entry.lanes[i].seq, entry.lanes[i].choice});
     }
   }
   for (SequenceState& lane : entry.lanes) {
@@ -211,6 +214,19 @@ void Scheduler::forked(StepBuilder& builder, RequestState& entry) {
     lane.computed = shared;
   }
   entry.forked = true;
+  return true;
+}
+
+// All or none; none where there is no memory for their tokens.
+bool Scheduler::add_choices(RequestState& entry) {
+  try {
+    for (int choice = 1; choice < entry.num_sequences; ++choice)
+      entry.lanes.push_back({.seq = new_seq(), .choice = choice, .tokens = entry.request->prompt});
+  } catch (const std::bad_alloc&) {
+    entry.lanes.resize(1);
+    return false;
+  }
+  return true;
 }
 
 void Scheduler::finish_step(StepBuilder& builder) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/check.h"
@@ -69,7 +70,7 @@ Status Scheduler::admissible(const request::Request& request) const {
   return {};
 }
 
-void Scheduler::add(request::Request request) {
+bool Scheduler::add(request::Request request) {
   const request::RequestId id = request.id;
   auto entry = std::make_unique<RequestState>();
   entry->num_sequences = request::sequence_count(request);
@@ -77,11 +78,16 @@ void Scheduler::add(request::Request request) {
   entry->request = std::make_shared<const request::Request>(std::move(request));
   choose_rope_set(*entry, entry->prompt_size());
   entry->group = new_seq();
-  entry->lanes.push_back({.seq = entry->group, .tokens = entry->request->prompt});
+  try {
+    entry->lanes.push_back({.seq = entry->group, .tokens = entry->request->prompt});
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
   lanes_[entry->group] = {entry.get(), 0};
   entry->client = &shares_.join(entry->request->client, entry->request->weight);
   waiting_.push(*entry, Seconds(cost_.seconds(entry->prompt_size())));
   SLUICE_CHECK(entries_.emplace(id, std::move(entry)).second);
+  return true;
 }
 
 void Scheduler::choose_rope_set(RequestState& entry, int length) const {

@@ -15,6 +15,7 @@
 #include <optional>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -85,8 +86,8 @@ class Scheduler {
   // Refuses what could never run, naming the limit. Reads options only, so any thread may call it.
   Status admissible(const request::Request& request) const;
 
-  // REQUIRES: admissible(request), its sampling is valid, its id is new.
-  void add(request::Request request);
+  // False: there is no memory for it. REQUIRES: admissible(request), its sampling is valid, its id is new.
+  bool add(request::Request request);
   // Nothing more will come before a batch has to start; true: static batches start with what there is.
   void set_closed(bool closed) { closed_ = closed; }
 
@@ -104,6 +105,8 @@ class Scheduler {
 
   // The next step; empty where nothing can run now.
   request::Step plan(TimePoint now);
+  // Requests that there was no memory for in plan(): they have to be cancelled.
+  std::vector<request::RequestId> take_starved() { return std::exchange(starved_, {}); }
   // Takes what came of the oldest step that is not committed yet.
   std::vector<Progress> commit(const request::Step& step, std::vector<request::Outcome> outcomes);
   // Forgets all requests, without telling the executor. Their ids, in no order.
@@ -166,7 +169,8 @@ class Scheduler {
   int rope_length(const RequestState& entry, const SequenceState& lane) const;
   static int sample_from(RequestState& entry, const SequenceState& lane, int end);
   static bool is_prefilling(const RequestState& entry);
-  void forked(StepBuilder& builder, RequestState& entry);
+  bool forked(StepBuilder& builder, RequestState& entry);
+  bool add_choices(RequestState& entry);
   void finish_step(StepBuilder& builder);
 
   // shares.cpp
@@ -212,7 +216,11 @@ class Scheduler {
   void take_move(RequestState& entry, request::SearchMove move, Progress& progress);
   void settle_drafts(RequestState& entry, SequenceState& lane);
   void take_vector(RequestState& entry, request::Pooled pooled, Progress& progress);
-  void move_lanes(RequestState& entry, const std::vector<request::LaneMove>& moves);
+  static bool has_room(RequestState& entry, size_t lane, const request::Outcome& outcome);
+  static std::optional<std::vector<SequenceState>> children_of(const RequestState& entry,
+                                                               const std::vector<request::LaneMove>& moves);
+  void move_lanes(RequestState& entry, const std::vector<request::LaneMove>& moves,
+                  std::vector<SequenceState> next);
   void take_loss(RequestState& entry, size_t lost);
   void fail(RequestState& entry, Error error, Progress& progress);
   void publish(const request::Step& step, const std::vector<request::Outcome>& outcomes);
@@ -244,6 +252,7 @@ class Scheduler {
   std::map<std::pair<int, uint64_t>, RequestState*> preempted_;  // by falling priority, then by age
   std::vector<SeqId> retire_;                                    // for the next step
   std::vector<request::Lanes> moved_;                            // for the next step
+  std::vector<request::RequestId> starved_;                      // since they were last taken
   int num_running_sequences_ = 0;
   // Rows of the running batch, finished ones included, where requests cannot join; else 0.
   int batch_rows_ = 0;

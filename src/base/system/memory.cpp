@@ -100,6 +100,10 @@ MemoryRoom memory_room(int64_t mapped, const MemorySources& sources) {
   return room;
 }
 
+Error out_of_memory() {
+  return {ErrorCode::Unavailable, "there is not enough memory for this request"};
+}
+
 int64_t unused_memory() {
   return static_cast<int64_t>(mallinfo2().fordblks);
 }

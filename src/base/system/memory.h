@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "base/result.h"
+
 namespace sluice {
 
 struct MemoryRoom {
@@ -24,6 +26,9 @@ MemoryRoom memory_room(int64_t mapped = 0, const MemorySources& sources = {});
 
 // "1.5 GiB", "200 MiB"
 std::string memory_text(int64_t bytes);
+
+// What a request is told that there is no memory for.
+Error out_of_memory();
 
 // Bytes that were freed and that the allocator keeps.
 int64_t unused_memory();
