@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -30,7 +31,8 @@ class PacedExecutor : public sim::FakeExecutor {
   Result<std::vector<request::Outcome>> collect() override {
     std::this_thread::sleep_for(std::chrono::microseconds(step_us.load()));
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return !held_; });
+    changed_.wait(lock, [&] { return !held_ || passes_ > 0; });
+    passes_ = std::max(0, passes_ - 1);
     if (broken) return Error{ErrorCode::Internal, "the device fell over"};
     return FakeExecutor::collect();
   }
@@ -46,6 +48,12 @@ class PacedExecutor : public sim::FakeExecutor {
     held_ = false;
     changed_.notify_all();
   }
+  // One step, while held up.
+  void pass() {
+    const std::lock_guard lock(mutex_);
+    ++passes_;
+    changed_.notify_all();
+  }
   std::atomic<int> step_us{0};
   std::atomic<bool> broken{false};
 
@@ -53,6 +61,7 @@ class PacedExecutor : public sim::FakeExecutor {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool held_ = false;
+  int passes_ = 0;
 };
 
 // POST /v1/chat/completions {"prompt": tokens, "max_tokens": n, "stream": bool}; "fail": an error of the reader,

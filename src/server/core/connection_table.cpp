@@ -1,5 +1,8 @@
 #include "server/core/connection_table.h"
 
+#include <new>
+#include <utility>
+
 #include "base/check.h"
 
 namespace sluice::server {
@@ -14,24 +17,37 @@ constexpr size_t kMostLeaving = 32;
 std::optional<ConnectionTable::Place> ConnectionTable::take(const std::string& address) {
   const std::lock_guard lock(mutex_);
   if (entries_.size() >= static_cast<size_t>(limits_.all) + kMostLeaving) return std::nullopt;
-  Place place;
-  const auto owner = owners_.find(address);
-  const bool own_full =
-      counted(address) && owner != owners_.end() && owner->second.places >= limits_.of_address;
-  if (own_full || places_ >= limits_.all) {
-    place.leaving = make_room(own_full ? owner->second.idle : idle_);
-    if (!place.leaving) return std::nullopt;
-  }
-  place.number = ++last_;
-  Entry& entry = entries_[place.number];
-  entry.address = address;
+  const auto owner = address.empty() ? owners_.end() : owners_.find(address);
+  const bool own_full = owner != owners_.end() && owner->second.places >= limits_.of_address;
+  const bool full = own_full || places_ >= limits_.all;
+  const Order& candidates = own_full ? owner->second.idle : idle_;
+  if (full && candidates.empty()) return std::nullopt;
+  Place place{.number = last_ + 1, .leaving = {}};
+  Entry& entry = add(address, place.number);
+  last_ = place.number;
   count(entry, 1);
-  begin_idle(place.number, entry);
+  begin_idle(entry);
+  if (full) place.leaving = make_room(candidates);
   return place;
 }
 
-std::optional<uint64_t> ConnectionTable::make_room(const Order& candidates) {
-  if (candidates.empty()) return std::nullopt;
+ConnectionTable::Entry& ConnectionTable::add(const std::string& address, uint64_t number) {
+  Entry fresh;
+  fresh.in_all = fresh.all_node.insert(fresh.all_node.end(), number);
+  fresh.in_own = fresh.own_node.insert(fresh.own_node.end(), number);
+  Entry& entry = entries_.emplace(number, std::move(fresh)).first->second;
+  if (address.empty()) return entry;
+  try {
+    entry.owner = &*owners_.try_emplace(address).first;
+  } catch (const std::bad_alloc&) {
+    entries_.erase(number);
+    throw;
+  }
+  ++entry.owner->second.entries;
+  return entry;
+}
+
+uint64_t ConnectionTable::make_room(const Order& candidates) {
   const uint64_t number = candidates.front();
   Entry& entry = entries_.at(number);
   end_idle(entry);
@@ -40,27 +56,25 @@ std::optional<uint64_t> ConnectionTable::make_room(const Order& candidates) {
   return number;
 }
 
-void ConnectionTable::begin_idle(uint64_t number, Entry& entry) {
+void ConnectionTable::begin_idle(Entry& entry) {
   entry.stage = Stage::Idle;
-  entry.in_all = idle_.insert(idle_.end(), number);
-  if (!counted(entry.address)) return;
-  Order& own = owners_[entry.address].idle;
-  entry.in_own = own.insert(own.end(), number);
+  idle_.splice(idle_.end(), entry.all_node);
+  if (entry.owner == nullptr) return;
+  Order& own = entry.owner->second.idle;
+  own.splice(own.end(), entry.own_node);
 }
 
 void ConnectionTable::end_idle(Entry& entry) {
   SLUICE_CHECK(entry.stage == Stage::Idle);
-  idle_.erase(entry.in_all);
-  if (counted(entry.address)) owners_.at(entry.address).idle.erase(entry.in_own);
+  entry.all_node.splice(entry.all_node.end(), idle_, entry.in_all);
+  if (entry.owner != nullptr)
+    entry.own_node.splice(entry.own_node.end(), entry.owner->second.idle, entry.in_own);
   entry.stage = Stage::Busy;
 }
 
 void ConnectionTable::count(const Entry& entry, int change) {
   places_ += change;
-  if (!counted(entry.address)) return;
-  Owner& owner = owners_[entry.address];
-  owner.places += change;
-  if (owner.places == 0) owners_.erase(entry.address);
+  if (entry.owner != nullptr) entry.owner->second.places += change;
 }
 
 void ConnectionTable::attach(uint64_t number, Handle connection) {
@@ -85,7 +99,7 @@ std::vector<ConnectionTable::Handle> ConnectionTable::all() const {
 void ConnectionTable::idle(uint64_t number) {
   const std::lock_guard lock(mutex_);
   Entry& entry = entries_.at(number);
-  if (entry.stage == Stage::Busy) begin_idle(number, entry);
+  if (entry.stage == Stage::Busy) begin_idle(entry);
 }
 
 void ConnectionTable::busy(uint64_t number) {
@@ -101,6 +115,7 @@ void ConnectionTable::leave(uint64_t number) {
   Entry& entry = entries_.at(number);
   if (entry.stage == Stage::Idle) end_idle(entry);
   if (entry.stage != Stage::Leaving) count(entry, -1);
+  if (entry.owner != nullptr && --entry.owner->second.entries == 0) owners_.erase(entry.owner->first);
   entries_.erase(number);
   if (last_awaited_ && number <= *last_awaited_) --awaited_;
 }

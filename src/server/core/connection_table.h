@@ -19,7 +19,7 @@ struct PlaceLimits {
   int of_address = 0;
 };
 
-// Of any thread. A connection is idle from the end of a request (at first, from its beginning) until the next head is
+// Of any thread. Only take() and all() need memory; a take() that finds none changes nothing. A connection is idle from the end of a request (at first, from its beginning) until the next head is
 // complete, however slowly that comes.
 class ConnectionTable {
  public:
@@ -53,27 +53,31 @@ class ConnectionTable {
  private:
   enum class Stage : uint8_t { Idle, Busy, Leaving };
   using Order = std::list<uint64_t>;  // the longest idle first
-  struct Entry {
-    std::string address;
-    Handle connection;
-    Stage stage = Stage::Busy;
-    Order::iterator in_all, in_own;  // where idle
-  };
   struct Owner {
-    int places = 0;
+    int places = 0;  // without those that are leaving
+    int entries = 0;
     Order idle;
   };
+  using Owners = std::unordered_map<std::string, Owner>;
+  // The nodes for the orders are made with it and move between here and there.
+  struct Entry {
+    Handle connection;
+    Stage stage = Stage::Busy;
+    Owners::pointer owner = nullptr;  // of an address that counts
+    Order all_node, own_node;         // where not idle
+    Order::iterator in_all, in_own;
+  };
 
-  bool counted(const std::string& address) const { return !address.empty(); }
-  void begin_idle(uint64_t number, Entry& entry);
+  Entry& add(const std::string& address, uint64_t number);
+  void begin_idle(Entry& entry);
   void end_idle(Entry& entry);
   void count(const Entry& entry, int change);
-  std::optional<uint64_t> make_room(const Order& candidates);
+  uint64_t make_room(const Order& candidates);
 
   const PlaceLimits limits_;
   mutable std::mutex mutex_;
   std::unordered_map<uint64_t, Entry> entries_;
-  std::unordered_map<std::string, Owner> owners_;
+  Owners owners_;
   Order idle_;
   int places_ = 0;  // taken, without those that are leaving
   uint64_t last_ = 0;

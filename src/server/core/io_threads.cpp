@@ -5,21 +5,23 @@
 #include <new>
 
 #include "base/log.h"
+#include "base/system/memory_reserve.h"
 #include "base/thread_name.h"
 
 namespace sluice::server {
 
 namespace {
 
-// What a handler throws ends that handler alone.
+// What a handler throws ends that handler alone. The reserve is for what must not throw: Boost.Asio posts the end of a
+// coroutine from a destructor.
 void run(asio::io_context& context) {
   name_thread("http");
+  MemoryReserve reserve;
   while (true) {
     try {
       context.run();
       return;
-    } catch (const std::bad_alloc&) {
-      log_error("there was no memory for a connection's work");
+    } catch (const std::bad_alloc&) {  // whoever it was for has been told, or is by its destructor
     } catch (const std::exception& problem) {
       log_error("a connection's work failed: {}", problem.what());
     }

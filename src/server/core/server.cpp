@@ -13,6 +13,8 @@
 #include <exception>
 #include <future>
 #include <new>
+#include <thread>
+#include <utility>
 
 #include "base/log.h"
 #include "base/system/memory.h"
@@ -35,6 +37,7 @@ constexpr Seconds kTrimPause{10.0};  // between two times that memory is given b
 constexpr int64_t kUnusedIdle = 16 << 20, kUnusedBusy = 256 << 20;  // bytes worth giving back
 constexpr int kLargeBlock = 4 << 20;  // bytes that go back to the system when they are freed
 constexpr Seconds kAcceptPause{0.1};  // where the system has no file for a connection
+constexpr std::chrono::milliseconds kMemoryPause{10};
 constexpr std::string_view kFullReply =
     "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 2\r\n"
     "content-length: 117\r\nconnection: close\r\n\r\n"
@@ -43,6 +46,18 @@ constexpr std::string_view kFullReply =
 
 Clock::duration ticks(Seconds seconds) {
   return std::chrono::duration_cast<Clock::duration>(seconds);
+}
+
+// What the server cannot go on without is tried until there is memory for it.
+template <class Function>
+auto insist(Function function) {
+  while (true) {
+    try {
+      return function();
+    } catch (const std::bad_alloc&) {
+      std::this_thread::sleep_for(kMemoryPause);
+    }
+  }
 }
 
 IpAddress address_of(const tcp::endpoint& endpoint) {
@@ -90,6 +105,7 @@ class Server::Loop {
   std::string url() const;
 
  private:
+  class Accepting;
   void keep_accepting();
   asio::awaitable<void> accept();
   void take(tcp::socket socket);
@@ -97,6 +113,7 @@ class Server::Loop {
   void refuse(tcp::socket socket);
   void watch_signals();
   void take_signal(int number);
+  void tick();
   void look_after();
   void give_back_memory();
   void begin_drain();
@@ -107,6 +124,8 @@ class Server::Loop {
   void announce_end();
   template <class Function>
   void for_each_connection(Function function);
+  // Calls a member after a time, unless the timer is set again or cancelled before.
+  void set_timer(asio::steady_timer& timer, Seconds delay, std::function<void()> then);
 
   IoThreads threads_;
   ConnectionTable table_;
@@ -117,7 +136,7 @@ class Server::Loop {
   tcp::endpoint endpoint_;
   ServiceNotifier notifier_;
   TimePoint last_watchdog_{}, last_trim_{};
-  bool draining_ = false, refusing_ = false, over_ = false, unhealthy_ = false;
+  bool accepting_ = false, draining_ = false, refusing_ = false, over_ = false, unhealthy_ = false;
   End end_ = End::Drained;
   std::promise<End> ended_;
   bool started_ = false;
@@ -161,17 +180,38 @@ void Server::Loop::start(bool signals) {
   asio::post(control_, [this, signals] {
     keep_accepting();
     if (signals) watch_signals();
-    look_after();
+    tick();
   });
   started_ = true;
   threads_.start();
 }
 
-// Goes on after a lack of memory.
+// Begins again where a lack of memory ends it, of which Boost.Asio may tell only by destroying the handler.
+class Server::Loop::Accepting {
+ public:
+  explicit Accepting(Loop& loop) : loop_(&loop) {}
+  Accepting(Accepting&& other) noexcept : loop_(std::exchange(other.loop_, nullptr)) {}
+  Accepting& operator=(Accepting&&) = delete;
+  ~Accepting() {
+    if (loop_ == nullptr) return;
+    loop_->accepting_ = false;
+    if (!loop_->acceptor_.is_open()) return;
+    try {
+      asio::post(loop_->control_, [loop = loop_] { loop->keep_accepting(); });
+    } catch (const std::bad_alloc&) {  // look_after() does it
+    }
+  }
+  void operator()(const std::exception_ptr&) noexcept {}
+
+ private:
+  Loop* loop_;
+};
+
 void Server::Loop::keep_accepting() {
-  asio::co_spawn(control_, accept(), [this](const std::exception_ptr& problem) {
-    if (problem && acceptor_.is_open()) keep_accepting();
-  });
+  if (accepting_ || !acceptor_.is_open()) return;
+  Accepting handler(*this);
+  accepting_ = true;
+  asio::co_spawn(control_, accept(), std::move(handler));
 }
 
 asio::awaitable<void> Server::Loop::accept() {
@@ -203,13 +243,13 @@ void Server::Loop::take(tcp::socket socket) {
   const std::optional<ConnectionTable::Place> place =
       state.proxies().contains(peer) ? table_.take_uncounted() : table_.take(peer.client());
   if (!place) return refuse(std::move(socket));
-  if (place->leaving) {
-    state.metrics().troubled(RejectReason::Connections);
-    if (const auto leaving = table_.find(*place->leaving).lock()) leaving->give_way();
-  }
   state.metrics().connections += 1;
   const uint64_t number = place->number;
   try {
+    if (place->leaving) {
+      state.metrics().troubled(RejectReason::Connections);
+      if (const auto leaving = table_.find(*place->leaving).lock()) leaving->give_way();
+    }
     auto connection = std::make_shared<Connection>(std::move(socket), Facilities{state, table_},
                                                    Caller{number, peer}, [this, number] { forget(number); });
     table_.attach(number, connection);
@@ -238,15 +278,26 @@ void Server::Loop::refuse(tcp::socket socket) {
 
 template <class Function>
 void Server::Loop::for_each_connection(Function function) {
-  for (const ConnectionTable::Handle& handle : table_.all())
-    if (const std::shared_ptr<Connection> connection = handle.lock()) function(*connection);
+  for (const ConnectionTable::Handle& handle : insist([&] { return table_.all(); }))
+    if (const std::shared_ptr<Connection> connection = handle.lock()) insist([&] { function(*connection); });
+}
+
+void Server::Loop::set_timer(asio::steady_timer& timer, Seconds delay, std::function<void()> then) {
+  timer.expires_after(ticks(delay));
+  insist([&] {
+    timer.async_wait([then](const error_code& error) {
+      if (!error) then();
+    });
+  });
 }
 
 void Server::Loop::watch_signals() {
-  signals_.async_wait([this](const error_code& error, int number) {
-    if (error) return;
-    take_signal(number);
-    if (!over_) watch_signals();
+  insist([this] {
+    signals_.async_wait([this](const error_code& error, int number) {
+      if (error) return;
+      if (!over_) watch_signals();
+      take_signal(number);
+    });
   });
 }
 
@@ -276,10 +327,18 @@ void Server::Loop::give_back_memory() {
   last_trim_ = Clock::now();
 }
 
-// Once a second: tells systemd that things go on, and ends what cannot go on.
+// Once a second, or more often where systemd watches.
+void Server::Loop::tick() {
+  const std::optional<double> interval = notifier_.watchdog_interval();
+  set_timer(tick_, interval ? std::min(kTick, Seconds(*interval / 4)) : kTick, [this] { tick(); });
+  look_after();
+}
+
+// Tells systemd that things go on, and ends what cannot go on.
 void Server::Loop::look_after() {
   end_if_idle();
   if (over_) return;
+  keep_accepting();
   const HealthReport report = state.health();
   if (!report.healthy && !unhealthy_) log_error("unhealthy: {}", report.reason);
   if (report.healthy && unhealthy_) log_info("healthy again");
@@ -298,11 +357,6 @@ void Server::Loop::look_after() {
     notifier_.send("WATCHDOG=1");
     last_watchdog_ = Clock::now();
   }
-  const Seconds next = interval ? std::min(kTick, Seconds(*interval / 4)) : kTick;
-  tick_.expires_after(ticks(next));
-  tick_.async_wait([this](const error_code& error) {
-    if (!error) look_after();
-  });
 }
 
 void Server::Loop::begin_drain() {
@@ -311,10 +365,7 @@ void Server::Loop::begin_drain() {
            state.metrics().requests.load());
   state.set_draining();
   notifier_.send("STOPPING=1");
-  deadline_.expires_after(ticks(Seconds(state.options().drain_delay)));
-  deadline_.async_wait([this](const error_code& error) {
-    if (!error) refuse_new();
-  });
+  set_timer(deadline_, Seconds(state.options().drain_delay), [this] { refuse_new(); });
 }
 
 void Server::Loop::refuse_new() {
@@ -324,10 +375,7 @@ void Server::Loop::refuse_new() {
   // Probes are still answered, so that a balancer hears what goes on; who comes for that is not waited for.
   table_.shut();
   for_each_connection([](Connection& connection) { connection.end_soon(); });
-  deadline_.expires_after(ticks(Seconds(state.options().shutdown_timeout)));
-  deadline_.async_wait([this](const error_code& error) {
-    if (!error) say_farewell(End::Cut);
-  });
+  set_timer(deadline_, Seconds(state.options().shutdown_timeout), [this] { say_farewell(End::Cut); });
   end_if_idle();
 }
 
@@ -338,10 +386,7 @@ void Server::Loop::say_farewell(End end) {
   error_code ignored;
   acceptor_.close(ignored);
   for_each_connection([](Connection& connection) { connection.abort(); });
-  deadline_.expires_after(ticks(kFarewell));
-  deadline_.async_wait([this, end](const error_code& error) {
-    if (!error) cut(end);
-  });
+  set_timer(deadline_, kFarewell, [this, end] { cut(end); });
   end_if_idle();
 }
 

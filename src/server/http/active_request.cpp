@@ -103,6 +103,7 @@ ActiveRequest::~ActiveRequest() {
 }
 
 std::optional<api::ApiError> ActiveRequest::start() {
+  ids_.reserve(prepared_.submissions.size());  // what the engine has taken is not forgotten
   for (size_t i = 0; i < prepared_.submissions.size(); ++i) {
     engine::Submission& submission = prepared_.submissions[i];
     submission.deliver = [box = box_, i](engine::Event event) { box->push(i, std::move(event)); };
@@ -153,9 +154,9 @@ void ActiveRequest::pump(std::string& out) {
   while (prepared_.writer->has_more() && out.size() < kPumpBytes) prepared_.writer->next_piece(out);
 }
 
-void ActiveRequest::cancel() {
-  for (const std::optional<engine::RequestId>& id : ids_)
-    if (id) engine_.cancel(*id);
+void ActiveRequest::cancel() noexcept {
+  for (std::optional<engine::RequestId>& id : ids_)
+    if (id) engine_.cancel(*std::exchange(id, std::nullopt));
 }
 
 void ActiveRequest::fail(const api::ApiError& error, std::string& out) {

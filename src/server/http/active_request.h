@@ -77,7 +77,7 @@ class ActiveRequest {
   // Where it failed before a byte was appended.
   const api::ApiError* error() const { return prepared_.writer->error(); }
   // Ends it in the engine; no more events are asked for.
-  void cancel();
+  void cancel() noexcept;
   // Ends it with this error, as the client sees it.
   void fail(const api::ApiError& error, std::string& out);
   // The head of a streamed answer is out.
@@ -99,7 +99,7 @@ class ActiveRequest {
   std::shared_ptr<EventBox> box_;
   std::deque<EventBox::Arrived> arrived_;              // and not written yet
   int64_t counted_ = 0;                                // bytes of the budget, besides those of the box
-  std::vector<std::optional<engine::RequestId>> ids_;  // of what has not finished
+  std::vector<std::optional<engine::RequestId>> ids_;  // of what has not finished nor been cancelled
   size_t finished_ = 0;
   engine::Usage usage_;
 };

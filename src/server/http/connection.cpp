@@ -13,6 +13,7 @@
 #include <new>
 
 #include "base/log.h"
+#include "base/system/memory_reserve.h"
 
 namespace sluice::server {
 
@@ -123,33 +124,48 @@ void Connection::give_up(const std::exception_ptr& problem) noexcept {
   close();
 }
 
+// Calls a member when a coroutine is over, however that comes about: by its end, by an exception, or because it is
+// destroyed, as Boost.Asio does, telling nobody, with one that it has no memory to suspend.
+class Connection::Ending {
+ public:
+  using Member = void (Connection::*)(const std::exception_ptr&) noexcept;
+  Ending(std::shared_ptr<Connection> self, Member member) : self_(std::move(self)), member_(member) {}
+  Ending(Ending&& other) noexcept = default;
+  Ending& operator=(Ending&&) = delete;
+  ~Ending() {
+    if (self_) (*this)(std::make_exception_ptr(std::bad_alloc()));
+  }
+  void operator()(const std::exception_ptr& problem) noexcept {
+    const std::shared_ptr<Connection> self = std::move(self_);
+    (self.get()->*member_)(problem);
+  }
+
+ private:
+  std::shared_ptr<Connection> self_;
+  Member member_;
+};
+
+void Connection::end_serving(const std::exception_ptr& problem) noexcept {
+  give_up(problem);
+  if (problem) lost_ = true;
+  finish_request();
+  close();
+  on_end_();
+}
+
+void Connection::end_input(const std::exception_ptr& problem) noexcept {
+  give_up(problem);
+  if (problem) lost_ = true;
+  wake();
+}
+
 void Connection::spawn() {
-  const auto ended = [self = shared_from_this()](std::exception_ptr problem) {
-    self->give_up(problem);
-    if (problem) self->lost_ = true;
-    try {
-      self->finish_request();
-    } catch (const std::bad_alloc&) {  // its line in the log is lost
-      self->current_ = {};
-    }
-    self->close();
-    self->on_end_();
-  };
-  const auto input_ended = [self = shared_from_this()](std::exception_ptr problem) {
-    self->give_up(problem);
-    if (problem) self->lost_ = true;
-    self->wake();
-  };
-  bool serving = false;
   try {
-    asio::co_spawn(socket_.get_executor(), serve(), ended);
-    serving = true;
-    asio::co_spawn(socket_.get_executor(), read_input(), input_ended);
-  } catch (const std::bad_alloc&) {
-    lost_ = true;
-    close();
-    wake();
-    if (!serving) on_end_();
+    Ending serving(shared_from_this(), &Connection::end_serving);
+    asio::co_spawn(socket_.get_executor(), serve(), std::move(serving));
+    Ending reading(shared_from_this(), &Connection::end_input);
+    asio::co_spawn(socket_.get_executor(), read_input(), std::move(reading));
+  } catch (const std::bad_alloc&) {  // those that did not begin have ended
   }
 }
 
@@ -244,6 +260,7 @@ Connection::Awaitable Connection::serve() {
     head_sent_ = probed_ = false;
     current_ = {};
     const bool complete = co_await read_head();
+    if (complete && !MemoryReserve::regain()) throw std::bad_alloc();
     if (complete) co_await serve_request();
     const std::string last = std::exchange(outgoing_, {});
     co_await send(last);
@@ -361,7 +378,7 @@ asio::awaitable<bool> Connection::read_body() {
 }
 
 // Once a request, when nothing more will be done for it.
-void Connection::finish_request() {
+void Connection::finish_request() noexcept {
   release_body();
   if (current_.id.empty()) return;
   state_.metrics().requests -= 1;
@@ -373,18 +390,25 @@ void Connection::finish_request() {
   const AccessLog wanted = state_.options().access_log;
   const bool polled = current_.route != nullptr && current_.route->polled();
   if (wanted == AccessLog::All || (wanted == AccessLog::Unpolled && !polled)) {
-    const engine::Usage& usage = current_.usage;
-    log_message(LogLevel::Info, "request",
-                {{"id", current_.id},
-                 {"client", current_.client.empty() ? "-" : current_.client},
-                 {"route", current_.route == nullptr ? "-" : current_.route->path},
-                 {"status", int64_t{current_.status}},
-                 {"ms", seconds * 1e3},
-                 {"prompt", int64_t{usage.prompt_tokens}},
-                 {"cached", int64_t{usage.cached_tokens}},
-                 {"generated", int64_t{usage.generated_tokens}}});
+    try {
+      log_request(seconds);
+    } catch (const std::bad_alloc&) {  // the line is lost
+    }
   }
   current_ = {};
+}
+
+void Connection::log_request(double seconds) const {
+  const engine::Usage& usage = current_.usage;
+  log_message(LogLevel::Info, "request",
+              {{"id", current_.id},
+               {"client", current_.client.empty() ? "-" : current_.client},
+               {"route", current_.route == nullptr ? "-" : current_.route->path},
+               {"status", int64_t{current_.status}},
+               {"ms", seconds * 1e3},
+               {"prompt", int64_t{usage.prompt_tokens}},
+               {"cached", int64_t{usage.cached_tokens}},
+               {"generated", int64_t{usage.generated_tokens}}});
 }
 
 // Lets the client read the answer to a request of which it may still be sending the rest.

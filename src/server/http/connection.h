@@ -77,7 +77,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   struct Reading;
 
   // connection.cpp
+  class Ending;
   void spawn();
+  void end_serving(const std::exception_ptr& problem) noexcept;
+  void end_input(const std::exception_ptr& problem) noexcept;
   void give_up(const std::exception_ptr& problem) noexcept;
   Awaitable read_input();
   void read_available(boost::system::error_code& error);
@@ -93,7 +96,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::awaitable<bool> send(std::string_view bytes);
   Awaitable linger();
   void close();
-  void finish_request();
+  void finish_request() noexcept;
+  void log_request(double seconds) const;
 
   // connection_answer.cpp
   Awaitable answer(Admission& admission);
