@@ -230,5 +230,20 @@ TEST(Access, AKeyHasItsShare) {
   EXPECT_EQ(rig.ask(post("{}", "X-Api-Key: secret\r\n")).status, 200);
 }
 
+TEST(Access, WeightsAreOfKeysThatThereAre) {
+  ServerOptions options;
+  options.port = 0;
+  options.key_weights = {"ann=2"};
+  const auto refusal = [&] {
+    const auto server = Server::open(options, false, test_operations());
+    return server.ok() ? "" : server.error().message;
+  };
+  EXPECT_EQ(refusal(), "--key-weight ann=2: there are no keys");
+  options.api_keys = {"bob:secret-1", "secret-2"};
+  EXPECT_EQ(refusal(), "--key-weight ann=2: no key has this name; there are bob, key-2");
+  options.key_weights = {"bob=2", "key-2=3"};
+  EXPECT_EQ(refusal(), "");
+}
+
 }  // namespace
 }  // namespace sluice::server

@@ -15,6 +15,8 @@ namespace {
 constexpr size_t kKeyBytes = 512, kNameBytes = 64, kMostKeys = 10'000;
 constexpr size_t kFileBytes = kMostKeys * 2 * (kKeyBytes + kNameBytes);  // with comments
 
+constexpr size_t kNamedOwners = 20;  // in a message
+
 bool is_name(std::string_view text) {
   return !text.empty() && text.size() <= kNameBytes &&
          text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") ==
@@ -73,6 +75,17 @@ Status KeyRing::add(std::string_view text, const std::string& place) {
   keys_.push_back(
       {named ? std::string(text.substr(0, colon)) : fmt::format("key-{}", keys_.size() + 1), digest_of(key)});
   return {};
+}
+
+bool KeyRing::has_owner(std::string_view name) const {
+  return std::any_of(keys_.begin(), keys_.end(), [&](const Key& key) { return key.name == name; });
+}
+
+std::string KeyRing::owners() const {
+  std::string names;
+  for (size_t i = 0; i < std::min(keys_.size(), kNamedOwners); ++i)
+    names += (i == 0 ? "" : ", ") + keys_[i].name;
+  return keys_.size() > kNamedOwners ? names + ", ..." : names;
 }
 
 std::optional<std::string> KeyRing::find(std::string_view presented) const {

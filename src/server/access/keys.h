@@ -24,6 +24,9 @@ class KeyRing {
 
   bool empty() const { return keys_.empty(); }
   size_t size() const { return keys_.size(); }
+  bool has_owner(std::string_view name) const;
+  // Of owners, in the order of their keys: "ann, bob"; of many, only the first.
+  std::string owners() const;
   // The name of a key's owner. Time does not depend on the keys.
   std::optional<std::string> find(std::string_view presented) const;
 

@@ -12,6 +12,7 @@
 #include <csignal>
 #include <exception>
 #include <future>
+#include <map>
 #include <new>
 #include <thread>
 #include <utility>
@@ -70,6 +71,19 @@ PlaceLimits places_of(const ServerOptions& options) {
   const int all = static_cast<int>(std::min<int64_t>(files, options.max_connections));
   const int part = options.address_connections > 0 ? options.address_connections : (all + 1) / 2;
   return {all, std::min(all, part)};
+}
+
+// A weight for a name that nobody has would be ignored for good.
+Status check_weights(const ServerOptions& options, const KeyRing& keys) {
+  const std::map<std::string, double> weights = *parse_key_weights(options.key_weights);
+  for (const auto& [name, weight] : weights) {
+    if (keys.has_owner(name)) continue;
+    return Error{ErrorCode::InvalidArgument,
+                 keys.empty() ? fmt::format("--key-weight {}={:g}: there are no keys", name, weight)
+                              : fmt::format("--key-weight {}={:g}: no key has this name; there are {}", name,
+                                            weight, keys.owners())};
+  }
+  return {};
 }
 
 }  // namespace
@@ -444,6 +458,7 @@ Result<std::unique_ptr<Server>> Server::open(const ServerOptions& options, bool 
                  fmt::format("key file '{}' holds no key; leave it out, or say --insecure-no-auth, to let "
                              "everybody in",
                              options.api_key_file)};
+  if (Status known = check_weights(options, *keys); !known) return known.error();
   auto loop = std::make_unique<Loop>(options, std::move(*keys), std::move(operations));
   if (Status listening = loop->listen(); !listening) return listening.error();
   loop->start(signals);
