@@ -14,6 +14,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/keyed_hash.h"
 #include "formats/quote.h"
 
 namespace sluice::formats {
@@ -116,6 +117,20 @@ Status refuse_lfs_pointer(std::string_view bytes, const std::string& path) {
                   quote_path(path), bytes.size(), quote_path(size))};
 }
 
+// Hash of the two ends and of pieces spread evenly between them: little enough to be read between two steps. A write that
+// lies between two pieces is not seen.
+uint64_t sample_of(std::string_view bytes) {
+  constexpr size_t kEnd = size_t{1} << 20, kPieces = 1024, kPiece = 64;
+  uint64_t hash = 0;
+  const auto add = [&](std::string_view piece) { hash = keyed_hash(piece, {hash, bytes.size()}); };
+  add(bytes.substr(0, kEnd));
+  if (bytes.size() <= kEnd) return hash;
+  add(bytes.substr(bytes.size() - kEnd));
+  const size_t spacing = std::max(kPiece, bytes.size() / kPieces);
+  for (size_t at = kEnd; at < bytes.size(); at += spacing) add(bytes.substr(at, kPiece));
+  return hash;
+}
+
 // Closed on every way out of open(): a mapping holds its file by itself.
 struct Descriptor {
   int value;
@@ -160,11 +175,19 @@ bool MappedFile::changed() const {
   if (::stat(path_.c_str(), &status) != 0) return false;
   const Stamp now = stamp_of(status);
   if (now.device != stamp_.device || now.inode != stamp_.inode) return false;
-  return now.size != stamp_.size || now.seconds != stamp_.seconds || now.nanoseconds != stamp_.nanoseconds;
+  if (now.size != stamp_.size) return true;
+  if (now.seconds == stamp_.seconds && now.nanoseconds == stamp_.nanoseconds) return false;
+  if (sample_of(bytes_) != sample_) return true;
+  stamp_ = now;
+  return false;
 }
 
 MappedFile::MappedFile(std::string path, std::string_view bytes, const Stamp& stamp)
-    : path_(std::move(path)), stamp_(stamp), bytes_(bytes), slot_(publish_range(bytes_, path_.c_str())) {}
+    : path_(std::move(path)),
+      stamp_(stamp),
+      bytes_(bytes),
+      sample_(sample_of(bytes)),
+      slot_(publish_range(bytes_, path_.c_str())) {}
 
 MappedFile::~MappedFile() {
   retract_range(slot_);

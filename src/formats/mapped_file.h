@@ -25,8 +25,9 @@ class MappedFile {
 
   std::string_view bytes() const { return bytes_; }
   const std::string& path() const { return path_; }
-  // Whether the mapped file itself was written to: another size or time of modification. One that was replaced or removed
-  // lives on in the mapping.
+  // Whether the mapped file itself was written to: another size, or another time of modification and other bytes, of
+  // which a sample is compared: its first and last mebibyte, and pieces spread evenly over the rest. One that was replaced
+  // or removed lives on in the mapping. Of one thread at a time.
   bool changed() const;
 
  private:
@@ -39,9 +40,10 @@ class MappedFile {
   MappedFile(std::string path, std::string_view bytes, const Stamp& stamp);
 
   std::string path_;
-  Stamp stamp_;
+  mutable Stamp stamp_;  // of the last time that its bytes were found to be the same
   std::string_view bytes_;
-  int slot_;  // in the table that the fault handler reads
+  uint64_t sample_;  // hash of the bytes that are compared
+  int slot_;         // in the table that the fault handler reads
 };
 
 // From here on a SIGBUS inside a mapped file prints "model file X changed on disk" to stderr and exits with

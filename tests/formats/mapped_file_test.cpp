@@ -5,8 +5,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
+#include <string>
 
 #include "formats/gguf/gguf.h"
 #include "formats/quote.h"
@@ -29,13 +32,36 @@ TEST(MappedFile, GivesTheBytes) {
   EXPECT_EQ((*file)->bytes(), "hello");
 }
 
+void set_later(const std::string& path) {
+  std::filesystem::last_write_time(path, std::filesystem::last_write_time(path) + std::chrono::seconds(2));
+}
+
 TEST(MappedFile, NoticesThatItWasWrittenTo) {
   const TempFolder folder;
-  const std::string path = folder.write("x", "hello");
+  for (const size_t size : {size_t{5}, size_t{5} << 20}) {
+    for (const size_t at : {size_t{0}, size / 2 / 64 * 64, size - 1}) {
+      const std::string path = folder.write("x", std::string(size, 'a'));
+      const auto file = MappedFile::open(path);
+      ASSERT_TRUE(file.ok()) << file.error().message;
+      EXPECT_FALSE((*file)->changed());
+      std::fstream(path, std::ios::in | std::ios::out | std::ios::binary).seekp(static_cast<long>(at))
+          << std::string(std::min(size - at, size_t{8192}), 'b');
+      set_later(path);  // a write within the clock's tick
+      EXPECT_TRUE((*file)->changed()) << size << " at " << at;
+      EXPECT_TRUE((*file)->changed()) << size << " at " << at;
+    }
+  }
+}
+
+TEST(MappedFile, IsTheSameWhereOnlyItsTimeChanged) {
+  const TempFolder folder;
+  const std::string path = folder.write("x", std::string(size_t{3} << 20, 'a'));
   const auto file = MappedFile::open(path);
   ASSERT_TRUE(file.ok()) << file.error().message;
+  set_later(path);
   EXPECT_FALSE((*file)->changed());
-  std::filesystem::last_write_time(path, std::filesystem::last_write_time(path) + std::chrono::seconds(2));
+  EXPECT_FALSE((*file)->changed());
+  std::filesystem::resize_file(path, (size_t{3} << 20) + 1);
   EXPECT_TRUE((*file)->changed());
 }
 

@@ -81,6 +81,20 @@ def test_a_file_written_to_in_place_ends_the_server():
             assert f"model file {model} changed on disk while it was in use" in server.text(), server.text()
 
 
+def test_a_file_that_is_touched_goes_on():
+    need_model()
+    with tempfile.TemporaryDirectory() as folder:
+        model = Path(folder, "model.gguf")
+        shutil.copyfile(DEFAULT_MODEL, model)
+        with Server("-m", model) as server:
+            before = server.complete("Once", 8)
+            time.sleep(0.2)
+            model.touch()
+            assert server.complete("Once", 8) == before
+            time.sleep(0.2)
+            assert server.complete("Once", 8) == before
+
+
 def test_a_file_that_is_replaced_goes_on():
     need_model()
     with tempfile.TemporaryDirectory() as folder:
