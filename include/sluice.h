@@ -1,7 +1,8 @@
 /* The C interface of sluice: load a model, answer prompts, make vectors, turn text into tokens and back.
  *
- * Every function that can fail returns a sluice_status; sluice_error_message() has the sentence for people. Nothing ends
- * the process, whatever a model file holds or a caller passes; an answer that fails, fails alone.
+ * Every function that can fail returns a sluice_status; sluice_error_message() has the sentence for people. Nothing that a
+ * model file holds or a caller passes ends the process; an answer that fails, fails alone. Model files are mapped: one that
+ * is made shorter while it is loaded ends the process with SIGBUS.
  *
  * Threads: sessions are independent of each other. Any number of threads may call the functions of one session at once;
  * their answers are computed in one batch. sluice_unload() is called when no other call of the session runs.

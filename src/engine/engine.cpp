@@ -26,8 +26,8 @@ Engine::Engine(EngineOptions options, sched::Executor& executor, Now now)
     : options_(std::move(options)),
       executor_(executor),
       now_(std::move(now)),
-      ledger_(options_.ledger),
-      scheduler_(options_.scheduler, ledger_),
+      kv_manager_(options_.kv_manager),
+      scheduler_(options_.scheduler, kv_manager_),
       output_(metrics_, trace_) {
   progress_at_ = now_().time_since_epoch().count();
 }
@@ -288,7 +288,7 @@ void Engine::note_step(Flight& flight, TimePoint now) {
   metrics_.step_tokens.record(static_cast<double>(run));
   if (step.padding)
     metrics_.padding_share.record(1 - static_cast<double>(run) / static_cast<double>(computed));
-  const kv::GroupUsage usage = ledger_.usage(0);
+  const kv::GroupUsage usage = kv_manager_.usage(0);
   metrics_.kv_share.record(static_cast<double>(std::max(usage.used, usage.promised)) /
                            std::max(1, usage.blocks));
 }
@@ -303,7 +303,7 @@ void Engine::fail_all(const Error& error) {
   for (const auto& [id, place] : std::exchange(places_, {})) free_place(place);
   output_.set_holding(false, now);  // answers that are complete are delivered
   for (const RequestId id : output_.ids()) output_.end(id, FinishReason::Error, error, now);
-  ledger_.forget_all();
+  kv_manager_.forget_all();
   const Status reset = executor_.reset();
   if (reset) return;
   log_error("the executor is gone: {}", reset.error().message);

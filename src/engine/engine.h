@@ -38,7 +38,7 @@ struct QueueLimits {
 
 struct EngineOptions {
   sched::SchedulerOptions scheduler;
-  kv::KvManagerOptions ledger;
+  kv::KvManagerOptions kv_manager;
   QueueLimits queue;
   int vocab = 0;  // token ids are below this
 };
@@ -114,7 +114,7 @@ class Engine {
   // When step() could have something to do though nothing new came in.
   std::optional<TimePoint> wake_at() const;
 
-  const kv::KvManager& ledger() const { return ledger_; }
+  const kv::KvManager& kv_manager() const { return kv_manager_; }
   const sched::Scheduler& scheduler() const { return scheduler_; }
 
  private:
@@ -179,7 +179,7 @@ class Engine {
   Now now_;
   Metrics metrics_;
   Trace trace_;
-  kv::KvManager ledger_;
+  kv::KvManager kv_manager_;
   sched::Scheduler scheduler_;
   OutputProcessor output_;
   std::deque<Flight> in_flight_;

@@ -9,13 +9,13 @@ namespace {
 constexpr size_t kWaitingInSnapshot = 100;
 
 // Blocks without their owners.
-Snapshot::Group group_now(const kv::KvManager& ledger, int index) {
+Snapshot::Group group_now(const kv::KvManager& kv_manager, int index) {
   using State = Snapshot::Block::State;
-  const kv::KvGroup& options = ledger.options().groups[static_cast<size_t>(index)];
-  Snapshot::Group group{options.window, ledger.usage(index), {}};
+  const kv::KvGroup& options = kv_manager.options().groups[static_cast<size_t>(index)];
+  Snapshot::Group group{options.window, kv_manager.usage(index), {}};
   group.blocks.resize(static_cast<size_t>(group.usage.blocks));
   for (size_t i = 0; i < group.blocks.size(); ++i) {
-    const kv::BlockUse use = ledger.use(index, BlockId{static_cast<int32_t>(i)});
+    const kv::BlockUse use = kv_manager.use(index, BlockId{static_cast<int32_t>(i)});
     const State idle = use.kept ? State::Kept : State::Free;
     group.blocks[i] = {.state = use.holders > 0 ? State::Held : idle, .shared = use.holders > 1, .owner = {}};
   }
@@ -63,7 +63,7 @@ void Engine::publish_counters() {
   metrics_.preempted_swapped.set(planned.preempted_swapped);
   metrics_.shares_given_back.set(planned.given_back);
   metrics_.kv_lost.set(planned.kv_lost);
-  const kv::KvCounters& moved = ledger_.counters();
+  const kv::KvCounters& moved = kv_manager_.counters();
   metrics_.blocks_copied.set(moved.copied);
   metrics_.blocks_evicted.set(moved.evicted);
   metrics_.blocks_demoted.set(moved.demoted);
@@ -71,8 +71,8 @@ void Engine::publish_counters() {
   metrics_.blocks_swapped_out.set(moved.swapped_out);
   metrics_.blocks_swapped_in.set(moved.swapped_in);
   kv::GroupUsage sum;
-  for (int group = 0; group < ledger_.groups(); ++group) {
-    const kv::GroupUsage usage = ledger_.usage(group);
+  for (int group = 0; group < kv_manager_.groups(); ++group) {
+    const kv::GroupUsage usage = kv_manager_.usage(group);
     sum.blocks += usage.blocks;
     sum.used += usage.used;
     sum.promised += usage.promised;
@@ -92,14 +92,15 @@ void Engine::publish_snapshot() {
   auto fresh = std::make_shared<Snapshot>();
   fresh->step = steps_;
   fresh->waiting = scheduler_.waiting();
-  for (int group = 0; group < ledger_.groups(); ++group) fresh->groups.push_back(group_now(ledger_, group));
+  for (int group = 0; group < kv_manager_.groups(); ++group)
+    fresh->groups.push_back(group_now(kv_manager_, group));
   scheduler_.for_each(kWaitingInSnapshot, [&](const sched::RequestView& view) {
     fresh->requests.push_back(view);
     if (view.phase != sched::Phase::Running) return;
     for (const sched::RequestView::LaneView& lane : view.lanes) {
-      for (int group = 0; group < ledger_.groups() && ledger_.contains(lane.seq); ++group) {
+      for (int group = 0; group < kv_manager_.groups() && kv_manager_.contains(lane.seq); ++group) {
         std::vector<Snapshot::Block>& blocks = fresh->groups[static_cast<size_t>(group)].blocks;
-        for (const BlockId block : ledger_.table(lane.seq, group)) {
+        for (const BlockId block : kv_manager_.table(lane.seq, group)) {
           if (block != request::kNoBlock) blocks[static_cast<size_t>(block.value)].owner = view.id;
         }
       }

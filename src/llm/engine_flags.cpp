@@ -177,9 +177,9 @@ Result<EngineSetup> make_setup(const EngineFlags& flags, const models::ModelSpec
   if (Status status = sched::validate(s); !status) return status.error();
 
   const std::vector<int> windows = runtime::kv_groups(spec).windows;
-  setup.ledger.block_size = flags.block_size;
-  setup.ledger.prefix_cache = flags.prefix_cache && flags.kv_cache;
-  setup.ledger.model = fmt::format("{}/{}/{}", identity, name(*flags.kv_type), flags.block_size);
+  setup.kv_manager.block_size = flags.block_size;
+  setup.kv_manager.prefix_cache = flags.prefix_cache && flags.kv_cache;
+  setup.kv_manager.model = fmt::format("{}/{}/{}", identity, name(*flags.kv_type), flags.block_size);
   setup.executor.memory = {.block_size = flags.block_size, .type = *flags.kv_type, .blocks = {}};
   setup.executor.tiers.disk_folder = flags.disk_folder;
   for (int window : windows) {
@@ -190,7 +190,7 @@ Result<EngineSetup> make_setup(const EngineFlags& flags, const models::ModelSpec
     setup.executor.memory.blocks.push_back(group.blocks[0]);
     setup.executor.tiers.host_blocks.push_back(group.blocks[1]);
     setup.executor.tiers.disk_blocks.push_back(group.blocks[2]);
-    setup.ledger.groups.push_back(group);
+    setup.kv_manager.groups.push_back(group);
   }
   setup.executor.eos_tokens = std::move(end_tokens);
   setup.executor.warm_up = {flags.max_step_tokens, flags.max_seqs};

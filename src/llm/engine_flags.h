@@ -50,7 +50,7 @@ Result<EngineFlags> resolve_defaults(EngineFlags flags, const models::Model& mod
 // The flags made concrete for one model.
 struct EngineSetup {
   sched::SchedulerOptions scheduler;
-  kv::KvManagerOptions ledger;
+  kv::KvManagerOptions kv_manager;
   runtime::ExecutorOptions executor;
   int context = 0;    // positions of one sequence
   int kv_tokens = 0;  // positions in all

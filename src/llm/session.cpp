@@ -84,8 +84,10 @@ Status Session::Parts::start_engine(const SessionOptions& options, const std::st
       runtime::ModelExecutor::make(*model, contrast.get(), setup.executor);
   if (!ready) return ready.error();
   executor = std::move(*ready);
-  engine::EngineOptions engine_options{
-      .scheduler = setup.scheduler, .ledger = setup.ledger, .queue = options.queue, .vocab = spec.vocab};
+  engine::EngineOptions engine_options{.scheduler = setup.scheduler,
+                                       .kv_manager = setup.kv_manager,
+                                       .queue = options.queue,
+                                       .vocab = spec.vocab};
   engine = std::make_unique<engine::Engine>(std::move(engine_options), *executor);
   engine->start();
   return {};

@@ -115,7 +115,7 @@ bool Scheduler::start(StepBuilder& builder, RequestState& entry, int sequences) 
 
 bool Scheduler::reserve_capacity_if_due(RequestState& entry, std::span<const SeqId> family) {
   if (options_.kv_policy == KvPolicy::OnDemand && entry.preemptions < options_.max_preemptions) return true;
-  entry.promised = ledger_.reserve_capacity(family, demand(*entry.request));
+  entry.promised = kv_manager_.reserve_capacity(family, demand(*entry.request));
   return entry.promised;
 }
 
@@ -123,14 +123,14 @@ bool Scheduler::reserve_capacity_if_due(RequestState& entry, std::span<const Seq
 // somebody preempted.
 bool Scheduler::leaves_headroom(const RequestState& entry, int sequences) const {
   if (entry.promised || running_.empty()) return true;
-  for (int group = 0; group < ledger_.groups(); ++group) {
-    if (ledger_.available(group) < headroom(group, sequences)) return false;
+  for (int group = 0; group < kv_manager_.groups(); ++group) {
+    if (kv_manager_.available(group) < headroom(group, sequences)) return false;
   }
   return true;
 }
 
 int Scheduler::headroom(int group, int sequences) const {
-  return std::min(num_running_sequences_ + sequences, ledger_.capacity(group) / 32);
+  return std::min(num_running_sequences_ + sequences, kv_manager_.capacity(group) / 32);
 }
 
 bool Scheduler::bring_back(RequestState& entry, int sequences) {
@@ -138,17 +138,17 @@ bool Scheduler::bring_back(RequestState& entry, int sequences) {
   if (!reserve_capacity_if_due(entry, family)) return false;
   // Each lane may need a block for its next token; alone, there is one.
   const bool safe = entry.promised || running_.empty();
-  return ledger_.swap_in(family, safe ? 0 : std::min(sequences, static_cast<int>(family.size())));
+  return kv_manager_.swap_in(family, safe ? 0 : std::min(sequences, static_cast<int>(family.size())));
 }
 
 bool Scheduler::set_up(const StepBuilder& builder, RequestState& entry, int sequences) {
   SequenceState& lane = *first_active(entry);
   if (entry.outgrown()) choose_rope_set(entry, static_cast<int>(lane.tokens.size()));
-  ledger_.open(lane.seq, {entry.request->cache_salt, entry.rope_set, entry.request});
+  kv_manager_.open(lane.seq, {entry.request->cache_salt, entry.rope_set, entry.request});
   if (reserve_capacity_if_due(entry, std::span(&lane.seq, 1)) && attach(builder, entry, lane) &&
       leaves_headroom(entry, sequences))
     return true;
-  ledger_.release(lane.seq);
+  kv_manager_.release(lane.seq);
   lane.computed = 0;
   entry.promised = false;
   return false;
@@ -156,16 +156,16 @@ bool Scheduler::set_up(const StepBuilder& builder, RequestState& entry, int sequ
 
 bool Scheduler::attach(const StepBuilder& builder, RequestState& entry, SequenceState& lane) {
   const std::span<const Token> tokens(entry.shares_prompt() ? entry.request->prompt : lane.tokens);
-  if (entry.may_match() && options_.kv_cache) lane.computed = ledger_.match(lane.seq, tokens);
+  if (entry.may_match() && options_.kv_cache) lane.computed = kv_manager_.match(lane.seq, tokens);
   const int target = entry.target(lane);
   int first = 0;  // tokens of the step that is being planned
   if (options_.scheme.continuous_admission) {
-    if (ledger_.is_being_computed(lane.seq)) return false;
+    if (kv_manager_.is_being_computed(lane.seq)) return false;
     first = chunk_size(builder, entry, lane.computed, target);
     if (first == 0 && target > lane.computed) return false;
   }
   const kv::Extent extent{.begin = lane.computed, .end = lane.computed + first, .total = target};
-  return ledger_.reserve(lane.seq, extent);
+  return kv_manager_.reserve(lane.seq, extent);
 }
 
 // In order of preference from the back: of clients that hold more than their share of the blocks, then the least urgent,
@@ -207,7 +207,8 @@ void Scheduler::preempt(StepBuilder& builder, RequestState& entry) {
   SLUICE_CHECK(!entry.promised);
   leave_queue(entry);
   const std::vector<SeqId> family = resident_lanes(entry);
-  const bool swap = options_.preemption == Preemption::Swap && !entry.distrusts && ledger_.swap_out(family);
+  const bool swap =
+      options_.preemption == Preemption::Swap && !entry.distrusts && kv_manager_.swap_out(family);
   if (!swap) drop_blocks(entry);
   entry.phase = swap ? Phase::Swapped : Phase::Dropped;
   ++(swap ? counters_.preempted_swapped : counters_.preempted_dropped);

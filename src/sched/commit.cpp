@@ -74,7 +74,7 @@ void Scheduler::publish(const request::Step& step, const std::vector<request::Ou
     const SequenceState& lane = entry->lanes[index];
     if (lane.seq != work.seq || entry->phase != Phase::Running) continue;
     if (std::count(doubtful.begin(), doubtful.end(), entry) > 0) continue;
-    ledger_.publish(lane.seq, std::span(lane.tokens).first(static_cast<size_t>(work.known_end())));
+    kv_manager_.publish(lane.seq, std::span(lane.tokens).first(static_cast<size_t>(work.known_end())));
   }
 }
 
@@ -133,11 +133,11 @@ void Scheduler::take_tokens(RequestState& entry, size_t index, request::Tokens t
 // The drafts that became tokens are computed like any other token, and the rest is given back.
 void Scheduler::settle_drafts(RequestState& entry, SequenceState& lane) {
   lane.verifying = false;
-  if (!ledger_.contains(lane.seq)) return;                   // dropped meanwhile
+  if (!kv_manager_.contains(lane.seq)) return;               // dropped meanwhile
   lane.computed = static_cast<int>(lane.tokens.size()) - 1;  // the last one has been sampled, not run
-  ledger_.truncate(lane.seq, lane.computed);
+  kv_manager_.truncate(lane.seq, lane.computed);
   if (entry.phase == Phase::Running)
-    ledger_.publish(lane.seq, std::span(lane.tokens).first(static_cast<size_t>(lane.computed)));
+    kv_manager_.publish(lane.seq, std::span(lane.tokens).first(static_cast<size_t>(lane.computed)));
 }
 
 void Scheduler::take_move(RequestState& entry, request::SearchMove move, Progress& progress) {
@@ -206,7 +206,7 @@ void Scheduler::move_lanes(RequestState& entry, const std::vector<request::LaneM
     SequenceState& lane = next[i];
     if (continued[parent]) {
       lane.seq = new_seq();
-      ledger_.fork(entry.lanes[parent].seq, lane.seq, lane.computed);
+      kv_manager_.fork(entry.lanes[parent].seq, lane.seq, lane.computed);
     }
     continued[parent] = true;
     lane.pending = lane.in_flight = 0;
@@ -227,12 +227,12 @@ void Scheduler::take_loss(RequestState& entry, size_t lost) {
   }
   ++counters_.kv_lost;
   entry.distrusts = true;
-  for (const SeqId seq : resident_lanes(entry)) ledger_.invalidate(seq);
+  for (const SeqId seq : resident_lanes(entry)) kv_manager_.invalidate(seq);
   compute_again(entry);
 }
 
 void Scheduler::fail(RequestState& entry, Error error, Progress& progress) {
-  for (const SeqId seq : resident_lanes(entry)) ledger_.invalidate(seq);
+  for (const SeqId seq : resident_lanes(entry)) kv_manager_.invalidate(seq);
   progress.error = std::move(error);
   progress.finished = request::FinishReason::Error;
   progress.ended = true;

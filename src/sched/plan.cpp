@@ -100,7 +100,7 @@ bool Scheduler::plan_lane(StepBuilder& builder, RequestState& entry, SequenceSta
                           bool may_preempt) {
   const int tokens = chunk_size(builder, entry, lane.computed, target);
   if (tokens <= 0) return false;
-  if (!options_.kv_cache && lane.computed == 0) ledger_.rewind(lane.seq);
+  if (!options_.kv_cache && lane.computed == 0) kv_manager_.rewind(lane.seq);
   const int drafts = reserve_drafts(builder, entry, lane, tokens);
   if (drafts == 0 && !reserve(builder, entry, lane, tokens, may_preempt)) return false;
   push_work(builder, entry, lane, tokens, drafts);
@@ -118,7 +118,7 @@ int Scheduler::reserve_drafts(const StepBuilder& builder, const RequestState& en
   const int want = std::min({static_cast<int>(lane.drafts.size()), outputs - 1, entry.ceiling - end});
   const int drafts = std::max(0, builder.budget.fit(tokens + std::max(0, want)) - tokens);
   const kv::Extent extent{.begin = lane.computed, .end = end + drafts, .total = end + drafts};
-  return drafts > 0 && ledger_.reserve(lane.seq, extent) ? drafts : 0;
+  return drafts > 0 && kv_manager_.reserve(lane.seq, extent) ? drafts : 0;
 }
 
 // How many of the wanted tokens go into this step. Where the scheme does not split prompts, all or none,
@@ -149,7 +149,7 @@ bool Scheduler::reserve(StepBuilder& builder, RequestState& entry, const Sequenc
                         bool may_preempt) {
   const int end = lane.computed + tokens;
   const kv::Extent extent{.begin = lane.computed, .end = end, .total = std::max(end, entry.target(lane))};
-  while (!ledger_.reserve(lane.seq, extent)) {
+  while (!kv_manager_.reserve(lane.seq, extent)) {
     if (!may_preempt || !make_room(builder, entry)) return false;
   }
   return true;
@@ -210,7 +210,7 @@ bool Scheduler::forked(StepBuilder& builder, RequestState& entry) {
   }
   for (SequenceState& lane : entry.lanes) {
     if (lane.done || lane.seq == first) continue;
-    ledger_.fork(first, lane.seq, shared);
+    kv_manager_.fork(first, lane.seq, shared);
     lane.computed = shared;
   }
   entry.forked = true;
@@ -230,11 +230,11 @@ bool Scheduler::add_choices(RequestState& entry) {
 }
 
 void Scheduler::finish_step(StepBuilder& builder) {
-  builder.step.moves = ledger_.take_moves();
-  builder.step.tables.groups = ledger_.groups();
+  builder.step.moves = kv_manager_.take_moves();
+  builder.step.tables.groups = kv_manager_.groups();
   for (const request::Work& work : builder.step.work) {
-    for (int group = 0; group < ledger_.groups(); ++group)
-      builder.step.tables.add(ledger_.table(work.seq, group));
+    for (int group = 0; group < kv_manager_.groups(); ++group)
+      builder.step.tables.add(kv_manager_.table(work.seq, group));
   }
   if (options_.layout == Layout::Padded && !builder.step.work.empty())
     builder.step.padding = builder.budget.rectangle();

@@ -10,8 +10,8 @@
 
 namespace sluice::sched {
 
-Scheduler::Scheduler(SchedulerOptions options, kv::KvManager& ledger)
-    : options_(std::move(options)), ledger_(ledger) {
+Scheduler::Scheduler(SchedulerOptions options, kv::KvManager& kv_manager)
+    : options_(std::move(options)), kv_manager_(kv_manager) {
   SLUICE_CHECK(validate(options_).ok());
 }
 
@@ -59,11 +59,11 @@ Status Scheduler::admissible(const request::Request& request) const {
                       span.end - span.begin, longest));
   }
   const kv::Demand need = demand(request);
-  if (ledger_.could_ever_hold(need)) return {};
-  for (int group = 0; group < ledger_.groups(); ++group) {
-    const int blocks = ledger_.peak_blocks(group, need), capacity = ledger_.capacity(group);
+  if (kv_manager_.could_ever_hold(need)) return {};
+  for (int group = 0; group < kv_manager_.groups(); ++group) {
+    const int blocks = kv_manager_.peak_blocks(group, need), capacity = kv_manager_.capacity(group);
     if (blocks <= capacity) continue;
-    const int size = ledger_.options().block_size;
+    const int size = kv_manager_.options().block_size;
     return refuse(fmt::format("{}, {} times, need {} KV blocks of {} tokens; the cache has {} ({} tokens)",
                               wanted, sequences, blocks, size, capacity, int64_t{capacity} * size));
   }
@@ -104,7 +104,7 @@ RequestState* Scheduler::find(request::RequestId request) {
 std::vector<SeqId> Scheduler::resident_lanes(const RequestState& entry) const {
   std::vector<SeqId> seqs;
   for (const SequenceState& lane : entry.lanes) {
-    if (!lane.done && ledger_.contains(lane.seq)) seqs.push_back(lane.seq);
+    if (!lane.done && kv_manager_.contains(lane.seq)) seqs.push_back(lane.seq);
   }
   return seqs;
 }
@@ -116,7 +116,7 @@ SequenceState* Scheduler::first_active(RequestState& entry) {
 }
 
 void Scheduler::release(const SequenceState& lane) {
-  if (ledger_.contains(lane.seq)) ledger_.release(lane.seq);
+  if (kv_manager_.contains(lane.seq)) kv_manager_.release(lane.seq);
 }
 
 void Scheduler::end_lane(RequestState& entry, SequenceState& lane) {

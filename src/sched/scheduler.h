@@ -78,7 +78,7 @@ struct SequenceOwner {
 class Scheduler {
  public:
   // The KV manager is shared with the executor and outlives the scheduler. REQUIRES: validate(options) is ok.
-  Scheduler(SchedulerOptions options, kv::KvManager& ledger);
+  Scheduler(SchedulerOptions options, kv::KvManager& kv_manager);
   ~Scheduler();
 
   const SchedulerOptions& options() const { return options_; }
@@ -242,7 +242,7 @@ class Scheduler {
   static RequestView view_of(const RequestState& entry);
 
   SchedulerOptions options_;
-  kv::KvManager& ledger_;
+  kv::KvManager& kv_manager_;
   std::unordered_map<request::RequestId, std::unique_ptr<RequestState>> entries_;
   std::unordered_map<SeqId, SequenceRef> lanes_;
   ClientShares shares_;

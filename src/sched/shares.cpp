@@ -106,23 +106,23 @@ void Scheduler::count_blocks() {
   for (RequestState* entry : running_) entry->client->kv_part = 0;
   for (RequestState* entry : running_) {
     double most = 0;
-    for (int group = 0; group < ledger_.groups(); ++group) {
+    for (int group = 0; group < kv_manager_.groups(); ++group) {
       size_t blocks = 0;
       for (const SequenceState& lane : entry->lanes)
-        if (!lane.done && ledger_.contains(lane.seq)) blocks += ledger_.table(lane.seq, group).size();
-      most = std::max(most, static_cast<double>(blocks) / std::max(1, ledger_.capacity(group)));
+        if (!lane.done && kv_manager_.contains(lane.seq)) blocks += kv_manager_.table(lane.seq, group).size();
+      most = std::max(most, static_cast<double>(blocks) / std::max(1, kv_manager_.capacity(group)));
     }
     entry->client->kv_part += most;
   }
 }
 
 bool Scheduler::lacks_blocks(const RequestState& entry) const {
-  for (int group = 0; group < ledger_.groups(); ++group) {
-    const int window = ledger_.options().groups[static_cast<size_t>(group)].window;
+  for (int group = 0; group < kv_manager_.groups(); ++group) {
+    const int window = kv_manager_.options().groups[static_cast<size_t>(group)].window;
     const int tokens = entry.lanes.front().length();
     const int seen = window == 0 ? tokens : std::min(tokens, window + options_.max_step_tokens);
-    const int need = std::min(ledger_.blocks_for(seen), ledger_.capacity(group));
-    if (ledger_.available(group) < need + headroom(group, 1)) return true;
+    const int need = std::min(kv_manager_.blocks_for(seen), kv_manager_.capacity(group));
+    if (kv_manager_.available(group) < need + headroom(group, 1)) return true;
   }
   return false;
 }

@@ -62,10 +62,10 @@ constexpr int kPrompt = 4000;
 // A long prompt beside a short one; true where the long one failed. The k-th large allocation fails.
 bool run_beside(const request::SamplingParams& sampling, int64_t k) {
   engine::EngineOptions options = small_options();
-  options.ledger = {.block_size = 64, .groups = {{.window = 0, .blocks = {512}}}};
+  options.kv_manager = {.block_size = 64, .groups = {{.window = 0, .blocks = {512}}}};
   options.scheduler.max_step_tokens = kPrompt;
   options.scheduler.max_context = 2 * kPrompt;
-  UncountedExecutor executor(options.ledger);
+  UncountedExecutor executor(options.kv_manager);
   executor.check_kv = false;  // is quadratic in the length
   Answer alone, large, small;
   {
@@ -86,7 +86,7 @@ bool run_beside(const request::SamplingParams& sampling, int64_t k) {
   counting = false;
   EXPECT_EQ(small.tokens, alone.tokens) << k;
   EXPECT_EQ(large.last.size(), 1u) << k;
-  EXPECT_EQ(engine.ledger().usage(0).used, 0) << k;
+  EXPECT_EQ(engine.kv_manager().usage(0).used, 0) << k;
   EXPECT_TRUE(engine.scheduler().idle()) << k;
   EXPECT_EQ(executor.complaint(), "") << k;
   const bool failed = large.last.front().reason == FinishReason::Error;

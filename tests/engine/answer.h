@@ -22,7 +22,7 @@ inline engine::EngineOptions small_options() {
   options.scheduler.max_seqs = 4;
   options.scheduler.max_step_tokens = 64;
   options.scheduler.end_tokens = {kEnd};
-  options.ledger = {.block_size = 4, .groups = {{.window = 0, .blocks = {64}}}};
+  options.kv_manager = {.block_size = 4, .groups = {{.window = 0, .blocks = {64}}}};
   options.vocab = kVocab;
   return options;
 }

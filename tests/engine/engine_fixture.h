@@ -13,7 +13,7 @@ class EngineTest : public ::testing::Test {
  protected:
   void build(const engine::EngineOptions& options) {
     engine_.reset();  // before its executor
-    executor_ = std::make_unique<FakeExecutor>(options.ledger);
+    executor_ = std::make_unique<FakeExecutor>(options.kv_manager);
     engine_ = std::make_unique<Engine>(options, *executor_, [this] { return now_; });
   }
   void SetUp() override { build(small_options()); }

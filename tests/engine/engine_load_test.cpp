@@ -23,7 +23,7 @@ int64_t heap_in_use() {
 
 TEST(EngineLoad, MemoryStaysFlatOverManyRequests) {
   const engine::EngineOptions options = small_options();
-  FakeExecutor executor(options.ledger);
+  FakeExecutor executor(options.kv_manager);
   executor.check_kv = false;
   TimePoint now{};
   Engine engine(options, executor, [&] { return now; });
@@ -53,7 +53,7 @@ TEST(EngineLoad, MemoryStaysFlatOverManyRequests) {
 TEST(EngineThreads, GiveEveryRequestOneLastEvent) {
   engine::EngineOptions options = small_options();
   options.queue.requests = 50;
-  FakeExecutor executor(options.ledger);
+  FakeExecutor executor(options.kv_manager);
   Engine engine(options, executor);
   engine.start();
   std::atomic<int> accepted{0}, ended{0}, refused{0};
@@ -94,7 +94,7 @@ TEST(EngineThreads, GiveEveryRequestOneLastEvent) {
 
 TEST(EngineThreads, StoppingEndsWhatIsLeft) {
   const engine::EngineOptions options = small_options();
-  FakeExecutor executor(options.ledger);
+  FakeExecutor executor(options.kv_manager);
   std::atomic<int> ended{0};
   {
     Engine engine(options, executor);

@@ -175,7 +175,7 @@ TEST_F(EngineTest, AFailedStepFailsAllOnceAndTheEngineGoesOn) {
   ASSERT_TRUE(engine_->submit(ask(later, 8, 5)).ok());
   run();
   EXPECT_EQ(later.last[0].reason, FinishReason::Length);
-  engine_->ledger().check();
+  engine_->kv_manager().check();
 }
 
 class DyingExecutor : public FakeExecutor {
@@ -187,7 +187,7 @@ class DyingExecutor : public FakeExecutor {
 
 TEST_F(EngineTest, ADeadDeviceIsSaidAtOnce) {
   const engine::EngineOptions options = small_options();
-  DyingExecutor dying(options.ledger);
+  DyingExecutor dying(options.kv_manager);
   Answer answer;
   Engine engine(options, dying, [this] { return now_; });
   ASSERT_TRUE(engine.submit(ask(answer, 8, 5)).ok());
@@ -245,7 +245,7 @@ TEST_F(EngineTest, TextStopsAndFailsPerRequest) {
   EXPECT_EQ(stopped.last[0].reason, FinishReason::Stop);
   EXPECT_EQ(stopped.stops, std::vector<std::string>{stop});
   EXPECT_EQ(failed.last[0].reason, FinishReason::Error);
-  EXPECT_EQ(engine_->ledger().sequences(), 0u);
+  EXPECT_EQ(engine_->kv_manager().sequences(), 0u);
 }
 
 // 32 requests with a common beginning of 1,500 tokens compute it once.
@@ -254,7 +254,8 @@ TEST_F(EngineTest, SharedPrefixesAreComputedOnce) {
     engine::EngineOptions options = small_options();
     options.scheduler.max_seqs = 32;
     options.scheduler.max_step_tokens = 8192;
-    options.ledger = {.block_size = 16, .groups = {{.window = 0, .blocks = {4000}}}, .prefix_cache = cached};
+    options.kv_manager = {
+        .block_size = 16, .groups = {{.window = 0, .blocks = {4000}}}, .prefix_cache = cached};
     build(options);
     Answer answer;
     for (int i = 0; i < 32; ++i) {

@@ -122,7 +122,7 @@ class SlowExecutor : public FakeExecutor {
 TEST(StepTime, CountsSubmissionAndAddsUp) {
   for (const int depth : {1, 2}) {
     TimePoint now{};
-    SlowExecutor executor(small_options().ledger, depth, now);
+    SlowExecutor executor(small_options().kv_manager, depth, now);
     Engine engine(small_options(), executor, [&] { return now; });
     Answer answer;
     ASSERT_TRUE(engine.submit(ask(answer, 10, 20)).ok());

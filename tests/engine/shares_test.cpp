@@ -59,11 +59,11 @@ class SharesTest : public ::testing::Test {
     engine::EngineOptions options;
     options.scheduler.max_seqs = max_seqs;
     options.scheduler.max_step_tokens = 512;
-    options.ledger = {.block_size = 16, .groups = {{.window = 0, .blocks = {blocks}}}};
+    options.kv_manager = {.block_size = 16, .groups = {{.window = 0, .blocks = {blocks}}}};
     options.queue.requests = 1024;
     options.vocab = kVocab;
     now_ = TimePoint{};
-    executor_ = std::make_unique<PacedExecutor>(options.ledger, now_);
+    executor_ = std::make_unique<PacedExecutor>(options.kv_manager, now_);
     engine_ = std::make_unique<Engine>(options, *executor_, [this] { return now_; });
   }
   void SetUp() override { build(); }

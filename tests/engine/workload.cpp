@@ -55,12 +55,12 @@ engine::EngineOptions Simulation::options_for(const World& world) {
       .limit = world.rope_limit,
       .count = world.rope_kept ? world.rope_sets : std::min(world.rope_sets, 2)};
   scheduler.end_tokens = {kEnd};
-  options.ledger.block_size = world.block_size;
-  options.ledger.prefix_cache = world.prefix_cache;
-  options.ledger.groups.push_back(
+  options.kv_manager.block_size = world.block_size;
+  options.kv_manager.prefix_cache = world.prefix_cache;
+  options.kv_manager.groups.push_back(
       {.window = 0, .blocks = {world.blocks, world.host_blocks, world.disk_blocks}});
   if (world.windowed) {
-    options.ledger.groups.push_back(
+    options.kv_manager.groups.push_back(
         {.window = 6, .blocks = {world.blocks, world.host_blocks, world.disk_blocks}});
   }
   options.vocab = kVocab;
@@ -69,7 +69,7 @@ engine::EngineOptions Simulation::options_for(const World& world) {
 
 Simulation::Simulation(const World& world) : world_(world), random_(world.seed) {
   const engine::EngineOptions options = options_for(world);
-  executor_ = std::make_unique<CheckedExecutor>(world_, options.ledger);
+  executor_ = std::make_unique<CheckedExecutor>(world_, options.kv_manager);
   executor_->drafts = world_.drafts;
   engine_ = std::make_unique<engine::Engine>(options, *executor_, [this] { return now_; });
   plan_workload();
@@ -202,7 +202,7 @@ bool Simulation::step(int number) {
 }
 
 std::string Simulation::check_step() const {
-  engine_->ledger().check();
+  engine_->kv_manager().check();
   if (!executor_->complaint().empty()) return executor_->complaint();
   if (!executor_->broken_limit.empty()) return executor_->broken_limit;
   std::string complaint;
@@ -258,10 +258,10 @@ std::string Simulation::check_end() const {
   for (const std::unique_ptr<Sent>& sent : sent_) {
     if (std::string complaint = check_answer(*sent); !complaint.empty()) return complaint;
   }
-  const KvManager& ledger = engine_->ledger();
-  if (ledger.sequences() != 0) return "the ledger still has sequences";
-  for (int group = 0; group < ledger.groups(); ++group) {
-    const kv::GroupUsage usage = ledger.usage(group);
+  const KvManager& kv_manager = engine_->kv_manager();
+  if (kv_manager.sequences() != 0) return "the kv_manager still has sequences";
+  for (int group = 0; group < kv_manager.groups(); ++group) {
+    const kv::GroupUsage usage = kv_manager.usage(group);
     if (usage.used + usage.promised + usage.host_used + usage.disk_used != 0) return "blocks leaked";
   }
   return executor_->sequences() == 0 ? "" : "the executor still has sequences";

@@ -53,15 +53,15 @@ Rig::Rig(const RigOptions& options) {
       .padding = options.scheduler.layout == sched::Layout::Padded,
       .warm_up = options.warm_up};
   engine::EngineOptions engine_options{.scheduler = options.scheduler,
-                                       .ledger = {.block_size = options.block_size,
-                                                  .groups = {},
-                                                  .model = options.model,
-                                                  .prefix_cache = options.prefix_cache},
+                                       .kv_manager = {.block_size = options.block_size,
+                                                      .groups = {},
+                                                      .model = options.model,
+                                                      .prefix_cache = options.prefix_cache},
                                        .queue = {},
                                        .vocab = model->spec().vocab};
   engine_options.scheduler.end_tokens = options.end_tokens;
   for (int window : kv_groups(model->spec()).windows) {
-    engine_options.ledger.groups.push_back({.window = window, .blocks = options.blocks});
+    engine_options.kv_manager.groups.push_back({.window = window, .blocks = options.blocks});
     executor_options.memory.blocks.push_back(options.blocks[0]);
     executor_options.tiers.host_blocks.push_back(options.blocks[1]);
     executor_options.tiers.disk_blocks.push_back(options.blocks[2]);
@@ -84,7 +84,7 @@ size_t Rig::submit(request::Request request) {
 
 bool Rig::step() {
   const bool more = engine->step();
-  engine->ledger().check();
+  engine->kv_manager().check();
   return more;
 }
 

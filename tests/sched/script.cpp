@@ -43,7 +43,7 @@ void Script::run(const std::string& path) {
     if (!(words >> verb)) continue;
     SCOPED_TRACE(path + ":" + std::to_string(number) + ": " + line);
     run_line(verb, words);
-    if (ledger_) ledger_->check();
+    if (kv_manager_) kv_manager_->check();
   }
 }
 
@@ -91,7 +91,7 @@ bool Script::run_event(const std::string& verb, std::istringstream& words) {
   } else if (verb == "time") {
     now_ = TimePoint{} + std::chrono::duration_cast<Clock::duration>(Seconds(read<double>(words)));
   } else if (verb == "free") {
-    EXPECT_EQ(ledger_->capacity(0) - ledger_->usage(0).used, read<int>(words));
+    EXPECT_EQ(kv_manager_->capacity(0) - kv_manager_->usage(0).used, read<int>(words));
   } else {
     return false;
   }
@@ -99,11 +99,11 @@ bool Script::run_event(const std::string& verb, std::istringstream& words) {
 }
 
 bool Script::set_number(const std::string& verb, std::istringstream& words) {
-  std::vector<kv::KvGroup>& groups = ledger_options_.groups;
+  std::vector<kv::KvGroup>& groups = kv_options_.groups;
   if (verb == "blocks") {
     groups.emplace_back().blocks[0] = read<int>(words);
     read<std::string>(words);  // x
-    ledger_options_.block_size = read<int>(words);
+    kv_options_.block_size = read<int>(words);
   } else if (verb == "window") {
     groups.emplace_back().window = read<int>(words);
     read<std::string>(words);  // blocks
@@ -138,7 +138,7 @@ bool Script::set_choice(const std::string& verb, std::istringstream& words) {
   } else if (verb == "preempt") {
     options_.preemption = is("swap") ? Preemption::Swap : Preemption::Recompute;
   } else if (verb == "prefix") {
-    ledger_options_.prefix_cache = is("on");
+    kv_options_.prefix_cache = is("on");
   } else if (verb == "kv-cache") {
     options_.kv_cache = is("on");
   } else if (verb == "rope") {
@@ -154,8 +154,8 @@ bool Script::set_choice(const std::string& verb, std::istringstream& words) {
 
 void Script::build() {
   if (scheduler_) return;
-  ledger_ = std::make_unique<kv::KvManager>(ledger_options_);
-  scheduler_ = std::make_unique<Scheduler>(options_, *ledger_);
+  kv_manager_ = std::make_unique<kv::KvManager>(kv_options_);
+  scheduler_ = std::make_unique<Scheduler>(options_, *kv_manager_);
 }
 
 bool Script::read_request_option(const std::string& word, std::istringstream& words,

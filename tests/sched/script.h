@@ -59,9 +59,9 @@ class Script {
   std::vector<request::Outcome> invent(const request::Step& step);
   static request::SearchMove invent_move(const Named& named);
 
-  kv::KvManagerOptions ledger_options_;
+  kv::KvManagerOptions kv_options_;
   SchedulerOptions options_;
-  std::unique_ptr<kv::KvManager> ledger_;
+  std::unique_ptr<kv::KvManager> kv_manager_;
   std::unique_ptr<Scheduler> scheduler_;
   TimePoint now_{};
   Token next_token_ = 1000;

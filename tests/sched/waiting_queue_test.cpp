@@ -109,8 +109,8 @@ TEST_F(WaitingQueueTest, EveryEighthStartIsTheOldests) {
 // The cost of planning, counted in requests and clients looked at, with few and with very many requests
 // waiting.
 uint64_t planning_cost(int waiting, bool many_clients) {
-  kv::KvManager ledger({.block_size = 16, .groups = {{.window = 0, .blocks = {64}}}});
-  Scheduler scheduler({.max_seqs = 8, .max_step_tokens = 64}, ledger);
+  kv::KvManager kv_manager({.block_size = 16, .groups = {{.window = 0, .blocks = {64}}}});
+  Scheduler scheduler({.max_seqs = 8, .max_step_tokens = 64}, kv_manager);
   for (int i = 0; i < waiting; ++i) {
     request::Request request{.id = request::RequestId{static_cast<uint64_t>(i) + 1},
                              .prompt = std::vector<Token>(8, i)};

@@ -122,7 +122,7 @@ TEST(ActiveRequest, TheLogShowsWhatACancelledRequestUsed) {
 TEST(ActiveRequest, AThousandClientsThatGoLeaveNothingBehind) {
   RigOptions options;
   options.engine.scheduler.max_seqs = 16;
-  options.engine.ledger.groups[0].blocks = {1024};
+  options.engine.kv_manager.groups[0].blocks = {1024};
   Rig rig(options);
   rig.executor.step_us = 200;
   const int files = open_files();
@@ -167,7 +167,7 @@ TEST(ActiveRequest, AClientThatOnlyStopsSendingIsServed) {
 TEST(ActiveRequest, AReaderThatStallsIsDroppedAndHoldsLittle) {
   RigOptions options;
   options.server.write_timeout = 0.3;
-  options.engine.ledger.groups[0].blocks = {100'000};
+  options.engine.kv_manager.groups[0].blocks = {100'000};
   Rig rig(options);
   rig.executor.check_kv = false;
   Client stalled = rig.connect(2048);
@@ -206,7 +206,7 @@ TEST(ActiveRequest, TooMuchWaitingIs503) {
 TEST(ActiveRequest, ManyStreamsAtOnceAreAllComplete) {
   RigOptions options;
   options.engine.scheduler.max_seqs = 16;
-  options.engine.ledger.groups[0].blocks = {4096};
+  options.engine.kv_manager.groups[0].blocks = {4096};
   Rig rig(options);
   std::vector<Client> clients;
   for (int i = 0; i < 200; ++i) {

@@ -234,7 +234,7 @@ TEST(Allocation, EndsTheYoungestWhileTheEngineHasNoReserve) {
 // More than the reserve, and for one request alone.
 TEST(Allocation, FailsARequestWhosePromptTheEngineCannotHold) {
   RigOptions options = small_queue();
-  options.engine.ledger.groups[0].blocks = {8192};
+  options.engine.kv_manager.groups[0].blocks = {8192};
   options.engine.scheduler.max_context = 32768;
   options.engine.scheduler.max_step_tokens = 8192;
   Rig rig(options);

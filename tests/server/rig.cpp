@@ -89,7 +89,7 @@ std::vector<api::Operation> test_operations() {
           {"GET", "/api/version", api::Dialect::Ollama, true, "", echo}};
 }
 
-Rig::Rig(RigOptions options) : executor(options.engine.ledger) {
+Rig::Rig(RigOptions options) : executor(options.engine.kv_manager) {
   set_log_level(LogLevel::Off);
   if (options.server.port == 8080) options.server.port = 0;
   engine_ = std::make_unique<engine::Engine>(options.engine, executor);

@@ -173,7 +173,7 @@ class ServeCommand : public Command {
     }
     backend.scheme = options.engine.scheme;
     backend.layout = setup.scheduler.layout == sched::Layout::Packed ? "packed" : "padded";
-    backend.block_size = setup.ledger.block_size;
+    backend.block_size = setup.kv_manager.block_size;
     backend.max_sequences = setup.scheduler.max_seqs;
     backend.max_step_tokens = setup.scheduler.max_step_tokens;
     backend.queue_requests = options.queue.requests;
