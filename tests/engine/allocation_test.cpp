@@ -31,6 +31,13 @@ void* operator new(size_t size) {
 void* operator new[](size_t size) {
   return allocate(size);
 }
+// What operator delete below frees must come from malloc, whichever form of new was called.
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  return std::malloc(size);
+}
+void* operator new[](size_t size, const std::nothrow_t&) noexcept {
+  return std::malloc(size);
+}
 void operator delete(void* memory) noexcept {
   std::free(memory);
 }
