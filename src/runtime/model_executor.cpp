@@ -211,6 +211,7 @@ bool ModelExecutor::add_work(Batch& batch, const request::Step& step, size_t ind
     return false;
   }
   std::vector<std::span<const BlockId>> tables;
+  tables.reserve(static_cast<size_t>(step.tables.groups));
   for (int group = 0; group < step.tables.groups; ++group) tables.push_back(step.tables.of(index, group));
   const std::span<const Token> tokens = tokens_of(work.seq);
   const auto known = std::min(static_cast<size_t>(work.end), tokens.size());

@@ -56,6 +56,7 @@ void Scheduler::part_step(StepBuilder& builder) {
   }
   for (const auto& [client, tokens] : next) claim(*client, tokens, claimants);
   std::vector<Claim> claims;
+  claims.reserve(claimants.size());
   for (const Client* client : claimants) claims.push_back({client->weight, client->demand});
   const int limit = builder.budget.limit();
   const double level = fair_level(std::move(claims), limit);

@@ -23,6 +23,7 @@ std::vector<float> alibi_slopes(int heads, float largest, float scale) {
   const int power = 1 << static_cast<int>(std::floor(std::log2(heads)));
   const double first = std::pow(2.0, -largest / power), second = std::pow(2.0, -largest / (2.0 * power));
   std::vector<float> slopes;
+  slopes.reserve(static_cast<size_t>(heads));
   for (int i = 0; i < heads; ++i)
     slopes.push_back(scale * static_cast<float>(i < power ? std::pow(first, i + 1)
                                                           : std::pow(second, 2 * (i - power) + 1)));
@@ -162,10 +163,11 @@ HostTensor sinusoids(int64_t positions, int64_t dim) {
   HostTensor table = HostTensor::make(DType::F32, {positions, dim});
   const int64_t half = dim / 2;
   for (int64_t i = 0; i < positions * half; ++i) {
+    const int64_t position = i / half, pair = i % half;
     const double step = std::log(10000.0) / static_cast<double>(std::max<int64_t>(half - 1, 1));
-    const double angle = static_cast<double>(i / half) * std::exp(-step * static_cast<double>(i % half));
-    table.view.at<float>(i / half)[i % half] = static_cast<float>(std::sin(angle));
-    table.view.at<float>(i / half)[half + i % half] = static_cast<float>(std::cos(angle));
+    const double angle = static_cast<double>(position) * std::exp(-step * static_cast<double>(pair));
+    table.view.at<float>(position)[pair] = static_cast<float>(std::sin(angle));
+    table.view.at<float>(position)[half + pair] = static_cast<float>(std::cos(angle));
   }
   return table;
 }
