@@ -1,4 +1,4 @@
-// Checks and times the GEMMs with quantized matrices in units (src/kernels/cuda/units.h) on shapes of Llama-3.1-8B:
+// Checks and times the GEMMs with quantized matrices in units (src/kernels/cuda/gemm/quantized/units.h) on shapes of Llama-3.1-8B:
 // microseconds of a launch among many in a graph, over weights that do not fit the L2, beside the least time that the
 // bytes of the units take at 4.39 TB/s.
 //   bench_gpu_units [check] [TYPE ...]

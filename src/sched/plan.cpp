@@ -58,7 +58,7 @@ bool Scheduler::plan_request(StepBuilder& builder, RequestState& entry, bool may
     SequenceState& first = *first_active(entry);
     const int shared = entry.prompt_size() - 1;
     if (first.computed < shared) return plan_lane(builder, entry, first, shared, may_preempt);
-    if (!forked(builder, entry)) return false;
+    if (!fork_sequences(builder, entry)) return false;
   }
   if (entry.search && entry.lanes.size() > 1) return plan_group(builder, entry, may_preempt);
   bool any = false;
@@ -195,7 +195,7 @@ int Scheduler::sample_from(RequestState& entry, const SequenceState& lane, int e
 }
 
 // The shared part of the prompt is done: every lane gets a table of its own.
-bool Scheduler::forked(StepBuilder& builder, RequestState& entry) {
+bool Scheduler::fork_sequences(StepBuilder& builder, RequestState& entry) {
   const int shared = entry.prompt_size() - 1;
   const SeqId first = first_active(entry)->seq;
   if (!entry.search && entry.lanes.size() == 1) {

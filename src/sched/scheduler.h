@@ -169,7 +169,7 @@ class Scheduler {
   int rope_length(const RequestState& entry, const SequenceState& lane) const;
   static int sample_from(RequestState& entry, const SequenceState& lane, int end);
   static bool is_prefilling(const RequestState& entry);
-  bool forked(StepBuilder& builder, RequestState& entry);
+  bool fork_sequences(StepBuilder& builder, RequestState& entry);
   bool add_choices(RequestState& entry);
   void finish_step(StepBuilder& builder);
 

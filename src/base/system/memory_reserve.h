@@ -13,8 +13,8 @@ namespace sluice {
 class MemoryReserve {
  public:
   static constexpr size_t kBlocks = 16;
-  static constexpr size_t kBlockBytes = size_t{64}
-                                        << 10;  // what the allocator takes from the thread's own arena
+  // Small enough that the allocator takes a block from the thread's own arena.
+  static constexpr size_t kBlockBytes = size_t{64} << 10;
 
   // For the calling thread, which also destroys it; one a thread. Sets the process's new-handler.
   MemoryReserve();

@@ -19,8 +19,8 @@ struct PlaceLimits {
   int of_address = 0;
 };
 
-// Of any thread. Only take() and all() need memory; a take() that finds none changes nothing. A connection is idle from the end of a request (at first, from its beginning) until the next head is
-// complete, however slowly that comes.
+// Of any thread. Only take() and all() need memory; a take() that finds none changes nothing. A connection is idle from
+// the end of a request (at first, from its beginning) until the next head is complete, however slowly that comes.
 class ConnectionTable {
  public:
   using Handle = std::weak_ptr<Connection>;

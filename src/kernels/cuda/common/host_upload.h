@@ -1,5 +1,5 @@
 // Copies from pageable memory, such as a mapped file, to the device by way of pinned memory: threads fill one piece of it
-// while the TMA unit empties the others. The driver's own way has one thread.
+// while the copy engine empties the others. The driver's own way has one thread.
 #pragma once
 
 #include <array>

@@ -226,7 +226,7 @@ struct MovePiecesParams {
   int32_t gather;  // 1: to `packed`
 };
 void launch_move_pieces(const MovePiecesParams&, Stream);
-// Whole words to pinned host memory, without the TMA unit.
+// Whole words to pinned host memory, without the copy engine.
 void launch_store_to_host(void* pinned, const void* data, size_t bytes, Stream);
 
 // -- attention

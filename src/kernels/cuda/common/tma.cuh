@@ -1,4 +1,4 @@
-// Hopper's tensor TMA unit: boxes of a tensor map to and from shared memory, and the barriers that count the bytes
+// Hopper's TMA unit: tiles of a tensor map to and from shared memory, and the barriers that count the bytes
 // as they arrive. Shared addresses are the 32-bit ones of the shared window.
 #pragma once
 

@@ -9,7 +9,7 @@
 namespace sluice::kernels::cuda {
 
 enum class Stored { Blocks, Units };
-// Gemv, Tile: kernels/cuda/gemv.cu, gemm_grouped_generic.cu. Few, Many: units_few.cuh, units_many.cuh. Panel: to bf16, then as bf16.
+// Gemv, Tile: gemv.cu, gemm_grouped_generic.cu. Few, Many: units_few.cuh, units_many.cuh. Panel: to bf16, then as bf16.
 enum class Route { Gemv, Tile, Few, Many, Panel };
 
 struct RouteRow {

@@ -5,7 +5,7 @@
 // A tile is 64 or 128 tokens x as many gate rows, with their up rows, as it takes for all multiprocessors to load an equal
 // share of the weights. Tokens are the 64-row operand, one warpgroup for each 64 of them, m64nNk16, sums in registers; a
 // gate and its up element are in one thread. One thread of a further warpgroup fills a ring of stages of 64 columns with
-// the tensor TMA unit, the weights before the kernel in front has ended. For more than 128 tokens the two blocks of a
+// the TMA unit, the weights before the kernel in front has ended. For more than 128 tokens the two blocks of a
 // cluster take the same rows and other tokens: each reads half of the weights and sends it to both; clusters walk over
 // the tiles in groups of 16 token tiles, so that their part of x stays in the L2 while the weights pass. From 1,024 tokens
 // on the warpgroups take tiles in turns, and the one's results are stored under the other's wgmmas.

@@ -3,7 +3,7 @@
 //
 // A tile is entries of one group x weight rows: 128 x 256, two warpgroups with 64 entries each, m64n256k16, where the
 // operations are the limit; 16 x 64 where reading the matrices is. Sums are in registers. One thread of a further warpgroup
-// fills a ring of stages of 64 columns with the tensor TMA unit. How many entries a group has is known on the device
+// fills a ring of stages of 64 columns with the TMA unit. How many entries a group has is known on the device
 // only, so the blocks, one for each multiprocessor, walk over the tiles by themselves: tiles of a group one after the other,
 // those with the same rows together, so that the L2 holds what they share.
 //

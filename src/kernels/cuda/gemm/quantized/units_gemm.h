@@ -1,4 +1,4 @@
-// GEMMs with matrices in units (kernels/cuda/units.h).
+// GEMMs with matrices in units (units.h).
 #pragma once
 
 #include <type_traits>

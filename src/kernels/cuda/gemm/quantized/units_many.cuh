@@ -4,7 +4,7 @@
 // multiprocessors the blocks of a cluster share out a tile's columns. Two sides of eight warps each have all rows: one
 // the gates and one the ups, or each every other unit. A warp makes bf16 fragments of its own units in registers, for
 // warpgroup instructions with the weights as the 64-row operand, or for mma m16n8k16 where tokens are few. A producer
-// warp keeps a ring of stages of two units of each row and of x full with the tensor TMA unit. In the end sums lie in
+// warp keeps a ring of stages of two units of each row and of x full with the TMA unit. In the end sums lie in
 // shared memory, and each block of a cluster adds up those of some tokens, always in the same order.
 //
 // Bytes: the units once for every Tokens tokens, x once for every tile of rows.
