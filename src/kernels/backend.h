@@ -190,7 +190,7 @@ class Backend {
 
   // -- token-wise
 
-  // out[n, dim] = row ids[i] of the table, as activation type; an device that works beside the host also takes ~slot for a token it
+  // out[n, dim] = row ids[i] of the table, as activation type; an asynchronous device also takes ~slot for a token it
   // has sampled
   virtual void embed(TensorView out, const Weight& table, std::span<const int32_t> ids) = 0;
   // out[n, rows] = x[n, cols] · weight[rows, cols]ᵀ (+ bias)

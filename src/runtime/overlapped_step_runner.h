@@ -1,4 +1,4 @@
-// Steps whose tokens an device that works beside the host samples by itself: the host submits the next one before it has seen them.
+// Steps whose tokens an asynchronous device samples by itself: the host submits the next one before it has seen them.
 #pragma once
 
 #include <memory>

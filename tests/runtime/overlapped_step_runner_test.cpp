@@ -1,4 +1,4 @@
-// A device that works beside the host gives the answers that the host alone gives, whatever runs together.
+// An asynchronous device gives the answers that the host alone gives, whatever runs together.
 #include <gtest/gtest.h>
 
 #include "rig.h"

@@ -44,7 +44,7 @@ class FaultyBackend : public kernels::RefBackend {
   int64_t fed = 0;       // tokens that feed-forwards ran so far, over all layers
 };
 
-// The same as a device that works beside the host: what it samples is seen when it is waited for.
+// The same as an asynchronous device: what it samples is seen when it is waited for.
 class AheadBackend : public FaultyBackend, public kernels::AsyncDevice {
  public:
   kernels::AsyncDevice* async_device() override { return this; }
@@ -126,7 +126,7 @@ struct RigOptions {
   bool prefix_cache = true;
   std::vector<Token> end_tokens;
   std::string disk_folder = "/var/tmp";
-  bool ahead = false;  // on a device that works beside the host
+  bool ahead = false;  // on an asynchronous device
   StepSize warm_up{};
 };
 

@@ -1,4 +1,5 @@
-// GEMMs: which kernel makes which one. gemv.cu, gemm_small_m_sm90.cu, gemm_swiglu_sm90.cu and gemm_grouped_generic.cu say what each is good for.
+// GEMMs: which kernel makes which one. gemv.cu, gemm_small_m_sm90.cu, gemm_swiglu_sm90.cu and gemm_grouped_generic.cu say what
+// each is good for.
 #include <algorithm>
 
 #include "kernels/cuda/step/backend.h"

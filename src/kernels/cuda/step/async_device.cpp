@@ -1,4 +1,4 @@
-// What the back-end does as an device that works beside the host: sampled tokens, copies beside the stream, memory, failures.
+// What the back-end does as an asynchronous device: sampled tokens, copies beside the stream, memory, failures.
 #include <algorithm>
 
 #include "kernels/cuda/step/backend.h"
