@@ -2,6 +2,7 @@
 #include "unicode/normal_form.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <vector>
 
 #include "unicode/unicode.h"
@@ -43,8 +44,8 @@ void order_marks(std::vector<Character>& characters) {
     size_t end = begin + 1;
     if (characters[begin].combining != 0) {
       while (end < characters.size() && characters[end].combining != 0) ++end;
-      std::stable_sort(characters.begin() + static_cast<ptrdiff_t>(begin),
-                       characters.begin() + static_cast<ptrdiff_t>(end), by_class);
+      std::stable_sort(characters.begin() + static_cast<std::ptrdiff_t>(begin),
+                       characters.begin() + static_cast<std::ptrdiff_t>(end), by_class);
     }
     begin = end;
   }

@@ -30,7 +30,10 @@ def build(preset, targets=("all",)):
         folder = ROOT / "build" / preset
         if not (folder / "build.ninja").exists():
             must_run(f"{preset} does not configure", ["cmake", "--preset", preset])
-        must_run(f"{preset} does not build", ["ninja", "-C", folder, "-j", JOBS, *targets])
+        code, output = run(["ninja", "-C", folder, "-j", JOBS, *targets])
+        if code != 0:
+            # From the first error on: ninja's progress before it would push the compiler's words out of a short log.
+            raise Failed(f"{preset} does not build (exit code {code})", output[max(output.find("FAILED: "), 0):])
         built[preset, targets] = True
     if not built[preset, targets]:
         raise Failed(f"{preset} did not build, see above")
