@@ -10,6 +10,7 @@
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "request/constraint.h"
 
 namespace sluice::request {
 
@@ -68,6 +69,7 @@ struct SamplingParams {
   std::vector<LogitBias> logit_bias;
   std::vector<std::vector<Token>> bad_words;         // sequences that must not be completed
   std::optional<std::vector<Token>> allowed_tokens;  // nothing else may be generated
+  std::optional<Constraint> constraint;              // what the text must be
   std::vector<Token> stop_tokens;                    // end the sequence, besides the model's own end tokens
   bool ignore_eos = false;                           // the model's own end tokens do not end the sequence
   int min_tokens = 0;                                // end and stop tokens are masked before this many

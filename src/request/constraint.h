@@ -1,0 +1,72 @@
+// What the text of an answer must be. Plain data: the grammar layer compiles it, the API and the command line fill it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace sluice::request {
+
+// A JSON text that fits the schema. What a grammar cannot hold (uniqueItems, if/then/else) is refused before the request
+// runs where `strict` is set, and else checked on the finished answer, which then ends with an error if it fails.
+struct JsonSchema {
+  std::string schema;  // JSON
+  bool strict = false;
+  // Objects hold only the properties that are named, where the schema says nothing of others.
+  bool closed_objects = true;
+
+  bool operator==(const JsonSchema&) const = default;
+};
+
+// Any JSON object.
+struct JsonObject {
+  bool operator==(const JsonObject&) const = default;
+};
+
+// The whole text matches.
+struct Pattern {
+  std::string regex;
+
+  bool operator==(const Pattern&) const = default;
+};
+
+// The text is one of these.
+struct Choice {
+  std::vector<std::string> options;
+
+  bool operator==(const Choice&) const = default;
+};
+
+// A context-free grammar. Its first rule is `root`, of Lark `start`.
+struct ContextFree {
+  enum class Syntax : uint8_t {
+    Ebnf,  // xgrammar's, and llama.cpp's GBNF
+    Lark,
+  };
+  Syntax syntax = Syntax::Ebnf;
+  std::string grammar;
+
+  bool operator==(const ContextFree&) const = default;
+};
+
+// Free text with constrained parts that begin at triggers: a structural tag of xgrammar, as JSON
+// ({"type": "structural_tag", "format": {...}}). Its schemas are held to what JsonSchema says of `strict`.
+struct StructuralTag {
+  std::string tag;
+  bool strict = false;
+
+  bool operator==(const StructuralTag&) const = default;
+};
+
+struct Constraint {
+  using Body = std::variant<JsonSchema, JsonObject, Pattern, Choice, ContextFree, StructuralTag>;
+  Body body;
+  // The constraint begins behind the first place where the answer has this text, the end of its reasoning
+  // ("</think>"): what comes before is free, but cannot end the answer. Empty: with the first token.
+  std::string after;
+
+  bool operator==(const Constraint&) const = default;
+};
+
+}  // namespace sluice::request
