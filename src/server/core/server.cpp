@@ -4,13 +4,10 @@
 #include <malloc.h>
 
 #include <algorithm>
-#include <boost/asio/co_spawn.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/redirect_error.hpp>
 #include <boost/asio/signal_set.hpp>
-#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <csignal>
-#include <exception>
 #include <future>
 #include <map>
 #include <new>
@@ -19,11 +16,11 @@
 
 #include "base/log.h"
 #include "base/system/memory.h"
+#include "server/core/acceptor.h"
 #include "server/core/connection_table.h"
 #include "server/core/io_threads.h"
 #include "server/http/connection.h"
 #include "server/observe/notify.h"
-#include "server/observe/process_stats.h"
 
 namespace sluice::server {
 
@@ -31,19 +28,12 @@ using boost::system::error_code;
 
 namespace {
 
-constexpr int kSpareFiles = 64;      // what is not a connection: models, logs, tiers
 constexpr Seconds kTick{1.0};        // how often health is looked at
 constexpr Seconds kFarewell{2.0};    // for the last words of requests that are cut off
 constexpr Seconds kTrimPause{10.0};  // between two times that memory is given back under load
 constexpr int64_t kUnusedIdle = 16 << 20, kUnusedBusy = 256 << 20;  // bytes worth giving back
 constexpr int kLargeBlock = 4 << 20;  // bytes that go back to the system when they are freed
-constexpr Seconds kAcceptPause{0.1};  // where the system has no file for a connection
 constexpr std::chrono::milliseconds kMemoryPause{10};
-constexpr std::string_view kFullReply =
-    "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 2\r\n"
-    "content-length: 117\r\nconnection: close\r\n\r\n"
-    R"({"error":{"message":"too many connections","type":"server_error","param":null,"code":"server_is_overloaded"}})"
-    "        ";
 
 Clock::duration ticks(Seconds seconds) {
   return std::chrono::duration_cast<Clock::duration>(seconds);
@@ -59,18 +49,6 @@ auto insist(Function function) {
       std::this_thread::sleep_for(kMemoryPause);
     }
   }
-}
-
-IpAddress address_of(const tcp::endpoint& endpoint) {
-  const std::string text = endpoint.address().to_string();  // with its zone: "fe80::1%eth0"
-  return IpAddress::parse(std::string_view(text).substr(0, text.find('%'))).value_or(IpAddress());
-}
-
-PlaceLimits places_of(const ServerOptions& options) {
-  const int64_t files = std::max<int64_t>(8, raise_file_limit() - kSpareFiles);
-  const int all = static_cast<int>(std::min<int64_t>(files, options.max_connections));
-  const int part = options.address_connections > 0 ? options.address_connections : (all + 1) / 2;
-  return {all, std::min(all, part)};
 }
 
 // A weight for a name that nobody has would be ignored for good.
@@ -93,9 +71,9 @@ class Server::Loop {
   Loop(const ServerOptions& options, KeyRing keys, std::vector<api::Operation> operations)
       : state(options, std::move(keys), std::move(operations), make_assets(embedded_files())),
         threads_(options.http_threads),
-        table_(places_of(options)),
+        table_(connection_places(options)),
         control_(threads_.first()),
-        acceptor_(control_),
+        acceptor_({state, table_, threads_, [this] { note_departure(); }}),
         signals_(control_),
         tick_(control_),
         deadline_(control_) {}
@@ -104,7 +82,7 @@ class Server::Loop {
 
   ServerContext state;
 
-  Status listen();
+  Status listen() { return acceptor_.listen(); }
   void start(bool signals);
   void ready() { notifier_.send("READY=1"); }
   End wait() { return ended_.get_future().get(); }
@@ -115,16 +93,11 @@ class Server::Loop {
     asio::post(control_, [this] { cut(End::Cut); });
   }
   void reload_keys();
-  int port() const { return endpoint_.port(); }
-  std::string url() const;
+  int port() const { return acceptor_.port(); }
+  std::string url() const { return acceptor_.url(); }
 
  private:
-  class Accepting;
-  void keep_accepting();
-  asio::awaitable<void> accept();
-  void take(tcp::socket socket);
-  void forget(uint64_t number);
-  void refuse(tcp::socket socket);
+  void note_departure();
   void watch_signals();
   void take_signal(int number);
   void tick();
@@ -144,55 +117,23 @@ class Server::Loop {
   IoThreads threads_;
   ConnectionTable table_;
   asio::io_context& control_;  // everything below but the connections belongs to its thread
-  tcp::acceptor acceptor_;
+  Acceptor acceptor_;
   asio::signal_set signals_;
   asio::steady_timer tick_, deadline_;
-  tcp::endpoint endpoint_;
   ServiceNotifier notifier_;
   TimePoint last_watchdog_{}, last_trim_{};
-  bool accepting_ = false, draining_ = false, refusing_ = false, over_ = false, unhealthy_ = false;
+  bool draining_ = false, refusing_ = false, over_ = false, unhealthy_ = false;
   End end_ = End::Drained;
   std::promise<End> ended_;
   bool started_ = false;
 };
-
-Status Server::Loop::listen() {
-  const ServerOptions& options = state.options();
-  error_code error;
-  tcp::resolver resolver(control_);
-  const auto found = resolver.resolve(options.host, std::to_string(options.port),
-                                      tcp::resolver::passive | tcp::resolver::numeric_service, error);
-  if (error || found.empty())
-    return Error{ErrorCode::Unavailable,
-                 fmt::format("--host {} is no address of this machine", options.host)};
-  const tcp::endpoint wanted = *found.begin();
-  acceptor_.open(wanted.protocol(), error);
-  if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
-  if (!error) acceptor_.bind(wanted, error);
-  if (!error) acceptor_.listen(4096, error);
-  if (error == asio::error::address_in_use)
-    return Error{ErrorCode::Unavailable,
-                 fmt::format("port {} of {} is taken; --port chooses another", options.port, options.host)};
-  if (error)
-    return Error{ErrorCode::Unavailable,
-                 fmt::format("cannot listen on {} port {}: {}", options.host, options.port, error.message())};
-  endpoint_ = acceptor_.local_endpoint(error);
-  return {};
-}
-
-std::string Server::Loop::url() const {
-  const asio::ip::address address = endpoint_.address();
-  const std::string name = address.is_unspecified() ? "localhost" : address.to_string();
-  const bool brackets = address.is_v6() && !address.is_unspecified();
-  return brackets ? fmt::format("http://[{}]:{}", name, port()) : fmt::format("http://{}:{}", name, port());
-}
 
 void Server::Loop::start(bool signals) {
   // At once: a signal that comes before a thread has run must not end the program.
   if (signals)
     for (const int number : {SIGTERM, SIGINT, SIGHUP}) signals_.add(number);
   asio::post(control_, [this, signals] {
-    keep_accepting();
+    acceptor_.keep_accepting();
     if (signals) watch_signals();
     tick();
   });
@@ -200,94 +141,12 @@ void Server::Loop::start(bool signals) {
   threads_.start();
 }
 
-// Begins again where a lack of memory ends it, of which Boost.Asio may tell only by destroying the handler.
-class Server::Loop::Accepting {
- public:
-  explicit Accepting(Loop& loop) : loop_(&loop) {}
-  Accepting(Accepting&& other) noexcept : loop_(std::exchange(other.loop_, nullptr)) {}
-  Accepting& operator=(Accepting&&) = delete;
-  ~Accepting() {
-    if (loop_ == nullptr) return;
-    loop_->accepting_ = false;
-    if (!loop_->acceptor_.is_open()) return;
-    try {
-      asio::post(loop_->control_, [loop = loop_] { loop->keep_accepting(); });
-    } catch (const std::bad_alloc&) {  // look_after() does it
-    }
-  }
-  void operator()(const std::exception_ptr&) noexcept {}
-
- private:
-  Loop* loop_;
-};
-
-void Server::Loop::keep_accepting() {
-  if (accepting_ || !acceptor_.is_open()) return;
-  Accepting handler(*this);
-  accepting_ = true;
-  asio::co_spawn(control_, accept(), std::move(handler));
-}
-
-asio::awaitable<void> Server::Loop::accept() {
-  bool told = false;  // that there are no files left
-  while (acceptor_.is_open()) {
-    error_code error;
-    tcp::socket socket(threads_.next());
-    co_await acceptor_.async_accept(socket, asio::redirect_error(asio::use_awaitable, error));
-    if (!acceptor_.is_open()) co_return;
-    if (!error) {
-      take(std::move(socket));
-      told = false;
-      continue;
-    }
-    // Out of files or memory: others must end first.
-    state.metrics().troubled(RejectReason::Connections);
-    if (!std::exchange(told, true)) log_warning("connections have to wait: {}", error.message());
-    asio::steady_timer pause(control_, ticks(kAcceptPause));
-    co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, error));
-  }
-}
-
-void Server::Loop::take(tcp::socket socket) {
-  state.metrics().connections_accepted.add();
-  error_code error;
-  const tcp::endpoint endpoint = socket.remote_endpoint(error);
-  if (error) return;  // it has gone already
-  const IpAddress peer = address_of(endpoint);
-  const std::optional<ConnectionTable::Place> place =
-      state.proxies().contains(peer) ? table_.take_uncounted() : table_.take(peer.client());
-  if (!place) return refuse(std::move(socket));
-  state.metrics().connections += 1;
-  const uint64_t number = place->number;
-  try {
-    if (place->leaving) {
-      state.metrics().troubled(RejectReason::Connections);
-      if (const auto leaving = table_.find(*place->leaving).lock()) leaving->give_way();
-    }
-    auto connection = std::make_shared<Connection>(std::move(socket), Facilities{state, table_},
-                                                   Caller{number, peer}, [this, number] { forget(number); });
-    table_.attach(number, connection);
-    connection->start();
-  } catch (const std::bad_alloc&) {
-    state.metrics().troubled(RejectReason::Connections);
-    forget(number);
-  }
-}
-
-void Server::Loop::forget(uint64_t number) {
-  state.metrics().connections -= 1;
-  table_.leave(number);
+// Of any connection's thread.
+void Server::Loop::note_departure() {
   try {
     asio::post(control_, [this] { end_if_idle(); });
   } catch (const std::bad_alloc&) {  // look_after() asks again
   }
-}
-
-void Server::Loop::refuse(tcp::socket socket) {
-  state.metrics().troubled(RejectReason::Connections);
-  error_code ignored;
-  socket.non_blocking(true, ignored);
-  socket.write_some(asio::buffer(kFullReply), ignored);
 }
 
 template <class Function>
@@ -352,7 +211,7 @@ void Server::Loop::tick() {
 void Server::Loop::look_after() {
   end_if_idle();
   if (over_) return;
-  keep_accepting();
+  acceptor_.keep_accepting();
   const HealthReport report = state.health();
   if (!report.healthy && !unhealthy_) log_error("unhealthy: {}", report.reason);
   if (report.healthy && unhealthy_) log_info("healthy again");
@@ -397,8 +256,7 @@ void Server::Loop::refuse_new() {
 void Server::Loop::say_farewell(End end) {
   if (over_) return;
   end_ = end;
-  error_code ignored;
-  acceptor_.close(ignored);
+  acceptor_.close();
   for_each_connection([](Connection& connection) { connection.abort(); });
   set_timer(deadline_, kFarewell, [this, end] { cut(end); });
   end_if_idle();
@@ -422,8 +280,8 @@ void Server::Loop::end_if_idle() {
 
 void Server::Loop::announce_end() {
   over_ = true;
+  acceptor_.close();
   error_code ignored;
-  acceptor_.close(ignored);
   signals_.cancel(ignored);
   tick_.cancel();
   deadline_.cancel();

@@ -3,7 +3,7 @@
 //
 // Expressions with co_await hold no temporaries of class type but awaitables: GCC 12 destroys some of them twice.
 //
-// Only connection*.cpp and server.cpp include this, and with it Boost.Asio.
+// Only connection*.cpp, acceptor.cpp and server.cpp include this, and with it Boost.Asio.
 #pragma once
 
 #include <atomic>
