@@ -108,8 +108,13 @@ Error to_error(const jinja::TemplateError& error, int line) {
 }  // namespace
 
 struct ChatTemplate::Parsed {
+  std::string source;
   jinja::SyntaxTree tree;
 };
+
+std::string_view ChatTemplate::source() const {
+  return parsed_->source;
+}
 
 std::string Rendering::text() const {
   std::string whole;
@@ -125,8 +130,8 @@ Result<ChatTemplate> ChatTemplate::parse(std::string source) {
   }
   try {
     ChatTemplate made;
-    made.parsed_ =
-        std::make_shared<const Parsed>(Parsed{jinja::parse_template(source, jinja::Limits{}, line)});
+    jinja::SyntaxTree tree = jinja::parse_template(source, jinja::Limits{}, line);
+    made.parsed_ = std::make_shared<const Parsed>(Parsed{std::move(source), std::move(tree)});
     return made;
   } catch (const jinja::TemplateError& error) {
     return to_error(error, line);

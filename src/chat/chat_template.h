@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/interrupt.h"
@@ -44,6 +45,8 @@ class ChatTemplate {
   // so on. Strings inside of messages (but for roles), tools and documents count as user input. A template
   // that raises gives its own words as the error; other errors name the line.
   Result<Rendering> render(const json::object& variables, const RenderOptions& options = {}) const;
+
+  std::string_view source() const;
 
  private:
   struct Parsed;
