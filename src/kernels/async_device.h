@@ -29,6 +29,9 @@ class AsyncDevice {
   // One token from each row of logits [rows.size(), vocab], into the row's slot and on the list of sampled tokens.
   virtual void sample(TensorView logits, std::span<const SampleArgs> rows,
                       std::span<const LogitAdjustment> edits) = 0;
+  // Sends x [rows, width], as f32, to pinned memory of the host: it is there once what a later send_sampled() sends is.
+  // REQUIRES: not inside of run_step().
+  virtual void send_rows(TensorView x, float* pinned) = 0;
   // Sends the first `count` of the last sample() to the host, once the device has come so far, and with them the word
   // that it has; the ticket is for wait_sampled(). At most kTickets may be outstanding.
   virtual int64_t send_sampled(size_t count) = 0;

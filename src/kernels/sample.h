@@ -1,5 +1,5 @@
-// How one token is sampled from a row of logits, as plain data that a device can read; and the meaning of it in plain
-// loops.
+// How a device samples one token from a row of logits, as plain data that it can read. The tokens are those of
+// sampling::TokenSampler but for sums rounded in another order.
 //
 // With a temperature the row's weights are exp((logit - largest) / temperature). Kept are the logits of at least
 // largest + floor, of those the top_k largest (all of equal logits), and of those the fewest, largest first and lower
@@ -12,7 +12,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 
 namespace sluice::kernels {
 
@@ -57,9 +56,5 @@ struct SampledToken {
   int32_t top_tokens[kTop] = {};
   float top_logprobs[kTop] = {};
 };
-
-// `edits`: the step's; `previous`: what the row's slot holds.
-SampledToken sample_token(std::span<const float> logits, const SampleArgs& row,
-                          std::span<const LogitAdjustment> edits = {}, int32_t previous = 0);
 
 }  // namespace sluice::kernels

@@ -66,7 +66,8 @@ void KvManager::open(SeqId seq, const Input& input) {
   SLUICE_CHECK(fresh);
   entry->second.tables.resize(groups_.size());
   entry->second.given_back.resize(groups_.size());
-  entry->second.root = root_key(options_.model, input.salt, input.rope_set);
+  const bool contrast = input.request != nullptr && request::uses_contrast_model(*input.request);
+  entry->second.root = root_key(options_.model, input.salt, input.rope_set, contrast);
   entry->second.request = input.request;
 }
 

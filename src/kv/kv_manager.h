@@ -91,10 +91,11 @@ class KvManager {
   struct Input {
     std::string_view salt;
     int rope_set = 0;
-    std::shared_ptr<const request::Request> request;  // for its spans and positions; null: plain text
+    // For its spans and positions, and for whether the contrast model runs it too; null: plain text.
+    std::shared_ptr<const request::Request> request;
   };
-  // A new sequence with empty tables. Only sequences opened with equal salts and sets of rotary frequencies ever share
-  // content.
+  // A new sequence with empty tables. Only sequences opened with equal salts and sets of rotary frequencies, and run by the
+  // same models, ever share content.
   void open(SeqId seq, std::string_view salt = {}, int rope_set = 0) {
     open(seq, Input{salt, rope_set, nullptr});
   }

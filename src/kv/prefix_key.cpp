@@ -14,12 +14,13 @@ void update_part(Sha256& hash, std::string_view part) {
 
 }  // namespace
 
-PrefixKey root_key(std::string_view model, std::string_view salt, int rope_set) {
+PrefixKey root_key(std::string_view model, std::string_view salt, int rope_set, bool contrast) {
   Sha256 hash;
   update_part(hash, "sluice kv prefix");
   update_part(hash, model);
   update_part(hash, salt);
   hash.update(std::as_bytes(std::span(&rope_set, 1)));
+  if (contrast) update_part(hash, "contrast");
   return {hash.finish()};
 }
 

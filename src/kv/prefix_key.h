@@ -19,8 +19,9 @@ struct PrefixKey {
   friend bool operator==(const PrefixKey&, const PrefixKey&) = default;
 };
 
-// The parent of first blocks. `rope_set`: the rotary frequencies that the keys are turned by, where a model has several.
-PrefixKey root_key(std::string_view model, std::string_view salt, int rope_set = 0);
+// The parent of first blocks. `rope_set`: the rotary frequencies that the keys are turned by, where a model has several;
+// `contrast`: the contrast model has filled the blocks as well.
+PrefixKey root_key(std::string_view model, std::string_view salt, int rope_set = 0, bool contrast = false);
 // What a block holds: the tokens from `begin` on, and what else decides their KV.
 struct BlockContent {
   int begin = 0;

@@ -58,7 +58,7 @@ class Track {
       runner_->forward(batch);
     }
     const int32_t last = (tokens - 1) % options_.step_tokens;
-    if (tokens > 0) runner_->read({&last, 1}, true, rows_);
+    if (tokens > 0) runner_->read({&last, 1}, {.logits = true}, rows_);
   }
 
   // One token for each of the first `batch` sequences at this position.
@@ -68,7 +68,7 @@ class Track {
     runner_->forward(batch);
     std::vector<int32_t> rows(static_cast<size_t>(batch_size));
     std::iota(rows.begin(), rows.end(), 0);
-    runner_->read(rows, true, rows_);
+    runner_->read(rows, {.logits = true}, rows_);
   }
 
  private:

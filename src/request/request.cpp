@@ -50,6 +50,11 @@ bool is_search(const Request& request) {
   return request.pooling() == nullptr && sampling_of(request.sampling()) == nullptr;
 }
 
+bool uses_contrast_model(const Request& request) {
+  return request.pooling() == nullptr &&
+         std::holds_alternative<ContrastiveDecoding>(request.sampling().method);
+}
+
 std::string_view name(FinishReason reason) {
   switch (reason) {
     case FinishReason::Stop:

@@ -58,6 +58,9 @@ int max_tokens(const Request& request);
 // Whether its sequences move together, by what the executor says.
 bool is_search(const Request& request);
 
+// Whether the contrast model runs its tokens too.
+bool uses_contrast_model(const Request& request);
+
 enum class FinishReason : uint8_t {
   Stop,       // an end token, a stop token or a stop string; or the vector is there
   Length,     // max_tokens

@@ -187,6 +187,13 @@ int sequence_count(const SamplingParams& params) {
   return sampling == nullptr ? 1 : std::max(params.n, sampling->best_of);
 }
 
+bool needs_host_sampling(const SamplingParams& params) {
+  const auto* sampling = std::get_if<Sampling>(&params.method);
+  return sampling == nullptr || sampling->typical_p < 1 || params.allowed_tokens ||
+         std::any_of(params.bad_words.begin(), params.bad_words.end(),
+                     [](const std::vector<Token>& word) { return word.size() != 1; });
+}
+
 const Sampling* sampling_of(const SamplingParams& params) {
   if (const auto* sampling = std::get_if<Sampling>(&params.method)) return sampling;
   if (const auto* decoding = std::get_if<ContrastiveDecoding>(&params.method)) return &decoding->sampling;

@@ -121,6 +121,10 @@ Status validate(const SamplingParams& params, int vocab);
 // Sequences that run at once for one prompt: choices, beams, or the candidates of a contrastive search.
 int sequence_count(const SamplingParams& params);
 
+// Whether a token of it can only be chosen by the host, from the whole row of logits: nothing of a sequence is then run
+// ahead of a token that the host has not seen.
+bool needs_host_sampling(const SamplingParams& params);
+
 // The filters of the methods that draw tokens; null for those that search.
 const Sampling* sampling_of(const SamplingParams& params);
 

@@ -4,6 +4,18 @@
 
 namespace sluice::runtime {
 
+void Batch::clear() {
+  tokens_.clear();
+  positions_.clear();
+  rope_lengths_.clear();
+  query_begin_.assign(1, 0);
+  for (Table& table : tables_) {
+    table.blocks.clear();
+    table.ends.clear();
+    table.width = 0;
+  }
+}
+
 void Batch::add(std::span<const Token> tokens, int begin, std::span<const std::span<const BlockId>> tables,
                 int rope_length) {
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
@@ -13,21 +25,25 @@ void Batch::add(std::span<const Token> tokens, int begin, std::span<const std::s
   }
   query_begin_.push_back(static_cast<int32_t>(tokens_.size()));
   for (size_t group = 0; group < tables_.size(); ++group) {
-    std::vector<int32_t>& row = tables_[group].emplace_back();
-    for (BlockId block : tables[group]) row.push_back(block.value);
+    Table& table = tables_[group];
+    for (const BlockId block : tables[group]) table.blocks.push_back(block.value);
+    table.ends.push_back(table.blocks.size());
+    table.width = std::max(table.width, tables[group].size());
   }
 }
 
 kernels::RaggedBatch Batch::view() {
-  flat_.clear();
   views_.clear();
-  for (const std::vector<std::vector<int32_t>>& rows : tables_) {
-    size_t width = 0;
-    for (const std::vector<int32_t>& row : rows) width = std::max(width, row.size());
-    std::vector<int32_t>& flat = flat_.emplace_back(rows.size() * width, -1);
-    for (size_t s = 0; s < rows.size(); ++s)
-      std::copy(rows[s].begin(), rows[s].end(), flat.begin() + static_cast<long>(s * width));
-    views_.push_back({flat, static_cast<int>(width)});
+  for (Table& table : tables_) {
+    table.padded.assign(table.ends.size() * table.width, -1);
+    size_t begin = 0;
+    for (size_t s = 0; s < table.ends.size(); ++s) {
+      std::copy(table.blocks.begin() + static_cast<long>(begin),
+                table.blocks.begin() + static_cast<long>(table.ends[s]),
+                table.padded.begin() + static_cast<long>(s * table.width));
+      begin = table.ends[s];
+    }
+    views_.push_back({table.padded, static_cast<int>(table.width)});
   }
   return {query_begin_, positions_, views_, rope_lengths_};
 }

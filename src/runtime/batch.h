@@ -1,7 +1,6 @@
 // The arrays of one forward pass, made from the work of a step.
 #pragma once
 
-#include <deque>
 #include <span>
 #include <vector>
 
@@ -10,10 +9,12 @@
 
 namespace sluice::runtime {
 
+// Made once and cleared for each pass, so that its arrays keep their memory.
 class Batch {
  public:
   explicit Batch(int groups) : tables_(static_cast<size_t>(groups)) {}
 
+  void clear();
   // Tokens at positions [begin, begin + tokens.size()) of a sequence; `tables` has its blocks per group, `rope_length` is
   // as in request::Work.
   void add(std::span<const Token> tokens, int begin, std::span<const std::span<const BlockId>> tables,
@@ -22,14 +23,19 @@ class Batch {
   // Tokens added so far: the row of the next one.
   int rows() const { return static_cast<int>(tokens_.size()); }
   std::span<const Token> tokens() const { return tokens_; }
-  // Valid until the next add().
+  // Valid until the next add() or clear().
   kernels::RaggedBatch view();
 
  private:
+  struct Table {
+    std::vector<int32_t> blocks;  // of all sequences, one behind the other
+    std::vector<size_t> ends;     // of each sequence
+    size_t width = 0;             // of the longest
+    std::vector<int32_t> padded;  // [sequences, width]
+  };
   std::vector<Token> tokens_;
   std::vector<int32_t> positions_, rope_lengths_, query_begin_{0};
-  std::vector<std::vector<std::vector<int32_t>>> tables_;  // per group, per sequence
-  std::deque<std::vector<int32_t>> flat_;
+  std::vector<Table> tables_;  // per group
   std::vector<kernels::RaggedBatch::BlockTable> views_;
 };
 

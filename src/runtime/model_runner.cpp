@@ -22,16 +22,15 @@ void ModelRunner::forward(Batch& batch, std::optional<std::span<const int32_t>> 
   decoder_.forward({.tokens = batch.tokens(), .batch = view, .kv = memory_.layers(), .rows = rows});
 }
 
-void ModelRunner::read(std::span<const int32_t> rows, bool logits, Rows& out) {
+void ModelRunner::read(std::span<const int32_t> rows, Wanted wanted, Rows& out) {
   const auto count = static_cast<int64_t>(rows.size());
-  const int dim = model_.spec().dim, vocab = model_.spec().vocab;
+  const auto fetch = [&](std::vector<float>& to, TensorView from) {
+    to.resize(static_cast<size_t>(from.elements()));
+    model_.backend->download(TensorView::contiguous(to.data(), DType::F32, {count, from.dim(1)}), from);
+  };
   const TensorView hidden = decoder_.hidden(rows);
-  out.hidden.resize(static_cast<size_t>(count * dim));
-  model_.backend->download(TensorView::contiguous(out.hidden.data(), DType::F32, {count, dim}), hidden);
-  out.logits.resize(logits ? static_cast<size_t>(count * vocab) : 0);
-  if (!logits) return;
-  model_.backend->download(TensorView::contiguous(out.logits.data(), DType::F32, {count, vocab}),
-                           decoder_.logits(hidden));
+  if (wanted.hidden) fetch(out.hidden, hidden);
+  if (wanted.logits) fetch(out.logits, decoder_.logits(hidden));
 }
 
 }  // namespace sluice::runtime

@@ -24,14 +24,24 @@ class ModelRunner {
 
   // `rows`: those that logits() and read() will be asked for, ascending; absent: any.
   void forward(Batch& batch, std::optional<std::span<const int32_t>> rows = {});
-  // [rows, vocab] of the last forward pass, on the device. Valid until the next call of any method.
-  TensorView logits(std::span<const int32_t> rows) { return decoder_.logits(decoder_.hidden(rows)); }
-  // Host copies for rows of the last forward pass; either output may be empty. logits [rows, vocab], hidden
-  // [rows, dim].
+  // Of rows of the last forward pass, on the device. Valid until the next call of any method.
+  TensorView hidden(std::span<const int32_t> rows) { return decoder_.hidden(rows); }  // [rows, dim]
+  struct Outputs {
+    TensorView hidden, logits;  // [rows, dim], [rows, vocab]
+  };
+  Outputs outputs(std::span<const int32_t> rows) {
+    const TensorView hidden = decoder_.hidden(rows);
+    return {hidden, decoder_.logits(hidden)};
+  }
+  // Host copies for rows of the last forward pass. logits [rows, vocab], hidden [rows, dim]; what is not
+  // wanted stays as it was.
   struct Rows {
     std::vector<float> logits, hidden;
   };
-  void read(std::span<const int32_t> rows, bool logits, Rows& out);
+  struct Wanted {
+    bool logits = false, hidden = false;
+  };
+  void read(std::span<const int32_t> rows, Wanted wanted, Rows& out);
 
  private:
   ModelRunner(const models::Model& model, const KvMemoryOptions& memory);

@@ -16,39 +16,20 @@ int padded_rows(int rows) {
   return rows <= 512 ? up(32) : up(128);
 }
 
-OverlappedStepRunner::OverlappedStepRunner(kernels::AsyncDevice& device) : device_(device) {}
-
-std::optional<int> OverlappedStepRunner::take_slot() {
-  if (!free_.empty()) {
-    const int slot = free_.back();
-    free_.pop_back();
-    return slot;
-  }
-  if (next_ >= device_.slots()) return std::nullopt;
-  return next_++;
+ModelRunner::Outputs OverlappedStepRunner::run(ModelRunner& runner, Batch& batch,
+                                               const SampleBatch& to_sample, std::span<const int32_t> kept) {
+  runner.forward(batch, kept);
+  if (to_sample.rows.empty()) return {};
+  const ModelRunner::Outputs outputs = runner.outputs(to_sample.rows);
+  device_.sample(outputs.logits, to_sample.how, to_sample.edits);
+  return outputs;
 }
 
-void OverlappedStepRunner::sample_rows(ModelRunner& runner, const SampleBatch& to_sample) {
-  if (!to_sample.rows.empty()) device_.sample(runner.logits(to_sample.rows), to_sample.how, to_sample.edits);
-}
-
-int64_t OverlappedStepRunner::run(ModelRunner& runner, Batch& batch, const SampleBatch& to_sample,
-                                  bool repeats) {
-  const auto body = [&] {
-    runner.forward(batch, to_sample.rows);
-    sample_rows(runner, to_sample);
-  };
-  if (repeats) {
-    device_.run_step(body);
-  } else {
-    body();
-  }
-  return device_.send_sampled(to_sample.rows.size());
-}
-
-int64_t OverlappedStepRunner::sample(ModelRunner& runner, const SampleBatch& to_sample) {
-  sample_rows(runner, to_sample);
-  return device_.send_sampled(to_sample.rows.size());
+ModelRunner::Outputs OverlappedStepRunner::replay(ModelRunner& runner, Batch& batch,
+                                                  const SampleBatch& to_sample) {
+  ModelRunner::Outputs outputs;
+  device_.run_step([&] { outputs = run(runner, batch, to_sample, to_sample.rows); });
+  return outputs;
 }
 
 std::optional<kernels::SampleArgs> sample_args(const sampling::TokenSampler& sampler, int ahead, int slot) {

@@ -1,7 +1,6 @@
 // Steps whose tokens an asynchronous device samples by itself: the host submits the next one before it has seen them.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -9,6 +8,7 @@
 #include "kernels/async_device.h"
 #include "request/step.h"
 #include "runtime/model_runner.h"
+#include "runtime/token_slots.h"
 #include "sampling/token_sampler.h"
 
 namespace sluice::runtime {
@@ -18,13 +18,12 @@ int padded_rows(int rows);
 
 class OverlappedStepRunner {
  public:
-  explicit OverlappedStepRunner(kernels::AsyncDevice& device);
+  explicit OverlappedStepRunner(kernels::AsyncDevice& device) : device_(device), slots_(device.slots()) {}
 
-  // Where a sequence's tokens are sampled; nullopt where all slots are taken. Slot 0 is for rows that nobody wants.
-  std::optional<int> take_slot();
-  void free_slot(int slot) { free_.push_back(slot); }
+  // Where sequences' tokens are sampled.
+  TokenSlots& slots() { return slots_; }
 
-  // A step in the making: which row of the batch each token is sampled from.
+  // Rows of the batch whose logits are computed, in order, and how a token is sampled from each.
   struct SampleBatch {
     std::vector<int32_t> rows;
     std::vector<kernels::SampleArgs> how;
@@ -36,27 +35,33 @@ class OverlappedStepRunner {
       how.push_back(sample);
       edits.insert(edits.end(), changes.begin(), changes.end());
     }
+    void clear() {
+      rows.clear();
+      how.clear();
+      edits.clear();
+    }
   };
-  // Runs the batch and samples; `repeats`: a step of this shape comes again. The ticket is for wait().
-  int64_t run(ModelRunner& runner, Batch& batch, const SampleBatch& to_sample, bool repeats);
-  // The same after the batch has run.
-  int64_t sample(ModelRunner& runner, const SampleBatch& to_sample);
+  // Runs the batch and samples; `kept` are the rows that may be asked for later, those to sample among them. Returns the
+  // hidden states and logits of the sampled rows, valid until the runner is used again.
+  ModelRunner::Outputs run(ModelRunner& runner, Batch& batch, const SampleBatch& to_sample,
+                           std::span<const int32_t> kept);
+  // The same for a step whose shape comes again.
+  ModelRunner::Outputs replay(ModelRunner& runner, Batch& batch, const SampleBatch& to_sample);
+  // Sends what was sampled, after everything that was sent before. The ticket is for wait().
+  int64_t send(const SampleBatch& to_sample) { return device_.send_sampled(to_sample.rows.size()); }
   std::span<const kernels::SampledToken> wait(int64_t ticket) { return device_.wait_sampled(ticket); }
 
   kernels::AsyncDevice& device() { return device_; }
 
  private:
-  void sample_rows(ModelRunner& runner, const SampleBatch& to_sample);
-
   kernels::AsyncDevice& device_;
-  std::vector<int> free_;
-  int next_ = 1;
+  TokenSlots slots_;
 };
 
 // How the device would sample a sampler's token `ahead` tokens after the last that the sampler has seen, edits aside;
 // nullopt where only the sampler itself can.
 std::optional<kernels::SampleArgs> sample_args(const sampling::TokenSampler& sampler, int ahead, int slot);
-// What the device drew at this position of the output, as the sampler would have said it.
+// What the device sampled at this position of the output, as the sampler would have said it.
 Result<request::Sampled> sampled_from(const kernels::SampledToken& from_device, size_t position);
 
 }  // namespace sluice::runtime

@@ -35,7 +35,12 @@ struct Trial {
 
 void run_trial(const WarmUp& warm, int sequences, int tokens, bool repeats) {
   Trial trial(warm, sequences, tokens);
-  warm.ahead.wait(warm.ahead.run(warm.runner, trial.batch, trial.to_sample, repeats));
+  if (repeats) {
+    warm.ahead.replay(warm.runner, trial.batch, trial.to_sample);
+  } else {
+    warm.ahead.run(warm.runner, trial.batch, trial.to_sample, trial.to_sample.rows);
+  }
+  warm.ahead.wait(warm.ahead.send(trial.to_sample));
 }
 
 }  // namespace

@@ -46,6 +46,7 @@ struct RequestState {
   int num_sequences = 1;  // sequences that it asks for
   int granted = 0;  // sequences that may run at once, while running; the other lanes wait for those to end
   bool search = false;  // lanes move together: all of them run at once
+  bool waits = false;   // nothing is run ahead of a token that is not collected yet
   Phase phase = Phase::Waiting;
   bool known = false;      // to the executor
   bool forked = false;     // every lane has its own table; before, the first one runs for all

@@ -75,6 +75,7 @@ bool Scheduler::add(request::Request request) {
   auto entry = std::make_unique<RequestState>();
   entry->num_sequences = request::sequence_count(request);
   entry->search = request::is_search(request);
+  entry->waits = request.pooling() == nullptr && request::needs_host_sampling(request.sampling());
   entry->request = std::make_shared<const request::Request>(std::move(request));
   choose_rope_set(*entry, entry->prompt_size());
   entry->group = new_seq();

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "harness.h"
+#include "tests/runtime/sample_oracle.h"
 
 namespace sluice::cuda_test {
 namespace {
@@ -45,7 +46,7 @@ TEST_F(SampleTest, EqualsItsMeaning) {
       int different = 0;
       for (size_t i = 0; i < rows.size(); ++i) {
         SCOPED_TRACE(fmt::format("vocab {}, sigma {}, row {}", vocab, sigma, i));
-        const SampledToken expected = kernels::sample_token(row(logits, i), rows[i]);
+        const SampledToken expected = kernels::oracle::sample_token(row(logits, i), rows[i]);
         ASSERT_EQ(sampled[i].status, expected.status);
         ASSERT_TRUE(sampled[i].token >= 0 && sampled[i].token < vocab);
         different += sampled[i].token == expected.token ? 0 : 1;  // sums are rounded differently
@@ -106,7 +107,8 @@ TEST_F(SampleTest, EditedRowsEqualTheirMeaning) {
     int different = 0;
     for (size_t i = 0; i < rows.size(); ++i) {
       SCOPED_TRACE(fmt::format("vocab {}, row {}, {} edits", vocab, i, rows[i].edits));
-      const SampledToken expected = kernels::sample_token(row(logits, i), rows[i], edits, previous[i].token);
+      const SampledToken expected =
+          kernels::oracle::sample_token(row(logits, i), rows[i], edits, previous[i].token);
       ASSERT_EQ(sampled[i].status, expected.status);
       different += sampled[i].token == expected.token ? 0 : 1;  // sums are rounded differently
       if (sampled[i].token == expected.token) {

@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -72,6 +73,7 @@ class FakeExecutor : public sched::Executor {
     if (done_.empty()) return Error{ErrorCode::Internal, "nothing was submitted"};
     std::vector<Outcome> outcomes = std::move(done_.front());
     done_.pop_front();
+    for (const Outcome& outcome : outcomes) uncollected_.erase(outcome.seq);
     if (faults.step_fails()) return Error{ErrorCode::Internal, "the device fell over"};
     return outcomes;
   }
@@ -81,6 +83,7 @@ class FakeExecutor : public sched::Executor {
     requests_.clear();
     groups_.clear();
     done_.clear();
+    uncollected_.clear();
     reset_memory();
     return {};
   }
@@ -263,6 +266,8 @@ class FakeExecutor : public sched::Executor {
       return;
     }
     if (samples) sample(work, sequence, choice, std::get<request::Tokens>(outcome.result));
+    if (samples && request::needs_host_sampling(request->sampling()))
+      expect(uncollected_.insert(work.seq).second, "runs ahead of a token that the host samples");
     if (samples || !outcome.prompt_logprobs.empty()) outcomes.push_back(std::move(outcome));
   }
 
@@ -377,6 +382,7 @@ class FakeExecutor : public sched::Executor {
   std::vector<std::array<std::vector<uint64_t>, request::kTiers>> memory_;  // [group][tier][block * slot]
   std::vector<std::unordered_map<int32_t, bool>> bad_;  // [group] device blocks that could not be read back
   std::deque<std::vector<Outcome>> done_;
+  std::unordered_set<SeqId> uncollected_;  // host-sampled sequences whose last token was not collected
   int64_t tokens_run_ = 0, accepted_ = 0, rejected_ = 0;
   std::string complaint_;
 };

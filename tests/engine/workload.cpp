@@ -107,6 +107,7 @@ Request Simulation::random_request() {
   request.sampling().ignore_eos = pick(4) == 0;
   if (pick(8) == 0) request.sampling().prompt_logprobs = 0;
   if (pick(4) == 0) request.sampling().n = 1 + pick(3);
+  if (pick(6) == 0) request.sampling().method = request::Sampling{.typical_p = 0.5};  // the host samples
   if (world_.searches && pick(3) == 0) {
     request.sampling().n = 1;
     if (pick(3) == 0) {

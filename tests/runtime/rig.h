@@ -1,6 +1,7 @@
 // A tiny model behind the real executor and engine, stepped by the test itself.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <limits>
@@ -8,12 +9,14 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/engine.h"
 #include "kernels/async_device.h"
 #include "kernels/ref/ref_backend.h"
 #include "runtime/model_executor.h"
+#include "tests/runtime/sample_oracle.h"
 
 namespace sluice::runtime::test {
 
@@ -70,18 +73,31 @@ class AheadBackend : public FaultyBackend, public kernels::AsyncDevice {
       const std::span<const float> row(logits.at<float>(static_cast<int64_t>(i)),
                                        static_cast<size_t>(logits.dim(1)));
       int32_t& slot = slots_.at(static_cast<size_t>(rows[i].slot));
-      list_.push_back(kernels::sample_token(row, rows[i], edits, slot));
+      list_.push_back(kernels::oracle::sample_token(row, rows[i], edits, slot));
       slot = list_.back().token;
     }
   }
+  void send_rows(TensorView x, float* pinned) override {
+    ++sent_rows;
+    rows_.push_back({pinned, std::vector<float>(static_cast<size_t>(x.elements()))});
+    const TensorView out =
+        TensorView::contiguous(rows_.back().values.data(), DType::F32, {x.dim(0), x.dim(1)});
+    RefBackend::download(out, x);
+  }
   int64_t send_sampled(size_t count) override {
     list_.resize(count);
-    sent_[static_cast<size_t>(tickets_ % kTickets)] = list_;
+    Sent& sent = sent_[static_cast<size_t>(tickets_ % kTickets)];
+    sent = {list_, std::exchange(rows_, {})};
+    overlapped += tickets_ > waited_;
     return tickets_++;
   }
+  // Only what was waited for is there: rows reach the host no earlier.
   std::span<const kernels::SampledToken> wait_sampled(int64_t ticket) override {
     if (lost) throw std::runtime_error("the device does not answer");
-    return sent_[static_cast<size_t>(ticket % kTickets)];
+    Sent& sent = sent_[static_cast<size_t>(ticket % kTickets)];
+    for (const Rows& rows : sent.rows) std::copy(rows.values.begin(), rows.values.end(), rows.pinned);
+    waited_ = ticket + 1;
+    return sent.tokens;
   }
   std::shared_ptr<std::byte> allocate_pinned(size_t bytes) override {
     auto buffer = std::make_shared<HostBuffer>(bytes);
@@ -104,16 +120,29 @@ class AheadBackend : public FaultyBackend, public kernels::AsyncDevice {
   void set_tuning(bool on) override { tuning = on; }
   std::string failure() const override { return lost ? "lost" : ""; }
 
+  int64_t steps() const { return tickets_; }
+
   bool lost = false;  // whatever is waited for fails, for good
   bool tuning = true;
   int repeated_steps = 0;
-  int downloads = 0;
+  int downloads = 0;   // each waits for the device
+  int overlapped = 0;  // steps that were sent while an earlier one was not yet waited for
+  int sent_rows = 0;   // lists of rows that were sent beside steps
 
  private:
-  std::vector<int32_t> slots_ = std::vector<int32_t>(64);
+  struct Rows {
+    float* pinned;
+    std::vector<float> values;
+  };
+  struct Sent {
+    std::vector<kernels::SampledToken> tokens;
+    std::vector<Rows> rows;
+  };
+  std::vector<int32_t> slots_ = std::vector<int32_t>(256);
   std::vector<kernels::SampledToken> list_;
-  std::array<std::vector<kernels::SampledToken>, kTickets> sent_;
-  int64_t tickets_ = 0;
+  std::vector<Rows> rows_;  // of the step in the making
+  std::array<Sent, kTickets> sent_;
+  int64_t tickets_ = 0, waited_ = 0;
 };
 
 struct RigOptions {

@@ -27,7 +27,7 @@ class BeamLanes : public Search {
                 .end_tokens = {lanes_[0].sampler.end_tokens().begin(), lanes_[0].sampler.end_tokens().end()},
                 .logprobs = request.sampling().logprobs.value_or(0)}) {}
 
-  Result<request::SearchMove> advance(std::span<const LaneRow> rows,
+  Result<request::SearchMove> advance(std::span<const HostRow> rows,
                                       sampling::Workspace& workspace) override {
     std::vector<std::vector<sampling::ScoredToken>> candidates;
     for (size_t i = 0; i < rows.size(); ++i) {
@@ -68,7 +68,7 @@ class ContrastiveLanes : public Search {
     std::copy(hidden.begin(), hidden.end(), context_.begin() + static_cast<long>(at));
   }
 
-  Result<request::SearchMove> advance(std::span<const LaneRow> rows,
+  Result<request::SearchMove> advance(std::span<const HostRow> rows,
                                       sampling::Workspace& workspace) override {
     request::SearchMove result;
     size_t kept = 0;
@@ -107,10 +107,10 @@ class ContrastiveLanes : public Search {
     return {};
   }
 
-  Result<size_t> choose(std::span<const LaneRow> rows) {
+  Result<size_t> choose(std::span<const HostRow> rows) {
     std::vector<float> probabilities, hidden;
     for (const sampling::ScoredToken& candidate : candidates_) probabilities.push_back(candidate.score);
-    for (const LaneRow& row : rows) hidden.insert(hidden.end(), row.hidden.begin(), row.hidden.end());
+    for (const HostRow& row : rows) hidden.insert(hidden.end(), row.hidden.begin(), row.hidden.end());
     const size_t known = (lanes_[0].tokens.size() - 1) * dim_;
     SLUICE_CHECK_GE(context_.size(), known);
     Result<size_t> chosen = sampling::select_contrastive(

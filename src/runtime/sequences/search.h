@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "request/step.h"
+#include "runtime/sequences/sequence.h"
 #include "sampling/token_sampler.h"
 
 namespace sluice::runtime {
@@ -15,12 +16,6 @@ namespace sluice::runtime {
 struct SearchLane {
   std::vector<Token> tokens;  // prompt and output
   sampling::TokenSampler sampler;
-};
-
-// What a lane's last position gave.
-struct LaneRow {
-  std::span<float> logits;        // [vocab], used up
-  std::span<const float> hidden;  // [dim]
 };
 
 class Search {
@@ -35,8 +30,8 @@ class Search {
   // Hidden states [count, dim] of positions from `begin` on; may come again for the same positions.
   virtual void take_context(int /*begin*/, std::span<const float> /*hidden*/) {}
 
-  // One step from the rows of all lanes. An error is the request's own.
-  virtual Result<request::SearchMove> advance(std::span<const LaneRow> rows,
+  // One step from the last rows of all lanes. An error is the request's own.
+  virtual Result<request::SearchMove> advance(std::span<const HostRow> rows,
                                               sampling::Workspace& workspace) = 0;
 
  protected:

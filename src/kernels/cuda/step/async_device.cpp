@@ -49,6 +49,11 @@ void CudaBackendImpl::sample(TensorView logits, std::span<const SampleArgs> rows
   issue(launch_sample, p);
 }
 
+void CudaBackendImpl::send_rows(TensorView x, float* pinned) {
+  SLUICE_CHECK(mode_ == Mode::Eager);
+  if (x.elements() > 0) copy_floats(pinned, x);
+}
+
 int64_t CudaBackendImpl::send_sampled(size_t count) {
   SLUICE_CHECK_LE(count, sampled_.capacity);
   const int64_t ticket = sampled_.sent++;

@@ -119,22 +119,33 @@ Memory CudaBackendImpl::upload(TensorView host) {
   return {host, std::shared_ptr<void>(std::move(memory))};
 }
 
+// In the order of the stream; `out` may be read once that has come so far.
+void CudaBackendImpl::copy_floats(float* out, TensorView x) {
+  const size_t bytes = static_cast<size_t>(x.elements()) * sizeof(float);
+  if (x.dtype == DType::BF16 || !x.is_contiguous()) {
+    ConvertParams p = blank<ConvertParams>();
+    p.x = view_of(x);
+    p.out = packed(p.x, DType::F32, scratch_.at_least(bytes));
+    issue(launch_convert, p);
+    x.data = p.out.data;
+  } else {
+    SLUICE_CHECK(x.dtype == DType::F32);
+  }
+  check(cudaMemcpyAsync(out, x.data, bytes, cudaMemcpyDeviceToHost, stream_), "download");
+}
+
 void CudaBackendImpl::download(TensorView out, TensorView x) {
   SLUICE_CHECK(mode_ == Mode::Eager);
   SLUICE_CHECK(out.is_contiguous() && out.elements() == x.elements());
   if (x.elements() == 0) return;
-  if (x.dtype == DType::BF16 || !x.is_contiguous()) {
-    SLUICE_CHECK(out.dtype == DType::F32);
-    ConvertParams p = blank<ConvertParams>();
-    p.x = view_of(x);
-    p.out = packed(p.x, DType::F32, scratch_.at_least(static_cast<size_t>(x.elements()) * sizeof(float)));
-    issue(launch_convert, p);
-    x.data = p.out.data;
+  if (out.dtype == DType::F32) {
+    copy_floats(static_cast<float*>(out.data), x);
   } else {
-    SLUICE_CHECK(x.dtype == out.dtype);
-  }
-  check(cudaMemcpyAsync(out.data, x.data, static_cast<size_t>(out.bytes()), cudaMemcpyDeviceToHost, stream_),
+    SLUICE_CHECK(x.dtype == out.dtype && x.is_contiguous());
+    check(
+        cudaMemcpyAsync(out.data, x.data, static_cast<size_t>(out.bytes()), cudaMemcpyDeviceToHost, stream_),
         "download");
+  }
   check(cudaStreamSynchronize(stream_), "download");
 }
 

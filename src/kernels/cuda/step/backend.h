@@ -59,6 +59,7 @@ class CudaBackendImpl final : public CudaBackend {
   Weight prepare(Weight weight) override;
   Memory upload(TensorView host) override;
   void download(TensorView out, TensorView x) override;
+  void copy_floats(float* out, TensorView x);
   void begin(const RaggedBatch& batch) override;
 
   void embed(TensorView out, const Weight& table, std::span<const int32_t> ids) override;
@@ -99,6 +100,7 @@ class CudaBackendImpl final : public CudaBackend {
   int slots() const override;
   void sample(TensorView logits, std::span<const SampleArgs> rows,
               std::span<const LogitAdjustment> edits) override;
+  void send_rows(TensorView x, float* pinned) override;
   int64_t send_sampled(size_t count) override;
   std::span<const SampledToken> wait_sampled(int64_t ticket) override;
   std::shared_ptr<std::byte> allocate_pinned(size_t bytes) override;

@@ -1,16 +1,20 @@
-#include "kernels/sample.h"
+// How a device samples (kernels/sample.h), in plain loops: what devices and the fake one of the tests are held to. The
+// meaning of sampling is sampling::TokenSampler, which the tests of runtime compare it with.
+#pragma once
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <numeric>
+#include <span>
 #include <vector>
 
-namespace sluice::kernels {
+#include "kernels/sample.h"
 
-namespace {
+namespace sluice::kernels::oracle {
 
 // Tokens by falling logit, the lower first among equals.
-std::vector<int32_t> ranked(std::span<const float> logits) {
+inline std::vector<int32_t> ranked(std::span<const float> logits) {
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
@@ -19,7 +23,8 @@ std::vector<int32_t> ranked(std::span<const float> logits) {
   return order;
 }
 
-void report(std::span<const float> logits, const std::vector<int32_t>& order, int wanted, SampledToken& out) {
+inline void report(std::span<const float> logits, const std::vector<int32_t>& order, int wanted,
+                   SampledToken& out) {
   const double largest = logits[static_cast<size_t>(order[0])];
   double total = 0;
   for (const float logit : logits) total += std::exp(logit - largest);
@@ -34,7 +39,8 @@ void report(std::span<const float> logits, const std::vector<int32_t>& order, in
   }
 }
 
-int32_t choose(std::span<const float> logits, const std::vector<int32_t>& order, const SampleArgs& row) {
+inline int32_t choose(std::span<const float> logits, const std::vector<int32_t>& order,
+                      const SampleArgs& row) {
   const float largest = logits[static_cast<size_t>(order[0])];
   const auto logit = [&](size_t rank) { return logits[static_cast<size_t>(order[rank])]; };
   const auto weight = [&](int32_t token) {
@@ -67,7 +73,7 @@ int32_t choose(std::span<const float> logits, const std::vector<int32_t>& order,
   return last;
 }
 
-float edited(float logit, LogitAdjustment edit, const SampleArgs& row) {
+inline float edited(float logit, LogitAdjustment edit, const SampleArgs& row) {
   if ((edit.marks & LogitAdjustment::kEnds) != 0 && row.masks_ends != 0) return -INFINITY;
   logit += edit.bias;
   if ((edit.marks & LogitAdjustment::kInPrompt) == 0 && edit.output == 0) return logit;
@@ -77,8 +83,8 @@ float edited(float logit, LogitAdjustment edit, const SampleArgs& row) {
   return logit - row.presence;
 }
 
-std::vector<float> edited_row(std::span<const float> logits, const SampleArgs& row,
-                              std::span<const LogitAdjustment> edits, int32_t previous) {
+inline std::vector<float> edited_row(std::span<const float> logits, const SampleArgs& row,
+                                     std::span<const LogitAdjustment> edits, int32_t previous) {
   std::vector<float> values(logits.begin(), logits.end());
   bool counted = row.follows == 0;
   for (LogitAdjustment edit :
@@ -97,10 +103,9 @@ std::vector<float> edited_row(std::span<const float> logits, const SampleArgs& r
   return values;
 }
 
-}  // namespace
-
-SampledToken sample_token(std::span<const float> logits, const SampleArgs& row,
-                          std::span<const LogitAdjustment> edits, int32_t previous) {
+// `edits`: the step's; `previous`: what the row's slot holds.
+inline SampledToken sample_token(std::span<const float> logits, const SampleArgs& row,
+                                 std::span<const LogitAdjustment> edits = {}, int32_t previous = 0) {
   SampledToken out;
   const bool finite = std::none_of(logits.begin(), logits.end(), [](float v) { return !(v < INFINITY); });
   if (!finite) {
@@ -127,4 +132,4 @@ SampledToken sample_token(std::span<const float> logits, const SampleArgs& row,
   return out;
 }
 
-}  // namespace sluice::kernels
+}  // namespace sluice::kernels::oracle

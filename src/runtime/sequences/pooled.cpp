@@ -1,4 +1,4 @@
-#include "runtime/sequences/embedding_pooler.h"
+#include "runtime/sequences/pooled.h"
 
 #include <cmath>
 
@@ -25,6 +25,19 @@ Result<std::vector<float>> EmbeddingPooler::vector() const {
   values.reserve(sums_.size());
   for (const double sum : sums_) values.push_back(static_cast<float>(sum / divisor));
   return values;
+}
+
+void PooledSequence::read_prompt(const PromptRows& rows, sampling::Workspace&) {
+  pool_.add(rows.hidden);
+  read_ = rows.begin + rows.count;
+}
+
+std::optional<request::Outcome> PooledSequence::consume(const StepRows&) {
+  if (read_ < static_cast<int>(request_->prompt.size())) return std::nullopt;
+  Result<std::vector<float>> vector = pool_.vector();
+  if (vector) return request::Outcome{{}, request::Pooled{std::move(*vector)}, {}};
+  failed_ = vector.error();
+  return request::Outcome{{}, vector.error(), {}};
 }
 
 }  // namespace sluice::runtime

@@ -1,0 +1,92 @@
+// Brings rows of a step to the host and to the sequences that asked for them: at once, or, where an asynchronous device
+// sends them, when the step is collected.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/async_device.h"
+#include "runtime/sequence_table.h"
+#include "runtime/step_runner.h"
+
+namespace sluice::runtime {
+
+// A work of the step that is being submitted.
+struct PlannedWork {
+  const request::Work* work = nullptr;
+  SequenceTable::Entry of;
+  StepNeed need;
+  int first_row = 0;     // row of position work->begin
+  int contrast_row = 0;  // the same in the contrast model's batch, where that runs it
+  int sampled = -1;      // which of the step's sampled rows is its last one
+
+  int row(int position) const { return first_row + position - work->begin; }
+  int last_row() const { return row(work->end - 1); }
+};
+
+// What a submitted step still owes its sequences.
+struct AwaitedRows {
+  struct Item {
+    SeqId owner;
+    int sampled = -1;                // of the device's list
+    size_t first_row = 0, rows = 0;  // of `last`
+    PromptRows prompt;               // count 0: none
+  };
+  std::vector<Item> items;
+  std::vector<HostRow> last;
+};
+
+class RowDelivery {
+ public:
+  // `contrast` and `device` may be null. All outlive it.
+  RowDelivery(StepRunner& target, StepRunner* contrast, kernels::AsyncDevice* device)
+      : target_(target), contrast_(contrast), device_(device) {}
+
+  // After the forward passes: reads what the works ask of the host, and lets their sequences consume it.
+  void deliver_now(std::span<const PlannedWork> plan, std::vector<request::Outcome>& outcomes);
+
+  // Whether the works' rows can be sent. Log-probabilities of prompts are too many rows to be kept until later.
+  bool can_send(std::span<const PlannedWork> plan) const;
+  // Sends them; outputs are those of the step's sampled rows. Every work that samples or reads is noted in `awaited`.
+  // At most kSteps sent steps may be outstanding.
+  void send(std::span<const PlannedWork> plan, const ModelRunner::Outputs& outputs, AwaitedRows& awaited);
+  // Once the device has sent everything: lets the sequences that still exist consume it.
+  void deliver(const AwaitedRows& awaited, std::span<const kernels::SampledToken> sampled,
+               const SequenceTable& sequences, std::vector<request::Outcome>& outcomes);
+  static constexpr int kSteps = 2;
+
+ private:
+  struct Count {
+    size_t last = 0, contrast = 0, hidden = 0;  // rows
+    bool last_hidden = false;
+  };
+  Count count(std::span<const PlannedWork> plan) const;
+  size_t floats(const Count& rows) const;
+  float* staging(size_t count);
+  void send_last(std::span<const PlannedWork> plan, TensorView rows, std::span<float> to);
+  void send_contrast(std::span<const PlannedWork> plan, float* to);
+
+  void read_last(std::span<const PlannedWork> portion);
+  void read_prompt(const PlannedWork& item);
+  void consume(SeqId owner, Sequence& sequence, const PromptRows& prompt, const StepRows& rows,
+               std::vector<request::Outcome>& outcomes);
+
+  struct Pinned {
+    std::shared_ptr<std::byte> memory;
+    size_t floats = 0;
+  };
+  StepRunner& target_;
+  StepRunner* contrast_;
+  kernels::AsyncDevice* device_;
+  std::array<Pinned, kSteps> pinned_;
+  uint64_t sent_ = 0;
+  sampling::Workspace workspace_;
+  ModelRunner::Rows prompt_rows_, last_rows_, contrast_rows_;
+  std::vector<int32_t> rows_;
+  std::vector<HostRow> host_rows_;
+};
+
+}  // namespace sluice::runtime

@@ -1,0 +1,122 @@
+#include "runtime/sequence_table.h"
+
+#include <new>
+#include <utility>
+
+#include "base/check.h"
+#include "base/system/memory.h"
+#include "runtime/sequences/pooled.h"
+
+namespace sluice::runtime {
+
+namespace {
+
+// There was no memory for it: all its work fails.
+class StarvedSequence final : public Sequence {
+ public:
+  StarvedSequence() { failed_ = out_of_memory(); }
+  std::span<const Token> tokens(size_t) const override { return {}; }
+  StepNeed need(size_t, const request::Work&) const override { return {}; }
+  void read_prompt(const PromptRows&, sampling::Workspace&) override {}
+  std::optional<request::Outcome> consume(const StepRows&) override { return std::nullopt; }
+};
+
+}  // namespace
+
+void SequenceTable::apply(const request::Step& step) {
+  for (const SeqId seq : step.retire) retire(seq);
+  for (const request::Admission& admission : step.admit) {
+    try {
+      admit(admission);
+    } catch (const std::bad_alloc&) {
+      retire(admission.seq);
+      add(admission.seq, std::make_unique<StarvedSequence>());
+    }
+  }
+  for (const request::Fork& entry : step.forks) {
+    try {
+      fork(entry);
+    } catch (const std::bad_alloc&) {
+      retire(entry.child);
+      add(entry.child, std::make_unique<StarvedSequence>());
+    }
+  }
+  for (const request::Lanes& lanes : step.lanes) name_lanes(lanes);
+}
+
+Sequence* SequenceTable::find(SeqId owner) const {
+  const auto found = owned_.find(owner);
+  return found == owned_.end() ? nullptr : found->second.sequence.get();
+}
+
+void SequenceTable::clear() {
+  entries_.clear();
+  owned_.clear();
+}
+
+uint64_t SequenceTable::seed_of(const request::Request& request) const {
+  const request::Sampling* sampling = request::sampling_of(request.sampling());
+  if (sampling != nullptr && sampling->seed) return *sampling->seed;
+  return (options_.entropy ^ request.id.value) * 0x9E3779B97F4A7C15u;
+}
+
+void SequenceTable::add(SeqId seq, std::unique_ptr<Sequence> sequence) {
+  entries_[seq] = {sequence.get(), seq, 0};
+  owned_[seq].sequence = std::move(sequence);
+}
+
+void SequenceTable::admit(const request::Admission& admission) {
+  const request::Request& request = *admission.request;
+  if (request.pooling() != nullptr)
+    return add(admission.seq, std::make_unique<PooledSequence>(admission.request, options_.dim));
+  const sampling::SequenceStart start{
+      .params = std::shared_ptr<const request::SamplingParams>(admission.request, &request.sampling()),
+      .vocab = options_.vocab,
+      .prompt = request.prompt,
+      .eos_tokens = options_.eos_tokens,
+      .seed = seed_of(request),
+      .choice = 0};
+  if (request::sampling_of(request.sampling()) != nullptr) {
+    auto solo = std::make_unique<SampledSequence>(admission.request, start, options_.slots);
+    const SampledSequence* parent = solo.get();
+    add(admission.seq, std::move(solo));
+    owned_.at(admission.seq).solo = parent;
+    return;
+  }
+  auto group = std::make_unique<SearchGroup>(
+      admission.request, make_search(request, {request.prompt, sampling::TokenSampler(start)}, options_.dim));
+  SearchGroup* lanes = group.get();
+  add(admission.seq, std::move(group));
+  owned_.at(admission.seq).group = lanes;
+  owned_.at(admission.seq).lanes = {admission.seq};
+}
+
+void SequenceTable::fork(const request::Fork& fork) {
+  const SampledSequence* parent = owned_.at(fork.parent).solo;
+  if (parent == nullptr) return add(fork.child, std::make_unique<StarvedSequence>());
+  std::unique_ptr<SampledSequence> child = parent->fork(fork.choice);
+  const SampledSequence* solo = child.get();
+  add(fork.child, std::move(child));
+  owned_.at(fork.child).solo = solo;
+}
+
+void SequenceTable::retire(SeqId seq) {
+  const auto found = owned_.find(seq);
+  if (found != owned_.end()) {
+    for (const SeqId lane : found->second.lanes) entries_.erase(lane);
+    owned_.erase(found);
+  }
+  entries_.erase(seq);
+}
+
+void SequenceTable::name_lanes(const request::Lanes& lanes) {
+  Owned& owned = owned_.at(lanes.group);
+  SLUICE_CHECK(owned.group != nullptr);
+  SLUICE_CHECK_EQ(lanes.lanes.size(), owned.group->lanes());
+  for (const SeqId lane : owned.lanes) entries_.erase(lane);
+  owned.lanes = lanes.lanes;
+  for (size_t i = 0; i < lanes.lanes.size(); ++i)
+    entries_[lanes.lanes[i]] = {owned.sequence.get(), lanes.group, i};
+}
+
+}  // namespace sluice::runtime

@@ -1,0 +1,92 @@
+#include "runtime/sequences/sampled.h"
+
+#include <utility>
+
+#include "runtime/overlapped_step_runner.h"
+#include "sampling/contrastive.h"
+
+namespace sluice::runtime {
+
+SampledSequence::SampledSequence(std::shared_ptr<const request::Request> request,
+                                 const sampling::SequenceStart& start, TokenSlots* slots)
+    : request_(std::move(request)), tokens_(request_->prompt), sampler_(start), slots_(nullptr) {
+  if (slots == nullptr || request::needs_host_sampling(request_->sampling())) return;
+  std::optional<DeviceLogitProcessor> edits =
+      DeviceLogitProcessor::of(*start.params, start, sampler_.end_tokens());
+  if (!edits || !sample_args(sampler_, 0, 0)) return;
+  edits_ = std::move(*edits);
+  slots_ = slots;
+  slot_ = slots->take();
+}
+
+SampledSequence::SampledSequence(const SampledSequence& parent, int choice)
+    : request_(parent.request_),
+      tokens_(parent.tokens_),
+      sampler_(parent.sampler_.fork(static_cast<uint32_t>(choice))),
+      edits_(parent.edits_),
+      slots_(parent.slots_) {
+  if (slots_ != nullptr) slot_ = slots_->take();
+}
+
+std::unique_ptr<SampledSequence> SampledSequence::fork(int choice) const {
+  return std::unique_ptr<SampledSequence>(new SampledSequence(*this, choice));
+}
+
+StepNeed SampledSequence::need(size_t lane, const request::Work& work) const {
+  StepNeed need;
+  need.contrast = std::holds_alternative<request::ContrastiveDecoding>(request_->sampling().method);
+  if (work.sample_from >= work.end) return need;
+  need.logits = PromptLogprobs::range(*request_, work);
+  if (!is_last(lane, work)) return need;
+  // The token stands beside the log-probabilities of the prompt in one outcome.
+  const bool on_host = slot_.number() == 0 || need.logits.size() > 0;
+  need.last = on_host ? StepNeed::Last::Host : StepNeed::Last::Device;
+  if (on_host) return need;
+  need.how = *sample_args(sampler_, pending_, slot_.number());
+  edits_.fill(need.how, sampler_.output().size(), pending_);
+  need.edits = edits_.list();
+  return need;
+}
+
+void SampledSequence::read_prompt(const PromptRows& rows, sampling::Workspace& workspace) {
+  if (failed_) return;
+  if (Status read = prompt_.read(*request_, rows, workspace.buffer); !read) failed_ = read.error();
+}
+
+Result<request::Sampled> SampledSequence::sample(const HostRow& row, sampling::Workspace& workspace) {
+  if (const auto* method = std::get_if<request::ContrastiveDecoding>(&request_->sampling().method)) {
+    if (row.contrast.empty())
+      return Error{ErrorCode::InvalidArgument, "contrastive decoding needs a second model (--amateur)",
+                   "contrastive_decoding"};
+    if (Status status = sampling::combine_contrastive(row.logits, row.contrast, *method); !status)
+      return status.error();
+  }
+  return sampler_.sample(row.logits, workspace);
+}
+
+void SampledSequence::take(Token token) {
+  tokens_.push_back(token);
+  sampler_.accept(token);
+  edits_.accept(token);
+}
+
+std::optional<request::Outcome> SampledSequence::consume(const StepRows& rows) {
+  const bool samples = rows.sampled != nullptr || !rows.last.empty();
+  pending_ -= samples ? 1 : 0;
+  if (failed_) return request::Outcome{{}, *failed_, prompt_.take()};
+  request::Outcome outcome{{}, request::Tokens{}, prompt_.take()};
+  if (!samples) return outcome;
+  Result<request::Sampled> sampled = rows.sampled != nullptr
+                                         ? sampled_from(*rows.sampled, sampler_.output().size())
+                                         : sample(rows.last[0], rows.workspace);
+  if (sampled) {
+    take(sampled->token);
+    std::get<request::Tokens>(outcome.result).tokens.push_back(std::move(*sampled));
+  } else {
+    failed_ = sampled.error();
+    outcome.result = sampled.error();
+  }
+  return outcome;
+}
+
+}  // namespace sluice::runtime

@@ -1,0 +1,44 @@
+// A sequence that samples its own tokens, on the device where that can, else on the host.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "runtime/device_logit_processor.h"
+#include "runtime/sequences/prompt_logprobs.h"
+#include "runtime/sequences/sequence.h"
+#include "runtime/token_slots.h"
+#include "sampling/token_sampler.h"
+
+namespace sluice::runtime {
+
+class SampledSequence final : public Sequence {
+ public:
+  // `slots`: where the device keeps sampled tokens; null: it samples none.
+  SampledSequence(std::shared_ptr<const request::Request> request, const sampling::SequenceStart& start,
+                  TokenSlots* slots);
+  // Another choice of the same request, before any token of either.
+  std::unique_ptr<SampledSequence> fork(int choice) const;
+
+  std::span<const Token> tokens(size_t) const override { return tokens_; }
+  int device_slot() const override { return slot_.number(); }
+  StepNeed need(size_t lane, const request::Work& work) const override;
+  void note_submitted() override { ++pending_; }
+  void read_prompt(const PromptRows& rows, sampling::Workspace& workspace) override;
+  std::optional<request::Outcome> consume(const StepRows& rows) override;
+
+ private:
+  SampledSequence(const SampledSequence& parent, int choice);
+  Result<request::Sampled> sample(const HostRow& row, sampling::Workspace& workspace);
+  void take(Token token);
+
+  std::shared_ptr<const request::Request> request_;
+  std::vector<Token> tokens_;
+  sampling::TokenSampler sampler_;
+  DeviceLogitProcessor edits_;  // of the tokens that the device samples
+  TokenSlots::Slot slot_;
+  TokenSlots* slots_;
+  PromptLogprobs prompt_;
+};
+
+}  // namespace sluice::runtime

@@ -1,0 +1,103 @@
+// A request as the runtime sees it: it says what it needs of a step and consumes what comes back. What needs the host
+// waits alone; the other sequences of the step do not notice.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "kernels/sample.h"
+#include "request/step.h"
+#include "sampling/filters.h"
+
+namespace sluice::runtime {
+
+// What one work of a sequence needs of the step that runs it.
+struct StepNeed {
+  struct Range {
+    int begin = 0, end = 0;  // positions of the work
+    int size() const { return end > begin ? end - begin : 0; }
+  };
+  enum class Last : uint8_t {
+    None,
+    Device,  // a token is sampled where the logits are
+    Host,    // the host reads the row
+  };
+
+  Range logits, hidden;      // rows of prompts that the host reads, in order of position
+  Last last = Last::None;    // what happens to the row of the work's last position
+  bool last_hidden = false;  // the host reads its hidden state too
+  bool contrast = false;     // the contrast model runs the work as well
+  // Of Last::Device.
+  kernels::SampleArgs how;
+  std::span<const kernels::LogitAdjustment> edits;
+
+  bool reads_host() const { return last == Last::Host || logits.size() > 0 || hidden.size() > 0; }
+};
+
+// Rows of a prompt, as asked for. A long range comes in several pieces; one of the two lists is empty.
+struct PromptRows {
+  int begin = 0, count = 0;       // positions
+  std::span<const float> logits;  // [count, vocab]
+  std::span<const float> hidden;  // [count, dim]
+};
+
+// The row of a work's last position.
+struct HostRow {
+  std::span<float> logits;          // [vocab], used up
+  std::span<const float> hidden;    // [dim], where asked for
+  std::span<const float> contrast;  // [vocab], of the contrast model where it ran
+};
+
+// What a step gave a sequence, after its prompt rows.
+struct StepRows {
+  const kernels::SampledToken* sampled = nullptr;  // Last::Device
+  std::span<const HostRow> last;                   // Last::Host, of those lanes that asked for it, in order
+  sampling::Workspace& workspace;
+};
+
+class Sequence {
+ public:
+  virtual ~Sequence() = default;
+
+  // Prompt and output of a lane, as far as the host knows them.
+  virtual std::span<const Token> tokens(size_t lane) const = 0;
+  // Where the device has the token that follows them; 0: nowhere.
+  virtual int device_slot() const { return 0; }
+  virtual StepNeed need(size_t lane, const request::Work& work) const = 0;
+  virtual void read_prompt(const PromptRows& rows, sampling::Workspace& workspace) = 0;
+  // Once per step that it needed something of. Nothing where there is nothing to report. The caller names the sequence in
+  // the outcome.
+  virtual std::optional<request::Outcome> consume(const StepRows& rows) = 0;
+
+  // The answer to all later work.
+  const std::optional<Error>& failed() const { return failed_; }
+  void fail(Error error) { failed_ = std::move(error); }
+
+  // Tokens, and those that submitted steps will add.
+  int length(size_t lane) const { return static_cast<int>(tokens(lane).size()) + pending_; }
+  // A step is being submitted that decides from a lane's last row.
+  virtual void note_submitted() {}
+  // Whether KV that the work reads is lost, or, behind lost work, a token that it counts on never came.
+  bool note_lost(size_t lane, const request::Work& work, bool lost) {
+    lost_ = lost || (lost_ && work.end > length(lane));
+    return lost_;
+  }
+
+ protected:
+  // The work runs to the end of the lane: what comes next is decided from its last row.
+  bool is_last(size_t lane, const request::Work& work) const {
+    return work.sample_from < work.end && work.end == length(lane);
+  }
+
+  int pending_ = 0;  // tokens that submitted steps will add
+  std::optional<Error> failed_;
+
+ private:
+  bool lost_ = false;  // its last work
+};
+
+}  // namespace sluice::runtime

@@ -1,0 +1,165 @@
+#include "runtime/step_pipeline.h"
+
+#include <algorithm>
+#include <random>
+
+#include "base/check.h"
+
+namespace sluice::runtime {
+
+namespace {
+
+std::optional<OverlappedStepRunner> overlapped_on(kernels::AsyncDevice* device) {
+  if (device == nullptr) return std::nullopt;
+  return OverlappedStepRunner(*device);
+}
+
+}  // namespace
+
+StepPipeline::StepPipeline(std::unique_ptr<StepRunner> target, std::unique_ptr<StepRunner> contrast,
+                           std::vector<Token> eos_tokens)
+    : target_(std::move(target)),
+      contrast_(std::move(contrast)),
+      ahead_(overlapped_on(target_->runner().model().backend->async_device())),
+      sequences_({.vocab = target_->spec().vocab,
+                  .dim = target_->spec().dim,
+                  .eos_tokens = std::move(eos_tokens),
+                  .entropy = (uint64_t{std::random_device{}()} << 32) | std::random_device{}(),
+                  .slots = ahead_ ? &ahead_->slots() : nullptr}),
+      delivery_(*target_, contrast_.get(), ahead_ ? &ahead_->device() : nullptr) {}
+
+void StepPipeline::clear() {
+  sequences_.clear();
+  target_->runner().mover().clear();
+  if (contrast_) contrast_->runner().mover().clear();
+}
+
+void StepPipeline::synchronize(SubmittedStep& submitted) {
+  if (!submitted.ticket) return;
+  const std::span<const kernels::SampledToken> sampled = ahead_->wait(*submitted.ticket);
+  submitted.ticket.reset();
+  delivery_.deliver(submitted.awaited, sampled, sequences_, submitted.outcomes);
+}
+
+void StepPipeline::start(const request::Step& step) {
+  sequences_.apply(step);
+  for (const request::Admission& admission : step.admit)
+    contrasted_ |= request::uses_contrast_model(*admission.request);
+  target_->runner().mover().run(step.moves);
+  if (contrast_ && contrasted_) contrast_->runner().mover().run(step.moves);
+  target_->start();
+  if (contrast_) contrast_->start();
+  plan_.clear();
+  for (const request::Work& work : step.work)
+    plan_.push_back({.work = &work, .of = sequences_.at(work.seq), .need = {}});
+}
+
+// Whether a work counts on a token that the host has yet to sample.
+bool StepPipeline::waits_for_host() const {
+  return ahead_ && std::any_of(plan_.begin(), plan_.end(), [](const PlannedWork& item) {
+           const Sequence& sequence = *item.of.sequence;
+           return sequence.device_slot() == 0 && item.work->end <= sequence.length(item.of.lane) &&
+                  item.work->end > static_cast<int>(sequence.tokens(item.of.lane).size());
+         });
+}
+
+void StepPipeline::finish(const request::Step& step, SubmittedStep& submitted) {
+  size_t kept = 0;
+  for (size_t i = 0; i < step.work.size(); ++i) {
+    if (plan_work(step, i, plan_[i], submitted)) plan_[kept++] = plan_[i];
+  }
+  plan_.resize(kept);
+  if (plan_.empty()) return;
+  target_->pad(step.padding ? step.computed_tokens() - target_->batch().rows() : 0);
+  if (!ahead_) return run_on_host(submitted);
+  const bool single = std::all_of(plan_.begin(), plan_.end(), [](const PlannedWork& item) {
+    return item.work->end - item.work->begin == 1 && item.need.last != StepNeed::Last::None;
+  });
+  run_ahead(single && !step.padding, submitted);
+}
+
+bool StepPipeline::plan_work(const request::Step& step, size_t index, PlannedWork& item,
+                             SubmittedStep& submitted) {
+  Sequence& sequence = *item.of.sequence;
+  if (sequence.failed()) {
+    submitted.outcomes.push_back({item.of.owner, *sequence.failed(), {}});
+    return false;
+  }
+  item.need = sequence.need(item.of.lane, *item.work);
+  item.need.contrast = item.need.contrast && contrast_;
+  bool lost = target_->reads_lost_block(step, index);
+  if (item.need.contrast) lost |= contrast_->reads_lost_block(step, index);
+  if (sequence.note_lost(item.of.lane, *item.work, lost)) {
+    submitted.outcomes.push_back({item.of.owner, request::KvLost{}, {}});
+    return false;
+  }
+  const std::span<const Token> tokens = sequence.tokens(item.of.lane);
+  item.first_row = target_->add(step, index, tokens, sequence.device_slot());
+  if (item.need.contrast) item.contrast_row = contrast_->add(step, index, tokens, 0);
+  if (item.need.last != StepNeed::Last::None) sequence.note_submitted();
+  return true;
+}
+
+// Rows of the plan whose hidden states or logits somebody may ask for; ascending.
+std::span<const int32_t> StepPipeline::wanted_rows() {
+  rows_.clear();
+  for (const PlannedWork& item : plan_) {
+    const request::Work& work = *item.work;
+    const bool context = item.need.hidden.size() > 0;
+    const int begin = context ? std::min(work.sample_from, item.need.hidden.begin) : work.sample_from;
+    for (int position = begin; position < work.end; ++position) rows_.push_back(item.row(position));
+  }
+  return rows_;
+}
+
+void StepPipeline::run_contrast() {
+  if (!contrast_ || contrast_->batch().rows() == 0) return;
+  std::vector<int32_t> rows;
+  for (const PlannedWork& item : plan_) {
+    if (item.need.contrast && item.need.last == StepNeed::Last::Host)
+      rows.push_back(item.contrast_row + item.work->end - 1 - item.work->begin);
+  }
+  contrast_->runner().forward(contrast_->batch(), rows);
+}
+
+void StepPipeline::run_on_host(SubmittedStep& submitted) {
+  target_->runner().forward(target_->batch(), wanted_rows());
+  run_contrast();
+  delivery_.deliver_now(plan_, submitted.outcomes);
+}
+
+// Logits that the host reads are computed with those that the device samples from: whoever samples, the step is the same.
+void StepPipeline::run_ahead(bool repeats, SubmittedStep& submitted) {
+  const bool sends = delivery_.can_send(plan_);
+  to_sample_.clear();
+  for (PlannedWork& item : plan_) {
+    if (item.need.last == StepNeed::Last::None) continue;
+    const bool on_device = item.need.last == StepNeed::Last::Device;
+    if (!on_device && !sends) continue;
+    item.sampled = static_cast<int>(to_sample_.rows.size());
+    to_sample_.add(item.last_row(), item.need.how, item.need.edits);
+  }
+  ModelRunner::Outputs outputs;
+  if (repeats && sends) {
+    for (int row = target_->batch().rows(); row < padded_rows(row); ++row) {
+      to_sample_.add(row, {});
+      target_->add_idle_row();
+    }
+    outputs = ahead_->replay(target_->runner(), target_->batch(), to_sample_);
+  } else {
+    outputs = ahead_->run(target_->runner(), target_->batch(), to_sample_, wanted_rows());
+  }
+  run_contrast();
+  if (sends) {
+    delivery_.send(plan_, outputs, submitted.awaited);
+    submitted.ticket = ahead_->send(to_sample_);
+    return;
+  }
+  for (const PlannedWork& item : plan_)
+    if (item.sampled >= 0)
+      submitted.awaited.items.push_back({.owner = item.of.owner, .sampled = item.sampled});
+  submitted.ticket = ahead_->send(to_sample_);
+  delivery_.deliver_now(plan_, submitted.outcomes);
+}
+
+}  // namespace sluice::runtime

@@ -1,0 +1,75 @@
+// One step, from its works to the rows that come back: plans it over the sequences, runs the models, and delivers.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "runtime/overlapped_step_runner.h"
+#include "runtime/row_delivery.h"
+#include "runtime/sequence_table.h"
+#include "runtime/step_runner.h"
+
+namespace sluice::runtime {
+
+// A submitted step.
+struct SubmittedStep {
+  std::vector<request::Outcome> outcomes;  // those known so far
+  AwaitedRows awaited;
+  std::optional<int64_t> ticket;  // of what is awaited
+};
+
+// The amateur of contrastive decoding, where there is one, runs the work of requests for contrastive decoding alone.
+//
+// On an asynchronous device a step's tokens are sampled there, and the next step may be submitted before this one is
+// collected. Rows that a sequence needs on the host (allowed tokens, bad words of several tokens, typical-p, searches,
+// two models, vectors) are sent beside the step and used when it is collected. Only log-probabilities of a prompt, and
+// more rows than are kept for that, make the submission wait for its own step.
+class StepPipeline {
+ public:
+  // `contrast` may be null.
+  StepPipeline(std::unique_ptr<StepRunner> target, std::unique_ptr<StepRunner> contrast,
+               std::vector<Token> eos_tokens);
+
+  int depth() const { return ahead_ ? RowDelivery::kSteps : 1; }
+  StepRunner& target() { return *target_; }
+  StepRunner* contrast() { return contrast_.get(); }
+  OverlappedStepRunner* ahead() { return ahead_ ? &*ahead_ : nullptr; }
+
+  // `earlier`: the submitted steps that are not collected; works of this one may count on a token of theirs.
+  template <class Steps>
+  void run(const request::Step& step, Steps& earlier, SubmittedStep& submitted) {
+    start(step);
+    if (waits_for_host())
+      for (auto& other : earlier) synchronize(other);
+    finish(step, submitted);
+  }
+  // Takes what the device sends of a step; waits for it.
+  void synchronize(SubmittedStep& submitted);
+  // Forgets all sequences and what is known of lost blocks.
+  void clear();
+
+ private:
+  void start(const request::Step& step);
+  bool waits_for_host() const;
+  void finish(const request::Step& step, SubmittedStep& submitted);
+  bool plan_work(const request::Step& step, size_t index, PlannedWork& item, SubmittedStep& submitted);
+  void run_on_host(SubmittedStep& submitted);
+  void run_ahead(bool repeats, SubmittedStep& submitted);
+  std::span<const int32_t> wanted_rows();
+  void run_contrast();
+
+  std::unique_ptr<StepRunner> target_, contrast_;
+  std::optional<OverlappedStepRunner> ahead_;
+  SequenceTable sequences_;  // hold slots of ahead_
+  RowDelivery delivery_;
+  bool contrasted_ = false;  // a request for contrastive decoding has come: the amateur's KV is of worth
+
+  // Of the step that is being submitted.
+  std::vector<PlannedWork> plan_;
+  OverlappedStepRunner::SampleBatch to_sample_;
+  std::vector<int32_t> rows_;
+};
+
+}  // namespace sluice::runtime

@@ -1,0 +1,95 @@
+#include "runtime/step_runner.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace sluice::runtime {
+
+namespace {
+
+constexpr int64_t kPaddingTokens = 512;  // of one forward pass; more padding takes further passes
+
+}  // namespace
+
+StepRunner::StepRunner(std::unique_ptr<ModelRunner> runner, std::span<const int> blocks)
+    : runner_(std::move(runner)), batch_(static_cast<int>(blocks.size())) {
+  for (const int count : blocks) spare_.push_back(BlockId{count});
+}
+
+Result<std::unique_ptr<StepRunner>> StepRunner::make(const models::Model& model, KvMemoryOptions memory,
+                                                     const TierOptions& tiers, bool spare) {
+  const std::vector<int> blocks = memory.blocks;
+  const auto padding = static_cast<int>((kPaddingTokens + memory.block_size - 1) / memory.block_size);
+  for (int& count : memory.blocks) count += spare ? padding : 0;
+  Result<std::unique_ptr<ModelRunner>> runner = ModelRunner::make(model, memory, tiers);
+  if (!runner) return runner.error();
+  return std::unique_ptr<StepRunner>(new StepRunner(std::move(*runner), blocks));
+}
+
+bool StepRunner::reads_lost_block(const request::Step& step, size_t index) {
+  BlockMover& mover = runner_->mover();
+  if (!mover.any_lost()) return false;
+  bool lost = false;
+  const int block_size = runner_->memory().block_size();
+  for (int group = 0; group < step.tables.groups; ++group) {
+    const std::span<const BlockId> table = step.tables.of(index, group);
+    for (size_t i = 0; i < table.size(); ++i) {
+      // A block that this work fills from its start gets new content.
+      if (static_cast<int>(i) * block_size >= step.work[index].begin) mover.clear_lost(group, table[i]);
+      lost = lost || mover.is_lost(group, table[i]);
+    }
+  }
+  return lost;
+}
+
+int StepRunner::add(const request::Step& step, size_t index, std::span<const Token> tokens, int slot) {
+  const request::Work& work = step.work[index];
+  const auto begin = static_cast<size_t>(work.begin), end = static_cast<size_t>(work.end);
+  tables_.clear();
+  for (int group = 0; group < step.tables.groups; ++group) tables_.push_back(step.tables.of(index, group));
+  const int row = batch_.rows();
+  if (end <= tokens.size()) {
+    batch_.add(tokens.subspan(begin, end - begin), work.begin, tables_, work.rope_length);
+    return row;
+  }
+  SLUICE_CHECK_EQ(end, std::max(begin, tokens.size()) + 1);
+  SLUICE_CHECK(slot > 0);
+  const std::span<const Token> known = tokens.subspan(std::min(begin, tokens.size()));
+  run_.assign(known.begin(), known.end());
+  run_.push_back(~slot);
+  batch_.add(run_, work.begin, tables_, work.rope_length);
+  return row;
+}
+
+void StepRunner::add_idle_row() {
+  tables_.clear();
+  for (const BlockId& block : spare_) tables_.emplace_back(&block, 1);
+  const Token token = 0;
+  batch_.add({&token, 1}, 0, tables_);
+}
+
+void StepRunner::add_padding(Batch& batch, int64_t tokens) const {
+  const int size = runner_->memory().block_size();
+  const std::vector<Token> zeros(static_cast<size_t>(size), 0);
+  for (int block = 0; tokens > 0; ++block) {
+    std::vector<BlockId> ids;
+    for (const BlockId& first : spare_) ids.push_back(BlockId{first.value + block});
+    std::vector<std::span<const BlockId>> tables;
+    for (const BlockId& id : ids) tables.emplace_back(&id, 1);
+    const auto count = static_cast<size_t>(std::min<int64_t>(tokens, size));
+    batch.add(std::span(zeros).first(count), 0, tables);
+    tokens -= static_cast<int64_t>(count);
+  }
+}
+
+void StepRunner::pad(int64_t tokens) {
+  for (int64_t beyond = tokens - kPaddingTokens; beyond > 0; beyond -= kPaddingTokens) {
+    Batch batch(static_cast<int>(spare_.size()));
+    add_padding(batch, std::min(beyond, kPaddingTokens));
+    runner_->forward(batch);
+  }
+  add_padding(batch_, std::min(tokens, kPaddingTokens));
+}
+
+}  // namespace sluice::runtime
