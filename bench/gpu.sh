@@ -5,7 +5,8 @@
 #   bench/gpu.sh [pack | build test check fault sanitize steps units engine quant http]      all but the first without
 #   arguments
 # pack: fetches those .deb files for a GPU's machine (x86-64) on one that has apt, and with pip the headers of FlashInfer
-# (a wheel in .deps/wheels, as cmake/cuda.cmake names it), so that a machine without a network builds. quant: the same
+# (a wheel in .deps/wheels, as cmake/cuda.cmake names it) and the source of xgrammar (in .deps/sources, as
+# cmake/xgrammar.cmake names it), so that a machine without a network builds. quant: the same
 # shape in bf16, Q4_K, Q8_0 and Q6_K through the engine.
 # BUILD: the build folder; LOGS: where full output goes; GOLDEN: folders with reference outputs; MODEL: where the
 # random model of 16 GB is written.
@@ -33,6 +34,16 @@ pack() {
       libboost-container1.81.0 libboost-container1.81-dev librapidcheck-dev libgtest-dev libgmock-dev)
   rm -rf "$state"
   pack_flashinfer
+  pack_xgrammar
+}
+
+# The source that cmake/xgrammar.cmake compiles, checked as there.
+pack_xgrammar() {
+  local version sum
+  version=$(sed -n 's/^set(XGRAMMAR_VERSION \(.*\))$/\1/p' cmake/xgrammar.cmake)
+  sum=$(sed -n 's/^set(XGRAMMAR_SHA256 \(.*\))$/\1/p' cmake/xgrammar.cmake)
+  python3 tools/fetch_source.py xgrammar "$version" "$sum" .deps/sources || exit 1
+  echo "packed: .deps/sources/xgrammar-$version.tar.gz"
 }
 
 # The wheel that cmake/cuda.cmake unpacks, checked as there.

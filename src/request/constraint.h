@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -50,6 +51,13 @@ struct ContextFree {
   bool operator==(const ContextFree&) const = default;
 };
 
+// The grammar in the syntax that it is written in: EBNF and GBNF define rules with ::=, which Lark does not.
+inline ContextFree context_free(std::string grammar) {
+  const bool is_ebnf = grammar.find("::=") != std::string::npos;
+  return {.syntax = is_ebnf ? ContextFree::Syntax::Ebnf : ContextFree::Syntax::Lark,
+          .grammar = std::move(grammar)};
+}
+
 // Free text with constrained parts that begin at triggers: a structural tag of xgrammar, as JSON
 // ({"type": "structural_tag", "format": {...}}). Its schemas are held to what JsonSchema says of `strict`.
 struct StructuralTag {
@@ -68,5 +76,8 @@ struct Constraint {
 
   bool operator==(const Constraint&) const = default;
 };
+
+// Of the texts that it holds.
+size_t bytes_of(const Constraint& constraint);
 
 }  // namespace sluice::request

@@ -30,6 +30,9 @@ constexpr int values_of(Pooling::Of) {
 constexpr int values_of(EarlyStopping) {
   return 3;
 }
+constexpr int values_of(ContextFree::Syntax) {
+  return 2;
+}
 
 template <class T>
 auto bits_of(T value) {
@@ -241,10 +244,36 @@ void fields(Io& io, ContrastiveDecoding& v) {
   io(v.alpha, v.beta, v.sampling);
 }
 template <class Io>
+void fields(Io& io, JsonSchema& v) {
+  io(v.schema, v.strict, v.closed_objects);
+}
+template <class Io>
+void fields(Io&, JsonObject&) {}
+template <class Io>
+void fields(Io& io, Pattern& v) {
+  io(v.regex);
+}
+template <class Io>
+void fields(Io& io, Choice& v) {
+  io(v.options);
+}
+template <class Io>
+void fields(Io& io, ContextFree& v) {
+  io(v.syntax, v.grammar);
+}
+template <class Io>
+void fields(Io& io, StructuralTag& v) {
+  io(v.tag, v.strict);
+}
+template <class Io>
+void fields(Io& io, Constraint& v) {
+  io(v.body, v.after);
+}
+template <class Io>
 void fields(Io& io, SamplingParams& v) {
   io(v.repetition_penalty, v.presence_penalty, v.frequency_penalty, v.logit_bias, v.bad_words,
-     v.allowed_tokens, v.stop_tokens, v.ignore_eos, v.min_tokens, v.max_tokens, v.logprobs, v.prompt_logprobs,
-     v.n, v.method);
+     v.allowed_tokens, v.constraint, v.stop_tokens, v.ignore_eos, v.min_tokens, v.max_tokens, v.logprobs,
+     v.prompt_logprobs, v.n, v.method);
 }
 template <class Io>
 void fields(Io& io, Pooling& v) {

@@ -1,0 +1,45 @@
+# xgrammar, which src/grammar is built over: the source archive of its PyPI package, fetched by name and hash, compiled once
+# into .deps and linked by every tree of the repository, the sanitizers' too. No sanitizer looks into it.
+set(XGRAMMAR_VERSION 0.2.8)
+set(XGRAMMAR_SHA256 8305646fd2b319d6c3003f51a1665e54cbbe9cba1fb636bc41d0b46434ccbb80)
+set(deps ${CMAKE_SOURCE_DIR}/.deps)
+set(source ${deps}/xgrammar-${XGRAMMAR_VERSION})
+set(recipe ${CMAKE_SOURCE_DIR}/cmake/xgrammar)
+file(SHA256 ${recipe}/CMakeLists.txt recipe_hash)
+string(SUBSTRING ${recipe_hash} 0 12 recipe_hash)
+set(objects ${source}/build-${CMAKE_SYSTEM_PROCESSOR}-${recipe_hash})
+set(XGRAMMAR_LIBRARY ${objects}/libxgrammar.a)
+
+# Trees that are configured at the same time wait for the first.
+file(MAKE_DIRECTORY ${deps})
+file(LOCK ${deps}/xgrammar.lock TIMEOUT 1800)
+if(NOT EXISTS ${source}/include/xgrammar/xgrammar.h)
+  set(archive ${deps}/sources/xgrammar-${XGRAMMAR_VERSION}.tar.gz)
+  if(NOT EXISTS ${archive})
+    find_package(Python3 REQUIRED COMPONENTS Interpreter)
+    execute_process(COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/fetch_source.py
+      xgrammar ${XGRAMMAR_VERSION} ${XGRAMMAR_SHA256} ${deps}/sources COMMAND_ERROR_IS_FATAL ANY)
+  endif()
+  file(SHA256 ${archive} found)
+  if(NOT found STREQUAL XGRAMMAR_SHA256)
+    message(FATAL_ERROR "${archive}: SHA-256 ${found}, expected ${XGRAMMAR_SHA256}")
+  endif()
+  file(ARCHIVE_EXTRACT INPUT ${archive} DESTINATION ${deps} PATTERNS "*/cpp/*" "*/include/*" "*/LICENSE" "*/NOTICE"
+    "*/3rdparty/picojson/*" "*/3rdparty/dlpack/include/*")
+endif()
+if(NOT EXISTS ${XGRAMMAR_LIBRARY})
+  message(STATUS "compiling xgrammar ${XGRAMMAR_VERSION}, once for all trees")
+  set(parallel)
+  if(DEFINED ENV{SLUICE_JOBS})
+    set(parallel --parallel $ENV{SLUICE_JOBS})
+  endif()
+  execute_process(COMMAND ${CMAKE_COMMAND} -G Ninja -S ${recipe} -B ${objects} -DSOURCE=${source}
+    OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
+  execute_process(COMMAND ${CMAKE_COMMAND} --build ${objects} ${parallel} COMMAND_ERROR_IS_FATAL ANY)
+endif()
+file(LOCK ${deps}/xgrammar.lock RELEASE)
+
+add_library(xgrammar STATIC IMPORTED)
+set_target_properties(xgrammar PROPERTIES IMPORTED_LOCATION ${XGRAMMAR_LIBRARY}
+  INTERFACE_INCLUDE_DIRECTORIES "${source}/include;${source}/3rdparty/dlpack/include")
+set(LIBRARIES_grammar xgrammar)

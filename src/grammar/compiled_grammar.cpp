@@ -1,0 +1,209 @@
+#include "grammar/compiled_grammar.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <new>
+#include <stdexcept>
+
+#include "grammar/library.h"
+#include "grammar/matcher_library.h"
+
+namespace sluice::grammar {
+
+namespace {
+
+using xgrammar::Grammar;
+
+Error refuse(std::string message) {
+  return {ErrorCode::InvalidArgument, std::move(message)};
+}
+
+Status check_size(std::string_view what, size_t bytes, size_t limit) {
+  if (bytes <= limit) return {};
+  return Error{ErrorCode::LimitExceeded, fmt::format("{} of {} bytes; the limit is {}", what, bytes, limit)};
+}
+
+Error not_held(const Unheld& one) {
+  return {ErrorCode::Unsupported,
+          fmt::format("`{}` at {} cannot be enforced while the answer is generated, which `strict` asks for",
+                      one.keyword, one.path)};
+}
+
+// A string as a literal of xgrammar's EBNF.
+std::string quoted(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\')
+      out += std::string("\\") + c;
+    else if (byte < 0x20 || byte == 0x7F)
+      out += fmt::format("\\x{:02x}", byte);
+    else
+      out += c;
+  }
+  return out + '"';
+}
+
+Result<PreparedConstraint> prepare_schema(PreparedConstraint prepared, const request::JsonSchema& given) {
+  Result<std::shared_ptr<const SchemaDocument>> document = SchemaDocument::parse(given.schema);
+  if (!document) return document.error();
+  Result<LoweredSchema> lowered = lower_schema(*document, {.closed_objects = given.closed_objects});
+  if (!lowered) return lowered.error();
+  if (given.strict && !lowered->unheld.empty()) return not_held(lowered->unheld.front());
+  prepared.text = write_json(lowered->schema);
+  if (Status fits = check_size("a schema rewritten for the grammar", prepared.text.size(),
+                               GrammarLimits::kLoweredBytes);
+      !fits)
+    return fits.error();
+  prepared.schema = std::move(*document);
+  prepared.unheld = std::move(lowered->unheld);
+  return prepared;
+}
+
+Result<PreparedConstraint> prepare_choice(PreparedConstraint prepared, const request::Choice& choice) {
+  if (choice.options.empty()) return refuse("a choice needs at least one option");
+  if (choice.options.size() > GrammarLimits::kChoices)
+    return Error{ErrorCode::LimitExceeded,
+                 fmt::format("{} options; the limit is {}", choice.options.size(), GrammarLimits::kChoices)};
+  prepared.text = "root ::= ";
+  for (size_t i = 0; i < choice.options.size(); ++i) {
+    if (i > 0) prepared.text += " | ";
+    prepared.text += quoted(choice.options[i]);
+  }
+  return prepared;
+}
+
+// Schemas inside a structural tag, rewritten in place as a schema of its own would be.
+Status lower_tag(json::value& tag, bool strict, std::vector<Unheld>& unheld, int depth) {
+  if (depth > 64) return Error{ErrorCode::LimitExceeded, "a structural tag is nested deeper than 64"};
+  if (json::array* array = tag.if_array()) {
+    for (json::value& one : *array) {
+      if (Status done = lower_tag(one, strict, unheld, depth + 1); !done) return done;
+    }
+    return {};
+  }
+  json::object* object = tag.if_object();
+  if (object == nullptr) return {};
+  for (auto& member : *object) {
+    const bool is_schema = member.key() == "json_schema" || member.key() == "schema";
+    if (!is_schema) {
+      if (Status done = lower_tag(member.value(), strict, unheld, depth + 1); !done) return done;
+      continue;
+    }
+    Result<std::shared_ptr<const SchemaDocument>> document = SchemaDocument::make(member.value());
+    if (!document) return document.error();
+    Result<LoweredSchema> lowered = lower_schema(*document, {});
+    if (!lowered) return lowered.error();
+    if (strict && !lowered->unheld.empty()) return not_held(lowered->unheld.front());
+    unheld.insert(unheld.end(), lowered->unheld.begin(), lowered->unheld.end());
+    member.value() = std::move(lowered->schema);
+  }
+  return {};
+}
+
+Result<PreparedConstraint> prepare_tag(PreparedConstraint prepared, const request::StructuralTag& given) {
+  Result<json::value> tag =
+      parse_json(given.tag, "the structural tag", {.depth = 64, .bytes = SchemaLimits::kBytes});
+  if (!tag) return tag.error();
+  if (Status done = lower_tag(*tag, given.strict, prepared.unheld, 0); !done) return done.error();
+  // Nobody could check the parts of a text that has several.
+  if (!prepared.unheld.empty()) return not_held(prepared.unheld.front());
+  prepared.text = write_json(*tag);
+  return prepared;
+}
+
+Grammar read_grammar(const PreparedConstraint& prepared, const xgrammar::TokenizerInfo& tokens) {
+  const request::Constraint::Body& body = prepared.constraint.body;
+  if (std::holds_alternative<request::JsonSchema>(body) || std::holds_alternative<request::JsonObject>(body))
+    return Grammar::FromJSONSchema(prepared.text, true, std::nullopt, std::nullopt, false,
+                                   GrammarLimits::kWhitespace);
+  if (std::holds_alternative<request::Pattern>(body)) return Grammar::FromRegex(prepared.text);
+  if (const auto* free = std::get_if<request::ContextFree>(&body);
+      free != nullptr && free->syntax == request::ContextFree::Syntax::Lark)
+    return Grammar::FromLark(prepared.text, tokens);
+  if (!std::holds_alternative<request::StructuralTag>(body)) return Grammar::FromEBNF(prepared.text);
+  auto read = Grammar::FromStructuralTag(prepared.text, tokens);
+  if (const auto* grammar = std::get_if<Grammar>(&read)) return *grammar;
+  throw std::runtime_error(std::visit([](const auto& error) { return std::string(error.what()); },
+                                      std::get<xgrammar::StructuralTagError>(read)));
+}
+
+bool is_strict(const request::Constraint& constraint) {
+  const auto* schema = std::get_if<request::JsonSchema>(&constraint.body);
+  const auto* tag = std::get_if<request::StructuralTag>(&constraint.body);
+  return schema != nullptr ? schema->strict : tag == nullptr || tag->strict;
+}
+
+}  // namespace
+
+Result<PreparedConstraint> prepare(const request::Constraint& constraint) {
+  if (Status fits = check_size("`after`", constraint.after.size(), GrammarLimits::kAfterBytes); !fits)
+    return fits.error();
+  PreparedConstraint prepared{.constraint = constraint};
+  const request::Constraint::Body& body = constraint.body;
+  if (const auto* schema = std::get_if<request::JsonSchema>(&body))
+    return prepare_schema(std::move(prepared), *schema);
+  if (const auto* choice = std::get_if<request::Choice>(&body))
+    return prepare_choice(std::move(prepared), *choice);
+  if (const auto* tag = std::get_if<request::StructuralTag>(&body))
+    return prepare_tag(std::move(prepared), *tag);
+  if (std::holds_alternative<request::JsonObject>(body)) prepared.text = R"({"type":"object"})";
+  if (const auto* pattern = std::get_if<request::Pattern>(&body)) {
+    if (Result<Regex> regex = Regex::compile(pattern->regex); !regex) return regex.error();
+    prepared.text = pattern->regex;
+  }
+  if (const auto* free = std::get_if<request::ContextFree>(&body)) prepared.text = free->grammar;
+  if (prepared.text.empty()) return refuse("an empty grammar");
+  if (Status fits = check_size("a grammar", prepared.text.size(), GrammarLimits::kBytes); !fits)
+    return fits.error();
+  return prepared;
+}
+
+CompiledGrammar::CompiledGrammar(std::unique_ptr<Library> library, PreparedConstraint prepared,
+                                 std::shared_ptr<const Vocabulary> vocabulary)
+    : library_(std::move(library)),
+      vocabulary_(std::move(vocabulary)),
+      schema_(std::move(prepared.schema)),
+      after_(std::move(prepared.constraint.after)),
+      bytes_(library_->grammar.MemorySizeBytes() + 2 * prepared.text.size()) {}
+
+CompiledGrammar::~CompiledGrammar() = default;
+
+Result<std::shared_ptr<const CompiledGrammar>> CompiledGrammar::compile(
+    PreparedConstraint prepared, std::shared_ptr<const Vocabulary> vocabulary) {
+  WarningScope scope;
+  try {
+    const xgrammar::TokenizerInfo& tokens = vocabulary->library().tokens;
+    const Grammar grammar = read_grammar(prepared, tokens);
+    // What its reader passes over is loosened; only the check of a finished value makes up for it.
+    if (!scope.warnings().empty() && is_strict(prepared.constraint))
+      return Error{ErrorCode::Unsupported,
+                   fmt::format("the grammar cannot be enforced: {}", scope.warnings().front())};
+    xgrammar::GrammarCompiler compiler(tokens, 1, false);
+    auto library = std::make_unique<Library>(Library{compiler.CompileGrammar(grammar)});
+    return std::shared_ptr<const CompiledGrammar>(
+        new CompiledGrammar(std::move(library), std::move(prepared), std::move(vocabulary)));
+  } catch (const std::bad_alloc&) {
+    return Error{ErrorCode::LimitExceeded, "there is no memory for the grammar"};
+  } catch (const std::exception& error) {
+    return refuse(fmt::format("the grammar cannot be used: {}", error.what()));
+  }
+}
+
+Status CompiledGrammar::check(std::string_view answer) const {
+  if (schema_ == nullptr) return {};
+  const auto violation = [](std::string message) {
+    return Error{ErrorCode::InvalidArgument, std::move(message), std::string(kSchemaViolation)};
+  };
+  Result<json::value> value = parse_json(answer, "the answer", {.depth = 512});
+  if (!value) return violation(value.error().message);
+  Result<std::optional<Violation>> found = SchemaValidator(schema_).check(*value);
+  if (!found) return violation(found.error().message);
+  if (!found->has_value()) return {};
+  const Violation& one = **found;
+  return violation(fmt::format("the answer does not fit the schema: `{}` at {} refuses the value at {}",
+                               one.keyword, one.schema, one.value.empty() ? "its root" : one.value));
+}
+
+}  // namespace sluice::grammar

@@ -1,0 +1,72 @@
+// A constraint made ready for a vocabulary: the automaton that gives masks, and the schema that the finished answer is held
+// to.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "grammar/schema/schema_lowering.h"
+#include "grammar/schema/schema_validator.h"
+#include "grammar/vocabulary.h"
+#include "request/constraint.h"
+
+namespace sluice::grammar {
+
+struct GrammarLimits {
+  static constexpr size_t kBytes = size_t{256} << 10;  // of a pattern, grammar or tag
+  static constexpr size_t kChoices = 10'000;
+  static constexpr size_t kLoweredBytes = size_t{2} << 20;
+  static constexpr size_t kAfterBytes = 256;
+  static constexpr int kWhitespace = 8;  // blanks in a row inside JSON
+};
+
+// What is read of a constraint before it meets a vocabulary. Cheap beside compiling: a request that it refuses is refused
+// at once.
+struct PreparedConstraint {
+  request::Constraint constraint;
+  std::string text;  // what xgrammar reads
+  std::shared_ptr<const SchemaDocument> schema;
+  std::vector<Unheld> unheld;  // checked on the finished answer
+};
+
+// Errors name keyword and path, or what is wrong with the grammar.
+Result<PreparedConstraint> prepare(const request::Constraint& constraint);
+
+// Never changes once it is made; may be used by many threads at once.
+class CompiledGrammar {
+ public:
+  // May take long for large grammars; nothing can stop it.
+  static Result<std::shared_ptr<const CompiledGrammar>> compile(PreparedConstraint prepared,
+                                                                std::shared_ptr<const Vocabulary> vocabulary);
+  CompiledGrammar(const CompiledGrammar&) = delete;
+  CompiledGrammar& operator=(const CompiledGrammar&) = delete;
+  ~CompiledGrammar();
+
+  const Vocabulary& vocabulary() const { return *vocabulary_; }
+  const std::string& after() const { return after_; }
+  size_t bytes() const { return bytes_; }
+  // Whether a complete answer is what was asked for. The error's field is "schema_violation".
+  Status check(std::string_view answer) const;
+
+  struct Library;
+  const Library& library() const { return *library_; }
+
+ private:
+  CompiledGrammar(std::unique_ptr<Library> library, PreparedConstraint prepared,
+                  std::shared_ptr<const Vocabulary> vocabulary);
+
+  std::unique_ptr<Library> library_;
+  std::shared_ptr<const Vocabulary> vocabulary_;
+  std::shared_ptr<const SchemaDocument> schema_;
+  std::string after_;
+  size_t bytes_ = 0;
+};
+
+// The word for an answer that is complete and does not fit.
+inline constexpr std::string_view kSchemaViolation = "schema_violation";
+
+}  // namespace sluice::grammar

@@ -1,0 +1,98 @@
+// Compiled grammars of one vocabulary: made by threads of its own, kept under a bound on memory. Thread-safe.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "grammar/compiled_grammar.h"
+#include "request/constraint.h"
+
+namespace sluice::grammar {
+
+struct GrammarStoreOptions {
+  size_t bytes = size_t{256} << 20;  // of compiled grammars that nobody uses
+  int workers = 1;
+  Seconds time_limit{20};  // from the request to the grammar
+  size_t waiting = 256;    // grammars that are not compiled yet
+};
+
+class GrammarStore {
+ public:
+  using Grammar = std::shared_ptr<const CompiledGrammar>;
+  using Ready = std::function<void(Result<Grammar>)>;
+
+  explicit GrammarStore(std::shared_ptr<const Vocabulary> vocabulary, GrammarStoreOptions options = {});
+  // Waits for grammars that are being compiled. Whoever still waits gets an error.
+  ~GrammarStore();
+  GrammarStore(const GrammarStore&) = delete;
+  GrammarStore& operator=(const GrammarStore&) = delete;
+
+  const Vocabulary& vocabulary() const { return *vocabulary_; }
+  // Calls `ready` once: before it returns where the grammar is known or the constraint cannot be used, else from another
+  // thread. What takes longer than the time limit is an error for whoever waits; it is compiled to its end.
+  void get(const request::Constraint& constraint, Ready ready);
+  // The same, waiting for it.
+  Result<Grammar> get(const request::Constraint& constraint);
+  // Null where it is not there. A grammar that somebody holds is there.
+  Grammar find(const request::Constraint& constraint);
+
+  struct Statistics {
+    int64_t compiled = 0, failed = 0, hits = 0;
+    size_t bytes = 0, entries = 0;
+  };
+  Statistics statistics() const;
+
+ private:
+  struct Waiter {
+    Ready ready;
+    TimePoint deadline;
+  };
+  struct Job {
+    std::string key;
+    PreparedConstraint prepared;
+    std::vector<Waiter> waiters;
+    bool overdue = false;  // its thread counts as lost until it ends
+  };
+  struct Kept {
+    std::string key;
+    Grammar grammar;
+  };
+
+  void start_threads();
+  void work();
+  void watch();
+  void compile(const std::shared_ptr<Job>& job);
+  Grammar find_locked(const std::string& key);
+  void keep_locked(const std::string& key, const Grammar& grammar);
+
+  std::shared_ptr<const Vocabulary> vocabulary_;
+  GrammarStoreOptions options_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::shared_ptr<Job>> waiting_;
+  std::map<std::string, std::shared_ptr<Job>> jobs_;  // waiting or running, by key
+  std::list<Kept> kept_;                              // used last first
+  std::unordered_map<std::string, std::list<Kept>::iterator> kept_by_key_;
+  std::unordered_map<std::string, std::weak_ptr<const CompiledGrammar>> known_;
+  std::vector<std::thread> threads_;
+  int idle_or_busy_ = 0;  // workers that are not lost
+  bool stop_ = false;
+  Statistics statistics_;
+};
+
+// The same text for the same constraint only.
+std::string key_of(const request::Constraint& constraint);
+
+}  // namespace sluice::grammar

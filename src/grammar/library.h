@@ -1,0 +1,34 @@
+// xgrammar behind this layer's types. Only .cpp files of the layer include it.
+#pragma once
+
+#include <xgrammar/xgrammar.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "grammar/vocabulary.h"
+
+namespace sluice::grammar {
+
+struct Vocabulary::Library {
+  xgrammar::TokenizerInfo tokens;
+};
+
+// Collects what xgrammar warns of while it reads a grammar on this thread.
+class WarningScope {
+ public:
+  WarningScope();
+  ~WarningScope();
+  WarningScope(const WarningScope&) = delete;
+  WarningScope& operator=(const WarningScope&) = delete;
+  const std::vector<std::string>& warnings() const { return warnings_; }
+  void add(const std::string& warning) { warnings_.push_back(warning); }
+
+ private:
+  std::vector<std::string> warnings_;
+  WarningScope* outer_;
+};
+
+}  // namespace sluice::grammar

@@ -1,0 +1,171 @@
+#include "grammar/matcher.h"
+
+#include <dlpack/dlpack.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+
+#include "grammar/matcher_library.h"
+
+namespace sluice::grammar {
+
+namespace {
+
+Error not_allowed(std::string_view text, size_t position) {
+  return {ErrorCode::Internal,
+          fmt::format("the grammar does not allow \"{}\" at position {}", text, position),
+          std::string(kSchemaViolation)};
+}
+
+}  // namespace
+
+struct Matcher::Library {
+  xgrammar::GrammarMatcher matcher;
+};
+
+Matcher::Matcher(std::shared_ptr<const CompiledGrammar> grammar, std::span<const Token> end_tokens)
+    : grammar_(std::move(grammar)),
+      end_tokens_(end_tokens.begin(), end_tokens.end()),
+      constrained_(grammar_->after().empty()) {
+  std::erase_if(end_tokens_,
+                [&](Token token) { return token < 0 || token >= grammar_->vocabulary().width(); });
+  const std::vector<int> stops(end_tokens_.begin(), end_tokens_.end());
+  library_ = std::make_unique<Library>(Library{xgrammar::GrammarMatcher(grammar_->library().grammar, stops)});
+}
+
+Matcher::Matcher(const Matcher& other)
+    : grammar_(other.grammar_),
+      end_tokens_(other.end_tokens_),
+      library_(std::make_unique<Library>(Library{other.library_->matcher.Fork()})),
+      tokens_(other.tokens_),
+      begin_(other.begin_),
+      text_(other.text_),
+      sizes_(other.sizes_),
+      constrained_(other.constrained_),
+      ended_(other.ended_) {}
+
+Matcher::Matcher(Matcher&&) noexcept = default;
+Matcher& Matcher::operator=(Matcher&&) noexcept = default;
+Matcher::~Matcher() = default;
+
+Matcher& Matcher::operator=(const Matcher& other) {
+  if (this != &other) *this = Matcher(other);
+  return *this;
+}
+
+bool Matcher::is_end(Token token) const {
+  return std::find(end_tokens_.begin(), end_tokens_.end(), token) != end_tokens_.end();
+}
+
+Result<bool> Matcher::fill(std::span<int32_t> mask) const {
+  SLUICE_CHECK_EQ(mask.size(), mask_words());
+  if (!constrained_) {
+    // Free, but the answer cannot end here.
+    std::fill(mask.begin(), mask.end(), -1);
+    for (const Token token : end_tokens_)
+      mask[static_cast<size_t>(token) / 32] &=
+          ~static_cast<int32_t>(1U << (static_cast<unsigned>(token) % 32));
+    return !end_tokens_.empty();
+  }
+  auto words = static_cast<int64_t>(mask.size());
+  DLTensor tensor{.data = mask.data(),
+                  .device = {kDLCPU, 0},
+                  .ndim = 1,
+                  .dtype = {kDLInt, 32, 1},
+                  .shape = &words,
+                  .strides = nullptr,
+                  .byte_offset = 0};
+  try {
+    return library_->matcher.FillNextTokenBitmask(&tensor);
+  } catch (const std::exception& error) {
+    return Error{ErrorCode::Internal,
+                 fmt::format("no mask of the grammar at position {}: {}", tokens_.size(), error.what())};
+  }
+}
+
+Status Matcher::accept(Token token) {
+  // A search ends its hypotheses with an end token, whether or not that was the only thing left.
+  if (ended_ && is_end(token)) return {};
+  if (ended_) return not_allowed(grammar_->vocabulary().text(token), tokens_.size());
+  if (constrained_) return accept_constrained(token);
+  tokens_.push_back(token);
+  begin_ = tokens_.size();
+  text_ += grammar_->vocabulary().text(token);
+  return begin_behind_marker();
+}
+
+// Looks for the marker; what a token holds behind it is part of the constrained text, but for white space.
+Status Matcher::begin_behind_marker() {
+  const std::string& marker = grammar_->after();
+  const size_t found = text_.find(marker);
+  if (found == std::string::npos) {
+    // A marker may have begun.
+    if (text_.size() >= marker.size()) text_.erase(0, text_.size() - marker.size() + 1);
+    return {};
+  }
+  text_.erase(0, found + marker.size());
+  text_.erase(0, std::min(text_.find_first_not_of(" \t\r\n"), text_.size()));
+  constrained_ = true;
+  if (text_.empty()) return {};
+  try {
+    if (library_->matcher.AcceptString(text_)) return {};
+  } catch (const std::exception&) {
+    return not_allowed(text_, tokens_.size());
+  }
+  return not_allowed(text_, tokens_.size());
+}
+
+Status Matcher::accept_constrained(Token token) {
+  const std::string_view text = grammar_->vocabulary().text(token);
+  const bool ends = is_end(token);
+  try {
+    if (!library_->matcher.AcceptToken(token)) return not_allowed(text, tokens_.size());
+  } catch (const std::exception& error) {
+    return Error{ErrorCode::Internal,
+                 fmt::format("the grammar fails at position {}: {}", tokens_.size(), error.what())};
+  }
+  tokens_.push_back(token);
+  sizes_.push_back(text_.size());
+  if (!ends) text_ += text;
+  if (ends || library_->matcher.IsTerminated() || only_end_is_left()) return finish();
+  return {};
+}
+
+bool Matcher::only_end_is_left() {
+  if (!library_->matcher.IsCompleted()) return false;
+  scratch_.resize(mask_words());
+  const Result<bool> filled = fill(scratch_);
+  if (!filled || !*filled) return false;
+  for (const Token token : end_tokens_)
+    scratch_[static_cast<size_t>(token) / 32] &=
+        ~static_cast<int32_t>(1U << (static_cast<unsigned>(token) % 32));
+  return std::all_of(scratch_.begin(), scratch_.end(), [](int32_t word) { return word == 0; });
+}
+
+Status Matcher::finish() {
+  ended_ = true;
+  return grammar_->check(text_);
+}
+
+void Matcher::rollback(size_t count) {
+  SLUICE_CHECK(count <= tokens_.size());
+  if (count == 0) return;
+  ended_ = false;
+  const size_t constrained = constrained_ ? tokens_.size() - begin_ : 0;
+  if (count > constrained || (count == constrained && !grammar_->after().empty()))
+    return reset_to(tokens_.size() - count);
+  library_->matcher.Rollback(static_cast<int>(count));
+  tokens_.resize(tokens_.size() - count);
+  text_.resize(sizes_[sizes_.size() - count]);
+  sizes_.resize(sizes_.size() - count);
+}
+
+// Plays the first `count` tokens again, where the place at which the constraint began is taken back.
+void Matcher::reset_to(size_t count) {
+  std::vector<Token> kept(tokens_.begin(), tokens_.begin() + static_cast<std::ptrdiff_t>(count));
+  *this = Matcher(grammar_, end_tokens_);
+  for (const Token token : kept) SLUICE_CHECK(accept(token).ok());
+}
+
+}  // namespace sluice::grammar

@@ -1,0 +1,123 @@
+#include "grammar/schema/schema_document.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+
+#include "grammar/schema/schema_indexer.h"
+
+namespace sluice::grammar {
+
+Result<std::shared_ptr<const SchemaDocument>> SchemaDocument::parse(std::string_view text) {
+  Result<json::value> root =
+      parse_json(text, "the schema", {.depth = SchemaLimits::kDepth, .bytes = SchemaLimits::kBytes});
+  if (!root) return root.error();
+  return make(std::move(*root));
+}
+
+Result<std::shared_ptr<const SchemaDocument>> SchemaDocument::make(json::value root) {
+  std::shared_ptr<SchemaDocument> document(new SchemaDocument(std::move(root)));
+  if (Status done = SchemaIndexer(*document).run(); !done) return done.error();
+  return std::shared_ptr<const SchemaDocument>(std::move(document));
+}
+
+const json::value* SchemaDocument::target(const json::object& schema) const {
+  const auto found = targets_.find(&schema);
+  return found == targets_.end() ? nullptr : found->second;
+}
+
+const Regex& SchemaDocument::regex(std::string_view source) const {
+  const auto found = patterns_.find(std::string(source));
+  SLUICE_CHECK(found != patterns_.end());
+  return found->second;
+}
+
+namespace {
+
+std::string escaped(std::string_view key) {
+  std::string out;
+  for (const char c : key) {
+    if (c == '~')
+      out += "~0";
+    else if (c == '/')
+      out += "~1";
+    else
+      out += c;
+  }
+  return out;
+}
+
+// Whether `wanted` (a value, or the object in it) is in `from`; its path is appended.
+bool find_path(const json::value& from, const void* wanted, std::string& path) {
+  if (&from == wanted || (from.is_object() && &from.get_object() == wanted)) return true;
+  const size_t before = path.size();
+  if (const json::object* object = from.if_object()) {
+    for (const auto& member : *object) {
+      path += '/' + escaped(member.key());
+      if (find_path(member.value(), wanted, path)) return true;
+      path.resize(before);
+    }
+  } else if (const json::array* array = from.if_array()) {
+    for (size_t i = 0; i < array->size(); ++i) {
+      path += fmt::format("/{}", i);
+      if (find_path((*array)[i], wanted, path)) return true;
+      path.resize(before);
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string SchemaDocument::path_of(const void* schema) const {
+  std::string path = "#";
+  return find_path(root_, schema, path) ? path : "#";
+}
+
+double number_of(const json::value& value) {
+  if (const auto* number = value.if_int64()) return static_cast<double>(*number);
+  if (const auto* number = value.if_uint64()) return static_cast<double>(*number);
+  return value.get_double();
+}
+
+bool is_whole(const json::value& value) {
+  if (value.is_int64() || value.is_uint64()) return true;
+  return value.is_double() && value.get_double() == std::floor(value.get_double());
+}
+
+int64_t count_of(const json::value& value) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  if (const auto* number = value.if_int64()) return *number;
+  if (value.is_uint64()) return kMost;
+  const double number = value.get_double();
+  return number >= 9e18 ? kMost : static_cast<int64_t>(number);
+}
+
+bool same_value(const json::value& a, const json::value& b) {
+  if (a.is_number() && b.is_number()) {
+    const bool both_integers = !a.is_double() && !b.is_double();
+    return both_integers ? a == b : number_of(a) == number_of(b);
+  }
+  if (a.kind() != b.kind()) return false;
+  if (const json::array* one = a.if_array()) {
+    const json::array& other = b.get_array();
+    if (one->size() != other.size()) return false;
+    for (size_t i = 0; i < one->size(); ++i) {
+      if (!same_value((*one)[i], other[i])) return false;
+    }
+    return true;
+  }
+  if (const json::object* one = a.if_object()) {
+    const json::object& other = b.get_object();
+    if (one->size() != other.size()) return false;
+    for (const auto& member : *one) {
+      const json::value* found = other.if_contains(member.key());
+      if (found == nullptr || !same_value(member.value(), *found)) return false;
+    }
+    return true;
+  }
+  return a == b;
+}
+
+}  // namespace sluice::grammar

@@ -1,0 +1,94 @@
+#include "grammar/grammar_store.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+#include <latch>
+
+#include "tests/grammar/support.h"
+
+namespace sluice::grammar {
+namespace {
+
+request::Constraint schema(const std::string& text) {
+  return {request::JsonSchema{.schema = text}, ""};
+}
+
+TEST(GrammarStore, CompilesOnceAndFinds) {
+  GrammarStore store(byte_vocabulary());
+  const request::Constraint wanted = schema(R"({"type":"integer"})");
+  EXPECT_EQ(store.find(wanted), nullptr);
+  const auto first = store.get(wanted);
+  ASSERT_TRUE(first.ok());
+  EXPECT_EQ(store.find(wanted), *first);
+  const auto again = store.get(wanted);
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(*again, *first);
+  EXPECT_EQ(store.statistics().compiled, 1);
+  EXPECT_EQ(store.statistics().hits, 1);
+}
+
+TEST(GrammarStore, ManyAskAtOnce) {
+  GrammarStore store(byte_vocabulary(), {.workers = 2});
+  constexpr int kAsked = 64;
+  std::latch done(kAsked);
+  std::atomic<int> good = 0;
+  for (int i = 0; i < kAsked; ++i)
+    store.get(schema(R"({"type":"integer","minimum":)" + std::to_string(i % 8) + "}"),
+              [&](Result<GrammarStore::Grammar> one) {
+                good += one.ok() ? 1 : 0;
+                done.count_down();
+              });
+  done.wait();
+  EXPECT_EQ(good, kAsked);
+  EXPECT_EQ(store.statistics().compiled, 8);
+}
+
+TEST(GrammarStore, RefusesAtOnce) {
+  GrammarStore store(byte_vocabulary());
+  bool told = false;
+  store.get(schema(R"({"type":"nothing"})"), [&](Result<GrammarStore::Grammar> one) { told = !one.ok(); });
+  EXPECT_TRUE(told);
+  EXPECT_FALSE(store.get({request::ContextFree{.grammar = "root ::= nowhere"}, ""}).ok());
+  EXPECT_EQ(store.statistics().failed, 1);
+}
+
+TEST(GrammarStore, KeepsWithinItsBytesAndWhatSomebodyHolds) {
+  GrammarStore store(byte_vocabulary(), {.bytes = 1});
+  const auto held = store.get(schema(R"({"type":"integer"})"));
+  ASSERT_TRUE(held.ok());
+  {
+    const auto dropped = store.get(schema(R"({"type":"string"})"));
+    ASSERT_TRUE(dropped.ok());
+  }
+  ASSERT_TRUE(store.get(schema(R"({"type":"boolean"})")).ok());
+  EXPECT_EQ(store.statistics().entries, 1U);
+  EXPECT_EQ(store.find(schema(R"({"type":"integer"})")), *held);
+  EXPECT_EQ(store.find(schema(R"({"type":"string"})")), nullptr);
+}
+
+TEST(GrammarStore, LateGrammarsFailAlone) {
+  GrammarStore store(byte_vocabulary(), {.time_limit = Seconds(0)});
+  std::promise<bool> late;
+  store.get(schema(R"({"type":"array","items":{"type":"string","format":"email"}})"),
+            [&](Result<GrammarStore::Grammar> one) { late.set_value(one.ok()); });
+  late.get_future().wait();  // an error, or the grammar where the worker was faster than the watcher
+  GrammarStore patient(byte_vocabulary());
+  EXPECT_TRUE(patient.get(schema(R"({"type":"integer"})")).ok());
+}
+
+TEST(GrammarStore, KeysTellConstraintsApart) {
+  using namespace request;
+  const Constraint all[] = {
+      {JsonSchema{"{}"}, ""},         {JsonSchema{"{}", true}, ""}, {JsonSchema{"{}", false, false}, ""},
+      {JsonSchema{"{}"}, "</think>"}, {JsonObject{}, ""},           {Pattern{"{}"}, ""},
+      {Choice{{"a", "b"}}, ""},       {Choice{{"ab"}}, ""},         {ContextFree{.grammar = "{}"}, ""},
+      {StructuralTag{"{}"}, ""}};
+  for (const Constraint& a : all) {
+    for (const Constraint& b : all) EXPECT_EQ(key_of(a) == key_of(b), a == b);
+  }
+}
+
+}  // namespace
+}  // namespace sluice::grammar
