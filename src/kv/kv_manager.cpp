@@ -47,9 +47,14 @@ const BlockPool& KvManager::pool(int group, request::Tier tier) const {
 }
 
 int KvManager::first_visible(int group, int position) const {
+  if (is_state(group)) return std::max(0, position - 1) / options_.block_size;
   const int window = options_.groups[static_cast<size_t>(group)].window;
   if (window == 0) return 0;
   return std::max(0, position - window + 1) / options_.block_size;
+}
+
+int KvManager::first_kept(int group, int position) const {
+  return std::max(0, first_visible(group, position) - (is_state(group) ? 1 : 0));
 }
 
 // All blocks that are ever held are held plainly or lie within a promise, so keeping the plain ones below
@@ -85,10 +90,10 @@ bool KvManager::reserve(SeqId seq, const Extent& extent) {
 void KvManager::give_back(int group, Sequence& sequence, int begin) {
   std::vector<BlockId>& table = sequence.tables[static_cast<size_t>(group)];
   int& given = sequence.given_back[static_cast<size_t>(group)];
-  const int visible = std::min(first_visible(group, begin), static_cast<int>(table.size()));
+  const int visible = std::min(first_kept(group, begin), static_cast<int>(table.size()));
   for (; given < visible; ++given) {
     BlockId& block = table[static_cast<size_t>(given)];
-    pool(group, request::Tier::Device).unref(block, sequence.holder());
+    if (block != request::kNoBlock) pool(group, request::Tier::Device).unref(block, sequence.holder());
     block = request::kNoBlock;
   }
 }
@@ -98,6 +103,7 @@ bool KvManager::shared(int group, BlockId block) const {
 }
 
 int KvManager::missing_blocks(int group, const Sequence& sequence, const Extent& extent) const {
+  if (is_state(group)) return missing_slots(group, sequence, extent);
   const bool windowed = options_.groups[static_cast<size_t>(group)].window > 0;
   const std::vector<BlockId>& table = sequence.tables[static_cast<size_t>(group)];
   const int present = static_cast<int>(table.size());
@@ -110,6 +116,7 @@ int KvManager::missing_blocks(int group, const Sequence& sequence, const Extent&
 }
 
 void KvManager::grow(int group, Sequence& sequence, const Extent& extent) {
+  if (is_state(group)) return grow_states(group, sequence, extent);
   const bool windowed = options_.groups[static_cast<size_t>(group)].window > 0;
   std::vector<BlockId>& table = sequence.tables[static_cast<size_t>(group)];
   const int present = static_cast<int>(table.size());
@@ -197,6 +204,7 @@ void KvManager::retire_content(const Sequence& sequence, size_t index) {
 
 void KvManager::truncate(SeqId seq, int tokens) {
   SLUICE_CHECK_GE(tokens, 0);
+  SLUICE_CHECK(!keeps_states());
   Sequence& sequence = sequences_.at(seq);
   const auto full = static_cast<size_t>(tokens / options_.block_size);
   const auto kept = static_cast<size_t>(blocks_for(tokens));
@@ -294,7 +302,10 @@ int KvManager::peak_blocks(int group, const Demand& demand) const {
   const int each = blocks_for(demand.total);
   const int64_t unwindowed = shared + int64_t{demand.sequences} * (each - shared);
   int64_t peak = unwindowed;
-  if (const int window = options_.groups[static_cast<size_t>(group)].window; window > 0) {
+  if (is_state(group)) {
+    // What it starts from and the checkpoint before that, the last border and the end.
+    peak = std::min<int64_t>(unwindowed, int64_t{demand.sequences} * 4);
+  } else if (const int window = options_.groups[static_cast<size_t>(group)].window; window > 0) {
     // [begin - window + 1, end) with end - begin <= chunk, at any alignment
     const int64_t seen = int64_t{window} - 1 + demand.chunk;
     const int64_t widest = (seen + options_.block_size - 2) / options_.block_size + 1;

@@ -9,6 +9,12 @@
 // to it, it waits in order of last use to be reused or evicted, where possible to the next tier (device,
 // host, disk).
 //
+// What recurrent layers keep of a sequence is one state, however long the sequence is. Groups of such layers have state
+// slots for blocks: entry i of a table is the state behind the last position of block i that ran, and a sequence holds the
+// entry that its next position starts from. A step writes the last block border that it reaches, a checkpoint that is
+// published and matched like the blocks of that prefix, and its end; entries between them stay empty. Sharing, copying
+// before a write, promises and tiers are those of blocks.
+//
 // Every change that needs bytes to move is noted as a BlockMove. The mover runs the moves in order, after all
 // work submitted before them and before the work submitted with them.
 #pragma once
@@ -32,7 +38,12 @@
 namespace sluice::kv {
 
 struct KvGroup {
-  int window = 0;                             // a query at p sees keys in (p - window, p]; 0: all of [0, p]
+  enum class Holds : uint8_t {
+    Positions,  // a block holds the KV of its positions
+    State,      // a block is a state slot
+  };
+  Holds holds = Holds::Positions;
+  int window = 0;  // of positions: a query at p sees keys in (p - window, p]; 0: all of [0, p]
   std::array<int, request::kTiers> blocks{};  // capacity of each tier
 };
 
@@ -85,6 +96,8 @@ class KvManager {
   explicit KvManager(KvManagerOptions options);
 
   const KvManagerOptions& options() const { return options_; }
+  // Whether any group holds states.
+  bool keeps_states() const;
   int groups() const { return static_cast<int>(options_.groups.size()); }
 
   // What decides the KV of a sequence besides its tokens.
@@ -124,12 +137,14 @@ class KvManager {
   // Takes back the positions from `tokens` on, on whichever tier the sequence lies: blocks beyond them are given back, and
   // what was published of them can be matched no more, unless another sequence has published the same. A last block that
   // stays is copied before the next write where others hold it, as always. REQUIRES: no window has given back what
-  // position `tokens` sees, which holds where `tokens` is not before the first position of the last reserve().
+  // position `tokens` sees, which holds where `tokens` is not before the first position of the last reserve(); and no group
+  // holds states, which cannot be taken back.
   void truncate(SeqId seq, int tokens);
   // The content of the sequence is not to be trusted: none of its blocks can be matched any more.
   void invalidate(SeqId seq);
 
-  // Opens `child` with the first `tokens` positions of `parent`, all blocks shared.
+  // Opens `child` with the first `tokens` positions of `parent`, all blocks shared. REQUIRES: where a group holds states,
+  // `tokens` are all that the parent has run.
   void fork(SeqId parent, SeqId child, int tokens);
 
   void release(SeqId seq);
@@ -198,6 +213,9 @@ class KvManager {
   const BlockPool& pool(int group, request::Tier tier) const;
   // First block of the group that a query at `position` or later can see.
   int first_visible(int group, int position) const;
+  // First block that a sequence which runs from `position` on keeps. A checkpoint is kept one step longer than it is needed:
+  // it is published when its step is committed, and by then the next one may have been planned.
+  int first_kept(int group, int position) const;
   // Blocks that a holder of this kind may still take on the device.
   int room(int group, Ref holder) const;
 
@@ -209,6 +227,17 @@ class KvManager {
   int missing_blocks(int group, const Sequence& sequence, const Extent& extent) const;
   void grow(int group, Sequence& sequence, const Extent& extent);
   bool shared(int group, BlockId block) const;
+
+  // kv_states.cpp
+  struct StateEntries {
+    std::array<int, 2> index{};
+    int count = 0;
+    void push(int entry) { index[static_cast<size_t>(count++)] = entry; }
+  };
+  bool is_state(int group) const;
+  StateEntries state_entries(const Extent& extent) const;
+  int missing_slots(int group, const Sequence& sequence, const Extent& extent) const;
+  void grow_states(int group, Sequence& sequence, const Extent& extent);
   // Makes the content of block `index` unfindable, unless another sequence has published the same.
   void retire_content(const Sequence& sequence, size_t index);
 

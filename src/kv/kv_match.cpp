@@ -37,7 +37,7 @@ int KvManager::longest_match(const Sequence& sequence, int limit) const {
       int& present = run[static_cast<size_t>(group)];
       present = find(group, sequence.keys[static_cast<size_t>(i)]) ? present + 1 : 0;
       usable &= present >= i + 1 - first_visible(group, (i + 1) * options_.block_size);
-      hopeless |= present == 0 && options_.groups[static_cast<size_t>(group)].window == 0;
+      hopeless |= present == 0 && options_.groups[static_cast<size_t>(group)].window == 0 && !is_state(group);
     }
     if (hopeless) break;
     if (usable) best = i + 1;

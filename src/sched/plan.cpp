@@ -114,6 +114,7 @@ int Scheduler::reserve_drafts(const StepBuilder& builder, const RequestState& en
                               const SequenceState& lane, int tokens) {
   const int end = lane.computed + tokens;
   if (lane.drafts.empty() || lane.pending > 0 || end != lane.length() || !options_.kv_cache) return 0;
+  if (kv_manager_.keeps_states()) return 0;  // a state cannot be taken back
   const int outputs =
       entry.most_outputs() - (lane.length() - entry.prompt_size());  // one is sampled in any case
   const int want = std::min({static_cast<int>(lane.drafts.size()), outputs - 1, entry.ceiling - end});

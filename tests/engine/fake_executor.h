@@ -151,12 +151,53 @@ class FakeExecutor : public sched::Executor {
     bad(move.group, move.to.block) = broken;
   }
 
+  bool is_state(int group) const {
+    return options_.groups[static_cast<size_t>(group)].holds == kv::KvGroup::Holds::State;
+  }
+  request::StateSlots slots_of(const Step& step, size_t index, int group) const {
+    const request::Work& work = step.work[index];
+    return request::StateSlots::of(step.tables.of(index, group), work.begin, work.end, options_.block_size);
+  }
+  // Whether the state could not be read back; what comes of it is bad, too.
+  bool starts_from_bad_state(const Step& step, size_t index, int group) {
+    const request::StateSlots slots = slots_of(step, index, group);
+    const bool found = slots.from != request::kNoBlock && bad(group, slots.from);
+    for (const BlockId slot : {slots.border, slots.end})
+      if (slot != request::kNoBlock) bad(group, slot) = found;
+    return found;
+  }
+  // The state is the hash of all tokens so far: checks the one that the work starts from, and leaves the others.
+  void run_state(const Step& step, size_t index, int group, const Sequence& sequence) {
+    const request::Work& work = step.work[index];
+    const request::StateSlots slots = slots_of(step, index, group);
+    const auto state = [&](BlockId slot) -> uint64_t& {
+      return *block(group, {request::Tier::Device, slot});
+    };
+    const auto behind = [&](int position) {
+      return mix(sequence.hashes[static_cast<size_t>(position)] + 77);
+    };
+    expect((slots.from == request::kNoBlock) == (work.begin == 0), "a state from nowhere");
+    if (slots.from != request::kNoBlock)
+      expect(state(slots.from) == behind(work.begin - 1), "sequence " + std::to_string(work.seq.value) +
+                                                              " starts from a wrong state at " +
+                                                              std::to_string(work.begin));
+    const int border = work.end / options_.block_size * options_.block_size;
+    if (slots.border != request::kNoBlock) state(slots.border) = behind(border - 1);
+    if (slots.end != request::kNoBlock) state(slots.end) = behind(work.end - 1);
+    const bool left = (border == work.end ? slots.border : slots.end) != request::kNoBlock;
+    expect(left, "no slot for the state at the end of the work");
+  }
+
   // True where the work would read content that could not be read back. What it would have written is bad, too.
   bool reads_bad_block(const Step& step, size_t index) {
     const request::Work& work = step.work[index];
     const int size = options_.block_size;
     bool found = false;
     for (int group = 0; group < step.tables.groups; ++group) {
+      if (is_state(group)) {
+        found |= starts_from_bad_state(step, index, group);
+        continue;
+      }
       const std::span<const BlockId> table = step.tables.of(index, group);
       const int window = options_.groups[static_cast<size_t>(group)].window;
       const int seen = window == 0 ? 0 : std::max(0, work.begin - window + 1);
@@ -168,8 +209,9 @@ class FakeExecutor : public sched::Executor {
     }
     for (int group = 0; found && group < step.tables.groups; ++group) {
       const std::span<const BlockId> table = step.tables.of(index, group);
-      for (int i = work.begin / size; i * size < work.end; ++i)
-        bad(group, table[static_cast<size_t>(i)]) = true;
+      for (int i = work.begin / size; i * size < work.end; ++i) {
+        if (const BlockId id = table[static_cast<size_t>(i)]; id != request::kNoBlock) bad(group, id) = true;
+      }
     }
     return found;
   }
@@ -207,6 +249,10 @@ class FakeExecutor : public sched::Executor {
   void run_kv(const Step& step, size_t index, const Sequence& sequence) {
     const request::Work& work = step.work[index];
     for (int group = 0; group < step.tables.groups; ++group) {
+      if (is_state(group)) {
+        run_state(step, index, group, sequence);
+        continue;
+      }
       const std::span<const BlockId> table = step.tables.of(index, group);
       const int window = options_.groups[static_cast<size_t>(group)].window;
       const auto slot = [&](int p) -> uint64_t& {

@@ -28,7 +28,8 @@ rc::Gen<World> any_world() {
       rc::gen::set(&World::budget, inRange(1, 40)), rc::gen::set(&World::requests, inRange(1, 30)),
       rc::gen::set(&World::rope_sets, rc::gen::element(1, 2, 50)),
       rc::gen::set(&World::rope_limit, inRange(1, 40)), rc::gen::set(&World::rope_kept, arbitrary<bool>()),
-      rc::gen::set(&World::drafts, rc::gen::element(0, 0, 1, 3, 9)));
+      rc::gen::set(&World::drafts, rc::gen::element(0, 0, 1, 3, 9)),
+      rc::gen::set(&World::state_slots, rc::gen::element(0, 0, 8, 17, 60)));
 }
 
 // RC_PARAMS="max_success=10000" runs more of them, seed=... the same again.
@@ -47,6 +48,29 @@ TEST(Simulation, VerifiesDrafts) {
   EXPECT_EQ(world.run(), "");
   EXPECT_GT(world.executor().accepted(), 50);
   EXPECT_GT(world.executor().rejected(), 50);
+}
+
+// The workload above would hold as well if states were never found again, shared or moved.
+TEST(Simulation, MatchesSharesAndMovesStates) {
+  uint64_t cached = 0, copied = 0, swapped = 0;
+  for (uint64_t seed = 1; seed <= 12; ++seed) {
+    Simulation world({.seed = seed,
+                      .swap = true,
+                      .searches = true,
+                      .depth = 1 + static_cast<int>(seed % 2),
+                      .blocks = 24,
+                      .host_blocks = 40,
+                      .budget = 24,
+                      .requests = 30,
+                      .state_slots = 16});
+    EXPECT_EQ(world.run(), "") << seed;
+    cached += world.engine().scheduler().counters().cached_tokens;
+    copied += world.engine().kv_manager().counters().copied;
+    swapped += world.engine().kv_manager().counters().swapped_in;
+  }
+  EXPECT_GT(cached, 100u);
+  EXPECT_GT(copied, 20u);
+  EXPECT_GT(swapped, 20u);
 }
 
 }  // namespace

@@ -36,7 +36,8 @@ std::ostream& operator<<(std::ostream& out, const World& s) {
              << ", .host_blocks = " << s.host_blocks << ", .disk_blocks = " << s.disk_blocks
              << ", .max_seqs = " << s.max_seqs << ", .budget = " << s.budget << ", .requests = " << s.requests
              << ", .rope_sets = " << s.rope_sets << ", .rope_limit = " << s.rope_limit
-             << ", .rope_kept = " << s.rope_kept << ", .drafts = " << s.drafts << "}";
+             << ", .rope_kept = " << s.rope_kept << ", .drafts = " << s.drafts
+             << ", .state_slots = " << s.state_slots << "}";
 }
 
 engine::EngineOptions Simulation::options_for(const World& world) {
@@ -62,6 +63,11 @@ engine::EngineOptions Simulation::options_for(const World& world) {
   if (world.windowed) {
     options.kv_manager.groups.push_back(
         {.window = 6, .blocks = {world.blocks, world.host_blocks, world.disk_blocks}});
+  }
+  if (world.state_slots > 0) {
+    options.kv_manager.groups.push_back(
+        {.holds = kv::KvGroup::Holds::State,
+         .blocks = {world.state_slots, world.host_blocks, world.disk_blocks}});
   }
   options.vocab = kVocab;
   return options;

@@ -24,6 +24,7 @@ struct World {
   int rope_sets = 1, rope_limit = 0;  // sets of rotary frequencies and the length from which on they differ
   bool rope_kept = false;             // what is computed stays as it is; otherwise there are two sets at most
   int drafts = 0;                     // tokens guessed after each sampled one
+  int state_slots = 0;                // of recurrent layers; 0: there are none
 };
 
 std::ostream& operator<<(std::ostream& out, const World& world);

@@ -1,0 +1,144 @@
+// State slots: one state per sequence, checkpoints at block borders, shared, copied, moved and given back as blocks are.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "request/block_tables.h"
+#include "tests/kv/kv_fixture.h"
+
+namespace sluice::kv {
+namespace {
+
+using request::StateSlots;
+
+constexpr int kStates = 1;  // the group
+
+KvManagerOptions with_states(int blocks, int slots, int host = 0) {
+  KvManagerOptions options = one_group(blocks, host);
+  options.groups.push_back({.holds = KvGroup::Holds::State, .blocks = {slots, host, 0}});
+  return options;
+}
+
+bool run(KvManager& kv, SeqId seq, int begin, int end) {
+  return kv.reserve(seq, {.begin = begin, .end = end, .total = end});
+}
+
+StateSlots slots(const KvManager& kv, SeqId seq, int begin, int end) {
+  return StateSlots::of(kv.table(seq, kStates), begin, end, kv.options().block_size);
+}
+
+TEST(StateSlots, AreOnePerSequenceHoweverLongItGets) {
+  KvManager kv(with_states(64, 8));
+  kv.open(kA);
+  int most = 0;
+  for (int p = 0; p < 100; ++p) {
+    ASSERT_TRUE(run(kv, kA, p, p + 1));
+    kv.check();
+    most = std::max(most, kv.usage(kStates).used);
+  }
+  EXPECT_LE(most, 3);  // with the checkpoint that the next position starts from, and the one before
+  kv.release(kA);
+  EXPECT_EQ(kv.usage(kStates).used, 0);
+}
+
+TEST(StateSlots, HoldTheLastBorderAndTheEndOfAStep) {
+  KvManager kv(with_states(64, 8));
+  kv.open(kA);
+  ASSERT_TRUE(run(kv, kA, 0, 30));
+  const StateSlots first = slots(kv, kA, 0, 30);
+  EXPECT_EQ(first.from, request::kNoBlock);
+  EXPECT_NE(first.border, request::kNoBlock);
+  EXPECT_NE(first.end, request::kNoBlock);
+  EXPECT_EQ(kv.usage(kStates).used, 2);
+  ASSERT_TRUE(run(kv, kA, 30, 43));  // goes on in place up to the border at 40
+  const StateSlots second = slots(kv, kA, 30, 43);
+  EXPECT_EQ(second.from, first.end);
+  EXPECT_EQ(second.border, first.end);
+  EXPECT_NE(second.end, first.end);
+  kv.check();
+}
+
+TEST(StateSlots, AreReservedOnceHoweverOftenAStepIsPlanned) {
+  KvManager kv(with_states(64, 8));
+  kv.open(kA);
+  ASSERT_TRUE(run(kv, kA, 0, 6));
+  const BlockId state = slots(kv, kA, 0, 6).end;
+  for (const int end : {30, 7, 13, 8, 30}) {
+    ASSERT_TRUE(run(kv, kA, 6, end));
+    kv.check();
+    EXPECT_EQ(slots(kv, kA, 6, end).from, state) << end;
+  }
+  EXPECT_LE(kv.usage(kStates).used, 3);
+}
+
+TEST(StateSlots, APrefixMatchesWhereItsStateIsKept) {
+  KvManager kv(with_states(64, 8));
+  kv.open(kA);
+  EXPECT_EQ(kv.match(kA, tokens(30)), 0);
+  ASSERT_TRUE(run(kv, kA, 0, 30));
+  kv.publish(kA, tokens(30));
+  const BlockId border = slots(kv, kA, 0, 30).border;  // at 28
+  kv.release(kA);
+  EXPECT_EQ(kv.usage(kStates).cached, 1);
+  kv.open(kB);
+  EXPECT_EQ(kv.match(kB, tokens(40)), 28);  // not 27 or 30: there the state is not kept
+  ASSERT_TRUE(run(kv, kB, 28, 29));
+  EXPECT_EQ(slots(kv, kB, 28, 29).from, border);
+  kv.open(kC);
+  EXPECT_EQ(kv.match(kC, tokens(20)), 0) << "KV of 16 tokens is there, a state is not";
+  kv.check();
+}
+
+TEST(StateSlots, AreCopiedBeforeAForkWritesToThem) {
+  KvManager kv(with_states(64, 8));
+  kv.open(kA);
+  ASSERT_TRUE(run(kv, kA, 0, 6));
+  const BlockId state = slots(kv, kA, 0, 6).end;
+  kv.fork(kA, kB, 6);
+  kv.take_moves();
+  ASSERT_TRUE(run(kv, kB, 6, 7));
+  const StateSlots fork = slots(kv, kB, 6, 7);
+  EXPECT_NE(fork.from, state);
+  const std::vector<request::BlockMove> moves = kv.take_moves();
+  ASSERT_EQ(moves.size(), 2u);  // of the KV block and of the state
+  EXPECT_EQ(moves[1].group, kStates);
+  EXPECT_EQ(moves[1].from.block, state);
+  EXPECT_EQ(moves[1].to.block, fork.from);
+  ASSERT_TRUE(run(kv, kA, 6, 7));
+  EXPECT_EQ(slots(kv, kA, 6, 7).from, state);
+  EXPECT_TRUE(kv.take_moves().empty());
+  kv.check();
+}
+
+TEST(StateSlots, AreMovedByASwap) {
+  KvManager kv(with_states(16, 4, 16));
+  kv.open(kA);
+  ASSERT_TRUE(run(kv, kA, 0, 6));
+  ASSERT_TRUE(kv.swap_out(std::vector{kA}));
+  EXPECT_EQ(kv.usage(kStates).used, 0);
+  EXPECT_EQ(kv.usage(kStates).host_used, 2);
+  kv.check();
+  ASSERT_TRUE(kv.swap_in(std::vector{kA}));
+  EXPECT_EQ(kv.usage(kStates).host_used, 0);
+  ASSERT_TRUE(run(kv, kA, 6, 7));
+  EXPECT_NE(slots(kv, kA, 6, 7).from, request::kNoBlock);
+  kv.check();
+}
+
+TEST(StateSlots, BoundHowManySequencesRun) {
+  KvManager kv(with_states(64, 2));
+  kv.open(kA);
+  kv.open(kB);
+  kv.open(kC);
+  EXPECT_TRUE(run(kv, kA, 0, 3));
+  EXPECT_TRUE(run(kv, kB, 0, 3));
+  EXPECT_FALSE(run(kv, kC, 0, 3));
+  EXPECT_EQ(kv.table(kC, 0).size(), 0u) << "all or nothing";
+  kv.release(kA);
+  EXPECT_TRUE(run(kv, kC, 0, 3));
+  EXPECT_FALSE(kv.could_ever_hold({.total = 100, .sequences = 1, .chunk = 16}));
+  kv.check();
+}
+
+}  // namespace
+}  // namespace sluice::kv
