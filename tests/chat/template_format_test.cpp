@@ -68,5 +68,33 @@ TEST(TemplateFormat, PublishedTemplatesHaveTheFormatsOfTheirFamilies) {
   EXPECT_EQ(found, expected);
 }
 
+// Templates of no known family: the marks are found by what stands around the calls.
+TEST(TemplateFormat, UnknownFormatsAreDerived) {
+  const std::string head =
+      "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}{% for m in messages %}[{{ m.role }}]";
+  const std::string tail = "[end]{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}";
+  const auto derived = [&](const std::string& call) {
+    const std::string calls = "{{ m.content }}{% for c in m.tool_calls or [] %}" + call + "{% endfor %}";
+    const Result<ChatTemplate> parsed = ChatTemplate::parse(head + calls + tail);
+    EXPECT_TRUE(parsed.ok());
+    const TemplateFormat format = derive_format(*parsed);
+    EXPECT_TRUE(format.shows_tools && format.shows_calls);
+    return format.output.tools.value_or(ToolFormat{.name = "none"});
+  };
+  const ToolFormat object = derived(
+      "<<CALL>>{\"fn\": \"{{ c.function.name }}\", \"args\": {{ c.function.arguments | tojson }}}<<END>>");
+  EXPECT_EQ(object.name, "derived");
+  EXPECT_EQ(object.call_begin + "|" + object.name_key + "|" + object.arguments_key + "|" + object.call_end,
+            "<<CALL>>|fn|args|<<END>>");
+  const ToolFormat named = derived("@use {{ c.function.name }} with {{ c.function.arguments | tojson }};;");
+  EXPECT_EQ(named.call_begin + "|" + named.name_end + "|" + named.call_end, "@use | with |;;");
+  const ToolFormat tagged = derived(
+      "<run:{{ c.function.name }}>{% for k, v in c.function.arguments.items() %}<p:{{ k }}>{{ v }}</p>{% "
+      "endfor %}</run>");
+  EXPECT_EQ(tagged.call_begin + "|" + tagged.name_end + "|" + tagged.key_begin + "|" + tagged.key_end + "|" +
+                tagged.value_end + "|" + tagged.call_end,
+            "<run:|>|<p:|>|</p>|</run>");
+}
+
 }  // namespace
 }  // namespace sluice::chat

@@ -4,6 +4,7 @@
 #include <array>
 #include <optional>
 
+#include "chat/formats/derived_format.h"
 #include "chat/formats/output_parser.h"
 #include "chat/formats/text_cursor.h"
 
@@ -12,6 +13,7 @@ namespace sluice::chat {
 namespace {
 
 constexpr std::array<std::string_view, 2> kNames = {"probe_alpha", "probe_beta"};
+constexpr std::array<std::string_view, 2> kKeys = {"probe_text", "probe_count"};
 
 json::object probe_arguments() {
   return {{"probe_text", "probe_value"}, {"probe_count", 7}};
@@ -141,6 +143,17 @@ const ToolFormat* find_by_turns(const ChatTemplate& chat_template,
   return nullptr;
 }
 
+// Of templates that write calls as no known format does.
+std::optional<ToolFormat> find_by_marks(const ChatTemplate& chat_template,
+                                        const std::optional<ReasoningFormat>& reasoning) {
+  const std::optional<Turn> turn = render_turn(chat_template, kNames.size(), ProbeForm::Plain);
+  if (!turn) return std::nullopt;
+  std::optional<ToolFormat> format = derive_from_turn(
+      turn->text, {.names = kNames, .keys = kKeys, .values = {std::string_view("probe_value"), "7"}});
+  if (format && !reads_back(*format, reasoning, *turn)) format.reset();
+  return format;
+}
+
 const ToolFormat* find_by_hint(std::string_view source) {
   for (const ToolFormat& format : tool_formats())
     if (!format.hint.empty() && source.find(format.hint) != std::string_view::npos) return &format;
@@ -157,7 +170,9 @@ TemplateFormat derive_format(const ChatTemplate& chat_template) {
   out.shows_tools = with && with->find(kNames[0]) != std::string::npos && with != without;
   const ToolFormat* format = find_by_turns(chat_template, out.output.reasoning);
   out.shows_calls = format != nullptr;
-  if (format == nullptr) format = find_by_hint(chat_template.source());
+  if (format == nullptr) out.output.tools = find_by_marks(chat_template, out.output.reasoning);
+  if (out.output.tools) out.shows_calls = true;
+  if (format == nullptr && !out.output.tools) format = find_by_hint(chat_template.source());
   if (format != nullptr) out.output.tools = *format;
   if (format != nullptr && format->syntax == CallSyntax::Harmony) out.output.reasoning.reset();
   return out;

@@ -1,5 +1,6 @@
 // The format of a model's answers, found by its chat template: the template writes calls with known names and
-// arguments, and the format is the one whose parser reads exactly these back.
+// arguments, and the format is the one whose parser reads exactly these back; where none does, its marks are what stands
+// around the names and arguments.
 #pragma once
 
 #include <string>
