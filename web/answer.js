@@ -42,17 +42,27 @@ export class Answer {
     const choice = chunk.choices?.[0];
     const text = choice?.delta?.content ?? "";
     const thought = choice?.delta?.reasoning_content ?? choice?.delta?.reasoning ?? "";
-    if (text !== "" || thought !== "") {
+    const calls = choice?.delta?.tool_calls ?? [];
+    if (text !== "" || thought !== "" || calls.length) {
       this.first ||= performance.now();
       this.last = performance.now();
       ++this.pieces;
     }
     this.node.content += text;
     if (thought !== "") this.node.reasoning = (this.node.reasoning ?? "") + thought;
+    calls.forEach((part) => this.takeCall(part));
     if (choice?.finish_reason) this.finish = choice.finish_reason;
     if (chunk.usage) this.usage = chunk.usage;
     if (chunk.timings) this.timings = chunk.timings;
     this.node.stats = this.measured();
+  }
+
+  // The name of a call comes first, its arguments follow in parts.
+  takeCall(part) {
+    this.node.calls ??= [];
+    const call = this.node.calls[part.index] ??= {name: "", arguments: ""};
+    call.name += part.function?.name ?? "";
+    call.arguments += part.function?.arguments ?? "";
   }
 
   // The server's own numbers where it gave them, else what was seen from here. Times in milliseconds.

@@ -81,6 +81,30 @@ function reasoningBox(node) {
   return el("details", {class: "reasoning"}, el("summary", {}, "Reasoning"), text);
 }
 
+// JSON on lines of its own, or null where the text is none.
+export function prettyJson(text) {
+  try {
+    return JSON.stringify(JSON.parse(text), null, 2);
+  } catch {
+    return null;
+  }
+}
+
+function callBox(call) {
+  return el(
+    "details", {class: "call", open: true}, el("summary", {}, "Calls ", el("code", {}, call.name)),
+    el("pre", {tabindex: "0"}, el("code", {}, prettyJson(call.arguments) ?? call.arguments)));
+}
+
+function showCalls(box, node) { fill(box, (node.calls ?? []).map(callBox)); }
+
+// An answer that is JSON as a whole is shown as such once it is complete.
+function showContent(box, node, running) {
+  const isJson = !running && /^\s*[[{]/.test(node.content);
+  const pretty = isJson ? prettyJson(node.content) : null;
+  showMarkdown(box, pretty === null ? node.content : "```json\n" + pretty + "\n```");
+}
+
 function errorBox(node, acts) {
   if (!node.error) return null;
   return el(
@@ -92,13 +116,15 @@ function errorBox(node, acts) {
 
 function assistantMessage(node, siblings, acts, running) {
   const body = el("div", {class: "markdown"});
-  showMarkdown(body, node.content);
+  showContent(body, node, running);
+  const calls = el("div", {class: "calls"});
+  showCalls(calls, node);
   const foot = running ? el("div", {class: "message-foot shown"}, el("span", {class: "stats"}, "")) :
                          el(
                            "div", {class: "message-foot shown"}, branches(node, siblings, acts), copyButton(node),
                            iconButton("again", "Another answer", () => acts.regenerate(node)),
                            el("span", {class: "stats"}, statsLine(node)));
-  const waiting = running && node.content === "" &&
+  const waiting = running && node.content === "" && !node.calls &&
     el("div", {class: "waiting", "aria-label": "Waiting for the first token"}, el("i"), el("i"), el("i"));
   return el(
     "article", {
@@ -107,7 +133,7 @@ function assistantMessage(node, siblings, acts, running) {
       "data-node": node.id,
       "aria-busy": String(running)
     },
-    el("div", {class: "message-head"}, node.model ?? "Model"), reasoningBox(node), body, waiting, errorBox(node, acts),
+    el("div", {class: "message-head"}, node.model ?? "Model"), reasoningBox(node), body, calls, waiting, errorBox(node, acts),
     foot);
 }
 
@@ -118,7 +144,8 @@ export function messageNode({node, siblings}, acts, running) {
 // Brings the node of a running answer up to date.
 export function updateRunning(box, node) {
   showMarkdown(box.querySelector(".markdown"), node.content);
-  if (node.content !== "") box.querySelector(".waiting")?.remove();
+  showCalls(box.querySelector(".calls"), node);
+  if (node.content !== "" || node.calls) box.querySelector(".waiting")?.remove();
   box.querySelector(".stats").textContent = statsLine(node);
   if (!node.reasoning) return;
   const present = box.querySelector(".reasoning-text");

@@ -25,11 +25,24 @@ export function requestParameters() {
   }
   const stops = (values.stop ?? "").split("\n").filter((line) => line !== "").map(unescape);
   if (stops.length) parameters.stop = stops;
+  const tools = parsedTools(values.tools ?? "");
+  if (tools?.length) parameters.tools = tools;
   return parameters;
 }
 
 // A stop string is one line, so "\n" and "\t" stand for what they mean elsewhere.
 const unescape = (line) => line.replaceAll("\\n", "\n").replaceAll("\\t", "\t");
+
+// The list of tools that a text holds, or null where it is none.
+function parsedTools(text) {
+  if (text.trim() === "") return [];
+  try {
+    const tools = JSON.parse(text);
+    return Array.isArray(tools) ? tools : null;
+  } catch {
+    return null;
+  }
+}
 
 function keep(name, value) {
   values[name] = value;
@@ -143,5 +156,11 @@ function draw(drawer, chat, close) {
     textField(
       "parameter-stop", "Stop strings", "One a line; \\n is a line break. The answer ends before them.", 2,
       values.stop ?? "", (text) => keep("stop", text)),
+    textField(
+      "parameter-tools", "Tools", "A JSON list of functions, as OpenAI's API has it. Calls are shown, not run.", 4,
+      values.tools ?? "", (text) => {
+        byId("parameter-tools").setAttribute("aria-invalid", String(parsedTools(text) === null));
+        keep("tools", text);
+      }),
     el("div", {class: "drawer-actions"}, reset, curl, key));
 }

@@ -102,6 +102,8 @@ function copyOf(node) {
     if (typeof node[name] === "string") copy[name] = node[name];
   }
   if (node.stopped === true) copy.stopped = true;
+  if (Array.isArray(node.calls))
+    copy.calls = node.calls.map((call) => ({name: text(call?.name), arguments: text(call?.arguments)}));
   if (typeof node.stats === "object" && node.stats !== null) {
     copy.stats = {};
     for (const [name, value] of Object.entries(node.stats)) {

@@ -57,6 +57,21 @@ See [the history](https://example.org/locks) or https://example.org/map for more
 """
 
 
+ARGUMENTS = '{"city": "Zürich <b>", "days": 3}'
+
+
+def deltas_for(text):
+    """What the choices of an answer hold, in order."""
+    if "weather" in text:
+        return ([{"reasoning_content": piece} for piece in ("I should ", "look it <b>up</b>.")] +
+                [{"tool_calls": [{"index": 0, "id": "abcdefghi", "type": "function",
+                                  "function": {"name": "get_weather", "arguments": ""}}]}] +
+                [{"tool_calls": [{"index": 0, "function": {"arguments": letter}}]} for letter in ARGUMENTS])
+    if "as json" in text:
+        return [{"content": piece} for piece in ('{"a": [1, ', '{"b": null}]', "}")]
+    return [{"content": piece + " "} for piece in answer_for(text).split(" ")]
+
+
 def answer_for(text):
     if "hostile" in text:
         return HOSTILE
@@ -319,7 +334,7 @@ class Handler(BaseHTTPRequestHandler):
                 request.cancelled = True
 
     def answer(self, body, text):
-        pieces = [piece + " " for piece in answer_for(text).split(" ")]
+        pieces = deltas_for(text)
         prompt = sum(len(message["content"].split()) * 4 for message in body["messages"]) + 20
         limit = min(len(pieces), body.get("max_tokens") or 4096)
         request = self.server.engine.submit(prompt, limit)
@@ -335,8 +350,8 @@ class Handler(BaseHTTPRequestHandler):
                 if "break" in text and at == 3:
                     request.cancelled = True
                     return
-                say({"content": pieces[at]})
-            say({}, "length" if limit < len(pieces) else "stop")
+                say(pieces[at])
+            say({}, "length" if limit < len(pieces) else "tool_calls" if "tool_calls" in pieces[-1] else "stop")
             self.event({**frame, "choices": [], "usage": {
                 "prompt_tokens": prompt, "completion_tokens": limit, "total_tokens": prompt + limit,
                 "prompt_tokens_details": {"cached_tokens": request.cached}},

@@ -2,6 +2,7 @@
 """The page in a real browser: against a server with scripted answers (page_fake.py), and against `sluice serve`.
 
 Needs chromium and the package playwright; where one is missing everything is skipped."""
+import json
 import sys
 import tempfile
 import time
@@ -35,6 +36,43 @@ def test_chat_streams_and_measures():
         stats = one.last_stats()
         assert "tokens/s" in stats and "first token after" in stats and "from the cache" in stats, stats
         assert one.tab.locator(".row.shown").inner_text() == "tell me about a lock"
+
+
+def test_calls_and_reasoning_are_shown():
+    tools = [{"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}]
+    with page() as one:
+        one.open()
+        one.tab.click("#open-parameters")
+        one.tab.fill("#parameter-tools", "[{")
+        assert one.tab.get_attribute("#parameter-tools", "aria-invalid") == "true"
+        one.ask("hello")
+        assert "tools" not in FAKE.bodies[-1]
+        one.tab.fill("#parameter-tools", json.dumps(tools))
+        assert one.tab.get_attribute("#parameter-tools", "aria-invalid") == "false"
+        one.send("what about the weather")
+        one.tab.wait_for_selector(".message.running .call")
+        one.settle()
+        assert FAKE.bodies[-1]["tools"] == tools
+        last = one.tab.locator(".message.assistant").last
+        assert last.locator(".call summary").inner_text() == "Calls get_weather"
+        assert last.locator(".call pre").inner_text() == '{\n  "city": "Zürich <b>",\n  "days": 3\n}'
+        folded = last.locator("details.reasoning")
+        assert folded.get_attribute("open") is None and not folded.locator(".reasoning-text").is_visible()
+        folded.locator("summary").click()
+        assert folded.locator(".reasoning-text").inner_text() == "I should look it <b>up</b>."
+        one.tab.reload()
+        one.tab.wait_for_selector(".row")
+        one.tab.locator(".row").first.click()
+        one.tab.wait_for_selector(".call pre")
+        assert "tokens" in one.last_stats()
+
+
+def test_json_is_shown_on_lines_of_its_own():
+    with page() as one:
+        one.open()
+        one.send("answer as json")
+        one.settle()
+        assert one.tab.locator(".message.assistant .code pre").inner_text() == '{\n  "a": [\n    1,\n    {\n      "b": null\n    }\n  ]\n}'
 
 
 def test_stop_ends_the_request():
