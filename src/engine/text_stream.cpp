@@ -14,7 +14,7 @@ class StreamedText : public TextStream {
   StreamedText(const tokenizer::Tokenizer& tokenizer, std::shared_ptr<const TextOptions> options,
                chat::StopMatcher matcher)
       : options_(std::move(options)),
-        decoder_(tokenizer, options_->skip_special),
+        decoder_(tokenizer, options_->skip_special, options_->shown),
         matcher_(std::move(matcher)) {}
 
   Result<Piece> push(std::span<const Token> tokens) override {
@@ -49,7 +49,7 @@ class StreamedText : public TextStream {
 Result<TextMaker> make_text_maker(const tokenizer::Tokenizer& tokenizer, TextOptions options) {
   Result<chat::StopMatcher> matcher = chat::StopMatcher::make(options.stop);
   if (!matcher) return matcher.error();
-  size_t bytes = matcher->bytes();
+  size_t bytes = matcher->bytes() + options.shown.size() * sizeof(Token);
   for (const std::string& stop : options.stop) bytes += sizeof stop + stop.size();
   auto shared = std::make_shared<const TextOptions>(std::move(options));
   return TextMaker{[&tokenizer, shared = std::move(shared), matcher = std::move(*matcher)](int) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/ids.h"
 #include "base/result.h"
 #include "engine/events.h"
 #include "tokenizer/tokenizer.h"
@@ -16,6 +17,7 @@ struct TextOptions {
   std::vector<std::string> stop;  // strings that end the text and are not part of it
   bool include_stop = false;      // ... or are
   bool skip_special = true;       // control tokens are left out of the text
+  std::vector<Token> shown = {};  // ... but for these, ascending: marks that a reader of the text needs
 };
 
 using TextFactory = std::function<std::unique_ptr<TextStream>(int choice)>;

@@ -1,17 +1,21 @@
 #include "tokenizer/stream_decoder.h"
 
+#include <algorithm>
+
 #include "tokenizer/tokenizer_data.h"
 #include "unicode/unicode.h"
 
 namespace sluice::tokenizer {
 
-StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special)
-    : tokenizer_(&tokenizer), skip_special_(skip_special) {}
+StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special, std::span<const Token> shown)
+    : tokenizer_(&tokenizer), skip_special_(skip_special), shown_(shown) {}
 
 std::string StreamDecoder::push(Token token) {
   const TokenizerData& data = tokenizer_->data();
   if (token < 0 || token >= tokenizer_->vocab_size()) return {};
-  if (skip_special_ && tokenizer_->is_special(token)) return {};
+  if (skip_special_ && tokenizer_->is_special(token) &&
+      !std::binary_search(shown_.begin(), shown_.end(), token))
+    return {};
   const bool repeats = data.decoder.drops_repeats && token == previous_;
   previous_ = token;
   if (repeats) return {};
@@ -53,7 +57,7 @@ std::string StreamDecoder::finish() {
   std::string text;
   stream_.finish(text);
   if (tokenizer_->data().decoder.trimmed && !text.empty()) text = trim(std::move(text));
-  *this = StreamDecoder(*tokenizer_, skip_special_);
+  *this = StreamDecoder(*tokenizer_, skip_special_, shown_);
   return text;
 }
 

@@ -1,6 +1,7 @@
 // Tokens in, text out, one token at a time.
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "tokenizer/tokenizer.h"
@@ -12,7 +13,9 @@ namespace sluice::tokenizer {
 // tokens; each piece is valid UTF-8. The tokenizer must outlive the decoder.
 class StreamDecoder {
  public:
-  explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special = false);
+  // `shown`: special tokens that are not skipped, ascending; outlives the decoder.
+  explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special = false,
+                         std::span<const Token> shown = {});
 
   // The text that is certain after this token; may be empty. Ids out of range give nothing.
   std::string push(Token token);
@@ -24,6 +27,7 @@ class StreamDecoder {
 
   const Tokenizer* tokenizer_;
   bool skip_special_;
+  std::span<const Token> shown_;
   bool is_first_ = true;     // no token yet
   bool is_at_start_ = true;  // no text yet but what was stripped
   size_t stripped_ = 0;      // characters taken off the start

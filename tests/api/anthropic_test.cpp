@@ -63,8 +63,8 @@ TEST_F(AnthropicTest, Refuses) {
   EXPECT_EQ(refused(R"("max_tokens":5)"), "400 invalid_value messages: 'messages' is missing");
   EXPECT_EQ(refused(R"("max_tokens":5,"messages":[])"),
             "400 invalid_value messages: 'messages' is empty; it must hold at least 1 message");
-  EXPECT_EQ(refused(R"("max_tokens":5,"tools":[{"name":"f"}],)" + hi_),
-            "400 unsupported_parameter tools: 'tools' is not supported: tool calls are not offered");
+  EXPECT_EQ(refused(R"("max_tokens":5,"tools":[{"description":"f"}],)" + hi_),
+            "400 invalid_value tools: 'tools[0].name' must be a string of 1 to 256 bytes");
   EXPECT_EQ(
       refused(R"("max_tokens":5,"messages":[{"role":"user","content":[{"type":"image","source":{}}]}])"),
       "400 unsupported_parameter messages: 'messages[0].content[0]' is of type 'image'; this model reads "

@@ -165,9 +165,8 @@ TEST_F(FieldTest, ValuesThatAskForNothingAreAccepted) {
             "400 unsupported_parameter response_format: 'response_format' is not supported: structured "
             "output is not "
             "offered");
-  EXPECT_EQ(
-      accepted(R"("tool_choice":"required")"),
-      "400 unsupported_parameter tool_choice: 'tool_choice' is not supported: tool calls are not offered");
+  EXPECT_EQ(accepted(R"("tool_choice":"required")"),
+            "400 invalid_value tool_choice: 'tool_choice' asks for a call, but 'tools' has no function");
 }
 
 TEST_F(FieldTest, ErrorsNameFieldValueAndLimit) {

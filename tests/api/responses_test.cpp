@@ -44,7 +44,7 @@ TEST_F(ResponseTest, RendersInput) {
                       {"type":"function_call","call_id":"c","name":"f","arguments":"{}"},
                       {"type":"function_call_output","call_id":"c","output":"42"}])"),
       start_ + "system\nBe" + end_ + start_ + "user\nHi" + end_ + start_ + "assistant\nYes" + end_ + start_ +
-          "assistant\n" + end_ + start_ + "tool\n42" + end_ + start_ + "assistant\n");
+          "tool\n42" + end_ + start_ + "assistant\n");
 }
 
 TEST_F(ResponseTest, Refuses) {
@@ -55,8 +55,8 @@ TEST_F(ResponseTest, Refuses) {
             "400 unsupported_parameter previous_response_id: 'previous_response_id' is not supported: "
             "answers are not "
             "stored; send the conversation as input");
-  EXPECT_EQ(refused(R"("tools":[{"type":"web_search"}])"),
-            "400 unsupported_parameter tools: 'tools' is not supported: tool calls are not offered");
+  for (const char* type : {"web_search", "custom", "namespace"})
+    EXPECT_EQ(refused(R"("tools":[{"type":")" + std::string(type) + R"("}])"), "accepted");
   EXPECT_EQ(refused(R"("text":{"format":{"type":"json_schema"}})"),
             "400 unsupported_parameter text.format: 'text.format' is not supported: structured output is not "
             "offered");

@@ -104,7 +104,8 @@ TEST_F(ToolTest, OpenApiHasEveryOperationAndItsFields) {
                          {"minimum", 0},
                          {"maximum", 2},
                          {"description", "0: always the likeliest token (default: the model's)"}}));
-  EXPECT_FALSE(properties.as_object().contains("tools"));
+  EXPECT_TRUE(properties.as_object().contains("tools"));
+  EXPECT_FALSE(properties.as_object().contains("audio"));
   EXPECT_EQ(document.at("components").at("schemas").at("ChatCompletionRequest").at("required"),
             json::array{"messages"});
 }

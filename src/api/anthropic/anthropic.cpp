@@ -1,9 +1,13 @@
 #include "api/anthropic/anthropic.h"
 
+#include <fmt/format.h>
+
 #include "api/anthropic/anthropic_answer.h"
 #include "api/anthropic/anthropic_messages.h"
+#include "api/core/errors.h"
 #include "api/core/generation.h"
 #include "api/fields/sampling_fields.h"
+#include "api/fields/tool_fields.h"
 
 namespace sluice::api {
 
@@ -18,16 +22,20 @@ std::string_view type_of(const json::value& value) {
 
 Status read_thinking(const json::value& value, ParsedRequest& parsed) {
   parsed.chat.variables["enable_thinking"] = type_of(value) != "disabled";
+  const json::value* budget = value.get_object().if_contains("budget_tokens");
+  if (budget == nullptr || type_of(value) == "disabled") return {};
+  if (!budget->is_int64() || budget->get_int64() < 1 ||
+      budget->get_int64() > request::SamplingLimits::kMaxTokens)
+    return wrong(fmt::format("'thinking.budget_tokens' is {}; it must be from 1 to {}", shown(*budget),
+                             request::SamplingLimits::kMaxTokens));
+  parsed.reasoning.budget = static_cast<int>(budget->get_int64());
+  parsed.reasoning.budget_field = "thinking.budget_tokens";
   return {};
 }
 
 Status read_effort(const json::value& value, ParsedRequest& parsed) {
   parsed.chat.variables["reasoning_effort"] = value;
   return {};
-}
-
-bool asks_for_no_tool(const json::value& value) {
-  return is_empty(value) || type_of(value) == "none";
 }
 
 constexpr Field kOutputConfig[] = {
@@ -42,11 +50,18 @@ constexpr Field kAnthropicConversation[] = {
              "objects with role (user, assistant, system) and content (a string or blocks of text, thinking, "
              "tool_use and tool_result); a last one of the assistant is continued",
              read_anthropic_messages)),
-    used("thinking", {Kind::Object}, "{type: enabled or disabled}: enable_thinking for the chat template",
+    used("thinking", {Kind::Object},
+         "{type: enabled or disabled}: enable_thinking for the chat template; a budget_tokens below "
+         "max_tokens is "
+         "refused where the model reasons",
          read_thinking),
     nested("output_config", "how the model works on the answer", kOutputConfig),
-    unsupported("tools", "tool calls are not offered", is_empty),
-    unsupported("tool_choice", "tool calls are not offered", asks_for_no_tool),
+    used("tools", {Kind::List}, "{name, description, input_schema}; tools of the server's are left out",
+         read_anthropic_tools),
+    used("tool_choice", {Kind::Object},
+         "{type: auto or none, disable_parallel_tool_use}; a call cannot be enforced",
+         read_anthropic_tool_choice)
+        .by_default("auto"),
     ignored("metadata", "notes of the client"),
     ignored("service_tier", "there is one"),
     ignored("context_management", "conversations are taken as they are"),

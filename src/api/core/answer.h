@@ -3,11 +3,15 @@
 
 #include <deque>
 #include <functional>
+#include <map>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "api/core/parsed_request.h"
 #include "api/core/service.h"
+#include "chat/formats/output_parser.h"
 
 namespace sluice::api {
 
@@ -16,15 +20,24 @@ struct AnswerSetup {
   const ServedModel* model = nullptr;
   std::string request_id;
   int64_t created = 0;
-  int64_t (*clock)() = nullptr;             // see RequestContext
-  std::string echoed;                       // of chats: the message that the answer starts with
-  std::vector<std::vector<Token>> prompts;  // one per submission
+  int64_t (*clock)() = nullptr;                      // see RequestContext
+  std::string echoed;                                // of chats: the message that the answer starts with
+  std::vector<std::vector<Token>> prompts;           // one per submission
+  std::shared_ptr<const chat::OutputFormat> output;  // what the text is read by; null: all of it is content
+  std::shared_ptr<const chat::ToolSet> tools;        // that may be called
+  chat::AnswerStart start = chat::AnswerStart::Fresh;
 
   std::string id(std::string_view prefix) const;  // of the answer
   bool wants_logprobs() const { return parsed.logprobs_wanted || parsed.logprobs.has_value(); }
   // Nothing is generated: a token that the engine makes all the same is left out.
   bool prompt_alone() const { return parsed.max_tokens == 0; }
   int prompt_tokens() const;
+};
+
+// New tokens of a choice, and what the text means that is certain from now on.
+struct AnswerDelta {
+  const engine::Delta& raw;
+  std::vector<chat::OutputPiece> pieces;  // every call has an id
 };
 
 class AnswerBase : public AnswerWriter {
@@ -38,7 +51,7 @@ class AnswerBase : public AnswerWriter {
   void head_sent() final { started_ = true; }
 
  protected:
-  virtual void on_delta(size_t index, const engine::Delta& delta, std::string& out) = 0;
+  virtual void on_delta(size_t index, const AnswerDelta& delta, std::string& out) = 0;
   virtual void on_choice_end(size_t index, const engine::ChoiceEnd& end, std::string& out) = 0;
   virtual void on_embedding(size_t /*index*/, const std::vector<float>& /*values*/) {}
   // All submissions ended well.
@@ -50,12 +63,27 @@ class AnswerBase : public AnswerWriter {
   const ParsedRequest& parsed() const { return setup_.parsed; }
   const engine::Usage& usage() const { return usage_; }        // of all submissions that have ended
   const engine::Timings& timings() const { return timings_; }  // of the slowest
+  int reasoning_tokens() const { return reasoning_tokens_; }   // so far, of all choices
+  // Whether the choice has called a tool.
+  bool has_called(size_t index, int choice) const;
 
  private:
+  // The text of one choice, as it is read.
+  struct Reader {
+    std::unique_ptr<chat::OutputParser> parser;
+    int calls = 0;
+  };
+  Reader& reader(size_t index, int choice);
+  void read_delta(size_t index, const engine::Delta& delta, std::string& out);
+  void read_end(size_t index, const engine::ChoiceEnd& end, std::string& out);
+  std::vector<chat::OutputPiece> shown(Reader& reader, size_t index, int choice,
+                                       std::vector<chat::OutputPiece> pieces) const;
   void finish(const engine::Finished& finished, std::string& out);
 
   AnswerSetup setup_;
   size_t open_;
+  std::map<std::pair<size_t, int>, Reader> readers_;  // by submission and choice; none where all is content
+  int reasoning_tokens_ = 0;
   engine::Usage usage_;
   engine::Timings timings_;
   bool started_ = false, done_ = false;
@@ -76,7 +104,8 @@ class WholeAnswer : public AnswerBase {
 
  protected:
   struct Choice {
-    std::string text;
+    std::string text, reasoning;
+    std::vector<chat::ToolCall> calls;
     std::vector<request::Sampled> tokens;
     engine::ChoiceEnd end;
   };
@@ -94,7 +123,7 @@ class WholeAnswer : public AnswerBase {
 
  private:
   Choice& choice(size_t index, int number);
-  void on_delta(size_t index, const engine::Delta& delta, std::string& out) final;
+  void on_delta(size_t index, const AnswerDelta& delta, std::string& out) final;
   void on_choice_end(size_t index, const engine::ChoiceEnd& end, std::string& out) final;
   void on_embedding(size_t index, const std::vector<float>& values) final {
     parts_[index].embedding = values;

@@ -41,12 +41,22 @@ json::value stop_reason(const engine::ChoiceEnd& end, const ParsedRequest& parse
   return nullptr;
 }
 
-json::object usage_json(const engine::Usage& usage) {
+std::string_view finish_reason(engine::FinishReason reason, bool has_called) {
+  return has_called && reason == engine::FinishReason::Stop ? "tool_calls" : finish_reason(reason);
+}
+
+json::object call_json(const chat::ToolCall& call) {
+  return {{"id", call.id},
+          {"type", "function"},
+          {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
+}
+
+json::object usage_json(const engine::Usage& usage, int reasoning_tokens) {
   return {{"prompt_tokens", usage.prompt_tokens},
           {"completion_tokens", usage.generated_tokens},
           {"total_tokens", usage.prompt_tokens + usage.generated_tokens},
           {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
-          {"completion_tokens_details", {{"reasoning_tokens", 0}}}};
+          {"completion_tokens_details", {{"reasoning_tokens", reasoning_tokens}}}};
 }
 
 json::object timings_json(const engine::Usage& usage, const engine::Timings& timings) {

@@ -19,6 +19,8 @@ int64_t count_characters(std::string_view text);  // of UTF-8
 
 std::string_view system_fingerprint();
 std::string_view finish_reason(engine::FinishReason reason);  // OpenAI's: "stop" or "length"
+// The same of a chat, whose answer may end with calls: "tool_calls".
+std::string_view finish_reason(engine::FinishReason reason, bool has_called);
 // vLLM's: the stop string or the stop token of the request that ended the choice; null for end tokens.
 json::value stop_reason(const engine::ChoiceEnd& end, const ParsedRequest& parsed);
 
@@ -28,9 +30,11 @@ struct Totals {
   const engine::Timings& timings;
 };
 
-json::object usage_json(const engine::Usage& usage);
+json::object usage_json(const engine::Usage& usage, int reasoning_tokens = 0);
 // llama.cpp's, which Open WebUI shows.
 json::object timings_json(const engine::Usage& usage, const engine::Timings& timings);
+// {id, type: "function", function: {name, arguments}}, as OpenAI has it.
+json::object call_json(const chat::ToolCall& call);
 json::array ids_json(std::span<const Token> tokens);
 json::array ids_json(std::span<const request::Sampled> tokens);
 

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 
 #include "api/core/errors.h"
 #include "api/fields/parameters.h"
+#include "api/fields/tool_fields.h"
 #include "api/openai/models.h"
 #include "chat/chat_prompt.h"
 
@@ -86,6 +88,17 @@ class PromptEncoder {
   Purpose purpose_;
 };
 
+// Whether the prompt has opened the reasoning is seen at its end.
+chat::AnswerStart answer_start(const ServedModel& model, const AnswerSetup& setup,
+                               const chat::OutputFormat& output) {
+  constexpr size_t kTail = 32;
+  const std::vector<Token>& prompt = setup.prompts.front();
+  const auto tail = std::span(prompt).last(std::min(kTail, prompt.size()));
+  if (output.reasoning && chat::opens_reasoning(model.tokenizer->decode(tail), *output.reasoning))
+    return chat::AnswerStart::Reasoning;
+  return setup.parsed.chat.continue_final_message ? chat::AnswerStart::Content : chat::AnswerStart::Fresh;
+}
+
 void truncate(const ServedModel& model, const ParsedRequest& parsed, std::vector<Token>& tokens) {
   if (!parsed.truncate_prompt_tokens) return;
   int keep = *parsed.truncate_prompt_tokens;
@@ -162,6 +175,7 @@ Problem fill(const Call& call, const ServedModel& model, const AnswerSetup& setu
   if (parsed.echo && sampling.logprobs && !sampling.prompt_logprobs && !is_chat(parsed))
     sampling.prompt_logprobs = sampling.logprobs;
   if (Problem problem = check_counts(model, parsed, sampling)) return problem;
+  if (setup.output) parameters->text.shown = model.format->mark_tokens;
   Result<engine::TextMaker> text = engine::make_text_maker(*model.tokenizer, std::move(parameters->text));
   if (!text) return invalid_value("stop", text.error().message);
   for (const std::vector<Token>& prompt : setup.prompts) {
@@ -197,6 +211,61 @@ Problem encode_all(const Call& call, const ServedModel& model, const ParsedReque
   return std::nullopt;
 }
 
+// The tools of the request where the template reads them, and what it leaves out as text of the messages.
+void add_tools(const ServedModel& model, const ParsedRequest& parsed, json::object& variables) {
+  const bool offered = parsed.tools.offered();
+  if (offered) variables["tools"] = parsed.tools.definitions;
+  if (!model.format || !model.format->output.tools) return;
+  const chat::ToolText missing{.tools = !model.format->shows_tools, .calls = !model.format->shows_calls};
+  if (!missing.tools && !missing.calls) return;
+  variables["messages"] =
+      chat::with_tool_text(parsed.chat.messages, offered ? parsed.tools.definitions : json::array(),
+                           *model.format->output.tools, missing);
+}
+
+// How the text of the answer is read. Marks in it stay visible only where somebody reads them.
+void set_output(const ServedModel& model, AnswerSetup& setup) {
+  if (!is_chat(setup.parsed) || !model.format) return;
+  const chat::OutputFormat& whole = model.format->output;
+  const bool has_channels = whole.tools && whole.tools->syntax == chat::CallSyntax::Harmony;
+  chat::OutputFormat output;
+  if (setup.parsed.tools.offered() || has_channels) output.tools = whole.tools;
+  if (setup.parsed.reasoning.is_split) output.reasoning = whole.reasoning;
+  if (output.is_plain()) return;
+  chat::ToolSet tools;
+  if (setup.parsed.tools.offered()) {
+    for (const json::value& tool : setup.parsed.tools.definitions) {
+      const json::object& function = tool.at("function").as_object();
+      tools.add(std::string(function.at("name").as_string()), function.at("parameters"));
+    }
+  }
+  setup.start = answer_start(model, setup, output);
+  setup.output = std::make_shared<chat::OutputFormat>(std::move(output));
+  setup.tools = std::make_shared<chat::ToolSet>(std::move(tools));
+}
+
+// What is promised about an answer and cannot be kept is refused.
+Problem check_promises(const ServedModel& model, const ParsedRequest& parsed) {
+  const ToolsDraft& tools = parsed.tools;
+  if (tools.offered() && tools.use == ToolUse::Required)
+    return unsupported_parameter("tool_choice",
+                                 "'tool_choice' asks for a call, which cannot be enforced; use \"auto\"");
+  if (tools.offered() && !tools.strict.empty())
+    return unsupported_parameter(
+        "tools",
+        fmt::format("'strict' of the tool '{}' cannot be enforced; leave it out", tools.strict.front()));
+  const ReasoningDraft& reasoning = parsed.reasoning;
+  const bool may_exceed = reasoning.budget && parsed.max_tokens.value_or(-1) < 0;
+  const bool exceeds = reasoning.budget && *reasoning.budget < parsed.max_tokens.value_or(0);
+  if (model.format && model.format->reasons() && (may_exceed || exceeds))
+    return unsupported_parameter(
+        reasoning.budget_field,
+        fmt::format(
+            "'{}' is {}, which cannot be enforced for the reasoning of '{}'; limit the answer instead",
+            reasoning.budget_field, *reasoning.budget, model.id));
+  return std::nullopt;
+}
+
 }  // namespace
 
 const ServedModel* choose_model(const Call& call, const ParsedRequest& parsed, Problem& problem) {
@@ -214,11 +283,12 @@ Problem render_messages(const Call& call, const ServedModel& model, const Parsed
   if (chat.continue_final_message && chat.add_generation_prompt)
     return invalid_value("continue_final_message",
                          "'continue_final_message' and 'add_generation_prompt' must not both be true");
-  chat::ChatPrompt prompt{
-      .variables = {{"messages", chat.messages}, {"add_generation_prompt", chat.add_generation_prompt}},
-      .request_variables = chat.variables,
-      .continue_final_message = chat.continue_final_message,
-      .interrupt = call.interrupt};
+  json::object variables{{"messages", chat.messages}, {"add_generation_prompt", chat.add_generation_prompt}};
+  add_tools(model, parsed, variables);
+  chat::ChatPrompt prompt{.variables = std::move(variables),
+                          .request_variables = chat.variables,
+                          .continue_final_message = chat.continue_final_message,
+                          .interrupt = call.interrupt};
   Result<chat::Rendering> rendering =
       chat::render_chat(*model.chat_template, *model.tokenizer, std::move(prompt));
   if (rendering) {
@@ -252,6 +322,9 @@ Reply generate(const Call& call, ParsedRequest parsed, MakeWriter make_writer) {
   EngineJob prepared{.stream = parsed.stream};
   prepared.model = choose_model(call, parsed, problem);
   if (problem) return *problem;
+  if (!problem) problem = check_tools(parsed);
+  if (!problem) problem = check_promises(*prepared.model, parsed);
+  if (problem) return in_clients_words(*std::move(problem), parsed.sent);
   fill_defaults(parsed, prepared.model->defaults);
   AnswerSetup setup{.parsed = std::move(parsed),
                     .model = prepared.model,
@@ -260,6 +333,7 @@ Reply generate(const Call& call, ParsedRequest parsed, MakeWriter make_writer) {
                     .clock = call.context.clock};
   if ((problem = encode_prompts(call, *prepared.model, setup.parsed, Purpose::Run, setup.prompts)))
     return *problem;
+  set_output(*prepared.model, setup);
   if ((problem = fill(call, *prepared.model, setup, prepared)))
     return in_clients_words(*std::move(problem), setup.parsed.sent);
   setup.echoed = echoed_message(setup.parsed);

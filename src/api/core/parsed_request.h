@@ -28,6 +28,26 @@ struct ChatDraft {
   bool continue_final_message = false;  // the answer goes on with the last message
 };
 
+enum class ToolUse : uint8_t { Auto, None, Required };
+
+struct ToolsDraft {
+  json::array definitions;  // as templates read them: {type, function: {name, description, parameters}}
+  ToolUse use = ToolUse::Auto;
+  std::vector<std::string> only;    // the tools that may be called; empty: all
+  std::vector<std::string> strict;  // those whose arguments must fit their schemas
+  bool parallel = true;             // an answer may hold several calls
+
+  bool offered() const { return use != ToolUse::None && !definitions.empty(); }
+  const json::object* find(std::string_view name) const;  // its function; null: there is none
+};
+
+struct ReasoningDraft {
+  bool is_split = true;       // apart from the content
+  bool is_shown = true;       // where it is split
+  std::optional<int> budget;  // most tokens of it
+  std::string budget_field;   // what the client calls it
+};
+
 struct ParsedRequest {
   std::vector<std::string> sent;  // the fields that the client gave and that were read: "options.stop"
   std::string model;
@@ -36,6 +56,8 @@ struct ParsedRequest {
   std::vector<Prompt> prompts;
   bool several_prompts = false;  // they were written as a list, even if of one
   ChatDraft chat;
+  ToolsDraft tools;
+  ReasoningDraft reasoning;
   std::optional<bool> add_special_tokens;     // around the prompt; default: with texts, not with templates
   std::optional<int> truncate_prompt_tokens;  // -1: to what fits
   bool truncate_right = false;                // keep the first tokens instead of the last

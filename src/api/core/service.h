@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "chat/chat_template.h"
+#include "chat/formats/model_format.h"
 #include "engine/events.h"
 #include "request/sampling_params.h"
 #include "tokenizer/tokenizer.h"
@@ -44,7 +45,9 @@ struct ServedModel {
   int64_t created = 0;                                // seconds since 1970
   const tokenizer::Tokenizer* tokenizer = nullptr;    // never null
   const chat::ChatTemplate* chat_template = nullptr;  // null: chat is refused with the reason
-  int context = 0;                                    // positions of prompt and answer together
+  std::shared_ptr<const chat::ModelFormat>
+      format;               // of its answers in chats; null where there is no template
+  int context = 0;          // positions of prompt and answer together
   int max_output = 0;       // tokens of an answer, longer ones are cut; 0: what fits
   int embedding = 0;        // numbers of an embedding; 0: not known
   int max_sequences = 128;  // choices or beams of one request

@@ -74,7 +74,7 @@ struct Field {
 // Of rows of the same name the first holds.
 struct RequestSchema {
   std::string_view name;
-  std::array<std::span<const Field>, 6> groups;  // unused ones are empty
+  std::array<std::span<const Field>, 8> groups;  // unused ones are empty
 
   const Field* find(std::string_view field) const;  // nullptr where there is none
 };

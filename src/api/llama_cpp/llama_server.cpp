@@ -95,9 +95,9 @@ class LlamaStream : public AnswerBase {
   std::string_view ping() const override { return ": ping\n\n"; }
 
  private:
-  void on_delta(size_t, const engine::Delta& delta, std::string& out) override {
-    if (delta.text.empty() && delta.tokens.empty()) return;
-    append_event(out, write_json(piece(setup(), delta.text, delta.tokens)));
+  void on_delta(size_t, const AnswerDelta& delta, std::string& out) override {
+    if (delta.raw.text.empty() && delta.raw.tokens.empty()) return;
+    append_event(out, write_json(piece(setup(), delta.raw.text, delta.raw.tokens)));
   }
   void on_choice_end(size_t, const engine::ChoiceEnd& end, std::string&) override { end_ = end; }
   void on_complete(std::string& out) override {

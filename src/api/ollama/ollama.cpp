@@ -7,6 +7,7 @@
 #include "api/core/generation.h"
 #include "api/core/messages.h"
 #include "api/fields/sampling_fields.h"
+#include "api/fields/tool_fields.h"
 #include "api/ollama/ollama_answer.h"
 #include "api/openai/completions.h"
 #include "api/openai/embeddings.h"
@@ -114,7 +115,8 @@ constexpr Field kCommon[] = {
 constexpr Field kChat[] = {
     required(used("messages", {Kind::List}, "objects with role and content; none: the model is loaded",
                   read_ollama_messages)),
-    unsupported("tools", "tool calls are not offered", is_empty),
+    used("tools", {Kind::List}, "functions that the model may call: {type: function, function: {...}}",
+         read_tools),
 };
 
 constexpr Field kGenerate[] = {

@@ -14,14 +14,32 @@ int64_t nanoseconds(double seconds) {
   return static_cast<int64_t>(seconds * 1e9);
 }
 
-json::object line(const AnswerSetup& setup, OllamaForm form, const std::string& text) {
+struct LineText {
+  std::string content = {}, thinking = {};
+  std::vector<chat::ToolCall> calls = {};
+};
+
+json::object line(const AnswerSetup& setup, OllamaForm form, const LineText& text) {
   json::object out{{"model", setup.model->id},
                    {"created_at", to_rfc3339(wall_time(setup.clock, setup.created))}};
-  if (form == OllamaForm::Chat) {
-    out["message"] = {{"role", "assistant"}, {"content", text}};
-  } else {
-    out["response"] = text;
+  if (form != OllamaForm::Chat) {
+    out["response"] = text.content;
+    if (!text.thinking.empty()) out["thinking"] = text.thinking;
+    return out;
   }
+  json::object message{{"role", "assistant"}, {"content", text.content}};
+  if (!text.thinking.empty()) message["thinking"] = text.thinking;
+  if (!text.calls.empty()) {
+    json::array& list = message["tool_calls"].emplace_array();
+    for (const chat::ToolCall& call : text.calls) {
+      Result<json::value> arguments = parse_json(call.arguments, "arguments");
+      list.push_back({{"id", call.id},
+                      {"function",
+                       {{"name", call.name},
+                        {"arguments", arguments && arguments->is_object() ? *arguments : json::object()}}}});
+    }
+  }
+  out["message"] = std::move(message);
   return out;
 }
 
@@ -68,27 +86,40 @@ std::chrono::nanoseconds wall_time(int64_t (*clock)(), int64_t seconds) {
 
 std::string OllamaAnswer::compose() const {
   const Choice& choice = parts().front().choices.front();
-  json::object out = line(setup(), form_, choice.text);
+  json::object out = line(setup(), form_, {choice.text, choice.reasoning, choice.calls});
   add_logprobs(setup(), choice.tokens, out);
   add_ollama_end(choice.end, {usage(), timings()}, out);
   return write_json(out);
 }
 
-void OllamaStream::on_delta(size_t, const engine::Delta& delta, std::string& out) {
-  if (delta.text.empty() && !(setup().wants_logprobs() && !delta.tokens.empty())) return;
-  json::object piece = line(setup(), form_, delta.text);
-  add_logprobs(setup(), delta.tokens, piece);
-  piece["done"] = false;
-  write_json(piece, out);
+void OllamaStream::append_line(json::object line, const std::vector<request::Sampled>& tokens,
+                               std::string& out) const {
+  add_logprobs(setup(), tokens, line);
+  line["done"] = false;
+  write_json(line, out);
   out += '\n';
 }
 
-void OllamaStream::on_choice_end(size_t, const engine::ChoiceEnd& end, std::string&) {
+void OllamaStream::on_delta(size_t, const AnswerDelta& delta, std::string& out) {
+  LineText text;
+  for (const chat::OutputPiece& piece : delta.pieces) {
+    if (const auto* content = std::get_if<chat::ContentPiece>(&piece)) text.content += content->text;
+    if (const auto* thought = std::get_if<chat::ReasoningPiece>(&piece)) text.thinking += thought->text;
+    if (const auto* call = std::get_if<chat::CallPiece>(&piece)) calls_.push_back({call->name, call->id, {}});
+    if (const auto* part = std::get_if<chat::ArgumentsPiece>(&piece)) calls_.back().arguments += part->text;
+  }
+  const bool logprobs = setup().wants_logprobs() && !delta.raw.tokens.empty();
+  if (text.content.empty() && text.thinking.empty() && !logprobs) return;
+  append_line(line(setup(), form_, text), delta.raw.tokens, out);
+}
+
+void OllamaStream::on_choice_end(size_t, const engine::ChoiceEnd& end, std::string& out) {
   end_ = end;
+  if (!calls_.empty()) append_line(line(setup(), form_, {"", "", calls_}), {}, out);
 }
 
 void OllamaStream::on_complete(std::string& out) {
-  json::object last = line(setup(), form_, "");
+  json::object last = line(setup(), form_, {});
   add_ollama_end(end_, {usage(), timings()}, last);
   write_json(last, out);
   out += '\n';

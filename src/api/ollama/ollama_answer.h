@@ -4,6 +4,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "api/core/answer.h"
 #include "api/core/answer_json.h"
@@ -37,13 +38,15 @@ class OllamaStream : public AnswerBase {
   std::string_view content_type() const override { return "application/x-ndjson"; }
 
  private:
-  void on_delta(size_t index, const engine::Delta& delta, std::string& out) override;
+  void append_line(json::object line, const std::vector<request::Sampled>& tokens, std::string& out) const;
+  void on_delta(size_t index, const AnswerDelta& delta, std::string& out) override;
   void on_choice_end(size_t index, const engine::ChoiceEnd& end, std::string& out) override;
   void on_complete(std::string& out) override;
   void on_failure(const ApiError& error, std::string& out) override;
 
   OllamaForm form_;
   engine::ChoiceEnd end_;
+  std::vector<chat::ToolCall> calls_;  // sent together at the end
 };
 
 class OllamaEmbeddings : public WholeAnswer {

@@ -6,6 +6,7 @@
 #include "api/core/generation.h"
 #include "api/core/messages.h"
 #include "api/fields/sampling_fields.h"
+#include "api/fields/tool_fields.h"
 #include "api/openai/chat_answer.h"
 
 namespace sluice::api {
@@ -15,6 +16,23 @@ namespace {
 Status read_reasoning_effort(const json::value& value, ParsedRequest& parsed) {
   parsed.chat.variables["reasoning_effort"] = value;
   if (value.get_string() == "none") parsed.chat.variables["enable_thinking"] = false;
+  return {};
+}
+
+template <const char* name>
+Status read_budget(const json::value& value, ParsedRequest& parsed) {
+  parsed.reasoning.budget = to_int(value);
+  parsed.reasoning.budget_field = name;
+  return {};
+}
+constexpr char kThinkingBudget[] = "thinking_token_budget", kMaxThinking[] = "max_thinking_tokens";
+
+Status read_reasoning_format(const json::value& value, ParsedRequest& parsed) {
+  parsed.reasoning.is_split = value.get_string() != "none";
+  return {};
+}
+Status read_include_reasoning(const json::value& value, ParsedRequest& parsed) {
+  parsed.reasoning.is_shown = value.get_bool();
   return {};
 }
 
@@ -49,8 +67,27 @@ constexpr Field kConversation[] = {
     unsupported("chat_template", "requests bring no templates; the model's own is used", is_empty),
     ignored("mm_processor_kwargs", "models read text"),
     ignored("media_io_kwargs", "models read text"),
-    ignored("reasoning_format", "reasoning is part of the text"),
-    ignored("parse_tool_calls", "calls are part of the text"),
+    used("reasoning_format", {Kind::Text}, "\"none\" leaves the reasoning in the content",
+         read_reasoning_format)
+        .by_default("auto"),
+    used("include_reasoning", {Kind::Boolean}, "give the reasoning apart from the content",
+         read_include_reasoning)
+        .by_default("true"),
+    used(kThinkingBudget, integer(0),
+         "most tokens of the reasoning; refused where the model may reason longer",
+         read_budget<kThinkingBudget>),
+    used(kMaxThinking, integer(0), "the same", read_budget<kMaxThinking>),
+    used("tools", {Kind::List},
+         "functions that the model may call: {type: function, function: {name, description, parameters}}; "
+         "other "
+         "types are left out",
+         read_tools),
+    used("tool_choice", {}, "\"none\" or \"auto\"; a call cannot be enforced", read_tool_choice)
+        .by_default("auto"),
+    used("parallel_tool_calls", {Kind::Boolean},
+         "an answer may hold several calls; else the first one is given", read_parallel_tool_calls)
+        .by_default("true"),
+    ignored("parse_tool_calls", "calls are always read"),
 };
 
 constexpr Field kMessages[] = {

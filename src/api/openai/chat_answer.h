@@ -28,7 +28,7 @@ class ChatStream : public OpenAiStream {
 
  private:
   void begin_choice(size_t index, int choice, std::string& out) override;
-  json::object piece(size_t index, const engine::Delta& delta) override;
+  std::vector<json::object> chunks(size_t index, const AnswerDelta& delta) override;
   json::object last_piece(size_t index, const engine::ChoiceEnd& end) override;
 };
 

@@ -93,6 +93,13 @@ void CompletionStream::add_echo(size_t index, engine::Delta& delta, CompletionLo
   if (setup().wants_logprobs()) add_prompt(setup().prompts[index], prompt_logprobs_[index], logprobs);
 }
 
+std::vector<json::object> CompletionStream::chunks(size_t index, const AnswerDelta& delta) {
+  json::object made = piece(index, delta.raw);
+  if (made.empty()) return {};
+  return {std::move(made)};
+}
+
+// Empty: there is nothing to say.
 json::object CompletionStream::piece(size_t index, const engine::Delta& delta) {
   prompt_logprobs_[index].insert(prompt_logprobs_[index].end(), delta.prompt_logprobs.begin(),
                                  delta.prompt_logprobs.end());

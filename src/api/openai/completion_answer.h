@@ -25,7 +25,8 @@ class CompletionStream : public OpenAiStream {
 
  private:
   void begin_choice(size_t index, int choice, std::string& out) override;
-  json::object piece(size_t index, const engine::Delta& delta) override;
+  std::vector<json::object> chunks(size_t index, const AnswerDelta& delta) override;
+  json::object piece(size_t index, const engine::Delta& delta);
   json::object last_piece(size_t index, const engine::ChoiceEnd& end) override;
   void add_echo(size_t index, engine::Delta& delta, CompletionLogprobs& logprobs);
 

@@ -40,7 +40,8 @@ void OpenAiStream::append(std::string_view choices, const json::object* extra, s
 void OpenAiStream::append_chunk(json::object choice, std::string& out) {
   json::object extra;
   if (parsed().continuous_usage) {
-    extra["usage"] = usage_json({.prompt_tokens = setup().prompt_tokens(), .generated_tokens = generated_});
+    extra["usage"] = usage_json({.prompt_tokens = setup().prompt_tokens(), .generated_tokens = generated_},
+                                reasoning_tokens());
   } else if (parsed().include_usage) {
     extra["usage"] = nullptr;
   }
@@ -54,11 +55,10 @@ void OpenAiStream::begin(size_t index, int choice, std::string& out) {
   begin_choice(index, choice, out);
 }
 
-void OpenAiStream::on_delta(size_t index, const engine::Delta& delta, std::string& out) {
-  begin(index, delta.choice, out);
-  if (!setup().prompt_alone()) generated_ += static_cast<int>(delta.tokens.size());
-  json::object choice = piece(index, delta);
-  if (!choice.empty()) append_chunk(std::move(choice), out);
+void OpenAiStream::on_delta(size_t index, const AnswerDelta& delta, std::string& out) {
+  begin(index, delta.raw.choice, out);
+  if (!setup().prompt_alone()) generated_ += static_cast<int>(delta.raw.tokens.size());
+  for (json::object& choice : chunks(index, delta)) append_chunk(std::move(choice), out);
 }
 
 void OpenAiStream::on_choice_end(size_t index, const engine::ChoiceEnd& end, std::string& out) {
@@ -72,10 +72,10 @@ void OpenAiStream::on_complete(std::string& out) {
   json::object extra{{"timings", timings_json(usage(), timings())}};
   if (parsed().include_usage) {
     append_chunk(std::move(held_), out);
-    extra["usage"] = usage_json(usage());
+    extra["usage"] = usage_json(usage(), reasoning_tokens());
     append("[]", &extra, out);
   } else {
-    if (parsed().continuous_usage) extra["usage"] = usage_json(usage());
+    if (parsed().continuous_usage) extra["usage"] = usage_json(usage(), reasoning_tokens());
     append("[" + write_json(held_) + "]", &extra, out);
   }
   out += "data: [DONE]\n\n";

@@ -21,8 +21,8 @@ class OpenAiStream : public AnswerBase {
  protected:
   // What comes before the first piece of a choice.
   virtual void begin_choice(size_t index, int choice, std::string& out) = 0;
-  // An entry of "choices"; empty: there is nothing to say.
-  virtual json::object piece(size_t index, const engine::Delta& delta) = 0;
+  // Entries of "choices", one for each chunk.
+  virtual std::vector<json::object> chunks(size_t index, const AnswerDelta& delta) = 0;
   virtual json::object last_piece(size_t index, const engine::ChoiceEnd& end) = 0;
 
   void append_chunk(json::object choice, std::string& out);
@@ -32,7 +32,7 @@ class OpenAiStream : public AnswerBase {
   TokenNames names() const { return {*setup().model->tokenizer, parsed().tokens_as_ids}; }
 
  private:
-  void on_delta(size_t index, const engine::Delta& delta, std::string& out) final;
+  void on_delta(size_t index, const AnswerDelta& delta, std::string& out) final;
   void on_choice_end(size_t index, const engine::ChoiceEnd& end, std::string& out) final;
   void on_complete(std::string& out) final;
   void on_failure(const ApiError& error, std::string& out) final;

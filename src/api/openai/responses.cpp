@@ -6,6 +6,7 @@
 #include "api/core/generation.h"
 #include "api/core/messages.h"
 #include "api/fields/sampling_fields.h"
+#include "api/fields/tool_fields.h"
 #include "api/openai/chat.h"
 #include "api/openai/responses_answer.h"
 
@@ -42,6 +43,18 @@ Result<json::object> to_message(const json::object& item, size_t index) {
                fmt::format("'input[{}]' is of type '{}', which is not supported", index, clipped(type))};
 }
 
+// Calls of one answer come as items of their own: they are one message to a template.
+bool joins_calls(json::object& message, json::array& messages) {
+  json::value* calls = message.if_contains("tool_calls");
+  if (calls == nullptr || messages.empty()) return false;
+  json::object& last = messages.back().get_object();
+  if (text_of(last, "role") != "assistant") return false;
+  json::value& joined = last["tool_calls"];
+  if (!joined.is_array()) joined.emplace_array();
+  for (json::value& call : calls->get_array()) joined.get_array().push_back(std::move(call));
+  return true;
+}
+
 Status read_input(const json::value& value, ParsedRequest& parsed) {
   if (value.is_string()) return read_message_list({{{"role", "user"}, {"content", value}}}, "input", parsed);
   const json::array* items = value.if_array();
@@ -54,7 +67,9 @@ Status read_input(const json::value& value, ParsedRequest& parsed) {
       return Error{ErrorCode::InvalidArgument, fmt::format("'input[{}]' must be an object", i)};
     Result<json::object> message = to_message(*item, i);
     if (!message) return message.error();
-    if (!message->empty()) messages.push_back(std::move(*message));
+    if (message->empty()) continue;
+    if (joins_calls(*message, messages)) continue;
+    messages.push_back(std::move(*message));
   }
   return read_message_list(messages, "input", parsed);
 }
@@ -92,8 +107,14 @@ Status read_truncation(const json::value& value, ParsedRequest& parsed) {
 bool is_plain_format(const json::value& value) {
   return value.is_object() && (value.get_object().empty() || text_of(value.get_object(), "type") == "text");
 }
-bool needs_no_tool(const json::value& value) {
-  return is_none(value) || value == "auto";
+
+Status read_echoed_tools(const json::value& value, ParsedRequest& parsed) {
+  parsed.echoed["tools"] = value;
+  return read_tools(value, parsed);
+}
+Status read_echoed_choice(const json::value& value, ParsedRequest& parsed) {
+  parsed.echoed["tool_choice"] = value;
+  return read_tool_choice(value, parsed);
 }
 
 constexpr Field kText[] = {
@@ -102,8 +123,8 @@ constexpr Field kText[] = {
 };
 constexpr Field kReasoning[] = {
     used("effort", {Kind::Text}, "reasoning_effort for the chat template", read_echoed_effort),
-    ignored("summary", "reasoning is part of the text"),
-    ignored("generate_summary", "reasoning is part of the text"),
+    ignored("summary", "reasoning is given in full"),
+    ignored("generate_summary", "reasoning is given in full"),
 };
 
 constexpr Field kInput[] = {
@@ -117,8 +138,15 @@ constexpr Field kInput[] = {
     unsupported("previous_response_id", "answers are not stored; send the conversation as input"),
     unsupported("conversation", "conversations are not stored; send them as input"),
     unsupported("prompt", "prompts are not stored"),
-    unsupported("tools", "tool calls are not offered", is_empty),
-    unsupported("tool_choice", "tool calls are not offered", needs_no_tool),
+    used("tools", {Kind::List},
+         "functions that the model may call: {type: function, name, description, parameters}; other types "
+         "are left out",
+         read_echoed_tools),
+    used("tool_choice", {}, "\"none\" or \"auto\"; a call cannot be enforced", read_echoed_choice)
+        .by_default("auto"),
+    used("parallel_tool_calls", {Kind::Boolean},
+         "an answer may hold several calls; else the first one is given", read_parallel_tool_calls)
+        .by_default("true"),
 };
 
 constexpr Field kResponse[] = {
@@ -132,7 +160,7 @@ constexpr Field kResponse[] = {
          "\"message.output_text.logprobs\" gives log-probabilities; others are ignored", read_include),
     used("metadata", {Kind::Object}, "at most 16 entries that the answer repeats", read_metadata),
     unsupported("background", "answers are sent at once", is_empty),
-    ignored("max_tool_calls", "has no meaning without tools"),
+    ignored("max_tool_calls", "the server runs no tools"),
     ignored("context_management", "conversations are taken as they are"),
     ignored("client_metadata", "notes of the client"),
 };

@@ -13,12 +13,38 @@ json::object part_json(const std::string& text, json::array logprobs) {
           {"text", text}};
 }
 
-json::object item_json(const AnswerSetup& setup, std::string_view status, json::array content) {
-  return {{"id", setup.id("msg_")},
+json::object reasoning_part(const std::string& text) {
+  return {{"type", "reasoning_text"}, {"text", text}};
+}
+
+// `status` in_progress: nothing of it is there yet.
+json::object item_json(const ResponseItem& item, std::string_view status) {
+  const bool is_begun = status != "in_progress";
+  json::array content;
+  switch (item.kind) {
+    case ResponseItem::Kind::Reasoning:
+      if (is_begun) content.push_back(reasoning_part(item.text));
+      return {{"id", item.id},
+              {"type", "reasoning"},
+              {"status", json::string(status)},
+              {"summary", json::array()},
+              {"content", std::move(content)}};
+    case ResponseItem::Kind::Call:
+      return {{"id", item.id},           {"type", "function_call"}, {"status", json::string(status)},
+              {"call_id", item.call.id}, {"name", item.call.name},  {"arguments", item.text}};
+    case ResponseItem::Kind::Message:
+      break;
+  }
+  if (is_begun) content.push_back(part_json(item.text, item.logprobs));
+  return {{"id", item.id},
           {"type", "message"},
           {"status", json::string(status)},
           {"role", "assistant"},
           {"content", std::move(content)}};
+}
+
+std::string call_item_id(const AnswerSetup& setup, size_t number) {
+  return setup.id("fc_") + "_" + std::to_string(number);
 }
 
 json::array logprobs_json(const AnswerSetup& setup, const std::vector<request::Sampled>& tokens) {
@@ -29,11 +55,11 @@ json::array logprobs_json(const AnswerSetup& setup, const std::vector<request::S
   return out;
 }
 
-json::object response_usage(const engine::Usage& usage) {
+json::object response_usage(const engine::Usage& usage, int reasoning_tokens) {
   return {{"input_tokens", usage.prompt_tokens},
           {"input_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
           {"output_tokens", usage.generated_tokens},
-          {"output_tokens_details", {{"reasoning_tokens", 0}}},
+          {"output_tokens_details", {{"reasoning_tokens", reasoning_tokens}}},
           {"total_tokens", usage.prompt_tokens + usage.generated_tokens}};
 }
 
@@ -61,15 +87,15 @@ json::object response_json(const AnswerSetup& setup, std::string_view status) {
           {"max_output_tokens", parsed.max_tokens ? json::value(*parsed.max_tokens) : json::value(nullptr)},
           {"model", setup.model->id},
           {"output", json::array()},
-          {"parallel_tool_calls", true},
+          {"parallel_tool_calls", parsed.tools.parallel},
           {"previous_response_id", nullptr},
           {"reasoning", {{"effort", said(setup, "effort", nullptr)}, {"summary", nullptr}}},
           {"service_tier", "default"},
           {"store", false},
           {"temperature", parsed.temperature.value_or(1)},
           {"text", {{"format", {{"type", "text"}}}}},
-          {"tool_choice", "auto"},
-          {"tools", json::array()},
+          {"tool_choice", said(setup, "tool_choice", "auto")},
+          {"tools", said(setup, "tools", json::array())},
           {"top_logprobs", parsed.top_logprobs.value_or(0)},
           {"top_p", parsed.top_p.value_or(1)},
           {"truncation", said(setup, "truncation", "disabled")},
@@ -81,12 +107,21 @@ json::object response_json(const AnswerSetup& setup, std::string_view status) {
 }  // namespace
 
 std::string ResponseAnswer::compose() const {
+  using Kind = ResponseItem::Kind;
   const Choice& choice = parts().front().choices.front();
   const std::string_view status = status_name(choice.end);
   json::object out = response_json(setup(), status);
-  json::array content{part_json(choice.text, logprobs_json(setup(), choice.tokens))};
-  out["output"] = json::array{item_json(setup(), status, std::move(content))};
-  out["usage"] = response_usage(usage());
+  json::array items;
+  if (!choice.reasoning.empty())
+    items.push_back(item_json({Kind::Reasoning, setup().id("rs_"), choice.reasoning}, status));
+  if (!choice.text.empty() || choice.calls.empty())
+    items.push_back(item_json(
+        {Kind::Message, setup().id("msg_"), choice.text, {}, logprobs_json(setup(), choice.tokens)}, status));
+  for (size_t i = 0; i < choice.calls.size(); ++i)
+    items.push_back(item_json(
+        {Kind::Call, call_item_id(setup(), i), choice.calls[i].arguments, choice.calls[i]}, status));
+  out["output"] = std::move(items);
+  out["usage"] = response_usage(usage(), reasoning_tokens());
   return write_json(out);
 }
 
@@ -97,13 +132,10 @@ void ResponseStream::append(std::string_view type, json::object data, std::strin
 }
 
 void ResponseStream::append_part(std::string_view type, json::object data, std::string& out) {
-  json::object all{{"item_id", setup().id("msg_")}, {"output_index", 0}, {"content_index", 0}};
+  json::object all{{"item_id", items_.back().id}, {"output_index", items_.size() - 1}};
+  if (items_.back().kind != ResponseItem::Kind::Call) all["content_index"] = 0;
   for (auto& [key, value] : data) all[key] = std::move(value);
   append(type, std::move(all), out);
-}
-
-json::object ResponseStream::item(std::string_view status) const {
-  return item_json(setup(), status, {part_json(text_, logprobs_)});
 }
 
 void ResponseStream::begin(std::string& out) {
@@ -111,33 +143,90 @@ void ResponseStream::begin(std::string& out) {
   begun_ = true;
   for (const char* type : {"response.created", "response.in_progress"})
     append(type, {{"response", response_json(setup(), "in_progress")}}, out);
-  append("response.output_item.added",
-         {{"output_index", 0}, {"item", item_json(setup(), "in_progress", json::array())}}, out);
-  append_part("response.content_part.added", {{"part", part_json("", {})}}, out);
+  // The message of an answer that holds nothing else is there before its first word.
+  if (!setup().output) open(ResponseItem::Kind::Message, out);
 }
 
-void ResponseStream::on_delta(size_t, const engine::Delta& delta, std::string& out) {
+ResponseItem& ResponseStream::open(ResponseItem::Kind kind, std::string& out) {
+  if (!is_open_ || items_.back().kind != kind)
+    begin_item({kind, setup().id(kind == ResponseItem::Kind::Reasoning ? "rs_" : "msg_")}, out);
+  return items_.back();
+}
+
+void ResponseStream::begin_item(ResponseItem item, std::string& out) {
+  end_item("completed", out);
+  is_open_ = true;
+  items_.push_back(std::move(item));
+  append("response.output_item.added",
+         {{"output_index", items_.size() - 1}, {"item", item_json(items_.back(), "in_progress")}}, out);
+  if (items_.back().kind == ResponseItem::Kind::Message)
+    append_part("response.content_part.added", {{"part", part_json("", {})}}, out);
+  if (items_.back().kind == ResponseItem::Kind::Reasoning)
+    append_part("response.content_part.added", {{"part", reasoning_part("")}}, out);
+}
+
+void ResponseStream::end_item(std::string_view status, std::string& out) {
+  if (!is_open_) return;
+  is_open_ = false;
+  const ResponseItem& item = items_.back();
+  if (item.kind == ResponseItem::Kind::Message) {
+    append_part("response.output_text.done", {{"text", item.text}, {"logprobs", item.logprobs}}, out);
+    append_part("response.content_part.done", {{"part", part_json(item.text, item.logprobs)}}, out);
+  } else if (item.kind == ResponseItem::Kind::Reasoning) {
+    append_part("response.reasoning_text.done", {{"text", item.text}}, out);
+    append_part("response.content_part.done", {{"part", reasoning_part(item.text)}}, out);
+  } else {
+    append_part("response.function_call_arguments.done", {{"name", item.call.name}, {"arguments", item.text}},
+                out);
+  }
+  append("response.output_item.done",
+         {{"output_index", items_.size() - 1}, {"item", item_json(item, status)}}, out);
+}
+
+void ResponseStream::add(const chat::OutputPiece& piece, json::array& logprobs, std::string& out) {
+  if (const auto* content = std::get_if<chat::ContentPiece>(&piece)) {
+    ResponseItem& item = open(ResponseItem::Kind::Message, out);
+    item.text += content->text;
+    item.logprobs.insert(item.logprobs.end(), logprobs.begin(), logprobs.end());
+    append_part("response.output_text.delta", {{"delta", content->text}, {"logprobs", std::move(logprobs)}},
+                out);
+    logprobs.clear();
+  } else if (const auto* thought = std::get_if<chat::ReasoningPiece>(&piece)) {
+    open(ResponseItem::Kind::Reasoning, out).text += thought->text;
+    append_part("response.reasoning_text.delta", {{"delta", thought->text}}, out);
+  } else if (const auto* call = std::get_if<chat::CallPiece>(&piece)) {
+    const auto number = static_cast<size_t>(call->call);
+    begin_item({ResponseItem::Kind::Call, call_item_id(setup(), number), {}, {call->name, call->id, {}}},
+               out);
+  } else {
+    const std::string& text = std::get<chat::ArgumentsPiece>(piece).text;
+    items_.back().text += text;
+    append_part("response.function_call_arguments.delta", {{"delta", text}}, out);
+  }
+}
+
+void ResponseStream::on_delta(size_t, const AnswerDelta& delta, std::string& out) {
   begin(out);
-  json::array logprobs = logprobs_json(setup(), delta.tokens);
-  if (delta.text.empty() && logprobs.empty()) return;
-  text_ += delta.text;
-  logprobs_.insert(logprobs_.end(), logprobs.begin(), logprobs.end());
-  append_part("response.output_text.delta", {{"delta", delta.text}, {"logprobs", std::move(logprobs)}}, out);
+  json::array logprobs = logprobs_json(setup(), delta.raw.tokens);
+  for (const chat::OutputPiece& piece : delta.pieces) add(piece, logprobs, out);
+  if (!logprobs.empty() && !setup().output) add(chat::ContentPiece{}, logprobs, out);
 }
 
 void ResponseStream::on_choice_end(size_t, const engine::ChoiceEnd& end, std::string& out) {
   begin(out);
   end_ = end;
-  append_part("response.output_text.done", {{"text", text_}, {"logprobs", logprobs_}}, out);
-  append_part("response.content_part.done", {{"part", part_json(text_, logprobs_)}}, out);
-  append("response.output_item.done", {{"output_index", 0}, {"item", item(status_name(end))}}, out);
+  if (items_.empty()) open(ResponseItem::Kind::Message, out);
+  end_item(status_name(end), out);
 }
 
 void ResponseStream::on_complete(std::string& out) {
   const std::string_view status = status_name(end_);
   json::object response = response_json(setup(), status);
-  response["output"] = json::array{item(status)};
-  response["usage"] = response_usage(usage());
+  json::array output;
+  for (size_t i = 0; i < items_.size(); ++i)
+    output.push_back(item_json(items_[i], i + 1 < items_.size() ? "completed" : status));
+  response["output"] = std::move(output);
+  response["usage"] = response_usage(usage(), reasoning_tokens());
   append("response." + std::string(status), {{"response", std::move(response)}}, out);
 }
 

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/system/memory.h"
 #include "base/system/terminal.h"
+#include "chat/formats/model_format.h"
 #include "cli/command.h"
 #include "cli/format.h"
 #include "cli/open_session.h"
@@ -78,6 +79,11 @@ class ServeCommand : public Command {
     options.add_choice<LogFormat>(log_format_, "log-format",
                                   "lines of text, or JSON objects with the time in UTC",
                                   {{"text", LogFormat::Text}, {"json", LogFormat::Json}});
+    options
+        .add(tool_format_, "tool-format",
+             "how the models write tool calls, as docs/tools.md lists; found by the chat template where left "
+             "out")
+        .shown_as("NAME");
     options.add(queue_requests_, "queue-requests", "requests that may wait").within(1, 1'000'000);
     options.add(queue_tokens_, "queue-tokens", "prompt tokens that may wait").within(1, 2'000'000'000);
     options
@@ -156,6 +162,12 @@ class ServeCommand : public Command {
             .count();
     backend.model.tokenizer = &session.tokenizer();
     backend.model.chat_template = session.has_chat_template() ? &session.chat_template() : nullptr;
+    if (session.has_chat_template()) {
+      Result<chat::ModelFormat> format =
+          chat::make_model_format(session.chat_template(), session.tokenizer(), tool_format_);
+      if (!format) return format.error();
+      backend.model.format = std::make_shared<chat::ModelFormat>(std::move(*format));
+    }
     backend.model.context = setup.context;
     backend.model.max_output = max_output_;
     backend.model.embedding = model.spec().dim;
@@ -229,6 +241,7 @@ class ServeCommand : public Command {
   request::SamplingDefaults sampling_;  // before the models' own
   llm::SessionOptions session_;
   server::ServerOptions server_;
+  std::string tool_format_;
   int queue_requests_ = 1024;
   int queue_tokens_ = 4 << 20;
   double max_queue_time_ = 0;
