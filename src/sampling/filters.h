@@ -24,6 +24,7 @@ struct Workspace {
   std::vector<float> keys;     // what typical-p orders them by
   std::vector<float> raw;      // the row before the processors
   std::vector<float> buffer;   // of selections
+  std::vector<int32_t> mask;   // of a grammar, a bit for each token
 };
 
 // Unnormalised probabilities of the tokens that can be sampled, tokens ascending.

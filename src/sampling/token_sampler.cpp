@@ -31,7 +31,22 @@ TokenSampler::TokenSampler(const SequenceStart& start)
       seed_(start.seed),
       choice_(start.choice),
       processors_(params_, end_tokens_of(start)),
-      history_(start.prompt, processors_.needs()) {}
+      history_(start.prompt, processors_.needs()) {
+  if (start.grammar != nullptr) matcher_.emplace(start.grammar, processors_.end_tokens());
+}
+
+void TokenSampler::accept(Token token) {
+  history_.append(token);
+  if (!matcher_ || violation_) return;
+  if (const Status taken = matcher_->accept(token); !taken) violation_ = taken.error();
+}
+
+void TokenSampler::rollback(size_t count) {
+  history_.rollback(count);
+  violation_.reset();
+  const size_t left = output().size();
+  if (matcher_ && matcher_->accepted() > left) matcher_->rollback(matcher_->accepted() - left);
+}
 
 const request::Sampling* TokenSampler::plain_sampling() const {
   return std::get_if<request::Sampling>(&params_->method);
@@ -49,11 +64,33 @@ Result<float> TokenSampler::process(std::span<float> logits, Workspace& workspac
   Result<float> maximum = row_maximum(logits);
   if (!maximum.ok()) return maximum;
   if (std::isinf(*maximum)) return Error{ErrorCode::Numerical, "the logits of all tokens are -inf"};
-  if (!processors_.active()) return maximum;
+  if (!processors_.active() && !matcher_) return maximum;
+  if (violation_) return *violation_;
+  if (matcher_) {
+    if (const Status masked = mask_by_grammar(logits, workspace); !masked) return masked.error();
+  }
   processors_.apply(logits, history_, workspace.buffer);
   maximum = row_maximum(logits);
   if (!maximum.ok() || !std::isinf(*maximum)) return maximum;
   return no_token_left(output().size());
+}
+
+// Before the processors: a token that they would favour may not be what the constraint allows.
+Status TokenSampler::mask_by_grammar(std::span<float> logits, Workspace& workspace) const {
+  workspace.mask.resize(matcher_->mask_words());
+  const Result<bool> filled = matcher_->fill(workspace.mask);
+  if (!filled) return filled.error();
+  if (!*filled) return {};
+  for (size_t word = 0; word < workspace.mask.size(); ++word) {
+    const auto bits = static_cast<uint32_t>(workspace.mask[word]);
+    const size_t begin = word * 32, end = std::min(begin + 32, logits.size());
+    if (bits == ~uint32_t{0}) continue;
+    for (size_t i = begin; i < end; ++i) {
+      if (((bits >> (i - begin)) & 1) == 0) logits[i] = kMasked;
+    }
+  }
+  for (size_t i = workspace.mask.size() * 32; i < logits.size(); ++i) logits[i] = kMasked;
+  return {};
 }
 
 Result<Distribution> TokenSampler::distribution(std::span<float> logits, Workspace& workspace) const {

@@ -10,6 +10,7 @@
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "grammar/matcher.h"
 #include "request/sampling_params.h"
 #include "request/step.h"
 #include "sampling/filters.h"
@@ -27,6 +28,7 @@ struct SequenceStart {
   std::span<const Token> eos_tokens;  // the model's own end tokens
   uint64_t seed = 0;                  // the request's, or one sampled when it was admitted
   uint32_t choice = 0;                // which of the request's sequences
+  std::shared_ptr<const grammar::CompiledGrammar> grammar = nullptr;  // of the request's constraint
 };
 
 class TokenSampler {
@@ -51,9 +53,13 @@ class TokenSampler {
   // The likeliest tokens and their probabilities after the processors, the candidates of contrastive search.
   Result<std::vector<ScoredToken>> likeliest(std::span<float> logits, int count, Workspace& workspace) const;
 
-  void accept(Token token) { history_.append(token); }
+  void accept(Token token);
   // Takes back the last `count` accepted tokens.
-  void rollback(size_t count) { history_.rollback(count); }
+  void rollback(size_t count);
+  // The constraint is fulfilled: nothing can follow.
+  bool fulfilled() const { return matcher_ && matcher_->ended(); }
+  // Why what was accepted is not what the constraint asks for. Set once a finished answer fails its check.
+  const std::optional<Error>& violation() const { return violation_; }
   std::span<const Token> output() const { return history_.output(); }
 
   // The filters, where one model's processed logits are all that they work on. Null otherwise.
@@ -75,6 +81,7 @@ class TokenSampler {
 
  private:
   Result<float> process(std::span<float> logits, Workspace& workspace) const;
+  Status mask_by_grammar(std::span<float> logits, Workspace& workspace) const;
 
   std::shared_ptr<const request::SamplingParams> params_;
   int vocab_;
@@ -82,6 +89,8 @@ class TokenSampler {
   uint32_t choice_;
   Processors processors_;
   TokenHistory history_;
+  std::optional<grammar::Matcher> matcher_;
+  std::optional<Error> violation_;
 };
 
 // Says that the processors have masked every token.
