@@ -67,19 +67,20 @@ int query_heads(const models::LayerSpec& layer) {
 }
 
 void add_attention(StepCost& cost, const models::ModelSpec& spec, DType kv_type, const StepShape& shape) {
-  const std::vector<models::KvLayer> layers = models::kv_layers(spec);
-  for (size_t i = 0; i < layers.size(); ++i) {
-    const models::KvLayer& kv = layers[i];
+  const std::vector<models::LayerState> states = models::layer_states(spec);
+  for (size_t i = 0; i < states.size(); ++i) {
+    const models::PagedKv* read = models::kv_of(states, i);
+    if (read == nullptr) continue;
+    const models::PagedKv& kv = *read;
     const auto seen = [&](double context) {
       return kv.window > 0 ? std::min(context, double(kv.window)) : context;
     };
     const double mean_context = seen(shape.depth + (shape.tokens + 1) / 2.0);
-    const double width = kv.key_dim + (kv.value_in_key ? 0 : kv.value_dim);
     cost.attention_operations += 2.0 * shape.sequences * shape.tokens * query_heads(spec.layers[i]) *
                                  (kv.key_dim + kv.value_dim) * mean_context;
-    if (kv.owner != static_cast<int>(i)) continue;
+    if (!std::holds_alternative<models::PagedKv>(states[i])) continue;
     const double context = seen(shape.depth + shape.tokens);
-    cost.bytes += shape.sequences * context * kv.kv_heads * width * info(kv_type).block_bytes;
+    cost.bytes += shape.sequences * context * static_cast<double>(kv.width()) * info(kv_type).block_bytes;
   }
 }
 

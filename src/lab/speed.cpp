@@ -24,7 +24,7 @@ class Track {
                                              int sequences, int positions) {
     const int blocks = (positions + options.block_size - 1) / options.block_size;
     auto track = std::unique_ptr<Track>(new Track(model, options, blocks));
-    const size_t groups = runtime::kv_groups(model.spec()).windows.size();
+    const size_t groups = runtime::kv_groups(model.spec()).count();
     const runtime::KvMemoryOptions memory{
         options.block_size, options.kv_type,
         std::vector<int>(groups, static_cast<int>(int64_t{blocks} * sequences))};

@@ -1,6 +1,8 @@
 #include "models/spec.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
 namespace sluice::models {
 
@@ -48,37 +50,58 @@ const Rope* changing_rope(const ModelSpec& spec) {
   return found == spec.ropes.end() ? nullptr : &*found;
 }
 
-std::vector<KvLayer> kv_layers(const ModelSpec& spec) {
-  std::vector<KvLayer> layers;
-  for (size_t i = 0; i < spec.layers.size(); ++i) {
-    KvLayer kv;
-    kv.owner = static_cast<int>(i);
-    if (const auto* mixer = std::get_if<Attention>(&spec.layers[i].mixer)) {
-      kv.kv_heads = mixer->kv_heads;
-      kv.key_dim = kv.value_dim = mixer->head_dim;
-      kv.window = mixer->window;
-      if (mixer->kv_from >= 0) kv.owner = mixer->kv_from;
-    } else {
-      const auto& latent = std::get<LatentAttention>(spec.layers[i].mixer);
-      kv.kv_heads = 1;
-      kv.key_dim = latent.latent + latent.rope_dim;
-      kv.value_dim = latent.latent;
-      kv.value_in_key = true;
-    }
-    layers.push_back(kv);
+namespace {
+
+struct StateOf {
+  LayerState operator()(const Attention& mixer) const {
+    if (mixer.kv_from >= 0) return KvOf{mixer.kv_from};
+    return PagedKv{.kv_heads = mixer.kv_heads,
+                   .key_dim = mixer.head_dim,
+                   .value_dim = mixer.head_dim,
+                   .window = mixer.window};
   }
-  return layers;
+  LayerState operator()(const LatentAttention& latent) const {
+    return PagedKv{.kv_heads = 1,
+                   .key_dim = latent.latent + latent.rope_dim,
+                   .value_dim = latent.latent,
+                   .value_in_key = true};
+  }
+};
+
+}  // namespace
+
+int64_t Recurrent::elements() const {
+  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+}
+
+std::vector<LayerState> layer_states(const ModelSpec& spec) {
+  std::vector<LayerState> states;
+  states.reserve(spec.layers.size());
+  for (const LayerSpec& layer : spec.layers) states.push_back(std::visit(StateOf{}, layer.mixer));
+  return states;
+}
+
+const PagedKv* kv_of(std::span<const LayerState> states, size_t layer) {
+  if (const auto* other = std::get_if<KvOf>(&states[layer])) layer = static_cast<size_t>(other->layer);
+  return std::get_if<PagedKv>(&states[layer]);
+}
+
+int64_t kv_bytes_per_token(std::span<const LayerState> states, DType kv_type) {
+  int64_t elements = 0;
+  for (const LayerState& state : states)
+    if (const auto* kv = std::get_if<PagedKv>(&state)) elements += kv->width();
+  return row_bytes(kv_type, elements);
 }
 
 int64_t kv_bytes_per_token(const ModelSpec& spec, DType kv_type) {
+  return kv_bytes_per_token(layer_states(spec), kv_type);
+}
+
+int64_t state_bytes(std::span<const LayerState> states) {
   int64_t elements = 0;
-  const std::vector<KvLayer> layers = kv_layers(spec);
-  for (size_t i = 0; i < layers.size(); ++i) {
-    const KvLayer& kv = layers[i];
-    if (kv.owner != static_cast<int>(i)) continue;
-    elements += int64_t{kv.kv_heads} * (kv.key_dim + (kv.value_in_key ? 0 : kv.value_dim));
-  }
-  return row_bytes(kv_type, elements);
+  for (const LayerState& state : states)
+    if (const auto* recurrent = std::get_if<Recurrent>(&state)) elements += recurrent->elements();
+  return elements * static_cast<int64_t>(sizeof(float));
 }
 
 int64_t parameter_count(const ModelSpec& spec) {

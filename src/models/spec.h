@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -182,17 +183,35 @@ inline int embedding_width(const ModelSpec& spec) {
 // The rope that changes with the length of the sequence; null: none does.
 const Rope* changing_rope(const ModelSpec& spec);
 
-// What a layer keeps in the KV cache.
-struct KvLayer {
+// What a layer keeps of a sequence between steps.
+struct PagedKv {  // keys and values of the positions that it still sees
   int kv_heads = 0;
   int key_dim = 0;
   int value_dim = 0;
   bool value_in_key = false;  // values are the first value_dim elements of the key
   int window = 0;
-  int owner = 0;  // the layer that holds the memory: itself, or kv_from
-};
 
-std::vector<KvLayer> kv_layers(const ModelSpec&);
+  // Numbers of one position.
+  int64_t width() const { return int64_t{kv_heads} * (key_dim + (value_in_key ? 0 : value_dim)); }
+};
+struct KvOf {  // nothing: it reads the keys and values of that layer
+  int layer = 0;
+};
+struct Recurrent {             // one state of f32, however long the sequence is
+  std::vector<int64_t> shape;  // at most 3 dimensions
+
+  int64_t elements() const;
+};
+using LayerState = std::variant<PagedKv, KvOf, Recurrent>;
+
+std::vector<LayerState> layer_states(const ModelSpec&);
+// What the layer reads, its own or another's; null where it has a state.
+const PagedKv* kv_of(std::span<const LayerState> states, size_t layer);
+
+// Of one position in all layers; a layer that reads another's counts nothing.
+int64_t kv_bytes_per_token(std::span<const LayerState> states, DType kv_type);
+// Of one sequence in all layers.
+int64_t state_bytes(std::span<const LayerState> states);
 int64_t kv_bytes_per_token(const ModelSpec&, DType kv_type);
 int64_t parameter_count(const ModelSpec&);         // weights as the spec implies them, embeddings included
 int64_t active_parameter_count(const ModelSpec&);  // those one token's forward pass multiplies

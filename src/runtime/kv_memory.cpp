@@ -5,29 +5,38 @@
 
 namespace sluice::runtime {
 
-KvGroups kv_groups(const models::ModelSpec& spec) {
+KvGroups kv_groups(std::span<const models::LayerState> states) {
   KvGroups groups;
-  const std::vector<models::KvLayer> layers = models::kv_layers(spec);
-  for (const models::KvLayer& layer : layers) {
-    const int window = layers[static_cast<size_t>(layer.owner)].window;
-    if (std::find(groups.windows.begin(), groups.windows.end(), window) == groups.windows.end())
-      groups.windows.push_back(window);
+  bool keeps_state = false;
+  for (size_t i = 0; i < states.size(); ++i) {
+    const models::PagedKv* kv = models::kv_of(states, i);
+    keeps_state |= kv == nullptr;
+    if (kv != nullptr &&
+        std::find(groups.windows.begin(), groups.windows.end(), kv->window) == groups.windows.end())
+      groups.windows.push_back(kv->window);
   }
   std::sort(groups.windows.begin(), groups.windows.end());
-  for (const models::KvLayer& layer : layers) {
-    const int window = layers[static_cast<size_t>(layer.owner)].window;
-    const auto found = std::find(groups.windows.begin(), groups.windows.end(), window);
+  if (keeps_state) groups.states = static_cast<int>(groups.windows.size());
+  for (size_t i = 0; i < states.size(); ++i) {
+    const models::PagedKv* kv = models::kv_of(states, i);
+    const auto found = kv == nullptr ? groups.windows.end()
+                                     : std::find(groups.windows.begin(), groups.windows.end(), kv->window);
     groups.group_of_layer.push_back(static_cast<int>(found - groups.windows.begin()));
   }
   return groups;
 }
 
-void KvMemory::add_array(int group, kernels::Memory memory) {
-  const int64_t per_block = memory.view.bytes() / memory.view.dim(0);
-  block_bytes_[static_cast<size_t>(group)] += per_block;
-  bytes_ += memory.view.bytes();
-  arrays_.push_back({group, memory.view});
+KvGroups kv_groups(const models::ModelSpec& spec) {
+  return kv_groups(models::layer_states(spec));
+}
+
+TensorView KvMemory::add_array(int group, kernels::Memory memory) {
+  const TensorView view = memory.view;
+  block_bytes_[static_cast<size_t>(group)] += view.bytes() / view.dim(0);
+  bytes_ += view.bytes();
+  arrays_.push_back({group, view});
   memory_.push_back(std::move(memory));
+  return view;
 }
 
 sched::RopeSets rope_sets(const models::ModelSpec& spec) {
@@ -39,52 +48,71 @@ sched::RopeSets rope_sets(const models::ModelSpec& spec) {
           .count = 1 + static_cast<int>(rope->beyond.size() / rope->inverse_frequency.size())};
 }
 
-KvMemory::KvMemory(const models::ModelSpec& spec, kernels::Backend& backend, const KvMemoryOptions& options)
+KvMemory::KvMemory(std::span<const models::LayerState> states, kernels::Backend& backend,
+                   const KvMemoryOptions& options)
     : options_(options), backend_(backend) {
-  const std::vector<models::KvLayer> layers = models::kv_layers(spec);
-  const KvGroups groups = kv_groups(spec);
-  SLUICE_CHECK_EQ(options.blocks.size(), groups.windows.size());
-  block_bytes_.assign(groups.windows.size(), 0);
-  owners_by_group_.resize(groups.windows.size());
-  for (size_t i = 0; i < layers.size(); ++i) {
-    const models::KvLayer& layer = layers[i];
+  const KvGroups groups = kv_groups(states);
+  SLUICE_CHECK_EQ(options.blocks.size(), groups.count());
+  state_group_ = groups.states.value_or(-1);
+  block_bytes_.assign(groups.count(), 0);
+  owners_by_group_.resize(groups.count());
+  states_.resize(states.size());
+  for (size_t i = 0; i < states.size(); ++i) {
     const int group = groups.group_of_layer[i];
-    kernels::PagedKv kv;
-    kv.table = group;
-    if (layer.owner != static_cast<int>(i)) {
-      kv = layers_[static_cast<size_t>(layer.owner)];
-      layers_.push_back(kv);
+    if (const auto* other = std::get_if<models::KvOf>(&states[i])) {
+      layers_.push_back(layers_[static_cast<size_t>(other->layer)]);
       continue;
     }
-    const int64_t blocks = options.blocks[static_cast<size_t>(group)];
-    const auto keep = [&](kernels::Memory memory) {
-      const TensorView view = memory.view;
-      add_array(group, std::move(memory));
-      return view;
-    };
-    const auto cache = [&](int64_t dim) {
-      return keep(backend.allocate_kv(options.type, {blocks, options.block_size, layer.kv_heads, dim}));
-    };
-    const auto scales = [&] {
-      return keep(backend.allocate(DType::F32, {blocks, options.block_size, layer.kv_heads}));
-    };
-    kv.k = cache(layer.key_dim);
-    if (layer.value_in_key) {
-      kv.v = kv.k;
-      kv.v.shape[3] = layer.value_dim;
-    } else {
-      kv.v = cache(layer.value_dim);
-    }
-    if (options.type == DType::I8) {
-      kv.k_scales = scales();
-      kv.v_scales = layer.value_in_key ? kv.k_scales : scales();
-    }
     owners_by_group_[static_cast<size_t>(group)].push_back(i);
-    layers_.push_back(kv);
+    if (const auto* kv = std::get_if<models::PagedKv>(&states[i])) {
+      layers_.push_back(add_kv(group, *kv));
+    } else {
+      layers_.emplace_back();
+      states_[i] = add_state(group, std::get<models::Recurrent>(states[i]));
+    }
   }
 }
 
+kernels::PagedKv KvMemory::add_kv(int group, const models::PagedKv& layer) {
+  const int64_t blocks = options_.blocks[static_cast<size_t>(group)];
+  const auto cache = [&](int64_t dim) {
+    return add_array(group,
+                     backend_.allocate_kv(options_.type, {blocks, options_.block_size, layer.kv_heads, dim}));
+  };
+  const auto scales = [&] {
+    return add_array(group, backend_.allocate(DType::F32, {blocks, options_.block_size, layer.kv_heads}));
+  };
+  kernels::PagedKv kv;
+  kv.table = group;
+  kv.k = cache(layer.key_dim);
+  if (layer.value_in_key) {
+    kv.v = kv.k;
+    kv.v.shape[3] = layer.value_dim;
+  } else {
+    kv.v = cache(layer.value_dim);
+  }
+  if (options_.type == DType::I8) {
+    kv.k_scales = scales();
+    kv.v_scales = layer.value_in_key ? kv.k_scales : scales();
+  }
+  return kv;
+}
+
+TensorView KvMemory::add_state(int group, const models::Recurrent& state) {
+  const int64_t slots = options_.blocks[static_cast<size_t>(group)];
+  const TensorView flat = add_array(group, backend_.allocate(DType::F32, {slots, state.elements()}));
+  std::vector<int64_t> shape{slots};
+  shape.insert(shape.end(), state.shape.begin(), state.shape.end());
+  return TensorView::contiguous(flat.data, DType::F32, shape, flat.device);
+}
+
 void KvMemory::copy_block(int group, BlockId from, BlockId to) {
+  if (is_state(group)) {
+    for (const Array& array : arrays_)
+      if (array.group == group)
+        backend_.copy(array.view.rows(to.value, to.value + 1), array.view.rows(from.value, from.value + 1));
+    return;
+  }
   const std::pair<BlockId, BlockId> move{from, to};
   for (size_t layer : owners_by_group_[static_cast<size_t>(group)])
     backend_.copy_blocks(layers_[layer], {&move, 1});

@@ -1,7 +1,10 @@
-// The bytes behind the KV manager's blocks: one paged array per layer that owns KV, grouped by attention window.
+// The bytes behind the KV manager's blocks: one paged array per layer that owns KV, grouped by attention window, and one
+// array of slots per layer that keeps a state.
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "kernels/async_device.h"
@@ -14,9 +17,13 @@ namespace sluice::runtime {
 
 // Layers with the same window share block tables; group 0 is the one without a window where there is any.
 struct KvGroups {
-  std::vector<int> windows;         // per group
+  std::vector<int> windows;         // per group of layers with KV
+  std::optional<int> states;        // the group of layers that keep a state, behind those
   std::vector<int> group_of_layer;  // per layer
+
+  size_t count() const { return windows.size() + (states ? 1 : 0); }
 };
+KvGroups kv_groups(std::span<const models::LayerState> states);
 KvGroups kv_groups(const models::ModelSpec& spec);
 
 // What the scheduler is to know of a model whose keys depend on the length of the sequence.
@@ -30,10 +37,18 @@ struct KvMemoryOptions {
 
 class KvMemory {
  public:
-  KvMemory(const models::ModelSpec& spec, kernels::Backend& backend, const KvMemoryOptions& options);
+  KvMemory(std::span<const models::LayerState> states, kernels::Backend& backend,
+           const KvMemoryOptions& options);
+  KvMemory(const models::ModelSpec& spec, kernels::Backend& backend, const KvMemoryOptions& options)
+      : KvMemory(models::layer_states(spec), backend, options) {}
 
-  // Per layer, with the table index of its group; layers that read another's KV have that one's views.
+  // Per layer, with the table index of its group; layers that read another's KV have that one's views, layers with a state
+  // have none.
   std::span<const kernels::PagedKv> layers() const { return layers_; }
+  // Per layer: [slots, shape of its state], f32; empty where it keeps none.
+  std::span<const TensorView> states() const { return states_; }
+  // The group of states among the block tables.
+  bool is_state(int group) const { return group == state_group_; }
   int block_size() const { return options_.block_size; }
   int64_t bytes() const { return bytes_; }
   bool on_host() const { return arrays_.empty() || arrays_.front().view.device == Device::Cpu; }
@@ -56,12 +71,16 @@ class KvMemory {
     int group;
     TensorView view;
   };
-  void add_array(int group, kernels::Memory memory);
+  TensorView add_array(int group, kernels::Memory memory);
+  kernels::PagedKv add_kv(int group, const models::PagedKv& kv);
+  TensorView add_state(int group, const models::Recurrent& state);
   std::vector<kernels::AsyncDevice::Piece> pieces_of(int group, BlockId block) const;
 
   KvMemoryOptions options_;
   kernels::Backend& backend_;
   std::vector<kernels::PagedKv> layers_;
+  std::vector<TensorView> states_;
+  int state_group_ = -1;
   std::vector<kernels::Memory> memory_;
   std::vector<Array> arrays_;
   std::vector<std::vector<size_t>> owners_by_group_;  // layers that own memory

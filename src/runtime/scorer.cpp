@@ -14,7 +14,7 @@ constexpr size_t kScoredAtOnce = 64;  // bounds the logits on the device
 
 KvMemoryOptions memory_options(const models::ModelSpec& spec, int capacity, DType type) {
   KvMemoryOptions options{.block_size = kBlockSize, .type = type};
-  options.blocks.assign(kv_groups(spec).windows.size(), (capacity + kBlockSize - 1) / kBlockSize);
+  options.blocks.assign(kv_groups(spec).count(), (capacity + kBlockSize - 1) / kBlockSize);
   return options;
 }
 
@@ -26,7 +26,7 @@ Scorer::Scorer(const models::Model& model, int capacity, std::optional<DType> kv
       decoder_(model.spec(), model.weights, *model.backend),
       memory_(model.spec(), *model.backend,
               memory_options(model.spec(), capacity, kv_type.value_or(model.backend->activation_type()))) {
-  for (size_t group = 0; group < kv_groups(model.spec()).windows.size(); ++group) {
+  for (size_t group = 0; group < kv_groups(model.spec()).count(); ++group) {
     std::vector<int32_t>& table =
         tables_.emplace_back(static_cast<size_t>((capacity + kBlockSize - 1) / kBlockSize));
     std::iota(table.begin(), table.end(), 0);

@@ -34,6 +34,10 @@ bool StepRunner::reads_lost_block(const request::Step& step, size_t index) {
   const int block_size = runner_->memory().block_size();
   for (int group = 0; group < step.tables.groups; ++group) {
     const std::span<const BlockId> table = step.tables.of(index, group);
+    if (runner_->memory().is_state(group)) {
+      lost |= starts_from_lost_state(step, index, group);
+      continue;
+    }
     for (size_t i = 0; i < table.size(); ++i) {
       // A block that this work fills from its start gets new content.
       if (static_cast<int>(i) * block_size >= step.work[index].begin) mover.clear_lost(group, table[i]);
@@ -41,6 +45,18 @@ bool StepRunner::reads_lost_block(const request::Step& step, size_t index) {
     }
   }
   return lost;
+}
+
+// The state that the work leaves replaces what its slots held, unless it starts from a lost one.
+bool StepRunner::starts_from_lost_state(const request::Step& step, size_t index, int group) {
+  BlockMover& mover = runner_->mover();
+  const request::Work& work = step.work[index];
+  const auto slots = request::StateSlots::of(step.tables.of(index, group), work.begin, work.end,
+                                             runner_->memory().block_size());
+  if (slots.from != request::kNoBlock && mover.is_lost(group, slots.from)) return true;
+  mover.clear_lost(group, slots.border);
+  mover.clear_lost(group, slots.end);
+  return false;
 }
 
 int StepRunner::add(const request::Step& step, size_t index, std::span<const Token> tokens, int slot) {

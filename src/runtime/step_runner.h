@@ -35,6 +35,7 @@ class StepRunner {
 
  private:
   StepRunner(std::unique_ptr<ModelRunner> runner, std::span<const int> blocks);
+  bool starts_from_lost_state(const request::Step& step, size_t index, int group);
   void add_padding(Batch& batch, int64_t tokens) const;
 
   std::unique_ptr<ModelRunner> runner_;

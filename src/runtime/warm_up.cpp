@@ -78,7 +78,7 @@ Result<int64_t> room_for_kv(const models::Model& model, const KvMemoryOptions& k
   };
   try {
     KvMemoryOptions least = kv;
-    least.blocks.assign(kv_groups(model.spec()).windows.size(), 1);
+    least.blocks.assign(kv_groups(model.spec()).count(), 1);
     Result<std::unique_ptr<ModelRunner>> runner = ModelRunner::make(model, least, {});
     if (!runner) return runner.error();
     OverlappedStepRunner ahead(*device);

@@ -58,6 +58,51 @@ TEST(KvMemory, GivesLayersThatReadAnothersKvNoMemory) {
   EXPECT_EQ(memory.bytes(), block * (5 + 6 + 7));
 }
 
+// A hybrid: attention, a state, attention that reads layer 0's KV, another state.
+std::vector<models::LayerState> hybrid() {
+  const models::PagedKv kv{.kv_heads = 2, .key_dim = 8, .value_dim = 8};
+  return {kv, models::Recurrent{{3, 5}}, models::KvOf{0}, models::Recurrent{{7}}};
+}
+
+TEST(LayerStates, ChargeForWhatALayerOwns) {
+  const std::vector<models::LayerState> states = hybrid();
+  EXPECT_EQ(models::kv_bytes_per_token(states, DType::F16), 2 * (8 + 8) * 2);
+  EXPECT_EQ(models::state_bytes(states), (3 * 5 + 7) * 4);
+  EXPECT_EQ(models::kv_of(states, 2), std::get_if<models::PagedKv>(&states[0]));
+  EXPECT_EQ(models::kv_of(states, 1), nullptr);
+  const KvGroups groups = kv_groups(states);
+  EXPECT_EQ(groups.windows, std::vector{0});
+  EXPECT_EQ(groups.states, 1);
+  EXPECT_EQ(groups.group_of_layer, (std::vector{0, 1, 0, 1}));
+}
+
+TEST(KvMemory, KeepsStatesInSlotsThatMoveAsBlocksDo) {
+  kernels::RefBackend backend;
+  KvMemory memory(hybrid(), backend, {.block_size = 4, .type = DType::F32, .blocks = {3, 4}});
+  EXPECT_EQ(memory.block_bytes(0), 4 * 2 * (8 + 8) * 4);
+  EXPECT_EQ(memory.block_bytes(1), (3 * 5 + 7) * 4);
+  EXPECT_EQ(memory.layers()[2].k.data, memory.layers()[0].k.data);
+  ASSERT_EQ(memory.states().size(), 4u);
+  EXPECT_TRUE(memory.states()[0].empty() && memory.states()[2].empty());
+  const TensorView first = memory.states()[1], second = memory.states()[3];
+  EXPECT_EQ(first.describe(), "F32[4, 3, 5]");
+  EXPECT_EQ(second.describe(), "F32[4, 7]");
+  *first.at<float>(2, 1, 3) = 5;
+  *second.at<float>(2, 6) = 7;
+  memory.copy_block(1, BlockId{2}, BlockId{0});
+  EXPECT_EQ(*first.at<float>(0, 1, 3), 5);
+  EXPECT_EQ(*second.at<float>(0, 6), 7);
+  Result<std::unique_ptr<BlockMover>> mover =
+      BlockMover::make(memory, {.host_blocks = {1, 1}, .disk_blocks = {0, 0}});
+  ASSERT_TRUE(mover.ok());
+  using request::Tier;
+  (*mover)->run(std::vector<request::BlockMove>{{1, {Tier::Device, BlockId{2}}, {Tier::Host, BlockId{0}}},
+                                                {1, {Tier::Host, BlockId{0}}, {Tier::Device, BlockId{3}}}});
+  memory.synchronize();
+  EXPECT_EQ(*first.at<float>(3, 1, 3), 5);
+  EXPECT_EQ(*second.at<float>(3, 6), 7);
+}
+
 TEST(KvMemory, CountsTheScalesOfInt8) {
   kernels::RefBackend backend;
   const KvMemory memory(spec_of({{}}), backend, {.block_size = 4, .type = DType::I8, .blocks = {3}});
