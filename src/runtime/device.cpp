@@ -13,6 +13,10 @@ void DeviceOptions::declare(OptionSet& options) {
   options.add(device, "device", "where to compute: auto, cpu, cuda, ref (plain loops)").shown_as("NAME");
   options.add(isa, "isa", "instruction set of the CPU kernels, or auto for the best").shown_as("NAME");
   options.add(threads, "threads", "CPU threads; 0: all cores").short_name('t').within(0, 1024);
+  options.add_choice<bool>(repack, "repack",
+                           "copy quantised weights into the order that kernels read fastest (cpu); off: read "
+                           "them where the file is mapped",
+                           {{"off", false}, {"on", true}});
   options.add_choice<bool>(fp8, "quantize", "keep plain matrices in fp8, with a scale for each row (cuda)",
                            {{"none", false}, {"fp8", true}});
   options.add_choice<kernels::Activations>(
@@ -41,8 +45,10 @@ Status check_without_card(const DeviceOptions& options) {
 
 Result<std::shared_ptr<kernels::Backend>> make_cpu(const DeviceOptions& options) {
   if (Status status = check_without_card(options); !status) return status.error();
-  Result<std::unique_ptr<kernels::Backend>> made = kernels::make_cpu_backend(
-      {.threads = options.threads, .isa = options.isa == "auto" ? "" : options.isa});
+  Result<std::unique_ptr<kernels::Backend>> made =
+      kernels::make_cpu_backend({.threads = options.threads,
+                                 .isa = options.isa == "auto" ? "" : options.isa,
+                                 .repack = options.repack});
   if (!made) return made.error();
   return std::shared_ptr<kernels::Backend>(std::move(*made));
 }

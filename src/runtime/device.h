@@ -16,6 +16,7 @@ struct DeviceOptions {
   std::string device = "auto";  // auto, cpu, ref, cuda
   std::string isa = "auto";     // cpu only: a level of available_isas()
   int threads = 0;              // cpu only; 0: all cores this process may use
+  bool repack = true;           // cpu only: weights are copied into the order that the kernels read fastest
   bool fp8 = false;             // cuda only: plain matrices are kept in fp8
   kernels::Activations activations = kernels::Activations::Auto;  // cuda only
   bool tuning = true;          // cuda only: algorithms of products are timed at start

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "formats/gguf/gguf.h"
+#include "formats/mapped_pages.h"
 #include "formats/quote.h"
 #include "formats/safetensors/safetensors.h"
 #include "tests/formats/files.h"
@@ -63,6 +64,41 @@ TEST(MappedFile, IsTheSameWhereOnlyItsTimeChanged) {
   EXPECT_FALSE((*file)->changed());
   std::filesystem::resize_file(path, (size_t{3} << 20) + 1);
   EXPECT_TRUE((*file)->changed());
+}
+
+// Pages of this process that are in memory.
+int64_t resident_pages() {
+  int64_t size = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> size >> resident;
+  return resident;
+}
+
+TEST(MappedPages, ReleasedOnesLeaveMemoryAndComeBack) {
+  const TempFolder folder;
+  const size_t size = size_t{32} << 20;
+  const auto file = MappedFile::open(folder.write("x", std::string(size, 'a')));
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  TensorStore store;
+  store.keep(*file);
+  const auto view = TensorView::contiguous(const_cast<char*>((*file)->bytes().data()) + 100, DType::U8,
+                                           {static_cast<int64_t>(size) - 200});
+  const auto count = [&] { return std::count((*file)->bytes().begin(), (*file)->bytes().end(), 'a'); };
+  EXPECT_EQ(count(), static_cast<int64_t>(size));
+  const int64_t before = resident_pages();
+  release_pages(store, view);
+  EXPECT_LT(resident_pages(), before - (int64_t{24} << 20) / ::sysconf(_SC_PAGESIZE));
+  EXPECT_EQ(count(), static_cast<int64_t>(size));
+}
+
+TEST(MappedPages, OtherMemoryIsLeftAlone) {
+  const TempFolder folder;
+  const auto file = MappedFile::open(folder.write("x", "hello"));
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  TensorStore store;
+  store.keep(*file);
+  std::string own(size_t{1} << 20, 'a');
+  release_pages(store, TensorView::contiguous(own.data(), DType::U8, {int64_t{1} << 20}));
+  EXPECT_EQ(std::count(own.begin(), own.end(), 'a'), int64_t{1} << 20);
 }
 
 TEST(MappedFile, LivesOnWhereItIsReplacedOrRemoved) {

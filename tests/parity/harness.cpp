@@ -95,6 +95,21 @@ void fill_blocks(Random& random, const TensorView& view) {
   }
 }
 
+}  // namespace
+
+void fill_codes(const TensorView& view, uint8_t value) {
+  auto* bytes = static_cast<uint8_t*>(view.data);
+  const int block_bytes = info(view.dtype).block_bytes;
+  for (int64_t at = 0; at < view.bytes(); at += block_bytes) {
+    const std::vector<uint8_t> old(bytes + at, bytes + at + block_bytes);
+    std::memset(bytes + at, value, static_cast<size_t>(block_bytes));
+    for (int offset : scale_offsets(view.dtype)) std::memcpy(bytes + at + offset, old.data() + offset, 2);
+    if (view.dtype == DType::MXFP4) bytes[at] = old[0];
+  }
+}
+
+namespace {
+
 void fill_plain(Random& random, const TensorView& view) {
   auto* bytes = static_cast<uint8_t*>(view.data);
   for (int64_t i = 0; i < view.elements(); ++i) {

@@ -44,6 +44,8 @@ struct OwnedWeight {
 // Rows of every listed type stacked; finite values of magnitude about 1.
 OwnedWeight random_weight(Random& random, const std::vector<DType>& types, int64_t rows_per_part,
                           int64_t cols, bool bias);
+// Gives every byte of the blocks this value, but for their float scales.
+void fill_codes(const TensorView& view, uint8_t value);
 // One row of the weight as floats.
 std::vector<float> row_of(const kernels::Weight& weight, int64_t row);
 

@@ -181,6 +181,71 @@ TEST(Matmul, BlockTypesGiveTheSameBitsOnEveryLevel) {
   }
 }
 
+// Panels hold the weights in another order and change no bit: every type, rows that fill no panel, any number of tokens.
+TEST(Matmul, PreparedWeightsGiveTheBitsOfStoredOnes) {
+  for (const auto& backend : cpu_backends(2)) {
+    for (DType type : weight_types()) {
+      for (const int64_t rows : {1, 15, 16, 33, 75}) {
+        Random random(18);
+        // More columns than are unpacked at once.
+        const int64_t cols = !is_block(type) ? 101 : info(type).block_elements == 32 ? 19 * 32 : 3 * 256;
+        const OwnedWeight owned = random_weight(random, {type}, rows, cols, rows % 2 == 1);
+        const Weight prepared = backend->prepare(owned.weight);
+        ASSERT_EQ(prepared.packed != nullptr, is_block(type)) << name(type);
+        for (int64_t n : token_counts()) {
+          SCOPED_TRACE(::testing::Message()
+                       << backend->name() << " " << name(type) << " rows " << rows << " n " << n);
+          const HostTensor x = random.tensor({n, cols});
+          HostTensor stored = HostTensor::make(DType::F32, {n, rows});
+          HostTensor out = HostTensor::make(DType::F32, {n, rows + 2});
+          backend->matmul(stored.view, x.view, owned.weight);
+          backend->matmul(out.view.columns(1, 1 + rows), x.view, prepared);
+          ASSERT_TRUE(same_bits(out.view.columns(1, 1 + rows), stored.view));
+          for (int64_t i = 0; i < n; ++i) {  // and nothing beside them
+            ASSERT_EQ(out.view.at<float>(i)[0], 0.0f);
+            ASSERT_EQ(out.view.at<float>(i)[rows + 1], 0.0f);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Matmul, PreparedPartsOfDifferentTypesAreOneGemm) {
+  for (const auto& backend : cpu_backends(2)) {
+    Random random(19);
+    const OwnedWeight owned =
+        random_weight(random, {DType::Q4_K, DType::F16, DType::Q6_K, DType::Q8_0}, 19, 512, true);
+    const HostTensor x = random.tensor({6, 512});
+    HostTensor stored = HostTensor::make(DType::F32, {6, owned.weight.rows});
+    HostTensor out = HostTensor::make(DType::F32, {6, owned.weight.rows});
+    backend->matmul(stored.view, x.view, owned.weight);
+    backend->matmul(out.view, x.view, backend->prepare(owned.weight));
+    EXPECT_TRUE(same_bits(out.view, stored.view)) << backend->name();
+  }
+}
+
+// Codes and scales at their ends: the products that panels hold as floats must stay exact.
+TEST(Matmul, PreparedExtremesGiveTheBitsOfStoredOnes) {
+  for (const auto& backend : cpu_backends(1)) {
+    for (DType type : weight_types()) {
+      if (!is_block(type)) continue;
+      for (const int fill : {0x00, 0x7f, 0x80, 0xff}) {
+        Random random(20);
+        OwnedWeight owned = random_weight(random, {type}, 17, 2 * info(type).block_elements, false);
+        fill_codes(owned.weight.parts[0], static_cast<uint8_t>(fill));
+        HostTensor x = HostTensor::make(DType::F32, {5, owned.weight.cols});
+        for (int64_t i = 0; i < x.view.elements(); ++i) x.view.at<float>()[i] = i % 7 == 6 ? -1.0f : 1.0f;
+        HostTensor stored = HostTensor::make(DType::F32, {5, 17});
+        HostTensor out = HostTensor::make(DType::F32, {5, 17});
+        backend->matmul(stored.view, x.view, owned.weight);
+        backend->matmul(out.view, x.view, backend->prepare(owned.weight));
+        ASSERT_TRUE(same_bits(out.view, stored.view)) << backend->name() << " " << name(type) << " " << fill;
+      }
+    }
+  }
+}
+
 TEST(Matmul, PartsOfDifferentTypesAreOneGemm) {
   for (const auto& backend : cpu_backends(2)) {
     SCOPED_TRACE(backend->name());

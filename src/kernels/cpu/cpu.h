@@ -11,8 +11,9 @@
 namespace sluice::kernels {
 
 struct CpuOptions {
-  int threads = 0;  // 0: every core this process may run on
-  std::string isa;  // name of a level; empty: the best one
+  int threads = 0;     // 0: every core this process may run on
+  std::string isa;     // name of a level; empty: the best one
+  bool repack = true;  // prepare() makes panels of weights; else they are read as they lie in the file
 };
 
 // Fails where `isa` is unknown or not on this machine. Operations are called by one thread at a time.

@@ -14,7 +14,7 @@ Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options) {
   Result<cpu::IsaLevel> level = cpu::find_isa_level(options.isa);
   if (!level) return level.error();
   const int threads = options.threads > 0 ? options.threads : available_cores();
-  return std::unique_ptr<Backend>(std::make_unique<cpu::CpuBackend>(*level, threads));
+  return std::unique_ptr<Backend>(std::make_unique<cpu::CpuBackend>(*level, threads, options.repack));
 }
 
 std::vector<std::string> available_isa_names() {
@@ -25,8 +25,12 @@ std::vector<std::string> available_isa_names() {
 
 namespace cpu {
 
-CpuBackend::CpuBackend(IsaLevel level, int threads)
-    : level_(level), kernels_(level.table()), pool_(threads) {}
+CpuBackend::CpuBackend(IsaLevel level, int threads, bool repack)
+    : level_(level),
+      kernels_(level.table()),
+      panel_kernels_(level.panels()),
+      repack_(repack),
+      pool_(threads) {}
 
 std::string CpuBackend::name() const {
   return fmt::format("cpu {}", level_.features);

@@ -6,17 +6,19 @@
 
 #include "base/thread_pool.h"
 #include "kernels/backend.h"
+#include "kernels/cpu/panels/packed_weight.h"
 #include "kernels/cpu/simd/isa.h"
 
 namespace sluice::kernels::cpu {
 
 class CpuBackend : public Backend {
  public:
-  CpuBackend(IsaLevel level, int threads);
+  CpuBackend(IsaLevel level, int threads, bool repack);
 
   std::string name() const override;
 
   Memory allocate(DType dtype, std::initializer_list<int64_t> shape) override;
+  Weight prepare(Weight weight) override;
   Memory upload(TensorView host) override;
   void download(TensorView out, TensorView x) override;
 
@@ -55,17 +57,22 @@ class CpuBackend : public Backend {
   struct Activations {
     const ActivationBlock* blocks = nullptr;
     const SplitBlock* split = nullptr;
+    const PanelActivations* panels = nullptr;
   };
   Activations prepare_activations(TensorView x, const Weight& weight);
-  // Rows [begin, end) of the weight for all tokens, on the calling thread.
-  void gemm_rows(TensorView out, TensorView x, const Weight& weight, Activations activations, int64_t begin,
-                 int64_t end) const;
+  // Row groups [begin, end) of the weight (32 rows of one part each) for all tokens, on the calling thread.
+  void gemm_groups(TensorView out, TensorView x, const Weight& weight, Activations activations, int64_t begin,
+                   int64_t end) const;
 
   IsaLevel level_;
   const KernelTable& kernels_;
+  const PanelKernels& panel_kernels_;
+  bool repack_;
+  PanelMemory panels_;
   ThreadPool pool_;
   std::vector<ActivationBlock> blocks_;  // scratch of the GEMM under way
   std::vector<SplitBlock> split_;
+  std::vector<PanelActivations> panel_x_;
 };
 
 }  // namespace sluice::kernels::cpu

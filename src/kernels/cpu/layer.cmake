@@ -26,15 +26,22 @@ endif()
 set(KERNEL_ARM neon dotprod i8mm bf16)
 set(KERNEL_X86 avx2 avx512 avx512_vnni avx512_bf16)
 
+set(KERNEL_PANELS scalar neon dotprod avx2 avx512_vnni) # the levels whose panels have kernels of their own
+
 foreach(level IN ITEMS scalar ${KERNEL_ARM} ${KERNEL_X86})
-  set(file ${CMAKE_SOURCE_DIR}/src/kernels/cpu/simd/level_${level}.cpp)
+  set(files ${CMAKE_SOURCE_DIR}/src/kernels/cpu/simd/level_${level}.cpp)
+  if(level IN_LIST KERNEL_PANELS)
+    list(APPEND files ${CMAKE_SOURCE_DIR}/src/kernels/cpu/panels/panels_${level}.cpp)
+  endif()
   if((level IN_LIST KERNEL_ARM AND NOT CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64") OR
      (level IN_LIST KERNEL_X86 AND NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64"))
-    set_source_files_properties(${file} PROPERTIES HEADER_FILE_ONLY ON)
+    set_source_files_properties(${files} PROPERTIES HEADER_FILE_ONLY ON)
   else()
-    set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "${level_optimization};${KERNEL_FLAGS_${level}}")
+    set_source_files_properties(${files} PROPERTIES COMPILE_OPTIONS "${level_optimization};${KERNEL_FLAGS_${level}}")
   endif()
 endforeach()
+# Loops over single lanes gain nothing from unrolling and take long to compile.
+set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cpu/panels/panels_scalar.cpp PROPERTIES COMPILE_OPTIONS -O1)
 # Sanitizers look at the host code; with them the level files take minutes each, and their bounds are held by the parity
 # tests.
 if(SLUICE_SANITIZE)

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "formats/mapped_pages.h"
 #include "models/loading/unpack.h"
 
 namespace sluice::models {
@@ -218,7 +219,14 @@ Weight Binder::matrix(WeightSlot slot, Extent extent) {
     if (std::optional<Part> found = part(row, -1, extent.cols)) parts.push_back(std::move(*found));
   Weight weight = stack(slot, parts, extent);
   weight.table = table;
-  return status_.ok() ? backend_.prepare(std::move(weight)) : Weight();
+  return status_.ok() ? prepared(std::move(weight)) : Weight();
+}
+
+Weight Binder::prepared(Weight weight) {
+  weight = backend_.prepare(std::move(weight));
+  if (weight.packed != nullptr)
+    for (const TensorView& part : weight.parts) formats::release_pages(store_, part);
+  return weight;
 }
 
 std::vector<Weight> Binder::bank(WeightSlot slot, int count, Extent extent) {
@@ -231,7 +239,7 @@ std::vector<Weight> Binder::bank(WeightSlot slot, int count, Extent extent) {
       if (std::optional<Part> found = part(row, expert, extent.cols)) parts.push_back(std::move(*found));
     Weight weight = stack(slot, parts, extent);
     weight.listed = true;
-    if (status_.ok()) weights.push_back(backend_.prepare(std::move(weight)));
+    if (status_.ok()) weights.push_back(prepared(std::move(weight)));
   }
   return weights;
 }

@@ -46,7 +46,8 @@ class Binder {
 
   TensorView upload(const std::vector<float>& values);
   TensorView keep(HostTensor tensor);  // view of a copy that the model owns
-  Weight prepared(Weight weight) { return backend_.prepare(std::move(weight)); }
+  // By the back-end; what it has made its own form of need not stay in memory as it is stored.
+  Weight prepared(Weight weight);
   Weight prepared_of_list(Weight weight) {
     weight.listed = true;
     return prepared(std::move(weight));

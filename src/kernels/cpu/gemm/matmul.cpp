@@ -3,20 +3,41 @@
 #include <algorithm>
 
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/panels/format.h"
 #include "kernels/host.h"
 
 namespace sluice::kernels::cpu {
 
 namespace {
 
-constexpr int64_t kRowGroup = 8;            // rows are handed out in such groups
 constexpr int64_t kSmallestTask = 1 << 15;  // multiplications; below, handing over costs more than the work
 constexpr int64_t kActivationBytes = 256 * 1024;
 
-template <class Predicate>
-bool any_part(const Weight& weight, Predicate predicate) {
-  return std::any_of(weight.parts.begin(), weight.parts.end(),
-                     [&](const TensorView& part) { return predicate(part.dtype); });
+// Null: the part is read as it is stored.
+const uint8_t* panels_of(const Weight& weight, size_t part) {
+  return weight.packed == nullptr ? nullptr
+                                  : static_cast<const PackedWeight*>(weight.packed.get())->panels[part];
+}
+
+// The forms of activations that a weight's parts are multiplied with, besides f32.
+struct Needs {
+  bool blocks = false, split = false, panels = false;
+
+  Needs(const Weight& weight, bool splits) {
+    for (size_t i = 0; i < weight.parts.size(); ++i) {
+      const DType type = weight.parts[i].dtype;
+      const bool packed = panels_of(weight, i) != nullptr;
+      panels = panels || packed;
+      blocks = blocks || (is_block(type) && !packed);
+      split = split || (splits && type == DType::BF16);
+    }
+  }
+};
+
+template <class T>
+T* grown(std::vector<T>& scratch, int64_t size) {
+  if (scratch.size() < static_cast<size_t>(size)) scratch.resize(static_cast<size_t>(size));
+  return scratch.data();
 }
 
 bool is_weight(DType type) {
@@ -37,53 +58,111 @@ int64_t blocks_per_row(const Weight& weight) {
 }  // namespace
 
 CpuBackend::Activations CpuBackend::prepare_activations(TensorView x, const Weight& weight) {
-  Activations activations;
   const int64_t per_row = blocks_per_row(weight);
-  const auto needed = static_cast<size_t>(row_count(x) * per_row);
-  if (any_part(weight, is_block)) {
-    if (blocks_.size() < needed) blocks_.resize(needed);
+  const Needs needs(weight, kernels_.split != nullptr);
+  ActivationBlock* blocks = needs.blocks ? grown(blocks_, row_count(x) * per_row) : nullptr;
+  SplitBlock* split = needs.split ? grown(split_, row_count(x) * per_row) : nullptr;
+  PanelActivations* panels = needs.panels ? grown(panel_x_, row_count(x) * per_row) : nullptr;
+  if (needs.blocks || needs.split || needs.panels) {
     for_rows(row_count(x), weight.cols, [&](int64_t i) {
-      kernels_.quantize(blocks_.data() + i * per_row, row_at<float>(x, i), per_row);
+      const float* row = row_at<float>(x, i);
+      if (needs.blocks) kernels_.quantize(blocks + i * per_row, row, per_row);
+      if (needs.split) kernels_.split(split + i * per_row, row, weight.cols);
+      if (needs.panels) panel_kernels_.quantize(panels + i * per_row, row, per_row);
     });
-    activations.blocks = blocks_.data();
   }
-  if (kernels_.split != nullptr && any_part(weight, [](DType type) { return type == DType::BF16; })) {
-    if (split_.size() < needed) split_.resize(needed);
-    for_rows(row_count(x), weight.cols, [&](int64_t i) {
-      kernels_.split(split_.data() + i * per_row, row_at<float>(x, i), weight.cols);
-    });
-    activations.split = split_.data();
-  }
-  return activations;
+  return {blocks, split, panels};
 }
 
-void CpuBackend::gemm_rows(TensorView out, TensorView x, const Weight& weight, Activations activations,
-                           int64_t begin, int64_t end) const {
+namespace {
+
+// Two panels of one part, the last one of a part perhaps fewer rows: what is handed out to threads.
+constexpr int64_t kRowGroup = 2 * kPanelRows;
+
+int64_t row_groups(const TensorView& part) {
+  return (part.dim(0) + kRowGroup - 1) / kRowGroup;
+}
+
+int64_t row_groups(const Weight& weight) {
+  int64_t groups = 0;
+  for (const TensorView& part : weight.parts) groups += row_groups(part);
+  return groups;
+}
+
+// What the calls for the parts of one weight and one group of tokens share.
+struct TokenGroup {
+  TensorView out, x;
+  const ActivationBlock* blocks;
+  const SplitBlock* split;
+  const PanelActivations* panels;
+};
+
+// Rows [from, to) of a part that begins at row `first` of the weight.
+struct PartRows {
+  const TensorView& part;
+  int64_t first, from, to;
+};
+
+Gemm stored_gemm(const TokenGroup& tokens, const Weight& weight, const PartRows& rows) {
+  const int64_t row = rows.first + rows.from;
+  return {.type = rows.part.dtype,
+          .weights = static_cast<const uint8_t*>(rows.part.data) +
+                     rows.from * row_bytes(rows.part.dtype, weight.cols),
+          .rows = rows.to - rows.from,
+          .cols = weight.cols,
+          .tokens = tokens.x.dim(0),
+          .bias = weight.bias.empty() ? nullptr : weight.bias.at<float>() + row,
+          .out = tokens.out.at<float>() + row,
+          .out_stride = tokens.out.stride[0],
+          .x = tokens.x.at<float>(),
+          .x_stride = tokens.x.stride[0],
+          .blocks = tokens.blocks,
+          .split = tokens.split};
+}
+
+PanelGemm panel_gemm(const TokenGroup& tokens, const Weight& weight, const PartRows& rows,
+                     const uint8_t* panels) {
+  const int64_t row = rows.first + rows.from;
+  const int64_t panel_bytes = panel_format(rows.part.dtype).panel_bytes(weight.cols);
+  return {.type = rows.part.dtype,
+          .panels = panels + rows.from / kPanelRows * panel_bytes,
+          .rows = rows.to - rows.from,
+          .cols = weight.cols,
+          .tokens = tokens.x.dim(0),
+          .bias = weight.bias.empty() ? nullptr : weight.bias.at<float>() + row,
+          .out = tokens.out.at<float>() + row,
+          .out_stride = tokens.out.stride[0],
+          .x = tokens.panels};
+}
+
+}  // namespace
+
+void CpuBackend::gemm_groups(TensorView out, TensorView x, const Weight& weight, Activations activations,
+                             int64_t begin, int64_t end) const {
   const int64_t tokens = x.dim(0);
-  const int64_t token_bytes = weight.cols * (activations.blocks == nullptr ? 4 : 2);
+  const int64_t token_bytes =
+      weight.cols * (activations.blocks == nullptr && activations.panels == nullptr ? 4 : 2);
   const int64_t group = std::max<int64_t>(16, kActivationBytes / token_bytes / 4 * 4);
   for (int64_t token = 0; token < tokens; token += group) {
+    const int64_t last = std::min(tokens, token + group);
     const int64_t block = token * blocks_per_row(weight);
-    int64_t first = 0;
-    for (const TensorView& part : weight.parts) {
-      const int64_t from = std::max(begin, first);
-      const int64_t to = std::min(end, first + part.dim(0));
-      if (from < to) {
-        const int64_t stride = row_bytes(part.dtype, weight.cols);
-        kernels_.gemm({.type = part.dtype,
-                       .weights = static_cast<const uint8_t*>(part.data) + (from - first) * stride,
-                       .rows = to - from,
-                       .cols = weight.cols,
-                       .tokens = std::min(group, tokens - token),
-                       .bias = weight.bias.empty() ? nullptr : weight.bias.at<float>() + from,
-                       .out = out.at<float>(token) + from,
-                       .out_stride = out.stride[0],
-                       .x = x.at<float>(token),
-                       .x_stride = x.stride[0],
-                       .blocks = activations.blocks == nullptr ? nullptr : activations.blocks + block,
-                       .split = activations.split == nullptr ? nullptr : activations.split + block});
+    const TokenGroup taken{out.rows(token, last), x.rows(token, last),
+                           activations.blocks == nullptr ? nullptr : activations.blocks + block,
+                           activations.split == nullptr ? nullptr : activations.split + block,
+                           activations.panels == nullptr ? nullptr : activations.panels + block};
+    int64_t first_group = 0, first_row = 0;
+    for (size_t i = 0; i < weight.parts.size(); ++i) {
+      const TensorView& part = weight.parts[i];
+      const PartRows rows{part, first_row, std::max<int64_t>(0, begin - first_group) * kRowGroup,
+                          std::min((end - first_group) * kRowGroup, part.dim(0))};
+      first_group += row_groups(part);
+      first_row += part.dim(0);
+      if (rows.from >= rows.to) continue;
+      if (const uint8_t* panels = panels_of(weight, i)) {
+        panel_kernels_.gemm(panel_gemm(taken, weight, rows, panels));
+      } else {
+        kernels_.gemm(stored_gemm(taken, weight, rows));
       }
-      first += part.dim(0);
     }
   }
 }
@@ -91,11 +170,9 @@ void CpuBackend::gemm_rows(TensorView out, TensorView x, const Weight& weight, A
 void CpuBackend::matmul(TensorView out, TensorView x, const Weight& weight) {
   check_gemm(out, x, weight);
   const Activations activations = prepare_activations(x, weight);
-  const int64_t groups = (weight.rows + kRowGroup - 1) / kRowGroup;
   const int64_t grain = kSmallestTask / std::max<int64_t>(1, kRowGroup * weight.cols * x.dim(0)) + 1;
-  pool_.for_ranges(groups, grain, [&](int64_t begin, int64_t end) {
-    gemm_rows(out, x, weight, activations, begin * kRowGroup, std::min(end * kRowGroup, weight.rows));
-  });
+  pool_.for_ranges(row_groups(weight), grain,
+                   [&](int64_t begin, int64_t end) { gemm_groups(out, x, weight, activations, begin, end); });
 }
 
 void CpuBackend::matmul_heads(TensorView out, TensorView x, std::span<const Weight> weights) {
@@ -106,25 +183,22 @@ void CpuBackend::matmul_heads(TensorView out, TensorView x, std::span<const Weig
   // All heads' activations lie one after the other, token by token within a head.
   const int64_t per_row = blocks_per_row(weights[0]);
   const int64_t per_head = x.dim(0) * per_row;
-  blocks_.resize(std::max(blocks_.size(), static_cast<size_t>(heads * per_head)));
-  split_.resize(std::max(split_.size(), static_cast<size_t>(heads * per_head)));
+  ActivationBlock* blocks = grown(blocks_, heads * per_head);
+  SplitBlock* split = grown(split_, heads * per_head);
+  PanelActivations* panels = grown(panel_x_, heads * per_head);
   pool_.run(static_cast<int>(heads), [&](int index) {  // one region for all heads: each is small
     const Weight& weight = weights[static_cast<size_t>(index)];
     const TensorView head_x = head_of(x, index);
     check_gemm(head_of(out, index), head_x, weight);
-    const Activations activations{blocks_.data() + index * per_head, split_.data() + index * per_head};
-    const bool quantize = any_part(weight, is_block);
-    const bool split =
-        kernels_.split != nullptr && any_part(weight, [](DType type) { return type == DType::BF16; });
+    const Activations own{blocks + index * per_head, split + index * per_head, panels + index * per_head};
+    const Needs needs(weight, kernels_.split != nullptr);
     for (int64_t i = 0; i < x.dim(0); ++i) {
-      if (quantize)
-        kernels_.quantize(&blocks_[static_cast<size_t>(index * per_head + i * per_row)], head_x.at<float>(i),
-                          per_row);
-      if (split)
-        kernels_.split(&split_[static_cast<size_t>(index * per_head + i * per_row)], head_x.at<float>(i),
-                       weight.cols);
+      const int64_t at = index * per_head + i * per_row;
+      if (needs.blocks) kernels_.quantize(blocks + at, head_x.at<float>(i), per_row);
+      if (needs.split) kernels_.split(split + at, head_x.at<float>(i), weight.cols);
+      if (needs.panels) panel_kernels_.quantize(panels + at, head_x.at<float>(i), per_row);
     }
-    gemm_rows(head_of(out, index), head_x, weight, activations, 0, weight.rows);
+    gemm_groups(head_of(out, index), head_x, weight, own, 0, row_groups(weight));
   });
 }
 

@@ -8,22 +8,24 @@
 namespace sluice::kernels::cpu {
 
 std::vector<IsaLevel> isa_levels() {
-  std::vector<IsaLevel> levels{{"scalar", "scalar", true, scalar_kernels}};
+  std::vector<IsaLevel> levels{{"scalar", "scalar", true, scalar_kernels, scalar_panels}};
 #if defined(__aarch64__)
   const ArmFeatures arm = arm_features();
-  levels.push_back({"neon", "neon", true, neon_kernels});
-  levels.push_back({"dotprod", "neon+dotprod", arm.dotprod, dotprod_kernels});
-  levels.push_back({"i8mm", "neon+dotprod+i8mm", arm.dotprod && arm.i8mm, i8mm_kernels});
-  levels.push_back({"bf16", "neon+dotprod+i8mm+bf16", arm.dotprod && arm.i8mm && arm.bf16, bf16_kernels});
+  levels.push_back({"neon", "neon", true, neon_kernels, neon_panels});
+  levels.push_back({"dotprod", "neon+dotprod", arm.dotprod, dotprod_kernels, dotprod_panels});
+  levels.push_back({"i8mm", "neon+dotprod+i8mm", arm.dotprod && arm.i8mm, i8mm_kernels, dotprod_panels});
+  levels.push_back(
+      {"bf16", "neon+dotprod+i8mm+bf16", arm.dotprod && arm.i8mm && arm.bf16, bf16_kernels, dotprod_panels});
 #elif defined(__x86_64__)
   const X86Features x86 = x86_features();
-  levels.push_back({"avx2", "avx2+fma+f16c", x86.avx2, avx2_kernels});
+  levels.push_back({"avx2", "avx2+fma+f16c", x86.avx2, avx2_kernels, avx2_panels});
 #if defined(SLUICE_EMULATED_AVX512)  // a test build: this level is compiled for AVX2
-  levels.push_back({"avx512-bf16", "avx512+vnni+bf16 emulated", x86.avx2, avx512_bf16_kernels});
+  levels.push_back({"avx512-bf16", "avx512+vnni+bf16 emulated", x86.avx2, avx512_bf16_kernels, avx2_panels});
 #else
-  levels.push_back({"avx512", "avx512", x86.avx512, avx512_kernels});
-  levels.push_back({"avx512-vnni", "avx512+vnni", x86.avx512_vnni, avx512_vnni_kernels});
-  levels.push_back({"avx512-bf16", "avx512+vnni+bf16", x86.avx512_bf16, avx512_bf16_kernels});
+  levels.push_back({"avx512", "avx512", x86.avx512, avx512_kernels, avx2_panels});
+  levels.push_back({"avx512-vnni", "avx512+vnni", x86.avx512_vnni, avx512_vnni_kernels, avx512_vnni_panels});
+  levels.push_back(
+      {"avx512-bf16", "avx512+vnni+bf16", x86.avx512_bf16, avx512_bf16_kernels, avx512_vnni_panels});
 #endif
 #endif
   return levels;

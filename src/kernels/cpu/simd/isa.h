@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "kernels/cpu/panels/kernels.h"
 #include "kernels/cpu/simd/kernel_table.h"
 
 namespace sluice::kernels::cpu {
@@ -16,6 +17,7 @@ struct IsaLevel {
   std::string_view features;  // for reports: "neon+dotprod"
   bool available;             // this machine and its system run it
   const KernelTable& (*table)();
+  const PanelKernels& (*panels)();
 };
 
 // Levels compiled into this program, "scalar" first.

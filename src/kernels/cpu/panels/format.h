@@ -1,0 +1,104 @@
+// Block types repacked into panels: 16 rows side by side, so that a vector holds four consecutive elements of each of up to
+// 16 rows and takes four activations, broadcast, in one instruction. One layout serves every instruction set.
+//
+// A panel is a sequence of super-blocks (of `pieces` pieces of 32 columns each):
+//   head of the super-block: f16 d[16], f16 dmin[16] (KScales: both; HalfScales: d, and dmin with mins)
+//   then, piece after piece:
+//     scales of the piece:  Half: f16 d[16], f16 min[16] with mins;  E8m0: u8 exponent[16];
+//                           KScales: u8 scale[16], u8 min[16];  HalfScales: i8 scale[2][16], one for each 16 columns,
+//                           with mins u8 {scale: 4, min: 4}[2][16]
+//     base codes: rows of 64 bytes, four for each of the 16 matrix rows. Quad q is columns [4 q, 4 q + 4) of the piece.
+//       Nibbles   4 x 64: quad q in the low half of row q, quad q + 4 in the high half
+//       TwoBits   2 x 64: quad q in bits 2 (q % 4) of row q / 4
+//       Bytes     8 x 64: quad q in row q
+//     high bits of the codes, placed above the base's:
+//       One       64: quad q in bit q
+//       Two   2 x 64: as TwoBits
+// A weight is scale * (code - offset) (+ min). Rows past the end of the matrix are zeros, scales and all.
+#pragma once
+
+#include <cstdint>
+
+#include "tensor/dtype.h"
+
+namespace sluice::kernels::cpu {
+
+inline constexpr int64_t kPanelRows = 16;
+
+struct PanelFormat {
+  enum class Base : uint8_t { Nibbles, TwoBits, Bytes };
+  enum class High : uint8_t { None, One, Two };
+  enum class Scales : uint8_t { Half, E8m0, KScales, HalfScales };
+  enum class Codes : uint8_t {
+    Plain,
+    Iq4Nl,
+    Mxfp4
+  };  // what a code stands for: itself, or a value of a table
+  Base base = Base::Nibbles;
+  High high = High::None;
+  Scales scales = Scales::Half;
+  bool mins = false;
+  int offset_bits = -1;  // the offset is 1 << offset_bits; -1: none
+  Codes codes = Codes::Plain;
+  int pieces = 1;
+
+  constexpr int base_bits() const { return base == Base::Nibbles ? 4 : base == Base::TwoBits ? 2 : 8; }
+  constexpr int64_t base_bytes() const { return base_bits() * 64; }
+  constexpr int64_t high_bytes() const { return high == High::None ? 0 : high == High::One ? 64 : 128; }
+  constexpr int64_t head_bytes() const {
+    if (scales == Scales::KScales) return 64;
+    return scales == Scales::HalfScales ? (mins ? 64 : 32) : 0;
+  }
+  constexpr int64_t scale_bytes() const {
+    if (scales == Scales::Half) return mins ? 64 : 32;
+    return scales == Scales::E8m0 ? 16 : 32;
+  }
+  constexpr int64_t piece_bytes() const { return scale_bytes() + base_bytes() + high_bytes(); }
+  constexpr int64_t super_bytes() const { return head_bytes() + pieces * piece_bytes(); }
+  // Of a panel with `cols` columns.
+  constexpr int64_t panel_bytes(int64_t cols) const { return cols / (32 * pieces) * super_bytes(); }
+};
+
+// Whether the type has panels: every block type.
+constexpr bool has_panels(DType type) {
+  return is_block(type);
+}
+
+// REQUIRES: has_panels(type).
+constexpr PanelFormat panel_format(DType type) {
+  using F = PanelFormat;
+  switch (type) {
+    case DType::Q4_0:
+      return {.offset_bits = 3};
+    case DType::Q4_1:
+      return {.mins = true};
+    case DType::Q5_0:
+      return {.high = F::High::One, .offset_bits = 4};
+    case DType::Q5_1:
+      return {.high = F::High::One, .mins = true};
+    case DType::Q8_0:
+      return {.base = F::Base::Bytes, .offset_bits = 7};
+    case DType::IQ4_NL:
+      return {.offset_bits = 7, .codes = F::Codes::Iq4Nl};
+    case DType::MXFP4:
+      return {.scales = F::Scales::E8m0, .offset_bits = 4, .codes = F::Codes::Mxfp4};
+    case DType::Q2_K:
+      return {.base = F::Base::TwoBits, .scales = F::Scales::HalfScales, .mins = true, .pieces = 8};
+    case DType::Q3_K:
+      return {.base = F::Base::TwoBits,
+              .high = F::High::One,
+              .scales = F::Scales::HalfScales,
+              .offset_bits = 2,
+              .pieces = 8};
+    case DType::Q4_K:
+      return {.scales = F::Scales::KScales, .mins = true, .pieces = 8};
+    case DType::Q5_K:
+      return {.high = F::High::One, .scales = F::Scales::KScales, .mins = true, .pieces = 8};
+    case DType::Q6_K:
+      return {.high = F::High::Two, .scales = F::Scales::HalfScales, .offset_bits = 5, .pieces = 8};
+    default:
+      return {};
+  }
+}
+
+}  // namespace sluice::kernels::cpu

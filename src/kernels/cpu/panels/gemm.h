@@ -1,0 +1,353 @@
+// GEMMs of activations [tokens, cols] with weights in panels (format.h). Included by the files panels_NAME.cpp only.
+//
+// One token: codes are unpacked in registers, panel after panel, as memory gives them. More tokens: up to 512 columns of
+// one or two panels are unpacked into the first cache (bytes and float scales) and multiplied with all tokens, four at a
+// time. A panel is read from memory once for all tokens of a call. Either way a piece of 32 columns gives an exact integer
+// sum, which is added to one float per row and token by the arithmetic of
+// gemm/gemm.h, piece after piece: panels give the bits
+// that rows in file order give, on every level, for any number of tokens and any cut.
+// The back-end cuts the work into ranges of panels. Bytes moved: those of the panels. Measured shares: docs/benchmarks.md.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "kernels/cpu/panels/codes.h"
+#include "kernels/cpu/panels/format.h"
+#include "kernels/cpu/panels/kernels.h"
+
+namespace sluice::kernels::cpu {
+namespace {
+
+// One row streams the panels from memory: this far ahead of its piece.
+constexpr int64_t kPanelPrefetch = 4096;
+
+// What tiles over unpacked panels are compiled for.
+struct PieceKind {
+  bool halves = false;  // an integer scale for each 16 columns
+  bool mins = false;
+  bool offset = false;  // codes carry one
+  bool signed_codes = false;
+
+  constexpr int vectors() const { return 1 + (halves ? 2 : 0) + (mins ? (halves ? 2 : 1) : 0); }
+  constexpr int64_t bytes() const { return 512 + 64 * vectors(); }  // of an unpacked piece
+};
+
+template <class I, PanelFormat F>
+constexpr PieceKind kind_of() {
+  return {F.scales == PanelFormat::Scales::HalfScales, F.mins, F.offset_bits >= 0 && !signed_codes<I, F>(),
+          signed_codes<I, F>()};
+}
+
+// The sum of a piece as a float, before its scale. With a scale for each half, products and their sum stay below 2^24
+// (2 * 16 * 32 * 127 * 128), so floats hold the integer exactly.
+template <class I, PieceKind K>
+[[gnu::always_inline]] inline typename I::F add_piece_sum(typename I::F total,
+                                                          const typename I::S (&quads)[2],
+                                                          const PieceScales<I>& s,
+                                                          const PanelActivations& x) {
+  typename I::F sum = I::panel_float(quads[0]);
+  if constexpr (K.halves) sum = I::fma(I::panel_float(quads[1]), s.half[1], I::mul(sum, s.half[0]));
+  total = I::fma(sum, I::mul(s.scale, I::set1(x.scale)), total);
+  if constexpr (K.mins && !K.halves) total = I::fma(s.min[0], I::set1(x.sum), total);
+  if constexpr (K.mins && K.halves) {
+    total = I::fma(s.min[0], I::set1(x.half_sums[0]), total);
+    total = I::fma(s.min[1], I::set1(x.half_sums[1]), total);
+  }
+  return total;
+}
+
+// Where integer sums start: at what the offset of the codes would add too much.
+template <class I, PieceKind K>
+[[gnu::always_inline]] inline void start_sums(typename I::S (&quads)[2], const PanelActivations& x,
+                                              int bits) {
+  if constexpr (!K.offset) {
+    quads[0] = I::panel_ints(0);
+    if constexpr (K.halves) quads[1] = I::panel_ints(0);
+  } else if constexpr (K.halves) {
+    quads[0] = I::panel_ints(x.negated_halves[0] * (1 << bits));
+    quads[1] = I::panel_ints(x.negated_halves[1] * (1 << bits));
+  } else {
+    quads[0] = I::panel_ints(x.negated_sum * (1 << bits));
+  }
+}
+
+template <class I, PieceKind K>
+[[gnu::always_inline]] inline typename I::S dot_of(typename I::S sum, typename I::P codes, const int8_t* x) {
+  if constexpr (K.signed_codes) return I::panel_dot_signed(sum, codes, I::panel_x(x));
+  return I::panel_dot(sum, codes, I::panel_x(x));
+}
+
+// `count` floats, fewer than a vector where rows end.
+template <class I>
+inline void store_rows(float* out, typename I::F value, int64_t count) {
+  if (count >= I::kWidth) return I::store(out, value);
+  float values[I::kWidth];
+  I::store(values, value);
+  for (int64_t r = 0; r < count; ++r) out[r] = values[r];
+}
+template <class I>
+inline typename I::F load_rows(const float* from, int64_t count) {
+  if (count >= I::kWidth) return I::load(from);
+  float values[I::kWidth] = {};
+  for (int64_t r = 0; r < count; ++r) values[r] = from[r];
+  return I::load(values);
+}
+
+// -- one token
+
+// The rows of one vector of a piece.
+template <class I, PanelFormat F>
+[[gnu::always_inline]] inline typename I::F add_stored(typename I::F total, const uint8_t* head,
+                                                       const uint8_t* piece, int lane,
+                                                       const PanelActivations& x) {
+  constexpr PieceKind K = kind_of<I, F>();
+  typename I::S quads[2];
+  start_sums<I, K>(quads, x, F.offset_bits);
+  const uint8_t* codes = piece + F.scale_bytes() + lane * 4;
+  [&]<int... Q>(std::integer_sequence<int, Q...>) __attribute__((always_inline)) {
+    ((quads[K.halves ? Q / 4 : 0] =
+          dot_of<I, K>(quads[K.halves ? Q / 4 : 0], quad_of<I, F, Q>(codes), x.quants + 4 * Q)),
+     ...);
+  }
+  (std::make_integer_sequence<int, 8>());
+  return add_piece_sum<I, K>(total, quads, scales_of<I, F>(head, piece, lane), x);
+}
+
+template <class I, PanelFormat F>
+void panel_for_one(const PanelGemm& gemm, int64_t panel) {
+  constexpr int V = kPanelRows / I::kWidth;
+  const uint8_t* head = gemm.panels + panel * F.panel_bytes(gemm.cols);
+  const PanelActivations* x = gemm.x;
+  typename I::F sums[V];
+#pragma GCC unroll 4
+  for (int v = 0; v < V; ++v) sums[v] = I::set1(0.0f);
+  for (int64_t block = 0; block < gemm.cols / 32; block += F.pieces, head += F.super_bytes()) {
+    const uint8_t* piece = head + F.head_bytes();
+    for (int i = 0; i < F.pieces; ++i, piece += F.piece_bytes(), ++x) {
+      for (int64_t ahead = 0; ahead < F.piece_bytes(); ahead += 64)
+        __builtin_prefetch(piece + kPanelPrefetch + ahead);
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v) sums[v] = add_stored<I, F>(sums[v], head, piece, v * I::kWidth, *x);
+    }
+  }
+  for (int v = 0; v < V; ++v) {
+    const int64_t row = panel * kPanelRows + v * I::kWidth;
+    if (row >= gemm.rows) return;
+    if (gemm.bias != nullptr) sums[v] = I::add(sums[v], load_rows<I>(gemm.bias + row, gemm.rows - row));
+    store_rows<I>(gemm.out + row, sums[v], gemm.rows - row);
+  }
+}
+
+// -- more tokens
+
+constexpr int64_t kChunkPieces =
+    16;  // unpacked at once: two panels and four tokens' activations fit the first cache
+
+// The columns of one chunk.
+struct Chunk {
+  int64_t first;  // piece
+  int64_t count;  // pieces
+  bool last;      // of the row: the bias is added
+  int offset_bits;
+};
+
+// `count` pieces of a panel from piece `first` on into `to`: 8 quads of 64 bytes, then vectors of 16 floats.
+template <class I, PanelFormat F>
+void unpack_panel(uint8_t* to, const uint8_t* panel, const Chunk& chunk) {
+  constexpr PieceKind K = kind_of<I, F>();
+  for (int64_t i = chunk.first; i < chunk.first + chunk.count; ++i, to += K.bytes()) {
+    const uint8_t* head = panel + i / F.pieces * F.super_bytes();
+    const uint8_t* piece = head + F.head_bytes() + i % F.pieces * F.piece_bytes();
+#pragma GCC unroll 4
+    for (int lane = 0; lane < kPanelRows; lane += I::kWidth) {
+      const uint8_t* codes = piece + F.scale_bytes() + lane * 4;
+      [&]<int... Q>(std::integer_sequence<int, Q...>) __attribute__((always_inline)) {
+        (I::panel_store(to + Q * 64 + lane * 4, quad_of<I, F, Q>(codes)), ...);
+      }
+      (std::make_integer_sequence<int, 8>());
+      const PieceScales<I> s = scales_of<I, F>(head, piece, lane);
+      auto* floats = reinterpret_cast<float*>(to + 512) + lane;
+      I::store(floats, s.scale);
+      if constexpr (K.halves) {
+        I::store(floats + 16, s.half[0]);
+        I::store(floats + 32, s.half[1]);
+      }
+      if constexpr (K.mins) I::store(floats + (K.halves ? 48 : 16), s.min[0]);
+      if constexpr (K.mins && K.halves) I::store(floats + 64, s.min[1]);
+    }
+  }
+}
+
+template <class I, PieceKind K>
+[[gnu::always_inline]] inline PieceScales<I> unpacked_scales(const uint8_t* piece, int lane) {
+  const auto* floats = reinterpret_cast<const float*>(piece + 512) + lane;
+  PieceScales<I> s;
+  s.scale = I::load(floats);
+  if constexpr (K.halves) {
+    s.half[0] = I::load(floats + 16);
+    s.half[1] = I::load(floats + 32);
+  }
+  if constexpr (K.mins) s.min[0] = I::load(floats + (K.halves ? 48 : 16));
+  if constexpr (K.mins && K.halves) s.min[1] = I::load(floats + 64);
+  return s;
+}
+
+// One piece of B vectors by N tokens.
+template <class I, PieceKind K, int B, int N>
+[[gnu::always_inline]] inline void add_unpacked(typename I::F (*sums)[N], const uint8_t* const (&pieces)[B],
+                                                const int (&lanes)[B], const PanelActivations* const (&x)[N],
+                                                int offset_bits) {
+  typename I::S quads[B][N][2];
+#pragma GCC unroll 8
+  for (int n = 0; n < N; ++n) {
+    start_sums<I, K>(quads[0][n], *x[n], offset_bits);
+#pragma GCC unroll 8
+    for (int b = 1; b < B; ++b) {
+      quads[b][n][0] = quads[0][n][0];
+      if constexpr (K.halves) quads[b][n][1] = quads[0][n][1];
+    }
+  }
+#pragma GCC unroll 8
+  for (int q = 0; q < 8; ++q) {
+    typename I::P weights[B];
+#pragma GCC unroll 8
+    for (int b = 0; b < B; ++b) weights[b] = I::panel_load(pieces[b] + q * 64 + lanes[b] * 4);
+#pragma GCC unroll 8
+    for (int n = 0; n < N; ++n) {
+#pragma GCC unroll 8
+      for (int b = 0; b < B; ++b) {
+        auto& sum = quads[b][n][K.halves ? q / 4 : 0];
+        sum = dot_of<I, K>(sum, weights[b], x[n]->quants + 4 * q);
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int b = 0; b < B; ++b) {
+    const auto s = unpacked_scales<I, K>(pieces[b], lanes[b]);
+#pragma GCC unroll 8
+    for (int n = 0; n < N; ++n) sums[b][n] = add_piece_sum<I, K>(sums[b][n], quads[b][n], s, *x[n]);
+  }
+}
+
+// A chunk of R unpacked panels, whose first is `panel`, by N tokens from `token` on. Sums of earlier chunks lie in `out`.
+template <class I, PieceKind K, int R, int N>
+void chunk_tile(const PanelGemm& gemm, const uint8_t* unpacked, const Chunk& chunk, int64_t panel,
+                int64_t token) {
+  constexpr int V = R * kPanelRows / I::kWidth;
+  constexpr int B = I::kPanelVectors < V ? I::kPanelVectors : V;
+  const PanelActivations* x[N];
+#pragma GCC unroll 4
+  for (int n = 0; n < N; ++n) x[n] = gemm.x + (token + n) * (gemm.cols / 32) + chunk.first;
+  typename I::F sums[V][N];
+  float* out = gemm.out + token * gemm.out_stride + panel * kPanelRows;
+  const int64_t rows = gemm.rows - panel * kPanelRows;
+#pragma GCC unroll 16
+  for (int v = 0; v < V; ++v) {
+#pragma GCC unroll 4
+    for (int n = 0; n < N; ++n) {
+      sums[v][n] = I::set1(0.0f);
+      if (chunk.first > 0)
+        sums[v][n] = load_rows<I>(out + n * gemm.out_stride + v * I::kWidth, rows - v * I::kWidth);
+    }
+  }
+  for (int64_t i = 0; i < chunk.count; ++i, unpacked += K.bytes()) {
+#pragma GCC unroll 16
+    for (int v = 0; v < V; v += B) {
+      const uint8_t* pieces[B];
+      int lanes[B];
+#pragma GCC unroll 4
+      for (int b = 0; b < B; ++b) {
+        pieces[b] = unpacked + (v + b) * I::kWidth / kPanelRows * (kChunkPieces * K.bytes());
+        lanes[b] = (v + b) * I::kWidth % kPanelRows;
+      }
+      add_unpacked<I, K, B, N>(sums + v, pieces, lanes, x, chunk.offset_bits);
+    }
+#pragma GCC unroll 4
+    for (int n = 0; n < N; ++n) ++x[n];
+  }
+#pragma GCC unroll 16
+  for (int v = 0; v < V; ++v) {
+    const int64_t left = rows - v * I::kWidth;
+#pragma GCC unroll 4
+    for (int n = 0; n < N; ++n) {
+      if (left <= 0) continue;
+      if (chunk.last && gemm.bias != nullptr)
+        sums[v][n] = I::add(sums[v][n], load_rows<I>(gemm.bias + panel * kPanelRows + v * I::kWidth, left));
+      store_rows<I>(out + n * gemm.out_stride + v * I::kWidth, sums[v][n], left);
+    }
+  }
+}
+
+template <class I, PieceKind K, int R>
+void chunk_tokens(const PanelGemm& gemm, const uint8_t* unpacked, const Chunk& chunk, int64_t panel) {
+  int64_t token = 0;
+  for (; token + 4 <= gemm.tokens; token += 4) chunk_tile<I, K, R, 4>(gemm, unpacked, chunk, panel, token);
+  if (gemm.tokens - token == 3) return chunk_tile<I, K, R, 3>(gemm, unpacked, chunk, panel, token);
+  if (gemm.tokens - token == 2) return chunk_tile<I, K, R, 2>(gemm, unpacked, chunk, panel, token);
+  if (gemm.tokens - token == 1) chunk_tile<I, K, R, 1>(gemm, unpacked, chunk, panel, token);
+}
+
+template <class I, PanelFormat F, int R>
+void panels_for_many(const PanelGemm& gemm, int64_t panel) {
+  constexpr PieceKind K = kind_of<I, F>();
+  // Where rows end in the first of two panels, the second is multiplied as it lies and not stored.
+  alignas(64) uint8_t unpacked[R * kChunkPieces * K.bytes()];
+  if ((panel + R - 1) * kPanelRows >= gemm.rows) __builtin_memset(unpacked, 0, sizeof unpacked);
+  const int64_t pieces = gemm.cols / 32;
+  for (int64_t first = 0; first < pieces; first += kChunkPieces) {
+    const int64_t count = pieces - first < kChunkPieces ? pieces - first : kChunkPieces;
+    const Chunk chunk{first, count, first + count == pieces, F.offset_bits};
+    for (int64_t r = 0; r < R && (panel + r) * kPanelRows < gemm.rows; ++r)
+      unpack_panel<I, F>(unpacked + r * kChunkPieces * K.bytes(),
+                         gemm.panels + (panel + r) * F.panel_bytes(gemm.cols), chunk);
+    chunk_tokens<I, K, R>(gemm, unpacked, chunk, panel);
+  }
+}
+
+template <class I, DType type>
+void gemm_panels_of(const PanelGemm& gemm) {
+  constexpr PanelFormat F = panel_format(type);
+  const int64_t panels = (gemm.rows + kPanelRows - 1) / kPanelRows;
+  if (gemm.tokens == 1) {
+    for (int64_t panel = 0; panel < panels; ++panel) panel_for_one<I, F>(gemm, panel);
+  } else {
+    for (int64_t panel = 0; panel < panels; panel += I::kPanelsAtOnce)
+      panels_for_many<I, F, I::kPanelsAtOnce>(gemm, panel);
+  }
+}
+
+template <class I>
+void gemm_panels(const PanelGemm& gemm) {
+  switch (gemm.type) {
+    case DType::Q4_0:
+      return gemm_panels_of<I, DType::Q4_0>(gemm);
+    case DType::Q4_1:
+      return gemm_panels_of<I, DType::Q4_1>(gemm);
+    case DType::Q5_0:
+      return gemm_panels_of<I, DType::Q5_0>(gemm);
+    case DType::Q5_1:
+      return gemm_panels_of<I, DType::Q5_1>(gemm);
+    case DType::Q8_0:
+      return gemm_panels_of<I, DType::Q8_0>(gemm);
+    case DType::Q2_K:
+      return gemm_panels_of<I, DType::Q2_K>(gemm);
+    case DType::Q3_K:
+      return gemm_panels_of<I, DType::Q3_K>(gemm);
+    case DType::Q4_K:
+      return gemm_panels_of<I, DType::Q4_K>(gemm);
+    case DType::Q5_K:
+      return gemm_panels_of<I, DType::Q5_K>(gemm);
+    case DType::Q6_K:
+      return gemm_panels_of<I, DType::Q6_K>(gemm);
+    case DType::IQ4_NL:
+      return gemm_panels_of<I, DType::IQ4_NL>(gemm);
+    case DType::MXFP4:
+      return gemm_panels_of<I, DType::MXFP4>(gemm);
+    default:
+      __builtin_trap();  // the back-end packs no other type
+  }
+}
+
+}  // namespace
+}  // namespace sluice::kernels::cpu

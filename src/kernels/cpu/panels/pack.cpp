@@ -1,0 +1,252 @@
+#include "kernels/cpu/panels/pack.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/panels/format.h"
+
+namespace sluice::kernels::cpu {
+
+namespace {
+
+using Format = PanelFormat;
+
+// The 32 codes of a piece of one row.
+using Codes = uint8_t[32];
+
+// Where a stored block keeps its codes: the base bits, and those above them where it has any.
+struct Source {
+  int base = 0;
+  int high = 0;
+};
+
+constexpr Source source_of(DType type) {
+  switch (type) {
+    case DType::Q4_0:
+    case DType::Q8_0:
+    case DType::IQ4_NL:
+      return {.base = 2};
+    case DType::Q4_1:
+      return {.base = 4};
+    case DType::Q5_0:
+      return {.base = 6, .high = 2};
+    case DType::Q5_1:
+      return {.base = 8, .high = 4};
+    case DType::MXFP4:
+      return {.base = 1};
+    case DType::Q2_K:
+      return {.base = 16};
+    case DType::Q3_K:
+      return {.base = 32};
+    case DType::Q4_K:
+      return {.base = 16};
+    case DType::Q5_K:
+      return {.base = 48, .high = 16};
+    case DType::Q6_K:
+      return {.base = 0, .high = 128};
+    default:
+      return {};
+  }
+}
+
+// Blocks of 32: element i in the low half of byte i, element i + 16 in its high half.
+void halves_of_bytes(Codes& codes, const uint8_t* from) {
+  for (int i = 0; i < 16; ++i) {
+    codes[i] = from[i] & 0xf;
+    codes[i + 16] = from[i] >> 4;
+  }
+}
+
+template <DType type>
+void codes_of(Codes& codes, const uint8_t* block, int piece) {
+  constexpr Format kFormat = panel_format(type);
+  constexpr Source kSource = source_of(type);
+  const uint8_t* base = block + kSource.base;
+  const uint8_t* high = block + kSource.high;
+  if constexpr (kFormat.pieces == 1) {
+    if constexpr (kFormat.base == Format::Base::Bytes) {
+      for (int i = 0; i < 32; ++i) codes[i] = static_cast<uint8_t>(base[i] ^ 0x80);  // signed to offset 128
+    } else {
+      halves_of_bytes(codes, base);
+    }
+    if constexpr (kFormat.high == Format::High::One) {
+      uint32_t bits;
+      std::memcpy(&bits, high, 4);
+      for (int i = 0; i < 32; ++i) codes[i] |= static_cast<uint8_t>(((bits >> i) & 1u) << 4);
+    }
+  } else if constexpr (type == DType::Q6_K) {
+    base += piece / 4 * 64 + piece % 2 * 32;
+    high += piece / 4 * 32;
+    for (int i = 0; i < 32; ++i) {
+      codes[i] = static_cast<uint8_t>(((base[i] >> (piece % 4 / 2 * 4)) & 0xf) |
+                                      ((high[i] >> (piece % 4 * 2)) & 3) << 4);
+    }
+  } else {
+    constexpr int kBits = kFormat.base_bits();
+    constexpr int kShared = 8 / kBits;  // pieces that share 32 bytes
+    base += piece / kShared * 32;
+    for (int i = 0; i < 32; ++i)
+      codes[i] = static_cast<uint8_t>((base[i] >> (piece % kShared * kBits)) & ((1 << kBits) - 1));
+    if constexpr (kFormat.high == Format::High::One) {
+      for (int i = 0; i < 32; ++i) codes[i] |= static_cast<uint8_t>(((high[i] >> piece) & 1) << kBits);
+    }
+  }
+}
+
+// The codes of one row's piece into its four bytes of each row of 64; `to` is zeroed where bits are joined.
+template <DType type>
+void place_codes(uint8_t* to, const Codes& codes, int64_t row) {
+  constexpr Format kFormat = panel_format(type);
+  uint8_t* base = to + 4 * row;
+  for (int quad = 0; quad < 8; ++quad) {
+    for (int i = 0; i < 4; ++i) {
+      const int code = codes[4 * quad + i];
+      if constexpr (kFormat.base == Format::Base::Nibbles) {
+        base[quad % 4 * 64 + i] |= static_cast<uint8_t>((code & 0xf) << (quad / 4 * 4));
+      } else if constexpr (kFormat.base == Format::Base::TwoBits) {
+        base[quad / 4 * 64 + i] |= static_cast<uint8_t>((code & 3) << (quad % 4 * 2));
+      } else {
+        base[quad * 64 + i] = static_cast<uint8_t>(code);
+      }
+      uint8_t* high = base + kFormat.base_bytes();
+      if constexpr (kFormat.high == Format::High::One) {
+        high[i] |= static_cast<uint8_t>((code >> kFormat.base_bits()) << quad);
+      } else if constexpr (kFormat.high == Format::High::Two) {
+        high[quad / 4 * 64 + i] |= static_cast<uint8_t>((code >> 4) << (quad % 4 * 2));
+      }
+    }
+  }
+}
+
+// Types whose stored bytes are those of the panel: only their places change.
+template <DType type>
+constexpr bool moves_words() {
+  constexpr Format kFormat = panel_format(type);
+  return kFormat.pieces == 1 && kFormat.high == Format::High::None;
+}
+
+template <DType type>
+void move_words(uint8_t* to, const uint8_t* from, int64_t row) {
+  constexpr int kWords = panel_format(type).base_bits();
+  for (int word = 0; word < kWords; ++word) {
+    uint32_t bytes;
+    std::memcpy(&bytes, from + 4 * word, 4);
+    if constexpr (type == DType::Q8_0) bytes ^= 0x80808080u;
+    std::memcpy(to + word * 64 + 4 * row, &bytes, 4);
+  }
+}
+
+struct ScaleMin {
+  int scale;
+  int min;
+};
+
+ScaleMin six_bits(const uint8_t* packed, int piece) {
+  if (piece < 4) return {packed[piece] & 0x3f, packed[piece + 4] & 0x3f};
+  return {(packed[piece + 4] & 0xf) | ((packed[piece - 4] >> 2) & 0x30),
+          (packed[piece + 4] >> 4) | ((packed[piece] >> 2) & 0x30)};
+}
+
+template <DType type>
+int half_scale(const uint8_t* block, int half) {
+  if constexpr (type == DType::Q3_K) {
+    const int low = (block[96 + half % 8] >> (half / 8 * 4)) & 0xf;
+    const int high = (block[104 + half % 4] >> (half / 4 * 2)) & 3;
+    return (low | high << 4) - 32;
+  }
+  return type == DType::Q2_K ? block[half] : block[192 + half];
+}
+
+// Offset of d in the stored super-block; dmin follows it.
+constexpr int head_offset(DType type) {
+  return type == DType::Q2_K ? 80 : type == DType::Q3_K ? 108 : type == DType::Q6_K ? 208 : 0;
+}
+
+template <DType type>
+void place_scales(uint8_t* to, const uint8_t* block, int piece, int64_t row) {
+  constexpr Format kFormat = panel_format(type);
+  if constexpr (kFormat.scales == Format::Scales::Half) {
+    std::memcpy(to + 2 * row, block, 2);
+    if constexpr (kFormat.mins) std::memcpy(to + 32 + 2 * row, block + 2, 2);
+  } else if constexpr (kFormat.scales == Format::Scales::E8m0) {
+    to[row] = block[0];
+  } else if constexpr (kFormat.scales == Format::Scales::KScales) {
+    const ScaleMin both = six_bits(block + 4, piece);
+    to[row] = static_cast<uint8_t>(both.scale);
+    to[16 + row] = static_cast<uint8_t>(both.min);
+  } else {
+    to[row] = static_cast<uint8_t>(half_scale<type>(block, 2 * piece));
+    to[16 + row] = static_cast<uint8_t>(half_scale<type>(block, 2 * piece + 1));
+  }
+}
+
+template <DType type>
+void pack_block(uint8_t* to, const uint8_t* block, int64_t row) {
+  constexpr Format kFormat = panel_format(type);
+  if constexpr (kFormat.head_bytes() > 0) {
+    std::memcpy(to + 2 * row, block + head_offset(type), 2);
+    if constexpr (kFormat.mins) std::memcpy(to + 32 + 2 * row, block + head_offset(type) + 2, 2);
+    to += kFormat.head_bytes();
+  }
+  for (int piece = 0; piece < kFormat.pieces; ++piece, to += kFormat.piece_bytes()) {
+    place_scales<type>(to, block, piece, row);
+    if constexpr (moves_words<type>()) {
+      move_words<type>(to + kFormat.scale_bytes(), block + source_of(type).base, row);
+    } else {
+      Codes codes;
+      codes_of<type>(codes, block, piece);
+      place_codes<type>(to + kFormat.scale_bytes(), codes, row);
+    }
+  }
+}
+
+template <DType type>
+void pack(uint8_t* to, const StoredRows& from, int64_t panel) {
+  constexpr Format kFormat = panel_format(type);
+  const int64_t stride = row_bytes(type, from.cols);
+  const int64_t supers = from.cols / info(type).block_elements;
+  const int64_t rows = std::min(kPanelRows, from.rows - panel * kPanelRows);
+  const uint8_t* first = from.data + panel * kPanelRows * stride;
+  // Super-block by super-block: a panel's piece stays in the first cache while its rows are placed.
+  for (int64_t super = 0; super < supers; ++super) {
+    uint8_t* at = to + super * kFormat.super_bytes();
+    std::memset(at, 0, static_cast<size_t>(kFormat.super_bytes()));
+    for (int64_t row = 0; row < rows; ++row)
+      pack_block<type>(at, first + row * stride + super * info(type).block_bytes, row);
+  }
+}
+
+}  // namespace
+
+void pack_panel(uint8_t* to, const StoredRows& from, int64_t panel) {
+  switch (from.type) {
+    case DType::Q4_0:
+      return pack<DType::Q4_0>(to, from, panel);
+    case DType::Q4_1:
+      return pack<DType::Q4_1>(to, from, panel);
+    case DType::Q5_0:
+      return pack<DType::Q5_0>(to, from, panel);
+    case DType::Q5_1:
+      return pack<DType::Q5_1>(to, from, panel);
+    case DType::Q8_0:
+      return pack<DType::Q8_0>(to, from, panel);
+    case DType::Q2_K:
+      return pack<DType::Q2_K>(to, from, panel);
+    case DType::Q3_K:
+      return pack<DType::Q3_K>(to, from, panel);
+    case DType::Q4_K:
+      return pack<DType::Q4_K>(to, from, panel);
+    case DType::Q5_K:
+      return pack<DType::Q5_K>(to, from, panel);
+    case DType::Q6_K:
+      return pack<DType::Q6_K>(to, from, panel);
+    case DType::IQ4_NL:
+      return pack<DType::IQ4_NL>(to, from, panel);
+    case DType::MXFP4:
+      return pack<DType::MXFP4>(to, from, panel);
+    default:
+      __builtin_trap();  // REQUIRES: has_panels(type)
+  }
+}
+
+}  // namespace sluice::kernels::cpu

@@ -1,0 +1,43 @@
+// Activations to int8 for panels: the rounding of gemm.h's quantize_blocks. Included by the files panels_NAME.cpp only.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/panels/kernels.h"
+
+namespace sluice::kernels::cpu {
+namespace {
+
+template <class I>
+void quantize_for_panels(PanelActivations* out, const float* x, int64_t count) {
+  // Below this the reciprocal would overflow; such a block counts as zero.
+  constexpr float kSmallest = 1e-36f;
+  for (int64_t b = 0; b < count; ++b, x += 32, ++out) {
+    auto largest = I::set1(0.0f), poison = I::set1(0.0f);
+    for (int i = 0; i < 32; i += I::kWidth) {
+      const auto value = I::load(x + i);
+      poison = I::add(poison, I::sub(value, value));  // 0, or NaN from a value that is not finite
+      largest = I::max(I::max(value, I::sub(I::set1(0.0f), value)), largest);
+    }
+    if (const float nan = I::reduce_add(poison); nan != 0.0f) {
+      *out = {{},         nan, nan,
+              {nan, nan}, 0,   {0, 0}};  // no integer stands for it: the sums must not be finite either
+      continue;
+    }
+    const float most = I::reduce_max(largest);
+    const auto inverse = I::set1(most < kSmallest ? 0.0f : 127.0f / most);
+    int sums[2];
+    for (int half = 0; half < 2; ++half)
+      sums[half] = I::round_to_bytes(out->quants + 16 * half, x + 16 * half, inverse);
+    out->scale = most < kSmallest ? 0.0f : most / 127.0f;
+    out->sum = out->scale * static_cast<float>(sums[0] + sums[1]);
+    out->negated_sum = -(sums[0] + sums[1]);
+    for (int half = 0; half < 2; ++half) {
+      out->half_sums[half] = out->scale * static_cast<float>(sums[half]);
+      out->negated_halves[half] = -sums[half];
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::kernels::cpu
