@@ -21,7 +21,7 @@ BINARY = str(Path(os.environ.get("SLUICE_BINARY", ROOT / "build/release/sluice")
 MODELS = Path(os.environ.get("SLUICE_MODELS", ROOT / ".models")).resolve()
 MODEL = MODELS / "SmolLM2-135M-Instruct.Q4_1.gguf"
 TINY = ROOT / "tests/runtime/data"
-VERBS = ["run", "chat", "generate", "check", "describe", "list", "completion"]
+VERBS = ["run", "chat", "generate", "perplexity", "check", "describe", "list", "completion"]
 
 
 class Skip(Exception):
@@ -86,6 +86,19 @@ def test_words_that_a_verb_does_not_take():
                   ("generate", "in.jsonl"), ("healthcheck", "now"), ("completion", "bash", "zsh")):
         result = expect(sluice(*words), 64, f"unknown argument '{words[-1]}'", f"sluice {words[0]} --help")
         assert result.stdout == "", result.stdout
+
+
+def test_perplexity():
+    text = " ".join(f"{i} little words about {i * 7 % 13} other ones." for i in range(60))
+    found = {}
+    for flags in (("--device", "ref"), ("--device", "cpu"), ("--device", "cpu", "--repack", "off")):
+        result = expect(sluice("perplexity", "-m", TINY / "expert", "-c", 32, "--contexts", 3, "--format", "json", *flags, stdin=text), 0)
+        found[flags] = json.loads(result.stdout)
+        assert found[flags]["contexts"] == 3 and found[flags]["scored"] == 3 * 15, found
+    values = [answer["perplexity"] for answer in found.values()]
+    assert values[1] == values[2] and abs(values[1] / values[0] - 1) < 0.003, found
+    assert values[0] > 1, found
+    expect(sluice("perplexity", "-m", TINY / "expert", "-c", 32, stdin="few"), 64, "fills no context of 32")
 
 
 def test_flags_of_llama_cpp():
