@@ -27,7 +27,7 @@ class Reader {
  public:
   static Result<Reader> make(const models::Model& model, const PerplexityOptions& options) {
     const int blocks = (options.context + options.block_size - 1) / options.block_size;
-    const size_t groups = runtime::kv_groups(model.spec()).windows.size();
+    const size_t groups = runtime::kv_groups(model.spec()).count();
     const std::vector<int> none(groups, 0);
     Result<std::unique_ptr<runtime::ModelRunner>> runner = runtime::ModelRunner::make(
         model, {options.block_size, options.kv_type, std::vector<int>(groups, blocks)},

@@ -6,7 +6,8 @@
 // sum, which is added to one float per row and token by the arithmetic of
 // gemm/gemm.h, piece after piece: panels give the bits
 // that rows in file order give, on every level, for any number of tokens and any cut.
-// The back-end cuts the work into ranges of panels. Bytes moved: those of the panels. Measured shares: docs/benchmarks.md.
+// The back-end cuts the work into ranges of panels. Bytes moved: those of the panels. Share of the
+// machine's limit: not measured on a quiet machine.
 #pragma once
 
 #include <cstdint>
