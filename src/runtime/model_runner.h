@@ -8,8 +8,8 @@
 #include "models/decoder.h"
 #include "models/model.h"
 #include "runtime/batch.h"
-#include "runtime/block_mover.h"
-#include "runtime/kv_memory.h"
+#include "runtime/memory/block_mover.h"
+#include "runtime/memory/kv_memory.h"
 
 namespace sluice::runtime {
 

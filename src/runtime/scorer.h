@@ -8,7 +8,7 @@
 #include "base/result.h"
 #include "models/decoder.h"
 #include "models/model.h"
-#include "runtime/kv_memory.h"
+#include "runtime/memory/kv_memory.h"
 
 namespace sluice::runtime {
 

@@ -1,5 +1,5 @@
 // The bytes behind the blocks: groups by window, shared layers, scales, and round trips through the tiers.
-#include "runtime/kv_memory.h"
+#include "runtime/memory/kv_memory.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 
 #include "kernels/ref/ref_backend.h"
 #include "open_files.h"
-#include "runtime/block_mover.h"
+#include "runtime/memory/block_mover.h"
 
 namespace sluice::runtime {
 namespace {

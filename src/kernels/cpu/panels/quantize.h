@@ -8,6 +8,25 @@
 namespace sluice::kernels::cpu {
 namespace {
 
+// Sixteen activations times `inverse`, rounded to the nearest even, as bytes; gives their sum. Words that have
+// instructions for it do it themselves.
+template <class I>
+int round_to_bytes(int8_t* out, const float* x, typename I::F inverse) {
+  if constexpr (requires { I::round_to_bytes(out, x, inverse); }) {
+    return I::round_to_bytes(out, x, inverse);
+  } else {
+    float rounded[16];
+    for (int i = 0; i < 16; i += I::kWidth) I::store(rounded + i, I::round(I::mul(I::load(x + i), inverse)));
+    int sum = 0;
+    for (int i = 0; i < 16; ++i) {
+      const int quant = static_cast<int>(rounded[i]);
+      out[i] = static_cast<int8_t>(quant);
+      sum += quant;
+    }
+    return sum;
+  }
+}
+
 template <class I>
 void quantize_for_panels(PanelActivations* out, const float* x, int64_t count) {
   // Below this the reciprocal would overflow; such a block counts as zero.
@@ -28,7 +47,7 @@ void quantize_for_panels(PanelActivations* out, const float* x, int64_t count) {
     const auto inverse = I::set1(most < kSmallest ? 0.0f : 127.0f / most);
     int sums[2];
     for (int half = 0; half < 2; ++half)
-      sums[half] = I::round_to_bytes(out->quants + 16 * half, x + 16 * half, inverse);
+      sums[half] = round_to_bytes<I>(out->quants + 16 * half, x + 16 * half, inverse);
     out->scale = most < kSmallest ? 0.0f : most / 127.0f;
     out->sum = out->scale * static_cast<float>(sums[0] + sums[1]);
     out->negated_sum = -(sums[0] + sums[1]);

@@ -42,19 +42,6 @@ struct PanelAvx2 : Avx2 {
   }
   static S panel_dot_signed(S sum, P weights, P x) { return _mm256_add_epi32(sum, dot32(weights, x)); }
   static F panel_float(S sum) { return _mm256_cvtepi32_ps(sum); }
-
-  // Sixteen activations times `inverse`, rounded to the nearest even, as bytes; gives their sum.
-  static int round_to_bytes(int8_t* out, const float* x, F inverse) {
-    float rounded[16];
-    for (int i = 0; i < 16; i += kWidth) store(rounded + i, round(mul(load(x + i), inverse)));
-    int sum = 0;
-    for (int i = 0; i < 16; ++i) {
-      const int quant = static_cast<int>(rounded[i]);
-      out[i] = static_cast<int8_t>(quant);
-      sum += quant;
-    }
-    return sum;
-  }
 };
 
 }  // namespace

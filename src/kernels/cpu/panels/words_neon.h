@@ -37,19 +37,6 @@ struct PanelNeon : Neon {
   }
   static S panel_dot(S sum, P codes, int8x16_t x) { return panel_dot_signed(sum, codes, x); }
   static F panel_float(S sum) { return vcvtq_f32_s32(sum); }
-
-  // Sixteen activations times `inverse`, rounded to the nearest even, as bytes; gives their sum.
-  static int round_to_bytes(int8_t* out, const float* x, F inverse) {
-    float rounded[16];
-    for (int i = 0; i < 16; i += kWidth) store(rounded + i, round(mul(load(x + i), inverse)));
-    int sum = 0;
-    for (int i = 0; i < 16; ++i) {
-      const int quant = static_cast<int>(rounded[i]);
-      out[i] = static_cast<int8_t>(quant);
-      sum += quant;
-    }
-    return sum;
-  }
 };
 
 }  // namespace

@@ -11,7 +11,7 @@
 
 #include "base/result.h"
 #include "kv/kv_manager.h"
-#include "runtime/kv_memory.h"
+#include "runtime/memory/kv_memory.h"
 
 namespace sluice::runtime {
 

@@ -1,4 +1,4 @@
-#include "runtime/block_mover.h"
+#include "runtime/memory/block_mover.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "runtime/kv_memory.h"
+#include "runtime/memory/kv_memory.h"
 
 #include <algorithm>
 #include <cstring>
