@@ -87,7 +87,7 @@ class Writer {
   template <class... T>
   void put(const std::variant<T...>& value) {
     put(static_cast<uint8_t>(value.index()));
-    std::visit([this](const auto& alternative) { put(alternative); }, value);
+    std::visit([this](const auto& alternative) { this->put(alternative); }, value);
   }
   void put(const std::shared_ptr<const Request>& request) { put(*request); }
   template <class T>
@@ -307,10 +307,6 @@ void fields(Io& io, Step& v) {
   io(v.retire, v.admit, v.forks, v.lanes, v.moves, v.work, v.tables, v.padding, v.preempted);
 }
 
-Error corrupt(std::string message) {
-  return {ErrorCode::Corrupt, "step: " + std::move(message)};
-}
-
 }  // namespace
 
 std::vector<std::byte> serialize(const Step& step) {
@@ -323,16 +319,16 @@ Result<Step> parse_step(std::span<const std::byte> bytes) {
   Reader reader(bytes);
   uint32_t magic = 0, version = 0;
   reader(magic, version);
-  if (reader.failed() || magic != kMagic) return corrupt("the bytes are no step");
+  if (reader.failed() || magic != kMagic) return corrupt_step("the bytes are no step");
   if (version != kVersion)
     return Error{ErrorCode::Unsupported,
                  fmt::format("step: version {}; this is version {}", version, kVersion)};
   Step step;
   reader(step);
   if (reader.failed())
-    return corrupt(fmt::format("it ends or breaks off at byte {} of {}", reader.at(), bytes.size()));
+    return corrupt_step(fmt::format("it ends or breaks off at byte {} of {}", reader.at(), bytes.size()));
   if (!reader.at_end())
-    return corrupt(fmt::format("{} bytes stand behind its end", bytes.size() - reader.at()));
+    return corrupt_step(fmt::format("{} bytes stand behind its end", bytes.size() - reader.at()));
   if (Status status = check_step(step); !status) return status.error();
   return step;
 }
