@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/host.h"
 #include "tensor/blocks.h"
 #include "tensor/half.h"
@@ -16,6 +17,8 @@ std::vector<std::unique_ptr<kernels::Backend>> cpu_backends(int threads) {
   for (const std::string& isa : kernels::available_isa_names()) {
     backends.push_back(kernels::make_cpu_backend({threads, isa}).value());
   }
+  for (const kernels::cpu::IsaLevel& level : kernels::cpu::modelled_isa_levels())
+    backends.push_back(std::make_unique<kernels::cpu::CpuBackend>(level, threads, true));
   return backends;
 }
 

@@ -15,7 +15,7 @@
 
 namespace sluice::parity {
 
-// One CPU back-end per level this machine runs, each with `threads` threads.
+// One CPU back-end per level this machine runs, and AMX over a model of its tiles, each with `threads` threads.
 std::vector<std::unique_ptr<kernels::Backend>> cpu_backends(int threads);
 
 // SLUICE_PARITY_SMALL in the environment: fewer sizes, for runs under an emulator.

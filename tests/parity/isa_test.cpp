@@ -66,6 +66,7 @@ TEST(Isa, FeaturesNest) {
   EXPECT_TRUE(!x86.avx512 || x86.avx2);
   EXPECT_TRUE(!x86.avx512_vnni || x86.avx512);
   EXPECT_TRUE(!x86.avx512_bf16 || x86.avx512_vnni);
+  EXPECT_TRUE(!x86.amx || x86.avx512_bf16);
   bool missing = false;
   for (const IsaLevel& level : kernels::cpu::isa_levels()) {
     EXPECT_FALSE(missing && level.available) << level.name;

@@ -58,8 +58,10 @@ class CpuBackend : public Backend {
     const ActivationBlock* blocks = nullptr;
     const SplitBlock* split = nullptr;
     const PanelActivations* panels = nullptr;
+    const ActivationTile* tiles = nullptr;  // instead of panels, where the level has tiles
   };
   Activations prepare_activations(TensorView x, const Weight& weight);
+  static int64_t tokens_at_once(const Weight& weight, const Activations& activations);
   // Row groups [begin, end) of the weight (32 rows of one part each) for all tokens, on the calling thread.
   void gemm_groups(TensorView out, TensorView x, const Weight& weight, Activations activations, int64_t begin,
                    int64_t end) const;
@@ -73,6 +75,7 @@ class CpuBackend : public Backend {
   std::vector<ActivationBlock> blocks_;  // scratch of the GEMM under way
   std::vector<SplitBlock> split_;
   std::vector<PanelActivations> panel_x_;
+  std::vector<ActivationTile> tiles_;
 };
 
 }  // namespace sluice::kernels::cpu

@@ -13,6 +13,7 @@ set(KERNEL_FLAGS_avx512 ${KERNEL_FLAGS_avx2} -mavx512f -mavx512bw -mavx512vl -ma
   -Wno-maybe-uninitialized)
 set(KERNEL_FLAGS_avx512_vnni ${KERNEL_FLAGS_avx512} -mavx512vnni)
 set(KERNEL_FLAGS_avx512_bf16 ${KERNEL_FLAGS_avx512_vnni} -mavx512bf16)
+set(KERNEL_FLAGS_amx ${KERNEL_FLAGS_avx512_vnni} -mamx-tile -mamx-int8)
 # For tests where nothing has AVX-512: its highest level, which holds the words of all, over AVX2, with SIMDe's headers
 # copied apart from those of this machine. Without them it is compiled and not run, like the others.
 set(SLUICE_SIMDE_HEADERS /usr/include/simde CACHE PATH "headers of SIMDe, for emulated AVX-512")
@@ -24,12 +25,15 @@ if(SLUICE_EMULATE_AVX512 AND EXISTS ${SLUICE_SIMDE_HEADERS})
     COMPILE_DEFINITIONS SLUICE_EMULATED_AVX512)
 endif()
 set(KERNEL_ARM neon dotprod i8mm bf16)
-set(KERNEL_X86 avx2 avx512 avx512_vnni avx512_bf16)
+set(KERNEL_X86 avx2 avx512 avx512_vnni avx512_bf16 amx)
 
-set(KERNEL_PANELS scalar neon dotprod avx2 avx512_vnni) # the levels whose panels have kernels of their own
+set(KERNEL_PANELS scalar neon dotprod avx2 avx512_vnni amx) # the levels whose panels have kernels of their own
 
 foreach(level IN ITEMS scalar ${KERNEL_ARM} ${KERNEL_X86})
   set(files ${CMAKE_SOURCE_DIR}/src/kernels/cpu/simd/level_${level}.cpp)
+  if(NOT EXISTS ${files}) # panels alone
+    set(files "")
+  endif()
   if(level IN_LIST KERNEL_PANELS)
     list(APPEND files ${CMAKE_SOURCE_DIR}/src/kernels/cpu/panels/panels_${level}.cpp)
   endif()

@@ -12,6 +12,8 @@ namespace {
 
 constexpr int64_t kSmallestTask = 1 << 15;  // multiplications; below, handing over costs more than the work
 constexpr int64_t kActivationBytes = 256 * 1024;
+constexpr int64_t kTiledTokens =
+    512;  // tiles take columns in chunks, so that this many tokens' share of one is 400 KB
 
 // Null: the part is read as it is stored.
 const uint8_t* panels_of(const Weight& weight, size_t part) {
@@ -55,6 +57,10 @@ int64_t blocks_per_row(const Weight& weight) {
   return (weight.cols + 31) / 32;
 }
 
+int64_t tiles_of(int64_t tokens) {
+  return (tokens + kTileTokens - 1) / kTileTokens;
+}
+
 }  // namespace
 
 CpuBackend::Activations CpuBackend::prepare_activations(TensorView x, const Weight& weight) {
@@ -62,16 +68,21 @@ CpuBackend::Activations CpuBackend::prepare_activations(TensorView x, const Weig
   const Needs needs(weight, kernels_.split != nullptr);
   ActivationBlock* blocks = needs.blocks ? grown(blocks_, row_count(x) * per_row) : nullptr;
   SplitBlock* split = needs.split ? grown(split_, row_count(x) * per_row) : nullptr;
-  PanelActivations* panels = needs.panels ? grown(panel_x_, row_count(x) * per_row) : nullptr;
+  const bool tiled =
+      needs.panels && panel_kernels_.quantize_tiles != nullptr && row_count(x) >= panel_kernels_.tiles_from;
+  PanelActivations* panels = needs.panels && !tiled ? grown(panel_x_, row_count(x) * per_row) : nullptr;
+  ActivationTile* tiles = tiled ? grown(tiles_, tiles_of(row_count(x)) * per_row) : nullptr;
   if (needs.blocks || needs.split || needs.panels) {
     for_rows(row_count(x), weight.cols, [&](int64_t i) {
       const float* row = row_at<float>(x, i);
       if (needs.blocks) kernels_.quantize(blocks + i * per_row, row, per_row);
       if (needs.split) kernels_.split(split + i * per_row, row, weight.cols);
-      if (needs.panels) panel_kernels_.quantize(panels + i * per_row, row, per_row);
+      if (panels != nullptr) panel_kernels_.quantize(panels + i * per_row, row, per_row);
+      if (tiled)
+        panel_kernels_.quantize_tiles(tiles + i / kTileTokens * per_row, i % kTileTokens, row, per_row);
     });
   }
-  return {blocks, split, panels};
+  return {blocks, split, panels, tiles};
 }
 
 namespace {
@@ -95,6 +106,7 @@ struct TokenGroup {
   const ActivationBlock* blocks;
   const SplitBlock* split;
   const PanelActivations* panels;
+  const ActivationTile* tiles;
 };
 
 // Rows [from, to) of a part that begins at row `first` of the weight.
@@ -132,24 +144,32 @@ PanelGemm panel_gemm(const TokenGroup& tokens, const Weight& weight, const PartR
           .bias = weight.bias.empty() ? nullptr : weight.bias.at<float>() + row,
           .out = tokens.out.at<float>() + row,
           .out_stride = tokens.out.stride[0],
-          .x = tokens.panels};
+          .x = tokens.panels,
+          .tiles = tokens.tiles};
 }
 
 }  // namespace
 
+// Tokens whose activations stay in a core's cache while its rows pass by.
+int64_t CpuBackend::tokens_at_once(const Weight& weight, const Activations& activations) {
+  if (activations.tiles != nullptr) return kTiledTokens;
+  const bool bytes = activations.blocks != nullptr || activations.panels != nullptr;
+  return std::max<int64_t>(16, kActivationBytes / (weight.cols * (bytes ? 2 : 4)) / 4 * 4);
+}
+
 void CpuBackend::gemm_groups(TensorView out, TensorView x, const Weight& weight, Activations activations,
                              int64_t begin, int64_t end) const {
   const int64_t tokens = x.dim(0);
-  const int64_t token_bytes =
-      weight.cols * (activations.blocks == nullptr && activations.panels == nullptr ? 4 : 2);
-  const int64_t group = std::max<int64_t>(16, kActivationBytes / token_bytes / 4 * 4);
+  const int64_t group = tokens_at_once(weight, activations);
   for (int64_t token = 0; token < tokens; token += group) {
     const int64_t last = std::min(tokens, token + group);
     const int64_t block = token * blocks_per_row(weight);
-    const TokenGroup taken{out.rows(token, last), x.rows(token, last),
+    const TokenGroup taken{out.rows(token, last),
+                           x.rows(token, last),
                            activations.blocks == nullptr ? nullptr : activations.blocks + block,
                            activations.split == nullptr ? nullptr : activations.split + block,
-                           activations.panels == nullptr ? nullptr : activations.panels + block};
+                           activations.panels == nullptr ? nullptr : activations.panels + block,
+                           activations.tiles == nullptr ? nullptr : activations.tiles + block / kTileTokens};
     int64_t first_group = 0, first_row = 0;
     for (size_t i = 0; i < weight.parts.size(); ++i) {
       const TensorView& part = weight.parts[i];
@@ -170,7 +190,9 @@ void CpuBackend::gemm_groups(TensorView out, TensorView x, const Weight& weight,
 void CpuBackend::matmul(TensorView out, TensorView x, const Weight& weight) {
   check_gemm(out, x, weight);
   const Activations activations = prepare_activations(x, weight);
-  const int64_t grain = kSmallestTask / std::max<int64_t>(1, kRowGroup * weight.cols * x.dim(0)) + 1;
+  int64_t grain = kSmallestTask / std::max<int64_t>(1, kRowGroup * weight.cols * x.dim(0)) + 1;
+  // Each task reads the activations again, which with tiles take as long as the multiplications where rows are few.
+  if (activations.tiles != nullptr) grain = std::max(grain, row_groups(weight) / (2 * pool_.threads()));
   pool_.for_ranges(row_groups(weight), grain,
                    [&](int64_t begin, int64_t end) { gemm_groups(out, x, weight, activations, begin, end); });
 }

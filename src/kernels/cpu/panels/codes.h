@@ -20,9 +20,11 @@ struct CodeTables {
   }
 };
 
-// Codes that need all eight bits are signed where the level's product does not take them unsigned; then there is no offset.
+// Codes are signed where the level multiplies signed bytes, and those that need all eight bits where its product does not
+// take them unsigned; then there is no offset.
 template <class I, PanelFormat F>
 constexpr bool signed_codes() {
+  if constexpr (requires { I::kSignedCodes; }) return F.offset_bits >= 0;
   return F.offset_bits == 7 && !I::kWideCodes;
 }
 
@@ -52,6 +54,8 @@ template <class I, PanelFormat F, int Q>
   if constexpr (F.codes != PanelFormat::Codes::Plain) {
     static constexpr CodeTables kTable(F.codes, signed_codes<I, F>() ? 0 : 1 << F.offset_bits);
     quad = I::panel_lookup(kTable.values, quad);
+  } else if constexpr (signed_codes<I, F>() && F.base != Base::Bytes) {
+    quad = I::panel_subtract(quad, 1 << F.offset_bits);
   }
   return quad;
 }

@@ -42,11 +42,10 @@ constexpr PieceKind kind_of() {
 
 // The sum of a piece as a float, before its scale. With a scale for each half, products and their sum stay below 2^24
 // (2 * 16 * 32 * 127 * 128), so floats hold the integer exactly.
-template <class I, PieceKind K>
+template <class I, PieceKind K, class X>
 [[gnu::always_inline]] inline typename I::F add_piece_sum(typename I::F total,
                                                           const typename I::S (&quads)[2],
-                                                          const PieceScales<I>& s,
-                                                          const PanelActivations& x) {
+                                                          const PieceScales<I>& s, const X& x) {
   typename I::F sum = I::panel_float(quads[0]);
   if constexpr (K.halves) sum = I::fma(I::panel_float(quads[1]), s.half[1], I::mul(sum, s.half[0]));
   total = I::fma(sum, I::mul(s.scale, I::set1(x.scale)), total);
@@ -318,36 +317,42 @@ void gemm_panels_of(const PanelGemm& gemm) {
   }
 }
 
-template <class I>
-void gemm_panels(const PanelGemm& gemm) {
-  switch (gemm.type) {
+// Calls the function template with the type as its argument.
+template <class Function>
+void with_panel_type(DType type, Function&& function) {
+  switch (type) {
     case DType::Q4_0:
-      return gemm_panels_of<I, DType::Q4_0>(gemm);
+      return function.template operator()<DType::Q4_0>();
     case DType::Q4_1:
-      return gemm_panels_of<I, DType::Q4_1>(gemm);
+      return function.template operator()<DType::Q4_1>();
     case DType::Q5_0:
-      return gemm_panels_of<I, DType::Q5_0>(gemm);
+      return function.template operator()<DType::Q5_0>();
     case DType::Q5_1:
-      return gemm_panels_of<I, DType::Q5_1>(gemm);
+      return function.template operator()<DType::Q5_1>();
     case DType::Q8_0:
-      return gemm_panels_of<I, DType::Q8_0>(gemm);
+      return function.template operator()<DType::Q8_0>();
     case DType::Q2_K:
-      return gemm_panels_of<I, DType::Q2_K>(gemm);
+      return function.template operator()<DType::Q2_K>();
     case DType::Q3_K:
-      return gemm_panels_of<I, DType::Q3_K>(gemm);
+      return function.template operator()<DType::Q3_K>();
     case DType::Q4_K:
-      return gemm_panels_of<I, DType::Q4_K>(gemm);
+      return function.template operator()<DType::Q4_K>();
     case DType::Q5_K:
-      return gemm_panels_of<I, DType::Q5_K>(gemm);
+      return function.template operator()<DType::Q5_K>();
     case DType::Q6_K:
-      return gemm_panels_of<I, DType::Q6_K>(gemm);
+      return function.template operator()<DType::Q6_K>();
     case DType::IQ4_NL:
-      return gemm_panels_of<I, DType::IQ4_NL>(gemm);
+      return function.template operator()<DType::IQ4_NL>();
     case DType::MXFP4:
-      return gemm_panels_of<I, DType::MXFP4>(gemm);
+      return function.template operator()<DType::MXFP4>();
     default:
       __builtin_trap();  // the back-end packs no other type
   }
+}
+
+template <class I>
+void gemm_panels(const PanelGemm& gemm) {
+  with_panel_type(gemm.type, [&]<DType type> { gemm_panels_of<I, type>(gemm); });
 }
 
 }  // namespace

@@ -58,5 +58,17 @@ void quantize_for_panels(PanelActivations* out, const float* x, int64_t count) {
   }
 }
 
+template <class I>
+void quantize_into_tiles(ActivationTile* out, int64_t place, const float* x, int64_t count) {
+  for (int64_t b = 0; b < count; ++b, x += 32, ++out) {
+    PanelActivations block;
+    quantize_for_panels<I>(&block, x, 1);
+    __builtin_memcpy(out->quants[place], block.quants, sizeof block.quants);
+    out->scale[place] = block.scale;
+    out->sum[place] = block.sum;
+    for (int half = 0; half < 2; ++half) out->half_sums[half][place] = block.half_sums[half];
+  }
+}
+
 }  // namespace
 }  // namespace sluice::kernels::cpu

@@ -23,6 +23,10 @@ struct PanelAvx512Vnni : Avx512Vnni {
   static P panel_lookup(const uint8_t (&table)[16], P index) {
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(load128(table)), index);
   }
+  static P panel_subtract(P a, int value) {
+    return _mm512_sub_epi8(a, _mm512_set1_epi8(static_cast<char>(value)));
+  }
+  static P panel_flip(P a) { return _mm512_xor_si512(a, _mm512_set1_epi8(static_cast<char>(0x80))); }
   static void panel_store(uint8_t* to, P value) { _mm512_storeu_si512(to, value); }
   static S panel_ints(int32_t value) { return _mm512_set1_epi32(value); }
   static P panel_x(const int8_t* four) {

@@ -6,6 +6,8 @@
 #include <sys/auxv.h>
 #elif defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 namespace sluice::kernels::cpu {
@@ -53,6 +55,14 @@ uint64_t saved_state() {
   return (uint64_t{high} << 32) | low;
 }
 
+// Tile registers are large: the system gives their state to processes that ask for it.
+bool may_use_tiles() {
+  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long kTileData = 18;
+  static const bool granted = ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  return granted;
+}
+
 }  // namespace
 
 ArmFeatures arm_features() {
@@ -74,6 +84,9 @@ X86Features x86_features() {
                     bit(seven.b, 31) && (state & kZmm) == kZmm;
   features.avx512_vnni = features.avx512 && bit(seven.c, 11);
   features.avx512_bf16 = features.avx512_vnni && bit(seven_one.a, 5);
+  constexpr uint64_t kTiles = 0x60000;  // their configuration and data
+  const bool tiles = bit(seven.d, 24) && bit(seven.d, 25) && bit(seven.d, 22) && (state & kTiles) == kTiles;
+  features.amx = features.avx512_bf16 && tiles && may_use_tiles();
   return features;
 }
 

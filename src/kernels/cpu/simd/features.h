@@ -14,6 +14,7 @@ struct X86Features {
   bool avx512 = false;  // F, BW, VL and DQ
   bool avx512_vnni = false;
   bool avx512_bf16 = false;
+  bool amx = false;  // tiles of int8 and bf16, with avx512_bf16, and the system's permission for this process
 };
 
 // All false on another architecture.

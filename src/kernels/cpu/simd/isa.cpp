@@ -26,6 +26,7 @@ std::vector<IsaLevel> isa_levels() {
   levels.push_back({"avx512-vnni", "avx512+vnni", x86.avx512_vnni, avx512_vnni_kernels, avx512_vnni_panels});
   levels.push_back(
       {"avx512-bf16", "avx512+vnni+bf16", x86.avx512_bf16, avx512_bf16_kernels, avx512_vnni_panels});
+  levels.push_back({"amx", "avx512+vnni+bf16+amx", x86.amx, avx512_bf16_kernels, amx_panels});
 #endif
 #endif
   return levels;
@@ -35,6 +36,14 @@ std::vector<IsaLevel> available_isa_levels() {
   std::vector<IsaLevel> levels = isa_levels();
   std::erase_if(levels, [](const IsaLevel& level) { return !level.available; });
   return levels;
+}
+
+std::vector<IsaLevel> modelled_isa_levels() {
+#if defined(__x86_64__) && !defined(SLUICE_EMULATED_AVX512)
+  if (x86_features().avx512_vnni)
+    return {{"amx-model", "avx512+vnni+amx model", true, avx512_vnni_kernels, amx_model_panels}};
+#endif
+  return {};
 }
 
 Result<IsaLevel> find_isa_level(std::string_view name) {

@@ -24,6 +24,8 @@ struct IsaLevel {
 std::vector<IsaLevel> isa_levels();
 // Those this machine runs.
 std::vector<IsaLevel> available_isa_levels();
+// Levels with instructions that this machine lacks in plain loops, for tests: AMX where there is AVX-512 VNNI.
+std::vector<IsaLevel> modelled_isa_levels();
 // The best one for an empty name. An unknown or unavailable name gives an error that lists the available
 // ones.
 Result<IsaLevel> find_isa_level(std::string_view name);
