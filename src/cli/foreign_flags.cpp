@@ -80,7 +80,6 @@ constexpr auto kFlags = std::to_array<ForeignFlag>({
     {"-mg", {}, kOneGpu},
     {"--main-gpu", {}, kOneGpu},
     {"--lora", {}, kNoAdapter},
-    {"--grammar", {}, "is not offered: structured output is not supported"},
     {"-md", {}, "is not offered: there is no speculative decoding"},
     {"--model-draft", {}, "is not offered: there is no speculative decoding"},
     // vLLM

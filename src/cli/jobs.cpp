@@ -87,6 +87,11 @@ Result<Job> read_job(std::string_view line, size_t number, const llm::Session& s
   request::Request& request = job.submission.request;
   request.prompt = std::move(*prompt);
   request.task = std::move(parameters->sampling);
+  if (const std::optional<request::Constraint>& constraint = request.sampling().constraint) {
+    Result<std::shared_ptr<const void>> grammar = session.compile(*constraint);
+    if (!grammar) return problem(grammar.error());
+    job.submission.kept = std::move(*grammar);
+  }
   if (!parameters->has_max_tokens)
     request.sampling().max_tokens = std::max(1, session.room_after(request.prompt.size()));
   request.priority = parameters->priority;

@@ -90,6 +90,8 @@ struct Submission {
   // Null: no text.
   std::function<std::unique_ptr<TextStream>(int choice)> text;
   size_t text_bytes = 0;  // that `text` holds, which count in the queue's bytes
+  // Kept until the request has ended: the compiled grammar of its constraint.
+  std::shared_ptr<const void> kept = nullptr;
 };
 
 }  // namespace sluice::engine

@@ -21,6 +21,7 @@ Engine::Load Engine::load_of(const Submission& submission) {
   if (const auto* sampling = std::get_if<request::SamplingParams>(&request.task)) {
     bytes += sampling->logit_bias.size() * sizeof(request::LogitBias);
     bytes += sampling->stop_tokens.size() * sizeof(Token);
+    if (sampling->constraint) bytes += bytes_of(*sampling->constraint);
     if (sampling->allowed_tokens) bytes += sampling->allowed_tokens->size() * sizeof(Token);
     for (const std::vector<Token>& word : sampling->bad_words)
       bytes += sizeof word + word.size() * sizeof(Token);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/system/file.h"
+
 namespace sluice::llm {
 
 namespace {
@@ -38,10 +40,30 @@ void SamplingFlags::declare(OptionSet& options) {
       .within(-1, 0x1p53);
   options.add(stop, "stop", "end the answer before this text; may be given several times");
   options.add(ignore_eos, "ignore-eos", "go on when the model would end");
+  options.add(json_schema, "json-schema", "the answer is JSON that fits the schema in this file")
+      .shown_as("FILE");
+  options.add(grammar, "grammar", "the answer follows the grammar in this file: EBNF, GBNF, or Lark")
+      .shown_as("FILE");
 }
 
 void SamplingFlags::settle(const request::SamplingDefaults& model) {
   chosen = request::first_of(chosen, request::recipe_or(model, kFallback));
+}
+
+Result<std::optional<request::Constraint>> SamplingFlags::constraint() const {
+  if (json_schema.empty() && grammar.empty()) return std::optional<request::Constraint>();
+  if (!json_schema.empty() && !grammar.empty())
+    return Error{ErrorCode::InvalidArgument,
+                 "--json-schema and --grammar are both given; one may say what the answer is"};
+  Result<std::string> text = read_regular_file(json_schema.empty() ? grammar : json_schema, size_t{1} << 20);
+  if (!text) return text.error();
+  request::Constraint wanted;
+  if (grammar.empty()) {
+    wanted.body = request::JsonSchema{.schema = std::move(*text)};
+  } else {
+    wanted.body = request::context_free(std::move(*text));
+  }
+  return std::optional<request::Constraint>(std::move(wanted));
 }
 
 request::SamplingParams SamplingFlags::params(int room) const {

@@ -1,10 +1,13 @@
 // How run and chat choose tokens, and what serve answers requests with that do not say.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/options.h"
+#include "base/result.h"
+#include "request/constraint.h"
 #include "request/sampling_params.h"
 
 namespace sluice::llm {
@@ -21,12 +24,15 @@ struct SamplingFlags {
   int max_tokens = -1;  // -1: until the model ends or the context is full
   std::vector<std::string> stop;
   bool ignore_eos = false;
+  std::string json_schema, grammar;  // files
 
   void declare(OptionSet& options);
   // Fills what was not given from the model's settings, else from the fallback.
   void settle(const request::SamplingDefaults& model);
   // `room` is the most tokens that fit.
   request::SamplingParams params(int room) const;
+  // What the answer must be, read from the file; nothing where no flag says it.
+  Result<std::optional<request::Constraint>> constraint() const;
 };
 
 }  // namespace sluice::llm

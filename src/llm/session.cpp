@@ -6,6 +6,7 @@
 #include "chat/chat_prompt.h"
 #include "chat/chat_template.h"
 #include "formats/quote.h"
+#include "grammar/grammar_store.h"
 #include "llm/guarded.h"
 #include "llm/model_defaults.h"
 #include "llm/model_store.h"
@@ -22,6 +23,7 @@ struct Session::Parts {
   std::optional<chat::ChatTemplate> chat_template;
   EngineSetup setup;
   request::SamplingDefaults defaults;
+  std::shared_ptr<grammar::GrammarStore> grammars;
   std::unique_ptr<runtime::ModelExecutor> executor;
   std::unique_ptr<engine::Engine> engine;
 
@@ -80,6 +82,11 @@ Status Session::Parts::start_engine(const SessionOptions& options, const std::st
   Result<EngineSetup> made = make_setup(*flags, spec, path, end_tokens(tokenizer, spec.vocab));
   if (!made) return made.error();
   setup = std::move(*made);
+  if (tokenizer) {
+    grammars = std::make_shared<grammar::GrammarStore>(
+        std::make_shared<const grammar::Vocabulary>(*tokenizer, spec.vocab, setup.executor.eos_tokens));
+    setup.executor.grammars = grammars;
+  }
   Result<std::unique_ptr<runtime::ModelExecutor>> ready =
       runtime::ModelExecutor::make(*model, contrast.get(), setup.executor);
   if (!ready) return ready.error();
@@ -152,6 +159,16 @@ bool Session::has_chat_template() const {
 const chat::ChatTemplate& Session::chat_template() const {
   SLUICE_CHECK(has_chat_template());
   return *parts_->chat_template;
+}
+grammar::GrammarStore* Session::grammars() const {
+  return parts_->grammars.get();
+}
+Result<std::shared_ptr<const void>> Session::compile(const request::Constraint& constraint) const {
+  if (parts_->grammars == nullptr)
+    return Error{ErrorCode::Unsupported, "a constraint needs a tokenizer, which this model does not have"};
+  Result<grammar::GrammarStore::Grammar> grammar = parts_->grammars->get(constraint);
+  if (!grammar) return grammar.error();
+  return std::shared_ptr<const void>(std::move(*grammar));
 }
 const EngineSetup& Session::setup() const {
   return parts_->setup;

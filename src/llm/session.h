@@ -19,12 +19,16 @@ struct ChatPrompt;
 namespace sluice::engine {
 class Engine;
 }
+namespace sluice::grammar {
+class GrammarStore;
+}
 namespace sluice::models {
 struct Model;
 }
 namespace sluice::request {
+struct Constraint;
 struct SamplingDefaults;
-}
+}  // namespace sluice::request
 namespace sluice::tokenizer {
 class Tokenizer;
 }
@@ -102,6 +106,10 @@ class Session {
   const EngineSetup& setup() const;
   // What the model's makers sample it with.
   const request::SamplingDefaults& defaults() const;
+  // Compiled grammars; null where the model has no tokenizer.
+  grammar::GrammarStore* grammars() const;
+  // The grammar of a constraint, for as long as it is held: Submission::kept.
+  Result<std::shared_ptr<const void>> compile(const request::Constraint& constraint) const;
 
   // Plain text, with the tokens that the model expects around a text.
   Result<std::vector<Token>> encode_text(std::string_view text) const;

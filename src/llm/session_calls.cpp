@@ -91,6 +91,14 @@ Result<Answer> Session::answer(std::vector<Token> prompt, const SamplingFlags& f
   if (!text) return text.error();
   engine::Submission submission;
   submission.request.task = flags.params(room_after(prompt.size()));
+  Result<std::optional<request::Constraint>> constraint = flags.constraint();
+  if (!constraint) return constraint.error();
+  if (*constraint) {
+    Result<std::shared_ptr<const void>> grammar = compile(**constraint);
+    if (!grammar) return grammar.error();
+    submission.kept = std::move(*grammar);
+    submission.request.sampling().constraint = std::move(*constraint);
+  }
   submission.request.prompt = std::move(prompt);
   submission.text = text->make;
   submission.text_bytes = text->bytes;

@@ -22,16 +22,18 @@ Status check_work(const Work& work) {
   if (work.begin < 0 || work.begin >= work.end)
     return corrupt_step(fmt::format("work runs positions [{}, {})", work.begin, work.end));
   if (work.sample_from < work.begin || work.sample_from > work.end)
-    return corrupt_step(fmt::format("work on [{}, {}) samples from {}", work.begin, work.end, work.sample_from));
+    return corrupt_step(
+        fmt::format("work on [{}, {}) samples from {}", work.begin, work.end, work.sample_from));
   if (work.rope_length < 0) return corrupt_step(fmt::format("rope_length is {}", work.rope_length));
   if (work.drafts.size() >= static_cast<size_t>(work.end - work.begin) || !are_tokens(work.drafts))
     return corrupt_step(fmt::format("{} drafts in [{}, {})", work.drafts.size(), work.begin, work.end));
   for (const EmbeddingSpan& span : work.spans) {
     if (span.begin < 0 || span.begin >= work.end || span.end <= work.begin || span.begin >= span.end)
       return corrupt_step(fmt::format("work on [{}, {}) has embeddings of [{}, {})", work.begin, work.end,
-                                 span.begin, span.end));
+                                      span.begin, span.end));
   }
-  if (split_by(work.spans, work.end) != nullptr) return corrupt_step("work ends inside of a bidirectional span");
+  if (split_by(work.spans, work.end) != nullptr)
+    return corrupt_step("work ends inside of a bidirectional span");
   return {};
 }
 
@@ -39,8 +41,8 @@ Status check_tables(const BlockTables& tables, size_t work) {
   if (tables.groups < 0 || tables.groups > kMostGroups)
     return corrupt_step(fmt::format("{} groups of block tables; at most {}", tables.groups, kMostGroups));
   if (tables.ends.size() != work * static_cast<size_t>(tables.groups))
-    return corrupt_step(fmt::format("{} block tables for {} pieces of work in {} groups", tables.ends.size(), work,
-                               tables.groups));
+    return corrupt_step(fmt::format("{} block tables for {} pieces of work in {} groups", tables.ends.size(),
+                                    work, tables.groups));
   const size_t last = tables.ends.empty() ? 0 : tables.ends.back();
   if (!std::is_sorted(tables.ends.begin(), tables.ends.end()) || last != tables.blocks.size())
     return corrupt_step("the block tables overlap or leave blocks over");
@@ -82,7 +84,7 @@ Status check_step(const Step& step) {
     const bool known = move.group >= 0 && move.group < step.tables.groups;
     if (!known || move.from.block <= kNoBlock || move.to.block <= kNoBlock)
       return corrupt_step(fmt::format("block {} moves to {} in group {} of {}", move.from.block.value,
-                                 move.to.block.value, move.group, step.tables.groups));
+                                      move.to.block.value, move.group, step.tables.groups));
   }
   if (step.padding && (step.padding->rows < 1 || step.padding->width < 1))
     return corrupt_step(fmt::format("padding to {} rows of {}", step.padding->rows, step.padding->width));

@@ -72,7 +72,7 @@ Status ModelExecutor::set_up(const models::Model* amateur, const ExecutorOptions
     if (Status status = can_contrast(model_.spec(), amateur->spec()); !status) return status;
     if (Status made = make(*amateur, contrast); !made) return made;
   }
-  pipeline_.emplace(std::move(target), std::move(contrast), options.eos_tokens);
+  pipeline_.emplace(std::move(target), std::move(contrast), options.eos_tokens, options.grammars);
   if (pipeline_->ahead() == nullptr || options.warm_up.tokens <= 0) return {};
   const std::span<const BlockId> blocks = pipeline_->target().spare_blocks();
   const WarmUp warm{*pipeline_->ahead(), pipeline_->target().runner(), {blocks.begin(), blocks.end()}};

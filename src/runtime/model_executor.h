@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "grammar/grammar_store.h"
 #include "runtime/step_pipeline.h"
 #include "runtime/warm_up.h"
 #include "sched/executor.h"
@@ -17,6 +18,8 @@ struct ExecutorOptions {
   TierOptions tiers;
   std::vector<Token> eos_tokens;  // end a sequence unless its request ignores them
   bool padding = false;           // steps may ask for padded rows
+  // Of the requests' constraints; null: they fail.
+  std::shared_ptr<grammar::GrammarStore> grammars = nullptr;
   // Steps of up to this size are run before the first request comes, where the device works beside the host; 0: none.
   StepSize warm_up;
 };

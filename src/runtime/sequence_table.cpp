@@ -65,22 +65,35 @@ void SequenceTable::add(SeqId seq, std::unique_ptr<Sequence> sequence) {
   owned_[seq].sequence = std::move(sequence);
 }
 
+// Whoever sent the request holds its grammar; compiling it here, where nobody does, makes the whole step wait.
+Result<grammar::GrammarStore::Grammar> SequenceTable::grammar_of(const request::Request& request) const {
+  const std::optional<request::Constraint>& constraint = request.sampling().constraint;
+  if (!constraint) return grammar::GrammarStore::Grammar();
+  if (options_.grammars == nullptr)
+    return Error{ErrorCode::Unsupported, "a constraint needs a tokenizer, which this model does not have"};
+  if (grammar::GrammarStore::Grammar found = options_.grammars->find(*constraint)) return found;
+  return options_.grammars->get(*constraint);
+}
+
 void SequenceTable::admit(const request::Admission& admission) {
   const request::Request& request = *admission.request;
   if (request.pooling() != nullptr)
     return add(admission.seq, std::make_unique<PooledSequence>(admission.request, options_.dim));
+  const Result<grammar::GrammarStore::Grammar> grammar = grammar_of(request);
   const sampling::SequenceStart start{
       .params = std::shared_ptr<const request::SamplingParams>(admission.request, &request.sampling()),
       .vocab = options_.vocab,
       .prompt = request.prompt,
       .eos_tokens = options_.eos_tokens,
       .seed = seed_of(request),
-      .choice = 0};
+      .choice = 0,
+      .grammar = grammar ? *grammar : nullptr};
   if (request::sampling_of(request.sampling()) != nullptr) {
     auto solo = std::make_unique<SampledSequence>(admission.request, start, options_.slots);
     const SampledSequence* parent = solo.get();
     add(admission.seq, std::move(solo));
     owned_.at(admission.seq).solo = parent;
+    if (!grammar) owned_.at(admission.seq).sequence->fail(grammar.error());
     return;
   }
   auto group = std::make_unique<SearchGroup>(
@@ -89,6 +102,7 @@ void SequenceTable::admit(const request::Admission& admission) {
   add(admission.seq, std::move(group));
   owned_.at(admission.seq).group = lanes;
   owned_.at(admission.seq).lanes = {admission.seq};
+  if (!grammar) lanes->fail(grammar.error());
 }
 
 void SequenceTable::fork(const request::Fork& fork) {

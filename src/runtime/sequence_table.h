@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "grammar/grammar_store.h"
 #include "models/spec.h"
 #include "request/step.h"
 #include "runtime/sequences/sampled.h"
@@ -20,6 +21,7 @@ class SequenceTable {
     std::vector<Token> eos_tokens;
     uint64_t entropy = 0;         // seeds the requests that bring no seed
     TokenSlots* slots = nullptr;  // of the device that samples tokens; null: the host samples all
+    std::shared_ptr<grammar::GrammarStore> grammars = nullptr;  // null: constraints fail
   };
   explicit SequenceTable(Options options) : options_(std::move(options)) {}
 
@@ -44,6 +46,8 @@ class SequenceTable {
   void retire(SeqId seq);
   void add(SeqId seq, std::unique_ptr<Sequence> sequence);
   uint64_t seed_of(const request::Request& request) const;
+  // Null where the request has no constraint.
+  Result<grammar::GrammarStore::Grammar> grammar_of(const request::Request& request) const;
 
   struct Owned {
     std::unique_ptr<Sequence> sequence;

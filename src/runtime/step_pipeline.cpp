@@ -17,7 +17,7 @@ std::optional<OverlappedStepRunner> overlapped_on(kernels::AsyncDevice* device) 
 }  // namespace
 
 StepPipeline::StepPipeline(std::unique_ptr<StepRunner> target, std::unique_ptr<StepRunner> contrast,
-                           std::vector<Token> eos_tokens)
+                           std::vector<Token> eos_tokens, std::shared_ptr<grammar::GrammarStore> grammars)
     : target_(std::move(target)),
       contrast_(std::move(contrast)),
       ahead_(overlapped_on(target_->runner().model().backend->async_device())),
@@ -25,7 +25,8 @@ StepPipeline::StepPipeline(std::unique_ptr<StepRunner> target, std::unique_ptr<S
                   .dim = target_->spec().dim,
                   .eos_tokens = std::move(eos_tokens),
                   .entropy = (uint64_t{std::random_device{}()} << 32) | std::random_device{}(),
-                  .slots = ahead_ ? &ahead_->slots() : nullptr}),
+                  .slots = ahead_ ? &ahead_->slots() : nullptr,
+                  .grammars = std::move(grammars)}),
       delivery_(*target_, contrast_.get(), ahead_ ? &ahead_->device() : nullptr) {}
 
 void StepPipeline::clear() {

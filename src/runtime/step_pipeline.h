@@ -30,7 +30,7 @@ class StepPipeline {
  public:
   // `contrast` may be null.
   StepPipeline(std::unique_ptr<StepRunner> target, std::unique_ptr<StepRunner> contrast,
-               std::vector<Token> eos_tokens);
+               std::vector<Token> eos_tokens, std::shared_ptr<grammar::GrammarStore> grammars);
 
   int depth() const { return ahead_ ? RowDelivery::kSteps : 1; }
   StepRunner& target() { return *target_; }

@@ -99,8 +99,8 @@ TEST_F(OllamaTest, OptionsReachTheEngine) {
             200 - 21);
   EXPECT_EQ(rig_.refusal("/api/chat", R"({"options":{"temperature":9},)" + hi_ + "}"),
             "400 invalid_value options.temperature: 'options.temperature' is 9; it must be from 0 to 2");
-  EXPECT_EQ(rig_.refusal("/api/chat", R"({"format":"json",)" + hi_ + "}"),
-            "400 unsupported_parameter format: 'format' is not supported: structured output is not offered");
+  EXPECT_EQ(rig_.refusal("/api/chat", R"({"format":"yaml",)" + hi_ + "}"),
+            "400 invalid_value format: 'format' is \"yaml\"; it must be \"json\" or a schema");
 }
 
 TEST_F(OllamaTest, Generate) {

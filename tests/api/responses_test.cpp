@@ -58,8 +58,7 @@ TEST_F(ResponseTest, Refuses) {
   for (const char* type : {"web_search", "custom", "namespace"})
     EXPECT_EQ(refused(R"("tools":[{"type":")" + std::string(type) + R"("}])"), "accepted");
   EXPECT_EQ(refused(R"("text":{"format":{"type":"json_schema"}})"),
-            "400 unsupported_parameter text.format: 'text.format' is not supported: structured output is not "
-            "offered");
+            "400 invalid_value text.format: 'schema' is missing");
   EXPECT_EQ(refused(R"("n":2)"),
             "400 unsupported_parameter n: 'n' is not supported: a response has one answer");
   EXPECT_EQ(refused(R"("background":true)"),

@@ -26,7 +26,10 @@ engine::Finished failed(ErrorCode code, std::string message) {
   return {.reason = engine::FinishReason::Error, .error = Error{code, std::move(message)}};
 }
 
-Rig::Rig() : tokenizer_(make_byte_tokenizer()), template_(*chat::ChatTemplate::parse(chatml())) {
+Rig::Rig()
+    : tokenizer_(make_byte_tokenizer()),
+      template_(*chat::ChatTemplate::parse(chatml())),
+      grammars_(std::make_shared<const grammar::Vocabulary>(tokenizer_, 259, std::vector<Token>{258})) {
   models.push_back({.id = "tiny",
                     .aliases = {"tiny-alias"},
                     .created = 1690000000,
@@ -38,7 +41,8 @@ Rig::Rig() : tokenizer_(make_byte_tokenizer()), template_(*chat::ChatTemplate::p
                     .parameters = 1000,
                     .bytes = 4000,
                     .architecture = "llama",
-                    .quantization = "F32"});
+                    .quantization = "F32",
+                    .grammars = &grammars_});
 }
 
 Reply Rig::call(std::string_view method, std::string_view path, std::string_view body,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "api/core/service.h"
+#include "grammar/grammar_store.h"
 #include "tests/api/byte_model.h"
 
 namespace sluice::api {
@@ -44,6 +45,7 @@ class Rig {
  private:
   tokenizer::Tokenizer tokenizer_;
   chat::ChatTemplate template_;
+  grammar::GrammarStore grammars_;
 };
 
 }  // namespace sluice::api

@@ -6,6 +6,7 @@
 #include "api/anthropic/anthropic_messages.h"
 #include "api/core/errors.h"
 #include "api/core/generation.h"
+#include "api/fields/constraint_fields.h"
 #include "api/fields/sampling_fields.h"
 #include "api/fields/tool_fields.h"
 
@@ -40,7 +41,7 @@ Status read_effort(const json::value& value, ParsedRequest& parsed) {
 
 constexpr Field kOutputConfig[] = {
     used("effort", {Kind::Text}, "reasoning_effort for the chat template", read_effort),
-    unsupported("format", "structured output is not offered", is_empty),
+    used("format", {}, "{type: json_schema, schema}: what the answer must be", read_text_format),
 };
 
 constexpr Field kAnthropicConversation[] = {

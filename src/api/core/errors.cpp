@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 
+#include "grammar/compiled_grammar.h"
+
 namespace sluice::api {
 
 namespace {
@@ -51,6 +53,16 @@ constexpr auto kOtherNames = std::to_array<OtherName>({
     {"repetition_penalty", "repeat_penalty"},
     {"repetition_penalty", "options.repeat_penalty"},
     {"logprobs", "n_probs"},
+    {"response_format", "structured_outputs"},
+    {"response_format", "guided_json"},
+    {"response_format", "guided_regex"},
+    {"response_format", "guided_choice"},
+    {"response_format", "guided_grammar"},
+    {"response_format", "grammar"},
+    {"response_format", "json_schema"},
+    {"response_format", "format"},
+    {"response_format", "text.format"},
+    {"response_format", "output_config.format"},
 });
 
 std::string name_sent(const std::string& field, const std::vector<std::string>& sent) {
@@ -167,6 +179,13 @@ ApiError to_api_error(const Error& error) {
                     .param = error.field,
                     .message = error.message};
   };
+  // Another try may do better; clients do not make one by themselves, as they would after 500.
+  if (error.field == grammar::kSchemaViolation)
+    return {.status = 422,
+            .type = std::string(kServerFault),
+            .code = std::string(grammar::kSchemaViolation),
+            .param = {},
+            .message = error.message};
   switch (error.code) {
     case ErrorCode::InvalidArgument:
       return fault(400, kRequestFault, "invalid_value");

@@ -167,6 +167,24 @@ std::string echoed_message(const ParsedRequest& parsed) {
   return std::string(last.at("content").get_string());
 }
 
+// Before the engine sees the request: what cannot be enforced is refused with 400, and a grammar that takes long holds up
+// nobody else.
+Problem compile_constraint(const ServedModel& model, const request::Constraint& constraint,
+                           std::shared_ptr<const void>& out) {
+  if (model.grammars == nullptr)
+    return unsupported_parameter("response_format", "the model has no tokenizer for structured output");
+  Result<grammar::GrammarStore::Grammar> grammar = model.grammars->get(constraint);
+  if (grammar) {
+    out = std::move(*grammar);
+    return std::nullopt;
+  }
+  if (grammar.error().code == ErrorCode::Unavailable) return to_api_error(grammar.error());
+  ApiError error =
+      invalid_value("response_format", fmt::format("'response_format': {}", grammar.error().message));
+  if (std::holds_alternative<request::JsonSchema>(constraint.body)) error.code = "json_schema_invalid";
+  return error;
+}
+
 Problem fill(const Call& call, const ServedModel& model, const AnswerSetup& setup, EngineJob& prepared) {
   const ParsedRequest& parsed = setup.parsed;
   Result<Parameters> parameters = make_parameters(parsed, model.tokenizer);
@@ -178,6 +196,10 @@ Problem fill(const Call& call, const ServedModel& model, const AnswerSetup& setu
   if (setup.output) parameters->text.shown = model.format->mark_tokens;
   Result<engine::TextMaker> text = engine::make_text_maker(*model.tokenizer, std::move(parameters->text));
   if (!text) return invalid_value("stop", text.error().message);
+  std::shared_ptr<const void> grammar;
+  if (sampling.constraint) {
+    if (Problem problem = compile_constraint(model, *sampling.constraint, grammar)) return problem;
+  }
   for (const std::vector<Token>& prompt : setup.prompts) {
     if (Problem problem = fit(call, model, parsed, prompt.size(), sampling.max_tokens)) return problem;
     if (Status valid = request::validate(sampling, static_cast<int>(model.vocab)); !valid)
@@ -186,6 +208,7 @@ Problem fill(const Call& call, const ServedModel& model, const AnswerSetup& setu
     submission.request.task = sampling;
     submission.text = text->make;
     submission.text_bytes = text->bytes;
+    submission.kept = grammar;
   }
   return std::nullopt;
 }

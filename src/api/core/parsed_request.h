@@ -77,6 +77,7 @@ struct ParsedRequest {
   std::vector<request::LogitBias> logit_bias;
   std::vector<std::string> bad_words;
   std::optional<std::vector<Token>> allowed_tokens;
+  std::optional<request::Constraint> constraint;  // the form of the answer
   bool use_beam_search = false;
   std::optional<double> length_penalty, penalty_alpha;
   request::EarlyStopping early_stopping = request::EarlyStopping::Heuristic;

@@ -15,6 +15,7 @@
 #include "chat/chat_template.h"
 #include "chat/formats/model_format.h"
 #include "engine/events.h"
+#include "grammar/grammar_store.h"
 #include "request/sampling_params.h"
 #include "tokenizer/tokenizer.h"
 
@@ -52,8 +53,9 @@ struct ServedModel {
   int embedding = 0;        // numbers of an embedding; 0: not known
   int max_sequences = 128;  // choices or beams of one request
   int64_t vocab = 0, parameters = 0, bytes = 0;
-  std::string architecture, quantization;  // for people: "llama", "Q4_1"
-  request::SamplingDefaults defaults;      // of fields that a request leaves out
+  std::string architecture, quantization;     // for people: "llama", "Q4_1"
+  request::SamplingDefaults defaults;         // of fields that a request leaves out
+  grammar::GrammarStore* grammars = nullptr;  // null: constraints are refused
 };
 
 struct RequestContext {

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "api/core/errors.h"
+#include "api/fields/constraint_fields.h"
 #include "api/fields/sampling_fields.h"
 
 namespace sluice::api {
@@ -20,12 +21,6 @@ Status read_request_id(const json::value& value, ParsedRequest& parsed) {
   return Error{ErrorCode::InvalidArgument, "'request_id' must be 1 to 128 letters, digits or any of '-_.:'"};
 }
 
-bool is_text_format(const json::value& value) {
-  const json::object* object = value.if_object();
-  const json::value* type = object == nullptr ? nullptr : object->if_contains("type");
-  return is_empty(value) || (type != nullptr && type->is_string() && type->get_string() == "text");
-}
-
 bool is_text_alone(const json::value& value) {
   const json::array* list = value.if_array();
   return list != nullptr && (list->empty() || (list->size() == 1 && list->front() == "text"));
@@ -39,8 +34,7 @@ constexpr Field kStreamOptions[] = {
     ignored("include_obfuscation", "padding against guessing from sizes"),
 };
 
-constexpr std::string_view kStructured = "structured output is not offered",
-                           kTools = "tool calls are not offered", kNoSampler = "this sampler is not offered";
+constexpr std::string_view kTools = "tool calls are not offered", kNoSampler = "this sampler is not offered";
 
 constexpr Field kEnvelope[] = {
     used("stream", {Kind::Boolean}, "send the answer in pieces as it is made", into<&ParsedRequest::stream>),
@@ -65,6 +59,21 @@ constexpr Field kEnvelope[] = {
         .by_default("true for texts, false for conversations"),
     used("echo", {Kind::Boolean}, "the answer starts with the prompt, or with the message it continues",
          into<&ParsedRequest::echo>),
+
+    used("response_format", {},
+         "{type: text, json_object, json_schema with schema and strict, or structural_tag}: what the answer "
+         "must be",
+         read_response_format)
+        .by_default("text"),
+    used("structured_outputs", {}, "one of json, json_object, regex, choice, grammar, structural_tag",
+         read_structured_outputs),
+    used("guided_json", {}, "the schema of the answer", read_guided_json),
+    used("guided_regex", {}, "the pattern of the answer", read_guided_regex),
+    used("guided_choice", {}, "the answer is one of these strings", read_guided_choice),
+    used("guided_grammar", {}, "the grammar of the answer, EBNF, GBNF or Lark", read_grammar),
+    used("grammar", {}, "the same as guided_grammar", read_grammar),
+    used("json_schema", {}, "the same as guided_json", read_json_schema),
+    ignored("guided_decoding_backend", "there is one"),
 
     ignored("user", "who asks, for the operator's statistics"),
     ignored("metadata", "notes of the client"),
@@ -95,15 +104,6 @@ constexpr Field kEnvelope[] = {
     ignored("min_keep", "filters keep at least one token"),
     ignored("sse_ping_interval", "the server's own"),
 
-    unsupported("response_format", kStructured, is_text_format),
-    unsupported("structured_outputs", kStructured, is_empty),
-    unsupported("guided_json", kStructured),
-    unsupported("guided_regex", kStructured),
-    unsupported("guided_choice", kStructured),
-    unsupported("guided_grammar", kStructured),
-    unsupported("guided_decoding_backend", kStructured),
-    unsupported("grammar", kStructured, is_empty),
-    unsupported("json_schema", kStructured, is_empty),
     unsupported("tools", kTools, is_empty),
     unsupported("tool_choice", kTools, is_none),
     unsupported("functions", kTools, is_empty),

@@ -54,6 +54,7 @@ Result<Parameters> make_parameters(const ParsedRequest& parsed, const tokenizer:
   s.logit_bias = parsed.logit_bias;
   if (Status words = add_bad_words(parsed, tokenizer, s); !words) return words.error();
   s.allowed_tokens = parsed.allowed_tokens;
+  s.constraint = parsed.constraint;
   s.stop_tokens = parsed.stop_tokens;
   s.ignore_eos = parsed.ignore_eos;
   s.min_tokens = parsed.min_tokens;

@@ -6,6 +6,7 @@
 #include "api/core/errors.h"
 #include "api/core/generation.h"
 #include "api/core/messages.h"
+#include "api/fields/constraint_fields.h"
 #include "api/fields/sampling_fields.h"
 #include "api/fields/tool_fields.h"
 #include "api/ollama/ollama_answer.h"
@@ -109,7 +110,7 @@ constexpr Field kCommon[] = {
     ignored("keep_alive", "models stay loaded"),
     ignored("truncate", "a prompt that does not fit is refused"),
     ignored("shift", "contexts are not shifted"),
-    unsupported("format", "structured output is not offered", is_empty),
+    used("format", {}, "\"json\", or the schema of the answer", read_ollama_format),
 };
 
 constexpr Field kChat[] = {

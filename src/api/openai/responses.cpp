@@ -5,6 +5,7 @@
 #include "api/core/errors.h"
 #include "api/core/generation.h"
 #include "api/core/messages.h"
+#include "api/fields/constraint_fields.h"
 #include "api/fields/sampling_fields.h"
 #include "api/fields/tool_fields.h"
 #include "api/openai/chat.h"
@@ -104,8 +105,9 @@ Status read_truncation(const json::value& value, ParsedRequest& parsed) {
   return {};
 }
 
-bool is_plain_format(const json::value& value) {
-  return value.is_object() && (value.get_object().empty() || text_of(value.get_object(), "type") == "text");
+Status read_echoed_format(const json::value& value, ParsedRequest& parsed) {
+  if (!is_empty(value)) parsed.echoed["format"] = value;
+  return read_text_format(value, parsed);
 }
 
 Status read_echoed_tools(const json::value& value, ParsedRequest& parsed) {
@@ -118,7 +120,9 @@ Status read_echoed_choice(const json::value& value, ParsedRequest& parsed) {
 }
 
 constexpr Field kText[] = {
-    unsupported("format", "structured output is not offered", is_plain_format),
+    used("format", {},
+         "{type: text, json_object, or json_schema with schema and strict}: what the answer must be",
+         read_echoed_format),
     ignored("verbosity", "a hint to other models"),
 };
 constexpr Field kReasoning[] = {

@@ -93,7 +93,7 @@ json::object response_json(const AnswerSetup& setup, std::string_view status) {
           {"service_tier", "default"},
           {"store", false},
           {"temperature", parsed.temperature.value_or(1)},
-          {"text", {{"format", {{"type", "text"}}}}},
+          {"text", {{"format", said(setup, "format", {{"type", "text"}})}}},
           {"tool_choice", said(setup, "tool_choice", "auto")},
           {"tools", said(setup, "tools", json::array())},
           {"top_logprobs", parsed.top_logprobs.value_or(0)},

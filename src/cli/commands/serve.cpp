@@ -161,6 +161,7 @@ class ServeCommand : public Command {
         std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
             .count();
     backend.model.tokenizer = &session.tokenizer();
+    backend.model.grammars = session.grammars();
     backend.model.chat_template = session.has_chat_template() ? &session.chat_template() : nullptr;
     if (session.has_chat_template()) {
       Result<chat::ModelFormat> format =

@@ -82,7 +82,12 @@ std::optional<request::Outcome> SampledSequence::consume(const StepRows& rows) {
   if (sampled) {
     take(sampled->token);
     std::get<request::Tokens>(outcome.result).tokens.push_back(std::move(*sampled));
-  } else {
+    std::get<request::Tokens>(outcome.result).ended = sampler_.fulfilled();
+  }
+  if (sampled && sampler_.violation()) {
+    failed_ = *sampler_.violation();
+    outcome.result = *failed_;
+  } else if (!sampled) {
     failed_ = sampled.error();
     outcome.result = sampled.error();
   }
