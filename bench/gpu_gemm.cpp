@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "kernels/cuda/common/host.h"
-#include "kernels/cuda/common/params.h"
 #include "kernels/cuda/gemm/cublaslt_gemm.h"
+#include "kernels/cuda/step/token_params.h"
 #include "tensor/half.h"
 
 namespace {

@@ -1,4 +1,5 @@
-# The kernels proper, with CUDA. Those on FlashInfer are a library of their own, so that only they see its headers.
+# The kernels proper, with CUDA. Those on FlashInfer are a library of their own, so that only they see its headers; of CuTe,
+# which comes with it, the others take the instructions of one warpgroup, in all shapes.
 if(SLUICE_CUDA)
   file(GLOB_RECURSE own CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/cuda/*.cu)
   set(flash ${own})
@@ -6,6 +7,10 @@ if(SLUICE_CUDA)
   list(FILTER own EXCLUDE REGEX "/flash[^/]*$")
   target_sources(sluice_kernels_cuda PRIVATE ${own})
   target_compile_options(sluice_kernels_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>)
+  target_include_directories(sluice_kernels_cuda SYSTEM PRIVATE
+    $<$<COMPILE_LANGUAGE:CUDA>:${FLASHINFER_DATA}/cutlass/include>)
+  target_compile_definitions(sluice_kernels_cuda PRIVATE
+    $<$<COMPILE_LANGUAGE:CUDA>:CUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED>)
   add_library(sluice_kernels_cuda_flash OBJECT ${flash})
   target_include_directories(sluice_kernels_cuda_flash PRIVATE ${CMAKE_SOURCE_DIR}/src)
   target_compile_options(sluice_kernels_cuda_flash PRIVATE --expt-relaxed-constexpr -w)

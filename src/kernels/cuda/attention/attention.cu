@@ -5,8 +5,8 @@
 // One block per (token, query head): four warps take the visible keys in turn, each with its own running
 // maximum, sum and weighted values in registers (lane l holds elements l, l + 32, ...); they are merged in
 // shared memory at the end. Reads the keys and values of a sequence once per query head, mostly from the L2.
+#include "kernels/cuda/attention/attention_params.h"
 #include "kernels/cuda/common/device.cuh"
-#include "kernels/cuda/common/params.h"
 
 namespace sluice::kernels::cuda {
 namespace {

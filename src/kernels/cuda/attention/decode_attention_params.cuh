@@ -1,9 +1,9 @@
 // What decode_attention.cu gets, and what its warps tell each other.
 #pragma once
 
+#include "kernels/cuda/attention/attention_params.h"
 #include "kernels/cuda/attention/decode_attention_plan.h"
 #include "kernels/cuda/common/device.cuh"
-#include "kernels/cuda/common/params.h"
 
 namespace sluice::kernels::cuda {
 

@@ -3,7 +3,7 @@
 // kind of layer on the host (which block does what) and all layers of that kind use it.
 #pragma once
 
-#include "kernels/cuda/common/params.h"
+#include "kernels/cuda/attention/attention_params.h"
 
 namespace sluice::kernels::cuda {
 

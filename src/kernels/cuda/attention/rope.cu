@@ -1,6 +1,6 @@
 // Positions and the KV cache: rotation angles, rotation in place, storing keys and values, copying blocks.
+#include "kernels/cuda/attention/attention_params.h"
 #include "kernels/cuda/common/device.cuh"
-#include "kernels/cuda/common/params.h"
 
 namespace sluice::kernels::cuda {
 namespace {

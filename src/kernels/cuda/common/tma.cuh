@@ -1,4 +1,4 @@
-// Hopper's TMA unit: tiles of a tensor map to and from shared memory, and the barriers that count the bytes
+// Hopper's TMA unit: tiles of a tensor map to shared memory, and the barriers that count the bytes
 // as they arrive. Shared addresses are the 32-bit ones of the shared window.
 #pragma once
 
@@ -104,25 +104,9 @@ __device__ __forceinline__ void copy_bytes(uint32_t to, const void* from, uint32
                                            uint64_t policy) {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, "
-      "[%3], "
-      "%4;" ::"r"(to),
+      "[%3], %4;" ::"r"(to),
       "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
       : "memory");
-}
-__device__ __forceinline__ void store_box_2d(const CUtensorMap* map, int x, int y, uint32_t from) {
-  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map),
-               "r"(x), "r"(y), "r"(from)
-               : "memory");
-}
-__device__ __forceinline__ void store_commit() {
-  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-}
-// Until the engine has read what was stored; with `done`, until it is in memory.
-__device__ __forceinline__ void store_wait_read() {
-  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-}
-__device__ __forceinline__ void store_wait_done() {
-  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
 // For what is read once: leaves the L2 first.

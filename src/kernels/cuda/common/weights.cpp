@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "kernels/cuda/gemm/gemm_params.h"
 #include "kernels/cuda/gemm/quantized/units_gemm.h"
 
 namespace sluice::kernels::cuda {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "kernels/cuda/common/host.h"
-#include "kernels/cuda/common/params.h"
+#include "kernels/cuda/gemm/gemm_params.h"
 
 namespace sluice::kernels::cuda {
 

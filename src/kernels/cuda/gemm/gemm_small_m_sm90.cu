@@ -10,8 +10,8 @@
 // weights once. On an H200, 8 tokens, dependent launch: 12.6 us for 6144 x 4096 (4.0 TB/s), 57 us for 28672 x
 // 4096 (4.1 TB/s), 28.1 us for 4096 x 14336 (4.2 TB/s).
 #include "kernels/cuda/common/activation.cuh"
-#include "kernels/cuda/common/params.h"
 #include "kernels/cuda/common/tma.cuh"
+#include "kernels/cuda/gemm/gemm_params.h"
 
 namespace sluice::kernels::cuda {
 namespace {

@@ -16,8 +16,8 @@
 // pass over its result take 116, 414 and 3,098 us.
 #include <array>
 
-#include "kernels/cuda/common/params.h"
 #include "kernels/cuda/common/wgmma.cuh"
+#include "kernels/cuda/gemm/gemm_params.h"
 
 namespace sluice::kernels::cuda {
 namespace {
@@ -199,7 +199,7 @@ __device__ __forceinline__ void multiply_tiles(const SwigluArguments& p, uint32_
       barrier_wait(full + 8 * cursor.stage, cursor.round & 1);
       const uint32_t stage = shared + cursor.stage * S::kStageBytes;
       const uint64_t b = describe_operand(stage + S::kXBytes);
-      wgmma_fence();
+      cute::warpgroup_arrive();
 #pragma unroll
       for (int k = 0; k < kDepth / 16; ++k) {
 #pragma unroll
@@ -208,15 +208,15 @@ __device__ __forceinline__ void multiply_tiles(const SwigluArguments& p, uint32_
           multiply(sums[part], a + 2 * k, b + 2 * k, step != 0 || k != 0 ? 1 : 0);
         }
       }
-      wgmma_commit();
-      wgmma_wait<1>();
+      cute::warpgroup_commit_batch();
+      cute::warpgroup_wait<1>();
       if (step > 0) give_back(before);
       before = cursor.stage;
       cursor.next_stage();
     }
     ++cursor.number;
     if (S::kInTurns && cursor.number < tiles) give_turn(1 - group);
-    wgmma_wait<0>();
+    cute::warpgroup_wait<0>();
 #pragma unroll
     for (auto& part : sums)
 #pragma unroll

@@ -7,7 +7,7 @@
 // come from the L1; so do f32 tokens with any type.
 #include "kernels/cuda/common/activation.cuh"
 #include "kernels/cuda/common/dequantize.cuh"
-#include "kernels/cuda/common/params.h"
+#include "kernels/cuda/gemm/gemm_params.h"
 
 namespace sluice::kernels::cuda {
 namespace {

@@ -3,6 +3,7 @@
 // A block per row: 256 threads find the largest magnitude of eight elements at a time, then round all of them, read
 // again from the L1 or L2. Bytes moved: a row in, one byte per element out.
 #include "kernels/cuda/common/dequantize.cuh"
+#include "kernels/cuda/gemm/gemm_params.h"
 
 namespace sluice::kernels::cuda {
 namespace {

@@ -13,8 +13,8 @@
 //
 // Operations: 2 · parts · entries · rows · cols, where f32 entries have two parts, with panels of two parts three; bytes:
 // the matrices that have entries, once for as many tiles as run together.
-#include "kernels/cuda/common/params.h"
 #include "kernels/cuda/common/wgmma.cuh"
+#include "kernels/cuda/gemm/grouped_gemm_params.h"
 
 namespace sluice::kernels::cuda {
 namespace {
@@ -186,7 +186,7 @@ struct ExpertMultiplier {
       barrier_wait(full(), cursor.round & 1);
       const uint32_t stage = shared + cursor.stage * S::kBytes;
       const uint64_t b = describe_operand(stage + S::kXBytes);
-      wgmma_fence();
+      cute::warpgroup_arrive();
 #pragma unroll
       for (int k = 0; k < kDepth / 16; ++k) {
 #pragma unroll
@@ -195,8 +195,8 @@ struct ExpertMultiplier {
           multiply(sums, a + 2 * k, b + 2 * k, !fresh || step != 0 || k != 0 || part != 0 ? 1 : 0);
         }
       }
-      wgmma_commit();
-      wgmma_wait<1>();
+      cute::warpgroup_commit_batch();
+      cute::warpgroup_wait<1>();
       if (before >= 0) give_back(before);
       before = cursor.stage;
       cursor.next_stage();
@@ -219,7 +219,7 @@ struct ExpertMultiplier {
       }
       add<S::kParts>(p.steps, true);
       if (p.rest_steps > 0) add<1>(p.rest_steps, false);
-      wgmma_wait<0>();
+      cute::warpgroup_wait<0>();
 #pragma unroll
       for (float& sum : sums) asm volatile("" : "+f"(sum)::"memory");  // not to be read before the wait
       give_back(before);

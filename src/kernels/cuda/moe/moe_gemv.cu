@@ -6,7 +6,7 @@
 // chose are read for each of them, from the L2 where it holds them. Bytes: those matrices, once for each pair.
 #include "kernels/cuda/common/activation.cuh"
 #include "kernels/cuda/common/dequantize.cuh"
-#include "kernels/cuda/common/params.h"
+#include "kernels/cuda/moe/moe_params.h"
 
 namespace sluice::kernels::cuda {
 namespace {

@@ -1,6 +1,6 @@
 // Mixtures of experts: which ones a token goes to, and with what weight.
 #include "kernels/cuda/common/device.cuh"
-#include "kernels/cuda/common/params.h"
+#include "kernels/cuda/moe/moe_params.h"
 
 namespace sluice::kernels::cuda {
 namespace {

@@ -1,7 +1,7 @@
 // Mixtures of experts: pairs (token, slot) sorted by expert, and the way back: the weighted sum of what a token's experts
 // gave.
 #include "kernels/cuda/common/device.cuh"
-#include "kernels/cuda/common/params.h"
+#include "kernels/cuda/moe/moe_params.h"
 
 namespace sluice::kernels::cuda {
 namespace {

@@ -4,10 +4,10 @@
 // for a cut below the values counted. An edited row is read once more for its largest, and eight times for such a cut.
 // All but the first time it comes from the L2. Sums are taken in a fixed order, so a row gives the same token wherever
 // it stands.
-#include "kernels/cuda/common/params.h"
 #include "kernels/cuda/sampling/sample_adjust.cuh"
 #include "kernels/cuda/sampling/sample_filter.cuh"
 #include "kernels/cuda/sampling/sample_logprobs.cuh"
+#include "kernels/cuda/sampling/sampling_params.h"
 
 namespace sluice::kernels::cuda {
 namespace {

@@ -9,15 +9,18 @@
 #include <unordered_set>
 
 #include "kernels/cuda/attention/flash.h"
-#include "kernels/cuda/common/params.h"
 #include "kernels/cuda/common/staging.h"
 #include "kernels/cuda/common/weights.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/gemm/cublaslt_gemm.h"
 #include "kernels/cuda/gemm/gemm_routes.h"
+#include "kernels/cuda/gemm/grouped_gemm_params.h"
 #include "kernels/cuda/gemm/quantized/units_gemm.h"
+#include "kernels/cuda/moe/moe_params.h"
+#include "kernels/cuda/sampling/sampling_params.h"
 #include "kernels/cuda/step/side_copies.h"
 #include "kernels/cuda/step/step_key.h"
+#include "kernels/cuda/step/token_params.h"
 
 namespace sluice::kernels::cuda {
 

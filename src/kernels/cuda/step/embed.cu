@@ -1,7 +1,8 @@
 // Rows of a stored matrix of any type as bf16: the token embedding, and whole panels for the large GEMMs.
 // A thread decodes eight elements; bytes moved: the stored rows in, two bytes per element out.
 #include "kernels/cuda/common/dequantize.cuh"
-#include "kernels/cuda/common/params.h"
+#include "kernels/cuda/gemm/gemm_params.h"
+#include "kernels/cuda/step/token_params.h"
 
 namespace sluice::kernels::cuda {
 namespace {

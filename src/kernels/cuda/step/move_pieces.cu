@@ -1,7 +1,7 @@
 // Pieces of device memory, wherever they lie, to one run of bytes or back. Grid: (parts of a piece, pieces). Reads and
 // writes every byte once, sixteen at a time where both sides allow it.
 #include "kernels/cuda/common/device.cuh"
-#include "kernels/cuda/common/params.h"
+#include "kernels/cuda/step/token_params.h"
 
 namespace sluice::kernels::cuda {
 namespace {

@@ -3,7 +3,7 @@
 // + 0..7. Rows of up to 256 elements take one warp, eight rows to a block; where there are many long rows, blocks walk
 // over them. Moves each element in once and out once.
 #include "kernels/cuda/common/device.cuh"
-#include "kernels/cuda/common/params.h"
+#include "kernels/cuda/step/token_params.h"
 
 namespace sluice::kernels::cuda {
 namespace {

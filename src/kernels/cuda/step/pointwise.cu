@@ -1,7 +1,9 @@
 // Element-wise operations, row gathers and the arg max. A thread handles eight consecutive elements of a row
 // (one at a time where a view is not aligned to 16 bytes); each operand is read once.
 #include "kernels/cuda/common/activation.cuh"
-#include "kernels/cuda/common/params.h"
+#include "kernels/cuda/gemm/gemm_params.h"
+#include "kernels/cuda/sampling/sampling_params.h"
+#include "kernels/cuda/step/token_params.h"
 
 namespace sluice::kernels::cuda {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/cuda/common/params.h"
+#include "kernels/cuda/step/token_params.h"
 
 namespace sluice::kernels::cuda {
 

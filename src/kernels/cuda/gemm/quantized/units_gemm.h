@@ -3,7 +3,7 @@
 
 #include <type_traits>
 
-#include "kernels/cuda/common/params.h"
+#include "kernels/cuda/gemm/gemm_params.h"
 
 namespace sluice::kernels::cuda {
 

@@ -13,9 +13,9 @@
 #include <array>
 
 #include "kernels/cuda/common/activation.cuh"
+#include "kernels/cuda/common/wgmma.cuh"
 #include "kernels/cuda/gemm/quantized/units.cuh"
 #include "kernels/cuda/gemm/quantized/units_gemm.h"
-#include "kernels/cuda/gemm/warpgroup_registers.cuh"
 
 namespace sluice::kernels::cuda {
 
@@ -113,11 +113,11 @@ __device__ __forceinline__ void many_multiply(const UnitTable& table, const uint
     fragments(held, table, a);
     const uint32_t tokens = x + (S::Parts == 2 ? d : side * S::kOwn + d) * S::Tokens * 128;
     if constexpr (S::Warpgroups) {
-      wgmma_fence();
+      cute::warpgroup_arrive();
 #pragma unroll
       for (int s = 0; s < 4; ++s) multiply(sums, a + 4 * s, describe_operand(tokens + 32 * s));
-      wgmma_commit();
-      wgmma_wait<S::kAhead>();
+      cute::warpgroup_commit_batch();
+      cute::warpgroup_wait<S::kAhead>();
     } else {
 #pragma unroll
       for (int i = 0; i < S::Tokens / 8; ++i) {
@@ -196,7 +196,7 @@ __device__ __forceinline__ void many_consume(const ManyArguments& p, uint8_t* ba
     before = stage;
     if (++stage == S::kStages) stage = 0, parity ^= 1;
   } while (++step < share.last);
-  if constexpr (S::Warpgroups) wgmma_wait<0>();
+  if constexpr (S::Warpgroups) cute::warpgroup_wait<0>();
   asm volatile("bar.sync 1, %0;" ::"n"(S::kWarps * 32) : "memory");
   auto* place =
       reinterpret_cast<float4*>(base) + threadIdx.x / 256 * (S::kSideBytes / 16) + threadIdx.x % 256;

@@ -1,0 +1,86 @@
+// GEMMs, and what brings their operands into the types they take.
+#pragma once
+
+#include "kernels/cuda/common/params.h"
+
+namespace sluice::kernels::cuda {
+
+// Rows of a plain type to scaled fp8: scale = largest magnitude / 448, elements rounded to nearest even.
+struct QuantizeRowsParams {
+  Matrix source;
+  void* out;      // rows of `out_row_bytes`, header first
+  float* scales;  // [rows]
+  int64_t out_row_bytes;
+};
+void launch_quantize_rows(const QuantizeRowsParams&, Stream);
+
+// The same for tokens, x[n, dim]; rows of `out_row_bytes` without header.
+struct QuantizeTokensParams {
+  View x;
+  void* out;
+  float* scales;  // [n]
+  int64_t out_row_bytes;
+};
+void launch_quantize_tokens(const QuantizeTokensParams&, Stream);
+
+// Rows of any weight type to bf16, `stride` elements apart; columns up to `stride` become zero.
+struct DequantizeParams {
+  Matrix source;
+  void* out;
+  int64_t stride;
+};
+void launch_dequantize(const DequantizeParams&, Stream);
+
+// f32 rows as two bf16 numbers each: rows [0, n) of `out` are x rounded, rows [n, 2 n) what that leaves over, rounded.
+struct SplitParams {
+  View x;
+  void* out;  // [2 n, dim]
+};
+void launch_split(const SplitParams&, Stream);
+
+// out[i] = parts[i] + parts[n + i] + bias; f32.
+struct JoinParams {
+  View out;
+  const float* parts;  // [2 n, dim]
+  const float* bias;   // [dim] or null
+};
+void launch_join(const JoinParams&, Stream);
+
+// Reads memory and does nothing with it: leaves the L2 full of lines that need no writing back.
+void launch_read(const void* data, size_t bytes, Stream);
+
+// out[n, rows] = x[n, cols] · weightᵀ + bias
+struct GemmParams {
+  View out, x;
+  Matrix weight;
+  const float* bias;
+  int32_t fixed_order;  // launch_gemm_small_m only: sums do not depend on n
+};
+inline constexpr int64_t kLongMatrix = 65536;  // rows: as many as a vocabulary has words
+// Most tokens that launch_gemm_small_m takes with a fixed order.
+inline constexpr int64_t kFixedTokens = 32, kFixedTokensFp8 = 16;
+// One token to eight, or one with bf16 and scaled fp8; any weight type. REQUIRES: gemv_fits(params).
+bool gemv_fits(const GemmParams&);
+bool gemv_at_once(
+    const GemmParams&);  // whether all rows can be on their way at a time, half a row or more of each
+void launch_gemv(const GemmParams&, Stream);
+
+// Up to 32 tokens, bf16 or scaled fp8. REQUIRES: gemm_small_m_fits(params).
+bool gemm_small_m_fits(const GemmParams&);
+void launch_gemm_small_m(const GemmParams&, Stream);
+
+// out[n, inner] = activation(gate) * up, where gate and up are the halves of x · weightᵀ + bias. The same
+// conditions as above, for the whole GEMM; the first for bf16 and scaled fp8 only.
+struct GatedGemmParams {
+  GemmParams gemm;  // out is [n, inner], weight [2 * inner, cols]
+  int32_t activation;
+};
+void launch_gemv_gated(const GatedGemmParams&, Stream);
+void launch_gemm_small_m_gated(const GatedGemmParams&, Stream);
+
+// Many tokens, bf16, no bias, gated with Silu: out [n, rows / 2]. REQUIRES: gemm_swiglu_fits(params).
+bool gemm_swiglu_fits(const GemmParams&);
+bool gemm_swiglu_busy(const GemmParams&);  // whether there are rows enough for most multiprocessors
+void launch_gemm_swiglu(const GemmParams&, Stream);
+
+}  // namespace sluice::kernels::cuda

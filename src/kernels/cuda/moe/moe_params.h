@@ -1,0 +1,69 @@
+// Mixtures: routing, sorting by expert, and the feed-forward of few tokens.
+#pragma once
+
+#include "kernels/cuda/common/params.h"
+
+namespace sluice::kernels::cuda {
+
+// A whole feed-forward for few tokens. Matrices and biases: [experts] device pointers, biases or null.
+struct FewExpertsParams {
+  View out, x;
+  void* active;     // [n * used, inner] of x's type
+  Matrix up, down;  // shapes; data is null
+  const void *const *up_matrices, *const *down_matrices;
+  const float *const *up_biases, *const *down_biases;
+  const int32_t* ids;    // [n, used]
+  const float* weights;  // [n, used]
+  int64_t ids_stride, weights_stride;
+  int32_t used, activation;
+  int32_t gated, weigh_inputs;
+};
+bool few_experts_fit(const FewExpertsParams&);
+void launch_few_experts(const FewExpertsParams&, Stream);
+
+struct RouteParams {
+  int32_t* ids;    // [n, used]
+  float* weights;  // [n, used]
+  View logits;
+  int64_t ids_stride, weights_stride;
+  const float* choice_bias;
+  int32_t experts, used, groups, groups_used, group_best;
+  float scale, margin;
+  int32_t score;  // Routing::Score
+  int32_t normalize;
+};
+void launch_route(const RouteParams&, Stream);
+
+// Sorts the n * used (token, slot) pairs by expert, keeping their order within an expert.
+struct SortParams {
+  const int32_t* ids;  // [n, used]
+  int64_t ids_stride;
+  int64_t n;
+  int32_t used, experts;
+  int32_t* begin;   // [experts + 1]
+  int32_t* tokens;  // [n * used] token of each sorted entry
+  int32_t* place;   // [n * used] where pair (token, slot) went
+};
+void launch_sort(const SortParams&, Stream);
+
+// out[place[t, slot]] = weights[t, slot] · x[t]
+struct WeighParams {
+  View out, x;
+  const float* weights;
+  int64_t weights_stride;
+  const int32_t* place;
+  int32_t used;
+};
+void launch_weigh(const WeighParams&, Stream);
+
+// out[t] = Σ weights[t, slot] · x[place[t, slot]], in slot order
+struct CombineParams {
+  View out, x;
+  const float* weights;  // null: 1
+  int64_t weights_stride;
+  const int32_t* place;
+  int32_t used;
+};
+void launch_combine(const CombineParams&, Stream);
+
+}  // namespace sluice::kernels::cuda
