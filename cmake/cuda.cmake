@@ -2,7 +2,7 @@
 # they need; it is fetched and unpacked once into .deps.
 option(SLUICE_CUDA "build the CUDA back-end" OFF)
 if(NOT SLUICE_CUDA)
-  set(SLUICE_ONLY_kernels_cuda "absent.cpp$")
+  set(SLUICE_ONLY_kernels_cuda "(absent|gemm_table).cpp$")
   return()
 endif()
 set(SLUICE_WITHOUT_kernels_cuda "absent.cpp$")

@@ -35,6 +35,10 @@ uint64_t dropped_log_messages();
 bool flush_log();
 
 template <class... Args>
+void log_debug(fmt::format_string<Args...> format, Args&&... args) {
+  log_message(LogLevel::Debug, fmt::format(format, std::forward<Args>(args)...));
+}
+template <class... Args>
 void log_info(fmt::format_string<Args...> format, Args&&... args) {
   log_message(LogLevel::Info, fmt::format(format, std::forward<Args>(args)...));
 }

@@ -10,6 +10,13 @@ void fail(const char* what, const char* reason) {
   throw DeviceError(fmt::format("CUDA: {}: {}", what, reason));
 }
 
+void use_device(int device) {
+  thread_local int current = 0;  // what CUDA starts a thread with
+  if (current == device) return;
+  check(cudaSetDevice(device), "choosing a device");
+  current = device;
+}
+
 DeviceBuffer allocate_device(size_t bytes) {
   void* memory = nullptr;
   const cudaError_t error = cudaMalloc(&memory, std::max<size_t>(bytes, 16));

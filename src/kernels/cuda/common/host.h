@@ -17,6 +17,9 @@ inline void check(cudaError_t error, const char* what) {
   if (error != cudaSuccess) fail(what, cudaGetErrorString(error));
 }
 
+// Makes the device the current one of the calling thread.
+void use_device(int device);
+
 struct DeviceFree {
   void operator()(void* memory) const { cudaFree(memory); }
 };

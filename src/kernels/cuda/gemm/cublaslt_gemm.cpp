@@ -1,8 +1,13 @@
 #include "kernels/cuda/gemm/cublaslt_gemm.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <string>
+
+#include "base/log.h"
 
 namespace sluice::kernels::cuda {
 
@@ -45,6 +50,29 @@ template <class T>
 bool set(cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoConfigAttributes_t attribute, T value) {
   return cublasLtMatmulAlgoConfigSetAttribute(&algorithm, attribute, &value, sizeof value) ==
          CUBLAS_STATUS_SUCCESS;
+}
+
+// "4096 x 14336 bf16 -> bf16, up to 512 tokens"
+std::string describe_problem(const CublasLtProblem& p, int64_t range) {
+  return fmt::format("{} x {} {} -> {}{}, up to {} tokens", p.rows, p.cols, p.fp8() ? "fp8" : "bf16",
+                     p.out_type == DType::F32 ? "f32" : "bf16", p.add != 0 ? " added" : "", range);
+}
+
+template <class T>
+int64_t get(const cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoConfigAttributes_t attribute) {
+  T value{};
+  size_t written = 0;
+  cublasLtMatmulAlgoConfigGetAttribute(&algorithm, attribute, &value, sizeof value, &written);
+  return static_cast<int64_t>(value);
+}
+
+std::string describe_algorithm(const cublasLtMatmulAlgo_t& algorithm, float milliseconds) {
+  return fmt::format("algorithm {} tile {} stages {} cluster {} parts {}, {:.1f} us",
+                     get<int32_t>(algorithm, CUBLASLT_ALGO_CONFIG_ID),
+                     get<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_TILE_ID),
+                     get<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_STAGES_ID),
+                     get<uint16_t>(algorithm, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID),
+                     get<int32_t>(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM), 1000 * milliseconds);
 }
 
 }  // namespace
@@ -243,10 +271,10 @@ std::vector<CublasLtGemm::Timed> CublasLtGemm::time_all(const std::vector<cublas
   return timed;
 }
 
-cublasLtMatmulAlgo_t CublasLtGemm::find(const CublasLtProblem& p, const Plan& plan, cudaStream_t stream) {
+CublasLtGemm::Timed CublasLtGemm::find(const CublasLtProblem& p, const Plan& plan, cudaStream_t stream) {
   std::vector<cublasLtMatmulAlgo_t> algorithms = proposals(plan, fully_aligned(p));
   std::vector<Timed> timed = time_all(algorithms, p, plan, 3, stream);
-  if (timed.empty()) return algorithms.front();
+  if (timed.empty()) return {algorithms.front(), 0};
   // Long GEMMs take milliseconds each: fewer of their neighbours are tried.
   const size_t bases = p.n <= 1024 ? 3 : 1;
   std::vector<cublasLtMatmulAlgo_t> more;
@@ -265,7 +293,7 @@ cublasLtMatmulAlgo_t CublasLtGemm::find(const CublasLtProblem& p, const Plan& pl
   std::vector<cublasLtMatmulAlgo_t> best;
   for (size_t i = 0; i < std::min<size_t>(4, timed.size()); ++i) best.push_back(timed[i].algorithm);
   const std::vector<Timed> last = time_all(best, p, plan, 5, stream);
-  return last.empty() ? timed.front().algorithm : last.front().algorithm;
+  return last.empty() ? timed.front() : last.front();
 }
 
 // Of the same matrix at the next larger range, else at the next smaller one; cuBLASLt's first proposal where none fits.
@@ -296,7 +324,10 @@ void CublasLtGemm::prepare(const CublasLtProblem& p, cudaStream_t stream) {
   if (const auto known = found_.find(key); known != found_.end() && valid(plan, known->second)) {
     plan.algorithm = known->second;
   } else if (search_) {
-    plan.algorithm = found_[key] = find(p, plan, stream);
+    const Timed best = find(p, plan, stream);
+    log_debug("gemm cublaslt {}: {}", describe_problem(p, range_of(p.n)),
+              describe_algorithm(best.algorithm, best.time));
+    plan.algorithm = found_[key] = best.algorithm;
   } else {
     plan.algorithm = nearest(p, plan);
   }

@@ -64,7 +64,7 @@ class CublasLtGemm {
   std::vector<cublasLtMatmulAlgo_t> variants(const Plan&, const cublasLtMatmulAlgo_t&) const;
   std::vector<cublasLtMatmulAlgo_t> with_other_tiles(const Plan&, const cublasLtMatmulAlgo_t&) const;
   bool valid(const Plan&, const cublasLtMatmulAlgo_t&) const;
-  cublasLtMatmulAlgo_t find(const CublasLtProblem&, const Plan&, cudaStream_t);
+  Timed find(const CublasLtProblem&, const Plan&, cudaStream_t);
   cublasLtMatmulAlgo_t nearest(const CublasLtProblem&, const Plan&) const;
   std::vector<Timed> time_all(const std::vector<cublasLtMatmulAlgo_t>&, const CublasLtProblem&, const Plan&,
                               int repeats, cudaStream_t);

@@ -1,10 +1,11 @@
-// Positions, the KV cache and attention. A step's arrays are staged when it begins; a block table when a
-// layer first needs it, since only the layer knows the size of a block; an attention plan when a kind of
-// layer first attends.
+#include "kernels/cuda/attention/attention_dispatch.h"
+
 #include <algorithm>
 
+#include "base/check.h"
 #include "kernels/cuda/attention/decode_attention_plan.h"
-#include "kernels/cuda/step/backend.h"
+#include "kernels/cuda/common/views.h"
+#include "kernels/cuda/step/token_params.h"
 
 namespace sluice::kernels::cuda {
 
@@ -29,12 +30,6 @@ CacheView cache_of(const TensorView& view, const TensorView& scales) {
   return c;
 }
 
-const float* per_head(const TensorView& view, int heads) {
-  if (view.empty()) return nullptr;
-  SLUICE_CHECK(view.dtype == DType::F32 && view.device == Device::Cuda && view.elements() == heads);
-  return static_cast<const float*>(view.data);
-}
-
 bool runs_neighbours(const RaggedBatch& batch) {
   for (int s = 0; s < batch.sequences(); ++s) {
     const auto first = static_cast<size_t>(batch.query_begin[static_cast<size_t>(s)]);
@@ -54,12 +49,12 @@ int count_singles(const RaggedBatch& batch) {
 
 }  // namespace
 
-void CudaBackendImpl::begin(const RaggedBatch& batch) {
-  if (mode_ == Mode::Eager) {
-    staging_->start_step();
-    plans_.clear();
-    uploads_.reset();
-  }
+AttentionDispatch::AttentionDispatch(StepContext& step)
+    : step_(step), one_workspace_(allocate_device(one_workspace_bytes())) {
+  check(cudaMemsetAsync(one_workspace_.get(), 0, one_workspace_bytes(), step_.stream), "memset");
+}
+
+void AttentionDispatch::begin(const RaggedBatch& batch) {
   batch_ = Batch{};
   batch_.identity = batch.positions.data();
   batch_.tokens = batch.tokens();
@@ -76,20 +71,20 @@ void CudaBackendImpl::begin(const RaggedBatch& batch) {
     const auto at = static_cast<size_t>(s);
     std::fill(sequence.begin() + batch.query_begin[at], sequence.begin() + batch.query_begin[at + 1], s);
   }
-  batch_.positions = staging_->put(kTokenBuffer, batch.positions, mode_);
-  batch_.sequence = staging_->put(kTokenBuffer, sequence, mode_);
-  batch_.query_begin = staging_->put(kTokenBuffer, batch.query_begin, mode_);
-  batch_.rest_begin = staging_->put(kTokenBuffer, batch_.rest_begin_host, mode_);
+  batch_.positions = step_.put(kTokenBuffer, batch.positions);
+  batch_.sequence = step_.put(kTokenBuffer, sequence);
+  batch_.query_begin = step_.put(kTokenBuffer, batch.query_begin);
+  batch_.rest_begin = step_.put(kTokenBuffer, batch_.rest_begin_host);
 }
 
-const CudaBackendImpl::Batch& CudaBackendImpl::batch_of(const RaggedBatch& batch) {
+const AttentionDispatch::Batch& AttentionDispatch::batch_of(const RaggedBatch& batch) {
   SLUICE_CHECK(batch_.identity == batch.positions.data() && batch_.tokens == batch.tokens());
   return batch_;
 }
 
 // Rows of the table one after the other, each as long as its sequence needs. Entries of blocks already given
 // back become 0: the fast attention may touch them, with weight zero.
-const CudaBackendImpl::Table& CudaBackendImpl::table_of(const RaggedBatch& batch, const PagedKv& kv) {
+const AttentionDispatch::Table& AttentionDispatch::table_of(const RaggedBatch& batch, const PagedKv& kv) {
   batch_of(batch);
   const auto block_size = static_cast<int32_t>(kv.k.dim(1));
   for (const Table& table : batch_.tables)
@@ -115,28 +110,28 @@ const CudaBackendImpl::Table& CudaBackendImpl::table_of(const RaggedBatch& batch
   table.view.block_size = block_size;
   table.view.positions = batch_.positions;
   table.view.sequence = batch_.sequence;
-  table.view.row_begin = staging_->put(buffer, table.row_begin, mode_);
-  table.last_length = staging_->put(buffer, last_length, mode_);
-  table.view.blocks = staging_->put(buffer, blocks, mode_);
+  table.view.row_begin = step_.put(buffer, table.row_begin);
+  table.last_length = step_.put(buffer, last_length);
+  table.view.blocks = step_.put(buffer, blocks);
   return batch_.tables.emplace_back(std::move(table));
 }
 
-const CudaBackendImpl::Plan& CudaBackendImpl::plan_of(const FlashShape& shape, const Table& table, int first,
-                                                      bool hopper) {
+const AttentionDispatch::Plan& AttentionDispatch::plan_of(const FlashShape& shape, const Table& table,
+                                                          int first, bool hopper) {
   for (const Plan& plan : plans_) {
     if (plan.shape == shape && plan.table == table.index && plan.first == first && plan.hopper == hopper)
       return plan;
   }
-  SLUICE_CHECK(mode_ != Mode::Issue);
+  SLUICE_CHECK(step_.mode != Mode::Issue);
   // Entries for every tile of 16 rows and for every part of a split, and one per token.
   const int64_t group = shape.heads / shape.kv_heads, tokens = batch_.tokens - first;
   const int sequences = batch_.sequences - first;
-  const int64_t tiles = (tokens * group + 15) / 16 + sequences + 2 * processors_;
-  const size_t bytes = hopper ? hopper_schedule_bytes(shape, tokens, sequences, processors_)
+  const int64_t tiles = (tokens * group + 15) / 16 + sequences + 2 * step_.processors;
+  const size_t bytes = hopper ? hopper_schedule_bytes(shape, tokens, sequences, step_.processors)
                               : static_cast<size_t>(tiles * 16 + (tokens + sequences) * 8 + 4096);
-  const Staging::Place place = staging_->reserve(kPlanBuffer + plans_.size(), bytes);
+  const Staging::Place place = step_.staging.reserve(kPlanBuffer + plans_.size(), bytes);
   FlashWorkspace workspace{};
-  workspace.partial_bytes = flash_partial_bytes(shape, processors_);
+  workspace.partial_bytes = flash_partial_bytes(shape, step_.processors);
   workspace.partial = flash_partial_.at_least(workspace.partial_bytes);
   workspace.schedule = place.device;
   workspace.staging = place.host;
@@ -144,13 +139,14 @@ const CudaBackendImpl::Plan& CudaBackendImpl::plan_of(const FlashShape& shape, c
   const auto& begin = first > 0 ? batch_.rest_begin_host : batch_.query_begin_host;
   const FlashBatch batch{begin.data(), table.row_begin.data() + first, table.lengths.data() + first,
                          static_cast<int32_t>(tokens), sequences};
-  const FlashPlan plan = hopper ? make_hopper_plan(workspace, shape, batch, stream_)
-                                : make_flash_plan(workspace, shape, batch, mode_ == Mode::Describe, stream_);
+  const FlashPlan plan =
+      hopper ? make_hopper_plan(workspace, shape, batch, step_.stream)
+             : make_flash_plan(workspace, shape, batch, step_.mode == Mode::Describe, step_.stream);
   return plans_.emplace_back(Plan{shape, table.index, first, hopper, plan, place.device});
 }
 
 // Rows are chosen here and staged like positions, so that a recorded step replays with the rows of its own sequences.
-void CudaBackendImpl::rope_angles(TensorView angles, const RaggedBatch& batch, const RopeTable& table) {
+void AttentionDispatch::rope_angles(TensorView angles, const RaggedBatch& batch, const RopeTable& table) {
   SLUICE_CHECK(angles.dtype == DType::F32 && angles.is_contiguous() && angles.rank == 3);
   AnglesParams p = blank<AnglesParams>();
   p.angles = static_cast<float*>(angles.data);
@@ -165,9 +161,9 @@ void CudaBackendImpl::rope_angles(TensorView angles, const RaggedBatch& batch, c
   if (table.rows() > 1) {
     std::vector<int32_t> rows;
     for (int64_t i = 0; i < p.n; ++i) rows.push_back(static_cast<int32_t>(table.row_of(batch, i)));
-    p.rows = staging_->put(kTokenBuffer, rows, mode_);
+    p.rows = step_.put(kTokenBuffer, rows);
   }
-  issue(launch_angles, p);
+  step_.issue(launch_angles, p);
 }
 
 namespace {
@@ -199,21 +195,22 @@ WriteKvParams write_params(const PagedKv& kv, const TensorView& k, const TensorV
 
 }  // namespace
 
-void CudaBackendImpl::rope(TensorView x, TensorView angles, RopeStyle style) {
-  issue(launch_rope, rope_params(x, angles, style));
+void AttentionDispatch::rope(TensorView x, TensorView angles, RopeStyle style) {
+  step_.issue(launch_rope, rope_params(x, angles, style));
 }
 
-void CudaBackendImpl::write_kv(const PagedKv& kv, TensorView k, TensorView v, const RaggedBatch& batch) {
-  issue(launch_write_kv, write_params(kv, k, v, table_of(batch, kv).view));
+void AttentionDispatch::write_kv(const PagedKv& kv, TensorView k, TensorView v, const RaggedBatch& batch) {
+  step_.issue(launch_write_kv, write_params(kv, k, v, table_of(batch, kv).view));
 }
 
-void CudaBackendImpl::rope_write_kv(const PagedKv& kv, const QkvHeads& x, TensorView angles, RopeStyle style,
-                                    const RaggedBatch& batch) {
+bool AttentionDispatch::rope_write_kv(const PagedKv& kv, const QkvHeads& x, TensorView angles,
+                                      RopeStyle style, const RaggedBatch& batch) {
   RopeWriteParams p = blank<RopeWriteParams>();
   p.rope = rope_params(x.q, angles, style);
   p.write = write_params(kv, x.k, x.v, table_of(batch, kv).view);
-  if (rope_write_fits(p)) return issue(launch_rope_write, p);
-  CudaBackend::rope_write_kv(kv, x, angles, style, batch);
+  if (!rope_write_fits(p)) return false;
+  step_.issue(launch_rope_write, p);
+  return true;
 }
 
 namespace {
@@ -230,8 +227,8 @@ AttentionParams without_first(AttentionParams p, int64_t tokens) {
 
 }  // namespace
 
-void CudaBackendImpl::attend(TensorView out, TensorView q, const PagedKv& kv, const RaggedBatch& batch,
-                             const AttentionShape& shape) {
+void AttentionDispatch::attend(TensorView out, TensorView q, const PagedKv& kv, const RaggedBatch& batch,
+                               const AttentionShape& shape) {
   const Table& table = table_of(batch, kv);
   AttentionParams p = blank<AttentionParams>();
   p.out = view_of(out);
@@ -241,8 +238,8 @@ void CudaBackendImpl::attend(TensorView out, TensorView q, const PagedKv& kv, co
   p.k.dim = shape.key_dim;
   p.v.dim = shape.value_dim;
   p.table = table.view;
-  p.sinks = per_head(shape.sinks, shape.heads);
-  p.alibi = per_head(shape.alibi, shape.heads);
+  p.sinks = floats_of(shape.sinks, shape.heads);
+  p.alibi = floats_of(shape.alibi, shape.heads);
   p.kv_heads = shape.kv_heads;
   p.scale = shape.scale;
   p.softcap = shape.softcap;
@@ -250,11 +247,11 @@ void CudaBackendImpl::attend(TensorView out, TensorView q, const PagedKv& kv, co
   p.chunked = shape.chunked ? 1 : 0;
   if (p.q.type == DType::BF16) return attend_on(p, table);
   if (p.k.type == DType::BF16 || p.k.type == DType::F8_E4M3) return attend_rounded(p, table);
-  issue(launch_attention, p);
+  step_.issue(launch_attention, p);
 }
 
 // f32 queries over a cache of bf16 or fp8: rounded, for the kernels that take nothing else.
-void CudaBackendImpl::attend_rounded(const AttentionParams& wide, const Table& table) {
+void AttentionDispatch::attend_rounded(const AttentionParams& wide, const Table& table) {
   const auto bytes = [](const View& v) {
     return static_cast<size_t>((v.n * v.heads * v.dim * 2 + 255) / 256 * 256);
   };
@@ -265,22 +262,22 @@ void CudaBackendImpl::attend_rounded(const AttentionParams& wide, const Table& t
   ConvertParams c = blank<ConvertParams>();
   c.out = p.q;
   c.x = wide.q;
-  issue(launch_convert, c);
+  step_.issue(launch_convert, c);
   attend_on(p, table);
   c.out = wide.out;
   c.x = p.out;
-  issue(launch_convert, c);
+  step_.issue(launch_convert, c);
 }
 
-void CudaBackendImpl::attend_on(const AttentionParams& whole, const Table& table) {
-  if (whole.chunked != 0) return issue(launch_attention, whole);
-  if (deterministic_) return attend_each(whole, table);
+void AttentionDispatch::attend_on(const AttentionParams& whole, const Table& table) {
+  if (whole.chunked != 0) return step_.issue(launch_attention, whole);
+  if (step_.deterministic) return attend_each(whole, table);
   AttentionParams p = whole;
   // Steps that mix decode with prompts run the single tokens first; each kind goes to the kernel made for it.
   const int singles = attend_singles(p, table);
   if (singles == batch_.sequences) return;
   p = without_first(p, singles);
-  if (!batch_.consecutive || !flash_fits(p)) return issue(launch_attention, p);
+  if (!batch_.consecutive || !flash_fits(p)) return step_.issue(launch_attention, p);
   const FlashShape flash_shape{static_cast<int32_t>(p.q.heads),
                                static_cast<int32_t>(p.kv_heads),
                                static_cast<int32_t>(p.k.dim),
@@ -288,7 +285,7 @@ void CudaBackendImpl::attend_on(const AttentionParams& whole, const Table& table
                                p.window,
                                p.k.type == DType::BF16 ? 2 : 1};
   // The Hopper kernel's grid follows the lengths, so it is for steps that run once.
-  const bool hopper = mode_ == Mode::Eager && hopper_fits(p, batch_.sequences - singles);
+  const bool hopper = step_.mode == Mode::Eager && hopper_fits(p, batch_.sequences - singles);
   const Plan& plan = plan_of(flash_shape, table, singles, hopper);
   FlashParams f = blank<FlashParams>();
   f.attention = p;
@@ -299,11 +296,11 @@ void CudaBackendImpl::attend_on(const AttentionParams& whole, const Table& table
   f.query_begin = singles > 0 ? batch_.rest_begin : batch_.query_begin;
   f.last_length = table.last_length + singles;
   f.sequences = batch_.sequences - singles;
-  issue(hopper ? launch_hopper : launch_flash, f);
+  step_.issue(hopper ? launch_hopper : launch_flash, f);
 }
 
 // The leading sequences of one token each, if the kernel for them takes this shape. Returns how many it took.
-int CudaBackendImpl::attend_singles(const AttentionParams& whole, const Table& table) {
+int AttentionDispatch::attend_singles(const AttentionParams& whole, const Table& table) {
   DecodeAttentionParams one = blank<DecodeAttentionParams>();
   one.attention = whole;
   one.attention.q.n = one.attention.out.n = batch_.singles;
@@ -311,12 +308,12 @@ int CudaBackendImpl::attend_singles(const AttentionParams& whole, const Table& t
   if (!one_fits(one.attention)) return 0;
   const auto kv_heads = static_cast<int>(whole.kv_heads);
   one.plan = one_plan({&table, kv_heads, whole.window, 0, batch_.singles, false});
-  issue(launch_one, one);
+  step_.issue(launch_one, one);
   return batch_.singles;
 }
 
 // In the tokens' buffer, where a plan has the same place in every step of as many tokens.
-const int32_t* CudaBackendImpl::one_plan(const DecodeAttentionKind& wanted) {
+const int32_t* AttentionDispatch::one_plan(const DecodeAttentionKind& wanted) {
   for (const OnePlan& plan : batch_.one_plans)
     if (plan.kind == wanted) return plan.numbers;
   const auto first = static_cast<size_t>(wanted.first), count = static_cast<size_t>(wanted.count);
@@ -326,51 +323,51 @@ const int32_t* CudaBackendImpl::one_plan(const DecodeAttentionKind& wanted) {
   const std::vector<int32_t> numbers =
       plan_decode_attention({std::span(batch_.positions_host).subspan(first, count), rows, wanted.kv_heads,
                              wanted.window, one_blocks(), wanted.whole});
-  batch_.one_plans.push_back({wanted, staging_->put(kTokenBuffer, numbers, mode_)});
+  batch_.one_plans.push_back({wanted, step_.put(kTokenBuffer, numbers)});
   return batch_.one_plans.back().numbers;
 }
 
 // Every token by itself, so that it does not matter with which others it runs.
-void CudaBackendImpl::attend_each(const AttentionParams& whole, const Table& table) {
+void AttentionDispatch::attend_each(const AttentionParams& whole, const Table& table) {
   constexpr int64_t kTogether = 1024;
   for (int64_t first = 0; first < whole.q.n; first += kTogether) {
     DecodeAttentionParams one = blank<DecodeAttentionParams>();
     one.workspace = one_workspace_.get();
     one.attention = without_first(whole, first);
     one.attention.q.n = one.attention.out.n = std::min(kTogether, whole.q.n - first);
-    if (!one_fits(one.attention)) return issue(launch_attention, whole);
+    if (!one_fits(one.attention)) return step_.issue(launch_attention, whole);
     one.plan =
         one_plan({&table, static_cast<int>(whole.kv_heads), whole.window, first, one.attention.q.n, true});
-    issue(launch_one, one);
+    step_.issue(launch_one, one);
   }
 }
 
-void CudaBackendImpl::copy_blocks(const PagedKv& kv, std::span<const std::pair<BlockId, BlockId>> moves) {
-  constexpr size_t kMost = 32768;  // moves of one launch
+void AttentionDispatch::copy_blocks_of(const TensorView& view, std::span<const int32_t> moves) {
+  constexpr size_t kMost = 2 * 32768;  // numbers of one launch
+  if (view.empty()) return;
+  SLUICE_CHECK_EQ(view.stride[0] * view.dim(0), view.elements());  // a block lies together, in any order
+  for (size_t first = 0; first < moves.size(); first += kMost) {
+    const size_t count = std::min(kMost, moves.size() - first);
+    CopyBlocksParams p = blank<CopyBlocksParams>();
+    p.data = view.data;
+    p.block_bytes = view.bytes() / view.dim(0);
+    p.moves = step_.put(kTokenBuffer, moves.subspan(first, count));
+    p.count = static_cast<int64_t>(count / 2);
+    step_.issue(launch_copy_blocks, p);
+  }
+}
+
+void AttentionDispatch::copy_blocks(const PagedKv& kv, std::span<const std::pair<BlockId, BlockId>> moves) {
   std::vector<int32_t> flat;
   for (const auto& [from, to] : moves) {
     flat.push_back(from.value);
     flat.push_back(to.value);
   }
-  const auto copy = [&](const TensorView& view) {
-    if (view.empty()) return;
-    SLUICE_CHECK_EQ(view.stride[0] * view.dim(0), view.elements());  // a block lies together, in any order
-    for (size_t first = 0; first < moves.size(); first += kMost) {
-      const size_t count = std::min(kMost, moves.size() - first);
-      CopyBlocksParams p = blank<CopyBlocksParams>();
-      p.data = view.data;
-      p.block_bytes = view.bytes() / view.dim(0);
-      p.moves = staging_->put(kTokenBuffer, std::span(flat).subspan(2 * first, 2 * count), mode_);
-      p.count = static_cast<int64_t>(count);
-      issue(launch_copy_blocks, p);
-    }
-  };
-  copy(kv.k);
-  if (kv.v.data != kv.k.data) copy(kv.v);
-  if (kv.k.dtype == DType::I8) {
-    copy(kv.k_scales);
-    if (kv.v_scales.data != kv.k_scales.data) copy(kv.v_scales);
-  }
+  copy_blocks_of(kv.k, flat);
+  if (kv.v.data != kv.k.data) copy_blocks_of(kv.v, flat);
+  if (kv.k.dtype != DType::I8) return;
+  copy_blocks_of(kv.k_scales, flat);
+  if (kv.v_scales.data != kv.k_scales.data) copy_blocks_of(kv.v_scales, flat);
 }
 
 }  // namespace sluice::kernels::cuda

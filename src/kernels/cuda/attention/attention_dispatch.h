@@ -1,0 +1,96 @@
+// Positions, the KV cache and attention. A step's arrays are staged when it begins; a block table when a layer first needs
+// it, since only the layer knows the size of a block; an attention plan when a kind of layer first attends.
+#pragma once
+
+#include <deque>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/cuda/attention/flash.h"
+#include "kernels/cuda/step/step_context.h"
+
+namespace sluice::kernels::cuda {
+
+class AttentionDispatch {
+ public:
+  // The context outlives this.
+  explicit AttentionDispatch(StepContext& step);
+
+  // Forgets the plans of the step before; the staging has started anew.
+  void start_step() { plans_.clear(); }
+  void begin(const RaggedBatch& batch);
+  void rope_angles(TensorView angles, const RaggedBatch& batch, const RopeTable& table);
+  void rope(TensorView x, TensorView angles, RopeStyle style);
+  void write_kv(const PagedKv& kv, TensorView k, TensorView v, const RaggedBatch& batch);
+  // False, and nothing done, where the one kernel for both does not take the shape.
+  bool rope_write_kv(const PagedKv& kv, const QkvHeads& x, TensorView angles, RopeStyle style,
+                     const RaggedBatch& batch);
+  void attend(TensorView out, TensorView q, const PagedKv& kv, const RaggedBatch& batch,
+              const AttentionShape& shape);
+  void copy_blocks(const PagedKv& kv, std::span<const std::pair<BlockId, BlockId>> moves);
+
+ private:
+  // A block table of this step, as the device sees it.
+  struct Table {
+    int index;
+    TableView view;
+    std::vector<int32_t> row_begin;  // host copy
+    std::vector<int32_t> lengths;    // host; tokens of context of each sequence
+    const int32_t* last_length;      // [sequences]
+  };
+  struct Plan {
+    FlashShape shape;
+    int table, first;  // first: sequence that the plan starts with
+    bool hopper;
+    FlashPlan plan;
+    void* schedule;
+  };
+  // Layers whose attention of tokens by themselves is shared out alike.
+  struct DecodeAttentionKind {
+    const Table* table;
+    int kv_heads, window;
+    int64_t first, count;  // tokens
+    bool whole;
+    bool operator==(const DecodeAttentionKind&) const = default;
+  };
+  struct OnePlan {
+    DecodeAttentionKind kind;
+    const int32_t* numbers;  // on the device
+  };
+  struct Batch {
+    const void* identity = nullptr;  // of the caller's positions
+    int64_t tokens = 0;
+    int sequences = 0;
+    bool consecutive = true;  // every sequence runs neighbouring positions
+    int singles = 0;          // leading sequences that run one token each
+    const int32_t* positions = nullptr;
+    const int32_t* sequence = nullptr;
+    const int32_t* query_begin = nullptr;
+    // First token of the other sequences, counted from the first of theirs.
+    const int32_t* rest_begin = nullptr;
+    std::vector<int32_t> query_begin_host, rest_begin_host, positions_host, sequence_host;
+    std::deque<Table> tables;
+    std::vector<OnePlan> one_plans;
+  };
+
+  const Batch& batch_of(const RaggedBatch& batch);
+  const Table& table_of(const RaggedBatch& batch, const PagedKv& kv);
+  const Plan& plan_of(const FlashShape& shape, const Table& table, int first, bool hopper);
+  void attend_rounded(const AttentionParams& params, const Table& table);
+  void attend_on(const AttentionParams& params, const Table& table);
+  int attend_singles(const AttentionParams& params, const Table& table);
+  void attend_each(const AttentionParams& params, const Table& table);
+  const int32_t* one_plan(const DecodeAttentionKind& wanted);
+  void copy_blocks_of(const TensorView& view, std::span<const int32_t> moves);
+
+  StepContext& step_;
+  Scratch scratch_;  // f32 queries and results as bf16
+  Scratch flash_partial_;
+  DeviceBuffer one_workspace_;  // of the attention of single tokens
+  Batch batch_;
+  std::vector<Plan> plans_;
+};
+
+}  // namespace sluice::kernels::cuda

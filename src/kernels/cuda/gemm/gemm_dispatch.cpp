@@ -1,0 +1,310 @@
+#include "kernels/cuda/gemm/gemm_dispatch.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "kernels/cuda/common/views.h"
+#include "kernels/cuda/common/weights.h"
+#include "kernels/cuda/gemm/grouped_gemm.h"
+
+namespace sluice::kernels::cuda {
+
+namespace {
+
+constexpr int64_t kUnpackedBytes = int64_t{512} << 20;  // at most
+
+int64_t bf16_bytes(const Matrix& matrix) {
+  return matrix.rows * matrix.cols * 2;
+}
+
+bool unpacked_fits(const Matrix& matrix) {
+  return bf16_bytes(matrix) <= kUnpackedBytes;
+}
+
+Stored stored_of(const Matrix& matrix) {
+  if (matrix.units != Units::None) return Stored::Units;
+  if (matrix.scales != nullptr) return Stored::Fp8;
+  return is_block(matrix.type) ? Stored::Blocks : Stored::Bf16;
+}
+
+GemmShape shape_of(GemmUse use, const GemmParams& p) {
+  if (use == GemmUse::Gated) return gemm_swiglu_busy(p) ? GemmShape::Medium : GemmShape::Small;
+  if (p.weight.rows >= kLongMatrix) return GemmShape::Tall;
+  return gemv_at_once(p) ? GemmShape::Small : GemmShape::Medium;
+}
+
+GemmParams gemm_params(const TensorView& out, const TensorView& x, const Weight& weight) {
+  GemmParams p = blank<GemmParams>();
+  p.out = view_of(out);
+  p.x = view_of(x);
+  SLUICE_CHECK_EQ(p.x.dim, weight.cols);
+  SLUICE_CHECK_EQ(p.out.n, p.x.n);
+  SLUICE_CHECK(out.dtype == x.dtype);
+  return p;
+}
+
+UnitsGemmParams units_params(const GemmParams& gemm, bool gated, int32_t activation) {
+  UnitsGemmParams u = blank<UnitsGemmParams>();
+  u.gemm = gemm;
+  u.table = unit_table(gemm.weight.type);
+  u.gated = gated ? 1 : 0;
+  u.activation = activation;
+  return u;
+}
+
+// Rows [row, row + rows) of the matrix `weight`, which is as it lies in memory or another copy of those rows.
+GemmParams rows_of(const GemmParams& whole, int64_t row, int64_t rows) {
+  GemmParams p = whole;
+  p.weight.rows = rows;
+  p.weight.data = static_cast<const std::byte*>(whole.weight.data) + row * whole.weight.row_bytes;
+  p.out.data = offset_columns(whole.out, row);
+  p.out.dim = rows;
+  p.bias = whole.bias != nullptr ? whole.bias + row : nullptr;
+  return p;
+}
+
+}  // namespace
+
+GemmDispatch::GemmDispatch(StepContext& step, const CudaOptions& options)
+    : step_(step), library_(step, options), heads_(step, PointerTables::TensorMaps::None) {}
+
+void GemmDispatch::reserve(const Matrix& matrix) {
+  if (matrix.units == Units::None) return;
+  unpacked_.at_least(static_cast<size_t>(std::min(bf16_bytes(matrix), kUnpackedBytes)));
+}
+
+const GemmRow& GemmDispatch::row_of(GemmUse use, const GemmParams& p) const {
+  return gemm_row({step_.arch, use, gemm_mode(p.x.type, step_.deterministic), stored_of(p.weight),
+                   shape_of(use, p), p.x.n});
+}
+
+// -- what the back-end asks for
+
+void GemmDispatch::matmul(TensorView out, TensorView x, const Weight& weight) {
+  const GemmParams whole = gemm_params(out, x, weight);
+  SLUICE_CHECK_EQ(whole.out.dim, weight.rows);
+  if (whole.x.n == 0) return;
+  const DeviceWeight& stored = device_weight(weight);
+  int64_t row = 0;
+  for (const Matrix& matrix : stored.matrices) {
+    GemmParams p = whole;
+    p.weight = matrix;
+    p.out.data = offset_columns(whole.out, row);
+    p.out.dim = matrix.rows;
+    p.bias = stored.bias != nullptr ? stored.bias + row : nullptr;
+    gemm(p);
+    row += matrix.rows;
+  }
+}
+
+void GemmDispatch::matmul_heads(TensorView out, TensorView x, std::span<const Weight> weights) {
+  GroupedGemmParams p = blank<GroupedGemmParams>();
+  p.out = view_of(out);
+  p.x = view_of(x);
+  p.groups = static_cast<int64_t>(weights.size());
+  SLUICE_CHECK(p.x.heads == p.groups && p.out.heads == p.groups);
+  SLUICE_CHECK(p.x.dim == weights[0].cols && p.out.dim == weights[0].rows);
+  grouped_gemm(step_, p, heads_.of(weights));
+}
+
+bool GemmDispatch::matmul_gated(TensorView out, TensorView x, const Weight& gate_up, Activation activation) {
+  const DeviceWeight& stored = device_weight(gate_up);
+  GatedGemmParams g = blank<GatedGemmParams>();
+  g.gemm = gemm_params(out, x, gate_up);
+  SLUICE_CHECK_EQ(2 * g.gemm.out.dim, gate_up.rows);
+  if (g.gemm.x.n == 0) return true;
+  g.gemm.weight = stored.matrices[0];
+  g.gemm.bias = stored.bias;
+  g.activation = static_cast<int32_t>(activation);
+  return stored.matrices.size() == 1 && gated(g);
+}
+
+bool GemmDispatch::matmul_add(TensorView sum, TensorView x, const Weight& weight) {
+  const DeviceWeight& stored = device_weight(weight);
+  GemmParams p = gemm_params(sum, x, weight);
+  SLUICE_CHECK_EQ(p.out.dim, weight.rows);
+  p.weight = stored.matrices[0];
+  return p.x.n > 0 && stored.matrices.size() == 1 && stored.bias == nullptr && added(p);
+}
+
+// -- rows of the table
+
+void GemmDispatch::gemm(const GemmParams& p) {
+  for (const GemmKernel kernel : row_of(GemmUse::Plain, p).kernels)
+    if (run(kernel, p)) return;
+}
+
+bool GemmDispatch::gated(const GatedGemmParams& p) {
+  for (const GemmKernel kernel : row_of(GemmUse::Gated, p.gemm).kernels)
+    if (run_gated(kernel, p)) return true;
+  return false;
+}
+
+bool GemmDispatch::added(const GemmParams& p) {
+  const GemmKernel kernel = row_of(GemmUse::Added, p).kernels[0];
+  if (kernel == GemmKernel::ToBf16 && unpacked_fits(p.weight)) {
+    GemmParams plain = p;
+    plain.weight = unpacked(p.weight);
+    return added(plain);
+  }
+  return kernel == GemmKernel::CublasLt && library_.add(p);
+}
+
+template <class Params>
+bool GemmDispatch::issue_if(bool fits, void (*launch)(const Params&, Stream), const Params& params) {
+  if (fits) step_.issue(launch, params);
+  return fits;
+}
+
+bool GemmDispatch::run(GemmKernel kernel, const GemmParams& p) {
+  switch (kernel) {
+    case GemmKernel::Gemv:
+      return issue_if(gemv_fits(p), launch_gemv, p);
+    case GemmKernel::SmallM:
+      return issue_if(gemm_small_m_fits(p), launch_gemm_small_m, p);
+    case GemmKernel::SmallMFixed:
+      return fixed(p);
+    case GemmKernel::CublasLt:
+      return library_.multiply(p);
+    case GemmKernel::CublasLtFp8:
+      return library_.multiply_fp8(p);
+    case GemmKernel::CublasLtSplit:
+      return library_.multiply_split(p);
+    case GemmKernel::UnitsFew:
+    case GemmKernel::UnitsMany: {
+      const UnitsGemmParams u = units_params(p, false, 0);
+      return issue_if(units_fit(u), kernel == GemmKernel::UnitsFew ? launch_units_few : launch_units_many, u);
+    }
+    case GemmKernel::ToBf16:
+      units_to_bf16(p);
+      return true;
+    case GemmKernel::Panels:
+      panels(p);
+      return true;
+    case GemmKernel::PanelsSm90:
+      return panels_sm90(p);
+    case GemmKernel::Tile:
+      tile(p);
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool GemmDispatch::run_gated(GemmKernel kernel, const GatedGemmParams& p) {
+  switch (kernel) {
+    case GemmKernel::Gemv:
+      return issue_if(gemv_fits(p.gemm), launch_gemv_gated, p);
+    case GemmKernel::SmallM:
+      return issue_if(gemm_small_m_fits(p.gemm), launch_gemm_small_m_gated, p);
+    case GemmKernel::Swiglu: {
+      const bool silu = p.activation == static_cast<int32_t>(Activation::Silu);
+      return issue_if(silu && gemm_swiglu_fits(p.gemm), launch_gemm_swiglu, p.gemm);
+    }
+    case GemmKernel::UnitsFew:
+    case GemmKernel::UnitsMany: {
+      const UnitsGemmParams u = units_params(p.gemm, true, p.activation);
+      return issue_if(units_fit(u), kernel == GemmKernel::UnitsFew ? launch_units_few : launch_units_many, u);
+    }
+    case GemmKernel::ToBf16: {
+      if (!unpacked_fits(p.gemm.weight)) return false;
+      GatedGemmParams plain = p;
+      plain.gemm.weight = unpacked(p.gemm.weight);
+      return gated(plain);
+    }
+    default:
+      return false;
+  }
+}
+
+// -- kernels that need more than one launch
+
+void GemmDispatch::tile(const GemmParams& p) {
+  GroupedGemmParams t = blank<GroupedGemmParams>();
+  t.out = p.out;
+  t.x = p.x;
+  t.weight = p.weight;
+  t.bias = p.bias;
+  t.groups = 1;
+  step_.issue(launch_grouped_gemm, t);
+}
+
+bool GemmDispatch::fixed(const GemmParams& whole) {
+  const int64_t most = whole.weight.scales != nullptr ? kFixedTokensFp8 : kFixedTokens;
+  for (int64_t first = 0; first < whole.x.n; first += most) {
+    GemmParams p = tokens_of(whole, first, std::min(most, whole.x.n - first));
+    p.fixed_order = 1;
+    if (!gemm_small_m_fits(p)) {
+      SLUICE_CHECK_EQ(first, 0);
+      return false;
+    }
+    step_.issue(launch_gemm_small_m, p);
+  }
+  return true;
+}
+
+void GemmDispatch::panels(const GemmParams& whole) {
+  const int64_t stride = whole.weight.cols;  // block types have whole blocks: a multiple of 32
+  const int64_t step = std::min(rows_in_panel(2 * stride, 128), whole.weight.rows);
+  void* panel = scratch_.at_least(static_cast<size_t>(step * stride * 2));
+  for (int64_t row = 0; row < whole.weight.rows; row += step) {
+    GemmParams p = rows_of(whole, row, std::min(step, whole.weight.rows - row));
+    DequantizeParams d = blank<DequantizeParams>();
+    d.source = p.weight;
+    d.out = panel;
+    d.stride = stride;
+    step_.issue(launch_dequantize, d);
+    p.weight.data = panel;
+    p.weight.type = DType::BF16;
+    p.weight.scales = nullptr;
+    p.weight.row_bytes = stride * 2;
+    gemm(p);
+  }
+}
+
+bool GemmDispatch::panels_sm90(const GemmParams& gemm) {
+  const View& x = gemm.x;
+  const bool pairs = reinterpret_cast<uintptr_t>(gemm.out.data) % 8 == 0 && gemm.out.stride_n % 2 == 0;
+  if (!pairs || !aligned_tokens(x) || !experts_fit(in_panel(gemm.weight), 1, x.n)) return false;
+  const int64_t entries = (x.n * x.dim * 4 + 255) / 256 * 256;
+  const DequantGemmPlan cut(gemm.weight, 1, x.type);
+  auto* const memory = static_cast<std::byte*>(scratch_.at_least(static_cast<size_t>(entries + cut.bytes())));
+  EntriesParams e = blank<EntriesParams>();
+  e.x = x;
+  e.out = memory;
+  e.entries = x.n;
+  step_.issue(launch_entries, e);
+  GroupedGemmSm90Params p = blank<GroupedGemmSm90Params>();
+  p.out = gemm.out;
+  p.x = memory;
+  p.bias = gemm.bias;
+  p.groups = 1;
+  dequant_grouped_gemm(step_, p, gemm.weight, nullptr, memory + entries);
+  return true;
+}
+
+Matrix GemmDispatch::unpacked(const Matrix& matrix) {
+  UnpackUnitsParams p = blank<UnpackUnitsParams>();
+  p.source = matrix;
+  p.table = unit_table(matrix.type);
+  p.out = unpacked_.at_least(static_cast<size_t>(bf16_bytes(matrix)));
+  step_.issue(launch_unpack_units, p);
+  Matrix plain = blank<Matrix>();
+  plain.data = p.out;
+  plain.rows = matrix.rows;
+  plain.cols = matrix.cols;
+  plain.row_bytes = matrix.cols * 2;
+  plain.type = DType::BF16;
+  return plain;
+}
+
+void GemmDispatch::units_to_bf16(const GemmParams& whole) {
+  const int64_t step = std::max<int64_t>(128, kUnpackedBytes / (2 * whole.weight.cols) / 128 * 128);
+  for (int64_t row = 0; row < whole.weight.rows; row += step) {
+    GemmParams p = rows_of(whole, row, std::min(step, whole.weight.rows - row));
+    p.weight = unpacked(p.weight);
+    gemm(p);
+  }
+}
+
+}  // namespace sluice::kernels::cuda

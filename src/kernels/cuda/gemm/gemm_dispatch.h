@@ -1,0 +1,58 @@
+// GEMMs: the row of gemm_table.h, and the calls that its kernels need.
+#pragma once
+
+#include <span>
+
+#include "kernels/backend.h"
+#include "kernels/cuda/gemm/gemm_table.h"
+#include "kernels/cuda/gemm/library_gemm.h"
+#include "kernels/cuda/gemm/pointer_tables.h"
+#include "kernels/cuda/gemm/quantized/units_gemm.h"
+
+namespace sluice::kernels::cuda {
+
+class GemmDispatch {
+ public:
+  // The context outlives this.
+  GemmDispatch(StepContext& step, const CudaOptions& options);
+
+  void set_search(bool on) { library_.set_search(on); }
+  // Takes the memory that the matrix needs to become bf16; for when weights are loaded, since what is left of the
+  // memory is shared out afterwards.
+  void reserve(const Matrix& matrix);
+
+  void matmul(TensorView out, TensorView x, const Weight& weight);
+  void matmul_heads(TensorView out, TensorView x, std::span<const Weight> weights);
+  // out = activation(gate) * up of the halves of x · gate_upᵀ. False, and nothing done, where that is not one kernel.
+  bool matmul_gated(TensorView out, TensorView x, const Weight& gate_up, Activation activation);
+  // sum += x · weightᵀ. False, and nothing done, where a pass of its own is to add it.
+  bool matmul_add(TensorView sum, TensorView x, const Weight& weight);
+
+ private:
+  const GemmRow& row_of(GemmUse use, const GemmParams& p) const;
+
+  void gemm(const GemmParams& p);
+  bool gated(const GatedGemmParams& p);
+  bool added(const GemmParams& p);
+  // false, and nothing done, where the kernel does not take the shape.
+  bool run(GemmKernel kernel, const GemmParams& p);
+  bool run_gated(GemmKernel kernel, const GatedGemmParams& p);
+  template <class Params>
+  bool issue_if(bool fits, void (*launch)(const Params&, Stream), const Params& params);
+
+  void tile(const GemmParams& p);
+  bool fixed(const GemmParams& whole);
+  void panels(const GemmParams& whole);
+  bool panels_sm90(const GemmParams& p);
+  void units_to_bf16(const GemmParams& whole);
+  // A matrix in units as bf16, in memory that the next call takes again.
+  Matrix unpacked(const Matrix& matrix);
+
+  StepContext& step_;
+  LibraryGemm library_;
+  PointerTables heads_;
+  Scratch scratch_;   // panels, and tokens for them
+  Scratch unpacked_;  // a matrix in units as bf16
+};
+
+}  // namespace sluice::kernels::cuda

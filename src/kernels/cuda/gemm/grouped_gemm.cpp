@@ -1,0 +1,79 @@
+#include "kernels/cuda/gemm/grouped_gemm.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/common/views.h"
+
+namespace sluice::kernels::cuda {
+
+namespace {
+constexpr int64_t kPanelBytes = int64_t{128} << 20;
+}
+
+int32_t panel_parts(const Matrix& matrix, DType entries) {
+  const bool exact = matrix.type == DType::BF16 || matrix.type == DType::MXFP4;
+  return entries == DType::F32 && !exact ? 2 : 1;
+}
+
+int64_t rows_in_panel(int64_t row_bytes, int64_t least) {
+  return std::max(least, kPanelBytes / row_bytes / least * least);
+}
+
+DequantGemmPlan::DequantGemmPlan(const Matrix& matrix, int64_t groups, DType entries)
+    : parts(panel_parts(matrix, entries)), row_bytes(parts * panel_width(matrix.cols) * 2) {
+  rows = std::min(rows_in_panel(row_bytes, 256), matrix.rows);
+  together = rows < matrix.rows ? 1 : std::clamp<int64_t>(kPanelBytes / (rows * row_bytes), 1, groups);
+}
+
+Matrix in_panel(Matrix matrix) {
+  matrix.type = DType::BF16;
+  matrix.scales = nullptr;
+  matrix.row_bytes = panel_width(matrix.cols) * 2;
+  return matrix;
+}
+
+void grouped_gemm(StepContext& step, const GroupedGemmParams& common, const PointerTable& table) {
+  int64_t row = 0;
+  for (size_t m = 0; m < table.matrices.size(); ++m) {
+    GroupedGemmParams p = common;
+    p.weight = table.matrices[m];
+    p.weights = table.weights[m];
+    p.biases = table.biases[m];
+    p.out.data = offset_columns(common.out, row);
+    p.out.dim = p.weight.rows;
+    step.issue(launch_grouped_gemm, p);
+    row += p.weight.rows;
+  }
+}
+
+void dequant_grouped_gemm(StepContext& step, const GroupedGemmSm90Params& all, const Matrix& matrix,
+                          const void* const* matrices, void* panel) {
+  const DequantGemmPlan cut(matrix, all.groups, all.out.type);
+  for (int64_t group = 0; group < all.groups; group += cut.together) {
+    for (int64_t row = 0; row < matrix.rows; row += cut.rows) {
+      DequantGemmParams d = blank<DequantGemmParams>();
+      d.source = matrix;
+      d.source.rows = std::min(cut.rows, matrix.rows - row);
+      if (matrices != nullptr) d.matrices = matrices + group;
+      if (all.begin != nullptr) d.begin = all.begin + group;
+      d.out = panel;
+      d.first_row = row;
+      d.count = std::min(cut.together, all.groups - group);
+      d.parts = cut.parts;
+      step.issue(launch_dequant_gemm, d);
+      GroupedGemmSm90Params p = all;
+      p.out.data = offset_columns(all.out, row);
+      p.out.dim = d.source.rows;
+      p.shape = in_panel(d.source);
+      p.panel = panel;
+      p.panel_parts = cut.parts;
+      p.begin = d.begin;
+      if (all.biases != nullptr) p.biases = all.biases + group;
+      p.bias_row = row;
+      p.groups = static_cast<int32_t>(d.count);
+      step.issue(launch_grouped_gemm_sm90, p);
+    }
+  }
+}
+
+}  // namespace sluice::kernels::cuda

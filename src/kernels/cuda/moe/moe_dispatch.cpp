@@ -1,0 +1,229 @@
+#include "kernels/cuda/moe/moe_dispatch.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "kernels/cuda/common/views.h"
+#include "kernels/cuda/gemm/grouped_gemm.h"
+#include "kernels/cuda/step/token_params.h"
+
+namespace sluice::kernels::cuda {
+
+namespace {
+
+// Places in one piece of memory, each at a multiple of 256 bytes.
+struct Places {
+  size_t bytes = 0;
+  size_t next(int64_t size) {
+    const size_t at = bytes;
+    bytes += static_cast<size_t>((size + 255) / 256 * 256);
+    return at;
+  }
+};
+
+int64_t panel_bytes(const PointerTable& table, int64_t experts, DType entries) {
+  int64_t most = 0;
+  if (table.maps != nullptr) return most;
+  for (const Matrix& matrix : table.matrices)
+    most = std::max(most, DequantGemmPlan(matrix, experts, entries).bytes());
+  return most;
+}
+
+}  // namespace
+
+bool MoeDispatch::takes_sm90(const PointerTable& table, DType entries, const Mixture& mixture) const {
+  const GemmMode mode = gemm_mode(entries, step_.deterministic);
+  const int64_t mean = std::max<int64_t>(1, mixture.pairs() / mixture.experts());
+  return std::ranges::all_of(table.matrices, [&](const Matrix& matrix) {
+    const Stored stored = table.maps != nullptr ? Stored::Bf16 : Stored::Blocks;
+    const GemmShape shape = panel_parts(matrix, entries) == 1 ? GemmShape::Small : GemmShape::Medium;
+    const GemmRow& row = gemm_row({step_.arch, GemmUse::Experts, mode, stored, shape, mean});
+    return row.kernels[0] == GemmKernel::GroupedSm90 &&
+           experts_fit(in_panel(matrix), mixture.experts(), mixture.pairs());
+  });
+}
+
+void MoeDispatch::route(TensorView ids, TensorView weights, TensorView logits, const Routing& routing) {
+  SLUICE_CHECK(ids.dtype == DType::I32 && weights.dtype == DType::F32);
+  SLUICE_CHECK(ids.dim(1) == routing.used && weights.dim(1) == routing.used &&
+               logits.dim(1) == routing.experts);
+  SLUICE_CHECK(routing.used <= routing.experts && routing.experts % routing.groups == 0);
+  RouteParams p = blank<RouteParams>();
+  p.ids = static_cast<int32_t*>(ids.data);
+  p.weights = static_cast<float*>(weights.data);
+  p.logits = view_of(logits);
+  p.ids_stride = ids.stride[0];
+  p.weights_stride = weights.stride[0];
+  if (!routing.choice_bias.empty()) p.choice_bias = static_cast<const float*>(routing.choice_bias.data);
+  p.experts = routing.experts;
+  p.used = routing.used;
+  p.groups = routing.groups_used >= routing.groups ? 1 : routing.groups;
+  p.groups_used = routing.groups_used;
+  p.group_best = routing.group_best;
+  p.scale = routing.scale;
+  p.margin = routing.margin;
+  p.score = static_cast<int32_t>(routing.score);
+  p.normalize = routing.normalize ? 1 : 0;
+  step_.issue(launch_route, p);
+}
+
+void MoeDispatch::moe_ffn(TensorView out, TensorView x, TensorView ids, TensorView weights,
+                          const ExpertBank& bank) {
+  if (x.dim(0) == 0) return;
+  const Mixture mixture{out, x, ids, weights, bank, experts_.of(bank.gate_up), experts_.of(bank.down)};
+  const GemmRow& row = gemm_row({step_.arch, GemmUse::ExpertFfn, gemm_mode(x.dtype, step_.deterministic),
+                                 Stored::Blocks, GemmShape::Small, x.dim(0)});
+  if (row.kernels[0] == GemmKernel::MoeGemv && few_tokens(mixture)) return;
+  sorted(mixture);
+}
+
+bool MoeDispatch::few_tokens(const Mixture& mixture) {
+  const auto& [out, x, ids, weights, bank, up, down] = mixture;
+  if (up.matrices.size() != 1 || down.matrices.size() != 1) return false;
+  FewExpertsParams p = blank<FewExpertsParams>();
+  p.out = view_of(out);
+  p.x = view_of(x);
+  p.up = up.matrices[0];
+  p.down = down.matrices[0];
+  p.up_matrices = up.weights[0], p.down_matrices = down.weights[0];
+  p.up_biases = up.biases[0], p.down_biases = down.biases[0];
+  p.ids = static_cast<const int32_t*>(ids.data);
+  p.weights = static_cast<const float*>(weights.data);
+  p.ids_stride = ids.stride[0];
+  p.weights_stride = weights.stride[0];
+  p.used = static_cast<int32_t>(ids.dim(1));
+  p.activation = static_cast<int32_t>(bank.activation);
+  p.gated = bank.gated ? 1 : 0;
+  p.weigh_inputs = bank.weigh_inputs ? 1 : 0;
+  if (!few_experts_fit(p)) return false;
+  p.active = scratch_.at_least(static_cast<size_t>(p.x.n * p.used * p.down.cols) * sizeof(float));
+  step_.issue(launch_few_experts, p);
+  return true;
+}
+
+MoeDispatch::Memory MoeDispatch::memory_of(const Mixture& mixture, bool up_sm90, bool down_sm90) {
+  const auto& [out, x, ids, weights, bank, up, down] = mixture;
+  const DType type = x.dtype;
+  const int64_t size = type == DType::F32 ? 4 : 2, experts = mixture.experts(), pairs = mixture.pairs();
+  const int64_t hidden_dim = bank.gate_up[0].rows, inner = mixture.inner(), dim = bank.down[0].rows;
+  SLUICE_CHECK_EQ(hidden_dim, bank.gated ? 2 * inner : inner);
+  Places places;
+  const size_t begin_at = places.next((experts + 1) * 4);
+  const size_t tokens_at = places.next(pairs * 4), place_at = places.next(pairs * 4);
+  const size_t hidden_at = places.next(pairs * hidden_dim * size),
+               active_at = places.next(pairs * inner * size);
+  const size_t result_at = places.next(pairs * std::max(dim, x.dim(1)) * size);  // weighed inputs before
+  const size_t entries_at = places.next(up_sm90 || down_sm90 ? pairs * std::max(x.dim(1), inner) * size : 0);
+  const size_t panel_at = places.next(std::max(up_sm90 ? panel_bytes(up, experts, type) : 0,
+                                               down_sm90 ? panel_bytes(down, experts, type) : 0));
+  auto* const memory = static_cast<std::byte*>(scratch_.at_least(places.bytes));
+  Memory m{blank<SortParams>(),
+           contiguous(memory + hidden_at, type, pairs, hidden_dim),
+           contiguous(memory + active_at, type, pairs, inner),
+           contiguous(memory + result_at, type, pairs, dim),
+           contiguous(memory + result_at, type, pairs, x.dim(1)),
+           memory + entries_at,
+           memory + panel_at};
+  m.sort.ids = static_cast<const int32_t*>(ids.data);
+  m.sort.ids_stride = ids.stride[0];
+  m.sort.n = x.dim(0);
+  m.sort.used = static_cast<int32_t>(ids.dim(1));
+  m.sort.experts = static_cast<int32_t>(experts);
+  m.sort.begin = reinterpret_cast<int32_t*>(memory + begin_at);
+  m.sort.tokens = reinterpret_cast<int32_t*>(memory + tokens_at);
+  m.sort.place = reinterpret_cast<int32_t*>(memory + place_at);
+  return m;
+}
+
+void MoeDispatch::sorted(const Mixture& mixture) {
+  const bool up_sm90 = takes_sm90(mixture.up, mixture.x.dtype, mixture) && aligned_tokens(view_of(mixture.x));
+  const bool down_sm90 = takes_sm90(mixture.down, mixture.x.dtype, mixture);
+  const Memory memory = memory_of(mixture, up_sm90, down_sm90);
+  step_.issue(launch_sort, memory.sort);
+  const auto multiply = [&](const GroupedGemmParams& p, const PointerTable& table, bool sm90) {
+    sm90 ? multiply_sm90(p, table, memory) : grouped_gemm(step_, p, table);
+  };
+  GroupedGemmParams gemm = blank<GroupedGemmParams>();
+  gemm.groups = mixture.experts();
+  gemm.begin = memory.sort.begin;
+  gemm.out = memory.hidden;
+  gemm.x = view_of(mixture.x);
+  gemm.gather = memory.sort.tokens;
+  if (mixture.bank.weigh_inputs) {
+    WeighParams weigh = blank<WeighParams>();
+    weigh.out = memory.weighed;
+    weigh.x = gemm.x;
+    weigh.weights = static_cast<const float*>(mixture.weights.data);
+    weigh.weights_stride = mixture.weights.stride[0];
+    weigh.place = memory.sort.place;
+    weigh.used = memory.sort.used;
+    step_.issue(launch_weigh, weigh);
+    gemm.x = weigh.out;
+    gemm.gather = nullptr;
+  }
+  multiply(gemm, mixture.up, up_sm90);
+  activate(mixture, memory);
+  gemm.out = memory.result;
+  gemm.x = memory.active;
+  gemm.gather = nullptr;
+  multiply(gemm, mixture.down, down_sm90);
+  combine(mixture, memory);
+}
+
+void MoeDispatch::activate(const Mixture& mixture, const Memory& memory) {
+  PointwiseParams p = blank<PointwiseParams>();
+  p.operation = mixture.bank.gated ? Pointwise::Gated : Pointwise::Activate;
+  p.activation = static_cast<int32_t>(mixture.bank.activation);
+  p.out = memory.active;
+  p.a = memory.hidden;
+  p.a.dim = mixture.inner();
+  if (mixture.bank.gated) {
+    p.b = p.a;
+    p.b.data = offset_columns(memory.hidden, mixture.inner());
+  }
+  step_.issue(launch_pointwise, p);
+}
+
+void MoeDispatch::combine(const Mixture& mixture, const Memory& memory) {
+  CombineParams p = blank<CombineParams>();
+  p.out = view_of(mixture.out);
+  p.x = memory.result;
+  p.weights = mixture.bank.weigh_inputs ? nullptr : static_cast<const float*>(mixture.weights.data);
+  p.weights_stride = mixture.weights.stride[0];
+  p.place = memory.sort.place;
+  p.used = memory.sort.used;
+  step_.issue(launch_combine, p);
+}
+
+void MoeDispatch::multiply_sm90(const GroupedGemmParams& common, const PointerTable& table,
+                                const Memory& memory) {
+  GroupedGemmSm90Params p = blank<GroupedGemmSm90Params>();
+  p.out = common.out;
+  p.x = common.x.data;
+  if (common.x.type == DType::F32 || common.gather != nullptr) {
+    EntriesParams e = blank<EntriesParams>();
+    e.x = common.x;
+    e.out = memory.entries;
+    e.gather = common.gather;
+    e.entries = common.out.n;
+    step_.issue(launch_entries, e);
+    p.x = memory.entries;
+  }
+  p.begin = common.begin;
+  p.groups = static_cast<int32_t>(common.groups);
+  if (table.maps != nullptr) {
+    p.shape = table.matrices[0];
+    p.weights = table.maps;
+    p.biases = table.biases[0];
+    p.panel_parts = 1;
+    return step_.issue(launch_grouped_gemm_sm90, p);
+  }
+  int64_t row = 0;
+  for (size_t m = 0; m < table.matrices.size(); row += table.matrices[m++].rows) {
+    p.out.data = offset_columns(common.out, row);
+    p.biases = table.biases[m];
+    dequant_grouped_gemm(step_, p, table.matrices[m], table.weights[m], memory.panel);
+  }
+}
+
+}  // namespace sluice::kernels::cuda

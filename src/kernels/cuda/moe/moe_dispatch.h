@@ -1,0 +1,53 @@
+// Mixtures: routing, and the experts' GEMMs over tokens sorted by expert. Nothing returns to the host in between.
+#pragma once
+
+#include "kernels/backend.h"
+#include "kernels/cuda/gemm/gemm_table.h"
+#include "kernels/cuda/gemm/grouped_gemm_params.h"
+#include "kernels/cuda/gemm/pointer_tables.h"
+#include "kernels/cuda/moe/moe_params.h"
+
+namespace sluice::kernels::cuda {
+
+class MoeDispatch {
+ public:
+  // The context outlives this.
+  explicit MoeDispatch(StepContext& step) : step_(step), experts_(step, PointerTables::TensorMaps::Single) {}
+
+  void route(TensorView ids, TensorView weights, TensorView logits, const Routing& routing);
+  void moe_ffn(TensorView out, TensorView x, TensorView ids, TensorView weights, const ExpertBank& bank);
+
+ private:
+  // The arguments of moe_ffn(), and the matrices of its experts.
+  struct Mixture {
+    TensorView out, x, ids, weights;
+    const ExpertBank& bank;
+    const PointerTable &up, &down;
+    int64_t experts() const { return static_cast<int64_t>(bank.gate_up.size()); }
+    int64_t pairs() const { return x.dim(0) * ids.dim(1); }
+    int64_t inner() const { return bank.down[0].cols; }
+  };
+  // Scratch memory of a mixture of sorted tokens.
+  struct Memory {
+    SortParams sort;
+    View hidden, active, result;
+    View weighed;  // inputs, where the result comes to lie afterwards
+    void *entries, *panel;
+  };
+
+  // Whether matrices of `table` go through grouped_gemm_sm90.cu.
+  bool takes_sm90(const PointerTable& table, DType entries, const Mixture& mixture) const;
+  bool few_tokens(
+      const Mixture& mixture);  // false, and nothing done, where the kernel does not take the shape
+  void sorted(const Mixture& mixture);
+  Memory memory_of(const Mixture& mixture, bool up_sm90, bool down_sm90);
+  void activate(const Mixture& mixture, const Memory& memory);
+  void combine(const Mixture& mixture, const Memory& memory);
+  void multiply_sm90(const GroupedGemmParams& common, const PointerTable& table, const Memory& memory);
+
+  StepContext& step_;
+  PointerTables experts_;
+  Scratch scratch_;  // sorted tokens, hidden states, panels
+};
+
+}  // namespace sluice::kernels::cuda

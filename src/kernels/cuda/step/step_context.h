@@ -1,0 +1,67 @@
+// What every dispatcher of the back-end launches through: the device and its stream, how the calls of a step are meant, and
+// the key by which a step is recognised.
+#pragma once
+
+#include <span>
+
+#include "kernels/cuda/common/host.h"
+#include "kernels/cuda/common/params.h"
+#include "kernels/cuda/common/staging.h"
+#include "kernels/cuda/step/step_key.h"
+
+namespace sluice::kernels::cuda {
+
+class StepContext {
+ public:
+  struct Options {
+    int device = 0;
+    int arch = 90;  // compute capability, times ten
+    int processors = 0;
+    bool deterministic = false;
+  };
+  explicit StepContext(const Options& options);
+  ~StepContext() { use_device(); }
+  StepContext(const StepContext&) = delete;
+  StepContext& operator=(const StepContext&) = delete;
+
+  // CUDA keeps a current device for each thread: call it where a thread may come in for the first time.
+  void use_device() const { cuda::use_device(device); }
+
+  // Launches the kernel, or adds the launch to the key of a step that is only described.
+  template <class Params>
+  void issue(void (*launch)(const Params&, Stream), const Params& params) {
+    if (mode == Mode::Describe) {
+      key.add(reinterpret_cast<const void*>(launch));
+      key.add_bytes(&params, sizeof params);
+    } else {
+      use_device();
+      launch(params, stream);
+    }
+  }
+  // An array of the host on the device, for this step.
+  const int32_t* put(size_t buffer, std::span<const int32_t> values) {
+    return staging.put(buffer, values, mode);
+  }
+
+  const int device, arch, processors;
+  const bool deterministic;
+
+ private:
+  // Ends after the staging, which waits for it.
+  struct OwnedStream {
+    explicit OwnedStream(int device);
+    ~OwnedStream() { cudaStreamDestroy(stream); }
+    OwnedStream(const OwnedStream&) = delete;
+    OwnedStream& operator=(const OwnedStream&) = delete;
+    cudaStream_t stream = nullptr;
+  };
+  OwnedStream owned_;
+
+ public:
+  const cudaStream_t stream;
+  Mode mode = Mode::Eager;
+  StepKey key;
+  Staging staging;
+};
+
+}  // namespace sluice::kernels::cuda

@@ -1,0 +1,116 @@
+#include "kernels/cuda/step/token_dispatch.h"
+
+#include "base/check.h"
+#include "kernels/cuda/common/views.h"
+#include "kernels/cuda/common/weights.h"
+
+namespace sluice::kernels::cuda {
+
+namespace {
+
+NormParams norm_params(const TensorView& out, const TensorView& x, const TensorView& gain, float eps) {
+  NormParams p = blank<NormParams>();
+  p.out = view_of(out);
+  p.x = view_of(x);
+  p.gain = floats_of(gain, x.dim(-1));
+  p.eps = eps;
+  return p;
+}
+
+PointwiseParams pointwise_params(Pointwise operation, const TensorView& out, const TensorView& a,
+                                 float factor) {
+  PointwiseParams p = blank<PointwiseParams>();
+  p.operation = operation;
+  p.out = view_of(out);
+  p.a = view_of(a);
+  p.factor = factor;
+  return p;
+}
+
+}  // namespace
+
+void TokenDispatch::norm(NormParams params) {
+  params.fixed_order = step_.deterministic ? 1 : 0;
+  step_.issue(launch_norm, params);
+}
+
+void TokenDispatch::rms_norm(TensorView out, TensorView x, TensorView gain, float eps) {
+  norm(norm_params(out, x, gain, eps));
+}
+
+void TokenDispatch::layer_norm(TensorView out, TensorView x, TensorView gain, TensorView bias, float eps) {
+  NormParams p = norm_params(out, x, gain, eps);
+  p.kind = NormKind::Layer;
+  p.bias = floats_of(bias, x.dim(-1));
+  norm(p);
+}
+
+void TokenDispatch::add_rms_norm(TensorView out, const Residual& x, const RmsGain& gain) {
+  NormParams p = norm_params(out, x.sum, gain.gain, gain.eps);
+  p.add = view_of(x.b);
+  if (p.add.n == 1) p.add.stride_n = 0;
+  p.scale = x.b_scale;
+  norm(p);
+}
+
+void TokenDispatch::add(TensorView out, TensorView a, TensorView b, float b_scale) {
+  PointwiseParams p = pointwise_params(Pointwise::Add, out, a, b_scale);
+  p.b = view_of(b);
+  if (p.b.n == 1) p.b.stride_n = 0;
+  pointwise(p);
+}
+
+void TokenDispatch::gate_rows(TensorView x, TensorView gate) {
+  PointwiseParams p = pointwise_params(Pointwise::GateRows, x, x, 0.0f);
+  p.b = view_of(gate);
+  pointwise(p);
+}
+
+void TokenDispatch::map(Pointwise operation, TensorView out, TensorView x, float factor) {
+  pointwise(pointwise_params(operation, out, x, factor));
+}
+
+void TokenDispatch::activate(TensorView out, TensorView x, Activation activation) {
+  PointwiseParams p = pointwise_params(Pointwise::Activate, out, x, 0.0f);
+  p.activation = static_cast<int32_t>(activation);
+  pointwise(p);
+}
+
+void TokenDispatch::gated(TensorView out, TensorView gate_up, Activation activation) {
+  const int64_t inner = out.dim(1);
+  SLUICE_CHECK_EQ(gate_up.dim(1), 2 * inner);
+  PointwiseParams p = pointwise_params(Pointwise::Gated, out, gate_up.columns(0, inner), 0.0f);
+  p.b = view_of(gate_up.columns(inner, 2 * inner));
+  p.activation = static_cast<int32_t>(activation);
+  pointwise(p);
+}
+
+void TokenDispatch::gather_rows(TensorView out, TensorView x, std::span<const int32_t> rows) {
+  GatherParams p = blank<GatherParams>();
+  p.out = view_of(out);
+  p.x = view_of(x);
+  SLUICE_CHECK_EQ(p.out.n, static_cast<int64_t>(rows.size()));
+  p.rows = step_.put(kTokenBuffer, rows);
+  step_.issue(launch_gather, p);
+}
+
+void TokenDispatch::embed(TensorView out, const Weight& table, std::span<const int32_t> ids) {
+  SLUICE_CHECK_EQ(out.dim(0), static_cast<int64_t>(ids.size()));
+  const int32_t* staged = step_.put(kTokenBuffer, ids);
+  embed_device(out, table,
+               TensorView::contiguous(const_cast<int32_t*>(staged), DType::I32, {out.dim(0)}, Device::Cuda));
+}
+
+void TokenDispatch::embed_device(TensorView out, const Weight& table, TensorView ids) {
+  const DeviceWeight& weight = device_weight(table);
+  SLUICE_CHECK_EQ(weight.matrices.size(), size_t{1});
+  EmbedParams p = blank<EmbedParams>();
+  p.out = view_of(out);
+  p.table = weight.matrices[0];
+  p.ids = static_cast<const int32_t*>(ids.data);
+  p.slots = slots_;
+  SLUICE_CHECK_EQ(p.out.dim, p.table.cols);
+  step_.issue(launch_embed, p);
+}
+
+}  // namespace sluice::kernels::cuda
