@@ -5,6 +5,7 @@
 
 #include <cstdio>
 
+#include "base/log.h"
 #include "base/system/terminal.h"
 
 namespace sluice::cli {
@@ -32,6 +33,16 @@ int exit_code(const Error& error) {
 int report(const Error& error) {
   fmt::print(stderr, "sluice: {}\n", shown_on(STDERR_FILENO, error.message));
   return exit_code(error);
+}
+
+void CommonOptions::declare(OptionSet& options) {
+  options.add(verbose_, "verbose", "log more on stderr: the device, and on a GPU which GEMM runs when")
+      .short_name('v')
+      .also("log-verbose");
+}
+
+void CommonOptions::apply() const {
+  if (verbose_) set_log_level(LogLevel::Debug);
 }
 
 CommandList all_commands() {

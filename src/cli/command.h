@@ -37,6 +37,16 @@ class Command {
   virtual int run() = 0;  // an exit code
 };
 
+// What every verb takes besides its own.
+class CommonOptions {
+ public:
+  void declare(OptionSet& options);
+  void apply() const;
+
+ private:
+  bool verbose_ = false;
+};
+
 std::unique_ptr<Command> make_run();
 std::unique_ptr<Command> make_chat();
 std::unique_ptr<Command> make_serve();

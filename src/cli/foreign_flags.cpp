@@ -25,6 +25,7 @@ constexpr std::string_view kMapped = "is not needed: weights are always mapped; 
 constexpr std::string_view kTemplate =
     "is not needed: the model's own chat template is always used; leave it out";
 constexpr std::string_view kStep = "is '--max-step-tokens' here, the tokens of one step";
+constexpr std::string_view kMainGpu = "is '--device cuda:N' here, the GPU of index N";
 constexpr std::string_view kOneGpu = "is not offered: a model runs on one device";
 constexpr std::string_view kNoAdapter = "is not offered: adapters are not supported";
 
@@ -77,8 +78,8 @@ constexpr auto kFlags = std::to_array<ForeignFlag>({
     {"--split-mode", {}, kOneGpu},
     {"-ts", {}, kOneGpu},
     {"--tensor-split", {}, kOneGpu},
-    {"-mg", {}, kOneGpu},
-    {"--main-gpu", {}, kOneGpu},
+    {"-mg", {}, kMainGpu},
+    {"--main-gpu", {}, kMainGpu},
     {"--lora", {}, kNoAdapter},
     {"-md", {}, "is not offered: there is no speculative decoding"},
     {"--model-draft", {}, "is not offered: there is no speculative decoding"},

@@ -160,12 +160,14 @@ int parse_and_run(int argc, char** argv, CommandList& commands) {
   app.set_version_flag("--version,-V", version_text);
   std::map<const CLI::App*, Command*> by_app;
   std::deque<OptionSet> sets;
+  CommonOptions common;
   for (const std::unique_ptr<Command>& command : commands) {
     CLI::App* sub = app.add_subcommand(std::string(command->name()), std::string(command->summary()));
     sub->allow_extras();
     if (!command->examples().empty()) sub->footer(std::string(command->examples()));
     OptionSet& set = sets.emplace_back();
     command->declare(set);
+    common.declare(set);
     for (const Option& option : set.options()) add_option(*sub, option);
     by_app[sub] = command.get();
   }
@@ -191,6 +193,7 @@ int parse_and_run(int argc, char** argv, CommandList& commands) {
     fmt::print("{}", app.help());
     return argc > 1 ? kUsage : kSuccess;
   }
+  common.apply();
   return by_app.at(chosen.front())->run();
 }
 

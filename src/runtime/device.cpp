@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+
 #include "base/log.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cuda/cuda.h"
@@ -10,7 +12,11 @@
 namespace sluice::runtime {
 
 void DeviceOptions::declare(OptionSet& options) {
-  options.add(device, "device", "where to compute: auto, cpu, cuda, ref (plain loops)").shown_as("NAME");
+  options
+      .add(
+          device, "device",
+          "where to compute: auto, cpu, cuda (the first GPU), cuda:N (the GPU of index N), ref (plain loops)")
+      .shown_as("NAME");
   options.add(isa, "isa", "instruction set of the CPU kernels, or auto for the best").shown_as("NAME");
   options.add(threads, "threads", "CPU threads; 0: all cores").short_name('t').within(0, 1024);
   options.add_choice<bool>(repack, "repack",
@@ -26,7 +32,7 @@ void DeviceOptions::declare(OptionSet& options) {
        {"bf16", kernels::Activations::BF16},
        {"f32", kernels::Activations::F32}});
   options.add_choice<bool>(tuning, "tuning",
-                           "time the algorithms of products at start; off: take the library's first (cuda)",
+                           "time the algorithms of GEMMs at start; off: take the library's first (cuda)",
                            {{"off", false}, {"on", true}});
   options.add_choice<bool>(deterministic, "deterministic",
                            "results with the same bits in any batch (cuda; the CPU's always have)",
@@ -36,7 +42,7 @@ void DeviceOptions::declare(OptionSet& options) {
 namespace {
 
 // What asks for other numbers than a device without the GPU's types computes is refused, not left out.
-Status check_without_card(const DeviceOptions& options) {
+Status check_without_gpu(const DeviceOptions& options) {
   if (options.fp8) return Error{ErrorCode::Unsupported, "--quantize fp8 is for GPUs, and none is used"};
   if (options.activations == kernels::Activations::BF16)
     return Error{ErrorCode::Unsupported, "--activations bf16 is for GPUs, and none is used"};
@@ -44,7 +50,7 @@ Status check_without_card(const DeviceOptions& options) {
 }
 
 Result<std::shared_ptr<kernels::Backend>> make_cpu(const DeviceOptions& options) {
-  if (Status status = check_without_card(options); !status) return status.error();
+  if (Status status = check_without_gpu(options); !status) return status.error();
   Result<std::unique_ptr<kernels::Backend>> made =
       kernels::make_cpu_backend({.threads = options.threads,
                                  .isa = options.isa == "auto" ? "" : options.isa,
@@ -54,13 +60,14 @@ Result<std::shared_ptr<kernels::Backend>> make_cpu(const DeviceOptions& options)
 }
 
 Result<std::shared_ptr<kernels::Backend>> make_ref(const DeviceOptions& options) {
-  if (Status status = check_without_card(options); !status) return status.error();
+  if (Status status = check_without_gpu(options); !status) return status.error();
   return std::shared_ptr<kernels::Backend>(kernels::make_ref_backend());
 }
 
-Result<std::shared_ptr<kernels::Backend>> make_gpu(const DeviceOptions& options) {
+Result<std::shared_ptr<kernels::Backend>> make_gpu(const DeviceOptions& options, CudaDevice device) {
   Result<std::unique_ptr<kernels::CudaBackend>> made = kernels::make_cuda_backend(
-      {.weights = options.fp8 ? kernels::WeightStorage::Fp8 : kernels::WeightStorage::AsStored,
+      {.device = device.index,
+       .weights = options.fp8 ? kernels::WeightStorage::Fp8 : kernels::WeightStorage::AsStored,
        .activations = options.activations,
        .deterministic = options.deterministic,
        .search = options.tuning});
@@ -68,31 +75,56 @@ Result<std::shared_ptr<kernels::Backend>> make_gpu(const DeviceOptions& options)
   return std::shared_ptr<kernels::Backend>(std::move(*made));
 }
 
-// The GPU where there is one and this build can use it, else the CPU.
-Result<std::shared_ptr<kernels::Backend>> make_best(const DeviceOptions& options) {
-  Result<std::shared_ptr<kernels::Backend>> gpu = make_gpu(options);
-  if (gpu) return gpu;
-  if (gpu.error().code == ErrorCode::Unavailable) log_info("{}: using the CPU", gpu.error().message);
-  return make_cpu(options);
-}
+struct MakeBackend {
+  const DeviceOptions& options;
+
+  Result<std::shared_ptr<kernels::Backend>> operator()(RefDevice) const { return make_ref(options); }
+  Result<std::shared_ptr<kernels::Backend>> operator()(CpuDevice) const { return make_cpu(options); }
+  Result<std::shared_ptr<kernels::Backend>> operator()(CudaDevice device) const {
+    return make_gpu(options, device);
+  }
+  Result<std::shared_ptr<kernels::Backend>> operator()(AutoDevice) const {
+    Result<std::shared_ptr<kernels::Backend>> gpu = make_gpu(options, {});
+    if (gpu) return gpu;
+    if (gpu.error().code == ErrorCode::Unavailable) log_info("{}: using the CPU", gpu.error().message);
+    return make_cpu(options);
+  }
+};
 
 }  // namespace
 
-Result<std::shared_ptr<kernels::Backend>> make_backend(const DeviceOptions& options) {
-  if (options.device == "ref") return make_ref(options);
-  if (options.device == "cpu") return make_cpu(options);
-  if (options.device == "auto") return make_best(options);
-  if (options.device != "cuda")
+Result<DeviceChoice> parse_device(std::string_view text) {
+  constexpr std::string_view kCudaIndex = "cuda:";
+  if (text == "auto") return DeviceChoice(AutoDevice{});
+  if (text == "cpu") return DeviceChoice(CpuDevice{});
+  if (text == "ref") return DeviceChoice(RefDevice{});
+  if (text == "cuda") return DeviceChoice(CudaDevice{0});
+  if (!text.starts_with(kCudaIndex))
     return Error{ErrorCode::InvalidArgument,
-                 fmt::format("'{}' is not a device; known are: auto, cpu, cuda, ref", options.device)};
-  return make_gpu(options);
+                 fmt::format("'{}' is not a device; known are: auto, cpu, cuda, cuda:N, ref", text)};
+  const std::string_view digits = text.substr(kCudaIndex.size());
+  int index = 0;
+  const auto [end, problem] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
+  if (problem != std::errc() || end != digits.data() + digits.size() || digits.starts_with('-'))
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("'{}' is not a device: '{}' is not the index of a GPU, a whole number from 0 on",
+                             text, digits)};
+  return DeviceChoice(CudaDevice{index});
+}
+
+Result<std::shared_ptr<kernels::Backend>> make_backend(const DeviceOptions& options) {
+  const Result<DeviceChoice> device = parse_device(options.device);
+  if (!device) return device.error();
+  Result<std::shared_ptr<kernels::Backend>> made = std::visit(MakeBackend{options}, *device);
+  if (made) log_debug("device {}: {}", options.device, (*made)->name());
+  return made;
 }
 
 std::vector<std::string> describe_devices() {
   std::vector<std::string> devices = {fmt::format("cpu: {}", fmt::join(kernels::available_isa_names(), ", ")),
                                       "ref: plain loops"};
   if (const auto gpus = kernels::describe_cuda_devices()) {
-    for (const std::string& gpu : *gpus) devices.push_back("cuda: " + gpu);
+    for (size_t i = 0; i < gpus->size(); ++i) devices.push_back(fmt::format("cuda:{}: {}", i, (*gpus)[i]));
   } else {
     devices.push_back("cuda: none, " + gpus.error().message);
   }

@@ -3,6 +3,8 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
+#include <variant>
 #include <vector>
 
 #include "base/options.h"
@@ -12,14 +14,26 @@
 
 namespace sluice::runtime {
 
+// The first GPU where there is one and this build can use it, else the CPU.
+struct AutoDevice {};
+struct CpuDevice {};
+struct RefDevice {};  // plain loops
+struct CudaDevice {
+  int index = 0;
+};
+using DeviceChoice = std::variant<AutoDevice, CpuDevice, RefDevice, CudaDevice>;
+
+// auto, cpu, ref, cuda (the first), cuda:N. Whether the machine has such a device is make_backend's to say.
+Result<DeviceChoice> parse_device(std::string_view text);
+
 struct DeviceOptions {
-  std::string device = "auto";  // auto, cpu, ref, cuda
+  std::string device = "auto";  // as parse_device() takes it
   std::string isa = "auto";     // cpu only: a level of available_isas()
   int threads = 0;              // cpu only; 0: all cores this process may use
   bool repack = true;           // cpu only: weights are copied into the order that the kernels read fastest
   bool fp8 = false;             // cuda only: plain matrices are kept in fp8
   kernels::Activations activations = kernels::Activations::Auto;  // cuda only
-  bool tuning = true;          // cuda only: algorithms of products are timed at start
+  bool tuning = true;          // cuda only: algorithms of GEMMs are timed at start
   bool deterministic = false;  // cuda only: the same bits in any batch; the CPU's always are
 
   void declare(OptionSet& options);

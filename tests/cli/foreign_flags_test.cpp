@@ -37,6 +37,7 @@ TEST_F(ForeignFlags, OfTheSameMeaningAreRenamed) {
 }
 
 TEST_F(ForeignFlags, OfAnotherMeaningAreAnswered) {
+  EXPECT_NE(translated({"-mg", "1"}).back().find("'-mg' is '--device cuda:N' here"), std::string::npos);
   EXPECT_NE(translated({"-ngl", "99"}).back().find("'-ngl' is '--device' here"), std::string::npos);
   EXPECT_NE(translated({"-ctk", "q8_0"}).back().find("--kv-type"), std::string::npos);
   EXPECT_NE(translated({"-fa"}).back().find("leave it out"), std::string::npos);

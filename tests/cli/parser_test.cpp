@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 
+#include "base/log.h"
 #include "cli/command.h"
 
 namespace sluice::cli {
@@ -27,6 +28,7 @@ class Note : public Command {
   }
   int run() override {
     ran = true;
+    log_debug("a detail");
     return kSuccess;
   }
 
@@ -130,6 +132,17 @@ TEST_F(Parser, ShowsHelpAndVersion) {
   EXPECT_TRUE(version.output.starts_with("sluice "));
   EXPECT_NE(version.output.find("device ref"), std::string::npos);
   EXPECT_EQ(parse({}).code, kSuccess);
+}
+
+TEST_F(Parser, LogsMoreWithVerboseOnEveryVerb) {
+  EXPECT_EQ(parse({"note"}).errors, "");
+  for (const char* flag : {"--verbose", "-v", "--log-verbose"}) {
+    const Outcome outcome = parse({"note", flag});
+    set_log_level(LogLevel::Info);
+    EXPECT_EQ(outcome.code, kSuccess);
+    EXPECT_NE(outcome.errors.find("debug a detail"), std::string::npos) << flag << ": " << outcome.errors;
+  }
+  EXPECT_NE(parse({"note", "--help"}).output.find("--verbose"), std::string::npos);
 }
 
 TEST(NearestWord, IsTheOneWithTheFewestEdits) {

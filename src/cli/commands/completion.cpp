@@ -96,8 +96,10 @@ class CompletionCommand : public Command {
     const CommandList commands = all_commands();
     std::vector<OptionSet> sets(commands.size());
     std::vector<Verb> verbs;
+    CommonOptions common;
     for (size_t i = 0; i < commands.size(); ++i) {
       commands[i]->declare(sets[i]);
+      common.declare(sets[i]);
       Verb& verb =
           verbs.emplace_back(Verb{std::string(commands[i]->name()), std::string(commands[i]->summary()), {}});
       for (const Option& option : sets[i].options()) verb.options.push_back(&option);
