@@ -7,12 +7,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <random>
 #include <string_view>
 
+#include "gpu_bench.h"
 #include "kernels/cuda/cuda.h"
 #include "llm/session.h"
 #include "llm/session_options.h"
@@ -22,9 +22,7 @@ namespace {
 
 constexpr double kBytesPerSecond = 4.39e12, kOperationsPerSecond = 790e12;
 
-double seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+using bench::seconds;
 
 struct Job {
   int prompt = 0, answer = 0;
@@ -239,10 +237,5 @@ int main_of(int count, char** arguments) {
 }  // namespace sluice
 
 int main(int count, char** arguments) {
-  try {
-    return sluice::main_of(count, arguments);
-  } catch (const std::exception& failure) {
-    fmt::print(stderr, "{}\n", failure.what());
-    return 3;
-  }
+  return sluice::bench::run_reporting([&] { return sluice::main_of(count, arguments); });
 }

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -15,18 +14,20 @@
 #include <string_view>
 #include <vector>
 
+#include "gpu_bench.h"
 #include "kernels/cuda/cuda.h"
 #include "tensor/half.h"
 
 namespace {
 
 using namespace sluice;
+using bench::kBytesPerSecond;
+using bench::kOperationsPerSecond;
+using bench::seconds;
 using kernels::CudaBackend;
 using kernels::ExpertBank;
 using kernels::Memory;
 using kernels::Weight;
-
-constexpr double kBytesPerSecond = 4.6e12, kOperationsPerSecond = 790e12;
 
 struct Shape {
   std::string_view name;
@@ -35,10 +36,6 @@ struct Shape {
 };
 constexpr std::array<Shape, 3> kShapes{
     {{"mixtral", 8, 2, 4096, 14336}, {"qwen3", 128, 8, 2048, 768}, {"gpt-oss", 128, 4, 2880, 2880}}};
-
-double seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // Bytes of matrices with small numbers, of bf16 or any packed type.
 std::vector<uint8_t> random_values(DType type, size_t bytes) {
@@ -185,10 +182,5 @@ int run(int count, char** arguments) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  try {
-    return run(count, arguments);
-  } catch (const std::exception& failure) {
-    fmt::print(stderr, "{}\n", failure.what());
-    return 3;
-  }
+  return bench::run_reporting([&] { return run(count, arguments); });
 }

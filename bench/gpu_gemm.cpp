@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <functional>
@@ -12,7 +13,8 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/cuda/common/host.h"
+#include "gpu_bench.h"
+#include "gpu_events.h"
 #include "kernels/cuda/gemm/cublaslt_gemm.h"
 #include "kernels/cuda/step/token_params.h"
 #include "tensor/half.h"
@@ -43,26 +45,15 @@ DeviceBuffer random_values(size_t count, float deviation) {
 
 // Microseconds of one launch among many.
 double time(const std::function<void(int)>& launch, cudaStream_t stream) {
-  cudaEvent_t before = nullptr, after = nullptr;
-  check(cudaEventCreate(&before), "event");
-  check(cudaEventCreate(&after), "event");
+  bench::StreamTimer timer(stream);
   launch(0);
-  check(cudaEventRecord(before, stream), "event");
-  launch(1);
-  check(cudaEventRecord(after, stream), "event");
-  check(cudaStreamSynchronize(stream), "timing");
-  float milliseconds = 0;
-  cudaEventElapsedTime(&milliseconds, before, after);
-  const int repeats = std::max(4, static_cast<int>(500.0f / std::max(milliseconds, 0.01f)));
-  for (int i = 0; i < repeats / 2; ++i) launch(i);  // until the clock has settled
-  check(cudaEventRecord(before, stream), "event");
-  for (int i = 0; i < repeats; ++i) launch(i);
-  check(cudaEventRecord(after, stream), "event");
-  check(cudaStreamSynchronize(stream), "timing");
-  cudaEventElapsedTime(&milliseconds, before, after);
-  cudaEventDestroy(before);
-  cudaEventDestroy(after);
-  return milliseconds * 1e3 / repeats;
+  const float once = timer.milliseconds([&] { launch(1); });
+  const int repeats = std::max(4, static_cast<int>(500.0f / std::max(once, 0.01f)));
+  const auto all = [&](int count) {
+    for (int i = 0; i < count; ++i) launch(i);
+  };
+  all(repeats / 2);  // until the clock has settled
+  return timer.milliseconds([&] { all(repeats); }) * 1e3 / repeats;
 }
 
 GemmParams gated_gemm(GemmParams p, const View& out) {
@@ -133,11 +124,8 @@ int main(int count, char** arguments) {
   std::vector<int64_t> tokens;
   for (int i = 1; i < count; ++i) tokens.push_back(std::atoll(arguments[i]));
   if (tokens.empty()) tokens = {64, 128, 256, 512, 2048, 8192};
-  try {
+  return bench::run_reporting([&] {
     run(tokens);
     return 0;
-  } catch (const std::exception& failure) {
-    fmt::print(stderr, "{}\n", failure.what());
-    return 3;
-  }
+  });
 }

@@ -14,7 +14,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -23,20 +22,21 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "gpu_bench.h"
 #include "kernels/cuda/cuda.h"
 #include "tensor/half.h"
 
 namespace {
 
 using namespace sluice;
+using bench::kBytesPerSecond;
+using bench::kOperationsPerSecond;
+using bench::seconds;
 using kernels::CudaBackend;
 using kernels::Memory;
 using kernels::PagedKv;
 using kernels::RaggedBatch;
 using kernels::Weight;
-
-// What an H200 can do at most, measured: plain reads of device memory, and a large bf16 GEMM.
-constexpr double kBytesPerSecond = 4.6e12, kOperationsPerSecond = 790e12;
 
 struct Shape {
   int64_t dim = 4096, heads = 32, kv_heads = 8, head_dim = 128, inner = 14336, vocab = 128256;
@@ -56,10 +56,6 @@ struct Shape {
 enum class Part : int { Embed, Norm, Qkv, Rope, Attend, Out, GateUp, Down, Head, Count };
 constexpr std::array<std::string_view, 9> kParts{"embed", "norms",   "qkv",  "rope", "attend",
                                                  "out",   "gate+up", "down", "head"};
-
-double seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 class Model {
  public:
@@ -404,10 +400,5 @@ int run(int count, char** arguments) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  try {
-    return run(count, arguments);
-  } catch (const std::exception& failure) {
-    fmt::print(stderr, "{}\n", failure.what());
-    return 3;
-  }
+  return bench::run_reporting([&] { return run(count, arguments); });
 }

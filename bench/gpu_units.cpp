@@ -11,7 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/cuda/common/host.h"
+#include "gpu_bench.h"
+#include "gpu_events.h"
 #include "kernels/cuda/gemm/quantized/units_gemm.h"
 #include "tensor/blocks.h"
 #include "tensor/half.h"
@@ -181,18 +182,11 @@ double time(const std::function<void(int)>& launch, cudaStream_t stream) {
   for (int i = 0; i < kLaunches; ++i) launch(i);
   check(cudaStreamEndCapture(stream, &graph), "recording");
   check(cudaGraphInstantiate(&executable, graph, 0), "recording");
-  cudaEvent_t before = nullptr, after = nullptr;
-  check(cudaEventCreate(&before), "event");
-  check(cudaEventCreate(&after), "event");
-  check(cudaGraphLaunch(executable, stream), "replay");
-  check(cudaEventRecord(before, stream), "event");
-  for (int i = 0; i < kReplays; ++i) check(cudaGraphLaunch(executable, stream), "replay");
-  check(cudaEventRecord(after, stream), "event");
-  check(cudaStreamSynchronize(stream), "timing");
-  float milliseconds = 0;
-  cudaEventElapsedTime(&milliseconds, before, after);
-  cudaEventDestroy(before);
-  cudaEventDestroy(after);
+  const auto replay = [&] { check(cudaGraphLaunch(executable, stream), "replay"); };
+  replay();
+  const float milliseconds = bench::StreamTimer(stream).milliseconds([&] {
+    for (int i = 0; i < kReplays; ++i) replay();
+  });
   cudaGraphExecDestroy(executable);
   cudaGraphDestroy(graph);
   return milliseconds * 1e3 / (kLaunches * kReplays);
@@ -305,18 +299,15 @@ int main(int count, char** arguments) {
     return false;
   };
   const bool only_check = wanted("check"), all = count == 1 + (only_check ? 1 : 0);
-  try {
-    Bench bench;
-    check(cudaStreamCreateWithFlags(&bench.stream, cudaStreamNonBlocking), "stream");
+  return bench::run_reporting([&] {
+    Bench run;
+    check(cudaStreamCreateWithFlags(&run.stream, cudaStreamNonBlocking), "stream");
     for (const DType type : kTypes) {
       if (!all && !wanted(name(type))) continue;
-      bench.check_type(type);
+      run.check_type(type);
       if (!only_check && (!all || type == DType::Q4_K || type == DType::Q8_0 || type == DType::Q6_K))
-        bench.time_type(type);
+        run.time_type(type);
     }
-    return bench.failures == 0 ? 0 : 1;
-  } catch (const std::exception& failure) {
-    fmt::print(stderr, "{}\n", failure.what());
-    return 3;
-  }
+    return run.failures == 0 ? 0 : 1;
+  });
 }
