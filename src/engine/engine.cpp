@@ -234,6 +234,7 @@ void Engine::finish_step() {
   in_flight_.pop_front();
   if (in_flight_.empty()) unoccupied_since_ = now;
   note_step(flight, now);
+  note_drafts(flight.step, *outcomes);
   output_.set_holding(scheduler_.holding(), now);
   std::vector<RequestId> ended;  // after all that their choices got from this step
   for (sched::Progress& progress : scheduler_.commit(flight.step, std::move(*outcomes))) {
@@ -291,6 +292,15 @@ void Engine::note_step(Flight& flight, TimePoint now) {
   const kv::GroupUsage usage = kv_manager_.usage(0);
   metrics_.kv_share.record(static_cast<double>(std::max(usage.used, usage.promised)) /
                            std::max(1, usage.blocks));
+}
+
+void Engine::note_drafts(const request::Step& step, const std::vector<request::Outcome>& outcomes) {
+  for (const request::Work& work : step.work) metrics_.drafted_tokens.add(work.drafts.size());
+  for (const request::Outcome& outcome : outcomes) {
+    const auto* tokens = std::get_if<request::Tokens>(&outcome.result);
+    if (tokens != nullptr && tokens->tokens.size() > 1)
+      metrics_.accepted_drafts.add(tokens->tokens.size() - 1);
+  }
 }
 
 // Every request ends with this error; the engine goes on where the executor can.

@@ -55,6 +55,8 @@ std::vector<Metrics::NamedCounter> Metrics::counters() const {
       {"prompt_tokens", "tokens of started prompts", &prompt_tokens, false},
       {"cached_tokens", "of these, found in the prefix cache", &cached_tokens, false},
       {"generated_tokens", "tokens generated", &generated_tokens, false},
+      {"drafted_tokens", "guessed tokens that steps verified", &drafted_tokens, false},
+      {"accepted_drafts", "of these, those that were right and saved a step", &accepted_drafts, false},
       {"steps", "steps of the device", &steps, false},
       {"run_tokens", "tokens run in steps", &run_tokens, false},
       {"computed_tokens", "tokens computed in steps, padding included", &computed_tokens, false},

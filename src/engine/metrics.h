@@ -53,6 +53,7 @@ struct Metrics {
   Counter corrupted;  // of the failed
   // tokens
   Counter prompt_tokens, cached_tokens, generated_tokens;
+  Counter drafted_tokens, accepted_drafts;
   // steps: computed_tokens counts padding, run_tokens does not
   Counter steps, run_tokens, computed_tokens;
   Counter preempted_dropped, preempted_swapped, kv_lost;

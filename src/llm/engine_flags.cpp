@@ -143,6 +143,13 @@ void EngineFlags::declare(OptionSet& options) {
   options
       .add(batch_wait, "batch-wait", "dynamic scheme: seconds the oldest request waits for a batch to fill")
       .within(0, 3600);
+  options.add_choice<runtime::Speculation>(speculation.with, "speculate",
+                                           "guess the next tokens, and verify several in one step",
+                                           {{"off", runtime::Speculation::Off},
+                                            {"ngram", runtime::Speculation::Ngram},
+                                            {"suffix", runtime::Speculation::Suffix}});
+  options.add(speculation.control.most, "speculate-tokens", "most tokens that are guessed at once")
+      .within(1, 64);
   device.declare(options);
 }
 
@@ -194,6 +201,7 @@ Result<EngineSetup> make_setup(const EngineFlags& flags, const models::ModelSpec
   }
   setup.executor.eos_tokens = std::move(end_tokens);
   setup.executor.warm_up = {flags.max_step_tokens, flags.max_seqs};
+  setup.executor.speculation = flags.speculation;
   setup.executor.padding = s.layout == sched::Layout::Padded;
   return setup;
 }

@@ -34,6 +34,7 @@ struct EngineFlags {
   bool prefix_cache = true;
   bool kv_cache = true;
   double batch_wait = 0.05;
+  runtime::SpeculationOptions speculation;
   runtime::DeviceOptions device;
 
   void declare(OptionSet& options);

@@ -59,6 +59,11 @@ Result<std::unique_ptr<ModelExecutor>> ModelExecutor::make(const models::Model& 
 
 Status ModelExecutor::set_up(const models::Model* amateur, const ExecutorOptions& options) {
   padding_ = options.padding;
+  if (options.speculation.with != Speculation::Off && model_.backend->async_device() != nullptr)
+    return Error{
+        ErrorCode::Unsupported,
+        fmt::format("drafts are verified on CPUs only; the model is on '{}'", model_.backend->name()),
+        "speculate"};
   const bool spare = options.padding || model_.backend->async_device() != nullptr;
   std::unique_ptr<StepRunner> target, contrast;
   const auto make = [&](const models::Model& model, std::unique_ptr<StepRunner>& out) -> Status {
@@ -72,7 +77,8 @@ Status ModelExecutor::set_up(const models::Model* amateur, const ExecutorOptions
     if (Status status = can_contrast(model_.spec(), amateur->spec()); !status) return status;
     if (Status made = make(*amateur, contrast); !made) return made;
   }
-  pipeline_.emplace(std::move(target), std::move(contrast), options.eos_tokens, options.grammars);
+  pipeline_.emplace(std::move(target), std::move(contrast),
+                    StepPipeline::Options{options.eos_tokens, options.grammars, options.speculation});
   if (pipeline_->ahead() == nullptr || options.warm_up.tokens <= 0) return {};
   const std::span<const BlockId> blocks = pipeline_->target().spare_blocks();
   const WarmUp warm{*pipeline_->ahead(), pipeline_->target().runner(), {blocks.begin(), blocks.end()}};

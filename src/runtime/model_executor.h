@@ -20,6 +20,7 @@ struct ExecutorOptions {
   bool padding = false;           // steps may ask for padded rows
   // Of the requests' constraints; null: they fail.
   std::shared_ptr<grammar::GrammarStore> grammars = nullptr;
+  SpeculationOptions speculation;
   // Steps of up to this size are run before the first request comes, where the device works beside the host; 0: none.
   StepSize warm_up;
 };

@@ -21,6 +21,16 @@ size_t end_of_owner(std::span<const PlannedWork> plan, size_t begin) {
   return end;
 }
 
+// Whole owners, as many as have few enough rows together; at least one.
+size_t end_of_portion(std::span<const PlannedWork> plan, size_t begin) {
+  size_t end = begin, rows = 0;
+  while (end < plan.size() && rows < kRowsAtOnce) {
+    const size_t behind = end_of_owner(plan, end);
+    for (; end < behind; ++end) rows += static_cast<size_t>(std::max(1, plan[end].host_rows()));
+  }
+  return end;
+}
+
 }  // namespace
 
 // There being no memory for what a sequence makes of its rows fails that sequence alone.
@@ -49,9 +59,8 @@ void RowDelivery::read_last(std::span<const PlannedWork> portion) {
   };
   rows_.clear();
   for (const PlannedWork& item : portion) {
-    if (item.need.last != StepNeed::Last::Host) continue;
-    rows_.push_back(item.last_row());
-    wanted.hidden |= item.need.last_hidden;
+    for (int i = item.host_rows(); i > 0; --i) rows_.push_back(item.last_row() + 1 - i);
+    wanted.hidden |= item.host_rows() > 0 && item.need.last_hidden;
   }
   read(target_, last_rows_);
   if (contrast_ == nullptr) return;
@@ -87,8 +96,7 @@ void RowDelivery::read_prompt(const PlannedWork& item) {
 void RowDelivery::deliver_now(std::span<const PlannedWork> plan, std::vector<request::Outcome>& outcomes) {
   const auto vocab = static_cast<size_t>(target_.spec().vocab), dim = static_cast<size_t>(target_.spec().dim);
   for (size_t begin = 0; begin < plan.size();) {
-    size_t end = begin;
-    while (end < plan.size() && end - begin < kRowsAtOnce) end = end_of_owner(plan, end);
+    const size_t end = end_of_portion(plan, begin);
     const std::span<const PlannedWork> portion = plan.subspan(begin, end - begin);
     begin = end;
     read_last(portion);
@@ -102,13 +110,13 @@ void RowDelivery::deliver_now(std::span<const PlannedWork> plan, std::vector<req
         const PlannedWork& item = portion[first];
         reads |= item.need.reads_host();
         if (item.need.logits.size() + item.need.hidden.size() > 0) read_prompt(item);
-        if (item.need.last != StepNeed::Last::Host) continue;
-        HostRow& row = host_rows_.emplace_back();
-        row.logits = std::span(last_rows_.logits).subspan(next * vocab, vocab);
-        if (item.need.last_hidden) row.hidden = std::span(last_rows_.hidden).subspan(next * dim, dim);
-        ++next;
-        if (contrast_ != nullptr && item.need.contrast)
-          row.contrast = std::span(contrast_rows_.logits).subspan(next_contrast++ * vocab, vocab);
+        for (int i = item.host_rows(); i > 0; --i, ++next) {
+          HostRow& row = host_rows_.emplace_back();
+          row.logits = std::span(last_rows_.logits).subspan(next * vocab, vocab);
+          if (item.need.last_hidden) row.hidden = std::span(last_rows_.hidden).subspan(next * dim, dim);
+          if (contrast_ != nullptr && item.need.contrast)
+            row.contrast = std::span(contrast_rows_.logits).subspan(next_contrast++ * vocab, vocab);
+        }
       }
       if (reads)
         consume(lead.of.owner, *lead.of.sequence, {}, {.last = host_rows_, .workspace = workspace_},

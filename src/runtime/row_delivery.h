@@ -25,6 +25,8 @@ struct PlannedWork {
 
   int row(int position) const { return first_row + position - work->begin; }
   int last_row() const { return row(work->end - 1); }
+  // Rows that the host samples from: the last one, and those before it that drafts follow.
+  int host_rows() const { return need.last == StepNeed::Last::Host ? 1 + need.drafts : 0; }
 };
 
 // What a submitted step still owes its sequences.

@@ -89,7 +89,9 @@ void SequenceTable::admit(const request::Admission& admission) {
       .choice = 0,
       .grammar = grammar ? *grammar : nullptr};
   if (request::sampling_of(request.sampling()) != nullptr) {
-    auto solo = std::make_unique<SampledSequence>(admission.request, start, options_.slots);
+    auto solo = std::make_unique<SampledSequence>(
+        admission.request, start, options_.slots,
+        options_.speculator != nullptr ? options_.speculator->drafter(request) : nullptr);
     const SampledSequence* parent = solo.get();
     add(admission.seq, std::move(solo));
     owned_.at(admission.seq).solo = parent;

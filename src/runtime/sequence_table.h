@@ -22,6 +22,7 @@ class SequenceTable {
     uint64_t entropy = 0;         // seeds the requests that bring no seed
     TokenSlots* slots = nullptr;  // of the device that samples tokens; null: the host samples all
     std::shared_ptr<grammar::GrammarStore> grammars = nullptr;  // null: constraints fail
+    Speculator* speculator = nullptr;                           // null: nothing is guessed
   };
   explicit SequenceTable(Options options) : options_(std::move(options)) {}
 

@@ -17,16 +17,18 @@ std::optional<OverlappedStepRunner> overlapped_on(kernels::AsyncDevice* device) 
 }  // namespace
 
 StepPipeline::StepPipeline(std::unique_ptr<StepRunner> target, std::unique_ptr<StepRunner> contrast,
-                           std::vector<Token> eos_tokens, std::shared_ptr<grammar::GrammarStore> grammars)
+                           Options options)
     : target_(std::move(target)),
       contrast_(std::move(contrast)),
       ahead_(overlapped_on(target_->runner().model().backend->async_device())),
+      speculator_(options.speculation),
       sequences_({.vocab = target_->spec().vocab,
                   .dim = target_->spec().dim,
-                  .eos_tokens = std::move(eos_tokens),
+                  .eos_tokens = std::move(options.eos_tokens),
                   .entropy = (uint64_t{std::random_device{}()} << 32) | std::random_device{}(),
                   .slots = ahead_ ? &ahead_->slots() : nullptr,
-                  .grammars = std::move(grammars)}),
+                  .grammars = std::move(options.grammars),
+                  .speculator = ahead_ ? nullptr : &speculator_}),
       delivery_(*target_, contrast_.get(), ahead_ ? &ahead_->device() : nullptr) {}
 
 void StepPipeline::clear() {
@@ -97,7 +99,7 @@ bool StepPipeline::plan_work(const request::Step& step, size_t index, PlannedWor
   const std::span<const Token> tokens = sequence.tokens(item.of.lane);
   item.first_row = target_->add(step, index, tokens, sequence.device_slot());
   if (item.need.contrast) item.contrast_row = contrast_->add(step, index, tokens, 0);
-  if (item.need.last != StepNeed::Last::None) sequence.note_submitted();
+  if (item.need.last != StepNeed::Last::None) sequence.note_submitted(*item.work);
   return true;
 }
 
@@ -124,9 +126,11 @@ void StepPipeline::run_contrast() {
 }
 
 void StepPipeline::run_on_host(SubmittedStep& submitted) {
+  const TimePoint start = Clock::now();
   target_->runner().forward(target_->batch(), wanted_rows());
   run_contrast();
   delivery_.deliver_now(plan_, submitted.outcomes);
+  speculator_.control().note_step(target_->batch().rows(), seconds_since(start));
 }
 
 // Logits that the host reads are computed with those that the device samples from: whoever samples, the step is the same.

@@ -28,9 +28,13 @@ struct SubmittedStep {
 // more rows than are kept for that, make the submission wait for its own step.
 class StepPipeline {
  public:
+  struct Options {
+    std::vector<Token> eos_tokens;
+    std::shared_ptr<grammar::GrammarStore> grammars;
+    SpeculationOptions speculation;  // off on an asynchronous device
+  };
   // `contrast` may be null.
-  StepPipeline(std::unique_ptr<StepRunner> target, std::unique_ptr<StepRunner> contrast,
-               std::vector<Token> eos_tokens, std::shared_ptr<grammar::GrammarStore> grammars);
+  StepPipeline(std::unique_ptr<StepRunner> target, std::unique_ptr<StepRunner> contrast, Options options);
 
   int depth() const { return ahead_ ? RowDelivery::kSteps : 1; }
   StepRunner& target() { return *target_; }
@@ -62,7 +66,8 @@ class StepPipeline {
 
   std::unique_ptr<StepRunner> target_, contrast_;
   std::optional<OverlappedStepRunner> ahead_;
-  SequenceTable sequences_;  // hold slots of ahead_
+  Speculator speculator_;
+  SequenceTable sequences_;  // hold slots of ahead_, and drafters of the speculator
   RowDelivery delivery_;
   bool contrasted_ = false;  // a request for contrastive decoding has come: the amateur's KV is of worth
 

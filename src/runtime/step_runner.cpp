@@ -61,14 +61,21 @@ bool StepRunner::starts_from_lost_state(const request::Step& step, size_t index,
 
 int StepRunner::add(const request::Step& step, size_t index, std::span<const Token> tokens, int slot) {
   const request::Work& work = step.work[index];
-  const auto begin = static_cast<size_t>(work.begin), end = static_cast<size_t>(work.end);
+  const auto begin = static_cast<size_t>(work.begin), end = static_cast<size_t>(work.known_end());
   tables_.clear();
   for (int group = 0; group < step.tables.groups; ++group) tables_.push_back(step.tables.of(index, group));
   const int row = batch_.rows();
   if (end <= tokens.size()) {
-    batch_.add(tokens.subspan(begin, end - begin), work.begin, tables_, work.rope_length);
+    std::span<const Token> run = tokens.subspan(begin, end - begin);
+    if (!work.drafts.empty()) {
+      run_.assign(run.begin(), run.end());
+      run_.insert(run_.end(), work.drafts.begin(), work.drafts.end());
+      run = run_;
+    }
+    batch_.add(run, work.begin, tables_, work.rope_length);
     return row;
   }
+  SLUICE_CHECK(work.drafts.empty());
   SLUICE_CHECK_EQ(end, std::max(begin, tokens.size()) + 1);
   SLUICE_CHECK(slot > 0);
   const std::span<const Token> known = tokens.subspan(std::min(begin, tokens.size()));

@@ -25,7 +25,7 @@ class StepRunner {
   void start() { batch_.clear(); }
   // Whether the work would read KV that could not be read back.
   bool reads_lost_block(const request::Step& step, size_t index);
-  // Adds a work of the step, whose sequence has these tokens; where the last one is not among them, it is in `slot` of the
+  // Adds a work of the step, whose sequence has these tokens, drafts left out; where the last one is not among them, it is in `slot` of the
   // device. Returns the row of its first position.
   int add(const request::Step& step, size_t index, std::span<const Token> tokens, int slot);
   // Rows that nobody wants, each a sequence of one token.

@@ -80,6 +80,9 @@ SETUPS = {
     "no prefix cache": ["--prefix-cache", "off"],
     "one thread": ["--threads", "1"],
     "three threads": ["--threads", "3"],
+    "drafts by n-grams": ["--speculate", "ngram"],
+    "drafts by suffixes": ["--speculate", "suffix", "--speculate-tokens", "6"],
+    "drafts, preempted": [*SMALL_KV, "--speculate", "suffix"],
     "no kv cache": ["--kv-cache", "off", "--max-seqs", "4"],
 }
 WITHOUT_KV = 6  # the shortest prompts are asked without a KV cache, where each token runs the whole sequence again

@@ -157,6 +157,7 @@ struct RigOptions {
   std::string disk_folder = "/var/tmp";
   bool ahead = false;  // on an asynchronous device
   StepSize warm_up{};
+  SpeculationOptions speculation{};
 };
 
 struct Answer {

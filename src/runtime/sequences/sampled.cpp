@@ -8,8 +8,13 @@
 namespace sluice::runtime {
 
 SampledSequence::SampledSequence(std::shared_ptr<const request::Request> request,
-                                 const sampling::SequenceStart& start, TokenSlots* slots)
-    : request_(std::move(request)), tokens_(request_->prompt), sampler_(start), slots_(nullptr) {
+                                 const sampling::SequenceStart& start, TokenSlots* slots,
+                                 std::unique_ptr<Drafter> drafter)
+    : request_(std::move(request)),
+      tokens_(request_->prompt),
+      sampler_(start),
+      slots_(nullptr),
+      drafter_(std::move(drafter)) {
   if (slots == nullptr || request::needs_host_sampling(request_->sampling())) return;
   std::optional<DeviceLogitProcessor> edits =
       DeviceLogitProcessor::of(*start.params, start, sampler_.end_tokens());
@@ -24,7 +29,8 @@ SampledSequence::SampledSequence(const SampledSequence& parent, int choice)
       tokens_(parent.tokens_),
       sampler_(parent.sampler_.fork(static_cast<uint32_t>(choice))),
       edits_(parent.edits_),
-      slots_(parent.slots_) {
+      slots_(parent.slots_),
+      drafter_(parent.drafter_ ? std::make_unique<Drafter>(*parent.drafter_) : nullptr) {
   if (slots_ != nullptr) slot_ = slots_->take();
 }
 
@@ -41,6 +47,7 @@ StepNeed SampledSequence::need(size_t lane, const request::Work& work) const {
   // The token stands beside the log-probabilities of the prompt in one outcome.
   const bool on_host = slot_.number() == 0 || need.logits.size() > 0;
   need.last = on_host ? StepNeed::Last::Host : StepNeed::Last::Device;
+  need.drafts = static_cast<int>(work.drafts.size());
   if (on_host) return need;
   need.how = *sample_args(sampler_, pending_, slot_.number());
   edits_.fill(need.how, sampler_.output().size(), pending_);
@@ -64,10 +71,44 @@ Result<request::Sampled> SampledSequence::sample(const HostRow& row, sampling::W
   return sampler_.sample(row.logits, workspace);
 }
 
+void SampledSequence::note_submitted(const request::Work& work) {
+  ++pending_;
+  if (drafter_) drafter_->note_submitted(work.drafts);
+}
+
 void SampledSequence::take(Token token) {
   tokens_.push_back(token);
   sampler_.accept(token);
   edits_.accept(token);
+}
+
+// Whether the row behind the last of the step's tokens counts: that token was the draft that the row was computed with.
+bool SampledSequence::goes_on(size_t taken) const {
+  const std::span<const Token> drafts = drafter_ ? drafter_->verified() : std::span<const Token>();
+  return taken <= drafts.size() && drafts[taken - 1] == tokens_.back() && !sampler_.fulfilled() &&
+         !sampler_.ends(tokens_.back());
+}
+
+// A token from each row, up to the first that is not the draft. What went wrong behind the first token is the answer to
+// the next work, as it would be without drafts.
+Status SampledSequence::sample_rows(const StepRows& rows, request::Tokens& out) {
+  for (const HostRow& row : rows.last) {
+    Result<request::Sampled> sampled = sample(row, rows.workspace);
+    if (!sampled) {
+      failed_ = sampled.error();
+      break;
+    }
+    take(sampled->token);
+    if (sampler_.violation()) {
+      failed_ = *sampler_.violation();
+      break;
+    }
+    out.tokens.push_back(std::move(*sampled));
+    out.ended = sampler_.fulfilled();
+    if (!goes_on(out.tokens.size())) break;
+  }
+  if (out.tokens.empty()) return *failed_;
+  return {};
 }
 
 std::optional<request::Outcome> SampledSequence::consume(const StepRows& rows) {
@@ -76,20 +117,25 @@ std::optional<request::Outcome> SampledSequence::consume(const StepRows& rows) {
   if (failed_) return request::Outcome{{}, *failed_, prompt_.take()};
   request::Outcome outcome{{}, request::Tokens{}, prompt_.take()};
   if (!samples) return outcome;
-  Result<request::Sampled> sampled = rows.sampled != nullptr
-                                         ? sampled_from(*rows.sampled, sampler_.output().size())
-                                         : sample(rows.last[0], rows.workspace);
-  if (sampled) {
+  auto& out = std::get<request::Tokens>(outcome.result);
+  if (rows.sampled != nullptr) {
+    Result<request::Sampled> sampled = sampled_from(*rows.sampled, sampler_.output().size());
+    if (!sampled) {
+      failed_ = sampled.error();
+      outcome.result = *failed_;
+      return outcome;
+    }
     take(sampled->token);
-    std::get<request::Tokens>(outcome.result).tokens.push_back(std::move(*sampled));
-    std::get<request::Tokens>(outcome.result).ended = sampler_.fulfilled();
+    out.tokens.push_back(std::move(*sampled));
+    return outcome;
   }
-  if (sampled && sampler_.violation()) {
-    failed_ = *sampler_.violation();
-    outcome.result = *failed_;
-  } else if (!sampled) {
-    failed_ = sampled.error();
-    outcome.result = sampled.error();
+  if (Status status = sample_rows(rows, out); !status) {
+    outcome.result = status.error();
+    return outcome;
+  }
+  if (drafter_) {
+    drafter_->take(out.tokens, out.tokens.size() - 1);
+    out.drafts = drafter_->propose();
   }
   return outcome;
 }

@@ -7,6 +7,7 @@
 #include "runtime/device_logit_processor.h"
 #include "runtime/sequences/prompt_logprobs.h"
 #include "runtime/sequences/sequence.h"
+#include "runtime/speculation/drafter.h"
 #include "runtime/token_slots.h"
 #include "sampling/token_sampler.h"
 
@@ -14,16 +15,17 @@ namespace sluice::runtime {
 
 class SampledSequence final : public Sequence {
  public:
-  // `slots`: where the device keeps sampled tokens; null: it samples none.
+  // `slots`: where the device keeps sampled tokens; null: it samples none. `drafter`: where the host samples, guesses what
+  // follows; null: nobody does.
   SampledSequence(std::shared_ptr<const request::Request> request, const sampling::SequenceStart& start,
-                  TokenSlots* slots);
+                  TokenSlots* slots, std::unique_ptr<Drafter> drafter = nullptr);
   // Another choice of the same request, before any token of either.
   std::unique_ptr<SampledSequence> fork(int choice) const;
 
   std::span<const Token> tokens(size_t) const override { return tokens_; }
   int device_slot() const override { return slot_.number(); }
   StepNeed need(size_t lane, const request::Work& work) const override;
-  void note_submitted() override { ++pending_; }
+  void note_submitted(const request::Work& work) override;
   void read_prompt(const PromptRows& rows, sampling::Workspace& workspace) override;
   std::optional<request::Outcome> consume(const StepRows& rows) override;
 
@@ -31,6 +33,8 @@ class SampledSequence final : public Sequence {
   SampledSequence(const SampledSequence& parent, int choice);
   Result<request::Sampled> sample(const HostRow& row, sampling::Workspace& workspace);
   void take(Token token);
+  bool goes_on(size_t taken) const;
+  Status sample_rows(const StepRows& rows, request::Tokens& out);
 
   std::shared_ptr<const request::Request> request_;
   std::vector<Token> tokens_;
@@ -39,6 +43,7 @@ class SampledSequence final : public Sequence {
   TokenSlots::Slot slot_;
   TokenSlots* slots_;
   PromptLogprobs prompt_;
+  std::unique_ptr<Drafter> drafter_;
 };
 
 }  // namespace sluice::runtime

@@ -29,6 +29,7 @@ struct StepNeed {
 
   Range logits, hidden;      // rows of prompts that the host reads, in order of position
   Last last = Last::None;    // what happens to the row of the work's last position
+  int drafts = 0;            // Host: the host reads the rows of so many positions before it too
   bool last_hidden = false;  // the host reads its hidden state too
   bool contrast = false;     // the contrast model runs the work as well
   // Of Last::Device.
@@ -45,7 +46,7 @@ struct PromptRows {
   std::span<const float> hidden;  // [count, dim]
 };
 
-// The row of a work's last position.
+// The row of a work's last position, or of one that a draft follows.
 struct HostRow {
   std::span<float> logits;          // [vocab], used up
   std::span<const float> hidden;    // [dim], where asked for
@@ -55,7 +56,8 @@ struct HostRow {
 // What a step gave a sequence, after its prompt rows.
 struct StepRows {
   const kernels::SampledToken* sampled = nullptr;  // Last::Device
-  std::span<const HostRow> last;                   // Last::Host, of those lanes that asked for it, in order
+  // Last::Host, of those lanes that asked for it, in order; of a work with drafts, one for each and the last
+  std::span<const HostRow> last;
   sampling::Workspace& workspace;
 };
 
@@ -80,17 +82,17 @@ class Sequence {
   // Tokens, and those that submitted steps will add.
   int length(size_t lane) const { return static_cast<int>(tokens(lane).size()) + pending_; }
   // A step is being submitted that decides from a lane's last row.
-  virtual void note_submitted() {}
+  virtual void note_submitted(const request::Work&) {}
   // Whether KV that the work reads is lost, or, behind lost work, a token that it counts on never came.
   bool note_lost(size_t lane, const request::Work& work, bool lost) {
-    lost_ = lost || (lost_ && work.end > length(lane));
+    lost_ = lost || (lost_ && work.known_end() > length(lane));
     return lost_;
   }
 
  protected:
-  // The work runs to the end of the lane: what comes next is decided from its last row.
+  // The work runs to the end of the lane: what comes next is decided from its last row, or from those of its drafts.
   bool is_last(size_t lane, const request::Work& work) const {
-    return work.sample_from < work.end && work.end == length(lane);
+    return work.sample_from < work.end && work.known_end() == length(lane);
   }
 
   int pending_ = 0;  // tokens that submitted steps will add

@@ -68,6 +68,10 @@ void add_vllm(PrometheusText& text, const std::vector<Row>& rows) {
       {"prompt_tokens_total", kCounter, [](const Metrics& m) { return double(m.prompt_tokens.value()); }},
       {"generation_tokens_total", kCounter,
        [](const Metrics& m) { return double(m.generated_tokens.value()); }},
+      {"spec_decode_num_draft_tokens_total", kCounter,
+       [](const Metrics& m) { return double(m.drafted_tokens.value()); }},
+      {"spec_decode_num_accepted_tokens_total", kCounter,
+       [](const Metrics& m) { return double(m.accepted_drafts.value()); }},
       {"corrupted_requests_total", kCounter, [](const Metrics& m) { return double(m.corrupted.value()); }},
   });
   for (const auto& [name, kind, read] : numbers) {

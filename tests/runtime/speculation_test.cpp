@@ -1,0 +1,198 @@
+// Speculation: guesses are found where they should be, and answers are the same bytes with and without them.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "rig.h"
+#include "runtime/speculation/draft_control.h"
+#include "runtime/speculation/suffix_automaton.h"
+
+namespace sluice::runtime::test {
+namespace {
+
+// The longest end of the tokens that also ends earlier.
+int longest_repeat(const std::vector<Token>& tokens) {
+  int best = 0;
+  const auto size = static_cast<int>(tokens.size());
+  for (int end = 1; end < size; ++end) {
+    int length = 0;
+    while (length < end &&
+           tokens[static_cast<size_t>(end - 1 - length)] == tokens[static_cast<size_t>(size - 1 - length)])
+      ++length;
+    best = std::max(best, length);
+  }
+  return best;
+}
+
+TEST(SuffixAutomaton, KnowsTheLongestRepeatAndWhereItEnds) {
+  std::mt19937 random(5);
+  for (const int alphabet : {1, 2, 3, 20}) {
+    SuffixAutomaton automaton;
+    std::vector<Token> tokens;
+    for (int i = 0; i < 300; ++i) {
+      tokens.push_back(static_cast<Token>(random() % static_cast<unsigned>(alphabet)));
+      automaton.append(tokens.back());
+      const SuffixAutomaton::Match& match = automaton.longest_repeat();
+      ASSERT_EQ(match.length, longest_repeat(tokens)) << "alphabet " << alphabet << ", token " << i;
+      if (match.length == 0) continue;
+      ASSERT_LT(match.end, tokens.size());
+      ASSERT_GE(match.end, static_cast<size_t>(match.length));
+      EXPECT_TRUE(std::equal(tokens.end() - match.length, tokens.end(),
+                             tokens.begin() + static_cast<long>(match.end) - match.length));
+    }
+    EXPECT_LE(automaton.states(), 2 * tokens.size() + 1);
+  }
+}
+
+std::vector<Token> guess(Proposer& proposer, const std::vector<Token>& tokens, int most) {
+  std::vector<Token> drafts;
+  proposer.append(tokens);
+  proposer.propose(most, drafts);
+  return drafts;
+}
+
+TEST(Proposer, GuessesWhatFollowedTheLastOccurrence) {
+  const std::vector<Token> text{1, 2, 3, 9, 8, 1, 2, 3, 4, 5, 6, 7, 1, 2, 3};
+  EXPECT_EQ(guess(*make_suffix_proposer(), text, 4), (std::vector<Token>{4, 5, 6, 7}));
+  EXPECT_EQ(guess(*make_ngram_proposer(), text, 4), (std::vector<Token>{4, 5, 6, 7}));
+}
+
+TEST(Proposer, GuessesNothingWhereNothingRepeats) {
+  EXPECT_TRUE(guess(*make_suffix_proposer(), {1, 2, 3, 4}, 4).empty());
+  EXPECT_TRUE(guess(*make_ngram_proposer(), {1, 2, 3, 4}, 4).empty());
+}
+
+TEST(Proposer, GoesOnWithAPeriod) {
+  EXPECT_EQ(guess(*make_suffix_proposer(), {7, 1, 2, 1, 2, 1, 2}, 5), (std::vector<Token>{1, 2, 1, 2, 1}));
+}
+
+TEST(Proposer, OfAForkGoesItsOwnWay) {
+  std::unique_ptr<Proposer> parent = make_suffix_proposer();
+  guess(*parent, {1, 2, 3, 1, 2}, 1);
+  std::unique_ptr<Proposer> child = parent->clone();
+  EXPECT_EQ(guess(*child, {3, 1}, 1), (std::vector<Token>{2}));
+  EXPECT_EQ(guess(*parent, {4, 1}, 2), (std::vector<Token>{2, 4}));
+}
+
+TEST(DraftControl, VerifiesMoreWhereDraftsAreRightAndTokensCheap) {
+  DraftControl control({.most = 16});
+  for (int tokens = 1; tokens <= 17; ++tokens) control.note_step(tokens, 1 + 0.05 * tokens);
+  control.note_step(1, 1.05);
+  for (int i = 0; i < 200; ++i) {
+    control.note_verified(8, 4, 4);
+    control.note_verified(1, 4, 0);
+  }
+  control.note_step(1, 1.05);
+  EXPECT_EQ(control.worth(8), 16);
+  EXPECT_EQ(control.worth(1), 0);
+}
+
+TEST(DraftControl, VerifiesNoneWhereEachTokenCostsAStep) {
+  DraftControl control({.most = 16});
+  for (int tokens = 1; tokens <= 17; ++tokens) control.note_step(tokens, tokens);
+  control.note_step(1, 1);
+  int verified = 0;
+  for (int i = 0; i < 128; ++i) verified += control.worth(8) > 0;
+  EXPECT_EQ(verified, 2) << "now and then one is tried, so that a change is noticed";
+}
+
+RigOptions speculating(Speculation with, int most = 5) {
+  RigOptions options;
+  options.speculation = {.with = with, .control = {.most = most, .measured = false}};
+  return options;
+}
+
+std::vector<request::Request> kinds_of_requests() {
+  std::vector<Token> repeated;
+  for (int i = 0; i < 4; ++i)
+    for (const Token token : words(9, 3)) repeated.push_back(token);
+  std::vector<request::Request> requests;
+  const auto add = [&](int answer) -> request::SamplingParams& {
+    requests.push_back(greedy_request(repeated, answer));
+    return requests.back().sampling();
+  };
+  add(40);
+  add(1);
+  add(40).method = request::Sampling{.temperature = 1, .seed = 3};
+  add(40).method = request::Sampling{.temperature = 0.4, .top_k = 5, .top_p = 0.9, .seed = 4};
+  add(30).repetition_penalty = 1.2;
+  add(30).logprobs = 3;
+  add(30).min_tokens = 20;
+  request::SamplingParams& several = add(30);
+  several.n = 3;
+  several.method = request::Sampling{.temperature = 0.7, .seed = 5};
+  add(12).prompt_logprobs = 1;
+  return requests;
+}
+
+void expect_same(const Answer& answer, const Answer& expected) {
+  ASSERT_EQ(answer.choices.size(), expected.choices.size());
+  EXPECT_EQ(answer.ends.at(0).reason, expected.ends.at(0).reason);
+  for (size_t choice = 0; choice < expected.choices.size(); ++choice) {
+    ASSERT_EQ(answer.tokens(choice), expected.tokens(choice));
+    for (size_t i = 0; i < expected.choices[choice].size(); ++i)
+      EXPECT_EQ(answer.choices[choice][i].logprob, expected.choices[choice][i].logprob);
+  }
+}
+
+TEST(Speculation, ChangesNoByteAndSavesSteps) {
+  const std::vector<request::Request> requests = kinds_of_requests();
+  RigOptions plain;
+  plain.end_tokens = {17};
+  std::vector<Answer> expected;
+  uint64_t steps = 0;
+  for (const request::Request& request : requests) {
+    Rig rig(plain);
+    expected.push_back(rig.run(request));
+    steps += rig.engine->metrics().steps.value();
+  }
+  for (const Speculation with : {Speculation::Ngram, Speculation::Suffix}) {
+    uint64_t fewer = 0, accepted = 0;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      RigOptions options = speculating(with);
+      options.end_tokens = plain.end_tokens;
+      Rig rig(options);
+      expect_same(rig.run(requests[i]), expected[i]);
+      fewer += rig.engine->metrics().steps.value();
+      accepted += rig.engine->metrics().accepted_drafts.value();
+      EXPECT_GE(rig.engine->metrics().drafted_tokens.value(), rig.engine->metrics().accepted_drafts.value());
+    }
+    EXPECT_GT(accepted, 5u);
+    EXPECT_LT(fewer, steps);
+  }
+}
+
+TEST(Speculation, ChangesNoByteInABatchThatIsShortOfBlocks) {
+  const std::vector<request::Request> requests = kinds_of_requests();
+  for (const int blocks : {256, 40}) {
+    for (const sched::Preemption preemption : {sched::Preemption::Recompute, sched::Preemption::Swap}) {
+      RigOptions options = speculating(Speculation::Suffix, 9);
+      options.blocks = {blocks, 64, 0};
+      options.scheduler.preemption = preemption;
+      options.scheduler.max_step_tokens = 48;
+      Rig rig(options);
+      std::vector<size_t> answers;
+      for (const request::Request& request : requests) answers.push_back(rig.submit(request));
+      rig.finish();
+      for (size_t i = 0; i < requests.size(); ++i) {
+        Rig alone;
+        expect_same(rig.answer(answers[i]), alone.run(requests[i]));
+      }
+    }
+  }
+}
+
+TEST(Speculation, IsRefusedByNameOnADeviceThatSamples) {
+  RigOptions options = speculating(Speculation::Suffix);
+  options.ahead = true;
+  try {
+    Rig rig(options);
+    FAIL() << "started";
+  } catch (const std::exception& problem) {
+    EXPECT_NE(std::string(problem.what()).find("drafts are verified on CPUs only"), std::string::npos)
+        << problem.what();
+  }
+}
+
+}  // namespace
+}  // namespace sluice::runtime::test
