@@ -1,8 +1,9 @@
-// Times workloads through the whole engine: scheduler, KV KV manager, executor, delivery; without tokenizer and sockets.
+// Times workloads through the whole engine: scheduler, KV manager, executor, delivery; without tokenizer and sockets.
 // Greedy, end tokens ignored, prompts of random tokens, no prefix cache. Rates are printed beside the least time that
 // the GPU's memory and arithmetic allow and beside what other engines reached on such a GPU with this shape: in bf16,
 // or, for a file, with 4 bits (AWQ in vLLM, Q4_K in llama.cpp).
-//   bench_engine FOLDER|FILE.gguf [OPTION=VALUE ...] decode|decodeBATCH|prefill|mixed|long|sampled ...
+//   bench_engine FOLDER|FILE.gguf [OPTION=VALUE ...] decode|decodeBATCH|prefill|mixed|long|sampled|hosted ...
+// hosted: what one more request that samples on the host costs 64 greedy ones.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,6 +27,7 @@ using bench::seconds;
 
 struct Job {
   int prompt = 0, answer = 0;
+  request::Sampling how = {.temperature = 0};
 };
 
 // What others reached, tok/s; 0: not known.
@@ -45,7 +47,7 @@ class Bench {
   }
 
   // Runs all jobs at once; seconds until the last has ended.
-  double run(const std::vector<Job>& jobs, const request::Sampling& how = {.temperature = 0}) {
+  double run(const std::vector<Job>& jobs) {
     std::atomic<int64_t> tokens{0}, failed{0};
     arrivals_.clear();
     const double start = seconds();
@@ -56,7 +58,7 @@ class Bench {
       submission.request.sampling().max_tokens = job.answer;
       submission.request.sampling().ignore_eos = true;
       submission.request.sampling().repetition_penalty = repetition_;
-      submission.request.sampling().method = how;
+      submission.request.sampling().method = job.how;
       const bool watched = &job == &jobs.back();
       submission.deliver = [&, watched](const engine::Event& event) {
         if (watched && std::holds_alternative<engine::Delta>(event)) arrivals_.push_back(seconds());
@@ -78,16 +80,17 @@ class Bench {
     return time;
   }
 
-  static std::vector<Job> same(int count, int prompt, int answer) {
-    return std::vector<Job>(static_cast<size_t>(count), Job{prompt, answer});
+  static std::vector<Job> same(int count, int prompt, int answer,
+                               const request::Sampling& how = {.temperature = 0}) {
+    return std::vector<Job>(static_cast<size_t>(count), Job{prompt, answer, how});
   }
 
   // Rate of the tokens after the first, as the others were measured.
   void decode(int batch, Peers peers, const request::Sampling& how = {.temperature = 0},
               const char* name = "decode") {
     const int prompt = 512, answer = 128;
-    const double first = run(same(batch, prompt, 1), how);
-    const double all = run(same(batch, prompt, answer), how);
+    const double first = run(same(batch, prompt, 1, how));
+    const double all = run(same(batch, prompt, answer, how));
     const double step = (all - first) / (answer - 1);
     const double floor = (weight_bytes_ + kv_bytes() * batch * (prompt + answer / 2.0)) / kBytesPerSecond;
     print(fmt::format("{} batch {}", name, batch), batch / step, batch / floor, peers,
@@ -111,6 +114,28 @@ class Bench {
     double out = 0;
     for (const Job& job : jobs) out += job.answer;
     print(name, out / time, 0, peers, fmt::format("{:.2f} s; gaps {}", time, gaps()));
+  }
+
+  // The time between the first and the last token of a greedy request: 64 of them alone, 65, and 64 beside one that
+  // samples on the host. Three rounds in turn, medians.
+  void hosted() {
+    const int prompt = 512, answer = 256;
+    std::vector<Job> beside = same(65, prompt, answer);
+    beside.front().how = {.temperature = 1, .typical_p = 0.9, .seed = 1};
+    const std::vector<Job> loads[] = {same(64, prompt, answer), same(65, prompt, answer), beside};
+    std::vector<double> steps[std::size(loads)];
+    for (int round = 0; round < 3; ++round) {
+      for (size_t i = 0; i < std::size(loads); ++i) {
+        run(loads[i]);
+        steps[i].push_back((arrivals_.back() - arrivals_.front()) / (answer - 1));
+      }
+    }
+    for (auto& all : steps) std::sort(all.begin(), all.end());
+    const double alone = steps[0][1];
+    const char* names[] = {"64 greedy", "65 greedy", "64 greedy and one sampled on the host"};
+    for (size_t i = 0; i < std::size(loads); ++i)
+      print(names[i], 64 / steps[i][1], 0, {},
+            fmt::format("{:.3f} ms a step, {:.3f} of 64 alone", steps[i][1] * 1e3, steps[i][1] / alone));
   }
 
   // Evenly spread lengths in random order: the sum does not depend on luck.
@@ -174,6 +199,7 @@ int run_all(llm::Session& session, double repetition, double stored_bytes,
       for (const int batch : {1, 128})
         bench.decode(batch, {}, {.temperature = 0.8, .top_k = 50, .top_p = 0.9, .seed = 1}, "sampled");
     }
+    if (name == "hosted") bench.hosted();
     if (name == "prefill") bench.prefill(16, 2048, packed ? Peers{47093, 11840} : Peers{43148, 31000});
     if (name == "mixed") bench.requests("256 requests, 64-1024 in, 128 out", Bench::mixed(256), {6485, 0});
     if (name == "long128")
@@ -184,9 +210,9 @@ int run_all(llm::Session& session, double repetition, double stored_bytes,
   return 0;
 }
 
-constexpr std::string_view kWorkloads[] = {"decode",   "decode1",   "decode8",   "decode32",
-                                           "decode64", "decode128", "decode256", "sampled",
-                                           "prefill",  "mixed",     "long128",   "long"};
+constexpr std::string_view kWorkloads[] = {"decode",    "decode1",   "decode8", "decode32", "decode64",
+                                           "decode128", "decode256", "sampled", "hosted",   "prefill",
+                                           "mixed",     "long128",   "long"};
 
 int refuse(std::string_view message) {
   fmt::print(stderr,
