@@ -1,5 +1,6 @@
 // Writes a GGUF file of a known shape with random blocks of one type in all matrices, to measure speed with; it has no
-// tokenizer: random_gguf FILE TYPE [llama-3.1-8b | llama-3.2-1b | tiny], where TYPE is Q4_K, Q8_0 or Q6_K.
+// tokenizer: random_gguf FILE TYPE [llama-3.1-8b | llama-3.2-1b | smollm2-135m | tiny], where TYPE is Q4_0, Q4_1,
+// Q8_0, Q4_K, Q6_K or BF16.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -23,6 +24,7 @@ struct Shape {
 };
 constexpr Shape kShapes[] = {{"llama-3.1-8b", 4096, 32, 32, 8, 128, 14336, 128256},
                              {"llama-3.2-1b", 2048, 16, 32, 8, 64, 8192, 128256},
+                             {"smollm2-135m", 576, 30, 9, 3, 64, 1536, 49152},
                              {"tiny", 512, 2, 8, 2, 64, 1024, 1024}};
 
 // Where the f16 scales of a block lie, and what makes elements of about 0.02 of them.
@@ -33,9 +35,10 @@ struct Type {
   std::vector<size_t> scales;
   uint16_t scale;  // f16
 };
-const Type kTypes[] = {{"Q4_K", 12, 256, 144, {0, 2}, 0x0040},
-                       {"Q8_0", 8, 32, 34, {0}, 0x0a00},
-                       {"Q6_K", 14, 256, 210, {208}, 0x0010}};
+constexpr uint32_t kBf16 = 30;
+const Type kTypes[] = {{"Q4_0", 2, 32, 18, {0}, 0x1c00}, {"Q4_1", 3, 32, 20, {0, 2}, 0x1c00},
+                       {"BF16", kBf16, 1, 2, {}, 0},     {"Q4_K", 12, 256, 144, {0, 2}, 0x0040},
+                       {"Q8_0", 8, 32, 34, {0}, 0x0a00}, {"Q6_K", 14, 256, 210, {208}, 0x0010}};
 
 struct Tensor {
   std::string name;
@@ -139,6 +142,8 @@ std::vector<uint8_t> make_pattern(const Type& type) {
   for (uint8_t& byte : pattern) byte = static_cast<uint8_t>(random());
   for (size_t block = 0; block < pattern.size(); block += static_cast<size_t>(type.bytes))
     for (const size_t scale : type.scales) std::memcpy(&pattern[block + scale], &type.scale, 2);
+  for (size_t i = 1; type.code == kBf16 && i < pattern.size(); i += 2)
+    pattern[i] = static_cast<uint8_t>((pattern[i] & 0x80) | 0x3c);  // magnitudes of about 0.02
   return pattern;
 }
 

@@ -2,12 +2,57 @@
 
 #include <fmt/format.h>
 
+#include <numeric>
+
 namespace sluice::lab {
 
 namespace {
 
 const char* name(Bound bound) {
   return bound == Bound::Memory ? "memory" : "compute";
+}
+
+int steps_of(const SpeedResult& result) {
+  return result.test.kind == SpeedTest::Kind::Answer ? result.test.tokens : 1;
+}
+
+double multiplications(const StepCost& cost) {
+  return std::accumulate(cost.operations.begin(), cost.operations.end(), cost.attention_operations);
+}
+
+// Of one step (tg) or of the whole prompt (pp).
+std::string profile_table(const SpeedResult& result, const std::optional<Limits>& limits) {
+  const double steps = steps_of(result);
+  double all = 0;
+  for (const OperationCost& operation : result.operations) all += operation.seconds;
+  std::string out = fmt::format(
+      "\n{}:\n\n| operation | calls | ms | share | MB | GOP | of the limit "
+      "|\n|---|---:|---:|---:|---:|---:|---:|\n",
+      result.test.name());
+  for (const OperationCost& operation : result.operations) {
+    out += fmt::format("| {} | {:.0f} | {:.3f} | {:.1f} % | {:.2f} | {:.3f} |", operation.name,
+                       static_cast<double>(operation.calls) / steps, operation.seconds / steps * 1e3,
+                       operation.seconds / all * 100, operation.cost.bytes / steps / 1e6,
+                       multiplications(operation.cost) / steps / 1e9);
+    out += limits ? fmt::format(" {:.0f} % |\n",
+                                step_floor(operation.cost, *limits).seconds / operation.seconds * 100)
+                  : " – |\n";
+  }
+  return out;
+}
+
+json::array profile_json(const SpeedResult& result, const std::optional<Limits>& limits) {
+  json::array out;
+  for (const OperationCost& operation : result.operations) {
+    json::object item{{"operation", operation.name},
+                      {"calls", operation.calls},
+                      {"seconds", operation.seconds},
+                      {"bytes", operation.cost.bytes},
+                      {"operations", multiplications(operation.cost)}};
+    if (limits) item["floor_seconds"] = step_floor(operation.cost, *limits).seconds;
+    out.push_back(std::move(item));
+  }
+  return out;
 }
 
 }  // namespace
@@ -27,14 +72,17 @@ std::string to_markdown(const Setting& setting, const std::vector<SpeedResult>& 
   out += "\n| test | tokens/s | ± | ms | floor ms | reached | bound |\n|---|---:|---:|---:|---:|---:|---|\n";
   for (const SpeedResult& result : results) {
     const double median = result.median();
-    const int steps = result.test.kind == SpeedTest::Kind::Answer ? result.test.tokens : 1;
+    const int steps = steps_of(result);
     out += fmt::format("| {} | {:.1f} | {:.0f} % | {:.2f} |", result.test.name(), result.rate(median),
                        result.spread() * 100, median / steps * 1e3);
     out += result.floor ? fmt::format(" {:.2f} | {:.0f} % | {} |\n", result.floor->seconds / steps * 1e3,
                                       result.floor->seconds / median * 100, name(result.floor->bound))
                         : " – | – | – |\n";
   }
-  return out + "\nms: of the whole prompt (pp), of one step (tg). Medians; ± is half the range.\n";
+  out += "\nms: of the whole prompt (pp), of one step (tg). Medians; ± is half the range.\n";
+  for (const SpeedResult& result : results)
+    if (!result.operations.empty()) out += profile_table(result, setting.limits);
+  return out;
 }
 
 json::object to_json(const Setting& setting, const std::vector<SpeedResult>& results) {
@@ -63,6 +111,7 @@ json::object to_json(const Setting& setting, const std::vector<SpeedResult>& res
       item["reached"] = result.floor->seconds / result.median();
       item["bound"] = name(result.floor->bound);
     }
+    if (!result.operations.empty()) item["profile"] = profile_json(result, setting.limits);
     tests.push_back(std::move(item));
   }
   out["tests"] = std::move(tests);

@@ -7,12 +7,12 @@
 
 namespace sluice::lab {
 
-namespace {
-
 Arithmetic arithmetic_of(DType type) {
   if (is_block(type)) return Arithmetic::Int8;
   return type == DType::BF16 ? Arithmetic::Bf16 : Arithmetic::F32;
 }
+
+namespace {
 
 // Adds up the products of a step.
 class Tally {

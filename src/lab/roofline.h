@@ -14,6 +14,9 @@ namespace sluice::lab {
 enum class Arithmetic : uint8_t { Int8, Bf16, F32 };
 inline constexpr std::array<std::string_view, 3> kArithmeticNames{"int8", "bf16", "f32"};
 
+// Of GEMMs with weights of this type.
+Arithmetic arithmetic_of(DType type);
+
 // Of one machine, all threads together.
 struct Limits {
   double read = 0;  // bytes per second from memory

@@ -181,14 +181,16 @@ Result<std::vector<SpeedResult>> measure_speed(const models::Model& model, const
     if (!track) return track.error();
     (*track)->fill(depth);
     for (const SpeedTest& test : tests_at(options, depth)) {
-      SpeedResult result{test, {}, {}};
+      SpeedResult result{test, {}, {}, {}};
       if (limits) result.floor = floor_of(model, options, test, *limits);
       warm_up(**track, test);
       for (int i = 0; i < options.repeat; ++i) {
+        if (options.profiled != nullptr) options.profiled->clear();
         const TimePoint start = Clock::now();
         run_once(**track, test);
         result.seconds.push_back(seconds_since(start));
       }
+      if (options.profiled != nullptr) result.operations = options.profiled->costs();
       std::sort(result.seconds.begin(), result.seconds.end());
       done(result);
       results.push_back(std::move(result));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "lab/profile.h"
 #include "lab/roofline.h"
 #include "models/model.h"
 
@@ -23,6 +24,8 @@ struct SpeedOptions {
   int block_size = 16;
   DType kv_type = DType::F16;
   uint64_t seed = 1;
+  ProfiledBackend* profiled =
+      nullptr;  // not null: the model's back-end, whose costs become part of the results
 };
 
 struct SpeedTest {
@@ -38,8 +41,9 @@ struct SpeedTest {
 
 struct SpeedResult {
   SpeedTest test;
-  std::vector<double> seconds;  // of each repetition, sorted
-  std::optional<Floor> floor;   // of one repetition
+  std::vector<double> seconds;            // of each repetition, sorted
+  std::optional<Floor> floor;             // of one repetition
+  std::vector<OperationCost> operations;  // of the last repetition, where they are profiled
 
   double median() const;
   double rate(double time) const {

@@ -58,6 +58,7 @@ class BenchCommand : public Command {
         speed_.kv_type, "kv-type", "type of the KV cache",
         {{"f16", DType::F16}, {"bf16", DType::BF16}, {"f32", DType::F32}, {"int8", DType::I8}});
     options.add(speed_.seed, "seed", "of the random tokens").within(0, 0x1p53);
+    options.add(profile_, "profile", "split each test's time by operation; CPU only");
     options.add_choice<bool>(json_, "format", "a table, or JSON with every repetition",
                              {{"md", false}, {"json", true}});
     device_.declare(options);
@@ -69,6 +70,16 @@ class BenchCommand : public Command {
     if (!path) return report(path.error());
     Result<std::shared_ptr<kernels::Backend>> backend = runtime::make_backend(device_);
     if (!backend) return report(backend.error());
+    if (profile_ && (*backend)->async_device() != nullptr)
+      return report(
+          Error{ErrorCode::InvalidArgument,
+                fmt::format("--profile: {} works beside the host, whose clock cannot time its operations",
+                            (*backend)->name())});
+    if (profile_) {
+      auto profiled = std::make_shared<lab::ProfiledBackend>(std::move(*backend));
+      speed_.profiled = profiled.get();
+      *backend = std::move(profiled);
+    }
     Result<models::ModelFiles> files = models::open_model(*path);
     if (!files) return report(files.error());
     Result<std::unique_ptr<models::Model>> model = models::load_model(std::move(*files), *backend);
@@ -131,7 +142,7 @@ class BenchCommand : public Command {
   std::string prompts_ = "512", answers_ = "128", batches_ = "1,2,3,4,6,8,16,32", depths_ = "0,4096";
   lab::SpeedOptions speed_;
   runtime::DeviceOptions device_;
-  bool json_ = false;
+  bool json_ = false, profile_ = false;
 };
 
 }  // namespace
