@@ -14,6 +14,7 @@ namespace {
 // Regions of one decode step follow each other within microseconds: waiting that long on the core is cheaper
 // than a wake-up through the kernel.
 constexpr int kSpins = 4000;
+constexpr uint64_t kNoTask = 0x7fffffff;  // beyond the number of any task
 
 }  // namespace
 
@@ -34,7 +35,7 @@ void ThreadPool::take_tasks(uint64_t generation) {
   uint64_t ticket = ticket_.load(std::memory_order_acquire);
   while ((ticket >> 32) == generation) {
     const int index = static_cast<int>(ticket & 0xffffffffu);
-    if (index >= tasks_.load(std::memory_order_relaxed)) return;
+    if (index >= tasks_.load(std::memory_order_acquire)) return;
     const auto* task = task_.load(std::memory_order_relaxed);
     if (!ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel)) continue;
     (*task)(index);
@@ -71,8 +72,11 @@ void ThreadPool::run(int tasks, FunctionRef<void(int)> task) {
   }
   SLUICE_CHECK_EQ(unfinished_.load(), 0);
   const uint32_t generation = generation_.load(std::memory_order_relaxed) + 1;
+  // A worker that is late holds the last region's ticket: it is void before that worker can see how many tasks this region
+  // has, or it would take one of them for its own region's next.
+  ticket_.store(uint64_t{generation} << 32 | kNoTask);
   task_.store(&task, std::memory_order_relaxed);
-  tasks_.store(tasks, std::memory_order_relaxed);
+  tasks_.store(tasks, std::memory_order_release);
   unfinished_.store(tasks, std::memory_order_relaxed);
   ticket_.store(uint64_t{generation} << 32, std::memory_order_release);
   generation_.store(generation);

@@ -32,5 +32,16 @@ TEST(ThreadPool, RangesCoverTheWholeOnce) {
   }
 }
 
+// Regions of few and of many tasks in turn: a worker that is late for one must not take a task of the next.
+TEST(ThreadPool, LateWorkersTakeNoTaskOfTheNextRegion) {
+  ThreadPool pool(8);
+  for (int round = 0; round < 20000; ++round) {
+    const int tasks = round % 2 == 0 ? 2 : 32;
+    std::atomic<int> ran = 0;
+    pool.run(tasks, [&](int) { ++ran; });
+    ASSERT_EQ(ran.load(), tasks) << "round " << round;
+  }
+}
+
 }  // namespace
 }  // namespace sluice
