@@ -181,6 +181,9 @@ class Backend {
   }
   // Called once per matrix after loading; may repack or upload. The result replaces the weight.
   virtual Weight prepare(Weight weight) { return weight; }
+  // The output matrix of a model that multiplies with its embedding table, from the prepared table. Its logits need not be
+  // as exact as the table's rows.
+  virtual Weight prepare_tied(Weight table) { return table; }
   // A host vector (norm gains, biases, sinks), f32, for use in later calls.
   virtual Memory upload(TensorView host) = 0;
   // Copies to contiguous host memory and waits for it. out: f32.

@@ -41,6 +41,9 @@ class ProfiledBackend : public kernels::Backend {
     return backend_->allocate_kv(dtype, shape);
   }
   kernels::Weight prepare(kernels::Weight weight) override { return backend_->prepare(std::move(weight)); }
+  kernels::Weight prepare_tied(kernels::Weight table) override {
+    return backend_->prepare_tied(std::move(table));
+  }
   kernels::Memory upload(TensorView host) override { return backend_->upload(host); }
   void download(TensorView out, TensorView x) override;
   void begin(const kernels::RaggedBatch& batch) override { backend_->begin(batch); }

@@ -19,6 +19,7 @@ class CpuBackend : public Backend {
 
   Memory allocate(DType dtype, std::initializer_list<int64_t> shape) override;
   Weight prepare(Weight weight) override;
+  Weight prepare_tied(Weight table) override;
   Memory upload(TensorView host) override;
   void download(TensorView out, TensorView x) override;
 

@@ -224,9 +224,19 @@ Weight Binder::matrix(WeightSlot slot, Extent extent) {
 
 Weight Binder::prepared(Weight weight) {
   weight = backend_.prepare(std::move(weight));
-  if (weight.packed != nullptr)
-    for (const TensorView& part : weight.parts) formats::release_pages(store_, part);
+  release(weight);
   return weight;
+}
+
+Weight Binder::prepared_tied(const Weight& table) {
+  Weight weight = backend_.prepare_tied(table);
+  release(weight);
+  return weight;
+}
+
+void Binder::release(const Weight& weight) {
+  if (weight.packed == nullptr) return;
+  for (const TensorView& part : weight.parts) formats::release_pages(store_, part);
 }
 
 std::vector<Weight> Binder::bank(WeightSlot slot, int count, Extent extent) {

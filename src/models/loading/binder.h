@@ -48,6 +48,8 @@ class Binder {
   TensorView keep(HostTensor tensor);  // view of a copy that the model owns
   // By the back-end; what it has made its own form of need not stay in memory as it is stored.
   Weight prepared(Weight weight);
+  // The output matrix of a model that multiplies with its embedding table.
+  Weight prepared_tied(const Weight& table);
   Weight prepared_of_list(Weight weight) {
     weight.listed = true;
     return prepared(std::move(weight));
@@ -59,6 +61,7 @@ class Binder {
   const Status& status() const { return status_; }
 
  private:
+  void release(const Weight& weight);  // what it has a form of its own of
   struct Part {
     TensorView view;
     std::vector<float> bias;  // empty: none

@@ -213,7 +213,8 @@ kernels::RopeTable bind_rope(Binder& binder, const Rope& rope) {
 // The embedding, prepared once more where the logits have a bias.
 Weight bind_tied_output(Binder& binder, const ModelSpec& spec, const Weight& embedding) {
   const TensorView bias = binder.optional_vector(WeightSlot::Output, spec.vocab, ".bias");
-  if (bias.empty() || !binder.status()) return embedding;
+  if (!binder.status()) return embedding;
+  if (bias.empty()) return binder.prepared_tied(embedding);
   const std::optional<TensorView> table = binder.stored(WeightSlot::TokenEmbedding);
   return table ? binder.prepared({{*table}, spec.vocab, embedding_width(spec), false, bias, {}}) : embedding;
 }

@@ -71,4 +71,10 @@ Weight CpuBackend::prepare(Weight weight) {
   return weight;
 }
 
+// A copy in panels beside the rows that are looked up.
+Weight CpuBackend::prepare_tied(Weight table) {
+  table.table = false;
+  return prepare(std::move(table));
+}
+
 }  // namespace sluice::kernels::cpu
