@@ -1,6 +1,6 @@
 // Attention over paged keys and values: q [n, heads, key_dim], out [n, heads, value_dim].
 //
-// A unit of work is one sequence, one kv head and up to 16 query rows (a row is one token's query head; the
+// A unit of work is one sequence, one kv head and up to 32 query rows (a row is one token's query head; the
 // heads that share the kv head lie side by side). Keys are taken in chunks that begin at multiples of 512
 // positions; each chunk's softmax and weighted sum are blended into the row's result in order. A row's
 // arithmetic thus depends on its own position alone: how a prompt was cut into steps, which sequences run
@@ -21,7 +21,7 @@ namespace sluice::kernels::cpu {
 namespace {
 
 constexpr int64_t kChunk = 512;
-constexpr int64_t kRows = 16;
+constexpr int64_t kRows = 32;
 
 struct Unit {
   int sequence;

@@ -58,18 +58,97 @@ void scores_as(float* out, int64_t stride, const float* const* queries, int64_t 
   });
 }
 
+// The first vector of a row from column `at` on; `left` columns are left.
+template <class I, class T>
+typename I::F load_columns(const uint8_t* row, int64_t at, int64_t left) {
+  const uint8_t* from = row + at * T::kBytes;
+  return left >= I::kWidth ? T::load(from) : load_some<I, T>(from, left);
+}
+
+// -- scores with a key in each lane, for levels that transpose a square of floats
+
+constexpr int64_t kWidestTransposed = 576;
+
+// The first vectors of kWidth keys from `key` on, transposed: to[column][key]. Past the last key its row is repeated.
+template <class I, class T>
+void transpose_keys(float* to, const KvRows& keys, int64_t key) {
+  const uint8_t* rows[I::kWidth];
+  for (int64_t r = 0; r < I::kWidth; ++r)
+    rows[r] = keys.rows[key + r < keys.count ? key + r : keys.count - 1];
+  for (int64_t column = 0; column < keys.width; column += I::kWidth) {
+    typename I::F square[I::kWidth];
+#pragma GCC unroll 16
+    for (int r = 0; r < I::kWidth; ++r) square[r] = load_columns<I, T>(rows[r], column, keys.width - column);
+    I::transpose(square);
+#pragma GCC unroll 16
+    for (int r = 0; r < I::kWidth; ++r) I::store(to + (column + r) * I::kWidth, square[r]);
+  }
+}
+
+// A query's score is the sum of two chains, over even and over odd columns.
+template <class I, int N>
+void lane_scores(float* out, int64_t stride, const float* const* queries, const KvRows& keys, int64_t key,
+                 const float* columns) {
+  typename I::F even[N], odd[N];
+  const float* x[N];
+#pragma GCC unroll 8
+  for (int n = 0; n < N; ++n) {
+    even[n] = odd[n] = I::set1(0.0f);
+    x[n] = queries[n];
+  }
+  int64_t column = 0;
+  for (; column + 2 <= keys.width; column += 2, columns += 2 * I::kWidth) {
+    const auto first = I::load(columns), second = I::load(columns + I::kWidth);
+#pragma GCC unroll 8
+    for (int n = 0; n < N; ++n) {
+      even[n] = I::fma(first, I::set1(x[n][column]), even[n]);
+      odd[n] = I::fma(second, I::set1(x[n][column + 1]), odd[n]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int n = 0; n < N; ++n) {
+    if (column < keys.width) even[n] = I::fma(I::load(columns), I::set1(x[n][column]), even[n]);
+    auto score = I::add(even[n], odd[n]);
+    if (keys.scales != nullptr) score = I::mul(score, load_floats<I>(keys.scales + key, keys.count - key));
+    store_floats<I>(out + n * stride + key, score, keys.count - key);
+  }
+}
+
+template <class I, class T>
+void lane_scores_as(float* out, int64_t stride, const float* const* queries, int64_t query_count,
+                    const KvRows& keys) {
+  alignas(64) float columns[(kWidestTransposed + I::kWidth) * I::kWidth];
+  for (int64_t key = 0; key < keys.count; key += I::kWidth) {
+    prefetch_rows(keys, key + kAhead, I::kWidth, T::kBytes);
+    transpose_keys<I, T>(columns, keys, key);
+    for_tiles<8>(0, query_count, [&]<int N>(int64_t query) {
+      lane_scores<I, N>(out + query * stride, stride, queries + query, keys, key, columns);
+    });
+  }
+}
+
+// How the level computes scores of rows of one width, whatever the number of queries.
+template <class I, class T>
+void scores_of(float* out, int64_t stride, const float* const* queries, int64_t query_count,
+               const KvRows& keys) {
+  if constexpr (requires(typename I::F(&m)[I::kWidth]) { I::transpose(m); }) {
+    if (keys.width <= kWidestTransposed) return lane_scores_as<I, T>(out, stride, queries, query_count, keys);
+  }
+  scores_as<I, T>(out, stride, queries, query_count, keys);
+}
+
 template <class I>
 void scores(float* out, int64_t stride, const float* const* queries, int64_t query_count,
             const KvRows& keys) {
   switch (keys.type) {
     case DType::F32:
-      return scores_as<I, PlainF32<I>>(out, stride, queries, query_count, keys);
+      return scores_of<I, PlainF32<I>>(out, stride, queries, query_count, keys);
     case DType::F16:
-      return scores_as<I, PlainF16<I>>(out, stride, queries, query_count, keys);
+      return scores_of<I, PlainF16<I>>(out, stride, queries, query_count, keys);
     case DType::BF16:
-      return scores_as<I, PlainBf16<I>>(out, stride, queries, query_count, keys);
+      return scores_of<I, PlainBf16<I>>(out, stride, queries, query_count, keys);
     case DType::I8:
-      return scores_as<I, PlainI8<I>>(out, stride, queries, query_count, keys);
+      return scores_of<I, PlainI8<I>>(out, stride, queries, query_count, keys);
     default:
       __builtin_trap();  // the back-end checks the type
   }
@@ -103,13 +182,6 @@ SoftmaxPart softmax(float* scores, int64_t count, const ScoreRule& rule, int64_t
   });
   return {largest,
           sum_row<I>(count, [=](int64_t i, int64_t left) { return load_floats<I>(scores + i, left); })};
-}
-
-// The first vector of a row from column `at` on; `left` columns are left.
-template <class I, class T>
-typename I::F load_columns(const uint8_t* row, int64_t at, int64_t left) {
-  const uint8_t* from = row + at * T::kBytes;
-  return left >= I::kWidth ? T::load(from) : load_some<I, T>(from, left);
 }
 
 // N queries by V vectors of the value from column `at` on: one load of the value serves all queries. V > 1: all vectors
@@ -151,8 +223,77 @@ void value_tile(const WeightedSum& sum, int64_t query, int64_t at) {
   }
 }
 
+// Values of a few keys as floats, rows of four vectors.
+struct FloatValues {
+  const float* floats;
+  int64_t at, columns;  // of the value
+  int64_t key, count;
+};
+
+template <class I, int N>
+void float_tile(const WeightedSum& sum, int64_t query, const FloatValues& values) {
+  constexpr int V = 4;
+  const float* weights[N];
+  typename I::F sums[N][V];
+  float* out = sum.out + query * sum.values.width + values.at;
+#pragma GCC unroll 8
+  for (int n = 0; n < N; ++n) {
+    weights[n] = sum.weights + (query + n) * sum.weight_stride + values.key;
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) {
+      const int64_t left = values.columns - v * I::kWidth;
+      sums[n][v] = values.key == 0 || left <= 0
+                       ? I::set1(0.0f)
+                       : load_floats<I>(out + n * sum.values.width + v * I::kWidth, left);
+    }
+  }
+  const float* scales = sum.values.scales == nullptr ? nullptr : sum.values.scales + values.key;
+  for (int64_t i = 0; i < values.count; ++i) {
+    typename I::F value[V];
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) value[v] = I::load(values.floats + (i * V + v) * I::kWidth);
+#pragma GCC unroll 8
+    for (int n = 0; n < N; ++n) {
+      const auto weight = I::set1(scales == nullptr ? weights[n][i] : weights[n][i] * scales[i]);
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v) sums[n][v] = I::fma(weight, value[v], sums[n][v]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int n = 0; n < N; ++n) {
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) {
+      const int64_t left = values.columns - v * I::kWidth;
+      if (left > 0) store_floats<I>(out + n * sum.values.width + v * I::kWidth, sums[n][v], left);
+    }
+  }
+}
+
+// More queries than a tile: values become floats once, 32 keys at a time, and all tiles read those. Sums lie in `out`
+// between; the order of additions is that of value_tile.
+template <class I, class T>
+void weighted_sum_of_many(const WeightedSum& sum) {
+  constexpr int64_t kKeys = 32, kColumns = 4 * I::kWidth;
+  alignas(64) float floats[kKeys * kColumns];
+  const KvRows& values = sum.values;
+  for (int64_t at = 0; at < values.width; at += kColumns) {
+    const int64_t columns = values.width - at < kColumns ? values.width - at : kColumns;
+    for (int64_t key = 0; key < values.count; key += kKeys) {
+      const int64_t count = values.count - key < kKeys ? values.count - key : kKeys;
+      for (int64_t i = 0; i < count; ++i) {
+        for (int64_t c = 0; c < columns; c += I::kWidth)
+          I::store(floats + i * kColumns + c, load_columns<I, T>(values.rows[key + i], at + c, columns - c));
+      }
+      for_tiles<6>(0, sum.queries, [&]<int N>(int64_t query) {
+        float_tile<I, N>(sum, query, {floats, at, columns, key, count});
+      });
+    }
+  }
+}
+
 template <class I, class T>
 void weighted_sum_as(const WeightedSum& sum) {
+  if (sum.queries > 2 * I::kTokenTile && I::kWidth >= 16) return weighted_sum_of_many<I, T>(sum);
   for_tiles<I::kTokenTile>(0, sum.queries, [&]<int N>(int64_t query) {
     // Few queries leave registers for longer rows. A level's token tile tells how many registers it has.
     constexpr int kVectors = N * 8 <= 6 * I::kTokenTile ? 8 : 4;

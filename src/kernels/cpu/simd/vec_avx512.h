@@ -38,11 +38,46 @@ struct Avx512 : Avx2 {
     return Avx2::reduce_max(_mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1)));
   }
 
+  // Element [i][j] to [j][i].
+  static void transpose(F (&m)[16]) {
+    F pairs[16], quads[16];
+#pragma GCC unroll 8
+    for (int i = 0; i < 16; i += 2) {
+      pairs[i] = _mm512_unpacklo_ps(m[i], m[i + 1]);
+      pairs[i + 1] = _mm512_unpackhi_ps(m[i], m[i + 1]);
+    }
+    const auto wide = [](F a) { return _mm512_castps_pd(a); };
+#pragma GCC unroll 4
+    for (int i = 0; i < 16; i += 4) {
+#pragma GCC unroll 2
+      for (int j = 0; j < 2; ++j) {
+        quads[i + 2 * j] = _mm512_castpd_ps(_mm512_unpacklo_pd(wide(pairs[i + j]), wide(pairs[i + 2 + j])));
+        quads[i + 2 * j + 1] =
+            _mm512_castpd_ps(_mm512_unpackhi_pd(wide(pairs[i + j]), wide(pairs[i + 2 + j])));
+      }
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {  // quads[4 a + j], 128-bit lane b: columns 4 b + j of rows 4 a to 4 a + 3
+      const F low = _mm512_shuffle_f32x4(quads[j], quads[4 + j], 0x88);
+      const F low_odd = _mm512_shuffle_f32x4(quads[j], quads[4 + j], 0xdd);
+      const F high = _mm512_shuffle_f32x4(quads[8 + j], quads[12 + j], 0x88);
+      const F high_odd = _mm512_shuffle_f32x4(quads[8 + j], quads[12 + j], 0xdd);
+      m[j] = _mm512_shuffle_f32x4(low, high, 0x88);
+      m[8 + j] = _mm512_shuffle_f32x4(low, high, 0xdd);
+      m[4 + j] = _mm512_shuffle_f32x4(low_odd, high_odd, 0x88);
+      m[12 + j] = _mm512_shuffle_f32x4(low_odd, high_odd, 0xdd);
+    }
+  }
+
   static __m256i load256(const uint8_t* from) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
   }
-  static F load_f32(const uint8_t* from) { return _mm512_castsi512_ps(_mm512_loadu_si512(from)); }
-  static F load_f16(const uint8_t* from) { return _mm512_cvtph_ps(load256(from)); }
+  static F load_f32(const uint8_t* from) {
+    return _mm512_castsi512_ps(_mm512_loadu_si512(from));
+  }
+  static F load_f16(const uint8_t* from) {
+    return _mm512_cvtph_ps(load256(from));
+  }
   static F load_bf16(const uint8_t* from) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(load256(from)), 16));
   }
@@ -56,7 +91,9 @@ struct Avx512 : Avx2 {
     const Mask is_nan = _mm512_cmpeq_epi32_mask(code, _mm512_set1_epi32(0x7f));
     return _mm512_mask_blend_ps(is_nan, value, _mm512_set1_ps(__builtin_nanf("")));
   }
-  static F load_i8(const uint8_t* from) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load128(from))); }
+  static F load_i8(const uint8_t* from) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load128(from)));
+  }
   static void store_f16(uint8_t* to, F value) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
   }
