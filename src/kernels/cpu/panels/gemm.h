@@ -1,13 +1,11 @@
 // GEMMs of activations [tokens, cols] with weights in panels (format.h). Included by the files panels_NAME.cpp only.
 //
-// One token: codes are unpacked in registers, panel after panel, as memory gives them. More tokens: up to 512 columns of
-// one or two panels are unpacked into the first cache (bytes and float scales) and multiplied with all tokens, four at a
-// time. A panel is read from memory once for all tokens of a call. Either way a piece of 32 columns gives an exact integer
-// sum, which is added to one float per row and token by the arithmetic of
-// gemm/gemm.h, piece after piece: panels give the bits
-// that rows in file order give, on every level, for any number of tokens and any cut.
-// The back-end cuts the work into ranges of panels. Bytes moved: those of the panels. Share of the
-// machine's limit: not measured on a quiet machine.
+// One token, or up to eight where a vector holds a panel's rows: codes are unpacked in registers, once for all tokens, panel
+// after panel, as memory gives them. More tokens: up to 512 columns of one or two panels are unpacked into the first cache
+// (bytes and float scales) and multiplied with all tokens, four at a time. A panel is read from memory once for all tokens of a
+// call. Either way a piece of 32 columns gives an exact integer sum, which is added to one float per row and token by the
+// arithmetic of gemm/gemm.h, piece after piece: panels give the bits that rows in file order give, on every level, for any
+// number of tokens and any cut. The back-end cuts the work into ranges of panels. Bytes moved: those of the panels.
 #pragma once
 
 #include <cstdint>
@@ -94,49 +92,78 @@ inline typename I::F load_rows(const float* from, int64_t count) {
   return I::load(values);
 }
 
-// -- one token
+// -- few tokens
 
-// The rows of one vector of a piece.
-template <class I, PanelFormat F>
-[[gnu::always_inline]] inline typename I::F add_stored(typename I::F total, const uint8_t* head,
-                                                       const uint8_t* piece, int lane,
-                                                       const PanelActivations& x) {
+// The rows of one vector of a piece by N tokens: codes are unpacked once for all.
+template <class I, PanelFormat F, int N>
+[[gnu::always_inline]] inline void add_stored(typename I::F (&totals)[N], const uint8_t* head,
+                                              const uint8_t* piece, int lane,
+                                              const PanelActivations* const (&x)[N]) {
   constexpr PieceKind K = kind_of<I, F>();
-  typename I::S quads[2];
-  start_sums<I, K>(quads, x, F.offset_bits);
+  typename I::S quads[N][2];
+#pragma GCC unroll 8
+  for (int n = 0; n < N; ++n) start_sums<I, K>(quads[n], *x[n], F.offset_bits);
   const uint8_t* codes = piece + F.scale_bytes() + lane * 4;
+  const auto add_quad = [&]<int Q>() __attribute__((always_inline)) {
+    const auto quad = quad_of<I, F, Q>(codes);
+#pragma GCC unroll 8
+    for (int n = 0; n < N; ++n) {
+      auto& sum = quads[n][K.halves ? Q / 4 : 0];
+      sum = dot_of<I, K>(sum, quad, x[n]->quants + 4 * Q);
+    }
+  };
   [&]<int... Q>(std::integer_sequence<int, Q...>) __attribute__((always_inline)) {
-    ((quads[K.halves ? Q / 4 : 0] =
-          dot_of<I, K>(quads[K.halves ? Q / 4 : 0], quad_of<I, F, Q>(codes), x.quants + 4 * Q)),
-     ...);
+    (add_quad.template operator()<Q>(), ...);
   }
   (std::make_integer_sequence<int, 8>());
-  return add_piece_sum<I, K>(total, quads, scales_of<I, F>(head, piece, lane), x);
+  const PieceScales<I> s = scales_of<I, F>(head, piece, lane);
+#pragma GCC unroll 8
+  for (int n = 0; n < N; ++n) totals[n] = add_piece_sum<I, K>(totals[n], quads[n], s, *x[n]);
 }
 
-template <class I, PanelFormat F>
-void panel_for_one(const PanelGemm& gemm, int64_t panel) {
+// One panel by all N tokens of the call.
+template <class I, PanelFormat F, int N>
+void panel_for_few(const PanelGemm& gemm, int64_t panel) {
   constexpr int V = kPanelRows / I::kWidth;
   const uint8_t* head = gemm.panels + panel * F.panel_bytes(gemm.cols);
-  const PanelActivations* x = gemm.x;
-  typename I::F sums[V];
+  const PanelActivations* x[N];
+  typename I::F sums[V][N];
+#pragma GCC unroll 8
+  for (int n = 0; n < N; ++n) {
+    x[n] = gemm.x + n * (gemm.cols / 32);
 #pragma GCC unroll 4
-  for (int v = 0; v < V; ++v) sums[v] = I::set1(0.0f);
+    for (int v = 0; v < V; ++v) sums[v][n] = I::set1(0.0f);
+  }
   for (int64_t block = 0; block < gemm.cols / 32; block += F.pieces, head += F.super_bytes()) {
     const uint8_t* piece = head + F.head_bytes();
-    for (int i = 0; i < F.pieces; ++i, piece += F.piece_bytes(), ++x) {
+    for (int i = 0; i < F.pieces; ++i, piece += F.piece_bytes()) {
       for (int64_t ahead = 0; ahead < F.piece_bytes(); ahead += 64)
         __builtin_prefetch(piece + kPanelPrefetch + ahead);
 #pragma GCC unroll 4
-      for (int v = 0; v < V; ++v) sums[v] = add_stored<I, F>(sums[v], head, piece, v * I::kWidth, *x);
+      for (int v = 0; v < V; ++v) add_stored<I, F, N>(sums[v], head, piece, v * I::kWidth, x);
+#pragma GCC unroll 8
+      for (int n = 0; n < N; ++n) ++x[n];
     }
   }
   for (int v = 0; v < V; ++v) {
     const int64_t row = panel * kPanelRows + v * I::kWidth;
     if (row >= gemm.rows) return;
-    if (gemm.bias != nullptr) sums[v] = I::add(sums[v], load_rows<I>(gemm.bias + row, gemm.rows - row));
-    store_rows<I>(gemm.out + row, sums[v], gemm.rows - row);
+    for (int n = 0; n < N; ++n) {
+      if (gemm.bias != nullptr)
+        sums[v][n] = I::add(sums[v][n], load_rows<I>(gemm.bias + row, gemm.rows - row));
+      store_rows<I>(gemm.out + n * gemm.out_stride + row, sums[v][n], gemm.rows - row);
+    }
   }
+}
+
+// REQUIRES: at most N tokens.
+template <class I, PanelFormat F, int N>
+void panels_for_few(const PanelGemm& gemm) {
+  if constexpr (N > 1) {
+    if (gemm.tokens < N) return panels_for_few<I, F, N - 1>(gemm);
+  }
+  const int64_t panels = (gemm.rows + kPanelRows - 1) / kPanelRows;
+  for (int64_t panel = 0; panel < panels; ++panel) panel_for_few<I, F, N>(gemm, panel);
 }
 
 // -- more tokens
@@ -308,13 +335,12 @@ void panels_for_many(const PanelGemm& gemm, int64_t panel) {
 template <class I, DType type>
 void gemm_panels_of(const PanelGemm& gemm) {
   constexpr PanelFormat F = panel_format(type);
+  // Sums of a few tokens fit into registers beside the codes where a vector holds a whole panel.
+  constexpr int kFew = I::kWidth == kPanelRows ? 8 : 1;
+  if (gemm.tokens <= kFew) return panels_for_few<I, F, kFew>(gemm);
   const int64_t panels = (gemm.rows + kPanelRows - 1) / kPanelRows;
-  if (gemm.tokens == 1) {
-    for (int64_t panel = 0; panel < panels; ++panel) panel_for_one<I, F>(gemm, panel);
-  } else {
-    for (int64_t panel = 0; panel < panels; panel += I::kPanelsAtOnce)
-      panels_for_many<I, F, I::kPanelsAtOnce>(gemm, panel);
-  }
+  for (int64_t panel = 0; panel < panels; panel += I::kPanelsAtOnce)
+    panels_for_many<I, F, I::kPanelsAtOnce>(gemm, panel);
 }
 
 // Calls the function template with the type as its argument.
