@@ -1,6 +1,6 @@
 // Chains of independent multiply-and-add instructions, enough of them to cover latency times issue width (4 cycles on
 // 2 to 4 pipes), on registers that hold zero. Written as assembly, so that the compiler neither needs the instruction
-// set nor drops the work.
+// set nor drops the work. Tiles of AMX likewise.
 // Threads: every thread of the pool runs the same loop. Bytes moved: none. In the read stream each task walks its own
 // part of the buffer.
 #include "kernels/cpu/peak.h"
@@ -14,8 +14,8 @@
 
 #include "base/clock.h"
 #include "base/platform.h"
+#include "kernels/cpu/panels/packed_weight.h"
 #include "kernels/cpu/simd/features.h"
-#include "tensor/tensor.h"
 
 namespace sluice::kernels::cpu {
 
@@ -23,7 +23,8 @@ namespace {
 
 constexpr int kRuns = 24;
 constexpr int kTurns = 1 << 20;
-constexpr size_t kStreamBytes = size_t{256} << 20;
+constexpr int kStreamRuns = 10;
+constexpr int64_t kStreamBytes = int64_t{512} << 20;  // more than the last caches of large processors
 
 struct Loop {
   void (*run)(int64_t turns);
@@ -103,8 +104,43 @@ void repeat(int64_t turns) {
         "xmm13", "xmm14", "xmm15", "cc");
 }
 
+// What LDTILECFG reads: eight tiles of 16 rows of 64 bytes.
+struct alignas(64) WholeTiles {
+  uint8_t palette = 1;
+  uint8_t reserved[15] = {};
+  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+
+constexpr int kTileChains = 6;
+
+// One tile instruction on each of tiles 0 to 5, with operands 6 and 7.
+template <bool bf16>
+void repeat_tiles(int64_t turns) {
+  const WholeTiles config;
+  asm volatile(
+      "ldtilecfg %2\n"
+      ".irp r,0,1,2,3,4,5,6,7\n"
+      "tilezero %%tmm\\r\n"
+      ".endr\n"
+      "1:\n"
+      ".irp r,0,1,2,3,4,5\n"
+      ".if %c1\n tdpbf16ps %%tmm7, %%tmm6, %%tmm\\r\n"
+      ".else\n tdpbssd %%tmm7, %%tmm6, %%tmm\\r\n"
+      ".endif\n"
+      ".endr\n"
+      "dec %0\n"
+      "jne 1b\n"
+      "tilerelease\n"
+      : "+r"(turns)
+      : "i"(bf16 ? 1 : 0), "m"(config)
+      : "cc");
+}
+
 Loop best_loop(Arithmetic arithmetic) {
   const X86Features features = x86_features();
+  if (features.amx && arithmetic == Arithmetic::Int8) return {repeat_tiles<false>, kTileChains * 32768};
+  if (features.amx && arithmetic == Arithmetic::Bf16) return {repeat_tiles<true>, kTileChains * 16384};
   if (arithmetic == Arithmetic::Int8) {
     if (features.avx512_vnni) return {repeat<kDpbusd>, kChains * 128};
     if (features.avx2) return {repeat<kMaddubs>, kChains * 64};
@@ -128,6 +164,47 @@ void repeat(int64_t turns) {
 
 Loop best_loop(Arithmetic) {
   return {repeat, 64};
+}
+
+#endif
+
+#if defined(__x86_64__)
+
+// 512 bytes a turn in eight chains, 4 KiB asked for ahead.
+uint64_t read_wide(std::span<const uint64_t> words) {
+  const uint64_t* at = words.data();
+  auto turns = static_cast<int64_t>(words.size() / 64);
+  asm volatile(
+      ".irp r,0,1,2,3,4,5,6,7\n"
+      "vpxorq %%zmm\\r, %%zmm\\r, %%zmm\\r\n"
+      ".endr\n"
+      "1:\n"
+      ".irp r,0,1,2,3,4,5,6,7\n"
+      "prefetcht0 (4096 + 64 * \\r)(%0)\n"
+      "vpaddq (64 * \\r)(%0), %%zmm\\r, %%zmm\\r\n"
+      ".endr\n"
+      "add $512, %0\n"
+      "dec %1\n"
+      "jne 1b\n"
+      "vzeroupper\n"
+      : "+r"(at), "+r"(turns)
+      :
+      : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "cc", "memory");
+  return static_cast<uint64_t>(turns);
+}
+
+bool reads_wide() {
+  return x86_features().avx512;
+}
+
+#else
+
+uint64_t read_wide(std::span<const uint64_t> words) {
+  return words.size();
+}
+
+bool reads_wide() {
+  return false;
 }
 
 #endif
@@ -168,17 +245,23 @@ double peak_multiply_rate(Arithmetic arithmetic, ThreadPool& pool) {
 }
 
 double peak_read_rate(ThreadPool& pool) {
-  const HostBuffer buffer(kStreamBytes);
-  std::fill_n(buffer.data(), buffer.size(), std::byte{1});  // an untouched page is no memory
-  const std::span words(reinterpret_cast<const uint64_t*>(buffer.data()), kStreamBytes / sizeof(uint64_t));
-  const size_t part = words.size() / static_cast<size_t>(pool.threads());
+  const std::shared_ptr<uint8_t> buffer = PanelMemory().take(kStreamBytes);
+  if (buffer == nullptr) return 0;
+  // An untouched page is no memory, and lies where the thread runs that touches it first.
+  const std::span words(reinterpret_cast<uint64_t*>(buffer.get()), kStreamBytes / sizeof(uint64_t));
+  const size_t part = words.size() / static_cast<size_t>(pool.threads()) / 64 * 64;
+  pool.run(pool.threads(), [&](int thread) {
+    const std::span own = words.subspan(static_cast<size_t>(thread) * part, part);
+    std::fill(own.begin(), own.end(), uint64_t{1});
+  });
+  const auto read = reads_wide() ? read_wide : read_words;
   std::vector<uint64_t> sums(static_cast<size_t>(pool.threads()));
   volatile uint64_t sink = 0;
   double best = 0;
-  for (int i = 0; i < kRuns; ++i) {
+  for (int i = 0; i < kStreamRuns; ++i) {
     const double seconds = time_together(pool, [&](int thread) {
       const auto index = static_cast<size_t>(thread);
-      sums[index] = read_words(words.subspan(index * part, part));
+      sums[index] = read(words.subspan(index * part, part));
     });
     best = std::max(best, double(part * sizeof(uint64_t)) * pool.threads() / seconds);
     sink = sink + std::accumulate(sums.begin(), sums.end(), uint64_t{0});

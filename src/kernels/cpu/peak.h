@@ -15,7 +15,8 @@ enum class Arithmetic : uint8_t { Int8, Bf16, F32 };
 // several runs, since a limit is not lowered by what else the machine does.
 double peak_multiply_rate(Arithmetic arithmetic, ThreadPool& pool);
 
-// Bytes per second that all threads read from memory in one long stream over a buffer much larger than the caches.
+// Bytes per second that all threads read from memory, each in one long stream with prefetch over huge pages, in a buffer
+// larger than the caches. The best of several runs. 0 where the system has no memory for it.
 double peak_read_rate(ThreadPool& pool);
 
 }  // namespace sluice::kernels::cpu
