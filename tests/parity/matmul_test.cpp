@@ -211,6 +211,43 @@ TEST(Matmul, PreparedWeightsGiveTheBitsOfStoredOnes) {
   }
 }
 
+// A table that is looked up and multiplied with: panels beside the rows as they are stored.
+TEST(Matmul, ATiedTableGivesTheBitsOfItsRows) {
+  for (const auto& backend : cpu_backends(2)) {
+    Random random(22);
+    OwnedWeight owned = random_weight(random, {DType::Q8_0}, 75, 128, false);
+    owned.weight.table = true;
+    const Weight table = backend->prepare(owned.weight);
+    EXPECT_EQ(table.packed, nullptr);
+    const Weight tied = backend->prepare_tied(table);
+    EXPECT_NE(tied.packed, nullptr);
+    const HostTensor x = random.tensor({3, 128});
+    HostTensor stored = HostTensor::make(DType::F32, {3, 75});
+    HostTensor out = HostTensor::make(DType::F32, {3, 75});
+    backend->matmul(stored.view, x.view, table);
+    backend->matmul(out.view, x.view, tied);
+    EXPECT_TRUE(same_bits(out.view, stored.view)) << backend->name();
+  }
+}
+
+// As many tokens as matrix tiles are used for, with a part of a tile left over.
+TEST(Matmul, PreparedWeightsGiveTheBitsOfStoredOnesForManyTokens) {
+  const int64_t tokens = small_run() ? 49 : 77;
+  for (const auto& backend : cpu_backends(2)) {
+    for (DType type : weight_types()) {
+      if (!is_block(type)) continue;
+      Random random(21);
+      const OwnedWeight owned = random_weight(random, {type}, 49, 3 * 256, true);
+      const HostTensor x = random.tensor({tokens, owned.weight.cols});
+      HostTensor stored = HostTensor::make(DType::F32, {tokens, 49});
+      HostTensor out = HostTensor::make(DType::F32, {tokens, 49});
+      backend->matmul(stored.view, x.view, owned.weight);
+      backend->matmul(out.view, x.view, backend->prepare(owned.weight));
+      ASSERT_TRUE(same_bits(out.view, stored.view)) << backend->name() << " " << name(type);
+    }
+  }
+}
+
 TEST(Matmul, PreparedPartsOfDifferentTypesAreOneGemm) {
   for (const auto& backend : cpu_backends(2)) {
     Random random(19);

@@ -7,10 +7,21 @@ namespace sluice::kernels::cpu {
 
 namespace {
 
-constexpr int64_t kTilesFrom = 5;  // tokens; below, a tile's sixteen cost more than VNNI on the few
+// Tokens. On 16 threads of a Sapphire Rapids, Q4_K: 256 tokens take 0.8 of VNNI's time, 32 as long, 8 twice as long.
+constexpr int64_t kTilesFrom = 48;
+constexpr int64_t kModelledFrom = 5;
 
 struct PanelAmx : PanelAvx512Vnni {
   static constexpr bool kSignedCodes = true;
+  static __mmask16 first_rows(int64_t count) {
+    return static_cast<__mmask16>(count >= kWidth ? 0xffff : (1 << count) - 1);
+  }
+  static F load_part(const float* from, int64_t count) {
+    return _mm512_maskz_loadu_ps(first_rows(count), from);
+  }
+  static void store_part(float* to, F value, int64_t count) {
+    _mm512_mask_storeu_ps(to, first_rows(count), value);
+  }
   static S panel_sums(const int32_t (&sums)[kPanelRows]) { return _mm512_load_si512(sums); }
 };
 
@@ -23,17 +34,17 @@ struct alignas(64) TileConfig {
   uint8_t rows[16] = {};
 };
 
-// Two sets of registers. Tiles 0 and 1: sums; 2 and 3: activations; 4 and 5: codes, both of 32 columns or of 16.
+// Tiles 0 to 3: sums; 6: activations; 7: codes, both of 32 columns or of 16.
 class AmxTiles {
  public:
   explicit AmxTiles(bool halves) {
     TileConfig config;
-    for (int set = 0; set < 2; ++set) {
-      config.rows[set] = config.rows[2 + set] = kTileTokens;
-      config.rows[4 + set] = halves ? 4 : 8;
-      config.row_bytes[set] = config.row_bytes[4 + set] = 64;
-      config.row_bytes[2 + set] = halves ? 16 : 32;
+    for (int tile = 0; tile < 8; ++tile) {
+      config.rows[tile] = kTileTokens;
+      config.row_bytes[tile] = 64;
     }
+    config.row_bytes[6] = halves ? 16 : 32;
+    config.rows[7] = halves ? 4 : 8;
     // GCC 12 takes the instruction to read 8 bytes only and drops the stores to the rest.
     asm volatile("" : : "r"(&config) : "memory");
     _tile_loadconfig(&config);
@@ -42,23 +53,21 @@ class AmxTiles {
   AmxTiles(const AmxTiles&) = delete;
   AmxTiles& operator=(const AmxTiles&) = delete;
 
-  template <int Set, int Columns>
-  [[gnu::always_inline]] static void multiply(int32_t (&out)[kTileTokens][kPanelRows], const int8_t (*x)[32],
-                                              int first, const uint8_t* codes) {
+  // The instructions take the number of a tile as a literal.
+  template <int Sum, int Columns>
+  [[gnu::always_inline]] void multiply(const int8_t (*x)[32], int first, const uint8_t* codes) {
     const int8_t* from = x[0] + first;
-    if constexpr (Set == 0) {
-      _tile_zero(0);
-      _tile_loadd(2, from, 32);
-      _tile_loadd(4, codes, 64);
-      _tile_dpbssd(0, 2, 4);
-      _tile_stored(0, out, 64);
-    } else {
-      _tile_zero(1);
-      _tile_loadd(3, from, 32);
-      _tile_loadd(5, codes, 64);
-      _tile_dpbssd(1, 3, 5);
-      _tile_stored(1, out, 64);
-    }
+    asm volatile(
+        "tilezero %%tmm%c4\n"
+        "tileloadd (%0,%1,1), %%tmm6\n"
+        "tileloadd (%2,%3,1), %%tmm7\n"
+        "tdpbssd %%tmm7, %%tmm6, %%tmm%c4\n"
+        :
+        : "r"(from), "r"(int64_t{32}), "r"(codes), "r"(int64_t{64}), "i"(Sum));
+  }
+  template <int Sum>
+  [[gnu::always_inline]] void store(int32_t (&out)[kTileTokens][kPanelRows]) const {
+    asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(&out), "r"(int64_t{64}), "i"(Sum) : "memory");
   }
 };
 
@@ -72,7 +81,7 @@ const PanelKernels& amx_panels() {
 
 const PanelKernels& amx_model_panels() {
   static constexpr PanelKernels kKernels{gemm_panels_amx<PanelAmx, ModelTiles>, quantize_for_panels<PanelAmx>,
-                                         quantize_into_tiles<PanelAmx>, kTilesFrom};
+                                         quantize_into_tiles<PanelAmx>, kModelledFrom};
   return kKernels;
 }
 
