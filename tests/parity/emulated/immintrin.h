@@ -85,6 +85,18 @@ inline __m512i maskz_loadu_epi16(uint32_t mask, const void* from) {
   return whole;
 }
 
+// Two quarters of a, then two of b, by two bits of the selection each.
+template <int Selection>
+inline __m512 shuffle_f32x4(__m512 a, __m512 b) {
+  __m128 from[2][4], to[4];
+  __builtin_memcpy(from[0], &a, sizeof a);
+  __builtin_memcpy(from[1], &b, sizeof b);
+  for (int i = 0; i < 4; ++i) to[i] = from[i / 2][(Selection >> (2 * i)) & 3];
+  __m512 whole;
+  __builtin_memcpy(&whole, to, sizeof whole);
+  return whole;
+}
+
 }  // namespace sluice_emulated
 
 #define _mm512_cvtps_epi32(a) sluice_emulated::cvtps_epi32(a)
@@ -96,3 +108,5 @@ inline __m512i maskz_loadu_epi16(uint32_t mask, const void* from) {
 #define _mm512_cvtps_ph(a, rounding) sluice_emulated::cvtps_ph<(rounding)>(a)
 #define _mm512_extractf32x8_ps(a, half) sluice_emulated::extractf32x8_ps<(half)>(a)
 #define _mm512_maskz_loadu_epi16(mask, from) sluice_emulated::maskz_loadu_epi16(mask, from)
+#undef _mm512_shuffle_f32x4
+#define _mm512_shuffle_f32x4(a, b, selection) sluice_emulated::shuffle_f32x4<(selection)>(a, b)
