@@ -75,11 +75,32 @@ Result<PreparedConstraint> prepare_choice(PreparedConstraint prepared, const req
 }
 
 // Schemas inside a structural tag, rewritten in place as a schema of its own would be.
-Status lower_tag(json::value& tag, bool strict, std::vector<Unheld>& unheld, int depth) {
+Result<json::value> lower_part(const json::value& schema, const request::StructuralTag& given,
+                               std::vector<Unheld>& unheld) {
+  Result<std::shared_ptr<const SchemaDocument>> document = SchemaDocument::make(schema);
+  if (!document) return document.error();
+  Result<LoweredSchema> lowered = lower_schema(*document, {});
+  if (!lowered) return lowered.error();
+  if (given.strict && !lowered->unheld.empty()) return not_held(lowered->unheld.front());
+  unheld.insert(unheld.end(), lowered->unheld.begin(), lowered->unheld.end());
+  return std::move(lowered->schema);
+}
+
+// What a schema that cannot be used allows at least.
+json::value any_value_like(const json::value& schema) {
+  const json::object* object = schema.if_object();
+  const json::value* type = object == nullptr ? nullptr : object->if_contains("type");
+  const bool is_object = object != nullptr && (object->contains("properties") ||
+                                               (type != nullptr && type->is_string() && *type == "object"));
+  return is_object ? json::value{{"type", "object"}} : json::value(json::object());
+}
+
+Status lower_tag(json::value& tag, const request::StructuralTag& given, std::vector<Unheld>& unheld,
+                 int depth) {
   if (depth > 64) return Error{ErrorCode::LimitExceeded, "a structural tag is nested deeper than 64"};
   if (json::array* array = tag.if_array()) {
     for (json::value& one : *array) {
-      if (Status done = lower_tag(one, strict, unheld, depth + 1); !done) return done;
+      if (Status done = lower_tag(one, given, unheld, depth + 1); !done) return done;
     }
     return {};
   }
@@ -88,16 +109,12 @@ Status lower_tag(json::value& tag, bool strict, std::vector<Unheld>& unheld, int
   for (auto& member : *object) {
     const bool is_schema = member.key() == "json_schema" || member.key() == "schema";
     if (!is_schema) {
-      if (Status done = lower_tag(member.value(), strict, unheld, depth + 1); !done) return done;
+      if (Status done = lower_tag(member.value(), given, unheld, depth + 1); !done) return done;
       continue;
     }
-    Result<std::shared_ptr<const SchemaDocument>> document = SchemaDocument::make(member.value());
-    if (!document) return document.error();
-    Result<LoweredSchema> lowered = lower_schema(*document, {});
-    if (!lowered) return lowered.error();
-    if (strict && !lowered->unheld.empty()) return not_held(lowered->unheld.front());
-    unheld.insert(unheld.end(), lowered->unheld.begin(), lowered->unheld.end());
-    member.value() = std::move(lowered->schema);
+    Result<json::value> lowered = lower_part(member.value(), given, unheld);
+    if (!lowered && !given.lenient) return lowered.error();
+    member.value() = lowered ? std::move(*lowered) : any_value_like(member.value());
   }
   return {};
 }
@@ -106,9 +123,9 @@ Result<PreparedConstraint> prepare_tag(PreparedConstraint prepared, const reques
   Result<json::value> tag =
       parse_json(given.tag, "the structural tag", {.depth = 64, .bytes = SchemaLimits::kBytes});
   if (!tag) return tag.error();
-  if (Status done = lower_tag(*tag, given.strict, prepared.unheld, 0); !done) return done.error();
+  if (Status done = lower_tag(*tag, given, prepared.unheld, 0); !done) return done.error();
   // Nobody could check the parts of a text that has several.
-  if (!prepared.unheld.empty()) return not_held(prepared.unheld.front());
+  if (!given.lenient && !prepared.unheld.empty()) return not_held(prepared.unheld.front());
   prepared.text = write_json(*tag);
   return prepared;
 }
@@ -149,6 +166,7 @@ Result<PreparedConstraint> prepare(const request::Constraint& constraint) {
   if (const auto* tag = std::get_if<request::StructuralTag>(&body))
     return prepare_tag(std::move(prepared), *tag);
   if (std::holds_alternative<request::JsonObject>(body)) prepared.text = R"({"type":"object"})";
+  if (std::holds_alternative<request::AnyText>(body)) prepared.text = "root ::= \"\"";
   if (const auto* pattern = std::get_if<request::Pattern>(&body)) {
     if (Result<Regex> regex = Regex::compile(pattern->regex); !regex) return regex.error();
     prepared.text = pattern->regex;
@@ -166,6 +184,7 @@ CompiledGrammar::CompiledGrammar(std::unique_ptr<Library> library, PreparedConst
       vocabulary_(std::move(vocabulary)),
       schema_(std::move(prepared.schema)),
       after_(std::move(prepared.constraint.after)),
+      is_free_(std::holds_alternative<request::AnyText>(prepared.constraint.body)),
       bytes_(library_->grammar.MemorySizeBytes() + 2 * prepared.text.size()) {}
 
 CompiledGrammar::~CompiledGrammar() = default;
@@ -174,7 +193,10 @@ Result<std::shared_ptr<const CompiledGrammar>> CompiledGrammar::compile(
     PreparedConstraint prepared, std::shared_ptr<const Vocabulary> vocabulary) {
   WarningScope scope;
   try {
-    const xgrammar::TokenizerInfo& tokens = vocabulary->library().tokens;
+    // Marks of a model's formats are part of texts that the model's formats have.
+    const bool has_marks = std::holds_alternative<request::StructuralTag>(prepared.constraint.body);
+    const xgrammar::TokenizerInfo& tokens =
+        (has_marks ? vocabulary->library_with_marks() : vocabulary->library()).tokens;
     const Grammar grammar = read_grammar(prepared, tokens);
     // What its reader passes over is loosened; only the check of a finished value makes up for it.
     if (!scope.warnings().empty() && is_strict(prepared.constraint))

@@ -48,6 +48,8 @@ class CompiledGrammar {
 
   const Vocabulary& vocabulary() const { return *vocabulary_; }
   const std::string& after() const { return after_; }
+  // Any text fits.
+  bool is_free() const { return is_free_; }
   size_t bytes() const { return bytes_; }
   // Whether a complete answer is what was asked for. The error's field is "schema_violation".
   Status check(std::string_view answer) const;
@@ -63,6 +65,7 @@ class CompiledGrammar {
   std::shared_ptr<const Vocabulary> vocabulary_;
   std::shared_ptr<const SchemaDocument> schema_;
   std::string after_;
+  bool is_free_ = false;
   size_t bytes_ = 0;
 };
 

@@ -41,7 +41,7 @@ std::string key_of(const request::Constraint& constraint) {
     key += fmt::format("{}", static_cast<int>(free->syntax));
     append(key, free->grammar);
   } else if (const auto* tag = std::get_if<request::StructuralTag>(&constraint.body)) {
-    key += tag->strict ? 's' : '-';
+    key += tag->strict ? 's' : tag->lenient ? 'l' : '-';
     append(key, tag->tag);
   }
   return key;

@@ -92,7 +92,7 @@ class GrammarStore {
   Statistics statistics_;
 };
 
-// The same text for the same constraint only.
+// The same text for constraints that share a grammar: they differ in what comes before it at most.
 std::string key_of(const request::Constraint& constraint);
 
 }  // namespace sluice::grammar

@@ -18,16 +18,24 @@ Error not_allowed(std::string_view text, size_t position) {
           std::string(kSchemaViolation)};
 }
 
+int32_t bit_of(Token token) {
+  return static_cast<int32_t>(1U << (static_cast<unsigned>(token) % 32));
+}
+
 }  // namespace
 
 struct Matcher::Library {
   xgrammar::GrammarMatcher matcher;
 };
 
-Matcher::Matcher(std::shared_ptr<const CompiledGrammar> grammar, std::span<const Token> end_tokens)
+Matcher::Matcher(std::shared_ptr<const CompiledGrammar> grammar, std::span<const Token> end_tokens,
+                 request::FreeStart start)
     : grammar_(std::move(grammar)),
       end_tokens_(end_tokens.begin(), end_tokens.end()),
-      constrained_(grammar_->after().empty()) {
+      start_(std::move(start)),
+      phase_(grammar_->after().empty() ? Phase::Constrained
+             : start_.opening.empty()  ? Phase::Free
+                                       : Phase::Undecided) {
   std::erase_if(end_tokens_,
                 [&](Token token) { return token < 0 || token >= grammar_->vocabulary().width(); });
   const std::vector<int> stops(end_tokens_.begin(), end_tokens_.end());
@@ -42,7 +50,9 @@ Matcher::Matcher(const Matcher& other)
       begin_(other.begin_),
       text_(other.text_),
       sizes_(other.sizes_),
-      constrained_(other.constrained_),
+      start_(other.start_),
+      phase_(other.phase_),
+      blanks_(other.blanks_),
       ended_(other.ended_) {}
 
 Matcher::Matcher(Matcher&&) noexcept = default;
@@ -58,16 +68,51 @@ bool Matcher::is_end(Token token) const {
   return std::find(end_tokens_.begin(), end_tokens_.end(), token) != end_tokens_.end();
 }
 
+// The one token that may come next before the constraint begins.
+std::optional<Token> Matcher::forced() const {
+  if (phase_ != Phase::Free) return std::nullopt;
+  const size_t count = tokens_.size(), opening = start_.opening.size();
+  if (count < opening) return start_.opening[count];
+  if (!start_.budget) return std::nullopt;
+  const size_t spent = opening + static_cast<size_t>(std::max(0, *start_.budget));
+  if (count < spent || count - spent >= start_.closing.size()) return std::nullopt;
+  return start_.closing[count - spent];
+}
+
 Result<bool> Matcher::fill(std::span<int32_t> mask) const {
   SLUICE_CHECK_EQ(mask.size(), mask_words());
-  if (!constrained_) {
+  if (phase_ == Phase::Free) {
+    if (const std::optional<Token> token = forced()) {
+      std::fill(mask.begin(), mask.end(), 0);
+      mask[static_cast<size_t>(*token) / 32] = bit_of(*token);
+      return true;
+    }
     // Free, but the answer cannot end here.
     std::fill(mask.begin(), mask.end(), -1);
-    for (const Token token : end_tokens_)
-      mask[static_cast<size_t>(token) / 32] &=
-          ~static_cast<int32_t>(1U << (static_cast<unsigned>(token) % 32));
+    for (const Token token : end_tokens_) mask[static_cast<size_t>(token) / 32] &= ~bit_of(token);
     return !end_tokens_.empty();
   }
+  if (grammar_->is_free()) return false;
+  const Result<bool> filled = fill_constrained(mask);
+  if (!filled || !*filled) return filled;
+  if (phase_ == Phase::Undecided) {
+    const Token token = start_.opening[tokens_.size()];
+    mask[static_cast<size_t>(token) / 32] |= bit_of(token);
+  } else if (phase_ == Phase::Gap) {
+    for (const Token token : grammar_->vocabulary().blank_tokens())
+      mask[static_cast<size_t>(token) / 32] |= bit_of(token);
+  }
+  return true;
+}
+
+bool Matcher::allows(Token token) const {
+  if (grammar_->is_free()) return true;
+  std::vector<int32_t> mask(mask_words());
+  const Result<bool> filled = fill_constrained(mask);
+  return filled && (!*filled || (mask[static_cast<size_t>(token) / 32] & bit_of(token)) != 0);
+}
+
+Result<bool> Matcher::fill_constrained(std::span<int32_t> mask) const {
   auto words = static_cast<int64_t>(mask.size());
   DLTensor tensor{.data = mask.data(),
                   .device = {kDLCPU, 0},
@@ -88,9 +133,43 @@ Status Matcher::accept(Token token) {
   // A search ends its hypotheses with an end token, whether or not that was the only thing left.
   if (ended_ && is_end(token)) return {};
   if (ended_) return not_allowed(grammar_->vocabulary().text(token), tokens_.size());
-  if (constrained_) return accept_constrained(token);
+  if (phase_ == Phase::Undecided) {
+    if (const std::optional<Status> taken = accept_undecided(token)) return *taken;
+  }
+  if (phase_ == Phase::Free) return accept_free(token);
+  const std::vector<Token>& blanks = grammar_->vocabulary().blank_tokens();
+  if (phase_ == Phase::Gap && std::binary_search(blanks.begin(), blanks.end(), token)) {
+    tokens_.push_back(token);
+    begin_ = tokens_.size();
+    if (++blanks_ == kMostBlanks) phase_ = Phase::Constrained;
+    return {};
+  }
+  phase_ = Phase::Constrained;
+  return accept_constrained(token);
+}
+
+// The tokens so far begin the opening and fit the grammar. Nothing: it is decided which of the two goes on.
+std::optional<Status> Matcher::accept_undecided(Token token) {
+  const size_t count = tokens_.size();
+  const bool opens = token == start_.opening[count], fits = allows(token);
+  if (!opens) {
+    phase_ = Phase::Constrained;
+    return std::nullopt;
+  }
+  if (fits && count + 1 < start_.opening.size()) return accept_constrained(token);
+  phase_ = Phase::Free;
+  if (!grammar_->is_free()) library_->matcher.Rollback(static_cast<int>(count));
+  text_.clear();
+  sizes_.clear();
+  return std::nullopt;
+}
+
+Status Matcher::accept_free(Token token) {
+  const std::optional<Token> only = forced();
+  if (only && *only != token) return not_allowed(grammar_->vocabulary().text(token), tokens_.size());
   tokens_.push_back(token);
   begin_ = tokens_.size();
+  if (tokens_.size() <= start_.opening.size()) return {};
   text_ += grammar_->vocabulary().text(token);
   return begin_behind_marker();
 }
@@ -106,8 +185,8 @@ Status Matcher::begin_behind_marker() {
   }
   text_.erase(0, found + marker.size());
   text_.erase(0, std::min(text_.find_first_not_of(" \t\r\n"), text_.size()));
-  constrained_ = true;
-  if (text_.empty()) return {};
+  phase_ = text_.empty() ? Phase::Gap : Phase::Constrained;
+  if (text_.empty() || grammar_->is_free()) return {};
   try {
     if (library_->matcher.AcceptString(text_)) return {};
   } catch (const std::exception&) {
@@ -119,6 +198,12 @@ Status Matcher::begin_behind_marker() {
 Status Matcher::accept_constrained(Token token) {
   const std::string_view text = grammar_->vocabulary().text(token);
   const bool ends = is_end(token);
+  if (grammar_->is_free()) {
+    tokens_.push_back(token);
+    sizes_.push_back(text_.size());
+    ended_ = ends;
+    return {};
+  }
   try {
     if (!library_->matcher.AcceptToken(token)) return not_allowed(text, tokens_.size());
   } catch (const std::exception& error) {
@@ -135,11 +220,9 @@ Status Matcher::accept_constrained(Token token) {
 bool Matcher::only_end_is_left() {
   if (!library_->matcher.IsCompleted()) return false;
   scratch_.resize(mask_words());
-  const Result<bool> filled = fill(scratch_);
+  const Result<bool> filled = fill_constrained(scratch_);
   if (!filled || !*filled) return false;
-  for (const Token token : end_tokens_)
-    scratch_[static_cast<size_t>(token) / 32] &=
-        ~static_cast<int32_t>(1U << (static_cast<unsigned>(token) % 32));
+  for (const Token token : end_tokens_) scratch_[static_cast<size_t>(token) / 32] &= ~bit_of(token);
   return std::all_of(scratch_.begin(), scratch_.end(), [](int32_t word) { return word == 0; });
 }
 
@@ -152,10 +235,10 @@ void Matcher::rollback(size_t count) {
   SLUICE_CHECK(count <= tokens_.size());
   if (count == 0) return;
   ended_ = false;
-  const size_t constrained = constrained_ ? tokens_.size() - begin_ : 0;
+  const size_t constrained = phase_ == Phase::Constrained ? tokens_.size() - begin_ : 0;
   if (count > constrained || (count == constrained && !grammar_->after().empty()))
     return reset_to(tokens_.size() - count);
-  library_->matcher.Rollback(static_cast<int>(count));
+  if (!grammar_->is_free()) library_->matcher.Rollback(static_cast<int>(count));
   tokens_.resize(tokens_.size() - count);
   text_.resize(sizes_[sizes_.size() - count]);
   sizes_.resize(sizes_.size() - count);
@@ -164,7 +247,7 @@ void Matcher::rollback(size_t count) {
 // Plays the first `count` tokens again, where the place at which the constraint began is taken back.
 void Matcher::reset_to(size_t count) {
   std::vector<Token> kept(tokens_.begin(), tokens_.begin() + static_cast<std::ptrdiff_t>(count));
-  *this = Matcher(grammar_, end_tokens_);
+  *this = Matcher(grammar_, end_tokens_, start_);
   for (const Token token : kept) SLUICE_CHECK(accept(token).ok());
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,8 +16,10 @@ namespace sluice::grammar {
 
 class Matcher {
  public:
-  // `end_tokens` end the sequence: they are allowed where the text is complete.
-  Matcher(std::shared_ptr<const CompiledGrammar> grammar, std::span<const Token> end_tokens);
+  // `end_tokens` end the sequence: they are allowed where the text is complete. `start` says what the free text before the
+  // grammar is, where there is one.
+  Matcher(std::shared_ptr<const CompiledGrammar> grammar, std::span<const Token> end_tokens,
+          request::FreeStart start = {});
   Matcher(const Matcher& other);
   Matcher(Matcher&&) noexcept;
   Matcher& operator=(const Matcher& other);
@@ -38,6 +41,15 @@ class Matcher {
 
  private:
   struct Library;
+  // Undecided: the tokens so far begin the opening of the free text and fit the constraint. Gap: behind the free text, where blanks may come.
+  enum class Phase : uint8_t { Undecided, Free, Gap, Constrained };
+  static constexpr size_t kMostBlanks = 4;  // tokens of them
+
+  Result<bool> fill_constrained(std::span<int32_t> mask) const;
+  std::optional<Token> forced() const;
+  Status accept_free(Token token);
+  std::optional<Status> accept_undecided(Token token);
+  bool allows(Token token) const;
   Status begin_behind_marker();
   Status accept_constrained(Token token);
   bool is_end(Token token) const;
@@ -52,7 +64,9 @@ class Matcher {
   size_t begin_ = 0;           // tokens before the constraint; it begins with tokens_[begin_]
   std::string text_;           // since the constraint began; before it, what may hold the marker
   std::vector<size_t> sizes_;  // of text_ before each token since the constraint began
-  bool constrained_ = false;
+  request::FreeStart start_;
+  Phase phase_;
+  size_t blanks_ = 0;  // of the gap
   bool ended_ = false;
   std::vector<int32_t> scratch_;
 };

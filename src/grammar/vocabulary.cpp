@@ -35,8 +35,10 @@ WarningScope::~WarningScope() {
   current_scope = outer_;
 }
 
-Vocabulary::Vocabulary(const tokenizer::Tokenizer& tokenizer, int width, std::vector<Token> end_tokens)
+Vocabulary::Vocabulary(const tokenizer::Tokenizer& tokenizer, int width, std::vector<Token> end_tokens,
+                       std::vector<Token> marks)
     : Vocabulary(bytes_of(tokenizer, width), std::move(end_tokens)) {
+  marks_ = std::move(marks);
   control_.resize(tokens_.size());
   for (Token id = 0; id < std::min<int64_t>(width, tokenizer.vocab_size()); ++id) {
     const auto index = static_cast<size_t>(id);
@@ -47,9 +49,30 @@ Vocabulary::Vocabulary(const tokenizer::Tokenizer& tokenizer, int width, std::ve
 Vocabulary::Vocabulary(std::vector<std::string> tokens, std::vector<Token> end_tokens)
     : tokens_(std::move(tokens)), end_tokens_(std::move(end_tokens)) {
   std::erase_if(end_tokens_, [&](Token token) { return token < 0 || token >= width(); });
+  library_ = make_library(tokens_);
+  for (Token token = 0; token < width(); ++token) {
+    const std::string& text = tokens_[static_cast<size_t>(token)];
+    if (!text.empty() && text.find_first_not_of(" \t\r\n") == std::string::npos)
+      blank_tokens_.push_back(token);
+  }
+}
+
+std::unique_ptr<Vocabulary::Library> Vocabulary::make_library(const std::vector<std::string>& tokens) const {
   const std::vector<int32_t> stops(end_tokens_.begin(), end_tokens_.end());
-  library_ = std::make_unique<Library>(
-      Library{xgrammar::TokenizerInfo(tokens_, xgrammar::VocabType::RAW, width(), stops)});
+  return std::make_unique<Library>(
+      Library{xgrammar::TokenizerInfo(tokens, xgrammar::VocabType::RAW, width(), stops)});
+}
+
+const Vocabulary::Library& Vocabulary::library_with_marks() const {
+  std::call_once(marked_once_, [&] {
+    std::vector<std::string> tokens = tokens_;
+    for (const Token mark : marks_) {
+      const bool ends = std::find(end_tokens_.begin(), end_tokens_.end(), mark) != end_tokens_.end();
+      if (mark >= 0 && mark < width() && !ends) tokens[static_cast<size_t>(mark)] = text(mark);
+    }
+    if (tokens != tokens_) marked_ = make_library(tokens);
+  });
+  return marked_ != nullptr ? *marked_ : *library_;
 }
 
 Vocabulary::~Vocabulary() = default;

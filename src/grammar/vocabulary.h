@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,9 +15,10 @@ namespace sluice::grammar {
 // Never changes once it is made; may be used by many threads at once.
 class Vocabulary {
  public:
-  // `width` is that of a row of logits, at least the tokenizer's own. Control tokens are never part of a constrained text;
-  // those of `end_tokens` end it.
-  Vocabulary(const tokenizer::Tokenizer& tokenizer, int width, std::vector<Token> end_tokens);
+  // `width` is that of a row of logits, at least the tokenizer's own. Control tokens are never part of a constrained text,
+  // but for those of `marks` in structural tags, where they stand for their spelling; those of `end_tokens` end it.
+  Vocabulary(const tokenizer::Tokenizer& tokenizer, int width, std::vector<Token> end_tokens,
+             std::vector<Token> marks = {});
   // Tokens given by their bytes; empty: never part of a text.
   Vocabulary(std::vector<std::string> tokens, std::vector<Token> end_tokens);
   ~Vocabulary();
@@ -32,12 +34,19 @@ class Vocabulary {
 
   struct Library;  // what xgrammar keeps of it
   const Library& library() const { return *library_; }
+  const Library& library_with_marks() const;
+  // Tokens of nothing but spaces and line breaks.
+  const std::vector<Token>& blank_tokens() const { return blank_tokens_; }
 
  private:
+  std::unique_ptr<Library> make_library(const std::vector<std::string>& tokens) const;
+
   std::vector<std::string> tokens_;
   std::vector<std::string> control_;  // spelling of those that have no bytes
-  std::vector<Token> end_tokens_;
+  std::vector<Token> end_tokens_, blank_tokens_, marks_;
   std::unique_ptr<Library> library_;
+  mutable std::once_flag marked_once_;
+  mutable std::unique_ptr<Library> marked_;  // made when it is first asked for; null where there are no marks
 };
 
 }  // namespace sluice::grammar

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "chat/chat_prompt.h"
 #include "chat/chat_template.h"
+#include "chat/formats/model_format.h"
 #include "formats/quote.h"
 #include "grammar/grammar_store.h"
 #include "llm/guarded.h"
@@ -83,8 +84,9 @@ Status Session::Parts::start_engine(const SessionOptions& options, const std::st
   if (!made) return made.error();
   setup = std::move(*made);
   if (tokenizer) {
-    grammars = std::make_shared<grammar::GrammarStore>(
-        std::make_shared<const grammar::Vocabulary>(*tokenizer, spec.vocab, setup.executor.eos_tokens));
+    grammars = std::make_shared<grammar::GrammarStore>(std::make_shared<const grammar::Vocabulary>(
+        *tokenizer, spec.vocab, setup.executor.eos_tokens,
+        chat::all_mark_tokens(chat_template ? &*chat_template : nullptr, *tokenizer)));
     setup.executor.grammars = grammars;
   }
   Result<std::unique_ptr<runtime::ModelExecutor>> ready =

@@ -15,12 +15,14 @@ struct CountBytes {
   }
   size_t operator()(const ContextFree& free) const { return free.grammar.size(); }
   size_t operator()(const StructuralTag& tag) const { return tag.tag.size(); }
+  size_t operator()(const AnyText&) const { return 0; }
 };
 
 }  // namespace
 
 size_t bytes_of(const Constraint& constraint) {
-  return constraint.after.size() + std::visit(CountBytes{}, constraint.body);
+  const size_t tokens = constraint.start.opening.size() + constraint.start.closing.size();
+  return constraint.after.size() + tokens * sizeof(Token) + std::visit(CountBytes{}, constraint.body);
 }
 
 }  // namespace sluice::request

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
+
+#include "base/ids.h"
 
 namespace sluice::request {
 
@@ -63,16 +66,35 @@ inline ContextFree context_free(std::string grammar) {
 struct StructuralTag {
   std::string tag;
   bool strict = false;
+  // What a grammar cannot hold of the schemas passes, and a schema that cannot be used is any JSON: whoever reads the
+  // parts of the answer looks after them.
+  bool lenient = false;
 
   bool operator==(const StructuralTag&) const = default;
 };
 
+// Any text: where only what comes before it is limited.
+struct AnyText {
+  bool operator==(const AnyText&) const = default;
+};
+
+// The free text before a constraint, which Constraint::after ends.
+struct FreeStart {
+  // It is there only where the answer begins with these tokens, and the constraint begins at once otherwise. Empty: always.
+  std::vector<Token> opening;
+  std::optional<int> budget;   // most tokens behind the opening
+  std::vector<Token> closing;  // that follow when the budget is spent; their text has Constraint::after
+
+  bool operator==(const FreeStart&) const = default;
+};
+
 struct Constraint {
-  using Body = std::variant<JsonSchema, JsonObject, Pattern, Choice, ContextFree, StructuralTag>;
+  using Body = std::variant<JsonSchema, JsonObject, Pattern, Choice, ContextFree, StructuralTag, AnyText>;
   Body body;
   // The constraint begins behind the first place where the answer has this text, the end of its reasoning
   // ("</think>"): what comes before is free, but cannot end the answer. Empty: with the first token.
   std::string after;
+  FreeStart start = {};  // of no meaning where `after` is empty
 
   bool operator==(const Constraint&) const = default;
 };

@@ -261,11 +261,17 @@ void fields(Io& io, ContextFree& v) {
 }
 template <class Io>
 void fields(Io& io, StructuralTag& v) {
-  io(v.tag, v.strict);
+  io(v.tag, v.strict, v.lenient);
+}
+template <class Io>
+void fields(Io&, AnyText&) {}
+template <class Io>
+void fields(Io& io, FreeStart& v) {
+  io(v.opening, v.budget, v.closing);
 }
 template <class Io>
 void fields(Io& io, Constraint& v) {
-  io(v.body, v.after);
+  io(v.body, v.after, v.start);
 }
 template <class Io>
 void fields(Io& io, SamplingParams& v) {

@@ -32,7 +32,9 @@ TokenSampler::TokenSampler(const SequenceStart& start)
       choice_(start.choice),
       processors_(params_, end_tokens_of(start)),
       history_(start.prompt, processors_.needs()) {
-  if (start.grammar != nullptr) matcher_.emplace(start.grammar, processors_.end_tokens());
+  if (start.grammar != nullptr)
+    matcher_.emplace(start.grammar, processors_.end_tokens(),
+                     params_->constraint ? params_->constraint->start : request::FreeStart{});
 }
 
 void TokenSampler::accept(Token token) {

@@ -13,6 +13,22 @@ bool ModelFormat::reasons() const {
   return output.reasoning || (output.tools && output.tools->syntax == CallSyntax::Harmony);
 }
 
+namespace {
+
+void add_mark_tokens(const OutputFormat& format, const tokenizer::Tokenizer& tokenizer,
+                     std::vector<Token>& out) {
+  for (const std::string& mark : marks_of(format)) {
+    const Result<std::vector<Token>> tokens = tokenizer.encode(mark, {.parse_special = true});
+    if (!tokens) continue;
+    for (const Token token : *tokens)
+      if (tokenizer.is_special(token)) out.push_back(token);
+  }
+  std::sort(out.begin(), out.end());
+  out.erase(std::unique(out.begin(), out.end()), out.end());
+}
+
+}  // namespace
+
 Result<ModelFormat> make_model_format(const ChatTemplate& chat_template,
                                       const tokenizer::Tokenizer& tokenizer, std::string_view tool_format) {
   TemplateFormat found = derive_format(chat_template);
@@ -33,15 +49,18 @@ Result<ModelFormat> make_model_format(const ChatTemplate& chat_template,
   }
   // A model that was not trained for calls is told the most common format.
   if (!out.output.tools) out.output.tools = *find_tool_format("hermes");
-  for (const std::string& mark : marks_of(out.output)) {
-    const Result<std::vector<Token>> tokens = tokenizer.encode(mark, {.parse_special = true});
-    if (!tokens) continue;
-    for (const Token token : *tokens)
-      if (tokenizer.is_special(token)) out.mark_tokens.push_back(token);
-  }
-  std::sort(out.mark_tokens.begin(), out.mark_tokens.end());
-  out.mark_tokens.erase(std::unique(out.mark_tokens.begin(), out.mark_tokens.end()), out.mark_tokens.end());
+  add_mark_tokens(out.output, tokenizer, out.mark_tokens);
   return out;
+}
+
+std::vector<Token> all_mark_tokens(const ChatTemplate* chat_template, const tokenizer::Tokenizer& tokenizer) {
+  std::vector<Token> tokens;
+  for (const ToolFormat& format : tool_formats())
+    add_mark_tokens({.tools = format, .reasoning = std::nullopt}, tokenizer, tokens);
+  for (const ReasoningFormat& format : reasoning_formats())
+    add_mark_tokens({.tools = std::nullopt, .reasoning = format}, tokenizer, tokens);
+  if (chat_template != nullptr) add_mark_tokens(derive_format(*chat_template).output, tokenizer, tokens);
+  return tokens;
 }
 
 namespace {

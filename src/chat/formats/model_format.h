@@ -29,6 +29,9 @@ Result<ModelFormat> make_model_format(const ChatTemplate& chat_template,
                                       const tokenizer::Tokenizer& tokenizer,
                                       std::string_view tool_format = {});
 
+// Control tokens that are marks of some format, ascending: those of the table, and the template's own.
+std::vector<Token> all_mark_tokens(const ChatTemplate* chat_template, const tokenizer::Tokenizer& tokenizer);
+
 // Calls as the model would write them.
 std::string write_calls(const ToolFormat& format, const std::vector<ToolCall>& calls);
 
