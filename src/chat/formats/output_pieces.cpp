@@ -1,23 +1,16 @@
 #include "chat/formats/output_pieces.h"
 
+#include "chat/constraint/tool_schema.h"
+
 namespace sluice::chat {
 
 std::vector<std::string> ToolSet::types_of(std::string_view tool, std::string_view argument) const {
   const auto found = schemas_.find(tool);
   if (found == schemas_.end()) return {};
-  const json::object* schema = found->second.if_object();
-  const json::value* properties = schema == nullptr ? nullptr : schema->if_contains("properties");
-  const json::object* named = properties == nullptr ? nullptr : properties->if_object();
-  const json::value* property = named == nullptr ? nullptr : named->if_contains(argument);
-  const json::object* object = property == nullptr ? nullptr : property->if_object();
-  const json::value* type = object == nullptr ? nullptr : object->if_contains("type");
-  std::vector<std::string> types;
-  if (type == nullptr) return types;
-  if (const json::string* one = type->if_string()) types.emplace_back(*one);
-  if (const json::array* several = type->if_array())
-    for (const json::value& item : *several)
-      if (item.is_string()) types.emplace_back(item.get_string());
-  return types;
+  const json::value& schema = resolve(found->second, found->second);
+  const json::value* properties = keyword(schema, "properties");
+  const json::value* property = properties == nullptr ? nullptr : keyword(*properties, argument);
+  return property == nullptr ? std::vector<std::string>() : schema_types(found->second, *property);
 }
 
 void ParsedOutput::add(const OutputPiece& piece) {
