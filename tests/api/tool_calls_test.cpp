@@ -210,22 +210,14 @@ TEST_F(ToolCallTest, WhatCannotBeKeptIsRefusedByName) {
     return rig_.refusal(path, "{" + fields + "," + kHi + "}");
   };
   EXPECT_EQ(
-      refused(kChatRoute, R"("tool_choice":"required",)" + kOpenAiTools),
-      "400 unsupported_parameter tool_choice: 'tool_choice' asks for a call, which cannot be enforced; use "
-      "\"auto\"");
-  EXPECT_EQ(
       refused(kChatRoute, R"("tool_choice":{"type":"function","function":{"name":"sub"}},)" + kOpenAiTools),
       "400 invalid_value tool_choice: 'tool_choice' names 'sub', which is not in 'tools'");
-  EXPECT_EQ(refused(kChatRoute, R"("tools":[{"type":"function","function":{"name":"f","strict":true}}])"),
-            "400 unsupported_parameter tools: 'strict' of the tool 'f' cannot be enforced; leave it out");
-  EXPECT_EQ(refused(kChatRoute, R"("thinking_token_budget":5)"),
-            "400 unsupported_parameter thinking_token_budget: 'thinking_token_budget' is 5, which cannot be "
-            "enforced "
-            "for the reasoning of 'tiny'; limit the answer instead");
   EXPECT_EQ(
-      refused(kMessagesRoute, R"("max_tokens":50,"thinking":{"type":"enabled","budget_tokens":20})"),
-      "400 unsupported_parameter thinking.budget_tokens: 'thinking.budget_tokens' is 20, which cannot be "
-      "enforced for the reasoning of 'tiny'; limit the answer instead");
+      refused(
+          kChatRoute,
+          R"("tools":[{"type":"function","function":{"name":"f","strict":true,"parameters":{"type":"object","properties":{"a":{"type":"array","uniqueItems":true}}}}}])"),
+      "400 invalid_value tools: 'strict' of the tool 'f': `uniqueItems` at #/properties/a cannot be enforced "
+      "while the answer is generated, which `strict` asks for");
   EXPECT_EQ(
       refused(
           kChatRoute,

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Tool calls through clients that people have, unmodified: openai, anthropic, ollama, LangChain and LiteLLM.
+"""Tool calls through clients that people have, unmodified: openai and its agents SDK, anthropic, ollama, LangChain, LiteLLM
+and instructor.
 
 The default model was not trained for calls, and its chat template shows no tools: the server describes them in the system
-message. With three calls before it in the conversation the model writes the next one, greedily, every time."""
+message. With three calls before it in the conversation the model writes the next one, greedily, every time; where a client
+asks for a call, the grammar makes it write one."""
 import importlib
 import json
 import os
@@ -16,6 +18,9 @@ os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # no download at 
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOLS = [{"type": "function", "function": {"name": "get_weather", "description": "Weather in a city",
                                            "parameters": PARAMETERS}}]
+TIME = {"type": "function", "function": {"name": "get_time", "description": "Time in a zone", "strict": True, "parameters": {
+    "type": "object", "properties": {"zone": {"type": "string", "enum": ["UTC", "CET"]}, "hours": {"type": "integer"}},
+    "required": ["zone", "hours"], "additionalProperties": False}}}
 CITIES = ("Rome", "Oslo", "Lima")
 server = None
 
@@ -160,6 +165,130 @@ def test_litellm():
     parts = [chunk.choices[0].delta.tool_calls or [] for chunk in
              litellm.completion(messages=conversation("Paris"), stream=True, **request)]
     is_call(made.function.name, "".join(part.function.arguments or "" for deltas in parts for part in deltas))
+
+
+def test_required_and_named_calls():
+    """A conversation with two tools: the first call is required, the second one named, then the answer is a text."""
+    tools = [TOOLS[0], TIME]
+    hi = [{"role": "user", "content": "Hello."}]
+    made = chat(messages=hi, tools=tools, tool_choice="required", parallel_tool_calls=False, max_tokens=200).choices[0]
+    assert made.finish_reason == "tool_calls" and len(made.message.tool_calls) == 1, made
+    first = made.message.tool_calls[0]
+    assert first.function.name in ("get_weather", "get_time") and json.loads(first.function.arguments), first
+    hi += [made.message, {"role": "tool", "tool_call_id": first.id, "content": "31"}]
+    named = chat(messages=hi, tools=tools, tool_choice={"type": "function", "function": {"name": "get_time"}},
+                 max_tokens=200).choices[0]
+    second = named.message.tool_calls[0]
+    arguments = json.loads(second.function.arguments)
+    assert arguments["zone"] in ("UTC", "CET") and isinstance(arguments["hours"], int), arguments
+    hi += [named.message, {"role": "tool", "tool_call_id": second.id, "content": "12"}]
+    assert chat(messages=hi, tools=tools, tool_choice="none").choices[0].message.content
+
+
+def test_required_streams_are_the_whole():
+    for seed in range(3):
+        fields = {"messages": [{"role": "user", "content": "Hello."}], "tools": [TIME], "tool_choice": "required",
+                  "temperature": 1, "seed": seed, "max_tokens": 120}
+        whole = chat(**fields).choices[0].message.tool_calls
+        parts = [delta for chunk in chat(stream=True, **fields) for delta in chunk.choices[0].delta.tool_calls or []]
+        assert "".join(part.function.arguments or "" for part in parts if part.index == 0) == whole[0].function.arguments
+
+
+def test_openai_parses_calls_and_answers():
+    pydantic = package("pydantic")
+
+    class GetTime(pydantic.BaseModel):
+        zone: str
+        hours: int
+
+    client = openai_client().chat.completions
+    tool = package("openai").pydantic_function_tool(GetTime)
+    request = {"model": server.model, "messages": [{"role": "user", "content": "Hello."}], "max_tokens": 200,
+               "temperature": 0}
+    made = client.parse(tools=[tool], tool_choice="required", parallel_tool_calls=False, **request).choices[0].message
+    assert isinstance(made.tool_calls[0].function.parsed_arguments, GetTime), made
+    answer = client.parse(response_format=GetTime, **request).choices[0].message
+    assert isinstance(answer.parsed, GetTime), answer
+
+
+def test_anthropic_must_call():
+    client = package("anthropic").Anthropic(base_url=server.url, api_key="none", max_retries=0)
+    tool = {"name": "get_time", "description": "Time", "input_schema": TIME["function"]["parameters"]}
+    for choice in ({"type": "any", "disable_parallel_tool_use": True}, {"type": "tool", "name": "get_time"}):
+        answer = client.messages.create(model=server.model, max_tokens=200, tools=[tool], tool_choice=choice,
+                                        messages=[{"role": "user", "content": "Hello."}])
+        used = answer.content[0]
+        assert answer.stop_reason == "tool_use" and used.name == "get_time" and used.input["zone"] in ("UTC", "CET"), answer
+
+
+def test_agents():
+    """An agent of the SDK runs two tools, each once, and ends with the result of the last."""
+    agents = package("agents")
+    asyncio = package("asyncio")
+    agents.set_tracing_disabled(True)
+    called = []
+
+    @agents.function_tool
+    def get_weather(city: str) -> str:
+        called.append(("get_weather", city))
+        return "sunny"
+
+    @agents.function_tool
+    def get_time(hours: int) -> str:
+        called.append(("get_time", hours))
+        return "noon"
+
+    def agent(tool, choice):
+        client = package("openai").AsyncOpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
+        settings = agents.ModelSettings(tool_choice=choice, temperature=0, max_tokens=200, parallel_tool_calls=False)
+        model = agents.OpenAIChatCompletionsModel(model=server.model, openai_client=client)
+        return agents.Agent(name="helper", instructions="Help.", model=model, tools=tool, model_settings=settings,
+                            tool_use_behavior="stop_on_first_tool")
+
+    async def talk():
+        first = await agents.Runner.run(agent([get_weather, get_time], "get_weather"), "Hello.")
+        return first, await agents.Runner.run(agent([get_weather, get_time], "get_time"), first.to_input_list())
+    first, second = asyncio.run(talk())
+    assert first.final_output == "sunny" and second.final_output == "noon", (first, second)
+    assert [name for name, _ in called] == ["get_weather", "get_time"] and isinstance(called[1][1], int), called
+
+
+def test_langchain_structured_output():
+    pydantic = package("pydantic")
+
+    class Person(pydantic.BaseModel):
+        """A person."""
+        name: str
+        age: int
+
+    for method in ("function_calling", "json_schema"):
+        model = package("langchain_openai").ChatOpenAI(model=server.model, base_url=server.url + "/v1", api_key="none",
+                                                       temperature=0, max_tokens=200, max_retries=0)
+        answer = model.with_structured_output(Person, method=method).invoke("Ann is 30 years old.")
+        assert isinstance(answer, Person), (method, answer)
+
+
+def test_instructor():
+    pydantic = package("pydantic")
+
+    class Person(pydantic.BaseModel):
+        name: str
+        age: int
+
+    client = package("instructor").from_openai(openai_client())
+    person = client.chat.completions.create(model=server.model, response_model=Person, max_tokens=200, temperature=0,
+                                            max_retries=0, messages=[{"role": "user", "content": "Ann is 30 years old."}])
+    assert isinstance(person, Person), person
+
+
+def test_tools_that_are_not_run_are_left_out():
+    """As Codex sends them."""
+    answer = server.post("/v1/responses", {
+        "model": server.model, "input": "Hi", "max_output_tokens": 4, "tool_choice": "auto", "parallel_tool_calls": False,
+        "tools": [{"type": "web_search", "external_web_access": True}, {"type": "custom", "name": "apply_patch", "format": {
+            "type": "grammar", "syntax": "lark", "definition": "start: /x/"}}, {"type": "namespace", "name": "n", "tools": []},
+            {"type": "local_shell"}, {"type": "function", "name": "f", "strict": False, "parameters": PARAMETERS}]})
+    assert answer["status"] in ("completed", "incomplete"), answer
 
 
 def test_tool_format_option():

@@ -52,16 +52,14 @@ constexpr Field kAnthropicConversation[] = {
              "tool_use and tool_result); a last one of the assistant is continued",
              read_anthropic_messages)),
     used("thinking", {Kind::Object},
-         "{type: enabled or disabled}: enable_thinking for the chat template; a budget_tokens below "
-         "max_tokens is "
-         "refused where the model reasons",
+         "{type: enabled or disabled, budget_tokens}: enable_thinking for the chat template, and the most "
+         "tokens of the reasoning",
          read_thinking),
     nested("output_config", "how the model works on the answer", kOutputConfig),
     used("tools", {Kind::List}, "{name, description, input_schema}; tools of the server's are left out",
          read_anthropic_tools),
     used("tool_choice", {Kind::Object},
-         "{type: auto or none, disable_parallel_tool_use}; a call cannot be enforced",
-         read_anthropic_tool_choice)
+         "{type: auto, any, tool with name, or none; disable_parallel_tool_use}", read_anthropic_tool_choice)
         .by_default("auto"),
     ignored("metadata", "notes of the client"),
     ignored("service_tier", "there is one"),

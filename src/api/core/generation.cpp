@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <span>
 
+#include "api/core/answer_constraint.h"
 #include "api/core/errors.h"
 #include "api/fields/parameters.h"
 #include "api/fields/tool_fields.h"
@@ -88,17 +89,6 @@ class PromptEncoder {
   Purpose purpose_;
 };
 
-// Whether the prompt has opened the reasoning is seen at its end.
-chat::AnswerStart answer_start(const ServedModel& model, const AnswerSetup& setup,
-                               const chat::OutputFormat& output) {
-  constexpr size_t kTail = 32;
-  const std::vector<Token>& prompt = setup.prompts.front();
-  const auto tail = std::span(prompt).last(std::min(kTail, prompt.size()));
-  if (output.reasoning && chat::opens_reasoning(model.tokenizer->decode(tail), *output.reasoning))
-    return chat::AnswerStart::Reasoning;
-  return setup.parsed.chat.continue_final_message ? chat::AnswerStart::Content : chat::AnswerStart::Fresh;
-}
-
 void truncate(const ServedModel& model, const ParsedRequest& parsed, std::vector<Token>& tokens) {
   if (!parsed.truncate_prompt_tokens) return;
   int keep = *parsed.truncate_prompt_tokens;
@@ -179,13 +169,15 @@ Problem compile_constraint(const ServedModel& model, const request::Constraint& 
     return std::nullopt;
   }
   if (grammar.error().code == ErrorCode::Unavailable) return to_api_error(grammar.error());
-  ApiError error =
-      invalid_value("response_format", fmt::format("'response_format': {}", grammar.error().message));
+  const auto* tag = std::get_if<request::StructuralTag>(&constraint.body);
+  const char* field = tag != nullptr && tag->lenient ? "tools" : "response_format";
+  ApiError error = invalid_value(field, fmt::format("'{}': {}", field, grammar.error().message));
   if (std::holds_alternative<request::JsonSchema>(constraint.body)) error.code = "json_schema_invalid";
   return error;
 }
 
-Problem fill(const Call& call, const ServedModel& model, const AnswerSetup& setup, EngineJob& prepared) {
+Problem fill(const Call& call, const ServedModel& model, const AnswerSetup& setup, AnswerConstraint wanted,
+             EngineJob& prepared) {
   const ParsedRequest& parsed = setup.parsed;
   Result<Parameters> parameters = make_parameters(parsed, model.tokenizer);
   if (!parameters) return to_api_error(parameters.error());
@@ -197,9 +189,13 @@ Problem fill(const Call& call, const ServedModel& model, const AnswerSetup& setu
   Result<engine::TextMaker> text = engine::make_text_maker(*model.tokenizer, std::move(parameters->text));
   if (!text) return invalid_value("stop", text.error().message);
   std::shared_ptr<const void> grammar;
-  if (sampling.constraint) {
-    if (Problem problem = compile_constraint(model, *sampling.constraint, grammar)) return problem;
+  if (wanted.constraint) {
+    if (Problem problem = compile_constraint(model, *wanted.constraint, grammar)) {
+      if (!wanted.is_wish) return problem;
+      wanted.constraint.reset();
+    }
   }
+  sampling.constraint = std::move(wanted.constraint);
   for (const std::vector<Token>& prompt : setup.prompts) {
     if (Problem problem = fit(call, model, parsed, prompt.size(), sampling.max_tokens)) return problem;
     if (Status valid = request::validate(sampling, static_cast<int>(model.vocab)); !valid)
@@ -262,31 +258,9 @@ void set_output(const ServedModel& model, AnswerSetup& setup) {
       tools.add(std::string(function.at("name").as_string()), function.at("parameters"));
     }
   }
-  setup.start = answer_start(model, setup, output);
+  setup.start = answer_start(model, setup, output.reasoning ? &*output.reasoning : nullptr);
   setup.output = std::make_shared<chat::OutputFormat>(std::move(output));
   setup.tools = std::make_shared<chat::ToolSet>(std::move(tools));
-}
-
-// What is promised about an answer and cannot be kept is refused.
-Problem check_promises(const ServedModel& model, const ParsedRequest& parsed) {
-  const ToolsDraft& tools = parsed.tools;
-  if (tools.offered() && tools.use == ToolUse::Required)
-    return unsupported_parameter("tool_choice",
-                                 "'tool_choice' asks for a call, which cannot be enforced; use \"auto\"");
-  if (tools.offered() && !tools.strict.empty())
-    return unsupported_parameter(
-        "tools",
-        fmt::format("'strict' of the tool '{}' cannot be enforced; leave it out", tools.strict.front()));
-  const ReasoningDraft& reasoning = parsed.reasoning;
-  const bool may_exceed = reasoning.budget && parsed.max_tokens.value_or(-1) < 0;
-  const bool exceeds = reasoning.budget && *reasoning.budget < parsed.max_tokens.value_or(0);
-  if (model.format && model.format->reasons() && (may_exceed || exceeds))
-    return unsupported_parameter(
-        reasoning.budget_field,
-        fmt::format(
-            "'{}' is {}, which cannot be enforced for the reasoning of '{}'; limit the answer instead",
-            reasoning.budget_field, *reasoning.budget, model.id));
-  return std::nullopt;
 }
 
 }  // namespace
@@ -346,7 +320,6 @@ Reply generate(const Call& call, ParsedRequest parsed, MakeWriter make_writer) {
   prepared.model = choose_model(call, parsed, problem);
   if (problem) return *problem;
   if (!problem) problem = check_tools(parsed);
-  if (!problem) problem = check_promises(*prepared.model, parsed);
   if (problem) return in_clients_words(*std::move(problem), parsed.sent);
   fill_defaults(parsed, prepared.model->defaults);
   AnswerSetup setup{.parsed = std::move(parsed),
@@ -357,8 +330,10 @@ Reply generate(const Call& call, ParsedRequest parsed, MakeWriter make_writer) {
   if ((problem = encode_prompts(call, *prepared.model, setup.parsed, Purpose::Run, setup.prompts)))
     return *problem;
   set_output(*prepared.model, setup);
-  if ((problem = fill(call, *prepared.model, setup, prepared)))
-    return in_clients_words(*std::move(problem), setup.parsed.sent);
+  AnswerConstraint wanted;
+  problem = constrain_answer(*prepared.model, setup, wanted);
+  if (!problem) problem = fill(call, *prepared.model, setup, std::move(wanted), prepared);
+  if (problem) return in_clients_words(*std::move(problem), setup.parsed.sent);
   setup.echoed = echoed_message(setup.parsed);
   setup.parsed.chat = {};
   setup.parsed.prompts.clear();

@@ -25,7 +25,8 @@ Status read_budget(const json::value& value, ParsedRequest& parsed) {
   parsed.reasoning.budget_field = name;
   return {};
 }
-constexpr char kThinkingBudget[] = "thinking_token_budget", kMaxThinking[] = "max_thinking_tokens";
+constexpr char kThinkingBudget[] = "thinking_token_budget", kMaxThinking[] = "max_thinking_tokens",
+               kShortBudget[] = "thinking_budget";
 
 Status read_reasoning_format(const json::value& value, ParsedRequest& parsed) {
   parsed.reasoning.is_split = value.get_string() != "none";
@@ -61,7 +62,9 @@ constexpr Field kConversation[] = {
          read_continue_final_message),
     used("documents", {Kind::List}, "objects that the chat template may show to the model", read_documents),
     used("reasoning_effort", {Kind::Text},
-         "for the chat template; \"none\" also sets enable_thinking to false", read_reasoning_effort),
+         "for the chat template; where that does not read it, a limit of the reasoning: none 0, minimal 256, "
+         "low 1024, medium 4096 tokens. \"none\" also sets enable_thinking to false",
+         read_reasoning_effort),
     used("chat_template_kwargs", {Kind::Object}, "more variables for the chat template",
          read_template_variables),
     unsupported("chat_template", "requests bring no templates; the model's own is used", is_empty),
@@ -74,18 +77,19 @@ constexpr Field kConversation[] = {
          read_include_reasoning)
         .by_default("true"),
     used(kThinkingBudget, integer(0),
-         "most tokens of the reasoning; refused where the model may reason longer",
+         "most tokens of the reasoning, which then ends with the template's closing text",
          read_budget<kThinkingBudget>),
     used(kMaxThinking, integer(0), "the same", read_budget<kMaxThinking>),
+    used(kShortBudget, integer(0), "the same", read_budget<kShortBudget>),
     used("tools", {Kind::List},
-         "functions that the model may call: {type: function, function: {name, description, parameters}}; "
-         "other "
-         "types are left out",
+         "functions that the model may call: {type: function, function: {name, description, parameters, "
+         "strict}}; other types are left out",
          read_tools),
-    used("tool_choice", {}, "\"none\" or \"auto\"; a call cannot be enforced", read_tool_choice)
+    used("tool_choice", {}, "\"none\", \"auto\", \"required\", a named function, or allowed_tools",
+         read_tool_choice)
         .by_default("auto"),
-    used("parallel_tool_calls", {Kind::Boolean},
-         "an answer may hold several calls; else the first one is given", read_parallel_tool_calls)
+    used("parallel_tool_calls", {Kind::Boolean}, "an answer may hold several calls; else it ends after one",
+         read_parallel_tool_calls)
         .by_default("true"),
     ignored("parse_tool_calls", "calls are always read"),
 };

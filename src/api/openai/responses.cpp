@@ -146,7 +146,8 @@ constexpr Field kInput[] = {
          "functions that the model may call: {type: function, name, description, parameters}; other types "
          "are left out",
          read_echoed_tools),
-    used("tool_choice", {}, "\"none\" or \"auto\"; a call cannot be enforced", read_echoed_choice)
+    used("tool_choice", {}, "\"none\", \"auto\", \"required\", a named function, or allowed_tools",
+         read_echoed_choice)
         .by_default("auto"),
     used("parallel_tool_calls", {Kind::Boolean},
          "an answer may hold several calls; else the first one is given", read_parallel_tool_calls)
