@@ -94,6 +94,8 @@ inline typename I::F load_rows(const float* from, int64_t count) {
 
 // -- few tokens
 
+constexpr int64_t kFewTokens = 16;
+
 // The rows of one vector of a piece by N tokens: codes are unpacked once for all.
 template <class I, PanelFormat F, int N>
 [[gnu::always_inline]] inline void add_stored(typename I::F (&totals)[N], const uint8_t* head,
@@ -121,16 +123,16 @@ template <class I, PanelFormat F, int N>
   for (int n = 0; n < N; ++n) totals[n] = add_piece_sum<I, K>(totals[n], quads[n], s, *x[n]);
 }
 
-// One panel by all N tokens of the call.
+// One panel by N tokens from `token` on.
 template <class I, PanelFormat F, int N>
-void panel_for_few(const PanelGemm& gemm, int64_t panel) {
+void panel_for_few(const PanelGemm& gemm, int64_t panel, int64_t token) {
   constexpr int V = kPanelRows / I::kWidth;
   const uint8_t* head = gemm.panels + panel * F.panel_bytes(gemm.cols);
   const PanelActivations* x[N];
   typename I::F sums[V][N];
 #pragma GCC unroll 8
   for (int n = 0; n < N; ++n) {
-    x[n] = gemm.x + n * (gemm.cols / 32);
+    x[n] = gemm.x + (token + n) * (gemm.cols / 32);
 #pragma GCC unroll 4
     for (int v = 0; v < V; ++v) sums[v][n] = I::set1(0.0f);
   }
@@ -151,19 +153,18 @@ void panel_for_few(const PanelGemm& gemm, int64_t panel) {
     for (int n = 0; n < N; ++n) {
       if (gemm.bias != nullptr)
         sums[v][n] = I::add(sums[v][n], load_rows<I>(gemm.bias + row, gemm.rows - row));
-      store_rows<I>(gemm.out + n * gemm.out_stride + row, sums[v][n], gemm.rows - row);
+      store_rows<I>(gemm.out + (token + n) * gemm.out_stride + row, sums[v][n], gemm.rows - row);
     }
   }
 }
 
-// REQUIRES: at most N tokens.
+// All tokens from `token` on, N at a time. A panel's second reading finds it in a cache.
 template <class I, PanelFormat F, int N>
-void panels_for_few(const PanelGemm& gemm) {
+void panel_by_tokens(const PanelGemm& gemm, int64_t panel, int64_t token) {
+  for (; token + N <= gemm.tokens; token += N) panel_for_few<I, F, N>(gemm, panel, token);
   if constexpr (N > 1) {
-    if (gemm.tokens < N) return panels_for_few<I, F, N - 1>(gemm);
+    if (token < gemm.tokens) panel_by_tokens<I, F, N - 1>(gemm, panel, token);
   }
-  const int64_t panels = (gemm.rows + kPanelRows - 1) / kPanelRows;
-  for (int64_t panel = 0; panel < panels; ++panel) panel_for_few<I, F, N>(gemm, panel);
 }
 
 // -- more tokens
@@ -335,10 +336,13 @@ void panels_for_many(const PanelGemm& gemm, int64_t panel) {
 template <class I, DType type>
 void gemm_panels_of(const PanelGemm& gemm) {
   constexpr PanelFormat F = panel_format(type);
-  // Sums of a few tokens fit into registers beside the codes where a vector holds a whole panel.
-  constexpr int kFew = I::kWidth == kPanelRows ? 8 : 1;
-  if (gemm.tokens <= kFew) return panels_for_few<I, F, kFew>(gemm);
   const int64_t panels = (gemm.rows + kPanelRows - 1) / kPanelRows;
+  // Sums of eight tokens fit into registers beside the codes where a vector holds a whole panel.
+  constexpr bool kWhole = I::kWidth == kPanelRows;
+  if (gemm.tokens <= (kWhole ? kFewTokens : 1)) {
+    for (int64_t panel = 0; panel < panels; ++panel) panel_by_tokens<I, F, kWhole ? 8 : 1>(gemm, panel, 0);
+    return;
+  }
   for (int64_t panel = 0; panel < panels; panel += I::kPanelsAtOnce)
     panels_for_many<I, F, I::kPanelsAtOnce>(gemm, panel);
 }
