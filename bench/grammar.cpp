@@ -1,9 +1,10 @@
-// What constraints cost and what they let pass: bench_grammar MODEL SCHEMAS [EVERY [FIRST]]
+// What constraints cost and what they let pass: bench_grammar MODEL SCHEMAS [EVERY [closed]]
 // MODEL is anything that has a tokenizer, or `bytes` for a vocabulary of single bytes, with which the counts are fast.
 // SCHEMAS is a file like tests/grammar/data/schemas.json, or a folder of JSONSchemaBench (guidance-ai/jsonschemabench,
-// maskbench/data), of which every EVERYth file is read. For each schema: the time from its text to the first mask, and of
-// each mask while its values are written token by token. Processor time of one thread, so that other programs disturb it
-// less. A line for each schema that is refused, each valid value that is refused and each invalid one that is taken.
+// maskbench/data), of which every EVERYth file is read. `closed`: objects are closed and types assumed, as the API does
+// it. For each schema: the time from its text to the first mask, and of each mask while its values are written token by
+// token. Processor time of one thread, so that other programs disturb it less. A line for each schema that is refused, each
+// valid value that is refused and each invalid one that is taken.
 #include <fmt/format.h>
 #include <time.h>
 
@@ -48,6 +49,64 @@ void show(const char* what, std::vector<double>& list) {
              list.empty() ? 0 : 1e6 * list.back());
 }
 
+// The text of a value as it was sent: 1.0 stays 1.0, which draft 4 does not take for an integer.
+std::string text_of(const json::value& value) {
+  std::string out;
+  if (const json::array* array = value.if_array()) {
+    for (const json::value& one : *array) out += (out.empty() ? "" : ",") + text_of(one);
+    return "[" + out + "]";
+  }
+  if (const json::object* object = value.if_object()) {
+    for (const auto& member : *object)
+      out += (out.empty() ? "" : ",") + write_json(json::value(member.key())) + ":" + text_of(member.value());
+    return "{" + out + "}";
+  }
+  out = write_json(value);
+  return value.is_double() && out.find_first_of(".en") == std::string::npos ? out + ".0" : out;
+}
+
+// Every `properties` of a schema.
+void collect_properties(const json::value& schema, std::vector<const json::object*>& found) {
+  if (const json::array* array = schema.if_array()) {
+    for (const json::value& one : *array) collect_properties(one, found);
+  }
+  const json::object* object = schema.if_object();
+  if (object == nullptr) return;
+  const json::value* properties = object->if_contains("properties");
+  if (properties != nullptr && properties->is_object()) found.push_back(&properties->get_object());
+  for (const auto& member : *object) collect_properties(member.value(), found);
+}
+
+// The value with the members of each object in the order of the `properties` that name most of them.
+json::value ordered(const json::value& value, const std::vector<const json::object*>& all) {
+  if (const json::array* array = value.if_array()) {
+    json::array out;
+    for (const json::value& one : *array) out.push_back(ordered(one, all));
+    return out;
+  }
+  const json::object* object = value.if_object();
+  if (object == nullptr) return value;
+  const json::object* best = nullptr;
+  std::ptrdiff_t most = 0;
+  for (const json::object* properties : all) {
+    const auto count = std::count_if(object->begin(), object->end(),
+                                     [&](const auto& member) { return properties->contains(member.key()); });
+    if (count > most) best = properties;
+    most = std::max(most, count);
+  }
+  json::object out;
+  if (best != nullptr) {
+    for (const auto& property : *best) {
+      const json::value* member = object->if_contains(property.key());
+      if (member != nullptr) out[property.key()] = ordered(*member, all);
+    }
+  }
+  for (const auto& member : *object) {
+    if (!out.contains(member.key())) out[member.key()] = ordered(member.value(), all);
+  }
+  return out;
+}
+
 struct Case {
   std::string name;
   json::value schema;
@@ -55,16 +114,18 @@ struct Case {
 };
 
 struct Totals {
-  std::vector<double> first, mask, accept;
-  int schemas = 0, refused = 0, strict_refused = 0, valid = 0, valid_refused = 0, invalid = 0,
+  std::vector<double> lowered, first, mask, accept;
+  int schemas = 0, refused = 0, strict_refused = 0, valid = 0, valid_refused = 0, misordered = 0, invalid = 0,
       invalid_taken = 0;
 
   void print() {
     const auto share = [](int part, int all) { return 100.0 * part / std::max(1, all); };
     fmt::print("schemas {}, refused {} ({:.2f} %), by `strict` {} ({:.2f} %)\n", schemas, refused,
                share(refused, schemas), strict_refused, share(strict_refused, schemas));
-    fmt::print("valid values {}, refused {} ({:.2f} %); invalid values {}, taken {}\n", valid, valid_refused,
-               share(valid_refused, valid), invalid, invalid_taken);
+    fmt::print("valid values {}, refused {} ({:.2f} %), for the order of their members alone {}; ", valid,
+               valid_refused, share(valid_refused, valid), misordered);
+    fmt::print("invalid values {}, taken {}\n", invalid, invalid_taken);
+    show("schema to its form", lowered);
     show("schema to first mask", first);
     show("mask of a token", mask);
     show("accept of a token", accept);
@@ -73,7 +134,8 @@ struct Totals {
 
 class Bench {
  public:
-  explicit Bench(std::optional<tokenizer::Tokenizer> tokenizer) : tokenizer_(std::move(tokenizer)) {
+  Bench(std::optional<tokenizer::Tokenizer> tokenizer, bool closed)
+      : tokenizer_(std::move(tokenizer)), closed_(closed) {
     const double begin = seconds();
     if (tokenizer_) {
       vocabulary_ = std::make_shared<const grammar::Vocabulary>(
@@ -92,12 +154,13 @@ class Bench {
     const std::string schema = write_json(one.schema);
     const auto constraint = [&](bool strict) {
       return request::Constraint{
-          request::JsonSchema{.schema = schema, .strict = strict, .closed_objects = false}, ""};
+          request::JsonSchema{.schema = schema, .strict = strict, .closed_objects = closed_}, ""};
     };
     if (!grammar::prepare(constraint(true))) ++totals_.strict_refused;
     const double begin = seconds();
     Result<grammar::PreparedConstraint> prepared = grammar::prepare(constraint(false));
     if (!prepared) return refuse(one, prepared.error());
+    totals_.lowered.push_back(seconds() - begin);
     const auto compiled = grammar::CompiledGrammar::compile(std::move(*prepared), vocabulary_);
     if (!compiled) return refuse(one, compiled.error());
     const grammar::Matcher start(*compiled, vocabulary_->end_tokens());
@@ -107,14 +170,20 @@ class Bench {
     if (totals_.first.back() > 0.2) fmt::print("slow {:.2f} s {}\n", totals_.first.back(), one.name);
     for (const json::value& value : one.valid) {
       ++totals_.valid;
-      const std::string why = write(start, write_json(value));
+      const std::string why = write(start, text_of(value));
       if (why.empty()) continue;
       ++totals_.valid_refused;
+      std::vector<const json::object*> properties;
+      collect_properties(one.schema, properties);
+      if (write(start, text_of(ordered(value, properties))).empty()) {
+        ++totals_.misordered;
+        continue;
+      }
       fmt::print("refuses a valid value: {}: {}\n", one.name, why);
     }
     for (const json::value& value : one.invalid) {
       ++totals_.invalid;
-      if (!write(start, write_json(value)).empty()) continue;
+      if (!write(start, text_of(value)).empty()) continue;
       ++totals_.invalid_taken;
       fmt::print("takes an invalid value: {}: {}\n", one.name, write_json(value));
     }
@@ -169,6 +238,7 @@ class Bench {
   }
 
   std::optional<tokenizer::Tokenizer> tokenizer_;
+  bool closed_;
   std::shared_ptr<const grammar::Vocabulary> vocabulary_;
   Totals totals_;
 };
@@ -207,13 +277,13 @@ int measure_file(Bench& bench, const char* path) {
   return 0;
 }
 
-int measure_folder(Bench& bench, const char* path, size_t every, size_t first) {
+int measure_folder(Bench& bench, const char* path, size_t every) {
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator(path)) {
     if (entry.path().extension() == ".json") files.push_back(entry.path());
   }
   std::sort(files.begin(), files.end());
-  for (size_t i = first; i < files.size(); i += every) {
+  for (size_t i = 0; i < files.size(); i += every) {
     const Result<json::value> file = read_json(files[i]);
     const std::string name = files[i].filename().string();
     if (file)
@@ -228,7 +298,7 @@ int measure_folder(Bench& bench, const char* path, size_t every, size_t first) {
 
 int main(int count, char** words) {
   if (count < 3 || count > 5) {
-    fmt::print(stderr, "bench_grammar MODEL|bytes SCHEMAS [EVERY [FIRST]]\n");
+    fmt::print(stderr, "bench_grammar MODEL|bytes SCHEMAS [EVERY [closed]]\n");
     return 64;
   }
   std::optional<tokenizer::Tokenizer> tokenizer;
@@ -240,10 +310,9 @@ int main(int count, char** words) {
     }
     tokenizer = std::move(*loaded);
   }
-  Bench bench(std::move(tokenizer));
+  Bench bench(std::move(tokenizer), count > 4 && std::string_view(words[4]) == "closed");
   const size_t every = count > 3 ? std::max(1UL, std::strtoul(words[3], nullptr, 10)) : 1;
-  const size_t first = count > 4 ? std::strtoul(words[4], nullptr, 10) : 0;
-  const int code = std::filesystem::is_directory(words[2]) ? measure_folder(bench, words[2], every, first)
+  const int code = std::filesystem::is_directory(words[2]) ? measure_folder(bench, words[2], every)
                                                            : measure_file(bench, words[2]);
   bench.print();
   return code;

@@ -27,6 +27,8 @@ export function requestParameters() {
   if (stops.length) parameters.stop = stops;
   const tools = parsedTools(values.tools ?? "");
   if (tools?.length) parameters.tools = tools;
+  const schema = parsedSchema(values.schema ?? "");
+  if (schema) parameters.response_format = {type: "json_schema", json_schema: {name: "answer", schema}};
   return parameters;
 }
 
@@ -39,6 +41,17 @@ function parsedTools(text) {
   try {
     const tools = JSON.parse(text);
     return Array.isArray(tools) ? tools : null;
+  } catch {
+    return null;
+  }
+}
+
+// The schema that a text holds; undefined where it is empty, null where it is none.
+function parsedSchema(text) {
+  if (text.trim() === "") return undefined;
+  try {
+    const schema = JSON.parse(text);
+    return schema !== null && typeof schema === "object" && !Array.isArray(schema) ? schema : null;
   } catch {
     return null;
   }
@@ -161,6 +174,11 @@ function draw(drawer, chat, close) {
       values.tools ?? "", (text) => {
         byId("parameter-tools").setAttribute("aria-invalid", String(parsedTools(text) === null));
         keep("tools", text);
+      }),
+    textField(
+      "parameter-schema", "JSON schema", "The answer is JSON that fits it.", 4, values.schema ?? "", (text) => {
+        byId("parameter-schema").setAttribute("aria-invalid", String(parsedSchema(text) === null));
+        keep("schema", text);
       }),
     el("div", {class: "drawer-actions"}, reset, curl, key));
 }

@@ -50,6 +50,11 @@ Result<PreparedConstraint> prepare_schema(PreparedConstraint prepared, const req
   if (!document) return document.error();
   Result<LoweredSchema> lowered = lower_schema(*document, {.closed_objects = given.closed_objects});
   if (!lowered) return lowered.error();
+  // What may be narrowed need not be refused.
+  if (given.strict && !lowered->unheld.empty() && !given.closed_objects) {
+    lowered = lower_schema(*document, {.closed_objects = true});
+    if (!lowered) return lowered.error();
+  }
   if (given.strict && !lowered->unheld.empty()) return not_held(lowered->unheld.front());
   prepared.text = write_json(lowered->schema);
   if (Status fits = check_size("a schema rewritten for the grammar", prepared.text.size(),
@@ -146,6 +151,17 @@ Grammar read_grammar(const PreparedConstraint& prepared, const xgrammar::Tokeniz
                                       std::get<xgrammar::StructuralTagError>(read)));
 }
 
+// Sharing masks of rules asks for hashes of them, which not every recursive grammar has.
+xgrammar::CompiledGrammar compile_for(const Vocabulary::Library& vocabulary, const Grammar& grammar) {
+  try {
+    return vocabulary.compiler.CompileGrammar(grammar);
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception&) {
+    return xgrammar::GrammarCompiler(vocabulary.tokens, 1, false).CompileGrammar(grammar);
+  }
+}
+
 bool is_strict(const request::Constraint& constraint) {
   const auto* schema = std::get_if<request::JsonSchema>(&constraint.body);
   const auto* tag = std::get_if<request::StructuralTag>(&constraint.body);
@@ -185,9 +201,13 @@ CompiledGrammar::CompiledGrammar(std::unique_ptr<Library> library, PreparedConst
       schema_(std::move(prepared.schema)),
       after_(std::move(prepared.constraint.after)),
       is_free_(std::holds_alternative<request::AnyText>(prepared.constraint.body)),
-      bytes_(library_->grammar.MemorySizeBytes() + 2 * prepared.text.size()) {}
+      text_bytes_(2 * prepared.text.size()) {}
 
 CompiledGrammar::~CompiledGrammar() = default;
+
+size_t CompiledGrammar::bytes() const {
+  return library_->grammar.MemorySizeBytes() + text_bytes_;
+}
 
 Result<std::shared_ptr<const CompiledGrammar>> CompiledGrammar::compile(
     PreparedConstraint prepared, std::shared_ptr<const Vocabulary> vocabulary) {
@@ -195,15 +215,13 @@ Result<std::shared_ptr<const CompiledGrammar>> CompiledGrammar::compile(
   try {
     // Marks of a model's formats are part of texts that the model's formats have.
     const bool has_marks = std::holds_alternative<request::StructuralTag>(prepared.constraint.body);
-    const xgrammar::TokenizerInfo& tokens =
-        (has_marks ? vocabulary->library_with_marks() : vocabulary->library()).tokens;
-    const Grammar grammar = read_grammar(prepared, tokens);
+    const Vocabulary::Library& known = has_marks ? vocabulary->library_with_marks() : vocabulary->library();
+    const Grammar grammar = read_grammar(prepared, known.tokens);
     // What its reader passes over is loosened; only the check of a finished value makes up for it.
     if (!scope.warnings().empty() && is_strict(prepared.constraint))
       return Error{ErrorCode::Unsupported,
                    fmt::format("the grammar cannot be enforced: {}", scope.warnings().front())};
-    xgrammar::GrammarCompiler compiler(tokens, 1, false);
-    auto library = std::make_unique<Library>(Library{compiler.CompileGrammar(grammar)});
+    auto library = std::make_unique<Library>(Library{compile_for(known, grammar)});
     return std::shared_ptr<const CompiledGrammar>(
         new CompiledGrammar(std::move(library), std::move(prepared), std::move(vocabulary)));
   } catch (const std::bad_alloc&) {

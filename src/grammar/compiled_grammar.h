@@ -36,7 +36,7 @@ struct PreparedConstraint {
 // Errors name keyword and path, or what is wrong with the grammar.
 Result<PreparedConstraint> prepare(const request::Constraint& constraint);
 
-// Never changes once it is made; may be used by many threads at once.
+// May be used by many threads at once. Masks are computed when a matcher first meets their state.
 class CompiledGrammar {
  public:
   // May take long for large grammars; nothing can stop it.
@@ -50,7 +50,8 @@ class CompiledGrammar {
   const std::string& after() const { return after_; }
   // Any text fits.
   bool is_free() const { return is_free_; }
-  size_t bytes() const { return bytes_; }
+  // Grows with the masks that matchers ask for.
+  size_t bytes() const;
   // Whether a complete answer is what was asked for. The error's field is "schema_violation".
   Status check(std::string_view answer) const;
 
@@ -66,7 +67,7 @@ class CompiledGrammar {
   std::shared_ptr<const SchemaDocument> schema_;
   std::string after_;
   bool is_free_ = false;
-  size_t bytes_ = 0;
+  size_t text_bytes_ = 0;
 };
 
 // The word for an answer that is complete and does not fit.

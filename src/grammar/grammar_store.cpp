@@ -90,9 +90,11 @@ void GrammarStore::keep_locked(const std::string& key, const Grammar& grammar) {
   known_[key] = grammar;
   kept_.push_front({key, grammar});
   kept_by_key_[key] = kept_.begin();
-  statistics_.bytes += grammar->bytes();
+  // They grow while they are used.
+  statistics_.bytes = 0;
+  for (const Kept& one : kept_) statistics_.bytes += one.grammar->bytes();
   while (kept_.size() > 1 && statistics_.bytes > options_.bytes) {
-    statistics_.bytes -= kept_.back().grammar->bytes();
+    statistics_.bytes -= std::min(statistics_.bytes, kept_.back().grammar->bytes());
     kept_by_key_.erase(kept_.back().key);
     kept_.pop_back();
   }

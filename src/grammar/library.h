@@ -14,6 +14,8 @@ namespace sluice::grammar {
 
 struct Vocabulary::Library {
   xgrammar::TokenizerInfo tokens;
+  // Keeps masks of rules that grammars share, a string's for instance. Thread-safe.
+  mutable xgrammar::GrammarCompiler compiler;
 };
 
 // Collects what xgrammar warns of while it reads a grammar on this thread.

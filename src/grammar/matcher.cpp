@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
 
 #include "grammar/matcher_library.h"
 
@@ -38,7 +39,10 @@ Matcher::Matcher(std::shared_ptr<const CompiledGrammar> grammar, std::span<const
                                        : Phase::Undecided) {
   std::erase_if(end_tokens_,
                 [&](Token token) { return token < 0 || token >= grammar_->vocabulary().width(); });
-  const std::vector<int> stops(end_tokens_.begin(), end_tokens_.end());
+  // A request may ignore the model's own; a text that is complete must be able to end all the same.
+  if (end_tokens_.empty()) end_tokens_ = grammar_->vocabulary().end_tokens();
+  std::optional<std::vector<int>> stops;
+  if (!end_tokens_.empty()) stops.emplace(end_tokens_.begin(), end_tokens_.end());
   library_ = std::make_unique<Library>(Library{xgrammar::GrammarMatcher(grammar_->library().grammar, stops)});
 }
 

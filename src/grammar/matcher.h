@@ -16,8 +16,8 @@ namespace sluice::grammar {
 
 class Matcher {
  public:
-  // `end_tokens` end the sequence: they are allowed where the text is complete. `start` says what the free text before the
-  // grammar is, where there is one.
+  // `end_tokens` end the sequence: they are allowed where the text is complete. None: those of the vocabulary
+  // do. `start` says what the free text before the grammar is, where there is one.
   Matcher(std::shared_ptr<const CompiledGrammar> grammar, std::span<const Token> end_tokens,
           request::FreeStart start = {});
   Matcher(const Matcher& other);

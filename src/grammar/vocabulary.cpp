@@ -14,6 +14,8 @@ namespace {
 
 thread_local WarningScope* current_scope = nullptr;
 
+constexpr int64_t kSharedBytes = int64_t{192} << 20;  // a third of it is for masks of rules
+
 std::vector<std::string> bytes_of(const tokenizer::Tokenizer& tokenizer, int width) {
   std::vector<std::string> tokens(static_cast<size_t>(width));
   const auto known = std::min<int64_t>(width, tokenizer.vocab_size());
@@ -59,8 +61,8 @@ Vocabulary::Vocabulary(std::vector<std::string> tokens, std::vector<Token> end_t
 
 std::unique_ptr<Vocabulary::Library> Vocabulary::make_library(const std::vector<std::string>& tokens) const {
   const std::vector<int32_t> stops(end_tokens_.begin(), end_tokens_.end());
-  return std::make_unique<Library>(
-      Library{xgrammar::TokenizerInfo(tokens, xgrammar::VocabType::RAW, width(), stops)});
+  const xgrammar::TokenizerInfo info(tokens, xgrammar::VocabType::RAW, width(), stops);
+  return std::make_unique<Library>(Library{info, xgrammar::GrammarCompiler(info, 1, true, kSharedBytes)});
 }
 
 const Vocabulary::Library& Vocabulary::library_with_marks() const {

@@ -216,5 +216,15 @@ TEST(Constraint, DeepAndLargeSchemasEndWithAnError) {
   EXPECT_EQ(refused.error().code, ErrorCode::LimitExceeded) << refused.error().message;
 }
 
+TEST(Matcher, EndsWhereTheRequestNamesNoEnd) {
+  const auto grammar = compile({request::Pattern{"a+"}, ""});
+  ASSERT_TRUE(grammar.ok());
+  Matcher matcher(*grammar, {});
+  ASSERT_TRUE(matcher.accept('a').ok());
+  EXPECT_FALSE(matcher.ended());
+  EXPECT_TRUE(matcher.accept(kEnd).ok());
+  EXPECT_TRUE(matcher.ended());
+}
+
 }  // namespace
 }  // namespace sluice::grammar

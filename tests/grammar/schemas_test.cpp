@@ -91,7 +91,8 @@ void run_suite_case(const json::value& one, const std::string& file, SuiteCounts
   for (const json::value& test : one.at("tests").get_array()) {
     const json::value& value = test.at("data");
     const bool fits = test.at("valid").get_bool();
-    if (document) {
+    // Formats are asserted here; that file has them as notes.
+    if (document && file != "format.json") {
       const auto violation = SchemaValidator(*document).check(value);
       EXPECT_TRUE(violation.ok() && violation->has_value() == !fits)
           << file << ": " << one.at("description") << ": " << test.at("description");

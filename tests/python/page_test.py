@@ -131,13 +131,15 @@ def test_parameters_are_sent():
     with page() as one:
         one.open()
         one.tab.click("#open-parameters")
-        for name, value in (("temperature", "0.5"), ("top_k", "7"), ("max_tokens", "4"), ("seed", "11"), ("stop", "END\n\\n\\n")):
+        for name, value in (("temperature", "0.5"), ("top_k", "7"), ("max_tokens", "4"), ("seed", "11"), ("stop", "END\n\\n\\n"),
+                            ("schema", '{"type": "object"}')):
             one.tab.fill(f"#parameter-{name}", value)
         one.tab.fill("#system", "Be brief.")
         one.tab.select_option("#model", "fake-7b")
         one.ask("hello there")
         body = FAKE.bodies[-1]
-        wanted = {"temperature": 0.5, "top_k": 7, "max_tokens": 4, "seed": 11, "stop": ["END", "\n\n"], "model": "fake-7b"}
+        wanted = {"temperature": 0.5, "top_k": 7, "max_tokens": 4, "seed": 11, "stop": ["END", "\n\n"], "model": "fake-7b",
+                  "response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": {"type": "object"}}}}
         assert wanted.items() <= body.items(), body
         assert "top_p" not in body and "min_p" not in body
         assert body["messages"][0] == {"role": "system", "content": "Be brief."}

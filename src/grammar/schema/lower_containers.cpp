@@ -169,7 +169,14 @@ Status Lowering::lower_properties(const Conjunction& parts, const ObjectForm& fo
         *fits ? lower(property_of(parts, name)) : Result<json::value>(json::value(false));
     if (!property) return property.error();
     if (property->is_bool()) {
-      forbids = true;
+      const Conjunction wanted = property_of(parts, name);
+      const bool is_false = std::any_of(wanted.begin(), wanted.end(), [](const Conjunct& one) {
+        return one.schema->is_bool() && !one.schema->get_bool();
+      });
+      if (is_false || options_.closed_objects)
+        forbids = true;
+      else
+        unheld("properties", parts.front().schema);
       possible = possible && !is_required;
       continue;
     }
@@ -211,7 +218,13 @@ Result<json::value> Lowering::lower_object(const Conjunction& parts) {
   });
   const auto named = static_cast<int64_t>(out["properties"].get_object().size());
   const bool closes = options_.closed_objects && !form.says_of_others && least <= named;
-  if (closes || form.has_patterns || has_names_rule) out["additionalProperties"] = false;
+  const bool has_rules = form.has_patterns || has_names_rule;
+  if (closes || (has_rules && options_.closed_objects)) out["additionalProperties"] = false;
+  if (!out.contains("additionalProperties") && has_rules) {
+    // The grammar knows no rules beside names.
+    unheld(form.has_patterns ? "patternProperties" : "propertyNames", parts.front().schema);
+    out["additionalProperties"] = json::object{};
+  }
   if (!out.contains("additionalProperties")) {
     Result<json::value> others = lower(others_of(parts));
     if (!others) return others;
@@ -231,6 +244,15 @@ Result<json::value> Lowering::lower_patterns(const Conjunction& parts, json::obj
   json::object patterns;
   const json::value* first = nullptr;
   bool exact = true;
+  const Conjunction others = others_of(parts);
+  const bool is_closed = std::any_of(others.begin(), others.end(), [](const Conjunct& one) {
+    return one.schema->is_bool() && !one.schema->get_bool();
+  });
+  if (!is_closed && !options_.closed_objects) {
+    unheld("patternProperties", parts.front().schema);
+    out["additionalProperties"] = json::object{};
+    return json::value(std::move(out));
+  }
   for (const Conjunct& part : parts) {
     const json::value* given = keyword_of(part, "patternProperties");
     if (given == nullptr) continue;

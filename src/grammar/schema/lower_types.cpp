@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "grammar/schema/formats.h"
 #include "grammar/schema/lowering.h"
 
 namespace sluice::grammar {
@@ -64,11 +65,6 @@ constexpr std::array<TypedKeyword, 24> kTyped = {{{"properties", kObject},
                                                   {"exclusiveMinimum", kWhole | kFraction},
                                                   {"exclusiveMaximum", kWhole | kFraction},
                                                   {"multipleOf", kWhole | kFraction}}};
-
-// The formats that the grammar writes; others are notes.
-constexpr std::array<std::string_view, 14> kFormats = {
-    "email",    "date", "time", "date-time",     "duration",     "ipv4",         "ipv6",
-    "hostname", "uuid", "uri",  "uri-reference", "uri-template", "json-pointer", "relative-json-pointer"};
 
 // A JSON number without an exponent in the grammar's own reader: whole where it is.
 json::value bound_value(double bound) {
@@ -152,7 +148,7 @@ std::optional<TypeSet> Lowering::types_of(const Conjunction& parts, bool& assume
     }
   }
   assumed = mentioned != 0;
-  return mentioned == 0 ? kEveryType : mentioned;
+  return mentioned == 0 || !options_.closed_objects ? kEveryType : mentioned;
 }
 
 Result<json::value> Lowering::lower_typed(const Conjunction& parts) {
@@ -176,7 +172,7 @@ Result<json::value> Lowering::lower_typed(const Conjunction& parts) {
     Result<json::value> one = lower_type(parts, type, *types);
     if (!one) return one;
     if (one->is_bool()) continue;
-    if (assumed) one->get_object()["$comment"] = kAssumed;
+    if (assumed && options_.closed_objects) one->get_object()["$comment"] = kAssumed;
     alternatives.push_back(std::move(*one));
   }
   if (alternatives.empty()) return json::value(false);
@@ -252,12 +248,13 @@ json::value Lowering::lower_string(const Conjunction& parts) {
   for (const Conjunct& part : parts) {
     const json::value* format = keyword_of(part, "format");
     if (format == nullptr) continue;
-    const std::string_view name = format->get_string();
-    const bool known = std::find(kFormats.begin(), kFormats.end(), name) != kFormats.end();
+    const StringFormat* known = find_format(format->get_string());
     const bool taken = out.contains("pattern") || (out.contains("format") && out["format"] != *format);
-    if (known && !taken)
+    if (known != nullptr && known->held_by_check && !taken)
+      out["pattern"] = known->check;
+    else if (known != nullptr && !taken)
       out["format"] = *format;
-    else
+    else if (known == nullptr || !out.contains("pattern") || out["pattern"].get_string() != known->check)
       unheld("format", part.schema);
   }
   bound_text(parts, out);

@@ -223,8 +223,9 @@ bool ends_with_anchor(std::string_view text) {
   return backslashes % 2 == 0;
 }
 
-// Anchors, borders, look-arounds and references, which the grammar's matcher does not keep.
+// Anchors, borders, look-arounds, references and U+0000, which the grammar's matcher does not keep.
 bool has_assertions(std::string_view text) {
+  if (text.find('\0') != std::string_view::npos) return true;
   bool in_class = false;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
@@ -233,7 +234,8 @@ bool has_assertions(std::string_view text) {
       const char letter = i < text.size() ? text[i] : ' ';
       if (!in_class && (letter == 'b' || letter == 'B' || letter == 'k' || (letter >= '1' && letter <= '9')))
         return true;
-      if (letter == 'p' || letter == 'P') return true;  // classes of Unicode
+      const bool is_nul = letter == '0' || text.substr(i, 3) == "x00" || text.substr(i, 5) == "u0000";
+      if (letter == 'p' || letter == 'P' || is_nul) return true;  // classes of Unicode
     } else if (in_class) {
       in_class = c != ']';
     } else if (c == '[') {
@@ -266,6 +268,7 @@ std::string as_whole_match(std::string_view pattern) {
 
 std::string with_length_bounds(std::string_view pattern, int64_t least, int64_t most) {
   if (pattern.size() < 4 || pattern.front() != '^' || pattern.back() != '$') return {};
+  if (pattern.find('\0') != std::string_view::npos) return {};
   const char quantifier = pattern[pattern.size() - 2];
   if (quantifier != '*' && quantifier != '+') return {};
   const std::string_view atom = pattern.substr(1, pattern.size() - 3);

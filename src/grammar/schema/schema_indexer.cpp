@@ -6,6 +6,8 @@
 #include <array>
 #include <cctype>
 
+#include "grammar/schema/formats.h"
+
 namespace sluice::grammar {
 
 namespace {
@@ -235,6 +237,11 @@ Status SchemaIndexer::check_keyword(const json::object& schema, const Keyword& k
   const Verdict verdict = judge(keyword.shape, value);
   if (!verdict.fits) return fault(schema, keyword.name, fmt::format("must be {}", verdict.wanted));
   if (keyword.shape == KeywordShape::Pattern) return add_pattern(schema, keyword.name, value.get_string());
+  if (keyword.name == "format") {
+    const StringFormat* format = find_format(value.get_string());
+    return format == nullptr || format->check.empty() ? Status()
+                                                      : add_pattern(schema, keyword.name, format->check);
+  }
   if (keyword.shape != KeywordShape::PatternMap) return {};
   for (const auto& member : value.get_object()) {
     if (Status done = add_pattern(schema, keyword.name, member.key()); !done) return done;

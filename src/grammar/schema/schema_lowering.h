@@ -3,8 +3,7 @@
 // stands beside them, enum and const are filtered by everything else, dependencies become alternatives.
 //
 // The result never allows less care than the schema by accident: what the grammar cannot hold is listed. It may allow less
-// than the schema: properties come in the order of the schema, a schema without a type that has keywords of objects means
-// an object, and a property that patternProperties would allow beside named ones is left out.
+// than the schema: properties come in the order of the schema, and what LoweringOptions::closed_objects says.
 #pragma once
 
 #include <memory>
@@ -36,7 +35,8 @@ struct LoweringLimits {
 };
 
 struct LoweringOptions {
-  // Objects whose schema names properties and says nothing of others have no others.
+  // Objects whose schema names properties and says nothing of others have no others, and a schema without a type that has
+  // keywords of types means these. Else a value that fits is refused only where the grammar cannot hold the schema.
   bool closed_objects = true;
 };
 

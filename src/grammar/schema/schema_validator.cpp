@@ -5,6 +5,8 @@
 #include <cmath>
 #include <string_view>
 
+#include "grammar/schema/formats.h"
+
 namespace sluice::grammar {
 
 namespace {
@@ -218,7 +220,11 @@ class Check {
     if (least != nullptr && length < count_of(*least)) return refuse_at("minLength", &schema);
     if (most != nullptr && length > count_of(*most)) return refuse_at("maxLength", &schema);
     const json::value* pattern = schema.if_contains("pattern");
-    return pattern == nullptr || matches(pattern->get_string(), text) || refuse_at("pattern", &schema);
+    if (pattern != nullptr && !matches(pattern->get_string(), text)) return refuse_at("pattern", &schema);
+    const json::value* name = schema.if_contains("format");
+    const StringFormat* format = name == nullptr ? nullptr : find_format(name->get_string());
+    const bool checked = format != nullptr && !format->check.empty();
+    return !checked || matches(format->check, text) || refuse_at("format", &schema);
   }
 
   bool fits_array(const json::object& schema, const json::array& array, Seen& seen) {

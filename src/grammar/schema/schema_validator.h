@@ -1,5 +1,5 @@
-// Whether a JSON value fits a schema: what is checked of an answer once it is complete. Formats are not checked: they are
-// notes, as in the default of draft 2020-12.
+// Whether a JSON value fits a schema: what is checked of an answer once it is complete. Formats that the grammar
+// knows are asserted; others are notes.
 #pragma once
 
 #include <cstdint>
