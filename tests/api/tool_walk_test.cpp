@@ -2,6 +2,8 @@
 // arguments fit the tools' schemas.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <ostream>
 #include <random>
 
 #include "chat/constraint/tool_tag.h"
@@ -11,6 +13,12 @@
 #include "tests/grammar/support.h"
 
 namespace sluice::chat {
+
+// For GoogleTest.
+static void PrintTo(const ToolFormat& format, std::ostream* out) {
+  *out << format.name;
+}
+
 namespace {
 
 using grammar::kEnd;
@@ -143,10 +151,6 @@ std::string fault(const ToolFormat& format, const ToolSet& tools, const std::str
       return (*violation)->keyword + " at " + (*violation)->value + ": " + call.arguments;
   }
   return "";
-}
-
-[[maybe_unused]] void PrintTo(const ToolFormat& format, std::ostream* out) {
-  *out << format.name;
 }
 
 class ToolWalkTest : public testing::TestWithParam<ToolFormat> {
