@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 
@@ -39,12 +40,14 @@ TokenSampler::TokenSampler(const SequenceStart& start)
 
 void TokenSampler::accept(Token token) {
   history_.append(token);
+  next_mask_.clear();
   if (!matcher_ || violation_) return;
   if (const Status taken = matcher_->accept(token); !taken) violation_ = taken.error();
 }
 
 void TokenSampler::rollback(size_t count) {
   history_.rollback(count);
+  next_mask_.clear();
   violation_.reset();
   const size_t left = output().size();
   if (matcher_ && matcher_->accepted() > left) matcher_->rollback(matcher_->accepted() - left);
@@ -79,20 +82,45 @@ Result<float> TokenSampler::process(std::span<float> logits, Workspace& workspac
 
 // Before the processors: a token that they would favour may not be what the constraint allows.
 Status TokenSampler::mask_by_grammar(std::span<float> logits, Workspace& workspace) const {
-  workspace.mask.resize(matcher_->mask_words());
-  const Result<bool> filled = matcher_->fill(workspace.mask);
-  if (!filled) return filled.error();
-  if (!*filled) return {};
-  for (size_t word = 0; word < workspace.mask.size(); ++word) {
-    const auto bits = static_cast<uint32_t>(workspace.mask[word]);
+  const Result<std::span<const int32_t>> mask = grammar_mask(workspace.mask);
+  if (!mask) return mask.error();
+  if (mask->empty()) return {};
+  for (size_t word = 0; word < mask->size(); ++word) {
+    const auto bits = static_cast<uint32_t>((*mask)[word]);
     const size_t begin = word * 32, end = std::min(begin + 32, logits.size());
     if (bits == ~uint32_t{0}) continue;
     for (size_t i = begin; i < end; ++i) {
       if (((bits >> (i - begin)) & 1) == 0) logits[i] = kMasked;
     }
   }
-  for (size_t i = workspace.mask.size() * 32; i < logits.size(); ++i) logits[i] = kMasked;
+  for (size_t i = mask->size() * 32; i < logits.size(); ++i) logits[i] = kMasked;
   return {};
+}
+
+Result<std::span<const int32_t>> TokenSampler::grammar_mask(std::vector<int32_t>& mask) const {
+  if (!next_mask_.empty()) return std::span<const int32_t>(next_mask_);
+  mask.resize(matcher_->mask_words());
+  const Result<bool> filled = matcher_->fill(mask);
+  if (!filled) return filled.error();
+  return *filled ? std::span<const int32_t>(mask) : std::span<const int32_t>();
+}
+
+std::optional<Token> TokenSampler::forced() {
+  const bool needs_logits = wanted_logprobs().has_value() || processors_.active();
+  if (!matcher_ || matcher_->ended() || violation_ || needs_logits || plain_sampling() == nullptr)
+    return std::nullopt;
+  std::vector<int32_t> mask;
+  const Result<std::span<const int32_t>> filled = grammar_mask(mask);
+  if (!filled || filled->empty()) return std::nullopt;
+  if (next_mask_.empty()) next_mask_ = std::move(mask);
+  std::optional<Token> only;
+  for (size_t word = 0; word < next_mask_.size(); ++word) {
+    const auto bits = static_cast<uint32_t>(next_mask_[word]);
+    if (bits == 0) continue;
+    if (only || !std::has_single_bit(bits)) return std::nullopt;
+    only = static_cast<Token>(word * 32 + static_cast<size_t>(std::countr_zero(bits)));
+  }
+  return only && *only < vocab_ ? only : std::nullopt;
 }
 
 Result<Distribution> TokenSampler::distribution(std::span<float> logits, Workspace& workspace) const {

@@ -58,6 +58,9 @@ class TokenSampler {
   void rollback(size_t count);
   // The constraint is fulfilled: nothing can follow.
   bool fulfilled() const { return matcher_ && matcher_->ended(); }
+  // The only token that can follow, where the constraint leaves one: sample() would give it whatever the logits are.
+  // Nothing where log-probabilities are wanted, which need the logits, or where processors might forbid it.
+  std::optional<Token> forced();
   // Why what was accepted is not what the constraint asks for. Set once a finished answer fails its check.
   const std::optional<Error>& violation() const { return violation_; }
   std::span<const Token> output() const { return history_.output(); }
@@ -81,6 +84,8 @@ class TokenSampler {
 
  private:
   Result<float> process(std::span<float> logits, Workspace& workspace) const;
+  // The grammar's mask of the next token; empty where every token may follow. Filled once for each position.
+  Result<std::span<const int32_t>> grammar_mask(std::vector<int32_t>& mask) const;
   Status mask_by_grammar(std::span<float> logits, Workspace& workspace) const;
 
   std::shared_ptr<const request::SamplingParams> params_;
@@ -91,6 +96,7 @@ class TokenSampler {
   TokenHistory history_;
   std::optional<grammar::Matcher> matcher_;
   std::optional<Error> violation_;
+  std::vector<int32_t> next_mask_;  // of the next token, where forced() filled it; empty: it did not
 };
 
 // Says that the processors have masked every token.

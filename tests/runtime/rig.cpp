@@ -51,6 +51,7 @@ Rig::Rig(const RigOptions& options) {
       .tiers = {.disk_folder = options.disk_folder},
       .eos_tokens = options.end_tokens,
       .padding = options.scheduler.layout == sched::Layout::Padded,
+      .grammars = options.grammars,
       .speculation = options.speculation,
       .warm_up = options.warm_up};
   engine::EngineOptions engine_options{.scheduler = options.scheduler,

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "grammar/grammar_store.h"
 #include "kernels/async_device.h"
 #include "kernels/ref/ref_backend.h"
 #include "runtime/model_executor.h"
@@ -158,6 +159,7 @@ struct RigOptions {
   bool ahead = false;  // on an asynchronous device
   StepSize warm_up{};
   SpeculationOptions speculation{};
+  std::shared_ptr<grammar::GrammarStore> grammars = nullptr;
 };
 
 struct Answer {

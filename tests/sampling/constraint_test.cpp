@@ -1,4 +1,5 @@
 // Samplers whose request has a grammar.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -55,6 +56,22 @@ std::string write_text(TokenSampler& sampler, int steps) {
     sampler.accept(sampled->token);
   }
   return text;
+}
+
+TEST(ConstrainedSampler, NamesTheOnlyTokenThatCanFollow) {
+  TokenSampler sampler = constrained_sampler({request::Choice{{"abc", "abd"}}, ""});
+  EXPECT_EQ(sampler.forced(), 'a');
+  EXPECT_EQ(sampler.forced(), 'a');
+  sampler.accept('a');
+  sampler.accept(*sampler.forced());
+  EXPECT_EQ(sampler.forced(), std::nullopt);  // c or d
+  EXPECT_THAT(write_text(sampler, 3), testing::AnyOf("c", "d"));
+  sampler.rollback(2);
+  EXPECT_EQ(sampler.forced(), 'b');
+  // Log-probabilities need the logits, and a processor may forbid the token.
+  EXPECT_EQ(constrained_sampler({request::Choice{{"abc"}}, ""}, {.logprobs = 0}).forced(), std::nullopt);
+  EXPECT_EQ(constrained_sampler({request::Choice{{"abc"}}, ""}, {.bad_words = {{'a'}}}).forced(),
+            std::nullopt);
 }
 
 TEST(ConstrainedSampler, SamplesWhatTheGrammarAllows) {

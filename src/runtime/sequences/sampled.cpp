@@ -111,6 +111,21 @@ Status SampledSequence::sample_rows(const StepRows& rows, request::Tokens& out) 
   return {};
 }
 
+// Tokens that the constraint leaves no choice about: they run with the sampled one in the next step.
+void SampledSequence::take_forced(request::Tokens& out) {
+  constexpr size_t kMostForced = 64;
+  const auto most = static_cast<size_t>(request_->sampling().max_tokens);
+  while (!failed_ && out.tokens.size() < kMostForced && sampler_.output().size() < most) {
+    const std::optional<Token> next = sampler_.forced();
+    if (!next || sampler_.ends(*next)) return;
+    take(*next);
+    failed_ = sampler_.violation();
+    if (failed_) return;
+    out.tokens.push_back({.token = *next});
+    out.ended = sampler_.fulfilled();
+  }
+}
+
 std::optional<request::Outcome> SampledSequence::consume(const StepRows& rows) {
   const bool samples = rows.sampled != nullptr || !rows.last.empty();
   pending_ -= samples ? 1 : 0;
@@ -136,6 +151,8 @@ std::optional<request::Outcome> SampledSequence::consume(const StepRows& rows) {
   if (drafter_) {
     drafter_->take(out.tokens, out.tokens.size() - 1);
     out.drafts = drafter_->propose();
+  } else {
+    take_forced(out);
   }
   return outcome;
 }

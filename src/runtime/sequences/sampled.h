@@ -35,6 +35,7 @@ class SampledSequence final : public Sequence {
   void take(Token token);
   bool goes_on(size_t taken) const;
   Status sample_rows(const StepRows& rows, request::Tokens& out);
+  void take_forced(request::Tokens& out);
 
   std::shared_ptr<const request::Request> request_;
   std::vector<Token> tokens_;

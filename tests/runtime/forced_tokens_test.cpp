@@ -1,0 +1,60 @@
+// Tokens that a constraint leaves no choice about.
+#include <gtest/gtest.h>
+
+#include "rig.h"
+
+namespace sluice::runtime::test {
+namespace {
+
+// Token n is the character n, one for each of the model's logits.
+std::shared_ptr<grammar::GrammarStore> character_grammars(int vocab) {
+  std::vector<std::string> tokens;
+  for (int i = 0; i < vocab; ++i) tokens.emplace_back(1, static_cast<char>(' ' + i % 95));
+  for (size_t i = 95; i < tokens.size(); ++i) tokens[i].clear();
+  return std::make_shared<grammar::GrammarStore>(
+      std::make_shared<const grammar::Vocabulary>(std::move(tokens), std::vector<Token>{}));
+}
+
+request::Request constrained(std::optional<int> logprobs, int max_tokens = 20) {
+  request::Request request = greedy_request(words(9, 4), max_tokens);
+  request.sampling().constraint = request::Constraint{request::Pattern{"[a-m]abcdef[a-m]gh[a-m]"}, ""};
+  request.sampling().logprobs = logprobs;
+  return request;
+}
+
+std::string text_of(const std::vector<Token>& tokens) {
+  std::string text;
+  for (const Token token : tokens) text += static_cast<char>(' ' + token);
+  return text;
+}
+
+TEST(ForcedTokens, RunWithoutStepsOfTheirOwn) {
+  for (const bool prefix_cache : {true, false}) {
+    RigOptions options{.prefix_cache = prefix_cache};
+    options.grammars = character_grammars(Rig().model->spec().vocab);
+    Rig rig(options);
+    const auto steps = [&](const request::Request& request, std::vector<Token>& tokens) {
+      const size_t answer = rig.submit(request);
+      int count = 0;
+      while (rig.step()) ++count;
+      EXPECT_EQ(rig.answer(answer).ends.size(), 1u);
+      const auto& error = rig.answer(answer).error();
+      EXPECT_FALSE(error) << error->message;
+      tokens = rig.answer(answer).tokens();
+      return count;
+    };
+    std::vector<Token> one_by_one, jumped, cut;
+    const int all = steps(constrained(0), one_by_one);  // log-probabilities need every row
+    const int fewer = steps(constrained(std::nullopt), jumped);
+    EXPECT_EQ(text_of(one_by_one), text_of(jumped));
+    EXPECT_EQ(text_of(jumped).substr(1, 6), "abcdef");
+    EXPECT_EQ(jumped.size(), 11u);
+    EXPECT_LE(fewer + 8, all);
+    // max_tokens counts them.
+    (void)steps(constrained(std::nullopt, 4), cut);
+    EXPECT_EQ(cut, std::vector<Token>(jumped.begin(), jumped.begin() + 4));
+  }
+}
+
+}  // namespace
+}  // namespace sluice::runtime::test
