@@ -7,12 +7,12 @@ import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from testing.step import JOBS, ROOT, Counts, Failed, Skipped, run
+from testing.step import JOBS, ROOT, Counts, Failed, Skipped, must_run, run
 
 MOST_FILES = 24
 SECONDS = 90
 QUICK = "--checks=-clang-analyzer-*"  # whose paths take most of the time
-RELEASE, DATABASE = ROOT / "build/release/compile_commands.json", ROOT / "build/tidy"
+COMMANDS, DATABASE = ROOT / "build/dev/compile_commands.json", ROOT / "build/tidy"
 
 
 def git(*words):
@@ -56,8 +56,10 @@ def sources_of(files):
 
 
 def write_database():
-    """The release build's commands without its precompiled header, which is another compiler's; the files they compile."""
-    entries = json.loads(RELEASE.read_text())
+    """The commands of the tree that compiles files one by one, without its precompiled header, which is another compiler's;
+    the files they compile."""
+    must_run("dev does not configure", ["cmake", "--preset", "dev"])
+    entries = json.loads(COMMANDS.read_text())
     for entry in entries:
         words = shlex.split(entry.pop("command"))
         while "-include" in words:
@@ -74,8 +76,6 @@ def look_at(files, seconds, options=()):
     Remarks fail the step."""
     if not shutil.which("clang-tidy"):
         raise Skipped("needs clang-tidy")
-    if not RELEASE.exists():
-        raise Skipped("needs the release build: ./sluice test build tidy")
     compiled = write_database()
     # Not those of other machines and of CUDA. Families are compiled in batches, under other names.
     files = [file for file in files if str(file) in compiled or file.parent.name == "arch"]
