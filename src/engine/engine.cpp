@@ -295,11 +295,13 @@ void Engine::note_step(Flight& flight, TimePoint now) {
 }
 
 void Engine::note_drafts(const request::Step& step, const std::vector<request::Outcome>& outcomes) {
-  for (const request::Work& work : step.work) metrics_.drafted_tokens.add(work.drafts.size());
-  for (const request::Outcome& outcome : outcomes) {
-    const auto* tokens = std::get_if<request::Tokens>(&outcome.result);
-    if (tokens != nullptr && tokens->tokens.size() > 1)
-      metrics_.accepted_drafts.add(tokens->tokens.size() - 1);
+  for (const request::Work& work : step.work) {
+    if (work.drafts.empty()) continue;
+    metrics_.drafted_tokens.add(work.drafts.size());
+    const auto outcome = std::find_if(outcomes.begin(), outcomes.end(),
+                                      [&](const request::Outcome& other) { return other.seq == work.seq; });
+    const auto* tokens = outcome == outcomes.end() ? nullptr : std::get_if<request::Tokens>(&outcome->result);
+    if (tokens != nullptr && !tokens->tokens.empty()) metrics_.accepted_drafts.add(tokens->tokens.size() - 1);
   }
 }
 
