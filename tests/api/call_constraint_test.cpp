@@ -8,8 +8,8 @@
 namespace sluice::api {
 namespace {
 
-constexpr std::string_view kChatRoute = "/v1/chat/completions";
-constexpr std::string_view kTemplate =
+constexpr std::string_view kCallsRoute = "/v1/chat/completions";
+constexpr std::string_view kCallsTemplate =
     "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}{% for m in messages %}<|im_start|>{{ m.role }}\n"
     "{{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>\n{\"name\": \"{{ c.function.name }}\", "
     "\"arguments\": {{ c.function.arguments | tojson }}}\n</tool_call>{% endfor %}<|im_end|>\n{% endfor %}"
@@ -18,12 +18,12 @@ constexpr std::string_view kTemplate =
 const std::string kTools =
     R"("tools":[{"type":"function","function":{"name":"add","parameters":{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]}}},)"
     R"({"type":"function","function":{"name":"sub","parameters":{"type":"object","properties":{}}}}])";
-const std::string kHi = R"("messages":[{"role":"user","content":"Hi"}])";
+const std::string kSaysHi = R"("messages":[{"role":"user","content":"Hi"}])";
 const std::string kOpens = R"("chat_template_kwargs":{"opens":true})";
 
 class CallConstraintTest : public testing::Test {
  protected:
-  CallConstraintTest() : template_(*chat::ChatTemplate::parse(std::string(kTemplate))) {
+  CallConstraintTest() : template_(*chat::ChatTemplate::parse(std::string(kCallsTemplate))) {
     ServedModel& model = rig_.models[0];
     model.chat_template = &template_;
     model.context = 4000;
@@ -33,11 +33,11 @@ class CallConstraintTest : public testing::Test {
   }
 
   std::optional<request::Constraint> constraint(std::string_view path, const std::string& fields) {
-    return rig_.submission(path, "{" + fields + "," + kHi + "}").request.sampling().constraint;
+    return rig_.submission(path, "{" + fields + "," + kSaysHi + "}").request.sampling().constraint;
   }
 
   // Bytes of the text that may be written, one token each, and "$" where the answer may end then.
-  std::string taken(const std::string& fields, const std::string& text, std::string_view path = kChatRoute) {
+  std::string taken(const std::string& fields, const std::string& text, std::string_view path = kCallsRoute) {
     const std::optional<request::Constraint> wanted = constraint(path, fields);
     if (!wanted) return text + "$";
     const std::vector<Token> ends{258};
@@ -136,7 +136,7 @@ TEST_F(CallConstraintTest, BudgetsEndTheReasoning) {
             "Any text.$");
   EXPECT_EQ(constraint("/api/chat", R"("think":false)")->start.budget, 0);
   EXPECT_EQ(constraint("/api/chat", R"("think":"low")")->start.budget, 1024);
-  EXPECT_EQ(constraint(kChatRoute, R"("reasoning_effort":"high")"), std::nullopt);
+  EXPECT_EQ(constraint(kCallsRoute, R"("reasoning_effort":"high")"), std::nullopt);
 }
 
 // Control tokens that are marks stand for their spelling in structural tags, and nowhere else.
@@ -162,10 +162,10 @@ TEST_F(CallConstraintTest, MarksAreTokens) {
 TEST_F(CallConstraintTest, SchemasThatCannotBeHeldPassUnlessStrict) {
   const std::string unique =
       R"("tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"a":{"type":"array","uniqueItems":true}}}}}])";
-  EXPECT_NE(constraint(kChatRoute, unique), std::nullopt);
+  EXPECT_NE(constraint(kCallsRoute, unique), std::nullopt);
   const std::string broken =
       R"("tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"a":{"$ref":"http://x/y"}}}}}])";
-  EXPECT_NE(constraint(kChatRoute, R"("tool_choice":"required",)" + broken), std::nullopt);
+  EXPECT_NE(constraint(kCallsRoute, R"("tool_choice":"required",)" + broken), std::nullopt);
 }
 
 }  // namespace
