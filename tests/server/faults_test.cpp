@@ -1,4 +1,6 @@
 // What docs/faults.md promises and no other file here shows: waiting, reading, draining and numbers that are none.
+#include <cstdlib>
+
 #include "tests/server/rig.h"
 
 namespace sluice::server {
@@ -116,6 +118,18 @@ TEST(Faults, TheProcessIsAliveWhateverTheEngineDoes) {
   client.send(stream_of(5));
   EXPECT_TRUE(eventually([&] { return rig.ask(get("/health")).status == 503; }));
   EXPECT_EQ(rig.ask(get("/health/live")).status, 200);
+}
+
+// With a timer that is due all the time, one of these ends between its being due and its being called.
+TEST(Faults, AServerEndsThoughItsTimerIsDue) {
+  setenv("NOTIFY_SOCKET", "@sluice-test-nobody-listens", 1);
+  setenv("WATCHDOG_USEC", "4", 1);
+  for (int i = 0; i < 20; ++i) {
+    Rig rig;
+    EXPECT_EQ(rig.ask(get("/health/live")).status, 200);
+  }
+  unsetenv("NOTIFY_SOCKET");
+  unsetenv("WATCHDOG_USEC");
 }
 
 }  // namespace

@@ -200,8 +200,9 @@ void Server::Loop::give_back_memory() {
   last_trim_ = Clock::now();
 }
 
-// Once a second, or more often where systemd watches.
+// Once a second, or more often where systemd watches. A timer that was due before it was cancelled still calls this.
 void Server::Loop::tick() {
+  if (over_) return;
   const std::optional<double> interval = notifier_.watchdog_interval();
   set_timer(tick_, interval ? std::min(kTick, Seconds(*interval / 4)) : kTick, [this] { tick(); });
   look_after();
