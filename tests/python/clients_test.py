@@ -1,23 +1,15 @@
 #!/usr/bin/env python3
 """Clients that people already have, unmodified, against a running server: openai, anthropic, LangChain and LiteLLM."""
-import importlib
 import os
 import sys
 
 import serving
-from serving import Skip
+from serving import package
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # no download at import
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 LONG = "word " * 9000  # more than the 8,192 tokens of the default model
 server = None
-
-
-def package(name):
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise Skip(f"{name} is not installed: {error}") from error
 
 
 def raises(kind, function):

@@ -3,7 +3,6 @@
 its Python package, and LiteLLM's two providers for it."""
 import datetime
 import hashlib
-import importlib
 import json
 import os
 import shutil
@@ -13,20 +12,13 @@ import tempfile
 from pathlib import Path
 
 import serving
-from serving import Skip
+from serving import Skip, package
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # no download at import
 NAME = "little:135m"
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 GREEDY = {"temperature": 0, "num_predict": 24}
 server = None
-
-
-def package(name):
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise Skip(f"{name} is not installed: {error}") from error
 
 
 def fill_store(store):

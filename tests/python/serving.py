@@ -1,6 +1,7 @@
 """A running `sluice serve` for the scripts beside this file, and the words they share."""
 import contextlib
 import http.client
+import importlib
 import json
 import os
 import re
@@ -22,6 +23,14 @@ START_SECONDS = 60
 
 class Skip(Exception):
     pass
+
+
+def package(name):
+    """A module of a client's package; skips the test where it is not installed."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise Skip(f"{name} is not installed: {error}") from error
 
 
 class Server:

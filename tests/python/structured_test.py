@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """Answers that must have a form: the openai client's parse helper, every dialect's field, and answers at temperature 1 held
 to PyPI's jsonschema; the JSON Schema Test Suite through the grammar layer's own test program."""
-import importlib
 import json
 import os
 import re
@@ -13,20 +12,13 @@ from pathlib import Path
 from typing import Literal
 
 import serving
-from serving import Skip
+from serving import Skip, package
 
 ASK = [{"role": "user", "content": "Describe a person, a place or a thing as JSON."}]
 SCHEMAS = json.loads((serving.ROOT / "tests/grammar/data/schemas.json").read_text())
 # jsonschema's source, which carries the JSON Schema Test Suite; the hash is that of requirements.txt.
 SUITE = ("jsonschema", "4.26.0", "0c26707e2efad8aa1bfc5b7ce170f3fccc2e4918ff85989ba9ffa9facb2be326")
 server = None
-
-
-def package(name):
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise Skip(f"{name} is not installed: {error}") from error
 
 
 def client():

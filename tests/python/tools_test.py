@@ -5,14 +5,13 @@ and instructor.
 The default model was not trained for calls, and its chat template shows no tools: the server describes them in the system
 message. With three calls before it in the conversation the model writes the next one, greedily, every time; where a client
 asks for a call, the grammar makes it write one."""
-import importlib
 import json
 import os
 import subprocess
 import sys
 
 import serving
-from serving import Skip
+from serving import package
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # no download at import
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -23,13 +22,6 @@ TIME = {"type": "function", "function": {"name": "get_time", "description": "Tim
     "required": ["zone", "hours"], "additionalProperties": False}}}
 CITIES = ("Rome", "Oslo", "Lima")
 server = None
-
-
-def package(name):
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise Skip(f"{name} is not installed: {error}") from error
 
 
 def question(city):

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -118,6 +119,25 @@ bool same_value(const json::value& a, const json::value& b) {
     return true;
   }
   return a == b;
+}
+
+bool has_type(const json::value& value, std::string_view type) {
+  if (type == "null") return value.is_null();
+  if (type == "boolean") return value.is_bool();
+  if (type == "integer") return value.is_number() && is_whole(value);
+  if (type == "number") return value.is_number();
+  if (type == "string") return value.is_string();
+  if (type == "array") return value.is_array();
+  return value.is_object();
+}
+
+bool is_multiple(const json::value& value, const json::value& of) {
+  if (value.is_int64() && of.is_int64()) return value.get_int64() % of.get_int64() == 0;
+  const double quotient = number_of(value) / number_of(of);
+  if (std::isinf(quotient)) return is_whole(of) || std::fmod(number_of(value), number_of(of)) == 0;
+  // Neither 0.3 nor 0.1 are what they are written as: the quotient of multiples is whole up to rounding.
+  return std::abs(quotient - std::round(quotient)) <= 1e-9 * std::max(1.0, std::abs(quotient)) &&
+         (std::round(quotient) != 0 || number_of(value) == 0);
 }
 
 }  // namespace sluice::grammar

@@ -54,6 +54,10 @@ bool same_value(const json::value& a, const json::value& b);
 double number_of(const json::value& value);
 // A number without a fraction, 1.0 too.
 bool is_whole(const json::value& value);
+// Whether a value is of a type by JSON Schema's name for it; an unknown name is read as "object".
+bool has_type(const json::value& value, std::string_view type);
+// Whether a number is a multiple, up to rounding. REQUIRES: both are numbers, `of` is above 0.
+bool is_multiple(const json::value& value, const json::value& of);
 // The count that minLength and the like hold. REQUIRES: the shape was checked.
 int64_t count_of(const json::value& value);
 

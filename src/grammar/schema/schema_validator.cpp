@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <string_view>
 
 #include "grammar/schema/formats.h"
@@ -19,25 +18,6 @@ int64_t characters(std::string_view text) {
   int64_t count = 0;
   for (const char byte : text) count += (static_cast<unsigned char>(byte) & 0xC0) != 0x80;
   return count;
-}
-
-bool has_type(const json::value& value, std::string_view type) {
-  if (type == "null") return value.is_null();
-  if (type == "boolean") return value.is_bool();
-  if (type == "integer") return value.is_number() && is_whole(value);
-  if (type == "number") return value.is_number();
-  if (type == "string") return value.is_string();
-  if (type == "array") return value.is_array();
-  return value.is_object();
-}
-
-bool is_multiple(const json::value& value, const json::value& of) {
-  if (value.is_int64() && of.is_int64()) return value.get_int64() % of.get_int64() == 0;
-  const double quotient = number_of(value) / number_of(of);
-  if (std::isinf(quotient)) return is_whole(of) || std::fmod(number_of(value), number_of(of)) == 0;
-  // Neither 0.3 nor 0.1 are what they are written as: the quotient of multiples is whole up to rounding.
-  return std::abs(quotient - std::round(quotient)) <= 1e-9 * std::max(1.0, std::abs(quotient)) &&
-         (std::round(quotient) != 0 || number_of(value) == 0);
 }
 
 // Which members or items some keyword has looked at.

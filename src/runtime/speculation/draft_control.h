@@ -34,7 +34,8 @@ class DraftControl {
   // By the length of the match: 1, 2, 3-4, 5-8, 9-16, more.
   static constexpr size_t kLengths = 6;
   struct Acceptance {
-    double right = 2, tried = 3;  // single tokens, the later ones counting more
+    double right = 2,
+           tried = 3;  // drafts, weighed by how recent they are; to begin with, two of three are right
   };
   // By the tokens of a step: each up to 16, then in steps of a quarter.
   static constexpr size_t kSizes = 48;

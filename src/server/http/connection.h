@@ -85,17 +85,19 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Awaitable read_input();
   void read_available(boost::system::error_code& error);
   Awaitable serve();
-  asio::awaitable<bool> read_head();
-  asio::awaitable<bool> read_body();
-  Awaitable serve_request();
   Awaitable wait_until(TimePoint deadline);
   void wake();
   bool take_input();
-  void account_body();
-  void release_body();
   asio::awaitable<bool> send(std::string_view bytes);
   Awaitable linger();
   void close();
+
+  // connection_request.cpp
+  asio::awaitable<bool> read_head();
+  Awaitable serve_request();
+  asio::awaitable<bool> read_body();
+  void account_body();
+  void release_body();
   void finish_request() noexcept;
   void log_request(double seconds) const;
 

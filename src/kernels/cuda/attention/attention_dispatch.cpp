@@ -50,8 +50,8 @@ int count_singles(const RaggedBatch& batch) {
 }  // namespace
 
 AttentionDispatch::AttentionDispatch(StepContext& step)
-    : step_(step), one_workspace_(allocate_device(one_workspace_bytes())) {
-  check(cudaMemsetAsync(one_workspace_.get(), 0, one_workspace_bytes(), step_.stream), "memset");
+    : step_(step), decode_workspace_(allocate_device(decode_workspace_bytes())) {
+  check(cudaMemsetAsync(decode_workspace_.get(), 0, decode_workspace_bytes(), step_.stream), "memset");
 }
 
 void AttentionDispatch::begin(const RaggedBatch& batch) {
@@ -304,7 +304,7 @@ int AttentionDispatch::attend_singles(const AttentionParams& whole, const Table&
   DecodeAttentionParams one = blank<DecodeAttentionParams>();
   one.attention = whole;
   one.attention.q.n = one.attention.out.n = batch_.singles;
-  one.workspace = one_workspace_.get();
+  one.workspace = decode_workspace_.get();
   if (!one_fits(one.attention)) return 0;
   const auto kv_heads = static_cast<int>(whole.kv_heads);
   one.plan = one_plan({&table, kv_heads, whole.window, 0, batch_.singles, false});
@@ -332,7 +332,7 @@ void AttentionDispatch::attend_each(const AttentionParams& whole, const Table& t
   constexpr int64_t kTogether = 1024;
   for (int64_t first = 0; first < whole.q.n; first += kTogether) {
     DecodeAttentionParams one = blank<DecodeAttentionParams>();
-    one.workspace = one_workspace_.get();
+    one.workspace = decode_workspace_.get();
     one.attention = without_first(whole, first);
     one.attention.q.n = one.attention.out.n = std::min(kTogether, whole.q.n - first);
     if (!one_fits(one.attention)) return step_.issue(launch_attention, whole);

@@ -88,7 +88,7 @@ class AttentionDispatch {
   StepContext& step_;
   Scratch scratch_;  // f32 queries and results as bf16
   Scratch flash_partial_;
-  DeviceBuffer one_workspace_;  // of the attention of single tokens
+  DeviceBuffer decode_workspace_;  // of decode_attention.cu
   Batch batch_;
   std::vector<Plan> plans_;
 };

@@ -250,7 +250,7 @@ int one_blocks() {
   return processors < kMaxProcessors ? processors : kMaxProcessors;
 }
 
-size_t one_workspace_bytes() {
+size_t decode_workspace_bytes() {
   return (kMaxRanges * 2 * kPartFloats + 2 + size_t{kMaxTokens} * kMaxKvHeads) * 4;
 }
 

@@ -61,13 +61,13 @@ void launch_hopper(const FlashParams&, Stream);
 // first use, and left so.
 struct DecodeAttentionParams {
   AttentionParams attention;
-  void* workspace;  // one_workspace_bytes()
+  void* workspace;  // decode_workspace_bytes()
   const int32_t*
       plan;  // of plan_decode_attention() for one_blocks() blocks, on the device, at a multiple of 16 bytes
 };
 int one_blocks();
 inline constexpr int64_t kMaxKvHeads = 128;
-size_t one_workspace_bytes();
+size_t decode_workspace_bytes();
 bool one_fits(const AttentionParams&);
 void launch_one(const DecodeAttentionParams&, Stream);
 
