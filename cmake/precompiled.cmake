@@ -1,5 +1,5 @@
-# Headers that most files read, parsed once. The CUDA tree has none of it, so that a file which forgets an include still
-# fails there. Kernels have flags of their own and take no part.
+# Headers that most files read, parsed once; tools/check_includes.py finds a file that uses one and forgets to include it.
+# Kernels have flags of their own and take no part.
 set(PRECOMPILED_HEADERS <algorithm> <atomic> <chrono> <functional> <map> <memory> <mutex> <optional> <set> <span> <string>
   <string_view> <thread> <unordered_map> <variant> <vector> <boost/json.hpp> <fmt/format.h>)
 
@@ -24,7 +24,7 @@ endfunction()
 if(SLUICE_PRECOMPILE)
   # What ccache needs to look through them.
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    add_compile_options(-fpch-preprocess)
+    add_cxx_options(-fpch-preprocess)
   else()
     add_compile_options("SHELL:-Xclang -fno-pch-timestamp")
   endif()

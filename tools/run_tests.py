@@ -14,6 +14,7 @@ from testing.step import Counts, Failed, Skipped  # noqa: E402
 # name, what it does, the function, whether it runs unasked
 STEPS = [
     ("layers", "includes follow layers.txt, and ARCHITECTURE.md shows it", checks.layers, True),
+    ("includes", "files include the precompiled headers that they use", checks.includes, True),
     ("style", "lengths of files and functions", checks.style, True),
     ("format", "clang-format has nothing to change", checks.formatting, True),
     ("model", "the default model is there, or can be fetched", checks.default_model, True),

@@ -18,6 +18,11 @@ def layers():
     return Counts(passed=1, note=last_line(output))
 
 
+def includes():
+    output = must_run("includes are missing", [sys.executable, "tools/check_includes.py"])
+    return Counts(passed=1, note=last_line(output))
+
+
 def style():
     output = must_run("over a hard limit", [sys.executable, "tools/measure.py"])
     for line in output.splitlines()[:-1]:

@@ -107,19 +107,23 @@ json::object response_json(const AnswerSetup& setup, std::string_view status) {
 }  // namespace
 
 std::string ResponseAnswer::compose() const {
-  using Kind = ResponseItem::Kind;
   const Choice& choice = parts().front().choices.front();
   const std::string_view status = status_name(choice.end);
   json::object out = response_json(setup(), status);
   json::array items;
   if (!choice.reasoning.empty())
-    items.push_back(item_json({Kind::Reasoning, setup().id("rs_"), choice.reasoning}, status));
+    items.push_back(item_json({ResponseItem::Kind::Reasoning, setup().id("rs_"), choice.reasoning}, status));
   if (!choice.text.empty() || choice.calls.empty())
-    items.push_back(item_json(
-        {Kind::Message, setup().id("msg_"), choice.text, {}, logprobs_json(setup(), choice.tokens)}, status));
+    items.push_back(item_json({ResponseItem::Kind::Message,
+                               setup().id("msg_"),
+                               choice.text,
+                               {},
+                               logprobs_json(setup(), choice.tokens)},
+                              status));
   for (size_t i = 0; i < choice.calls.size(); ++i)
     items.push_back(item_json(
-        {Kind::Call, call_item_id(setup(), i), choice.calls[i].arguments, choice.calls[i]}, status));
+        {ResponseItem::Kind::Call, call_item_id(setup(), i), choice.calls[i].arguments, choice.calls[i]},
+        status));
   out["output"] = std::move(items);
   out["usage"] = response_usage(usage(), reasoning_tokens());
   return write_json(out);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/system/terminal.h"
 
 namespace sluice::cli {

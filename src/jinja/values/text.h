@@ -2,6 +2,7 @@
 // result from pieces of Text, so the mark follows a user's bytes wherever a template puts them.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <vector>

@@ -2,6 +2,7 @@
 # which comes with it, the others take the instructions of one warpgroup, in all shapes.
 if(SLUICE_CUDA)
   file(GLOB_RECURSE own CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/cuda/*.cu)
+  set_source_files_properties(${own} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON) # each takes long alone
   set(flash ${own})
   list(FILTER flash INCLUDE REGEX "/flash[^/]*$")
   list(FILTER own EXCLUDE REGEX "/flash[^/]*$")
