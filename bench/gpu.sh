@@ -170,20 +170,29 @@ if wants engine; then
   "$BUILD/bench_engine" "$MODEL" ${LOADS:-decode sampled prefill mixed long} 2>&1 | tee "$LOGS/engine.log" || failed=1
   say "engine timed"
 fi
-if wants http; then
-  [[ -f $MODEL/model.safetensors ]] || "$BUILD/random_model" "$MODEL" || exit 1
-  "$BUILD/sluice" serve -m "$MODEL" --served-model-name random --device cuda --ctx-size 4096 --prefix-cache off \
-    --port 18080 >"$LOGS/serve.log" 2>&1 &
-  server=$!
+# Three loads, with and without a limit on the time between tokens.
+time_http() {
+  "$BUILD/sluice" serve -m "$MODEL" --served-model-name random --device cuda --ctx-size 8192 --prefix-cache off \
+    --port 18080 "$@" >"$LOGS/serve.log" 2>&1 &
+  local server=$! load
   for _ in $(seq 300); do
     "$BUILD/sluice" healthcheck --url http://127.0.0.1:18080/ready >/dev/null 2>&1 && break
     kill -0 $server 2>/dev/null || break
     sleep 0.1
   done
-  say "server ready"
-  python3 bench/http_load.py 18080 ${HTTP:-128 2 1000 1000} 2>&1 | tee "$LOGS/http.log" || failed=1
+  say "server ready${*:+ with $*}"
+  for load in "128 2 1000 1000" "64 4 1000 200" "32 4 4000 200"; do
+    python3 bench/http_load.py 18080 ${HTTP:-$load} 2>&1 | tee -a "$LOGS/http.log" || failed=1
+    [[ -z ${HTTP:-} ]] || break
+  done
   kill $server
   wait $server
+}
+if wants http; then
+  [[ -f $MODEL/model.safetensors ]] || "$BUILD/random_model" "$MODEL" || exit 1
+  : >"$LOGS/http.log"
+  time_http
+  time_http --target-tbt 0
   say "server timed"
 fi
 exit $failed

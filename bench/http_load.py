@@ -3,8 +3,8 @@
 
     bench/http_load.py PORT [clients 128] [requests of each 2] [tokens in 1000] [tokens out 1000]
 
-Prints output tokens per second and the time between the pieces of an answer, median and 99th percentile. Prompts are
-lists of random token ids, answers are streamed, greedy, end tokens ignored. Several processes share the clients, so
+Prints output tokens per second, the time to the first piece of an answer and that between pieces: median and 99th
+percentile, and the latter over the mean. Prompts are lists of random token ids, answers are streamed, greedy, end tokens ignored. Several processes share the clients, so
 that reading is never what is measured.
 """
 import asyncio
@@ -19,10 +19,11 @@ HIGHEST = 1000  # token ids of prompts are below
 MODEL = "random"  # as the server was told to call it
 
 
-async def one_request(port, tokens_in, tokens_out, gaps):
+async def one_request(port, tokens_in, tokens_out, gaps, waits):
     body = json.dumps({"model": MODEL, "prompt": [random.randrange(HIGHEST) for _ in range(tokens_in)],
                        "max_tokens": tokens_out, "temperature": 0, "ignore_eos": True, "stream": True,
                        "stream_options": {"include_usage": True}}).encode()
+    start = time.monotonic()
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 22)
     writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nConnection: close\r\n"
                  b"Content-Length: %d\r\n\r\n" % len(body) + body)
@@ -37,25 +38,31 @@ async def one_request(port, tokens_in, tokens_out, gaps):
         if b'"usage":{' in line:
             generated = json.loads(line[6:])["usage"]["completion_tokens"]
             continue
-        if last is not None:
+        if last is None:
+            waits.append(now - start)
+        else:
             gaps.append(now - last)
         last = now
     writer.close()
     return generated
 
 
-async def client(port, requests, tokens_in, tokens_out, gaps):
-    return sum([await one_request(port, tokens_in, tokens_out, gaps) for _ in range(requests)])
+async def client(port, requests, tokens_in, tokens_out, times):
+    return sum([await one_request(port, tokens_in, tokens_out, *times) for _ in range(requests)])
 
 
 def share(arguments):
     seed, clients, port, requests, tokens_in, tokens_out = arguments
     random.seed(seed)
-    gaps = []
+    times = [], []  # between pieces, to the first one
 
     async def all_clients():
-        return await asyncio.gather(*[client(port, requests, tokens_in, tokens_out, gaps) for _ in range(clients)])
-    return sum(asyncio.run(all_clients())), gaps
+        return await asyncio.gather(*[client(port, requests, tokens_in, tokens_out, times) for _ in range(clients)])
+    return sum(asyncio.run(all_clients())), *times
+
+
+def in_ms(times, percent):
+    return f"p{percent} {sorted(times)[len(times) * percent // 100] * 1e3:.1f} ms"
 
 
 def main():
@@ -71,10 +78,11 @@ def main():
         parts = pool.map(share, [(i, n, port, requests, tokens_in, tokens_out) for i, n in enumerate(shares)], 1)
     seconds = time.monotonic() - start
     tokens = sum(part[0] for part in parts)
-    gaps = sorted(gap for part in parts for gap in part[1])
+    gaps, waits = ([value for part in parts for value in part[kind]] for kind in (1, 2))
+    mean = sum(gaps) / len(gaps)
     print(f"{clients} clients, {requests} requests each, {tokens_in} in, {tokens_out} out: {tokens / seconds:.0f} tok/s "
-          f"in {seconds:.1f} s; between pieces p50 {gaps[len(gaps) // 2] * 1e3:.1f} ms, "
-          f"p99 {gaps[len(gaps) * 99 // 100] * 1e3:.1f} ms, {tokens} tokens, {len(gaps)} gaps")
+          f"in {seconds:.1f} s; first piece {in_ms(waits, 50)}, {in_ms(waits, 99)}; between pieces {in_ms(gaps, 50)}, "
+          f"{in_ms(gaps, 99)} ({sorted(gaps)[len(gaps) * 99 // 100] / mean:.1f} x the mean), {tokens} tokens, {len(gaps)} gaps")
     return 0 if tokens == clients * requests * tokens_out else 1
 
 

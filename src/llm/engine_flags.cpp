@@ -123,6 +123,12 @@ void EngineFlags::declare(OptionSet& options) {
   options.add(max_seqs, "max-seqs", "sequences that run at once; 0: 32, on a GPU 256").within(0, 65536);
   options.add(max_step_tokens, "max-step-tokens", "tokens of one step; 0: 512, on a GPU 8192")
       .within(0, 1 << 20);
+  options
+      .add(target_tbt, "target-tbt",
+           "milliseconds that prompts may make running answers wait for a token; 0: any; default: by the "
+           "running batch")
+      .shown_as("MS")
+      .within(0, 60'000);
   options.add(block_size, "block-size", "tokens per KV block; 0: 16, on a GPU 64").within(0, 4096);
   options.add(context, "ctx-size", "positions of one sequence; 0: what the model was made for")
       .short_name('c')
@@ -177,6 +183,8 @@ Result<EngineSetup> make_setup(const EngineFlags& flags, const models::ModelSpec
   s.preemption = flags.preemption;
   s.max_seqs = flags.max_seqs;
   s.max_step_tokens = flags.max_step_tokens;
+  if (flags.target_tbt && *flags.target_tbt > 0) s.target_tbt = Seconds(*flags.target_tbt / 1e3);
+  if (flags.target_tbt && *flags.target_tbt == 0) s.target_tbt = sched::TbtAny{};
   s.max_context = setup.context;
   s.rope = runtime::rope_sets(spec);
   s.kv_cache = flags.kv_cache;

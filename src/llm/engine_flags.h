@@ -23,6 +23,7 @@ struct EngineFlags {
   sched::Preemption preemption = sched::Preemption::Recompute;
   int max_seqs = 0;  // 0: by the device, as the next two
   int max_step_tokens = 0;
+  std::optional<double> target_tbt;  // milliseconds; 0: any
   int block_size = 0;
   int context = 0;    // 0: what the model was made for
   int kv_tokens = 0;  // 0: by the context and the machine's memory

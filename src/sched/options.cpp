@@ -32,6 +32,9 @@ Status validate(const SchedulerOptions& options) {
   if (!(options.scheme.max_batch_wait.count() >= 0)) {
     return Error{ErrorCode::InvalidArgument, "batch-wait must not be negative"};
   }
+  if (const auto* gap = std::get_if<Seconds>(&options.target_tbt); gap != nullptr && !(gap->count() > 0))
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("target-tbt is {:g} ms; it must be above 0", gap->count() * 1e3)};
   if (!(options.contended_step.count() > 0))
     return Error{ErrorCode::InvalidArgument, "the longest step while clients share must be over 0 s"};
   return {};

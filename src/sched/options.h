@@ -6,6 +6,7 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "base/clock.h"
@@ -90,6 +91,12 @@ struct RopeSets {
   int of(int length) const { return length <= limit ? 0 : std::min(length - limit, count - 1); }
 };
 
+// How long prompts may make running answers wait for their next token (the time between tokens): a step that samples for
+// somebody takes prompt tokens only as far as it stays below that, by the measured cost of steps.
+struct TbtOfBatch {};  // a multiple of what a step of the running sequences alone takes
+struct TbtAny {};      // prompts fill their steps
+using TargetTbt = std::variant<TbtOfBatch, TbtAny, Seconds>;
+
 struct SchedulerOptions {
   Scheme scheme;
   Layout layout = Layout::Packed;
@@ -101,6 +108,7 @@ struct SchedulerOptions {
   int max_context = 1 << 20;    // positions of one sequence
   int max_preemptions = 3;      // of one request; then it starts again with all its blocks set aside
   Seconds contended_step{0.5};  // the longest step, as far as is known, while more than one client has work
+  TargetTbt target_tbt = TbtOfBatch{};
   RopeSets rope;
   bool kv_cache = true;           // off: every token computes its whole sequence again
   std::vector<Token> end_tokens;  // of the model

@@ -140,6 +140,12 @@ class Scheduler {
   static constexpr Seconds kPassedForLong{2};
   // The least that a step is cut down to.
   static constexpr int kLeastStepTokens = 16;
+  // By TbtOfBatch: how many times as long as one of the running sequences alone a step may be for the sake of prompts, and
+  // how long in any case. A step costs more than its tokens, so that prompts in many small steps cost throughput.
+  static constexpr double kPromptStretch = 3;
+  static constexpr Seconds kUnnoticedTbt{0.03};
+  // The prompt tokens that a step takes in any case: fewer make poor use of the weights that it reads.
+  static constexpr int kLeastPromptTokens = 64;
   enum class Pass : uint8_t { Prompts, Tokens };
   // A step in the making.
   struct StepBuilder {
@@ -175,6 +181,7 @@ class Scheduler {
 
   // shares.cpp
   int step_limit() const;
+  int64_t tokens_within_tbt() const;
   void part_step(StepBuilder& builder);
   void claim(ClientShares::Client& client, int64_t demand, std::vector<ClientShares::Client*>& claimants);
   void take_back(StepBuilder& builder, TimePoint now);

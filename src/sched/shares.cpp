@@ -23,8 +23,29 @@ int Scheduler::step_limit() const {
                     options_.layout == Layout::Packed;
   if (!cuts) return most;
   const double longest = options_.contended_step.count() * (shares_.contended() ? 1 : 2);
-  const int64_t fitting = cost_.tokens_within(longest);
+  const int64_t fitting = std::min(cost_.tokens_within(longest), tokens_within_tbt());
   return static_cast<int>(std::clamp<int64_t>(fitting, std::min(kLeastStepTokens, most), most));
+}
+
+// Tokens of a step that does not keep running answers waiting for longer than options_.target_tbt. By TbtOfBatch that holds
+// once most of the requests that can run are past their prompts: while a batch fills, large steps serve more of them.
+int64_t Scheduler::tokens_within_tbt() const {
+  constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
+  if (std::holds_alternative<TbtAny>(options_.target_tbt)) return kAny;
+  int64_t sampling = 0, prefilling = 0;
+  for (const RequestState* entry : running_)
+    (is_prefilling(*entry) ? prefilling : sampling) += entry->granted;
+  if (sampling == 0) return kAny;
+  double longest = 0;
+  if (const auto* given = std::get_if<Seconds>(&options_.target_tbt)) {
+    longest = given->count();
+  } else {
+    prefilling += std::min<int64_t>(static_cast<int64_t>(waiting_.size()),
+                                    std::max(0, options_.max_seqs - num_running_sequences_));
+    if (sampling < prefilling) return kAny;
+    longest = std::max(kUnnoticedTbt.count(), kPromptStretch * cost_.seconds(static_cast<double>(sampling)));
+  }
+  return std::max(cost_.tokens_within(longest), sampling + kLeastPromptTokens);
 }
 
 void Scheduler::claim(Client& client, int64_t demand, std::vector<Client*>& claimants) {

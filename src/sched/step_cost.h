@@ -1,6 +1,7 @@
 // How long a step takes, as learned from those that ran: seconds = fixed + per_token * tokens, by least squares in which
-// older steps fade. Where all steps had about the same size the time counts as proportional to the tokens, which is too
-// much for larger ones: what is planned by it is short rather than long, and the next steps tell more.
+// older steps fade. While steps have about the same size the last known time of a token holds; as long as none is known
+// the time counts as proportional to the tokens, which is too much for larger steps: what is planned by it is short rather
+// than long, and the next steps tell more.
 #pragma once
 
 #include <algorithm>
@@ -20,12 +21,13 @@ class StepCost {
     y_ = y_ * kKept + seconds;
     xx_ = xx_ * kKept + x * x;
     xy_ = xy_ * kKept + x * seconds;
-    const double forked = xx_ - x_ * x_ / count_;
-    per_token_ = y_ / x_;
-    fixed_ = 0;
-    if (forked <= kLeastSpread * xx_) return;
-    const double slope = (xy_ - x_ * y_ / count_) / forked;
-    per_token_ = std::clamp(slope, 0.0, y_ / x_);
+    const double spread = xx_ - x_ * x_ / count_;
+    if (spread > kLeastSpread * xx_) {
+      per_token_ = std::clamp((xy_ - x_ * y_ / count_) / spread, 0.0, y_ / x_);
+      is_sloped_ = true;
+    } else if (!is_sloped_) {
+      per_token_ = y_ / x_;
+    }
     fixed_ = std::max(0.0, (y_ - per_token_ * x_) / count_);
   }
 
@@ -41,6 +43,7 @@ class StepCost {
   static constexpr double kLeastSpread = 0.05;
   double count_ = 0, x_ = 0, y_ = 0, xx_ = 0, xy_ = 0;  // sums over steps, faded
   double fixed_ = 0, per_token_ = 0;
+  bool is_sloped_ = false;  // steps of different sizes have told the time of a token
 };
 
 }  // namespace sluice::sched

@@ -129,5 +129,13 @@ TEST(StepCost, IsCautiousWhereAllStepsWereAlike) {
   EXPECT_NEAR(static_cast<double>(cost.tokens_within(0.5)), 100, 1);
 }
 
+TEST(StepCost, KeepsTheTimeOfATokenWhileStepsAreAlike) {
+  StepCost cost;
+  for (int i = 0; i < 40; ++i) cost.observe(i % 4 == 0 ? 400 : 10, i % 4 == 0 ? 0.83 : 0.05);
+  for (int i = 0; i < 400; ++i) cost.observe(10, 0.06);
+  EXPECT_NEAR(cost.seconds(10), 0.06, 1e-3) << "what a step costs in any case is learned on";
+  EXPECT_NEAR(cost.seconds(400) - cost.seconds(10), 0.78, 1e-2);
+}
+
 }  // namespace
 }  // namespace sluice::sched

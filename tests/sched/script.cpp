@@ -90,6 +90,10 @@ bool Script::run_event(const std::string& verb, std::istringstream& words) {
     scheduler_->set_closed(true);
   } else if (verb == "time") {
     now_ = TimePoint{} + std::chrono::duration_cast<Clock::duration>(Seconds(read<double>(words)));
+  } else if (verb == "cost") {
+    const double fixed = read<double>(words), per_token = read<double>(words);
+    for (int i = 0; i < 1000; ++i)
+      scheduler_->observe(i % 2 == 0 ? 10 : 1000, fixed + per_token * (i % 2 == 0 ? 10 : 1000));
   } else if (verb == "free") {
     EXPECT_EQ(kv_manager_->capacity(0) - kv_manager_->usage(0).used, read<int>(words));
   } else {
@@ -117,6 +121,9 @@ bool Script::set_number(const std::string& verb, std::istringstream& words) {
     options_.max_seqs = read<int>(words);
   } else if (verb == "wait") {
     options_.scheme.max_batch_wait = Seconds(read<double>(words));
+  } else if (verb == "tbt") {
+    const auto seconds = read<double>(words);
+    options_.target_tbt = seconds > 0 ? TargetTbt(Seconds(seconds)) : TargetTbt(TbtAny{});
   } else if (verb == "end") {
     options_.end_tokens.push_back(read<Token>(words));
   } else {
