@@ -137,9 +137,12 @@ Result<PreparedConstraint> prepare_tag(PreparedConstraint prepared, const reques
 
 Grammar read_grammar(const PreparedConstraint& prepared, const xgrammar::TokenizerInfo& tokens) {
   const request::Constraint::Body& body = prepared.constraint.body;
-  if (std::holds_alternative<request::JsonSchema>(body) || std::holds_alternative<request::JsonObject>(body))
+  const auto* schema = std::get_if<request::JsonSchema>(&body);
+  if (schema != nullptr || std::holds_alternative<request::JsonObject>(body)) {
+    const bool any_order = schema != nullptr && !schema->closed_objects;
     return Grammar::FromJSONSchema(prepared.text, true, std::nullopt, std::nullopt, false,
-                                   GrammarLimits::kWhitespace);
+                                   GrammarLimits::kWhitespace, false, any_order);
+  }
   if (std::holds_alternative<request::Pattern>(body)) return Grammar::FromRegex(prepared.text);
   if (const auto* free = std::get_if<request::ContextFree>(&body);
       free != nullptr && free->syntax == request::ContextFree::Syntax::Lark)

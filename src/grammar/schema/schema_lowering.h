@@ -3,7 +3,7 @@
 // stands beside them, enum and const are filtered by everything else, dependencies become alternatives.
 //
 // The result never allows less care than the schema by accident: what the grammar cannot hold is listed. It may allow less
-// than the schema: properties come in the order of the schema, and what LoweringOptions::closed_objects says.
+// than the schema, which LoweringOptions::closed_objects says.
 #pragma once
 
 #include <memory>

@@ -202,6 +202,8 @@ class Check {
     const json::value* pattern = schema.if_contains("pattern");
     if (pattern != nullptr && !matches(pattern->get_string(), text)) return refuse_at("pattern", &schema);
     const json::value* name = schema.if_contains("format");
+    if (name != nullptr && name->get_string() == "regex" && !Regex::compile(text))
+      return refuse_at("format", &schema);
     const StringFormat* format = name == nullptr ? nullptr : find_format(name->get_string());
     const bool checked = format != nullptr && !format->check.empty();
     return !checked || matches(format->check, text) || refuse_at("format", &schema);
