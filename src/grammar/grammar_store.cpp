@@ -1,6 +1,8 @@
 #include "grammar/grammar_store.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -15,6 +17,13 @@ namespace sluice::grammar {
 namespace {
 
 constexpr size_t kMostThreads = 8;  // the watcher, and workers of which some are lost for a while
+constexpr int kWorkerNiceness = 10;
+
+// Of the calling thread: where every core computes tokens, compiling takes a tenth of one at most.
+void give_way_to_others() {
+  const auto thread = static_cast<id_t>(gettid());
+  setpriority(PRIO_PROCESS, thread, std::max(kWorkerNiceness, getpriority(PRIO_PROCESS, thread)));
+}
 
 void append(std::string& key, std::string_view text) {
   key += fmt::format("{}:", text.size());
@@ -154,6 +163,7 @@ void GrammarStore::start_threads() {
 
 void GrammarStore::work() {
   name_thread("grammar");
+  give_way_to_others();
   std::unique_lock lock(mutex_);
   while (!stop_) {
     if (waiting_.empty()) {

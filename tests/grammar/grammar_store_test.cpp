@@ -1,10 +1,14 @@
 #include "grammar/grammar_store.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <latch>
+#include <string>
 
 #include "tests/grammar/support.h"
 
@@ -76,6 +80,22 @@ TEST(GrammarStore, LateGrammarsFailAlone) {
   late.get_future().wait();  // an error, or the grammar where the worker was faster than the watcher
   GrammarStore patient(byte_vocabulary());
   EXPECT_TRUE(patient.get(schema(R"({"type":"integer"})")).ok());
+}
+
+// Threads that compile have less of a core than those that compute tokens.
+TEST(GrammarStore, WorkersGiveWay) {
+  GrammarStore store(byte_vocabulary());
+  ASSERT_TRUE(store.get(schema(R"({"type":"integer"})")).ok());
+  int workers = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::getline(std::ifstream(task.path() / "comm") >> std::ws, name);
+    if (name != "grammar") continue;
+    ++workers;
+    const auto thread = static_cast<id_t>(std::stoul(task.path().filename().string()));
+    EXPECT_GE(getpriority(PRIO_PROCESS, thread), 10);
+  }
+  EXPECT_EQ(workers, 1);
 }
 
 TEST(GrammarStore, KeysTellConstraintsApart) {
