@@ -2,12 +2,13 @@
 # Builds sluice for one Hopper GPU, checks it against the references and times it next to its limits and to other
 # engines. Needs CUDA 13, CMake, ninja, a C++20 compiler and the packages of tools/packages.txt; what the machine lacks
 # is taken from .deb files in PACKAGES, unpacked beside the build.
-#   bench/gpu.sh [pack | build test check fault sanitize steps units engine quant http]      all but the first without
+#   bench/gpu.sh [pack | build test check fault sanitize steps units engine shapes quant http]   all but the first without
 #   arguments
 # pack: fetches those .deb files for a GPU's machine (x86-64) on one that has apt, and with pip the headers of FlashInfer
 # (a wheel in .deps/wheels, as cmake/cuda.cmake names it) and the source of xgrammar (in .deps/sources, as
 # cmake/xgrammar.cmake names it), so that a machine without a network builds. quant: the same
-# shape in bf16, Q4_K, Q8_0 and Q6_K through the engine.
+# shape in bf16, Q4_K, Q8_0 and Q6_K through the engine. shapes: small, mixture and latent-attention models (bench/shapes.py;
+# SHAPES: which) beside their floors and vLLM.
 # BUILD: the build folder; LOGS: where full output goes; GOLDEN: folders with reference outputs; MODEL: where the
 # random model of 16 GB is written.
 set -uo pipefail
@@ -17,7 +18,7 @@ LOGS=${LOGS:-$BUILD/logs}
 PACKAGES=${PACKAGES:-.cudatree/packages}
 GOLDEN=${GOLDEN:-../shared/golden ../shared/golden-gguf}
 MODEL=${MODEL:-/tmp/sluice-random-8b}
-steps=${*:-build test check fault sanitize steps units engine quant http}
+steps=${*:-build test check fault sanitize steps units engine shapes quant http}
 failed=0
 wants() { [[ " $steps " == *" $1 "* ]]; }
 say() { echo "== $* ($SECONDS s)"; }
@@ -169,6 +170,10 @@ if wants engine; then
   say "model written"
   "$BUILD/bench_engine" "$MODEL" ${LOADS:-decode sampled prefill mixed long} 2>&1 | tee "$LOGS/engine.log" || failed=1
   say "engine timed"
+fi
+if wants shapes; then
+  python3 bench/shapes.py "$BUILD" "${MODEL%/*}" ${SHAPES:-} 2>&1 | tee "$LOGS/shapes.log" || failed=1
+  say "shapes timed"
 fi
 # Three loads, with and without a limit on the time between tokens.
 time_http() {

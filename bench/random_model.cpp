@@ -1,5 +1,6 @@
 // Writes a model folder of a known shape with random bf16 weights, to measure speed with: random_model FOLDER
-// [llama-3.1-8b | llama-3.2-1b | tiny].
+// [llama-3.1-8b | llama-3.2-1b | qwen3-0.6b | qwen3-30b-a3b | v2-lite | tiny]. qwen3-30b-a3b has 12 of 48 layers, v2-lite 9
+// of 27, with the router of DeepSeek-V3.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -18,13 +19,22 @@
 
 namespace {
 
+enum class Kind : uint8_t { Llama, Qwen3, Qwen3Moe, DeepSeekV3 };
+
 struct Shape {
   std::string_view name;
+  Kind kind;
   int64_t dim, layers, heads, kv_heads, head_dim, inner, vocab;
+  int64_t experts = 0, used = 0, expert_inner = 0, shared = 0;    // shared: experts
+  int64_t latent = 0, nope_dim = 0, rope_dim = 0, value_dim = 0;  // latent attention
 };
-constexpr Shape kShapes[] = {{"llama-3.1-8b", 4096, 32, 32, 8, 128, 14336, 128256},
-                             {"llama-3.2-1b", 2048, 16, 32, 8, 64, 8192, 128256},
-                             {"tiny", 512, 2, 8, 2, 64, 1024, 1024}};
+constexpr Shape kShapes[] = {
+    {"llama-3.1-8b", Kind::Llama, 4096, 32, 32, 8, 128, 14336, 128256},
+    {"llama-3.2-1b", Kind::Llama, 2048, 16, 32, 8, 64, 8192, 128256},
+    {"qwen3-0.6b", Kind::Qwen3, 1024, 28, 16, 8, 128, 3072, 151936},
+    {"qwen3-30b-a3b", Kind::Qwen3Moe, 2048, 12, 32, 4, 128, 6144, 151936, 128, 8, 768},
+    {"v2-lite", Kind::DeepSeekV3, 2048, 9, 16, 16, 192, 10944, 102400, 64, 6, 1408, 2, 512, 128, 64, 128},
+    {"tiny", Kind::Llama, 512, 2, 8, 2, 64, 1024, 1024}};
 
 struct Tensor {
   std::string name;
@@ -32,24 +42,61 @@ struct Tensor {
   int64_t bytes() const { return rows * (cols > 0 ? cols : 1) * 2; }
 };
 
-std::vector<Tensor> tensors_of(const Shape& s) {
-  std::vector<Tensor> out{{"model.embed_tokens.weight", s.vocab, s.dim}};
-  for (int64_t i = 0; i < s.layers; ++i) {
-    const auto add = [&](const char* name, int64_t rows, int64_t cols) {
-      out.push_back({fmt::format("model.layers.{}.{}.weight", i, name), rows, cols});
-    };
-    add("input_layernorm", s.dim, 0);
+// Names and shapes of one layer's tensors.
+struct LayerTensors {
+  const Shape& s;
+  int64_t layer;
+  std::vector<Tensor>& out;
+
+  void add(std::string_view name, int64_t rows, int64_t cols, std::string_view suffix = ".weight") const {
+    out.push_back({fmt::format("model.layers.{}.{}{}", layer, name, suffix), rows, cols});
+  }
+  void add_mlp(const std::string& prefix, int64_t inner) const {
+    add(prefix + ".gate_proj", inner, s.dim);
+    add(prefix + ".up_proj", inner, s.dim);
+    add(prefix + ".down_proj", s.dim, inner);
+  }
+  void add_attention() const {
+    if (s.kind == Kind::DeepSeekV3) {
+      add("self_attn.q_proj", s.heads * s.head_dim, s.dim);
+      add("self_attn.kv_a_proj_with_mqa", s.latent + s.rope_dim, s.dim);
+      add("self_attn.kv_a_layernorm", s.latent, 0);
+      add("self_attn.kv_b_proj", s.heads * (s.nope_dim + s.value_dim), s.latent);
+      return add("self_attn.o_proj", s.dim, s.heads * s.value_dim);
+    }
     add("self_attn.q_proj", s.heads * s.head_dim, s.dim);
     add("self_attn.k_proj", s.kv_heads * s.head_dim, s.dim);
     add("self_attn.v_proj", s.kv_heads * s.head_dim, s.dim);
     add("self_attn.o_proj", s.dim, s.heads * s.head_dim);
-    add("post_attention_layernorm", s.dim, 0);
-    add("mlp.gate_proj", s.inner, s.dim);
-    add("mlp.up_proj", s.inner, s.dim);
-    add("mlp.down_proj", s.dim, s.inner);
+    if (s.kind == Kind::Llama) return;
+    add("self_attn.q_norm", s.head_dim, 0);
+    add("self_attn.k_norm", s.head_dim, 0);
+  }
+  void add_feed_forward() const {
+    const bool dense = s.experts == 0 || (s.kind == Kind::DeepSeekV3 && layer == 0);
+    if (dense) return add_mlp("mlp", s.inner);
+    add("mlp.gate", s.experts, s.dim);
+    if (s.kind == Kind::DeepSeekV3) add("mlp.gate.e_score_correction_bias", s.experts, 0, "");
+    for (int64_t e = 0; e < s.experts; ++e) add_mlp(fmt::format("mlp.experts.{}", e), s.expert_inner);
+    if (s.shared > 0) add_mlp("mlp.shared_experts", s.shared * s.expert_inner);
+  }
+};
+
+bool tied(const Shape& s) {
+  return s.kind == Kind::Qwen3;
+}
+
+std::vector<Tensor> tensors_of(const Shape& s) {
+  std::vector<Tensor> out{{"model.embed_tokens.weight", s.vocab, s.dim}};
+  for (int64_t i = 0; i < s.layers; ++i) {
+    const LayerTensors layer{s, i, out};
+    layer.add("input_layernorm", s.dim, 0);
+    layer.add_attention();
+    layer.add("post_attention_layernorm", s.dim, 0);
+    layer.add_feed_forward();
   }
   out.push_back({"model.norm.weight", s.dim, 0});
-  out.push_back({"lm_head.weight", s.vocab, s.dim});
+  if (!tied(s)) out.push_back({"lm_head.weight", s.vocab, s.dim});
   return out;
 }
 
@@ -96,13 +143,33 @@ bool write_tensor(int file, const Tensor& tensor, off_t offset, const std::vecto
 }
 
 std::string config_of(const Shape& s) {
+  constexpr std::string_view kNames[][2] = {{"LlamaForCausalLM", "llama"},
+                                            {"Qwen3ForCausalLM", "qwen3"},
+                                            {"Qwen3MoeForCausalLM", "qwen3_moe"},
+                                            {"DeepseekV3ForCausalLM", "deepseek_v3"}};
+  const auto& [architecture, type] = kNames[static_cast<size_t>(s.kind)];
+  std::string more;
+  if (s.kind == Kind::Qwen3Moe)
+    more = fmt::format(
+        R"("num_experts": {}, "num_experts_per_tok": {}, "moe_intermediate_size": {}, "norm_topk_prob": true,
+"decoder_sparse_step": 1, "mlp_only_layers": [], )",
+        s.experts, s.used, s.expert_inner);
+  if (s.kind == Kind::DeepSeekV3)
+    more = fmt::format(
+        R"("n_routed_experts": {}, "num_experts_per_tok": {}, "moe_intermediate_size": {}, "n_shared_experts": {},
+"n_group": 1, "topk_group": 1, "norm_topk_prob": true, "routed_scaling_factor": 1.0, "first_k_dense_replace": 1,
+"moe_layer_freq": 1, "scoring_func": "sigmoid", "topk_method": "noaux_tc", "q_lora_rank": null, "kv_lora_rank": {},
+"qk_nope_head_dim": {}, "qk_rope_head_dim": {}, "v_head_dim": {}, "rope_interleave": true, )",
+        s.experts, s.used, s.expert_inner, s.shared, s.latent, s.nope_dim, s.rope_dim, s.value_dim);
+  else
+    more += fmt::format(R"("head_dim": {}, )", s.head_dim);
   return fmt::format(
-      R"({{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": {}, "num_hidden_layers": {},
-"num_attention_heads": {}, "num_key_value_heads": {}, "head_dim": {}, "intermediate_size": {}, "vocab_size": {},
+      R"({{"architectures": ["{}"], "model_type": "{}", "hidden_size": {}, "num_hidden_layers": {},
+"num_attention_heads": {}, "num_key_value_heads": {}, "intermediate_size": {}, "vocab_size": {}, {}
 "rms_norm_eps": 1e-05, "rope_theta": 500000.0, "max_position_embeddings": 8192, "hidden_act": "silu",
-"tie_word_embeddings": false, "torch_dtype": "bfloat16"}}
+"attention_bias": false, "tie_word_embeddings": {}, "torch_dtype": "bfloat16"}}
 )",
-      s.dim, s.layers, s.heads, s.kv_heads, s.head_dim, s.inner, s.vocab);
+      architecture, type, s.dim, s.layers, s.heads, s.kv_heads, s.inner, s.vocab, more, tied(s));
 }
 
 // Every byte is a token of its own, any other token a word that says its number.
@@ -175,6 +242,8 @@ int main(int count, char** arguments) {
   const std::string_view wanted = count > 2 ? arguments[2] : kShapes[0].name;
   for (const Shape& shape : kShapes)
     if (count > 1 && shape.name == wanted) return write_model(arguments[1], shape);
-  fmt::print(stderr, "random_model FOLDER [llama-3.1-8b | llama-3.2-1b | tiny]\n");
+  fmt::print(
+      stderr,
+      "random_model FOLDER [llama-3.1-8b | llama-3.2-1b | qwen3-0.6b | qwen3-30b-a3b | v2-lite | tiny]\n");
   return 2;
 }
