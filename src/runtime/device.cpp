@@ -27,7 +27,7 @@ void DeviceOptions::declare(OptionSet& options) {
                            {{"none", false}, {"fp8", true}});
   options.add_choice<kernels::Activations>(
       activations, "activations",
-      "what lies between two operations (cuda); auto: f32 for mixtures, else bf16",
+      "what lies between two operations (cuda); auto: bf16, in 'check' f32 for mixtures",
       {{"auto", kernels::Activations::Auto},
        {"bf16", kernels::Activations::BF16},
        {"f32", kernels::Activations::F32}});

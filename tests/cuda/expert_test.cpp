@@ -68,6 +68,27 @@ TEST_P(ExpertTest, WeighsTheChosenAgainstTheirNeighbours) {
   EXPECT_LT(error(c.weights.view, c.device_weights.view), 1e-4);
 }
 
+// Results in f32 of activations in bf16, as routers need them.
+TEST_P(ExpertTest, LogitsAreNotRounded) {
+  if (activations_ != DType::BF16) return;
+  const BothWeight router = weight({DType::BF16}, 72, 264, true),
+                   packed = weight({DType::Q8_0}, 64, 256, false);
+  for (int64_t n : {1, 5, 300, 700}) {
+    const Both x = random(n, 264);
+    HostTensor expected = HostTensor::make(DType::F32, {n, 72});
+    const kernels::Memory logits = gpu().allocate(DType::F32, {n, 72});
+    ref().matmul(expected.view, x.host, router.host);
+    gpu().matmul(logits.view, x.device, router.device);
+    EXPECT_LT(error(expected.view, logits.view), 1e-5) << n;
+  }
+  const Both x = random(9, 256);
+  HostTensor expected = HostTensor::make(DType::F32, {9, 64});
+  const kernels::Memory logits = gpu().allocate(DType::F32, {9, 64});
+  ref().matmul(expected.view, x.host, packed.host);
+  gpu().matmul(logits.view, x.device, packed.device);
+  EXPECT_LT(error(expected.view, logits.view), tolerance());
+}
+
 TEST_P(ExpertTest, MixesAlike) {
   listed_ = true;
   struct Kind {

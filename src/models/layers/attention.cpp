@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "kernels/head_norm.h"
 #include "models/layers/layers.h"
 
 namespace sluice::models {
@@ -18,6 +19,43 @@ void norm_heads(const Attention& m, const LayerContext& c, TensorView heads, Ten
   } else {
     run_norm(c.backend, c.spec, heads, heads, norm);
   }
+}
+
+// Whether the back-end normed, rotated and stored the heads in one operation.
+bool write_normed(const Attention& m, const AttentionWeights& w, const LayerContext& c,
+                  const kernels::QkvHeads& heads) {
+  const bool plain = m.qk_norm == QkNorm::PerHead && !m.qk_norm_after_rope && m.kv_from < 0 && m.rope >= 0 &&
+                     m.clip <= 0.0f && !m.norm_values && c.spec.norm == NormKind::Rms;
+  auto* device = plain ? dynamic_cast<kernels::HeadNormDevice*>(&c.backend) : nullptr;
+  if (device == nullptr) return false;
+  const auto rope = static_cast<size_t>(m.rope);
+  return device->norm_rope_write_kv(c.kv, {heads, w.q_norm.gain, w.k_norm.gain, c.spec.norm_eps},
+                                    c.angles[rope], c.spec.ropes[rope].style, c.batch);
+}
+
+// Norms, rotates and stores a step's heads.
+void write_heads(const Attention& m, const AttentionWeights& w, const LayerContext& c, TensorView qkv,
+                 const kernels::QkvHeads& heads) {
+  if (write_normed(m, w, c, heads)) return;
+  const auto& [q, k, v] = heads;
+  const int64_t q_width = int64_t{m.heads} * m.head_dim, kv_width = int64_t{m.kv_heads} * m.head_dim;
+  const bool own_kv = m.kv_from < 0;
+  const auto norm_both = [&] {
+    if (m.qk_norm == QkNorm::None) return;
+    norm_heads(m, c, q, qkv.columns(0, q_width), w.q_norm);
+    if (own_kv) norm_heads(m, c, k, qkv.columns(q_width, q_width + kv_width), w.k_norm);
+  };
+  if (!m.qk_norm_after_rope) norm_both();
+  if (m.clip > 0.0f && m.clip_after_norm) c.backend.clamp(qkv, m.clip);
+  if (m.norm_values && own_kv) c.backend.rms_norm(v, v, {}, c.spec.norm_eps);
+  const TensorView angles = m.rope >= 0 ? c.angles[static_cast<size_t>(m.rope)] : TensorView();
+  const RopeStyle style = m.rope >= 0 ? c.spec.ropes[static_cast<size_t>(m.rope)].style : RopeStyle::NeoX;
+  if (own_kv && m.rope >= 0 && !m.qk_norm_after_rope)
+    return c.backend.rope_write_kv(c.kv, heads, angles, style, c.batch);
+  if (m.rope >= 0) c.backend.rope(q, angles, style);
+  if (m.rope >= 0 && own_kv) c.backend.rope(k, angles, style);
+  if (m.qk_norm_after_rope) norm_both();
+  if (own_kv) c.backend.write_kv(c.kv, k, v, c.batch);
 }
 
 }  // namespace
@@ -48,24 +86,7 @@ std::optional<kernels::DeferredMatmul> run_mixer(const Attention& m, const Atten
   const TensorView k = own_kv ? qkv.columns_as_heads(q_width, m.kv_heads, m.head_dim) : TensorView();
   const TensorView v =
       own_kv ? qkv.columns_as_heads(q_width + kv_width, m.kv_heads, m.head_dim) : TensorView();
-  const auto norm_both = [&] {
-    if (m.qk_norm == QkNorm::None) return;
-    norm_heads(m, c, q, qkv.columns(0, q_width), w.q_norm);
-    if (own_kv) norm_heads(m, c, k, qkv.columns(q_width, q_width + kv_width), w.k_norm);
-  };
-  if (!m.qk_norm_after_rope) norm_both();
-  if (m.clip > 0.0f && m.clip_after_norm) c.backend.clamp(qkv, m.clip);
-  if (m.norm_values && own_kv) c.backend.rms_norm(v, v, {}, c.spec.norm_eps);
-  const TensorView angles = m.rope >= 0 ? c.angles[static_cast<size_t>(m.rope)] : TensorView();
-  const RopeStyle style = m.rope >= 0 ? c.spec.ropes[static_cast<size_t>(m.rope)].style : RopeStyle::NeoX;
-  if (own_kv && m.rope >= 0 && !m.qk_norm_after_rope) {
-    c.backend.rope_write_kv(c.kv, {q, k, v}, angles, style, c.batch);
-  } else {
-    if (m.rope >= 0) c.backend.rope(q, angles, style);
-    if (m.rope >= 0 && own_kv) c.backend.rope(k, angles, style);
-    if (m.qk_norm_after_rope) norm_both();
-    if (own_kv) c.backend.write_kv(c.kv, k, v, c.batch);
-  }
+  write_heads(m, w, c, qkv, {q, k, v});
   scale_queries(m.temperature, c, qkv.columns(0, q_width));
 
   const kernels::AttentionShape shape{.heads = m.heads,

@@ -52,7 +52,8 @@ std::optional<kernels::DeferredMatmul> run_ffn(const XieluFfn& f, const XieluWei
 std::optional<kernels::DeferredMatmul> run_ffn(const MoeFfn& f, const MoeWeights& w, const LayerContext& c,
                                                TensorView out, TensorView x) {
   const int64_t n = x.dim(0);
-  const TensorView logits = c.scratch.get(Buffer::RouterLogits, n, f.routing.experts);
+  // Never rounded further: where two experts are almost equally good, that would choose the other one.
+  const TensorView logits = c.scratch.get(Buffer::RouterLogits, n, f.routing.experts, DType::F32);
   c.backend.matmul(logits, x, w.router);
   const TensorView ids = c.scratch.get(Buffer::ExpertIds, n, f.routing.used, DType::I32);
   const TensorView weights = c.scratch.get(Buffer::ExpertWeights, n, f.routing.used, DType::F32);

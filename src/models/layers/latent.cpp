@@ -1,5 +1,6 @@
 // Latent attention in its absorbed form: queries are brought into the latent space, so that one cached vector
-// per token serves all heads as key and, in its first part, as value.
+// per token serves all heads as key and, in its first part, as value. A back-end may have operations of its own for it.
+#include "kernels/latent.h"
 #include "models/layers/layers.h"
 
 namespace sluice::models {
@@ -27,41 +28,64 @@ TensorView make_query(const LatentAttention& m, const LatentWeights& w, const La
   return query.columns_as_heads(0, m.heads, m.nope_dim + m.rope_dim);
 }
 
+// Norms and rotates the step's latents, stores them, and rotates the queries.
+void write_latents(const LatentAttention& m, const LayerContext& c, const kernels::RmsGain& norm,
+                   const kernels::LatentRows& rows) {
+  if (auto* device = dynamic_cast<kernels::LatentDevice*>(&c.backend);
+      device != nullptr && device->write_latent(c.kv, rows, norm, c.batch))
+    return;
+  const TensorView compressed = rows.latent.columns(0, m.latent);
+  c.backend.rms_norm(compressed, compressed, norm.gain, norm.eps);
+  c.backend.rope(rows.latent.columns_as_heads(m.latent, 1, m.rope_dim), rows.angles, rows.style);
+  c.backend.write_kv(c.kv, rows.latent.columns_as_heads(0, 1, m.latent + m.rope_dim), {}, c.batch);
+  c.backend.rope(part_of_heads(rows.query, m.nope_dim, m.rope_dim), rows.angles, rows.style);
+}
+
+void attend(TensorView out, const kernels::LatentQueries& q, const LatentAttention& m, const LatentWeights& w,
+            const LayerContext& c) {
+  const kernels::LatentShape latent{.heads = m.heads,
+                                    .latent = m.latent,
+                                    .nope_dim = m.nope_dim,
+                                    .rope_dim = m.rope_dim,
+                                    .value_dim = m.value_dim,
+                                    .scale = m.scale,
+                                    .key_up = w.key_up,
+                                    .value_up = w.value_up};
+  if (auto* device = dynamic_cast<kernels::LatentDevice*>(&c.backend);
+      device != nullptr && device->attend_latent(out, q, c.kv, c.batch, latent))
+    return;
+  c.backend.matmul_heads(part_of_heads(q.absorbed, 0, m.latent), part_of_heads(q.query, 0, m.nope_dim),
+                         w.key_up);
+  c.backend.copy(part_of_heads(q.absorbed, m.latent, m.rope_dim),
+                 part_of_heads(q.query, m.nope_dim, m.rope_dim));
+  const kernels::AttentionShape shape{.heads = m.heads,
+                                      .kv_heads = 1,
+                                      .key_dim = m.latent + m.rope_dim,
+                                      .value_dim = m.latent,
+                                      .scale = m.scale};
+  c.backend.attend(q.mixed, q.absorbed, c.kv, c.batch, shape);
+  c.backend.matmul_heads(out, q.mixed, w.value_up);
+}
+
 }  // namespace
 
 std::optional<kernels::DeferredMatmul> run_mixer(const LatentAttention& m, const LatentWeights& w,
                                                  const LayerContext& c, TensorView, TensorView x) {
   const int64_t n = x.dim(0);
   const int64_t key_dim = m.latent + m.rope_dim;
-  const RopeStyle style = c.spec.ropes[static_cast<size_t>(m.rope)].style;
-  const TensorView angles = c.angles[static_cast<size_t>(m.rope)];
-
   const TensorView latent = c.scratch.get(Buffer::Latent, n, key_dim);
   c.backend.matmul(latent, x, w.latent_down);
-  const TensorView compressed = latent.columns(0, m.latent);
-  c.backend.rms_norm(compressed, compressed, w.latent_norm.gain, m.norm_eps);
-  c.backend.rope(latent.columns_as_heads(m.latent, 1, m.rope_dim), angles, style);
-  c.backend.write_kv(c.kv, latent.columns_as_heads(0, 1, key_dim), {}, c.batch);
-
   const TensorView query = make_query(m, w, c, x);
-  const TensorView whole = c.scratch.get(Buffer::LatentQuery, n, m.heads * key_dim);
-  const TensorView absorbed = whole.columns_as_heads(0, m.heads, key_dim);
-  c.backend.matmul_heads(part_of_heads(absorbed, 0, m.latent), part_of_heads(query, 0, m.nope_dim), w.key_up);
-  const TensorView turned = part_of_heads(query, m.nope_dim, m.rope_dim);
-  c.backend.rope(turned, angles, style);
-  c.backend.copy(part_of_heads(absorbed, m.latent, m.rope_dim), turned);
-  scale_queries(m.temperature, c, whole);
+  write_latents(m, c, {w.latent_norm.gain, m.norm_eps},
+                {latent, query, c.angles[static_cast<size_t>(m.rope)],
+                 c.spec.ropes[static_cast<size_t>(m.rope)].style});
+  scale_queries(m.temperature, c, c.scratch.get(Buffer::Query, n, w.query_up.rows));
 
-  const TensorView mixed =
-      c.scratch.get(Buffer::LatentOut, n, m.heads * m.latent).columns_as_heads(0, m.heads, m.latent);
-  const kernels::AttentionShape shape{.heads = m.heads,
-                                      .kv_heads = 1,
-                                      .key_dim = static_cast<int>(key_dim),
-                                      .value_dim = m.latent,
-                                      .scale = m.scale};
-  c.backend.attend(mixed, absorbed, c.kv, c.batch, shape);
+  const kernels::LatentQueries queries{
+      query, c.scratch.get(Buffer::LatentQuery, n, m.heads * key_dim).columns_as_heads(0, m.heads, key_dim),
+      c.scratch.get(Buffer::LatentOut, n, m.heads * m.latent).columns_as_heads(0, m.heads, m.latent)};
   const TensorView values = c.scratch.get(Buffer::Attended, n, m.heads * m.value_dim);
-  c.backend.matmul_heads(values.columns_as_heads(0, m.heads, m.value_dim), mixed, w.value_up);
+  attend(values.columns_as_heads(0, m.heads, m.value_dim), queries, m, w, c);
   return kernels::DeferredMatmul{values, &w.out};
 }
 

@@ -92,8 +92,9 @@ const AttentionDispatch::Table& AttentionDispatch::table_of(const RaggedBatch& b
   SLUICE_CHECK(batch_.tables.size() < kMaxTables);
   const size_t buffer = kTableBuffer + batch_.tables.size();
   const RaggedBatch::BlockTable& source = batch.tables[static_cast<size_t>(kv.table)];
-  Table table{kv.table, blank<TableView>(), {0}, {}, nullptr};
-  std::vector<int32_t> blocks, last_length;
+  Table table{kv.table, blank<TableView>(), {0}, {}, {}, nullptr};
+  std::vector<int32_t>& blocks = table.blocks;
+  std::vector<int32_t> last_length;
   for (int s = 0; s < batch.sequences(); ++s) {
     const int32_t end = batch.query_begin[static_cast<size_t>(s) + 1];
     const bool any = end > batch.query_begin[static_cast<size_t>(s)];
@@ -204,8 +205,14 @@ void AttentionDispatch::write_kv(const PagedKv& kv, TensorView k, TensorView v, 
 }
 
 bool AttentionDispatch::rope_write_kv(const PagedKv& kv, const QkvHeads& x, TensorView angles,
-                                      RopeStyle style, const RaggedBatch& batch) {
+                                      RopeStyle style, const RaggedBatch& batch, const NormedHeads* norm) {
   RopeWriteParams p = blank<RopeWriteParams>();
+  if (norm != nullptr) {
+    p.q_gain = floats_of(norm->q_gain, x.q.dim(2));
+    p.k_gain = floats_of(norm->k_gain, x.k.dim(2));
+    p.eps = norm->eps;
+    p.normed = 1;
+  }
   p.rope = rope_params(x.q, angles, style);
   p.write = write_params(kv, x.k, x.v, table_of(batch, kv).view);
   if (!rope_write_fits(p)) return false;

@@ -9,7 +9,9 @@
 
 #include "kernels/backend.h"
 #include "kernels/cuda/attention/flash.h"
+#include "kernels/cuda/latent/latent_plan.h"
 #include "kernels/cuda/step/step_context.h"
+#include "kernels/head_norm.h"
 
 namespace sluice::kernels::cuda {
 
@@ -24,28 +26,23 @@ class AttentionDispatch {
   void rope_angles(TensorView angles, const RaggedBatch& batch, const RopeTable& table);
   void rope(TensorView x, TensorView angles, RopeStyle style);
   void write_kv(const PagedKv& kv, TensorView k, TensorView v, const RaggedBatch& batch);
-  // False, and nothing done, where the one kernel for both does not take the shape.
+  // False, and nothing done, where the one kernel for both does not take the shape. `norm`: of q and k before, or null.
   bool rope_write_kv(const PagedKv& kv, const QkvHeads& x, TensorView angles, RopeStyle style,
-                     const RaggedBatch& batch);
+                     const RaggedBatch& batch, const NormedHeads* norm = nullptr);
   void attend(TensorView out, TensorView q, const PagedKv& kv, const RaggedBatch& batch,
               const AttentionShape& shape);
   void copy_blocks(const PagedKv& kv, std::span<const std::pair<BlockId, BlockId>> moves);
 
- private:
+  // -- for the parts of latent attention
+
   // A block table of this step, as the device sees it.
   struct Table {
     int index;
     TableView view;
     std::vector<int32_t> row_begin;  // host copy
+    std::vector<int32_t> blocks;     // host copy
     std::vector<int32_t> lengths;    // host; tokens of context of each sequence
     const int32_t* last_length;      // [sequences]
-  };
-  struct Plan {
-    FlashShape shape;
-    int table, first;  // first: sequence that the plan starts with
-    bool hopper;
-    FlashPlan plan;
-    void* schedule;
   };
   // Layers whose attention of tokens by themselves is shared out alike.
   struct DecodeAttentionKind {
@@ -58,6 +55,22 @@ class AttentionDispatch {
   struct OnePlan {
     DecodeAttentionKind kind;
     const int32_t* numbers;  // on the device
+  };
+  // Attention over latents: of the leading sequences alone, or of all.
+  struct LatentPlanned {
+    const Table* table;
+    int heads, sequences;
+    LatentPlanLayout layout;
+    const int32_t* numbers;  // on the device
+  };
+  // Attention over keys and values made from latents, of the sequences after the leading ones.
+  struct ExpandedPlanned {
+    const Table* table;
+    int heads;
+    FlashPlan plan;
+    void* schedule;
+    const int32_t* slots;  // on the device, [contexts]: where their latents lie in the cache
+    int64_t contexts;
   };
   struct Batch {
     const void* identity = nullptr;  // of the caller's positions
@@ -73,10 +86,22 @@ class AttentionDispatch {
     std::vector<int32_t> query_begin_host, rest_begin_host, positions_host, sequence_host;
     std::deque<Table> tables;
     std::vector<OnePlan> one_plans;
+    std::vector<LatentPlanned> latent_plans;
+    std::vector<ExpandedPlanned> expanded_plans;
   };
 
   const Batch& batch_of(const RaggedBatch& batch);
   const Table& table_of(const RaggedBatch& batch, const PagedKv& kv);
+  Batch& staged() { return batch_; }
+
+ private:
+  struct Plan {
+    FlashShape shape;
+    int table, first;  // first: sequence that the plan starts with
+    bool hopper;
+    FlashPlan plan;
+    void* schedule;
+  };
   const Plan& plan_of(const FlashShape& shape, const Table& table, int first, bool hopper);
   void attend_rounded(const AttentionParams& params, const Table& table);
   void attend_on(const AttentionParams& params, const Table& table);

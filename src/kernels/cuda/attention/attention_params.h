@@ -52,10 +52,14 @@ struct WriteKvParams {
 };
 void launch_write_kv(const WriteKvParams&, Stream);
 
-// Rotates q in place; rotates k and stores it with v. REQUIRES: rope_write_fits(params).
+// Rotates q in place; rotates k and stores it with v. Normed: every head of q and k is rms-normed first.
+// REQUIRES: rope_write_fits(params).
 struct RopeWriteParams {
   RopeParams rope;  // x: q
   WriteKvParams write;
+  const float *q_gain, *k_gain;  // [dim] or null
+  float eps;
+  int32_t normed;
 };
 bool rope_write_fits(const RopeWriteParams&);
 void launch_rope_write(const RopeWriteParams&, Stream);

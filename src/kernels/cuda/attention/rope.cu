@@ -57,7 +57,23 @@ __device__ __forceinline__ void store_fp8(uint8_t* head, int64_t first, int64_t 
   *reinterpret_cast<uint2*>(head + second) = round8(f, 1.0f);
 }
 
+// Norms a head whose elements `pieces` neighbouring lanes hold: eight from `first` on and eight from `second` on.
+__device__ __forceinline__ void norm_head(float (&a)[8], float (&b)[8], const float* gain, int64_t first,
+                                          int64_t second, int pieces, float eps) {
+  float sum = 0.0f;
+#pragma unroll
+  for (int j = 0; j < 8; ++j) sum += a[j] * a[j] + b[j] * b[j];
+  for (int o = pieces / 2; o > 0; o >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, o);
+  const float factor = rsqrtf(sum / static_cast<float>(16 * pieces) + eps);
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    a[j] *= factor * (gain != nullptr ? gain[first + j] : 1.0f);
+    b[j] *= factor * (gain != nullptr ? gain[second + j] : 1.0f);
+  }
+}
+
 // Eight pairs of one head of one token at a time: heads of q, then of k, then of v. 16 bytes per access.
+template <bool Normed>
 __global__ void __launch_bounds__(256) rope_write_kernel(const RopeWriteParams p) {
   // In this order: attention needs the shared memory of whole multiprocessors, which is free when the GEMM in front has
   // ended.
@@ -65,8 +81,9 @@ __global__ void __launch_bounds__(256) rope_write_kernel(const RopeWriteParams p
   allow_dependents();
   const View &q = p.rope.x, &key = p.write.key, &value = p.write.value;
   const int64_t pieces = p.rope.pairs / 8, heads = q.heads + 2 * key.heads;
-  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (i >= q.n * heads * pieces) return;
+  const int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x, count = q.n * heads * pieces;
+  if (!Normed && index >= count) return;
+  const int64_t i = Normed ? min(index, count - 1) : index;  // lanes of a warp meet in the norm
   const int64_t piece = i % pieces, token = i / pieces / heads;
   int64_t head = i / pieces % heads;
   const View& from = head < q.heads ? q : head < q.heads + key.heads ? key : value;
@@ -76,10 +93,23 @@ __global__ void __launch_bounds__(256) rope_write_kernel(const RopeWriteParams p
   const int64_t second = p.rope.interleaved != 0 ? first + 8 : first + p.rope.pairs;
   bf16* x = static_cast<bf16*>(from.data) + token * from.stride_n + head * from.stride_h;
   uint4 low = load_activation(x + first), high = load_activation(x + second);
+  float a[8], b[8];
+  unpack8(low, a);
+  unpack8(high, b);
+  if constexpr (Normed) {
+    float normed_a[8], normed_b[8];
+#pragma unroll
+    for (int j = 0; j < 8; ++j) normed_a[j] = a[j], normed_b[j] = b[j];
+    norm_head(normed_a, normed_b,
+              is_value   ? nullptr
+              : is_query ? p.q_gain
+                         : p.k_gain,
+              first, second, static_cast<int>(pieces), p.eps);
+    if (index >= count) return;
+#pragma unroll
+    for (int j = 0; j < 8 && !is_value; ++j) a[j] = normed_a[j], b[j] = normed_b[j];
+  }
   if (!is_value) {
-    float a[8], b[8];
-    unpack8(low, a);
-    unpack8(high, b);
     const float* angle = p.rope.angles + token * p.rope.angle_stride + piece * 16;
     float turn[16];
 #pragma unroll
@@ -219,7 +249,9 @@ bool rope_write_fits(const RopeWriteParams& p) {
     return c.data == nullptr || (plain && aligned16(c.data) && c.stride_block % 8 == 0 &&
                                  c.stride_slot % 8 == 0 && c.stride_head % 8 == 0);
   };
-  return p.rope.pairs % 8 == 0 && aligned16(p.rope.angles) && p.rope.angle_stride % 4 == 0 &&
+  const int64_t pieces = p.rope.pairs / 8;
+  const bool in_warps = p.normed == 0 || (pieces <= 32 && (pieces & (pieces - 1)) == 0);
+  return in_warps && p.rope.pairs % 8 == 0 && aligned16(p.rope.angles) && p.rope.angle_stride % 4 == 0 &&
          view_fits(p.rope.x) && view_fits(p.write.key) && view_fits(p.write.value) && cache_fits(p.write.k) &&
          cache_fits(p.write.v) && p.write.key.heads == p.write.value.heads;
 }
@@ -227,7 +259,8 @@ bool rope_write_fits(const RopeWriteParams& p) {
 void launch_rope_write(const RopeWriteParams& p, Stream stream) {
   const int64_t count = p.rope.x.n * (p.rope.x.heads + 2 * p.write.key.heads) * (p.rope.pairs / 8);
   if (count == 0) return;
-  launch("rope_write", rope_write_kernel, {dim3(blocks_for(count)), dim3(256)}, stream, p);
+  launch("rope_write", p.normed != 0 ? rope_write_kernel<true> : rope_write_kernel<false>,
+         {dim3(blocks_for(count)), dim3(256)}, stream, p);
 }
 
 void launch_write_kv(const WriteKvParams& p, Stream stream) {

@@ -6,6 +6,7 @@
 #include "kernels/cuda/common/views.h"
 #include "kernels/cuda/common/weights.h"
 #include "kernels/cuda/gemm/grouped_gemm.h"
+#include "kernels/cuda/step/token_params.h"
 
 namespace sluice::kernels::cuda {
 
@@ -39,7 +40,7 @@ GemmParams gemm_params(const TensorView& out, const TensorView& x, const Weight&
   p.x = view_of(x);
   SLUICE_CHECK_EQ(p.x.dim, weight.cols);
   SLUICE_CHECK_EQ(p.out.n, p.x.n);
-  SLUICE_CHECK(out.dtype == x.dtype);
+  SLUICE_CHECK(out.dtype == x.dtype || out.dtype == DType::F32);
   return p;
 }
 
@@ -92,7 +93,7 @@ void GemmDispatch::matmul(TensorView out, TensorView x, const Weight& weight) {
     p.out.data = offset_columns(whole.out, row);
     p.out.dim = matrix.rows;
     p.bias = stored.bias != nullptr ? stored.bias + row : nullptr;
-    gemm(p);
+    out.dtype == x.dtype ? gemm(p) : wide(p);
     row += matrix.rows;
   }
 }
@@ -132,6 +133,23 @@ bool GemmDispatch::matmul_add(TensorView sum, TensorView x, const Weight& weight
 void GemmDispatch::gemm(const GemmParams& p) {
   for (const GemmKernel kernel : row_of(GemmUse::Plain, p).kernels)
     if (run(kernel, p)) return;
+}
+
+// Many tokens go to cuBLASLt, unless their number may not matter; packed matrices by way of bf16 results.
+void GemmDispatch::wide(const GemmParams& p) {
+  constexpr int64_t kManyTokens = 512;
+  const bool fits = gemm_wide_fits(p);
+  const bool plain = p.weight.type == DType::BF16 && !step_.deterministic;
+  if (plain && (p.x.n >= kManyTokens || !fits) && library_.multiply(p)) return;
+  if (fits) return step_.issue(launch_gemm_wide, p);
+  GemmParams narrow = p;
+  narrow.out =
+      packed(p.out, DType::BF16, scratch_wide_.at_least(static_cast<size_t>(p.out.n * p.out.dim * 2)));
+  gemm(narrow);
+  ConvertParams convert = blank<ConvertParams>();
+  convert.out = p.out;
+  convert.x = narrow.out;
+  step_.issue(launch_convert, convert);
 }
 
 bool GemmDispatch::gated(const GatedGemmParams& p) {

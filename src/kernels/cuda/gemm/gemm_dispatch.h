@@ -32,6 +32,8 @@ class GemmDispatch {
   const GemmRow& row_of(GemmUse use, const GemmParams& p) const;
 
   void gemm(const GemmParams& p);
+  // f32 results of bf16 tokens.
+  void wide(const GemmParams& p);
   bool gated(const GatedGemmParams& p);
   bool added(const GemmParams& p);
   // false, and nothing done, where the kernel does not take the shape.
@@ -51,8 +53,9 @@ class GemmDispatch {
   StepContext& step_;
   LibraryGemm library_;
   PointerTables heads_;
-  Scratch scratch_;   // panels, and tokens for them
-  Scratch unpacked_;  // a matrix in units as bf16
+  Scratch scratch_;       // panels, and tokens for them
+  Scratch unpacked_;      // a matrix in units as bf16
+  Scratch scratch_wide_;  // bf16 results that become f32
 };
 
 }  // namespace sluice::kernels::cuda

@@ -69,6 +69,11 @@ void launch_gemv(const GemmParams&, Stream);
 bool gemm_small_m_fits(const GemmParams&);
 void launch_gemm_small_m(const GemmParams&, Stream);
 
+// f32 results of bf16 tokens and a bf16 matrix of few rows, such as a router's: sums do not depend on n.
+// REQUIRES: gemm_wide_fits(params).
+bool gemm_wide_fits(const GemmParams&);
+void launch_gemm_wide(const GemmParams&, Stream);
+
 // out[n, inner] = activation(gate) * up, where gate and up are the halves of x · weightᵀ + bias. The same
 // conditions as above, for the whole GEMM; the first for bf16 and scaled fp8 only.
 struct GatedGemmParams {

@@ -45,6 +45,9 @@ constexpr int64_t panel_width(int64_t cols) {
 void launch_dequant_gemm(const DequantGemmParams&, Stream);
 
 // out[e] = x[e] · W_gᵀ + bias_g for the entries e of each group g, [begin[g], begin[g + 1]).
+// Gated: out[e] = silu(gate) * up of the halves of that, [entries, rows / 2]; bf16 and no panels.
+// By head: every group has all entries, which lie x_group elements further on for the next group, and its results
+// out_group; bf16, no panels, whole steps of 64 columns.
 struct GroupedGemmSm90Params {
   View out;                    // [entries, rows]
   const void* x;               // [entries, cols] as of launch_entries(): two parts where out is f32, else one
@@ -55,7 +58,8 @@ struct GroupedGemmSm90Params {
   const float* bias;           // that of a single group, or null
   const int32_t* begin;        // [groups + 1], or null: one group
   int64_t bias_row;            // that of the first row of `shape`
-  int32_t groups, panel_parts;
+  int64_t x_stride, x_group, out_group;  // by head; else 0
+  int32_t groups, panel_parts, gated;
 };
 inline constexpr size_t kExpertMapBytes = 128;
 void write_expert_map(std::byte* out, const Matrix&);  // of a bf16 matrix

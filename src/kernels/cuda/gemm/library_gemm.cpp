@@ -22,7 +22,7 @@ CublasLtProblem problem_of(const GemmParams& p) {
   l.out_stride = p.x.n == 1 ? p.weight.rows : p.out.stride_n;
   l.x_stride = p.x.n == 1 ? p.weight.cols : p.x.stride_n;
   l.weight_stride = p.weight.row_bytes / 2;
-  l.out_type = DType::BF16;
+  l.out_type = p.out.type;
   return l;
 }
 

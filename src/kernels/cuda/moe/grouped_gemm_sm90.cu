@@ -2,10 +2,13 @@
 // for the entries e of each group g, which lie in a row. Matrices are bf16, each where it is, or panels of decoded ones.
 //
 // A tile is entries of one group x weight rows: 128 x 256, two warpgroups with 64 entries each, m64n256k16, where the
-// operations are the limit; 16 x 64 where reading the matrices is. Sums are in registers. One thread of a further warpgroup
+// operations are the limit; 16 or 32 x 64 where reading the matrices is. Sums are in registers. One thread of a further warpgroup
 // fills a ring of stages of 64 columns with the TMA unit. How many entries a group has is known on the device
 // only, so the blocks, one for each multiprocessor, walk over the tiles by themselves: tiles of a group one after the other,
 // those with the same rows together, so that the L2 holds what they share.
+//
+// Gated (Silu): half of a tile's rows are of the gate, the other half those of the up matrix that go with them, so that a thread has
+// both sums and stores one number for them.
 //
 // Entries in f32 come as two bf16 numbers each, the second of what the first leaves over. A stage holds both next to the
 // weights, and their products go to the same sums: 16 bits of precision at twice the multiplications, with weights read
@@ -17,18 +20,25 @@
 #include "kernels/cuda/gemm/grouped_gemm_params.h"
 
 namespace sluice::kernels::cuda {
+
+template <>
+struct wgmma::FromShared<64> : wgmma::MMA_64x128x16_F32BF16BF16_SS<wgmma::K, wgmma::K> {};
+
 namespace {
 
 constexpr int kDepth = 64, kBoxRows = 64;
 constexpr int kMaxExperts = 1024, kSharedLimit = 232448;
-constexpr int64_t kManyEntries = 24;  // of an expert in the mean: from here on tiles are large
+// Of an expert in the mean: from here on tiles have twice as many entries, and are large.
+constexpr int64_t kSomeEntries = 6, kManyEntries = 24;
 
-// Rows of a tile go with 16 entries or 128; those beyond the 16 of the wgmma's 64 are what follows in shared memory, and
+// Rows of a tile go with 16 or 32 entries, or 128; those beyond them of the wgmma's 64 are what follows in shared memory, and
 // no result depends on them.
-template <int Parts_, int Entries_, int Rows_>
+template <int Parts_, int Entries_, int Rows_, bool Gated_ = false>
 struct ExpertShape {
   static constexpr int kParts = Parts_, kEntries = Entries_, kRows = Rows_;
-  static constexpr int kGroups = kEntries > 64 ? 2 : 1;  // warpgroups that multiply
+  static constexpr bool kGated = Gated_;
+  static constexpr int kColumns = kGated ? kRows / 2 : kRows;  // of the result
+  static constexpr int kGroups = kEntries > 64 ? 2 : 1;        // warpgroups that multiply
   static constexpr int kThreads = 128 + 128 * kGroups;
   static constexpr int kPartBytes = kEntries * 128, kXBytes = kParts * kPartBytes;
   static constexpr int kBytes = kXBytes + kRows * 128;  // of a stage
@@ -36,6 +46,7 @@ struct ExpertShape {
   static constexpr int kStages = (kSharedLimit - 1024 - kBeginBytes - 256) / kBytes;
   static constexpr int kBarriers = kStages * kBytes, kBegin = kBarriers + 2 * kStages * 8;
   static constexpr int kShared = kBegin + kBeginBytes + 1024;
+  static_assert(kColumns % kBoxRows == 0);
   static_assert(kStages >= 3 && kShared <= kSharedLimit && kRows % kBoxRows == 0 && kBytes % 1024 == 0);
   static_assert((kParts - 1) * kPartBytes + 64 * kGroups * 128 <= kBytes, "operands within a stage");
 };
@@ -47,9 +58,11 @@ struct ExpertArguments {
   const float* const* biases;  // [groups] or null
   const float* bias;           // where there is one group, or null
   const int32_t* begin;        // [groups + 1], or null: one group with all entries
-  int groups, rows, bias_row;  // bias_row: of the matrices' first
+  int groups, rows, bias_row;  // rows: columns of the result; bias_row: of the matrices' first
   int steps, rest_steps;       // of kDepth columns; rest_steps: those of the panel's second part
   int entries;                 // rows of x from an entry's first part to its second
+  int x_group;                 // by head: columns of x from a group's first to the next one's; else 0
+  int64_t out_group;           // by head: the same of the result
 };
 
 // Where a block stands: its tile, and the stage of its next step.
@@ -62,7 +75,7 @@ struct ExpertCursor {
   int stage = 0, round = 0;
 
   __device__ __forceinline__ ExpertCursor(const ExpertArguments& p, const int* starts)
-      : begin(starts), row_tiles((p.rows + S::kRows - 1) / S::kRows), groups(p.groups) {
+      : begin(starts), row_tiles((p.rows + S::kColumns - 1) / S::kColumns), groups(p.groups) {
     find_group();
   }
   __device__ __forceinline__ int entry_tiles() const {
@@ -79,7 +92,7 @@ struct ExpertCursor {
   __device__ __forceinline__ int entry() const {
     return begin[group] + (tile - first) % entry_tiles() * S::kEntries;
   }
-  __device__ __forceinline__ int row() const { return (tile - first) / entry_tiles() * S::kRows; }
+  __device__ __forceinline__ int row() const { return (tile - first) / entry_tiles() * S::kColumns; }
   __device__ __forceinline__ void next_tile() {
     tile += static_cast<int>(gridDim.x);
     find_group();
@@ -106,17 +119,20 @@ struct ExpertLoader {
   template <int Parts>
   __device__ __forceinline__ void load(const CUtensorMap* weights, int row, int from, int to) {
     const uint32_t full = shared + S::kBarriers, empty = full + 8 * S::kStages;
-    const int entry = cursor.entry();
+    const int entry = cursor.entry() - (p.x_group > 0 ? cursor.begin[cursor.group] : 0);
+    const int column = p.x_group * cursor.group;
     for (int step = from; step < to; ++step) {
       if (cursor.round > 0) barrier_wait(empty + 8 * cursor.stage, (cursor.round - 1) & 1);
       const uint32_t barrier = full + 8 * cursor.stage, at = shared + cursor.stage * S::kBytes;
       barrier_expect(barrier, S::kBytes - (S::kParts - Parts) * S::kPartBytes);
 #pragma unroll
       for (int part = 0; part < Parts; ++part)
-        tma_load_2d(at + part * S::kPartBytes, x, (step - from) * kDepth, part * p.entries + entry, barrier);
+        tma_load_2d(at + part * S::kPartBytes, x, column + (step - from) * kDepth, part * p.entries + entry,
+                    barrier);
 #pragma unroll
       for (int box = 0; box < S::kRows; box += kBoxRows)
-        tma_load_2d(at + S::kXBytes + box * 128, weights, step * kDepth, row + box, barrier);
+        tma_load_2d(at + S::kXBytes + box * 128, weights, step * kDepth,
+                    S::kGated && box >= S::kColumns ? p.rows + row + box - S::kColumns : row + box, barrier);
       cursor.next_stage();
     }
   }
@@ -144,23 +160,34 @@ __device__ __forceinline__ void store_pair(bf16* out, float first, float second)
   *reinterpret_cast<uint32_t*>(out) = pack_pair(first, second);
 }
 
+__device__ __forceinline__ float silu(float x) {
+  return __fdividef(x, 1.0f + __expf(-x));
+}
+
 // A warp's 16 entries from `entry` on, of which those before `end` are there.
-template <class T, int Sums>
-__device__ __forceinline__ void store_entries(const ExpertArguments& p, const float (&sums)[Sums],
+template <class T, class S, int Sums>
+__device__ __forceinline__ void store_entries(const ExpertArguments& p, T* out, const float (&sums)[Sums],
                                               const float* bias, int entry, int end, int row) {
   const int lane = threadIdx.x % 32;
 #pragma unroll
-  for (int eight = 0; eight < Sums / 4; ++eight) {
+  for (int eight = 0; eight < S::kColumns / 8; ++eight) {
     const int column = row + eight * 8 + lane % 4 * 2;
     if (column >= p.rows) return;
-    const float first = bias != nullptr ? bias[column] : 0.0f,
-                second = bias != nullptr ? bias[column + 1] : 0.0f;
+    float add[4] = {};  // of both columns, then of the up matrix
+    if (bias != nullptr) {
+      add[0] = bias[column], add[1] = bias[column + 1];
+      if constexpr (S::kGated) add[2] = bias[p.rows + column], add[3] = bias[p.rows + column + 1];
+    }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int at = entry + half * 8 + lane / 4;
       if (at >= end) continue;
-      store_pair(static_cast<T*>(p.out) + at * p.out_stride + column, sums[eight * 4 + half * 2] + first,
-                 sums[eight * 4 + half * 2 + 1] + second);
+      float first = sums[eight * 4 + half * 2] + add[0], second = sums[eight * 4 + half * 2 + 1] + add[1];
+      if constexpr (S::kGated) {
+        first = silu(first) * (sums[Sums / 2 + eight * 4 + half * 2] + add[2]);
+        second = silu(second) * (sums[Sums / 2 + eight * 4 + half * 2 + 1] + add[3]);
+      }
+      store_pair(out + at * p.out_stride + column, first, second);
     }
   }
 }
@@ -225,8 +252,11 @@ struct ExpertMultiplier {
       give_back(before);
       before = -1;
       const float* bias = p.biases != nullptr ? p.biases[cursor.group] : p.bias;
-      store_entries<T>(p, sums, bias != nullptr ? bias + p.bias_row : nullptr, entry + thread / 32 * 16, end,
-                       cursor.row());
+      T* out = static_cast<T*>(p.out);
+      if (p.x_group > 0)
+        out += cursor.group * p.out_group - int64_t{cursor.begin[cursor.group]} * p.out_stride;
+      store_entries<T, S>(p, out, sums, bias != nullptr ? bias + p.bias_row : nullptr,
+                          entry + thread / 32 * 16, end, cursor.row());
     }
   }
 };
@@ -276,16 +306,17 @@ void launch_shape(const GroupedGemmSm90Params& p, Stream stream) {
   arguments.bias = p.bias;
   arguments.begin = p.begin;
   arguments.groups = p.groups;
-  arguments.rows = static_cast<int>(p.shape.rows);
+  arguments.rows = static_cast<int>(S::kGated ? p.shape.rows / 2 : p.shape.rows);
   arguments.bias_row = static_cast<int>(p.bias_row);
   arguments.steps = static_cast<int>(ceil_div(p.shape.cols, kDepth));
   arguments.rest_steps = (p.panel_parts - 1) * arguments.steps;
   arguments.entries = static_cast<int>(p.out.n);
-  const CUtensorMap x =
-      make_tensor_map(p.x, {2,
-                            {static_cast<uint64_t>(p.shape.cols), static_cast<uint64_t>(S::kParts * p.out.n)},
-                            {static_cast<uint64_t>(p.shape.cols) * 2},
-                            {kDepth, S::kEntries}});
+  arguments.x_group = static_cast<int>(p.x_group);
+  arguments.out_group = p.out_group;
+  const auto x_width = static_cast<uint64_t>(p.shape.cols + (p.x_group > 0 ? p.x_group * (p.groups - 1) : 0));
+  const auto x_stride = static_cast<uint64_t>(p.x_stride > 0 ? p.x_stride : p.shape.cols);
+  const CUtensorMap x = make_tensor_map(
+      p.x, {2, {x_width, static_cast<uint64_t>(S::kParts * p.out.n)}, {x_stride * 2}, {kDepth, S::kEntries}});
   const auto width = static_cast<uint64_t>(p.panel_parts * arguments.steps * kDepth);
   const CUtensorMap panel =
       p.panel == nullptr ? CUtensorMap{}
@@ -315,12 +346,19 @@ void write_expert_map(std::byte* out, const Matrix& matrix) {
 }
 
 void launch_grouped_gemm_sm90(const GroupedGemmSm90Params& p, Stream stream) {
-  const bool many = p.out.n >= kManyEntries * p.groups;
+  const int64_t mean = p.x_group > 0 ? p.out.n : p.out.n / p.groups;
+  const bool many = mean >= kManyEntries, some = mean >= kSomeEntries;
+  if (p.gated != 0)
+    return many   ? launch_shape<bf16, ExpertShape<1, 128, 256, true>>(p, stream)
+           : some ? launch_shape<bf16, ExpertShape<1, 32, 128, true>>(p, stream)
+                  : launch_shape<bf16, ExpertShape<1, 16, 128, true>>(p, stream);
   if (p.out.type == DType::F32)
     return many ? launch_shape<float, ExpertShape<2, 128, 256>>(p, stream)
                 : launch_shape<float, ExpertShape<2, 16, 64>>(p, stream);
-  many ? launch_shape<bf16, ExpertShape<1, 128, 256>>(p, stream)
-       : launch_shape<bf16, ExpertShape<1, 16, 64>>(p, stream);
+  if (many && p.shape.rows <= 128) return launch_shape<bf16, ExpertShape<1, 128, 128>>(p, stream);
+  many   ? launch_shape<bf16, ExpertShape<1, 128, 256>>(p, stream)
+  : some ? launch_shape<bf16, ExpertShape<1, 32, 64>>(p, stream)
+         : launch_shape<bf16, ExpertShape<1, 16, 64>>(p, stream);
 }
 
 }  // namespace sluice::kernels::cuda

@@ -101,6 +101,11 @@ bool MoeDispatch::few_tokens(const Mixture& mixture) {
   return true;
 }
 
+bool MoeDispatch::gates_in_one(const Mixture& mixture, bool up_sm90) const {
+  return up_sm90 && mixture.bank.gated && mixture.x.dtype == DType::BF16 && mixture.up.maps != nullptr &&
+         mixture.bank.activation == Activation::Silu && mixture.inner() % 2 == 0;
+}
+
 MoeDispatch::Memory MoeDispatch::memory_of(const Mixture& mixture, bool up_sm90, bool down_sm90) {
   const auto& [out, x, ids, weights, bank, up, down] = mixture;
   const DType type = x.dtype;
@@ -110,7 +115,7 @@ MoeDispatch::Memory MoeDispatch::memory_of(const Mixture& mixture, bool up_sm90,
   Places places;
   const size_t begin_at = places.next((experts + 1) * 4);
   const size_t tokens_at = places.next(pairs * 4), place_at = places.next(pairs * 4);
-  const size_t hidden_at = places.next(pairs * hidden_dim * size),
+  const size_t hidden_at = places.next(gates_in_one(mixture, up_sm90) ? 0 : pairs * hidden_dim * size),
                active_at = places.next(pairs * inner * size);
   const size_t result_at = places.next(pairs * std::max(dim, x.dim(1)) * size);  // weighed inputs before
   const size_t entries_at = places.next(up_sm90 || down_sm90 ? pairs * std::max(x.dim(1), inner) * size : 0);
@@ -141,7 +146,7 @@ void MoeDispatch::sorted(const Mixture& mixture) {
   const Memory memory = memory_of(mixture, up_sm90, down_sm90);
   step_.issue(launch_sort, memory.sort);
   const auto multiply = [&](const GroupedGemmParams& p, const PointerTable& table, bool sm90) {
-    sm90 ? multiply_sm90(p, table, memory) : grouped_gemm(step_, p, table);
+    sm90 ? multiply_sm90(p, table, memory, false) : grouped_gemm(step_, p, table);
   };
   GroupedGemmParams gemm = blank<GroupedGemmParams>();
   gemm.groups = mixture.experts();
@@ -161,8 +166,13 @@ void MoeDispatch::sorted(const Mixture& mixture) {
     gemm.x = weigh.out;
     gemm.gather = nullptr;
   }
-  multiply(gemm, mixture.up, up_sm90);
-  activate(mixture, memory);
+  if (gates_in_one(mixture, up_sm90)) {
+    gemm.out = memory.active;
+    multiply_sm90(gemm, mixture.up, memory, true);
+  } else {
+    multiply(gemm, mixture.up, up_sm90);
+    activate(mixture, memory);
+  }
   gemm.out = memory.result;
   gemm.x = memory.active;
   gemm.gather = nullptr;
@@ -196,8 +206,9 @@ void MoeDispatch::combine(const Mixture& mixture, const Memory& memory) {
 }
 
 void MoeDispatch::multiply_sm90(const GroupedGemmParams& common, const PointerTable& table,
-                                const Memory& memory) {
+                                const Memory& memory, bool gated) {
   GroupedGemmSm90Params p = blank<GroupedGemmSm90Params>();
+  p.gated = gated ? 1 : 0;
   p.out = common.out;
   p.x = common.x.data;
   if (common.x.type == DType::F32 || common.gather != nullptr) {

@@ -40,10 +40,14 @@ class MoeDispatch {
   bool few_tokens(
       const Mixture& mixture);  // false, and nothing done, where the kernel does not take the shape
   void sorted(const Mixture& mixture);
+  // Whether gate, up and activation are one launch.
+  bool gates_in_one(const Mixture& mixture, bool up_sm90) const;
   Memory memory_of(const Mixture& mixture, bool up_sm90, bool down_sm90);
   void activate(const Mixture& mixture, const Memory& memory);
   void combine(const Mixture& mixture, const Memory& memory);
-  void multiply_sm90(const GroupedGemmParams& common, const PointerTable& table, const Memory& memory);
+  // `gated`: the GEMM ends with the activation.
+  void multiply_sm90(const GroupedGemmParams& common, const PointerTable& table, const Memory& memory,
+                     bool gated);
 
   StepContext& step_;
   PointerTables experts_;

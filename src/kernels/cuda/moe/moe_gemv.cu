@@ -1,7 +1,7 @@
 // The feed-forward of a mixture for few tokens, with matrices of any type: active[pair, i] = gate(W_gate[i] · x[token],
 // W_up[i] · x[token]) for every (token, slot), then out[token, r] = Σ over its slots of weight · (W_down[r] · active[pair]).
 //
-// A warp makes one element of either: a lane decodes eight elements of a row at a time and multiplies them with as many of
+// A warp makes one element of the first, and an expert's part of four of the second: a lane decodes eight elements of a row at a time and multiplies them with as many of
 // the token's, which come from the L1. Nothing is sorted, and no token waits for another; matrices that several tokens
 // chose are read for each of them, from the L2 where it holds them. Bytes: those matrices, once for each pair.
 #include "kernels/cuda/common/activation.cuh"
@@ -11,7 +11,7 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-constexpr int kWarps = 8;
+constexpr int kWarps = 8, kDownRows = 4;
 
 __device__ __forceinline__ const uint8_t* row_of(const void* const* matrices, int expert, int64_t row,
                                                  int64_t row_bytes) {
@@ -64,34 +64,53 @@ __global__ void __launch_bounds__(kWarps * 32) few_up_kernel(const FewExpertsPar
       narrow<T>(Gated ? gate(sums[0], sums[1], p.activation) : activate(sums[0], p.activation));
 }
 
-// grid: (rows of out, tokens)
+// A warp takes one slot (every eighth) of some rows, so that all of their pieces are on their way at once; the warps' sums
+// are added in their order. grid: (rows of out, tokens)
 template <class Type, class T>
 __global__ void __launch_bounds__(kWarps * 32) few_down_kernel(const FewExpertsParams p) {
+  __shared__ float parts[kWarps][kDownRows];
   allow_dependents();
   wait_for_producer();
-  const int lane = threadIdx.x % 32;
-  const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32, token = blockIdx.y;
-  if (row >= p.down.rows) return;
-  const int64_t inner = p.down.cols;
-  float total = 0.0f;
-#pragma unroll 4
-  for (int slot = 0; slot < p.used; ++slot) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int64_t first = int64_t{blockIdx.x} * kDownRows, token = blockIdx.y, inner = p.down.cols;
+  const int rows = static_cast<int>(min(int64_t{kDownRows}, p.down.rows - first));
+  float totals[kDownRows] = {};
+  for (int slot = warp; slot < p.used; slot += kWarps) {
     const int expert = p.ids[token * p.ids_stride + slot];
     const float weight = p.weigh_inputs != 0 ? 1.0f : p.weights[token * p.weights_stride + slot];
-    const uint8_t* weights = row_of(p.down_matrices, expert, row, p.down.row_bytes);
+    const uint8_t* weights = row_of(p.down_matrices, expert, first, p.down.row_bytes);
     const T* x = static_cast<const T*>(p.active) + (token * p.used + slot) * inner;
-    float sum = 0.0f;
+    float sums[kDownRows] = {};
 #pragma unroll 4
     for (int64_t k = lane * 8; k < inner; k += 256) {
-      float w[8];
-      Type::dequantize8(weights, k, w);
-      sum += dot8(w, x + k);
+      float v[8];
+      load8<true>(x + k, 8, v);
+#pragma unroll
+      for (int r = 0; r < kDownRows; ++r) {
+        if (r >= rows) break;
+        float w[8];
+        Type::dequantize8(weights + r * p.down.row_bytes, k, w);
+#pragma unroll
+        for (int j = 0; j < 8; ++j) sums[r] += w[j] * v[j];
+      }
     }
-    if (lane == 0 && p.down_biases != nullptr) sum += p.down_biases[expert][row];
-    total += weight * sum;
+#pragma unroll
+    for (int r = 0; r < kDownRows; ++r) {
+      if (lane == 0 && r < rows && p.down_biases != nullptr) sums[r] += p.down_biases[expert][first + r];
+      totals[r] += weight * sums[r];
+    }
   }
-  total = warp_sum(total);
-  if (lane == 0) static_cast<T*>(p.out.data)[token * p.out.stride_n + row] = narrow<T>(total);
+#pragma unroll
+  for (int r = 0; r < kDownRows; ++r) {
+    const float total = warp_sum(totals[r]);
+    if (lane == 0) parts[warp][r] = total;
+  }
+  __syncthreads();
+  if (threadIdx.x >= rows) return;
+  float sum = 0.0f;
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) sum += parts[w][threadIdx.x];
+  static_cast<T*>(p.out.data)[token * p.out.stride_n + first + threadIdx.x] = narrow<T>(sum);
 }
 
 Grid rows_by(int64_t rows, int64_t others) {
@@ -115,7 +134,10 @@ void launch_few_experts(const FewExpertsParams& p, Stream stream) {
              rows_by(p.down.cols, pairs), stream, p);
     });
     const bool down = visit_matrix(p.down, [&](auto type) {
-      launch("few experts, down", few_down_kernel<decltype(type), T>, rows_by(p.down.rows, p.x.n), stream, p);
+      const Grid grid{
+          dim3(static_cast<unsigned>(ceil_div(p.down.rows, kDownRows)), static_cast<unsigned>(p.x.n)),
+          dim3(kWarps * 32)};
+      launch("few experts, down", few_down_kernel<decltype(type), T>, grid, stream, p);
     });
     check_launch(up && down ? cudaSuccess : cudaErrorInvalidValue, "experts of this type");
   });

@@ -16,6 +16,7 @@ CudaBackendImpl::CudaBackendImpl(const CudaOptions& options, const StepContext::
       tokens_(step_, sampling_.slots()),
       gemm_(step_, options),
       attention_(step_),
+      latent_(step_, attention_, gemm_),
       moe_(step_),
       graphs_(step_) {}
 
@@ -31,7 +32,7 @@ void CudaBackendImpl::expect_eager() const {
 }
 
 void CudaBackendImpl::expect_routing() {
-  if (wanted_activations_ == Activations::Auto) activations_ = DType::F32;
+  if (wanted_activations_ == Activations::Routed) activations_ = DType::F32;
 }
 
 Memory CudaBackendImpl::allocate(DType dtype, std::initializer_list<int64_t> shape) {

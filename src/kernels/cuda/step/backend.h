@@ -4,6 +4,7 @@
 #include "kernels/cuda/attention/attention_dispatch.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/gemm/gemm_dispatch.h"
+#include "kernels/cuda/latent/latent_dispatch.h"
 #include "kernels/cuda/moe/moe_dispatch.h"
 #include "kernels/cuda/sampling/sampling_dispatch.h"
 #include "kernels/cuda/step/step_graphs.h"
@@ -12,7 +13,7 @@
 
 namespace sluice::kernels::cuda {
 
-class CudaBackendImpl final : public CudaBackend {
+class CudaBackendImpl final : public CudaBackend, public LatentDevice, public HeadNormDevice {
  public:
   CudaBackendImpl(const CudaOptions& options, const StepContext::Options& device, std::string name);
   ~CudaBackendImpl() override;
@@ -82,6 +83,18 @@ class CudaBackendImpl final : public CudaBackend {
     attention_.attend(out, q, kv, batch, shape);
   }
   void copy_blocks(const PagedKv& kv, std::span<const std::pair<BlockId, BlockId>> moves) override;
+  bool norm_rope_write_kv(const PagedKv& kv, const NormedHeads& x, TensorView angles, RopeStyle style,
+                          const RaggedBatch& batch) override {
+    return attention_.rope_write_kv(kv, x.heads, angles, style, batch, &x);
+  }
+  bool write_latent(const PagedKv& kv, const LatentRows& rows, const RmsGain& norm,
+                    const RaggedBatch& batch) override {
+    return latent_.write(kv, rows, norm, batch);
+  }
+  bool attend_latent(TensorView out, const LatentQueries& q, const PagedKv& kv, const RaggedBatch& batch,
+                     const LatentShape& shape) override {
+    return latent_.attend(out, q, kv, batch, shape);
+  }
 
   void route(TensorView ids, TensorView weights, TensorView logits, const Routing& routing) override {
     moe_.route(ids, weights, logits, routing);
@@ -132,6 +145,7 @@ class CudaBackendImpl final : public CudaBackend {
   TokenDispatch tokens_;
   GemmDispatch gemm_;
   AttentionDispatch attention_;
+  LatentDispatch latent_;
   MoeDispatch moe_;
   StepGraphs graphs_;
 };
