@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(256) weigh_kernel(const WeighParams p) {
   }
 }
 
-constexpr int kCombineThreads = 128;
+constexpr int kCombineThreads = 128, kTogether = 4;
 
 // grid: (pieces of eight elements of a row, tokens folded)
 template <class T, bool Vector>
@@ -80,14 +80,24 @@ __global__ void __launch_bounds__(kCombineThreads) combine_kernel(const CombineP
   if (i >= p.out.dim) return;
   for (int64_t token = blockIdx.y; token < p.out.n; token += gridDim.y) {
     float sums[8] = {};
-#pragma unroll 4
-    for (int slot = 0; slot < p.used; ++slot) {
-      const int64_t row = p.place[token * p.used + slot];
-      const float weight = p.weights != nullptr ? p.weights[token * p.weights_stride + slot] : 1.0f;
-      float f[8];
-      load8<Vector>(static_cast<const T*>(p.x.data) + row * p.x.stride_n + i, p.out.dim - i, f);
+    for (int first = 0; first < p.used; first += kTogether) {
+      // Places before rows: all of either are on their way at once.
+      int32_t rows[kTogether];
+      float weights[kTogether], f[kTogether][8];
 #pragma unroll
-      for (int j = 0; j < 8; ++j) sums[j] += weight * f[j];
+      for (int s = 0; s < kTogether; ++s) {
+        const int slot = min(first + s, p.used - 1);
+        rows[s] = p.place[token * p.used + slot];
+        weights[s] = p.weights != nullptr ? p.weights[token * p.weights_stride + slot] : 1.0f;
+        if (first + s >= p.used) weights[s] = 0.0f;
+      }
+#pragma unroll
+      for (int s = 0; s < kTogether; ++s)
+        load8<Vector>(static_cast<const T*>(p.x.data) + rows[s] * p.x.stride_n + i, p.out.dim - i, f[s]);
+#pragma unroll
+      for (int s = 0; s < kTogether; ++s)
+#pragma unroll
+        for (int j = 0; j < 8; ++j) sums[j] += weights[s] * f[s][j];
     }
     store8<Vector>(static_cast<T*>(p.out.data) + token * p.out.stride_n + i, p.out.dim - i, sums);
   }
