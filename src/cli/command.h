@@ -55,6 +55,7 @@ std::unique_ptr<Command> make_generate();
 std::unique_ptr<Command> make_render();
 std::unique_ptr<Command> make_describe();
 std::unique_ptr<Command> make_bench();
+std::unique_ptr<Command> make_plan();
 std::unique_ptr<Command> make_perplexity();
 std::unique_ptr<Command> make_check();
 std::unique_ptr<Command> make_list();

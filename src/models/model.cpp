@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <exception>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -12,6 +14,7 @@
 #include "models/family.h"
 #include "models/loading/binder.h"
 #include "models/loading/config.h"
+#include "models/outline.h"
 
 namespace sluice::models {
 
@@ -53,8 +56,7 @@ Result<ModelFiles> open_gguf_model(const std::string& path, const OpenOptions& o
   return ModelFiles{path, std::move(*spec), std::move(gguf->tensors), std::move(gguf->metadata), true};
 }
 
-Result<ModelFiles> open_folder(const std::string& path, const OpenOptions& options) {
-  const std::string config_path = path + "/config.json";
+Result<Config> read_config(const std::string& config_path, const OpenOptions& options) {
   Result<std::string> text = read_small_file(config_path);
   if (!text) return text.error();
   Result<json::value> value = parse_json(*text, config_path);
@@ -62,7 +64,11 @@ Result<ModelFiles> open_folder(const std::string& path, const OpenOptions& optio
   if (!value->is_object()) return Error{ErrorCode::Corrupt, config_path + ": not an object"};
   json::object object = std::move(value->as_object());
   object["serving_context"] = options.serving_context;
-  Result<Config> config = Config::from_json(std::move(object), config_path);
+  return Config::from_json(std::move(object), config_path);
+}
+
+Result<ModelFiles> open_folder(const std::string& path, const OpenOptions& options) {
+  Result<Config> config = read_config(path + "/config.json", options);
   if (!config) return config.error();
   Result<formats::Safetensors> tensors = formats::open_safetensors(path);
   if (!tensors) return tensors.error();
@@ -80,6 +86,25 @@ Result<ModelFiles> open_model(const std::string& path, const OpenOptions& option
   if (stat(path.c_str(), &status) != 0)
     return Error{ErrorCode::NotFound, fmt::format("model '{}' does not exist", path)};
   return S_ISDIR(status.st_mode) ? open_folder(path, options) : open_gguf_model(path, options);
+}
+
+Result<ModelFiles> open_outline(const std::string& path) {
+  const std::filesystem::path place(path);
+  std::error_code none;
+  const bool is_config = place.extension() == ".json";
+  if (!is_config && !std::filesystem::is_directory(place, none)) return open_model(path);
+  const std::string folder = is_config ? place.parent_path().string() : path;
+  const auto holds_weights = [](const std::filesystem::directory_entry& entry) {
+    return entry.path().extension() == ".safetensors";
+  };
+  const std::filesystem::directory_iterator entries(folder.empty() ? "." : folder, none);
+  if (!is_config && !none && std::any_of(begin(entries), end(entries), holds_weights))
+    return open_model(path);
+  Result<Config> config = read_config(is_config ? path : path + "/config.json", {});
+  if (!config) return config.error();
+  Result<ModelSpec> spec = build_spec(*config);
+  if (!spec) return formats::about_file(path, spec.error());
+  return ModelFiles{path, std::move(*spec), {}, {}, false};
 }
 
 Result<std::unique_ptr<Model>> load_model(ModelFiles files, std::shared_ptr<kernels::Backend> backend,

@@ -2,12 +2,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <charconv>
 #include <cstdio>
 
 #include "base/system/terminal.h"
 #include "cli/command.h"
+#include "cli/lists.h"
 #include "lab/report.h"
 #include "llm/model_store.h"
 #include "runtime/device.h"
@@ -15,24 +14,6 @@
 namespace sluice::cli {
 
 namespace {
-
-// "512" or "0,4096"; empty: none.
-Result<std::vector<int>> read_list(const std::string& text, const char* option, int least) {
-  constexpr int kMost = 1 << 20;
-  std::vector<int> out;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    int value = 0;
-    const auto [stop, problem] = std::from_chars(text.data() + begin, text.data() + end, value);
-    if (problem != std::errc() || stop != text.data() + end || value < least || value > kMost)
-      return Error{ErrorCode::InvalidArgument,
-                   fmt::format("--{} '{}' must be numbers from {} to {} with commas between them", option,
-                               text, least, kMost)};
-    out.push_back(value);
-    begin = end + 1;
-  }
-  return out;
-}
 
 class BenchCommand : public Command {
  public:

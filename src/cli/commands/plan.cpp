@@ -1,0 +1,168 @@
+// sluice plan: what a model will do on a machine, before it runs there.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "base/system/terminal.h"
+#include "cli/command.h"
+#include "cli/lists.h"
+#include "cli/machine_choice.h"
+#include "lab/html/page.h"
+#include "lab/plan/calibrate.h"
+#include "lab/plan/planner.h"
+#include "lab/plan/verify.h"
+#include "llm/model_store.h"
+#include "runtime/device.h"
+
+namespace sluice::cli {
+
+namespace {
+
+class PlanCommand : public Command {
+ public:
+  std::string_view name() const override { return "plan"; }
+  std::string_view summary() const override {
+    return "predict what fits, how fast it runs and what it costs, on this machine or another";
+  }
+  std::string_view examples() const override {
+    return "sluice plan --calibrate\nsluice plan config.json --device H200 --explain --html plan.html\n"
+           "sluice plan MODEL --device 'RTX 4090' --weights Q4_K --batch 1,8,32 --context 512,8192 --price "
+           "0.4";
+  }
+
+  void declare(OptionSet& options) override {
+    options.add(model_, "MODEL", "config.json, file, folder or name; the default model where left out")
+        .at_position(false);
+    options.add(by_flag_, "model", "the same by flag, as other verbs take it")
+        .short_name('m')
+        .shown_as("MODEL");
+    options
+        .add(device_, "device",
+             "H100, H200, B200, A100, L40S, RTX 4090, RTX 5090, M3 Max, EPYC, a profile's file, or 'this': "
+             "what "
+             "--calibrate measured, which is the default where it is there")
+        .shown_as("PROFILE");
+    options.add(calibrate_, "calibrate", "measure this machine's processor first and keep its profile");
+    options.add(verify_, "verify", "run the model here and print every prediction beside its measurement");
+    options.add(explain_, "explain", "say it in words");
+    options.add(html_, "html", "write it as a page with plots").shown_as("FILE");
+    options.add(json_, "json", "print JSON");
+    options.add(batches_, "batch", "sequences at once").shown_as("LIST");
+    options.add(contexts_, "context", "tokens of a sequence").shown_as("LIST");
+    options.add(plan_.price, "price", "of an hour of the device").within(0, 1e6);
+    options.add(weights_, "weights", "type of the weights in place of the file's own: BF16, Q8_0, Q4_K ...")
+        .shown_as("TYPE");
+    options.add_choice<DType>(
+        sheet_.kv_type, "kv-type", "type of the KV cache",
+        {{"f16", DType::F16}, {"bf16", DType::BF16}, {"f32", DType::F32}, {"int8", DType::I8}});
+    options.add(plan_.step_tokens, "max-step-tokens", "tokens of one step; 0: by the device")
+        .within(0, 1 << 20);
+    options.add(plan_.hit_rate, "hit-rate", "share of prompts that a prefix cache holds").within(0, 1);
+    options.add(plan_.compression, "compression", "share of prompts that compression leaves").within(0.01, 1);
+    options.add(plan_.devices, "devices", "of tensor and pipeline parallelism").within(1, 1024);
+    options.add(plan_.drafts, "drafts", "tokens of a speculated step").within(0, 64);
+    options.add(plan_.acceptance, "acceptance", "share of drafts that are accepted").within(0, 1);
+    options.add(threads_, "threads", "of --calibrate and --verify; 0: all cores").within(0, 4096);
+    options.add(repeat_, "repeat", "measurements of each cell; the median counts").within(1, 1000);
+  }
+
+  int run() override {
+    Status status = read_flags();
+    if (!status) return report(status.error());
+    Result<lab::Machine> machine = calibrate_ ? measure_this() : choose_machine(device_);
+    if (!machine) return report(machine.error());
+    Result<models::ModelFiles> files = outline_of(model_.empty() ? by_flag_ : model_);
+    if (!files) return report(files.error());
+    const lab::Plan plan = lab::make_plan(lab::make_sheet(*files, sheet_), std::move(*machine), plan_);
+    if (!html_.empty()) {
+      status = lab::write_text_file(html_, lab::plan_html(plan));
+      if (!status) return report(status.error());
+    }
+    if (verify_) return verify(plan);
+    const std::string text = json_      ? write_json(lab::plan_json(plan)) + "\n"
+                             : explain_ ? lab::plan_words(plan)
+                                        : lab::plan_text(plan);
+    fmt::print("{}", shown_on(STDOUT_FILENO, text));
+    return kSuccess;
+  }
+
+ private:
+  Status read_flags() {
+    Result<std::vector<int>> batches = read_list(batches_, "batch", 1);
+    if (!batches) return batches.error();
+    Result<std::vector<int>> contexts = read_list(contexts_, "context", 1);
+    if (!contexts) return contexts.error();
+    if (batches->empty() || contexts->empty())
+      return Error{ErrorCode::InvalidArgument, "--batch and --context must have numbers"};
+    plan_.batches = std::move(*batches);
+    plan_.contexts = std::move(*contexts);
+    if (weights_.empty()) return {};
+    for (const DTypeInfo& type : kDTypes)
+      if (type.name == weights_) sheet_.weights = type.type;
+    if (!sheet_.weights)
+      return Error{ErrorCode::InvalidArgument,
+                   fmt::format("--weights '{}' is not a type such as BF16, F8_E4M3, Q8_0 or Q4_K", weights_)};
+    return {};
+  }
+
+  Result<std::shared_ptr<kernels::Backend>> cpu() const {
+    runtime::DeviceOptions options;
+    options.device = "cpu";
+    options.threads = threads_;
+    return runtime::make_backend(options);
+  }
+
+  Result<lab::Machine> measure_this() const {
+    Result<std::shared_ptr<kernels::Backend>> backend = cpu();
+    if (!backend) return backend.error();
+    lab::CalibrateOptions options;
+    options.threads = threads_ > 0 ? threads_ : available_cores();
+    lab::Machine machine = lab::calibrate(**backend, options, [](const std::string& what) {
+      if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "measuring {}\n", what);
+    });
+    const std::string path = lab::calibration_path();
+    if (Status saved = lab::save_machine(machine, path); !saved) return saved.error();
+    fmt::print(stderr, "profile kept in {}\n", path);
+    return machine;
+  }
+
+  int verify(const lab::Plan& plan) const {
+    if (!plan.model.machine().measured())
+      return report(
+          {ErrorCode::InvalidArgument, "--verify compares with this machine: --calibrate it first"});
+    Result<std::shared_ptr<kernels::Backend>> backend = cpu();
+    if (!backend) return report(backend.error());
+    const std::string& reference = model_.empty() ? by_flag_ : model_;
+    Result<std::string> path = llm::resolve_model(reference);
+    if (!path) return report(path.error());
+    Result<models::ModelFiles> files = models::open_model(*path);
+    if (!files) return report(files.error());
+    Result<std::unique_ptr<models::Model>> model = models::load_model(std::move(*files), *backend);
+    if (!model) return report(model.error());
+    const auto show = [](const lab::VerifiedCell& cell) {
+      if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "{}: {:+.1f} %\n", cell.name, cell.error() * 100);
+    };
+    lab::VerifyOptions options;
+    options.repeat = repeat_;
+    const auto cells = lab::verify_plan(plan, **model, options, show);
+    if (!cells) return report(cells.error());
+    fmt::print("{}", lab::verify_text(*cells));
+    return kSuccess;
+  }
+
+  std::string model_, by_flag_, device_, html_, weights_;
+  std::string batches_ = "1,4,16,64", contexts_ = "128,1024,4096";
+  lab::PlanOptions plan_;
+  lab::SheetOptions sheet_;
+  bool calibrate_ = false, verify_ = false, explain_ = false, json_ = false;
+  int threads_ = 0, repeat_ = 3;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_plan() {
+  return std::make_unique<PlanCommand>();
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,19 @@
+// Which machine and which model a verb of the planner means.
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+#include "lab/plan/machine.h"
+#include "models/model.h"
+
+namespace sluice::cli {
+
+// A known machine's name, the file of a profile, or "this": what --calibrate measured. Empty: that where it is there, else
+// an H100, which is said on stderr.
+Result<lab::Machine> choose_machine(const std::string& device);
+
+// A config.json, a folder, a file or a name; without its weights.
+Result<models::ModelFiles> outline_of(const std::string& reference);
+
+}  // namespace sluice::cli

@@ -1,0 +1,135 @@
+#include "lab/plan/cost_model.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace sluice::lab {
+
+namespace {
+
+// Of an exchange between devices, beside what it moves.
+constexpr double kExchangeLatency = 10e-6;
+// Queries of one sequence from which on attention runs as a GEMM of many rows.
+constexpr double kManyQueries = 8;
+
+void settle_by_limits(PlannedOperation& operation, const Machine& machine, double rate) {
+  const double reading = operation.bytes / (machine.read * machine.read_share);
+  const double multiplying = operation.operations / (rate * machine.multiply_share);
+  operation.seconds = std::max(reading, multiplying);
+}
+
+void settle_bound(PlannedOperation& operation, const Machine& machine, double rate) {
+  operation.bound =
+      operation.bytes / machine.read >= operation.operations / rate ? Bound::Memory : Bound::Compute;
+}
+
+}  // namespace
+
+CostModel::CostModel(ModelSheet sheet, Machine machine, int ways)
+    : sheet_(std::move(sheet)), machine_(std::move(machine)), ways_(ways) {}
+
+PlannedOperation CostModel::gemm(const MatrixGroup& group, double tokens, bool is_output) const {
+  const DType type = is_output ? sheet_.output_type : sheet_.weights;
+  const double size = is_output ? sheet_.bytes_per_output : sheet_.bytes_per_weight;
+  const double use = group.used / group.experts;
+  // With tokens that choose evenly, an expert is left out by all of them with (1 - use)^tokens.
+  const double touched = use < 1 ? 1 - std::pow(1 - use, tokens) : 1;
+  PlannedOperation out{.name = group.name};
+  const double elements = group.elements / ways_;
+  out.bytes = elements * touched * size;
+  out.operations = 2 * elements * use * tokens;
+  const double rate = machine_.multiply_rate(type);
+  const double rows = touched > 0 ? tokens * use / touched : tokens;  // of each matrix that is used
+  const double measured = gemm_seconds_per_element(machine_, type, rows);
+  if (measured > 0) {
+    out.seconds = elements * touched * measured;
+  } else {
+    settle_by_limits(out, machine_, rate);
+  }
+  settle_bound(out, machine_, rate);
+  out.seconds += group.calls * machine_.overhead;
+  return out;
+}
+
+PlannedOperation CostModel::attend(const AttentionGroup& group, double queries, double depth) const {
+  PlannedOperation out{.name = group.window > 0 ? "attention (window)" : "attention"};
+  const double mean = group.seen(depth + (queries + 1) / 2);
+  out.operations =
+      2 * queries * group.layers * group.heads * (group.key_dim + group.value_dim) * mean / ways_;
+  out.bytes = group.kv_width * group.seen(depth + queries) * info(sheet_.kv_type).block_bytes / ways_;
+  const double rate = machine_.multiply[static_cast<size_t>(Arithmetic::Bf16)];
+  const double measured = queries >= kManyQueries ? machine_.prefill_attention : machine_.decode_attention;
+  if (measured > 0) {
+    out.seconds = out.operations / measured;
+  } else {
+    settle_by_limits(out, machine_, rate);
+  }
+  settle_bound(out, machine_, rate);
+  return out;
+}
+
+PlannedOperation CostModel::elementwise(double tokens) const {
+  PlannedOperation out{.name = "norms, gates, positions"};
+  const double numbers = sheet_.elementwise * tokens;
+  out.bytes = 2 * numbers;
+  out.seconds = machine_.elementwise > 0 ? numbers * machine_.elementwise
+                                         : out.bytes / (machine_.read * machine_.read_share);
+  out.seconds += sheet_.operations * machine_.overhead;
+  return out;
+}
+
+// Two sums over all devices in each layer: each device sends and receives 2 (n - 1) / n of the activations.
+PlannedOperation CostModel::exchange(double tokens) const {
+  PlannedOperation out{.name = "exchange between devices"};
+  const double sums = 2.0 * double(sheet_.spec.layers.size());
+  out.bytes = sums * tokens * sheet_.spec.dim * 2 * 2 * (ways_ - 1) / ways_;
+  const double link = machine_.peer_link > 0 ? machine_.peer_link : machine_.read / 4;
+  out.seconds = out.bytes / link + sums * kExchangeLatency;
+  return out;
+}
+
+std::vector<PlannedOperation> CostModel::operations(const StepShape& shape) const {
+  const double tokens = double(shape.sequences) * shape.tokens;
+  std::vector<PlannedOperation> out;
+  for (const MatrixGroup& group : sheet_.matrices) out.push_back(gemm(group, tokens, false));
+  out.push_back(gemm(sheet_.output, shape.sequences, true));
+  for (const AttentionGroup& group : sheet_.attention) {
+    PlannedOperation one = attend(group, shape.tokens, shape.depth);
+    one.bytes *= shape.sequences;
+    one.operations *= shape.sequences;
+    one.seconds *= shape.sequences;
+    out.push_back(std::move(one));
+  }
+  out.push_back(elementwise(tokens));
+  if (ways_ > 1) out.push_back(exchange(tokens));
+  return out;
+}
+
+double CostModel::token_seconds(double tokens, double logit_rows) const {
+  double sum = elementwise(tokens).seconds;
+  for (const MatrixGroup& group : sheet_.matrices) sum += gemm(group, tokens, false).seconds;
+  if (logit_rows > 0) sum += gemm(sheet_.output, logit_rows, true).seconds;
+  return ways_ > 1 ? sum + exchange(tokens).seconds : sum;
+}
+
+double CostModel::attention_seconds(double queries, double depth) const {
+  double sum = 0;
+  for (const AttentionGroup& group : sheet_.attention) sum += attend(group, queries, depth).seconds;
+  return sum;
+}
+
+double CostModel::seconds(const StepShape& shape) const {
+  return token_seconds(double(shape.sequences) * shape.tokens, shape.sequences) +
+         shape.sequences * attention_seconds(shape.tokens, shape.depth);
+}
+
+double CostModel::prompt_seconds(double tokens, double cached, int step_tokens) const {
+  double sum = 0;
+  for (double begin = 0; begin < tokens; begin += step_tokens) {
+    const double count = std::min<double>(step_tokens, tokens - begin);
+    sum += token_seconds(count, begin + count >= tokens ? 1 : 0) + attention_seconds(count, cached + begin);
+  }
+  return sum;
+}
+
+}  // namespace sluice::lab

@@ -1,0 +1,53 @@
+// How long a step of a model takes on a machine: by measured rates where the machine has them, else by its limits and
+// the shares of them that steps reach.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lab/plan/machine.h"
+#include "lab/plan/sheet.h"
+#include "lab/roofline.h"
+
+namespace sluice::lab {
+
+// All calls of one kind in a step.
+struct PlannedOperation {
+  std::string name;
+  double bytes = 0, operations = 0;
+  double seconds = 0;
+  Bound bound = Bound::Memory;
+
+  double intensity() const { return bytes > 0 ? operations / bytes : 0; }  // operations per byte
+};
+
+class CostModel {
+ public:
+  // `ways`: tensor parallel devices, which share every matrix and all heads.
+  CostModel(ModelSheet sheet, Machine machine, int ways = 1);
+
+  const ModelSheet& sheet() const { return sheet_; }
+  const Machine& machine() const { return machine_; }
+
+  // Every operation of a step, GEMMs first.
+  std::vector<PlannedOperation> operations(const StepShape& shape) const;
+  double seconds(const StepShape& shape) const;
+  // A step is the sum of these, whatever mix of sequences it runs.
+  double token_seconds(double tokens, double logit_rows) const;  // all but attention
+  double attention_seconds(double queries, double depth) const;  // of one sequence
+
+  // A prompt of so many tokens behind `cached` known ones, in steps of at most step_tokens.
+  double prompt_seconds(double tokens, double cached, int step_tokens) const;
+
+ private:
+  PlannedOperation gemm(const MatrixGroup& group, double tokens, bool is_output) const;
+  PlannedOperation attend(const AttentionGroup& group, double queries, double depth) const;
+  PlannedOperation elementwise(double tokens) const;
+  PlannedOperation exchange(double tokens) const;  // between tensor parallel devices
+
+  ModelSheet sheet_;
+  Machine machine_;
+  double ways_;
+};
+
+}  // namespace sluice::lab

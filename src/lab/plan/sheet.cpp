@@ -1,0 +1,200 @@
+#include "lab/plan/sheet.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <string_view>
+
+namespace sluice::lab {
+
+namespace {
+
+double stored_size(DType type) {
+  return double(info(type).block_bytes) / info(type).block_elements;
+}
+
+class SheetBuilder {
+ public:
+  explicit SheetBuilder(ModelSheet& sheet) : sheet_(sheet), dim_(sheet.spec.dim) {}
+
+  void add(const models::LayerSpec& layer) {
+    std::visit([&](const auto& mixer) { add_mixer(mixer); }, layer.mixer);
+    std::visit([&](const auto& ffn) { add_ffn(ffn); }, layer.ffn);
+    sheet_.elementwise += 6 * dim_;
+    sheet_.operations += 2;
+  }
+
+ private:
+  void matrix(std::string_view name, double elements, int calls = 1) {
+    if (elements <= 0) return;
+    MatrixGroup& group = group_named(name);
+    group.elements += elements;
+    group.calls += calls;
+  }
+  MatrixGroup& group_named(std::string_view name) {
+    const auto found = std::find_if(sheet_.matrices.begin(), sheet_.matrices.end(),
+                                    [&](const MatrixGroup& group) { return group.name == name; });
+    if (found != sheet_.matrices.end()) return *found;
+    sheet_.matrices.push_back({.name = std::string(name)});
+    return sheet_.matrices.back();
+  }
+
+  void add_mixer(const models::Attention& m) {
+    const double q = double(m.heads) * m.head_dim;
+    const double kv = m.kv_from >= 0 ? 0 : double(m.kv_heads) * m.head_dim;
+    matrix("qkv", dim_ * (q + (m.values_are_keys ? kv : 2 * kv)));
+    if (m.gated) matrix("attention gate", dim_ * q);
+    matrix("attention output", q * dim_);
+    sheet_.elementwise += 2 * (q + 2 * kv);
+    sheet_.operations += 3;
+  }
+  void add_mixer(const models::LatentAttention& m) {
+    const double q = double(m.heads) * (m.nope_dim + m.rope_dim);
+    if (m.q_latent > 0) {
+      matrix("query down", dim_ * m.q_latent);
+      matrix("query up", m.q_latent * q);
+    } else {
+      matrix("query", dim_ * q);
+    }
+    matrix("latent down", dim_ * (m.latent + m.rope_dim));
+    matrix("latent up", double(m.latent) * m.heads * (m.nope_dim + m.value_dim), 2);
+    matrix("attention output", double(m.heads) * m.value_dim * dim_);
+    sheet_.elementwise += 2 * q;
+    sheet_.operations += 5;
+  }
+
+  void add_ffn(const models::DenseFfn& f) {
+    matrix(f.gated ? "gate and up" : "up", dim_ * f.inner * (f.gated ? 2 : 1));
+    matrix("down", dim_ * f.inner);
+    sheet_.elementwise += (f.gated ? 3.0 : 2.0) * f.inner;
+    sheet_.operations += 1;
+  }
+  void add_ffn(const models::XieluFfn& f) {
+    matrix("up", dim_ * f.inner);
+    matrix("down", dim_ * f.inner);
+    sheet_.elementwise += 2.0 * f.inner;
+    sheet_.operations += 1;
+  }
+  void add_ffn(const models::MoeFfn& f) {
+    const double each = dim_ * f.inner * (f.gated ? 3 : 2);
+    MatrixGroup& group = group_named("experts");
+    group.elements += each * f.routing.experts;
+    group.calls += 2;
+    group.experts = f.routing.experts;
+    group.used = f.routing.used;
+    matrix("router", dim_ * f.routing.experts);
+    matrix("shared expert", dim_ * f.shared_inner * (f.gated ? 3 : 2), 2);
+    sheet_.elementwise += 3.0 * (f.inner * f.routing.used + f.shared_inner) + dim_ * f.routing.used;
+    sheet_.operations += 3;
+  }
+
+  ModelSheet& sheet_;
+  double dim_;
+};
+
+void add_attention_groups(ModelSheet& sheet) {
+  const std::vector<models::LayerState> states = models::layer_states(sheet.spec);
+  for (size_t i = 0; i < states.size(); ++i) {
+    const models::PagedKv* kv = models::kv_of(states, i);
+    if (kv == nullptr) continue;
+    const int heads = std::visit([](const auto& mixer) { return mixer.heads; }, sheet.spec.layers[i].mixer);
+    const auto same = [&](const AttentionGroup& g) {
+      return g.window == kv->window && g.heads == heads && g.kv_heads == kv->kv_heads &&
+             g.key_dim == kv->key_dim && g.value_dim == kv->value_dim;
+    };
+    auto group = std::find_if(sheet.attention.begin(), sheet.attention.end(), same);
+    if (group == sheet.attention.end())
+      group = sheet.attention.insert(group, {.heads = heads,
+                                             .kv_heads = kv->kv_heads,
+                                             .key_dim = kv->key_dim,
+                                             .value_dim = kv->value_dim,
+                                             .window = kv->window});
+    ++group->layers;
+    if (std::holds_alternative<models::PagedKv>(states[i])) group->kv_width += double(kv->width());
+  }
+}
+
+// Names of embeddings and output matrices in files of all kinds.
+bool is_vocabulary(const TensorView& view, int vocab) {
+  return view.rank == 2 && (view.dim(0) == vocab || view.dim(1) == vocab);
+}
+
+// Bytes and elements of the stored matrices, by type, layers and vocabulary apart.
+struct StoredTypes {
+  std::map<DType, double> elements;
+  double bytes = 0;
+
+  void add(const TensorView& view) {
+    elements[view.dtype] += double(view.elements());
+    bytes += double(view.bytes());
+  }
+  double all() const {
+    double sum = 0;
+    for (const auto& [type, count] : elements) sum += count;
+    return sum;
+  }
+  DType main() const {
+    return std::max_element(elements.begin(), elements.end(),
+                            [](const auto& a, const auto& b) { return a.second < b.second; })
+        ->first;
+  }
+};
+
+void take_stored_types(ModelSheet& sheet, const formats::TensorStore& tensors) {
+  StoredTypes layers, vocabulary;
+  for (const std::string& name : tensors.names()) {
+    const Result<TensorView> view = tensors.find(name);
+    if (!view || view->rank < 2) continue;
+    (is_vocabulary(*view, sheet.spec.vocab) ? vocabulary : layers).add(*view);
+  }
+  if (layers.all() > 0) {
+    sheet.weights = layers.main();
+    sheet.bytes_per_weight = layers.bytes / layers.all();
+  }
+  sheet.output_type = sheet.weights;
+  sheet.bytes_per_output = sheet.bytes_per_weight;
+  if (vocabulary.all() > 0) {
+    sheet.output_type = vocabulary.main();
+    sheet.bytes_per_output = vocabulary.bytes / vocabulary.all();
+  }
+  sheet.stored_bytes = double(tensors.total_bytes());
+}
+
+}  // namespace
+
+double ModelSheet::kv_bytes(double context) const {
+  double numbers = 0;
+  for (const AttentionGroup& group : attention) numbers += group.kv_width * group.seen(context);
+  return numbers * info(kv_type).block_bytes + double(models::state_bytes(models::layer_states(spec)));
+}
+
+double ModelSheet::layer_elements() const {
+  double sum = 0;
+  for (const MatrixGroup& group : matrices) sum += group.elements;
+  return sum;
+}
+
+ModelSheet make_sheet(const models::ModelFiles& files, const SheetOptions& options) {
+  ModelSheet sheet;
+  std::filesystem::path place(files.path);
+  if (place.filename() == "config.json") place = std::filesystem::absolute(place).parent_path();
+  sheet.name = place.extension() == ".gguf" ? place.stem().string() : place.filename().string();
+  sheet.spec = files.spec;
+  sheet.kv_type = options.kv_type;
+  SheetBuilder builder(sheet);
+  for (const models::LayerSpec& layer : files.spec.layers) builder.add(layer);
+  sheet.output = {.name = "output",
+                  .elements = double(files.spec.vocab) * models::embedding_width(files.spec),
+                  .calls = 1};
+  add_attention_groups(sheet);
+  if (files.tensors.size() > 0 && !options.weights) {
+    take_stored_types(sheet, files.tensors);
+    return sheet;
+  }
+  sheet.weights = sheet.output_type = options.weights.value_or(DType::BF16);
+  sheet.bytes_per_weight = sheet.bytes_per_output = stored_size(sheet.weights);
+  sheet.stored_bytes = double(models::parameter_count(files.spec)) * sheet.bytes_per_weight;
+  return sheet;
+}
+
+}  // namespace sluice::lab

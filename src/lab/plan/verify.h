@@ -1,0 +1,33 @@
+// Predictions beside measurements of the same model on this machine.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "lab/plan/planner.h"
+#include "models/model.h"
+
+namespace sluice::lab {
+
+struct VerifiedCell {
+  std::string name;                    // "prefill 1024", "decode x16 at 4096"
+  double predicted = 0, measured = 0;  // seconds, of the prompt or of one token
+  double spread = 0;                   // of the measurements, as a share
+
+  double error() const { return predicted / measured - 1; }
+};
+
+struct VerifyOptions {
+  int prompt_tokens = 8192;  // longest prompt that is measured
+  int repeat = 3;
+};
+
+// Prompts of every context, then every batch at every context that fits into memory beside the model. `done` sees each
+// cell as it comes.
+Result<std::vector<VerifiedCell>> verify_plan(const Plan& plan, const models::Model& model,
+                                              const VerifyOptions& options,
+                                              const std::function<void(const VerifiedCell&)>& done);
+std::string verify_text(const std::vector<VerifiedCell>& cells);
+
+}  // namespace sluice::lab

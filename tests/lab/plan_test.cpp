@@ -1,0 +1,211 @@
+#include "lab/plan/planner.h"
+
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "lab/plan/calibrate.h"
+#include "models/outline.h"
+#include "runtime/device.h"
+
+namespace sluice::lab {
+namespace {
+
+// A config.json alone in a folder of its own.
+class ConfigFile {
+ public:
+  explicit ConfigFile(std::string_view text) {
+    folder_ = std::filesystem::temp_directory_path() /
+              ("sluice_plan_" + std::to_string(reinterpret_cast<uintptr_t>(this)));
+    std::filesystem::create_directories(folder_);
+    std::ofstream(path()) << text;
+  }
+  ~ConfigFile() {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+  std::string path() const { return (folder_ / "config.json").string(); }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+constexpr std::string_view kLlama8B = R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 4096,
+  "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+  "vocab_size": 128256, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5, "rope_theta": 500000.0})";
+constexpr std::string_view kMixtral = R"({"architectures": ["MixtralForCausalLM"], "hidden_size": 4096,
+  "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+  "vocab_size": 32000, "max_position_embeddings": 32768, "rms_norm_eps": 1e-5, "rope_theta": 1000000.0,
+  "num_local_experts": 8, "num_experts_per_tok": 2})";
+
+ModelSheet sheet_of(std::string_view config, SheetOptions options = {}) {
+  const ConfigFile file(config);
+  Result<models::ModelFiles> files = models::open_outline(file.path());
+  EXPECT_TRUE(files.ok()) << (files.ok() ? "" : files.error().message);
+  return make_sheet(*files, options);
+}
+
+Machine named(std::string_view name) {
+  return *machine_named(name);
+}
+
+TEST(Plan, KnowsWeightsAndKvOfAModelFromItsConfigAlone) {
+  const ModelSheet sheet = sheet_of(kLlama8B);
+  EXPECT_NEAR(sheet.stored_bytes, 2 * 8.03e9, 0.02e9);
+  EXPECT_DOUBLE_EQ(sheet.kv_bytes(1), 2.0 * 2 * 32 * 8 * 128);
+  EXPECT_DOUBLE_EQ(sheet.layer_elements(),
+                   32.0 * (4096.0 * (4096 + 2048) + 4096.0 * 4096 + 3 * 4096.0 * 14336));
+}
+
+TEST(Plan, FillsTheMemoryBesideTheWeights) {
+  const Plan plan = make_plan(sheet_of(kLlama8B), named("H100"), {});
+  EXPECT_NEAR(plan.fitting_tokens, (80e9 * 0.9 - 16.06e9) / 131072, 1000);
+  EXPECT_EQ(plan.rooms[1].largest_batch, static_cast<int64_t>(plan.fitting_tokens / 1024));
+}
+
+TEST(Plan, OneTokenTakesAtLeastTheReadingOfTheWeights) {
+  const Plan plan = make_plan(sheet_of(kLlama8B), named("H100"), {});
+  const PlanCell& first = plan.cells.front();
+  const double weights = plan.model.sheet().stored_bytes - 2.0 * 128256 * 4096;  // the embedding is looked up
+  EXPECT_GT(first.tpot, weights / 3350e9);
+  EXPECT_LT(first.tpot, 2 * weights / 3350e9);
+  EXPECT_EQ(first.bound, Bound::Memory);
+}
+
+TEST(Plan, DecodeTurnsComputeBoundWhereTheBatchMeetsTheRidge) {
+  const Plan plan = make_plan(sheet_of(kLlama8B), named("H100"), {.contexts = {1, 1 << 20}});
+  ASSERT_TRUE(plan.rooms[0].compute_bound_from);
+  EXPECT_NEAR(*plan.rooms[0].compute_bound_from, 989e12 / 3350e9,
+              15);  // 2 operations for 2 bytes of each weight
+  EXPECT_FALSE(plan.rooms[1].compute_bound_from);
+}
+
+TEST(Plan, ATokenReadsTheExpertsItUsesAndABatchReadsMore) {
+  const CostModel model(sheet_of(kMixtral), named("H200"));
+  const auto experts = [&](int batch) {
+    for (const PlannedOperation& one : model.operations({batch, 1, 0}))
+      if (one.name == "experts") return one.bytes;
+    return 0.0;
+  };
+  const double all = 2.0 * 32 * 8 * 3 * 4096 * 14336;
+  EXPECT_NEAR(experts(1), all * 2 / 8, all * 1e-6);
+  EXPECT_GT(experts(64), 0.99 * all);
+}
+
+TEST(Plan, LatentAttentionKeepsOneVectorOfAPosition) {
+  ModelSheet sheet;
+  sheet.spec.dim = 64;
+  sheet.spec.layers.push_back(
+      {.mixer =
+           models::LatentAttention{
+               .heads = 4, .latent = 512, .nope_dim = 128, .rope_dim = 64, .value_dim = 128},
+       .ffn = models::DenseFfn{.inner = 128}});
+  models::ModelFiles files;
+  files.spec = sheet.spec;
+  EXPECT_DOUBLE_EQ(make_sheet(files, {}).kv_bytes(10), 10 * 2.0 * (512 + 64));
+}
+
+TEST(Plan, AWindowBoundsTheKvOfItsLayers) {
+  models::ModelFiles files;
+  files.spec.dim = 64;
+  for (const int window : {0, 100})
+    files.spec.layers.push_back(
+        {.mixer = models::Attention{.heads = 4, .kv_heads = 2, .head_dim = 16, .window = window},
+         .ffn = models::DenseFfn{.inner = 128}});
+  const ModelSheet sheet = make_sheet(files, {});
+  EXPECT_DOUBLE_EQ(sheet.kv_bytes(1000), (1000 + 100) * 2 * 2 * 16 * 2.0);
+}
+
+TEST(Plan, ChangesMoveTheFiguresTheWayTheyShould) {
+  const Plan plan = make_plan(sheet_of(kLlama8B), named("H100"), {});
+  const auto change = [&](std::string_view prefix) {
+    for (const PlanChange& one : plan.changes)
+      if (one.name.starts_with(prefix)) return one;
+    ADD_FAILURE() << "no change '" << prefix << "'";
+    return PlanChange{};
+  };
+  const PlanChange base = change("as planned");
+  EXPECT_DOUBLE_EQ(base.tpot, plan.reference.tpot);
+  EXPECT_LT(change("weights in Q4_K").tpot, 0.7 * base.tpot);
+  EXPECT_LT(change("KV cache").tpot, base.tpot);
+  EXPECT_LT(change("prompt caching").ttft, 0.6 * base.ttft);
+  EXPECT_DOUBLE_EQ(change("prompt caching").tpot, base.tpot);
+  EXPECT_LT(change("prompts compressed").ttft, 0.6 * base.ttft);
+  EXPECT_LT(change("speculation").tpot, base.tpot);
+  EXPECT_LT(change("tensor parallel").tpot, base.tpot);
+  EXPECT_GT(change("tensor parallel").cost, 0.5 * base.cost);
+  EXPECT_DOUBLE_EQ(change("pipeline parallel").throughput, 2 * base.throughput);
+  EXPECT_DOUBLE_EQ(change("pipeline parallel").cost, base.cost);
+  EXPECT_LT(change("B200").tpot, base.tpot);
+  EXPECT_GT(change("EPYC").tpot, base.tpot);
+}
+
+TEST(Plan, APriceBecomesACostOfTokens) {
+  EXPECT_NEAR(cost_of_million(3.6, 1000), 1.0, 1e-12);
+  const Plan plan = make_plan(sheet_of(kLlama8B), named("H100"), {.price = 7.2});
+  EXPECT_NEAR(plan.cells[0].cost, 7.2 / 3600 * 1e6 * plan.cells[0].tpot, 1e-9);
+}
+
+TEST(Plan, ReportsNeedNoNetworkAndSayTheSame) {
+  const Plan plan = make_plan(sheet_of(kLlama8B), named("RTX 4090"), {});
+  const std::string page = plan_html(plan);
+  EXPECT_NE(page.find("<svg"), std::string::npos);
+  EXPECT_EQ(page.find("http"), std::string::npos);
+  EXPECT_EQ(page.find("<script"), std::string::npos);
+  const json::object json = plan_json(plan);
+  EXPECT_EQ(json.at("cells").as_array().size(), plan.cells.size());
+  EXPECT_NE(plan_text(plan).find("RTX 4090"), std::string::npos);
+  EXPECT_NE(plan_words(plan).find("compute-bound"), std::string::npos);
+}
+
+TEST(Machine, AnUnknownNameListsTheKnownOnes) {
+  const Result<Machine> machine = machine_named("H900");
+  ASSERT_FALSE(machine.ok());
+  EXPECT_NE(machine.error().message.find("RTX 4090"), std::string::npos);
+  EXPECT_EQ(machine_named("rtx4090")->name, "RTX 4090");
+}
+
+TEST(Machine, IsTheSameAfterAFile) {
+  Machine machine = named("H200");
+  machine.gemms = {{DType::Q8_0, 1, 1e-12}, {DType::Q8_0, 16, 4e-12}};
+  const std::string path =
+      (std::filesystem::temp_directory_path() / ("sluice_machine_" + std::to_string(getpid()) + ".json"))
+          .string();
+  ASSERT_TRUE(save_machine(machine, path).ok());
+  const Result<Machine> again = load_machine(path);
+  std::filesystem::remove(path);
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(write_json(to_json(*again)), write_json(to_json(machine)));
+  EXPECT_NEAR(gemm_seconds_per_element(*again, DType::Q8_0, 8.5), 2.5e-12, 1e-18);
+  EXPECT_NEAR(gemm_seconds_per_element(*again, DType::Q8_0, 32), 8e-12, 1e-18);
+  EXPECT_EQ(gemm_seconds_per_element(*again, DType::F32, 8), 0);
+}
+
+TEST(Machine, ADamagedProfileIsAnErrorThatNamesTheKey) {
+  const Result<json::value> value = parse_json(R"({"name": "x", "memory_bytes": -1})", "profile");
+  const Result<Machine> machine = machine_from_json(*value, "profile");
+  ASSERT_FALSE(machine.ok());
+  EXPECT_NE(machine.error().message.find("memory_bytes"), std::string::npos);
+}
+
+TEST(Calibrate, MeasuresEveryTypeAndCount) {
+  runtime::DeviceOptions device;
+  device.device = "cpu";
+  device.threads = 1;
+  const auto backend = runtime::make_backend(device);
+  ASSERT_TRUE(backend.ok());
+  const Machine machine = calibrate(
+      **backend, {.types = {DType::Q8_0}, .rows = {1, 2}, .repeat = 1, .matrix_bytes = 1}, [](auto&) {});
+  ASSERT_EQ(machine.gemms.size(), 2u);
+  EXPECT_GT(machine.gemms[0].seconds_per_element, 0);
+  EXPECT_GT(machine.decode_attention, 0);
+  EXPECT_GT(machine.prefill_attention, 0);
+  EXPECT_GT(machine.read, 0);
+  EXPECT_GT(machine.overhead, 0);
+}
+
+}  // namespace
+}  // namespace sluice::lab
