@@ -103,7 +103,10 @@ int explain_unknown(const CLI::App& app, const std::vector<std::string>& words) 
   const std::string& word = words.front();
   const std::string near = nearest_word(word.substr(0, word.find('=')), known);
   const bool is_outermost = app.get_parent() == nullptr;
-  const std::string command = is_outermost ? "sluice" : "sluice " + app.get_name();
+  std::string command = "sluice";
+  if (!is_outermost && app.get_parent()->get_parent() != nullptr)
+    command += " " + app.get_parent()->get_name();
+  if (!is_outermost) command += " " + app.get_name();
   const char* kind = word.starts_with("-") ? "flag" : is_outermost ? "verb" : "argument";
   fmt::print(stderr, "sluice: unknown {} '{}'{}\n", kind, word,
              near.empty() ? "" : fmt::format(", did you mean '{}'?", near));
@@ -142,15 +145,27 @@ std::vector<std::string> words_of(int argc, char** argv) {
 // The words with what other programs call our flags in our spelling; `sets` belong to the commands.
 Result<std::vector<std::string>> translate(std::vector<std::string> words, const CommandList& commands,
                                            const std::deque<OptionSet>& sets) {
-  for (size_t i = 0; i < commands.size() && !words.empty(); ++i) {
-    if (commands[i]->name() != words.front()) continue;
-    Result<std::vector<std::string>> rest =
-        translate_flags(std::vector(words.begin() + 1, words.end()), sets[i]);
-    if (!rest) return rest.error();
-    rest->insert(rest->begin(), words.front());
-    return rest;
+  for (const std::ptrdiff_t count : {2, 1}) {
+    if (std::ssize(words) < count) continue;
+    const auto behind = words.begin() + count;
+    const std::string verb = fmt::format("{}", fmt::join(words.begin(), behind, " "));
+    for (size_t i = 0; i < commands.size(); ++i) {
+      if (commands[i]->name() != verb) continue;
+      Result<std::vector<std::string>> rest = translate_flags(std::vector(behind, words.end()), sets[i]);
+      if (!rest) return rest.error();
+      rest->insert(rest->begin(), words.begin(), behind);
+      return rest;
+    }
   }
   return words;
+}
+
+// "bench serve" is a verb of the verb "bench", which comes before it.
+CLI::App* add_verb(CLI::App& app, const Command& command) {
+  const std::string name(command.name()), summary(command.summary());
+  const size_t blank = name.find(' ');
+  if (blank == name.npos) return app.add_subcommand(name, summary);
+  return app.get_subcommand(name.substr(0, blank))->add_subcommand(name.substr(blank + 1), summary);
 }
 
 }  // namespace
@@ -162,7 +177,7 @@ int parse_and_run(int argc, char** argv, CommandList& commands) {
   std::deque<OptionSet> sets;
   CommonOptions common;
   for (const std::unique_ptr<Command>& command : commands) {
-    CLI::App* sub = app.add_subcommand(std::string(command->name()), std::string(command->summary()));
+    CLI::App* sub = add_verb(app, *command);
     sub->allow_extras();
     if (!command->examples().empty()) sub->footer(std::string(command->examples()));
     OptionSet& set = sets.emplace_back();
@@ -186,7 +201,9 @@ int parse_and_run(int argc, char** argv, CommandList& commands) {
     fmt::print(stderr, "sluice: {}{}\n", problem.what(), environment_note(problem.what(), sets, words));
     return kUsage;
   }
-  const std::vector<CLI::App*> chosen = app.get_subcommands();
+  std::vector<CLI::App*> chosen = app.get_subcommands();
+  if (!chosen.empty() && !chosen.front()->get_subcommands().empty())
+    chosen = chosen.front()->get_subcommands();
   const CLI::App& last = chosen.empty() ? app : *chosen.front();
   if (const auto extras = last.remaining(); !extras.empty()) return explain_unknown(last, extras);
   if (chosen.empty()) {

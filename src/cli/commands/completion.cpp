@@ -1,6 +1,8 @@
 // sluice completion: a script for the user's shell, made from the declared options.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "cli/command.h"
 
 namespace sluice::cli {
@@ -100,9 +102,18 @@ class CompletionCommand : public Command {
     for (size_t i = 0; i < commands.size(); ++i) {
       commands[i]->declare(sets[i]);
       common.declare(sets[i]);
-      Verb& verb =
-          verbs.emplace_back(Verb{std::string(commands[i]->name()), std::string(commands[i]->summary()), {}});
-      for (const Option& option : sets[i].options()) verb.options.push_back(&option);
+      const std::string_view name = commands[i]->name();
+      // "bench serve" completes with "bench", which comes before it.
+      const auto outer = std::find_if(verbs.begin(), verbs.end(), [&](const Verb& verb) {
+        return verb.name == name.substr(0, name.find(' '));
+      });
+      Verb& verb = outer != verbs.end()
+                       ? *outer
+                       : verbs.emplace_back(Verb{std::string(name), std::string(commands[i]->summary()), {}});
+      for (const Option& option : sets[i].options()) {
+        const auto same = [&](const Option* other) { return other->name == option.name; };
+        if (std::none_of(verb.options.begin(), verb.options.end(), same)) verb.options.push_back(&option);
+      }
     }
     if (shell_ == "bash") {
       fmt::print("{}", bash(verbs));

@@ -1,0 +1,63 @@
+// The real scheduler and KV manager in virtual time: an executor that computes nothing, and whose steps take as long as
+// the planner's cost model says.
+#pragma once
+
+#include <deque>
+#include <vector>
+
+#include "engine/engine.h"
+#include "lab/load/load_report.h"
+#include "lab/load/workload.h"
+#include "lab/plan/cost_model.h"
+#include "sched/executor.h"
+
+namespace sluice::lab {
+
+// A clock that only steps move.
+struct VirtualClock {
+  double seconds = 0;
+
+  TimePoint now() const;
+};
+
+class CostExecutor : public sched::Executor {
+ public:
+  // Both outlive it.
+  CostExecutor(const CostModel& model, VirtualClock& clock) : model_(model), clock_(clock) {}
+
+  void submit(const request::Step& step) override;
+  Result<std::vector<request::Outcome>> collect() override;
+  Status reset() override;
+
+  double seconds(const request::Step& step);
+
+ private:
+  struct Running {
+    double seconds = 0;
+    std::vector<request::Outcome> outcomes;
+  };
+  double token_seconds(int64_t tokens, int64_t logit_rows);
+
+  const CostModel& model_;
+  VirtualClock& clock_;
+  std::deque<Running> running_;
+  std::vector<double> by_tokens_, by_rows_;  // what was asked before; below 0: not yet
+};
+
+struct SimulateOptions {
+  engine::EngineOptions engine;
+  int replicas = 1;              // of the whole machine; a request goes to the one with the fewest
+  size_t kept_arrivals = 10000;  // first requests whose every token's time is kept
+};
+
+struct SimulateResult {
+  LoadResult load;
+  uint64_t steps = 0;
+  double run_tokens = 0, computed_tokens = 0;
+  uint64_t preempted = 0;
+  double cached_tokens = 0;
+};
+
+SimulateResult simulate(const CostModel& model, Workload& workload, const SimulateOptions& options);
+
+}  // namespace sluice::lab
