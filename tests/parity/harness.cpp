@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/panels/format.h"
 #include "kernels/host.h"
 #include "tensor/blocks.h"
 #include "tensor/half.h"
@@ -20,6 +21,24 @@ std::vector<std::unique_ptr<kernels::Backend>> cpu_backends(int threads) {
   for (const kernels::cpu::IsaLevel& level : kernels::cpu::modelled_isa_levels())
     backends.push_back(std::make_unique<kernels::cpu::CpuBackend>(level, threads, true));
   return backends;
+}
+
+namespace {
+
+bool has_tiles(const kernels::Backend& backend) {
+  return backend.name().find("amx") != std::string::npos;
+}
+
+}  // namespace
+
+std::vector<std::unique_ptr<kernels::Backend>> tile_backends(int threads) {
+  std::vector<std::unique_ptr<kernels::Backend>> backends = cpu_backends(threads);
+  std::erase_if(backends, [](const auto& backend) { return !has_tiles(*backend); });
+  return backends;
+}
+
+bool takes_tiles(const kernels::Backend& backend, DType type) {
+  return has_tiles(backend) && kernels::cpu::has_rows(type);
 }
 
 bool small_run() {

@@ -18,6 +18,11 @@ namespace sluice::parity {
 // One CPU back-end per level this machine runs, and AMX over a model of its tiles, each with `threads` threads.
 std::vector<std::unique_ptr<kernels::Backend>> cpu_backends(int threads);
 
+// Those with matrix tiles of bf16.
+std::vector<std::unique_ptr<kernels::Backend>> tile_backends(int threads);
+// Whether the back-end multiplies prepared weights of this type as bf16, and not as it multiplies stored ones.
+bool takes_tiles(const kernels::Backend& backend, DType type);
+
 // SLUICE_PARITY_SMALL in the environment: fewer sizes, for runs under an emulator.
 bool small_run();
 // n = 1, 2, 3, 5, 8, 17, 33, or fewer in a small run.

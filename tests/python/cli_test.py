@@ -97,7 +97,10 @@ def test_perplexity():
                                "--format", "json", stdin=text), 0)
         found.append(json.loads(result.stdout))
         assert found[-1]["contexts"] == 3 and found[-1]["scored"] == 3 * 15, found
-    assert found[0]["perplexity"] == found[1]["perplexity"] > 1, found
+    first, second = (result["perplexity"] for result in found)
+    # Tiles of bf16 multiply some types, repacked, in another arithmetic.
+    tiles = "amx_bf16" in Path("/proc/cpuinfo").read_text()
+    assert second > 1 and abs(first / second - 1) <= (0.003 if tiles else 0), found
     expect(sluice("perplexity", "-m", MODEL, "-c", 32, stdin="few"), 64, "fills no context of 32")
 
 

@@ -59,7 +59,8 @@ class CpuBackend : public Backend {
     const ActivationBlock* blocks = nullptr;
     const SplitBlock* split = nullptr;
     const PanelActivations* panels = nullptr;
-    const ActivationTile* tiles = nullptr;  // instead of panels, where the level has tiles
+    const ActivationTile* tiles = nullptr;  // instead of panels, for many tokens where the level has tiles
+    TokenTiles bf16;                        // for panels in rows
   };
   Activations prepare_activations(TensorView x, const Weight& weight);
   static int64_t tokens_at_once(const Weight& weight, const Activations& activations);
@@ -77,6 +78,8 @@ class CpuBackend : public Backend {
   std::vector<SplitBlock> split_;
   std::vector<PanelActivations> panel_x_;
   std::vector<ActivationTile> tiles_;
+  std::vector<uint16_t> bf16_;
+  std::vector<uint16_t> low_bf16_;
 };
 
 }  // namespace sluice::kernels::cpu

@@ -13,7 +13,7 @@ set(KERNEL_FLAGS_avx512 ${KERNEL_FLAGS_avx2} -mavx512f -mavx512bw -mavx512vl -ma
   -Wno-maybe-uninitialized)
 set(KERNEL_FLAGS_avx512_vnni ${KERNEL_FLAGS_avx512} -mavx512vnni)
 set(KERNEL_FLAGS_avx512_bf16 ${KERNEL_FLAGS_avx512_vnni} -mavx512bf16)
-set(KERNEL_FLAGS_amx ${KERNEL_FLAGS_avx512_vnni} -mamx-tile -mamx-int8)
+set(KERNEL_FLAGS_amx ${KERNEL_FLAGS_avx512_bf16} -mamx-tile -mamx-int8 -mamx-bf16)
 # For tests where nothing has AVX-512: its highest level, which holds the words of all, over AVX2, with SIMDe's headers
 # copied apart from those of this machine. Without them it is compiled and not run, like the others.
 set(SLUICE_SIMDE_HEADERS /usr/include/simde CACHE PATH "headers of SIMDe, for emulated AVX-512")
@@ -36,6 +36,9 @@ foreach(level IN ITEMS scalar ${KERNEL_ARM} ${KERNEL_X86})
   endif()
   if(level IN_LIST KERNEL_PANELS)
     list(APPEND files ${CMAKE_SOURCE_DIR}/src/kernels/cpu/panels/panels_${level}.cpp)
+  endif()
+  if(level STREQUAL amx)
+    list(APPEND files ${CMAKE_SOURCE_DIR}/src/kernels/cpu/panels/tiles_amx.cpp)
   endif()
   if((level IN_LIST KERNEL_ARM AND NOT CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64") OR
      (level IN_LIST KERNEL_X86 AND NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64"))

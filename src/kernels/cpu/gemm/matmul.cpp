@@ -13,7 +13,8 @@ namespace {
 constexpr int64_t kSmallestTask = 1 << 15;  // multiplications; below, handing over costs more than the work
 constexpr int64_t kActivationBytes = 256 * 1024;
 constexpr int64_t kTiledTokens =
-    512;  // tiles take columns in chunks, so that this many tokens' share of one is 400 KB
+    512;  // tiles of int8 take columns in chunks, so that this many tokens' share of one is 400 KB
+constexpr int64_t kFillPieces = 16;  // of 16 tokens, made into tiles of bf16 in one go
 
 // Null: the part is read as it is stored.
 const uint8_t* panels_of(const Weight& weight, size_t part) {
@@ -23,15 +24,17 @@ const uint8_t* panels_of(const Weight& weight, size_t part) {
 
 // The forms of activations that a weight's parts are multiplied with, besides f32.
 struct Needs {
-  bool blocks = false, split = false, panels = false;
+  bool blocks = false, split = false, panels = false, rows = false, low = false;
 
-  Needs(const Weight& weight, bool splits) {
+  Needs(const Weight& weight, bool splits, const PanelKernels& kernels) {
     for (size_t i = 0; i < weight.parts.size(); ++i) {
       const DType type = weight.parts[i].dtype;
       const bool packed = panels_of(weight, i) != nullptr;
-      panels = panels || packed;
+      rows = rows || (packed && kernels.layout(type) == PanelLayout::Rows);
+      low = low || (packed && type == DType::BF16);
+      panels = panels || (packed && kernels.layout(type) == PanelLayout::Quads);
       blocks = blocks || (is_block(type) && !packed);
-      split = split || (splits && type == DType::BF16);
+      split = split || (splits && type == DType::BF16 && !packed);
     }
   }
 };
@@ -57,21 +60,37 @@ int64_t blocks_per_row(const Weight& weight) {
   return (weight.cols + 31) / 32;
 }
 
-int64_t tiles_of(int64_t tokens) {
-  return (tokens + kTileTokens - 1) / kTileTokens;
+// Words of the tiles of `tokens` tokens.
+int64_t tile_words(int64_t tokens, const Weight& weight) {
+  return TokenTiles::offset(TokenTiles::count(tokens), 0, blocks_per_row(weight), TokenTiles::width(tokens));
+}
+
+// Tile `tile` of the tokens of x, columns [32 begin, 32 end).
+TileFill tile_fill(const TensorView& x, const TokenTiles& tiles, int64_t tile, int64_t begin, int64_t end) {
+  const int64_t first = tile * kTileTokens;
+  const int64_t width = TokenTiles::width(x.dim(0));
+  const int64_t offset = TokenTiles::offset(tile, 0, (x.dim(1) + 31) / 32, width);
+  return {.x = x.at<float>() + first * x.stride[0],
+          .stride = x.stride[0],
+          .cols = x.dim(1),
+          .tokens = std::min(kTileTokens, x.dim(0) - first),
+          .width = width,
+          .begin = begin,
+          .end = end,
+          .to = {tiles.high + offset, tiles.low == nullptr ? nullptr : tiles.low + offset}};
 }
 
 }  // namespace
 
 CpuBackend::Activations CpuBackend::prepare_activations(TensorView x, const Weight& weight) {
   const int64_t per_row = blocks_per_row(weight);
-  const Needs needs(weight, kernels_.split != nullptr);
+  const Needs needs(weight, kernels_.split != nullptr, panel_kernels_);
   ActivationBlock* blocks = needs.blocks ? grown(blocks_, row_count(x) * per_row) : nullptr;
   SplitBlock* split = needs.split ? grown(split_, row_count(x) * per_row) : nullptr;
   const bool tiled =
       needs.panels && panel_kernels_.quantize_tiles != nullptr && row_count(x) >= panel_kernels_.tiles_from;
   PanelActivations* panels = needs.panels && !tiled ? grown(panel_x_, row_count(x) * per_row) : nullptr;
-  ActivationTile* tiles = tiled ? grown(tiles_, tiles_of(row_count(x)) * per_row) : nullptr;
+  ActivationTile* tiles = tiled ? grown(tiles_, TokenTiles::count(row_count(x)) * per_row) : nullptr;
   if (needs.blocks || needs.split || needs.panels) {
     for_rows(row_count(x), weight.cols, [&](int64_t i) {
       const float* row = row_at<float>(x, i);
@@ -82,7 +101,20 @@ CpuBackend::Activations CpuBackend::prepare_activations(TensorView x, const Weig
         panel_kernels_.quantize_tiles(tiles + i / kTileTokens * per_row, i % kTileTokens, row, per_row);
     });
   }
-  return {blocks, split, panels, tiles};
+  TokenTiles bf16;
+  if (needs.rows) {
+    const int64_t words = tile_words(x.dim(0), weight);
+    bf16.high = grown(bf16_, words);
+    if (needs.low) bf16.low = grown(low_bf16_, words);
+    const int64_t fills = (per_row + kFillPieces - 1) / kFillPieces;
+    for_rows(TokenTiles::count(x.dim(0)) * fills, 32 * kFillPieces * TokenTiles::width(x.dim(0)),
+             [&](int64_t i) {
+               const int64_t begin = i % fills * kFillPieces;
+               panel_kernels_.rows->fill(
+                   tile_fill(x, bf16, i / fills, begin, std::min(begin + kFillPieces, per_row)));
+             });
+  }
+  return {blocks, split, panels, tiles, bf16};
 }
 
 namespace {
@@ -107,6 +139,8 @@ struct TokenGroup {
   const SplitBlock* split;
   const PanelActivations* panels;
   const ActivationTile* tiles;
+  TokenTiles bf16;
+  int64_t width;  // of the tiles of bf16
 };
 
 // Rows [from, to) of a part that begins at row `first` of the weight.
@@ -148,10 +182,28 @@ PanelGemm panel_gemm(const TokenGroup& tokens, const Weight& weight, const PartR
           .tiles = tokens.tiles};
 }
 
+TileGemm tile_gemm(const TokenGroup& tokens, const Weight& weight, const PartRows& rows,
+                   const uint8_t* panels) {
+  const int64_t row = rows.first + rows.from;
+  const int64_t panel_bytes = rows_format(rows.part.dtype).panel_bytes(weight.cols);
+  const bool exact = rows.part.dtype == DType::BF16;
+  return {.type = rows.part.dtype,
+          .panels = panels + rows.from / kPanelRows * panel_bytes,
+          .rows = rows.to - rows.from,
+          .cols = weight.cols,
+          .tokens = tokens.x.dim(0),
+          .bias = weight.bias.empty() ? nullptr : weight.bias.at<float>() + row,
+          .out = tokens.out.at<float>() + row,
+          .out_stride = tokens.out.stride[0],
+          .x = {tokens.bf16.high, exact ? tokens.bf16.low : nullptr},
+          .width = tokens.width};
+}
+
 }  // namespace
 
 // Tokens whose activations stay in a core's cache while its rows pass by.
 int64_t CpuBackend::tokens_at_once(const Weight& weight, const Activations& activations) {
+  if (activations.bf16.high != nullptr) return kMostTiledTokens;
   if (activations.tiles != nullptr) return kTiledTokens;
   const bool bytes = activations.blocks != nullptr || activations.panels != nullptr;
   return std::max<int64_t>(16, kActivationBytes / (weight.cols * (bytes ? 2 : 4)) / 4 * 4);
@@ -169,7 +221,10 @@ void CpuBackend::gemm_groups(TensorView out, TensorView x, const Weight& weight,
                            activations.blocks == nullptr ? nullptr : activations.blocks + block,
                            activations.split == nullptr ? nullptr : activations.split + block,
                            activations.panels == nullptr ? nullptr : activations.panels + block,
-                           activations.tiles == nullptr ? nullptr : activations.tiles + block / kTileTokens};
+                           activations.tiles == nullptr ? nullptr : activations.tiles + block / kTileTokens,
+                           {activations.bf16.high == nullptr ? nullptr : activations.bf16.high + 32 * block,
+                            activations.bf16.low == nullptr ? nullptr : activations.bf16.low + 32 * block},
+                           TokenTiles::width(tokens)};
     int64_t first_group = 0, first_row = 0;
     for (size_t i = 0; i < weight.parts.size(); ++i) {
       const TensorView& part = weight.parts[i];
@@ -178,10 +233,13 @@ void CpuBackend::gemm_groups(TensorView out, TensorView x, const Weight& weight,
       first_group += row_groups(part);
       first_row += part.dim(0);
       if (rows.from >= rows.to) continue;
-      if (const uint8_t* panels = panels_of(weight, i)) {
-        panel_kernels_.gemm(panel_gemm(taken, weight, rows, panels));
-      } else {
+      const uint8_t* panels = panels_of(weight, i);
+      if (panels == nullptr) {
         kernels_.gemm(stored_gemm(taken, weight, rows));
+      } else if (panel_kernels_.layout(part.dtype) == PanelLayout::Rows) {
+        panel_kernels_.rows->gemm(tile_gemm(taken, weight, rows, panels));
+      } else {
+        panel_kernels_.gemm(panel_gemm(taken, weight, rows, panels));
       }
     }
   }
@@ -190,11 +248,18 @@ void CpuBackend::gemm_groups(TensorView out, TensorView x, const Weight& weight,
 void CpuBackend::matmul(TensorView out, TensorView x, const Weight& weight) {
   check_gemm(out, x, weight);
   const Activations activations = prepare_activations(x, weight);
-  int64_t grain = kSmallestTask / std::max<int64_t>(1, kRowGroup * weight.cols * x.dim(0)) + 1;
-  // Each task reads the activations again, which with tiles take as long as the multiplications where rows are few.
-  if (activations.tiles != nullptr) grain = std::max(grain, row_groups(weight) / (2 * pool_.threads()));
-  pool_.for_ranges(row_groups(weight), grain,
-                   [&](int64_t begin, int64_t end) { gemm_groups(out, x, weight, activations, begin, end); });
+  const int64_t groups = row_groups(weight);
+  const auto task = [&](int64_t begin, int64_t end) { gemm_groups(out, x, weight, activations, begin, end); };
+  if ((activations.bf16.high != nullptr || activations.tiles != nullptr) && x.dim(0) > 2 * kTileTokens) {
+    // Each task reads all activations, which with tiles takes as long as the multiplications where rows are few.
+    constexpr int64_t kEnough = 16;
+    const int64_t turns = groups >= kEnough * pool_.threads() ? 2 : 1;
+    const int64_t tasks = std::min(groups, turns * pool_.threads());
+    pool_.run(static_cast<int>(tasks), [&](int i) { task(groups * i / tasks, groups * (i + 1) / tasks); });
+    return;
+  }
+  const int64_t grain = kSmallestTask / std::max<int64_t>(1, kRowGroup * weight.cols * x.dim(0)) + 1;
+  pool_.for_ranges(groups, grain, task);
 }
 
 void CpuBackend::matmul_heads(TensorView out, TensorView x, std::span<const Weight> weights) {
@@ -208,12 +273,20 @@ void CpuBackend::matmul_heads(TensorView out, TensorView x, std::span<const Weig
   ActivationBlock* blocks = grown(blocks_, heads * per_head);
   SplitBlock* split = grown(split_, heads * per_head);
   PanelActivations* panels = grown(panel_x_, heads * per_head);
+  const int64_t words = tile_words(x.dim(0), weights[0]);
+  const TokenTiles bf16{grown(bf16_, heads * words), grown(low_bf16_, heads * words)};
   pool_.run(static_cast<int>(heads), [&](int index) {  // one region for all heads: each is small
     const Weight& weight = weights[static_cast<size_t>(index)];
     const TensorView head_x = head_of(x, index);
     check_gemm(head_of(out, index), head_x, weight);
-    const Activations own{blocks + index * per_head, split + index * per_head, panels + index * per_head};
-    const Needs needs(weight, kernels_.split != nullptr);
+    const Needs needs(weight, kernels_.split != nullptr, panel_kernels_);
+    Activations own{
+        blocks + index * per_head, split + index * per_head, panels + index * per_head, nullptr, {}};
+    if (needs.rows) {
+      own.bf16 = {bf16.high + index * words, bf16.low + index * words};
+      for (int64_t tile = 0; tile < TokenTiles::count(x.dim(0)); ++tile)
+        panel_kernels_.rows->fill(tile_fill(head_x, own.bf16, tile, 0, per_row));
+    }
     for (int64_t i = 0; i < x.dim(0); ++i) {
       const int64_t at = index * per_head + i * per_row;
       if (needs.blocks) kernels_.quantize(blocks + at, head_x.at<float>(i), per_row);

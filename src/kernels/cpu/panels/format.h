@@ -1,5 +1,6 @@
-// Block types repacked into panels: 16 rows side by side, so that a vector holds four consecutive elements of each of up to
-// 16 rows and takes four activations, broadcast, in one instruction. One layout serves every instruction set.
+// Weights repacked into panels of 16 rows, in one of two layouts of the codes. Quads: a vector holds four consecutive elements
+// of each of up to 16 rows and takes four activations, broadcast, in one instruction; it serves every instruction set but
+// matrix tiles. Rows: a piece becomes one matrix tile, 16 rows of 32 bf16, row by row.
 //
 // A panel is a sequence of super-blocks (of `pieces` pieces of 32 columns each):
 //   head of the super-block: f16 d[16], f16 dmin[16] (KScales: both; HalfScales: d, and dmin with mins)
@@ -7,13 +8,16 @@
 //     scales of the piece:  Half: f16 d[16], f16 min[16] with mins;  E8m0: u8 exponent[16];
 //                           KScales: u8 scale[16], u8 min[16];  HalfScales: i8 scale[2][16], one for each 16 columns,
 //                           with mins u8 {scale: 4, min: 4}[2][16]
-//     base codes: rows of 64 bytes, four for each of the 16 matrix rows. Quad q is columns [4 q, 4 q + 4) of the piece.
+//     base codes, Quads: rows of 64 bytes, four for each of the 16 matrix rows. Quad q is columns [4 q, 4 q + 4) of the piece.
 //       Nibbles   4 x 64: quad q in the low half of row q, quad q + 4 in the high half
 //       TwoBits   2 x 64: quad q in bits 2 (q % 4) of row q / 4
 //       Bytes     8 x 64: quad q in row q
 //     high bits of the codes, placed above the base's:
 //       One       64: quad q in bit q
 //       Two   2 x 64: as TwoBits
+//     base codes, Rows: one line for each row.
+//       Bytes    16 x 32: signed, without an offset
+//       Words    16 x 64: bf16; columns past the end are zeros
 // A weight is scale * (code - offset) (+ min). Rows past the end of the matrix are zeros, scales and all.
 #pragma once
 
@@ -25,10 +29,12 @@ namespace sluice::kernels::cpu {
 
 inline constexpr int64_t kPanelRows = 16;
 
+enum class PanelLayout : uint8_t { Quads, Rows };
+
 struct PanelFormat {
-  enum class Base : uint8_t { Nibbles, TwoBits, Bytes };
+  enum class Base : uint8_t { Nibbles, TwoBits, Bytes, Words };
   enum class High : uint8_t { None, One, Two };
-  enum class Scales : uint8_t { Half, E8m0, KScales, HalfScales };
+  enum class Scales : uint8_t { None, Half, E8m0, KScales, HalfScales };
   enum class Codes : uint8_t {
     Plain,
     Iq4Nl,
@@ -42,7 +48,10 @@ struct PanelFormat {
   Codes codes = Codes::Plain;
   int pieces = 1;
 
-  constexpr int base_bits() const { return base == Base::Nibbles ? 4 : base == Base::TwoBits ? 2 : 8; }
+  constexpr int base_bits() const {
+    constexpr int kBits[] = {4, 2, 8, 16};
+    return kBits[static_cast<int>(base)];
+  }
   constexpr int64_t base_bytes() const { return base_bits() * 64; }
   constexpr int64_t high_bytes() const { return high == High::None ? 0 : high == High::One ? 64 : 128; }
   constexpr int64_t head_bytes() const {
@@ -50,21 +59,31 @@ struct PanelFormat {
     return scales == Scales::HalfScales ? (mins ? 64 : 32) : 0;
   }
   constexpr int64_t scale_bytes() const {
+    if (scales == Scales::None) return 0;
     if (scales == Scales::Half) return mins ? 64 : 32;
     return scales == Scales::E8m0 ? 16 : 32;
   }
   constexpr int64_t piece_bytes() const { return scale_bytes() + base_bytes() + high_bytes(); }
   constexpr int64_t super_bytes() const { return head_bytes() + pieces * piece_bytes(); }
   // Of a panel with `cols` columns.
-  constexpr int64_t panel_bytes(int64_t cols) const { return cols / (32 * pieces) * super_bytes(); }
+  constexpr int64_t panel_bytes(int64_t cols) const {
+    return (cols + 32 * pieces - 1) / (32 * pieces) * super_bytes();
+  }
 };
 
-// Whether the type has panels: every block type.
-constexpr bool has_panels(DType type) {
-  return is_block(type);
+// Whether panels in rows are the faster ones where there are matrix tiles of bf16. Tiles win prompts and large batches for every
+// type; what they cost is that weights become bf16 at every step, also for one token. Bytes and bf16 have that time while
+// memory is read. Types of fewer bits have not: single answers would take 1.5 to 2 times as long as with integers.
+constexpr bool has_rows(DType type) {
+  return type == DType::Q8_0 || type == DType::Q6_K || type == DType::BF16;
 }
 
-// REQUIRES: has_panels(type).
+// Whether the type has panels.
+constexpr bool has_panels(DType type, PanelLayout layout) {
+  return layout == PanelLayout::Rows ? has_rows(type) : is_block(type);
+}
+
+// In quads. REQUIRES: is_block(type).
 constexpr PanelFormat panel_format(DType type) {
   using F = PanelFormat;
   switch (type) {
@@ -99,6 +118,20 @@ constexpr PanelFormat panel_format(DType type) {
     default:
       return {};
   }
+}
+
+// In rows. REQUIRES: has_rows(type). Q6_K takes a byte a code: bits from two places cost more at every step than memory does.
+constexpr PanelFormat rows_format(DType type) {
+  using F = PanelFormat;
+  if (type == DType::BF16) return {.base = F::Base::Words, .scales = F::Scales::None};
+  F format = panel_format(type);
+  format.base = F::Base::Bytes;
+  format.high = F::High::None;
+  return format;
+}
+
+constexpr PanelFormat panel_format(DType type, PanelLayout layout) {
+  return layout == PanelLayout::Rows ? rows_format(type) : panel_format(type);
 }
 
 }  // namespace sluice::kernels::cpu

@@ -1,9 +1,11 @@
 // What an instruction set offers for weights in panels (format.h): plain functions over plain memory. No result depends on
-// how the work was cut, and all instruction sets give the same bits.
+// how the work was cut. Panels in quads give the same bits on all instruction sets; panels in rows have an arithmetic of
+// their own (gemm_tiles.h), for every number of tokens.
 #pragma once
 
 #include <cstdint>
 
+#include "kernels/cpu/panels/format.h"
 #include "tensor/dtype.h"
 
 namespace sluice::kernels::cpu {
@@ -21,7 +23,7 @@ struct alignas(64) PanelActivations {
 // Tokens that a matrix tile takes at once.
 inline constexpr int64_t kTileTokens = 16;
 
-// A piece of 32 columns of 16 tokens, as matrix tiles read it: the numbers of PanelActivations, field by field.
+// A piece of 32 columns of 16 tokens, as matrix tiles of int8 read it: the numbers of PanelActivations, field by field.
 struct alignas(64) ActivationTile {
   int8_t quants[kTileTokens][32];
   float scale[kTileTokens];
@@ -44,13 +46,63 @@ struct PanelGemm {
       nullptr;  // instead of x: 16 tokens from token 0 on; cols / 32 for each 16 tokens
 };
 
+// Activations as matrix tiles of bf16 read them: for each 16 tokens, for each 32 columns, 16 pairs of columns by `width` tokens.
+struct TokenTiles {
+  uint16_t* high = nullptr;
+  uint16_t* low = nullptr;  // what rounding to `high` lost, again as bf16; null where nobody reads it
+
+  // Of `tokens` tokens in one GEMM: fewer than 16 lie close together, more are filled up with zeros.
+  static constexpr int64_t width(int64_t tokens) { return tokens < kTileTokens ? tokens : kTileTokens; }
+  static constexpr int64_t count(int64_t tokens) { return (tokens + kTileTokens - 1) / kTileTokens; }
+  // Words before the tile of these tokens and columns.
+  static constexpr int64_t offset(int64_t tile, int64_t piece, int64_t pieces, int64_t width) {
+    return (tile * pieces + piece) * 32 * width;
+  }
+};
+
+// The same GEMM over panels in rows.
+struct TileGemm {
+  DType type;
+  const uint8_t* panels;
+  int64_t rows;
+  int64_t cols;
+  int64_t tokens;  // at most kMostTiledTokens
+  const float* bias;
+  float* out;
+  int64_t out_stride;
+  TokenTiles x;   // `low` for BF16
+  int64_t width;  // of its tiles
+};
+inline constexpr int64_t kMostTiledTokens = 512;
+
+// One to 16 tokens' columns [32 begin, 32 end) of x into `to`, the first of these tokens' tiles.
+struct TileFill {
+  const float* x;  // token 0, column 0
+  int64_t stride;
+  int64_t cols;
+  int64_t tokens;
+  int64_t width;
+  int64_t begin, end;
+  TokenTiles to;
+};
+
+struct TileKernels {
+  void (*gemm)(const TileGemm&);
+  void (*fill)(const TileFill&);  // what is not finite stays so
+};
+
 struct PanelKernels {
   void (*gemm)(const PanelGemm&);
   // `count` times 32 activations. What is not finite makes sums that are not finite.
   void (*quantize)(PanelActivations* out, const float* x, int64_t count);
-  // The same into one token's place in `count` tiles; null where the level has no tiles.
+  // The same into one token's place in `count` tiles; null where the level has no tiles of int8.
   void (*quantize_tiles)(ActivationTile* out, int64_t place, const float* x, int64_t count) = nullptr;
-  int64_t tiles_from = 0;  // with tiles: from this number of tokens on they are faster
+  int64_t tiles_from = 0;             // with tiles: from this number of tokens on they are faster
+  const TileKernels* rows = nullptr;  // for panels in rows, where the level has tiles of bf16
+
+  PanelLayout layout(DType type) const {
+    return rows != nullptr && has_rows(type) ? PanelLayout::Rows : PanelLayout::Quads;
+  }
 };
 
 // One function per file panels_NAME.cpp, compiled with that level's instructions.
@@ -60,7 +112,9 @@ const PanelKernels& dotprod_panels();
 const PanelKernels& avx2_panels();
 const PanelKernels& avx512_vnni_panels();
 const PanelKernels& amx_panels();
+const TileKernels& amx_tiles();
 // AMX with its tile instructions in plain loops: needs AVX-512 VNNI only. For tests.
 const PanelKernels& amx_model_panels();
+const TileKernels& amx_model_tiles();
 
 }  // namespace sluice::kernels::cpu

@@ -74,14 +74,14 @@ class AmxTiles {
 }  // namespace
 
 const PanelKernels& amx_panels() {
-  static constexpr PanelKernels kKernels{gemm_panels_amx<PanelAmx, AmxTiles>, quantize_for_panels<PanelAmx>,
-                                         quantize_into_tiles<PanelAmx>, kTilesFrom};
+  static const PanelKernels kKernels{gemm_panels_amx<PanelAmx, AmxTiles>, quantize_for_panels<PanelAmx>,
+                                     quantize_into_tiles<PanelAmx>, kTilesFrom, &amx_tiles()};
   return kKernels;
 }
 
 const PanelKernels& amx_model_panels() {
-  static constexpr PanelKernels kKernels{gemm_panels_amx<PanelAmx, ModelTiles>, quantize_for_panels<PanelAmx>,
-                                         quantize_into_tiles<PanelAmx>, kModelledFrom};
+  static const PanelKernels kKernels{gemm_panels_amx<PanelAmx, ModelTiles>, quantize_for_panels<PanelAmx>,
+                                     quantize_into_tiles<PanelAmx>, kModelledFrom, &amx_model_tiles()};
   return kKernels;
 }
 

@@ -1,5 +1,5 @@
 // Weights into panels, once, at load: one task per few panels on all threads. Bytes read: the stored tensor; written: the
-// panels, 1.00 to 1.04 times as many.
+// panels, 1.00 to 1.04 times as many (Q6_K in rows: 1.31 times).
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -56,14 +56,16 @@ Weight CpuBackend::prepare(Weight weight) {
   auto packed = std::make_shared<PackedWeight>();
   for (const TensorView& part : weight.parts) {
     const StoredRows stored{part.dtype, static_cast<const uint8_t*>(part.data), part.dim(0), weight.cols};
-    const int64_t bytes = has_panels(part.dtype) ? panel_format(part.dtype).panel_bytes(weight.cols) : 0;
+    const PanelLayout layout = panel_kernels_.layout(part.dtype);
+    const int64_t bytes =
+        has_panels(part.dtype, layout) ? panel_format(part.dtype, layout).panel_bytes(weight.cols) : 0;
     const int64_t panels = (part.dim(0) + kPanelRows - 1) / kPanelRows;
     std::shared_ptr<uint8_t> memory = bytes == 0 ? nullptr : panels_.take(panels * bytes);
     packed->panels.push_back(memory.get());
     if (memory == nullptr) continue;
     pool_.for_ranges(panels, 4, [&](int64_t begin, int64_t end) {
       for (int64_t panel = begin; panel < end; ++panel)
-        pack_panel(memory.get() + panel * bytes, stored, panel);
+        pack_panel(memory.get() + panel * bytes, stored, panel, layout);
     });
     packed->memory.push_back(std::move(memory));
   }

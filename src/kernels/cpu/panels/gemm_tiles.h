@@ -1,0 +1,228 @@
+// GEMMs over panels in rows by matrix tiles of bf16, for every number of tokens. Included by tiles_amx.cpp
+// only.
+//
+// Weights are dequantized into tiles of 16 rows by 32 columns (dequantize.h); activations are rounded to bf16, and for BF16
+// weights, which are exact, what that rounding lost is multiplied too. Sums are f32 and stay in tile registers, or pass
+// through memory unchanged: no sum is scaled again every 32 columns, which on integer tiles takes longer than multiplying.
+//
+// A sum takes its columns 32 at a time, in order. Within 32 the instruction adds the even and the odd columns up in two chains
+// of fused multiply-adds from zero, and adds both to the sum. The tokens beside it in a tile do not matter, so one token has
+// the bits that it has among 512. Levels without such tiles give other bits.
+//
+// Few tokens (two tiles): two panels at a time over all columns; a tile is dequantized while the one before it is multiplied.
+// Many: eight panels at a time, columns in chunks of 512. Of a chunk two panels are dequantized into the first cache and
+// multiplied with all tokens, whose share of the chunk stays in the second cache. Bytes moved: those of the panels.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "kernels/cpu/panels/kernels.h"
+#include "kernels/cpu/panels/words_avx512_vnni.h"
+
+namespace sluice::kernels::cpu {
+namespace {
+
+constexpr int64_t kTileWords = 16 * 32;
+constexpr int64_t kTileSums = 16 * 16;
+constexpr int64_t kRing = 16;    // pieces of a panel that lie dequantized at a time
+constexpr int64_t kFewRing = 4;  // the same where they are read once; two threads may share the first cache
+constexpr int64_t kPanelBlock = 8;
+
+using Dequantize = void (*)(uint16_t* tile, const uint8_t* panel, int64_t piece);
+
+// What the calls of one GEMM share.
+struct TileWork {
+  const TileGemm& gemm;
+  Dequantize dequantize;  // null: the panels hold tiles
+  int64_t panel_bytes;
+  int64_t pieces;
+  int64_t width;
+  int64_t slots;   // of the ring, a power of two
+  uint16_t* ring;  // [2][slots] tiles
+
+  uint16_t* slot(int panel, int64_t piece) const {
+    return ring + (panel * slots + (piece & (slots - 1))) * kTileWords;
+  }
+};
+
+// One or two panels by one or two tiles of tokens, pieces [first, last).
+struct TileBlock {
+  int64_t panel, tile;
+  int64_t first, last;
+  bool fresh;   // the ring holds nothing of these pieces
+  bool fetch;   // the next tokens' activations come from afar
+  float* sums;  // [2] panels, `stride` apart, of [2] tiles
+  int64_t stride;
+};
+
+inline const uint16_t* weights_at(const TileWork& work, const TileBlock& block, int p, int64_t piece) {
+  if (work.dequantize != nullptr) return work.slot(p, piece);
+  const uint8_t* panel = work.gemm.panels + (block.panel + p) * work.panel_bytes;
+  return reinterpret_cast<const uint16_t*>(panel) + piece * kTileWords;
+}
+
+// Makes ready what the multiplication of `piece` reads.
+template <int P>
+inline void make_ready(const TileWork& work, const TileBlock& block, int64_t piece) {
+  if (!block.fresh || piece >= block.last) return;
+  for (int p = 0; p < P; ++p) {
+    const uint8_t* panel = work.gemm.panels + (block.panel + p) * work.panel_bytes;
+    if (work.dequantize != nullptr) {
+      work.dequantize(work.slot(p, piece), panel, piece);
+      continue;
+    }
+    const uint8_t* ahead = panel + (piece + 6) * kTileWords * 2;
+    for (int line = 0; line < 16; ++line) __builtin_prefetch(ahead + 64 * line);
+  }
+}
+
+// Sum tiles 0 to 3: [panel][tokens]; 4 and 5: weights; 6 and 7: activations.
+template <class Tiles, int P, int T>
+[[gnu::always_inline]] inline void multiply_tiles(Tiles& tiles, const uint16_t* const (&x)[T], int64_t at,
+                                                  int64_t width) {
+  tiles.template load<6>(x[0] + at, 4 * width);
+  tiles.template dot<0, 4, 6>();
+  if constexpr (P > 1) tiles.template dot<2, 5, 6>();
+  if constexpr (T > 1) {
+    tiles.template load<7>(x[T - 1] + at, 4 * width);
+    tiles.template dot<1, 4, 7>();
+    if constexpr (P > 1) tiles.template dot<3, 5, 7>();
+  }
+}
+
+template <class Tiles, int P, int T>
+[[gnu::always_inline]] inline void begin_sums(Tiles& tiles, const TileBlock& block) {
+  const auto one = [&]<int C>() __attribute__((always_inline)) {
+    if constexpr (C / 2 < P && C % 2 < T) {
+      if (block.first == 0) return tiles.template zero<C>();
+      tiles.template load<C>(block.sums + C / 2 * block.stride + C % 2 * kTileSums, 64);
+    }
+  };
+  (one.template operator()<0>(), one.template operator()<1>(), one.template operator()<2>(),
+   one.template operator()<3>());
+}
+
+template <class Tiles, int P, int T>
+[[gnu::always_inline]] inline void end_sums(Tiles& tiles, const TileBlock& block) {
+  const auto one = [&]<int C>() __attribute__((always_inline)) {
+    if constexpr (C / 2 < P && C % 2 < T)
+      tiles.template store<C>(block.sums + C / 2 * block.stride + C % 2 * kTileSums, 64);
+  };
+  (one.template operator()<0>(), one.template operator()<1>(), one.template operator()<2>(),
+   one.template operator()<3>());
+}
+
+template <class Tiles, int P, int T>
+void multiply_block(Tiles& tiles, const TileWork& work, const TileBlock& block) {
+  const TokenTiles& from = work.gemm.x;
+  const bool split = from.low != nullptr;
+  const uint16_t *x[T], *low[T];
+  for (int t = 0; t < T; ++t) {
+    const int64_t offset = TokenTiles::offset(block.tile + t, 0, work.pieces, work.width);
+    x[t] = from.high + offset;
+    low[t] = split ? from.low + offset : nullptr;
+  }
+  begin_sums<Tiles, P, T>(tiles, block);
+  make_ready<P>(work, block, block.first);
+  for (int64_t piece = block.first; piece < block.last; ++piece) {
+    make_ready<P>(work, block, piece + 1);
+    tiles.template load<4>(weights_at(work, block, 0, piece), 64);
+    if constexpr (P > 1) tiles.template load<5>(weights_at(work, block, 1, piece), 64);
+    const int64_t at = piece * 32 * work.width;
+    multiply_tiles<Tiles, P, T>(tiles, x, at, work.width);
+    if (split) multiply_tiles<Tiles, P, T>(tiles, low, at, work.width);
+    if (!block.fetch) continue;
+    for (int t = 0; t < T; ++t) {
+      const uint16_t* next = x[t] + T * work.pieces * kTileWords + at;
+      for (int line = 0; line < 16; ++line) __builtin_prefetch(next + 32 * line, 0, 2);
+    }
+  }
+  end_sums<Tiles, P, T>(tiles, block);
+}
+
+template <class Tiles>
+void multiply_any(Tiles& tiles, const TileWork& work, const TileBlock& block, bool two_panels,
+                  bool two_tiles) {
+  if (two_panels && two_tiles) return multiply_block<Tiles, 2, 2>(tiles, work, block);
+  if (two_panels) return multiply_block<Tiles, 2, 1>(tiles, work, block);
+  if (two_tiles) return multiply_block<Tiles, 1, 2>(tiles, work, block);
+  multiply_block<Tiles, 1, 1>(tiles, work, block);
+}
+
+// Sums [row][token] of one panel and one tile of tokens to their places, with the bias.
+inline void write_out(const TileGemm& gemm, const float* sums, int64_t panel, int64_t tile) {
+  using I = PanelAvx512Vnni;
+  const int64_t first = panel * kPanelRows;
+  const auto rows = static_cast<__mmask16>(gemm.rows - first >= 16 ? 0xffff : (1 << (gemm.rows - first)) - 1);
+  const int64_t tokens = gemm.tokens - tile * kTileTokens;
+  I::F square[16];
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) square[i] = I::load(sums + 16 * i);
+  I::transpose(square);
+  I::F bias = I::set1(0.0f);
+  if (gemm.bias != nullptr) bias = _mm512_maskz_loadu_ps(rows, gemm.bias + first);
+  float* out = gemm.out + tile * kTileTokens * gemm.out_stride + first;
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) {
+    if (i >= tokens) break;
+    _mm512_mask_storeu_ps(out + i * gemm.out_stride, rows,
+                          gemm.bias == nullptr ? square[i] : I::add(square[i], bias));
+  }
+}
+
+template <class Tiles>
+void few_tokens(Tiles& tiles, const TileWork& work, int64_t panels) {
+  alignas(64) float sums[4 * kTileSums] = {};
+  const int64_t count = TokenTiles::count(work.gemm.tokens);
+  for (int64_t panel = 0; panel < panels; panel += 2) {
+    const bool two = panel + 1 < panels;
+    multiply_any(tiles, work, {panel, 0, 0, work.pieces, true, false, sums, 2 * kTileSums}, two, count > 1);
+    for (int64_t i = 0; i < (two ? 4 : 2); ++i) {
+      if (i % 2 < count) write_out(work.gemm, sums + i * kTileSums, panel + i / 2, i % 2);
+    }
+  }
+}
+
+template <class Tiles>
+void many_tokens(Tiles& tiles, const TileWork& work, int64_t begin, int64_t end) {
+  constexpr int64_t kMostTiles = kMostTiledTokens / kTileTokens;
+  alignas(64) float sums[kPanelBlock * kMostTiles * kTileSums];
+  const int64_t count = TokenTiles::count(work.gemm.tokens);
+  const int64_t stride = count * kTileSums;  // of a panel
+  for (int64_t first = 0; first < work.pieces; first += kRing) {
+    const int64_t last = first + kRing < work.pieces ? first + kRing : work.pieces;
+    for (int64_t panel = begin; panel < end; panel += 2) {
+      for (int64_t tile = 0; tile < count; tile += 2) {
+        float* to = sums + (panel - begin) * stride + tile * kTileSums;
+        const bool fetch = panel == begin && tile + 4 <= count;
+        multiply_any(tiles, work, {panel, tile, first, last, tile == 0, fetch, to, stride}, panel + 1 < end,
+                     tile + 1 < count);
+      }
+    }
+  }
+  for (int64_t panel = begin; panel < end; ++panel) {
+    for (int64_t tile = 0; tile < count; ++tile)
+      write_out(work.gemm, sums + (panel - begin) * stride + tile * kTileSums, panel, tile);
+  }
+}
+
+template <class Tiles>
+void gemm_by_tiles(const TileGemm& gemm, Dequantize dequantize) {
+  alignas(64) uint16_t ring[2 * kRing * kTileWords];
+  const TileWork work{gemm,
+                      dequantize,
+                      rows_format(gemm.type).panel_bytes(gemm.cols),
+                      (gemm.cols + 31) / 32,
+                      gemm.width,
+                      gemm.tokens <= 2 * kTileTokens ? kFewRing : kRing,
+                      ring};
+  Tiles tiles(static_cast<int>(gemm.width));  // configured as long as it lives
+  const int64_t panels = (gemm.rows + kPanelRows - 1) / kPanelRows;
+  if (gemm.tokens <= 2 * kTileTokens) return few_tokens(tiles, work, panels);
+  for (int64_t panel = 0; panel < panels; panel += kPanelBlock)
+    many_tokens(tiles, work, panel, panel + kPanelBlock < panels ? panel + kPanelBlock : panels);
+}
+
+}  // namespace
+}  // namespace sluice::kernels::cpu
