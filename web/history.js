@@ -84,23 +84,25 @@ export class History {
 
   takeStep(step) {
     const end = step.t + step.ms / 1000;
-    let prompt = 0, decode = 0;
+    let prompt = 0, decode = 0, wasted = 0;
     const served = new Set();
-    for (const [id, from, to, kind] of step.work) {
+    for (const [id, from, to, kind, drafted = 0, accepted = 0] of step.work) {
       const request = this.request(id, step.t);
-      const single = kind === DECODE && to - from <= MOST_DECODED;
+      const tokens = to - from - (drafted - accepted);
+      const single = kind === DECODE && (drafted > 0 || tokens <= MOST_DECODED);
+      wasted += drafted - accepted;
       if (single)
-        decode += to - from;
+        decode += tokens;
       else
-        prompt += to - from;
-      if (!served.has(id)) this.takeWork(request, step.t, end, to - from, kind === DECODE && !single ? FIRST : kind);
+        prompt += tokens;
+      if (!served.has(id)) this.takeWork(request, step.t, end, tokens, kind === DECODE && !single ? FIRST : kind);
       served.add(id);
     }
     for (const id of step.preempted ?? []) {
       const request = this.requests.get(id);
       if (request) request.marks.push(step.t);
     }
-    this.steps.push({t: step.t, end, prompt, decode, padding: step.padding ?? 0, sequences: step.work.length});
+    this.steps.push({t: step.t, end, prompt, decode, padding: (step.padding ?? 0) + wasted, sequences: step.work.length});
   }
 
   takeWork(request, begin, end, tokens, kind) {

@@ -37,7 +37,7 @@ function lanesCard() {
     el("canvas", {id: "canvas-lanes", role: "img", "aria-label": "Requests over time"}),
     el(
       "ul", {class: "legend"}, swatch("waits", "waits"), swatch("prefill", "prefill: a piece of the prompt"),
-      swatch("decode", "decode: one token a step"), swatch("idle", "has a place, not in this step"),
+      swatch("decode", "decode: one token a step, or a few by drafts"), swatch("idle", "has a place, not in this step"),
       swatch("done", "ends"), swatch("preempted", "preempted: gave its memory to others")));
 }
 

@@ -81,8 +81,8 @@ constexpr auto kFlags = std::to_array<ForeignFlag>({
     {"-mg", {}, kMainGpu},
     {"--main-gpu", {}, kMainGpu},
     {"--lora", {}, kNoAdapter},
-    {"-md", {}, "is not offered: there is no speculative decoding"},
-    {"--model-draft", {}, "is not offered: there is no speculative decoding"},
+    {"-md", {}, "is '--speculate draft:MODEL' here"},
+    {"--model-draft", {}, "is '--speculate draft:MODEL' here"},
     // vLLM
     {"--max-model-len", "ctx-size"},
     {"--max-num-seqs", "max-seqs"},

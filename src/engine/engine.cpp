@@ -233,8 +233,8 @@ void Engine::finish_step() {
   Flight flight = std::move(in_flight_.front());
   in_flight_.pop_front();
   if (in_flight_.empty()) unoccupied_since_ = now;
+  note_drafts(flight, *outcomes);
   note_step(flight, now);
-  note_drafts(flight.step, *outcomes);
   output_.set_holding(scheduler_.holding(), now);
   std::vector<RequestId> ended;  // after all that their choices got from this step
   for (sched::Progress& progress : scheduler_.commit(flight.step, std::move(*outcomes))) {
@@ -294,14 +294,25 @@ void Engine::note_step(Flight& flight, TimePoint now) {
                            std::max(1, usage.blocks));
 }
 
-void Engine::note_drafts(const request::Step& step, const std::vector<request::Outcome>& outcomes) {
-  for (const request::Work& work : step.work) {
-    if (work.drafts.empty()) continue;
-    metrics_.drafted_tokens.add(work.drafts.size());
-    const auto outcome = std::find_if(outcomes.begin(), outcomes.end(),
-                                      [&](const request::Outcome& other) { return other.seq == work.seq; });
-    const auto* tokens = outcome == outcomes.end() ? nullptr : std::get_if<request::Tokens>(&outcome->result);
-    if (tokens != nullptr && !tokens->tokens.empty()) metrics_.accepted_drafts.add(tokens->tokens.size() - 1);
+void Engine::note_drafts(Flight& flight, const std::vector<request::Outcome>& outcomes) {
+  for (const request::Outcome& outcome : outcomes) {
+    const auto* tokens = std::get_if<request::Tokens>(&outcome.result);
+    if (tokens == nullptr || tokens->verified.drafted == 0) continue;
+    const request::Verified& verified = tokens->verified;
+    const auto drafted = static_cast<uint64_t>(verified.drafted),
+               accepted = static_cast<uint64_t>(verified.accepted);
+    Metrics::Proposer& by = metrics_.proposers[static_cast<size_t>(verified.by)];
+    by.drafted.add(drafted);
+    by.accepted.add(accepted);
+    by.works.add();
+    metrics_.drafted_tokens.add(drafted);
+    metrics_.accepted_drafts.add(accepted);
+    if (!flight.trace) continue;
+    for (size_t i = 0; i < flight.step.work.size(); ++i) {
+      if (flight.step.work[i].seq != outcome.seq) continue;
+      flight.trace->work[i].drafted = verified.drafted;
+      flight.trace->work[i].accepted = verified.accepted;
+    }
   }
 }
 

@@ -164,7 +164,7 @@ class Engine {
   void launch(request::Step step, TimePoint planning, TimePoint now);
   void note_start(const request::Step& step, TimePoint now);
   void note_step(Flight& flight, TimePoint now);
-  void note_drafts(const request::Step& step, const std::vector<request::Outcome>& outcomes);
+  void note_drafts(Flight& flight, const std::vector<request::Outcome>& outcomes);
   TracedStep traced(const Flight& flight) const;
   bool deliver(sched::Progress& progress, TimePoint now);
   void fail_all(const Error& error);

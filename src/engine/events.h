@@ -58,6 +58,8 @@ struct Embedding {
 struct Usage {
   int prompt_tokens = 0, cached_tokens = 0;
   int generated_tokens = 0;  // of all sequences that ran
+  int drafted_tokens = 0,
+      accepted_drafts = 0;  // guesses that were verified, and those of them that were right
 };
 
 // Seconds; each 0 where it did not come to that.

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "request/speculation.h"
+
 namespace sluice::engine {
 
 class Counter {
@@ -54,6 +56,11 @@ struct Metrics {
   // tokens
   Counter prompt_tokens, cached_tokens, generated_tokens;
   Counter drafted_tokens, accepted_drafts;
+  // Of these, by whose drafts they were; `works`: sequences' steps that verified some.
+  struct Proposer {
+    Counter drafted, accepted, works;
+  };
+  std::array<Proposer, request::kSpeculations> proposers;
   // steps: computed_tokens counts padding, run_tokens does not
   Counter steps, run_tokens, computed_tokens;
   Counter preempted_dropped, preempted_swapped, kv_lost;

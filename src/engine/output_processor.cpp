@@ -113,6 +113,8 @@ OutputProcessor::PostAction OutputProcessor::take(sched::Progress& progress, Tim
     Delta delta{.choice = progress.choice};
     const Result<bool> stopped = add_text(active, progress, delta);
     active.usage.generated_tokens += static_cast<int>(progress.tokens.size());
+    active.usage.drafted_tokens += progress.verified.drafted;
+    active.usage.accepted_drafts += progress.verified.accepted;
     metrics_.generated_tokens.add(progress.tokens.size());
     if (!stopped) return {.error = stopped.error()};
     verdict.stop = *stopped;

@@ -29,6 +29,8 @@ struct TracedWork {
   int begin = 0, end = 0;  // positions [begin, end) of one sequence
   int prompt = 0;          // tokens of the request's prompt
   WorkKind kind = WorkKind::Prefill;
+  int drafted = 0,
+      accepted = 0;  // of the last positions: guesses that were verified, and those that were right
 };
 
 struct TracedStep {

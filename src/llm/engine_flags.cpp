@@ -149,14 +149,30 @@ void EngineFlags::declare(OptionSet& options) {
   options
       .add(batch_wait, "batch-wait", "dynamic scheme: seconds the oldest request waits for a batch to fill")
       .within(0, 3600);
-  options.add_choice<runtime::Speculation>(speculation.with, "speculate",
-                                           "guess the next tokens, and verify several in one step",
-                                           {{"off", runtime::Speculation::Off},
-                                            {"ngram", runtime::Speculation::Ngram},
-                                            {"suffix", runtime::Speculation::Suffix}});
-  options.add(speculation.control.most, "speculate-tokens", "most tokens that are guessed at once")
-      .within(1, 64);
+  options
+      .add(
+          speculate, "speculate",
+          "who guesses the next tokens, of which several are verified in one step: off, auto, ngram, suffix, "
+          "lookahead, draft:MODEL, or auto:MODEL")
+      .shown_as("PROPOSER");
+  options.add(speculate_tokens, "speculate-tokens", "most tokens that are guessed at once").within(1, 64);
   device.declare(options);
+}
+
+Result<SpeculateFlag> parse_speculate(const std::string& text) {
+  using request::Speculation;
+  const size_t colon = text.find(':');
+  const std::optional<Speculation> with = request::speculation_named(text.substr(0, colon));
+  SpeculateFlag flag{with.value_or(Speculation::Off),
+                     colon == std::string::npos ? "" : text.substr(colon + 1)};
+  const bool takes_model = with == Speculation::Draft || with == Speculation::Auto;
+  const bool needs_model = with == Speculation::Draft || colon != std::string::npos;
+  if (with && needs_model == !flag.draft.empty() && (takes_model || !needs_model)) return flag;
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("--speculate is '{}'; it must be {}, where draft is draft:MODEL, and auto may be "
+                           "auto:MODEL",
+                           text, request::speculation_names()),
+               "speculate"};
 }
 
 Result<EngineSetup> make_setup(const EngineFlags& flags, const models::ModelSpec& spec,
@@ -209,7 +225,9 @@ Result<EngineSetup> make_setup(const EngineFlags& flags, const models::ModelSpec
   }
   setup.executor.eos_tokens = std::move(end_tokens);
   setup.executor.warm_up = {flags.max_step_tokens, flags.max_seqs};
-  setup.executor.speculation = flags.speculation;
+  Result<SpeculateFlag> speculate = parse_speculate(flags.speculate);
+  if (!speculate) return speculate.error();
+  setup.executor.speculation = {.with = speculate->with, .control = {.most = flags.speculate_tokens}};
   setup.executor.padding = s.layout == sched::Layout::Padded;
   return setup;
 }

@@ -35,11 +35,20 @@ struct EngineFlags {
   bool prefix_cache = true;
   bool kv_cache = true;
   double batch_wait = 0.05;
-  runtime::SpeculationOptions speculation;
+  std::string speculate = "off";  // see parse_speculate()
+  int speculate_tokens = 16;
   runtime::DeviceOptions device;
 
   void declare(OptionSet& options);
 };
+
+// Who guesses for requests that do not say, and the draft model; empty: none.
+struct SpeculateFlag {
+  request::Speculation with = request::Speculation::Off;
+  std::string draft;
+};
+// "off", "auto", the name of a proposer, "draft:MODEL" or "auto:MODEL".
+Result<SpeculateFlag> parse_speculate(const std::string& text);
 
 // The option --kv-type, and whether a back-end has a type.
 void declare_kv_type(OptionSet& options, std::optional<DType>& type, const char* help);

@@ -8,6 +8,7 @@
 #include "chat/formats/model_format.h"
 #include "formats/quote.h"
 #include "grammar/grammar_store.h"
+#include "llm/draft_vocabulary.h"
 #include "llm/guarded.h"
 #include "llm/model_defaults.h"
 #include "llm/model_store.h"
@@ -19,7 +20,7 @@
 namespace sluice::llm {
 
 struct Session::Parts {
-  std::unique_ptr<models::Model> model, contrast;
+  std::unique_ptr<models::Model> model, contrast, draft;
   std::optional<tokenizer::Tokenizer> tokenizer;
   std::optional<chat::ChatTemplate> chat_template;
   EngineSetup setup;
@@ -29,6 +30,8 @@ struct Session::Parts {
   std::unique_ptr<engine::Engine> engine;
 
   Status load_text(const std::string& path);
+  // REQUIRES: the model is loaded, and its text where it has one.
+  Status load_draft(const SessionOptions& options);
   // REQUIRES: the model is loaded, and its text where it has one.
   Status start_engine(const SessionOptions& options, const std::string& path);
 };
@@ -73,6 +76,26 @@ Status Session::Parts::load_text(const std::string& path) {
   return {};
 }
 
+Status Session::Parts::load_draft(const SessionOptions& options) {
+  Result<SpeculateFlag> flag = parse_speculate(options.engine.speculate);
+  if (!flag) return flag.error();
+  if (flag->draft.empty()) return {};
+  Result<std::string> path = resolve_model(flag->draft);
+  if (!path) return path.error();
+  Result<std::unique_ptr<models::Model>> loaded = load(*path, options, model->backend);
+  if (!loaded) return loaded.error();
+  draft = std::move(*loaded);
+  Result<tokenizer::Tokenizer> text = draft->files.is_gguf
+                                          ? tokenizer::load_tokenizer_gguf(draft->files.metadata)
+                                          : tokenizer::load_tokenizer_hf(*path);
+  if (tokenizer && text) return check_same_tokens(*text, *tokenizer);
+  if (draft->spec().vocab == model->spec().vocab) return {};
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("the draft model has a vocabulary of {}, the model of {}", draft->spec().vocab,
+                           model->spec().vocab),
+               "speculate"};
+}
+
 Status Session::Parts::start_engine(const SessionOptions& options, const std::string& path) {
   const models::ModelSpec& spec = model->spec();
   if (options.engine.context > spec.context)
@@ -83,6 +106,7 @@ Status Session::Parts::start_engine(const SessionOptions& options, const std::st
   Result<EngineSetup> made = make_setup(*flags, spec, path, end_tokens(tokenizer, spec.vocab));
   if (!made) return made.error();
   setup = std::move(*made);
+  setup.executor.draft = draft.get();
   if (tokenizer) {
     grammars = std::make_shared<grammar::GrammarStore>(std::make_shared<const grammar::Vocabulary>(
         *tokenizer, spec.vocab, setup.executor.eos_tokens,
@@ -137,6 +161,7 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options) {
       parts.contrast = std::move(*amateur);
     }
     if (Status text = parts.load_text(*path); !text && options.needs_tokenizer) return text.error();
+    if (Status status = parts.load_draft(options); !status) return status.error();
     if (Status status = parts.start_engine(options, *path); !status) return status.error();
     return session;
   });

@@ -177,6 +177,10 @@ Status validate(const SamplingParams& params, int vocab) {
   if (params.prompt_logprobs) check.integer("prompt_logprobs", *params.prompt_logprobs, 0, Limits::kLogprobs);
   check_lists(check, params, vocab);
   std::visit(MethodCheck{check, params.n}, params.method);
+  const bool guesses = params.speculate.value_or(Speculation::Off) != Speculation::Off;
+  check.require(!guesses || std::holds_alternative<Sampling>(params.method), "speculate",
+                fmt::format("speculate is {}; searches and contrastive decoding run without drafts",
+                            name(params.speculate.value_or(Speculation::Off))));
   return check.status();
 }
 

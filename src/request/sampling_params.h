@@ -11,6 +11,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "request/constraint.h"
+#include "request/speculation.h"
 
 namespace sluice::request {
 
@@ -77,6 +78,8 @@ struct SamplingParams {
   std::optional<int> logprobs;         // log-probability of each generated token and of this many likeliest
   std::optional<int> prompt_logprobs;  // the same for the tokens of the prompt
   int n = 1;                           // choices returned
+  // Who guesses the tokens that follow; absent: as the engine is set up. The answer is the same whoever does.
+  std::optional<Speculation> speculate;
   Method method = Sampling{};
 };
 

@@ -17,6 +17,7 @@
 #include "request/block_move.h"
 #include "request/block_tables.h"
 #include "request/request.h"
+#include "request/speculation.h"
 
 namespace sluice::request {
 
@@ -27,7 +28,7 @@ namespace sluice::request {
 //
 // The last drafts.size() positions hold drafts, tokens that somebody guessed behind the end of the sequence. They are
 // verified: the executor appends those that it would have sampled itself, up to the first that it would not, and then a
-// token of its own.
+// token of its own. kDraftLater in their place: the executor guesses when it runs the work, as many or fewer.
 struct Work {
   SeqId seq;
   int begin = 0, end = 0, sample_from = 0;
@@ -113,6 +114,7 @@ struct Sampled {
 struct Tokens {
   std::vector<Sampled> tokens;
   bool ended = false;         // the sampler allows nothing more (a grammar is complete)
+  Verified verified;          // of the drafts of the work: the accepted ones are the first tokens
   std::vector<Token> drafts;  // guesses of what comes next, for the sequence's next work
 };
 

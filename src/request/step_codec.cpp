@@ -13,7 +13,7 @@ namespace sluice::request {
 namespace {
 
 constexpr uint32_t kMagic = 0x53544c53;  // "SLTS"
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 
 template <class T>
 constexpr bool kIsNumber = std::is_arithmetic_v<T>;
@@ -30,6 +30,9 @@ constexpr int values_of(EarlyStopping) {
 }
 constexpr int values_of(ContextFree::Syntax) {
   return 2;
+}
+constexpr int values_of(Speculation) {
+  return static_cast<int>(kSpeculations);
 }
 
 template <class T>
@@ -277,7 +280,7 @@ template <class Io>
 void fields(Io& io, SamplingParams& v) {
   io(v.repetition_penalty, v.presence_penalty, v.frequency_penalty, v.logit_bias, v.bad_words,
      v.allowed_tokens, v.constraint, v.stop_tokens, v.ignore_eos, v.min_tokens, v.max_tokens, v.logprobs,
-     v.prompt_logprobs, v.n, v.method);
+     v.prompt_logprobs, v.n, v.speculate, v.method);
 }
 template <class Io>
 void fields(Io& io, Pooling& v) {

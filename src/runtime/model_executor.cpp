@@ -59,7 +59,8 @@ Result<std::unique_ptr<ModelExecutor>> ModelExecutor::make(const models::Model& 
 
 Status ModelExecutor::set_up(const models::Model* amateur, const ExecutorOptions& options) {
   padding_ = options.padding;
-  if (options.speculation.with != Speculation::Off && model_.backend->async_device() != nullptr)
+  const Speculation with = options.speculation.with;
+  if (with != Speculation::Off && with != Speculation::Auto && model_.backend->async_device() != nullptr)
     return Error{
         ErrorCode::Unsupported,
         fmt::format("drafts are verified on CPUs only; the model is on '{}'", model_.backend->name()),
@@ -77,8 +78,14 @@ Status ModelExecutor::set_up(const models::Model* amateur, const ExecutorOptions
     if (Status status = can_contrast(model_.spec(), amateur->spec()); !status) return status;
     if (Status made = make(*amateur, contrast); !made) return made;
   }
-  pipeline_.emplace(std::move(target), std::move(contrast),
-                    StepPipeline::Options{options.eos_tokens, options.grammars, options.speculation});
+  std::unique_ptr<StepRunner> draft;
+  if (options.draft != nullptr) {
+    if (Status status = DraftModel::check(options.draft->spec(), model_.spec()); !status) return status;
+    if (Status made = make(*options.draft, draft); !made) return made;
+  }
+  pipeline_.emplace(
+      std::move(target), std::move(contrast),
+      StepPipeline::Options{options.eos_tokens, options.grammars, options.speculation, std::move(draft)});
   if (pipeline_->ahead() == nullptr || options.warm_up.tokens <= 0) return {};
   const std::span<const BlockId> blocks = pipeline_->target().spare_blocks();
   const WarmUp warm{*pipeline_->ahead(), pipeline_->target().runner(), {blocks.begin(), blocks.end()}};
@@ -92,6 +99,7 @@ Status ModelExecutor::check_files() {
   if (!files_ || now - files_checked_ < kFileCheckInterval) return files_;
   files_checked_ = now;
   files_ = model_.files.tensors.unchanged();
+  if (files_ && pipeline_->draft() != nullptr) files_ = pipeline_->draft()->model().files.tensors.unchanged();
   StepRunner* contrast = pipeline_->contrast();
   if (files_ && contrast != nullptr) files_ = contrast->runner().model().files.tensors.unchanged();
   return files_;

@@ -21,6 +21,7 @@ struct ExecutorOptions {
   // Of the requests' constraints; null: they fail.
   std::shared_ptr<grammar::GrammarStore> grammars = nullptr;
   SpeculationOptions speculation;
+  const models::Model* draft = nullptr;  // guesses for the model, has the same tokens, outlives the executor
   // Steps of up to this size are run before the first request comes, where the device works beside the host; 0: none.
   StepSize warm_up;
 };

@@ -1,5 +1,7 @@
 #include "runtime/sequence_table.h"
 
+#include <fmt/format.h>
+
 #include <new>
 #include <utility>
 
@@ -75,6 +77,14 @@ Result<grammar::GrammarStore::Grammar> SequenceTable::grammar_of(const request::
   return options_.grammars->get(*constraint);
 }
 
+Result<std::unique_ptr<Drafter>> SequenceTable::drafter_of(const request::Request& request) const {
+  if (options_.speculator != nullptr) return options_.speculator->drafter(request);
+  const Speculation with = request.sampling().speculate.value_or(Speculation::Off);
+  if (with == Speculation::Off || with == Speculation::Auto) return std::unique_ptr<Drafter>();
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("speculate is {}; drafts are verified on CPUs only", name(with)), "speculate"};
+}
+
 void SequenceTable::admit(const request::Admission& admission) {
   const request::Request& request = *admission.request;
   if (request.pooling() != nullptr)
@@ -89,13 +99,14 @@ void SequenceTable::admit(const request::Admission& admission) {
       .choice = 0,
       .grammar = grammar ? *grammar : nullptr};
   if (request::sampling_of(request.sampling()) != nullptr) {
-    auto solo = std::make_unique<SampledSequence>(
-        admission.request, start, options_.slots,
-        options_.speculator != nullptr ? options_.speculator->drafter(request) : nullptr);
-    const SampledSequence* parent = solo.get();
+    Result<std::unique_ptr<Drafter>> drafter = drafter_of(request);
+    auto solo = std::make_unique<SampledSequence>(admission.request, start, options_.slots,
+                                                  drafter ? std::move(*drafter) : nullptr);
+    SampledSequence* parent = solo.get();
     add(admission.seq, std::move(solo));
     owned_.at(admission.seq).solo = parent;
-    if (!grammar) owned_.at(admission.seq).sequence->fail(grammar.error());
+    if (!grammar) parent->fail(grammar.error());
+    if (!drafter) parent->fail(drafter.error());
     return;
   }
   auto group = std::make_unique<SearchGroup>(

@@ -49,6 +49,8 @@ class SequenceTable {
   uint64_t seed_of(const request::Request& request) const;
   // Null where the request has no constraint.
   Result<grammar::GrammarStore::Grammar> grammar_of(const request::Request& request) const;
+  // Null where nothing is guessed for it; an error where it asks for a proposer that is not there.
+  Result<std::unique_ptr<Drafter>> drafter_of(const request::Request& request) const;
 
   struct Owned {
     std::unique_ptr<Sequence> sequence;

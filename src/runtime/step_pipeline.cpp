@@ -14,6 +14,11 @@ std::optional<OverlappedStepRunner> overlapped_on(kernels::AsyncDevice* device) 
   return OverlappedStepRunner(*device);
 }
 
+std::optional<DraftModel> draft_of(std::unique_ptr<StepRunner> runner, int vocab) {
+  if (runner == nullptr) return std::nullopt;
+  return std::optional<DraftModel>(std::in_place, std::move(runner), vocab);
+}
+
 }  // namespace
 
 StepPipeline::StepPipeline(std::unique_ptr<StepRunner> target, std::unique_ptr<StepRunner> contrast,
@@ -21,7 +26,8 @@ StepPipeline::StepPipeline(std::unique_ptr<StepRunner> target, std::unique_ptr<S
     : target_(std::move(target)),
       contrast_(std::move(contrast)),
       ahead_(overlapped_on(target_->runner().model().backend->async_device())),
-      speculator_(options.speculation),
+      draft_(draft_of(std::move(options.draft), target_->spec().vocab)),
+      speculator_(options.speculation, draft_.has_value()),
       sequences_({.vocab = target_->spec().vocab,
                   .dim = target_->spec().dim,
                   .eos_tokens = std::move(options.eos_tokens),
@@ -35,6 +41,7 @@ void StepPipeline::clear() {
   sequences_.clear();
   target_->runner().mover().clear();
   if (contrast_) contrast_->runner().mover().clear();
+  if (draft_) draft_->clear();
 }
 
 void StepPipeline::synchronize(SubmittedStep& submitted) {
@@ -50,6 +57,7 @@ void StepPipeline::start(const request::Step& step) {
     contrasted_ |= request::uses_contrast_model(*admission.request);
   target_->runner().mover().run(step.moves);
   if (contrast_ && contrasted_) contrast_->runner().mover().run(step.moves);
+  if (draft_) draft_->apply(step);
   target_->start();
   if (contrast_) contrast_->start();
   plan_.clear();
@@ -66,7 +74,25 @@ bool StepPipeline::waits_for_host() const {
          });
 }
 
+void StepPipeline::fill_drafts(const request::Step& step) {
+  filled_.clear();
+  filled_.reserve(plan_.size());
+  std::vector<DraftModel::Item> items;
+  for (size_t i = 0; i < plan_.size(); ++i) {
+    PlannedWork& item = plan_[i];
+    if (item.of.sequence->failed()) continue;
+    DraftModel::Item& asked = items.emplace_back();
+    asked = {.index = i, .sequence = item.of.sequence, .lane = item.of.lane};
+    if (item.work->drafts.empty() || item.work->drafts.front() != request::kDraftLater) continue;
+    asked.work = &filled_.emplace_back(*item.work);
+    item.work = asked.work;
+  }
+  const DraftModel::Cost cost = draft_->run(step, items);
+  if (cost.passes > 0) speculator_.control().note_draft_cost(cost.passes, cost.seconds);
+}
+
 void StepPipeline::finish(const request::Step& step, SubmittedStep& submitted) {
+  if (draft_) fill_drafts(step);
   size_t kept = 0;
   for (size_t i = 0; i < step.work.size(); ++i) {
     if (plan_work(step, i, plan_[i], submitted)) plan_[kept++] = plan_[i];
@@ -97,8 +123,8 @@ bool StepPipeline::plan_work(const request::Step& step, size_t index, PlannedWor
     return false;
   }
   const std::span<const Token> tokens = sequence.tokens(item.of.lane);
-  item.first_row = target_->add(step, index, tokens, sequence.device_slot());
-  if (item.need.contrast) item.contrast_row = contrast_->add(step, index, tokens, 0);
+  item.first_row = target_->add(step, index, *item.work, tokens, sequence.device_slot());
+  if (item.need.contrast) item.contrast_row = contrast_->add(step, index, *item.work, tokens, 0);
   if (item.need.last != StepNeed::Last::None) sequence.note_submitted(*item.work);
   return true;
 }
@@ -130,7 +156,19 @@ void StepPipeline::run_on_host(SubmittedStep& submitted) {
   target_->runner().forward(target_->batch(), wanted_rows());
   run_contrast();
   delivery_.deliver_now(plan_, submitted.outcomes);
-  speculator_.control().note_step(target_->batch().rows(), seconds_since(start));
+  note_cost(seconds_since(start));
+}
+
+// Of steps whose rows are all sampled from: those of prompts cost less, as their logits are not computed.
+void StepPipeline::note_cost(double seconds) {
+  const int rows = target_->batch().rows();
+  int sampled = 0, sequences = 0;
+  for (const PlannedWork& item : plan_) {
+    sampled += item.host_rows();
+    sequences += item.host_rows() > 0 ? 1 : 0;
+  }
+  speculator_.control().note_step(sequences);
+  if (sampled == rows) speculator_.control().note_cost(rows, seconds);
 }
 
 // Logits that the host reads are computed with those that the device samples from: whoever samples, the step is the same.

@@ -9,6 +9,7 @@
 #include "runtime/overlapped_step_runner.h"
 #include "runtime/row_delivery.h"
 #include "runtime/sequence_table.h"
+#include "runtime/speculation/draft_model.h"
 #include "runtime/step_runner.h"
 
 namespace sluice::runtime {
@@ -31,7 +32,8 @@ class StepPipeline {
   struct Options {
     std::vector<Token> eos_tokens;
     std::shared_ptr<grammar::GrammarStore> grammars;
-    SpeculationOptions speculation;  // off on an asynchronous device
+    SpeculationOptions speculation;               // off on an asynchronous device
+    std::unique_ptr<StepRunner> draft = nullptr;  // of the draft model, where there is one
   };
   // `contrast` may be null.
   StepPipeline(std::unique_ptr<StepRunner> target, std::unique_ptr<StepRunner> contrast, Options options);
@@ -39,6 +41,7 @@ class StepPipeline {
   int depth() const { return ahead_ ? RowDelivery::kSteps : 1; }
   StepRunner& target() { return *target_; }
   StepRunner* contrast() { return contrast_.get(); }
+  DraftModel* draft() { return draft_ ? &*draft_ : nullptr; }
   OverlappedStepRunner* ahead() { return ahead_ ? &*ahead_ : nullptr; }
 
   // `earlier`: the submitted steps that are not collected; works of this one may count on a token of theirs.
@@ -58,14 +61,17 @@ class StepPipeline {
   void start(const request::Step& step);
   bool waits_for_host() const;
   void finish(const request::Step& step, SubmittedStep& submitted);
+  void fill_drafts(const request::Step& step);
   bool plan_work(const request::Step& step, size_t index, PlannedWork& item, SubmittedStep& submitted);
   void run_on_host(SubmittedStep& submitted);
   void run_ahead(bool repeats, SubmittedStep& submitted);
   std::span<const int32_t> wanted_rows();
   void run_contrast();
+  void note_cost(double seconds);
 
   std::unique_ptr<StepRunner> target_, contrast_;
   std::optional<OverlappedStepRunner> ahead_;
+  std::optional<DraftModel> draft_;
   Speculator speculator_;
   SequenceTable sequences_;  // hold slots of ahead_, and drafters of the speculator
   RowDelivery delivery_;
@@ -73,6 +79,7 @@ class StepPipeline {
 
   // Of the step that is being submitted.
   std::vector<PlannedWork> plan_;
+  std::vector<request::Work> filled_;  // works whose drafts the draft model found
   OverlappedStepRunner::SampleBatch to_sample_;
   std::vector<int32_t> rows_;
 };

@@ -59,8 +59,8 @@ bool StepRunner::starts_from_lost_state(const request::Step& step, size_t index,
   return false;
 }
 
-int StepRunner::add(const request::Step& step, size_t index, std::span<const Token> tokens, int slot) {
-  const request::Work& work = step.work[index];
+int StepRunner::add(const request::Step& step, size_t index, const request::Work& work,
+                    std::span<const Token> tokens, int slot) {
   const auto begin = static_cast<size_t>(work.begin), end = static_cast<size_t>(work.known_end());
   tables_.clear();
   for (int group = 0; group < step.tables.groups; ++group) tables_.push_back(step.tables.of(index, group));

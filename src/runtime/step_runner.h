@@ -25,9 +25,10 @@ class StepRunner {
   void start() { batch_.clear(); }
   // Whether the work would read KV that could not be read back.
   bool reads_lost_block(const request::Step& step, size_t index);
-  // Adds a work of the step, whose sequence has these tokens, drafts left out; where the last one is not among them, it is in `slot` of the
-  // device. Returns the row of its first position.
-  int add(const request::Step& step, size_t index, std::span<const Token> tokens, int slot);
+  // Adds `work`, which is that of the step with this index, its drafts filled in. Its sequence has these tokens; where the
+  // last one is not among them, it is in `slot` of the device. Returns the row of its first position.
+  int add(const request::Step& step, size_t index, const request::Work& work, std::span<const Token> tokens,
+          int slot);
   // Rows that nobody wants, each a sequence of one token.
   void add_idle_row();
   // Padding is computed like any other token. What is beyond one pass runs at once, the rest with the batch.

@@ -122,19 +122,21 @@ void Scheduler::take_tokens(RequestState& entry, size_t index, request::Tokens t
     if (progress.finished) break;
   }
   lane.drafts = std::move(tokens.drafts);
+  progress.verified = tokens.verified;
   if (!progress.finished && tokens.ended) progress.finished = request::FinishReason::Stop;
-  if (lane.verifying) settle_drafts(entry, lane);
+  if (lane.verifying) settle_drafts(entry, lane, tokens.verified.accepted);
   if (!progress.finished) return;
   end_lane(entry, lane);
   progress.ended = first_active(entry) == nullptr;
   if (progress.ended) erase(entry);
 }
 
-// The drafts that became tokens are computed like any other token, and the rest is given back.
-void Scheduler::settle_drafts(RequestState& entry, SequenceState& lane) {
+// The drafts that became tokens are computed like any other token, and the rest is given back. Tokens behind them have
+// been sampled, not run.
+void Scheduler::settle_drafts(RequestState& entry, SequenceState& lane, int accepted) {
   lane.verifying = false;
-  if (!kv_manager_.contains(lane.seq)) return;               // dropped meanwhile
-  lane.computed = static_cast<int>(lane.tokens.size()) - 1;  // the last one has been sampled, not run
+  if (!kv_manager_.contains(lane.seq)) return;  // dropped meanwhile
+  lane.computed = std::min(lane.computed + accepted, static_cast<int>(lane.tokens.size()) - 1);
   kv_manager_.truncate(lane.seq, lane.computed);
   if (entry.phase == Phase::Running)
     kv_manager_.publish(lane.seq, std::span(lane.tokens).first(static_cast<size_t>(lane.computed)));

@@ -36,6 +36,7 @@ struct Progress {
   int choice = 0;
   std::vector<request::Sampled> tokens;
   std::vector<request::Sampled> prompt_logprobs;
+  request::Verified verified;                     // the drafts among its tokens
   std::optional<request::FinishReason> finished;  // of this choice
   bool stop_token = false;                        // the last token ended it and is not part of the text
   std::vector<request::Hypothesis> hypotheses;    // of a search, best first, when it is over
@@ -221,7 +222,7 @@ class Scheduler {
   // commit.cpp
   void take_tokens(RequestState& entry, size_t lane, request::Tokens tokens, Progress& progress);
   void take_move(RequestState& entry, request::SearchMove move, Progress& progress);
-  void settle_drafts(RequestState& entry, SequenceState& lane);
+  void settle_drafts(RequestState& entry, SequenceState& lane, int accepted);
   void take_vector(RequestState& entry, request::Pooled pooled, Progress& progress);
   static bool has_room(RequestState& entry, size_t lane, const request::Outcome& outcome);
   static std::optional<std::vector<SequenceState>> children_of(const RequestState& entry,

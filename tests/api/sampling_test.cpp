@@ -127,6 +127,23 @@ TEST_F(ModelDefaults, AreShown) {
             std::string::npos);
 }
 
+TEST_F(ModelDefaults, SpeculationIsChosenInEveryDialect) {
+  const auto speculate = [&](std::string_view path, std::string body) {
+    body.insert(body.size() - 1, R"(,"speculate":"suffix")");
+    return rig_.submission(path, body).request.sampling().speculate;
+  };
+  for (const char* path : {"/v1/chat/completions", "/v1/messages", "/api/chat"}) {
+    EXPECT_EQ(speculate(path, chat_), request::Speculation::Suffix) << path;
+    EXPECT_FALSE(rig_.submission(path, chat_).request.sampling().speculate.has_value()) << path;
+  }
+  for (const char* path : {"/v1/completions", "/completion", "/api/generate"})
+    EXPECT_EQ(speculate(path, text_), request::Speculation::Suffix) << path;
+  EXPECT_EQ(speculate("/v1/responses", R"({"input":"Hi"})"), request::Speculation::Suffix);
+  EXPECT_EQ(
+      rig_.refusal("/v1/completions", R"({"prompt":"x","speculate":"guess"})"),
+      "400 invalid_value speculate: 'speculate' is \"guess\"; it must be " + request::speculation_names());
+}
+
 TEST_F(SamplingTest, Searches) {
   const request::SamplingParams made =
       params(R"("use_beam_search":true,"n":2,"beam_width":4,"length_penalty":0.5,"early_stopping":"never")");
@@ -174,6 +191,8 @@ TEST_F(SamplingTest, FieldsOfOtherMethodsAreRefused) {
       {contrastive, "typical_p", "0.5", "contrastive search ('penalty_alpha')"},
       {contrastive, "best_of", "2", "contrastive search ('penalty_alpha')"},
       {contrastive, "beam_width", "2", "contrastive search ('penalty_alpha')"},
+      {beams, "speculate", "\"suffix\"", "beam search ('use_beam_search')"},
+      {contrastive, "speculate", "\"auto\"", "contrastive search ('penalty_alpha')"},
       {"", "beam_width", "4", "sampling (without 'use_beam_search')"},
       {"", "length_penalty", "2", "sampling (without 'use_beam_search')"},
       {"", "early_stopping", "true", "sampling (without 'use_beam_search')"},

@@ -83,6 +83,11 @@ SETUPS = {
     "drafts by n-grams": ["--speculate", "ngram"],
     "drafts by suffixes": ["--speculate", "suffix", "--speculate-tokens", "6"],
     "drafts, preempted": [*SMALL_KV, "--speculate", "suffix"],
+    "drafts by lookahead": ["--speculate", "lookahead", "--speculate-tokens", "3"],
+    "drafts by whoever gains": ["--speculate", "auto"],
+    "drafts alone": ["--speculate", "auto", "--max-seqs", "3", "--scheme", "static", "--layout", "packed"],
+    "drafts by a model": ["--speculate", f"draft:{MODEL}", "--speculate-tokens", "4"],
+    "drafts by a model, preempted": [*SMALL_KV, "--speculate", f"auto:{MODEL}", "--speculate-tokens", "3"],
     "no kv cache": ["--kv-cache", "off", "--max-seqs", "4"],
 }
 WITHOUT_KV = 6  # the shortest prompts are asked without a KV cache, where each token runs the whole sequence again

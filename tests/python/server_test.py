@@ -441,6 +441,30 @@ def test_a_second_model_is_for_contrastive_decoding():
         assert pair.complete("The capital of France is", 8, **wanted) == alone
 
 
+def test_drafts_are_chosen_and_counted():
+    """A request says who guesses; the answer is the same, and what was guessed is in usage, timings and metrics."""
+    text = "one two three four five six seven eight nine ten. " * 6
+    off = server.post("/v1/completions", completion(text, 32, speculate="off", stream=False, stream_options=None))
+    assert "accepted_prediction_tokens" not in off["usage"]["completion_tokens_details"], off["usage"]
+    with Server("--speculate", f"draft:{serving.DEFAULT_MODEL}", "--speculate-tokens", "3") as drafting:
+        for proposer in ("draft", "suffix"):
+            on = drafting.post("/v1/completions", completion(text, 32, speculate=proposer, stream=False, stream_options=None))
+            assert on["choices"][0]["text"] == off["choices"][0]["text"], (proposer, on)
+            details, timings = on["usage"]["completion_tokens_details"], on["timings"]
+            accepted, rejected = details["accepted_prediction_tokens"], details["rejected_prediction_tokens"]
+            assert accepted > 0 and timings["draft_n"] == accepted + rejected, (proposer, details, timings)
+            assert timings["draft_n_accepted"] == accepted, (proposer, details, timings)
+            counts = drafting.metrics()
+            label = f'{{model="{drafting.model}",proposer="{proposer}"}}'
+            for name, value in (("proposed_drafts", accepted + rejected), ("saved_passes", accepted)):
+                assert counts[f"sluice_{name}_total{label}"] == value, (proposer, name, value, counts)
+    for value, word in (("guess", "'speculate' is \"guess\""), ("draft", "--speculate draft:MODEL")):
+        answer = server.post("/v1/completions", completion(text, 2, speculate=value), 400)
+        assert word in answer["error"]["message"] and answer["error"]["param"] == "speculate", answer
+    answer = server.post("/v1/completions", completion(text, 2, speculate="suffix", use_beam_search=True), 400)
+    assert "beam search" in answer["error"]["message"], answer
+
+
 def test_wrong_start():
     """Each wrong start ends with a line that names the reason, and its exit code."""
     with socket.socket() as taken:
@@ -448,7 +472,8 @@ def test_wrong_start():
         taken.listen()
         port = taken.getsockname()[1]
         for arguments, code, word in ((["--port", port], 69, str(port)), (["--host", "0.0.0.0"], 64, "--api-key"),
-                                      (["--port", 99999], 64, "99999"), (["--served-model-name", ""], 64, "--served-model-name"), (["--model", "/no/such/model"], 74, "/no/such/model")):
+                                      (["--port", 99999], 64, "99999"), (["--served-model-name", ""], 64, "--served-model-name"), (["--model", "/no/such/model"], 74, "/no/such/model"),
+                                      (["--speculate", "guess"], 64, "guess"), (["--speculate", "draft"], 64, "draft:MODEL")):
             result = serving.subprocess.run([serving.BINARY, "serve", *map(str, arguments)], capture_output=True, text=True,
                                             env=dict(os.environ) | {"SLUICE_MODELS": str(serving.MODELS)}, timeout=60)
             assert word in result.stderr and result.returncode == code, (arguments, result.returncode, result.stderr)

@@ -90,6 +90,7 @@ class RandomStep {
                               ContrastiveSearch{.top_k = 3, .alpha = 0.5},
                               ContrastiveDecoding{.sampling = plain}};
     params.method = methods[pick(4)];
+    if (params.method.index() == 0 && pick(2) == 0) params.speculate = Speculation::Suffix;
     return params;
   }
 

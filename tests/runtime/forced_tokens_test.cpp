@@ -6,15 +6,6 @@
 namespace sluice::runtime::test {
 namespace {
 
-// Token n is the character n, one for each of the model's logits.
-std::shared_ptr<grammar::GrammarStore> character_grammars(int vocab) {
-  std::vector<std::string> tokens;
-  for (int i = 0; i < vocab; ++i) tokens.emplace_back(1, static_cast<char>(' ' + i % 95));
-  for (size_t i = 95; i < tokens.size(); ++i) tokens[i].clear();
-  return std::make_shared<grammar::GrammarStore>(
-      std::make_shared<const grammar::Vocabulary>(std::move(tokens), std::vector<Token>{}));
-}
-
 request::Request constrained(std::optional<int> logprobs, int max_tokens = 20) {
   request::Request request = greedy_request(words(9, 4), max_tokens);
   request.sampling().constraint = request::Constraint{request::Pattern{"[a-m]abcdef[a-m]gh[a-m]"}, ""};

@@ -46,6 +46,7 @@ Rig::Rig(const RigOptions& options) {
   if (options.ahead) backend = std::make_shared<AheadBackend>();
   model = load(options.model, backend);
   if (!options.amateur.empty()) amateur = load(options.amateur, backend);
+  if (!options.draft.empty()) draft = load(options.draft, backend);
   ExecutorOptions executor_options{
       .memory = {.block_size = options.block_size, .type = options.kv_type, .blocks = {}},
       .tiers = {.disk_folder = options.disk_folder},
@@ -53,6 +54,7 @@ Rig::Rig(const RigOptions& options) {
       .padding = options.scheduler.layout == sched::Layout::Padded,
       .grammars = options.grammars,
       .speculation = options.speculation,
+      .draft = draft.get(),
       .warm_up = options.warm_up};
   engine::EngineOptions engine_options{.scheduler = options.scheduler,
                                        .kv_manager = {.block_size = options.block_size,
@@ -99,6 +101,14 @@ Answer Rig::run(request::Request request) {
   const size_t index = submit(std::move(request));
   finish();
   return *answers_[index];
+}
+
+std::shared_ptr<grammar::GrammarStore> character_grammars(int vocab) {
+  std::vector<std::string> tokens;
+  for (int i = 0; i < vocab; ++i) tokens.emplace_back(1, static_cast<char>(' ' + i % 95));
+  for (size_t i = 95; i < tokens.size(); ++i) tokens[i].clear();
+  return std::make_shared<grammar::GrammarStore>(
+      std::make_shared<const grammar::Vocabulary>(std::move(tokens), std::vector<Token>{}));
 }
 
 request::Request greedy_request(std::vector<Token> prompt, int max_tokens) {

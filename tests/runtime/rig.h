@@ -159,6 +159,7 @@ struct RigOptions {
   bool ahead = false;  // on an asynchronous device
   StepSize warm_up{};
   SpeculationOptions speculation{};
+  std::string draft;  // model; empty: none
   std::shared_ptr<grammar::GrammarStore> grammars = nullptr;
 };
 
@@ -187,7 +188,7 @@ class Rig {
   const Answer& answer(size_t index) const { return *answers_[index]; }
 
   std::shared_ptr<FaultyBackend> backend = std::make_shared<FaultyBackend>();
-  std::unique_ptr<models::Model> model, amateur;
+  std::unique_ptr<models::Model> model, amateur, draft;
   std::unique_ptr<ModelExecutor> executor;
   std::unique_ptr<engine::Engine> engine;
 
@@ -195,6 +196,8 @@ class Rig {
   std::vector<std::shared_ptr<Answer>> answers_;
 };
 
+// Token n is the character n, one for each of the model's logits.
+std::shared_ptr<grammar::GrammarStore> character_grammars(int vocab);
 request::Request greedy_request(std::vector<Token> prompt, int max_tokens);
 // Tokens that look random but are the same everywhere; none is below 3 or over 90.
 std::vector<Token> words(size_t count, uint32_t seed);

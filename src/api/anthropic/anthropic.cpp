@@ -87,7 +87,8 @@ constexpr Field kMessage[] = {
 }  // namespace
 
 const RequestSchema& message_schema() {
-  static const RequestSchema schema{"MessageRequest", {kAnthropicConversation, kMessage, model_field()}};
+  static const RequestSchema schema{"MessageRequest",
+                                    {kAnthropicConversation, kMessage, model_field(), speculate_field()}};
   return schema;
 }
 const RequestSchema& count_schema() {

@@ -138,6 +138,8 @@ void AnswerBase::finish(const engine::Finished& finished, std::string& out) {
   if (!well) return fail(why_unfinished(finished), out);
   usage_.prompt_tokens += finished.usage.prompt_tokens;
   usage_.cached_tokens += finished.usage.cached_tokens;
+  usage_.drafted_tokens += finished.usage.drafted_tokens;
+  usage_.accepted_drafts += finished.usage.accepted_drafts;
   if (!setup_.prompt_alone()) usage_.generated_tokens += finished.usage.generated_tokens;
   if (finished.timings.latency >= timings_.latency) timings_ = finished.timings;
   if (--open_ > 0) return;

@@ -51,12 +51,20 @@ json::object call_json(const chat::ToolCall& call) {
           {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
 }
 
+json::object output_details(const engine::Usage& usage, int reasoning_tokens) {
+  json::object out{{"reasoning_tokens", reasoning_tokens}};
+  if (usage.drafted_tokens == 0) return out;
+  out["accepted_prediction_tokens"] = usage.accepted_drafts;
+  out["rejected_prediction_tokens"] = usage.drafted_tokens - usage.accepted_drafts;
+  return out;
+}
+
 json::object usage_json(const engine::Usage& usage, int reasoning_tokens) {
   return {{"prompt_tokens", usage.prompt_tokens},
           {"completion_tokens", usage.generated_tokens},
           {"total_tokens", usage.prompt_tokens + usage.generated_tokens},
           {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
-          {"completion_tokens_details", {{"reasoning_tokens", reasoning_tokens}}}};
+          {"completion_tokens_details", output_details(usage, reasoning_tokens)}};
 }
 
 json::object timings_json(const engine::Usage& usage, const engine::Timings& timings) {
@@ -64,15 +72,20 @@ json::object timings_json(const engine::Usage& usage, const engine::Timings& tim
   const double prompt = std::max(0.0, timings.ttft - timings.queue);
   const double predicted = std::max(0.0, timings.latency - timings.ttft);
   const auto each = [](double seconds, int count) { return count > 0 ? seconds * 1e3 / count : 0.0; };
-  return {{"cache_n", usage.cached_tokens},
-          {"prompt_n", computed},
-          {"prompt_ms", prompt * 1e3},
-          {"prompt_per_token_ms", each(prompt, computed)},
-          {"prompt_per_second", rate(computed, prompt)},
-          {"predicted_n", usage.generated_tokens},
-          {"predicted_ms", predicted * 1e3},
-          {"predicted_per_token_ms", each(predicted, usage.generated_tokens)},
-          {"predicted_per_second", rate(usage.generated_tokens, predicted)}};
+  json::object out{{"cache_n", usage.cached_tokens},
+                   {"prompt_n", computed},
+                   {"prompt_ms", prompt * 1e3},
+                   {"prompt_per_token_ms", each(prompt, computed)},
+                   {"prompt_per_second", rate(computed, prompt)},
+                   {"predicted_n", usage.generated_tokens},
+                   {"predicted_ms", predicted * 1e3},
+                   {"predicted_per_token_ms", each(predicted, usage.generated_tokens)},
+                   {"predicted_per_second", rate(usage.generated_tokens, predicted)}};
+  if (usage.drafted_tokens > 0) {
+    out["draft_n"] = usage.drafted_tokens;
+    out["draft_n_accepted"] = usage.accepted_drafts;
+  }
+  return out;
 }
 
 json::array ids_json(std::span<const Token> tokens) {

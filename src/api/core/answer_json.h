@@ -30,6 +30,8 @@ struct Totals {
   const engine::Timings& timings;
 };
 
+// Of the generated tokens, under OpenAI's names; those of drafts where there were any.
+json::object output_details(const engine::Usage& usage, int reasoning_tokens);
 json::object usage_json(const engine::Usage& usage, int reasoning_tokens = 0);
 // llama.cpp's, which Open WebUI shows.
 json::object timings_json(const engine::Usage& usage, const engine::Timings& timings);

@@ -25,8 +25,9 @@ constexpr Field kPrompt[] = {
 
 Result<ParsedRequest> read_job_line(const json::object& line) {
   ParsedRequest parsed;
-  for (std::span<const Field> group : {std::span<const Field>(kPrompt), conversation_fields(),
-                                       sampling_fields(), job_logprobs_fields(), envelope_fields()}) {
+  for (std::span<const Field> group :
+       {std::span<const Field>(kPrompt), conversation_fields(), sampling_fields(), speculate_field(),
+        job_logprobs_fields(), envelope_fields()}) {
     if (Problem problem = read_object(line, group, parsed))
       return Error{ErrorCode::InvalidArgument, problem->message, problem->param};
   }

@@ -87,7 +87,8 @@ struct ParsedRequest {
   std::vector<std::string> stop;
   bool include_stop = false;
   bool skip_special_tokens = true;
-  int priority = 0;  // lower goes first
+  std::optional<request::Speculation> speculate;  // who guesses the next tokens
+  int priority = 0;                               // lower goes first
   std::string cache_salt;
 
   // what the answer says

@@ -74,6 +74,10 @@ std::string penalty_alpha(const ParsedRequest& parsed) {
 std::string contrastive_decoding(const ParsedRequest& parsed) {
   return parsed.contrastive_decoding ? "given" : "";
 }
+std::string speculate(const ParsedRequest& parsed) {
+  const request::Speculation asked = parsed.speculate.value_or(request::Speculation::Off);
+  return asked == request::Speculation::Off ? "" : fmt::format("\"{}\"", request::name(asked));
+}
 
 constexpr unsigned bit(MethodKind kind) {
   return 1u << static_cast<unsigned>(kind);
@@ -98,6 +102,7 @@ constexpr MethodField kMethodFields[] = {
     {"early_stopping", bit(BeamSearch), early_stopping},
     {"penalty_alpha", bit(ContrastiveSearch), penalty_alpha},
     {"contrastive_decoding", bit(ContrastiveDecoding), contrastive_decoding},
+    {"speculate", bit(Sampling), speculate},
 };
 
 Status check_fields(const ParsedRequest& parsed, MethodKind kind) {

@@ -59,6 +59,7 @@ Result<Parameters> make_parameters(const ParsedRequest& parsed, const tokenizer:
   s.ignore_eos = parsed.ignore_eos;
   s.min_tokens = parsed.min_tokens;
   s.n = parsed.n;
+  s.speculate = parsed.speculate;
   out.has_max_tokens = parsed.max_tokens.value_or(-1) >= 0;
   if (out.has_max_tokens) s.max_tokens = *parsed.max_tokens;
   s.logprobs = parsed.logprobs;

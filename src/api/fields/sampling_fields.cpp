@@ -81,6 +81,12 @@ Status read_cache_salt(const json::value& value, ParsedRequest& parsed) {
   return {};
 }
 
+Status read_speculate(const json::value& value, ParsedRequest& parsed) {
+  parsed.speculate = request::speculation_named(to_text(value));
+  if (parsed.speculate) return {};
+  return wrong(fmt::format("'speculate' is {}; it must be {}", shown(value), request::speculation_names()));
+}
+
 constexpr Field kContrastFields[] = {
     used("alpha", number(0, 1), "share of the likeliest token's probability that a candidate must have",
          read_contrast_alpha)
@@ -211,10 +217,21 @@ constexpr Field kModel[] = {
         .by_default("the first model"),
 };
 
+constexpr Field kSpeculate[] = {
+    used("speculate", {Kind::Text},
+         "who guesses the next tokens, of which several are verified at once: off, auto or a proposer of "
+         "docs/speculation.md; the answer is the same",
+         read_speculate)
+        .by_default("the server's"),
+};
+
 }  // namespace
 
 std::span<const Field> model_field() {
   return kModel;
+}
+std::span<const Field> speculate_field() {
+  return kSpeculate;
 }
 std::span<const Field> sampling_fields() {
   return kSampling;

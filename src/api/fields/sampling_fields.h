@@ -8,6 +8,8 @@
 namespace sluice::api {
 
 std::span<const Field> model_field();
+// Who guesses the next tokens. Of every dialect.
+std::span<const Field> speculate_field();
 // How tokens are chosen, under OpenAI's, vLLM's and transformers' names.
 std::span<const Field> sampling_fields();
 // Log-probabilities as a count (completions), as a switch with a count beside it (chats), or as either (job files).

@@ -115,8 +115,9 @@ class LlamaStream : public AnswerBase {
 }  // namespace
 
 const RequestSchema& llama_completion_schema() {
-  static const RequestSchema schema{"LlamaCompletionRequest",
-                                    {kLlamaCompletion, model_field(), sampling_fields(), envelope_fields()}};
+  static const RequestSchema schema{
+      "LlamaCompletionRequest",
+      {kLlamaCompletion, model_field(), sampling_fields(), speculate_field(), envelope_fields()}};
   return schema;
 }
 

@@ -175,13 +175,14 @@ Reply loaded(const Call& call, const ParsedRequest& parsed, std::string_view fie
 }  // namespace
 
 const RequestSchema& ollama_chat_schema() {
-  static const RequestSchema schema{"OllamaChatRequest",
-                                    {kChat, kCommon, model_field(), switch_logprobs_fields()}};
+  static const RequestSchema schema{
+      "OllamaChatRequest", {kChat, kCommon, model_field(), switch_logprobs_fields(), speculate_field()}};
   return schema;
 }
 const RequestSchema& ollama_generate_schema() {
-  static const RequestSchema schema{"OllamaGenerateRequest",
-                                    {kGenerate, kCommon, model_field(), switch_logprobs_fields()}};
+  static const RequestSchema schema{
+      "OllamaGenerateRequest",
+      {kGenerate, kCommon, model_field(), switch_logprobs_fields(), speculate_field()}};
   return schema;
 }
 const RequestSchema& ollama_embed_schema() {

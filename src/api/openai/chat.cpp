@@ -109,9 +109,10 @@ std::span<const Field> conversation_fields() {
 }
 
 const RequestSchema& chat_schema() {
-  static const RequestSchema schema{"ChatCompletionRequest",
-                                    {kMessages, model_field(), conversation_fields(),
-                                     switch_logprobs_fields(), sampling_fields(), envelope_fields()}};
+  static const RequestSchema schema{
+      "ChatCompletionRequest",
+      {kMessages, model_field(), conversation_fields(), switch_logprobs_fields(), sampling_fields(),
+       speculate_field(), envelope_fields()}};
   return schema;
 }
 

@@ -66,9 +66,9 @@ Status read_prompts(const json::value& value, std::string_view name, ParsedReque
 }
 
 const RequestSchema& completion_schema() {
-  static const RequestSchema schema{
-      "CompletionRequest",
-      {kCompletion, model_field(), count_logprobs_fields(), sampling_fields(), envelope_fields()}};
+  static const RequestSchema schema{"CompletionRequest",
+                                    {kCompletion, model_field(), count_logprobs_fields(), sampling_fields(),
+                                     speculate_field(), envelope_fields()}};
   return schema;
 }
 

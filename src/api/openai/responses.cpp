@@ -173,8 +173,9 @@ constexpr Field kResponse[] = {
 }  // namespace
 
 const RequestSchema& response_schema() {
-  static const RequestSchema schema{"ResponseRequest",
-                                    {kInput, kResponse, model_field(), sampling_fields(), envelope_fields()}};
+  static const RequestSchema schema{
+      "ResponseRequest",
+      {kInput, kResponse, model_field(), sampling_fields(), speculate_field(), envelope_fields()}};
   return schema;
 }
 const RequestSchema& input_tokens_schema() {

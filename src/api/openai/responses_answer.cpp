@@ -59,7 +59,7 @@ json::object response_usage(const engine::Usage& usage, int reasoning_tokens) {
   return {{"input_tokens", usage.prompt_tokens},
           {"input_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
           {"output_tokens", usage.generated_tokens},
-          {"output_tokens_details", {{"reasoning_tokens", reasoning_tokens}}},
+          {"output_tokens_details", output_details(usage, reasoning_tokens)},
           {"total_tokens", usage.prompt_tokens + usage.generated_tokens}};
 }
 

@@ -1,5 +1,6 @@
 #include "runtime/sequences/sampled.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "runtime/overlapped_step_runner.h"
@@ -126,6 +127,31 @@ void SampledSequence::take_forced(request::Tokens& out) {
   }
 }
 
+// Rows that nothing was sampled from, as the draft before them was wrong.
+void SampledSequence::observe_behind(const StepRows& rows, std::span<const Token> drafts, size_t used) {
+  std::vector<Proposer::Seen> seen;
+  for (size_t i = used; i < rows.last.size() && i <= drafts.size(); ++i) {
+    const std::span<const float> row = rows.last[i].logits;
+    seen.push_back(
+        {drafts[i - 1], static_cast<Token>(std::max_element(row.begin(), row.end()) - row.begin())});
+  }
+  drafter_->observe(seen);
+}
+
+std::optional<Token> SampledSequence::guess(std::span<float> logits, sampling::Workspace& workspace) {
+  if (sampler_.fulfilled() || sampler_.violation()) return std::nullopt;
+  if (guessed_ > 0 && sampler_.ends(sampler_.output().back())) return std::nullopt;
+  const Result<request::Sampled> sampled = sampler_.sample(logits, workspace);
+  if (!sampled) return std::nullopt;
+  sampler_.accept(sampled->token);
+  ++guessed_;
+  return sampled->token;
+}
+
+void SampledSequence::forget_guesses() {
+  if (guessed_ > 0) sampler_.rollback(std::exchange(guessed_, 0));
+}
+
 std::optional<request::Outcome> SampledSequence::consume(const StepRows& rows) {
   const bool samples = rows.sampled != nullptr || !rows.last.empty();
   pending_ -= samples ? 1 : 0;
@@ -148,12 +174,13 @@ std::optional<request::Outcome> SampledSequence::consume(const StepRows& rows) {
     outcome.result = status.error();
     return outcome;
   }
-  if (drafter_) {
-    drafter_->take(out.tokens, out.tokens.size() - 1);
-    out.drafts = drafter_->propose();
-  } else {
-    take_forced(out);
-  }
+  const size_t used = out.tokens.size();
+  take_forced(out);
+  if (!drafter_) return outcome;
+  const std::vector<Token> drafts(drafter_->verified().begin(), drafter_->verified().end());
+  out.verified = drafter_->take(out.tokens, used - 1);
+  if (drafter_->observes() && out.tokens.size() == used) observe_behind(rows, drafts, used);
+  out.drafts = drafter_->propose();
   return outcome;
 }
 

@@ -28,6 +28,8 @@ class SampledSequence final : public Sequence {
   void note_submitted(const request::Work& work) override;
   void read_prompt(const PromptRows& rows, sampling::Workspace& workspace) override;
   std::optional<request::Outcome> consume(const StepRows& rows) override;
+  std::optional<Token> guess(std::span<float> logits, sampling::Workspace& workspace) override;
+  void forget_guesses() override;
 
  private:
   SampledSequence(const SampledSequence& parent, int choice);
@@ -36,6 +38,7 @@ class SampledSequence final : public Sequence {
   bool goes_on(size_t taken) const;
   Status sample_rows(const StepRows& rows, request::Tokens& out);
   void take_forced(request::Tokens& out);
+  void observe_behind(const StepRows& rows, std::span<const Token> drafts, size_t used);
 
   std::shared_ptr<const request::Request> request_;
   std::vector<Token> tokens_;
@@ -45,6 +48,7 @@ class SampledSequence final : public Sequence {
   TokenSlots* slots_;
   PromptLogprobs prompt_;
   std::unique_ptr<Drafter> drafter_;
+  size_t guessed_ = 0;  // tokens that the sampler has accepted as guesses
 };
 
 }  // namespace sluice::runtime

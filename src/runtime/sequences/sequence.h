@@ -75,6 +75,11 @@ class Sequence {
   // the outcome.
   virtual std::optional<request::Outcome> consume(const StepRows& rows) = 0;
 
+  // From a draft model's row behind the tokens and the guesses so far: the token that would be sampled from it. Nothing
+  // where none can follow. The row is used up.
+  virtual std::optional<Token> guess(std::span<float>, sampling::Workspace&) { return std::nullopt; }
+  virtual void forget_guesses() {}
+
   // The answer to all later work.
   const std::optional<Error>& failed() const { return failed_; }
   void fail(Error error) { failed_ = std::move(error); }

@@ -9,15 +9,32 @@ namespace sluice::runtime {
 namespace {
 
 constexpr double kForget = 0.98;     // of what was seen, with each observation
-constexpr double kLeastGain = 1.03;  // below it a guess is left alone
-constexpr int kTryAgain = 64;        // after so many guesses that were left alone, one is verified to see
-constexpr int kDraftsTried = 2;      // of that one
+constexpr double kLeastGain = 0.03;  // of a sequence's tokens per second: below it a guess is left alone
+constexpr int kTryAgain = 64;    // after so many steps whose guesses were left alone, one is verified to see
+constexpr int kDraftsTried = 2;  // of that one
 // What a further token of a step costs where nothing was measured, in units of the first: little, so that it is tried.
 constexpr double kCostOfToken = 0.1;
-constexpr int kExactSizes = 16;
+constexpr int kExactSizes = 64;
 constexpr double kSizesPerOctave = 4;
+// Before anything was verified, by the length of the match, and how many tokens that counts as.
+constexpr double kFirstAcceptance[] = {0.1, 0.3, 0.5, 0.7, 0.85, 0.9};
+constexpr double kFirstTried = 4;
+// Other programs only ever make a step longer: a longer time than the known one is believed little by little.
+constexpr double kMostRise = 1.03;
+void update(double& known, double seconds) {
+  if (known <= 0) {
+    known = seconds;
+  } else {
+    known = seconds < known ? (known + seconds) / 2 : std::min(seconds, known * kMostRise);
+  }
+}
 
 }  // namespace
+
+DraftControl::DraftControl(const DraftControlOptions& options) : options_(options) {
+  for (auto& lengths : acceptance_)
+    for (size_t i = 0; i < kLengths; ++i) lengths[i] = {kFirstAcceptance[i] * kFirstTried, kFirstTried};
+}
 
 size_t DraftControl::length_class(int match) {
   const int up = match <= 1 ? 0 : static_cast<int>(std::ceil(std::log2(match)));
@@ -36,22 +53,27 @@ int DraftControl::class_tokens(size_t index) {
       kExactSizes * std::exp2((static_cast<double>(index) - (kExactSizes - 1)) / kSizesPerOctave)));
 }
 
-// Between the nearest sizes that were measured, in a straight line. 0: nothing was.
+// In a straight line between the nearest sizes that were measured, and on from the smallest and the largest of them. 0:
+// nothing was.
 double DraftControl::seconds(int tokens) const {
-  const size_t at = size_class(tokens);
-  if (seconds_[at] > 0) return seconds_[at];
-  size_t below = at, above = at;
-  while (below > 0 && seconds_[below] <= 0) --below;
-  while (above + 1 < kSizes && seconds_[above] <= 0) ++above;
-  const bool has_below = seconds_[below] > 0, has_above = seconds_[above] > 0;
-  if (has_below && has_above) {
-    const double share = static_cast<double>(tokens - class_tokens(below)) /
-                         std::max(1, class_tokens(above) - class_tokens(below));
-    return seconds_[below] + share * (seconds_[above] - seconds_[below]);
+  size_t first = kSizes, below = kSizes, above = kSizes;
+  for (size_t i = 0; i < kSizes && above == kSizes; ++i) {
+    if (seconds_[i] <= 0) continue;
+    if (class_tokens(i) > tokens) {
+      above = i;
+    } else {
+      first = std::min(first, i);
+      below = i;
+    }
   }
-  if (has_below)
-    return seconds_[below] * (1 + kCostOfToken * (tokens - class_tokens(below)) / class_tokens(below));
-  return has_above ? seconds_[above] : 0;
+  if (below == kSizes) return above == kSizes ? 0 : seconds_[above];
+  const int beyond = tokens - class_tokens(below);
+  const auto slope = [&](size_t from, size_t to) {
+    return (seconds_[to] - seconds_[from]) / (class_tokens(to) - class_tokens(from));
+  };
+  if (above < kSizes) return seconds_[below] + beyond * slope(below, above);
+  if (first < below) return seconds_[below] + beyond * std::max(0.0, slope(first, below));
+  return seconds_[below] * (1 + kCostOfToken * beyond / class_tokens(below));
 }
 
 double DraftControl::relative_cost(int base, int tokens) const {
@@ -60,46 +82,81 @@ double DraftControl::relative_cost(int base, int tokens) const {
   return std::max(1.0, all / one);
 }
 
-double DraftControl::expected(int match, int drafts) const {
-  const Acceptance& seen = acceptance_[length_class(match)];
-  const double right = seen.right / seen.tried;
-  double sum = 1, all = 1;
-  for (int i = 0; i < drafts; ++i) sum += all *= right;
-  return sum;
+double DraftControl::relative_draft_cost(int base) const {
+  const double one = seconds(base);
+  return one > 0 && draft_seconds_ > 0 ? draft_seconds_ / one : kCostOfToken;
 }
 
-int DraftControl::worth(int match) {
-  if (match <= 0) return 0;
-  if (!options_.measured) return options_.most;
-  int best = 0;
-  double gain = kLeastGain;
-  for (int drafts = 1; drafts <= options_.most; ++drafts) {
-    const double rate = expected(match, drafts) / relative_cost(base_tokens_, base_tokens_ + drafts);
-    if (rate > gain) {
-      gain = rate;
-      best = drafts;
-    }
-  }
-  if (best > 0) {
-    declined_ = 0;
-  } else if (++declined_ >= kTryAgain) {
-    declined_ = 0;
-    best = std::min(kDraftsTried, options_.most);
+double DraftControl::acceptance(request::Speculation by, int match) const {
+  const Acceptance& seen = acceptance_[static_cast<size_t>(by)][length_class(match)];
+  return seen.right / seen.tried;
+}
+
+DraftControl::Best DraftControl::best_of(const Guess& guess) const {
+  Best best;
+  const double right = acceptance(guess.by, guess.match);
+  double all = 1, sum = 0;
+  for (int drafts = 1; drafts <= std::min(options_.most, guess.tokens); ++drafts) {
+    sum += all *= right;
+    const int passes = guess.by == request::Speculation::Draft ? std::max(0, drafts - draft_passes_) : 0;
+    const double cost = relative_cost(tokens_, tokens_ + drafts) + passes * relative_draft_cost(tokens_);
+    const double gain = (1 + sum / expected_) / cost;
+    if (gain > best.gain) best = {drafts, gain, sum};
   }
   return best;
 }
 
-void DraftControl::note_verified(int match, int drafts, int accepted) {
-  drafts_in_step_ += drafts;
-  Acceptance& seen = acceptance_[length_class(match)];
-  seen.right = kForget * seen.right + accepted;
-  seen.tried = kForget * seen.tried + std::min(accepted + 1, drafts);
+bool DraftControl::try_again() {
+  declined_ = true;
+  if (declined_steps_ < kTryAgain) return false;
+  declined_steps_ = 0;
+  return true;
 }
 
-void DraftControl::note_step(int tokens, double seconds) {
-  double& known = seconds_[size_class(tokens)];
-  known = known > 0 ? 0.8 * known + 0.2 * seconds : seconds;
-  base_tokens_ = std::max(1, tokens - std::exchange(drafts_in_step_, 0));
+DraftControl::Choice DraftControl::choose(std::span<const Guess> guesses) {
+  if (guesses.empty()) return {};
+  if (!options_.measured) return {0, std::min(options_.most, guesses[0].tokens)};
+  Choice chosen;
+  Best best;
+  for (size_t i = 0; i < guesses.size(); ++i) {
+    const Best found = best_of(guesses[i]);
+    if (found.gain <= best.gain) continue;
+    best = found;
+    chosen = {i, found.drafts};
+  }
+  if (best.gain <= 1 + kLeastGain / sequences_) {
+    chosen = {0, try_again() ? std::min(kDraftsTried, guesses[0].tokens) : 0};
+    best.expected = 0;
+  } else {
+    declined_steps_ = 0;
+  }
+  if (guesses[chosen.guess].by == request::Speculation::Draft)
+    draft_passes_ = std::max(draft_passes_, chosen.drafts);
+  tokens_ += chosen.drafts;
+  expected_ += best.expected;
+  return chosen;
+}
+
+void DraftControl::note_verified(int match, const request::Verified& verified) {
+  Acceptance& seen = acceptance_[static_cast<size_t>(verified.by)][length_class(match)];
+  seen.right = kForget * seen.right + verified.accepted;
+  seen.tried = kForget * seen.tried + std::min(verified.accepted + 1, verified.drafted);
+}
+
+void DraftControl::note_cost(int tokens, double seconds) {
+  update(seconds_[size_class(tokens)], seconds);
+}
+
+void DraftControl::note_draft_cost(int passes, double seconds) {
+  update(draft_seconds_, seconds / passes);
+}
+
+void DraftControl::note_step(int sequences) {
+  declined_steps_ += std::exchange(declined_, false) ? 1 : 0;
+  sequences_ = std::max(1, sequences);
+  tokens_ = sequences_;
+  draft_passes_ = 0;
+  expected_ = sequences_;
 }
 
 }  // namespace sluice::runtime

@@ -1,55 +1,90 @@
-// How many drafts are worth verifying: as many as make the most tokens per second, by what steps cost and by how often
-// drafts were right, both as measured while the engine runs.
+// Which guess of a sequence is verified, and how many of its tokens: those that make the most tokens per second of the
+// whole step, by what steps cost and by how often guesses were right, both as measured while the engine runs.
 #pragma once
 
 #include <array>
 #include <cstddef>
+#include <optional>
+#include <span>
+
+#include "request/speculation.h"
 
 namespace sluice::runtime {
 
 struct DraftControlOptions {
   int most = 16;         // drafts of one work
-  bool measured = true;  // false: always as many as there are
+  bool measured = true;  // false: always as many as there are, of the first guess
+};
+
+// What a proposer has for a sequence.
+struct Guess {
+  request::Speculation by = request::Speculation::Off;
+  int match = 0;   // tokens at the end of the sequence that it was found by
+  int tokens = 0;  // guessed
 };
 
 // Used by the executor's thread alone.
 class DraftControl {
  public:
-  explicit DraftControl(const DraftControlOptions& options) : options_(options) {}
+  explicit DraftControl(const DraftControlOptions& options);
 
   int most() const { return options_.most; }
-  // Of a guess that was found by `match` tokens: how many of its tokens to verify. 0: none, it would not pay.
-  int worth(int match);
-  // Of `drafts` tokens, found by `match`, `accepted` were right.
-  void note_verified(int match, int drafts, int accepted);
-  // A step of so many tokens took so long.
-  void note_step(int tokens, double seconds);
 
-  // Tokens that a work with so many drafts is expected to give.
-  double expected(int match, int drafts) const;
+  struct Choice {
+    size_t guess = 0;
+    int drafts = 0;  // 0: none, no guess would pay
+  };
+  // For a sequence of the next step, which is taken to have as many sequences as the last one and the drafts that were
+  // chosen since.
+  Choice choose(std::span<const Guess> guesses);
+  // Of `verified.drafted` tokens that were found by `match`, `verified.accepted` were right.
+  void note_verified(int match, const request::Verified& verified);
+  // A step ran, in which so many sequences sampled.
+  void note_step(int sequences);
+  // A step took so long that ran so many tokens, all of them sampled from.
+  void note_cost(int tokens, double seconds);
+
+  // The draft model took so long for as many drafts of a sequence as it ran passes.
+  void note_draft_cost(int passes, double seconds);
+
+  // How likely the next token of such a guess is right.
+  double acceptance(request::Speculation by, int match) const;
   // Time of a step of `tokens`, in units of that of `base` tokens.
   double relative_cost(int base, int tokens) const;
+  // Time of a pass of the draft model, in units of a step of `base` tokens.
+  double relative_draft_cost(int base) const;
 
  private:
   // By the length of the match: 1, 2, 3-4, 5-8, 9-16, more.
   static constexpr size_t kLengths = 6;
   struct Acceptance {
-    double right = 2,
-           tried = 3;  // drafts, weighed by how recent they are; to begin with, two of three are right
+    double right = 0, tried = 0;  // drafts, weighed by how recent they are
   };
-  // By the tokens of a step: each up to 16, then in steps of a quarter.
-  static constexpr size_t kSizes = 48;
+  // By the tokens of a step: each up to 64, then in steps of a quarter.
+  static constexpr size_t kSizes = 96;
   static size_t length_class(int match);
   static size_t size_class(int tokens);
   static int class_tokens(size_t index);
   double seconds(int tokens) const;
+  // Drafts of the guess that pay most, and the gain in tokens per second of the step.
+  struct Best {
+    int drafts = 0;
+    double gain = 1, expected = 0;  // tokens beyond those of the step without them
+  };
+  Best best_of(const Guess& guess) const;
+  bool try_again();
 
   DraftControlOptions options_;
-  std::array<Acceptance, kLengths> acceptance_;
+  std::array<std::array<Acceptance, kLengths>, request::kSpeculations> acceptance_;
   std::array<double, kSizes> seconds_{};  // 0: not measured
-  int base_tokens_ = 1;                   // of the last step, drafts left out
-  int drafts_in_step_ = 0;
-  int declined_ = 0;  // guesses in a row that were not worth it
+  double draft_seconds_ = 0;              // of a pass
+  // Of the step in the making.
+  int sequences_ = 1;
+  int tokens_ = 1;        // drafts among them
+  int draft_passes_ = 0;  // of the draft model, which all sequences share
+  double expected_ = 1;   // tokens that it gives
+  bool declined_ = false;
+  int declined_steps_ = 0;  // in a row, in which guesses were left alone
 };
 
 }  // namespace sluice::runtime

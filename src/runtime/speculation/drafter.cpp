@@ -1,33 +1,101 @@
 #include "runtime/speculation/drafter.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <new>
 
 namespace sluice::runtime {
 
-Drafter::Drafter(std::unique_ptr<Proposer> proposer, DraftControl& control, std::span<const Token> prompt)
-    : proposer_(std::move(proposer)), control_(control) {
-  proposer_->append(prompt);
+namespace {
+
+constexpr int kDraftModelMatch = 4;  // what its guesses count as among those by length of match
+
+}  // namespace
+
+Drafter::Drafter(std::vector<Source> sources, Shared shared, std::span<const Token> prompt)
+    : sources_(std::move(sources)), shared_(std::move(shared)) {
+  for (Source& source : sources_) {
+    observes_ |= source.by == Speculation::Lookahead;
+    if (source.proposer) source.proposer->append(prompt);
+  }
 }
 
-void Drafter::take(std::span<const request::Sampled> tokens, size_t accepted) {
-  for (const request::Sampled& sampled : tokens) proposer_->append({&sampled.token, 1});
-  if (!verified_.empty())
-    control_.note_verified(match_, static_cast<int>(verified_.size()), static_cast<int>(accepted));
+Drafter::Drafter(const Drafter& other) : shared_(other.shared_), observes_(other.observes_) {
+  for (const Source& source : other.sources_)
+    sources_.push_back({source.by, source.proposer ? source.proposer->clone() : nullptr});
+}
+
+// An answer that there is no memory for is not kept.
+Drafter::~Drafter() {
+  if (!shared_.answers || answer_.empty()) return;
+  try {
+    shared_.pool.add(shared_.answers, answer_);
+  } catch (const std::bad_alloc&) {
+    return;
+  }
+}
+
+request::Verified Drafter::take(std::span<const request::Sampled> tokens, size_t accepted) {
+  for (const request::Sampled& sampled : tokens) {
+    answer_.push_back(sampled.token);
+    for (Source& source : sources_)
+      if (source.proposer) source.proposer->append({&sampled.token, 1});
+  }
+  if (verified_.empty()) return {};
+  const request::Verified verified{guess_.by, static_cast<int>(verified_.size()), static_cast<int>(accepted)};
+  shared_.control.note_verified(guess_.match, verified);
   verified_.clear();
+  return verified;
+}
+
+void Drafter::observe(std::span<const Proposer::Seen> seen) {
+  for (Source& source : sources_)
+    if (source.proposer) source.proposer->observe(seen);
 }
 
 std::vector<Token> Drafter::propose() {
-  std::vector<Token> drafts;
-  match_ = proposer_->propose(control_.most(), drafts);
-  drafts.resize(std::min(drafts.size(), static_cast<size_t>(control_.worth(match_))));
-  return drafts;
+  const int most = shared_.control.most();
+  std::vector<Guess> guesses;
+  std::vector<std::vector<Token>> drafts;
+  for (Source& source : sources_) {
+    std::vector<Token> guessed;
+    int match = kDraftModelMatch;
+    if (source.proposer) {
+      match = source.proposer->propose(most, guessed);
+    } else {
+      guessed.assign(static_cast<size_t>(most), request::kDraftLater);
+    }
+    if (guessed.empty()) continue;
+    guesses.push_back({source.by, match, static_cast<int>(guessed.size())});
+    drafts.push_back(std::move(guessed));
+  }
+  const DraftControl::Choice choice = shared_.control.choose(guesses);
+  if (choice.drafts == 0) return {};
+  guess_ = guesses[choice.guess];
+  drafts[choice.guess].resize(static_cast<size_t>(choice.drafts));
+  return std::move(drafts[choice.guess]);
 }
 
-std::unique_ptr<Drafter> Speculator::drafter(const request::Request& request) {
-  if (with_ == Speculation::Off || request::uses_contrast_model(request)) return nullptr;
-  std::unique_ptr<Proposer> proposer =
-      with_ == Speculation::Ngram ? make_ngram_proposer() : make_suffix_proposer();
-  return std::make_unique<Drafter>(std::move(proposer), control_, request.prompt);
+// Lookahead is left out of what Auto chooses from: it always has a guess, and its windows cost more than they bring.
+Result<std::unique_ptr<Drafter>> Speculator::drafter(const request::Request& request) {
+  const Speculation with = request.sampling().speculate.value_or(with_);
+  if (with == Speculation::Off || request::uses_contrast_model(request)) return std::unique_ptr<Drafter>();
+  if (with == Speculation::Draft && !drafts_)
+    return Error{ErrorCode::InvalidArgument,
+                 "speculate is draft; there is no draft model, which --speculate draft:MODEL names",
+                 "speculate"};
+  Drafter::Shared shared{control_, pool_, nullptr};
+  std::vector<Drafter::Source> sources;
+  const auto wants = [&](Speculation one) { return with == one || with == Speculation::Auto; };
+  if (wants(Speculation::Suffix)) {
+    shared.answers = pool_.of(request.cache_salt);
+    sources.push_back({Speculation::Suffix, make_suffix_proposer(shared.answers)});
+  }
+  if (wants(Speculation::Ngram)) sources.push_back({Speculation::Ngram, make_ngram_proposer()});
+  if (wants(Speculation::Draft) && drafts_) sources.push_back({Speculation::Draft, nullptr});
+  if (with == Speculation::Lookahead) sources.push_back({Speculation::Lookahead, make_lookahead_proposer()});
+  return std::make_unique<Drafter>(std::move(sources), std::move(shared), request.prompt);
 }
 
 }  // namespace sluice::runtime

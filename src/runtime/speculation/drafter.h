@@ -9,26 +9,40 @@
 
 #include "request/request.h"
 #include "request/step.h"
+#include "runtime/speculation/answer_pool.h"
 #include "runtime/speculation/draft_control.h"
 #include "runtime/speculation/proposer.h"
 
 namespace sluice::runtime {
 
-enum class Speculation : uint8_t { Off, Ngram, Suffix };
+using request::Speculation;
 
 struct SpeculationOptions {
-  Speculation with = Speculation::Off;
+  Speculation with = Speculation::Off;  // for requests that do not say
   DraftControlOptions control;
 };
 
 class Drafter {
  public:
-  // The control outlives it.
-  Drafter(std::unique_ptr<Proposer> proposer, DraftControl& control, std::span<const Token> prompt);
-  Drafter(const Drafter& other) : proposer_(other.proposer_->clone()), control_(other.control_) {}
+  // Where guesses come from.
+  struct Source {
+    Speculation by = Speculation::Off;
+    std::unique_ptr<Proposer> proposer;  // null: the draft model, when the step runs
+  };
+  struct Shared {
+    DraftControl& control;  // outlives the drafter, as the pool does
+    AnswerPool& pool;
+    std::shared_ptr<AnswerPool::Text> answers;  // where its own goes in the end; null: nowhere
+  };
+  Drafter(std::vector<Source> sources, Shared shared, std::span<const Token> prompt);
+  Drafter(const Drafter& other);
+  ~Drafter();
 
-  // The sequence grew by tokens, of which the first `accepted` had been drafts.
-  void take(std::span<const request::Sampled> tokens, size_t accepted);
+  // The sequence grew by tokens, of which the first `accepted` had been drafts. Returns what that says of the drafts.
+  request::Verified take(std::span<const request::Sampled> tokens, size_t accepted);
+  // Whether rows behind a wrong draft are of interest.
+  bool observes() const { return observes_; }
+  void observe(std::span<const Proposer::Seen> seen);
   // What may follow, for the next work.
   std::vector<Token> propose();
   // These are being verified.
@@ -36,24 +50,30 @@ class Drafter {
   std::span<const Token> verified() const { return verified_; }
 
  private:
-  std::unique_ptr<Proposer> proposer_;
-  DraftControl& control_;
+  std::vector<Source> sources_;
+  Shared shared_;
+  bool observes_ = false;
   std::vector<Token> verified_;
-  int match_ = 0;  // that the drafts were found by
+  Guess guess_;  // that the drafts are of
+  std::vector<Token> answer_;
 };
 
 // Makes the drafters of an executor's sequences.
 class Speculator {
  public:
-  explicit Speculator(const SpeculationOptions& options) : with_(options.with), control_(options.control) {}
+  // `drafts`: whether there is a draft model.
+  Speculator(const SpeculationOptions& options, bool drafts)
+      : with_(options.with), drafts_(drafts), control_(options.control) {}
 
-  // Null where nothing is to be guessed for such a request.
-  std::unique_ptr<Drafter> drafter(const request::Request& request);
+  // Null where nothing is to be guessed for such a request; an error where it asks for a proposer that is not there.
+  Result<std::unique_ptr<Drafter>> drafter(const request::Request& request);
   DraftControl& control() { return control_; }
 
  private:
   Speculation with_;
+  bool drafts_;
   DraftControl control_;
+  AnswerPool pool_;
 };
 
 }  // namespace sluice::runtime

@@ -44,6 +44,20 @@ SuffixAutomaton::State SuffixAutomaton::split(State from, State to, Token token)
   return copy;
 }
 
+void SuffixAutomaton::advance(Cursor& cursor, Token token) const {
+  const auto node = [&](State state) -> const Node& { return states_[static_cast<size_t>(state)]; };
+  // Shorter strings of a state may have got one of their own since.
+  while (cursor.state > 0 && cursor.length <= node(node(cursor.state).link).length)
+    cursor.state = node(cursor.state).link;
+  State next = follow(cursor.state, token);
+  while (next < 0 && cursor.state > 0) {
+    cursor.state = node(cursor.state).link;
+    cursor.length = node(cursor.state).length;
+    next = follow(cursor.state, token);
+  }
+  cursor = next < 0 ? Cursor{} : Cursor{next, cursor.length + 1};
+}
+
 void SuffixAutomaton::append(Token token) {
   tokens_.push_back(token);
   const auto added = static_cast<State>(states_.size());

@@ -24,6 +24,15 @@ class SuffixAutomaton {
     size_t end = 0;  // tokens up to and with its last occurrence but the present one
   };
   const Match& longest_repeat() const { return repeat_; }
+
+  // The longest end of another text that occurs in this one, found token by token. Stays valid while this one grows.
+  struct Cursor {
+    int32_t state = 0;
+    int length = 0;
+  };
+  void advance(Cursor& cursor, Token token) const;
+  // Tokens up to and with an occurrence. REQUIRES: cursor.length > 0
+  size_t end_of(const Cursor& cursor) const { return states_[static_cast<size_t>(cursor.state)].end; }
   std::span<const Token> tokens() const { return tokens_; }
   size_t states() const { return states_.size(); }
 

@@ -53,8 +53,14 @@ json::object group_json(const engine::Snapshot::Group& group) {
 
 json::object step_json(const engine::TracedStep& step, double begin) {
   json::array work, preempted;
-  for (const engine::TracedWork& item : step.work)
-    work.push_back(json::array{item.request.value, item.begin, item.end, static_cast<int>(item.kind)});
+  for (const engine::TracedWork& item : step.work) {
+    json::array one{item.request.value, item.begin, item.end, static_cast<int>(item.kind)};
+    if (item.drafted > 0) {
+      one.push_back(item.drafted);
+      one.push_back(item.accepted);
+    }
+    work.push_back(std::move(one));
+  }
   json::object out{{"n", step.number},
                    {"t", begin},
                    {"ms", step.seconds * 1e3},

@@ -14,6 +14,7 @@ namespace sluice::server {
 
 namespace {
 
+using engine::Counter;
 using engine::Histogram;
 using engine::Metrics;
 
@@ -45,6 +46,25 @@ void add_engine(PrometheusText& text, const std::vector<Row>& rows) {
     for (const Row& row : rows)
       text.histogram({{"model", row.model}}, *row.metrics->histograms()[i].histogram,
                      is_duration(histograms[i].name) ? durations : counts);
+  }
+}
+
+// Drafts by whose they were: those that were verified, those that were right and saved a pass each, and the passes that
+// verified any.
+void add_proposers(PrometheusText& text, const std::vector<Row>& rows) {
+  using Proposer = Metrics::Proposer;
+  const auto numbers = std::to_array<std::tuple<std::string_view, std::string_view, Counter Proposer::*>>({
+      {"proposed_drafts", "guessed tokens that steps verified, by proposer", &Proposer::drafted},
+      {"saved_passes", "of these, those that were right, by proposer", &Proposer::accepted},
+      {"verifying_passes", "passes of a sequence that verified drafts, by proposer", &Proposer::works},
+  });
+  for (const auto& [name, help, member] : numbers) {
+    text.family(fmt::format("sluice_{}_total", name), kCounter, help);
+    for (const Row& row : rows) {
+      for (size_t i = static_cast<size_t>(request::Speculation::Ngram); i < request::kSpeculations; ++i)
+        text.value({{"model", row.model}, {"proposer", request::kSpeculationNames[i]}},
+                   static_cast<double>((row.metrics->proposers[i].*member).value()));
+    }
   }
 }
 
@@ -216,6 +236,7 @@ std::string metrics_text(ServerContext& state) {
     for (const Backend& backend : state.backends())
       rows.push_back({backend.model.id, &backend.engine->metrics()});
   add_engine(text, rows);
+  add_proposers(text, rows);
   if (state.options().metrics_names == MetricsNames::Vllm) add_vllm(text, rows);
   add_http(text, state);
   add_process(text, state);
