@@ -9,7 +9,7 @@ namespace sluice::kernels::cuda {
 namespace {
 
 // What may be on its way at once; work that needs more waits for the first of it.
-constexpr size_t kChunkBytes = size_t{4} << 20, kChunks = 32;
+constexpr size_t kCopyChunkBytes = size_t{4} << 20, kChunks = 32;
 
 }  // namespace
 
@@ -28,7 +28,7 @@ SideCopies::~SideCopies() {
 
 void SideCopies::prepare() {
   while (chunks_.size() < kChunks) {
-    DeviceBuffer memory = allocate_device(kChunkBytes);
+    DeviceBuffer memory = allocate_device(kCopyChunkBytes);
     Chunk& chunk = chunks_.emplace_back();
     chunk.memory = std::move(memory);
     check(cudaEventCreateWithFlags(&chunk.filled, cudaEventDisableTiming), "event");
@@ -44,8 +44,8 @@ SideCopies::Chunk& SideCopies::next() {
 SideCopies::Share SideCopies::take_share(std::span<const AsyncDevice::Piece> pieces, size_t& index,
                                          size_t& offset) {
   Share share;
-  while (index < pieces.size() && share.bytes < kChunkBytes) {
-    const size_t bytes = std::min(pieces[index].bytes - offset, kChunkBytes - share.bytes);
+  while (index < pieces.size() && share.bytes < kCopyChunkBytes) {
+    const size_t bytes = std::min(pieces[index].bytes - offset, kCopyChunkBytes - share.bytes);
     const auto address = reinterpret_cast<int64_t>(static_cast<std::byte*>(pieces[index].data) + offset);
     if (bytes > 0)
       share.words.insert(share.words.end(),
