@@ -42,7 +42,7 @@ std::vector<SchemeChoice> scheme_choices(int kv_tokens) {
   out.push_back(
       {"continuous mixed, swap",
        "on-demand",
-       {"scheme=continuous", "preemption=swap", fmt::format("swap-tokens={}", std::max(1024, kv_tokens))}});
+       {"scheme=continuous", "preempt=swap", fmt::format("swap-tokens={}", std::max(1024, kv_tokens))}});
   out.push_back({"continuous mixed, prefix cache", "on-demand", {"scheme=continuous", "prefix-cache=on"}});
   return out;
 }
