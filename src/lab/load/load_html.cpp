@@ -87,8 +87,9 @@ LoadSeries series_of(const std::string& name, const std::vector<ReportedRequest>
   for (const ReportedRequest& one : requests) {
     for (const double at : one.arrivals)
       tokens[static_cast<size_t>(std::min(double(kTimeBins), at / bin))] += 1;
-    for (auto i = static_cast<size_t>(one.start / bin); i <= kTimeBins && double(i) * bin < one.end; ++i)
-      ++running[i];
+    for (size_t i = 0; i < kTimeBins; ++i)
+      if (const double middle = (double(i) + 0.5) * bin; one.start <= middle && middle < one.end)
+        ++running[i];
   }
   for (size_t i = 0; i < kTimeBins; ++i) {
     out.tokens.points.emplace_back((double(i) + 0.5) * bin, tokens[i] / bin);
