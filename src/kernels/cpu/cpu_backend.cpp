@@ -29,6 +29,7 @@ CpuBackend::CpuBackend(IsaLevel level, int threads, bool repack)
     : level_(level),
       kernels_(level.table()),
       panel_kernels_(level.panels()),
+      recurrent_(level.recurrent()),
       repack_(repack),
       pool_(threads) {}
 

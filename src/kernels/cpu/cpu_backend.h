@@ -8,10 +8,11 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/panels/packed_weight.h"
 #include "kernels/cpu/simd/isa.h"
+#include "kernels/recurrent.h"
 
 namespace sluice::kernels::cpu {
 
-class CpuBackend : public Backend {
+class CpuBackend : public Backend, public RecurrentOps {
  public:
   CpuBackend(IsaLevel level, int threads, bool repack);
 
@@ -51,6 +52,14 @@ class CpuBackend : public Backend {
 
   void add_rms_norm(TensorView out, const Residual& x, const RmsGain& norm) override;
 
+  void multiply(TensorView out, TensorView a, TensorView b) override;
+  void causal_conv(TensorView out, TensorView x, const CausalConv& conv, TensorView states,
+                   const StateBatch& batch) override;
+  void delta_rule(TensorView out, const DeltaInput& input, const DeltaRule& rule, TensorView states,
+                  const StateBatch& batch) override;
+  void selective_scan(TensorView out, const ScanInput& input, const SelectiveScan& scan, TensorView states,
+                      const StateBatch& batch) override;
+
  private:
   // Calls row(i) for each of `rows` rows of `width` elements, on all threads where that pays.
   void for_rows(int64_t rows, int64_t width, FunctionRef<void(int64_t)> row);
@@ -71,6 +80,7 @@ class CpuBackend : public Backend {
   IsaLevel level_;
   const KernelTable& kernels_;
   const PanelKernels& panel_kernels_;
+  const RecurrentKernels& recurrent_;
   bool repack_;
   PanelMemory panels_;
   ThreadPool pool_;

@@ -29,6 +29,8 @@ set(KERNEL_X86 avx2 avx512 avx512_vnni avx512_bf16 amx)
 
 set(KERNEL_PANELS scalar neon dotprod avx2 avx512_vnni amx) # the levels whose panels have kernels of their own
 
+set(KERNEL_RECURRENT scalar neon avx2 avx512) # those of layers that keep a state
+
 foreach(level IN ITEMS scalar ${KERNEL_ARM} ${KERNEL_X86})
   set(files ${CMAKE_SOURCE_DIR}/src/kernels/cpu/simd/level_${level}.cpp)
   if(NOT EXISTS ${files}) # panels alone
@@ -39,6 +41,9 @@ foreach(level IN ITEMS scalar ${KERNEL_ARM} ${KERNEL_X86})
   endif()
   if(level STREQUAL amx)
     list(APPEND files ${CMAKE_SOURCE_DIR}/src/kernels/cpu/panels/tiles_amx.cpp)
+  endif()
+  if(level IN_LIST KERNEL_RECURRENT)
+    list(APPEND files ${CMAKE_SOURCE_DIR}/src/kernels/cpu/recurrent/recurrent_${level}.cpp)
   endif()
   if((level IN_LIST KERNEL_ARM AND NOT CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64") OR
      (level IN_LIST KERNEL_X86 AND NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64"))

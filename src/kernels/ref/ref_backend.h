@@ -3,10 +3,11 @@
 #pragma once
 
 #include "kernels/backend.h"
+#include "kernels/recurrent.h"
 
 namespace sluice::kernels {
 
-class RefBackend : public Backend {
+class RefBackend : public Backend, public RecurrentOps {
  public:
   std::string name() const override { return "ref"; }
   bool supports_kv(DType) const override { return true; }
@@ -40,6 +41,14 @@ class RefBackend : public Backend {
   void route(TensorView ids, TensorView weights, TensorView logits, const Routing& routing) override;
   void moe_ffn(TensorView out, TensorView x, TensorView ids, TensorView weights,
                const ExpertBank& bank) override;
+
+  void multiply(TensorView out, TensorView a, TensorView b) override;
+  void causal_conv(TensorView out, TensorView x, const CausalConv& conv, TensorView states,
+                   const StateBatch& batch) override;
+  void delta_rule(TensorView out, const DeltaInput& input, const DeltaRule& rule, TensorView states,
+                  const StateBatch& batch) override;
+  void selective_scan(TensorView out, const ScanInput& input, const SelectiveScan& scan, TensorView states,
+                      const StateBatch& batch) override;
 };
 
 }  // namespace sluice::kernels

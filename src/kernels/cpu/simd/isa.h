@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "kernels/cpu/panels/kernels.h"
+#include "kernels/cpu/recurrent/kernels.h"
 #include "kernels/cpu/simd/kernel_table.h"
 
 namespace sluice::kernels::cpu {
@@ -18,6 +19,7 @@ struct IsaLevel {
   bool available;             // this machine and its system run it
   const KernelTable& (*table)();
   const PanelKernels& (*panels)();
+  const RecurrentKernels& (*recurrent)();
 };
 
 // Levels compiled into this program, "scalar" first.
