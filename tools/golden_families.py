@@ -33,6 +33,12 @@ GROUPED = dict(EXPERTS, n_routed_experts=4, n_shared_experts=1, n_group=2, topk_
 WINDOWS = dict(sliding_window=8, layer_types=["sliding_attention", "full_attention"])
 HEADS_ALIKE = dict(num_key_value_heads=UNSET)
 
+KINDS = dict(layer_types=["linear_attention", "full_attention", "linear_attention"], num_hidden_layers=3)
+DELTA = dict(KINDS, head_dim=16, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=12)
+SPACE = dict(mamba_n_heads=8, mamba_d_head=8, mamba_n_groups=2, mamba_d_state=12)
+PLAIN = dict(intermediate_size=UNSET, num_attention_heads=UNSET, num_key_value_heads=UNSET, max_position_embeddings=UNSET)
+SHARED = dict(EXPERTS, num_experts=4, shared_expert_intermediate_size=24)
+
 FAMILIES = {
     "afmoe": recipe("afmoe", **WINDOWS, **EXPERTS, num_experts=4, num_local_experts=4, num_shared_experts=1,
                     num_dense_layers=1, head_dim=8, global_attn_every_n_layers=2),
@@ -41,6 +47,7 @@ FAMILIES = {
     "aria": recipe("aria_text", moe_num_experts=4, moe_topk=2, moe_num_shared_experts=1),
     "baichuan": recipe("llama", export=twins.baichuan, num_key_value_heads=4),
     "bailing": recipe("glm4_moe", export=twins.bailing, **GROUPED, head_dim=8, use_qk_norm=True),
+    "bamba": recipe("bamba", **SPACE, attn_layer_indices=[1], num_hidden_layers=3),
     "biogpt": recipe("biogpt", **HEADS_ALIKE),
     "bitnet": recipe("bitnet"),
     "bloom": recipe("bloom", n_head=4, n_layer=2, **HEADS_ALIKE),
@@ -59,6 +66,10 @@ FAMILIES = {
     "exaone": recipe("llama", export=twins.exaone),
     "exaone4": recipe("exaone4", **WINDOWS, sliding_window_pattern=2),
     "falcon": recipe("falcon", new_decoder_architecture=True, num_kv_heads=2, **HEADS_ALIKE),
+    "falcon_h1": recipe("falcon_h1", **SPACE | dict(mamba_d_ssm=64), embedding_multiplier=2.0, lm_head_multiplier=0.5,
+                        mlp_multipliers=[0.9, 0.7], key_multiplier=0.8, attention_out_multiplier=0.9, attention_in_multiplier=1.1,
+                        ssm_multipliers=[0.9, 1.1, 0.8, 1.2, 0.7], ssm_in_multiplier=1.2, ssm_out_multiplier=0.6,
+                        mamba_rms_norm=True, mamba_norm_before_gate=False),
     "flint": recipe("flint", **WINDOWS, **EXPERTS, num_experts=4, shared_expert_intermediate_size=16, head_dim=8),
     "gemma": recipe("gemma3_text", **WINDOWS, head_dim=8, query_pre_attn_scalar=8),
     "gemma4": recipe("gemma4_text", **WINDOWS, head_dim=8, global_head_dim=16, hidden_size_per_layer_input=8,
@@ -74,8 +85,8 @@ FAMILIES = {
     "gptj": recipe("gptj", n_embd=32, n_layer=2, n_head=4, n_positions=64, rotary_dim=4, n_inner=48),
     "granite": recipe("granite", embedding_multiplier=6.0, residual_multiplier=0.4, attention_multiplier=0.3,
                       logits_scaling=2.0),
-    "granite_hybrid": recipe("granitemoehybrid", layer_types=["attention", "attention"], num_local_experts=4,
-                             num_experts_per_tok=2, shared_intermediate_size=24, position_embedding_type="rope", mamba_n_heads=8, mamba_d_head=8, mamba_n_groups=1,
+    "granite_hybrid": recipe("granitemoehybrid", **KINDS, **SPACE, num_local_experts=4,
+                             num_experts_per_tok=2, shared_intermediate_size=24, position_embedding_type="rope",
                              embedding_multiplier=6.0, residual_multiplier=0.4, attention_multiplier=0.3,
                              logits_scaling=2.0),
     "helium": recipe("helium", head_dim=8),
@@ -86,9 +97,18 @@ FAMILIES = {
                           attention_multiplier=0.3, logits_scaling=0.5),
     "internlm2": recipe("llama", export=twins.internlm2),
     "llama": recipe("llama"),
+    "jamba": recipe("jamba", num_hidden_layers=3, num_experts=4, num_experts_per_tok=2, attn_layer_period=3, attn_layer_offset=1,
+                    expert_layer_period=2, expert_layer_offset=0, mamba_d_state=12, mamba_dt_rank=4),
+    "kimi_linear": recipe("kimi_linear", **KINDS, moe_intermediate_size=16, num_experts_per_tok=2, num_local_experts=4, n_shared_experts=1,
+                          mlp_layer_types=["dense", "sparse", "sparse"], kv_lora_rank=16, qk_rope_head_dim=8, qk_nope_head_dim=8,
+                          v_head_dim=8, num_key_value_heads=4, linear_head_dim=12, linear_num_heads=4),
+    "lfm2": recipe("lfm2", layer_types=["conv", "full_attention", "conv"], num_hidden_layers=3, block_multiple_of=8),
+    "lfm2_moe": recipe("lfm2_moe", **EXPERTS, layer_types=["conv", "full_attention", "conv"], num_hidden_layers=3,
+                       num_experts=4, num_dense_layers=1, conv_bias=True),
     "llama4": recipe("llama4_text", intermediate_size_mlp=48, num_local_experts=4, num_experts_per_tok=1, head_dim=8,
                      interleave_moe_layer_step=2, attention_chunk_size=8,
                      layer_types=["chunked_attention", "full_attention"], no_rope_layers=[1, 0]),
+    "mamba2": recipe("mamba2", num_heads=8, head_dim=8, state_size=12, n_groups=2, **PLAIN),
     "minicpm": recipe("minicpm3", q_lora_rank=24, kv_lora_rank=16, qk_rope_head_dim=8, qk_nope_head_dim=8, v_head_dim=8,
                       num_key_value_heads=4),
     "minimax_m2": recipe("minimax_m2", num_local_experts=4, num_experts_per_tok=2, head_dim=8, rotary_dim=4),
@@ -97,7 +117,12 @@ FAMILIES = {
     "mpt": recipe("mpt", d_model=32, n_heads=4, n_layers=2, max_seq_len=64, **HEADS_ALIKE),
     "nanochat": recipe("nanochat"),
     "nemotron": recipe("nemotron", head_dim=8),
+    "nemotron_h": recipe("nemotron_h", **EXPERTS, layers_block_type=["linear_attention", "moe", "full_attention", "mlp"],
+                         num_hidden_layers=4, head_dim=8, ssm_state_size=12, mamba_num_heads=8, mamba_head_dim=8, n_groups=2, n_routed_experts=4,
+                         moe_shared_expert_intermediate_size=24, n_group=2, routed_scaling_factor=2.5),
     "olmo": recipe("olmo", clip_qkv=2.0),
+    "olmo_hybrid": recipe("olmo_hybrid", **KINDS, rope_parameters=None, linear_num_key_heads=2, linear_num_value_heads=4,
+                          linear_key_head_dim=8, linear_value_head_dim=12),
     "olmo2": recipe("olmo3", **WINDOWS),
     "olmoe": recipe("olmoe", num_experts=4, num_experts_per_tok=2),
     "openai_gpt": recipe("openai-gpt", n_embd=32, n_layer=2, n_head=4, n_positions=64),
@@ -110,6 +135,9 @@ FAMILIES = {
     "qwen": recipe("qwen2", export=twins.qwen, num_key_value_heads=4),
     "qwen2": recipe("qwen2"),
     "qwen3": recipe("qwen3", head_dim=8),
+    "qwen3_5": recipe("qwen3_5_text", **DELTA),
+    "qwen3_5_moe": recipe("qwen3_5_moe_text", **DELTA, **SHARED),
+    "qwen3_next": recipe("qwen3_next", **DELTA, **SHARED),
     "smollm3": recipe("smollm3", no_rope_layers=[1, 0]),
     "stablelm": recipe("stablelm", use_qkv_bias=True),
     "starcoder2": recipe("starcoder2", sliding_window=8),

@@ -27,11 +27,14 @@ class Reader {
  public:
   static Result<Reader> make(const models::Model& model, const PerplexityOptions& options) {
     const int blocks = (options.context + options.block_size - 1) / options.block_size;
-    const size_t groups = runtime::kv_groups(model.spec()).count();
+    const runtime::KvGroups kv = runtime::kv_groups(model.spec());
+    const size_t groups = kv.count();
     const std::vector<int> none(groups, 0);
-    Result<std::unique_ptr<runtime::ModelRunner>> runner = runtime::ModelRunner::make(
-        model, {options.block_size, options.kv_type, std::vector<int>(groups, blocks)},
-        {.host_blocks = none, .disk_blocks = none, .disk_folder = ""});
+    std::vector<int> sizes(groups, blocks);
+    if (kv.states) sizes[static_cast<size_t>(*kv.states)] = 1;
+    Result<std::unique_ptr<runtime::ModelRunner>> runner =
+        runtime::ModelRunner::make(model, {options.block_size, options.kv_type, sizes},
+                                   {.host_blocks = none, .disk_blocks = none, .disk_folder = ""});
     if (!runner) return runner.error();
     Reader reader;
     reader.runner_ = std::move(*runner);
@@ -42,8 +45,11 @@ class Reader {
   }
 
   void score(std::span<const Token> context, Perplexity& out) {
-    runtime::Batch batch(groups_);
-    const std::vector<std::span<const BlockId>> tables(static_cast<size_t>(groups_), table_);
+    const std::optional<runtime::StateGroup> states = runner_->memory().state_group();
+    runtime::Batch batch(groups_, states);
+    std::vector<std::span<const BlockId>> tables(static_cast<size_t>(groups_), table_);
+    const std::vector<BlockId> one_slot(table_.size(), BlockId{0});
+    if (states) tables[static_cast<size_t>(states->group)] = one_slot;
     batch.add(context, 0, tables);
     runner_->forward(batch);
     const auto size = static_cast<int>(context.size());

@@ -33,11 +33,24 @@ class Tally {
     add(mixer.out);
   }
   void add(const models::LatentWeights& mixer) {
-    for (const kernels::Weight* weight : {&mixer.query_down, &mixer.query_up, &mixer.latent_down, &mixer.out})
-      add(*weight);
+    add_all({&mixer.query_down, &mixer.query_up, &mixer.latent_down, &mixer.out});
     for (const kernels::Weight& weight : mixer.key_up) add(weight);
     for (const kernels::Weight& weight : mixer.value_up) add(weight);
   }
+  void add(const models::ShortConvWeights& mixer) { add_all({&mixer.in, &mixer.out}); }
+  void add(const models::DeltaWeights& mixer) {
+    add_all({&mixer.qkv, &mixer.gate_down, &mixer.gate, &mixer.decay_down, &mixer.decay, &mixer.beta,
+             &mixer.out});
+  }
+  void add(const models::StateSpaceWeights& mixer) { add_all({&mixer.in, &mixer.out}); }
+  void add(const models::ChannelScanWeights& mixer) {
+    add_all({&mixer.in, &mixer.parameters, &mixer.step, &mixer.out});
+  }
+  void add(const models::BesideWeights& mixer) {
+    add(mixer.attention);
+    add(mixer.scan);
+  }
+  void add(const models::NoWeights&) {}
   void add(const models::DenseWeights& ffn) {
     add(ffn.gate_up);
     add(ffn.down);
@@ -58,16 +71,25 @@ class Tally {
   }
 
  private:
+  void add_all(std::initializer_list<const kernels::Weight*> weights) {
+    for (const kernels::Weight* weight : weights) add(*weight);
+  }
+
   StepCost& cost_;
   double tokens_;
 };
 
+// Of a layer that reads keys.
 int query_heads(const models::LayerSpec& layer) {
-  return std::visit([](const auto& mixer) { return mixer.heads; }, layer.mixer);
+  if (const auto* both = std::get_if<models::AttentionBesideStateSpace>(&layer.mixer))
+    return both->attention.heads;
+  if (const auto* latent = std::get_if<models::LatentAttention>(&layer.mixer)) return latent->heads;
+  return std::get<models::Attention>(layer.mixer).heads;
 }
 
 void add_attention(StepCost& cost, const models::ModelSpec& spec, DType kv_type, const StepShape& shape) {
   const std::vector<models::LayerState> states = models::layer_states(spec);
+  cost.bytes += 2.0 * shape.sequences * static_cast<double>(models::state_bytes(states));  // read and written
   for (size_t i = 0; i < states.size(); ++i) {
     const models::PagedKv* read = models::kv_of(states, i);
     if (read == nullptr) continue;
@@ -78,7 +100,7 @@ void add_attention(StepCost& cost, const models::ModelSpec& spec, DType kv_type,
     const double mean_context = seen(shape.depth + (shape.tokens + 1) / 2.0);
     cost.attention_operations += 2.0 * shape.sequences * shape.tokens * query_heads(spec.layers[i]) *
                                  (kv.key_dim + kv.value_dim) * mean_context;
-    if (!std::holds_alternative<models::PagedKv>(states[i])) continue;
+    if (std::holds_alternative<models::KvOf>(states[i])) continue;
     const double context = seen(shape.depth + shape.tokens);
     cost.bytes += shape.sequences * context * static_cast<double>(kv.width()) * info(kv_type).block_bytes;
   }

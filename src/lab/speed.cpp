@@ -17,17 +17,18 @@ int largest(const std::vector<int>& values) {
   return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
 }
 
-// A model with sequences of its own: sequence s has the s-th run of blocks in every group.
+// A model with sequences of its own: sequence s has the s-th run of blocks in every group, and the s-th slot of states.
 class Track {
  public:
   static Result<std::unique_ptr<Track>> make(const models::Model& model, const SpeedOptions& options,
                                              int sequences, int positions) {
     const int blocks = (positions + options.block_size - 1) / options.block_size;
     auto track = std::unique_ptr<Track>(new Track(model, options, blocks));
-    const size_t groups = runtime::kv_groups(model.spec()).count();
-    const runtime::KvMemoryOptions memory{
-        options.block_size, options.kv_type,
-        std::vector<int>(groups, static_cast<int>(int64_t{blocks} * sequences))};
+    const runtime::KvGroups kv = runtime::kv_groups(model.spec());
+    const size_t groups = kv.count();
+    runtime::KvMemoryOptions memory{options.block_size, options.kv_type,
+                                    std::vector<int>(groups, static_cast<int>(int64_t{blocks} * sequences))};
+    if (kv.states) memory.blocks[static_cast<size_t>(*kv.states)] = sequences;
     const std::vector<int> none(groups, 0);
     Result<std::unique_ptr<runtime::ModelRunner>> runner = runtime::ModelRunner::make(
         model, memory, {.host_blocks = none, .disk_blocks = none, .disk_folder = ""});
@@ -42,10 +43,12 @@ class Track {
   void fill(int depth) {
     read_prompt(0, depth);
     const int used = (depth + options_.block_size - 1) / options_.block_size;
+    runtime::KvMemory& memory = runner_->memory();
     for (int sequence = 1; sequence < sequences_; ++sequence)
       for (int group = 0; group < groups_; ++group)
-        for (int i = 0; i < used; ++i)
-          runner_->memory().copy_block(group, BlockId{i}, BlockId{sequence * blocks_ + i});
+        for (int i = 0; i < (memory.is_state(group) ? std::min(used, 1) : used); ++i)
+          memory.copy_block(group, BlockId{i},
+                            memory.is_state(group) ? BlockId{sequence} : BlockId{sequence * blocks_ + i});
   }
 
   // Runs `tokens` positions of sequence 0 behind the first `begin`, in steps, with logits for the last one.
@@ -53,7 +56,7 @@ class Track {
     const int end = begin + tokens;
     for (int from = begin; from < end; from += options_.step_tokens) {
       const int count = std::min(options_.step_tokens, end - from);
-      runtime::Batch batch(groups_);
+      runtime::Batch batch(groups_, runner_->memory().state_group());
       add(batch, 0, from, count);
       runner_->forward(batch);
     }
@@ -63,7 +66,7 @@ class Track {
 
   // One token for each of the first `batch` sequences at this position.
   void write_token(int batch_size, int position) {
-    runtime::Batch batch(groups_);
+    runtime::Batch batch(groups_, runner_->memory().state_group());
     for (int sequence = 0; sequence < batch_size; ++sequence) add(batch, sequence, position, 1);
     runner_->forward(batch);
     std::vector<int32_t> rows(static_cast<size_t>(batch_size));
@@ -81,7 +84,10 @@ class Track {
     const int used = (begin + count + options_.block_size - 1) / options_.block_size;
     std::vector<BlockId> table;
     for (int i = 0; i < used; ++i) table.push_back(BlockId{sequence * blocks_ + i});
-    const std::vector<std::span<const BlockId>> tables(static_cast<size_t>(groups_), table);
+    std::vector<std::span<const BlockId>> tables(static_cast<size_t>(groups_), table);
+    const std::vector<BlockId> one_slot(table.size(), BlockId{sequence});
+    if (const auto states = runner_->memory().state_group())
+      tables[static_cast<size_t>(states->group)] = one_slot;
     batch.add(tokens, begin, tables);
   }
 

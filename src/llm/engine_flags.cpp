@@ -26,6 +26,27 @@ int group_blocks(const EngineFlags& flags, int window, int tokens) {
   return static_cast<int>(std::min<int64_t>(all, each * flags.max_seqs));
 }
 
+// A sequence holds at most so many states: what it starts from, the checkpoint before that, a border and its end.
+constexpr int kSlotsPerSequence = 4;
+// States take at most one part in this many of the memory that the process can still have.
+constexpr int64_t kShareForStates = 8;
+
+// Slots of states: as many as there is memory for, at least for one sequence, at most for all that run at once and a
+// checkpoint for each block of the KV cache. 0 where the model keeps none. REQUIRES: the KV cache has its size.
+int default_state_slots(const EngineFlags& flags, const models::ModelSpec& spec, int64_t bytes) {
+  const int64_t each = models::state_bytes(models::layer_states(spec));
+  if (each == 0) return 0;
+  const int64_t checkpoints = flags.prefix_cache ? flags.kv_tokens / flags.block_size : 0;
+  return static_cast<int>(std::clamp<int64_t>(bytes / kShareForStates / each, kSlotsPerSequence,
+                                              int64_t{kSlotsPerSequence} * flags.max_seqs + checkpoints));
+}
+
+// Slots of a lower tier: in the proportion of its positions to those of the device.
+int tier_slots(const EngineFlags& flags, int tokens) {
+  const int64_t share = int64_t{flags.state_slots} * tokens / std::max(1, flags.kv_tokens);
+  return tokens == 0 ? 0 : static_cast<int>(std::max<int64_t>(kSlotsPerSequence, share));
+}
+
 // As many positions as fit, at least one full context, at most one per sequence.
 int default_kv_tokens(const EngineFlags& flags, const models::ModelSpec& spec, int64_t free_bytes) {
   const int context = flags.context > 0 ? flags.context : spec.context;
@@ -99,10 +120,14 @@ Result<EngineFlags> resolve_defaults(EngineFlags flags, const models::Model& mod
   if (flags.block_size == 0) flags.block_size = gpu ? 64 : 16;
   if (!flags.kv_type) flags.kv_type = gpu ? DType::BF16 : DType::F16;
   if (Status status = check_kv_type(*flags.kv_type, *model.backend); !status) return status.error();
-  if (gpu && flags.kv_tokens > 0) return flags;
-  Result<int> tokens = gpu ? card_kv_tokens(flags, model) : host_kv_tokens(flags, model);
-  if (!tokens) return tokens.error();
-  flags.kv_tokens = *tokens;
+  if (!gpu || flags.kv_tokens == 0) {
+    Result<int> tokens = gpu ? card_kv_tokens(flags, model) : host_kv_tokens(flags, model);
+    if (!tokens) return tokens.error();
+    flags.kv_tokens = *tokens;
+  }
+  if (flags.state_slots == 0)
+    flags.state_slots =
+        default_state_slots(flags, model.spec(), memory_room(model.files.tensors.total_bytes()).bytes);
   return flags;
 }
 
@@ -136,6 +161,10 @@ void EngineFlags::declare(OptionSet& options) {
   options
       .add(kv_tokens, "kv-tokens", "positions of the KV cache in all; 0: by the memory this process may have")
       .within(0, 1 << 28);
+  options
+      .add(state_slots, "state-slots",
+           "states that the KV cache holds, of layers that keep one per sequence; 0: by the memory")
+      .within(0, 1 << 20);
   declare_kv_type(options, kv_type,
                   "type of the KV cache; auto: f16, on a GPU bf16; fp8 (e4m3): on a GPU only");
   options.add(gpu_memory, "gpu-memory", "share of a GPU's memory to use in all").within(0.05, 1);
@@ -207,21 +236,28 @@ Result<EngineSetup> make_setup(const EngineFlags& flags, const models::ModelSpec
   s.end_tokens = end_tokens;
   if (Status status = sched::validate(s); !status) return status.error();
 
-  const std::vector<int> windows = runtime::kv_groups(spec).windows;
+  const runtime::KvGroups groups = runtime::kv_groups(spec);
   setup.kv_manager.block_size = flags.block_size;
   setup.kv_manager.prefix_cache = flags.prefix_cache && flags.kv_cache;
   setup.kv_manager.model = fmt::format("{}/{}/{}", identity, name(*flags.kv_type), flags.block_size);
   setup.executor.memory = {.block_size = flags.block_size, .type = *flags.kv_type, .blocks = {}};
   setup.executor.tiers.disk_folder = flags.disk_folder;
-  for (int window : windows) {
+  for (int window : groups.windows) {
     kv::KvGroup group{.window = window, .blocks = {}};
     group.blocks = {group_blocks(flags, window, setup.kv_tokens),
                     group_blocks(flags, window, flags.swap_tokens),
                     group_blocks(flags, window, flags.disk_tokens)};
+    setup.kv_manager.groups.push_back(group);
+  }
+  if (groups.states)
+    setup.kv_manager.groups.push_back(
+        {.holds = kv::KvGroup::Holds::State,
+         .blocks = {std::max(flags.state_slots, kSlotsPerSequence), tier_slots(flags, flags.swap_tokens),
+                    tier_slots(flags, flags.disk_tokens)}});
+  for (const kv::KvGroup& group : setup.kv_manager.groups) {
     setup.executor.memory.blocks.push_back(group.blocks[0]);
     setup.executor.tiers.host_blocks.push_back(group.blocks[1]);
     setup.executor.tiers.disk_blocks.push_back(group.blocks[2]);
-    setup.kv_manager.groups.push_back(group);
   }
   setup.executor.eos_tokens = std::move(end_tokens);
   setup.executor.warm_up = {flags.max_step_tokens, flags.max_seqs};

@@ -25,8 +25,9 @@ struct EngineFlags {
   int max_step_tokens = 0;
   std::optional<double> target_tbt;  // milliseconds; 0: any
   int block_size = 0;
-  int context = 0;    // 0: what the model was made for
-  int kv_tokens = 0;  // 0: by the context and the machine's memory
+  int context = 0;      // 0: what the model was made for
+  int kv_tokens = 0;    // 0: by the context and the machine's memory
+  int state_slots = 0;  // 0: by the machine's memory
   int swap_tokens = 0;
   int disk_tokens = 0;
   std::string disk_folder = "/var/tmp";

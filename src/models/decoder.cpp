@@ -159,7 +159,10 @@ struct Decoder::LayerRun {
         index(number),
         layer(owner.spec_.layers[number]),
         w(owner.weights_.layers[number]),
-        context{owner.backend_, owner.scratch_, owner.spec_, input.batch, input.kv[number], owner.angles_},
+        context{owner.backend_,    owner.scratch_,
+                owner.spec_,       input.batch,
+                input.kv[number],  owner.angles_,
+                input.state_batch, number < input.states.size() ? input.states[number] : TensorView()},
         x(stream),
         normed(owner.scratch_.get(Buffer::Normed, stream.dim(0), owner.spec_.dim)),
         branch(owner.scratch_.get(Buffer::Branch, stream.dim(0), owner.spec_.dim)) {}
@@ -200,9 +203,14 @@ struct Decoder::LayerRun {
   void run_pre_norm(const StepInput& input) {
     const bool sandwich = layer.wiring == Wiring::Sandwich;
     enter();
+    if (std::holds_alternative<NoMixer>(layer.mixer)) {
+      feed(normed);
+      return leave();
+    }
     mix(normed);
     if (index + 1 == decoder.spec_.layers.size() && input.rows) decoder.drop_rows(*input.rows, x, branch);
     if (x.dim(0) == 0) return;
+    if (std::holds_alternative<NoFfn>(layer.ffn)) return leave();
     normed = normed.rows(0, x.dim(0));
     if (sandwich) norm_branch(w.mixer_post_norm);
     decoder.add_norm(normed, x, branch, w.ffn_norm);

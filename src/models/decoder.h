@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/recurrent.h"
 #include "models/loading/weights.h"
 #include "models/scratch.h"
 #include "models/spec.h"
@@ -16,6 +17,9 @@ struct StepInput {
   std::span<const Token> tokens;         // [n]; each < vocab
   const kernels::RaggedBatch& batch;     // of the same n tokens
   std::span<const kernels::PagedKv> kv;  // per layer; a layer that reads another's KV has that one's
+  std::span<const TensorView>
+      states{};  // per layer [slots, elements]; empty views, or none, where none keeps any
+  kernels::StateBatch state_batch{};  // of the same sequences, where a layer keeps a state
   // The only rows that hidden() will be asked for, ascending; absent: any. The last layer computes no more than these once
   // their keys and values are stored: of a long prompt one row in thousands is wanted.
   std::optional<std::span<const int32_t>> rows{};

@@ -82,8 +82,34 @@ struct DescribeMixer {
         "latent_attention({} heads, latent {} + {} rotated, query latent {}, keys {} + {}, values {}, rope "
         "[{}])",
         m.heads, m.latent, m.rope_dim, m.q_latent, m.nope_dim, m.rope_dim, m.value_dim,
-        spec.ropes[static_cast<size_t>(m.rope)].note);
+        m.rope >= 0 ? spec.ropes[static_cast<size_t>(m.rope)].note : "none");
   }
+
+  std::string operator()(const ShortConv& m) const {
+    return fmt::format("short_convolution({} taps)", m.taps);
+  }
+  std::string operator()(const GatedDelta& m) const {
+    return fmt::format(
+        "gated_delta_rule({} keys x {}, {} values x {}, {} taps{}{}, {} gate)", m.key_heads, m.key_dim,
+        m.value_heads, m.value_dim, m.taps, m.channel_decay ? ", a decay per channel" : "",
+        m.gate_latent > 0 ? fmt::format(", gates through {}", m.gate_latent) : "", name(m.gate));
+  }
+  std::string operator()(const StateSpace& m) const {
+    const char* norm = m.norm == StateSpace::Norm::None        ? "no norm"
+                       : m.norm == StateSpace::Norm::AfterGate ? "normed behind its gate"
+                                                               : "normed before its gate";
+    return fmt::format("state_space({} heads x {}, {} groups, state {}, {} taps, {})", m.heads, m.head_dim,
+                       m.groups, m.state_dim, m.taps, norm);
+  }
+  std::string operator()(const ChannelScan& m) const {
+    return fmt::format("channel_state_space({} channels, state {}, {} taps, steps through {}{})", m.inner,
+                       m.state_dim, m.taps, m.step_rank, m.norms ? ", normed" : "");
+  }
+  std::string operator()(const AttentionBesideStateSpace& m) const {
+    return fmt::format("({:g} * {} + {:g} * {})", m.attention_scale, (*this)(m.attention), m.scan_scale,
+                       (*this)(m.scan));
+  }
+  std::string operator()(const NoMixer&) const { return ""; }
 };
 
 struct DescribeFfn {
@@ -107,6 +133,7 @@ struct DescribeFfn {
     return text;
   }
   std::string operator()(const XieluFfn& f) const { return fmt::format("ffn(xielu, inner {})", f.inner); }
+  std::string operator()(const NoFfn&) const { return ""; }
 };
 
 std::string describe_layer(const ModelSpec& spec, const LayerSpec& layer) {
@@ -119,6 +146,7 @@ std::string describe_layer(const ModelSpec& spec, const LayerSpec& layer) {
   if (layer.scaled) end += "  x *= scale\n";
   const std::string plus =
       spec.residual_scale == 1.0f ? "x +=" : fmt::format("x += {:g} *", spec.residual_scale);
+  if (mixer.empty() || ffn.empty()) return fmt::format("  {} {}{} of norm(x)\n", plus, mixer, ffn) + end;
   switch (layer.wiring) {
     case Wiring::PreNorm:
       return fmt::format("  {} {} of norm(x)\n  {} {} of norm(x)\n", plus, mixer, plus, ffn) + end;

@@ -118,4 +118,19 @@ void use_sandwich(ModelSpec& spec);
 // window, and have feed-forwards of twice the width where use_double_wide_mlp says so.
 void share_last_kv(Config& config, ModelSpec& spec);
 
+// -- layers that keep a state
+
+// What each layer is: layer_types, or another name of it. In GGUF files a layer without key-value heads is `recurrent`, the
+// others are "full_attention"; the count of the others becomes the config's.
+std::vector<std::string> layer_kinds(Config& config, std::string_view recurrent);
+
+// Linear attention as Qwen's configs (linear_num_key_heads, ...) or GGUF's ssm keys have it.
+GatedDelta gated_delta(Config& config);
+
+// Mamba 2 as Bamba's configs (mamba_n_heads, ...), or GGUF's ssm keys have it, in a model of this width.
+StateSpace state_space(Config& config, int dim);
+
+// Records a problem where a convolution cannot have so many taps.
+void check_taps(Config& config, int taps);
+
 }  // namespace sluice::models

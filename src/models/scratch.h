@@ -26,6 +26,12 @@ enum class Buffer : uint8_t {
   Latent,
   LatentQuery,
   LatentOut,  // latent attention
+  MixerIn,
+  Mixed,
+  MixerGate,
+  MixerLatent,
+  Decay,
+  Beta,  // mixers with a state
   GateUp,
   Inner,
   Activated,

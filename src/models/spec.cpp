@@ -21,6 +21,24 @@ struct MixerSize {
     const int64_t up = int64_t{m.latent} * m.heads * (m.nope_dim + m.value_dim);
     return query + dim * (m.latent + m.rope_dim) + up + int64_t{m.heads} * m.value_dim * dim;
   }
+  int64_t operator()(const ShortConv& m) const { return 4 * dim * dim + m.taps * dim; }
+  int64_t operator()(const GatedDelta& m) const {
+    const int64_t decays = m.channel_decay ? m.value_heads * m.key_dim : m.value_heads;
+    const int64_t gates =
+        m.gate_latent > 0 ? m.gate_latent * (2 * dim + m.values() + decays) : dim * (m.values() + decays);
+    return m.channels() * (dim + m.taps) + gates + dim * m.value_heads + m.values() * dim;
+  }
+  int64_t operator()(const StateSpace& m) const {
+    return dim * (m.inner() + m.channels() + m.heads) + m.channels() * m.taps + m.inner() * dim;
+  }
+  int64_t operator()(const ChannelScan& m) const {
+    const int64_t made = m.step_rank + 2 * m.state_dim;
+    return int64_t{m.inner} * (3 * dim + m.taps + made + m.step_rank + m.state_dim);
+  }
+  int64_t operator()(const AttentionBesideStateSpace& m) const {
+    return (*this)(m.attention) + (*this)(m.scan);
+  }
+  int64_t operator()(const NoMixer&) const { return 0; }
 };
 
 struct FfnSize {
@@ -33,6 +51,7 @@ struct FfnSize {
     return expert * (active ? f.routing.used : f.routing.experts) + shared + dim * f.routing.experts;
   }
   int64_t operator()(const XieluFfn& f) const { return dim * f.inner * 2; }
+  int64_t operator()(const NoFfn&) const { return 0; }
 };
 
 int64_t layer_parameters(const ModelSpec& spec, bool active) {
@@ -53,6 +72,7 @@ const Rope* changing_rope(const ModelSpec& spec) {
 namespace {
 
 struct StateOf {
+  int64_t dim;
   LayerState operator()(const Attention& mixer) const {
     if (mixer.kv_from >= 0) return KvOf{mixer.kv_from};
     return PagedKv{.kv_heads = mixer.kv_heads,
@@ -66,6 +86,32 @@ struct StateOf {
                    .value_dim = latent.latent,
                    .value_in_key = true};
   }
+  // The convolution's last inputs, then what the scan keeps.
+  LayerState operator()(const ShortConv& m) const { return Recurrent{{(m.taps - 1) * dim}}; }
+  LayerState operator()(const GatedDelta& m) const {
+    return Recurrent{{(m.taps - 1) * m.channels() + m.values() * m.key_dim}};
+  }
+  LayerState operator()(const StateSpace& m) const {
+    return Recurrent{{(m.taps - 1) * m.channels() + m.inner() * m.state_dim}};
+  }
+  LayerState operator()(const ChannelScan& m) const {
+    return Recurrent{{int64_t{m.inner} * (m.taps - 1 + m.state_dim)}};
+  }
+  LayerState operator()(const AttentionBesideStateSpace& m) const {
+    return KvAndState{std::get<PagedKv>((*this)(m.attention)), std::get<Recurrent>((*this)(m.scan))};
+  }
+  LayerState operator()(const NoMixer&) const { return NoState{}; }
+};
+
+struct KindOf {
+  std::string_view operator()(const ShortConv&) const { return "a short convolution"; }
+  std::string_view operator()(const GatedDelta&) const { return "gated delta-rule attention"; }
+  std::string_view operator()(const StateSpace&) const { return "a state space (Mamba 2)"; }
+  std::string_view operator()(const ChannelScan&) const { return "a state space (Mamba 1)"; }
+  std::string_view operator()(const AttentionBesideStateSpace&) const {
+    return "attention beside a state space (Mamba 2)";
+  }
+  std::string_view operator()(const auto&) const { return ""; }
 };
 
 }  // namespace
@@ -77,19 +123,30 @@ int64_t Recurrent::elements() const {
 std::vector<LayerState> layer_states(const ModelSpec& spec) {
   std::vector<LayerState> states;
   states.reserve(spec.layers.size());
-  for (const LayerSpec& layer : spec.layers) states.push_back(std::visit(StateOf{}, layer.mixer));
+  for (const LayerSpec& layer : spec.layers) states.push_back(std::visit(StateOf{spec.dim}, layer.mixer));
   return states;
 }
 
 const PagedKv* kv_of(std::span<const LayerState> states, size_t layer) {
   if (const auto* other = std::get_if<KvOf>(&states[layer])) layer = static_cast<size_t>(other->layer);
+  if (const auto* both = std::get_if<KvAndState>(&states[layer])) return &both->kv;
   return std::get_if<PagedKv>(&states[layer]);
+}
+
+const Recurrent* recurrent_of(const LayerState& state) {
+  if (const auto* both = std::get_if<KvAndState>(&state)) return &both->state;
+  return std::get_if<Recurrent>(&state);
+}
+
+std::string_view recurrent_kind(const LayerSpec& layer) {
+  return std::visit(KindOf{}, layer.mixer);
 }
 
 int64_t kv_bytes_per_token(std::span<const LayerState> states, DType kv_type) {
   int64_t elements = 0;
-  for (const LayerState& state : states)
-    if (const auto* kv = std::get_if<PagedKv>(&state)) elements += kv->width();
+  for (size_t i = 0; i < states.size(); ++i)
+    if (!std::holds_alternative<KvOf>(states[i]))
+      if (const PagedKv* kv = kv_of(states, i)) elements += kv->width();
   return row_bytes(kv_type, elements);
 }
 
@@ -100,7 +157,7 @@ int64_t kv_bytes_per_token(const ModelSpec& spec, DType kv_type) {
 int64_t state_bytes(std::span<const LayerState> states) {
   int64_t elements = 0;
   for (const LayerState& state : states)
-    if (const auto* recurrent = std::get_if<Recurrent>(&state)) elements += recurrent->elements();
+    if (const Recurrent* recurrent = recurrent_of(state)) elements += recurrent->elements();
   return elements * static_cast<int64_t>(sizeof(float));
 }
 

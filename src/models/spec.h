@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -74,7 +76,9 @@ struct Attention {
   float alibi = 0.0f;  // largest bias of the linear position slopes; 0: none
   float alibi_scale = 1.0f;
   AttentionTemperature temperature;
-  int kv_from = -1;  // another layer whose keys and values this one reads; -1: its own
+  int kv_from = -1;          // another layer whose keys and values this one reads; -1: its own
+  float input_scale = 1.0f;  // factor on q, k and v ...
+  float key_scale = 1.0f;    // ... and on k once more
 };
 
 // Attention over a compressed latent: per token one vector [latent + rope_dim] shared by all heads is cached.
@@ -91,11 +95,82 @@ struct LatentAttention {
   AttentionTemperature temperature;
 };
 
+// out(c * conv(b * x)), where b, c and x are the parts of in(input), each of the model's width.
+struct ShortConv {
+  int taps = 3;
+};
+
+// Linear attention by the gated delta rule (kernels::DeltaRule) over convolved queries, keys and values; its heads are
+// normed, multiplied by a gate and projected.
+struct GatedDelta {
+  int key_heads = 0;
+  int value_heads = 0;
+  int key_dim = 0;
+  int value_dim = 0;
+  int taps = 4;
+  bool tiled = false;          // value head h has key head h % key_heads
+  bool channel_decay = false;  // a decay for each key channel
+  float beta_scale = 1.0f;
+  int gate_latent = 0;  // gate and decay are made through so many numbers; 0: straight
+  Activation gate = Activation::Silu;
+  float norm_eps = 1e-6f;
+
+  int64_t keys() const { return int64_t{key_heads} * key_dim; }
+  int64_t values() const { return int64_t{value_heads} * value_dim; }
+  int64_t channels() const { return 2 * keys() + values(); }  // convolved
+};
+
+// Mamba 2: one matrix makes a gate, what is convolved (x, b and c) and the steps of a selective scan.
+struct StateSpace {
+  enum class Norm : uint8_t {
+    None,       // gate alone
+    AfterGate,  // norm(gate * y)
+    BeforeGate  // gate * norm(y)
+  };
+  int heads = 0;
+  int head_dim = 0;
+  int groups = 1;
+  int state_dim = 0;
+  int taps = 4;
+  float least_step = 0.0f;
+  float largest_step = std::numeric_limits<float>::infinity();
+  Norm norm = Norm::AfterGate;
+  int norm_groups = 1;
+  float norm_eps = 1e-5f;
+  float input_scale = 1.0f;        // factor on all that the matrix makes, ...
+  std::vector<float> part_scales;  // ... and on gate, x, b, c and steps; empty: 1
+
+  int64_t inner() const { return int64_t{heads} * head_dim; }
+  int64_t channels() const { return inner() + int64_t{2} * groups * state_dim; }  // convolved
+};
+
+// Mamba 1: a scan of single channels, whose steps, b and c are made from what was convolved.
+struct ChannelScan {
+  int inner = 0;
+  int state_dim = 0;
+  int step_rank = 0;
+  int taps = 4;
+  bool norms = false;  // of steps, b and c
+};
+
+// Attention and a state space side by side, of the same input, added up.
+struct AttentionBesideStateSpace {
+  Attention attention;
+  StateSpace scan;
+  float attention_scale = 1.0f;
+  float scan_scale = 1.0f;
+};
+
+struct NoMixer {};  // the layer is its feed-forward alone: x += ffn(norm x)
+struct NoFfn {};    // the layer is its mixer alone: x += mixer(norm x)
+
 struct DenseFfn {
   int inner = 0;
   Activation activation = Activation::Silu;
   bool gated = true;
   bool norm_inner = false;  // a norm before the down matrix
+  float gate_scale = 1.0f;  // factor on the gate before its activation
+  float scale = 1.0f;       // factor on what it gives
 };
 
 struct MoeFfn {
@@ -134,8 +209,10 @@ enum class Wiring : uint8_t {
 };
 
 struct LayerSpec {
-  std::variant<Attention, LatentAttention> mixer;
-  std::variant<DenseFfn, MoeFfn, XieluFfn> ffn;
+  std::variant<Attention, LatentAttention, ShortConv, GatedDelta, StateSpace, ChannelScan,
+               AttentionBesideStateSpace, NoMixer>
+      mixer;
+  std::variant<DenseFfn, MoeFfn, XieluFfn, NoFfn> ffn;
   Wiring wiring = Wiring::PreNorm;
   bool scaled = false;  // x leaves the layer multiplied by a factor that the file holds
 };
@@ -202,11 +279,20 @@ struct Recurrent {             // one state of f32, however long the sequence is
 
   int64_t elements() const;
 };
-using LayerState = std::variant<PagedKv, KvOf, Recurrent>;
+struct KvAndState {
+  PagedKv kv;
+  Recurrent state;
+};
+struct NoState {};  // nothing at all
+using LayerState = std::variant<PagedKv, KvOf, Recurrent, KvAndState, NoState>;
 
 std::vector<LayerState> layer_states(const ModelSpec&);
-// What the layer reads, its own or another's; null where it has a state.
+// What the layer reads, its own or another's; null where it reads none.
 const PagedKv* kv_of(std::span<const LayerState> states, size_t layer);
+// Null where it keeps none.
+const Recurrent* recurrent_of(const LayerState& state);
+// What the mixer is called, where it keeps a state; empty where it keeps none.
+std::string_view recurrent_kind(const LayerSpec& layer);
 
 // Of one position in all layers; a layer that reads another's counts nothing.
 int64_t kv_bytes_per_token(std::span<const LayerState> states, DType kv_type);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "request/block_tables.h"
+
 namespace sluice::runtime {
 
 void Batch::clear() {
@@ -9,11 +11,23 @@ void Batch::clear() {
   positions_.clear();
   rope_lengths_.clear();
   query_begin_.assign(1, 0);
+  states_from_.clear();
+  save_begin_.assign(1, 0);
+  saves_.clear();
   for (Table& table : tables_) {
     table.blocks.clear();
     table.ends.clear();
     table.width = 0;
   }
+}
+
+void Batch::add_states(std::span<const BlockId> table, int begin, int end) {
+  const int size = states_->block_size;
+  const auto slots = request::StateSlots::of(table, begin, end, size);
+  states_from_.push_back(slots.from == request::kNoBlock ? -1 : slots.from.value);
+  if (slots.border != request::kNoBlock) saves_.push_back({end / size * size - begin, slots.border.value});
+  if (slots.end != request::kNoBlock) saves_.push_back({end - begin, slots.end.value});
+  save_begin_.push_back(static_cast<int32_t>(saves_.size()));
 }
 
 void Batch::add(std::span<const Token> tokens, int begin, std::span<const std::span<const BlockId>> tables,
@@ -30,6 +44,8 @@ void Batch::add(std::span<const Token> tokens, int begin, std::span<const std::s
     table.ends.push_back(table.blocks.size());
     table.width = std::max(table.width, tables[group].size());
   }
+  if (states_)
+    add_states(tables[static_cast<size_t>(states_->group)], begin, begin + static_cast<int>(tokens.size()));
 }
 
 kernels::RaggedBatch Batch::view() {

@@ -1,18 +1,27 @@
 // The arrays of one forward pass, made from the work of a step.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/ids.h"
 #include "kernels/backend.h"
+#include "kernels/recurrent.h"
 
 namespace sluice::runtime {
+
+// The group of block tables whose entries are slots of states (request::StateSlots).
+struct StateGroup {
+  int group = 0;
+  int block_size = 16;
+};
 
 // Made once and cleared for each pass, so that its arrays keep their memory.
 class Batch {
  public:
-  explicit Batch(int groups) : tables_(static_cast<size_t>(groups)) {}
+  explicit Batch(int groups, std::optional<StateGroup> states = {})
+      : tables_(static_cast<size_t>(groups)), states_(states) {}
 
   void clear();
   // Tokens at positions [begin, begin + tokens.size()) of a sequence; `tables` has its blocks per group, `rope_length` is
@@ -25,6 +34,11 @@ class Batch {
   std::span<const Token> tokens() const { return tokens_; }
   // Valid until the next add() or clear().
   kernels::RaggedBatch view();
+  // The same sequences, where one of the groups holds states.
+  kernels::StateBatch state_view() const {
+    if (!states_) return {};
+    return {query_begin_, states_from_, save_begin_, saves_};
+  }
 
  private:
   struct Table {
@@ -37,6 +51,11 @@ class Batch {
   std::vector<int32_t> positions_, rope_lengths_, query_begin_{0};
   std::vector<Table> tables_;  // per group
   std::vector<kernels::RaggedBatch::BlockTable> views_;
+  void add_states(std::span<const BlockId> table, int begin, int end);
+
+  std::optional<StateGroup> states_;
+  std::vector<int32_t> states_from_, save_begin_{0};
+  std::vector<kernels::StateBatch::Save> saves_;
 };
 
 }  // namespace sluice::runtime

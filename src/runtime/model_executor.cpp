@@ -40,6 +40,8 @@ Status can_contrast(const models::ModelSpec& model, const models::ModelSpec& ama
     return Error{ErrorCode::Unsupported, "the amateur's rope changes at other lengths than the model's"};
   if (kv_groups(amateur).windows != kv_groups(model).windows)
     return Error{ErrorCode::Unsupported, "the amateur's attention windows differ from the model's"};
+  if (kv_groups(amateur).states != kv_groups(model).states)
+    return Error{ErrorCode::Unsupported, "only one of amateur and model has layers that keep a state"};
   return {};
 }
 

@@ -19,7 +19,12 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::make(const models::Model& mode
 
 void ModelRunner::forward(Batch& batch, std::optional<std::span<const int32_t>> rows) {
   const kernels::RaggedBatch view = batch.view();
-  decoder_.forward({.tokens = batch.tokens(), .batch = view, .kv = memory_.layers(), .rows = rows});
+  decoder_.forward({.tokens = batch.tokens(),
+                    .batch = view,
+                    .kv = memory_.layers(),
+                    .states = memory_.states(),
+                    .state_batch = batch.state_view(),
+                    .rows = rows});
 }
 
 void ModelRunner::read(std::span<const int32_t> rows, Wanted wanted, Rows& out) {

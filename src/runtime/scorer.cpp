@@ -14,7 +14,9 @@ constexpr size_t kScoredAtOnce = 64;  // bounds the logits on the device
 
 KvMemoryOptions memory_options(const models::ModelSpec& spec, int capacity, DType type) {
   KvMemoryOptions options{.block_size = kBlockSize, .type = type};
-  options.blocks.assign(kv_groups(spec).count(), (capacity + kBlockSize - 1) / kBlockSize);
+  const KvGroups groups = kv_groups(spec);
+  options.blocks.assign(groups.count(), (capacity + kBlockSize - 1) / kBlockSize);
+  if (groups.states) options.blocks[static_cast<size_t>(*groups.states)] = 1;
   return options;
 }
 
@@ -62,10 +64,17 @@ Result<std::vector<float>> Scorer::run(std::span<const Token> added, bool all) {
   const std::vector<int32_t> query_begin{0, run};
   std::vector<kernels::RaggedBatch::BlockTable> tables;
   for (const std::vector<int32_t>& table : tables_) tables.push_back({table, static_cast<int>(table.size())});
+  const std::vector<int32_t> state_from{length_ > 0 ? 0 : -1}, save_begin{0, 1};
+  const kernels::StateBatch::Save save{run, 0};
   const kernels::RaggedBatch batch{query_begin, positions, tables, rope_lengths};
   std::vector<int32_t> rows(static_cast<size_t>(all ? count : 1));
   std::iota(rows.begin(), rows.end(), all ? run - count : run - 1);
-  decoder_.forward({.tokens = tokens, .batch = batch, .kv = memory_.layers(), .rows = rows});
+  decoder_.forward({.tokens = tokens,
+                    .batch = batch,
+                    .kv = memory_.layers(),
+                    .states = memory_.states(),
+                    .state_batch = {query_begin, state_from, save_begin, {&save, 1}},
+                    .rows = rows});
   const auto vocab = static_cast<size_t>(model_.spec().vocab);
   std::vector<float> logits(rows.size() * vocab);
   for (size_t begin = 0; begin < rows.size(); begin += kScoredAtOnce) {

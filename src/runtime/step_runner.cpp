@@ -13,7 +13,7 @@ constexpr int64_t kPaddingTokens = 512;  // of one forward pass; more padding ta
 }  // namespace
 
 StepRunner::StepRunner(std::unique_ptr<ModelRunner> runner, std::span<const int> blocks)
-    : runner_(std::move(runner)), batch_(static_cast<int>(blocks.size())) {
+    : runner_(std::move(runner)), batch_(static_cast<int>(blocks.size()), runner_->memory().state_group()) {
   for (const int count : blocks) spare_.push_back(BlockId{count});
 }
 
@@ -108,7 +108,7 @@ void StepRunner::add_padding(Batch& batch, int64_t tokens) const {
 
 void StepRunner::pad(int64_t tokens) {
   for (int64_t beyond = tokens - kPaddingTokens; beyond > 0; beyond -= kPaddingTokens) {
-    Batch batch(static_cast<int>(spare_.size()));
+    Batch batch(static_cast<int>(spare_.size()), runner_->memory().state_group());
     add_padding(batch, std::min(beyond, kPaddingTokens));
     runner_->forward(batch);
   }

@@ -17,7 +17,8 @@ struct Trial {
   Batch batch;
   OverlappedStepRunner::SampleBatch to_sample;
 
-  Trial(const WarmUp& warm, int sequences, int tokens) : batch(static_cast<int>(warm.blocks.size())) {
+  Trial(const WarmUp& warm, int sequences, int tokens)
+      : batch(static_cast<int>(warm.blocks.size()), warm.runner.memory().state_group()) {
     const int longest = tokens - (sequences - 1) * (tokens / sequences);
     const int block_size = warm.runner.memory().block_size();
     std::vector<std::vector<BlockId>> rows;

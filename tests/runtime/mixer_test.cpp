@@ -16,7 +16,7 @@ struct Surroundings {
     spec.dim = 4;
     batch.positions = positions;
   }
-  LayerContext context() { return {*backend, scratch, spec, batch, kv, {}}; }
+  LayerContext context() { return {*backend, scratch, spec, batch, kv, {}, states}; }
 
   std::vector<int32_t> positions;
   std::unique_ptr<kernels::Backend> backend = kernels::make_ref_backend();
@@ -24,6 +24,7 @@ struct Surroundings {
   ModelSpec spec;
   kernels::RaggedBatch batch;
   kernels::PagedKv kv;
+  kernels::StateBatch states;
 };
 
 HostTensor tensor(std::initializer_list<int64_t> shape, const std::vector<float>& values) {

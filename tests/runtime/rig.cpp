@@ -64,8 +64,13 @@ Rig::Rig(const RigOptions& options) {
                                        .queue = {},
                                        .vocab = model->spec().vocab};
   engine_options.scheduler.end_tokens = options.end_tokens;
-  for (int window : kv_groups(model->spec()).windows) {
+  const KvGroups groups = kv_groups(model->spec());
+  for (int window : groups.windows)
     engine_options.kv_manager.groups.push_back({.window = window, .blocks = options.blocks});
+  if (groups.states)
+    engine_options.kv_manager.groups.push_back(
+        {.holds = kv::KvGroup::Holds::State, .blocks = options.blocks});
+  for (size_t i = 0; i < groups.count(); ++i) {
     executor_options.memory.blocks.push_back(options.blocks[0]);
     executor_options.tiers.host_blocks.push_back(options.blocks[1]);
     executor_options.tiers.disk_blocks.push_back(options.blocks[2]);

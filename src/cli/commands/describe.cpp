@@ -51,6 +51,8 @@ class DescribeCommand : public Command {
     fmt::print("# context {} tokens, KV {} per token in f16, {} in f32\n", spec.context,
                bytes_text(models::kv_bytes_per_token(spec, DType::F16)),
                bytes_text(models::kv_bytes_per_token(spec, DType::F32)));
+    if (const int64_t state = models::state_bytes(models::layer_states(spec)); state > 0)
+      fmt::print("# state {} per sequence in f32\n", bytes_text(state));
     return kSuccess;
   }
 

@@ -63,6 +63,46 @@ class SheetBuilder {
     sheet_.operations += 5;
   }
 
+  void add_mixer(const models::ShortConv& m) {
+    matrix("mixer input", 3 * dim_ * dim_);
+    matrix("mixer output", dim_ * dim_);
+    sheet_.elementwise += (m.taps + 4) * dim_;
+    sheet_.operations += 3;
+  }
+  void add_mixer(const models::GatedDelta& m) {
+    const auto values = double(m.values()), channels = double(m.channels());
+    const double decays = m.channel_decay ? double(m.value_heads) * m.key_dim : m.value_heads;
+    matrix("mixer input", dim_ * channels);
+    matrix("mixer gates",
+           m.gate_latent > 0 ? m.gate_latent * (2 * dim_ + values + decays) + dim_ * m.value_heads
+                             : dim_ * (values + decays + m.value_heads),
+           m.gate_latent > 0 ? 5 : 3);
+    matrix("mixer output", values * dim_);
+    sheet_.elementwise += m.taps * channels + 4 * values;
+    sheet_.operations += 4;
+  }
+  void add_mixer(const models::StateSpace& m) {
+    const auto inner = double(m.inner()), channels = double(m.channels());
+    matrix("mixer input", dim_ * (inner + channels + m.heads));
+    matrix("mixer output", inner * dim_);
+    sheet_.elementwise += m.taps * channels + 4 * inner;
+    sheet_.operations += 4;
+  }
+  void add_mixer(const models::ChannelScan& m) {
+    const double made = m.step_rank + 2.0 * m.state_dim;
+    matrix("mixer input", 2 * dim_ * m.inner);
+    matrix("mixer gates", m.inner * (made + m.step_rank), 2);
+    matrix("mixer output", m.inner * dim_);
+    sheet_.elementwise += (m.taps + 4.0) * m.inner;
+    sheet_.operations += 4;
+  }
+  void add_mixer(const models::AttentionBesideStateSpace& m) {
+    add_mixer(m.attention);
+    add_mixer(m.scan);
+  }
+  void add_mixer(const models::NoMixer&) {}
+
+  void add_ffn(const models::NoFfn&) {}
   void add_ffn(const models::DenseFfn& f) {
     matrix(f.gated ? "gate and up" : "up", dim_ * f.inner * (f.gated ? 2 : 1));
     matrix("down", dim_ * f.inner);
@@ -92,12 +132,20 @@ class SheetBuilder {
   double dim_;
 };
 
+// Query heads of a layer that reads keys.
+int heads_of(const models::LayerSpec& layer) {
+  if (const auto* both = std::get_if<models::AttentionBesideStateSpace>(&layer.mixer))
+    return both->attention.heads;
+  if (const auto* latent = std::get_if<models::LatentAttention>(&layer.mixer)) return latent->heads;
+  return std::get<models::Attention>(layer.mixer).heads;
+}
+
 void add_attention_groups(ModelSheet& sheet) {
   const std::vector<models::LayerState> states = models::layer_states(sheet.spec);
   for (size_t i = 0; i < states.size(); ++i) {
     const models::PagedKv* kv = models::kv_of(states, i);
     if (kv == nullptr) continue;
-    const int heads = std::visit([](const auto& mixer) { return mixer.heads; }, sheet.spec.layers[i].mixer);
+    const int heads = heads_of(sheet.spec.layers[i]);
     const auto same = [&](const AttentionGroup& g) {
       return g.window == kv->window && g.heads == heads && g.kv_heads == kv->kv_heads &&
              g.key_dim == kv->key_dim && g.value_dim == kv->value_dim;
@@ -110,7 +158,7 @@ void add_attention_groups(ModelSheet& sheet) {
                                              .value_dim = kv->value_dim,
                                              .window = kv->window});
     ++group->layers;
-    if (std::holds_alternative<models::PagedKv>(states[i])) group->kv_width += double(kv->width());
+    if (!std::holds_alternative<models::KvOf>(states[i])) group->kv_width += double(kv->width());
   }
 }
 

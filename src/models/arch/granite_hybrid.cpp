@@ -1,6 +1,6 @@
-// Granite 4 of attention layers alone: Granite's factors, and a feed-forward that lies where mixtures keep the
+// Granite 4, hybrids of state spaces and attention: Granite's factors, and a feed-forward that lies where mixtures keep the
 // expert that is always used; or such a mixture.
-#include <fmt/format.h>
+#include <algorithm>
 
 #include "models/family.h"
 
@@ -11,9 +11,8 @@ namespace {
 constexpr std::string_view kGraniteHybridHuggingFace[] = {"GraniteMoeHybridForCausalLM"};
 
 ModelSpec build_granite_hybrid(Config& c) {
-  for (const std::string& type : c.texts("layer_types"))
-    if (type != "attention" && type != "full_attention")
-      c.fail(fmt::format("'layer_types' has '{}'; only attention is supported", type));
+  const std::vector<std::string> kinds = layer_kinds(c, "mamba");
+  const auto scans = [](const std::string& kind) { return kind == "mamba" || kind == "linear_attention"; };
   ModelSpec spec = decoder_spec(c);
   use_multipliers(c, spec);
   spec.logit_scale = 1.0f / c.number_or("logits_scaling", 1.0f);
@@ -24,6 +23,11 @@ ModelSpec build_granite_hybrid(Config& c) {
     MoeFfn ffn = moe_ffn(c);
     ffn.shared_inner = c.size("shared_intermediate_size");
     layer.ffn = ffn;
+  }
+  if (std::any_of(kinds.begin(), kinds.end(), scans)) {
+    const StateSpace space = state_space(c, spec.dim);
+    for (size_t i = 0; i < spec.layers.size() && i < kinds.size(); ++i)
+      if (scans(kinds[i])) spec.layers[i].mixer = space;
   }
   spec.names =
       spec.names.with({{WeightSlot::GateUp, "model.layers.{l}.shared_mlp.input_linear"},

@@ -80,6 +80,8 @@ std::optional<kernels::DeferredMatmul> run_mixer(const Attention& m, const Atten
   const bool own_kv = m.kv_from < 0;
   const TensorView qkv = c.scratch.get(Buffer::Qkv, n, w.qkv.rows);
   c.backend.matmul(qkv, x, w.qkv);
+  if (m.input_scale != 1.0f) c.backend.scale(qkv, m.input_scale);
+  if (m.key_scale != 1.0f && own_kv) c.backend.scale(qkv.columns(q_width, q_width + kv_width), m.key_scale);
   if (m.clip > 0.0f && !m.clip_after_norm) c.backend.clamp(qkv, m.clip);
 
   const TensorView q = qkv.columns_as_heads(0, m.heads, m.head_dim);

@@ -21,7 +21,12 @@ std::optional<kernels::DeferredMatmul> run_ffn(const DenseFfn& f, const DenseWei
   const int64_t n = x.dim(0);
   const TensorView wide = c.scratch.get(Buffer::GateUp, n, w.gate_up.rows);
   TensorView inner = wide;
-  if (f.gated) {
+  if (f.gated && f.gate_scale != 1.0f) {
+    inner = c.scratch.get(Buffer::Inner, n, f.inner);
+    c.backend.matmul(wide, x, w.gate_up);
+    c.backend.scale(wide.columns(0, f.inner), f.gate_scale);
+    c.backend.gated(inner, wide, f.activation);
+  } else if (f.gated) {
     inner = c.scratch.get(Buffer::Inner, n, f.inner);
     c.backend.matmul_gated(inner, wide, x, w.gate_up, f.activation);
   } else {
@@ -29,6 +34,7 @@ std::optional<kernels::DeferredMatmul> run_ffn(const DenseFfn& f, const DenseWei
     c.backend.activate(wide, wide, f.activation);
   }
   if (f.norm_inner) run_norm(c.backend, c.spec, inner, inner, w.inner_norm);
+  if (f.scale != 1.0f) c.backend.scale(inner, f.scale);
   return kernels::DeferredMatmul{inner, &w.down};
 }
 

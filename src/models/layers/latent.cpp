@@ -32,13 +32,14 @@ TensorView make_query(const LatentAttention& m, const LatentWeights& w, const La
 void write_latents(const LatentAttention& m, const LayerContext& c, const kernels::RmsGain& norm,
                    const kernels::LatentRows& rows) {
   if (auto* device = dynamic_cast<kernels::LatentDevice*>(&c.backend);
-      device != nullptr && device->write_latent(c.kv, rows, norm, c.batch))
+      device != nullptr && m.rope >= 0 && device->write_latent(c.kv, rows, norm, c.batch))
     return;
   const TensorView compressed = rows.latent.columns(0, m.latent);
   c.backend.rms_norm(compressed, compressed, norm.gain, norm.eps);
-  c.backend.rope(rows.latent.columns_as_heads(m.latent, 1, m.rope_dim), rows.angles, rows.style);
+  if (m.rope >= 0)
+    c.backend.rope(rows.latent.columns_as_heads(m.latent, 1, m.rope_dim), rows.angles, rows.style);
   c.backend.write_kv(c.kv, rows.latent.columns_as_heads(0, 1, m.latent + m.rope_dim), {}, c.batch);
-  c.backend.rope(part_of_heads(rows.query, m.nope_dim, m.rope_dim), rows.angles, rows.style);
+  if (m.rope >= 0) c.backend.rope(part_of_heads(rows.query, m.nope_dim, m.rope_dim), rows.angles, rows.style);
 }
 
 void attend(TensorView out, const kernels::LatentQueries& q, const LatentAttention& m, const LatentWeights& w,
@@ -76,9 +77,12 @@ std::optional<kernels::DeferredMatmul> run_mixer(const LatentAttention& m, const
   const TensorView latent = c.scratch.get(Buffer::Latent, n, key_dim);
   c.backend.matmul(latent, x, w.latent_down);
   const TensorView query = make_query(m, w, c, x);
-  write_latents(m, c, {w.latent_norm.gain, m.norm_eps},
-                {latent, query, c.angles[static_cast<size_t>(m.rope)],
-                 c.spec.ropes[static_cast<size_t>(m.rope)].style});
+  kernels::LatentRows rows{.latent = latent, .query = query, .angles = {}};
+  if (m.rope >= 0) {
+    rows.angles = c.angles[static_cast<size_t>(m.rope)];
+    rows.style = c.spec.ropes[static_cast<size_t>(m.rope)].style;
+  }
+  write_latents(m, c, {w.latent_norm.gain, m.norm_eps}, rows);
   scale_queries(m.temperature, c, c.scratch.get(Buffer::Query, n, w.query_up.rows));
 
   const kernels::LatentQueries queries{

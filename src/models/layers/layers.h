@@ -6,6 +6,7 @@
 #include <span>
 
 #include "kernels/backend.h"
+#include "kernels/recurrent.h"
 #include "models/loading/weights.h"
 #include "models/scratch.h"
 #include "models/spec.h"
@@ -20,11 +21,23 @@ struct LayerContext {
   const kernels::RaggedBatch& batch;
   const kernels::PagedKv& kv;
   std::span<const TensorView> angles;  // per rope
+  const kernels::StateBatch& states;   // of the step's sequences
+  TensorView state{};                  // [slots, elements] of the layer; empty where it keeps none
 };
 
 std::optional<kernels::DeferredMatmul> run_mixer(const Attention&, const AttentionWeights&,
                                                  const LayerContext&, TensorView out, TensorView x);
 std::optional<kernels::DeferredMatmul> run_mixer(const LatentAttention&, const LatentWeights&,
+                                                 const LayerContext&, TensorView out, TensorView x);
+std::optional<kernels::DeferredMatmul> run_mixer(const ShortConv&, const ShortConvWeights&,
+                                                 const LayerContext&, TensorView out, TensorView x);
+std::optional<kernels::DeferredMatmul> run_mixer(const GatedDelta&, const DeltaWeights&, const LayerContext&,
+                                                 TensorView out, TensorView x);
+std::optional<kernels::DeferredMatmul> run_mixer(const StateSpace&, const StateSpaceWeights&,
+                                                 const LayerContext&, TensorView out, TensorView x);
+std::optional<kernels::DeferredMatmul> run_mixer(const ChannelScan&, const ChannelScanWeights&,
+                                                 const LayerContext&, TensorView out, TensorView x);
+std::optional<kernels::DeferredMatmul> run_mixer(const AttentionBesideStateSpace&, const BesideWeights&,
                                                  const LayerContext&, TensorView out, TensorView x);
 std::optional<kernels::DeferredMatmul> run_ffn(const DenseFfn&, const DenseWeights&, const LayerContext&,
                                                TensorView out, TensorView x);

@@ -117,11 +117,13 @@ std::vector<float> Binder::bias_of(const NameRow& row, const std::string& stem, 
   }
   TensorView bias = *view;
   if (bias.rank == 2 && expert >= 0 && expert < bias.dim(0)) bias = bias.rows(expert, expert + 1);
-  if (bias.elements() != rows || is_block(bias.dtype)) {
+  std::vector<float> folded;
+  if (!is_block(bias.dtype)) folded = fold_vector(bias, row.fold, qkv_);
+  if (static_cast<int64_t>(folded.size()) != rows) {
     fail(fmt::format("tensor '{}' is {}, must have {} elements", *found, view->describe(), rows));
     return {};
   }
-  return fold_vector(bias, row.fold, qkv_);
+  return folded;
 }
 
 std::optional<TensorView> Binder::taken(const std::string& tensor, Result<HostTensor> made) {
@@ -292,6 +294,34 @@ std::vector<float> Binder::host_vector(WeightSlot slot, int64_t elements, std::s
     return {};
   }
   return {};
+}
+
+kernels::CausalConv Binder::convolution(int64_t taps, int64_t channels) {
+  std::vector<float> stored, bias;
+  bool whole = true;
+  for (const NameRow& row : names_.rows(WeightSlot::ConvKernel)) {
+    const std::optional<TensorView> kernel = stored_vector(row, 0, ".weight"),
+                                    added = stored_vector(row, 0, ".bias");
+    if (!kernel) continue;
+    const std::vector<float> values = fold_vector(*kernel, Fold::None, qkv_);
+    stored.insert(stored.end(), values.begin(), values.end());
+    whole = whole && kernel->dim(-1) == taps;
+    if (!added) continue;
+    const std::vector<float> more = fold_vector(*added, Fold::None, qkv_);
+    bias.insert(bias.end(), more.begin(), more.end());
+  }
+  if (!whole || static_cast<int64_t>(stored.size()) != taps * channels ||
+      (!bias.empty() && static_cast<int64_t>(bias.size()) != channels)) {
+    fail(fmt::format("{}: the file has {} elements and {} of bias, the architecture needs [{}, {}]",
+                     where(WeightSlot::ConvKernel), stored.size(), bias.size(), channels, taps));
+    return {};
+  }
+  std::vector<float> kernel(stored.size());
+  for (int64_t i = 0; i < taps * channels; ++i)
+    kernel[static_cast<size_t>(i % taps * channels + i / taps)] = stored[static_cast<size_t>(i)];
+  const TensorView flat = upload(kernel);
+  return {.kernel = TensorView::contiguous(flat.data, flat.dtype, {taps, channels}, flat.device),
+          .bias = bias.empty() ? TensorView() : upload(bias)};
 }
 
 TensorView Binder::optional_vector(WeightSlot slot, int64_t elements, std::string_view suffix) {

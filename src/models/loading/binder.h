@@ -44,6 +44,9 @@ class Binder {
   // The same on the host; empty where the file has none.
   std::vector<float> host_vector(WeightSlot slot, int64_t elements, std::string_view suffix = ".weight");
 
+  // The slot ConvKernel, of the tensors of all its rows, stored [channels, 1, taps] each.
+  kernels::CausalConv convolution(int64_t taps, int64_t channels);
+
   TensorView upload(const std::vector<float>& values);
   TensorView keep(HostTensor tensor);  // view of a copy that the model owns
   // By the back-end; what it has made its own form of need not stay in memory as it is stored.

@@ -109,6 +109,13 @@ constexpr std::pair<std::string_view, std::string_view> kGgufKeys[] = {
     {"expert_group_used_count", "topk_group"},
     {"leading_dense_block_count", "first_k_dense_replace"},
     {"interleave_moe_layer_step", "interleave_moe_layer_step"},
+    {"shortconv.l_cache", "conv_L_cache"},
+    {"ssm.conv_kernel", "ssm_taps"},
+    {"ssm.inner_size", "ssm_inner_size"},
+    {"ssm.state_size", "ssm_state_size"},
+    {"ssm.time_step_rank", "ssm_step_rank"},
+    {"ssm.group_count", "ssm_groups"},
+    {"full_attention_interval", "full_attention_interval"},
     {"logit_scale", "logit_scale"},
     {"embedding_scale", "embedding_multiplier"},
     {"residual_scale", "residual_multiplier"},
@@ -334,14 +341,14 @@ std::vector<double> Config::numbers(std::string_view key) {
     return out;
   }
   for (const json::value& item : *list) {
-    if (item.is_bool()) {
-      out.push_back(item.get_bool() ? 1.0 : 0.0);
-    } else if (item.is_number()) {
-      out.push_back(item.to_number<double>());
-    } else {
+    const bool endless = item == json::object{{"__float__", "Infinity"}};  // as transformers writes it
+    if (!item.is_bool() && !item.is_number() && !endless) {
       fail(fmt::format("'{}' holds something that is not a number", spelled(key)));
       return {};
     }
+    out.push_back(endless          ? std::numeric_limits<double>::infinity()
+                  : item.is_bool() ? static_cast<double>(item.get_bool())
+                                   : item.to_number<double>());
   }
   return out;
 }

@@ -37,6 +37,34 @@ std::vector<int64_t> unquarter_rows(const QkvShape& shape) {
   return rows;
 }
 
+// Rows [begin, begin + count) of each of `groups` groups of `size` rows.
+struct RowParts {
+  int64_t groups, size, begin, count;
+  void append(std::vector<int64_t>& rows) const {
+    for (int64_t group = 0; group < groups; ++group)
+      for (int64_t row = 0; row < count; ++row) rows.push_back(group * size + begin + row);
+  }
+};
+
+// The rows that are taken of a matrix with other rows between them.
+std::vector<int64_t> unpacked_rows(Fold fold, const QkvShape& s) {
+  const int64_t shared = s.kv_heads > 0 ? s.heads / s.kv_heads : 1, values = shared * s.value_dim,
+                key = s.head_dim;
+  const int64_t packed = 2 * (key + values);
+  std::vector<int64_t> rows;
+  if (fold == Fold::HeadQueries) RowParts{s.heads, 2 * key, 0, key}.append(rows);
+  if (fold == Fold::HeadGates) RowParts{s.heads, 2 * key, key, key}.append(rows);
+  if (fold == Fold::PackedQkv) {
+    RowParts{s.kv_heads, packed, 0, key}.append(rows);
+    RowParts{s.kv_heads, packed, key, key}.append(rows);
+    RowParts{s.kv_heads, packed, 2 * key, values}.append(rows);
+  }
+  if (fold == Fold::PackedGates) RowParts{s.kv_heads, packed, 2 * key + values, values}.append(rows);
+  if (fold == Fold::PackedBetas) RowParts{s.kv_heads, 2 * shared, 0, shared}.append(rows);
+  if (fold == Fold::PackedDecays) RowParts{s.kv_heads, 2 * shared, shared, shared}.append(rows);
+  return rows;
+}
+
 std::vector<int64_t> row_order(Fold fold, const QkvShape& shape) {
   if (fold == Fold::GroupedQkv) return ungroup_rows(shape);
   if (fold == Fold::QuarteredQvk) return unquarter_rows(shape);
@@ -83,14 +111,19 @@ Result<HostTensor> fold_matrix(TensorView stored, Fold fold, const QkvShape& sha
     return transpose(stored, fold == Fold::SplitPairs);
   }
   if (fold == Fold::UnitRows) return unit_rows(stored);
-  HostTensor out = HostTensor::make(stored.dtype, {stored.dim(0), stored.dim(1)});
   const auto bytes = static_cast<size_t>(row_bytes(stored.dtype, stored.dim(1)));
   const auto* from = static_cast<const std::byte*>(stored.data);
-  const std::vector<int64_t> order = row_order(fold, shape);
+  std::vector<int64_t> order = row_order(fold, shape);
   if (!order.empty() && static_cast<int64_t>(order.size()) != stored.dim(0))
     return Error{ErrorCode::Corrupt,
                  fmt::format("a grouped qkv matrix has {} rows, must have {}", stored.dim(0), order.size())};
-  for (int64_t r = 0; r < stored.dim(0); ++r) {
+  if (order.empty()) order = unpacked_rows(fold, shape);
+  if (!order.empty() && *std::max_element(order.begin(), order.end()) >= stored.dim(0))
+    return Error{ErrorCode::Corrupt, fmt::format("a packed matrix has {} rows, {} are taken from more",
+                                                 stored.dim(0), order.size())};
+  const int64_t rows = order.empty() ? stored.dim(0) : static_cast<int64_t>(order.size());
+  HostTensor out = HostTensor::make(stored.dtype, {rows, stored.dim(1)});
+  for (int64_t r = 0; r < rows; ++r) {
     const int64_t source = order.empty() ? r : order[static_cast<size_t>(r)];
     std::memcpy(out.buffer.data() + static_cast<size_t>(r) * bytes,
                 from + static_cast<size_t>(source) * bytes, bytes);
@@ -103,6 +136,8 @@ std::vector<float> fold_vector(TensorView stored, Fold fold, const QkvShape& sha
   dequantize_row(stored.dtype, stored.data, values.data(), stored.elements());
   if (fold == Fold::AddOne)
     for (float& value : values) value += 1.0f;
+  if (fold == Fold::NegativeExp)
+    for (float& value : values) value = -std::exp(value);
   if (fold == Fold::SplitPairs) {
     const std::vector<float> pairs = values;
     for (size_t i = 0; i < pairs.size(); ++i) values[i / 2 + (i % 2) * (pairs.size() / 2)] = pairs[i];
@@ -112,7 +147,11 @@ std::vector<float> fold_vector(TensorView stored, Fold fold, const QkvShape& sha
     const std::vector<float> grouped = values;
     for (size_t i = 0; i < order.size(); ++i) values[i] = grouped[static_cast<size_t>(order[i])];
   }
-  return values;
+  const std::vector<int64_t> taken = unpacked_rows(fold, shape);
+  if (taken.empty() || *std::max_element(taken.begin(), taken.end()) >= stored.elements()) return values;
+  std::vector<float> unpacked;
+  for (const int64_t row : taken) unpacked.push_back(values[static_cast<size_t>(row)]);
+  return unpacked;
 }
 
 HostTensor dequantize_transposed(TensorView matrix) {

@@ -10,11 +10,13 @@
 
 namespace sluice::models {
 
-// How the rows of a fused qkv matrix are grouped (Fold::GroupedQkv).
+// How the rows of a fused qkv matrix are grouped (Fold::GroupedQkv). Of linear attention: heads are those of the values,
+// kv_heads those of the keys.
 struct QkvShape {
   int heads = 0;
   int kv_heads = 0;
   int head_dim = 0;
+  int value_dim = 0;
 };
 
 // A matrix [rows, cols] of any type under a fold; the result is contiguous and owns its memory. Folds that

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 
+#include "models/loading/recurrent_names.h"
+
 namespace sluice::models {
 
 namespace {
 
-constexpr std::array<std::string_view, 48> kSlotNames{
+constexpr std::array<std::string_view, 66> kSlotNames{
     "token embedding",
     "projection of the embedding",
     "projection to the embedding",
@@ -56,6 +58,24 @@ constexpr std::array<std::string_view, 48> kSlotNames{
     "layer input norm",
     "layer scale",
     "rope factors",
+    "rope factors of long sequences",
+    "mixer input",
+    "convolution",
+    "mixer gate down",
+    "mixer gate",
+    "decay down",
+    "decay",
+    "beta",
+    "decay rate",
+    "decay bias",
+    "scan skip",
+    "scan parameters",
+    "scan step norm",
+    "scan b norm",
+    "scan c norm",
+    "scan step",
+    "mixer head norm",
+    "mixer output",
 };
 
 WeightNames with_layer_inputs(const WeightNames& names) {
@@ -74,7 +94,7 @@ std::string_view name(WeightSlot slot) {
   return kSlotNames[static_cast<size_t>(slot)];
 }
 
-WeightNames WeightNames::with(std::initializer_list<NameRow> rows) const {
+WeightNames WeightNames::with(std::span<const NameRow> rows) const {
   WeightNames result;
   const auto replaced = [&](WeightSlot slot) {
     return std::any_of(rows.begin(), rows.end(), [&](const NameRow& row) { return row.slot == slot; });
@@ -100,7 +120,7 @@ WeightNames WeightNames::folded(std::initializer_list<WeightSlot> slots, Fold fo
 }
 
 const WeightNames& hugging_face_names() {
-  static const WeightNames names{
+  static const WeightNames names = with_recurrent({
       {WeightSlot::TokenEmbedding, "model.embed_tokens"},
       {WeightSlot::OutputNorm, "model.norm"},
       {WeightSlot::Output, "lm_head"},
@@ -155,12 +175,56 @@ const WeightNames& hugging_face_names() {
       {WeightSlot::LayerInputOut, "model.layers.{l}.per_layer_projection"},
       {WeightSlot::LayerInputNorm, "model.layers.{l}.post_per_layer_input_norm"},
       {WeightSlot::LayerScale, "model.layers.{l}.layer_scalar"},
-  };
+      // Mamba 2 and Nemotron-H
+      {WeightSlot::TokenEmbedding, "backbone.embeddings"},
+      {WeightSlot::OutputNorm, "backbone.norm_f"},
+      {WeightSlot::MixerNorm, "backbone.layers.{l}.norm"},
+      {WeightSlot::Qkv, "backbone.layers.{l}.mixer.q_proj"},
+      {WeightSlot::Qkv, "backbone.layers.{l}.mixer.k_proj"},
+      {WeightSlot::Qkv, "backbone.layers.{l}.mixer.v_proj"},
+      {WeightSlot::AttentionOut, "backbone.layers.{l}.mixer.o_proj"},
+      {WeightSlot::GateUp, "backbone.layers.{l}.mixer.up_proj"},
+      {WeightSlot::Down, "backbone.layers.{l}.mixer.down_proj"},
+      {WeightSlot::Router, "backbone.layers.{l}.mixer.gate"},
+      {WeightSlot::RouterChoiceBias, "backbone.layers.{l}.mixer.gate.e_score_correction_bias"},
+      {WeightSlot::ExpertGateUp, "backbone.layers.{l}.mixer.experts.{e}.up_proj"},
+      {WeightSlot::ExpertDown, "backbone.layers.{l}.mixer.experts.{e}.down_proj"},
+      {WeightSlot::SharedGateUp, "backbone.layers.{l}.mixer.shared_experts.up_proj"},
+      {WeightSlot::SharedDown, "backbone.layers.{l}.mixer.shared_experts.down_proj"},
+      // Bamba and Falcon-H1
+      {WeightSlot::OutputNorm, "model.final_layernorm"},
+      {WeightSlot::FfnNorm, "model.layers.{l}.pre_ff_layernorm"},
+      {WeightSlot::GateUp, "model.layers.{l}.feed_forward.gate_proj"},
+      {WeightSlot::GateUp, "model.layers.{l}.feed_forward.up_proj"},
+      {WeightSlot::Down, "model.layers.{l}.feed_forward.down_proj"},
+      // Jamba
+      {WeightSlot::Router, "model.layers.{l}.feed_forward.router"},
+      {WeightSlot::ExpertGateUp, "model.layers.{l}.feed_forward.experts.{e}.gate_proj"},
+      {WeightSlot::ExpertGateUp, "model.layers.{l}.feed_forward.experts.{e}.up_proj"},
+      {WeightSlot::ExpertDown, "model.layers.{l}.feed_forward.experts.{e}.down_proj"},
+      // LFM2
+      {WeightSlot::OutputNorm, "model.embedding_norm"},
+      {WeightSlot::MixerNorm, "model.layers.{l}.operator_norm"},
+      {WeightSlot::FfnNorm, "model.layers.{l}.ffn_norm"},
+      {WeightSlot::AttentionOut, "model.layers.{l}.self_attn.out_proj"},
+      {WeightSlot::QNorm, "model.layers.{l}.self_attn.q_layernorm"},
+      {WeightSlot::KNorm, "model.layers.{l}.self_attn.k_layernorm"},
+      {WeightSlot::GateUp, "model.layers.{l}.feed_forward.w1"},
+      {WeightSlot::GateUp, "model.layers.{l}.feed_forward.w3"},
+      {WeightSlot::Down, "model.layers.{l}.feed_forward.w2"},
+      {WeightSlot::Router, "model.layers.{l}.feed_forward.gate"},
+      {WeightSlot::RouterChoiceBias, "model.layers.{l}.feed_forward.expert_bias"},
+      {WeightSlot::ExpertGateUp, "model.layers.{l}.feed_forward.experts.{e}.w1"},
+      {WeightSlot::ExpertGateUp, "model.layers.{l}.feed_forward.experts.{e}.w3"},
+      {WeightSlot::ExpertGateUp, "model.layers.{l}.feed_forward.experts.gate_up_proj"},
+      {WeightSlot::ExpertDown, "model.layers.{l}.feed_forward.experts.{e}.w2"},
+      {WeightSlot::ExpertDown, "model.layers.{l}.feed_forward.experts.down_proj"},
+  });
   return names;
 }
 
 const WeightNames& gguf_names() {
-  static const WeightNames names = with_layer_inputs({
+  static const WeightNames names = with_recurrent_gguf(with_layer_inputs({
       {WeightSlot::TokenEmbedding, "token_embd"},
       {WeightSlot::PositionEmbedding, "position_embd"},
       {WeightSlot::EmbeddingNorm, "token_embd_norm"},
@@ -212,7 +276,7 @@ const WeightNames& gguf_names() {
       {WeightSlot::SharedDown, "blk.{l}.ffn_down_shexp"},
       {WeightSlot::SharedGate, "blk.{l}.ffn_gate_inp_shexp"},
       {WeightSlot::RopeFactors, "rope_freqs"},
-  });
+  }));
   return names;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -59,6 +60,23 @@ enum class WeightSlot : uint8_t {
   LayerScale,
   RopeFactors,
   RopeFactorsBeyond,  // of sequences longer than the rope's limit
+  MixerIn,
+  ConvKernel,
+  MixerGateDown,
+  MixerGate,
+  DecayDown,
+  Decay,
+  Beta,
+  DecayRate,
+  DecayBias,
+  ScanSkip,
+  ScanParameters,
+  ScanStepNorm,
+  ScanBNorm,
+  ScanCNorm,
+  ScanStep,
+  MixerHeadNorm,
+  MixerOut,
 };
 
 // What must be done to the stored tensor so that it means what the decoder expects.
@@ -70,6 +88,13 @@ enum class Fold : uint8_t {
   GroupedQkv,    // rows grouped by kv head: its queries, its key, its value
   QuarteredQvk,  // rows in four quarters, each with its queries, its values, its keys
   UnitRows,      // every row divided by its length
+  HeadQueries,   // rows of each head: its query, its gate; the queries
+  HeadGates,     // ... the gates
+  PackedQkv,     // rows of each key head: its query, its key, its values, their gates; queries, keys, values
+  PackedGates,   // ... the gates
+  PackedBetas,   // rows of each key head: the betas of its values, their decays; the betas
+  PackedDecays,  // ... the decays
+  NegativeExp,   // a rate stored as log(-rate)
 };
 
 // A stem is completed by ".weight" and ".bias" (or stands for itself); "{l}" is the layer, "{e}" the expert.
@@ -86,7 +111,10 @@ class WeightNames {
   WeightNames() = default;
   WeightNames(std::initializer_list<NameRow> rows) : rows_(rows) {}
   // The same table with the rows of every slot that `rows` mentions replaced.
-  WeightNames with(std::initializer_list<NameRow> rows) const;
+  WeightNames with(std::initializer_list<NameRow> rows) const {
+    return with(std::span(rows.begin(), rows.size()));
+  }
+  WeightNames with(std::span<const NameRow> rows) const;
   std::vector<NameRow> rows(WeightSlot slot) const;
   // Applies a fold to every row of these slots.
   WeightNames folded(std::initializer_list<WeightSlot> slots, Fold fold) const;
@@ -99,5 +127,6 @@ std::string_view name(WeightSlot slot);
 
 const WeightNames& hugging_face_names();  // the Llama layout, which most families share
 const WeightNames& gguf_names();
+WeightNames kimi_linear_names();  // linear attention and mixtures under names that mean other parts elsewhere
 
 }  // namespace sluice::models

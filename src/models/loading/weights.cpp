@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "models/loading/bind_recurrent.h"
 #include "models/loading/binder.h"
 
 namespace sluice::models {
@@ -33,6 +34,16 @@ std::vector<float> alibi_slopes(int heads, float largest, float scale) {
 struct BindMixer {
   Binder& binder;
   const ModelSpec& spec;
+
+  MixerWeights operator()(const NoMixer&) const { return NoWeights{}; }
+  MixerWeights operator()(const ShortConv& m) const { return bind_recurrent(binder, spec, m); }
+  MixerWeights operator()(const GatedDelta& m) const { return bind_recurrent(binder, spec, m); }
+  MixerWeights operator()(const StateSpace& m) const { return bind_recurrent(binder, spec, m); }
+  MixerWeights operator()(const ChannelScan& m) const { return bind_recurrent(binder, spec, m); }
+  MixerWeights operator()(const AttentionBesideStateSpace& m) const {
+    return BesideWeights{std::get<AttentionWeights>((*this)(m.attention)),
+                         bind_recurrent(binder, spec, m.scan)};
+  }
 
   MixerWeights operator()(const Attention& m) const {
     const int64_t q = int64_t{m.heads} * m.head_dim, kv = int64_t{m.kv_heads} * m.head_dim;
@@ -99,6 +110,8 @@ struct BindFfn {
   Binder& binder;
   const ModelSpec& spec;
 
+  FfnWeights operator()(const NoFfn&) const { return NoWeights{}; }
+
   FfnWeights operator()(const DenseFfn& f) const {
     return DenseWeights{binder.matrix(WeightSlot::GateUp, {int64_t{f.inner} * (f.gated ? 2 : 1), spec.dim}),
                         binder.matrix(WeightSlot::Down, {spec.dim, f.inner}),
@@ -142,8 +155,10 @@ LayerWeights bind_layer(Binder& binder, const ModelSpec& spec, const LayerSpec& 
   const bool pre = wiring != Wiring::PostNorm && wiring != Wiring::SumNorm;
   const bool post = !pre || wiring == Wiring::Sandwich;
   const auto norm = [&](WeightSlot slot) { return bind_norm(binder, spec, slot, spec.dim); };
+  const bool both =
+      !std::holds_alternative<NoMixer>(layer.mixer) && !std::holds_alternative<NoFfn>(layer.ffn);
   if (pre) w.mixer_norm = norm(WeightSlot::MixerNorm);
-  if (pre && wiring != Wiring::Parallel) w.ffn_norm = norm(WeightSlot::FfnNorm);
+  if (pre && both && wiring != Wiring::Parallel) w.ffn_norm = norm(WeightSlot::FfnNorm);
   if (post) w.mixer_post_norm = norm(WeightSlot::MixerPostNorm);
   if (post) w.ffn_post_norm = norm(WeightSlot::FfnPostNorm);
   w.mixer = std::visit(BindMixer{binder, spec}, layer.mixer);
@@ -223,10 +238,21 @@ bool routes(const LayerSpec& layer) {
   return std::holds_alternative<MoeFfn>(layer.ffn);
 }
 
+Status check_layers(const ModelSpec& spec, kernels::Backend& backend) {
+  for (size_t i = 0; i < spec.layers.size(); ++i)
+    if (const std::string_view kind = recurrent_kind(spec.layers[i]);
+        !kind.empty() && kernels::recurrent_ops(backend) == nullptr)
+      return Error{ErrorCode::Unsupported,
+                   fmt::format("layer {} is {}, which '{}' does not compute; --device cpu does", i, kind,
+                               backend.name())};
+  return {};
+}
+
 }  // namespace
 
 Result<ModelWeights> bind_weights(ModelSpec& spec, const formats::TensorStore& store,
                                   kernels::Backend& backend, Progress progress) {
+  if (Status status = check_layers(spec, backend); !status) return status.error();
   if (std::any_of(spec.layers.begin(), spec.layers.end(), routes)) backend.expect_routing();
   ModelWeights w;
   Binder binder(spec.names, store, backend, w);

@@ -9,6 +9,7 @@
 #include "base/thread_pool.h"
 #include "formats/tensor_store.h"
 #include "kernels/backend.h"
+#include "kernels/recurrent.h"
 #include "models/spec.h"
 
 namespace sluice::models {
@@ -42,6 +43,48 @@ struct LatentWeights {
   Weight out;
 };
 
+struct ShortConvWeights {
+  Weight in;  // rows: b, c, x
+  kernels::CausalConv conv;
+  Weight out;
+};
+
+struct DeltaWeights {
+  Weight qkv;
+  kernels::CausalConv conv;
+  Weight gate_down, gate;    // the first is empty without a latent
+  Weight decay_down, decay;  // likewise
+  Weight beta;
+  kernels::DeltaRule rule;
+  Norm norm;  // [value_dim]
+  Weight out;
+};
+
+struct StateSpaceWeights {
+  Weight in;  // rows: gate, x, b, c, steps
+  kernels::CausalConv conv;
+  kernels::SelectiveScan scan;
+  Norm norm;  // [inner]
+  Weight out;
+};
+
+struct ChannelScanWeights {
+  Weight in;  // rows: x, gate
+  kernels::CausalConv conv;
+  Weight parameters;  // rows: steps' latent, b, c
+  Norm step_norm, b_norm, c_norm;
+  Weight step;
+  kernels::SelectiveScan scan;
+  Weight out;
+};
+
+struct BesideWeights {
+  AttentionWeights attention;
+  StateSpaceWeights scan;
+};
+
+struct NoWeights {};
+
 struct DenseWeights {
   Weight gate_up;  // gate rows, then up rows; up only where not gated
   Weight down;
@@ -61,8 +104,9 @@ struct XieluWeights {
   Xielu parameters;
 };
 
-using MixerWeights = std::variant<AttentionWeights, LatentWeights>;
-using FfnWeights = std::variant<DenseWeights, MoeWeights, XieluWeights>;
+using MixerWeights = std::variant<AttentionWeights, LatentWeights, ShortConvWeights, DeltaWeights,
+                                  StateSpaceWeights, ChannelScanWeights, BesideWeights, NoWeights>;
+using FfnWeights = std::variant<DenseWeights, MoeWeights, XieluWeights, NoWeights>;
 
 // The alternatives are those of the layer's spec.
 struct LayerWeights {

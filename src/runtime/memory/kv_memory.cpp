@@ -10,7 +10,7 @@ KvGroups kv_groups(std::span<const models::LayerState> states) {
   bool keeps_state = false;
   for (size_t i = 0; i < states.size(); ++i) {
     const models::PagedKv* kv = models::kv_of(states, i);
-    keeps_state |= kv == nullptr;
+    keeps_state |= models::recurrent_of(states[i]) != nullptr;
     if (kv != nullptr &&
         std::find(groups.windows.begin(), groups.windows.end(), kv->window) == groups.windows.end())
       groups.windows.push_back(kv->window);
@@ -21,7 +21,8 @@ KvGroups kv_groups(std::span<const models::LayerState> states) {
     const models::PagedKv* kv = models::kv_of(states, i);
     const auto found = kv == nullptr ? groups.windows.end()
                                      : std::find(groups.windows.begin(), groups.windows.end(), kv->window);
-    groups.group_of_layer.push_back(static_cast<int>(found - groups.windows.begin()));
+    const bool keeps = kv != nullptr || models::recurrent_of(states[i]) != nullptr;
+    groups.group_of_layer.push_back(keeps ? static_cast<int>(found - groups.windows.begin()) : -1);
   }
   return groups;
 }
@@ -63,13 +64,11 @@ KvMemory::KvMemory(std::span<const models::LayerState> states, kernels::Backend&
       layers_.push_back(layers_[static_cast<size_t>(other->layer)]);
       continue;
     }
-    owners_by_group_[static_cast<size_t>(group)].push_back(i);
-    if (const auto* kv = std::get_if<models::PagedKv>(&states[i])) {
-      layers_.push_back(add_kv(group, *kv));
-    } else {
-      layers_.emplace_back();
-      states_[i] = add_state(group, std::get<models::Recurrent>(states[i]));
-    }
+    const models::PagedKv* kv = models::kv_of(states, i);
+    if (kv != nullptr) owners_by_group_[static_cast<size_t>(group)].push_back(i);
+    layers_.push_back(kv != nullptr ? add_kv(group, *kv) : kernels::PagedKv());
+    if (const models::Recurrent* state = models::recurrent_of(states[i]))
+      states_[i] = add_state(state_group_, *state);
   }
 }
 

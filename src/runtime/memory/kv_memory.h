@@ -11,15 +11,17 @@
 #include "kernels/backend.h"
 #include "kv/kv_manager.h"
 #include "models/spec.h"
+#include "runtime/batch.h"
 #include "sched/options.h"
 
 namespace sluice::runtime {
 
 // Layers with the same window share block tables; group 0 is the one without a window where there is any.
 struct KvGroups {
-  std::vector<int> windows;         // per group of layers with KV
-  std::optional<int> states;        // the group of layers that keep a state, behind those
-  std::vector<int> group_of_layer;  // per layer
+  std::vector<int> windows;   // per group of layers with KV
+  std::optional<int> states;  // the group of layers that keep a state, behind those
+  std::vector<int>
+      group_of_layer;  // per layer, of its KV; of its state where it has none; -1: it keeps nothing
 
   size_t count() const { return windows.size() + (states ? 1 : 0); }
 };
@@ -49,6 +51,10 @@ class KvMemory {
   std::span<const TensorView> states() const { return states_; }
   // The group of states among the block tables.
   bool is_state(int group) const { return group == state_group_; }
+  std::optional<StateGroup> state_group() const {
+    if (state_group_ < 0) return std::nullopt;
+    return StateGroup{state_group_, options_.block_size};
+  }
   int block_size() const { return options_.block_size; }
   int64_t bytes() const { return bytes_; }
   bool on_host() const { return arrays_.empty() || arrays_.front().view.device == Device::Cpu; }

@@ -20,6 +20,9 @@ Status DraftModel::check(const models::ModelSpec& draft, const models::ModelSpec
   if (rope_sets(draft) != rope_sets(target))
     return Error{ErrorCode::Unsupported, "the draft model's rope changes at other lengths than the model's",
                  "speculate"};
+  if (kv_groups(draft).states || kv_groups(target).states)
+    return Error{ErrorCode::Unsupported,
+                 "models with layers that keep a state neither guess nor are guessed for", "speculate"};
   if (kv_groups(draft).windows != kv_groups(target).windows)
     return Error{ErrorCode::Unsupported, "the draft model's attention windows differ from the model's",
                  "speculate"};

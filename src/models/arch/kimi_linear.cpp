@@ -1,0 +1,53 @@
+// Kimi Linear: the delta rule with a decay for each channel, latent attention without positions in some layers, and
+// DeepSeek's mixture.
+#include <algorithm>
+
+#include "models/family.h"
+
+namespace sluice::models::arch {
+
+namespace {
+
+constexpr std::string_view kKimiLinearHuggingFace[] = {"KimiLinearForCausalLM"};
+
+GatedDelta kimi_delta(Config& c) {
+  Config own = c.sub("linear_attn_config");
+  c.assume("linear_num_key_heads", own.size_or("num_heads", c.size_or("linear_num_heads", 32)));
+  c.assume("linear_num_value_heads", c.size("linear_num_key_heads"));
+  c.assume("linear_key_head_dim", own.size_or("head_dim", c.size_or("linear_head_dim", 128)));
+  c.assume("linear_value_head_dim", c.size("linear_key_head_dim"));
+  c.assume("linear_conv_kernel_dim", own.size_or("short_conv_kernel_size", 4));
+  GatedDelta delta = gated_delta(c);
+  delta.channel_decay = true;
+  delta.gate_latent = delta.key_dim;
+  delta.gate = Activation::Sigmoid;
+  return delta;
+}
+
+ModelSpec build_kimi_linear(Config& c) {
+  c.assume("num_experts_per_tok", c.size_or("num_experts_per_token", 8));
+  c.assume("norm_topk_prob", c.flag_or("moe_renormalize", true));
+  c.assume("max_position_embeddings", c.size_or("model_max_length", 1 << 20));
+  c.assume("first_k_dense_replace", 1);
+  const std::vector<std::string> kinds = layer_kinds(c, "linear_attention");
+  const std::vector<double> full = c.sub("linear_attn_config").numbers("full_attn_layers");  // counted from 1
+  ModelSpec spec = decoder_spec(c);
+  spec.ropes.clear();
+  const GatedDelta delta = kimi_delta(c);
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    const bool listed = std::find(full.begin(), full.end(), static_cast<double>(i + 1)) != full.end();
+    LatentAttention latent = latent_attention(c, attention(spec.layers[i]).heads);
+    latent.rope = -1;
+    spec.layers[i].mixer = latent;
+    if (i < kinds.size() ? kinds[i] == "linear_attention" : !listed) spec.layers[i].mixer = delta;
+  }
+  if (c.size_or("num_local_experts", 0) > 0) use_moe(c, spec, grouped_moe_ffn(c));
+  spec.names = kimi_linear_names();
+  return spec;
+}
+
+}  // namespace
+
+extern const Architecture kimi_linear{kKimiLinearHuggingFace, {}, build_kimi_linear};
+
+}  // namespace sluice::models::arch
