@@ -290,7 +290,8 @@ void CpuBackend::matmul_heads(TensorView out, TensorView x, std::span<const Weig
     for (int64_t i = 0; i < x.dim(0); ++i) {
       const int64_t at = index * per_head + i * per_row;
       if (needs.blocks) kernels_.quantize(blocks + at, head_x.at<float>(i), per_row);
-      if (needs.split) kernels_.split(split + at, head_x.at<float>(i), weight.cols);
+      if (needs.split && kernels_.split != nullptr)
+        kernels_.split(split + at, head_x.at<float>(i), weight.cols);
       if (needs.panels) panel_kernels_.quantize(panels + at, head_x.at<float>(i), per_row);
     }
     gemm_groups(head_of(out, index), head_x, weight, own, 0, row_groups(weight));
