@@ -86,8 +86,8 @@ def main():
     parser.add_argument("folder", type=Path)
     parser.add_argument("--url")
     parser.add_argument("--schemas", type=int, default=500)
-    parser.add_argument("--tokens", type=int, default=128)
-    parser.add_argument("--parallel", type=int, default=8)
+    parser.add_argument("--tokens", type=int, default=96)
+    parser.add_argument("--parallel", type=int, default=16)
     arguments = parser.parse_args()
     if arguments.url:
         with urllib.request.urlopen(arguments.url + "/v1/models") as answer:

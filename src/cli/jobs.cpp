@@ -4,7 +4,7 @@
 
 #include "api/core/job_line.h"
 #include "api/fields/parameters.h"
-#include "chat/chat_prompt.h"
+#include "cli/served_model.h"
 #include "engine/text_stream.h"
 #include "tokenizer/tokenizer.h"
 
@@ -12,19 +12,49 @@ namespace sluice::cli {
 
 namespace {
 
-Result<std::vector<Token>> encode_prompt(api::ParsedRequest& draft, const llm::Session& session) {
-  const bool is_chat = !draft.chat.messages.empty();
-  if (!is_chat) {
-    if (auto* tokens = std::get_if<std::vector<Token>>(&draft.prompts.front())) return std::move(*tokens);
+Result<std::vector<Token>> encode_prompt(api::Prompt& prompt, const llm::Session& session) {
+  if (auto* tokens = std::get_if<std::vector<Token>>(&prompt)) return std::move(*tokens);
+  if (session.has_tokenizer()) return session.encode_text(std::get<std::string>(prompt));
+  return Error{ErrorCode::Unsupported, "a text needs a tokenizer, which this model does not have"};
+}
+
+// A conversation, as a server would take it.
+Status read_chat(api::ParsedRequest draft, const std::vector<api::ServedModel>& models, Job& job) {
+  if (models.empty())
+    return Error{ErrorCode::Unsupported, "a conversation needs a tokenizer, which this model does not have"};
+  if (!draft.max_tokens) draft.max_tokens = -1;
+  Result<PreparedDraft> prepared = prepare_draft(models, std::move(draft));
+  if (!prepared) return prepared.error();
+  job.submission = std::move(prepared->submission);
+  job.reader = {prepared->setup.output, prepared->setup.tools, prepared->setup.start};
+  return {};
+}
+
+Status read_completion(api::ParsedRequest draft, const llm::Session& session, Job& job) {
+  Result<std::vector<Token>> prompt = encode_prompt(draft.prompts.front(), session);
+  if (!prompt) return prompt.error();
+  const tokenizer::Tokenizer* tokenizer = session.has_tokenizer() ? &session.tokenizer() : nullptr;
+  api::fill_defaults(draft, session.defaults());
+  Result<api::Parameters> parameters = api::make_parameters(draft, tokenizer);
+  if (!parameters) return parameters.error();
+  request::Request& request = job.submission.request;
+  request.prompt = std::move(*prompt);
+  request.task = std::move(parameters->sampling);
+  if (const std::optional<request::Constraint>& constraint = request.sampling().constraint) {
+    Result<std::shared_ptr<const void>> grammar = session.compile(*constraint);
+    if (!grammar) return grammar.error();
+    job.submission.kept = std::move(*grammar);
   }
-  if (!session.has_tokenizer())
-    return Error{ErrorCode::Unsupported,
-                 "a text or a conversation needs a tokenizer, which this model does not have"};
-  if (!is_chat) return session.encode_text(std::get<std::string>(draft.prompts.front()));
-  return session.encode_chat({.variables = {{"messages", std::move(draft.chat.messages)},
-                                            {"add_generation_prompt", draft.chat.add_generation_prompt}},
-                              .request_variables = std::move(draft.chat.variables),
-                              .continue_final_message = draft.chat.continue_final_message});
+  if (!parameters->has_max_tokens)
+    request.sampling().max_tokens = std::max(1, session.room_after(request.prompt.size()));
+  request.priority = parameters->priority;
+  request.cache_salt = parameters->cache_salt;
+  if (tokenizer == nullptr) return {};
+  Result<engine::TextMaker> text = engine::make_text_maker(*tokenizer, std::move(parameters->text));
+  if (!text) return text.error();
+  job.submission.text = text->make;
+  job.submission.text_bytes = text->bytes;
+  return {};
 }
 
 json::value bytes_of(const tokenizer::Tokenizer* tokenizer, Token token) {
@@ -56,7 +86,8 @@ std::string job_id(const json::value& line, size_t number) {
   return id->is_string() ? std::string(id->get_string()) : json::serialize(*id);
 }
 
-Result<Job> read_job(std::string_view line, size_t number, const llm::Session& session) {
+Result<Job> read_job(std::string_view line, size_t number, const llm::Session& session,
+                     const std::vector<api::ServedModel>& models) {
   const std::string what = fmt::format("line {}", number);
   Result<json::value> value = parse_json(line, what);
   if (!value) return value.error();
@@ -78,31 +109,11 @@ Result<Job> read_job(std::string_view line, size_t number, const llm::Session& s
 
   Result<api::ParsedRequest> draft = api::read_job_line(object);
   if (!draft) return problem(draft.error());
-  Result<std::vector<Token>> prompt = encode_prompt(*draft, session);
-  if (!prompt) return problem(prompt.error());
-  const tokenizer::Tokenizer* tokenizer = session.has_tokenizer() ? &session.tokenizer() : nullptr;
-  api::fill_defaults(*draft, session.defaults());
-  Result<api::Parameters> parameters = api::make_parameters(*draft, tokenizer);
-  if (!parameters) return problem(parameters.error());
-  request::Request& request = job.submission.request;
-  request.prompt = std::move(*prompt);
-  request.task = std::move(parameters->sampling);
-  if (const std::optional<request::Constraint>& constraint = request.sampling().constraint) {
-    Result<std::shared_ptr<const void>> grammar = session.compile(*constraint);
-    if (!grammar) return problem(grammar.error());
-    job.submission.kept = std::move(*grammar);
-  }
-  if (!parameters->has_max_tokens)
-    request.sampling().max_tokens = std::max(1, session.room_after(request.prompt.size()));
-  request.priority = parameters->priority;
-  request.cache_salt = parameters->cache_salt;
-  request.client = client->value_or("");
-  if (tokenizer != nullptr) {
-    Result<engine::TextMaker> text = engine::make_text_maker(*tokenizer, std::move(parameters->text));
-    if (!text) return problem(text.error());
-    job.submission.text = text->make;
-    job.submission.text_bytes = text->bytes;
-  }
+  const bool is_chat = !draft->chat.messages.empty();
+  const Status read =
+      is_chat ? read_chat(std::move(*draft), models, job) : read_completion(std::move(*draft), session, job);
+  if (!read) return problem(read.error());
+  job.submission.request.client = client->value_or("");
   return job;
 }
 
@@ -126,6 +137,18 @@ void JobResult::take(const engine::Event& event) {
   }
 }
 
+void JobResult::add_text(const Choice& choice, json::object& item) const {
+  if (reader_.format == nullptr) {
+    item["text"] = choice.text;
+    return;
+  }
+  const chat::ParsedOutput parsed =
+      chat::parse_output(*reader_.format, *reader_.tools, reader_.start, choice.text);
+  item["text"] = parsed.content;
+  if (!parsed.reasoning.empty()) item["reasoning_content"] = parsed.reasoning;
+  if (!parsed.calls.empty()) item["tool_calls"] = calls_json(parsed.calls);
+}
+
 json::object JobResult::to_json(const tokenizer::Tokenizer* tokenizer) const {
   json::object out{{"id", id_}};
   if (error_) {
@@ -141,7 +164,9 @@ json::object JobResult::to_json(const tokenizer::Tokenizer* tokenizer) const {
       ids.push_back(token.token);
       logprobs = logprobs || token.logprob != 0 || !token.top.empty();
     }
-    json::object item{{"index", i}, {"text", choice.text}, {"token_ids", ids}};
+    json::object item{{"index", i}};
+    add_text(choice, item);
+    item["token_ids"] = ids;
     item["finish_reason"] = choice.end ? json::string(name(choice.end->reason)) : json::value(nullptr);
     if (choice.end) item["score"] = choice.end->score;
     if (logprobs) item["logprobs"] = logprobs_json(choice.tokens, tokenizer);

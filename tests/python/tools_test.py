@@ -9,6 +9,8 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import serving
 from serving import package
@@ -20,6 +22,9 @@ TOOLS = [{"type": "function", "function": {"name": "get_weather", "description":
 TIME = {"type": "function", "function": {"name": "get_time", "description": "Time in a zone", "strict": True, "parameters": {
     "type": "object", "properties": {"zone": {"type": "string", "enum": ["UTC", "CET"]}, "hours": {"type": "integer"}},
     "required": ["zone", "hours"], "additionalProperties": False}}}
+ZONE = {"type": "function", "function": {"name": "get_zone", "description": "The zone of a city", "parameters": {
+    "type": "object", "properties": {"zone": {"type": "string", "enum": ["UTC", "CET"]}}, "required": ["zone"],
+    "additionalProperties": False}}}
 CITIES = ("Rome", "Oslo", "Lima")
 server = None
 
@@ -211,6 +216,38 @@ def test_anthropic_must_call():
                                         messages=[{"role": "user", "content": "Hello."}])
         used = answer.content[0]
         assert answer.stop_reason == "tool_use" and used.name == "get_time" and used.input["zone"] in ("UTC", "CET"), answer
+
+
+def test_run_prints_calls():
+    with tempfile.TemporaryDirectory() as folder:
+        tools = Path(folder) / "tools.json"
+        tools.write_text(json.dumps([ZONE]))
+        run = lambda *words: subprocess.run([serving.BINARY, "run", "-m", serving.DEFAULT_MODEL, "-p", "The zone of Paris?", "-n", "60",
+                                             "--temp", "0", "--tools", tools, *words], capture_output=True, text=True, timeout=300)
+        for choice in ("required", "get_zone"):
+            done = run("--tool-choice", choice)
+            lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+            assert done.returncode == 0 and lines, done
+            assert all(line["name"] == "get_zone" and line["arguments"]["zone"] in ("UTC", "CET") for line in lines), done
+        assert run("--tool-choice", "no_such").returncode == 64, "a function that is not there"
+        assert run("--raw").returncode == 64, "calls without a template"
+
+
+def test_jobs_take_tools():
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder) / "in.jsonl", Path(folder) / "out.jsonl"
+        chat = {"messages": [{"role": "user", "content": "The zone of Paris?"}], "tools": [ZONE], "max_tokens": 60, "temperature": 0}
+        jobs = [chat | {"id": "must", "tool_choice": "required"}, chat | {"id": "not", "tool_choice": "none"},
+                chat | {"id": "wrong", "tool_choice": {"type": "function", "function": {"name": "no_such"}}}]
+        source.write_text("".join(json.dumps(job) + "\n" for job in jobs))
+        done = subprocess.run([serving.BINARY, "generate", "-m", serving.DEFAULT_MODEL, "-i", source, "-o", target],
+                              capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done
+        answers = {answer["id"]: answer for answer in map(json.loads, target.read_text().splitlines())}
+        call = answers["must"]["choices"][0]["tool_calls"][0]["function"]
+        assert call["name"] == "get_zone" and json.loads(call["arguments"])["zone"] in ("UTC", "CET"), answers
+        assert "tool_calls" not in answers["not"]["choices"][0] and answers["not"]["choices"][0]["text"], answers
+        assert "no_such" in answers["wrong"]["error"]["message"], answers
 
 
 def test_agents():

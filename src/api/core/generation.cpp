@@ -314,26 +314,31 @@ engine::Submission make_submission(const Call& call, const ParsedRequest& parsed
   return submission;
 }
 
+Problem prepare_answer(const Call& call, ParsedRequest parsed, EngineJob& job, AnswerSetup& setup) {
+  if (Problem problem = check_tools(parsed)) return in_clients_words(*std::move(problem), parsed.sent);
+  fill_defaults(parsed, job.model->defaults);
+  setup = {.parsed = std::move(parsed),
+           .model = job.model,
+           .request_id = call.context.request_id,
+           .created = call.context.now_s,
+           .clock = call.context.clock};
+  if (Problem problem = encode_prompts(call, *job.model, setup.parsed, Purpose::Run, setup.prompts))
+    return problem;
+  set_output(*job.model, setup);
+  AnswerConstraint wanted;
+  Problem problem = constrain_answer(*job.model, setup, wanted);
+  if (!problem) problem = fill(call, *job.model, setup, std::move(wanted), job);
+  if (problem) return in_clients_words(*std::move(problem), setup.parsed.sent);
+  return std::nullopt;
+}
+
 Reply generate(const Call& call, ParsedRequest parsed, MakeWriter make_writer) {
   Problem problem;
   EngineJob prepared{.stream = parsed.stream};
   prepared.model = choose_model(call, parsed, problem);
   if (problem) return *problem;
-  if (!problem) problem = check_tools(parsed);
-  if (problem) return in_clients_words(*std::move(problem), parsed.sent);
-  fill_defaults(parsed, prepared.model->defaults);
-  AnswerSetup setup{.parsed = std::move(parsed),
-                    .model = prepared.model,
-                    .request_id = call.context.request_id,
-                    .created = call.context.now_s,
-                    .clock = call.context.clock};
-  if ((problem = encode_prompts(call, *prepared.model, setup.parsed, Purpose::Run, setup.prompts)))
-    return *problem;
-  set_output(*prepared.model, setup);
-  AnswerConstraint wanted;
-  problem = constrain_answer(*prepared.model, setup, wanted);
-  if (!problem) problem = fill(call, *prepared.model, setup, std::move(wanted), prepared);
-  if (problem) return in_clients_words(*std::move(problem), setup.parsed.sent);
+  AnswerSetup setup;
+  if ((problem = prepare_answer(call, std::move(parsed), prepared, setup))) return *problem;
   setup.echoed = echoed_message(setup.parsed);
   setup.parsed.chat = {};
   setup.parsed.prompts.clear();

@@ -37,6 +37,10 @@ Problem encode_prompts(const Call& call, const ServedModel& model, const ParsedR
 // A submission of this prompt without a task.
 engine::Submission make_submission(const Call& call, const ParsedRequest& parsed, std::vector<Token> prompt);
 
+// A draft made ready for job.model: the prompts as tokens, what the text of the answers is read by, and one submission per
+// prompt with its grammar. The job has no writer yet.
+Problem prepare_answer(const Call& call, ParsedRequest parsed, EngineJob& job, AnswerSetup& setup);
+
 using MakeWriter = std::unique_ptr<AnswerWriter> (*)(AnswerSetup setup);
 // Everything that is left to do for an operation that generates text.
 Reply generate(const Call& call, ParsedRequest parsed, MakeWriter make_writer);

@@ -24,12 +24,16 @@ constexpr Field kPrompt[] = {
 }  // namespace
 
 Result<ParsedRequest> read_job_line(const json::object& line) {
+  static const RequestSchema schema{"JobLine",
+                                    {kPrompt, conversation_fields(), sampling_fields(), speculate_field(),
+                                     job_logprobs_fields(), envelope_fields()}};
   ParsedRequest parsed;
-  for (std::span<const Field> group :
-       {std::span<const Field>(kPrompt), conversation_fields(), sampling_fields(), speculate_field(),
-        job_logprobs_fields(), envelope_fields()}) {
-    if (Problem problem = read_object(line, group, parsed))
-      return Error{ErrorCode::InvalidArgument, problem->message, problem->param};
+  for (std::span<const Field> group : schema.groups) {
+    for (const Field& field : group) {
+      if (line.contains(field.name) && schema.find(field.name) != &field) continue;
+      if (Problem problem = read_object(line, {&field, 1}, parsed))
+        return Error{ErrorCode::InvalidArgument, problem->message, problem->param};
+    }
   }
   if (parsed.prompts.empty() && parsed.chat.messages.empty())
     return Error{ErrorCode::InvalidArgument, "'prompt' or 'messages' is missing"};

@@ -17,6 +17,7 @@
 #include "cli/command.h"
 #include "cli/jobs.h"
 #include "cli/open_session.h"
+#include "cli/served_model.h"
 #include "tokenizer/tokenizer.h"
 
 namespace sluice::cli {
@@ -77,7 +78,9 @@ class GenerateCommand : public Command {
   }
 
   void declare(OptionSet& options) override {
-    options.add(input_, "input", "requests, one JSON object a line: id, prompt or messages, parameters, at")
+    options
+        .add(input_, "input",
+             "requests, one JSON object a line: id, prompt or messages, tools, parameters, at")
         .short_name('i')
         .shown_as("FILE");
     options.add(output_, "output", "answers, one JSON object a line").short_name('o').shown_as("FILE");
@@ -101,6 +104,11 @@ class GenerateCommand : public Command {
     Result<std::unique_ptr<llm::Session>> session = open_session(session_options_);
     if (!session) return report(session.error());
     session_ = std::move(*session);
+    if (session_->has_tokenizer()) {
+      Result<api::ServedModel> served = served_model(*session_);
+      if (!served) return report(served.error());
+      models_.push_back(std::move(*served));
+    }
     std::signal(SIGINT, [](int) { interrupted = true; });
     std::signal(SIGTERM, [](int) { interrupted = true; });
     if (Status status = open_files(); !status) return report(status.error());
@@ -143,11 +151,12 @@ class GenerateCommand : public Command {
   }
 
   void add_line(const std::string& line, size_t number, const Done& done) {
-    Result<Job> job = read_job(line, number, *session_);
+    Result<Job> job = read_job(line, number, *session_, models_);
     const std::string id = job ? job->id : line_id(line, number);
     if (done.ids.contains(id)) return;
     results_.emplace_back(id);
     if (job) {
+      results_.back().set_reader(std::move(job->reader));
       jobs_.push_back({results_.size() - 1, std::move(*job)});
     } else {
       results_.back().fail(job.error());
@@ -267,6 +276,7 @@ class GenerateCommand : public Command {
   std::string input_, output_, metrics_;
   bool resume_ = false, force_ = false;
   std::unique_ptr<llm::Session> session_;
+  std::vector<api::ServedModel> models_;  // the session's, where it has a tokenizer
   std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();
   std::ofstream out_;
   std::deque<JobResult> results_;

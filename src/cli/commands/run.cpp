@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "cli/open_session.h"
 #include "cli/terminal/input.h"
+#include "cli/terminal/tool_answer.h"
 #include "llm/call_flags.h"
 
 namespace sluice::cli {
@@ -38,6 +39,7 @@ class RunCommand : public Command {
         .shown_as("FILE");
     how_.declare(options);
     sampling_.declare(options);
+    tools_.declare(options);
     session_.engine.declare(options);
   }
 
@@ -49,16 +51,22 @@ class RunCommand : public Command {
     Result<std::unique_ptr<llm::Session>> session = open_session(session_);
     if (!session) return report(session.error());
     sampling_.settle((*session)->defaults());
-    Result<std::vector<Token>> tokens = (*session)->encode_prompt(*prompt, how_);
-    if (!tokens) return report(tokens.error());
     std::signal(SIGINT, [](int) { run_interrupted = true; });
-    Result<llm::Answer> answer = stream_answer(**session, std::move(*tokens), sampling_, run_interrupted);
+    Result<llm::Answer> answer = answer_prompt(**session, *prompt);
     if (!answer) return report(answer.error());
     fmt::print(stderr, "{}\n", describe_timings(*answer));
     return run_interrupted ? kInterrupted : kSuccess;
   }
 
  private:
+  Result<llm::Answer> answer_prompt(llm::Session& session, const std::string& prompt) const {
+    if (!tools_.file.empty())
+      return stream_tool_answer(session, {prompt, how_, sampling_, tools_}, run_interrupted);
+    Result<std::vector<Token>> tokens = session.encode_prompt(prompt, how_);
+    if (!tokens) return tokens.error();
+    return stream_answer(session, std::move(*tokens), sampling_, run_interrupted);
+  }
+
   // The words that have no flag: MODEL and PROMPT, or the prompt alone where a flag names the model. A model that the
   // environment names gives way.
   Status take_words() {
@@ -96,6 +104,7 @@ class RunCommand : public Command {
   llm::SessionOptions session_;
   llm::PromptFlags how_;
   llm::SamplingFlags sampling_;
+  ToolFlags tools_;
   std::string named_, prompt_, file_;
   std::vector<std::string> words_;
 };

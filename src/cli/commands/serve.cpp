@@ -12,10 +12,10 @@
 #include "base/log.h"
 #include "base/system/memory.h"
 #include "base/system/terminal.h"
-#include "chat/formats/model_format.h"
 #include "cli/command.h"
 #include "cli/format.h"
 #include "cli/open_session.h"
+#include "cli/served_model.h"
 #include "llm/model_store.h"
 #include "llm/sampling_flags.h"
 #include "server/core/server.h"
@@ -154,26 +154,16 @@ class ServeCommand : public Command {
     const llm::EngineSetup& setup = session.setup();
     server::Backend backend;
     backend.engine = &sessions_.back()->engine();
+    Result<api::ServedModel> served = served_model(session, tool_format_);
+    if (!served) return served.error();
+    backend.model = std::move(*served);
     backend.model.id = index < names_.size() ? names_[index] : default_name(models_[index], *found);
     if (index >= names_.size()) backend.model.aliases = {found->name, models_[index]};
     std::erase(backend.model.aliases, "");
     backend.model.created =
         std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
             .count();
-    backend.model.tokenizer = &session.tokenizer();
-    backend.model.grammars = session.grammars();
-    backend.model.chat_template = session.has_chat_template() ? &session.chat_template() : nullptr;
-    if (session.has_chat_template()) {
-      Result<chat::ModelFormat> format =
-          chat::make_model_format(session.chat_template(), session.tokenizer(), tool_format_);
-      if (!format) return format.error();
-      backend.model.format = std::make_shared<chat::ModelFormat>(std::move(*format));
-    }
-    backend.model.context = setup.context;
     backend.model.max_output = max_output_;
-    backend.model.embedding = model.spec().dim;
-    backend.model.max_sequences = std::min(setup.scheduler.max_seqs, setup.scheduler.max_step_tokens);
-    backend.model.vocab = model.spec().vocab;
     backend.model.parameters = models::parameter_count(model.spec());
     backend.model.bytes = model.files.tensors.total_bytes();
     backend.model.architecture = model.spec().family;
