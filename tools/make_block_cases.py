@@ -19,6 +19,9 @@ OUTPUT = Path(__file__).resolve().parent.parent / "tests/tensor/data/block_cases
 SCALES = {"Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "Q2_K": [80, 82], "Q3_K": [108],
           "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "IQ4_NL": [0], "MXFP4": [0]}
 # zeros, smallest and largest subnormal, smallest normal, one, largest, infinities, NaN
+# Types of code books: random blocks alone, with these offsets of the f16 scale (IQ1_M spreads it, NVFP4 has bytes).
+BOOKS = {"IQ1_S": 0, "IQ1_M": None, "IQ2_XXS": 0, "IQ2_XS": 0, "IQ2_S": 0, "IQ3_XXS": 0, "IQ3_S": 0, "IQ4_XS": 0, "TQ1_0": 52,
+         "TQ2_0": 64, "NVFP4": None}
 F16_EXTREMES = [0x0000, 0x8000, 0x0001, 0x8001, 0x03FF, 0x0400, 0x3C00, 0xBC00, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E00]
 E8M0_EXTREMES = [0, 1, 2, 3, 126, 127, 128, 253, 254, 255]
 
@@ -60,6 +63,16 @@ def main():
         with np.errstate(all="ignore"):
             values = gguf.quants.dequantize(data.reshape(1, -1), kind)
         cases.append((name, data, values))
+    for name, offset in BOOKS.items():
+        kind = GGMLQuantizationType[name]
+        data = random.integers(0, 256, (6, GGML_QUANT_SIZES[kind][1]), dtype=np.uint8)
+        if name == "TQ2_0":  # 3 is no code
+            data[:, :64] &= ~((data[:, :64] >> 1) & 0x55)
+        if offset is not None:  # one, a small one, the smallest, minus one, zero, largest
+            for row, value in enumerate((0x3C00, 0x1234, 0x0001, 0xBC00, 0x0000, 0x7BFF)):
+                data[row, offset], data[row, offset + 1] = value & 0xFF, value >> 8
+        with np.errstate(all="ignore"):
+            cases.append((name, data, gguf.quants.dequantize(data.reshape(1, -1), kind)))
     halves = np.concatenate([np.arange(0, 65536, 97, dtype=np.uint16), np.array(F16_EXTREMES, np.uint16)])
     for name in ("F16", "BF16"):
         data = halves.view(np.uint8)

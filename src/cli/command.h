@@ -61,6 +61,8 @@ std::unique_ptr<Command> make_bench_sweep();
 std::unique_ptr<Command> make_plan();
 std::unique_ptr<Command> make_simulate();
 std::unique_ptr<Command> make_perplexity();
+std::unique_ptr<Command> make_compare();
+std::unique_ptr<Command> make_quantize();
 std::unique_ptr<Command> make_check();
 std::unique_ptr<Command> make_list();
 std::unique_ptr<Command> make_completion();

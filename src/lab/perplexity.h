@@ -26,6 +26,7 @@ struct Perplexity {
   double sum_squares = 0;
   double seconds = 0;
 
+  void add(double cost);  // of one token
   double value() const;
   double error() const;  // one standard error of value()
 };

@@ -14,6 +14,7 @@
 #include "models/family.h"
 #include "models/loading/binder.h"
 #include "models/loading/config.h"
+#include "models/loading/quantized_matrix.h"
 #include "models/outline.h"
 
 namespace sluice::models {
@@ -39,7 +40,7 @@ Result<std::string> read_small_file(const std::string& path) {
 // Files without an output matrix use the embedding, whatever their config says.
 void settle_output(ModelSpec& spec, const formats::TensorStore& tensors) {
   for (const NameRow& row : spec.names.rows(WeightSlot::Output))
-    if (locate_tensor(tensors, std::string(row.stem), ".weight")) return;
+    if (has_matrix(tensors, std::string(row.stem))) return;
   spec.tied_output = true;
 }
 
@@ -56,7 +57,24 @@ Result<ModelFiles> open_gguf_model(const std::string& path, const OpenOptions& o
   return ModelFiles{path, std::move(*spec), std::move(gguf->tensors), std::move(gguf->metadata), true};
 }
 
-Result<Config> read_config(const std::string& config_path, const OpenOptions& options) {
+// Of config.json, whose decoder may lie one level down, or of Model Optimizer's own file.
+Result<Quantization> quantization_of(const std::string& folder, const json::object& config) {
+  Result<Quantization> own = read_quantization(config);
+  if (!own || own->method != Quantization::Method::None) return own;
+  if (const json::value* text = config.if_contains("text_config"); text != nullptr && text->is_object()) {
+    own = read_quantization(text->get_object());
+    if (!own || own->method != Quantization::Method::None) return own;
+  }
+  const std::string path = folder + "/hf_quant_config.json";
+  const Result<std::string> text = read_small_file(path);
+  if (!text) return own;  // there is none
+  Result<json::value> value = parse_json(*text, path);
+  if (!value) return value.error();
+  if (!value->is_object()) return Error{ErrorCode::Corrupt, path + ": not an object"};
+  return read_modelopt(value->get_object());
+}
+
+Result<json::object> read_config_object(const std::string& config_path, const OpenOptions& options) {
   Result<std::string> text = read_small_file(config_path);
   if (!text) return text.error();
   Result<json::value> value = parse_json(*text, config_path);
@@ -64,17 +82,29 @@ Result<Config> read_config(const std::string& config_path, const OpenOptions& op
   if (!value->is_object()) return Error{ErrorCode::Corrupt, config_path + ": not an object"};
   json::object object = std::move(value->as_object());
   object["serving_context"] = options.serving_context;
-  return Config::from_json(std::move(object), config_path);
+  return object;
+}
+
+Result<Config> read_config(const std::string& config_path, const OpenOptions& options) {
+  Result<json::object> object = read_config_object(config_path, options);
+  if (!object) return object.error();
+  return Config::from_json(std::move(*object), config_path);
 }
 
 Result<ModelFiles> open_folder(const std::string& path, const OpenOptions& options) {
-  Result<Config> config = read_config(path + "/config.json", options);
+  const std::string config_path = path + "/config.json";
+  Result<json::object> object = read_config_object(config_path, options);
+  if (!object) return object.error();
+  Result<Quantization> quantization = quantization_of(path, *object);
+  if (!quantization) return formats::about_file(config_path, quantization.error());
+  Result<Config> config = Config::from_json(std::move(*object), config_path);
   if (!config) return config.error();
   Result<formats::Safetensors> tensors = formats::open_safetensors(path);
   if (!tensors) return tensors.error();
   config->set_tensors([&](std::string_view name) { return tensors->tensors.contains(name); });
   Result<ModelSpec> spec = build_spec(*config);
   if (!spec) return spec.error();
+  spec->quantization = std::move(*quantization);
   settle_output(*spec, tensors->tensors);
   return ModelFiles{path, std::move(*spec), std::move(tensors->tensors), {}, false};
 }

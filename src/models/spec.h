@@ -12,6 +12,7 @@
 
 #include "kernels/backend.h"
 #include "models/loading/names.h"
+#include "models/loading/quantization.h"
 
 namespace sluice::models {
 
@@ -228,6 +229,7 @@ enum class Positions : uint8_t {
 
 struct ModelSpec {
   std::string family;
+  Quantization quantization;  // of the files
   int dim = 0;
   int vocab = 0;
   int context = 0;  // positions the model was made for

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "tensor/grids.h"
 #include "tensor/half.h"
 
 namespace sluice {
@@ -185,6 +186,50 @@ void dequantize_mxfp4(const uint8_t* block, float* out) {
   for (int i = 0; i < 32; ++i) out[i] = d * static_cast<float>(kMxfp4Values[nibble(block + 1, i)]);
 }
 
+// {f16 d; f16 zero; u8 quants[16]}: d (q - zero)
+void dequantize_q4_z(const uint8_t* block, float* out) {
+  const float d = load_f16(block), zero = load_f16(block + 2);
+  for (int i = 0; i < 32; ++i) out[i] = d * (static_cast<float>(nibble(block + 4, i)) - zero);
+}
+
+// {f16 d[2]; u8 quants[16]}: a scale for each 16 elements, which are e2m1 doubled
+void dequantize_f4_16(const uint8_t* block, float* out) {
+  for (int i = 0; i < 32; ++i)
+    out[i] = load_f16(block + i / 16 * 2) * static_cast<float>(kMxfp4Values[nibble(block + 4, i)]);
+}
+
+// {u8 unsigned e4m3 d[4]; u8 quants[4][8]}: of each 16 elements the first eight lie in the low halves
+void dequantize_nvfp4(const uint8_t* block, float* out) {
+  for (int i = 0; i < 64; ++i) {
+    const uint8_t byte = block[4 + i / 16 * 8 + i % 8];
+    const int code = i % 16 < 8 ? byte & 0xf : byte >> 4;
+    out[i] = half_ue4m3(block[i / 16]) * static_cast<float>(kMxfp4Values[code]);
+  }
+}
+
+// {f16 d; i8 scales[16]; u8 quants[128]}: quants index the type's table, 32 bytes hold two groups of 32
+template <DType type>
+void dequantize_g4(const uint8_t* block, float* out) {
+  const float d = load_f16(block) * grid_factor(type);
+  for (int i = 0; i < kSuper; ++i) {
+    const uint8_t byte = block[18 + i / 64 * 32 + i % 32];
+    const int code = i % 64 < 32 ? byte & 0xf : byte >> 4;
+    const float scale = d * static_cast<float>(static_cast<int8_t>(block[2 + i / 16]));
+    out[i] = scale * static_cast<float>(grid_table(type)[static_cast<size_t>(code)]);
+  }
+}
+
+template <DType type>
+void dequantize_grid(const uint8_t* block, float* out) {
+  GridBlock grid;
+  expand_grid(type, block, grid);
+  const float d = f16_to_f32(grid.d) * grid_factor(kernel_type(type));
+  for (int i = 0; i < kSuper; ++i) {
+    const float scale = d * static_cast<float>(grid.scales[i / 16]);
+    out[i] = scale * static_cast<float>(grid.values[i]);
+  }
+}
+
 template <void (*decode)(const uint8_t*, float*)>
 void dequantize_blocks(DType type, const uint8_t* source, float* out, int64_t elements) {
   const DTypeInfo& layout = info(type);
@@ -236,6 +281,40 @@ void dequantize_row(DType type, const void* row, float* out, int64_t elements) {
       return dequantize_blocks<dequantize_iq4_nl>(type, source, out, elements);
     case DType::MXFP4:
       return dequantize_blocks<dequantize_mxfp4>(type, source, out, elements);
+    case DType::Q4_Z:
+      return dequantize_blocks<dequantize_q4_z>(type, source, out, elements);
+    case DType::F4_16:
+      return dequantize_blocks<dequantize_f4_16>(type, source, out, elements);
+    case DType::NVFP4:
+      return dequantize_blocks<dequantize_nvfp4>(type, source, out, elements);
+    case DType::G4_NL:
+      return dequantize_blocks<dequantize_g4<DType::G4_NL>>(type, source, out, elements);
+    case DType::G4_2:
+      return dequantize_blocks<dequantize_g4<DType::G4_2>>(type, source, out, elements);
+    case DType::G4_3X:
+      return dequantize_blocks<dequantize_g4<DType::G4_3X>>(type, source, out, elements);
+    case DType::G4_3S:
+      return dequantize_blocks<dequantize_g4<DType::G4_3S>>(type, source, out, elements);
+    case DType::IQ1_S:
+      return dequantize_blocks<dequantize_grid<DType::IQ1_S>>(type, source, out, elements);
+    case DType::IQ1_M:
+      return dequantize_blocks<dequantize_grid<DType::IQ1_M>>(type, source, out, elements);
+    case DType::IQ2_XXS:
+      return dequantize_blocks<dequantize_grid<DType::IQ2_XXS>>(type, source, out, elements);
+    case DType::IQ2_XS:
+      return dequantize_blocks<dequantize_grid<DType::IQ2_XS>>(type, source, out, elements);
+    case DType::IQ2_S:
+      return dequantize_blocks<dequantize_grid<DType::IQ2_S>>(type, source, out, elements);
+    case DType::IQ3_XXS:
+      return dequantize_blocks<dequantize_grid<DType::IQ3_XXS>>(type, source, out, elements);
+    case DType::IQ3_S:
+      return dequantize_blocks<dequantize_grid<DType::IQ3_S>>(type, source, out, elements);
+    case DType::IQ4_XS:
+      return dequantize_blocks<dequantize_grid<DType::IQ4_XS>>(type, source, out, elements);
+    case DType::TQ1_0:
+      return dequantize_blocks<dequantize_grid<DType::TQ1_0>>(type, source, out, elements);
+    case DType::TQ2_0:
+      return dequantize_blocks<dequantize_grid<DType::TQ2_0>>(type, source, out, elements);
     case DType::I8:
     case DType::I32:
     case DType::U8:

@@ -16,6 +16,8 @@ enum class DType : uint8_t {
   Q4_0, Q4_1, Q5_0, Q5_1, Q8_0,
   Q2_K, Q3_K, Q4_K, Q5_K, Q6_K,
   IQ4_NL, MXFP4,
+  Q4_Z, F4_16, G4_NL, G4_2, G4_3X, G4_3S,  // of our own, made at load (tensor/repack.h)
+  IQ1_S, IQ1_M, IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS, IQ3_S, IQ4_XS, TQ1_0, TQ2_0, NVFP4,  // of files only: repacked at load
 };
 // clang-format on
 
@@ -27,7 +29,7 @@ struct DTypeInfo {
 };
 
 // clang-format off
-inline constexpr std::array<DTypeInfo, 19> kDTypes{{
+inline constexpr std::array<DTypeInfo, 36> kDTypes{{
     {DType::F32, "F32", 1, 4},
     {DType::F16, "F16", 1, 2},
     {DType::BF16, "BF16", 1, 2},
@@ -47,6 +49,23 @@ inline constexpr std::array<DTypeInfo, 19> kDTypes{{
     {DType::Q6_K, "Q6_K", 256, 210},
     {DType::IQ4_NL, "IQ4_NL", 32, 18},
     {DType::MXFP4, "MXFP4", 32, 17},
+    {DType::Q4_Z, "Q4_Z", 32, 20},
+    {DType::F4_16, "F4_16", 32, 20},
+    {DType::G4_NL, "G4_NL", 256, 146},
+    {DType::G4_2, "G4_2", 256, 146},
+    {DType::G4_3X, "G4_3X", 256, 146},
+    {DType::G4_3S, "G4_3S", 256, 146},
+    {DType::IQ1_S, "IQ1_S", 256, 50},
+    {DType::IQ1_M, "IQ1_M", 256, 56},
+    {DType::IQ2_XXS, "IQ2_XXS", 256, 66},
+    {DType::IQ2_XS, "IQ2_XS", 256, 74},
+    {DType::IQ2_S, "IQ2_S", 256, 82},
+    {DType::IQ3_XXS, "IQ3_XXS", 256, 98},
+    {DType::IQ3_S, "IQ3_S", 256, 110},
+    {DType::IQ4_XS, "IQ4_XS", 256, 136},
+    {DType::TQ1_0, "TQ1_0", 256, 54},
+    {DType::TQ2_0, "TQ2_0", 256, 66},
+    {DType::NVFP4, "NVFP4", 64, 36},
 }};
 // clang-format on
 
@@ -58,6 +77,33 @@ constexpr std::string_view name(DType type) {
 }
 constexpr bool is_block(DType type) {
   return info(type).block_elements > 1;
+}
+
+// The type that kernels read in the place of one that only files have; the type itself otherwise.
+constexpr DType kernel_type(DType type) {
+  switch (type) {
+    case DType::IQ4_XS:
+      return DType::G4_NL;
+    case DType::IQ1_S:
+    case DType::IQ1_M:
+    case DType::IQ2_XXS:
+    case DType::IQ2_XS:
+    case DType::IQ2_S:
+    case DType::TQ1_0:
+    case DType::TQ2_0:
+      return DType::G4_2;
+    case DType::IQ3_XXS:
+      return DType::G4_3X;
+    case DType::IQ3_S:
+      return DType::G4_3S;
+    case DType::NVFP4:
+      return DType::F4_16;
+    default:
+      return type;
+  }
+}
+constexpr bool is_file_only(DType type) {
+  return kernel_type(type) != type;
 }
 
 // REQUIRES: elements is a multiple of the block size.

@@ -55,6 +55,14 @@ inline float e4m3_to_f32(uint8_t bits) {
   return (bits & 0x80) != 0 ? -magnitude : magnitude;
 }
 
+// Half of an e4m3 without sign, as NVFP4 has them; 0x7f is 0.
+inline float half_ue4m3(uint8_t bits) {
+  if (bits == 0x7f) return 0.0f;
+  const int exponent = (bits >> 3) & 0xf, mantissa = bits & 7;
+  return exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -10)
+                       : std::ldexp(static_cast<float>(8 + mantissa), exponent - 11);
+}
+
 // Round to nearest even; what is larger than 448 becomes 448.
 inline uint8_t f32_to_e4m3(float value) {
   constexpr uint32_t kLargest = 0x7e, kNan = 0x7f;

@@ -49,7 +49,14 @@ Scales scales_of(DType type) {
       return {{0}, 127};
     case DType::Q4_1:
     case DType::Q5_1:
+    case DType::Q4_Z:
+    case DType::F4_16:
       return {{0, 2}, 16};
+    case DType::G4_NL:
+    case DType::G4_2:
+    case DType::G4_3X:
+    case DType::G4_3S:
+      return {{0}, 127 * 16};
     case DType::Q4_K:
       return {{0, 2}, 63 * 15};
     case DType::Q5_K:

@@ -81,7 +81,7 @@ GgufWriter rich_gguf() {
   writer.array("nothing", gguf_type::String, 0, "");
   writer.tensor("plain.weight", {3, 2}, ggml_type::F32, 24);
   writer.tensor("block.weight", {64, 2}, ggml_type::Q8_0, 136);
-  writer.tensor("odd.weight", {256}, ggml_type::IQ2_XXS, 66);
+  writer.tensor("odd.weight", {256}, ggml_type::Q1_0, 36);
   return writer;
 }
 
@@ -186,8 +186,8 @@ std::vector<Case> gguf_tensor_cases() {
   std::vector<Case> cases = {
       tensor_case("tensors_success", {}, {}),
       tensor_case("tensors_scalar", {.extents = {}}, {}),
-      tensor_case("tensors_unsupported_size_checked", {.extents = {256}, .type = ggml_type::IQ2_XXS},
-                  {"is 96 bytes, its 1 tensors need 130"}),
+      tensor_case("tensors_unsupported_size_checked", {.extents = {256}, .type = ggml_type::Q1_0},
+                  {"is 96 bytes, its 1 tensors need 100"}),
       raw_tensor_case("tensors_bad_name_size", raw(kHuge) + "x" + rest,
                       {"name of tensor 0 has 18446744073709551615 bytes", "1 to 63"}),
       raw_tensor_case("tensors_name_64", raw_string(string(64, 'n')) + rest,

@@ -15,7 +15,7 @@ namespace gguf_type {
 enum : uint32_t { U8, I8, U16, I16, U32, I32, F32, Bool, String, Array, U64, I64, F64 };
 }
 namespace ggml_type {
-enum : uint32_t { F32 = 0, F16 = 1, Q4_0 = 2, Q8_0 = 8, IQ2_XXS = 16, I8 = 24 };
+enum : uint32_t { F32 = 0, F16 = 1, Q4_0 = 2, Q8_0 = 8, I8 = 24, Q1_0 = 41 };
 }
 
 template <class T>

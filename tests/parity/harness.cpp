@@ -66,11 +66,17 @@ std::vector<int> scale_offsets(DType type) {
     case DType::Q5_0:
     case DType::Q8_0:
     case DType::IQ4_NL:
+    case DType::G4_NL:
+    case DType::G4_2:
+    case DType::G4_3X:
+    case DType::G4_3S:
       return {0};
     case DType::Q4_1:
     case DType::Q5_1:
     case DType::Q4_K:
     case DType::Q5_K:
+    case DType::Q4_Z:
+    case DType::F4_16:
       return {0, 2};
     case DType::Q2_K:
       return {80, 82};
@@ -89,6 +95,11 @@ float quant_range(DType type) {
     case DType::Q8_0:
     case DType::IQ4_NL:
       return 127;
+    case DType::G4_NL:
+    case DType::G4_2:
+    case DType::G4_3X:
+    case DType::G4_3S:
+      return 127 * 16;
     case DType::Q2_K:
       return 45;
     case DType::Q3_K:
@@ -180,7 +191,8 @@ std::vector<float> row_of(const kernels::Weight& weight, int64_t row) {
 std::vector<DType> weight_types() {
   std::vector<DType> types;
   for (const DTypeInfo& type : kDTypes) {
-    if (type.type != DType::I8 && type.type != DType::I32 && type.type != DType::U8)
+    if (type.type != DType::I8 && type.type != DType::I32 && type.type != DType::U8 &&
+        !is_file_only(type.type))
       types.push_back(type.type);
   }
   return types;

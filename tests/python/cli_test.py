@@ -104,6 +104,42 @@ def test_perplexity():
     expect(sluice("perplexity", "-m", MODEL, "-c", 32, stdin="few"), 64, "fills no context of 32")
 
 
+def test_compare():
+    need_model()
+    text = " ".join(f"{i} little words about {i * 7 % 13} other ones." for i in range(60))
+    compared = []
+    for kv in ("f16", "int8"):
+        result = expect(sluice("compare", MODEL, MODEL, "--device", "cpu", "--kv-type-b", kv, "-c", 32, "--contexts", 2, "--format",
+                               "json", stdin=text), 0)
+        compared.append(json.loads(result.stdout))
+    same, rounded = compared
+    assert same["kl_divergence"] == 0 and same["top1_agreement"] == 1 and same["perplexity_a"] == same["perplexity_b"], same
+    assert 0 < rounded["kl_divergence"] < 0.05 and rounded["scored"] == 2 * 15, rounded
+    expect(sluice("compare", MODEL), 64, "B is required")
+
+
+def test_quantize():
+    source = ROOT / "tests/golden/data/quantized/gguf-iq4_nl"
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "out.gguf"
+        for kind, tolerance in (("q8_0", 2e-2), ("q6_k", 5e-2), ("q4_k_m", 0.3), ("bf16", 1e-2)):
+            expect(sluice("quantize", source / "model.gguf", out, "--type", kind, "--overwrite", "on"), 0)
+            expect(sluice("check", source, "-m", out, "--device", "ref", "--tolerance", tolerance, "--kv-type", "f16"), 0, "PASS")
+            assert not out.with_suffix(".gguf.part").exists()
+        whole = out.read_bytes()
+        expect(sluice("quantize", source / "model.gguf", out, "--type", "bf16"), 64, "is there already")
+        # A part that was left behind is taken up where it ends.
+        part = Path(folder) / "again.gguf.part"
+        part.write_bytes(whole[:len(whole) // 2])
+        expect(sluice("quantize", source / "model.gguf", Path(folder) / "again.gguf", "--type", "bf16"), 0)
+        assert (Path(folder) / "again.gguf").read_bytes() == whole
+        expect(sluice("quantize", source / "model.gguf", Path(folder) / "x.gguf", "--type", "q9_9"), 64, "'q9_9'")
+        (Path(folder) / "short.gguf").write_bytes(whole[:100])
+        expect(sluice("quantize", Path(folder) / "short.gguf", Path(folder) / "x.gguf", "--type", "q8_0"), 74, "short.gguf")
+        expect(sluice("quantize", source, Path(folder) / "x.gguf", "--type", "q8_0"), 64, "is a folder")
+    expect(sluice("quantize", "a.gguf"), 64, "OUT is required")
+
+
 def test_flags_of_llama_cpp():
     for words, answer in ((("run", "-ngl", 99), "'-ngl' is '--device' here"), (("serve", "-ctk", "q8_0"), "'-ctk' is '--kv-type' here"),
                           (("serve", "-ctv", "f16"), "'-ctv' is '--kv-type' here"), (("run", "-fa"), "'-fa' is not needed"),

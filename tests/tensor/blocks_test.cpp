@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "tensor/repack.h"
+
 namespace sluice {
 namespace {
 
@@ -53,7 +55,7 @@ bool same(float a, float b) {
 
 TEST(DecodeRow, EqualsGgufBitForBit) {
   const std::vector<Case> cases = read_cases();
-  EXPECT_EQ(cases.size(), 15u);
+  EXPECT_EQ(cases.size(), 26u);
   for (const Case& one : cases) {
     const std::optional<DType> type = type_of(one.name);
     ASSERT_TRUE(type.has_value()) << one.name;
@@ -85,6 +87,25 @@ TEST(DecodeRow, CopiesF32) {
   std::vector<float> decoded(values.size());
   dequantize_row(DType::F32, values.data(), decoded.data(), static_cast<int64_t>(values.size()));
   EXPECT_EQ(decoded, values);
+}
+
+// What kernels read in the place of a type of files has the same values; scales of NVFP4 are exact in f16 here.
+TEST(RepackForKernels, KeepsEveryValue) {
+  int checked = 0;
+  for (const Case& one : read_cases()) {
+    const std::optional<DType> type = type_of(one.name);
+    if (!type || !is_file_only(*type)) continue;
+    ++checked;
+    const auto elements = static_cast<int64_t>(one.values.size());
+    std::vector<char> bytes = one.stored;
+    const HostTensor made = repack_for_kernels(TensorView::contiguous(bytes.data(), *type, {1, elements}));
+    EXPECT_EQ(made.view.dtype, kernel_type(*type));
+    std::vector<float> decoded(one.values.size());
+    dequantize_row(made.view.dtype, made.view.data, decoded.data(), elements);
+    for (size_t i = 0; i < decoded.size(); ++i)
+      ASSERT_TRUE(same(decoded[i], one.values[i])) << one.name << " element " << i << ": " << decoded[i];
+  }
+  EXPECT_EQ(checked, 11);
 }
 
 }  // namespace

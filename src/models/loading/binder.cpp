@@ -7,7 +7,9 @@
 
 #include "base/log.h"
 #include "formats/mapped_pages.h"
+#include "models/loading/quantized_matrix.h"
 #include "models/loading/unpack.h"
+#include "tensor/repack.h"
 
 namespace sluice::models {
 
@@ -64,7 +66,7 @@ std::string Binder::full_name(std::string_view stem, int expert) const {
 bool Binder::has(WeightSlot slot) const {
   for (const NameRow& row : names_.rows(slot)) {
     const std::string stem = full_name(row.stem, 0);
-    if (locate(stem, ".weight") || locate(stem, "")) return true;
+    if (has_matrix(store_, stem)) return true;
   }
   return false;
 }
@@ -154,9 +156,40 @@ std::optional<TensorView> Binder::scaled(const std::string& stem, TensorView val
   const std::optional<TensorView> factors =
       scales->rank == 3 ? slice(*found, *scales, expert) : std::optional<TensorView>(*scales);
   if (!factors) return std::nullopt;
+  const int64_t high = quantization_.block_rows, wide = quantization_.block_cols;
+  if (high > 0 && (factors->rank != 2 || factors->dim(0) != (values.dim(0) + high - 1) / high ||
+                   factors->dim(1) != (values.dim(1) + wide - 1) / wide)) {
+    fail(fmt::format("tensor '{}' is {}, values are {}: weight_block_size is [{}, {}]", *found,
+                     factors->describe(), values.describe(), high, wide));
+    return std::nullopt;
+  }
   if (!std::exchange(told_of_f8_, true))
-    log_info("weights in F8_E4M3 are multiplied with their scales and kept in memory as BF16");
+    log_info("weights in F8_E4M3 are multiplied with their scales and kept in memory as F16");
   return taken(*found, unpack_f8(values, *factors));
+}
+
+std::optional<TensorView> Binder::quantized(const std::string& stem) {
+  Result<std::optional<HostTensor>> made = read_quantized(store_, quantization_, stem);
+  if (!made) {
+    fail(made.error().message);
+    return std::nullopt;
+  }
+  if (!made->has_value()) return std::nullopt;
+  return keep(std::move(**made));
+}
+
+TensorView Binder::for_kernels(const std::string& stem, TensorView stored) {
+  if (!is_file_only(stored.dtype)) return stored;
+  float factor = 1.0f;
+  if (const std::optional<std::string> name = locate(stem, ".scale"); name && stored.dtype == DType::NVFP4) {
+    const Result<TensorView> scale = store_.find(*name);
+    if (!scale || scale->dtype != DType::F32 || scale->elements() != 1) {
+      fail(fmt::format("tensor '{}' must be one F32", *name));
+      return stored;
+    }
+    factor = *scale->at<float>();
+  }
+  return keep(repack_for_kernels(stored, factor));
 }
 
 std::optional<Binder::Part> Binder::part(const NameRow& row, int expert, int64_t cols) {
@@ -165,14 +198,18 @@ std::optional<Binder::Part> Binder::part(const NameRow& row, int expert, int64_t
   const int place = own ? -1 : expert;  // in a tensor that all experts share
   std::optional<std::string> found = locate(stem, ".weight");
   if (!found) found = locate(stem, "");
+  const std::optional<TensorView> made = quantized(stem);
+  if (!status_.ok()) return std::nullopt;
   Part result;
-  if (!found) {
+  if (!found && !made) {
     const std::optional<TensorView> packed = packed_blocks(row, stem, place);
     if (!packed) return std::nullopt;
     result.view = *packed;
   } else {
-    std::optional<TensorView> view = stored_of_rank(*found, 2, place);
-    if (view) view = scaled(stem, *view, place);
+    if (!found) found = stem;
+    std::optional<TensorView> view = made ? made : stored_of_rank(*found, 2, place);
+    if (view && !made) view = scaled(stem, *view, place);
+    if (view) view = for_kernels(stem, *view);
     const bool fits = view && row.fold == Fold::Transpose && view->dim(1) == cols && view->dim(0) != cols;
     if (view && row.fold != Fold::None && row.fold != Fold::AddOne && !fits)
       view = taken(*found, fold_matrix(*view, row.fold, qkv_));
@@ -227,6 +264,11 @@ Weight Binder::matrix(WeightSlot slot, Extent extent) {
 Weight Binder::prepared(Weight weight) {
   weight = backend_.prepare(std::move(weight));
   release(weight);
+  if (weight.packed == nullptr || weight.table) return weight;
+  // Copies of our own go where the back-end has all of them: every block type has a form of its own there.
+  for (const TensorView& part : weight.parts)
+    if (const auto own = copies_.find(part.data); own != copies_.end() && is_block(part.dtype))
+      out_.owners[own->second].reset();
   return weight;
 }
 
@@ -346,6 +388,7 @@ TensorView Binder::upload(const std::vector<float>& values) {
 
 TensorView Binder::keep(HostTensor tensor) {
   const TensorView view = tensor.view;
+  copies_[view.data] = out_.owners.size();
   out_.owners.push_back(std::make_shared<HostTensor>(std::move(tensor)));
   return view;
 }

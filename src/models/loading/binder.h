@@ -1,6 +1,7 @@
 // Finds the tensors of a slot in a file and brings them into the form the decoder uses.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,9 +26,9 @@ std::optional<std::string> locate_tensor(const formats::TensorStore& store, cons
 // Keeps the first problem and goes on with empty weights; status() must be asked at the end.
 class Binder {
  public:
-  Binder(const WeightNames& names, const formats::TensorStore& store, kernels::Backend& backend,
+  Binder(const ModelSpec& spec, const formats::TensorStore& store, kernels::Backend& backend,
          ModelWeights& out)
-      : names_(names), store_(store), backend_(backend), out_(out) {}
+      : names_(spec.names), quantization_(spec.quantization), store_(store), backend_(backend), out_(out) {}
 
   void set_layer(int layer) { layer_ = layer; }
   void set_qkv_shape(QkvShape shape) { qkv_ = shape; }
@@ -83,6 +84,10 @@ class Binder {
   std::optional<TensorView> packed_blocks(const NameRow& row, const std::string& stem, int expert);
   // F8 values times their scales, where the file has any.
   std::optional<TensorView> scaled(const std::string& stem, TensorView values, int expert);
+  // A matrix kept as several tensors, in the type that kernels read; nothing where the file has none.
+  std::optional<TensorView> quantized(const std::string& stem);
+  // A type that only files have, as the one that kernels read.
+  TensorView for_kernels(const std::string& stem, TensorView stored);
   // The stored vector of a row; "{e}" in its stem is `part`.
   std::optional<TensorView> stored_vector(const NameRow& row, int part, std::string_view suffix);
   std::vector<float> bias_of(const NameRow& row, const std::string& stem, int expert, int64_t rows);
@@ -90,6 +95,7 @@ class Binder {
   std::string where(WeightSlot slot) const;
 
   const WeightNames& names_;
+  const Quantization& quantization_;
   const formats::TensorStore& store_;
   kernels::Backend& backend_;
   ModelWeights& out_;
@@ -98,6 +104,7 @@ class Binder {
   QkvShape qkv_;
   Status status_;
   bool told_of_f8_ = false;
+  std::map<const void*, size_t> copies_;  // where each kept copy is in out_.owners
 };
 
 }  // namespace sluice::models

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <vector>
 
+#include "models/loading/grouped.h"
 #include "tensor/blocks.h"
-#include "tensor/half.h"
 
 namespace sluice::models {
 
@@ -66,15 +66,11 @@ Result<HostTensor> unpack_f8(TensorView values, TensorView scales) {
                  fmt::format("scales {} do not tile values {}", scales.describe(), values.describe())};
   std::vector<float> factors(static_cast<size_t>(down * across));
   dequantize_row(scales.dtype, scales.data, factors.data(), down * across);
-  HostTensor out = HostTensor::make(DType::BF16, {rows, cols});
-  std::vector<float> row(static_cast<size_t>(cols));
-  for (int64_t r = 0; r < rows; ++r) {
-    dequantize_row(values.dtype, values.rows(r, r + 1).data, row.data(), cols);
+  return make_plain(rows, cols, [&](int64_t r, float* out) {
+    dequantize_row(values.dtype, values.rows(r, r + 1).data, out, cols);
     const float* factor = factors.data() + r / height * across;
-    for (int64_t c = 0; c < cols; ++c)
-      *out.view.at<uint16_t>(r, c) = f32_to_bf16(row[static_cast<size_t>(c)] * factor[c / width]);
-  }
-  return out;
+    for (int64_t c = 0; c < cols; ++c) out[c] *= factor[c / width];
+  });
 }
 
 }  // namespace sluice::models

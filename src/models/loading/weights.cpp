@@ -255,7 +255,7 @@ Result<ModelWeights> bind_weights(ModelSpec& spec, const formats::TensorStore& s
   if (Status status = check_layers(spec, backend); !status) return status.error();
   if (std::any_of(spec.layers.begin(), spec.layers.end(), routes)) backend.expect_routing();
   ModelWeights w;
-  Binder binder(spec.names, store, backend, w);
+  Binder binder(spec, store, backend, w);
   const Extent table{spec.vocab, embedding_width(spec)};
   w.embedding = binder.matrix(WeightSlot::TokenEmbedding, table);
   if (spec.embedding_dim > 0) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/simd/kernel_table.h"
+#include "tensor/grids.h"
 
 namespace sluice::kernels::cpu {
 namespace {
@@ -154,6 +155,24 @@ struct Mxfp4 {
   }
 };
 
+// Of 16 columns each, two to a block of 32: e2m1 with a scale of its own.
+template <class I>
+struct F4_16 {
+  static constexpr int kBytes = 20, kPieces = 1;
+  static constexpr bool kMin = false, kScaledHalves = false, kMinHalves = false, kFloatHalves = true;
+  static typename I::I8x32 unpack(const uint8_t* block, int) { return Mxfp4<I>::unpack(block + 3, 0); }
+  static typename I::F4 half_scale(Rows4 rows, int64_t at, int half) {
+    return halves_at<I>(rows, at + 2 * half);
+  }
+};
+
+template <class I>
+struct Q4_Z : Q4_1<I> {
+  static typename I::F4 min(Rows4 rows, int64_t at, int) {
+    return negated<I>(I::mul4(halves_at<I>(rows, at), halves_at<I>(rows, at + 2)));
+  }
+};
+
 // -- super-blocks of 256: piece p is elements [32 p, 32 p + 32)
 
 // Two bits of each element: 32 bytes hold four pieces.
@@ -263,6 +282,29 @@ struct Q6_K {
   }
   static int half_scale(const uint8_t* block, int half) { return static_cast<int8_t>(block[192 + half]); }
   static typename I::F4 scale(Rows4 rows, int64_t at, int) { return halves_at<I>(rows, at + 208); }
+};
+
+// Nibbles that index the table of a G4 type.
+template <class I, DType type>
+struct Grid4 {
+  static constexpr int kBytes = 146, kPieces = 8;
+  static constexpr bool kMin = false, kScaledHalves = true, kMinHalves = false;
+  struct Table {
+    uint8_t values[16];
+    constexpr Table() : values{} {
+      for (size_t i = 0; i < 16; ++i) values[i] = static_cast<uint8_t>(grid_table(type)[i]);
+    }
+  };
+  static constexpr Table kTable{};
+  static typename I::I8x32 unpack(const uint8_t* block, int piece) {
+    const auto values = I::load_bytes(kTable.values);
+    return I::join(I::lookup(values, four_bits<I>(block + 18, piece, 0)),
+                   I::lookup(values, four_bits<I>(block + 18, piece, 1)));
+  }
+  static int half_scale(const uint8_t* block, int half) { return static_cast<int8_t>(block[2 + half]); }
+  static typename I::F4 scale(Rows4 rows, int64_t at, int) {
+    return I::mul4(halves_at<I>(rows, at), I::splat4(grid_factor(type)));
+  }
 };
 
 }  // namespace

@@ -53,6 +53,22 @@ void add_piece(Rows4 rows, int64_t at, int piece, const ActivationBlock* const (
   }
 }
 
+// The same where each 16 elements have a float of their own as their scale.
+template <class I, class T, int N>
+void add_float_halves(Rows4 rows, int64_t at, const ActivationBlock* const (&x)[N],
+                      typename I::F4 (&sums)[N]) {
+  typename I::I8x32 weights[4];
+  for (int r = 0; r < 4; ++r) weights[r] = T::unpack(rows[r] + at, 0);
+  typename I::I4 low[N], high[N];
+  I::template scaled_dots<N>(weights, {{1, 1, 1, 1}, {0, 0, 0, 0}}, x, low);
+  I::template scaled_dots<N>(weights, {{0, 0, 0, 0}, {1, 1, 1, 1}}, x, high);
+  const auto first = T::half_scale(rows, at, 0), second = T::half_scale(rows, at, 1);
+  for (int n = 0; n < N; ++n) {
+    const auto sum = I::fma4(I::to_float4(high[n]), second, I::mul4(I::to_float4(low[n]), first));
+    sums[n] = I::fma4(sum, I::splat4(x[n]->scale), sums[n]);
+  }
+}
+
 // Four rows (of which `valid` are stored) by N tokens from `token` on.
 template <class I, class T, int N>
 void block_tile(const Gemm& gemm, Rows4 rows, int64_t row, int valid, int64_t token) {
@@ -66,7 +82,11 @@ void block_tile(const Gemm& gemm, Rows4 rows, int64_t row, int valid, int64_t to
   int64_t at = 0;
   for (int64_t i = 0; i < pieces; i += T::kPieces, at += T::kBytes) {
     for (int piece = 0; piece < T::kPieces; ++piece) {
-      add_piece<I, T, N>(rows, at, piece, x, sums);
+      if constexpr (requires { T::kFloatHalves; }) {
+        add_float_halves<I, T, N>(rows, at, x, sums);
+      } else {
+        add_piece<I, T, N>(rows, at, piece, x, sums);
+      }
       for (int n = 0; n < N; ++n) ++x[n];
     }
   }
@@ -302,9 +322,19 @@ void gemm_any(const Gemm& gemm) {
       return gemm_blocks<I, Iq4Nl<I>>(gemm);
     case DType::MXFP4:
       return gemm_blocks<I, Mxfp4<I>>(gemm);
-    case DType::I8:
-    case DType::I32:
-    case DType::U8:
+    case DType::Q4_Z:
+      return gemm_blocks<I, Q4_Z<I>>(gemm);
+    case DType::F4_16:
+      return gemm_blocks<I, F4_16<I>>(gemm);
+    case DType::G4_NL:
+      return gemm_blocks<I, Grid4<I, DType::G4_NL>>(gemm);
+    case DType::G4_2:
+      return gemm_blocks<I, Grid4<I, DType::G4_2>>(gemm);
+    case DType::G4_3X:
+      return gemm_blocks<I, Grid4<I, DType::G4_3X>>(gemm);
+    case DType::G4_3S:
+      return gemm_blocks<I, Grid4<I, DType::G4_3S>>(gemm);
+    default:
       break;
   }
   __builtin_trap();  // the back-end checks the type

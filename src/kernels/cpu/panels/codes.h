@@ -14,9 +14,21 @@ struct CodeTables {
                                         1,    13,   25,  38,  53,  69,  89,  113};
   static constexpr int8_t kMxfp4[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
   uint8_t values[16];
+  static constexpr int value_of(PanelFormat::Codes codes, int i) {
+    const auto at = static_cast<size_t>(i);
+    switch (codes) {
+      case PanelFormat::Codes::Grid2:
+        return grid_table(DType::G4_2)[at];
+      case PanelFormat::Codes::Grid3x:
+        return grid_table(DType::G4_3X)[at];
+      case PanelFormat::Codes::Grid3s:
+        return grid_table(DType::G4_3S)[at];
+      default:
+        return codes == PanelFormat::Codes::Iq4Nl ? kIq4Nl[i] : kMxfp4[i];
+    }
+  }
   constexpr CodeTables(PanelFormat::Codes codes, int offset) : values{} {
-    for (int i = 0; i < 16; ++i)
-      values[i] = static_cast<uint8_t>((codes == PanelFormat::Codes::Iq4Nl ? kIq4Nl[i] : kMxfp4[i]) + offset);
+    for (int i = 0; i < 16; ++i) values[i] = static_cast<uint8_t>(value_of(codes, i) + offset);
   }
 };
 
@@ -96,6 +108,12 @@ template <class I, PanelFormat F>
   if constexpr (F.scales == Scales::Half) {
     s.scale = I::load_f16(piece + 2 * lane);
     if constexpr (F.mins) s.min[0] = I::load_f16(piece + 32 + 2 * lane);
+  } else if constexpr (F.scales == Scales::HalfZero) {
+    s.scale = I::load_f16(piece + 2 * lane);
+    s.min[0] = I::mul(I::mul(s.scale, I::load_f16(piece + 32 + 2 * lane)), minus);
+  } else if constexpr (F.scales == Scales::TwoHalves) {
+    s.scale = I::set1(1.0f);
+    for (int h = 0; h < 2; ++h) s.half[h] = I::load_f16(piece + 32 * h + 2 * lane);
   } else if constexpr (F.scales == Scales::E8m0) {
     s.scale = half_e8m0<I>(piece + lane);
   } else if constexpr (F.scales == Scales::KScales) {
@@ -103,6 +121,7 @@ template <class I, PanelFormat F>
     s.min[0] = I::mul(I::mul(I::load_f16(head + 32 + 2 * lane), I::load_i8(piece + 16 + lane)), minus);
   } else {
     s.scale = I::load_f16(head + 2 * lane);
+    if constexpr (F.shift > 0) s.scale = I::mul(s.scale, I::set1(1.0f / (1 << F.shift)));
     for (int h = 0; h < 2; ++h) {
       if constexpr (F.mins) {
         s.half[h] = four_bits_of<I>(piece + 16 * h + lane, 0);

@@ -5,7 +5,8 @@
 // A panel is a sequence of super-blocks (of `pieces` pieces of 32 columns each):
 //   head of the super-block: f16 d[16], f16 dmin[16] (KScales: both; HalfScales: d, and dmin with mins)
 //   then, piece after piece:
-//     scales of the piece:  Half: f16 d[16], f16 min[16] with mins;  E8m0: u8 exponent[16];
+//     scales of the piece:  Half: f16 d[16], f16 min[16] with mins;  HalfZero: f16 d[16], f16 zero[16], the min being
+//                           -d * zero;  TwoHalves: f16 d[2][16], one for each 16 columns;  E8m0: u8 exponent[16];
 //                           KScales: u8 scale[16], u8 min[16];  HalfScales: i8 scale[2][16], one for each 16 columns,
 //                           with mins u8 {scale: 4, min: 4}[2][16]
 //     base codes, Quads: rows of 64 bytes, four for each of the 16 matrix rows. Quad q is columns [4 q, 4 q + 4) of the piece.
@@ -24,6 +25,7 @@
 #include <cstdint>
 
 #include "tensor/dtype.h"
+#include "tensor/grids.h"
 
 namespace sluice::kernels::cpu {
 
@@ -34,11 +36,14 @@ enum class PanelLayout : uint8_t { Quads, Rows };
 struct PanelFormat {
   enum class Base : uint8_t { Nibbles, TwoBits, Bytes, Words };
   enum class High : uint8_t { None, One, Two };
-  enum class Scales : uint8_t { None, Half, E8m0, KScales, HalfScales };
+  enum class Scales : uint8_t { None, Half, HalfZero, TwoHalves, E8m0, KScales, HalfScales };
   enum class Codes : uint8_t {
     Plain,
     Iq4Nl,
-    Mxfp4
+    Mxfp4,
+    Grid2,
+    Grid3x,
+    Grid3s
   };  // what a code stands for: itself, or a value of a table
   Base base = Base::Nibbles;
   High high = High::None;
@@ -47,6 +52,7 @@ struct PanelFormat {
   int offset_bits = -1;  // the offset is 1 << offset_bits; -1: none
   Codes codes = Codes::Plain;
   int pieces = 1;
+  int shift = 0;  // HalfScales: d is divided by 1 << shift
 
   constexpr int base_bits() const {
     constexpr int kBits[] = {4, 2, 8, 16};
@@ -61,6 +67,7 @@ struct PanelFormat {
   constexpr int64_t scale_bytes() const {
     if (scales == Scales::None) return 0;
     if (scales == Scales::Half) return mins ? 64 : 32;
+    if (scales == Scales::HalfZero || scales == Scales::TwoHalves) return 64;
     return scales == Scales::E8m0 ? 16 : 32;
   }
   constexpr int64_t piece_bytes() const { return scale_bytes() + base_bytes() + high_bytes(); }
@@ -71,6 +78,15 @@ struct PanelFormat {
   }
 };
 
+// The types of nibbles with a table and an integer scale for each 16 columns.
+constexpr PanelFormat grid_format(DType type, PanelFormat::Codes codes) {
+  return {.scales = PanelFormat::Scales::HalfScales,
+          .offset_bits = 7,
+          .codes = codes,
+          .pieces = 8,
+          .shift = grid_shift(type)};
+}
+
 // Whether panels in rows are the faster ones where there are matrix tiles of bf16. Tiles win prompts and large batches for every
 // type; what they cost is that weights become bf16 at every step, also for one token. Bytes and bf16 have that time while
 // memory is read. Types of fewer bits have not: single answers would take 1.5 to 2 times as long as with integers.
@@ -80,7 +96,7 @@ constexpr bool has_rows(DType type) {
 
 // Whether the type has panels.
 constexpr bool has_panels(DType type, PanelLayout layout) {
-  return layout == PanelLayout::Rows ? has_rows(type) : is_block(type);
+  return layout == PanelLayout::Rows ? has_rows(type) : is_block(type) && !is_file_only(type);
 }
 
 // In quads. REQUIRES: is_block(type).
@@ -101,6 +117,18 @@ constexpr PanelFormat panel_format(DType type) {
       return {.offset_bits = 7, .codes = F::Codes::Iq4Nl};
     case DType::MXFP4:
       return {.scales = F::Scales::E8m0, .offset_bits = 4, .codes = F::Codes::Mxfp4};
+    case DType::Q4_Z:
+      return {.scales = F::Scales::HalfZero, .mins = true};
+    case DType::F4_16:
+      return {.scales = F::Scales::TwoHalves, .offset_bits = 4, .codes = F::Codes::Mxfp4};
+    case DType::G4_NL:
+      return grid_format(type, F::Codes::Iq4Nl);
+    case DType::G4_2:
+      return grid_format(type, F::Codes::Grid2);
+    case DType::G4_3X:
+      return grid_format(type, F::Codes::Grid3x);
+    case DType::G4_3S:
+      return grid_format(type, F::Codes::Grid3s);
     case DType::Q2_K:
       return {.base = F::Base::TwoBits, .scales = F::Scales::HalfScales, .mins = true, .pieces = 8};
     case DType::Q3_K:

@@ -23,7 +23,7 @@ constexpr int64_t kPanelPrefetch = 4096;
 
 // What tiles over unpacked panels are compiled for.
 struct PieceKind {
-  bool halves = false;  // an integer scale for each 16 columns
+  bool halves = false;  // a scale for each 16 columns
   bool mins = false;
   bool offset = false;  // codes carry one
   bool signed_codes = false;
@@ -34,8 +34,8 @@ struct PieceKind {
 
 template <class I, PanelFormat F>
 constexpr PieceKind kind_of() {
-  return {F.scales == PanelFormat::Scales::HalfScales, F.mins, F.offset_bits >= 0 && !signed_codes<I, F>(),
-          signed_codes<I, F>()};
+  return {F.scales == PanelFormat::Scales::HalfScales || F.scales == PanelFormat::Scales::TwoHalves, F.mins,
+          F.offset_bits >= 0 && !signed_codes<I, F>(), signed_codes<I, F>()};
 }
 
 // The sum of a piece as a float, before its scale. With a scale for each half, products and their sum stay below 2^24
@@ -375,6 +375,18 @@ void with_panel_type(DType type, Function&& function) {
       return function.template operator()<DType::IQ4_NL>();
     case DType::MXFP4:
       return function.template operator()<DType::MXFP4>();
+    case DType::Q4_Z:
+      return function.template operator()<DType::Q4_Z>();
+    case DType::F4_16:
+      return function.template operator()<DType::F4_16>();
+    case DType::G4_NL:
+      return function.template operator()<DType::G4_NL>();
+    case DType::G4_2:
+      return function.template operator()<DType::G4_2>();
+    case DType::G4_3X:
+      return function.template operator()<DType::G4_3X>();
+    case DType::G4_3S:
+      return function.template operator()<DType::G4_3S>();
     default:
       __builtin_trap();  // the back-end packs no other type
   }

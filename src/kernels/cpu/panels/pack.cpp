@@ -27,7 +27,14 @@ constexpr Source source_of(DType type) {
     case DType::IQ4_NL:
       return {.base = 2};
     case DType::Q4_1:
+    case DType::Q4_Z:
+    case DType::F4_16:
       return {.base = 4};
+    case DType::G4_NL:
+    case DType::G4_2:
+    case DType::G4_3X:
+    case DType::G4_3S:
+      return {.base = 18};
     case DType::Q5_0:
       return {.base = 6, .high = 2};
     case DType::Q5_1:
@@ -161,6 +168,7 @@ int half_scale(const uint8_t* block, int half) {
     const int high = (block[104 + half % 4] >> (half / 4 * 2)) & 3;
     return (low | high << 4) - 32;
   }
+  if constexpr (source_of(type).base == 18) return block[2 + half];
   return type == DType::Q2_K ? block[half] : block[192 + half];
 }
 
@@ -172,9 +180,11 @@ constexpr int head_offset(DType type) {
 template <DType type>
 void place_scales(uint8_t* to, const uint8_t* block, int piece, int64_t row) {
   constexpr Format kFormat = panel_format(type);
-  if constexpr (kFormat.scales == Format::Scales::Half) {
+  constexpr bool kTwo =
+      kFormat.scales == Format::Scales::HalfZero || kFormat.scales == Format::Scales::TwoHalves;
+  if constexpr (kFormat.scales == Format::Scales::Half || kTwo) {
     std::memcpy(to + 2 * row, block, 2);
-    if constexpr (kFormat.mins) std::memcpy(to + 32 + 2 * row, block + 2, 2);
+    if constexpr (kFormat.mins || kTwo) std::memcpy(to + 32 + 2 * row, block + 2, 2);
   } else if constexpr (kFormat.scales == Format::Scales::E8m0) {
     to[row] = block[0];
   } else if constexpr (kFormat.scales == Format::Scales::KScales) {
@@ -277,6 +287,18 @@ void pack_panel(uint8_t* to, const StoredRows& from, int64_t panel, PanelLayout 
       return pack<DType::IQ4_NL>(to, from, panel, layout);
     case DType::MXFP4:
       return pack<DType::MXFP4>(to, from, panel, layout);
+    case DType::Q4_Z:
+      return pack<DType::Q4_Z>(to, from, panel, layout);
+    case DType::F4_16:
+      return pack<DType::F4_16>(to, from, panel, layout);
+    case DType::G4_NL:
+      return pack<DType::G4_NL>(to, from, panel, layout);
+    case DType::G4_2:
+      return pack<DType::G4_2>(to, from, panel, layout);
+    case DType::G4_3X:
+      return pack<DType::G4_3X>(to, from, panel, layout);
+    case DType::G4_3S:
+      return pack<DType::G4_3S>(to, from, panel, layout);
     default:
       __builtin_trap();  // REQUIRES: has_panels(type, layout)
   }

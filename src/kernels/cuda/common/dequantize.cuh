@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/common/device.cuh"
 #include "kernels/cuda/common/params.h"
+#include "tensor/grids.h"
 
 namespace sluice::kernels::cuda {
 
@@ -233,6 +234,60 @@ struct Decoder<DType::MXFP4> {
   }
 };
 
+template <>
+struct Decoder<DType::Q4_Z> {
+  static __device__ __forceinline__ void dequantize8(const uint8_t* row, int64_t k, float* f) {
+    const uint8_t* b = row + k / 32 * 20;
+    const float d = half_at(b), zero = half_at(b + 2);
+    const uint2 q = bytes8(b + 4 + k % 16);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) f[j] = d * (static_cast<float>(nibble(q, j, k % 32 >= 16)) - zero);
+  }
+};
+template <>
+struct Decoder<DType::F4_16> {
+  static __device__ __forceinline__ void dequantize8(const uint8_t* row, int64_t k, float* f) {
+    const uint8_t* b = row + k / 32 * 20;
+    const float d = half_at(b + k % 32 / 16 * 2);
+    const uint2 q = bytes8(b + 4 + k % 16);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) f[j] = d * static_cast<float>(kFp4Values[nibble(q, j, k % 32 >= 16)]);
+  }
+};
+
+// The values that the nibbles of a G4 type stand for.
+template <DType Type>
+struct GridValues {
+  int8_t values[16];
+  constexpr GridValues() : values{} {
+    for (int i = 0; i < 16; ++i) values[i] = grid_value(Type, i);
+  }
+};
+template <DType Type>
+__device__ constexpr GridValues<Type> kGridValues{};
+
+template <DType Type>
+struct GridDecoder {
+  static constexpr float kFactor = grid_factor(Type);
+  static __device__ __forceinline__ void dequantize8(const uint8_t* row, int64_t k, float* f) {
+    const uint8_t* b = row + k / 256 * 146;
+    const int e = static_cast<int>(k % 256);
+    const float d = half_at(b) * kFactor * static_cast<float>(static_cast<int8_t>(b[2 + e / 16]));
+    const uint2 q = bytes8(b + 18 + e / 64 * 32 + e % 32);
+#pragma unroll
+    for (int j = 0; j < 8; ++j)
+      f[j] = d * static_cast<float>(kGridValues<Type>.values[nibble(q, j, e % 64 >= 32)]);
+  }
+};
+template <>
+struct Decoder<DType::G4_NL> : GridDecoder<DType::G4_NL> {};
+template <>
+struct Decoder<DType::G4_2> : GridDecoder<DType::G4_2> {};
+template <>
+struct Decoder<DType::G4_3X> : GridDecoder<DType::G4_3X> {};
+template <>
+struct Decoder<DType::G4_3S> : GridDecoder<DType::G4_3S> {};
+
 // A row of scaled fp8.
 struct ScaledFp8 {
   static __device__ __forceinline__ void dequantize8(const uint8_t* row, int64_t k, float* f) {
@@ -291,6 +346,24 @@ bool visit_packed(DType type, Visit visit) {
       return true;
     case DType::MXFP4:
       visit(Decoder<DType::MXFP4>{});
+      return true;
+    case DType::Q4_Z:
+      visit(Decoder<DType::Q4_Z>{});
+      return true;
+    case DType::F4_16:
+      visit(Decoder<DType::F4_16>{});
+      return true;
+    case DType::G4_NL:
+      visit(Decoder<DType::G4_NL>{});
+      return true;
+    case DType::G4_2:
+      visit(Decoder<DType::G4_2>{});
+      return true;
+    case DType::G4_3X:
+      visit(Decoder<DType::G4_3X>{});
+      return true;
+    case DType::G4_3S:
+      visit(Decoder<DType::G4_3S>{});
       return true;
     default:
       return false;

@@ -44,6 +44,7 @@ constexpr Units units_of(DType type) {
   switch (type) {
     case DType::Q4_1:
     case DType::Q4_K:
+    case DType::Q4_Z:
       return Units::Q4Offset;
     case DType::Q4_0:
     case DType::IQ4_NL:

@@ -45,6 +45,12 @@ __device__ Quantum quantum<DType::Q4_1>(const uint8_t* row, int64_t k) {
   return {nibble_of(b + 4, static_cast<int>(k % 32)), d, half_at(b + 2) + 8.0f * d};
 }
 template <>
+__device__ Quantum quantum<DType::Q4_Z>(const uint8_t* row, int64_t k) {
+  const uint8_t* b = row + k / 32 * 20;
+  const float d = half_at(b);
+  return {nibble_of(b + 4, static_cast<int>(k % 32)), d, (8.0f - half_at(b + 2)) * d};
+}
+template <>
 __device__ Quantum quantum<DType::Q5_0>(const uint8_t* row, int64_t k) {
   const uint8_t* b = row + k / 32 * 22;
   const int e = static_cast<int>(k % 32);
@@ -238,6 +244,8 @@ void launch_pack_units(const PackUnitsParams& p, Stream stream) {
       return pack<DType::Q4_0>(p, stream);
     case DType::Q4_1:
       return pack<DType::Q4_1>(p, stream);
+    case DType::Q4_Z:
+      return pack<DType::Q4_Z>(p, stream);
     case DType::Q5_0:
       return pack<DType::Q5_0>(p, stream);
     case DType::Q5_1:

@@ -1,0 +1,130 @@
+#include "models/loading/bitsandbytes.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "base/json.h"
+#include "models/loading/grouped.h"
+
+namespace sluice::models {
+
+namespace {
+
+// The JSON beside the values.
+struct State {
+  int64_t rows = 0, cols = 0;
+  int64_t block = 0;
+  int64_t nested_block = 0;  // 0: scales are not quantised
+  float nested_offset = 0.0f;
+};
+
+Error wrong_state(const std::string& name, std::string_view key) {
+  return {ErrorCode::Corrupt, fmt::format("tensor '{}': '{}' is missing or out of range", name, key)};
+}
+
+Result<State> parse_state(const std::string& name, const json::object& object) {
+  State state;
+  constexpr int64_t kMost = int64_t{1} << 31;
+  const json::value* shape = object.if_contains("shape");
+  const json::array* sides = shape == nullptr ? nullptr : shape->if_array();
+  if (sides == nullptr || sides->size() != 2 || !(*sides)[0].is_int64() || !(*sides)[1].is_int64())
+    return wrong_state(name, "shape");
+  state.rows = (*sides)[0].get_int64();
+  state.cols = (*sides)[1].get_int64();
+  if (state.rows < 1 || state.cols < 1 || state.rows > kMost || state.cols > kMost)
+    return wrong_state(name, "shape");
+  const auto block = get_int(object, "blocksize");
+  if (!block || !block->has_value() || **block < 2 || **block > kMost) return wrong_state(name, "blocksize");
+  state.block = **block;
+  const auto nested = get_int(object, "nested_blocksize");
+  if (!nested || (nested->has_value() && (**nested < 1 || **nested > kMost)))
+    return wrong_state(name, "nested_blocksize");
+  state.nested_block = nested->value_or(0);
+  const auto offset = get_number(object, "nested_offset");
+  if (!offset) return wrong_state(name, "nested_offset");
+  state.nested_offset = static_cast<float>(offset->value_or(0.0));
+  return state;
+}
+
+Result<State> read_state(const formats::TensorStore& store, const std::string& weight) {
+  for (const char* kind : {"nf4", "fp4"}) {
+    const std::string name = fmt::format("{}.quant_state.bitsandbytes__{}", weight, kind);
+    if (!store.contains(name)) continue;
+    const Result<TensorView> view = store.find(name);
+    if (!view) return view.error();
+    if (view->dtype != DType::U8)
+      return Error{ErrorCode::Corrupt, fmt::format("tensor '{}' is {}, must be U8", name, view->describe())};
+    const std::string_view text(static_cast<const char*>(view->data), static_cast<size_t>(view->elements()));
+    Result<json::value> value = parse_json(text, name);
+    if (!value) return value.error();
+    if (!value->is_object()) return Error{ErrorCode::Corrupt, name + ": not an object"};
+    return parse_state(name, value->get_object());
+  }
+  return Error{ErrorCode::Corrupt, fmt::format("tensor '{}' has no quant_state", weight)};
+}
+
+Result<TensorView> of_size(const formats::TensorStore& store, const std::string& name, DType type,
+                           int64_t elements) {
+  Result<TensorView> view = store.find(name);
+  if (!view) return view;
+  if (view->dtype != type || view->elements() != elements)
+    return Error{ErrorCode::Corrupt, fmt::format("tensor '{}' is {}, must be {} elements of {}", name,
+                                                 view->describe(), elements, sluice::name(type))};
+  return view;
+}
+
+Result<std::vector<float>> floats(const formats::TensorStore& store, const std::string& name,
+                                  int64_t elements) {
+  const Result<TensorView> view = of_size(store, name, DType::F32, elements);
+  if (!view) return view.error();
+  std::vector<float> values(static_cast<size_t>(elements));
+  std::memcpy(values.data(), view->data, values.size() * 4);
+  return values;
+}
+
+// One per block of the matrix in row-major order.
+Result<std::vector<float>> read_scales(const formats::TensorStore& store, const std::string& weight,
+                                       const State& state) {
+  const int64_t blocks = (state.rows * state.cols + state.block - 1) / state.block;
+  if (state.nested_block == 0) return floats(store, weight + ".absmax", blocks);
+  const Result<TensorView> codes = of_size(store, weight + ".absmax", DType::U8, blocks);
+  if (!codes) return codes.error();
+  const int64_t outer = (blocks + state.nested_block - 1) / state.nested_block;
+  const Result<std::vector<float>> absmax = floats(store, weight + ".nested_absmax", outer);
+  if (!absmax) return absmax.error();
+  const Result<std::vector<float>> map = floats(store, weight + ".nested_quant_map", 256);
+  if (!map) return map.error();
+  std::vector<float> scales(static_cast<size_t>(blocks));
+  const auto* from = static_cast<const uint8_t*>(codes->data);
+  for (int64_t i = 0; i < blocks; ++i)
+    scales[static_cast<size_t>(i)] =
+        (*map)[from[i]] * (*absmax)[static_cast<size_t>(i / state.nested_block)] + state.nested_offset;
+  return scales;
+}
+
+}  // namespace
+
+Result<HostTensor> read_bitsandbytes_4bit(const formats::TensorStore& store, const std::string& weight) {
+  const Result<State> state = read_state(store, weight);
+  if (!state) return state.error();
+  const int64_t elements = state->rows * state->cols;
+  const Result<TensorView> values = of_size(store, weight, DType::U8, (elements + 1) / 2);
+  if (!values) return values.error();
+  const Result<std::vector<float>> map = floats(store, weight + ".quant_map", 16);
+  if (!map) return map.error();
+  const Result<std::vector<float>> scales = read_scales(store, weight, *state);
+  if (!scales) return scales.error();
+  const auto* from = static_cast<const uint8_t*>(values->data);
+  return make_plain(state->rows, state->cols, [&](int64_t row, float* out) {
+    for (int64_t c = 0; c < state->cols; ++c) {
+      const int64_t i = row * state->cols + c;
+      const int code = i % 2 == 0 ? from[i / 2] >> 4 : from[i / 2] & 0xf;  // the high half comes first
+      out[c] = (*map)[static_cast<size_t>(code)] * (*scales)[static_cast<size_t>(i / state->block)];
+    }
+  });
+}
+
+}  // namespace sluice::models

@@ -1,0 +1,36 @@
+// Matrices of small integers with a scale, and perhaps a zero point, for each group of columns, as one tensor that kernels read.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "tensor/tensor.h"
+
+namespace sluice::models {
+
+// weight[n, k] = scales[n, g] * (code[n, k] - zeros[n, g]), where g = order[k], or k / group without an order.
+struct GroupedMatrix {
+  int64_t rows = 0, cols = 0;
+  int64_t group = 0;           // columns that share a scale
+  int64_t groups = 0;          // of a row
+  int bits = 4;                // codes are below 1 << bits
+  std::vector<float> scales;   // [rows, groups]
+  std::vector<uint8_t> zeros;  // [rows, groups]; empty: 1 << (bits - 1)
+  std::vector<int32_t> order;  // [cols]; empty: groups lie one after the other
+  // Codes of rows [first, first + count) to `out` [count, cols].
+  using Fill = FunctionRef<void(int64_t first, int64_t count, uint8_t* out)>;
+
+  int64_t group_at(int64_t col) const {
+    return order.empty() ? col / group : order[static_cast<size_t>(col)];
+  }
+};
+
+// Q4_0, Q4_Z or Q8_0, which hold the same values where the scales are f16; F16 or F32 where groups are cut otherwise than in
+// pieces of 32 columns, or scales are too small or too large.
+HostTensor make_grouped(const GroupedMatrix& matrix, GroupedMatrix::Fill fill);
+
+// Any matrix by its values, row after row: F16, or F32 where its values do not fit.
+HostTensor make_plain(int64_t rows, int64_t cols, FunctionRef<void(int64_t row, float* out)> values);
+
+}  // namespace sluice::models
