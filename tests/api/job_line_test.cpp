@@ -35,8 +35,7 @@ TEST(JobLineTest, RefusesWhatTheApiRefuses) {
   EXPECT_EQ(refusal_of_line(R"({"prompt":["a","b"]})"), "'prompt' must be a string or a list of token ids");
   EXPECT_EQ(refusal_of_line(R"({"prompt":"a","temperature":9})"),
             "'temperature' is 9; it must be from 0 to 2");
-  EXPECT_EQ(refusal_of_line(R"({"prompt":"a","tools":[{"type":"function","name":"f"}]})"),
-            "'tools' is not supported: tool calls are not offered");
+  EXPECT_EQ(refusal_of_line(R"({"prompt":"a","tools":[{"type":"function","name":"f"}]})"), "none");
   EXPECT_EQ(refusal_of_line(R"({"prompt":"a","tools":[]})"), "none");
   EXPECT_EQ(refusal_of_line(R"({"prompt":"a","nosuch":1})"), "none");
 }

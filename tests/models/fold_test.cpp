@@ -114,7 +114,7 @@ TEST(Unpack, MultipliesF8WithItsScales) {
   for (int i = 0; i < 4; ++i) tiles.view.at<float>()[i] = static_cast<float>(i + 1);
   const Result<HostTensor> result = unpack_f8(stored.view, tiles.view);
   ASSERT_TRUE(result.ok()) << result.error().message;
-  const auto at = [&](int64_t r, int64_t c) { return bf16_to_f32(*result->view.at<uint16_t>(r, c)); };
+  const auto at = [&](int64_t r, int64_t c) { return f16_to_f32(*result->view.at<uint16_t>(r, c)); };
   EXPECT_EQ(at(0, 0), 1.0f);
   EXPECT_EQ(at(0, 128), 2.0f);
   EXPECT_EQ(at(128, 127), 3.0f);

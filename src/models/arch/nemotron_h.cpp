@@ -22,17 +22,20 @@ std::string layer_letters(Config& c) {
 
 ModelSpec build_nemotron_h(Config& c) {
   const std::string letters = layer_letters(c);
-  c.drop("num_hidden_layers");
-  c.assume("num_hidden_layers", static_cast<int64_t>(letters.size()));
+  if (!letters.empty()) {  // they count, whatever the config says beside
+    c.drop("num_hidden_layers");
+    c.assume("num_hidden_layers", static_cast<int64_t>(letters.size()));
+  }
   c.assume("hidden_act", json::string(c.text_or("mlp_hidden_act", "relu2")));
+  if (c.has("moe_latent_size")) c.fail("'moe_latent_size': experts behind a latent are not supported");
+  ModelSpec spec = decoder_spec(c);
+  if (letters.empty()) c.fail("'hybrid_override_pattern' is missing, and so are 'layer_types'");
+  drop_all_ropes(spec);
   c.assume("mamba_n_heads", c.size("mamba_num_heads"));
   c.assume("mamba_d_ssm", c.size("mamba_num_heads") * c.size("mamba_head_dim"));
   c.assume("mamba_d_state", c.size_or("ssm_state_size", 128));
   c.assume("mamba_n_groups", c.size_or("n_groups", 8));
   c.assume("mamba_d_conv", c.size_or("conv_kernel", 4));
-  if (c.has("moe_latent_size")) c.fail("'moe_latent_size': experts behind a latent are not supported");
-  ModelSpec spec = decoder_spec(c);
-  drop_all_ropes(spec);
   StateSpace space = state_space(c, spec.dim);
   space.norm_groups = space.groups;
   MoeFfn mixture;
