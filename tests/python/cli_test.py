@@ -82,7 +82,7 @@ def test_unknown_words_are_corrected():
 
 
 def test_words_that_a_verb_does_not_take():
-    for words in (("bench", "serve"), ("serve", "extra"), ("list", "all"), ("chat", "hello"), ("describe", TINY / "expert", "more"),
+    for words in (("bench", "more"), ("serve", "extra"), ("list", "all"), ("chat", "hello"), ("describe", TINY / "expert", "more"),
                   ("generate", "in.jsonl"), ("healthcheck", "now"), ("completion", "bash", "zsh")):
         result = expect(sluice(*words), 64, f"unknown argument '{words[-1]}'", f"sluice {words[0]} --help")
         assert result.stdout == "", result.stdout

@@ -173,7 +173,7 @@ std::string plan_html(const Plan& plan) {
   std::vector<std::vector<std::string>> rows;
   for (const PlanCell& cell : plan.cells)
     rows.push_back({std::to_string(cell.batch), std::to_string(cell.context), cell.fits ? "yes" : "no",
-                    time_text(cell.ttft), time_text(cell.tpot), fmt::format("{:.4g}", cell.throughput()),
+                    time_text(cell.ttft), time_text(cell.tpot), count_text(cell.throughput()),
                     bound_text(cell.bound), cell.cost > 0 ? fmt::format("{:.3f}", cell.cost) : "-"});
   page.table({"batch", "context", "fits", "TTFT", "TPOT", "tokens/s", "bound", "cost of a million"}, rows);
   page.heading(
@@ -181,8 +181,7 @@ std::string plan_html(const Plan& plan) {
   rows.clear();
   for (const PlanChange& change : plan.changes)
     rows.push_back({change.name, time_text(change.ttft), time_text(change.tpot),
-                    fmt::format("{:.4g}", change.throughput),
-                    change.cost > 0 ? fmt::format("{:.3f}", change.cost) : "-",
+                    count_text(change.throughput), change.cost > 0 ? fmt::format("{:.3f}", change.cost) : "-",
                     change.fits ? "" : "does not fit"});
   page.table({"change", "TTFT", "TPOT", "tokens/s", "cost of a million", ""}, rows);
   page.heading("In numbers");

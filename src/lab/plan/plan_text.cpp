@@ -19,10 +19,10 @@ std::string cells_table(const Plan& plan) {
       "| batch | context | fits | TTFT | TPOT | tokens/s | floor | bound | per million |\n"
       "|---:|---:|---|---:|---:|---:|---:|---|---:|\n";
   for (const PlanCell& cell : plan.cells)
-    out +=
-        fmt::format("| {} | {} | {} | {} | {} | {:.4g} | {:.0f} % | {} | {} |\n", cell.batch, cell.context,
-                    cell.fits ? "yes" : "no", time_text(cell.ttft), time_text(cell.tpot), cell.throughput(),
-                    cell.floor / cell.tpot * 100, bound_text(cell.bound), cost_cell(cell.cost));
+    out += fmt::format("| {} | {} | {} | {} | {} | {} | {:.0f} % | {} | {} |\n", cell.batch, cell.context,
+                       cell.fits ? "yes" : "no", time_text(cell.ttft), time_text(cell.tpot),
+                       count_text(cell.throughput()), cell.floor / cell.tpot * 100, bound_text(cell.bound),
+                       cost_cell(cell.cost));
   return out;
 }
 
@@ -44,8 +44,8 @@ std::string changes_table(const Plan& plan) {
       "|---|---:|---:|---:|---:|---|\n",
       plan.reference.batch, plan.reference.context);
   for (const PlanChange& change : plan.changes)
-    out += fmt::format("| {} | {} | {} | {:.4g} | {} | {} |\n", change.name, time_text(change.ttft),
-                       time_text(change.tpot), change.throughput, cost_cell(change.cost),
+    out += fmt::format("| {} | {} | {} | {} | {} | {} |\n", change.name, time_text(change.ttft),
+                       time_text(change.tpot), count_text(change.throughput), cost_cell(change.cost),
                        change.fits ? "" : "does not fit");
   return out;
 }
@@ -60,9 +60,9 @@ std::string plan_text(const Plan& plan) {
                   machine.name, size_text(sheet.stored_bytes), name(sheet.weights),
                   size_text(sheet.kv_bytes(sheet.spec.context) / sheet.spec.context), name(sheet.kv_type),
                   sheet.spec.context);
-  out +=
-      fmt::format("memory {}, of which {:.0f} % may be used: {:.4g} tokens of KV fit beside the weights\n\n",
-                  size_text(machine.memory), plan.options.memory_share * 100, plan.fitting_tokens);
+  out += fmt::format("memory {}, of which {:.0f} % may be used: {} tokens of KV fit beside the weights\n\n",
+                     size_text(machine.memory), plan.options.memory_share * 100,
+                     count_text(plan.fitting_tokens));
   out +=
       "| context | KV of a sequence | largest batch | decode is compute-bound from batch "
       "|\n|---:|---:|---:|---:|\n";
@@ -86,8 +86,9 @@ std::string plan_words(const Plan& plan) {
   const double all = double(models::parameter_count(sheet.spec)),
                active = double(models::active_parameter_count(sheet.spec));
   std::string out = fmt::format(
-      "{} has {:.3g} parameters{}, stored in {}. {} reads {}/s, so that reading all weights once takes {}.\n",
-      sheet.name, all, active < 0.8 * all ? fmt::format(", {:.3g} of them active for a token", active) : "",
+      "{} has {} parameters{}, stored in {}. {} reads {}/s, so that reading all weights once takes {}.\n",
+      sheet.name, count_text(all),
+      active < 0.8 * all ? fmt::format(", {} of them active for a token", count_text(active)) : "",
       size_text(sheet.stored_bytes), machine.name, size_text(machine.read),
       time_text(sheet.stored_bytes / machine.read));
   if (plan.fitting_tokens <= 0)
@@ -95,11 +96,11 @@ std::string plan_words(const Plan& plan) {
   out += fmt::format(
       "Prefill runs the whole prompt as matrices: {} tokens are predicted to take {}. Decode reads every "
       "weight "
-      "for each token: alone, a token takes {}; {} sequences at once share the reading, {} a step, {:.4g} "
+      "for each token: alone, a token takes {}; {} sequences at once share the reading, {} a step, {} "
       "tokens "
       "a second in all.\n",
       cell.context, time_text(cell.ttft), time_text(plan.model.seconds({1, 1, double(cell.context)})),
-      cell.batch, time_text(cell.tpot), cell.throughput());
+      cell.batch, time_text(cell.tpot), count_text(cell.throughput()));
   const ContextRoom& room = plan.rooms[plan.options.contexts.size() / 2];
   out += room.compute_bound_from
              ? fmt::format("At {} tokens decode turns compute-bound at batch {}", room.context,
@@ -114,9 +115,8 @@ std::string plan_words(const Plan& plan) {
                                        return (a.fits ? a.throughput : 0) < (b.fits ? b.throughput : 0);
                                      });
   if (best != plan.changes.end() && best->fits)
-    out +=
-        fmt::format("Of the changes listed, '{}' gives most: {:.4g} tokens a second, {:.2f} times as many.\n",
-                    best->name, best->throughput, best->throughput / cell.throughput());
+    out += fmt::format("Of the changes listed, '{}' gives most: {} tokens a second, {:.2f} times as many.\n",
+                       best->name, count_text(best->throughput), best->throughput / cell.throughput());
   if (cell.cost > 0)
     out += fmt::format("At {:.2f} an hour a million generated tokens cost {:.3f}.\n", plan.price, cell.cost);
   out += machine.measured()

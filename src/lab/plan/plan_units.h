@@ -29,4 +29,14 @@ inline const char* bound_text(Bound bound) {
   return bound == Bound::Memory ? "memory" : "compute";
 }
 
+// "802", "11,650", "3.12 million", "8.03 billion": a number that people read.
+inline std::string count_text(double value) {
+  if (value >= 1e9) return fmt::format("{:.3g} billion", value / 1e9);
+  if (value >= 1e6) return fmt::format("{:.3g} million", value / 1e6);
+  if (value < 100) return fmt::format("{:.3g}", value);
+  std::string digits = fmt::format("{:.0f}", value);
+  if (digits.size() > 3) digits.insert(digits.size() - 3, ",");
+  return digits;
+}
+
 }  // namespace sluice::lab
