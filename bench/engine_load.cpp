@@ -230,6 +230,7 @@ int main_of(int count, char** arguments) {
   options.model = folder;
   options.needs_tokenizer = false;
   options.engine.prefix_cache = false;
+  options.engine.target_tbt = 0;  // throughput is what is measured
   options.engine.context = 4096;
   options.engine.device.device = "cuda";
   double repetition = 1;

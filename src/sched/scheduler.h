@@ -145,6 +145,8 @@ class Scheduler {
   // how long in any case. A step costs more than its tokens, so that prompts in many small steps cost throughput.
   static constexpr double kPromptStretch = 3;
   static constexpr Seconds kUnnoticedTbt{0.03};
+  // By TbtOfBatch: prompts that count as few, in any case and beside so many running answers for each.
+  static constexpr int64_t kFewPrompts = 2, kAnswersOfAPrompt = 8;
   // The prompt tokens that a step takes in any case: fewer make poor use of the weights that it reads.
   static constexpr int kLeastPromptTokens = 64;
   enum class Pass : uint8_t { Prompts, Tokens };

@@ -28,21 +28,24 @@ int Scheduler::step_limit() const {
 }
 
 // Tokens of a step that does not keep running answers waiting for longer than options_.target_tbt. By TbtOfBatch that holds
-// once most of the requests that can run are past their prompts: while a batch fills, large steps serve more of them.
+// where few prompts join many answers: a burst of prompts is served in large steps, which cost less in all.
 int64_t Scheduler::tokens_within_tbt() const {
   constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
   if (std::holds_alternative<TbtAny>(options_.target_tbt)) return kAny;
-  int64_t sampling = 0, prefilling = 0;
-  for (const RequestState* entry : running_)
-    (is_prefilling(*entry) ? prefilling : sampling) += entry->granted;
+  int64_t sampling = 0, prompts = 0;
+  for (const RequestState* entry : running_) {
+    const bool prefilling = is_prefilling(*entry);
+    prompts += prefilling;
+    sampling += prefilling ? 0 : entry->granted;
+  }
   if (sampling == 0) return kAny;
   double longest = 0;
   if (const auto* given = std::get_if<Seconds>(&options_.target_tbt)) {
     longest = given->count();
   } else {
-    prefilling += std::min<int64_t>(static_cast<int64_t>(waiting_.size()),
-                                    std::max(0, options_.max_seqs - num_running_sequences_));
-    if (sampling < prefilling) return kAny;
+    prompts += std::min<int64_t>(static_cast<int64_t>(waiting_.size()),
+                                 std::max(0, options_.max_seqs - num_running_sequences_));
+    if (prompts > std::max(kFewPrompts, sampling / kAnswersOfAPrompt)) return kAny;
     longest = std::max(kUnnoticedTbt.count(), kPromptStretch * cost_.seconds(static_cast<double>(sampling)));
   }
   return std::max(cost_.tokens_within(longest), sampling + kLeastPromptTokens);

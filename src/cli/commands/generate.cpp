@@ -93,6 +93,7 @@ class GenerateCommand : public Command {
         .shown_as("FILE");
     options.add(resume_, "resume", "keep the answers that the output already has");
     options.add(force_, "force", "write over an output that is there");
+    session_options_.engine.target_tbt = 0;  // nobody reads along
     session_options_.engine.declare(options);
   }
 

@@ -3,11 +3,9 @@
 #include "models/family.h"
 
 namespace sluice::models::arch {
-
 namespace {
 
 constexpr std::string_view kNemotronHHuggingFace[] = {"NemotronHForCausalLM"};
-
 // The kinds of layers, or a letter for each: M, *, - and E.
 std::string layer_letters(Config& c) {
   std::string letters = c.text_or("hybrid_override_pattern", "");
