@@ -153,7 +153,8 @@ json::object load_json(const LoadResult& result) {
   out["date"] = date;
   out["label"] = result.label;
   out["backend"] = result.backend;
-  out["model_id"] = out["tokenizer_id"] = result.model;
+  out["model_id"] = result.model;
+  out["tokenizer_id"] = result.model;
   out["num_prompts"] = result.records.size();
   if (std::isfinite(result.request_rate) && result.request_rate > 0) {
     out["request_rate"] = result.request_rate;

@@ -43,13 +43,15 @@ void DraftModel::clear() {
   runner_->runner().mover().clear();
 }
 
-// Behind the blocks that windows have given back.
+// The first position whose whole window lies behind the blocks that were given back.
 int DraftModel::first_with_blocks(const request::Step& step, size_t index) const {
   int first = 0;
   for (int group = 0; group < step.tables.groups; ++group) {
     const std::span<const BlockId> table = step.tables.of(index, group);
-    const auto gone = std::find(table.rbegin(), table.rend(), request::kNoBlock);
-    first = std::max(first, static_cast<int>(table.rend() - gone) * runner_->runner().memory().block_size());
+    const auto gone =
+        static_cast<int>(table.rend() - std::find(table.rbegin(), table.rend(), request::kNoBlock));
+    const int window = windows_[static_cast<size_t>(group)];
+    if (gone > 0) first = std::max(first, gone * runner_->runner().memory().block_size() + window - 1);
   }
   return first;
 }

@@ -19,7 +19,8 @@ class DraftModel {
   // What keeps a model from drafting for another; their tokens are taken to be the same.
   static Status check(const models::ModelSpec& draft, const models::ModelSpec& target);
   // `vocab`: width of the target's rows.
-  DraftModel(std::unique_ptr<StepRunner> runner, int vocab) : runner_(std::move(runner)), vocab_(vocab) {}
+  DraftModel(std::unique_ptr<StepRunner> runner, int vocab)
+      : runner_(std::move(runner)), windows_(kv_groups(runner_->spec()).windows), vocab_(vocab) {}
 
   const models::Model& model() const { return runner_->runner().model(); }
   // What a step says of sequences and blocks, before its work.
@@ -53,6 +54,7 @@ class DraftModel {
   std::span<float> row(size_t index);
 
   std::unique_ptr<StepRunner> runner_;
+  std::vector<int> windows_;  // per group of block tables
   int vocab_;
   std::unordered_map<SeqId, int> computed_;  // positions whose KV is there
   sampling::Workspace workspace_;
