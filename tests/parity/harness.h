@@ -23,7 +23,7 @@ std::vector<std::unique_ptr<kernels::Backend>> tile_backends(int threads);
 // Whether the back-end multiplies prepared weights of this type as bf16, and not as it multiplies stored ones.
 bool takes_tiles(const kernels::Backend& backend, DType type);
 
-// SLUICE_PARITY_SMALL in the environment: fewer sizes, for runs under an emulator.
+// SLUICE_PARITY_SMALL in the environment: fewer sizes, for runs under an emulator or the thread sanitizer.
 bool small_run();
 // n = 1, 2, 3, 5, 8, 17, 33, or fewer in a small run.
 std::vector<int64_t> token_counts();
