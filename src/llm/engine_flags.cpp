@@ -58,7 +58,8 @@ int default_kv_tokens(const EngineFlags& flags, const models::ModelSpec& spec, i
 
 // Positions for which the process can still have memory. Weights that lie in the mapped file are to stay in memory.
 Result<int> host_kv_tokens(const EngineFlags& flags, const models::Model& model) {
-  const MemoryRoom room = memory_room(model.files.tensors.total_bytes());
+  MemoryRoom room = memory_room(model.files.tensors.total_bytes());
+  room.bytes = static_cast<int64_t>(static_cast<double>(room.bytes) * flags.memory_part);
   const int64_t per_token = std::max<int64_t>(1, models::kv_bytes_per_token(model.spec(), *flags.kv_type));
   const auto positions = [&](int64_t share) { return room.bytes / share / per_token; };
   const int context = flags.context > 0 ? flags.context : model.spec().context;
@@ -87,6 +88,11 @@ Result<int> card_kv_tokens(const EngineFlags& flags, const models::Model& model)
   Result<int64_t> room =
       runtime::room_for_kv(model, kv, {flags.max_step_tokens, flags.max_seqs}, flags.gpu_memory);
   if (!room) return room.error();
+  if (flags.memory_part < 1) {
+    const auto total = static_cast<double>(model.backend->async_device()->room().total_bytes);
+    const auto part = static_cast<int64_t>(total * flags.gpu_memory * flags.memory_part);
+    *room = std::min(*room, part - model.files.tensors.total_bytes());
+  }
   const int64_t per_token = std::max<int64_t>(1, models::kv_bytes_per_token(model.spec(), *flags.kv_type));
   const int64_t fitting = std::min<int64_t>(*room / per_token, default_kv_tokens(flags, model.spec(), *room));
   if (fitting >= flags.block_size) return static_cast<int>(fitting);

@@ -39,6 +39,8 @@ struct EngineFlags {
   std::string speculate = "off";  // see parse_speculate()
   int speculate_tokens = 16;
   runtime::DeviceOptions device;
+  // The model's part of the memory that the process may have, where other models have the rest. Not an option by itself.
+  double memory_part = 1;
 
   void declare(OptionSet& options);
 };

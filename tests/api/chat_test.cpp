@@ -223,9 +223,8 @@ TEST_F(ChatTest, RefusesWhatDoesNotFit) {
 }
 
 TEST_F(ChatTest, ChoosesTheModel) {
-  EXPECT_EQ(
-      rig_.refusal(kChatPath, R"({"model":"other","messages":[{"role":"user","content":"x"}]})"),
-      "404 model_not_found model: The model 'other' does not exist. GET /v1/models lists what is served.");
+  EXPECT_EQ(rig_.refusal(kChatPath, R"({"model":"other","messages":[{"role":"user","content":"x"}]})"),
+            "404 model_not_found model: The model 'other' does not exist. This server has 'tiny'.");
   EXPECT_EQ(rig_.refusal(kChatPath, R"({"model":"tiny-alias","messages":[{"role":"user","content":"x"}]})"),
             "accepted");
   rig_.any_model_name = true;

@@ -126,8 +126,8 @@ TEST_F(FaultTest, NamesAreNotPaths) {
   };
   for (const std::string name : {"/etc/passwd", "../../etc/passwd", "/no/such/file", "hf:org/name", "a"})
     EXPECT_EQ(refused(name),
-              fmt::format("404 model_not_found model: The model '{}' does not exist. GET /v1/models "
-                          "lists what is served.",
+              fmt::format("404 model_not_found model: The model '{}' does not exist. This server has "
+                          "'tiny'.",
                           name));
 }
 

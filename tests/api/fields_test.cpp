@@ -15,6 +15,7 @@ json::object base_body(const RequestSchema& schema) {
   json::object all{{"messages", {{{"role", "user"}, {"content", "x"}}}},
                    {"prompt", "x"},
                    {"input", "x"},
+                   {"text_input", "x"},
                    {"max_tokens", 1},
                    {"tokens", {65}}};
   json::object out;
@@ -46,14 +47,18 @@ void visit_all(const Visit& visit) {
   }
 }
 
-// The body with this value at the path "a" or "a.b".
+// The body with this value at the path "a", "a.b" or deeper.
 std::string with(const Operation& operation, const std::string& path, json::value value) {
   json::object body = base_body(*operation.request);
   const size_t dot = path.find('.');
   if (dot == std::string::npos) {
     body[path] = std::move(value);
   } else {
-    body[path.substr(0, dot)] = json::object{{path.substr(dot + 1), std::move(value)}};
+    json::value inner = std::move(value);
+    for (size_t end = path.size(), at = path.rfind('.'); at != std::string::npos;
+         end = at, at = path.rfind('.', at - 1))
+      inner = json::object{{path.substr(at + 1, end - at - 1), std::move(inner)}};
+    body[path.substr(0, dot)] = std::move(inner);
   }
   return write_json(body);
 }

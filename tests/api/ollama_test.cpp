@@ -35,9 +35,8 @@ TEST_F(OllamaTest, TellsAboutModels) {
   EXPECT_NE(get("/api/ps").find(R"("context_length":200)"), std::string::npos);
   EXPECT_NE(post("/api/show", R"({"model":"tiny:latest"})").find(R"("llama.context_length":200)"),
             std::string::npos);
-  EXPECT_EQ(
-      rig_.refusal("/api/show", R"({"name":"other"})"),
-      "404 model_not_found model: The model 'other' does not exist. GET /v1/models lists what is served.");
+  EXPECT_EQ(rig_.refusal("/api/show", R"({"name":"other"})"),
+            "404 model_not_found model: The model 'other' does not exist. This server has 'tiny'.");
 }
 
 TEST_F(OllamaTest, Chat) {

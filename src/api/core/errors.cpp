@@ -70,7 +70,8 @@ std::string name_sent(const std::string& field, const std::vector<std::string>& 
     return std::find(sent.begin(), sent.end(), name) != sent.end();
   };
   if (was_sent(field)) return field;
-  if (was_sent("options." + field)) return "options." + field;
+  for (const std::string outer : {"options.", "parameters."})
+    if (was_sent(outer + field)) return outer + field;
   for (const OtherName& other : kOtherNames)
     if (other.field == field && was_sent(other.name)) return std::string(other.name);
   return field;
@@ -109,13 +110,17 @@ ApiError unsupported_parameter(std::string_view param, std::string message) {
   return error;
 }
 
-ApiError model_not_found(std::string_view name) {
+ApiError model_not_found(const Call& call, std::string_view name) {
+  std::string served, reason = "does not exist";
+  for (const ServedModel& model : call.models) served += (served.empty() ? "'" : ", '") + model.id + "'";
+  for (const AbsentModel& model : call.absent)
+    if (model.id == name) reason = model.reason;
   return {.status = 404,
           .type = "not_found_error",
           .code = "model_not_found",
           .param = "model",
-          .message = fmt::format("The model '{}' does not exist. GET /v1/models lists what is served.",
-                                 clipped(name, 200))};
+          .message = fmt::format("The model '{}' {}. This server has {}.", clipped(name, 200), reason,
+                                 served.empty() ? "none at the moment" : clipped(served, 1000))};
 }
 
 ApiError in_clients_words(ApiError error, const std::vector<std::string>& sent) {
@@ -165,6 +170,7 @@ std::string write_error(Dialect dialect, const ApiError& error, std::string_view
       body["request_id"] = json::string(request_id);
       break;
     case Dialect::Ollama:
+    case Dialect::Kserve:
       body["error"] = error.message;
       break;
   }

@@ -22,7 +22,8 @@ Error wrong(std::string message);
 // Problems of the request itself: 400 with the field at fault.
 ApiError invalid_value(std::string_view param, std::string message);
 ApiError unsupported_parameter(std::string_view param, std::string message);
-ApiError model_not_found(std::string_view name);
+// 404, with the models that there are.
+ApiError model_not_found(const Call& call, std::string_view name);
 
 struct ContextNeed {
   int64_t context = 0;  // of the model

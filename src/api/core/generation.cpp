@@ -267,7 +267,7 @@ void set_output(const ServedModel& model, AnswerSetup& setup) {
 
 const ServedModel* choose_model(const Call& call, const ParsedRequest& parsed, Problem& problem) {
   const ServedModel* model = find_model(call, parsed.model);
-  if (model == nullptr) problem = model_not_found(parsed.model);
+  if (model == nullptr) problem = model_not_found(call, parsed.model);
   return model;
 }
 

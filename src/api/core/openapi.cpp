@@ -86,7 +86,7 @@ json::object body_schema(const RequestSchema& request) {
 
 json::object operation_json(const Operation& operation) {
   json::object out{{"summary", json::string(operation.summary)}};
-  if (operation.path.ends_with("{model}"))
+  if (operation.path.find("{model}") != std::string_view::npos)
     out["parameters"] = json::array{json::object{
         {"name", "model"}, {"in", "path"}, {"required", true}, {"schema", {{"type", "string"}}}}};
   if (operation.request != nullptr) {

@@ -1,5 +1,6 @@
 #include "api/anthropic/anthropic.h"
 #include "api/core/service.h"
+#include "api/kserve/kserve.h"
 #include "api/llama_cpp/llama_server.h"
 #include "api/llama_cpp/tokenize.h"
 #include "api/ollama/ollama.h"
@@ -48,6 +49,13 @@ const std::vector<Operation>& operations() {
        &ollama_embed_schema()},
       {"POST", "/api/embeddings", Ollama, true, "One text as a vector, in Ollama's older form",
        ollama_embedding, &ollama_embedding_schema()},
+      {"GET", "/v2", Kserve, true, "The server, in the form of KServe and Triton", kserve_server},
+      {"GET", "/v2/models/{model}", Kserve, true, "One model, in the form of KServe and Triton",
+       kserve_model},
+      {"POST", "/v2/models/{model}/generate", Kserve, true,
+       "Continue a text, in the form of KServe and Triton", kserve_generate, &kserve_generate_schema()},
+      {"POST", "/v2/models/{model}/generate_stream", Kserve, true, "The same, as a stream of events",
+       kserve_generate_stream, &kserve_generate_schema()},
   };
   return rows;
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -22,7 +23,7 @@
 namespace sluice::api {
 
 // Whose words an answer and its errors are written in.
-enum class Dialect : uint8_t { OpenAi, Anthropic, Ollama };
+enum class Dialect : uint8_t { OpenAi, Anthropic, Ollama, Kserve };
 
 // Everything a client can be told went wrong; written in a dialect by write_error().
 struct ApiError {
@@ -56,6 +57,12 @@ struct ServedModel {
   std::string architecture, quantization;     // for people: "llama", "Q4_1"
   request::SamplingDefaults defaults;         // of fields that a request leaves out
   grammar::GrammarStore* grammars = nullptr;  // null: constraints are refused
+};
+
+// A model that the server knows and does not serve at the moment.
+struct AbsentModel {
+  std::string id;
+  std::string reason;  // "is not loaded", "could not be loaded: ..."
 };
 
 struct RequestContext {
@@ -112,7 +119,8 @@ using Reply = std::variant<ApiError, Answer, EngineJob>;
 // One row per route: the server matches and authorises by it, the OpenAPI document is made from it.
 struct Operation {
   std::string_view method;  // "GET" or "POST"
-  std::string_view path;    // "/v1/chat/completions"; a trailing "{model}" takes the rest of the path
+  std::string_view
+      path;  // "/v1/chat/completions"; "{model}" takes the rest of the path, up to what follows it
   Dialect dialect = Dialect::OpenAi;
   bool needs_key = true;
   std::string_view summary;
@@ -124,10 +132,11 @@ struct Call {
   const Operation* operation = nullptr;
   std::string_view rest;  // what "{model}" took, decoded
   std::string_view body;
-  const std::vector<ServedModel>& models;  // the first is the default; never empty
+  const std::vector<ServedModel>& models;  // the first is the default
   bool any_model_name = false;             // unknown names mean the default model
   RequestContext context;
   Interrupt* interrupt = nullptr;  // may stop the reading of the request; null: nothing does
+  std::span<const AbsentModel> absent = {};
 };
 
 // Every operation that is a function of the request and the models alone. Health, metrics, the page and the live view

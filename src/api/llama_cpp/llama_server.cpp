@@ -130,6 +130,7 @@ Reply llama_completion(const Call& call) {
 }
 
 Reply llama_properties(const Call& call) {
+  if (call.models.empty()) return model_not_found(call, "");
   const ServedModel& model = call.models.front();
   const tokenizer::TemplateSource* source = model.tokenizer->find_chat_template();
   const auto spelled = [&](std::optional<Token> token) {

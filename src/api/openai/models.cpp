@@ -49,6 +49,7 @@ json::object defaults_json(const request::SamplingDefaults& defaults, std::strin
 }
 
 const ServedModel* find_model(const Call& call, std::string_view name) {
+  if (call.models.empty()) return nullptr;
   if (name.empty()) return &call.models.front();
   const auto is_meant = [wanted = without_tag(name)](std::string_view known) {
     return without_tag(known) == wanted;
@@ -67,7 +68,7 @@ Reply list_models(const Call& call) {
 
 Reply retrieve_model(const Call& call) {
   const ServedModel* model = find_model(call, call.rest);
-  if (model == nullptr) return model_not_found(call.rest);
+  if (model == nullptr) return model_not_found(call, call.rest);
   return Answer{.body = write_json(card(*model))};
 }
 

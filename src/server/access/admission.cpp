@@ -50,6 +50,7 @@ class Judge {
     if (head_.method == "OPTIONS" && origin_ == Origin::Listed) return preflight();
     if (auto refused = check_key()) return *std::move(refused);
     if (match_.route == nullptr) return unknown();
+    if (auto refused = check_admin()) return *std::move(refused);
     if (auto refused = check_body()) return *std::move(refused);
     Admission admission{match_.route, std::move(match_.rest), client_, "", {}};
     if (origin_ == Origin::Listed) admission.origin = *head_.find("origin");
@@ -118,6 +119,7 @@ class Judge {
       if (const auto late = state_.failures().exhausted(client_, Clock::now())) return throttled(*late);
     const std::optional<std::string> owner = presented.empty() ? std::nullopt : keys->find(presented);
     if (owner) client_ = client_of(owner, visitor_.address);
+    owner_ = owner;
     if (owner || is_public()) return std::nullopt;
     state_.metrics().troubled(RejectReason::Key);
     if (!presented.empty()) note_wrong_key();
@@ -126,6 +128,18 @@ class Judge {
                                            : "the key is not one of this server's");
     reply.fields.emplace_back("www-authenticate", "Bearer");
     return reply;
+  }
+
+  std::optional<Reply> check_admin() const {
+    if (!match_.route->needs_admin) return std::nullopt;
+    const std::vector<std::string>& admins = state_.options().admin_keys;
+    const bool known = std::find(admins.begin(), admins.end(), owner_.value_or("")) != admins.end();
+    if (owner_ && known) return std::nullopt;
+    return refuse(403, "permission_error", "not_admin",
+                  owner_ ? fmt::format("the key '{}' may not load and unload models; --admin-key names those "
+                                       "that may",
+                                       *owner_)
+                         : "loading and unloading models needs a key that --admin-key names");
   }
 
   Reply throttled(const ClientLimits::Refused& late) const {
@@ -160,9 +174,10 @@ class Judge {
         !equals_ignoring_case(*head_.find("content-encoding"), "identity"))
       return refuse(415, "invalid_request_error", "unsupported_media_type", "bodies must not be compressed");
     if (match_.route->method != "POST") return std::nullopt;
-    // Ollama reads any body as JSON, and its documented calls name no type. Pages of other sites are kept out by their
+    // Ollama and Triton read any body as JSON, and their clients name no type. Pages of other sites are kept out by their
     // origin.
-    if (match_.route->dialect == api::Dialect::Ollama) return std::nullopt;
+    const api::Dialect dialect = match_.route->dialect;
+    if (dialect == api::Dialect::Ollama || dialect == api::Dialect::Kserve) return std::nullopt;
     const std::string* type = head_.find("content-type");
     if (type != nullptr && head_.count("content-type") == 1 && is_json(*type)) return std::nullopt;
     return refuse(415, "invalid_request_error", "unsupported_media_type",
@@ -216,6 +231,7 @@ class Judge {
   Match match_;
   Origin origin_ = Origin::None;
   std::string client_;
+  std::optional<std::string> owner_;  // of the key
 };
 
 // What a fault of framing is called.

@@ -1,7 +1,11 @@
 #include "server/core/builtin_routes.h"
 
+#include <algorithm>
 #include <chrono>
+#include <memory>
 
+#include "api/core/errors.h"
+#include "api/openai/models.h"
 #include "base/json.h"
 #include "base/version.h"
 #include "server/observe/metrics_text.h"
@@ -38,7 +42,8 @@ Reply version_reply() {
 Reply load_reply(const ServerContext& state) {
   json::array models;
   uint64_t running = 0, waiting = 0;
-  for (const Backend& backend : state.loaded() ? state.backends() : std::vector<Backend>()) {
+  const std::shared_ptr<const ModelSet> set = state.models();
+  for (const Backend& backend : set->backends) {
     const engine::Metrics& metrics = backend.engine->metrics();
     const auto blocks = static_cast<double>(std::max<uint64_t>(1, metrics.kv_blocks.value()));
     running += metrics.running.value();
@@ -51,7 +56,36 @@ Reply load_reply(const ServerContext& state) {
   return json_reply(200, {{"server_load", running + waiting}, {"models", std::move(models)}});
 }
 
+Reply model_ready_reply(const ServerContext& state, std::string_view name) {
+  const std::shared_ptr<const ModelSet> set = state.models();
+  const api::Call call{.models = set->models, .absent = set->absent};
+  const api::ServedModel* model = name.empty() ? nullptr : api::find_model(call, name);
+  if (model != nullptr && state.stage() == Stage::Serving && !set->backend_of(model).engine->health().failed)
+    return json_reply(200, {{"name", model->id}, {"ready", true}});
+  const bool known = std::any_of(set->absent.begin(), set->absent.end(),
+                                 [&](const api::AbsentModel& absent) { return absent.id == name; });
+  if (model == nullptr && !known) return error_reply(api::Dialect::Kserve, model_not_found(call, name), "");
+  return json_reply(503, {{"name", json::string(name)}, {"ready", false}});
+}
+
+Reply index_reply(const ServerContext& state) {
+  json::array out;
+  if (const ModelRepository* repository = state.repository()) {
+    for (const ModelRepository::Entry& entry : repository->index())
+      out.push_back({{"name", entry.name},
+                     {"version", "1"},
+                     {"state", json::string(entry.state)},
+                     {"reason", entry.reason}});
+  }
+  return {200, "application/json", write_json(out), {{"cache-control", "no-store"}}};
+}
+
 }  // namespace
+
+Reply repository_reply(const Status& status, std::string_view request_id) {
+  if (status) return json_reply(200, {});
+  return error_reply(api::Dialect::Kserve, api::to_api_error(status.error()), request_id);
+}
 
 int64_t unix_nanoseconds() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
@@ -63,7 +97,7 @@ int64_t unix_seconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(now).count();
 }
 
-Reply own_reply(ServerContext& state, OwnRoute route) {
+Reply own_reply(ServerContext& state, OwnRoute route, std::string_view rest) {
   switch (route) {
     case OwnRoute::Health:
       return health_reply(state);
@@ -77,8 +111,14 @@ Reply own_reply(ServerContext& state, OwnRoute route) {
       return {200, "text/plain; version=0.0.4; charset=utf-8", metrics_text(state), {}};
     case OwnRoute::OpenApi:
       return {200, "application/json", write_json(api::openapi()), {}};
+    case OwnRoute::ModelReady:
+      return model_ready_reply(state, rest);
+    case OwnRoute::Repository:
+      return index_reply(state);
     case OwnRoute::Ping:
     case OwnRoute::Live:
+    case OwnRoute::LoadModel:
+    case OwnRoute::UnloadModel:
       break;
   }
   return json_reply(200, {{"status", "ok"}});

@@ -18,6 +18,10 @@ void declare_access(ServerOptions& o, OptionSet& options) {
       .shown_as("KEY");
   options.add(o.api_key_file, "api-key-file", "file with one key a line; read again on SIGHUP")
       .shown_as("FILE");
+  options
+      .add(o.admin_keys, "admin-key",
+           "name of a key that may load and unload models while the server runs; may be repeated")
+      .shown_as("NAME");
   options.add(o.insecure_no_auth, "insecure-no-auth", "listen on a public address without any key");
   options.add(o.public_metrics, "public-metrics", "/metrics needs no key");
   options.add(o.allowed_hosts, "allowed-host", "further name that Host may hold; may be repeated, '*': any")
@@ -107,6 +111,11 @@ void ServerOptions::declare(OptionSet& options) {
 }
 
 Result<std::map<std::string, double>> parse_key_weights(const std::vector<std::string>& texts) {
+  return parse_weights("--key-weight", texts);
+}
+
+Result<std::map<std::string, double>> parse_weights(std::string_view option,
+                                                    const std::vector<std::string>& texts) {
   constexpr double kLeast = 0.01, kMost = 1000;
   std::map<std::string, double> weights;
   for (const std::string& text : texts) {
@@ -118,9 +127,8 @@ Result<std::map<std::string, double>> parse_key_weights(const std::vector<std::s
     const bool sound =
         equals > 0 && fault == std::errc{} && stop == end && weight >= kLeast && weight <= kMost;
     if (!sound)
-      return Error{
-          ErrorCode::InvalidArgument,
-          fmt::format("--key-weight '{}' must be NAME=W with a weight of {} to {}", text, kLeast, kMost)};
+      return Error{ErrorCode::InvalidArgument, fmt::format("{} '{}' must be NAME=W with a weight of {} to {}",
+                                                           option, text, kLeast, kMost)};
     weights[text.substr(0, equals)] = weight;
   }
   return weights;

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/options.h"
@@ -24,6 +25,7 @@ struct ServerOptions {
   int port = 8080;
   std::vector<std::string> api_keys;
   std::string api_key_file;
+  std::vector<std::string> admin_keys;  // names of keys that may load and unload models
   bool insecure_no_auth = false;
   bool public_metrics = false;
   std::vector<std::string> allowed_hosts;
@@ -62,7 +64,9 @@ struct ServerOptions {
   void declare(OptionSet& options);
 };
 
-// The weights by the names of keys.
+// Weights by names, each given as "NAME=W". Errors name the option.
+Result<std::map<std::string, double>> parse_weights(std::string_view option,
+                                                    const std::vector<std::string>& texts);
 Result<std::map<std::string, double>> parse_key_weights(const std::vector<std::string>& texts);
 
 // What contradicts itself or would open the server to everybody unasked.

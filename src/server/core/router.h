@@ -12,13 +12,27 @@
 namespace sluice::server {
 
 // The server's own routes.
-enum class OwnRoute : uint8_t { Health, Ready, Version, Ping, Load, Metrics, OpenApi, Live };
+enum class OwnRoute : uint8_t {
+  Health,
+  Ready,
+  Version,
+  Ping,
+  Load,
+  Metrics,
+  OpenApi,
+  Live,
+  ModelReady,
+  Repository,
+  LoadModel,
+  UnloadModel,
+};
 
 struct Route {
   std::string_view method;
   std::string path;  // as written in logs and metrics: a template, out of a closed set
   std::variant<OwnRoute, const api::Operation*, const Asset*> target;
   bool needs_key = true;
+  bool needs_admin = false;  // a key of --admin-key
   api::Dialect dialect = api::Dialect::OpenAi;
 
   // Whether probes and scrapers ask for it every few seconds.
@@ -27,7 +41,7 @@ struct Route {
 
 struct Match {
   const Route* route = nullptr;  // null: none
-  std::string rest;              // what a trailing "{…}" of the path took, decoded
+  std::string rest;              // what the "{…}" of the path took, decoded
   std::string allow;             // where the path is known under other methods: which
 };
 

@@ -51,8 +51,8 @@ auto insist(Function function) {
   }
 }
 
-// A weight for a name that nobody has would be ignored for good.
-Status check_weights(const ServerOptions& options, const KeyRing& keys) {
+// A weight or a right for a name that nobody has would be ignored for good.
+Status check_names(const ServerOptions& options, const KeyRing& keys) {
   const std::map<std::string, double> weights = *parse_key_weights(options.key_weights);
   for (const auto& [name, weight] : weights) {
     if (keys.has_owner(name)) continue;
@@ -60,6 +60,13 @@ Status check_weights(const ServerOptions& options, const KeyRing& keys) {
                  keys.empty() ? fmt::format("--key-weight {}={:g}: there are no keys", name, weight)
                               : fmt::format("--key-weight {}={:g}: no key has this name; there are {}", name,
                                             weight, keys.owners())};
+  }
+  for (const std::string& name : options.admin_keys) {
+    if (keys.has_owner(name)) continue;
+    return Error{ErrorCode::InvalidArgument,
+                 keys.empty() ? fmt::format("--admin-key {}: there are no keys", name)
+                              : fmt::format("--admin-key {}: no key has this name; there are {}", name,
+                                            keys.owners())};
   }
   return {};
 }
@@ -317,7 +324,7 @@ Result<std::unique_ptr<Server>> Server::open(const ServerOptions& options, bool 
                  fmt::format("key file '{}' holds no key; leave it out, or say --insecure-no-auth, to let "
                              "everybody in",
                              options.api_key_file)};
-  if (Status known = check_weights(options, *keys); !known) return known.error();
+  if (Status known = check_names(options, *keys); !known) return known.error();
   auto loop = std::make_unique<Loop>(options, std::move(*keys), std::move(operations));
   if (Status listening = loop->listen(); !listening) return listening.error();
   loop->start(signals);
@@ -333,8 +340,8 @@ std::string Server::url() const {
 ServerContext& Server::state() {
   return loop_->state;
 }
-void Server::serve(std::vector<Backend> backends) {
-  loop_->state.set_backends(std::move(backends));
+void Server::serve(std::vector<Backend> backends, std::vector<api::AbsentModel> absent) {
+  loop_->state.set_models(std::make_shared<const ModelSet>(std::move(backends), std::move(absent)));
   loop_->ready();
 }
 Server::End Server::wait() {

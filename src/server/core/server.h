@@ -29,8 +29,8 @@ class Server {
   std::string url() const;  // "http://127.0.0.1:8080"
   ServerContext& state();
 
-  // From now on requests are served. Backends outlive the server.
-  void serve(std::vector<Backend> backends);
+  // From now on requests are served.
+  void serve(std::vector<Backend> backends, std::vector<api::AbsentModel> absent = {});
   // Waits for the end that a signal, drain() or the failure of an engine brings about. Connections that were cut may
   // still be on their way out, which the destructor waits for.
   End wait();

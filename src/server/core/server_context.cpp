@@ -21,7 +21,22 @@ std::string machine_name() {
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
 }
 
+std::vector<api::ServedModel> models_of(const std::vector<Backend>& backends) {
+  std::vector<api::ServedModel> out;
+  for (const Backend& backend : backends) out.push_back(backend.model);
+  return out;
+}
+
 }  // namespace
+
+ModelSet::ModelSet(std::vector<Backend> served, std::vector<api::AbsentModel> missing)
+    : backends(std::move(served)), models(models_of(backends)), absent(std::move(missing)) {}
+
+const Backend& ModelSet::backend_of(const api::ServedModel* model) const {
+  const auto index = static_cast<size_t>(model - models.data());
+  SLUICE_CHECK_LT(index, backends.size());
+  return backends[index];
+}
 
 void HttpMetrics::answered(size_t route, int status, double seconds) {
   answers_[route][static_cast<size_t>(status / 100) % 6].add();
@@ -75,22 +90,21 @@ Status ServerContext::reload_keys() {
   return {};
 }
 
-void ServerContext::set_backends(std::vector<Backend> backends) {
-  SLUICE_CHECK(!backends.empty() && backends_.empty());
-  backends_ = std::move(backends);
-  for (const Backend& backend : backends_) models_.push_back(backend.model);
-  loaded_ = true;  // readers look at the lists only after they saw this
+void ServerContext::set_models(std::shared_ptr<const ModelSet> models) {
+  const std::lock_guard lock(mutex_);
+  models_.swap(models);  // what is let go ends after the lock
+  loaded_ = true;
 }
 
-const Backend& ServerContext::backend_of(const api::ServedModel* model) const {
-  const auto index = static_cast<size_t>(model - models_.data());
-  SLUICE_CHECK_LT(index, backends_.size());
-  return backends_[index];
+std::shared_ptr<const ModelSet> ServerContext::models() const {
+  const std::lock_guard lock(mutex_);
+  return models_;
 }
 
 bool ServerContext::overloaded(const std::string& client) const {
-  if (!loaded_) return false;
-  return std::all_of(backends_.begin(), backends_.end(), [&](const Backend& backend) {
+  const std::shared_ptr<const ModelSet> set = models();
+  if (set->backends.empty()) return false;
+  return std::all_of(set->backends.begin(), set->backends.end(), [&](const Backend& backend) {
     return backend.queue_requests > 0 && !backend.engine->has_place(client, weight_of(client));
   });
 }
@@ -99,7 +113,8 @@ HealthReport ServerContext::health() const {
   if (!loaded_) return {};
   if (const double stalled = preparation_.stalled(); options_.watchdog > 0 && stalled > options_.watchdog)
     return {false, false, fmt::format("a request is being read without progress for {:.0f} s", stalled)};
-  for (const Backend& backend : backends_) {
+  const std::shared_ptr<const ModelSet> set = models();
+  for (const Backend& backend : set->backends) {
     const engine::Health health = backend.engine->health();
     if (health.failed) return {false, true, fmt::format("the engine of {} failed", backend.model.id)};
     if (options_.watchdog > 0 && health.busy && health.idle_s > options_.watchdog)

@@ -26,16 +26,31 @@
 
 namespace sluice::server {
 
-// A model with the engine that runs it; both outlive the server.
+// A model with the engine that runs it.
 struct Backend {
+  // What model and engine belong to; empty: they outlive the server. The first member: it goes last.
+  std::shared_ptr<void> owner;
   api::ServedModel model;
   engine::Engine* engine = nullptr;
   // For people: /api/live shows them.
   std::string device, scheme, layout;
-  int block_size = 0, max_sequences = 0, max_step_tokens = 0;
+  int block_size = 0, max_sequences = 0, max_step_tokens = 0, kv_tokens = 0;
+  int64_t kv_bytes = 0;
   std::function<std::optional<GpuStats>()> gpu;  // of the GPU it runs on; empty: no GPU
   // The engine's own limit, to send requests away before they are read; 0: unknown.
   size_t queue_requests = 0;
+};
+
+// The models that are served at one moment. Never changed: whoever works with a model holds the set it is in.
+struct ModelSet {
+  explicit ModelSet(std::vector<Backend> served, std::vector<api::AbsentModel> missing = {});
+
+  // REQUIRES: model is one of models
+  const Backend& backend_of(const api::ServedModel* model) const;
+
+  const std::vector<Backend> backends;
+  const std::vector<api::ServedModel> models;  // of the backends, in their order
+  const std::vector<api::AbsentModel> absent;
 };
 
 enum class Stage : uint8_t { Loading, Serving, Draining };
@@ -44,6 +59,22 @@ struct HealthReport {
   bool healthy = true;
   bool lost = false;  // an engine failed for good: only a new process helps
   std::string reason;
+};
+
+// Which models there are to be loaded. Of any thread.
+class ModelRepository {
+ public:
+  virtual ~ModelRepository() = default;
+  struct Entry {
+    std::string name;
+    std::string_view state;  // Triton's words: READY, LOADING, UNLOADING, UNAVAILABLE
+    std::string reason;      // where it is UNAVAILABLE
+  };
+  virtual std::vector<Entry> index() const = 0;
+  // `done` is called once, at once or from another thread. Both are done in the order in which they are asked for.
+  using Done = std::function<void(Status)>;
+  virtual void load(const std::string& name, Done done) = 0;
+  virtual void unload(const std::string& name, Done done) = 0;
 };
 
 class ServerContext {
@@ -78,13 +109,14 @@ class ServerContext {
   // New requests are sent away; those that run go on.
   void set_refusing() { refusing_ = true; }
   bool refusing() const { return refusing_; }
-  // Ends the loading. REQUIRES: not empty, called once.
-  void set_backends(std::vector<Backend> backends);
+  // What is served from now on; the first call ends the loading.
+  void set_models(std::shared_ptr<const ModelSet> models);
   bool loaded() const { return loaded_; }
-  // REQUIRES: loaded()
-  const std::vector<Backend>& backends() const { return backends_; }
-  const std::vector<api::ServedModel>& models() const { return models_; }
-  const Backend& backend_of(const api::ServedModel* model) const;
+  // Never null; empty while loading.
+  std::shared_ptr<const ModelSet> models() const;
+  // Who loads and unloads; outlives the server. Null: nobody.
+  void set_repository(ModelRepository* repository) { repository_ = repository; }
+  ModelRepository* repository() const { return repository_; }
 
   // No engine's queue has a place for another request of the client.
   bool overloaded(const std::string& client) const;
@@ -104,10 +136,10 @@ class ServerContext {
   ClientLimits limits_, failures_, failure_notes_;
   const TimePoint start_ = Clock::now();
   std::atomic<bool> draining_{false}, refusing_{false}, loaded_{false};
-  std::vector<Backend> backends_;
-  std::vector<api::ServedModel> models_;
+  std::atomic<ModelRepository*> repository_{nullptr};
   mutable std::mutex mutex_;
   std::shared_ptr<const KeyRing> keys_;
+  std::shared_ptr<const ModelSet> models_ = std::make_shared<const ModelSet>(std::vector<Backend>());
   PreparePool preparation_;
 };
 

@@ -107,7 +107,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   ResponseHead make_head(int status, std::string_view content_type) const;
   Awaitable run_operation(Admission& admission);
   asio::awaitable<bool> read_request(const Admission& admission, const std::shared_ptr<Reading>& reading);
-  Awaitable run_exchange(api::EngineJob prepared);
+  Awaitable change_models(OwnRoute route, const std::string& name);
+  Awaitable run_exchange(api::EngineJob prepared, const ModelSet& models);
   std::optional<Reply> enter(Admission& admission, api::EngineJob& prepared);
   Awaitable send_part(ActiveRequest& exchange, std::string_view part, bool last);
   Awaitable probe(const ActiveRequest& exchange);

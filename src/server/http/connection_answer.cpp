@@ -63,6 +63,7 @@ api::Reply run_safely(const api::Call& call, const PreparePool::Job& job, const 
 
 struct Connection::Reading {
   Seat seat;
+  std::shared_ptr<const ModelSet> models;
   std::string body, rest;
   api::Call call;
   std::optional<api::Reply> outcome;
@@ -110,14 +111,55 @@ Connection::Awaitable Connection::answer(Admission& admission) {
   if (const auto* own = std::get_if<OwnRoute>(&route.target)) {
     if (*own == OwnRoute::Live) {
       co_await stream_live();
+    } else if (*own == OwnRoute::LoadModel || *own == OwnRoute::UnloadModel) {
+      co_await change_models(*own, admission.rest);
     } else {
-      put(own_reply(state_, *own));
+      put(own_reply(state_, *own, admission.rest));
     }
   } else if (const auto* asset = std::get_if<const Asset*>(&route.target)) {
     put(asset_reply(**asset, parser_.head()));
   } else {
     co_await run_operation(admission);
   }
+}
+
+// Loads or unloads a model, which goes on without a client that leaves.
+Connection::Awaitable Connection::change_models(OwnRoute route, const std::string& name) {
+  struct Change {
+    Status status;
+    std::atomic<bool> ready{false};
+  };
+  ModelRepository* const repository = state_.repository();
+  if (repository == nullptr || state_.refusing()) {
+    put(error_reply(api::Dialect::Kserve,
+                    overloaded(state_.loaded() ? "models are not loaded and unloaded at the moment"
+                                               : "the models are being loaded"),
+                    current_.id));
+    co_return;
+  }
+  const auto change = std::make_shared<Change>();
+  const ModelRepository::Done done = [change, wake = waker()](Status status) {
+    change->status = std::move(status);
+    change->ready = true;
+    try {
+      wake();
+    } catch (const std::bad_alloc&) {  // the connection looks by itself
+    }
+  };
+  if (route == OwnRoute::LoadModel) {
+    repository->load(name, done);
+  } else {
+    repository->unload(name, done);
+  }
+  while (!change->ready) {
+    if (lost_ || closed_) co_return;
+    if (aborting_) {
+      put(error_reply(api::Dialect::Kserve, overloaded("the server is shutting down"), current_.id));
+      co_return;
+    }
+    co_await wait_until(after(kLookAgain));
+  }
+  put(repository_reply(change->status, current_.id));
 }
 
 Connection::Awaitable Connection::run_operation(Admission& admission) {
@@ -129,14 +171,17 @@ Connection::Awaitable Connection::run_operation(Admission& admission) {
   }
   const api::RequestContext context{current_.id, admission.client, state_.cache_salt(admission.client),
                                     unix_seconds(), unix_nanoseconds};
+  const std::shared_ptr<const ModelSet> models = state_.models();  // until the answer is over
   std::shared_ptr<Reading> reading(
       new Reading{.seat = Seat(state_.metrics().jobs),
+                  .models = models,
                   .body = std::move(parser_.body()),
                   .rest = admission.rest,
-                  .call = {operation, {}, {}, state_.models(), state_.options().any_model_name, context},
+                  .call = {operation, {}, {}, models->models, state_.options().any_model_name, context},
                   .outcome = {}});
   reading->call.rest = reading->rest;
   reading->call.body = reading->body;
+  reading->call.absent = models->absent;
   const bool read = co_await read_request(admission, reading);
   if (!read) co_return;
   std::optional<api::Reply> outcome = std::move(reading->outcome);
@@ -153,7 +198,7 @@ Connection::Awaitable Connection::run_operation(Admission& admission) {
       put(*std::move(refused));
       co_return;
     }
-    co_await run_exchange(std::move(prepared));
+    co_await run_exchange(std::move(prepared), *models);
     admission.lease.charge(current_.usage.generated_tokens);
   }
 }
@@ -237,11 +282,11 @@ Connection::Awaitable Connection::probe(const ActiveRequest& exchange) {
   co_await send(bytes);
 }
 
-Connection::Awaitable Connection::run_exchange(api::EngineJob prepared) {
+Connection::Awaitable Connection::run_exchange(api::EngineJob prepared, const ModelSet& models) {
   const double ping = state_.options().ping_interval, limit = state_.options().request_timeout;
   for (engine::Submission& submission : prepared.submissions)
     if (limit > 0 && !submission.time_limit) submission.time_limit = Seconds(limit);
-  engine::Engine& engine = *state_.backend_of(prepared.model).engine;
+  engine::Engine& engine = *models.backend_of(prepared.model).engine;
   ActiveRequest exchange(std::move(prepared), engine, waker(),
                          {state_.metrics().answer_bytes, state_.options().answer_budget});
   const api::Dialect dialect = current_.route->dialect;

@@ -115,15 +115,20 @@ json::array owner_runs(const engine::Snapshot::Group& group, size_t stride) {
   return runs;
 }
 
-LiveView::LiveView(ServerContext& state) : state_(state), cursors_(state.backends().size()) {}
-
 double LiveView::time_of(TimePoint moment) const {
   return seconds_between(state_.start(), moment);
 }
 
-std::string LiveView::hello() const {
+std::string LiveView::hello() {
+  return begin(state_.models());
+}
+
+// The numbers that events name models by are those of this set from now on.
+std::string LiveView::begin(const std::shared_ptr<const ModelSet>& set) {
+  seen_ = set;
+  cursors_.assign(set->backends.size(), {});
   json::array models;
-  for (const Backend& backend : state_.backends())
+  for (const Backend& backend : set->backends)
     models.push_back({{"id", backend.model.id},
                       {"context", backend.model.context},
                       {"device", backend.device},
@@ -141,8 +146,8 @@ std::string LiveView::hello() const {
   return out;
 }
 
-json::object LiveView::model_state(size_t index) {
-  engine::Engine& engine = *state_.backends()[index].engine;
+json::object LiveView::model_state(const Backend& backend, size_t index) {
+  engine::Engine& engine = *backend.engine;
   const engine::Metrics& metrics = engine.metrics();
   json::array requests, blocks, steps, ended;
   uint64_t waiting = metrics.waiting.value();
@@ -168,7 +173,6 @@ json::object LiveView::model_state(size_t index) {
                    {"ended", std::move(ended)},
                    {"counters", counters_json(metrics)},
                    {"histograms", histograms_json(metrics)}};
-  const Backend& backend = state_.backends()[index];
   if (const std::optional<GpuStats> gpu = backend.gpu ? backend.gpu() : std::nullopt)
     out["gpu"] = {{"utilization", gpu->utilization},
                   {"memory_used", gpu->memory_used},
@@ -178,11 +182,13 @@ json::object LiveView::model_state(size_t index) {
 }
 
 std::string LiveView::next() {
+  const std::shared_ptr<const ModelSet> set = state_.models();
   std::string out;
+  if (seen_.lock() != set) out = begin(set);
   bool busy = false;
-  for (size_t i = 0; i < state_.backends().size(); ++i) {
-    append_event(out, "state", model_state(i));
-    busy |= state_.backends()[i].engine->health().busy;
+  for (size_t i = 0; i < set->backends.size(); ++i) {
+    append_event(out, "state", model_state(set->backends[i], i));
+    busy |= set->backends[i].engine->health().busy;
   }
   interval_ = busy ? kBusyInterval : kIdleInterval;
   return out;

@@ -1,6 +1,7 @@
 // The live stream's events, as docs/live.md says.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,24 +13,25 @@ namespace sluice::server {
 // One reader's view: what it has been told already is kept here.
 class LiveView {
  public:
-  // REQUIRES: state.loaded()
-  explicit LiveView(ServerContext& state);
+  explicit LiveView(ServerContext& state) : state_(state) {}
 
   // The first event.
-  std::string hello() const;
-  // One event per model, of what happened since the last call.
+  std::string hello();
+  // One event per model, of what happened since the last call; a first event again where the models have changed.
   std::string next();
   // Seconds until next() has something to say.
   double interval() const { return interval_; }
 
  private:
-  json::object model_state(size_t index);
+  std::string begin(const std::shared_ptr<const ModelSet>& set);
+  json::object model_state(const Backend& backend, size_t index);
 
   double time_of(TimePoint moment) const;
 
   ServerContext& state_;
   double interval_ = 0;
-  std::vector<engine::Trace::Cursor> cursors_;  // per model
+  std::weak_ptr<const ModelSet> seen_;          // what the reader knows; not held, so that models can go
+  std::vector<engine::Trace::Cursor> cursors_;  // per model of it
 };
 
 // Runs of equal owners: [length, owner, shared]; every stride-th block.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <memory>
 #include <tuple>
 
 #include "base/log.h"
@@ -189,9 +190,9 @@ void add_process(PrometheusText& text, const ServerContext& state) {
 }
 
 // Of the GPU that the first model with one runs on.
-void add_card(PrometheusText& text, const ServerContext& state) {
+void add_gpu(PrometheusText& text, const ModelSet& set) {
   std::optional<GpuStats> stats;
-  for (const Backend& backend : state.backends())
+  for (const Backend& backend : set.backends)
     if (!stats && backend.gpu) stats = backend.gpu();
   if (!stats) return;
   const auto rows = std::to_array<std::tuple<std::string_view, double, std::string_view>>({
@@ -232,15 +233,14 @@ std::vector<size_t> count_cuts() {
 std::string metrics_text(ServerContext& state) {
   PrometheusText text;
   std::vector<Row> rows;
-  if (state.loaded())
-    for (const Backend& backend : state.backends())
-      rows.push_back({backend.model.id, &backend.engine->metrics()});
+  const std::shared_ptr<const ModelSet> set = state.models();
+  for (const Backend& backend : set->backends) rows.push_back({backend.model.id, &backend.engine->metrics()});
   add_engine(text, rows);
   add_proposers(text, rows);
   if (state.options().metrics_names == MetricsNames::Vllm) add_vllm(text, rows);
   add_http(text, state);
   add_process(text, state);
-  if (state.loaded()) add_card(text, state);
+  add_gpu(text, *set);
   return text.take();
 }
 
