@@ -1,5 +1,7 @@
 #include "chat/chat_prompt.h"
 
+#include <algorithm>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -74,6 +76,27 @@ Result<std::vector<Token>> encode_rendering(const tokenizer::Tokenizer& tokenize
   for (const TemplateSpan& span : rendering.spans) spans.push_back({span.text, span.is_user_input});
   return tokenizer.encode(
       spans, {.parse_special = true, .add_special = options.add_special, .interrupt = options.interrupt});
+}
+
+std::vector<Token> message_end_tokens(const ChatTemplate& chat_template,
+                                      const tokenizer::Tokenizer& tokenizer) {
+  const json::array talk{{{"role", "user"}, {"content", "a"}},
+                         {{"role", "assistant"}, {"content", "b"}},
+                         {{"role", "user"}, {"content", "c"}}};
+  ChatPrompt prompt;
+  prompt.variables = {{"messages", talk}};
+  const Result<Rendering> rendering = render_chat(chat_template, tokenizer, std::move(prompt));
+  std::set<Token> ends;
+  for (size_t i = 1; rendering && i < rendering->spans.size(); ++i) {
+    const TemplateSpan& span = rendering->spans[i];
+    if (span.is_user_input) continue;
+    const Result<std::vector<Token>> tokens = tokenizer.encode(span.text, {.parse_special = true});
+    if (!tokens) continue;
+    const auto end = std::find_if(tokens->begin(), tokens->end(),
+                                  [&](Token token) { return tokenizer.is_special(token); });
+    if (end != tokens->end()) ends.insert(*end);
+  }
+  return {ends.begin(), ends.end()};
 }
 
 }  // namespace sluice::chat

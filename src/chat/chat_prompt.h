@@ -32,4 +32,9 @@ struct RenderingEncoding {
 Result<std::vector<Token>> encode_rendering(const tokenizer::Tokenizer& tokenizer, const Rendering& rendering,
                                             RenderingEncoding options = {});
 
+// The control tokens that the template writes behind the content of a message, ascending: what ends one. Empty where it
+// writes none or refuses a plain conversation.
+std::vector<Token> message_end_tokens(const ChatTemplate& chat_template,
+                                      const tokenizer::Tokenizer& tokenizer);
+
 }  // namespace sluice::chat

@@ -53,8 +53,13 @@ int KvManager::first_visible(int group, int position) const {
   return std::max(0, position - window + 1) / options_.block_size;
 }
 
-int KvManager::first_kept(int group, int position) const {
-  return std::max(0, first_visible(group, position) - (is_state(group) ? 1 : 0));
+int KvManager::first_kept(int group, const Sequence& sequence, int position) const {
+  const int visible = first_visible(group, position);
+  if (!is_state(group)) return visible;
+  // A promise has slots for one border before the one that is needed, and no more; neither has a pool that is used up.
+  const bool scarce = room(group, sequence.holder()) <= 2 * static_cast<int>(sequences_.size());
+  if (sequence.promise || scarce || !options_.prefix_cache) return std::max(0, visible - 1);
+  return std::min(visible, sequence.published);
 }
 
 // All blocks that are ever held are held plainly or lie within a promise, so keeping the plain ones below
@@ -90,9 +95,10 @@ bool KvManager::reserve(SeqId seq, const Extent& extent) {
 void KvManager::give_back(int group, Sequence& sequence, int begin) {
   std::vector<BlockId>& table = sequence.tables[static_cast<size_t>(group)];
   int& given = sequence.given_back[static_cast<size_t>(group)];
-  const int visible = std::min(first_kept(group, begin), static_cast<int>(table.size()));
+  const int visible = std::min(first_kept(group, sequence, begin), static_cast<int>(table.size()));
   for (; given < visible; ++given) {
     BlockId& block = table[static_cast<size_t>(given)];
+    if (is_state(group)) drop_if_passed(group, sequence, given);
     if (block != request::kNoBlock) pool(group, request::Tier::Device).unref(block, sequence.holder());
     block = request::kNoBlock;
   }
@@ -241,6 +247,9 @@ void KvManager::fork(SeqId parent, SeqId child, int tokens) {
   to.promise = from.promise;
   if (to.promise) ++to.promise->members;
   to.given_back = from.given_back;
+  to.marks = from.marks;
+  to.interval = from.interval;
+  to.attached = from.attached;
   for (int group = 0; group < groups(); ++group) {
     const std::vector<BlockId>& table = from.tables[static_cast<size_t>(group)];
     SLUICE_CHECK_LE(blocks, table.size());
@@ -258,8 +267,10 @@ void KvManager::unref_all(Sequence& sequence) {
   retract(sequence, 0, sequence.announced);
   for (int group = 0; group < groups(); ++group) {
     const std::vector<BlockId>& table = sequence.tables[static_cast<size_t>(group)];
-    // Last blocks first: the cache evicts in this order, and a block is useless without those before it.
-    for (size_t i = table.size(); i-- > 0;) {
+    // Last blocks first: the cache evicts in this order, and a block is useless without those before it. A state needs no
+    // other one, and the last saves the most.
+    for (size_t n = 0; n < table.size(); ++n) {
+      const size_t i = is_state(group) ? n : table.size() - 1 - n;
       if (table[i] == request::kNoBlock) continue;
       const request::Tier tier =
           sequence.out() ? sequence.tiers[static_cast<size_t>(group)][i] : request::Tier::Device;
@@ -286,7 +297,7 @@ void KvManager::rewind(SeqId seq) {
   unref_all(sequence);
   for (std::vector<BlockId>& table : sequence.tables) table.clear();
   sequence.given_back.assign(groups_.size(), 0);
-  sequence.published = sequence.announced = 0;
+  sequence.published = sequence.announced = sequence.attached = 0;
 }
 
 std::vector<request::BlockMove> KvManager::take_moves() {

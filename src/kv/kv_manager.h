@@ -11,9 +11,10 @@
 //
 // What recurrent layers keep of a sequence is one state, however long the sequence is. Groups of such layers have state
 // slots for blocks: entry i of a table is the state behind the last position of block i that ran, and a sequence holds the
-// entry that its next position starts from. A step writes the last block border that it reaches, a checkpoint that is
-// published and matched like the blocks of that prefix, and its end; entries between them stay empty. Sharing, copying
-// before a write, promises and tiers are those of blocks.
+// entry that its next position starts from. A step writes its end, the last block border that it reaches, and the borders
+// between where a later prompt is likely to part from this one; the other entries stay empty. A state at a border is a
+// checkpoint, published and matched like the blocks of that prefix; kv_states.cpp says which ones stay. Sharing,
+// copying before a write, promises and tiers are those of blocks.
 //
 // Every change that needs bytes to move is noted as a BlockMove. The mover runs the moves in order, after all
 // work submitted before them and before the work submitted with them.
@@ -52,6 +53,9 @@ struct KvManagerOptions {
   std::vector<KvGroup> groups;
   std::string model;  // identity of everything that decides KV content besides tokens: weights, KV type, ...
   bool prefix_cache = true;  // off: match() finds nothing, publish() does nothing
+  // Of groups that hold states: positions from one checkpoint of a long prompt to the next, as far as there are slots.
+  int checkpoint_interval = 512;
+  std::vector<Token> message_ends;  // tokens that end a message of a chat: a checkpoint is left before each
 };
 
 // What a step is about to do with a sequence.
@@ -89,6 +93,7 @@ struct KvCounters {
   uint64_t demoted = 0, promoted = 0;        // published blocks moved down and up the tiers
   uint64_t copied = 0;                       // copies on write
   uint64_t swapped_out = 0, swapped_in = 0;  // blocks of preempted sequences
+  uint64_t checkpoints = 0;                  // states left where a later prompt may part from its sequence
 };
 
 class KvManager {
@@ -198,6 +203,9 @@ class KvManager {
     int published = 0;  // leading blocks whose keys were offered to the pools
     int announced = 0;  // keys [published, announced) are announced as coming
     std::shared_ptr<Promise> promise;
+    std::vector<int> marks;  // blocks of the prompt whose last border is worth a checkpoint, ascending
+    int interval = 0;        // blocks from one checkpoint to the next; 0: not known yet
+    int attached = 0;        // leading blocks that match() found
 
     bool out() const { return !tiers.empty(); }
     Ref holder() const { return promise ? Ref::Reserved : Ref::Unreserved; }
@@ -213,9 +221,9 @@ class KvManager {
   const BlockPool& pool(int group, request::Tier tier) const;
   // First block of the group that a query at `position` or later can see.
   int first_visible(int group, int position) const;
-  // First block that a sequence which runs from `position` on keeps. A checkpoint is kept one step longer than it is needed:
-  // it is published when its step is committed, and by then the next one may have been planned.
-  int first_kept(int group, int position) const;
+  // First block that a sequence which runs from `position` on keeps. A checkpoint is kept until it is published: that is
+  // when its step is committed, and by then the next one may have been planned.
+  int first_kept(int group, const Sequence& sequence, int position) const;
   // Blocks that a holder of this kind may still take on the device.
   int room(int group, Ref holder) const;
 
@@ -229,13 +237,12 @@ class KvManager {
   bool shared(int group, BlockId block) const;
 
   // kv_states.cpp
-  struct StateEntries {
-    std::array<int, 2> index{};
-    int count = 0;
-    void push(int entry) { index[static_cast<size_t>(count++)] = entry; }
-  };
   bool is_state(int group) const;
-  StateEntries state_entries(const Extent& extent) const;
+  std::vector<int> state_entries(const Extent& extent) const;
+  std::vector<int> extra_entries(int group, const Sequence& sequence, const Extent& extent, int missing) const;
+  void mark_checkpoints(Sequence& sequence, std::span<const Token> tokens, int branch) const;
+  bool is_checkpoint(const Sequence& sequence, int block) const;
+  void drop_if_passed(int group, const Sequence& sequence, int block);
   int missing_slots(int group, const Sequence& sequence, const Extent& extent) const;
   void grow_states(int group, Sequence& sequence, const Extent& extent);
   // Makes the content of block `index` unfindable, unless another sequence has published the same.
@@ -245,7 +252,11 @@ class KvManager {
   void retract(const Sequence& sequence, int begin, int end);
   void extend_keys(Sequence& sequence, std::span<const Token> tokens) const;
   std::optional<request::Place> find(int group, const PrefixKey& key) const;
-  int longest_match(const Sequence& sequence, int limit) const;
+  // Leading blocks that can be used, and those that could be if every state were kept.
+  struct Found {
+    int usable = 0, without_states = 0;
+  };
+  Found longest_match(const Sequence& sequence, int limit) const;
   bool attach(int group, Sequence& sequence, int blocks);
   BlockId promote(int group, request::Place from, const PrefixKey& key, Ref holder);
 

@@ -28,19 +28,22 @@ std::optional<request::Place> KvManager::find(int group, const PrefixKey& key) c
 
 // A prefix of m blocks can be used where every group has the blocks that position m * block_size can see: all
 // of them without a window, the last ones with one.
-int KvManager::longest_match(const Sequence& sequence, int limit) const {
+KvManager::Found KvManager::longest_match(const Sequence& sequence, int limit) const {
   std::vector<int> run(groups_.size());  // present blocks in a row, up to the one looked at
-  int best = 0;
+  Found best;
   for (int i = 0; i < limit; ++i) {
-    bool usable = true, hopeless = false;
+    bool usable = true, stateless = true, hopeless = false;
     for (int group = 0; group < groups(); ++group) {
       int& present = run[static_cast<size_t>(group)];
       present = find(group, sequence.keys[static_cast<size_t>(i)]) ? present + 1 : 0;
-      usable &= present >= i + 1 - first_visible(group, (i + 1) * options_.block_size);
+      const bool enough = present >= i + 1 - first_visible(group, (i + 1) * options_.block_size);
+      usable &= enough;
+      stateless &= enough || is_state(group);
       hopeless |= present == 0 && options_.groups[static_cast<size_t>(group)].window == 0 && !is_state(group);
     }
     if (hopeless) break;
-    if (usable) best = i + 1;
+    if (usable) best.usable = i + 1;
+    if (stateless) best.without_states = i + 1;
   }
   return best;
 }
@@ -51,7 +54,8 @@ int KvManager::match(SeqId seq, std::span<const Token> tokens) {
   if (!options_.prefix_cache || tokens.empty()) return 0;
   extend_keys(sequence, tokens);
   const int limit = (static_cast<int>(tokens.size()) - 1) / options_.block_size;
-  const int blocks = longest_match(sequence, limit);
+  const auto [blocks, without_states] = longest_match(sequence, limit);
+  if (keeps_states()) mark_checkpoints(sequence, tokens, without_states);
   for (int group = 0; group < groups(); ++group) {
     if (attach(group, sequence, blocks)) continue;
     while (group-- > 0) {  // what an earlier group attached
@@ -64,7 +68,7 @@ int KvManager::match(SeqId seq, std::span<const Token> tokens) {
     }
     return 0;
   }
-  sequence.published = blocks;
+  sequence.published = sequence.attached = blocks;
   announce(sequence);
   return blocks * options_.block_size;
 }

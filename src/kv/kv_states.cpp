@@ -15,13 +15,62 @@ bool KvManager::is_state(int group) const {
   return options_.groups[static_cast<size_t>(group)].holds == KvGroup::Holds::State;
 }
 
-// Where the states of a step go: the last block border that it reaches, as a checkpoint, and its end.
-KvManager::StateEntries KvManager::state_entries(const Extent& extent) const {
+// Where the states of a step go in any case: the last block border that it reaches, as a checkpoint, and its end.
+std::vector<int> KvManager::state_entries(const Extent& extent) const {
   const int border = extent.end / options_.block_size, last = blocks_for(extent.end);
-  StateEntries entries;
-  if (border > extent.begin / options_.block_size) entries.push(border - 1);
-  if (last > border) entries.push(last - 1);
+  std::vector<int> entries;
+  if (border > extent.begin / options_.block_size) entries.push_back(border - 1);
+  if (last > border) entries.push_back(last - 1);
   return entries;
+}
+
+// Checkpoints are left where later prompts are likely to part from this one: before the ends of its messages, at its own
+// last border, where it parts from what others have published, and every `interval` blocks, so that parting anywhere else
+// costs no more than an interval. A prompt's own checkpoints take a quarter of the slots at most.
+void KvManager::mark_checkpoints(Sequence& sequence, std::span<const Token> tokens, int branch) const {
+  const int size = options_.block_size, blocks = static_cast<int>(tokens.size()) / size;
+  int slots = 0;
+  for (const KvGroup& group : options_.groups)
+    if (group.holds == KvGroup::Holds::State) slots = group.blocks[0];
+  const int most = std::max(1, slots / 4);
+  sequence.interval = std::max(std::max(1, options_.checkpoint_interval / size), (blocks + most - 1) / most);
+  sequence.marks.clear();
+  for (size_t i = 0; i < tokens.size() && !options_.message_ends.empty(); ++i) {
+    const std::vector<Token>& ends = options_.message_ends;
+    if (std::find(ends.begin(), ends.end(), tokens[i]) != ends.end())
+      sequence.marks.push_back((static_cast<int>(i) + 1) / size - 1);
+  }
+  sequence.marks.insert(sequence.marks.end(),
+                        {branch - 1, blocks - 1, (static_cast<int>(tokens.size()) - 1) / size - 1});
+  std::sort(sequence.marks.begin(), sequence.marks.end());
+  sequence.marks.erase(std::unique(sequence.marks.begin(), sequence.marks.end()), sequence.marks.end());
+}
+
+bool KvManager::is_checkpoint(const Sequence& sequence, int block) const {
+  if (sequence.interval > 0 && (block + 1) % sequence.interval == 0) return true;
+  return std::binary_search(sequence.marks.begin(), sequence.marks.end(), block);
+}
+
+// The further checkpoints of a step, the last ones where there are not slots for all. They are taken as long as every
+// sequence that runs could still have the two slots of its next step: nobody is preempted for them.
+std::vector<int> KvManager::extra_entries(int group, const Sequence& sequence, const Extent& extent,
+                                          int missing) const {
+  const int border = extent.end / options_.block_size;
+  std::vector<int> entries;
+  if (!options_.prefix_cache || sequence.promise) return entries;
+  const int spare = room(group, Ref::Unreserved) - missing - 2 * static_cast<int>(sequences_.size());
+  for (int block = border - 2; block >= extent.begin / options_.block_size; --block)
+    if (static_cast<int>(entries.size()) < spare && is_checkpoint(sequence, block)) entries.push_back(block);
+  std::reverse(entries.begin(), entries.end());
+  return entries;
+}
+
+// A border that the sequence has passed is of use no more, unless it is a checkpoint of its prompt or was somebody's before:
+// an answer leaves one state and not one for each of its blocks.
+void KvManager::drop_if_passed(int group, const Sequence& sequence, int block) {
+  const BlockId slot = sequence.tables[static_cast<size_t>(group)][static_cast<size_t>(block)];
+  if (slot == request::kNoBlock || block < sequence.attached || is_checkpoint(sequence, block)) return;
+  if (!shared(group, slot)) pool(group, request::Tier::Device).forget(slot);
 }
 
 int KvManager::missing_slots(int group, const Sequence& sequence, const Extent& extent) const {
@@ -29,7 +78,7 @@ int KvManager::missing_slots(int group, const Sequence& sequence, const Extent& 
   int present = 0;
   for (auto i = static_cast<size_t>(extent.begin / options_.block_size); i < table.size(); ++i)
     present += table[i] != request::kNoBlock && !shared(group, table[i]);
-  return std::max(0, state_entries(extent).count - present);
+  return std::max(0, static_cast<int>(state_entries(extent).size()) - present);
 }
 
 // The slots that the sequence has for blocks of the step move to the entries that the step writes. Where the step begins
@@ -53,16 +102,20 @@ void KvManager::grow_states(int group, Sequence& sequence, const Extent& extent)
       slots.unref(table[i], sequence.holder());
     }
   }
-  const StateEntries entries = state_entries(extent);
-  while (own.size() > static_cast<size_t>(entries.count)) {
+  std::vector<int> entries = state_entries(extent);
+  const int missing = std::max(0, static_cast<int>(entries.size()) - static_cast<int>(own.size()));
+  const std::vector<int> extra = extra_entries(group, sequence, extent, missing);
+  entries.insert(entries.begin(), extra.begin(), extra.end());
+  counters_.checkpoints += extra.size();
+  while (own.size() > entries.size()) {
     slots.unref(own.back(), sequence.holder());
     own.pop_back();
   }
   table.resize(first);
   table.resize(static_cast<size_t>(blocks_for(extent.end)), request::kNoBlock);
-  for (size_t i = 0; i < static_cast<size_t>(entries.count); ++i) {
+  for (size_t i = 0; i < entries.size(); ++i) {
     const BlockId slot = i < own.size() ? own[i] : take(group, request::Tier::Device, sequence.holder());
-    table[static_cast<size_t>(entries.index[i])] = slot;
+    table[static_cast<size_t>(entries[i])] = slot;
     if (i > 0 || !start) continue;
     moves_.push_back({group, {request::Tier::Device, *start}, {request::Tier::Device, slot}});
     ++counters_.copied;

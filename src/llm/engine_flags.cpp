@@ -171,6 +171,10 @@ void EngineFlags::declare(OptionSet& options) {
       .add(state_slots, "state-slots",
            "states that the KV cache holds, of layers that keep one per sequence; 0: by the memory")
       .within(0, 1 << 20);
+  options
+      .add(state_interval, "state-interval",
+           "positions from one kept state of a long prompt to the next, as far as there are slots")
+      .within(1, 1 << 24);
   declare_kv_type(options, kv_type,
                   "type of the KV cache; auto: f16, on a GPU bf16; fp8 (e4m3): on a GPU only");
   options.add(gpu_memory, "gpu-memory", "share of a GPU's memory to use in all").within(0.05, 1);
@@ -244,6 +248,7 @@ Result<EngineSetup> make_setup(const EngineFlags& flags, const models::ModelSpec
 
   const runtime::KvGroups groups = runtime::kv_groups(spec);
   setup.kv_manager.block_size = flags.block_size;
+  setup.kv_manager.checkpoint_interval = flags.state_interval;
   setup.kv_manager.prefix_cache = flags.prefix_cache && flags.kv_cache;
   setup.kv_manager.model = fmt::format("{}/{}/{}", identity, name(*flags.kv_type), flags.block_size);
   setup.executor.memory = {.block_size = flags.block_size, .type = *flags.kv_type, .blocks = {}};

@@ -28,6 +28,7 @@ struct EngineFlags {
   int context = 0;      // 0: what the model was made for
   int kv_tokens = 0;    // 0: by the context and the machine's memory
   int state_slots = 0;  // 0: by the machine's memory
+  int state_interval = 512;
   int swap_tokens = 0;
   int disk_tokens = 0;
   std::string disk_folder = "/var/tmp";

@@ -107,6 +107,10 @@ Status Session::Parts::start_engine(const SessionOptions& options, const std::st
   if (!made) return made.error();
   setup = std::move(*made);
   setup.executor.draft = draft.get();
+  setup.kv_manager.message_ends = setup.scheduler.end_tokens;
+  if (tokenizer && chat_template)
+    for (const Token token : chat::message_end_tokens(*chat_template, *tokenizer))
+      setup.kv_manager.message_ends.push_back(token);
   if (tokenizer) {
     grammars = std::make_shared<grammar::GrammarStore>(std::make_shared<const grammar::Vocabulary>(
         *tokenizer, spec.vocab, setup.executor.eos_tokens,

@@ -1,6 +1,7 @@
 // The block tables of a step's work, as the KV manager had them when the step was planned.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -31,30 +32,32 @@ struct BlockTables {
   friend bool operator==(const BlockTables&, const BlockTables&) = default;
 };
 
-// Where a work that runs [begin, end) finds and leaves the state of its sequence.
+// Where a work that runs [begin, end) finds and leaves the state of its sequence: every slot that the table has for blocks
+// of the work gets the state behind its block's last position that ran.
 struct StateSlots {
+  struct Save {
+    int position;  // the state behind so many positions ...
+    BlockId slot;  // ... goes here
+    friend bool operator==(const Save&, const Save&) = default;
+  };
   BlockId from = kNoBlock;  // the state behind position begin - 1; none: begin is 0, the state is empty
-  BlockId border =
-      kNoBlock;  // gets the state behind the last block border in (begin, end]; none: there is no such border
-  BlockId end = kNoBlock;  // gets the state behind position end - 1, where that is no block border
+  std::vector<Save> saves;  // by ascending position, the last at `end`; one may overwrite `from`
 
-  // `from` may be one of the others: it is then overwritten.
   static StateSlots of(std::span<const BlockId> table, int begin, int end, int block_size) {
     StateSlots slots;
-    const auto entry = [&](int index) { return table[static_cast<size_t>(index)]; };
-    const int first = begin / block_size, border = end / block_size,
-              last = (end + block_size - 1) / block_size;
-    if (begin % block_size == 0) {
-      if (begin > 0) slots.from = entry(first - 1);
-    } else {
-      int at = first;
-      while (at + 1 < last && entry(at) == kNoBlock) ++at;
-      slots.from = entry(at);
+    const int first = begin / block_size, last = (end + block_size - 1) / block_size;
+    for (int i = first; i < last; ++i)
+      if (const BlockId slot = table[static_cast<size_t>(i)]; slot != kNoBlock)
+        slots.saves.push_back({std::min(end, (i + 1) * block_size), slot});
+    if (begin % block_size != 0) {
+      slots.from = slots.saves.front().slot;
+    } else if (begin > 0) {
+      slots.from = table[static_cast<size_t>(first) - 1];
     }
-    if (border > first) slots.border = entry(border - 1);
-    if (last > border) slots.end = entry(last - 1);
     return slots;
   }
+  // At the end of the work.
+  BlockId end() const { return saves.back().slot; }
 };
 
 }  // namespace sluice::request

@@ -22,11 +22,10 @@ void Batch::clear() {
 }
 
 void Batch::add_states(std::span<const BlockId> table, int begin, int end) {
-  const int size = states_->block_size;
-  const auto slots = request::StateSlots::of(table, begin, end, size);
+  const auto slots = request::StateSlots::of(table, begin, end, states_->block_size);
   states_from_.push_back(slots.from == request::kNoBlock ? -1 : slots.from.value);
-  if (slots.border != request::kNoBlock) saves_.push_back({end / size * size - begin, slots.border.value});
-  if (slots.end != request::kNoBlock) saves_.push_back({end - begin, slots.end.value});
+  for (const request::StateSlots::Save& save : slots.saves)
+    saves_.push_back({save.position - begin, save.slot.value});
   save_begin_.push_back(static_cast<int32_t>(saves_.size()));
 }
 

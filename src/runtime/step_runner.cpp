@@ -54,8 +54,7 @@ bool StepRunner::starts_from_lost_state(const request::Step& step, size_t index,
   const auto slots = request::StateSlots::of(step.tables.of(index, group), work.begin, work.end,
                                              runner_->memory().block_size());
   if (slots.from != request::kNoBlock && mover.is_lost(group, slots.from)) return true;
-  mover.clear_lost(group, slots.border);
-  mover.clear_lost(group, slots.end);
+  for (const request::StateSlots::Save& save : slots.saves) mover.clear_lost(group, save.slot);
   return false;
 }
 

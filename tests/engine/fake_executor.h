@@ -162,8 +162,7 @@ class FakeExecutor : public sched::Executor {
   bool starts_from_bad_state(const Step& step, size_t index, int group) {
     const request::StateSlots slots = slots_of(step, index, group);
     const bool found = slots.from != request::kNoBlock && bad(group, slots.from);
-    for (const BlockId slot : {slots.border, slots.end})
-      if (slot != request::kNoBlock) bad(group, slot) = found;
+    for (const request::StateSlots::Save& save : slots.saves) bad(group, save.slot) = found;
     return found;
   }
   // The state is the hash of all tokens so far: checks the one that the work starts from, and leaves the others.
@@ -181,11 +180,9 @@ class FakeExecutor : public sched::Executor {
       expect(state(slots.from) == behind(work.begin - 1), "sequence " + std::to_string(work.seq.value) +
                                                               " starts from a wrong state at " +
                                                               std::to_string(work.begin));
-    const int border = work.end / options_.block_size * options_.block_size;
-    if (slots.border != request::kNoBlock) state(slots.border) = behind(border - 1);
-    if (slots.end != request::kNoBlock) state(slots.end) = behind(work.end - 1);
-    const bool left = (border == work.end ? slots.border : slots.end) != request::kNoBlock;
-    expect(left, "no slot for the state at the end of the work");
+    for (const request::StateSlots::Save& save : slots.saves) state(save.slot) = behind(save.position - 1);
+    expect(!slots.saves.empty() && slots.saves.back().position == work.end,
+           "no slot for the state at the end of the work");
   }
 
   // True where the work would read content that could not be read back. What it would have written is bad, too.

@@ -58,6 +58,8 @@ engine::EngineOptions Simulation::options_for(const World& world) {
   scheduler.end_tokens = {kEnd};
   options.kv_manager.block_size = world.block_size;
   options.kv_manager.prefix_cache = world.prefix_cache;
+  options.kv_manager.checkpoint_interval = 12;
+  options.kv_manager.message_ends = {kEnd, 3};
   options.kv_manager.groups.push_back(
       {.window = 0, .blocks = {world.blocks, world.host_blocks, world.disk_blocks}});
   if (world.windowed) {

@@ -33,6 +33,7 @@ TEST(StateSlots, AreOnePerSequenceHoweverLongItGets) {
   int most = 0;
   for (int p = 0; p < 100; ++p) {
     ASSERT_TRUE(run(kv, kA, p, p + 1));
+    kv.publish(kA, tokens(p));  // while the next one runs
     kv.check();
     most = std::max(most, kv.usage(kStates).used);
   }
@@ -47,14 +48,15 @@ TEST(StateSlots, HoldTheLastBorderAndTheEndOfAStep) {
   ASSERT_TRUE(run(kv, kA, 0, 30));
   const StateSlots first = slots(kv, kA, 0, 30);
   EXPECT_EQ(first.from, request::kNoBlock);
-  EXPECT_NE(first.border, request::kNoBlock);
-  EXPECT_NE(first.end, request::kNoBlock);
+  ASSERT_EQ(first.saves.size(), 2u);
+  EXPECT_EQ(first.saves[0].position, 28);
+  EXPECT_EQ(first.saves[1].position, 30);
   EXPECT_EQ(kv.usage(kStates).used, 2);
   ASSERT_TRUE(run(kv, kA, 30, 43));  // goes on in place up to the border at 40
   const StateSlots second = slots(kv, kA, 30, 43);
-  EXPECT_EQ(second.from, first.end);
-  EXPECT_EQ(second.border, first.end);
-  EXPECT_NE(second.end, first.end);
+  EXPECT_EQ(second.from, first.end());
+  EXPECT_EQ(second.saves[0], (StateSlots::Save{40, first.end()}));
+  EXPECT_NE(second.end(), first.end());
   kv.check();
 }
 
@@ -62,7 +64,7 @@ TEST(StateSlots, AreReservedOnceHoweverOftenAStepIsPlanned) {
   KvManager kv(with_states(64, 8));
   kv.open(kA);
   ASSERT_TRUE(run(kv, kA, 0, 6));
-  const BlockId state = slots(kv, kA, 0, 6).end;
+  const BlockId state = slots(kv, kA, 0, 6).end();
   for (const int end : {30, 7, 13, 8, 30}) {
     ASSERT_TRUE(run(kv, kA, 6, end));
     kv.check();
@@ -77,7 +79,7 @@ TEST(StateSlots, APrefixMatchesWhereItsStateIsKept) {
   EXPECT_EQ(kv.match(kA, tokens(30)), 0);
   ASSERT_TRUE(run(kv, kA, 0, 30));
   kv.publish(kA, tokens(30));
-  const BlockId border = slots(kv, kA, 0, 30).border;  // at 28
+  const BlockId border = slots(kv, kA, 0, 30).saves[0].slot;  // at 28
   kv.release(kA);
   EXPECT_EQ(kv.usage(kStates).cached, 1);
   kv.open(kB);
@@ -89,11 +91,89 @@ TEST(StateSlots, APrefixMatchesWhereItsStateIsKept) {
   kv.check();
 }
 
+// Block borders whose state is kept, of `length` tokens.
+std::vector<int> kept_states(KvManager& kv, int length) {
+  std::vector<int> kept;
+  for (int prompt = kv.options().block_size + 1; prompt <= length + 1; ++prompt) {
+    kv.open(kC);
+    const int found = kv.match(kC, tokens(prompt));
+    kv.release(kC);
+    if (found > 0 && (kept.empty() || kept.back() != found)) kept.push_back(found);
+  }
+  return kept;
+}
+
+TEST(StateSlots, HoldCheckpointsAtMessageEndsAndAtIntervals) {
+  KvManagerOptions options = with_states(64, 40);
+  options.checkpoint_interval = 40;
+  options.message_ends = {tokens(30)[17], tokens(30)[29]};
+  KvManager kv(options);
+  kv.open(kA);
+  EXPECT_EQ(kv.match(kA, tokens(94)), 0);
+  ASSERT_TRUE(run(kv, kA, 0, 94));
+  kv.publish(kA, tokens(94));
+  kv.check();
+  kv.release(kA);
+  // Before 18 and 30, at 40 and 80, and at the end of the prompt.
+  EXPECT_EQ(kept_states(kv, 94), (std::vector{16, 28, 40, 80, 92}));
+}
+
+TEST(StateSlots, HoldACheckpointWhereAPromptPartsFromAnother) {
+  KvManager kv(with_states(64, 40));
+  kv.open(kA);
+  EXPECT_EQ(kv.match(kA, tokens(60)), 0);
+  ASSERT_TRUE(run(kv, kA, 0, 60));
+  kv.publish(kA, tokens(60));
+  kv.release(kA);
+  std::vector<Token> other = tokens(60);
+  for (size_t i = 34; i < other.size(); ++i) ++other[i];
+  kv.open(kB);
+  EXPECT_EQ(kv.match(kB, other), 0) << "nobody knew that this is where prompts part";
+  ASSERT_TRUE(run(kv, kB, 0, 60));
+  kv.publish(kB, other);
+  kv.release(kB);
+  for (size_t i = 34; i < other.size(); ++i) ++other[i];
+  kv.open(kC);
+  EXPECT_EQ(kv.match(kC, other), 32) << "by now it is known";
+  kv.check();
+}
+
+// The states of a long answer do not drive out those of other conversations.
+TEST(StateSlots, AnAnswerLeavesOneCheckpoint) {
+  KvManager kv(with_states(64, 40));
+  kv.open(kA);
+  EXPECT_EQ(kv.match(kA, tokens(10)), 0);
+  ASSERT_TRUE(run(kv, kA, 0, 10));
+  for (int p = 10; p < 100; ++p) {
+    ASSERT_TRUE(run(kv, kA, p, p + 1));
+    kv.publish(kA, tokens(p));
+  }
+  kv.publish(kA, tokens(100));
+  kv.check();
+  kv.release(kA);
+  EXPECT_LE(kv.usage(kStates).cached, 3);  // with the prompt's and the one before the last
+  kv.open(kB);
+  EXPECT_EQ(kv.match(kB, tokens(120)), 100);
+}
+
+TEST(StateSlots, TakeNothingForCheckpointsThatSequencesNeed) {
+  KvManagerOptions options = with_states(64, 6);
+  options.checkpoint_interval = 4;
+  KvManager kv(options);
+  kv.open(kA);
+  kv.open(kB);
+  EXPECT_EQ(kv.match(kA, tokens(60)), 0);
+  ASSERT_TRUE(run(kv, kA, 0, 58));
+  EXPECT_EQ(kv.usage(kStates).used, 2);
+  EXPECT_TRUE(run(kv, kB, 0, 6));
+  kv.check();
+}
+
 TEST(StateSlots, AreCopiedBeforeAForkWritesToThem) {
   KvManager kv(with_states(64, 8));
   kv.open(kA);
   ASSERT_TRUE(run(kv, kA, 0, 6));
-  const BlockId state = slots(kv, kA, 0, 6).end;
+  const BlockId state = slots(kv, kA, 0, 6).end();
   kv.fork(kA, kB, 6);
   kv.take_moves();
   ASSERT_TRUE(run(kv, kB, 6, 7));

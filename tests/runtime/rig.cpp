@@ -64,6 +64,8 @@ Rig::Rig(const RigOptions& options) {
                                        .queue = {},
                                        .vocab = model->spec().vocab};
   engine_options.scheduler.end_tokens = options.end_tokens;
+  engine_options.kv_manager.checkpoint_interval = options.checkpoint_interval;
+  engine_options.kv_manager.message_ends = options.message_ends;
   const KvGroups groups = kv_groups(model->spec());
   for (int window : groups.windows)
     engine_options.kv_manager.groups.push_back({.window = window, .blocks = options.blocks});

@@ -154,6 +154,8 @@ struct RigOptions {
   int block_size = 4;
   DType kv_type = DType::F32;
   bool prefix_cache = true;
+  int checkpoint_interval = 512;
+  std::vector<Token> message_ends;
   std::vector<Token> end_tokens;
   std::string disk_folder = "/var/tmp";
   bool ahead = false;  // on an asynchronous device
