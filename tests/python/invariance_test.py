@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The same requests give the same tokens, whatever else is in the batch and however the engine is set up.
 
+Once on the default model, once on a miniature with layers that keep a state, whose prompts are token ids.
 SLUICE_BINARY names the program, SLUICE_MODELS the folder of the default model. SLUICE_INVARIANCE_REQUESTS (default 12) is the
 number of requests; 200 is the full run.
 """
@@ -13,20 +14,29 @@ import tempfile
 from pathlib import Path
 
 MODEL = Path(os.environ.get("SLUICE_MODELS", ".models")) / "SmolLM2-135M-Instruct.Q4_1.gguf"
+HYBRID = Path(__file__).parent.parent / "golden/data/qwen3_next"
 BINARY = os.environ.get("SLUICE_BINARY", "build/release/sluice")
 COUNT = int(os.environ.get("SLUICE_INVARIANCE_REQUESTS", "12"))
 
 WORDS = "the river opened its gate and water ran over stone while people counted boats in the evening light".split()
 
 
-def make_requests():
+def texts(rng, count):
+    return " ".join(rng.choice(WORDS) for _ in range(count)) + " "
+
+
+def token_ids(rng, count):
+    return [rng.randint(3, 60) for _ in range(count)]
+
+
+def make_requests(words):
     rng = random.Random(5)
-    shared = " ".join(rng.choice(WORDS) for _ in range(40))
+    shared = words(rng, 40)
     requests = []
     for index in range(COUNT):
-        prompt = " ".join(rng.choice(WORDS) for _ in range(rng.choice([1, 5, 20, 50])))
+        prompt = words(rng, rng.choice([1, 5, 20, 50]))
         if index % 4 == 0:
-            prompt = shared + " " + prompt
+            prompt = shared + prompt
         request = {"id": str(index), "prompt": prompt, "max_tokens": rng.randint(2, 14), "ignore_eos": index % 5 == 0}
         kind = index % 6
         if kind == 0:
@@ -45,11 +55,11 @@ def make_requests():
     return requests
 
 
-def run(folder, requests, flags):
+def run(folder, model, requests, flags):
     """Answers by id, and how many times a sequence was preempted."""
     source, target, metrics = folder / "in.jsonl", folder / "out.jsonl", folder / "metrics.json"
     source.write_text("".join(json.dumps(request) + "\n" for request in requests))
-    command = [BINARY, "generate", "--input", str(source), "--output", str(target), "-m", str(MODEL), "--force",
+    command = [BINARY, "generate", "--input", str(source), "--output", str(target), "-m", str(model), "--force",
                "--metrics", str(metrics), *flags]
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
     answers = {}
@@ -73,6 +83,7 @@ SETUPS = {
     "chunks of 64": ["--max-step-tokens", "64"],
     "blocks of 5": ["--block-size", "5"],
     "blocks of 32": ["--block-size", "32"],
+    "states at every block": ["--block-size", "4", "--state-interval", "4"],
     "preallocate": ["--kv-policy", "preallocate", "--kv-tokens", "1024"],
     "preempt by recompute": SMALL_KV,
     "preempt by swap": [*SMALL_KV, "--preempt", "swap", "--swap-tokens", "4096"],
@@ -93,32 +104,44 @@ SETUPS = {
 WITHOUT_KV = 6  # the shortest prompts are asked without a KV cache, where each token runs the whole sequence again
 
 
-def main():
-    if not MODEL.exists():
-        print(f"the default model is not at {MODEL}: skipped")
-        print(f"0 passed, 0 failed, {len(SETUPS)} skipped")
-        return 0
-    requests = make_requests()
+def check(model, requests, common, setups):
+    """How many setups give the answers of requests that run nearly alone, and how many do not."""
     passed = failed = 0
+    plain = ["--max-seqs", "3", "--scheme", "static", "--layout", "packed", "--prefix-cache", "off"]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        alone, _ = run(folder, requests, ["--max-seqs", "3", "--scheme", "static", "--layout", "packed", "--prefix-cache", "off"])
-        for title, flags in SETUPS.items():
+        alone, _ = run(folder, model, requests, [*plain, *common])
+        for title, flags in setups.items():
             asked = requests
             if title == "no kv cache":
                 asked = sorted(requests, key=lambda request: len(request["prompt"]))[:WITHOUT_KV]
-            answers, preempted = run(folder, asked, flags)
+            answers, preempted = run(folder, model, asked, [*flags, *common])
             different = [request["id"] for request in asked if answers.get(request["id"]) != alone[request["id"]]]
             if different or len(answers) != len(asked):
                 failed += 1
                 key = different[0] if different else "?"
-                print(f"{title}: {len(different)} of {len(asked)} answers differ, first {key}:\n  {alone.get(key)}\n  {answers.get(key)}")
+                print(f"{model.name}, {title}: {len(different)} of {len(asked)} answers differ, first {key}:\n"
+                      f"  {alone.get(key)}\n  {answers.get(key)}")
             elif flags[:len(SMALL_KV)] == SMALL_KV and preempted == 0:
                 failed += 1
-                print(f"{title}: nothing was preempted")
+                print(f"{model.name}, {title}: nothing was preempted")
             else:
                 passed += 1
-    print(f"{passed} passed, {failed} failed, 0 skipped")
+    return passed, failed
+
+
+def main():
+    # No model guesses for one that keeps states.
+    of_hybrid = {title: flags for title, flags in SETUPS.items() if "by a model" not in title}
+    passed, failed = check(HYBRID, make_requests(token_ids), ["--ctx-size", "128"], of_hybrid)
+    skipped = 0
+    if MODEL.exists():
+        more = check(MODEL, make_requests(texts), [], SETUPS)
+        passed, failed = passed + more[0], failed + more[1]
+    else:
+        print(f"the default model is not at {MODEL}: skipped")
+        skipped = len(SETUPS)
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
     return 1 if failed else 0
 
 
