@@ -94,6 +94,8 @@ Result<int> card_kv_tokens(const EngineFlags& flags, const models::Model& model)
     *room = std::min(*room, part - model.files.tensors.total_bytes());
   }
   const int64_t per_token = std::max<int64_t>(1, models::kv_bytes_per_token(model.spec(), *flags.kv_type));
+  const int64_t state = models::state_bytes(models::layer_states(model.spec()));
+  *room -= flags.state_slots > 0 ? flags.state_slots * state : state > 0 ? *room / kShareForStates : 0;
   const int64_t fitting = std::min<int64_t>(*room / per_token, default_kv_tokens(flags, model.spec(), *room));
   if (fitting >= flags.block_size) return static_cast<int>(fitting);
   return Error{ErrorCode::Unavailable,
@@ -131,9 +133,12 @@ Result<EngineFlags> resolve_defaults(EngineFlags flags, const models::Model& mod
     if (!tokens) return tokens.error();
     flags.kv_tokens = *tokens;
   }
-  if (flags.state_slots == 0)
-    flags.state_slots =
-        default_state_slots(flags, model.spec(), memory_room(model.files.tensors.total_bytes()).bytes);
+  if (flags.state_slots > 0) return flags;
+  const int64_t bytes =
+      gpu ? static_cast<int64_t>(flags.gpu_memory *
+                                 static_cast<double>(model.backend->async_device()->room().free_bytes))
+          : memory_room(model.files.tensors.total_bytes()).bytes;
+  flags.state_slots = default_state_slots(flags, model.spec(), bytes);
   return flags;
 }
 

@@ -18,6 +18,7 @@ CudaBackendImpl::CudaBackendImpl(const CudaOptions& options, const StepContext::
       attention_(step_),
       latent_(step_, attention_, gemm_),
       moe_(step_),
+      recurrent_(step_),
       graphs_(step_) {}
 
 // What the dispatchers own may still be in use.
@@ -73,6 +74,7 @@ void CudaBackendImpl::begin(const RaggedBatch& batch) {
     transfers_.end_loading();
   }
   attention_.begin(batch);
+  recurrent_.begin();
 }
 
 void CudaBackendImpl::matmul_gated(TensorView out, TensorView wide, TensorView x, const Weight& gate_up,

@@ -6,6 +6,7 @@
 #include "kernels/cuda/gemm/gemm_dispatch.h"
 #include "kernels/cuda/latent/latent_dispatch.h"
 #include "kernels/cuda/moe/moe_dispatch.h"
+#include "kernels/cuda/recurrent/recurrent_dispatch.h"
 #include "kernels/cuda/sampling/sampling_dispatch.h"
 #include "kernels/cuda/step/step_graphs.h"
 #include "kernels/cuda/step/token_dispatch.h"
@@ -13,7 +14,10 @@
 
 namespace sluice::kernels::cuda {
 
-class CudaBackendImpl final : public CudaBackend, public LatentDevice, public HeadNormDevice {
+class CudaBackendImpl final : public CudaBackend,
+                              public LatentDevice,
+                              public HeadNormDevice,
+                              public RecurrentOps {
  public:
   CudaBackendImpl(const CudaOptions& options, const StepContext::Options& device, std::string name);
   ~CudaBackendImpl() override;
@@ -104,6 +108,20 @@ class CudaBackendImpl final : public CudaBackend, public LatentDevice, public He
     moe_.moe_ffn(out, x, ids, weights, bank);
   }
 
+  void multiply(TensorView out, TensorView a, TensorView b) override { recurrent_.multiply(out, a, b); }
+  void causal_conv(TensorView out, TensorView x, const CausalConv& conv, TensorView states,
+                   const StateBatch& batch) override {
+    recurrent_.causal_conv(out, x, conv, states, batch);
+  }
+  void delta_rule(TensorView out, const DeltaInput& input, const DeltaRule& rule, TensorView states,
+                  const StateBatch& batch) override {
+    recurrent_.delta_rule(out, input, rule, states, batch);
+  }
+  void selective_scan(TensorView out, const ScanInput& input, const SelectiveScan& scan, TensorView states,
+                      const StateBatch& batch) override {
+    recurrent_.selective_scan(out, input, scan, states, batch);
+  }
+
   void argmax(TensorView ids, TensorView x) override { sampling_.argmax(ids, x); }
   void embed_device(TensorView out, const Weight& table, TensorView ids) override {
     tokens_.embed_device(out, table, ids);
@@ -147,6 +165,7 @@ class CudaBackendImpl final : public CudaBackend, public LatentDevice, public He
   AttentionDispatch attention_;
   LatentDispatch latent_;
   MoeDispatch moe_;
+  RecurrentDispatch recurrent_;
   StepGraphs graphs_;
 };
 

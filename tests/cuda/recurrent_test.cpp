@@ -1,0 +1,149 @@
+// Layers that keep a state on the device against the reference: whole prompts, prompts cut into steps, states saved in the
+// midst of a step, and steps that go on from them.
+#include "kernels/recurrent.h"
+
+#include <numeric>
+
+#include "tests/cuda/harness.h"
+
+namespace sluice::cuda_test {
+namespace {
+
+using kernels::RecurrentOps;
+using kernels::StateBatch;
+
+constexpr int kSlots = 7;
+
+// Three sequences: a prompt with a save in its midst, a single token that goes on in place, one that goes on elsewhere.
+struct Sequences {
+  std::vector<int32_t> begin{0, 37, 38, 43}, from{-1, 2, 4}, save_begin{0, 2, 3, 4};
+  std::vector<StateBatch::Save> saves{{16, 0}, {37, 1}, {1, 2}, {5, 3}};
+  StateBatch batch() const { return {begin, from, save_begin, saves}; }
+  static constexpr int64_t kTokens = 43;
+};
+
+class RecurrentTest : public EachActivation {
+ protected:
+  RecurrentOps& on_device() { return dynamic_cast<RecurrentOps&>(gpu()); }
+  RecurrentOps& on_host() { return dynamic_cast<RecurrentOps&>(ref()); }
+
+  Both states(int64_t elements) {
+    Both both{HostTensor::make(DType::F32, {kSlots, elements}), {}, {}, {}};
+    both.host = both.host_memory.view;
+    for (int64_t i = 0; i < kSlots * elements; ++i) both.host.at<float>()[i] = 0.1f * normal();
+    both.device_memory = gpu().upload(both.host);
+    both.device = both.device_memory.view;
+    return both;
+  }
+  Both matrix(int64_t rows, int64_t cols, float scale) {
+    Both both = vector(rows * cols, scale);
+    both.host = TensorView::contiguous(both.host.data, DType::F32, {rows, cols});
+    both.device = TensorView::contiguous(both.device.data, DType::F32, {rows, cols}, both.device.device);
+    return both;
+  }
+  // Rates are negative.
+  Both rates(int64_t count) {
+    Both both{HostTensor::make(DType::F32, {count}), {}, {}, {}};
+    both.host = both.host_memory.view;
+    for (int64_t i = 0; i < count; ++i) both.host.at<float>()[i] = -0.2f - std::abs(normal());
+    both.device_memory = gpu().upload(both.host);
+    both.device = both.device_memory.view;
+    return both;
+  }
+  void begin(const StateBatch& batch) {
+    positions_.resize(static_cast<size_t>(batch.tokens()));
+    std::iota(positions_.begin(), positions_.end(), 0);
+    gpu().begin({batch.query_begin, positions_, {}, {}});
+  }
+  void compare(const Both& out, const Both& states) {
+    EXPECT_LT(error(out.host, out.device), tolerance());
+    EXPECT_LT(error(states.host, states.device), 5e-5) << "states are f32 whatever the activations are";
+  }
+
+ private:
+  std::vector<int32_t> positions_;
+};
+
+TEST_P(RecurrentTest, Multiplies) {
+  const Both a = random(5, 200), b = random(5, 200), row = random(1, 200);
+  Both out = zeros(5, 200);
+  begin(Sequences().batch());
+  on_host().multiply(out.host, a.host, b.host);
+  on_device().multiply(out.device, a.device, b.device);
+  EXPECT_LT(error(out.host, out.device), tolerance());
+  on_host().multiply(out.host, a.host, row.host);
+  on_device().multiply(out.device, a.device, row.device);
+  EXPECT_LT(error(out.host, out.device), tolerance());
+}
+
+TEST_P(RecurrentTest, Convolves) {
+  const Sequences sequences;
+  for (const int taps : {2, 3, 4, 7}) {
+    const int64_t channels = 300;
+    const Both x = random(Sequences::kTokens, channels), kernel = matrix(taps, channels, 0.5f),
+               bias = vector(channels);
+    Both out = zeros(Sequences::kTokens, channels);
+    const Both kept = states((taps - 1) * channels);
+    begin(sequences.batch());
+    on_host().causal_conv(out.host, x.host, {kernel.host, taps == 4 ? bias.host : TensorView{}, taps != 3},
+                          kept.host, sequences.batch());
+    on_device().causal_conv(out.device, x.device,
+                            {kernel.device, taps == 4 ? bias.device : TensorView{}, taps != 3}, kept.device,
+                            sequences.batch());
+    compare(out, kept);
+  }
+}
+
+TEST_P(RecurrentTest, FollowsTheDeltaRule) {
+  const Sequences sequences;
+  for (const auto& [key_dim, value_dim, channel_decay] :
+       {std::tuple(128, 128, false), std::tuple(24, 40, true), std::tuple(200, 64, false)}) {
+    kernels::DeltaRule rule{.key_heads = 2,
+                            .value_heads = 4,
+                            .key_dim = key_dim,
+                            .value_dim = value_dim,
+                            .tiled = key_dim == 24,
+                            .channel_decay = channel_decay};
+    const int64_t n = Sequences::kTokens, decays = channel_decay ? 4 * key_dim : 4;
+    const Both qkv = random(n, 4 * key_dim + 4 * value_dim), decay = random(n, decays), beta = random(n, 4),
+               rate = rates(4), bias = vector(decays);
+    Both out = zeros(n, 4 * value_dim);
+    const Both kept = states(rule.state_elements());
+    begin(sequences.batch());
+    rule.rate = rate.host, rule.decay_bias = bias.host;
+    on_host().delta_rule(out.host, {qkv.host, decay.host, beta.host}, rule, kept.host, sequences.batch());
+    rule.rate = rate.device, rule.decay_bias = bias.device;
+    on_device().delta_rule(out.device, {qkv.device, decay.device, beta.device}, rule, kept.device,
+                           sequences.batch());
+    compare(out, kept);
+  }
+}
+
+TEST_P(RecurrentTest, Scans) {
+  const Sequences sequences;
+  for (const auto& [heads, head_dim, groups, state_dim] :
+       {std::tuple(6, 20, 2, 128), std::tuple(50, 1, 1, 16), std::tuple(2, 64, 1, 200)}) {
+    kernels::SelectiveScan scan{
+        .heads = heads, .head_dim = head_dim, .groups = groups, .state_dim = state_dim};
+    const int64_t n = Sequences::kTokens;
+    const Both x = random(n, heads * head_dim), b = random(n, groups * state_dim),
+               c = random(n, groups * state_dim), step = random(n, heads),
+               rate = rates(head_dim == 1 ? heads * state_dim : heads), bias = vector(heads),
+               skip = vector(heads);
+    Both out = zeros(n, heads * head_dim);
+    const Both kept = states(scan.state_elements());
+    begin(sequences.batch());
+    scan.rate = rate.host, scan.step_bias = bias.host, scan.skip = skip.host;
+    on_host().selective_scan(out.host, {x.host, b.host, c.host, step.host}, scan, kept.host,
+                             sequences.batch());
+    scan.rate = rate.device, scan.step_bias = bias.device, scan.skip = skip.device;
+    on_device().selective_scan(out.device, {x.device, b.device, c.device, step.device}, scan, kept.device,
+                               sequences.batch());
+    compare(out, kept);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, RecurrentTest, kEachActivation, [](const auto& one) { return name_of(one); });
+
+}  // namespace
+}  // namespace sluice::cuda_test
