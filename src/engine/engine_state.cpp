@@ -70,9 +70,16 @@ void Engine::publish_counters() {
   metrics_.blocks_promoted.set(moved.promoted);
   metrics_.blocks_swapped_out.set(moved.swapped_out);
   metrics_.blocks_swapped_in.set(moved.swapped_in);
+  metrics_.state_checkpoints.set(moved.checkpoints);
   kv::GroupUsage sum;
   for (int group = 0; group < kv_manager_.groups(); ++group) {
     const kv::GroupUsage usage = kv_manager_.usage(group);
+    if (kv_manager_.is_state(group)) {
+      metrics_.state_slots.set(static_cast<uint64_t>(usage.blocks));
+      metrics_.states_used.set(static_cast<uint64_t>(usage.used));
+      metrics_.states_cached.set(static_cast<uint64_t>(usage.cached));
+      continue;
+    }
     sum.blocks += usage.blocks;
     sum.used += usage.used;
     sum.promised += usage.promised;

@@ -82,6 +82,11 @@ std::vector<Metrics::NamedCounter> Metrics::counters() const {
       {"kv_blocks_cached", "KV blocks kept for their content only", &kv_cached, true},
       {"kv_blocks_host", "KV blocks swapped to host memory", &host_used, true},
       {"kv_blocks_disk", "KV blocks swapped to disk", &disk_used, true},
+      {"state_checkpoints", "states kept inside of prompts for those that part there", &state_checkpoints,
+       false},
+      {"state_slots", "slots for states of sequences on the device", &state_slots, true},
+      {"state_slots_used", "slots that running sequences hold", &states_used, true},
+      {"state_slots_cached", "slots whose states are kept for later prompts only", &states_cached, true},
   };
 }
 

@@ -69,6 +69,8 @@ struct Metrics {
       blocks_swapped_in;
   // as of the last step
   Counter running, waiting, preempted, kv_blocks, kv_used, kv_promised, kv_cached, host_used, disk_used;
+  Counter state_slots, states_used, states_cached;  // of layers that keep one state per sequence
+  Counter state_checkpoints;
   // seconds
   Histogram ttft, tbt, tpot, queue, prefill, decode, latency;
   // seconds of a step: the executor's, and the engine's own before and after it

@@ -103,6 +103,7 @@ class KvManager {
   const KvManagerOptions& options() const { return options_; }
   // Whether any group holds states.
   bool keeps_states() const;
+  bool is_state(int group) const;
   int groups() const { return static_cast<int>(options_.groups.size()); }
 
   // What decides the KV of a sequence besides its tokens.
@@ -237,7 +238,6 @@ class KvManager {
   bool shared(int group, BlockId block) const;
 
   // kv_states.cpp
-  bool is_state(int group) const;
   std::vector<int> state_entries(const Extent& extent) const;
   std::vector<int> extra_entries(int group, const Sequence& sequence, const Extent& extent, int missing) const;
   void mark_checkpoints(Sequence& sequence, std::span<const Token> tokens, int branch) const;

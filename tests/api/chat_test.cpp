@@ -1,6 +1,8 @@
 // /v1/chat/completions: the prompt that becomes of a conversation, and the bytes of its answers.
 #include <gtest/gtest.h>
 
+#include "chat/chat_prompt.h"
+#include "tests/api/byte_model.h"
 #include "tests/api/rig.h"
 
 namespace sluice::api {
@@ -230,6 +232,19 @@ TEST_F(ChatTest, ChoosesTheModel) {
   rig_.any_model_name = true;
   EXPECT_EQ(rig_.refusal(kChatPath, R"({"model":"other","messages":[{"role":"user","content":"x"}]})"),
             "accepted");
+}
+
+TEST(MessageEnds, AreTheControlTokensBehindContents) {
+  const tokenizer::Tokenizer tokenizer = make_byte_tokenizer();
+  const auto ends = [&](const std::string& source) {
+    return chat::message_end_tokens(*chat::ChatTemplate::parse(source), tokenizer);
+  };
+  EXPECT_EQ(ends(chatml()), std::vector{kTurnEnd});
+  EXPECT_EQ(ends("<s>{% for m in messages %}{{ m.content }}{% if m.role == 'user' %}<|im_start|>{% else %}"
+                 " <|im_end|>{% endif %}{% endfor %}"),
+            (std::vector{kTurnStart, kTurnEnd}));
+  EXPECT_EQ(ends("{{ messages[0].content }}: "), std::vector<Token>{});
+  EXPECT_EQ(ends("{{ raise_exception('no') }}"), std::vector<Token>{});
 }
 
 }  // namespace
