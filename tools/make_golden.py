@@ -35,7 +35,9 @@ def randomize(model, generator):
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
             if parameter.dim() < 2:
-                base = 1.0 if "norm" in name.lower() or "ln" in name.lower() else 0.0
+                # Gains that are added to 1 start from 0: around 1 they would double the stream in every norm.
+                gain = "norm" in name.lower() or "ln" in name.lower()
+                base = 1.0 if gain and (parameter.numel() == 0 or parameter.abs().max() > 0) else 0.0
                 value = (base if "weight" in name else 0.0) + 0.1 * noise
             else:
                 value = noise * (0.7 / parameter.shape[-1] ** 0.5)

@@ -239,7 +239,8 @@ class KvManager {
 
   // kv_states.cpp
   std::vector<int> state_entries(const Extent& extent) const;
-  std::vector<int> extra_entries(int group, const Sequence& sequence, const Extent& extent, int missing) const;
+  std::vector<int> extra_entries(int group, const Sequence& sequence, const Extent& extent,
+                                 int missing) const;
   void mark_checkpoints(Sequence& sequence, std::span<const Token> tokens, int branch) const;
   bool is_checkpoint(const Sequence& sequence, int block) const;
   void drop_if_passed(int group, const Sequence& sequence, int block);
