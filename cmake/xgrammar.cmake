@@ -6,7 +6,9 @@ set(deps ${CMAKE_SOURCE_DIR}/.deps)
 set(recipe ${CMAKE_SOURCE_DIR}/cmake/xgrammar)
 # Masks are computed when a matcher first meets their state, those of rules are shared between grammars, strings with bounds
 # have no raw control characters, no escape is half of a surrogate pair, and members in any order come once each and all that
-# are required. Parsers are made without looking at every rule, and rules are told apart by 64 bits of hash.
+# are required. Parsers are made without looking at every rule, and rules are told apart by 64 bits of hash. Repetitions of a
+# character are counted instead of written out, masks of states with plain edges are computed without a parser, and a token is
+# below another in the tree of tokens only where that is its beginning.
 set(patch ${recipe}/sluice.patch)
 file(SHA256 ${recipe}/CMakeLists.txt recipe_hash)
 file(SHA256 ${patch} patch_hash)
