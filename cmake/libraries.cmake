@@ -34,3 +34,5 @@ set(LIBRARIES_base fmt::fmt spdlog::spdlog Boost::headers Boost::container Threa
 set(LIBRARIES_unicode pcre2)
 set(LIBRARIES_image JPEG::JPEG PNG::PNG webp)
 set(LIBRARIES_cli CLI11::CLI11)
+
+set(SLUICE_WITHOUT_dist "/dist/mpi/plugin.cpp$") # a library of its own: src/dist/layer.cmake

@@ -1,0 +1,151 @@
+#include "dist/communicator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace sluice::dist {
+
+namespace {
+
+// Sums of no more bytes than this are made by every rank for itself: one exchange instead of two.
+constexpr size_t kOneShotBytes = size_t{32} << 10;
+// A longer message is none of ours.
+constexpr uint64_t kLongestMessage = uint64_t{1} << 32;
+
+std::span<const std::byte> bytes_of(std::span<const float> values) {
+  return std::as_bytes(values);
+}
+
+void add_to(std::span<float> sum, std::span<const float> other) {
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] += other[i];
+}
+
+std::span<float> part(std::span<float> values, Range range) {
+  return values.subspan(static_cast<size_t>(range.begin), static_cast<size_t>(range.size()));
+}
+
+}  // namespace
+
+void Communicator::check_peer(int peer) const {
+  SLUICE_CHECK(peer >= 0 && peer < size() && peer != rank());
+}
+
+void Communicator::send(int to, std::span<const std::byte> bytes) {
+  check_peer(to);
+  const Outgoing out{to, bytes};
+  exchange({&out, 1}, {});
+}
+
+void Communicator::receive(int from, std::span<std::byte> bytes) {
+  check_peer(from);
+  const Incoming in{from, bytes};
+  exchange({}, {&in, 1});
+}
+
+void Communicator::send_message(int to, std::span<const std::byte> bytes) {
+  const uint64_t length = bytes.size();
+  send(to, std::as_bytes(std::span(&length, 1)));
+  if (length > 0) send(to, bytes);
+}
+
+std::vector<std::byte> Communicator::receive_message(int from) {
+  uint64_t length = 0;
+  receive(from, std::as_writable_bytes(std::span(&length, 1)));
+  if (length > kLongestMessage)
+    throw GroupFailure(fmt::format("rank {} announces {} bytes, limit {}", from, length, kLongestMessage));
+  std::vector<std::byte> bytes(length);
+  if (length > 0) receive(from, bytes);
+  return bytes;
+}
+
+void Communicator::barrier() {
+  std::vector<float> nothing(static_cast<size_t>(size()));
+  all_gather(nothing);
+}
+
+void Communicator::broadcast(int root, std::span<std::byte> bytes) {
+  if (rank() != root) return receive(root, bytes);
+  out_.clear();
+  for (int peer = 0; peer < size(); ++peer)
+    if (peer != root) out_.push_back({peer, bytes});
+  exchange(out_, {});
+}
+
+void Communicator::all_gather(std::span<float> all) {
+  out_.clear();
+  in_.clear();
+  const auto count = static_cast<int64_t>(all.size());
+  const std::span<float> own = part(all, share_of(count, rank(), size()));
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank()) continue;
+    out_.push_back({peer, bytes_of(own)});
+    in_.push_back({peer, std::as_writable_bytes(part(all, share_of(count, peer, size())))});
+  }
+  exchange(out_, in_);
+}
+
+Range Communicator::reduce_scatter(std::span<float> values) {
+  const auto count = static_cast<int64_t>(values.size());
+  const Range mine = share_of(count, rank(), size());
+  const std::span<float> own = part(values, mine);
+  parts_.resize(own.size() * static_cast<size_t>(size()));
+  out_.clear();
+  in_.clear();
+  const auto from_rank = [&](int peer) {
+    return std::span(parts_).subspan(own.size() * static_cast<size_t>(peer), own.size());
+  };
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank()) continue;
+    out_.push_back({peer, bytes_of(part(values, share_of(count, peer, size())))});
+    in_.push_back({peer, std::as_writable_bytes(from_rank(peer))});
+  }
+  exchange(out_, in_);
+  for (size_t i = 0; i < own.size(); ++i) {
+    const auto of = [&](int peer) { return peer == rank() ? own[i] : from_rank(peer)[i]; };
+    float sum = of(0);
+    for (int peer = 1; peer < size(); ++peer) sum += of(peer);
+    own[i] = sum;
+  }
+  return mine;
+}
+
+void Communicator::all_reduce_at_once(std::span<float> values) {
+  const auto ranks = static_cast<size_t>(size());
+  parts_.resize(values.size() * ranks);
+  std::copy(values.begin(), values.end(),
+            parts_.begin() + static_cast<std::ptrdiff_t>(values.size()) * rank());
+  all_gather(parts_);
+  const std::span<const float> all(parts_);
+  std::copy_n(all.begin(), values.size(), values.begin());
+  for (size_t peer = 1; peer < ranks; ++peer)
+    add_to(values, all.subspan(peer * values.size(), values.size()));
+}
+
+void Communicator::all_reduce(std::span<float> values) {
+  if (size() == 1 || values.empty()) return;
+  if (values.size_bytes() <= kOneShotBytes) return all_reduce_at_once(values);
+  reduce_scatter(values);
+  all_gather(values);
+}
+
+void Solo::exchange(std::span<const Outgoing> out, std::span<const Incoming> in) {
+  SLUICE_CHECK(out.empty() && in.empty());
+}
+
+Subgroup::Subgroup(Communicator& world, int first, int count) : world_(world), first_(first), count_(count) {
+  SLUICE_CHECK(first >= 0 && count > 0 && first + count <= world.size());
+  SLUICE_CHECK(rank() >= 0 && rank() < count);
+}
+
+void Subgroup::exchange(std::span<const Outgoing> out, std::span<const Incoming> in) {
+  world_out_.assign(out.begin(), out.end());
+  world_in_.assign(in.begin(), in.end());
+  for (Outgoing& item : world_out_) item.to += first_;
+  for (Incoming& item : world_in_) item.from += first_;
+  world_.exchange(world_out_, world_in_);
+}
+
+}  // namespace sluice::dist

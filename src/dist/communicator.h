@@ -1,0 +1,106 @@
+// How the ranks of a group speak to each other. A transport moves bytes between two ranks; the collectives are composed of
+// that here, so that every transport adds up in the same order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <vector>
+
+namespace sluice::dist {
+
+// A rank is gone, or two disagree about what they do: the group cannot go on. Its text names the rank. Thrown, since it
+// happens in the midst of a forward pass, where devices throw too; Executor turns it into the step's error.
+class GroupFailure : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Elements [begin, end) of something that ranks share.
+struct Range {
+  int64_t begin = 0, end = 0;
+  int64_t size() const { return end - begin; }
+  friend bool operator==(const Range&, const Range&) = default;
+};
+
+// The part of `count` things that falls to `rank` of `size`; equal parts where that divides.
+constexpr Range share_of(int64_t count, int rank, int size) {
+  return {count * rank / size, count * (rank + 1) / size};
+}
+
+// One thread at a time. All ranks make the same calls in the same order; each call throws GroupFailure.
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  struct Outgoing {
+    int to;
+    std::span<const std::byte> bytes;
+  };
+  struct Incoming {
+    int from;
+    std::span<std::byte> bytes;
+  };
+  // All of them at once; returns when everything has left and everything has come. What one rank sends to another arrives in
+  // the order it was sent, and is received in pieces of the lengths it was sent in.
+  virtual void exchange(std::span<const Outgoing> out, std::span<const Incoming> in) = 0;
+
+  // The group has failed: the others are neither told nor waited for any more.
+  virtual void abandon() {}
+
+  void send(int to, std::span<const std::byte> bytes);
+  void receive(int from, std::span<std::byte> bytes);
+  // Bytes whose number the receiver does not know.
+  void send_message(int to, std::span<const std::byte> bytes);
+  std::vector<std::byte> receive_message(int from);
+
+  // Returns when all ranks have called it.
+  void barrier();
+  // `bytes` of `root` on every rank.
+  void broadcast(int root, std::span<std::byte> bytes);
+  // all[share_of(all.size(), r, size())] of every rank r, of which each brings its own.
+  void all_gather(std::span<float> all);
+  // The sum over all ranks, added up in the order of ranks: every rank gets the same bits.
+  void all_reduce(std::span<float> values);
+  // The same of the rank's own share alone; what else `values` holds afterwards is not said.
+  Range reduce_scatter(std::span<float> values);
+
+ private:
+  void check_peer(int rank) const;
+  void all_reduce_at_once(std::span<float> values);
+
+  std::vector<float> parts_;  // of other ranks
+  std::vector<Outgoing> out_;
+  std::vector<Incoming> in_;
+};
+
+// A group of one.
+class Solo : public Communicator {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  void exchange(std::span<const Outgoing> out, std::span<const Incoming> in) override;
+};
+
+// Consecutive ranks of a larger group, which outlives it. REQUIRES: the larger group's own rank is among them.
+class Subgroup : public Communicator {
+ public:
+  Subgroup(Communicator& world, int first, int count);
+
+  int rank() const override { return world_.rank() - first_; }
+  int size() const override { return count_; }
+  void exchange(std::span<const Outgoing> out, std::span<const Incoming> in) override;
+  void abandon() override { world_.abandon(); }
+
+ private:
+  Communicator& world_;
+  int first_, count_;
+  std::vector<Outgoing> world_out_;
+  std::vector<Incoming> world_in_;
+};
+
+}  // namespace sluice::dist

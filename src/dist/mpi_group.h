@@ -1,0 +1,15 @@
+// The ranks that mpirun has started, through libsluice_mpi.so, which is loaded here and nowhere else.
+#pragma once
+
+#include <memory>
+
+#include "base/result.h"
+#include "dist/communicator.h"
+
+namespace sluice::dist {
+
+// Joins them; all ranks call it, once in a process, and the thread that calls it destroys the result. Unavailable where
+// the plugin or Open MPI is missing, with the Debian package that has it; InvalidArgument where there are not `size` ranks.
+Result<std::unique_ptr<Communicator>> join_mpi(int size);
+
+}  // namespace sluice::dist

@@ -1,0 +1,118 @@
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "dist/communicator.h"
+#include "dist/local_group.h"
+
+namespace sluice::dist {
+
+namespace {
+
+// Runs the body on every rank of a group of threads.
+void on_ranks(int size, const std::function<void(Communicator&)>& body) {
+  std::vector<std::unique_ptr<Communicator>> ranks = make_local_group(size);
+  std::vector<std::thread> threads;
+  for (auto& rank : ranks) threads.emplace_back([&body, &rank] { body(*rank); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+// Values whose sum depends on the order in which it is made.
+float value(int rank, size_t i) {
+  return rank % 2 == 0 ? 1e8f + static_cast<float>(i) : 1.25f * static_cast<float>(rank) - 1e8f;
+}
+
+}  // namespace
+
+TEST(Communicator, AllReduceAddsInTheOrderOfRanks) {
+  for (const size_t count : {size_t{0}, size_t{1}, size_t{5}, size_t{1000}, size_t{20011}}) {
+    on_ranks(3, [&](Communicator& group) {
+      std::vector<float> values(count);
+      for (size_t i = 0; i < count; ++i) values[i] = value(group.rank(), i);
+      group.all_reduce(values);
+      for (size_t i = 0; i < count; ++i)
+        ASSERT_EQ(values[i], (value(0, i) + value(1, i)) + value(2, i)) << count << " " << i;
+    });
+  }
+}
+
+TEST(Communicator, ReduceScatterLeavesTheOwnShare) {
+  on_ranks(4, [](Communicator& group) {
+    std::vector<float> values(10);
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] = static_cast<float>(i) + static_cast<float>(group.rank());
+    const Range mine = group.reduce_scatter(values);
+    EXPECT_EQ(mine, share_of(10, group.rank(), 4));
+    for (int64_t i = mine.begin; i < mine.end; ++i)
+      EXPECT_EQ(values[static_cast<size_t>(i)], static_cast<float>(4 * i + 6));
+  });
+}
+
+TEST(Communicator, GathersBroadcastsAndSends) {
+  on_ranks(3, [](Communicator& group) {
+    std::vector<float> all(7, -1.0f);
+    const Range mine = share_of(7, group.rank(), 3);
+    for (int64_t i = mine.begin; i < mine.end; ++i) all[static_cast<size_t>(i)] = static_cast<float>(i);
+    group.all_gather(all);
+    for (size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i], static_cast<float>(i));
+
+    int number = group.rank() == 1 ? 42 : 0;
+    group.broadcast(1, std::as_writable_bytes(std::span(&number, 1)));
+    EXPECT_EQ(number, 42);
+
+    const std::string text = "a message";
+    if (group.rank() == 0) group.send_message(2, std::as_bytes(std::span(text)));
+    if (group.rank() == 0) group.send_message(2, {});
+    if (group.rank() == 2) {
+      const std::vector<std::byte> got = group.receive_message(0);
+      EXPECT_EQ(std::string(reinterpret_cast<const char*>(got.data()), got.size()), text);
+      EXPECT_TRUE(group.receive_message(0).empty());
+    }
+    group.barrier();
+  });
+}
+
+TEST(Communicator, SubgroupsSpeakAmongThemselves) {
+  on_ranks(4, [](Communicator& world) {
+    Subgroup pair(world, world.rank() / 2 * 2, 2);
+    EXPECT_EQ(pair.size(), 2);
+    EXPECT_EQ(pair.rank(), world.rank() % 2);
+    std::vector<float> values{static_cast<float>(world.rank())};
+    pair.all_reduce(values);
+    EXPECT_EQ(values[0], world.rank() < 2 ? 1.0f : 5.0f);
+  });
+}
+
+TEST(Communicator, ALostRankIsNamedToThoseWhoWait) {
+  std::vector<std::unique_ptr<Communicator>> ranks = make_local_group(2);
+  std::string problem;
+  std::thread waiting([&] {
+    try {
+      std::vector<float> values(3);
+      ranks[0]->all_reduce(values);
+    } catch (const GroupFailure& failure) {
+      problem = failure.what();
+    }
+  });
+  ranks[1].reset();
+  waiting.join();
+  EXPECT_EQ(problem, "rank 1 has left the group");
+}
+
+TEST(Communicator, LengthsThatDifferAreAFailure) {
+  std::vector<std::unique_ptr<Communicator>> ranks = make_local_group(2);
+  const std::byte sent[4] = {};
+  std::byte expected[8] = {};
+  ranks[0]->send(1, sent);
+  try {
+    ranks[1]->receive(0, expected);
+    FAIL();
+  } catch (const GroupFailure& failure) {
+    EXPECT_STREQ(failure.what(), "rank 0 sent 4 bytes, rank 1 expects 8");
+  }
+}
+
+}  // namespace sluice::dist
