@@ -17,8 +17,9 @@ void run_norm(kernels::Backend& backend, const ModelSpec& spec, TensorView out, 
   }
 }
 
-Decoder::Decoder(const ModelSpec& spec, const ModelWeights& weights, kernels::Backend& backend)
-    : spec_(spec), weights_(weights), backend_(backend), scratch_(backend) {}
+Decoder::Decoder(const ModelSpec& spec, const ModelWeights& weights, kernels::Backend& backend,
+                 ModelGroup* group)
+    : spec_(spec), weights_(weights), backend_(backend), group_(group), scratch_(backend) {}
 
 void Decoder::norm(TensorView out, TensorView x, const Norm& weights) {
   run_norm(backend_, spec_, out, x, weights);
@@ -26,6 +27,12 @@ void Decoder::norm(TensorView out, TensorView x, const Norm& weights) {
 
 void Decoder::finish_branch(TensorView branch) {
   finish(backend_, branch, std::exchange(pending_output_proj_, std::nullopt));
+}
+
+void Decoder::add_up_branch(TensorView branch) {
+  if (group_ == nullptr || group_->placement().tensor.whole()) return;
+  finish_branch(branch);
+  group_->add_up(branch);
 }
 
 void Decoder::add_norm(TensorView out, TensorView x, TensorView branch, const Norm& weights) {
@@ -57,17 +64,36 @@ bool Decoder::starts_with_norm(size_t index) const {
   return wiring != Wiring::PostNorm && wiring != Wiring::SumNorm && wiring != Wiring::NormedStream;
 }
 
+bool Decoder::is_last(size_t index) const {
+  return index + 1 == spec_.layers.size() && (group_ == nullptr || group_->placement().last_stage());
+}
+
 bool Decoder::ends_with_sum(size_t index) const {
   return spec_.per_layer_embedding == 0 && !spec_.layers[index].scaled;
+}
+
+void Decoder::look_up(TensorView out, const Weight& table, std::span<const Token> tokens) {
+  if (group_ == nullptr || group_->placement().tensor.whole()) return backend_.embed(out, table, tokens);
+  const Range own = group_->placement().tensor.of(spec_.vocab);
+  const auto has = [&](Token token) { return token >= own.begin && token < own.end; };
+  own_tokens_.clear();
+  for (const Token token : tokens)
+    own_tokens_.push_back(has(token) ? static_cast<Token>(token - own.begin) : Token{0});
+  backend_.embed(out, table, own_tokens_);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const auto row = static_cast<int64_t>(i);
+    if (!has(tokens[i])) backend_.scale(out.rows(row, row + 1), 0.0f);
+  }
+  group_->add_up(out);
 }
 
 void Decoder::embed(const StepInput& input, TensorView x) {
   if (spec_.embedding_dim > 0) {
     const TensorView narrow = scratch_.get(Buffer::Embedded, x.dim(0), spec_.embedding_dim);
-    backend_.embed(narrow, weights_.embedding, input.tokens);
+    look_up(narrow, weights_.embedding, input.tokens);
     backend_.matmul(x, narrow, weights_.embedding_in);
   } else {
-    backend_.embed(x, weights_.embedding, input.tokens);
+    look_up(x, weights_.embedding, input.tokens);
   }
   if (spec_.embedding_scale != 1.0f) backend_.scale(x, spec_.embedding_scale);
   if (spec_.positions != Positions::None) {
@@ -91,7 +117,7 @@ void Decoder::make_layer_inputs(const StepInput& input, TensorView x) {
   backend_.scale(layer_inputs_, 1.0f / std::sqrt(static_cast<float>(spec_.dim)));
   const TensorView parts = layer_inputs_.columns_as_heads(0, layers, spec_.per_layer_embedding);
   norm(parts, parts, weights_.layer_input_norm);
-  backend_.embed(looked_up, weights_.layer_inputs, input.tokens);
+  look_up(looked_up, weights_.layer_inputs, input.tokens);
   backend_.add(layer_inputs_, layer_inputs_, looked_up, std::sqrt(width));
   backend_.scale(layer_inputs_, std::sqrt(0.5f));
 }
@@ -167,8 +193,14 @@ struct Decoder::LayerRun {
         normed(owner.scratch_.get(Buffer::Normed, stream.dim(0), owner.spec_.dim)),
         branch(owner.scratch_.get(Buffer::Branch, stream.dim(0), owner.spec_.dim)) {}
 
-  void mix(TensorView from) { decoder.pending_output_proj_ = mix_layer(layer, w, context, branch, from); }
-  void feed(TensorView from) { decoder.pending_output_proj_ = feed_layer(layer, w, context, branch, from); }
+  void mix(TensorView from) {
+    decoder.pending_output_proj_ = mix_layer(layer, w, context, branch, from);
+    decoder.add_up_branch(branch);
+  }
+  void feed(TensorView from) {
+    decoder.pending_output_proj_ = feed_layer(layer, w, context, branch, from);
+    decoder.add_up_branch(branch);
+  }
   void norm_branch(const Norm& weights) {
     decoder.finish_branch(branch);
     decoder.norm(branch, branch, weights);
@@ -208,7 +240,7 @@ struct Decoder::LayerRun {
       return leave();
     }
     mix(normed);
-    if (index + 1 == decoder.spec_.layers.size() && input.rows) decoder.drop_rows(*input.rows, x, branch);
+    if (decoder.is_last(index) && input.rows) decoder.drop_rows(*input.rows, x, branch);
     if (x.dim(0) == 0) return;
     if (std::holds_alternative<NoFfn>(layer.ffn)) return leave();
     normed = normed.rows(0, x.dim(0));
@@ -302,7 +334,7 @@ TensorView Decoder::hidden(std::span<const int32_t> rows) {
 }
 
 TensorView Decoder::logits(TensorView hidden) {
-  const TensorView out = scratch_.get(Buffer::Logits, hidden.dim(0), spec_.vocab);
+  const TensorView out = scratch_.get(Buffer::Logits, hidden.dim(0), weights_.output.rows);
   if (spec_.embedding_dim > 0) {
     const TensorView narrow = scratch_.get(Buffer::Embedded, hidden.dim(0), spec_.embedding_dim);
     backend_.matmul(narrow, hidden, weights_.embedding_out);
@@ -311,7 +343,10 @@ TensorView Decoder::logits(TensorView hidden) {
   backend_.matmul(out, hidden, weights_.output);
   if (spec_.logit_scale != 1.0f) backend_.scale(out, spec_.logit_scale);
   if (spec_.logit_softcap > 0.0f) backend_.softcap(out, spec_.logit_softcap);
-  return out;
+  if (out.dim(1) == spec_.vocab) return out;
+  const TensorView all = scratch_.get(Buffer::AllLogits, hidden.dim(0), spec_.vocab);
+  group_->gather_columns(all, out);
+  return all;
 }
 
 void Decoder::forward(const StepInput& input) {
@@ -332,9 +367,15 @@ void Decoder::forward(const StepInput& input) {
   kept_.reset();
   residual_pending_ = false;
   pending_output_proj_.reset();
-  embed(input, stream_);
+  const Placement placement = group_ != nullptr ? group_->placement() : Placement();
+  if (placement.first_stage()) {
+    embed(input, stream_);
+  } else {
+    group_->receive_stream(stream_);
+  }
   if (spec_.per_layer_embedding > 0) make_layer_inputs(input, stream_);
   for (size_t i = 0; i < spec_.layers.size(); ++i) run_layer(i, input, stream_);
+  if (!placement.last_stage()) group_->send_stream(stream_);
 }
 
 }  // namespace sluice::models

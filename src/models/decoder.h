@@ -8,6 +8,7 @@
 #include "kernels/backend.h"
 #include "kernels/recurrent.h"
 #include "models/loading/weights.h"
+#include "models/model_group.h"
 #include "models/scratch.h"
 #include "models/spec.h"
 
@@ -25,24 +26,31 @@ struct StepInput {
   std::optional<std::span<const int32_t>> rows{};
 };
 
-// Holds references: spec, weights and back-end outlive it. One step at a time.
+// Holds references: spec, weights, back-end and group outlive it. One step at a time. Where a group computes the model, every
+// rank of it makes the same calls; spec and weights are the rank's own.
 class Decoder {
  public:
-  Decoder(const ModelSpec& spec, const ModelWeights& weights, kernels::Backend& backend);
+  // `group` null: this rank computes all of the model.
+  Decoder(const ModelSpec& spec, const ModelWeights& weights, kernels::Backend& backend,
+          ModelGroup* group = nullptr);
 
   // Runs all layers over the step's tokens.
   void forward(const StepInput& input);
   // [rows, dim] of the last step after the last norm. Valid until the next call of any method. REQUIRES: the step was told
-  // of these rows.
+  // of these rows, and the rank has the last layers.
   TensorView hidden(std::span<const int32_t> rows);
   // [rows, vocab] for hidden states as hidden() gives them, activation type. Valid until the next call of
-  // logits().
+  // logits(). Of ranks with the same layers the first one has all columns.
   TensorView logits(TensorView hidden);
 
  private:
   struct LayerRun;
 
   void embed(const StepInput& input, TensorView x);
+  // Rows of a table whose rows are cut over the group.
+  void look_up(TensorView out, const Weight& table, std::span<const Token> tokens);
+  // Makes of what each rank of the group has of the branch their sum.
+  void add_up_branch(TensorView branch);
   // What every layer gets of the step's tokens, from their ids and their embeddings x.
   void make_layer_inputs(const StepInput& input, TensorView x);
   void add_layer_input(size_t index, TensorView x);
@@ -58,11 +66,14 @@ class Decoder {
   void drop_rows(std::span<const int32_t> rows, TensorView& x, TensorView& branch);
   bool starts_with_norm(size_t index) const;
   bool ends_with_sum(size_t index) const;
+  bool is_last(size_t index) const;  // of the model
 
   const ModelSpec& spec_;
   const ModelWeights& weights_;
   kernels::Backend& backend_;
+  ModelGroup* group_;
   Scratch scratch_;
+  std::vector<Token> own_tokens_;             // of a lookup, as rows of the rank's part of the table
   std::vector<TensorView> angles_;            // per rope, of the step's tokens
   TensorView layer_inputs_;                   // [n, layers * layer_input]
   TensorView stream_;                         // [n, dim] after the last layer, or [kept rows, dim]

@@ -138,20 +138,30 @@ Result<ModelFiles> open_outline(const std::string& path) {
 }
 
 Result<std::unique_ptr<Model>> load_model(ModelFiles files, std::shared_ptr<kernels::Backend> backend,
-                                          Progress progress) {
+                                          Progress progress, std::shared_ptr<ModelGroup> group) {
   auto model = std::make_unique<Model>();
   model->files = std::move(files);
   model->backend = std::move(backend);
+  model->group = std::move(group);
+  const Placement placement = model->group ? model->group->placement() : Placement();
+  if (Result<ModelSpec> part = cut(model->files.spec, placement); !part)
+    return formats::about_file(model->files.path, part.error());
+  if (model->group &&
+      (model->backend->activation_type() != DType::F32 || model->backend->async_device() != nullptr))
+    return Error{ErrorCode::Unsupported, fmt::format("several ranks compute on CPUs only; the device is '{}'",
+                                                     model->backend->name())};
   // A device says that its memory has run out by throwing.
   Result<ModelWeights> weights = [&]() -> Result<ModelWeights> {
     try {
-      return bind_weights(model->files.spec, model->files.tensors, *model->backend, progress);
+      return bind_weights(model->files.spec, placement, model->files.tensors, *model->backend, progress);
     } catch (const std::exception& problem) {
       return Error{ErrorCode::Unavailable, fmt::format("cannot place the weights: {}", problem.what())};
     }
   }();
   if (!weights) return formats::about_file(model->files.path, weights.error());
   model->weights = std::move(*weights);
+  // Only now are the frequencies those of the file.
+  if (model->group) model->part = cut(model->files.spec, placement).value();
   return model;
 }
 

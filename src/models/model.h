@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/result.h"
@@ -9,6 +10,7 @@
 #include "formats/tensor_store.h"
 #include "kernels/backend.h"
 #include "models/loading/weights.h"
+#include "models/model_group.h"
 #include "models/spec.h"
 
 namespace sluice::models {
@@ -26,8 +28,11 @@ struct Model {
   ModelFiles files;
   ModelWeights weights;
   std::shared_ptr<kernels::Backend> backend;
+  std::shared_ptr<ModelGroup> group;  // null: one rank computes all of it
+  std::optional<ModelSpec> part;      // of files.spec, that this rank of the group computes
 
-  const ModelSpec& spec() const { return files.spec; }
+  // What is computed here.
+  const ModelSpec& spec() const { return part ? *part : files.spec; }
 };
 
 struct OpenOptions {
@@ -37,8 +42,9 @@ struct OpenOptions {
 // `path` is a .gguf file or a folder with config.json and safetensors. Reads headers only.
 Result<ModelFiles> open_model(const std::string& path, const OpenOptions& options = {});
 
-// Binds the weights; the files stay mapped as long as the model lives.
+// Binds the weights, with a group those of this rank; the files stay mapped as long as the model lives.
 Result<std::unique_ptr<Model>> load_model(
-    ModelFiles files, std::shared_ptr<kernels::Backend> backend, Progress progress = [](float) {});
+    ModelFiles files, std::shared_ptr<kernels::Backend> backend, Progress progress = [](float) {},
+    std::shared_ptr<ModelGroup> group = nullptr);
 
 }  // namespace sluice::models

@@ -48,7 +48,8 @@ enum class Buffer : uint8_t {
   KeptInput,
   Rows,
   Hidden,
-  Logits,  // the head
+  Logits,
+  AllLogits,  // the head
   Count,
 };
 

@@ -220,7 +220,7 @@ std::optional<Binder::Part> Binder::part(const NameRow& row, int expert, int64_t
   return result;
 }
 
-Weight Binder::stack(WeightSlot slot, const std::vector<Part>& parts, Extent extent) {
+Weight Binder::stack(WeightSlot slot, const std::vector<Part>& parts, Extent extent, const Cut& cut) {
   Weight weight;
   weight.cols = extent.cols;
   bool has_bias = false;
@@ -245,18 +245,18 @@ Weight Binder::stack(WeightSlot slot, const std::vector<Part>& parts, Extent ext
       if (part.bias.empty()) bias.resize(bias.size() + static_cast<size_t>(part.view.dim(0)), 0.0f);
       bias.insert(bias.end(), part.bias.begin(), part.bias.end());
     }
-    weight.bias = upload(bias);
+    if (cut.bias) weight.bias = upload(kept_rows(bias, cut));
   }
-  return weight;
+  return kept(slot, std::move(weight), cut);
 }
 
-Weight Binder::matrix(WeightSlot slot, Extent extent) {
+Weight Binder::matrix(WeightSlot slot, Extent extent, const Cut& cut) {
   const bool table = slot == WeightSlot::TokenEmbedding || slot == WeightSlot::PositionEmbedding ||
                      slot == WeightSlot::LayerInputTable;
   std::vector<Part> parts;
   for (const NameRow& row : names_.rows(slot))
     if (std::optional<Part> found = part(row, -1, extent.cols)) parts.push_back(std::move(*found));
-  Weight weight = stack(slot, parts, extent);
+  Weight weight = stack(slot, parts, extent, cut);
   weight.table = table;
   return status_.ok() ? prepared(std::move(weight)) : Weight();
 }
@@ -283,15 +283,17 @@ void Binder::release(const Weight& weight) {
   for (const TensorView& part : weight.parts) formats::release_pages(store_, part);
 }
 
-std::vector<Weight> Binder::bank(WeightSlot slot, int count, Extent extent) {
+std::vector<Weight> Binder::bank(WeightSlot slot, int count, Extent extent, const Cut& cut,
+                                 std::optional<dist::Range> entries) {
   std::vector<Weight> weights;
   const std::vector<NameRow> rows = names_.rows(slot);
   bank_ = std::max(1, count);
-  for (int expert = 0; expert < count && status_.ok(); ++expert) {
+  const dist::Range taken = entries.value_or(dist::Range{0, count});
+  for (auto expert = static_cast<int>(taken.begin); expert < taken.end && status_.ok(); ++expert) {
     std::vector<Part> parts;
     for (const NameRow& row : rows)
       if (std::optional<Part> found = part(row, expert, extent.cols)) parts.push_back(std::move(*found));
-    Weight weight = stack(slot, parts, extent);
+    Weight weight = stack(slot, parts, extent, cut);
     weight.listed = true;
     if (status_.ok()) weights.push_back(prepared(std::move(weight)));
   }

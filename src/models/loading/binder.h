@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "dist/communicator.h"
 #include "formats/tensor_store.h"
 #include "kernels/backend.h"
 #include "models/loading/fold.h"
@@ -18,6 +19,15 @@ struct Extent {
   int64_t rows = 0;
   int64_t cols = 0;
 };
+
+// What a rank keeps of a stacked matrix.
+struct Cut {
+  std::vector<dist::Range> rows;    // ascending; empty: all
+  std::optional<dist::Range> cols;  // absent: all
+  bool bias = true;                 // of matrices whose results are summed over ranks one rank adds it
+};
+
+std::vector<float> kept_rows(const std::vector<float>& values, const Cut& cut);
 
 // The stored name of a stem with a suffix, under any of the prefixes that exports of one family differ in.
 std::optional<std::string> locate_tensor(const formats::TensorStore& store, const std::string& stem,
@@ -36,9 +46,12 @@ class Binder {
   // Whether the file has anything for the slot.
   bool has(WeightSlot slot) const;
   // The stacked rows of a slot, with their biases where the file has any.
-  Weight matrix(WeightSlot slot, Extent extent);
-  // One matrix per expert (or per head), from one tensor each or from slices of a rank-3 tensor.
-  std::vector<Weight> bank(WeightSlot slot, int count, Extent extent);
+  // The extent is that of the whole.
+  Weight matrix(WeightSlot slot, Extent extent, const Cut& cut = {});
+  // One matrix per expert (or per head), from one tensor each or from slices of a rank-3 tensor; those of the range where
+  // one is given.
+  std::vector<Weight> bank(WeightSlot slot, int count, Extent extent, const Cut& cut = {},
+                           std::optional<dist::Range> entries = {});
   // A vector of f32 on the device, joined from one tensor per head where a stem has "{e}"; optional_vector leaves it empty where the file has none.
   TensorView vector(WeightSlot slot, int64_t elements, std::string_view suffix = ".weight");
   TensorView optional_vector(WeightSlot slot, int64_t elements, std::string_view suffix = ".weight");
@@ -50,6 +63,8 @@ class Binder {
 
   TensorView upload(const std::vector<float>& values);
   TensorView keep(HostTensor tensor);  // view of a copy that the model owns
+  // The stacked matrix, of which the cut alone is kept; its bias is as it was.
+  Weight kept(WeightSlot slot, Weight whole, const Cut& cut);
   // By the back-end; what it has made its own form of need not stay in memory as it is stored.
   Weight prepared(Weight weight);
   // The output matrix of a model that multiplies with its embedding table.
@@ -66,6 +81,7 @@ class Binder {
 
  private:
   void release(const Weight& weight);  // what it has a form of its own of
+  TensorView kept_columns(WeightSlot slot, TensorView rows, dist::Range cols);
   struct Part {
     TensorView view;
     std::vector<float> bias;  // empty: none
@@ -91,7 +107,7 @@ class Binder {
   // The stored vector of a row; "{e}" in its stem is `part`.
   std::optional<TensorView> stored_vector(const NameRow& row, int part, std::string_view suffix);
   std::vector<float> bias_of(const NameRow& row, const std::string& stem, int expert, int64_t rows);
-  Weight stack(WeightSlot slot, const std::vector<Part>& parts, Extent extent);
+  Weight stack(WeightSlot slot, const std::vector<Part>& parts, Extent extent, const Cut& cut);
   std::string where(WeightSlot slot) const;
 
   const WeightNames& names_;

@@ -19,6 +19,11 @@ Norm bind_norm(Binder& binder, const ModelSpec& spec, WeightSlot slot, int64_t w
   return norm;
 }
 
+Norm part_of(const Norm& norm, Range range) {
+  const auto part = [&](TensorView view) { return view.empty() ? view : view.rows(range.begin, range.end); };
+  return {part(norm.gain), part(norm.bias)};
+}
+
 // Slopes of linear position biases: a geometric row for the largest power of two of heads, the rest between.
 std::vector<float> alibi_slopes(int heads, float largest, float scale) {
   const int power = 1 << static_cast<int>(std::floor(std::log2(heads)));
@@ -31,9 +36,33 @@ std::vector<float> alibi_slopes(int heads, float largest, float scale) {
   return slopes;
 }
 
+// What one rank of a tensor-parallel group keeps of a matrix; one alone keeps it as it is.
+struct Cutter {
+  Share share;
+
+  Cut rows(std::initializer_list<Range> kept) const {
+    return share.whole() ? Cut() : Cut{.rows = kept, .cols = {}};
+  }
+  // Of a matrix whose results are summed over the group.
+  Cut cols(Range kept) const {
+    return share.whole() ? Cut() : Cut{.rows = {}, .cols = kept, .bias = share.index == 0};
+  }
+  // Of `stacked` matrices of this height, one on the other.
+  Cut stacked_rows(int64_t height, int stacked) const {
+    const Range own = share.of(height);
+    if (stacked == 1) return rows({own});
+    return rows({own, {height + own.begin, height + own.end}});
+  }
+};
+
+Range scaled(Range range, int64_t factor, int64_t offset = 0) {
+  return {offset + range.begin * factor, offset + range.end * factor};
+}
+
 struct BindMixer {
   Binder& binder;
   const ModelSpec& spec;
+  Cutter cutter{};
 
   MixerWeights operator()(const NoMixer&) const { return NoWeights{}; }
   MixerWeights operator()(const ShortConv& m) const { return bind_recurrent(binder, spec, m); }
@@ -52,17 +81,28 @@ struct BindMixer {
     const WeightSlot slot = m.kv_from >= 0      ? WeightSlot::QueryUp
                             : m.values_are_keys ? WeightSlot::Qkk
                                                 : WeightSlot::Qkv;
-    w.qkv = binder.matrix(slot, {m.kv_from >= 0 ? q : q + 2 * kv, spec.dim});
-    w.out = binder.matrix(WeightSlot::AttentionOut, {spec.dim, q});
+    const Range heads = cutter.share.of(m.heads), kv_heads = kv_heads_of(m, cutter.share);
+    const Range queries = scaled(heads, m.head_dim), keys = scaled(kv_heads, m.head_dim);
+    const Cut cut =
+        m.kv_from >= 0
+            ? cutter.rows({queries})
+            : cutter.rows({queries, scaled(kv_heads, m.head_dim, q), scaled(kv_heads, m.head_dim, q + kv)});
+    w.qkv = binder.matrix(slot, {m.kv_from >= 0 ? q : q + 2 * kv, spec.dim}, cut);
+    w.out = binder.matrix(WeightSlot::AttentionOut, {spec.dim, q}, cutter.cols(queries));
     if (m.qk_norm != QkNorm::None && m.qk_norm != QkNorm::Scaleless) {
       const bool whole = m.qk_norm != QkNorm::PerHead;
       w.q_norm = bind_norm(binder, spec, WeightSlot::QNorm, whole ? q : m.head_dim);
       if (m.kv_from < 0) w.k_norm = bind_norm(binder, spec, WeightSlot::KNorm, whole ? kv : m.head_dim);
+      if (m.qk_norm == QkNorm::EachHead) {
+        w.q_norm = part_of(w.q_norm, queries);
+        w.k_norm = part_of(w.k_norm, keys);
+      }
     }
-    if (m.sinks) w.sinks = binder.vector(WeightSlot::Sinks, m.heads);
+    if (m.sinks) w.sinks = part_of({binder.vector(WeightSlot::Sinks, m.heads), {}}, heads).gain;
     if (m.norm_output) w.out_norm = bind_norm(binder, spec, WeightSlot::AttentionOutNorm, q);
-    if (m.gated) w.gate = binder.matrix(WeightSlot::AttentionGate, {q, spec.dim});
-    if (m.alibi > 0.0f) w.alibi = binder.upload(alibi_slopes(m.heads, m.alibi, m.alibi_scale));
+    if (m.gated) w.gate = binder.matrix(WeightSlot::AttentionGate, {q, spec.dim}, cutter.rows({queries}));
+    if (m.alibi > 0.0f)
+      w.alibi = binder.upload(kept_rows(alibi_slopes(m.heads, m.alibi, m.alibi_scale), cutter.rows({heads})));
     return w;
   }
 
@@ -73,16 +113,19 @@ struct BindMixer {
       w.query_down = binder.matrix(WeightSlot::QueryDown, {m.q_latent, spec.dim});
       w.query_norm = bind_norm(binder, spec, WeightSlot::QueryDownNorm, m.q_latent);
     }
-    w.query_up = binder.matrix(WeightSlot::QueryUp, {q_rows, m.q_latent > 0 ? m.q_latent : spec.dim});
+    const Range heads = cutter.share.of(m.heads);
+    w.query_up = binder.matrix(WeightSlot::QueryUp, {q_rows, m.q_latent > 0 ? m.q_latent : spec.dim},
+                               cutter.rows({scaled(heads, m.nope_dim + m.rope_dim)}));
     w.latent_down = binder.matrix(WeightSlot::LatentDown, {m.latent + m.rope_dim, spec.dim});
     w.latent_norm = bind_norm(binder, spec, WeightSlot::LatentNorm, m.latent);
     if (binder.has(WeightSlot::LatentKeyUp)) {
-      w.key_up = binder.bank(WeightSlot::LatentKeyUp, m.heads, {m.latent, m.nope_dim});
-      w.value_up = binder.bank(WeightSlot::LatentValueUp, m.heads, {m.value_dim, m.latent});
+      w.key_up = binder.bank(WeightSlot::LatentKeyUp, m.heads, {m.latent, m.nope_dim}, {}, heads);
+      w.value_up = binder.bank(WeightSlot::LatentValueUp, m.heads, {m.value_dim, m.latent}, {}, heads);
     } else {
       split_latent_up(m, w);
     }
-    w.out = binder.matrix(WeightSlot::AttentionOut, {spec.dim, int64_t{m.heads} * m.value_dim});
+    w.out = binder.matrix(WeightSlot::AttentionOut, {spec.dim, int64_t{m.heads} * m.value_dim},
+                          cutter.cols(scaled(heads, m.value_dim)));
     return w;
   }
 
@@ -96,7 +139,8 @@ struct BindMixer {
                               up ? up->describe() : "nothing", m.heads * step, m.latent));
       return;
     }
-    for (int64_t head = 0; head < m.heads; ++head) {
+    const Range heads = cutter.share.of(m.heads);
+    for (int64_t head = heads.begin; head < heads.end; ++head) {
       const TensorView keys = up->rows(head * step, head * step + m.nope_dim);
       const TensorView values = up->rows(head * step + m.nope_dim, (head + 1) * step);
       w.key_up.push_back(binder.prepared_of_list(
@@ -109,28 +153,36 @@ struct BindMixer {
 struct BindFfn {
   Binder& binder;
   const ModelSpec& spec;
+  Cutter cutter{};
 
   FfnWeights operator()(const NoFfn&) const { return NoWeights{}; }
 
   FfnWeights operator()(const DenseFfn& f) const {
-    return DenseWeights{binder.matrix(WeightSlot::GateUp, {int64_t{f.inner} * (f.gated ? 2 : 1), spec.dim}),
-                        binder.matrix(WeightSlot::Down, {spec.dim, f.inner}),
-                        f.norm_inner ? bind_norm(binder, spec, WeightSlot::DownNorm, f.inner) : Norm()};
+    const int up = f.gated ? 2 : 1;
+    return DenseWeights{
+        binder.matrix(WeightSlot::GateUp, {int64_t{f.inner} * up, spec.dim},
+                      cutter.stacked_rows(f.inner, up)),
+        binder.matrix(WeightSlot::Down, {spec.dim, f.inner}, cutter.cols(cutter.share.of(f.inner))),
+        f.norm_inner ? bind_norm(binder, spec, WeightSlot::DownNorm, f.inner) : Norm()};
   }
 
   FfnWeights operator()(const MoeFfn& f) const {
     MoeWeights w;
-    const int64_t up = f.gated ? 2 : 1;
+    const int up = f.gated ? 2 : 1;
     w.router = binder.matrix(WeightSlot::Router, {f.routing.experts, spec.dim});
     if (f.router_choice_bias) w.choice_bias = binder.vector(WeightSlot::RouterChoiceBias, f.routing.experts);
     w.experts.activation = f.activation;
     w.experts.gated = f.gated;
     w.experts.weigh_inputs = f.weigh_inputs;
-    w.experts.gate_up = binder.bank(WeightSlot::ExpertGateUp, f.routing.experts, {up * f.inner, spec.dim});
-    w.experts.down = binder.bank(WeightSlot::ExpertDown, f.routing.experts, {spec.dim, f.inner});
+    w.experts.gate_up = binder.bank(WeightSlot::ExpertGateUp, f.routing.experts,
+                                    {int64_t{f.inner} * up, spec.dim}, cutter.stacked_rows(f.inner, up));
+    w.experts.down = binder.bank(WeightSlot::ExpertDown, f.routing.experts, {spec.dim, f.inner},
+                                 cutter.cols(cutter.share.of(f.inner)));
     if (f.shared_inner > 0) {
-      w.shared.gate_up = binder.matrix(WeightSlot::SharedGateUp, {up * f.shared_inner, spec.dim});
-      w.shared.down = binder.matrix(WeightSlot::SharedDown, {spec.dim, f.shared_inner});
+      w.shared.gate_up = binder.matrix(WeightSlot::SharedGateUp, {int64_t{f.shared_inner} * up, spec.dim},
+                                       cutter.stacked_rows(f.shared_inner, up));
+      w.shared.down = binder.matrix(WeightSlot::SharedDown, {spec.dim, f.shared_inner},
+                                    cutter.cols(cutter.share.of(f.shared_inner)));
     }
     if (f.shared_gate) w.shared_gate = binder.matrix(WeightSlot::SharedGate, {1, spec.dim});
     return w;
@@ -141,15 +193,16 @@ struct BindFfn {
       const std::vector<float> stored = binder.host_vector(slot, 1);
       return stored.empty() ? otherwise : stored.front();
     };
-    return XieluWeights{binder.matrix(WeightSlot::GateUp, {f.inner, spec.dim}),
-                        binder.matrix(WeightSlot::Down, {spec.dim, f.inner}),
+    const Range inner = cutter.share.of(f.inner);
+    return XieluWeights{binder.matrix(WeightSlot::GateUp, {f.inner, spec.dim}, cutter.rows({inner})),
+                        binder.matrix(WeightSlot::Down, {spec.dim, f.inner}, cutter.cols(inner)),
                         {value(WeightSlot::XieluAlphaP, f.parameters.alpha_p),
                          value(WeightSlot::XieluAlphaN, f.parameters.alpha_n),
                          value(WeightSlot::XieluBeta, f.parameters.beta)}};
   }
 };
 
-LayerWeights bind_layer(Binder& binder, const ModelSpec& spec, const LayerSpec& layer) {
+LayerWeights bind_layer(Binder& binder, const ModelSpec& spec, const LayerSpec& layer, const Share& share) {
   LayerWeights w;
   const Wiring wiring = layer.wiring;
   const bool pre = wiring != Wiring::PostNorm && wiring != Wiring::SumNorm;
@@ -161,8 +214,8 @@ LayerWeights bind_layer(Binder& binder, const ModelSpec& spec, const LayerSpec& 
   if (pre && both && wiring != Wiring::Parallel) w.ffn_norm = norm(WeightSlot::FfnNorm);
   if (post) w.mixer_post_norm = norm(WeightSlot::MixerPostNorm);
   if (post) w.ffn_post_norm = norm(WeightSlot::FfnPostNorm);
-  w.mixer = std::visit(BindMixer{binder, spec}, layer.mixer);
-  w.ffn = std::visit(BindFfn{binder, spec}, layer.ffn);
+  w.mixer = std::visit(BindMixer{binder, spec, {share}}, layer.mixer);
+  w.ffn = std::visit(BindFfn{binder, spec, {share}}, layer.ffn);
   if (spec.per_layer_embedding > 0) {
     w.input_gate = binder.matrix(WeightSlot::LayerInputGate, {spec.per_layer_embedding, spec.dim});
     w.input_out = binder.matrix(WeightSlot::LayerInputOut, {spec.dim, spec.per_layer_embedding});
@@ -226,12 +279,39 @@ kernels::RopeTable bind_rope(Binder& binder, const Rope& rope) {
 }
 
 // The embedding, prepared once more where the logits have a bias.
-Weight bind_tied_output(Binder& binder, const ModelSpec& spec, const Weight& embedding) {
-  const TensorView bias = binder.optional_vector(WeightSlot::Output, spec.vocab, ".bias");
+Weight bind_tied_output(Binder& binder, const ModelSpec& spec, const Weight& embedding, const Cut& cut) {
+  const std::vector<float> bias = binder.host_vector(WeightSlot::Output, spec.vocab, ".bias");
   if (!binder.status()) return embedding;
   if (bias.empty()) return binder.prepared_tied(embedding);
   const std::optional<TensorView> table = binder.stored(WeightSlot::TokenEmbedding);
-  return table ? binder.prepared({{*table}, spec.vocab, embedding_width(spec), false, bias, {}}) : embedding;
+  if (!table) return embedding;
+  const Weight whole{{*table}, spec.vocab, embedding_width(spec), false, binder.upload(kept_rows(bias, cut)),
+                     {}};
+  return binder.prepared(binder.kept(WeightSlot::TokenEmbedding, whole, cut));
+}
+
+// What lies before the first layer.
+void bind_entry(Binder& binder, const ModelSpec& spec, const Cut& vocabulary, ModelWeights& w) {
+  if (spec.embedding_dim > 0)
+    w.embedding_in = binder.matrix(WeightSlot::EmbeddingIn, {spec.dim, spec.embedding_dim});
+  if (spec.positions != Positions::None) w.positions = bind_positions(binder, spec);
+  if (spec.embedding_norm) w.embedding_norm = bind_norm(binder, spec, WeightSlot::EmbeddingNorm, spec.dim);
+  const int64_t inputs = int64_t{spec.per_layer_embedding} * static_cast<int64_t>(spec.layers.size());
+  if (inputs == 0) return;
+  w.layer_inputs = binder.matrix(WeightSlot::LayerInputTable, {spec.vocab, inputs}, vocabulary);
+  w.layer_input_projection = binder.matrix(WeightSlot::LayerInputProjection, {inputs, spec.dim});
+  w.layer_input_norm =
+      bind_norm(binder, spec, WeightSlot::LayerInputProjectionNorm, spec.per_layer_embedding);
+}
+
+// What lies behind the last.
+void bind_exit(Binder& binder, const ModelSpec& spec, const Cut& vocabulary, ModelWeights& w) {
+  if (spec.embedding_dim > 0)
+    w.embedding_out = binder.matrix(WeightSlot::EmbeddingOut, {spec.embedding_dim, spec.dim});
+  if (spec.output_norm) w.output_norm = bind_norm(binder, spec, WeightSlot::OutputNorm, spec.dim);
+  w.output = spec.tied_output
+                 ? bind_tied_output(binder, spec, w.embedding, vocabulary)
+                 : binder.matrix(WeightSlot::Output, {spec.vocab, embedding_width(spec)}, vocabulary);
 }
 
 bool routes(const LayerSpec& layer) {
@@ -250,39 +330,28 @@ Status check_layers(const ModelSpec& spec, kernels::Backend& backend) {
 
 }  // namespace
 
-Result<ModelWeights> bind_weights(ModelSpec& spec, const formats::TensorStore& store,
-                                  kernels::Backend& backend, Progress progress) {
+Result<ModelWeights> bind_weights(ModelSpec& spec, const Placement& placement,
+                                  const formats::TensorStore& store, kernels::Backend& backend,
+                                  Progress progress) {
   if (Status status = check_layers(spec, backend); !status) return status.error();
   if (std::any_of(spec.layers.begin(), spec.layers.end(), routes)) backend.expect_routing();
   ModelWeights w;
   Binder binder(spec, store, backend, w);
-  const Extent table{spec.vocab, embedding_width(spec)};
-  w.embedding = binder.matrix(WeightSlot::TokenEmbedding, table);
-  if (spec.embedding_dim > 0) {
-    w.embedding_in = binder.matrix(WeightSlot::EmbeddingIn, {spec.dim, spec.embedding_dim});
-    w.embedding_out = binder.matrix(WeightSlot::EmbeddingOut, {spec.embedding_dim, spec.dim});
-  }
-  if (spec.positions != Positions::None) w.positions = bind_positions(binder, spec);
-  if (spec.embedding_norm) w.embedding_norm = bind_norm(binder, spec, WeightSlot::EmbeddingNorm, spec.dim);
-  if (const int64_t inputs = int64_t{spec.per_layer_embedding} * static_cast<int64_t>(spec.layers.size());
-      inputs > 0) {
-    w.layer_inputs = binder.matrix(WeightSlot::LayerInputTable, {spec.vocab, inputs});
-    w.layer_input_projection = binder.matrix(WeightSlot::LayerInputProjection, {inputs, spec.dim});
-    w.layer_input_norm =
-        bind_norm(binder, spec, WeightSlot::LayerInputProjectionNorm, spec.per_layer_embedding);
-  }
+  const Cut vocabulary = Cutter{placement.tensor}.rows({placement.tensor.of(spec.vocab)});
+  if (placement.first_stage() || (placement.last_stage() && spec.tied_output))
+    w.embedding = binder.matrix(WeightSlot::TokenEmbedding, {spec.vocab, embedding_width(spec)}, vocabulary);
+  if (placement.first_stage()) bind_entry(binder, spec, vocabulary, w);
   apply_rope_factors(binder, spec);
   for (const Rope& rope : spec.ropes) w.ropes.push_back(bind_rope(binder, rope));
 
-  for (size_t i = 0; i < spec.layers.size() && binder.status().ok(); ++i) {
+  const Range layers = placement.layers(spec);
+  for (int64_t i = layers.begin; i < layers.end && binder.status().ok(); ++i) {
     binder.set_layer(static_cast<int>(i));
-    w.layers.push_back(bind_layer(binder, spec, spec.layers[i]));
-    progress(static_cast<float>(i + 1) / static_cast<float>(spec.layers.size()));
+    w.layers.push_back(bind_layer(binder, spec, spec.layers[static_cast<size_t>(i)], placement.tensor));
+    progress(static_cast<float>(i + 1 - layers.begin) / static_cast<float>(layers.size()));
   }
   binder.set_layer(-1);
-  if (spec.output_norm) w.output_norm = bind_norm(binder, spec, WeightSlot::OutputNorm, spec.dim);
-  w.output = spec.tied_output ? bind_tied_output(binder, spec, w.embedding)
-                              : binder.matrix(WeightSlot::Output, table);
+  if (placement.last_stage()) bind_exit(binder, spec, vocabulary, w);
   if (!binder.status()) return binder.status().error();
   return w;
 }

@@ -10,6 +10,7 @@
 #include "formats/tensor_store.h"
 #include "kernels/backend.h"
 #include "kernels/recurrent.h"
+#include "models/placement.h"
 #include "models/spec.h"
 
 namespace sluice::models {
@@ -138,8 +139,11 @@ struct ModelWeights {
 using Progress = FunctionRef<void(float)>;
 
 // Binds every slot of the spec; an error names the tensor, its shape and the shape that the spec needs.
-// Frequencies of `spec.ropes` are divided by the file's own factors where it has them.
-Result<ModelWeights> bind_weights(ModelSpec& spec, const formats::TensorStore& store,
-                                  kernels::Backend& backend, Progress progress);
+// Frequencies of `spec.ropes` are divided by the file's own factors where it has them. The spec is that of the whole model;
+// what a rank keeps of each matrix is cut from it, and of the rest only what the cut needs is read. REQUIRES: cut(spec,
+// placement) succeeds.
+Result<ModelWeights> bind_weights(ModelSpec& spec, const Placement& placement,
+                                  const formats::TensorStore& store, kernels::Backend& backend,
+                                  Progress progress);
 
 }  // namespace sluice::models

@@ -1,0 +1,74 @@
+#include "models/model_group.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "base/check.h"
+#include "base/log.h"
+
+namespace sluice::models {
+
+namespace {
+
+std::span<float> floats_of(TensorView x) {
+  SLUICE_CHECK(x.dtype == DType::F32 && x.device == Device::Cpu && x.is_contiguous());
+  return {static_cast<float*>(x.data), static_cast<size_t>(x.elements())};
+}
+
+Placement placement_of(int rank, int tensor, int stages) {
+  return {.tensor = {rank % tensor, tensor}, .stage = {rank / tensor, stages}};
+}
+
+}  // namespace
+
+ModelGroup::ModelGroup(std::shared_ptr<dist::Communicator> world, int tensor, int stages)
+    : world_(std::move(world)),
+      placement_(placement_of(world_->rank(), tensor, stages)),
+      tensor_(*world_, placement_.stage.index * tensor, tensor) {
+  SLUICE_CHECK_EQ(world_->size(), tensor * stages);
+}
+
+ModelGroup::~ModelGroup() {
+  if (!leads() || abandoned_) return;
+  try {
+    for (int rank = 1; rank < world_->size(); ++rank) world_->send_message(rank, {});
+  } catch (const std::exception& problem) {
+    log_error("{}", problem.what());
+  }
+}
+
+void ModelGroup::abandon() {
+  abandoned_ = true;
+  world_->abandon();
+}
+
+void ModelGroup::add_up(TensorView x) {
+  tensor_.all_reduce(floats_of(x));
+}
+
+void ModelGroup::gather_columns(TensorView out, TensorView part) {
+  if (tensor_.rank() > 0) return tensor_.send(0, std::as_bytes(floats_of(part)));
+  for (int rank = 0; rank < tensor_.size(); ++rank) {
+    const Range columns = dist::share_of(out.dim(1), rank, tensor_.size());
+    const auto width = static_cast<size_t>(columns.size());
+    std::span<const float> from = floats_of(part);
+    if (rank > 0) {
+      columns_.resize(width * static_cast<size_t>(out.dim(0)));
+      tensor_.receive(rank, std::as_writable_bytes(std::span(columns_)));
+      from = columns_;
+    }
+    for (int64_t row = 0; row < out.dim(0); ++row)
+      std::copy_n(from.begin() + row * columns.size(), width, out.at<float>(row, columns.begin));
+  }
+}
+
+void ModelGroup::receive_stream(TensorView x) {
+  world_->receive(world_->rank() - tensor_.size(), std::as_writable_bytes(floats_of(x)));
+}
+
+void ModelGroup::send_stream(TensorView x) {
+  world_->send(world_->rank() + tensor_.size(), std::as_bytes(floats_of(x)));
+}
+
+}  // namespace sluice::models

@@ -1,0 +1,47 @@
+// The ranks that compute one model together, as one of them sees them. Activations are f32 in host memory.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "dist/communicator.h"
+#include "models/placement.h"
+#include "tensor/tensor.h"
+
+namespace sluice::models {
+
+// Rank r of the world has share r % tensor of stage r / tensor.
+class ModelGroup {
+ public:
+  // REQUIRES: world->size() == tensor * stages
+  ModelGroup(std::shared_ptr<dist::Communicator> world, int tensor, int stages);
+  // The leader ends the group: its next message to every other rank is an empty one.
+  ~ModelGroup();
+  ModelGroup(const ModelGroup&) = delete;
+  ModelGroup& operator=(const ModelGroup&) = delete;
+
+  const Placement& placement() const { return placement_; }
+  dist::Communicator& world() { return *world_; }
+  // A pass has failed on this rank: the group cannot go on.
+  void abandon();
+  bool leads() const { return world_->rank() == 0; }
+  // The first rank of the last stage: it has the logits.
+  int last_rank() const { return world_->size() - placement_.tensor.size; }
+
+  // x[n, width] becomes its sum over the ranks that have the same layers.
+  void add_up(TensorView x);
+  // out[n, vocab], complete on the first of these ranks: the columns of each from its part[n, share of vocab].
+  void gather_columns(TensorView out, TensorView part);
+  // The stream between two stages, [n, dim].
+  void receive_stream(TensorView x);
+  void send_stream(TensorView x);
+
+ private:
+  std::shared_ptr<dist::Communicator> world_;
+  Placement placement_;
+  dist::Subgroup tensor_;
+  std::vector<float> columns_;  // of another rank
+  bool abandoned_ = false;
+};
+
+}  // namespace sluice::models

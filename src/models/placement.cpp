@@ -1,0 +1,131 @@
+#include "models/placement.h"
+
+#include <fmt/format.h>
+
+#include <set>
+#include <string_view>
+#include <utility>
+
+namespace sluice::models {
+
+namespace {
+
+// Cuts the parts of one layer in place.
+struct CutLayer {
+  const Share& share;
+  int layer;
+
+  Error uncut(std::string_view why) const {
+    return Error{ErrorCode::Unsupported,
+                 fmt::format("layer {} {}: it cannot be cut over {} ranks (--tp); --pp cuts between layers",
+                             layer, why, share.size)};
+  }
+  Status divide(int& count, std::string_view what) const {
+    if (count % share.size != 0)
+      return Error{ErrorCode::InvalidArgument,
+                   fmt::format("layer {} has {} {}, which {} ranks (--tp) cannot share equally", layer, count,
+                               what, share.size)};
+    count /= share.size;
+    return {};
+  }
+
+  Status operator()(Attention& m) const {
+    if (m.qk_norm == QkNorm::Whole) return uncut("norms the queries of all heads at once");
+    if (m.norm_output) return uncut("norms what all heads attended to at once");
+    if (m.kv_heads % share.size != 0 && share.size % m.kv_heads != 0)
+      return Error{
+          ErrorCode::InvalidArgument,
+          fmt::format("layer {} has {} KV heads, which {} ranks (--tp) cannot share: one of the numbers "
+                      "must divide the other",
+                      layer, m.kv_heads, share.size)};
+    m.kv_heads = static_cast<int>(kv_heads_of(m, share).size());
+    return divide(m.heads, "heads");
+  }
+  Status operator()(LatentAttention& m) const { return divide(m.heads, "heads"); }
+  Status operator()(NoMixer&) const { return {}; }
+  Status operator()(ShortConv&) const { return uncut("is a short convolution"); }
+  Status operator()(GatedDelta&) const { return uncut("is linear attention"); }
+  Status operator()(StateSpace&) const { return uncut("is a state space"); }
+  Status operator()(ChannelScan&) const { return uncut("is a state space"); }
+  Status operator()(AttentionBesideStateSpace&) const { return uncut("has a state space"); }
+
+  Status operator()(DenseFfn& f) const {
+    if (f.norm_inner) return uncut("norms the feed-forward's inner width at once");
+    return divide(f.inner, "inner numbers of the feed-forward");
+  }
+  Status operator()(MoeFfn& f) const {
+    if (Status status = divide(f.inner, "inner numbers of an expert"); !status) return status;
+    return divide(f.shared_inner, "inner numbers of the shared expert");
+  }
+  Status operator()(XieluFfn& f) const { return divide(f.inner, "inner numbers of the feed-forward"); }
+  Status operator()(NoFfn&) const { return {}; }
+};
+
+Status check_stages(const ModelSpec& spec, const Share& stage) {
+  if (stage.whole()) return {};
+  if (std::cmp_less(spec.layers.size(), stage.size))
+    return Error{
+        ErrorCode::InvalidArgument,
+        fmt::format("the model has {} layers, {} stages (--pp) are wanted", spec.layers.size(), stage.size)};
+  if (spec.per_layer_embedding > 0)
+    return Error{ErrorCode::Unsupported,
+                 "every layer reads the token's embedding: layers cannot be cut over stages (--pp)"};
+  return {};
+}
+
+// The windows of the layers' keys and values, and -1 where a layer keeps a state.
+std::set<int> kinds_of_state(const ModelSpec& spec) {
+  const std::vector<LayerState> states = layer_states(spec);
+  std::set<int> kinds;
+  for (size_t i = 0; i < states.size(); ++i) {
+    if (const PagedKv* kv = kv_of(states, i)) kinds.insert(kv->window);
+    if (recurrent_of(states[i]) != nullptr) kinds.insert(-1);
+  }
+  return kinds;
+}
+
+// A layer of the stage that reads another's KV reads it by that one's number in the stage.
+Status renumber(ModelSpec& part, const Range& layers) {
+  for (size_t i = 0; i < part.layers.size(); ++i) {
+    auto* attention = std::get_if<Attention>(&part.layers[i].mixer);
+    if (attention == nullptr || attention->kv_from < 0) continue;
+    if (attention->kv_from < layers.begin)
+      return Error{ErrorCode::Unsupported,
+                   fmt::format("layer {} reads the keys of layer {}, which lies on another stage (--pp)",
+                               layers.begin + static_cast<int64_t>(i), attention->kv_from)};
+    attention->kv_from -= static_cast<int>(layers.begin);
+  }
+  return {};
+}
+
+}  // namespace
+
+Range kv_heads_of(const Attention& attention, const Share& share) {
+  if (attention.kv_heads % share.size == 0) return share.of(attention.kv_heads);
+  const int64_t head = int64_t{attention.kv_heads} * share.index / share.size;
+  return {head, head + 1};
+}
+
+Result<ModelSpec> cut(const ModelSpec& spec, const Placement& placement) {
+  if (Status status = check_stages(spec, placement.stage); !status) return status.error();
+  ModelSpec part = spec;
+  const Range layers = placement.layers(spec);
+  part.layers.assign(spec.layers.begin() + layers.begin, spec.layers.begin() + layers.end);
+  if (Status status = renumber(part, layers); !status) return status.error();
+  if (kinds_of_state(part) != kinds_of_state(spec))
+    return Error{
+        ErrorCode::Unsupported,
+        fmt::format(
+            "layers {} to {} do not keep every kind of KV and state that the model keeps: each of the {} "
+            "stages (--pp) must",
+            layers.begin, layers.end - 1, placement.stage.size)};
+  if (placement.tensor.whole()) return part;
+  for (size_t i = 0; i < part.layers.size(); ++i) {
+    const CutLayer cutter{placement.tensor, static_cast<int>(layers.begin) + static_cast<int>(i)};
+    if (Status status = std::visit(cutter, part.layers[i].mixer); !status) return status.error();
+    if (Status status = std::visit(cutter, part.layers[i].ffn); !status) return status.error();
+  }
+  return part;
+}
+
+}  // namespace sluice::models
