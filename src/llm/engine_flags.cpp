@@ -60,6 +60,7 @@ int default_kv_tokens(const EngineFlags& flags, const models::ModelSpec& spec, i
 Result<int> host_kv_tokens(const EngineFlags& flags, const models::Model& model) {
   MemoryRoom room = memory_room(model.files.tensors.total_bytes());
   room.bytes = static_cast<int64_t>(static_cast<double>(room.bytes) * flags.memory_part);
+  if (model.group) room.bytes /= model.group->world().size();  // which may all be on this machine
   const int64_t per_token = std::max<int64_t>(1, models::kv_bytes_per_token(model.spec(), *flags.kv_type));
   const auto positions = [&](int64_t share) { return room.bytes / share / per_token; };
   const int context = flags.context > 0 ? flags.context : model.spec().context;

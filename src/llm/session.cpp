@@ -39,13 +39,14 @@ struct Session::Parts {
 namespace {
 
 Result<std::unique_ptr<models::Model>> load(const std::string& path, const SessionOptions& options,
-                                            std::shared_ptr<kernels::Backend> backend) {
+                                            std::shared_ptr<kernels::Backend> backend,
+                                            std::shared_ptr<models::ModelGroup> group = nullptr) {
   Result<models::ModelFiles> files = models::open_model(path, {.serving_context = options.engine.context});
   if (!files) return files.error();
   const auto progress = [&](float share) {
     if (options.progress) options.progress(share);
   };
-  return models::load_model(std::move(*files), std::move(backend), progress);
+  return models::load_model(std::move(*files), std::move(backend), progress, std::move(group));
 }
 
 // The tokens of a folder or file without a vocabulary end nowhere by themselves.
@@ -101,6 +102,10 @@ Status Session::Parts::start_engine(const SessionOptions& options, const std::st
   if (options.engine.context > spec.context)
     log_warning("--ctx-size is {}, '{}' was made for {} positions: beyond them its answers may be of no use",
                 options.engine.context, options.model.empty() ? path : options.model, spec.context);
+  if (options.group && options.engine.disk_tokens > 0)
+    return Error{
+        ErrorCode::Unsupported,
+        fmt::format("--disk-tokens is {}: the KV tier on disk is for one rank", options.engine.disk_tokens)};
   Result<EngineFlags> flags = resolve_defaults(options.engine, *model);
   if (!flags) return flags.error();
   Result<EngineSetup> made = make_setup(*flags, spec, path, end_tokens(tokenizer, spec.vocab));
@@ -153,7 +158,7 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options) {
     if (!path) return path.error();
     Result<std::shared_ptr<kernels::Backend>> backend = runtime::make_backend(options.engine.device);
     if (!backend) return backend.error();
-    Result<std::unique_ptr<models::Model>> model = load(*path, options, *backend);
+    Result<std::unique_ptr<models::Model>> model = load(*path, options, *backend, options.group);
     if (!model) return model.error();
     parts.model = std::move(*model);
     parts.defaults = model_defaults(parts.model->files);

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "engine/engine.h"
 #include "llm/engine_flags.h"
+#include "models/model_group.h"
 
 namespace sluice::llm {
 
@@ -15,6 +17,8 @@ struct SessionOptions {
   bool needs_tokenizer = true;
   EngineFlags engine;
   engine::QueueLimits queue;
+  std::shared_ptr<models::ModelGroup>
+      group;                            // of ranks that compute the model together; null: this one alone
   std::function<void(float)> progress;  // called with the share of the weights that is loaded; may be empty
 };
 

@@ -127,6 +127,10 @@ Result<std::vector<request::Outcome>> ModelExecutor::collect() {
 Status ModelExecutor::reset() {
   submitted_.clear();
   pipeline_->clear();
+  if (model_.group) {
+    model_.group->abandon();
+    return Error{ErrorCode::Unavailable, "a step has failed: the ranks cannot go on together"};
+  }
   if (!files_) return files_;
   if (pipeline_->ahead() == nullptr) return {};
   if (const std::string reason = pipeline_->ahead()->device().failure(); !reason.empty())

@@ -4,30 +4,66 @@ namespace sluice::runtime {
 
 ModelRunner::ModelRunner(const models::Model& model, const KvMemoryOptions& memory)
     : model_(model),
-      decoder_(model.spec(), model.weights, *model.backend),
+      decoder_(model.spec(), model.weights, *model.backend, model.group.get()),
       memory_(model.spec(), *model.backend, memory) {}
 
 Result<std::unique_ptr<ModelRunner>> ModelRunner::make(const models::Model& model,
                                                        const KvMemoryOptions& memory,
                                                        const TierOptions& tiers) {
   auto runner = std::unique_ptr<ModelRunner>(new ModelRunner(model, memory));
+  if (models::ModelGroup* group = runner->followers()) {
+    OrderWriter order(Order::Start);
+    put_memory(order, memory, tiers);
+    order.send(*group);
+  }
   Result<std::unique_ptr<BlockMover>> mover = BlockMover::make(runner->memory_, tiers);
   if (!mover) return mover.error();
   runner->mover_ = std::move(*mover);
   return runner;
 }
 
+models::ModelGroup* ModelRunner::followers() const {
+  return model_.group && model_.group->leads() ? model_.group.get() : nullptr;
+}
+
+void ModelRunner::move(std::span<const request::BlockMove> moves) {
+  if (moves.empty()) return;
+  if (models::ModelGroup* group = followers()) {
+    OrderWriter order(Order::Move);
+    put_moves(order, moves);
+    order.send(*group);
+  }
+  mover_->run(moves);
+}
+
 void ModelRunner::forward(Batch& batch, std::optional<std::span<const int32_t>> rows) {
-  const kernels::RaggedBatch view = batch.view();
-  decoder_.forward({.tokens = batch.tokens(),
-                    .batch = view,
+  forward({.tokens = batch.tokens(), .batch = batch.view(), .states = batch.state_view(), .rows = rows});
+}
+
+void ModelRunner::forward(const Pass& pass) {
+  if (models::ModelGroup* group = followers()) {
+    OrderWriter order(Order::Forward);
+    put_pass(order, pass);
+    order.send(*group);
+  }
+  decoder_.forward({.tokens = pass.tokens,
+                    .batch = pass.batch,
                     .kv = memory_.layers(),
                     .states = memory_.states(),
-                    .state_batch = batch.state_view(),
-                    .rows = rows});
+                    .state_batch = pass.states,
+                    .rows = pass.rows});
 }
 
 void ModelRunner::read(std::span<const int32_t> rows, Wanted wanted, Rows& out) {
+  if (models::ModelGroup* group = followers()) {
+    OrderWriter order(Order::Read);
+    order.put(wanted.logits ? 1 : 0);
+    order.put(wanted.hidden ? 1 : 0);
+    order.put(rows);
+    order.send(*group);
+  }
+  const models::Placement placement = model_.group ? model_.group->placement() : models::Placement();
+  if (!placement.last_stage()) return hand_over(rows.size(), wanted, out);
   const auto count = static_cast<int64_t>(rows.size());
   const auto fetch = [&](std::vector<float>& to, TensorView from) {
     to.resize(static_cast<size_t>(from.elements()));
@@ -35,7 +71,26 @@ void ModelRunner::read(std::span<const int32_t> rows, Wanted wanted, Rows& out) 
   };
   const TensorView hidden = decoder_.hidden(rows);
   if (wanted.hidden) fetch(out.hidden, hidden);
-  if (wanted.logits) fetch(out.logits, decoder_.logits(hidden));
+  if (wanted.logits) {
+    const TensorView logits = decoder_.logits(hidden);
+    if (placement.tensor.index == 0) fetch(out.logits, logits);
+  }
+  hand_over(rows.size(), wanted, out);
+}
+
+void ModelRunner::hand_over(size_t rows, Wanted wanted, Rows& out) {
+  const int last = model_.group ? model_.group->last_rank() : 0;
+  if (last == 0) return;
+  dist::Communicator& world = model_.group->world();
+  const auto pass_on = [&](bool is_wanted, std::vector<float>& values, int width) {
+    if (!is_wanted) return;
+    if (world.rank() == last) world.send(0, std::as_bytes(std::span(values)));
+    if (world.rank() != 0) return;
+    values.resize(rows * static_cast<size_t>(width));
+    world.receive(last, std::as_writable_bytes(std::span(values)));
+  };
+  pass_on(wanted.hidden, out.hidden, model_.spec().dim);
+  pass_on(wanted.logits, out.logits, model_.spec().vocab);
 }
 
 }  // namespace sluice::runtime

@@ -10,9 +10,11 @@
 #include "runtime/batch.h"
 #include "runtime/memory/block_mover.h"
 #include "runtime/memory/kv_memory.h"
+#include "runtime/parallel/order.h"
 
 namespace sluice::runtime {
 
+// Where a group of ranks computes the model, rank 0 tells the others what it does, and they follow (parallel/worker.h).
 class ModelRunner {
  public:
   static Result<std::unique_ptr<ModelRunner>> make(const models::Model& model, const KvMemoryOptions& memory,
@@ -21,9 +23,11 @@ class ModelRunner {
   const models::Model& model() const { return model_; }
   KvMemory& memory() { return memory_; }
   BlockMover& mover() { return *mover_; }
+  void move(std::span<const request::BlockMove> moves);
 
   // `rows`: those that logits() and read() will be asked for, ascending; absent: any.
   void forward(Batch& batch, std::optional<std::span<const int32_t>> rows = {});
+  void forward(const Pass& pass);
   // Of rows of the last forward pass, on the device. Valid until the next call of any method.
   TensorView hidden(std::span<const int32_t> rows) { return decoder_.hidden(rows); }  // [rows, dim]
   struct Outputs {
@@ -45,6 +49,11 @@ class ModelRunner {
 
  private:
   ModelRunner(const models::Model& model, const KvMemoryOptions& memory);
+
+  // The group that is to be told; null: none.
+  models::ModelGroup* followers() const;
+  // From the ranks that have the last layers to rank 0, where that is another.
+  void hand_over(size_t rows, Wanted wanted, Rows& out);
 
   const models::Model& model_;
   models::Decoder decoder_;

@@ -25,9 +25,12 @@ KvMemoryOptions memory_options(const models::ModelSpec& spec, int capacity, DTyp
 Scorer::Scorer(const models::Model& model, int capacity, std::optional<DType> kv_type)
     : model_(model),
       capacity_(capacity),
-      decoder_(model.spec(), model.weights, *model.backend),
-      memory_(model.spec(), *model.backend,
-              memory_options(model.spec(), capacity, kv_type.value_or(model.backend->activation_type()))) {
+      // Without lower tiers there is nothing that could fail.
+      runner_(ModelRunner::make(
+                  model,
+                  memory_options(model.spec(), capacity, kv_type.value_or(model.backend->activation_type())),
+                  {})
+                  .value()) {
   for (size_t group = 0; group < kv_groups(model.spec()).count(); ++group) {
     std::vector<int32_t>& table =
         tables_.emplace_back(static_cast<size_t>((capacity + kBlockSize - 1) / kBlockSize));
@@ -69,21 +72,18 @@ Result<std::vector<float>> Scorer::run(std::span<const Token> added, bool all) {
   const kernels::RaggedBatch batch{query_begin, positions, tables, rope_lengths};
   std::vector<int32_t> rows(static_cast<size_t>(all ? count : 1));
   std::iota(rows.begin(), rows.end(), all ? run - count : run - 1);
-  decoder_.forward({.tokens = tokens,
+  runner_->forward({.tokens = tokens,
                     .batch = batch,
-                    .kv = memory_.layers(),
-                    .states = memory_.states(),
-                    .state_batch = {query_begin, state_from, save_begin, {&save, 1}},
+                    .states = {query_begin, state_from, save_begin, {&save, 1}},
                     .rows = rows});
   const auto vocab = static_cast<size_t>(model_.spec().vocab);
   std::vector<float> logits(rows.size() * vocab);
+  ModelRunner::Rows read;
   for (size_t begin = 0; begin < rows.size(); begin += kScoredAtOnce) {
     const size_t slice = std::min(kScoredAtOnce, rows.size() - begin);
-    const TensorView hidden = decoder_.hidden(std::span(rows).subspan(begin, slice));
-    float* out = logits.data() + begin * vocab;
-    model_.backend->download(
-        TensorView::contiguous(out, DType::F32, {static_cast<int64_t>(slice), model_.spec().vocab}),
-        decoder_.logits(hidden));
+    runner_->read(std::span(rows).subspan(begin, slice), {.logits = true}, read);
+    std::copy(read.logits.begin(), read.logits.end(),
+              logits.begin() + static_cast<std::ptrdiff_t>(begin * vocab));
   }
   length_ += run;
   return logits;

@@ -1,14 +1,14 @@
 // Logits of a text at every position, outside the engine: for checks against references and for perplexity.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "base/result.h"
-#include "models/decoder.h"
 #include "models/model.h"
-#include "runtime/memory/kv_memory.h"
+#include "runtime/model_runner.h"
 
 namespace sluice::runtime {
 
@@ -32,8 +32,7 @@ class Scorer {
 
   const models::Model& model_;
   int capacity_;
-  models::Decoder decoder_;
-  KvMemory memory_;
+  std::unique_ptr<ModelRunner> runner_;
   std::vector<std::vector<int32_t>> tables_;  // per group: every block, in order
   std::vector<Token> tokens_;
   int length_ = 0;

@@ -55,8 +55,8 @@ void StepPipeline::start(const request::Step& step) {
   sequences_.apply(step);
   for (const request::Admission& admission : step.admit)
     contrasted_ |= request::uses_contrast_model(*admission.request);
-  target_->runner().mover().run(step.moves);
-  if (contrast_ && contrasted_) contrast_->runner().mover().run(step.moves);
+  target_->runner().move(step.moves);
+  if (contrast_ && contrasted_) contrast_->runner().move(step.moves);
   if (draft_) draft_->apply(step);
   target_->start();
   if (contrast_) contrast_->start();

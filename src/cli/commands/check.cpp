@@ -5,9 +5,11 @@
 
 #include "cli/command.h"
 #include "cli/golden.h"
+#include "cli/ranks.h"
 #include "llm/engine_flags.h"
 #include "models/model.h"
 #include "runtime/device.h"
+#include "runtime/parallel/worker.h"
 
 namespace sluice::cli {
 
@@ -30,17 +32,24 @@ class CheckCommand : public Command {
              "largest relative error that passes; below 0: 1e-3, in 16 bits 2e-2, with KV in fp8 6e-2")
         .within(-1, 10);
     llm::declare_kv_type(options, kv_type_, "type of the KV cache; auto: what the device computes in");
+    ranks_.declare(options);
     device_.declare(options);
   }
 
   int run() override {
+    Result<std::shared_ptr<models::ModelGroup>> group = ranks_.join();
+    if (!group) return report(group.error());
+    group_ = std::move(*group);
     Result<bool> passed = check();
     if (!passed) return report(passed.error());
+    if (follows()) return kSuccess;
     fmt::print("{}\n", *passed ? "PASS" : "FAIL");
     return *passed ? kSuccess : kFailure;
   }
 
  private:
+  bool follows() const { return group_ != nullptr && !group_->leads(); }
+
   Result<bool> check() {
     // A rounding error that chooses another expert says nothing about the arithmetic.
     if (device_.activations == kernels::Activations::Auto) device_.activations = kernels::Activations::Routed;
@@ -48,6 +57,10 @@ class CheckCommand : public Command {
     if (!backend) return backend.error();
     Result<std::unique_ptr<models::Model>> model = load(*backend);
     if (!model) return model.error();
+    if (follows()) {
+      if (Status ended = runtime::run_worker(**model); !ended) return ended.error();
+      return true;
+    }
     const DType kv_type = kv_type_.value_or((*backend)->activation_type());
     if (Status status = llm::check_kv_type(kv_type, **backend); !status) return status.error();
     Result<std::vector<GoldenCase>> cases = read_golden(folder_, (*model)->spec().vocab);
@@ -77,13 +90,16 @@ class CheckCommand : public Command {
   Result<std::unique_ptr<models::Model>> load(const std::shared_ptr<kernels::Backend>& backend) {
     Result<models::ModelFiles> files = models::open_model(model_.empty() ? folder_ : model_);
     if (!files) return files.error();
-    return models::load_model(std::move(*files), backend);
+    return models::load_model(
+        std::move(*files), backend, [](float) {}, group_);
   }
 
   std::string folder_, model_;
   double tolerance_ = -1;
   std::optional<DType> kv_type_;
   runtime::DeviceOptions device_;
+  RankFlags ranks_;
+  std::shared_ptr<models::ModelGroup> group_;
 };
 
 }  // namespace

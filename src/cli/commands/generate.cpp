@@ -17,6 +17,7 @@
 #include "cli/command.h"
 #include "cli/jobs.h"
 #include "cli/open_session.h"
+#include "cli/ranks.h"
 #include "cli/served_model.h"
 #include "tokenizer/tokenizer.h"
 
@@ -94,12 +95,14 @@ class GenerateCommand : public Command {
     options.add(resume_, "resume", "keep the answers that the output already has");
     options.add(force_, "force", "write over an output that is there");
     session_options_.engine.target_tbt = 0;  // nobody reads along
+    ranks_.declare(options);
     session_options_.engine.declare(options);
   }
 
   int run() override {
     if (input_.empty() || output_.empty())
       return report({ErrorCode::InvalidArgument, "--input and --output are needed"});
+    if (const std::optional<int> code = ranks_.join_session(session_options_)) return *code;
     if (Status status = check_output(); !status) return report(status.error());
     session_options_.needs_tokenizer = false;
     Result<std::unique_ptr<llm::Session>> session = open_session(session_options_);
@@ -274,6 +277,7 @@ class GenerateCommand : public Command {
   }
 
   llm::SessionOptions session_options_;
+  RankFlags ranks_;
   std::string input_, output_, metrics_;
   bool resume_ = false, force_ = false;
   std::unique_ptr<llm::Session> session_;

@@ -9,6 +9,7 @@
 #include "cli/answer.h"
 #include "cli/command.h"
 #include "cli/open_session.h"
+#include "cli/ranks.h"
 #include "cli/terminal/input.h"
 #include "cli/terminal/tool_answer.h"
 #include "llm/call_flags.h"
@@ -40,11 +41,13 @@ class RunCommand : public Command {
     how_.declare(options);
     sampling_.declare(options);
     tools_.declare(options);
+    ranks_.declare(options);
     session_.engine.declare(options);
   }
 
   int run() override {
     if (Status status = take_words(); !status) return report(status.error());
+    if (const std::optional<int> code = ranks_.join_session(session_)) return *code;
     Result<std::string> prompt = read_prompt();
     if (!prompt) return report(prompt.error());
     if (session_.engine.max_seqs == 0) session_.engine.max_seqs = 1;
@@ -102,6 +105,7 @@ class RunCommand : public Command {
   }
 
   llm::SessionOptions session_;
+  RankFlags ranks_;
   llm::PromptFlags how_;
   llm::SamplingFlags sampling_;
   ToolFlags tools_;

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 
 #include "base/log.h"
 #include "base/system/memory.h"
@@ -12,6 +13,7 @@
 #include "cli/command.h"
 #include "cli/commands/serve_models.h"
 #include "cli/format.h"
+#include "cli/ranks.h"
 #include "server/core/model_pool.h"
 #include "server/core/server.h"
 
@@ -33,6 +35,7 @@ class ServeCommand : public Command {
     options.add_choice<LogFormat>(log_format_, "log-format",
                                   "lines of text, or JSON objects with the time in UTC",
                                   {{"text", LogFormat::Text}, {"json", LogFormat::Json}});
+    ranks_.declare(options);
     models_.declare(options);
   }
 
@@ -55,6 +58,7 @@ class ServeCommand : public Command {
   int serve() {
     if (!server_.api_keys.empty() && std::getenv("SLUICE_API_KEY") == nullptr)
       log_warning("--api-key shows the key to everybody who lists processes; --api-key-file does not");
+    if (const std::optional<int> code = join_ranks()) return *code;
     Result<std::vector<server::ModelPool::Known>> known = models_.resolve();
     if (!known) return fail(known.error());
     pool_ = std::make_unique<server::ModelPool>(std::move(*known));
@@ -71,6 +75,20 @@ class ServeCommand : public Command {
     in_haste_ = end != server::Server::End::Drained;
     if (!in_haste_) pool_->stop();
     return end == server::Server::End::EngineLost ? kInternal : kSuccess;
+  }
+
+  // As RankFlags::join_session() does.
+  std::optional<int> join_ranks() {
+    if (ranks_.tensor * ranks_.stages == 1) return std::nullopt;
+    if (models_.models.size() > 1)
+      return fail({ErrorCode::InvalidArgument,
+                   fmt::format("--tp and --pp are for one model, {} are given", models_.models.size())});
+    if (!models_.models.empty()) {
+      Result<NamedModel> named = parse_named_model(models_.models.front());
+      if (!named) return fail(named.error());
+      models_.session.model = named->reference;
+    }
+    return ranks_.join_session(models_.session);
   }
 
   void greet(const server::Server& server, const std::vector<server::Backend>& backends) const {
@@ -92,6 +110,7 @@ class ServeCommand : public Command {
 
   LogFormat log_format_ = LogFormat::Text;
   ServeModels models_;
+  RankFlags ranks_;
   server::ServerOptions server_;
   std::unique_ptr<server::ModelPool> pool_;  // outlives the server
   std::unique_ptr<server::Server> running_;

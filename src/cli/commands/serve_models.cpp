@@ -61,7 +61,7 @@ void add_facts(const ModelPlan& plan, const llm::Session& session, server::Backe
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
           .count();
   served.max_output = plan.max_output;
-  served.parameters = models::parameter_count(model.spec());
+  served.parameters = models::parameter_count(model.files.spec);
   served.bytes = model.files.tensors.total_bytes();
   served.architecture = model.spec().family;
   served.quantization = main_type(model);

@@ -35,7 +35,7 @@ void DraftModel::apply(const request::Step& step) {
     const auto parent = computed_.find(fork.parent);
     if (parent != computed_.end()) computed_[fork.child] = parent->second;
   }
-  runner_->runner().mover().run(step.moves);
+  runner_->runner().move(step.moves);
 }
 
 void DraftModel::clear() {

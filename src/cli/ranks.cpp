@@ -1,0 +1,38 @@
+#include "cli/ranks.h"
+
+#include <csignal>
+
+#include "cli/command.h"
+#include "dist/mpi_group.h"
+#include "llm/follower.h"
+
+namespace sluice::cli {
+
+void RankFlags::declare(OptionSet& options) {
+  options.add(tensor, "tp", "tensor parallel: ranks that share each layer; mpirun starts them")
+      .within(1, 1024);
+  options.add(stages, "pp", "pipeline parallel: stages of consecutive layers, of --tp ranks each")
+      .within(1, 1024);
+}
+
+Result<std::shared_ptr<models::ModelGroup>> RankFlags::join() const {
+  const int ranks = tensor * stages;
+  if (ranks == 1) return std::shared_ptr<models::ModelGroup>();
+  Result<std::unique_ptr<dist::Communicator>> world = dist::join_mpi(ranks);
+  if (!world) return world.error();
+  return std::make_shared<models::ModelGroup>(std::move(*world), tensor, stages);
+}
+
+std::optional<int> RankFlags::join_session(llm::SessionOptions& options) const {
+  Result<std::shared_ptr<models::ModelGroup>> group = join();
+  if (!group) return report(group.error());
+  options.group = std::move(*group);
+  if (options.group == nullptr || options.group->leads()) return std::nullopt;
+  // Rank 0 decides when it ends: what reaches all ranks alike is for that one.
+  std::signal(SIGINT, SIG_IGN);
+  std::signal(SIGTERM, SIG_IGN);
+  const Status done = llm::follow_session(options);
+  return done ? static_cast<int>(kSuccess) : report(done.error());
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,26 @@
+// The options of verbs that several ranks can run together: mpirun starts each of them with the same command line.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "base/options.h"
+#include "base/result.h"
+#include "llm/session_options.h"
+#include "models/model_group.h"
+
+namespace sluice::cli {
+
+struct RankFlags {
+  int tensor = 1;
+  int stages = 1;
+
+  void declare(OptionSet& options);
+  // The ranks that the options ask for; null: this process alone.
+  Result<std::shared_ptr<models::ModelGroup>> join() const;
+  // Joins them for a session. The exit code of this process where it has nothing more to do: it could not join, or is not
+  // rank 0 and has worked for that one to the end.
+  std::optional<int> join_session(llm::SessionOptions& options) const;
+};
+
+}  // namespace sluice::cli

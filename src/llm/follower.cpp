@@ -1,0 +1,24 @@
+#include "llm/follower.h"
+
+#include "llm/model_store.h"
+#include "models/model.h"
+#include "runtime/device.h"
+#include "runtime/parallel/worker.h"
+
+namespace sluice::llm {
+
+Status follow_session(const SessionOptions& options) {
+  Result<std::string> path = resolve_model(options.model);
+  if (!path) return path.error();
+  Result<std::shared_ptr<kernels::Backend>> backend = runtime::make_backend(options.engine.device);
+  if (!backend) return backend.error();
+  Result<models::ModelFiles> files = models::open_model(*path, {.serving_context = options.engine.context});
+  if (!files) return files.error();
+  const auto silent = [](float) {};
+  Result<std::unique_ptr<models::Model>> model =
+      models::load_model(std::move(*files), *backend, silent, options.group);
+  if (!model) return model.error();
+  return runtime::run_worker(**model);
+}
+
+}  // namespace sluice::llm

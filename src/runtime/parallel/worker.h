@@ -1,0 +1,13 @@
+// A rank that follows another.
+#pragma once
+
+#include "base/result.h"
+#include "models/model.h"
+
+namespace sluice::runtime {
+
+// Does on this rank's part of the model what rank 0 does on its own, until that one ends the group. The error is this
+// rank's, or names the one that was lost. REQUIRES: the model has a group, which another rank leads.
+Status run_worker(const models::Model& model);
+
+}  // namespace sluice::runtime

@@ -1,0 +1,136 @@
+// Miniatures of every family, cut over ranks that are threads of this process, against one rank.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "dist/local_group.h"
+#include "models/model.h"
+#include "runtime/device.h"
+#include "runtime/parallel/worker.h"
+#include "runtime/scorer.h"
+
+namespace sluice {
+
+namespace {
+
+struct CutCase {
+  int tensor = 1;
+  int stages = 1;
+};
+
+using Loaded = Result<std::unique_ptr<models::Model>>;
+
+Loaded load_part(const std::string& folder, std::shared_ptr<models::ModelGroup> group) {
+  Result<models::ModelFiles> files = models::open_model(folder);
+  if (!files) return files.error();
+  auto backend = runtime::make_backend({.device = "cpu", .threads = 1});
+  return models::load_model(
+      std::move(*files), std::move(*backend), [](float) {}, std::move(group));
+}
+
+// What one rank computes, and then a group; the error where that refuses the model.
+struct Compared {
+  Result<double> error = Error{};  // relative, of the logits of a prompt and of a token behind it
+  bool same_bits = false;
+};
+
+std::vector<float> logits_of(const models::Model& model, std::span<const Token> prompt) {
+  runtime::Scorer scorer(model, static_cast<int>(prompt.size()) + 1);
+  std::vector<float> all = scorer.append(prompt).value();
+  const std::vector<float> last = scorer.append_last(prompt.first(1)).value();
+  all.insert(all.end(), last.begin(), last.end());
+  return all;
+}
+
+Compared compare(const std::string& folder, CutCase cut, std::span<const Token> prompt) {
+  auto ranks = dist::make_local_group(cut.tensor * cut.stages);
+  std::vector<std::shared_ptr<models::ModelGroup>> groups;
+  for (auto& rank : ranks)
+    groups.push_back(std::make_shared<models::ModelGroup>(std::move(rank), cut.tensor, cut.stages));
+  std::vector<std::thread> workers;
+  for (size_t i = 1; i < groups.size(); ++i)
+    workers.emplace_back([&folder, group = std::move(groups[i])] {
+      Loaded model = load_part(folder, group);
+      if (!model) return;
+      const Status ended = runtime::run_worker(**model);
+      EXPECT_TRUE(ended.ok()) << folder << ": " << ended.error().message;
+    });
+  Compared out;
+  {
+    Loaded part = load_part(folder, std::move(groups[0]));
+    if (part) {
+      const std::vector<float> whole = logits_of(**load_part(folder, nullptr), prompt);
+      const std::vector<float> ours = logits_of(**part, prompt);
+      double difference = 0, size = 0;
+      for (size_t i = 0; i < whole.size(); ++i) {
+        difference += (double{ours[i]} - whole[i]) * (double{ours[i]} - whole[i]);
+        size += double{whole[i]} * whole[i];
+      }
+      out.error = std::sqrt(difference / size);
+      out.same_bits = ours == whole;
+    } else {
+      out.error = part.error();
+    }
+  }
+  groups.clear();
+  for (std::thread& worker : workers) worker.join();
+  return out;
+}
+
+std::vector<std::string> miniatures() {
+  std::vector<std::string> folders;
+  for (const auto& entry : std::filesystem::directory_iterator(SLUICE_TEST_DATA))
+    if (std::filesystem::exists(entry.path() / "golden.json")) folders.push_back(entry.path().string());
+  std::sort(folders.begin(), folders.end());
+  return folders;
+}
+
+// How many miniatures allow the cut; those are compared.
+int count_cut(CutCase cut, double tolerance) {
+  int done = 0;
+  for (const std::string& folder : miniatures()) {
+    const Result<models::ModelFiles> files = models::open_model(folder);
+    EXPECT_TRUE(files.ok()) << folder;
+    if (!files) continue;
+    std::vector<Token> prompt;
+    for (int i = 0; i < 9; ++i) prompt.push_back(1 + i * 7 % (files->spec.vocab - 1));
+    const Compared compared = compare(folder, cut, prompt);
+    if (!compared.error) {
+      const std::string option = cut.stages > 1 ? "p)" : "(--tp)";
+      EXPECT_NE(compared.error.error().message.find(option), std::string::npos)
+          << compared.error.error().message;
+      continue;
+    }
+    EXPECT_LE(*compared.error, tolerance) << folder;
+    if (tolerance == 0) {
+      EXPECT_TRUE(compared.same_bits) << folder;
+    }
+    ++done;
+  }
+  return done;
+}
+
+}  // namespace
+
+TEST(Parallel, TwoTensorRanksAgreeWithOne) {
+  EXPECT_GE(count_cut({.tensor = 2}, 1e-5), 60);
+}
+
+TEST(Parallel, FourTensorRanksAgreeWithOne) {
+  EXPECT_GE(count_cut({.tensor = 4}, 1e-5), 55);
+}
+
+TEST(Parallel, TwoStagesHaveTheBitsOfOne) {
+  EXPECT_GE(count_cut({.stages = 2}, 0), 50);
+}
+
+TEST(Parallel, TensorRanksInStagesAgreeWithOne) {
+  EXPECT_GE(count_cut({.tensor = 2, .stages = 2}, 1e-5), 45);
+}
+
+}  // namespace sluice

@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""Several ranks of one model under the real mpirun: golden miniatures by --tp and --pp, the same greedy answers as one rank, and
+what is refused. Skips where mpirun or the plugin is missing."""
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import serving
+from serving import BINARY
+
+GOLDEN = Path(__file__).resolve().parent.parent / "golden/data"
+PLUGIN = Path(BINARY).resolve().parent / "libsluice_mpi.so"
+# Without binding: mpirun would give each of two ranks one core. Tests may run as root, and with more ranks than cores.
+MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader,tcp"]
+
+
+def ranks(count, *arguments, check=True):
+    result = subprocess.run([*MPIRUN, "-n", str(count), BINARY, *map(str, arguments)], capture_output=True, text=True,
+                            stdin=subprocess.DEVNULL, timeout=120)
+    assert not check or result.returncode == 0, result.stdout + result.stderr
+    return result
+
+
+def test_miniatures_pass_their_references_on_two_ranks():
+    for family in ("llama", "gpt_oss", "deepseek"):
+        assert "PASS" in ranks(2, "check", GOLDEN / family, "--tp", 2, "-t", 1).stdout, family
+
+
+def test_miniatures_pass_their_references_on_stages():
+    for tensor, stages in ((1, 2), (2, 2)):
+        result = ranks(tensor * stages, "check", GOLDEN / "llama", "--tp", tensor, "--pp", stages, "-t", 1)
+        assert "PASS" in result.stdout, result.stdout
+
+
+def test_what_does_not_divide_is_refused_with_the_numbers():
+    result = ranks(3, "check", GOLDEN / "llama", "--tp", 3, "-t", 1, check=False)
+    assert result.returncode != 0
+    assert "which 3 ranks (--tp) cannot share" in result.stderr, result.stderr
+
+
+def test_the_wrong_number_of_ranks_is_refused():
+    alone = subprocess.run([BINARY, "check", GOLDEN / "llama", "--tp", "2"], capture_output=True, text=True, timeout=60)
+    assert alone.returncode == 64 and "mpirun -n 2" in alone.stderr, alone.stderr
+    more = ranks(2, "check", GOLDEN / "llama", "--tp", 4, "-t", 1, check=False)
+    assert "mpirun has started 2 ranks, the options ask for 4" in more.stderr, more.stderr
+
+
+def test_generate_gives_the_answers_of_one_rank():
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "in.jsonl"
+        lines = [{"id": f"r{i}", "prompt": [1 + i, 5, 9, 2 + i], "max_tokens": 8, "temperature": 0, "ignore_eos": True} for i in range(6)]
+        source.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        answers = []
+        for count, *cut in ((1,), (2, "--tp", 2), (2, "--pp", 2)):
+            out = Path(folder) / f"out{len(answers)}.jsonl"
+            arguments = ("generate", "-i", source, "-o", out, "-m", GOLDEN / "llama", "-t", 1, "--kv-tokens", 512, *cut)
+            if count == 1:
+                subprocess.run([BINARY, *map(str, arguments)], check=True, capture_output=True, timeout=120)
+            else:
+                ranks(count, *arguments)
+            found = [json.loads(line) for line in out.read_text().splitlines()]
+            answers.append({answer["id"]: answer["choices"][0]["token_ids"] for answer in found})
+        assert len(answers[0]) == 6 and answers[0] == answers[1] == answers[2], answers
+
+
+def main():
+    if shutil.which("mpirun") is None or not PLUGIN.exists():
+        missing = "mpirun" if shutil.which("mpirun") is None else PLUGIN.name
+        print(f"ranks_test: {missing} is not there (Debian packages libopenmpi-dev and openmpi-bin)\n0 passed, 0 failed, 1 skipped")
+        return 0
+    return serving.run_tests(serving.tests_of(sys.modules[__name__]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
