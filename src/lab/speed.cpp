@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "base/clock.h"
 #include "base/system/memory.h"
 #include "runtime/model_runner.h"
 
@@ -192,9 +191,9 @@ Result<std::vector<SpeedResult>> measure_speed(const models::Model& model, const
       warm_up(**track, test);
       for (int i = 0; i < options.repeat; ++i) {
         if (options.profiled != nullptr) options.profiled->clear();
-        const TimePoint start = Clock::now();
+        const Stopwatch watch(options.time);
         run_once(**track, test);
-        result.seconds.push_back(seconds_since(start));
+        result.seconds.push_back(watch.seconds());
       }
       if (options.profiled != nullptr) result.operations = options.profiled->costs();
       std::sort(result.seconds.begin(), result.seconds.end());

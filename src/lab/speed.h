@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "lab/profile.h"
 #include "lab/roofline.h"
+#include "lab/stopwatch.h"
 #include "models/model.h"
 
 namespace sluice::lab {
@@ -24,6 +25,7 @@ struct SpeedOptions {
   int block_size = 16;
   DType kv_type = DType::F16;
   uint64_t seed = 1;
+  TimeSource time = TimeSource::Wall;
   ProfiledBackend* profiled =
       nullptr;  // not null: the model's back-end, whose costs become part of the results
 };

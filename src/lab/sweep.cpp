@@ -58,6 +58,7 @@ std::map<std::string, json::object> read_results(const std::string& path) {
 
 Result<json::object> run_point(const SweepOptions& options, const std::vector<std::string>& settings) {
   llm::SessionOptions session_options = options.session;
+  session_options.needs_tokenizer = !options.workload.listed.empty();  // random tokens need none
   session_options.queue.requests = size_t{1} << 20;
   session_options.queue.tokens = size_t{1} << 30;
   OptionSet known;

@@ -7,7 +7,6 @@
 #include <limits>
 #include <numeric>
 
-#include "base/clock.h"
 #include "base/system/memory.h"
 
 namespace sluice::lab {
@@ -40,13 +39,13 @@ class MatrixSet {
 };
 
 template <class Call>
-double best_seconds(int repeat, Call&& call) {
+double best_seconds(const CalibrateOptions& options, Call&& call) {
   call();
   double best = std::numeric_limits<double>::infinity();
-  for (int i = 0; i < repeat; ++i) {
-    const TimePoint start = Clock::now();
+  for (int i = 0; i < options.repeat; ++i) {
+    const Stopwatch watch(options.time);
     call();
-    best = std::min(best, seconds_since(start));
+    best = std::min(best, watch.seconds());
   }
   return best;
 }
@@ -62,7 +61,7 @@ void measure_gemms(Machine& machine, kernels::Backend& backend, const CalibrateO
   for (const int rows : options.rows) {
     const kernels::Memory x = rows_of_ones(backend, rows, MatrixSet::kWidth),
                           out = backend.allocate(DType::F32, {rows, MatrixSet::kWidth});
-    const double seconds = best_seconds(options.repeat, [&] {
+    const double seconds = best_seconds(options, [&] {
       for (const kernels::Weight& weight : set.weights()) backend.matmul(out.view, x.view, weight);
     });
     const double work = seconds - double(set.weights().size()) * machine.overhead;
@@ -106,29 +105,30 @@ struct AttentionStep {
   kernels::RaggedBatch::BlockTable table;
 };
 
-double attention_rate(kernels::Backend& backend, int repeat, int sequences, int queries) {
+double attention_rate(kernels::Backend& backend, const CalibrateOptions& options, int sequences,
+                      int queries) {
   constexpr int kContext = 1024;
   const AttentionStep step(backend, sequences, queries, kContext);
-  return step.operations(kContext, queries) / best_seconds(repeat, [&] { step.run(backend); });
+  return step.operations(kContext, queries) / best_seconds(options, [&] { step.run(backend); });
 }
 
 // An operation on one row takes hardly longer than its start and its end.
-double operation_overhead(kernels::Backend& backend, int repeat) {
+double operation_overhead(kernels::Backend& backend, const CalibrateOptions& options) {
   constexpr int kCalls = 200;
   const kernels::Memory x = rows_of_ones(backend, 1, 64), out = backend.allocate(DType::F32, {1, 64});
-  return best_seconds(repeat,
+  return best_seconds(options,
                       [&] {
                         for (int i = 0; i < kCalls; ++i) backend.rms_norm(out.view, x.view, {}, 1e-5F);
                       }) /
          kCalls;
 }
 
-double elementwise_seconds(kernels::Backend& backend, int repeat) {
+double elementwise_seconds(kernels::Backend& backend, const CalibrateOptions& options) {
   constexpr int kRows = 512, kInner = 1536;
   const kernels::Memory wide = rows_of_ones(backend, kRows, 2 * kInner),
                         out = backend.allocate(DType::F32, {kRows, kInner});
   const double seconds =
-      best_seconds(repeat, [&] { backend.gated(out.view, wide.view, kernels::Activation::Silu); });
+      best_seconds(options, [&] { backend.gated(out.view, wide.view, kernels::Activation::Silu); });
   return seconds / (3.0 * kRows * kInner);
 }
 
@@ -145,15 +145,15 @@ Machine calibrate(kernels::Backend& backend, const CalibrateOptions& options,
   machine.read = limits.read;
   machine.multiply = limits.multiply;
   machine.read_share = machine.multiply_share = 1;
-  machine.overhead = operation_overhead(backend, options.repeat);
-  machine.elementwise = elementwise_seconds(backend, options.repeat);
+  machine.overhead = operation_overhead(backend, options);
+  machine.elementwise = elementwise_seconds(backend, options);
   for (const DType type : options.types) {
     progress(fmt::format("GEMMs of {}", sluice::name(type)));
     measure_gemms(machine, backend, options, type);
   }
   progress("attention");
-  machine.decode_attention = attention_rate(backend, options.repeat, 16, 1);
-  machine.prefill_attention = attention_rate(backend, options.repeat, 1, 256);
+  machine.decode_attention = attention_rate(backend, options, 16, 1);
+  machine.prefill_attention = attention_rate(backend, options, 1, 256);
   return machine;
 }
 

@@ -21,6 +21,7 @@ class Verification {
                const std::function<void(const VerifiedCell&)>& done)
       : plan_(plan), model_(model), done_(done) {
     speed_.repeat = options.repeat;
+    speed_.time = options.time;
     speed_.step_tokens = plan_step_tokens(plan.options, plan.model.machine());
     speed_.kv_type = plan.model.sheet().kv_type;
   }

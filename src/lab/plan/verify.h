@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lab/plan/planner.h"
+#include "lab/stopwatch.h"
 #include "models/model.h"
 
 namespace sluice::lab {
@@ -21,6 +22,7 @@ struct VerifiedCell {
 struct VerifyOptions {
   int prompt_tokens = 8192;  // longest prompt that is measured
   int repeat = 3;
+  TimeSource time = TimeSource::Wall;
 };
 
 // Prompts of every context, then every batch at every context that fits into memory beside the model. `done` sees each
