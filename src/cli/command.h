@@ -50,6 +50,7 @@ class CommonOptions {
 std::unique_ptr<Command> make_run();
 std::unique_ptr<Command> make_chat();
 std::unique_ptr<Command> make_serve();
+std::unique_ptr<Command> make_route();
 std::unique_ptr<Command> make_healthcheck();
 std::unique_ptr<Command> make_generate();
 std::unique_ptr<Command> make_render();

@@ -71,6 +71,17 @@ std::shared_ptr<const Snapshot> Engine::snapshot() {
   return latest;
 }
 
+std::shared_ptr<const kv::PublishedKeys> Engine::published_keys() {
+  std::shared_ptr<const kv::PublishedKeys> latest;
+  {
+    const std::lock_guard lock(mutex_);
+    keys_wanted_ = true;
+    latest = published_keys_;
+  }
+  changed_.notify_one();
+  return latest;
+}
+
 // -- the engine's thread
 
 void Engine::start() {
@@ -97,7 +108,7 @@ void Engine::loop() {
     const auto mail = [&] { return !inbox_.empty() || !cancelled_.empty(); };
     if (worked || mail()) continue;
     const auto news = [&, closed = closed_] {
-      return stopping_ || mail() || closed_ != closed || snapshot_wanted_;
+      return stopping_ || mail() || closed_ != closed || snapshot_wanted_ || keys_wanted_;
     };
     const std::optional<TimePoint> wake = wake_at();
     if (wake) {

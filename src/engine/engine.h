@@ -103,6 +103,9 @@ class Engine {
   // The latest one, and asks for a fresh one, which is there after the running step: whoever asks again and again sees
   // the state at about the time of the call before. Null at first.
   std::shared_ptr<const Snapshot> snapshot();
+  // Keys of the blocks that prompts can match, likewise. Null at first.
+  std::shared_ptr<const kv::PublishedKeys> published_keys();
+  const kv::KvManagerOptions& kv_options() const { return options_.kv_manager; }
   // Steps and ends since the cursor's last read.
   Trace::Page trace(Trace::Cursor& cursor) { return trace_.read(cursor, now_()); }
 
@@ -171,6 +174,7 @@ class Engine {
   void publish_state();
   void publish_counters();
   void publish_snapshot();
+  void publish_keys();
   void loop();
   bool advance();
   void regain_memory();
@@ -203,6 +207,8 @@ class Engine {
   uint64_t next_id_ = 1;
   std::shared_ptr<const Snapshot> snapshot_;
   std::atomic<bool> snapshot_wanted_{false};
+  std::shared_ptr<const kv::PublishedKeys> published_keys_;
+  std::atomic<bool> keys_wanted_{false};
   std::atomic<Clock::rep> progress_at_{0};
   std::thread thread_;
   std::optional<MemoryReserve> reserve_;     // of that thread, while it runs

@@ -31,9 +31,11 @@ WorkKind kind_of(const request::Work& work, int prompt) {
 
 void Engine::publish_state() {
   publish_counters();
-  if (snapshot_wanted_.exchange(false)) {
+  const bool keys = keys_wanted_.exchange(false), snapshot = snapshot_wanted_.exchange(false);
+  if (keys || snapshot) {
     try {
-      publish_snapshot();
+      if (keys) publish_keys();
+      if (snapshot) publish_snapshot();
     } catch (const std::bad_alloc&) {  // the one before stays
     }
   }
@@ -93,6 +95,13 @@ void Engine::publish_counters() {
   metrics_.kv_cached.set(static_cast<uint64_t>(sum.cached));
   metrics_.host_used.set(static_cast<uint64_t>(sum.host_used));
   metrics_.disk_used.set(static_cast<uint64_t>(sum.disk_used));
+}
+
+void Engine::publish_keys() {
+  if (published_keys_ && published_keys_->version == kv_manager_.published_version()) return;
+  auto fresh = std::make_shared<const kv::PublishedKeys>(kv_manager_.published());
+  const std::lock_guard lock(mutex_);
+  published_keys_ = std::move(fresh);
 }
 
 void Engine::publish_snapshot() {

@@ -58,6 +58,7 @@ bool BlockPool::publish(BlockId block, const PrefixKey& key) {
   SLUICE_CHECK_GT(holders(block), 0);
   if (at(block).key || !index_.try_emplace(key, block).second) return false;
   at(block).key = key;
+  ++changes_;
   return true;
 }
 
@@ -65,6 +66,7 @@ void BlockPool::forget(BlockId block) {
   Block& entry = at(block);
   if (!entry.key) return;
   index_.erase(*entry.key);
+  ++changes_;
   entry.key.reset();
   if (holders(block) > 0) return;
   unlink(cached_list_, block.value);
@@ -77,6 +79,10 @@ std::optional<BlockId> BlockPool::find(const PrefixKey& key) const {
   const auto found = index_.find(key);
   if (found == index_.end()) return std::nullopt;
   return found->second;
+}
+
+void BlockPool::append_keys(std::vector<uint64_t>& out) const {
+  for (const auto& [key, block] : index_) out.push_back(short_key(key));
 }
 
 int BlockPool::holders(BlockId block) const {

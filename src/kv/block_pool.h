@@ -41,6 +41,9 @@ class BlockPool {
   // Takes the content away, if any.
   void forget(BlockId block);
   std::optional<BlockId> find(const PrefixKey& key) const;
+  // How often contents came or went, and the short forms of those that there are.
+  uint64_t changes() const { return changes_; }
+  void append_keys(std::vector<uint64_t>& out) const;
 
   int capacity() const { return static_cast<int>(blocks_.size()); }
   int held() const { return capacity() - free_ - cached_; }
@@ -73,6 +76,7 @@ class BlockPool {
   List free_list_, cached_list_;
   int free_ = 0, cached_ = 0, held_plainly_ = 0;
   std::unordered_map<PrefixKey, BlockId, PrefixKeyHash> index_;
+  uint64_t changes_ = 0;
 };
 
 }  // namespace sluice::kv

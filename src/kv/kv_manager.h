@@ -96,6 +96,12 @@ struct KvCounters {
   uint64_t checkpoints = 0;                  // states left where a later prompt may part from its sequence
 };
 
+// What can be matched at one moment, for those who choose where to send a prompt.
+struct PublishedKeys {
+  uint64_t version = 0;        // differs where the keys do
+  std::vector<uint64_t> keys;  // short forms, of the blocks of the first group on any tier
+};
+
 class KvManager {
  public:
   explicit KvManager(KvManagerOptions options);
@@ -105,6 +111,8 @@ class KvManager {
   bool keeps_states() const;
   bool is_state(int group) const;
   int groups() const { return static_cast<int>(options_.groups.size()); }
+  uint64_t published_version() const;
+  PublishedKeys published() const;
 
   // What decides the KV of a sequence besides its tokens.
   struct Input {

@@ -26,6 +26,20 @@ std::optional<request::Place> KvManager::find(int group, const PrefixKey& key) c
   return std::nullopt;
 }
 
+uint64_t KvManager::published_version() const {
+  uint64_t version = 0;
+  for (const request::Tier tier : {request::Tier::Device, request::Tier::Host, request::Tier::Disk})
+    version += pool(0, tier).changes();
+  return version;
+}
+
+PublishedKeys KvManager::published() const {
+  PublishedKeys out{published_version(), {}};
+  for (const request::Tier tier : {request::Tier::Device, request::Tier::Host, request::Tier::Disk})
+    pool(0, tier).append_keys(out.keys);
+  return out;
+}
+
 // A prefix of m blocks can be used where every group has the blocks that position m * block_size can see: all
 // of them without a window, the last ones with one.
 KvManager::Found KvManager::longest_match(const Sequence& sequence, int limit) const {

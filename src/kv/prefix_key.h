@@ -36,12 +36,15 @@ inline PrefixKey child_key(const PrefixKey& parent, std::span<const Token> token
   return child_key(parent, BlockContent{.tokens = tokens});
 }
 
+// Its first bytes: enough to guess which blocks another process holds, not to share content by.
+inline uint64_t short_key(const PrefixKey& key) {
+  uint64_t head = 0;
+  std::memcpy(&head, key.digest.data(), sizeof head);
+  return head;
+}
+
 struct PrefixKeyHash {
-  size_t operator()(const PrefixKey& key) const noexcept {
-    size_t head;
-    std::memcpy(&head, key.digest.data(), sizeof head);
-    return head;
-  }
+  size_t operator()(const PrefixKey& key) const noexcept { return short_key(key); }
 };
 
 }  // namespace sluice::kv

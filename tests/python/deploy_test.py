@@ -45,6 +45,22 @@ def test_haproxy():
     must(need("haproxy"), "-c", "-f", DEPLOY / "haproxy/haproxy.cfg")
 
 
+def test_slurm_script():
+    must("bash", "-n", DEPLOY / "slurm/replicas.sbatch")
+
+
+def test_commands_of_scripts_and_manifests():
+    """Every flag of a `sluice VERB` in them is one that the verb has."""
+    for name in ("slurm/replicas.sbatch", "kubernetes/replicas.yaml", "kubernetes/router.yaml"):
+        text = (DEPLOY / name).read_text()
+        verbs = re.findall(r"(?:sluice |args: \[)(serve|route)\b", text)
+        assert verbs, name
+        known = "".join(must(BINARY, verb, "--help") for verb in set(verbs))
+        lines = [line for line in text.splitlines() if not line.lstrip().startswith("#") and "srun" not in line]
+        for flag in set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", "\n".join(lines))):
+            assert re.search(rf"{flag}\b", known), f"{name}: no verb of {verbs} has {flag}"
+
+
 def test_prometheus():
     must(need("promtool"), "check", "config", DEPLOY / "prometheus/prometheus.yml")
 

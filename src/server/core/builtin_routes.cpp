@@ -1,13 +1,17 @@
 #include "server/core/builtin_routes.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <memory>
 
 #include "api/core/errors.h"
 #include "api/openai/models.h"
 #include "base/json.h"
 #include "base/version.h"
+#include "kv/kv_manager.h"
 #include "server/observe/metrics_text.h"
 
 namespace sluice::server {
@@ -68,6 +72,39 @@ Reply model_ready_reply(const ServerContext& state, std::string_view name) {
   return json_reply(503, {{"name", json::string(name)}, {"ready", false}});
 }
 
+// What a router wants to know: the load, and which blocks a prompt can meet. Keys are 16 digits each, and left out where
+// the query names their version: "MODEL=VERSION", with & between.
+Reply prefixes_reply(const ServerContext& state, const OwnCall& call) {
+  const std::shared_ptr<const ModelSet> set = state.models();
+  json::array models;
+  for (const Backend& backend : set->backends) {
+    const engine::Metrics& metrics = backend.engine->metrics();
+    const kv::KvManagerOptions& kv = backend.engine->kv_options();
+    json::object model{{"id", backend.model.id},
+                       {"kv_model", kv.model},
+                       {"block_size", kv.block_size},
+                       {"running", metrics.running.value()},
+                       {"waiting", metrics.waiting.value()}};
+    if (const auto published = backend.engine->published_keys()) {
+      const std::string known = fmt::format("{}={}", backend.model.id, published->version);
+      model["version"] = published->version;
+      if (fmt::format("&{}&", call.query).find(fmt::format("&{}&", known)) == std::string::npos) {
+        std::string keys;
+        keys.reserve(published->keys.size() * 16);
+        for (const uint64_t key : published->keys) fmt::format_to(std::back_inserter(keys), "{:016x}", key);
+        model["keys"] = std::move(keys);
+      }
+    }
+    models.push_back(std::move(model));
+  }
+  const Stage stage = state.stage();
+  return json_reply(200, {{"stage", stage == Stage::Serving    ? "serving"
+                                    : stage == Stage::Draining ? "draining"
+                                                               : "loading"},
+                          {"salt", state.cache_salt(call.client)},
+                          {"models", std::move(models)}});
+}
+
 Reply index_reply(const ServerContext& state) {
   json::array out;
   if (const ModelRepository* repository = state.repository()) {
@@ -97,8 +134,8 @@ int64_t unix_seconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(now).count();
 }
 
-Reply own_reply(ServerContext& state, OwnRoute route, std::string_view rest) {
-  switch (route) {
+Reply own_reply(ServerContext& state, const OwnCall& call) {
+  switch (call.route) {
     case OwnRoute::Health:
       return health_reply(state);
     case OwnRoute::Ready:
@@ -112,7 +149,9 @@ Reply own_reply(ServerContext& state, OwnRoute route, std::string_view rest) {
     case OwnRoute::OpenApi:
       return {200, "application/json", write_json(api::openapi()), {}};
     case OwnRoute::ModelReady:
-      return model_ready_reply(state, rest);
+      return model_ready_reply(state, call.rest);
+    case OwnRoute::Prefixes:
+      return prefixes_reply(state, call);
     case OwnRoute::Repository:
       return index_reply(state);
     case OwnRoute::Ping:

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "server/access/admission.h"
@@ -9,8 +10,13 @@
 
 namespace sluice::server {
 
-// `rest`: what the path named. REQUIRES: route is not Live, LoadModel or UnloadModel, which take their time
-Reply own_reply(ServerContext& state, OwnRoute route, std::string_view rest);
+// `rest` is what the path named. REQUIRES: route is not Live, LoadModel or UnloadModel, which take their time
+struct OwnCall {
+  OwnRoute route;
+  std::string_view rest, query;
+  std::string client;
+};
+Reply own_reply(ServerContext& state, const OwnCall& call);
 // The end of loading or unloading a model.
 Reply repository_reply(const Status& status, std::string_view request_id);
 Reply asset_reply(const Asset& asset, const RequestHead& head);

@@ -31,6 +31,7 @@ constexpr auto kOwn = std::to_array<OwnRow>({
     {OwnRoute::Metrics, "GET", "/metrics", Access::Key},
     {OwnRoute::OpenApi, "GET", "/openapi.json", Access::Key},
     {OwnRoute::Live, "GET", "/api/live", Access::Key},
+    {OwnRoute::Prefixes, "GET", "/kv/prefixes", Access::Key},
     {OwnRoute::Ping, "GET", "/v2/health/live", Access::Public},
     {OwnRoute::Ready, "GET", "/v2/health/ready", Access::Public},
     {OwnRoute::ModelReady, "GET", "/v2/models/{model}/ready", Access::Key},
@@ -58,8 +59,8 @@ int rank(std::string_view path) {
 }  // namespace
 
 bool Route::polled() const {
-  constexpr std::array kPolled{OwnRoute::Health, OwnRoute::Ready,   OwnRoute::Ping,
-                               OwnRoute::Load,   OwnRoute::Metrics, OwnRoute::ModelReady};
+  constexpr std::array kPolled{OwnRoute::Health,  OwnRoute::Ready,      OwnRoute::Ping,    OwnRoute::Load,
+                               OwnRoute::Metrics, OwnRoute::ModelReady, OwnRoute::Prefixes};
   const auto* own = std::get_if<OwnRoute>(&target);
   return own != nullptr && std::find(kPolled.begin(), kPolled.end(), *own) != kPolled.end();
 }

@@ -21,6 +21,7 @@ enum class OwnRoute : uint8_t {
   Metrics,
   OpenApi,
   Live,
+  Prefixes,
   ModelReady,
   Repository,
   LoadModel,

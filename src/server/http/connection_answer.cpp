@@ -114,7 +114,8 @@ Connection::Awaitable Connection::answer(Admission& admission) {
     } else if (*own == OwnRoute::LoadModel || *own == OwnRoute::UnloadModel) {
       co_await change_models(*own, admission.rest);
     } else {
-      put(own_reply(state_, *own, admission.rest));
+      const OwnCall call{*own, admission.rest, parser_.head().query(), admission.client};
+      put(own_reply(state_, call));
     }
   } else if (const auto* asset = std::get_if<const Asset*>(&route.target)) {
     put(asset_reply(**asset, parser_.head()));
