@@ -63,7 +63,7 @@ endforeach()
 if(SLUICE_SANITIZE STREQUAL "address")
   # Readers and parsers need no kernels.
   set(fuzzed_layers ${SLUICE_LAYERS})
-  list(FILTER fuzzed_layers INCLUDE REGEX "_(base|tensor|formats|unicode|image|jinja|tokenizer|chat|request|grammar|kv|sched|engine|api|server)$")
+  list(FILTER fuzzed_layers INCLUDE REGEX "_(base|tensor|formats|unicode|image|jinja|tokenizer|chat|request|grammar|kv|sched|engine|compress|api|server)$")
   file(GLOB sources CONFIGURE_DEPENDS tests/fuzz/*.cpp)
   foreach(source IN LISTS sources)
     get_filename_component(target ${source} NAME_WE)

@@ -11,6 +11,9 @@ namespace sluice::cli {
 
 namespace {
 
+constexpr int kCompressorContext = 1024;  // more than a window of scored text
+constexpr int kCompressorKvTokens = 16 * 1024;
+
 // Shown on a terminal once loading takes longer than this.
 constexpr double kProgressAfter = 2.0;
 
@@ -33,6 +36,27 @@ Result<std::unique_ptr<llm::Session>> open_session(llm::SessionOptions options) 
   Result<std::unique_ptr<llm::Session>> session = llm::Session::open(options);
   clear();
   return session;
+}
+
+compress::Model compress_model(llm::Session& session) {
+  return {.engine = &session.engine(),
+          .tokenizer = &session.tokenizer(),
+          .chat_template = session.has_chat_template() ? &session.chat_template() : nullptr,
+          .grammars = session.grammars(),
+          .context = session.setup().context};
+}
+
+Result<std::unique_ptr<llm::Session>> open_compressor(const std::string& model,
+                                                      const llm::SessionOptions& target) {
+  llm::SessionOptions options;
+  options.model = model;
+  options.engine.device = target.engine.device;
+  options.engine.context = kCompressorContext;
+  options.engine.kv_tokens = kCompressorKvTokens;
+  options.engine.target_tbt = 0;
+  options.engine.prefix_cache = false;
+  options.progress = target.progress;
+  return open_session(options);
 }
 
 }  // namespace sluice::cli

@@ -175,6 +175,7 @@ Status validate(const SamplingParams& params, int vocab) {
                             params.min_tokens, params.max_tokens));
   if (params.logprobs) check.integer("logprobs", *params.logprobs, 0, Limits::kLogprobs);
   if (params.prompt_logprobs) check.integer("prompt_logprobs", *params.prompt_logprobs, 0, Limits::kLogprobs);
+  check.integer("prompt_logprobs_from", params.prompt_logprobs_from, 0, Limits::kMaxTokens);
   check_lists(check, params, vocab);
   std::visit(MethodCheck{check, params.n}, params.method);
   const bool guesses = params.speculate.value_or(Speculation::Off) != Speculation::Off;

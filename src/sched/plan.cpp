@@ -189,7 +189,7 @@ int Scheduler::rope_length(const RequestState& entry, const SequenceState& lane)
 }
 
 int Scheduler::sample_from(RequestState& entry, const SequenceState& lane, int end) {
-  const int from = std::max(lane.computed, entry.prompt_read);
+  const int from = std::max({lane.computed, entry.prompt_read, entry.first_prompt_output()});
   const int to = std::min(end, entry.prompt_outputs());
   if (from >= to) return end == lane.length() ? end - 1 : end;
   entry.prompt_read = to;

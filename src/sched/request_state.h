@@ -86,6 +86,10 @@ struct RequestState {
       return pooling->of == request::Pooling::Of::Mean ? prompt_size() : 0;
     return request->sampling().prompt_logprobs ? prompt_size() - 1 : 0;
   }
+  // The first of them that is wanted.
+  int first_prompt_output() const {
+    return request->pooling() ? 0 : std::max(0, request->sampling().prompt_logprobs_from - 1);
+  }
   // Every position of the prompt must run where its output is still to be read, or where the search compares
   // hidden states of the whole context.
   bool may_match() const {

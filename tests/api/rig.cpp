@@ -42,7 +42,8 @@ Rig::Rig()
                     .bytes = 4000,
                     .architecture = "llama",
                     .quantization = "F32",
-                    .grammars = &grammars_});
+                    .grammars = &grammars_,
+                    .compressor = &compressor_});
 }
 
 Reply Rig::call(std::string_view method, std::string_view path, std::string_view body,

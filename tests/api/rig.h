@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "api/core/service.h"
+#include "compress/compressor.h"
 #include "grammar/grammar_store.h"
 #include "tests/api/byte_model.h"
 
@@ -19,6 +20,16 @@ engine::Delta delta(std::string_view text, int choice = 0);  // with the tokens 
 engine::ChoiceEnd choice_end(engine::FinishReason reason = engine::FinishReason::Stop, int choice = 0);
 engine::Finished finished(int prompt, int cached, int generated);
 engine::Finished failed(ErrorCode code, std::string message);
+
+// Leaves texts as they are.
+class NoCompressor : public compress::PromptCompressor {
+ public:
+  Result<compress::Compressed> compress(const compress::Task& task) override {
+    compress::Compressed out;
+    for (const compress::Text& text : task.texts) out.texts.emplace_back(text.text);
+    return out;
+  }
+};
 
 class Rig {
  public:
@@ -46,6 +57,7 @@ class Rig {
   tokenizer::Tokenizer tokenizer_;
   chat::ChatTemplate template_;
   grammar::GrammarStore grammars_;
+  NoCompressor compressor_;
 };
 
 }  // namespace sluice::api

@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "api/core/service.h"
+#include "compress/compressor.h"
 #include "tests/api/byte_model.h"
 
 namespace {
@@ -16,7 +17,29 @@ void require(bool holds) {
   if (!holds) std::abort();
 }
 
+// What is marked or asked lies in its text, and is all that is left of it.
+class KeepsMarks : public compress::PromptCompressor {
+ public:
+  Result<compress::Compressed> compress(const compress::Task& task) override {
+    compress::Compressed out;
+    for (const compress::Text& text : task.texts) {
+      std::string& kept = out.texts.emplace_back();
+      std::vector<compress::ByteRange> marked = text.marked;
+      marked.push_back(text.question);
+      for (const compress::ByteRange& range : marked) {
+        require(range.begin <= range.end && range.end <= text.text.size());
+        kept += text.text.substr(range.begin, range.size());
+      }
+      const compress::TextUnits units = compress::split_text(text.text, marked);
+      require(units.words.empty() == text.text.empty());
+      if (kept.size() > text.text.size()) kept = text.text;
+    }
+    return out;
+  }
+};
+
 const std::vector<ServedModel>& models() {
+  static KeepsMarks compressor;
   static const tokenizer::Tokenizer tokenizer = make_byte_tokenizer();
   static const chat::ChatTemplate chat_template = *chat::ChatTemplate::parse(chatml());
   static const std::vector<ServedModel> all = {{.id = "tiny",
@@ -25,7 +48,8 @@ const std::vector<ServedModel>& models() {
                                                 .context = kContext,
                                                 .max_sequences = 8,
                                                 .vocab = kVocab,
-                                                .architecture = "llama"}};
+                                                .architecture = "llama",
+                                                .compressor = &compressor}};
   return all;
 }
 

@@ -6,6 +6,7 @@
 #include "api/anthropic/anthropic_messages.h"
 #include "api/core/errors.h"
 #include "api/core/generation.h"
+#include "api/fields/compress_fields.h"
 #include "api/fields/constraint_fields.h"
 #include "api/fields/sampling_fields.h"
 #include "api/fields/tool_fields.h"
@@ -87,8 +88,9 @@ constexpr Field kMessage[] = {
 }  // namespace
 
 const RequestSchema& message_schema() {
-  static const RequestSchema schema{"MessageRequest",
-                                    {kAnthropicConversation, kMessage, model_field(), speculate_field()}};
+  static const RequestSchema schema{
+      "MessageRequest",
+      {kAnthropicConversation, kMessage, model_field(), speculate_field(), compress_field()}};
   return schema;
 }
 const RequestSchema& count_schema() {

@@ -1,5 +1,7 @@
 #include "api/anthropic/anthropic_answer.h"
 
+#include "api/core/compression.h"
+
 namespace sluice::api {
 
 namespace {
@@ -63,7 +65,7 @@ std::string MessageAnswer::compose() const {
   out["content"] = std::move(content);
   out["stop_reason"] = json::string(stop_name(choice.end, !choice.calls.empty()));
   out["stop_sequence"] = stop_sequence(choice.end);
-  out["usage"] = anthropic_usage(usage());
+  out["usage"] = with_compression(setup(), anthropic_usage(usage()));
   return write_json(out);
 }
 
@@ -126,7 +128,7 @@ void MessageStream::on_complete(std::string& out) {
          {{"delta",
            {{"stop_reason", json::string(stop_name(end_, has_called(0, 0)))},
             {"stop_sequence", stop_sequence(end_)}}},
-          {"usage", anthropic_usage(usage())}});
+          {"usage", with_compression(setup(), anthropic_usage(usage()))}});
   append(out, "message_stop", {});
 }
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,8 +13,18 @@
 #include "api/core/parsed_request.h"
 #include "api/core/service.h"
 #include "chat/formats/output_parser.h"
+#include "compress/options.h"
 
 namespace sluice::api {
+
+// What became of the texts that a request wanted shorter; tokens of those texts alone.
+struct CompressionReport {
+  compress::Mode mode = compress::Mode::Tokens;
+  int original_tokens = 0, kept_tokens = 0;
+  bool cached = true;
+  double seconds = 0;
+  std::vector<std::string> texts;  // where the request wants them
+};
 
 struct AnswerSetup {
   ParsedRequest parsed;  // without its messages and prompts
@@ -26,6 +37,7 @@ struct AnswerSetup {
   std::shared_ptr<const chat::OutputFormat> output;  // what the text is read by; null: all of it is content
   std::shared_ptr<const chat::ToolSet> tools;        // that may be called
   chat::AnswerStart start = chat::AnswerStart::Fresh;
+  std::optional<CompressionReport> compression;  // where the request asked for it
 
   std::string id(std::string_view prefix) const;  // of the answer
   bool wants_logprobs() const { return parsed.logprobs_wanted || parsed.logprobs.has_value(); }

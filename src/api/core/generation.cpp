@@ -6,6 +6,7 @@
 #include <span>
 
 #include "api/core/answer_constraint.h"
+#include "api/core/compression.h"
 #include "api/core/errors.h"
 #include "api/fields/parameters.h"
 #include "api/fields/tool_fields.h"
@@ -322,6 +323,10 @@ Problem prepare_answer(const Call& call, ParsedRequest parsed, EngineJob& job, A
            .request_id = call.context.request_id,
            .created = call.context.now_s,
            .clock = call.context.clock};
+  if (setup.parsed.compress) {
+    Problem problem = compress_request(call, *job.model, setup.parsed, setup.compression.emplace());
+    if (problem) return in_clients_words(*std::move(problem), setup.parsed.sent);
+  }
   if (Problem problem = encode_prompts(call, *job.model, setup.parsed, Purpose::Run, setup.prompts))
     return problem;
   set_output(*job.model, setup);

@@ -10,6 +10,7 @@
 
 #include "base/ids.h"
 #include "base/json.h"
+#include "compress/options.h"
 #include "request/request.h"
 #include "request/sampling_params.h"
 
@@ -48,6 +49,20 @@ struct ReasoningDraft {
   std::string budget_field;   // what the client calls it
 };
 
+// What a compression leaves as it is: every place of a text, or characters [begin, end) of a message or prompt.
+struct KeepSpan {
+  std::string text;
+  int64_t begin = 0, end = 0;  // where there is no text
+  std::optional<int64_t> message;
+};
+
+struct CompressDraft {
+  compress::Options options;
+  std::vector<KeepSpan> keep;
+  bool system = false;       // system messages, too
+  bool return_text = false;  // the answer holds the texts
+};
+
 struct ParsedRequest {
   std::vector<std::string> sent;  // the fields that the client gave and that were read: "options.stop"
   std::string model;
@@ -58,6 +73,7 @@ struct ParsedRequest {
   ChatDraft chat;
   ToolsDraft tools;
   ReasoningDraft reasoning;
+  std::optional<CompressDraft> compress;      // the texts are made shorter first
   std::optional<bool> add_special_tokens;     // around the prompt; default: with texts, not with templates
   std::optional<int> truncate_prompt_tokens;  // -1: to what fits
   bool truncate_right = false;                // keep the first tokens instead of the last

@@ -15,6 +15,7 @@
 #include "base/result.h"
 #include "chat/chat_template.h"
 #include "chat/formats/model_format.h"
+#include "compress/compressor.h"
 #include "engine/events.h"
 #include "grammar/grammar_store.h"
 #include "request/sampling_params.h"
@@ -54,9 +55,10 @@ struct ServedModel {
   int embedding = 0;        // numbers of an embedding; 0: not known
   int max_sequences = 128;  // choices or beams of one request
   int64_t vocab = 0, parameters = 0, bytes = 0;
-  std::string architecture, quantization;     // for people: "llama", "Q4_1"
-  request::SamplingDefaults defaults;         // of fields that a request leaves out
-  grammar::GrammarStore* grammars = nullptr;  // null: constraints are refused
+  std::string architecture, quantization;            // for people: "llama", "Q4_1"
+  request::SamplingDefaults defaults;                // of fields that a request leaves out
+  grammar::GrammarStore* grammars = nullptr;         // null: constraints are refused
+  compress::PromptCompressor* compressor = nullptr;  // null: `compress` is refused
 };
 
 // A model that the server knows and does not serve at the moment.

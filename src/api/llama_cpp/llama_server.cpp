@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include "api/core/answer_json.h"
+#include "api/core/compression.h"
 #include "api/core/errors.h"
 #include "api/core/generation.h"
+#include "api/fields/compress_fields.h"
 #include "api/fields/sampling_fields.h"
 #include "api/openai/completions.h"
 #include "api/openai/models.h"
@@ -84,7 +86,7 @@ class LlamaAnswer : public WholeAnswer {
     const Choice& choice = parts().front().choices.front();
     json::object out = piece(setup(), choice.text, choice.tokens);
     add_llama_end(choice.end, {usage(), timings()}, out);
-    return write_json(out);
+    return write_json(with_compression(setup(), std::move(out)));
   }
 };
 
@@ -103,7 +105,7 @@ class LlamaStream : public AnswerBase {
   void on_complete(std::string& out) override {
     json::object last = piece(setup(), "", {});
     add_llama_end(end_, {usage(), timings()}, last);
-    append_event(out, write_json(last));
+    append_event(out, write_json(with_compression(setup(), std::move(last))));
   }
   void on_failure(const ApiError& error, std::string& out) override {
     append_event(out, write_error(Dialect::OpenAi, error, setup().request_id));
@@ -115,9 +117,9 @@ class LlamaStream : public AnswerBase {
 }  // namespace
 
 const RequestSchema& llama_completion_schema() {
-  static const RequestSchema schema{
-      "LlamaCompletionRequest",
-      {kLlamaCompletion, model_field(), sampling_fields(), speculate_field(), envelope_fields()}};
+  static const RequestSchema schema{"LlamaCompletionRequest",
+                                    {kLlamaCompletion, model_field(), sampling_fields(), speculate_field(),
+                                     compress_field(), envelope_fields()}};
   return schema;
 }
 

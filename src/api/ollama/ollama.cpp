@@ -6,6 +6,7 @@
 #include "api/core/errors.h"
 #include "api/core/generation.h"
 #include "api/core/messages.h"
+#include "api/fields/compress_fields.h"
 #include "api/fields/constraint_fields.h"
 #include "api/fields/sampling_fields.h"
 #include "api/fields/tool_fields.h"
@@ -176,13 +177,14 @@ Reply loaded(const Call& call, const ParsedRequest& parsed, std::string_view fie
 
 const RequestSchema& ollama_chat_schema() {
   static const RequestSchema schema{
-      "OllamaChatRequest", {kChat, kCommon, model_field(), switch_logprobs_fields(), speculate_field()}};
+      "OllamaChatRequest",
+      {kChat, kCommon, model_field(), switch_logprobs_fields(), speculate_field(), compress_field()}};
   return schema;
 }
 const RequestSchema& ollama_generate_schema() {
   static const RequestSchema schema{
       "OllamaGenerateRequest",
-      {kGenerate, kCommon, model_field(), switch_logprobs_fields(), speculate_field()}};
+      {kGenerate, kCommon, model_field(), switch_logprobs_fields(), speculate_field(), compress_field()}};
   return schema;
 }
 const RequestSchema& ollama_embed_schema() {

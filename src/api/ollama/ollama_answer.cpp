@@ -4,6 +4,7 @@
 
 #include <ctime>
 
+#include "api/core/compression.h"
 #include "api/openai/embeddings.h"
 
 namespace sluice::api {
@@ -89,6 +90,7 @@ std::string OllamaAnswer::compose() const {
   json::object out = line(setup(), form_, {choice.text, choice.reasoning, choice.calls});
   add_logprobs(setup(), choice.tokens, out);
   add_ollama_end(choice.end, {usage(), timings()}, out);
+  out = with_compression(setup(), std::move(out));
   return write_json(out);
 }
 
@@ -121,6 +123,7 @@ void OllamaStream::on_choice_end(size_t, const engine::ChoiceEnd& end, std::stri
 void OllamaStream::on_complete(std::string& out) {
   json::object last = line(setup(), form_, {});
   add_ollama_end(end_, {usage(), timings()}, last);
+  last = with_compression(setup(), std::move(last));
   write_json(last, out);
   out += '\n';
 }

@@ -5,6 +5,7 @@
 #include "api/core/errors.h"
 #include "api/core/generation.h"
 #include "api/core/messages.h"
+#include "api/fields/compress_fields.h"
 #include "api/fields/sampling_fields.h"
 #include "api/fields/tool_fields.h"
 #include "api/openai/chat_answer.h"
@@ -112,7 +113,7 @@ const RequestSchema& chat_schema() {
   static const RequestSchema schema{
       "ChatCompletionRequest",
       {kMessages, model_field(), conversation_fields(), switch_logprobs_fields(), sampling_fields(),
-       speculate_field(), envelope_fields()}};
+       speculate_field(), compress_field(), envelope_fields()}};
   return schema;
 }
 

@@ -1,5 +1,7 @@
 #include "api/openai/chat_answer.h"
 
+#include "api/core/compression.h"
+
 namespace sluice::api {
 
 namespace {
@@ -76,7 +78,7 @@ std::deque<Piece> ChatAnswer::pieces() const {
   for (size_t i = 0; i < part.choices.size(); ++i) add_choice(i, out);
   out.emplace_back([this](std::string& text) {
     text += "],";
-    append_members({{"usage", usage_json(usage(), reasoning_tokens())},
+    append_members({{"usage", with_compression(setup(), usage_json(usage(), reasoning_tokens()))},
                     {"system_fingerprint", json::string(system_fingerprint())},
                     {"service_tier", nullptr}},
                    text);

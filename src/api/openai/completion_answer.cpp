@@ -1,5 +1,7 @@
 #include "api/openai/completion_answer.h"
 
+#include "api/core/compression.h"
+
 #include <algorithm>
 
 namespace sluice::api {
@@ -71,7 +73,7 @@ std::deque<Piece> CompletionAnswer::pieces() const {
   }
   out.emplace_back([this](std::string& text) {
     text += "],";
-    append_members({{"usage", usage_json(usage())},
+    append_members({{"usage", with_compression(setup(), usage_json(usage()))},
                     {"system_fingerprint", json::string(system_fingerprint())},
                     {"timings", timings_json(usage(), timings())}},
                    text);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "api/core/generation.h"
+#include "api/fields/compress_fields.h"
 #include "api/fields/sampling_fields.h"
 #include "api/openai/completion_answer.h"
 
@@ -68,7 +69,7 @@ Status read_prompts(const json::value& value, std::string_view name, ParsedReque
 const RequestSchema& completion_schema() {
   static const RequestSchema schema{"CompletionRequest",
                                     {kCompletion, model_field(), count_logprobs_fields(), sampling_fields(),
-                                     speculate_field(), envelope_fields()}};
+                                     speculate_field(), compress_field(), envelope_fields()}};
   return schema;
 }
 

@@ -1,5 +1,7 @@
 #include "api/openai/openai_stream.h"
 
+#include "api/core/compression.h"
+
 namespace sluice::api {
 
 namespace {
@@ -72,10 +74,11 @@ void OpenAiStream::on_complete(std::string& out) {
   json::object extra{{"timings", timings_json(usage(), timings())}};
   if (parsed().include_usage) {
     append_chunk(std::move(held_), out);
-    extra["usage"] = usage_json(usage(), reasoning_tokens());
+    extra["usage"] = with_compression(setup(), usage_json(usage(), reasoning_tokens()));
     append("[]", &extra, out);
   } else {
-    if (parsed().continuous_usage) extra["usage"] = usage_json(usage(), reasoning_tokens());
+    if (parsed().continuous_usage)
+      extra["usage"] = with_compression(setup(), usage_json(usage(), reasoning_tokens()));
     append("[" + write_json(held_) + "]", &extra, out);
   }
   out += "data: [DONE]\n\n";

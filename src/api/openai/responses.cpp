@@ -5,6 +5,7 @@
 #include "api/core/errors.h"
 #include "api/core/generation.h"
 #include "api/core/messages.h"
+#include "api/fields/compress_fields.h"
 #include "api/fields/constraint_fields.h"
 #include "api/fields/sampling_fields.h"
 #include "api/fields/tool_fields.h"
@@ -173,9 +174,9 @@ constexpr Field kResponse[] = {
 }  // namespace
 
 const RequestSchema& response_schema() {
-  static const RequestSchema schema{
-      "ResponseRequest",
-      {kInput, kResponse, model_field(), sampling_fields(), speculate_field(), envelope_fields()}};
+  static const RequestSchema schema{"ResponseRequest",
+                                    {kInput, kResponse, model_field(), sampling_fields(), speculate_field(),
+                                     compress_field(), envelope_fields()}};
   return schema;
 }
 const RequestSchema& input_tokens_schema() {

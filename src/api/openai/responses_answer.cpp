@@ -1,5 +1,7 @@
 #include "api/openai/responses_answer.h"
 
+#include "api/core/compression.h"
+
 namespace sluice::api {
 
 namespace {
@@ -125,7 +127,7 @@ std::string ResponseAnswer::compose() const {
         {ResponseItem::Kind::Call, call_item_id(setup(), i), choice.calls[i].arguments, choice.calls[i]},
         status));
   out["output"] = std::move(items);
-  out["usage"] = response_usage(usage(), reasoning_tokens());
+  out["usage"] = with_compression(setup(), response_usage(usage(), reasoning_tokens()));
   return write_json(out);
 }
 
@@ -230,7 +232,7 @@ void ResponseStream::on_complete(std::string& out) {
   for (size_t i = 0; i < items_.size(); ++i)
     output.push_back(item_json(items_[i], i + 1 < items_.size() ? "completed" : status));
   response["output"] = std::move(output);
-  response["usage"] = response_usage(usage(), reasoning_tokens());
+  response["usage"] = with_compression(setup(), response_usage(usage(), reasoning_tokens()));
   append("response." + std::string(status), {{"response", std::move(response)}}, out);
 }
 

@@ -48,9 +48,16 @@ struct ModelPlan {
   std::string id;
   std::vector<std::string> aliases;
   llm::SessionOptions session;
+  std::string compressor;  // model; empty: the served one
   std::string tool_format;
   request::SamplingDefaults sampling;
   int max_output = 0;
+};
+
+// What a backend needs to live; destroyed from the last to the first.
+struct Loaded {
+  std::unique_ptr<llm::Session> session, scorer;  // no scorer: the session is its own
+  std::unique_ptr<compress::ModelCompressor> compressor;
 };
 
 void add_facts(const ModelPlan& plan, const llm::Session& session, server::Backend& backend) {
@@ -84,16 +91,26 @@ void add_facts(const ModelPlan& plan, const llm::Session& session, server::Backe
 Result<server::Backend> open_backend(const ModelPlan& plan) {
   Result<std::unique_ptr<llm::Session>> opened = open_session(plan.session);
   if (!opened) return opened.error();
-  const std::shared_ptr<llm::Session> session = std::move(*opened);
+  const auto loaded = std::make_shared<Loaded>();
+  loaded->session = std::move(*opened);
+  llm::Session* const session = loaded->session.get();
+  if (!plan.compressor.empty()) {
+    Result<std::unique_ptr<llm::Session>> scorer = open_compressor(plan.compressor, plan.session);
+    if (!scorer) return scorer.error();
+    loaded->scorer = std::move(*scorer);
+  }
+  loaded->compressor = std::make_unique<compress::ModelCompressor>(
+      compress_model(*session), compress_model(loaded->scorer ? *loaded->scorer : *session));
   Result<api::ServedModel> served = served_model(*session, plan.tool_format);
   if (!served) return served.error();
   server::Backend backend;
   backend.model = std::move(*served);
   backend.model.id = plan.id;
   backend.model.aliases = plan.aliases;
+  backend.model.compressor = loaded->compressor.get();
   backend.engine = &session->engine();
   add_facts(plan, *session, backend);
-  backend.owner = session;
+  backend.owner = loaded;
   return backend;
 }
 
@@ -194,6 +211,10 @@ void ServeModels::declare(OptionSet& options) {
            "second, weaker model for requests to the first model that ask for contrastive decoding")
       .shown_as("MODEL");
   options
+      .add(compressor, "compressor",
+           "small model that scores texts for requests with `compress`; the served one where left out")
+      .shown_as("MODEL");
+  options
       .add(tool_format, "tool-format",
            "how the models write tool calls, as docs/tools.md lists; found by the chat template where left "
            "out")
@@ -221,6 +242,7 @@ Result<std::vector<server::ModelPool::Known>> ServeModels::resolve() const {
     ModelPlan plan{.id = i < names.size() ? names[i] : named->name,
                    .aliases = {},
                    .session = session,
+                   .compressor = compressor,
                    .tool_format = tool_format,
                    .sampling = sampling,
                    .max_output = max_output};

@@ -26,7 +26,7 @@ struct ServeModels {
   std::vector<std::string> models, names, aliases, shares;
   request::SamplingDefaults sampling;  // before the models' own
   llm::SessionOptions session;         // of each; its queue is set from what follows
-  std::string tool_format;
+  std::string compressor, tool_format;
   int queue_requests = 1024;
   int queue_tokens = 4 << 20;
   double max_queue_time = 0;
