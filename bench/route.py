@@ -6,7 +6,7 @@
 Conversations share the system prompts of a few groups, whose sizes follow Zipf's law: hashing by the first 512 bytes sends
 a whole group to one replica. Printed for each way: tokens that were prefilled, TTFT p50 and p99, and the imbalance, which is
 the largest share of requests of a replica over the mean. The last lines are what the router adds to a request, and how many
-streams it holds. All processes share this machine: compare the rows, not the times with those of other machines."""
+times its tokens hashing prefills. All processes share this machine: compare the rows, not the times with those of other machines."""
 import argparse
 import hashlib
 import http.client

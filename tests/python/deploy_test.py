@@ -49,6 +49,22 @@ def test_slurm_script():
     must("bash", "-n", DEPLOY / "slurm/replicas.sbatch")
 
 
+def test_manifests():
+    """Each is YAML whose documents are named objects, and every selector finds the labels of its own pods."""
+    try:
+        import yaml
+    except ImportError:
+        raise Skip("PyYAML is missing") from None
+    for path in sorted((DEPLOY / "kubernetes").glob("*.yaml")):
+        objects = [one for one in yaml.safe_load_all(path.read_text()) if one]
+        assert objects, path
+        for one in objects:
+            assert one["apiVersion"] and one["kind"] and one["metadata"]["name"], one
+            if "template" in one.get("spec", {}):
+                wanted = one["spec"]["selector"]["matchLabels"].items()
+                assert wanted <= one["spec"]["template"]["metadata"]["labels"].items(), one["metadata"]["name"]
+
+
 def test_commands_of_scripts_and_manifests():
     """Every flag of a `sluice VERB` in them is one that the verb has."""
     for name in ("slurm/replicas.sbatch", "kubernetes/replicas.yaml", "kubernetes/router.yaml"):
