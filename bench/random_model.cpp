@@ -241,7 +241,7 @@ int write_model(const std::string& folder, const Shape& shape) {
 int main(int count, char** arguments) {
   const std::string_view wanted = count > 2 ? arguments[2] : kShapes[0].name;
   for (const Shape& shape : kShapes)
-    if (count > 1 && shape.name == wanted) return write_model(arguments[1], shape);
+    if (count > 1 && arguments[1][0] != '-' && shape.name == wanted) return write_model(arguments[1], shape);
   fmt::print(
       stderr,
       "random_model FOLDER [llama-3.1-8b | llama-3.2-1b | qwen3-0.6b | qwen3-30b-a3b | v2-lite | tiny]\n");
