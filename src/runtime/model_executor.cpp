@@ -111,6 +111,7 @@ void ModelExecutor::submit(const request::Step& step) {
   SLUICE_CHECK(!step.padding || padding_);
   Submitted now;
   now.failure = check_files() ? failure_of([&] { pipeline_->run(step, submitted_, now); }) : files_changed();
+  step_failed_ |= now.failure.has_value();
   submitted_.push_back(std::move(now));
 }
 
@@ -119,6 +120,7 @@ Result<std::vector<request::Outcome>> ModelExecutor::collect() {
   Submitted oldest = std::move(submitted_.front());
   submitted_.pop_front();
   if (!oldest.failure) oldest.failure = failure_of([&] { pipeline_->synchronize(oldest); });
+  step_failed_ |= oldest.failure.has_value();
   if (!check_files()) return files_changed();
   if (oldest.failure) return *oldest.failure;
   return std::move(oldest.outcomes);
@@ -127,7 +129,7 @@ Result<std::vector<request::Outcome>> ModelExecutor::collect() {
 Status ModelExecutor::reset() {
   submitted_.clear();
   pipeline_->clear();
-  if (model_.group) {
+  if (model_.group && step_failed_) {
     model_.group->abandon();
     return Error{ErrorCode::Unavailable, "a step has failed: the ranks cannot go on together"};
   }

@@ -53,6 +53,7 @@ class ModelExecutor : public sched::Executor {
   bool padding_ = false;
   std::optional<StepPipeline> pipeline_;
   std::deque<Submitted> submitted_;
+  bool step_failed_ = false;  // which ranks of a group have run how much of it is not known
   TimePoint files_checked_{};
   Status files_;  // of the last check
 };
