@@ -26,7 +26,8 @@ constexpr std::string_view kTemplate =
     "is not needed: the model's own chat template is always used; leave it out";
 constexpr std::string_view kStep = "is '--max-step-tokens' here, the tokens of one step";
 constexpr std::string_view kMainGpu = "is '--device cuda:N' here, the GPU of index N";
-constexpr std::string_view kOneGpu = "is not offered: a model runs on one device";
+constexpr std::string_view kOneGpu =
+    "is not offered: a model runs on one GPU, or over ranks of CPUs by '--tp' and '--pp'";
 constexpr std::string_view kNoAdapter = "is not offered: adapters are not supported";
 
 constexpr auto kFlags = std::to_array<ForeignFlag>({
@@ -89,8 +90,10 @@ constexpr auto kFlags = std::to_array<ForeignFlag>({
     {"--max-num-batched-tokens", "max-step-tokens"},
     {"--gpu-memory-utilization", "gpu-memory"},
     {"--kv-cache-dtype", {}, kKvType},
-    {"--tensor-parallel-size", {}, kOneGpu},
-    {"-tp", {}, kOneGpu},
+    {"--tensor-parallel-size", "tp"},
+    {"-tp", "tp"},
+    {"--pipeline-parallel-size", "pp"},
+    {"-pp", "pp"},
 });
 // Its value names a repository.
 constexpr auto kHubFlags = std::to_array<std::string_view>({"-hf", "-hfr", "--hf-repo"});

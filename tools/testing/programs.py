@@ -16,7 +16,7 @@ SLOW_SECONDS = 20  # one that takes longer gets a line of its own
 # seeds and longer.
 FUZZ_SEED = os.environ.get("SLUICE_FUZZ_SEED", "1")
 FUZZ_SECONDS = os.environ.get("SLUICE_FUZZ_SECONDS", "10")
-THREADED = ("base", "parity", "runtime", "server", "engine")  # directories of tests/ that tsan runs
+THREADED = ("base", "dist", "parity", "runtime", "server", "engine")  # directories of tests/ that tsan runs
 # Cases that measure time or long-run shares: a sanitizer makes them slow and their figures meaningless, and other cases
 # run the same code under it.
 MEASURING = ("SharesTest.AHundredClientsOfDifferentShapes", "SharesTest.ThroughputIsThatOfFirstCome",
