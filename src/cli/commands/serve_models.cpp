@@ -264,6 +264,7 @@ Result<std::vector<server::ModelPool::Known>> ServeModels::resolve() const {
   if (Status named = add_aliases(given, plans); !named) return named.error();
   if (Status shared = share_out(given, plans); !shared) return shared.error();
   std::vector<server::ModelPool::Known> known;
+  known.reserve(plans.size());
   for (ModelPlan& plan : plans) known.push_back({plan.id, [plan] { return open_backend(plan); }});
   return known;
 }
