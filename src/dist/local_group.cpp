@@ -75,6 +75,7 @@ class LocalRank : public Communicator {
 std::vector<std::unique_ptr<Communicator>> make_local_group(int size) {
   auto shared = std::make_shared<Mailboxes>(size);
   std::vector<std::unique_ptr<Communicator>> ranks;
+  ranks.reserve(static_cast<size_t>(size));
   for (int rank = 0; rank < size; ++rank) ranks.push_back(std::make_unique<LocalRank>(shared, rank));
   return ranks;
 }

@@ -57,8 +57,8 @@ std::vector<Taps> make_taps(int from, int to, const Kernel& kernel) {
   std::vector<double> weights;
   for (int out = 0; out < to; ++out) {
     const double center = (out + 0.5) * scale;
-    const int first = std::max(0, static_cast<int>(center - support + 0.5));
-    const int end = std::min(from, static_cast<int>(center + support + 0.5));
+    const int first = std::max(0, static_cast<int>(std::floor(center - support + 0.5)));
+    const int end = std::min(from, static_cast<int>(std::floor(center + support + 0.5)));
     weights.clear();
     double sum = 0;
     for (int i = first; i < end; ++i) {

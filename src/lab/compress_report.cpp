@@ -79,6 +79,7 @@ json::array compress_json(const std::vector<CompressPoint>& points) {
 std::string compress_html(const std::vector<CompressPoint>& points, const std::string& workload) {
   HtmlPage page("Prompts made shorter", workload);
   std::vector<std::vector<std::string>> rows;
+  rows.reserve(points.size());
   for (const CompressPoint& p : points) rows.push_back(compress_cells(p));
   page.table(compress_columns(), rows);
   page.figures(

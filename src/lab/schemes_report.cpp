@@ -121,6 +121,7 @@ json::array schemes_json(const std::vector<SchemeResult>& results) {
 std::string schemes_html(const std::vector<SchemeResult>& results, const std::string& workload) {
   HtmlPage page("Scheduling schemes side by side", workload);
   std::vector<std::vector<std::string>> rows;
+  rows.reserve(results.size());
   for (const SchemeResult& r : results) rows.push_back(scheme_cells(r));
   page.table({std::begin(kSchemeColumns), std::end(kSchemeColumns)}, rows);
   page.heading("In the order of the table");
@@ -131,6 +132,7 @@ std::string schemes_html(const std::vector<SchemeResult>& results, const std::st
                 occupancy(results)});
   page.heading("The first seconds of each");
   std::vector<std::string> lanes;
+  lanes.reserve(results.size());
   for (const SchemeResult& r : results) lanes.push_back(scheme_lanes(r));
   page.figures(lanes);
   return page.text();

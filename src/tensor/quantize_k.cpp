@@ -190,7 +190,8 @@ struct SignedScales {
 
   // From 0 on.
   int code(const float* x, int i, int half) const {
-    const float scale = d * static_cast<float>(scales[i / 16]);
+    const int group = i / 16;
+    const float scale = d * static_cast<float>(scales[group]);
     if (scale == 0.0f) return half;
     return std::clamp(nearest(x[i] / scale), -half, half - 1) + half;
   }

@@ -35,6 +35,7 @@ class CompressCommand : public Command {
         .short_name('q')
         .shown_as("TEXT");
     std::vector<std::pair<std::string, compress::Mode>> modes;
+    modes.reserve(std::size(compress::kModes));
     for (const compress::ModeName& row : compress::kModes) modes.emplace_back(row.name, row.mode);
     options.add_choice<compress::Mode>(task_.mode, "mode", "leave out what says least, summarise, or extract",
                                        std::move(modes));

@@ -122,6 +122,7 @@ std::vector<PlanChange> plan_changes(const Plan& plan) {
     variants.push_back(std::move(other));
   }
   std::vector<PlanChange> out;
+  out.reserve(variants.size());
   for (const Variant& variant : variants) out.push_back(make.settle(variant));
   return out;
 }
