@@ -23,6 +23,8 @@ class Session : public std::enable_shared_from_this<Session> {
   void end_soon();
 
  private:
+  static constexpr size_t kPiece = size_t{16} << 10;  // bytes read at once
+
   // A request on its way through a replica.
   struct Flow;
   enum class Outcome : uint8_t {
