@@ -2,6 +2,7 @@
 // floors.
 //   bench_gpu decode [batch...]   one token for each of `batch` sequences with 576 tokens of context, as replayed steps
 //   bench_gpu context=N ...       the same with N tokens of context
+//   bench_gpu small ...           the same with a Qwen3-0.6B shape
 //   bench_gpu parts [batch...]    what each operation costs in such a step
 //   bench_gpu alone BATCH PART... one of them over and over for two seconds, to look at the GPU's power and clock
 //   bench_gpu prefill [parts]     16 prompts of 2,048 tokens, four to a step
@@ -116,8 +117,13 @@ class Model {
     const auto rows = [&](const Memory& memory) { return memory.view.rows(0, n); };
     const TensorView x = rows(x_), branch = rows(branch_), normed = rows(normed_), qkv = rows(qkv_);
     const TensorView angles = rows(angles_);
-    const auto add_norm = [&](const Layer& layer) {
-      if (has(Part::Norm)) gpu_.add_rms_norm(normed, {x, branch}, {layer.gain.view, 1e-5f});
+    // A branch's last GEMM and what follows it.
+    const auto end_branch = [&](Part part, TensorView in, const Weight& weight, const Layer& next) {
+      const kernels::RmsGain gain{next.gain.view, 1e-5f};
+      if (has(part) && has(Part::Norm))
+        return gpu_.matmul_add_rms_norm(normed, {x, branch}, {in, &weight}, gain);
+      if (has(part)) gpu_.matmul(branch, in, weight);
+      if (has(Part::Norm)) gpu_.add_rms_norm(normed, {x, branch}, gain);
     };
     gpu_.begin(batch);
     if (has(Part::Embed)) {
@@ -141,12 +147,10 @@ class Model {
       if (has(Part::Rope)) gpu_.rope_write_kv(layer.kv, {q, k, v}, angles, kernels::RopeStyle::NeoX, batch);
       if (has(Part::Attend))
         gpu_.attend(rows(mixed_).columns_as_heads(0, s_.heads, s_.head_dim), q, layer.kv, batch, shape_);
-      if (has(Part::Out)) gpu_.matmul(branch, rows(mixed_), layer.out);
-      add_norm(layer);
+      end_branch(Part::Out, rows(mixed_), layer.out, layer);
       if (has(Part::GateUp))
         gpu_.matmul_gated(rows(inner_), rows(wide_), normed, layer.gate_up, kernels::Activation::Silu);
-      if (has(Part::Down)) gpu_.matmul(branch, rows(inner_), layer.down);
-      add_norm(layers_[(i + 1) % layers_.size()]);
+      end_branch(Part::Down, rows(inner_), layer.down, layers_[(i + 1) % layers_.size()]);
     }
     if (!has(Part::Head)) return;
     TensorView last = normed;
@@ -335,6 +339,8 @@ int run(int count, char** arguments) {
   for (; count > 1; --count, ++arguments) {
     if (std::string_view(arguments[1]).starts_with(kContext)) {
       context = std::max(1, std::atoi(arguments[1] + kContext.size()));
+    } else if (std::string_view(arguments[1]) == "small") {
+      shape.dim = 1024, shape.heads = 16, shape.inner = 3072, shape.vocab = 151936, shape.layers = 28;
     } else if (std::string_view(arguments[1]) == "fp8") {
       options.weights = kernels::WeightStorage::Fp8;
       shape.bytes_per_weight = 1.0;
@@ -392,7 +398,7 @@ int run(int count, char** arguments) {
     return 0;
   }
   fmt::print(stderr,
-             "bench_gpu [fp8] [kv=fp8] [deterministic] [context=N] decode [batch...] | parts "
+             "bench_gpu [small] [fp8] [kv=fp8] [deterministic] [context=N] decode [batch...] | parts "
              "[batch...] | alone BATCH PART... | prefill [parts] | short\n");
   return 2;
 }

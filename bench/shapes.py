@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Times models of several shapes through the engine, each beside its floor and what vLLM 0.25.1 reached: shapes.py
 BUILD FOLDER [SHAPE ...]. Random models are written below FOLDER with BUILD/random_model and removed after use."""
+import os
 import re
 import shutil
 import subprocess
@@ -30,6 +31,7 @@ def measure(build, model):
 def main():
     build, folder = sys.argv[1], sys.argv[2]
     wanted = sys.argv[3:] or list(SHAPES)
+    os.makedirs(folder, exist_ok=True)
     print("| shape | figure | sluice | floor | share of floor | vLLM 0.25.1 |\n|---|---|---|---|---|---|")
     for name in wanted:
         if name not in SHAPES:

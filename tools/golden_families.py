@@ -37,6 +37,10 @@ KINDS = dict(layer_types=["linear_attention", "full_attention", "linear_attentio
 DELTA = dict(KINDS, head_dim=16, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=12)
 SPACE = dict(mamba_n_heads=8, mamba_d_head=8, mamba_n_groups=2, mamba_d_state=12)
 PLAIN = dict(intermediate_size=UNSET, num_attention_heads=UNSET, num_key_value_heads=UNSET, max_position_embeddings=UNSET)
+EXPERTS_OF_GEMMA = dict(head_dim=8, global_head_dim=16, hidden_size_per_layer_input=0, vocab_size_per_layer_input=64,
+                        enable_moe_block=True, num_experts=4, top_k_experts=2, moe_intermediate_size=16,
+                        attention_k_eq_v=True, num_global_key_value_heads=1, final_logit_softcapping=30.0)
+VISION_OF_STEP = dict(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, image_size=28, mlp_ratio=2.0, max_position_embeddings=4)
 SHARED = dict(EXPERTS, num_experts=4, shared_expert_intermediate_size=24)
 
 FAMILIES = {
@@ -72,8 +76,15 @@ FAMILIES = {
                         mamba_rms_norm=True, mamba_norm_before_gate=False),
     "flint": recipe("flint", **WINDOWS, **EXPERTS, num_experts=4, shared_expert_intermediate_size=16, head_dim=8),
     "gemma": recipe("gemma3_text", **WINDOWS, head_dim=8, query_pre_attn_scalar=8),
+    "gemma3n": recipe("gemma3n_text", layer_types=["sliding_attention", "full_attention"] * 2, sliding_window=8, num_hidden_layers=4, head_dim=8,
+                      hidden_size_per_layer_input=8, vocab_size_per_layer_input=60, num_kv_shared_layers=2, laurel_rank=8,
+                      altup_num_inputs=3, activation_sparsity_pattern=[0.8, 0.0, 0.5, 0.0], vocab_size=64),
+    "gemma3n_published": recipe("gemma3n_text", layer_types=["sliding_attention", "full_attention"] * 2, sliding_window=8, num_hidden_layers=4,
+                                head_dim=8, hidden_size_per_layer_input=8, vocab_size_per_layer_input=64, num_kv_shared_layers=2,
+                                activation_sparsity_pattern=[0.8, 0.0, 0.0, 0.0]),
     "gemma4": recipe("gemma4_text", **WINDOWS, head_dim=8, global_head_dim=16, hidden_size_per_layer_input=8,
                      vocab_size_per_layer_input=64, num_kv_shared_layers=0),
+    "gemma4_moe": recipe("gemma4_text", **WINDOWS, **EXPERTS_OF_GEMMA),
     "glm": recipe("glm4", head_dim=8),
     "glm4_moe": recipe("glm4_moe", **GROUPED, head_dim=8, use_qk_norm=True),
     "gpt2": recipe("gpt2", n_embd=32, n_layer=2, n_head=4, n_positions=64, n_inner=48),
@@ -86,7 +97,7 @@ FAMILIES = {
     "granite": recipe("granite", embedding_multiplier=6.0, residual_multiplier=0.4, attention_multiplier=0.3,
                       logits_scaling=2.0),
     "granite_hybrid": recipe("granitemoehybrid", **KINDS, **SPACE, num_local_experts=4,
-                             num_experts_per_tok=2, shared_intermediate_size=24, position_embedding_type="rope",
+                             num_experts_per_tok=2, shared_intermediate_size=24, position_embedding_type="nope", intermediate_size=16,
                              embedding_multiplier=6.0, residual_multiplier=0.4, attention_multiplier=0.3,
                              logits_scaling=2.0),
     "helium": recipe("helium", head_dim=8),
@@ -96,6 +107,8 @@ FAMILIES = {
     "hyperclovax": recipe("hyperclovax", head_dim=8, embedding_multiplier=6.0, residual_multiplier=0.4,
                           attention_multiplier=0.3, logits_scaling=0.5),
     "internlm2": recipe("llama", export=twins.internlm2),
+    "laguna": recipe("laguna", **WINDOWS, **SHARED, head_dim=8, num_attention_heads_per_layer=[4, 2], moe_routed_scaling_factor=2.5,
+                     moe_router_logit_softcapping=1.5, mlp_layer_types=["sparse", "dense"]),
     "llama": recipe("llama"),
     "jamba": recipe("jamba", num_hidden_layers=3, num_experts=4, num_experts_per_tok=2, attn_layer_period=3, attn_layer_offset=1,
                     expert_layer_period=2, expert_layer_offset=0, mamba_d_state=12, mamba_dt_rank=4),
@@ -109,9 +122,14 @@ FAMILIES = {
                      interleave_moe_layer_step=2, attention_chunk_size=8,
                      layer_types=["chunked_attention", "full_attention"], no_rope_layers=[1, 0]),
     "mamba2": recipe("mamba2", num_heads=8, head_dim=8, state_size=12, n_groups=2, **PLAIN),
+    "mimo_v2": recipe("mimo_v2_flash", **EXPERTS, num_hidden_layers=3, n_routed_experts=4, head_dim=16, v_head_dim=8, n_group=2, topk_group=1,
+                      num_key_value_heads=1, sliding_window=8, layer_types=["full_attention", "sliding_attention", "full_attention"]),
     "minicpm": recipe("minicpm3", q_lora_rank=24, kv_lora_rank=16, qk_rope_head_dim=8, qk_nope_head_dim=8, v_head_dim=8,
                       num_key_value_heads=4),
     "minimax_m2": recipe("minimax_m2", num_local_experts=4, num_experts_per_tok=2, head_dim=8, rotary_dim=4),
+    "minimax_m3": recipe("minimax_m3_vl_text", num_local_experts=4, num_experts_per_tok=2, head_dim=8, rotary_dim=4,
+                         dense_intermediate_size=40, shared_intermediate_size=24, mlp_layer_types=["dense", "sparse"],
+                         intermediate_size=16, rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5)),
     "mistral": recipe("mistral", sliding_window=8),
     "mixtral": recipe("mixtral", num_local_experts=4, num_experts_per_tok=2),
     "mpt": recipe("mpt", d_model=32, n_heads=4, n_layers=2, max_seq_len=64, **HEADS_ALIKE),
@@ -120,6 +138,9 @@ FAMILIES = {
     "nemotron_h": recipe("nemotron_h", **EXPERTS, layers_block_type=["linear_attention", "moe", "full_attention", "mlp"],
                          num_hidden_layers=4, head_dim=8, ssm_state_size=12, mamba_num_heads=8, mamba_head_dim=8, n_groups=2, n_routed_experts=4,
                          moe_shared_expert_intermediate_size=24, n_group=2, routed_scaling_factor=2.5),
+    "nemotron_3": recipe("nemotron_h", **EXPERTS, layers_block_type=["linear_attention", "moe", "full_attention", "moe"],
+                         num_hidden_layers=4, head_dim=8, ssm_state_size=12, mamba_num_heads=8, mamba_head_dim=8, n_groups=2, n_routed_experts=4,
+                         moe_shared_expert_intermediate_size=24, n_group=1, routed_scaling_factor=2.5),
     "olmo": recipe("olmo", clip_qkv=2.0),
     "olmo_hybrid": recipe("olmo_hybrid", **KINDS, rope_parameters=None, linear_num_key_heads=2, linear_num_value_heads=4,
                           linear_key_head_dim=8, linear_value_head_dim=12),
@@ -141,5 +162,9 @@ FAMILIES = {
     "smollm3": recipe("smollm3", no_rope_layers=[1, 0]),
     "stablelm": recipe("stablelm", use_qkv_bias=True),
     "starcoder2": recipe("starcoder2", sliding_window=8),
+    "step3": recipe("step3p7", **dict.fromkeys(TINY, UNSET), vision_config=VISION_OF_STEP, text_config=TINY | EXPERTS | dict(
+        layer_types=["full_attention", "sliding_attention"], mlp_layer_types=["dense", "sparse"], sliding_window=8, head_dim=8,
+        num_sliding_attention_heads=6, n_routed_experts=4, share_expert_dim=24, moe_router_scaling_factor=2.5,
+        swiglu_limits=[0.0, 0.5], swiglu_limits_shared=[0.4, 0.3], rope_theta=[1e6, 1e4], partial_rotary_factors=[0.5, 1.0])),
     "xglm": recipe("xglm", d_model=32, ffn_dim=48, num_layers=2, attention_heads=4, **HEADS_ALIKE),
 }

@@ -9,6 +9,7 @@ NAME.gguf for every FOLDER/NAME, in bf16. Miniatures have no tokenizer, so the f
 Needs torch, transformers and safetensors. `sluice check FOLDER -m OUT/NAME.gguf` compares the result.
 """
 import json
+import re
 import shutil
 import sys
 import tempfile
@@ -22,6 +23,7 @@ sys.path[:0] = [str(converter), str(converter / "gguf-py")]
 import gguf  # noqa: E402
 import torch  # noqa: E402
 from conversion import ModelBase, get_model_class  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
 
 
 def without_vocabulary(model_class):
@@ -54,7 +56,7 @@ def text_part(hparams):
 def as_published(hparams):
     """The keys that published configs have and that recent versions of transformers no longer write."""
     text = text_part(hparams)
-    heads = text.get("num_attention_heads") or text.get("n_head") or text.get("n_heads")
+    heads = text.get("num_attention_heads") or text.get("n_head") or text.get("n_heads") or text.get("num_heads")
     width = text.get("head_dim") or (text.get("hidden_size") or text.get("d_model") or text.get("n_embd")) // heads
     if "rope_parameters" in hparams and "rope_type" in (hparams["rope_parameters"] or {}):
         hparams["rope_parameters"].setdefault("type", hparams["rope_parameters"]["rope_type"])
@@ -66,6 +68,24 @@ def as_published(hparams):
         hparams["num_kv_heads"] = 1 if hparams["multi_query"] else heads
     if hparams["model_type"] == "deepseek_v3":
         hparams["scoring_func"] = "sigmoid"
+    return as_published_hybrid(hparams, width)
+
+
+def as_published_hybrid(hparams, width):
+    kind, layers = hparams["model_type"], hparams.get("layer_types") or hparams.get("layers_block_type") or []
+    if kind == "granitemoehybrid":
+        hparams["layer_types"] = ["attention" if layer == "full_attention" else "mamba" for layer in layers]
+    if kind == "nemotron_h":
+        letters = dict(linear_attention="M", full_attention="*", mlp="-", moe="E")
+        hparams["hybrid_override_pattern"] = "".join(letters[layer] for layer in layers)
+    if kind == "falcon_h1":
+        hparams["head_dim"] = width
+    if kind == "kimi_linear":
+        hparams["linear_attn_config"] = dict(
+            full_attn_layers=[i + 1 for i, layer in enumerate(layers) if layer == "full_attention"],
+            short_conv_kernel_size=4, head_dim=hparams["linear_head_dim"], num_heads=hparams["linear_num_heads"])
+        hparams.setdefault("num_shared_experts", hparams.get("n_shared_experts", 1))
+        hparams["first_k_dense_replace"] = hparams["mlp_layer_types"].count("dense")
     return hparams
 
 
@@ -74,10 +94,19 @@ def convert(folder, out):
     with tempfile.TemporaryDirectory() as temporary:
         seen = Path(temporary) / folder.name
         shutil.copytree(folder, seen)
+        if text_part(json.loads((folder / "config.json").read_text()))["model_type"] == "kimi_linear":
+            name_dense_layers(seen / "model.safetensors")
         words = text_part(json.loads((folder / "config.json").read_text()))["vocab_size"]
         tokenizer = dict(model=dict(vocab={f"<{i}>": i for i in range(words)}), added_tokens=[])
         (seen / "tokenizer.json").write_text(json.dumps(tokenizer))
         write(seen, out.resolve())
+
+
+def name_dense_layers(path):
+    """As published, where transformers writes those of a mixture."""
+    weights = load_file(path)
+    dense = re.compile(r"block_sparse_moe\.(gate|up|down)_proj")
+    save_file({dense.sub(r"mlp.\1_proj", name): weight for name, weight in weights.items()}, path)
 
 
 def write(folder, out):
@@ -86,7 +115,11 @@ def write(folder, out):
     model_class = get_model_class(PUBLISHED_CLASSES.get(name, name), mmproj=False)
     inner = "Mistral4Model" if text_part(hparams)["model_type"] == "mistral4" else "Ministral3Model"
     model_class = without_vocabulary(getattr(model_class, inner, model_class))
-    model = model_class(folder, gguf.LlamaFileType.MOSTLY_BF16, out, eager=True, hparams=hparams)
+    model_class.no_mtp = True  # layers that guess further tokens, which miniatures do not have
+    # Factors that the converter multiplies into weights would be rounded with them.
+    exact = text_part(hparams)["model_type"] == "falcon_h1"
+    kind = gguf.LlamaFileType.ALL_F32 if exact else gguf.LlamaFileType.MOSTLY_BF16
+    model = model_class(folder, kind, out, eager=True, hparams=hparams)
     model.write()
 
 

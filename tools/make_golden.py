@@ -23,7 +23,7 @@ if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
 import torch  # noqa: E402
 from golden_families import FAMILIES, TINY, UNSET, Recipe  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
-from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText  # noqa: E402
 
 GAP = 0.005  # of the two best logits at every step of an answer: more than rounding on any machine
 DATA = Path(__file__).resolve().parent.parent / "tests/golden/data"
@@ -80,7 +80,8 @@ def make(out, recipe, defaults, lengths=(1, 7, 33, 70), answer=12, seed=11, gap=
     while smallest < gap:
         config = AutoConfig.for_model(recipe.model_type, **settings)
         generator = torch.Generator().manual_seed(seed)
-        model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
+        kind = AutoModelForImageTextToText if "vision_config" in settings else AutoModelForCausalLM
+        model = kind.from_config(config, attn_implementation="eager").float().eval()
         if recipe.adjust:
             recipe.adjust(model)
         randomize(model, generator)

@@ -69,6 +69,10 @@ export async function listModels() {
   return Array.isArray(list.data) ? list.data : [];
 }
 
+const ask = async (path, body) => (await request(path, {body})).json();
+export const askPlan = (question) => ask("api/lab/plan", question);
+export const playSchemes = (load) => ask("api/lab/schemes", load);
+
 const LONGEST_LINE = 16 * 1024 * 1024;
 
 // The lines of a body, without their ends.

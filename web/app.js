@@ -2,6 +2,7 @@
 import {ApiError, listModels} from "./api.js";
 import {Chat} from "./chat.js";
 import {byId, el, fill, icon, toast} from "./dom.js";
+import {LabView} from "./lab.js";
 import {LiveView} from "./live.js";
 import {askForKey, setUpParameters} from "./params.js";
 import {Sidebar} from "./sidebar.js";
@@ -57,33 +58,38 @@ function setUpSidebar() {
 }
 
 // -- views
-const VIEWS = ["chat", "live"];
+const VIEWS = ["chat", "live", "lab"];
 
-function setUpViews(live) {
+// `running`: the views that do something only while they are shown, by name.
+function setUpViews(running) {
   fill(byId("tab-chat"), icon("chat"), "Chat");
   fill(byId("tab-live"), icon("pulse"), "Live");
+  fill(byId("tab-lab"), icon("flask"), "Lab");
   const show = (view) => {
     for (const one of VIEWS) {
       byId(one).hidden = one !== view;
       byId(`tab-${one}`).setAttribute("aria-selected", String(one === view));
       byId(`tab-${one}`).tabIndex = one === view ? 0 : -1;
     }
-    document.title = view === "live" ? "sluice: live" : "sluice";
-    if (view === "live")
-      live.show();
-    else
-      live.hide();
+    document.title = view === "chat" ? "sluice" : `sluice: ${view}`;
+    for (const [name, one] of Object.entries(running)) {
+      if (name === view)
+        one.show();
+      else
+        one.hide();
+    }
   };
-  const fromAddress = () => show(location.hash === "#live" ? "live" : "chat");
+  const fromAddress = () => show(VIEWS.find((view) => location.hash === `#${view}`) ?? "chat");
   for (const view of VIEWS) {
     const tab = byId(`tab-${view}`);
     tab.addEventListener("click", () => {
-      history.replaceState(null, "", view === "live" ? "#live" : "#chat");
+      history.replaceState(null, "", `#${view}`);
       show(view);
     });
     tab.addEventListener("keydown", (event) => {
       if (event.key !== "ArrowLeft" && event.key !== "ArrowRight") return;
-      const other = byId(`tab-${VIEWS[1 - VIEWS.indexOf(view)]}`);
+      const step = event.key === "ArrowRight" ? 1 : VIEWS.length - 1;
+      const other = byId(`tab-${VIEWS[(VIEWS.indexOf(view) + step) % VIEWS.length]}`);
       other.focus();
       other.click();
     });
@@ -170,7 +176,7 @@ async function start() {
   });
   setUpShortcuts(chat);
   chat.openNew();
-  setUpViews(new LiveView(byId("live"), shell));
+  setUpViews({live: new LiveView(byId("live"), shell), lab: new LabView(byId("lab"), shell)});
   if (!store.isLasting()) toast("This browser keeps nothing for this page: conversations end with it.");
   await connect(chat);
 }

@@ -4,6 +4,7 @@ import {Answer} from "./answer.js";
 import {announce, byId, fill, icon, toast} from "./dom.js";
 import {messageNode, startEdit, updateRunning, welcome} from "./messages.js";
 import {requestParameters} from "./params.js";
+import {PendingPictures} from "./pictures.js";
 import * as store from "./store.js";
 import * as tree from "./tree.js";
 
@@ -18,10 +19,11 @@ export class Chat {
     this.answers = new Map();  // conversation id to its running Answer
     this.messages = byId("messages");
     this.input = byId("input");
+    this.pictures = new PendingPictures(byId("pending"));
     this.current = null;
     this.acts = {
       regenerate: (node) => this.regenerate(node),
-      edit: (node, text) => this.ask(text, node.parent),
+      edit: (node, text) => this.ask(text, node.parent, node.images),
       choose: (node) => this.choose(node),
     };
     this.listen();
@@ -39,6 +41,9 @@ export class Chat {
     });
     this.input.addEventListener("input", () => this.fitInput());
     this.input.addEventListener("keydown", (event) => this.key(event));
+    this.input.addEventListener("paste", (event) => this.takeFiles(event, event.clipboardData));
+    byId("chat").addEventListener("dragover", (event) => event.preventDefault());
+    byId("chat").addEventListener("drop", (event) => this.takeFiles(event, event.dataTransfer));
     this.messages.addEventListener("scroll", () => this.showToLatest(), {passive: true});
     addEventListener("pagehide", () => this.answers.forEach((answer, id) => store.save(this.conversations.get(id))));
   }
@@ -51,6 +56,14 @@ export class Chat {
       event.preventDefault();
       this.editLast();
     }
+  }
+
+  // Pictures that are dropped or pasted; text is left to the browser.
+  takeFiles(event, from) {
+    const files = [...(from?.files ?? [])];
+    if (files.length === 0) return;
+    event.preventDefault();
+    this.pictures.add(files);
   }
 
   editLast() {
@@ -96,13 +109,13 @@ export class Chat {
     this.input.value = "";
     this.fitInput();
     const shown = tree.path(this.current);
-    this.ask(text, shown.length ? shown[shown.length - 1].node.id : "");
+    this.ask(text, shown.length ? shown[shown.length - 1].node.id : "", this.pictures.take());
   }
 
   // A question below `parent`, and its answer.
-  ask(text, parent) {
+  ask(text, parent, images = []) {
     if (this.answers.has(this.current.id)) return;
-    const question = tree.addNode(this.current, parent, "user", text);
+    const question = tree.addNode(this.current, parent, "user", text, images.length ? {images} : {});
     this.conversations.set(this.current.id, this.current);
     this.answer(this.current, question);
   }

@@ -52,6 +52,7 @@ const OUTLINES = {
   close: "M6 6l12 12M18 6L6 18",
   chat: "M4 5h16v11H10l-4 4v-4H4z",
   pulse: "M3 12h4l3-7 4 14 3-7h4",
+  flask: "M9 3h6M10 3v6L5 18a2 2 0 0 0 2 3h10a2 2 0 0 0 2-3l-5-9V3M7.5 15h9",
   pause: "M8.5 6v12M15.5 6v12",
   play: "M8 5.5v13l11-6.5z",
   bolt: "M13 3L5 14h6l-1 7 8-11h-6z",

@@ -1,6 +1,7 @@
 // Messages as nodes. What a message can do is given as `acts`: {regenerate, edit, choose, stop}.
 import {copyFrom, el, fill, icon, iconButton} from "./dom.js";
 import {showMarkdown} from "./markdown.js";
+import {pictureBox} from "./pictures.js";
 
 const seconds = (ms) => (ms >= 1000 ? `${(ms / 1000).toFixed(2)} s` : `${Math.round(ms)} ms`);
 
@@ -37,7 +38,8 @@ function copyButton(node) {
 }
 
 function userMessage(node, siblings, acts) {
-  const bubble = el("div", {class: "bubble"}, node.content);
+  const pictures = node.images && el("div", {class: "pictures"}, node.images.map(pictureBox));
+  const bubble = el("div", {class: "bubble"}, pictures, node.content);
   const box = el(
     "article", {class: "message user", "aria-label": "You", "data-node": node.id}, bubble,
     el(

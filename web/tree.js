@@ -1,7 +1,9 @@
 // A conversation is a tree: editing a question or asking for another answer adds a sibling, and nothing is lost. Plain
 // values, fit for storage:
 //   {id, title, created, updated, system, nodes: {id: node}, chosen: {parent id, or "" for the top: child id}}
-//   node {id, parent, role, content, created, order, reasoning?, model?, stats?, error?, stopped?}
+//   node {id, parent, role, content, created, order, reasoning?, model?, stats?, error?, stopped?, images?}
+
+import {isPicture} from "./pictures.js";
 
 export function newId() {
   const bytes = crypto.getRandomValues(new Uint8Array(12));
@@ -57,10 +59,17 @@ function titleOf(text) {
 export function promptFor(conversation, leaf) {
   const messages = [];
   for (let node = conversation.nodes[leaf]; node; node = conversation.nodes[node.parent]) {
-    if (node.content !== "") messages.unshift({role: node.role, content: node.content});
+    if (node.content !== "" || node.images) messages.unshift({role: node.role, content: contentOf(node)});
   }
   if (conversation.system.trim() !== "") messages.unshift({role: "system", content: conversation.system});
   return messages;
+}
+
+// A plain text, or parts where the question has pictures.
+function contentOf(node) {
+  if (!node.images) return node.content;
+  const pictures = node.images.map((url) => ({type: "image_url", image_url: {url}}));
+  return [...pictures, {type: "text", text: node.content}];
 }
 
 // A conversation from a file, or null where it is none. Only known members of known types come through.
@@ -102,6 +111,10 @@ function copyOf(node) {
     if (typeof node[name] === "string") copy[name] = node[name];
   }
   if (node.stopped === true) copy.stopped = true;
+  if (node.role === "user" && Array.isArray(node.images)) {
+    const images = node.images.filter(isPicture);
+    if (images.length) copy.images = images;
+  }
   if (Array.isArray(node.calls))
     copy.calls = node.calls.map((call) => ({name: text(call?.name), arguments: text(call?.arguments)}));
   if (typeof node.stats === "object" && node.stats !== null) {

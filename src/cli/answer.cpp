@@ -21,7 +21,7 @@ size_t screen_width() {
 
 }  // namespace
 
-Result<llm::Answer> stream_answer(llm::Session& session, std::vector<Token> prompt,
+Result<llm::Answer> stream_answer(llm::Session& session, request::Request prompt,
                                   const llm::SamplingFlags& flags, const std::atomic<bool>& interrupted) {
   const bool terminal = isatty(STDOUT_FILENO) != 0;
   AnswerText screen(screen_width());

@@ -15,6 +15,7 @@ Result<api::ServedModel> served_model(const llm::Session& session, std::string_v
   api::ServedModel served;
   served.tokenizer = &session.tokenizer();
   served.grammars = session.grammars();
+  served.pictures = session.pictures();
   served.chat_template = session.has_chat_template() ? &session.chat_template() : nullptr;
   if (session.has_chat_template()) {
     Result<chat::ModelFormat> format =

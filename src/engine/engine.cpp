@@ -28,11 +28,17 @@ Engine::Engine(EngineOptions options, sched::Executor& executor, Now now)
       now_(std::move(now)),
       kv_manager_(options_.kv_manager),
       scheduler_(options_.scheduler, kv_manager_),
-      output_(metrics_, trace_) {
+      output_(metrics_, trace_),
+      waker_(std::make_shared<Waker>()) {
+  waker_->engine = this;
   progress_at_ = now_().time_since_epoch().count();
 }
 
 Engine::~Engine() {
+  {
+    const std::lock_guard lock(waker_->mutex);
+    waker_->engine = nullptr;
+  }
   stop();
   fail_all({ErrorCode::Unavailable, "the engine was stopped"});
 }
@@ -106,9 +112,10 @@ void Engine::loop() {
     std::unique_lock lock(mutex_);
     if (stopping_) break;
     const auto mail = [&] { return !inbox_.empty() || !cancelled_.empty(); };
+    if (gate_settled_) continue;
     if (worked || mail()) continue;
     const auto news = [&, closed = closed_] {
-      return stopping_ || mail() || closed_ != closed || snapshot_wanted_ || keys_wanted_;
+      return stopping_ || mail() || closed_ != closed || snapshot_wanted_ || keys_wanted_ || gate_settled_;
     };
     const std::optional<TimePoint> wake = wake_at();
     if (wake) {
@@ -146,6 +153,7 @@ bool Engine::step() {
 
 bool Engine::advance() {
   drain_inbox();
+  end_failed_gates();
   const TimePoint now = now_();
   expire(now);
   output_.set_holding(scheduler_.holding(), now);

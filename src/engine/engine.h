@@ -161,6 +161,8 @@ class Engine {
   bool refuse_overdue(const request::Request& request);
   void end_early(RequestId id, FinishReason reason, std::optional<Error> error = std::nullopt);
   void expire(TimePoint now);
+  void watch_gate(const request::Request& request);
+  void end_failed_gates();
   void end_starved();
   bool submit_steps(TimePoint now);
   void finish_step();
@@ -192,6 +194,7 @@ class Engine {
   TimePoint collected_{};                        // end of the last step
   std::optional<TimePoint> unoccupied_since_;    // the executor, while there are requests that could run
   std::unordered_map<RequestId, Place> places_;  // of requests that wait
+  std::unordered_map<RequestId, std::shared_ptr<const request::Gate>> gates_;  // that were not open yet
 
   // shared with other threads
   mutable std::mutex mutex_;
@@ -213,6 +216,14 @@ class Engine {
   std::thread thread_;
   std::optional<MemoryReserve> reserve_;     // of that thread, while it runs
   std::atomic<bool> out_of_reserve_{false};  // nothing is taken in until there is memory again
+
+  // What gates wake; they may be settled after the engine is gone.
+  struct Waker {
+    std::mutex mutex;
+    Engine* engine = nullptr;
+  };
+  std::shared_ptr<Waker> waker_;
+  bool gate_settled_ = false;  // guarded by mutex_
 };
 
 }  // namespace sluice::engine

@@ -65,6 +65,9 @@ void Engine::publish_counters() {
   metrics_.preempted_swapped.set(planned.preempted_swapped);
   metrics_.shares_given_back.set(planned.given_back);
   metrics_.kv_lost.set(planned.kv_lost);
+  const sched::PictureCounts pictures = executor_.picture_counts();
+  metrics_.pictures_encoded.set(pictures.encoded);
+  metrics_.pictures_reused.set(pictures.reused);
   const kv::KvCounters& moved = kv_manager_.counters();
   metrics_.blocks_copied.set(moved.copied);
   metrics_.blocks_evicted.set(moved.evicted);

@@ -92,7 +92,7 @@ struct Submission {
   // Null: no text.
   std::function<std::unique_ptr<TextStream>(int choice)> text;
   size_t text_bytes = 0;  // that `text` holds, which count in the queue's bytes
-  // Kept until the request has ended: the compiled grammar of its constraint.
+  // Kept until the request has ended: what holds the compiled grammar of its constraint.
   std::shared_ptr<const void> kept = nullptr;
 };
 

@@ -18,6 +18,8 @@ Engine::Load Engine::load_of(const Submission& submission) {
   const request::Request& request = submission.request;
   size_t bytes = submission.text_bytes + sizeof request + request.client.size() + request.cache_salt.size();
   bytes += request.prompt.size() * sizeof(Token);
+  for (const request::EmbeddingSource& source : request.sources)
+    if (source.first == 0) bytes += source.image->rgb.size();
   if (const auto* sampling = std::get_if<request::SamplingParams>(&request.task)) {
     bytes += sampling->logit_bias.size() * sizeof(request::LogitBias);
     bytes += sampling->stop_tokens.size() * sizeof(Token);
@@ -108,6 +110,35 @@ void Engine::drain_inbox() {
   if (!arrivals.empty() || !cancelled.empty()) give_places_back();
 }
 
+// The loop goes on when the gate is settled.
+void Engine::watch_gate(const request::Request& request) {
+  if (request.gate == nullptr || request.gate->state() == request::Gate::State::Open) return;
+  gates_.emplace(request.id, request.gate);
+  request.gate->when_settled([waker = waker_] {
+    const std::lock_guard alive(waker->mutex);
+    if (waker->engine == nullptr) return;
+    {
+      const std::lock_guard lock(waker->engine->mutex_);
+      waker->engine->gate_settled_ = true;
+    }
+    waker->engine->changed_.notify_one();
+  });
+}
+
+void Engine::end_failed_gates() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!std::exchange(gate_settled_, false)) return;
+  }
+  std::vector<std::pair<RequestId, Error>> failed;
+  std::erase_if(gates_, [&](const auto& entry) {
+    const auto& [id, gate] = entry;
+    if (gate->state() == request::Gate::State::Failed) failed.emplace_back(id, gate->error());
+    return gate->state() != request::Gate::State::Closed;
+  });
+  for (auto& [id, error] : failed) end_early(id, FinishReason::Error, std::move(error));
+}
+
 // Copies of a long prompt may be more than the reserve: then the request fails alone.
 void Engine::take(Arrival arrival) {
   const RequestId id = arrival.id;
@@ -120,6 +151,7 @@ void Engine::take(Arrival arrival) {
   output_.add(id, std::move(arrival.submission), arrival.received, options_.queue.wait);
   if (!request) return end_early(id, FinishReason::Error, out_of_memory());
   if (refuse_overdue(*request)) return;
+  watch_gate(*request);
   if (!scheduler_.add(*std::move(request))) end_early(id, FinishReason::Error, out_of_memory());
 }
 

@@ -66,6 +66,8 @@ std::vector<Metrics::NamedCounter> Metrics::counters() const {
        &shares_given_back, false},
       {"places_given_back", "waiting requests that made room for a client under its share",
        &places_given_back, false},
+      {"pictures_encoded", "tiles of pictures that the vision tower has run over", &pictures_encoded, false},
+      {"pictures_reused", "tiles of pictures whose embeddings were still there", &pictures_reused, false},
       {"kv_lost", "requests whose KV could not be read back", &kv_lost, false},
       {"blocks_copied", "KV blocks copied before a write", &blocks_copied, false},
       {"blocks_evicted", "cached KV blocks lost", &blocks_evicted, false},

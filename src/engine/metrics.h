@@ -63,6 +63,7 @@ struct Metrics {
   std::array<Proposer, request::kSpeculations> proposers;
   // steps: computed_tokens counts padding, run_tokens does not
   Counter steps, run_tokens, computed_tokens;
+  Counter pictures_encoded, pictures_reused;
   Counter preempted_dropped, preempted_swapped, kv_lost;
   Counter shares_given_back, places_given_back;  // to clients that had less than their share
   Counter blocks_copied, blocks_evicted, blocks_demoted, blocks_promoted, blocks_swapped_out,

@@ -5,9 +5,11 @@
 #include <exception>
 #include <new>
 #include <stdexcept>
+#include <utility>
 
 #include "grammar/library.h"
 #include "grammar/matcher_library.h"
+#include "grammar/schema/free_values.h"
 
 namespace sluice::grammar {
 
@@ -56,6 +58,7 @@ Result<PreparedConstraint> prepare_schema(PreparedConstraint prepared, const req
     if (!lowered) return lowered.error();
   }
   if (given.strict && !lowered->unheld.empty()) return not_held(lowered->unheld.front());
+  if (given.compact) spell_out_free_values(lowered->schema);
   prepared.text = write_json(lowered->schema);
   if (Status fits = check_size("a schema rewritten for the grammar", prepared.text.size(),
                                GrammarLimits::kLoweredBytes);
@@ -138,9 +141,14 @@ Result<PreparedConstraint> prepare_tag(PreparedConstraint prepared, const reques
 Grammar read_grammar(const PreparedConstraint& prepared, const xgrammar::TokenizerInfo& tokens) {
   const request::Constraint::Body& body = prepared.constraint.body;
   const auto* schema = std::get_if<request::JsonSchema>(&body);
-  if (schema != nullptr || std::holds_alternative<request::JsonObject>(body)) {
-    const bool any_order = schema != nullptr && !schema->closed_objects;
-    return Grammar::FromJSONSchema(prepared.text, true, std::nullopt, std::nullopt, false,
+  const auto* object = std::get_if<request::JsonObject>(&body);
+  if (schema != nullptr || object != nullptr) {
+    const bool any_order = schema != nullptr && schema->any_order;
+    const bool compact = schema != nullptr ? schema->compact : object->compact;
+    // Without free blanks it writes a blank behind each separator unless these are given.
+    const auto separators =
+        compact ? std::optional(std::pair<std::string, std::string>(",", ":")) : std::nullopt;
+    return Grammar::FromJSONSchema(prepared.text, !compact, std::nullopt, separators, false,
                                    GrammarLimits::kWhitespace, false, any_order);
   }
   if (std::holds_alternative<request::Pattern>(body)) return Grammar::FromRegex(prepared.text);
@@ -184,7 +192,12 @@ Result<PreparedConstraint> prepare(const request::Constraint& constraint) {
     return prepare_choice(std::move(prepared), *choice);
   if (const auto* tag = std::get_if<request::StructuralTag>(&body))
     return prepare_tag(std::move(prepared), *tag);
-  if (std::holds_alternative<request::JsonObject>(body)) prepared.text = R"({"type":"object"})";
+  if (const auto* object = std::get_if<request::JsonObject>(&body)) {
+    json::value schema{{"type", "object"}};
+    schema.get_object()["additionalProperties"] = json::object();
+    if (object->compact) spell_out_free_values(schema);
+    prepared.text = object->compact ? write_json(schema) : R"({"type":"object"})";
+  }
   if (std::holds_alternative<request::AnyText>(body)) prepared.text = "root ::= \"\"";
   if (const auto* pattern = std::get_if<request::Pattern>(&body)) {
     if (Result<Regex> regex = Regex::compile(pattern->regex); !regex) return regex.error();

@@ -40,8 +40,11 @@ std::string key_of(const request::Constraint& constraint) {
   std::string key = fmt::format("{}/", constraint.body.index());
   append(key, constraint.after);
   if (const auto* schema = std::get_if<request::JsonSchema>(&constraint.body)) {
-    key += fmt::format("{}{}", schema->strict ? 's' : '-', schema->closed_objects ? 'c' : '-');
+    key += fmt::format("{}{}{}{}", schema->strict ? 's' : '-', schema->closed_objects ? 'c' : '-',
+                       schema->any_order ? 'a' : '-', schema->compact ? 'b' : '-');
     append(key, schema->schema);
+  } else if (const auto* object = std::get_if<request::JsonObject>(&constraint.body)) {
+    key += object->compact ? 'b' : '-';
   } else if (const auto* pattern = std::get_if<request::Pattern>(&constraint.body)) {
     append(key, pattern->regex);
   } else if (const auto* choice = std::get_if<request::Choice>(&constraint.body)) {
@@ -77,7 +80,9 @@ GrammarStore::~GrammarStore() {
 
 GrammarStore::Statistics GrammarStore::statistics() const {
   const std::lock_guard lock(mutex_);
-  return statistics_;
+  Statistics statistics = statistics_;
+  statistics.compiling = jobs_.size();
+  return statistics;
 }
 
 GrammarStore::Grammar GrammarStore::find_locked(const std::string& key) {

@@ -51,6 +51,7 @@ class GrammarStore {
   struct Statistics {
     int64_t compiled = 0, failed = 0, hits = 0;
     size_t bytes = 0, entries = 0;
+    size_t compiling = 0;  // or waiting to be
   };
   Statistics statistics() const;
 

@@ -27,6 +27,12 @@ struct JpegState {
   Status size_check;
 };
 
+// Frees the library's memory when the pixels find none, too.
+struct JpegOwner {
+  JpegState& state;
+  ~JpegOwner() { jpeg_destroy_decompress(&state.info); }
+};
+
 void leave_jpeg(j_common_ptr info) {
   auto& state = *static_cast<JpegState*>(info->client_data);
   info->err->format_message(info, state.message);
@@ -117,8 +123,8 @@ Result<Decoded> decode_jpeg(std::string_view bytes, const DecodeBudget& budget) 
   state.errors.emit_message = ignore_warning;
   state.errors.output_message = write_nothing;
   state.progress.progress_monitor = watch_time;
+  const JpegOwner owner{state};
   const bool done = run_jpeg(state, bytes);
-  jpeg_destroy_decompress(&state.info);
   if (done) return std::move(state.out);
   if (!state.size_check) return state.size_check.error();
   if (state.late) return too_slow("JPEG", budget.limits);

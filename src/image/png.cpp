@@ -27,6 +27,12 @@ struct PngState {
   Status size_check;
 };
 
+// Frees the library's memory when the pixels find none, too.
+struct PngOwner {
+  PngState& state;
+  ~PngOwner() { png_destroy_read_struct(&state.png, &state.info, nullptr); }
+};
+
 void leave_png(png_structp png, png_const_charp message) {
   auto& state = *static_cast<PngState*>(png_get_error_ptr(png));
   std::strncpy(state.message, message, sizeof state.message - 1);
@@ -97,9 +103,9 @@ Result<Decoded> decode_png(std::string_view bytes, const DecodeBudget& budget) {
   state.budget = &budget;
   state.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &state, leave_png, ignore_png_warning);
   if (state.png == nullptr) return damaged("PNG", "the library cannot start");
+  const PngOwner owner{state};
   state.info = png_create_info_struct(state.png);
   const bool done = state.info != nullptr && run_png(state);
-  png_destroy_read_struct(&state.png, &state.info, nullptr);
   if (done) return std::move(state.out);
   if (!state.size_check) return state.size_check.error();
   if (state.late) return too_slow("PNG", budget.limits);

@@ -27,8 +27,9 @@ class AsyncDevice {
   // Slots that hold sampled tokens. Backend::embed takes ~slot (below zero) for the token sampled there last.
   virtual int slots() const = 0;
   // One token from each row of logits [rows.size(), vocab], into the row's slot and on the list of sampled tokens.
+  // `masks`: [.., mask_words(vocab)].
   virtual void sample(TensorView logits, std::span<const SampleArgs> rows,
-                      std::span<const LogitAdjustment> edits) = 0;
+                      std::span<const LogitAdjustment> edits, std::span<const uint32_t> masks) = 0;
   // Sends x [rows, width], as f32, to pinned memory of the host: it is there once what a later send_sampled() sends is.
   // REQUIRES: not inside of run_step().
   virtual void send_rows(TensorView x, float* pinned) = 0;

@@ -29,6 +29,8 @@ struct Memory {
   std::shared_ptr<void> owner;
 };
 
+inline constexpr int kRopeSections = 3;  // time, height and width
+
 // Which tokens a step runs and where their context lies. Plain host memory, valid until the step has ended.
 struct RaggedBatch {
   std::span<const int32_t> query_begin;  // [sequences + 1] first token of each sequence in the step
@@ -43,7 +45,15 @@ struct RaggedBatch {
   // [n] length of the sequence that decides each token's rotary frequencies (see RopeTable); empty: no table of the step
   // has more than one row.
   std::span<const int32_t> rope_lengths{};
+  // [n] the last position that each token sees, at least its own; empty: its own. Windows and chunks begin as they do for
+  // its own.
+  std::span<const int32_t> seen{};
+  // [kRopeSections, n] positions that rotary angles are made of, by section of the pairs; empty: `positions` in each.
+  std::span<const int32_t> rope_positions{};
 
+  int64_t last_seen(int64_t token) const {
+    return seen.empty() ? positions[static_cast<size_t>(token)] : seen[static_cast<size_t>(token)];
+  }
   int64_t tokens() const { return static_cast<int64_t>(positions.size()); }
   int sequences() const { return static_cast<int>(query_begin.size()) - 1; }
 };
@@ -81,6 +91,22 @@ enum class RopeStyle : uint8_t {
   GptJ,  // pairs (2i, 2i + 1)
 };
 
+// Which of a token's positions turns which pairs.
+struct RopeSections {
+  std::array<int32_t, kRopeSections> counts{};  // of pairs; all 0: every pair belongs to the first section
+  bool interleaved = false;  // the sections take turns; false: they lie one behind the other
+
+  int of(int64_t pair) const {
+    if (interleaved) {
+      const int64_t section = pair % kRopeSections;
+      const bool inside = section > 0 && pair < int64_t{kRopeSections} * counts[static_cast<size_t>(section)];
+      return inside ? static_cast<int>(section) : 0;
+    }
+    if (counts[0] == 0 || pair < counts[0]) return 0;
+    return pair < int64_t{counts[0]} + counts[1] ? 1 : 2;
+  }
+};
+
 // Rotary frequencies. A token takes row 0 where its sequence is no longer than `limit`; each longer length has a row of its
 // own, and the last row serves all lengths beyond it.
 struct RopeTable {
@@ -88,6 +114,7 @@ struct RopeTable {
   int limit = 0;
   float magnitude = 1.0f;         // factor on cos and sin, of row 0 ...
   float magnitude_beyond = 1.0f;  // ... and of the others
+  RopeSections sections{};
 
   int64_t rows() const { return inverse_frequency.dim(0); }
   int64_t pairs() const { return inverse_frequency.dim(1); }
@@ -96,6 +123,10 @@ struct RopeTable {
     if (rows() == 1) return 0;
     const int64_t beyond = batch.rope_lengths[static_cast<size_t>(token)] - int64_t{limit};
     return beyond <= 0 ? 0 : beyond < rows() ? beyond : rows() - 1;
+  }
+  int32_t position_of(const RaggedBatch& batch, int64_t token, int64_t pair) const {
+    if (batch.rope_positions.empty()) return batch.positions[static_cast<size_t>(token)];
+    return batch.rope_positions[static_cast<size_t>(sections.of(pair) * batch.tokens() + token)];
   }
 };
 
@@ -107,7 +138,9 @@ enum class Activation : uint8_t {
   Relu2,      // relu(x)^2
   SwigluOai,  // gated only: gate = min(g, 7), up = clamp(u, -7, 7); gate * sigmoid(1.702 gate) * (up + 1)
   Elu,        // x where positive, else exp(x) - 1
-  Sigmoid
+  Sigmoid,
+  Softplus,  // log(1 + exp(x))
+  Identity
 };
 
 // How a mixture layer picks experts from router logits [n, experts].
@@ -121,13 +154,14 @@ struct Routing {
   Score score = Score::Softmax;
   int experts = 0;
   int used = 0;
-  bool normalize = false;  // divide the chosen weights by their sum
-  float scale = 1.0f;      // then multiply by this
-  int groups = 1;          // experts lie in equal groups ...
-  int groups_used = 1;     // ... of which the best are kept, ...
-  int group_best = 2;      // ... ranked by the sum of this many of their best scores
-  TensorView choice_bias;  // optional, f32 [experts]: added to the score for the choice, not for the weight
-  float margin = 0.0f;     // of SparseMixer, which has no groups and no bias
+  bool normalize = false;   // divide the chosen weights by their sum
+  float scale = 1.0f;       // then multiply by this
+  int groups = 1;           // experts lie in equal groups ...
+  int groups_used = 1;      // ... of which the best are kept, ...
+  int group_best = 2;       // ... ranked by the sum of this many of their best scores
+  TensorView choice_bias;   // optional, f32 [experts]: added to the score for the choice, not for the weight
+  TensorView weight_scale;  // optional, f32 [experts]: one more factor on the weight of each expert
+  float margin = 0.0f;      // of SparseMixer, which has no groups and no bias
 };
 
 // One expert's feed-forward: down(activation(gate_up x)). gate_up stacks gate rows over up rows.
@@ -137,6 +171,7 @@ struct ExpertBank {
   Activation activation = Activation::Silu;
   bool gated = true;
   bool weigh_inputs = false;  // a slot's weight multiplies what its expert reads instead of what it gives
+  float limit = 0.0f;  // activation(gate) and up are clamped to [-limit, limit]; 0: not. In host memory only
 };
 
 // A GEMM that is still to be made: x · weightᵀ.
@@ -210,8 +245,8 @@ class Backend {
   virtual void add(TensorView out, TensorView a, TensorView b, float b_scale = 1.0f) = 0;
   // out = x, both [n, width] or [n, heads, width]
   virtual void copy(TensorView out, TensorView x) = 0;
-  // x[i] *= sigmoid(gate[i]), gate [n, 1]
-  virtual void gate_rows(TensorView x, TensorView gate) = 0;
+  // x[i] *= activation(gate[i]), gate [n, 1]
+  virtual void gate_rows(TensorView x, TensorView gate, Activation activation = Activation::Sigmoid) = 0;
   // x *= factor
   virtual void scale(TensorView x, float factor) = 0;
   // x = cap * tanh(x / cap)
@@ -234,7 +269,7 @@ class Backend {
   // Stores k[n, kv_heads, key_dim] and v[n, kv_heads, value_dim] at the tokens' positions. v is empty where
   // it aliases k.
   virtual void write_kv(const PagedKv&, TensorView k, TensorView v, const RaggedBatch&) = 0;
-  // out[n, heads, value_dim] = softmax(scale · q kᵀ) v over each token's own sequence up to its position
+  // out[n, heads, value_dim] = softmax(scale · q kᵀ) v over each token's own sequence up to its position, or to RaggedBatch::seen
   virtual void attend(TensorView out, TensorView q, const PagedKv&, const RaggedBatch&,
                       const AttentionShape&) = 0;
   // Copies whole blocks of one layer's KV: pairs (from, to).

@@ -8,7 +8,8 @@
 //
 // A row may have edits, which change its logits before all that: a bias is added; the logit of a token seen before is
 // divided by `repetition` where positive, else multiplied by it; and that of a token in the output falls by `frequency`
-// for each of its occurrences and by `presence` once. Log-probabilities are those of the logits as they came.
+// for each of its occurrences and by `presence` once. A row may have a mask, which comes before its edits: tokens whose bit
+// is not set cannot be sampled. Log-probabilities are those of the logits as they came.
 #pragma once
 
 #include <cstdint>
@@ -38,14 +39,20 @@ struct SampleArgs {
   int32_t follows = 0;     // 1: the token in `slot` is in the output too, once more than the edits say
   int32_t masks_ends = 0;  // 1: tokens that end the sequence cannot be sampled
   float repetition = 1, frequency = 0, presence = 0;
+  int32_t mask = -1;  // which of the step's masks is this row's; -1: none
 };
+
+// Words of a mask over `vocab` tokens: token i has bit i % 32 of word i / 32.
+constexpr int64_t mask_words(int64_t vocab) {
+  return (vocab + 31) / 32;
+}
 
 struct SampledToken {
   enum Status : int32_t {
     Sampled,
     NotFinite,  // NaN or +Inf in the row
     Nothing,    // -Inf alone
-    Excluded    // -Inf alone once edited
+    Excluded    // -Inf alone once masked and edited
   };
   static constexpr int kTop = 20;
 

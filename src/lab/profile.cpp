@@ -125,8 +125,8 @@ void ProfiledBackend::copy(TensorView out, TensorView x) {
   timed("copy", moved(out, x), [&] { backend_->copy(out, x); });
 }
 
-void ProfiledBackend::gate_rows(TensorView x, TensorView gate) {
-  timed("gate_rows", moved(x, x), [&] { backend_->gate_rows(x, gate); });
+void ProfiledBackend::gate_rows(TensorView x, TensorView gate, kernels::Activation activation) {
+  timed("gate_rows", moved(x, x), [&] { backend_->gate_rows(x, gate, activation); });
 }
 
 void ProfiledBackend::scale(TensorView x, float factor) {

@@ -130,8 +130,12 @@ StepCost step_cost(const models::Model& model, DType kv_type, const StepShape& s
       layers.add_experts(*experts, std::get<models::MoeFfn>(model.spec().layers[i].ffn));
     } else if (const auto* dense = std::get_if<models::DenseWeights>(&layer.ffn)) {
       layers.add(*dense);
-    } else {
-      layers.add(std::get<models::XieluWeights>(layer.ffn));
+    } else if (const auto* both = std::get_if<models::DenseBesideExpertsWeights>(&layer.ffn)) {
+      layers.add(both->dense);
+      layers.add_experts(both->experts,
+                         std::get<models::DenseBesideExperts>(model.spec().layers[i].ffn).experts);
+    } else if (const auto* xielu = std::get_if<models::XieluWeights>(&layer.ffn)) {
+      layers.add(*xielu);
     }
   }
   Tally(cost, shape.sequences).add(model.weights.output);

@@ -9,6 +9,8 @@ void declare_system(OptionSet& options, std::string& system) {
 void PromptFlags::declare(OptionSet& options) {
   declare_system(options, system);
   options.add(raw, "raw", "complete the text as it is, without the chat template");
+  options.add(images, "image", "a picture that the prompt is about, of a model that reads pictures")
+      .shown_as("FILE");
 }
 
 void declare_encoding(OptionSet& options, tokenizer::EncodeOptions& encode) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/options.h"
 #include "request/request.h"
@@ -13,6 +14,7 @@ namespace sluice::llm {
 struct PromptFlags {
   std::string system;  // empty: the chat template's own, where it has one
   bool raw = false;
+  std::vector<std::string> images;  // files that the prompt is about, before its words
 
   void declare(OptionSet& options);
 };

@@ -12,6 +12,7 @@
 #include "llm/guarded.h"
 #include "llm/model_defaults.h"
 #include "llm/model_store.h"
+#include "llm/picture_reader.h"
 #include "llm/session_options.h"
 #include "models/model.h"
 #include "runtime/model_executor.h"
@@ -23,6 +24,7 @@ struct Session::Parts {
   std::unique_ptr<models::Model> model, contrast, draft;
   std::optional<tokenizer::Tokenizer> tokenizer;
   std::optional<chat::ChatTemplate> chat_template;
+  std::unique_ptr<engine::PictureReader> pictures;
   EngineSetup setup;
   request::SamplingDefaults defaults;
   std::shared_ptr<grammar::GrammarStore> grammars;
@@ -162,6 +164,7 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options) {
     if (!model) return model.error();
     parts.model = std::move(*model);
     parts.defaults = model_defaults(parts.model->files);
+    parts.pictures = make_picture_reader(*parts.model);
     if (!options.amateur.empty()) {
       Result<std::string> second = resolve_model(options.amateur);
       if (!second) return second.error();
@@ -205,6 +208,9 @@ Result<std::shared_ptr<const void>> Session::compile(const request::Constraint& 
   Result<grammar::GrammarStore::Grammar> grammar = parts_->grammars->get(constraint);
   if (!grammar) return grammar.error();
   return std::shared_ptr<const void>(std::move(*grammar));
+}
+const engine::PictureReader* Session::pictures() const {
+  return parts_->pictures.get();
 }
 const EngineSetup& Session::setup() const {
   return parts_->setup;

@@ -18,7 +18,8 @@ struct ChatPrompt;
 }  // namespace sluice::chat
 namespace sluice::engine {
 class Engine;
-}
+class PictureReader;
+}  // namespace sluice::engine
 namespace sluice::grammar {
 class GrammarStore;
 }
@@ -27,6 +28,7 @@ struct Model;
 }
 namespace sluice::request {
 struct Constraint;
+struct Request;
 struct SamplingDefaults;
 }  // namespace sluice::request
 namespace sluice::tokenizer {
@@ -78,7 +80,7 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   // Answers a prompt. It goes through the model's chat template where there is one and "raw=on" is not set; "system=TEXT" is
-  // the message before it. The other settings are those of sampling: max-tokens, temperature, top-k, top-p, min-p,
+  // the message before it, and "image=FILE" a picture that it is about. The other settings are those of sampling: max-tokens, temperature, top-k, top-p, min-p,
   // repeat-penalty, seed, stop, ignore-eos.
   Result<Answer> generate(std::string_view prompt, const Settings& settings = {}, const OnText& on_text = {});
   // Answers a conversation; settings of sampling alone.
@@ -103,6 +105,8 @@ class Session {
   bool has_chat_template() const;
   // REQUIRES: has_chat_template()
   const chat::ChatTemplate& chat_template() const;
+  // Null where the model reads text alone.
+  const engine::PictureReader* pictures() const;
   const EngineSetup& setup() const;
   // What the model's makers sample it with.
   const request::SamplingDefaults& defaults() const;
@@ -115,10 +119,12 @@ class Session {
   Result<std::vector<Token>> encode_text(std::string_view text) const;
   // A conversation through the model's chat template.
   Result<std::vector<Token>> encode_chat(chat::ChatPrompt prompt) const;
-  // What generate() makes of a prompt.
-  Result<std::vector<Token>> encode_prompt(std::string_view prompt, const PromptFlags& flags) const;
+  // What generate() makes of a prompt: its tokens and its pictures.
+  Result<request::Request> encode_prompt(std::string_view prompt, const PromptFlags& flags) const;
   // Answers these tokens. REQUIRES: has_tokenizer()
   Result<Answer> answer(std::vector<Token> prompt, const SamplingFlags& flags, const OnText& on_text);
+  // Answers what encode_prompt made. REQUIRES: has_tokenizer()
+  Result<Answer> answer(request::Request prompt, const SamplingFlags& flags, const OnText& on_text);
 
   // Positions left for an answer to a prompt of this length.
   int room_after(size_t prompt_tokens) const;

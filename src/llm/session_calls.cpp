@@ -4,9 +4,11 @@
 #include <chrono>
 
 #include "base/json.h"
+#include "base/system/file.h"
 #include "chat/chat_prompt.h"
 #include "engine/engine.h"
 #include "engine/event_queue.h"
+#include "engine/picture_prompt.h"
 #include "engine/text_stream.h"
 #include "llm/call_flags.h"
 #include "llm/engine_flags.h"
@@ -84,13 +86,21 @@ Error too_long(size_t tokens, int context) {
 }  // namespace
 
 Result<Answer> Session::answer(std::vector<Token> prompt, const SamplingFlags& flags, const OnText& on_text) {
+  request::Request request;
+  request.prompt = std::move(prompt);
+  return answer(std::move(request), flags, on_text);
+}
+
+Result<Answer> Session::answer(request::Request prompt, const SamplingFlags& flags, const OnText& on_text) {
+  const size_t length = prompt.prompt.size();
   if (flags.max_tokens == 0)
     return Error{ErrorCode::InvalidArgument, "--max-tokens is 0; it must be -1 or at least 1"};
-  if (room_after(prompt.size()) < 1) return too_long(prompt.size(), setup().context);
+  if (room_after(length) < 1) return too_long(length, setup().context);
   Result<engine::TextMaker> text = engine::make_text_maker(tokenizer(), {.stop = flags.stop});
   if (!text) return text.error();
   engine::Submission submission;
-  submission.request.task = flags.params(room_after(prompt.size()));
+  submission.request = std::move(prompt);
+  submission.request.task = flags.params(room_after(length));
   Result<std::optional<request::Constraint>> constraint = flags.constraint();
   if (!constraint) return constraint.error();
   if (*constraint) {
@@ -99,7 +109,6 @@ Result<Answer> Session::answer(std::vector<Token> prompt, const SamplingFlags& f
     submission.kept = std::move(*grammar);
     submission.request.sampling().constraint = std::move(*constraint);
   }
-  submission.request.prompt = std::move(prompt);
   submission.text = text->make;
   submission.text_bytes = text->bytes;
   Result<RunningRequest> running = RunningRequest::start(engine(), std::move(submission));
@@ -128,19 +137,64 @@ Result<Answer> Session::answer(std::vector<Token> prompt, const SamplingFlags& f
   }
 }
 
-Result<std::vector<Token>> Session::encode_prompt(std::string_view prompt, const PromptFlags& flags) const {
+namespace {
+
+constexpr size_t kMostPictureBytes = size_t{64} << 20;
+
+Result<std::vector<engine::Picture>> read_pictures(const engine::PictureReader* reader,
+                                                   const std::vector<std::string>& files) {
+  std::vector<engine::Picture> out;
+  if (reader == nullptr)
+    return Error{ErrorCode::Unsupported, fmt::format("{}: the model reads text alone", files.front())};
+  for (const std::string& file : files) {
+    Result<std::string> bytes = read_regular_file(file, kMostPictureBytes);
+    if (!bytes) return bytes.error();
+    Result<engine::Picture> picture = reader->read(*bytes);
+    if (!picture) return Error{picture.error().code, fmt::format("{}: {}", file, picture.error().message)};
+    out.push_back(std::move(*picture));
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<request::Request> Session::encode_prompt(std::string_view prompt, const PromptFlags& flags) const {
   const bool has_system = !flags.system.empty();
+  request::Request out;
+  const auto take = [&](Result<std::vector<Token>> tokens) -> Result<request::Request> {
+    if (!tokens) return tokens.error();
+    out.prompt = std::move(*tokens);
+    return std::move(out);
+  };
   if (!has_tokenizer()) return no_tokenizer();
   if (flags.raw || !has_chat_template()) {
-    if (!has_system) return encode_text(prompt);
+    if (!has_system && flags.images.empty()) return take(encode_text(prompt));
     return Error{ErrorCode::InvalidArgument,
-                 fmt::format("--system needs a chat template, which {}",
+                 fmt::format("{} needs a chat template, which {}", has_system ? "--system" : "--image",
                              flags.raw ? "--raw leaves out" : "this model does not have")};
   }
   json::array messages;
   if (has_system) messages.push_back({{"role", "system"}, {"content", flags.system}});
-  messages.push_back({{"role", "user"}, {"content", prompt}});
-  return encode_chat({.variables = {{"messages", messages}}});
+  json::value content = json::string(prompt);
+  if (!flags.images.empty()) {
+    json::array parts(flags.images.size(), json::object{{"type", "image"}});
+    parts.push_back(json::object{{"type", "text"}, {"text", content}});
+    content = std::move(parts);
+  }
+  messages.push_back(json::object{{"role", "user"}, {"content", std::move(content)}});
+  chat::ChatPrompt talk{.variables = {{"messages", std::move(messages)}}};
+  if (flags.images.empty()) return take(encode_chat(std::move(talk)));
+  Result<std::vector<engine::Picture>> made = read_pictures(pictures(), flags.images);
+  if (!made) return made.error();
+  Result<chat::Rendering> rendering = chat::render_chat(chat_template(), tokenizer(), std::move(talk));
+  if (!rendering) return rendering.error();
+  const engine::PictureStyle& style = pictures()->style();
+  if (Status put = engine::insert_pictures(*rendering, style.placeholder, *made); !put) return put.error();
+  Result<std::vector<Token>> tokens = chat::encode_rendering(tokenizer(), *rendering);
+  if (!tokens) return tokens.error();
+  out.prompt = std::move(*tokens);
+  if (Status placed = engine::add_picture_spans(out, style, *made); !placed) return placed.error();
+  return out;
 }
 
 Result<Answer> Session::generate(std::string_view prompt, const Settings& settings, const OnText& on_text) {
@@ -151,10 +205,10 @@ Result<Answer> Session::generate(std::string_view prompt, const Settings& settin
     how.declare(known);
     sampling.declare(known);
     if (Status status = set_values(known, settings); !status) return status.error();
-    Result<std::vector<Token>> tokens = encode_prompt(prompt, how);
-    if (!tokens) return tokens.error();
+    Result<request::Request> request = encode_prompt(prompt, how);
+    if (!request) return request.error();
     sampling.settle(defaults());
-    return answer(std::move(*tokens), sampling, on_text);
+    return answer(std::move(*request), sampling, on_text);
   });
 }
 

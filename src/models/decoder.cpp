@@ -19,7 +19,12 @@ void run_norm(kernels::Backend& backend, const ModelSpec& spec, TensorView out, 
 
 Decoder::Decoder(const ModelSpec& spec, const ModelWeights& weights, kernels::Backend& backend,
                  ModelGroup* group)
-    : spec_(spec), weights_(weights), backend_(backend), group_(group), scratch_(backend) {}
+    : spec_(spec),
+      weights_(weights),
+      backend_(backend),
+      group_(group),
+      scratch_(backend),
+      streams_(spec, weights, backend, scratch_) {}
 
 void Decoder::norm(TensorView out, TensorView x, const Norm& weights) {
   run_norm(backend_, spec_, out, x, weights);
@@ -96,6 +101,8 @@ void Decoder::embed(const StepInput& input, TensorView x) {
     look_up(x, weights_.embedding, input.tokens);
   }
   if (spec_.embedding_scale != 1.0f) backend_.scale(x, spec_.embedding_scale);
+  for (const EmbeddedRows& rows : input.embedded)
+    backend_.copy(x.rows(rows.row, rows.row + rows.values.dim(0)), rows.values.columns(0, spec_.dim));
   if (spec_.positions != Positions::None) {
     std::vector<int32_t> rows(input.batch.positions.begin(), input.batch.positions.end());
     for (int32_t& row : rows) row += spec_.position_offset;
@@ -104,37 +111,6 @@ void Decoder::embed(const StepInput& input, TensorView x) {
     backend_.add(x, x, positions);
   }
   if (spec_.embedding_norm) norm(x, x, weights_.embedding_norm);
-}
-
-// (norm(projection x / sqrt(dim)) + sqrt(width) table[token]) / sqrt(2)
-void Decoder::make_layer_inputs(const StepInput& input, TensorView x) {
-  const auto layers = static_cast<int64_t>(spec_.layers.size());
-  const auto width = static_cast<float>(spec_.per_layer_embedding);
-  layer_inputs_ = scratch_.get(Buffer::LayerInputs, x.dim(0), layers * spec_.per_layer_embedding);
-  const TensorView looked_up =
-      scratch_.get(Buffer::LayerInputPart, x.dim(0), layers * spec_.per_layer_embedding);
-  backend_.matmul(layer_inputs_, x, weights_.layer_input_projection);
-  backend_.scale(layer_inputs_, 1.0f / std::sqrt(static_cast<float>(spec_.dim)));
-  const TensorView parts = layer_inputs_.columns_as_heads(0, layers, spec_.per_layer_embedding);
-  norm(parts, parts, weights_.layer_input_norm);
-  look_up(looked_up, weights_.layer_inputs, input.tokens);
-  backend_.add(layer_inputs_, layer_inputs_, looked_up, std::sqrt(width));
-  backend_.scale(layer_inputs_, std::sqrt(0.5f));
-}
-
-// x += norm(out(gelu(gate x) * input))
-void Decoder::add_layer_input(size_t index, TensorView x) {
-  const LayerWeights& w = weights_.layers[index];
-  const int64_t width = spec_.per_layer_embedding, begin = static_cast<int64_t>(index) * width;
-  const TensorView both = scratch_.get(Buffer::LayerInputGate, x.dim(0), 2 * width);
-  const TensorView part = scratch_.get(Buffer::LayerInputPart, x.dim(0), width);
-  const TensorView branch = scratch_.get(Buffer::Branch, x.dim(0), spec_.dim);
-  backend_.matmul(both.columns(0, width), x, w.input_gate);
-  backend_.copy(both.columns(width, 2 * width), layer_inputs_.columns(begin, begin + width));
-  backend_.gated(part, both, Activation::GeluTanh);
-  backend_.matmul(branch, part, w.input_out);
-  norm(branch, branch, w.input_norm);
-  backend_.add(x, x, branch);
 }
 
 namespace {
@@ -230,6 +206,8 @@ struct Decoder::LayerRun {
       case Wiring::Parallel:
       case Wiring::ParallelTwoNorms:
         return run_parallel();
+      case Wiring::Laurel:
+        return run_laurel_norm();
     }
   }
   void run_pre_norm(const StepInput& input) {
@@ -245,8 +223,13 @@ struct Decoder::LayerRun {
     if (std::holds_alternative<NoFfn>(layer.ffn)) return leave();
     normed = normed.rows(0, x.dim(0));
     if (sandwich) norm_branch(w.mixer_post_norm);
-    decoder.add_norm(normed, x, branch, w.ffn_norm);
-    feed(normed);
+    if (std::holds_alternative<DenseBesideExperts>(layer.ffn)) {
+      add_to(x);
+      feed(x);
+    } else {
+      decoder.add_norm(normed, x, branch, w.ffn_norm);
+      feed(normed);
+    }
     if (sandwich) norm_branch(w.ffn_post_norm);
     leave();
   }
@@ -274,6 +257,20 @@ struct Decoder::LayerRun {
     feed(normed);
     add_to(normed);
   }
+  void run_laurel_norm() {
+    const TensorView laurel = decoder.scratch_.get(Buffer::Laurel, x.dim(0), decoder.spec_.dim);
+    decoder.norm(normed, x, w.mixer_norm);
+    run_laurel(w.streams, context, laurel, normed);
+    mix(normed);
+    norm_branch(w.mixer_post_norm);
+    add_to(x);
+    decoder.backend_.add(x, x, laurel);
+    decoder.backend_.scale(x, std::sqrt(0.5f));
+    decoder.norm(normed, x, w.ffn_norm);
+    feed(normed);
+    norm_branch(w.ffn_post_norm);
+    add_to(x);
+  }
   void run_parallel() {
     enter();
     const bool two_norms = layer.wiring == Wiring::ParallelTwoNorms;
@@ -288,10 +285,23 @@ struct Decoder::LayerRun {
 
 void Decoder::run_layer(size_t index, const StepInput& input, TensorView x) {
   LayerRun layer(*this, index, input, x);
+  const bool streams = spec_.streams.count > 0;
+  if (streams) streams_.predict(layer.w.streams, x);
   layer.run(input);
   if (layer.x.dim(0) == 0) return;
-  if (spec_.per_layer_embedding > 0) add_layer_input(index, layer.x);
+  if (streams) {
+    streams_.correct(layer.w.streams, x);
+    return streams_.add_to_others(layer_input_branch(index, x));
+  }
+  if (spec_.per_layer_embedding > 0) backend_.add(layer.x, layer.x, layer_input_branch(index, layer.x));
   if (layer.w.scale != 1.0f) backend_.scale(layer.x, layer.w.scale);
+  // Sums commute: what the layer still owes the stream is added later.
+  const int64_t begin = static_cast<int64_t>(index + 1) * spec_.dim;
+  for (const EmbeddedRows& rows : input.embedded)
+    if (rows.values.dim(1) > begin)
+      backend_.add(x.rows(rows.row, rows.row + rows.values.dim(0)),
+                   x.rows(rows.row, rows.row + rows.values.dim(0)),
+                   rows.values.columns(begin, begin + spec_.dim));
 }
 
 void Decoder::drop_rows(std::span<const int32_t> rows, TensorView& x, TensorView& branch) {
@@ -374,7 +384,9 @@ void Decoder::forward(const StepInput& input) {
     group_->receive_stream(stream_);
   }
   if (spec_.per_layer_embedding > 0) make_layer_inputs(input, stream_);
+  if (spec_.streams.count > 0) streams_.begin(stream_);
   for (size_t i = 0; i < spec_.layers.size(); ++i) run_layer(i, input, stream_);
+  if (spec_.streams.count > 0) streams_.end(stream_);
   if (!placement.last_stage()) group_->send_stream(stream_);
 }
 

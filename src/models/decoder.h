@@ -7,12 +7,20 @@
 
 #include "kernels/backend.h"
 #include "kernels/recurrent.h"
+#include "models/layers/streams.h"
 #include "models/loading/weights.h"
 #include "models/model_group.h"
 #include "models/scratch.h"
 #include "models/spec.h"
 
 namespace sluice::models {
+
+// Rows of the step whose embeddings are not those of their tokens.
+struct EmbeddedRows {
+  int32_t row = 0;  // the first
+  // [rows, (1 + d) dim], activation type: the embeddings, and what layers 0 to d - 1 add behind them
+  TensorView values;
+};
 
 struct StepInput {
   std::span<const Token> tokens;         // [n]; each < vocab
@@ -24,6 +32,7 @@ struct StepInput {
   // The only rows that hidden() will be asked for, ascending; absent: any. The last layer computes no more than these once
   // their keys and values are stored: of a long prompt one row in thousands is wanted.
   std::optional<std::span<const int32_t>> rows{};
+  std::span<const EmbeddedRows> embedded{};
 };
 
 // Holds references: spec, weights, back-end and group outlive it. One step at a time. Where a group computes the model, every
@@ -53,7 +62,8 @@ class Decoder {
   void add_up_branch(TensorView branch);
   // What every layer gets of the step's tokens, from their ids and their embeddings x.
   void make_layer_inputs(const StepInput& input, TensorView x);
-  void add_layer_input(size_t index, TensorView x);
+  // What a layer makes of its input, read by x.
+  TensorView layer_input_branch(size_t index, TensorView x);
   void run_layer(size_t index, const StepInput& input, TensorView x);
   void norm(TensorView out, TensorView x, const Norm& weights);
   // Makes the branch's last product, if that is still to be made.
@@ -73,7 +83,8 @@ class Decoder {
   kernels::Backend& backend_;
   ModelGroup* group_;
   Scratch scratch_;
-  std::vector<Token> own_tokens_;             // of a lookup, as rows of the rank's part of the table
+  StreamRun streams_;
+  std::vector<Token> own_tokens_;             // of a lookup, as rows of the table at hand
   std::vector<TensorView> angles_;            // per rope, of the step's tokens
   TensorView layer_inputs_;                   // [n, layers * layer_input]
   TensorView stream_;                         // [n, dim] after the last layer, or [kept rows, dim]

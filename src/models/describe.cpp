@@ -27,6 +27,10 @@ std::string_view name(Activation activation) {
       return "elu";
     case Activation::Sigmoid:
       return "sigmoid";
+    case Activation::Softplus:
+      return "softplus";
+    case Activation::Identity:
+      return "identity";
   }
   return "";
 }
@@ -69,7 +73,10 @@ struct DescribeMixer {
     if (m.norm_values) text += ", values normed";
     if (m.values_are_keys) text += ", values of the keys' matrix";
     if (m.sinks) text += ", sinks";
-    if (m.gated) text += ", gated";
+    if (m.gated) text += m.gate_per_head ? ", heads gated" : ", gated";
+    if (m.gated && m.gate != Activation::Sigmoid) text += fmt::format(" by {}", name(m.gate));
+    if (m.value_dim > 0) text += fmt::format(", values {}", m.value_dim);
+    if (m.value_scale != 1.0f) text += fmt::format(" times {:g}", m.value_scale);
     if (m.norm_output) text += ", normed";
     if (m.clip > 0.0f) text += fmt::format(", qkv clipped at {:g}", m.clip);
     if (m.temperature.slope > 0.0f) text += fmt::format(", hotter every {} positions", m.temperature.length);
@@ -114,8 +121,11 @@ struct DescribeMixer {
 
 struct DescribeFfn {
   std::string operator()(const DenseFfn& f) const {
-    return fmt::format("ffn({}{}, inner {}{})", name(f.activation), f.gated ? " gate" : "", f.inner,
-                       f.norm_inner ? ", normed" : "");
+    std::string text = fmt::format("ffn({}{}, inner {}{}", name(f.activation), f.gated ? " gate" : "",
+                                   f.inner, f.norm_inner ? ", normed" : "");
+    if (f.cuts_off()) text += fmt::format(", gates cut off at {:g} deviations", f.cutoff);
+    if (f.limit > 0.0f) text += fmt::format(", clamped at {:g}", f.limit);
+    return text + ")";
   }
   std::string operator()(const MoeFfn& f) const {
     const kernels::Routing& r = f.routing;
@@ -126,11 +136,16 @@ struct DescribeFfn {
     if (f.weigh_inputs) text += ", inputs weighed";
     if (r.scale != 1.0f) text += fmt::format(", times {:g}", r.scale);
     if (f.router_choice_bias) text += ", choice biased";
+    if (f.router_weight_scale) text += ", each times its scale";
+    if (f.router_softcap > 0.0f) text += fmt::format(", logits capped at {:g}", f.router_softcap);
     if (f.shared_inner > 0)
       text += fmt::format(" + {}{}shared expert of {}",
                           f.shared_scale == 1.0f ? "" : fmt::format("{:g} * ", f.shared_scale),
                           f.shared_gate ? "gated " : "", f.shared_inner);
     return text;
+  }
+  std::string operator()(const DenseBesideExperts& f) const {
+    return fmt::format("(norm({}) + norm({}))", (*this)(f.dense), (*this)(f.experts));
   }
   std::string operator()(const XieluFfn& f) const { return fmt::format("ffn(xielu, inner {})", f.inner); }
   std::string operator()(const NoFfn&) const { return ""; }
@@ -160,6 +175,13 @@ std::string describe_layer(const ModelSpec& spec, const LayerSpec& layer) {
     case Wiring::Sandwich:
       return fmt::format("  {} norm({} of norm(x))\n  {} norm({} of norm(x))\n", plus, mixer, plus, ffn) +
              end;
+    case Wiring::Laurel:
+      return fmt::format(
+                 "  n = norm(x); x = (x + norm({} of n) + n + norm(low_rank {} of n)) / sqrt 2\n  {} norm({} "
+                 "of "
+                 "norm(x))\n",
+                 mixer, spec.streams.laurel_rank, plus, ffn) +
+             end;
     case Wiring::Parallel:
       return fmt::format("  {} {} of norm(x)\n      + {} of the same norm(x)\n", plus, mixer, ffn) + end;
     case Wiring::ParallelTwoNorms:
@@ -180,6 +202,10 @@ std::string describe(const ModelSpec& spec) {
     text += fmt::format("x += position[p]  # {} positions\n", spec.context);
   if (spec.positions == Positions::Sinusoidal) text += "x += sines and cosines of p\n";
   if (spec.embedding_norm) text += "x = norm(x)\n";
+  if (spec.streams.count > 0)
+    text += fmt::format(
+        "# {} streams, predicted before and corrected behind each layer, which runs on stream {}\n",
+        spec.streams.count, spec.streams.active);
   for (size_t i = 0; i < spec.layers.size();) {
     const std::string layer = describe_layer(spec, spec.layers[i]);
     size_t end = i + 1;

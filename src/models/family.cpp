@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/options.h"
 
@@ -130,68 +131,21 @@ void use_windows(Config& c, ModelSpec& spec, int pattern) {
   }
 }
 
-MoeFfn moe_ffn(Config& c) {
-  MoeFfn ffn;
-  ffn.routing.score = kernels::Routing::Score::SoftmaxOfTop;
-  ffn.routing.experts = c.size("num_local_experts");
-  ffn.routing.used = c.size("num_experts_per_tok");
-  if (ffn.routing.used > ffn.routing.experts || ffn.routing.experts > 4096) {
-    c.fail(fmt::format("{} experts per token of {} experts (limit 4096)", ffn.routing.used,
-                       ffn.routing.experts));
-    ffn.routing.used = 1;
-  }
-  ffn.inner = c.size_or("moe_intermediate_size", c.size_or("intermediate_size", 0));
-  if (ffn.inner < 1) c.fail("'moe_intermediate_size' is missing");
-  ffn.activation = activation(c);
-  return ffn;
-}
-
-MoeFfn grouped_moe_ffn(Config& c) {
-  MoeFfn ffn = moe_ffn(c);
-  kernels::Routing& routing = ffn.routing;
-  routing.score = kernels::Routing::Score::Sigmoid;
-  routing.normalize = c.flag_or("norm_topk_prob", true);
-  routing.scale = c.number_or("routed_scaling_factor", 1.0f);
-  routing.groups = std::max(1, c.size_or("n_group", 1));
-  routing.groups_used = std::max(1, c.size_or("topk_group", 1));
-  ffn.router_choice_bias = true;
-  const int size = routing.experts / routing.groups;
-  if (size * routing.groups != routing.experts || routing.groups_used > routing.groups ||
-      routing.used > int64_t{size} * routing.groups_used) {
-    c.fail(fmt::format("{} experts of {} cannot be chosen from {} of {} equal groups", routing.used,
-                       routing.experts, routing.groups_used, routing.groups));
-    routing.groups = routing.groups_used = 1;
-  }
-  routing.group_best = std::min(2, std::max(1, size));
-  int64_t shared = int64_t{ffn.inner} * c.size_or("n_shared_experts", 0);
-  if (c.is_gguf() && shared == 0) shared = c.size_or("shared_expert_intermediate_size", 0);
-  if (shared > (1 << 24)) c.fail(fmt::format("shared experts of {} in all, limit {}", shared, 1 << 24));
-  ffn.shared_inner = static_cast<int>(std::min<int64_t>(shared, 1 << 24));
-  return ffn;
-}
-
-void use_moe(Config& c, ModelSpec& spec, const MoeFfn& ffn) {
-  const auto dense = static_cast<size_t>(c.size_or("first_k_dense_replace", 0));
-  const std::vector<std::string> types = c.texts("mlp_layer_types");
-  for (size_t i = 0; i < spec.layers.size(); ++i)
-    if (i < types.size() ? types[i] == "sparse" : i >= dense) spec.layers[i].ffn = ffn;
-}
-
-void use_sparse_moe(Config& c, ModelSpec& spec, const MoeFfn& ffn) {
-  if (c.has("mlp_layer_types")) return use_moe(c, spec, ffn);
-  const auto step = static_cast<size_t>(c.size_or("decoder_sparse_step", 1));
-  const std::vector<double> dense = c.numbers("mlp_only_layers");
-  for (size_t i = 0; i < spec.layers.size(); ++i) {
-    const bool stays_dense = std::find(dense.begin(), dense.end(), static_cast<double>(i)) != dense.end();
-    if (!stays_dense && step > 0 && (i + 1) % step == 0) spec.layers[i].ffn = ffn;
-  }
-}
-
 void use_plain_ffn(Config& c, ModelSpec& spec, std::string_view fallback_activation, std::string_view key) {
   const DenseFfn ffn{.inner = c.size_or(c.is_gguf() ? "intermediate_size" : key, 4 * spec.dim),
                      .activation = activation(c, fallback_activation),
                      .gated = false};
   for (LayerSpec& layer : spec.layers) layer.ffn = ffn;
+}
+
+float normal_quantile(double share) {
+  if (!(share > 0.0)) return -std::numeric_limits<float>::infinity();
+  double low = -10.0, high = 10.0;
+  for (int i = 0; i < 80; ++i) {
+    const double middle = 0.5 * (low + high);
+    (0.5 * std::erfc(-middle / std::sqrt(2.0)) < share ? low : high) = middle;
+  }
+  return static_cast<float>(low);
 }
 
 void use_kv_per_head(ModelSpec& spec) {
@@ -248,6 +202,20 @@ void use_local_rope(Config& c, ModelSpec& spec) {
   spec.ropes.push_back(make_local_rope(c, dims));
   for (LayerSpec& layer : spec.layers)
     if (attention(layer).window > 0) attention(layer).rope = 1;
+}
+
+void use_ropes_by_kind(Config& c, ModelSpec& spec, const RopesByKind& otherwise) {
+  const auto made = [&](std::string_view kind, float theta, int head_dim) {
+    const float part = c.sub("rope_parameters").sub(kind).number_or("partial_rotary_factor", otherwise.part);
+    return make_rope(c, {.dims = static_cast<int>(static_cast<float>(head_dim) * part),
+                         .default_theta = theta,
+                         .layer_type = kind,
+                         .style = spec.ropes[0].style});
+  };
+  const int head_dim = attention(spec.layers[0]).head_dim;
+  spec.ropes = {made("full_attention", otherwise.full_theta, head_dim),
+                made("sliding_attention", otherwise.window_theta, head_dim)};
+  for (LayerSpec& layer : spec.layers) attention(layer).rope = attention(layer).window > 0 ? 1 : 0;
 }
 
 void use_wiring(ModelSpec& spec, Wiring wiring) {

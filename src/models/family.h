@@ -82,10 +82,17 @@ void use_moe(Config& config, ModelSpec& spec, const MoeFfn& ffn);
 // decoder_sparse_step-th, but for those that mlp_only_layers lists.
 void use_sparse_moe(Config& config, ModelSpec& spec, const MoeFfn& ffn);
 
+// Gives every layer, beside its dense feed-forward, experts by softmax, normalised, each with a scale of its own.
+// REQUIRES: the layers' feed-forwards are dense.
+void use_experts_beside(Config& config, ModelSpec& spec);
+
 // Gives every layer a feed-forward without a gate, of the width that `key` gives (GGUF: intermediate_size) or
 // else of four times the model's.
 void use_plain_ffn(Config& config, ModelSpec& spec, std::string_view fallback_activation,
                    std::string_view key = "intermediate_size");
+
+// The number that so large a share of a normal distribution lies below; -infinity for none of it.
+float normal_quantile(double share);
 
 // For families without grouped queries, whatever else their configs carry.
 void use_kv_per_head(ModelSpec& spec);
@@ -109,6 +116,15 @@ void use_layer_thetas(Config& config, ModelSpec& spec, const std::vector<double>
 // Turns the layers with a window by make_local_rope.
 void use_local_rope(Config& config, ModelSpec& spec);
 
+// A rope for the full layers and one for those with a window, each with its own share of the head's width: the entries of
+// rope_parameters, or else these, with `part` for the share that is not said.
+struct RopesByKind {
+  float full_theta = 10000.0f;
+  float window_theta = 10000.0f;
+  float part = 1.0f;
+};
+void use_ropes_by_kind(Config& config, ModelSpec& spec, const RopesByKind& otherwise);
+
 void use_wiring(ModelSpec& spec, Wiring wiring);
 
 // Norms before and after mixer and feed-forward, under Gemma's names.
@@ -120,8 +136,9 @@ void share_last_kv(Config& config, ModelSpec& spec);
 
 // -- layers that keep a state
 
-// What each layer is: layer_types, or another name of it. In GGUF files a layer without key-value heads is `recurrent`, the
-// others are "full_attention"; the count of the others becomes the config's.
+// What each layer is: layer_types, or another name of it. In GGUF files the tensors tell: a layer is "full_attention",
+// `recurrent`, "moe" or "mlp"; without them one without key-value heads is `recurrent`. The count of those heads becomes the
+// config's.
 std::vector<std::string> layer_kinds(Config& config, std::string_view recurrent);
 
 // Linear attention as Qwen's configs (linear_num_key_heads, ...) or GGUF's ssm keys have it.

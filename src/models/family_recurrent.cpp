@@ -42,12 +42,30 @@ void check_taps(Config& c, int taps) {
     c.fail(fmt::format("a convolution has {} taps, must be 2 to {}", taps, kMaxTaps));
 }
 
+namespace {
+
+std::string kind_of_tensors(const Config& c, int layer, std::string_view recurrent) {
+  const auto has = [&](std::string_view name) {
+    return c.stores(fmt::format("blk.{}.{}.weight", layer, name));
+  };
+  if (has("attn_k") || has("attn_kv_a_mqa"))
+    return has("ssm_conv1d_k") ? std::string(recurrent) : "full_attention";
+  if (has("ssm_conv1d") || has("shortconv.conv")) return std::string(recurrent);
+  return has("ffn_gate_inp") ? "moe" : "mlp";
+}
+
+}  // namespace
+
 std::vector<std::string> layer_kinds(Config& c, std::string_view recurrent) {
   if (!c.is_gguf()) return c.texts(c.has("layer_types") ? "layer_types" : "layers_block_type");
   std::vector<std::string> kinds;
   const std::vector<double> heads = c.numbers("num_key_value_heads");
+  if (c.stores("blk.0.attn_norm.weight"))
+    for (int layer = 0; layer < c.size("num_hidden_layers"); ++layer)
+      kinds.push_back(kind_of_tensors(c, layer, recurrent));
   if (heads.size() < 2) return kinds;
-  for (const double count : heads) kinds.emplace_back(count > 0 ? "full_attention" : recurrent);
+  if (kinds.empty())
+    for (const double count : heads) kinds.emplace_back(count > 0 ? "full_attention" : recurrent);
   c.drop("num_key_value_heads");
   c.assume("num_key_value_heads", static_cast<int64_t>(*std::max_element(heads.begin(), heads.end())));
   return kinds;

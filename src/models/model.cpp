@@ -9,6 +9,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/log.h"
 #include "formats/quote.h"
 #include "formats/safetensors/safetensors.h"
 #include "models/family.h"
@@ -91,6 +92,31 @@ Result<Config> read_config(const std::string& config_path, const OpenOptions& op
   return Config::from_json(std::move(*object), config_path);
 }
 
+// The tower of a folder, with what its processor's file says of pictures. A tower that cannot be read is no reason to refuse
+// the decoder.
+std::optional<VisionSpec> find_vision(const std::string& folder) {
+  Result<Config> config = read_config(folder + "/config.json", {});
+  if (!config || !config->has("vision_config")) return std::nullopt;
+  json::object processor;
+  for (const char* name : {"/preprocessor_config.json", "/processor_config.json"}) {
+    const Result<std::string> text = read_small_file(folder + name);
+    if (!text) continue;
+    Result<json::value> value = parse_json(*text, folder + name);
+    json::object* object = value && value->is_object() ? &value->get_object() : nullptr;
+    if (object == nullptr) continue;
+    const json::value* inner = object->if_contains("image_processor");
+    processor = inner != nullptr && inner->is_object() ? inner->get_object() : *object;
+    break;
+  }
+  processor["architectures"] = json::array{"ImageProcessor"};
+  Result<Config> pictures = Config::from_json(std::move(processor), folder + "/preprocessor_config.json");
+  if (!pictures) return std::nullopt;
+  Result<std::optional<VisionSpec>> spec = build_vision(*config, *pictures);
+  if (spec) return std::move(*spec);
+  log_warning("pictures cannot be read: {}", spec.error().message);
+  return std::nullopt;
+}
+
 Result<ModelFiles> open_folder(const std::string& path, const OpenOptions& options) {
   const std::string config_path = path + "/config.json";
   Result<json::object> object = read_config_object(config_path, options);
@@ -106,7 +132,8 @@ Result<ModelFiles> open_folder(const std::string& path, const OpenOptions& optio
   if (!spec) return spec.error();
   spec->quantization = std::move(*quantization);
   settle_output(*spec, tensors->tensors);
-  return ModelFiles{path, std::move(*spec), std::move(tensors->tensors), {}, false};
+  std::optional<VisionSpec> vision = find_vision(path);
+  return ModelFiles{path, std::move(*spec), std::move(tensors->tensors), {}, false, std::move(vision)};
 }
 
 }  // namespace
@@ -137,6 +164,22 @@ Result<ModelFiles> open_outline(const std::string& path) {
   return ModelFiles{path, std::move(*spec), {}, {}, false};
 }
 
+namespace {
+
+void bind_tower(Model& model) {
+  if (!model.files.vision) return;
+  Result<VisionWeights> tower = Error{ErrorCode::Unsupported, "several ranks compute the model"};
+  if (!model.group) tower = bind_vision(*model.files.vision, model.files.tensors, *model.backend);
+  if (tower) {
+    model.vision = std::move(*tower);
+  } else {
+    model.no_vision = tower.error().message;
+    log_warning("pictures cannot be read: {}", model.no_vision);
+  }
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Model>> load_model(ModelFiles files, std::shared_ptr<kernels::Backend> backend,
                                           Progress progress, std::shared_ptr<ModelGroup> group) {
   auto model = std::make_unique<Model>();
@@ -162,6 +205,7 @@ Result<std::unique_ptr<Model>> load_model(ModelFiles files, std::shared_ptr<kern
   model->weights = std::move(*weights);
   // Only now are the frequencies those of the file.
   if (model->group) model->part = cut(model->files.spec, placement).value();
+  bind_tower(*model);
   return model;
 }
 

@@ -12,6 +12,7 @@
 #include "models/loading/weights.h"
 #include "models/model_group.h"
 #include "models/spec.h"
+#include "models/vision/vision.h"
 
 namespace sluice::models {
 
@@ -22,11 +23,15 @@ struct ModelFiles {
   formats::TensorStore tensors;
   formats::GgufMetadata metadata;  // empty for Hugging Face folders
   bool is_gguf = false;
+  std::optional<VisionSpec> vision =
+      std::nullopt;  // absent: the model reads text alone, or its tower is not known
 };
 
 struct Model {
   ModelFiles files;
   ModelWeights weights;
+  std::optional<VisionWeights> vision;
+  std::string no_vision;  // why there is no tower though the files have one
   std::shared_ptr<kernels::Backend> backend;
   std::shared_ptr<ModelGroup> group;  // null: one rank computes all of it
   std::optional<ModelSpec> part;      // of files.spec, that this rank of the group computes

@@ -50,12 +50,15 @@ struct CutLayer {
   Status operator()(AttentionBesideStateSpace&) const { return uncut("has a state space"); }
 
   Status operator()(DenseFfn& f) const {
-    if (f.norm_inner) return uncut("norms the feed-forward's inner width at once");
+    if (f.norm_inner || f.cuts_off()) return uncut("norms the feed-forward's inner width at once");
     return divide(f.inner, "inner numbers of the feed-forward");
   }
   Status operator()(MoeFfn& f) const {
     if (Status status = divide(f.inner, "inner numbers of an expert"); !status) return status;
     return divide(f.shared_inner, "inner numbers of the shared expert");
+  }
+  Status operator()(DenseBesideExperts&) const {
+    return uncut("norms what its dense feed-forward gives at once");
   }
   Status operator()(XieluFfn& f) const { return divide(f.inner, "inner numbers of the feed-forward"); }
   Status operator()(NoFfn&) const { return {}; }
@@ -120,6 +123,10 @@ Result<ModelSpec> cut(const ModelSpec& spec, const Placement& placement) {
             "stages (--pp) must",
             layers.begin, layers.end - 1, placement.stage.size)};
   if (placement.tensor.whole()) return part;
+  if (spec.streams.count > 0)
+    return Error{
+        ErrorCode::Unsupported,
+        "several streams of residuals are normed at once: the model cannot be cut over ranks (--tp)"};
   for (size_t i = 0; i < part.layers.size(); ++i) {
     const CutLayer cutter{placement.tensor, static_cast<int>(layers.begin) + static_cast<int>(i)};
     if (Status status = std::visit(cutter, part.layers[i].mixer); !status) return status.error();

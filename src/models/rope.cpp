@@ -32,11 +32,24 @@ struct RopeScaling {
   float magnitude = 1.0f;                               // factor on top of all that
   bool truncate = true;
   std::vector<double> long_factor, short_factor;
+  kernels::RopeSections sections{};
 };
+
+kernels::RopeSections read_sections(Config& c) {
+  kernels::RopeSections out;
+  const std::vector<double> counts = c.numbers("mrope_section");
+  for (size_t i = 0; i < out.counts.size() && i < counts.size(); ++i) {
+    if (!(counts[i] >= 0 && counts[i] <= 4096)) c.fail("'mrope_section' must be 0 to 4096");
+    out.counts[i] = counts[i] >= 0 && counts[i] <= 4096 ? static_cast<int32_t>(counts[i]) : 0;
+  }
+  out.interleaved = c.flag_or("mrope_interleaved", false);
+  return out;
+}
 
 RopeScaling read_keys(Config& c, Config& outer, float default_theta) {
   RopeScaling s;
   s.type = c.text_or("rope_type", c.text_or("type", "default"));
+  s.sections = read_sections(c);
   s.theta = c.number_or("rope_theta", outer.number_or("rope_theta", default_theta));
   const float context = outer.number_or("max_position_embeddings", 2048.0f);
   // The model's own value stands over that of its rope.
@@ -194,7 +207,7 @@ Rope scaled_rope(Config& c, const RopeScaling& s, const RopeOptions& options) {
   double theta = s.theta;
   if (s.type == "dynamic" && s.alpha > 0.0f && options.dims > 2)
     theta *= std::pow(static_cast<double>(s.alpha), options.dims / (options.dims - 2.0));
-  for (int i = 0; i < options.dims / 2; ++i)
+  for (int i = 0; i < (options.dims + 1) / 2; ++i)
     rope.inverse_frequency.push_back(static_cast<float>(std::pow(theta, -2.0 * i / options.dims)));
   if (s.type != "default") rope.note += fmt::format(", {} x{:g}", s.type, s.factor);
   if (s.type == "linear") {
@@ -217,6 +230,7 @@ Rope scaled_rope(Config& c, const RopeScaling& s, const RopeOptions& options) {
     // "mrope" equals the plain row for text, whose positions are the same in each section.
     c.fail(fmt::format("rope scaling '{}' is not known", s.type));
   }
+  rope.sections = s.sections;
   rope.magnitude *= s.magnitude;
   rope.magnitude_beyond *= s.magnitude;
   return rope;

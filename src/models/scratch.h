@@ -18,6 +18,13 @@ enum class Buffer : uint8_t {
   LayerInputs,
   LayerInputPart,
   LayerInputGate,  // beside x
+  Streams,
+  Predicted,
+  StreamPart,
+  StreamRoute,
+  StreamFactors,
+  Laurel,
+  LaurelLatent,  // several streams
   Qkv,
   Attended,
   Gated,  // attention

@@ -11,9 +11,10 @@ namespace {
 struct MixerSize {
   int64_t dim;
   int64_t operator()(const Attention& m) const {
-    const int64_t q = int64_t{m.heads} * m.head_dim;
-    const int64_t kv = m.kv_from >= 0 ? 0 : 2 * int64_t{m.kv_heads} * m.head_dim;
-    return dim * (q + kv) + q * dim * (m.gated ? 2 : 1);
+    const int64_t q = int64_t{m.heads} * m.head_dim, out = int64_t{m.heads} * m.values();
+    const int64_t kv = m.kv_from >= 0 ? 0 : int64_t{m.kv_heads} * (m.head_dim + m.values());
+    const int64_t gate = !m.gated ? 0 : m.gate_per_head ? m.heads : out;
+    return dim * (q + kv + out + gate);
   }
   int64_t operator()(const LatentAttention& m) const {
     const int64_t q = int64_t{m.heads} * (m.nope_dim + m.rope_dim);
@@ -50,6 +51,7 @@ struct FfnSize {
     const int64_t shared = dim * f.shared_inner * (f.gated ? 3 : 2);
     return expert * (active ? f.routing.used : f.routing.experts) + shared + dim * f.routing.experts;
   }
+  int64_t operator()(const DenseBesideExperts& f) const { return (*this)(f.dense) + (*this)(f.experts); }
   int64_t operator()(const XieluFfn& f) const { return dim * f.inner * 2; }
   int64_t operator()(const NoFfn&) const { return 0; }
 };
@@ -77,7 +79,7 @@ struct StateOf {
     if (mixer.kv_from >= 0) return KvOf{mixer.kv_from};
     return PagedKv{.kv_heads = mixer.kv_heads,
                    .key_dim = mixer.head_dim,
-                   .value_dim = mixer.head_dim,
+                   .value_dim = mixer.values(),
                    .window = mixer.window};
   }
   LayerState operator()(const LatentAttention& latent) const {

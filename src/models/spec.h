@@ -29,7 +29,8 @@ struct Rope {
   std::vector<float> beyond;  // [rows, pairs]
   int limit = 0;
   float magnitude_beyond = 1.0f;
-  std::string note;  // for describe: "theta 10000, yarn x4"
+  kernels::RopeSections sections{};  // of the pairs, where pictures have positions in several
+  std::string note;                  // for describe: "theta 10000, yarn x4"
 };
 
 // What becomes of the keys of a sequence that generates beyond Rope::limit.
@@ -60,6 +61,7 @@ struct Attention {
   int heads = 0;
   int kv_heads = 0;
   int head_dim = 0;
+  int value_dim = 0;  // of the values' heads; 0: head_dim
   float scale = 1.0f;
   int window = 0;        // 0: sees everything before it
   bool chunked = false;  // sees, instead of the window, what comes before it in its chunk of that length
@@ -70,7 +72,9 @@ struct Attention {
   bool norm_values = false;      // per head, without a gain
   bool values_are_keys = false;  // made by the keys' matrix
   bool sinks = false;
-  bool gated = false;        // what was attended to is multiplied by sigmoid(gate x)
+  bool gated = false;          // what was attended to is multiplied by gate(W x)
+  bool gate_per_head = false;  // one gate for all of a head
+  Activation gate = Activation::Sigmoid;
   bool norm_output = false;  // a norm over all heads before the output matrix
   float clip = 0.0f;         // q, k and v clamped to [-clip, clip]; 0: not
   bool clip_after_norm = false;
@@ -79,7 +83,10 @@ struct Attention {
   AttentionTemperature temperature;
   int kv_from = -1;          // another layer whose keys and values this one reads; -1: its own
   float input_scale = 1.0f;  // factor on q, k and v ...
-  float key_scale = 1.0f;    // ... and on k once more
+  float key_scale = 1.0f;    // ... and on k once more ...
+  float value_scale = 1.0f;  // ... and on v
+
+  int values() const { return value_dim > 0 ? value_dim : head_dim; }
 };
 
 // Attention over a compressed latent: per token one vector [latent + rope_dim] shared by all heads is cached.
@@ -172,18 +179,34 @@ struct DenseFfn {
   bool norm_inner = false;  // a norm before the down matrix
   float gate_scale = 1.0f;  // factor on the gate before its activation
   float scale = 1.0f;       // factor on what it gives
+  float limit = 0.0f;       // activation(gate) and up are clamped to [-limit, limit]; 0: not
+  // Gates become relu(gate - mean - cutoff * deviation), of their row; -infinity: they stay.
+  float cutoff = -std::numeric_limits<float>::infinity();
+
+  bool cuts_off() const { return cutoff > -std::numeric_limits<float>::infinity(); }
 };
 
 struct MoeFfn {
   kernels::Routing routing;  // choice_bias is bound at load where router_choice_bias is set
   bool router_choice_bias = false;
+  bool router_weight_scale = false;  // likewise routing.weight_scale
+  float router_softcap = 0.0f;       // of the logits; 0: none
   int inner = 0;
   Activation activation = Activation::Silu;
   bool gated = true;
   int shared_inner = 0;       // an expert that every token uses; 0: none
   bool shared_gate = false;   // its output is multiplied by sigmoid(x · gate)
   float shared_scale = 1.0f;  // factor on its output
+  float limit = 0.0f;         // as of DenseFfn, of the routed experts ...
+  float shared_limit = 0.0f;  // ... and of the shared one
   bool weigh_inputs = false;  // routing weights multiply what the experts read instead of what they give
+};
+
+// A dense feed-forward and experts side by side, each with norms of its own around it, that read the stream itself:
+// norm(dense(norm x)) + norm(experts(norm x)). The router reads the stream normed, too.
+struct DenseBesideExperts {
+  DenseFfn dense;
+  MoeFfn experts;
 };
 
 // down(xielu(up x)), where xielu(x) is, with p = softplus(alpha_p) and n = beta + softplus(alpha_n),
@@ -207,13 +230,14 @@ enum class Wiring : uint8_t {
   Sandwich,          // x += norm(mixer(norm x));      x += norm(ffn(norm x))
   Parallel,          // x += mixer(norm x) + ffn(norm x), one norm
   ParallelTwoNorms,  // x += mixer(norm1 x) + ffn(norm2 x)
+  Laurel,  // n = norm x; x = (x + norm(mixer n) + n + norm(low_rank n)) / sqrt 2;  x += norm(ffn(norm x))
 };
 
 struct LayerSpec {
   std::variant<Attention, LatentAttention, ShortConv, GatedDelta, StateSpace, ChannelScan,
                AttentionBesideStateSpace, NoMixer>
       mixer;
-  std::variant<DenseFfn, MoeFfn, XieluFfn, NoFfn> ffn;
+  std::variant<DenseFfn, MoeFfn, DenseBesideExperts, XieluFfn, NoFfn> ffn;
   Wiring wiring = Wiring::PreNorm;
   bool scaled = false;  // x leaves the layer multiplied by a factor that the file holds
 };
@@ -225,6 +249,15 @@ enum class Positions : uint8_t {
   None,
   Learned,
   Sinusoidal  // sines of all frequencies, then cosines
+};
+
+// Several streams of residuals (AltUp). Before a layer each is predicted from all of them; the layer runs on one, and what it
+// has changed there corrects the others.
+struct Streams {
+  int count = 0;  // 0: one, plainly
+  int active = 0;
+  bool scaled = true;   // the layer's input reads the corrected stream times a gain
+  int laurel_rank = 0;  // of Wiring::Laurel
 };
 
 struct ModelSpec {
@@ -248,7 +281,9 @@ struct ModelSpec {
   int embedding_dim = 0;
   bool tied_output = false;     // logits from the token embedding
   int per_layer_embedding = 0;  // numbers that each layer gets of each token, beside x; 0: none
-  std::vector<Rope> ropes;      // at most kMaxRopes; those with rows for longer sequences have the same limit
+  int per_layer_vocab = 0;      // tokens that have any of their own, the others have those of token 0; 0: all
+  Streams streams;
+  std::vector<Rope> ropes;  // at most kMaxRopes; those with rows for longer sequences have the same limit
   Outgrown outgrown = Outgrown::Kept;
   std::vector<LayerSpec> layers;
   WeightNames names;

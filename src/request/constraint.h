@@ -19,12 +19,17 @@ struct JsonSchema {
   bool strict = false;
   // Objects hold only the properties that are named, where the schema says nothing of others.
   bool closed_objects = true;
+  // Members of objects come in any order, each once; else in that of the schema.
+  bool any_order = false;
+  bool compact = false;  // no blanks between the parts
 
   bool operator==(const JsonSchema&) const = default;
 };
 
 // Any JSON object.
 struct JsonObject {
+  bool compact = false;  // no blanks between the parts
+
   bool operator==(const JsonObject&) const = default;
 };
 

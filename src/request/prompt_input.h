@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "base/sha256.h"
@@ -22,6 +23,19 @@ struct EmbeddingSpan {
   bool bidirectional = false;
 
   friend bool operator==(const EmbeddingSpan&, const EmbeddingSpan&) = default;
+};
+
+// A picture as a vision tower reads it, already of the size that its family wants.
+struct PromptImage {
+  Sha256Digest content{};  // of its size and its pixels
+  int width = 0, height = 0;
+  std::vector<uint8_t> rgb;  // [height, width, 3]
+};
+
+// What the embeddings of a span are made from: rows [first, first + length of the span) of what the tower makes of a picture.
+struct EmbeddingSource {
+  std::shared_ptr<const PromptImage> image;
+  int first = 0;
 };
 
 // Rotary positions of the tokens, [sections, tokens]: where a model turns sections of a head by different positions (time,

@@ -23,6 +23,16 @@ Status validate_input(const Request& request) {
           span.begin, span.end, behind, prompt));
     behind = span.end;
   }
+  if (!request.sources.empty() && request.sources.size() != request.spans.size())
+    return refuse(
+        fmt::format("{} pictures for {} spans of embeddings", request.sources.size(), request.spans.size()));
+  for (const EmbeddingSource& source : request.sources) {
+    const PromptImage* image = source.image.get();
+    if (image == nullptr || image->width < 1 || image->height < 1 || source.first < 0 ||
+        image->rgb.size() !=
+            size_t{3} * static_cast<size_t>(image->width) * static_cast<size_t>(image->height))
+      return refuse("a span of embeddings has no picture, or one without all of its pixels");
+  }
   const Positions& positions = request.positions;
   if (positions.sections < 1 || positions.sections > kMaxSections)
     return refuse(

@@ -1,6 +1,7 @@
 // What somebody wants of the model, as the scheduler sees it: tokens in, tokens or a vector out.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/ids.h"
+#include "request/gate.h"
 #include "request/prompt_input.h"
 #include "request/sampling_params.h"
 
@@ -34,12 +36,15 @@ struct Request {
   double weight = 1;   // of the client, above 0: its share is in proportion
   int priority = 0;    // higher goes first among the client's own
   std::vector<Token> prompt;
-  std::vector<EmbeddingSpan> spans;  // of the prompt, in order, apart from each other
+  std::vector<EmbeddingSpan> spans;      // of the prompt, in order, apart from each other
+  std::vector<EmbeddingSource> sources;  // one for each span; none where the executor makes embeddings up
   Positions positions;
   Task task;
   std::string cache_salt;  // only requests with the same salt share cached prefixes
   TimePoint arrival{};
   std::optional<TimePoint> first_token_by;  // a deadline: requests of a client go by slack
+  // What its first token waits for; null: nothing. Stays in this process: who gets the request elsewhere sees it open.
+  std::shared_ptr<const Gate> gate;
 
   const Pooling* pooling() const { return std::get_if<Pooling>(&task); }
   // REQUIRES: it asks for tokens.

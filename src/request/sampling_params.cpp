@@ -194,7 +194,7 @@ int sequence_count(const SamplingParams& params) {
 
 bool needs_host_sampling(const SamplingParams& params) {
   const auto* sampling = std::get_if<Sampling>(&params.method);
-  return sampling == nullptr || sampling->typical_p < 1 || params.allowed_tokens || params.constraint ||
+  return sampling == nullptr || sampling->typical_p < 1 ||
          std::any_of(params.bad_words.begin(), params.bad_words.end(),
                      [](const std::vector<Token>& word) { return word.size() != 1; });
 }

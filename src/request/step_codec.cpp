@@ -92,7 +92,10 @@ class Writer {
     put(static_cast<uint8_t>(value.index()));
     std::visit([this](const auto& alternative) { this->put(alternative); }, value);
   }
-  void put(const std::shared_ptr<const Request>& request) { put(*request); }
+  template <class T>
+  void put(const std::shared_ptr<const T>& value) {
+    put(*value);
+  }
   template <class T>
   requires(std::is_class_v<T>) void put(const T& value) {
     fields(*this, const_cast<T&>(value));
@@ -190,10 +193,11 @@ class Reader {
   void get_alternative(Variant& value, uint8_t index, std::index_sequence<I...>) {
     ((index == I ? get(value.template emplace<I>()) : void()), ...);
   }
-  void get(std::shared_ptr<const Request>& request) {
-    auto read = std::make_shared<Request>();
+  template <class T>
+  void get(std::shared_ptr<const T>& value) {
+    auto read = std::make_shared<T>();
     get(*read);
-    request = std::move(read);
+    value = std::move(read);
   }
   template <class T>
   requires(std::is_class_v<T>) void get(T& value) { fields(*this, value); }
@@ -207,6 +211,14 @@ class Reader {
 template <class Io>
 void fields(Io& io, EmbeddingSpan& v) {
   io(v.begin, v.end, v.content, v.bidirectional);
+}
+template <class Io>
+void fields(Io& io, PromptImage& v) {
+  io(v.content, v.width, v.height, v.rgb);
+}
+template <class Io>
+void fields(Io& io, EmbeddingSource& v) {
+  io(v.image, v.first);
 }
 template <class Io>
 void fields(Io& io, Positions& v) {
@@ -246,10 +258,12 @@ void fields(Io& io, ContrastiveDecoding& v) {
 }
 template <class Io>
 void fields(Io& io, JsonSchema& v) {
-  io(v.schema, v.strict, v.closed_objects);
+  io(v.schema, v.strict, v.closed_objects, v.any_order, v.compact);
 }
 template <class Io>
-void fields(Io&, JsonObject&) {}
+void fields(Io& io, JsonObject& v) {
+  io(v.compact);
+}
 template <class Io>
 void fields(Io& io, Pattern& v) {
   io(v.regex);
@@ -288,8 +302,8 @@ void fields(Io& io, Pooling& v) {
 }
 template <class Io>
 void fields(Io& io, Request& v) {
-  io(v.id, v.client, v.weight, v.priority, v.prompt, v.spans, v.positions, v.task, v.cache_salt, v.arrival,
-     v.first_token_by);
+  io(v.id, v.client, v.weight, v.priority, v.prompt, v.spans, v.sources, v.positions, v.task, v.cache_salt,
+     v.arrival, v.first_token_by);
 }
 template <class Io>
 void fields(Io& io, Admission& v) {

@@ -14,6 +14,10 @@ void Batch::clear() {
   states_from_.clear();
   save_begin_.assign(1, 0);
   saves_.clear();
+  seen_by_.clear();
+  turned_.clear();
+  embedded_.clear();
+  owners_.clear();
   for (Table& table : tables_) {
     table.blocks.clear();
     table.ends.clear();
@@ -47,6 +51,11 @@ void Batch::add(std::span<const Token> tokens, int begin, std::span<const std::s
     add_states(tables[static_cast<size_t>(states_->group)], begin, begin + static_cast<int>(tokens.size()));
 }
 
+void Batch::embed(int row, TensorView values, std::shared_ptr<void> owner) {
+  embedded_.push_back({row, values});
+  owners_.push_back(std::move(owner));
+}
+
 kernels::RaggedBatch Batch::view() {
   views_.clear();
   for (Table& table : tables_) {
@@ -60,7 +69,17 @@ kernels::RaggedBatch Batch::view() {
     }
     views_.push_back({table.padded, static_cast<int>(table.width)});
   }
-  return {query_begin_, positions_, views_, rope_lengths_};
+  seen_.clear();
+  if (!seen_by_.empty()) seen_ = positions_;
+  for (const Seeing& span : seen_by_) std::fill_n(seen_.begin() + span.row, span.rows, span.last);
+  rope_positions_.clear();
+  for (int section = 0; section < kernels::kRopeSections && !turned_.empty(); ++section)
+    rope_positions_.insert(rope_positions_.end(), positions_.begin(), positions_.end());
+  for (const Turned& turned : turned_)
+    for (size_t section = 0; section < turned.positions.size(); ++section)
+      rope_positions_[section * positions_.size() + static_cast<size_t>(turned.row)] =
+          turned.positions[section];
+  return {query_begin_, positions_, views_, rope_lengths_, seen_, rope_positions_};
 }
 
 }  // namespace sluice::runtime

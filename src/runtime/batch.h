@@ -1,6 +1,9 @@
 // The arrays of one forward pass, made from the work of a step.
 #pragma once
 
+#include <array>
+#include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -8,6 +11,7 @@
 #include "base/ids.h"
 #include "kernels/backend.h"
 #include "kernels/recurrent.h"
+#include "models/decoder.h"
 
 namespace sluice::runtime {
 
@@ -29,9 +33,19 @@ class Batch {
   void add(std::span<const Token> tokens, int begin, std::span<const std::span<const BlockId>> tables,
            int rope_length = 0);
 
+  // Rows from `row` on have these embeddings (models::EmbeddedRows), which are kept until clear().
+  void embed(int row, TensorView values, std::shared_ptr<void> owner);
+  // Rows from `row` on see positions up to `last`, at least their own.
+  void see(int row, int rows, int last) { seen_by_.push_back({row, rows, last}); }
+  // The row is turned by these positions instead of its own.
+  void turn(int row, std::array<int32_t, kernels::kRopeSections> positions) {
+    turned_.push_back({row, positions});
+  }
+
   // Tokens added so far: the row of the next one.
   int rows() const { return static_cast<int>(tokens_.size()); }
   std::span<const Token> tokens() const { return tokens_; }
+  std::span<const models::EmbeddedRows> embedded() const { return embedded_; }
   // Valid until the next add() or clear().
   kernels::RaggedBatch view();
   // The same sequences, where one of the groups holds states.
@@ -53,6 +67,18 @@ class Batch {
   std::vector<kernels::RaggedBatch::BlockTable> views_;
   void add_states(std::span<const BlockId> table, int begin, int end);
 
+  struct Seeing {
+    int row, rows, last;
+  };
+  struct Turned {
+    int row;
+    std::array<int32_t, kernels::kRopeSections> positions;
+  };
+  std::vector<Seeing> seen_by_;
+  std::vector<Turned> turned_;
+  std::vector<int32_t> seen_, rope_positions_;  // made of them by view()
+  std::vector<models::EmbeddedRows> embedded_;
+  std::vector<std::shared_ptr<void>> owners_;  // of the embeddings
   std::optional<StateGroup> states_;
   std::vector<int32_t> states_from_, save_begin_{0};
   std::vector<kernels::StateBatch::Save> saves_;

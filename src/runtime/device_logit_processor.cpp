@@ -10,7 +10,6 @@ namespace sluice::runtime {
 std::optional<DeviceLogitProcessor> DeviceLogitProcessor::of(const request::SamplingParams& params,
                                                              const sampling::SequenceStart& start,
                                                              std::span<const Token> end_tokens) {
-  if (params.allowed_tokens) return std::nullopt;
   DeviceLogitProcessor edits;
   edits.repetition_ = static_cast<float>(params.repetition_penalty);
   edits.frequency_ = static_cast<float>(params.frequency_penalty);

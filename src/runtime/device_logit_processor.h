@@ -15,7 +15,8 @@ namespace sluice::runtime {
 // One sequence's edits, kept up to date token by token: a step copies the list, however long the sequence is.
 class DeviceLogitProcessor {
  public:
-  // Nothing where edits cannot say what the request asks for: allowed tokens, and bad words of several tokens.
+  // Nothing where edits cannot say what the request asks for: bad words of several tokens. Grammars and lists of allowed
+  // tokens are masks beside the edits.
   static std::optional<DeviceLogitProcessor> of(const request::SamplingParams& params,
                                                 const sampling::SequenceStart& start,
                                                 std::span<const Token> end_tokens);

@@ -85,9 +85,9 @@ Status ModelExecutor::set_up(const models::Model* amateur, const ExecutorOptions
     if (Status status = DraftModel::check(options.draft->spec(), model_.spec()); !status) return status;
     if (Status made = make(*options.draft, draft); !made) return made;
   }
-  pipeline_.emplace(
-      std::move(target), std::move(contrast),
-      StepPipeline::Options{options.eos_tokens, options.grammars, options.speculation, std::move(draft)});
+  pipeline_.emplace(std::move(target), std::move(contrast),
+                    StepPipeline::Options{options.eos_tokens, options.grammars, options.speculation,
+                                          std::move(draft), options.picture_bytes});
   if (pipeline_->ahead() == nullptr || options.warm_up.tokens <= 0) return {};
   const std::span<const BlockId> blocks = pipeline_->target().spare_blocks();
   const WarmUp warm{*pipeline_->ahead(), pipeline_->target().runner(), {blocks.begin(), blocks.end()}};

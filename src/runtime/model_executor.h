@@ -22,6 +22,7 @@ struct ExecutorOptions {
   std::shared_ptr<grammar::GrammarStore> grammars = nullptr;
   SpeculationOptions speculation;
   const models::Model* draft = nullptr;  // guesses for the model, has the same tokens, outlives the executor
+  size_t picture_bytes = size_t{256} << 20;  // most bytes of kept embeddings of pictures
   // Steps of up to this size are run before the first request comes, where the device works beside the host; 0: none.
   StepSize warm_up;
 };
@@ -36,6 +37,7 @@ class ModelExecutor : public sched::Executor {
   void submit(const request::Step& step) override;
   Result<std::vector<request::Outcome>> collect() override;
   Status reset() override;
+  sched::PictureCounts picture_counts() const override { return pipeline_->picture_counts(); }
 
  private:
   struct Submitted : SubmittedStep {

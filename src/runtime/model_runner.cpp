@@ -37,7 +37,11 @@ void ModelRunner::move(std::span<const request::BlockMove> moves) {
 }
 
 void ModelRunner::forward(Batch& batch, std::optional<std::span<const int32_t>> rows) {
-  forward({.tokens = batch.tokens(), .batch = batch.view(), .states = batch.state_view(), .rows = rows});
+  forward({.tokens = batch.tokens(),
+           .batch = batch.view(),
+           .states = batch.state_view(),
+           .rows = rows,
+           .embedded = batch.embedded()});
 }
 
 void ModelRunner::forward(const Pass& pass) {
@@ -51,7 +55,8 @@ void ModelRunner::forward(const Pass& pass) {
                     .kv = memory_.layers(),
                     .states = memory_.states(),
                     .state_batch = pass.states,
-                    .rows = pass.rows});
+                    .rows = pass.rows,
+                    .embedded = pass.embedded});
 }
 
 void ModelRunner::read(std::span<const int32_t> rows, Wanted wanted, Rows& out) {

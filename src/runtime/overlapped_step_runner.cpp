@@ -16,12 +16,31 @@ int padded_rows(int rows) {
   return rows <= 512 ? up(32) : up(128);
 }
 
+ModelRunner::Outputs OverlappedStepRunner::forward(ModelRunner& runner, Batch& batch,
+                                                   const SampleBatch& to_sample,
+                                                   std::span<const int32_t> kept, bool replays) {
+  ModelRunner::Outputs outputs;
+  const auto body = [&] {
+    runner.forward(batch, kept);
+    if (!to_sample.rows.empty()) outputs = runner.outputs(to_sample.rows);
+  };
+  if (replays) {
+    device_.run_step(body);
+  } else {
+    body();
+  }
+  return outputs;
+}
+
+void OverlappedStepRunner::sample(const ModelRunner::Outputs& outputs, const SampleBatch& to_sample) {
+  if (to_sample.rows.empty()) return;
+  device_.sample(outputs.logits, to_sample.how, to_sample.edits, to_sample.masks);
+}
+
 ModelRunner::Outputs OverlappedStepRunner::run(ModelRunner& runner, Batch& batch,
                                                const SampleBatch& to_sample, std::span<const int32_t> kept) {
-  runner.forward(batch, kept);
-  if (to_sample.rows.empty()) return {};
-  const ModelRunner::Outputs outputs = runner.outputs(to_sample.rows);
-  device_.sample(outputs.logits, to_sample.how, to_sample.edits);
+  const ModelRunner::Outputs outputs = forward(runner, batch, to_sample, kept, false);
+  sample(outputs, to_sample);
   return outputs;
 }
 

@@ -28,6 +28,7 @@ class OverlappedStepRunner {
     std::vector<int32_t> rows;
     std::vector<kernels::SampleArgs> how;
     std::vector<kernels::LogitAdjustment> edits;
+    std::vector<uint32_t> masks;  // [.., kernels::mask_words(vocab)]
     void add(int row, kernels::SampleArgs sample, std::span<const kernels::LogitAdjustment> changes = {}) {
       sample.first_edit = static_cast<int32_t>(edits.size());
       sample.edits = static_cast<int32_t>(changes.size());
@@ -35,10 +36,17 @@ class OverlappedStepRunner {
       how.push_back(sample);
       edits.insert(edits.end(), changes.begin(), changes.end());
     }
+    // Room for the mask of a row that was added.
+    std::span<uint32_t> add_mask(size_t row, size_t words) {
+      how[row].mask = static_cast<int32_t>(masks.size() / words);
+      masks.resize(masks.size() + words);
+      return std::span(masks).last(words);
+    }
     void clear() {
       rows.clear();
       how.clear();
       edits.clear();
+      masks.clear();
     }
   };
   // Runs the batch and samples; `kept` are the rows that may be asked for later, those to sample among them. Returns the
@@ -47,6 +55,11 @@ class OverlappedStepRunner {
                            std::span<const int32_t> kept);
   // The same for a step whose shape comes again.
   ModelRunner::Outputs replay(ModelRunner& runner, Batch& batch, const SampleBatch& to_sample);
+  // The same without the sampling, which follows while the device runs the rest: its masks need not be there yet.
+  // `replays`: the shape comes again.
+  ModelRunner::Outputs forward(ModelRunner& runner, Batch& batch, const SampleBatch& to_sample,
+                               std::span<const int32_t> kept, bool replays);
+  void sample(const ModelRunner::Outputs& outputs, const SampleBatch& to_sample);
   // Sends what was sampled, after everything that was sent before. The ticket is for wait().
   int64_t send(const SampleBatch& to_sample) { return device_.send_sampled(to_sample.rows.size()); }
   std::span<const kernels::SampledToken> wait(int64_t ticket) { return device_.wait_sampled(ticket); }

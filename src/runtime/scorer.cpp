@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace sluice::runtime {
 
@@ -69,13 +70,16 @@ Result<std::vector<float>> Scorer::run(std::span<const Token> added, bool all) {
   for (const std::vector<int32_t>& table : tables_) tables.push_back({table, static_cast<int>(table.size())});
   const std::vector<int32_t> state_from{length_ > 0 ? 0 : -1}, save_begin{0, 1};
   const kernels::StateBatch::Save save{run, 0};
-  const kernels::RaggedBatch batch{query_begin, positions, tables, rope_lengths};
+  const Input input = std::exchange(input_, {});
+  const kernels::RaggedBatch batch{query_begin,  positions,  tables,
+                                   rope_lengths, input.seen, input.rope_positions};
   std::vector<int32_t> rows(static_cast<size_t>(all ? count : 1));
   std::iota(rows.begin(), rows.end(), all ? run - count : run - 1);
   runner_->forward({.tokens = tokens,
                     .batch = batch,
                     .states = {query_begin, state_from, save_begin, {&save, 1}},
-                    .rows = rows});
+                    .rows = rows,
+                    .embedded = input.embedded});
   const auto vocab = static_cast<size_t>(model_.spec().vocab);
   std::vector<float> logits(rows.size() * vocab);
   ModelRunner::Rows read;

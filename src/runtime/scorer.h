@@ -21,6 +21,12 @@ class Scorer {
   // Appends tokens to the sequence; logits of the new positions, row-major [tokens, vocab]. LimitExceeded
   // beyond the capacity, InvalidArgument for a token outside the vocabulary.
   Result<std::vector<float>> append(std::span<const Token> tokens);
+  // Of the next tokens appended, beside their ids; its spans are valid until then.
+  struct Input {
+    std::span<const models::EmbeddedRows> embedded;
+    std::span<const int32_t> seen, rope_positions;  // as in kernels::RaggedBatch
+  };
+  void set_input(const Input& input) { input_ = input; }
   // The same, logits of the last position only.
   Result<std::vector<float>> append_last(std::span<const Token> tokens);
   void clear() { length_ = 0; }
@@ -35,6 +41,7 @@ class Scorer {
   std::unique_ptr<ModelRunner> runner_;
   std::vector<std::vector<int32_t>> tables_;  // per group: every block, in order
   std::vector<Token> tokens_;
+  Input input_;
   int length_ = 0;
   int rope_length_ = 0;  // as in request::Work; the first tokens appended are the prompt
 };

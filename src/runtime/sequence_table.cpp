@@ -35,6 +35,7 @@ void SequenceTable::apply(const request::Step& step) {
       add(admission.seq, std::make_unique<StarvedSequence>());
     }
   }
+  if (!late_.empty()) set_late_grammars();
   for (const request::Fork& entry : step.forks) {
     try {
       fork(entry);
@@ -52,6 +53,7 @@ Sequence* SequenceTable::find(SeqId owner) const {
 }
 
 void SequenceTable::clear() {
+  late_.clear();
   entries_.clear();
   owned_.clear();
 }
@@ -77,6 +79,26 @@ Result<grammar::GrammarStore::Grammar> SequenceTable::grammar_of(const request::
   return options_.grammars->get(*constraint);
 }
 
+void SequenceTable::set_late_grammars() {
+  std::erase_if(late_, [&](const auto& late) {
+    const auto& [seq, request] = late;
+    const auto found = owned_.find(seq);
+    if (found == owned_.end()) return true;
+    if (request->gate->state() != request::Gate::State::Open) return false;
+    Owned& owned = found->second;
+    try {
+      const Result<grammar::GrammarStore::Grammar> grammar = grammar_of(*request);
+      if (!grammar) owned.sequence->fail(grammar.error());
+      const bool given = grammar && *grammar != nullptr;
+      if (given && owned.solo != nullptr) owned.solo->set_grammar(*grammar);
+      if (given && owned.group != nullptr) owned.group->set_grammar(*grammar);
+    } catch (const std::bad_alloc&) {
+      owned.sequence->fail(out_of_memory());
+    }
+    return true;
+  });
+}
+
 Result<std::unique_ptr<Drafter>> SequenceTable::drafter_of(const request::Request& request) const {
   if (options_.speculator != nullptr) return options_.speculator->drafter(request);
   const Speculation with = request.sampling().speculate.value_or(Speculation::Off);
@@ -89,7 +111,10 @@ void SequenceTable::admit(const request::Admission& admission) {
   const request::Request& request = *admission.request;
   if (request.pooling() != nullptr)
     return add(admission.seq, std::make_unique<PooledSequence>(admission.request, options_.dim));
-  const Result<grammar::GrammarStore::Grammar> grammar = grammar_of(request);
+  const bool late = request.gate && request.gate->state() != request::Gate::State::Open;
+  if (late) late_.emplace_back(admission.seq, admission.request);
+  const Result<grammar::GrammarStore::Grammar> grammar =
+      late ? grammar::GrammarStore::Grammar() : grammar_of(request);
   const sampling::SequenceStart start{
       .params = std::shared_ptr<const request::SamplingParams>(admission.request, &request.sampling()),
       .vocab = options_.vocab,
@@ -122,7 +147,7 @@ void SequenceTable::fork(const request::Fork& fork) {
   const SampledSequence* parent = owned_.at(fork.parent).solo;
   if (parent == nullptr) return add(fork.child, std::make_unique<StarvedSequence>());
   std::unique_ptr<SampledSequence> child = parent->fork(fork.choice);
-  const SampledSequence* solo = child.get();
+  SampledSequence* solo = child.get();
   add(fork.child, std::move(child));
   owned_.at(fork.child).solo = solo;
 }

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "grammar/grammar_store.h"
@@ -47,6 +48,8 @@ class SequenceTable {
   void retire(SeqId seq);
   void add(SeqId seq, std::unique_ptr<Sequence> sequence);
   uint64_t seed_of(const request::Request& request) const;
+  // Gives the sequences whose gate has opened their grammars.
+  void set_late_grammars();
   // Null where the request has no constraint.
   Result<grammar::GrammarStore::Grammar> grammar_of(const request::Request& request) const;
   // Null where nothing is guessed for it; an error where it asks for a proposer that is not there.
@@ -54,13 +57,15 @@ class SequenceTable {
 
   struct Owned {
     std::unique_ptr<Sequence> sequence;
-    SearchGroup* group = nullptr;           // the sequence, where it has lanes
-    const SampledSequence* solo = nullptr;  // the sequence, where it can be forked
-    std::vector<SeqId> lanes;               // of a group, by lane
+    SearchGroup* group = nullptr;     // the sequence, where it has lanes
+    SampledSequence* solo = nullptr;  // the sequence, where it can be forked
+    std::vector<SeqId> lanes;         // of a group, by lane
   };
   Options options_;
   std::unordered_map<SeqId, Owned> owned_;    // by owner
   std::unordered_map<SeqId, Entry> entries_;  // by sequence, lanes among them
+  // Sequences whose grammar was still compiled when they came.
+  std::vector<std::pair<SeqId, std::shared_ptr<const request::Request>>> late_;
 };
 
 }  // namespace sluice::runtime

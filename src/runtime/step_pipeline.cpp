@@ -1,9 +1,11 @@
 #include "runtime/step_pipeline.h"
 
 #include <algorithm>
+#include <new>
 #include <random>
 
 #include "base/check.h"
+#include "base/system/memory.h"
 
 namespace sluice::runtime {
 
@@ -35,7 +37,8 @@ StepPipeline::StepPipeline(std::unique_ptr<StepRunner> target, std::unique_ptr<S
                   .slots = ahead_ ? &ahead_->slots() : nullptr,
                   .grammars = std::move(options.grammars),
                   .speculator = ahead_ ? nullptr : &speculator_}),
-      delivery_(*target_, contrast_.get(), ahead_ ? &ahead_->device() : nullptr) {}
+      delivery_(*target_, contrast_.get(), ahead_ ? &ahead_->device() : nullptr),
+      pictures_(target_->runner().model(), options.picture_bytes) {}
 
 void StepPipeline::clear() {
   sequences_.clear();
@@ -91,7 +94,8 @@ void StepPipeline::fill_drafts(const request::Step& step) {
   if (cost.passes > 0) speculator_.control().note_draft_cost(cost.passes, cost.seconds);
 }
 
-void StepPipeline::finish(const request::Step& step, SubmittedStep& submitted) {
+void StepPipeline::finish(const request::Step& step, SubmittedStep& submitted,
+                          const std::function<void()>& settle) {
   if (draft_) fill_drafts(step);
   size_t kept = 0;
   for (size_t i = 0; i < step.work.size(); ++i) {
@@ -104,7 +108,7 @@ void StepPipeline::finish(const request::Step& step, SubmittedStep& submitted) {
   const bool single = std::all_of(plan_.begin(), plan_.end(), [](const PlannedWork& item) {
     return item.work->end - item.work->begin == 1 && item.need.last != StepNeed::Last::None;
   });
-  run_ahead(single && !step.padding, submitted);
+  run_ahead(single && !step.padding, submitted, settle);
 }
 
 bool StepPipeline::plan_work(const request::Step& step, size_t index, PlannedWork& item,
@@ -120,6 +124,16 @@ bool StepPipeline::plan_work(const request::Step& step, size_t index, PlannedWor
   if (item.need.contrast) lost |= contrast_->reads_lost_block(step, index);
   if (sequence.note_lost(item.of.lane, *item.work, lost)) {
     submitted.outcomes.push_back({item.of.owner, request::KvLost{}, {}});
+    return false;
+  }
+  const request::Request* request = sequence.request();
+  Status placed;
+  if (item.need.contrast && !item.work->spans.empty())
+    placed = Error{ErrorCode::Unsupported, "the contrast model reads no pictures"};
+  if (placed.ok() && request != nullptr) placed = pictures_.place(*request, *item.work, target_->batch());
+  if (!placed.ok()) {
+    sequence.fail(placed.error());
+    submitted.outcomes.push_back({item.of.owner, *sequence.failed(), {}});
     return false;
   }
   const std::span<const Token> tokens = sequence.tokens(item.of.lane);
@@ -171,8 +185,30 @@ void StepPipeline::note_cost(double seconds) {
   if (sampled == rows) speculator_.control().note_cost(rows, seconds);
 }
 
+// A row that is of no more use is still sampled from, without a mask, and what comes of it is dropped.
+ModelRunner::Outputs StepPipeline::run_masked(bool repeats, const std::function<void()>& settle) {
+  const ModelRunner::Outputs outputs =
+      ahead_->forward(target_->runner(), target_->batch(), to_sample_,
+                      repeats ? std::span<const int32_t>(to_sample_.rows) : wanted_rows(), repeats);
+  settle();
+  const auto words = static_cast<size_t>(kernels::mask_words(target_->spec().vocab));
+  for (PlannedWork& item : plan_) {
+    if (!item.need.masked) continue;
+    const auto row = static_cast<size_t>(item.sampled);
+    try {
+      if (item.of.sequence->fill_mask(*item.work, to_sample_.add_mask(row, words))) continue;
+      item.need.last = StepNeed::Last::None;
+    } catch (const std::bad_alloc&) {
+      item.of.sequence->fail(out_of_memory());
+    }
+    to_sample_.how[row].mask = -1;
+  }
+  ahead_->sample(outputs, to_sample_);
+  return outputs;
+}
+
 // Logits that the host reads are computed with those that the device samples from: whoever samples, the step is the same.
-void StepPipeline::run_ahead(bool repeats, SubmittedStep& submitted) {
+void StepPipeline::run_ahead(bool repeats, SubmittedStep& submitted, const std::function<void()>& settle) {
   const bool sends = delivery_.can_send(plan_);
   to_sample_.clear();
   for (PlannedWork& item : plan_) {
@@ -182,12 +218,15 @@ void StepPipeline::run_ahead(bool repeats, SubmittedStep& submitted) {
     item.sampled = static_cast<int>(to_sample_.rows.size());
     to_sample_.add(item.last_row(), item.need.how, item.need.edits);
   }
+  repeats = repeats && sends;
+  for (int row = target_->batch().rows(); repeats && row < padded_rows(row); ++row) {
+    to_sample_.add(row, {});
+    target_->add_idle_row();
+  }
   ModelRunner::Outputs outputs;
-  if (repeats && sends) {
-    for (int row = target_->batch().rows(); row < padded_rows(row); ++row) {
-      to_sample_.add(row, {});
-      target_->add_idle_row();
-    }
+  if (std::any_of(plan_.begin(), plan_.end(), [](const PlannedWork& item) { return item.need.masked; })) {
+    outputs = run_masked(repeats, settle);
+  } else if (repeats) {
     outputs = ahead_->replay(target_->runner(), target_->batch(), to_sample_);
   } else {
     outputs = ahead_->run(target_->runner(), target_->batch(), to_sample_, wanted_rows());
@@ -199,7 +238,7 @@ void StepPipeline::run_ahead(bool repeats, SubmittedStep& submitted) {
     return;
   }
   for (const PlannedWork& item : plan_)
-    if (item.sampled >= 0)
+    if (item.need.last == StepNeed::Last::Device)
       submitted.awaited.items.push_back({.owner = item.of.owner, .sampled = item.sampled});
   submitted.ticket = ahead_->send(to_sample_);
   delivery_.deliver_now(plan_, submitted.outcomes);

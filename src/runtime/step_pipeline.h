@@ -1,11 +1,13 @@
 // One step, from its works to the rows that come back: plans it over the sequences, runs the models, and delivers.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "runtime/memory/picture_embeddings.h"
 #include "runtime/overlapped_step_runner.h"
 #include "runtime/row_delivery.h"
 #include "runtime/sequence_table.h"
@@ -24,9 +26,11 @@ struct SubmittedStep {
 // The amateur of contrastive decoding, where there is one, runs the work of requests for contrastive decoding alone.
 //
 // On an asynchronous device a step's tokens are sampled there, and the next step may be submitted before this one is
-// collected. Rows that a sequence needs on the host (allowed tokens, bad words of several tokens, typical-p, searches,
-// two models, vectors) are sent beside the step and used when it is collected. Only log-probabilities of a prompt, and
-// more rows than are kept for that, make the submission wait for its own step.
+// collected. Where tokens are masked (grammars, allowed tokens), the forward pass is submitted first; while the device runs
+// it, the tokens of the step before are taken and the masks filled, and the sampling follows. Rows that a sequence needs on
+// the host (bad words of several tokens, typical-p, searches, two models, vectors) are sent beside the step and used when
+// it is collected. Only log-probabilities of a prompt, and more rows than are kept for that, make the submission wait for
+// its own step.
 class StepPipeline {
  public:
   struct Options {
@@ -34,6 +38,7 @@ class StepPipeline {
     std::shared_ptr<grammar::GrammarStore> grammars;
     SpeculationOptions speculation;               // off on an asynchronous device
     std::unique_ptr<StepRunner> draft = nullptr;  // of the draft model, where there is one
+    size_t picture_bytes = 0;                     // most bytes of kept embeddings of pictures
   };
   // `contrast` may be null.
   StepPipeline(std::unique_ptr<StepRunner> target, std::unique_ptr<StepRunner> contrast, Options options);
@@ -48,10 +53,13 @@ class StepPipeline {
   template <class Steps>
   void run(const request::Step& step, Steps& earlier, SubmittedStep& submitted) {
     start(step);
-    if (waits_for_host())
+    const auto settle = [&] {
       for (auto& other : earlier) synchronize(other);
-    finish(step, submitted);
+    };
+    if (waits_for_host()) settle();
+    finish(step, submitted, settle);
   }
+  const PictureCounts& picture_counts() const { return pictures_.counts(); }
   // Takes what the device sends of a step; waits for it.
   void synchronize(SubmittedStep& submitted);
   // Forgets all sequences and what is known of lost blocks.
@@ -60,11 +68,13 @@ class StepPipeline {
  private:
   void start(const request::Step& step);
   bool waits_for_host() const;
-  void finish(const request::Step& step, SubmittedStep& submitted);
+  // `settle` takes what earlier steps give.
+  void finish(const request::Step& step, SubmittedStep& submitted, const std::function<void()>& settle);
   void fill_drafts(const request::Step& step);
   bool plan_work(const request::Step& step, size_t index, PlannedWork& item, SubmittedStep& submitted);
   void run_on_host(SubmittedStep& submitted);
-  void run_ahead(bool repeats, SubmittedStep& submitted);
+  void run_ahead(bool repeats, SubmittedStep& submitted, const std::function<void()>& settle);
+  ModelRunner::Outputs run_masked(bool repeats, const std::function<void()>& settle);
   std::span<const int32_t> wanted_rows();
   void run_contrast();
   void note_cost(double seconds);
@@ -75,6 +85,7 @@ class StepPipeline {
   Speculator speculator_;
   SequenceTable sequences_;  // hold slots of ahead_, and drafters of the speculator
   RowDelivery delivery_;
+  PictureEmbeddings pictures_;
   bool contrasted_ = false;  // a request for contrastive decoding has come: the amateur's KV is of worth
 
   // Of the step that is being submitted.

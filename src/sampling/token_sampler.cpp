@@ -33,9 +33,12 @@ TokenSampler::TokenSampler(const SequenceStart& start)
       choice_(start.choice),
       processors_(params_, end_tokens_of(start)),
       history_(start.prompt, processors_.needs()) {
-  if (start.grammar != nullptr)
-    matcher_.emplace(start.grammar, processors_.end_tokens(),
-                     params_->constraint ? params_->constraint->start : request::FreeStart{});
+  if (start.grammar != nullptr) set_grammar(start.grammar);
+}
+
+void TokenSampler::set_grammar(std::shared_ptr<const grammar::CompiledGrammar> grammar) {
+  matcher_.emplace(std::move(grammar), processors_.end_tokens(),
+                   params_->constraint ? params_->constraint->start : request::FreeStart{});
 }
 
 void TokenSampler::accept(Token token) {
@@ -103,6 +106,26 @@ Result<std::span<const int32_t>> TokenSampler::grammar_mask(std::vector<int32_t>
   const Result<bool> filled = matcher_->fill(mask);
   if (!filled) return filled.error();
   return *filled ? std::span<const int32_t>(mask) : std::span<const int32_t>();
+}
+
+Status TokenSampler::fill_mask(std::span<uint32_t> mask) const {
+  SLUICE_CHECK_EQ(mask.size(), (static_cast<size_t>(vocab_) + 31) / 32);
+  std::fill(mask.begin(), mask.end(), ~uint32_t{0});
+  if (const size_t over = mask.size() * 32 - static_cast<size_t>(vocab_); over > 0) mask.back() >>= over;
+  if (matcher_) {
+    if (violation_) return *violation_;
+    std::vector<int32_t> scratch;
+    const Result<std::span<const int32_t>> allowed = grammar_mask(scratch);
+    if (!allowed) return allowed.error();
+    for (size_t i = 0; i < mask.size() && !allowed->empty(); ++i)
+      mask[i] &= i < allowed->size() ? static_cast<uint32_t>((*allowed)[i]) : 0;
+  }
+  if (!params_->allowed_tokens) return {};
+  std::vector<uint32_t> listed(mask.size());
+  for (const Token token : *params_->allowed_tokens)
+    listed[static_cast<size_t>(token) / 32] |= uint32_t{1} << (token % 32);
+  for (size_t i = 0; i < mask.size(); ++i) mask[i] &= listed[i];
+  return {};
 }
 
 std::optional<Token> TokenSampler::forced() {

@@ -35,6 +35,9 @@ class TokenSampler {
  public:
   explicit TokenSampler(const SequenceStart& start);
 
+  // The grammar of a constraint that was still compiled when the sequence came. REQUIRES: nothing was accepted.
+  void set_grammar(std::shared_ptr<const grammar::CompiledGrammar> grammar);
+
   // Chooses the next token from a row of logits, which is used up. The choice depends on the row, the tokens
   // accepted so far and the seed alone. A row with NaN or +Inf, or of which no token is left, is an error of
   // this sequence. Log-probabilities come where the request asks for them or ranks its choices by them, else
@@ -56,6 +59,11 @@ class TokenSampler {
   void accept(Token token);
   // Takes back the last `count` accepted tokens.
   void rollback(size_t count);
+  // Whether tokens are excluded by mask(): by a grammar, or by a list of those that are allowed.
+  bool has_mask() const { return matcher_.has_value() || params_->allowed_tokens.has_value(); }
+  // A bit for each token that may come next (token i has bit i % 32 of word i / 32), those that other processors mask
+  // among them. REQUIRES: a word for every 32 tokens of the vocabulary, !fulfilled()
+  Status fill_mask(std::span<uint32_t> mask) const;
   // The constraint is fulfilled: nothing can follow.
   bool fulfilled() const { return matcher_ && matcher_->ended(); }
   // The only token that can follow, where the constraint leaves one: sample() would give it whatever the logits are.

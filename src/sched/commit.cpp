@@ -113,7 +113,8 @@ std::optional<request::FinishReason> Scheduler::end_of(const RequestState& entry
 void Scheduler::take_tokens(RequestState& entry, size_t index, request::Tokens tokens, Progress& progress) {
   SequenceState& lane = entry.lanes[index];
   if (tokens.tokens.empty()) return;
-  lane.pending = std::max(0, lane.pending - 1);
+  // Several tokens have gone past the rows that steps in flight would sample from: those add nothing.
+  lane.pending = tokens.tokens.size() > 1 ? 0 : std::max(0, lane.pending - 1);
   for (request::Sampled& sampled : tokens.tokens) {
     lane.tokens.push_back(sampled.token);
     progress.tokens.push_back(std::move(sampled));

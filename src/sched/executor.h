@@ -1,12 +1,19 @@
 // What runs steps: a device, a fake that invents tokens, or a cost model.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "base/result.h"
 #include "request/step.h"
 
 namespace sluice::sched {
+
+// Vision towers so far.
+struct PictureCounts {
+  uint64_t encoded = 0;  // tiles that a tower has run over
+  uint64_t reused = 0;   // tiles whose embeddings were still there
+};
 
 class Executor {
  public:
@@ -26,6 +33,8 @@ class Executor {
   // After a failed step: forgets all sequences, submitted steps and KV content. An error means that the
   // device is gone for good.
   virtual Status reset() = 0;
+
+  virtual PictureCounts picture_counts() const { return {}; }
 };
 
 }  // namespace sluice::sched

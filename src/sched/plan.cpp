@@ -58,7 +58,7 @@ bool Scheduler::plan_request(StepBuilder& builder, RequestState& entry, bool may
     SequenceState& first = *first_active(entry);
     const int shared = entry.prompt_size() - 1;
     if (first.computed < shared) return plan_lane(builder, entry, first, shared, may_preempt);
-    if (!fork_sequences(builder, entry)) return false;
+    if (entry.gated() || !fork_sequences(builder, entry)) return false;
   }
   if (entry.search && entry.lanes.size() > 1) return plan_group(builder, entry, may_preempt);
   bool any = false;

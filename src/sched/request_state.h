@@ -99,9 +99,12 @@ struct RequestState {
   }
   // Most outputs of a lane: tokens, or the one vector.
   int most_outputs() const { return request->pooling() ? 1 : request::max_tokens(*request); }
+  // Nothing may be sampled yet.
+  bool gated() const { return request->gate && request->gate->state() != request::Gate::State::Open; }
   // How far a lane can run now.
   int target(const SequenceState& lane) const {
-    return shares_prompt() && !forked ? prompt_size() - 1 : std::min(lane.length(), ceiling);
+    const bool prompt_only = (shares_prompt() && !forked) || gated();
+    return prompt_only ? prompt_size() - 1 : std::min(lane.length(), ceiling);
   }
   // All its lanes are longer than its set of rotary frequencies serves.
   bool outgrown() const {

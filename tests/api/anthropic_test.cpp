@@ -67,9 +67,7 @@ TEST_F(AnthropicTest, Refuses) {
             "400 invalid_value tools: 'tools[0].name' must be a string of 1 to 256 bytes");
   EXPECT_EQ(
       refused(R"("max_tokens":5,"messages":[{"role":"user","content":[{"type":"image","source":{}}]}])"),
-      "400 unsupported_parameter messages: 'messages[0].content[0]' is of type 'image'; this model reads "
-      "text "
-      "alone");
+      "400 invalid_value messages: 'messages[0].content[0].source.type' is '', must be base64 or url");
   EXPECT_EQ(refused(R"("max_tokens":5,"messages":[{"role":"tool","content":"x"}])"),
             "400 invalid_value messages: 'messages[0].role' must be user, assistant or system");
   EXPECT_EQ(

@@ -195,10 +195,16 @@ TEST_F(ChatTest, RefusesMessages) {
             "function");
   EXPECT_EQ(refused(R"([{"role":"user","content":5}])"),
             "400 invalid_value messages: 'messages[0].content' must be a string or a list of parts");
-  EXPECT_EQ(
-      refused(R"([{"role":"user","content":[{"type":"image_url","image_url":{"url":"http://x"}}]}])"),
-      "400 unsupported_parameter messages: 'messages[0].content[0]' is of type 'image_url'; this model reads "
-      "text alone");
+  EXPECT_EQ(refused(R"([{"role":"user","content":[{"type":"image_url","image_url":{"url":"http://x"}}]}])"),
+            "400 invalid_value messages: 'messages[0].content[0]' has the address 'http://x'; pictures are "
+            "taken as "
+            "'data:' URLs alone");
+  EXPECT_EQ(refused(R"([{"role":"user","content":[{"type":"image_url","image_url":{"url":
+                "data:image/png;base64,AAAA"}},{"type":"text","text":"?"}]}])"),
+            "400 invalid_value messages: the model 'tiny' reads text alone; the conversation has 1 pictures");
+  EXPECT_EQ(refused(R"([{"role":"system","content":[{"type":"image_url"}]}])"),
+            "400 unsupported_parameter messages: 'messages[0].content[0]' is of type 'image_url'; texts are "
+            "taken here, and pictures of users");
   EXPECT_EQ(rig_.refusal(kChatPath, with(R"(,"chat_template_kwargs":{"messages":[]})")),
             "400 invalid_value chat_template_kwargs: 'chat_template_kwargs' sets 'messages', which is the "
             "server's own");

@@ -48,6 +48,33 @@ TEST_F(ConstraintTest, ResponseFormat) {
       schema(true));
 }
 
+TEST_F(ConstraintTest, OptionsOfJson) {
+  const auto with = [&](std::string_view options) {
+    return chat(fmt::format(R"("structured_outputs":{{"json":{},{}}})", kSchema, options));
+  };
+  const auto made = [](bool closed, bool any_order, bool compact) {
+    return Constraint{JsonSchema{.schema = std::string(kSchema),
+                                 .closed_objects = closed,
+                                 .any_order = any_order,
+                                 .compact = compact},
+                      ""};
+  };
+  EXPECT_EQ(with(R"("any_order":true)"), made(true, true, false));
+  EXPECT_EQ(with(R"("disable_any_whitespace":true,"any_order":null)"), made(true, false, true));
+  EXPECT_EQ(with(R"("disable_additional_properties":false)"), made(false, false, false));
+  EXPECT_EQ(with(R"("disable_additional_properties":true,"disable_fallback":true)"), schema());
+  EXPECT_EQ(chat(R"("structured_outputs":{"json_object":true,"disable_any_whitespace":true})"),
+            (Constraint{JsonObject{.compact = true}, ""}));
+  EXPECT_NE(refused(R"("structured_outputs":{"regex":"a","any_order":true})").find("not JSON"),
+            std::string::npos);
+  EXPECT_NE(refused(R"("structured_outputs":{"json":{},"any_order":1})").find("any_order"),
+            std::string::npos);
+  EXPECT_NE(refused(R"("structured_outputs":{"json":{},"order":"any"})").find("'order'"), std::string::npos);
+  EXPECT_NE(
+      refused(R"("structured_outputs":{"json":{},"whitespace_pattern":" "})").find("whitespace_pattern"),
+      std::string::npos);
+}
+
 TEST_F(ConstraintTest, OtherEngines) {
   EXPECT_EQ(chat(R"("structured_outputs":{"json":{"type":"integer"}})"), schema());
   EXPECT_EQ(chat(R"("structured_outputs":{"json_object":true})"), (Constraint{JsonObject{}, ""}));

@@ -17,7 +17,8 @@ json::object base_body(const RequestSchema& schema) {
                    {"input", "x"},
                    {"text_input", "x"},
                    {"max_tokens", 1},
-                   {"tokens", {65}}};
+                   {"tokens", {65}},
+                   {"requests", json::parse("[[0, 1, 1]]")}};
   json::object out;
   for (std::span<const Field> group : schema.groups) {
     for (const Field& field : group)

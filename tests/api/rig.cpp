@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <future>
+
 namespace sluice::api {
 
 engine::Delta delta(std::string_view text, int choice) {
@@ -26,6 +28,23 @@ engine::Finished failed(ErrorCode code, std::string message) {
   return {.reason = engine::FinishReason::Error, .error = Error{code, std::move(message)}};
 }
 
+namespace {
+
+// As the engine does where the gate of a request fails: it ends before its first token.
+const ApiError* gate_refusal(const EngineJob& job) {
+  const std::shared_ptr<const request::Gate>& gate = job.submissions.front().request.gate;
+  if (gate == nullptr) return nullptr;
+  const auto settled = std::make_shared<std::promise<void>>();
+  gate->when_settled([settled] { settled->set_value(); });
+  settled->get_future().wait();
+  if (gate->state() != request::Gate::State::Failed) return nullptr;
+  std::string out;
+  job.writer->take(0, failed(gate->error().code, gate->error().message), out);
+  return job.writer->error();
+}
+
+}  // namespace
+
 Rig::Rig()
     : tokenizer_(make_byte_tokenizer()),
       template_(*chat::ChatTemplate::parse(chatml())),
@@ -43,7 +62,8 @@ Rig::Rig()
                     .architecture = "llama",
                     .quantization = "F32",
                     .grammars = &grammars_,
-                    .compressor = &compressor_});
+                    .compressor = &compressor_,
+                    .planner = &planner_});
 }
 
 Reply Rig::call(std::string_view method, std::string_view path, std::string_view body,
@@ -90,6 +110,8 @@ engine::Submission Rig::submission(std::string_view path, std::string_view body)
 std::string Rig::refusal(std::string_view path, std::string_view body) {
   const Reply reply = post(path, body);
   const auto* error = std::get_if<ApiError>(&reply);
+  const auto* job = std::get_if<EngineJob>(&reply);
+  if (job != nullptr && !job->submissions.empty()) error = gate_refusal(*job);
   if (error == nullptr) return "accepted";
   return fmt::format("{} {} {}: {}", error->status, error->code, error->param.empty() ? "-" : error->param,
                      error->message);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "api/core/service.h"
+#include "api/lab/planner.h"
 #include "compress/compressor.h"
 #include "grammar/grammar_store.h"
 #include "tests/api/byte_model.h"
@@ -28,6 +29,21 @@ class NoCompressor : public compress::PromptCompressor {
     compress::Compressed out;
     for (const compress::Text& text : task.texts) out.texts.emplace_back(text.text);
     return out;
+  }
+};
+
+// Repeats the questions it is asked.
+class EchoPlanner : public Planner {
+ public:
+  Result<json::object> plan(const PlanQuestion& question) const override {
+    if (question.device == "abacus") return Error{ErrorCode::InvalidArgument, "unknown device 'abacus'"};
+    return json::object{
+        {"batch", question.batch}, {"context", question.context}, {"weights", question.weights}};
+  }
+  Result<json::object> play(const std::vector<RecordedRequest>& requests, Interrupt*) const override {
+    double tokens = 0;
+    for (const RecordedRequest& one : requests) tokens += one.input + one.output;
+    return json::object{{"requests", requests.size()}, {"tokens", tokens}, {"last", requests.back().at}};
   }
 };
 
@@ -58,6 +74,7 @@ class Rig {
   chat::ChatTemplate template_;
   grammar::GrammarStore grammars_;
   NoCompressor compressor_;
+  EchoPlanner planner_;
 };
 
 }  // namespace sluice::api

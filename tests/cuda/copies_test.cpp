@@ -75,7 +75,7 @@ TEST_F(CopiesTest, AreNotWaitedForByTheNextStep) {
   for (int run = 0; run < 6; ++run) {  // the first loads the kernels; others may use the GPU
     gpu().synchronize();
     gpu().copy_to_host(pinned.get(), {&whole, 1});
-    gpu().sample(logits.device, rows, {});
+    gpu().sample(logits.device, rows, {}, {});
     gpu().wait_sampled(gpu().send_sampled(1));
     overtaken += gpu().copies_pending() ? 1 : 0;
   }

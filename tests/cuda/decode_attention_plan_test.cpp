@@ -118,5 +118,17 @@ TEST(AttentionPlan, IsAsLongForAnyPositions) {
   EXPECT_EQ(few.numbers.size(), many.numbers.size());
 }
 
+TEST(DecodeAttentionClusters, AreForFewHeadsOfAlikeLength) {
+  const auto faster = [](std::vector<int32_t> positions, int window, int blocks) {
+    return clusters_are_faster(positions, {8, window, blocks, 132});
+  };
+  EXPECT_TRUE(faster({575}, 0, 8));
+  EXPECT_FALSE(faster({32767}, 0, 8));    // 64 of 132 multiprocessors would read all of it
+  EXPECT_TRUE(faster({32767}, 1024, 8));  // of which a window leaves little
+  EXPECT_TRUE(faster(std::vector<int32_t>(8, 4095), 0, 2));
+  EXPECT_FALSE(faster({100, 100, 100, 4095}, 0, 4));  // the others would wait for the longest
+  EXPECT_FALSE(faster({575}, 0, 0));
+}
+
 }  // namespace
 }  // namespace sluice::kernels::cuda

@@ -38,6 +38,7 @@ TEST_P(ExpertTest, RoutesAlike) {
         const Both bias = vector(64, 0.1f), logits = random(30, 64);
         Routing device_routing = routing;
         if (biased) routing.choice_bias = bias.host, device_routing.choice_bias = bias.device;
+        if (biased) routing.weight_scale = bias.host, device_routing.weight_scale = bias.device;
         const Chosen c = choose(logits, routing, device_routing);
         HostTensor ids = HostTensor::make(DType::I32, {30, 6});
         gpu().download(ids.view, c.device_ids.view);

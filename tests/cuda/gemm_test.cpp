@@ -126,7 +126,7 @@ TEST_P(GemmTest, OfLargePackedMatrices) {
 
 // Few tokens take a pass over the GEMM, many have it added where it is made.
 TEST_P(GemmTest, AddedToWhatIsThereAndNormed) {
-  for (int64_t n : {7, 600}) {
+  for (int64_t n : {1, 7, 600}) {
     const BothWeight w = weight({DType::BF16}, 512, 256, false);
     const Both x = random(n, 256), gain = vector(512);
     Both sum = random(n, 512), gemm = zeros(n, 512), out = zeros(n, 512);

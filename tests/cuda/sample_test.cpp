@@ -18,8 +18,9 @@ using kernels::SampledToken;
 class SampleTest : public DeviceTest {
  protected:
   std::vector<SampledToken> sample(const Both& logits, const std::vector<SampleArgs>& rows,
-                                   const std::vector<LogitAdjustment>& edits = {}) {
-    gpu().sample(logits.device, rows, edits);
+                                   const std::vector<LogitAdjustment>& edits = {},
+                                   const std::vector<uint32_t>& masks = {}) {
+    gpu().sample(logits.device, rows, edits, masks);
     const std::span<const SampledToken> list = gpu().wait_sampled(gpu().send_sampled(rows.size()));
     return {list.begin(), list.end()};
   }
@@ -108,9 +109,68 @@ TEST_F(SampleTest, EditedRowsEqualTheirMeaning) {
     for (size_t i = 0; i < rows.size(); ++i) {
       SCOPED_TRACE(fmt::format("vocab {}, row {}, {} edits", vocab, i, rows[i].edits));
       const SampledToken expected =
-          kernels::oracle::sample_token(row(logits, i), rows[i], edits, previous[i].token);
+          kernels::oracle::sample_token(row(logits, i), rows[i], {.edits = edits}, previous[i].token);
       ASSERT_EQ(sampled[i].status, expected.status);
       different += sampled[i].token == expected.token ? 0 : 1;  // sums are rounded differently
+      if (sampled[i].token == expected.token) {
+        EXPECT_NEAR(sampled[i].logprob, expected.logprob, 1e-3);
+      }
+      EXPECT_EQ(sampled[i].top, expected.top);
+    }
+    EXPECT_LE(different, 1);
+  }
+}
+
+// Masks of many tokens, of few and of one; some rows have edits beside, some have no mask.
+TEST_F(SampleTest, MaskedRowsEqualTheirMeaning) {
+  for (const int64_t vocab : {5, 1000, 32003, 128256, 300000}) {
+    const Both before = random(24, vocab, 2.0f), logits = random(24, vocab, 2.0f);
+    const auto words = static_cast<size_t>(kernels::mask_words(vocab));
+    std::vector<SampleArgs> rows;
+    for (int i = 0; i < 24; ++i) rows.push_back({.slot = i + 1});
+    const std::vector<SampledToken> previous = sample(before, rows);
+    std::vector<LogitAdjustment> edits;
+    std::vector<uint32_t> masks;
+    for (int i = 0; i < 24; ++i) {
+      SampleArgs& how = rows[static_cast<size_t>(i)];
+      how.uniform = (below(1000000) + 0.5) / 1e6;
+      how.floor = i % 7 == 3 ? -2.0f : -INFINITY;
+      if (i % 4 > 0) how.inverse_temperature = 0.7f + 0.3f * static_cast<float>(i % 3);
+      if (i % 3 == 1) how.top_k = 1 + below(60);
+      if (i % 5 >= 2) how.top_p = 0.3f + 0.15f * static_cast<float>(i % 5);
+      how.logprobs = i % 6 == 5 ? -1 : i % 6 * 4;
+      how.first_edit = static_cast<int32_t>(edits.size());
+      if (i % 3 == 2) {
+        how.follows = i % 2;
+        how.presence = 0.4f;
+        const int spread = 1 + static_cast<int>(vocab / 50);
+        for (int token = below(spread); token < vocab; token += 1 + below(2 * spread))
+          edits.push_back(
+              {.token = token, .bias = 0.5f * static_cast<float>(below(9) - 4), .output = below(2)});
+      }
+      how.edits = static_cast<int32_t>(edits.size()) - how.first_edit;
+      if (i == 11) continue;
+      how.mask = static_cast<int32_t>(masks.size() / words);
+      std::vector<uint32_t> mask(words);
+      const int one_of = i % 4 == 0 ? 1 : i % 4 == 1 ? 2 : i % 4 == 2 ? 300 : 1 << 30;
+      for (int64_t token = 0; token < vocab; ++token)
+        if (below(one_of) == 0) mask[static_cast<size_t>(token / 32)] |= 1u << (token % 32);
+      const auto only = static_cast<int64_t>(below(static_cast<int>(vocab)));
+      mask[static_cast<size_t>(only / 32)] |= 1u << (only % 32);
+      masks.insert(masks.end(), mask.begin(), mask.end());
+    }
+    const std::vector<SampledToken> sampled = sample(logits, rows, edits, masks);
+    int different = 0;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      SCOPED_TRACE(fmt::format("vocab {}, row {}, {} edits, mask {}", vocab, i, rows[i].edits, rows[i].mask));
+      const SampledToken expected = kernels::oracle::sample_token(
+          row(logits, i), rows[i], {.edits = edits, .masks = masks}, previous[i].token);
+      ASSERT_EQ(sampled[i].status, expected.status);
+      different += sampled[i].token == expected.token ? 0 : 1;  // sums are rounded differently
+      if (rows[i].mask >= 0) {
+        const auto token = static_cast<size_t>(sampled[i].token);
+        EXPECT_NE(masks[static_cast<size_t>(rows[i].mask) * words + token / 32] >> (token % 32) & 1, 0u);
+      }
       if (sampled[i].token == expected.token) {
         EXPECT_NEAR(sampled[i].logprob, expected.logprob, 1e-3);
       }
@@ -146,6 +206,9 @@ TEST_F(SampleTest, RowsThatNothingCanBeSampledFrom) {
   const Both whole = random(1, 1000);
   const std::vector<SampleArgs> masked(1, SampleArgs{.floor = -INFINITY, .edits = 1000});
   EXPECT_EQ(sample(whole, masked, none)[0].status, SampledToken::Excluded);
+  const std::vector<SampleArgs> excluded(1, SampleArgs{.floor = -INFINITY, .mask = 0});
+  const std::vector<uint32_t> empty(static_cast<size_t>(kernels::mask_words(1000)));
+  EXPECT_EQ(sample(whole, excluded, {}, empty)[0].status, SampledToken::Excluded);
 }
 
 TEST_F(SampleTest, TheNextStepTakesTheTokenFromItsSlot) {
@@ -175,7 +238,7 @@ TEST_F(SampleTest, DISABLED_DeviceFaultIsSaidAndStays) {
   EXPECT_EQ(gpu().failure(), "");
   kernels::PagedKv kv;
   kv.k = TensorView::contiguous(reinterpret_cast<void*>(uintptr_t{1} << 50), DType::BF16, {4, 16, 1, 64},
-                                Device::Cuda);
+                                sluice::Device::Cuda);
   kv.v = kv.k;
   const std::pair<BlockId, BlockId> move{BlockId{0}, BlockId{1}};
   gpu().copy_blocks(kv, {&move, 1});

@@ -96,14 +96,16 @@ TEST_P(TokenTest, ElementWise) {
     const Both gate = random(6, 1);
     ref().gate_rows(out.host, gate.host);
     gpu().gate_rows(out.device, gate.device);
+    ref().gate_rows(out.host, gate.host, Activation::Softplus);
+    gpu().gate_rows(out.device, gate.device, Activation::Softplus);
     EXPECT_LT(error(out.host, out.device), tolerance());
   }
 }
 
 TEST_P(TokenTest, Activations) {
-  for (Activation activation :
-       {Activation::Silu, Activation::Gelu, Activation::GeluTanh, Activation::Relu, Activation::Relu2,
-        Activation::SwigluOai, Activation::Elu, Activation::Sigmoid}) {
+  for (Activation activation : {Activation::Silu, Activation::Gelu, Activation::GeluTanh, Activation::Relu,
+                                Activation::Relu2, Activation::SwigluOai, Activation::Elu,
+                                Activation::Sigmoid, Activation::Softplus, Activation::Identity}) {
     for (int64_t inner : {10, 64, 14336}) {
       const Both x = random(4, 2 * inner, 2.0f);
       Both out = zeros(4, inner);
@@ -143,7 +145,7 @@ TEST_P(TokenTest, RowsAndLargest) {
 TEST_P(TokenTest, SamplesFromEitherType) {
   const Both logits = random(3, 1000, 4.0f);
   const std::vector<kernels::SampleArgs> rows(3);
-  gpu().sample(logits.device, rows, {});
+  gpu().sample(logits.device, rows, {}, {});
   const std::span<const kernels::SampledToken> sampled = gpu().wait_sampled(gpu().send_sampled(rows.size()));
   for (int64_t i = 0; i < 3; ++i) {
     std::vector<float> row(logits.host.at<float>(i), logits.host.at<float>(i) + 1000);

@@ -34,7 +34,9 @@ sluice::request::Constraint constraint_of(uint8_t kind, std::string text) {
     case 2:
       return {sluice::request::JsonSchema{.schema = std::move(text), .strict = true}, ""};
     default:
-      return {sluice::request::JsonSchema{.schema = std::move(text), .closed_objects = false}, ""};
+      return {
+          sluice::request::JsonSchema{.schema = std::move(text), .closed_objects = false, .any_order = true},
+          ""};
   }
 }
 

@@ -12,8 +12,9 @@ namespace {
 
 std::shared_ptr<const CompiledGrammar> open_grammar(std::string_view schema,
                                                     const std::vector<std::string>& more = {}) {
-  auto grammar = compile({request::JsonSchema{.schema = std::string(schema), .closed_objects = false}, ""},
-                         byte_vocabulary(more));
+  auto grammar = compile(
+      {request::JsonSchema{.schema = std::string(schema), .closed_objects = false, .any_order = true}, ""},
+      byte_vocabulary(more));
   EXPECT_TRUE(grammar.ok()) << grammar.error().message;
   return grammar ? *grammar : nullptr;
 }

@@ -64,6 +64,34 @@ TEST(Matcher, EveryKindOfConstraint) {
   EXPECT_FALSE(takes(lark, "a"));
 }
 
+TEST(Matcher, OrderAndBlanksOfJson) {
+  const std::string schema =
+      R"({"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"integer"}},"required":["a","b"]})";
+  const auto fixed = made({JsonSchema{.schema = schema}, ""});
+  EXPECT_TRUE(takes(fixed, R"({"a": 1, "b":2})"));
+  EXPECT_FALSE(takes(fixed, R"({"b":2,"a":1})"));
+  const auto any = made({JsonSchema{.schema = schema, .any_order = true}, ""});
+  EXPECT_TRUE(takes(any, R"({"b":2,"a":1})"));
+  EXPECT_TRUE(takes(any, R"({"a":1,"b":2})"));
+  EXPECT_FALSE(takes(any, R"({"b":2,"a":1,"c":3})"));
+  const auto open = made({JsonSchema{.schema = schema, .closed_objects = false}, ""});
+  EXPECT_TRUE(takes(open, R"({"a":1,"b":2,"c":3})"));
+  const auto compact = made({JsonSchema{.schema = schema, .compact = true}, ""});
+  EXPECT_TRUE(takes(compact, R"({"a":1,"b":2})"));
+  EXPECT_FALSE(takes(compact, R"({"a": 1,"b":2})"));
+  EXPECT_FALSE(takes(compact, R"({"a":1, "b":2})"));
+  const auto free = made(
+      {JsonSchema{.schema = R"({"type":"object","properties":{"a":{}},"required":["a"]})", .compact = true},
+       ""});
+  EXPECT_TRUE(takes(free, R"({"a":[1,{"b":[],"c":true},"x"]})"));
+  EXPECT_FALSE(takes(free, R"({"a":[1, 2]})"));
+  const auto object = made({JsonObject{.compact = true}, ""});
+  EXPECT_TRUE(takes(object, R"({"a":[1,{"b":null}]})"));
+  EXPECT_TRUE(takes(object, "{}"));
+  EXPECT_FALSE(takes(object, R"({"a": 1})"));
+  EXPECT_FALSE(takes(object, R"({"a":[1, 2]})"));
+}
+
 TEST(Matcher, StructuralTagHoldsItsSchemas) {
   const std::string tag =
       R"({"type":"structural_tag","format":{"type":"triggered_tags","triggers":["<f="],"tags":[

@@ -170,7 +170,11 @@ TEST(Machine, AnUnknownNameListsTheKnownOnes) {
 
 TEST(Machine, IsTheSameAfterAFile) {
   Machine machine = named("H200");
-  machine.gemms = {{DType::Q8_0, 1, 1e-12}, {DType::Q8_0, 16, 4e-12}};
+  machine.gemms = {{DType::Q8_0, 512, 1, 2e-12},
+                   {DType::Q8_0, 512, 16, 8e-12},
+                   {DType::Q8_0, 2048, 1, 1e-12},
+                   {DType::Q8_0, 2048, 16, 4e-12}};
+  machine.attention = {1, 2, 3, 4};
   const std::string path =
       (std::filesystem::temp_directory_path() / ("sluice_machine_" + std::to_string(getpid()) + ".json"))
           .string();
@@ -179,9 +183,14 @@ TEST(Machine, IsTheSameAfterAFile) {
   std::filesystem::remove(path);
   ASSERT_TRUE(again.ok());
   EXPECT_EQ(write_json(to_json(*again)), write_json(to_json(machine)));
-  EXPECT_NEAR(gemm_seconds_per_element(*again, DType::Q8_0, 8.5), 2.5e-12, 1e-18);
-  EXPECT_NEAR(gemm_seconds_per_element(*again, DType::Q8_0, 32), 8e-12, 1e-18);
-  EXPECT_EQ(gemm_seconds_per_element(*again, DType::F32, 8), 0);
+  const auto seconds = [&](double rows, double width) {
+    return gemm_seconds_per_element(*again, DType::Q8_0, rows, width);
+  };
+  EXPECT_NEAR(seconds(8.5, 2048), 2.5e-12, 1e-18);
+  EXPECT_NEAR(seconds(32, 1e6), 8e-12, 1e-18);
+  EXPECT_NEAR(seconds(1, 100), 2e-12, 1e-18);
+  EXPECT_NEAR(seconds(1, 1024), 4e-12 / 3, 1e-18);  // a + b / width through both
+  EXPECT_EQ(gemm_seconds_per_element(*again, DType::F32, 8, 512), 0);
 }
 
 TEST(Machine, ADamagedProfileIsAnErrorThatNamesTheKey) {
@@ -199,12 +208,26 @@ TEST(Calibrate, MeasuresEveryTypeAndCount) {
   ASSERT_TRUE(backend.ok());
   const Machine machine = calibrate(
       **backend, {.types = {DType::Q8_0}, .rows = {1, 2}, .repeat = 1, .matrix_bytes = 1}, [](auto&) {});
-  ASSERT_EQ(machine.gemms.size(), 2u);
+  ASSERT_EQ(machine.gemms.size(), 4u);  // with two widths
   EXPECT_GT(machine.gemms[0].seconds_per_element, 0);
-  EXPECT_GT(machine.decode_attention, 0);
-  EXPECT_GT(machine.prefill_attention, 0);
+  EXPECT_TRUE(machine.attention.measured());
+  EXPECT_GE(machine.attention.read, 0);
+  EXPECT_GT(machine.attention.tile_long, 0);
   EXPECT_GT(machine.read, 0);
   EXPECT_GT(machine.overhead, 0);
+  for (const GemmRate& rate : machine.gemms)  // no GEMM is faster than the limits
+    EXPECT_LE(2 * rate.rows / rate.seconds_per_element, machine.multiply_rate(rate.type) * 1.0001);
+}
+
+TEST(Plan, MeasuredAttentionCountsWhatItsRowsShare) {
+  Machine machine = named("EPYC");
+  machine.gemms = {{DType::BF16, 512, 1, 1e-12}};
+  machine.attention = {.read = 5, .row = 1, .tile_short = 1, .tile_long = 3};
+  const CostModel model(sheet_of(kLlama8B), machine);
+  const double dims = 32.0 * 256;  // layers, keys and values of a head
+  EXPECT_NEAR(model.attention_seconds(1, 99), 8 * dims * 100 * (5 + 4), 1);  // four query heads to a KV head
+  EXPECT_NEAR(model.attention_seconds(511, 0), 2 * 511.0 * 32 * dims * 256 * 1, 1e3);
+  EXPECT_NEAR(model.attention_seconds(1023, 3585), 2 * 1023.0 * 32 * dims * 4097 * 3, 1e6);
 }
 
 }  // namespace

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+
 #include "base/clock.h"
+#include "lab/sim/measured_run.h"
 
 namespace sluice::lab {
 namespace {
@@ -18,8 +21,9 @@ CostModel slow_model() {
   machine.read = 1e30;
   machine.multiply = {1e30, 1e30, 1e30};
   machine.overhead = 0;
-  machine.gemms = {{DType::BF16, 1, 1.0}, {DType::BF16, 2, 2.0}};
-  machine.decode_attention = machine.prefill_attention = machine.elementwise = 1e30;
+  machine.gemms = {{DType::BF16, 512, 1, 1.0}, {DType::BF16, 512, 2, 2.0}};
+  machine.attention = {1e-30, 1e-30, 1e-30, 1e-30};
+  machine.elementwise = 1e-30;
   return CostModel(sheet, machine);
 }
 
@@ -99,6 +103,31 @@ TEST(Simulate, ManyRequestsTakeLittleTime) {
   const SimulateResult result = simulate(model, requests, many);
   EXPECT_EQ(result.load.records.size(), 2000u);
   for (const LoadRecord& record : result.load.records) ASSERT_EQ(record.output, 128);
+}
+
+TEST(Simulate, ARunIsTimedByItsStepsAndComparedWithItsSimulation) {
+  const CostModel model = slow_model();
+  VirtualClock hidden;  // of the steps that are timed: they take no time of their own
+  CostExecutor steps(model, hidden);
+  SimulateOptions timed = options(4, 64);
+  timed.executor = [&](VirtualClock& clock) {
+    return std::make_unique<TimedExecutor>(steps, clock, TimeSource::Processor, nullptr);
+  };
+  Workload first = workload(3, 1), second = workload(3, 1);
+  const SimulateResult run = simulate(model, first, timed);
+  ASSERT_EQ(run.load.records.size(), 3u);
+  EXPECT_EQ(run.load.records[2].output, 5);
+  EXPECT_GT(hidden.seconds, 40);  // 30 tokens of prompts and 12 of answers went through the timed executor
+  const double ttft = run.load.records[0].first - run.load.records[0].start;
+  EXPECT_GT(ttft, 0);
+  EXPECT_LT(ttft, 5);  // of the processor's time, not the ten seconds of the cost model
+  const json::object simulated = load_json(simulate(model, second, options(4, 64)).load);
+  const std::vector<ComparedFigure> same = compare_loads(simulated, simulated);
+  ASSERT_EQ(same.size(), 5u);
+  for (const ComparedFigure& one : same) EXPECT_EQ(one.error(), 0) << one.name;
+  const std::vector<ComparedFigure> other = compare_loads(simulated, load_json(run.load));
+  EXPECT_GT(other[1].error(), 1);  // TTFT
+  EXPECT_NE(compared_text(other).find("worst: "), std::string::npos);
 }
 
 }  // namespace

@@ -6,9 +6,12 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "formats/gguf/gguf_types.h"
 #include "models/family.h"
+#include "models/vision/vision.h"
 
 namespace sluice::models {
 
@@ -51,6 +54,8 @@ TEST(Documentation, ListsEveryArchitectureAndNoOther) {
     known.insert(architecture->hugging_face.begin(), architecture->hugging_face.end());
     known.insert(architecture->gguf.begin(), architecture->gguf.end());
   }
+  const std::vector<std::string_view> towers = vision_architectures();
+  known.insert(towers.begin(), towers.end());
   EXPECT_EQ(documented(), known);
 }
 

@@ -50,6 +50,7 @@ TEST(Route, ScoresNormalisationAndGroups) {
       routing.normalize = normalize;
       routing.scale = 2.5f;
       check_route(routing, logits.view);
+      routing.weight_scale = bias.view;
       routing.choice_bias = bias.view;
       check_route(routing, logits.view);
       routing.groups = 6;

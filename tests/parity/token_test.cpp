@@ -87,8 +87,9 @@ TEST(TokenWise, AddScaleSoftcapClamp) {
 }
 
 TEST(TokenWise, Activations) {
-  for (Activation activation : {Activation::Silu, Activation::Gelu, Activation::GeluTanh, Activation::Relu,
-                                Activation::Relu2, Activation::Elu, Activation::Sigmoid}) {
+  for (Activation activation :
+       {Activation::Silu, Activation::Gelu, Activation::GeluTanh, Activation::Relu, Activation::Relu2,
+        Activation::Elu, Activation::Sigmoid, Activation::Softplus, Activation::Identity}) {
     SCOPED_TRACE(static_cast<int>(activation));
     compare(1e-6f,
             [=](Backend& backend, TensorView out, TensorView x) { backend.activate(out, x, activation); });
@@ -109,7 +110,7 @@ TEST(TokenWise, ActivationsAtTheEnds) {
   const auto x = TensorView::contiguous(ends.data(), DType::F32, {1, static_cast<int64_t>(ends.size())});
   for (const auto& backend : cpu_backends(1)) {
     for (Activation activation : {Activation::Silu, Activation::Gelu, Activation::GeluTanh, Activation::Relu,
-                                  Activation::Elu, Activation::Sigmoid}) {
+                                  Activation::Elu, Activation::Sigmoid, Activation::Softplus}) {
       HostTensor out = HostTensor::make(DType::F32, {1, x.dim(1)});
       HostTensor expected = HostTensor::make(DType::F32, {1, x.dim(1)});
       backend->activate(out.view, x, activation);
@@ -145,8 +146,10 @@ TEST(TokenWise, CopyAndGateRows) {
   compare(1e-6f, [&](Backend& backend, TensorView out, TensorView x) {
     backend.copy(out, x);
     EXPECT_TRUE(same_bits(out, x));
-    // The same gate for a token alone as in the batch: its last row.
-    backend.gate_rows(out.rows(out.dim(0) - 1, out.dim(0)), gates.view.rows(0, 1));
+    // The same gates for a token alone as in the batch: its last row.
+    const TensorView last = out.rows(out.dim(0) - 1, out.dim(0));
+    backend.gate_rows(last, gates.view.rows(0, 1));
+    backend.gate_rows(last, gates.view.rows(1, 2), Activation::Softplus);
   });
 }
 

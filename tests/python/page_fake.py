@@ -72,6 +72,11 @@ def deltas_for(text):
     return [{"content": piece + " "} for piece in answer_for(text).split(" ")]
 
 
+def text_of(message):
+    content = message["content"]
+    return content if isinstance(content, str) else " ".join(part["text"] for part in content if part["type"] == "text")
+
+
 def answer_for(text):
     if "hostile" in text:
         return HOSTILE
@@ -226,6 +231,20 @@ class Engine:
                     "ended": self.ended[ended_since:], "counters": dict(self.counters), "histograms": {}}
 
 
+def lab_plan(batch, context):
+    """A planner whose steps take a millisecond for every sequence, and ten for the weights."""
+    def phase(tokens):
+        sums = {"bytes": 1e9, "operations": 2e9 * tokens, "seconds": 0.01 + 0.001 * tokens}
+        return {**sums, "parts": [{"name": "qkv", "bound": "memory", **sums}]}
+    step = phase(batch)["seconds"]
+    return {"machine": {"name": "fake", "measured": True, "read_bytes_per_s": 1e11, "multiply_ops_per_s": 4e12},
+            "model": {"name": "fake-1b", "weights": "Q4_1", "weights_bytes": 1e9},
+            "cell": {"batch": batch, "context": context, "fits": True, "ttft_s": 0.5, "tpot_s": step, "floor_s": 0.01,
+                     "tokens_per_s": batch / step, "bound": "memory", "kv_bytes": 1e6 * batch, "largest_batch": 99},
+            "decode": phase(batch), "prefill": phase(512), "curve": [[2**i, 0.01 + 0.001 * 2**i] for i in range(10)],
+            "choices": {"weights": ["BF16"], "stored": "Q4_1", "devices": ["H200"], "max_seqs": 16, "context": 4096}}
+
+
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
@@ -311,7 +330,10 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/v1/completions":
             self.complete(body)
             return
-        text = body["messages"][-1]["content"]
+        if self.path == "/api/lab/plan":
+            self.reply_json(200, lab_plan(body["batch"], body["context"]))
+            return
+        text = text_of(body["messages"][-1])
         if "overflow" in text:
             self.fail(400, "context_length_exceeded", "This model's maximum context length is 4096 tokens. However, you "
                       "requested 9000 tokens (8000 in the messages, 1000 in the completion).")
@@ -335,7 +357,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def answer(self, body, text):
         pieces = deltas_for(text)
-        prompt = sum(len(message["content"].split()) * 4 for message in body["messages"]) + 20
+        prompt = sum(len(text_of(message).split()) * 4 for message in body["messages"]) + 20
         limit = min(len(pieces), body.get("max_tokens") or 4096)
         request = self.server.engine.submit(prompt, limit)
         frame = {"id": f"chatcmpl-{request.id}", "object": "chat.completion.chunk", "created": 0, "model": body["model"]}

@@ -2,6 +2,7 @@
 """The page in a real browser: against a server with scripted answers (page_fake.py), and against `sluice serve`.
 
 Needs chromium and the package playwright; where one is missing everything is skipped."""
+import base64
 import json
 import sys
 import tempfile
@@ -73,6 +74,29 @@ def test_json_is_shown_on_lines_of_its_own():
         one.send("answer as json")
         one.settle()
         assert one.tab.locator(".message.assistant .code pre").inner_text() == '{\n  "a": [\n    1,\n    {\n      "b": null\n    }\n  ]\n}'
+
+
+def test_pictures_are_dropped_shown_and_sent():
+    drop = """(letters) => {
+      const data = new DataTransfer();
+      const bytes = Uint8Array.from(atob(letters), (letter) => letter.charCodeAt(0));
+      data.items.add(new File([bytes], "one.png", {type: "image/png"}));
+      document.getElementById("chat").dispatchEvent(new DragEvent("drop", {dataTransfer: data, cancelable: true}));
+    }"""
+    letters = base64.b64encode((serving.ROOT / "tests/golden/data/vision/pictures/grey.png").read_bytes()).decode()
+    with page() as one:
+        one.open()
+        one.tab.evaluate(drop, letters)
+        one.tab.evaluate(drop, letters)
+        one.tab.wait_for_selector("#pending .pending-picture:nth-child(2)")
+        one.tab.click("#pending .pending-picture:nth-child(2)")
+        one.ask("what is it")
+        parts = FAKE.bodies[-1]["messages"][-1]["content"]
+        assert parts == [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{letters}"}},
+                         {"type": "text", "text": "what is it"}], parts
+        assert one.count(".message.user canvas.picture") == 1 and one.count("#pending canvas") == 0
+        shown = one.tab.locator(".message.user canvas.picture")
+        assert (shown.get_attribute("width"), shown.get_attribute("height")) == ("45", "31")
 
 
 def test_stop_ends_the_request():
@@ -343,6 +367,9 @@ def test_phone():
         one.tab.click("#tab-live")
         one.tab.wait_for_selector(".live-status.good")
         assert not one.tab.evaluate(overflow)
+        one.tab.click("#tab-lab")
+        one.tab.wait_for_selector("#lab .live-status.good")
+        assert not one.tab.evaluate(overflow.replace("'live'", "'lab'"))
 
 
 def test_theme_is_kept():
@@ -360,7 +387,7 @@ def test_everything_has_a_name():
         one.open()
         one.ask("hello")
         one.tab.click("#open-parameters")
-        for view in ("#tab-chat", "#tab-live"):
+        for view in ("#tab-chat", "#tab-live", "#tab-lab"):
             one.tab.click(view)
             visible = "button:visible, select:visible, textarea:visible, input:visible"
             assert one.tab.locator(visible).evaluate_all(nameless) == []
@@ -382,6 +409,46 @@ def test_keyboard_alone():
         one.tab.focus("#tab-chat")
         one.tab.keyboard.press("ArrowRight")
         one.tab.wait_for_selector("#live:not([hidden])")
+
+
+def see_lab(one):
+    """Sliders that the planner answers, the engine's point, and schemes played from what was served."""
+    one.tab.click("#tab-live")
+    one.tab.click("#live-load")
+    one.tab.click("#tab-lab")
+    one.tab.wait_for_selector("#lab .live-status.good")
+    one.until("document.getElementById('lab-engine').innerText.startsWith('now: ')", 120)
+    assert "this engine now" in one.tab.get_attribute("#lab-roofline", "aria-label")
+    fact = "document.getElementById('lab-fact-{}').innerText"
+    before = one.tab.evaluate(fact.format("rate"))
+    one.tab.fill("#lab-batch", "6")
+    assert one.tab.inner_text("#lab-batch-value") == "64"
+    one.until(fact.format("rate") + f" !== '{before}'")
+    stored = one.tab.evaluate(fact.format("memory"))
+    one.tab.select_option("#lab-weights", "BF16")
+    one.until(fact.format("memory") + f" !== '{stored}'")
+    one.tab.select_option("#lab-device", "H200")
+    one.until("document.getElementById('lab-machine').innerText.startsWith('H200')")
+    for canvas in ("lab-roofline", "lab-batches"):
+        wait_for(lambda: one.tab.evaluate(PAINTED, canvas) >= 4)
+    one.tab.click("#lab-play")
+    one.until("document.getElementById('lab-trace').innerText.endsWith('requests of this engine')")
+    one.tab.fill("#lab-time", "500")
+    one.tab.wait_for_selector("#lab-play:has-text('Play')")
+    for scheme in ("static", "dynamic", "iteration", "continuous"):
+        wait_for(lambda: one.tab.evaluate(PAINTED, f"lab-lanes-{scheme}") >= 3)
+
+
+def test_lab_view():
+    with page() as one:
+        one.open("#lab")
+        one.tab.wait_for_selector("#lab .live-status.good")
+        assert one.tab.title() == "sluice: lab"
+        one.tab.fill("#lab-batch", "4")
+        one.until("document.getElementById('lab-fact-tpot').innerText === '26 ms'")
+        one.tab.focus("#tab-lab")
+        one.tab.keyboard.press("ArrowRight")
+        one.tab.wait_for_selector("#chat:not([hidden])")
 
 
 # -- the program ---------------------------------------------------------------------------------------------------------
@@ -415,6 +482,7 @@ def test_the_program():
         wait_for(lambda: page_browser.metrics(url)["sluice_requests_running"] == 0)
         see_load(one)
         wait_for(lambda: page_browser.metrics(url)["sluice_requests_running"] == 0)
+        see_lab(one)
 
 
 # ------------------------------------------------------------------------------------------------------------------------

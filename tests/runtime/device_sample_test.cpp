@@ -36,7 +36,7 @@ struct Logits {
 constexpr int kVocab = 32003;
 
 std::vector<request::SamplingParams> kinds() {
-  std::vector<request::SamplingParams> kinds(6);
+  std::vector<request::SamplingParams> kinds(8);
   const auto seeded = [](uint64_t seed) {
     return request::Sampling{.temperature = 0.8, .top_k = 50, .top_p = 0.95, .seed = seed};
   };
@@ -54,6 +54,12 @@ std::vector<request::SamplingParams> kinds() {
   kinds[4].bad_words = {{17}, {18}};
   kinds[4].method = request::Sampling{.temperature = 1, .min_p = 0.05, .seed = 4};
   kinds[5].method = seeded(5);
+  kinds[6].allowed_tokens = {3, 17, 400, 401, 31000, 32002};
+  kinds[6].presence_penalty = 1;
+  kinds[6].method = seeded(6);
+  kinds[7].allowed_tokens.emplace();
+  for (Token token = 1; token < kVocab; token += 3) kinds[7].allowed_tokens->push_back(token);
+  kinds[7].method = request::Sampling{.temperature = 1.2, .seed = 7};
   return kinds;
 }
 
@@ -104,8 +110,11 @@ TEST(DeviceSample, GivesTheTokensOfTheHostsSampler) {
         ASSERT_TRUE(how.has_value());
         sequences[i].edits.fill(*how, sequences[i].sampler.output().size(), ahead);
         to_sample.add(static_cast<int>(i), *how, sequences[i].edits.list());
+        if (!sequences[i].sampler.has_mask()) continue;
+        const auto words = static_cast<size_t>(kernels::mask_words(kVocab));
+        ASSERT_TRUE(sequences[i].sampler.fill_mask(to_sample.add_mask(i, words)).ok());
       }
-      gpu.sample(logits.back().device.view, to_sample.how, to_sample.edits);
+      gpu.sample(logits.back().device.view, to_sample.how, to_sample.edits, to_sample.masks);
       tickets.push_back(gpu.send_sampled(to_sample.how.size()));
     }
     if (step == 0) continue;
@@ -121,7 +130,7 @@ TEST(DeviceSample, GivesTheTokensOfTheHostsSampler) {
       sequences[i].edits.accept(from_device[i].token);
     }
   }
-  EXPECT_LE(different, 2);  // of 144; sums are rounded differently
+  EXPECT_LE(different, 2);  // of 192; sums are rounded differently
 }
 
 }  // namespace

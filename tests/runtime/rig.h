@@ -56,6 +56,7 @@ class AheadBackend : public FaultyBackend, public kernels::AsyncDevice {
     std::vector<int32_t> known(ids.begin(), ids.end());
     for (int32_t& id : known)
       if (id < 0) id = slots_.at(static_cast<size_t>(~id));
+    begun_ahead += tickets_ > waited_;
     FaultyBackend::embed(out, table, known);
   }
   void run_step(const std::function<void()>& body) override {
@@ -68,13 +69,14 @@ class AheadBackend : public FaultyBackend, public kernels::AsyncDevice {
   }
   int slots() const override { return static_cast<int>(slots_.size()); }
   void sample(TensorView logits, std::span<const kernels::SampleArgs> rows,
-              std::span<const kernels::LogitAdjustment> edits) override {
+              std::span<const kernels::LogitAdjustment> edits, std::span<const uint32_t> masks) override {
     list_.clear();
+    masked_rows += std::count_if(rows.begin(), rows.end(), [](const auto& row) { return row.mask >= 0; });
     for (size_t i = 0; i < rows.size(); ++i) {
       const std::span<const float> row(logits.at<float>(static_cast<int64_t>(i)),
                                        static_cast<size_t>(logits.dim(1)));
       int32_t& slot = slots_.at(static_cast<size_t>(rows[i].slot));
-      list_.push_back(kernels::oracle::sample_token(row, rows[i], edits, slot));
+      list_.push_back(kernels::oracle::sample_token(row, rows[i], {edits, masks}, slot));
       slot = list_.back().token;
     }
   }
@@ -126,9 +128,11 @@ class AheadBackend : public FaultyBackend, public kernels::AsyncDevice {
   bool lost = false;  // whatever is waited for fails, for good
   bool tuning = true;
   int repeated_steps = 0;
-  int downloads = 0;   // each waits for the device
-  int overlapped = 0;  // steps that were sent while an earlier one was not yet waited for
-  int sent_rows = 0;   // lists of rows that were sent beside steps
+  int downloads = 0;        // each waits for the device
+  int overlapped = 0;       // steps that were sent while an earlier one was not yet waited for
+  int sent_rows = 0;        // lists of rows that were sent beside steps
+  int begun_ahead = 0;      // forward passes that began while an earlier step was not yet waited for
+  int64_t masked_rows = 0;  // that were sampled under a mask
 
  private:
   struct Rows {

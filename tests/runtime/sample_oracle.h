@@ -103,9 +103,28 @@ inline std::vector<float> edited_row(std::span<const float> logits, const Sample
   return values;
 }
 
-// `edits`: the step's; `previous`: what the row's slot holds.
+// What a step may change of its rows' logits.
+struct RowChanges {
+  std::span<const LogitAdjustment> edits = {};
+  std::span<const uint32_t> masks = {};
+};
+
+inline std::vector<float> changed_row(std::span<const float> logits, const SampleArgs& row,
+                                      const RowChanges& changes, int32_t previous) {
+  std::vector<float> values(logits.begin(), logits.end());
+  if (row.mask >= 0) {
+    const auto words = static_cast<size_t>(mask_words(static_cast<int64_t>(logits.size())));
+    const std::span<const uint32_t> mask =
+        changes.masks.subspan(static_cast<size_t>(row.mask) * words, words);
+    for (size_t i = 0; i < values.size(); ++i)
+      if ((mask[i / 32] >> (i % 32) & 1) == 0) values[i] = -INFINITY;
+  }
+  return edited_row(values, row, changes.edits, previous);
+}
+
+// `changes`: the step's; `previous`: what the row's slot holds.
 inline SampledToken sample_token(std::span<const float> logits, const SampleArgs& row,
-                                 std::span<const LogitAdjustment> edits = {}, int32_t previous = 0) {
+                                 const RowChanges& changes = {}, int32_t previous = 0) {
   SampledToken out;
   const bool finite = std::none_of(logits.begin(), logits.end(), [](float v) { return !(v < INFINITY); });
   if (!finite) {
@@ -117,8 +136,8 @@ inline SampledToken sample_token(std::span<const float> logits, const SampleArgs
     out.status = SampledToken::Nothing;
     return out;
   }
-  if (row.edits > 0 || row.follows != 0) {
-    const std::vector<float> values = edited_row(logits, row, edits, previous);
+  if (row.edits > 0 || row.follows != 0 || row.mask >= 0) {
+    const std::vector<float> values = changed_row(logits, row, changes, previous);
     const std::vector<int32_t> by_value = ranked(values);
     if (std::isinf(values[static_cast<size_t>(by_value[0])])) {
       out.status = SampledToken::Excluded;

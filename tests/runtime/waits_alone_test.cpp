@@ -54,7 +54,6 @@ TEST(HostSampledSequence, WaitsAlone) {
     expect_waits_alone(std::move(request), what);
   };
   using request::SamplingParams;
-  kind("allowed tokens", [](SamplingParams& p) { p.allowed_tokens = words(40, 3); });
   kind("bad words", [](SamplingParams& p) { p.bad_words = {{3, 4}, {9}}; });
   kind("typical_p", [](SamplingParams& p) {
     p.method = request::Sampling{.temperature = 1, .typical_p = 0.5, .seed = 3};

@@ -47,11 +47,11 @@ constexpr Field kOutputConfig[] = {
 
 constexpr Field kAnthropicConversation[] = {
     used("system", {}, "a string or a list of text blocks", read_anthropic_system),
-    required(
-        used("messages", {Kind::List},
-             "objects with role (user, assistant, system) and content (a string or blocks of text, thinking, "
-             "tool_use and tool_result); a last one of the assistant is continued",
-             read_anthropic_messages)),
+    required(used("messages", {Kind::List},
+                  "objects with role (user, assistant, system) and content (a string or blocks of text, "
+                  "image, thinking, "
+                  "tool_use and tool_result); a last one of the assistant is continued",
+                  read_anthropic_messages)),
     used("thinking", {Kind::Object},
          "{type: enabled or disabled, budget_tokens}: enable_thinking for the chat template, and the most "
          "tokens of the reasoning",

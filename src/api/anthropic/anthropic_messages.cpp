@@ -19,8 +19,27 @@ void append_line(std::string& text, std::string_view more) {
 // What one message becomes: the results of calls stand before its text.
 struct Unfolded {
   std::string text, reasoning;
+  json::array parts;  // texts and pictures as OpenAI's clients send them, where there is a picture
+  bool has_pictures = false;
   json::array calls, results;
 };
+
+Status add_picture(const json::object& block, const std::string& where, Unfolded& out) {
+  const json::value* value = block.if_contains("source");
+  const json::object* source = value == nullptr ? nullptr : value->if_object();
+  if (source == nullptr)
+    return Error{ErrorCode::InvalidArgument, fmt::format("'{}.source' must be an object", where)};
+  const std::string_view type = text_of(*source, "type");
+  if (type != "base64" && type != "url")
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("'{}.source.type' is '{}', must be base64 or url", where, clipped(type))};
+  std::string url(text_of(*source, "url"));
+  if (type == "base64")
+    url = fmt::format("data:{};base64,{}", text_of(*source, "media_type"), text_of(*source, "data"));
+  out.parts.push_back(json::object{{"type", "image_url"}, {"image_url", json::object{{"url", url}}}});
+  out.has_pictures = true;
+  return {};
+}
 
 Result<std::string> result_text(const json::object& block, const std::string& where) {
   const json::value* content = block.if_contains("content");
@@ -35,6 +54,9 @@ Status unfold(const json::object& block, const std::string& where, Unfolded& out
   const std::string_view type = text_of(block, "type");
   if (type == "text") {
     append_line(out.text, text_of(block, "text"));
+    out.parts.push_back(json::object{{"type", "text"}, {"text", json::string(text_of(block, "text"))}});
+  } else if (type == "image") {
+    return add_picture(block, where, out);
   } else if (type == "thinking") {
     append_line(out.reasoning, text_of(block, "thinking"));
   } else if (type == "tool_use") {
@@ -53,7 +75,7 @@ Status unfold(const json::object& block, const std::string& where, Unfolded& out
                            {"content", *text}});
   } else if (type != "redacted_thinking") {
     return Error{ErrorCode::Unsupported,
-                 fmt::format("'{}' is of type '{}'; this model reads text alone", where, clipped(type))};
+                 fmt::format("'{}' is of type '{}', which is not supported", where, clipped(type))};
   }
   return {};
 }
@@ -114,10 +136,11 @@ Status read_anthropic_messages(const json::value& value, ParsedRequest& parsed) 
       return Error{ErrorCode::InvalidArgument, fmt::format("'{}.content' is missing", where)};
     Unfolded parts;
     if (Status status = unfold_content(*content, where + ".content", parts); !status) return status;
-    const bool only_results = !parts.results.empty() && parts.text.empty();
+    const bool only_results = !parts.results.empty() && parts.text.empty() && !parts.has_pictures;
     for (json::value& result : parts.results) plain.push_back(std::move(result));
     if (only_results) continue;
     json::object made{{"role", json::string(role)}, {"content", parts.text}};
+    if (parts.has_pictures) made["content"] = std::move(parts.parts);
     if (!parts.calls.empty()) made["tool_calls"] = std::move(parts.calls);
     if (!parts.reasoning.empty()) made["reasoning_content"] = parts.reasoning;
     plain.push_back(std::move(made));

@@ -135,7 +135,10 @@ std::vector<chat::OutputPiece> AnswerBase::shown(Reader& reader, size_t index, i
 void AnswerBase::finish(const engine::Finished& finished, std::string& out) {
   const bool well =
       finished.reason == engine::FinishReason::Stop || finished.reason == engine::FinishReason::Length;
-  if (!well) return fail(why_unfinished(finished), out);
+  if (!well) {
+    const std::optional<ApiError> problem = setup_.grammar ? setup_.grammar->problem() : std::nullopt;
+    return fail(problem ? in_clients_words(*problem, setup_.parsed.sent) : why_unfinished(finished), out);
+  }
   usage_.prompt_tokens += finished.usage.prompt_tokens;
   usage_.cached_tokens += finished.usage.cached_tokens;
   usage_.drafted_tokens += finished.usage.drafted_tokens;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "api/core/parsed_request.h"
+#include "api/core/pending_grammar.h"
 #include "api/core/service.h"
 #include "chat/formats/output_parser.h"
 #include "compress/options.h"
@@ -37,7 +38,8 @@ struct AnswerSetup {
   std::shared_ptr<const chat::OutputFormat> output;  // what the text is read by; null: all of it is content
   std::shared_ptr<const chat::ToolSet> tools;        // that may be called
   chat::AnswerStart start = chat::AnswerStart::Fresh;
-  std::optional<CompressionReport> compression;  // where the request asked for it
+  std::optional<CompressionReport> compression;   // where the request asked for it
+  std::shared_ptr<const PendingGrammar> grammar;  // of the answer; null: it has none
 
   std::string id(std::string_view prefix) const;  // of the answer
   bool wants_logprobs() const { return parsed.logprobs_wanted || parsed.logprobs.has_value(); }

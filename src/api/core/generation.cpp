@@ -8,6 +8,7 @@
 #include "api/core/answer_constraint.h"
 #include "api/core/compression.h"
 #include "api/core/errors.h"
+#include "api/core/pending_grammar.h"
 #include "api/fields/parameters.h"
 #include "api/fields/tool_fields.h"
 #include "api/openai/models.h"
@@ -41,6 +42,12 @@ class PromptEncoder {
     if (Problem problem = render_messages(call_, model_, draft_, rendering)) {
       const Problem too_long = check_least(least_of_messages());
       return too_long ? too_long : problem;
+    }
+    if (!draft_.chat.pictures.empty()) {
+      if (Status put =
+              engine::insert_pictures(rendering, model_.pictures->style().placeholder, draft_.chat.pictures);
+          !put)
+        return invalid_value("messages", put.error().message);
     }
     if (Problem problem = check_least(least_of(rendering))) return problem;
     const chat::RenderingEncoding options{.add_special = draft_.add_special_tokens.value_or(false),
@@ -158,26 +165,20 @@ std::string echoed_message(const ParsedRequest& parsed) {
   return std::string(last.at("content").get_string());
 }
 
-// Before the engine sees the request: what cannot be enforced is refused with 400, and a grammar that takes long holds up
-// nobody else.
-Problem compile_constraint(const ServedModel& model, const request::Constraint& constraint,
-                           std::shared_ptr<const void>& out) {
+// What cannot be enforced is refused before the engine sees the request. The grammar is compiled while the prompt runs,
+// but where so many are that the requests that wait for theirs would take the places of others.
+Problem compile_constraint(const ServedModel& model, const AnswerConstraint& wanted,
+                           std::shared_ptr<PendingGrammar>& out) {
   if (model.grammars == nullptr)
     return unsupported_parameter("response_format", "the model has no tokenizer for structured output");
-  Result<grammar::GrammarStore::Grammar> grammar = model.grammars->get(constraint);
-  if (grammar) {
-    out = std::move(*grammar);
-    return std::nullopt;
-  }
-  if (grammar.error().code == ErrorCode::Unavailable) return to_api_error(grammar.error());
-  const auto* tag = std::get_if<request::StructuralTag>(&constraint.body);
-  const char* field = tag != nullptr && tag->lenient ? "tools" : "response_format";
-  ApiError error = invalid_value(field, fmt::format("'{}': {}", field, grammar.error().message));
-  if (std::holds_alternative<request::JsonSchema>(constraint.body)) error.code = "json_schema_invalid";
-  return error;
+  const auto most = static_cast<size_t>(std::max(1, model.max_sequences / 4));
+  const bool crowded = model.grammars->statistics().compiling >= most;
+  out = PendingGrammar::begin(*model.grammars, *wanted.constraint);
+  if (crowded || wanted.is_wish) out->wait();
+  return out->problem();
 }
 
-Problem fill(const Call& call, const ServedModel& model, const AnswerSetup& setup, AnswerConstraint wanted,
+Problem fill(const Call& call, const ServedModel& model, AnswerSetup& setup, AnswerConstraint wanted,
              EngineJob& prepared) {
   const ParsedRequest& parsed = setup.parsed;
   Result<Parameters> parameters = make_parameters(parsed, model.tokenizer);
@@ -189,24 +190,48 @@ Problem fill(const Call& call, const ServedModel& model, const AnswerSetup& setu
   if (setup.output) parameters->text.shown = model.format->mark_tokens;
   Result<engine::TextMaker> text = engine::make_text_maker(*model.tokenizer, std::move(parameters->text));
   if (!text) return invalid_value("stop", text.error().message);
-  std::shared_ptr<const void> grammar;
+  std::shared_ptr<PendingGrammar> grammar;
   if (wanted.constraint) {
-    if (Problem problem = compile_constraint(model, *wanted.constraint, grammar)) {
+    if (Problem problem = compile_constraint(model, wanted, grammar)) {
       if (!wanted.is_wish) return problem;
       wanted.constraint.reset();
+      grammar.reset();
     }
   }
+  setup.grammar = grammar;
   sampling.constraint = std::move(wanted.constraint);
   for (const std::vector<Token>& prompt : setup.prompts) {
     if (Problem problem = fit(call, model, parsed, prompt.size(), sampling.max_tokens)) return problem;
     if (Status valid = request::validate(sampling, static_cast<int>(model.vocab)); !valid)
       return to_api_error(valid.error());
     engine::Submission& submission = prepared.submissions.emplace_back(make_submission(call, parsed, prompt));
+    if (!parsed.chat.pictures.empty()) {
+      const Status placed =
+          engine::add_picture_spans(submission.request, model.pictures->style(), parsed.chat.pictures);
+      if (!placed) return invalid_value("messages", placed.error().message);
+    }
     submission.request.task = sampling;
     submission.text = text->make;
     submission.text_bytes = text->bytes;
     submission.kept = grammar;
+    submission.request.gate = grammar;
   }
+  return std::nullopt;
+}
+
+// The files of the conversation to what the model reads of them.
+Problem read_pictures(const ServedModel& model, ChatDraft& chat) {
+  if (chat.files.empty()) return std::nullopt;
+  if (model.pictures == nullptr)
+    return invalid_value(
+        "messages", fmt::format("the model '{}' reads text alone; the conversation has {} pictures", model.id,
+                                chat.files.size()));
+  for (const std::string& file : chat.files) {
+    Result<engine::Picture> picture = model.pictures->read(file);
+    if (!picture) return invalid_value("messages", picture.error().message);
+    chat.pictures.push_back(std::move(*picture));
+  }
+  chat.files.clear();
   return std::nullopt;
 }
 
@@ -300,7 +325,14 @@ Problem render_messages(const Call& call, const ServedModel& model, const Parsed
 
 Problem encode_prompts(const Call& call, const ServedModel& model, const ParsedRequest& parsed,
                        Purpose purpose, std::vector<std::vector<Token>>& out) {
-  Problem problem = encode_all(call, model, parsed, purpose, out);
+  Problem problem;
+  if (parsed.chat.files.empty()) {
+    problem = encode_all(call, model, parsed, purpose, out);
+  } else {
+    ParsedRequest seen = parsed;
+    problem = read_pictures(model, seen.chat);
+    if (!problem) problem = encode_all(call, model, seen, purpose, out);
+  }
   if (problem) problem = in_clients_words(*std::move(problem), parsed.sent);
   return problem;
 }
@@ -327,6 +359,7 @@ Problem prepare_answer(const Call& call, ParsedRequest parsed, EngineJob& job, A
     Problem problem = compress_request(call, *job.model, setup.parsed, setup.compression.emplace());
     if (problem) return in_clients_words(*std::move(problem), setup.parsed.sent);
   }
+  if (Problem problem = read_pictures(*job.model, setup.parsed.chat)) return problem;
   if (Problem problem = encode_prompts(call, *job.model, setup.parsed, Purpose::Run, setup.prompts))
     return problem;
   set_output(*job.model, setup);

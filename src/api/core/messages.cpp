@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <optional>
 
+#include "api/core/base64.h"
 #include "api/core/errors.h"
 
 namespace sluice::api {
@@ -14,6 +17,7 @@ constexpr std::array<std::string_view, 6> kRoles = {"system",    "developer", "u
                                                     "assistant", "tool",      "function"};
 constexpr size_t kMostMessages = 8192;
 constexpr size_t kMostVariables = 256;
+constexpr size_t kMostPictures = 64;  // of a conversation
 
 std::string_view view(const json::string& text) {
   return {text.data(), text.size()};
@@ -59,7 +63,44 @@ Result<std::string> read_content(const json::value* content, const std::string& 
   return wrong(fmt::format("'{}.content' must be a string or a list of parts", where));
 }
 
-Result<json::object> read_message(const json::value& value, const std::string& where) {
+// The URL of a part {"type": "image_url", "image_url": {"url": ...}} or {"type": "input_image", "image_url": ...}.
+std::string_view picture_url(const json::object& part) {
+  const json::value* value = find(part, "image_url");
+  if (value != nullptr && value->is_object()) value = find(value->get_object(), "url");
+  return value != nullptr && value->is_string() ? view(value->get_string()) : std::string_view();
+}
+
+bool is_picture(const json::value& part) {
+  const json::object* object = part.if_object();
+  const std::string_view type = object == nullptr ? std::string_view() : text_of(*object, "type");
+  return type == "image_url" || type == "input_image";
+}
+
+// A user's parts with pictures among them: the files go to the draft, the parts stay a list.
+Result<json::array> read_picture_parts(const json::array& parts, const std::string& where,
+                                       ParsedRequest& parsed) {
+  json::array out;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const std::string place = fmt::format("{}.content[{}]", where, i);
+    if (!is_picture(parts[i])) {
+      Result<std::string> text = join_parts({parts[i]}, place);
+      if (!text) return text.error();
+      out.push_back(json::object{{"type", "text"}, {"text", *text}});
+      continue;
+    }
+    const std::string_view url = picture_url(parts[i].get_object());
+    Result<std::string> file = read_data_url(url, place);
+    if (!file) return file.error();
+    if (parsed.chat.files.size() >= kMostPictures)
+      return wrong(
+          fmt::format("'{}' is picture {}; the limit is {}", place, kMostPictures + 1, kMostPictures));
+    parsed.chat.files.push_back(std::move(*file));
+    out.push_back(json::object{{"type", "image"}});
+  }
+  return out;
+}
+
+Result<json::object> read_message(const json::value& value, const std::string& where, ParsedRequest& parsed) {
   const json::object* object = value.if_object();
   if (object == nullptr) return wrong(fmt::format("'{}' must be an object", where));
   const json::value* role = find(*object, "role");
@@ -72,12 +113,22 @@ Result<json::object> read_message(const json::value& value, const std::string& w
   // An assistant's turn may be calls alone.
   if (find(*object, "content") == nullptr && name != "assistant")
     return wrong(fmt::format("'{}.content' is missing", where));
-  Result<std::string> content = read_content(find(*object, "content"), where);
-  if (!content) return content.error();
+  const json::value* given = find(*object, "content");
+  const json::array* parts = given == nullptr ? nullptr : given->if_array();
+  json::value content;
+  if (parts != nullptr && name == "user" && std::any_of(parts->begin(), parts->end(), is_picture)) {
+    Result<json::array> read = read_picture_parts(*parts, where, parsed);
+    if (!read) return read.error();
+    content = std::move(*read);
+  } else {
+    Result<std::string> text = read_content(given, where);
+    if (!text) return text.error();
+    content = json::string(*text);
+  }
   json::object message{{"role", json::string(name == "developer"  ? "system"
                                              : name == "function" ? "tool"
                                                                   : name)},
-                       {"content", *content}};
+                       {"content", std::move(content)}};
   for (const char* key : {"name", "tool_call_id"})
     if (const json::value* text = find(*object, key); text != nullptr && text->is_string())
       message[key] = *text;
@@ -100,6 +151,18 @@ std::string_view text_of(const json::object& object, std::string_view name) {
   return text == nullptr ? std::string_view() : view(*text);
 }
 
+Result<std::string> read_data_url(std::string_view url, std::string_view where) {
+  if (!url.starts_with("data:"))
+    return wrong(fmt::format("'{}' has the address '{}'; pictures are taken as 'data:' URLs alone", where,
+                             clipped(url)));
+  const size_t comma = url.find(',');
+  if (comma == std::string_view::npos || !url.substr(0, comma).ends_with(";base64"))
+    return wrong(fmt::format("'{}' has a 'data:' URL without ';base64,'", where));
+  std::optional<std::string> file = from_base64(url.substr(comma + 1));
+  if (!file) return wrong(fmt::format("'{}' has a 'data:' URL that is no base64", where));
+  return std::move(*file);
+}
+
 Result<std::string> join_parts(const json::array& parts, std::string_view where) {
   std::string text;
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -110,9 +173,9 @@ Result<std::string> join_parts(const json::array& parts, std::string_view where)
     const std::string_view kind = view(type->get_string());
     const bool is_text = kind == "text" || kind == "input_text" || kind == "output_text";
     if (!is_text && kind != "refusal")
-      return Error{
-          ErrorCode::Unsupported,
-          fmt::format("'{}[{}]' is of type '{}'; this model reads text alone", where, i, clipped(kind))};
+      return Error{ErrorCode::Unsupported,
+                   fmt::format("'{}[{}]' is of type '{}'; texts are taken here, and pictures of users", where,
+                               i, clipped(kind))};
     const json::value* content = find(*part, is_text ? "text" : "refusal");
     if (content == nullptr || !content->is_string())
       return wrong(fmt::format("'{}[{}].{}' must be a string", where, i, is_text ? "text" : "refusal"));
@@ -127,7 +190,7 @@ Status read_message_list(const json::array& list, std::string_view name, ParsedR
   if (list.size() > kMostMessages)
     return wrong(fmt::format("'{}' has {} entries; the limit is {}", name, list.size(), kMostMessages));
   for (size_t i = 0; i < list.size(); ++i) {
-    Result<json::object> message = read_message(list[i], fmt::format("{}[{}]", name, i));
+    Result<json::object> message = read_message(list[i], fmt::format("{}[{}]", name, i), parsed);
     if (!message) return message.error();
     parsed.chat.messages.push_back(std::move(*message));
   }

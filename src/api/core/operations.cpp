@@ -1,6 +1,7 @@
 #include "api/anthropic/anthropic.h"
 #include "api/core/service.h"
 #include "api/kserve/kserve.h"
+#include "api/lab/lab.h"
 #include "api/llama_cpp/llama_server.h"
 #include "api/llama_cpp/tokenize.h"
 #include "api/ollama/ollama.h"
@@ -56,6 +57,10 @@ const std::vector<Operation>& operations() {
        "Continue a text, in the form of KServe and Triton", kserve_generate, &kserve_generate_schema()},
       {"POST", "/v2/models/{model}/generate_stream", Kserve, true, "The same, as a stream of events",
        kserve_generate_stream, &kserve_generate_schema()},
+      {"POST", "/api/lab/plan", OpenAi, true, "What a model would do, by the planner", lab_plan,
+       &lab_plan_schema()},
+      {"POST", "/api/lab/schemes", OpenAi, true, "A recorded load under several scheduling schemes",
+       lab_schemes, &lab_schemes_schema()},
   };
   return rows;
 }

@@ -8,9 +8,11 @@
 #include <variant>
 #include <vector>
 
+#include "api/lab/planner.h"
 #include "base/ids.h"
 #include "base/json.h"
 #include "compress/options.h"
+#include "engine/picture_prompt.h"
 #include "request/request.h"
 #include "request/sampling_params.h"
 
@@ -23,8 +25,12 @@ struct ContrastWeights {
 };
 
 struct ChatDraft {
-  json::array messages;    // role from a closed set, content a string; what else the template may read
-  json::object variables;  // of the template, from the request
+  // Role from a closed set, content a string, or parts {"type": "image"} and {"type": "text", "text": ...} where a user's
+  // message has pictures; what else the template may read.
+  json::array messages;
+  std::vector<std::string> files;         // of the pictures, in their order
+  std::vector<engine::Picture> pictures;  // made of the files by the model's reader
+  json::object variables;                 // of the template, from the request
   bool add_generation_prompt = true;
   bool continue_final_message = false;  // the answer goes on with the last message
 };
@@ -121,12 +127,17 @@ struct ParsedRequest {
   bool base64 = false;
   std::optional<int> dimensions;
 
+  // the lab
+  PlanQuestion question;
+  std::vector<RecordedRequest> recorded;
+
   // tokenize and detokenize
   std::vector<Token> tokens;
   bool return_token_strings = false, with_pieces = false;
   std::optional<std::string> content;  // llama.cpp's name of the text, which asks for its form of the answer
 
   std::string system;  // Ollama's, beside a prompt
+  json::value images;  // the same
   bool raw = false;    // Ollama's: the prompt is not put into the chat template
 
   // Responses: what the answer repeats

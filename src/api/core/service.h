@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "api/lab/planner.h"
 #include "base/interrupt.h"
 #include "base/json.h"
 #include "base/result.h"
@@ -17,6 +18,7 @@
 #include "chat/formats/model_format.h"
 #include "compress/compressor.h"
 #include "engine/events.h"
+#include "engine/picture_prompt.h"
 #include "grammar/grammar_store.h"
 #include "request/sampling_params.h"
 #include "tokenizer/tokenizer.h"
@@ -59,6 +61,8 @@ struct ServedModel {
   request::SamplingDefaults defaults;                // of fields that a request leaves out
   grammar::GrammarStore* grammars = nullptr;         // null: constraints are refused
   compress::PromptCompressor* compressor = nullptr;  // null: `compress` is refused
+  const Planner* planner = nullptr;                  // null: the lab's questions are refused
+  const engine::PictureReader* pictures = nullptr;   // null: it reads text alone
 };
 
 // A model that the server knows and does not serve at the moment.

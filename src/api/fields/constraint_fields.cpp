@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <span>
+
 #include "api/core/errors.h"
 #include "api/fields/field_table.h"
 
@@ -26,12 +29,11 @@ Status set_schema(ParsedRequest& parsed, const json::value* schema, bool strict)
   return set(parsed, request::JsonSchema{.schema = text, .strict = strict});
 }
 
-Result<bool> strict_of(const json::object& object) {
-  const json::value* strict = object.if_contains("strict");
-  if (strict == nullptr || strict->is_null()) return false;
-  if (!strict->is_bool())
-    return wrong(fmt::format("'strict' is {}; it must be true or false", shown(*strict)));
-  return strict->get_bool();
+Result<bool> flag_of(const json::object& object, std::string_view name, bool otherwise) {
+  const json::value* flag = object.if_contains(name);
+  if (flag == nullptr || flag->is_null()) return otherwise;
+  if (!flag->is_bool()) return wrong(fmt::format("'{}' is {}; it must be true or false", name, shown(*flag)));
+  return flag->get_bool();
 }
 
 Status read_format(const json::object& format, const json::value* schema_object, ParsedRequest& parsed) {
@@ -51,7 +53,7 @@ Status read_format(const json::object& format, const json::value* schema_object,
         shown(*type)));
   const json::object* holder = schema_object == nullptr ? &format : schema_object->if_object();
   if (holder == nullptr) return wrong("'json_schema' must be an object with 'schema'");
-  const Result<bool> strict = strict_of(*holder);
+  const Result<bool> strict = flag_of(*holder, "strict", false);
   if (!strict) return strict.error();
   return set_schema(parsed, holder->if_contains("schema"), *strict);
 }
@@ -65,6 +67,54 @@ Status read_choice(const json::value& value, ParsedRequest& parsed) {
   }
   if (choice.options.empty()) return wrong("a choice must be a list of strings, at least one");
   return set(parsed, std::move(choice));
+}
+
+// Members of `structured_outputs` that say how JSON is written, and those that nothing depends on.
+constexpr std::string_view kJsonOptions[] = {"disable_additional_properties", "disable_any_whitespace",
+                                             "any_order"};
+constexpr std::string_view kForms[] = {"json", "json_object", "regex", "choice", "grammar", "structural_tag"};
+constexpr std::string_view kWithoutEffect[] = {"disable_fallback", "backend", "_backend",
+                                               "_backend_was_auto"};
+
+bool is_one_of(std::string_view name, std::span<const std::string_view> names) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+Status check_members(const json::object& object) {
+  for (const auto& member : object) {
+    const std::string_view name = member.key();
+    if (member.value().is_null() || is_one_of(name, kForms) || is_one_of(name, kJsonOptions) ||
+        is_one_of(name, kWithoutEffect))
+      continue;
+    if (name == "whitespace_pattern")
+      return Error{ErrorCode::Unsupported,
+                   "'whitespace_pattern' is not supported: blanks are bounded by the server, and "
+                   "'disable_any_whitespace' leaves them out"};
+    return wrong(fmt::format("'structured_outputs' has no '{}'", name));
+  }
+  return {};
+}
+
+// How the JSON of the form that was read is written.
+Status read_json_options(const json::object& object, ParsedRequest& parsed) {
+  const Result<bool> closed = flag_of(object, "disable_additional_properties", true),
+                     compact = flag_of(object, "disable_any_whitespace", false),
+                     any_order = flag_of(object, "any_order", false);
+  for (const Result<bool>* flag : {&closed, &compact, &any_order}) {
+    if (!*flag) return flag->error();
+  }
+  if (*closed && !*compact && !*any_order) return {};
+  auto* body = parsed.constraint ? &parsed.constraint->body : nullptr;
+  if (auto* schema = std::get_if<request::JsonSchema>(body)) {
+    schema->closed_objects = *closed;
+    schema->compact = *compact;
+    schema->any_order = *any_order;
+    return {};
+  }
+  auto* any = std::get_if<request::JsonObject>(body);
+  if (any == nullptr) return wrong("options of JSON are given for an answer that is not JSON");
+  any->compact = *compact;
+  return {};
 }
 
 Status read_text_rule(const json::value& value, std::string_view what, std::string& out) {
@@ -100,9 +150,7 @@ Status read_structured_outputs(const json::value& value, ParsedRequest& parsed) 
     const json::value* member = object->if_contains(name);
     return member == nullptr || member->is_null() ? nullptr : member;
   };
-  if (given("whitespace_pattern") != nullptr)
-    return Error{ErrorCode::Unsupported,
-                 "'whitespace_pattern' is not supported: blanks are bounded by the server"};
+  if (Status known = check_members(*object); !known) return known;
   if (const json::value* schema = given("json")) {
     if (Status done = read_guided_json(*schema, parsed); !done) return done;
   }
@@ -118,9 +166,11 @@ Status read_structured_outputs(const json::value& value, ParsedRequest& parsed) 
   if (const json::value* grammar = given("grammar")) {
     if (Status done = read_grammar(*grammar, parsed); !done) return done;
   }
-  const json::value* tag = given("structural_tag");
-  if (tag == nullptr) return {};
-  return set(parsed, request::StructuralTag{tag->is_string() ? to_text(*tag) : write_json(*tag)});
+  if (const json::value* tag = given("structural_tag")) {
+    request::StructuralTag form{tag->is_string() ? to_text(*tag) : write_json(*tag)};
+    if (Status done = set(parsed, std::move(form)); !done) return done;
+  }
+  return read_json_options(*object, parsed);
 }
 
 Status read_guided_json(const json::value& value, ParsedRequest& parsed) {

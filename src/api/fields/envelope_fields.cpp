@@ -65,7 +65,9 @@ constexpr Field kEnvelope[] = {
          "must be",
          read_response_format)
         .by_default("text"),
-    used("structured_outputs", {}, "one of json, json_object, regex, choice, grammar, structural_tag",
+    used("structured_outputs", {},
+         "one of json, json_object, regex, choice, grammar, structural_tag; for JSON also any_order, "
+         "disable_any_whitespace, disable_additional_properties",
          read_structured_outputs),
     used("guided_json", {}, "the schema of the answer", read_guided_json),
     used("guided_regex", {}, "the pattern of the answer", read_guided_regex),

@@ -20,6 +20,23 @@ namespace {
 
 using Limits = request::SamplingLimits;
 
+// Base64 texts as the parts that OpenAI's clients send, before the words.
+Result<json::array> picture_parts(const json::value& images, const json::value& text,
+                                  std::string_view where) {
+  const json::array* list = images.if_array();
+  if (list == nullptr)
+    return Error{ErrorCode::InvalidArgument, fmt::format("'{}' must be a list of base64 texts", where)};
+  json::array parts;
+  for (const json::value& image : *list) {
+    if (!image.is_string())
+      return Error{ErrorCode::InvalidArgument, fmt::format("'{}' must be a list of base64 texts", where)};
+    const std::string url = "data:;base64," + to_text(image);
+    parts.push_back(json::object{{"type", "image_url"}, {"image_url", json::object{{"url", url}}}});
+  }
+  parts.push_back(json::object{{"type", "text"}, {"text", text}});
+  return parts;
+}
+
 // An empty list asks to load the model.
 Status read_ollama_messages(const json::value& value, ParsedRequest& parsed) {
   json::array plain;
@@ -30,14 +47,23 @@ Status read_ollama_messages(const json::value& value, ParsedRequest& parsed) {
     if (message == nullptr) continue;
     json::object& made = plain.back().get_object();
     if (const json::value* images = message->if_contains("images");
-        images != nullptr && !images->is_null() && !is_empty(*images))
-      return Error{ErrorCode::Unsupported,
-                   fmt::format("'messages[{}].images': this model reads text alone", i)};
+        images != nullptr && !images->is_null() && !is_empty(*images)) {
+      const json::value* words = message->if_contains("content");
+      Result<json::array> parts = picture_parts(*images, words == nullptr ? json::value("") : *words,
+                                                fmt::format("messages[{}].images", i));
+      if (!parts) return parts.error();
+      made["content"] = std::move(*parts);
+    }
     if (const json::value* thinking = message->if_contains("thinking")) made["reasoning"] = *thinking;
     if (const json::value* name = message->if_contains("tool_name")) made["name"] = *name;
   }
   if (plain.empty()) return {};
   return read_message_list(plain, "messages", parsed);
+}
+
+Status read_prompt_images(const json::value& value, ParsedRequest& parsed) {
+  parsed.images = value;
+  return {};
 }
 
 Status read_user_prompt(const json::value& value, ParsedRequest& parsed) {
@@ -130,7 +156,7 @@ constexpr Field kGenerate[] = {
     ignored("context", "send a conversation to /api/chat"),
     unsupported("suffix", "text is generated at the end only", is_empty),
     unsupported("template", "requests bring no templates", is_empty),
-    unsupported("images", "this model reads text alone", is_empty),
+    used("images", {Kind::List}, "base64 texts of pictures, before the prompt", read_prompt_images),
 };
 
 constexpr Field kEmbed[] = {
@@ -215,8 +241,14 @@ Reply ollama_generate(const Call& call) {
   } else {
     if (!parsed.system.empty())
       parsed.chat.messages.push_back({{"role", "system"}, {"content", parsed.system}});
-    parsed.chat.messages.push_back(
-        {{"role", "user"}, {"content", std::get<std::string>(parsed.prompts.front())}});
+    json::array messages{{{"role", "user"}, {"content", std::get<std::string>(parsed.prompts.front())}}};
+    if (!parsed.images.is_null() && !is_empty(parsed.images)) {
+      json::value& content = messages.front().get_object()["content"];
+      Result<json::array> parts = picture_parts(parsed.images, content, "images");
+      if (!parts) return to_api_error(parts.error());
+      content = std::move(*parts);
+    }
+    if (Status read = read_message_list(messages, "prompt", parsed); !read) return to_api_error(read.error());
     parsed.prompts.clear();
   }
   return generate(call, std::move(parsed), make_ollama_writer<OllamaForm::Generate>);

@@ -118,14 +118,19 @@ class ChatCommand : public Command {
     return text;
   }
 
-  Result<std::vector<Token>> encode() const {
-    return session_->encode_chat({.variables = {{"messages", conversation_.to_json()}}});
+  Result<request::Request> encode() const {
+    Result<std::vector<Token>> tokens =
+        session_->encode_chat({.variables = {{"messages", conversation_.to_json()}}});
+    if (!tokens) return tokens.error();
+    request::Request request;
+    request.prompt = std::move(*tokens);
+    return request;
   }
 
   // Answers the conversation as it stands; an exit code.
   int reply() {
     const QuietTerminal quiet;
-    Result<std::vector<Token>> prompt = encode();
+    Result<request::Request> prompt = encode();
     Result<llm::Answer> answer =
         prompt ? stream_answer(*session_, std::move(*prompt), sampling_, chat_interrupted)
                : Result<llm::Answer>(prompt.error());

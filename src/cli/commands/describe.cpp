@@ -16,7 +16,8 @@ namespace {
 
 bool is_mixture(const models::ModelSpec& spec) {
   return std::any_of(spec.layers.begin(), spec.layers.end(), [](const models::LayerSpec& layer) {
-    return std::holds_alternative<models::MoeFfn>(layer.ffn);
+    return std::holds_alternative<models::MoeFfn>(layer.ffn) ||
+           std::holds_alternative<models::DenseBesideExperts>(layer.ffn);
   });
 }
 

@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <memory>
+#include <utility>
 
 #include "base/system/terminal.h"
 #include "cli/command.h"
@@ -44,7 +46,10 @@ class PlanCommand : public Command {
              "--calibrate measured, which is the default where it is there")
         .shown_as("PROFILE");
     options.add(calibrate_, "calibrate", "measure this machine's processor first and keep its profile");
-    options.add(verify_, "verify", "run the model here and print every prediction beside its measurement");
+    options.add(
+        verify_, "verify",
+        "run the model here and print every prediction beside its measurement; with --calibrate, this "
+        "machine is measured anew before every cell");
     options.add(explain_, "explain", "say it in words");
     options.add(html_, "html", "write it as a page with plots").shown_as("FILE");
     options.add(json_, "json", "print JSON");
@@ -66,7 +71,8 @@ class PlanCommand : public Command {
     options.add(threads_, "threads", "of --calibrate and --verify; 0: all cores").within(0, 4096);
     options.add(cpu_time_, "cpu-time",
                 "measure the processor's time with one thread, for a machine that others use as well");
-    options.add(repeat_, "repeat", "measurements of each cell; the median counts").within(1, 1000);
+    options.add(repeat_, "repeat", "measurements of each cell by --verify; the median counts")
+        .within(1, 1000);
   }
 
   int run() override {
@@ -135,6 +141,16 @@ class PlanCommand : public Command {
     return machine;
   }
 
+  // Null without --calibrate.
+  std::unique_ptr<lab::Calibration> beside(const lab::ModelSheet& sheet, kernels::Backend& backend) const {
+    if (!calibrate_) return nullptr;
+    lab::CalibrateOptions options;
+    options.time = time_source();
+    options.types = {sheet.weights};
+    if (sheet.output_type != sheet.weights) options.types.push_back(sheet.output_type);
+    return std::make_unique<lab::Calibration>(backend, std::move(options));
+  }
+
   int verify(const lab::Plan& plan) const {
     if (!plan.model.machine().measured())
       return report(
@@ -148,12 +164,14 @@ class PlanCommand : public Command {
     if (!files) return report(files.error());
     Result<std::unique_ptr<models::Model>> model = models::load_model(std::move(*files), *backend);
     if (!model) return report(model.error());
-    const auto show = [](const lab::VerifiedCell& cell) {
-      if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "{}: {:+.1f} %\n", cell.name, cell.error() * 100);
+    const auto show = [](const std::string& what) {
+      if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "{}\n", what);
     };
     lab::VerifyOptions options;
     options.repeat = repeat_;
     options.time = time_source();
+    const std::unique_ptr<lab::Calibration> calibration = beside(plan.model.sheet(), **backend);
+    options.calibration = calibration.get();
     const auto cells = lab::verify_plan(plan, **model, options, show);
     if (!cells) return report(cells.error());
     fmt::print("{}", lab::verify_text(*cells));

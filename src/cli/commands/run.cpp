@@ -65,9 +65,9 @@ class RunCommand : public Command {
   Result<llm::Answer> answer_prompt(llm::Session& session, const std::string& prompt) const {
     if (!tools_.file.empty())
       return stream_tool_answer(session, {prompt, how_, sampling_, tools_}, run_interrupted);
-    Result<std::vector<Token>> tokens = session.encode_prompt(prompt, how_);
-    if (!tokens) return tokens.error();
-    return stream_answer(session, std::move(*tokens), sampling_, run_interrupted);
+    Result<request::Request> request = session.encode_prompt(prompt, how_);
+    if (!request) return request.error();
+    return stream_answer(session, std::move(*request), sampling_, run_interrupted);
   }
 
   // The words that have no flag: MODEL and PROMPT, or the prompt alone where a flag names the model. A model that the

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "base/thread_pool.h"
+#include "cli/lab/served_planner.h"
 #include "cli/open_session.h"
 #include "cli/served_model.h"
 #include "llm/model_store.h"
@@ -58,6 +59,7 @@ struct ModelPlan {
 struct Loaded {
   std::unique_ptr<llm::Session> session, scorer;  // no scorer: the session is its own
   std::unique_ptr<compress::ModelCompressor> compressor;
+  std::unique_ptr<api::Planner> planner;  // of the session
 };
 
 void add_facts(const ModelPlan& plan, const llm::Session& session, server::Backend& backend) {
@@ -101,6 +103,7 @@ Result<server::Backend> open_backend(const ModelPlan& plan) {
   }
   loaded->compressor = std::make_unique<compress::ModelCompressor>(
       compress_model(*session), compress_model(loaded->scorer ? *loaded->scorer : *session));
+  loaded->planner = make_served_planner(*session, plan.session.engine);
   Result<api::ServedModel> served = served_model(*session, plan.tool_format);
   if (!served) return served.error();
   server::Backend backend;
@@ -108,6 +111,7 @@ Result<server::Backend> open_backend(const ModelPlan& plan) {
   backend.model.id = plan.id;
   backend.model.aliases = plan.aliases;
   backend.model.compressor = loaded->compressor.get();
+  backend.model.planner = loaded->planner.get();
   backend.engine = &session->engine();
   add_facts(plan, *session, backend);
   backend.owner = loaded;

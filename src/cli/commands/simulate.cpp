@@ -3,14 +3,21 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <memory>
+#include <utility>
 
 #include "base/clock.h"
 #include "cli/command.h"
 #include "cli/load_flags.h"
 #include "cli/machine_choice.h"
 #include "lab/plan/planner.h"
+#include "lab/sim/measured_run.h"
 #include "lab/sim/simulate.h"
 #include "llm/engine_flags.h"
+#include "llm/model_store.h"
+#include "models/model.h"
+#include "runtime/device.h"
+#include "runtime/model_executor.h"
 
 namespace sluice::cli {
 
@@ -41,6 +48,11 @@ class SimulateCommand : public Command {
     options.add(weights_, "weights", "type of the weights in place of the file's own: BF16, Q8_0, Q4_K ...")
         .shown_as("TYPE");
     load_.declare(options);
+    options.add(verify_, "verify",
+                "run the same load on the model here as well, in the time of its steps, and print both; this "
+                "machine is measured beside it");
+    options.add(cpu_time_, "cpu-time",
+                "--verify in the processor's time of one thread, for a machine that others use as well");
     options.add(output_, "output", "write the report as JSON").shown_as("FILE");
     options.add(html_, "html", "write the report as a page").shown_as("FILE");
     engine_.declare(options);
@@ -51,9 +63,13 @@ class SimulateCommand : public Command {
     if (!workload) return report(workload.error());
     const Result<lab::ServiceLimits> limits = load_.limits();
     if (!limits) return report(limits.error());
+    if (cpu_time_) engine_.device.threads = 1;  // others would spin while they wait for each other
     Result<lab::Machine> machine =
-        choose_machine(engine_.device.device == "auto" ? "" : engine_.device.device);
+        choose_machine(engine_.device.device == "auto" ? (verify_ ? "this" : "") : engine_.device.device);
     if (!machine) return report(machine.error());
+    if (verify_ && !machine->measured())
+      return report({ErrorCode::InvalidArgument,
+                     fmt::format("--verify runs on this machine, not on a {}", machine->name)});
     Result<models::ModelFiles> files = outline_of(model_.empty() ? by_flag_ : model_);
     if (!files) return report(files.error());
     lab::SheetOptions sheet;
@@ -64,6 +80,7 @@ class SimulateCommand : public Command {
     if (!options) return report(options.error());
     workload->vocab = std::min(workload->vocab, files->spec.vocab);
     workload->first_token = std::min(workload->first_token, workload->vocab / 2);
+    if (verify_) return verify(model, *workload, *options);
     const TimePoint start = Clock::now();
     lab::Workload requests(*workload);
     lab::SimulateResult result = lab::simulate(model, requests, *options);
@@ -99,7 +116,7 @@ class SimulateCommand : public Command {
   }
 
   // What the engine's flags leave to the device.
-  Result<lab::SimulateOptions> settle(const lab::CostModel& model) const {
+  Result<lab::SimulateOptions> settle(const lab::CostModel& model) {
     llm::EngineFlags flags = engine_;
     const bool gpu = model.machine().host_link > 0;
     if (flags.max_seqs == 0) flags.max_seqs = gpu ? 256 : 32;
@@ -116,6 +133,7 @@ class SimulateCommand : public Command {
     }
     Result<llm::EngineSetup> setup = llm::make_setup(flags, model.sheet().spec, model.sheet().name, {});
     if (!setup) return setup.error();
+    executor_ = setup->executor;
     lab::SimulateOptions out;
     out.replicas = replicas_;
     out.engine = {.scheduler = setup->scheduler,
@@ -125,8 +143,50 @@ class SimulateCommand : public Command {
     return out;
   }
 
+  Result<std::unique_ptr<models::Model>> load_here() const {
+    runtime::DeviceOptions device = engine_.device;
+    device.device = "cpu";
+    Result<std::shared_ptr<kernels::Backend>> backend = runtime::make_backend(device);
+    if (!backend) return backend.error();
+    Result<std::string> path = llm::resolve_model(model_.empty() ? by_flag_ : model_);
+    if (!path) return path.error();
+    Result<models::ModelFiles> files = models::open_model(*path);
+    if (!files) return files.error();
+    return models::load_model(std::move(*files), *backend);
+  }
+
+  int verify(const lab::CostModel& planned, const lab::WorkloadOptions& load, lab::SimulateOptions options) {
+    if (replicas_ > 1) return report({ErrorCode::InvalidArgument, "--verify has one replica, this machine"});
+    Result<std::unique_ptr<models::Model>> model = load_here();
+    if (!model) return report(model.error());
+    Result<std::unique_ptr<runtime::ModelExecutor>> executor =
+        runtime::ModelExecutor::make(**model, nullptr, executor_);
+    if (!executor) return report(executor.error());
+    const lab::TimeSource time = cpu_time_ ? lab::TimeSource::Processor : lab::TimeSource::Wall;
+    lab::CalibrateOptions beside;
+    beside.time = time;
+    beside.types = {planned.sheet().weights};
+    if (planned.sheet().output_type != planned.sheet().weights)
+      beside.types.push_back(planned.sheet().output_type);
+    lab::Calibration calibration(*(*model)->backend, std::move(beside));
+    options.executor = [&](lab::VirtualClock& clock) {
+      return std::make_unique<lab::TimedExecutor>(**executor, clock, time, &calibration);
+    };
+    lab::Workload requests(load), again(load);
+    const json::object measured = lab::load_json(lab::simulate(planned, requests, options).load);
+    lab::Machine machine = planned.machine();
+    calibration.apply(machine);
+    options.executor = nullptr;
+    const lab::CostModel cost(planned.sheet(), std::move(machine));
+    const json::object simulated = lab::load_json(lab::simulate(cost, again, options).load);
+    fmt::print("{}", lab::compared_text(lab::compare_loads(simulated, measured)));
+    return kSuccess;
+  }
+
   std::string model_, by_flag_, output_, html_, weights_;
   int replicas_ = 1;
+  bool verify_ = false, cpu_time_ = false;
+  runtime::ExecutorOptions executor_;  // of the settled flags
   LoadFlags load_;
   llm::EngineFlags engine_;
 };

@@ -237,16 +237,31 @@ Status check_layout(std::vector<Entry>& entries, uint64_t data_bytes, std::strin
                  data_bytes < expected ? " (download incomplete?)" : "");
 }
 
+// Convolutions over time have more dimensions than a view: the last ones are taken as one.
+std::vector<int64_t> view_shape(const Entry& entry) {
+  constexpr size_t kMost = std::tuple_size_v<decltype(TensorView::shape)>;
+  std::vector<int64_t> shape(entry.shape.begin(), entry.shape.end());
+  const std::optional<DType> type = entry.type->dtype;
+  const bool is_float = type == DType::F32 || type == DType::F16 || type == DType::BF16;
+  while (is_float && shape.size() > kMost) {
+    const int64_t last = shape.back();
+    shape.pop_back();
+    shape.back() *= last;
+  }
+  return shape;
+}
+
 void add_tensor(TensorStore& store, const Entry& entry, const char* data) {
+  const std::vector<int64_t> shape = view_shape(entry);
   void* begin = const_cast<char*>(data + entry.begin);
   std::string unsupported;
   if (!entry.type->dtype) unsupported = entry.type->name;
-  if (entry.shape.size() > std::tuple_size_v<decltype(TensorView::shape)>) {
+  if (shape.size() > std::tuple_size_v<decltype(TensorView::shape)>) {
     unsupported = fmt::format("{} of rank {}", entry.type->name, entry.shape.size());
   }
   const TensorView view =
       unsupported.empty()
-          ? TensorView::contiguous(begin, *entry.type->dtype, entry.shape)
+          ? TensorView::contiguous(begin, *entry.type->dtype, shape)
           : TensorView::contiguous(begin, DType::U8, {static_cast<int64_t>(entry.end - entry.begin)});
   store.add(std::string(entry.name), view, std::move(unsupported));
 }

@@ -121,10 +121,12 @@ void CpuBackend::copy(TensorView out, TensorView x) {
   copy_rows(out, x);
 }
 
-void CpuBackend::gate_rows(TensorView x, TensorView gate) {
+void CpuBackend::gate_rows(TensorView x, TensorView gate, Activation activation) {
   SLUICE_CHECK_EQ(gate.dim(0), x.dim(0));
   for_rows(x.dim(0), x.dim(1), [&](int64_t i) {
-    kernels_.multiply(x.at<float>(i), 1.0f / (1.0f + std::exp(-*gate.at<float>(i))), x.dim(1));
+    float factor = 0.0f;
+    kernels_.activate(&factor, gate.at<float>(i), 1, activation);
+    kernels_.multiply(x.at<float>(i), factor, x.dim(1));
   });
 }
 

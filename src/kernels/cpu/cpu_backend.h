@@ -31,7 +31,7 @@ class CpuBackend : public Backend, public RecurrentOps {
   void layer_norm(TensorView out, TensorView x, TensorView gain, TensorView bias, float eps) override;
   void add(TensorView out, TensorView a, TensorView b, float b_scale) override;
   void copy(TensorView out, TensorView x) override;
-  void gate_rows(TensorView x, TensorView gate) override;
+  void gate_rows(TensorView x, TensorView gate, Activation activation) override;
   void scale(TensorView x, float factor) override;
   void softcap(TensorView x, float cap) override;
   void clamp(TensorView x, float limit) override;

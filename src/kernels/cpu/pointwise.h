@@ -203,6 +203,22 @@ struct Sigmoid {
   static typename I::F of(typename I::F x) { return sigmoid<I>(x); }
 };
 
+template <class I>
+struct Softplus {
+  static typename I::F of(typename I::F x) {
+    float lanes[I::kWidth];
+    I::store(lanes, x);
+    for (float& lane : lanes)
+      lane = (lane > 0.0f ? lane : 0.0f) + __builtin_log1pf(__builtin_expf(-__builtin_fabsf(lane)));
+    return I::load(lanes);
+  }
+};
+
+template <class I>
+struct Identity {
+  static typename I::F of(typename I::F x) { return x; }
+};
+
 template <class I, class A>
 void activate_row(float* out, const float* x, int64_t width) {
   map_row<I>(out, width, [=](int64_t i, int64_t left) { return A::of(load_floats<I>(x + i, left)); });
@@ -242,6 +258,10 @@ void activate(float* out, const float* x, int64_t width, Activation activation) 
       return activate_row<I, Elu<I>>(out, x, width);
     case Activation::Sigmoid:
       return activate_row<I, Sigmoid<I>>(out, x, width);
+    case Activation::Softplus:
+      return activate_row<I, Softplus<I>>(out, x, width);
+    case Activation::Identity:
+      return activate_row<I, Identity<I>>(out, x, width);
     case Activation::SwigluOai:
       break;
   }
@@ -265,6 +285,10 @@ void gate(float* out, const float* gate, const float* up, int64_t width, Activat
       return gate_row<I, Elu<I>>(out, gate, up, width);
     case Activation::Sigmoid:
       return gate_row<I, Sigmoid<I>>(out, gate, up, width);
+    case Activation::Softplus:
+      return gate_row<I, Softplus<I>>(out, gate, up, width);
+    case Activation::Identity:
+      return gate_row<I, Identity<I>>(out, gate, up, width);
     case Activation::SwigluOai:
       return gate_row_oai<I>(out, gate, up, width);
   }

@@ -81,6 +81,7 @@ struct Query {
   int sequence;
   int64_t head;
   int64_t position;
+  int64_t last;  // position that it sees
 };
 
 double score_of(const Query& query, const std::vector<float>& key, int64_t position,
@@ -127,14 +128,14 @@ void attend_one(float* out, const Query& query, const PagedKv& kv, const RaggedB
   std::vector<double> scores;
   double largest = -std::numeric_limits<double>::infinity();
   if (!shape.sinks.empty()) largest = shape.sinks.at<float>()[query.head];
-  for (int64_t position = first; position <= query.position; ++position) {
+  for (int64_t position = first; position <= query.last; ++position) {
     load(kv.k, kv.k_scales, slot_of(kv, batch, query.sequence, position), kv_head, key);
     scores.push_back(score_of(query, key, position, shape));
     largest = std::max(largest, scores.back());
   }
   std::vector<double> sums(static_cast<size_t>(shape.value_dim));
   double total = shape.sinks.empty() ? 0.0 : std::exp(shape.sinks.at<float>()[query.head] - largest);
-  for (int64_t position = first; position <= query.position; ++position) {
+  for (int64_t position = first; position <= query.last; ++position) {
     const double weight = std::exp(scores[static_cast<size_t>(position - first)] - largest);
     total += weight;
     load(kv.v, kv.v_scales, slot_of(kv, batch, query.sequence, position), kv_head, value);
@@ -150,9 +151,9 @@ void RefBackend::attend(TensorView out, TensorView q, const PagedKv& kv, const R
   for (int sequence = 0; sequence < batch.sequences(); ++sequence) {
     const auto s = static_cast<size_t>(sequence);
     for (int64_t i = batch.query_begin[s]; i < batch.query_begin[s + 1]; ++i) {
-      const int64_t position = batch.positions[static_cast<size_t>(i)];
+      const int64_t position = batch.positions[static_cast<size_t>(i)], last = batch.last_seen(i);
       for (int64_t head = 0; head < shape.heads; ++head) {
-        attend_one(out.at<float>(i, head), {q.at<float>(i, head), sequence, head, position}, kv, batch,
+        attend_one(out.at<float>(i, head), {q.at<float>(i, head), sequence, head, position, last}, kv, batch,
                    shape);
       }
     }

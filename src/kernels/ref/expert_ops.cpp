@@ -95,7 +95,9 @@ void RefBackend::route(TensorView ids, TensorView weights, TensorView logits, co
     const double total = routing.normalize ? std::accumulate(shares.begin(), shares.end(), 0.0) : 1.0;
     for (size_t slot = 0; slot < chosen.size(); ++slot) {
       ids.at<int32_t>(i)[slot] = chosen[slot];
-      weights.at<float>(i)[slot] = static_cast<float>(shares[slot] / total * routing.scale);
+      const double factor =
+          routing.weight_scale.empty() ? 1.0 : double{routing.weight_scale.at<float>()[chosen[slot]]};
+      weights.at<float>(i)[slot] = static_cast<float>(shares[slot] / total * routing.scale * factor);
     }
   }
 }
@@ -116,7 +118,12 @@ void RefBackend::moe_ffn(TensorView out, TensorView x, TensorView ids, TensorVie
       const float weight = weights.at<float>(i)[slot];
       if (bank.weigh_inputs) scale(input.view, weight);
       matmul(hidden.view, input.view, bank.gate_up[expert]);
-      if (bank.gated) {
+      if (bank.gated && bank.limit > 0.0f) {
+        const TensorView gate = hidden.view.columns(0, inner);
+        activate(gate, gate, bank.activation);
+        clamp(hidden.view, bank.limit);
+        gated(active.view, hidden.view, Activation::Identity);
+      } else if (bank.gated) {
         gated(active.view, hidden.view, bank.activation);
       } else {
         activate(active.view, hidden.view, bank.activation);

@@ -31,6 +31,10 @@ double activation_of(Activation activation, double x) {
       return x > 0 ? x : std::expm1(x);
     case Activation::Sigmoid:
       return sigmoid(x);
+    case Activation::Softplus:
+      return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x)));
+    case Activation::Identity:
+      return x;
     case Activation::SwigluOai:
       break;
   }
@@ -108,10 +112,10 @@ void RefBackend::copy(TensorView out, TensorView x) {
   map_rows(out, x, [](double value) { return value; });
 }
 
-void RefBackend::gate_rows(TensorView x, TensorView gate) {
+void RefBackend::gate_rows(TensorView x, TensorView gate, Activation activation) {
   SLUICE_CHECK_EQ(row_count(x), row_count(gate));
   for (int64_t row = 0; row < row_count(x); ++row) {
-    const double factor = sigmoid(*row_at<float>(gate, row));
+    const double factor = activation_of(activation, *row_at<float>(gate, row));
     float* to = row_at<float>(x, row);
     for (int64_t i = 0; i < x.dim(-1); ++i) to[i] = static_cast<float>(to[i] * factor);
   }
@@ -146,11 +150,11 @@ void RefBackend::gated(TensorView out, TensorView gate_up, Activation activation
 
 void RefBackend::rope_angles(TensorView angles, const RaggedBatch& batch, const RopeTable& table) {
   for (int64_t i = 0; i < batch.tokens(); ++i) {
-    const auto position = static_cast<float>(batch.positions[static_cast<size_t>(i)]);
     const int64_t row = table.row_of(batch, i);
     const float magnitude = row == 0 ? table.magnitude : table.magnitude_beyond;
     for (int64_t pair = 0; pair < table.pairs(); ++pair) {
       // The angle is rounded to f32, as in the models' training code.
+      const auto position = static_cast<float>(table.position_of(batch, i, pair));
       const double angle = position * table.inverse_frequency.at<float>(row)[pair];
       angles.at<float>(i, pair)[0] = static_cast<float>(magnitude * std::cos(angle));
       angles.at<float>(i, pair)[1] = static_cast<float>(magnitude * std::sin(angle));

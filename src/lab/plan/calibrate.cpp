@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 #include <numeric>
+#include <utility>
 
 #include "base/system/memory.h"
 
@@ -13,126 +13,254 @@ namespace sluice::lab {
 
 namespace {
 
-// Square matrices of a common width, of one type, prepared as a model's are.
-class MatrixSet {
- public:
-  static constexpr int64_t kWidth = 1536;
+constexpr int64_t kWidths[] = {512, 2048};
+// Multiplications of one measured call chain; more tell nothing new.
+constexpr double kEnoughWork = 3e9;
 
-  MatrixSet(kernels::Backend& backend, DType type, int64_t bytes) {
-    const int64_t each = row_bytes(type, kWidth) * kWidth;
-    const int64_t count = std::clamp<int64_t>(bytes / each, 2, 64);
-    for (int64_t i = 0; i < count; ++i) {
-      // Every byte the same: 1.06 as f16, a small number as bf16, never one that slows the processor down.
-      std::vector<std::byte>& memory = stored_.emplace_back(static_cast<size_t>(each), std::byte{0x3c});
-      kernels::Weight weight;
-      weight.parts = {TensorView::contiguous(memory.data(), type, {kWidth, kWidth})};
-      weight.rows = weight.cols = kWidth;
-      weights_.push_back(backend.prepare(std::move(weight)));
-    }
-  }
-  double elements() const { return double(weights_.size()) * kWidth * kWidth; }
-  const std::vector<kernels::Weight>& weights() const { return weights_; }
-
- private:
-  std::vector<std::vector<std::byte>> stored_;
-  std::vector<kernels::Weight> weights_;
-};
-
-template <class Call>
-double best_seconds(const CalibrateOptions& options, Call&& call) {
-  call();
-  double best = std::numeric_limits<double>::infinity();
-  for (int i = 0; i < options.repeat; ++i) {
-    const Stopwatch watch(options.time);
-    call();
-    best = std::min(best, watch.seconds());
-  }
-  return best;
+// Of all but the slowest, which has the first touch of its memory in it. A step is a sum over operations: what disturbs
+// some of them now and then is in its time by its mean, and a median would leave it out.
+double mean_of(const std::vector<double>& values) {
+  const double sum = std::accumulate(values.begin(), values.end(), 0.0);
+  if (values.size() < 3) return sum / double(values.size());
+  return (sum - *std::max_element(values.begin(), values.end())) / double(values.size() - 1);
 }
 
-kernels::Memory rows_of_ones(kernels::Backend& backend, int64_t rows, int64_t width) {
+kernels::Memory rows_of_halves(kernels::Backend& backend, int64_t rows, int64_t width) {
   kernels::Memory memory = backend.allocate(DType::F32, {rows, width});
   std::fill_n(static_cast<float*>(memory.view.data), rows * width, 0.5F);
   return memory;
 }
 
-void measure_gemms(Machine& machine, kernels::Backend& backend, const CalibrateOptions& options, DType type) {
-  const MatrixSet set(backend, type, options.matrix_bytes);
-  for (const int rows : options.rows) {
-    const kernels::Memory x = rows_of_ones(backend, rows, MatrixSet::kWidth),
-                          out = backend.allocate(DType::F32, {rows, MatrixSet::kWidth});
-    const double seconds = best_seconds(options, [&] {
-      for (const kernels::Weight& weight : set.weights()) backend.matmul(out.view, x.view, weight);
-    });
-    const double work = seconds - double(set.weights().size()) * machine.overhead;
-    machine.gemms.push_back({type, rows, std::max(work, seconds / 2) / set.elements()});
+}  // namespace
+
+// Square matrices of one type, prepared as a model's are.
+class MatrixSet {
+ public:
+  MatrixSet(kernels::Backend& backend, DType type, int64_t width, int64_t bytes) : width_(width) {
+    const int64_t each = row_bytes(type, width) * width;
+    const int64_t count = std::clamp<int64_t>(bytes / each, 2, 1024);
+    for (int64_t i = 0; i < count; ++i) {
+      // Every byte the same: 1.06 as f16, a small number as bf16, never one that slows the processor down.
+      std::vector<std::byte>& memory = stored_.emplace_back(static_cast<size_t>(each), std::byte{0x3c});
+      kernels::Weight weight;
+      weight.parts = {TensorView::contiguous(memory.data(), type, {width, width})};
+      weight.rows = weight.cols = width;
+      weights_.push_back(backend.prepare(std::move(weight)));
+    }
   }
-}
+  double elements() const { return double(width_) * double(width_); }  // of one
+  const std::vector<kernels::Weight>& weights() const { return weights_; }
+
+ private:
+  int64_t width_;
+  std::vector<std::vector<std::byte>> stored_;
+  std::vector<kernels::Weight> weights_;
+};
+
+// GEMMs of one type and width, with every number of rows. Goes through the matrices in turn.
+class GemmProbe {
+ public:
+  GemmProbe(kernels::Backend& backend, const CalibrateOptions& options, DType type, int64_t width)
+      : backend_(backend),
+        options_(options),
+        type_(type),
+        width_(width),
+        set_(backend, type, width, options.matrix_bytes),
+        samples_(options.rows.size()) {
+    const int most = *std::max_element(options.rows.begin(), options.rows.end());
+    x_ = rows_of_halves(backend, most, width);
+    out_ = backend.allocate(DType::F32, {most, width});
+  }
+
+  void sample(double overhead) {
+    for (size_t i = 0; i < samples_.size(); ++i) samples_[i].push_back(seconds(options_.rows[i], overhead));
+  }
+  void append(std::vector<GemmRate>& rates) const {
+    for (size_t i = 0; i < samples_.size(); ++i)
+      rates.push_back({type_, static_cast<int>(width_), options_.rows[i], mean_of(samples_[i])});
+  }
+
+ private:
+  // Per element.
+  double seconds(int rows, double overhead) {
+    const double enough = kEnoughWork / (set_.elements() * rows);
+    const size_t count = std::clamp<size_t>(static_cast<size_t>(enough) + 1, 1, set_.weights().size());
+    const auto head = [&](const kernels::Memory& memory) {
+      return TensorView::contiguous(memory.view.data, DType::F32, {rows, width_});
+    };
+    const Stopwatch watch(options_.time);
+    for (size_t i = 0; i < count; ++i)
+      backend_.matmul(head(out_), head(x_), set_.weights()[next_++ % set_.weights().size()]);
+    const double all = watch.seconds();
+    return std::max(all - double(count) * overhead, all / 2) / (double(count) * set_.elements());
+  }
+
+  kernels::Backend& backend_;
+  const CalibrateOptions& options_;
+  DType type_;
+  int64_t width_;
+  MatrixSet set_;
+  kernels::Memory x_, out_;
+  size_t next_ = 0;
+  std::vector<std::vector<double>> samples_;  // by rows
+};
 
 // Sequences of equal length, each with its own blocks, as a step has them.
 struct AttentionStep {
-  static constexpr int kHeads = 12, kKvHeads = 4, kDim = 64, kBlock = 16;
+  static constexpr int kKvHeads = 4, kDim = 64, kBlock = 16;
 
-  AttentionStep(kernels::Backend& backend, int sequences, int queries, int context)
-      : rows(sequences * queries), width((context + kBlock - 1) / kBlock) {
+  AttentionStep(kernels::Backend& backend, int group, int sequences, int queries, int context)
+      : heads(kKvHeads * group), rows(sequences * queries), width((context + kBlock - 1) / kBlock) {
     const int64_t blocks = int64_t{width} * sequences;
     k = backend.allocate_kv(DType::F16, {blocks, kBlock, kKvHeads, kDim});
     v = backend.allocate_kv(DType::F16, {blocks, kBlock, kKvHeads, kDim});
-    q = backend.allocate(DType::F32, {rows, kHeads, kDim});
-    out = backend.allocate(DType::F32, {rows, kHeads, kDim});
+    // Pages that nobody wrote to would all be one page of zeros, which the caches hold.
+    for (const kernels::Memory* memory : {&k, &v})
+      std::memset(memory->view.data, 0x3c, static_cast<size_t>(memory->view.bytes()));
+    q = rows_of_halves(backend, rows, int64_t{heads} * kDim);
+    out = backend.allocate(DType::F32, {rows, heads, kDim});
     ids.resize(static_cast<size_t>(blocks));
     std::iota(ids.begin(), ids.end(), 0);
     for (int s = 0; s <= sequences; ++s) begins.push_back(s * queries);
     for (int s = 0; s < sequences; ++s)
       for (int i = 0; i < queries; ++i) positions.push_back(context - queries + i);
     table = {ids, width};
+    seen = context - (queries - 1) / 2.0;
   }
-  double operations(int context, int queries) const {
-    const double seen = context - (queries - 1) / 2.0;
-    return 2.0 * rows * seen * kHeads * 2 * kDim;
-  }
-  void run(kernels::Backend& backend) const {
+  double operations() const { return 2.0 * rows * seen * heads * 2 * kDim; }
+  double kv_numbers() const { return rows * seen * kKvHeads * 2 * kDim; }  // with one query of a sequence
+  double seconds(kernels::Backend& backend, TimeSource time) const {
     const kernels::RaggedBatch batch{begins, positions, {&table, 1}};
+    const Stopwatch watch(time);
     backend.begin(batch);
     backend.attend(
-        out.view, q.view, {.k = k.view, .v = v.view, .k_scales = {}, .v_scales = {}, .table = 0}, batch,
-        {.heads = kHeads, .kv_heads = kKvHeads, .key_dim = kDim, .value_dim = kDim, .scale = 0.125F});
+        out.view, TensorView::contiguous(q.view.data, DType::F32, {rows, heads, kDim}),
+        {.k = k.view, .v = v.view, .k_scales = {}, .v_scales = {}, .table = 0}, batch,
+        {.heads = heads, .kv_heads = kKvHeads, .key_dim = kDim, .value_dim = kDim, .scale = 0.125F});
+    return watch.seconds();
   }
 
-  int rows, width;
+  int heads, rows, width;
+  double seen;  // positions, of a query in the mean
   kernels::Memory k, v, q, out;
   std::vector<int32_t> ids, begins, positions;
   kernels::RaggedBatch::BlockTable table;
 };
 
-double attention_rate(kernels::Backend& backend, const CalibrateOptions& options, int sequences,
-                      int queries) {
-  constexpr int kContext = 1024;
-  const AttentionStep step(backend, sequences, queries, kContext);
-  return step.operations(kContext, queries) / best_seconds(options, [&] { step.run(backend); });
-}
+// One query of many sequences whose KV no cache holds, with one query head and with several to a KV head; and prompts.
+class AttentionProbe {
+ public:
+  AttentionProbe(kernels::Backend& backend, const CalibrateOptions& options)
+      : backend_(backend),
+        time_(options.time),
+        alone_(backend, 1, sequences(options), 1, kContext),
+        together_(backend, kGroup, sequences(options), 1, kContext),
+        short_(backend, kGroup, 1, 2 * int(AttentionRates::kShortSeen), 2 * int(AttentionRates::kShortSeen)),
+        long_(backend, kGroup, 1, kLongQueries, int(AttentionRates::kLongSeen) + kLongQueries / 2) {}
+
+  void sample() {
+    alone_samples_.push_back(alone_.seconds(backend_, time_) / alone_.kv_numbers());
+    together_samples_.push_back(together_.seconds(backend_, time_) / together_.kv_numbers());
+    short_samples_.push_back(short_.seconds(backend_, time_) / short_.operations());
+    long_samples_.push_back(long_.seconds(backend_, time_) / long_.operations());
+  }
+  AttentionRates rates() const {
+    const double alone = mean_of(alone_samples_), together = mean_of(together_samples_);
+    AttentionRates out;
+    out.row = std::clamp((together - alone) / (kGroup - 1), together / 100, together / kGroup);
+    out.read = together - kGroup * out.row;
+    out.tile_short = mean_of(short_samples_);
+    out.tile_long = mean_of(long_samples_);
+    return out;
+  }
+
+ private:
+  static constexpr int kContext = 1024, kGroup = 4, kLongQueries = 128;
+
+  // Whose KV takes as much as the matrices.
+  static int sequences(const CalibrateOptions& options) {
+    constexpr int64_t kEach = int64_t{kContext} * AttentionStep::kKvHeads * AttentionStep::kDim * 2 * 2;
+    return static_cast<int>(std::clamp<int64_t>(options.matrix_bytes / kEach, 2, 1024));
+  }
+
+  kernels::Backend& backend_;
+  TimeSource time_;
+  AttentionStep alone_, together_, short_, long_;
+  std::vector<double> alone_samples_, together_samples_, short_samples_, long_samples_;
+};
+
+namespace {
 
 // An operation on one row takes hardly longer than its start and its end.
-double operation_overhead(kernels::Backend& backend, const CalibrateOptions& options) {
+double operation_overhead(kernels::Backend& backend, TimeSource time) {
   constexpr int kCalls = 200;
-  const kernels::Memory x = rows_of_ones(backend, 1, 64), out = backend.allocate(DType::F32, {1, 64});
-  return best_seconds(options,
-                      [&] {
-                        for (int i = 0; i < kCalls; ++i) backend.rms_norm(out.view, x.view, {}, 1e-5F);
-                      }) /
-         kCalls;
+  const kernels::Memory x = rows_of_halves(backend, 1, 64), out = backend.allocate(DType::F32, {1, 64});
+  const Stopwatch watch(time);
+  for (int i = 0; i < kCalls; ++i) backend.rms_norm(out.view, x.view, {}, 1e-5F);
+  return watch.seconds() / kCalls;
 }
 
-double elementwise_seconds(kernels::Backend& backend, const CalibrateOptions& options) {
+double elementwise_seconds(kernels::Backend& backend, TimeSource time) {
   constexpr int kRows = 512, kInner = 1536;
-  const kernels::Memory wide = rows_of_ones(backend, kRows, 2 * kInner),
-                        out = backend.allocate(DType::F32, {kRows, kInner});
-  const double seconds =
-      best_seconds(options, [&] { backend.gated(out.view, wide.view, kernels::Activation::Silu); });
-  return seconds / (3.0 * kRows * kInner);
+  const kernels::Memory wide = rows_of_halves(backend, kRows, 2 * kInner),
+                        out = rows_of_halves(backend, kRows, kInner);
+  const Stopwatch watch(time);
+  backend.gated(out.view, wide.view, kernels::Activation::Silu);
+  return watch.seconds() / (3.0 * kRows * kInner);
+}
+
+// What GEMMs reached, the machine can do: a limit that was measured beside the work of others may be too low.
+void raise_limits(Machine& machine) {
+  for (const GemmRate& rate : machine.gemms) {
+    const double size = double(info(rate.type).block_bytes) / info(rate.type).block_elements;
+    const Arithmetic arithmetic = is_block(rate.type) ? machine.blocks : arithmetic_of(rate.type);
+    double& multiply = machine.multiply[static_cast<size_t>(arithmetic)];
+    machine.read = std::max(machine.read, size / rate.seconds_per_element);
+    multiply = std::max(multiply, 2 * rate.rows / rate.seconds_per_element);
+  }
 }
 
 }  // namespace
+
+struct Calibration::Probes {
+  Probes(kernels::Backend& its_backend, CalibrateOptions its_options)
+      : backend(its_backend), options(std::move(its_options)), attention(backend, options) {
+    for (const DType type : options.types)
+      for (const int64_t width : kWidths)
+        gemms.push_back(std::make_unique<GemmProbe>(backend, options, type, width));
+  }
+
+  kernels::Backend& backend;
+  const CalibrateOptions options;
+  std::vector<std::unique_ptr<GemmProbe>> gemms;
+  AttentionProbe attention;
+  std::vector<double> overhead, elementwise;
+};
+
+Calibration::Calibration(kernels::Backend& backend, CalibrateOptions options)
+    : probes_(std::make_unique<Probes>(backend, std::move(options))) {}
+Calibration::~Calibration() = default;
+
+void Calibration::sample() {
+  Probes& probes = *probes_;
+  probes.overhead.push_back(operation_overhead(probes.backend, probes.options.time));
+  probes.elementwise.push_back(elementwise_seconds(probes.backend, probes.options.time));
+  for (const auto& gemm : probes.gemms) gemm->sample(probes.overhead.back());
+  probes.attention.sample();
+}
+
+void Calibration::apply(Machine& machine) const {
+  const Probes& probes = *probes_;
+  const std::vector<DType>& types = probes.options.types;
+  std::erase_if(machine.gemms, [&](const GemmRate& rate) {
+    return std::find(types.begin(), types.end(), rate.type) != types.end();
+  });
+  for (const auto& gemm : probes.gemms) gemm->append(machine.gemms);
+  machine.attention = probes.attention.rates();
+  machine.overhead = mean_of(probes.overhead);
+  machine.elementwise = mean_of(probes.elementwise);
+  raise_limits(machine);
+}
 
 Machine calibrate(kernels::Backend& backend, const CalibrateOptions& options,
                   const std::function<void(const std::string&)>& progress) {
@@ -145,15 +273,14 @@ Machine calibrate(kernels::Backend& backend, const CalibrateOptions& options,
   machine.read = limits.read;
   machine.multiply = limits.multiply;
   machine.read_share = machine.multiply_share = 1;
-  machine.overhead = operation_overhead(backend, options);
-  machine.elementwise = elementwise_seconds(backend, options);
-  for (const DType type : options.types) {
-    progress(fmt::format("GEMMs of {}", sluice::name(type)));
-    measure_gemms(machine, backend, options, type);
+  for (const DType type : options.types) {  // one by one: their matrices need not fit into memory together
+    progress(fmt::format("GEMMs of {}, attention", sluice::name(type)));
+    CalibrateOptions one = options;
+    one.types = {type};
+    Calibration calibration(backend, one);
+    for (int i = 0; i < options.repeat; ++i) calibration.sample();
+    calibration.apply(machine);
   }
-  progress("attention");
-  machine.decode_attention = attention_rate(backend, options, 16, 1);
-  machine.prefill_attention = attention_rate(backend, options, 1, 256);
   return machine;
 }
 

@@ -1,5 +1,5 @@
-// Measures the processor that this program runs on: what it reads and multiplies at most, how long its GEMMs take by type
-// and rows, its attention, and what an operation costs beside its work.
+// Measures the processor that this program runs on: what it reads and multiplies at most, how long its GEMMs take by type,
+// width and rows, its attention, and what an operation costs beside its work.
 #pragma once
 
 #include <functional>
@@ -17,10 +17,28 @@ struct CalibrateOptions {
   int threads = 1;
   std::vector<DType> types{DType::BF16, DType::F16,  DType::Q8_0, DType::Q4_0,
                            DType::Q4_1, DType::Q4_K, DType::Q6_K};
-  std::vector<int> rows{1, 4, 16, 64, 256, 512};
+  std::vector<int> rows{1, 4, 16, 64, 128, 512};
   TimeSource time = TimeSource::Wall;
-  int repeat = 2;                   // the best counts, since what else the machine does only adds
+  int repeat = 4;                   // the mean of all but the slowest counts
   int64_t matrix_bytes = 64 << 20;  // of the matrices that are multiplied in turn: more than the caches hold
+};
+
+// Samples of everything but the limits, of which the mean of all but the slowest counts. They are taken one by one so
+// that a comparison can spread them over the time in which it measures something else: both then see the same load of
+// others.
+class Calibration {
+ public:
+  // Keeps matrices of all types; the back-end outlives it.
+  Calibration(kernels::Backend& backend, CalibrateOptions options);
+  ~Calibration();
+
+  void sample();
+  // Puts the means in the place of what the machine has; of its GEMMs, those of these types.
+  void apply(Machine& machine) const;
+
+ private:
+  struct Probes;
+  std::unique_ptr<Probes> probes_;
 };
 
 // `progress` names what is being measured.

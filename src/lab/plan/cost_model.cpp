@@ -9,8 +9,8 @@ namespace {
 
 // Of an exchange between devices, beside what it moves.
 constexpr double kExchangeLatency = 10e-6;
-// Queries of one sequence from which on attention runs as a GEMM of many rows.
-constexpr double kManyQueries = 8;
+// Query rows of a KV head from which on attention is taken to run at the rate of many.
+constexpr double kManyRows = 24;
 
 void settle_by_limits(PlannedOperation& operation, const Machine& machine, double rate) {
   const double reading = operation.bytes / (machine.read * machine.read_share);
@@ -40,7 +40,8 @@ PlannedOperation CostModel::gemm(const MatrixGroup& group, double tokens, bool i
   out.operations = 2 * elements * use * tokens;
   const double rate = machine_.multiply_rate(type);
   const double rows = touched > 0 ? tokens * use / touched : tokens;  // of each matrix that is used
-  const double measured = gemm_seconds_per_element(machine_, type, rows);
+  const double width = std::sqrt(elements / std::max(1, group.calls) / group.experts);
+  const double measured = gemm_seconds_per_element(machine_, type, rows, width);
   if (measured > 0) {
     out.seconds = elements * touched * measured;
   } else {
@@ -48,6 +49,8 @@ PlannedOperation CostModel::gemm(const MatrixGroup& group, double tokens, bool i
   }
   settle_bound(out, machine_, rate);
   out.seconds += group.calls * machine_.overhead;
+  if (is_output)
+    out.seconds += tokens * sheet_.spec.vocab * machine_.elementwise;  // logits, brought to the host
   return out;
 }
 
@@ -58,14 +61,24 @@ PlannedOperation CostModel::attend(const AttentionGroup& group, double queries, 
       2 * queries * group.layers * group.heads * (group.key_dim + group.value_dim) * mean / ways_;
   out.bytes = group.kv_width * group.seen(depth + queries) * info(sheet_.kv_type).block_bytes / ways_;
   const double rate = machine_.multiply[static_cast<size_t>(Arithmetic::Bf16)];
-  const double measured = queries >= kManyQueries ? machine_.prefill_attention : machine_.decode_attention;
-  if (measured > 0) {
-    out.seconds = out.operations / measured;
+  if (machine_.attention.measured()) {
+    out.seconds = measured_attention(group, queries, mean) / ways_;
   } else {
     settle_by_limits(out, machine_, rate);
   }
   settle_bound(out, machine_, rate);
   return out;
+}
+
+double CostModel::measured_attention(const AttentionGroup& group, double queries, double seen) const {
+  const AttentionRates& rates = machine_.attention;
+  const double rows = queries * group.heads / std::max(1, group.kv_heads);
+  const double dims = double(group.layers) * (group.key_dim + group.value_dim);
+  if (rows < kManyRows) return group.kv_heads * dims * seen * (rates.read + rates.row * rows);
+  const double share = std::clamp(
+      (seen - AttentionRates::kShortSeen) / (AttentionRates::kLongSeen - AttentionRates::kShortSeen), 0.0,
+      1.0);
+  return 2 * queries * group.heads * dims * seen * std::lerp(rates.tile_short, rates.tile_long, share);
 }
 
 PlannedOperation CostModel::elementwise(double tokens) const {

@@ -42,6 +42,7 @@ class CostModel {
  private:
   PlannedOperation gemm(const MatrixGroup& group, double tokens, bool is_output) const;
   PlannedOperation attend(const AttentionGroup& group, double queries, double depth) const;
+  double measured_attention(const AttentionGroup& group, double queries, double seen) const;
   PlannedOperation elementwise(double tokens) const;
   PlannedOperation exchange(double tokens) const;  // between tensor parallel devices
 

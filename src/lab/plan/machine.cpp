@@ -78,15 +78,27 @@ constexpr NumberField kNumbers[] = {
     {"read_share", &Machine::read_share},
     {"multiply_share", &Machine::multiply_share},
     {"overhead_s", &Machine::overhead},
-    {"decode_attention_ops_per_s", &Machine::decode_attention},
-    {"prefill_attention_ops_per_s", &Machine::prefill_attention},
     {"elementwise_s", &Machine::elementwise},
+};
+
+struct AttentionField {
+  std::string_view key;
+  double AttentionRates::*member;
+};
+constexpr AttentionField kAttention[] = {
+    {"attention_read_s", &AttentionRates::read},
+    {"attention_row_s", &AttentionRates::row},
+    {"attention_tile_short_s", &AttentionRates::tile_short},
+    {"attention_tile_long_s", &AttentionRates::tile_long},
 };
 
 Result<double> read_positive(const json::object& object, std::string_view key, std::string_view what) {
   Result<std::optional<double>> value = get_number(object, key);
   if (!value) return value.error();
-  if (!*value || !(**value >= 0))
+  if (!*value)
+    return Error{ErrorCode::Corrupt,
+                 fmt::format("{}: '{}' is not there; 'sluice plan --calibrate' measures it", what, key)};
+  if (!(**value >= 0))
     return Error{ErrorCode::Corrupt, fmt::format("{}: '{}' must be a number of at least 0", what, key)};
   return **value;
 }
@@ -104,10 +116,14 @@ Result<GemmRate> read_gemm(const json::value& value, std::string_view what) {
   rate.type = found->type;
   Result<double> rows = read_positive(object, "rows", what);
   if (!rows) return rows.error();
+  Result<double> width = read_positive(object, "width", what);
+  if (!width) return width.error();
   Result<double> seconds = read_positive(object, "s_per_element", what);
   if (!seconds) return seconds.error();
-  if (!(*rows >= 1 && *rows <= 1 << 20) || !(*seconds > 0))
-    return Error{ErrorCode::Corrupt, fmt::format("{}: GEMM of {} rows in {} s", what, *rows, *seconds)};
+  if (!(*rows >= 1 && *rows <= 1 << 20) || !(*width >= 1 && *width <= 1 << 20) || !(*seconds > 0))
+    return Error{ErrorCode::Corrupt,
+                 fmt::format("{}: GEMM of {} rows and width {} in {} s", what, *rows, *width, *seconds)};
+  rate.width = static_cast<int>(*width);
   rate.rows = static_cast<int>(*rows);
   rate.seconds_per_element = *seconds;
   return rate;
@@ -135,10 +151,13 @@ Result<Machine> machine_named(std::string_view name) {
                fmt::format("unknown device '{}'; there are: {}, or 'this' after --calibrate", name, names)};
 }
 
-double gemm_seconds_per_element(const Machine& machine, DType type, double rows) {
+namespace {
+
+// Of one measured width.
+double seconds_by_rows(const Machine& machine, DType type, int width, double rows) {
   const GemmRate* below = nullptr;
   for (const GemmRate& rate : machine.gemms) {
-    if (rate.type != type) continue;
+    if (rate.type != type || rate.width != width) continue;
     if (rate.rows >= rows) {
       if (below == nullptr) return rate.seconds_per_element;
       const double share = (rows - below->rows) / (rate.rows - below->rows);
@@ -149,17 +168,36 @@ double gemm_seconds_per_element(const Machine& machine, DType type, double rows)
   return below == nullptr ? 0 : below->seconds_per_element * rows / below->rows;
 }
 
+}  // namespace
+
+double gemm_seconds_per_element(const Machine& machine, DType type, double rows, double width) {
+  int narrow = 0, wide = 0;  // the measured widths around this one
+  for (const GemmRate& rate : machine.gemms) {
+    if (rate.type != type) continue;
+    if (narrow == 0 || (rate.width > narrow && rate.width <= width)) narrow = rate.width;
+    if (wide == 0 || (wide < width && rate.width > wide)) wide = rate.width;
+  }
+  const double at_narrow = seconds_by_rows(machine, type, narrow, rows);
+  if (wide <= narrow || width <= narrow) return at_narrow;
+  // What a GEMM does for its edges falls with 1 / width beside what it does for its elements.
+  const double share = std::min(1.0, (1.0 / narrow - 1 / width) / (1.0 / narrow - 1.0 / wide));
+  return at_narrow + share * (seconds_by_rows(machine, type, wide, rows) - at_narrow);
+}
+
 json::object to_json(const Machine& machine) {
   json::object out{{"name", machine.name}};
   for (const NumberField& field : kNumbers) out[field.key] = machine.*field.member;
+  for (const AttentionField& field : kAttention) out[field.key] = machine.attention.*field.member;
   json::object multiply;
   for (size_t i = 0; i < machine.multiply.size(); ++i) multiply[kArithmeticNames[i]] = machine.multiply[i];
   out["multiply_ops_per_s"] = std::move(multiply);
   out["blocks_as"] = kArithmeticNames[static_cast<size_t>(machine.blocks)];
   json::array gemms;
   for (const GemmRate& rate : machine.gemms)
-    gemms.push_back(json::object{
-        {"type", sluice::name(rate.type)}, {"rows", rate.rows}, {"s_per_element", rate.seconds_per_element}});
+    gemms.push_back(json::object{{"type", sluice::name(rate.type)},
+                                 {"width", rate.width},
+                                 {"rows", rate.rows},
+                                 {"s_per_element", rate.seconds_per_element}});
   out["gemms"] = std::move(gemms);
   return out;
 }
@@ -175,6 +213,11 @@ Result<Machine> machine_from_json(const json::value& value, std::string_view wha
     Result<double> number = read_positive(object, field.key, what);
     if (!number) return number.error();
     machine.*field.member = *number;
+  }
+  for (const AttentionField& field : kAttention) {
+    Result<double> number = read_positive(object, field.key, what);
+    if (!number) return number.error();
+    machine.attention.*field.member = *number;
   }
   const json::value* multiply = object.if_contains("multiply_ops_per_s");
   if (multiply == nullptr || !multiply->is_object())

@@ -14,11 +14,24 @@
 
 namespace sluice::lab {
 
-// Time of a GEMM with `rows` rows of activations, per element of its matrix; measured.
+// Time of a GEMM of `rows` rows of activations with a square matrix, per element of the matrix; measured.
 struct GemmRate {
   DType type = DType::BF16;
+  int width = 0;  // of the matrix
   int rows = 1;
   double seconds_per_element = 0;
+};
+
+// Measured; 0: not measured.
+struct AttentionRates {
+  // Few query rows share a KV head, whose keys and values come from memory: seconds per number of them, and more for each
+  // row.
+  double read = 0, row = 0;
+  // Many rows do, as in prefill: seconds per operation where a row sees few positions (kShortSeen) and many (kLongSeen).
+  double tile_short = 0, tile_long = 0;
+
+  static constexpr double kShortSeen = 256, kLongSeen = 2048;
+  bool measured() const { return row > 0 && tile_short > 0; }
 };
 
 struct Machine {
@@ -35,10 +48,9 @@ struct Machine {
   double overhead = 4e-6;
 
   // Measured machines only; empty or 0: by the limits.
-  std::vector<GemmRate> gemms;   // by type, then by rows
-  double decode_attention = 0;   // operations a second with one query of a sequence
-  double prefill_attention = 0;  // with many
-  double elementwise = 0;        // seconds per number of norms, gates and sums
+  std::vector<GemmRate> gemms;  // by type, width and rows
+  AttentionRates attention;
+  double elementwise = 0;  // seconds per number of norms, gates and sums
 
   bool measured() const { return !gemms.empty(); }
   double multiply_rate(DType type) const;  // operations a second, as far as the limits go
@@ -49,8 +61,8 @@ std::span<const Machine> known_machines();
 // By name, case and blanks aside; an error lists the names.
 Result<Machine> machine_named(std::string_view name);
 
-// seconds_per_element at any number of rows, between the measured ones; 0 where the type was not measured.
-double gemm_seconds_per_element(const Machine& machine, DType type, double rows);
+// seconds_per_element at any number of rows and any width, between the measured ones; 0 where the type was not measured.
+double gemm_seconds_per_element(const Machine& machine, DType type, double rows, double width);
 
 json::object to_json(const Machine& machine);
 Result<Machine> machine_from_json(const json::value& value, std::string_view what);

@@ -15,18 +15,6 @@ namespace sluice::lab {
 
 namespace {
 
-json::object cell_json(const PlanCell& cell) {
-  return {{"batch", cell.batch},
-          {"context", cell.context},
-          {"fits", cell.fits},
-          {"ttft_s", cell.ttft},
-          {"tpot_s", cell.tpot},
-          {"floor_s", cell.floor},
-          {"tokens_per_s", cell.throughput()},
-          {"bound", bound_text(cell.bound)},
-          {"cost_per_million", cell.cost}};
-}
-
 json::object phase_json(const PlannedPhase& phase) {
   json::array operations;
   for (const PlannedOperation& one : phase.operations)
@@ -114,6 +102,18 @@ std::string share_figure(const Plan& plan) {
 }
 
 }  // namespace
+
+json::object cell_json(const PlanCell& cell) {
+  return {{"batch", cell.batch},
+          {"context", cell.context},
+          {"fits", cell.fits},
+          {"ttft_s", cell.ttft},
+          {"tpot_s", cell.tpot},
+          {"floor_s", cell.floor},
+          {"tokens_per_s", cell.throughput()},
+          {"bound", bound_text(cell.bound)},
+          {"cost_per_million", cell.cost}};
+}
 
 json::object plan_json(const Plan& plan) {
   const ModelSheet& sheet = plan.model.sheet();

@@ -81,6 +81,8 @@ std::vector<PlanChange> plan_changes(const Plan& plan);
 std::string plan_text(const Plan& plan);
 std::string plan_words(const Plan& plan);  // the same explained
 json::object plan_json(const Plan& plan);
+// A member of its "cells".
+json::object cell_json(const PlanCell& cell);
 std::string plan_html(const Plan& plan);
 
 // Steps that the machine runs at once.

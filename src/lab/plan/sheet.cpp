@@ -115,6 +115,10 @@ class SheetBuilder {
     sheet_.elementwise += 2.0 * f.inner;
     sheet_.operations += 1;
   }
+  void add_ffn(const models::DenseBesideExperts& f) {
+    add_ffn(f.dense);
+    add_ffn(f.experts);
+  }
   void add_ffn(const models::MoeFfn& f) {
     const double each = dim_ * f.inner * (f.gated ? 3 : 2);
     MatrixGroup& group = group_named("experts");

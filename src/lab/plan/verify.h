@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "lab/plan/calibrate.h"
 #include "lab/plan/planner.h"
 #include "lab/stopwatch.h"
 #include "models/model.h"
@@ -21,15 +22,17 @@ struct VerifiedCell {
 
 struct VerifyOptions {
   int prompt_tokens = 8192;  // longest prompt that is measured
-  int repeat = 3;
+  int repeat = 3;            // rounds over all cells; the median counts
   TimeSource time = TimeSource::Wall;
+  Calibration* calibration =
+      nullptr;  // not null: one more sample before every measurement, then its rates count
 };
 
-// Prompts of every context, then every batch at every context that fits into memory beside the model. `done` sees each
-// cell as it comes.
+// Prompts of every context, then every batch at every context that fits into memory beside the model. `progress` names
+// each measurement with its round.
 Result<std::vector<VerifiedCell>> verify_plan(const Plan& plan, const models::Model& model,
                                               const VerifyOptions& options,
-                                              const std::function<void(const VerifiedCell&)>& done);
+                                              const std::function<void(const std::string&)>& progress);
 std::string verify_text(const std::vector<VerifiedCell>& cells);
 
 }  // namespace sluice::lab

@@ -23,16 +23,19 @@ double remembered(std::vector<double>& table, int64_t index, Compute compute) {
 // An engine with its own clock.
 class Replica {
  public:
-  Replica(const CostModel& model, const engine::EngineOptions& options)
-      : executor_(model, clock_), engine_(options, executor_, [this] { return clock_.now(); }) {}
+  Replica(const CostModel& model, const SimulateOptions& options)
+      : executor_(options.executor ? options.executor(clock_)
+                                   : std::make_unique<CostExecutor>(model, clock_)),
+        engine_(options.engine, *executor_, [this] { return clock_.now(); }) {}
 
   VirtualClock& clock() { return clock_; }
   engine::Engine& engine() { return engine_; }
   int running = 0;
+  engine::Trace::Cursor seen;
 
  private:
   VirtualClock clock_;
-  CostExecutor executor_;
+  std::unique_ptr<sched::Executor> executor_;
   engine::Engine engine_;
 };
 
@@ -40,8 +43,7 @@ class Simulation {
  public:
   Simulation(const CostModel& model, Workload& workload, const SimulateOptions& options)
       : workload_(workload), dispatcher_(workload), options_(options) {
-    for (int i = 0; i < options.replicas; ++i)
-      replicas_.push_back(std::make_unique<Replica>(model, options.engine));
+    for (int i = 0; i < options.replicas; ++i) replicas_.push_back(std::make_unique<Replica>(model, options));
   }
 
   SimulateResult run() {
@@ -57,7 +59,7 @@ class Simulation {
         continue;
       }
       now = busy->clock().seconds;
-      if (busy->engine().step()) continue;
+      if (step(*busy)) continue;
       wake(*busy, arrival);
     }
     return result();
@@ -70,6 +72,15 @@ class Simulation {
       if (replica->running > 0 && (first == nullptr || replica->clock().seconds < first->clock().seconds))
         first = replica.get();
     return first;
+  }
+
+  // Steps are recorded only for a reader that asked lately, so that it asks before and after.
+  bool step(Replica& replica) {
+    if (!options_.watch) return replica.engine().step();
+    replica.engine().trace(replica.seen);
+    const bool went = replica.engine().step();
+    for (const auto& traced : replica.engine().trace(replica.seen).steps) options_.watch(*traced);
+    return went;
   }
 
   // An engine that waits for its batch to fill up goes on when it said, or when the next request comes.

@@ -3,9 +3,12 @@
 #pragma once
 
 #include <deque>
+#include <functional>
+#include <memory>
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/trace.h"
 #include "lab/load/load_report.h"
 #include "lab/load/workload.h"
 #include "lab/plan/cost_model.h"
@@ -48,6 +51,9 @@ struct SimulateOptions {
   engine::EngineOptions engine;
   int replicas = 1;              // of the whole machine; a request goes to the one with the fewest
   size_t kept_arrivals = 10000;  // first requests whose every token's time is kept
+  std::function<void(const engine::TracedStep&)> watch = {};  // sees every step; empty: none is recorded
+  // What runs a replica's steps and moves its clock; empty: the cost model.
+  std::function<std::unique_ptr<sched::Executor>(VirtualClock&)> executor = {};
 };
 
 struct SimulateResult {

@@ -6,12 +6,13 @@ namespace sluice::models::arch {
 namespace {
 
 constexpr std::string_view kFalconH1HuggingFace[] = {"FalconH1ForCausalLM"};
+constexpr std::string_view kFalconH1Gguf[] = {"falcon-h1"};  // with the factors in its weights
 
 StateSpace falcon_space(Config& c, int dim) {
   StateSpace space = state_space(c, dim);
-  const bool before = c.flag_or("mamba_norm_before_gate", true);
+  const bool before = c.flag_or("mamba_norm_before_gate", !c.is_gguf());
   space.norm = before ? StateSpace::Norm::BeforeGate : StateSpace::Norm::AfterGate;
-  if (!c.flag_or("mamba_rms_norm", false)) space.norm = StateSpace::Norm::None;
+  if (!c.flag_or("mamba_rms_norm", c.stores("blk.0.ssm_norm.weight"))) space.norm = StateSpace::Norm::None;
   space.norm_groups = space.groups;
   space.input_scale = c.number_or("ssm_in_multiplier", 1.0f);
   for (const double factor : c.numbers("ssm_multipliers"))
@@ -42,6 +43,6 @@ ModelSpec build_falcon_h1(Config& c) {
 
 }  // namespace
 
-extern const Architecture falcon_h1{kFalconH1HuggingFace, {}, build_falcon_h1};
+extern const Architecture falcon_h1{kFalconH1HuggingFace, kFalconH1Gguf, build_falcon_h1};
 
 }  // namespace sluice::models::arch

@@ -1,4 +1,4 @@
-// Gemma 4 (text): Gemma 3 with wider full layers, normed values, factors and inputs per layer, shared last KV.
+// Gemma 4 (text): Gemma 3 with wider full layers, normed values, factors and inputs per layer, shared last KV, and experts.
 #include <cmath>
 
 #include "models/family.h"
@@ -32,7 +32,6 @@ void set_mixer(Config& c, Attention& m, size_t layer) {
 }
 
 ModelSpec build_gemma4(Config& c) {
-  if (c.flag_or("enable_moe_block", c.has("num_local_experts"))) c.fail("experts are not supported");
   c.assume("hidden_act", "gelu_pytorch_tanh");
   ModelSpec spec = decoder_spec(c);
   spec.embedding_scale = std::sqrt(static_cast<float>(spec.dim));
@@ -48,6 +47,7 @@ ModelSpec build_gemma4(Config& c) {
     dims[mixer.rope] = mixer.head_dim;
     spec.layers[i].scaled = true;
   }
+  if (c.flag_or("enable_moe_block", c.size_or("num_local_experts", 0) > 0)) use_experts_beside(c, spec);
   spec.ropes = {make_rope(c, {.dims = dims[0], .default_theta = 1e6f, .layer_type = "full_attention"}),
                 make_local_rope(c, dims[1])};
   return spec;

@@ -9,19 +9,24 @@ namespace sluice::models::arch {
 namespace {
 
 constexpr std::string_view kGraniteHybridHuggingFace[] = {"GraniteMoeHybridForCausalLM"};
+constexpr std::string_view kGraniteHybridGguf[] = {"granitehybrid"};
 
 ModelSpec build_granite_hybrid(Config& c) {
   const std::vector<std::string> kinds = layer_kinds(c, "mamba");
   const auto scans = [](const std::string& kind) { return kind == "mamba" || kind == "linear_attention"; };
   ModelSpec spec = decoder_spec(c);
   use_multipliers(c, spec);
-  spec.logit_scale = 1.0f / c.number_or("logits_scaling", 1.0f);
+  spec.logit_scale = 1.0f / c.number_or(c.is_gguf() ? "logit_scale" : "logits_scaling", 1.0f);
+  const bool turns =
+      c.is_gguf() ? c.flag_or("rope_finetuned", true) : c.text_or("position_embedding_type", "") == "rope";
+  const int inner = c.is_gguf() ? c.size_or("shared_expert_intermediate_size", c.size("intermediate_size"))
+                                : c.size("shared_intermediate_size");
   for (LayerSpec& layer : spec.layers) {
-    if (c.text_or("position_embedding_type", "") != "rope") attention(layer).rope = -1;
-    std::get<DenseFfn>(layer.ffn).inner = c.size("shared_intermediate_size");
+    if (!turns) attention(layer).rope = -1;
+    std::get<DenseFfn>(layer.ffn).inner = inner;
     if (c.size_or("num_local_experts", 0) == 0) continue;
     MoeFfn ffn = moe_ffn(c);
-    ffn.shared_inner = c.size("shared_intermediate_size");
+    ffn.shared_inner = inner;
     layer.ffn = ffn;
   }
   if (std::any_of(kinds.begin(), kinds.end(), scans)) {
@@ -29,6 +34,7 @@ ModelSpec build_granite_hybrid(Config& c) {
     for (size_t i = 0; i < spec.layers.size() && i < kinds.size(); ++i)
       if (scans(kinds[i])) spec.layers[i].mixer = space;
   }
+  if (c.is_gguf()) return spec;
   spec.names =
       spec.names.with({{WeightSlot::GateUp, "model.layers.{l}.shared_mlp.input_linear"},
                        {WeightSlot::Down, "model.layers.{l}.shared_mlp.output_linear"},
@@ -45,6 +51,6 @@ ModelSpec build_granite_hybrid(Config& c) {
 
 }  // namespace
 
-extern const Architecture granite_hybrid{kGraniteHybridHuggingFace, {}, build_granite_hybrid};
+extern const Architecture granite_hybrid{kGraniteHybridHuggingFace, kGraniteHybridGguf, build_granite_hybrid};
 
 }  // namespace sluice::models::arch

@@ -1,5 +1,4 @@
-// Kimi Linear: the delta rule with a decay for each channel, latent attention without positions in some layers, and
-// DeepSeek's mixture.
+// Kimi Linear: the delta rule with a decay per channel, latent attention without positions here and there, experts.
 #include <algorithm>
 
 #include "models/family.h"
@@ -9,9 +8,17 @@ namespace sluice::models::arch {
 namespace {
 
 constexpr std::string_view kKimiLinearHuggingFace[] = {"KimiLinearForCausalLM"};
+constexpr std::string_view kKimiLinearGguf[] = {"kimi-linear"};
 
 GatedDelta kimi_delta(Config& c) {
   Config own = c.sub("linear_attn_config");
+  if (c.is_gguf()) {
+    const int heads = c.size("num_attention_heads"), dim = c.size("kda_head_dim");
+    c.assume("ssm_groups", heads);
+    c.assume("ssm_step_rank", heads);
+    c.assume("ssm_state_size", dim);
+    c.assume("ssm_inner_size", int64_t{heads} * dim);
+  }
   c.assume("linear_num_key_heads", own.size_or("num_heads", c.size_or("linear_num_heads", 32)));
   c.assume("linear_num_value_heads", c.size("linear_num_key_heads"));
   c.assume("linear_key_head_dim", own.size_or("head_dim", c.size_or("linear_head_dim", 128)));
@@ -42,12 +49,12 @@ ModelSpec build_kimi_linear(Config& c) {
     if (i < kinds.size() ? kinds[i] == "linear_attention" : !listed) spec.layers[i].mixer = delta;
   }
   if (c.size_or("num_local_experts", 0) > 0) use_moe(c, spec, grouped_moe_ffn(c));
-  spec.names = kimi_linear_names();
+  spec.names = c.is_gguf() ? kimi_linear_gguf_names() : kimi_linear_names();
   return spec;
 }
 
 }  // namespace
 
-extern const Architecture kimi_linear{kKimiLinearHuggingFace, {}, build_kimi_linear};
+extern const Architecture kimi_linear{kKimiLinearHuggingFace, kKimiLinearGguf, build_kimi_linear};
 
 }  // namespace sluice::models::arch

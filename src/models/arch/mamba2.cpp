@@ -6,8 +6,14 @@ namespace sluice::models::arch {
 namespace {
 
 constexpr std::string_view kMamba2HuggingFace[] = {"Mamba2ForCausalLM"};
+constexpr std::string_view kMamba2Gguf[] = {"mamba2"};
 
 ModelSpec build_mamba2(Config& c) {
+  if (c.is_gguf()) {  // says that there is no attention
+    c.drop("num_attention_heads");
+    c.assume("num_attention_heads", 1);
+    c.assume("head_dim", 2);
+  }
   c.assume("mamba_n_heads", c.size("num_attention_heads"));
   c.assume("mamba_d_state", c.size_or("state_size", 128));
   c.assume("mamba_n_groups", c.size_or("n_groups", 8));
@@ -23,6 +29,6 @@ ModelSpec build_mamba2(Config& c) {
 
 }  // namespace
 
-extern const Architecture mamba2{kMamba2HuggingFace, {}, build_mamba2};
+extern const Architecture mamba2{kMamba2HuggingFace, kMamba2Gguf, build_mamba2};
 
 }  // namespace sluice::models::arch

@@ -17,6 +17,7 @@ ModelSpec build_qwen3(Config& c) {
   if (c.architecture() == kQwen3HuggingFace[1])
     c.drop("max_window_layers");  // windows in all layers or in none
   if (mellum || c.flag_or("use_sliding_window", c.has("layer_types"))) use_windows(c, spec, mellum ? 1 : 0);
+  for (Rope& rope : spec.ropes) rope.sections.interleaved = true;
   if (mellum) use_local_rope(c, spec);
   for (LayerSpec& layer : spec.layers) attention(layer).qk_norm = QkNorm::PerHead;
   if (c.size_or("num_local_experts", 0) == 0) return spec;

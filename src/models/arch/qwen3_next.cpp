@@ -8,7 +8,7 @@ namespace {
 constexpr std::string_view kQwen3NextHuggingFace[] = {
     "Qwen3NextForCausalLM", "Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForCausalLM",
     "Qwen3_5MoeForConditionalGeneration"};
-constexpr std::string_view kQwen3NextGguf[] = {"qwen35", "qwen35moe"};
+constexpr std::string_view kQwen3NextGguf[] = {"qwen35", "qwen35moe", "qwen3next"};
 
 // Query and gate of a head lie side by side.
 WeightNames gated_names(const Config& c, const WeightNames& names) {
@@ -31,14 +31,14 @@ ModelSpec build_qwen3_next(Config& c) {
   c.assume("partial_rotary_factor", 0.25);
   c.assume("rms_norm_eps", 1e-6);
   const std::vector<std::string> kinds = layer_kinds(c, "linear_attention");
-  c.assume("full_attention_interval", 4);
-  const auto interval = static_cast<size_t>(c.size("full_attention_interval"));
+  const auto interval = static_cast<size_t>(c.size_or("full_attention_interval", 4));
   ModelSpec spec = decoder_spec(c);
-  const GatedDelta delta = gated_delta(c);
+  GatedDelta delta = gated_delta(c);
+  if (c.architecture() == kQwen3NextGguf[2]) delta.tiled = false;
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     attention(spec.layers[i]).qk_norm = QkNorm::PerHead;
     attention(spec.layers[i]).gated = true;
-    if (i < kinds.size() ? kinds[i] == "linear_attention" : (i + 1) % interval != 0)
+    if (i < kinds.size() ? kinds[i] == "linear_attention" : interval == 0 || (i + 1) % interval != 0)
       spec.layers[i].mixer = delta;
   }
   if (c.size_or("num_local_experts", 0) > 0) {

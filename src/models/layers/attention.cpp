@@ -58,6 +58,18 @@ void write_heads(const Attention& m, const AttentionWeights& w, const LayerConte
   if (own_kv) c.backend.write_kv(c.kv, k, v, c.batch);
 }
 
+// Multiplies every head of what was attended to by its gate.
+void gate_heads(const Attention& m, const AttentionWeights& w, const LayerContext& c, TensorView attended,
+                TensorView x) {
+  const TensorView gates = c.scratch.get(Buffer::Gated, x.dim(0), m.heads);
+  c.backend.matmul(gates, x, w.gate);
+  const auto as_rows = [](TensorView view, int64_t width) {
+    return TensorView::contiguous(view.data, view.dtype, {view.dim(0) * view.dim(1) / width, width},
+                                  view.device);
+  };
+  c.backend.gate_rows(as_rows(attended, m.values()), as_rows(gates, 1), m.gate);
+}
+
 }  // namespace
 
 // Runs of tokens with the same factor are scaled together.
@@ -77,24 +89,27 @@ std::optional<kernels::DeferredMatmul> run_mixer(const Attention& m, const Atten
                                                  const LayerContext& c, TensorView, TensorView x) {
   const int64_t n = x.dim(0);
   const int64_t q_width = int64_t{m.heads} * m.head_dim, kv_width = int64_t{m.kv_heads} * m.head_dim;
+  const int64_t width = int64_t{m.heads} * m.values();
   const bool own_kv = m.kv_from < 0;
   const TensorView qkv = c.scratch.get(Buffer::Qkv, n, w.qkv.rows);
   c.backend.matmul(qkv, x, w.qkv);
   if (m.input_scale != 1.0f) c.backend.scale(qkv, m.input_scale);
   if (m.key_scale != 1.0f && own_kv) c.backend.scale(qkv.columns(q_width, q_width + kv_width), m.key_scale);
+  if (m.value_scale != 1.0f && own_kv)
+    c.backend.scale(qkv.columns(q_width + kv_width, qkv.dim(1)), m.value_scale);
   if (m.clip > 0.0f && !m.clip_after_norm) c.backend.clamp(qkv, m.clip);
 
   const TensorView q = qkv.columns_as_heads(0, m.heads, m.head_dim);
   const TensorView k = own_kv ? qkv.columns_as_heads(q_width, m.kv_heads, m.head_dim) : TensorView();
   const TensorView v =
-      own_kv ? qkv.columns_as_heads(q_width + kv_width, m.kv_heads, m.head_dim) : TensorView();
+      own_kv ? qkv.columns_as_heads(q_width + kv_width, m.kv_heads, m.values()) : TensorView();
   write_heads(m, w, c, qkv, {q, k, v});
   scale_queries(m.temperature, c, qkv.columns(0, q_width));
 
   const kernels::AttentionShape shape{.heads = m.heads,
                                       .kv_heads = m.kv_heads,
                                       .key_dim = m.head_dim,
-                                      .value_dim = m.head_dim,
+                                      .value_dim = m.values(),
                                       .scale = m.scale,
                                       .window = m.window,
                                       .chunked = m.chunked,
@@ -102,14 +117,16 @@ std::optional<kernels::DeferredMatmul> run_mixer(const Attention& m, const Atten
                                       .sinks = w.sinks,
                                       .alibi = w.alibi};
   // A gate stands before what it multiplies.
-  const TensorView attended = c.scratch.get(Buffer::Attended, n, m.gated ? 2 * q_width : q_width);
-  c.backend.attend(attended.columns_as_heads(m.gated ? q_width : 0, m.heads, m.head_dim), q, c.kv, c.batch,
+  const bool whole_gate = m.gated && !m.gate_per_head;
+  const TensorView attended = c.scratch.get(Buffer::Attended, n, whole_gate ? 2 * width : width);
+  c.backend.attend(attended.columns_as_heads(whole_gate ? width : 0, m.heads, m.values()), q, c.kv, c.batch,
                    shape);
   if (m.norm_output) run_norm(c.backend, c.spec, attended, attended, w.out_norm);
-  if (!m.gated) return kernels::DeferredMatmul{attended, &w.out};
-  c.backend.matmul(attended.columns(0, q_width), x, w.gate);
-  const TensorView kept = c.scratch.get(Buffer::Gated, n, q_width);
-  c.backend.gated(kept, attended, Activation::Sigmoid);
+  if (m.gated && m.gate_per_head) gate_heads(m, w, c, attended, x);
+  if (!whole_gate) return kernels::DeferredMatmul{attended, &w.out};
+  c.backend.matmul(attended.columns(0, width), x, w.gate);
+  const TensorView kept = c.scratch.get(Buffer::Gated, n, width);
+  c.backend.gated(kept, attended, m.gate);
   return kernels::DeferredMatmul{kept, &w.out};
 }
 

@@ -10,6 +10,23 @@ float softplus(float x) {
   return x > 20.0f ? x : std::log1p(std::exp(x));
 }
 
+// gate = relu(gate - mean - q * deviation) = deviation * relu(normed gate - q). With the normed gate g, the deviation is the
+// mean of g * gate, since the mean of g is 0.
+void cut_off_gates(const DenseWeights& w, const LayerContext& c, TensorView gate) {
+  constexpr float kEps = 1e-20f;
+  const int64_t n = gate.dim(0), inner = gate.dim(1);
+  const TensorView normed = c.scratch.get(Buffer::Activated, n, inner);
+  const TensorView deviation = c.scratch.get(Buffer::SharedGate, n, 1);
+  c.backend.layer_norm(normed, gate, {}, {}, kEps);
+  kernels::recurrent_ops(c.backend)->multiply(normed, normed, gate);
+  c.backend.matmul(deviation, normed, w.ones);
+  c.backend.scale(deviation, 1.0f / static_cast<float>(inner));
+  c.backend.layer_norm(normed, gate, {}, w.cutoff, kEps);
+  c.backend.activate(normed, normed, Activation::Relu);
+  c.backend.gate_rows(normed, deviation, Activation::Identity);
+  c.backend.copy(gate, normed);
+}
+
 }  // namespace
 
 void finish(kernels::Backend& backend, TensorView out, const std::optional<kernels::DeferredMatmul>& last) {
@@ -21,11 +38,15 @@ std::optional<kernels::DeferredMatmul> run_ffn(const DenseFfn& f, const DenseWei
   const int64_t n = x.dim(0);
   const TensorView wide = c.scratch.get(Buffer::GateUp, n, w.gate_up.rows);
   TensorView inner = wide;
-  if (f.gated && f.gate_scale != 1.0f) {
+  if (f.gated && (f.gate_scale != 1.0f || f.limit > 0.0f || f.cuts_off())) {
     inner = c.scratch.get(Buffer::Inner, n, f.inner);
     c.backend.matmul(wide, x, w.gate_up);
-    c.backend.scale(wide.columns(0, f.inner), f.gate_scale);
-    c.backend.gated(inner, wide, f.activation);
+    const TensorView gate = wide.columns(0, f.inner);
+    if (f.gate_scale != 1.0f) c.backend.scale(gate, f.gate_scale);
+    if (f.cuts_off()) cut_off_gates(w, c, gate);
+    if (f.limit > 0.0f) c.backend.activate(gate, gate, f.activation);
+    if (f.limit > 0.0f) c.backend.clamp(wide, f.limit);
+    c.backend.gated(inner, wide, f.limit > 0.0f ? Activation::Identity : f.activation);
   } else if (f.gated) {
     inner = c.scratch.get(Buffer::Inner, n, f.inner);
     c.backend.matmul_gated(inner, wide, x, w.gate_up, f.activation);
@@ -55,22 +76,39 @@ std::optional<kernels::DeferredMatmul> run_ffn(const XieluFfn& f, const XieluWei
   return kernels::DeferredMatmul{inner, &w.down};
 }
 
-std::optional<kernels::DeferredMatmul> run_ffn(const MoeFfn& f, const MoeWeights& w, const LayerContext& c,
-                                               TensorView out, TensorView x) {
-  const int64_t n = x.dim(0);
+namespace {
+
+struct RouterInput {
+  TensorView x, judged;  // what experts read, and what the router reads
+};
+
+void run_experts(const MoeFfn& f, const MoeWeights& w, const LayerContext& c, TensorView out,
+                 const RouterInput& input) {
+  const int64_t n = input.x.dim(0);
   // Never rounded further: where two experts are almost equally good, that would choose the other one.
   const TensorView logits = c.scratch.get(Buffer::RouterLogits, n, f.routing.experts, DType::F32);
-  c.backend.matmul(logits, x, w.router);
+  c.backend.matmul(logits, input.judged, w.router);
+  if (f.router_softcap > 0.0f) c.backend.softcap(logits, f.router_softcap);
   const TensorView ids = c.scratch.get(Buffer::ExpertIds, n, f.routing.used, DType::I32);
   const TensorView weights = c.scratch.get(Buffer::ExpertWeights, n, f.routing.used, DType::F32);
   kernels::Routing routing = f.routing;
   routing.choice_bias = w.choice_bias;
+  routing.weight_scale = w.weight_scale;
   c.backend.route(ids, weights, logits, routing);
-  c.backend.moe_ffn(out, x, ids, weights, w.experts);
+  c.backend.moe_ffn(out, input.x, ids, weights, w.experts);
+}
+
+}  // namespace
+
+std::optional<kernels::DeferredMatmul> run_ffn(const MoeFfn& f, const MoeWeights& w, const LayerContext& c,
+                                               TensorView out, TensorView x) {
+  run_experts(f, w, c, out, {x, x});
   if (f.shared_inner == 0) return std::nullopt;
 
+  const int64_t n = x.dim(0);
   const TensorView shared = c.scratch.get(Buffer::Extra, n, c.spec.dim);
-  const DenseFfn always{.inner = f.shared_inner, .activation = f.activation, .gated = f.gated};
+  const DenseFfn always{
+      .inner = f.shared_inner, .activation = f.activation, .gated = f.gated, .limit = f.shared_limit};
   finish(c.backend, shared, run_ffn(always, w.shared, c, shared, x));
   if (f.shared_gate) {
     const TensorView gate = c.scratch.get(Buffer::SharedGate, n, 1);
@@ -78,6 +116,25 @@ std::optional<kernels::DeferredMatmul> run_ffn(const MoeFfn& f, const MoeWeights
     c.backend.gate_rows(shared, gate);
   }
   c.backend.add(out, out, shared, f.shared_scale);
+  return std::nullopt;
+}
+
+std::optional<kernels::DeferredMatmul> run_ffn(const DenseBesideExperts& f,
+                                               const DenseBesideExpertsWeights& w, const LayerContext& c,
+                                               TensorView out, TensorView x) {
+  const int64_t n = x.dim(0);
+  const TensorView dense = c.scratch.get(Buffer::Extra, n, c.spec.dim);
+  const TensorView normed = c.scratch.get(Buffer::Normed, n, c.spec.dim);
+  run_norm(c.backend, c.spec, normed, x, w.dense_norm);
+  finish(c.backend, dense, run_ffn(f.dense, w.dense, c, dense, normed));
+  run_norm(c.backend, c.spec, dense, dense, w.dense_post_norm);
+
+  const TensorView judged = c.scratch.get(Buffer::ParallelInput, n, c.spec.dim);
+  run_norm(c.backend, c.spec, judged, x, w.router_norm);
+  run_norm(c.backend, c.spec, normed, x, w.expert_norm);
+  run_experts(f.experts, w.experts, c, out, {normed, judged});
+  run_norm(c.backend, c.spec, out, out, w.expert_post_norm);
+  c.backend.add(out, out, dense);
   return std::nullopt;
 }
 

@@ -43,6 +43,9 @@ std::optional<kernels::DeferredMatmul> run_ffn(const DenseFfn&, const DenseWeigh
                                                TensorView out, TensorView x);
 std::optional<kernels::DeferredMatmul> run_ffn(const MoeFfn&, const MoeWeights&, const LayerContext&,
                                                TensorView out, TensorView x);
+// Reads the stream itself, which it norms.
+std::optional<kernels::DeferredMatmul> run_ffn(const DenseBesideExperts&, const DenseBesideExpertsWeights&,
+                                               const LayerContext&, TensorView out, TensorView x);
 std::optional<kernels::DeferredMatmul> run_ffn(const XieluFfn&, const XieluWeights&, const LayerContext&,
                                                TensorView out, TensorView x);
 

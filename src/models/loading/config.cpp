@@ -7,138 +7,13 @@
 #include <iterator>
 #include <utility>
 
+#include "models/loading/config_keys.h"
+
 namespace sluice::models {
 
 namespace {
 
 constexpr int kMaxSize = 1 << 24;
-
-// Older or family-specific names and the common ones. Where both are present the common one stands.
-constexpr std::pair<std::string_view, std::string_view> kAliases[] = {
-    {"n_embd", "hidden_size"},
-    {"d_model", "hidden_size"},
-    {"n_head", "num_attention_heads"},
-    {"n_heads", "num_attention_heads"},
-    {"num_heads", "num_attention_heads"},
-    {"attention_heads", "num_attention_heads"},
-    {"n_layer", "num_hidden_layers"},
-    {"n_layers", "num_hidden_layers"},
-    {"num_layers", "num_hidden_layers"},
-    {"num_kv_heads", "num_key_value_heads"},
-    {"n_head_kv", "num_key_value_heads"},
-    {"multi_query_group_num", "num_key_value_heads"},
-    {"n_embed", "hidden_size"},
-    {"kv_channels", "head_dim"},
-    {"attention_head_dim", "head_dim"},
-    {"padded_vocab_size", "vocab_size"},
-    {"n_positions", "max_position_embeddings"},
-    {"n_ctx", "max_position_embeddings"},
-    {"max_seq_len", "max_position_embeddings"},
-    {"seq_length", "max_position_embeddings"},
-    {"n_inner", "intermediate_size"},
-    {"ffn_dim", "intermediate_size"},
-    {"ffn_hidden_size", "intermediate_size"},
-    {"layer_norm_epsilon", "layer_norm_eps"},
-    {"norm_epsilon", "layer_norm_eps"},
-    {"norm_eps", "layer_norm_eps"},
-    {"layernorm_epsilon", "layer_norm_eps"},
-    {"activation_function", "hidden_act"},
-    {"hidden_activation", "hidden_act"},
-    {"activation", "hidden_act"},
-    {"num_experts", "num_local_experts"},
-    {"n_routed_experts", "num_local_experts"},
-    {"moe_num_experts", "num_local_experts"},
-    {"moe_k", "num_experts_per_tok"},
-    {"moe_topk", "num_experts_per_tok"},
-    {"moe_top_k", "num_experts_per_tok"},
-    {"num_shared_experts", "n_shared_experts"},
-    {"num_shared_expert", "n_shared_experts"},
-    {"moe_num_shared_experts", "n_shared_experts"},
-    {"num_expert_group", "n_group"},
-    {"num_dense_layers", "first_k_dense_replace"},
-    {"route_norm", "norm_topk_prob"},
-    {"route_scale", "routed_scaling_factor"},
-    {"router_scaling_factor", "routed_scaling_factor"},
-    {"rotary_pct", "partial_rotary_factor"},
-    {"rotary_emb_base", "rope_theta"},
-};
-
-// GGUF keys after "ARCH." and the config.json names that mean the same.
-constexpr std::pair<std::string_view, std::string_view> kGgufKeys[] = {
-    {"context_length", "max_position_embeddings"},
-    {"embedding_length", "hidden_size"},
-    {"block_count", "num_hidden_layers"},
-    {"vocab_size", "vocab_size"},
-    {"feed_forward_length", "intermediate_size"},
-    {"attention.head_count", "num_attention_heads"},
-    {"attention.head_count_kv", "num_key_value_heads"},
-    {"attention.key_length", "head_dim"},
-    {"attention.key_length_swa", "local_head_dim"},
-    {"embedding_length_per_layer_input", "hidden_size_per_layer_input"},
-    {"attention.value_length", "value_length"},
-    {"attention.key_length_mla", "key_length_mla"},
-    {"attention.value_length_mla", "value_length_mla"},
-    {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
-    {"attention.layer_norm_epsilon", "layer_norm_eps"},
-    {"attention.sliding_window", "sliding_window"},
-    {"attention.sliding_window_pattern", "sliding_window_pattern"},
-    {"attention.rope_pattern", "no_rope_layers"},
-    {"attention.scale", "attention_multiplier"},
-    {"attention.clamp_kqv", "clip_qkv"},
-    {"attention.max_alibi_bias", "alibi_bias_max"},
-    {"attention.q_lora_rank", "q_lora_rank"},
-    {"attention.kv_lora_rank", "kv_lora_rank"},
-    {"attention.causal", "causal"},
-    {"attention.indexer.top_k", "index_topk"},
-    {"attention.shared_kv_layers", "num_kv_shared_layers"},
-    {"attn_logit_softcapping", "attn_logit_softcapping"},
-    {"final_logit_softcapping", "final_logit_softcapping"},
-    {"rope.dimension_count", "rotary_dim"},
-    {"rope.dimension_sections", "mrope_section"},
-    {"rope.freq_base", "rope_theta"},
-    {"rope.freq_base_swa", "rope_local_base_freq"},
-    {"expert_count", "num_local_experts"},
-    {"expert_used_count", "num_experts_per_tok"},
-    {"expert_feed_forward_length", "moe_intermediate_size"},
-    {"expert_shared_feed_forward_length", "shared_expert_intermediate_size"},
-    {"expert_shared_count", "n_shared_experts"},
-    {"expert_weights_scale", "routed_scaling_factor"},
-    {"expert_weights_norm", "norm_topk_prob"},
-    {"expert_gating_func", "expert_gating_func"},
-    {"expert_group_count", "n_group"},
-    {"expert_group_used_count", "topk_group"},
-    {"leading_dense_block_count", "first_k_dense_replace"},
-    {"interleave_moe_layer_step", "interleave_moe_layer_step"},
-    {"shortconv.l_cache", "conv_L_cache"},
-    {"ssm.conv_kernel", "ssm_taps"},
-    {"ssm.inner_size", "ssm_inner_size"},
-    {"ssm.state_size", "ssm_state_size"},
-    {"ssm.time_step_rank", "ssm_step_rank"},
-    {"ssm.group_count", "ssm_groups"},
-    {"full_attention_interval", "full_attention_interval"},
-    {"logit_scale", "logit_scale"},
-    {"embedding_scale", "embedding_multiplier"},
-    {"residual_scale", "residual_multiplier"},
-    {"use_parallel_residual", "use_parallel_residual"},
-    {"nextn_predict_layers", "nextn_predict_layers"},
-    {"attention.temperature_scale", "attn_temperature_scale"},
-    {"attention.temperature_length", "attn_temperature_length"},
-    {"rope.scaling.type", "rope_scaling_type"},
-    {"rope.scaling.factor", "rope_scaling_factor"},
-    {"rope.scaling.original_context_length", "rope_scaling_original"},
-    {"rope.scaling.attn_factor", "rope_scaling_attn_factor"},
-    {"rope.scaling.yarn_attn_factor", "rope_scaling_attn_factor"},
-    {"rope.scaling.yarn_beta_fast", "rope_scaling_beta_fast"},
-    {"rope.scaling.yarn_beta_slow", "rope_scaling_beta_slow"},
-    {"rope.scaling.yarn_log_multiplier", "rope_scaling_log_multiplier"},
-};
-
-// Keys that stand without the architecture's name.
-constexpr std::pair<std::string_view, std::string_view> kPlainGgufKeys[] = {
-    {"xielu.alpha_p", "xielu_alpha_p"},
-    {"xielu.alpha_n", "xielu_alpha_n"},
-    {"xielu.beta", "xielu_beta"},
-};
 
 void apply_aliases(json::object& object) {
   for (const auto& [alias, common] : kAliases) {
@@ -174,8 +49,9 @@ struct ToJson {
   }
 };
 
-// Lists with a flag per layer, which mean something else than one number does.
-constexpr std::string_view kLayerFlags[] = {"sliding_window_pattern", "no_rope_layers"};
+// Lists with an entry per layer, which mean something else than one number does.
+constexpr std::string_view kLayerFlags[] = {"sliding_window_pattern", "no_rope_layers",
+                                            "activation_sparsity_scale"};
 
 // GGUF repeats a count per layer where layers differ; a list of equal numbers means the one number.
 json::value collapse(std::string_view key, json::value value) {
@@ -342,11 +218,12 @@ std::vector<double> Config::numbers(std::string_view key) {
   }
   for (const json::value& item : *list) {
     const bool endless = item == json::object{{"__float__", "Infinity"}};  // as transformers writes it
-    if (!item.is_bool() && !item.is_number() && !endless) {
+    if (!item.is_bool() && !item.is_number() && !item.is_null() && !endless) {
       fail(fmt::format("'{}' holds something that is not a number", spelled(key)));
       return {};
     }
     out.push_back(endless          ? std::numeric_limits<double>::infinity()
+                  : item.is_null() ? 0.0
                   : item.is_bool() ? static_cast<double>(item.get_bool())
                                    : item.to_number<double>());
   }

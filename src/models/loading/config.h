@@ -34,15 +34,19 @@ class Config {
   const std::string& text_type() const { return text_type_; }
   void set_architecture(std::string name) { architecture_ = std::move(name); }
 
-  bool has(std::string_view key) const;             // present and not null
-  bool is_null(std::string_view key) const;         // present, and null
+  bool has(std::string_view key) const;      // present and not null
+  bool is_null(std::string_view key) const;  // present, and null
+  bool is_text(std::string_view key) const {
+    const json::value* value = find(key);
+    return value != nullptr && value->is_string();
+  }
   int size(std::string_view key);                   // required, 1 … 2^24
   int size_or(std::string_view key, int fallback);  // 0 … 2^30
   float number(std::string_view key);               // required, finite
   float number_or(std::string_view key, float fallback);
   bool flag_or(std::string_view key, bool fallback);  // a number stands for whether it is not 0
   std::string text_or(std::string_view key, std::string fallback);
-  std::vector<double> numbers(std::string_view key);  // empty where missing, one where not a list
+  std::vector<double> numbers(std::string_view key);  // empty where missing, one where not a list; null is 0
   // Sizes per layer, of which the first takes the key's place; empty where the key holds one size or is missing.
   std::vector<int> take_sizes(std::string_view key);
   std::vector<std::string> texts(std::string_view key);  // empty where missing

@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <array>
 
-#include "models/loading/recurrent_names.h"
-
 namespace sluice::models {
 
 namespace {
 
-constexpr std::array<std::string_view, 66> kSlotNames{
+constexpr std::array<std::string_view, 81> kSlotNames{
     "token embedding",
     "projection of the embedding",
     "projection to the embedding",
@@ -42,6 +40,11 @@ constexpr std::array<std::string_view, 66> kSlotNames{
     "down norm",
     "router",
     "router choice bias",
+    "router input scale",
+    "router weight scale",
+    "dense post-norm",
+    "expert norm",
+    "expert post-norm",
     "expert gate and up",
     "expert down",
     "shared gate and up",
@@ -57,6 +60,16 @@ constexpr std::array<std::string_view, 66> kSlotNames{
     "layer input output",
     "layer input norm",
     "layer scale",
+    "stream projections",
+    "stream unprojections",
+    "stream router",
+    "stream router norm",
+    "stream prediction",
+    "stream correction",
+    "stream scale",
+    "laurel left",
+    "laurel right",
+    "laurel norm",
     "rope factors",
     "rope factors of long sequences",
     "mixer input",
@@ -85,7 +98,17 @@ WeightNames with_layer_inputs(const WeightNames& names) {
                      {WeightSlot::LayerInputGate, "blk.{l}.inp_gate"},
                      {WeightSlot::LayerInputOut, "blk.{l}.proj"},
                      {WeightSlot::LayerInputNorm, "blk.{l}.post_norm"},
-                     {WeightSlot::LayerScale, "blk.{l}.layer_output_scale"}});
+                     {WeightSlot::LayerScale, "blk.{l}.layer_output_scale"},
+                     {WeightSlot::StreamProjections, "altup_proj"},
+                     {WeightSlot::StreamUnprojections, "altup_unembd_proj"},
+                     {WeightSlot::StreamRouter, "blk.{l}.altup_router"},
+                     {WeightSlot::StreamRouterNorm, "blk.{l}.altup_router_norm"},
+                     {WeightSlot::StreamPrediction, "blk.{l}.altup_predict_coef"},
+                     {WeightSlot::StreamCorrection, "blk.{l}.altup_correct_coef"},
+                     {WeightSlot::StreamScale, "blk.{l}.altup_correct_scale"},
+                     {WeightSlot::LaurelLeft, "blk.{l}.laurel_l"},
+                     {WeightSlot::LaurelRight, "blk.{l}.laurel_r"},
+                     {WeightSlot::LaurelNorm, "blk.{l}.laurel_post_norm"}});
 }
 
 }  // namespace
@@ -175,6 +198,39 @@ const WeightNames& hugging_face_names() {
       {WeightSlot::LayerInputOut, "model.layers.{l}.per_layer_projection"},
       {WeightSlot::LayerInputNorm, "model.layers.{l}.post_per_layer_input_norm"},
       {WeightSlot::LayerScale, "model.layers.{l}.layer_scalar"},
+      // Gemma 3n
+      {WeightSlot::StreamProjections, "model.altup_projections.{e}"},
+      {WeightSlot::StreamUnprojections, "model.altup_unembed_projections.{e}"},
+      {WeightSlot::StreamRouter, "model.layers.{l}.altup.modality_router"},
+      {WeightSlot::StreamRouterNorm, "model.layers.{l}.altup.router_norm"},
+      {WeightSlot::StreamPrediction, "model.layers.{l}.altup.prediction_coefs"},
+      {WeightSlot::StreamCorrection, "model.layers.{l}.altup.correction_coefs"},
+      {WeightSlot::StreamScale, "model.layers.{l}.altup.correct_output_scale"},
+      {WeightSlot::LaurelLeft, "model.layers.{l}.laurel.linear_left"},
+      {WeightSlot::LaurelRight, "model.layers.{l}.laurel.linear_right"},
+      {WeightSlot::LaurelNorm, "model.layers.{l}.laurel.post_laurel_norm"},
+      // Gemma 4
+      {WeightSlot::Router, "model.layers.{l}.router.proj"},
+      {WeightSlot::RouterInputScale, "model.layers.{l}.router.scale"},
+      {WeightSlot::RouterWeightScale, "model.layers.{l}.router.per_expert_scale"},
+      {WeightSlot::ExpertGateUp, "model.layers.{l}.experts.gate_up_proj"},
+      {WeightSlot::ExpertDown, "model.layers.{l}.experts.down_proj"},
+      {WeightSlot::DensePostNorm, "model.layers.{l}.post_feedforward_layernorm_1"},
+      {WeightSlot::ExpertNorm, "model.layers.{l}.pre_feedforward_layernorm_2"},
+      {WeightSlot::ExpertPostNorm, "model.layers.{l}.post_feedforward_layernorm_2"},
+      // Laguna, Step 3.5, MiMo V2 and MiniMax M3
+      {WeightSlot::AttentionGate, "model.layers.{l}.self_attn.g_proj"},
+      {WeightSlot::Sinks, "model.layers.{l}.self_attn.attention_sink_bias"},
+      {WeightSlot::RouterChoiceBias, "model.layers.{l}.mlp.experts.e_score_correction_bias"},
+      {WeightSlot::SharedGateUp, "model.layers.{l}.mlp.shared_experts.gate_up_proj"},
+      {WeightSlot::Router, "model.layers.{l}.moe.gate"},
+      {WeightSlot::RouterChoiceBias, "model.layers.{l}.moe.router_bias"},
+      {WeightSlot::ExpertGateUp, "model.layers.{l}.moe.gate_proj"},
+      {WeightSlot::ExpertGateUp, "model.layers.{l}.moe.up_proj"},
+      {WeightSlot::ExpertDown, "model.layers.{l}.moe.down_proj"},
+      {WeightSlot::SharedGateUp, "model.layers.{l}.share_expert.gate_proj"},
+      {WeightSlot::SharedGateUp, "model.layers.{l}.share_expert.up_proj"},
+      {WeightSlot::SharedDown, "model.layers.{l}.share_expert.down_proj"},
       // Mamba 2 and Nemotron-H
       {WeightSlot::TokenEmbedding, "backbone.embeddings"},
       {WeightSlot::OutputNorm, "backbone.norm_f"},
@@ -264,6 +320,11 @@ const WeightNames& gguf_names() {
       {WeightSlot::Router, "blk.{l}.ffn_gate_inp"},
       {WeightSlot::RouterChoiceBias, "blk.{l}.exp_probs_b.bias"},
       {WeightSlot::RouterChoiceBias, "blk.{l}.exp_probs_b"},
+      {WeightSlot::RouterInputScale, "blk.{l}.ffn_gate_inp.scale"},
+      {WeightSlot::RouterWeightScale, "blk.{l}.ffn_down_exps.scale"},
+      {WeightSlot::DensePostNorm, "blk.{l}.post_ffw_norm_1"},
+      {WeightSlot::ExpertNorm, "blk.{l}.pre_ffw_norm_2"},
+      {WeightSlot::ExpertPostNorm, "blk.{l}.post_ffw_norm_2"},
       {WeightSlot::ExpertGateUp, "blk.{l}.ffn_gate_exps"},
       {WeightSlot::ExpertGateUp, "blk.{l}.ffn_up_exps"},
       {WeightSlot::ExpertGateUp, "blk.{l}.ffn_gate_up_exps"},

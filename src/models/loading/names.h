@@ -43,6 +43,11 @@ enum class WeightSlot : uint8_t {
   DownNorm,
   Router,
   RouterChoiceBias,
+  RouterInputScale,
+  RouterWeightScale,
+  DensePostNorm,
+  ExpertNorm,
+  ExpertPostNorm,
   ExpertGateUp,
   ExpertDown,
   SharedGateUp,
@@ -58,6 +63,16 @@ enum class WeightSlot : uint8_t {
   LayerInputOut,
   LayerInputNorm,
   LayerScale,
+  StreamProjections,
+  StreamUnprojections,
+  StreamRouter,
+  StreamRouterNorm,
+  StreamPrediction,
+  StreamCorrection,
+  StreamScale,
+  LaurelLeft,
+  LaurelRight,
+  LaurelNorm,
   RopeFactors,
   RopeFactorsBeyond,  // of sequences longer than the rope's limit
   MixerIn,
@@ -127,6 +142,11 @@ std::string_view name(WeightSlot slot);
 
 const WeightNames& hugging_face_names();  // the Llama layout, which most families share
 const WeightNames& gguf_names();
+// With the mixers that keep a state, under the names of all families that have them: a file has one of each.
+WeightNames with_recurrent(const WeightNames& names);
+// GGUF keeps decay rates as they are, and their biases as those of a matrix that is not there.
+WeightNames with_recurrent_gguf(const WeightNames& names);
+WeightNames kimi_linear_gguf_names();
 WeightNames kimi_linear_names();  // linear attention and mixtures under names that mean other parts elsewhere
 
 }  // namespace sluice::models

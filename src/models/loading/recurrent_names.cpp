@@ -1,4 +1,5 @@
-#include "models/loading/recurrent_names.h"
+// The names of what mixers that keep a state are made of.
+#include "models/loading/names.h"
 
 namespace sluice::models {
 
@@ -110,6 +111,22 @@ WeightNames kimi_linear_names() {
       {WeightSlot::SharedGateUp, "model.layers.{l}.block_sparse_moe.shared_experts.gate_proj"},
       {WeightSlot::SharedGateUp, "model.layers.{l}.block_sparse_moe.shared_experts.up_proj"},
       {WeightSlot::SharedDown, "model.layers.{l}.block_sparse_moe.shared_experts.down_proj"},
+  });
+}
+
+WeightNames kimi_linear_gguf_names() {
+  return gguf_names().with({
+      {WeightSlot::MixerIn, "blk.{l}.attn_q"},
+      {WeightSlot::MixerIn, "blk.{l}.attn_k"},
+      {WeightSlot::MixerIn, "blk.{l}.attn_v"},
+      {WeightSlot::ConvKernel, "blk.{l}.ssm_conv1d_q"},
+      {WeightSlot::ConvKernel, "blk.{l}.ssm_conv1d_k"},
+      {WeightSlot::ConvKernel, "blk.{l}.ssm_conv1d_v"},
+      {WeightSlot::MixerGateDown, "blk.{l}.ssm_g_a"},
+      {WeightSlot::MixerGate, "blk.{l}.ssm_g_b"},
+      {WeightSlot::DecayDown, "blk.{l}.ssm_f_a"},
+      {WeightSlot::Decay, "blk.{l}.ssm_f_b"},
+      {WeightSlot::MixerOut, "blk.{l}.attn_output"},
   });
 }
 

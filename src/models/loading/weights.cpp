@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "models/loading/bind_recurrent.h"
+#include "models/loading/bind_parts.h"
 #include "models/loading/binder.h"
 
 namespace sluice::models {
@@ -75,7 +75,8 @@ struct BindMixer {
   }
 
   MixerWeights operator()(const Attention& m) const {
-    const int64_t q = int64_t{m.heads} * m.head_dim, kv = int64_t{m.kv_heads} * m.head_dim;
+    const int64_t q = int64_t{m.heads} * m.head_dim, kv = int64_t{m.kv_heads} * m.head_dim,
+                  values = int64_t{m.kv_heads} * m.values(), width = int64_t{m.heads} * m.values();
     AttentionWeights w;
     binder.set_qkv_shape({m.heads, m.kv_heads, m.head_dim});
     const WeightSlot slot = m.kv_from >= 0      ? WeightSlot::QueryUp
@@ -86,9 +87,10 @@ struct BindMixer {
     const Cut cut =
         m.kv_from >= 0
             ? cutter.rows({queries})
-            : cutter.rows({queries, scaled(kv_heads, m.head_dim, q), scaled(kv_heads, m.head_dim, q + kv)});
-    w.qkv = binder.matrix(slot, {m.kv_from >= 0 ? q : q + 2 * kv, spec.dim}, cut);
-    w.out = binder.matrix(WeightSlot::AttentionOut, {spec.dim, q}, cutter.cols(queries));
+            : cutter.rows({queries, scaled(kv_heads, m.head_dim, q), scaled(kv_heads, m.values(), q + kv)});
+    const Range attended = scaled(heads, m.values());
+    w.qkv = binder.matrix(slot, {m.kv_from >= 0 ? q : q + kv + values, spec.dim}, cut);
+    w.out = binder.matrix(WeightSlot::AttentionOut, {spec.dim, width}, cutter.cols(attended));
     if (m.qk_norm != QkNorm::None && m.qk_norm != QkNorm::Scaleless) {
       const bool whole = m.qk_norm != QkNorm::PerHead;
       w.q_norm = bind_norm(binder, spec, WeightSlot::QNorm, whole ? q : m.head_dim);
@@ -99,8 +101,10 @@ struct BindMixer {
       }
     }
     if (m.sinks) w.sinks = part_of({binder.vector(WeightSlot::Sinks, m.heads), {}}, heads).gain;
-    if (m.norm_output) w.out_norm = bind_norm(binder, spec, WeightSlot::AttentionOutNorm, q);
-    if (m.gated) w.gate = binder.matrix(WeightSlot::AttentionGate, {q, spec.dim}, cutter.rows({queries}));
+    if (m.norm_output) w.out_norm = bind_norm(binder, spec, WeightSlot::AttentionOutNorm, width);
+    if (m.gated)
+      w.gate = binder.matrix(WeightSlot::AttentionGate, {m.gate_per_head ? m.heads : width, spec.dim},
+                             cutter.rows({m.gate_per_head ? heads : attended}));
     if (m.alibi > 0.0f)
       w.alibi = binder.upload(kept_rows(alibi_slopes(m.heads, m.alibi, m.alibi_scale), cutter.rows({heads})));
     return w;
@@ -157,23 +161,28 @@ struct BindFfn {
 
   FfnWeights operator()(const NoFfn&) const { return NoWeights{}; }
 
-  FfnWeights operator()(const DenseFfn& f) const {
+  DenseWeights dense(const DenseFfn& f) const {
     const int up = f.gated ? 2 : 1;
-    return DenseWeights{
+    DenseWeights w{
         binder.matrix(WeightSlot::GateUp, {int64_t{f.inner} * up, spec.dim},
                       cutter.stacked_rows(f.inner, up)),
         binder.matrix(WeightSlot::Down, {spec.dim, f.inner}, cutter.cols(cutter.share.of(f.inner))),
         f.norm_inner ? bind_norm(binder, spec, WeightSlot::DownNorm, f.inner) : Norm()};
+    if (f.cuts_off()) bind_cutoff(binder, f, w);
+    return w;
   }
 
-  FfnWeights operator()(const MoeFfn& f) const {
+  MoeWeights mixture(const MoeFfn& f) const {
     MoeWeights w;
     const int up = f.gated ? 2 : 1;
     w.router = binder.matrix(WeightSlot::Router, {f.routing.experts, spec.dim});
     if (f.router_choice_bias) w.choice_bias = binder.vector(WeightSlot::RouterChoiceBias, f.routing.experts);
+    if (f.router_weight_scale)
+      w.weight_scale = binder.vector(WeightSlot::RouterWeightScale, f.routing.experts);
     w.experts.activation = f.activation;
     w.experts.gated = f.gated;
     w.experts.weigh_inputs = f.weigh_inputs;
+    w.experts.limit = f.limit;
     w.experts.gate_up = binder.bank(WeightSlot::ExpertGateUp, f.routing.experts,
                                     {int64_t{f.inner} * up, spec.dim}, cutter.stacked_rows(f.inner, up));
     w.experts.down = binder.bank(WeightSlot::ExpertDown, f.routing.experts, {spec.dim, f.inner},
@@ -185,6 +194,24 @@ struct BindFfn {
                                     cutter.cols(cutter.share.of(f.shared_inner)));
     }
     if (f.shared_gate) w.shared_gate = binder.matrix(WeightSlot::SharedGate, {1, spec.dim});
+    return w;
+  }
+
+  FfnWeights operator()(const DenseFfn& f) const { return dense(f); }
+  FfnWeights operator()(const MoeFfn& f) const { return mixture(f); }
+  FfnWeights operator()(const DenseBesideExperts& f) const {
+    const auto norm = [&](WeightSlot slot) { return bind_norm(binder, spec, slot, spec.dim); };
+    DenseBesideExpertsWeights w{dense(f.dense),
+                                mixture(f.experts),
+                                norm(WeightSlot::FfnNorm),
+                                {},
+                                norm(WeightSlot::ExpertNorm),
+                                norm(WeightSlot::DensePostNorm),
+                                norm(WeightSlot::ExpertPostNorm)};
+    std::vector<float> gain = binder.host_vector(WeightSlot::RouterInputScale, spec.dim);
+    if (gain.empty()) binder.fail("router input scale: the file has nothing");
+    for (float& value : gain) value /= std::sqrt(static_cast<float>(spec.dim));
+    w.router_norm.gain = binder.upload(gain);
     return w;
   }
 
@@ -206,12 +233,13 @@ LayerWeights bind_layer(Binder& binder, const ModelSpec& spec, const LayerSpec& 
   LayerWeights w;
   const Wiring wiring = layer.wiring;
   const bool pre = wiring != Wiring::PostNorm && wiring != Wiring::SumNorm;
-  const bool post = !pre || wiring == Wiring::Sandwich;
+  const bool post = !pre || wiring == Wiring::Sandwich || wiring == Wiring::Laurel;
   const auto norm = [&](WeightSlot slot) { return bind_norm(binder, spec, slot, spec.dim); };
   const bool both =
       !std::holds_alternative<NoMixer>(layer.mixer) && !std::holds_alternative<NoFfn>(layer.ffn);
   if (pre) w.mixer_norm = norm(WeightSlot::MixerNorm);
-  if (pre && both && wiring != Wiring::Parallel) w.ffn_norm = norm(WeightSlot::FfnNorm);
+  const bool normed = !std::holds_alternative<DenseBesideExperts>(layer.ffn);
+  if (pre && both && normed && wiring != Wiring::Parallel) w.ffn_norm = norm(WeightSlot::FfnNorm);
   if (post) w.mixer_post_norm = norm(WeightSlot::MixerPostNorm);
   if (post) w.ffn_post_norm = norm(WeightSlot::FfnPostNorm);
   w.mixer = std::visit(BindMixer{binder, spec, {share}}, layer.mixer);
@@ -221,6 +249,7 @@ LayerWeights bind_layer(Binder& binder, const ModelSpec& spec, const LayerSpec& 
     w.input_out = binder.matrix(WeightSlot::LayerInputOut, {spec.dim, spec.per_layer_embedding});
     w.input_norm = norm(WeightSlot::LayerInputNorm);
   }
+  if (spec.streams.count > 0) w.streams = bind_streams(binder, spec);
   if (layer.scaled)
     if (const std::vector<float> factor = binder.host_vector(WeightSlot::LayerScale, 1); !factor.empty())
       w.scale = factor[0];
@@ -275,7 +304,7 @@ kernels::RopeTable bind_rope(Binder& binder, const Rope& rope) {
   const auto pairs = static_cast<int64_t>(rope.inverse_frequency.size());
   const TensorView flat = binder.upload(rows);
   return {TensorView::contiguous(flat.data, flat.dtype, {flat.elements() / pairs, pairs}, flat.device),
-          rope.limit, rope.magnitude, rope.magnitude_beyond};
+          rope.limit, rope.magnitude, rope.magnitude_beyond, rope.sections};
 }
 
 // The embedding, prepared once more where the logits have a bias.
@@ -298,7 +327,8 @@ void bind_entry(Binder& binder, const ModelSpec& spec, const Cut& vocabulary, Mo
   if (spec.embedding_norm) w.embedding_norm = bind_norm(binder, spec, WeightSlot::EmbeddingNorm, spec.dim);
   const int64_t inputs = int64_t{spec.per_layer_embedding} * static_cast<int64_t>(spec.layers.size());
   if (inputs == 0) return;
-  w.layer_inputs = binder.matrix(WeightSlot::LayerInputTable, {spec.vocab, inputs}, vocabulary);
+  const int words = spec.per_layer_vocab > 0 ? spec.per_layer_vocab : spec.vocab;
+  w.layer_inputs = binder.matrix(WeightSlot::LayerInputTable, {words, inputs}, vocabulary);
   w.layer_input_projection = binder.matrix(WeightSlot::LayerInputProjection, {inputs, spec.dim});
   w.layer_input_norm =
       bind_norm(binder, spec, WeightSlot::LayerInputProjectionNorm, spec.per_layer_embedding);
@@ -315,16 +345,22 @@ void bind_exit(Binder& binder, const ModelSpec& spec, const Cut& vocabulary, Mod
 }
 
 bool routes(const LayerSpec& layer) {
-  return std::holds_alternative<MoeFfn>(layer.ffn);
+  return std::holds_alternative<MoeFfn>(layer.ffn) || std::holds_alternative<DenseBesideExperts>(layer.ffn);
 }
 
 Status check_layers(const ModelSpec& spec, kernels::Backend& backend) {
-  for (size_t i = 0; i < spec.layers.size(); ++i)
-    if (const std::string_view kind = recurrent_kind(spec.layers[i]);
-        !kind.empty() && kernels::recurrent_ops(backend) == nullptr)
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    std::string_view kind;
+    if (kernels::recurrent_ops(backend) == nullptr) kind = recurrent_kind(spec.layers[i]);
+    const auto* experts = std::get_if<MoeFfn>(&spec.layers[i].ffn);
+    if (experts != nullptr && experts->limit > 0.0f && backend.async_device() != nullptr)
+      kind = "a mixture of clamped experts";
+    if (spec.streams.count > 1 && backend.async_device() != nullptr) kind = "one of several residual streams";
+    if (!kind.empty())
       return Error{ErrorCode::Unsupported,
                    fmt::format("layer {} is {}, which '{}' does not compute; --device cpu does", i, kind,
                                backend.name())};
+  }
   return {};
 }
 
@@ -343,6 +379,7 @@ Result<ModelWeights> bind_weights(ModelSpec& spec, const Placement& placement,
   if (placement.first_stage()) bind_entry(binder, spec, vocabulary, w);
   apply_rope_factors(binder, spec);
   for (const Rope& rope : spec.ropes) w.ropes.push_back(bind_rope(binder, rope));
+  if (spec.streams.count > 0) bind_stream_ends(binder, spec, w);
 
   const Range layers = placement.layers(spec);
   for (int64_t i = layers.begin; i < layers.end && binder.status().ok(); ++i) {

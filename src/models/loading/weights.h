@@ -90,14 +90,24 @@ struct DenseWeights {
   Weight gate_up;  // gate rows, then up rows; up only where not gated
   Weight down;
   Norm inner_norm;
+  Weight ones{};        // [1, inner], where gates are cut off ...
+  TensorView cutoff{};  // ... below this many deviations, negative, [inner]
 };
 
 struct MoeWeights {
   Weight router;
   TensorView choice_bias;
+  TensorView weight_scale;
   kernels::ExpertBank experts;
   DenseWeights shared;
   Weight shared_gate;
+};
+
+struct DenseBesideExpertsWeights {
+  DenseWeights dense;
+  MoeWeights experts;
+  Norm dense_norm, router_norm, expert_norm;
+  Norm dense_post_norm, expert_post_norm;
 };
 
 struct XieluWeights {
@@ -107,7 +117,18 @@ struct XieluWeights {
 
 using MixerWeights = std::variant<AttentionWeights, LatentWeights, ShortConvWeights, DeltaWeights,
                                   StateSpaceWeights, ChannelScanWeights, BesideWeights, NoWeights>;
-using FfnWeights = std::variant<DenseWeights, MoeWeights, XieluWeights, NoWeights>;
+using FfnWeights = std::variant<DenseWeights, MoeWeights, DenseBesideExpertsWeights, XieluWeights, NoWeights>;
+
+// Of ModelSpec::streams and Wiring::Laurel.
+struct StreamWeights {
+  Weight router;  // [count, dim]
+  Norm router_norm;
+  Weight prediction;  // [count * count, count]
+  Weight correction;  // [count, count]
+  TensorView scale;   // [1, dim]
+  Weight laurel_left, laurel_right;
+  Norm laurel_norm;
+};
 
 // The alternatives are those of the layer's spec.
 struct LayerWeights {
@@ -116,6 +137,7 @@ struct LayerWeights {
   Norm mixer_norm, mixer_post_norm, ffn_norm, ffn_post_norm;
   Weight input_gate, input_out;  // of ModelSpec::layer_input
   Norm input_norm;
+  StreamWeights streams;
   float scale = 1.0f;
 };
 
@@ -127,7 +149,9 @@ struct ModelWeights {
   Weight layer_inputs;            // [vocab, layers * layer_input]
   Weight layer_input_projection;  // [layers * layer_input, dim]
   Norm layer_input_norm;
-  std::vector<kernels::RopeTable> ropes;  // per ModelSpec::ropes
+  std::vector<Weight> stream_projections, stream_unprojections;  // [count - 1] each [dim, dim]
+  Weight ones;                                                   // [1, dim], where there are streams
+  std::vector<kernels::RopeTable> ropes;                         // per ModelSpec::ropes
   std::vector<LayerWeights> layers;
   Norm output_norm;
   Weight output;

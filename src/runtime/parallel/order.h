@@ -11,6 +11,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/recurrent.h"
+#include "models/decoder.h"
 #include "models/model_group.h"
 #include "request/block_move.h"
 #include "runtime/memory/block_mover.h"
@@ -23,7 +24,8 @@ struct Pass {
   std::span<const Token> tokens;
   kernels::RaggedBatch batch;
   kernels::StateBatch states;
-  std::optional<std::span<const int32_t>> rows;  // as in models::StepInput
+  std::optional<std::span<const int32_t>> rows;      // as in models::StepInput
+  std::span<const models::EmbeddedRows> embedded{};  // never of a group: its models read text alone
 };
 
 enum class Order : int32_t { Start, Forward, Read, Move };

@@ -35,6 +35,7 @@ class PooledSequence final : public Sequence {
       : request_(std::move(request)), pool_(*request_->pooling(), dim) {}
 
   std::span<const Token> tokens(size_t) const override { return request_->prompt; }
+  const request::Request* request() const override { return request_.get(); }
   StepNeed need(size_t, const request::Work& work) const override {
     return {.hidden = {work.sample_from, work.end}};
   }

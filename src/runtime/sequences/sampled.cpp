@@ -53,7 +53,20 @@ StepNeed SampledSequence::need(size_t lane, const request::Work& work) const {
   need.how = *sample_args(sampler_, pending_, slot_.number());
   edits_.fill(need.how, sampler_.output().size(), pending_);
   need.edits = edits_.list();
+  need.masked = sampler_.has_mask();
   return need;
+}
+
+// Behind the token that a step in flight samples the constraint may leave no choice: the tokens that it forces are there
+// before the row behind that token is, and nothing is sampled from the row.
+bool SampledSequence::fill_mask(const request::Work& work, std::span<uint32_t> mask) {
+  const bool over = failed_ || sampler_.violation() || sampler_.fulfilled();
+  if (over || static_cast<size_t>(work.known_end()) != tokens_.size()) {
+    --pending_;
+    return false;
+  }
+  if (Status filled = sampler_.fill_mask(mask); !filled) failed_ = filled.error();
+  return true;
 }
 
 void SampledSequence::read_prompt(const PromptRows& rows, sampling::Workspace& workspace) {
@@ -112,6 +125,16 @@ Status SampledSequence::sample_rows(const StepRows& rows, request::Tokens& out) 
   return {};
 }
 
+Status SampledSequence::take_sampled(const kernels::SampledToken& from_device, request::Tokens& out) {
+  Result<request::Sampled> sampled = sampled_from(from_device, sampler_.output().size());
+  if (sampled) take(sampled->token);
+  failed_ = sampled ? sampler_.violation() : sampled.error();
+  if (failed_) return *failed_;
+  out.tokens.push_back(std::move(*sampled));
+  out.ended = sampler_.fulfilled();
+  return {};
+}
+
 // Tokens that the constraint leaves no choice about: they run with the sampled one in the next step.
 void SampledSequence::take_forced(request::Tokens& out) {
   constexpr size_t kMostForced = 64;
@@ -159,18 +182,7 @@ std::optional<request::Outcome> SampledSequence::consume(const StepRows& rows) {
   request::Outcome outcome{{}, request::Tokens{}, prompt_.take()};
   if (!samples) return outcome;
   auto& out = std::get<request::Tokens>(outcome.result);
-  if (rows.sampled != nullptr) {
-    Result<request::Sampled> sampled = sampled_from(*rows.sampled, sampler_.output().size());
-    if (!sampled) {
-      failed_ = sampled.error();
-      outcome.result = *failed_;
-      return outcome;
-    }
-    take(sampled->token);
-    out.tokens.push_back(std::move(*sampled));
-    return outcome;
-  }
-  if (Status status = sample_rows(rows, out); !status) {
+  if (Status status = rows.sampled ? take_sampled(*rows.sampled, out) : sample_rows(rows, out); !status) {
     outcome.result = status.error();
     return outcome;
   }

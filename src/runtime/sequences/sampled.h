@@ -22,10 +22,17 @@ class SampledSequence final : public Sequence {
   // Another choice of the same request, before any token of either.
   std::unique_ptr<SampledSequence> fork(int choice) const;
 
+  // Of the request's constraint, where it was not there when the sequence came. Before any token.
+  void set_grammar(std::shared_ptr<const grammar::CompiledGrammar> grammar) {
+    sampler_.set_grammar(std::move(grammar));
+  }
+
   std::span<const Token> tokens(size_t) const override { return tokens_; }
   int device_slot() const override { return slot_.number(); }
+  const request::Request* request() const override { return request_.get(); }
   StepNeed need(size_t lane, const request::Work& work) const override;
   void note_submitted(const request::Work& work) override;
+  bool fill_mask(const request::Work& work, std::span<uint32_t> mask) override;
   void read_prompt(const PromptRows& rows, sampling::Workspace& workspace) override;
   std::optional<request::Outcome> consume(const StepRows& rows) override;
   std::optional<Token> guess(std::span<float> logits, sampling::Workspace& workspace) override;
@@ -37,6 +44,7 @@ class SampledSequence final : public Sequence {
   void take(Token token);
   bool goes_on(size_t taken) const;
   Status sample_rows(const StepRows& rows, request::Tokens& out);
+  Status take_sampled(const kernels::SampledToken& from_device, request::Tokens& out);
   void take_forced(request::Tokens& out);
   void observe_behind(const StepRows& rows, std::span<const Token> drafts, size_t used);
 

@@ -25,6 +25,11 @@ class Search {
   // The lanes that run. After advance() these are the next ones, in the order of its moves.
   const std::vector<SearchLane>& lanes() const { return lanes_; }
 
+  // Before any token.
+  void set_grammar(const std::shared_ptr<const grammar::CompiledGrammar>& grammar) {
+    for (SearchLane& lane : lanes_) lane.sampler.set_grammar(grammar);
+  }
+
   // Whether hidden states of every position are needed, not only of the last.
   virtual bool wants_context() const { return false; }
   // Hidden states [count, dim] of positions from `begin` on; may come again for the same positions.

@@ -15,8 +15,13 @@ class SearchGroup final : public Sequence {
       : request_(std::move(request)), search_(std::move(search)) {}
 
   size_t lanes() const { return search_->lanes().size(); }
+  // As of SampledSequence.
+  void set_grammar(const std::shared_ptr<const grammar::CompiledGrammar>& grammar) {
+    search_->set_grammar(grammar);
+  }
 
   std::span<const Token> tokens(size_t lane) const override { return search_->lanes()[lane].tokens; }
+  const request::Request* request() const override { return request_.get(); }
   StepNeed need(size_t lane, const request::Work& work) const override;
   void read_prompt(const PromptRows& rows, sampling::Workspace& workspace) override;
   // Moves when the last rows of all lanes are there.

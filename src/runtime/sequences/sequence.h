@@ -33,6 +33,7 @@ struct StepNeed {
   bool last_hidden = false;  // the host reads its hidden state too
   bool contrast = false;     // the contrast model runs the work as well
   // Of Last::Device.
+  bool masked = false;  // Sequence::fill_mask() says what may be sampled, once the tokens before are known
   kernels::SampleArgs how;
   std::span<const kernels::LogitAdjustment> edits;
 
@@ -67,9 +68,15 @@ class Sequence {
 
   // Prompt and output of a lane, as far as the host knows them.
   virtual std::span<const Token> tokens(size_t lane) const = 0;
+  // Null where it never came to be.
+  virtual const request::Request* request() const { return nullptr; }
   // Where the device has the token that follows them; 0: nowhere.
   virtual int device_slot() const { return 0; }
   virtual StepNeed need(size_t lane, const request::Work& work) const = 0;
+  // Of a work that is being submitted and whose need is masked, once what earlier steps gave is consumed: a bit for each
+  // token that its last row may be sampled from. False where the row is of no more use, as the sequence is over or has
+  // tokens behind it already: then it is not consumed.
+  virtual bool fill_mask(const request::Work&, std::span<uint32_t>) { return false; }
   virtual void read_prompt(const PromptRows& rows, sampling::Workspace& workspace) = 0;
   // Once per step that it needed something of. Nothing where there is nothing to report. The caller names the sequence in
   // the outcome.

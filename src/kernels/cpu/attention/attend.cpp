@@ -28,7 +28,7 @@ struct Unit {
   int64_t kv_head;
   int64_t first_row;  // token of the step * heads per kv head + head
   int64_t rows;
-  int64_t last_position;  // the largest of its rows
+  int64_t last_position;  // the largest that one of its rows sees
 };
 
 // The result of one chunk, or of several: softmax parts and weighted sums of each row.
@@ -64,6 +64,7 @@ class Attention {
 
  private:
   int64_t position_of(int64_t row) const { return batch_.positions[static_cast<size_t>(row / group_)]; }
+  int64_t last_key(int64_t row) const { return batch_.last_seen(row / group_); }
   int64_t first_key(int64_t position) const {
     if (shape_.window == 0) return 0;
     if (shape_.chunked) return position - position % shape_.window;
@@ -97,7 +98,7 @@ std::vector<Unit> Attention::units() const {
     for (int64_t row = begin; row < end; row += kRows) {
       const int64_t rows = std::min(kRows, end - row);
       int64_t last = 0;
-      for (int64_t r = row; r < row + rows; ++r) last = std::max(last, position_of(r));
+      for (int64_t r = row; r < row + rows; ++r) last = std::max(last, last_key(r));
       for (int64_t head = 0; head < shape_.kv_heads; ++head)
         units.push_back({sequence, head, row, rows, last});
     }
@@ -143,7 +144,7 @@ void Attention::weigh(const Unit& unit, int64_t begin, int64_t end, Scratch& scr
     const int64_t row = unit.first_row + r;
     const int64_t position = position_of(row);
     const int64_t from = std::clamp(first_key(position), begin, end);
-    const int64_t to = std::clamp(position + 1, from, end);
+    const int64_t to = std::clamp(last_key(row) + 1, from, end);
     float* scores = scratch.scores.data() + r * kChunk;
     std::fill(scores, scores + (from - begin), 0.0f);
     std::fill(scores + (to - begin), scores + (end - begin), 0.0f);
@@ -338,12 +339,11 @@ void CpuBackend::write_kv(const PagedKv& kv, TensorView k, TensorView v, const R
 void CpuBackend::rope_angles(TensorView angles, const RaggedBatch& batch, const RopeTable& table) {
   const int64_t pairs = table.pairs();
   for_rows(batch.tokens(), 16 * pairs, [&](int64_t i) {  // a sine weighs as much as many plain elements
-    const auto position = static_cast<float>(batch.positions[static_cast<size_t>(i)]);
     const int64_t row = table.row_of(batch, i);
     const float* frequencies = table.inverse_frequency.at<float>(row);
     const float magnitude = row == 0 ? table.magnitude : table.magnitude_beyond;
     for (int64_t pair = 0; pair < pairs; ++pair) {
-      const float angle = position * frequencies[pair];
+      const float angle = static_cast<float>(table.position_of(batch, i, pair)) * frequencies[pair];
       float* to = angles.at<float>(i, pair);
       to[0] = magnitude * std::cos(angle);
       to[1] = magnitude * std::sin(angle);

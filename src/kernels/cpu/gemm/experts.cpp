@@ -87,6 +87,7 @@ void route_one(int32_t* ids, float* weights, const float* logits, const Routing&
   for (size_t slot = 0; slot < chosen.size(); ++slot) {
     ids[slot] = chosen[slot];
     weights[slot] = shares[slot] / total * routing.scale;
+    if (!routing.weight_scale.empty()) weights[slot] *= routing.weight_scale.at<float>()[chosen[slot]];
   }
 }
 
@@ -130,7 +131,12 @@ void CpuBackend::moe_ffn(TensorView out, TensorView x, TensorView ids, TensorVie
         kernels_.multiply(input.view.at<float>(i), weights.at<float>(pair / slots)[pair % slots], dim);
     }
     matmul(hidden.view, input.view, bank.gate_up[expert]);
-    if (bank.gated) {
+    if (bank.gated && bank.limit > 0.0f) {
+      const TensorView gate = hidden.view.columns(0, active.view.dim(1));
+      activate(gate, gate, bank.activation);
+      clamp(hidden.view, bank.limit);
+      gated(active.view, hidden.view, Activation::Identity);
+    } else if (bank.gated) {
       gated(active.view, hidden.view, bank.activation);
     } else {
       activate(active.view, hidden.view, bank.activation);

@@ -35,10 +35,11 @@ __global__ void __launch_bounds__(kWarps * 32) attention_kernel(const AttentionP
   for (int64_t i = threadIdx.x; i < key_dim; i += kWarps * 32) q[i] = widen(query[i]) * p.scale;
   __syncthreads();
 
-  const int64_t last = p.table.positions[token];
-  const int64_t first = p.chunked != 0                     ? last - last % p.window
-                        : p.window > 0 && last >= p.window ? last - p.window + 1
-                                                           : 0;
+  const int64_t own = p.table.positions[token];
+  const int64_t first = p.chunked != 0                    ? own - own % p.window
+                        : p.window > 0 && own >= p.window ? own - p.window + 1
+                                                          : 0;
+  const int64_t last = p.table.seen != nullptr ? p.table.seen[token] : own;
   const int32_t* blocks = p.table.blocks + p.table.row_begin[p.table.sequence[token]];
   const float slope = p.alibi != nullptr ? p.alibi[head] : 0.0f;
   float maximum = -INFINITY, sum = 0.0f;
@@ -54,7 +55,7 @@ __global__ void __launch_bounds__(kWarps * 32) attention_kernel(const AttentionP
     for (int64_t i = lane; i < key_dim; i += 32) score += q[i] * widen(key[i]);
     score = warp_sum(score) * scale_of(p.k, block, slot, kv_head);
     if (p.softcap > 0.0f) score = p.softcap * tanhf(score / p.softcap);
-    score += slope * static_cast<float>(position - last);
+    score += slope * static_cast<float>(position - own);
     const float larger = fmaxf(maximum, score);
     const float keep = __expf(maximum - larger), weight = __expf(score - larger);
     maximum = larger;

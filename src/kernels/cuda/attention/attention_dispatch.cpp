@@ -59,7 +59,7 @@ void AttentionDispatch::begin(const RaggedBatch& batch) {
   batch_.identity = batch.positions.data();
   batch_.tokens = batch.tokens();
   batch_.sequences = batch.sequences();
-  batch_.consecutive = runs_neighbours(batch);
+  batch_.consecutive = batch.seen.empty() && runs_neighbours(batch);
   batch_.singles = count_singles(batch);
   for (const int32_t begin : batch.query_begin.subspan(static_cast<size_t>(batch_.singles)))
     batch_.rest_begin_host.push_back(begin - batch_.singles);
@@ -72,6 +72,7 @@ void AttentionDispatch::begin(const RaggedBatch& batch) {
     std::fill(sequence.begin() + batch.query_begin[at], sequence.begin() + batch.query_begin[at + 1], s);
   }
   batch_.positions = step_.put(kTokenBuffer, batch.positions);
+  if (!batch.seen.empty()) batch_.seen = step_.put(kTokenBuffer, batch.seen);
   batch_.sequence = step_.put(kTokenBuffer, sequence);
   batch_.query_begin = step_.put(kTokenBuffer, batch.query_begin);
   batch_.rest_begin = step_.put(kTokenBuffer, batch_.rest_begin_host);
@@ -110,6 +111,7 @@ const AttentionDispatch::Table& AttentionDispatch::table_of(const RaggedBatch& b
   }
   table.view.block_size = block_size;
   table.view.positions = batch_.positions;
+  table.view.seen = batch_.seen;
   table.view.sequence = batch_.sequence;
   table.view.row_begin = step_.put(buffer, table.row_begin);
   table.last_length = step_.put(buffer, last_length);
@@ -159,6 +161,12 @@ void AttentionDispatch::rope_angles(TensorView angles, const RaggedBatch& batch,
   p.magnitude_beyond = table.magnitude_beyond;
   SLUICE_CHECK_EQ(p.n, batch_.tokens);
   SLUICE_CHECK_EQ(table.pairs(), p.pairs);
+  if (!batch.rope_positions.empty()) {
+    std::vector<int32_t> sections;
+    for (int64_t pair = 0; pair < p.pairs; ++pair) sections.push_back(table.sections.of(pair));
+    p.positions = step_.put(kTokenBuffer, batch.rope_positions);
+    p.sections = step_.put(kTokenBuffer, sections);
+  }
   if (table.rows() > 1) {
     std::vector<int32_t> rows;
     for (int64_t i = 0; i < p.n; ++i) rows.push_back(static_cast<int32_t>(table.row_of(batch, i)));
@@ -228,6 +236,7 @@ AttentionParams without_first(AttentionParams p, int64_t tokens) {
   p.q.data = static_cast<uint16_t*>(p.q.data) + tokens * p.q.stride_n;
   p.out.data = static_cast<uint16_t*>(p.out.data) + tokens * p.out.stride_n;
   p.table.positions += tokens;
+  if (p.table.seen != nullptr) p.table.seen += tokens;
   p.table.sequence += tokens;
   return p;
 }
@@ -277,7 +286,7 @@ void AttentionDispatch::attend_rounded(const AttentionParams& wide, const Table&
 }
 
 void AttentionDispatch::attend_on(const AttentionParams& whole, const Table& table) {
-  if (whole.chunked != 0) return step_.issue(launch_attention, whole);
+  if (whole.chunked != 0 || whole.table.seen != nullptr) return step_.issue(launch_attention, whole);
   if (step_.deterministic) return attend_each(whole, table);
   AttentionParams p = whole;
   // Steps that mix decode with prompts run the single tokens first; each kind goes to the kernel made for it.
@@ -313,6 +322,15 @@ int AttentionDispatch::attend_singles(const AttentionParams& whole, const Table&
   one.attention.q.n = one.attention.out.n = batch_.singles;
   one.workspace = decode_workspace_.get();
   if (!one_fits(one.attention)) return 0;
+  one.ahead = 1;
+  const auto positions = std::span(batch_.positions_host).first(static_cast<size_t>(batch_.singles));
+  const int blocks = few_blocks(one.attention);
+  if (clusters_are_faster(positions,
+                          {static_cast<int>(whole.kv_heads), whole.window, blocks, step_.processors})) {
+    one.few = blocks;
+    step_.issue(launch_few, one);
+    return batch_.singles;
+  }
   const auto kv_heads = static_cast<int>(whole.kv_heads);
   one.plan = one_plan({&table, kv_heads, whole.window, 0, batch_.singles, false});
   step_.issue(launch_one, one);

@@ -79,6 +79,7 @@ class AttentionDispatch {
     bool consecutive = true;  // every sequence runs neighbouring positions
     int singles = 0;          // leading sequences that run one token each
     const int32_t* positions = nullptr;
+    const int32_t* seen = nullptr;
     const int32_t* sequence = nullptr;
     const int32_t* query_begin = nullptr;
     // First token of the other sequences, counted from the first of theirs.

@@ -7,7 +7,8 @@ namespace sluice::kernels::cuda {
 
 struct AnglesParams {
   float* angles;                   // [n, pairs, 2]
-  const int32_t* positions;        // [n]
+  const int32_t* positions;        // [n], or [kRopeSections, n] where pairs have sections
+  const int32_t* sections;         // [pairs] of the pairs; null: one for all
   const int32_t* rows;             // [n] of the frequencies; null: row 0 for all
   const float* inverse_frequency;  // [rows, pairs]
   int64_t n, pairs;
@@ -30,6 +31,7 @@ struct TableView {
   const int32_t* row_begin;  // [sequences + 1]
   const int32_t* blocks;
   const int32_t* positions;  // [n]
+  const int32_t* seen;       // [n] last positions that tokens see; null: their own
   const int32_t* sequence;   // [n]
   int32_t block_size;
 };

@@ -14,10 +14,8 @@
 // Reads keys and values once, from memory: 2 · 2 · Dim bytes per key and kv head (fp8: half of that; its elements become
 // f16, which holds them all, on their way to an f16 mma). Reading is the limit: with many long sequences the kernel takes
 // about as long without its MMAs.
-#include <bit>
-
+#include "kernels/cuda/attention/decode_attention_consumer.cuh"
 #include "kernels/cuda/attention/decode_attention_producer.cuh"
-#include "kernels/cuda/attention/flash.h"
 
 namespace sluice::kernels::cuda {
 namespace {
@@ -29,58 +27,11 @@ constexpr size_t kMaxRanges = kMaxProcessors + kMaxShort;
 constexpr int kPartMaxima = kMaxGroup * 128, kPartSums = kPartMaxima + kMaxGroup;
 constexpr int kPartFloats = kPartSums + kMaxGroup;
 
-__device__ __forceinline__ void sync_warps() {
-  asm volatile("bar.sync 1, %0;" ::"n"(kWarps * 32) : "memory");
-}
-// A maximum, a sum and four values of a head, from some of its keys.
-struct Part {
-  float maximum, sum;
-  float4 values;
-};
-
-// read(i) gives part i. The reads of eight parts are under way together.
-template <int Together, class Read>
-__device__ __forceinline__ Part merge(int parts, const Read& read) {
-  Part result{-INFINITY, 0.0f, make_float4(0.0f, 0.0f, 0.0f, 0.0f)};
-  for (int first = 0; first < parts; first += Together) {
-    Part some[Together];
-    float maximum = result.maximum;
-#pragma unroll
-    for (int i = 0; i < Together; ++i) {
-      some[i] = first + i < parts ? read(first + i) : Part{-INFINITY, 0.0f, make_float4(0, 0, 0, 0)};
-      maximum = fmaxf(maximum, some[i].maximum);
-    }
-    const auto add = [&](const Part& part) {
-      const float factor = exp2f(part.maximum - maximum);
-      result.sum += factor * part.sum;
-      result.values.x += factor * part.values.x, result.values.y += factor * part.values.y;
-      result.values.z += factor * part.values.z, result.values.w += factor * part.values.w;
-    };
-    const Part before = result;
-    result = Part{maximum, 0.0f, make_float4(0, 0, 0, 0)};
-    add(before);
-#pragma unroll
-    for (int i = 0; i < Together; ++i) add(some[i]);
-  }
-  return result;
-}
-
-// `sink`: one more score, with no value; -infinity where there is none.
-__device__ __forceinline__ void store_result(bf16* out, const Part& part, float sink) {
-  const float maximum = fmaxf(part.maximum, sink), factor = exp2f(part.maximum - maximum);
-  const float inverse = factor / (part.sum * factor + exp2f(sink - maximum));
-  *reinterpret_cast<uint2*>(out) = make_uint2(pack_pair(part.values.x * inverse, part.values.y * inverse),
-                                              pack_pair(part.values.z * inverse, part.values.w * inverse));
-}
-
 // The warps' shares to the result, or to a part of it; the block that hands in the last part makes the result.
 template <int Dim, int Bytes>
 __device__ __forceinline__ void finish(const OneArguments& p, const Ranges& ranges, const Piece& piece,
                                        uint8_t* shared) {
   using L = OneLayout<Dim, Bytes>;
-  const auto* values = reinterpret_cast<const float*>(shared + L::kValues);
-  const auto* maxima = reinterpret_cast<const float*>(shared + L::kMaxima);
-  const auto* sums = reinterpret_cast<const float*>(shared + L::kSums);
   int* last_one = reinterpret_cast<int*>(shared + L::kLastOne);
   const bool complete = piece.count == piece.units;
   const auto sink_of = [&](int r) {
@@ -90,10 +41,7 @@ __device__ __forceinline__ void finish(const OneArguments& p, const Ranges& rang
   bf16* out = p.out + piece.token * p.out_stride_n + int64_t{piece.head} * p.group * p.out_stride_h;
   for (int e = threadIdx.x * 4; e < p.group * Dim; e += kWarps * 32 * 4) {
     const int r = e / Dim, d = e % Dim;
-    const Part part = merge<kWarps>(kWarps, [&](int w) {
-      const int row = w * kMaxGroup + r;
-      return Part{maxima[row], sums[row], *reinterpret_cast<const float4*>(values + row * L::kPitch + d)};
-    });
+    const Part part = merge_warps<L>(shared, r, d);
     if (complete) {
       store_result(out + r * p.out_stride_h + d, part, sink_of(r));
       continue;
@@ -131,33 +79,15 @@ __device__ __forceinline__ void consume(const OneArguments& p, const Ranges& ran
   const uint32_t piece_full = empty + 8 * L::kStages, piece_empty = piece_full + 8 * kPieceSlots;
   const Piece* pieces = reinterpret_cast<const Piece*>(shared + L::kPieces);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const bool scores_plain = p.softcap == 0.0f && p.alibi == nullptr && p.scale > 0.0f;
-  OneShare<Dim, Bytes> share;
-  int stage = 0;
-  uint32_t parity = 0;
+  OneShare<L> share;
+  StageRing ring{base, full, empty};
   for (int turn = 0;; ++turn) {
     const int slot = turn % kPieceSlots;
     barrier_wait(piece_full + 8 * slot, (turn / kPieceSlots) & 1);
     const Piece piece = pieces[slot];
     if (piece.count == 0) return;
     share.start(p, piece.head, shared + L::kQueries + slot * L::kQueryBytes, lane);
-    const int position = piece.position, from = first_key(position, p.window);
-    const int begin = from / kKeys + piece.unit, end = begin + piece.count;
-    // Units of which all keys count.
-    const int whole_from = (from + kKeys - 1) / kKeys, whole_to = scores_plain ? (position + 1) / kKeys : 0;
-    for (int unit = begin; unit < end; ++unit) {
-      barrier_wait(full + 8 * stage, parity);
-      const uint32_t at = base + stage * L::kStageBytes;
-      if (unit >= whole_from && unit < whole_to) {
-        share.template add<Keys::Plain>(p, at, warp, 0, kKeys, lane);
-      } else {
-        share.template add<Keys::Any>(p, at, warp, from - unit * kKeys, position + 1 - unit * kKeys, lane);
-      }
-      // The MMAs that use the stage have all been issued, so all reads of it have ended.
-      __syncwarp();
-      if (lane == 0) barrier_arrive(empty + 8 * stage);
-      if (++stage == L::kStages) stage = 0, parity ^= 1u;
-    }
+    consume_units(share, p, ring, {piece.position, piece.unit, piece.count});
     share.merge_partial(reinterpret_cast<float*>(shared + L::kValues),
                         reinterpret_cast<float*>(shared + L::kMaxima),
                         reinterpret_cast<float*>(shared + L::kSums), warp, p.group, lane);
@@ -193,7 +123,7 @@ __global__ void __launch_bounds__(kThreads, 1) one_kernel(const __grid_constant_
   }
   __syncthreads();
   if (static_cast<int>(blockIdx.x) >= ranges.own.parts) return wait_for_producer();
-  if (threadIdx.x / 32 == kWarps) return OneProducer<Dim, Bytes>(p, ranges, shared).run(start);
+  if (threadIdx.x / 32 == kWarps) return OneProducer<L>(p, ranges, shared).run(start);
   int* positions = reinterpret_cast<int*>(shared + L::kPositions);
   int* first_unit = reinterpret_cast<int*>(shared + L::kFirstUnit);
   const int32_t* const units = starts + gridDim.x * kStartInts;
@@ -213,32 +143,10 @@ void launch_dim(const DecodeAttentionParams& p, Stream stream) {
   static const cudaError_t attribute =
       cudaFuncSetAttribute(one_kernel<Dim, Bytes>, cudaFuncAttributeMaxDynamicSharedMemorySize, L::kShared);
   check_launch(attribute, "attention");
-  const AttentionParams& a = p.attention;
-  OneArguments arguments{};
-  arguments.q = static_cast<const bf16*>(a.q.data);
-  arguments.out = static_cast<bf16*>(a.out.data);
+  OneArguments arguments = one_arguments(p);
   arguments.parts = static_cast<float*>(p.workspace);
   arguments.tickets = reinterpret_cast<int32_t*>(arguments.parts + kMaxRanges * 2 * kPartFloats);
   arguments.arrivals = arguments.tickets + 2;
-  arguments.plan = p.plan;
-  arguments.keys = static_cast<const uint8_t*>(a.k.data);
-  arguments.values = static_cast<const uint8_t*>(a.v.data);
-  arguments.stride_block = a.k.stride_block * Bytes;
-  arguments.stride_head = a.k.stride_head * Bytes;
-  arguments.table = a.table;
-  arguments.block_shift = std::countr_zero(static_cast<unsigned>(a.table.block_size));
-  arguments.q_stride = a.q.stride_n;
-  arguments.out_stride_n = a.out.stride_n;
-  arguments.out_stride_h = a.out.stride_h;
-  arguments.sinks = a.sinks;
-  arguments.alibi = a.alibi;
-  arguments.tokens = static_cast<int>(a.q.n);
-  arguments.kv_heads = static_cast<int>(a.kv_heads);
-  arguments.group = static_cast<int>(a.q.heads / a.kv_heads);
-  arguments.window = a.window;
-  arguments.scale = a.scale;
-  arguments.scale_of_powers = a.scale * kLog2E;
-  arguments.softcap = a.softcap;
   const Grid grid{dim3(static_cast<unsigned>(one_blocks())), dim3(kThreads), L::kShared};
   launch("attention", one_kernel<Dim, Bytes>, grid, stream, arguments);
 }

@@ -10,9 +10,10 @@ constexpr int kPieceSlots = 4;  // pieces whose queries are there or on their wa
 constexpr float kLog2E = 1.44269504088896340736f;
 constexpr float kSlack = 8.0f, kLowest = -1e30f;
 
-// Bytes: of an element of the cache.
-template <int Dim, int Bytes>
+// Bytes: of an element of the cache. Half: as little shared memory as reads at full speed, instead of all.
+template <int Dim, int Bytes, bool Half = false>
 struct OneLayout {
+  static constexpr int kDim = Dim, kBytes = Bytes;
   static constexpr int kRowBytes = Dim * Bytes;
   // Keys that lie in a row, in memory and in a stage. Runs are 16 bytes further apart than they are long: the same piece of
   // keys of different runs is in different banks.
@@ -20,7 +21,7 @@ struct OneLayout {
   static constexpr int kRun = kRunBytes / kRowBytes, kRuns = kKeys / kRun;
   static constexpr int kMatrixBytes = kRuns * kRunPitch;
   static constexpr int kStageBytes = 2 * kMatrixBytes;
-  static constexpr int kStages = kRowBytes == 256 ? 6 : 11;  // as many as fit
+  static constexpr int kStages = (kRowBytes == 256 ? 6 : 11) / (Half ? 2 : 1);  // whole: as many as fit
   static constexpr int kQueryBytes = kMaxGroup * Dim * 2;
   static constexpr int kPitch = Dim + 4;
   // From the start of shared memory.
@@ -78,9 +79,9 @@ enum class Keys { Plain, Any };
 // A register of four fp8 elements is two of the mma's pairs. The scores take them in that order, with the query's
 // elements in the same one: pair t of the first half is elements 4 t and 4 t + 1 of sixteen, of the second half the two
 // after those. Values come transposed by pairs of elements, so of sixteen the even ones are the first eight rows.
-template <int Dim, int Bytes>
+template <class L>
 struct OneShare {
-  using L = OneLayout<Dim, Bytes>;
+  static constexpr int Dim = L::kDim, Bytes = L::kBytes;
   // Scores are powers of two. A weight is that of the score less `base`, which is raised when a score is more than kSlack
   // above it: seldom.
   float base[2], sum[2], slope[2];

@@ -24,6 +24,7 @@ struct OneArguments {
   int block_shift;  // a block has 1 << block_shift slots
   int64_t q_stride, out_stride_n, out_stride_h;
   int tokens, kv_heads, group, window;
+  int ahead;  // keys of earlier positions were all written by earlier steps
   float scale, softcap;
   float scale_of_powers;  // of two: scale / log(2)
 };

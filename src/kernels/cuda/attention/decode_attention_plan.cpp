@@ -88,4 +88,16 @@ std::vector<int32_t> plan_decode_attention(const DecodeAttentionPlan& tokens) {
   return plan;
 }
 
+bool clusters_are_faster(std::span<const int32_t> positions, const HeadClusters& clusters) {
+  constexpr int64_t kMerge = 3;  // units that are read while parts are merged
+  if (clusters.blocks == 0) return false;
+  int64_t longest = 0, all = 0;
+  for (const int32_t position : positions) {
+    const int64_t units = units_of(position, clusters.window);
+    longest = std::max(longest, units);
+    all += units * clusters.kv_heads;
+  }
+  return (longest + clusters.blocks - 1) / clusters.blocks <= all / clusters.processors + kMerge;
+}
+
 }  // namespace sluice::kernels::cuda

@@ -98,6 +98,15 @@ struct DecodeAttentionPlan {
 // Ranges, then DecodeAttentionStart [blocks], then first_unit [tokens + 1]: as many numbers for any positions.
 std::vector<int32_t> plan_decode_attention(const DecodeAttentionPlan& tokens);
 
+// A cluster of `blocks` blocks for every kv head of every token, as decode_attention_few.cu has them; 0: there are too many
+// heads for that.
+struct HeadClusters {
+  int kv_heads, window, blocks, processors;
+};
+// Whether the longest head keeps its blocks busy for no longer than all units keep all multiprocessors, and the merge of
+// parts that clusters do not have.
+bool clusters_are_faster(std::span<const int32_t> positions, const HeadClusters& clusters);
+
 inline constexpr int kRangesInts = sizeof(Ranges) / 4, kStartInts = sizeof(DecodeAttentionStart) / 4;
 static_assert(kRangesInts == 8 && kStartInts == 8, "read as two vectors each");
 

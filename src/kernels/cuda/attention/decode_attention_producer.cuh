@@ -16,9 +16,9 @@ __device__ __forceinline__ void await_arrays() {
 
 // The producer warp: fills the ring with the units of the block's ranges, and tells the other warps the pieces. All lanes
 // do the same, but that each holds one entry of the block table; an elected one asks for the copies.
-template <int Dim, int Bytes>
+template <class L>
 struct OneProducer {
-  using L = OneLayout<Dim, Bytes>;
+  static constexpr int Dim = L::kDim;
   const OneArguments& p;
   const Ranges ranges;
   const int *positions, *first_unit;
@@ -116,8 +116,18 @@ struct OneProducer {
   __device__ __forceinline__ void turn_to(int at, int first) {
     position = at, row = first, held = -1;
   }
-  // The units of a range, from the token on that was turned to.
-  __device__ __forceinline__ void send_range(int range, Walk walk) {
+  // Units of the first head of `walk` that earlier steps have completed, as many as the ring holds. The kernels that write
+  // keys and values wait for what is in front of them before they allow dependents: what earlier steps wrote is there when
+  // this kernel starts. Returns how many.
+  __device__ __forceinline__ int send_ahead(const Walk& walk) {
+    const int begin = first_key(position, p.window) / kKeys + walk.unit;
+    const int most =
+        p.ahead != 0 && walk.live() ? min(min(walk.count(), L::kStages), position / kKeys - begin) : 0;
+    for (int i = 0; i < most; ++i) send_unit(begin + i, walk.head);
+    return max(most, 0);
+  }
+  // The units of a range, from the token on that was turned to, but for the first `sent`.
+  __device__ __forceinline__ void send_range(int range, Walk walk, int sent) {
     int token = walk.token;
     while (walk.live()) {
       if (walk.token != token) {
@@ -127,7 +137,8 @@ struct OneProducer {
       push_work(
           {token, walk.head, walk.unit, walk.units, walk.count(), range, walk.at - walk.unit, position});
       const int begin = first_key(position, p.window) / kKeys + walk.unit, end = begin + walk.count();
-      for (int unit = begin; unit < end; ++unit) send_unit(unit, walk.head);
+      for (int unit = begin + sent; unit < end; ++unit) send_unit(unit, walk.head);
+      sent = 0;
       if (walk.head + 1 == p.kv_heads) need_arrays();
       walk.next(first_unit, p.kv_heads);
     }
@@ -147,9 +158,11 @@ struct OneProducer {
     int range = static_cast<int>(blockIdx.x);
     Walk walk = start.walk;
     turn_to(start.position, start.row);
+    int sent = send_ahead(walk);
     wait_for_producer();  // of the queries and the new keys
     while (range < ranges.count) {
-      send_range(range, walk);
+      send_range(range, walk, sent);
+      sent = 0;
       need_arrays();
       range = more ? take_range() : ranges.count;
       if (range >= ranges.count) break;

@@ -64,7 +64,13 @@ struct DecodeAttentionParams {
   void* workspace;  // decode_workspace_bytes()
   const int32_t*
       plan;  // of plan_decode_attention() for one_blocks() blocks, on the device, at a multiple of 16 bytes
+  int32_t ahead;  // whether earlier steps wrote all keys of earlier positions
+  int32_t few;    // launch_few only, which needs neither workspace nor plan: few_blocks()
 };
+// Blocks to share out one kv head of one token, such that all run at a time; 0: there are too many of them. REQUIRES:
+// one_fits(params).
+int few_blocks(const AttentionParams&);
+void launch_few(const DecodeAttentionParams&, Stream);
 int one_blocks();
 inline constexpr int64_t kMaxKvHeads = 128;
 size_t decode_workspace_bytes();

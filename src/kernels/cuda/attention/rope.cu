@@ -14,8 +14,9 @@ __global__ void __launch_bounds__(256) angles_kernel(const AnglesParams p) {
   const int64_t row = p.rows != nullptr ? p.rows[token] : 0;
   const float magnitude = row == 0 ? p.magnitude : p.magnitude_beyond;
   // The angle is rounded to f32, as the contract's reference has it; its cosine needs f64, for it may be many turns.
-  const double angle =
-      __fmul_rn(static_cast<float>(p.positions[token]), p.inverse_frequency[row * p.pairs + i % p.pairs]);
+  const int64_t pair = i % p.pairs, section = p.sections != nullptr ? p.sections[pair] : 0;
+  const double angle = __fmul_rn(static_cast<float>(p.positions[section * p.n + token]),
+                                 p.inverse_frequency[row * p.pairs + pair]);
   double s, c;
   sincos(angle, &s, &c);
   p.angles[2 * i] = magnitude * static_cast<float>(c);

@@ -5,7 +5,18 @@
 
 namespace sluice::kernels::cuda {
 
-enum ActivationCode : int32_t { kSilu, kGelu, kGeluTanh, kRelu, kRelu2, kSwigluOai, kElu, kSigmoidCode };
+enum ActivationCode : int32_t {
+  kSilu,
+  kGelu,
+  kGeluTanh,
+  kRelu,
+  kRelu2,
+  kSwigluOai,
+  kElu,
+  kSigmoidCode,
+  kSoftplus,
+  kIdentity
+};
 
 __device__ __forceinline__ float sigmoid(float x) {
   return 1.0f / (1.0f + __expf(-x));
@@ -27,6 +38,8 @@ __device__ __forceinline__ float activate(float x, int32_t code) {
       return x > 0.0f ? x : expm1f(x);
     case kSigmoidCode:
       return sigmoid(x);
+    case kSoftplus:
+      return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x)));
     default:
       return x;
   }

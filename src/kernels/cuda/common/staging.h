@@ -19,9 +19,9 @@ namespace sluice::kernels::cuda {
 // Issue: the same calls again, whose arrays are already there; kernels are launched (or recorded).
 enum class Mode : uint8_t { Eager, Describe, Issue };
 
-// The buffers: arrays of tokens; edits of logits, whose number changes from step to step; one per block table; then one
-// per attention plan.
-inline constexpr size_t kTokenBuffer = 0, kEditBuffer = 1, kTableBuffer = 2, kMaxTables = 15;
+// The buffers: arrays of tokens; edits of logits and masks of tokens, whose number changes from step to step; one per
+// block table; then one per attention plan.
+inline constexpr size_t kTokenBuffer = 0, kEditBuffer = 1, kMaskBuffer = 2, kTableBuffer = 3, kMaxTables = 15;
 inline constexpr size_t kPlanBuffer = kTableBuffer + kMaxTables;
 
 class Staging {

@@ -6,7 +6,6 @@
 #include "kernels/cuda/common/views.h"
 #include "kernels/cuda/common/weights.h"
 #include "kernels/cuda/gemm/grouped_gemm.h"
-#include "kernels/cuda/step/token_params.h"
 
 namespace sluice::kernels::cuda {
 
@@ -141,7 +140,7 @@ void GemmDispatch::wide(const GemmParams& p) {
   const bool fits = gemm_wide_fits(p);
   const bool plain = p.weight.type == DType::BF16 && !step_.deterministic;
   if (plain && (p.x.n >= kManyTokens || !fits) && library_.multiply(p)) return;
-  if (fits) return step_.issue(launch_gemm_wide, p);
+  if (fits) return step_.issue(launch_gemm_wide, with_norm(p, gemm_wide_norms(p)));
   GemmParams narrow = p;
   narrow.out =
       packed(p.out, DType::BF16, scratch_wide_.at_least(static_cast<size_t>(p.out.n * p.out.dim * 2)));
@@ -165,6 +164,11 @@ bool GemmDispatch::added(const GemmParams& p) {
     plain.weight = unpacked(p.weight);
     return added(plain);
   }
+  if (kernel == GemmKernel::Gemv) {
+    GemmParams sum = p;
+    sum.added = 1;
+    return issue_if(gemv_adds(sum), launch_gemv, sum);
+  }
   return kernel == GemmKernel::CublasLt && library_.add(p);
 }
 
@@ -174,10 +178,23 @@ bool GemmDispatch::issue_if(bool fits, void (*launch)(const Params&, Stream), co
   return fits;
 }
 
+// The same, with the norm that was put off where that makes this x.
+GemmParams GemmDispatch::with_norm(const GemmParams& gemm, bool takes) {
+  if (!takes) return gemm;
+  const std::optional<NormParams> norm = step_.take_norm(gemm.x);
+  if (!norm) return gemm;
+  GemmParams p = gemm;
+  p.x = norm->x;
+  p.norm.out = norm->out.data;
+  p.norm.gain = norm->gain;
+  p.norm.eps = norm->eps;
+  return p;
+}
+
 bool GemmDispatch::run(GemmKernel kernel, const GemmParams& p) {
   switch (kernel) {
     case GemmKernel::Gemv:
-      return issue_if(gemv_fits(p), launch_gemv, p);
+      return issue_if(gemv_fits(p), launch_gemv, with_norm(p, gemv_norms(p)));
     case GemmKernel::SmallM:
       return issue_if(gemm_small_m_fits(p), launch_gemm_small_m, p);
     case GemmKernel::SmallMFixed:
@@ -211,8 +228,11 @@ bool GemmDispatch::run(GemmKernel kernel, const GemmParams& p) {
 
 bool GemmDispatch::run_gated(GemmKernel kernel, const GatedGemmParams& p) {
   switch (kernel) {
-    case GemmKernel::Gemv:
-      return issue_if(gemv_fits(p.gemm), launch_gemv_gated, p);
+    case GemmKernel::Gemv: {
+      GatedGemmParams normed = p;
+      normed.gemm = with_norm(p.gemm, gemv_norms(p.gemm));
+      return issue_if(gemv_fits(p.gemm), launch_gemv_gated, normed);
+    }
     case GemmKernel::SmallM:
       return issue_if(gemm_small_m_fits(p.gemm), launch_gemm_small_m_gated, p);
     case GemmKernel::Swiglu: {

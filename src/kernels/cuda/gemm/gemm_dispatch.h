@@ -37,6 +37,7 @@ class GemmDispatch {
   bool gated(const GatedGemmParams& p);
   bool added(const GemmParams& p);
   // false, and nothing done, where the kernel does not take the shape.
+  GemmParams with_norm(const GemmParams& gemm, bool takes);
   bool run(GemmKernel kernel, const GemmParams& p);
   bool run_gated(GemmKernel kernel, const GatedGemmParams& p);
   template <class Params>

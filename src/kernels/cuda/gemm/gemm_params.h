@@ -49,12 +49,22 @@ void launch_join(const JoinParams&, Stream);
 // Reads memory and does nothing with it: leaves the L2 full of lines that need no writing back.
 void launch_read(const void* data, size_t bytes, Stream);
 
+// A norm of x that a GEMM does before it multiplies: x is what the norm reads.
+struct InputNorm {
+  void* out;          // where the normed x goes besides; null: x is multiplied as it is
+  const float* gain;  // [cols] or null
+  float eps;
+};
+
 // out[n, rows] = x[n, cols] · weightᵀ + bias
 struct GemmParams {
   View out, x;
   Matrix weight;
   const float* bias;
+  InputNorm
+      norm;  // launch_gemv, launch_gemv_gated and launch_gemm_wide, as gemv_norms() and gemm_wide_norms() say
   int32_t fixed_order;  // launch_gemm_small_m only: sums do not depend on n
+  int32_t added;        // launch_gemv of bf16 and scaled fp8 only: out += instead of out =
 };
 inline constexpr int64_t kLongMatrix = 65536;  // rows: as many as a vocabulary has words
 // Most tokens that launch_gemm_small_m takes with a fixed order.
@@ -63,6 +73,8 @@ inline constexpr int64_t kFixedTokens = 32, kFixedTokensFp8 = 16;
 bool gemv_fits(const GemmParams&);
 bool gemv_at_once(
     const GemmParams&);  // whether all rows can be on their way at a time, half a row or more of each
+bool gemv_adds(const GemmParams&);   // whether launch_gemv takes `added`
+bool gemv_norms(const GemmParams&);  // whether it takes a norm at less than that costs by itself
 void launch_gemv(const GemmParams&, Stream);
 
 // Up to 32 tokens, bf16 or scaled fp8. REQUIRES: gemm_small_m_fits(params).
@@ -72,6 +84,7 @@ void launch_gemm_small_m(const GemmParams&, Stream);
 // f32 results of bf16 tokens and a bf16 matrix of few rows, such as a router's: sums do not depend on n.
 // REQUIRES: gemm_wide_fits(params).
 bool gemm_wide_fits(const GemmParams&);
+bool gemm_wide_norms(const GemmParams&);  // whether it takes a norm
 void launch_gemm_wide(const GemmParams&, Stream);
 
 // out[n, inner] = activation(gate) * up, where gate and up are the halves of x · weightᵀ + bias. The same

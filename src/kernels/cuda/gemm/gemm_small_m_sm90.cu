@@ -293,9 +293,19 @@ bool swiglu_tiles(const GemmParams& p) {
   return wide < narrow;
 }
 
+// Tiles of 16 rows where those of 32 would leave half of the multiprocessors idle.
+bool short_tiles(const GemmParams& p) {
+  static const int processors = multiprocessors();
+  return ceil_div(p.weight.rows, 32) * 2 <= processors;
+}
+
 template <bool Gated>
 void launch_bf16(const GemmParams& p, int32_t activation, Stream stream) {
   if constexpr (!Gated) {
+    const bool few = short_tiles(p);
+    if (few && p.x.n <= 8) return launch_shape<1, 1, 14, 4, 8, false, false>(p, activation, stream);
+    if (few && p.x.n <= 16) return launch_shape<2, 1, 12, 4, 8, false, false>(p, activation, stream);
+    if (few) return launch_shape<4, 1, 7, 4, 8, false, false>(p, activation, stream);
     // The kernel of wide tiles and many tokens sums in another order than all others.
     const bool wide = swiglu_tiles(p) && (p.fixed_order == 0 || p.x.n <= 16);
     if (wide && p.x.n <= 8) return launch_shape<1, 3, 6, 4, 8, false, false>(p, activation, stream);

@@ -140,11 +140,13 @@ inline constexpr auto kTable = std::to_array<GemmRow>({
     {90, GemmUse::Gated, kF32 | kFixed, kEachStored, kEachShape, 1, kAnyTokens, {Separate}},
 
     // Of many tokens the norm's pass over x and the branch costs more than reading x in the GEMM's.
-    {90, GemmUse::Added, kBf16, kInBf16, kEachShape, 1, 127, {Separate}},
+    {90, GemmUse::Added, kBf16, kInBf16 | kInFp8, kEachShape, 1, 1, {Gemv, Separate}},
+    {90, GemmUse::Added, kBf16, kInBf16, kEachShape, 2, 127, {Separate}},
     {90, GemmUse::Added, kBf16, kInBf16, kEachShape, 128, kAnyTokens, {CublasLt, Separate}},
     {90, GemmUse::Added, kBf16, kInUnits, kEachShape, 1, 512, {Separate}},
     {90, GemmUse::Added, kBf16, kInUnits, kEachShape, 513, kAnyTokens, {ToBf16, Separate}},
-    {90, GemmUse::Added, kBf16, kInFp8 | kInBlocks, kEachShape, 1, kAnyTokens, {Separate}},
+    {90, GemmUse::Added, kBf16, kInFp8, kEachShape, 2, kAnyTokens, {Separate}},
+    {90, GemmUse::Added, kBf16, kInBlocks, kEachShape, 1, kAnyTokens, {Separate}},
     {90, GemmUse::Added, kF32 | kFixed, kEachStored, kEachShape, 1, kAnyTokens, {Separate}},
 
     {90, GemmUse::Experts, kBf16 | kF32, kInBf16, kEachShape, 1, kAnyTokens, {GroupedSm90, Tile}},

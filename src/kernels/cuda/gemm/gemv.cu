@@ -5,9 +5,11 @@
 // on an H200, 4.38 TB/s (H200 read ceiling for one launch of that size: 4.41). Packed types, one to eight
 // tokens: a warp per weight row, a lane decodes eight elements and multiplies them with every token's, which
 // come from the L1; so do f32 tokens with any type.
+#include <type_traits>
+
 #include "kernels/cuda/common/activation.cuh"
 #include "kernels/cuda/common/dequantize.cuh"
-#include "kernels/cuda/gemm/gemm_params.h"
+#include "kernels/cuda/gemm/gemv_input.cuh"
 
 namespace sluice::kernels::cuda {
 namespace {
@@ -15,6 +17,7 @@ namespace {
 constexpr int kWarps = 8;
 constexpr int kUnroll = 8;
 constexpr int64_t kMaxShared = 96 * 1024;
+constexpr int kMostHeld = 2;  // pieces of x that a thread norms
 
 // How 16 bytes of a weight row become numbers.
 struct Bf16Pieces {
@@ -90,44 +93,53 @@ __device__ __forceinline__ const uint4* row_of(const Matrix& matrix, int64_t row
                                         Pieces::kHeader);
 }
 
-__device__ __forceinline__ void share_x(uint4* shared, const View& x, int pieces) {
-  for (int i = threadIdx.x; i < pieces; i += kWarps * 32)
-    shared[i] = load_activation(static_cast<const bf16*>(x.data) + i * 8);
-  __syncthreads();
-}
-
-template <class Pieces, int Rows, int Unroll, bool Whole>
+// Split warps share a row: each has a part of its columns.
+template <class Pieces, int Rows, int Unroll, bool Whole, int Split, int Held>
 __global__ void __launch_bounds__(kWarps * 32) plain_kernel(const GemmParams p) {
+  static_assert(Rows == 1 || Split == 1);
   extern __shared__ uint4 x_shared[];
-  const int lane = threadIdx.x % 32;
-  const int64_t wanted = (int64_t{blockIdx.x} * kWarps + threadIdx.x / 32) * Rows;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, part = warp % Split;
+  const int64_t wanted = (int64_t{blockIdx.x} * kWarps + warp) / Split * Rows;
   RowReader<Pieces, Rows, Unroll, Whole> reader;
-  reader.pieces = static_cast<int>(p.weight.cols / Pieces::kElements);
+  const int all = static_cast<int>(p.weight.cols / Pieces::kElements), each = (all + Split - 1) / Split;
+  const int first = part * each;
+  reader.pieces = min(each, all - first);
   float scales[Rows];
 #pragma unroll
   for (int r = 0; r < Rows; ++r) {
     const int64_t row = wanted + r < p.weight.rows ? wanted + r : p.weight.rows - 1;
-    reader.rows[r] = row_of<Pieces>(p.weight, row);
+    reader.rows[r] = row_of<Pieces>(p.weight, row) + first;
     scales[r] = Pieces::scale(p.weight, row);
   }
   reader.load_first(lane);
+  const InputNorms<Held, kWarps> norms(p);
   allow_dependents();
   wait_for_producer();
-  share_x(x_shared, p.x, static_cast<int>(p.weight.cols / 8));
+  norms.share(x_shared, p);
   float sums[Rows] = {};
-  reader.multiply(x_shared, lane, sums);
+  reader.multiply(x_shared + first * (Pieces::kElements / 8), lane, sums);
+  if constexpr (Split > 1) {
+    __shared__ float parts[kWarps];
+    if (lane == 0) parts[warp] = sums[0];
+    __syncthreads();
+    if (part != 0) return;
+    sums[0] = 0.0f;
+#pragma unroll
+    for (int s = 0; s < Split; ++s) sums[0] += parts[warp + s];
+  }
   if (lane != 0) return;
 #pragma unroll
   for (int r = 0; r < Rows; ++r) {
     const int64_t row = wanted + r;
     if (row >= p.weight.rows) break;
-    static_cast<bf16*>(p.out.data)[row] =
-        __float2bfloat16(sums[r] * scales[r] + (p.bias != nullptr ? p.bias[row] : 0.0f));
+    bf16* out = static_cast<bf16*>(p.out.data) + row;
+    const float sum = sums[r] * scales[r] + (p.bias != nullptr ? p.bias[row] : 0.0f);
+    *out = __float2bfloat16(p.added != 0 ? widen(*out) + sum : sum);
   }
 }
 
 // A warp makes one element of the result: a gate row and the up row that belongs to it.
-template <class Pieces, bool Whole>
+template <class Pieces, bool Whole, int Held>
 __global__ void __launch_bounds__(kWarps * 32) gated_kernel(const GatedGemmParams g) {
   extern __shared__ uint4 x_shared[];
   const GemmParams& p = g.gemm;
@@ -140,9 +152,10 @@ __global__ void __launch_bounds__(kWarps * 32) gated_kernel(const GatedGemmParam
   reader.rows[1] = row_of<Pieces>(p.weight, inner + row);
   reader.load_first(lane);
   const float scales[2] = {Pieces::scale(p.weight, row), Pieces::scale(p.weight, inner + row)};
+  const InputNorms<Held, kWarps> norms(p);
   allow_dependents();
   wait_for_producer();
-  share_x(x_shared, p.x, static_cast<int>(p.weight.cols / 8));
+  norms.share(x_shared, p);
   float sums[2] = {};
   reader.multiply(x_shared, lane, sums);
   if (lane != 0) return;
@@ -203,6 +216,19 @@ bool gemv_fits(const GemmParams& p) {
   return aligned && p.x.n <= 8;
 }
 
+bool gemv_adds(const GemmParams& p) {
+  return (is_plain(p) || is_scaled(p)) && gemv_fits(p);
+}
+
+bool gemv_norms(const GemmParams& p) {
+  // Every block norms x for itself, hidden behind the weights of its neighbours; not in those of a vocabulary.
+  constexpr int64_t kBlocks = 16;
+  static const int processors = multiprocessors();
+  const bool at_once = p.weight.cols <= kMostHeld * kWarps * 32 * 8;
+  return gemv_adds(p) && at_once && p.weight.cols == p.x.dim &&
+         p.weight.rows <= kBlocks * processors * 2 * kWarps;
+}
+
 bool gemv_at_once(const GemmParams& p) {
   constexpr int kBlocks = 4;  // on a multiprocessor, by their registers
   static const int processors = multiprocessors();
@@ -229,21 +255,59 @@ bool whole(int64_t cols, int unroll) {
   return cols % (unroll * 32 * Pieces::kElements) == 0;
 }
 
+// Calls visit with the number of pieces that a thread norms.
+template <class Visit>
+void visit_held(const GemmParams& p, const Visit& visit) {
+  if (p.norm.out == nullptr) return visit(std::integral_constant<int, 0>{});
+  if (p.weight.cols <= kWarps * 32 * 8) return visit(std::integral_constant<int, 1>{});
+  visit(std::integral_constant<int, kMostHeld>{});
+}
+
 template <class Pieces, int Rows>
 void launch_plain(const GemmParams& p, Stream stream) {
   constexpr int kEach = kUnroll / Rows;
   const int64_t cols = p.weight.cols;
-  const auto kernel = whole<Pieces>(cols, kEach) ? plain_kernel<Pieces, Rows, kEach, true>
-                                                 : plain_kernel<Pieces, Rows, kEach, false>;
-  launch_shared(kernel, p, cols, ceil_div(p.weight.rows, Rows), stream);
+  visit_held(p, [&](auto held) {
+    constexpr int kHeld = decltype(held)::value;
+    const auto kernel = whole<Pieces>(cols, kEach) ? plain_kernel<Pieces, Rows, kEach, true, 1, kHeld>
+                                                   : plain_kernel<Pieces, Rows, kEach, false, 1, kHeld>;
+    launch_shared(kernel, p, cols, ceil_div(p.weight.rows, Rows), stream);
+  });
+}
+
+// Few rows: Split warps to a row, each with Unroll rounds of it, so that all of the matrix can be on its way at a time.
+template <int Split, int Unroll>
+bool launch_parts(const GemmParams& p, Stream stream) {
+  const int64_t cols = p.weight.cols;
+  if (cols != Split * Unroll * 32 * Bf16Pieces::kElements) return false;
+  visit_held(p, [&](auto held) {
+    launch_shared(plain_kernel<Bf16Pieces, 1, Unroll, true, Split, decltype(held)::value>, p, cols,
+                  p.weight.rows * Split, stream);
+  });
+  return true;
+}
+
+// Whether the rows were few and of a width that this is made for.
+bool launch_few_rows(const GemmParams& p, Stream stream) {
+  static const int64_t warps = int64_t{multiprocessors()} * 4 * kWarps;
+  const bool four = p.weight.rows * 4 <= warps, two = p.weight.rows * 2 <= warps;
+  if (four &&
+      (launch_parts<4, 2>(p, stream) || launch_parts<4, 3>(p, stream) || launch_parts<4, 4>(p, stream)))
+    return true;
+  if (four && (launch_parts<4, 6>(p, stream) || launch_parts<4, 8>(p, stream))) return true;
+  return two && (launch_parts<2, 3>(p, stream) || launch_parts<2, 4>(p, stream) ||
+                 launch_parts<2, 6>(p, stream) || launch_parts<2, 8>(p, stream));
 }
 
 template <class Pieces>
 void launch_gated(const GatedGemmParams& p, Stream stream) {
   const int64_t cols = p.gemm.weight.cols;
   const bool rounds = whole<Pieces>(cols, kUnroll / 2);
-  launch_shared(rounds ? gated_kernel<Pieces, true> : gated_kernel<Pieces, false>, p, cols,
-                p.gemm.weight.rows / 2, stream);
+  visit_held(p.gemm, [&](auto held) {
+    constexpr int kHeld = decltype(held)::value;
+    launch_shared(rounds ? gated_kernel<Pieces, true, kHeld> : gated_kernel<Pieces, false, kHeld>, p, cols,
+                  p.gemm.weight.rows / 2, stream);
+  });
 }
 
 }  // namespace
@@ -256,6 +320,7 @@ void launch_gemv_gated(const GatedGemmParams& p, Stream stream) {
 void launch_gemv(const GemmParams& p, Stream stream) {
   // Two rows to a warp: 4.55 instead of 4.44 TB/s where there are very many, less where there are few.
   if (is_plain(p) && p.weight.rows >= kLongMatrix) return launch_plain<Bf16Pieces, 2>(p, stream);
+  if (is_plain(p) && launch_few_rows(p, stream)) return;
   if (is_plain(p)) return launch_plain<Bf16Pieces, 1>(p, stream);
   if (is_scaled(p)) return launch_plain<Fp8Pieces, 1>(p, stream);
   const dim3 blocks(static_cast<unsigned>(ceil_div(p.weight.rows, kWarps)));

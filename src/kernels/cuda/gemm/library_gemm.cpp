@@ -40,6 +40,7 @@ LibraryGemm::LibraryGemm(StepContext& step, const CudaOptions& options)
     : step_(step), lt_(options.workspace_bytes, options.search) {}
 
 void LibraryGemm::call(const CublasLtProblem& problem) {
+  step_.flush();
   if (step_.mode != Mode::Issue) lt_.prepare(problem, step_.stream);
   if (step_.mode != Mode::Describe) return lt_.run(problem, step_.stream);
   step_.key.add(&lt_);

@@ -55,6 +55,7 @@ void MoeDispatch::route(TensorView ids, TensorView weights, TensorView logits, c
   p.ids_stride = ids.stride[0];
   p.weights_stride = weights.stride[0];
   if (!routing.choice_bias.empty()) p.choice_bias = static_cast<const float*>(routing.choice_bias.data);
+  if (!routing.weight_scale.empty()) p.weight_scale = static_cast<const float*>(routing.weight_scale.data);
   p.experts = routing.experts;
   p.used = routing.used;
   p.groups = routing.groups_used >= routing.groups ? 1 : routing.groups;

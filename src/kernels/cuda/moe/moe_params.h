@@ -27,6 +27,7 @@ struct RouteParams {
   View logits;
   int64_t ids_stride, weights_stride;
   const float* choice_bias;
+  const float* weight_scale;
   int32_t experts, used, groups, groups_used, group_best;
   float scale, margin;
   int32_t score;  // Routing::Score

@@ -65,6 +65,10 @@ __device__ float sparse_share(const RouteParams& p, const float* left, float bes
   return 1.0f / warp_sum(total);
 }
 
+__device__ __forceinline__ float scale_of(const RouteParams& p, int expert) {
+  return p.weight_scale != nullptr ? p.scale * p.weight_scale[expert] : p.scale;
+}
+
 // One warp per token.
 template <class T>
 __global__ void __launch_bounds__(32) route_kernel(const RouteParams p) {
@@ -116,7 +120,7 @@ __global__ void __launch_bounds__(32) route_kernel(const RouteParams p) {
   for (int slot = 0; slot < p.used; ++slot) total += weights[slot];
   const bool divide = p.score == kSoftmaxOfTop || (p.normalize != 0 && p.score != kSparseMixer);
   for (int slot = 0; slot < p.used; ++slot)
-    weights[slot] = (divide ? weights[slot] / total : weights[slot]) * p.scale;
+    weights[slot] = (divide ? weights[slot] / total : weights[slot]) * scale_of(p, ids[slot]);
 }
 
 // As unsigned numbers in the order of the floats.
@@ -190,7 +194,7 @@ __global__ void __launch_bounds__(kQuickWarps * 32) route_quick_kernel(const Rou
   if (!chosen) return;
   p.ids[token * p.ids_stride + lane] = own_id;
   p.weights[token * p.weights_stride + lane] =
-      (p.score == kSoftmaxOfTop || p.normalize != 0 ? own_share / total : own_share) * p.scale;
+      (p.score == kSoftmaxOfTop || p.normalize != 0 ? own_share / total : own_share) * scale_of(p, own_id);
 }
 
 template <class T>

@@ -1,7 +1,8 @@
 // One token from each row of logits (kernels/sample.h says how), one block per row. The row is read once for its largest
 // element, once to count elements by value (bf16 has few values) from the largest down, which gives the cuts of top-k
 // and top-p, and once for the pick; once more where neither top-k nor a floor bounds the weights, and four times more
-// for a cut below the values counted. An edited row is read once more for its largest, and eight times for such a cut.
+// for a cut below the values counted. A masked row is read once more for its largest, an edited one too, and eight times for
+// such a cut.
 // All but the first time it comes from the L2. Sums are taken in a fixed order, so a row gives the same token wherever
 // it stands.
 #include "kernels/cuda/sampling/sample_adjust.cuh"
@@ -22,15 +23,34 @@ __device__ void choose(const Row& row, const SampleArgs& how, Shared& s) {
   pick(row, kept, how.uniform * kept.total, s);
 }
 
+// What changes a row's logits before its token is chosen.
+struct Changes {
+  LogitAdjustment* edits;
+  int32_t previous;     // the token in the row's slot
+  const uint8_t* mask;  // as in PlainRow
+};
+
 // Kept apart, so that the common rows do not pay for its registers.
-template <bool Vector>
-__device__ __noinline__ int32_t sample_adjusted(PlainRow<Vector> row, const SampleArgs* how_at,
-                                                LogitAdjustment* edits, int32_t previous, Shared& s) {
+template <class Plain>
+__device__ __noinline__ int32_t sample_adjusted(Plain row, const SampleArgs* how_at, const Changes& changes,
+                                                Shared& s) {
   const SampleArgs how = *how_at;
-  EditedRow<Vector> changed = edit_row(row, how, edits, previous, s);
+  EditedRow<Plain> changed = edit_row(row, how, changes.edits, changes.previous, s);
   find_largest(changed, s);
   if (changed.largest == -INFINITY) return SampledToken::Excluded;
   choose(changed, how, s);
+  return SampledToken::Sampled;
+}
+
+template <bool Vector>
+__device__ __noinline__ int32_t sample_masked(PlainRow<Vector> plain, const SampleArgs* how_at,
+                                              const Changes& changes, Shared& s) {
+  const SampleArgs how = *how_at;
+  PlainRow<Vector, true> row{plain.data, plain.width, plain.largest, plain.scale, changes.mask};
+  if (how.edits > 0 || how.follows != 0) return sample_adjusted(row, how_at, changes, s);
+  find_largest(row, s);
+  if (row.largest == -INFINITY) return SampledToken::Excluded;
+  choose(row, how, s);
   return SampledToken::Sampled;
 }
 
@@ -50,9 +70,12 @@ __global__ void __launch_bounds__(kThreads) sample_kernel(const SampleParams p) 
                    : row.largest == -INFINITY ? SampledToken::Nothing
                                               : SampledToken::Sampled;
   if (status == SampledToken::Sampled) {
-    if (how.edits > 0 || how.follows != 0) {
-      LogitAdjustment* edits = static_cast<LogitAdjustment*>(p.edits) + how.first_edit;
-      status = sample_adjusted(row, how_at, edits, p.slots[how.slot], s);
+    Changes changes{static_cast<LogitAdjustment*>(p.edits) + how.first_edit, p.slots[how.slot], nullptr};
+    if (how.mask >= 0) {
+      changes.mask = reinterpret_cast<const uint8_t*>(p.masks + how.mask * mask_words(row.width));
+      status = sample_masked(row, how_at, changes, s);
+    } else if (how.edits > 0 || how.follows != 0) {
+      status = sample_adjusted(row, how_at, changes, s);
     } else {
       choose(row, how, s);
     }

@@ -19,11 +19,11 @@ __device__ inline float edited(float logit, const LogitAdjustment& edit, const S
 }
 
 // A row with its edits. Its values are any f32, its keys have 32 bits.
-template <bool Vector>
+template <class Plain>
 struct EditedRow {
   static constexpr int kKeyBits = 32, kAhead = 2;
 
-  PlainRow<Vector> plain;
+  Plain plain;
   int64_t width;
   float largest, scale;
   const LogitAdjustment* edits;  // `bias` has the value by now
@@ -65,10 +65,10 @@ struct EditedRow {
 };
 
 // `edits`: of this row; their biases become the tokens' values. `previous`: the token that how.follows speaks of.
-template <bool Vector>
-__device__ EditedRow<Vector> edit_row(const PlainRow<Vector>& plain, const SampleArgs& how,
-                                      LogitAdjustment* edits, int32_t previous, Shared& s) {
-  EditedRow<Vector> row{
+template <class Plain>
+__device__ EditedRow<Plain> edit_row(const Plain& plain, const SampleArgs& how, LogitAdjustment* edits,
+                                     int32_t previous, Shared& s) {
+  EditedRow<Plain> row{
       plain, plain.width, plain.largest, plain.scale, edits, s.first_edit, static_cast<uint32_t>(how.edits),
       3,     -1,          0.0f};
   while ((plain.width - 1) >> row.shift >= kSteps) ++row.shift;
@@ -81,7 +81,7 @@ __device__ EditedRow<Vector> edit_row(const PlainRow<Vector>& plain, const Sampl
       ++edit.output;
       s.repeated = 1;
     }
-    edits[i].bias = edited(__bfloat162float(plain.data[edit.token]), edit, how);
+    edits[i].bias = edited(plain.value(edit.token), edit, how);
     atomicAdd(&s.first_edit[edit.token >> row.shift], 1u);
   }
   __syncthreads();
@@ -95,7 +95,7 @@ __device__ EditedRow<Vector> edit_row(const PlainRow<Vector>& plain, const Sampl
   if (how.follows != 0 && s.repeated == 0) {
     const LogitAdjustment once{previous, 0.0f, 1, 0};
     row.extra = previous;
-    row.extra_value = edited(__bfloat162float(plain.data[previous]), once, how);
+    row.extra_value = edited(plain.value(previous), once, how);
   }
   __syncthreads();
   return row;

@@ -6,8 +6,8 @@
 namespace sluice::kernels::cuda::sampling {
 
 // Elements by key, from `top` down, as far as the table goes.
-template <bool Vector>
-__device__ void count_steps(const PlainRow<Vector>& row, uint32_t top, Shared& s) {
+template <class Row>
+__device__ void count_steps(const Row& row, uint32_t top, Shared& s) {
   for (uint32_t i = threadIdx.x; i < kSteps; i += kThreads) s.steps[i] = 0;
   if (threadIdx.x == 0) s.count_cut = s.mass_cut = -1;
   __syncthreads();
@@ -83,8 +83,8 @@ __device__ double weight_from(const Row& row, float floor, Shared& s) {
 
 // A row has few keys near its largest: they are counted once, and all cuts are found among them. Where they do not
 // reach, the cuts are found by four bits of the key at a time, which reads the row four times.
-template <bool Vector>
-__device__ Kept filter(const PlainRow<Vector>& row, const SampleArgs& how, Shared& s) {
+template <bool Vector, bool Masked>
+__device__ Kept filter(const PlainRow<Vector, Masked>& row, const SampleArgs& how, Shared& s) {
   Kept kept;
   kept.floor = row.largest + how.floor;
   const uint32_t top = row.key_of(row.largest);
@@ -116,22 +116,22 @@ __device__ Kept filter(const PlainRow<Vector>& row, const SampleArgs& how, Share
 
 // The table of an edited row: what came as it is by its key, edited tokens by the upper half of theirs. A step that has
 // both is looked into, which needs the list of edits alone.
-template <bool Vector>
+template <class Plain>
 struct EditedTable {
-  const EditedRow<Vector>& row;
+  const EditedRow<Plain>& row;
   Shared& s;
   uint32_t top;
 
   __device__ uint32_t step_of(float v) const { return top - (row.key_of(v) >> 16); }
   __device__ float plain_value(int32_t step) const {
-    return PlainRow<Vector>::value_of(top - static_cast<uint32_t>(step));
+    return Plain::value_of(top - static_cast<uint32_t>(step));
   }
 
   __device__ void count() const {
     for (uint32_t i = threadIdx.x; i < kSteps; i += kThreads) s.edited[i] = 0;
     count_steps(row.plain, top, s);
     row.each_edit([&](int32_t token, float value) {
-      const uint32_t before = step_of(__bfloat162float(row.plain.data[token])), after = step_of(value);
+      const uint32_t before = step_of(row.plain.value(token)), after = step_of(value);
       if (before < kSteps) atomicSub(&s.steps[before], 1u);
       if (after < kSteps) atomicAdd(&s.edited[after], 1u);
     });
@@ -170,11 +170,11 @@ struct EditedTable {
   }
 };
 
-template <bool Vector>
-__device__ Kept filter(const EditedRow<Vector>& row, const SampleArgs& how, Shared& s) {
+template <class Plain>
+__device__ Kept filter(const EditedRow<Plain>& row, const SampleArgs& how, Shared& s) {
   Kept kept;
   kept.floor = row.largest + how.floor;
-  const EditedTable<Vector> table{row, s, row.key_of(row.largest) >> 16};
+  const EditedTable<Plain> table{row, s, row.key_of(row.largest) >> 16};
   table.count();
   if (how.top_k > 0 && how.top_k < row.width) {
     const auto count = [&](int32_t i) { return static_cast<int32_t>(s.steps[i] + s.edited[i]); };

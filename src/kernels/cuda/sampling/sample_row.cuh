@@ -32,14 +32,16 @@ struct Shared {
   int32_t bad, token, repeated;
 };
 
-// A row as it came. Its keys are 16 bits in the order of the values; both zeros are one key.
-template <bool Vector>
+// A row as it came, or, Masked, with -Inf for the tokens that its mask excludes. Its keys are 16 bits in the order of the
+// values; both zeros are one key.
+template <bool Vector, bool Masked = false>
 struct PlainRow {
   static constexpr int kKeyBits = 16, kAhead = 4;
 
   const bf16* data;
   int64_t width;
-  float largest, scale;  // weight of v: 2^((v - largest) * scale)
+  float largest, scale;           // weight of v: 2^((v - largest) * scale)
+  const uint8_t* mask = nullptr;  // Masked: bit i % 8 of byte i / 8 is set where token i may be sampled
 
   __device__ float weight(float v) const { return exp2f((v - largest) * scale); }
   __device__ static uint32_t key_of(float v) {
@@ -51,9 +53,27 @@ struct PlainRow {
     return __uint_as_float(bits << 16);
   }
 
-  // Eight elements from `first` on; how many there are. Ordinary loads: several may be on their way at once, and none
-  // passes the wait at the kernel's start.
+  __device__ float value(int64_t token) const {
+    if constexpr (Masked) {
+      if ((mask[token >> 3] >> (token & 7) & 1) == 0) return -INFINITY;
+    }
+    return __bfloat162float(data[token]);
+  }
+
+  // Eight elements from `first` on, a multiple of 8; how many there are. Ordinary loads: several may be on their way at
+  // once, and none passes the wait at the kernel's start.
   __device__ __forceinline__ int fetch(int64_t first, float* f) const {
+    const int count = load(first, f);
+    if constexpr (Masked) {
+      const uint32_t bits = count > 0 ? mask[first >> 3] : 0u;
+#pragma unroll
+      for (int j = 0; j < 8; ++j) f[j] = (bits >> j & 1u) != 0 ? f[j] : -INFINITY;
+    }
+    return count;
+  }
+
+ private:
+  __device__ __forceinline__ int load(int64_t first, float* f) const {
     if constexpr (Vector) {
       if (first >= width) return 0;
       unpack8(*reinterpret_cast<const uint4*>(data + first), f);

@@ -51,7 +51,7 @@ View SamplingDispatch::rounded(const View& wide) {
 }
 
 void SamplingDispatch::sample(TensorView logits, std::span<const SampleArgs> rows,
-                              std::span<const LogitAdjustment> edits) {
+                              std::span<const LogitAdjustment> edits, std::span<const uint32_t> masks) {
   SampleParams p = blank<SampleParams>();
   p.logits = view_of(logits);
   SLUICE_CHECK_EQ(p.logits.n, static_cast<int64_t>(rows.size()));
@@ -59,6 +59,7 @@ void SamplingDispatch::sample(TensorView logits, std::span<const SampleArgs> row
   if (step_.mode != Mode::Issue) reserve_sampled(rows.size());
   p.rows = step_.put(kTokenBuffer, words_of(rows));
   p.edits = const_cast<int32_t*>(step_.put(kEditBuffer, words_of(edits)));
+  p.masks = reinterpret_cast<const uint32_t*>(step_.put(kMaskBuffer, words_of(masks)));
   p.out = sampled_.device.get();
   p.slots = static_cast<int32_t*>(slots_.get());
   step_.issue(launch_sample, p);

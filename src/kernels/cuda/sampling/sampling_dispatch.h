@@ -19,7 +19,8 @@ class SamplingDispatch {
   SamplingDispatch& operator=(const SamplingDispatch&) = delete;
 
   // As in AsyncDevice.
-  void sample(TensorView logits, std::span<const SampleArgs> rows, std::span<const LogitAdjustment> edits);
+  void sample(TensorView logits, std::span<const SampleArgs> rows, std::span<const LogitAdjustment> edits,
+              std::span<const uint32_t> masks);
   int64_t send_sampled(size_t count);
   std::span<const SampledToken> wait_sampled(int64_t ticket);
   // As in CudaBackend.

@@ -106,20 +106,27 @@ void CudaBackendImpl::copy_blocks(const PagedKv& kv, std::span<const std::pair<B
 void CudaBackendImpl::run_step(const std::function<void()>& body) {
   expect_eager();
   struct BackToEager {
-    Mode& mode;
-    ~BackToEager() { mode = Mode::Eager; }
-  } guard{step_.mode};
+    StepContext& step;
+    ~BackToEager() {
+      step.drop_deferred();
+      step.mode = Mode::Eager;
+    }
+  } guard{step_};
+  const auto whole = [&] {
+    body();
+    step_.flush();
+  };
   step_.mode = Mode::Describe;
   do {
     step_.staging.start_step();
     attention_.start_step();
     step_.key.reset();
-    body();
+    whole();
   } while (step_.staging.take_grown());
   step_.staging.flush();
   step_.staging.rewind();
   step_.mode = Mode::Issue;
-  graphs_.run(body);
+  graphs_.run(whole);
 }
 
 void CudaBackendImpl::send_rows(TensorView x, float* pinned) {

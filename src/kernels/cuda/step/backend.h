@@ -47,7 +47,9 @@ class CudaBackendImpl final : public CudaBackend,
     tokens_.add(out, a, b, b_scale);
   }
   void copy(TensorView out, TensorView x) override { tokens_.map(Pointwise::Copy, out, x, 0.0f); }
-  void gate_rows(TensorView x, TensorView gate) override { tokens_.gate_rows(x, gate); }
+  void gate_rows(TensorView x, TensorView gate, Activation activation) override {
+    tokens_.gate_rows(x, gate, activation);
+  }
   void scale(TensorView x, float factor) override { tokens_.map(Pointwise::Scale, x, x, factor); }
   void softcap(TensorView x, float cap) override { tokens_.map(Pointwise::Softcap, x, x, cap); }
   void clamp(TensorView x, float limit) override { tokens_.map(Pointwise::Clamp, x, x, limit); }
@@ -127,9 +129,9 @@ class CudaBackendImpl final : public CudaBackend,
     tokens_.embed_device(out, table, ids);
   }
   int slots() const override { return SamplingDispatch::kSlots; }
-  void sample(TensorView logits, std::span<const SampleArgs> rows,
-              std::span<const LogitAdjustment> edits) override {
-    sampling_.sample(logits, rows, edits);
+  void sample(TensorView logits, std::span<const SampleArgs> rows, std::span<const LogitAdjustment> edits,
+              std::span<const uint32_t> masks) override {
+    sampling_.sample(logits, rows, edits, masks);
   }
   int64_t send_sampled(size_t count) override { return sampling_.send_sampled(count); }
   std::span<const SampledToken> wait_sampled(int64_t ticket) override {

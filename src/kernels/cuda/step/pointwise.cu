@@ -13,7 +13,7 @@ __device__ __forceinline__ float apply(const PointwiseParams& p, float a, float 
     case Pointwise::Copy:
       return a;
     case Pointwise::GateRows:
-      return a * sigmoid(b);
+      return a * activate(b, p.activation);
     case Pointwise::Add:
       return a + p.factor * b;
     case Pointwise::AddBias:

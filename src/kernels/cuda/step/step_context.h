@@ -2,12 +2,15 @@
 // the key by which a step is recognised.
 #pragma once
 
+#include <optional>
 #include <span>
+#include <utility>
 
 #include "kernels/cuda/common/host.h"
 #include "kernels/cuda/common/params.h"
 #include "kernels/cuda/common/staging.h"
 #include "kernels/cuda/step/step_key.h"
+#include "kernels/cuda/step/token_params.h"
 
 namespace sluice::kernels::cuda {
 
@@ -30,6 +33,7 @@ class StepContext {
   // Launches the kernel, or adds the launch to the key of a step that is only described.
   template <class Params>
   void issue(void (*launch)(const Params&, Stream), const Params& params) {
+    flush();
     if (mode == Mode::Describe) {
       key.add(reinterpret_cast<const void*>(launch));
       key.add_bytes(&params, sizeof params);
@@ -38,6 +42,21 @@ class StepContext {
       launch(params, stream);
     }
   }
+  // Puts a norm off until something else is launched, so that the GEMM of its result can take it over. Within run_step()
+  // only, which flushes.
+  void defer(const NormParams& norm) {
+    flush();
+    deferred_ = norm;
+  }
+  // The norm that was put off, if it makes `x` and nothing else is waiting for it.
+  std::optional<NormParams> take_norm(const View& x) {
+    return deferred_ && deferred_->out.data == x.data ? std::exchange(deferred_, std::nullopt) : std::nullopt;
+  }
+  // Launches what was put off. Called before anything is launched past issue().
+  void flush() {
+    if (deferred_) issue(launch_norm, *std::exchange(deferred_, std::nullopt));
+  }
+  void drop_deferred() { deferred_.reset(); }
   // An array of the host on the device, for this step.
   const int32_t* put(size_t buffer, std::span<const int32_t> values) {
     return staging.put(buffer, values, mode);
@@ -47,6 +66,7 @@ class StepContext {
   const bool deterministic;
 
  private:
+  std::optional<NormParams> deferred_;
   // Ends after the staging, which waits for it.
   struct OwnedStream {
     explicit OwnedStream(int device);

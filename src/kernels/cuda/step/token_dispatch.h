@@ -18,7 +18,7 @@ class TokenDispatch {
   void layer_norm(TensorView out, TensorView x, TensorView gain, TensorView bias, float eps);
   void add_rms_norm(TensorView out, const Residual& x, const RmsGain& gain);
   void add(TensorView out, TensorView a, TensorView b, float b_scale);
-  void gate_rows(TensorView x, TensorView gate);
+  void gate_rows(TensorView x, TensorView gate, Activation activation);
   // out = operation(x, factor): Copy, Scale, Softcap, Clamp.
   void map(Pointwise operation, TensorView out, TensorView x, float factor);
   void activate(TensorView out, TensorView x, Activation activation);

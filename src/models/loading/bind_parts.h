@@ -1,4 +1,4 @@
-// Weights of the mixers that keep a state.
+// Weights of the mixers that keep a state, and of streams.
 #pragma once
 
 #include "models/loading/binder.h"
@@ -9,5 +9,12 @@ ShortConvWeights bind_recurrent(Binder& binder, const ModelSpec& spec, const Sho
 DeltaWeights bind_recurrent(Binder& binder, const ModelSpec& spec, const GatedDelta& mixer);
 StateSpaceWeights bind_recurrent(Binder& binder, const ModelSpec& spec, const StateSpace& mixer);
 ChannelScanWeights bind_recurrent(Binder& binder, const ModelSpec& spec, const ChannelScan& mixer);
+
+// Of a layer; REQUIRES: the model has streams.
+StreamWeights bind_streams(Binder& binder, const ModelSpec& spec);
+// What lies before the first layer and behind the last.
+void bind_stream_ends(Binder& binder, const ModelSpec& spec, ModelWeights& weights);
+// Of a feed-forward whose gates are cut off.
+void bind_cutoff(Binder& binder, const DenseFfn& ffn, DenseWeights& weights);
 
 }  // namespace sluice::models

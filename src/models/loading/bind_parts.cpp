@@ -1,4 +1,6 @@
-#include "models/loading/bind_recurrent.h"
+#include "models/loading/bind_parts.h"
+
+#include <algorithm>
 
 namespace sluice::models {
 
@@ -6,6 +8,12 @@ namespace {
 
 Norm gain_alone(Binder& binder, WeightSlot slot, int64_t width) {
   return {binder.vector(slot, width), {}};
+}
+
+Weight ones(Binder& binder, int64_t width) {
+  HostTensor row = HostTensor::make(DType::F32, {1, width});
+  std::fill_n(row.view.at<float>(), width, 1.0f);
+  return binder.prepared({{binder.keep(std::move(row))}, 1, width, {}, {}});
 }
 
 }  // namespace
@@ -85,6 +93,36 @@ ChannelScanWeights bind_recurrent(Binder& binder, const ModelSpec& spec, const C
             .skip = binder.vector(WeightSlot::ScanSkip, m.inner)};
   w.out = binder.matrix(WeightSlot::MixerOut, {spec.dim, m.inner});
   return w;
+}
+
+StreamWeights bind_streams(Binder& binder, const ModelSpec& spec) {
+  const int64_t dim = spec.dim, count = spec.streams.count, rank = spec.streams.laurel_rank;
+  StreamWeights w;
+  w.router = binder.matrix(WeightSlot::StreamRouter, {count, dim});
+  std::vector<float> gain = binder.host_vector(WeightSlot::StreamRouterNorm, dim);
+  if (gain.empty()) binder.fail("stream router norm: the file has nothing");
+  for (float& value : gain) value /= static_cast<float>(dim);
+  w.router_norm.gain = binder.upload(gain);
+  w.prediction = binder.matrix(WeightSlot::StreamPrediction, {count * count, count});
+  w.correction = binder.matrix(WeightSlot::StreamCorrection, {count, count});
+  const TensorView scale = binder.vector(WeightSlot::StreamScale, dim);
+  w.scale = TensorView::contiguous(scale.data, scale.dtype, {1, dim}, scale.device);
+  w.laurel_left = binder.matrix(WeightSlot::LaurelLeft, {rank, dim});
+  w.laurel_right = binder.matrix(WeightSlot::LaurelRight, {dim, rank});
+  w.laurel_norm = gain_alone(binder, WeightSlot::LaurelNorm, dim);
+  return w;
+}
+
+void bind_stream_ends(Binder& binder, const ModelSpec& spec, ModelWeights& w) {
+  const int others = spec.streams.count - 1;
+  w.stream_projections = binder.bank(WeightSlot::StreamProjections, others, {spec.dim, spec.dim});
+  w.stream_unprojections = binder.bank(WeightSlot::StreamUnprojections, others, {spec.dim, spec.dim});
+  w.ones = ones(binder, spec.dim);
+}
+
+void bind_cutoff(Binder& binder, const DenseFfn& f, DenseWeights& w) {
+  w.ones = ones(binder, f.inner);
+  w.cutoff = binder.upload(std::vector<float>(static_cast<size_t>(f.inner), -f.cutoff));
 }
 
 }  // namespace sluice::models

@@ -1,0 +1,51 @@
+#include "api/core/pending_grammar.h"
+
+#include <fmt/format.h>
+
+#include <future>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "api/core/errors.h"
+
+namespace sluice::api {
+
+namespace {
+
+const char* field_of(const request::Constraint& constraint) {
+  const auto* tag = std::get_if<request::StructuralTag>(&constraint.body);
+  return tag != nullptr && tag->lenient ? "tools" : "response_format";
+}
+
+}  // namespace
+
+PendingGrammar::PendingGrammar(const request::Constraint& constraint)
+    : field_(field_of(constraint)),
+      is_schema_(std::holds_alternative<request::JsonSchema>(constraint.body)) {}
+
+std::shared_ptr<PendingGrammar> PendingGrammar::begin(grammar::GrammarStore& store,
+                                                      const request::Constraint& constraint) {
+  auto pending = std::make_shared<PendingGrammar>(constraint);
+  store.get(constraint, [pending](Result<grammar::GrammarStore::Grammar> grammar) {
+    if (grammar) pending->grammar_ = *std::move(grammar);
+    pending->settle(grammar ? Status() : grammar.error());
+  });
+  return pending;
+}
+
+void PendingGrammar::wait() const {
+  const auto settled = std::make_shared<std::promise<void>>();
+  when_settled([settled] { settled->set_value(); });
+  settled->get_future().wait();
+}
+
+std::optional<ApiError> PendingGrammar::problem() const {
+  if (state() != State::Failed) return std::nullopt;
+  if (error().code == ErrorCode::Unavailable) return to_api_error(error());
+  ApiError told = invalid_value(field_, fmt::format("'{}': {}", field_, error().message));
+  if (is_schema_) told.code = "json_schema_invalid";
+  return told;
+}
+
+}  // namespace sluice::api

@@ -1,0 +1,32 @@
+// The grammar of an answer. It may still be compiled while the engine runs the prompt: then it is the gate of the request,
+// which opens when the grammar is there.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "api/core/service.h"
+#include "grammar/grammar_store.h"
+#include "request/constraint.h"
+#include "request/gate.h"
+
+namespace sluice::api {
+
+class PendingGrammar final : public request::Gate {
+ public:
+  // Settled before it returns where the grammar is known or the constraint cannot be used.
+  static std::shared_ptr<PendingGrammar> begin(grammar::GrammarStore& store,
+                                               const request::Constraint& constraint);
+  explicit PendingGrammar(const request::Constraint& constraint);
+
+  void wait() const;
+  // What the client is told where the grammar cannot be had; nothing as long as that is not known.
+  std::optional<ApiError> problem() const;
+
+ private:
+  const char* field_;
+  bool is_schema_;
+  grammar::GrammarStore::Grammar grammar_;  // kept for the request, which finds it in the store
+};
+
+}  // namespace sluice::api

@@ -1,0 +1,48 @@
+// A model with sequences of its own, run as the executor runs them, on random tokens: what measurements of speed drive.
+#pragma once
+
+#include <memory>
+
+#include "base/result.h"
+#include "lab/speed.h"
+#include "models/model.h"
+#include "runtime/model_runner.h"
+
+namespace sluice::lab {
+
+// Sequence s has the s-th run of blocks in every group, and the s-th slot of states.
+class Track {
+ public:
+  // With KV memory for so many sequences of so many positions. The model outlives it.
+  static Result<std::unique_ptr<Track>> make(const models::Model& model, const SpeedOptions& options,
+                                             int sequences, int positions);
+
+  // Runs `tokens` positions of sequence 0 behind the first `begin`, in steps, with logits for the last one.
+  void read_prompt(int begin, int tokens);
+  // Gives all sequences the first `depth` positions of sequence 0.
+  void spread(int depth);
+  // Both: every sequence has `depth` positions of content.
+  void fill(int depth) {
+    read_prompt(0, depth);
+    spread(depth);
+  }
+  // One token for each of the first `batch_size` sequences at this position.
+  void write_token(int batch_size, int position);
+
+ private:
+  Track(const models::Model& model, const SpeedOptions& options, int blocks)
+      : model_(model), options_(options), blocks_(blocks), state_(options.seed) {}
+
+  void add(runtime::Batch& batch, int sequence, int begin, int count);
+  Token next_token();
+
+  const models::Model& model_;
+  SpeedOptions options_;
+  int blocks_;  // of one sequence
+  uint64_t state_;
+  std::unique_ptr<runtime::ModelRunner> runner_;
+  runtime::ModelRunner::Rows rows_;
+  int groups_ = 0, sequences_ = 0;
+};
+
+}  // namespace sluice::lab

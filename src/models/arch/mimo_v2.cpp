@@ -1,0 +1,41 @@
+// MiMo V2: values narrower than keys, windows with sinks and twice the key-value heads, a rope for each kind of layer,
+// DeepSeek 3's experts after the first dense layer.
+#include "models/family.h"
+
+namespace sluice::models::arch {
+
+namespace {
+
+constexpr std::string_view kMimoV2HuggingFace[] = {"MiMoV2FlashForCausalLM"};
+
+ModelSpec build_mimo_v2(Config& c) {
+  if (c.has("sliding_window_size")) {
+    const int before = c.size("sliding_window_size");  // beside the query's own position
+    c.drop("sliding_window");
+    c.assume("sliding_window", before + 1);
+  }
+  c.assume("first_k_dense_replace", 1);
+  ModelSpec spec = decoder_spec(c);
+  use_windows(c, spec, 6);
+  if (!c.has("layer_types")) attention(spec.layers[0]).window = 0;
+  use_ropes_by_kind(c, spec, {.full_theta = 5e6f, .part = 0.334f});
+  for (LayerSpec& layer : spec.layers) {
+    Attention& mixer = attention(layer);
+    mixer.value_dim = c.size_or("v_head_dim", 128);
+    mixer.value_scale =
+        c.number_or("attention_value_scale", c.is_null("attention_value_scale") ? 1.0f : 0.707f);
+    mixer.sinks = mixer.window > 0;
+    if (mixer.window > 0) mixer.kv_heads = c.size_or("swa_num_key_value_heads", 2 * mixer.kv_heads);
+    check_heads(c, mixer);
+  }
+  MoeFfn ffn = grouped_moe_ffn(c);
+  ffn.shared_inner = 0;
+  use_moe(c, spec, ffn);
+  return spec;
+}
+
+}  // namespace
+
+extern const Architecture mimo_v2{kMimoV2HuggingFace, {}, build_mimo_v2};
+
+}  // namespace sluice::models::arch

@@ -1,0 +1,42 @@
+// What every layer gets of a step's tokens beside the stream (ModelSpec::per_layer_embedding).
+#include <cmath>
+
+#include "models/decoder.h"
+
+namespace sluice::models {
+
+// (norm(projection x / sqrt(dim)) + sqrt(width) table[token]) / sqrt(2)
+void Decoder::make_layer_inputs(const StepInput& input, TensorView x) {
+  const auto layers = static_cast<int64_t>(spec_.layers.size());
+  const auto width = static_cast<float>(spec_.per_layer_embedding);
+  layer_inputs_ = scratch_.get(Buffer::LayerInputs, x.dim(0), layers * spec_.per_layer_embedding);
+  const TensorView looked_up =
+      scratch_.get(Buffer::LayerInputPart, x.dim(0), layers * spec_.per_layer_embedding);
+  backend_.matmul(layer_inputs_, x, weights_.layer_input_projection);
+  backend_.scale(layer_inputs_, 1.0f / std::sqrt(static_cast<float>(spec_.dim)));
+  const TensorView parts = layer_inputs_.columns_as_heads(0, layers, spec_.per_layer_embedding);
+  norm(parts, parts, weights_.layer_input_norm);
+  std::vector<Token> known(input.tokens.begin(), input.tokens.end());
+  for (Token& token : known)
+    if (spec_.per_layer_vocab > 0 && token >= spec_.per_layer_vocab) token = 0;
+  look_up(looked_up, weights_.layer_inputs, known);
+  backend_.add(layer_inputs_, layer_inputs_, looked_up, std::sqrt(width));
+  backend_.scale(layer_inputs_, std::sqrt(0.5f));
+}
+
+// norm(out(gelu(gate x) * input))
+TensorView Decoder::layer_input_branch(size_t index, TensorView x) {
+  const LayerWeights& w = weights_.layers[index];
+  const int64_t width = spec_.per_layer_embedding, begin = static_cast<int64_t>(index) * width;
+  const TensorView both = scratch_.get(Buffer::LayerInputGate, x.dim(0), 2 * width);
+  const TensorView part = scratch_.get(Buffer::LayerInputPart, x.dim(0), width);
+  const TensorView branch = scratch_.get(Buffer::Branch, x.dim(0), spec_.dim);
+  backend_.matmul(both.columns(0, width), x, w.input_gate);
+  backend_.copy(both.columns(width, 2 * width), layer_inputs_.columns(begin, begin + width));
+  backend_.gated(part, both, Activation::GeluTanh);
+  backend_.matmul(branch, part, w.input_out);
+  norm(branch, branch, w.input_norm);
+  return branch;
+}
+
+}  // namespace sluice::models

@@ -1,0 +1,89 @@
+// Norms of one token that the GEMM behind them takes over, within a step, against the reference's plain ones.
+#include <functional>
+
+#include "tests/cuda/harness.h"
+
+namespace sluice::cuda_test {
+namespace {
+
+class DeferredNormTest : public DeviceTest {
+ protected:
+  // Described, run, recorded and replayed.
+  void run(const std::function<void()>& body) {
+    for (int i = 0; i < 3; ++i) gpu().run_step(body);
+    gpu().synchronize();
+  }
+};
+
+TEST_F(DeferredNormTest, IsDoneByTheGemmAndStored) {
+  // Widths that a block norms at once, or not; rows for several warps each, for one, and too many for the GEMM to norm.
+  for (const int64_t cols : {512, 1024, 1536, 2048, 3072, 4096, 5120})
+    for (const int64_t rows : {100, 1024, 3000, 20000}) {
+      const BothWeight w = weight({DType::BF16}, rows, cols, false);
+      const Both x = random(1, cols), gain = vector(cols);
+      Both normed = zeros(1, cols), out = zeros(1, rows), gated = zeros(1, rows / 2), wide = zeros(1, rows);
+      ref().rms_norm(normed.host, x.host, gain.host, 1e-5f);
+      ref().matmul(out.host, normed.host, w.host);
+      ref().matmul_gated(gated.host, wide.host, normed.host, w.host, kernels::Activation::Silu);
+      run([&] {
+        gpu().rms_norm(normed.device, x.device, gain.device, 1e-5f);
+        gpu().matmul(out.device, normed.device, w.device);
+      });
+      EXPECT_LT(error(normed.host, normed.device), kTolerance) << rows << " x " << cols;
+      EXPECT_LT(error(out.host, out.device), kTolerance) << rows << " x " << cols;
+      run([&] {
+        gpu().rms_norm(normed.device, x.device, TensorView{}, 1e-5f);
+        gpu().rms_norm(normed.device, x.device, gain.device, 1e-5f);
+        gpu().matmul_gated(gated.device, wide.device, normed.device, w.device, kernels::Activation::Silu);
+      });
+      EXPECT_LT(error(gated.host, gated.device), 2 * kTolerance) << rows << " x " << cols;
+    }
+}
+
+// A router's logits are f32.
+TEST_F(DeferredNormTest, IsDoneByARouter) {
+  for (const int64_t cols : {512, 1000, 2048, 4096}) {
+    const BothWeight w = weight({DType::BF16}, 130, cols, false);
+    const Both x = random(1, cols), gain = vector(cols);
+    Both normed = zeros(1, cols), out = zeros(1, 130);
+    const kernels::Memory logits = gpu().allocate(DType::F32, {1, 130});
+    ref().rms_norm(normed.host, x.host, gain.host, 1e-5f);
+    ref().matmul(out.host, normed.host, w.host);
+    run([&] {
+      gpu().rms_norm(normed.device, x.device, gain.device, 1e-5f);
+      gpu().matmul(logits.view, normed.device, w.device);
+    });
+    EXPECT_LT(error(normed.host, normed.device), kTolerance) << cols;
+    EXPECT_LT(error(out.host, logits.view), kTolerance) << cols;
+  }
+}
+
+// Every operation that is not such a GEMM finds the norm done, the end of a step too.
+TEST_F(DeferredNormTest, IsDoneBeforeAnythingElse) {
+  const int64_t dim = 1024;
+  const BothWeight w = weight({DType::BF16}, dim, dim, false);
+  const Both x = random(1, dim), gain = vector(dim), other = random(1, dim);
+  Both normed = zeros(1, dim), sum = zeros(1, dim), out = zeros(1, dim), again = zeros(1, dim);
+  ref().rms_norm(normed.host, x.host, gain.host, 1e-5f);
+  ref().add(sum.host, normed.host, other.host, 1.0f);
+  ref().matmul(out.host, other.host, w.host);
+  ref().matmul(again.host, normed.host, w.host);
+  run([&] {
+    gpu().rms_norm(normed.device, x.device, gain.device, 1e-5f);
+    gpu().add(sum.device, normed.device, other.device, 1.0f);
+  });
+  EXPECT_LT(error(sum.host, sum.device), kTolerance);
+  run([&] {
+    gpu().rms_norm(normed.device, x.device, gain.device, 1e-5f);
+    gpu().matmul(out.device, other.device, w.device);
+    gpu().matmul(again.device, normed.device, w.device);
+  });
+  EXPECT_LT(error(out.host, out.device), kTolerance);
+  EXPECT_LT(error(again.host, again.device), kTolerance);
+  Both last = zeros(1, dim);
+  run([&] { gpu().rms_norm(last.device, x.device, gain.device, 1e-5f); });
+  EXPECT_LT(error(normed.host, last.device), kTolerance);
+}
+
+}  // namespace
+}  // namespace sluice::cuda_test
