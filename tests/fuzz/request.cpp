@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "api/core/service.h"
+#include "api/lab/planner.h"
 #include "compress/compressor.h"
 #include "tests/api/byte_model.h"
 
@@ -38,8 +39,28 @@ class KeepsMarks : public compress::PromptCompressor {
   }
 };
 
+// Holds what the API promises a planner: whole questions and requests within the limits.
+class ChecksQuestions : public Planner {
+ public:
+  Result<json::object> plan(const PlanQuestion& question) const override {
+    require(question.batch >= 0 && question.context >= 0);
+    return json::object{{"weights", question.weights}, {"device", question.device}};
+  }
+  Result<json::object> play(const std::vector<RecordedRequest>& requests, Interrupt*) const override {
+    require(!requests.empty() && requests.size() <= size_t{kMostPlayed});
+    int64_t tokens = 0;
+    for (const RecordedRequest& request : requests) {
+      require(request.at >= 0 && request.input >= 1 && request.output >= 1);
+      tokens += request.input + request.output;
+    }
+    require(tokens <= kMostPlayedTokens);
+    return json::object{{"tokens", tokens}};
+  }
+};
+
 const std::vector<ServedModel>& models() {
   static KeepsMarks compressor;
+  static const ChecksQuestions planner;
   static const tokenizer::Tokenizer tokenizer = make_byte_tokenizer();
   static const chat::ChatTemplate chat_template = *chat::ChatTemplate::parse(chatml());
   static const std::vector<ServedModel> all = {{.id = "tiny",
@@ -49,7 +70,8 @@ const std::vector<ServedModel>& models() {
                                                 .max_sequences = 8,
                                                 .vocab = kVocab,
                                                 .architecture = "llama",
-                                                .compressor = &compressor}};
+                                                .compressor = &compressor,
+                                                .planner = &planner}};
   return all;
 }
 
