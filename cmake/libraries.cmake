@@ -30,9 +30,14 @@ add_library(webp INTERFACE)
 target_include_directories(webp INTERFACE ${WEBP_INCLUDE})
 target_link_libraries(webp INTERFACE ${WEBP_LIBRARY})
 
+find_package(CURL 7.85) # without it pictures are not fetched by address
+
 set(LIBRARIES_base fmt::fmt spdlog::spdlog Boost::headers Boost::container Threads::Threads)
 set(LIBRARIES_unicode pcre2)
 set(LIBRARIES_image JPEG::JPEG PNG::PNG webp)
 set(LIBRARIES_cli CLI11::CLI11)
+if(CURL_FOUND)
+  set(LIBRARIES_server CURL::libcurl)
+endif()
 
 set(SLUICE_WITHOUT_dist "/dist/mpi/plugin.cpp$") # a library of its own: src/dist/layer.cmake

@@ -8,6 +8,8 @@ add_custom_command(OUTPUT ${embedded}
   DEPENDS ${web_files} ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
   COMMENT "")
 target_sources(sluice_server PRIVATE ${embedded})
+set_source_files_properties(${CMAKE_SOURCE_DIR}/src/server/fetch/url_fetcher.cpp PROPERTIES
+  COMPILE_DEFINITIONS SLUICE_CURL=$<BOOL:${CURL_FOUND}> SKIP_UNITY_BUILD_INCLUSION ON)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12 takes the frames of coroutines for something that new made, and every source of a batch for a header.
   target_compile_options(sluice_server PRIVATE -Wno-mismatched-new-delete -Wno-subobject-linkage)

@@ -3,9 +3,12 @@
 
 SLUICE_BINARY names the program."""
 import base64
+import http.server
 import json
 import subprocess
 import sys
+import threading
+import time
 
 import serving
 
@@ -77,7 +80,84 @@ def test_what_is_no_picture_is_refused():
         assert status == 400 and b"error" in body, (status, body)
     status, _, body = server.request("POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": [
         {"type": "image_url", "image_url": {"url": "http://127.0.0.1/cat.png"}}]}]})
-    assert status == 400 and b"data:" in body, (status, body)
+    assert status == 400 and b"--allow-image-urls" in body, (status, body)
+
+
+class Shop(http.server.BaseHTTPRequestHandler):
+    """A site with a picture, ways to it, and what a hostile site would answer."""
+    def do_GET(self):
+        picture = base64.b64decode(golden("qwen3_vl")["image"])
+        if self.path == "/cat.png":
+            self.answer(200, picture)
+        elif self.path == "/moved":
+            self.answer(302, b"", "/cat.png")
+        elif self.path == "/inside":
+            self.answer(302, b"", f"http://127.0.0.2:{self.server.server_port}/cat.png")
+        elif self.path == "/round":
+            self.answer(302, b"", "/round")
+        elif self.path == "/endless":
+            self.answer(200, None)
+        elif self.path == "/slow":
+            time.sleep(20)
+        else:
+            self.answer(404, b"no")
+
+    def answer(self, status, body, location=None):
+        self.send_response(status)
+        if location:
+            self.send_header("Location", location)
+        if body is not None:
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        try:
+            for _ in range(1 if body is not None else 400):
+                self.wfile.write(body if body is not None else bytes(1 << 16))
+        except OSError:  # the server had enough
+            pass
+
+    def log_message(self, *_):
+        pass
+
+
+def test_pictures_are_fetched_where_that_is_allowed():
+    global server
+    shop = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Shop)
+    threading.Thread(target=shop.serve_forever, daemon=True).start()
+    site = f"http://127.0.0.1:{shop.server_port}"
+    ours, case = server, golden("qwen3_vl")
+
+    def talk_of(url):
+        body = talk("")
+        body["messages"][0]["content"][0]["image_url"]["url"] = url
+        return body | {"temperature": 0, "max_tokens": 4, "ignore_eos": True}
+
+    def refusal(url):
+        status, _, body = server.request("POST", "/v1/chat/completions", talk_of(url))
+        assert status == 400, (url, status, body)
+        return json.loads(body)["error"]["message"]
+
+    wanted = ask(talk(case["image"]))["choices"][0]["message"]
+    arguments = ("--model", DATA / "qwen3_vl", "--device", "cpu", "--kv-tokens", "2048", "--allow-image-urls")
+    try:
+        with serving.Server(*arguments, "--image-url-network", "127.0.0.1/32") as server:
+            for path in ("/cat.png", "/moved"):
+                made = server.post("/v1/chat/completions", talk_of(site + path))
+                assert made["choices"][0]["message"] == wanted, made
+            made = server.post("/v1/messages", {"model": server.model, "max_tokens": 4, "messages": [
+                {"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": site + "/cat.png"}}]}]})
+            assert made["usage"]["input_tokens"] > 10, made
+            assert "127.0.0.2, which is not a public one" in refusal(site + "/inside")
+            assert "redirected more than 3 times" in refusal(site + "/round")
+            assert "more than 20971520 bytes" in refusal(site + "/endless")
+            assert "HTTP status 404" in refusal(site + "/none")
+            begun = time.monotonic()
+            assert "did not come within 10 s" in refusal(site + "/slow")
+            assert time.monotonic() - begun < 15
+        with serving.Server(*arguments) as server:
+            assert "not a public one" in refusal(site + "/cat.png")
+    finally:
+        server = ours
+        shop.shutdown()
 
 
 def test_run_takes_pictures_from_files():

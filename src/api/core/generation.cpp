@@ -9,6 +9,7 @@
 #include "api/core/compression.h"
 #include "api/core/errors.h"
 #include "api/core/pending_grammar.h"
+#include "api/core/pictures.h"
 #include "api/fields/parameters.h"
 #include "api/fields/tool_fields.h"
 #include "api/openai/models.h"
@@ -219,22 +220,6 @@ Problem fill(const Call& call, const ServedModel& model, AnswerSetup& setup, Ans
   return std::nullopt;
 }
 
-// The files of the conversation to what the model reads of them.
-Problem read_pictures(const ServedModel& model, ChatDraft& chat) {
-  if (chat.files.empty()) return std::nullopt;
-  if (model.pictures == nullptr)
-    return invalid_value(
-        "messages", fmt::format("the model '{}' reads text alone; the conversation has {} pictures", model.id,
-                                chat.files.size()));
-  for (const std::string& file : chat.files) {
-    Result<engine::Picture> picture = model.pictures->read(file);
-    if (!picture) return invalid_value("messages", picture.error().message);
-    chat.pictures.push_back(std::move(*picture));
-  }
-  chat.files.clear();
-  return std::nullopt;
-}
-
 Problem encode_all(const Call& call, const ServedModel& model, const ParsedRequest& parsed, Purpose purpose,
                    std::vector<std::vector<Token>>& out) {
   const PromptEncoder encoder(call, model, parsed, purpose);
@@ -330,7 +315,7 @@ Problem encode_prompts(const Call& call, const ServedModel& model, const ParsedR
     problem = encode_all(call, model, parsed, purpose, out);
   } else {
     ParsedRequest seen = parsed;
-    problem = read_pictures(model, seen.chat);
+    problem = read_pictures(call, model, seen.chat);
     if (!problem) problem = encode_all(call, model, seen, purpose, out);
   }
   if (problem) problem = in_clients_words(*std::move(problem), parsed.sent);
@@ -359,7 +344,7 @@ Problem prepare_answer(const Call& call, ParsedRequest parsed, EngineJob& job, A
     Problem problem = compress_request(call, *job.model, setup.parsed, setup.compression.emplace());
     if (problem) return in_clients_words(*std::move(problem), setup.parsed.sent);
   }
-  if (Problem problem = read_pictures(*job.model, setup.parsed.chat)) return problem;
+  if (Problem problem = read_pictures(call, *job.model, setup.parsed.chat)) return problem;
   if (Problem problem = encode_prompts(call, *job.model, setup.parsed, Purpose::Run, setup.prompts))
     return problem;
   set_output(*job.model, setup);

@@ -89,7 +89,7 @@ Result<json::array> read_picture_parts(const json::array& parts, const std::stri
       continue;
     }
     const std::string_view url = picture_url(parts[i].get_object());
-    Result<std::string> file = read_data_url(url, place);
+    Result<PictureSource> file = read_picture_url(url, place);
     if (!file) return file.error();
     if (parsed.chat.files.size() >= kMostPictures)
       return wrong(
@@ -151,16 +151,18 @@ std::string_view text_of(const json::object& object, std::string_view name) {
   return text == nullptr ? std::string_view() : view(*text);
 }
 
-Result<std::string> read_data_url(std::string_view url, std::string_view where) {
+Result<PictureSource> read_picture_url(std::string_view url, std::string_view where) {
+  if (url.starts_with("http://") || url.starts_with("https://"))
+    return PictureSource(PictureAddress{std::string(url), std::string(where)});
   if (!url.starts_with("data:"))
-    return wrong(fmt::format("'{}' has the address '{}'; pictures are taken as 'data:' URLs alone", where,
+    return wrong(fmt::format("'{}' has the address '{}'; it must begin with data:, http: or https:", where,
                              clipped(url)));
   const size_t comma = url.find(',');
   if (comma == std::string_view::npos || !url.substr(0, comma).ends_with(";base64"))
     return wrong(fmt::format("'{}' has a 'data:' URL without ';base64,'", where));
   std::optional<std::string> file = from_base64(url.substr(comma + 1));
   if (!file) return wrong(fmt::format("'{}' has a 'data:' URL that is no base64", where));
-  return std::move(*file);
+  return PictureSource(std::move(*file));
 }
 
 Result<std::string> join_parts(const json::array& parts, std::string_view where) {

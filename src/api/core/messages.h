@@ -6,7 +6,7 @@
 
 namespace sluice::api {
 
-// OpenAI's: content a string or parts, texts and, of users, pictures as data: URLs. Used as a field's read().
+// OpenAI's: content a string or parts, texts and, of users, pictures. Used as a field's read().
 Status read_messages(const json::value& value, ParsedRequest& parsed);
 // The same for a list of another name.
 Status read_message_list(const json::array& list, std::string_view name, ParsedRequest& parsed);
@@ -15,8 +15,9 @@ Status read_message_list(const json::array& list, std::string_view name, ParsedR
 // breaks. `where` names the list in an error.
 Result<std::string> join_parts(const json::array& parts, std::string_view where);
 
-// The bytes of "data:TYPE;base64,..."; other URLs are refused. `where` names the field in an error.
-Result<std::string> read_data_url(std::string_view url, std::string_view where);
+// The bytes of "data:TYPE;base64,...", or an http(s) address; other URLs are refused. `where` names the field in an
+// error.
+Result<PictureSource> read_picture_url(std::string_view url, std::string_view where);
 
 // The text under a name; empty where there is none.
 std::string_view text_of(const json::object& object, std::string_view name);

@@ -24,11 +24,18 @@ struct ContrastWeights {
   std::optional<double> alpha, beta;
 };
 
+// A picture that the server has to fetch.
+struct PictureAddress {
+  std::string url;    // http or https
+  std::string where;  // in the request
+};
+using PictureSource = std::variant<std::string, PictureAddress>;  // a file's bytes, or where they are
+
 struct ChatDraft {
   // Role from a closed set, content a string, or parts {"type": "image"} and {"type": "text", "text": ...} where a user's
   // message has pictures; what else the template may read.
   json::array messages;
-  std::vector<std::string> files;         // of the pictures, in their order
+  std::vector<PictureSource> files;       // of the pictures, in their order
   std::vector<engine::Picture> pictures;  // made of the files by the model's reader
   json::object variables;                 // of the template, from the request
   bool add_generation_prompt = true;

@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "api/core/picture_fetcher.h"
 #include "api/lab/planner.h"
 #include "base/interrupt.h"
 #include "base/json.h"
@@ -143,6 +144,7 @@ struct Call {
   RequestContext context;
   Interrupt* interrupt = nullptr;  // may stop the reading of the request; null: nothing does
   std::span<const AbsentModel> absent = {};
+  const PictureFetcher* fetcher = nullptr;  // of pictures that are given by address; null: those are refused
 };
 
 // Every operation that is a function of the request and the models alone. Health, metrics, the page and the live view

@@ -99,7 +99,7 @@ constexpr Field kMessages[] = {
     required(used(
         "messages", {Kind::List},
         "objects with role (system, developer, user, assistant, tool, function) and content (a string or a "
-        "list of text parts and, of users, of image_url parts with data: URLs)",
+        "list of text parts and, of users, of image_url parts with data: or http(s) URLs)",
         read_messages)),
 };
 

@@ -36,6 +36,12 @@ void declare_access(ServerOptions& o, OptionSet& options) {
       o.cache_isolation, "cache-isolation",
       "whose cached prefixes a request may meet; auto: its own key's where there are two keys or more",
       {{"auto", CacheIsolation::Auto}, {"none", CacheIsolation::Off}, {"key", CacheIsolation::Key}});
+  options.add(o.allow_image_urls, "allow-image-urls",
+              "fetch pictures that requests name by http(s) address, from public addresses");
+  options
+      .add(o.image_url_networks, "image-url-network",
+           "network that pictures may be fetched from beside public addresses, as CIDR; may be repeated")
+      .shown_as("CIDR");
   options.add(o.any_model_name, "any-model-name", "unknown model names mean the first model");
 }
 
@@ -134,6 +140,15 @@ Result<std::map<std::string, double>> parse_weights(std::string_view option,
   return weights;
 }
 
+Result<FetchLimits> fetch_limits(const ServerOptions& options) {
+  Result<NetworkList> networks = NetworkList::parse(options.image_url_networks);
+  if (!networks)
+    return Error{networks.error().code, fmt::format("--image-url-network: {}", networks.error().message)};
+  if (!networks->empty() && !options.allow_image_urls)
+    return Error{ErrorCode::InvalidArgument, "--image-url-network is given without --allow-image-urls"};
+  return FetchLimits{.networks = *std::move(networks)};
+}
+
 Status validate(const ServerOptions& options) {
   if (const auto weights = parse_key_weights(options.key_weights); !weights) return weights.error();
   const bool keys = !options.api_keys.empty() || !options.api_key_file.empty();
@@ -148,6 +163,9 @@ Status validate(const ServerOptions& options) {
   }
   if (const Result<NetworkList> proxies = NetworkList::parse(options.trusted_proxies); !proxies)
     return Error{proxies.error().code, fmt::format("--trusted-proxy: {}", proxies.error().message)};
+  if (const Result<FetchLimits> limits = fetch_limits(options); !limits) return limits.error();
+  if (options.allow_image_urls)
+    if (const auto fetcher = make_url_fetcher({}); !fetcher) return fetcher.error();
   for (const std::string& origin : options.cors_origins) {
     if (origin == "*" || origin.starts_with("http://") || origin.starts_with("https://")) continue;
     return Error{ErrorCode::InvalidArgument,

@@ -8,6 +8,7 @@
 
 #include "base/options.h"
 #include "base/result.h"
+#include "server/fetch/url_fetcher.h"
 
 namespace sluice::server {
 
@@ -31,6 +32,9 @@ struct ServerOptions {
   std::vector<std::string> allowed_hosts;
   std::vector<std::string> cors_origins;
   std::vector<std::string> trusted_proxies;  // CIDR blocks whose X-Forwarded-For is believed
+  bool allow_image_urls = false;
+  std::vector<std::string>
+      image_url_networks;  // CIDR blocks that pictures may be fetched from beside public addresses
   bool any_model_name = false;
   CacheIsolation cache_isolation = CacheIsolation::Auto;
 
@@ -68,6 +72,9 @@ struct ServerOptions {
 Result<std::map<std::string, double>> parse_weights(std::string_view option,
                                                     const std::vector<std::string>& texts);
 Result<std::map<std::string, double>> parse_key_weights(const std::vector<std::string>& texts);
+
+// Of pictures that requests name by address. Errors name the option.
+Result<FetchLimits> fetch_limits(const ServerOptions& options);
 
 // What contradicts itself or would open the server to everybody unasked.
 Status validate(const ServerOptions& options);

@@ -27,6 +27,12 @@ std::vector<api::ServedModel> models_of(const std::vector<Backend>& backends) {
   return out;
 }
 
+// REQUIRES: options that validate() lets pass
+std::unique_ptr<api::PictureFetcher> make_fetcher(const ServerOptions& options) {
+  if (!options.allow_image_urls) return nullptr;
+  return *make_url_fetcher(*fetch_limits(options));
+}
+
 }  // namespace
 
 ModelSet::ModelSet(std::vector<Backend> served, std::vector<api::AbsentModel> missing)
@@ -49,6 +55,7 @@ ServerContext::ServerContext(ServerOptions options, KeyRing keys, std::vector<ap
     : options_(std::move(options)),
       guards_{is_loopback(options_.host), options_.allowed_hosts, options_.cors_origins, machine_name()},
       proxies_(*NetworkList::parse(options_.trusted_proxies)),
+      fetcher_(make_fetcher(options_)),
       operations_(std::move(operations)),
       assets_(std::move(assets)),
       router_(operations_, assets_),

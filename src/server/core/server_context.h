@@ -86,6 +86,7 @@ class ServerContext {
   const ServerOptions& options() const { return options_; }
   const GuardOptions& guards() const { return guards_; }
   const NetworkList& proxies() const { return proxies_; }
+  const api::PictureFetcher* fetcher() const { return fetcher_.get(); }  // null: pictures are not fetched
   const Router& router() const { return router_; }
   HttpMetrics& metrics() { return metrics_; }
   ClientLimits& limits() { return limits_; }
@@ -128,6 +129,7 @@ class ServerContext {
   const ServerOptions options_;
   const GuardOptions guards_;
   const NetworkList proxies_;
+  const std::unique_ptr<api::PictureFetcher> fetcher_;
   const std::vector<api::Operation> operations_;
   const std::vector<Asset> assets_;
   const Router router_;

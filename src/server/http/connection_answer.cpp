@@ -183,6 +183,7 @@ Connection::Awaitable Connection::run_operation(Admission& admission) {
   reading->call.rest = reading->rest;
   reading->call.body = reading->body;
   reading->call.absent = models->absent;
+  reading->call.fetcher = state_.fetcher();
   const bool read = co_await read_request(admission, reading);
   if (!read) co_return;
   std::optional<api::Reply> outcome = std::move(reading->outcome);
