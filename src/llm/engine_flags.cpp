@@ -200,6 +200,10 @@ void EngineFlags::declare(OptionSet& options) {
           "who guesses the next tokens, of which several are verified in one step: off, auto, ngram, suffix, "
           "lookahead, draft:MODEL, or auto:MODEL")
       .shown_as("PROPOSER");
+  options
+      .add(mmproj, "mmproj",
+           "GGUF file of the model's vision tower; without it, the one file mmproj*.gguf beside the model's")
+      .shown_as("FILE");
   options.add(speculate_tokens, "speculate-tokens", "most tokens that are guessed at once").within(1, 64);
   device.declare(options);
 }

@@ -37,6 +37,7 @@ struct EngineFlags {
   bool prefix_cache = true;
   bool kv_cache = true;
   double batch_wait = 0.05;
+  std::string mmproj;             // empty: the file beside the model, if any
   std::string speculate = "off";  // see parse_speculate()
   int speculate_tokens = 16;
   runtime::DeviceOptions device;

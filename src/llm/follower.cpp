@@ -12,7 +12,8 @@ Status follow_session(const SessionOptions& options) {
   if (!path) return path.error();
   Result<std::shared_ptr<kernels::Backend>> backend = runtime::make_backend(options.engine.device);
   if (!backend) return backend.error();
-  Result<models::ModelFiles> files = models::open_model(*path, {.serving_context = options.engine.context});
+  Result<models::ModelFiles> files =
+      models::open_model(*path, {.serving_context = options.engine.context, .mmproj = options.engine.mmproj});
   if (!files) return files.error();
   const auto silent = [](float) {};
   Result<std::unique_ptr<models::Model>> model =

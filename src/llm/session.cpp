@@ -43,7 +43,8 @@ namespace {
 Result<std::unique_ptr<models::Model>> load(const std::string& path, const SessionOptions& options,
                                             std::shared_ptr<kernels::Backend> backend,
                                             std::shared_ptr<models::ModelGroup> group = nullptr) {
-  Result<models::ModelFiles> files = models::open_model(path, {.serving_context = options.engine.context});
+  Result<models::ModelFiles> files =
+      models::open_model(path, {.serving_context = options.engine.context, .mmproj = options.engine.mmproj});
   if (!files) return files.error();
   const auto progress = [&](float share) {
     if (options.progress) options.progress(share);

@@ -17,6 +17,7 @@
 #include "models/loading/config.h"
 #include "models/loading/quantized_matrix.h"
 #include "models/outline.h"
+#include "models/vision/mmproj.h"
 
 namespace sluice::models {
 
@@ -45,6 +46,23 @@ void settle_output(ModelSpec& spec, const formats::TensorStore& tensors) {
   spec.tied_output = true;
 }
 
+// A tower that lies beside the model is no reason to refuse it; one that was asked for is.
+Status add_mmproj(ModelFiles& files, const OpenOptions& options) {
+  const std::string path = options.mmproj.empty() ? find_mmproj(files.path) : options.mmproj;
+  if (path.empty() || path == files.path) return {};
+  Result<Mmproj> tower = open_mmproj(path, {.metadata = files.metadata,
+                                            .layers = static_cast<int>(files.spec.layers.size()),
+                                            .dim = files.spec.dim});
+  Status status = tower ? files.tensors.merge(std::move(tower->tensors)) : tower.error();
+  if (status.ok()) {
+    files.vision = std::move(tower->spec);
+  } else if (options.mmproj.empty()) {
+    log_warning("pictures cannot be read: {}", status.error().message);
+    return {};
+  }
+  return status;
+}
+
 Result<ModelFiles> open_gguf_model(const std::string& path, const OpenOptions& options) {
   Result<formats::Gguf> gguf = formats::open_gguf(path);
   if (!gguf) return gguf.error();
@@ -55,7 +73,9 @@ Result<ModelFiles> open_gguf_model(const std::string& path, const OpenOptions& o
   Result<ModelSpec> spec = build_spec(*config);
   if (!spec) return formats::about_file(path, spec.error());
   settle_output(*spec, gguf->tensors);
-  return ModelFiles{path, std::move(*spec), std::move(gguf->tensors), std::move(gguf->metadata), true};
+  ModelFiles files{path, std::move(*spec), std::move(gguf->tensors), std::move(gguf->metadata), true};
+  if (Status status = add_mmproj(files, options); !status) return status.error();
+  return files;
 }
 
 // Of config.json, whose decoder may lie one level down, or of Model Optimizer's own file.
@@ -142,7 +162,13 @@ Result<ModelFiles> open_model(const std::string& path, const OpenOptions& option
   struct stat status {};
   if (stat(path.c_str(), &status) != 0)
     return Error{ErrorCode::NotFound, fmt::format("model '{}' does not exist", path)};
-  return S_ISDIR(status.st_mode) ? open_folder(path, options) : open_gguf_model(path, options);
+  if (!S_ISDIR(status.st_mode)) return open_gguf_model(path, options);
+  if (!options.mmproj.empty())
+    return Error{
+        ErrorCode::InvalidArgument,
+        fmt::format("--mmproj {} is for a model in a GGUF file; '{}' is a folder, which has its own tower",
+                    options.mmproj, path)};
+  return open_folder(path, options);
 }
 
 Result<ModelFiles> open_outline(const std::string& path) {

@@ -42,6 +42,7 @@ struct Model {
 
 struct OpenOptions {
   int serving_context = 0;  // most positions of a sequence; 0: what the model was made for
+  std::string mmproj;  // GGUF file of a vision tower; empty: the one beside the model's GGUF file, if any
 };
 
 // `path` is a .gguf file or a folder with config.json and safetensors. Reads headers only.

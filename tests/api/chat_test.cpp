@@ -196,9 +196,7 @@ TEST_F(ChatTest, RefusesMessages) {
   EXPECT_EQ(refused(R"([{"role":"user","content":5}])"),
             "400 invalid_value messages: 'messages[0].content' must be a string or a list of parts");
   EXPECT_EQ(refused(R"([{"role":"user","content":[{"type":"image_url","image_url":{"url":"http://x"}}]}])"),
-            "400 invalid_value messages: 'messages[0].content[0]' has the address 'http://x'; pictures are "
-            "taken as "
-            "'data:' URLs alone");
+            "400 invalid_value messages: the model 'tiny' reads text alone; the conversation has 1 pictures");
   EXPECT_EQ(refused(R"([{"role":"user","content":[{"type":"image_url","image_url":{"url":
                 "data:image/png;base64,AAAA"}},{"type":"text","text":"?"}]}])"),
             "400 invalid_value messages: the model 'tiny' reads text alone; the conversation has 1 pictures");

@@ -72,10 +72,9 @@ TEST_F(ResponseTest, Refuses) {
   EXPECT_EQ(
       rig_.refusal(kResponsesPath, R"({"input":[{"type":"item_reference","id":"x"}]})"),
       "400 unsupported_parameter input: 'input[0]' is of type 'item_reference', which is not supported");
-  EXPECT_EQ(
-      rig_.refusal(kResponsesPath, R"({"input":[{"role":"user","content":[{"type":"input_image"}]}]})"),
-      "400 invalid_value input: 'input[0].content[0]' has the address ''; pictures are taken as 'data:' "
-      "URLs alone");
+  EXPECT_EQ(rig_.refusal(kResponsesPath, R"({"input":[{"role":"user","content":[{"type":"input_image"}]}]})"),
+            "400 invalid_value input: 'input[0].content[0]' has the address ''; it must begin with data:, "
+            "http: or https:");
 }
 
 TEST_F(ResponseTest, WholeAnswer) {

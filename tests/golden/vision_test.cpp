@@ -206,6 +206,27 @@ TEST(Vision, AnswersThroughTheApiAreThoseOfTransformers) {
   }
 }
 
+// The decoder's GGUF file, and beside it the tower's.
+TEST(Vision, AGgufModelReadsPicturesWithTheTowerBesideIt) {
+  const VisionCase golden = read_vision_case(kVision + "qwen3_vl");
+  const std::unique_ptr<llm::Session> session = open_small(kVision + "qwen3_vl/decoder.gguf", 512);
+  ASSERT_NE(session, nullptr);
+  auto served = cli::served_model(*session);
+  ASSERT_TRUE(served.ok());
+  ASSERT_NE(served->pictures, nullptr);
+  const VisionAnswer answer = run_job(*session, ask({*served}, "data:image/png;base64," + golden.image, 8));
+  EXPECT_EQ(answer.prompt, golden.prompt);
+  EXPECT_EQ(answer.tokens, golden.greedy);
+  for (const char* tower : {"/qwen3_vl/decoder.gguf", "/none.gguf"}) {
+    const auto other = llm::Session::open(kVision + "qwen3_vl/decoder.gguf",
+                                          {"device=cpu", "threads=2", "mmproj=" + kVision + tower});
+    EXPECT_FALSE(other.ok()) << tower;
+  }
+  const auto folder = llm::Session::open(kVision + "qwen3_vl", {"device=cpu", "mmproj=x.gguf"});
+  ASSERT_FALSE(folder.ok());
+  EXPECT_NE(folder.error().message.find("--mmproj"), std::string::npos);
+}
+
 // Pictures of odd sizes, grey, with alpha, of 16 bits, turned by EXIF, as the processors over Pillow cut them.
 TEST(Vision, PicturesAreCutAsProcessorsDo) {
   for (const VisionFamilyCase& family : kFamilies) {

@@ -23,7 +23,7 @@ MEASURING = ("SharesTest.AHundredClientsOfDifferentShapes", "SharesTest.Throughp
              "EngineLoad.MemoryStaysFlatOverManyRequests", "PreTokenizer.TakesLinearTime",
              "Scheduler.PlanningDoesNotDependOnHowManyWait")
 WITHOUT_MEASURING = {"GTEST_FILTER": "-" + ":".join(MEASURING)}
-HALVED = ("golden", "parity", "tokenizer")  # those that take longest, run first and as two halves
+HALVED = ("golden", "parity", "runtime", "tokenizer")  # those that take longest, run first and as two halves
 
 
 built = {}  # (preset, targets): whether it succeeded

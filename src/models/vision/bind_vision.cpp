@@ -50,6 +50,20 @@ class TowerBinder {
     weight.parts.push_back(TensorView::contiguous(kept->data(), DType::F32, {rows, cols}));
     return finish(std::move(weight), bias);
   }
+  // Queries, keys and values whose first two have the two numbers of a rotary pair side by side in the file.
+  kernels::Weight unrotated(const std::vector<std::string>& stems, int64_t heads, int64_t dim) {
+    std::vector<float> all;
+    const int64_t half = dim / heads / 2;
+    for (size_t i = 0; i < stems.size(); ++i) {
+      const std::vector<float> rows = floats(stems[i] + ".weight", dim * dim);
+      for (int64_t to = 0; to < dim; ++to) {
+        const int64_t head = to / (2 * half), in_head = to % (2 * half);
+        const int64_t from = i == 2 ? to : head * 2 * half + in_head % half * 2 + in_head / half;
+        all.insert(all.end(), rows.begin() + from * dim, rows.begin() + (from + 1) * dim);
+      }
+    }
+    return made(std::move(all), 3 * dim, dim, {});
+  }
   // Each row, and its bias, times a number; those of the file where `scale` is empty.
   kernels::Weight scaled(const std::string& stem, const std::string& scale, int64_t rows, int64_t cols) {
     if (scale.empty()) return matrix({stem}, rows, cols);
@@ -66,6 +80,7 @@ class TowerBinder {
     const std::string stem = in_tower(spec.names.patches);
     const int64_t pixels = int64_t{spec.patch} * spec.patch, cols = 3 * pixels;
     if (spec.frames == 1) return matrix({stem}, spec.dim, cols);
+    if (store_.contains(stem + ".weight.1")) return added_frames(spec, stem, cols);
     const std::vector<float> all = floats(stem + ".weight", spec.dim * cols * spec.frames);
     std::vector<float> sums(static_cast<size_t>(spec.dim * cols));
     for (size_t i = 0; i < all.size(); ++i) {
@@ -73,6 +88,16 @@ class TowerBinder {
       sums[static_cast<size_t>(index / (pixels * spec.frames) * pixels + index % pixels)] += all[i];
     }
     std::vector<float> bias;
+    if (store_.contains(stem + ".bias")) bias = floats(stem + ".bias", spec.dim);
+    return made(std::move(sums), spec.dim, cols, bias);
+  }
+  // The same, where each frame has a tensor: NAME.weight, NAME.weight.1, ...
+  kernels::Weight added_frames(const VisionSpec& spec, const std::string& stem, int64_t cols) {
+    std::vector<float> sums = floats(stem + ".weight", spec.dim * cols), bias;
+    for (int frame = 1; frame < spec.frames; ++frame) {
+      const std::vector<float> more = floats(fmt::format("{}.weight.{}", stem, frame), spec.dim * cols);
+      for (size_t i = 0; i < sums.size(); ++i) sums[i] += more[i];
+    }
     if (store_.contains(stem + ".bias")) bias = floats(stem + ".bias", spec.dim);
     return made(std::move(sums), spec.dim, cols, bias);
   }
@@ -170,7 +195,8 @@ void bind_layer(const VisionSpec& spec, int index, TowerBinder& bind, TowerLayer
   const int64_t dim = spec.dim, stacked = static_cast<int64_t>(names.qkv.size());
   to.attention_norm = bind.norm(one(names.attention_norm), dim, spec.norm);
   to.ffn_norm = bind.norm(one(names.ffn_norm), dim, spec.norm);
-  to.qkv = bind.matrix(in_layer(names.qkv), 3 * dim / stacked, dim);
+  to.qkv = spec.rotated_pairs ? bind.unrotated(in_layer(names.qkv), spec.heads, dim)
+                              : bind.matrix(in_layer(names.qkv), 3 * dim / stacked, dim);
   if (!names.q_norm.empty()) {
     to.q_norm = bind.gain(one(names.q_norm), dim);
     to.k_norm = bind.gain(one(names.k_norm), dim);

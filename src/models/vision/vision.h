@@ -147,6 +147,7 @@ struct VisionSpec {
   bool output_norm = true;
   TowerNames names;
   std::vector<std::string_view> prefixes;  // of the encoder's tensors, the first that the file has
+  bool rotated_pairs = false;  // rows of queries and keys lie pair by pair, as GGUF's converter turns them
   // -- to the decoder
   int merge = 1;  // patches of a side that make one embedding
   Projector projector;
