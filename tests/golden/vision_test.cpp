@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "api/core/base64.h"
 #include "api/core/service.h"
+#include "api/prompt/base64.h"
 #include "cli/served_model.h"
 #include "engine/engine.h"
 #include "engine/event_queue.h"

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "api/core/errors.h"
-#include "api/core/messages.h"
+#include "api/prompt/messages.h"
 
 namespace sluice::api {
 

@@ -6,13 +6,13 @@
 #include <span>
 
 #include "api/core/answer_constraint.h"
-#include "api/core/compression.h"
 #include "api/core/errors.h"
 #include "api/core/pending_grammar.h"
-#include "api/core/pictures.h"
 #include "api/fields/parameters.h"
 #include "api/fields/tool_fields.h"
 #include "api/openai/models.h"
+#include "api/prompt/compression.h"
+#include "api/prompt/pictures.h"
 #include "chat/chat_prompt.h"
 
 namespace sluice::api {

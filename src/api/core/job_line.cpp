@@ -1,9 +1,9 @@
 #include "api/core/job_line.h"
 
-#include "api/core/messages.h"
 #include "api/fields/sampling_fields.h"
 #include "api/openai/chat.h"
 #include "api/openai/completions.h"
+#include "api/prompt/messages.h"
 
 namespace sluice::api {
 

@@ -10,8 +10,8 @@
 #include <variant>
 #include <vector>
 
-#include "api/core/picture_fetcher.h"
 #include "api/lab/planner.h"
+#include "api/prompt/picture_fetcher.h"
 #include "base/interrupt.h"
 #include "base/json.h"
 #include "base/result.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "api/core/errors.h"
-#include "api/core/messages.h"
+#include "api/prompt/messages.h"
 
 namespace sluice::api {
 

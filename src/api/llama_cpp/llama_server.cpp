@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include "api/core/answer_json.h"
-#include "api/core/compression.h"
 #include "api/core/errors.h"
 #include "api/core/generation.h"
 #include "api/fields/compress_fields.h"
 #include "api/fields/sampling_fields.h"
 #include "api/openai/completions.h"
 #include "api/openai/models.h"
+#include "api/prompt/compression.h"
 #include "base/version.h"
 
 namespace sluice::api {

@@ -5,9 +5,9 @@
 #include "api/core/answer_json.h"
 #include "api/core/errors.h"
 #include "api/core/generation.h"
-#include "api/core/messages.h"
 #include "api/fields/sampling_fields.h"
 #include "api/openai/chat.h"
+#include "api/prompt/messages.h"
 
 namespace sluice::api {
 

@@ -5,7 +5,6 @@
 #include "api/core/answer_json.h"
 #include "api/core/errors.h"
 #include "api/core/generation.h"
-#include "api/core/messages.h"
 #include "api/fields/compress_fields.h"
 #include "api/fields/constraint_fields.h"
 #include "api/fields/sampling_fields.h"
@@ -13,6 +12,7 @@
 #include "api/ollama/ollama_answer.h"
 #include "api/openai/completions.h"
 #include "api/openai/embeddings.h"
+#include "api/prompt/messages.h"
 
 namespace sluice::api {
 

@@ -4,8 +4,8 @@
 
 #include <ctime>
 
-#include "api/core/compression.h"
 #include "api/openai/embeddings.h"
+#include "api/prompt/compression.h"
 
 namespace sluice::api {
 

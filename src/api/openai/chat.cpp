@@ -4,11 +4,11 @@
 
 #include "api/core/errors.h"
 #include "api/core/generation.h"
-#include "api/core/messages.h"
 #include "api/fields/compress_fields.h"
 #include "api/fields/sampling_fields.h"
 #include "api/fields/tool_fields.h"
 #include "api/openai/chat_answer.h"
+#include "api/prompt/messages.h"
 
 namespace sluice::api {
 

@@ -1,6 +1,6 @@
 #include "api/openai/chat_answer.h"
 
-#include "api/core/compression.h"
+#include "api/prompt/compression.h"
 
 namespace sluice::api {
 

@@ -1,6 +1,6 @@
 #include "api/openai/completion_answer.h"
 
-#include "api/core/compression.h"
+#include "api/prompt/compression.h"
 
 #include <algorithm>
 

@@ -6,10 +6,10 @@
 #include <cmath>
 
 #include "api/core/answer_json.h"
-#include "api/core/base64.h"
 #include "api/core/errors.h"
 #include "api/fields/sampling_fields.h"
 #include "api/openai/completions.h"
+#include "api/prompt/base64.h"
 
 namespace sluice::api {
 

@@ -1,6 +1,6 @@
 #include "api/openai/openai_stream.h"
 
-#include "api/core/compression.h"
+#include "api/prompt/compression.h"
 
 namespace sluice::api {
 

@@ -4,13 +4,13 @@
 
 #include "api/core/errors.h"
 #include "api/core/generation.h"
-#include "api/core/messages.h"
 #include "api/fields/compress_fields.h"
 #include "api/fields/constraint_fields.h"
 #include "api/fields/sampling_fields.h"
 #include "api/fields/tool_fields.h"
 #include "api/openai/chat.h"
 #include "api/openai/responses_answer.h"
+#include "api/prompt/messages.h"
 
 namespace sluice::api {
 

@@ -8,8 +8,8 @@
 
 #include "base/system/terminal.h"
 #include "cli/command.h"
-#include "cli/lists.h"
-#include "cli/machine_choice.h"
+#include "cli/lab/lists.h"
+#include "cli/lab/machine_choice.h"
 #include "lab/html/page.h"
 #include "lab/plan/calibrate.h"
 #include "lab/plan/planner.h"

@@ -8,8 +8,8 @@
 
 #include "base/clock.h"
 #include "cli/command.h"
-#include "cli/load_flags.h"
-#include "cli/machine_choice.h"
+#include "cli/lab/load_flags.h"
+#include "cli/lab/machine_choice.h"
 #include "lab/plan/planner.h"
 #include "lab/sim/measured_run.h"
 #include "lab/sim/simulate.h"

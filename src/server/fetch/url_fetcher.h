@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "api/core/picture_fetcher.h"
+#include "api/prompt/picture_fetcher.h"
 #include "server/core/address.h"
 
 namespace sluice::server {

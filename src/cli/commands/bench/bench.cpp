@@ -6,7 +6,7 @@
 
 #include "base/system/terminal.h"
 #include "cli/command.h"
-#include "cli/lists.h"
+#include "cli/lab/lists.h"
 #include "lab/report.h"
 #include "llm/model_store.h"
 #include "runtime/device.h"

@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "cli/command.h"
-#include "cli/load_flags.h"
+#include "cli/lab/load_flags.h"
 #include "lab/html/page.h"
 #include "lab/schemes.h"
 #include "lab/sweep.h"

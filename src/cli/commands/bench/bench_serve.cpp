@@ -6,7 +6,7 @@
 
 #include "base/system/file.h"
 #include "cli/command.h"
-#include "cli/load_flags.h"
+#include "cli/lab/load_flags.h"
 #include "cli/open_session.h"
 #include "lab/html/page.h"
 #include "lab/load/drive.h"

@@ -1,11 +1,11 @@
-#include "api/core/compression.h"
+#include "api/prompt/compression.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "api/core/errors.h"
-#include "api/core/messages.h"
+#include "api/prompt/messages.h"
 #include "compress/compressor.h"
 
 namespace sluice::api {

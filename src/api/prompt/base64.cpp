@@ -1,4 +1,4 @@
-#include "api/core/base64.h"
+#include "api/prompt/base64.h"
 
 #include <array>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "cli/load_flags.h"
+#include "cli/lab/load_flags.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "cli/machine_choice.h"
+#include "cli/lab/machine_choice.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "cli/lists.h"
+#include "cli/lab/lists.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "api/core/pictures.h"
+#include "api/prompt/pictures.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "api/core/messages.h"
+#include "api/prompt/messages.h"
 
 #include <fmt/format.h>
 
@@ -6,8 +6,8 @@
 #include <array>
 #include <optional>
 
-#include "api/core/base64.h"
 #include "api/core/errors.h"
+#include "api/prompt/base64.h"
 
 namespace sluice::api {
 
