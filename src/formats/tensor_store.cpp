@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
+
 #include "formats/mapped_file.h"
 #include "formats/quote.h"
 
@@ -27,6 +29,19 @@ Result<TensorView> TensorStore::find(std::string_view name) const {
                                                      origin(files_), quote(name), entry->second.unsupported)};
   }
   return entry->second.view;
+}
+
+Result<std::vector<int64_t>> TensorStore::find_integers(std::string_view name) const {
+  const auto entry = tensors_.find(name);
+  if (entry == tensors_.end())
+    return Error{ErrorCode::NotFound, fmt::format("{}: has no tensor {}", origin(files_), quote(name))};
+  if (entry->second.unsupported != "I64")
+    return Error{ErrorCode::Corrupt,
+                 fmt::format("{}: tensor {} must have type I64", origin(files_), quote(name))};
+  const TensorView& bytes = entry->second.view;
+  std::vector<int64_t> out(static_cast<size_t>(bytes.elements()) / sizeof(int64_t));
+  std::memcpy(out.data(), bytes.data, out.size() * sizeof(int64_t));
+  return out;
 }
 
 std::vector<std::string> TensorStore::names() const {

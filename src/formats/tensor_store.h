@@ -1,6 +1,7 @@
 // Named tensors of a model, mapped from one or more files.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -20,6 +21,8 @@ class TensorStore {
  public:
   // The tensor, or NotFound, or Unsupported where the file has it in a type that DType does not know.
   Result<TensorView> find(std::string_view name) const;
+  // The numbers of a tensor of 64-bit integers, which no DType has.
+  Result<std::vector<int64_t>> find_integers(std::string_view name) const;
   bool contains(std::string_view name) const { return tensors_.find(name) != tensors_.end(); }
   std::vector<std::string> names() const;  // sorted
   size_t size() const { return tensors_.size(); }

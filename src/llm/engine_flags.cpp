@@ -198,7 +198,8 @@ void EngineFlags::declare(OptionSet& options) {
       .add(
           speculate, "speculate",
           "who guesses the next tokens, of which several are verified in one step: off, auto, ngram, suffix, "
-          "lookahead, draft:MODEL, or auto:MODEL")
+          "lookahead, draft:MODEL, mtp (the model's own head), eagle3:FOLDER, or auto: with MODEL, mtp or "
+          "eagle3:FOLDER")
       .shown_as("PROPOSER");
   options
       .add(mmproj, "mmproj",
@@ -210,16 +211,27 @@ void EngineFlags::declare(OptionSet& options) {
 
 Result<SpeculateFlag> parse_speculate(const std::string& text) {
   using request::Speculation;
-  const size_t colon = text.find(':');
-  const std::optional<Speculation> with = request::speculation_named(text.substr(0, colon));
-  SpeculateFlag flag{with.value_or(Speculation::Off),
-                     colon == std::string::npos ? "" : text.substr(colon + 1)};
-  const bool takes_model = with == Speculation::Draft || with == Speculation::Auto;
-  const bool needs_model = with == Speculation::Draft || colon != std::string::npos;
-  if (with && needs_model == !flag.draft.empty() && (takes_model || !needs_model)) return flag;
+  const auto split = [](const std::string& whole) {
+    const size_t colon = whole.find(':');
+    return std::pair(whole.substr(0, colon), colon == std::string::npos ? "" : whole.substr(colon + 1));
+  };
+  const auto [first, rest] = split(text);
+  const std::optional<Speculation> with = request::speculation_named(first);
+  const auto [inner, path] = split(rest);
+  const std::optional<Speculation> named = request::speculation_named(inner);
+  SpeculateFlag flag{with.value_or(Speculation::Off), Speculation::Off, rest};
+  if (with == Speculation::Auto && !rest.empty()) {
+    const bool head = named == Speculation::Mtp || named == Speculation::Eagle3;
+    flag.model = head ? *named : Speculation::Draft;
+    if (head) flag.path = path;
+  } else if (with && request::drafts_by_model(*with)) {
+    flag.model = *with;
+  }
+  const bool needs_path = flag.model == Speculation::Draft || flag.model == Speculation::Eagle3;
+  if (with && needs_path == !flag.path.empty() && text.find(':') != text.size() - 1) return flag;
   return Error{ErrorCode::InvalidArgument,
-               fmt::format("--speculate is '{}'; it must be {}, where draft is draft:MODEL, and auto may be "
-                           "auto:MODEL",
+               fmt::format("--speculate is '{}'; it must be {}, where draft is draft:MODEL, eagle3 is "
+                           "eagle3:FOLDER, and auto may be auto:MODEL, auto:mtp or auto:eagle3:FOLDER",
                            text, request::speculation_names()),
                "speculate"};
 }

@@ -47,12 +47,15 @@ struct EngineFlags {
   void declare(OptionSet& options);
 };
 
-// Who guesses for requests that do not say, and the draft model; empty: none.
+// Who guesses for requests that do not say, and the draft model or head that this needs: its file or folder, except of the
+// model's own head.
 struct SpeculateFlag {
   request::Speculation with = request::Speculation::Off;
-  std::string draft;
+  request::Speculation model = request::Speculation::Off;  // what is loaded: Draft, Mtp, Eagle3 or nothing
+  std::string path;
 };
-// "off", "auto", the name of a proposer, "draft:MODEL" or "auto:MODEL".
+// "off", "auto", the name of a proposer, "draft:MODEL", "eagle3:FOLDER", or "auto:" with a model, "mtp" or
+// "eagle3:FOLDER".
 Result<SpeculateFlag> parse_speculate(const std::string& text);
 
 // The option --kv-type, and whether a back-end has a type.

@@ -14,6 +14,7 @@
 #include "llm/model_store.h"
 #include "llm/picture_reader.h"
 #include "llm/session_options.h"
+#include "models/heads/head.h"
 #include "models/model.h"
 #include "runtime/model_executor.h"
 #include "tokenizer/tokenizer.h"
@@ -22,6 +23,7 @@ namespace sluice::llm {
 
 struct Session::Parts {
   std::unique_ptr<models::Model> model, contrast, draft;
+  std::optional<models::Head> head;
   std::optional<tokenizer::Tokenizer> tokenizer;
   std::optional<chat::ChatTemplate> chat_template;
   std::unique_ptr<engine::PictureReader> pictures;
@@ -83,8 +85,16 @@ Status Session::Parts::load_text(const std::string& path) {
 Status Session::Parts::load_draft(const SessionOptions& options) {
   Result<SpeculateFlag> flag = parse_speculate(options.engine.speculate);
   if (!flag) return flag.error();
-  if (flag->draft.empty()) return {};
-  Result<std::string> path = resolve_model(flag->draft);
+  using request::Speculation;
+  if (flag->model == Speculation::Mtp || flag->model == Speculation::Eagle3) {
+    Result<models::Head> found = flag->model == Speculation::Mtp
+                                     ? models::load_mtp_head(*model)
+                                     : models::load_eagle3_head(flag->path, *model);
+    if (!found) return found.error();
+    head.emplace(std::move(*found));
+  }
+  if (flag->model != Speculation::Draft) return {};
+  Result<std::string> path = resolve_model(flag->path);
   if (!path) return path.error();
   Result<std::unique_ptr<models::Model>> loaded = load(*path, options, model->backend);
   if (!loaded) return loaded.error();
@@ -115,6 +125,7 @@ Status Session::Parts::start_engine(const SessionOptions& options, const std::st
   if (!made) return made.error();
   setup = std::move(*made);
   setup.executor.draft = draft.get();
+  setup.executor.head = head ? &*head : nullptr;
   setup.kv_manager.message_ends = setup.scheduler.end_tokens;
   if (tokenizer && chat_template)
     for (const Token token : chat::message_end_tokens(*chat_template, *tokenizer))

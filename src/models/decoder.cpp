@@ -66,7 +66,8 @@ void Decoder::enter_layer(TensorView out, TensorView x, TensorView branch, const
 bool Decoder::starts_with_norm(size_t index) const {
   if (index >= spec_.layers.size()) return false;
   const Wiring wiring = spec_.layers[index].wiring;
-  return wiring != Wiring::PostNorm && wiring != Wiring::SumNorm && wiring != Wiring::NormedStream;
+  return wiring != Wiring::PostNorm && wiring != Wiring::SumNorm && wiring != Wiring::NormedStream &&
+         wiring != Wiring::BesideTokens;
 }
 
 bool Decoder::is_last(size_t index) const {
@@ -92,6 +93,14 @@ void Decoder::look_up(TensorView out, const Weight& table, std::span<const Token
   group_->add_up(out);
 }
 
+namespace {
+
+bool starts_beside_tokens(const ModelSpec& spec) {
+  return !spec.layers.empty() && spec.layers.front().wiring == Wiring::BesideTokens;
+}
+
+}  // namespace
+
 void Decoder::embed(const StepInput& input, TensorView x) {
   if (spec_.embedding_dim > 0) {
     const TensorView narrow = scratch_.get(Buffer::Embedded, x.dim(0), spec_.embedding_dim);
@@ -101,6 +110,7 @@ void Decoder::embed(const StepInput& input, TensorView x) {
     look_up(x, weights_.embedding, input.tokens);
   }
   if (spec_.embedding_scale != 1.0f) backend_.scale(x, spec_.embedding_scale);
+  if (starts_beside_tokens(spec_)) backend_.copy(scratch_.get(Buffer::Embedded, x.dim(0), spec_.dim), x);
   for (const EmbeddedRows& rows : input.embedded)
     backend_.copy(x.rows(rows.row, rows.row + rows.values.dim(0)), rows.values.columns(0, spec_.dim));
   if (spec_.positions != Positions::None) {
@@ -186,7 +196,10 @@ struct Decoder::LayerRun {
     decoder.finish_branch(branch);
     decoder.backend_.add(x, from, branch, decoder.spec_.residual_scale);
   }
-  void enter() { decoder.enter_layer(normed, x, branch, w.mixer_norm); }
+  void enter() {
+    decoder.enter_layer(normed, x, branch, w.mixer_norm);
+    decoder.tap(index, x);
+  }
   void leave() {
     decoder.residual_pending_ = decoder.ends_with_sum(index) && decoder.starts_with_norm(index + 1);
     if (!decoder.residual_pending_) add_to(x);
@@ -206,6 +219,8 @@ struct Decoder::LayerRun {
       case Wiring::Parallel:
       case Wiring::ParallelTwoNorms:
         return run_parallel();
+      case Wiring::BesideTokens:
+        return run_beside_tokens();
       case Wiring::Laurel:
         return run_laurel_norm();
     }
@@ -257,6 +272,16 @@ struct Decoder::LayerRun {
     feed(normed);
     add_to(normed);
   }
+  void run_beside_tokens() {
+    const int64_t n = x.dim(0), dim = decoder.spec_.dim;
+    const TensorView both = decoder.scratch_.get(Buffer::ParallelInput, n, 2 * dim);
+    decoder.norm(both.columns(0, dim), decoder.scratch_.get(Buffer::Embedded, n, dim), w.mixer_norm);
+    decoder.norm(both.columns(dim, 2 * dim), x, w.mixer_post_norm);
+    mix(both);
+    decoder.add_norm(normed, x, branch, w.ffn_norm);
+    feed(normed);
+    leave();
+  }
   void run_laurel_norm() {
     const TensorView laurel = decoder.scratch_.get(Buffer::Laurel, x.dim(0), decoder.spec_.dim);
     decoder.norm(normed, x, w.mixer_norm);
@@ -304,61 +329,6 @@ void Decoder::run_layer(size_t index, const StepInput& input, TensorView x) {
                    rows.values.columns(begin, begin + spec_.dim));
 }
 
-void Decoder::drop_rows(std::span<const int32_t> rows, TensorView& x, TensorView& branch) {
-  const auto count = static_cast<int64_t>(rows.size());
-  if (count == x.dim(0) || spec_.per_layer_embedding > 0) return;
-  kept_.emplace(rows.begin(), rows.end());
-  if (rows.empty()) {
-    x = x.rows(0, 0);
-    pending_output_proj_.reset();
-    return;
-  }
-  const auto keep = [&](Buffer buffer, TensorView from) {
-    const TensorView out = scratch_.get(buffer, count, from.dim(1));
-    backend_.gather_rows(out, from, rows);
-    return out;
-  };
-  x = stream_ = keep(Buffer::KeptStream, x);
-  if (pending_output_proj_) {
-    pending_output_proj_->x = keep(Buffer::KeptInput, pending_output_proj_->x);
-    branch = scratch_.get(Buffer::KeptBranch, count, spec_.dim);
-  } else {
-    branch = keep(Buffer::KeptBranch, branch);
-  }
-}
-
-TensorView Decoder::hidden(std::span<const int32_t> rows) {
-  const TensorView chosen = scratch_.get(Buffer::Rows, static_cast<int64_t>(rows.size()), spec_.dim);
-  std::vector<int32_t> places(rows.begin(), rows.end());
-  for (int32_t& row : places) {
-    if (!kept_) break;
-    const auto found = std::lower_bound(kept_->begin(), kept_->end(), row);
-    SLUICE_CHECK(found != kept_->end() && *found == row);
-    row = static_cast<int32_t>(found - kept_->begin());
-  }
-  backend_.gather_rows(chosen, stream_, places);
-  if (!spec_.output_norm) return chosen;
-  const TensorView out = scratch_.get(Buffer::Hidden, chosen.dim(0), spec_.dim);
-  norm(out, chosen, weights_.output_norm);
-  return out;
-}
-
-TensorView Decoder::logits(TensorView hidden) {
-  const TensorView out = scratch_.get(Buffer::Logits, hidden.dim(0), weights_.output.rows);
-  if (spec_.embedding_dim > 0) {
-    const TensorView narrow = scratch_.get(Buffer::Embedded, hidden.dim(0), spec_.embedding_dim);
-    backend_.matmul(narrow, hidden, weights_.embedding_out);
-    hidden = narrow;
-  }
-  backend_.matmul(out, hidden, weights_.output);
-  if (spec_.logit_scale != 1.0f) backend_.scale(out, spec_.logit_scale);
-  if (spec_.logit_softcap > 0.0f) backend_.softcap(out, spec_.logit_softcap);
-  if (out.dim(1) == spec_.vocab) return out;
-  const TensorView all = scratch_.get(Buffer::AllLogits, hidden.dim(0), spec_.vocab);
-  group_->gather_columns(all, out);
-  return all;
-}
-
 void Decoder::forward(const StepInput& input) {
   const int64_t n = input.batch.tokens();
   SLUICE_CHECK_EQ(static_cast<int64_t>(input.tokens.size()), n);
@@ -374,6 +344,7 @@ void Decoder::forward(const StepInput& input) {
     angles_.push_back(angles);
   }
   stream_ = scratch_.get(Buffer::Stream, n, spec_.dim);
+  step_rows_ = n;
   kept_.reset();
   residual_pending_ = false;
   pending_output_proj_.reset();

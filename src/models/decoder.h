@@ -48,6 +48,12 @@ class Decoder {
   // [rows, dim] of the last step after the last norm. Valid until the next call of any method. REQUIRES: the step was told
   // of these rows, and the rank has the last layers.
   TensorView hidden(std::span<const int32_t> rows);
+  // The same before that norm.
+  TensorView stream(std::span<const int32_t> rows);
+  // From the next step on: keeps what enters these layers. REQUIRES: they start with a norm.
+  void set_taps(std::vector<int> layers) { taps_ = std::move(layers); }
+  // [rows, taps * dim], any rows of the last step.
+  TensorView tapped(std::span<const int32_t> rows);
   // [rows, vocab] for hidden states as hidden() gives them, activation type. Valid until the next call of
   // logits(). Of ranks with the same layers the first one has all columns.
   TensorView logits(TensorView hidden);
@@ -74,6 +80,7 @@ class Decoder {
   void enter_layer(TensorView out, TensorView x, TensorView branch, const Norm& weights);
   // Leaves x and branch with the step's wanted rows.
   void drop_rows(std::span<const int32_t> rows, TensorView& x, TensorView& branch);
+  void tap(size_t layer, TensorView x);
   bool starts_with_norm(size_t index) const;
   bool ends_with_sum(size_t index) const;
   bool is_last(size_t index) const;  // of the model
@@ -84,9 +91,11 @@ class Decoder {
   ModelGroup* group_;
   Scratch scratch_;
   StreamRun streams_;
-  std::vector<Token> own_tokens_;             // of a lookup, as rows of the table at hand
-  std::vector<TensorView> angles_;            // per rope, of the step's tokens
-  TensorView layer_inputs_;                   // [n, layers * layer_input]
+  std::vector<Token> own_tokens_;   // of a lookup, as rows of the table at hand
+  std::vector<TensorView> angles_;  // per rope, of the step's tokens
+  TensorView layer_inputs_;         // [n, layers * layer_input]
+  std::vector<int> taps_;
+  int64_t step_rows_ = 0;
   TensorView stream_;                         // [n, dim] after the last layer, or [kept rows, dim]
   std::optional<std::vector<int32_t>> kept_;  // rows of the step that stream_ still has; absent: all
   bool residual_pending_ = false;  // the last layer's branch is still to be added, with the next norm

@@ -175,6 +175,8 @@ std::string describe_layer(const ModelSpec& spec, const LayerSpec& layer) {
     case Wiring::Sandwich:
       return fmt::format("  {} norm({} of norm(x))\n  {} norm({} of norm(x))\n", plus, mixer, plus, ffn) +
              end;
+    case Wiring::BesideTokens:
+      return fmt::format("  {} {} of [norm(e), norm(x)]\n  {} {} of norm(x)\n", plus, mixer, plus, ffn) + end;
     case Wiring::Laurel:
       return fmt::format(
                  "  n = norm(x); x = (x + norm({} of n) + n + norm(low_rank {} of n)) / sqrt 2\n  {} norm({} "

@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <exception>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "base/log.h"
 #include "formats/quote.h"
@@ -22,22 +20,6 @@
 namespace sluice::models {
 
 namespace {
-
-constexpr size_t kConfigBytes = size_t{16} << 20;
-
-Result<std::string> read_small_file(const std::string& path) {
-  struct stat status {};
-  if (stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode))
-    return Error{ErrorCode::NotFound, fmt::format("{}: no such file", path)};
-  if (static_cast<size_t>(status.st_size) > kConfigBytes)
-    return Error{ErrorCode::LimitExceeded,
-                 fmt::format("{}: {} bytes, limit {}", path, status.st_size, kConfigBytes)};
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) return Error{ErrorCode::Io, fmt::format("{}: cannot be read", path)};
-  return text.str();
-}
 
 // Files without an output matrix use the embedding, whatever their config says.
 void settle_output(ModelSpec& spec, const formats::TensorStore& tensors) {
@@ -96,13 +78,8 @@ Result<Quantization> quantization_of(const std::string& folder, const json::obje
 }
 
 Result<json::object> read_config_object(const std::string& config_path, const OpenOptions& options) {
-  Result<std::string> text = read_small_file(config_path);
-  if (!text) return text.error();
-  Result<json::value> value = parse_json(*text, config_path);
-  if (!value) return value.error();
-  if (!value->is_object()) return Error{ErrorCode::Corrupt, config_path + ": not an object"};
-  json::object object = std::move(value->as_object());
-  object["serving_context"] = options.serving_context;
+  Result<json::object> object = read_config_file(config_path);
+  if (object) (*object)["serving_context"] = options.serving_context;
   return object;
 }
 

@@ -53,6 +53,8 @@ enum class Buffer : uint8_t {
   KeptStream,
   KeptBranch,
   KeptInput,
+  Tapped,
+  TappedRows,
   Rows,
   Hidden,
   Logits,

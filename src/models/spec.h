@@ -62,6 +62,7 @@ struct Attention {
   int kv_heads = 0;
   int head_dim = 0;
   int value_dim = 0;  // of the values' heads; 0: head_dim
+  int input_dim = 0;  // numbers of a token that it reads; 0: the model's width
   float scale = 1.0f;
   int window = 0;        // 0: sees everything before it
   bool chunked = false;  // sees, instead of the window, what comes before it in its chunk of that length
@@ -230,6 +231,7 @@ enum class Wiring : uint8_t {
   Sandwich,          // x += norm(mixer(norm x));      x += norm(ffn(norm x))
   Parallel,          // x += mixer(norm x) + ffn(norm x), one norm
   ParallelTwoNorms,  // x += mixer(norm1 x) + ffn(norm2 x)
+  BesideTokens,      // x += mixer([norm e, norm x]), e the token's embedding; x += ffn(norm x)
   Laurel,  // n = norm x; x = (x + norm(mixer n) + n + norm(low_rank n)) / sqrt 2;  x += norm(ffn(norm x))
 };
 

@@ -81,13 +81,13 @@ Status ModelExecutor::set_up(const models::Model* amateur, const ExecutorOptions
     if (Status made = make(*amateur, contrast); !made) return made;
   }
   std::unique_ptr<StepRunner> draft;
-  if (options.draft != nullptr) {
-    if (Status status = DraftModel::check(options.draft->spec(), model_.spec()); !status) return status;
-    if (Status made = make(*options.draft, draft); !made) return made;
+  if (const models::Model* guesses = options.head != nullptr ? options.head->model.get() : options.draft) {
+    if (Status status = DraftModel::check(guesses->spec(), model_.spec()); !status) return status;
+    if (Status made = make(*guesses, draft); !made) return made;
   }
   pipeline_.emplace(std::move(target), std::move(contrast),
                     StepPipeline::Options{options.eos_tokens, options.grammars, options.speculation,
-                                          std::move(draft), options.picture_bytes});
+                                          std::move(draft), options.head, options.picture_bytes});
   if (pipeline_->ahead() == nullptr || options.warm_up.tokens <= 0) return {};
   const std::span<const BlockId> blocks = pipeline_->target().spare_blocks();
   const WarmUp warm{*pipeline_->ahead(), pipeline_->target().runner(), {blocks.begin(), blocks.end()}};

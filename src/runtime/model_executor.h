@@ -21,7 +21,9 @@ struct ExecutorOptions {
   // Of the requests' constraints; null: they fail.
   std::shared_ptr<grammar::GrammarStore> grammars = nullptr;
   SpeculationOptions speculation;
-  const models::Model* draft = nullptr;  // guesses for the model, has the same tokens, outlives the executor
+  // Guesses for the model: one of the two, with the same tokens. Outlives the executor.
+  const models::Model* draft = nullptr;
+  const models::Head* head = nullptr;
   size_t picture_bytes = size_t{256} << 20;  // most bytes of kept embeddings of pictures
   // Steps of up to this size are run before the first request comes, where the device works beside the host; 0: none.
   StepSize warm_up;

@@ -74,6 +74,9 @@ void ModelRunner::read(std::span<const int32_t> rows, Wanted wanted, Rows& out) 
     to.resize(static_cast<size_t>(from.elements()));
     model_.backend->download(TensorView::contiguous(to.data(), DType::F32, {count, from.dim(1)}), from);
   };
+  if (wanted.tapped) fetch(out.tapped, decoder_.tapped(rows));
+  if (wanted.stream) fetch(out.stream, decoder_.stream(rows));
+  if (!wanted.hidden && !wanted.logits) return;
   const TensorView hidden = decoder_.hidden(rows);
   if (wanted.hidden) fetch(out.hidden, hidden);
   if (wanted.logits) {

@@ -41,10 +41,13 @@ class ModelRunner {
   // wanted stays as it was.
   struct Rows {
     std::vector<float> logits, hidden;
+    std::vector<float> stream, tapped;  // as models::Decoder has them; one rank alone reads these
   };
   struct Wanted {
     bool logits = false, hidden = false;
+    bool stream = false, tapped = false;
   };
+  void set_taps(std::vector<int> layers) { decoder_.set_taps(std::move(layers)); }
   void read(std::span<const int32_t> rows, Wanted wanted, Rows& out);
 
  private:

@@ -16,9 +16,9 @@ std::optional<OverlappedStepRunner> overlapped_on(kernels::AsyncDevice* device) 
   return OverlappedStepRunner(*device);
 }
 
-std::optional<DraftModel> draft_of(std::unique_ptr<StepRunner> runner, int vocab) {
+std::optional<DraftModel> draft_of(std::unique_ptr<StepRunner> runner, int vocab, const models::Head* head) {
   if (runner == nullptr) return std::nullopt;
-  return std::optional<DraftModel>(std::in_place, std::move(runner), vocab);
+  return std::optional<DraftModel>(std::in_place, std::move(runner), vocab, head);
 }
 
 }  // namespace
@@ -28,8 +28,8 @@ StepPipeline::StepPipeline(std::unique_ptr<StepRunner> target, std::unique_ptr<S
     : target_(std::move(target)),
       contrast_(std::move(contrast)),
       ahead_(overlapped_on(target_->runner().model().backend->async_device())),
-      draft_(draft_of(std::move(options.draft), target_->spec().vocab)),
-      speculator_(options.speculation, draft_.has_value()),
+      draft_(draft_of(std::move(options.draft), target_->spec().vocab, options.head)),
+      speculator_(options.speculation, draft_ ? draft_->kind() : Speculation::Off),
       sequences_({.vocab = target_->spec().vocab,
                   .dim = target_->spec().dim,
                   .eos_tokens = std::move(options.eos_tokens),
@@ -38,7 +38,9 @@ StepPipeline::StepPipeline(std::unique_ptr<StepRunner> target, std::unique_ptr<S
                   .grammars = std::move(options.grammars),
                   .speculator = ahead_ ? nullptr : &speculator_}),
       delivery_(*target_, contrast_.get(), ahead_ ? &ahead_->device() : nullptr),
-      pictures_(target_->runner().model(), options.picture_bytes) {}
+      pictures_(target_->runner().model(), options.picture_bytes) {
+  if (options.head != nullptr) target_->runner().set_taps(options.head->taps);
+}
 
 void StepPipeline::clear() {
   sequences_.clear();
@@ -148,8 +150,10 @@ std::span<const int32_t> StepPipeline::wanted_rows() {
   rows_.clear();
   for (const PlannedWork& item : plan_) {
     const request::Work& work = *item.work;
-    const bool context = item.need.hidden.size() > 0;
-    const int begin = context ? std::min(work.sample_from, item.need.hidden.begin) : work.sample_from;
+    const bool context = item.need.hidden.size() > 0, all = draft_ && draft_->reads_hidden();
+    const int begin = all       ? work.begin
+                      : context ? std::min(work.sample_from, item.need.hidden.begin)
+                                : work.sample_from;
     for (int position = begin; position < work.end; ++position) rows_.push_back(item.row(position));
   }
   return rows_;
@@ -165,11 +169,18 @@ void StepPipeline::run_contrast() {
   contrast_->runner().forward(contrast_->batch(), rows);
 }
 
+// What the head guesses from in the next step.
+void StepPipeline::keep_hidden() {
+  if (!draft_ || !draft_->is_head()) return;
+  for (const PlannedWork& item : plan_) draft_->keep(*item.work, item.first_row, target_->runner());
+}
+
 void StepPipeline::run_on_host(SubmittedStep& submitted) {
   const TimePoint start = Clock::now();
   target_->runner().forward(target_->batch(), wanted_rows());
   run_contrast();
   delivery_.deliver_now(plan_, submitted.outcomes);
+  keep_hidden();
   note_cost(seconds_since(start));
 }
 

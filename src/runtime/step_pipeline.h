@@ -37,7 +37,8 @@ class StepPipeline {
     std::vector<Token> eos_tokens;
     std::shared_ptr<grammar::GrammarStore> grammars;
     SpeculationOptions speculation;               // off on an asynchronous device
-    std::unique_ptr<StepRunner> draft = nullptr;  // of the draft model, where there is one
+    std::unique_ptr<StepRunner> draft = nullptr;  // of the draft model or head, where there is one
+    const models::Head* head = nullptr;           // outlives the pipeline; null: it is a model of its own
     size_t picture_bytes = 0;                     // most bytes of kept embeddings of pictures
   };
   // `contrast` may be null.
@@ -77,6 +78,7 @@ class StepPipeline {
   ModelRunner::Outputs run_masked(bool repeats, const std::function<void()>& settle);
   std::span<const int32_t> wanted_rows();
   void run_contrast();
+  void keep_hidden();
   void note_cost(double seconds);
 
   std::unique_ptr<StepRunner> target_, contrast_;

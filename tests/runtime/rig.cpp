@@ -7,7 +7,7 @@ namespace sluice::runtime::test {
 namespace {
 
 std::unique_ptr<models::Model> load(const std::string& name, std::shared_ptr<kernels::Backend> backend) {
-  Result<models::ModelFiles> files = models::open_model(kData + "/" + name);
+  Result<models::ModelFiles> files = models::open_model(name.starts_with('/') ? name : kData + "/" + name);
   if (!files) throw std::runtime_error(files.error().message);
   Result<std::unique_ptr<models::Model>> model = models::load_model(std::move(*files), std::move(backend));
   if (!model) throw std::runtime_error(model.error().message);
@@ -47,6 +47,12 @@ Rig::Rig(const RigOptions& options) {
   model = load(options.model, backend);
   if (!options.amateur.empty()) amateur = load(options.amateur, backend);
   if (!options.draft.empty()) draft = load(options.draft, backend);
+  if (options.head || !options.eagle.empty()) {
+    Result<models::Head> found =
+        options.head ? models::load_mtp_head(*model) : models::load_eagle3_head(options.eagle, *model);
+    if (!found) throw std::runtime_error(found.error().message);
+    head.emplace(std::move(*found));
+  }
   ExecutorOptions executor_options{
       .memory = {.block_size = options.block_size, .type = options.kv_type, .blocks = {}},
       .tiers = {.disk_folder = options.disk_folder},
@@ -55,6 +61,7 @@ Rig::Rig(const RigOptions& options) {
       .grammars = options.grammars,
       .speculation = options.speculation,
       .draft = draft.get(),
+      .head = head ? &*head : nullptr,
       .warm_up = options.warm_up};
   engine::EngineOptions engine_options{.scheduler = options.scheduler,
                                        .kv_manager = {.block_size = options.block_size,

@@ -16,6 +16,7 @@
 #include "grammar/grammar_store.h"
 #include "kernels/async_device.h"
 #include "kernels/ref/ref_backend.h"
+#include "models/heads/head.h"
 #include "runtime/model_executor.h"
 #include "tests/runtime/sample_oracle.h"
 
@@ -166,6 +167,8 @@ struct RigOptions {
   StepSize warm_up{};
   SpeculationOptions speculation{};
   std::string draft;  // model; empty: none
+  bool head = false;  // the model's own guesses for it
+  std::string eagle;  // folder of a head; empty: none
   std::shared_ptr<grammar::GrammarStore> grammars = nullptr;
 };
 
@@ -195,6 +198,7 @@ class Rig {
 
   std::shared_ptr<FaultyBackend> backend = std::make_shared<FaultyBackend>();
   std::unique_ptr<models::Model> model, amateur, draft;
+  std::optional<models::Head> head;
   std::unique_ptr<ModelExecutor> executor;
   std::unique_ptr<engine::Engine> engine;
 

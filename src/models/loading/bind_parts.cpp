@@ -125,4 +125,13 @@ void bind_cutoff(Binder& binder, const DenseFfn& f, DenseWeights& w) {
   w.cutoff = binder.upload(std::vector<float>(static_cast<size_t>(f.inner), -f.cutoff));
 }
 
+kernels::RopeTable bind_rope(Binder& binder, const Rope& rope) {
+  std::vector<float> rows = rope.inverse_frequency;
+  rows.insert(rows.end(), rope.beyond.begin(), rope.beyond.end());
+  const auto pairs = static_cast<int64_t>(rope.inverse_frequency.size());
+  const TensorView flat = binder.upload(rows);
+  return {TensorView::contiguous(flat.data, flat.dtype, {flat.elements() / pairs, pairs}, flat.device),
+          rope.limit, rope.magnitude, rope.magnitude_beyond, rope.sections};
+}
+
 }  // namespace sluice::models

@@ -1,9 +1,14 @@
-// Weights of the mixers that keep a state, and of streams.
+// Weights of single layers, of the mixers that keep a state, and of streams.
 #pragma once
 
 #include "models/loading/binder.h"
 
 namespace sluice::models {
+
+Norm bind_norm(Binder& binder, const ModelSpec& spec, WeightSlot slot, int64_t width);
+kernels::RopeTable bind_rope(Binder& binder, const Rope& rope);
+// Under the number that the binder was told last.
+LayerWeights bind_layer(Binder& binder, const ModelSpec& spec, const LayerSpec& layer, const Share& share);
 
 ShortConvWeights bind_recurrent(Binder& binder, const ModelSpec& spec, const ShortConv& mixer);
 DeltaWeights bind_recurrent(Binder& binder, const ModelSpec& spec, const GatedDelta& mixer);

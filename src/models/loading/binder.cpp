@@ -58,6 +58,8 @@ std::string Binder::where(WeightSlot slot) const {
 
 std::string Binder::full_name(std::string_view stem, int expert) const {
   std::string text(stem);
+  const size_t layer = prefix_.empty() ? std::string::npos : text.find("{l}");
+  if (layer != std::string::npos) text.replace(0, layer + 3, prefix_);
   replace(text, "{l}", layer_);
   replace(text, "{e}", expert);
   return text;

@@ -40,7 +40,11 @@ class Binder {
          ModelWeights& out)
       : names_(spec.names), quantization_(spec.quantization), store_(store), backend_(backend), out_(out) {}
 
-  void set_layer(int layer) { layer_ = layer; }
+  // `prefix`: what names of the layer begin with up to its number, where that is not what the stems say.
+  void set_layer(int layer, std::string_view prefix = {}) {
+    layer_ = layer;
+    prefix_ = prefix;
+  }
   void set_qkv_shape(QkvShape shape) { qkv_ = shape; }
 
   // Whether the file has anything for the slot.
@@ -116,7 +120,8 @@ class Binder {
   kernels::Backend& backend_;
   ModelWeights& out_;
   int layer_ = -1;
-  int bank_ = 1;  // experts of the bank being bound
+  int bank_ = 1;        // experts of the bank being bound
+  std::string prefix_;  // in the place of stems up to "{l}"; empty: they stay
   QkvShape qkv_;
   Status status_;
   bool told_of_f8_ = false;

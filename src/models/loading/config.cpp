@@ -1,10 +1,13 @@
 #include "models/loading/config.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <iterator>
+#include <sstream>
 #include <utility>
 
 #include "models/loading/config_keys.h"
@@ -272,6 +275,35 @@ Config Config::sub(std::string_view key) {
   }
   inner.object_ = value->get_object();
   return inner;
+}
+
+namespace {
+
+constexpr size_t kConfigBytes = size_t{16} << 20;
+
+}  // namespace
+
+Result<std::string> read_small_file(const std::string& path) {
+  struct stat status {};
+  if (stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode))
+    return Error{ErrorCode::NotFound, fmt::format("{}: no such file", path)};
+  if (static_cast<size_t>(status.st_size) > kConfigBytes)
+    return Error{ErrorCode::LimitExceeded,
+                 fmt::format("{}: {} bytes, limit {}", path, status.st_size, kConfigBytes)};
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file) return Error{ErrorCode::Io, fmt::format("{}: cannot be read", path)};
+  return text.str();
+}
+
+Result<json::object> read_config_file(const std::string& path) {
+  Result<std::string> text = read_small_file(path);
+  if (!text) return text.error();
+  Result<json::value> value = parse_json(*text, path);
+  if (!value) return value.error();
+  if (!value->is_object()) return Error{ErrorCode::Corrupt, path + ": not an object"};
+  return std::move(value->as_object());
 }
 
 }  // namespace sluice::models

@@ -80,4 +80,9 @@ class Config {
   std::shared_ptr<Status> status_ = std::make_shared<Status>();
 };
 
+// The text of a file of at most 16 MiB.
+Result<std::string> read_small_file(const std::string& path);
+// The object that a config.json is.
+Result<json::object> read_config_file(const std::string& path);
+
 }  // namespace sluice::models

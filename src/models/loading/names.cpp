@@ -7,7 +7,7 @@ namespace sluice::models {
 
 namespace {
 
-constexpr std::array<std::string_view, 81> kSlotNames{
+constexpr std::array<std::string_view, 84> kSlotNames{
     "token embedding",
     "projection of the embedding",
     "projection to the embedding",
@@ -89,6 +89,9 @@ constexpr std::array<std::string_view, 81> kSlotNames{
     "scan step",
     "mixer head norm",
     "mixer output",
+    "norm of the head's tokens",
+    "norm of the head's hidden states",
+    "fusion of the head",
 };
 
 WeightNames with_layer_inputs(const WeightNames& names) {

@@ -92,6 +92,9 @@ enum class WeightSlot : uint8_t {
   ScanStep,
   MixerHeadNorm,
   MixerOut,
+  HeadTokenNorm,
+  HeadHiddenNorm,
+  HeadFusion,
 };
 
 // What must be done to the stored tensor so that it means what the decoder expects.

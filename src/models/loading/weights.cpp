@@ -10,14 +10,14 @@
 
 namespace sluice::models {
 
-namespace {
-
 Norm bind_norm(Binder& binder, const ModelSpec& spec, WeightSlot slot, int64_t width) {
   if (!spec.norm_gain) return {};
   Norm norm{binder.vector(slot, width), {}};
   if (spec.norm == NormKind::Layer) norm.bias = binder.optional_vector(slot, width, ".bias");
   return norm;
 }
+
+namespace {
 
 Norm part_of(const Norm& norm, Range range) {
   const auto part = [&](TensorView view) { return view.empty() ? view : view.rows(range.begin, range.end); };
@@ -89,7 +89,8 @@ struct BindMixer {
             ? cutter.rows({queries})
             : cutter.rows({queries, scaled(kv_heads, m.head_dim, q), scaled(kv_heads, m.values(), q + kv)});
     const Range attended = scaled(heads, m.values());
-    w.qkv = binder.matrix(slot, {m.kv_from >= 0 ? q : q + kv + values, spec.dim}, cut);
+    w.qkv = binder.matrix(
+        slot, {m.kv_from >= 0 ? q : q + kv + values, m.input_dim > 0 ? m.input_dim : spec.dim}, cut);
     w.out = binder.matrix(WeightSlot::AttentionOut, {spec.dim, width}, cutter.cols(attended));
     if (m.qk_norm != QkNorm::None && m.qk_norm != QkNorm::Scaleless) {
       const bool whole = m.qk_norm != QkNorm::PerHead;
@@ -229,6 +230,8 @@ struct BindFfn {
   }
 };
 
+}  // namespace
+
 LayerWeights bind_layer(Binder& binder, const ModelSpec& spec, const LayerSpec& layer, const Share& share) {
   LayerWeights w;
   const Wiring wiring = layer.wiring;
@@ -240,7 +243,7 @@ LayerWeights bind_layer(Binder& binder, const ModelSpec& spec, const LayerSpec& 
   if (pre) w.mixer_norm = norm(WeightSlot::MixerNorm);
   const bool normed = !std::holds_alternative<DenseBesideExperts>(layer.ffn);
   if (pre && both && normed && wiring != Wiring::Parallel) w.ffn_norm = norm(WeightSlot::FfnNorm);
-  if (post) w.mixer_post_norm = norm(WeightSlot::MixerPostNorm);
+  if (post || wiring == Wiring::BesideTokens) w.mixer_post_norm = norm(WeightSlot::MixerPostNorm);
   if (post) w.ffn_post_norm = norm(WeightSlot::FfnPostNorm);
   w.mixer = std::visit(BindMixer{binder, spec, {share}}, layer.mixer);
   w.ffn = std::visit(BindFfn{binder, spec, {share}}, layer.ffn);
@@ -255,6 +258,8 @@ LayerWeights bind_layer(Binder& binder, const ModelSpec& spec, const LayerSpec& 
       w.scale = factor[0];
   return w;
 }
+
+namespace {
 
 HostTensor sinusoids(int64_t positions, int64_t dim) {
   HostTensor table = HostTensor::make(DType::F32, {positions, dim});
@@ -296,15 +301,6 @@ void apply_rope_factors(Binder& binder, ModelSpec& spec) {
   if (divide_by_factors(binder, WeightSlot::RopeFactors, rope.inverse_frequency))
     rope.note += ", divided by the file's factors";
   divide_by_factors(binder, WeightSlot::RopeFactorsBeyond, rope.beyond);
-}
-
-kernels::RopeTable bind_rope(Binder& binder, const Rope& rope) {
-  std::vector<float> rows = rope.inverse_frequency;
-  rows.insert(rows.end(), rope.beyond.begin(), rope.beyond.end());
-  const auto pairs = static_cast<int64_t>(rope.inverse_frequency.size());
-  const TensorView flat = binder.upload(rows);
-  return {TensorView::contiguous(flat.data, flat.dtype, {flat.elements() / pairs, pairs}, flat.device),
-          rope.limit, rope.magnitude, rope.magnitude_beyond, rope.sections};
 }
 
 // The embedding, prepared once more where the logits have a bias.

@@ -98,10 +98,10 @@ DraftControl::Best DraftControl::best_of(const Guess& guess) const {
   double all = 1, sum = 0;
   for (int drafts = 1; drafts <= std::min(options_.most, guess.tokens); ++drafts) {
     sum += all *= right;
-    const int passes = guess.by == request::Speculation::Draft ? std::max(0, drafts - draft_passes_) : 0;
+    const int passes = request::drafts_by_model(guess.by) ? std::max(0, drafts - draft_passes_) : 0;
     const double cost = relative_cost(tokens_, tokens_ + drafts) + passes * relative_draft_cost(tokens_);
     const double gain = (1 + sum / expected_) / cost;
-    if (gain > best.gain) best = {drafts, gain, sum};
+    if (gain > best.gain) best = {drafts, gain};
   }
   return best;
 }
@@ -113,7 +113,29 @@ bool DraftControl::try_again() {
   return true;
 }
 
+DraftControl::Choice DraftControl::weighed(std::span<const Guess> guesses, Choice choice) const {
+  if (choice.drafts == 0) return choice;
+  const Guess& guess = guesses[choice.guess];
+  const double right = acceptance(guess.by, guess.match);
+  double all = 1;
+  for (int i = 0; i < choice.drafts; ++i) choice.expected += all *= right;
+  choice.cost = relative_cost(sequences_, tokens_ + choice.drafts) - relative_cost(sequences_, tokens_);
+  if (request::drafts_by_model(guess.by))
+    choice.cost += std::max(0, choice.drafts - draft_passes_) * relative_draft_cost(sequences_);
+  return choice;
+}
+
 DraftControl::Choice DraftControl::choose(std::span<const Guess> guesses) {
+  const Choice chosen = weighed(guesses, choice_of(guesses));
+  if (chosen.drafts == 0) return chosen;
+  if (request::drafts_by_model(guesses[chosen.guess].by))
+    draft_passes_ = std::max(draft_passes_, chosen.drafts);
+  tokens_ += chosen.drafts;
+  expected_ += chosen.expected;
+  return chosen;
+}
+
+DraftControl::Choice DraftControl::choice_of(std::span<const Guess> guesses) {
   if (guesses.empty()) return {};
   if (!options_.measured) return {0, std::min(options_.most, guesses[0].tokens)};
   Choice chosen;
@@ -126,14 +148,9 @@ DraftControl::Choice DraftControl::choose(std::span<const Guess> guesses) {
   }
   if (best.gain <= 1 + kLeastGain / sequences_) {
     chosen = {0, try_again() ? std::min(kDraftsTried, guesses[0].tokens) : 0};
-    best.expected = 0;
   } else {
     declined_steps_ = 0;
   }
-  if (guesses[chosen.guess].by == request::Speculation::Draft)
-    draft_passes_ = std::max(draft_passes_, chosen.drafts);
-  tokens_ += chosen.drafts;
-  expected_ += best.expected;
   return chosen;
 }
 

@@ -33,6 +33,8 @@ class DraftControl {
   struct Choice {
     size_t guess = 0;
     int drafts = 0;  // 0: none, no guess would pay
+    // Drafts that are taken to be right, and time that the step takes longer for them, in units of the step without any.
+    double expected = 0, cost = 0;
   };
   // For a sequence of the next step, which is taken to have as many sequences as the last one and the drafts that were
   // chosen since.
@@ -69,9 +71,12 @@ class DraftControl {
   // Drafts of the guess that pay most, and the gain in tokens per second of the step.
   struct Best {
     int drafts = 0;
-    double gain = 1, expected = 0;  // tokens beyond those of the step without them
+    double gain = 1;
   };
   Best best_of(const Guess& guess) const;
+  Choice choice_of(std::span<const Guess> guesses);
+  // With what it is expected to give and to cost.
+  Choice weighed(std::span<const Guess> guesses, Choice choice) const;
   bool try_again();
 
   DraftControlOptions options_;

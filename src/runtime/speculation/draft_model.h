@@ -1,6 +1,9 @@
 // A smaller model that guesses the tokens behind the sequences of a step, one after the other for all of them in a batch.
 // Its KV lies in memory of its own, in blocks of the same numbers as the target's: tables, moves and cached prefixes are
 // those of the step. What it lacks of a sequence costs right guesses, nothing else.
+//
+// A head (models/heads) runs in its place where there is one. Position i of a head holds token i + 1, beside what the target
+// made of position i in an earlier step: keep() hands that over.
 #pragma once
 
 #include <memory>
@@ -8,21 +11,28 @@
 #include <unordered_map>
 #include <vector>
 
+#include "models/heads/head.h"
+#include "request/speculation.h"
 #include "request/step.h"
 #include "runtime/sequences/sequence.h"
 #include "runtime/step_runner.h"
 
 namespace sluice::runtime {
 
+using request::Speculation;
+
 class DraftModel {
  public:
   // What keeps a model from drafting for another; their tokens are taken to be the same.
   static Status check(const models::ModelSpec& draft, const models::ModelSpec& target);
-  // `vocab`: width of the target's rows.
-  DraftModel(std::unique_ptr<StepRunner> runner, int vocab)
-      : runner_(std::move(runner)), windows_(kv_groups(runner_->spec()).windows), vocab_(vocab) {}
+  // `vocab`: width of the target's rows; `head`: what the runner's model is of, outlives it; null: a model of its own.
+  DraftModel(std::unique_ptr<StepRunner> runner, int vocab, const models::Head* head);
 
   const models::Model& model() const { return runner_->runner().model(); }
+  bool is_head() const { return inputs_.has_value(); }
+  Speculation kind() const;
+  // Whether it guesses from the hidden states of all positions, behind the target's last layer.
+  bool reads_hidden() const { return kind() == Speculation::Mtp; }
   // What a step says of sequences and blocks, before its work.
   void apply(const request::Step& step);
   void clear();
@@ -40,23 +50,38 @@ class DraftModel {
   };
   // Runs prompts as the target will, so that later guesses find their KV, and fills in the drafts.
   Cost run(const request::Step& step, std::span<const Item> items);
+  // The target has just run the work, from this row on: its hidden states are what a head guesses from. REQUIRES: is_head()
+  void keep(const request::Work& work, int first_row, ModelRunner& target);
 
  private:
   struct Live {
     const Item* item = nullptr;
-    size_t wanted = 0;  // drafts
-    int row = 0;        // of the last token that ran
+    size_t wanted = 0;            // drafts
+    int row = 0;                  // of the last token that ran
+    std::vector<float> hidden{};  // behind it, of a head
+  };
+  // What the target made that a head has not run yet.
+  struct Kept {
+    int begin = 0;            // position of the first
+    std::vector<float> rows;  // [positions, dim]
   };
   bool add(const request::Step& step, const Item& item);
+  bool add_kept(const request::Step& step, const Item& item, int& computed);
   void add_tokens(const request::Step& step, size_t index, int begin, std::span<const Token> tokens);
   void take_guesses(std::vector<Live>& live);
+  std::span<const float> last_hidden(size_t index) const;
+  void embed_fused();
+  void run_on(const request::Step& step, std::vector<Live>& live);
   int first_with_blocks(const request::Step& step, size_t index) const;
   std::span<float> row(size_t index);
 
   std::unique_ptr<StepRunner> runner_;
-  std::vector<int> windows_;  // per group of block tables
+  std::optional<models::HeadInputs> inputs_;  // of a head
+  std::vector<int> windows_;                  // per group of block tables
   int vocab_;
   std::unordered_map<SeqId, int> computed_;  // positions whose KV is there
+  std::unordered_map<SeqId, Kept> kept_;
+  std::vector<float> hidden_;  // [rows of the batch, dim], of a head
   sampling::Workspace workspace_;
   ModelRunner::Rows rows_;
   std::vector<int32_t> wanted_;

@@ -43,7 +43,8 @@ request::Verified Drafter::take(std::span<const request::Sampled> tokens, size_t
       if (source.proposer) source.proposer->append({&sampled.token, 1});
   }
   if (verified_.empty()) return {};
-  const request::Verified verified{guess_.by, static_cast<int>(verified_.size()), static_cast<int>(accepted)};
+  const request::Verified verified{guess_.by, static_cast<int>(verified_.size()), static_cast<int>(accepted),
+                                   static_cast<float>(choice_.expected), static_cast<float>(choice_.cost)};
   shared_.control.note_verified(guess_.match, verified);
   verified_.clear();
   return verified;
@@ -70,21 +71,30 @@ std::vector<Token> Drafter::propose() {
     guesses.push_back({source.by, match, static_cast<int>(guessed.size())});
     drafts.push_back(std::move(guessed));
   }
-  const DraftControl::Choice choice = shared_.control.choose(guesses);
-  if (choice.drafts == 0) return {};
-  guess_ = guesses[choice.guess];
-  drafts[choice.guess].resize(static_cast<size_t>(choice.drafts));
-  return std::move(drafts[choice.guess]);
+  choice_ = shared_.control.choose(guesses);
+  if (choice_.drafts == 0) return {};
+  guess_ = guesses[choice_.guess];
+  drafts[choice_.guess].resize(static_cast<size_t>(choice_.drafts));
+  return std::move(drafts[choice_.guess]);
 }
+
+namespace {
+
+Error not_loaded(Speculation with) {
+  const char* missing =
+      with == Speculation::Draft ? "there is no draft model, which --speculate draft:MODEL names"
+      : with == Speculation::Mtp ? "the model's head is not loaded, which --speculate mtp does"
+                                 : "there is no such head, which --speculate eagle3:FOLDER names";
+  return {ErrorCode::InvalidArgument, fmt::format("speculate is {}; {}", name(with), missing), "speculate"};
+}
+
+}  // namespace
 
 // Lookahead is left out of what Auto chooses from: it always has a guess, and its windows cost more than they bring.
 Result<std::unique_ptr<Drafter>> Speculator::drafter(const request::Request& request) {
   const Speculation with = request.sampling().speculate.value_or(with_);
   if (with == Speculation::Off || request::uses_contrast_model(request)) return std::unique_ptr<Drafter>();
-  if (with == Speculation::Draft && !drafts_)
-    return Error{ErrorCode::InvalidArgument,
-                 "speculate is draft; there is no draft model, which --speculate draft:MODEL names",
-                 "speculate"};
+  if (request::drafts_by_model(with) && with != model_) return not_loaded(with);
   Drafter::Shared shared{control_, pool_, nullptr};
   std::vector<Drafter::Source> sources;
   const auto wants = [&](Speculation one) { return with == one || with == Speculation::Auto; };
@@ -93,7 +103,7 @@ Result<std::unique_ptr<Drafter>> Speculator::drafter(const request::Request& req
     sources.push_back({Speculation::Suffix, make_suffix_proposer(shared.answers)});
   }
   if (wants(Speculation::Ngram)) sources.push_back({Speculation::Ngram, make_ngram_proposer()});
-  if (wants(Speculation::Draft) && drafts_) sources.push_back({Speculation::Draft, nullptr});
+  if (model_ != Speculation::Off && wants(model_)) sources.push_back({model_, nullptr});
   if (with == Speculation::Lookahead) sources.push_back({Speculation::Lookahead, make_lookahead_proposer()});
   return std::make_unique<Drafter>(std::move(sources), std::move(shared), request.prompt);
 }

@@ -27,7 +27,7 @@ class Drafter {
   // Where guesses come from.
   struct Source {
     Speculation by = Speculation::Off;
-    std::unique_ptr<Proposer> proposer;  // null: the draft model, when the step runs
+    std::unique_ptr<Proposer> proposer;  // null: a model, when the step runs
   };
   struct Shared {
     DraftControl& control;  // outlives the drafter, as the pool does
@@ -54,16 +54,17 @@ class Drafter {
   Shared shared_;
   bool observes_ = false;
   std::vector<Token> verified_;
-  Guess guess_;  // that the drafts are of
+  Guess guess_;                  // that the drafts are of, ...
+  DraftControl::Choice choice_;  // ... and how many were chosen
   std::vector<Token> answer_;
 };
 
 // Makes the drafters of an executor's sequences.
 class Speculator {
  public:
-  // `drafts`: whether there is a draft model.
-  Speculator(const SpeculationOptions& options, bool drafts)
-      : with_(options.with), drafts_(drafts), control_(options.control) {}
+  // `model`: what the model that guesses is; Off: there is none.
+  Speculator(const SpeculationOptions& options, Speculation model)
+      : with_(options.with), model_(model), control_(options.control) {}
 
   // Null where nothing is to be guessed for such a request; an error where it asks for a proposer that is not there.
   Result<std::unique_ptr<Drafter>> drafter(const request::Request& request);
@@ -71,7 +72,7 @@ class Speculator {
 
  private:
   Speculation with_;
-  bool drafts_;
+  Speculation model_;
   DraftControl control_;
   AnswerPool pool_;
 };

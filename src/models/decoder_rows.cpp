@@ -1,0 +1,85 @@
+// What a step of the decoder leaves behind: rows of its stream, their norms and their logits.
+#include <algorithm>
+
+#include "models/decoder.h"
+
+namespace sluice::models {
+
+void Decoder::drop_rows(std::span<const int32_t> rows, TensorView& x, TensorView& branch) {
+  const auto count = static_cast<int64_t>(rows.size());
+  if (count == x.dim(0) || spec_.per_layer_embedding > 0) return;
+  kept_.emplace(rows.begin(), rows.end());
+  if (rows.empty()) {
+    x = x.rows(0, 0);
+    pending_output_proj_.reset();
+    return;
+  }
+  const auto keep = [&](Buffer buffer, TensorView from) {
+    const TensorView out = scratch_.get(buffer, count, from.dim(1));
+    backend_.gather_rows(out, from, rows);
+    return out;
+  };
+  x = stream_ = keep(Buffer::KeptStream, x);
+  if (pending_output_proj_) {
+    pending_output_proj_->x = keep(Buffer::KeptInput, pending_output_proj_->x);
+    branch = scratch_.get(Buffer::KeptBranch, count, spec_.dim);
+  } else {
+    branch = keep(Buffer::KeptBranch, branch);
+  }
+}
+
+void Decoder::tap(size_t layer, TensorView x) {
+  for (size_t i = 0; i < taps_.size(); ++i) {
+    if (taps_[i] != static_cast<int>(layer)) continue;
+    const auto begin = static_cast<int64_t>(i) * spec_.dim;
+    const TensorView all =
+        scratch_.get(Buffer::Tapped, x.dim(0), static_cast<int64_t>(taps_.size()) * spec_.dim);
+    backend_.copy(all.columns(begin, begin + spec_.dim), x);
+  }
+}
+
+TensorView Decoder::tapped(std::span<const int32_t> rows) {
+  const int64_t width = static_cast<int64_t>(taps_.size()) * spec_.dim;
+  const TensorView out = scratch_.get(Buffer::TappedRows, static_cast<int64_t>(rows.size()), width);
+  backend_.gather_rows(out, scratch_.get(Buffer::Tapped, step_rows_, width), rows);
+  return out;
+}
+
+TensorView Decoder::stream(std::span<const int32_t> rows) {
+  const TensorView chosen = scratch_.get(Buffer::Rows, static_cast<int64_t>(rows.size()), spec_.dim);
+  std::vector<int32_t> places(rows.begin(), rows.end());
+  for (int32_t& row : places) {
+    if (!kept_) break;
+    const auto found = std::lower_bound(kept_->begin(), kept_->end(), row);
+    SLUICE_CHECK(found != kept_->end() && *found == row);
+    row = static_cast<int32_t>(found - kept_->begin());
+  }
+  backend_.gather_rows(chosen, stream_, places);
+  return chosen;
+}
+
+TensorView Decoder::hidden(std::span<const int32_t> rows) {
+  const TensorView chosen = stream(rows);
+  if (!spec_.output_norm) return chosen;
+  const TensorView out = scratch_.get(Buffer::Hidden, chosen.dim(0), spec_.dim);
+  norm(out, chosen, weights_.output_norm);
+  return out;
+}
+
+TensorView Decoder::logits(TensorView hidden) {
+  const TensorView out = scratch_.get(Buffer::Logits, hidden.dim(0), weights_.output.rows);
+  if (spec_.embedding_dim > 0) {
+    const TensorView narrow = scratch_.get(Buffer::Embedded, hidden.dim(0), spec_.embedding_dim);
+    backend_.matmul(narrow, hidden, weights_.embedding_out);
+    hidden = narrow;
+  }
+  backend_.matmul(out, hidden, weights_.output);
+  if (spec_.logit_scale != 1.0f) backend_.scale(out, spec_.logit_scale);
+  if (spec_.logit_softcap > 0.0f) backend_.softcap(out, spec_.logit_softcap);
+  if (out.dim(1) == spec_.vocab) return out;
+  const TensorView all = scratch_.get(Buffer::AllLogits, hidden.dim(0), spec_.vocab);
+  group_->gather_columns(all, out);
+  return all;
+}
+
+}  // namespace sluice::models
