@@ -48,11 +48,11 @@ void CommonOptions::apply() const {
 CommandList all_commands() {
   CommandList list;
   for (auto make :
-       {make_run,      make_chat,           make_serve,       make_route,         make_healthcheck,
-        make_generate, make_bench,          make_bench_serve, make_bench_schemes, make_bench_sweep,
-        make_plan,     make_simulate,       make_perplexity,  make_compare,       make_quantize,
-        make_compress, make_bench_compress, make_tokenize,    make_detokenize,    make_render,
-        make_check,    make_describe,       make_list,        make_completion})
+       {make_run,      make_chat,           make_serve,           make_route,         make_healthcheck,
+        make_generate, make_bench,          make_bench_serve,     make_bench_schemes, make_bench_sweep,
+        make_plan,     make_simulate,       make_perplexity,      make_compare,       make_quantize,
+        make_compress, make_bench_compress, make_bench_speculate, make_tokenize,      make_detokenize,
+        make_render,   make_check,          make_describe,        make_list,          make_completion})
     list.push_back(make());
   return list;
 }

@@ -60,6 +60,7 @@ std::unique_ptr<Command> make_bench_serve();
 std::unique_ptr<Command> make_bench_schemes();
 std::unique_ptr<Command> make_bench_sweep();
 std::unique_ptr<Command> make_bench_compress();
+std::unique_ptr<Command> make_bench_speculate();
 std::unique_ptr<Command> make_plan();
 std::unique_ptr<Command> make_simulate();
 std::unique_ptr<Command> make_perplexity();

@@ -324,6 +324,8 @@ void Engine::note_drafts(Flight& flight, const std::vector<request::Outcome>& ou
     by.drafted.add(drafted);
     by.accepted.add(accepted);
     by.works.add();
+    by.expected.add(static_cast<uint64_t>(1000 * verified.expected));
+    by.cost.add(static_cast<uint64_t>(1000 * std::max(0.0f, verified.cost)));
     metrics_.drafted_tokens.add(drafted);
     metrics_.accepted_drafts.add(accepted);
     if (!flight.trace) continue;

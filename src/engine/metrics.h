@@ -56,9 +56,10 @@ struct Metrics {
   // tokens
   Counter prompt_tokens, cached_tokens, generated_tokens;
   Counter drafted_tokens, accepted_drafts;
-  // Of these, by whose drafts they were; `works`: sequences' steps that verified some.
+  // Of these, by whose drafts they were. `works`: sequences' steps that verified some; what was expected of their drafts, in
+  // thousandths, is in `expected` (accepted) and `cost` (time, in units of steps without drafts).
   struct Proposer {
-    Counter drafted, accepted, works;
+    Counter drafted, accepted, works, expected, cost;
   };
   std::array<Proposer, request::kSpeculations> proposers;
   // steps: computed_tokens counts padding, run_tokens does not

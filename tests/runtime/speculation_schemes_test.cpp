@@ -176,10 +176,10 @@ TEST(Speculation, IsChosenByTheRequest) {
 TEST(Speculation, LeavesTheDistributionAsItIs) {
   const char* wanted = std::getenv("SLUICE_CHI_SQUARE_SAMPLES");
   const int rounds = std::max(1, (wanted == nullptr ? 3200 : std::atoi(wanted)) / 128);
-  for (const Speculation with : {Speculation::Draft, Speculation::Lookahead}) {
+  for (const Speculation with : {Speculation::Draft, Speculation::Mtp, Speculation::Lookahead}) {
     std::map<Token, std::array<double, 2>> counts;
     for (const size_t on : {0u, 1u}) {
-      Rig rig(options_of("continuous", on == 1 ? with : Speculation::Off));
+      Rig rig(options_of("continuous", on == 1 ? with : Speculation::Off, with));
       for (int round = 0; round < rounds; ++round) {
         request::Request request = greedy_request(words(4, 8), 3);
         request.sampling().n = 16;

@@ -124,6 +124,17 @@ TEST(DraftControl, CountsWhatTheOthersOfTheStepLose) {
   EXPECT_EQ(verified(16), 0) << "one token more for sixteen, a tenth of the time more for each";
 }
 
+TEST(DraftControl, SaysWhatItExpectsOfItsChoice) {
+  DraftControl control({.most = 2});
+  for (int tokens = 1; tokens <= 3; ++tokens) control.note_cost(tokens, 1 + 0.1 * (tokens - 1));
+  for (int i = 0; i < 400; ++i) note_right(control, 8, 4);
+  const Guess guess{Speculation::Suffix, 8, 16};
+  const DraftControl::Choice choice = control.choose({&guess, 1});
+  EXPECT_EQ(choice.drafts, 2);
+  EXPECT_NEAR(choice.expected, 2, 0.1);
+  EXPECT_NEAR(choice.cost, 0.2, 0.01);
+}
+
 TEST(DraftControl, ChoosesTheProposerThatIsRightMoreOften) {
   DraftControl control({.most = 16});
   for (int tokens = 1; tokens <= 17; ++tokens) control.note_cost(tokens, 1 + 0.05 * tokens);
