@@ -267,7 +267,6 @@ void Engine::finish_step() {
 // True where all choices of the request have ended by themselves.
 bool Engine::deliver(sched::Progress& progress, TimePoint now) {
   const RequestId id = progress.request;
-  if (!output_.contains(id)) return false;
   const OutputProcessor::PostAction verdict = output_.take(progress, now);
   if (verdict.error) scheduler_.cancel(id);
   if (verdict.error || progress.error) {

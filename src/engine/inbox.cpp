@@ -139,20 +139,14 @@ void Engine::end_failed_gates() {
   for (auto& [id, error] : failed) end_early(id, FinishReason::Error, std::move(error));
 }
 
-// Copies of a long prompt may be more than the reserve: then the request fails alone.
 void Engine::take(Arrival arrival) {
-  const RequestId id = arrival.id;
-  places_[id] = {load_of(arrival.submission), arrival.submission.request.client};
-  std::optional<request::Request> request;
-  try {
-    request = arrival.submission.request;
-  } catch (const std::bad_alloc&) {
-  }
-  output_.add(id, std::move(arrival.submission), arrival.received, options_.queue.wait);
-  if (!request) return end_early(id, FinishReason::Error, out_of_memory());
+  Submission& submission = arrival.submission;
+  places_[arrival.id] = {load_of(submission), submission.request.client};
+  const auto request = std::make_shared<const request::Request>(std::move(submission.request));
+  output_.add(request, std::move(submission), arrival.received, options_.queue.wait);
   if (refuse_overdue(*request)) return;
   watch_gate(*request);
-  if (!scheduler_.add(*std::move(request))) end_early(id, FinishReason::Error, out_of_memory());
+  scheduler_.add(request);
 }
 
 // Where the deadline of a request that just came cannot be met.

@@ -18,17 +18,21 @@ Clock::duration ticks(Seconds seconds) {
 
 }  // namespace
 
-void OutputProcessor::add(RequestId id, Submission submission, TimePoint received,
-                          std::optional<Seconds> patience) {
+void OutputProcessor::add(std::shared_ptr<const request::Request> request, Submission submission,
+                          TimePoint received, std::optional<Seconds> patience) {
+  const RequestId id = request->id;
   Active& active = requests_[id];
-  const auto* sampling = std::get_if<request::SamplingParams>(&submission.request.task);
+  const auto* sampling = std::get_if<request::SamplingParams>(&request->task);
   active.received = received;
   active.ranks_choices = sampling != nullptr && request::sampling_of(*sampling) != nullptr &&
                          request::sequence_count(*sampling) > sampling->n;
-  active.usage.prompt_tokens = static_cast<int>(submission.request.prompt.size());
+  active.usage.prompt_tokens = static_cast<int>(request->prompt.size());
   if (patience) active.start_by = received + ticks(*patience);
   if (submission.time_limit) active.end_by = received + ticks(*submission.time_limit);
-  active.submission = std::move(submission);
+  active.request = std::move(request);
+  active.deliver = std::move(submission.deliver);
+  active.text = std::move(submission.text);
+  active.kept = std::move(submission.kept);
   set_deadline(id, active);
 }
 
@@ -56,7 +60,7 @@ OutputProcessor::Choice& OutputProcessor::choice(Active& active, int index) {
   while (active.choices.size() <= at) {
     Choice& fresh = active.choices.emplace_back();
     const auto number = static_cast<int>(active.choices.size()) - 1;
-    if (active.submission.text) fresh.text = active.submission.text(number);
+    if (active.text) fresh.text = active.text(number);
   }
   return active.choices[at];
 }
@@ -111,6 +115,7 @@ OutputProcessor::PostAction OutputProcessor::take(sched::Progress& progress, Tim
       return verdict;
     }
     Delta delta{.choice = progress.choice};
+    Choice& current = choice(active, progress.choice);
     const Result<bool> stopped = add_text(active, progress, delta);
     active.usage.generated_tokens += static_cast<int>(progress.tokens.size());
     active.usage.drafted_tokens += progress.verified.drafted;
@@ -118,7 +123,6 @@ OutputProcessor::PostAction OutputProcessor::take(sched::Progress& progress, Tim
     metrics_.generated_tokens.add(progress.tokens.size());
     if (!stopped) return {.error = stopped.error()};
     verdict.stop = *stopped;
-    Choice& current = choice(active, progress.choice);
     for (const request::Sampled& sampled : progress.tokens) current.logprob += sampled.logprob;
     current.tokens += static_cast<int>(progress.tokens.size());
     delta.tokens = std::move(progress.tokens);
@@ -141,8 +145,7 @@ OutputProcessor::PostAction OutputProcessor::take(sched::Progress& progress, Tim
 
 Status OutputProcessor::add_hypotheses(Active& active, std::vector<request::Hypothesis>& hypotheses,
                                        TimePoint now) {
-  const size_t count =
-      std::min(hypotheses.size(), static_cast<size_t>(active.submission.request.sampling().n));
+  const size_t count = std::min(hypotheses.size(), static_cast<size_t>(active.request->sampling().n));
   for (size_t i = 0; i < count; ++i) {
     request::Hypothesis& hypothesis = hypotheses[i];
     const int index = static_cast<int>(i);
@@ -151,15 +154,16 @@ Status OutputProcessor::add_hypotheses(Active& active, std::vector<request::Hypo
                                 .finished = hypothesis.reason,
                                 .stop_token = hypothesis.stop_token};
     Delta delta{.choice = index};
+    Choice& current = choice(active, index);
     const Result<bool> stopped = add_text(active, as_progress, delta);
     if (!stopped) return stopped.error();
     delta.tokens = std::move(hypothesis.tokens);
-    choice(active, index).reason = hypothesis.reason;
-    choice(active, index).tokens = static_cast<int>(delta.tokens.size());
+    current.reason = hypothesis.reason;
+    current.tokens = static_cast<int>(delta.tokens.size());
     active.usage.generated_tokens += static_cast<int>(delta.tokens.size());
     metrics_.generated_tokens.add(delta.tokens.size());
     emit(active, std::move(delta), now);
-    emit(active, end_of(choice(active, index), index, hypothesis.score), now);
+    emit(active, end_of(current, index, hypothesis.score), now);
   }
   return {};
 }
@@ -173,7 +177,7 @@ void OutputProcessor::send_best(Active& active, TimePoint now) {
   std::vector<size_t> order(active.choices.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return mean(a) > mean(b); });
-  order.resize(std::min(order.size(), static_cast<size_t>(active.submission.request.sampling().n)));
+  order.resize(std::min(order.size(), static_cast<size_t>(active.request->sampling().n)));
   active.ranks_choices = false;
   for (size_t rank = 0; rank < order.size(); ++rank) {
     Choice& best = active.choices[order[rank]];
@@ -193,7 +197,7 @@ void OutputProcessor::emit(Active& active, Event event, TimePoint now) {
       kept.prompt_logprobs.push_back(std::move(sampled));
     kept.text += delta->text;
   } else if (holding_) {
-    if (active.held.empty()) held_.push_back(active.submission.request.id);
+    if (active.held.empty()) held_.push_back(active.request->id);
     active.held.push_back(std::move(event));
   } else {
     send(active, std::move(event), now);
@@ -204,7 +208,7 @@ void OutputProcessor::send(Active& active, Event event, TimePoint now) {
   if (const auto* delta = std::get_if<Delta>(&event)) stamp_tokens(active, *delta, now);
   if (auto* finished = std::get_if<Finished>(&event)) complete(active, *finished, now);
   try {
-    active.submission.deliver(std::move(event));
+    active.deliver(std::move(event));
   } catch (const std::exception&) {
     // A client that cannot take its events loses them; everybody else goes on.
   }
@@ -225,7 +229,7 @@ void OutputProcessor::stamp_tokens(Active& active, const Delta& delta, TimePoint
 }
 
 void OutputProcessor::complete(const Active& active, Finished& finished, TimePoint now) {
-  if (trace_.watched(now)) trace_.add({active.submission.request.id, now, finished.reason});
+  if (trace_.watched(now)) trace_.add({active.request->id, now, finished.reason});
   Timings& timings = finished.timings;
   finished.usage = active.usage;
   timings.latency = seconds_between(active.received, now);

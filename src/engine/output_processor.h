@@ -2,6 +2,8 @@
 // exactly one Finished.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <optional>
 #include <set>
 #include <unordered_map>
@@ -20,8 +22,10 @@ class OutputProcessor {
  public:
   OutputProcessor(Metrics& metrics, Trace& trace) : metrics_(metrics), trace_(trace) {}
 
-  // `patience`: how long it may wait for its start.
-  void add(RequestId id, Submission submission, TimePoint received, std::optional<Seconds> patience);
+  // `patience`: how long it may wait for its start. What the request asks for is shared with the scheduler; the
+  // submission's own is not read.
+  void add(std::shared_ptr<const request::Request> request, Submission submission, TimePoint received,
+           std::optional<Seconds> patience);
   void start(const request::Admission& admission, TimePoint now);
 
   // What the scheduler must be told after it told us something.
@@ -65,7 +69,12 @@ class OutputProcessor {
     std::optional<TimePoint> first_sent, last_sent;
   };
   struct Active {
-    Submission submission;
+    std::shared_ptr<const request::Request> request;
+    // As in Submission.
+    std::function<void(Event)> deliver;
+    std::function<std::unique_ptr<TextStream>(int choice)> text;
+    std::shared_ptr<const void> kept;
+
     std::vector<Choice> choices;
     bool ranks_choices = false;  // only the n best choices are sent, at the end
     bool ended = false;          // the last event is held back

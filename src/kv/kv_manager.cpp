@@ -93,6 +93,8 @@ bool KvManager::reserve(SeqId seq, const Extent& extent) {
 }
 
 void KvManager::give_back(int group, Sequence& sequence, int begin) {
+  if (!is_state(group) && options_.groups[static_cast<size_t>(group)].window == 0)
+    return;  // all stay visible
   std::vector<BlockId>& table = sequence.tables[static_cast<size_t>(group)];
   int& given = sequence.given_back[static_cast<size_t>(group)];
   const int visible = std::min(first_kept(group, sequence, begin), static_cast<int>(table.size()));

@@ -1,6 +1,7 @@
 // Scheduler::plan: who starts, who comes back, and who has to make room.
 #include <algorithm>
 #include <iterator>
+#include <new>
 #include <tuple>
 
 #include "base/check.h"
@@ -141,8 +142,20 @@ bool Scheduler::bring_back(RequestState& entry, int sequences) {
   return kv_manager_.swap_in(family, safe ? 0 : std::min(sequences, static_cast<int>(family.size())));
 }
 
+// Requests that wait share their prompt with whoever sent them. False: there is no memory for a copy of it.
+bool Scheduler::take_prompt(const RequestState& entry, SequenceState& lane) {
+  try {
+    lane.tokens = entry.request->prompt;
+  } catch (const std::bad_alloc&) {
+    starved_.push_back(entry.request->id);
+    return false;
+  }
+  return true;
+}
+
 bool Scheduler::set_up(const StepBuilder& builder, RequestState& entry, int sequences) {
   SequenceState& lane = *first_active(entry);
+  if (lane.tokens.empty() && !take_prompt(entry, lane)) return false;
   if (entry.outgrown()) choose_rope_set(entry, static_cast<int>(lane.tokens.size()));
   kv_manager_.open(lane.seq, {entry.request->cache_salt, entry.rope_set, entry.request});
   if (reserve_capacity_if_due(entry, std::span(&lane.seq, 1)) && attach(builder, entry, lane) &&

@@ -12,15 +12,10 @@
 namespace sluice::sched {
 
 std::vector<Progress> Scheduler::commit(const request::Step& step, std::vector<request::Outcome> outcomes) {
-  for (const request::Work& work : step.work) {
-    const auto found = lanes_.find(work.seq);
-    if (found == lanes_.end()) continue;
-    SequenceState& lane = found->second.entry->lanes[found->second.lane];
-    if (lane.seq == work.seq) --lane.in_flight;
-  }
-  publish(step, outcomes);
+  take_back_work(step, outcomes);
   ask_again(step, outcomes);
   std::vector<Progress> all;
+  all.reserve(outcomes.size());
   for (request::Outcome& outcome : outcomes) {
     const auto found = lanes_.find(outcome.seq);
     if (found == lanes_.end()) continue;  // it ended while the step ran
@@ -57,22 +52,24 @@ bool Scheduler::has_room(RequestState& entry, size_t lane, const request::Outcom
   return true;
 }
 
-// What the step computed can be found from now on, but for requests that it did not go well for.
-void Scheduler::publish(const request::Step& step, const std::vector<request::Outcome>& outcomes) {
-  if (!options_.kv_cache) return;
+// The work is in flight no more. What it computed can be found from now on, but for requests that it did not go well for.
+void Scheduler::take_back_work(const request::Step& step, const std::vector<request::Outcome>& outcomes) {
   std::vector<const RequestState*> doubtful;
   for (const request::Outcome& outcome : outcomes) {
     const bool sound = !std::holds_alternative<request::KvLost>(outcome.result) &&
                        !std::holds_alternative<Error>(outcome.result);
-    const auto found = lanes_.find(outcome.seq);
-    if (!sound && found != lanes_.end()) doubtful.push_back(found->second.entry);
+    if (sound) continue;
+    if (const auto found = lanes_.find(outcome.seq); found != lanes_.end())
+      doubtful.push_back(found->second.entry);
   }
   for (const request::Work& work : step.work) {
     const auto found = lanes_.find(work.seq);
     if (found == lanes_.end()) continue;
     const auto [entry, index] = found->second;
-    const SequenceState& lane = entry->lanes[index];
-    if (lane.seq != work.seq || entry->phase != Phase::Running) continue;
+    SequenceState& lane = entry->lanes[index];
+    if (lane.seq != work.seq) continue;
+    --lane.in_flight;
+    if (!options_.kv_cache || entry->phase != Phase::Running) continue;
     if (std::count(doubtful.begin(), doubtful.end(), entry) > 0) continue;
     kv_manager_.publish(lane.seq, std::span(lane.tokens).first(static_cast<size_t>(work.known_end())));
   }
@@ -81,8 +78,9 @@ void Scheduler::publish(const request::Step& step, const std::vector<request::Ou
 // Outputs that lost work should have given are still wanted.
 void Scheduler::ask_again(const request::Step& step, const std::vector<request::Outcome>& outcomes) {
   for (const request::Outcome& outcome : outcomes) {
+    if (!std::holds_alternative<request::KvLost>(outcome.result)) continue;
     const auto lost = lanes_.find(outcome.seq);
-    if (lost == lanes_.end() || !std::holds_alternative<request::KvLost>(outcome.result)) continue;
+    if (lost == lanes_.end()) continue;
     RequestState& entry = *lost->second.entry;
     for (const request::Work& work : step.work) {
       const auto found = lanes_.find(work.seq);
@@ -115,12 +113,12 @@ void Scheduler::take_tokens(RequestState& entry, size_t index, request::Tokens t
   if (tokens.tokens.empty()) return;
   // Several tokens have gone past the rows that steps in flight would sample from: those add nothing.
   lane.pending = tokens.tokens.size() > 1 ? 0 : std::max(0, lane.pending - 1);
-  for (request::Sampled& sampled : tokens.tokens) {
-    lane.tokens.push_back(sampled.token);
-    progress.tokens.push_back(std::move(sampled));
+  progress.tokens = std::move(tokens.tokens);
+  for (size_t i = 0; i < progress.tokens.size(); ++i) {
+    lane.tokens.push_back(progress.tokens[i].token);
     progress.finished = end_of(entry, lane);
     progress.stop_token = progress.finished == request::FinishReason::Stop;
-    if (progress.finished) break;
+    if (progress.finished) progress.tokens.resize(i + 1);
   }
   lane.drafts = std::move(tokens.drafts);
   progress.verified = tokens.verified;

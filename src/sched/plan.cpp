@@ -23,12 +23,17 @@ request::Step Scheduler::plan(TimePoint now) {
     if (options_.scheme.chunked_prefill) part_step(builder);
   }
   if (options_.prefill == Prefill::Separate) {
-    plan_running(builder, Pass::Prompts);
+    part_running();
+    plan_each(builder, prefilling_);
     if (options_.scheme.continuous_admission) admit(builder, now);
-    if (builder.step.work.empty()) plan_running(builder, Pass::Tokens);
+    if (builder.step.work.empty()) {
+      part_running();
+      plan_each(builder, decoding_);
+    }
   } else {
-    plan_running(builder, Pass::Tokens);
-    plan_running(builder, Pass::Prompts);
+    part_running();
+    plan_each(builder, decoding_);
+    plan_each(builder, prefilling_);
     if (options_.scheme.continuous_admission) admit(builder, now);
   }
   if (options_.scheme.continuous_admission) grow_grants();
@@ -44,13 +49,19 @@ bool Scheduler::is_prefilling(const RequestState& entry) {
   });
 }
 
-void Scheduler::plan_running(StepBuilder& builder, Pass pass) {
-  const std::vector<RequestState*> entries(running_.begin(), running_.end());  // preemption changes the list
-  for (RequestState* entry : entries) {
-    ++counters_.examined;
-    const bool still = entry->phase == Phase::Running && entry->last_served != step_number_;
-    if (still && is_prefilling(*entry) == (pass == Pass::Prompts)) plan_request(builder, *entry, true);
-  }
+// Lists, since preemption changes running_; the work of one request does not change which of them another is in.
+void Scheduler::part_running() {
+  decoding_.clear();
+  prefilling_.clear();
+  for (RequestState* entry : running_) (is_prefilling(*entry) ? prefilling_ : decoding_).push_back(entry);
+  counters_.examined += running_.size();
+}
+
+void Scheduler::plan_each(StepBuilder& builder, const std::vector<RequestState*>& entries) {
+  builder.step.work.reserve(builder.step.work.size() + entries.size());
+  for (RequestState* entry : entries)
+    if (entry->phase == Phase::Running && entry->last_served != step_number_)
+      plan_request(builder, *entry, true);
 }
 
 bool Scheduler::plan_request(StepBuilder& builder, RequestState& entry, bool may_preempt) {

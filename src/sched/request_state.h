@@ -18,7 +18,7 @@ namespace sluice::sched {
 struct SequenceState {
   SeqId seq;
   int choice = 0;
-  std::vector<Token> tokens;  // prompt and all tokens known so far
+  std::vector<Token> tokens;  // prompt and all tokens known so far; empty before the request first starts
   int computed = 0;           // leading positions whose KV is there once all submitted steps have run
   int pending = 0;            // tokens that submitted steps will add
   int in_flight = 0;          // submitted steps with work of this lane
@@ -77,6 +77,10 @@ struct RequestState {
   }
 
   int prompt_size() const { return static_cast<int>(request->prompt.size()); }
+  // Tokens of a lane that are known.
+  int known_tokens(const SequenceState& lane) const {
+    return lane.tokens.empty() ? prompt_size() : static_cast<int>(lane.tokens.size());
+  }
   // Lanes exist, or will, that share the prompt: it is computed once, up to its last token.
   bool shares_prompt() const { return lanes.size() > 1 || (num_sequences > 1 && !search); }
   // Leading positions of the prompt whose outputs somebody wants, besides those that are sampled from: for

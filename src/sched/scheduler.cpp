@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <new>
 #include <utility>
 
 #include "base/check.h"
@@ -70,25 +69,20 @@ Status Scheduler::admissible(const request::Request& request) const {
   return {};
 }
 
-bool Scheduler::add(request::Request request) {
-  const request::RequestId id = request.id;
+void Scheduler::add(std::shared_ptr<const request::Request> request) {
+  const request::RequestId id = request->id;
   auto entry = std::make_unique<RequestState>();
-  entry->num_sequences = request::sequence_count(request);
-  entry->search = request::is_search(request);
-  entry->waits = request.pooling() == nullptr && request::needs_host_sampling(request.sampling());
-  entry->request = std::make_shared<const request::Request>(std::move(request));
+  entry->num_sequences = request::sequence_count(*request);
+  entry->search = request::is_search(*request);
+  entry->waits = request->pooling() == nullptr && request::needs_host_sampling(request->sampling());
+  entry->request = std::move(request);
   choose_rope_set(*entry, entry->prompt_size());
   entry->group = new_seq();
-  try {
-    entry->lanes.push_back({.seq = entry->group, .tokens = entry->request->prompt});
-  } catch (const std::bad_alloc&) {
-    return false;
-  }
+  entry->lanes.push_back({.seq = entry->group});
   lanes_[entry->group] = {entry.get(), 0};
   entry->client = &shares_.join(entry->request->client, entry->request->weight);
   waiting_.push(*entry, Seconds(cost_.seconds(entry->prompt_size())));
   SLUICE_CHECK(entries_.emplace(id, std::move(entry)).second);
-  return true;
 }
 
 void Scheduler::choose_rope_set(RequestState& entry, int length) const {
@@ -204,8 +198,8 @@ RequestView Scheduler::view_of(const RequestState& entry) {
                    .preemptions = entry.preemptions,
                    .cached = entry.cached};
   for (const SequenceState& lane : entry.lanes) {
-    view.generated += static_cast<int>(lane.tokens.size()) - entry.prompt_size();
-    if (!lane.done) view.lanes.push_back({lane.seq, static_cast<int>(lane.tokens.size()), lane.computed});
+    view.generated += entry.known_tokens(lane) - entry.prompt_size();
+    if (!lane.done) view.lanes.push_back({lane.seq, entry.known_tokens(lane), lane.computed});
   }
   return view;
 }

@@ -87,8 +87,9 @@ class Scheduler {
   // Refuses what could never run, naming the limit. Reads options only, so any thread may call it.
   Status admissible(const request::Request& request) const;
 
-  // False: there is no memory for it. REQUIRES: admissible(request), its sampling is valid, its id is new.
-  bool add(request::Request request);
+  // REQUIRES: admissible(request), its sampling is valid, its id is new.
+  void add(std::shared_ptr<const request::Request> request);
+  void add(request::Request request) { add(std::make_shared<const request::Request>(std::move(request))); }
   // Nothing more will come before a batch has to start; true: static batches start with what there is.
   void set_closed(bool closed) { closed_ = closed; }
 
@@ -149,7 +150,6 @@ class Scheduler {
   static constexpr int64_t kFewPrompts = 2, kAnswersOfAPrompt = 8;
   // The prompt tokens that a step takes in any case: fewer make poor use of the weights that it reads.
   static constexpr int kLeastPromptTokens = 64;
-  enum class Pass : uint8_t { Prompts, Tokens };
   // A step in the making.
   struct StepBuilder {
     request::Step step;
@@ -163,7 +163,8 @@ class Scheduler {
   enum class Start : uint8_t { Started, NoRoom, StepFull };
 
   // plan.cpp
-  void plan_running(StepBuilder& builder, Pass pass);
+  void part_running();
+  void plan_each(StepBuilder& builder, const std::vector<RequestState*>& entries);
   bool plan_request(StepBuilder& builder, RequestState& entry, bool may_preempt);
   bool plan_group(StepBuilder& builder, RequestState& entry, bool may_preempt);
   bool plan_lane(StepBuilder& builder, RequestState& entry, SequenceState& lane, int target,
@@ -207,6 +208,7 @@ class Scheduler {
   bool batch_may_start(TimePoint now) const;
   bool start(StepBuilder& builder, RequestState& entry, int sequences);
   bool bring_back(RequestState& entry, int sequences);
+  bool take_prompt(const RequestState& entry, SequenceState& lane);
   bool set_up(const StepBuilder& builder, RequestState& entry, int sequences);
   bool attach(const StepBuilder& builder, RequestState& entry, SequenceState& lane);
   bool reserve_capacity_if_due(RequestState& entry, std::span<const SeqId> family);
@@ -233,7 +235,7 @@ class Scheduler {
                   std::vector<SequenceState> next);
   void take_loss(RequestState& entry, size_t lost);
   void fail(RequestState& entry, Error error, Progress& progress);
-  void publish(const request::Step& step, const std::vector<request::Outcome>& outcomes);
+  void take_back_work(const request::Step& step, const std::vector<request::Outcome>& outcomes);
   void ask_again(const request::Step& step, const std::vector<request::Outcome>& outcomes);
   bool is_end_token(const request::SamplingParams& sampling, Token token) const;
   std::optional<request::FinishReason> end_of(const RequestState& entry, const SequenceState& lane) const;
@@ -258,7 +260,8 @@ class Scheduler {
   ClientShares shares_;
   WaitingQueue waiting_{shares_};
   StepCost cost_;
-  std::list<RequestState*> running_;                             // least recently served first, then by age
+  std::list<RequestState*> running_;                  // least recently served first, then by age
+  std::vector<RequestState*> decoding_, prefilling_;  // of these, in the step that is being planned
   std::map<std::pair<int, uint64_t>, RequestState*> preempted_;  // by falling priority, then by age
   std::vector<SeqId> retire_;                                    // for the next step
   std::vector<request::Lanes> moved_;                            // for the next step

@@ -144,7 +144,8 @@ void Scheduler::count_blocks() {
 bool Scheduler::lacks_blocks(const RequestState& entry) const {
   for (int group = 0; group < kv_manager_.groups(); ++group) {
     const int window = kv_manager_.options().groups[static_cast<size_t>(group)].window;
-    const int tokens = entry.lanes.front().length();
+    const SequenceState& lane = entry.lanes.front();
+    const int tokens = entry.known_tokens(lane) + lane.pending;
     const int seen = window == 0 ? tokens : std::min(tokens, window + options_.max_step_tokens);
     const int need = std::min(kv_manager_.blocks_for(seen), kv_manager_.capacity(group));
     if (kv_manager_.available(group) < need + headroom(group, 1)) return true;

@@ -204,11 +204,12 @@ double CostExecutor::seconds(const request::Step& step) {
 
 void CostExecutor::submit(const request::Step& step) {
   Running run{.seconds = seconds(step), .outcomes = {}};
+  run.outcomes.reserve(step.work.size());
   for (const request::Work& work : step.work) {
     if (work.sample_from >= work.end) continue;
-    request::Outcome outcome{.seq = work.seq, .result = request::Tokens{}, .prompt_logprobs = {}};
-    std::get<request::Tokens>(outcome.result).tokens.push_back({.token = kSimulatedToken});
-    run.outcomes.push_back(std::move(outcome));
+    request::Outcome& outcome = run.outcomes.emplace_back();
+    outcome.seq = work.seq;
+    outcome.result.emplace<request::Tokens>().tokens.push_back({.token = kSimulatedToken});
   }
   running_.push_back(std::move(run));
 }
