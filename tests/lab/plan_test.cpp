@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "lab/plan/calibrate.h"
+#include "lab/plan/verify.h"
 #include "models/outline.h"
 #include "runtime/device.h"
 
@@ -217,6 +218,68 @@ TEST(Calibrate, MeasuresEveryTypeAndCount) {
   EXPECT_GT(machine.overhead, 0);
   for (const GemmRate& rate : machine.gemms)  // no GEMM is faster than the limits
     EXPECT_LE(2 * rate.rows / rate.seconds_per_element, machine.multiply_rate(rate.type) * 1.0001);
+}
+
+TEST(Calibrate, MeasuresTheGemmsOfAModelsStep) {
+  runtime::DeviceOptions device;
+  device.device = "cpu";
+  device.threads = 1;
+  const auto backend = runtime::make_backend(device);
+  ASSERT_TRUE(backend.ok());
+  Machine machine = named("EPYC");
+  machine.gemms = {{DType::Q8_0, 64, 1, 1}, {DType::Q8_0, 96, 1, 1, 64}};
+  const std::vector<StepGemm> step{
+      {DType::Q8_0, 96, 64}, {DType::Q8_0, 64, 96}, {DType::Q8_0, 96, 64}, {DType::F16, 320, 64}};
+  calibrate_for(machine, **backend, {.types = {}, .step = step, .repeat = 2, .matrix_bytes = 1});
+  EXPECT_EQ(gemm_seconds_per_element(machine, DType::Q8_0, 1, 64), 1);  // square ones stay
+  for (const StepGemm& gemm : step)
+    for (const double rows : {1.0, 3.0, 512.0}) {
+      EXPECT_GT(shape_seconds_per_element(machine, gemm, rows), 0);
+      EXPECT_LT(shape_seconds_per_element(machine, gemm, rows), 1e-3);
+    }
+  EXPECT_EQ(shape_seconds_per_element(machine, {DType::Q8_0, 64, 64}, 1), 0);
+  EXPECT_EQ(machine.gemms.size(), 1u + 3 * 10);  // three shapes with ten numbers of rows
+}
+
+TEST(Plan, KnowsTheShapesOfAStepsGemms) {
+  const std::vector<StepGemm> step = step_gemms(sheet_of(kLlama8B));
+  ASSERT_EQ(step.size(), 4u * 32 + 1);
+  EXPECT_EQ(step[0], (StepGemm{DType::BF16, 4096 + 2 * 1024, 4096}));
+  EXPECT_EQ(step[2], (StepGemm{DType::BF16, 2 * 14336, 4096}));
+  EXPECT_EQ(step[4], step[0]);
+  EXPECT_EQ(step.back(), (StepGemm{DType::BF16, 128256, 4096}));
+}
+
+TEST(Plan, AGemmWhoseShapeWasMeasuredCountsWithThat) {
+  Machine machine = named("EPYC");
+  machine.overhead = machine.elementwise = 0;
+  machine.gemms = {{DType::BF16, 512, 1, 1e-12}};
+  const ModelSheet sheet = sheet_of(kLlama8B);
+  const double square = CostModel(sheet, machine).token_seconds(1, 0);
+  EXPECT_NEAR(square, sheet.layer_elements() * 1e-12, 1e-3);
+  machine.gemms.push_back({DType::BF16, 4096, 1, 5e-12, 14336});  // down
+  const double down = 32.0 * 4096 * 14336;
+  EXPECT_NEAR(CostModel(sheet, machine).token_seconds(1, 0) - square, down * 4e-12, down * 1e-15);
+}
+
+TEST(Plan, SeveralPromptsFillTheirStepsUp) {
+  const CostModel model(sheet_of(kLlama8B), named("EPYC"));
+  const double attention = 4 * model.attention_seconds(128, 0);
+  EXPECT_NEAR(model.prompts_seconds(4, 128, 0, 512), model.token_seconds(512, 4) + attention, 1e-9);
+  // Of the third prompt 100 tokens come into the first step and 28 into the second.
+  EXPECT_NEAR(model.prompts_seconds(3, 128, 0, 356),
+              model.token_seconds(356, 2) + model.token_seconds(28, 1) + 2 * model.attention_seconds(128, 0) +
+                  model.attention_seconds(100, 0) + model.attention_seconds(28, 100),
+              1e-9);
+  EXPECT_DOUBLE_EQ(model.prompts_seconds(1, 1000, 0, 512), model.prompt_seconds(1000, 0, 512));
+}
+
+TEST(Verify, NamesTheWorstCellAndThoseThatDoNotFit) {
+  const std::string text = verify_text({{"decode x1 at 128", 1.1, 1, 0},
+                                        {"decode x4 at 128", 0.8, 1, 0},
+                                        {.name = "decode x64 at 4096", .left_out = "no room"}});
+  EXPECT_NE(text.find("worst: decode x4 at 128, -20.0 %"), std::string::npos) << text;
+  EXPECT_NE(text.find("not measured: decode x64 at 4096: no room"), std::string::npos) << text;
 }
 
 TEST(Plan, MeasuredAttentionCountsWhatItsRowsShare) {

@@ -83,7 +83,10 @@ class PlanCommand : public Command {
     if (!machine) return report(machine.error());
     Result<models::ModelFiles> files = outline_of(model_.empty() ? by_flag_ : model_);
     if (!files) return report(files.error());
-    const lab::Plan plan = lab::make_plan(lab::make_sheet(*files, sheet_), std::move(*machine), plan_);
+    lab::ModelSheet sheet = lab::make_sheet(*files, sheet_);
+    if (calibrate_) status = measure_model(*machine, sheet);
+    if (!status) return report(status.error());
+    const lab::Plan plan = lab::make_plan(std::move(sheet), std::move(*machine), plan_);
     if (!html_.empty()) {
       status = lab::write_text_file(html_, lab::plan_html(plan));
       if (!status) return report(status.error());
@@ -135,19 +138,26 @@ class PlanCommand : public Command {
     lab::Machine machine = lab::calibrate(**backend, options, [](const std::string& what) {
       if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "measuring {}\n", what);
     });
-    const std::string path = lab::calibration_path();
-    if (Status saved = lab::save_machine(machine, path); !saved) return saved.error();
-    fmt::print(stderr, "profile kept in {}\n", path);
+    if (Status saved = lab::save_machine(machine, lab::calibration_path()); !saved) return saved.error();
+    fmt::print(stderr, "profile kept in {}\n", lab::calibration_path());
     return machine;
+  }
+
+  // The profile then has the shapes of the model as well.
+  Status measure_model(lab::Machine& machine, const lab::ModelSheet& sheet) const {
+    Result<std::shared_ptr<kernels::Backend>> backend = cpu();
+    if (!backend) return backend.error();
+    lab::CalibrateOptions options = lab::options_for(sheet);
+    options.time = time_source();
+    lab::calibrate_for(machine, **backend, options);
+    return lab::save_machine(machine, lab::calibration_path());
   }
 
   // Null without --calibrate.
   std::unique_ptr<lab::Calibration> beside(const lab::ModelSheet& sheet, kernels::Backend& backend) const {
     if (!calibrate_) return nullptr;
-    lab::CalibrateOptions options;
+    lab::CalibrateOptions options = lab::options_for(sheet);
     options.time = time_source();
-    options.types = {sheet.weights};
-    if (sheet.output_type != sheet.weights) options.types.push_back(sheet.output_type);
     return std::make_unique<lab::Calibration>(backend, std::move(options));
   }
 

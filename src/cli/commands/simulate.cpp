@@ -163,11 +163,8 @@ class SimulateCommand : public Command {
         runtime::ModelExecutor::make(**model, nullptr, executor_);
     if (!executor) return report(executor.error());
     const lab::TimeSource time = cpu_time_ ? lab::TimeSource::Processor : lab::TimeSource::Wall;
-    lab::CalibrateOptions beside;
+    lab::CalibrateOptions beside = lab::options_for(planned.sheet());
     beside.time = time;
-    beside.types = {planned.sheet().weights};
-    if (planned.sheet().output_type != planned.sheet().weights)
-      beside.types.push_back(planned.sheet().output_type);
     lab::Calibration calibration(*(*model)->backend, std::move(beside));
     options.executor = [&](lab::VirtualClock& clock) {
       return std::make_unique<lab::TimedExecutor>(**executor, clock, time, &calibration);

@@ -48,6 +48,27 @@ void Track::read_prompt(int begin, int tokens) {
   if (tokens > 0) runner_->read({&last, 1}, {.logits = true}, rows_);
 }
 
+void Track::read_prompts(int sequences, int tokens) {
+  runtime::Batch batch(groups_, runner_->memory().state_group());
+  std::vector<int32_t> ends;
+  const auto run = [&] {
+    runner_->forward(batch);
+    if (!ends.empty()) runner_->read(ends, {.logits = true}, rows_);
+    batch.clear();
+    ends.clear();
+  };
+  for (int sequence = 0; sequence < sequences; ++sequence) {
+    for (int begin = 0; begin < tokens;) {
+      const int count = std::min(options_.step_tokens - batch.rows(), tokens - begin);
+      add(batch, sequence, begin, count);
+      begin += count;
+      if (begin == tokens) ends.push_back(batch.rows() - 1);
+      if (batch.rows() == options_.step_tokens) run();
+    }
+  }
+  if (batch.rows() > 0) run();
+}
+
 void Track::write_token(int batch_size, int position) {
   runtime::Batch batch(groups_, runner_->memory().state_group());
   for (int sequence = 0; sequence < batch_size; ++sequence) add(batch, sequence, position, 1);

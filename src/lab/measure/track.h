@@ -19,6 +19,8 @@ class Track {
 
   // Runs `tokens` positions of sequence 0 behind the first `begin`, in steps, with logits for the last one.
   void read_prompt(int begin, int tokens);
+  // Prompts of so many tokens of the first `sequences`, in steps that are filled up, with logits for the last of each.
+  void read_prompts(int sequences, int tokens);
   // Gives all sequences the first `depth` positions of sequence 0.
   void spread(int depth);
   // Both: every sequence has `depth` positions of content.

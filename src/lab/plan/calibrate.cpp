@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "base/system/memory.h"
+#include "lab/plan/step_probe.h"
 
 namespace sluice::lab {
 
@@ -17,20 +20,6 @@ constexpr int64_t kWidths[] = {512, 2048};
 // Multiplications of one measured call chain; more tell nothing new.
 constexpr double kEnoughWork = 3e9;
 
-// Of all but the slowest, which has the first touch of its memory in it. A step is a sum over operations: what disturbs
-// some of them now and then is in its time by its mean, and a median would leave it out.
-double mean_of(const std::vector<double>& values) {
-  const double sum = std::accumulate(values.begin(), values.end(), 0.0);
-  if (values.size() < 3) return sum / double(values.size());
-  return (sum - *std::max_element(values.begin(), values.end())) / double(values.size() - 1);
-}
-
-kernels::Memory rows_of_halves(kernels::Backend& backend, int64_t rows, int64_t width) {
-  kernels::Memory memory = backend.allocate(DType::F32, {rows, width});
-  std::fill_n(static_cast<float*>(memory.view.data), rows * width, 0.5F);
-  return memory;
-}
-
 }  // namespace
 
 // Square matrices of one type, prepared as a model's are.
@@ -39,21 +28,15 @@ class MatrixSet {
   MatrixSet(kernels::Backend& backend, DType type, int64_t width, int64_t bytes) : width_(width) {
     const int64_t each = row_bytes(type, width) * width;
     const int64_t count = std::clamp<int64_t>(bytes / each, 2, 1024);
-    for (int64_t i = 0; i < count; ++i) {
-      // Every byte the same: 1.06 as f16, a small number as bf16, never one that slows the processor down.
-      std::vector<std::byte>& memory = stored_.emplace_back(static_cast<size_t>(each), std::byte{0x3c});
-      kernels::Weight weight;
-      weight.parts = {TensorView::contiguous(memory.data(), type, {width, width})};
-      weight.rows = weight.cols = width;
-      weights_.push_back(backend.prepare(std::move(weight)));
-    }
+    for (int64_t i = 0; i < count; ++i)
+      weights_.push_back(prepared_matrix(backend, {type, width, width}, stored_.emplace_back()));
   }
   double elements() const { return double(width_) * double(width_); }  // of one
   const std::vector<kernels::Weight>& weights() const { return weights_; }
 
  private:
   int64_t width_;
-  std::vector<std::vector<std::byte>> stored_;
+  std::deque<std::vector<std::byte>> stored_;
   std::vector<kernels::Weight> weights_;
 };
 
@@ -228,11 +211,13 @@ struct Calibration::Probes {
     for (const DType type : options.types)
       for (const int64_t width : kWidths)
         gemms.push_back(std::make_unique<GemmProbe>(backend, options, type, width));
+    if (!options.step.empty()) step.emplace(backend, options.step, options.time);
   }
 
   kernels::Backend& backend;
   const CalibrateOptions options;
   std::vector<std::unique_ptr<GemmProbe>> gemms;
+  std::optional<StepProbe> step;
   AttentionProbe attention;
   std::vector<double> overhead, elementwise;
 };
@@ -246,6 +231,7 @@ void Calibration::sample() {
   probes.overhead.push_back(operation_overhead(probes.backend, probes.options.time));
   probes.elementwise.push_back(elementwise_seconds(probes.backend, probes.options.time));
   for (const auto& gemm : probes.gemms) gemm->sample(probes.overhead.back());
+  if (probes.step) probes.step->sample(probes.overhead.back());
   probes.attention.sample();
 }
 
@@ -253,13 +239,21 @@ void Calibration::apply(Machine& machine) const {
   const Probes& probes = *probes_;
   const std::vector<DType>& types = probes.options.types;
   std::erase_if(machine.gemms, [&](const GemmRate& rate) {
-    return std::find(types.begin(), types.end(), rate.type) != types.end();
+    const bool again = std::find(types.begin(), types.end(), rate.type) != types.end();
+    return rate.inputs == 0 ? again : probes.step.has_value();
   });
   for (const auto& gemm : probes.gemms) gemm->append(machine.gemms);
+  if (probes.step) probes.step->append(machine.gemms);
   machine.attention = probes.attention.rates();
   machine.overhead = mean_of(probes.overhead);
   machine.elementwise = mean_of(probes.elementwise);
   raise_limits(machine);
+}
+
+void calibrate_for(Machine& machine, kernels::Backend& backend, const CalibrateOptions& options) {
+  Calibration calibration(backend, options);
+  for (int i = 0; i < options.repeat; ++i) calibration.sample();
+  calibration.apply(machine);
 }
 
 Machine calibrate(kernels::Backend& backend, const CalibrateOptions& options,
@@ -277,11 +271,19 @@ Machine calibrate(kernels::Backend& backend, const CalibrateOptions& options,
     progress(fmt::format("GEMMs of {}, attention", sluice::name(type)));
     CalibrateOptions one = options;
     one.types = {type};
-    Calibration calibration(backend, one);
-    for (int i = 0; i < options.repeat; ++i) calibration.sample();
-    calibration.apply(machine);
+    calibrate_for(machine, backend, one);
   }
   return machine;
+}
+
+CalibrateOptions options_for(const ModelSheet& sheet) {
+  CalibrateOptions options;
+  options.types.clear();
+  const bool shaped = std::all_of(sheet.matrices.begin(), sheet.matrices.end(),
+                                  [](const MatrixGroup& group) { return !group.shapes.empty(); });
+  if (!shaped) options.types = {sheet.weights};
+  options.step = step_gemms(sheet);
+  return options;
 }
 
 }  // namespace sluice::lab

@@ -9,6 +9,7 @@
 
 #include "kernels/backend.h"
 #include "lab/plan/machine.h"
+#include "lab/plan/sheet.h"
 #include "lab/stopwatch.h"
 
 namespace sluice::lab {
@@ -18,6 +19,7 @@ struct CalibrateOptions {
   std::vector<DType> types{DType::BF16, DType::F16,  DType::Q8_0, DType::Q4_0,
                            DType::Q4_1, DType::Q4_K, DType::Q6_K};
   std::vector<int> rows{1, 4, 16, 64, 128, 512};
+  std::vector<StepGemm> step = {};  // of a model, the output matrix last: its GEMMs are measured as well
   TimeSource time = TimeSource::Wall;
   int repeat = 4;                   // the mean of all but the slowest counts
   int64_t matrix_bytes = 64 << 20;  // of the matrices that are multiplied in turn: more than the caches hold
@@ -40,6 +42,11 @@ class Calibration {
   struct Probes;
   std::unique_ptr<Probes> probes_;
 };
+
+// What the predictions for a model need: its own GEMMs, and those of its type where their shapes are not known.
+CalibrateOptions options_for(const ModelSheet& sheet);
+// Measures that and puts it in the place of what the machine has.
+void calibrate_for(Machine& machine, kernels::Backend& backend, const CalibrateOptions& options);
 
 // `progress` names what is being measured.
 Machine calibrate(kernels::Backend& backend, const CalibrateOptions& options,

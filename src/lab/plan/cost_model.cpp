@@ -40,8 +40,7 @@ PlannedOperation CostModel::gemm(const MatrixGroup& group, double tokens, bool i
   out.operations = 2 * elements * use * tokens;
   const double rate = machine_.multiply_rate(type);
   const double rows = touched > 0 ? tokens * use / touched : tokens;  // of each matrix that is used
-  const double width = std::sqrt(elements / std::max(1, group.calls) / group.experts);
-  const double measured = gemm_seconds_per_element(machine_, type, rows, width);
+  const double measured = measured_gemm(group, type, rows);
   if (measured > 0) {
     out.seconds = elements * touched * measured;
   } else {
@@ -52,6 +51,20 @@ PlannedOperation CostModel::gemm(const MatrixGroup& group, double tokens, bool i
   if (is_output)
     out.seconds += tokens * sheet_.spec.vocab * machine_.elementwise;  // logits, brought to the host
   return out;
+}
+
+// Per element; 0: by the limits. Matrices whose own shape was measured count with that, others as square ones.
+double CostModel::measured_gemm(const MatrixGroup& group, DType type, double rows) const {
+  double seconds = 0, elements = 0;
+  for (const MatrixShape& shape : group.shapes) {
+    const double each = shape_seconds_per_element(machine_, {type, shape.outputs, shape.inputs}, rows);
+    if (each <= 0 || ways_ > 1) break;
+    seconds += shape.calls * shape.elements() * each;
+    elements += shape.calls * shape.elements();
+  }
+  if (elements > 0 && elements == group.elements) return seconds / elements;
+  const double width = std::sqrt(group.elements / ways_ / std::max(1, group.calls) / group.experts);
+  return gemm_seconds_per_element(machine_, type, rows, width);
 }
 
 PlannedOperation CostModel::attend(const AttentionGroup& group, double queries, double depth) const {
@@ -137,11 +150,27 @@ double CostModel::seconds(const StepShape& shape) const {
 }
 
 double CostModel::prompt_seconds(double tokens, double cached, int step_tokens) const {
-  double sum = 0;
-  for (double begin = 0; begin < tokens; begin += step_tokens) {
-    const double count = std::min<double>(step_tokens, tokens - begin);
-    sum += token_seconds(count, begin + count >= tokens ? 1 : 0) + attention_seconds(count, cached + begin);
+  return prompts_seconds(1, tokens, cached, step_tokens);
+}
+
+double CostModel::prompts_seconds(int sequences, double tokens, double cached, int step_tokens) const {
+  double sum = 0, left = step_tokens, ends = 0;  // `left` and `ends` of the step that is being filled
+  const auto end_step = [&] {
+    if (left < step_tokens) sum += token_seconds(step_tokens - left, ends);
+    left = step_tokens;
+    ends = 0;
+  };
+  for (int sequence = 0; sequence < sequences; ++sequence) {
+    for (double begin = 0; begin < tokens;) {
+      const double count = std::min(left, tokens - begin);
+      sum += attention_seconds(count, cached + begin);
+      begin += count;
+      left -= count;
+      if (begin >= tokens) ++ends;
+      if (left <= 0) end_step();
+    }
   }
+  end_step();
   return sum;
 }
 

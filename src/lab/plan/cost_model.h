@@ -38,9 +38,12 @@ class CostModel {
 
   // A prompt of so many tokens behind `cached` known ones, in steps of at most step_tokens.
   double prompt_seconds(double tokens, double cached, int step_tokens) const;
+  // Several such prompts, one behind the other in steps that are filled up.
+  double prompts_seconds(int sequences, double tokens, double cached, int step_tokens) const;
 
  private:
   PlannedOperation gemm(const MatrixGroup& group, double tokens, bool is_output) const;
+  double measured_gemm(const MatrixGroup& group, DType type, double rows) const;
   PlannedOperation attend(const AttentionGroup& group, double queries, double depth) const;
   double measured_attention(const AttentionGroup& group, double queries, double seen) const;
   PlannedOperation elementwise(double tokens) const;

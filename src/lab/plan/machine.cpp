@@ -118,12 +118,17 @@ Result<GemmRate> read_gemm(const json::value& value, std::string_view what) {
   if (!rows) return rows.error();
   Result<double> width = read_positive(object, "width", what);
   if (!width) return width.error();
+  Result<std::optional<double>> inputs = get_number(object, "inputs");
+  if (!inputs) return inputs.error();
   Result<double> seconds = read_positive(object, "s_per_element", what);
   if (!seconds) return seconds.error();
-  if (!(*rows >= 1 && *rows <= 1 << 20) || !(*width >= 1 && *width <= 1 << 20) || !(*seconds > 0))
+  const double from = inputs->value_or(0);
+  if (!(*rows >= 1 && *rows <= 1 << 20) || !(*width >= 1 && *width <= 1 << 24) ||
+      !(from >= 0 && from <= 1 << 24) || !(*seconds > 0))
     return Error{ErrorCode::Corrupt,
                  fmt::format("{}: GEMM of {} rows and width {} in {} s", what, *rows, *width, *seconds)};
   rate.width = static_cast<int>(*width);
+  rate.inputs = static_cast<int>(from);
   rate.rows = static_cast<int>(*rows);
   rate.seconds_per_element = *seconds;
   return rate;
@@ -153,11 +158,11 @@ Result<Machine> machine_named(std::string_view name) {
 
 namespace {
 
-// Of one measured width.
-double seconds_by_rows(const Machine& machine, DType type, int width, double rows) {
+// Of one measured shape.
+double seconds_by_rows(const Machine& machine, const StepGemm& gemm, double rows) {
   const GemmRate* below = nullptr;
   for (const GemmRate& rate : machine.gemms) {
-    if (rate.type != type || rate.width != width) continue;
+    if (rate.type != gemm.type || rate.width != gemm.outputs || rate.inputs != gemm.inputs) continue;
     if (rate.rows >= rows) {
       if (below == nullptr) return rate.seconds_per_element;
       const double share = (rows - below->rows) / (rate.rows - below->rows);
@@ -173,15 +178,19 @@ double seconds_by_rows(const Machine& machine, DType type, int width, double row
 double gemm_seconds_per_element(const Machine& machine, DType type, double rows, double width) {
   int narrow = 0, wide = 0;  // the measured widths around this one
   for (const GemmRate& rate : machine.gemms) {
-    if (rate.type != type) continue;
+    if (rate.type != type || rate.inputs != 0) continue;
     if (narrow == 0 || (rate.width > narrow && rate.width <= width)) narrow = rate.width;
     if (wide == 0 || (wide < width && rate.width > wide)) wide = rate.width;
   }
-  const double at_narrow = seconds_by_rows(machine, type, narrow, rows);
+  const double at_narrow = seconds_by_rows(machine, {type, narrow, 0}, rows);
   if (wide <= narrow || width <= narrow) return at_narrow;
   // What a GEMM does for its edges falls with 1 / width beside what it does for its elements.
   const double share = std::min(1.0, (1.0 / narrow - 1 / width) / (1.0 / narrow - 1.0 / wide));
-  return at_narrow + share * (seconds_by_rows(machine, type, wide, rows) - at_narrow);
+  return at_narrow + share * (seconds_by_rows(machine, {type, wide, 0}, rows) - at_narrow);
+}
+
+double shape_seconds_per_element(const Machine& machine, const StepGemm& gemm, double rows) {
+  return seconds_by_rows(machine, gemm, rows);
 }
 
 json::object to_json(const Machine& machine) {
@@ -196,6 +205,7 @@ json::object to_json(const Machine& machine) {
   for (const GemmRate& rate : machine.gemms)
     gemms.push_back(json::object{{"type", sluice::name(rate.type)},
                                  {"width", rate.width},
+                                 {"inputs", rate.inputs},
                                  {"rows", rate.rows},
                                  {"s_per_element", rate.seconds_per_element}});
   out["gemms"] = std::move(gemms);

@@ -14,12 +14,21 @@
 
 namespace sluice::lab {
 
-// Time of a GEMM of `rows` rows of activations with a square matrix, per element of the matrix; measured.
+// Weights [outputs, inputs] of a GEMM.
+struct StepGemm {
+  DType type = DType::BF16;
+  int64_t outputs = 0, inputs = 0;
+
+  friend bool operator==(const StepGemm&, const StepGemm&) = default;
+};
+
+// Time of a GEMM of `rows` rows of activations with a matrix [width, inputs], per element of the matrix; measured.
 struct GemmRate {
   DType type = DType::BF16;
-  int width = 0;  // of the matrix
+  int width = 0;  // outputs of the matrix
   int rows = 1;
   double seconds_per_element = 0;
+  int inputs = 0;  // 0: as many as outputs; else the matrix of a model
 };
 
 // Measured; 0: not measured.
@@ -61,8 +70,11 @@ std::span<const Machine> known_machines();
 // By name, case and blanks aside; an error lists the names.
 Result<Machine> machine_named(std::string_view name);
 
-// seconds_per_element at any number of rows and any width, between the measured ones; 0 where the type was not measured.
+// seconds_per_element at any number of rows and any width, between the measured square ones; 0 where the type was not
+// measured.
 double gemm_seconds_per_element(const Machine& machine, DType type, double rows, double width);
+// Of a matrix that was measured with just this shape; 0 where none was.
+double shape_seconds_per_element(const Machine& machine, const StepGemm& gemm, double rows);
 
 json::object to_json(const Machine& machine);
 Result<Machine> machine_from_json(const json::value& value, std::string_view what);

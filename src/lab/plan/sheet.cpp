@@ -31,6 +31,20 @@ class SheetBuilder {
     group.elements += elements;
     group.calls += calls;
   }
+  void linear(std::string_view name, double outputs, double inputs) {
+    if (outputs <= 0) return;
+    matrix(name, outputs * inputs);
+    std::vector<MatrixShape>& shapes = group_named(name).shapes;
+    const MatrixShape shape{static_cast<int64_t>(outputs), static_cast<int64_t>(inputs), 1};
+    const auto found = std::find_if(shapes.begin(), shapes.end(), [&](const MatrixShape& other) {
+      return other.outputs == shape.outputs && other.inputs == shape.inputs;
+    });
+    if (found == shapes.end()) {
+      shapes.push_back(shape);
+    } else {
+      ++found->calls;
+    }
+  }
   MatrixGroup& group_named(std::string_view name) {
     const auto found = std::find_if(sheet_.matrices.begin(), sheet_.matrices.end(),
                                     [&](const MatrixGroup& group) { return group.name == name; });
@@ -42,9 +56,9 @@ class SheetBuilder {
   void add_mixer(const models::Attention& m) {
     const double q = double(m.heads) * m.head_dim;
     const double kv = m.kv_from >= 0 ? 0 : double(m.kv_heads) * m.head_dim;
-    matrix("qkv", dim_ * (q + (m.values_are_keys ? kv : 2 * kv)));
-    if (m.gated) matrix("attention gate", dim_ * q);
-    matrix("attention output", q * dim_);
+    linear("qkv", q + (m.values_are_keys ? kv : 2 * kv), dim_);
+    if (m.gated) linear("attention gate", q, dim_);
+    linear("attention output", dim_, q);
     sheet_.elementwise += 2 * (q + 2 * kv);
     sheet_.operations += 3;
   }
@@ -104,14 +118,14 @@ class SheetBuilder {
 
   void add_ffn(const models::NoFfn&) {}
   void add_ffn(const models::DenseFfn& f) {
-    matrix(f.gated ? "gate and up" : "up", dim_ * f.inner * (f.gated ? 2 : 1));
-    matrix("down", dim_ * f.inner);
+    linear(f.gated ? "gate and up" : "up", f.inner * (f.gated ? 2.0 : 1.0), dim_);
+    linear("down", dim_, f.inner);
     sheet_.elementwise += (f.gated ? 3.0 : 2.0) * f.inner;
     sheet_.operations += 1;
   }
   void add_ffn(const models::XieluFfn& f) {
-    matrix("up", dim_ * f.inner);
-    matrix("down", dim_ * f.inner);
+    linear("up", f.inner, dim_);
+    linear("down", dim_, f.inner);
     sheet_.elementwise += 2.0 * f.inner;
     sheet_.operations += 1;
   }
@@ -212,7 +226,29 @@ void take_stored_types(ModelSheet& sheet, const formats::TensorStore& tensors) {
   sheet.stored_bytes = double(tensors.total_bytes());
 }
 
+// A group some of whose matrices have no known shape has none.
+void settle_shapes(ModelSheet& sheet) {
+  for (MatrixGroup& group : sheet.matrices) {
+    int calls = 0;
+    for (const MatrixShape& shape : group.shapes) calls += shape.calls;
+    if (calls != group.calls) group.shapes.clear();
+  }
+}
+
 }  // namespace
+
+std::vector<StepGemm> step_gemms(const ModelSheet& sheet) {
+  std::vector<StepGemm> out;
+  for (int layer = 0, before = -1; before != std::ssize(out); ++layer) {
+    before = static_cast<int>(out.size());
+    for (const MatrixGroup& group : sheet.matrices)
+      for (const MatrixShape& shape : group.shapes)
+        if (layer < shape.calls) out.push_back({sheet.weights, shape.outputs, shape.inputs});
+  }
+  for (const MatrixShape& shape : sheet.output.shapes)
+    out.push_back({sheet.output_type, shape.outputs, shape.inputs});
+  return out;
+}
 
 double ModelSheet::kv_bytes(double context) const {
   double numbers = 0;
@@ -235,9 +271,12 @@ ModelSheet make_sheet(const models::ModelFiles& files, const SheetOptions& optio
   sheet.kv_type = options.kv_type;
   SheetBuilder builder(sheet);
   for (const models::LayerSpec& layer : files.spec.layers) builder.add(layer);
+  const int64_t width = models::embedding_width(files.spec);
   sheet.output = {.name = "output",
-                  .elements = double(files.spec.vocab) * models::embedding_width(files.spec),
-                  .calls = 1};
+                  .elements = double(files.spec.vocab) * double(width),
+                  .calls = 1,
+                  .shapes = {{files.spec.vocab, width, 1}}};
+  settle_shapes(sheet);
   add_attention_groups(sheet);
   if (files.tensors.size() > 0 && !options.weights) {
     take_stored_types(sheet, files.tensors);

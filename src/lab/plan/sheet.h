@@ -5,10 +5,19 @@
 #include <string>
 #include <vector>
 
+#include "lab/plan/machine.h"
 #include "models/model.h"
 #include "models/spec.h"
 
 namespace sluice::lab {
+
+// A matrix [outputs, inputs] that a step multiplies with so often, each time another one.
+struct MatrixShape {
+  int64_t outputs = 0, inputs = 0;
+  int calls = 0;
+
+  double elements() const { return double(outputs) * double(inputs); }
+};
 
 // Matrices of one kind in all layers.
 struct MatrixGroup {
@@ -16,6 +25,7 @@ struct MatrixGroup {
   double elements = 0;
   int calls = 0;                 // GEMMs of a step
   double experts = 1, used = 1;  // of a mixture: a token is multiplied with used / experts of the elements
+  std::vector<MatrixShape> shapes = {};  // of all its GEMMs, or of none
 };
 
 // Attention of layers with the same shape and window.
@@ -50,6 +60,9 @@ struct SheetOptions {
   std::optional<DType> weights;  // in place of the file's own; absent and no file: BF16
   DType kv_type = DType::F16;
 };
+
+// The GEMMs of a step in order, layer by layer and the output last; of matrices whose shapes are known.
+std::vector<StepGemm> step_gemms(const ModelSheet& sheet);
 
 ModelSheet make_sheet(const models::ModelFiles& files, const SheetOptions& options);
 

@@ -17,22 +17,25 @@ namespace {
 
 constexpr int kMostTokens = 8;        // of a measured answer
 constexpr double kEnoughSeconds = 2;  // of an answer; few tokens are enough where each takes long
+constexpr int64_t kRoomParts = 4;     // of the memory that there is, all but one may become KV
 
 struct MeasuredCell {
-  int context = 0;
-  int batch = 0;                // 0: the prompt
-  std::vector<double> seconds;  // of the prompt or of a token, one for each round
+  enum class Phase : uint8_t { Prefill, Decode };
+  Phase phase = Phase::Prefill;
+  int context = 0, batch = 0;
+  std::vector<double> seconds = {};  // of the prompts or of a token, one for each round
 
   std::string name() const {
-    return batch == 0 ? fmt::format("prefill {}", context) : fmt::format("decode x{} at {}", batch, context);
+    return fmt::format("{} x{} at {}", phase == Phase::Prefill ? "prefill" : "decode", batch, context);
   }
 };
 
-// Sequences of one context. Reading the prompt is a measurement and makes the content that decode reads.
-struct ContextTrack {
+// The cells of one context, prompts first: those of one sequence are the content that decode reads.
+struct ContextCells {
   int context = 0;
-  std::unique_ptr<Track> track;
-  std::vector<MeasuredCell> cells;  // the prompt first
+  int sequences = 1;
+  std::vector<MeasuredCell> cells;
+  std::vector<VerifiedCell> left_out;
 };
 
 class Verification {
@@ -45,69 +48,87 @@ class Verification {
   }
 
   Status open() {
-    int64_t room = memory_room().bytes / 2;
     for (const int context : plan_.options.contexts) {
-      if (context > options_.prompt_tokens) continue;
       const int positions = context + kMostTokens;
       if (positions > model_.spec().context)
         return Error{ErrorCode::InvalidArgument,
                      fmt::format("--context {} and {} more tokens are {} positions, the model has {}",
                                  context, kMostTokens, positions, model_.spec().context)};
-      const int64_t each = models::kv_bytes_per_token(model_.spec(), speed_.kv_type) * positions;
-      ContextTrack one{context, nullptr, {MeasuredCell{context, 0, {}}}};
-      int sequences = 1;
-      for (const int batch : plan_.options.batches) {
-        if (batch * each > room) continue;
-        one.cells.push_back({context, batch, {}});
-        sequences = std::max(sequences, batch);
-      }
-      room -= sequences * each;
-      Result<std::unique_ptr<Track>> track = Track::make(model_, speed_, sequences, positions);
-      if (!track) return track.error();
-      one.track = std::move(*track);
-      tracks_.push_back(std::move(one));
+      contexts_.push_back(cells_of(context));
     }
     return {};
   }
 
-  void run_round(int round) {
-    for (ContextTrack& one : tracks_) {
+  Status run_round(int round) {
+    for (ContextCells& one : contexts_) {
+      if (one.cells.empty()) continue;
+      Result<std::unique_ptr<Track>> track =
+          Track::make(model_, speed_, one.sequences, one.context + kMostTokens);
+      if (!track) return track.error();
       for (MeasuredCell& cell : one.cells) {
         progress_(fmt::format("{}, round {} of {}", cell.name(), round + 1, options_.repeat));
         if (options_.calibration != nullptr) options_.calibration->sample();
-        cell.seconds.push_back(cell.batch == 0 ? prompt_seconds(one) : token_seconds(one, cell.batch));
+        cell.seconds.push_back(cell.phase == MeasuredCell::Phase::Prefill ? prompt_seconds(**track, cell)
+                                                                          : token_seconds(**track, cell));
+        if (&cell == &one.cells.front()) (*track)->spread(one.context);
       }
     }
+    return {};
   }
 
   std::vector<VerifiedCell> cells() const {
     Machine machine = plan_.model.machine();
     if (options_.calibration != nullptr) options_.calibration->apply(machine);
     const CostModel model(plan_.model.sheet(), machine);
-    std::vector<VerifiedCell> prompts, answers;
-    for (const ContextTrack& one : tracks_)
+    std::vector<VerifiedCell> prompts, answers, left_out;
+    for (const ContextCells& one : contexts_) {
       for (const MeasuredCell& cell : one.cells)
-        (cell.batch == 0 ? prompts : answers).push_back(verified(cell, model));
+        (cell.phase == MeasuredCell::Phase::Prefill ? prompts : answers).push_back(verified(cell, model));
+      left_out.insert(left_out.end(), one.left_out.begin(), one.left_out.end());
+    }
     prompts.insert(prompts.end(), answers.begin(), answers.end());
+    prompts.insert(prompts.end(), left_out.begin(), left_out.end());
     return prompts;
   }
 
  private:
-  double prompt_seconds(ContextTrack& one) const {
+  using Phase = MeasuredCell::Phase;
+
+  // What does not fit into memory beside the model is named, not measured.
+  ContextCells cells_of(int context) const {
+    const int64_t each = models::kv_bytes_per_token(model_.spec(), speed_.kv_type) * (context + kMostTokens);
+    const int64_t room = memory_room().bytes / kRoomParts * (kRoomParts - 1);
+    ContextCells out{.context = context, .cells = {}, .left_out = {}};
+    for (const Phase phase : {Phase::Prefill, Phase::Decode}) {
+      for (const int batch : plan_.options.batches) {
+        const MeasuredCell cell{phase, context, batch};
+        if (phase == Phase::Prefill && int64_t{batch} * context > options_.prompt_tokens) continue;
+        if (batch * each > room) {
+          out.left_out.push_back({.name = cell.name(),
+                                  .left_out = fmt::format("its KV takes {}, there is room for {}",
+                                                          memory_text(batch * each), memory_text(room))});
+          continue;
+        }
+        out.cells.push_back(cell);
+        out.sequences = std::max(out.sequences, batch);
+      }
+    }
+    return out;
+  }
+
+  double prompt_seconds(Track& track, const MeasuredCell& cell) const {
     const Stopwatch watch(options_.time);
-    one.track->read_prompt(0, one.context);
-    const double seconds = watch.seconds();
-    one.track->spread(one.context);
-    return seconds;
+    track.read_prompts(cell.batch, cell.context);
+    return watch.seconds();
   }
 
   // The first token goes unmeasured and says how many follow.
-  double token_seconds(ContextTrack& one, int batch) const {
+  double token_seconds(Track& track, const MeasuredCell& cell) const {
     const Stopwatch first(options_.time);
-    one.track->write_token(batch, one.context);
+    track.write_token(cell.batch, cell.context);
     const int tokens = std::clamp(static_cast<int>(kEnoughSeconds / first.seconds()), 1, kMostTokens - 1);
     const Stopwatch watch(options_.time);
-    for (int i = 1; i <= tokens; ++i) one.track->write_token(batch, one.context + i);
+    for (int i = 1; i <= tokens; ++i) track.write_token(cell.batch, cell.context + i);
     return watch.seconds() / tokens;
   }
 
@@ -115,8 +136,8 @@ class Verification {
     SpeedResult result;
     result.seconds = cell.seconds;
     std::sort(result.seconds.begin(), result.seconds.end());
-    const double predicted = cell.batch == 0
-                                 ? model.prompt_seconds(cell.context, 0, speed_.step_tokens)
+    const double predicted = cell.phase == Phase::Prefill
+                                 ? model.prompts_seconds(cell.batch, cell.context, 0, speed_.step_tokens)
                                  : model.seconds({cell.batch, 1, cell.context + kMostTokens / 2.0});
     return {cell.name(), predicted, result.median(), result.spread()};
   }
@@ -126,7 +147,7 @@ class Verification {
   const VerifyOptions& options_;
   const std::function<void(const std::string&)>& progress_;
   SpeedOptions speed_;
-  std::vector<ContextTrack> tracks_;
+  std::vector<ContextCells> contexts_;
 };
 
 }  // namespace
@@ -136,20 +157,25 @@ Result<std::vector<VerifiedCell>> verify_plan(const Plan& plan, const models::Mo
                                               const std::function<void(const std::string&)>& progress) {
   Verification verification(plan, model, options, progress);
   if (Status status = verification.open(); !status) return status.error();
-  for (int round = 0; round < options.repeat; ++round) verification.run_round(round);
+  for (int round = 0; round < options.repeat; ++round)
+    if (Status status = verification.run_round(round); !status) return status.error();
   return verification.cells();
 }
 
 std::string verify_text(const std::vector<VerifiedCell>& cells) {
-  std::string out = "| cell | predicted | measured | spread | error |\n|---|---:|---:|---:|---:|\n";
-  for (const VerifiedCell& cell : cells)
+  std::string out = "| cell | predicted | measured | spread | error |\n|---|---:|---:|---:|---:|\n", missing;
+  const VerifiedCell* worst = nullptr;
+  for (const VerifiedCell& cell : cells) {
+    if (!cell.left_out.empty()) {
+      missing += fmt::format("not measured: {}: {}\n", cell.name, cell.left_out);
+      continue;
+    }
     out += fmt::format("| {} | {} | {} | {:.0f} % | {:+.1f} % |\n", cell.name, time_text(cell.predicted),
                        time_text(cell.measured), cell.spread * 100, cell.error() * 100);
-  if (cells.empty()) return out;
-  const auto worst = std::max_element(
-      cells.begin(), cells.end(),
-      [](const VerifiedCell& a, const VerifiedCell& b) { return std::abs(a.error()) < std::abs(b.error()); });
-  return out + fmt::format("worst: {}, {:+.1f} %\n", worst->name, worst->error() * 100);
+    if (worst == nullptr || std::abs(cell.error()) > std::abs(worst->error())) worst = &cell;
+  }
+  if (worst != nullptr) out += fmt::format("worst: {}, {:+.1f} %\n", worst->name, worst->error() * 100);
+  return out + missing;
 }
 
 }  // namespace sluice::lab

@@ -13,23 +13,24 @@
 namespace sluice::lab {
 
 struct VerifiedCell {
-  std::string name;                    // "prefill 1024", "decode x16 at 4096"
-  double predicted = 0, measured = 0;  // seconds, of the prompt or of one token
+  std::string name;                    // "prefill x4 at 128", "decode x16 at 4096"
+  double predicted = 0, measured = 0;  // seconds, of the prompts or of one token
   double spread = 0;                   // of the measurements, as a share
+  std::string left_out = {};           // why it was not measured; empty: it was
 
   double error() const { return predicted / measured - 1; }
 };
 
 struct VerifyOptions {
-  int prompt_tokens = 8192;  // longest prompt that is measured
+  int prompt_tokens = 8192;  // most tokens of the prompts of a cell, all together
   int repeat = 3;            // rounds over all cells; the median counts
   TimeSource time = TimeSource::Wall;
   Calibration* calibration =
       nullptr;  // not null: one more sample before every measurement, then its rates count
 };
 
-// Prompts of every context, then every batch at every context that fits into memory beside the model. `progress` names
-// each measurement with its round.
+// Prompts and tokens of every batch at every context, as far as they fit into memory beside the model. `progress` names each
+// measurement with its round.
 Result<std::vector<VerifiedCell>> verify_plan(const Plan& plan, const models::Model& model,
                                               const VerifyOptions& options,
                                               const std::function<void(const std::string&)>& progress);
