@@ -47,6 +47,8 @@ Result<std::vector<SchemeResult>> run_schemes(const SchemeOptions& options,
 std::string schemes_header();
 std::string schemes_row(const SchemeResult& result);
 json::array schemes_json(const std::vector<SchemeResult>& results);
+// The first seconds of static, iteration-level and continuous batching, as an .svg file.
+std::string schemes_svg(const std::vector<SchemeResult>& results);
 std::string schemes_html(const std::vector<SchemeResult>& results, const std::string& workload);
 
 }  // namespace sluice::lab

@@ -6,6 +6,7 @@
 
 #include "lab/html/chart.h"
 #include "lab/html/page.h"
+#include "lab/html/picture.h"
 #include "lab/schemes.h"
 
 namespace sluice::lab {
@@ -13,6 +14,7 @@ namespace sluice::lab {
 namespace {
 
 constexpr double kShownSeconds = 3;  // of each scheme's lanes
+constexpr int kShownLanes = 48;
 constexpr const char* kSchemeColumns[] = {"scheme",      "KV",         "tokens/s",   "batch x longest / s",
                                           "s per token", "time s",     "TTFT p50 s", "p99",
                                           "TPOT p50 ms", "TBT p50 ms", "p99",        "padding",
@@ -40,24 +42,34 @@ std::string scheme_title(const SchemeResult& r) {
   return r.policy == "-" ? r.name : fmt::format("{}, {}", r.name, r.policy);
 }
 
-// A lane for each request, a bar for each step that ran something of it.
-std::string scheme_lanes(const SchemeResult& r) {
+// A lane for each request, a bar for each run of steps that had work of it.
+Lanes scheme_lanes(const SchemeResult& r) {
   Lanes lanes{.title = scheme_title(r),
               .x_title = fmt::format("seconds; {:.0f} tokens/s in all", r.tokens_per_second()),
               .kinds = {"prefill", "decode"},
               .bars = {},
               .end = kShownSeconds};
   std::map<request::RequestId, int> rows;
+  std::map<int, size_t> last_bar;  // of each lane
   for (const auto& step : r.steps) {
     const double begin = seconds_between(r.start, step->begin);
     if (begin > kShownSeconds) break;
     for (const engine::TracedWork& work : step->work) {
       const int lane = rows.try_emplace(work.request, static_cast<int>(rows.size())).first->second;
       const int kind = work.kind == engine::WorkKind::Decode ? 1 : 0;
-      if (lane < 48) lanes.bars.push_back({lane, begin, begin + step->seconds, kind});
+      if (lane >= kShownLanes) continue;
+      const auto last = last_bar.find(lane);
+      constexpr double kPause = 2e-3;  // between steps that count as one
+      if (last != last_bar.end() && lanes.bars[last->second].kind == kind &&
+          begin - lanes.bars[last->second].end < kPause) {
+        lanes.bars[last->second].end = begin + step->seconds;
+        continue;
+      }
+      last_bar[lane] = lanes.bars.size();
+      lanes.bars.push_back({lane, begin, begin + step->seconds, kind});
     }
   }
-  return lanes_svg(lanes);
+  return lanes;
 }
 
 std::string occupancy(const std::vector<SchemeResult>& results) {
@@ -118,6 +130,17 @@ json::array schemes_json(const std::vector<SchemeResult>& results) {
   return out;
 }
 
+std::string schemes_svg(const std::vector<SchemeResult>& results) {
+  std::vector<Lanes> parts;
+  for (const std::string_view wanted : {"static padded", "iteration padded", "continuous mixed"}) {
+    const auto found = std::find_if(results.begin(), results.end(), [&](const SchemeResult& r) {
+      return r.name == wanted && r.policy == "on-demand";
+    });
+    if (found != results.end()) parts.push_back(scheme_lanes(*found));
+  }
+  return lanes_picture("A lane for each request", parts);
+}
+
 std::string schemes_html(const std::vector<SchemeResult>& results, const std::string& workload) {
   HtmlPage page("Scheduling schemes side by side", workload);
   std::vector<std::vector<std::string>> rows;
@@ -133,7 +156,7 @@ std::string schemes_html(const std::vector<SchemeResult>& results, const std::st
   page.heading("The first seconds of each");
   std::vector<std::string> lanes;
   lanes.reserve(results.size());
-  for (const SchemeResult& r : results) lanes.push_back(scheme_lanes(r));
+  for (const SchemeResult& r : results) lanes.push_back(lanes_svg(scheme_lanes(r)));
   page.figures(lanes);
   return page.text();
 }

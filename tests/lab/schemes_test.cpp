@@ -54,6 +54,9 @@ TEST(Schemes, EverySchemeAnswersTheWholeWorkload) {
   const std::string page = schemes_html(*results, "tiny");
   EXPECT_NE(page.find("continuous mixed, prefix cache"), std::string::npos);
   EXPECT_EQ(schemes_json(*results).size(), 15u);
+  const std::string picture = schemes_svg(*results);
+  for (const char* title : {"static padded", "iteration padded", "continuous mixed", "prefers-color-scheme"})
+    EXPECT_NE(picture.find(title), std::string::npos) << title;
 }
 
 TEST(Sweep, PointsOfTheFileAreNotRunAgain) {

@@ -201,6 +201,11 @@ std::string chart_svg(const Chart& chart) {
 }
 
 std::string lanes_svg(const Lanes& lanes) {
+  const Drawing drawing = draw_lanes(lanes);
+  return figure(lanes.title, drawing.height, drawing.body, lanes.kinds);
+}
+
+Drawing draw_lanes(const Lanes& lanes) {
   int count = 1;
   double end = lanes.end;
   for (const LaneBar& bar : lanes.bars) {
@@ -225,7 +230,7 @@ std::string lanes_svg(const Lanes& lanes) {
   }
   body += fmt::format("<text class=\"axis\" text-anchor=\"middle\" x=\"{}\" y=\"{:.1f}\">{}</text>",
                       (kLeft + kWidth - kRight) / 2, height - 8, html_escaped(lanes.x_title));
-  return figure(lanes.title, height, body, lanes.kinds);
+  return {kWidth, height, std::move(body)};
 }
 
 }  // namespace sluice::lab

@@ -48,6 +48,12 @@ struct Lanes {
 };
 
 std::string lanes_svg(const Lanes& lanes);
+// What is inside of its <svg>.
+struct Drawing {
+  double width = 0, height = 0;
+  std::string body;
+};
+Drawing draw_lanes(const Lanes& lanes);
 
 // For text between tags and in attributes.
 std::string html_escaped(std::string_view text);

@@ -42,18 +42,22 @@ std::string colours(const std::string_view* list, std::string_view surfaces) {
 }
 
 std::string style() {
-  std::string out = fmt::format(
-      ":root{{color-scheme:light dark;{}}}@media(prefers-color-scheme:dark){{:root{{{}}}}}",
-      colours(kLightColours, "--paper:#fff;--panel:#f5f6f8;--ink:#16181d;--soft:#5b6270;--line:#dfe2e8;"),
-      colours(kDarkColours, "--paper:#14161a;--panel:#1d2026;--ink:#e8eaee;--soft:#a0a7b4;--line:#343943;"));
+  std::string out = colour_rules();
   out += kStyle;
-  for (int i = 0; i < 8; ++i)
-    out +=
-        fmt::format(".f{0}{{fill:var(--c{0})}}.l{0}{{stroke:var(--c{0})}}.b{0}{{background:var(--c{0})}}", i);
+  for (int i = 0; i < 8; ++i) out += fmt::format(".b{0}{{background:var(--c{0})}}", i);
   return out;
 }
 
 }  // namespace
+
+std::string colour_rules() {
+  std::string out = fmt::format(
+      ":root{{color-scheme:light dark;{}}}@media(prefers-color-scheme:dark){{:root{{{}}}}}",
+      colours(kLightColours, "--paper:#fff;--panel:#f5f6f8;--ink:#16181d;--soft:#5b6270;--line:#dfe2e8;"),
+      colours(kDarkColours, "--paper:#14161a;--panel:#1d2026;--ink:#e8eaee;--soft:#a0a7b4;--line:#343943;"));
+  for (int i = 0; i < 8; ++i) out += fmt::format(".f{0}{{fill:var(--c{0})}}.l{0}{{stroke:var(--c{0})}}", i);
+  return out;
+}
 
 HtmlPage::HtmlPage(std::string_view title, std::string_view subtitle) : title_(title) {
   body_ = fmt::format("<h1>{}</h1><p class=\"sub\">{}</p>\n", html_escaped(title), html_escaped(subtitle));

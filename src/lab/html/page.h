@@ -9,6 +9,9 @@
 
 namespace sluice::lab {
 
+// Style rules of the colours of pages and plots, for light and for dark.
+std::string colour_rules();
+
 class HtmlPage {
  public:
   HtmlPage(std::string_view title, std::string_view subtitle);

@@ -47,6 +47,7 @@ class BenchSchemesCommand : public Command {
         .within(1, 1e6);
     options.add(json_, "output", "write the figures as JSON").shown_as("FILE");
     options.add(html_, "html", "write them as a page with lanes and KV use").shown_as("FILE");
+    options.add(svg_, "svg", "draw the first seconds of three schemes as a picture").shown_as("FILE");
     options_.session.engine.declare(options);
   }
   int run() override {
@@ -65,15 +66,16 @@ class BenchSchemesCommand : public Command {
       if (Status status = lab::write_text_file(json_, write_json(lab::schemes_json(*results)) + "\n");
           !status)
         return report(status.error());
-    if (html_.empty()) return kSuccess;
-    const Status status = lab::write_text_file(html_, lab::schemes_html(*results, text));
+    Status status;
+    if (!svg_.empty()) status = lab::write_text_file(svg_, lab::schemes_svg(*results));
+    if (status && !html_.empty()) status = lab::write_text_file(html_, lab::schemes_html(*results, text));
     return status ? kSuccess : report(status.error());
   }
 
  private:
   LoadFlags load_;
   lab::SchemeOptions options_;
-  std::string json_, html_;
+  std::string json_, html_, svg_;
 };
 
 class BenchSweepCommand : public Command {
