@@ -55,17 +55,18 @@ double BeamState::penalized(float score, int length) const {
   return score / std::pow(static_cast<double>(length), options_.beam.length_penalty);
 }
 
-void BeamState::finish(const Candidate& candidate) {
+void BeamState::finish(const Candidate& candidate, bool cut) {
   const double score = penalized(candidate.score, length_);
   const auto place =
       std::upper_bound(finished_.begin(), finished_.end(), score,
                        [](double value, const Finished& other) { return value > other.score; });
   if (place == finished_.end() && finished_.size() == width_) return;
-  finished_.insert(place, {.node = add_node(candidate), .score = score});
+  finished_.insert(place, {.node = add_node(candidate), .score = score, .cut = cut});
   if (finished_.size() > width_) finished_.pop_back();
 }
 
-std::vector<request::LaneMove> BeamState::advance(std::span<const std::vector<ScoredToken>> candidates) {
+std::vector<request::LaneMove> BeamState::advance(std::span<const std::vector<ScoredToken>> candidates,
+                                                  const Judge& judge) {
   SLUICE_CHECK(!done_);
   const std::vector<Candidate> all = ranked(candidates);
   keep_rows(candidates);
@@ -73,10 +74,16 @@ std::vector<request::LaneMove> BeamState::advance(std::span<const std::vector<Sc
   const bool last_step = length_ == options_.max_tokens;
   std::vector<Beam> next;
   std::vector<request::LaneMove> moves;
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    const Candidate& candidate = all[rank];
-    if (last_step || is_end(candidate.token)) {
-      if (rank < width_) finish(candidate);
+  size_t rank = 0;  // among those that are not broken
+  for (const Candidate& candidate : all) {
+    const bool ends = is_end(candidate.token);
+    const bool is_kept = rank < width_ || (!last_step && !ends && next.size() < width_);
+    if (!is_kept) continue;
+    const Fit fit = judge ? judge(candidate.beam, candidate.token) : Fit::Open;
+    if (fit == Fit::Broken) continue;
+    const bool is_best = rank++ < width_;
+    if (last_step || ends || fit == Fit::Complete) {
+      if (is_best) finish(candidate, !ends && fit != Fit::Complete);
     } else if (next.size() < width_) {
       next.push_back({.node = add_node(candidate), .score = candidate.score});
       moves.push_back({static_cast<int>(candidate.beam), candidate.token});
@@ -108,8 +115,7 @@ std::vector<request::Hypothesis> BeamState::best(size_t n) const {
       hypothesis.tokens.push_back(std::move(token));
     }
     std::reverse(hypothesis.tokens.begin(), hypothesis.tokens.end());
-    const bool ended = is_end(hypothesis.tokens.back().token);
-    hypothesis.reason = ended ? request::FinishReason::Stop : request::FinishReason::Length;
+    hypothesis.reason = finished_[i].cut ? request::FinishReason::Length : request::FinishReason::Stop;
     hypotheses.push_back(std::move(hypothesis));
   }
   return hypotheses;

@@ -6,6 +6,7 @@
 //   not end to run `width` beams.
 // * One that ends becomes a hypothesis if it is among the best `width` of them; its score is the sum of its
 //   log-probabilities / length^length_penalty, the end token counted. The best `width` hypotheses are kept.
+// * One that completes the request's constraint ends as well, without an end token; one that breaks it is passed over.
 // * The search is over when max_tokens are reached, where everything among the best `width` becomes a
 // hypothesis, or
 //   when `width` hypotheses exist and early_stopping says so.
@@ -13,6 +14,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -31,6 +33,10 @@ class BeamState {
     std::vector<Token> end_tokens;
     int logprobs = 0;  // likeliest tokens to report beside each token of a hypothesis
   };
+  // What a token makes of a beam's constraint.
+  enum class Fit { Open, Complete, Broken };
+  using Judge = std::function<Fit(size_t beam, Token token)>;
+
   // One beam runs at first: the prompt.
   explicit BeamState(Options options);
 
@@ -40,11 +46,14 @@ class BeamState {
   bool done() const { return done_; }
 
   // One step. candidates[i] are continuations of running beam i with their log-probabilities, best first.
-  // Returns the beams to run next, best first; none when the search is over. REQUIRES: !done()
-  std::vector<request::LaneMove> advance(std::span<const std::vector<ScoredToken>> candidates);
+  // `judge` is asked about continuations that would be kept; without it all are open. Returns the beams to run next, best
+  // first; none when the search is over. REQUIRES: !done()
+  std::vector<request::LaneMove> advance(std::span<const std::vector<ScoredToken>> candidates,
+                                         const Judge& judge = {});
 
   // The best hypotheses, best first; the end token that ended one is its last. Log-probabilities are those
-  // that the candidates had. As many as `width` when the search is over, unless too few tokens were allowed.
+  // that the candidates had. As many as `width` when the search is over, unless too few tokens were allowed; none where
+  // every continuation is broken.
   std::vector<request::Hypothesis> best(size_t n) const;
 
  private:
@@ -68,13 +77,14 @@ class BeamState {
   struct Finished {
     size_t node;
     double score;
+    bool cut;  // by max_tokens
   };
   static constexpr size_t kRoot = static_cast<size_t>(-1);
 
   std::vector<Candidate> ranked(std::span<const std::vector<ScoredToken>> candidates) const;
   void keep_rows(std::span<const std::vector<ScoredToken>> candidates);
   size_t add_node(const Candidate& candidate);
-  void finish(const Candidate& candidate);
+  void finish(const Candidate& candidate, bool cut);
   bool is_end(Token token) const;
   double penalized(float score, int length) const;
   bool improvement_possible() const;

@@ -176,6 +176,28 @@ Result<float> row_maximum(std::span<const float> row) {
   return found.maximum;
 }
 
+void keep_allowed(std::span<float> row, std::span<const int32_t> bits) {
+  constexpr size_t kBits = 32;
+  const size_t whole = std::min(bits.size(), row.size() / kBits);
+  for (size_t word = 0; word < whole; ++word) {
+    const int32_t allowed = bits[word];
+    if (allowed == -1) continue;
+    float* const at = row.data() + word * kBits;
+    const Lanes masked = kMasked - Lanes{};
+    IntLanes lane_bit = {1, 2, 4, 8};
+    for (size_t i = 0; i < kBits; i += kLanes, lane_bit <<= kLanes) {
+      Lanes values;
+      std::memcpy(&values, at + i, sizeof(values));
+      values = (allowed & lane_bit) != 0 ? values : masked;
+      std::memcpy(at + i, &values, sizeof(values));
+    }
+  }
+  for (size_t i = whole * kBits; i < row.size(); ++i) {
+    const bool is_allowed = i / kBits < bits.size() && ((bits[i / kBits] >> (i % kBits)) & 1) != 0;
+    if (!is_allowed) row[i] = kMasked;
+  }
+}
+
 double exp_sum(std::span<const float> row, ExpScale scale) {
   return for_each_exp(row, scale, [](const Group&, size_t, size_t) {});
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <span>
 #include <vector>
@@ -24,6 +25,9 @@ struct ExpScale {
 
 // The largest value; -Inf for a row of nothing else. An error names the first NaN or +Inf.
 Result<float> row_maximum(std::span<const float> row);
+
+// Masks the entries whose bit is 0: entry i has bit i % 32 of word i / 32. Entries without a word are masked.
+void keep_allowed(std::span<float> row, std::span<const int32_t> bits);
 
 // Sum of the exponentials of a row; the exponents must not be positive.
 double exp_sum(std::span<const float> row, ExpScale scale);

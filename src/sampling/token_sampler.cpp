@@ -87,16 +87,7 @@ Result<float> TokenSampler::process(std::span<float> logits, Workspace& workspac
 Status TokenSampler::mask_by_grammar(std::span<float> logits, Workspace& workspace) const {
   const Result<std::span<const int32_t>> mask = grammar_mask(workspace.mask);
   if (!mask) return mask.error();
-  if (mask->empty()) return {};
-  for (size_t word = 0; word < mask->size(); ++word) {
-    const auto bits = static_cast<uint32_t>((*mask)[word]);
-    const size_t begin = word * 32, end = std::min(begin + 32, logits.size());
-    if (bits == ~uint32_t{0}) continue;
-    for (size_t i = begin; i < end; ++i) {
-      if (((bits >> (i - begin)) & 1) == 0) logits[i] = kMasked;
-    }
-  }
-  for (size_t i = mask->size() * 32; i < logits.size(); ++i) logits[i] = kMasked;
+  if (!mask->empty()) keep_allowed(logits, *mask);
   return {};
 }
 
@@ -126,6 +117,13 @@ Status TokenSampler::fill_mask(std::span<uint32_t> mask) const {
     listed[static_cast<size_t>(token) / 32] |= uint32_t{1} << (token % 32);
   for (size_t i = 0; i < mask.size(); ++i) mask[i] &= listed[i];
   return {};
+}
+
+Result<bool> TokenSampler::fulfills(Token token) const {
+  if (!matcher_) return false;
+  grammar::Matcher next = *matcher_;
+  if (const Status taken = next.accept(token); !taken) return taken.error();
+  return next.ended();
 }
 
 std::optional<Token> TokenSampler::forced() {

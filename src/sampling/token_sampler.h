@@ -66,6 +66,8 @@ class TokenSampler {
   Status fill_mask(std::span<uint32_t> mask) const;
   // The constraint is fulfilled: nothing can follow.
   bool fulfilled() const { return matcher_ && matcher_->ended(); }
+  // Whether `token` would fulfil the constraint; an error where it would break it.
+  Result<bool> fulfills(Token token) const;
   // The only token that can follow, where the constraint leaves one: sample() would give it whatever the logits are.
   // Nothing where log-probabilities are wanted, which need the logits, or where processors might forbid it.
   std::optional<Token> forced();

@@ -1,4 +1,4 @@
-// Tokens that a constraint leaves no choice about.
+// Tokens that a constraint leaves no choice about, and searches under constraints.
 #include <gtest/gtest.h>
 
 #include "rig.h"
@@ -45,6 +45,28 @@ TEST(ForcedTokens, RunWithoutStepsOfTheirOwn) {
     (void)steps(constrained(std::nullopt, 4), cut);
     EXPECT_EQ(cut, std::vector<Token>(jumped.begin(), jumped.begin() + 4));
   }
+}
+
+// The vocabulary has no token that ends a text.
+TEST(ConstrainedSearch, EndsWhereTheConstraintIsComplete) {
+  RigOptions options;
+  options.grammars = character_grammars(Rig().model->spec().vocab);
+  Rig rig(options);
+  request::Request request = constrained(std::nullopt);
+  request.sampling().method = request::BeamSearch{.width = 3};
+  request.sampling().n = 3;
+  const Answer beams = rig.run(request);
+  ASSERT_FALSE(beams.error()) << beams.error()->message;
+  ASSERT_EQ(beams.choices.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(beams.tokens(i).size(), 11u);
+    EXPECT_EQ(text_of(beams.tokens(i)).substr(1, 6), "abcdef");
+  }
+  request.sampling().n = 1;
+  request.sampling().method = request::ContrastiveSearch{.top_k = 4, .alpha = 0.6};
+  const Answer contrastive = rig.run(request);
+  ASSERT_FALSE(contrastive.error()) << contrastive.error()->message;
+  EXPECT_EQ(contrastive.tokens().size(), 11u);
 }
 
 }  // namespace

@@ -245,6 +245,29 @@ TEST(BeamSearch, ReportsTheLikeliestTokensOfEachRow) {
   EXPECT_EQ(best[0].tokens[1].top[1].logprob, -4);
 }
 
+// What completes a constraint needs no end token, and what breaks it leaves its place to the next.
+TEST(BeamSearch, EndsWhatIsCompleteAndPassesOverWhatIsBroken) {
+  using Fit = BeamState::Fit;
+  BeamState state({.beam = {.width = 2}, .max_tokens = 9, .end_tokens = {}});
+  const auto judge = [](size_t, Token token) {
+    return token == 1 ? Fit::Broken : token == 2 ? Fit::Complete : Fit::Open;
+  };
+  const auto moves =
+      state.advance(std::vector<std::vector<ScoredToken>>{{{1, -0.1F}, {3, -1}, {2, -2}, {4, -3}}}, judge);
+  ASSERT_EQ(moves.size(), 2U);
+  EXPECT_EQ(moves[0].token, 3);
+  EXPECT_EQ(moves[1].token, 4);
+  EXPECT_TRUE(state.advance(std::vector<std::vector<ScoredToken>>{{{2, -1}}, {{1, -1}}}, judge).empty());
+  ASSERT_EQ(state.best(3).size(), 2U);
+  EXPECT_EQ(ids(state.best(3)[0]), (std::vector<Token>{3, 2}));
+  EXPECT_EQ(ids(state.best(3)[1]), (std::vector<Token>{2}));
+  EXPECT_EQ(state.best(3)[0].reason, request::FinishReason::Stop);
+  BeamState hopeless({.beam = {.width = 2}, .max_tokens = 9, .end_tokens = {}});
+  EXPECT_TRUE(hopeless.advance(std::vector<std::vector<ScoredToken>>{{{1, -0.1F}}}, judge).empty());
+  EXPECT_TRUE(hopeless.done());
+  EXPECT_TRUE(hopeless.best(1).empty());
+}
+
 TEST(BeamSearch, EndsWhereEverythingEnds) {
   BeamState state({.beam = {.width = 2}, .max_tokens = 9, .end_tokens = {5}});
   EXPECT_EQ(state.candidates_per_beam(), 4);

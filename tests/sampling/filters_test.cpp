@@ -150,6 +150,21 @@ TEST(RowMath, TopTokensAreSortedAndSkipMaskedOnes) {
   EXPECT_EQ(nth_largest(ascending, 700, buffer), 4300);
 }
 
+TEST(RowMath, KeepsWhatABitAllows) {
+  for (const size_t size : {1U, 31U, 32U, 70U, 128U, 133U}) {
+    for (const size_t words : {0U, 2U, 5U}) {
+      std::vector<int32_t> bits(words);
+      for (size_t i = 0; i < words; ++i) bits[i] = i == 1 ? -1 : static_cast<int32_t>(0x9E3779B9U * (i + 3));
+      std::vector<float> row(size, 1.5F);
+      keep_allowed(row, bits);
+      for (size_t i = 0; i < size; ++i) {
+        const bool allowed = i / 32 < words && ((static_cast<uint32_t>(bits[i / 32]) >> (i % 32)) & 1) != 0;
+        EXPECT_EQ(row[i], allowed ? 1.5F : kMasked) << i << " of " << size;
+      }
+    }
+  }
+}
+
 TEST(RowMath, ExponentialsAreThoseOfTheLibrary) {
   std::vector<float> row = random_row(4099, 20, 4);
   row.push_back(-kInfinity);

@@ -1,5 +1,7 @@
 #include "runtime/sequences/search.h"
 
+#include <optional>
+
 #include "sampling/beam_search.h"
 #include "sampling/contrastive.h"
 
@@ -35,10 +37,18 @@ class BeamLanes : public Search {
       if (!best) return best.error();
       candidates.push_back(std::move(*best));
     }
-    request::SearchMove result{.moves = state_.advance(candidates)};
+    std::optional<Error> broken;
+    const auto judge = [&](size_t beam, Token token) {
+      const Result<bool> fulfilled = lanes_[beam].sampler.fulfills(token);
+      if (!fulfilled) broken = fulfilled.error();
+      if (!fulfilled) return sampling::BeamState::Fit::Broken;
+      return *fulfilled ? sampling::BeamState::Fit::Complete : sampling::BeamState::Fit::Open;
+    };
+    request::SearchMove result{.moves = state_.advance(candidates, judge)};
     if (state_.done()) {
       result.moves.clear();
       result.hypotheses = state_.best(choices_);
+      if (result.hypotheses.empty() && broken) return *broken;
     } else {
       move(result.moves);
     }
@@ -76,7 +86,9 @@ class ContrastiveLanes : public Search {
       Result<size_t> chosen = choose(rows);
       if (!chosen) return chosen.error();
       kept = *chosen;
-      const bool ended = lanes_[kept].sampler.ends(candidates_[kept].token);
+      const sampling::TokenSampler& sampler = lanes_[kept].sampler;
+      if (sampler.violation()) return *sampler.violation();
+      const bool ended = sampler.ends(candidates_[kept].token) || sampler.fulfilled();
       result.settled.push_back(std::move(reports_[kept]));
       if (ended || ++settled_ >= max_tokens_) {
         result.reason = ended ? request::FinishReason::Stop : request::FinishReason::Length;
