@@ -169,7 +169,7 @@ class Bench {
     std::vector<int32_t> mask(vocabulary_->mask_words());
     (void)start.fill(mask);
     totals_.first.push_back(seconds() - begin);
-    if (totals_.first.back() > 0.2) fmt::print("slow {:.2f} s {}\n", totals_.first.back(), one.name);
+    if (totals_.first.back() > 0.05) fmt::print("slow {:.3f} s {}\n", totals_.first.back(), one.name);
     for (const json::value& value : one.valid) {
       ++totals_.valid;
       const std::string why = write(start, text_of(value));

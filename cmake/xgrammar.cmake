@@ -8,7 +8,9 @@ set(recipe ${CMAKE_SOURCE_DIR}/cmake/xgrammar)
 # have no raw control characters, no escape is half of a surrogate pair, and members in any order come once each and all that
 # are required. Parsers are made without looking at every rule, and rules are told apart by 64 bits of hash. Repetitions of a
 # character are counted instead of written out, masks of states with plain edges are computed without a parser, and a token is
-# below another in the tree of tokens only where that is its beginning.
+# below another in the tree of tokens only where that is its beginning. Keys of subschemas are no longer than their own
+# members, choices of strings become their least automaton at once, passes copy neither rules nor maps of their names, and
+# work on a grammar ends by a limit of processor time (LimitWork).
 set(patch ${recipe}/sluice.patch)
 file(SHA256 ${recipe}/CMakeLists.txt recipe_hash)
 file(SHA256 ${patch} patch_hash)

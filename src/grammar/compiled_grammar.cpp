@@ -1,11 +1,13 @@
 #include "grammar/compiled_grammar.h"
 
+#include <dlpack/dlpack.h>
 #include <fmt/format.h>
 
 #include <exception>
 #include <new>
 #include <stdexcept>
 #include <utility>
+#include <vector>
 
 #include "grammar/library.h"
 #include "grammar/matcher_library.h"
@@ -47,26 +49,19 @@ std::string quoted(std::string_view text) {
   return out + '"';
 }
 
-Result<PreparedConstraint> prepare_schema(PreparedConstraint prepared, const request::JsonSchema& given) {
-  Result<std::shared_ptr<const SchemaDocument>> document = SchemaDocument::parse(given.schema);
-  if (!document) return document.error();
-  Result<LoweredSchema> lowered = lower_schema(*document, {.closed_objects = given.closed_objects});
+Status lower_json(PreparedConstraint& prepared, const request::JsonSchema& given) {
+  Result<LoweredSchema> lowered = lower_schema(prepared.schema, {.closed_objects = given.closed_objects});
   if (!lowered) return lowered.error();
   // What may be narrowed need not be refused.
   if (given.strict && !lowered->unheld.empty() && !given.closed_objects) {
-    lowered = lower_schema(*document, {.closed_objects = true});
+    lowered = lower_schema(prepared.schema, {.closed_objects = true});
     if (!lowered) return lowered.error();
   }
   if (given.strict && !lowered->unheld.empty()) return not_held(lowered->unheld.front());
   if (given.compact) spell_out_free_values(lowered->schema);
   prepared.text = write_json(lowered->schema);
-  if (Status fits = check_size("a schema rewritten for the grammar", prepared.text.size(),
-                               GrammarLimits::kLoweredBytes);
-      !fits)
-    return fits.error();
-  prepared.schema = std::move(*document);
   prepared.unheld = std::move(lowered->unheld);
-  return prepared;
+  return check_size("a schema rewritten for the grammar", prepared.text.size(), GrammarLimits::kLoweredBytes);
 }
 
 Result<PreparedConstraint> prepare_choice(PreparedConstraint prepared, const request::Choice& choice) {
@@ -127,7 +122,7 @@ Status lower_tag(json::value& tag, const request::StructuralTag& given, std::vec
   return {};
 }
 
-Result<PreparedConstraint> prepare_tag(PreparedConstraint prepared, const request::StructuralTag& given) {
+Status lower_json(PreparedConstraint& prepared, const request::StructuralTag& given) {
   Result<json::value> tag =
       parse_json(given.tag, "the structural tag", {.depth = 64, .bytes = SchemaLimits::kBytes});
   if (!tag) return tag.error();
@@ -135,7 +130,7 @@ Result<PreparedConstraint> prepare_tag(PreparedConstraint prepared, const reques
   // Nobody could check the parts of a text that has several.
   if (!given.lenient && !prepared.unheld.empty()) return not_held(prepared.unheld.front());
   prepared.text = write_json(*tag);
-  return prepared;
+  return {};
 }
 
 Grammar read_grammar(const PreparedConstraint& prepared, const xgrammar::TokenizerInfo& tokens) {
@@ -173,6 +168,20 @@ xgrammar::CompiledGrammar compile_for(const Vocabulary::Library& vocabulary, con
   }
 }
 
+// Whoever begins an answer then finds the mask of its first token.
+void compute_first_mask(const xgrammar::CompiledGrammar& grammar, const Vocabulary& vocabulary) {
+  std::vector<int32_t> mask(vocabulary.mask_words());
+  auto words = static_cast<int64_t>(mask.size());
+  DLTensor tensor{.data = mask.data(),
+                  .device = {kDLCPU, 0},
+                  .ndim = 1,
+                  .dtype = {kDLInt, 32, 1},
+                  .shape = &words,
+                  .strides = nullptr,
+                  .byte_offset = 0};
+  xgrammar::GrammarMatcher(grammar).FillNextTokenBitmask(&tensor);
+}
+
 bool is_strict(const request::Constraint& constraint) {
   const auto* schema = std::get_if<request::JsonSchema>(&constraint.body);
   const auto* tag = std::get_if<request::StructuralTag>(&constraint.body);
@@ -181,17 +190,34 @@ bool is_strict(const request::Constraint& constraint) {
 
 }  // namespace
 
+Status lower_constraint(PreparedConstraint& prepared) {
+  const request::Constraint::Body& body = prepared.constraint.body;
+  if (const auto* schema = std::get_if<request::JsonSchema>(&body)) return lower_json(prepared, *schema);
+  if (const auto* tag = std::get_if<request::StructuralTag>(&body)) return lower_json(prepared, *tag);
+  return {};
+}
+
 Result<PreparedConstraint> prepare(const request::Constraint& constraint) {
+  Result<PreparedConstraint> prepared = read_constraint(constraint);
+  if (!prepared) return prepared;
+  if (Status lowered = lower_constraint(*prepared); !lowered) return lowered.error();
+  return prepared;
+}
+
+Result<PreparedConstraint> read_constraint(const request::Constraint& constraint) {
   if (Status fits = check_size("`after`", constraint.after.size(), GrammarLimits::kAfterBytes); !fits)
     return fits.error();
   PreparedConstraint prepared{.constraint = constraint};
   const request::Constraint::Body& body = constraint.body;
-  if (const auto* schema = std::get_if<request::JsonSchema>(&body))
-    return prepare_schema(std::move(prepared), *schema);
+  if (const auto* schema = std::get_if<request::JsonSchema>(&body)) {
+    Result<std::shared_ptr<const SchemaDocument>> document = SchemaDocument::parse(schema->schema);
+    if (!document) return document.error();
+    prepared.schema = std::move(*document);
+    return prepared;
+  }
   if (const auto* choice = std::get_if<request::Choice>(&body))
     return prepare_choice(std::move(prepared), *choice);
-  if (const auto* tag = std::get_if<request::StructuralTag>(&body))
-    return prepare_tag(std::move(prepared), *tag);
+  if (std::holds_alternative<request::StructuralTag>(body)) return prepared;
   if (const auto* object = std::get_if<request::JsonObject>(&body)) {
     json::value schema{{"type", "object"}};
     schema.get_object()["additionalProperties"] = json::object();
@@ -226,8 +252,10 @@ size_t CompiledGrammar::bytes() const {
 }
 
 Result<std::shared_ptr<const CompiledGrammar>> CompiledGrammar::compile(
-    PreparedConstraint prepared, std::shared_ptr<const Vocabulary> vocabulary) {
+    PreparedConstraint prepared, std::shared_ptr<const Vocabulary> vocabulary,
+    const std::atomic<bool>* cancelled) {
   WarningScope scope;
+  const WorkLimit limit(GrammarLimits::kCompileSeconds, cancelled);
   try {
     // Marks of a model's formats are part of texts that the model's formats have.
     const bool has_marks = std::holds_alternative<request::StructuralTag>(prepared.constraint.body);
@@ -238,6 +266,7 @@ Result<std::shared_ptr<const CompiledGrammar>> CompiledGrammar::compile(
       return Error{ErrorCode::Unsupported,
                    fmt::format("the grammar cannot be enforced: {}", scope.warnings().front())};
     auto library = std::make_unique<Library>(Library{compile_for(known, grammar)});
+    compute_first_mask(library->grammar, *vocabulary);
     return std::shared_ptr<const CompiledGrammar>(
         new CompiledGrammar(std::move(library), std::move(prepared), std::move(vocabulary)));
   } catch (const std::bad_alloc&) {

@@ -2,6 +2,7 @@
 // to.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,11 +22,12 @@ struct GrammarLimits {
   static constexpr size_t kChoices = 10'000;
   static constexpr size_t kLoweredBytes = size_t{2} << 20;
   static constexpr size_t kAfterBytes = 256;
-  static constexpr int kWhitespace = 8;  // blanks in a row inside JSON
+  static constexpr int kWhitespace = 8;         // blanks in a row inside JSON
+  static constexpr double kCompileSeconds = 2;  // of the processor, the first mask included
+  static constexpr double kMaskSeconds = 0.1;   // of the processor, for a later mask or token
 };
 
-// What is read of a constraint before it meets a vocabulary. Cheap beside compiling: a request that it refuses is refused
-// at once.
+// What is read of a constraint before it meets a vocabulary.
 struct PreparedConstraint {
   request::Constraint constraint;
   std::string text;  // what xgrammar reads
@@ -33,15 +35,21 @@ struct PreparedConstraint {
   std::vector<Unheld> unheld;  // checked on the finished answer
 };
 
-// Errors name keyword and path, or what is wrong with the grammar.
+// Reads what is sure to be quick: syntax, the shape of keywords, sizes. Errors name keyword and path, or what is wrong with
+// the grammar.
+Result<PreparedConstraint> read_constraint(const request::Constraint& constraint);
+// Fills `text` where it takes a rewritten schema, which may take some milliseconds.
+Status lower_constraint(PreparedConstraint& prepared);
+// Both.
 Result<PreparedConstraint> prepare(const request::Constraint& constraint);
 
 // May be used by many threads at once. Masks are computed when a matcher first meets their state.
 class CompiledGrammar {
  public:
-  // May take long for large grammars; nothing can stop it.
+  // The first mask is computed with it. Once `cancelled` is true it ends with an error soon.
   static Result<std::shared_ptr<const CompiledGrammar>> compile(PreparedConstraint prepared,
-                                                                std::shared_ptr<const Vocabulary> vocabulary);
+                                                                std::shared_ptr<const Vocabulary> vocabulary,
+                                                                const std::atomic<bool>* cancelled = nullptr);
   CompiledGrammar(const CompiledGrammar&) = delete;
   CompiledGrammar& operator=(const CompiledGrammar&) = delete;
   ~CompiledGrammar();

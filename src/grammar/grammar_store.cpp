@@ -1,14 +1,13 @@
 #include "grammar/grammar_store.h"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <functional>
 #include <future>
 #include <iterator>
+#include <new>
 
 #include "base/thread_name.h"
 
@@ -16,14 +15,12 @@ namespace sluice::grammar {
 
 namespace {
 
-constexpr size_t kMostThreads = 8;  // the watcher, and workers of which some are lost for a while
-constexpr int kWorkerNiceness = 10;
-
-// Of the calling thread: where every core computes tokens, compiling takes a tenth of one at most.
-void give_way_to_others() {
-  const auto thread = static_cast<id_t>(gettid());
-  setpriority(PRIO_PROCESS, thread, std::max(kWorkerNiceness, getpriority(PRIO_PROCESS, thread)));
-}
+constexpr int kMostWorkers = 7;
+constexpr int kWorkerNiceness =
+    10;  // where every core computes tokens, compiling takes a tenth of one at most
+// Seconds of the processor after which a grammar is slow: its thread then gets what nobody else wants.
+constexpr double kQuickSeconds = 0.05;
+constexpr std::chrono::milliseconds kLook{10};  // how often the watcher looks for slow ones
 
 void append(std::string& key, std::string_view text) {
   key += fmt::format("{}:", text.size());
@@ -70,12 +67,17 @@ GrammarStore::~GrammarStore() {
     waiting_.clear();
     for (auto& [key, job] : jobs_)
       std::move(job->waiters.begin(), job->waiters.end(), std::back_inserter(left));
-    for (auto& [key, job] : jobs_) job->waiters.clear();
+    for (auto& [key, job] : jobs_) {
+      job->waiters.clear();
+      job->cancelled = true;
+    }
   }
   changed_.notify_all();
   for (const Waiter& waiter : left)
     waiter.ready(Error{ErrorCode::Unavailable, "the server is shutting down"});
-  for (std::thread& thread : threads_) thread.join();
+  if (watcher_.joinable()) watcher_.join();
+  std::unique_lock lock(mutex_);
+  worker_ended_.wait(lock, [&] { return workers_ == 0; });
 }
 
 GrammarStore::Statistics GrammarStore::statistics() const {
@@ -118,19 +120,26 @@ void GrammarStore::keep_locked(const std::string& key, const Grammar& grammar) {
 void GrammarStore::get(const request::Constraint& constraint, Ready ready) {
   const std::string key = key_of(constraint);
   Grammar found;
+  bool is_given_up = false;
   {
     const std::lock_guard lock(mutex_);
     found = find_locked(key);
     if (found != nullptr) ++statistics_.hits;
     if (const auto job = jobs_.find(key); found == nullptr && job != jobs_.end()) {
-      job->second->waiters.push_back({std::move(ready), after(options_.time_limit.count())});
-      return;
+      is_given_up = job->second->cancelled;
+      if (!is_given_up) {
+        job->second->waiters.push_back({std::move(ready), after(options_.time_limit.count())});
+        return;
+      }
     }
   }
+  if (is_given_up) return ready(too_long(options_.time_limit));
   if (found != nullptr) return ready(std::move(found));
-  Result<PreparedConstraint> prepared = prepare(constraint);
+  Result<PreparedConstraint> prepared = read_constraint(constraint);
   if (!prepared) return ready(prepared.error());
-  auto job = std::make_shared<Job>(Job{key, std::move(*prepared), {}});
+  auto job = std::make_shared<Job>();
+  job->key = key;
+  job->prepared = std::move(*prepared);
   {
     const std::lock_guard lock(mutex_);
     if (waiting_.size() < options_.waiting && !stop_) {
@@ -159,38 +168,52 @@ Result<GrammarStore::Grammar> GrammarStore::get(const request::Constraint& const
 
 // REQUIRES: the mutex is held.
 void GrammarStore::start_threads() {
-  if (threads_.empty()) threads_.emplace_back([this] { watch(); });
-  while (idle_or_busy_ < options_.workers && threads_.size() < kMostThreads) {
-    ++idle_or_busy_;
-    threads_.emplace_back([this] { work(); });
-  }
+  if (stop_) return;
+  if (!watcher_.joinable()) watcher_ = std::thread([this] { watch(); });
+  for (; quick_ < options_.workers && workers_ < kMostWorkers; ++quick_, ++workers_)
+    std::thread([this] { work(); }).detach();
 }
 
 void GrammarStore::work() {
   name_thread("grammar");
-  give_way_to_others();
+  lower_thread_priority(kWorkerNiceness);
   std::unique_lock lock(mutex_);
-  while (!stop_) {
+  bool is_slow = false;
+  while (!stop_ && !is_slow) {
     if (waiting_.empty()) {
       changed_.wait(lock);
       continue;
     }
     const std::shared_ptr<Job> job = waiting_.front();
     waiting_.pop_front();
+    job->clock = ThreadClock::of_this_thread();
+    changed_.notify_all();  // the watcher
     lock.unlock();
     compile(job);
     lock.lock();
-    // A thread that took too long was replaced by another; both may go on.
-    if (job->overdue) ++idle_or_busy_;
+    is_slow = job->is_slow;
   }
+  if (!is_slow) --quick_;
+  --workers_;
+  worker_ended_.notify_all();
+}
+
+Result<GrammarStore::Grammar> GrammarStore::make(Job& job) const {
+  try {
+    if (const Status lowered = lower_constraint(job.prepared); !lowered) return lowered.error();
+  } catch (const std::bad_alloc&) {
+    return Error{ErrorCode::LimitExceeded, "there is no memory for the grammar"};
+  }
+  return CompiledGrammar::compile(std::move(job.prepared), vocabulary_, &job.cancelled);
 }
 
 void GrammarStore::compile(const std::shared_ptr<Job>& job) {
-  Result<Grammar> grammar = CompiledGrammar::compile(std::move(job->prepared), vocabulary_);
+  Result<Grammar> grammar = make(*job);
   std::vector<Waiter> waiters;
   {
     const std::lock_guard lock(mutex_);
     waiters.swap(job->waiters);
+    job->clock.reset();
     jobs_.erase(job->key);
     ++(grammar ? statistics_.compiled : statistics_.failed);
     if (grammar) keep_locked(job->key, *grammar);
@@ -198,14 +221,30 @@ void GrammarStore::compile(const std::shared_ptr<Job>& job) {
   for (const Waiter& waiter : waiters) waiter.ready(grammar);
 }
 
-// Tells those whose time is over, and puts another thread in the place of one that does not come to an end.
+// Another worker takes the place of one whose job is slow. Returns when to look again. REQUIRES: the mutex is held.
+TimePoint GrammarStore::demote_slow(TimePoint now) {
+  TimePoint next = now + std::chrono::seconds(60);
+  for (auto& [key, job] : jobs_) {
+    if (!job->clock || job->is_slow) continue;
+    if (job->clock->seconds() < kQuickSeconds && !job->cancelled) {
+      next = now + kLook;
+      continue;
+    }
+    job->is_slow = true;
+    --quick_;
+    job->clock->run_when_idle();
+  }
+  return next;
+}
+
+// Tells those whose time is over, and sees to it that no worker is kept by a slow grammar.
 void GrammarStore::watch() {
   name_thread("grammar-watch");
   std::unique_lock lock(mutex_);
   while (!stop_) {
     const TimePoint now = Clock::now();
-    TimePoint next = now + std::chrono::seconds(60);
     std::vector<Waiter> late;
+    TimePoint next = now + std::chrono::seconds(60);
     for (auto& [key, job] : jobs_) {
       const auto is_late = [&](const Waiter& waiter) { return waiter.deadline <= now; };
       const auto split =
@@ -213,17 +252,14 @@ void GrammarStore::watch() {
       std::move(split, job->waiters.end(), std::back_inserter(late));
       job->waiters.erase(split, job->waiters.end());
       for (const Waiter& waiter : job->waiters) next = std::min(next, waiter.deadline);
-      const bool runs = std::find(waiting_.begin(), waiting_.end(), job) == waiting_.end();
-      if (job->waiters.empty() && runs && !job->overdue) {
-        job->overdue = true;
-        --idle_or_busy_;
-      }
+      if (job->waiters.empty()) job->cancelled = true;
     }
     std::erase_if(waiting_, [&](const std::shared_ptr<Job>& job) {
       if (!job->waiters.empty()) return false;
       jobs_.erase(job->key);
       return true;
     });
+    next = std::min(next, demote_slow(now));
     start_threads();
     if (!late.empty()) {
       lock.unlock();

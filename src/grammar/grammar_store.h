@@ -1,6 +1,7 @@
 // Compiled grammars of one vocabulary: made by threads of its own, kept under a bound on memory. Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -9,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -16,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "base/system/thread_clock.h"
 #include "grammar/compiled_grammar.h"
 #include "request/constraint.h"
 
@@ -23,9 +26,9 @@ namespace sluice::grammar {
 
 struct GrammarStoreOptions {
   size_t bytes = size_t{256} << 20;  // of compiled grammars that nobody uses
-  int workers = 1;
-  Seconds time_limit{20};  // from the request to the grammar
-  size_t waiting = 256;    // grammars that are not compiled yet
+  int workers = 1;                   // beside those that compile slow ones
+  Seconds time_limit{20};            // from the request to the grammar
+  size_t waiting = 256;              // grammars that are not compiled yet
 };
 
 class GrammarStore {
@@ -41,7 +44,7 @@ class GrammarStore {
 
   const Vocabulary& vocabulary() const { return *vocabulary_; }
   // Calls `ready` once: before it returns where the grammar is known or the constraint cannot be used, else from another
-  // thread. What takes longer than the time limit is an error for whoever waits; it is compiled to its end.
+  // thread. What takes longer than the time limit is an error for whoever waits, and is not compiled any further.
   void get(const request::Constraint& constraint, Ready ready);
   // The same, waiting for it.
   Result<Grammar> get(const request::Constraint& constraint);
@@ -64,7 +67,9 @@ class GrammarStore {
     std::string key;
     PreparedConstraint prepared;
     std::vector<Waiter> waiters;
-    bool overdue = false;  // its thread counts as lost until it ends
+    std::optional<ThreadClock> clock;  // of the thread that compiles it
+    bool is_slow = false;              // its thread has no say any more and ends with it
+    std::atomic<bool> cancelled{false};
   };
   struct Kept {
     std::string key;
@@ -74,7 +79,9 @@ class GrammarStore {
   void start_threads();
   void work();
   void watch();
+  TimePoint demote_slow(TimePoint now);
   void compile(const std::shared_ptr<Job>& job);
+  Result<Grammar> make(Job& job) const;
   Grammar find_locked(const std::string& key);
   void keep_locked(const std::string& key, const Grammar& grammar);
 
@@ -87,8 +94,11 @@ class GrammarStore {
   std::list<Kept> kept_;                              // used last first
   std::unordered_map<std::string, std::list<Kept>::iterator> kept_by_key_;
   std::unordered_map<std::string, std::weak_ptr<const CompiledGrammar>> known_;
-  std::vector<std::thread> threads_;
-  int idle_or_busy_ = 0;  // workers that are not lost
+  std::thread watcher_;
+  // Workers, which are nobody's to join: one that runs when idle may take long to end.
+  int workers_ = 0;
+  int quick_ = 0;  // of them: whose job is not slow
+  std::condition_variable worker_ended_;
   bool stop_ = false;
   Statistics statistics_;
 };

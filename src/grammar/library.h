@@ -1,8 +1,10 @@
 // xgrammar behind this layer's types. Only .cpp files of the layer include it.
 #pragma once
 
+#include <xgrammar/config.h>
 #include <xgrammar/xgrammar.h>
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -16,6 +18,18 @@ struct Vocabulary::Library {
   xgrammar::TokenizerInfo tokens;
   // Keeps masks of rules that grammars share, a string's for instance. Thread-safe.
   mutable xgrammar::GrammarCompiler compiler;
+};
+
+// While it lives, work of this thread on grammars that takes longer than so many seconds of the processor throws, and so
+// does work after `cancelled` has become true.
+class WorkLimit {
+ public:
+  explicit WorkLimit(double seconds, const std::atomic<bool>* cancelled = nullptr) {
+    xgrammar::LimitWork(seconds, cancelled);
+  }
+  ~WorkLimit() { xgrammar::LimitWork(0); }
+  WorkLimit(const WorkLimit&) = delete;
+  WorkLimit& operator=(const WorkLimit&) = delete;
 };
 
 // Collects what xgrammar warns of while it reads a grammar on this thread.

@@ -7,6 +7,7 @@
 #include <exception>
 #include <optional>
 
+#include "grammar/library.h"
 #include "grammar/matcher_library.h"
 
 namespace sluice::grammar {
@@ -125,6 +126,7 @@ Result<bool> Matcher::fill_constrained(std::span<int32_t> mask) const {
                   .shape = &words,
                   .strides = nullptr,
                   .byte_offset = 0};
+  const WorkLimit limit(GrammarLimits::kMaskSeconds);
   try {
     return library_->matcher.FillNextTokenBitmask(&tensor);
   } catch (const std::exception& error) {
@@ -208,6 +210,7 @@ Status Matcher::accept_constrained(Token token) {
     ended_ = ends;
     return {};
   }
+  const WorkLimit limit(GrammarLimits::kMaskSeconds);
   try {
     if (!library_->matcher.AcceptToken(token)) return not_allowed(text, tokens_.size());
   } catch (const std::exception& error) {

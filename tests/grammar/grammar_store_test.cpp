@@ -98,6 +98,21 @@ TEST(GrammarStore, WorkersGiveWay) {
   EXPECT_EQ(workers, 1);
 }
 
+TEST(GrammarStore, SlowGrammarsKeepNobodyWaiting) {
+  std::atomic<bool> done = false;
+  GrammarStore store(byte_vocabulary());
+  std::string many = R"({"anyOf":[)";
+  for (int i = 0; i < 1500; ++i)
+    many += (i > 0 ? "," : "") +
+            std::string(R"({"type":"array","minItems":900,"items":{"pattern":"^[a-z]{1,)") +
+            std::to_string(i % 90 + 9) + R"(}x{7,9}(ab|cd)+$"}})";
+  many += "]}";
+  store.get(schema(many), [&](const Result<GrammarStore::Grammar>&) { done = true; });
+  for (int i = 0; i < 5; ++i)
+    ASSERT_TRUE(store.get(schema(R"({"type":"integer","minimum":)" + std::to_string(i) + "}")).ok());
+  EXPECT_FALSE(done) << "the slow grammar was not slow";
+}
+
 TEST(GrammarStore, KeysTellConstraintsApart) {
   using namespace request;
   const Constraint all[] = {

@@ -244,6 +244,35 @@ TEST(Constraint, DeepAndLargeSchemasEndWithAnError) {
   EXPECT_EQ(refused.error().code, ErrorCode::LimitExceeded) << refused.error().message;
 }
 
+// Written out at each of its references, the last definition would be there 2^30 times.
+TEST(Constraint, DefinitionsAreSharedByTheirReferences) {
+  std::string text = R"({"$ref":"#/$defs/n0","$defs":{)";
+  for (int i = 0; i < 30; ++i) {
+    const std::string next = R"({"$ref":"#/$defs/n)" + std::to_string(i + 1) + R"("})";
+    text += "\"n" + std::to_string(i) + R"(":{"type":"object","properties":{"a":)" + next +
+            R"(,"b":{"anyOf":[)" + next + R"(,{"type":"null"}]}}},)";
+  }
+  const auto grammar = compile({JsonSchema{text + R"("n30":{"type":"integer"}}})"}, ""});
+  ASSERT_TRUE(grammar.ok()) << grammar.error().message;
+  EXPECT_TRUE(takes(*grammar, R"({"a":{"b":{"a":{"b":null}}},"b":null})"));
+  EXPECT_FALSE(takes(*grammar, R"({"a":{"b":{"a":{"c":null}}}})"));
+}
+
+// A grammar that grows without end fails by the limit on its time, which it names.
+TEST(Constraint, CompilingIsLimited) {
+  std::string many = "root ::= a0\n";
+  for (int i = 0; i < 2600; ++i) {
+    const std::string n = std::to_string(i);
+    many += "a" + n + " ::= ";
+    for (const char c : {'a', 'b', 'c', 'd'}) many += std::string("([") + c + "-z]\"" + n + "\"){9,128}";
+    many += "|a" + std::to_string((i + 1) % 2600) + "\n";
+  }
+  const auto refused = compile({request::ContextFree{.grammar = many}, ""});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("it takes more than 2 s of the processor"), std::string::npos)
+      << refused.error().message;
+}
+
 TEST(Matcher, EndsWhereTheRequestNamesNoEnd) {
   const auto grammar = compile({request::Pattern{"a+"}, ""});
   ASSERT_TRUE(grammar.ok());

@@ -55,36 +55,49 @@ bool is_required(const json::object& schema, std::string_view name) {
                      [&](const json::value& one) { return one.get_string() == name; });
 }
 
-bool objects_exclude(const json::object& a, const json::object& b) {
+// Levels of required properties that are looked into: schemas may refer to themselves.
+constexpr int kMostLevels = 4;
+
+bool disjoint(const json::value& a, const json::value& b, const Resolve& resolve, int levels);
+
+bool objects_exclude(const json::object& a, const json::object& b, const Resolve& resolve, int levels) {
   const json::value* ours = a.if_contains("properties");
   const json::value* theirs = b.if_contains("properties");
-  if (ours == nullptr || theirs == nullptr) return false;
+  if (ours == nullptr || theirs == nullptr || levels == 0) return false;
   for (const auto& property : ours->get_object()) {
     const json::value* other = theirs->get_object().if_contains(property.key());
     const bool in_both = other != nullptr && is_required(a, property.key()) && is_required(b, property.key());
-    if (in_both && are_disjoint(property.value(), *other)) return true;
+    if (in_both && disjoint(property.value(), *other, resolve, levels - 1)) return true;
   }
   return false;
 }
 
-}  // namespace
-
-bool are_disjoint(const json::value& a, const json::value& b) {
-  const json::object* one = a.if_object();
-  const json::object* other = b.if_object();
+bool disjoint(const json::value& a, const json::value& b, const Resolve& resolve, int levels) {
+  const json::value* left = resolve(a);
+  const json::value* right = resolve(b);
+  if (left == nullptr || right == nullptr || left == right) return false;
+  const json::object* one = left->if_object();
+  const json::object* other = right->if_object();
   if (one == nullptr || other == nullptr) return true;  // false: nothing fits
-  if (one->contains("$ref") || other->contains("$ref")) return false;
   if (const json::value* options = one->if_contains("anyOf")) {
     const json::array& all = options->get_array();
-    return std::all_of(all.begin(), all.end(),
-                       [&](const json::value& option) { return are_disjoint(option, b); });
+    return levels > 0 && std::all_of(all.begin(), all.end(), [&](const json::value& option) {
+             return disjoint(option, *right, resolve, levels - 1);
+           });
   }
-  if (other->contains("anyOf")) return are_disjoint(b, a);
+  if (other->contains("anyOf")) return disjoint(*right, *left, resolve, levels);
   if (const json::value* values = one->if_contains("enum"))
     return values_exclude(values->get_array(), *other);
-  if (other->contains("enum")) return are_disjoint(b, a);
+  if (const json::value* values = other->if_contains("enum"))
+    return values_exclude(values->get_array(), *one);
   if (types_differ(type_of(*one), type_of(*other))) return true;
-  return objects_exclude(*one, *other);
+  return objects_exclude(*one, *other, resolve, levels);
+}
+
+}  // namespace
+
+bool are_disjoint(const json::value& a, const json::value& b, const Resolve& resolve) {
+  return disjoint(a, b, resolve, kMostLevels);
 }
 
 }  // namespace sluice::grammar

@@ -65,9 +65,11 @@ std::span<const Keyword> keywords() {
 }
 
 const Keyword* find_keyword(std::string_view name) {
-  const auto found = std::find_if(std::begin(kKeywords), std::end(kKeywords),
-                                  [&](const Keyword& keyword) { return keyword.name == name; });
-  return found == std::end(kKeywords) ? nullptr : found;
+  static_assert(std::is_sorted(std::begin(kKeywords), std::end(kKeywords),
+                               [](const Keyword& a, const Keyword& b) { return a.name < b.name; }));
+  const auto* found = std::lower_bound(std::begin(kKeywords), std::end(kKeywords), name,
+                                       [](const Keyword& a, std::string_view b) { return a.name < b; });
+  return found == std::end(kKeywords) || found->name != name ? nullptr : found;
 }
 
 }  // namespace sluice::grammar

@@ -1,6 +1,7 @@
 // Schemas without alternatives: arrays and objects.
 #include <algorithm>
 #include <limits>
+#include <unordered_set>
 
 #include "grammar/schema/lowering.h"
 
@@ -95,22 +96,24 @@ Result<json::value> Lowering::lower_array(const Conjunction& parts) {
 
 ObjectForm Lowering::object_form(const Conjunction& parts) const {
   ObjectForm form;
-  const auto add = [](std::vector<std::string>& names, std::string_view name) {
-    if (std::find(names.begin(), names.end(), name) == names.end()) names.emplace_back(name);
+  std::unordered_set<std::string_view> named;
+  const auto add = [&](std::vector<std::string>& names, std::string_view name, auto& seen) {
+    if (seen.insert(name).second) names.emplace_back(name);
   };
   for (const Conjunct& part : parts) {
     if (const json::value* properties = keyword_of(part, "properties")) {
-      for (const auto& property : properties->get_object()) add(form.names, property.key());
+      for (const auto& property : properties->get_object()) add(form.names, property.key(), named);
     }
     if (const json::value* required = keyword_of(part, "required")) {
-      for (const json::value& name : required->get_array()) add(form.required, name.get_string());
+      for (const json::value& name : required->get_array())
+        add(form.required, name.get_string(), form.is_required);
     }
     const json::value* patterns = keyword_of(part, "patternProperties");
     form.has_patterns = form.has_patterns || (patterns != nullptr && !patterns->get_object().empty());
     form.says_of_others = form.says_of_others || keyword_of(part, "additionalProperties") != nullptr ||
                           keyword_of(part, "unevaluatedProperties") != nullptr;
   }
-  for (const std::string& name : form.required) add(form.names, name);
+  for (const std::string& name : form.required) add(form.names, name, named);
   return form;
 }
 
@@ -147,9 +150,8 @@ Result<bool> Lowering::name_fits(const Conjunction& parts, std::string_view name
   for (const Conjunct& part : parts) {
     const json::value* names = keyword_of(part, "propertyNames");
     if (names == nullptr) continue;
-    Result<std::optional<Violation>> violation = validator_.check(json::value(name), *names);
-    if (!violation) return violation.error();
-    if (violation->has_value()) return false;
+    const Result<bool> fits = validator_.fits(json::value(name), *names);
+    if (!fits || !*fits) return fits;
   }
   return true;
 }
@@ -161,8 +163,7 @@ Status Lowering::lower_properties(const Conjunction& parts, const ObjectForm& fo
   json::array required;
   bool forbids = false;
   for (const std::string& name : form.names) {
-    const bool is_required =
-        std::find(form.required.begin(), form.required.end(), name) != form.required.end();
+    const bool is_required = form.is_required.contains(name);
     Result<bool> fits = name_fits(parts, name);
     if (!fits) return fits.error();
     Result<json::value> property =
@@ -279,6 +280,21 @@ Result<json::value> Lowering::lower_patterns(const Conjunction& parts, json::obj
   return json::value(std::move(out));
 }
 
+// A lowered schema of strings with what it refers to in its place; nothing where that is not known yet.
+std::optional<json::value> Lowering::without_references(const json::value& lowered) const {
+  const json::value* form = resolve(lowered);
+  if (form == nullptr) return std::nullopt;
+  json::value out = *form;
+  json::value* options = out.get_object().if_contains("anyOf");
+  for (size_t i = 0; options != nullptr && i < options->get_array().size(); ++i) {
+    json::value& option = options->get_array()[i];
+    const json::value* one = resolve(option);
+    if (one == nullptr || one->get_object().contains("anyOf")) return std::nullopt;
+    if (one != &option) option = json::value(*one);
+  }
+  return out;
+}
+
 Result<json::value> Lowering::lower_free_object(const Conjunction& parts, json::object out) {
   Result<json::value> others = lower(others_of(parts));
   if (!others) return others;
@@ -293,10 +309,10 @@ Result<json::value> Lowering::lower_free_object(const Conjunction& parts, json::
     if (!rule) return rule;
     if (rule->is_bool())
       others = json::value(false);
-    else if (rule->get_object().contains("$ref"))
-      unheld("propertyNames", parts.front().schema);
+    else if (std::optional<json::value> form = without_references(*rule))
+      out["propertyNames"] = *std::move(form);
     else
-      out["propertyNames"] = std::move(*rule);
+      unheld("propertyNames", parts.front().schema);
   }
   if (others->is_bool()) {
     if (least_of(parts, "minProperties") > 0) return json::value(false);

@@ -3,11 +3,15 @@
 
 #include <compare>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -41,8 +45,9 @@ inline constexpr TypeSet kEveryType = 127;
 
 // What an object schema looks like after all its conjuncts are merged.
 struct ObjectForm {
-  std::vector<std::string> names;     // of properties, in order
-  std::vector<std::string> required;  // each once
+  std::vector<std::string> names;                    // of properties, in order
+  std::vector<std::string> required;                 // each once
+  std::unordered_set<std::string_view> is_required;  // the same; the document has the texts
   bool has_patterns = false;
   bool says_of_others = false;  // additionalProperties or unevaluatedProperties
 };
@@ -55,8 +60,11 @@ class Lowering {
   Result<LoweredSchema> run();
 
  private:
-  // A schema for the grammar, or false where nothing fits.
-  Result<json::value> lower(const Conjunction& wanted);
+  // A schema for the grammar, or false where nothing fits. What the document refers to several times is written once, among
+  // the definitions.
+  Result<json::value> lower(const Conjunction& given);
+  // What has nothing more to say left out, references that stand alone replaced by their targets.
+  Conjunction simplified(const Conjunction& given) const;
   Result<json::value> lower_new(const Conjunction& wanted);
   // References and allOf resolved: objects only. Nothing where a part is false.
   std::optional<Conjunction> flatten(const Conjunction& wanted) const;
@@ -84,30 +92,42 @@ class Lowering {
 
   // The dependencies of a schema as alternatives, made once.
   const json::value* dependencies_of(const json::object& schema);
+  std::vector<Unheld> unheld_list() const;
+  // `keyword` is a literal.
   void unheld(std::string_view keyword, const void* schema);
   // The smallest or largest count that a keyword gives.
   static int64_t least_of(const Conjunction& parts, std::string_view keyword);
   static int64_t most_of(const Conjunction& parts, std::string_view keyword);
 
   struct Known {
+    // Open: it is being lowered. Inlined: it stands where it was met first.
+    enum class State : uint8_t { Open, Inlined, Defined, Impossible };
     std::string name;
-    bool used = false;
-    bool possible = true;
-    json::value schema;
+    State state = State::Open;
+    bool used = false;   // by a reference
+    json::value schema;  // Defined
   };
+  json::value refer_to(Known& known);
+  // What a lowered schema stands for; null where it refers to one that is not known yet.
+  const json::value* resolve(const json::value& lowered) const;
+  std::optional<json::value> without_references(const json::value& lowered) const;
   std::shared_ptr<const SchemaDocument> document_;
   SchemaValidator validator_;
   LoweringOptions options_;
   std::map<Conjunction, Known> known_;
+  std::unordered_map<std::string, const Known*> defined_;  // by reference
   std::map<const json::object*, const json::value*> dependencies_;
   std::deque<json::value> made_;  // schemas that stand in no document; their addresses stay
-  std::vector<Unheld> unheld_;
+  std::vector<std::pair<std::string_view, const void*>> unheld_;  // keyword and schema, each once
+  std::set<std::pair<std::string_view, const void*>> unheld_seen_;
   size_t nodes_ = 0;
   int depth_ = 0;
 };
 
-// Whether no value fits both, as far as types, enumerations and required properties show.
-bool are_disjoint(const json::value& a, const json::value& b);
+// Whether no value fits both, as far as types, enumerations and required properties show. `resolve` gives what a lowered
+// schema stands for, or null.
+using Resolve = std::function<const json::value*(const json::value&)>;
+bool are_disjoint(const json::value& a, const json::value& b, const Resolve& resolve);
 // Marks a lowered schema whose type is assumed: it says nothing about values of other types.
 inline constexpr std::string_view kAssumed = "assumed";
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "grammar/schema/schema_indexer.h"
@@ -49,31 +50,64 @@ std::string escaped(std::string_view key) {
   return out;
 }
 
-// Whether `wanted` (a value, or the object in it) is in `from`; its path is appended.
-bool find_path(const json::value& from, const void* wanted, std::string& path) {
-  if (&from == wanted || (from.is_object() && &from.get_object() == wanted)) return true;
-  const size_t before = path.size();
-  if (const json::object* object = from.if_object()) {
-    for (const auto& member : *object) {
-      path += '/' + escaped(member.key());
-      if (find_path(member.value(), wanted, path)) return true;
-      path.resize(before);
-    }
-  } else if (const json::array* array = from.if_array()) {
-    for (size_t i = 0; i < array->size(); ++i) {
-      path += fmt::format("/{}", i);
-      if (find_path((*array)[i], wanted, path)) return true;
-      path.resize(before);
-    }
+// Finds the places of values, or of the objects in them, until all are found.
+class PathFinder {
+ public:
+  explicit PathFinder(std::span<const void* const> wanted) : paths_(wanted.size(), "#") {
+    for (size_t i = 0; i < wanted.size(); ++i) wanted_[wanted[i]].push_back(i);
   }
-  return false;
-}
+
+  std::vector<std::string> take() && { return std::move(paths_); }
+
+  // Returns whether all are found.
+  bool walk(const json::value& from) {
+    if (note(&from) || (from.is_object() && note(&from.get_object()))) return true;
+    const size_t before = path_.size();
+    if (const json::object* object = from.if_object()) {
+      for (const auto& member : *object) {
+        path_ += '/' + escaped(member.key());
+        if (walk(member.value())) return true;
+        path_.resize(before);
+      }
+    } else if (const json::array* array = from.if_array()) {
+      for (size_t i = 0; i < array->size(); ++i) {
+        path_ += fmt::format("/{}", i);
+        if (walk((*array)[i])) return true;
+        path_.resize(before);
+      }
+    }
+    return false;
+  }
+
+ private:
+  bool note(const void* at) {
+    const auto found = wanted_.find(at);
+    if (found == wanted_.end()) return false;
+    for (const size_t index : found->second) paths_[index] = path_;
+    wanted_.erase(found);
+    return wanted_.empty();
+  }
+
+  std::unordered_map<const void*, std::vector<size_t>> wanted_;
+  std::vector<std::string> paths_;
+  std::string path_ = "#";
+};
 
 }  // namespace
 
+int SchemaDocument::references_to(const json::value& schema) const {
+  const auto found = references_.find(&schema);
+  return found == references_.end() ? 0 : found->second;
+}
+
+std::vector<std::string> SchemaDocument::paths_of(std::span<const void* const> schemas) const {
+  PathFinder finder(schemas);
+  if (!schemas.empty()) finder.walk(root_);
+  return std::move(finder).take();
+}
+
 std::string SchemaDocument::path_of(const void* schema) const {
-  std::string path = "#";
-  return find_path(root_, schema, path) ? path : "#";
+  return paths_of({&schema, 1}).front();
 }
 
 double number_of(const json::value& value) {
@@ -93,6 +127,14 @@ int64_t count_of(const json::value& value) {
   if (value.is_uint64()) return kMost;
   const double number = value.get_double();
   return number >= 9e18 ? kMost : static_cast<int64_t>(number);
+}
+
+bool is_less(const json::value& a, const json::value& b) {
+  if (a.is_double() || b.is_double()) return number_of(a) < number_of(b);
+  // Whole numbers, of which those beyond int64 are above all others.
+  if (a.is_uint64() || b.is_uint64())
+    return a.is_uint64() ? b.is_uint64() && a.get_uint64() < b.get_uint64() : true;
+  return a.get_int64() < b.get_int64();
 }
 
 bool same_value(const json::value& a, const json::value& b) {
@@ -121,6 +163,22 @@ bool same_value(const json::value& a, const json::value& b) {
   return a == b;
 }
 
+size_t hash_of(const json::value& value) {
+  constexpr size_t kFactor = 0x9E3779B97F4A7C15;
+  if (value.is_number()) return std::hash<double>()(number_of(value));
+  if (value.is_string()) return std::hash<std::string_view>()(value.get_string());
+  size_t hash = static_cast<size_t>(value.kind()) + 1;
+  if (const json::array* array = value.if_array()) {
+    for (const json::value& one : *array) hash = (hash ^ hash_of(one)) * kFactor;
+  } else if (const json::object* object = value.if_object()) {
+    for (const auto& member : *object)
+      hash += (std::hash<std::string_view>()(member.key()) ^ (hash_of(member.value()) * kFactor)) * kFactor;
+  } else if (const bool* flag = value.if_bool()) {
+    hash += *flag ? kFactor : 0;
+  }
+  return hash;
+}
+
 bool has_type(const json::value& value, std::string_view type) {
   if (type == "null") return value.is_null();
   if (type == "boolean") return value.is_bool();
@@ -133,10 +191,11 @@ bool has_type(const json::value& value, std::string_view type) {
 
 bool is_multiple(const json::value& value, const json::value& of) {
   if (value.is_int64() && of.is_int64()) return value.get_int64() % of.get_int64() == 0;
+  if (is_whole(of)) return std::fmod(number_of(value), number_of(of)) == 0;
   const double quotient = number_of(value) / number_of(of);
-  if (std::isinf(quotient)) return is_whole(of) || std::fmod(number_of(value), number_of(of)) == 0;
+  if (std::isinf(quotient)) return std::fmod(number_of(value), number_of(of)) == 0;
   // Neither 0.3 nor 0.1 are what they are written as: the quotient of multiples is whole up to rounding.
-  return std::abs(quotient - std::round(quotient)) <= 1e-9 * std::max(1.0, std::abs(quotient)) &&
+  return std::abs(quotient - std::round(quotient)) <= 1e-14 * std::max(1.0, std::abs(quotient)) &&
          (std::round(quotient) != 0 || number_of(value) == 0);
 }
 

@@ -4,9 +4,11 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "base/json.h"
 #include "base/result.h"
@@ -35,8 +37,12 @@ class SchemaDocument {
   const Regex& regex(std::string_view source) const;
   // Drafts up to 7: beside $ref nothing else counts.
   bool reference_hides_siblings() const { return reference_hides_siblings_; }
+  // How many references point to it.
+  int references_to(const json::value& schema) const;
   // "#/properties/name"; "#" for what is not in the document.
   std::string path_of(const void* schema) const;
+  // The same for many, in one walk over the document.
+  std::vector<std::string> paths_of(std::span<const void* const> schemas) const;
 
  private:
   friend class SchemaIndexer;
@@ -45,11 +51,16 @@ class SchemaDocument {
   json::value root_;
   bool reference_hides_siblings_ = false;
   std::unordered_map<const json::object*, const json::value*> targets_;
+  std::unordered_map<const json::value*, int> references_;  // how many, by target
   std::unordered_map<std::string, Regex> patterns_;
 };
 
 // Equality of JSON values: 1 and 1.0 are equal, the order of members does not count.
 bool same_value(const json::value& a, const json::value& b);
+// Exact where both are whole. REQUIRES: both are numbers.
+bool is_less(const json::value& a, const json::value& b);
+// Equal values have equal hashes.
+size_t hash_of(const json::value& value);
 // REQUIRES: value.is_number()
 double number_of(const json::value& value);
 // A number without a fraction, 1.0 too.

@@ -194,24 +194,21 @@ Status SchemaIndexer::visit(const json::value& schema, const std::string& base) 
     return Error{ErrorCode::LimitExceeded,
                  fmt::format("the schema has more than {} subschemas", SchemaLimits::kSchemas)};
   const json::object* object = schema.if_object();
-  return object == nullptr ? Status{} : visit_object(*object, base);
+  return object == nullptr ? Status{} : visit_object(schema, base);
 }
 
-Status SchemaIndexer::visit_object(const json::object& schema, std::string base) {
+Status SchemaIndexer::visit_object(const json::value& self, std::string base) {
+  const json::object& schema = self.get_object();
   const bool hides = document_.reference_hides_siblings_ && schema.contains("$ref");
   const json::value* id = schema.if_contains("$id");
   if (id == nullptr && document_.reference_hides_siblings_) id = schema.if_contains("id");
   if (id != nullptr && id->is_string() && !hides) {
     const std::string_view address = id->get_string();
-    const json::value* self = document_.root_.if_object() == &schema ? &document_.root_ : nullptr;
-    for (auto it = visited_.begin(); self == nullptr && it != visited_.end(); ++it) {
-      if ((*it)->if_object() == &schema) self = *it;
-    }
     const std::string joined = join(base, address);
     if (!address.empty() && address[0] == '#')
-      anchors_[joined] = self;
+      anchors_[joined] = &self;
     else
-      resources_[base = std::string(without_fragment(joined))] = self;
+      resources_[base = std::string(without_fragment(joined))] = &self;
   }
   for (const auto& member : schema) {
     const Keyword* keyword = find_keyword(member.key());
@@ -220,12 +217,9 @@ Status SchemaIndexer::visit_object(const json::object& schema, std::string base)
     if (keyword->name == "$ref" || keyword->name == "$dynamicRef" || keyword->name == "$recursiveRef")
       references_.push_back({&schema, base, keyword->name, member.value().get_string()});
     if (keyword->name == "$anchor" || keyword->name == "$dynamicAnchor") {
-      for (const json::value* one : visited_) {
-        if (one->if_object() != &schema) continue;
-        anchors_[fmt::format("{}#{}", base, std::string_view(member.value().get_string()))] = one;
-        if (keyword->name == "$dynamicAnchor")
-          dynamic_anchors_[std::string(member.value().get_string())].push_back(one);
-      }
+      anchors_[fmt::format("{}#{}", base, std::string_view(member.value().get_string()))] = &self;
+      if (keyword->name == "$dynamicAnchor")
+        dynamic_anchors_[std::string(member.value().get_string())].push_back(&self);
     }
     if (Status done = visit_children(*keyword, member.value(), base); !done) return done;
   }
@@ -317,6 +311,7 @@ Status SchemaIndexer::resolve(const Reference& reference) {
                       document_.path_of(reference.from), reference.text)};
   }
   document_.targets_[reference.from] = target;
+  ++document_.references_[target];
   return visit(*target, reference.base);
 }
 

@@ -25,7 +25,7 @@ class SchemaIndexer {
   };
 
   Status visit(const json::value& schema, const std::string& base);
-  Status visit_object(const json::object& schema, std::string base);
+  Status visit_object(const json::value& self, std::string base);
   Status check_keyword(const json::object& schema, const Keyword& keyword, const json::value& value);
   Status visit_children(const Keyword& keyword, const json::value& value, const std::string& base);
   Status add_pattern(const json::object& schema, std::string_view keyword, std::string_view source);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "grammar/schema/keywords.h"
 #include "grammar/schema/lowering.h"
 
 namespace sluice::grammar {
@@ -26,20 +27,26 @@ Result<LoweredSchema> Lowering::run() {
   json::object definitions;
   for (auto& [key, known] : known_) {
     if (!known.used) continue;
-    if (!known.possible)
+    if (known.state == Known::State::Impossible)
       return Error{ErrorCode::Unsupported, "the schema refers to itself where no value can fit"};
     definitions[known.name] = std::move(known.schema);
   }
   if (!definitions.empty()) out["$defs"] = std::move(definitions);
-  return LoweredSchema{std::move(*root), std::move(unheld_)};
+  return LoweredSchema{std::move(*root), unheld_list()};
+}
+
+std::vector<Unheld> Lowering::unheld_list() const {
+  std::vector<const void*> schemas;
+  for (const auto& [keyword, schema] : unheld_) schemas.push_back(schema);
+  std::vector<std::string> paths = document_->paths_of(schemas);
+  std::vector<Unheld> list;
+  for (size_t i = 0; i < paths.size(); ++i)
+    list.push_back({std::string(unheld_[i].first), std::move(paths[i])});
+  return list;
 }
 
 void Lowering::unheld(std::string_view keyword, const void* schema) {
-  Unheld one{std::string(keyword), document_->path_of(schema)};
-  const auto same = [&](const Unheld& other) {
-    return other.keyword == one.keyword && other.path == one.path;
-  };
-  if (std::none_of(unheld_.begin(), unheld_.end(), same)) unheld_.push_back(std::move(one));
+  if (unheld_seen_.emplace(keyword, schema).second) unheld_.emplace_back(keyword, schema);
 }
 
 int64_t Lowering::least_of(const Conjunction& parts, std::string_view keyword) {
@@ -58,16 +65,86 @@ int64_t Lowering::most_of(const Conjunction& parts, std::string_view keyword) {
   return most;
 }
 
-Result<json::value> Lowering::lower(const Conjunction& wanted) {
+namespace {
+
+// Members that say nothing of the value themselves.
+bool is_mute(std::string_view key) {
+  return key == "$defs" || key == "definitions" || key == "$id" || key == "$anchor" ||
+         key == "$dynamicAnchor" || (key != "const" && find_keyword(key) == nullptr);
+}
+
+// Whether all that it says was multiplied out.
+bool is_exhausted(const Conjunct& part) {
+  const json::object* schema = part.schema->if_object();
+  if (schema == nullptr || part.done == 0) return false;
+  return std::all_of(schema->begin(), schema->end(), [&](const auto& member) {
+    const std::string_view key = member.key();
+    const bool refers = key == "$ref" || key == "$dynamicRef" || key == "$recursiveRef" || key == "allOf";
+    const bool depends = key == "dependentRequired" || key == "dependentSchemas" || key == "dependencies";
+    const uint8_t bit = key == "anyOf"   ? kAnyOf
+                        : key == "oneOf" ? kOneOf
+                        : depends        ? kDependencies
+                        : refers         ? kReference
+                                         : 0;
+    return (part.done & bit) != 0 || is_mute(key);
+  });
+}
+
+bool only_refers(const json::object& schema) {
+  return std::all_of(schema.begin(), schema.end(), [](const auto& member) {
+    const std::string_view key = member.key();
+    return key == "$ref" || key == "$dynamicRef" || key == "$recursiveRef" || is_mute(key);
+  });
+}
+
+// Such are cheaper to repeat than to refer to.
+bool is_small(const json::value& lowered) {
+  const json::object& schema = lowered.get_object();
+  const json::value* values = schema.if_contains("enum");
+  return (schema.contains("type") && *schema.if_contains("type") != "object" &&
+          *schema.if_contains("type") != "array") ||
+         (values != nullptr && values->get_array().size() <= 4) || schema.empty();
+}
+
+}  // namespace
+
+Conjunction Lowering::simplified(const Conjunction& given) const {
+  Conjunction simple;
+  for (Conjunct one : given) {
+    for (int hops = 0; one.done == 0 && one.schema->is_object() && hops < 64; ++hops) {
+      const json::object& schema = one.schema->get_object();
+      const json::value* target = document_->target(schema);
+      if (target == nullptr || !(document_->reference_hides_siblings() || only_refers(schema))) break;
+      one.schema = target;
+    }
+    if (!is_exhausted(one)) simple.push_back(one);
+  }
+  return simple;
+}
+
+json::value Lowering::refer_to(Known& known) {
+  if (known.state == Known::State::Defined && !known.used && is_small(known.schema)) return known.schema;
+  known.used = true;
+  return json::value{{"$ref", "#/$defs/" + known.name}};
+}
+
+const json::value* Lowering::resolve(const json::value& lowered) const {
+  const json::object* object = lowered.if_object();
+  const json::value* reference = object == nullptr ? nullptr : object->if_contains("$ref");
+  if (reference == nullptr) return &lowered;
+  const auto found = defined_.find(std::string(reference->get_string()));
+  return found == defined_.end() ? nullptr : &found->second->schema;
+}
+
+Result<json::value> Lowering::lower(const Conjunction& given) {
+  const Conjunction wanted = simplified(given);
   Conjunction key = wanted;
   std::sort(key.begin(), key.end());
   key.erase(std::unique(key.begin(), key.end()), key.end());
-  const auto found = known_.find(key);
-  if (found != known_.end()) {
-    if (!found->second.possible) return json::value(false);
-    found->second.used = true;
-    return json::value{{"$ref", "#/$defs/" + found->second.name}};
-  }
+  const auto [place, is_new] = known_.try_emplace(key);
+  Known& known = place->second;
+  if (!is_new && known.state == Known::State::Impossible) return json::value(false);
+  if (!is_new && known.state != Known::State::Inlined) return refer_to(known);
   // What a conjunction costs grows with the square of its parts.
   nodes_ += 1 + wanted.size() * wanted.size() / 64;
   if (nodes_ > LoweringLimits::kNodes)
@@ -77,15 +154,26 @@ Result<json::value> Lowering::lower(const Conjunction& wanted) {
   if (depth_ >= LoweringLimits::kDepth)
     return Error{ErrorCode::LimitExceeded,
                  fmt::format("the schema is nested deeper than {}", LoweringLimits::kDepth)};
-  Known& known = known_[key];
-  known.name = fmt::format("d{}", known_.size());
+  if (is_new) known.name = fmt::format("d{}", known_.size());
+  known.state = Known::State::Open;
   ++depth_;
   Result<json::value> result = lower_new(wanted);
   --depth_;
   if (!result) return result;
-  known.possible = !result->is_bool();
-  known.schema = *result;
-  return result;
+  if (result->is_bool()) {
+    known.state = Known::State::Impossible;
+    return result;
+  }
+  const bool is_shared = key.size() == 1 && document_->references_to(*key[0].schema) > 1;
+  // What is met again, having been inlined, becomes a definition.
+  if (is_new && !is_shared && !known.used) {
+    known.state = Known::State::Inlined;
+    return result;
+  }
+  known.state = Known::State::Defined;
+  known.schema = std::move(*result);
+  defined_["#/$defs/" + known.name] = &known;
+  return refer_to(known);
 }
 
 std::optional<Conjunction> Lowering::flatten(const Conjunction& wanted) const {
@@ -144,16 +232,22 @@ Result<json::value> Lowering::lower_new(const Conjunction& wanted) {
 
 Result<json::value> Lowering::lower_values(const Conjunction& parts, const json::array& values) {
   json::array kept;
+  std::unordered_multimap<size_t, size_t> places;  // of kept values by hash
   for (const json::value& value : values) {
     bool fits = true;
     for (const Conjunct& part : parts) {
-      Result<std::optional<Violation>> violation = validator_.check(value, *part.schema);
-      if (!violation) return violation.error();
-      fits = fits && !violation->has_value();
+      const Result<bool> checked = validator_.fits(value, *part.schema);
+      if (!checked) return checked.error();
+      fits = fits && *checked;
     }
+    if (!fits) continue;
+    const size_t hash = hash_of(value);
+    const auto [first, last] = places.equal_range(hash);
     const bool known =
-        std::any_of(kept.begin(), kept.end(), [&](const json::value& one) { return same_value(one, value); });
-    if (fits && !known) kept.push_back(value);
+        std::any_of(first, last, [&](const auto& place) { return same_value(kept[place.second], value); });
+    if (known) continue;
+    places.emplace(hash, kept.size());
+    kept.push_back(value);
   }
   if (kept.empty()) return json::value(false);
   nodes_ += kept.size();
@@ -180,8 +274,9 @@ Result<json::value> Lowering::lower_options(const Conjunction& parts, size_t ind
         ErrorCode::LimitExceeded,
         fmt::format("`{}` at {} has {} alternatives; the limit is {}", exactly_one ? "oneOf" : "anyOf",
                     document_->path_of(parts[index].schema), lowered.size(), LoweringLimits::kAlternatives)};
-  for (size_t i = 0; exactly_one && i < lowered.size(); ++i) {
-    for (size_t j = 0; j < i; ++j) disjoint = disjoint && are_disjoint(lowered[i], lowered[j]);
+  const Resolve resolve_all = [this](const json::value& one) { return resolve(one); };
+  for (size_t i = 0; exactly_one && disjoint && i < lowered.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) disjoint = disjoint && are_disjoint(lowered[i], lowered[j], resolve_all);
   }
   if (exactly_one && !disjoint) unheld("oneOf", parts[index].schema);
   if (lowered.empty()) return json::value(false);

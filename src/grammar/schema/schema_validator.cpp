@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <functional>
 #include <string_view>
 
 #include "grammar/schema/formats.h"
@@ -35,7 +36,7 @@ size_t parts_of(const json::value& value) {
 
 class Check {
  public:
-  explicit Check(const SchemaDocument& document) : document_(document) {}
+  Check(const SchemaDocument& document, bool quiet) : document_(document), quiet_(quiet ? 1 : 0) {}
 
   // Whether the value fits; where not, violation() says why. `seen` gets what was evaluated.
   bool fits(const json::value& schema, const json::value& value, Seen& seen) {
@@ -116,7 +117,11 @@ class Check {
       return refuse_at("const", &schema);
     const json::value* options = schema.if_contains("enum");
     if (options == nullptr) return true;
-    for (const json::value& option : options->get_array()) {
+    const json::array& all = options->get_array();
+    const std::less<> before;
+    const bool is_one_of_them = !all.empty() && !before(&value, &all.front()) && !before(&all.back(), &value);
+    if (is_one_of_them) return true;
+    for (const json::value& option : all) {
       if (same_value(value, option)) return true;
     }
     return refuse_at("enum", &schema);
@@ -166,28 +171,23 @@ class Check {
   }
 
   bool fits_number(const json::object& schema, const json::value& value) {
-    const double number = number_of(value);
     const auto bound = [&](std::string_view keyword) { return schema.if_contains(keyword); };
     // Draft 4: a boolean beside the bound.
     const auto excludes = [&](std::string_view keyword) {
       const json::value* flag = bound(keyword);
       return flag != nullptr && flag->is_bool() && flag->get_bool();
     };
-    if (const json::value* least = bound("minimum")) {
-      const double limit = number_of(*least);
-      if (number < limit || (number == limit && excludes("exclusiveMinimum")))
+    if (const json::value* least = bound("minimum"))
+      if (is_less(value, *least) || (excludes("exclusiveMinimum") && !is_less(*least, value)))
         return refuse_at("minimum", &schema);
-    }
-    if (const json::value* most = bound("maximum")) {
-      const double limit = number_of(*most);
-      if (number > limit || (number == limit && excludes("exclusiveMaximum")))
+    if (const json::value* most = bound("maximum"))
+      if (is_less(*most, value) || (excludes("exclusiveMaximum") && !is_less(value, *most)))
         return refuse_at("maximum", &schema);
-    }
     if (const json::value* least = bound("exclusiveMinimum");
-        least != nullptr && least->is_number() && number <= number_of(*least))
+        least != nullptr && least->is_number() && !is_less(*least, value))
       return refuse_at("exclusiveMinimum", &schema);
     if (const json::value* most = bound("exclusiveMaximum");
-        most != nullptr && most->is_number() && number >= number_of(*most))
+        most != nullptr && most->is_number() && !is_less(value, *most))
       return refuse_at("exclusiveMaximum", &schema);
     const json::value* divisor = bound("multipleOf");
     return divisor == nullptr || is_multiple(value, *divisor) || refuse_at("multipleOf", &schema);
@@ -362,23 +362,33 @@ class Check {
   const SchemaDocument& document_;
   std::string where_;  // path of the value
   Violation violation_;
-  int quiet_ = 0, depth_ = 0;
+  int quiet_ = 0, depth_ = 0;  // quiet: nobody asks why
   int64_t steps_ = 0;
   bool failed_ = false;  // a limit was reached: nothing can be said
 };
 
+Error too_much() {
+  return {ErrorCode::LimitExceeded,
+          fmt::format("checking a value against its schema takes more than {} steps or {} levels", kMostSteps,
+                      kMostDepth)};
+}
+
 }  // namespace
+
+Result<bool> SchemaValidator::fits(const json::value& value, const json::value& schema) const {
+  Check check(*document_, true);
+  Seen seen(parts_of(value));
+  const bool fits = check.fits(schema, value, seen);
+  if (check.failed()) return too_much();
+  return fits;
+}
 
 Result<std::optional<Violation>> SchemaValidator::check(const json::value& value,
                                                         const json::value& schema) const {
-  Check check(*document_);
+  Check check(*document_, false);
   Seen seen(parts_of(value));
   const bool fits = check.fits(schema, value, seen);
-  if (check.failed())
-    return Error{ErrorCode::LimitExceeded,
-                 fmt::format("checking a value against its schema takes more than {} steps or "
-                             "{} levels",
-                             kMostSteps, kMostDepth)};
+  if (check.failed()) return too_much();
   if (fits) return std::optional<Violation>();
   return std::optional<Violation>(check.violation());
 }
