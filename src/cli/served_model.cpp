@@ -38,6 +38,7 @@ Result<PreparedDraft> prepare_draft(const std::vector<api::ServedModel>& models,
   PreparedDraft prepared;
   if (api::Problem problem = api::prepare_answer(call, std::move(draft), job, prepared.setup))
     return Error{ErrorCode::InvalidArgument, problem->message, problem->param};
+  api::settle_first(job);
   prepared.submission = std::move(job.submissions.front());
   return prepared;
 }

@@ -5,6 +5,8 @@
 
 #include <future>
 
+#include "api/core/generation.h"
+
 namespace sluice::api {
 
 engine::Delta delta(std::string_view text, int choice) {
@@ -104,6 +106,7 @@ engine::Submission Rig::submission(std::string_view path, std::string_view body)
   }
   EngineJob& prepared = std::get<EngineJob>(reply);
   EXPECT_EQ(prepared.submissions.size(), 1u);
+  settle_first(prepared);
   return std::move(prepared.submissions.front());
 }
 

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <future>
+#include <memory>
 #include <span>
 
 #include "api/core/answer_constraint.h"
@@ -166,17 +168,21 @@ std::string echoed_message(const ParsedRequest& parsed) {
   return std::string(last.at("content").get_string());
 }
 
-// What cannot be enforced is refused before the engine sees the request. The grammar is compiled while the prompt runs,
-// but where so many are that the requests that wait for theirs would take the places of others.
-Problem compile_constraint(const ServedModel& model, const AnswerConstraint& wanted,
+// What is malformed is refused before the engine sees the request. The grammar is compiled while the prompt runs, but where
+// so many are that the requests that wait for theirs would take the places of others.
+Problem compile_constraint(const ServedModel& model, const AnswerConstraint& wanted, EngineJob& job,
                            std::shared_ptr<PendingGrammar>& out) {
   if (model.grammars == nullptr)
     return unsupported_parameter("response_format", "the model has no tokenizer for structured output");
   const auto most = static_cast<size_t>(std::max(1, model.max_sequences / 4));
   const bool crowded = model.grammars->statistics().compiling >= most;
   out = PendingGrammar::begin(*model.grammars, *wanted.constraint);
-  if (crowded || wanted.is_wish) out->wait();
-  return out->problem();
+  Problem problem = out->problem();
+  if (!problem && (crowded || wanted.is_wish)) {
+    job.first = out;
+    job.is_wish = wanted.is_wish;
+  }
+  return problem;
 }
 
 Problem fill(const Call& call, const ServedModel& model, AnswerSetup& setup, AnswerConstraint wanted,
@@ -193,7 +199,7 @@ Problem fill(const Call& call, const ServedModel& model, AnswerSetup& setup, Ans
   if (!text) return invalid_value("stop", text.error().message);
   std::shared_ptr<PendingGrammar> grammar;
   if (wanted.constraint) {
-    if (Problem problem = compile_constraint(model, wanted, grammar)) {
+    if (Problem problem = compile_constraint(model, wanted, prepared, grammar)) {
       if (!wanted.is_wish) return problem;
       wanted.constraint.reset();
       grammar.reset();
@@ -353,6 +359,26 @@ Problem prepare_answer(const Call& call, ParsedRequest parsed, EngineJob& job, A
   if (!problem) problem = fill(call, *job.model, setup, std::move(wanted), job);
   if (problem) return in_clients_words(*std::move(problem), setup.parsed.sent);
   return std::nullopt;
+}
+
+void forget_failed_wish(EngineJob& job) {
+  const bool failed = job.first != nullptr && job.first->state() == request::Gate::State::Failed;
+  job.first.reset();
+  if (!failed || !job.is_wish) return;
+  for (engine::Submission& submission : job.submissions) {
+    submission.request.sampling().constraint.reset();
+    submission.request.gate.reset();
+    submission.kept.reset();
+  }
+}
+
+void settle_first(EngineJob& job) {
+  if (job.first != nullptr) {
+    const auto settled = std::make_shared<std::promise<void>>();
+    job.first->when_settled([settled] { settled->set_value(); });
+    settled->get_future().wait();
+  }
+  forget_failed_wish(job);
 }
 
 Reply generate(const Call& call, ParsedRequest parsed, MakeWriter make_writer) {

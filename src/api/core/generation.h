@@ -41,6 +41,11 @@ engine::Submission make_submission(const Call& call, const ParsedRequest& parsed
 // prompt with its grammar. The job has no writer yet.
 Problem prepare_answer(const Call& call, ParsedRequest parsed, EngineJob& job, AnswerSetup& setup);
 
+// Takes the grammar that cannot be had from a job that only wishes for it. REQUIRES: job.first is null or settled.
+void forget_failed_wish(EngineJob& job);
+// The same, waiting for it.
+void settle_first(EngineJob& job);
+
 using MakeWriter = std::unique_ptr<AnswerWriter> (*)(AnswerSetup setup);
 // Everything that is left to do for an operation that generates text.
 Reply generate(const Call& call, ParsedRequest parsed, MakeWriter make_writer);

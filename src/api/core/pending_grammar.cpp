@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <future>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -32,12 +31,6 @@ std::shared_ptr<PendingGrammar> PendingGrammar::begin(grammar::GrammarStore& sto
     pending->settle(grammar ? Status() : grammar.error());
   });
   return pending;
-}
-
-void PendingGrammar::wait() const {
-  const auto settled = std::make_shared<std::promise<void>>();
-  when_settled([settled] { settled->set_value(); });
-  settled->get_future().wait();
 }
 
 std::optional<ApiError> PendingGrammar::problem() const {

@@ -19,7 +19,6 @@ class PendingGrammar final : public request::Gate {
                                                const request::Constraint& constraint);
   explicit PendingGrammar(const request::Constraint& constraint);
 
-  void wait() const;
   // What the client is told where the grammar cannot be had; nothing as long as that is not known.
   std::optional<ApiError> problem() const;
 

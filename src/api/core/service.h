@@ -21,6 +21,7 @@
 #include "engine/events.h"
 #include "engine/picture_prompt.h"
 #include "grammar/grammar_store.h"
+#include "request/gate.h"
 #include "request/sampling_params.h"
 #include "tokenizer/tokenizer.h"
 
@@ -112,6 +113,9 @@ struct EngineJob {
       submissions;  // `deliver` is left to the server; several for several prompts
   std::unique_ptr<AnswerWriter> writer;
   bool stream = false;
+  // What is waited for before the engine is given the job; null: nothing. Then come forget_failed_wish() and the engine.
+  std::shared_ptr<const request::Gate> first;
+  bool is_wish = false;  // the job goes on without the grammar that `first` is where that fails
 };
 
 // An answer that needs no engine.

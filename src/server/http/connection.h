@@ -110,6 +110,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Awaitable change_models(OwnRoute route, const std::string& name);
   Awaitable run_exchange(api::EngineJob prepared, const ModelSet& models);
   std::optional<Reply> enter(Admission& admission, api::EngineJob& prepared);
+  asio::awaitable<bool> wait_for_grammar(api::EngineJob& prepared);
   Awaitable send_part(ActiveRequest& exchange, std::string_view part, bool last);
   Awaitable probe(const ActiveRequest& exchange);
   Awaitable settle(ActiveRequest& exchange);

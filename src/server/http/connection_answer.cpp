@@ -7,6 +7,7 @@
 #include <exception>
 #include <new>
 
+#include "api/core/generation.h"
 #include "base/log.h"
 #include "server/core/builtin_routes.h"
 #include "server/http/connection.h"
@@ -196,6 +197,8 @@ Connection::Awaitable Connection::run_operation(Admission& admission) {
   } else {
     api::EngineJob prepared = std::get<api::EngineJob>(std::move(*outcome));
     outcome.reset();
+    const bool ready = co_await wait_for_grammar(prepared);
+    if (!ready) co_return;
     if (std::optional<Reply> refused = enter(admission, prepared)) {
       put(*std::move(refused));
       co_return;
@@ -248,6 +251,22 @@ asio::awaitable<bool> Connection::read_request(const Admission& admission,
     }
     co_await wait_until(after(kLookAgain));
   }
+  co_return true;
+}
+
+// Waits without a thread for the grammar that the job cannot enter the engine without. False: as of read_request().
+asio::awaitable<bool> Connection::wait_for_grammar(api::EngineJob& prepared) {
+  if (prepared.first == nullptr) co_return true;
+  prepared.first->when_settled(waker());
+  while (prepared.first->state() == request::Gate::State::Closed) {
+    if (lost_ || closed_) co_return false;
+    if (aborting_) {
+      put(error_reply(current_.route->dialect, overloaded("the server is shutting down"), current_.id));
+      co_return false;
+    }
+    co_await wait_until(after(kLookAgain));
+  }
+  api::forget_failed_wish(prepared);
   co_return true;
 }
 
