@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "cli/command.h"
-#include "cli/lists.h"
+#include "cli/lab/lists.h"
 #include "cli/open_session.h"
 #include "lab/html/page.h"
 #include "lab/speculate/speculate_bench.h"
