@@ -29,9 +29,9 @@ struct Run {
 };
 
 // Requests that were sent, until all have ended.
-class Wave {
+class Load {
  public:
-  explicit Wave(engine::Engine& engine) : engine_(engine) {}
+  explicit Load(engine::Engine& engine) : engine_(engine) {}
 
   void send(request::Request request, std::vector<Token>& answer) {
     {
@@ -48,9 +48,10 @@ class Wave {
     const auto sent = engine_.submit(std::move(submission));
     if (!sent) end(sent.error());
   }
-  Status wait() {
+  // Until so many are left.
+  Status wait(int left = 0) {
     std::unique_lock lock(mutex_);
-    ended_.wait(lock, [&] { return open_ == 0; });
+    ended_.wait(lock, [&] { return open_ <= left; });
     if (error_) return *error_;
     return {};
   }
@@ -139,7 +140,7 @@ class Bench {
     const double passes = generated - accepted;
     SpeculatePoint point{.tokens_per_second = median(speeds), .gain = median(gains)};
     point.tokens_per_pass = generated / std::max(1.0, passes);
-    // Costs are those of whole steps, which all sequences of a wave share.
+    // Costs are those of whole steps, which all its sequences share.
     const double steps = std::max(1.0, passes / batch);
     point.expected = (1 + expected / std::max(1.0, passes)) / (1 + cost / steps);
     point.drafted = static_cast<uint64_t>(drafted);
@@ -147,10 +148,11 @@ class Bench {
     return point;
   }
 
-  request::Request request_of(const std::vector<Token>& prompt, int tokens, Speculation proposer) const {
+  request::Request request_of(const std::vector<std::vector<Token>>& prompts, size_t index, int tokens,
+                              Speculation proposer) const {
     request::Request request;
-    request.prompt = prompt;
-    request.cache_salt = fmt::format("bench speculate {}", salt_);
+    request.prompt = prompts[index % prompts.size()];
+    request.cache_salt = fmt::format("bench speculate {} {}", salt_, index / prompts.size());
     request.sampling().max_tokens = tokens;
     request.sampling().ignore_eos = true;
     request.sampling().method = request::Sampling{.temperature = 0};
@@ -158,29 +160,28 @@ class Bench {
     return request;
   }
 
-  // Waves of `batch` requests, every prompt at least once. Each run has a salt of its own: it finds no answers of others.
+  // Every prompt at least once, `batch` requests at any time: where one ends, the next one starts. Each run, and each
+  // time that a prompt is asked in it, has a salt of its own: nobody finds the same answer among earlier ones.
   Result<Run> run_all(const std::vector<std::vector<Token>>& prompts, int batch, Speculation proposer) {
     ++salt_;
-    const size_t count =
-        (std::max(prompts.size(), static_cast<size_t>(batch)) + static_cast<size_t>(batch) - 1) /
-        static_cast<size_t>(batch) * static_cast<size_t>(batch);
+    constexpr int kTurns = 4;
+    const size_t count = std::max(prompts.size(), static_cast<size_t>(batch == 1 ? 1 : kTurns * batch));
     Run run;
     run.answers.resize(count);
-    Answers unused(prompts.size());
-    Wave warm(*options_.engine);
-    for (size_t i = 0; i < prompts.size(); ++i)
-      warm.send(request_of(prompts[i], 1, Speculation::Off), unused[i]);
+    Answers unused(count);
+    Load warm(*options_.engine);
+    for (size_t i = 0; i < count; ++i) warm.send(request_of(prompts, i, 1, Speculation::Off), unused[i]);
     if (Status status = warm.wait(); !status) return status.error();
     const engine::Metrics& metrics = options_.engine->metrics();
     note(metrics, run, -1);
-    for (size_t first = 0; first < count; first += static_cast<size_t>(batch)) {
-      Wave wave(*options_.engine);
-      const TimePoint start = Clock::now();
-      for (size_t i = first; i < first + static_cast<size_t>(batch); ++i)
-        wave.send(request_of(prompts[i % prompts.size()], options_.tokens, proposer), run.answers[i]);
-      if (Status status = wave.wait(); !status) return status.error();
-      run.seconds += seconds_since(start);
+    Load load(*options_.engine);
+    const TimePoint start = Clock::now();
+    for (size_t i = 0; i < count; ++i) {
+      if (Status status = load.wait(batch - 1); !status) break;
+      load.send(request_of(prompts, i, options_.tokens, proposer), run.answers[i]);
     }
+    if (Status status = load.wait(); !status) return status.error();
+    run.seconds = seconds_since(start);
     note(metrics, run, 1);
     return run;
   }

@@ -42,7 +42,8 @@ struct SpeculatePoint {
   uint64_t drafted = 0, accepted = 0;
 };
 
-// The rounds run each proposer and none in turn; prompts are in the prefix cache before the clock starts. An error names an
+// The rounds run each proposer and none in turn, with as many requests at any time as the batch has; prompts are in the prefix
+// cache before the clock starts. An error names an
 // answer that is another one with drafts. `done` sees each point as it comes.
 Result<std::vector<SpeculatePoint>> run_speculate_bench(
     const SpeculateBench& bench, const std::function<void(const SpeculatePoint&)>& done);

@@ -12,6 +12,26 @@ constexpr std::string_view kMinutes =
     "that are "
     "present; where votes are equal, the chair decides. ";
 
+// Long enough for an answer of 128 tokens to lie within its edited copy.
+constexpr std::string_view kRules =
+    "The chair opens every meeting. The chair may invite guests, who have no vote. The chair calls the "
+    "speakers in the "
+    "order in which they raised their hands. A member who speaks for more than five minutes may be asked to "
+    "come to an "
+    "end. Decisions need a majority of the members that are present; where votes are equal, the chair "
+    "decides. Votes on "
+    "persons are secret. The treasurer reports on the accounts twice a year, in March and in October. Two "
+    "members who do "
+    "not belong to the board examine the accounts before the report of October. The minutes are kept by the "
+    "secretary, "
+    "signed by the chair and sent to all members within five working days. Members who cannot attend shall "
+    "name a deputy. "
+    "The library is open to members on every working day from nine to five. Books are lent for four weeks. ";
+constexpr std::string_view kEdited =
+    "The president opens every meeting. The president may invite guests, who have no vote. The president "
+    "calls the "
+    "speakers in the order in which they raised their hands. A member";
+
 constexpr std::string_view kCode =
     "def area(width, height):\n    return width * height\n\n"
     "def volume(width, height, depth):\n    return area(width, height) * depth\n\n"
@@ -32,8 +52,8 @@ std::vector<SpeculateWorkload> speculate_workloads() {
        {text({"Repeat this text word for word:\n", kMinutes, "\nThe text again:\n", kMinutes,
               "\nAnd once more:\n", kMinutes.substr(0, 60)})}},
       {"edit",
-       {text({"Text:\n", kMinutes, "\nThe same text, with 'chair' replaced by 'president':\n",
-              kMinutes.substr(0, kMinutes.find("The chair"))})}},
+       {text({"The rules:\n", kRules, "\n\nThe same rules, with 'chair' replaced by 'president':\n",
+              kEdited})}},
       {"summarise",
        {text(
            {"Minutes:\n", kMinutes, kMinutes, "\nSummary of the rules, in the words of the minutes:\n- "})}},
