@@ -176,6 +176,7 @@ TEST(Machine, IsTheSameAfterAFile) {
                    {DType::Q8_0, 2048, 1, 1e-12},
                    {DType::Q8_0, 2048, 16, 4e-12}};
   machine.attention = {1, 2, 3, 4};
+  machine.attentions = {{9, 3, 64, 4, 1, 128, 1e-3}};
   const std::string path =
       (std::filesystem::temp_directory_path() / ("sluice_machine_" + std::to_string(getpid()) + ".json"))
           .string();
@@ -238,7 +239,7 @@ TEST(Calibrate, MeasuresTheGemmsOfAModelsStep) {
       EXPECT_LT(shape_seconds_per_element(machine, gemm, rows), 1e-3);
     }
   EXPECT_EQ(shape_seconds_per_element(machine, {DType::Q8_0, 64, 64}, 1), 0);
-  EXPECT_EQ(machine.gemms.size(), 1u + 3 * 10);  // three shapes with ten numbers of rows
+  EXPECT_EQ(machine.gemms.size(), 1u + 3 * 19);  // three shapes with as many numbers of rows each
 }
 
 TEST(Plan, KnowsTheShapesOfAStepsGemms) {
@@ -280,6 +281,25 @@ TEST(Verify, NamesTheWorstCellAndThoseThatDoNotFit) {
                                         {.name = "decode x64 at 4096", .left_out = "no room"}});
   EXPECT_NE(text.find("worst: decode x4 at 128, -20.0 %"), std::string::npos) << text;
   EXPECT_NE(text.find("not measured: decode x64 at 4096: no room"), std::string::npos) << text;
+}
+
+TEST(Plan, AttentionOfAModelsHeadsLiesBetweenItsMeasuredCalls) {
+  Machine machine = named("EPYC");
+  machine.gemms = {{DType::BF16, 512, 1, 1e-12}};
+  machine.attention = {.read = 5, .row = 1, .tile_short = 1, .tile_long = 3};
+  const auto call = [](int sequences, int queries, double seen, double seconds) {
+    return AttentionRate{32, 8, 128, sequences, queries, seen, seconds};
+  };
+  machine.attentions = {call(1, 1, 128, 1), call(1, 1, 1024, 8), call(16, 1, 128, 8), call(16, 1, 1024, 64),
+                        call(1, 256, 128, 1)};
+  const CostModel model(sheet_of(kLlama8B), machine);
+  EXPECT_NEAR(model.attention_seconds(1, 575, 1), 32 * 4.5, 1e-9);      // half way between the contexts
+  EXPECT_NEAR(model.attention_seconds(1, 127, 4), 32 * 0.75, 1e-9);     // and between the batches
+  EXPECT_NEAR(model.attention_seconds(1, 2047, 16), 32 * 8.0, 1e-9);    // on with the slope
+  EXPECT_NEAR(model.attention_seconds(128, 191.5, 1), 32 * 1.0, 1e-9);  // as many operations
+  machine.attentions[0].heads = machine.attentions[4].heads = 9;        // others' say nothing
+  EXPECT_NEAR(CostModel(sheet_of(kLlama8B), machine).attention_seconds(511, 0),
+              2 * 511.0 * 32 * 32 * 256 * 256, 1e3);
 }
 
 TEST(Plan, MeasuredAttentionCountsWhatItsRowsShare) {

@@ -90,6 +90,7 @@ Workload::Workload(WorkloadOptions options) : options_(std::move(options)), stat
 void Workload::append_tokens(std::vector<Token>& out, uint64_t stream, int count) const {
   uint64_t state = options_.seed * 0x2545F4914F6CDD1Du + stream;
   const auto range = static_cast<uint64_t>(std::max(1, options_.vocab - options_.first_token));
+  out.reserve(out.size() + static_cast<size_t>(count));  // many of them may wait at once
   for (int i = 0; i < count; ++i)
     out.push_back(static_cast<Token>(options_.first_token + static_cast<int>(split_mix(state) % range)));
 }

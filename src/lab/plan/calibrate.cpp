@@ -93,38 +93,46 @@ struct AttentionStep {
   static constexpr int kKvHeads = 4, kDim = 64, kBlock = 16;
 
   AttentionStep(kernels::Backend& backend, int group, int sequences, int queries, int context)
-      : heads(kKvHeads * group), rows(sequences * queries), width((context + kBlock - 1) / kBlock) {
+      : AttentionStep(backend, {kKvHeads * group, kKvHeads, kDim, sequences, queries}, context) {}
+  AttentionStep(kernels::Backend& backend, const AttentionRate& its_shape, int context)
+      : shape(its_shape), rows(shape.sequences * shape.queries), width((context + kBlock - 1) / kBlock) {
+    const int sequences = shape.sequences, queries = shape.queries, heads = shape.heads, dim = shape.dim;
     const int64_t blocks = int64_t{width} * sequences;
-    k = backend.allocate_kv(DType::F16, {blocks, kBlock, kKvHeads, kDim});
-    v = backend.allocate_kv(DType::F16, {blocks, kBlock, kKvHeads, kDim});
+    k = backend.allocate_kv(DType::F16, {blocks, kBlock, shape.kv_heads, dim});
+    v = backend.allocate_kv(DType::F16, {blocks, kBlock, shape.kv_heads, dim});
     // Pages that nobody wrote to would all be one page of zeros, which the caches hold.
     for (const kernels::Memory* memory : {&k, &v})
       std::memset(memory->view.data, 0x3c, static_cast<size_t>(memory->view.bytes()));
-    q = rows_of_halves(backend, rows, int64_t{heads} * kDim);
-    out = backend.allocate(DType::F32, {rows, heads, kDim});
+    q = rows_of_halves(backend, rows, int64_t{heads} * dim);
+    out = backend.allocate(DType::F32, {rows, heads, dim});
     ids.resize(static_cast<size_t>(blocks));
     std::iota(ids.begin(), ids.end(), 0);
     for (int s = 0; s <= sequences; ++s) begins.push_back(s * queries);
     for (int s = 0; s < sequences; ++s)
       for (int i = 0; i < queries; ++i) positions.push_back(context - queries + i);
     table = {ids, width};
-    seen = context - (queries - 1) / 2.0;
+    shape.seen = context - (queries - 1) / 2.0;
   }
-  double operations() const { return 2.0 * rows * seen * heads * 2 * kDim; }
-  double kv_numbers() const { return rows * seen * kKvHeads * 2 * kDim; }  // with one query of a sequence
+  double operations() const { return 2.0 * rows * shape.seen * shape.heads * 2 * shape.dim; }
+  double kv_numbers() const {
+    return rows * shape.seen * shape.kv_heads * 2 * shape.dim;
+  }  // with one query of a sequence
   double seconds(kernels::Backend& backend, TimeSource time) const {
     const kernels::RaggedBatch batch{begins, positions, {&table, 1}};
     const Stopwatch watch(time);
     backend.begin(batch);
-    backend.attend(
-        out.view, TensorView::contiguous(q.view.data, DType::F32, {rows, heads, kDim}),
-        {.k = k.view, .v = v.view, .k_scales = {}, .v_scales = {}, .table = 0}, batch,
-        {.heads = heads, .kv_heads = kKvHeads, .key_dim = kDim, .value_dim = kDim, .scale = 0.125F});
+    backend.attend(out.view, TensorView::contiguous(q.view.data, DType::F32, {rows, shape.heads, shape.dim}),
+                   {.k = k.view, .v = v.view, .k_scales = {}, .v_scales = {}, .table = 0}, batch,
+                   {.heads = shape.heads,
+                    .kv_heads = shape.kv_heads,
+                    .key_dim = shape.dim,
+                    .value_dim = shape.dim,
+                    .scale = 0.125F});
     return watch.seconds();
   }
 
-  int heads, rows, width;
-  double seen;  // positions, of a query in the mean
+  AttentionRate shape;
+  int rows, width;
   kernels::Memory k, v, q, out;
   std::vector<int32_t> ids, begins, positions;
   kernels::RaggedBatch::BlockTable table;
@@ -172,6 +180,44 @@ class AttentionProbe {
   std::vector<double> alone_samples_, together_samples_, short_samples_, long_samples_;
 };
 
+// Attention with the heads of a model: decode of every number of sequences at every context, and pieces of prompts.
+class HeadsProbe {
+ public:
+  HeadsProbe(kernels::Backend& backend, const CalibrateOptions& options)
+      : backend_(backend), time_(options.time) {
+    const auto add = [&](int sequences, int queries, int context) {
+      AttentionRate shape = options.heads;
+      shape.sequences = sequences;
+      shape.queries = queries;
+      calls_.push_back({std::make_unique<AttentionStep>(backend, shape, context), {}});
+    };
+    for (const int sequences : {1, 4, 16, 64})
+      for (const int context : {128, 1024, 4096}) add(sequences, 1, context);
+    add(4, 128, 128);
+    for (const int context : {512, 1024, 2048, 4096}) add(1, 256, context);
+  }
+  void sample() {
+    for (Call& call : calls_) call.samples.push_back(call.step->seconds(backend_, time_));
+  }
+  std::vector<AttentionRate> rates() const {
+    std::vector<AttentionRate> out;
+    for (const Call& call : calls_) {
+      out.push_back(call.step->shape);
+      out.back().seconds = mean_of(call.samples);
+    }
+    return out;
+  }
+
+ private:
+  struct Call {
+    std::unique_ptr<AttentionStep> step;
+    std::vector<double> samples;
+  };
+  kernels::Backend& backend_;
+  TimeSource time_;
+  std::vector<Call> calls_;
+};
+
 namespace {
 
 // An operation on one row takes hardly longer than its start and its end.
@@ -212,12 +258,14 @@ struct Calibration::Probes {
       for (const int64_t width : kWidths)
         gemms.push_back(std::make_unique<GemmProbe>(backend, options, type, width));
     if (!options.step.empty()) step.emplace(backend, options.step, options.time);
+    if (options.heads.heads > 0) heads.emplace(backend, options);
   }
 
   kernels::Backend& backend;
   const CalibrateOptions options;
   std::vector<std::unique_ptr<GemmProbe>> gemms;
   std::optional<StepProbe> step;
+  std::optional<HeadsProbe> heads;
   AttentionProbe attention;
   std::vector<double> overhead, elementwise;
 };
@@ -233,6 +281,7 @@ void Calibration::sample() {
   for (const auto& gemm : probes.gemms) gemm->sample(probes.overhead.back());
   if (probes.step) probes.step->sample(probes.overhead.back());
   probes.attention.sample();
+  if (probes.heads) probes.heads->sample();
 }
 
 void Calibration::apply(Machine& machine) const {
@@ -245,6 +294,7 @@ void Calibration::apply(Machine& machine) const {
   for (const auto& gemm : probes.gemms) gemm->append(machine.gemms);
   if (probes.step) probes.step->append(machine.gemms);
   machine.attention = probes.attention.rates();
+  if (probes.heads) machine.attentions = probes.heads->rates();
   machine.overhead = mean_of(probes.overhead);
   machine.elementwise = mean_of(probes.elementwise);
   raise_limits(machine);
@@ -283,6 +333,11 @@ CalibrateOptions options_for(const ModelSheet& sheet) {
                                   [](const MatrixGroup& group) { return !group.shapes.empty(); });
   if (!shaped) options.types = {sheet.weights};
   options.step = step_gemms(sheet);
+  const auto most =
+      std::max_element(sheet.attention.begin(), sheet.attention.end(),
+                       [](const AttentionGroup& a, const AttentionGroup& b) { return a.layers < b.layers; });
+  if (most != sheet.attention.end() && most->key_dim == most->value_dim && most->heads % most->kv_heads == 0)
+    options.heads = {.heads = most->heads, .kv_heads = most->kv_heads, .dim = most->key_dim};
   return options;
 }
 

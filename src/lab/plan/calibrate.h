@@ -19,7 +19,8 @@ struct CalibrateOptions {
   std::vector<DType> types{DType::BF16, DType::F16,  DType::Q8_0, DType::Q4_0,
                            DType::Q4_1, DType::Q4_K, DType::Q6_K};
   std::vector<int> rows{1, 4, 16, 64, 128, 512};
-  std::vector<StepGemm> step = {};  // of a model, the output matrix last: its GEMMs are measured as well
+  AttentionRate heads = {.heads = 0};  // of a model: its attention is measured as well
+  std::vector<StepGemm> step = {};     // of a model, the output matrix last: its GEMMs are measured as well
   TimeSource time = TimeSource::Wall;
   int repeat = 4;                   // the mean of all but the slowest counts
   int64_t matrix_bytes = 64 << 20;  // of the matrices that are multiplied in turn: more than the caches hold

@@ -67,7 +67,8 @@ double CostModel::measured_gemm(const MatrixGroup& group, DType type, double row
   return gemm_seconds_per_element(machine_, type, rows, width);
 }
 
-PlannedOperation CostModel::attend(const AttentionGroup& group, double queries, double depth) const {
+PlannedOperation CostModel::attend(const AttentionGroup& group, const StepShape& shape) const {
+  const double queries = shape.tokens, depth = shape.depth;
   PlannedOperation out{.name = group.window > 0 ? "attention (window)" : "attention"};
   const double mean = group.seen(depth + (queries + 1) / 2);
   out.operations =
@@ -75,7 +76,7 @@ PlannedOperation CostModel::attend(const AttentionGroup& group, double queries, 
   out.bytes = group.kv_width * group.seen(depth + queries) * info(sheet_.kv_type).block_bytes / ways_;
   const double rate = machine_.multiply[static_cast<size_t>(Arithmetic::Bf16)];
   if (machine_.attention.measured()) {
-    out.seconds = measured_attention(group, queries, mean) / ways_;
+    out.seconds = measured_attention(group, shape, mean) / ways_;
   } else {
     settle_by_limits(out, machine_, rate);
   }
@@ -83,10 +84,16 @@ PlannedOperation CostModel::attend(const AttentionGroup& group, double queries, 
   return out;
 }
 
-double CostModel::measured_attention(const AttentionGroup& group, double queries, double seen) const {
+double CostModel::measured_attention(const AttentionGroup& group, const StepShape& shape, double seen) const {
+  const double queries = shape.tokens;
   const AttentionRates& rates = machine_.attention;
   const double rows = queries * group.heads / std::max(1, group.kv_heads);
   const double dims = double(group.layers) * (group.key_dim + group.value_dim);
+  if (group.key_dim == group.value_dim && (rows >= kManyRows || shape.tokens == 1)) {
+    const double call = attention_call_seconds(
+        machine_, {group.heads, group.kv_heads, group.key_dim, shape.sequences, shape.tokens, seen, 0});
+    if (call > 0) return group.layers * call;
+  }
   if (rows < kManyRows) return group.kv_heads * dims * seen * (rates.read + rates.row * rows);
   const double share = std::clamp(
       (seen - AttentionRates::kShortSeen) / (AttentionRates::kLongSeen - AttentionRates::kShortSeen), 0.0,
@@ -120,7 +127,7 @@ std::vector<PlannedOperation> CostModel::operations(const StepShape& shape) cons
   for (const MatrixGroup& group : sheet_.matrices) out.push_back(gemm(group, tokens, false));
   out.push_back(gemm(sheet_.output, shape.sequences, true));
   for (const AttentionGroup& group : sheet_.attention) {
-    PlannedOperation one = attend(group, shape.tokens, shape.depth);
+    PlannedOperation one = attend(group, shape);
     one.bytes *= shape.sequences;
     one.operations *= shape.sequences;
     one.seconds *= shape.sequences;
@@ -138,15 +145,16 @@ double CostModel::token_seconds(double tokens, double logit_rows) const {
   return ways_ > 1 ? sum + exchange(tokens).seconds : sum;
 }
 
-double CostModel::attention_seconds(double queries, double depth) const {
+double CostModel::attention_seconds(double queries, double depth, int sequences) const {
   double sum = 0;
-  for (const AttentionGroup& group : sheet_.attention) sum += attend(group, queries, depth).seconds;
+  for (const AttentionGroup& group : sheet_.attention)
+    sum += attend(group, {sequences, static_cast<int>(queries), depth}).seconds;
   return sum;
 }
 
 double CostModel::seconds(const StepShape& shape) const {
   return token_seconds(double(shape.sequences) * shape.tokens, shape.sequences) +
-         shape.sequences * attention_seconds(shape.tokens, shape.depth);
+         shape.sequences * attention_seconds(shape.tokens, shape.depth, shape.sequences);
 }
 
 double CostModel::prompt_seconds(double tokens, double cached, int step_tokens) const {

@@ -34,7 +34,8 @@ class CostModel {
   double seconds(const StepShape& shape) const;
   // A step is the sum of these, whatever mix of sequences it runs.
   double token_seconds(double tokens, double logit_rows) const;  // all but attention
-  double attention_seconds(double queries, double depth) const;  // of one sequence
+  // Of one sequence among as many of its kind.
+  double attention_seconds(double queries, double depth, int sequences = 1) const;
 
   // A prompt of so many tokens behind `cached` known ones, in steps of at most step_tokens.
   double prompt_seconds(double tokens, double cached, int step_tokens) const;
@@ -44,8 +45,8 @@ class CostModel {
  private:
   PlannedOperation gemm(const MatrixGroup& group, double tokens, bool is_output) const;
   double measured_gemm(const MatrixGroup& group, DType type, double rows) const;
-  PlannedOperation attend(const AttentionGroup& group, double queries, double depth) const;
-  double measured_attention(const AttentionGroup& group, double queries, double seen) const;
+  PlannedOperation attend(const AttentionGroup& group, const StepShape& shape) const;
+  double measured_attention(const AttentionGroup& group, const StepShape& shape, double seen) const;
   PlannedOperation elementwise(double tokens) const;
   PlannedOperation exchange(double tokens) const;  // between tensor parallel devices
 

@@ -92,6 +92,12 @@ constexpr AttentionField kAttention[] = {
     {"attention_tile_long_s", &AttentionRates::tile_long},
 };
 
+constexpr std::pair<std::string_view, int AttentionRate::*> kAttentionCounts[] = {
+    {"heads", &AttentionRate::heads},     {"kv_heads", &AttentionRate::kv_heads},
+    {"dim", &AttentionRate::dim},         {"sequences", &AttentionRate::sequences},
+    {"queries", &AttentionRate::queries},
+};
+
 Result<double> read_positive(const json::object& object, std::string_view key, std::string_view what) {
   Result<std::optional<double>> value = get_number(object, key);
   if (!value) return value.error();
@@ -131,6 +137,25 @@ Result<GemmRate> read_gemm(const json::value& value, std::string_view what) {
   rate.inputs = static_cast<int>(from);
   rate.rows = static_cast<int>(*rows);
   rate.seconds_per_element = *seconds;
+  return rate;
+}
+
+Result<AttentionRate> read_attention(const json::value& value, std::string_view what) {
+  if (!value.is_object()) return Error{ErrorCode::Corrupt, fmt::format("{}: attention is no object", what)};
+  AttentionRate rate;
+  for (const auto& [key, member] : kAttentionCounts) {
+    Result<double> number = read_positive(value.as_object(), key, what);
+    if (!number) return number.error();
+    if (!(*number >= 1 && *number <= 1 << 20))
+      return Error{ErrorCode::Corrupt, fmt::format("{}: '{}' of attention is {}", what, key, *number)};
+    rate.*member = static_cast<int>(*number);
+  }
+  for (const auto& [key, member] :
+       {std::pair("seen", &AttentionRate::seen), std::pair("seconds", &AttentionRate::seconds)}) {
+    Result<double> number = read_positive(value.as_object(), key, what);
+    if (!number) return number.error();
+    rate.*member = *number;
+  }
   return rate;
 }
 
@@ -209,6 +234,15 @@ json::object to_json(const Machine& machine) {
                                  {"rows", rate.rows},
                                  {"s_per_element", rate.seconds_per_element}});
   out["gemms"] = std::move(gemms);
+  json::array attentions;
+  for (const AttentionRate& rate : machine.attentions) {
+    json::object one;
+    for (const auto& [key, member] : kAttentionCounts) one[key] = rate.*member;
+    one["seen"] = rate.seen;
+    one["seconds"] = rate.seconds;
+    attentions.push_back(std::move(one));
+  }
+  out["attentions"] = std::move(attentions);
   return out;
 }
 
@@ -246,6 +280,14 @@ Result<Machine> machine_from_json(const json::value& value, std::string_view wha
       Result<GemmRate> rate = read_gemm(entry, what);
       if (!rate) return rate.error();
       machine.gemms.push_back(*rate);
+    }
+  }
+  const json::value* attentions = object.if_contains("attentions");
+  if (attentions != nullptr && attentions->is_array()) {
+    for (const json::value& entry : attentions->as_array()) {
+      Result<AttentionRate> rate = read_attention(entry, what);
+      if (!rate) return rate.error();
+      machine.attentions.push_back(*rate);
     }
   }
   return machine;

@@ -43,6 +43,14 @@ struct AttentionRates {
   bool measured() const { return row > 0 && tile_short > 0; }
 };
 
+// One call of attention with the heads of a model, measured: sequences of so many queries, each of which sees so many
+// positions in the mean.
+struct AttentionRate {
+  int heads = 0, kv_heads = 0, dim = 0;
+  int sequences = 1, queries = 1;
+  double seen = 0, seconds = 0;
+};
+
 struct Machine {
   std::string name;
   double memory = 0;                     // bytes
@@ -59,7 +67,8 @@ struct Machine {
   // Measured machines only; empty or 0: by the limits.
   std::vector<GemmRate> gemms;  // by type, width and rows
   AttentionRates attention;
-  double elementwise = 0;  // seconds per number of norms, gates and sums
+  std::vector<AttentionRate> attentions;  // of a model's heads, which count before the rates
+  double elementwise = 0;                 // seconds per number of norms, gates and sums
 
   bool measured() const { return !gemms.empty(); }
   double multiply_rate(DType type) const;  // operations a second, as far as the limits go
@@ -75,6 +84,10 @@ Result<Machine> machine_named(std::string_view name);
 double gemm_seconds_per_element(const Machine& machine, DType type, double rows, double width);
 // Of a matrix that was measured with just this shape; 0 where none was.
 double shape_seconds_per_element(const Machine& machine, const StepGemm& gemm, double rows);
+
+// Of one layer and one sequence among as many, between the measured calls with the same heads; 0 where there are none.
+// `asked` has all but the seconds.
+double attention_call_seconds(const Machine& machine, const AttentionRate& asked);
 
 json::object to_json(const Machine& machine);
 Result<Machine> machine_from_json(const json::value& value, std::string_view what);

@@ -36,6 +36,7 @@ struct ContextCells {
   int sequences = 1;
   std::vector<MeasuredCell> cells;
   std::vector<VerifiedCell> left_out;
+  std::unique_ptr<Track> track = nullptr;
 };
 
 class Verification {
@@ -55,25 +56,25 @@ class Verification {
                      fmt::format("--context {} and {} more tokens are {} positions, the model has {}",
                                  context, kMostTokens, positions, model_.spec().context)};
       contexts_.push_back(cells_of(context));
+      ContextCells& one = contexts_.back();
+      if (one.cells.empty()) continue;
+      Result<std::unique_ptr<Track>> track = Track::make(model_, speed_, one.sequences, positions);
+      if (!track) return track.error();
+      one.track = std::move(*track);
+      one.track->fill(context);
     }
     return {};
   }
 
-  Status run_round(int round) {
+  void run_round(int round) {
     for (ContextCells& one : contexts_) {
-      if (one.cells.empty()) continue;
-      Result<std::unique_ptr<Track>> track =
-          Track::make(model_, speed_, one.sequences, one.context + kMostTokens);
-      if (!track) return track.error();
       for (MeasuredCell& cell : one.cells) {
         progress_(fmt::format("{}, round {} of {}", cell.name(), round + 1, options_.repeat));
         if (options_.calibration != nullptr) options_.calibration->sample();
-        cell.seconds.push_back(cell.phase == MeasuredCell::Phase::Prefill ? prompt_seconds(**track, cell)
-                                                                          : token_seconds(**track, cell));
-        if (&cell == &one.cells.front()) (*track)->spread(one.context);
+        cell.seconds.push_back(cell.phase == MeasuredCell::Phase::Prefill ? prompt_seconds(*one.track, cell)
+                                                                          : token_seconds(*one.track, cell));
       }
     }
-    return {};
   }
 
   std::vector<VerifiedCell> cells() const {
@@ -157,8 +158,7 @@ Result<std::vector<VerifiedCell>> verify_plan(const Plan& plan, const models::Mo
                                               const std::function<void(const std::string&)>& progress) {
   Verification verification(plan, model, options, progress);
   if (Status status = verification.open(); !status) return status.error();
-  for (int round = 0; round < options.repeat; ++round)
-    if (Status status = verification.run_round(round); !status) return status.error();
+  for (int round = 0; round < options.repeat; ++round) verification.run_round(round);
   return verification.cells();
 }
 

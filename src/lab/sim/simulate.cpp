@@ -195,9 +195,12 @@ double CostExecutor::seconds(const request::Step& step) {
   if (step.work.empty()) return 0;
   int64_t rows = 0;
   double attention = 0;
+  const auto decoding = static_cast<int>(std::count_if(
+      step.work.begin(), step.work.end(), [](const auto& work) { return work.end - work.begin == 1; }));
   for (const request::Work& work : step.work) {
+    const int queries = work.end - work.begin;
     rows += work.end - work.sample_from;
-    attention += model_.attention_seconds(work.end - work.begin, work.begin);
+    attention += model_.attention_seconds(queries, work.begin, queries == 1 ? decoding : 1);
   }
   return token_seconds(step.computed_tokens(), rows) + attention;
 }

@@ -1,0 +1,52 @@
+// Attention between measured calls.
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "lab/plan/machine.h"
+
+namespace sluice::lab {
+
+namespace {
+
+using Curve = std::map<double, double>;
+
+// Between the points around x; beyond the last in proportion to its slope, below the first by no less than half of it.
+double on_curve(const Curve& curve, double x, bool extends) {
+  const auto above = curve.lower_bound(x);
+  if (curve.size() == 1 || (!extends && (above == curve.begin() || above == curve.end())))
+    return (above == curve.end() ? std::prev(above) : above)->second;
+  auto high = above == curve.begin() ? std::next(above) : above;
+  if (high == curve.end()) --high;
+  const auto low = std::prev(high);
+  const double slope = (high->second - low->second) / (high->first - low->first);
+  return std::max(low->second + slope * (x - low->first), curve.begin()->second / 2);
+}
+
+double operations(const AttentionRate& rate) {
+  return 4.0 * rate.sequences * rate.queries * rate.seen * rate.heads * rate.dim;
+}
+
+}  // namespace
+
+double attention_call_seconds(const Machine& machine, const AttentionRate& asked) {
+  if (machine.attentions.empty()) return 0;
+  std::map<double, Curve>
+      by_sequences;  // decode: by the logarithm of sequences, then by positions; of one sequence
+  Curve by_seen;     // prompts: of an operation
+  for (const AttentionRate& rate : machine.attentions) {
+    if (rate.heads != asked.heads || rate.kv_heads != asked.kv_heads || rate.dim != asked.dim) continue;
+    if (rate.queries == 1) {
+      by_sequences[std::log2(rate.sequences)][rate.seen] = rate.seconds / rate.sequences;
+    } else {
+      by_seen[rate.seen] = rate.seconds / operations(rate);
+    }
+  }
+  if (asked.queries > 1)
+    return by_seen.empty() ? 0 : on_curve(by_seen, asked.seen, false) * operations(asked) / asked.sequences;
+  Curve at_seen;
+  for (const auto& [sequences, curve] : by_sequences) at_seen[sequences] = on_curve(curve, asked.seen, true);
+  return at_seen.empty() ? 0 : on_curve(at_seen, std::log2(asked.sequences), false);
+}
+
+}  // namespace sluice::lab
