@@ -1,13 +1,18 @@
 #!/usr/bin/env python3
 """Answers of a served model held to PyPI's jsonschema: structured.py FOLDER [--url URL] [--schemas N] [--tokens N]
+[--results FILE] [--seconds N]
 
 FOLDER is JSONSchemaBench (github guidance-ai/jsonschemabench, maskbench/data) or a file like
 tests/grammar/data/schemas.json. Each of N schemas, spread evenly over the folder, is sent as `response_format` with
 temperature 1; what finishes with `stop` must validate, and what does not fit must be the error schema_violation. Prints one
-line for each answer that breaks this, and the counts. Without --url it starts `sluice serve` with the default model."""
+line for each answer that breaks this, and the counts. Without --url it starts `sluice serve` with the default model.
+
+--results keeps the verdict of each schema in FILE, a line each: a later run asks for what is missing. --seconds ends a run
+by beginning no more requests after so long."""
 import argparse
 import json
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -66,19 +71,32 @@ def judge(name, schema, status, answer):
 
 def run(arguments, url, model):
     cases = schemas_of(arguments.folder, arguments.schemas)
-    counts, began = Counter(), time.monotonic()
+    known = {}
+    if arguments.results and arguments.results.exists():
+        known = {line["name"]: line for line in map(json.loads, arguments.results.read_text().splitlines())}
+    began, lock = time.monotonic(), threading.Lock()
 
     def one(item):
         number, (name, schema) = item
-        word, wrong = judge(name, schema, *ask(url, model, number, schema, arguments.tokens))
+        if name in known or (arguments.seconds and time.monotonic() - began > arguments.seconds):
+            return
+        status, answer = ask(url, model, number, schema, arguments.tokens)
+        word, wrong = judge(name, schema, status, answer)
         if wrong:
             print(f"{name}: {wrong}", flush=True)
-        return word
+        with lock:
+            known[name] = {"name": name, "verdict": word, "wrong": wrong, "tokens": answer.get("usage", {}).get("completion_tokens", 0)}
+            if arguments.results:
+                with arguments.results.open("a") as file:
+                    file.write(json.dumps(known[name]) + "\n")
 
     with ThreadPoolExecutor(arguments.parallel) as pool:
-        counts.update(pool.map(one, enumerate(cases)))
-    print(f"{len(cases)} schemas in {time.monotonic() - began:.0f} s:", ", ".join(f"{word} {count}" for word, count in counts.most_common()))
-    return 1 if counts["invalid"] else 0
+        list(pool.map(one, enumerate(cases)))
+    verdicts = [known[name] for name, _ in cases if name in known]
+    counts = Counter(line["verdict"] for line in verdicts)
+    print(f"{len(verdicts)} of {len(cases)} schemas, {sum(line['tokens'] for line in verdicts)} tokens, in {time.monotonic() - began:.0f} s:",
+          ", ".join(f"{word} {count}" for word, count in counts.most_common()))
+    return 1 if any(line["wrong"] for line in verdicts) else 0
 
 
 def main():
@@ -88,6 +106,8 @@ def main():
     parser.add_argument("--schemas", type=int, default=500)
     parser.add_argument("--tokens", type=int, default=96)
     parser.add_argument("--parallel", type=int, default=16)
+    parser.add_argument("--results", type=Path)
+    parser.add_argument("--seconds", type=float)
     arguments = parser.parse_args()
     if arguments.url:
         with urllib.request.urlopen(arguments.url + "/v1/models") as answer:
