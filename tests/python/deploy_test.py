@@ -100,7 +100,9 @@ def test_image_has_the_libraries():
     if not Path(BINARY).exists() or not Path("/etc/debian_version").exists() or \
             not Path("/etc/debian_version").read_text().startswith("12"):
         raise Skip("needs the program, built on Debian 12")
-    libraries = re.findall(r"=> (\S+)", must("ldd", BINARY))
+    # Those that it names itself: what they need, their packages depend on.
+    needed = re.findall(r"\(NEEDED\).*\[(\S+)\]", must("readelf", "-d", BINARY))
+    libraries = [path for name, path in re.findall(r"(\S+) => (\S+)", must("ldd", BINARY)) if name in needed]
     paths = {str(path) for library in libraries for path in (Path(library), Path(library).resolve(), Path("/usr" + library))}
     found = subprocess.run(["dpkg", "-S", *paths], text=True, capture_output=True).stdout
     packages = {line.partition(":")[0] for line in found.splitlines()} - {"libc6", "libgcc-s1", "libstdc++6"}

@@ -9,7 +9,7 @@ namespace sluice::lab {
 namespace {
 
 constexpr int kRows[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 80, 96, 128, 192, 256, 384, 512};
-constexpr double kEnoughWork = 3e9;  // multiplications with one number of rows; more tell nothing new
+constexpr double kMostMultiplied = 3e9;  // with one number of rows; more tells nothing new
 constexpr int64_t kMostBytes = int64_t{2} << 30;    // of all matrices: further layers are left out
 constexpr int64_t kMostOutputs = int64_t{1} << 23;  // of one GEMM; those with more rows are not measured
 
@@ -98,7 +98,7 @@ void StepProbe::sample(double overhead) {
   run_layers(1, 1e18);  // brings into the caches what they hold of a model that runs
   for (size_t r = 0; r < std::size(kRows); ++r) {
     for (Shape& shape : shapes_) shape.seconds = shape.calls = 0;
-    run_layers(kRows[r], kEnoughWork);
+    run_layers(kRows[r], kMostMultiplied);
     run(matrices_.back(), kRows[r]);
     for (Shape& shape : shapes_) {
       if (shape.calls == 0) continue;
