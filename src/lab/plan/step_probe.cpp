@@ -9,7 +9,7 @@ namespace sluice::lab {
 namespace {
 
 constexpr int kRows[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 80, 96, 128, 192, 256, 384, 512};
-constexpr double kMostMultiplied = 3e9;  // with one number of rows; more tells nothing new
+constexpr double kMostMultiplied = 3e9;             // with one number of rows; more tells nothing new
 constexpr int64_t kMostBytes = int64_t{2} << 30;    // of all matrices: further layers are left out
 constexpr int64_t kMostOutputs = int64_t{1} << 23;  // of one GEMM; those with more rows are not measured
 
