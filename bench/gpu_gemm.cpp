@@ -111,6 +111,13 @@ void run(const std::vector<int64_t>& tokens) {
         fmt::print("   gated: with a pass over the result {:7.1f} us, in one {:7.1f} us {:4.0f} TFLOP/s", two,
                    one, operations / one * 1e-6);
       }
+      const auto few = [&](std::string_view name, auto launch_kernel) {
+        const double one = time([&](int i) { launch_kernel(with(i), stream); }, stream);
+        fmt::print("   {} {:7.1f} us {:4.2f} TB/s", name, one,
+                   2e-6 * static_cast<double>(shape.rows * shape.cols) / one);
+      };
+      if (n <= 32) few("small_m", launch_gemm_small_m);
+      if (n <= kFixedTokens) few("fixed", launch_gemm_fixed);
       fmt::print("\n");
       std::fflush(stdout);
     }

@@ -228,8 +228,6 @@ bool AttentionDispatch::rope_write_kv(const PagedKv& kv, const QkvHeads& x, Tens
   return true;
 }
 
-namespace {
-
 AttentionParams without_first(AttentionParams p, int64_t tokens) {
   p.q.n -= tokens;
   p.out.n -= tokens;
@@ -240,8 +238,6 @@ AttentionParams without_first(AttentionParams p, int64_t tokens) {
   p.table.sequence += tokens;
   return p;
 }
-
-}  // namespace
 
 void AttentionDispatch::attend(TensorView out, TensorView q, const PagedKv& kv, const RaggedBatch& batch,
                                const AttentionShape& shape) {
@@ -287,7 +283,7 @@ void AttentionDispatch::attend_rounded(const AttentionParams& wide, const Table&
 
 void AttentionDispatch::attend_on(const AttentionParams& whole, const Table& table) {
   if (whole.chunked != 0 || whole.table.seen != nullptr) return step_.issue(launch_attention, whole);
-  if (step_.deterministic) return attend_each(whole, table);
+  if (step_.deterministic) return attend_fixed(whole, table);
   AttentionParams p = whole;
   // Steps that mix decode with prompts run the single tokens first; each kind goes to the kernel made for it.
   const int singles = attend_singles(p, table);
@@ -350,21 +346,6 @@ const int32_t* AttentionDispatch::one_plan(const DecodeAttentionKind& wanted) {
                              wanted.window, one_blocks(), wanted.whole});
   batch_.one_plans.push_back({wanted, step_.put(kTokenBuffer, numbers)});
   return batch_.one_plans.back().numbers;
-}
-
-// Every token by itself, so that it does not matter with which others it runs.
-void AttentionDispatch::attend_each(const AttentionParams& whole, const Table& table) {
-  constexpr int64_t kTogether = 1024;
-  for (int64_t first = 0; first < whole.q.n; first += kTogether) {
-    DecodeAttentionParams one = blank<DecodeAttentionParams>();
-    one.workspace = decode_workspace_.get();
-    one.attention = without_first(whole, first);
-    one.attention.q.n = one.attention.out.n = std::min(kTogether, whole.q.n - first);
-    if (!one_fits(one.attention)) return step_.issue(launch_attention, whole);
-    one.plan =
-        one_plan({&table, static_cast<int>(whole.kv_heads), whole.window, first, one.attention.q.n, true});
-    step_.issue(launch_one, one);
-  }
 }
 
 void AttentionDispatch::copy_blocks_of(const TensorView& view, std::span<const int32_t> moves) {

@@ -15,6 +15,8 @@
 
 namespace sluice::kernels::cuda {
 
+AttentionParams without_first(AttentionParams p, int64_t tokens);
+
 class AttentionDispatch {
  public:
   // The context outlives this.
@@ -56,6 +58,13 @@ class AttentionDispatch {
     DecodeAttentionKind kind;
     const int32_t* numbers;  // on the device
   };
+  // Packs of neighbouring tokens of the sequences after the leading ones.
+  struct PackedPlan {
+    const Table* table;
+    int64_t tokens;        // of a pack, at most
+    const int32_t* packs;  // on the device
+    int64_t count;
+  };
   // Attention over latents: of the leading sequences alone, or of all.
   struct LatentPlanned {
     const Table* table;
@@ -87,6 +96,7 @@ class AttentionDispatch {
     std::vector<int32_t> query_begin_host, rest_begin_host, positions_host, sequence_host;
     std::deque<Table> tables;
     std::vector<OnePlan> one_plans;
+    std::vector<PackedPlan> packed_plans;
     std::vector<LatentPlanned> latent_plans;
     std::vector<ExpandedPlanned> expanded_plans;
   };
@@ -107,7 +117,9 @@ class AttentionDispatch {
   void attend_rounded(const AttentionParams& params, const Table& table);
   void attend_on(const AttentionParams& params, const Table& table);
   int attend_singles(const AttentionParams& params, const Table& table);
-  void attend_each(const AttentionParams& params, const Table& table);
+  void attend_fixed(const AttentionParams& params, const Table& table);
+  bool attend_each(const AttentionParams& params, const Table& table, int64_t count);
+  const PackedPlan& packed_plan(const Table& table, int64_t tokens);
   const int32_t* one_plan(const DecodeAttentionKind& wanted);
   void copy_blocks_of(const TensorView& view, std::span<const int32_t> moves);
 

@@ -85,14 +85,17 @@ __device__ __forceinline__ void consume_units(OneShare<L>& share, const OneArgum
   const int position = run.position, from = first_key(position, p.window);
   const int begin = from / kKeys + run.unit, end = begin + run.count;
   // Units of which all keys count.
-  const int whole_from = (from + kKeys - 1) / kKeys, whole_to = scores_plain ? (position + 1) / kKeys : 0;
+  const int whole_from = (from + kKeys - 1) / kKeys, whole_to = (position + 1) / kKeys;
   for (int unit = begin; unit < end; ++unit) {
     barrier_wait(ring.full + 8 * ring.stage, ring.parity);
     const uint32_t at = ring.base + ring.stage * L::kStageBytes;
-    if (unit >= whole_from && unit < whole_to) {
-      share.template add<Keys::Plain>(p, at, warp, 0, kKeys, lane);
+    const KeyRange range{from - unit * kKeys, position + 1 - unit * kKeys};
+    if (scores_plain && unit >= whole_from && unit < whole_to) {
+      share.template add<Keys::Plain>(p, at, warp, range, lane);
+    } else if (scores_plain) {
+      share.template add<Keys::Masked>(p, at, warp, range, lane);
     } else {
-      share.template add<Keys::Any>(p, at, warp, from - unit * kKeys, position + 1 - unit * kKeys, lane);
+      share.template add<Keys::Any>(p, at, warp, range, lane);
     }
     // The MMAs that use the stage have all been issued, so all reads of it have ended.
     __syncwarp();

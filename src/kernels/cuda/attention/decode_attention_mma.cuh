@@ -69,8 +69,13 @@ __device__ __forceinline__ float power_of_two(float x) {
   return result;
 }
 
-// Keys of a unit: all count and nothing is done to their scores, or some do not.
-enum class Keys { Plain, Any };
+// Keys of a unit: all count and nothing is done to their scores; some do not count; anything. What the first two do to a
+// key that counts is the same.
+enum class Keys { Plain, Masked, Any };
+// Keys [from, limit) of a unit count; the last of them is the token's own.
+struct KeyRange {
+  int from, limit;
+};
 
 // One warp's share of a head. Of a unit it has 16 keys, the same few of every run. Lane (g, t) holds the scores of its keys
 // g and g + 8 and elements g and g + 8 of every 16 of the values (fp8: 2 g and 2 g + 1), both of query heads 2 t and
@@ -100,29 +105,34 @@ struct OneShare {
     return address;
   }
 
-  __device__ __forceinline__ void start(const OneArguments& p, int head, const uint8_t* queries, int lane) {
-    const int g = lane >> 2, t = lane & 3, group = p.group;
+  // Nothing seen yet. slopes: of heads 2 t and 2 t + 1.
+  __device__ __forceinline__ void clear(const float (&slopes)[2]) {
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      base[h] = kLowest;
-      sum[h] = 0.0f;
-      slope[h] = p.alibi != nullptr && 2 * t + h < group ? p.alibi[head * group + 2 * t + h] : 0.0f;
-    }
+    for (int h = 0; h < 2; ++h) base[h] = kLowest, sum[h] = 0.0f, slope[h] = slopes[h];
 #pragma unroll
     for (int i = 0; i < Dim / 16; ++i)
 #pragma unroll
       for (int j = 0; j < 4; ++j) values[i][j] = 0.0f;
-    const auto* row = reinterpret_cast<const uint32_t*>(queries + g * Dim * 2) + t;
+  }
+  // Elements [16 k, 16 k + 16) of a query, of which the mma gives lane t these.
+  static __device__ __forceinline__ uint2 query_pairs(const uint32_t* query, int k, int t) {
+    if constexpr (Bytes == 2) return make_uint2(query[k * 8 + t], query[k * 8 + t + 4]);
+    const uint32_t first = query[k * 8 + 2 * t], second = query[k * 8 + 2 * t + 1];
+    return make_uint2(pack_halves(low_half(first), high_half(first)),
+                      pack_halves(low_half(second), high_half(second)));
+  }
+
+  __device__ __forceinline__ void start(const OneArguments& p, int head, const uint8_t* queries, int lane) {
+    const int g = lane >> 2, t = lane & 3, group = p.group;
+    const auto slope_of = [&](int r) {
+      return p.alibi != nullptr && r < group ? p.alibi[head * group + r] : 0.0f;
+    };
+    clear({slope_of(2 * t), slope_of(2 * t + 1)});
+    const auto* row = reinterpret_cast<const uint32_t*>(queries + g * Dim * 2);
 #pragma unroll
     for (int k = 0; k < Dim / 16; ++k) {
-      if constexpr (Bytes == 2) {
-        q[k][0] = g < group ? row[k * 8] : 0u;
-        q[k][1] = g < group ? row[k * 8 + 4] : 0u;
-      } else {
-        const uint32_t first = g < group ? row[k * 8 + t] : 0u, second = g < group ? row[k * 8 + t + 1] : 0u;
-        q[k][0] = pack_halves(low_half(first), high_half(first));
-        q[k][1] = pack_halves(low_half(second), high_half(second));
-      }
+      const uint2 pairs = g < group ? query_pairs(row, k, t) : make_uint2(0u, 0u);
+      q[k][0] = pairs.x, q[k][1] = pairs.y;
     }
   }
 
@@ -182,15 +192,14 @@ struct OneShare {
     }
   }
 
-  // To the largest score so far, of which `largest` has this lane's.
+  // To the largest score so far, of which `largest` has this lane's; of the heads whose own scores ask for it.
   __device__ __forceinline__ void raise_base(const float (&largest)[2]) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      float raised = fmaxf(largest[h], base[h]);
+      float top = largest[h];
 #pragma unroll
-      for (int other = 4; other < 32; other *= 2)
-        raised = fmaxf(raised, __shfl_xor_sync(0xffffffffu, raised, other));
-      const float keep = power_of_two(base[h] - raised);
+      for (int other = 4; other < 32; other *= 2) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, other));
+      const float raised = top - base[h] > kSlack ? top : base[h], keep = power_of_two(base[h] - raised);
       base[h] = raised;
       sum[h] *= keep;
 #pragma unroll
@@ -198,29 +207,24 @@ struct OneShare {
     }
   }
 
-  // The warp's 16 keys of the stage, of which those in [from, limit) count; the last of them is the token's own.
+  // The weights of the warp's 16 keys, from their scores, as the second mma takes them. seen: of heads 2 t and 2 t + 1.
   template <Keys kKind>
-  __device__ __forceinline__ void add(const OneArguments& p, uint32_t stage, int warp, int from, int limit,
-                                      int lane) {
-    const int g = lane >> 2, t = lane & 3;
-    const auto counts = [&](int i) {
-      const int key = key_of(warp, i);
-      return kKind == Keys::Plain || (key >= from && key < limit);
-    };
-    float even[4] = {}, odd[4] = {}, s[4];
-    multiply_keys(stage, warp, lane, even, odd);
+  __device__ __forceinline__ uint2 weigh(const OneArguments& p, float (&s)[4], int warp,
+                                         const KeyRange (&seen)[2], int lane) {
+    const int g = lane >> 2;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const int i = g + (j >> 1) * 8;
-      s[j] = even[j] + odd[j];
+      const int key = key_of(warp, g + (j >> 1) * 8);
+      const KeyRange& range = seen[j & 1];
       if constexpr (kKind == Keys::Any) {
-        float score = s[j] * p.scale;
-        if (p.softcap > 0.0f) score = p.softcap * tanhf(score / p.softcap);
-        score += slope[j & 1] * static_cast<float>(key_of(warp, i) + 1 - limit);
-        s[j] = counts(i) ? score * kLog2E : -INFINITY;
+        s[j] *= p.scale;
+        if (p.softcap > 0.0f) s[j] = p.softcap * tanhf(s[j] / p.softcap);
+        s[j] = (s[j] + slope[j & 1] * static_cast<float>(key + 1 - range.limit)) * kLog2E;
       }
+      if constexpr (kKind != Keys::Plain)
+        if (key < range.from || key >= range.limit) s[j] = -INFINITY;
     }
-    const float scale = kKind == Keys::Plain ? p.scale_of_powers : 1.0f;
+    const float scale = kKind == Keys::Any ? 1.0f : p.scale_of_powers;
     const float largest[2] = {fmaxf(s[0], s[2]) * scale, fmaxf(s[1], s[3]) * scale};
     const float above = fmaxf(largest[0] - base[0], largest[1] - base[1]);
     if (__any_sync(0xffffffffu, above > kSlack)) raise_base(largest);
@@ -232,9 +236,30 @@ struct OneShare {
     const auto pack = [](float low, float high) {
       return Bytes == 2 ? pack_pair(low, high) : pack_halves(low, high);
     };
-    const auto mask = [&](int i) { return (counts(i) ? 0xffffu : 0u) | (counts(i + 1) ? 0xffff0000u : 0u); };
-    multiply_values<kKind>(stage + L::kMatrixBytes, warp, lane, transpose_pairs(pack(s[0], s[1])),
-                           transpose_pairs(pack(s[2], s[3])), mask(2 * t), mask(2 * t + 8));
+    return make_uint2(transpose_pairs(pack(s[0], s[1])), transpose_pairs(pack(s[2], s[3])));
+  }
+
+  // Which of the values of keys i and i + 1 of the warp's are of the sequence.
+  static __device__ __forceinline__ uint32_t mask_of(int warp, int i, const KeyRange& range) {
+    const auto counts = [&](int at) {
+      const int key = key_of(warp, at);
+      return key >= range.from && key < range.limit;
+    };
+    return (counts(i) ? 0xffffu : 0u) | (counts(i + 1) ? 0xffff0000u : 0u);
+  }
+
+  // The warp's 16 keys of the stage.
+  template <Keys kKind>
+  __device__ __forceinline__ void add(const OneArguments& p, uint32_t stage, int warp, const KeyRange& range,
+                                      int lane) {
+    float even[4] = {}, odd[4] = {}, s[4];
+    multiply_keys(stage, warp, lane, even, odd);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) s[j] = even[j] + odd[j];
+    const uint2 weights = weigh<kKind>(p, s, warp, {range, range}, lane);
+    const int t = lane & 3;
+    multiply_values<kKind>(stage + L::kMatrixBytes, warp, lane, weights.x, weights.y,
+                           mask_of(warp, 2 * t, range), mask_of(warp, 2 * t + 8, range));
   }
 
   __device__ __forceinline__ void merge_partial(float* shared_values, float* maxima, float* sums, int warp,

@@ -22,6 +22,12 @@ constexpr Major K = Major::K;
 template <int Sums>
 struct FromShared;
 template <>
+struct FromShared<4> : MMA_64x8x16_F32BF16BF16_SS<K, K> {};
+template <>
+struct FromShared<8> : MMA_64x16x16_F32BF16BF16_SS<K, K> {};
+template <>
+struct FromShared<16> : MMA_64x32x16_F32BF16BF16_SS<K, K> {};
+template <>
 struct FromShared<32> : MMA_64x64x16_F32BF16BF16_SS<K, K> {};
 template <>
 struct FromShared<80> : MMA_64x160x16_F32BF16BF16_SS<K, K> {};

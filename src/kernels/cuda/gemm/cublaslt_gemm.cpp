@@ -55,7 +55,11 @@ bool set(cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoConfigAttributes_t a
 // "4096 x 14336 bf16 -> bf16, up to 512 tokens"
 std::string describe_problem(const CublasLtProblem& p, int64_t range) {
   return fmt::format("{} x {} {} -> {}{}, up to {} tokens", p.rows, p.cols, p.fp8() ? "fp8" : "bf16",
-                     p.out_type == DType::F32 ? "f32" : "bf16", p.add != 0 ? " added" : "", range);
+                     p.out_type == DType::F32 ? "f32" : "bf16",
+                     p.add != 0           ? " added"
+                     : p.fixed_order != 0 ? " fixed"
+                                          : "",
+                     range);
 }
 
 template <class T>
@@ -101,7 +105,7 @@ CublasLtGemm::~CublasLtGemm() {
 
 CublasLtGemm::Shape CublasLtGemm::shape_of(const CublasLtProblem& p) {
   return {p.n,     p.rows,     p.cols, p.out_stride, p.x_stride, p.weight_stride, fully_aligned(p),
-          p.fp8(), p.out_type, p.add};
+          p.fp8(), p.out_type, p.add,  p.fixed_order};
 }
 
 void CublasLtGemm::set_scales(const Plan& plan, const CublasLtProblem& p) {
@@ -271,10 +275,11 @@ std::vector<CublasLtGemm::Timed> CublasLtGemm::time_all(const std::vector<cublas
   return timed;
 }
 
-CublasLtGemm::Timed CublasLtGemm::find(const CublasLtProblem& p, const Plan& plan, cudaStream_t stream) {
+std::vector<CublasLtGemm::Timed> CublasLtGemm::find(const CublasLtProblem& p, const Plan& plan,
+                                                    cudaStream_t stream) {
   std::vector<cublasLtMatmulAlgo_t> algorithms = proposals(plan, fully_aligned(p));
   std::vector<Timed> timed = time_all(algorithms, p, plan, 3, stream);
-  if (timed.empty()) return {algorithms.front(), 0};
+  if (timed.empty()) return {{algorithms.front(), 0}};
   // Long GEMMs take milliseconds each: fewer of their neighbours are tried.
   const size_t bases = p.n <= 1024 ? 3 : 1;
   std::vector<cublasLtMatmulAlgo_t> more;
@@ -292,44 +297,58 @@ CublasLtGemm::Timed CublasLtGemm::find(const CublasLtProblem& p, const Plan& pla
     timed = std::move(second);
   std::vector<cublasLtMatmulAlgo_t> best;
   for (size_t i = 0; i < std::min<size_t>(4, timed.size()); ++i) best.push_back(timed[i].algorithm);
-  const std::vector<Timed> last = time_all(best, p, plan, 5, stream);
-  return last.empty() ? timed.front() : last.front();
+  std::vector<Timed> last = time_all(best, p, plan, 5, stream);
+  if (last.empty()) return timed;
+  if (p.fixed_order != 0) last.insert(last.end(), timed.begin(), timed.end());
+  return last;
 }
 
 // Of the same matrix at the next larger range, else at the next smaller one; cuBLASLt's first proposal where none fits.
-cublasLtMatmulAlgo_t CublasLtGemm::nearest(const CublasLtProblem& p, const Plan& plan) const {
+std::optional<cublasLtMatmulAlgo_t> CublasLtGemm::nearest(const CublasLtProblem& p, const Plan& plan,
+                                                          cudaStream_t stream) {
   const bool aligned = fully_aligned(p);
   const cublasLtMatmulAlgo_t* best = nullptr;
   int64_t best_range = 0;
   for (const auto& [key, algorithm] : found_) {
-    const auto& [rows, cols, range, alike, fp8, out_type, add] = key;
+    const auto& [rows, cols, range, alike, fp8, out_type, add, fixed_order] = key;
     const bool same = rows == p.rows && cols == p.cols && alike == aligned && fp8 == p.fp8() &&
-                      out_type == p.out_type && add == p.add;
-    if (!same || !valid(plan, algorithm)) continue;
+                      out_type == p.out_type && add == p.add && fixed_order == p.fixed_order;
+    if (!same || !algorithm || !valid(plan, *algorithm)) continue;
     const bool larger = range >= p.n, best_larger = best != nullptr && best_range >= p.n;
     if (best == nullptr ||
         (larger ? !best_larger || range < best_range : !best_larger && range > best_range)) {
-      best = &algorithm;
+      best = &*algorithm;
       best_range = range;
     }
   }
-  return best != nullptr ? *best : proposals(plan, aligned).front();
+  if (best != nullptr) return *best;
+  const std::vector<cublasLtMatmulAlgo_t> proposed = proposals(plan, aligned);
+  if (p.fixed_order == 0) return proposed.front();
+  std::vector<Timed> candidates;
+  for (const cublasLtMatmulAlgo_t& algorithm : proposed) candidates.push_back({algorithm, 0});
+  const std::optional<Timed> fixed = first_fixed(candidates, p, plan, stream);
+  return fixed ? std::optional(fixed->algorithm) : std::nullopt;
 }
 
 void CublasLtGemm::prepare(const CublasLtProblem& p, cudaStream_t stream) {
   const Shape shape = shape_of(p);
   if (plans_.contains(shape)) return;
   Plan plan = describe(p);
-  const auto key = std::tuple{p.rows, p.cols, range_of(p.n), fully_aligned(p), p.fp8(), p.out_type, p.add};
-  if (const auto known = found_.find(key); known != found_.end() && valid(plan, known->second)) {
+  const Range key{p.rows, p.cols, range_of(p.n), fully_aligned(p), p.fp8(), p.out_type, p.add, p.fixed_order};
+  if (const auto known = found_.find(key);
+      known != found_.end() && (!known->second || valid(plan, *known->second))) {
     plan.algorithm = known->second;
   } else if (search_) {
-    const Timed best = find(p, plan, stream);
+    const std::vector<Timed> timed = find(p, plan, stream);
+    const std::optional<Timed> best =
+        p.fixed_order != 0 ? first_fixed(timed, p, plan, stream) : std::optional(timed.front());
     log_debug("gemm cublaslt {}: {}", describe_problem(p, range_of(p.n)),
-              describe_algorithm(best.algorithm, best.time));
-    plan.algorithm = found_[key] = best.algorithm;
+              best ? describe_algorithm(best->algorithm, best->time) : "none in the fixed order");
+    if (best) plan.algorithm = best->algorithm;
+    found_[key] = plan.algorithm;
   } else {
-    plan.algorithm = nearest(p, plan);
+    plan.algorithm = nearest(p, plan, stream);
+    if (p.fixed_order != 0) found_[key] = plan.algorithm;
   }
   plans_.emplace(shape, plan);
 }
@@ -337,7 +356,12 @@ void CublasLtGemm::prepare(const CublasLtProblem& p, cudaStream_t stream) {
 void CublasLtGemm::run(const CublasLtProblem& p, cudaStream_t stream) {
   const auto plan = plans_.find(shape_of(p));
   if (plan == plans_.end()) fail("GEMM", "shape was not prepared");
-  check_lt(call(p, plan->second, plan->second.algorithm, p.out, stream), "cublasLtMatmul");
+  check_lt(call(p, plan->second, plan->second.algorithm.value(), p.out, stream), "cublasLtMatmul");
+}
+
+bool CublasLtGemm::has_algorithm(const CublasLtProblem& p) const {
+  const auto plan = plans_.find(shape_of(p));
+  return plan != plans_.end() && plan->second.algorithm.has_value();
 }
 
 }  // namespace sluice::kernels::cuda

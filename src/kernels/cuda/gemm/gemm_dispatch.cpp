@@ -198,7 +198,11 @@ bool GemmDispatch::run(GemmKernel kernel, const GemmParams& p) {
     case GemmKernel::SmallM:
       return issue_if(gemm_small_m_fits(p), launch_gemm_small_m, p);
     case GemmKernel::SmallMFixed:
+      return fixed_fp8(p);
+    case GemmKernel::Fixed:
       return fixed(p);
+    case GemmKernel::CublasLtFixed:
+      return fixed_library(p);
     case GemmKernel::CublasLt:
       return library_.multiply(p);
     case GemmKernel::CublasLtFp8:
@@ -268,10 +272,20 @@ void GemmDispatch::tile(const GemmParams& p) {
 }
 
 bool GemmDispatch::fixed(const GemmParams& whole) {
-  const int64_t most = whole.weight.scales != nullptr ? kFixedTokensFp8 : kFixedTokens;
-  for (int64_t first = 0; first < whole.x.n; first += most) {
-    GemmParams p = tokens_of(whole, first, std::min(most, whole.x.n - first));
-    p.fixed_order = 1;
+  if (!gemm_fixed_fits(whole)) return false;
+  for (int64_t first = 0; first < whole.x.n; first += kFixedTokens)
+    step_.issue(launch_gemm_fixed, tokens_of(whole, first, std::min(kFixedTokens, whole.x.n - first)));
+  library_.add_bias(whole);
+  return true;
+}
+
+bool GemmDispatch::fixed_library(const GemmParams& p) {
+  return gemm_fixed_fits(p) && library_.multiply_fixed(p);
+}
+
+bool GemmDispatch::fixed_fp8(const GemmParams& whole) {
+  for (int64_t first = 0; first < whole.x.n; first += kFixedTokensFp8) {
+    const GemmParams p = tokens_of(whole, first, std::min(kFixedTokensFp8, whole.x.n - first));
     if (!gemm_small_m_fits(p)) {
       SLUICE_CHECK_EQ(first, 0);
       return false;

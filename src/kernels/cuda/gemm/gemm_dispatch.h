@@ -44,7 +44,10 @@ class GemmDispatch {
   bool issue_if(bool fits, void (*launch)(const Params&, Stream), const Params& params);
 
   void tile(const GemmParams& p);
+  // Sums that do not depend on the number of tokens: of bf16, and of fp8.
   bool fixed(const GemmParams& whole);
+  bool fixed_fp8(const GemmParams& whole);
+  bool fixed_library(const GemmParams& p);
   void panels(const GemmParams& whole);
   bool panels_sm90(const GemmParams& p);
   void units_to_bf16(const GemmParams& whole);

@@ -61,13 +61,11 @@ struct GemmParams {
   View out, x;
   Matrix weight;
   const float* bias;
-  InputNorm
-      norm;  // launch_gemv, launch_gemv_gated and launch_gemm_wide, as gemv_norms() and gemm_wide_norms() say
-  int32_t fixed_order;  // launch_gemm_small_m only: sums do not depend on n
-  int32_t added;        // launch_gemv of bf16 and scaled fp8 only: out += instead of out =
+  InputNorm norm;  // where gemv_norms(), gemm_small_m_norms() and gemm_wide_norms() say so
+  int32_t added;   // launch_gemv of bf16 and scaled fp8 only: out += instead of out =
 };
 inline constexpr int64_t kLongMatrix = 65536;  // rows: as many as a vocabulary has words
-// Most tokens that launch_gemm_small_m takes with a fixed order.
+// Most tokens of launch_gemm_fixed, and of launch_gemm_small_m with fp8 in one order.
 inline constexpr int64_t kFixedTokens = 32, kFixedTokensFp8 = 16;
 // One token to eight, or one with bf16 and scaled fp8; any weight type. REQUIRES: gemv_fits(params).
 bool gemv_fits(const GemmParams&);
@@ -80,6 +78,11 @@ void launch_gemv(const GemmParams&, Stream);
 // Up to 32 tokens, bf16 or scaled fp8. REQUIRES: gemm_small_m_fits(params).
 bool gemm_small_m_fits(const GemmParams&);
 void launch_gemm_small_m(const GemmParams&, Stream);
+
+// Up to 32 tokens, bf16, no bias: every sum is one chain over the columns, first to last, for any number of tokens.
+// REQUIRES: gemm_fixed_fits(params), which is the same for more tokens.
+bool gemm_fixed_fits(const GemmParams&);
+void launch_gemm_fixed(const GemmParams&, Stream);
 
 // f32 results of bf16 tokens and a bf16 matrix of few rows, such as a router's: sums do not depend on n.
 // REQUIRES: gemm_wide_fits(params).

@@ -306,8 +306,7 @@ void launch_bf16(const GemmParams& p, int32_t activation, Stream stream) {
     if (few && p.x.n <= 8) return launch_shape<1, 1, 14, 4, 8, false, false>(p, activation, stream);
     if (few && p.x.n <= 16) return launch_shape<2, 1, 12, 4, 8, false, false>(p, activation, stream);
     if (few) return launch_shape<4, 1, 7, 4, 8, false, false>(p, activation, stream);
-    // The kernel of wide tiles and many tokens sums in another order than all others.
-    const bool wide = swiglu_tiles(p) && (p.fixed_order == 0 || p.x.n <= 16);
+    const bool wide = swiglu_tiles(p);
     if (wide && p.x.n <= 8) return launch_shape<1, 3, 6, 4, 8, false, false>(p, activation, stream);
     if (wide && p.x.n <= 16) return launch_shape<2, 3, 6, 4, 8, false, false>(p, activation, stream);
     if (wide) return launch_shape<4, 3, 4, 4, 4, false, false>(p, activation, stream);

@@ -30,9 +30,11 @@ enum class GemmKernel : uint8_t {
   None,
   Gemv,           // gemv.cu
   SmallM,         // gemm_small_m_sm90.cu
-  SmallMFixed,    // the same, some tokens after the others, in a fixed order
+  SmallMFixed,    // the same, some tokens after the others, in a fixed order; fp8
+  Fixed,          // gemm_fixed_sm90.cu, some tokens after the others
   Swiglu,         // gemm_swiglu_sm90.cu
   CublasLt,       // bf16 on both sides; Added: into what is there
+  CublasLtFixed,  // algorithms that sum as gemm_fixed_sm90.cu does
   CublasLtFp8,    // tokens rounded to fp8
   CublasLtSplit,  // f32 tokens as two bf16 numbers each
   UnitsFew,       // units_few.cuh
@@ -95,7 +97,8 @@ inline constexpr auto kTable = std::to_array<GemmRow>({
     {90, GemmUse::Plain, kBf16, kInBf16, kSmall | kTall, 1, 1, {Gemv, SmallM, CublasLt, Tile}},
     {90, GemmUse::Plain, kBf16, kInBf16, kMedium, 1, 1, {SmallM, Gemv, CublasLt, Tile}},
     {90, GemmUse::Plain, kBf16, kInBf16, kEachShape, 2, 3, {SmallM, CublasLt, Tile}},
-    {90, GemmUse::Plain, kBf16, kInBf16, kSmall | kMedium, 4, 32, {SmallM, CublasLt, Tile}},
+    {90, GemmUse::Plain, kBf16, kInBf16, kSmall | kMedium, 4, 16, {SmallM, CublasLt, Tile}},
+    {90, GemmUse::Plain, kBf16, kInBf16, kSmall | kMedium, 17, 32, {Fixed, SmallM, CublasLt, Tile}},
     {90, GemmUse::Plain, kBf16, kInBf16, kTall, 4, 32, {CublasLt, SmallM, Tile}},
     {90, GemmUse::Plain, kBf16, kInBf16, kEachShape, 33, kAnyTokens, {CublasLt, Tile}},
     {90, GemmUse::Plain, kBf16, kInFp8, kSmall | kTall, 1, 1, {Gemv, SmallM, CublasLtFp8, Tile}},
@@ -117,7 +120,10 @@ inline constexpr auto kTable = std::to_array<GemmRow>({
     {90, GemmUse::Plain, kF32, kInBlocks, kEachShape, 1, 8, {Gemv, Tile}},
     {90, GemmUse::Plain, kF32, kInBlocks, kEachShape, 9, 191, {Tile}},
     {90, GemmUse::Plain, kF32, kInFp8 | kInBlocks, kEachShape, 192, kAnyTokens, {PanelsSm90, Tile}},
-    {90, GemmUse::Plain, kFixedBf16, kInBf16 | kInFp8, kEachShape, 1, kAnyTokens, {SmallMFixed, Tile}},
+    // A matrix has one order of sums for all numbers of tokens: whether it fits Fixed or Tile does not depend on them.
+    {90, GemmUse::Plain, kFixedBf16, kInBf16, kEachShape, 1, 32, {Fixed, Tile}},
+    {90, GemmUse::Plain, kFixedBf16, kInBf16, kEachShape, 33, kAnyTokens, {CublasLtFixed, Fixed, Tile}},
+    {90, GemmUse::Plain, kFixedBf16, kInFp8, kEachShape, 1, kAnyTokens, {SmallMFixed, Tile}},
     {90, GemmUse::Plain, kFixedBf16, kInBlocks, kEachShape, 1, kAnyTokens, {Tile}},
     {90, GemmUse::Plain, kFixedF32, kInBf16 | kInFp8 | kInBlocks, kEachShape, 1, kAnyTokens, {Tile}},
     {90, GemmUse::Plain, kF32 | kFixed, kInUnits, kEachShape, 1, kAnyTokens, {ToBf16}},
@@ -137,7 +143,9 @@ inline constexpr auto kTable = std::to_array<GemmRow>({
     {90, GemmUse::Gated, kBf16, kInUnits, kEachShape, 1, 8, {UnitsFew, ToBf16, Separate}},
     {90, GemmUse::Gated, kBf16, kInUnits, kEachShape, 9, 512, {UnitsMany, ToBf16, Separate}},
     {90, GemmUse::Gated, kBf16, kInUnits, kEachShape, 513, kAnyTokens, {ToBf16, Separate}},
-    {90, GemmUse::Gated, kF32 | kFixed, kEachStored, kEachShape, 1, kAnyTokens, {Separate}},
+    {90, GemmUse::Gated, kFixedBf16, kInBf16, kEachShape, 1, kAnyTokens, {Swiglu, Separate}},
+    {90, GemmUse::Gated, kFixedBf16, kInFp8 | kInBlocks | kInUnits, kEachShape, 1, kAnyTokens, {Separate}},
+    {90, GemmUse::Gated, kF32 | kFixedF32, kEachStored, kEachShape, 1, kAnyTokens, {Separate}},
 
     // Of many tokens the norm's pass over x and the branch costs more than reading x in the GEMM's.
     {90, GemmUse::Added, kBf16, kInBf16 | kInFp8, kEachShape, 1, 1, {Gemv, Separate}},

@@ -39,12 +39,18 @@ GemmParams tokens_of(const GemmParams& whole, int64_t first, int64_t count) {
 LibraryGemm::LibraryGemm(StepContext& step, const CudaOptions& options)
     : step_(step), lt_(options.workspace_bytes, options.search) {}
 
-void LibraryGemm::call(const CublasLtProblem& problem) {
+// False where no algorithm does what the problem asks for.
+bool LibraryGemm::call(const CublasLtProblem& problem) {
   step_.flush();
   if (step_.mode != Mode::Issue) lt_.prepare(problem, step_.stream);
-  if (step_.mode != Mode::Describe) return lt_.run(problem, step_.stream);
-  step_.key.add(&lt_);
-  step_.key.add_bytes(&problem, sizeof problem);
+  if (!lt_.has_algorithm(problem)) return false;
+  if (step_.mode != Mode::Describe) {
+    lt_.run(problem, step_.stream);
+  } else {
+    step_.key.add(&lt_);
+    step_.key.add_bytes(&problem, sizeof problem);
+  }
+  return true;
 }
 
 void LibraryGemm::add_bias(const GemmParams& p) {
@@ -60,6 +66,14 @@ bool LibraryGemm::multiply(const GemmParams& p) {
   const CublasLtProblem l = problem_of(p);
   if (!lt_fits(l)) return false;
   call(l);
+  add_bias(p);
+  return true;
+}
+
+bool LibraryGemm::multiply_fixed(const GemmParams& p) {
+  CublasLtProblem l = problem_of(p);
+  l.fixed_order = 1;
+  if (!lt_fits(l) || !call(l)) return false;
   add_bias(p);
   return true;
 }

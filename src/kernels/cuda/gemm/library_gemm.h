@@ -18,15 +18,18 @@ class LibraryGemm {
   void set_search(bool on) { lt_.set_search(on); }
   // bf16 on both sides.
   bool multiply(const GemmParams& p);
-  // The same, into what `out` holds; without bias.
+  // The same by an algorithm that sums as launch_gemm_fixed does; false where there is none.
+  bool multiply_fixed(const GemmParams& p);
+  // The bias of p, if there is one, to what is in p.out.
+  void add_bias(const GemmParams& p);
+  // As multiply(), into what `out` holds; without bias.
   bool add(const GemmParams& p);
   bool multiply_fp8(const GemmParams& p);
   // f32 tokens with a bf16 matrix.
   bool multiply_split(const GemmParams& whole);
 
  private:
-  void call(const CublasLtProblem& problem);
-  void add_bias(const GemmParams& p);
+  bool call(const CublasLtProblem& problem);
 
   StepContext& step_;
   CublasLtGemm lt_;
