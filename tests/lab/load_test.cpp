@@ -286,6 +286,7 @@ TEST(DriveServer, SeesTheTimesOfAServerThatKeepsToAScript) {
   ASSERT_TRUE(result.ok()) << result.error().message;
   const json::object report = load_json(*result);
   const auto number = [&](const char* key) { return report.at(key).to_number<double>(); };
+  EXPECT_EQ(server.connected_at_first(), 12);
   EXPECT_EQ(number("completed"), 20);
   EXPECT_EQ(number("total_output_tokens"), 20 * 12);
   EXPECT_EQ(number("total_input_tokens"), 20 * 8);

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <boost/asio.hpp>
 #include <chrono>
 #include <memory>
@@ -29,6 +30,8 @@ class ScriptedServer {
     thread_.join();
   }
   int port() const { return acceptor_.local_endpoint().port(); }
+  // Connections that were there when the first request was read.
+  int connected_at_first() const { return connected_at_first_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -48,6 +51,7 @@ class ScriptedServer {
         [this](const boost::system::error_code& problem, boost::asio::ip::tcp::socket socket) {
           if (problem) return;
           socket.set_option(boost::asio::ip::tcp::no_delay(true));
+          ++connected_;
           receive(std::make_shared<Answer>(std::move(socket)));
           accept();
         });
@@ -59,6 +63,7 @@ class ScriptedServer {
                                   [this, item](const boost::system::error_code& problem, size_t) {
                                     if (problem) return;
                                     item->start = Clock::now();
+                                    if (connected_at_first_ == 0) connected_at_first_ = connected_;
                                     item->out = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
                                     wait(item);
                                   });
@@ -90,6 +95,8 @@ class ScriptedServer {
   }
 
   Script script_;
+  int connected_ = 0;
+  std::atomic<int> connected_at_first_{0};
   boost::asio::io_context context_{1};
   boost::asio::ip::tcp::acceptor acceptor_;
   std::thread thread_;

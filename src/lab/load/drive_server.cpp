@@ -1,4 +1,5 @@
-// The client: one thread, one connection for each request, callbacks.
+// The client: one thread, one connection for each request, callbacks. Those of the requests that a closed loop begins with
+// are made before the clock starts.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,7 +7,9 @@
 #include <boost/asio.hpp>
 #include <chrono>
 #include <cmath>
+#include <deque>
 #include <memory>
+#include <thread>
 
 #include "base/clock.h"
 #include "lab/load/drive.h"
@@ -58,7 +61,12 @@ struct Exchange {
 class ServerLoad {
  public:
   ServerLoad(const LoadTarget& target, Workload& workload, const OnLoadProgress& progress)
-      : target_(target), dispatcher_(workload), progress_(progress), timer_(context_), ticker_(context_) {}
+      : target_(target),
+        at_once_(at_once(workload.options())),
+        dispatcher_(workload),
+        progress_(progress),
+        timer_(context_),
+        ticker_(context_) {}
 
   Result<LoadResult> run() {
     error_code problem;
@@ -67,6 +75,7 @@ class ServerLoad {
     if (problem)
       return Error{ErrorCode::Unavailable,
                    fmt::format("'{}:{}': {}", target_.host, target_.port, problem.message())};
+    open_connections();
     start_ = Clock::now();
     tick();
     send_due();
@@ -85,6 +94,29 @@ class ServerLoad {
  private:
   using Item = std::shared_ptr<Exchange>;
   double now() const { return seconds_since(start_); }
+
+  // Requests of a closed loop that go out in the first moment.
+  static int64_t at_once(const WorkloadOptions& load) {
+    if (std::isfinite(load.rate) || load.listed_times) return 0;
+    const int64_t most = load.concurrency > 0 ? load.concurrency : load.requests;
+    return std::min(load.duration ? most : std::min(most, load.requests), kMostReady);
+  }
+
+  // A burst of requests would measure how fast connections are made and taken: theirs are there before the clock starts.
+  // Where one cannot be made, the request makes its own and says why not.
+  void open_connections() {
+    for (int64_t i = 0; i < at_once_; ++i) {
+      auto socket = std::make_shared<tcp::socket>(context_);
+      asio::async_connect(*socket, endpoints_,
+                          [this, socket](const error_code& problem, const tcp::endpoint&) {
+                            if (!problem) ready_.push_back(std::move(*socket));
+                          });
+    }
+    context_.run();
+    context_.restart();
+    // They are made when the server's system says so, and taken by the server a little later.
+    if (!ready_.empty()) std::this_thread::sleep_for(kAccepting + kAcceptingEach * ready_.size());
+  }
 
   void send_due() {
     while (std::optional<LoadRequest> request = dispatcher_.take(now())) begin(*request);
@@ -107,17 +139,25 @@ class ServerLoad {
     item->record.input = static_cast<int>(request.prompt.size());
     item->out = completion_text(target_, request);
     item->record.start = now();
+    if (!ready_.empty()) {
+      item->socket = std::move(ready_.front());
+      ready_.pop_front();
+      return send(item);
+    }
     asio::async_connect(item->socket, endpoints_,
                         [this, item](const error_code& problem, const tcp::endpoint&) {
                           if (problem) return finish(item, problem.message());
-                          error_code ignored;
-                          item->socket.set_option(tcp::no_delay(true), ignored);
-                          asio::async_write(item->socket, asio::buffer(item->out),
-                                            [this, item](const error_code& broken, size_t) {
-                                              if (broken) return finish(item, broken.message());
-                                              receive(item);
-                                            });
+                          send(item);
                         });
+  }
+
+  void send(const Item& item) {
+    error_code ignored;
+    item->socket.set_option(tcp::no_delay(true), ignored);
+    asio::async_write(item->socket, asio::buffer(item->out), [this, item](const error_code& broken, size_t) {
+      if (broken) return finish(item, broken.message());
+      receive(item);
+    });
   }
 
   void receive(const Item& item) {
@@ -162,12 +202,18 @@ class ServerLoad {
     });
   }
 
+  static constexpr int64_t kMostReady = 4096;
+  static constexpr std::chrono::milliseconds kAccepting{100};
+  static constexpr std::chrono::microseconds kAcceptingEach{200};
+
   const LoadTarget& target_;
+  int64_t at_once_;
   asio::io_context context_{1};
   Dispatcher dispatcher_;
   const OnLoadProgress& progress_;
   asio::steady_timer timer_, ticker_;
   tcp::resolver::results_type endpoints_;
+  std::deque<tcp::socket> ready_;  // connections that no request has yet
   TimePoint start_{};
   std::vector<LoadRecord> records_;
   int64_t ended_ = 0, tokens_ = 0;
