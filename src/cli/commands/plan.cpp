@@ -2,24 +2,32 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "base/system/terminal.h"
 #include "cli/command.h"
 #include "cli/lab/lists.h"
 #include "cli/lab/machine_choice.h"
+#include "lab/device/device_calibrate.h"
+#include "lab/device/engine_run.h"
+#include "lab/device/engine_verify.h"
 #include "lab/html/page.h"
 #include "lab/plan/calibrate.h"
 #include "lab/plan/planner.h"
 #include "lab/plan/verify.h"
+#include "llm/engine_flags.h"
 #include "llm/model_store.h"
 #include "runtime/device.h"
 
 namespace sluice::cli {
 
 namespace {
+
+constexpr int kTurns = 3;  // samples of --verify over which the model's steps are spread
 
 class PlanCommand : public Command {
  public:
@@ -40,12 +48,14 @@ class PlanCommand : public Command {
         .short_name('m')
         .shown_as("MODEL");
     options
-        .add(device_, "device",
-             "H100, H200, B200, A100, L40S, RTX 4090, RTX 5090, M3 Max, EPYC, a profile's file, or 'this': "
-             "what "
-             "--calibrate measured, which is the default where it is there")
+        .add(
+            device_, "device",
+            "H100, H200, B200, A100, L40S, RTX 4090, RTX 5090, M3 Max, EPYC, a profile's file, or what "
+            "--calibrate measured: 'this' (the processor, the default where it is there) or 'cuda' (the GPU)")
         .shown_as("PROFILE");
-    options.add(calibrate_, "calibrate", "measure this machine's processor first and keep its profile");
+    options.add(
+        calibrate_, "calibrate",
+        "measure this machine's processor, or with --device cuda its GPU, first and keep its profile");
     options.add(
         verify_, "verify",
         "run the model here and print every prediction beside its measurement; with --calibrate, this "
@@ -58,9 +68,7 @@ class PlanCommand : public Command {
     options.add(plan_.price, "price", "of an hour of the device").within(0, 1e6);
     options.add(weights_, "weights", "type of the weights in place of the file's own: BF16, Q8_0, Q4_K ...")
         .shown_as("TYPE");
-    options.add_choice<DType>(
-        sheet_.kv_type, "kv-type", "type of the KV cache",
-        {{"f16", DType::F16}, {"bf16", DType::BF16}, {"f32", DType::F32}, {"int8", DType::I8}});
+    llm::declare_kv_type(options, kv_type_, "type of the KV cache; auto: f16, on a GPU bf16");
     options.add(plan_.step_tokens, "max-step-tokens", "tokens of one step; 0: by the device")
         .within(0, 1 << 20);
     options.add(plan_.hit_rate, "hit-rate", "share of prompts that a prefix cache holds").within(0, 1);
@@ -81,10 +89,11 @@ class PlanCommand : public Command {
     if (cpu_time_) threads_ = 1;  // others would spin while they wait for each other
     Result<lab::Machine> machine = calibrate_ ? measure_this() : choose_machine(device_);
     if (!machine) return report(machine.error());
-    Result<models::ModelFiles> files = outline_of(model_.empty() ? by_flag_ : model_);
+    Result<models::ModelFiles> files = outline_of(reference());
     if (!files) return report(files.error());
+    sheet_.kv_type = kv_type_.value_or(machine->host_link > 0 ? DType::BF16 : DType::F16);
     lab::ModelSheet sheet = lab::make_sheet(*files, sheet_);
-    if (calibrate_) status = measure_model(*machine, sheet);
+    if (calibrate_) status = measure_model(*machine, sheet, files->tensors.size() > 0);
     if (!status) return report(status.error());
     const lab::Plan plan = lab::make_plan(std::move(sheet), std::move(*machine), plan_);
     if (!html_.empty()) {
@@ -122,76 +131,130 @@ class PlanCommand : public Command {
     return cpu_time_ ? lab::TimeSource::Processor : lab::TimeSource::Wall;
   }
 
-  Result<std::shared_ptr<kernels::Backend>> cpu() const {
+  const std::string& reference() const { return model_.empty() ? by_flag_ : model_; }
+  bool gpu() const { return names_gpu(device_); }
+
+  Result<std::shared_ptr<kernels::Backend>> make_backend() const {
     runtime::DeviceOptions options;
-    options.device = "cpu";
+    options.device = gpu() ? device_ : "cpu";
     options.threads = threads_;
     return runtime::make_backend(options);
   }
 
+  static void show(const std::string& what) {
+    if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "{}\n", what);
+  }
+
+  Status keep(const lab::Machine& machine) const {
+    return lab::save_machine(machine, lab::calibration_path(gpu()));
+  }
+
+  // The comparison measures all that it needs beside its cells: a profile that is there will do for the rest.
   Result<lab::Machine> measure_this() const {
-    Result<std::shared_ptr<kernels::Backend>> backend = cpu();
+    if (verify_ && !gpu())
+      if (Result<lab::Machine> kept = lab::load_machine(lab::calibration_path())) return kept;
+    Result<std::shared_ptr<kernels::Backend>> backend = make_backend();
     if (!backend) return backend.error();
+    const auto progress = [](const std::string& what) { show("measuring " + what); };
     lab::CalibrateOptions options;
     options.threads = threads_ > 0 ? threads_ : available_cores();
     options.time = time_source();
-    lab::Machine machine = lab::calibrate(**backend, options, [](const std::string& what) {
-      if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "measuring {}\n", what);
-    });
-    if (Status saved = lab::save_machine(machine, lab::calibration_path()); !saved) return saved.error();
-    fmt::print(stderr, "profile kept in {}\n", lab::calibration_path());
+    lab::Machine machine =
+        gpu() ? lab::calibrate_device(**backend, {}, progress) : lab::calibrate(**backend, options, progress);
+    if (Status saved = keep(machine); !saved) return saved.error();
+    fmt::print(stderr, "profile kept in {}\n", lab::calibration_path(gpu()));
     return machine;
   }
 
-  // The profile then has the shapes of the model as well.
-  Status measure_model(lab::Machine& machine, const lab::ModelSheet& sheet) const {
-    Result<std::shared_ptr<kernels::Backend>> backend = cpu();
+  // The model where it is measured, and on a GPU the engine around it, which warms the device up as a server does.
+  Status load(const lab::ModelSheet& sheet) {
+    if (loaded_) return {};
+    Result<std::shared_ptr<kernels::Backend>> backend = make_backend();
     if (!backend) return backend.error();
-    lab::CalibrateOptions options = lab::options_for(sheet);
-    options.time = time_source();
-    lab::calibrate_for(machine, **backend, options);
-    return lab::save_machine(machine, lab::calibration_path());
+    Result<std::string> path = llm::resolve_model(reference());
+    if (!path) return path.error();
+    Result<models::ModelFiles> files = models::open_model(*path);
+    if (!files) return files.error();
+    Result<std::unique_ptr<models::Model>> model = models::load_model(std::move(*files), *backend);
+    if (!model) return model.error();
+    loaded_ = std::move(*model);
+    if (!gpu()) return {};
+    show("warming up");
+    lab::EngineRunOptions options;
+    options.flags.kv_type = sheet.kv_type;
+    options.flags.max_step_tokens = plan_.step_tokens;
+    options.sequences = *std::max_element(plan_.batches.begin(), plan_.batches.end());
+    options.context = *std::max_element(plan_.contexts.begin(), plan_.contexts.end());
+    Result<std::unique_ptr<lab::EngineRun>> run = lab::EngineRun::make(*loaded_, options);
+    if (!run) return run.error();
+    engine_ = std::move(*run);
+    return {};
+  }
+
+  // The profile then has the shapes of the model as well, and steps of its layers where its weights are there.
+  Status measure_model(lab::Machine& machine, const lab::ModelSheet& sheet, bool has_weights) {
+    if (verify_ && !gpu()) return {};  // it is measured beside its cells
+    if (!gpu()) {
+      Result<std::shared_ptr<kernels::Backend>> backend = make_backend();
+      if (!backend) return backend.error();
+      lab::CalibrateOptions options = lab::options_for(sheet);
+      options.time = time_source();
+      lab::calibrate_for(machine, **backend, options);
+    }
+    if (has_weights && !sheet_.weights) {
+      if (Status status = load(sheet); !status) return status;
+      show("measuring steps of the model's layers");
+      lab::CalibrateOptions options = lab::options_for(sheet, *loaded_);
+      options.time = time_source();
+      if (options.model != nullptr) lab::calibrate_for(machine, *loaded_->backend, options);
+    }
+    return keep(machine);
   }
 
   // Null without --calibrate.
-  std::unique_ptr<lab::Calibration> beside(const lab::ModelSheet& sheet, kernels::Backend& backend) const {
+  std::unique_ptr<lab::Calibration> beside(const lab::ModelSheet& sheet) const {
     if (!calibrate_) return nullptr;
-    lab::CalibrateOptions options = lab::options_for(sheet);
+    lab::CalibrateOptions options = lab::options_for(sheet, *loaded_);
     options.time = time_source();
-    return std::make_unique<lab::Calibration>(backend, std::move(options));
+    options.turns = kTurns;
+    return std::make_unique<lab::Calibration>(*loaded_->backend, std::move(options));
   }
 
-  int verify(const lab::Plan& plan) const {
+  int verify(const lab::Plan& plan) {
     if (!plan.model.machine().measured())
       return report(
           {ErrorCode::InvalidArgument, "--verify compares with this machine: --calibrate it first"});
-    Result<std::shared_ptr<kernels::Backend>> backend = cpu();
-    if (!backend) return report(backend.error());
-    const std::string& reference = model_.empty() ? by_flag_ : model_;
-    Result<std::string> path = llm::resolve_model(reference);
-    if (!path) return report(path.error());
-    Result<models::ModelFiles> files = models::open_model(*path);
-    if (!files) return report(files.error());
-    Result<std::unique_ptr<models::Model>> model = models::load_model(std::move(*files), *backend);
-    if (!model) return report(model.error());
-    const auto show = [](const std::string& what) {
-      if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "{}\n", what);
-    };
+    if (Status status = load(plan.model.sheet()); !status) return report(status.error());
+    lab::Machine machine = plan.model.machine();
+    const auto cells = gpu() ? lab::verify_engine(plan, *engine_, repeat_, show) : verify_here(plan, machine);
+    if (!cells) return report(cells.error());
+    if (json_) {
+      fmt::print("{}\n", write_json(lab::verify_json(*cells, machine)));
+    } else {
+      fmt::print("{}", lab::verify_text(*cells));
+    }
+    return kSuccess;
+  }
+
+  // `machine` gets what was measured beside the cells.
+  Result<std::vector<lab::VerifiedCell>> verify_here(const lab::Plan& plan, lab::Machine& machine) const {
     lab::VerifyOptions options;
     options.repeat = repeat_;
     options.time = time_source();
-    const std::unique_ptr<lab::Calibration> calibration = beside(plan.model.sheet(), **backend);
+    const std::unique_ptr<lab::Calibration> calibration = beside(plan.model.sheet());
     options.calibration = calibration.get();
-    const auto cells = lab::verify_plan(plan, **model, options, show);
-    if (!cells) return report(cells.error());
-    fmt::print("{}", lab::verify_text(*cells));
-    return kSuccess;
+    auto cells = lab::verify_plan(plan, *loaded_, options, show);
+    if (calibration) calibration->apply(machine);
+    return cells;
   }
 
   std::string model_, by_flag_, device_, html_, weights_;
   std::string batches_ = "1,4,16,64", contexts_ = "128,1024,4096";
   lab::PlanOptions plan_;
   lab::SheetOptions sheet_;
+  std::optional<DType> kv_type_;
+  std::unique_ptr<models::Model> loaded_;
+  std::unique_ptr<lab::EngineRun> engine_;
   bool calibrate_ = false, verify_ = false, explain_ = false, json_ = false, cpu_time_ = false;
   int threads_ = 0, repeat_ = 3;
 };

@@ -24,6 +24,7 @@ namespace sluice::cli {
 namespace {
 
 constexpr int kMostKvTokens = 1 << 26;
+constexpr int kTurns = 3;  // samples of --verify over which the model's steps are spread
 
 class SimulateCommand : public Command {
  public:
@@ -163,8 +164,9 @@ class SimulateCommand : public Command {
         runtime::ModelExecutor::make(**model, nullptr, executor_);
     if (!executor) return report(executor.error());
     const lab::TimeSource time = cpu_time_ ? lab::TimeSource::Processor : lab::TimeSource::Wall;
-    lab::CalibrateOptions beside = lab::options_for(planned.sheet());
+    lab::CalibrateOptions beside = lab::options_for(planned.sheet(), **model);
     beside.time = time;
+    beside.turns = kTurns;
     lab::Calibration calibration(*(*model)->backend, std::move(beside));
     options.executor = [&](lab::VirtualClock& clock) {
       return std::make_unique<lab::TimedExecutor>(**executor, clock, time, &calibration);

@@ -7,6 +7,7 @@
 
 #include "llm/model_store.h"
 #include "models/outline.h"
+#include "runtime/device.h"
 
 namespace sluice::cli {
 
@@ -17,6 +18,12 @@ Result<lab::Machine> choose_machine(const std::string& device) {
   if (device == "this" && !is_kept)
     return Error{ErrorCode::NotFound, "this machine has no profile yet; 'sluice plan --calibrate' makes it"};
   if (device == "this" || (device.empty() && is_kept)) return lab::load_machine(kept);
+  if (names_gpu(device)) {
+    const std::string gpu = lab::calibration_path(true);
+    if (std::filesystem::exists(gpu, none)) return lab::load_machine(gpu);
+    return Error{ErrorCode::NotFound,
+                 "this machine's GPU has no profile yet; 'sluice plan --calibrate --device cuda' makes it"};
+  }
   if (!device.empty())
     return std::filesystem::is_regular_file(device, none) ? lab::load_machine(device)
                                                           : lab::machine_named(device);
@@ -25,6 +32,11 @@ Result<lab::Machine> choose_machine(const std::string& device) {
       "this machine has no profile: these are an H100's figures; 'sluice plan --calibrate' measures the "
       "machine, --device names another\n");
   return lab::machine_named("H100");
+}
+
+bool names_gpu(const std::string& device) {
+  const Result<runtime::DeviceChoice> choice = runtime::parse_device(device);
+  return choice && std::holds_alternative<runtime::CudaDevice>(*choice);
 }
 
 Result<models::ModelFiles> outline_of(const std::string& reference) {

@@ -9,9 +9,12 @@
 
 namespace sluice::cli {
 
-// A known machine's name, the file of a profile, or "this": what --calibrate measured. Empty: that where it is there, else
-// an H100, which is said on stderr.
+// A known machine's name, the file of a profile, "this" or "cuda": what --calibrate measured of the processor and of the GPU.
+// Empty: the processor where it was measured, else an H100, which is said on stderr.
 Result<lab::Machine> choose_machine(const std::string& device);
+
+// cuda or cuda:N: the GPU of this machine.
+bool names_gpu(const std::string& device);
 
 // A config.json, a folder, a file or a name; without its weights.
 Result<models::ModelFiles> outline_of(const std::string& reference);

@@ -24,6 +24,7 @@ lab::Machine machine_of(kernels::Backend& backend) {
     like.name = "a server's processor (EPYC 9654; 'sluice plan --calibrate' measures this one)";
     return like;
   }
+  if (Result<lab::Machine> kept = lab::load_machine(lab::calibration_path(true))) return *kept;
   for (const lab::Machine& machine : lab::known_machines())
     if (device.find(machine.name) != std::string::npos) return machine;
   return *lab::machine_named("H100");

@@ -1,7 +1,6 @@
 #include "lab/measure/track.h"
 
 #include <algorithm>
-#include <numeric>
 #include <span>
 #include <vector>
 
@@ -21,6 +20,7 @@ Result<std::unique_ptr<Track>> Track::make(const models::Model& model, const Spe
       model, memory, {.host_blocks = none, .disk_blocks = none, .disk_folder = ""});
   if (!runner) return runner.error();
   track->runner_ = std::move(*runner);
+  if (kernels::AsyncDevice* device = model.backend->async_device()) track->ahead_.emplace(*device);
   track->groups_ = static_cast<int>(groups);
   track->sequences_ = sequences;
   return track;
@@ -36,24 +36,42 @@ void Track::spread(int depth) {
                           memory.is_state(group) ? BlockId{sequence} : BlockId{sequence * blocks_ + i});
 }
 
+void Track::submit(runtime::Batch& batch, std::span<const int32_t> rows, bool replays) {
+  if (!ahead_) {
+    runner_->forward(batch);
+    if (!rows.empty()) runner_->read(rows, {.logits = true}, rows_);
+    return;
+  }
+  runtime::OverlappedStepRunner::SampleBatch to_sample;
+  for (const int32_t row : rows) to_sample.add(row, {});
+  if (replays) {
+    ahead_->replay(*runner_, batch, to_sample);
+  } else {
+    ahead_->run(*runner_, batch, to_sample, rows);
+  }
+}
+
+void Track::wait() {
+  if (ahead_) ahead_->device().synchronize();
+}
+
 void Track::read_prompt(int begin, int tokens) {
   const int end = begin + tokens;
   for (int from = begin; from < end; from += options_.step_tokens) {
     const int count = std::min(options_.step_tokens, end - from);
     runtime::Batch batch(groups_, runner_->memory().state_group());
     add(batch, 0, from, count);
-    runner_->forward(batch);
+    const int32_t last = count - 1;
+    submit(batch, from + count == end ? std::span(&last, 1) : std::span<const int32_t>(), false);
   }
-  const int32_t last = (tokens - 1) % options_.step_tokens;
-  if (tokens > 0) runner_->read({&last, 1}, {.logits = true}, rows_);
+  wait();
 }
 
 void Track::read_prompts(int sequences, int tokens) {
   runtime::Batch batch(groups_, runner_->memory().state_group());
   std::vector<int32_t> ends;
-  const auto run = [&] {
-    runner_->forward(batch);
-    if (!ends.empty()) runner_->read(ends, {.logits = true}, rows_);
+  const auto run_batch = [&] {
+    submit(batch, ends, false);
     batch.clear();
     ends.clear();
   };
@@ -63,19 +81,26 @@ void Track::read_prompts(int sequences, int tokens) {
       add(batch, sequence, begin, count);
       begin += count;
       if (begin == tokens) ends.push_back(batch.rows() - 1);
-      if (batch.rows() == options_.step_tokens) run();
+      if (batch.rows() == options_.step_tokens) run_batch();
     }
   }
-  if (batch.rows() > 0) run();
+  if (batch.rows() > 0) run_batch();
+  wait();
 }
 
 void Track::write_token(int batch_size, int position) {
+  submit_step(batch_size, 1, position, true);
+  wait();
+}
+
+void Track::submit_step(int sequences, int queries, int depth, bool logits) {
   runtime::Batch batch(groups_, runner_->memory().state_group());
-  for (int sequence = 0; sequence < batch_size; ++sequence) add(batch, sequence, position, 1);
-  runner_->forward(batch);
-  std::vector<int32_t> rows(static_cast<size_t>(batch_size));
-  std::iota(rows.begin(), rows.end(), 0);
-  runner_->read(rows, {.logits = true}, rows_);
+  std::vector<int32_t> rows;
+  for (int sequence = 0; sequence < sequences; ++sequence) {
+    add(batch, sequence, depth, queries);
+    if (logits) rows.push_back(batch.rows() - 1);
+  }
+  submit(batch, rows, logits && queries == 1);
 }
 
 void Track::add(runtime::Batch& batch, int sequence, int begin, int count) {

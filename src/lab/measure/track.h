@@ -2,15 +2,19 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <span>
 
 #include "base/result.h"
 #include "lab/speed.h"
 #include "models/model.h"
 #include "runtime/model_runner.h"
+#include "runtime/overlapped_step_runner.h"
 
 namespace sluice::lab {
 
-// Sequence s has the s-th run of blocks in every group, and the s-th slot of states.
+// Sequence s has the s-th run of blocks in every group, and the s-th slot of states. On a device that works beside the host
+// tokens are sampled there and decode steps are replayed.
 class Track {
  public:
   // With KV memory for so many sequences of so many positions. The model outlives it.
@@ -30,12 +34,18 @@ class Track {
   }
   // One token for each of the first `batch_size` sequences at this position.
   void write_token(int batch_size, int position);
+  // One step: `queries` tokens of each of the first `sequences` behind their first `depth` positions. Logits of the last
+  // of each; none: of no row. A device may still be at it until wait().
+  void submit_step(int sequences, int queries, int depth, bool logits);
+  void wait();
 
  private:
   Track(const models::Model& model, const SpeedOptions& options, int blocks)
       : model_(model), options_(options), blocks_(blocks), state_(options.seed) {}
 
   void add(runtime::Batch& batch, int sequence, int begin, int count);
+  // `replays`: steps of this shape come again.
+  void submit(runtime::Batch& batch, std::span<const int32_t> rows, bool replays);
   Token next_token();
 
   const models::Model& model_;
@@ -43,6 +53,7 @@ class Track {
   int blocks_;  // of one sequence
   uint64_t state_;
   std::unique_ptr<runtime::ModelRunner> runner_;
+  std::optional<runtime::OverlappedStepRunner> ahead_;
   runtime::ModelRunner::Rows rows_;
   int groups_ = 0, sequences_ = 0;
 };

@@ -1,5 +1,4 @@
 // Attention between measured calls.
-#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -8,20 +7,6 @@
 namespace sluice::lab {
 
 namespace {
-
-using Curve = std::map<double, double>;
-
-// Between the points around x; beyond the last in proportion to its slope, below the first by no less than half of it.
-double on_curve(const Curve& curve, double x, bool extends) {
-  const auto above = curve.lower_bound(x);
-  if (curve.size() == 1 || (!extends && (above == curve.begin() || above == curve.end())))
-    return (above == curve.end() ? std::prev(above) : above)->second;
-  auto high = above == curve.begin() ? std::next(above) : above;
-  if (high == curve.end()) --high;
-  const auto low = std::prev(high);
-  const double slope = (high->second - low->second) / (high->first - low->first);
-  return std::max(low->second + slope * (x - low->first), curve.begin()->second / 2);
-}
 
 double operations(const AttentionRate& rate) {
   return 4.0 * rate.sequences * rate.queries * rate.seen * rate.heads * rate.dim;

@@ -9,7 +9,10 @@
 #include <optional>
 #include <utility>
 
+#include "base/log.h"
 #include "base/system/memory.h"
+#include "lab/measure/cut_model.h"
+#include "lab/measure/layer_probe.h"
 #include "lab/plan/step_probe.h"
 
 namespace sluice::lab {
@@ -253,20 +256,31 @@ void raise_limits(Machine& machine) {
 
 struct Calibration::Probes {
   Probes(kernels::Backend& its_backend, CalibrateOptions its_options)
-      : backend(its_backend), options(std::move(its_options)), attention(backend, options) {
+      : backend(its_backend), options(std::move(its_options)) {
+    if (options.model != nullptr) {
+      Result<std::unique_ptr<LayerProbe>> made =
+          LayerProbe::make(*options.model, *options.sheet, {.time = options.time, .turns = options.turns});
+      if (made) {
+        layers = std::move(*made);
+        return;
+      }
+      log_warning("steps of the model's layers cannot be measured: {}", made.error().message);
+    }
     for (const DType type : options.types)
       for (const int64_t width : kWidths)
         gemms.push_back(std::make_unique<GemmProbe>(backend, options, type, width));
     if (!options.step.empty()) step.emplace(backend, options.step, options.time);
     if (options.heads.heads > 0) heads.emplace(backend, options);
+    attention.emplace(backend, options);
   }
 
   kernels::Backend& backend;
   const CalibrateOptions options;
+  std::unique_ptr<LayerProbe> layers;  // in the place of all others
   std::vector<std::unique_ptr<GemmProbe>> gemms;
   std::optional<StepProbe> step;
   std::optional<HeadsProbe> heads;
-  AttentionProbe attention;
+  std::optional<AttentionProbe> attention;
   std::vector<double> overhead, elementwise;
 };
 
@@ -276,16 +290,21 @@ Calibration::~Calibration() = default;
 
 void Calibration::sample() {
   Probes& probes = *probes_;
+  if (probes.layers) return probes.layers->sample();
   probes.overhead.push_back(operation_overhead(probes.backend, probes.options.time));
   probes.elementwise.push_back(elementwise_seconds(probes.backend, probes.options.time));
   for (const auto& gemm : probes.gemms) gemm->sample(probes.overhead.back());
   if (probes.step) probes.step->sample(probes.overhead.back());
-  probes.attention.sample();
+  probes.attention->sample();
   if (probes.heads) probes.heads->sample();
 }
 
 void Calibration::apply(Machine& machine) const {
   const Probes& probes = *probes_;
+  if (probes.layers) {
+    machine.steps = probes.layers->rates();
+    return;
+  }
   const std::vector<DType>& types = probes.options.types;
   std::erase_if(machine.gemms, [&](const GemmRate& rate) {
     const bool again = std::find(types.begin(), types.end(), rate.type) != types.end();
@@ -293,7 +312,7 @@ void Calibration::apply(Machine& machine) const {
   });
   for (const auto& gemm : probes.gemms) gemm->append(machine.gemms);
   if (probes.step) probes.step->append(machine.gemms);
-  machine.attention = probes.attention.rates();
+  machine.attention = probes.attention->rates();
   if (probes.heads) machine.attentions = probes.heads->rates();
   machine.overhead = mean_of(probes.overhead);
   machine.elementwise = mean_of(probes.elementwise);
@@ -338,6 +357,14 @@ CalibrateOptions options_for(const ModelSheet& sheet) {
                        [](const AttentionGroup& a, const AttentionGroup& b) { return a.layers < b.layers; });
   if (most != sheet.attention.end() && most->key_dim == most->value_dim && most->heads % most->kv_heads == 0)
     options.heads = {.heads = most->heads, .kv_heads = most->kv_heads, .dim = most->key_dim};
+  return options;
+}
+
+CalibrateOptions options_for(const ModelSheet& sheet, const models::Model& model) {
+  CalibrateOptions options = options_for(sheet);
+  if (!can_be_cut(model.spec())) return options;
+  options.model = &model;
+  options.sheet = &sheet;
   return options;
 }
 

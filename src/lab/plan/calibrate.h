@@ -11,6 +11,7 @@
 #include "lab/plan/machine.h"
 #include "lab/plan/sheet.h"
 #include "lab/stopwatch.h"
+#include "models/model.h"
 
 namespace sluice::lab {
 
@@ -21,6 +22,10 @@ struct CalibrateOptions {
   std::vector<int> rows{1, 4, 16, 64, 128, 512};
   AttentionRate heads = {.heads = 0};  // of a model: its attention is measured as well
   std::vector<StepGemm> step = {};     // of a model, the output matrix last: its GEMMs are measured as well
+  // Steps of some of its layers are measured in the place of all of that; outlives the calibration, as its sheet does.
+  const models::Model* model = nullptr;
+  const ModelSheet* sheet = nullptr;
+  int turns = 1;  // samples over which those steps are spread
   TimeSource time = TimeSource::Wall;
   int repeat = 4;                   // the mean of all but the slowest counts
   int64_t matrix_bytes = 64 << 20;  // of the matrices that are multiplied in turn: more than the caches hold
@@ -46,6 +51,8 @@ class Calibration {
 
 // What the predictions for a model need: its own GEMMs, and those of its type where their shapes are not known.
 CalibrateOptions options_for(const ModelSheet& sheet);
+// The same where the model is loaded: steps of its layers, where these are alike. Both outlive the calibration.
+CalibrateOptions options_for(const ModelSheet& sheet, const models::Model& model);
 // Measures that and puts it in the place of what the machine has.
 void calibrate_for(Machine& machine, kernels::Backend& backend, const CalibrateOptions& options);
 

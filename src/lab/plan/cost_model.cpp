@@ -26,7 +26,16 @@ void settle_bound(PlannedOperation& operation, const Machine& machine, double ra
 }  // namespace
 
 CostModel::CostModel(ModelSheet sheet, Machine machine, int ways)
-    : sheet_(std::move(sheet)), machine_(std::move(machine)), ways_(ways) {}
+    : sheet_(std::move(sheet)), machine_(std::move(machine)), ways_(ways) {
+  const StepRates& rates = machine_.steps;
+  if (ways == 1 && rates.type == sheet_.weights && rates.kv_type == sheet_.kv_type &&
+      rates.elements == sheet_.layer_elements())
+    steps_ = StepTable(rates);
+}
+
+double CostModel::layers_seconds(double tokens) const {
+  return double(sheet_.spec.layers.size()) * steps_.layer_seconds(tokens);
+}
 
 PlannedOperation CostModel::gemm(const MatrixGroup& group, double tokens, bool is_output) const {
   const DType type = is_output ? sheet_.output_type : sheet_.weights;
@@ -75,7 +84,9 @@ PlannedOperation CostModel::attend(const AttentionGroup& group, const StepShape&
       2 * queries * group.layers * group.heads * (group.key_dim + group.value_dim) * mean / ways_;
   out.bytes = group.kv_width * group.seen(depth + queries) * info(sheet_.kv_type).block_bytes / ways_;
   const double rate = machine_.multiply[static_cast<size_t>(Arithmetic::Bf16)];
-  if (machine_.attention.measured()) {
+  if (!steps_.empty()) {
+    out.seconds = group.layers * steps_.attention_seconds(queries, mean, shape.sequences);
+  } else if (machine_.attention.measured()) {
     out.seconds = measured_attention(group, shape, mean) / ways_;
   } else {
     settle_by_limits(out, machine_, rate);
@@ -108,6 +119,10 @@ PlannedOperation CostModel::elementwise(double tokens) const {
   out.seconds = machine_.elementwise > 0 ? numbers * machine_.elementwise
                                          : out.bytes / (machine_.read * machine_.read_share);
   out.seconds += sheet_.operations * machine_.overhead;
+  if (steps_.empty()) return out;
+  double multiplied = 0;  // measured layers have these in them
+  for (const MatrixGroup& group : sheet_.matrices) multiplied += gemm(group, tokens, false).seconds;
+  out.seconds = std::max(0.0, layers_seconds(tokens) - multiplied);
   return out;
 }
 
@@ -139,6 +154,7 @@ std::vector<PlannedOperation> CostModel::operations(const StepShape& shape) cons
 }
 
 double CostModel::token_seconds(double tokens, double logit_rows) const {
+  if (!steps_.empty()) return layers_seconds(tokens) + steps_.end_seconds(logit_rows);
   double sum = elementwise(tokens).seconds;
   for (const MatrixGroup& group : sheet_.matrices) sum += gemm(group, tokens, false).seconds;
   if (logit_rows > 0) sum += gemm(sheet_.output, logit_rows, true).seconds;

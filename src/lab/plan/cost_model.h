@@ -49,10 +49,12 @@ class CostModel {
   double measured_attention(const AttentionGroup& group, const StepShape& shape, double seen) const;
   PlannedOperation elementwise(double tokens) const;
   PlannedOperation exchange(double tokens) const;  // between tensor parallel devices
+  double layers_seconds(double tokens) const;      // by measured steps
 
   ModelSheet sheet_;
   Machine machine_;
   double ways_;
+  StepTable steps_;  // of this model; empty: by operations
 };
 
 }  // namespace sluice::lab

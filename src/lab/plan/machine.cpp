@@ -243,6 +243,7 @@ json::object to_json(const Machine& machine) {
     attentions.push_back(std::move(one));
   }
   out["attentions"] = std::move(attentions);
+  if (!machine.steps.empty()) out["steps"] = to_json(machine.steps);
   return out;
 }
 
@@ -290,16 +291,21 @@ Result<Machine> machine_from_json(const json::value& value, std::string_view wha
       machine.attentions.push_back(*rate);
     }
   }
+  if (const json::value* steps = object.if_contains("steps")) {
+    Result<StepRates> rates = step_rates_from_json(*steps, what);
+    if (!rates) return rates.error();
+    machine.steps = std::move(*rates);
+  }
   return machine;
 }
 
-std::string calibration_path() {
+std::string calibration_path(bool gpu) {
   const char* cache = std::getenv("XDG_CACHE_HOME");
   const char* home = std::getenv("HOME");
   const std::filesystem::path folder = cache != nullptr && *cache != 0
                                            ? std::filesystem::path(cache)
                                            : std::filesystem::path(home == nullptr ? "." : home) / ".cache";
-  return (folder / "sluice/machine.json").string();
+  return (folder / (gpu ? "sluice/machine-cuda.json" : "sluice/machine.json")).string();
 }
 
 Status save_machine(const Machine& machine, const std::string& path) {

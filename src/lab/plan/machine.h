@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "lab/plan/step_table.h"
 #include "lab/roofline.h"
 #include "tensor/dtype.h"
 
@@ -69,6 +70,7 @@ struct Machine {
   AttentionRates attention;
   std::vector<AttentionRate> attentions;  // of a model's heads, which count before the rates
   double elementwise = 0;                 // seconds per number of norms, gates and sums
+  StepRates steps;                        // of a model, which count before all else
 
   bool measured() const { return !gemms.empty(); }
   double multiply_rate(DType type) const;  // operations a second, as far as the limits go
@@ -92,8 +94,9 @@ double attention_call_seconds(const Machine& machine, const AttentionRate& asked
 json::object to_json(const Machine& machine);
 Result<Machine> machine_from_json(const json::value& value, std::string_view what);
 
-// Where the measured profile of this machine is kept: $XDG_CACHE_HOME or ~/.cache, then sluice/machine.json.
-std::string calibration_path();
+// Where the measured profile of this machine is kept: $XDG_CACHE_HOME or ~/.cache, then sluice/machine.json, or
+// machine-cuda.json of its GPU.
+std::string calibration_path(bool gpu = false);
 Status save_machine(const Machine& machine, const std::string& path);
 Result<Machine> load_machine(const std::string& path);
 

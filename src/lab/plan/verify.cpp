@@ -17,6 +17,7 @@ namespace {
 
 constexpr int kMostTokens = 8;        // of a measured answer
 constexpr double kEnoughSeconds = 2;  // of an answer; few tokens are enough where each takes long
+constexpr double kNear = 0.15;        // an error that predictions should keep within
 constexpr int64_t kRoomParts = 4;     // of the memory that there is, all but one may become KV
 
 struct MeasuredCell {
@@ -140,7 +141,7 @@ class Verification {
     const double predicted = cell.phase == Phase::Prefill
                                  ? model.prompts_seconds(cell.batch, cell.context, 0, speed_.step_tokens)
                                  : model.seconds({cell.batch, 1, cell.context + kMostTokens / 2.0});
-    return {cell.name(), predicted, result.median(), result.spread()};
+    return {cell.name(), predicted, result.median(), result.spread(), {}, cell.seconds};
   }
 
   const Plan& plan_;
@@ -165,6 +166,7 @@ Result<std::vector<VerifiedCell>> verify_plan(const Plan& plan, const models::Mo
 std::string verify_text(const std::vector<VerifiedCell>& cells) {
   std::string out = "| cell | predicted | measured | spread | error |\n|---|---:|---:|---:|---:|\n", missing;
   const VerifiedCell* worst = nullptr;
+  int measured = 0, near = 0;
   for (const VerifiedCell& cell : cells) {
     if (!cell.left_out.empty()) {
       missing += fmt::format("not measured: {}: {}\n", cell.name, cell.left_out);
@@ -173,9 +175,30 @@ std::string verify_text(const std::vector<VerifiedCell>& cells) {
     out += fmt::format("| {} | {} | {} | {:.0f} % | {:+.1f} % |\n", cell.name, time_text(cell.predicted),
                        time_text(cell.measured), cell.spread * 100, cell.error() * 100);
     if (worst == nullptr || std::abs(cell.error()) > std::abs(worst->error())) worst = &cell;
+    ++measured;
+    if (std::abs(cell.error()) <= kNear) ++near;
   }
-  if (worst != nullptr) out += fmt::format("worst: {}, {:+.1f} %\n", worst->name, worst->error() * 100);
+  if (worst != nullptr)
+    out += fmt::format("worst: {}, {:+.1f} %; {} of {} within {:.0f} %\n", worst->name, worst->error() * 100,
+                       near, measured, kNear * 100);
   return out + missing;
+}
+
+json::object verify_json(const std::vector<VerifiedCell>& cells, const Machine& machine) {
+  json::array list;
+  for (const VerifiedCell& cell : cells) {
+    json::object one{{"cell", cell.name}};
+    if (!cell.left_out.empty()) {
+      one["left_out"] = cell.left_out;
+    } else {
+      one["predicted_s"] = cell.predicted;
+      one["measured_s"] = cell.measured;
+      one["error"] = cell.error();
+      one["samples_s"] = json::array(cell.samples.begin(), cell.samples.end());
+    }
+    list.push_back(std::move(one));
+  }
+  return {{"cells", std::move(list)}, {"machine", to_json(machine)}};
 }
 
 }  // namespace sluice::lab

@@ -17,6 +17,7 @@ struct VerifiedCell {
   double predicted = 0, measured = 0;  // seconds, of the prompts or of one token
   double spread = 0;                   // of the measurements, as a share
   std::string left_out = {};           // why it was not measured; empty: it was
+  std::vector<double> samples = {};    // the measurements
 
   double error() const { return predicted / measured - 1; }
 };
@@ -35,5 +36,7 @@ Result<std::vector<VerifiedCell>> verify_plan(const Plan& plan, const models::Mo
                                               const VerifyOptions& options,
                                               const std::function<void(const std::string&)>& progress);
 std::string verify_text(const std::vector<VerifiedCell>& cells);
+// The same with every sample, and with all that was measured of the machine.
+json::object verify_json(const std::vector<VerifiedCell>& cells, const Machine& machine);
 
 }  // namespace sluice::lab
