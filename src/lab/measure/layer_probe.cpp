@@ -68,7 +68,7 @@ Result<std::unique_ptr<Track>> LayerProbe::make_track(int layers, int sequences,
   SpeedOptions speed;
   speed.kv_type = rates_.kv_type;
   speed.block_size = device_ ? 64 : 16;
-  speed.step_tokens = device_ ? 8192 : 512;
+  speed.step_tokens = device_ ? 1024 : 512;
   return Track::make(*cut, speed, sequences, positions);
 }
 
@@ -82,7 +82,7 @@ Status LayerProbe::add(StepRate step, bool shared) {
                                                  : make_track(step.layers, step.sequences, positions);
     if (!made) return made.error();
     kept = std::move(*made);
-    if (!shared) kept->fill(step.depth);
+    if (!shared) kept->fill_alike(step.depth);
   }
   points_.push_back({step, kept.get()});
   return {};

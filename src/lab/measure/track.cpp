@@ -36,6 +36,20 @@ void Track::spread(int depth) {
                           memory.is_state(group) ? BlockId{sequence} : BlockId{sequence * blocks_ + i});
 }
 
+void Track::fill_alike(int depth) {
+  constexpr int kKnown = 128;
+  const int known = std::min(depth, kKnown);
+  read_prompt(0, known);
+  const auto blocks_of = [&](int positions) {
+    return (positions + options_.block_size - 1) / options_.block_size;
+  };
+  runtime::KvMemory& memory = runner_->memory();
+  for (int sequence = 0; sequence < sequences_; ++sequence)
+    for (int group = 0; group < groups_; ++group)
+      for (int i = sequence == 0 ? blocks_of(known) : 0; i < blocks_of(depth); ++i)
+        memory.copy_block(group, BlockId{i % blocks_of(known)}, BlockId{sequence * blocks_ + i});
+}
+
 void Track::submit(runtime::Batch& batch, std::span<const int32_t> rows, bool replays) {
   if (!ahead_) {
     runner_->forward(batch);

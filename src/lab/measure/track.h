@@ -32,6 +32,8 @@ class Track {
     read_prompt(0, depth);
     spread(depth);
   }
+  // The same with content that comes again and again, which costs no more than a short prompt.
+  void fill_alike(int depth);
   // One token for each of the first `batch_size` sequences at this position.
   void write_token(int batch_size, int position);
   // One step: `queries` tokens of each of the first `sequences` behind their first `depth` positions. Logits of the last
