@@ -177,6 +177,7 @@ TEST(Machine, IsTheSameAfterAFile) {
                    {DType::Q8_0, 2048, 16, 4e-12}};
   machine.attention = {1, 2, 3, 4};
   machine.attentions = {{9, 3, 64, 4, 1, 128, 1e-3}};
+  machine.steps = {.type = DType::Q8_0, .elements = 7, .steps = {{8, 4, 1, 16, true, 2e-3}}};
   const std::string path =
       (std::filesystem::temp_directory_path() / ("sluice_machine_" + std::to_string(getpid()) + ".json"))
           .string();
@@ -261,6 +262,24 @@ TEST(Plan, AGemmWhoseShapeWasMeasuredCountsWithThat) {
   machine.gemms.push_back({DType::BF16, 4096, 1, 5e-12, 14336});  // down
   const double down = 32.0 * 4096 * 14336;
   EXPECT_NEAR(CostModel(sheet, machine).token_seconds(1, 0) - square, down * 4e-12, down * 1e-15);
+}
+
+TEST(Plan, MeasuredStepsOfTheModelCountBeforeItsOperations) {
+  const ModelSheet sheet = sheet_of(kLlama8B);
+  Machine machine = named("H200");
+  machine.steps = {.type = sheet.weights, .kv_type = sheet.kv_type, .elements = sheet.layer_elements()};
+  machine.steps.steps = {{8, 1, 1, 16, false, 8}, {1, 1, 1, 16, true, 6}, {8, 1, 1, 128, false, 24}};
+  const CostModel model(sheet, machine);
+  EXPECT_NEAR(model.token_seconds(1, 1), 32 * 1 + 5, 1e-9);
+  EXPECT_NEAR(model.seconds({1, 1, 128}), 32 * 3 + 5, 1e-9);
+  double operations = 0;
+  for (const PlannedOperation& one : model.operations({1, 1, 16}))
+    if (one.name != "output") operations += one.seconds;
+  EXPECT_NEAR(operations, 32, 1e-9);  // what the matrices leave over is in the norms, gates and positions
+  machine.steps.elements += 1;        // another model's
+  EXPECT_LT(CostModel(sheet, machine).token_seconds(1, 1), 1);
+  machine.steps.elements -= 1;
+  EXPECT_LT(CostModel(sheet, machine, 2).token_seconds(1, 1), 1);  // two devices were not measured
 }
 
 TEST(Plan, SeveralPromptsFillTheirStepsUp) {

@@ -65,6 +65,14 @@ TEST(StepTable, AddsWhatAttentionCostsBeyondItsBase) {
   }
 }
 
+TEST(StepTable, CurvesMayFall) {
+  const Curve curve{{0, 8}, {2, 4}, {6, 1}};
+  EXPECT_EQ(on_curve(curve, 6, false), 1);
+  EXPECT_EQ(on_curve(curve, 4, false), 2.5);
+  EXPECT_EQ(on_curve(curve, 10, true), 0);
+  EXPECT_EQ(on_curve(Curve{{2, 4}, {4, 12}}, 1, true), 2);
+}
+
 TEST(StepTable, ComesBackFromJson) {
   const StepRates rates = rates_of(true);
   const Result<StepRates> read = step_rates_from_json(to_json(rates), "profile");

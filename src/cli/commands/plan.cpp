@@ -228,11 +228,8 @@ class PlanCommand : public Command {
     lab::Machine machine = plan.model.machine();
     const auto cells = gpu() ? lab::verify_engine(plan, *engine_, repeat_, show) : verify_here(plan, machine);
     if (!cells) return report(cells.error());
-    if (json_) {
-      fmt::print("{}\n", write_json(lab::verify_json(*cells, machine)));
-    } else {
-      fmt::print("{}", lab::verify_text(*cells));
-    }
+    fmt::print(json_ ? stderr : stdout, "{}", lab::verify_text(*cells));
+    if (json_) fmt::print("{}\n", write_json(lab::verify_json(*cells, machine)));
     return kSuccess;
   }
 

@@ -81,7 +81,8 @@ double on_curve(const Curve& curve, double x, bool extends) {
   if (high == curve.end()) --high;
   const auto low = std::prev(high);
   const double slope = (high->second - low->second) / (high->first - low->first);
-  return std::max(low->second + slope * (x - low->first), curve.begin()->second / 2);
+  const double there = low->second + slope * (x - low->first);
+  return x < curve.begin()->first ? std::max(there, curve.begin()->second / 2) : std::max(0.0, there);
 }
 
 StepTable::StepTable(const StepRates& rates) {
