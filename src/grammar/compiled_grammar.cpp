@@ -1,6 +1,5 @@
 #include "grammar/compiled_grammar.h"
 
-#include <dlpack/dlpack.h>
 #include <fmt/format.h>
 
 #include <exception>
@@ -171,15 +170,8 @@ xgrammar::CompiledGrammar compile_for(const Vocabulary::Library& vocabulary, con
 // Whoever begins an answer then finds the mask of its first token.
 void compute_first_mask(const xgrammar::CompiledGrammar& grammar, const Vocabulary& vocabulary) {
   std::vector<int32_t> mask(vocabulary.mask_words());
-  auto words = static_cast<int64_t>(mask.size());
-  DLTensor tensor{.data = mask.data(),
-                  .device = {kDLCPU, 0},
-                  .ndim = 1,
-                  .dtype = {kDLInt, 32, 1},
-                  .shape = &words,
-                  .strides = nullptr,
-                  .byte_offset = 0};
-  xgrammar::GrammarMatcher(grammar).FillNextTokenBitmask(&tensor);
+  xgrammar::GrammarMatcher matcher(grammar);
+  fill_bitmask(matcher, mask);
 }
 
 bool is_strict(const request::Constraint& constraint) {
@@ -248,7 +240,7 @@ CompiledGrammar::CompiledGrammar(std::unique_ptr<Library> library, PreparedConst
 CompiledGrammar::~CompiledGrammar() = default;
 
 size_t CompiledGrammar::bytes() const {
-  return library_->grammar.MemorySizeBytes() + text_bytes_;
+  return library_->grammar.MemorySizeBytes() + text_bytes_ + masks_.bytes();
 }
 
 Result<std::shared_ptr<const CompiledGrammar>> CompiledGrammar::compile(

@@ -10,6 +10,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "grammar/mask_memo.h"
 #include "grammar/schema/schema_lowering.h"
 #include "grammar/schema/schema_validator.h"
 #include "grammar/vocabulary.h"
@@ -65,6 +66,8 @@ class CompiledGrammar {
 
   struct Library;
   const Library& library() const { return *library_; }
+  // Of states that matchers have met.
+  MaskMemo& masks() const { return masks_; }
 
  private:
   CompiledGrammar(std::unique_ptr<Library> library, PreparedConstraint prepared,
@@ -76,6 +79,7 @@ class CompiledGrammar {
   std::string after_;
   bool is_free_ = false;
   size_t text_bytes_ = 0;
+  mutable MaskMemo masks_;
 };
 
 // The word for an answer that is complete and does not fit.

@@ -101,7 +101,8 @@ GrammarStore::Grammar GrammarStore::find(const request::Constraint& constraint) 
   return find_locked(key_of(constraint));
 }
 
-void GrammarStore::keep_locked(const std::string& key, const Grammar& grammar) {
+// Returns what is not kept any more, to be destroyed without the lock, which the engine's thread waits for.
+std::vector<GrammarStore::Grammar> GrammarStore::keep_locked(const std::string& key, const Grammar& grammar) {
   std::erase_if(known_, [](const auto& entry) { return entry.second.expired(); });
   known_[key] = grammar;
   kept_.push_front({key, grammar});
@@ -109,12 +110,15 @@ void GrammarStore::keep_locked(const std::string& key, const Grammar& grammar) {
   // They grow while they are used.
   statistics_.bytes = 0;
   for (const Kept& one : kept_) statistics_.bytes += one.grammar->bytes();
+  std::vector<Grammar> dropped;
   while (kept_.size() > 1 && statistics_.bytes > options_.bytes) {
     statistics_.bytes -= std::min(statistics_.bytes, kept_.back().grammar->bytes());
     kept_by_key_.erase(kept_.back().key);
+    dropped.push_back(std::move(kept_.back().grammar));
     kept_.pop_back();
   }
   statistics_.entries = kept_.size();
+  return dropped;
 }
 
 void GrammarStore::get(const request::Constraint& constraint, Ready ready) {
@@ -209,15 +213,18 @@ Result<GrammarStore::Grammar> GrammarStore::make(Job& job) const {
 
 void GrammarStore::compile(const std::shared_ptr<Job>& job) {
   Result<Grammar> grammar = make(*job);
+  if (grammar) (void)(*grammar)->bytes();  // the first call walks over all of it: not under the lock
   std::vector<Waiter> waiters;
+  std::vector<Grammar> dropped;
   {
     const std::lock_guard lock(mutex_);
     waiters.swap(job->waiters);
     job->clock.reset();
     jobs_.erase(job->key);
     ++(grammar ? statistics_.compiled : statistics_.failed);
-    if (grammar) keep_locked(job->key, *grammar);
+    if (grammar) dropped = keep_locked(job->key, *grammar);
   }
+  dropped.clear();
   for (const Waiter& waiter : waiters) waiter.ready(grammar);
 }
 

@@ -83,7 +83,7 @@ class GrammarStore {
   void compile(const std::shared_ptr<Job>& job);
   Result<Grammar> make(Job& job) const;
   Grammar find_locked(const std::string& key);
-  void keep_locked(const std::string& key, const Grammar& grammar);
+  std::vector<Grammar> keep_locked(const std::string& key, const Grammar& grammar);
 
   std::shared_ptr<const Vocabulary> vocabulary_;
   GrammarStoreOptions options_;

@@ -1,6 +1,5 @@
 #include "grammar/matcher.h"
 
-#include <dlpack/dlpack.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -117,18 +116,23 @@ bool Matcher::allows(Token token) const {
   return filled && (!*filled || (mask[static_cast<size_t>(token) / 32] & bit_of(token)) != 0);
 }
 
+// The end tokens are the matcher's own, and the only part of a mask that the state does not give.
+bool Matcher::describe(MaskMemo::Key& key) const {
+  key.assign(1, static_cast<int32_t>(end_tokens_.size()));
+  key.insert(key.end(), end_tokens_.begin(), end_tokens_.end());
+  return library_->matcher.DescribeState(&key);
+}
+
 Result<bool> Matcher::fill_constrained(std::span<int32_t> mask) const {
-  auto words = static_cast<int64_t>(mask.size());
-  DLTensor tensor{.data = mask.data(),
-                  .device = {kDLCPU, 0},
-                  .ndim = 1,
-                  .dtype = {kDLInt, 32, 1},
-                  .shape = &words,
-                  .strides = nullptr,
-                  .byte_offset = 0};
   const WorkLimit limit(GrammarLimits::kMaskSeconds);
   try {
-    return library_->matcher.FillNextTokenBitmask(&tensor);
+    const bool described = describe(description_);
+    if (described) {
+      if (const std::optional<bool> known = grammar_->masks().find(description_, mask)) return *known;
+    }
+    const bool excludes = fill_bitmask(library_->matcher, mask);
+    if (described) grammar_->masks().keep(description_, mask, excludes);
+    return excludes;
   } catch (const std::exception& error) {
     return Error{ErrorCode::Internal,
                  fmt::format("no mask of the grammar at position {}: {}", tokens_.size(), error.what())};

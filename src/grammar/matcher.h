@@ -46,6 +46,7 @@ class Matcher {
   static constexpr size_t kMostBlanks = 4;  // tokens of them
 
   Result<bool> fill_constrained(std::span<int32_t> mask) const;
+  bool describe(MaskMemo::Key& key) const;
   std::optional<Token> forced() const;
   Status accept_free(Token token);
   std::optional<Status> accept_undecided(Token token);
@@ -69,6 +70,7 @@ class Matcher {
   size_t blanks_ = 0;  // of the gap
   bool ended_ = false;
   std::vector<int32_t> scratch_;
+  mutable MaskMemo::Key description_;  // of the state that a mask is asked for
 };
 
 }  // namespace sluice::grammar
