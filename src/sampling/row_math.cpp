@@ -109,8 +109,9 @@ double total_of(const Group& sum) {
   return total;
 }
 
-// Calls visit(exponentials, offset, count) for each group and returns the sum.
-template <class Visit>
+// Calls visit(exponentials, offset, count) for each group and returns the sum. `kSkipMasked`: not for groups of masked
+// entries alone.
+template <bool kSkipMasked, class Visit>
 double for_each_exp(std::span<const float> row, ExpScale scale, Visit visit) {
   const float* const data = row.data();
   double total = 0;
@@ -119,6 +120,7 @@ double for_each_exp(std::span<const float> row, ExpScale scale, Visit visit) {
     Group sum = Group::filled(0);
     size_t i = block;
     for (; i + kGroup <= end; i += kGroup) {
+      if (kSkipMasked && !any_from(data + i, kLowest)) continue;
       Group group = Group::load(data + i);
       exp_group(group, scale);
       visit(group, i, kGroup);
@@ -163,10 +165,60 @@ Extremes extremes(std::span<const float> row) {
   return result;
 }
 
-Error bad_row(std::span<const float> row) {
-  const auto at = std::find_if(row.begin(), row.end(), [](float x) { return !(x < kInfinity); });
+// REQUIRES: an entry from `begin` on is NaN or +Inf.
+Error bad_row(std::span<const float> row, size_t begin = 0) {
+  const auto at = std::find_if(row.begin() + static_cast<ptrdiff_t>(begin), row.end(),
+                               [](float x) { return !(x < kInfinity); });
   return Error{ErrorCode::Numerical, fmt::format("the logit of token {1} is {0}", *at, at - row.begin())};
 }
+
+constexpr size_t kMaskBits = 32;
+
+// Masks a row word by word and keeps the largest values on the way, so that the row is read once.
+struct MaskPass {
+  Group before = Group::filled(-kInfinity), after = before;
+
+  // False where one of the word's entries is NaN or +Inf; they are unchanged then.
+  [[gnu::always_inline]] bool take(float* at, int32_t allowed) {
+    static_assert(kMaskBits == 2 * kGroup);
+    Group half[2] = {Group::load(at), Group::load(at + kGroup)};
+    IntLanes bad[kWidth] = {};
+    for (const Group& group : half) {
+      for_parts([&](size_t i) {
+        bad[i] |= ~(group.part[i] < kInfinity);
+        before.part[i] = group.part[i] > before.part[i] ? group.part[i] : before.part[i];
+      });
+    }
+    if (any(bad[0] | bad[1] | bad[2] | bad[3])) return false;
+    if (allowed != -1) {
+      const Lanes masked = kMasked - Lanes{};
+      IntLanes lane_bit = {1, 2, 4, 8};
+      for (Group& group : half) {
+        for_parts([&](size_t i) {
+          group.part[i] = (allowed & lane_bit) != 0 ? group.part[i] : masked;
+          lane_bit <<= kLanes;
+        });
+      }
+      std::memcpy(at, half, sizeof(half));
+    }
+    for (const Group& group : half) {
+      for_parts(
+          [&](size_t i) { after.part[i] = group.part[i] > after.part[i] ? group.part[i] : after.part[i]; });
+    }
+    return true;
+  }
+
+  MaskedMaxima maxima() const {
+    MaskedMaxima found;
+    for (size_t part = 0; part < kWidth; ++part) {
+      for (size_t i = 0; i < kLanes; ++i) {
+        found.before = std::max(found.before, before.part[part][i]);
+        found.after = std::max(found.after, after.part[part][i]);
+      }
+    }
+    return found;
+  }
+};
 
 }  // namespace
 
@@ -176,34 +228,32 @@ Result<float> row_maximum(std::span<const float> row) {
   return found.maximum;
 }
 
-void keep_allowed(std::span<float> row, std::span<const int32_t> bits) {
-  constexpr size_t kBits = 32;
-  const size_t whole = std::min(bits.size(), row.size() / kBits);
+Result<MaskedMaxima> keep_allowed(std::span<float> row, std::span<const int32_t> bits) {
+  MaskPass pass;
+  const size_t whole = std::min(bits.size(), row.size() / kMaskBits);
   for (size_t word = 0; word < whole; ++word) {
-    const int32_t allowed = bits[word];
-    if (allowed == -1) continue;
-    float* const at = row.data() + word * kBits;
-    const Lanes masked = kMasked - Lanes{};
-    IntLanes lane_bit = {1, 2, 4, 8};
-    for (size_t i = 0; i < kBits; i += kLanes, lane_bit <<= kLanes) {
-      Lanes values;
-      std::memcpy(&values, at + i, sizeof(values));
-      values = (allowed & lane_bit) != 0 ? values : masked;
-      std::memcpy(at + i, &values, sizeof(values));
-    }
+    const size_t at = word * kMaskBits;
+    if (!pass.take(row.data() + at, bits[word])) return bad_row(row, at);
   }
-  for (size_t i = whole * kBits; i < row.size(); ++i) {
-    const bool is_allowed = i / kBits < bits.size() && ((bits[i / kBits] >> (i % kBits)) & 1) != 0;
+  MaskedMaxima maxima = pass.maxima();
+  for (size_t i = whole * kMaskBits; i < row.size(); ++i) {
+    if (!(row[i] < kInfinity)) return bad_row(row, i);
+    const bool is_allowed =
+        i / kMaskBits < bits.size() && ((bits[i / kMaskBits] >> (i % kMaskBits)) & 1) != 0;
+    maxima.before = std::max(maxima.before, row[i]);
     if (!is_allowed) row[i] = kMasked;
+    maxima.after = std::max(maxima.after, row[i]);
   }
+  return maxima;
 }
 
+// Masked entries add nothing: groups of nothing else, of which constrained rows have many, are passed over.
 double exp_sum(std::span<const float> row, ExpScale scale) {
-  return for_each_exp(row, scale, [](const Group&, size_t, size_t) {});
+  return for_each_exp<true>(row, scale, [](const Group&, size_t, size_t) {});
 }
 
 double exp_in_place(std::span<float> row, ExpScale scale) {
-  return for_each_exp(row, scale, [row](const Group& values, size_t at, size_t count) {
+  return for_each_exp<false>(row, scale, [row](const Group& values, size_t at, size_t count) {
     std::memcpy(row.data() + at, &values, count * sizeof(float));
   });
 }

@@ -26,8 +26,14 @@ struct ExpScale {
 // The largest value; -Inf for a row of nothing else. An error names the first NaN or +Inf.
 Result<float> row_maximum(std::span<const float> row);
 
-// Masks the entries whose bit is 0: entry i has bit i % 32 of word i / 32. Entries without a word are masked.
-void keep_allowed(std::span<float> row, std::span<const int32_t> bits);
+// The largest value of a row before and after entries were masked; -Inf for a row of nothing else.
+struct MaskedMaxima {
+  float before = kMasked;
+  float after = kMasked;
+};
+// Masks the entries whose bit is 0: entry i has bit i % 32 of word i / 32. Entries without a word are masked. An error names
+// the first NaN or +Inf of the row as it came, which is of no use then.
+Result<MaskedMaxima> keep_allowed(std::span<float> row, std::span<const int32_t> bits);
 
 // Sum of the exponentials of a row; the exponents must not be positive.
 double exp_sum(std::span<const float> row, ExpScale scale);

@@ -69,26 +69,31 @@ std::optional<int> TokenSampler::wanted_logprobs() const {
 
 Result<float> TokenSampler::process(std::span<float> logits, Workspace& workspace) const {
   SLUICE_CHECK_EQ(logits.size(), static_cast<size_t>(vocab_));
-  Result<float> maximum = row_maximum(logits);
-  if (!maximum.ok()) return maximum;
-  if (std::isinf(*maximum)) return Error{ErrorCode::Numerical, "the logits of all tokens are -inf"};
-  if (!processors_.active() && !matcher_) return maximum;
+  const Result<MaskedMaxima> maxima = mask_by_grammar(logits, workspace);
+  if (!maxima.ok()) return maxima.error();
+  if (std::isinf(maxima->before)) return Error{ErrorCode::Numerical, "the logits of all tokens are -inf"};
   if (violation_) return *violation_;
-  if (matcher_) {
-    if (const Status masked = mask_by_grammar(logits, workspace); !masked) return masked.error();
+  Result<float> maximum = maxima->after;
+  if (processors_.active()) {
+    processors_.apply(logits, history_, workspace.buffer);
+    maximum = row_maximum(logits);
   }
-  processors_.apply(logits, history_, workspace.buffer);
-  maximum = row_maximum(logits);
   if (!maximum.ok() || !std::isinf(*maximum)) return maximum;
   return no_token_left(output().size());
 }
 
 // Before the processors: a token that they would favour may not be what the constraint allows.
-Status TokenSampler::mask_by_grammar(std::span<float> logits, Workspace& workspace) const {
-  const Result<std::span<const int32_t>> mask = grammar_mask(workspace.mask);
-  if (!mask) return mask.error();
-  if (!mask->empty()) keep_allowed(logits, *mask);
-  return {};
+Result<MaskedMaxima> TokenSampler::mask_by_grammar(std::span<float> logits, Workspace& workspace) const {
+  std::span<const int32_t> mask;
+  if (matcher_ && !violation_) {
+    const Result<std::span<const int32_t>> filled = grammar_mask(workspace.mask);
+    if (!filled) return filled.error();
+    mask = *filled;
+  }
+  if (!mask.empty()) return keep_allowed(logits, mask);
+  const Result<float> maximum = row_maximum(logits);
+  if (!maximum.ok()) return maximum.error();
+  return MaskedMaxima{*maximum, *maximum};
 }
 
 Result<std::span<const int32_t>> TokenSampler::grammar_mask(std::vector<int32_t>& mask) const {

@@ -17,6 +17,7 @@
 #include "sampling/logprobs.h"
 #include "sampling/philox.h"
 #include "sampling/processors.h"
+#include "sampling/row_math.h"
 #include "sampling/token_history.h"
 
 namespace sluice::sampling {
@@ -96,7 +97,7 @@ class TokenSampler {
   Result<float> process(std::span<float> logits, Workspace& workspace) const;
   // The grammar's mask of the next token; empty where every token may follow. Filled once for each position.
   Result<std::span<const int32_t>> grammar_mask(std::vector<int32_t>& mask) const;
-  Status mask_by_grammar(std::span<float> logits, Workspace& workspace) const;
+  Result<MaskedMaxima> mask_by_grammar(std::span<float> logits, Workspace& workspace) const;
 
   std::shared_ptr<const request::SamplingParams> params_;
   int vocab_;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <random>
 
@@ -155,14 +156,39 @@ TEST(RowMath, KeepsWhatABitAllows) {
     for (const size_t words : {0U, 2U, 5U}) {
       std::vector<int32_t> bits(words);
       for (size_t i = 0; i < words; ++i) bits[i] = i == 1 ? -1 : static_cast<int32_t>(0x9E3779B9U * (i + 3));
-      std::vector<float> row(size, 1.5F);
-      keep_allowed(row, bits);
+      const std::vector<float> before = random_row(size, 20, static_cast<unsigned>(size));
+      std::vector<float> row = before;
+      const Result<MaskedMaxima> maxima = keep_allowed(row, bits);
+      ASSERT_TRUE(maxima.ok());
       for (size_t i = 0; i < size; ++i) {
         const bool allowed = i / 32 < words && ((static_cast<uint32_t>(bits[i / 32]) >> (i % 32)) & 1) != 0;
-        EXPECT_EQ(row[i], allowed ? 1.5F : kMasked) << i << " of " << size;
+        EXPECT_EQ(row[i], allowed ? before[i] : kMasked) << i << " of " << size;
       }
+      EXPECT_EQ(maxima->before, *row_maximum(before));
+      EXPECT_EQ(maxima->after, *row_maximum(row));
     }
   }
+}
+
+TEST(RowMath, AMaskDoesNotHideABadValue) {
+  for (const float bad : {kInfinity, std::numeric_limits<float>::quiet_NaN()}) {
+    for (const size_t at : {0U, 40U, 63U, 130U}) {
+      std::vector<float> row = random_row(133, 20, 1);
+      row[at] = bad;
+      const Error expected = row_maximum(row).error();
+      const Result<MaskedMaxima> maxima = keep_allowed(row, std::vector<int32_t>(5));
+      ASSERT_FALSE(maxima.ok());
+      EXPECT_EQ(maxima.error().message, expected.message);
+    }
+  }
+}
+
+TEST(RowMath, MaskedEntriesAddNothing) {
+  std::vector<float> row = random_row(5000, 20, 2);
+  for (size_t i = 100; i < 4000; ++i) row[i] = i % 700 == 0 ? row[i] : kMasked;
+  std::vector<float> weights = row;
+  const ExpScale scale{.offset = *row_maximum(row), .scale = 0.7F};
+  EXPECT_EQ(exp_sum(row, scale), exp_in_place(weights, scale));
 }
 
 TEST(RowMath, ExponentialsAreThoseOfTheLibrary) {
