@@ -61,6 +61,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
  private:
   using Awaitable = asio::awaitable<void>;
+  // Seconds after which a connection that waits looks by itself: whoever should wake it may have had no memory to do so.
+  static constexpr double kLookAgain = 1;
   template <class Function>
   void on_thread(Function function);
 
@@ -108,14 +110,16 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Awaitable run_operation(Admission& admission);
   asio::awaitable<bool> read_request(const Admission& admission, const std::shared_ptr<Reading>& reading);
   Awaitable change_models(OwnRoute route, const std::string& name);
-  Awaitable run_exchange(api::EngineJob prepared, const ModelSet& models);
   std::optional<Reply> enter(Admission& admission, api::EngineJob& prepared);
   asio::awaitable<bool> wait_for_grammar(api::EngineJob& prepared);
+  Awaitable stream_live();
+  std::function<void()> waker();
+
+  // connection_exchange.cpp
+  Awaitable run_exchange(api::EngineJob prepared, const ModelSet& models);
   Awaitable send_part(ActiveRequest& exchange, std::string_view part, bool last);
   Awaitable probe(const ActiveRequest& exchange);
   Awaitable settle(ActiveRequest& exchange);
-  Awaitable stream_live();
-  std::function<void()> waker();
 
   tcp::socket socket_;
   Facilities facilities_;
