@@ -199,10 +199,11 @@ void Engine::regain_memory() {
     end_early(*youngest, FinishReason::Error, out_of_memory());
 }
 
-// Keeps the executor's pipeline full.
+// Keeps the executor's pipeline full, as far as what comes next is known.
 bool Engine::submit_steps(TimePoint now) {
   bool any = false;
-  while (static_cast<int>(in_flight_.size()) < executor_.depth()) {
+  const auto depth = [&] { return scheduler_.speculates() ? 1 : executor_.depth(); };
+  while (static_cast<int>(in_flight_.size()) < depth()) {
     const TimePoint planning = now_();
     request::Step step = scheduler_.plan(now);
     if (step.empty()) {

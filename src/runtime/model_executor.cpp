@@ -61,12 +61,10 @@ Result<std::unique_ptr<ModelExecutor>> ModelExecutor::make(const models::Model& 
 
 Status ModelExecutor::set_up(const models::Model* amateur, const ExecutorOptions& options) {
   padding_ = options.padding;
-  const Speculation with = options.speculation.with;
-  if (with != Speculation::Off && with != Speculation::Auto && model_.backend->async_device() != nullptr)
-    return Error{
-        ErrorCode::Unsupported,
-        fmt::format("drafts are verified on CPUs only; the model is on '{}'", model_.backend->name()),
-        "speculate"};
+  if (options.head != nullptr && model_.backend->async_device() != nullptr)
+    return Error{ErrorCode::Unsupported,
+                 fmt::format("heads guess on CPUs only; the model is on '{}'", model_.backend->name()),
+                 "speculate"};
   const bool spare = options.padding || model_.backend->async_device() != nullptr;
   std::unique_ptr<StepRunner> target, contrast;
   const auto make = [&](const models::Model& model, std::unique_ptr<StepRunner>& out) -> Status {

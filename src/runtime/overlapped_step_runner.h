@@ -29,11 +29,17 @@ class OverlappedStepRunner {
     std::vector<kernels::SampleArgs> how;
     std::vector<kernels::LogitAdjustment> edits;
     std::vector<uint32_t> masks;  // [.., kernels::mask_words(vocab)]
-    void add(int row, kernels::SampleArgs sample, std::span<const kernels::LogitAdjustment> changes = {}) {
+    void add(int row, const kernels::SampleArgs& sample,
+             std::span<const kernels::LogitAdjustment> changes = {}) {
+      rows.push_back(row);
+      how.emplace_back();
+      set(how.size() - 1, sample, changes);
+    }
+    // Says how a row is sampled that was added before that was known.
+    void set(size_t row, kernels::SampleArgs sample, std::span<const kernels::LogitAdjustment> changes) {
       sample.first_edit = static_cast<int32_t>(edits.size());
       sample.edits = static_cast<int32_t>(changes.size());
-      rows.push_back(row);
-      how.push_back(sample);
+      how[row] = sample;
       edits.insert(edits.end(), changes.begin(), changes.end());
     }
     // Room for the mask of a row that was added.

@@ -206,7 +206,10 @@ void RowDelivery::send(std::span<const PlannedWork> plan, const ModelRunner::Out
     if (item.need.last == StepNeed::Last::None && item.need.hidden.size() == 0) continue;
     if (!same) awaited.items.push_back({.owner = item.of.owner, .first_row = awaited.last.size()});
     AwaitedRows::Item& owed = awaited.items.back();
-    if (item.need.last == StepNeed::Last::Device) owed.sampled = item.sampled;
+    if (item.need.last == StepNeed::Last::Device) {
+      owed.sampled = item.sampled;
+      owed.drafts = item.need.drafts;
+    }
     if (const int count = item.need.hidden.size(); count > 0) {
       rows_.resize(static_cast<size_t>(count));
       std::iota(rows_.begin(), rows_.end(), item.row(item.need.hidden.begin));
@@ -231,7 +234,8 @@ void RowDelivery::deliver(const AwaitedRows& awaited, std::span<const kernels::S
     if (sequence == nullptr) continue;  // retired meanwhile
     StepRows rows{.last = std::span(awaited.last).subspan(item.first_row, item.rows),
                   .workspace = workspace_};
-    if (item.sampled >= 0) rows.sampled = &sampled[static_cast<size_t>(item.sampled)];
+    if (item.sampled >= 0)
+      rows.sampled = sampled.subspan(static_cast<size_t>(item.sampled), static_cast<size_t>(1 + item.drafts));
     consume(item.owner, *sequence, item.prompt, rows, outcomes);
   }
 }

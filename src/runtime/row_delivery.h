@@ -21,19 +21,21 @@ struct PlannedWork {
   StepNeed need;
   int first_row = 0;     // row of position work->begin
   int contrast_row = 0;  // the same in the contrast model's batch, where that runs it
-  int sampled = -1;      // which of the step's sampled rows is its last one
+  int sampled = -1;      // which of the step's sampled rows is its first one
 
   int row(int position) const { return first_row + position - work->begin; }
   int last_row() const { return row(work->end - 1); }
-  // Rows that the host samples from: the last one, and those before it that drafts follow.
-  int host_rows() const { return need.last == StepNeed::Last::Host ? 1 + need.drafts : 0; }
+  // Rows that are sampled from: the last one, and those before it that drafts follow.
+  int sampled_rows() const { return need.last == StepNeed::Last::None ? 0 : 1 + need.drafts; }
+  int host_rows() const { return need.last == StepNeed::Last::Host ? sampled_rows() : 0; }
 };
 
 // What a submitted step still owes its sequences.
 struct AwaitedRows {
   struct Item {
     SeqId owner;
-    int sampled = -1;                // of the device's list
+    int sampled = -1;                // first of the device's list
+    int drafts = 0;                  // so many more of it
     size_t first_row = 0, rows = 0;  // of `last`
     PromptRows prompt;               // count 0: none
   };

@@ -100,11 +100,8 @@ void SequenceTable::set_late_grammars() {
 }
 
 Result<std::unique_ptr<Drafter>> SequenceTable::drafter_of(const request::Request& request) const {
-  if (options_.speculator != nullptr) return options_.speculator->drafter(request);
-  const Speculation with = request.sampling().speculate.value_or(Speculation::Off);
-  if (with == Speculation::Off || with == Speculation::Auto) return std::unique_ptr<Drafter>();
-  return Error{ErrorCode::InvalidArgument,
-               fmt::format("speculate is {}; drafts are verified on CPUs only", name(with)), "speculate"};
+  if (options_.speculator == nullptr) return std::unique_ptr<Drafter>();
+  return options_.speculator->drafter(request);
 }
 
 void SequenceTable::admit(const request::Admission& admission) {

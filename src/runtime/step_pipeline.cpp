@@ -21,6 +21,26 @@ std::optional<DraftModel> draft_of(std::unique_ptr<StepRunner> runner, int vocab
   return std::optional<DraftModel>(std::in_place, std::move(runner), vocab, head);
 }
 
+// Between two steps: with more, nothing was to be done.
+constexpr double kIdleSeconds = 2e-3;
+// Rows of a step with drafts that comes back often enough to be recorded.
+constexpr int kMostRecordedRows = 512;
+
+// How the rows of one work are sampled, where they stand among the step's.
+class RowsOfWork final : public RowSampling {
+ public:
+  RowsOfWork(OverlappedStepRunner::SampleBatch& batch, size_t first, size_t words)
+      : batch_(batch), next_(first), words_(words) {}
+  void add(const kernels::SampleArgs& how, std::span<const kernels::LogitAdjustment> edits) override {
+    batch_.set(next_++, how, edits);
+  }
+  std::span<uint32_t> add_mask() override { return batch_.add_mask(next_ - 1, words_); }
+
+ private:
+  OverlappedStepRunner::SampleBatch& batch_;
+  size_t next_, words_;
+};
+
 }  // namespace
 
 StepPipeline::StepPipeline(std::unique_ptr<StepRunner> target, std::unique_ptr<StepRunner> contrast,
@@ -36,7 +56,7 @@ StepPipeline::StepPipeline(std::unique_ptr<StepRunner> target, std::unique_ptr<S
                   .entropy = (uint64_t{std::random_device{}()} << 32) | std::random_device{}(),
                   .slots = ahead_ ? &ahead_->slots() : nullptr,
                   .grammars = std::move(options.grammars),
-                  .speculator = ahead_ ? nullptr : &speculator_}),
+                  .speculator = kv_groups(target_->spec()).states ? nullptr : &speculator_}),
       delivery_(*target_, contrast_.get(), ahead_ ? &ahead_->device() : nullptr),
       pictures_(target_->runner().model(), options.picture_bytes) {
   if (options.head != nullptr) target_->runner().set_taps(options.head->taps);
@@ -53,7 +73,12 @@ void StepPipeline::synchronize(SubmittedStep& submitted) {
   if (!submitted.ticket) return;
   const std::span<const kernels::SampledToken> sampled = ahead_->wait(*submitted.ticket);
   submitted.ticket.reset();
+  // What the host did since the step before counts, as long as there was something to do.
+  const TimePoint now = Clock::now(), before = std::exchange(synchronized_, now);
+  const bool idle = seconds_between(before, submitted.start) > kIdleSeconds;
+  const double seconds = seconds_between(idle ? submitted.start : before, now);
   delivery_.deliver(submitted.awaited, sampled, sequences_, submitted.outcomes);
+  note_cost(submitted, seconds - submitted.draft_seconds);
 }
 
 void StepPipeline::start(const request::Step& step) {
@@ -79,7 +104,8 @@ bool StepPipeline::waits_for_host() const {
          });
 }
 
-void StepPipeline::fill_drafts(const request::Step& step) {
+// On an asynchronous device the drafts are places where they will be, until take_device_drafts().
+void StepPipeline::fill_drafts(const request::Step& step, const std::function<void()>& settle) {
   filled_.clear();
   filled_.reserve(plan_.size());
   std::vector<DraftModel::Item> items;
@@ -92,13 +118,18 @@ void StepPipeline::fill_drafts(const request::Step& step) {
     asked.work = &filled_.emplace_back(*item.work);
     item.work = asked.work;
   }
+  if (ahead_) {
+    if (!filled_.empty()) settle();
+    return draft_->submit(step, items, *ahead_);
+  }
   const DraftModel::Cost cost = draft_->run(step, items);
   if (cost.passes > 0) speculator_.control().note_draft_cost(cost.passes, cost.seconds);
 }
 
 void StepPipeline::finish(const request::Step& step, SubmittedStep& submitted,
                           const std::function<void()>& settle) {
-  if (draft_) fill_drafts(step);
+  submitted.start = Clock::now();
+  if (draft_) fill_drafts(step, settle);
   size_t kept = 0;
   for (size_t i = 0; i < step.work.size(); ++i) {
     if (plan_work(step, i, plan_[i], submitted)) plan_[kept++] = plan_[i];
@@ -106,11 +137,12 @@ void StepPipeline::finish(const request::Step& step, SubmittedStep& submitted,
   plan_.resize(kept);
   if (plan_.empty()) return;
   target_->pad(step.padding ? step.computed_tokens() - target_->batch().rows() : 0);
+  note_size(submitted);
   if (!ahead_) return run_on_host(submitted);
-  const bool single = std::all_of(plan_.begin(), plan_.end(), [](const PlannedWork& item) {
-    return item.work->end - item.work->begin == 1 && item.need.last != StepNeed::Last::None;
+  const bool whole = std::all_of(plan_.begin(), plan_.end(), [](const PlannedWork& item) {
+    return item.work->end - item.work->begin == item.sampled_rows();
   });
-  run_ahead(single && !step.padding, submitted, settle);
+  run_ahead(whole && !step.padding, submitted, settle);
 }
 
 bool StepPipeline::plan_work(const request::Step& step, size_t index, PlannedWork& item,
@@ -181,62 +213,94 @@ void StepPipeline::run_on_host(SubmittedStep& submitted) {
   run_contrast();
   delivery_.deliver_now(plan_, submitted.outcomes);
   keep_hidden();
-  note_cost(seconds_since(start));
+  note_cost(submitted, seconds_since(start));
+}
+
+void StepPipeline::note_size(SubmittedStep& submitted) const {
+  for (const PlannedWork& item : plan_) {
+    submitted.rows += item.work->end - item.work->begin;
+    submitted.sampled += item.sampled_rows();
+    submitted.sequences += item.sampled_rows() > 0 ? 1 : 0;
+  }
 }
 
 // Of steps whose rows are all sampled from: those of prompts cost less, as their logits are not computed.
-void StepPipeline::note_cost(double seconds) {
-  const int rows = target_->batch().rows();
-  int sampled = 0, sequences = 0;
-  for (const PlannedWork& item : plan_) {
-    sampled += item.host_rows();
-    sequences += item.host_rows() > 0 ? 1 : 0;
-  }
-  speculator_.control().note_step(sequences);
-  if (sampled == rows) speculator_.control().note_cost(rows, seconds);
+void StepPipeline::note_cost(const SubmittedStep& step, double seconds) {
+  speculator_.control().note_step(step.sequences);
+  if (step.sampled == step.rows) speculator_.control().note_cost(step.rows, seconds);
 }
 
 // A row that is of no more use is still sampled from, without a mask, and what comes of it is dropped.
-ModelRunner::Outputs StepPipeline::run_masked(bool repeats, const std::function<void()>& settle) {
+void StepPipeline::fill_mask(PlannedWork& item) {
+  const auto words = static_cast<size_t>(kernels::mask_words(target_->spec().vocab));
+  const auto row = static_cast<size_t>(item.sampled);
+  try {
+    if (item.need.drafts > 0) {
+      RowsOfWork rows(to_sample_, row, words);
+      return item.of.sequence->verify(*item.work, rows);
+    }
+    if (item.of.sequence->fill_mask(*item.work, to_sample_.add_mask(row, words))) return;
+    item.need.last = StepNeed::Last::None;
+  } catch (const std::bad_alloc&) {
+    item.of.sequence->fail(out_of_memory());
+  }
+  to_sample_.how[row].mask = -1;
+}
+
+// The device has begun with the pass that verifies them.
+void StepPipeline::take_device_drafts(SubmittedStep& submitted) {
+  if (!draft_ || filled_.empty()) return;
+  const DraftModel::Cost cost = draft_->take(*ahead_);
+  if (cost.passes == 0) return;
+  submitted.draft_seconds = cost.seconds;
+  speculator_.control().note_draft_cost(cost.passes, cost.seconds);
+}
+
+ModelRunner::Outputs StepPipeline::run_then_sample(bool repeats, SubmittedStep& submitted,
+                                                   const std::function<void()>& settle) {
   const ModelRunner::Outputs outputs =
       ahead_->forward(target_->runner(), target_->batch(), to_sample_,
                       repeats ? std::span<const int32_t>(to_sample_.rows) : wanted_rows(), repeats);
   settle();
-  const auto words = static_cast<size_t>(kernels::mask_words(target_->spec().vocab));
-  for (PlannedWork& item : plan_) {
-    if (!item.need.masked) continue;
-    const auto row = static_cast<size_t>(item.sampled);
-    try {
-      if (item.of.sequence->fill_mask(*item.work, to_sample_.add_mask(row, words))) continue;
-      item.need.last = StepNeed::Last::None;
-    } catch (const std::bad_alloc&) {
-      item.of.sequence->fail(out_of_memory());
-    }
-    to_sample_.how[row].mask = -1;
-  }
+  take_device_drafts(submitted);
+  for (PlannedWork& item : plan_)
+    if (item.need.masked || (item.need.last == StepNeed::Last::Device && item.need.drafts > 0))
+      fill_mask(item);
   ahead_->sample(outputs, to_sample_);
   return outputs;
+}
+
+// Up to a size that comes back. Idle rows are sequences of one token each where all others are; else they are one sequence,
+// so that a step of as many sequences with other drafts is the same step.
+void StepPipeline::pad_to_recorded(bool single) {
+  const int rows = target_->batch().rows(), wanted = padded_rows(rows);
+  for (int row = rows; row < wanted; ++row) {
+    to_sample_.add(row, {});
+    if (single) target_->add_idle_row();
+  }
+  if (!single) target_->pad(wanted - rows);
 }
 
 // Logits that the host reads are computed with those that the device samples from: whoever samples, the step is the same.
 void StepPipeline::run_ahead(bool repeats, SubmittedStep& submitted, const std::function<void()>& settle) {
   const bool sends = delivery_.can_send(plan_);
+  bool drafts = false, masks = false;
   to_sample_.clear();
   for (PlannedWork& item : plan_) {
     if (item.need.last == StepNeed::Last::None) continue;
     const bool on_device = item.need.last == StepNeed::Last::Device;
     if (!on_device && !sends) continue;
     item.sampled = static_cast<int>(to_sample_.rows.size());
+    for (int i = item.need.drafts; i > 0; --i) to_sample_.add(item.last_row() - i, {});
     to_sample_.add(item.last_row(), item.need.how, item.need.edits);
+    drafts |= item.need.drafts > 0;
+    masks |= item.need.masked;
   }
-  repeats = repeats && sends;
-  for (int row = target_->batch().rows(); repeats && row < padded_rows(row); ++row) {
-    to_sample_.add(row, {});
-    target_->add_idle_row();
-  }
+  repeats = repeats && sends && (!drafts || target_->batch().rows() <= kMostRecordedRows);
+  if (repeats) pad_to_recorded(!drafts);
   ModelRunner::Outputs outputs;
-  if (std::any_of(plan_.begin(), plan_.end(), [](const PlannedWork& item) { return item.need.masked; })) {
-    outputs = run_masked(repeats, settle);
+  if (masks || drafts) {
+    outputs = run_then_sample(repeats, submitted, settle);
   } else if (repeats) {
     outputs = ahead_->replay(target_->runner(), target_->batch(), to_sample_);
   } else {
@@ -250,7 +314,8 @@ void StepPipeline::run_ahead(bool repeats, SubmittedStep& submitted, const std::
   }
   for (const PlannedWork& item : plan_)
     if (item.need.last == StepNeed::Last::Device)
-      submitted.awaited.items.push_back({.owner = item.of.owner, .sampled = item.sampled});
+      submitted.awaited.items.push_back(
+          {.owner = item.of.owner, .sampled = item.sampled, .drafts = item.need.drafts});
   submitted.ticket = ahead_->send(to_sample_);
   delivery_.deliver_now(plan_, submitted.outcomes);
 }

@@ -21,6 +21,10 @@ struct SubmittedStep {
   std::vector<request::Outcome> outcomes;  // those known so far
   AwaitedRows awaited;
   std::optional<int64_t> ticket;  // of what is awaited
+  TimePoint start{};              // of the submission
+  double draft_seconds = 0;       // that the draft model took of the step
+  int rows = 0, sampled = 0;      // rows that it runs, without padding, and how many of them are sampled from
+  int sequences = 0;              // that sample
 };
 
 // The amateur of contrastive decoding, where there is one, runs the work of requests for contrastive decoding alone.
@@ -36,7 +40,7 @@ class StepPipeline {
   struct Options {
     std::vector<Token> eos_tokens;
     std::shared_ptr<grammar::GrammarStore> grammars;
-    SpeculationOptions speculation;               // off on an asynchronous device
+    SpeculationOptions speculation;
     std::unique_ptr<StepRunner> draft = nullptr;  // of the draft model or head, where there is one
     const models::Head* head = nullptr;           // outlives the pipeline; null: it is a model of its own
     size_t picture_bytes = 0;                     // most bytes of kept embeddings of pictures
@@ -71,15 +75,20 @@ class StepPipeline {
   bool waits_for_host() const;
   // `settle` takes what earlier steps give.
   void finish(const request::Step& step, SubmittedStep& submitted, const std::function<void()>& settle);
-  void fill_drafts(const request::Step& step);
+  void fill_drafts(const request::Step& step, const std::function<void()>& settle);
   bool plan_work(const request::Step& step, size_t index, PlannedWork& item, SubmittedStep& submitted);
   void run_on_host(SubmittedStep& submitted);
   void run_ahead(bool repeats, SubmittedStep& submitted, const std::function<void()>& settle);
-  ModelRunner::Outputs run_masked(bool repeats, const std::function<void()>& settle);
+  ModelRunner::Outputs run_then_sample(bool repeats, SubmittedStep& submitted,
+                                       const std::function<void()>& settle);
+  void fill_mask(PlannedWork& item);
+  void take_device_drafts(SubmittedStep& submitted);
+  void pad_to_recorded(bool single);
   std::span<const int32_t> wanted_rows();
   void run_contrast();
   void keep_hidden();
-  void note_cost(double seconds);
+  void note_size(SubmittedStep& submitted) const;
+  void note_cost(const SubmittedStep& step, double seconds);
 
   std::unique_ptr<StepRunner> target_, contrast_;
   std::optional<OverlappedStepRunner> ahead_;
@@ -88,11 +97,12 @@ class StepPipeline {
   SequenceTable sequences_;  // hold slots of ahead_, and drafters of the speculator
   RowDelivery delivery_;
   PictureEmbeddings pictures_;
-  bool contrasted_ = false;  // a request for contrastive decoding has come: the amateur's KV is of worth
+  bool contrasted_ = false;   // a request for contrastive decoding has come: the amateur's KV is of worth
+  TimePoint synchronized_{};  // when the device's last step was there
 
   // Of the step that is being submitted.
   std::vector<PlannedWork> plan_;
-  std::vector<request::Work> filled_;  // works whose drafts the draft model found
+  std::vector<request::Work> filled_;  // works whose drafts the draft model finds
   OverlappedStepRunner::SampleBatch to_sample_;
   std::vector<int32_t> rows_;
 };

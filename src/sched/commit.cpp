@@ -121,6 +121,7 @@ void Scheduler::take_tokens(RequestState& entry, size_t index, request::Tokens t
     if (progress.finished) progress.tokens.resize(i + 1);
   }
   lane.drafts = std::move(tokens.drafts);
+  lane.guessed = !lane.drafts.empty() && options_.kv_cache;
   progress.verified = tokens.verified;
   if (!progress.finished && tokens.ended) progress.finished = request::FinishReason::Stop;
   if (lane.verifying) settle_drafts(entry, lane, tokens.verified.accepted);
@@ -224,7 +225,7 @@ void Scheduler::move_lanes(RequestState& entry, const std::vector<request::LaneM
 void Scheduler::take_loss(RequestState& entry, size_t lost) {
   for (size_t i = 0; i < entry.lanes.size(); ++i) {
     if (entry.search || i == lost) entry.lanes[i].pending = 0;
-    if (i == lost) entry.lanes[i].verifying = false;
+    if (i == lost) entry.lanes[i].verifying = entry.lanes[i].guessed = false;
   }
   ++counters_.kv_lost;
   entry.distrusts = true;

@@ -77,10 +77,11 @@ bool Scheduler::plan_request(StepBuilder& builder, RequestState& entry, bool may
   for (SequenceState& lane : entry.lanes) {
     const bool stays = lane.done || lane.length() > entry.ceiling;
     if (!stays && ++sequences > entry.granted) break;  // the rest waits for these to end
-    // Nothing is run ahead of a search's next move or of a token that the host samples, nor beyond the last output of a
-    // lane.
+    // Nothing is run ahead of a search's next move, of a token that the host samples or that drafts may follow, nor beyond
+    // the last output of a lane.
     const bool full = !entry.search && lane.length() - entry.prompt_size() >= entry.most_outputs();
-    if (lane.done || lane.verifying || full || (entry.waits && lane.pending > 0)) continue;
+    const bool waits = entry.waits || lane.guessed;
+    if (lane.done || lane.verifying || full || (waits && lane.pending > 0)) continue;
     any |= plan_lane(builder, entry, lane, entry.target(lane), may_preempt);
     if (entry.phase != Phase::Running) return false;
   }

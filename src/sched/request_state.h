@@ -24,6 +24,7 @@ struct SequenceState {
   int in_flight = 0;          // submitted steps with work of this lane
   std::vector<Token> drafts;  // guesses of the tokens that follow
   bool verifying = false;     // a submitted step has drafts: how many tokens it adds is not known yet
+  bool guessed = false;       // drafts came with its last tokens: nothing is run ahead of the next ones
   bool done = false;
 
   int length() const { return static_cast<int>(tokens.size()) + pending; }

@@ -204,6 +204,14 @@ RequestView Scheduler::view_of(const RequestState& entry) {
   return view;
 }
 
+bool Scheduler::speculates() const {
+  return std::any_of(running_.begin(), running_.end(), [](const RequestState* entry) {
+    return std::any_of(entry->lanes.begin(), entry->lanes.end(), [](const SequenceState& lane) {
+      return !lane.done && (lane.guessed || lane.verifying);
+    });
+  });
+}
+
 SequenceOwner Scheduler::owner_of(SeqId seq) const {
   const RequestState& entry = *lanes_.at(seq).entry;
   return {entry.request->id, entry.prompt_size()};

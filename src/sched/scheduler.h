@@ -109,6 +109,9 @@ class Scheduler {
   request::Step plan(TimePoint now);
   // Requests that there was no memory for in plan(): they have to be cancelled.
   std::vector<request::RequestId> take_starved() { return std::exchange(starved_, {}); }
+  // Whether drafts are verified, or will be: the next step is planned once all that were submitted are committed, so that
+  // sequences with drafts and sequences without run in the same steps.
+  bool speculates() const;
   // Takes what came of the oldest step that is not committed yet.
   std::vector<Progress> commit(const request::Step& step, std::vector<request::Outcome> outcomes);
   // Forgets all requests, without telling the executor. Their ids, in no order.

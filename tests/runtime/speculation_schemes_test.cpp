@@ -90,6 +90,62 @@ TEST(SpeculationSchemes, EveryProposerChangesNoByte) {
   }
 }
 
+// The same where the device samples: the draft model's tokens go from pass to pass and to the model without the host.
+TEST(SpeculationSchemes, EveryProposerChangesNoByteOnADeviceThatSamples) {
+  for (const char* scheme : {"static", "dynamic", "iteration", "continuous"}) {
+    for (const Speculation with : kEveryProposer) {
+      if (with == Speculation::Mtp || with == Speculation::Eagle3) continue;
+      RigOptions off = options_of(scheme, Speculation::Off, with), on = options_of(scheme, with);
+      off.ahead = on.ahead = true;
+      Rig plain(off), rig(on);
+      const std::vector<Answer> expected = answers_of(plain), answers = answers_of(rig);
+      for (size_t i = 0; i < expected.size(); ++i)
+        EXPECT_EQ(answers[i].tokens(), expected[i].tokens())
+            << scheme << ", " << name(with) << ", request " << i;
+      EXPECT_GT(rig.engine->metrics().accepted_drafts.value(), 0u) << scheme << ", " << name(with);
+    }
+  }
+}
+
+TEST(SpeculationSchemes, RefusesHeadsOnADeviceThatSamples) {
+  RigOptions options = options_of("continuous", Speculation::Mtp);
+  options.ahead = true;
+  try {
+    Rig rig(options);
+    FAIL() << "started";
+  } catch (const std::exception& problem) {
+    EXPECT_NE(std::string(problem.what()).find("heads guess on CPUs only"), std::string::npos)
+        << problem.what();
+  }
+}
+
+TEST(DraftModel, GuessesAsADeviceSamples) {
+  for (const double temperature : {0.0, 1.0}) {
+    RigOptions options, off;
+    options.draft = options.model;
+    options.ahead = off.ahead = true;
+    options.speculation = {.with = Speculation::Draft, .control = {.most = 6, .measured = false}};
+    Rig rig(options), plain(off);
+    std::vector<size_t> answers, expected;
+    for (uint32_t i = 0; i < 3; ++i) {
+      request::Request request = greedy_request(words(12, i), 41);
+      request.sampling().method = request::Sampling{.temperature = temperature, .top_p = 0.9, .seed = 5};
+      answers.push_back(rig.submit(request));
+      expected.push_back(plain.submit(request));
+    }
+    rig.finish();
+    plain.finish();
+    for (size_t i = 0; i < answers.size(); ++i)
+      EXPECT_EQ(rig.answer(answers[i]).tokens(), plain.answer(expected[i]).tokens());
+    const engine::Metrics::Proposer& drafts =
+        rig.engine->metrics().proposers[static_cast<size_t>(Speculation::Draft)];
+    EXPECT_EQ(drafts.accepted.value(), drafts.drafted.value());
+    EXPECT_GT(drafts.accepted.value(), 90u);
+    EXPECT_LT(rig.engine->metrics().steps.value(), 12u);
+    EXPECT_EQ(dynamic_cast<AheadBackend&>(*rig.backend).downloads, 0);
+  }
+}
+
 // With itself as the draft model every guess is right, seeded ones too: they are sampled with the same random numbers.
 TEST(DraftModel, GuessesAsTheModelSamples) {
   for (const double temperature : {0.0, 1.0}) {
@@ -110,39 +166,46 @@ TEST(DraftModel, GuessesAsTheModelSamples) {
   }
 }
 
+void expect_survives_preemption(sched::Preemption preemption, bool ahead) {
+  RigOptions options;
+  options.model = "windowed";
+  options.draft = "windowed";
+  options.blocks = {40, 64, 0};
+  options.scheduler.preemption = preemption;
+  options.scheduler.max_step_tokens = 32;
+  options.speculation = {.with = Speculation::Draft, .control = {.most = 5, .measured = false}};
+  options.ahead = ahead;
+  Rig rig(options);
+  std::vector<request::Request> requests;
+  std::vector<size_t> answers;
+  for (uint32_t i = 0; i < 8; ++i) {
+    std::vector<Token> prompt = words(20, 1);
+    for (const Token token : words(6, i + 2)) prompt.push_back(token);
+    requests.push_back(greedy_request(prompt, 30));
+    if (i % 3 == 1) requests.back().sampling().n = 2;
+    if (i % 3 == 1) requests.back().sampling().method = request::Sampling{.temperature = 0.9, .seed = i};
+    if (i % 3 == 2) requests.back().sampling().speculate = Speculation::Off;
+    answers.push_back(rig.submit(requests.back()));
+  }
+  rig.finish();
+  for (size_t i = 0; i < requests.size(); ++i) {
+    RigOptions plain;
+    plain.model = options.model;
+    plain.ahead = ahead;
+    Rig alone(plain);
+    const Answer expected = alone.run(requests[i]);
+    for (size_t choice = 0; choice < expected.choices.size(); ++choice)
+      EXPECT_EQ(rig.answer(answers[i]).tokens(choice), expected.tokens(choice)) << i;
+  }
+  const engine::Metrics& metrics = rig.engine->metrics();
+  EXPECT_GT(metrics.accepted_drafts.value() * 2, metrics.drafted_tokens.value())
+      << "its KV is lost no more often than the target's";
+}
+
 TEST(DraftModel, IsBatchedAndSurvivesPreemptionAndSharedPrefixes) {
-  for (const sched::Preemption preemption : {sched::Preemption::Recompute, sched::Preemption::Swap}) {
-    RigOptions options;
-    options.model = "windowed";
-    options.draft = "windowed";
-    options.blocks = {40, 64, 0};
-    options.scheduler.preemption = preemption;
-    options.scheduler.max_step_tokens = 32;
-    options.speculation = {.with = Speculation::Draft, .control = {.most = 5, .measured = false}};
-    Rig rig(options);
-    std::vector<request::Request> requests;
-    std::vector<size_t> answers;
-    for (uint32_t i = 0; i < 8; ++i) {
-      std::vector<Token> prompt = words(20, 1);
-      for (const Token token : words(6, i + 2)) prompt.push_back(token);
-      requests.push_back(greedy_request(prompt, 30));
-      if (i % 3 == 1) requests.back().sampling().n = 2;
-      if (i % 3 == 1) requests.back().sampling().method = request::Sampling{.temperature = 0.9, .seed = i};
-      if (i % 3 == 2) requests.back().sampling().speculate = Speculation::Off;
-      answers.push_back(rig.submit(requests.back()));
-    }
-    rig.finish();
-    for (size_t i = 0; i < requests.size(); ++i) {
-      RigOptions plain;
-      plain.model = options.model;
-      Rig alone(plain);
-      const Answer expected = alone.run(requests[i]);
-      for (size_t choice = 0; choice < expected.choices.size(); ++choice)
-        EXPECT_EQ(rig.answer(answers[i]).tokens(choice), expected.tokens(choice)) << i;
-    }
-    const engine::Metrics& metrics = rig.engine->metrics();
-    EXPECT_GT(metrics.accepted_drafts.value() * 2, metrics.drafted_tokens.value())
-        << "its KV is lost no more often than the target's";
+  for (const bool ahead : {false, true}) {
+    expect_survives_preemption(sched::Preemption::Recompute, ahead);
+    expect_survives_preemption(sched::Preemption::Swap, ahead);
   }
 }
 

@@ -1,4 +1,5 @@
 // Speculation: guesses are found where they should be, and answers are the same bytes with and without them.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <random>
@@ -232,15 +233,69 @@ TEST(Speculation, ChangesNoByteInABatchThatIsShortOfBlocks) {
   }
 }
 
-TEST(Speculation, IsRefusedByNameOnADeviceThatSamples) {
-  RigOptions options = speculating(Speculation::Suffix);
-  options.ahead = true;
-  try {
+// Where the device samples, it samples behind every draft.
+TEST(Speculation, ChangesNoByteOnADeviceThatSamples) {
+  std::vector<request::Request> requests = kinds_of_requests();
+  requests.push_back(requests[0]);
+  requests.back().sampling().frequency_penalty = 0.8;
+  requests.back().sampling().method = request::Sampling{.temperature = 0.6, .seed = 9};
+  requests.push_back(requests[0]);
+  requests.back().sampling().bad_words = {{3, 4}};  // sampled on the host: nothing is guessed
+  RigOptions plain;
+  plain.ahead = true;
+  plain.end_tokens = {17};
+  Rig without(plain);
+  std::vector<size_t> expected;
+  for (const request::Request& request : requests) expected.push_back(without.submit(request));
+  without.finish();
+  for (const Speculation with :
+       {Speculation::Ngram, Speculation::Suffix, Speculation::Lookahead, Speculation::Auto}) {
+    RigOptions options = speculating(with);
+    options.ahead = true;
+    options.end_tokens = plain.end_tokens;
     Rig rig(options);
-    FAIL() << "started";
-  } catch (const std::exception& problem) {
-    EXPECT_NE(std::string(problem.what()).find("drafts are verified on CPUs only"), std::string::npos)
-        << problem.what();
+    std::vector<size_t> answers;
+    for (const request::Request& request : requests) answers.push_back(rig.submit(request));
+    rig.finish();
+    for (size_t i = 0; i < requests.size(); ++i) {
+      SCOPED_TRACE(fmt::format("{}, request {}", name(with), i));
+      expect_same(rig.answer(answers[i]), without.answer(expected[i]));
+    }
+    EXPECT_GT(rig.engine->metrics().accepted_drafts.value(), 2u) << name(with);
+    EXPECT_GT(dynamic_cast<AheadBackend&>(*rig.backend).repeated_steps, 5) << name(with);
+  }
+}
+
+// What waits for its drafts runs together with what does not, and once nobody guesses any more steps overlap again.
+TEST(Speculation, RunsInTheStepsOfTheOthers) {
+  RigOptions options = speculating(Speculation::Draft);
+  options.draft = options.model;
+  options.ahead = true;
+  request::Request off = greedy_request(words(12, 5), 40);
+  off.sampling().speculate = Speculation::Off;
+  Rig alone(options);
+  alone.run(off);
+  Rig rig(options);
+  rig.submit(greedy_request(words(9, 3), 20));
+  rig.submit(off);
+  rig.finish();
+  EXPECT_GT(rig.engine->metrics().accepted_drafts.value(), 5u);
+  EXPECT_LE(rig.engine->metrics().steps.value(), alone.engine->metrics().steps.value() + 2);
+  EXPECT_GT(dynamic_cast<AheadBackend&>(*rig.backend).overlapped, 15);
+}
+
+// For measurements: drafts are right as often as is said, whatever the model says.
+TEST(Speculation, CanBeRightAsOftenAsIsSaid) {
+  for (const double share : {0.0, 0.6, 1.0}) {
+    RigOptions options = speculating(Speculation::Lookahead, 1);
+    options.speculation.forced_acceptance = share;
+    Rig rig(options);
+    for (uint32_t i = 0; i < 8; ++i) rig.submit(greedy_request(words(6, i), 100));
+    rig.finish();
+    const engine::Metrics& metrics = rig.engine->metrics();
+    const auto drafted = static_cast<double>(metrics.drafted_tokens.value());
+    EXPECT_GT(drafted, 300);
+    EXPECT_NEAR(static_cast<double>(metrics.accepted_drafts.value()) / drafted, share, 0.1);
   }
 }
 

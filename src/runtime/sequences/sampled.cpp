@@ -16,13 +16,16 @@ SampledSequence::SampledSequence(std::shared_ptr<const request::Request> request
       sampler_(start),
       slots_(nullptr),
       drafter_(std::move(drafter)) {
-  if (slots == nullptr || request::needs_host_sampling(request_->sampling())) return;
-  std::optional<DeviceLogitProcessor> edits =
-      DeviceLogitProcessor::of(*start.params, start, sampler_.end_tokens());
-  if (!edits || !sample_args(sampler_, 0, 0)) return;
-  edits_ = std::move(*edits);
-  slots_ = slots;
-  slot_ = slots->take();
+  if (slots == nullptr) return;
+  std::optional<DeviceLogitProcessor> edits;
+  if (!request::needs_host_sampling(request_->sampling()) && sample_args(sampler_, 0, 0))
+    edits = DeviceLogitProcessor::of(*start.params, start, sampler_.end_tokens());
+  if (edits) {
+    edits_ = std::move(*edits);
+    slots_ = slots;
+    slot_ = slots->take();
+  }
+  if (slot_.number() == 0) drafter_.reset();
 }
 
 SampledSequence::SampledSequence(const SampledSequence& parent, int choice)
@@ -32,7 +35,9 @@ SampledSequence::SampledSequence(const SampledSequence& parent, int choice)
       edits_(parent.edits_),
       slots_(parent.slots_),
       drafter_(parent.drafter_ ? std::make_unique<Drafter>(*parent.drafter_) : nullptr) {
-  if (slots_ != nullptr) slot_ = slots_->take();
+  if (slots_ == nullptr) return;
+  slot_ = slots_->take();
+  if (slot_.number() == 0) drafter_.reset();
 }
 
 std::unique_ptr<SampledSequence> SampledSequence::fork(int choice) const {
@@ -49,7 +54,7 @@ StepNeed SampledSequence::need(size_t lane, const request::Work& work) const {
   const bool on_host = slot_.number() == 0 || need.logits.size() > 0;
   need.last = on_host ? StepNeed::Last::Host : StepNeed::Last::Device;
   need.drafts = static_cast<int>(work.drafts.size());
-  if (on_host) return need;
+  if (on_host || need.drafts > 0) return need;
   need.how = *sample_args(sampler_, pending_, slot_.number());
   edits_.fill(need.how, sampler_.output().size(), pending_);
   need.edits = edits_.list();
@@ -96,22 +101,78 @@ void SampledSequence::take(Token token) {
   edits_.accept(token);
 }
 
+// Those that are being verified.
+std::span<const Token> SampledSequence::drafts() const {
+  return drafter_ ? drafter_->verified() : std::span<const Token>();
+}
+
 // Whether the row behind the last of the step's tokens counts: that token was the draft that the row was computed with.
 bool SampledSequence::goes_on(size_t taken) const {
-  const std::span<const Token> drafts = drafter_ ? drafter_->verified() : std::span<const Token>();
-  return taken <= drafts.size() && drafts[taken - 1] == tokens_.back() && !sampler_.fulfilled() &&
+  return taken <= drafts().size() && drafts()[taken - 1] == tokens_.back() && !sampler_.fulfilled() &&
          !sampler_.ends(tokens_.back());
 }
 
-// A token from each row, up to the first that is not the draft. What went wrong behind the first token is the answer to
-// the next work, as it would be without drafts.
-Status SampledSequence::sample_rows(const StepRows& rows, request::Tokens& out) {
-  for (const HostRow& row : rows.last) {
-    Result<request::Sampled> sampled = sample(row, rows.workspace);
+// For measurements: the draft in the place of the token, or anything else than it, as a coin falls.
+void SampledSequence::force(size_t index, Token& token) const {
+  constexpr uint64_t kCoin = 0x5EC0A11CE5EC0A11u;
+  if (index >= drafts().size() || !drafter_->forced_acceptance()) return;
+  sampling::RandomAt at = sampler_.next_random(0);
+  at.seed ^= kCoin;
+  const Token draft = drafts()[index];
+  if (sampling::uniform(at) < *drafter_->forced_acceptance()) {
+    token = draft;
+  } else if (token == draft) {
+    token = draft == 0 ? 1 : draft - 1;
+  }
+}
+
+// The drafts before a row are in the sampler while it is asked about the row. Behind one that cannot follow nothing counts.
+void SampledSequence::verify(const request::Work& work, RowSampling& rows) {
+  if (drafter_) drafter_->note_submitted(work.drafts);
+  if (failed_ || sampler_.violation()) return;
+  DeviceLogitProcessor edits = edits_;
+  size_t taken = 0;
+  for (size_t i = 0; i <= work.drafts.size() && !sampler_.fulfilled(); ++i) {
+    kernels::SampleArgs how = *sample_args(sampler_, 0, 0);
+    edits.fill(how, sampler_.output().size(), 0);
+    rows.add(how, edits.list());
+    const Token next = i < work.drafts.size() ? work.drafts[i] : -1;
+    bool allowed = next >= 0 && !sampler_.ends(next);
+    if (sampler_.has_mask()) {
+      const std::span<uint32_t> mask = rows.add_mask();
+      const Status filled = sampler_.fill_mask(mask);
+      if (!filled && i == 0) failed_ = filled.error();
+      if (!filled) break;
+      allowed = allowed && (mask[static_cast<size_t>(next) / 32] >> (next % 32) & 1) != 0;
+    }
+    if (!allowed) break;
+    sampler_.accept(next);
+    edits.accept(next);
+    ++taken;
+  }
+  if (taken > 0) sampler_.rollback(taken);
+}
+
+void SampledSequence::guess_on_device(int ahead, int slot, RowSampling& rows) const {
+  kernels::SampleArgs how = *sample_args(sampler_, ahead, slot);
+  edits_.fill(how, sampler_.output().size() + static_cast<size_t>(ahead), 0);
+  how.logprobs = -1;
+  rows.add(how, edits_.list());
+}
+
+// A token from each row, sampled by the device or here, up to the first that is not the draft. What went wrong behind the
+// first token is the answer to the next work, as it would be without drafts.
+Status SampledSequence::take_rows(const StepRows& rows, request::Tokens& out) {
+  const size_t count = std::max(rows.sampled.size(), rows.last.size());
+  for (size_t i = 0; i < count; ++i) {
+    Result<request::Sampled> sampled = rows.sampled.empty()
+                                           ? sample(rows.last[i], rows.workspace)
+                                           : sampled_from(rows.sampled[i], sampler_.output().size());
     if (!sampled) {
       failed_ = sampled.error();
       break;
     }
+    force(i, sampled->token);
     take(sampled->token);
     if (sampler_.violation()) {
       failed_ = *sampler_.violation();
@@ -122,16 +183,6 @@ Status SampledSequence::sample_rows(const StepRows& rows, request::Tokens& out) 
     if (!goes_on(out.tokens.size())) break;
   }
   if (out.tokens.empty()) return *failed_;
-  return {};
-}
-
-Status SampledSequence::take_sampled(const kernels::SampledToken& from_device, request::Tokens& out) {
-  Result<request::Sampled> sampled = sampled_from(from_device, sampler_.output().size());
-  if (sampled) take(sampled->token);
-  failed_ = sampled ? sampler_.violation() : sampled.error();
-  if (failed_) return *failed_;
-  out.tokens.push_back(std::move(*sampled));
-  out.ended = sampler_.fulfilled();
   return {};
 }
 
@@ -153,11 +204,13 @@ void SampledSequence::take_forced(request::Tokens& out) {
 // Rows that nothing was sampled from, as the draft before them was wrong.
 void SampledSequence::observe_behind(const StepRows& rows, std::span<const Token> drafts, size_t used) {
   std::vector<Proposer::Seen> seen;
-  for (size_t i = used; i < rows.last.size() && i <= drafts.size(); ++i) {
+  const auto likeliest = [&](size_t i) {
+    if (!rows.sampled.empty()) return rows.sampled[i].token;
     const std::span<const float> row = rows.last[i].logits;
-    seen.push_back(
-        {drafts[i - 1], static_cast<Token>(std::max_element(row.begin(), row.end()) - row.begin())});
-  }
+    return static_cast<Token>(std::max_element(row.begin(), row.end()) - row.begin());
+  };
+  const size_t count = std::max(rows.sampled.size(), rows.last.size());
+  for (size_t i = used; i < count && i <= drafts.size(); ++i) seen.push_back({drafts[i - 1], likeliest(i)});
   drafter_->observe(seen);
 }
 
@@ -176,22 +229,22 @@ void SampledSequence::forget_guesses() {
 }
 
 std::optional<request::Outcome> SampledSequence::consume(const StepRows& rows) {
-  const bool samples = rows.sampled != nullptr || !rows.last.empty();
+  const bool samples = !rows.sampled.empty() || !rows.last.empty();
   pending_ -= samples ? 1 : 0;
   if (failed_) return request::Outcome{{}, *failed_, prompt_.take()};
   request::Outcome outcome{{}, request::Tokens{}, prompt_.take()};
   if (!samples) return outcome;
   auto& out = std::get<request::Tokens>(outcome.result);
-  if (Status status = rows.sampled ? take_sampled(*rows.sampled, out) : sample_rows(rows, out); !status) {
+  if (Status status = take_rows(rows, out); !status) {
     outcome.result = status.error();
     return outcome;
   }
   const size_t used = out.tokens.size();
   take_forced(out);
   if (!drafter_) return outcome;
-  const std::vector<Token> drafts(drafter_->verified().begin(), drafter_->verified().end());
+  const std::vector<Token> guesses(drafts().begin(), drafts().end());
   out.verified = drafter_->take(out.tokens, used - 1);
-  if (drafter_->observes() && out.tokens.size() == used) observe_behind(rows, drafts, used);
+  if (drafter_->observes() && out.tokens.size() == used) observe_behind(rows, guesses, used);
   out.drafts = drafter_->propose();
   return outcome;
 }

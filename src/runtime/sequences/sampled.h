@@ -15,8 +15,8 @@ namespace sluice::runtime {
 
 class SampledSequence final : public Sequence {
  public:
-  // `slots`: where the device keeps sampled tokens; null: it samples none. `drafter`: where the host samples, guesses what
-  // follows; null: nobody does.
+  // `slots`: where the device keeps sampled tokens; null: it samples none. `drafter`: guesses what follows; null: nobody
+  // does. Where the device samples tokens but none of this sequence, nothing is guessed.
   SampledSequence(std::shared_ptr<const request::Request> request, const sampling::SequenceStart& start,
                   TokenSlots* slots, std::unique_ptr<Drafter> drafter = nullptr);
   // Another choice of the same request, before any token of either.
@@ -35,6 +35,8 @@ class SampledSequence final : public Sequence {
   bool fill_mask(const request::Work& work, std::span<uint32_t> mask) override;
   void read_prompt(const PromptRows& rows, sampling::Workspace& workspace) override;
   std::optional<request::Outcome> consume(const StepRows& rows) override;
+  void verify(const request::Work& work, RowSampling& rows) override;
+  void guess_on_device(int ahead, int slot, RowSampling& rows) const override;
   std::optional<Token> guess(std::span<float> logits, sampling::Workspace& workspace) override;
   void forget_guesses() override;
 
@@ -43,8 +45,9 @@ class SampledSequence final : public Sequence {
   Result<request::Sampled> sample(const HostRow& row, sampling::Workspace& workspace);
   void take(Token token);
   bool goes_on(size_t taken) const;
-  Status sample_rows(const StepRows& rows, request::Tokens& out);
-  Status take_sampled(const kernels::SampledToken& from_device, request::Tokens& out);
+  std::span<const Token> drafts() const;
+  Status take_rows(const StepRows& rows, request::Tokens& out);
+  void force(size_t index, Token& token) const;
   void take_forced(request::Tokens& out);
   void observe_behind(const StepRows& rows, std::span<const Token> drafts, size_t used);
 

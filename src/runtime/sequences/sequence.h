@@ -27,12 +27,12 @@ struct StepNeed {
     Host,    // the host reads the row
   };
 
-  Range logits, hidden;      // rows of prompts that the host reads, in order of position
-  Last last = Last::None;    // what happens to the row of the work's last position
-  int drafts = 0;            // Host: the host reads the rows of so many positions before it too
+  Range logits, hidden;    // rows of prompts that the host reads, in order of position
+  Last last = Last::None;  // what happens to the row of the work's last position
+  int drafts = 0;          // the same happens to the rows of so many positions before it, which drafts follow
   bool last_hidden = false;  // the host reads its hidden state too
   bool contrast = false;     // the contrast model runs the work as well
-  // Of Last::Device.
+  // Of Last::Device without drafts; with drafts Sequence::verify() says it.
   bool masked = false;  // Sequence::fill_mask() says what may be sampled, once the tokens before are known
   kernels::SampleArgs how;
   std::span<const kernels::LogitAdjustment> edits;
@@ -56,10 +56,20 @@ struct HostRow {
 
 // What a step gave a sequence, after its prompt rows.
 struct StepRows {
-  const kernels::SampledToken* sampled = nullptr;  // Last::Device
-  // Last::Host, of those lanes that asked for it, in order; of a work with drafts, one for each and the last
+  // Of a work with drafts, one for each and the last.
+  std::span<const kernels::SampledToken> sampled;  // Last::Device
+  // Last::Host, of those lanes that asked for it, in order
   std::span<const HostRow> last;
   sampling::Workspace& workspace;
+};
+
+// Takes how rows are sampled, one after the other.
+class RowSampling {
+ public:
+  virtual ~RowSampling() = default;
+  virtual void add(const kernels::SampleArgs& how, std::span<const kernels::LogitAdjustment> edits) = 0;
+  // Of the row added last: a bit for each token, all zero.
+  virtual std::span<uint32_t> add_mask() = 0;
 };
 
 class Sequence {
@@ -81,6 +91,12 @@ class Sequence {
   // Once per step that it needed something of. Nothing where there is nothing to report. The caller names the sequence in
   // the outcome.
   virtual std::optional<request::Outcome> consume(const StepRows& rows) = 0;
+
+  // Of a work that is being submitted, whose drafts are known by now: says how the device samples from the rows of its
+  // drafts and from its last one. What comes of rows that it says nothing about is not used.
+  virtual void verify(const request::Work&, RowSampling&) {}
+  // How the device samples, from a draft model's row, the token `ahead` tokens behind those that are known.
+  virtual void guess_on_device(int, int, RowSampling&) const {}
 
   // From a draft model's row behind the tokens and the guesses so far: the token that would be sampled from it. Nothing
   // where none can follow. The row is used up.

@@ -14,6 +14,23 @@ namespace {
 
 // Tokens that it may be behind the target where nobody asks for guesses: fewer than any window.
 constexpr int kMostBehind = 4;
+// Rows of a pass that comes back often enough to be recorded, and tokens of a sequence that are more than what the last
+// step left over.
+constexpr int kMostPassRows = 512, kCatchesUp = 3;
+
+// How the rows of a pass are sampled, each behind the other.
+class RowsOfPass final : public RowSampling {
+ public:
+  explicit RowsOfPass(OverlappedStepRunner::SampleBatch& batch) : batch_(batch) {}
+  int row = 0;  // of the batch, for the next one
+  void add(const kernels::SampleArgs& how, std::span<const kernels::LogitAdjustment> edits) override {
+    batch_.add(row, how, edits);
+  }
+  std::span<uint32_t> add_mask() override { return {}; }
+
+ private:
+  OverlappedStepRunner::SampleBatch& batch_;
+};
 
 }  // namespace
 
@@ -241,6 +258,99 @@ DraftModel::Cost DraftModel::run(const request::Step& step, std::span<const Item
   if (prompts || runner_->batch().rows() == 0) return {};
   cost.seconds = seconds_since(start);
   return cost;
+}
+
+// -- on an asynchronous device
+
+int DraftModel::draft_slot(size_t index, OverlappedStepRunner& ahead) {
+  while (slots_.size() <= index) slots_.push_back(ahead.slots().take());
+  return slots_[index].number();
+}
+
+void DraftModel::take_sent(size_t left, OverlappedStepRunner& ahead) {
+  for (; sent_.size() > left; sent_.pop_front()) {
+    const Sent& pass = sent_.front();
+    const std::span<const kernels::SampledToken> sampled = ahead.wait(pass.ticket);
+    for (size_t i = 0; i < pass.works.size(); ++i) pass.works[i]->drafts[pass.draft] = sampled[i].token;
+  }
+}
+
+// Samples draft number `draft` of each behind its row. Passes of the same shape are recorded; the device is never more than
+// a few of them behind.
+void DraftModel::send_pass(const std::vector<Live>& live, size_t draft, OverlappedStepRunner& ahead) {
+  take_sent(kernels::AsyncDevice::kTickets - 1, ahead);
+  Batch& batch = runner_->batch();
+  to_sample_.clear();
+  RowsOfPass rows(to_sample_);
+  Sent& sent = sent_.emplace_back();
+  sent.draft = draft;
+  for (const Live& one : live) {
+    rows.row = one.row;
+    one.item->sequence->guess_on_device(static_cast<int>(draft), ~one.item->work->drafts[draft], rows);
+    sent.works.push_back(one.item->work);
+  }
+  const bool single = batch.rows() == static_cast<int>(live.size());
+  const bool repeats = passes_ > 0 && batch.rows() <= kMostPassRows;
+  const int idle = repeats ? padded_rows(batch.rows()) - batch.rows() : 0;
+  for (int i = 0; i < idle; ++i) {
+    to_sample_.add(batch.rows() + (single ? 0 : i), {});
+    if (single) runner_->add_idle_row();
+  }
+  if (!single) runner_->pad(idle);
+  const ModelRunner::Outputs outputs =
+      ahead.forward(runner_->runner(), batch, to_sample_, to_sample_.rows, repeats);
+  const TensorView logits = outputs.logits.columns(0, std::min<int64_t>(vocab_, outputs.logits.dim(1)));
+  ahead.sample({outputs.hidden, logits}, to_sample_);
+  sent.ticket = ahead.send(to_sample_);
+}
+
+void DraftModel::submit(const request::Step& step, std::span<const Item> items, OverlappedStepRunner& ahead) {
+  submitted_ = Clock::now();
+  passes_ = 1;
+  sent_.clear();
+  runner_->start();
+  std::vector<Live> live;
+  size_t slots = 0;
+  for (const Item& item : items) {
+    const int before = runner_->batch().rows();
+    const bool runs = add(step, item);
+    const int added = runner_->batch().rows() - before;
+    if (runs && (item.work == nullptr || added > kCatchesUp)) passes_ = 0;
+    if (item.work == nullptr) continue;
+    std::vector<Token>& drafts = item.work->drafts;
+    for (size_t i = 0; i < drafts.size(); ++i) {
+      const int slot = runs ? draft_slot(slots, ahead) : 0;
+      if (slot == 0) drafts.resize(i);
+      if (slot != 0) drafts[i] = ~static_cast<Token>(slots_[slots++].number());
+    }
+    item.work->end = step.work[item.index].known_end() + static_cast<int>(drafts.size());
+    if (!drafts.empty()) live.push_back({&item, drafts.size(), runner_->batch().rows() - 1});
+  }
+  if (live.empty()) {
+    if (runner_->batch().rows() > 0) runner_->runner().forward(runner_->batch(), std::span<const int32_t>());
+    return;
+  }
+  const bool steady = passes_ > 0;
+  send_pass(live, 0, ahead);
+  for (size_t draft = 1;; ++draft) {
+    std::erase_if(live, [&](const Live& one) { return one.wanted <= draft; });
+    if (live.empty()) break;
+    runner_->start();
+    for (Live& one : live) {
+      const int position = step.work[one.item->index].known_end() + static_cast<int>(draft) - 1;
+      one.row = runner_->batch().rows();
+      add_tokens(step, one.item->index, position, {&one.item->work->drafts[draft - 1], 1});
+      computed_[one.item->work->seq] = position + 1;
+    }
+    passes_ = static_cast<int>(draft) + 1;
+    send_pass(live, draft, ahead);
+  }
+  if (!steady) passes_ = 0;
+}
+
+DraftModel::Cost DraftModel::take(OverlappedStepRunner& ahead) {
+  take_sent(0, ahead);
+  return {passes_, seconds_since(submitted_)};
 }
 
 }  // namespace sluice::runtime

@@ -6,14 +6,17 @@
 // made of position i in an earlier step: keep() hands that over.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
+#include "base/clock.h"
 #include "models/heads/head.h"
 #include "request/speculation.h"
 #include "request/step.h"
+#include "runtime/overlapped_step_runner.h"
 #include "runtime/sequences/sequence.h"
 #include "runtime/step_runner.h"
 
@@ -50,6 +53,11 @@ class DraftModel {
   };
   // Runs prompts as the target will, so that later guesses find their KV, and fills in the drafts.
   Cost run(const request::Step& step, std::span<const Item> items);
+  // On an asynchronous device, where the target runs next: the same without waiting. Drafts become ~slot, the places that
+  // the device samples them into; take() gives their values once it has. REQUIRES: !is_head(), no step is awaited where
+  // drafts are asked for.
+  void submit(const request::Step& step, std::span<const Item> items, OverlappedStepRunner& ahead);
+  Cost take(OverlappedStepRunner& ahead);
   // The target has just run the work, from this row on: its hidden states are what a head guesses from. REQUIRES: is_head()
   void keep(const request::Work& work, int first_row, ModelRunner& target);
 
@@ -65,6 +73,15 @@ class DraftModel {
     int begin = 0;            // position of the first
     std::vector<float> rows;  // [positions, dim]
   };
+  // The passes of submit() whose tokens take() takes.
+  struct Sent {
+    std::vector<request::Work*> works;  // by the rows that were sampled
+    int64_t ticket = 0;
+    size_t draft = 0;  // which of the works' drafts
+  };
+  void send_pass(const std::vector<Live>& live, size_t draft, OverlappedStepRunner& ahead);
+  void take_sent(size_t left, OverlappedStepRunner& ahead);
+  int draft_slot(size_t index, OverlappedStepRunner& ahead);
   bool add(const request::Step& step, const Item& item);
   bool add_kept(const request::Step& step, const Item& item, int& computed);
   void add_tokens(const request::Step& step, size_t index, int begin, std::span<const Token> tokens);
@@ -85,6 +102,11 @@ class DraftModel {
   sampling::Workspace workspace_;
   ModelRunner::Rows rows_;
   std::vector<int32_t> wanted_;
+  std::deque<Sent> sent_;
+  std::vector<TokenSlots::Slot> slots_;  // for drafts
+  OverlappedStepRunner::SampleBatch to_sample_;
+  TimePoint submitted_{};
+  int passes_ = 0;  // since then; 0: they say nothing of what a pass takes
   std::vector<float> row_;
   std::vector<std::span<const BlockId>> tables_;
 };

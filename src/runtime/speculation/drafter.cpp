@@ -95,7 +95,7 @@ Result<std::unique_ptr<Drafter>> Speculator::drafter(const request::Request& req
   const Speculation with = request.sampling().speculate.value_or(with_);
   if (with == Speculation::Off || request::uses_contrast_model(request)) return std::unique_ptr<Drafter>();
   if (request::drafts_by_model(with) && with != model_) return not_loaded(with);
-  Drafter::Shared shared{control_, pool_, nullptr};
+  Drafter::Shared shared{control_, pool_, nullptr, forced_acceptance_};
   std::vector<Drafter::Source> sources;
   const auto wants = [&](Speculation one) { return with == one || with == Speculation::Auto; };
   if (wants(Speculation::Suffix)) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -20,6 +21,8 @@ using request::Speculation;
 struct SpeculationOptions {
   Speculation with = Speculation::Off;  // for requests that do not say
   DraftControlOptions control;
+  // For measurements alone: a draft is right with this probability, whatever the model says. Answers are of no use.
+  std::optional<double> forced_acceptance{};
 };
 
 class Drafter {
@@ -33,6 +36,7 @@ class Drafter {
     DraftControl& control;  // outlives the drafter, as the pool does
     AnswerPool& pool;
     std::shared_ptr<AnswerPool::Text> answers;  // where its own goes in the end; null: nowhere
+    std::optional<double> forced_acceptance{};  // as in SpeculationOptions
   };
   Drafter(std::vector<Source> sources, Shared shared, std::span<const Token> prompt);
   Drafter(const Drafter& other);
@@ -48,6 +52,7 @@ class Drafter {
   // These are being verified.
   void note_submitted(std::span<const Token> drafts) { verified_.assign(drafts.begin(), drafts.end()); }
   std::span<const Token> verified() const { return verified_; }
+  std::optional<double> forced_acceptance() const { return shared_.forced_acceptance; }
 
  private:
   std::vector<Source> sources_;
@@ -64,7 +69,10 @@ class Speculator {
  public:
   // `model`: what the model that guesses is; Off: there is none.
   Speculator(const SpeculationOptions& options, Speculation model)
-      : with_(options.with), model_(model), control_(options.control) {}
+      : with_(options.with),
+        model_(model),
+        forced_acceptance_(options.forced_acceptance),
+        control_(options.control) {}
 
   // Null where nothing is to be guessed for such a request; an error where it asks for a proposer that is not there.
   Result<std::unique_ptr<Drafter>> drafter(const request::Request& request);
@@ -73,6 +81,7 @@ class Speculator {
  private:
   Speculation with_;
   Speculation model_;
+  std::optional<double> forced_acceptance_;
   DraftControl control_;
   AnswerPool pool_;
 };
