@@ -1,5 +1,5 @@
 // Writes a model folder of a known shape with random bf16 weights, to measure speed with: random_model FOLDER
-// [llama-3.1-8b | llama-3.2-1b | qwen3-0.6b | qwen3-30b-a3b | v2-lite | tiny]. qwen3-30b-a3b has 12 of 48 layers, v2-lite 9
+// [llama-3.1-8b | llama-3.2-1b | llama-0.5b | qwen3-0.6b | qwen3-30b-a3b | v2-lite | tiny]. qwen3-30b-a3b has 12 of 48 layers, v2-lite 9
 // of 27, with the router of DeepSeek-V3.
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -31,6 +31,7 @@ struct Shape {
 constexpr Shape kShapes[] = {
     {"llama-3.1-8b", Kind::Llama, 4096, 32, 32, 8, 128, 14336, 128256},
     {"llama-3.2-1b", Kind::Llama, 2048, 16, 32, 8, 64, 8192, 128256},
+    {"llama-0.5b", Kind::Llama, 1024, 24, 8, 4, 128, 2816, 128256},  // drafts for the first
     {"qwen3-0.6b", Kind::Qwen3, 1024, 28, 16, 8, 128, 3072, 151936},
     {"qwen3-30b-a3b", Kind::Qwen3Moe, 2048, 12, 32, 4, 128, 6144, 151936, 128, 8, 768},
     {"v2-lite", Kind::DeepSeekV3, 2048, 9, 16, 16, 192, 10944, 102400, 64, 6, 1408, 2, 512, 128, 64, 128},

@@ -230,12 +230,12 @@ void Engine::launch(request::Step step, TimePoint planning, TimePoint now) {
   Flight& flight = in_flight_.emplace_back(Flight{std::move(step), ++steps_, {}, std::nullopt});
   if (trace_.watched(now)) flight.trace = traced(flight);
   flight.begin = now_();
-  if (!flight.step.work.empty()) {
-    metrics_.plan_time.record(seconds_between(planning, flight.begin));
-    if (unoccupied_since_) metrics_.exposed_time.record(seconds_between(*unoccupied_since_, flight.begin));
-  }
-  unoccupied_since_.reset();
+  const std::optional<TimePoint> unoccupied = std::exchange(unoccupied_since_, std::nullopt);
   executor_.submit(flight.step);
+  if (flight.step.work.empty()) return;
+  metrics_.plan_time.record(seconds_between(planning, flight.begin));
+  if (unoccupied)
+    metrics_.exposed_time.record(seconds_between(*unoccupied, flight.begin) + executor_.launch_seconds());
 }
 
 void Engine::finish_step() {

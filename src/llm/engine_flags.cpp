@@ -47,21 +47,30 @@ int tier_slots(const EngineFlags& flags, int tokens) {
   return tokens == 0 ? 0 : static_cast<int>(std::max<int64_t>(kSlotsPerSequence, share));
 }
 
+// Of a position, with what a draft model keeps of it.
+int64_t kv_bytes_per_position(const EngineFlags& flags, const models::ModelSpec& spec,
+                              const models::ModelSpec* draft) {
+  const int64_t own = models::kv_bytes_per_token(spec, *flags.kv_type);
+  const int64_t beside = draft != nullptr ? models::kv_bytes_per_token(*draft, *flags.kv_type) : 0;
+  return std::max<int64_t>(1, own + beside);
+}
+
 // As many positions as fit, at least one full context, at most one per sequence.
-int default_kv_tokens(const EngineFlags& flags, const models::ModelSpec& spec, int64_t free_bytes) {
+int default_kv_tokens(const EngineFlags& flags, const models::ModelSpec& spec, int64_t per_token,
+                      int64_t free_bytes) {
   const int context = flags.context > 0 ? flags.context : spec.context;
-  const int64_t per_token = std::max<int64_t>(1, models::kv_bytes_per_token(spec, *flags.kv_type));
   const int64_t most = int64_t{context} * flags.max_seqs;
   return static_cast<int>(std::clamp<int64_t>(free_bytes / per_token, context,
                                               std::max<int64_t>(context, std::min<int64_t>(most, 1 << 24))));
 }
 
 // Positions for which the process can still have memory. Weights that lie in the mapped file are to stay in memory.
-Result<int> host_kv_tokens(const EngineFlags& flags, const models::Model& model) {
+Result<int> host_kv_tokens(const EngineFlags& flags, const models::Model& model,
+                           const models::ModelSpec* draft) {
   MemoryRoom room = memory_room(model.files.tensors.total_bytes());
   room.bytes = static_cast<int64_t>(static_cast<double>(room.bytes) * flags.memory_part);
   if (model.group) room.bytes /= model.group->world().size();  // which may all be on this machine
-  const int64_t per_token = std::max<int64_t>(1, models::kv_bytes_per_token(model.spec(), *flags.kv_type));
+  const int64_t per_token = kv_bytes_per_position(flags, model.spec(), draft);
   const auto positions = [&](int64_t share) { return room.bytes / share / per_token; };
   const int context = flags.context > 0 ? flags.context : model.spec().context;
   if (flags.kv_tokens > 0) {
@@ -79,12 +88,14 @@ Result<int> host_kv_tokens(const EngineFlags& flags, const models::Model& model)
             "a KV cache of {} tokens takes {}, and as much again is left for the rest; this process can "
             "have {} more: {}",
             least, memory_text(least * per_token), memory_text(room.bytes), room.limit)};
-  return static_cast<int>(std::min<int64_t>(default_kv_tokens(flags, model.spec(), room.bytes / kShareForKv),
-                                            positions(kLargestShareForKv)));
+  return static_cast<int>(
+      std::min<int64_t>(default_kv_tokens(flags, model.spec(), per_token, room.bytes / kShareForKv),
+                        positions(kLargestShareForKv)));
 }
 
 // Positions that fit into a GPU.
-Result<int> card_kv_tokens(const EngineFlags& flags, const models::Model& model) {
+Result<int> card_kv_tokens(const EngineFlags& flags, const models::Model& model,
+                           const models::ModelSpec* draft) {
   const runtime::KvMemoryOptions kv{.block_size = flags.block_size, .type = *flags.kv_type, .blocks = {}};
   Result<int64_t> room =
       runtime::room_for_kv(model, kv, {flags.max_step_tokens, flags.max_seqs}, flags.gpu_memory);
@@ -94,10 +105,11 @@ Result<int> card_kv_tokens(const EngineFlags& flags, const models::Model& model)
     const auto part = static_cast<int64_t>(total * flags.gpu_memory * flags.memory_part);
     *room = std::min(*room, part - model.files.tensors.total_bytes());
   }
-  const int64_t per_token = std::max<int64_t>(1, models::kv_bytes_per_token(model.spec(), *flags.kv_type));
+  const int64_t per_token = kv_bytes_per_position(flags, model.spec(), draft);
   const int64_t state = models::state_bytes(models::layer_states(model.spec()));
   *room -= flags.state_slots > 0 ? flags.state_slots * state : state > 0 ? *room / kShareForStates : 0;
-  const int64_t fitting = std::min<int64_t>(*room / per_token, default_kv_tokens(flags, model.spec(), *room));
+  const int64_t fitting =
+      std::min<int64_t>(*room / per_token, default_kv_tokens(flags, model.spec(), per_token, *room));
   if (fitting >= flags.block_size) return static_cast<int>(fitting);
   return Error{ErrorCode::Unavailable,
                fmt::format("a KV block of {} positions takes {} bytes, the GPU has {} left for KV",
@@ -122,7 +134,8 @@ void declare_kv_type(OptionSet& options, std::optional<DType>& type, const char*
                                             {"fp8", DType::F8_E4M3}});
 }
 
-Result<EngineFlags> resolve_defaults(EngineFlags flags, const models::Model& model) {
+Result<EngineFlags> resolve_defaults(EngineFlags flags, const models::Model& model,
+                                     const models::ModelSpec* draft) {
   const bool gpu = model.backend->async_device() != nullptr;
   if (flags.max_seqs == 0) flags.max_seqs = gpu ? 256 : 32;
   if (flags.max_step_tokens == 0) flags.max_step_tokens = gpu ? 8192 : 512;
@@ -130,7 +143,7 @@ Result<EngineFlags> resolve_defaults(EngineFlags flags, const models::Model& mod
   if (!flags.kv_type) flags.kv_type = gpu ? DType::BF16 : DType::F16;
   if (Status status = check_kv_type(*flags.kv_type, *model.backend); !status) return status.error();
   if (!gpu || flags.kv_tokens == 0) {
-    Result<int> tokens = gpu ? card_kv_tokens(flags, model) : host_kv_tokens(flags, model);
+    Result<int> tokens = gpu ? card_kv_tokens(flags, model, draft) : host_kv_tokens(flags, model, draft);
     if (!tokens) return tokens.error();
     flags.kv_tokens = *tokens;
   }
@@ -297,6 +310,7 @@ Result<EngineSetup> make_setup(const EngineFlags& flags, const models::ModelSpec
   Result<SpeculateFlag> speculate = parse_speculate(flags.speculate);
   if (!speculate) return speculate.error();
   setup.executor.speculation = {.with = speculate->with, .control = {.most = flags.speculate_tokens}};
+  if (flags.forced_acceptance >= 0) setup.executor.speculation.forced_acceptance = flags.forced_acceptance;
   setup.executor.padding = s.layout == sched::Layout::Padded;
   return setup;
 }

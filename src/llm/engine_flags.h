@@ -40,6 +40,8 @@ struct EngineFlags {
   std::string mmproj;             // empty: the file beside the model, if any
   std::string speculate = "off";  // see parse_speculate()
   int speculate_tokens = 16;
+  // For measurements alone, not an option of those who serve: drafts are right with this probability; below 0: as they are.
+  double forced_acceptance = -1;
   runtime::DeviceOptions device;
   // The model's part of the memory that the process may have, where other models have the rest. Not an option by itself.
   double memory_part = 1;
@@ -63,8 +65,9 @@ void declare_kv_type(OptionSet& options, std::optional<DType>& type, const char*
 Status check_kv_type(DType type, const kernels::Backend& backend);
 
 // Fills in what the flags leave to the device the model lies on; on a GPU the room for KV is found by running the
-// largest step.
-Result<EngineFlags> resolve_defaults(EngineFlags flags, const models::Model& model);
+// largest step. `draft`: keeps KV of its own for as many positions; null: there is none.
+Result<EngineFlags> resolve_defaults(EngineFlags flags, const models::Model& model,
+                                     const models::ModelSpec* draft = nullptr);
 
 // The flags made concrete for one model.
 struct EngineSetup {

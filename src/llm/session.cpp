@@ -119,7 +119,9 @@ Status Session::Parts::start_engine(const SessionOptions& options, const std::st
     return Error{
         ErrorCode::Unsupported,
         fmt::format("--disk-tokens is {}: the KV tier on disk is for one rank", options.engine.disk_tokens)};
-  Result<EngineFlags> flags = resolve_defaults(options.engine, *model);
+  const models::Model* guesses = head ? head->model.get() : draft.get();
+  Result<EngineFlags> flags =
+      resolve_defaults(options.engine, *model, guesses != nullptr ? &guesses->spec() : nullptr);
   if (!flags) return flags.error();
   Result<EngineSetup> made = make_setup(*flags, spec, path, end_tokens(tokenizer, spec.vocab));
   if (!made) return made.error();

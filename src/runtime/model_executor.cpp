@@ -87,10 +87,15 @@ Status ModelExecutor::set_up(const models::Model* amateur, const ExecutorOptions
                     StepPipeline::Options{options.eos_tokens, options.grammars, options.speculation,
                                           std::move(draft), options.head, options.picture_bytes});
   if (pipeline_->ahead() == nullptr || options.warm_up.tokens <= 0) return {};
-  const std::span<const BlockId> blocks = pipeline_->target().spare_blocks();
-  const WarmUp warm{*pipeline_->ahead(), pipeline_->target().runner(), {blocks.begin(), blocks.end()}};
-  run_largest_step(warm, options.warm_up);
-  run_common_steps(warm, options.warm_up);
+  std::vector<WarmUp> all;
+  const auto add = [&](StepRunner& model) {
+    const std::span<const BlockId> blocks = model.spare_blocks();
+    all.push_back({*pipeline_->ahead(), model.runner(), {blocks.begin(), blocks.end()}});
+  };
+  add(pipeline_->target());
+  if (pipeline_->draft() != nullptr) add(pipeline_->draft()->runner());
+  for (const WarmUp& warm : all) run_largest_step(warm, options.warm_up);
+  run_common_steps(all, options.warm_up);
   return {};
 }
 

@@ -39,6 +39,7 @@ class ModelExecutor : public sched::Executor {
   void submit(const request::Step& step) override;
   Result<std::vector<request::Outcome>> collect() override;
   Status reset() override;
+  double launch_seconds() const override { return pipeline_->launch_seconds(); }
   sched::PictureCounts picture_counts() const override { return pipeline_->picture_counts(); }
 
  private:

@@ -29,6 +29,7 @@ ModelRunner::Outputs OverlappedStepRunner::forward(ModelRunner& runner, Batch& b
   } else {
     body();
   }
+  if (!begun_) begun_ = Clock::now();
   return outputs;
 }
 
@@ -48,6 +49,7 @@ ModelRunner::Outputs OverlappedStepRunner::replay(ModelRunner& runner, Batch& ba
                                                   const SampleBatch& to_sample) {
   ModelRunner::Outputs outputs;
   device_.run_step([&] { outputs = run(runner, batch, to_sample, to_sample.rows); });
+  begun_ = Clock::now();
   return outputs;
 }
 

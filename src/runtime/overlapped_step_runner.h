@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "base/clock.h"
 #include "kernels/async_device.h"
 #include "request/step.h"
 #include "runtime/model_runner.h"
@@ -70,11 +71,16 @@ class OverlappedStepRunner {
   int64_t send(const SampleBatch& to_sample) { return device_.send_sampled(to_sample.rows.size()); }
   std::span<const kernels::SampledToken> wait(int64_t ticket) { return device_.wait_sampled(ticket); }
 
+  // A step is being submitted; when its first pass was.
+  void start() { begun_.reset(); }
+  std::optional<TimePoint> begun() const { return begun_; }
+
   kernels::AsyncDevice& device() { return device_; }
 
  private:
   kernels::AsyncDevice& device_;
   TokenSlots slots_;
+  std::optional<TimePoint> begun_;
 };
 
 // How the device would sample a sampler's token `ahead` tokens after the last that the sampler has seen, edits aside;

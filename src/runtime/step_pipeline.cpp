@@ -81,7 +81,13 @@ void StepPipeline::synchronize(SubmittedStep& submitted) {
   note_cost(submitted, seconds - submitted.draft_seconds);
 }
 
+double StepPipeline::launch_seconds() const {
+  return ahead_ && ahead_->begun() ? seconds_between(started_, *ahead_->begun()) : 0;
+}
+
 void StepPipeline::start(const request::Step& step) {
+  started_ = Clock::now();
+  if (ahead_) ahead_->start();
   sequences_.apply(step);
   for (const request::Admission& admission : step.admit)
     contrasted_ |= request::uses_contrast_model(*admission.request);
@@ -128,7 +134,7 @@ void StepPipeline::fill_drafts(const request::Step& step, const std::function<vo
 
 void StepPipeline::finish(const request::Step& step, SubmittedStep& submitted,
                           const std::function<void()>& settle) {
-  submitted.start = Clock::now();
+  submitted.start = started_;
   if (draft_) fill_drafts(step, settle);
   size_t kept = 0;
   for (size_t i = 0; i < step.work.size(); ++i) {

@@ -64,6 +64,8 @@ class StepPipeline {
     if (waits_for_host()) settle();
     finish(step, submitted, settle);
   }
+  // Of the step submitted last, before the device had something to do.
+  double launch_seconds() const;
   const PictureCounts& picture_counts() const { return pictures_.counts(); }
   // Takes what the device sends of a step; waits for it.
   void synchronize(SubmittedStep& submitted);
@@ -99,6 +101,7 @@ class StepPipeline {
   PictureEmbeddings pictures_;
   bool contrasted_ = false;   // a request for contrastive decoding has come: the amateur's KV is of worth
   TimePoint synchronized_{};  // when the device's last step was there
+  TimePoint started_{};       // when the last submission began
 
   // Of the step that is being submitted.
   std::vector<PlannedWork> plan_;

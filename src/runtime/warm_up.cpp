@@ -51,15 +51,20 @@ void run_largest_step(const WarmUp& warm, StepSize size) {
   run_trial(warm, std::min(padded_rows(size.sequences), tokens), tokens, false);
 }
 
-void run_common_steps(const WarmUp& warm, StepSize size) {
+void run_common_steps(std::span<const WarmUp> all, StepSize size) {
   const int most = padded_rows(size.sequences);
-  for (int tokens = size.tokens; tokens >= kLeastTunedTokens; tokens /= 4) run_trial(warm, 1, tokens, false);
-  for (const int rows : kTunedRows)
-    if (rows <= most) run_trial(warm, rows, rows, true);
-  warm.ahead.device().set_tuning(false);
-  for (int rows = 1; rows <= most; rows = padded_rows(rows + 1)) {
-    run_trial(warm, rows, rows, true);  // runs
-    run_trial(warm, rows, rows, true);  // is recorded
+  for (const WarmUp& warm : all) {
+    for (int tokens = size.tokens; tokens >= kLeastTunedTokens; tokens /= 4)
+      run_trial(warm, 1, tokens, false);
+    for (const int rows : kTunedRows)
+      if (rows <= most) run_trial(warm, rows, rows, true);
+  }
+  all.front().ahead.device().set_tuning(false);
+  for (const WarmUp& warm : all) {
+    for (int rows = 1; rows <= most; rows = padded_rows(rows + 1)) {
+      run_trial(warm, rows, rows, true);  // runs
+      run_trial(warm, rows, rows, true);  // is recorded
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 // to compute each size and record the steps that will come back.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "runtime/overlapped_step_runner.h"
@@ -22,8 +23,8 @@ struct WarmUp {
 
 // The largest step, once.
 void run_largest_step(const WarmUp& warm, StepSize size);
-// Every size that comes back; tuning is off afterwards.
-void run_common_steps(const WarmUp& warm, StepSize size);
+// Every size that comes back, of each of them; tuning is off afterwards. REQUIRES: at least one
+void run_common_steps(std::span<const WarmUp> all, StepSize size);
 
 // Bytes left for KV when everything else has its memory: the largest step is run with next to none. `share` of the
 // device's memory may be used in all. An error names the sizes where nothing is left.

@@ -34,6 +34,9 @@ class Executor {
   // device is gone for good.
   virtual Status reset() = 0;
 
+  // Seconds of the last submit() before the device had something to do; 0 where the host is the device.
+  virtual double launch_seconds() const { return 0; }
+
   virtual PictureCounts picture_counts() const { return {}; }
 };
 

@@ -26,6 +26,7 @@ struct Run {
   Answers answers;
   uint64_t drafted = 0, accepted = 0, generated = 0;
   double expected = 0, cost = 0;  // accepted drafts, and time in steps without any
+  double exposed = 0;             // seconds
 };
 
 // Requests that were sent, until all have ended.
@@ -108,7 +109,7 @@ class Bench {
       for (size_t i = 0; i < proposers.size(); ++i) {
         Result<Run> run = run_all(prompts, batch, proposers[i]);
         if (!run) return run.error();
-        if (run->answers != (i == 0 && round == 0 ? run->answers : runs[0][0].answers))
+        if (!options_.forced && run->answers != (i == 0 && round == 0 ? run->answers : runs[0][0].answers))
           return Error{ErrorCode::Internal, fmt::format("{}, batch {}: an answer with {} is another one",
                                                         workload, batch, name(proposers[i]))};
         runs[i].push_back(std::move(*run));
@@ -126,7 +127,7 @@ class Bench {
 
   static SpeculatePoint summed_up(const std::vector<Run>& runs, const std::vector<Run>& plain, int batch) {
     std::vector<double> speeds, gains;
-    double generated = 0, drafted = 0, accepted = 0, expected = 0, cost = 0;
+    double generated = 0, drafted = 0, accepted = 0, expected = 0, cost = 0, exposed = 0, seconds = 0;
     for (size_t i = 0; i < runs.size(); ++i) {
       const Run& run = runs[i];
       speeds.push_back(static_cast<double>(run.generated) / run.seconds);
@@ -136,6 +137,8 @@ class Bench {
       accepted += static_cast<double>(run.accepted);
       expected += run.expected;
       cost += run.cost;
+      exposed += run.exposed;
+      seconds += run.seconds;
     }
     const double passes = generated - accepted;
     SpeculatePoint point{.tokens_per_second = median(speeds), .gain = median(gains)};
@@ -143,6 +146,7 @@ class Bench {
     // Costs are those of whole steps, which all its sequences share.
     const double steps = std::max(1.0, passes / batch);
     point.expected = (1 + expected / std::max(1.0, passes)) / (1 + cost / steps);
+    point.exposed = exposed / seconds;
     point.drafted = static_cast<uint64_t>(drafted);
     point.accepted = static_cast<uint64_t>(accepted);
     return point;
@@ -191,6 +195,7 @@ class Bench {
     add(run.generated, metrics.generated_tokens.value());
     add(run.drafted, metrics.drafted_tokens.value());
     add(run.accepted, metrics.accepted_drafts.value());
+    run.exposed += sign * metrics.exposed_time.sum();
     for (const engine::Metrics::Proposer& by : metrics.proposers) {
       run.expected += sign * static_cast<double>(by.expected.value()) / 1000;
       run.cost += sign * static_cast<double>(by.cost.value()) / 1000;
@@ -209,14 +214,16 @@ Result<std::vector<SpeculatePoint>> run_speculate_bench(
 }
 
 std::string speculate_header() {
-  return "| prompts | batch | proposer | tok/s | gain | expected | tokens a pass | drafted | accepted |\n"
-         "|---|---:|---|---:|---:|---:|---:|---:|---:|\n";
+  return "| prompts | batch | proposer | tok/s | gain | expected | tokens a pass | drafted | accepted | host "
+         "|\n"
+         "|---|---:|---|---:|---:|---:|---:|---:|---:|---:|\n";
 }
 
 std::string speculate_row(const SpeculatePoint& point) {
-  return fmt::format("| {} | {} | {} | {:.0f} | {:.2f} | {:.2f} | {:.2f} | {} | {} |\n", point.workload,
-                     point.batch, name(point.proposer), point.tokens_per_second, point.gain, point.expected,
-                     point.tokens_per_pass, point.drafted, point.accepted);
+  return fmt::format("| {} | {} | {} | {:.0f} | {:.2f} | {:.2f} | {:.2f} | {} | {} | {:.1f} % |\n",
+                     point.workload, point.batch, name(point.proposer), point.tokens_per_second, point.gain,
+                     point.expected, point.tokens_per_pass, point.drafted, point.accepted,
+                     100 * point.exposed);
 }
 
 json::array speculate_json(const std::vector<SpeculatePoint>& points) {
@@ -230,7 +237,8 @@ json::array speculate_json(const std::vector<SpeculatePoint>& points) {
                                {"expected_gain", point.expected},
                                {"tokens_per_pass", point.tokens_per_pass},
                                {"drafted", point.drafted},
-                               {"accepted", point.accepted}});
+                               {"accepted", point.accepted},
+                               {"host_share", point.exposed}});
   return out;
 }
 

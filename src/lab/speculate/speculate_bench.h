@@ -29,6 +29,7 @@ struct SpeculateBench {
   std::vector<int> batches;
   int tokens = 128;  // of an answer
   int rounds = 5;
+  bool forced = false;  // the engine forces how often drafts are right: answers differ
 };
 
 struct SpeculatePoint {
@@ -39,6 +40,7 @@ struct SpeculatePoint {
   double gain = 1;               // median of the ratios to the run without drafts of the same round
   double expected = 1;           // gain that the control expected: right drafts and longer steps
   double tokens_per_pass = 1;    // of a sequence
+  double exposed = 0;            // share of the time in which the device had nothing to do
   uint64_t drafted = 0, accepted = 0;
 };
 

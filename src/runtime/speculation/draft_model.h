@@ -31,6 +31,7 @@ class DraftModel {
   // `vocab`: width of the target's rows; `head`: what the runner's model is of, outlives it; null: a model of its own.
   DraftModel(std::unique_ptr<StepRunner> runner, int vocab, const models::Head* head);
 
+  StepRunner& runner() { return *runner_; }
   const models::Model& model() const { return runner_->runner().model(); }
   bool is_head() const { return inputs_.has_value(); }
   Speculation kind() const;

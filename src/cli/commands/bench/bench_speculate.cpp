@@ -32,7 +32,10 @@ class BenchSpeculateCommand : public Command {
   std::string_view examples() const override {
     return "sluice bench speculate --proposers suffix,auto --batch 1,16 --rounds 9\n"
            "sluice bench speculate -m large.gguf --speculate draft:small.gguf --proposers draft --workloads "
-           "chat,code";
+           "chat,code\n"
+           "sluice bench speculate -m 8b --speculate draft:0.5b --proposers draft --workloads chat --batch "
+           "1,8,32 "
+           "--force-acceptance 0.8";
   }
   void declare(OptionSet& options) override {
     options.add(session_.model, "model", "file, folder or name; the default model where left out")
@@ -46,6 +49,11 @@ class BenchSpeculateCommand : public Command {
     options.add(bench_.tokens, "tokens", "of an answer").within(1, 1 << 16);
     options.add(bench_.rounds, "rounds", "runs of each; the median counts").within(1, 1000);
     options.add(json_, "output", "write the figures as JSON").shown_as("FILE");
+    options
+        .add(forced_, "force-acceptance",
+             "drafts are right with this probability, whatever the model says: answers are of no use")
+        .within(0, 1)
+        .shown_as("SHARE");
     session_.engine.declare(options);
   }
 
@@ -53,6 +61,8 @@ class BenchSpeculateCommand : public Command {
     if (Status status = read_lists(); !status) return report(status.error());
     for (const int batch : bench_.batches)
       session_.engine.max_seqs = std::max(session_.engine.max_seqs, batch);
+    session_.engine.forced_acceptance = forced_.value_or(-1);
+    bench_.forced = forced_.has_value();
     Result<std::unique_ptr<llm::Session>> session = open_session(session_);
     if (!session) return report(session.error());
     bench_.engine = &(*session)->engine();
@@ -99,6 +109,7 @@ class BenchSpeculateCommand : public Command {
 
   llm::SessionOptions session_;
   lab::SpeculateBench bench_;
+  std::optional<double> forced_;
   std::string proposers_ = "ngram,suffix,lookahead,auto", workloads_, batches_ = "1,16", json_;
 };
 
