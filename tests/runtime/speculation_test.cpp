@@ -125,6 +125,20 @@ TEST(DraftControl, CountsWhatTheOthersOfTheStepLose) {
   EXPECT_EQ(verified(16), 0) << "one token more for sixteen, a tenth of the time more for each";
 }
 
+TEST(DraftControl, LeavesAloneWhatHardlyPays) {
+  // Drafts that are always right, in steps of sixteen that take as much longer as they give more, or half of that.
+  const auto verified = [](double cost) {
+    DraftControl control({.most = 4});
+    for (int tokens = 16; tokens <= 20; ++tokens) control.note_cost(tokens, 1 + cost * (tokens - 16) / 16);
+    for (int i = 0; i < 400; ++i) note_right(control, 40, 4);
+    control.note_step(16);
+    const Guess guess{Speculation::Suffix, 40, 4};
+    return control.choose({&guess, 1}).drafts;
+  };
+  EXPECT_EQ(verified(0.9), 0);
+  EXPECT_EQ(verified(0.5), 4);
+}
+
 TEST(DraftControl, SaysWhatItExpectsOfItsChoice) {
   DraftControl control({.most = 2});
   for (int tokens = 1; tokens <= 3; ++tokens) control.note_cost(tokens, 1 + 0.1 * (tokens - 1));

@@ -10,6 +10,9 @@ namespace {
 
 constexpr double kForget = 0.98;     // of what was seen, with each observation
 constexpr double kLeastGain = 0.03;  // of a sequence's tokens per second: below it a guess is left alone
+// Share of the step's tokens that drafts must add for each share of its time: costs and acceptance are known within some
+// per cent, and of many choices those are taken whose costs are known too low.
+constexpr double kLeastReturn = 1.25;
 constexpr int kTryAgain = 64;    // after so many steps whose guesses were left alone, one is verified to see
 constexpr int kDraftsTried = 2;  // of that one
 // What a further token of a step costs where nothing was measured, in units of the first: little, so that it is tried.
@@ -100,6 +103,7 @@ DraftControl::Best DraftControl::best_of(const Guess& guess) const {
     sum += all *= right;
     const int passes = request::drafts_by_model(guess.by) ? std::max(0, drafts - draft_passes_) : 0;
     const double cost = relative_cost(tokens_, tokens_ + drafts) + passes * relative_draft_cost(tokens_);
+    if (sum / expected_ < kLeastReturn * (cost - 1)) continue;
     const double gain = (1 + sum / expected_) / cost;
     if (gain > best.gain) best = {drafts, gain};
   }
