@@ -31,3 +31,9 @@ if(SLUICE_PRECOMPILE)
   set(CMAKE_CXX_COMPILE_OPTIONS_PIE -fPIC) # a header precompiled one way cannot be used the other way
 endif()
 add_precompiled(precompiled_layers HEADERS ${PRECOMPILED_HEADERS})
+# For the layers of SLUICE_UNOPTIMIZED: those with much code of which tests run little, so that -O0 compiles them in half of
+# the time under a sanitizer and the tests take as long.
+if(SLUICE_UNOPTIMIZED)
+  add_precompiled(precompiled_unoptimized HEADERS ${PRECOMPILED_HEADERS})
+  target_compile_options(precompiled_unoptimized PRIVATE -O0)
+endif()
