@@ -4,18 +4,20 @@
 
 cost:  N answers at once without a schema and N with a different schema each, in turn. Printed is the time of a step in both
        while all N are running (sluice_step_seconds of /metrics), how many tokens a step gave, and the median of the ratios,
-       and the same for the processor time of the server, which other programs disturb less.
+       and the same for the time from step to step by the clock, and for the processor time of the server, which other
+       programs disturb less.
        The schemas leave a choice nearly everywhere, so that no token is forced and the steps have the same rows. The first
        round is not counted: masks are computed when they are first met.
 nasty: gaps between the tokens of plain streams, alone and while N requests with schemas that are slow, or too large, come at
        once, in turn. Printed is the p99 of both, their ratio, and what the requests were told.
 Both kinds of a round run next to each other, so that other programs of the machine disturb them alike. Without --url it
-starts `sluice serve` with the default model."""
+starts `sluice serve` with the default model; with it, Python's standard library is all that it needs."""
 import argparse
-import asyncio
 import http.client
 import json
 import random
+import selectors
+import socket
 import statistics
 import subprocess
 import sys
@@ -25,9 +27,6 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
-
-sys.path.append(str(Path(__file__).resolve().parent.parent / "tests/python"))
-import serving
 
 QUESTION = [{"role": "user", "content": "Write a long list of made-up people with their jobs."}]
 
@@ -103,30 +102,32 @@ class Client:
         connection.close()
         return answer.status
 
-    def gaps(self, body, stop):
-        """Seconds between the events of a stream, until it ends or `stop` is set."""
-        connection, answer = self.post(body | {"stream": True})
-        gaps, last = [], None
-        for line in answer:
-            if not line.startswith(b"data: {"):
-                continue
-            now = time.monotonic()
-            if last is not None:
-                gaps.append(now - last)
-            last = now
-            if stop.is_set():
-                break
-        connection.close()
+    def gaps(self, body, begin, stop):
+        """Seconds between the events of streams, from when `begin` is set until `stop` is; one that ends is begun anew."""
+        gaps = []
+        while not stop.is_set():
+            connection, answer = self.post(body | {"stream": True})
+            last = None
+            for line in answer:
+                if not line.startswith(b"data: {"):
+                    continue
+                now = time.monotonic()
+                if last is not None and begin.is_set():
+                    gaps.append(now - last)
+                last = now
+                if stop.is_set():
+                    break
+            connection.close()
         return gaps
 
     def counters(self):
-        """Seconds of steps, steps, tokens that were generated, and seconds of the processor."""
+        """Seconds of steps, steps, tokens that were generated, seconds of the processor, and what time it is."""
         connection = http.client.HTTPConnection(self.host, timeout=60)
         connection.request("GET", "/metrics")
         lines = connection.getresponse().read().decode().splitlines()
         connection.close()
         value = lambda name: sum(float(line.split()[-1]) for line in lines if line.startswith(name))
-        return value("sluice_step_seconds_sum"), value("sluice_step_seconds_count"), value("sluice_generated_tokens_total"), value("process_cpu_seconds_total")
+        return value("sluice_step_seconds_sum"), value("sluice_step_seconds_count"), value("sluice_generated_tokens_total"), value("process_cpu_seconds_total"), time.monotonic()
 
 
 def body_of(tokens, schema=None):
@@ -137,7 +138,8 @@ def body_of(tokens, schema=None):
 
 
 def running_step(client, pool, bodies, tokens):
-    """Mean seconds, tokens and processor seconds of a step between the time when all have begun and when the first may end."""
+    """Mean seconds of a step in the executor, its tokens, processor seconds, and seconds by the clock, between the time when
+    all have begun and when the first may end."""
     begun = client.counters()[2]
     answers = [pool.submit(client.whole, body) for body in bodies]
 
@@ -151,7 +153,7 @@ def running_step(client, pool, bodies, tokens):
     if wrong:
         raise SystemExit(f"{len(wrong)} requests were answered with {wrong[0]}")
     steps = max(1, last[1] - first[1])
-    return (last[0] - first[0]) / steps, (last[2] - first[2]) / steps, (last[3] - first[3]) / steps
+    return tuple((last[i] - first[i]) / steps for i in (0, 2, 3, 4))
 
 
 def cost(client, arguments):
@@ -161,7 +163,8 @@ def cost(client, arguments):
             without = running_step(client, pool, [body_of(arguments.tokens)] * arguments.batch, arguments.tokens)
             within = running_step(client, pool, [body_of(arguments.tokens, schema_of(i)) for i in range(arguments.batch)], arguments.tokens)
             print(f"cost: step without {1e3 * without[0]:.2f} ms of {without[1]:.1f} tokens, with {1e3 * within[0]:.2f} ms of {within[1]:.1f}: "
-                  f"{100 * (within[0] / without[0] - 1):+.2f} %; processor {1e3 * without[2]:.2f} and {1e3 * within[2]:.2f} ms: "
+                  f"{100 * (within[0] / without[0] - 1):+.2f} %; by the clock {1e3 * without[3]:.2f} and {1e3 * within[3]:.2f} ms: "
+                  f"{100 * (within[3] / without[3] - 1):+.2f} %; processor {1e3 * without[2]:.2f} and {1e3 * within[2]:.2f} ms: "
                   f"{100 * (within[2] / max(1e-9, without[2]) - 1):+.2f} %", flush=True)
             if number > 0:
                 plain.append(without)
@@ -169,43 +172,75 @@ def cost(client, arguments):
     middle = lambda rows, column: statistics.median(row[column] for row in rows)
     ratio = lambda column: 100 * (statistics.median(b[column] / max(1e-9, a[column]) for a, b in zip(plain, held)) - 1)
     print(f"cost: step of {arguments.batch} plain answers {1e3 * middle(plain, 0):.2f} ms, of as many with a schema each "
-          f"{1e3 * middle(held, 0):.2f} ms: {ratio(0):+.2f} %; processor {ratio(2):+.2f} %")
+          f"{1e3 * middle(held, 0):.2f} ms: {ratio(0):+.2f} %; by the clock {ratio(3):+.2f} %; processor {ratio(2):+.2f} %")
 
 
-async def send_all(host, numbers):
-    """What the server told each of the nasty requests, all of which are sent at once."""
+def told_by(number, answer):
+    """Number, status (0: none) and message of an answer's bytes."""
+    head, _, text = answer.partition(b"\r\n\r\n")
+    if not head:
+        return [number, 0, "closed without an answer"]
+    status = int(head.split()[1])
+    found = json.loads(text[text.find(b"{"):text.rfind(b"}") + 1] or b"{}") if status != 200 else {}
+    return [number, status, (found.get("error") or {}).get("message", "")]
+
+
+def send_all(host, bodies):
+    """What the server told each of the requests, which are sent one behind the other without waiting for answers. Each is
+    sent as soon as it has its connection: the server closes those that say nothing for 10 s (--header-timeout)."""
     name, port = host.split(":")
+    told, answers, open_ones = [], {}, selectors.DefaultSelector()
 
-    async def one(number):
-        body = json.dumps(body_of(1, nasty_schema(number))).encode()
+    def read(timeout):
+        for key, _ in open_ones.select(timeout):
+            try:
+                part = key.fileobj.recv(1 << 16)
+                answers[key.data] += part
+                if part:
+                    continue
+                told.append(told_by(key.data, answers[key.data]))
+            except OSError as error:
+                told.append([key.data, 0, f"{type(error).__name__}: {error}"])
+            open_ones.unregister(key.fileobj)
+            key.fileobj.close()
+
+    for number, body in bodies.items():
         try:
-            reader, writer = await asyncio.open_connection(name, int(port))
-            writer.write(f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Type: application/json\r\n"
-                         f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
-            await writer.drain()
-            answer = await reader.read()
-            writer.close()
+            connection = socket.create_connection((name, int(port)), timeout=600)
+            connection.sendall(f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Type: application/json\r\n"
+                               f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
         except OSError as error:
-            return [number, 0, str(error)]
-        head, _, text = answer.partition(b"\r\n\r\n")
-        status = int(head.split()[1]) if head else 0
-        message = "" if status == 200 else (json.loads(text[text.find(b"{"):text.rfind(b"}") + 1] or b"{}").get("error") or {}).get("message", "")
-        return [number, status, message]
+            told.append([number, 0, f"{type(error).__name__}: {error}"])
+            continue
+        answers[number] = b""
+        open_ones.register(connection, selectors.EVENT_READ, number)
+        read(0)
+    while open_ones.get_map():
+        read(None)
+    return told
 
-    return await asyncio.gather(*(one(number) for number in numbers))
+
+def send(arguments):
+    """The sender's own program: makes the bodies, says so, waits for a line, sends all and prints what came back."""
+    first, last = map(int, arguments.send.split(":"))
+    bodies = {number: json.dumps(body_of(1, nasty_schema(number))).encode() for number in range(first, last)}
+    print("ready", flush=True)
+    sys.stdin.readline()
+    print(json.dumps(send_all(urlsplit(arguments.url).netloc, bodies)))
 
 
 def gaps_beside(client, seconds, sender=None):
-    """The gaps of 4 plain streams, for so long or until the sender ends."""
-    stop = threading.Event()
+    """The p99 of the gaps of 4 plain streams, their number, and what the sender was told, for so long or until it is done."""
+    begin, stop = threading.Event(), threading.Event()
     with ThreadPoolExecutor(4) as streams:
-        running = [streams.submit(client.gaps, body_of(7000), stop) for _ in range(4)]
+        running = [streams.submit(client.gaps, body_of(7000), begin, stop) for _ in range(4)]
         time.sleep(1)
+        begin.set()
+        told = []
         if sender:
-            told = json.loads(sender().communicate()[0])
+            told = json.loads(sender.communicate(b"go\n")[0])
         else:
             time.sleep(seconds)
-            told = []
         stop.set()
         gaps = sorted(gap for one in running for gap in one.result())
     return gaps[min(len(gaps) - 1, int(0.99 * len(gaps)))] if gaps else 0, len(gaps), told
@@ -216,8 +251,10 @@ def nasty(client, arguments):
     for number in range(arguments.rounds):
         # A program of its own, which gives way to the server and to the reader of the streams.
         command = ["nice", "-n", "19", sys.executable, __file__, "--url", f"http://{client.host}", "--send", f"{number * share}:{(number + 1) * share}"]
+        sender = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        sender.stdout.readline()
         began = time.monotonic()
-        rough, events, told = gaps_beside(client, 0, lambda: subprocess.Popen(command, stdout=subprocess.PIPE))
+        rough, events, told = gaps_beside(client, 0, sender)
         took = time.monotonic() - began
         calm, _, _ = gaps_beside(client, max(5, min(20, took)))
         ratios.append(rough / calm if calm else 0)
@@ -230,6 +267,13 @@ def nasty(client, arguments):
     print(f"nasty: {share * arguments.rounds} schemas, median {100 * (statistics.median(ratios) - 1):+.1f} %")
 
 
+def started(arguments):
+    """A server with the default model."""
+    sys.path.append(str(Path(__file__).resolve().parent.parent / "tests/python"))
+    import serving
+    return serving.Server("--max-seqs", str(max(64, arguments.batch)))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--url")
@@ -240,10 +284,9 @@ def main():
     parser.add_argument("--send", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.send:
-        first, last = map(int, arguments.send.split(":"))
-        print(json.dumps(asyncio.run(send_all(urlsplit(arguments.url).netloc, range(first, last)))))
+        send(arguments)
         return
-    server = None if arguments.url else serving.Server("--max-seqs", str(max(64, arguments.batch)))
+    server = None if arguments.url else started(arguments)
     client = Client(arguments.url or server.url)
     try:
         if arguments.batch > 0:
