@@ -135,10 +135,14 @@ std::optional<Token> TokenSampler::forced() {
   const bool needs_logits = wanted_logprobs().has_value() || processors_.active();
   if (!matcher_ || matcher_->ended() || violation_ || needs_logits || plain_sampling() == nullptr)
     return std::nullopt;
-  std::vector<int32_t> mask;
-  const Result<std::span<const int32_t>> filled = grammar_mask(mask);
-  if (!filled || filled->empty()) return std::nullopt;
-  if (next_mask_.empty()) next_mask_ = std::move(mask);
+  if (next_mask_.empty()) {
+    next_mask_.resize(matcher_->mask_words());
+    const Result<bool> filled = matcher_->fill(next_mask_);
+    if (!filled || !*filled) {
+      next_mask_.clear();
+      return std::nullopt;
+    }
+  }
   std::optional<Token> only;
   for (size_t word = 0; word < next_mask_.size(); ++word) {
     const auto bits = static_cast<uint32_t>(next_mask_[word]);
