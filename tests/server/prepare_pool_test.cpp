@@ -1,6 +1,11 @@
 #include "server/core/prepare_pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
 
 #include "tests/server/rig.h"
 
@@ -118,6 +123,20 @@ TEST(PreparePool, AReaderThatHangsIsUnhealthy) {
   reader_hangs.notify_all();
   EXPECT_EQ(client.read_response().status, 200);
   EXPECT_TRUE(eventually([&] { return rig.ask(get("/health")).status == 200; }));
+}
+
+api::Reply tell_niceness(const api::Call&) {
+  return api::Answer{200, "text/plain",
+                     std::to_string(getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())))};
+}
+
+TEST(PreparePool, LargeBodiesAreReadByThreadsThatGiveWay) {
+  RigOptions options;
+  options.operations = {{"POST", "/v1/chat/completions", api::Dialect::OpenAi, true, "", tell_niceness}};
+  Rig rig(options);
+  const int small = std::stoi(rig.ask(post("{}")).body);
+  const int large = std::stoi(rig.ask(post(std::string(100'000, ' '))).body);
+  EXPECT_EQ(large, std::max(small, 10));
 }
 
 }  // namespace

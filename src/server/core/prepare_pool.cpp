@@ -7,6 +7,7 @@
 #include <new>
 #include <utility>
 
+#include "base/system/thread_clock.h"
 #include "base/thread_name.h"
 
 namespace sluice::server {
@@ -152,6 +153,7 @@ void PreparePool::take_turns(Job& job) {
 
 void PreparePool::run() {
   name_thread("prepare");
+  if (options_.niceness > 0) lower_thread_priority(options_.niceness);
   std::unique_lock lock(mutex_);
   while (true) {
     ready_changed_.wait(lock, [&] { return stopping_ || !ready_.empty(); });

@@ -25,6 +25,7 @@ class PreparePool {
     int slots = 2;          // jobs that run at once
     double time_limit = 0;  // seconds of the processor that one job may use; 0: any number
     double turn = 0.02;     // seconds that a job runs on while other clients wait
+    int niceness = 0;       // of its threads
   };
   enum class Stop : uint8_t { None, Cancelled, TimeLimit };
 

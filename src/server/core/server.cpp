@@ -305,7 +305,7 @@ Server::Loop::~Loop() {
   });
   cutting.get_future().wait();  // no thread is let go while a connection may still be given to it
   threads_.join();
-  state.preparation().stop();  // nobody waits for what is still being read
+  state.stop_preparation();  // nobody waits for what is still being read
 }
 
 Server::Server(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}

@@ -15,6 +15,8 @@ namespace {
 
 // Wrong keys that one address may show in a minute before it has to wait.
 constexpr int kFailuresPerMinute = 60;
+// A tenth of a core for each thread where every core computes tokens.
+constexpr int kLargeBodyNiceness = 10;
 
 std::string machine_name() {
   std::array<char, 256> name{};
@@ -65,7 +67,15 @@ ServerContext::ServerContext(ServerOptions options, KeyRing keys, std::vector<ap
       failures_({kFailuresPerMinute, 0}),
       failure_notes_({1, 0}),
       keys_(std::make_shared<const KeyRing>(std::move(keys))),
-      preparation_({.slots = options_.prepare_threads, .time_limit = options_.prepare_timeout}) {}
+      preparation_({.slots = options_.prepare_threads, .time_limit = options_.prepare_timeout}),
+      large_preparation_({.slots = options_.prepare_threads,
+                          .time_limit = options_.prepare_timeout,
+                          .niceness = kLargeBodyNiceness}) {}
+
+void ServerContext::stop_preparation() {
+  preparation_.stop();
+  large_preparation_.stop();
+}
 
 std::shared_ptr<const KeyRing> ServerContext::keys() const {
   const std::lock_guard lock(mutex_);
@@ -118,7 +128,8 @@ bool ServerContext::overloaded(const std::string& client) const {
 
 HealthReport ServerContext::health() const {
   if (!loaded_) return {};
-  if (const double stalled = preparation_.stalled(); options_.watchdog > 0 && stalled > options_.watchdog)
+  const double stalled = std::max(preparation_.stalled(), large_preparation_.stalled());
+  if (options_.watchdog > 0 && stalled > options_.watchdog)
     return {false, false, fmt::format("a request is being read without progress for {:.0f} s", stalled)};
   const std::shared_ptr<const ModelSet> set = models();
   for (const Backend& backend : set->backends) {

@@ -92,7 +92,10 @@ class ServerContext {
   ClientLimits& limits() { return limits_; }
   ClientLimits& failures() { return failures_; }            // wrong keys, by address
   ClientLimits& failure_notes() { return failure_notes_; }  // lines of log about them
-  PreparePool& preparation() { return preparation_; }
+  // Who reads a request with a body of so many bytes.
+  PreparePool& preparation(size_t body) { return body > kLargeBody ? large_preparation_ : preparation_; }
+  // Ends the reading of all requests. REQUIRES: none comes any more.
+  void stop_preparation();
   double uptime() const { return seconds_since(start_); }
   TimePoint start() const { return start_; }
 
@@ -142,7 +145,10 @@ class ServerContext {
   mutable std::mutex mutex_;
   std::shared_ptr<const KeyRing> keys_;
   std::shared_ptr<const ModelSet> models_ = std::make_shared<const ModelSet>(std::vector<Backend>());
-  PreparePool preparation_;
+  // Large ones, which take milliseconds, give way to the threads that compute tokens: their prompts take longer, or their
+  // grammars do.
+  static constexpr size_t kLargeBody = size_t{32} << 10;
+  PreparePool preparation_, large_preparation_;
 };
 
 }  // namespace sluice::server

@@ -227,7 +227,7 @@ std::optional<Reply> Connection::enter(Admission& admission, api::EngineJob& pre
 // Waits until the request is read. False: its client went, or the server has no more time for it and has said so.
 asio::awaitable<bool> Connection::read_request(const Admission& admission,
                                                const std::shared_ptr<Reading>& reading) {
-  PreparePool& pool = state_.preparation();
+  PreparePool& pool = state_.preparation(reading->body.size());
   const auto work = [reading, wake = waker(), &options = state_.options()](PreparePool::Job& job) {
     reading->call.interrupt = &job;
     reading->outcome = run_safely(reading->call, job, options);
