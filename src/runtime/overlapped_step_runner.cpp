@@ -35,7 +35,9 @@ ModelRunner::Outputs OverlappedStepRunner::forward(ModelRunner& runner, Batch& b
 
 void OverlappedStepRunner::sample(const ModelRunner::Outputs& outputs, const SampleBatch& to_sample) {
   if (to_sample.rows.empty()) return;
-  device_.sample(outputs.logits, to_sample.how, to_sample.edits, to_sample.masks);
+  const bool narrow = to_sample.vocab > 0 && to_sample.vocab < outputs.logits.dim(1);
+  const TensorView logits = narrow ? outputs.logits.columns(0, to_sample.vocab) : outputs.logits;
+  device_.sample(logits, to_sample.how, to_sample.edits, to_sample.masks);
 }
 
 ModelRunner::Outputs OverlappedStepRunner::run(ModelRunner& runner, Batch& batch,
@@ -48,8 +50,9 @@ ModelRunner::Outputs OverlappedStepRunner::run(ModelRunner& runner, Batch& batch
 ModelRunner::Outputs OverlappedStepRunner::replay(ModelRunner& runner, Batch& batch,
                                                   const SampleBatch& to_sample) {
   ModelRunner::Outputs outputs;
+  const bool first = !begun_;
   device_.run_step([&] { outputs = run(runner, batch, to_sample, to_sample.rows); });
-  begun_ = Clock::now();
+  if (first) begun_ = Clock::now();
   return outputs;
 }
 

@@ -1,8 +1,10 @@
 // Steps whose tokens an asynchronous device samples by itself: the host submits the next one before it has seen them.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -30,6 +32,7 @@ class OverlappedStepRunner {
     std::vector<kernels::SampleArgs> how;
     std::vector<kernels::LogitAdjustment> edits;
     std::vector<uint32_t> masks;  // [.., kernels::mask_words(vocab)]
+    int64_t vocab = 0;            // tokens from here on are never sampled; 0: any may be
     void add(int row, const kernels::SampleArgs& sample,
              std::span<const kernels::LogitAdjustment> changes = {}) {
       rows.push_back(row);
@@ -81,6 +84,16 @@ class OverlappedStepRunner {
   kernels::AsyncDevice& device_;
   TokenSlots slots_;
   std::optional<TimePoint> begun_;
+};
+
+// Steps of which shapes have been run and recorded: the first two of a shape take longer.
+class RecordedShapes {
+ public:
+  // Of a step that is run now.
+  bool runs_fast(int rows, size_t sequences) { return ++runs_[{rows, sequences}] > 2; }
+
+ private:
+  std::map<std::pair<int, size_t>, int64_t> runs_;
 };
 
 // How the device would sample a sampler's token `ahead` tokens after the last that the sampler has seen, edits aside;

@@ -233,7 +233,7 @@ void StepPipeline::note_size(SubmittedStep& submitted) const {
 // Of steps whose rows are all sampled from: those of prompts cost less, as their logits are not computed.
 void StepPipeline::note_cost(const SubmittedStep& step, double seconds) {
   speculator_.control().note_step(step.sequences);
-  if (step.sampled == step.rows) speculator_.control().note_cost(step.rows, seconds);
+  if (step.sampled == step.rows && step.counts) speculator_.control().note_cost(step.rows, seconds);
 }
 
 // A row that is of no more use is still sampled from, without a mask, and what comes of it is dropped.
@@ -303,6 +303,7 @@ void StepPipeline::run_ahead(bool repeats, SubmittedStep& submitted, const std::
     masks |= item.need.masked;
   }
   repeats = repeats && sends && (!drafts || target_->batch().rows() <= kMostRecordedRows);
+  if (drafts) submitted.counts = recorded_.runs_fast(padded_rows(submitted.rows), plan_.size());
   if (repeats) pad_to_recorded(!drafts);
   ModelRunner::Outputs outputs;
   if (masks || drafts) {

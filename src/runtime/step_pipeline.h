@@ -25,6 +25,7 @@ struct SubmittedStep {
   double draft_seconds = 0;       // that the draft model took of the step
   int rows = 0, sampled = 0;      // rows that it runs, without padding, and how many of them are sampled from
   int sequences = 0;              // that sample
+  bool counts = true;             // what it takes says what such a step takes
 };
 
 // The amateur of contrastive decoding, where there is one, runs the work of requests for contrastive decoding alone.
@@ -98,6 +99,7 @@ class StepPipeline {
   Speculator speculator_;
   SequenceTable sequences_;  // hold slots of ahead_, and drafters of the speculator
   RowDelivery delivery_;
+  RecordedShapes recorded_;  // of steps with drafts
   PictureEmbeddings pictures_;
   bool contrasted_ = false;   // a request for contrastive decoding has come: the amateur's KV is of worth
   TimePoint synchronized_{};  // when the device's last step was there

@@ -44,9 +44,10 @@ std::vector<Token> Answer::tokens(size_t choice) const {
 
 Rig::Rig(const RigOptions& options) {
   if (options.ahead) backend = std::make_shared<AheadBackend>();
-  model = load(options.model, backend);
-  if (!options.amateur.empty()) amateur = load(options.amateur, backend);
-  if (!options.draft.empty()) draft = load(options.draft, backend);
+  const std::shared_ptr<kernels::Backend> on = options.on ? options.on : backend;
+  model = load(options.model, on);
+  if (!options.amateur.empty()) amateur = load(options.amateur, on);
+  if (!options.draft.empty()) draft = load(options.draft, on);
   if (options.head || !options.eagle.empty()) {
     Result<models::Head> found =
         options.head ? models::load_mtp_head(*model) : models::load_eagle3_head(options.eagle, *model);

@@ -163,7 +163,8 @@ struct RigOptions {
   std::vector<Token> message_ends;
   std::vector<Token> end_tokens;
   std::string disk_folder = "/var/tmp";
-  bool ahead = false;  // on an asynchronous device
+  bool ahead = false;                              // on an asynchronous device
+  std::shared_ptr<kernels::Backend> on = nullptr;  // in the place of either
   StepSize warm_up{};
   SpeculationOptions speculation{};
   std::string draft;  // model; empty: none

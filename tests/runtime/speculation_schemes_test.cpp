@@ -8,6 +8,7 @@
 
 #include "head_miniature.h"
 #include "rig.h"
+#include "runtime/device.h"
 
 namespace sluice::runtime::test {
 namespace {
@@ -105,6 +106,51 @@ TEST(SpeculationSchemes, EveryProposerChangesNoByteOnADeviceThatSamples) {
       EXPECT_GT(rig.engine->metrics().accepted_drafts.value(), 0u) << scheme << ", " << name(with);
     }
   }
+}
+
+// On a GPU, with results that do not depend on what runs together.
+TEST(SpeculationOnGpu, ChangesNoByte) {
+  const auto gpu = make_backend({.device = "cuda", .deterministic = true});
+  if (!gpu) GTEST_SKIP() << "no GPU here";
+  for (const Speculation with : kEveryProposer) {
+    if (with == Speculation::Mtp || with == Speculation::Eagle3) continue;
+    RigOptions off = options_of("continuous", Speculation::Off, with), on = options_of("continuous", with);
+    for (RigOptions* options : {&off, &on}) {
+      options->on = *gpu;
+      options->kv_type = DType::BF16;
+      options->block_size = 16;
+    }
+    Rig plain(off), rig(on);
+    // Twice: the second time recorded steps are replayed.
+    for (int round = 0; round < 2; ++round) {
+      const std::vector<Answer> expected = answers_of(plain), answers = answers_of(rig);
+      for (size_t i = 0; i < expected.size(); ++i)
+        EXPECT_EQ(answers[i].tokens(), expected[i].tokens()) << name(with) << ", request " << i;
+    }
+    EXPECT_GT(rig.engine->metrics().accepted_drafts.value(), 0u) << name(with);
+  }
+}
+
+// With itself as the draft model every guess is right, if a pass of one token gives what a row among several gives.
+TEST(SpeculationOnGpu, DraftsOfTheModelItselfAreRight) {
+  const auto gpu = make_backend({.device = "cuda", .deterministic = true});
+  if (!gpu) GTEST_SKIP() << "no GPU here";
+  RigOptions options;
+  options.on = *gpu;
+  options.kv_type = DType::BF16;
+  options.block_size = 16;
+  options.draft = options.model;
+  options.speculation = {.with = Speculation::Draft, .control = {.most = 6, .measured = false}};
+  Rig rig(options);
+  for (uint32_t i = 0; i < 8; ++i) {
+    request::Request request = greedy_request(words(12, i), 41);
+    request.sampling().method = request::Sampling{.temperature = i % 2 == 0 ? 0.0 : 1.0, .seed = i};
+    rig.submit(request);
+  }
+  rig.finish();
+  const engine::Metrics& metrics = rig.engine->metrics();
+  EXPECT_EQ(metrics.accepted_drafts.value(), metrics.drafted_tokens.value());
+  EXPECT_LT(metrics.steps.value(), 14u);
 }
 
 TEST(SpeculationSchemes, RefusesHeadsOnADeviceThatSamples) {

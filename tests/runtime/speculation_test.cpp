@@ -125,6 +125,26 @@ TEST(DraftControl, CountsWhatTheOthersOfTheStepLose) {
   EXPECT_EQ(verified(16), 0) << "one token more for sixteen, a tenth of the time more for each";
 }
 
+// A pass of the draft model is worth it for sixteen sequences, though not for one of them.
+TEST(DraftControl, SharesThePassesOfADraftModel) {
+  DraftControl control({.most = 2});
+  for (int tokens = 1; tokens <= 64; ++tokens) control.note_cost(tokens, 1);
+  control.note_draft_cost(1, 0.3);
+  for (int i = 0; i < 100; ++i) control.note_verified(4, {Speculation::Draft, 2, 2});
+  const Guess guess{Speculation::Draft, 4, 2};
+  int drafted = 0;
+  for (int step = 0; step < 2; ++step) {
+    drafted = 0;
+    control.note_step(16);
+    for (int i = 0; i < 16; ++i) drafted += control.choose({&guess, 1}).drafts;
+  }
+  EXPECT_EQ(drafted, 32);
+  control.note_step(16);
+  control.choose({&guess, 1});  // the others have no guess of a model
+  control.note_step(16);
+  EXPECT_EQ(control.choose({&guess, 1}).drafts, 0);
+}
+
 TEST(DraftControl, LeavesAloneWhatHardlyPays) {
   // Drafts that are always right, in steps of sixteen that take as much longer as they give more, or half of that.
   const auto verified = [](double cost) {

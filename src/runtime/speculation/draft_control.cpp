@@ -95,14 +95,17 @@ double DraftControl::acceptance(request::Speculation by, int match) const {
   return seen.right / seen.tried;
 }
 
+double DraftControl::pass_cost(const Guess& guess, int drafts, int base) const {
+  return request::drafts_by_model(guess.by) ? drafts * relative_draft_cost(base) / sharing_ : 0;
+}
+
 DraftControl::Best DraftControl::best_of(const Guess& guess) const {
   Best best;
   const double right = acceptance(guess.by, guess.match);
   double all = 1, sum = 0;
   for (int drafts = 1; drafts <= std::min(options_.most, guess.tokens); ++drafts) {
     sum += all *= right;
-    const int passes = request::drafts_by_model(guess.by) ? std::max(0, drafts - draft_passes_) : 0;
-    const double cost = relative_cost(tokens_, tokens_ + drafts) + passes * relative_draft_cost(tokens_);
+    const double cost = relative_cost(tokens_, tokens_ + drafts) + pass_cost(guess, drafts, tokens_);
     if (sum / expected_ < kLeastReturn * (cost - 1)) continue;
     const double gain = (1 + sum / expected_) / cost;
     if (gain > best.gain) best = {drafts, gain};
@@ -124,16 +127,17 @@ DraftControl::Choice DraftControl::weighed(std::span<const Guess> guesses, Choic
   double all = 1;
   for (int i = 0; i < choice.drafts; ++i) choice.expected += all *= right;
   choice.cost = relative_cost(sequences_, tokens_ + choice.drafts) - relative_cost(sequences_, tokens_);
-  if (request::drafts_by_model(guess.by))
-    choice.cost += std::max(0, choice.drafts - draft_passes_) * relative_draft_cost(sequences_);
+  choice.cost += pass_cost(guess, choice.drafts, sequences_);
   return choice;
 }
 
 DraftControl::Choice DraftControl::choose(std::span<const Guess> guesses) {
   const Choice chosen = weighed(guesses, choice_of(guesses));
+  model_guesses_ += std::any_of(guesses.begin(), guesses.end(),
+                                [](const Guess& guess) { return request::drafts_by_model(guess.by); })
+                        ? 1
+                        : 0;
   if (chosen.drafts == 0) return chosen;
-  if (request::drafts_by_model(guesses[chosen.guess].by))
-    draft_passes_ = std::max(draft_passes_, chosen.drafts);
   tokens_ += chosen.drafts;
   expected_ += chosen.expected;
   return chosen;
@@ -176,7 +180,7 @@ void DraftControl::note_step(int sequences) {
   declined_steps_ += std::exchange(declined_, false) ? 1 : 0;
   sequences_ = std::max(1, sequences);
   tokens_ = sequences_;
-  draft_passes_ = 0;
+  sharing_ = std::max(1, std::exchange(model_guesses_, 0));
   expected_ = sequences_;
 }
 

@@ -75,6 +75,8 @@ class DraftControl {
   };
   Best best_of(const Guess& guess) const;
   Choice choice_of(std::span<const Guess> guesses);
+  // Of a guess of so many drafts: the part of the draft model's passes that falls to it, in units of a step of `base` tokens.
+  double pass_cost(const Guess& guess, int drafts, int base) const;
   // With what it is expected to give and to cost.
   Choice weighed(std::span<const Guess> guesses, Choice choice) const;
   bool try_again();
@@ -85,9 +87,10 @@ class DraftControl {
   double draft_seconds_ = 0;              // of a pass
   // Of the step in the making.
   int sequences_ = 1;
-  int tokens_ = 1;        // drafts among them
-  int draft_passes_ = 0;  // of the draft model, which all sequences share
-  double expected_ = 1;   // tokens that it gives
+  int tokens_ = 1;         // drafts among them
+  int model_guesses_ = 0;  // sequences that the draft model has guesses for
+  int sharing_ = 1;        // the same of the step before: its passes are shared by so many
+  double expected_ = 1;    // tokens that it gives
   bool declined_ = false;
   int declined_steps_ = 0;  // in a row, in which guesses were left alone
 };

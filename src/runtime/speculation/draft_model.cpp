@@ -297,10 +297,12 @@ void DraftModel::send_pass(const std::vector<Live>& live, size_t draft, Overlapp
     if (single) runner_->add_idle_row();
   }
   if (!single) runner_->pad(idle);
-  const ModelRunner::Outputs outputs =
-      ahead.forward(runner_->runner(), batch, to_sample_, to_sample_.rows, repeats);
-  const TensorView logits = outputs.logits.columns(0, std::min<int64_t>(vocab_, outputs.logits.dim(1)));
-  ahead.sample({outputs.hidden, logits}, to_sample_);
+  to_sample_.vocab = vocab_;
+  if (repeats) {
+    ahead.replay(runner_->runner(), batch, to_sample_);
+  } else {
+    ahead.run(runner_->runner(), batch, to_sample_, to_sample_.rows);
+  }
   sent.ticket = ahead.send(to_sample_);
 }
 
@@ -330,7 +332,7 @@ void DraftModel::submit(const request::Step& step, std::span<const Item> items, 
     if (runner_->batch().rows() > 0) runner_->runner().forward(runner_->batch(), std::span<const int32_t>());
     return;
   }
-  const bool steady = passes_ > 0;
+  const bool steady = passes_ > 0 && recorded_.runs_fast(runner_->batch().rows(), live.size());
   send_pass(live, 0, ahead);
   for (size_t draft = 1;; ++draft) {
     std::erase_if(live, [&](const Live& one) { return one.wanted <= draft; });

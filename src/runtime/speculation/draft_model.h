@@ -107,6 +107,7 @@ class DraftModel {
   std::vector<TokenSlots::Slot> slots_;  // for drafts
   OverlappedStepRunner::SampleBatch to_sample_;
   TimePoint submitted_{};
+  RecordedShapes recorded_;
   int passes_ = 0;  // since then; 0: they say nothing of what a pass takes
   std::vector<float> row_;
   std::vector<std::span<const BlockId>> tables_;
