@@ -15,6 +15,7 @@ starts `sluice serve` with the default model; with it, Python's standard library
 import argparse
 import http.client
 import json
+import os
 import random
 import selectors
 import socket
@@ -224,6 +225,7 @@ def send(arguments):
     """The sender's own program: makes the bodies, says so, waits for a line, sends all and prints what came back."""
     first, last = map(int, arguments.send.split(":"))
     bodies = {number: json.dumps(body_of(1, nasty_schema(number))).encode() for number in range(first, last)}
+    os.nice(19)  # gives way to the server and to the reader of the streams
     print("ready", flush=True)
     sys.stdin.readline()
     print(json.dumps(send_all(urlsplit(arguments.url).netloc, bodies)))
@@ -249,8 +251,7 @@ def gaps_beside(client, seconds, sender=None):
 def nasty(client, arguments):
     ratios, share, all_told = [], max(1, arguments.nasty // arguments.rounds), []
     for number in range(arguments.rounds):
-        # A program of its own, which gives way to the server and to the reader of the streams.
-        command = ["nice", "-n", "19", sys.executable, __file__, "--url", f"http://{client.host}", "--send", f"{number * share}:{(number + 1) * share}"]
+        command = [sys.executable, __file__, "--url", f"http://{client.host}", "--send", f"{number * share}:{(number + 1) * share}"]
         sender = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         sender.stdout.readline()
         began = time.monotonic()
