@@ -212,7 +212,10 @@ Drawing draw_lanes(const Lanes& lanes) {
     count = std::max(count, bar.lane + 1);
     if (lanes.end <= 0) end = std::max(end, bar.end);
   }
-  const double each = std::clamp(220.0 / count, 2.0, 14.0), height = kTop + count * each + kBottom;
+  constexpr double kNamed = 46, kName = 18;  // of a lane with a name, and of the name
+  const bool named = !lanes.names.empty();
+  const double each = named ? kNamed : std::clamp(220.0 / count, 2.0, 14.0), before = named ? kName : 0;
+  const double height = kTop + count * each + kBottom;
   const Scale x({.title = "", .low = 0, .high = end}, 0, end, kLeft, kWidth - kRight);
   std::string body;
   for (const double tick : x.ticks())
@@ -220,12 +223,16 @@ Drawing draw_lanes(const Lanes& lanes) {
         "<line class=\"grid\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2:.1f}\"/><text class=\"tick\" "
         "text-anchor=\"middle\" x=\"{0:.1f}\" y=\"{3:.1f}\">{4}</text>",
         x.at(tick), kTop, height - kBottom, height - kBottom + 16, tick_text(tick));
+  for (size_t i = 0; i < lanes.names.size(); ++i)
+    body += fmt::format("<text class=\"axis\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>", kLeft,
+                        kTop + double(i) * each + kName - 5, html_escaped(lanes.names[i]));
   for (const LaneBar& bar : lanes.bars) {
     if (bar.begin >= end) continue;
     const double left = x.at(bar.begin), right = x.at(bar.end);
     body += fmt::format(
         "<rect class=\"f{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\">{}</rect>",
-        bar.kind % kColours, left, kTop + bar.lane * each, std::max(0.6, right - left), each * 0.8,
+        bar.kind % kColours, left, kTop + bar.lane * each + before, std::max(0.6, right - left),
+        (each - before) * 0.8,
         bar.note.empty() ? "" : fmt::format("<title>{}</title>", html_escaped(bar.note)));
   }
   body += fmt::format("<text class=\"axis\" text-anchor=\"middle\" x=\"{}\" y=\"{:.1f}\">{}</text>",

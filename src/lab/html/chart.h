@@ -45,6 +45,8 @@ struct Lanes {
   std::vector<std::string> kinds;
   std::vector<LaneBar> bars;
   double end = 0;  // of the axis; 0: by the bars
+  std::vector<std::string> names =
+      {};  // of the lanes, each above its bars; empty: they are narrow and have none
 };
 
 std::string lanes_svg(const Lanes& lanes);

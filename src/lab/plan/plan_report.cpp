@@ -95,7 +95,7 @@ std::string share_figure(const Plan& plan) {
                             fmt::format("{}, {}: {:.1f} %", plan.phases[i].name, one.name, part)});
       at += part;
     }
-    lanes.title += fmt::format("{} {}", i == 0 ? ":" : ",", plan.phases[i].name);
+    lanes.names.push_back(plan.phases[i].name);
   }
   lanes.end = 100;
   return lanes_svg(lanes);
