@@ -93,12 +93,19 @@ Result<int> host_kv_tokens(const EngineFlags& flags, const models::Model& model,
                         positions(kLargestShareForKv)));
 }
 
+// The largest step of a GPU. Drafts add rows to those of the sequences; steps of more are rare.
+runtime::StepSize largest_step(const EngineFlags& flags) {
+  constexpr int kMostVerified = 512;
+  const bool drafts = flags.speculate != "off";
+  const int rows = drafts ? std::min(kMostVerified, flags.max_seqs * (1 + flags.speculate_tokens)) : 0;
+  return {flags.max_step_tokens, flags.max_seqs, rows};
+}
+
 // Positions that fit into a GPU.
 Result<int> card_kv_tokens(const EngineFlags& flags, const models::Model& model,
                            const models::ModelSpec* draft) {
   const runtime::KvMemoryOptions kv{.block_size = flags.block_size, .type = *flags.kv_type, .blocks = {}};
-  Result<int64_t> room =
-      runtime::room_for_kv(model, kv, {flags.max_step_tokens, flags.max_seqs}, flags.gpu_memory);
+  Result<int64_t> room = runtime::room_for_kv(model, kv, largest_step(flags), flags.gpu_memory);
   if (!room) return room.error();
   if (flags.memory_part < 1) {
     const auto total = static_cast<double>(model.backend->async_device()->room().total_bytes);
@@ -306,7 +313,7 @@ Result<EngineSetup> make_setup(const EngineFlags& flags, const models::ModelSpec
     setup.executor.tiers.disk_blocks.push_back(group.blocks[2]);
   }
   setup.executor.eos_tokens = std::move(end_tokens);
-  setup.executor.warm_up = {flags.max_step_tokens, flags.max_seqs};
+  setup.executor.warm_up = largest_step(flags);
   Result<SpeculateFlag> speculate = parse_speculate(flags.speculate);
   if (!speculate) return speculate.error();
   setup.executor.speculation = {.with = speculate->with, .control = {.most = flags.speculate_tokens}};

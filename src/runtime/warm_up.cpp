@@ -34,6 +34,10 @@ struct Trial {
   }
 };
 
+int most_sampled(StepSize size) {
+  return std::max(padded_rows(size.sequences), size.rows);
+}
+
 void run_trial(const WarmUp& warm, int sequences, int tokens, bool repeats) {
   Trial trial(warm, sequences, tokens);
   if (repeats) {
@@ -47,8 +51,8 @@ void run_trial(const WarmUp& warm, int sequences, int tokens, bool repeats) {
 }  // namespace
 
 void run_largest_step(const WarmUp& warm, StepSize size) {
-  const int tokens = std::max(size.tokens, padded_rows(size.sequences));
-  run_trial(warm, std::min(padded_rows(size.sequences), tokens), tokens, false);
+  const int rows = most_sampled(size);
+  run_trial(warm, rows, std::max(size.tokens, rows), false);
 }
 
 void run_common_steps(std::span<const WarmUp> all, StepSize size) {
@@ -57,7 +61,7 @@ void run_common_steps(std::span<const WarmUp> all, StepSize size) {
     for (int tokens = size.tokens; tokens >= kLeastTunedTokens; tokens /= 4)
       run_trial(warm, 1, tokens, false);
     for (const int rows : kTunedRows)
-      if (rows <= most) run_trial(warm, rows, rows, true);
+      if (rows <= most_sampled(size)) run_trial(warm, rows, rows, true);
   }
   all.front().ahead.device().set_tuning(false);
   for (const WarmUp& warm : all) {

@@ -102,10 +102,13 @@ double DraftControl::pass_cost(const Guess& guess, int drafts, int base) const {
 DraftControl::Best DraftControl::best_of(const Guess& guess) const {
   Best best;
   const double right = acceptance(guess.by, guess.match);
+  const double so_far = relative_cost(sequences_, tokens_) + passes_;
   double all = 1, sum = 0;
   for (int drafts = 1; drafts <= std::min(options_.most, guess.tokens); ++drafts) {
     sum += all *= right;
-    const double cost = relative_cost(tokens_, tokens_ + drafts) + pass_cost(guess, drafts, tokens_);
+    const double longer =
+        relative_cost(sequences_, tokens_ + drafts) + passes_ + pass_cost(guess, drafts, sequences_);
+    const double cost = std::max(1.0, longer / so_far);
     if (sum / expected_ < kLeastReturn * (cost - 1)) continue;
     const double gain = (1 + sum / expected_) / cost;
     if (gain > best.gain) best = {drafts, gain};
@@ -138,6 +141,7 @@ DraftControl::Choice DraftControl::choose(std::span<const Guess> guesses) {
                         ? 1
                         : 0;
   if (chosen.drafts == 0) return chosen;
+  passes_ += pass_cost(guesses[chosen.guess], chosen.drafts, sequences_);
   tokens_ += chosen.drafts;
   expected_ += chosen.expected;
   return chosen;
@@ -180,6 +184,7 @@ void DraftControl::note_step(int sequences) {
   declined_steps_ += std::exchange(declined_, false) ? 1 : 0;
   sequences_ = std::max(1, sequences);
   tokens_ = sequences_;
+  passes_ = 0;
   sharing_ = std::max(1, std::exchange(model_guesses_, 0));
   expected_ = sequences_;
 }

@@ -88,6 +88,7 @@ class DraftControl {
   // Of the step in the making.
   int sequences_ = 1;
   int tokens_ = 1;         // drafts among them
+  double passes_ = 0;      // of the draft model, in units of the step without drafts
   int model_guesses_ = 0;  // sequences that the draft model has guesses for
   int sharing_ = 1;        // the same of the step before: its passes are shared by so many
   double expected_ = 1;    // tokens that it gives

@@ -332,7 +332,7 @@ void DraftModel::submit(const request::Step& step, std::span<const Item> items, 
     if (runner_->batch().rows() > 0) runner_->runner().forward(runner_->batch(), std::span<const int32_t>());
     return;
   }
-  const bool steady = passes_ > 0 && recorded_.runs_fast(runner_->batch().rows(), live.size());
+  const bool steady = passes_ > 0 && recorded_.runs_fast(padded_rows(runner_->batch().rows()), live.size());
   send_pass(live, 0, ahead);
   for (size_t draft = 1;; ++draft) {
     std::erase_if(live, [&](const Live& one) { return one.wanted <= draft; });
