@@ -26,11 +26,18 @@ void Staging::start_step() {
   check(cudaEventSynchronize(read_[turn_]), "waiting for an earlier step");
   marked_ = false;
   retired_.clear();
-  rewind();
+  for (Buffer& buffer : buffers_) buffer.used = buffer.pending = buffer.put = 0;
 }
 
 void Staging::rewind() {
-  for (Buffer& buffer : buffers_) buffer.used = buffer.pending = 0;
+  for (Buffer& buffer : buffers_) {
+    buffer.put = buffer.used;
+    buffer.used = buffer.pending = 0;
+  }
+}
+
+void Staging::go_on() {
+  for (Buffer& buffer : buffers_) buffer.used = std::max(buffer.used, buffer.put);
 }
 
 void Staging::grow(Buffer& buffer, size_t bytes) {

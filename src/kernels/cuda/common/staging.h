@@ -40,6 +40,9 @@ class Staging {
   void start_step();
   // Places restart from the beginning; used before the Issue pass over the same calls.
   void rewind();
+  // Places go on behind all that the step has put, whether there was an Issue pass or not: what is put next must not
+  // overwrite pinned memory that is still on its way.
+  void go_on();
   // Room for `bytes` in buffer `index`, for the caller to write and send.
   Place reserve(size_t index, size_t bytes);
   // Starts the upload of a place that was written.
@@ -57,6 +60,7 @@ class Staging {
     PinnedBuffer host[2];
     size_t capacity = 0;
     size_t used = 0;
+    size_t put = 0;      // bytes in use when the places restarted
     size_t pending = 0;  // bytes that flush() has to send
   };
   void grow(Buffer& buffer, size_t bytes);

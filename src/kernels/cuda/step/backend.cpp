@@ -127,6 +127,7 @@ void CudaBackendImpl::run_step(const std::function<void()>& body) {
   step_.staging.rewind();
   step_.mode = Mode::Issue;
   graphs_.run(whole);
+  step_.staging.go_on();
 }
 
 void CudaBackendImpl::send_rows(TensorView x, float* pinned) {
