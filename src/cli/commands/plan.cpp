@@ -27,8 +27,6 @@ namespace sluice::cli {
 
 namespace {
 
-constexpr int kTurns = 3;  // samples of --verify over which the model's steps are spread
-
 class PlanCommand : public Command {
  public:
   std::string_view name() const override { return "plan"; }
@@ -216,7 +214,7 @@ class PlanCommand : public Command {
     if (!calibrate_) return nullptr;
     lab::CalibrateOptions options = lab::options_for(sheet, *loaded_);
     options.time = time_source();
-    options.turns = kTurns;
+    options.turns = kVerifyTurns;
     return std::make_unique<lab::Calibration>(*loaded_->backend, std::move(options));
   }
 

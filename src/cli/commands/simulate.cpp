@@ -24,7 +24,6 @@ namespace sluice::cli {
 namespace {
 
 constexpr int kMostKvTokens = 1 << 26;
-constexpr int kTurns = 3;  // samples of --verify over which the model's steps are spread
 
 class SimulateCommand : public Command {
  public:
@@ -166,7 +165,7 @@ class SimulateCommand : public Command {
     const lab::TimeSource time = cpu_time_ ? lab::TimeSource::Processor : lab::TimeSource::Wall;
     lab::CalibrateOptions beside = lab::options_for(planned.sheet(), **model);
     beside.time = time;
-    beside.turns = kTurns;
+    beside.turns = kVerifyTurns;
     lab::Calibration calibration(*(*model)->backend, std::move(beside));
     options.executor = [&](lab::VirtualClock& clock) {
       return std::make_unique<lab::TimedExecutor>(**executor, clock, time, &calibration);

@@ -9,6 +9,8 @@
 
 namespace sluice::cli {
 
+inline constexpr int kVerifyTurns = 3;  // samples of --verify over which the model's steps are spread
+
 // A known machine's name, the file of a profile, "this" or "cuda": what --calibrate measured of the processor and of the GPU.
 // Empty: the processor where it was measured, else an H100, which is said on stderr.
 Result<lab::Machine> choose_machine(const std::string& device);
