@@ -78,11 +78,29 @@ TEST(GemmTable, FindsTheRowOfItsKey) {
   };
   EXPECT_EQ(plain(Stored::Bf16, GemmShape::Small, 1), GemmKernel::Gemv);
   EXPECT_EQ(plain(Stored::Bf16, GemmShape::Medium, 1), GemmKernel::SmallM);
-  EXPECT_EQ(plain(Stored::Bf16, GemmShape::Medium, 32), GemmKernel::SmallM);
+  EXPECT_EQ(plain(Stored::Bf16, GemmShape::Medium, 16), GemmKernel::SmallM);
+  EXPECT_EQ(plain(Stored::Bf16, GemmShape::Medium, 32), GemmKernel::Fixed);
   EXPECT_EQ(plain(Stored::Bf16, GemmShape::Tall, 32), GemmKernel::CublasLt);
   EXPECT_EQ(plain(Stored::Bf16, GemmShape::Medium, 33), GemmKernel::CublasLt);
   EXPECT_EQ(plain(Stored::Fp8, GemmShape::Medium, 33), GemmKernel::CublasLtFp8);
   EXPECT_EQ(plain(Stored::Blocks, GemmShape::Medium, 64), GemmKernel::Panels);
+}
+
+// A matrix whose shape the first kernels do not take has the same last one for any number of tokens, and no kernel among
+// them sums in an order that depends on that number.
+TEST(GemmTable, SumsInOneOrderWhereItIsFixed) {
+  using enum GemmKernel;
+  for (const int64_t tokens : {1, 8, 32, 33, 64, 8192}) {
+    const GemmRow& plain =
+        gemm_row({kArch, GemmUse::Plain, GemmMode::FixedBf16, Stored::Bf16, GemmShape::Medium, tokens});
+    EXPECT_EQ(plain.kernels[0], tokens <= 32 ? Fixed : CublasLtFixed);
+    for (const GemmKernel kernel : plain.kernels)
+      EXPECT_TRUE(kernel == Fixed || kernel == CublasLtFixed || kernel == Tile || kernel == None)
+          << name(kernel);
+    EXPECT_EQ(gemm_row({kArch, GemmUse::Gated, GemmMode::FixedBf16, Stored::Bf16, GemmShape::Medium, tokens})
+                  .kernels[0],
+              Swiglu);
+  }
 }
 
 // The last kernel of a row takes any shape.

@@ -45,7 +45,7 @@ TEST(Faults, ARequestWhoseClientIsGoneIsNotRead) {
   Client first = rig.connect(), gone = rig.connect();
   first.send(post("{}"));
   ASSERT_TRUE(eventually([&] { return reads_begun == 1; }));
-  gone.send(post(std::string(100'000, ' ')));
+  gone.send(post(std::string(30'000, ' ')));  // read by the same threads
   ASSERT_TRUE(eventually([&] { return rig.metrics().jobs == 2; }));
   gone.reset();
   EXPECT_TRUE(eventually([&] { return rig.metrics().requests == 1 && rig.metrics().body_bytes < 1000; }))
