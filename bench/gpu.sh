@@ -170,6 +170,8 @@ if wants engine; then
   say "model written"
   "$BUILD/bench_engine" "$MODEL" ${LOADS:-decode sampled prefill mixed long} 2>&1 | tee "$LOGS/engine.log" || failed=1
   say "engine timed"
+  "$BUILD/bench_engine" "$MODEL" deterministic=on ${LOADS:-decode prefill} 2>&1 | tee "$LOGS/deterministic.log" || failed=1
+  say "deterministic mode timed"
 fi
 if wants shapes; then
   python3 bench/shapes.py "$BUILD" "${MODEL%/*}" ${SHAPES:-} 2>&1 | tee "$LOGS/shapes.log" || failed=1

@@ -102,8 +102,8 @@ runtime::StepSize largest_step(const EngineFlags& flags) {
 }
 
 // Positions that fit into a GPU.
-Result<int> card_kv_tokens(const EngineFlags& flags, const models::Model& model,
-                           const models::ModelSpec* draft) {
+Result<int> gpu_kv_tokens(const EngineFlags& flags, const models::Model& model,
+                          const models::ModelSpec* draft) {
   const runtime::KvMemoryOptions kv{.block_size = flags.block_size, .type = *flags.kv_type, .blocks = {}};
   Result<int64_t> room = runtime::room_for_kv(model, kv, largest_step(flags), flags.gpu_memory);
   if (!room) return room.error();
@@ -150,7 +150,7 @@ Result<EngineFlags> resolve_defaults(EngineFlags flags, const models::Model& mod
   if (!flags.kv_type) flags.kv_type = gpu ? DType::BF16 : DType::F16;
   if (Status status = check_kv_type(*flags.kv_type, *model.backend); !status) return status.error();
   if (!gpu || flags.kv_tokens == 0) {
-    Result<int> tokens = gpu ? card_kv_tokens(flags, model, draft) : host_kv_tokens(flags, model, draft);
+    Result<int> tokens = gpu ? gpu_kv_tokens(flags, model, draft) : host_kv_tokens(flags, model, draft);
     if (!tokens) return tokens.error();
     flags.kv_tokens = *tokens;
   }

@@ -27,8 +27,8 @@ struct StepRates {
   double elements = 0;  // of the matrices of all layers
   std::vector<StepRate> steps;
 
-  // Steps of other shapes are these and what attention costs more: few positions behind single tokens, and prompts of
-  // no more tokens than this.
+  // Base steps: decode at a context of kBaseDepth, and prefill of prompts of at most kBasePrompt tokens. Any other step is a
+  // base step of as many tokens plus what its attention costs more.
   static constexpr int kBaseDepth = 16, kBasePrompt = 128;
 
   bool empty() const { return steps.empty(); }

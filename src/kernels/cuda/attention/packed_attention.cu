@@ -7,8 +7,8 @@
 // What a column sums up depends on no other one: keys that it does not see have weight zero, in units that its token
 // would not read too.
 //
-// Queries lie in shared memory as the mma takes them, in room for the sums of the tiles' values in registers; 128 · 4
-// bytes of keys and values are read per key and up to 32 columns. Two blocks run at a time on a multiprocessor.
+// Queries lie in shared memory as the mma takes them: the registers are for the tiles' values. Reads 2 · 2 · Dim bytes (fp8:
+// half of that) per key and kv head for up to 32 columns. Two blocks run at a time on a multiprocessor.
 #include "kernels/cuda/attention/packed_attention.h"
 
 #include "kernels/cuda/attention/decode_attention_consumer.cuh"

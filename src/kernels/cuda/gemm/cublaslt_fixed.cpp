@@ -3,7 +3,6 @@
 // are rounded to others.
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <random>
 
 #include "kernels/cuda/gemm/cublaslt_gemm.h"

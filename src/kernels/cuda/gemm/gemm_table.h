@@ -93,7 +93,8 @@ inline constexpr uint8_t kSmall = any_of(GemmShape::Small), kMedium = any_of(Gem
 inline constexpr auto kTable = std::to_array<GemmRow>({
     // Of one token, having more of the weights on their way when the kernel in front ends is worth more than the GEMV's
     // higher rate, but for matrices that are on their way as a whole in either and for very tall ones. A tall matrix has
-    // tiles enough for cuBLASLt to be faster from four tokens on.
+    // tiles enough for cuBLASLt to be faster from four tokens on. A step of 32 sequences of an 8B takes 5.0 ms with Fixed
+    // and 5.2 with SmallM on an H200.
     {90, GemmUse::Plain, kBf16, kInBf16, kSmall | kTall, 1, 1, {Gemv, SmallM, CublasLt, Tile}},
     {90, GemmUse::Plain, kBf16, kInBf16, kMedium, 1, 1, {SmallM, Gemv, CublasLt, Tile}},
     {90, GemmUse::Plain, kBf16, kInBf16, kEachShape, 2, 3, {SmallM, CublasLt, Tile}},
