@@ -86,20 +86,16 @@ class Bench {
     return std::vector<Job>(static_cast<size_t>(count), Job{prompt, answer, how});
   }
 
-  // Rate of the tokens after the first, as the others were measured.
+  // Rate of the steps in which all sequences run: the median time between two tokens of the one that was sent last.
   void decode(int batch, Peers peers, const request::Sampling& how = {.temperature = 0},
               const char* name = "decode", int prompt = 512) {
     const int answer = 128;
     const double first = run(same(batch, prompt, 1, how));
-    const double all = run(same(batch, prompt, answer, how));
-    // Of long prompts the last one's own tokens tell: two runs of their prefill differ by more than the steps between.
-    const bool deep = prompt > 2048 && arrivals_.size() > 1;
-    const double step =
-        deep ? (arrivals_.back() - arrivals_.front()) / static_cast<double>(arrivals_.size() - 1)
-             : (all - first) / (answer - 1);
+    run(same(batch, prompt, answer, how));
+    const double step = percentile(gaps(), 50);
     const double floor = (weight_bytes_ + kv_bytes() * batch * (prompt + answer / 2.0)) / kBytesPerSecond;
     print(fmt::format("{} batch {}", name, batch), batch / step, batch / floor, peers,
-          fmt::format("{:.3f} ms a step; gaps {}; first token of all {:.1f} ms", step * 1e3, gaps(),
+          fmt::format("{:.3f} ms a step; gaps {}; first token of all {:.1f} ms", step * 1e3, describe_gaps(),
                       first * 1e3));
   }
 
@@ -118,7 +114,7 @@ class Bench {
     const double time = run(jobs);
     double out = 0;
     for (const Job& job : jobs) out += job.answer;
-    print(name, out / time, 0, peers, fmt::format("{:.2f} s; gaps {}", time, gaps()));
+    print(name, out / time, 0, peers, fmt::format("{:.2f} s; gaps {}", time, describe_gaps()));
   }
 
   // The time between the first and the last token of a greedy request: 64 of them alone, 65, and 64 beside one that
@@ -166,14 +162,21 @@ class Bench {
     std::fflush(stdout);
   }
 
-  // Between the tokens of the last request: median, 99th percentile, longest.
-  std::string gaps() const {
+  // Seconds between the tokens of the last request, shortest first.
+  std::vector<double> gaps() const {
     std::vector<double> all;
-    for (size_t i = 1; i < arrivals_.size(); ++i) all.push_back((arrivals_[i] - arrivals_[i - 1]) * 1e3);
-    if (all.empty()) return "-";
+    for (size_t i = 1; i < arrivals_.size(); ++i) all.push_back(arrivals_[i] - arrivals_[i - 1]);
     std::sort(all.begin(), all.end());
-    return fmt::format("{:.3f} / {:.3f} / {:.3f} ms", all[all.size() / 2], all[all.size() * 99 / 100],
-                       all.back());
+    return all;
+  }
+  static double percentile(const std::vector<double>& sorted, size_t percent) {
+    return sorted.empty() ? 0 : sorted[std::min(sorted.size() * percent / 100, sorted.size() - 1)];
+  }
+  // Median, 99th percentile, longest.
+  std::string describe_gaps() const {
+    const std::vector<double> all = gaps();
+    return fmt::format("{:.3f} / {:.3f} / {:.3f} ms", percentile(all, 50) * 1e3, percentile(all, 99) * 1e3,
+                       percentile(all, 100) * 1e3);
   }
 
   llm::Session& session_;
