@@ -18,7 +18,7 @@ values[512:768] = 0
 values[768:1024] *= 1e-6
 with OUTPUT.open("wb") as file:
     file.write(values.tobytes())
-    for name in ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "BF16", "F16", "TQ1_0", "TQ2_0"):
+    for name in ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "BF16", "F16", "TQ1_0", "TQ2_0", "MXFP4"):
         with np.errstate(all="ignore"):
             data = gguf.quants.quantize(values.reshape(1, -1), GGMLQuantizationType[name]).tobytes()
         file.write(struct.pack("<8sI", name.encode(), len(data)) + data)

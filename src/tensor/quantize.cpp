@@ -6,15 +6,11 @@
 
 #include "base/check.h"
 #include "tensor/half.h"
+#include "tensor/quantize_search.h"
 
 namespace sluice {
 
 namespace {
-
-void store_half(uint8_t* to, float value) {
-  const uint16_t bits = f32_to_f16(value);
-  std::memcpy(to, &bits, 2);
-}
 
 // The element of largest magnitude, the first of several.
 float extreme(const float* x, int count) {
@@ -54,7 +50,7 @@ void quantize_centred(const float* x, uint8_t* out, int half) {
   int codes[32];
   for (int i = 0; i < 32; ++i)
     codes[i] = clipped(x[i] * inverse + (static_cast<float>(half) + 0.5f), 2 * half - 1);
-  store_half(out, d);
+  stored_half(out, d);
   if (half == 16) store_fifth_bits(out + 2, codes);
   store_nibbles(out + (half == 16 ? 6 : 2), codes);
 }
@@ -65,15 +61,15 @@ void quantize_ranged(const float* x, uint8_t* out, int most) {
   const float d = (high - low) / static_cast<float>(most), inverse = inverse_of(d);
   int codes[32];
   for (int i = 0; i < 32; ++i) codes[i] = clipped((x[i] - low) * inverse + 0.5f, most);
-  store_half(out, d);
-  store_half(out + 2, low);
+  stored_half(out, d);
+  stored_half(out + 2, low);
   if (most == 31) store_fifth_bits(out + 4, codes);
   store_nibbles(out + (most == 31 ? 8 : 4), codes);
 }
 
 void quantize_q8_0(const float* x, uint8_t* out) {
   const float d = std::abs(extreme(x, 32)) / 127, inverse = inverse_of(d);
-  store_half(out, d);
+  stored_half(out, d);
   for (int i = 0; i < 32; ++i)
     out[2 + i] = static_cast<uint8_t>(static_cast<int8_t>(rounded_away(x[i] * inverse)));
 }
@@ -98,7 +94,7 @@ void quantize_tq1_0(const float* x, uint8_t* out) {
   for (int i = 0; i < 32; ++i) out[i] = five_trits(codes + i, 32, 5);
   for (int i = 0; i < 16; ++i) out[32 + i] = five_trits(codes + 160 + i, 16, 5);
   for (int i = 0; i < 4; ++i) out[48 + i] = five_trits(codes + 240 + i, 4, 4);
-  store_half(out + 52, d);
+  stored_half(out + 52, d);
 }
 
 void quantize_tq2_0(const float* x, uint8_t* out) {
@@ -108,47 +104,71 @@ void quantize_tq2_0(const float* x, uint8_t* out) {
   std::memset(out, 0, 64);
   for (int i = 0; i < 256; ++i)
     out[i / 128 * 32 + i % 32] |= static_cast<uint8_t>(codes[i] << (i % 128 / 32 * 2));
-  store_half(out + 64, d);
+  stored_half(out + 64, d);
 }
 
-constexpr int8_t kNonlinear[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
-
-int nearest_nonlinear(float value) {
-  const auto* above = std::lower_bound(kNonlinear, kNonlinear + 16, value,
-                                       [](int8_t a, float b) { return static_cast<float>(a) < b; });
-  if (above == kNonlinear) return 0;
-  if (above == kNonlinear + 16) return 15;
-  const bool lower = value - static_cast<float>(above[-1]) < static_cast<float>(above[0]) - value;
-  return static_cast<int>(above - kNonlinear) - (lower ? 1 : 0);
-}
-
-// Scales around the one that brings the extreme to the end of the table; errors weigh by the square of the element.
-void quantize_iq4_nl(const float* x, uint8_t* out) {
-  const float most = extreme(x, 32);
-  float best_d = 0.0f, best_fit = 0.0f;
-  for (int step = -7; step <= 7 && most != 0.0f; ++step) {
-    const float inverse = (static_cast<float>(step) + static_cast<float>(kNonlinear[0])) / most;
-    float along = 0.0f, square = 0.0f;
-    for (int i = 0; i < 32; ++i) {
-      const auto value = static_cast<float>(kNonlinear[nearest_nonlinear(inverse * x[i])]);
-      const float weight = x[i] * x[i];
-      along += weight * value * x[i];
-      square += weight * value * value;
-    }
-    if (square <= 0.0f || along * along <= best_fit * square) continue;
-    best_fit = along * along / square;
-    best_d = along / square;
-  }
-  store_half(out, best_d);
-  uint16_t bits;
-  std::memcpy(&bits, out, 2);
-  const float inverse = inverse_of(f16_to_f32(bits));
+// Q4_0 and Q5_0 of least weighted error.
+void quantize_centred(const float* x, const float* importance, uint8_t* out, int half) {
+  float weights[32];
+  weigh_by_importance(x, importance, 32, mean_square(x, 32), weights);
+  const float inverse = inverse_of(stored_half(out, search_scale(x, weights, 32, half)));
   int codes[32];
-  for (int i = 0; i < 32; ++i) codes[i] = nearest_nonlinear(inverse * x[i]);
-  store_nibbles(out + 2, codes);
+  for (int i = 0; i < 32; ++i) codes[i] = std::clamp(nearest_integer(x[i] * inverse), -half, half - 1) + half;
+  if (half == 16) store_fifth_bits(out + 2, codes);
+  store_nibbles(out + (half == 16 ? 6 : 2), codes);
 }
 
-void quantize_block(DType type, const float* x, uint8_t* out) {
+// Q4_1 and Q5_1 of least weighted error.
+void quantize_ranged(const float* x, const float* importance, uint8_t* out, int most) {
+  float weights[32];
+  weigh_by_importance(x, importance, 32, mean_square(x, 32), weights);
+  const ScaleAndMin found = search_range(
+      x, weights, 32, {.most = most, .first = -0.9f, .step = 0.05f, .steps = 36, .absolute = false});
+  const float inverse = inverse_of(stored_half(out, found.scale)), low = stored_half(out + 2, -found.min);
+  int codes[32];
+  for (int i = 0; i < 32; ++i) codes[i] = std::clamp(nearest_integer((x[i] - low) * inverse), 0, most);
+  if (most == 31) store_fifth_bits(out + 4, codes);
+  store_nibbles(out + (most == 31 ? 8 : 4), codes);
+}
+
+// One exponent for 32 numbers of e2m1: the largest lies in [4, 8) times the scale.
+void quantize_mxfp4(const float* x, uint8_t* out) {
+  constexpr float kValues[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};  // doubled
+  const float most = std::abs(extreme(x, 32));
+  const int exponent = most > 0.0f ? static_cast<int>(std::floor(std::log2(most))) - 2 + 127 : 0;
+  out[0] = static_cast<uint8_t>(std::clamp(exponent, 0, 254));
+  const float half = std::ldexp(1.0f, out[0] - 128);
+  int codes[32];
+  for (int i = 0; i < 32; ++i) {
+    codes[i] = 0;
+    for (int code = 1; code < 16; ++code)
+      if (std::abs(half * kValues[code] - x[i]) < std::abs(half * kValues[codes[i]] - x[i])) codes[i] = code;
+  }
+  store_nibbles(out + 1, codes);
+}
+
+// Of the types that make use of what columns count.
+bool quantize_important_block(DType type, const float* x, const float* importance, uint8_t* out) {
+  switch (type) {
+    case DType::Q4_0:
+      quantize_centred(x, importance, out, 8);
+      return true;
+    case DType::Q5_0:
+      quantize_centred(x, importance, out, 16);
+      return true;
+    case DType::Q4_1:
+      quantize_ranged(x, importance, out, 15);
+      return true;
+    case DType::Q5_1:
+      quantize_ranged(x, importance, out, 31);
+      return true;
+    default:
+      return false;
+  }
+}
+
+void quantize_block(DType type, const float* x, const float* importance, uint8_t* out) {
+  if (importance != nullptr && quantize_important_block(type, x, importance, out)) return;
   switch (type) {
     case DType::Q4_0:
       return quantize_centred(x, out, 8);
@@ -161,21 +181,25 @@ void quantize_block(DType type, const float* x, uint8_t* out) {
     case DType::Q8_0:
       return quantize_q8_0(x, out);
     case DType::IQ4_NL:
-      return quantize_iq4_nl(x, out);
+      return quantize_iq4_nl(x, importance, out);
+    case DType::IQ4_XS:
+      return quantize_iq4_xs(x, importance, out);
+    case DType::MXFP4:
+      return quantize_mxfp4(x, out);
     case DType::TQ1_0:
       return quantize_tq1_0(x, out);
     case DType::TQ2_0:
       return quantize_tq2_0(x, out);
     case DType::Q2_K:
-      return quantize_q2_k(x, out);
+      return quantize_q2_k(x, importance, out);
     case DType::Q3_K:
-      return quantize_q3_k(x, out);
+      return quantize_q3_k(x, importance, out);
     case DType::Q4_K:
-      return quantize_q4_k(x, out);
+      return quantize_q4_k(x, importance, out);
     case DType::Q5_K:
-      return quantize_q5_k(x, out);
+      return quantize_q5_k(x, importance, out);
     case DType::Q6_K:
-      return quantize_q6_k(x, out);
+      return quantize_q6_k(x, importance, out);
     default:
       SLUICE_CHECK(!"quantize_row is for types that can be made");
   }
@@ -199,6 +223,8 @@ bool can_quantize(DType type) {
     case DType::Q5_K:
     case DType::Q6_K:
     case DType::IQ4_NL:
+    case DType::IQ4_XS:
+    case DType::MXFP4:
     case DType::TQ1_0:
     case DType::TQ2_0:
       return true;
@@ -207,7 +233,7 @@ bool can_quantize(DType type) {
   }
 }
 
-void quantize_row(DType type, const float* row, uint8_t* out, int64_t elements) {
+void quantize_row(DType type, const float* row, uint8_t* out, int64_t elements, const float* importance) {
   const DTypeInfo& layout = info(type);
   SLUICE_CHECK_EQ(elements % layout.block_elements, 0);
   if (type == DType::F32) {
@@ -219,7 +245,7 @@ void quantize_row(DType type, const float* row, uint8_t* out, int64_t elements) 
     }
   } else {
     for (int64_t i = 0; i < elements; i += layout.block_elements, out += layout.block_bytes)
-      quantize_block(type, row + i, out);
+      quantize_block(type, row + i, importance == nullptr ? nullptr : importance + i, out);
   }
 }
 

@@ -37,7 +37,7 @@ struct QuantizeCases {
 
 TEST(QuantizeRow, EqualsGgufBitForBit) {
   const QuantizeCases cases;
-  EXPECT_EQ(cases.blocks.size(), 9u);
+  EXPECT_EQ(cases.blocks.size(), 10u);
   for (const auto& [text, expected] : cases.blocks) {
     for (const DTypeInfo& type : kDTypes) {
       if (type.name != text) continue;
@@ -75,6 +75,46 @@ TEST(QuantizeRow, StaysNearTheValues) {
   EXPECT_LT(error_of(DType::Q5_K, values, 1024), 0.045);
   EXPECT_LT(error_of(DType::Q6_K, values, 1024), 0.025);
   EXPECT_LT(error_of(DType::IQ4_NL, values, 1024), 0.085);
+  EXPECT_LT(error_of(DType::IQ4_XS, values, 1024), 0.085);
+}
+
+// The squared error that counts, of blocks made with or without the importance.
+double weighted_error(DType type, const std::vector<float>& values, const std::vector<float>& importance,
+                      bool known) {
+  const auto count = static_cast<int64_t>(values.size());
+  std::vector<uint8_t> made(static_cast<size_t>(row_bytes(type, count)));
+  std::vector<float> back(values.size());
+  quantize_row(type, values.data(), made.data(), count, known ? importance.data() : nullptr);
+  dequantize_row(type, made.data(), back.data(), count);
+  double sum = 0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double d = static_cast<double>(back[i]) - static_cast<double>(values[i]);
+    sum += static_cast<double>(importance[i]) * d * d;
+  }
+  return sum;
+}
+
+TEST(QuantizeRow, ErrorsThatCountAreSmallerWithImportance) {
+  const QuantizeCases cases;
+  const std::vector<float> values(cases.values.begin() + 1024, cases.values.end());
+  std::vector<float> importance(values.size());
+  for (size_t i = 0; i < values.size(); ++i) importance[i] = i % 7 == 0 ? 20.0f : 0.05f;
+  for (const DType type : {DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1, DType::Q2_K, DType::Q3_K,
+                           DType::Q4_K, DType::Q5_K, DType::Q6_K, DType::IQ4_NL, DType::IQ4_XS})
+    EXPECT_LT(weighted_error(type, values, importance, true),
+              0.85 * weighted_error(type, values, importance, false))
+        << name(type);
+}
+
+TEST(QuantizeRow, TypesWithoutScalesToChooseIgnoreImportance) {
+  const QuantizeCases cases;
+  const std::vector<float> importance(kFloats, 3.0f);
+  for (const DType type : {DType::F16, DType::BF16, DType::Q8_0, DType::MXFP4, DType::TQ1_0, DType::TQ2_0}) {
+    std::vector<uint8_t> plain(static_cast<size_t>(row_bytes(type, kFloats))), weighed(plain.size());
+    quantize_row(type, cases.values.data(), plain.data(), kFloats);
+    quantize_row(type, cases.values.data(), weighed.data(), kFloats, importance.data());
+    EXPECT_EQ(plain, weighed) << name(type);
+  }
 }
 
 TEST(QuantizeRow, MakesZerosOfZeros) {
