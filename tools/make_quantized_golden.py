@@ -31,8 +31,10 @@ def norm(x, gain):
     return x / np.sqrt((x * x).mean(-1, keepdims=True) + EPS) * gain
 
 
-def forward(w, layers, tokens):
-    """Logits [tokens, vocab] of a model whose weights are named as in a folder."""
+def forward(w, layers, tokens, kv_from=None):
+    """Logits [tokens, vocab] of a model whose weights are named as in a folder. kv_from[l]: whose keys and values layer l reads;
+    -1: its own."""
+    kept = {}
     x = w["model.embed_tokens"][tokens].astype(np.float64)
     n, width = len(tokens), x.shape[1] // HEADS
     angle = np.arange(n)[:, None] * THETA**(-np.arange(0, width, 2) / width)
@@ -46,8 +48,11 @@ def forward(w, layers, tokens):
         at = lambda name: w[f"model.layers.{layer}.{name}"].astype(np.float64)  # noqa: B023, E731
         h = norm(x, at("input_layernorm"))
         q = rotated((h @ at(LINEAR[0]).T).reshape(n, HEADS, width))
-        k = rotated((h @ at(LINEAR[1]).T).reshape(n, KV, width)).repeat(HEADS // KV, 1)
-        v = (h @ at(LINEAR[2]).T).reshape(n, KV, width).repeat(HEADS // KV, 1)
+        source = kv_from[layer] if kv_from else -1
+        if source < 0:
+            kept[layer] = (rotated((h @ at(LINEAR[1]).T).reshape(n, KV, width)).repeat(HEADS // KV, 1),
+                           (h @ at(LINEAR[2]).T).reshape(n, KV, width).repeat(HEADS // KV, 1))
+        k, v = kept[layer if source < 0 else source]
         score = np.einsum("qhd,khd->hqk", q, k) / np.sqrt(width)
         score = np.where(np.tri(n, dtype=bool), score, -np.inf)
         share = np.exp(score - score.max(-1, keepdims=True))
@@ -85,16 +90,16 @@ def write_safetensors(path, tensors):
     path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(data))
 
 
-def write_golden(folder, real, layers, note):
+def write_golden(folder, real, layers, note, kv_from=None):
     random = np.random.default_rng(3)
     cases, logits = [], {}
     for index, length in enumerate((1, 9)):
         prompt = random.integers(3, VOCAB, length)
-        out = forward(real, layers, prompt).astype(np.float32)
+        out = forward(real, layers, prompt, kv_from).astype(np.float32)
         logits[f"logits.{index}"] = formats.tensor(out)
         tokens = list(prompt)
         for _ in range(3):
-            tokens.append(int(forward(real, layers, np.array(tokens))[-1].argmax()))
+            tokens.append(int(forward(real, layers, np.array(tokens), kv_from)[-1].argmax()))
         cases.append({"prompt": [int(t) for t in prompt], "greedy": [int(t) for t in tokens[length:]]})
     (folder / "golden.json").write_text(json.dumps({"cases": cases, "reference": note}))
     write_safetensors(folder / "golden.safetensors", logits)
@@ -109,13 +114,15 @@ def config(dim, inner, layers, extra):
 
 def make_folder(name, recipe, seed):
     quantize, extra = recipe["quantize"], recipe["config"]
-    dim, inner, layers = 128, 128, recipe.get("layers", 1)
-    folder = OUT / name
+    dim, inner, layers = recipe.get("dim", 128), recipe.get("dim", 128), recipe.get("layers", 1)
+    folder = OUT / recipe.get("folder", name)
     folder.mkdir(parents=True, exist_ok=True)
     plain = plain_weights(dim, inner, layers, np.random.default_rng(seed))
     tensors, real = {}, {}
     for module, value in plain.items():
         chosen = quantize(module) if callable(quantize) and quantize.__name__ == "choose" else quantize
+        if module in recipe.get("absent", ()):
+            continue
         if any(module.endswith(linear) for linear in LINEAR) and chosen is not None:
             parts, real[module] = chosen(value)
             tensors |= {module + suffix: part for suffix, part in parts.items()}
@@ -126,7 +133,7 @@ def make_folder(name, recipe, seed):
     (folder / "config.json").write_text(json.dumps(config(dim, inner, layers, extra), indent=1))
     for file, content in recipe.get("files", {}).items():
         (folder / file).write_text(json.dumps(content, indent=1))
-    write_golden(folder, real, layers, "the weights as the format defines them, float64")
+    write_golden(folder, real, layers, "the weights as the format defines them, float64", recipe.get("kv_from"))
 
 
 def compressed(form, weights, ignore=("lm_head",), targets=("Linear",)):
@@ -201,6 +208,14 @@ def folders():
         "bnb-nf4": {"quantize": f.bnb_nf4, "config": {"quantization_config": bnb4 | {"bnb_4bit_use_double_quant": False}}},
         "bnb-nf4-nested": {"quantize": lambda w: f.bnb_nf4(w, True),
                            "config": {"quantization_config": bnb4 | {"bnb_4bit_use_double_quant": True}}},
+        "mxfp8-quantized": {"quantize": f.mxfp8, "dim": 64,
+                            "config": compressed("mxfp8-quantized", weights_of(8, 32, True, "group", "float"))},
+        "fp8-blocks-e8m0": {"quantize": lambda w: f.fp8_blocks(w, 32, True), "dim": 64, "config": {"quantization_config": fp8 | {
+            "weight_block_size": [32, 32], "scale_fmt": "ue8m0"}}},
+        # Not quantised: two layers that read the first one's keys and values have none of their own.
+        "kv_from": {"quantize": lambda w: ({".weight": f.tensor(bf16(w))}, w), "dim": 32, "layers": 3, "kv_from": [-1, 0, 0],
+                    "folder": "../kv_from", "config": {"kv_from": [-1, 0, 0]},
+                    "absent": [f"model.layers.{layer}.self_attn.{part}_proj" for layer in (1, 2) for part in "kv"]},
     }
 
 

@@ -99,14 +99,33 @@ def float_quantized(weight, per_row=True):
     return {".weight": tensor(codes), ".weight_scale": tensor(scale)}, codes.astype(np.float32) * scale
 
 
-def fp8_blocks(weight, side=128):
+def exponents(scale):
+    """Powers of two that are no smaller, as e8m0 has them, and what they stand for."""
+    codes = np.clip(np.ceil(np.log2(scale)) + 127, 0, 254).astype(np.uint8)
+    return codes, np.exp2(codes.astype(np.float32) - 127)
+
+
+def mxfp8(weight):
+    rows, cols = weight.shape
+    parts = weight.reshape(rows, -1, 32)
+    scale, wide = exponents(np.abs(parts).max(-1) / 448)
+    codes = e4m3(parts / wide[..., None])
+    real = (codes.astype(np.float32) * wide[..., None]).reshape(rows, cols)
+    return {".weight": tensor(codes.reshape(rows, cols)), ".weight_scale": tensor(scale)}, real
+
+
+def fp8_blocks(weight, side=128, e8m0=False):
     rows, cols = weight.shape
     scale = np.zeros((-(-rows // side), -(-cols // side)), np.float32)
     for i, j in np.ndindex(*scale.shape):
         scale[i, j] = np.abs(weight[i * side:(i + 1) * side, j * side:(j + 1) * side]).max() / 448
+    stored = tensor(scale)
+    if e8m0:
+        powers, scale = exponents(scale)
+        stored = "F8_E8M0", powers.shape, powers.tobytes()
     wide = np.repeat(np.repeat(scale, side, 0)[:rows], side, 1)[:, :cols]
     codes = e4m3(weight / wide)
-    return {".weight": tensor(codes), ".weight_scale_inv": tensor(scale)}, codes.astype(np.float32) * wide
+    return {".weight": tensor(codes), ".weight_scale_inv": stored}, codes.astype(np.float32) * wide
 
 
 def nibble_pairs(codes, high_first=False):

@@ -315,6 +315,30 @@ void settle_lengths(Config& c, ModelSpec& spec) {
   }
 }
 
+// kv_from: for each layer the number of an earlier one whose keys and values it reads, or null or -1 for its own, as character.ai
+// shares them between layers with windows and between global ones.
+void share_kv_from(Config& c, ModelSpec& spec) {
+  if (!c.has("kv_from")) return;
+  const std::vector<double> from = c.numbers("kv_from", -1);
+  if (from.size() != spec.layers.size())
+    return c.fail(
+        fmt::format("kv_from has {} entries, there are {} layers", from.size(), spec.layers.size()));
+  for (size_t i = 0; i < from.size(); ++i) {
+    if (from[i] == -1 || from[i] == static_cast<double>(i)) continue;
+    if (!(from[i] >= 0 && from[i] < static_cast<double>(i)) || from[i] != std::floor(from[i]))
+      return c.fail(fmt::format("kv_from of layer {} is {}, must be a layer before it, or -1", i, from[i]));
+    const auto source = static_cast<size_t>(from[i]);
+    auto* reader = std::get_if<Attention>(&spec.layers[i].mixer);
+    const auto* owner = std::get_if<Attention>(&spec.layers[source].mixer);
+    if (reader == nullptr || owner == nullptr || owner->kv_from >= 0 || reader->kv_heads != owner->kv_heads ||
+        reader->head_dim != owner->head_dim || reader->values() != owner->values() ||
+        reader->window != owner->window || reader->chunked != owner->chunked || reader->rope != owner->rope)
+      return c.fail(fmt::format("kv_from of layer {} is {}, which does not own keys and values of its shape",
+                                i, source));
+    reader->kv_from = static_cast<int>(source);
+  }
+}
+
 }  // namespace
 
 Result<ModelSpec> build_spec(Config& config) {
@@ -323,6 +347,7 @@ Result<ModelSpec> build_spec(Config& config) {
   config.set_architecture(std::string(found.name));
   ModelSpec spec = found.architecture->build(config);
   settle_lengths(config, spec);
+  share_kv_from(config, spec);
   if (Status status = config.status(); !status) return status.error();
   spec.family = config.architecture();
   return spec;

@@ -101,7 +101,7 @@ json::object& weights_of_group(json::object& config) {
 
 TEST(Quantized, EveryFormatAgreesOnTheReference) {
   const std::vector<fs::path> folders = quantized_folders();
-  EXPECT_GE(folders.size(), 32u);
+  EXPECT_GE(folders.size(), 34u);
   for (const fs::path& folder : folders) expect_logits(folder, {.device = "ref"}, kOnReference);
 }
 
@@ -164,6 +164,29 @@ TEST(Quantized, NamesConfigsThatContradictTheTensors) {
                         c["weight_block_size"] = json::array{64, 64};
                       }),
               HasSubstr("weight_block_size"));
+  EXPECT_THAT(said_of("mxfp8-quantized", [](json::object& c) { weights_of_group(c)["group_size"] = 16; }),
+              HasSubstr("weight_scale': scales are U8[64, 2], values F8_E4M3[64, 64]: group_size is 16"));
+  EXPECT_THAT(said_of("mxfp8-quantized", [](json::object& c) { weights_of_group(c)["num_bits"] = 4; }),
+              HasSubstr("'num_bits' is 4"));
+}
+
+TEST(Quantized, NamesLayersThatCannotReadTheKeysOfAnother) {
+  const auto said = [](const json::array& from) {
+    const formats::TempFolder temporary;
+    const fs::path source = fs::path(SLUICE_TEST_DATA) / "kv_from";
+    temporary.write("model.safetensors", bytes_of(source / "model.safetensors"));
+    json::object config = json::parse(bytes_of(source / "config.json")).as_object();
+    config["kv_from"] = from;
+    temporary.write("config.json", json::serialize(config));
+    const auto model = opened(temporary.path().string(), {.device = "ref"});
+    return model ? "" : model.error().message;
+  };
+  EXPECT_EQ(said({nullptr, 0, 0}), "");
+  EXPECT_THAT(said({-1, 0}), HasSubstr("kv_from has 2 entries, there are 3 layers"));
+  EXPECT_THAT(said({-1, 2, 0}), HasSubstr("kv_from of layer 1 is 2, must be a layer before it"));
+  EXPECT_THAT(said({-1, 0, 1}), HasSubstr("kv_from of layer 2 is 1, which does not own"));
+  EXPECT_THAT(said({-1, 0.5, 0}), HasSubstr("kv_from of layer 1 is 0.5"));
+  EXPECT_THAT(said({-1, -1, 0}), HasSubstr("layer 1"));  // which has no keys of its own
 }
 
 TEST(Quantized, NamesTensorsThatAreMissingOrOfAnotherShape) {

@@ -44,7 +44,7 @@ constexpr std::array<FileType, 22> kFileTypes{{
     {"F6_E2M3", 6, std::nullopt},
     {"F6_E3M2", 6, std::nullopt},
     {"F8_E5M2", 8, std::nullopt},
-    {"F8_E8M0", 8, std::nullopt},
+    {"F8_E8M0", 8, DType::U8},  // exponents of two, as scales are
     {"F8_E4M3FNUZ", 8, std::nullopt},
     {"F8_E5M2FNUZ", 8, std::nullopt},
     {"I16", 16, std::nullopt},

@@ -66,10 +66,8 @@ std::string Binder::full_name(std::string_view stem, int expert) const {
 }
 
 bool Binder::has(WeightSlot slot) const {
-  for (const NameRow& row : names_.rows(slot)) {
-    const std::string stem = full_name(row.stem, 0);
-    if (has_matrix(store_, stem)) return true;
-  }
+  for (const NameRow& row : names_.rows(slot))
+    if (has_matrix(store_, full_name(row.stem, 0))) return true;
   return false;
 }
 
@@ -167,7 +165,7 @@ std::optional<TensorView> Binder::scaled(const std::string& stem, TensorView val
   }
   if (!std::exchange(told_of_f8_, true))
     log_info("weights in F8_E4M3 are multiplied with their scales and kept in memory as F16");
-  return taken(*found, unpack_f8(values, *factors));
+  return taken(*found, unpack_f8(values, *factors, quantization_.group_columns(stem)));
 }
 
 std::optional<TensorView> Binder::quantized(const std::string& stem) {

@@ -209,7 +209,7 @@ std::string Config::text_or(std::string_view key, std::string fallback) {
   return take<std::string>(get_string(object_, key), key, false, std::move(fallback));
 }
 
-std::vector<double> Config::numbers(std::string_view key) {
+std::vector<double> Config::numbers(std::string_view key, double null) {
   std::vector<double> out;
   const json::value* value = find(key);
   if (value == nullptr) return out;
@@ -226,7 +226,7 @@ std::vector<double> Config::numbers(std::string_view key) {
       return {};
     }
     out.push_back(endless          ? std::numeric_limits<double>::infinity()
-                  : item.is_null() ? 0.0
+                  : item.is_null() ? null
                   : item.is_bool() ? static_cast<double>(item.get_bool())
                                    : item.to_number<double>());
   }

@@ -46,7 +46,8 @@ class Config {
   float number_or(std::string_view key, float fallback);
   bool flag_or(std::string_view key, bool fallback);  // a number stands for whether it is not 0
   std::string text_or(std::string_view key, std::string fallback);
-  std::vector<double> numbers(std::string_view key);  // empty where missing, one where not a list; null is 0
+  // Empty where missing, one where not a list.
+  std::vector<double> numbers(std::string_view key, double null = 0.0);
   // Sizes per layer, of which the first takes the key's place; empty where the key holds one size or is missing.
   std::vector<int> take_sizes(std::string_view key);
   std::vector<std::string> texts(std::string_view key);  // empty where missing

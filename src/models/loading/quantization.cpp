@@ -132,7 +132,7 @@ std::optional<QuantGroup::Format> format_named(const std::string& name, bool flo
   using Format = QuantGroup::Format;
   if (name == "pack-quantized") return Format::Packed;
   if (name == "int-quantized") return Format::Int;
-  if (name == "float-quantized") return Format::Float;
+  if (name == "float-quantized" || name == "mxfp8-quantized") return Format::Float;
   if (name == "naive-quantized") return floats ? Format::Float : Format::Int;
   if (name == "nvfp4-pack-quantized") return Format::Nvfp4;
   if (name == "mxfp4-pack-quantized") return Format::Mxfp4;
@@ -195,8 +195,8 @@ void read_modelopt_keys(Reader& reader, Quantization& out) {
   out.method = Quantization::Method::Modelopt;
   const std::string algorithm = reader.text("quant_algo", "");
   if (algorithm != "NVFP4" && algorithm != "FP8" && algorithm != "MIXED_PRECISION" &&
-      algorithm != "FP8_PB_WO" && algorithm != "FP8_PER_CHANNEL_PER_TOKEN")
-    reader.fail(fmt::format("'quant_algo' is '{}', must be 'NVFP4' or 'FP8'", algorithm));
+      algorithm != "FP8_PB_WO" && algorithm != "FP8_PER_CHANNEL_PER_TOKEN" && algorithm != "MXFP8")
+    reader.fail(fmt::format("'quant_algo' is '{}', must be 'NVFP4', 'FP8' or 'MXFP8'", algorithm));
   out.bits = algorithm == "NVFP4" ? 4 : 8;
   out.group_size = reader.group_size();
   if (algorithm == "NVFP4" && out.group_size != 0 && out.group_size != 16)

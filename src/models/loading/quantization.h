@@ -33,6 +33,11 @@ struct Quantization {
   bool ignores(std::string_view module) const;
   // The first group whose targets name the module, else the first that names a class of modules; null: none.
   const QuantGroup* group_of(std::string_view module) const;
+  // Columns of a module that share a scale, by its group; 0: not said.
+  int group_columns(std::string_view module) const {
+    const QuantGroup* group = group_of(module);
+    return group == nullptr ? 0 : group->group_size;
+  }
 };
 
 // From the whole config; a config without quantization gives Method::None. An error names the key, its value and what is known.

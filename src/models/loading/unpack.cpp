@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstring>
 #include <vector>
 
@@ -14,6 +15,7 @@ namespace {
 
 constexpr int64_t kGroup = 32;               // elements of an MXFP4 block
 constexpr int64_t kGroupBytes = kGroup / 2;  // without the scale
+constexpr uint8_t kNoExponent = 0xff;        // of e8m0
 constexpr int64_t kTile = 128;               // the usual side of a tile with one scale
 
 uint8_t element(const uint8_t* group, int64_t i) {
@@ -56,16 +58,29 @@ Result<HostTensor> pack_mxfp4(TensorView blocks, TensorView scales, bool split_p
   return out;
 }
 
-Result<HostTensor> unpack_f8(TensorView values, TensorView scales) {
+Result<HostTensor> unpack_f8(TensorView values, TensorView scales, int group) {
   const int64_t rows = values.dim(0), cols = values.dim(1);
   const int64_t down = scales.rank >= 1 ? scales.dim(0) : 1, across = scales.rank >= 2 ? scales.dim(1) : 1;
   const int64_t height = tile_side(rows, down), width = tile_side(cols, across);
-  if ((scales.dtype != DType::F32 && scales.dtype != DType::BF16) || scales.rank > 2 || height == 0 ||
-      width == 0)
+  const bool exponents = scales.dtype == DType::U8;
+  if ((scales.dtype != DType::F32 && scales.dtype != DType::BF16 && !exponents) || scales.rank > 2 ||
+      height == 0 || width == 0)
     return Error{ErrorCode::Unsupported,
                  fmt::format("scales {} do not tile values {}", scales.describe(), values.describe())};
+  if (group > 0 && (down != rows || across * group != cols))
+    return Error{ErrorCode::Corrupt, fmt::format("scales are {}, values {}: group_size is {}",
+                                                 scales.describe(), values.describe(), group)};
   std::vector<float> factors(static_cast<size_t>(down * across));
-  dequantize_row(scales.dtype, scales.data, factors.data(), down * across);
+  if (exponents) {
+    const auto* from = static_cast<const uint8_t*>(scales.data);
+    for (size_t i = 0; i < factors.size(); ++i) {
+      if (from[i] == kNoExponent)
+        return Error{ErrorCode::Corrupt, fmt::format("scale {} is 255, which is no power of two", i)};
+      factors[i] = std::ldexp(1.0f, from[i] - 127);
+    }
+  } else {
+    dequantize_row(scales.dtype, scales.data, factors.data(), down * across);
+  }
   return make_plain(rows, cols, [&](int64_t r, float* out) {
     dequantize_row(values.dtype, values.rows(r, r + 1).data, out, cols);
     const float* factor = factors.data() + r / height * across;
