@@ -3,11 +3,18 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "tensor/tensor.h"
 
 namespace sluice::kernels {
+
+// A tensor of a file, or the slice of one whose first dimension counts experts.
+struct StoredTensor {
+  std::string name;
+  int slice = 0;
+};
 
 // Rows stacked from one or more stored tensors, each in its own type, so that q, k and v (or gate and up) are one
 // GEMM wherever they lie in the file. The memory belongs to the model (usually a mapped file).
@@ -19,6 +26,7 @@ struct Weight {
   TensorView bias;                     // optional, f32 [rows]
   std::shared_ptr<const void> packed;  // a back-end's own form, made by Backend::prepare
   bool listed = false;                 // one of a list that is multiplied at once: experts, heads
+  std::vector<StoredTensor> stored;    // that the rows are from; empty: not said
 
   bool empty() const { return parts.empty(); }
 };

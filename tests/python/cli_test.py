@@ -7,6 +7,7 @@ where it is missing; the rest runs on the tiny models of tests/runtime/data.
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -138,6 +139,48 @@ def test_quantize():
         expect(sluice("quantize", Path(folder) / "short.gguf", Path(folder) / "x.gguf", "--type", "q8_0"), 74, "short.gguf")
         expect(sluice("quantize", source, Path(folder) / "x.gguf", "--type", "q8_0"), 64, "is a folder")
     expect(sluice("quantize", "a.gguf"), 64, "OUT is required")
+
+
+def test_quantize_with_calibration():
+    """Errors count by what columns are multiplied with: on the text of the calibration, the result is nearer to the source."""
+    need_model()
+    text = "/usr/share/common-licenses/GPL-3"
+    with tempfile.TemporaryDirectory() as folder:
+        source, plain, calibrated = (Path(folder) / name for name in ("f16.gguf", "plain.gguf", "calibrated.gguf"))
+        expect(sluice("quantize", MODEL, source, "--type", "f16"), 0)
+        expect(sluice("quantize", source, plain, "--type", "iq4_xs"), 0)
+        result = expect(sluice("quantize", source, calibrated, "--type", "iq4_xs", "--calibrate", text, "--contexts", 4), 0)
+        assert "context 4 of 4" in result.stderr
+        assert b"quantize.imatrix.dataset" in calibrated.read_bytes()
+        far = {}
+        for name in (plain, calibrated):
+            result = expect(sluice("compare", source, name, "-f", text, "--contexts", 2, "--format", "json"), 0)
+            far[name] = json.loads(result.stdout)["kl_divergence"]
+        assert far[calibrated] < far[plain], far
+    expect(sluice("quantize", MODEL, "/nowhere/x.gguf", "--type", "q4_0", "--calibrate", "/nowhere/text"), 74, "/nowhere/text")
+
+
+def test_quantize_folder():
+    source = ROOT / "tests/golden/data/llama"
+    with tempfile.TemporaryDirectory() as folder:
+        for kind, tolerance in (("fp8", 0.1), ("int8", 0.03), ("w4a16", 0.35), ("awq", 0.35)):
+            out = Path(folder) / kind
+            expect(sluice("quantize", source, out, "--type", kind), 0)
+            assert not out.with_suffix(".part").exists() and not (out / ".quantize").exists()
+            errors = re.findall(r"relative error (\S+)", sluice("check", source, "-m", out, "--device", "ref").stdout)
+            assert len(errors) == 3 and max(map(float, errors)) < tolerance, (kind, errors)
+            assert "quantization_config" in json.loads((out / "config.json").read_text())
+            expect(sluice("quantize", source, out, "--type", kind), 64, "is there already")
+            expect(sluice("quantize", out, Path(folder) / "x", "--type", kind), 64, "quantised already")
+        # A part that was left behind is taken up.
+        whole = (Path(folder) / "awq/model.safetensors").read_bytes()
+        part = Path(folder) / "again.part"
+        part.mkdir()
+        (part / ".quantize").write_text("awq in groups of 32\n")
+        (part / "model.safetensors.part").write_bytes(whole[:len(whole) * 2 // 3])
+        expect(sluice("quantize", source, Path(folder) / "again", "--type", "awq"), 0)
+        assert (Path(folder) / "again/model.safetensors").read_bytes() == whole
+    expect(sluice("quantize", source, "/nowhere/x", "--type", "q4_0"), 64, "is a folder")
 
 
 def test_flags_of_llama_cpp():

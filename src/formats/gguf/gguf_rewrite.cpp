@@ -1,15 +1,10 @@
 #include "formats/gguf/gguf_rewrite.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 #include <vector>
 
@@ -17,6 +12,7 @@
 #include "formats/gguf/gguf.h"
 #include "formats/gguf/gguf_types.h"
 #include "formats/mapped_file.h"
+#include "formats/part_file.h"
 #include "formats/quote.h"
 #include "tensor/blocks.h"
 #include "tensor/quantize.h"
@@ -31,6 +27,11 @@ constexpr uint64_t kAlignment = 32;
 template <class T>
 void append(std::string& to, T number) {
   to.append(reinterpret_cast<const char*>(&number), sizeof number);
+}
+
+void append_string(std::string& to, std::string_view text) {
+  append<uint64_t>(to, text.size());
+  to += text;
 }
 
 uint64_t aligned(uint64_t offset) {
@@ -59,12 +60,12 @@ void skip_value(Cursor& in, uint32_t type) {
   }
 }
 
-// The pairs of a file, with general.file_type replaced and general.alignment left out.
+// The pairs of a file, with general.file_type replaced, general.alignment left out, and strings added.
 struct Pairs {
   uint64_t count = 0;
   std::string bytes;
 
-  Pairs(std::string_view file, uint32_t file_type) {
+  Pairs(std::string_view file, const GgufRewrite& rewrite) {
     Cursor in(file);
     in.take(4 + 4 + 8);
     const auto stored = in.read<uint64_t>();
@@ -74,11 +75,17 @@ struct Pairs {
       const auto type = in.read<uint32_t>();
       const size_t value = in.position();
       skip_value(in, type);
-      if (key == "general.alignment") continue;
+      if (key == "general.alignment" || rewrite.added.contains(std::string(key))) continue;
       std::string pair(file.substr(begin, in.position() - begin));
       if (key == "general.file_type" && type == kU32)
-        std::memcpy(pair.data() + (value - begin), &file_type, 4);
+        std::memcpy(pair.data() + (value - begin), &rewrite.file_type, 4);
       bytes += pair;
+      ++count;
+    }
+    for (const auto& [key, text] : rewrite.added) {
+      append_string(bytes, key);
+      append<uint32_t>(bytes, kString);
+      append_string(bytes, text);
       ++count;
     }
   }
@@ -118,8 +125,7 @@ std::string header_of(const Pairs& pairs, const std::vector<Planned>& tensors) {
   append<uint64_t>(out, pairs.count);
   out += pairs.bytes;
   for (const Planned& tensor : tensors) {
-    append<uint64_t>(out, tensor.name.size());
-    out += tensor.name;
+    append_string(out, tensor.name);
     append<uint32_t>(out, static_cast<uint32_t>(tensor.from.rank));
     for (int i = tensor.from.rank - 1; i >= 0; --i)
       append<uint64_t>(out, static_cast<uint64_t>(tensor.from.dim(i)));
@@ -130,61 +136,25 @@ std::string header_of(const Pairs& pairs, const std::vector<Planned>& tensors) {
   return out;
 }
 
-// A file that is written from some point on.
-class PartFile {
- public:
-  explicit PartFile(std::string path) : path_(std::move(path)) {}
-  ~PartFile() {
-    if (file_ >= 0) ::close(file_);
-  }
-  PartFile(const PartFile&) = delete;
-  PartFile& operator=(const PartFile&) = delete;
+// By slice, each [cols] or empty.
+using ImportanceOfSlices = std::vector<std::vector<float>>;
 
-  // Opens it, with `header` at its begin; the bytes that were there already where that header was.
-  Result<uint64_t> open(const std::string& header) {
-    file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (file_ < 0) return failed("cannot be written");
-    struct stat status {};
-    std::string found(header.size(), '\0');
-    const bool same = ::fstat(file_, &status) == 0 && status.st_size >= static_cast<off_t>(header.size()) &&
-                      ::pread(file_, found.data(), found.size(), 0) == static_cast<ssize_t>(found.size()) &&
-                      found == header;
-    if (same) return static_cast<uint64_t>(status.st_size);
-    if (Status emptied = cut(0); !emptied) return emptied.error();
-    if (Status written = write(header.data(), header.size(), 0); !written) return written.error();
-    return header.size();
+Result<ImportanceOfSlices> importance_of(const Planned& tensor, const GgufRewrite& rewrite) {
+  ImportanceOfSlices out;
+  if (!rewrite.importance || tensor.type == tensor.from.dtype) return out;
+  const int64_t slices = tensor.from.rank == 3 ? tensor.from.dim(0) : 1, cols = tensor.from.dim(-1);
+  for (int64_t i = 0; i < slices; ++i) {
+    out.push_back(rewrite.importance(tensor.name, static_cast<int>(i)));
+    if (const size_t found = out.back().size(); found != 0 && found != static_cast<size_t>(cols))
+      return Error{ErrorCode::InvalidArgument,
+                   fmt::format("tensor {} has {} columns, the calibration has seen {}", quote(tensor.name),
+                               cols, found)};
   }
-  Status cut(uint64_t size) {
-    if (::ftruncate(file_, static_cast<off_t>(size)) != 0) return failed("cannot be written");
-    return {};
-  }
-  Status write(const void* data, size_t bytes, uint64_t at) {
-    const auto* from = static_cast<const char*>(data);
-    while (bytes > 0) {
-      const ssize_t written = ::pwrite(file_, from, bytes, static_cast<off_t>(at));
-      if (written < 0 && errno == EINTR) continue;
-      if (written <= 0) return failed("cannot be written");
-      from += written;
-      at += static_cast<uint64_t>(written);
-      bytes -= static_cast<size_t>(written);
-    }
-    return {};
-  }
-  Status finish(const std::string& name) {
-    if (::fsync(file_) != 0 || std::rename(path_.c_str(), name.c_str()) != 0)
-      return failed("cannot be put in its place");
-    return {};
-  }
+  return out;
+}
 
- private:
-  Error failed(std::string_view what) const {
-    return {ErrorCode::Io, fmt::format("{}: {}: {}", quote_path(path_), what, std::strerror(errno))};
-  }
-  std::string path_;
-  int file_ = -1;
-};
-
-Result<std::vector<uint8_t>> converted(const Planned& tensor, ThreadPool& pool) {
+Result<std::vector<uint8_t>> converted(const Planned& tensor, const ImportanceOfSlices& importance,
+                                       ThreadPool& pool) {
   std::vector<uint8_t> out(tensor.bytes);
   if (tensor.type == tensor.from.dtype) {
     std::memcpy(out.data(), tensor.from.data, out.size());
@@ -192,6 +162,12 @@ Result<std::vector<uint8_t>> converted(const Planned& tensor, ThreadPool& pool) 
   }
   const int64_t cols = tensor.from.dim(-1), rows = tensor.from.elements() / cols;
   const int64_t from_bytes = row_bytes(tensor.from.dtype, cols), to_bytes = row_bytes(tensor.type, cols);
+  const int64_t slice_rows = importance.empty() ? rows : rows / static_cast<int64_t>(importance.size());
+  const auto counts = [&](int64_t row) -> const float* {
+    if (importance.empty()) return nullptr;
+    const std::vector<float>& slice = importance[static_cast<size_t>(row / slice_rows)];
+    return slice.empty() ? nullptr : slice.data();
+  };
   std::atomic<bool> finite{true};
   pool.for_ranges(rows, 8, [&](int64_t begin, int64_t end) {
     std::vector<float> row(static_cast<size_t>(cols));
@@ -201,7 +177,7 @@ Result<std::vector<uint8_t>> converted(const Planned& tensor, ThreadPool& pool) 
       if (!std::all_of(row.begin(), row.end(), [](float value) { return std::isfinite(value); }))
         finite = false;
       else
-        quantize_row(tensor.type, row.data(), out.data() + r * to_bytes, cols);
+        quantize_row(tensor.type, row.data(), out.data() + r * to_bytes, cols, counts(r));
     }
   });
   if (!finite)
@@ -221,8 +197,7 @@ Status rewrite_gguf(const std::string& in, const std::string& out, const GgufRew
                                                      quote_path(in), gguf->tensors.files().size())};
   const Result<std::vector<Planned>> tensors = plan(gguf->tensors, rewrite);
   if (!tensors) return tensors.error();
-  const std::string header =
-      header_of(Pairs(gguf->tensors.files().front()->bytes(), rewrite.file_type), *tensors);
+  const std::string header = header_of(Pairs(gguf->tensors.files().front()->bytes(), rewrite), *tensors);
   PartFile part(out + ".part");
   const Result<uint64_t> there = part.open(header);
   if (!there) return there.error();
@@ -232,7 +207,9 @@ Status rewrite_gguf(const std::string& in, const std::string& out, const GgufRew
   for (const Planned& tensor : *tensors) {
     const uint64_t at = header.size() + tensor.offset, end = at + aligned(tensor.bytes);
     if (end <= *there) continue;
-    Result<std::vector<uint8_t>> made = converted(tensor, pool);
+    const Result<ImportanceOfSlices> importance = importance_of(tensor, rewrite);
+    if (!importance) return importance.error();
+    Result<std::vector<uint8_t>> made = converted(tensor, *importance, pool);
     if (!made) return made.error();
     made->resize(aligned(made->size()), 0);
     if (Status written = part.write(made->data(), made->size(), at); !written) return written;

@@ -8,15 +8,17 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/panels/packed_weight.h"
 #include "kernels/cpu/simd/isa.h"
+#include "kernels/observe.h"
 #include "kernels/recurrent.h"
 
 namespace sluice::kernels::cpu {
 
-class CpuBackend : public Backend, public RecurrentOps {
+class CpuBackend : public Backend, public RecurrentOps, public ObservableGemms {
  public:
   CpuBackend(IsaLevel level, int threads, bool repack);
 
   std::string name() const override;
+  void set_observer(GemmObserver* observer) override { observer_ = observer; }
 
   Memory allocate(DType dtype, std::initializer_list<int64_t> shape) override;
   Weight prepare(Weight weight) override;
@@ -82,6 +84,7 @@ class CpuBackend : public Backend, public RecurrentOps {
   const PanelKernels& panel_kernels_;
   const RecurrentKernels& recurrent_;
   bool repack_;
+  GemmObserver* observer_ = nullptr;
   PanelMemory panels_;
   ThreadPool pool_;
   std::vector<ActivationBlock> blocks_;  // scratch of the GEMM under way

@@ -217,6 +217,7 @@ std::optional<Binder::Part> Binder::part(const NameRow& row, int expert, int64_t
     result.view = *view;
   }
   result.bias = bias_of(row, stem, expert, result.view.dim(0));
+  result.stored = {found.value_or(stem), std::max(0, place)};
   return result;
 }
 
@@ -234,6 +235,7 @@ Weight Binder::stack(WeightSlot slot, const std::vector<Part>& parts, Extent ext
       fail(fmt::format("{}: {}, must have {} columns", where(slot), found, extent.cols));
     weight.rows += part.view.dim(0);
     weight.parts.push_back(part.view);
+    weight.stored.push_back(part.stored);
     has_bias = has_bias || !part.bias.empty();
   }
   if (weight.rows != extent.rows)

@@ -89,6 +89,7 @@ class Binder {
   struct Part {
     TensorView view;
     std::vector<float> bias;  // empty: none
+    kernels::StoredTensor stored;
   };
   std::string full_name(std::string_view stem, int expert) const;
   std::optional<std::string> locate(const std::string& stem, std::string_view suffix) const {

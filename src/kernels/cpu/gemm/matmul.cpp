@@ -247,6 +247,7 @@ void CpuBackend::gemm_groups(TensorView out, TensorView x, const Weight& weight,
 
 void CpuBackend::matmul(TensorView out, TensorView x, const Weight& weight) {
   check_gemm(out, x, weight);
+  if (observer_ != nullptr) observer_->saw(weight, x);
   const Activations activations = prepare_activations(x, weight);
   const int64_t groups = row_groups(weight);
   const auto task = [&](int64_t begin, int64_t end) { gemm_groups(out, x, weight, activations, begin, end); };
@@ -267,6 +268,8 @@ void CpuBackend::matmul_heads(TensorView out, TensorView x, std::span<const Weig
   SLUICE_CHECK_EQ(x.dim(1), heads);
   SLUICE_CHECK_EQ(out.dim(1), heads);
   if (heads == 0) return;
+  if (observer_ != nullptr)
+    for (int64_t i = 0; i < heads; ++i) observer_->saw(weights[static_cast<size_t>(i)], head_of(x, i));
   // All heads' activations lie one after the other, token by token within a head.
   const int64_t per_row = blocks_per_row(weights[0]);
   const int64_t per_head = x.dim(0) * per_row;
