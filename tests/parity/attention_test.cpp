@@ -158,13 +158,15 @@ void check(const Shape& shape, const AttentionShape& attention, DType type, int 
     ASSERT_EQ(
         std::memcmp(cache.kv().k.data, expected_cache.kv().k.data, static_cast<size_t>(cache.kv().k.bytes())),
         0);
-    ASSERT_TRUE(near(out.view, expected.view, 5e-6f));
+    // Levels that multiply bytes take queries and weights as integers of 16 bits.
+    ASSERT_TRUE(near(out.view, expected.view, type == DType::I8 ? 2e-4f : 5e-6f));
   }
 }
 
 const std::vector<Shape>& shapes() {
-  static const std::vector<Shape> kShapes{
-      {4, 2, 16, 16}, {3, 3, 7, 5}, {9, 3, 64, 64}, {8, 1, 40, 32, true}, {20, 1, 24, 24}};
+  static const std::vector<Shape> kShapes{{4, 2, 16, 16},       {3, 3, 7, 5},    {9, 3, 64, 64},
+                                          {8, 1, 40, 32, true}, {20, 1, 24, 24}, {4, 1, 80, 96},
+                                          {6, 2, 128, 192}};
   return kShapes;
 }
 
@@ -242,14 +244,15 @@ TEST(Attend, BitsDependOnTheTokenAlone) {
   AttentionShape attention = attention_of(shape);
   const auto one = cpu_backends(1);
   const auto two = cpu_backends(2);
-  for (int window : {0, length * 2 / 3}) {
+  for (const auto& [window, type] : {std::pair(0, DType::F16), std::pair(length * 2 / 3, DType::F16),
+                                     std::pair(0, DType::I8), std::pair(length * 2 / 3, DType::I8)}) {
     attention.window = window;
     for (size_t b = 0; b < one.size(); ++b) {
-      SCOPED_TRACE(::testing::Message() << one[b]->name() << " window " << window);
+      SCOPED_TRACE(::testing::Message() << one[b]->name() << " window " << window << " " << name(type));
       Runner runner(shape, 2, length);
-      Cache whole_cache(shape, DType::F16, 2, length / 16 + 1, 16);
+      Cache whole_cache(shape, type, 2, length / 16 + 1, 16);
       const HostTensor whole = runner.run(*one[b], whole_cache, attention, {{0, 0, length}});
-      Cache cache(shape, DType::F16, 2, length / 16 + 1, 16);
+      Cache cache(shape, type, 2, length / 16 + 1, 16);
       runner.run(*two[b], cache, attention, {{0, 0, context}, {1, 0, context / 2}});
       for (int begin = context; begin < length;) {
         const int end = std::min(length, begin + 1 + (begin % 3) * 4);

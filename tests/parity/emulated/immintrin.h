@@ -74,6 +74,17 @@ __m256 extractf32x8_ps(__m512 a) {
   return kHalf == 0 ? low : high;
 }
 
+// The low byte of each.
+inline __m128i cvtepi32_epi8(__m512i a) {
+  int32_t words[16];
+  uint8_t bytes[16];
+  __builtin_memcpy(words, &a, sizeof(words));
+  for (int i = 0; i < 16; ++i) bytes[i] = static_cast<uint8_t>(words[i]);
+  __m128i out;
+  __builtin_memcpy(&out, bytes, sizeof(out));
+  return out;
+}
+
 // Elements that the mask leaves out are not read.
 inline __m512i maskz_loadu_epi16(uint32_t mask, const void* from) {
   uint16_t words[32] = {};
@@ -101,6 +112,7 @@ inline __m512 shuffle_f32x4(__m512 a, __m512 b) {
 
 #define _mm512_cvtps_epi32(a) sluice_emulated::cvtps_epi32(a)
 #define _mm512_cvtepi32_ps(a) sluice_emulated::cvtepi32_ps(a)
+#define _mm512_cvtepi32_epi8(a) sluice_emulated::cvtepi32_epi8(a)
 #define _mm512_cvtepi8_epi32(a) sluice_emulated::cvtepi8_epi32(a)
 #define _mm512_cvtepu8_epi32(a) sluice_emulated::cvtepu8_epi32(a)
 #define _mm512_cvtepu16_epi32(a) sluice_emulated::cvtepu16_epi32(a)

@@ -12,7 +12,7 @@ namespace sluice::kernels::cpu {
 namespace {
 
 // Rows whose memory is asked for ahead of their use: they lie one key apart, too far for the hardware to guess.
-constexpr int64_t kAhead = 24;
+constexpr int64_t kRowsAhead = 24;
 
 // Cuts [at, count) into tiles of N, the last ones smaller, and calls tile<size>(begin) for each. Heads that share a kv head
 // are often three or six: a smaller tile still reads each key once for all of them.
@@ -51,7 +51,7 @@ void scores_as(float* out, int64_t stride, const float* const* queries, int64_t 
     int64_t key = 0;
     float* to = out + query * stride;
     for (; key + I::kRowTile <= keys.count; key += I::kRowTile) {
-      prefetch_rows(keys, key + kAhead, I::kRowTile, T::kBytes);
+      prefetch_rows(keys, key + kRowsAhead, I::kRowTile, T::kBytes);
       score_tile<I, T, I::kRowTile, N>(to, stride, queries + query, keys, key);
     }
     for (; key < keys.count; ++key) score_tile<I, T, 1, N>(to, stride, queries + query, keys, key);
@@ -119,7 +119,7 @@ void lane_scores_as(float* out, int64_t stride, const float* const* queries, int
                     const KvRows& keys) {
   alignas(64) float columns[(kWidestTransposed + I::kWidth) * I::kWidth];
   for (int64_t key = 0; key < keys.count; key += I::kWidth) {
-    prefetch_rows(keys, key + kAhead, I::kWidth, T::kBytes);
+    prefetch_rows(keys, key + kRowsAhead, I::kWidth, T::kBytes);
     transpose_keys<I, T>(columns, keys, key);
     for_tiles<8>(0, query_count, [&]<int N>(int64_t query) {
       lane_scores<I, N>(out + query * stride, stride, queries + query, keys, key, columns);
@@ -148,6 +148,9 @@ void scores(float* out, int64_t stride, const float* const* queries, int64_t que
     case DType::BF16:
       return scores_of<I, PlainBf16<I>>(out, stride, queries, query_count, keys);
     case DType::I8:
+      if constexpr (requires { I::byte_scores(out, stride, queries, query_count, keys); }) {
+        if (keys.width <= I::kWidestByteRow) return I::byte_scores(out, stride, queries, query_count, keys);
+      }
       return scores_of<I, PlainI8<I>>(out, stride, queries, query_count, keys);
     default:
       __builtin_trap();  // the back-end checks the type
@@ -199,7 +202,7 @@ void value_tile(const WeightedSum& sum, int64_t query, int64_t at) {
     for (int v = 0; v < V; ++v) sums[n][v] = I::set1(0.0f);
   }
   for (int64_t key = 0; key < values.count; ++key) {
-    if (key + kAhead < values.count) __builtin_prefetch(values.rows[key + kAhead] + at * T::kBytes);
+    if (key + kRowsAhead < values.count) __builtin_prefetch(values.rows[key + kRowsAhead] + at * T::kBytes);
     const float scale = values.scales == nullptr ? 1.0f : values.scales[key];
     typename I::F weight[N];
 #pragma GCC unroll 8
@@ -317,6 +320,9 @@ void weighted_sum(const WeightedSum& sum) {
     case DType::BF16:
       return weighted_sum_as<I, PlainBf16<I>>(sum);
     case DType::I8:
+      if constexpr (requires { I::byte_weighted_sum(sum); }) {
+        if (sum.values.count <= I::kMostByteRows) return I::byte_weighted_sum(sum);
+      }
       return weighted_sum_as<I, PlainI8<I>>(sum);
     default:
       __builtin_trap();  // the back-end checks the type

@@ -3,6 +3,9 @@
 
 #include "kernels/cpu/simd/vec_avx512.h"
 
+// Needs the words of the header above.
+#include "kernels/cpu/attention/byte_rows.h"
+
 namespace sluice::kernels::cpu {
 namespace {
 
@@ -19,6 +22,13 @@ struct Avx512Vnni : Avx512 {
                           const ActivationBlock* const (&x)[N], I4 (&sums)[N]) {
     scaled_dots_by<Avx512Vnni, N>(weights, scales, x, sums);
   }
+
+  static constexpr int64_t kWidestByteRow = kWidestBytes, kMostByteRows = kMostByteKeys;
+  static void byte_scores(float* out, int64_t stride, const float* const* queries, int64_t query_count,
+                          const KvRows& keys) {
+    cpu::byte_scores<Avx512>(out, stride, queries, query_count, keys);
+  }
+  static void byte_weighted_sum(const WeightedSum& sum) { cpu::byte_weighted_sum<Avx512>(sum); }
 };
 
 }  // namespace
