@@ -37,7 +37,7 @@ constexpr std::string_view kIndexFile = "model.safetensors.index.json", kOneFile
 
 // Parts of names of matrices that are looked up, decide who computes, belong to a tower for pictures, or lie transposed.
 constexpr std::string_view kKept[] = {"embed",       "norm",          "lm_head",
-                                      "router",      "mlp.gate.",     "wte",
+                                      "router",      ".gate.weight",  "wte",
                                       "wpe",         "conv",          "shared_expert_gate",
                                       "vision",      "visual",        "image",
                                       "multi_modal", "c_attn.",       "c_proj.",
