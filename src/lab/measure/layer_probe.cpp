@@ -22,7 +22,8 @@ constexpr int kDepths[] = {128, 512, 2048, 4096};
 struct Piece {
   int queries, depth;
 };
-constexpr Piece kHostPieces[] = {{256, 256}, {256, 896}, {256, 1920}, {256, 3840}};
+// Whole steps of a long prompt, as a host cuts it.
+constexpr Piece kHostPieces[] = {{512, 0}, {512, 512}, {512, 1536}, {512, 3584}};
 constexpr Piece kDevicePieces[] = {{512, 0}, {2048, 0}, {4096, 0}, {1024, 3072}};
 
 // More than caches hold: a model's weights and KV of all layers come from memory.
@@ -138,8 +139,8 @@ void LayerProbe::run_steps(const Point& point, int count) {
 }
 
 void LayerProbe::run(Point& point) {
-  // Steps follow others of their kind when a model runs.
-  if (device_ || point.step.queries == 1 || point.runs == 0) run_steps(point, device_ ? kWarmRuns : 1);
+  // Steps follow others of their kind when a model runs: of what a first one costs more, few layers would get all.
+  run_steps(point, device_ ? kWarmRuns : 1);
   if (point.runs == 0) {
     const Stopwatch watch(options_.time);
     run_steps(point, 1);
