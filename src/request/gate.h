@@ -18,6 +18,7 @@ class Gate {
   enum class State : uint8_t { Closed, Open, Failed };
 
   Gate() = default;
+  virtual ~Gate() = default;
   Gate(const Gate&) = delete;
   Gate& operator=(const Gate&) = delete;
 

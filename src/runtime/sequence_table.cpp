@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/system/memory.h"
+#include "grammar/grammar_gate.h"
 #include "runtime/sequences/pooled.h"
 
 namespace sluice::runtime {
@@ -69,12 +70,15 @@ void SequenceTable::add(SeqId seq, std::unique_ptr<Sequence> sequence) {
   owned_[seq].sequence = std::move(sequence);
 }
 
-// Whoever sent the request holds its grammar; compiling it here, where nobody does, makes the whole step wait.
+// The gate of a request has its grammar, or whoever sent it holds the one in the store; compiling it here, where nobody
+// does, makes the whole step wait.
 Result<grammar::GrammarStore::Grammar> SequenceTable::grammar_of(const request::Request& request) const {
   const std::optional<request::Constraint>& constraint = request.sampling().constraint;
   if (!constraint) return grammar::GrammarStore::Grammar();
   if (options_.grammars == nullptr)
     return Error{ErrorCode::Unsupported, "a constraint needs a tokenizer, which this model does not have"};
+  if (const auto* gate = dynamic_cast<const grammar::GrammarGate*>(request.gate.get()))
+    if (grammar::GrammarStore::Grammar given = gate->grammar()) return given;
   if (grammar::GrammarStore::Grammar found = options_.grammars->find(*constraint)) return found;
   return options_.grammars->get(*constraint);
 }

@@ -1,6 +1,7 @@
 // Grammars and lists of allowed tokens are masks of the rows that an asynchronous device samples from.
 #include <gtest/gtest.h>
 
+#include "grammar/grammar_gate.h"
 #include "rig.h"
 
 namespace sluice::runtime::test {
@@ -113,6 +114,29 @@ TEST(LateGrammar, HoldsTheAnswerAllTheSame) {
       for (size_t choice = 0; choice < expected.choices.size(); ++choice)
         EXPECT_EQ(rig.answer(answer).tokens(choice), expected.tokens(choice));
     }
+  }
+}
+
+// Nothing is looked for in the store, nor compiled a second time, where the gate has the grammar.
+TEST(LateGrammar, ComesWithItsGate) {
+  for (const bool open_before : {false, true}) {
+    const RigOptions here = options(false);
+    const auto elsewhere = character_grammars(Rig().model->spec().vocab);
+    const auto gate = std::make_shared<grammar::GrammarGate>();
+    request::Request request = held_to("[a-m]qrs[0-9]{2}", 37);
+    const request::Constraint constraint = *request.sampling().constraint;
+    request.gate = gate;
+    Rig rig(here);
+    if (open_before) gate->settle_with(elsewhere->get(constraint));
+    const size_t answer = rig.submit(request);
+    if (!open_before) {
+      while (rig.step()) continue;
+      gate->settle_with(elsewhere->get(constraint));
+    }
+    rig.finish();
+    ASSERT_FALSE(rig.answer(answer).error()) << rig.answer(answer).error()->message;
+    EXPECT_EQ(rig.answer(answer).tokens(), Rig(options(false)).run(held_to("[a-m]qrs[0-9]{2}", 37)).tokens());
+    EXPECT_EQ(here.grammars->statistics().compiled, 0);
   }
 }
 

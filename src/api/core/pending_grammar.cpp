@@ -27,8 +27,7 @@ std::shared_ptr<PendingGrammar> PendingGrammar::begin(grammar::GrammarStore& sto
                                                       const request::Constraint& constraint) {
   auto pending = std::make_shared<PendingGrammar>(constraint);
   store.get(constraint, [pending](Result<grammar::GrammarStore::Grammar> grammar) {
-    if (grammar) pending->grammar_ = *std::move(grammar);
-    pending->settle(grammar ? Status() : grammar.error());
+    pending->settle_with(std::move(grammar));
   });
   return pending;
 }

@@ -6,13 +6,13 @@
 #include <optional>
 
 #include "api/core/service.h"
+#include "grammar/grammar_gate.h"
 #include "grammar/grammar_store.h"
 #include "request/constraint.h"
-#include "request/gate.h"
 
 namespace sluice::api {
 
-class PendingGrammar final : public request::Gate {
+class PendingGrammar final : public grammar::GrammarGate {
  public:
   // Settled before it returns where the grammar is known or the constraint cannot be used.
   static std::shared_ptr<PendingGrammar> begin(grammar::GrammarStore& store,
@@ -25,7 +25,6 @@ class PendingGrammar final : public request::Gate {
  private:
   const char* field_;
   bool is_schema_;
-  grammar::GrammarStore::Grammar grammar_;  // kept for the request, which finds it in the store
 };
 
 }  // namespace sluice::api
