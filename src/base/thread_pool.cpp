@@ -1,11 +1,10 @@
 #include "base/thread_pool.h"
 
-#include <sched.h>
-
 #include <algorithm>
 
 #include "base/check.h"
 #include "base/platform.h"
+#include "base/system/futex.h"
 
 namespace sluice {
 
@@ -27,7 +26,7 @@ ThreadPool::ThreadPool(int threads) {
 ThreadPool::~ThreadPool() {
   stop_.store(true);
   generation_.fetch_add(1);
-  generation_.notify_all();
+  futex_wake(generation_);
   for (std::thread& worker : workers_) worker.join();
 }
 
@@ -39,7 +38,7 @@ void ThreadPool::take_tasks(uint64_t generation) {
     const auto* task = task_.load(std::memory_order_relaxed);
     if (!ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel)) continue;
     (*task)(index);
-    unfinished_.fetch_sub(1, std::memory_order_acq_rel);
+    if (unfinished_.fetch_sub(1) == 1 && waits_.load()) futex_wake(unfinished_);
     ticket = ticket_.load(std::memory_order_acquire);
   }
 }
@@ -54,7 +53,7 @@ void ThreadPool::work() {
     }
     while (current == seen) {
       sleepers_.fetch_add(1);
-      generation_.wait(seen);
+      futex_wait(generation_, seen);
       sleepers_.fetch_sub(1);
       current = generation_.load(std::memory_order_acquire);
     }
@@ -80,12 +79,17 @@ void ThreadPool::run(int tasks, FunctionRef<void(int)> task) {
   unfinished_.store(tasks, std::memory_order_relaxed);
   ticket_.store(uint64_t{generation} << 32, std::memory_order_release);
   generation_.store(generation);
-  if (sleepers_.load() > 0) generation_.notify_all();
+  if (sleepers_.load() > 0) futex_wake(generation_);
   take_tasks(generation);
-  // Past the usual wait a worker has lost its core to another program: let it have this one.
-  for (int spin = 0; unfinished_.load(std::memory_order_acquire) != 0; ++spin) {
-    spin < kSpins ? cpu_relax() : static_cast<void>(sched_yield());
-  }
+  for (int spin = 0; spin < kSpins && unfinished_.load(std::memory_order_acquire) != 0; ++spin) cpu_relax();
+  if (unfinished_.load(std::memory_order_acquire) != 0) sleep_until_finished();
+}
+
+// Past the usual wait a worker has lost its core to another thread: it may have this one.
+void ThreadPool::sleep_until_finished() {
+  waits_.store(true);
+  for (int left = unfinished_.load(); left != 0; left = unfinished_.load()) futex_wait(unfinished_, left);
+  waits_.store(false);
 }
 
 void ThreadPool::for_ranges(int64_t count, int64_t grain, FunctionRef<void(int64_t, int64_t)> range) {

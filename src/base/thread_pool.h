@@ -48,6 +48,7 @@ class ThreadPool {
  private:
   void work();
   void take_tasks(uint64_t generation);
+  void sleep_until_finished();
 
   // Generation in the upper half, next task in the lower: a worker that wakes late cannot take a task of
   // another region.
@@ -55,6 +56,7 @@ class ThreadPool {
   std::atomic<uint32_t> generation_{0};
   std::atomic<int> unfinished_{0};
   std::atomic<int> sleepers_{0};
+  std::atomic<bool> waits_{false};  // run() sleeps until the last task ends
   std::atomic<bool> stop_{false};
   std::atomic<int> tasks_{0};
   std::atomic<const FunctionRef<void(int)>*> task_{nullptr};

@@ -3,7 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <thread>
 #include <vector>
+
+#include "base/system/thread_clock.h"
 
 namespace sluice {
 namespace {
@@ -40,6 +44,22 @@ TEST(ThreadPool, LateWorkersTakeNoTaskOfTheNextRegion) {
     std::atomic<int> ran = 0;
     pool.run(tasks, [&](int) { ++ran; });
     ASSERT_EQ(ran.load(), tasks) << "round " << round;
+  }
+}
+
+// The caller gives its core up while a worker is at a long task: it neither spins nor yields in a loop.
+TEST(ThreadPool, TheCallerSleepsWhileAWorkerIsLate) {
+  ThreadPool pool(2);
+  for (int round = 0; round < 3; ++round) {
+    const std::thread::id caller = std::this_thread::get_id();
+    std::atomic<int> begun = 0;
+    const ThreadClock clock = ThreadClock::of_this_thread();
+    pool.run(2, [&](int) {
+      ++begun;
+      while (begun.load() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (std::this_thread::get_id() != caller) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    });
+    EXPECT_LT(clock.seconds(), 0.1);
   }
 }
 
