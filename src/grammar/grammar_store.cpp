@@ -18,6 +18,10 @@ namespace {
 constexpr int kMostWorkers = 7;
 constexpr int kWorkerNiceness =
     10;  // where every core computes tokens, compiling takes a tenth of one at most
+// A worker with so many grammars behind its own is lowered further, and ends with the last of them: a scheduler gives even a
+// thread of nice 10 whole ticks of a core, a third of the steps of a small model would meet one.
+constexpr size_t kCrowd = 64;
+constexpr int kCrowdNiceness = 19;
 // Seconds of the processor after which a grammar is slow: its thread then gets what nobody else wants.
 constexpr double kQuickSeconds = 0.05;
 constexpr std::chrono::milliseconds kLook{10};  // how often the watcher looks for slow ones
@@ -124,11 +128,12 @@ std::vector<GrammarStore::Grammar> GrammarStore::keep_locked(const std::string& 
 void GrammarStore::get(const request::Constraint& constraint, Ready ready) {
   const std::string key = key_of(constraint);
   Grammar found;
-  bool is_given_up = false;
+  bool is_given_up = false, is_full = false;
   {
     const std::lock_guard lock(mutex_);
     found = find_locked(key);
     if (found != nullptr) ++statistics_.hits;
+    is_full = waiting_.size() >= options_.waiting;
     if (const auto job = jobs_.find(key); found == nullptr && job != jobs_.end()) {
       is_given_up = job->second->cancelled;
       if (!is_given_up) {
@@ -139,6 +144,8 @@ void GrammarStore::get(const request::Constraint& constraint, Ready ready) {
   }
   if (is_given_up) return ready(too_long(options_.time_limit));
   if (found != nullptr) return ready(std::move(found));
+  const Error full{ErrorCode::Unavailable, fmt::format("{} grammars are waiting already", options_.waiting)};
+  if (is_full) return ready(full);  // before the work of reading it
   Result<PreparedConstraint> prepared = read_constraint(constraint);
   if (!prepared) return ready(prepared.error());
   auto job = std::make_shared<Job>();
@@ -157,9 +164,7 @@ void GrammarStore::get(const request::Constraint& constraint, Ready ready) {
       job = nullptr;
     }
   }
-  if (job != nullptr)
-    return ready(
-        Error{ErrorCode::Unavailable, fmt::format("{} grammars are waiting already", options_.waiting)});
+  if (job != nullptr) return ready(full);
   changed_.notify_all();
 }
 
@@ -182,14 +187,19 @@ void GrammarStore::work() {
   name_thread("grammar");
   lower_thread_priority(kWorkerNiceness);
   std::unique_lock lock(mutex_);
-  bool is_slow = false;
+  bool is_slow = false, is_lowered = false;
   while (!stop_ && !is_slow) {
+    if (waiting_.empty() && is_lowered) break;
     if (waiting_.empty()) {
       changed_.wait(lock);
       continue;
     }
     const std::shared_ptr<Job> job = waiting_.front();
     waiting_.pop_front();
+    if (!is_lowered && waiting_.size() >= kCrowd) {
+      lower_thread_priority(kCrowdNiceness);
+      is_lowered = true;
+    }
     job->clock = ThreadClock::of_this_thread();
     changed_.notify_all();  // the watcher
     lock.unlock();

@@ -2,13 +2,18 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <future>
 #include <latch>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "tests/grammar/support.h"
 
@@ -82,20 +87,56 @@ TEST(GrammarStore, LateGrammarsFailAlone) {
   EXPECT_TRUE(patient.get(schema(R"({"type":"integer"})")).ok());
 }
 
+std::vector<int> niceness_of_workers() {
+  std::vector<int> all;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::getline(std::ifstream(task.path() / "comm") >> std::ws, name);
+    if (name == "grammar")
+      all.push_back(
+          getpriority(PRIO_PROCESS, static_cast<id_t>(std::stoul(task.path().filename().string()))));
+  }
+  return all;
+}
+
 // Threads that compile have less of a core than those that compute tokens.
 TEST(GrammarStore, WorkersGiveWay) {
   GrammarStore store(byte_vocabulary());
   ASSERT_TRUE(store.get(schema(R"({"type":"integer"})")).ok());
-  int workers = 0;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
-    std::string name;
-    std::getline(std::ifstream(task.path() / "comm") >> std::ws, name);
-    if (name != "grammar") continue;
-    ++workers;
-    const auto thread = static_cast<id_t>(std::stoul(task.path().filename().string()));
-    EXPECT_GE(getpriority(PRIO_PROCESS, thread), 10);
-  }
-  EXPECT_GE(workers, 1);  // a second one comes where a loaded machine makes the first slow
+  const std::vector<int> workers = niceness_of_workers();
+  EXPECT_GE(workers.size(), 1u);  // a second one comes where a loaded machine makes the first slow
+  for (const int niceness : workers) EXPECT_GE(niceness, 10);
+}
+
+// While many grammars wait their worker has less still; the next ones have a worker as before.
+TEST(GrammarStore, ACrowdIsCompiledByAWorkerThatGivesWayFurther) {
+  GrammarStore store(byte_vocabulary());
+  constexpr int kAsked = 200;
+  std::latch done(kAsked);
+  std::atomic<int> lowered = 0;
+  for (int i = 0; i < kAsked; ++i)
+    store.get(schema(R"({"type":"array","items":{"type":"string","format":"email"},"minItems":)" +
+                     std::to_string(i) + "}"),
+              [&](const Result<GrammarStore::Grammar>&) {
+                if (getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())) == 19) ++lowered;
+                done.count_down();
+              });
+  done.wait();
+  EXPECT_GT(lowered, 0);
+  if (getpriority(PRIO_PROCESS, 0) >= 19) return;
+  const auto is_lowered = [](int niceness) { return niceness >= 19; };
+  for (int i = 0; i < 100 && std::ranges::any_of(niceness_of_workers(), is_lowered); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_TRUE(std::ranges::none_of(niceness_of_workers(), is_lowered));
+  EXPECT_TRUE(store.get(schema(R"({"type":"integer"})")).ok());
+}
+
+// Nothing of a schema is read where there is no place for its grammar.
+TEST(GrammarStore, AFullQueueRefusesBeforeItReads) {
+  GrammarStore store(byte_vocabulary(), {.waiting = 0});
+  const auto refused = store.get(schema(R"({"type":"nothing"})"));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::Unavailable);
 }
 
 TEST(GrammarStore, SlowGrammarsKeepNobodyWaiting) {

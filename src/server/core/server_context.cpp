@@ -15,8 +15,9 @@ namespace {
 
 // Wrong keys that one address may show in a minute before it has to wait.
 constexpr int kFailuresPerMinute = 60;
-// A tenth of a core for each thread where every core computes tokens.
-constexpr int kLargeBodyNiceness = 10;
+// Where every core computes tokens these threads get what steps leave of the cores, and little more: a prompt of that many
+// bytes, or its grammar, takes much longer than its reading. Every tick of a core that they get makes a step wait.
+constexpr int kLargeBodyNiceness = 19;
 
 std::string machine_name() {
   std::array<char, 256> name{};
