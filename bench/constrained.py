@@ -8,8 +8,10 @@ cost:  N answers at once without a schema and N with a different schema each, in
        programs disturb less.
        The schemas leave a choice nearly everywhere, so that no token is forced and the steps have the same rows. The first
        round is not counted: masks are computed when they are first met.
-nasty: gaps between the tokens of plain streams, alone and while N requests with schemas that are slow, or too large, come at
-       once, in turn. Printed is the p99 of both, their ratio, and what the requests were told.
+nasty: gaps between the tokens of 4 plain streams, alone and while N requests with schemas that are slow, or too large, come
+       at once, in turn; from the first of them to the last answer. Printed is the p99 of both, their ratio, the median, and
+       what the requests were told. A step takes longer the more tokens its answers have, so both are cut to as many tokens
+       of each stream.
 Both kinds of a round run next to each other, so that other programs of the machine disturb them alike. Without --url it
 starts `sluice serve` with the default model; with it, Python's standard library is all that it needs."""
 import argparse
@@ -232,7 +234,7 @@ def send(arguments):
 
 
 def gaps_beside(client, seconds, sender=None):
-    """The p99 of the gaps of 4 plain streams, their number, and what the sender was told, for so long or until it is done."""
+    """The gaps of 4 plain streams, and what the sender was told, for so long or until it is done."""
     begin, stop = threading.Event(), threading.Event()
     with ThreadPoolExecutor(4) as streams:
         running = [streams.submit(client.gaps, body_of(7000), begin, stop) for _ in range(4)]
@@ -244,8 +246,12 @@ def gaps_beside(client, seconds, sender=None):
         else:
             time.sleep(seconds)
         stop.set()
-        gaps = sorted(gap for one in running for gap in one.result())
-    return gaps[min(len(gaps) - 1, int(0.99 * len(gaps)))] if gaps else 0, len(gaps), told
+        return [one.result() for one in running], told
+
+
+def quantile_of(streams, tokens, share):
+    gaps = sorted(gap for stream in streams for gap in stream[:tokens])
+    return gaps[min(len(gaps) - 1, int(share * len(gaps)))] if gaps else 0
 
 
 def nasty(client, arguments):
@@ -255,13 +261,16 @@ def nasty(client, arguments):
         sender = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         sender.stdout.readline()
         began = time.monotonic()
-        rough, events, told = gaps_beside(client, 0, sender)
+        rough, told = gaps_beside(client, 0, sender)
         took = time.monotonic() - began
-        calm, _, _ = gaps_beside(client, max(5, min(20, took)))
-        ratios.append(rough / calm if calm else 0)
+        calm, _ = gaps_beside(client, took)
+        tokens = min(len(stream) for stream in rough + calm)
+        alone, beside = quantile_of(calm, tokens, 0.99), quantile_of(rough, tokens, 0.99)
+        ratios.append(beside / alone if alone else 0)
         all_told += told
-        print(f"nasty: p99 of a gap {1e3 * calm:.1f} ms alone, {1e3 * rough:.1f} ms beside {share} nasty schemas ({100 * (ratios[-1] - 1):+.1f} %), "
-              f"{took:.0f} s, {events} gaps; {dict(Counter(status for _, status, _ in told))}", flush=True)
+        print(f"nasty: p99 of a gap {1e3 * alone:.1f} ms alone, {1e3 * beside:.1f} ms beside {share} nasty schemas ({100 * (ratios[-1] - 1):+.1f} %), "
+              f"median {1e3 * quantile_of(calm, tokens, 0.5):.1f} and {1e3 * quantile_of(rough, tokens, 0.5):.1f} ms, {took:.0f} s, "
+              f"{tokens} tokens of each stream; {dict(Counter(status for _, status, _ in told))}", flush=True)
     by_kind = Counter((NASTY[number % len(NASTY)].__name__, status, message[:140]) for number, status, message in all_told)
     for (kind, status, message), count in sorted(by_kind.items()):
         print(f"  {kind:13} {status} {count:4} {message}")
