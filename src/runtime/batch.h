@@ -44,6 +44,7 @@ class Batch {
 
   // Tokens added so far: the row of the next one.
   int rows() const { return static_cast<int>(tokens_.size()); }
+  int sequences() const { return static_cast<int>(query_begin_.size()) - 1; }
   std::span<const Token> tokens() const { return tokens_; }
   std::span<const models::EmbeddedRows> embedded() const { return embedded_; }
   // Valid until the next add() or clear().

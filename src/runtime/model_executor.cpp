@@ -88,12 +88,12 @@ Status ModelExecutor::set_up(const models::Model* amateur, const ExecutorOptions
                                           std::move(draft), options.head, options.picture_bytes});
   if (pipeline_->ahead() == nullptr || options.warm_up.tokens <= 0) return {};
   std::vector<WarmUp> all;
-  const auto add = [&](StepRunner& model) {
+  const auto add = [&](StepRunner& model, bool drafts) {
     const std::span<const BlockId> blocks = model.spare_blocks();
-    all.push_back({*pipeline_->ahead(), model.runner(), {blocks.begin(), blocks.end()}});
+    all.push_back({*pipeline_->ahead(), model.runner(), {blocks.begin(), blocks.end()}, drafts});
   };
-  add(pipeline_->target());
-  if (pipeline_->draft() != nullptr) add(pipeline_->draft()->runner());
+  add(pipeline_->target(), false);
+  if (pipeline_->draft() != nullptr) add(pipeline_->draft()->runner(), true);
   for (const WarmUp& warm : all) run_largest_step(warm, options.warm_up);
   run_common_steps(all, options.warm_up);
   return {};

@@ -16,6 +16,11 @@ int padded_rows(int rows) {
   return rows <= 512 ? up(32) : up(128);
 }
 
+PaddedShape padded_shape(int sequences, int rows) {
+  const int wanted = padded_rows(sequences);
+  return {wanted + 1, padded_rows(rows + wanted - sequences + 1)};
+}
+
 ModelRunner::Outputs OverlappedStepRunner::forward(ModelRunner& runner, Batch& batch,
                                                    const SampleBatch& to_sample,
                                                    std::span<const int32_t> kept, bool replays) {

@@ -1,6 +1,7 @@
 // Steps whose tokens an asynchronous device samples by itself: the host submits the next one before it has seen them.
 #pragma once
 
+#include <compare>
 #include <map>
 #include <optional>
 #include <span>
@@ -18,6 +19,14 @@ namespace sluice::runtime {
 
 // Rows of a decode step are filled up to one of these, so that few different steps come back often.
 int padded_rows(int rows);
+
+// What steps that run several tokens of a sequence are filled up to. There is always an idle sequence of at least one row:
+// neither the number of drafts nor whose they are makes another step.
+struct PaddedShape {
+  int sequences = 0, rows = 0;
+  auto operator<=>(const PaddedShape&) const = default;
+};
+PaddedShape padded_shape(int sequences, int rows);
 
 class OverlappedStepRunner {
  public:
@@ -90,10 +99,10 @@ class OverlappedStepRunner {
 class RecordedShapes {
  public:
   // Of a step that is run now.
-  bool runs_fast(int rows, size_t sequences) { return ++runs_[{rows, sequences}] > 2; }
+  bool runs_fast(PaddedShape shape) { return ++runs_[shape] > 2; }
 
  private:
-  std::map<std::pair<int, size_t>, int64_t> runs_;
+  std::map<PaddedShape, int64_t> runs_;
 };
 
 // How the device would sample a sampler's token `ahead` tokens after the last that the sampler has seen, edits aside;

@@ -276,15 +276,17 @@ ModelRunner::Outputs StepPipeline::run_then_sample(bool repeats, SubmittedStep& 
   return outputs;
 }
 
-// Up to a size that comes back. Idle rows are sequences of one token each where all others are; else they are one sequence,
-// so that a step of as many sequences with other drafts is the same step.
+// Up to a size that comes back.
 void StepPipeline::pad_to_recorded(bool single) {
-  const int rows = target_->batch().rows(), wanted = padded_rows(rows);
-  for (int row = rows; row < wanted; ++row) {
-    to_sample_.add(row, {});
-    if (single) target_->add_idle_row();
+  Batch& batch = target_->batch();
+  const int rows = batch.rows();
+  if (single) {
+    while (batch.rows() < padded_rows(rows)) target_->add_idle_row();
+  } else {
+    const PaddedShape shape = padded_shape(batch.sequences(), rows);
+    target_->fill_up(shape.sequences, shape.rows);
   }
-  if (!single) target_->pad(wanted - rows);
+  for (int row = rows; row < batch.rows(); ++row) to_sample_.add(row, {});
 }
 
 // Logits that the host reads are computed with those that the device samples from: whoever samples, the step is the same.
@@ -302,8 +304,9 @@ void StepPipeline::run_ahead(bool repeats, SubmittedStep& submitted, const std::
     drafts |= item.need.drafts > 0;
     masks |= item.need.masked;
   }
-  repeats = repeats && sends && (!drafts || target_->batch().rows() <= kMostRecordedRows);
-  if (drafts) submitted.counts = recorded_.runs_fast(padded_rows(submitted.rows), plan_.size());
+  const PaddedShape shape = padded_shape(target_->batch().sequences(), target_->batch().rows());
+  repeats = repeats && sends && (!drafts || shape.rows <= kMostRecordedRows);
+  if (drafts) submitted.counts = recorded_.runs_fast(shape);
   if (repeats) pad_to_recorded(!drafts);
   ModelRunner::Outputs outputs;
   if (masks || drafts) {

@@ -91,6 +91,18 @@ void StepRunner::add_idle_row() {
   batch_.add({&token, 1}, 0, tables_);
 }
 
+void StepRunner::fill_up(int sequences, int rows) {
+  while (batch_.sequences() + 1 < sequences) add_idle_row();
+  const int left = rows - batch_.rows(), size = runner_->memory().block_size();
+  SLUICE_CHECK(left > 0 && left <= kPaddingTokens);
+  std::vector<std::vector<BlockId>> blocks(spare_.size());
+  for (size_t group = 0; group < spare_.size(); ++group)
+    for (int i = 0; i * size < left; ++i) blocks[group].push_back(BlockId{spare_[group].value + i});
+  tables_.assign(blocks.begin(), blocks.end());
+  run_.assign(static_cast<size_t>(left), 0);
+  batch_.add(run_, 0, tables_);
+}
+
 void StepRunner::add_padding(Batch& batch, int64_t tokens) const {
   const int size = runner_->memory().block_size();
   const std::vector<Token> zeros(static_cast<size_t>(size), 0);

@@ -31,6 +31,9 @@ class StepRunner {
           int slot);
   // Rows that nobody wants, each a sequence of one token.
   void add_idle_row();
+  // Up to so many sequences and rows: idle sequences of one row each, then one of all rows that are left. REQUIRES: there is
+  // room for one sequence and one row at least.
+  void fill_up(int sequences, int rows);
   // Padding is computed like any other token. What is beyond one pass runs at once, the rest with the batch.
   void pad(int64_t tokens);
 

@@ -11,6 +11,8 @@ namespace {
 // Sizes whose products are tuned; others use what the next larger of these found.
 constexpr int kTunedRows[] = {8, 32, 64, 128, 256};
 constexpr int kLeastTunedTokens = 512;
+// Steps with drafts that are recorded: so many sequences and rows at most, and of the draft model so many rows of each.
+constexpr int kMostDraftingSequences = 32, kMostFilledRows = 256, kRowsLeftOver = 3;
 
 // `sequences` that run `tokens` in all, each from its first position, and sample one token each.
 struct Trial {
@@ -48,6 +50,36 @@ void run_trial(const WarmUp& warm, int sequences, int tokens, bool repeats) {
   warm.ahead.wait(warm.ahead.send(trial.to_sample));
 }
 
+// A step of the shape, as the target verifies drafts or as the draft model runs what the last step left over.
+void run_filled_trial(const WarmUp& warm, PaddedShape shape) {
+  Trial trial(warm, shape.sequences, shape.rows);
+  OverlappedStepRunner::SampleBatch& to_sample = trial.to_sample;
+  to_sample.clear();
+  if (warm.drafts) {
+    for (int row = 0; row < shape.sequences - 1; ++row) to_sample.add(row, {});
+    warm.ahead.replay(warm.runner, trial.batch, to_sample);
+  } else {
+    for (int row = 0; row < shape.rows; ++row) to_sample.add(row, {});
+    const auto outputs = warm.ahead.forward(warm.runner, trial.batch, to_sample, to_sample.rows, true);
+    warm.ahead.sample(outputs, to_sample);
+  }
+  warm.ahead.wait(warm.ahead.send(to_sample));
+}
+
+// Of few sequences: where there are many, drafts seldom pay.
+void record_filled_steps(const WarmUp& warm, StepSize size) {
+  const int most = std::min(padded_rows(size.sequences), kMostDraftingSequences);
+  for (int sequences = 1; sequences <= most; sequences = padded_rows(sequences + 1)) {
+    const int each = warm.drafts ? kRowsLeftOver : size.rows / size.sequences;
+    const int largest = padded_shape(sequences, std::min(sequences * each, kMostFilledRows)).rows;
+    for (PaddedShape shape = padded_shape(sequences, sequences + 1); shape.rows <= largest;
+         shape.rows = padded_rows(shape.rows + 1)) {
+      run_filled_trial(warm, shape);  // runs
+      run_filled_trial(warm, shape);  // is recorded
+    }
+  }
+}
+
 }  // namespace
 
 void run_largest_step(const WarmUp& warm, StepSize size) {
@@ -69,6 +101,7 @@ void run_common_steps(std::span<const WarmUp> all, StepSize size) {
       run_trial(warm, rows, rows, true);  // runs
       run_trial(warm, rows, rows, true);  // is recorded
     }
+    if (size.rows > size.sequences) record_filled_steps(warm, size);
   }
 }
 

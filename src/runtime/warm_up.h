@@ -20,6 +20,7 @@ struct WarmUp {
   OverlappedStepRunner& ahead;
   ModelRunner& runner;
   std::vector<BlockId> blocks;
+  bool drafts = false;  // its steps find drafts, else they verify them
 };
 
 // The largest step, once.

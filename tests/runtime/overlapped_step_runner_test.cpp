@@ -1,6 +1,9 @@
 // An asynchronous device gives the answers that the host alone gives, whatever runs together.
 #include <gtest/gtest.h>
 
+#include <iterator>
+#include <set>
+
 #include "rig.h"
 
 namespace sluice::runtime::test {
@@ -225,6 +228,58 @@ TEST(RoomForKv, IsWhatTheLargestStepLeaves) {
   const Result<int64_t> room = room_for_kv(*rig.model, kv, {64, 8}, 0.5);
   ASSERT_TRUE(room.ok());
   EXPECT_GT(*room, int64_t{1} << 28);
+}
+
+// What makes a step another one for a device that records them: its tokens, its sequences, the rows that it samples from.
+class RecordingBackend : public AheadBackend {
+ public:
+  void begin(const kernels::RaggedBatch& batch) override {
+    AheadBackend::begin(batch);
+    shape_[0] = batch.tokens();
+    shape_[1] = batch.sequences();
+  }
+  void run_step(const std::function<void()>& body) override {
+    shape_ = {};
+    recording_ = true;
+    AheadBackend::run_step(body);
+    recording_ = false;
+    shapes.insert(shape_);
+  }
+  void sample(TensorView logits, std::span<const kernels::SampleArgs> rows,
+              std::span<const kernels::LogitAdjustment> edits, std::span<const uint32_t> masks) override {
+    if (recording_) shape_[2] = static_cast<int64_t>(rows.size());
+    AheadBackend::sample(logits, rows, edits, masks);
+  }
+  std::set<std::array<int64_t, 3>> shapes;
+
+ private:
+  std::array<int64_t, 3> shape_{};
+  bool recording_ = false;
+};
+
+TEST(WarmUp, RecordsTheStepsThatVerifyDrafts) {
+  const auto backend = std::make_shared<RecordingBackend>();
+  RigOptions options;
+  options.on = backend;
+  options.draft = "amateur";
+  options.block_size = 16;
+  options.warm_up = {.tokens = 64, .sequences = 16, .rows = 16 * 7};
+  options.speculation = {.with = Speculation::Draft, .control = {.most = 6, .measured = false}};
+  Rig rig(options);
+  const auto recorded = backend->shapes;
+  EXPECT_LT(recorded.size(), 80u);
+  for (uint32_t i = 0; i < 14; ++i) {
+    request::Request request = greedy_request(words(9, i), 20 + static_cast<int>(3 * i));
+    if (i % 4 == 0) request.sampling().speculate = Speculation::Off;
+    rig.submit(request);
+  }
+  rig.finish();
+  EXPECT_GT(rig.engine->metrics().drafted_tokens.value(), 100u);
+  std::vector<std::array<int64_t, 3>> others;
+  std::set_difference(backend->shapes.begin(), backend->shapes.end(), recorded.begin(), recorded.end(),
+                      std::back_inserter(others));
+  EXPECT_TRUE(others.empty()) << others.size() << ", the first of " << others[0][0] << " tokens, "
+                              << others[0][1] << " sequences, " << others[0][2] << " sampled";
 }
 
 }  // namespace

@@ -145,6 +145,49 @@ TEST(DraftControl, SharesThePassesOfADraftModel) {
   EXPECT_EQ(control.choose({&guess, 1}).drafts, 0);
 }
 
+// All of them have as many drafts, and what they say of the step's cost is that of its passes, once.
+TEST(DraftControl, ChoosesADraftModelsDraftsForAllSequences) {
+  DraftControl control({.most = 16});
+  for (int tokens = 1; tokens <= 64; ++tokens) control.note_cost(tokens, 1 + 0.01 * tokens);
+  control.note_draft_cost(1, 0.1);
+  for (int i = 0; i < 400; ++i) control.note_verified(4, {Speculation::Draft, 1, i % 5 == 0 ? 0 : 1});
+  const Guess guess{Speculation::Draft, 4, 16};
+  std::vector<DraftControl::Choice> choices;
+  for (int step = 0; step < 2; ++step) {
+    choices.clear();
+    control.note_step(8);
+    for (int i = 0; i < 8; ++i) choices.push_back(control.choose({&guess, 1}));
+  }
+  const int drafts = choices[0].drafts;
+  EXPECT_GE(drafts, 3);
+  EXPECT_LE(drafts, 8);
+  double cost = 0;
+  for (const DraftControl::Choice& choice : choices) {
+    EXPECT_EQ(choice.drafts, drafts);
+    cost += choice.cost;
+  }
+  EXPECT_NEAR(cost, (8 * drafts * 0.01 + drafts * 0.1) / 1.08, 1e-6);
+}
+
+// Most steps are of one size: what they say of the machine holds for the sizes that were measured before.
+TEST(DraftControl, KnowsSizesThatAreSeldomRunWhereTheMachineSlowsDown) {
+  DraftControl control({.most = 4});
+  for (int i = 0; i < 20; ++i) {
+    control.note_cost(16, 1);
+    control.note_cost(20, 1.25);
+  }
+  for (const double seconds : {1.5, 0.8, 1.2}) {
+    for (int i = 0; i < 200; ++i) control.note_cost(16, seconds);
+    EXPECT_NEAR(control.relative_cost(16, 20), 1.25, 0.07) << seconds;
+  }
+  // Where the size itself takes longer, that is found out as well.
+  for (int i = 0; i < 400; ++i) {
+    control.note_cost(16, 1);
+    control.note_cost(20, 1.6);
+  }
+  EXPECT_NEAR(control.relative_cost(16, 20), 1.6, 0.1);
+}
+
 TEST(DraftControl, LeavesAloneWhatHardlyPays) {
   // Drafts that are always right, in steps of sixteen that take as much longer as they give more, or half of that.
   const auto verified = [](double cost) {

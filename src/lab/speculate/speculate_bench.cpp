@@ -105,6 +105,9 @@ class Bench {
     for (const Speculation proposer : options_.proposers)
       if (proposer != Speculation::Off) proposers.push_back(proposer);
     std::vector<std::vector<Run>> runs(proposers.size());
+    for (size_t i = 1; i < proposers.size(); ++i)
+      if (const Result<Run> unmeasured = run_all(prompts, batch, proposers[i]); !unmeasured)
+        return unmeasured.error();
     for (int round = 0; round < options_.rounds; ++round) {
       for (size_t i = 0; i < proposers.size(); ++i) {
         Result<Run> run = run_all(prompts, batch, proposers[i]);

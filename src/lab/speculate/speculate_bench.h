@@ -45,8 +45,8 @@ struct SpeculatePoint {
 };
 
 // The rounds run each proposer and none in turn, with as many requests at any time as the batch has; prompts are in the prefix
-// cache before the clock starts. An error names an
-// answer that is another one with drafts. `done` sees each point as it comes.
+// cache before the clock starts. A run of each proposer before them is not measured: on a GPU it records steps of new
+// shapes. An error names an answer that is another one with drafts. `done` sees each point as it comes.
 Result<std::vector<SpeculatePoint>> run_speculate_bench(
     const SpeculateBench& bench, const std::function<void(const SpeculatePoint&)>& done);
 

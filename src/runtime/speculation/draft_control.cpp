@@ -12,7 +12,7 @@ constexpr double kForget = 0.98;     // of what was seen, with each observation
 constexpr double kLeastGain = 0.03;  // of a sequence's tokens per second: below it a guess is left alone
 // Share of the step's tokens that drafts must add for each share of its time: costs and acceptance are known within some
 // per cent, and of many choices those are taken whose costs are known too low.
-constexpr double kLeastReturn = 1.25;
+constexpr double kLeastReturn = 1.4;
 constexpr int kTryAgain = 64;    // after so many steps whose guesses were left alone, one is verified to see
 constexpr int kDraftsTried = 2;  // of that one
 // What a further token of a step costs where nothing was measured, in units of the first: little, so that it is tried.
@@ -22,14 +22,16 @@ constexpr double kSizesPerOctave = 4;
 // Before anything was verified, by the length of the match, and how many tokens that counts as.
 constexpr double kFirstAcceptance[] = {0.1, 0.3, 0.5, 0.7, 0.85, 0.9};
 constexpr double kFirstTried = 4;
-// Other programs only ever make a step longer: a longer time than the known one is believed little by little.
-constexpr double kMostRise = 1.03;
-void update(double& known, double seconds) {
-  if (known <= 0) {
-    known = seconds;
-  } else {
-    known = seconds < known ? (known + seconds) / 2 : std::min(seconds, known * kMostRise);
-  }
+// Other programs only ever make a step longer: a longer time than the known one is believed little by little, but for the
+// first few of a size.
+constexpr double kMostRise = 1.03, kMostRiseAtFirst = 1.15;
+constexpr int kFirstSeen = 4;
+// Of a change, the share that is laid to the size itself once it has been seen often; the rest is the machine's.
+constexpr double kOwnShare = 0.1;
+
+// What `known` is multiplied by when `measured` was.
+double change_of(double known, double measured, double most_rise) {
+  return measured < known ? (1 + measured / known) / 2 : std::min(measured / known, most_rise);
 }
 
 }  // namespace
@@ -58,10 +60,10 @@ int DraftControl::class_tokens(size_t index) {
 
 // In a straight line between the nearest sizes that were measured, and on from the smallest and the largest of them. 0:
 // nothing was.
-double DraftControl::seconds(int tokens) const {
+double DraftControl::time_of(int tokens) const {
   size_t first = kSizes, below = kSizes, above = kSizes;
   for (size_t i = 0; i < kSizes && above == kSizes; ++i) {
-    if (seconds_[i] <= 0) continue;
+    if (sizes_[i].seen == 0) continue;
     if (class_tokens(i) > tokens) {
       above = i;
     } else {
@@ -69,25 +71,25 @@ double DraftControl::seconds(int tokens) const {
       below = i;
     }
   }
-  if (below == kSizes) return above == kSizes ? 0 : seconds_[above];
+  if (below == kSizes) return above == kSizes ? 0 : sizes_[above].time;
   const int beyond = tokens - class_tokens(below);
   const auto slope = [&](size_t from, size_t to) {
-    return (seconds_[to] - seconds_[from]) / (class_tokens(to) - class_tokens(from));
+    return (sizes_[to].time - sizes_[from].time) / (class_tokens(to) - class_tokens(from));
   };
-  if (above < kSizes) return seconds_[below] + beyond * slope(below, above);
-  if (first < below) return seconds_[below] + beyond * std::max(0.0, slope(first, below));
-  return seconds_[below] * (1 + kCostOfToken * beyond / class_tokens(below));
+  if (above < kSizes) return sizes_[below].time + beyond * slope(below, above);
+  if (first < below) return sizes_[below].time + beyond * std::max(0.0, slope(first, below));
+  return sizes_[below].time * (1 + kCostOfToken * beyond / class_tokens(below));
 }
 
 double DraftControl::relative_cost(int base, int tokens) const {
-  const double one = seconds(base), all = seconds(tokens);
+  const double one = time_of(base), all = time_of(tokens);
   if (one <= 0 || all <= 0) return 1 + kCostOfToken * (tokens - base);
   return std::max(1.0, all / one);
 }
 
 double DraftControl::relative_draft_cost(int base) const {
-  const double one = seconds(base);
-  return one > 0 && draft_seconds_ > 0 ? draft_seconds_ / one : kCostOfToken;
+  const double one = time_of(base);
+  return one > 0 && draft_time_ > 0 ? draft_time_ / one : kCostOfToken;
 }
 
 double DraftControl::acceptance(request::Speculation by, int match) const {
@@ -95,25 +97,34 @@ double DraftControl::acceptance(request::Speculation by, int match) const {
   return seen.right / seen.tried;
 }
 
-double DraftControl::pass_cost(const Guess& guess, int drafts, int base) const {
-  return request::drafts_by_model(guess.by) ? drafts * relative_draft_cost(base) / sharing_ : 0;
+double DraftControl::step_cost(int drafts, double passes) const {
+  return relative_cost(sequences_, tokens_ + drafts) + passes * relative_draft_cost(sequences_);
 }
 
-DraftControl::Best DraftControl::best_of(const Guess& guess) const {
+DraftControl::Best DraftControl::best_of(const Guess& guess, int sequences, double passes) const {
   Best best;
   const double right = acceptance(guess.by, guess.match);
-  const double so_far = relative_cost(sequences_, tokens_) + passes_;
+  const double so_far = step_cost(0, passes_);
   double all = 1, sum = 0;
   for (int drafts = 1; drafts <= std::min(options_.most, guess.tokens); ++drafts) {
     sum += all *= right;
-    const double longer =
-        relative_cost(sequences_, tokens_ + drafts) + passes_ + pass_cost(guess, drafts, sequences_);
-    const double cost = std::max(1.0, longer / so_far);
-    if (sum / expected_ < kLeastReturn * (cost - 1)) continue;
-    const double gain = (1 + sum / expected_) / cost;
+    const double more = sequences * sum / expected_;
+    const double cost = step_cost(sequences * drafts, std::max<double>(passes_, passes * drafts)) / so_far;
+    if (more < kLeastReturn * (cost - 1)) continue;
+    const double gain = (1 + more) / std::max(1.0, cost);
     if (gain > best.gain) best = {drafts, gain};
   }
   return best;
+}
+
+// Its passes run for all sequences that it guesses for, and its guesses are as likely right for each: how many there are is
+// chosen once for all of them. The gain is what falls to one.
+DraftControl::Best DraftControl::best_of_model(const Guess& guess) {
+  if (!model_best_) {
+    model_best_ = best_of(guess, sharing_, 1);
+    model_best_->gain = 1 + (model_best_->gain - 1) / sharing_;
+  }
+  return {std::min(model_best_->drafts, guess.tokens), model_best_->gain};
 }
 
 bool DraftControl::try_again() {
@@ -129,8 +140,8 @@ DraftControl::Choice DraftControl::weighed(std::span<const Guess> guesses, Choic
   const double right = acceptance(guess.by, guess.match);
   double all = 1;
   for (int i = 0; i < choice.drafts; ++i) choice.expected += all *= right;
-  choice.cost = relative_cost(sequences_, tokens_ + choice.drafts) - relative_cost(sequences_, tokens_);
-  choice.cost += pass_cost(guess, choice.drafts, sequences_);
+  const int passes = request::drafts_by_model(guess.by) ? std::max(passes_, choice.drafts) : passes_;
+  choice.cost = step_cost(choice.drafts, passes) - step_cost(0, passes_);
   return choice;
 }
 
@@ -141,7 +152,7 @@ DraftControl::Choice DraftControl::choose(std::span<const Guess> guesses) {
                         ? 1
                         : 0;
   if (chosen.drafts == 0) return chosen;
-  passes_ += pass_cost(guesses[chosen.guess], chosen.drafts, sequences_);
+  if (request::drafts_by_model(guesses[chosen.guess].by)) passes_ = std::max(passes_, chosen.drafts);
   tokens_ += chosen.drafts;
   expected_ += chosen.expected;
   return chosen;
@@ -153,7 +164,8 @@ DraftControl::Choice DraftControl::choice_of(std::span<const Guess> guesses) {
   Choice chosen;
   Best best;
   for (size_t i = 0; i < guesses.size(); ++i) {
-    const Best found = best_of(guesses[i]);
+    const bool by_model = request::drafts_by_model(guesses[i].by);
+    const Best found = by_model ? best_of_model(guesses[i]) : best_of(guesses[i], 1, 0);
     if (found.gain <= best.gain) continue;
     best = found;
     chosen = {i, found.drafts};
@@ -173,11 +185,22 @@ void DraftControl::note_verified(int match, const request::Verified& verified) {
 }
 
 void DraftControl::note_cost(int tokens, double seconds) {
-  update(seconds_[size_class(tokens)], seconds);
+  Size& size = sizes_[size_class(tokens)];
+  const double measured = seconds / speed_;
+  if (size.seen++ == 0) {
+    size.time = measured;
+    return;
+  }
+  const double change =
+      change_of(size.time, measured, size.seen <= kFirstSeen ? kMostRiseAtFirst : kMostRise);
+  const double own = std::max(kOwnShare, 1.0 / size.seen);
+  size.time *= std::pow(change, own);
+  speed_ *= std::pow(change, 1 - own);
 }
 
 void DraftControl::note_draft_cost(int passes, double seconds) {
-  update(draft_seconds_, seconds / passes);
+  const double measured = seconds / passes / speed_;
+  draft_time_ = draft_time_ > 0 ? draft_time_ * change_of(draft_time_, measured, kMostRise) : measured;
 }
 
 void DraftControl::note_step(int sequences) {
@@ -185,6 +208,7 @@ void DraftControl::note_step(int sequences) {
   sequences_ = std::max(1, sequences);
   tokens_ = sequences_;
   passes_ = 0;
+  model_best_.reset();
   sharing_ = std::max(1, std::exchange(model_guesses_, 0));
   expected_ = sequences_;
 }

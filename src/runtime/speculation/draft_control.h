@@ -67,31 +67,43 @@ class DraftControl {
   static size_t length_class(int match);
   static size_t size_class(int tokens);
   static int class_tokens(size_t index);
-  double seconds(int tokens) const;
-  // Drafts of the guess that pay most, and the gain in tokens per second of the step.
+  // In units of speed_; 0: nothing was measured.
+  double time_of(int tokens) const;
+  // Drafts of a guess that pay most, and the gain in tokens per second of the step.
   struct Best {
     int drafts = 0;
     double gain = 1;
   };
-  Best best_of(const Guess& guess) const;
+  // Drafts of each of `sequences` that have such a guess, in a step of `passes` of the draft model for each draft.
+  Best best_of(const Guess& guess, int sequences, double passes) const;
+  Best best_of_model(const Guess& guess);
   Choice choice_of(std::span<const Guess> guesses);
-  // Of a guess of so many drafts: the part of the draft model's passes that falls to it, in units of a step of `base` tokens.
-  double pass_cost(const Guess& guess, int drafts, int base) const;
+  // Time of the step so far, with so many drafts more and so many passes of the draft model, in units of the step without
+  // drafts.
+  double step_cost(int drafts, double passes) const;
   // With what it is expected to give and to cost.
   Choice weighed(std::span<const Guess> guesses, Choice choice) const;
   bool try_again();
 
   DraftControlOptions options_;
   std::array<std::array<Acceptance, kLengths>, request::kSpeculations> acceptance_;
-  std::array<double, kSizes> seconds_{};  // 0: not measured
-  double draft_seconds_ = 0;              // of a pass
+  // What a step of a size takes, in units of speed_: the clock of the machine, what else runs on it and the length of
+  // contexts change all of them alike, and most sizes are measured seldom.
+  struct Size {
+    double time = 0;
+    int seen = 0;  // measurements; 0: none
+  };
+  std::array<Size, kSizes> sizes_{};
+  double draft_time_ = 0;  // of a pass, in the same unit
+  double speed_ = 1;       // seconds
   // Of the step in the making.
   int sequences_ = 1;
-  int tokens_ = 1;         // drafts among them
-  double passes_ = 0;      // of the draft model, in units of the step without drafts
-  int model_guesses_ = 0;  // sequences that the draft model has guesses for
-  int sharing_ = 1;        // the same of the step before: its passes are shared by so many
-  double expected_ = 1;    // tokens that it gives
+  int tokens_ = 1;                  // drafts among them
+  int passes_ = 0;                  // of the draft model, for as many drafts of each sequence
+  std::optional<Best> model_best_;  // the draft model's drafts, for all sequences of the step
+  int model_guesses_ = 0;           // sequences that the draft model has guesses for
+  int sharing_ = 1;                 // the same of the step before: its passes run for so many
+  double expected_ = 1;             // tokens that it gives
   bool declined_ = false;
   int declined_steps_ = 0;  // in a row, in which guesses were left alone
 };

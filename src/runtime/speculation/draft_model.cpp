@@ -275,6 +275,20 @@ void DraftModel::take_sent(size_t left, OverlappedStepRunner& ahead) {
   }
 }
 
+// To a shape that comes back, with so many of its rows sampled from: idle ones fill those up too.
+void DraftModel::pad_pass(size_t sampled) {
+  Batch& batch = runner_->batch();
+  const int rows = batch.rows(), wanted = padded_rows(static_cast<int>(sampled));
+  const bool single = rows == static_cast<int>(sampled);
+  if (single) {
+    while (batch.rows() < wanted) runner_->add_idle_row();
+  } else {
+    const PaddedShape shape = padded_shape(batch.sequences(), rows);
+    runner_->fill_up(shape.sequences, shape.rows);
+  }
+  for (int i = 0; i < wanted - static_cast<int>(sampled); ++i) to_sample_.add(rows + (single ? i : 0), {});
+}
+
 // Samples draft number `draft` of each behind its row. Passes of the same shape are recorded; the device is never more than
 // a few of them behind.
 void DraftModel::send_pass(const std::vector<Live>& live, size_t draft, OverlappedStepRunner& ahead) {
@@ -289,14 +303,8 @@ void DraftModel::send_pass(const std::vector<Live>& live, size_t draft, Overlapp
     one.item->sequence->guess_on_device(static_cast<int>(draft), ~one.item->work->drafts[draft], rows);
     sent.works.push_back(one.item->work);
   }
-  const bool single = batch.rows() == static_cast<int>(live.size());
   const bool repeats = passes_ > 0 && batch.rows() <= kMostPassRows;
-  const int idle = repeats ? padded_rows(batch.rows()) - batch.rows() : 0;
-  for (int i = 0; i < idle; ++i) {
-    to_sample_.add(batch.rows() + (single ? 0 : i), {});
-    if (single) runner_->add_idle_row();
-  }
-  if (!single) runner_->pad(idle);
+  if (repeats) pad_pass(live.size());
   to_sample_.vocab = vocab_;
   if (repeats) {
     ahead.replay(runner_->runner(), batch, to_sample_);
@@ -332,7 +340,8 @@ void DraftModel::submit(const request::Step& step, std::span<const Item> items, 
     if (runner_->batch().rows() > 0) runner_->runner().forward(runner_->batch(), std::span<const int32_t>());
     return;
   }
-  const bool steady = passes_ > 0 && recorded_.runs_fast(padded_rows(runner_->batch().rows()), live.size());
+  const bool steady = passes_ > 0 && recorded_.runs_fast(padded_shape(static_cast<int>(live.size()),
+                                                                      runner_->batch().rows()));
   send_pass(live, 0, ahead);
   for (size_t draft = 1;; ++draft) {
     std::erase_if(live, [&](const Live& one) { return one.wanted <= draft; });

@@ -80,6 +80,7 @@ class DraftModel {
     int64_t ticket = 0;
     size_t draft = 0;  // which of the works' drafts
   };
+  void pad_pass(size_t sampled);
   void send_pass(const std::vector<Live>& live, size_t draft, OverlappedStepRunner& ahead);
   void take_sent(size_t left, OverlappedStepRunner& ahead);
   int draft_slot(size_t index, OverlappedStepRunner& ahead);

@@ -60,7 +60,9 @@ void AttentionDispatch::begin(const RaggedBatch& batch) {
   batch_.tokens = batch.tokens();
   batch_.sequences = batch.sequences();
   batch_.consecutive = batch.seen.empty() && runs_neighbours(batch);
+  // Where others run several tokens in a step that comes back, how many run one is no part of what it is.
   batch_.singles = count_singles(batch);
+  if (step_.mode != Mode::Eager && batch_.singles < batch_.sequences) batch_.singles = 0;
   for (const int32_t begin : batch.query_begin.subspan(static_cast<size_t>(batch_.singles)))
     batch_.rest_begin_host.push_back(begin - batch_.singles);
   batch_.query_begin_host.assign(batch.query_begin.begin(), batch.query_begin.end());
