@@ -61,10 +61,6 @@ Result<std::unique_ptr<ModelExecutor>> ModelExecutor::make(const models::Model& 
 
 Status ModelExecutor::set_up(const models::Model* amateur, const ExecutorOptions& options) {
   padding_ = options.padding;
-  if (options.head != nullptr && model_.backend->async_device() != nullptr)
-    return Error{ErrorCode::Unsupported,
-                 fmt::format("heads guess on CPUs only; the model is on '{}'", model_.backend->name()),
-                 "speculate"};
   const bool spare = options.padding || model_.backend->async_device() != nullptr;
   std::unique_ptr<StepRunner> target, contrast;
   const auto make = [&](const models::Model& model, std::unique_ptr<StepRunner>& out) -> Status {
@@ -93,7 +89,7 @@ Status ModelExecutor::set_up(const models::Model* amateur, const ExecutorOptions
     all.push_back({*pipeline_->ahead(), model.runner(), {blocks.begin(), blocks.end()}, drafts});
   };
   add(pipeline_->target(), false);
-  if (pipeline_->draft() != nullptr) add(pipeline_->draft()->runner(), true);
+  if (pipeline_->draft() != nullptr && options.head == nullptr) add(pipeline_->draft()->runner(), true);
   for (const WarmUp& warm : all) run_largest_step(warm, options.warm_up);
   run_common_steps(all, options.warm_up);
   return {};

@@ -110,8 +110,9 @@ bool StepPipeline::waits_for_host() const {
          });
 }
 
-// On an asynchronous device the drafts are places where they will be, until take_device_drafts().
-void StepPipeline::fill_drafts(const request::Step& step, const std::function<void()>& settle) {
+// On an asynchronous device those of a draft model are places where they will be, until take_device_drafts().
+void StepPipeline::fill_drafts(const request::Step& step, SubmittedStep& submitted,
+                               const std::function<void()>& settle) {
   filled_.clear();
   filled_.reserve(plan_.size());
   std::vector<DraftModel::Item> items;
@@ -124,18 +125,18 @@ void StepPipeline::fill_drafts(const request::Step& step, const std::function<vo
     asked.work = &filled_.emplace_back(*item.work);
     item.work = asked.work;
   }
-  if (ahead_) {
-    if (!filled_.empty()) settle();
-    return draft_->submit(step, items, *ahead_);
-  }
+  if (ahead_ && !filled_.empty()) settle();
+  if (ahead_ && !draft_->is_head()) return draft_->submit(step, items, *ahead_);
   const DraftModel::Cost cost = draft_->run(step, items);
-  if (cost.passes > 0) speculator_.control().note_draft_cost(cost.passes, cost.seconds);
+  if (cost.passes == 0) return;
+  submitted.draft_seconds = cost.seconds;
+  speculator_.control().note_draft_cost(cost.passes, cost.seconds);
 }
 
 void StepPipeline::finish(const request::Step& step, SubmittedStep& submitted,
                           const std::function<void()>& settle) {
   submitted.start = started_;
-  if (draft_) fill_drafts(step, settle);
+  if (draft_) fill_drafts(step, submitted, settle);
   size_t kept = 0;
   for (size_t i = 0; i < step.work.size(); ++i) {
     if (plan_work(step, i, plan_[i], submitted)) plan_[kept++] = plan_[i];
@@ -255,7 +256,7 @@ void StepPipeline::fill_mask(PlannedWork& item) {
 
 // The device has begun with the pass that verifies them.
 void StepPipeline::take_device_drafts(SubmittedStep& submitted) {
-  if (!draft_ || filled_.empty()) return;
+  if (!draft_ || draft_->is_head() || filled_.empty()) return;
   const DraftModel::Cost cost = draft_->take(*ahead_);
   if (cost.passes == 0) return;
   submitted.draft_seconds = cost.seconds;
@@ -320,7 +321,7 @@ void StepPipeline::run_ahead(bool repeats, SubmittedStep& submitted, const std::
   if (sends) {
     delivery_.send(plan_, outputs, submitted.awaited);
     submitted.ticket = ahead_->send(to_sample_);
-    return;
+    return keep_hidden();
   }
   for (const PlannedWork& item : plan_)
     if (item.need.last == StepNeed::Last::Device)
@@ -328,6 +329,7 @@ void StepPipeline::run_ahead(bool repeats, SubmittedStep& submitted, const std::
           {.owner = item.of.owner, .sampled = item.sampled, .drafts = item.need.drafts});
   submitted.ticket = ahead_->send(to_sample_);
   delivery_.deliver_now(plan_, submitted.outcomes);
+  keep_hidden();
 }
 
 }  // namespace sluice::runtime

@@ -78,7 +78,7 @@ class StepPipeline {
   bool waits_for_host() const;
   // `settle` takes what earlier steps give.
   void finish(const request::Step& step, SubmittedStep& submitted, const std::function<void()>& settle);
-  void fill_drafts(const request::Step& step, const std::function<void()>& settle);
+  void fill_drafts(const request::Step& step, SubmittedStep& submitted, const std::function<void()>& settle);
   bool plan_work(const request::Step& step, size_t index, PlannedWork& item, SubmittedStep& submitted);
   void run_on_host(SubmittedStep& submitted);
   void run_ahead(bool repeats, SubmittedStep& submitted, const std::function<void()>& settle);

@@ -4,6 +4,7 @@
 
 #include "head_miniature.h"
 #include "rig.h"
+#include "runtime/device.h"
 
 namespace sluice::runtime::test {
 namespace {
@@ -207,6 +208,63 @@ TEST(Head, IsBatchedAndSurvivesPreemptionAndSharedPrefixes) {
     EXPECT_GT(rig.engine->metrics().accepted_drafts.value() * 10, accepted * 8)
         << "it has seen as much as where each request runs alone";
   }
+}
+
+// Answers to requests that run together, with the head and without, where the device samples.
+void expect_same_on_device(RigOptions with, uint64_t least_accepted) {
+  RigOptions without = with;
+  without.head = false;
+  without.eagle.clear();
+  without.speculation = {};
+  Rig rig(with), plain(without);
+  std::vector<size_t> answers, expected;
+  for (int round = 0; round < 2; ++round) {
+    for (uint32_t i = 0; i < 6; ++i) {
+      request::Request request = greedy_request(words(8 + 9 * (i % 2), i), 30 + static_cast<int>(i));
+      if (i % 3 == 1) request.sampling().method = request::Sampling{.temperature = 0.9, .seed = i};
+      if (i == 5) request.sampling().speculate = Speculation::Off;
+      answers.push_back(rig.submit(request));
+      expected.push_back(plain.submit(request));
+    }
+    rig.finish();
+    plain.finish();
+  }
+  for (size_t i = 0; i < answers.size(); ++i)
+    EXPECT_EQ(rig.answer(answers[i]).tokens(), plain.answer(expected[i]).tokens()) << i;
+  const engine::Metrics& metrics = rig.engine->metrics();
+  EXPECT_GE(metrics.accepted_drafts.value(), least_accepted) << "of " << metrics.drafted_tokens.value();
+}
+
+// Both kinds of head, of a model whose guesses are right and of one where some are wrong.
+void expect_heads_guess(const RigOptions& where) {
+  for (const float layers : {0.0f, 0.15f}) {
+    const HeadMiniature miniature({.layers = layers, .passes_on = true});
+    RigOptions mtp = where, eagle = where;
+    mtp.model = eagle.model = miniature.path();
+    mtp.head = true;
+    mtp.speculation = {.with = Speculation::Mtp, .control = {.most = 4, .measured = false}};
+    expect_same_on_device(mtp, layers == 0 ? 150 : 1);
+    eagle.eagle = miniature.eagle_path();
+    eagle.speculation = {.with = Speculation::Eagle3, .control = {.most = 2, .measured = false}};
+    expect_same_on_device(eagle, layers == 0 ? 10 : 0);
+  }
+}
+
+TEST(Head, GuessesOnADeviceThatSamples) {
+  RigOptions options;
+  options.ahead = true;
+  options.scheduler.max_step_tokens = 24;
+  expect_heads_guess(options);
+}
+
+TEST(SpeculationOnGpu, HeadsChangeNoByte) {
+  const auto gpu = make_backend({.device = "cuda", .deterministic = true});
+  if (!gpu) GTEST_SKIP() << "no GPU here";
+  RigOptions options;
+  options.on = *gpu;
+  options.kv_type = DType::BF16;
+  options.block_size = 16;
+  expect_heads_guess(options);
 }
 
 }  // namespace

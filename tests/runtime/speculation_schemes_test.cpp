@@ -153,18 +153,6 @@ TEST(SpeculationOnGpu, DraftsOfTheModelItselfAreRight) {
   EXPECT_LT(metrics.steps.value(), 14u);
 }
 
-TEST(SpeculationSchemes, RefusesHeadsOnADeviceThatSamples) {
-  RigOptions options = options_of("continuous", Speculation::Mtp);
-  options.ahead = true;
-  try {
-    Rig rig(options);
-    FAIL() << "started";
-  } catch (const std::exception& problem) {
-    EXPECT_NE(std::string(problem.what()).find("heads guess on CPUs only"), std::string::npos)
-        << problem.what();
-  }
-}
-
 TEST(DraftModel, GuessesAsADeviceSamples) {
   for (const double temperature : {0.0, 1.0}) {
     RigOptions options, off;

@@ -48,8 +48,12 @@ class HeadInputs {
   TensorView fuse(TensorView tapped);
 
  private:
+  // f32 rows of the host where the head's layers run, in activation type there; on a CPU the same rows.
+  TensorView on_device(TensorView host);
+
   const Head& head_;
   Scratch scratch_;
+  kernels::Memory uploaded_;
 };
 
 }  // namespace sluice::models

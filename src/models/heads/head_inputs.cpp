@@ -3,6 +3,15 @@
 
 namespace sluice::models {
 
+TensorView HeadInputs::on_device(TensorView host) {
+  kernels::Backend& backend = *head_.model->backend;
+  if (backend.async_device() == nullptr) return host;
+  uploaded_ = backend.upload(host);
+  const TensorView rows = scratch_.get(Buffer::Extra, host.dim(0), host.dim(1));
+  backend.copy(rows, uploaded_.view);
+  return rows;
+}
+
 TensorView HeadInputs::make(std::span<const Token> tokens, TensorView hidden) {
   const Model& model = *head_.model;
   const ModelSpec& spec = model.spec();
@@ -10,6 +19,7 @@ TensorView HeadInputs::make(std::span<const Token> tokens, TensorView hidden) {
   const auto n = static_cast<int64_t>(tokens.size());
   const int64_t dim = spec.dim;
   const TensorView out = scratch_.get(Buffer::Stream, n, dim);
+  hidden = on_device(hidden);
   if (head_.kind == Head::Kind::Eagle3) {
     backend.copy(out, hidden);
     return out;
@@ -27,7 +37,7 @@ TensorView HeadInputs::make(std::span<const Token> tokens, TensorView hidden) {
 
 TensorView HeadInputs::fuse(TensorView tapped) {
   const TensorView out = scratch_.get(Buffer::Branch, tapped.dim(0), head_.model->spec().dim);
-  head_.model->backend->matmul(out, tapped, head_.fusion);
+  head_.model->backend->matmul(out, on_device(tapped), head_.fusion);
   return out;
 }
 

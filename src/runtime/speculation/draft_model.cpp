@@ -115,8 +115,11 @@ void DraftModel::keep(const request::Work& work, int first_row, ModelRunner& tar
   const auto count = static_cast<int64_t>(wanted_.size());
   const TensorView tapped = TensorView::contiguous(
       rows_.tapped.data(), DType::F32, {count, static_cast<int64_t>(rows_.tapped.size()) / count});
-  const float* fused = inputs_->fuse(tapped).at<float>();
-  kept.rows.insert(kept.rows.end(), fused, fused + wanted_.size() * dim);
+  const size_t before = kept.rows.size();
+  kept.rows.resize(before + wanted_.size() * dim);
+  const TensorView fused =
+      TensorView::contiguous(kept.rows.data() + before, DType::F32, {count, static_cast<int64_t>(dim)});
+  model().backend->download(fused, inputs_->fuse(tapped));
 }
 
 // The positions before the work whose hidden states are there and that the head has not run.

@@ -52,7 +52,8 @@ class DraftModel {
     int passes = 0;  // 0: nothing was measured
     double seconds = 0;
   };
-  // Runs prompts as the target will, so that later guesses find their KV, and fills in the drafts.
+  // Runs prompts as the target will, so that later guesses find their KV, and fills in the drafts. REQUIRES: no step is
+  // awaited where drafts are asked for.
   Cost run(const request::Step& step, std::span<const Item> items);
   // On an asynchronous device, where the target runs next: the same without waiting. Drafts become ~slot, the places that
   // the device samples them into; take() gives their values once it has. REQUIRES: !is_head(), no step is awaited where
