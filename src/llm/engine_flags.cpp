@@ -97,8 +97,9 @@ Result<int> host_kv_tokens(const EngineFlags& flags, const models::Model& model,
 runtime::StepSize largest_step(const EngineFlags& flags) {
   constexpr int kMostVerified = 512;
   const bool drafts = flags.speculate != "off";
-  const int rows = drafts ? std::min(kMostVerified, flags.max_seqs * (1 + flags.speculate_tokens)) : 0;
-  return {flags.max_step_tokens, flags.max_seqs, rows};
+  const int each = drafts ? 1 + flags.speculate_tokens : 1;
+  const int rows = drafts ? std::min(kMostVerified, flags.max_seqs * each) : 0;
+  return {flags.max_step_tokens, flags.max_seqs, rows, each};
 }
 
 // Positions that fit into a GPU.

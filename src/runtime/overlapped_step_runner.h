@@ -27,6 +27,8 @@ struct PaddedShape {
   auto operator<=>(const PaddedShape&) const = default;
 };
 PaddedShape padded_shape(int sequences, int rows);
+// Rows of such a step that comes back often enough to be recorded.
+inline constexpr int kMostRecordedRows = 512;
 
 class OverlappedStepRunner {
  public:

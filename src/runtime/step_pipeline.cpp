@@ -23,8 +23,6 @@ std::optional<DraftModel> draft_of(std::unique_ptr<StepRunner> runner, int vocab
 
 // Between two steps: with more, nothing was to be done.
 constexpr double kIdleSeconds = 2e-3;
-// Rows of a step with drafts that comes back often enough to be recorded.
-constexpr int kMostRecordedRows = 512;
 
 // How the rows of one work are sampled, where they stand among the step's.
 class RowsOfWork final : public RowSampling {

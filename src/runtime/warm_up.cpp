@@ -37,7 +37,8 @@ struct Trial {
 };
 
 int most_sampled(StepSize size) {
-  return std::max(padded_rows(size.sequences), size.rows);
+  const int filled = std::min(padded_shape(size.sequences, size.rows).rows, kMostRecordedRows);
+  return std::max({padded_rows(size.sequences), size.rows, size.each > 1 ? filled : 0});
 }
 
 void run_trial(const WarmUp& warm, int sequences, int tokens, bool repeats) {
@@ -70,7 +71,7 @@ void run_filled_trial(const WarmUp& warm, PaddedShape shape) {
 void record_filled_steps(const WarmUp& warm, StepSize size) {
   const int most = std::min(padded_rows(size.sequences), kMostDraftingSequences);
   for (int sequences = 1; sequences <= most; sequences = padded_rows(sequences + 1)) {
-    const int each = warm.drafts ? kRowsLeftOver : size.rows / size.sequences;
+    const int each = warm.drafts ? kRowsLeftOver : size.each;
     const int largest = padded_shape(sequences, std::min(sequences * each, kMostFilledRows)).rows;
     for (PaddedShape shape = padded_shape(sequences, sequences + 1); shape.rows <= largest;
          shape.rows = padded_rows(shape.rows + 1)) {
@@ -101,7 +102,7 @@ void run_common_steps(std::span<const WarmUp> all, StepSize size) {
       run_trial(warm, rows, rows, true);  // runs
       run_trial(warm, rows, rows, true);  // is recorded
     }
-    if (size.rows > size.sequences) record_filled_steps(warm, size);
+    if (size.each > 1) record_filled_steps(warm, size);
   }
 }
 

@@ -13,6 +13,7 @@ struct StepSize {
   int tokens = 0;     // of one step
   int sequences = 0;  // of one step
   int rows = 0;       // that are sampled from in one step, where drafts make them more than the sequences
+  int each = 1;       // of those, of one sequence
 };
 
 // What the steps run on. `blocks` names one block of each group that may be overwritten: it stands for all positions.

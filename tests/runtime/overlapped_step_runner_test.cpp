@@ -263,7 +263,7 @@ TEST(WarmUp, RecordsTheStepsThatVerifyDrafts) {
   options.on = backend;
   options.draft = "amateur";
   options.block_size = 16;
-  options.warm_up = {.tokens = 64, .sequences = 16, .rows = 16 * 7};
+  options.warm_up = {.tokens = 64, .sequences = 16, .rows = 16 * 7, .each = 7};
   options.speculation = {.with = Speculation::Draft, .control = {.most = 6, .measured = false}};
   Rig rig(options);
   const auto recorded = backend->shapes;
