@@ -219,7 +219,7 @@ class Backend {
   // The output matrix of a model that multiplies with its embedding table, from the prepared table. Its logits need not be
   // as exact as the table's rows.
   virtual Weight prepare_tied(Weight table) { return table; }
-  // A host vector (norm gains, biases, sinks), f32, for use in later calls.
+  // A host vector (norm gains, biases, sinks), f32, or rows of activation type, for use in later calls.
   virtual Memory upload(TensorView host) = 0;
   // Copies to contiguous host memory and waits for it. out: f32.
   virtual void download(TensorView out, TensorView x) = 0;

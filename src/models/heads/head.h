@@ -54,6 +54,7 @@ class HeadInputs {
   const Head& head_;
   Scratch scratch_;
   kernels::Memory uploaded_;
+  std::vector<uint16_t> narrow_;  // rows as BF16
 };
 
 }  // namespace sluice::models

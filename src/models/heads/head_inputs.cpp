@@ -1,15 +1,20 @@
 #include "models/heads/head.h"
 #include "models/layers/layers.h"
+#include "tensor/half.h"
 
 namespace sluice::models {
 
 TensorView HeadInputs::on_device(TensorView host) {
   kernels::Backend& backend = *head_.model->backend;
   if (backend.async_device() == nullptr) return host;
+  if (backend.activation_type() == DType::BF16) {
+    const std::span<const float> values(host.at<float>(), static_cast<size_t>(host.elements()));
+    narrow_.clear();
+    for (const float value : values) narrow_.push_back(f32_to_bf16(value));
+    host = TensorView::contiguous(narrow_.data(), DType::BF16, {host.dim(0), host.dim(1)});
+  }
   uploaded_ = backend.upload(host);
-  const TensorView rows = scratch_.get(Buffer::Extra, host.dim(0), host.dim(1));
-  backend.copy(rows, uploaded_.view);
-  return rows;
+  return uploaded_.view;
 }
 
 TensorView HeadInputs::make(std::span<const Token> tokens, TensorView hidden) {
