@@ -19,7 +19,7 @@ Error refused(std::string message) {
 
 std::string shown(const json::value& value) {
   std::string text = json::serialize(value);
-  if (text.size() > 80) text = text.substr(0, 80) + "...";
+  if (text.size() > 80) text.replace(80, std::string::npos, "...");
   return text;
 }
 

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "kernels/cuda/common/upload_arrays.h"
+
 namespace sluice::kernels::cuda {
 
 namespace {
@@ -81,12 +83,21 @@ const int32_t* Staging::put(size_t index, std::span<const int32_t> values, Mode 
 }
 
 void Staging::flush() {
+  UploadArraysParams arrays = blank<UploadArraysParams>();
+  int64_t bytes = 0;
   for (Buffer& buffer : buffers_) {
     if (buffer.pending == 0) continue;
-    send({static_cast<std::byte*>(buffer.device.get()), static_cast<std::byte*>(buffer.host[turn_].get())},
-         buffer.pending);
-    buffer.pending = 0;
+    auto* const device = static_cast<std::byte*>(buffer.device.get());
+    auto* const host = static_cast<std::byte*>(buffer.host[turn_].get());
+    const auto pending = static_cast<int64_t>(std::exchange(buffer.pending, 0));
+    if (arrays.count < UploadArraysParams::kMost && bytes + pending <= UploadArraysParams::kMostBytes) {
+      arrays.arrays[arrays.count++] = {device, host, pending};
+      bytes += pending;
+    } else {
+      send({device, host}, static_cast<size_t>(pending));
+    }
   }
+  launch_upload_arrays(arrays, stream_);
   check(cudaEventRecord(read_[turn_], stream_), "event");
   marked_ = true;
 }
