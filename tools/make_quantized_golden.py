@@ -115,7 +115,7 @@ def config(dim, inner, layers, extra):
 def make_folder(name, recipe, seed):
     quantize, extra = recipe["quantize"], recipe["config"]
     dim, inner, layers = recipe.get("dim", 128), recipe.get("dim", 128), recipe.get("layers", 1)
-    folder = OUT / recipe.get("folder", name)
+    folder = OUT / name
     folder.mkdir(parents=True, exist_ok=True)
     plain = plain_weights(dim, inner, layers, np.random.default_rng(seed))
     tensors, real = {}, {}
@@ -214,7 +214,7 @@ def folders():
             "weight_block_size": [32, 32], "scale_fmt": "ue8m0"}}},
         # Not quantised: two layers that read the first one's keys and values have none of their own.
         "kv_from": {"quantize": lambda w: ({".weight": f.tensor(bf16(w))}, w), "dim": 32, "layers": 3, "kv_from": [-1, 0, 0],
-                    "folder": "../kv_from", "config": {"kv_from": [-1, 0, 0]},
+                    "config": {"kv_from": [-1, 0, 0]},
                     "absent": [f"model.layers.{layer}.self_attn.{part}_proj" for layer in (1, 2) for part in "kv"]},
     }
 

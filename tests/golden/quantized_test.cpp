@@ -173,7 +173,7 @@ TEST(Quantized, NamesConfigsThatContradictTheTensors) {
 TEST(Quantized, NamesLayersThatCannotReadTheKeysOfAnother) {
   const auto said = [](const json::array& from) {
     const formats::TempFolder temporary;
-    const fs::path source = fs::path(SLUICE_TEST_DATA) / "kv_from";
+    const fs::path source = kQuantized / "kv_from";
     temporary.write("model.safetensors", bytes_of(source / "model.safetensors"));
     json::object config = json::parse(bytes_of(source / "config.json")).as_object();
     config["kv_from"] = from;
