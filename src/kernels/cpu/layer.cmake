@@ -1,7 +1,9 @@
 # Level files are compiled with their own instructions, chosen by name; those of the other architecture are left out.
-# -O3 because the kernels' inner loops over tiles must be unrolled to stay in registers; under the sanitizers nobody waits
-# for them.
-set(level_optimization $<IF:$<BOOL:${SLUICE_SANITIZE}>,-O1,-O3>)
+# -O3 because the kernels' inner loops over tiles must be unrolled to stay in registers. Sanitizers look at the host code
+# alone (SLUICE_FROM_RELEASE): with them the level files take minutes each, and their bounds are held by the parity tests.
+if("kernels/cpu" IN_LIST SLUICE_FROM_RELEASE)
+  return()
+endif()
 set(KERNEL_FLAGS_scalar "")
 set(KERNEL_FLAGS_neon "")
 set(KERNEL_FLAGS_dotprod -march=armv8.2-a+dotprod)
@@ -49,13 +51,8 @@ foreach(level IN ITEMS scalar ${KERNEL_ARM} ${KERNEL_X86})
      (level IN_LIST KERNEL_X86 AND NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64"))
     set_source_files_properties(${files} PROPERTIES HEADER_FILE_ONLY ON)
   else()
-    set_source_files_properties(${files} PROPERTIES COMPILE_OPTIONS "${level_optimization};${KERNEL_FLAGS_${level}}")
+    set_source_files_properties(${files} PROPERTIES COMPILE_OPTIONS "-O3;${KERNEL_FLAGS_${level}}")
   endif()
 endforeach()
 # Loops over single lanes gain nothing from unrolling and take long to compile.
 set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cpu/panels/panels_scalar.cpp PROPERTIES COMPILE_OPTIONS -O1)
-# Sanitizers look at the host code; with them the level files take minutes each, and their bounds are held by the parity
-# tests.
-if(SLUICE_SANITIZE)
-  target_compile_options(sluice_kernels_cpu PRIVATE -fno-sanitize=all)
-endif()
