@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Answers are the same bytes with and without speculation, on the default model: greedy and seeded, with and without a schema,
 one request at a time and sixteen at once, whoever guesses. Miniatures of GLM and DeepSeek get a head for multi-token
-prediction, which passes its token on to a copy of their last layer.
+prediction, which passes its token on to a copy of their last layer. So does a GGUF file of a Llama, which also gets a folder
+with a head of EAGLE-3.
 
 SLUICE_BINARY names the program, SLUICE_MODELS the folder of the default model. SLUICE_SPECULATION_PROMPTS (default 8) is the
 number of prompts; 100 is the full run.
 """
 import json
 import os
+import random
 import shutil
 import struct
 import subprocess
@@ -71,14 +73,99 @@ def add_head(source, folder):
              "model.layers.2.enorm.weight": ("BF16", [width], one * width),
              "model.layers.2.hnorm.weight": ("BF16", [width], one * width),
              "model.layers.2.shared_head.norm.weight": tensors["model.norm.weight"]}
+    write_safetensors(folder, tensors | head)
+    return folder
+
+
+def write_safetensors(folder, tensors):
+    """Of (type, shape, bytes) by name."""
     header, parts, begin = {}, [], 0
-    for name, (dtype, shape, content) in (tensors | head).items():
+    for name, (dtype, shape, content) in tensors.items():
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, begin + len(content)]}
         parts.append(content)
         begin += len(content)
     text = json.dumps(header).encode()
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + b"".join(parts))
-    return folder
+
+
+def write_gguf(path, pairs, tensors):
+    """Of numbers and text by key, and of (shape, floats) by name."""
+    def text(value):
+        return struct.pack("<Q", len(value)) + value.encode()
+
+    def pair(value):
+        if isinstance(value, str):
+            return struct.pack("<I", 8) + text(value)
+        return struct.pack("<If", 6, value) if isinstance(value, float) else struct.pack("<II", 4, value)
+
+    data, descriptions = b"", b""
+    for name, (shape, values) in tensors.items():
+        data += bytes(-len(data) % 32)
+        descriptions += text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *reversed(shape), 0, len(data))
+        data += struct.pack(f"<{len(values)}f", *values)
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(pairs))
+    head += b"".join(text(key) + pair(value) for key, value in pairs.items()) + descriptions
+    path.write_bytes(head + bytes(-len(head) % 32) + data)
+
+
+class Miniature:
+    """A Llama of two layers that say little beside its embeddings, with heads that pass their token on."""
+    WIDTH, KV, INNER, VOCAB, LAYERS = 32, 16, 48, 96, 2
+
+    def __init__(self, folder):
+        self.numbers = random.Random(5)
+        self.path, self.eagle = folder / "nextn.gguf", folder / "eagle"
+        self.output = self.matrix(self.VOCAB, self.WIDTH, 1)
+        self.write_model()
+        self.write_eagle()
+
+    def matrix(self, rows, columns, scale):
+        return [rows, columns], [self.numbers.gauss(0, scale) for _ in range(rows * columns)]
+
+    def passing(self, inputs):
+        """Makes the first of so many inputs its output."""
+        size = self.WIDTH
+        return [size, inputs * size], [float(row == column) for row in range(size) for column in range(inputs * size)]
+
+    def ones(self):
+        return [self.WIDTH], [1.0] * self.WIDTH
+
+    def layer(self, inputs=1):
+        width, wide = self.WIDTH, inputs * self.WIDTH
+        return {"attn_norm": self.ones(), "ffn_norm": self.ones(), "attn_q": self.matrix(width, wide, 0.1),
+                "attn_k": self.matrix(self.KV, wide, 0.1), "attn_v": self.matrix(self.KV, wide, 0.1),
+                "attn_output": self.matrix(width, width, 0.05), "ffn_gate": self.matrix(self.INNER, width, 0.1),
+                "ffn_up": self.matrix(self.INNER, width, 0.1), "ffn_down": self.matrix(width, self.INNER, 0.05)}
+
+    def write_model(self):
+        tensors = {"token_embd.weight": self.matrix(self.VOCAB, self.WIDTH, 1), "output_norm.weight": self.ones(),
+                   "output.weight": self.output}
+        for layer in range(self.LAYERS + 1):
+            tensors |= {f"blk.{layer}.{name}.weight": tensor for name, tensor in self.layer().items()}
+        tensors |= {f"blk.{self.LAYERS}.nextn.{name}.weight": self.ones() for name in ("enorm", "hnorm", "shared_head_norm")}
+        tensors[f"blk.{self.LAYERS}.nextn.eh_proj.weight"] = self.passing(2)
+        write_gguf(self.path, {
+            "general.architecture": "llama", "llama.block_count": self.LAYERS + 1, "llama.nextn_predict_layers": 1,
+            "llama.context_length": 256, "llama.embedding_length": self.WIDTH, "llama.feed_forward_length": self.INNER,
+            "llama.attention.head_count": 4, "llama.attention.head_count_kv": 2, "llama.vocab_size": self.VOCAB,
+            "llama.attention.layer_norm_rms_epsilon": 1e-5, "llama.rope.freq_base": 10000.0}, tensors)
+
+    def write_eagle(self):
+        """Its layer adds little to what is passed on of the model's last layer."""
+        names = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj",
+                 "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
+                 "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+        tensors = {f"midlayer.{names[name]}.weight": tensor for name, tensor in self.layer(2).items()}
+        tensors |= {"midlayer.hidden_norm.weight": self.ones(), "norm.weight": self.ones(), "fc.weight": self.passing(3),
+                    "lm_head.weight": self.output}
+        self.eagle.mkdir()
+        write_safetensors(self.eagle, {name: ("F32", shape, struct.pack(f"<{len(values)}f", *values))
+                                       for name, (shape, values) in tensors.items()})
+        (self.eagle / "config.json").write_text(json.dumps({
+            "architectures": ["LlamaForCausalLMEagle3"], "hidden_size": self.WIDTH, "intermediate_size": self.INNER,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 1, "max_position_embeddings": 256,
+            "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": False, "vocab_size": self.VOCAB,
+            "draft_vocab_size": self.VOCAB, "eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 0, 1]}}))
 
 
 def check_heads(folder):
@@ -86,15 +173,17 @@ def check_heads(folder):
     passed = failed = 0
     requests = [{"id": str(i), "prompt": [3 + (7 * i + j * j) % 60 for j in range(4 + i)], "max_tokens": 40,
                  "ignore_eos": True, "temperature": i % 2, "seed": i} for i in range(8)]
-    for family in ["glm4_moe", "deepseek"]:
-        model = add_head(GOLDEN / family, folder / family)
+    miniature = Miniature(folder)
+    cases = [("mtp", add_head(GOLDEN / family, folder / family)) for family in ["glm4_moe", "deepseek"]]
+    cases += [("mtp", miniature.path), (f"eagle3:{miniature.eagle}", miniature.path)]
+    for head, model in cases:
         expected, *_ = run(folder, requests, "off", 1, model)
         for batch in BATCHES:
-            answers, drafted, accepted = run(folder, requests, "mtp", batch, model, ["--speculate-tokens", "3"])
+            answers, drafted, accepted = run(folder, requests, head, batch, model, ["--speculate-tokens", "3"])
             good = answers == expected and drafted > 0
             passed, failed = passed + good, failed + (not good)
-            print(f"mtp of {family}, {batch} at once: {'the same' if answers == expected else 'other'} answers, {accepted} of "
-                  f"{drafted} drafts accepted", flush=True)
+            print(f"{head.split(':')[0]} of {model.name}, {batch} at once: {'the same' if answers == expected else 'other'} "
+                  f"answers, {accepted} of {drafted} drafts accepted", flush=True)
     return passed, failed
 
 
