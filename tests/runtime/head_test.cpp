@@ -39,7 +39,7 @@ void expect_near(const Row& row, const Row& expected) {
 
 TEST(Head, ComputesWhatItsFormulaSays) {
   constexpr auto kDim = static_cast<size_t>(HeadMiniature::kDim),
-                 kVocab = static_cast<size_t>(HeadMiniature::kVocab);
+                 kWords = static_cast<size_t>(HeadMiniature::kVocab);
   for (const HeadNames names : kEveryNaming) {
     const HeadMiniature miniature({.names = names});
     Rig rig({.model = miniature.path(), .head = true});
@@ -61,7 +61,7 @@ TEST(Head, ComputesWhatItsFormulaSays) {
     std::vector<Row> expected = miniature.head_hidden(after, before);
     for (size_t i = 0; i < 8; ++i) {
       expect_near(row_of(made.hidden, i, kDim), expected[i]);
-      expect_near(row_of(made.logits, i, kVocab), miniature.logits(expected[i]));
+      expect_near(row_of(made.logits, i, kWords), miniature.logits(expected[i]));
     }
     // A second guess: with the head's own hidden state in the place of the target's.
     std::vector<Token> with_guess = after;
@@ -69,7 +69,7 @@ TEST(Head, ComputesWhatItsFormulaSays) {
     before.push_back(expected[7]);
     std::vector<float> last = row_of(made.hidden, 7, kDim);
     made = run_rows(**head, {17}, 8, inputs.make(std::vector<Token>{17}, view(last, 1)));
-    expect_near(row_of(made.logits, 0, kVocab),
+    expect_near(row_of(made.logits, 0, kWords),
                 miniature.logits(miniature.head_hidden(with_guess, before)[8]));
   }
 }

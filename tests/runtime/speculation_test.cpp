@@ -101,8 +101,26 @@ TEST(DraftControl, VerifiesNoneWhereEachTokenCostsAStep) {
   DraftControl control({.most = 16});
   for (int tokens = 1; tokens <= 17; ++tokens) control.note_cost(tokens, tokens);
   int verified = 0;
-  for (int i = 0; i < 130; ++i) verified += worth(control, 8) > 0;
+  for (int i = 0; i < 130; ++i) {
+    if (worth(control, 8) == 0) continue;
+    ++verified;
+    note_right(control, 8, 4);
+  }
   EXPECT_EQ(verified, 2) << "now and then one is tried, so that a change is noticed";
+}
+
+// Where a step runs ahead already, what is offered is not verified.
+TEST(DraftControl, OffersATryUntilItIsVerified) {
+  DraftControl control({.most = 16});
+  for (int tokens = 1; tokens <= 17; ++tokens) control.note_cost(tokens, tokens);
+  while (worth(control, 8) == 0) {
+  }
+  EXPECT_GT(worth(control, 8), 0);
+  const Guess guess{Speculation::Suffix, 8, 16};
+  EXPECT_GT(control.choose({&guess, 1}).drafts, 0);
+  EXPECT_EQ(control.choose({&guess, 1}).drafts, 0) << "of one sequence of a step";
+  note_right(control, 8, 4);
+  EXPECT_EQ(worth(control, 8), 0);
 }
 
 TEST(DraftControl, CountsWhatTheOthersOfTheStepLose) {

@@ -127,11 +127,10 @@ DraftControl::Best DraftControl::best_of_model(const Guess& guess) {
   return {std::min(model_best_->drafts, guess.tokens), model_best_->gain};
 }
 
+// Of one sequence of a step, until some were verified: what is offered while the next step runs already is not.
 bool DraftControl::try_again() {
   declined_ = true;
-  if (declined_steps_ < kTryAgain) return false;
-  declined_steps_ = 0;
-  return true;
+  return declined_steps_ >= kTryAgain && !std::exchange(tried_, true);
 }
 
 DraftControl::Choice DraftControl::weighed(std::span<const Guess> guesses, Choice choice) const {
@@ -179,6 +178,7 @@ DraftControl::Choice DraftControl::choice_of(std::span<const Guess> guesses) {
 }
 
 void DraftControl::note_verified(int match, const request::Verified& verified) {
+  declined_steps_ = 0;
   Acceptance& seen = acceptance_[static_cast<size_t>(verified.by)][length_class(match)];
   seen.right = kForget * seen.right + verified.accepted;
   seen.tried = kForget * seen.tried + std::min(verified.accepted + 1, verified.drafted);
@@ -205,6 +205,7 @@ void DraftControl::note_draft_cost(int passes, double seconds) {
 
 void DraftControl::note_step(int sequences) {
   declined_steps_ += std::exchange(declined_, false) ? 1 : 0;
+  tried_ = false;
   sequences_ = std::max(1, sequences);
   tokens_ = sequences_;
   passes_ = 0;

@@ -104,7 +104,7 @@ class DraftControl {
   int model_guesses_ = 0;           // sequences that the draft model has guesses for
   int sharing_ = 1;                 // the same of the step before: its passes run for so many
   double expected_ = 1;             // tokens that it gives
-  bool declined_ = false;
+  bool declined_ = false, tried_ = false;
   int declined_steps_ = 0;  // in a row, in which guesses were left alone
 };
 
