@@ -11,7 +11,7 @@ namespace {
 constexpr double kForget = 0.98;     // of what was seen, with each observation
 constexpr double kLeastGain = 0.03;  // of a sequence's tokens per second: below it a guess is left alone
 // Share of the step's tokens that drafts must add for each share of its time: costs and acceptance are known within some
-// per cent, and of many choices those are taken whose costs are known too low.
+// per cent, and of many choices those are taken whose costs are known too low. A draft model has one choice a step.
 constexpr double kLeastReturn = 1.4;
 constexpr int kTryAgain = 64;    // after so many steps whose guesses were left alone, one is verified to see
 constexpr int kDraftsTried = 2;  // of that one
@@ -110,7 +110,7 @@ DraftControl::Best DraftControl::best_of(const Guess& guess, int sequences, doub
     sum += all *= right;
     const double more = sequences * sum / expected_;
     const double cost = step_cost(sequences * drafts, std::max<double>(passes_, passes * drafts)) / so_far;
-    if (more < kLeastReturn * (cost - 1)) continue;
+    if (more < (passes > 0 ? 1 : kLeastReturn) * (cost - 1)) continue;
     const double gain = (1 + more) / std::max(1.0, cost);
     if (gain > best.gain) best = {drafts, gain};
   }
