@@ -101,16 +101,8 @@ Status renumber(ModelSpec& part, const Range& layers) {
   return {};
 }
 
-}  // namespace
-
-Range kv_heads_of(const Attention& attention, const Share& share) {
-  if (attention.kv_heads % share.size == 0) return share.of(attention.kv_heads);
-  const int64_t head = int64_t{attention.kv_heads} * share.index / share.size;
-  return {head, head + 1};
-}
-
-Result<ModelSpec> cut(const ModelSpec& spec, const Placement& placement) {
-  if (Status status = check_stages(spec, placement.stage); !status) return status.error();
+// The layers of a stage.
+Result<ModelSpec> layers_of(const ModelSpec& spec, const Placement& placement) {
   ModelSpec part = spec;
   const Range layers = placement.layers(spec);
   part.layers.assign(spec.layers.begin() + layers.begin, spec.layers.begin() + layers.end);
@@ -122,6 +114,27 @@ Result<ModelSpec> cut(const ModelSpec& spec, const Placement& placement) {
             "layers {} to {} do not keep every kind of KV and state that the model keeps: each of the {} "
             "stages (--pp) must",
             layers.begin, layers.end - 1, placement.stage.size)};
+  return part;
+}
+
+}  // namespace
+
+Range kv_heads_of(const Attention& attention, const Share& share) {
+  if (attention.kv_heads % share.size == 0) return share.of(attention.kv_heads);
+  const int64_t head = int64_t{attention.kv_heads} * share.index / share.size;
+  return {head, head + 1};
+}
+
+Result<ModelSpec> cut(const ModelSpec& spec, const Placement& placement) {
+  if (Status status = check_stages(spec, placement.stage); !status) return status.error();
+  ModelSpec part;
+  // Every rank looks at all stages: what one of them cannot run all of them refuse.
+  for (int stage = 0; stage < placement.stage.size; ++stage) {
+    Result<ModelSpec> one = layers_of(spec, {.stage = {stage, placement.stage.size}});
+    if (!one) return one.error();
+    if (stage == placement.stage.index) part = std::move(*one);
+  }
+  const Range layers = placement.layers(spec);
   if (placement.tensor.whole()) return part;
   if (spec.streams.count > 0)
     return Error{

@@ -18,6 +18,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/ref/ref.h"
 #include "models/model.h"
+#include "models/placement.h"
 #include "runtime/device.h"
 #include "tests/formats/files.h"
 
@@ -187,6 +188,17 @@ TEST(Quantized, NamesLayersThatCannotReadTheKeysOfAnother) {
   EXPECT_THAT(said({-1, 0, 1}), HasSubstr("kv_from of layer 2 is 1, which does not own"));
   EXPECT_THAT(said({-1, 0.5, 0}), HasSubstr("kv_from of layer 1 is 0.5"));
   EXPECT_THAT(said({-1, -1, 0}), HasSubstr("layer 1"));  // which has no keys of its own
+}
+
+// A rank whose own layers could run refuses too: the others would wait for it.
+TEST(Quantized, EveryStageRefusesLayersThatReadTheKeysOfAnother) {
+  const auto files = models::open_model((kQuantized / "kv_from").string());
+  ASSERT_TRUE(files.ok());
+  for (const int stage : {0, 1}) {
+    const auto part = models::cut(files->spec, {.stage = {stage, 2}});
+    ASSERT_FALSE(part.ok()) << stage;
+    EXPECT_THAT(part.error().message, HasSubstr("reads the keys of layer 0, which lies on another stage"));
+  }
 }
 
 TEST(Quantized, NamesTensorsThatAreMissingOrOfAnotherShape) {
