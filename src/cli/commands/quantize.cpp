@@ -44,7 +44,8 @@ class QuantizeCommand : public Command {
         .shown_as("TEXT");
     options.add(calibration_.contexts, "contexts", "contexts of the text that are read at most; 0: all")
         .within(0, 1 << 20);
-    options.add_choice<bool>(force_, "overwrite", "replace OUT where it is there",
+    options.add_choice<bool>(force_, "overwrite",
+                             "replace the file OUT where it is there; folders are not replaced",
                              {{"off", false}, {"on", true}});
     options.add(calibration_.threads, "threads", "CPU threads; 0: all cores").short_name('t').within(0, 1024);
   }
