@@ -140,13 +140,26 @@ def test_keys_are_not_shown_in_an_answer():
     with chat("-n", 200, "--ignore-eos") as (one, folder):
         one.write("Tell me a long story.\r")
         one.until("\r\n")
-        one.read_some(60)  # the answer has begun
+        one.read_some(60)
         one.write("zzqqzz")
         answer = one.until(TIMINGS)
         assert "zzqqzz" not in answer, answer
         one.until("zzqqzz")  # waits in the next message
         one.write("\x15")  # Ctrl-U
         assert "zzqqzz" not in saved(one, folder)[-1]["content"]
+
+
+def test_keys_are_not_shown_between_messages():
+    with chat() as (one, folder):
+        fifo = folder / "fifo"
+        os.mkfifo(fifo)
+        one.write(f"/load {fifo}\r")
+        one.until("\x1b[?2004l")  # the line has been read
+        with open(fifo, "w"):  # opened by the command, which waits for text
+            assert not termios.tcgetattr(one.master)[3] & termios.ECHO
+            one.write("zzqqzz")
+        assert "zzqqzz" not in one.until(PROMPT)
+        one.until("zzqqzz")
 
 
 def test_answers_wrap_at_words():

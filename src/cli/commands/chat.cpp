@@ -87,6 +87,7 @@ class ChatCommand : public Command {
   }
 
   int interact() {
+    const QuietTerminal quiet;  // of keys between a message and its answer, too
     LineEditor editor(history_path());
     fmt::print("{} — /help lists the commands\n", shown_on(STDOUT_FILENO, session_->model().files.path));
     while (true) {
@@ -129,7 +130,6 @@ class ChatCommand : public Command {
 
   // Answers the conversation as it stands; an exit code.
   int reply() {
-    const QuietTerminal quiet;
     Result<request::Request> prompt = encode();
     Result<llm::Answer> answer =
         prompt ? stream_answer(*session_, std::move(*prompt), sampling_, chat_interrupted)
