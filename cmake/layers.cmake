@@ -70,5 +70,8 @@ endforeach()
 
 if(NOT SLUICE_KERNELS_ONLY AND EXISTS ${CMAKE_SOURCE_DIR}/src/cli/main.cpp)
   add_executable(sluice src/cli/main.cpp)
+  if(MIMALLOC_LIBRARY AND NOT SLUICE_SANITIZE) # not in the library: who embeds it has an allocator
+    target_link_libraries(sluice PRIVATE ${MIMALLOC_LIBRARY})
+  endif()
   target_link_libraries(sluice PRIVATE sluice_cli)
 endif()

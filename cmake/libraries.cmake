@@ -31,6 +31,9 @@ target_include_directories(webp INTERFACE ${WEBP_INCLUDE})
 target_link_libraries(webp INTERFACE ${WEBP_LIBRARY})
 
 find_package(CURL 7.85) # without it pictures are not fetched by address
+# The program's allocator. That of glibc has threads share arenas, and whoever frees memory of another one takes its mutex:
+# where a thread of low priority holds it, steps and connections wait until the cores are idle. mimalloc takes none.
+find_library(MIMALLOC_LIBRARY mimalloc)
 
 set(LIBRARIES_base fmt::fmt spdlog::spdlog Boost::headers Boost::container Threads::Threads)
 set(LIBRARIES_unicode pcre2)

@@ -8,27 +8,36 @@
 #include <future>
 #include <iterator>
 #include <new>
+#include <utility>
 
 #include "base/thread_name.h"
+#include "base/thread_pool.h"
 
 namespace sluice::grammar {
 
 namespace {
 
-constexpr int kMostWorkers = 7;
 constexpr int kWorkerNiceness =
     10;  // where every core computes tokens, compiling takes a tenth of one at most
-// A worker with so many grammars behind its own is lowered further, and ends with the last of them: a scheduler gives even a
-// thread of nice 10 whole ticks of a core, a third of the steps of a small model would meet one.
+// A worker with so many grammars behind its own runs when idle, and ends with the last of them: a scheduler lets even a
+// thread of nice 19 finish its tick of a core before one that computes tokens, which a third of a small model's steps meet.
 constexpr size_t kCrowd = 64;
-constexpr int kCrowdNiceness = 19;
-// Seconds of the processor after which a grammar is slow: its thread then gets what nobody else wants.
+// Seconds of the processor after which a grammar is slow: its thread then gets what nobody else wants. Of several threads
+// each gets a tick now and then, so few of them may be slow at once; grammars beyond that begin again later.
 constexpr double kQuickSeconds = 0.05;
+constexpr int kMostSlowWorkers = 6;
 constexpr std::chrono::milliseconds kLook{10};  // how often the watcher looks for slow ones
 
 void append(std::string& key, std::string_view text) {
   key += fmt::format("{}:", text.size());
   key += text;
+}
+
+template <class Job>
+Job take_first(std::deque<Job>& queue) {
+  Job first = std::move(queue.front());
+  queue.pop_front();
+  return first;
 }
 
 Error too_long(Seconds limit) {
@@ -61,7 +70,10 @@ std::string key_of(const request::Constraint& constraint) {
 }
 
 GrammarStore::GrammarStore(std::shared_ptr<const Vocabulary> vocabulary, GrammarStoreOptions options)
-    : vocabulary_(std::move(vocabulary)), options_(options) {}
+    : vocabulary_(std::move(vocabulary)), options_(options) {
+  if (options_.slow_workers == 0)
+    options_.slow_workers = std::clamp(available_cores() / 2, 1, kMostSlowWorkers);
+}
 
 GrammarStore::~GrammarStore() {
   std::vector<Waiter> left;
@@ -69,19 +81,21 @@ GrammarStore::~GrammarStore() {
     const std::lock_guard lock(mutex_);
     stop_ = true;
     waiting_.clear();
+    slow_waiting_.clear();
     for (auto& [key, job] : jobs_)
       std::move(job->waiters.begin(), job->waiters.end(), std::back_inserter(left));
     for (auto& [key, job] : jobs_) {
       job->waiters.clear();
-      job->cancelled = true;
+      job->is_given_up = job->stop = true;
     }
+    for (const std::shared_ptr<Worker>& worker : std::exchange(idle_, {})) assign(worker);
   }
   changed_.notify_all();
   for (const Waiter& waiter : left)
     waiter.ready(Error{ErrorCode::Unavailable, "the server is shutting down"});
   if (watcher_.joinable()) watcher_.join();
   std::unique_lock lock(mutex_);
-  worker_ended_.wait(lock, [&] { return workers_ == 0; });
+  worker_ended_.wait(lock, [&] { return quick_ + slow_ == 0; });
 }
 
 GrammarStore::Statistics GrammarStore::statistics() const {
@@ -133,9 +147,9 @@ void GrammarStore::get(const request::Constraint& constraint, Ready ready) {
     const std::lock_guard lock(mutex_);
     found = find_locked(key);
     if (found != nullptr) ++statistics_.hits;
-    is_full = waiting_.size() >= options_.waiting;
+    is_full = waiting_.size() + slow_waiting_.size() >= options_.waiting;
     if (const auto job = jobs_.find(key); found == nullptr && job != jobs_.end()) {
-      is_given_up = job->second->cancelled;
+      is_given_up = job->second->is_given_up;
       if (!is_given_up) {
         job->second->waiters.push_back({std::move(ready), after(options_.time_limit.count())});
         return;
@@ -153,7 +167,7 @@ void GrammarStore::get(const request::Constraint& constraint, Ready ready) {
   job->prepared = std::move(*prepared);
   {
     const std::lock_guard lock(mutex_);
-    if (waiting_.size() < options_.waiting && !stop_) {
+    if (waiting_.size() + slow_waiting_.size() < options_.waiting && !stop_) {
       job->waiters.push_back({std::move(ready), after(options_.time_limit.count())});
       // Another thread may have begun the same since; its result is as good.
       if (const auto [place, is_new] = jobs_.emplace(key, job); !is_new)
@@ -179,77 +193,130 @@ Result<GrammarStore::Grammar> GrammarStore::get(const request::Constraint& const
 void GrammarStore::start_threads() {
   if (stop_) return;
   if (!watcher_.joinable()) watcher_ = std::thread([this] { watch(); });
-  for (; quick_ < options_.workers && workers_ < kMostWorkers; ++quick_, ++workers_)
-    std::thread([this] { work(); }).detach();
+  while (!waiting_.empty() && !idle_.empty()) {
+    const std::shared_ptr<Worker> worker = std::move(idle_.back());
+    idle_.pop_back();
+    assign(worker);
+  }
+  while (!waiting_.empty() && quick_ < options_.workers) {
+    ++quick_;
+    start_worker(take_first(waiting_));
+  }
+  while (!slow_waiting_.empty() && slow_ < options_.slow_workers) {
+    ++slow_;
+    slow_waiting_.front()->is_slow = true;
+    start_worker(take_first(slow_waiting_));
+  }
 }
 
-void GrammarStore::work() {
+// REQUIRES: the mutex is held, and the worker is counted.
+void GrammarStore::start_worker(std::shared_ptr<Job> job) {
+  auto worker = std::make_shared<Worker>();
+  worker->finish.work = [this, one = std::weak_ptr(worker)] { finish(one.lock()); };
+  std::thread([this, worker] { work(*worker); }).detach();
+  begin(*worker, std::move(job));
+}
+
+// REQUIRES: the mutex is held.
+void GrammarStore::begin(Worker& worker, std::shared_ptr<Job> job) {
+  job->is_assigned = true;
+  if (waiting_.size() >= kCrowd) worker.is_lowered = true;
+  worker.job = std::move(job);
+  worker.begin.release();
+  changed_.notify_all();  // the watcher
+}
+
+// Gives the worker the next job, or lets it wait, or end. REQUIRES: the mutex is held; its last job was not slow.
+void GrammarStore::assign(const std::shared_ptr<Worker>& worker) {
+  if (!stop_ && !waiting_.empty()) return begin(*worker, take_first(waiting_));
+  if (!stop_ && !worker->is_lowered) return idle_.push_back(worker);
+  --quick_;
+  worker_ended_.notify_all();
+  worker->begin.release();
+}
+
+void GrammarStore::work(Worker& worker) {
   name_thread("grammar");
   lower_thread_priority(kWorkerNiceness);
-  std::unique_lock lock(mutex_);
-  bool is_slow = false, is_lowered = false;
-  while (!stop_ && !is_slow) {
-    if (waiting_.empty() && is_lowered) break;
-    if (waiting_.empty()) {
-      changed_.wait(lock);
-      continue;
-    }
-    const std::shared_ptr<Job> job = waiting_.front();
-    waiting_.pop_front();
-    if (!is_lowered && waiting_.size() >= kCrowd) {
-      lower_thread_priority(kCrowdNiceness);
-      is_lowered = true;
-    }
-    job->clock = ThreadClock::of_this_thread();
-    changed_.notify_all();  // the watcher
-    lock.unlock();
-    compile(job);
-    lock.lock();
-    is_slow = job->is_slow;
+  while (true) {
+    worker.begin.acquire();
+    worker.dropped.clear();
+    if (worker.job == nullptr) return;
+    Job& job = *worker.job;
+    job.clock = ThreadClock::of_this_thread();
+    if (worker.is_lowered || job.is_slow) job.clock->run_when_idle();
+    job.begun = true;
+    worker.made = make(job);
+    if (worker.made)
+      (void)(*worker.made)->bytes();  // the first call walks over all of it: not under the lock
+    relay_.post(worker.finish);
   }
-  if (!is_slow) --quick_;
-  --workers_;
-  worker_ended_.notify_all();
 }
 
-Result<GrammarStore::Grammar> GrammarStore::make(Job& job) const {
+Result<GrammarStore::Grammar> GrammarStore::make(const Job& job) const {
+  PreparedConstraint prepared;
   try {
-    if (const Status lowered = lower_constraint(job.prepared); !lowered) return lowered.error();
+    prepared = job.prepared;  // which is needed again where the job is postponed
+    if (const Status lowered = lower_constraint(prepared); !lowered) return lowered.error();
   } catch (const std::bad_alloc&) {
     return Error{ErrorCode::LimitExceeded, "there is no memory for the grammar"};
   }
-  return CompiledGrammar::compile(std::move(job.prepared), vocabulary_, &job.cancelled);
+  return CompiledGrammar::compile(std::move(prepared), vocabulary_, &job.stop);
 }
 
-void GrammarStore::compile(const std::shared_ptr<Job>& job) {
-  Result<Grammar> grammar = make(*job);
-  if (grammar) (void)(*grammar)->bytes();  // the first call walks over all of it: not under the lock
+// Its worker was told to stop because enough are slow. REQUIRES: the mutex is held.
+void GrammarStore::postpone(const std::shared_ptr<Job>& job) {
+  job->stop = job->begun = job->is_assigned = false;
+  job->clock.reset();
+  slow_waiting_.push_back(job);
+}
+
+// Tells those that wait for what the worker has made, and gives it the next job.
+void GrammarStore::finish(const std::shared_ptr<Worker>& worker) {
+  const std::shared_ptr<Job> job = std::move(worker->job);
+  const Result<Grammar> grammar = std::exchange(worker->made, Grammar());
   std::vector<Waiter> waiters;
   std::vector<Grammar> dropped;
   {
     const std::lock_guard lock(mutex_);
+    if (!grammar && job->stop && !job->is_given_up && !stop_) {
+      postpone(job);
+      start_threads();
+      return assign(worker);
+    }
     waiters.swap(job->waiters);
-    job->clock.reset();
     jobs_.erase(job->key);
     ++(grammar ? statistics_.compiled : statistics_.failed);
     if (grammar) dropped = keep_locked(job->key, *grammar);
+    if (job->is_slow || !waiting_.empty()) worker->dropped.swap(dropped);
+    if (job->is_slow) {
+      --slow_;
+      worker_ended_.notify_all();
+      worker->begin.release();
+      start_threads();
+    } else {
+      assign(worker);
+    }
   }
-  dropped.clear();
   for (const Waiter& waiter : waiters) waiter.ready(grammar);
 }
 
-// Another worker takes the place of one whose job is slow. Returns when to look again. REQUIRES: the mutex is held.
+// Another worker takes the place of one whose job is slow, or the job makes way. Returns when to look again. REQUIRES: the
+// mutex is held.
 TimePoint GrammarStore::demote_slow(TimePoint now) {
   TimePoint next = now + std::chrono::seconds(60);
   for (auto& [key, job] : jobs_) {
-    if (!job->clock || job->is_slow) continue;
-    if (job->clock->seconds() < kQuickSeconds && !job->cancelled) {
+    if (!job->is_assigned || job->is_slow || job->stop) continue;
+    if (!job->begun || job->clock->seconds() < kQuickSeconds) {
       next = now + kLook;
-      continue;
+    } else if (slow_ < options_.slow_workers) {
+      job->is_slow = true;
+      --quick_;
+      ++slow_;
+      job->clock->run_when_idle();
+    } else {
+      job->stop = true;
     }
-    job->is_slow = true;
-    --quick_;
-    job->clock->run_when_idle();
   }
   return next;
 }
@@ -269,13 +336,14 @@ void GrammarStore::watch() {
       std::move(split, job->waiters.end(), std::back_inserter(late));
       job->waiters.erase(split, job->waiters.end());
       for (const Waiter& waiter : job->waiters) next = std::min(next, waiter.deadline);
-      if (job->waiters.empty()) job->cancelled = true;
+      if (job->waiters.empty()) job->is_given_up = job->stop = true;
     }
-    std::erase_if(waiting_, [&](const std::shared_ptr<Job>& job) {
-      if (!job->waiters.empty()) return false;
-      jobs_.erase(job->key);
-      return true;
-    });
+    const auto is_given_up = [&](const std::shared_ptr<Job>& job) {
+      if (job->is_given_up) jobs_.erase(job->key);
+      return job->is_given_up;
+    };
+    std::erase_if(waiting_, is_given_up);
+    std::erase_if(slow_waiting_, is_given_up);
     next = std::min(next, demote_slow(now));
     start_threads();
     if (!late.empty()) {

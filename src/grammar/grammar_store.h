@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "base/system/relay.h"
 #include "base/system/thread_clock.h"
 #include "grammar/compiled_grammar.h"
 #include "request/constraint.h"
@@ -27,6 +28,7 @@ namespace sluice::grammar {
 struct GrammarStoreOptions {
   size_t bytes = size_t{256} << 20;  // of compiled grammars that nobody uses
   int workers = 1;                   // beside those that compile slow ones
+  int slow_workers = 0;              // 0: one for every two cores
   Seconds time_limit{20};            // from the request to the grammar
   size_t waiting = 256;              // grammars that are not compiled yet
 };
@@ -67,9 +69,22 @@ class GrammarStore {
     std::string key;
     PreparedConstraint prepared;
     std::vector<Waiter> waiters;
-    std::optional<ThreadClock> clock;  // of the thread that compiles it
-    bool is_slow = false;              // its thread has no say any more and ends with it
-    std::atomic<bool> cancelled{false};
+    std::optional<ThreadClock> clock;  // of its worker, once it has begun
+    std::atomic<bool> begun{false};
+    std::atomic<bool> stop{false};  // the worker is to end with it soon
+    bool is_assigned = false;       // to a worker
+    bool is_slow = false;      // its worker gets what nobody else wants of the processor, and ends with it
+    bool is_given_up = false;  // nobody waits for it any more
+  };
+  // A thread of low priority, which takes no lock that others wait for: jobs are brought to it, and a relay takes what it
+  // made of them. Nobody joins it, for it may take long to end; it touches nothing but its Worker then.
+  struct Worker {
+    Semaphore begin;
+    std::shared_ptr<Job> job;  // null: it ends
+    bool is_lowered = false;   // to run when idle, by a crowd: it ends when nothing waits
+    Result<Grammar> made = Grammar();
+    std::vector<Grammar> dropped;  // by the store; large ones take long to destroy
+    Relay::Task finish;
   };
   struct Kept {
     std::string key;
@@ -77,11 +92,15 @@ class GrammarStore {
   };
 
   void start_threads();
-  void work();
+  void start_worker(std::shared_ptr<Job> job);
+  void begin(Worker& worker, std::shared_ptr<Job> job);
+  void postpone(const std::shared_ptr<Job>& job);
+  void assign(const std::shared_ptr<Worker>& worker);
+  void work(Worker& worker);
+  void finish(const std::shared_ptr<Worker>& worker);
   void watch();
   TimePoint demote_slow(TimePoint now);
-  void compile(const std::shared_ptr<Job>& job);
-  Result<Grammar> make(Job& job) const;
+  Result<Grammar> make(const Job& job) const;
   Grammar find_locked(const std::string& key);
   std::vector<Grammar> keep_locked(const std::string& key, const Grammar& grammar);
 
@@ -90,17 +109,19 @@ class GrammarStore {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::shared_ptr<Job>> waiting_;
+  std::deque<std::shared_ptr<Job>> slow_waiting_;     // were begun and turned out slow
   std::map<std::string, std::shared_ptr<Job>> jobs_;  // waiting or running, by key
   std::list<Kept> kept_;                              // used last first
   std::unordered_map<std::string, std::list<Kept>::iterator> kept_by_key_;
   std::unordered_map<std::string, std::weak_ptr<const CompiledGrammar>> known_;
   std::thread watcher_;
-  // Workers, which are nobody's to join: one that runs when idle may take long to end.
-  int workers_ = 0;
-  int quick_ = 0;  // of them: whose job is not slow
+  // Workers that have not been told to end, by their jobs.
+  int quick_ = 0, slow_ = 0;
+  std::vector<std::shared_ptr<Worker>> idle_;
   std::condition_variable worker_ended_;
   bool stop_ = false;
   Statistics statistics_;
+  Relay relay_{"grammar-relay"};
 };
 
 // The same text for constraints that share a grammar: they differ in what comes before it at most.

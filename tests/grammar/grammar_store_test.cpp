@@ -1,6 +1,7 @@
 #include "grammar/grammar_store.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -74,7 +75,10 @@ TEST(GrammarStore, KeepsWithinItsBytesAndWhatSomebodyHolds) {
   ASSERT_TRUE(store.get(schema(R"({"type":"boolean"})")).ok());
   EXPECT_EQ(store.statistics().entries, 1U);
   EXPECT_EQ(store.find(schema(R"({"type":"integer"})")), *held);
-  EXPECT_EQ(store.find(schema(R"({"type":"string"})")), nullptr);
+  const auto is_dropped = [&] { return store.find(schema(R"({"type":"string"})")) == nullptr; };
+  for (int i = 0; i < 500 && !is_dropped(); ++i)  // behind the answer
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_TRUE(is_dropped());
 }
 
 TEST(GrammarStore, LateGrammarsFailAlone) {
@@ -87,14 +91,16 @@ TEST(GrammarStore, LateGrammarsFailAlone) {
   EXPECT_TRUE(patient.get(schema(R"({"type":"integer"})")).ok());
 }
 
+// 20: that runs when idle.
 std::vector<int> niceness_of_workers() {
   std::vector<int> all;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
     std::string name;
     std::getline(std::ifstream(task.path() / "comm") >> std::ws, name);
-    if (name == "grammar")
-      all.push_back(
-          getpriority(PRIO_PROCESS, static_cast<id_t>(std::stoul(task.path().filename().string()))));
+    if (name != "grammar") continue;
+    const int thread = std::stoi(task.path().filename().string());
+    all.push_back(
+        sched_getscheduler(thread) == SCHED_IDLE ? 20 : getpriority(PRIO_PROCESS, static_cast<id_t>(thread)));
   }
   return all;
 }
@@ -114,17 +120,18 @@ TEST(GrammarStore, ACrowdIsCompiledByAWorkerThatGivesWayFurther) {
   constexpr int kAsked = 200;
   std::latch done(kAsked);
   std::atomic<int> lowered = 0;
+  const auto is_lowered = [](int niceness) { return niceness == 20; };
+  const int usual = getpriority(PRIO_PROCESS, 0);
   for (int i = 0; i < kAsked; ++i)
     store.get(schema(R"({"type":"array","items":{"type":"string","format":"email"},"minItems":)" +
                      std::to_string(i) + "}"),
               [&](const Result<GrammarStore::Grammar>&) {
-                if (getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())) == 19) ++lowered;
+                if (std::ranges::any_of(niceness_of_workers(), is_lowered)) ++lowered;
+                EXPECT_EQ(getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())), usual);
                 done.count_down();
               });
   done.wait();
   EXPECT_GT(lowered, 0);
-  if (getpriority(PRIO_PROCESS, 0) >= 19) return;
-  const auto is_lowered = [](int niceness) { return niceness >= 19; };
   for (int i = 0; i < 100 && std::ranges::any_of(niceness_of_workers(), is_lowered); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_TRUE(std::ranges::none_of(niceness_of_workers(), is_lowered));

@@ -139,5 +139,32 @@ TEST(PreparePool, LargeBodiesAreReadByThreadsThatGiveWay) {
   EXPECT_EQ(large, std::max(small, 19));
 }
 
+// What `done` does may need locks, which a thread of low priority would hold for long.
+TEST(PreparePool, TellsTheEndFromAThreadOfNormalPriority) {
+  PreparePool pool({.slots = 1, .turn = 0.001, .niceness = 7});
+  const auto own_niceness = [] { return getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())); };
+  const int usual = own_niceness();
+  std::promise<int> worked, done;
+  pool.post(
+      "a", [&](Job&) { worked.set_value(own_niceness()); }, [&] { done.set_value(own_niceness()); });
+  EXPECT_EQ(worked.get_future().get(), std::max(usual, 7));
+  EXPECT_EQ(done.get_future().get(), usual);
+}
+
+// As of threads of normal priority.
+TEST(PreparePool, JobsOfLowPriorityTakeTurns) {
+  PreparePool pool({.slots = 1, .turn = 0.001, .niceness = 7});
+  std::atomic<bool> other_ran{false};
+  std::promise<bool> ended;
+  pool.post("long", [&](Job& job) {
+    const TimePoint end = after(20);
+    while (!other_ran && Clock::now() < end && job.check().ok()) {
+    }
+    ended.set_value(other_ran);
+  });
+  pool.post("short", [&](Job&) { other_ran = true; });
+  EXPECT_TRUE(ended.get_future().get());
+}
+
 }  // namespace
 }  // namespace sluice::server

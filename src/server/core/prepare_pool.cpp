@@ -49,7 +49,8 @@ Status PreparePool::Job::check() {
   if (seconds_between(turn_begin_, now) < pool_->options_.turn) return {};
   const double limit = pool_->options_.time_limit;
   if (limit > 0 && thread_seconds() - cpu_begin_ > limit) return stop(Stop::TimeLimit);
-  pool_->take_turns(*this);
+  pool_->relay(offer_turn_);
+  resume_.acquire();
   turn_begin_ = Clock::now();
   progress_at_ = ticks_now();
   return cancelled_ ? stop(Stop::Cancelled) : Status();
@@ -57,11 +58,17 @@ Status PreparePool::Job::check() {
 
 PreparePool::PreparePool(Options options)
     : options_(options), most_paused_(kPausedPerSlot * static_cast<size_t>(options.slots)) {
+  if (options.niceness > 0) relay_ = std::make_unique<Relay>("prepare-relay");
   // Enough for every slot though all that may be paused are.
   const size_t threads = static_cast<size_t>(options.slots) + most_paused_;
-  ready_.reserve(threads);
+  idle_.reserve(threads);
   begun_.reserve(threads);
-  for (size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { run(); });
+  for (size_t i = 0; i < threads; ++i) {
+    Worker& worker = workers_.emplace_back();
+    worker.finish.work = [this, &worker] { finish(worker); };
+    idle_.push_back(&worker);
+  }
+  for (Worker& worker : workers_) worker.thread = std::thread([this, &worker] { run(worker); });
 }
 
 PreparePool::~PreparePool() {
@@ -74,11 +81,14 @@ PreparePool::Client& PreparePool::place_of(std::string_view client) {
   return ring_.emplace_back(Client{std::string(client), {}});
 }
 
-std::shared_ptr<PreparePool::Job> PreparePool::post(std::string_view client, std::function<void(Job&)> work) {
+std::shared_ptr<PreparePool::Job> PreparePool::post(std::string_view client, std::function<void(Job&)> work,
+                                                    std::function<void()> done) {
   auto job = std::make_shared<Job>();
   job->pool_ = this;
   job->client_ = client;
   job->work_ = std::move(work);
+  job->done_ = std::move(done);
+  job->offer_turn_.work = [this, one = job.get()] { offer_turn(*one); };
   const std::lock_guard lock(mutex_);
   Client& place = place_of(client);
   try {
@@ -92,7 +102,8 @@ std::shared_ptr<PreparePool::Job> PreparePool::post(std::string_view client, std
 }
 
 void PreparePool::cancel(Job& job) {
-  std::function<void(Job&)> dropped;  // destroyed without the lock
+  std::function<void(Job&)> dropped;  // both destroyed without the lock
+  std::function<void()> dropped_done;
   const std::lock_guard lock(mutex_);
   job.cancelled_ = true;
   if (job.paused_) return;
@@ -101,6 +112,7 @@ void PreparePool::cancel(Job& job) {
                                     [&](const std::shared_ptr<Job>& one) { return one.get() == &job; });
     if (found == client.jobs.end()) continue;
     dropped = std::move(job.work_);
+    dropped_done = std::move(job.done_);
     client.jobs.erase(found);
     break;
   }
@@ -118,14 +130,25 @@ void PreparePool::dispatch() {
     } else {
       ring_.splice(ring_.end(), ring_, ring_.begin());
     }
-    ++running_;
-    if (std::exchange(job->paused_, false)) {
-      job->resume_.notify_one();
-    } else {
-      ready_.push_back(std::move(job));
-      ready_changed_.notify_one();
+    if (job->paused_) {
+      resume(*job);
+      continue;
     }
+    ++running_;
+    Worker& worker = *idle_.back();
+    idle_.pop_back();
+    begun_.push_back(job.get());
+    worker.job = std::move(job);
+    worker.begin.release();
   }
+}
+
+// REQUIRES: mutex_ is held.
+void PreparePool::resume(Job& job) {
+  job.paused_ = false;
+  --paused_;
+  ++running_;
+  job.resume_.release();
 }
 
 bool PreparePool::others_wait(const Job& job) const {
@@ -133,43 +156,52 @@ bool PreparePool::others_wait(const Job& job) const {
                      [&](const Client& client) { return client.name != job.client_; });
 }
 
-// Lets others have the slot and waits for the next turn.
-void PreparePool::take_turns(Job& job) {
-  std::unique_lock lock(mutex_);
-  if (stopping_ || job.cancelled_ || paused_ >= most_paused_ || !others_wait(job)) return;
+// Lets others have the job's slot, where they wait; the job goes on when it is its turn.
+void PreparePool::offer_turn(Job& job) {
+  const std::lock_guard lock(mutex_);
+  if (stopping_ || job.cancelled_ || paused_ >= most_paused_ || !others_wait(job))
+    return job.resume_.release();
   try {
     place_of(job.client_).jobs.push_front(job.shared_from_this());
   } catch (const std::bad_alloc&) {  // it goes on
     ring_.remove_if([](const Client& one) { return one.jobs.empty(); });
-    return;
+    return job.resume_.release();
   }
   job.paused_ = true;
   ++paused_;
   --running_;
   dispatch();
-  job.resume_.wait(lock, [&] { return !job.paused_; });
-  --paused_;
 }
 
-void PreparePool::run() {
+void PreparePool::relay(Relay::Task& task) {
+  if (relay_ != nullptr) return relay_->post(task);
+  task.work();
+}
+
+void PreparePool::run(Worker& worker) {
   name_thread("prepare");
   if (options_.niceness > 0) lower_thread_priority(options_.niceness);
-  std::unique_lock lock(mutex_);
   while (true) {
-    ready_changed_.wait(lock, [&] { return stopping_ || !ready_.empty(); });
-    if (ready_.empty()) return;
-    const std::shared_ptr<Job> job = std::move(ready_.front());
-    ready_.erase(ready_.begin());
-    job->begin();
-    begun_.push_back(job.get());
-    lock.unlock();
-    if (!job->cancelled_) job->work_(*job);
-    job->work_ = nullptr;
-    lock.lock();
-    std::erase(begun_, job.get());
-    --running_;
-    dispatch();
+    worker.begin.acquire();
+    if (worker.job == nullptr) return;
+    Job& job = *worker.job;
+    job.begin();
+    if (!job.cancelled_) job.work_(job);
+    job.work_ = nullptr;
+    relay(worker.finish);
   }
+}
+
+void PreparePool::finish(Worker& worker) {
+  const std::shared_ptr<Job> job = std::move(worker.job);
+  if (job->done_) job->done_();
+  job->done_ = nullptr;
+  const std::lock_guard lock(mutex_);
+  std::erase(begun_, job.get());
+  --running_;
+  if (stopping_) return worker.begin.release();
+  idle_.push_back(&worker);
+  dispatch();
 }
 
 void PreparePool::stop() {
@@ -178,25 +210,24 @@ void PreparePool::stop() {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
     dropped.swap(ring_);
-    for (const std::shared_ptr<Job>& job : ready_) job->cancelled_ = true;
     for (Job* job : begun_) {
       job->cancelled_ = true;
-      if (!std::exchange(job->paused_, false)) continue;
-      ++running_;
-      job->resume_.notify_one();
+      if (job->paused_) resume(*job);
     }
-    ready_changed_.notify_all();
+    for (Worker* worker : idle_) worker->begin.release();
+    idle_.clear();
   }
-  for (std::thread& thread : threads_) thread.join();
-  threads_.clear();
+  for (Worker& worker : workers_) worker.thread.join();
+  workers_.clear();
 }
 
 double PreparePool::stalled() const {
   const std::lock_guard lock(mutex_);
   double longest = 0;
   for (const Job* job : begun_) {
-    const TimePoint seen{Clock::duration(job->progress_at_.load())};
-    if (!job->paused_) longest = std::max(longest, seconds_since(seen));
+    const Clock::rep ticks = job->progress_at_;
+    const TimePoint seen{Clock::duration(ticks)};
+    if (ticks != 0 && !job->paused_) longest = std::max(longest, seconds_since(seen));
   }
   return longest;
 }

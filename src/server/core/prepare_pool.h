@@ -3,7 +3,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <list>
@@ -16,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/interrupt.h"
+#include "base/system/relay.h"
 
 namespace sluice::server {
 
@@ -25,7 +25,7 @@ class PreparePool {
     int slots = 2;          // jobs that run at once
     double time_limit = 0;  // seconds of the processor that one job may use; 0: any number
     double turn = 0.02;     // seconds that a job runs on while other clients wait
-    int niceness = 0;       // of its threads
+    int niceness = 0;       // of its threads, which then take no lock: a relay does for them
   };
   enum class Stop : uint8_t { None, Cancelled, TimeLimit };
 
@@ -46,21 +46,24 @@ class PreparePool {
     PreparePool* pool_ = nullptr;
     std::string client_;
     std::function<void(Job&)> work_;
+    std::function<void()> done_;
     std::atomic<bool> cancelled_{false};
-    std::atomic<Clock::rep> progress_at_{0};
+    std::atomic<Clock::rep> progress_at_{0};  // 0: its thread has not begun
     double cpu_begin_ = 0;
     TimePoint turn_begin_{};
     Stop stopped_ = Stop::None;
-    // -- guarded by the pool's mutex
-    bool paused_ = false;
-    std::condition_variable resume_;
+    Relay::Task offer_turn_;
+    Semaphore resume_;
+    bool paused_ = false;  // guarded by the pool's mutex
   };
 
   explicit PreparePool(Options options);
   ~PreparePool();
 
-  // `work` runs on a thread of the pool when it is the client's turn, unless it is cancelled before. It must not throw.
-  std::shared_ptr<Job> post(std::string_view client, std::function<void(Job&)> work);
+  // `work` runs on a thread of the pool when it is the client's turn, unless it is cancelled before, and `done` behind it on
+  // a thread of normal priority. Neither may throw.
+  std::shared_ptr<Job> post(std::string_view client, std::function<void(Job&)> work,
+                            std::function<void()> done = nullptr);
   // Nobody needs it any more: it is taken out of the queue, or told to stop.
   void cancel(Job& job);
   // Cancels everything and waits for its end. REQUIRES: nothing is posted any more.
@@ -74,22 +77,32 @@ class PreparePool {
     std::deque<std::shared_ptr<Job>> jobs;  // not empty
   };
 
-  void run();
+  struct Worker {
+    Semaphore begin;
+    std::shared_ptr<Job> job;  // null: it ends
+    Relay::Task finish;
+    std::thread thread;
+  };
+
+  void run(Worker& worker);
+  void relay(Relay::Task& task);
+  void finish(Worker& worker);
   void dispatch();
-  void take_turns(Job& job);
+  void resume(Job& job);
+  void offer_turn(Job& job);
   bool others_wait(const Job& job) const;
   Client& place_of(std::string_view client);
 
   const Options options_;
   const size_t most_paused_;
   mutable std::mutex mutex_;
-  std::condition_variable ready_changed_;
-  std::list<Client> ring_;                   // who waits; the first is next
-  std::vector<std::shared_ptr<Job>> ready_;  // have a slot and wait for a thread
-  std::vector<Job*> begun_;                  // by a thread
+  std::list<Client> ring_;     // who waits; the first is next
+  std::vector<Worker*> idle_;  // without a job
+  std::vector<Job*> begun_;    // by a worker
   size_t running_ = 0, paused_ = 0;
   bool stopping_ = false;
-  std::vector<std::thread> threads_;
+  std::unique_ptr<Relay> relay_;  // null: threads are as good as others and do it themselves
+  std::list<Worker> workers_;
 };
 
 }  // namespace sluice::server

@@ -228,16 +228,18 @@ std::optional<Reply> Connection::enter(Admission& admission, api::EngineJob& pre
 asio::awaitable<bool> Connection::read_request(const Admission& admission,
                                                const std::shared_ptr<Reading>& reading) {
   PreparePool& pool = state_.preparation(reading->body.size());
-  const auto work = [reading, wake = waker(), &options = state_.options()](PreparePool::Job& job) {
+  const auto work = [reading, &options = state_.options()](PreparePool::Job& job) {
     reading->call.interrupt = &job;
     reading->outcome = run_safely(reading->call, job, options);
     reading->ready = true;
+  };
+  const auto done = [wake = waker()] {
     try {
       wake();
     } catch (const std::bad_alloc&) {  // the connection looks by itself
     }
   };
-  const std::shared_ptr<PreparePool::Job> job = pool.post(admission.client, work);
+  const std::shared_ptr<PreparePool::Job> job = pool.post(admission.client, work, done);
   while (!reading->ready) {
     if (lost_ || closed_ || aborting_) {
       pool.cancel(*job);
