@@ -9,6 +9,9 @@
 #include <fstream>
 #include <optional>
 
+// Of mimalloc; null in programs without it.
+extern "C" void mi_collect(bool force) __attribute__((weak));
+
 namespace sluice {
 
 namespace {
@@ -110,6 +113,11 @@ int64_t unused_memory() {
 
 void return_unused_memory() {
   malloc_trim(0);
+  return_thread_memory();
+}
+
+void return_thread_memory() {
+  if (mi_collect != nullptr) mi_collect(true);
 }
 
 }  // namespace sluice

@@ -34,5 +34,8 @@ Error out_of_memory();
 int64_t unused_memory();
 // Gives them back to the system, but for what is less than a page.
 void return_unused_memory();
+// What the calling thread has freed, and what others freed of its blocks, goes back to the system: where the allocator
+// keeps it with each thread, which gives it back when it allocates again.
+void return_thread_memory();
 
 }  // namespace sluice

@@ -1,5 +1,6 @@
 #include "server/core/io_threads.h"
 
+#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <exception>
 #include <new>
@@ -46,6 +47,10 @@ IoThreads::~IoThreads() {
 void IoThreads::start() {
   for (const std::unique_ptr<Worker>& worker : workers_)
     worker->thread = std::thread([&context = worker->context] { run(context); });
+}
+
+void IoThreads::run_on_each(void (*work)()) {
+  for (const std::unique_ptr<Worker>& worker : workers_) asio::post(worker->context, work);
 }
 
 // Connections post to the first thread when they end, so it is let go last.

@@ -28,6 +28,8 @@ class IoThreads {
   asio::io_context& next() { return workers_[turn_++ % workers_.size()]->context; }
 
   void start();
+  // On every thread, when it is free to.
+  void run_on_each(void (*work)());
   // Waits until nothing is left to do on any thread. What could post to one afterwards must have ended, or be ended by
   // what is waited for.
   void join();

@@ -7,6 +7,7 @@
 #include <new>
 #include <utility>
 
+#include "base/system/memory.h"
 #include "base/system/thread_clock.h"
 #include "base/thread_name.h"
 
@@ -16,6 +17,9 @@ namespace {
 
 // Jobs that may be paused at once, for each slot: each keeps its thread and what it has made so far.
 constexpr size_t kPausedPerSlot = 3;
+
+// Seconds of the processor behind which a thread looks for memory to give back, which takes some of a millisecond.
+constexpr double kMuchWork = 0.01;
 
 double thread_seconds() {
   std::timespec now{};
@@ -134,12 +138,29 @@ void PreparePool::dispatch() {
       resume(*job);
       continue;
     }
-    ++running_;
     Worker& worker = *idle_.back();
     idle_.pop_back();
-    begun_.push_back(job.get());
-    worker.job = std::move(job);
-    worker.begin.release();
+    begin(worker, std::move(job));
+  }
+}
+
+// REQUIRES: mutex_ is held, and the worker is not of idle_.
+void PreparePool::begin(Worker& worker, std::shared_ptr<Job> job) {
+  ++running_;
+  begun_.push_back(job.get());
+  worker.job = std::move(job);
+  worker.begin.release();
+}
+
+void PreparePool::run_on_idle(void (*work)()) {
+  const std::lock_guard lock(mutex_);
+  while (!idle_.empty()) {
+    auto job = std::make_shared<Job>();
+    job->pool_ = this;
+    job->work_ = [work](Job&) { work(); };
+    Worker& worker = *idle_.back();
+    idle_.pop_back();
+    begin(worker, std::move(job));
   }
 }
 
@@ -188,7 +209,9 @@ void PreparePool::run(Worker& worker) {
     job.begin();
     if (!job.cancelled_) job.work_(job);
     job.work_ = nullptr;
+    const bool has_taken_much = thread_seconds() - job.cpu_begin_ > kMuchWork;
     relay(worker.finish);
+    if (has_taken_much) return_thread_memory();
   }
 }
 

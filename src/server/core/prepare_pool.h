@@ -64,6 +64,8 @@ class PreparePool {
   // a thread of normal priority. Neither may throw.
   std::shared_ptr<Job> post(std::string_view client, std::function<void(Job&)> work,
                             std::function<void()> done = nullptr);
+  // On every thread that has nothing to do.
+  void run_on_idle(void (*work)());
   // Nobody needs it any more: it is taken out of the queue, or told to stop.
   void cancel(Job& job);
   // Cancels everything and waits for its end. REQUIRES: nothing is posted any more.
@@ -88,6 +90,7 @@ class PreparePool {
   void relay(Relay::Task& task);
   void finish(Worker& worker);
   void dispatch();
+  void begin(Worker& worker, std::shared_ptr<Job> job);
   void resume(Job& job);
   void offer_turn(Job& job);
   bool others_wait(const Job& job) const;

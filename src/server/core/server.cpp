@@ -129,6 +129,7 @@ class Server::Loop {
   asio::steady_timer tick_, deadline_;
   ServiceNotifier notifier_;
   TimePoint last_watchdog_{}, last_trim_{};
+  bool was_busy_ = false;
   bool draining_ = false, refusing_ = false, over_ = false, unhealthy_ = false;
   End end_ = End::Drained;
   std::promise<End> ended_;
@@ -201,6 +202,10 @@ void Server::Loop::reload_keys() {
 // Buffers of long requests and answers are freed in pieces that the allocator would keep for good.
 void Server::Loop::give_back_memory() {
   const bool busy = state.metrics().requests > 0;
+  if (std::exchange(was_busy_, busy) && !busy) {
+    threads_.run_on_each(return_thread_memory);
+    state.run_on_preparation(return_thread_memory);
+  }
   if (busy && seconds_since(last_trim_) < kTrimPause.count()) return;
   if (unused_memory() < (busy ? kUnusedBusy : kUnusedIdle)) return;
   return_unused_memory();

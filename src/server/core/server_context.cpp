@@ -78,6 +78,11 @@ void ServerContext::stop_preparation() {
   large_preparation_.stop();
 }
 
+void ServerContext::run_on_preparation(void (*work)()) {
+  preparation_.run_on_idle(work);
+  large_preparation_.run_on_idle(work);
+}
+
 std::shared_ptr<const KeyRing> ServerContext::keys() const {
   const std::lock_guard lock(mutex_);
   return keys_;

@@ -96,6 +96,8 @@ class ServerContext {
   PreparePool& preparation(size_t body) { return body > kLargeBody ? large_preparation_ : preparation_; }
   // Ends the reading of all requests. REQUIRES: none comes any more.
   void stop_preparation();
+  // On every thread of theirs that has nothing to do.
+  void run_on_preparation(void (*work)());
   double uptime() const { return seconds_since(start_); }
   TimePoint start() const { return start_; }
 
