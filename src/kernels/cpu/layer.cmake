@@ -1,5 +1,5 @@
 # Level files are compiled with their own instructions, chosen by name; those of the other architecture are left out.
-# -O3 because the kernels' inner loops over tiles must be unrolled to stay in registers. Sanitizers look at the host code
+# -O3 because the kernels' inner loops over tiles must be unrolled to stay in registers. Sanitizers look at the other files
 # alone (SLUICE_FROM_RELEASE): with them the level files take minutes each, and their bounds are held by the parity tests.
 if("kernels/cpu" IN_LIST SLUICE_FROM_RELEASE)
   return()
