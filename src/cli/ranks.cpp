@@ -9,18 +9,24 @@
 namespace sluice::cli {
 
 void RankFlags::declare(OptionSet& options) {
-  options.add(tensor, "tp", "tensor parallel: ranks that share each layer; mpirun starts them")
+  options.add(cuts.tensor, "tp", "tensor parallel: ranks that share each layer; mpirun starts them")
       .within(1, 1024);
-  options.add(stages, "pp", "pipeline parallel: stages of consecutive layers, of --tp ranks each")
+  options
+      .add(cuts.experts, "ep",
+           "expert parallel: ranks that each have a range of the experts; with --tp those of --tp")
+      .within(1, 1024);
+  options
+      .add(cuts.stages, "pp",
+           "pipeline parallel: stages of consecutive layers, of as many ranks each as --tp or --ep says")
       .within(1, 1024);
 }
 
 Result<std::shared_ptr<models::ModelGroup>> RankFlags::join() const {
-  const int ranks = tensor * stages;
-  if (ranks == 1) return std::shared_ptr<models::ModelGroup>();
-  Result<std::unique_ptr<dist::Communicator>> world = dist::join_mpi(ranks);
+  if (Status status = cuts.check(); !status) return status.error();
+  if (cuts.ranks() == 1) return std::shared_ptr<models::ModelGroup>();
+  Result<std::unique_ptr<dist::Communicator>> world = dist::join_mpi(cuts.ranks());
   if (!world) return world.error();
-  return std::make_shared<models::ModelGroup>(std::move(*world), tensor, stages);
+  return std::make_shared<models::ModelGroup>(std::move(*world), cuts);
 }
 
 std::optional<int> RankFlags::join_session(llm::SessionOptions& options) const {

@@ -12,8 +12,7 @@
 namespace sluice::cli {
 
 struct RankFlags {
-  int tensor = 1;
-  int stages = 1;
+  models::Cuts cuts;
 
   void declare(OptionSet& options);
   // The ranks that the options ask for; null: this process alone.

@@ -168,10 +168,16 @@ struct Routing {
 struct ExpertBank {
   std::vector<Weight> gate_up;  // [experts] each [2 * inner, dim], or [inner, dim] where not gated
   std::vector<Weight> down;     // [experts] each [dim, inner]
+  int first =
+      0;  // number of the first of them, where the bank holds a range of a layer's experts. In host memory only
   Activation activation = Activation::Silu;
   bool gated = true;
   bool weigh_inputs = false;  // a slot's weight multiplies what its expert reads instead of what it gives
   float limit = 0.0f;  // activation(gate) and up are clamped to [-limit, limit]; 0: not. In host memory only
+
+  bool has(int32_t expert) const {
+    return expert >= first && expert - first < static_cast<int64_t>(down.size());
+  }
 };
 
 // A GEMM that is still to be made: x · weightᵀ.
@@ -279,7 +285,8 @@ class Backend {
 
   // ids I32 [n, used] and weights f32 [n, used], best first; a tie goes to the lower expert
   virtual void route(TensorView ids, TensorView weights, TensorView logits, const Routing&) = 0;
-  // out[n, dim] = Σ over slots of weights[n, slot] · expert ids[n, slot] of x, summed in slot order
+  // out[n, dim] = Σ over slots of weights[n, slot] · expert ids[n, slot] of x, summed in slot order; slots whose expert is
+  // not of the bank add nothing
   virtual void moe_ffn(TensorView out, TensorView x, TensorView ids, TensorView weights,
                        const ExpertBank&) = 0;
 

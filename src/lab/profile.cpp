@@ -186,7 +186,8 @@ void ProfiledBackend::moe_ffn(TensorView out, TensorView x, TensorView ids, Tens
   std::vector<double> tokens(bank.down.size());
   for (int64_t token = 0; token < ids.dim(0); ++token)
     for (int64_t slot = 0; slot < ids.dim(1); ++slot)
-      ++tokens[static_cast<size_t>(ids.at<int32_t>(token)[slot])];
+      if (const int32_t expert = ids.at<int32_t>(token)[slot]; bank.has(expert))
+        ++tokens[static_cast<size_t>(expert - bank.first)];
   for (size_t expert = 0; expert < tokens.size(); ++expert) {
     if (tokens[expert] == 0) continue;
     add_weight(cost, bank.gate_up[expert], tokens[expert]);

@@ -40,6 +40,11 @@ void Decoder::add_up_branch(TensorView branch) {
   group_->add_up(branch);
 }
 
+ModelGroup* Decoder::expert_group() const {
+  if (group_ == nullptr || group_->placement().experts.whole()) return nullptr;
+  return group_->placement().tensor.whole() ? group_ : nullptr;
+}
+
 void Decoder::add_norm(TensorView out, TensorView x, TensorView branch, const Norm& weights) {
   const auto product = std::exchange(pending_output_proj_, std::nullopt);
   const kernels::Residual residual{x, branch, spec_.residual_scale};
@@ -171,10 +176,11 @@ struct Decoder::LayerRun {
         index(number),
         layer(owner.spec_.layers[number]),
         w(owner.weights_.layers[number]),
-        context{owner.backend_,    owner.scratch_,
-                owner.spec_,       input.batch,
-                input.kv[number],  owner.angles_,
-                input.state_batch, number < input.states.size() ? input.states[number] : TensorView()},
+        context{owner.backend_,      owner.scratch_,
+                owner.spec_,         input.batch,
+                input.kv[number],    owner.angles_,
+                input.state_batch,   number < input.states.size() ? input.states[number] : TensorView(),
+                owner.expert_group()},
         x(stream),
         normed(owner.scratch_.get(Buffer::Normed, stream.dim(0), owner.spec_.dim)),
         branch(owner.scratch_.get(Buffer::Branch, stream.dim(0), owner.spec_.dim)) {}

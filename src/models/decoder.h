@@ -66,6 +66,8 @@ class Decoder {
   void look_up(TensorView out, const Weight& table, std::span<const Token> tokens);
   // Makes of what each rank of the group has of the branch their sum.
   void add_up_branch(TensorView branch);
+  // As LayerContext::expert_group.
+  ModelGroup* expert_group() const;
   // What every layer gets of the step's tokens, from their ids and their embeddings x.
   void make_layer_inputs(const StepInput& input, TensorView x);
   // What a layer makes of its input, read by x.

@@ -16,17 +16,13 @@ std::span<float> floats_of(TensorView x) {
   return {static_cast<float*>(x.data), static_cast<size_t>(x.elements())};
 }
 
-Placement placement_of(int rank, int tensor, int stages) {
-  return {.tensor = {rank % tensor, tensor}, .stage = {rank / tensor, stages}};
-}
-
 }  // namespace
 
-ModelGroup::ModelGroup(std::shared_ptr<dist::Communicator> world, int tensor, int stages)
+ModelGroup::ModelGroup(std::shared_ptr<dist::Communicator> world, const Cuts& cuts)
     : world_(std::move(world)),
-      placement_(placement_of(world_->rank(), tensor, stages)),
-      tensor_(*world_, placement_.stage.index * tensor, tensor) {
-  SLUICE_CHECK_EQ(world_->size(), tensor * stages);
+      placement_(placement_of(world_->rank(), cuts)),
+      group_(*world_, placement_.stage.index * cuts.group(), cuts.group()) {
+  SLUICE_CHECK_EQ(world_->size(), cuts.ranks());
 }
 
 ModelGroup::~ModelGroup() {
@@ -44,18 +40,18 @@ void ModelGroup::abandon() {
 }
 
 void ModelGroup::add_up(TensorView x) {
-  tensor_.all_reduce(floats_of(x));
+  group_.all_reduce(floats_of(x));
 }
 
 void ModelGroup::gather_columns(TensorView out, TensorView part) {
-  if (tensor_.rank() > 0) return tensor_.send(0, std::as_bytes(floats_of(part)));
-  for (int rank = 0; rank < tensor_.size(); ++rank) {
-    const Range columns = dist::share_of(out.dim(1), rank, tensor_.size());
+  if (group_.rank() > 0) return group_.send(0, std::as_bytes(floats_of(part)));
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    const Range columns = dist::share_of(out.dim(1), rank, group_.size());
     const auto width = static_cast<size_t>(columns.size());
     std::span<const float> from = floats_of(part);
     if (rank > 0) {
       columns_.resize(width * static_cast<size_t>(out.dim(0)));
-      tensor_.receive(rank, std::as_writable_bytes(std::span(columns_)));
+      group_.receive(rank, std::as_writable_bytes(std::span(columns_)));
       from = columns_;
     }
     for (int64_t row = 0; row < out.dim(0); ++row)
@@ -64,11 +60,11 @@ void ModelGroup::gather_columns(TensorView out, TensorView part) {
 }
 
 void ModelGroup::receive_stream(TensorView x) {
-  world_->receive(world_->rank() - tensor_.size(), std::as_writable_bytes(floats_of(x)));
+  world_->receive(world_->rank() - group_.size(), std::as_writable_bytes(floats_of(x)));
 }
 
 void ModelGroup::send_stream(TensorView x) {
-  world_->send(world_->rank() + tensor_.size(), std::as_bytes(floats_of(x)));
+  world_->send(world_->rank() + group_.size(), std::as_bytes(floats_of(x)));
 }
 
 }  // namespace sluice::models

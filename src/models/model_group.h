@@ -10,11 +10,10 @@
 
 namespace sluice::models {
 
-// Rank r of the world has share r % tensor of stage r / tensor.
 class ModelGroup {
  public:
-  // REQUIRES: world->size() == tensor * stages
-  ModelGroup(std::shared_ptr<dist::Communicator> world, int tensor, int stages);
+  // REQUIRES: cuts.check(), world->size() == cuts.ranks()
+  ModelGroup(std::shared_ptr<dist::Communicator> world, const Cuts& cuts);
   // The leader ends the group: its next message to every other rank is an empty one.
   ~ModelGroup();
   ModelGroup(const ModelGroup&) = delete;
@@ -26,7 +25,7 @@ class ModelGroup {
   void abandon();
   bool leads() const { return world_->rank() == 0; }
   // The first rank of the last stage: it has the logits.
-  int last_rank() const { return world_->size() - placement_.tensor.size; }
+  int last_rank() const { return world_->size() - group_.size(); }
 
   // x[n, width] becomes its sum over the ranks that have the same layers.
   void add_up(TensorView x);
@@ -39,7 +38,7 @@ class ModelGroup {
  private:
   std::shared_ptr<dist::Communicator> world_;
   Placement placement_;
-  dist::Subgroup tensor_;
+  dist::Subgroup group_;        // the ranks that have the same layers
   std::vector<float> columns_;  // of another rank
   bool abandoned_ = false;
 };

@@ -13,6 +13,7 @@ namespace {
 // Cuts the parts of one layer in place.
 struct CutLayer {
   const Share& share;
+  const Share& expert_inner;
   int layer;
 
   Error uncut(std::string_view why) const {
@@ -20,12 +21,13 @@ struct CutLayer {
                  fmt::format("layer {} {}: it cannot be cut over {} ranks (--tp); --pp cuts between layers",
                              layer, why, share.size)};
   }
-  Status divide(int& count, std::string_view what) const {
-    if (count % share.size != 0)
+  Status divide(int& count, std::string_view what) const { return divide(count, what, share.size); }
+  Status divide(int& count, std::string_view what, int ranks) const {
+    if (count % ranks != 0)
       return Error{ErrorCode::InvalidArgument,
                    fmt::format("layer {} has {} {}, which {} ranks (--tp) cannot share equally", layer, count,
-                               what, share.size)};
-    count /= share.size;
+                               what, ranks)};
+    count /= ranks;
     return {};
   }
 
@@ -54,7 +56,8 @@ struct CutLayer {
     return divide(f.inner, "inner numbers of the feed-forward");
   }
   Status operator()(MoeFfn& f) const {
-    if (Status status = divide(f.inner, "inner numbers of an expert"); !status) return status;
+    if (Status status = divide(f.inner, "inner numbers of an expert", expert_inner.size); !status)
+      return status;
     return divide(f.shared_inner, "inner numbers of the shared expert");
   }
   Status operator()(DenseBesideExperts&) const {
@@ -63,6 +66,29 @@ struct CutLayer {
   Status operator()(XieluFfn& f) const { return divide(f.inner, "inner numbers of the feed-forward"); }
   Status operator()(NoFfn&) const { return {}; }
 };
+
+const MoeFfn* experts_of(const LayerSpec& layer) {
+  if (const auto* beside = std::get_if<DenseBesideExperts>(&layer.ffn)) return &beside->experts;
+  return std::get_if<MoeFfn>(&layer.ffn);
+}
+
+// Of all layers, so that every stage refuses what one of them cannot run.
+Status check_experts(const ModelSpec& spec, const Share& share) {
+  if (share.whole()) return {};
+  bool any = false;
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    const MoeFfn* experts = experts_of(spec.layers[i]);
+    if (experts == nullptr) continue;
+    any = true;
+    if (experts->routing.experts % share.size != 0)
+      return Error{ErrorCode::InvalidArgument,
+                   fmt::format("layer {} has {} experts, which {} ranks (--ep) cannot share equally", i,
+                               experts->routing.experts, share.size)};
+  }
+  if (any) return {};
+  return Error{ErrorCode::InvalidArgument,
+               fmt::format("no layer of the model has experts that {} ranks (--ep) could share", share.size)};
+}
 
 Status check_stages(const ModelSpec& spec, const Share& stage) {
   if (stage.whole()) return {};
@@ -119,6 +145,24 @@ Result<ModelSpec> layers_of(const ModelSpec& spec, const Placement& placement) {
 
 }  // namespace
 
+Status Cuts::check() const {
+  if (tensor > 1 && tensor % experts != 0)
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("--ep is {} and --tp is {}: the ranks of --tp share the experts, and --ep must "
+                             "divide their number",
+                             experts, tensor),
+                 "ep"};
+  return {};
+}
+
+Placement placement_of(int rank, const Cuts& cuts) {
+  const int place = rank % cuts.group(), inner = cuts.group() / cuts.experts;
+  return {.tensor = {cuts.tensor > 1 ? place : 0, cuts.tensor},
+          .experts = {place / inner, cuts.experts},
+          .expert_inner = {place % inner, inner},
+          .stage = {rank / cuts.group(), cuts.stages}};
+}
+
 Range kv_heads_of(const Attention& attention, const Share& share) {
   if (attention.kv_heads % share.size == 0) return share.of(attention.kv_heads);
   const int64_t head = int64_t{attention.kv_heads} * share.index / share.size;
@@ -127,6 +171,7 @@ Range kv_heads_of(const Attention& attention, const Share& share) {
 
 Result<ModelSpec> cut(const ModelSpec& spec, const Placement& placement) {
   if (Status status = check_stages(spec, placement.stage); !status) return status.error();
+  if (Status status = check_experts(spec, placement.experts); !status) return status.error();
   ModelSpec part;
   // Every rank looks at all stages: what one of them cannot run all of them refuse.
   for (int stage = 0; stage < placement.stage.size; ++stage) {
@@ -141,7 +186,8 @@ Result<ModelSpec> cut(const ModelSpec& spec, const Placement& placement) {
         ErrorCode::Unsupported,
         "several streams of residuals are normed at once: the model cannot be cut over ranks (--tp)"};
   for (size_t i = 0; i < part.layers.size(); ++i) {
-    const CutLayer cutter{placement.tensor, static_cast<int>(layers.begin) + static_cast<int>(i)};
+    const CutLayer cutter{placement.tensor, placement.expert_inner,
+                          static_cast<int>(layers.begin) + static_cast<int>(i)};
     if (Status status = std::visit(cutter, part.layers[i].mixer); !status) return status.error();
     if (Status status = std::visit(cutter, part.layers[i].ffn); !status) return status.error();
   }

@@ -2,7 +2,9 @@
 //
 // Tensor parallel: the ranks of a group compute the same layers, each with its share of the heads, of the feed-forwards'
 // inner width and of the vocabulary. Matrices before that are cut by rows, those behind it by columns, and what the latter
-// make is summed over the group. Pipeline parallel: consecutive layers, the stream goes from stage to stage.
+// make is summed over the group. Expert parallel: the ranks of a group have whole experts, each a range of them, and what
+// they give is summed over the group; the rest of a layer is as tensor parallel has it, or the same on every rank.
+// Pipeline parallel: consecutive layers, the stream goes from stage to stage.
 #pragma once
 
 #include <cstdint>
@@ -24,14 +26,32 @@ struct Share {
   Range of(int64_t count) const { return dist::share_of(count, index, size); }
 };
 
+// Over how many ranks a model is cut.
+struct Cuts {
+  int tensor = 1;
+  int experts = 1;  // 1: every rank has all of them, with its share of their inner width
+  int stages = 1;
+
+  // Ranks that have the same layers. Experts are cut over those of the tensor cut, where there is one.
+  int group() const { return tensor > 1 ? tensor : experts; }
+  int ranks() const { return group() * stages; }
+  // An error names the options that contradict each other.
+  Status check() const;
+};
+
 struct Placement {
   Share tensor;
-  Share stage;  // of the layers
+  Share experts;       // of each layer's, whole ones
+  Share expert_inner;  // of the inner width of each of them
+  Share stage;         // of the layers
 
   bool first_stage() const { return stage.index == 0; }
   bool last_stage() const { return stage.index + 1 == stage.size; }
   Range layers(const ModelSpec& spec) const { return stage.of(static_cast<int64_t>(spec.layers.size())); }
 };
+
+// REQUIRES: cuts.check(). Rank r has place r % cuts.group() of stage r / cuts.group().
+Placement placement_of(int rank, const Cuts& cuts);
 
 // The KV heads that the query heads of a share read; one that several shares read is kept by each.
 Range kv_heads_of(const Attention& attention, const Share& share);

@@ -1,4 +1,5 @@
 // Miniatures of every family, cut over ranks that are threads of this process, against one rank.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,19 +19,18 @@ namespace sluice {
 
 namespace {
 
-struct CutCase {
-  int tensor = 1;
-  int stages = 1;
-};
-
+using models::Cuts;
 using Loaded = Result<std::unique_ptr<models::Model>>;
 
-Loaded load_part(const std::string& folder, std::shared_ptr<models::ModelGroup> group) {
-  Result<models::ModelFiles> files = models::open_model(folder);
+Loaded load_part(Result<models::ModelFiles> files, std::shared_ptr<models::ModelGroup> group) {
   if (!files) return files.error();
   auto backend = runtime::make_backend({.device = "cpu", .threads = 1});
   return models::load_model(
       std::move(*files), std::move(*backend), [](float) {}, std::move(group));
+}
+
+Loaded load_part(const std::string& folder, std::shared_ptr<models::ModelGroup> group) {
+  return load_part(models::open_model(folder), std::move(group));
 }
 
 // What one rank computes, and then a group; the error where that refuses the model.
@@ -47,11 +47,10 @@ std::vector<float> logits_of(const models::Model& model, std::span<const Token> 
   return all;
 }
 
-Compared compare(const std::string& folder, CutCase cut, std::span<const Token> prompt) {
-  auto ranks = dist::make_local_group(cut.tensor * cut.stages);
+Compared compare(const std::string& folder, const Cuts& cut, std::span<const Token> prompt) {
+  auto ranks = dist::make_local_group(cut.ranks());
   std::vector<std::shared_ptr<models::ModelGroup>> groups;
-  for (auto& rank : ranks)
-    groups.push_back(std::make_shared<models::ModelGroup>(std::move(rank), cut.tensor, cut.stages));
+  for (auto& rank : ranks) groups.push_back(std::make_shared<models::ModelGroup>(std::move(rank), cut));
   std::vector<std::thread> workers;
   for (size_t i = 1; i < groups.size(); ++i)
     workers.emplace_back([&folder, group = std::move(groups[i])] {
@@ -91,7 +90,7 @@ std::vector<std::string> miniatures() {
 }
 
 // How many miniatures allow the cut; those are compared.
-int count_cut(CutCase cut, double tolerance) {
+int count_cut(const Cuts& cut, double tolerance) {
   int done = 0;
   for (const std::string& folder : miniatures()) {
     const Result<models::ModelFiles> files = models::open_model(folder);
@@ -101,9 +100,12 @@ int count_cut(CutCase cut, double tolerance) {
     for (int i = 0; i < 9; ++i) prompt.push_back(1 + i * 7 % (files->spec.vocab - 1));
     const Compared compared = compare(folder, cut, prompt);
     if (!compared.error) {
-      const std::string option = cut.stages > 1 ? "p)" : "(--tp)";
-      EXPECT_NE(compared.error.error().message.find(option), std::string::npos)
-          << compared.error.error().message;
+      const std::string& message = compared.error.error().message;
+      const auto names = [&](int ranks, const char* option) {
+        return ranks > 1 && message.find(option) != std::string::npos;
+      };
+      EXPECT_TRUE(names(cut.tensor, "(--tp)") || names(cut.experts, "(--ep)") || names(cut.stages, "(--pp)"))
+          << message;
       continue;
     }
     EXPECT_LE(*compared.error, tolerance) << folder;
@@ -123,6 +125,68 @@ TEST(Parallel, TwoTensorRanksAgreeWithOne) {
 
 TEST(Parallel, FourTensorRanksAgreeWithOne) {
   EXPECT_GE(count_cut({.tensor = 4}, 1e-5), 55);
+}
+
+TEST(Parallel, ExpertsOnTwoRanksAgreeWithOne) {
+  EXPECT_GE(count_cut({.experts = 2}, 1e-5), 25);
+}
+
+TEST(Parallel, ExpertsOnTheRanksOfATensorCutAgreeWithOne) {
+  EXPECT_GE(count_cut({.tensor = 2, .experts = 2}, 1e-5), 15);
+  EXPECT_GE(count_cut({.tensor = 4, .experts = 2}, 1e-5), 12);
+}
+
+TEST(Parallel, ExpertsInStagesAgreeWithOne) {
+  EXPECT_GE(count_cut({.experts = 2, .stages = 2}, 1e-5), 15);
+}
+
+TEST(Parallel, ExpertsThatDoNotDivideAreRefusedWithTheNumbers) {
+  const std::string folder = std::string(SLUICE_TEST_DATA) + "/mixtral";
+  const std::vector<Token> prompt{1, 2, 3};
+  const Compared compared = compare(folder, {.experts = 3}, prompt);
+  ASSERT_FALSE(compared.error.ok());
+  EXPECT_THAT(compared.error.error().message,
+              testing::HasSubstr("layer 0 has 4 experts, which 3 ranks (--ep) cannot share equally"));
+}
+
+TEST(Parallel, ModelsWithoutExpertsRefuseToShareThem) {
+  const std::string folder = std::string(SLUICE_TEST_DATA) + "/llama";
+  const std::vector<Token> prompt{1, 2, 3};
+  const Compared compared = compare(folder, {.experts = 2}, prompt);
+  ASSERT_FALSE(compared.error.ok());
+  EXPECT_THAT(compared.error.error().message,
+              testing::HasSubstr("no layer of the model has experts that 2 ranks (--ep) could share"));
+}
+
+TEST(Parallel, EpMustDivideTp) {
+  const Status wrong = Cuts{.tensor = 4, .experts = 3}.check();
+  ASSERT_FALSE(wrong.ok());
+  EXPECT_THAT(wrong.error().message, testing::HasSubstr("--ep is 3 and --tp is 4"));
+  EXPECT_TRUE((Cuts{.tensor = 4, .experts = 2}.check().ok()));
+  EXPECT_TRUE((Cuts{.experts = 3}.check().ok()));
+}
+
+// A rank loads from a file that lacks the experts of the other one.
+TEST(Parallel, ARankReadsItsOwnExpertsAlone) {
+  auto ranks = dist::make_local_group(2);
+  for (int rank = 0; rank < 2; ++rank) {
+    Result<models::ModelFiles> files = models::open_model(std::string(SLUICE_TEST_DATA) + "/mixtral");
+    ASSERT_TRUE(files.ok());
+    formats::TensorStore own;
+    for (const auto& file : files->tensors.files()) own.keep(file);
+    for (const std::string& name : files->tensors.names()) {
+      const size_t at = name.find("experts.");
+      const bool others = at != std::string::npos && (name[at + 8] - '0') / 2 != rank;
+      if (!others) own.add(name, *files->tensors.find(name));
+    }
+    ASSERT_LT(own.size(), files->tensors.size());
+    files->tensors = std::move(own);
+    auto group =
+        std::make_shared<models::ModelGroup>(std::move(ranks[static_cast<size_t>(rank)]), Cuts{.experts = 2});
+    const Loaded part = load_part(std::move(files), group);
+    group->abandon();
+    ASSERT_TRUE(part.ok()) << part.error().message;
+  }
 }
 
 TEST(Parallel, TwoStagesHaveTheBitsOfOne) {

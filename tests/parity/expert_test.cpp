@@ -149,6 +149,35 @@ TEST(MixExperts, AgreesAndDependsOnTheTokenAlone) {
   }
 }
 
+// The parts of a bank that is cut into ranges of experts add up to the whole of it.
+TEST(MixExperts, RangesOfExpertsAddUp) {
+  const auto reference = kernels::make_ref_backend();
+  Random random(44);
+  const OwnedBank owned = random_bank(random, DType::F32, true, true);
+  const HostTensor logits = random.tensor({13, 6});
+  Routing routing;
+  routing.experts = 6;
+  routing.used = 3;
+  const Routed routed = route(*reference, logits.view, routing);
+  const HostTensor x = random.tensor({13, 64}, 0.1f);
+  HostTensor expected = HostTensor::make(DType::F32, {13, 64});
+  reference->moe_ffn(expected.view, x.view, routed.ids.view, routed.weights.view, owned.bank);
+  const auto check = [&](Backend& backend) {
+    HostTensor sum = HostTensor::make(DType::F32, {13, 64}), part = HostTensor::make(DType::F32, {13, 64});
+    for (const auto& [begin, end] : {std::pair{0, 2}, {2, 5}, {5, 6}}) {
+      ExpertBank range = owned.bank;
+      range.first = begin;
+      range.gate_up.assign(owned.bank.gate_up.begin() + begin, owned.bank.gate_up.begin() + end);
+      range.down.assign(owned.bank.down.begin() + begin, owned.bank.down.begin() + end);
+      backend.moe_ffn(part.view, x.view, routed.ids.view, routed.weights.view, range);
+      backend.add(sum.view, sum.view, part.view);
+    }
+    ASSERT_TRUE(near(sum.view, expected.view, 1e-4f)) << backend.name();
+  };
+  check(*reference);
+  for (const auto& backend : cpu_backends(2)) check(*backend);
+}
+
 TEST(MixExperts, BlockTypesDependOnTheTokenAlone) {
   Random random(43);
   OwnedBank owned = random_bank(random, DType::MXFP4, true, true);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Several ranks of one model under the real mpirun: golden miniatures by --tp and --pp, the same greedy answers as one rank, and
+"""Several ranks of one model under the real mpirun: golden miniatures by --tp, --ep and --pp, the same greedy answers as one rank, and
 what is refused. Skips where mpirun or the plugin is missing."""
 import json
 import shutil
@@ -33,6 +33,21 @@ def test_miniatures_pass_their_references_on_stages():
     for tensor, stages in ((1, 2), (2, 2)):
         result = ranks(tensor * stages, "check", GOLDEN / "llama", "--tp", tensor, "--pp", stages, "-t", 1)
         assert "PASS" in result.stdout, result.stdout
+
+
+def test_miniatures_pass_their_references_with_their_experts_on_two_ranks():
+    for family, *cut in (("mixtral",), ("gpt_oss",), ("qwen3_next",), ("gemma4_moe",), ("deepseek", "--tp", 2), ("gpt_oss", "--tp", 2)):
+        assert "PASS" in ranks(2, "check", GOLDEN / family, "--ep", 2, *cut, "-t", 1).stdout, (family, cut)
+    assert "PASS" in ranks(4, "check", GOLDEN / "mixtral", "--ep", 2, "--pp", 2, "-t", 1).stdout
+
+
+def test_experts_that_cannot_be_shared_are_refused():
+    for count, family, text, *cut in (
+            (3, "mixtral", "layer 0 has 4 experts, which 3 ranks (--ep) cannot share equally", "--ep", 3),
+            (2, "llama", "no layer of the model has experts that 2 ranks (--ep) could share", "--ep", 2),
+            (2, "mixtral", "--ep is 4 and --tp is 2", "--ep", 4, "--tp", 2)):
+        result = ranks(count, "check", GOLDEN / family, "-t", 1, *cut, check=False)
+        assert result.returncode != 0 and text in result.stderr, result.stderr
 
 
 def test_what_does_not_divide_is_refused_with_the_numbers():

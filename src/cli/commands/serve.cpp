@@ -79,10 +79,11 @@ class ServeCommand : public Command {
 
   // As RankFlags::join_session() does.
   std::optional<int> join_ranks() {
-    if (ranks_.tensor * ranks_.stages == 1) return std::nullopt;
+    if (ranks_.cuts.ranks() == 1) return std::nullopt;
     if (models_.models.size() > 1)
-      return fail({ErrorCode::InvalidArgument,
-                   fmt::format("--tp and --pp are for one model, {} are given", models_.models.size())});
+      return fail(
+          {ErrorCode::InvalidArgument,
+           fmt::format("--tp, --ep and --pp are for one model, {} are given", models_.models.size())});
     if (!models_.models.empty()) {
       Result<NamedModel> named = parse_named_model(models_.models.front());
       if (!named) return fail(named.error());

@@ -108,7 +108,8 @@ void RefBackend::moe_ffn(TensorView out, TensorView x, TensorView ids, TensorVie
   for (int64_t i = 0; i < x.dim(0); ++i) {
     std::vector<double> sums(static_cast<size_t>(dim));
     for (int64_t slot = 0; slot < ids.dim(1); ++slot) {
-      const auto expert = static_cast<size_t>(ids.at<int32_t>(i)[slot]);
+      if (!bank.has(ids.at<int32_t>(i)[slot])) continue;
+      const auto expert = static_cast<size_t>(ids.at<int32_t>(i)[slot] - bank.first);
       const int64_t inner = bank.down[expert].cols;
       HostTensor hidden = HostTensor::make(DType::F32, {1, bank.gate_up[expert].rows});
       HostTensor active = HostTensor::make(DType::F32, {1, inner});

@@ -129,7 +129,7 @@ Result<Head> load_mtp_head(const Model& target) {
   w.output = own_output ? binder.matrix(WeightSlot::Output, vocabulary) : target.weights.output;
   w.ropes = target.weights.ropes;
   binder.set_layer(static_cast<int>(target.spec().layers.size()), layout->layer);
-  w.layers.push_back(bind_layer(binder, spec, spec.layers.front(), Share()));
+  w.layers.push_back(bind_layer(binder, spec, spec.layers.front(), Placement()));
   if (!binder.status()) return formats::about_file(target.files.path, binder.status().error());
   return head;
 }

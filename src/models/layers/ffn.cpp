@@ -96,6 +96,7 @@ void run_experts(const MoeFfn& f, const MoeWeights& w, const LayerContext& c, Te
   routing.weight_scale = w.weight_scale;
   c.backend.route(ids, weights, logits, routing);
   c.backend.moe_ffn(out, input.x, ids, weights, w.experts);
+  if (c.expert_group != nullptr) c.expert_group->add_up(out);
 }
 
 }  // namespace

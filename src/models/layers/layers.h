@@ -8,6 +8,7 @@
 #include "kernels/backend.h"
 #include "kernels/recurrent.h"
 #include "models/loading/weights.h"
+#include "models/model_group.h"
 #include "models/scratch.h"
 #include "models/spec.h"
 
@@ -23,6 +24,9 @@ struct LayerContext {
   std::span<const TensorView> angles;  // per rope
   const kernels::StateBatch& states;   // of the step's sequences
   TensorView state{};                  // [slots, elements] of the layer; empty where it keeps none
+  // Whose ranks each have some of the layer's experts and all of its other parts: it sums what experts give. Null: what a
+  // part gives is whole, or summed by the caller.
+  ModelGroup* expert_group = nullptr;
 };
 
 std::optional<kernels::DeferredMatmul> run_mixer(const Attention&, const AttentionWeights&,

@@ -7,8 +7,9 @@ namespace sluice::models {
 
 Norm bind_norm(Binder& binder, const ModelSpec& spec, WeightSlot slot, int64_t width);
 kernels::RopeTable bind_rope(Binder& binder, const Rope& rope);
-// Under the number that the binder was told last.
-LayerWeights bind_layer(Binder& binder, const ModelSpec& spec, const LayerSpec& layer, const Share& share);
+// Under the number that the binder was told last; the placement's stage does not matter.
+LayerWeights bind_layer(Binder& binder, const ModelSpec& spec, const LayerSpec& layer,
+                        const Placement& placement);
 
 ShortConvWeights bind_recurrent(Binder& binder, const ModelSpec& spec, const ShortConv& mixer);
 DeltaWeights bind_recurrent(Binder& binder, const ModelSpec& spec, const GatedDelta& mixer);

@@ -159,6 +159,8 @@ struct BindFfn {
   Binder& binder;
   const ModelSpec& spec;
   Cutter cutter{};
+  Cutter expert_cutter{};  // of each expert
+  Share experts{};
 
   FfnWeights operator()(const NoFfn&) const { return NoWeights{}; }
 
@@ -184,10 +186,13 @@ struct BindFfn {
     w.experts.gated = f.gated;
     w.experts.weigh_inputs = f.weigh_inputs;
     w.experts.limit = f.limit;
-    w.experts.gate_up = binder.bank(WeightSlot::ExpertGateUp, f.routing.experts,
-                                    {int64_t{f.inner} * up, spec.dim}, cutter.stacked_rows(f.inner, up));
+    const Range own = experts.of(f.routing.experts);
+    w.experts.first = static_cast<int>(own.begin);
+    w.experts.gate_up =
+        binder.bank(WeightSlot::ExpertGateUp, f.routing.experts, {int64_t{f.inner} * up, spec.dim},
+                    expert_cutter.stacked_rows(f.inner, up), own);
     w.experts.down = binder.bank(WeightSlot::ExpertDown, f.routing.experts, {spec.dim, f.inner},
-                                 cutter.cols(cutter.share.of(f.inner)));
+                                 expert_cutter.cols(expert_cutter.share.of(f.inner)), own);
     if (f.shared_inner > 0) {
       w.shared.gate_up = binder.matrix(WeightSlot::SharedGateUp, {int64_t{f.shared_inner} * up, spec.dim},
                                        cutter.stacked_rows(f.shared_inner, up));
@@ -232,7 +237,8 @@ struct BindFfn {
 
 }  // namespace
 
-LayerWeights bind_layer(Binder& binder, const ModelSpec& spec, const LayerSpec& layer, const Share& share) {
+LayerWeights bind_layer(Binder& binder, const ModelSpec& spec, const LayerSpec& layer,
+                        const Placement& placement) {
   LayerWeights w;
   const Wiring wiring = layer.wiring;
   const bool pre = wiring != Wiring::PostNorm && wiring != Wiring::SumNorm;
@@ -245,8 +251,9 @@ LayerWeights bind_layer(Binder& binder, const ModelSpec& spec, const LayerSpec& 
   if (pre && both && normed && wiring != Wiring::Parallel) w.ffn_norm = norm(WeightSlot::FfnNorm);
   if (post || wiring == Wiring::BesideTokens) w.mixer_post_norm = norm(WeightSlot::MixerPostNorm);
   if (post) w.ffn_post_norm = norm(WeightSlot::FfnPostNorm);
-  w.mixer = std::visit(BindMixer{binder, spec, {share}}, layer.mixer);
-  w.ffn = std::visit(BindFfn{binder, spec, {share}}, layer.ffn);
+  w.mixer = std::visit(BindMixer{binder, spec, {placement.tensor}}, layer.mixer);
+  w.ffn = std::visit(BindFfn{binder, spec, {placement.tensor}, {placement.expert_inner}, placement.experts},
+                     layer.ffn);
   if (spec.per_layer_embedding > 0) {
     w.input_gate = binder.matrix(WeightSlot::LayerInputGate, {spec.per_layer_embedding, spec.dim});
     w.input_out = binder.matrix(WeightSlot::LayerInputOut, {spec.dim, spec.per_layer_embedding});
@@ -380,7 +387,7 @@ Result<ModelWeights> bind_weights(ModelSpec& spec, const Placement& placement,
   const Range layers = placement.layers(spec);
   for (int64_t i = layers.begin; i < layers.end && binder.status().ok(); ++i) {
     binder.set_layer(static_cast<int>(i));
-    w.layers.push_back(bind_layer(binder, spec, spec.layers[static_cast<size_t>(i)], placement.tensor));
+    w.layers.push_back(bind_layer(binder, spec, spec.layers[static_cast<size_t>(i)], placement));
     progress(static_cast<float>(i + 1 - layers.begin) / static_cast<float>(layers.size()));
   }
   binder.set_layer(-1);

@@ -91,12 +91,14 @@ void route_one(int32_t* ids, float* weights, const float* logits, const Routing&
   }
 }
 
-// The (token, slot) pairs of each expert, as token * slots + slot.
-std::vector<std::vector<int64_t>> pairs_by_expert(const TensorView& ids, size_t experts) {
-  std::vector<std::vector<int64_t>> pairs(experts);
+// The (token, slot) pairs of each expert of the bank, as token * slots + slot.
+std::vector<std::vector<int64_t>> pairs_by_expert(const TensorView& ids, const ExpertBank& bank) {
+  std::vector<std::vector<int64_t>> pairs(bank.down.size());
   for (int64_t token = 0; token < ids.dim(0); ++token) {
     for (int64_t slot = 0; slot < ids.dim(1); ++slot) {
-      pairs[static_cast<size_t>(ids.at<int32_t>(token)[slot])].push_back(token * ids.dim(1) + slot);
+      const int32_t expert = ids.at<int32_t>(token)[slot];
+      if (bank.has(expert))
+        pairs[static_cast<size_t>(expert - bank.first)].push_back(token * ids.dim(1) + slot);
     }
   }
   return pairs;
@@ -116,7 +118,7 @@ void CpuBackend::moe_ffn(TensorView out, TensorView x, TensorView ids, TensorVie
   const int64_t slots = ids.dim(1);
   const int64_t dim = x.dim(1);
   HostTensor results = HostTensor::make(DType::F32, {x.dim(0) * slots, dim});
-  const auto pairs = pairs_by_expert(ids, bank.down.size());
+  const auto pairs = pairs_by_expert(ids, bank);
   for (size_t expert = 0; expert < pairs.size(); ++expert) {
     const auto count = static_cast<int64_t>(pairs[expert].size());
     if (count == 0) continue;
@@ -151,6 +153,7 @@ void CpuBackend::moe_ffn(TensorView out, TensorView x, TensorView ids, TensorVie
     float* to = out.at<float>(token);
     std::fill(to, to + dim, 0.0f);
     for (int64_t slot = 0; slot < slots; ++slot) {
+      if (!bank.has(ids.at<int32_t>(token)[slot])) continue;
       const float weight = bank.weigh_inputs ? 1.0f : weights.at<float>(token)[slot];
       kernels_.add_scaled(to, to, results.view.at<float>(token * slots + slot), weight, dim);
     }

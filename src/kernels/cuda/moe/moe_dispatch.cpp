@@ -71,6 +71,7 @@ void MoeDispatch::route(TensorView ids, TensorView weights, TensorView logits, c
 void MoeDispatch::moe_ffn(TensorView out, TensorView x, TensorView ids, TensorView weights,
                           const ExpertBank& bank) {
   if (x.dim(0) == 0) return;
+  SLUICE_CHECK_EQ(bank.first, 0);
   const Mixture mixture{out, x, ids, weights, bank, experts_.of(bank.gate_up), experts_.of(bank.down)};
   const GemmRow& row = gemm_row({step_.arch, GemmUse::ExpertFfn, gemm_mode(x.dtype, step_.deterministic),
                                  Stored::Blocks, GemmShape::Small, x.dim(0)});
