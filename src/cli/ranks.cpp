@@ -15,6 +15,10 @@ void RankFlags::declare(OptionSet& options) {
       .add(cuts.experts, "ep",
            "expert parallel: ranks that each have a range of the experts; with --tp those of --tp")
       .within(1, 1024);
+  options.add_choice<bool>(
+      cuts.sequence, "sp",
+      "sequence parallel: the ranks of --tp share the tokens between the parts of layers",
+      {{"off", false}, {"on", true}});
   options
       .add(cuts.stages, "pp",
            "pipeline parallel: stages of consecutive layers, of as many ranks each as --tp or --ep says")

@@ -33,6 +33,13 @@ void Communicator::check_peer(int peer) const {
   SLUICE_CHECK(peer >= 0 && peer < size() && peer != rank());
 }
 
+Range Communicator::values_of(int rank, size_t count, int64_t width) const {
+  const auto values = static_cast<int64_t>(count);
+  SLUICE_CHECK(width > 0 && values % width == 0);
+  const Range rows = share_of(values / width, rank, size());
+  return {rows.begin * width, rows.end * width};
+}
+
 void Communicator::send(int to, std::span<const std::byte> bytes) {
   check_peer(to);
   const Outgoing out{to, bytes};
@@ -74,22 +81,21 @@ void Communicator::broadcast(int root, std::span<std::byte> bytes) {
   exchange(out_, {});
 }
 
-void Communicator::all_gather(std::span<float> all) {
+void Communicator::all_gather(std::span<float> all, int64_t width) {
   out_.clear();
   in_.clear();
-  const auto count = static_cast<int64_t>(all.size());
-  const std::span<float> own = part(all, share_of(count, rank(), size()));
+  const std::span<float> own = part(all, values_of(rank(), all.size(), width));
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank()) continue;
-    out_.push_back({peer, bytes_of(own)});
-    in_.push_back({peer, std::as_writable_bytes(part(all, share_of(count, peer, size())))});
+    const std::span<float> theirs = part(all, values_of(peer, all.size(), width));
+    if (!own.empty()) out_.push_back({peer, bytes_of(own)});
+    if (!theirs.empty()) in_.push_back({peer, std::as_writable_bytes(theirs)});
   }
   exchange(out_, in_);
 }
 
-Range Communicator::reduce_scatter(std::span<float> values) {
-  const auto count = static_cast<int64_t>(values.size());
-  const Range mine = share_of(count, rank(), size());
+Range Communicator::reduce_scatter(std::span<float> values, int64_t width) {
+  const Range mine = values_of(rank(), values.size(), width);
   const std::span<float> own = part(values, mine);
   parts_.resize(own.size() * static_cast<size_t>(size()));
   out_.clear();
@@ -99,8 +105,9 @@ Range Communicator::reduce_scatter(std::span<float> values) {
   };
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank()) continue;
-    out_.push_back({peer, bytes_of(part(values, share_of(count, peer, size())))});
-    in_.push_back({peer, std::as_writable_bytes(from_rank(peer))});
+    const std::span<const float> theirs = part(values, values_of(peer, values.size(), width));
+    if (!theirs.empty()) out_.push_back({peer, bytes_of(theirs)});
+    if (!own.empty()) in_.push_back({peer, std::as_writable_bytes(from_rank(peer))});
   }
   exchange(out_, in_);
   for (size_t i = 0; i < own.size(); ++i) {

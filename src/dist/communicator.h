@@ -62,15 +62,17 @@ class Communicator {
   void barrier();
   // `bytes` of `root` on every rank.
   void broadcast(int root, std::span<std::byte> bytes);
-  // all[share_of(all.size(), r, size())] of every rank r, of which each brings its own.
-  void all_gather(std::span<float> all);
+  // Of `all`, which is cut into rows of `width` numbers, the rows share_of(rows, r, size()) of every rank r, of which each
+  // brings its own. REQUIRES: width divides the number of values.
+  void all_gather(std::span<float> all, int64_t width = 1);
   // The sum over all ranks, added up in the order of ranks: every rank gets the same bits.
   void all_reduce(std::span<float> values);
-  // The same of the rank's own share alone; what else `values` holds afterwards is not said.
-  Range reduce_scatter(std::span<float> values);
+  // The same of the rank's own rows alone; what else `values` holds afterwards is not said. Returns the range of values.
+  Range reduce_scatter(std::span<float> values, int64_t width = 1);
 
  private:
   void check_peer(int rank) const;
+  Range values_of(int rank, size_t count, int64_t width) const;
   void all_reduce_at_once(std::span<float> values);
 
   std::vector<float> parts_;  // of other ranks

@@ -86,6 +86,13 @@ Status Session::Parts::load_draft(const SessionOptions& options) {
   Result<SpeculateFlag> flag = parse_speculate(options.engine.speculate);
   if (!flag) return flag.error();
   using request::Speculation;
+  const models::Placement placement = options.group ? options.group->placement() : models::Placement();
+  if (flag->model == Speculation::Eagle3 && !(placement.stage.whole() && placement.tokens.whole()))
+    return Error{ErrorCode::Unsupported,
+                 fmt::format("--speculate is '{}', which reads what enters layers: rank 0 has not all of it "
+                             "with --pp or --sp on",
+                             options.engine.speculate),
+                 "speculate"};
   if (flag->model == Speculation::Mtp || flag->model == Speculation::Eagle3) {
     Result<models::Head> found = flag->model == Speculation::Mtp
                                      ? models::load_mtp_head(*model)

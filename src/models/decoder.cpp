@@ -83,51 +83,6 @@ bool Decoder::ends_with_sum(size_t index) const {
   return spec_.per_layer_embedding == 0 && !spec_.layers[index].scaled;
 }
 
-void Decoder::look_up(TensorView out, const Weight& table, std::span<const Token> tokens) {
-  if (group_ == nullptr || group_->placement().tensor.whole()) return backend_.embed(out, table, tokens);
-  const Range own = group_->placement().tensor.of(spec_.vocab);
-  const auto has = [&](Token token) { return token >= own.begin && token < own.end; };
-  own_tokens_.clear();
-  for (const Token token : tokens)
-    own_tokens_.push_back(has(token) ? static_cast<Token>(token - own.begin) : Token{0});
-  backend_.embed(out, table, own_tokens_);
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    const auto row = static_cast<int64_t>(i);
-    if (!has(tokens[i])) backend_.scale(out.rows(row, row + 1), 0.0f);
-  }
-  group_->add_up(out);
-}
-
-namespace {
-
-bool starts_beside_tokens(const ModelSpec& spec) {
-  return !spec.layers.empty() && spec.layers.front().wiring == Wiring::BesideTokens;
-}
-
-}  // namespace
-
-void Decoder::embed(const StepInput& input, TensorView x) {
-  if (spec_.embedding_dim > 0) {
-    const TensorView narrow = scratch_.get(Buffer::Embedded, x.dim(0), spec_.embedding_dim);
-    look_up(narrow, weights_.embedding, input.tokens);
-    backend_.matmul(x, narrow, weights_.embedding_in);
-  } else {
-    look_up(x, weights_.embedding, input.tokens);
-  }
-  if (spec_.embedding_scale != 1.0f) backend_.scale(x, spec_.embedding_scale);
-  if (starts_beside_tokens(spec_)) backend_.copy(scratch_.get(Buffer::Embedded, x.dim(0), spec_.dim), x);
-  for (const EmbeddedRows& rows : input.embedded)
-    backend_.copy(x.rows(rows.row, rows.row + rows.values.dim(0)), rows.values.columns(0, spec_.dim));
-  if (spec_.positions != Positions::None) {
-    std::vector<int32_t> rows(input.batch.positions.begin(), input.batch.positions.end());
-    for (int32_t& row : rows) row += spec_.position_offset;
-    const TensorView positions = scratch_.get(Buffer::Branch, x.dim(0), spec_.dim);
-    backend_.embed(positions, weights_.positions, rows);
-    backend_.add(x, x, positions);
-  }
-  if (spec_.embedding_norm) norm(x, x, weights_.embedding_norm);
-}
-
 namespace {
 
 using LastProduct = std::optional<kernels::DeferredMatmul>;
@@ -183,15 +138,33 @@ struct Decoder::LayerRun {
                 owner.expert_group()},
         x(stream),
         normed(owner.scratch_.get(Buffer::Normed, stream.dim(0), owner.spec_.dim)),
-        branch(owner.scratch_.get(Buffer::Branch, stream.dim(0), owner.spec_.dim)) {}
+        branch(owner.split_ ? owner.own_branch_
+                            : owner.scratch_.get(Buffer::Branch, stream.dim(0), owner.spec_.dim)) {}
 
   void mix(TensorView from) {
-    decoder.pending_output_proj_ = mix_layer(layer, w, context, branch, from);
-    decoder.add_up_branch(branch);
+    run_part(from, true,
+             [&](TensorView out, TensorView in) { return mix_layer(layer, w, context, out, in); });
   }
   void feed(TensorView from) {
-    decoder.pending_output_proj_ = feed_layer(layer, w, context, branch, from);
-    decoder.add_up_branch(branch);
+    run_part(from, !std::holds_alternative<MoeFfn>(layer.ffn),
+             [&](TensorView out, TensorView in) { return feed_layer(layer, w, context, out, in); });
+  }
+  // branch = part(from). Where ranks share the tokens, the part reads those of all of them and its sums go to the rank that
+  // has the token. `defers`: it ends with a product that it leaves to the caller, and has then done with its input.
+  template <class Part>
+  void run_part(TensorView from, bool defers, const Part& part) {
+    if (!decoder.split_) {
+      decoder.pending_output_proj_ = part(branch, from);
+      return decoder.add_up_branch(branch);
+    }
+    const TensorView all = decoder.gathered(from);
+    const TensorView sums =
+        defers ? all : decoder.scratch_.get(Buffer::Branch, all.dim(0), decoder.spec_.dim);
+    decoder.pending_output_proj_ = part(sums, all);
+    SLUICE_CHECK_EQ(decoder.pending_output_proj_.has_value(), defers);
+    decoder.finish_branch(sums);
+    decoder.group_->add_up_tokens(sums);
+    branch = decoder.own_branch_ = decoder.own_rows_of(sums);
   }
   void norm_branch(const Norm& weights) {
     decoder.finish_branch(branch);
@@ -240,9 +213,9 @@ struct Decoder::LayerRun {
     }
     mix(normed);
     if (decoder.is_last(index) && input.rows) decoder.drop_rows(*input.rows, x, branch);
-    if (x.dim(0) == 0) return;
+    if (decoder.kept_ && decoder.kept_->empty()) return;
     if (std::holds_alternative<NoFfn>(layer.ffn)) return leave();
-    normed = normed.rows(0, x.dim(0));
+    normed = decoder.scratch_.get(Buffer::Normed, x.dim(0), decoder.spec_.dim);
     if (sandwich) norm_branch(w.mixer_post_norm);
     if (std::holds_alternative<DenseBesideExperts>(layer.ffn)) {
       add_to(x);
@@ -349,12 +322,14 @@ void Decoder::forward(const StepInput& input) {
     backend_.rope_angles(angles, input.batch, table);
     angles_.push_back(angles);
   }
-  stream_ = scratch_.get(Buffer::Stream, n, spec_.dim);
+  const Placement placement = group_ != nullptr ? group_->placement() : Placement();
   step_rows_ = n;
+  own_rows_ = placement.tokens.of(n);
+  split_ = !placement.tokens.whole();
+  stream_ = scratch_.get(Buffer::Stream, own_rows_.size(), spec_.dim);
   kept_.reset();
   residual_pending_ = false;
   pending_output_proj_.reset();
-  const Placement placement = group_ != nullptr ? group_->placement() : Placement();
   if (placement.first_stage()) {
     embed(input, stream_);
   } else {

@@ -54,6 +54,8 @@ class Decoder {
   void set_taps(std::vector<int> layers) { taps_ = std::move(layers); }
   // [rows, taps * dim], any rows of the last step.
   TensorView tapped(std::span<const int32_t> rows);
+  // Of the buffers of its steps.
+  int64_t scratch_bytes() const { return scratch_.bytes(); }
   // [rows, vocab] for hidden states as hidden() gives them, activation type. Valid until the next call of
   // logits(). Of ranks with the same layers the first one has all columns.
   TensorView logits(TensorView hidden);
@@ -64,6 +66,10 @@ class Decoder {
   void embed(const StepInput& input, TensorView x);
   // Rows of a table whose rows are cut over the group.
   void look_up(TensorView out, const Weight& table, std::span<const Token> tokens);
+  // Rows of this rank's share of tokens, of all rows of the step.
+  TensorView own_rows_of(TensorView all) const;
+  // All rows of the step, of which each rank has those of its share of tokens.
+  TensorView gathered(TensorView own);
   // Makes of what each rank of the group has of the branch their sum.
   void add_up_branch(TensorView branch);
   // As LayerContext::expert_group.
@@ -98,7 +104,10 @@ class Decoder {
   TensorView layer_inputs_;         // [n, layers * layer_input]
   std::vector<int> taps_;
   int64_t step_rows_ = 0;
-  TensorView stream_;                         // [n, dim] after the last layer, or [kept rows, dim]
+  Range own_rows_;                            // of the step, that this rank has between the parts of layers
+  bool split_ = false;                        // other ranks have the others
+  TensorView own_branch_;                     // [own rows, dim], where rows are split
+  TensorView stream_;                         // [own rows, dim] after the last layer, or [kept rows, dim]
   std::optional<std::vector<int32_t>> kept_;  // rows of the step that stream_ still has; absent: all
   bool residual_pending_ = false;  // the last layer's branch is still to be added, with the next norm
   std::optional<kernels::DeferredMatmul>

@@ -7,7 +7,7 @@ namespace sluice::models {
 
 void Decoder::drop_rows(std::span<const int32_t> rows, TensorView& x, TensorView& branch) {
   const auto count = static_cast<int64_t>(rows.size());
-  if (count == x.dim(0) || spec_.per_layer_embedding > 0) return;
+  if (count == step_rows_ || spec_.per_layer_embedding > 0) return;
   kept_.emplace(rows.begin(), rows.end());
   if (rows.empty()) {
     x = x.rows(0, 0);
@@ -16,7 +16,7 @@ void Decoder::drop_rows(std::span<const int32_t> rows, TensorView& x, TensorView
   }
   const auto keep = [&](Buffer buffer, TensorView from) {
     const TensorView out = scratch_.get(buffer, count, from.dim(1));
-    backend_.gather_rows(out, from, rows);
+    split_ ? group_->collect_rows(out, from, own_rows_, rows) : backend_.gather_rows(out, from, rows);
     return out;
   };
   x = stream_ = keep(Buffer::KeptStream, x);
@@ -26,6 +26,7 @@ void Decoder::drop_rows(std::span<const int32_t> rows, TensorView& x, TensorView
   } else {
     branch = keep(Buffer::KeptBranch, branch);
   }
+  split_ = false;  // every rank has the rows that are left
 }
 
 void Decoder::tap(size_t layer, TensorView x) {
@@ -54,7 +55,11 @@ TensorView Decoder::stream(std::span<const int32_t> rows) {
     SLUICE_CHECK(found != kept_->end() && *found == row);
     row = static_cast<int32_t>(found - kept_->begin());
   }
-  backend_.gather_rows(chosen, stream_, places);
+  if (split_) {
+    group_->collect_rows(chosen, stream_, own_rows_, places);
+  } else {
+    backend_.gather_rows(chosen, stream_, places);
+  }
   return chosen;
 }
 

@@ -43,6 +43,24 @@ void ModelGroup::add_up(TensorView x) {
   group_.all_reduce(floats_of(x));
 }
 
+void ModelGroup::gather_tokens(TensorView x) {
+  group_.all_gather(floats_of(x), x.dim(1));
+}
+
+void ModelGroup::add_up_tokens(TensorView x) {
+  group_.reduce_scatter(floats_of(x), x.dim(1));
+}
+
+// Sums of one row and of zeros.
+void ModelGroup::collect_rows(TensorView out, TensorView own, Range range, std::span<const int32_t> rows) {
+  const std::span<float> values = floats_of(out);
+  std::fill(values.begin(), values.end(), 0.0f);
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (rows[i] >= range.begin && rows[i] < range.end)
+      std::copy_n(own.at<float>(rows[i] - range.begin), out.dim(1), out.at<float>(static_cast<int64_t>(i)));
+  group_.all_reduce(values);
+}
+
 void ModelGroup::gather_columns(TensorView out, TensorView part) {
   if (group_.rank() > 0) return group_.send(0, std::as_bytes(floats_of(part)));
   for (int rank = 0; rank < group_.size(); ++rank) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "dist/communicator.h"
@@ -29,6 +30,12 @@ class ModelGroup {
 
   // x[n, width] becomes its sum over the ranks that have the same layers.
   void add_up(TensorView x);
+  // x[n, width], of which each of these ranks has the rows of its share of tokens, becomes whole.
+  void gather_tokens(TensorView x);
+  // The rows of this rank's share of tokens of x[n, width] become their sum; what the others hold is not said.
+  void add_up_tokens(TensorView x);
+  // out[rows, width] = the rows of a step whose rows `range` are here, in `own`, and the others on the other ranks.
+  void collect_rows(TensorView out, TensorView own, Range range, std::span<const int32_t> rows);
   // out[n, vocab], complete on the first of these ranks: the columns of each from its part[n, share of vocab].
   void gather_columns(TensorView out, TensorView part);
   // The stream between two stages, [n, dim].

@@ -152,15 +152,21 @@ Status Cuts::check() const {
                              "divide their number",
                              experts, tensor),
                  "ep"};
+  if (sequence && tensor == 1)
+    return Error{ErrorCode::InvalidArgument,
+                 "--sp is on and --tp is 1: the ranks of --tp share the tokens, and there must be at least 2",
+                 "sp"};
   return {};
 }
 
 Placement placement_of(int rank, const Cuts& cuts) {
   const int place = rank % cuts.group(), inner = cuts.group() / cuts.experts;
-  return {.tensor = {cuts.tensor > 1 ? place : 0, cuts.tensor},
+  const Share tensor{cuts.tensor > 1 ? place : 0, cuts.tensor};
+  return {.tensor = tensor,
           .experts = {place / inner, cuts.experts},
           .expert_inner = {place % inner, inner},
-          .stage = {rank / cuts.group(), cuts.stages}};
+          .stage = {rank / cuts.group(), cuts.stages},
+          .tokens = cuts.sequence ? tensor : Share()};
 }
 
 Range kv_heads_of(const Attention& attention, const Share& share) {

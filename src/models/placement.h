@@ -4,6 +4,8 @@
 // inner width and of the vocabulary. Matrices before that are cut by rows, those behind it by columns, and what the latter
 // make is summed over the group. Expert parallel: the ranks of a group have whole experts, each a range of them, and what
 // they give is summed over the group; the rest of a layer is as tensor parallel has it, or the same on every rank.
+// Sequence parallel: between the parts of a layer each rank of a tensor-parallel group has the stream and the norms of its
+// share of the step's tokens alone.
 // Pipeline parallel: consecutive layers, the stream goes from stage to stage.
 #pragma once
 
@@ -31,6 +33,7 @@ struct Cuts {
   int tensor = 1;
   int experts = 1;  // 1: every rank has all of them, with its share of their inner width
   int stages = 1;
+  bool sequence = false;  // the ranks of the tensor cut share the tokens between the parts of layers
 
   // Ranks that have the same layers. Experts are cut over those of the tensor cut, where there is one.
   int group() const { return tensor > 1 ? tensor : experts; }
@@ -44,6 +47,7 @@ struct Placement {
   Share experts;       // of each layer's, whole ones
   Share expert_inner;  // of the inner width of each of them
   Share stage;         // of the layers
+  Share tokens;        // of a step, between the parts of layers
 
   bool first_stage() const { return stage.index == 0; }
   bool last_stage() const { return stage.index + 1 == stage.size; }

@@ -1,6 +1,7 @@
 // Buffers of a step, reused from layer to layer and from step to step.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -13,6 +14,7 @@ enum class Buffer : uint8_t {
   Stream,
   Normed,
   Branch,
+  Gathered,  // rows of all ranks
   Extra,
   ParallelInput,  // [n, dim]
   LayerInputs,
@@ -74,8 +76,14 @@ class Scratch {
     kernels::Memory& memory = buffers_[static_cast<size_t>(buffer)];
     const int64_t wanted = rows * cols;
     if (memory.view.empty() || memory.view.elements() < wanted || memory.view.dtype != dtype)
-      memory = backend_.allocate(dtype, {wanted});
+      memory = backend_.allocate(dtype, {std::max(wanted, int64_t{1})});
     return TensorView::contiguous(memory.view.data, dtype, {rows, cols}, memory.view.device);
+  }
+  int64_t bytes() const {
+    int64_t sum = 0;
+    for (const kernels::Memory& memory : buffers_)
+      if (!memory.view.empty()) sum += row_bytes(memory.view.dtype, memory.view.elements());
+    return sum;
   }
 
  private:

@@ -1,5 +1,7 @@
 #include "runtime/model_runner.h"
 
+#include "base/log.h"
+
 namespace sluice::runtime {
 
 ModelRunner::ModelRunner(const models::Model& model, const KvMemoryOptions& memory)
@@ -57,6 +59,14 @@ void ModelRunner::forward(const Pass& pass) {
                     .state_batch = pass.states,
                     .rows = pass.rows,
                     .embedded = pass.embedded});
+  tell_scratch(pass.tokens.size());
+}
+
+void ModelRunner::tell_scratch(size_t tokens) {
+  if (!model_.group || decoder_.scratch_bytes() <= told_scratch_) return;
+  told_scratch_ = decoder_.scratch_bytes();
+  log_debug("rank {}: {} bytes of scratch memory after a step of {} tokens", model_.group->world().rank(),
+            told_scratch_, tokens);
 }
 
 void ModelRunner::read(std::span<const int32_t> rows, Wanted wanted, Rows& out) {

@@ -58,8 +58,12 @@ class ModelRunner {
   // From the ranks that have the last layers to rank 0, where that is another.
   void hand_over(size_t rows, Wanted wanted, Rows& out);
 
+  // Logs how much memory this rank of a group has for its steps, where it has grown.
+  void tell_scratch(size_t tokens);
+
   const models::Model& model_;
   models::Decoder decoder_;
+  int64_t told_scratch_ = 0;
   KvMemory memory_;
   std::unique_ptr<BlockMover> mover_;
 };

@@ -51,6 +51,22 @@ TEST(Communicator, ReduceScatterLeavesTheOwnShare) {
   });
 }
 
+// Shares are whole rows, of which a rank may have none.
+TEST(Communicator, RowsStayTogether) {
+  constexpr int64_t kWidth = 3;
+  for (const int64_t rows : {1, 2, 5, 4096}) {
+    on_ranks(4, [&](Communicator& group) {
+      std::vector<float> values(static_cast<size_t>(rows * kWidth));
+      for (size_t i = 0; i < values.size(); ++i) values[i] = value(group.rank(), i);
+      const Range mine = group.reduce_scatter(values, kWidth), own = share_of(rows, group.rank(), 4);
+      EXPECT_EQ(mine, (Range{own.begin * kWidth, own.end * kWidth}));
+      group.all_gather(values, kWidth);
+      for (size_t i = 0; i < values.size(); ++i)
+        ASSERT_EQ(values[i], ((value(0, i) + value(1, i)) + value(2, i)) + value(3, i)) << rows << " " << i;
+    });
+  }
+}
+
 TEST(Communicator, GathersBroadcastsAndSends) {
   on_ranks(3, [](Communicator& group) {
     std::vector<float> all(7, -1.0f);

@@ -33,21 +33,20 @@ Loaded load_part(const std::string& folder, std::shared_ptr<models::ModelGroup> 
   return load_part(models::open_model(folder), std::move(group));
 }
 
-// What one rank computes, and then a group; the error where that refuses the model.
-struct Compared {
-  Result<double> error = Error{};  // relative, of the logits of a prompt and of a token behind it
-  bool same_bits = false;
-};
-
+// Of a prompt, of three tokens behind it of which only the last one is wanted, and of one more.
 std::vector<float> logits_of(const models::Model& model, std::span<const Token> prompt) {
-  runtime::Scorer scorer(model, static_cast<int>(prompt.size()) + 1);
+  runtime::Scorer scorer(model, static_cast<int>(prompt.size()) + 4);
   std::vector<float> all = scorer.append(prompt).value();
-  const std::vector<float> last = scorer.append_last(prompt.first(1)).value();
-  all.insert(all.end(), last.begin(), last.end());
+  for (const size_t count : {size_t{3}, size_t{1}}) {
+    const std::vector<float> last = scorer.append_last(prompt.first(count)).value();
+    all.insert(all.end(), last.begin(), last.end());
+  }
   return all;
 }
 
-Compared compare(const std::string& folder, const Cuts& cut, std::span<const Token> prompt) {
+// What a group computes; the error where it refuses the model.
+Result<std::vector<float>> logits_by(const std::string& folder, const Cuts& cut,
+                                     std::span<const Token> prompt) {
   auto ranks = dist::make_local_group(cut.ranks());
   std::vector<std::shared_ptr<models::ModelGroup>> groups;
   for (auto& rank : ranks) groups.push_back(std::make_shared<models::ModelGroup>(std::move(rank), cut));
@@ -59,26 +58,36 @@ Compared compare(const std::string& folder, const Cuts& cut, std::span<const Tok
       const Status ended = runtime::run_worker(**model);
       EXPECT_TRUE(ended.ok()) << folder << ": " << ended.error().message;
     });
-  Compared out;
+  Result<std::vector<float>> out = Error{};
   {
     Loaded part = load_part(folder, std::move(groups[0]));
     if (part) {
-      const std::vector<float> whole = logits_of(**load_part(folder, nullptr), prompt);
-      const std::vector<float> ours = logits_of(**part, prompt);
-      double difference = 0, size = 0;
-      for (size_t i = 0; i < whole.size(); ++i) {
-        difference += (double{ours[i]} - whole[i]) * (double{ours[i]} - whole[i]);
-        size += double{whole[i]} * whole[i];
-      }
-      out.error = std::sqrt(difference / size);
-      out.same_bits = ours == whole;
+      out = logits_of(**part, prompt);
     } else {
-      out.error = part.error();
+      out = part.error();
     }
   }
   groups.clear();
   for (std::thread& worker : workers) worker.join();
   return out;
+}
+
+// A group against one rank.
+struct Compared {
+  Result<double> error = Error{};  // relative
+  bool same_bits = false;
+};
+
+Compared compare(const std::string& folder, const Cuts& cut, std::span<const Token> prompt) {
+  const Result<std::vector<float>> ours = logits_by(folder, cut, prompt);
+  if (!ours) return {ours.error()};
+  const std::vector<float> whole = logits_of(**load_part(folder, nullptr), prompt);
+  double difference = 0, size = 0;
+  for (size_t i = 0; i < whole.size(); ++i) {
+    difference += (double{(*ours)[i]} - whole[i]) * (double{(*ours)[i]} - whole[i]);
+    size += double{whole[i]} * whole[i];
+  }
+  return {std::sqrt(difference / size), *ours == whole};
 }
 
 std::vector<std::string> miniatures() {
@@ -89,6 +98,12 @@ std::vector<std::string> miniatures() {
   return folders;
 }
 
+std::vector<Token> prompt_for(const models::ModelFiles& files) {
+  std::vector<Token> prompt;
+  for (int i = 0; i < 9; ++i) prompt.push_back(1 + i * 7 % (files.spec.vocab - 1));
+  return prompt;
+}
+
 // How many miniatures allow the cut; those are compared.
 int count_cut(const Cuts& cut, double tolerance) {
   int done = 0;
@@ -96,8 +111,7 @@ int count_cut(const Cuts& cut, double tolerance) {
     const Result<models::ModelFiles> files = models::open_model(folder);
     EXPECT_TRUE(files.ok()) << folder;
     if (!files) continue;
-    std::vector<Token> prompt;
-    for (int i = 0; i < 9; ++i) prompt.push_back(1 + i * 7 % (files->spec.vocab - 1));
+    const std::vector<Token> prompt = prompt_for(*files);
     const Compared compared = compare(folder, cut, prompt);
     if (!compared.error) {
       const std::string& message = compared.error.error().message;
@@ -187,6 +201,32 @@ TEST(Parallel, ARankReadsItsOwnExpertsAlone) {
     group->abandon();
     ASSERT_TRUE(part.ok()) << part.error().message;
   }
+}
+
+// The order of sums is the same: only where norms and residuals are computed differs.
+TEST(Parallel, SharedTokensHaveTheBitsOfTheTensorCut) {
+  for (const Cuts& plain :
+       {Cuts{.tensor = 2}, Cuts{.tensor = 4, .experts = 2}, Cuts{.tensor = 2, .stages = 2}}) {
+    Cuts shared = plain;
+    shared.sequence = true;
+    int done = 0;
+    for (const std::string& folder : miniatures()) {
+      const std::vector<Token> prompt = prompt_for(*models::open_model(folder));
+      const Result<std::vector<float>> expected = logits_by(folder, plain, prompt),
+                                       found = logits_by(folder, shared, prompt);
+      ASSERT_EQ(expected.ok(), found.ok()) << folder;
+      if (!expected) continue;
+      EXPECT_EQ(*expected, *found) << folder;
+      ++done;
+    }
+    EXPECT_GE(done, plain.experts > 1 ? 12 : 45);
+  }
+}
+
+TEST(Parallel, SpNeedsTp) {
+  const Status wrong = Cuts{.sequence = true}.check();
+  ASSERT_FALSE(wrong.ok());
+  EXPECT_THAT(wrong.error().message, testing::HasSubstr("--sp is on and --tp is 1"));
 }
 
 TEST(Parallel, TwoStagesHaveTheBitsOfOne) {

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Several ranks of one model under the real mpirun: golden miniatures by --tp, --ep and --pp, the same greedy answers as one rank, and
+"""Several ranks of one model under the real mpirun: golden miniatures by --tp, --ep, --sp and --pp, the same greedy answers as one rank, and
 what is refused. Skips where mpirun or the plugin is missing."""
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -39,6 +40,29 @@ def test_miniatures_pass_their_references_with_their_experts_on_two_ranks():
     for family, *cut in (("mixtral",), ("gpt_oss",), ("qwen3_next",), ("gemma4_moe",), ("deepseek", "--tp", 2), ("gpt_oss", "--tp", 2)):
         assert "PASS" in ranks(2, "check", GOLDEN / family, "--ep", 2, *cut, "-t", 1).stdout, (family, cut)
     assert "PASS" in ranks(4, "check", GOLDEN / "mixtral", "--ep", 2, "--pp", 2, "-t", 1).stdout
+
+
+def test_miniatures_pass_their_references_with_their_tokens_on_two_ranks():
+    for family in ("llama", "gpt_oss", "deepseek", "cohere"):
+        assert "PASS" in ranks(2, "check", GOLDEN / family, "--tp", 2, "--sp", "on", "-t", 1).stdout, family
+
+
+def test_shared_tokens_need_less_memory():
+    def scratch(*options):
+        told = ranks(2, "check", GOLDEN / "llama", "--tp", 2, "-t", 1, "--verbose", *options).stderr
+        found = re.findall(r"rank (\d): (\d+) bytes of scratch memory", told)
+        assert {rank for rank, _ in found} == {"0", "1"}, told
+        return max(int(size) for rank, size in found if rank == "1")
+    whole, shared = scratch(), scratch("--sp", "on")
+    assert shared < whole, (shared, whole)
+
+
+def test_shared_tokens_need_a_tensor_cut():
+    for command in (("check", GOLDEN / "llama"), ("serve", "-m", GOLDEN / "llama")):
+        result = subprocess.run([BINARY, *command, "--sp", "on"], capture_output=True, text=True, timeout=60)
+        assert result.returncode == 64 and "--sp is on and --tp is 1" in result.stderr, result.stderr
+    result = subprocess.run([BINARY, "check", GOLDEN / "llama", "--sp", "yes"], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 64 and "yes" in result.stderr and "{off,on}" in result.stderr, result.stderr
 
 
 def test_experts_that_cannot_be_shared_are_refused():

@@ -247,6 +247,7 @@ void CpuBackend::gemm_groups(TensorView out, TensorView x, const Weight& weight,
 
 void CpuBackend::matmul(TensorView out, TensorView x, const Weight& weight) {
   check_gemm(out, x, weight);
+  if (x.dim(0) == 0) return;
   if (observer_ != nullptr) observer_->saw(weight, x);
   const Activations activations = prepare_activations(x, weight);
   const int64_t groups = row_groups(weight);

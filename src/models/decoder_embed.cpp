@@ -1,0 +1,67 @@
+// What enters the first layer, and where ranks share the tokens, how their rows meet.
+#include "models/decoder.h"
+
+namespace sluice::models {
+
+TensorView Decoder::own_rows_of(TensorView all) const {
+  return all.rows(own_rows_.begin, own_rows_.end);
+}
+
+TensorView Decoder::gathered(TensorView own) {
+  const TensorView all = scratch_.get(Buffer::Gathered, step_rows_, own.dim(1));
+  backend_.copy(own_rows_of(all), own);
+  group_->gather_tokens(all);
+  return all;
+}
+
+void Decoder::look_up(TensorView out, const Weight& table, std::span<const Token> tokens) {
+  if (group_ == nullptr || group_->placement().tensor.whole()) return backend_.embed(out, table, tokens);
+  const Range own = group_->placement().tensor.of(spec_.vocab);
+  const TensorView all =
+      split_ ? scratch_.get(Buffer::Gathered, static_cast<int64_t>(tokens.size()), out.dim(1)) : out;
+  const auto has = [&](Token token) { return token >= own.begin && token < own.end; };
+  own_tokens_.clear();
+  for (const Token token : tokens)
+    own_tokens_.push_back(has(token) ? static_cast<Token>(token - own.begin) : Token{0});
+  backend_.embed(all, table, own_tokens_);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const auto row = static_cast<int64_t>(i);
+    if (!has(tokens[i])) backend_.scale(all.rows(row, row + 1), 0.0f);
+  }
+  if (!split_) return group_->add_up(all);
+  group_->add_up_tokens(all);
+  backend_.copy(out, own_rows_of(all));
+}
+
+namespace {
+
+bool starts_beside_tokens(const ModelSpec& spec) {
+  return !spec.layers.empty() && spec.layers.front().wiring == Wiring::BesideTokens;
+}
+
+}  // namespace
+
+void Decoder::embed(const StepInput& input, TensorView x) {
+  if (spec_.embedding_dim > 0) {
+    const TensorView narrow = scratch_.get(Buffer::Embedded, x.dim(0), spec_.embedding_dim);
+    look_up(narrow, weights_.embedding, input.tokens);
+    backend_.matmul(x, narrow, weights_.embedding_in);
+  } else {
+    look_up(x, weights_.embedding, input.tokens);
+  }
+  if (spec_.embedding_scale != 1.0f) backend_.scale(x, spec_.embedding_scale);
+  if (starts_beside_tokens(spec_)) backend_.copy(scratch_.get(Buffer::Embedded, x.dim(0), spec_.dim), x);
+  for (const EmbeddedRows& rows : input.embedded)
+    backend_.copy(x.rows(rows.row, rows.row + rows.values.dim(0)), rows.values.columns(0, spec_.dim));
+  if (spec_.positions != Positions::None) {
+    const auto first = input.batch.positions.begin();
+    std::vector<int32_t> rows(first + own_rows_.begin, first + own_rows_.end);
+    for (int32_t& row : rows) row += spec_.position_offset;
+    const TensorView positions = scratch_.get(Buffer::Branch, x.dim(0), spec_.dim);
+    backend_.embed(positions, weights_.positions, rows);
+    backend_.add(x, x, positions);
+  }
+  if (spec_.embedding_norm) norm(x, x, weights_.embedding_norm);
+}
+
+}  // namespace sluice::models
