@@ -27,7 +27,7 @@ constexpr std::string_view kTemplate =
 constexpr std::string_view kStep = "is '--max-step-tokens' here, the tokens of one step";
 constexpr std::string_view kMainGpu = "is '--device cuda:N' here, the GPU of index N";
 constexpr std::string_view kOneGpu =
-    "is not offered: a model runs on one GPU, or over ranks of CPUs by '--tp', '--ep' and '--pp'";
+    "is not offered: a model runs on one GPU, or over ranks of CPUs by '--tp', '--ep', '--cp' and '--pp'";
 constexpr std::string_view kNoAdapter = "is not offered: adapters are not supported";
 
 constexpr auto kFlags = std::to_array<ForeignFlag>({
@@ -93,6 +93,8 @@ constexpr auto kFlags = std::to_array<ForeignFlag>({
     {"--tensor-parallel-size", "tp"},
     {"-tp", "tp"},
     {"--enable-expert-parallel", {}, "is '--ep N' here, the number of ranks that share the experts"},
+    {"--decode-context-parallel-size", "cp"},
+    {"-dcp", "cp"},
     {"--pipeline-parallel-size", "pp"},
     {"-pp", "pp"},
 });

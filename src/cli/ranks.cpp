@@ -20,8 +20,14 @@ void RankFlags::declare(OptionSet& options) {
       "sequence parallel: the ranks of --tp share the tokens between the parts of layers",
       {{"off", false}, {"on", true}});
   options
-      .add(cuts.stages, "pp",
-           "pipeline parallel: stages of consecutive layers, of as many ranks each as --tp or --ep says")
+      .add(cuts.context, "cp",
+           "context parallel: ranks that share the KV cache and the tokens of each step; without --tp and "
+           "--ep")
+      .within(1, 1024);
+  options
+      .add(
+          cuts.stages, "pp",
+          "pipeline parallel: stages of consecutive layers, of as many ranks each as --tp, --ep or --cp says")
       .within(1, 1024);
 }
 

@@ -94,28 +94,36 @@ void Communicator::all_gather(std::span<float> all, int64_t width) {
   exchange(out_, in_);
 }
 
+void Communicator::all_to_all(std::span<const float> values, int64_t width, std::span<float> parts) {
+  const auto rows_of = [&](int peer) {
+    const Range range = values_of(peer, values.size(), width);
+    return values.subspan(static_cast<size_t>(range.begin), static_cast<size_t>(range.size()));
+  };
+  const std::span<const float> own = rows_of(rank());
+  SLUICE_CHECK_EQ(parts.size(), own.size() * static_cast<size_t>(size()));
+  out_.clear();
+  in_.clear();
+  for (int peer = 0; peer < size(); ++peer) {
+    const std::span<float> to = parts.subspan(own.size() * static_cast<size_t>(peer), own.size());
+    if (peer == rank()) {
+      std::copy(own.begin(), own.end(), to.begin());
+      continue;
+    }
+    if (!rows_of(peer).empty()) out_.push_back({peer, bytes_of(rows_of(peer))});
+    if (!to.empty()) in_.push_back({peer, std::as_writable_bytes(to)});
+  }
+  exchange(out_, in_);
+}
+
 Range Communicator::reduce_scatter(std::span<float> values, int64_t width) {
   const Range mine = values_of(rank(), values.size(), width);
   const std::span<float> own = part(values, mine);
   parts_.resize(own.size() * static_cast<size_t>(size()));
-  out_.clear();
-  in_.clear();
-  const auto from_rank = [&](int peer) {
-    return std::span(parts_).subspan(own.size() * static_cast<size_t>(peer), own.size());
-  };
-  for (int peer = 0; peer < size(); ++peer) {
-    if (peer == rank()) continue;
-    const std::span<const float> theirs = part(values, values_of(peer, values.size(), width));
-    if (!theirs.empty()) out_.push_back({peer, bytes_of(theirs)});
-    if (!own.empty()) in_.push_back({peer, std::as_writable_bytes(from_rank(peer))});
-  }
-  exchange(out_, in_);
-  for (size_t i = 0; i < own.size(); ++i) {
-    const auto of = [&](int peer) { return peer == rank() ? own[i] : from_rank(peer)[i]; };
-    float sum = of(0);
-    for (int peer = 1; peer < size(); ++peer) sum += of(peer);
-    own[i] = sum;
-  }
+  all_to_all(values, width, parts_);
+  const std::span<const float> parts(parts_);
+  std::copy_n(parts.begin(), own.size(), own.begin());
+  for (size_t peer = 1; peer < static_cast<size_t>(size()); ++peer)
+    add_to(own, parts.subspan(peer * own.size(), own.size()));
   return mine;
 }
 

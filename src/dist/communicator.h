@@ -65,6 +65,8 @@ class Communicator {
   // Of `all`, which is cut into rows of `width` numbers, the rows share_of(rows, r, size()) of every rank r, of which each
   // brings its own. REQUIRES: width divides the number of values.
   void all_gather(std::span<float> all, int64_t width = 1);
+  // parts: of every rank, in their order, the rows of its `values` that are this rank's share.
+  void all_to_all(std::span<const float> values, int64_t width, std::span<float> parts);
   // The sum over all ranks, added up in the order of ranks: every rank gets the same bits.
   void all_reduce(std::span<float> values);
   // The same of the rank's own rows alone; what else `values` holds afterwards is not said. Returns the range of values.

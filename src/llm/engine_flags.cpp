@@ -47,10 +47,11 @@ int tier_slots(const EngineFlags& flags, int tokens) {
   return tokens == 0 ? 0 : static_cast<int>(std::max<int64_t>(kSlotsPerSequence, share));
 }
 
-// Of a position, with what a draft model keeps of it.
-int64_t kv_bytes_per_position(const EngineFlags& flags, const models::ModelSpec& spec,
+// Of a position, with what a draft model keeps of it, on a rank of those that share the KV cache.
+int64_t kv_bytes_per_position(const EngineFlags& flags, const models::Model& model,
                               const models::ModelSpec* draft) {
-  const int64_t own = models::kv_bytes_per_token(spec, *flags.kv_type);
+  const int ranks = model.group ? model.group->placement().context.size : 1;
+  const int64_t own = models::kv_bytes_per_token(model.spec(), *flags.kv_type) / ranks;
   const int64_t beside = draft != nullptr ? models::kv_bytes_per_token(*draft, *flags.kv_type) : 0;
   return std::max<int64_t>(1, own + beside);
 }
@@ -70,7 +71,7 @@ Result<int> host_kv_tokens(const EngineFlags& flags, const models::Model& model,
   MemoryRoom room = memory_room(model.files.tensors.total_bytes());
   room.bytes = static_cast<int64_t>(static_cast<double>(room.bytes) * flags.memory_part);
   if (model.group) room.bytes /= model.group->world().size();  // which may all be on this machine
-  const int64_t per_token = kv_bytes_per_position(flags, model.spec(), draft);
+  const int64_t per_token = kv_bytes_per_position(flags, model, draft);
   const auto positions = [&](int64_t share) { return room.bytes / share / per_token; };
   const int context = flags.context > 0 ? flags.context : model.spec().context;
   if (flags.kv_tokens > 0) {
@@ -113,7 +114,7 @@ Result<int> gpu_kv_tokens(const EngineFlags& flags, const models::Model& model,
     const auto part = static_cast<int64_t>(total * flags.gpu_memory * flags.memory_part);
     *room = std::min(*room, part - model.files.tensors.total_bytes());
   }
-  const int64_t per_token = kv_bytes_per_position(flags, model.spec(), draft);
+  const int64_t per_token = kv_bytes_per_position(flags, model, draft);
   const int64_t state = models::state_bytes(models::layer_states(model.spec()));
   *room -= flags.state_slots > 0 ? flags.state_slots * state : state > 0 ? *room / kShareForStates : 0;
   const int64_t fitting =

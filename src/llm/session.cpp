@@ -90,7 +90,7 @@ Status Session::Parts::load_draft(const SessionOptions& options) {
   if (flag->model == Speculation::Eagle3 && !(placement.stage.whole() && placement.tokens.whole()))
     return Error{ErrorCode::Unsupported,
                  fmt::format("--speculate is '{}', which reads what enters layers: rank 0 has not all of it "
-                             "with --pp or --sp on",
+                             "with --pp, --cp or --sp on",
                              options.engine.speculate),
                  "speculate"};
   if (flag->model == Speculation::Mtp || flag->model == Speculation::Eagle3) {

@@ -24,13 +24,17 @@ Decoder::Decoder(const ModelSpec& spec, const ModelWeights& weights, kernels::Ba
       backend_(backend),
       group_(group),
       scratch_(backend),
-      streams_(spec, weights, backend, scratch_) {}
+      streams_(spec, weights, backend, scratch_) {
+  if (group_ != nullptr && !group_->placement().context.whole())
+    context_.emplace(*group_, backend_, scratch_);
+}
 
 void Decoder::norm(TensorView out, TensorView x, const Norm& weights) {
   run_norm(backend_, spec_, out, x, weights);
 }
 
 void Decoder::finish_branch(TensorView branch) {
+  if (branch.dim(0) == 0) pending_output_proj_.reset();
   finish(backend_, branch, std::exchange(pending_output_proj_, std::nullopt));
 }
 
@@ -47,6 +51,7 @@ ModelGroup* Decoder::expert_group() const {
 
 void Decoder::add_norm(TensorView out, TensorView x, TensorView branch, const Norm& weights) {
   const auto product = std::exchange(pending_output_proj_, std::nullopt);
+  if (x.dim(0) == 0) return;
   const kernels::Residual residual{x, branch, spec_.residual_scale};
   const kernels::RmsGain gain{weights.gain, spec_.norm_eps};
   if (spec_.norm == NormKind::Rms && product) {
@@ -131,21 +136,22 @@ struct Decoder::LayerRun {
         index(number),
         layer(owner.spec_.layers[number]),
         w(owner.weights_.layers[number]),
-        context{owner.backend_,      owner.scratch_,
-                owner.spec_,         input.batch,
-                input.kv[number],    owner.angles_,
-                input.state_batch,   number < input.states.size() ? input.states[number] : TensorView(),
-                owner.expert_group()},
+        context{owner.backend_,       owner.scratch_,
+                owner.spec_,          owner.context_ ? owner.context_->own_batch() : input.batch,
+                input.kv[number],     owner.angles_,
+                input.state_batch,    number < input.states.size() ? input.states[number] : TensorView(),
+                owner.expert_group(), owner.context_ && owner.split_ ? &*owner.context_ : nullptr},
         x(stream),
         normed(owner.scratch_.get(Buffer::Normed, stream.dim(0), owner.spec_.dim)),
-        branch(owner.split_ ? owner.own_branch_
-                            : owner.scratch_.get(Buffer::Branch, stream.dim(0), owner.spec_.dim)) {}
+        branch(owner.gathers() ? owner.own_branch_
+                               : owner.scratch_.get(Buffer::Branch, stream.dim(0), owner.spec_.dim)) {}
 
   void mix(TensorView from) {
     run_part(from, true,
              [&](TensorView out, TensorView in) { return mix_layer(layer, w, context, out, in); });
   }
   void feed(TensorView from) {
+    if (decoder.context_ && from.dim(0) == 0) return;
     run_part(from, !std::holds_alternative<MoeFfn>(layer.ffn),
              [&](TensorView out, TensorView in) { return feed_layer(layer, w, context, out, in); });
   }
@@ -153,7 +159,7 @@ struct Decoder::LayerRun {
   // has the token. `defers`: it ends with a product that it leaves to the caller, and has then done with its input.
   template <class Part>
   void run_part(TensorView from, bool defers, const Part& part) {
-    if (!decoder.split_) {
+    if (!decoder.gathers()) {
       decoder.pending_output_proj_ = part(branch, from);
       return decoder.add_up_branch(branch);
     }
@@ -312,7 +318,12 @@ void Decoder::forward(const StepInput& input) {
   const int64_t n = input.batch.tokens();
   SLUICE_CHECK_EQ(static_cast<int64_t>(input.tokens.size()), n);
   SLUICE_CHECK_EQ(input.kv.size(), spec_.layers.size());
+  const Placement placement = group_ != nullptr ? group_->placement() : Placement();
+  step_rows_ = n;
+  own_rows_ = placement.tokens.of(n);
+  split_ = !placement.tokens.whole();
   backend_.begin(input.batch);
+  if (context_) context_->begin(input.batch, own_rows_);
   angles_.clear();
   for (size_t i = 0; i < spec_.ropes.size(); ++i) {
     const kernels::RopeTable& table = weights_.ropes[i];
@@ -320,12 +331,8 @@ void Decoder::forward(const StepInput& input) {
     TensorView angles = scratch_.get(buffer, n, table.pairs() * 2, DType::F32);
     angles = TensorView::contiguous(angles.data, DType::F32, {n, table.pairs(), 2}, angles.device);
     backend_.rope_angles(angles, input.batch, table);
-    angles_.push_back(angles);
+    angles_.push_back(context_ ? angles.rows(own_rows_.begin, own_rows_.end) : angles);
   }
-  const Placement placement = group_ != nullptr ? group_->placement() : Placement();
-  step_rows_ = n;
-  own_rows_ = placement.tokens.of(n);
-  split_ = !placement.tokens.whole();
   stream_ = scratch_.get(Buffer::Stream, own_rows_.size(), spec_.dim);
   kept_.reset();
   residual_pending_ = false;

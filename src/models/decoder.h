@@ -7,6 +7,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/recurrent.h"
+#include "models/layers/context.h"
 #include "models/layers/streams.h"
 #include "models/loading/weights.h"
 #include "models/model_group.h"
@@ -92,6 +93,8 @@ class Decoder {
   bool starts_with_norm(size_t index) const;
   bool ends_with_sum(size_t index) const;
   bool is_last(size_t index) const;  // of the model
+  // The rows of all ranks meet before a part of a layer, and its sums go apart behind it.
+  bool gathers() const { return split_ && !context_; }
 
   const ModelSpec& spec_;
   const ModelWeights& weights_;
@@ -99,9 +102,10 @@ class Decoder {
   ModelGroup* group_;
   Scratch scratch_;
   StreamRun streams_;
-  std::vector<Token> own_tokens_;   // of a lookup, as rows of the table at hand
-  std::vector<TensorView> angles_;  // per rope, of the step's tokens
-  TensorView layer_inputs_;         // [n, layers * layer_input]
+  std::optional<ContextShare> context_;  // where ranks share the KV cache
+  std::vector<Token> own_tokens_;        // of a lookup, as rows of the table at hand
+  std::vector<TensorView> angles_;       // per rope, of the step's tokens
+  TensorView layer_inputs_;              // [n, layers * layer_input]
   std::vector<int> taps_;
   int64_t step_rows_ = 0;
   Range own_rows_;                            // of the step, that this rank has between the parts of layers

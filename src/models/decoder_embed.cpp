@@ -15,7 +15,9 @@ TensorView Decoder::gathered(TensorView own) {
 }
 
 void Decoder::look_up(TensorView out, const Weight& table, std::span<const Token> tokens) {
-  if (group_ == nullptr || group_->placement().tensor.whole()) return backend_.embed(out, table, tokens);
+  if (group_ == nullptr || group_->placement().tensor.whole())
+    return backend_.embed(
+        out, table, tokens.subspan(static_cast<size_t>(own_rows_.begin), static_cast<size_t>(out.dim(0))));
   const Range own = group_->placement().tensor.of(spec_.vocab);
   const TensorView all =
       split_ ? scratch_.get(Buffer::Gathered, static_cast<int64_t>(tokens.size()), out.dim(1)) : out;

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "formats/quote.h"
 #include "formats/safetensors/safetensors.h"
+#include "kernels/partial_attention.h"
 #include "models/family.h"
 #include "models/loading/binder.h"
 #include "models/loading/config.h"
@@ -196,6 +197,11 @@ Result<std::unique_ptr<Model>> load_model(ModelFiles files, std::shared_ptr<kern
       (model->backend->activation_type() != DType::F32 || model->backend->async_device() != nullptr))
     return Error{ErrorCode::Unsupported, fmt::format("several ranks compute on CPUs only; the device is '{}'",
                                                      model->backend->name())};
+  if (!placement.context.whole() && dynamic_cast<kernels::PartialAttention*>(model->backend.get()) == nullptr)
+    return Error{
+        ErrorCode::Unsupported,
+        fmt::format("'{}' does not merge attention over parts of the keys, which {} ranks (--cp) need",
+                    model->backend->name(), placement.context.size)};
   // A device says that its memory has run out by throwing.
   Result<ModelWeights> weights = [&]() -> Result<ModelWeights> {
     try {

@@ -51,6 +51,10 @@ void ModelGroup::add_up_tokens(TensorView x) {
   group_.reduce_scatter(floats_of(x), x.dim(1));
 }
 
+void ModelGroup::exchange_tokens(TensorView parts, TensorView x) {
+  group_.all_to_all(floats_of(x), x.dim(1), floats_of(parts));
+}
+
 // Sums of one row and of zeros.
 void ModelGroup::collect_rows(TensorView out, TensorView own, Range range, std::span<const int32_t> rows) {
   const std::span<float> values = floats_of(out);

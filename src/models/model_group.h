@@ -34,6 +34,8 @@ class ModelGroup {
   void gather_tokens(TensorView x);
   // The rows of this rank's share of tokens of x[n, width] become their sum; what the others hold is not said.
   void add_up_tokens(TensorView x);
+  // parts[ranks * own rows, width] = of each of these ranks the rows of x[n, width] of this rank's share of tokens.
+  void exchange_tokens(TensorView parts, TensorView x);
   // out[rows, width] = the rows of a step whose rows `range` are here, in `own`, and the others on the other ranks.
   void collect_rows(TensorView out, TensorView own, Range range, std::span<const int32_t> rows);
   // out[n, vocab], complete on the first of these ranks: the columns of each from its part[n, share of vocab].

@@ -90,6 +90,29 @@ Status check_experts(const ModelSpec& spec, const Share& share) {
                fmt::format("no layer of the model has experts that {} ranks (--ep) could share", share.size)};
 }
 
+// Keeps what cannot be merged from ranks that each see some of the keys.
+struct WhyNoContext {
+  std::string_view operator()(const NoMixer&) const { return ""; }
+  std::string_view operator()(const Attention& m) const {
+    if (m.window > 0) return "sees a window";
+    return m.alibi > 0.0f ? "adds biases of positions to its scores" : "";
+  }
+  std::string_view operator()(const LatentAttention&) const { return "keeps latents"; }
+  template <class Mixer>
+  std::string_view operator()(const Mixer&) const {
+    return "keeps a state";
+  }
+};
+
+Status check_context(const ModelSpec& spec, const Share& share) {
+  if (share.whole()) return {};
+  for (size_t i = 0; i < spec.layers.size(); ++i)
+    if (const std::string_view why = std::visit(WhyNoContext(), spec.layers[i].mixer); !why.empty())
+      return Error{ErrorCode::Unsupported,
+                   fmt::format("layer {} {}: {} ranks (--cp) cannot share its keys", i, why, share.size)};
+  return {};
+}
+
 Status check_stages(const ModelSpec& spec, const Share& stage) {
   if (stage.whole()) return {};
   if (std::cmp_less(spec.layers.size(), stage.size))
@@ -156,17 +179,26 @@ Status Cuts::check() const {
     return Error{ErrorCode::InvalidArgument,
                  "--sp is on and --tp is 1: the ranks of --tp share the tokens, and there must be at least 2",
                  "sp"};
+  if (context > 1 && (tensor > 1 || experts > 1))
+    return Error{
+        ErrorCode::InvalidArgument,
+        fmt::format("--cp is {}, --tp is {} and --ep is {}: --cp is for ranks that have all weights, "
+                    "without --tp and --ep",
+                    context, tensor, experts),
+        "cp"};
   return {};
 }
 
 Placement placement_of(int rank, const Cuts& cuts) {
-  const int place = rank % cuts.group(), inner = cuts.group() / cuts.experts;
+  const int place = rank % cuts.group(), inner = cuts.tensor > 1 ? cuts.tensor / cuts.experts : 1;
   const Share tensor{cuts.tensor > 1 ? place : 0, cuts.tensor};
+  const Share context{cuts.context > 1 ? place : 0, cuts.context};
   return {.tensor = tensor,
-          .experts = {place / inner, cuts.experts},
+          .experts = {cuts.experts > 1 ? place / inner : 0, cuts.experts},
           .expert_inner = {place % inner, inner},
           .stage = {rank / cuts.group(), cuts.stages},
-          .tokens = cuts.sequence ? tensor : Share()};
+          .tokens = cuts.sequence ? tensor : context,
+          .context = context};
 }
 
 Range kv_heads_of(const Attention& attention, const Share& share) {
@@ -178,6 +210,7 @@ Range kv_heads_of(const Attention& attention, const Share& share) {
 Result<ModelSpec> cut(const ModelSpec& spec, const Placement& placement) {
   if (Status status = check_stages(spec, placement.stage); !status) return status.error();
   if (Status status = check_experts(spec, placement.experts); !status) return status.error();
+  if (Status status = check_context(spec, placement.context); !status) return status.error();
   ModelSpec part;
   // Every rank looks at all stages: what one of them cannot run all of them refuse.
   for (int stage = 0; stage < placement.stage.size; ++stage) {

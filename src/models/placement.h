@@ -6,6 +6,7 @@
 // they give is summed over the group; the rest of a layer is as tensor parallel has it, or the same on every rank.
 // Sequence parallel: between the parts of a layer each rank of a tensor-parallel group has the stream and the norms of its
 // share of the step's tokens alone.
+// Context parallel: the ranks of a group have all weights, each its share of a step's tokens and of the KV cache.
 // Pipeline parallel: consecutive layers, the stream goes from stage to stage.
 #pragma once
 
@@ -35,8 +36,10 @@ struct Cuts {
   int stages = 1;
   bool sequence = false;  // the ranks of the tensor cut share the tokens between the parts of layers
 
+  int context = 1;  // ranks that share tokens and KV cache, without another cut but stages
+
   // Ranks that have the same layers. Experts are cut over those of the tensor cut, where there is one.
-  int group() const { return tensor > 1 ? tensor : experts; }
+  int group() const { return tensor > 1 ? tensor : experts > 1 ? experts : context; }
   int ranks() const { return group() * stages; }
   // An error names the options that contradict each other.
   Status check() const;
@@ -48,6 +51,7 @@ struct Placement {
   Share expert_inner;  // of the inner width of each of them
   Share stage;         // of the layers
   Share tokens;        // of a step, between the parts of layers
+  Share context;       // of the positions of a sequence: those p with p % size == index
 
   bool first_stage() const { return stage.index == 0; }
   bool last_stage() const { return stage.index + 1 == stage.size; }

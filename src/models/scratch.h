@@ -30,6 +30,9 @@ enum class Buffer : uint8_t {
   Qkv,
   Attended,
   Gated,  // attention
+  ContextKv,
+  ContextPart,
+  ContextParts,  // attention over a KV cache that ranks share
   QueryLatent,
   Query,
   Latent,

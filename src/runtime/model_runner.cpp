@@ -1,17 +1,36 @@
 #include "runtime/model_runner.h"
 
+#include <fmt/format.h>
+
 #include "base/log.h"
 
 namespace sluice::runtime {
 
+namespace {
+
+int context_ranks(const models::Model& model) {
+  return model.group ? model.group->placement().context.size : 1;
+}
+
+KvMemoryOptions own_share(KvMemoryOptions memory, const models::Model& model) {
+  memory.shares = context_ranks(model);
+  return memory;
+}
+
+}  // namespace
+
 ModelRunner::ModelRunner(const models::Model& model, const KvMemoryOptions& memory)
     : model_(model),
       decoder_(model.spec(), model.weights, *model.backend, model.group.get()),
-      memory_(model.spec(), *model.backend, memory) {}
+      memory_(model.spec(), *model.backend, own_share(memory, model)) {}
 
 Result<std::unique_ptr<ModelRunner>> ModelRunner::make(const models::Model& model,
                                                        const KvMemoryOptions& memory,
                                                        const TierOptions& tiers) {
+  if (memory.block_size % context_ranks(model) != 0)
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("--block-size is {}, which {} ranks (--cp) cannot share equally",
+                             memory.block_size, context_ranks(model))};
   auto runner = std::unique_ptr<ModelRunner>(new ModelRunner(model, memory));
   if (models::ModelGroup* group = runner->followers()) {
     OrderWriter order(Order::Start);

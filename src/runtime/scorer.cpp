@@ -13,10 +13,19 @@ namespace {
 constexpr int kBlockSize = 16;
 constexpr size_t kScoredAtOnce = 64;  // bounds the logits on the device
 
-KvMemoryOptions memory_options(const models::ModelSpec& spec, int capacity, DType type) {
-  KvMemoryOptions options{.block_size = kBlockSize, .type = type};
-  const KvGroups groups = kv_groups(spec);
-  options.blocks.assign(groups.count(), (capacity + kBlockSize - 1) / kBlockSize);
+// Of which ranks that share a KV cache have equal parts.
+int block_size(const models::Model& model) {
+  return kBlockSize * (model.group ? model.group->placement().context.size : 1);
+}
+
+int block_count(const models::Model& model, int capacity) {
+  return (capacity + block_size(model) - 1) / block_size(model);
+}
+
+KvMemoryOptions memory_options(const models::Model& model, int capacity, DType type) {
+  KvMemoryOptions options{.block_size = block_size(model), .type = type};
+  const KvGroups groups = kv_groups(model.spec());
+  options.blocks.assign(groups.count(), block_count(model, capacity));
   if (groups.states) options.blocks[static_cast<size_t>(*groups.states)] = 1;
   return options;
 }
@@ -27,14 +36,12 @@ Scorer::Scorer(const models::Model& model, int capacity, std::optional<DType> kv
     : model_(model),
       capacity_(capacity),
       // Without lower tiers there is nothing that could fail.
-      runner_(ModelRunner::make(
-                  model,
-                  memory_options(model.spec(), capacity, kv_type.value_or(model.backend->activation_type())),
-                  {})
-                  .value()) {
+      runner_(
+          ModelRunner::make(
+              model, memory_options(model, capacity, kv_type.value_or(model.backend->activation_type())), {})
+              .value()) {
   for (size_t group = 0; group < kv_groups(model.spec()).count(); ++group) {
-    std::vector<int32_t>& table =
-        tables_.emplace_back(static_cast<size_t>((capacity + kBlockSize - 1) / kBlockSize));
+    std::vector<int32_t>& table = tables_.emplace_back(static_cast<size_t>(block_count(model, capacity)));
     std::iota(table.begin(), table.end(), 0);
   }
 }

@@ -67,6 +67,17 @@ TEST(Communicator, RowsStayTogether) {
   }
 }
 
+TEST(Communicator, AllToAllGivesEachRankItsRowsOfAll) {
+  on_ranks(3, [](Communicator& group) {
+    const std::vector<float> values(10, static_cast<float>(group.rank()));  // five rows of two
+    const Range own = share_of(5, group.rank(), 3);
+    std::vector<float> parts(static_cast<size_t>(own.size() * 2 * 3), -1.0f);
+    group.all_to_all(values, 2, parts);
+    for (size_t i = 0; i < parts.size(); ++i)
+      EXPECT_EQ(parts[i], static_cast<float>(i / static_cast<size_t>(own.size() * 2)));
+  });
+}
+
 TEST(Communicator, GathersBroadcastsAndSends) {
   on_ranks(3, [](Communicator& group) {
     std::vector<float> all(7, -1.0f);

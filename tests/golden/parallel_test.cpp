@@ -12,6 +12,7 @@
 #include "dist/local_group.h"
 #include "models/model.h"
 #include "runtime/device.h"
+#include "runtime/model_runner.h"
 #include "runtime/parallel/worker.h"
 #include "runtime/scorer.h"
 
@@ -118,7 +119,8 @@ int count_cut(const Cuts& cut, double tolerance) {
       const auto names = [&](int ranks, const char* option) {
         return ranks > 1 && message.find(option) != std::string::npos;
       };
-      EXPECT_TRUE(names(cut.tensor, "(--tp)") || names(cut.experts, "(--ep)") || names(cut.stages, "(--pp)"))
+      EXPECT_TRUE(names(cut.tensor, "(--tp)") || names(cut.experts, "(--ep)") ||
+                  names(cut.stages, "(--pp)") || names(cut.context, "(--cp)"))
           << message;
       continue;
     }
@@ -227,6 +229,40 @@ TEST(Parallel, SpNeedsTp) {
   const Status wrong = Cuts{.sequence = true}.check();
   ASSERT_FALSE(wrong.ok());
   EXPECT_THAT(wrong.error().message, testing::HasSubstr("--sp is on and --tp is 1"));
+}
+
+TEST(Parallel, RanksThatShareTheKvCacheAgreeWithOne) {
+  EXPECT_GE(count_cut({.context = 2}, 1e-5), 35);
+  EXPECT_GE(count_cut({.context = 4}, 1e-5), 35);
+  EXPECT_GE(count_cut({.stages = 2, .context = 2}, 1e-5), 25);
+}
+
+TEST(Parallel, CpIsWithoutTpAndEp) {
+  for (const Cuts& cuts : {Cuts{.tensor = 2, .context = 2}, Cuts{.experts = 2, .context = 2}}) {
+    const Status wrong = cuts.check();
+    ASSERT_FALSE(wrong.ok());
+    EXPECT_THAT(wrong.error().message, testing::HasSubstr("--cp is 2, --tp is"));
+  }
+}
+
+// Blocks are those of one rank; each has its part of their positions.
+TEST(Parallel, ARankKeepsItsShareOfTheKvCache) {
+  auto ranks = dist::make_local_group(2);
+  const std::string folder = std::string(SLUICE_TEST_DATA) + "/llama";
+  const Loaded whole = load_part(folder, nullptr);
+  // Rank 1: it tells nobody what it does.
+  auto group = std::make_shared<models::ModelGroup>(std::move(ranks[1]), Cuts{.context = 2});
+  const Loaded part = load_part(folder, group);
+  ASSERT_TRUE(whole.ok() && part.ok());
+  const runtime::KvMemoryOptions memory{.block_size = 16, .type = DType::F32, .blocks = {5}};
+  const auto all = runtime::ModelRunner::make(**whole, memory, {});
+  const auto own = runtime::ModelRunner::make(**part, memory, {});
+  ASSERT_TRUE(all.ok() && own.ok());
+  EXPECT_EQ((*all)->memory().bytes(), 2 * (*own)->memory().bytes());
+  EXPECT_EQ((*own)->memory().block_size(), 16);
+  const auto odd = runtime::ModelRunner::make(**part, {.block_size = 15, .blocks = {5}}, {});
+  ASSERT_FALSE(odd.ok());
+  EXPECT_EQ(odd.error().message, "--block-size is 15, which 2 ranks (--cp) cannot share equally");
 }
 
 TEST(Parallel, TwoStagesHaveTheBitsOfOne) {

@@ -2,9 +2,11 @@
 // caps; and that neither batching nor chunking nor threads change a bit.
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <numeric>
 
 #include "kernels/host.h"
+#include "kernels/partial_attention.h"
 #include "kernels/ref/ref.h"
 #include "tests/parity/harness.h"
 
@@ -168,6 +170,47 @@ const std::vector<Shape>& shapes() {
                                           {8, 1, 40, 32, true}, {20, 1, 24, 24}, {4, 1, 80, 96},
                                           {6, 2, 128, 192}};
   return kShapes;
+}
+
+// What is merged with attention over other keys: the result over these, and the log of the sum of its softmax.
+TEST(AttendPart, AgreesAndSeesNothingBeforeTheFirstKey) {
+  const Shape shape{6, 2, 16, 24};
+  const AttentionShape attention = attention_of(shape);
+  const int length = 700, block = 8;
+  Random random(77);
+  const HostTensor k = random.tensor({length, shape.kv_heads, shape.key_dim});
+  const HostTensor v = random.tensor({length, shape.kv_heads, shape.value_dim});
+  const std::vector<int32_t> seen{-1, 0, 7, 511, 512, 699};
+  const auto n = static_cast<int64_t>(seen.size());
+  const HostTensor q = random.tensor({n, shape.heads, shape.key_dim}, 3.0f);
+  std::vector<int32_t> positions(length);
+  std::iota(positions.begin(), positions.end(), 0);
+  const std::vector<int32_t> all{0, length}, few{0, static_cast<int32_t>(n)};
+  const auto run = [&](Backend& backend, HostTensor& out, HostTensor& lse) {
+    const Cache cache(shape, DType::F32, 1, length / block + 1, block);
+    const std::vector<int32_t> table = cache.tables({0});
+    const RaggedBatch::BlockTable tables[1] = {{table, cache.width()}};
+    backend.write_kv(cache.kv(), k.view, v.view, {all, positions, tables});
+    out = HostTensor::make(DType::F32, {n, shape.heads, shape.value_dim});
+    lse = HostTensor::make(DType::F32, {n, shape.heads});
+    auto* parts = dynamic_cast<kernels::PartialAttention*>(&backend);
+    ASSERT_NE(parts, nullptr);
+    parts->attend_part({out.view, lse.view}, q.view, cache.kv(), {few, seen, tables}, attention);
+  };
+  HostTensor expected, expected_lse, out, lse;
+  run(*kernels::make_ref_backend(), expected, expected_lse);
+  for (const int threads : {1, 3})
+    for (const auto& backend : cpu_backends(threads)) {
+      SCOPED_TRACE(backend->name());
+      run(*backend, out, lse);
+      for (int64_t head = 0; head < shape.heads; ++head) {
+        EXPECT_EQ(lse.view.at<float>(0)[head], -std::numeric_limits<float>::infinity());
+        EXPECT_EQ(expected_lse.view.at<float>(0)[head], -std::numeric_limits<float>::infinity());
+        EXPECT_EQ(out.view.at<float>(0, head)[0], 0.0f);
+      }
+      ASSERT_TRUE(near(out.view, expected.view, 5e-6f));
+      ASSERT_TRUE(near(lse.view.rows(1, n), expected_lse.view.rows(1, n), 5e-6f));
+    }
 }
 
 // Whatever the cache holds them as: what attends to a key or value that is not finite is not finite either.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Several ranks of one model under the real mpirun: golden miniatures by --tp, --ep, --sp and --pp, the same greedy answers as one rank, and
+"""Several ranks of one model under the real mpirun: golden miniatures by --tp, --ep, --sp, --cp and --pp, the same greedy answers as one rank, and
 what is refused. Skips where mpirun or the plugin is missing."""
 import json
 import re
@@ -65,6 +65,22 @@ def test_shared_tokens_need_a_tensor_cut():
     assert result.returncode == 64 and "yes" in result.stderr and "{off,on}" in result.stderr, result.stderr
 
 
+def test_miniatures_pass_their_references_with_their_keys_on_two_ranks():
+    for family in ("llama", "qwen3", "mixtral", "gpt2"):
+        assert "PASS" in ranks(2, "check", GOLDEN / family, "--cp", 2, "-t", 1).stdout, family
+    assert "PASS" in ranks(4, "check", GOLDEN / "llama", "--cp", 2, "--pp", 2, "-t", 1).stdout
+
+
+def test_keys_that_cannot_be_shared_are_refused():
+    for family, text, *cut in (("deepseek", "layer 0 keeps latents: 2 ranks (--cp) cannot share its keys"),
+                               ("mpt", "layer 0 adds biases of positions to its scores: 2 ranks (--cp)"),
+                               ("llama", "--cp is 2, --tp is 2 and --ep is 1", "--tp", 2)):
+        result = ranks(2, "check", GOLDEN / family, "-t", 1, "--cp", 2, *cut, check=False)
+        assert result.returncode != 0 and text in result.stderr, result.stderr
+    result = ranks(3, "generate", "-i", "/dev/null", "-o", "/dev/null", "-m", GOLDEN / "llama", "-t", 1, "--cp", 3, check=False)
+    assert result.returncode != 0 and "--block-size is 16, which 3 ranks (--cp) cannot share equally" in result.stderr, result.stderr
+
+
 def test_experts_that_cannot_be_shared_are_refused():
     for count, family, text, *cut in (
             (3, "mixtral", "layer 0 has 4 experts, which 3 ranks (--ep) cannot share equally", "--ep", 3),
@@ -93,7 +109,7 @@ def test_generate_gives_the_answers_of_one_rank():
         lines = [{"id": f"r{i}", "prompt": [1 + i, 5, 9, 2 + i], "max_tokens": 8, "temperature": 0, "ignore_eos": True} for i in range(6)]
         source.write_text("".join(json.dumps(line) + "\n" for line in lines))
         answers = []
-        for count, *cut in ((1,), (2, "--tp", 2), (2, "--pp", 2)):
+        for count, *cut in ((1,), (2, "--tp", 2), (2, "--pp", 2), (2, "--tp", 2, "--sp", "on"), (2, "--cp", 2)):
             out = Path(folder) / f"out{len(answers)}.jsonl"
             arguments = ("generate", "-i", source, "-o", out, "-m", GOLDEN / "llama", "-t", 1, "--kv-tokens", 512, *cut)
             if count == 1:
@@ -102,7 +118,7 @@ def test_generate_gives_the_answers_of_one_rank():
                 ranks(count, *arguments)
             found = [json.loads(line) for line in out.read_text().splitlines()]
             answers.append({answer["id"]: answer["choices"][0]["token_ids"] for answer in found})
-        assert len(answers[0]) == 6 and answers[0] == answers[1] == answers[2], answers
+        assert len(answers[0]) == 6 and all(other == answers[0] for other in answers), answers
 
 
 def main():

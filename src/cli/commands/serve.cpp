@@ -84,7 +84,7 @@ class ServeCommand : public Command {
     if (models_.models.size() > 1)
       return fail(
           {ErrorCode::InvalidArgument,
-           fmt::format("--tp, --ep and --pp are for one model, {} are given", models_.models.size())});
+           fmt::format("--tp, --ep, --cp and --pp are for one model, {} are given", models_.models.size())});
     if (!models_.models.empty()) {
       Result<NamedModel> named = parse_named_model(models_.models.front());
       if (!named) return fail(named.error());

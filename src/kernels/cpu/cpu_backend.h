@@ -9,11 +9,12 @@
 #include "kernels/cpu/panels/packed_weight.h"
 #include "kernels/cpu/simd/isa.h"
 #include "kernels/observe.h"
+#include "kernels/partial_attention.h"
 #include "kernels/recurrent.h"
 
 namespace sluice::kernels::cpu {
 
-class CpuBackend : public Backend, public RecurrentOps, public ObservableGemms {
+class CpuBackend : public Backend, public RecurrentOps, public ObservableGemms, public PartialAttention {
  public:
   CpuBackend(IsaLevel level, int threads, bool repack);
 
@@ -46,6 +47,8 @@ class CpuBackend : public Backend, public RecurrentOps, public ObservableGemms {
   void write_kv(const PagedKv& kv, TensorView k, TensorView v, const RaggedBatch& batch) override;
   void attend(TensorView out, TensorView q, const PagedKv& kv, const RaggedBatch& batch,
               const AttentionShape& shape) override;
+  void attend_part(const PartialAttended& to, TensorView q, const PagedKv& kv, const RaggedBatch& batch,
+                   const AttentionShape& shape) override;
   void copy_blocks(const PagedKv& kv, std::span<const std::pair<BlockId, BlockId>> moves) override;
 
   void route(TensorView ids, TensorView weights, TensorView logits, const Routing& routing) override;

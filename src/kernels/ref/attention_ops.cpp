@@ -119,8 +119,9 @@ int64_t first_key(const AttentionShape& shape, int64_t position) {
   return std::max<int64_t>(0, position - shape.window + 1);
 }
 
-void attend_one(float* out, const Query& query, const PagedKv& kv, const RaggedBatch& batch,
-                const AttentionShape& shape) {
+// Returns the log of the sum of exp of the scores.
+double attend_one(float* out, const Query& query, const PagedKv& kv, const RaggedBatch& batch,
+                  const AttentionShape& shape) {
   const int64_t kv_head = query.head / (shape.heads / shape.kv_heads);
   const int64_t first = first_key(shape, query.position);
   std::vector<float> key(static_cast<size_t>(shape.key_dim));
@@ -141,20 +142,28 @@ void attend_one(float* out, const Query& query, const PagedKv& kv, const RaggedB
     load(kv.v, kv.v_scales, slot_of(kv, batch, query.sequence, position), kv_head, value);
     for (size_t i = 0; i < sums.size(); ++i) sums[i] += weight * value[i];
   }
-  for (size_t i = 0; i < sums.size(); ++i) out[i] = static_cast<float>(sums[i] / total);
+  for (size_t i = 0; i < sums.size(); ++i) out[i] = total == 0 ? 0.0f : static_cast<float>(sums[i] / total);
+  return largest + std::log(total);
 }
 
 }  // namespace
 
 void RefBackend::attend(TensorView out, TensorView q, const PagedKv& kv, const RaggedBatch& batch,
                         const AttentionShape& shape) {
+  attend_part({out, {}}, q, kv, batch, shape);
+}
+
+void RefBackend::attend_part(const PartialAttended& to, TensorView q, const PagedKv& kv,
+                             const RaggedBatch& batch, const AttentionShape& shape) {
   for (int sequence = 0; sequence < batch.sequences(); ++sequence) {
     const auto s = static_cast<size_t>(sequence);
     for (int64_t i = batch.query_begin[s]; i < batch.query_begin[s + 1]; ++i) {
       const int64_t position = batch.positions[static_cast<size_t>(i)], last = batch.last_seen(i);
       for (int64_t head = 0; head < shape.heads; ++head) {
-        attend_one(out.at<float>(i, head), {q.at<float>(i, head), sequence, head, position, last}, kv, batch,
-                   shape);
+        const double lse =
+            attend_one(to.out.at<float>(i, head), {q.at<float>(i, head), sequence, head, position, last}, kv,
+                       batch, shape);
+        if (!to.lse.empty()) to.lse.at<float>(i)[head] = static_cast<float>(lse);
       }
     }
   }

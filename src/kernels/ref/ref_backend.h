@@ -3,11 +3,12 @@
 #pragma once
 
 #include "kernels/backend.h"
+#include "kernels/partial_attention.h"
 #include "kernels/recurrent.h"
 
 namespace sluice::kernels {
 
-class RefBackend : public Backend, public RecurrentOps {
+class RefBackend : public Backend, public RecurrentOps, public PartialAttention {
  public:
   std::string name() const override { return "ref"; }
   bool supports_kv(DType) const override { return true; }
@@ -36,6 +37,8 @@ class RefBackend : public Backend, public RecurrentOps {
   void write_kv(const PagedKv& kv, TensorView k, TensorView v, const RaggedBatch& batch) override;
   void attend(TensorView out, TensorView q, const PagedKv& kv, const RaggedBatch& batch,
               const AttentionShape& shape) override;
+  void attend_part(const PartialAttended& to, TensorView q, const PagedKv& kv, const RaggedBatch& batch,
+                   const AttentionShape& shape) override;
   void copy_blocks(const PagedKv& kv, std::span<const std::pair<BlockId, BlockId>> moves) override;
 
   void route(TensorView ids, TensorView weights, TensorView logits, const Routing& routing) override;

@@ -33,10 +33,11 @@ bool write_normed(const Attention& m, const AttentionWeights& w, const LayerCont
                                     c.angles[rope], c.spec.ropes[rope].style, c.batch);
 }
 
-// Norms, rotates and stores a step's heads.
+// Norms and rotates a step's heads, and stores them where this rank keeps them all.
 void write_heads(const Attention& m, const AttentionWeights& w, const LayerContext& c, TensorView qkv,
                  const kernels::QkvHeads& heads) {
-  if (write_normed(m, w, c, heads)) return;
+  const bool stores = m.kv_from < 0 && c.shared_context == nullptr;
+  if (stores && write_normed(m, w, c, heads)) return;
   const auto& [q, k, v] = heads;
   const int64_t q_width = int64_t{m.heads} * m.head_dim, kv_width = int64_t{m.kv_heads} * m.head_dim;
   const bool own_kv = m.kv_from < 0;
@@ -50,12 +51,12 @@ void write_heads(const Attention& m, const AttentionWeights& w, const LayerConte
   if (m.norm_values && own_kv) c.backend.rms_norm(v, v, {}, c.spec.norm_eps);
   const TensorView angles = m.rope >= 0 ? c.angles[static_cast<size_t>(m.rope)] : TensorView();
   const RopeStyle style = m.rope >= 0 ? c.spec.ropes[static_cast<size_t>(m.rope)].style : RopeStyle::NeoX;
-  if (own_kv && m.rope >= 0 && !m.qk_norm_after_rope)
+  if (stores && m.rope >= 0 && !m.qk_norm_after_rope)
     return c.backend.rope_write_kv(c.kv, heads, angles, style, c.batch);
   if (m.rope >= 0) c.backend.rope(q, angles, style);
   if (m.rope >= 0 && own_kv) c.backend.rope(k, angles, style);
   if (m.qk_norm_after_rope) norm_both();
-  if (own_kv) c.backend.write_kv(c.kv, k, v, c.batch);
+  if (stores) c.backend.write_kv(c.kv, k, v, c.batch);
 }
 
 // Multiplies every head of what was attended to by its gate.
@@ -92,7 +93,7 @@ std::optional<kernels::DeferredMatmul> run_mixer(const Attention& m, const Atten
   const int64_t width = int64_t{m.heads} * m.values();
   const bool own_kv = m.kv_from < 0;
   const TensorView qkv = c.scratch.get(Buffer::Qkv, n, w.qkv.rows);
-  c.backend.matmul(qkv, x, w.qkv);
+  if (n > 0) c.backend.matmul(qkv, x, w.qkv);
   if (m.input_scale != 1.0f) c.backend.scale(qkv, m.input_scale);
   if (m.key_scale != 1.0f && own_kv) c.backend.scale(qkv.columns(q_width, q_width + kv_width), m.key_scale);
   if (m.value_scale != 1.0f && own_kv)
@@ -119,8 +120,13 @@ std::optional<kernels::DeferredMatmul> run_mixer(const Attention& m, const Atten
   // A gate stands before what it multiplies.
   const bool whole_gate = m.gated && !m.gate_per_head;
   const TensorView attended = c.scratch.get(Buffer::Attended, n, whole_gate ? 2 * width : width);
-  c.backend.attend(attended.columns_as_heads(whole_gate ? width : 0, m.heads, m.values()), q, c.kv, c.batch,
-                   shape);
+  const TensorView out = attended.columns_as_heads(whole_gate ? width : 0, m.heads, m.values());
+  if (c.shared_context != nullptr) {
+    c.shared_context->attend(out, qkv, c.kv, shape);
+  } else {
+    c.backend.attend(out, q, c.kv, c.batch, shape);
+  }
+  if (n == 0) return kernels::DeferredMatmul{attended, &w.out};
   if (m.norm_output) run_norm(c.backend, c.spec, attended, attended, w.out_norm);
   if (m.gated && m.gate_per_head) gate_heads(m, w, c, attended, x);
   if (!whole_gate) return kernels::DeferredMatmul{attended, &w.out};

@@ -7,6 +7,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/recurrent.h"
+#include "models/layers/context.h"
 #include "models/loading/weights.h"
 #include "models/model_group.h"
 #include "models/scratch.h"
@@ -27,6 +28,8 @@ struct LayerContext {
   // Whose ranks each have some of the layer's experts and all of its other parts: it sums what experts give. Null: what a
   // part gives is whole, or summed by the caller.
   ModelGroup* expert_group = nullptr;
+  // Where ranks share the KV cache; the batch is then that of the rank's own rows, positions alone. Null: it is whole.
+  ContextShare* shared_context = nullptr;
 };
 
 std::optional<kernels::DeferredMatmul> run_mixer(const Attention&, const AttentionWeights&,

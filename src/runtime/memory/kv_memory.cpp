@@ -74,12 +74,12 @@ KvMemory::KvMemory(std::span<const models::LayerState> states, kernels::Backend&
 
 kernels::PagedKv KvMemory::add_kv(int group, const models::PagedKv& layer) {
   const int64_t blocks = options_.blocks[static_cast<size_t>(group)];
+  const int64_t positions = options_.block_size / options_.shares;
   const auto cache = [&](int64_t dim) {
-    return add_array(group,
-                     backend_.allocate_kv(options_.type, {blocks, options_.block_size, layer.kv_heads, dim}));
+    return add_array(group, backend_.allocate_kv(options_.type, {blocks, positions, layer.kv_heads, dim}));
   };
   const auto scales = [&] {
-    return add_array(group, backend_.allocate(DType::F32, {blocks, options_.block_size, layer.kv_heads}));
+    return add_array(group, backend_.allocate(DType::F32, {blocks, positions, layer.kv_heads}));
   };
   kernels::PagedKv kv;
   kv.table = group;

@@ -35,6 +35,7 @@ struct KvMemoryOptions {
   int block_size = 16;
   DType type = DType::F16;
   std::vector<int> blocks;  // per group
+  int shares = 1;           // ranks that each keep an equal part of the positions of every block
 };
 
 class KvMemory {

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/host.h"
@@ -47,12 +48,17 @@ struct Scratch {
   Part whole;
 };
 
+float log_sum(const SoftmaxPart& part) {
+  return part.total == 0 ? -std::numeric_limits<float>::infinity() : part.largest + std::log(part.total);
+}
+
 class Attention {
  public:
-  Attention(const KernelTable& kernels, TensorView out, TensorView q, const PagedKv& kv,
+  Attention(const KernelTable& kernels, const PartialAttended& to, TensorView q, const PagedKv& kv,
             const RaggedBatch& batch, const AttentionShape& shape)
       : kernels_(kernels),
-        out_(out),
+        out_(to.out),
+        lse_(to.lse),
         q_(q),
         kv_(kv),
         batch_(batch),
@@ -82,6 +88,7 @@ class Attention {
 
   const KernelTable& kernels_;
   TensorView out_;
+  TensorView lse_;  // empty: not wanted
   TensorView q_;
   const PagedKv& kv_;
   const RaggedBatch& batch_;
@@ -210,9 +217,10 @@ void Attention::finish(const Unit& unit, const Part& whole) const {
       const float sink = shape_.sinks.at<float>()[head];
       const float largest = std::max(sum.largest, sink);
       kept = std::exp(sum.largest - largest);
-      sum.total = sum.total * kept + std::exp(sink - largest);
+      sum = {largest, sum.total * kept + std::exp(sink - largest)};
     }
-    const float factor = kept / sum.total;
+    if (!lse_.empty()) lse_.at<float>(row / group_)[head] = log_sum(sum);
+    const float factor = sum.total == 0 ? 0.0f : kept / sum.total;
     const float* from = whole.sums.data() + r * shape_.value_dim;
     float* to = out_.at<float>(row / group_, head);
     for (int64_t i = 0; i < shape_.value_dim; ++i) to[i] = from[i] * factor;
@@ -298,10 +306,15 @@ void store_quantized(const TensorView& cache, float& scale, int8_t* to, const fl
 
 void CpuBackend::attend(TensorView out, TensorView q, const PagedKv& kv, const RaggedBatch& batch,
                         const AttentionShape& shape) {
+  attend_part({out, {}}, q, kv, batch, shape);
+}
+
+void CpuBackend::attend_part(const PartialAttended& to, TensorView q, const PagedKv& kv,
+                             const RaggedBatch& batch, const AttentionShape& shape) {
   SLUICE_CHECK(is_kv(kv.k.dtype) && is_kv(kv.v.dtype));
   SLUICE_CHECK_EQ(shape.heads % shape.kv_heads, 0);
   SLUICE_CHECK_EQ(q.dim(0), batch.tokens());
-  Attention(kernels_, out, q, kv, batch, shape).run(pool_);
+  Attention(kernels_, to, q, kv, batch, shape).run(pool_);
 }
 
 void CpuBackend::write_kv(const PagedKv& kv, TensorView k, TensorView v, const RaggedBatch& batch) {
