@@ -1,7 +1,7 @@
 // Attention where the ranks of a group share the KV cache by tokens (context parallel). Rank r of N keeps position p of a
 // sequence where p % N == r, as position p / N: a block of the KV manager is N smaller blocks of the same number, one on each
 // rank. Queries, keys and values of all ranks' tokens go to all of them; each attends to the keys that it keeps, and what
-// they give is merged by the sums of their softmax, in the order of ranks, on the rank that has the token.
+// they give is merged by log-sum-exp, in the order of ranks, on the rank that has the token.
 #pragma once
 
 #include <cstdint>
