@@ -14,18 +14,18 @@ constexpr int kBlockSize = 16;
 constexpr size_t kScoredAtOnce = 64;  // bounds the logits on the device
 
 // Of which ranks that share a KV cache have equal parts.
-int block_size(const models::Model& model) {
+int scorer_block_size(const models::Model& model) {
   return kBlockSize * (model.group ? model.group->placement().context.size : 1);
 }
 
-int block_count(const models::Model& model, int capacity) {
-  return (capacity + block_size(model) - 1) / block_size(model);
+int scorer_block_count(const models::Model& model, int capacity) {
+  return (capacity + scorer_block_size(model) - 1) / scorer_block_size(model);
 }
 
 KvMemoryOptions memory_options(const models::Model& model, int capacity, DType type) {
-  KvMemoryOptions options{.block_size = block_size(model), .type = type};
+  KvMemoryOptions options{.block_size = scorer_block_size(model), .type = type};
   const KvGroups groups = kv_groups(model.spec());
-  options.blocks.assign(groups.count(), block_count(model, capacity));
+  options.blocks.assign(groups.count(), scorer_block_count(model, capacity));
   if (groups.states) options.blocks[static_cast<size_t>(*groups.states)] = 1;
   return options;
 }
@@ -41,7 +41,8 @@ Scorer::Scorer(const models::Model& model, int capacity, std::optional<DType> kv
               model, memory_options(model, capacity, kv_type.value_or(model.backend->activation_type())), {})
               .value()) {
   for (size_t group = 0; group < kv_groups(model.spec()).count(); ++group) {
-    std::vector<int32_t>& table = tables_.emplace_back(static_cast<size_t>(block_count(model, capacity)));
+    std::vector<int32_t>& table =
+        tables_.emplace_back(static_cast<size_t>(scorer_block_count(model, capacity)));
     std::iota(table.begin(), table.end(), 0);
   }
 }

@@ -107,6 +107,7 @@ def test_generate_gives_the_answers_of_one_rank():
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "in.jsonl"
         lines = [{"id": f"r{i}", "prompt": [1 + i, 5, 9, 2 + i], "max_tokens": 8, "temperature": 0, "ignore_eos": True} for i in range(6)]
+        lines.append(lines[0] | {"id": "long", "prompt": [3 + i * 5 % 50 for i in range(40)]})  # several KV blocks
         source.write_text("".join(json.dumps(line) + "\n" for line in lines))
         answers = []
         for count, *cut in ((1,), (2, "--tp", 2), (2, "--pp", 2), (2, "--tp", 2, "--sp", "on"), (2, "--cp", 2)):
@@ -118,7 +119,7 @@ def test_generate_gives_the_answers_of_one_rank():
                 ranks(count, *arguments)
             found = [json.loads(line) for line in out.read_text().splitlines()]
             answers.append({answer["id"]: answer["choices"][0]["token_ids"] for answer in found})
-        assert len(answers[0]) == 6 and all(other == answers[0] for other in answers), answers
+        assert len(answers[0]) == 7 and all(other == answers[0] for other in answers), answers
 
 
 def main():
