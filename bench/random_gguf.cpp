@@ -1,6 +1,7 @@
-// Writes a GGUF file of a known shape with random blocks of one type in all matrices, to measure speed with; it has no
-// tokenizer: random_gguf FILE TYPE [llama-3.1-8b | llama-3.2-1b | smollm2-135m | tiny], where TYPE is Q4_0, Q4_1,
-// Q8_0, Q4_K, Q6_K or BF16.
+// Writes a GGUF file of a known shape with random blocks of one type in all matrices, to measure speed with:
+// random_gguf FILE TYPE [llama-3.1-8b | llama-3.2-1b | smollm2-135m | tiny] [TOKENIZER.gguf], where TYPE is Q4_0, Q4_1,
+// Q8_0, Q4_K, Q6_K or BF16. Its tokenizer is that of the last file, which has no more tokens than the shape; without one it
+// has none.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -10,6 +11,9 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <fstream>
+#include <iterator>
+#include <optional>
 #include <random>
 #include <string>
 #include <string_view>
@@ -79,6 +83,7 @@ class Header {
     put(static_cast<uint64_t>(text.size()));
     bytes_ += text;
   }
+  void put_bytes(std::string_view bytes) { bytes_ += bytes; }
   void key(std::string_view name, int64_t value) {
     put_text(name);
     put(uint32_t{4});
@@ -100,16 +105,78 @@ class Header {
   std::string bytes_;
 };
 
+// The metadata of a GGUF file whose keys begin with "tokenizer.", as they stand there.
+class TokenizerReader {
+ public:
+  explicit TokenizerReader(std::string bytes) : bytes_(std::move(bytes)) {}
+
+  bool read() {
+    uint32_t magic = 0, version = 0;
+    uint64_t tensors = 0, keys = 0;
+    if (!take(magic) || !take(version) || !take(tensors) || !take(keys) || magic != 0x46554747) return false;
+    for (uint64_t i = 0; i < keys; ++i) {
+      const size_t begin = at_;
+      std::string_view name;
+      uint32_t type = 0;
+      if (!take_text(name) || !take(type) || !skip(type)) return false;
+      if (!name.starts_with("tokenizer.")) continue;
+      found_.append(bytes_, begin, at_ - begin);
+      ++count_;
+    }
+    return true;
+  }
+  const std::string& found() const { return found_; }
+  uint64_t count() const { return count_; }
+
+ private:
+  template <class T>
+  bool take(T& out) {
+    if (bytes_.size() - at_ < sizeof out) return false;
+    std::memcpy(&out, bytes_.data() + at_, sizeof out);
+    at_ += sizeof out;
+    return true;
+  }
+  bool take_text(std::string_view& out) {
+    uint64_t size = 0;
+    if (!take(size) || size > bytes_.size() - at_) return false;
+    out = std::string_view(bytes_).substr(at_, size);
+    at_ += size;
+    return true;
+  }
+  bool skip(uint32_t type) {
+    constexpr uint32_t kString = 8, kArray = 9;
+    constexpr size_t kSizes[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
+    std::string_view text;
+    if (type == kString) return take_text(text);
+    if (type != kArray) {
+      if (type >= std::size(kSizes) || bytes_.size() - at_ < kSizes[type]) return false;
+      at_ += kSizes[type];
+      return true;
+    }
+    uint32_t of = 0;
+    uint64_t count = 0;
+    if (!take(of) || !take(count) || of == kArray) return false;
+    for (uint64_t i = 0; i < count; ++i)
+      if (!skip(of)) return false;
+    return true;
+  }
+
+  std::string bytes_, found_;
+  size_t at_ = 0;
+  uint64_t count_ = 0;
+};
+
 constexpr int64_t aligned(int64_t bytes) {
   return (bytes + 31) / 32 * 32;
 }
 
-std::string header_of(const Shape& s, const Type& type, const std::vector<Tensor>& tensors) {
+std::string header_of(const Shape& s, const Type& type, const std::vector<Tensor>& tensors,
+                      const TokenizerReader* tokenizer) {
   Header h;
   h.put(uint32_t{0x46554747});
   h.put(uint32_t{3});
   h.put(static_cast<uint64_t>(tensors.size()));
-  h.put(uint64_t{12});
+  h.put(uint64_t{11} + (tokenizer == nullptr ? 1 : tokenizer->count()));
   h.key("general.architecture", "llama");
   h.key("llama.block_count", s.layers);
   h.key("llama.context_length", int64_t{8192});
@@ -121,7 +188,11 @@ std::string header_of(const Shape& s, const Type& type, const std::vector<Tensor
   h.key("llama.rope.freq_base", 500000.0f);
   h.key("llama.rope.dimension_count", s.head_dim);
   h.key("llama.vocab_size", s.vocab);
-  h.key("tokenizer.ggml.model", "none");
+  if (tokenizer == nullptr) {
+    h.key("tokenizer.ggml.model", "none");
+  } else {
+    h.put_bytes(tokenizer->found());
+  }
   int64_t offset = 0;
   for (const Tensor& tensor : tensors) {
     h.put_text(tensor.name);
@@ -176,9 +247,10 @@ bool write_tensor(int file, const Tensor& tensor, const Type& type, off_t offset
   return true;
 }
 
-int write_model(const std::string& path, const Shape& shape, const Type& type) {
+int write_model(const std::string& path, const Shape& shape, const Type& type,
+                const TokenizerReader* tokenizer) {
   const std::vector<Tensor> tensors = tensors_of(shape);
-  const std::string header = header_of(shape, type, tensors);
+  const std::string header = header_of(shape, type, tensors, tokenizer);
   std::vector<int64_t> offsets;
   auto end = static_cast<int64_t>(header.size());
   for (const Tensor& tensor : tensors) {
@@ -209,10 +281,20 @@ int write_model(const std::string& path, const Shape& shape, const Type& type) {
 
 int main(int count, char** arguments) {
   const std::string_view wanted = count > 3 ? arguments[3] : kShapes[0].name;
+  std::optional<TokenizerReader> tokenizer;
+  if (count > 4) {
+    std::ifstream file(arguments[4], std::ios::binary);
+    tokenizer.emplace(std::string(std::istreambuf_iterator<char>(file), {}));
+    if (!tokenizer->read()) {
+      fmt::print(stderr, "{}: no GGUF file\n", arguments[4]);
+      return 1;
+    }
+  }
   for (const Shape& shape : kShapes)
     for (const Type& type : kTypes)
       if (count > 2 && shape.name == wanted && type.name == arguments[2])
-        return write_model(arguments[1], shape, type);
-  fmt::print(stderr, "random_gguf FILE Q4_K|Q8_0|Q6_K [llama-3.1-8b | llama-3.2-1b | tiny]\n");
+        return write_model(arguments[1], shape, type, tokenizer ? &*tokenizer : nullptr);
+  fmt::print(stderr,
+             "random_gguf FILE Q4_K|Q8_0|Q6_K [llama-3.1-8b | llama-3.2-1b | tiny] [TOKENIZER.gguf]\n");
   return 2;
 }
