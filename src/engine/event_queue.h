@@ -67,6 +67,7 @@ class EventQueue {
     };
     append(last->tokens, fresh->tokens);
     append(last->prompt_logprobs, fresh->prompt_logprobs);
+    append(last->prompt_attention, fresh->prompt_attention);
     last->text += fresh->text;
     return true;
   }

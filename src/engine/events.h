@@ -39,6 +39,7 @@ struct Delta {
   std::vector<request::Sampled> tokens;
   std::string text;
   std::vector<request::Sampled> prompt_logprobs;  // before the first token, where asked for
+  std::vector<float> prompt_attention;  // with the last token, where asked for; see request::Outcome
 };
 
 struct ChoiceEnd {

@@ -127,6 +127,7 @@ OutputProcessor::PostAction OutputProcessor::take(sched::Progress& progress, Tim
     current.tokens += static_cast<int>(progress.tokens.size());
     delta.tokens = std::move(progress.tokens);
     delta.prompt_logprobs = std::move(progress.prompt_logprobs);
+    delta.prompt_attention = std::move(progress.prompt_attention);
     const bool anything = !delta.tokens.empty() || !delta.text.empty() || !delta.prompt_logprobs.empty();
     if (anything) emit(active, std::move(delta), now);
     if (*stopped) current.reason = FinishReason::Stop;

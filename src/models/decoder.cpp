@@ -147,8 +147,11 @@ struct Decoder::LayerRun {
                                : owner.scratch_.get(Buffer::Branch, stream.dim(0), owner.spec_.dim)) {}
 
   void mix(TensorView from) {
-    run_part(from, true,
-             [&](TensorView out, TensorView in) { return mix_layer(layer, w, context, out, in); });
+    run_part(from, true, [&](TensorView out, TensorView in) {
+      auto product = mix_layer(layer, w, context, out, in);
+      if (!decoder.query_rows_.empty()) decoder.copy_queries(index, in.dim(0));
+      return product;
+    });
   }
   void feed(TensorView from) {
     if (decoder.context_ && from.dim(0) == 0) return;
@@ -347,6 +350,8 @@ void Decoder::forward(const StepInput& input) {
   for (size_t i = 0; i < spec_.layers.size(); ++i) run_layer(i, input, stream_);
   if (spec_.streams.count > 0) streams_.end(stream_);
   if (!placement.last_stage()) group_->send_stream(stream_);
+  kept_queries_ = query_rows_.size();
+  query_rows_.clear();
 }
 
 }  // namespace sluice::models

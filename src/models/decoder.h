@@ -53,6 +53,10 @@ class Decoder {
   TensorView stream(std::span<const int32_t> rows);
   // From the next step on: keeps what enters these layers. REQUIRES: they start with a norm.
   void set_taps(std::vector<int> layers) { taps_ = std::move(layers); }
+  // Of the next step alone: keeps the queries of these rows in every layer of plain attention.
+  void keep_queries(std::span<const int32_t> rows) { query_rows_.assign(rows.begin(), rows.end()); }
+  // [rows, heads * head_dim] of the last step in this layer, as they attended. REQUIRES: they were kept.
+  TensorView queries(size_t layer);
   // [rows, taps * dim], any rows of the last step.
   TensorView tapped(std::span<const int32_t> rows);
   // Of the buffers of its steps.
@@ -90,6 +94,8 @@ class Decoder {
   // Leaves x and branch with the step's wanted rows.
   void drop_rows(std::span<const int32_t> rows, TensorView& x, TensorView& branch);
   void tap(size_t layer, TensorView x);
+  void copy_queries(size_t layer, int64_t step_rows);
+  TensorView query_memory(size_t rows);
   bool starts_with_norm(size_t index) const;
   bool ends_with_sum(size_t index) const;
   bool is_last(size_t index) const;  // of the model
@@ -107,6 +113,8 @@ class Decoder {
   std::vector<TensorView> angles_;       // per rope, of the step's tokens
   TensorView layer_inputs_;              // [n, layers * layer_input]
   std::vector<int> taps_;
+  std::vector<int32_t> query_rows_;
+  size_t kept_queries_ = 0;  // rows of the last step
   int64_t step_rows_ = 0;
   Range own_rows_;                            // of the step, that this rank has between the parts of layers
   bool split_ = false;                        // other ranks have the others

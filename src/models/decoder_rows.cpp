@@ -46,6 +46,39 @@ TensorView Decoder::tapped(std::span<const int32_t> rows) {
   return out;
 }
 
+// [layers * rows, width of the widest layer]
+TensorView Decoder::query_memory(size_t rows) {
+  int64_t width = 0;
+  for (const LayerSpec& layer : spec_.layers)
+    if (const auto* mixer = std::get_if<Attention>(&layer.mixer))
+      width = std::max(width, int64_t{mixer->heads} * mixer->head_dim);
+  return scratch_.get(Buffer::Queries, static_cast<int64_t>(spec_.layers.size() * rows), width);
+}
+
+// The layer's mixer has run: its queries are still where it rotated them.
+void Decoder::copy_queries(size_t layer, int64_t step_rows) {
+  const auto* mixer = std::get_if<Attention>(&spec_.layers[layer].mixer);
+  const auto* weights = std::get_if<AttentionWeights>(&weights_.layers[layer].mixer);
+  if (mixer == nullptr || weights == nullptr) return;
+  const TensorView qkv = scratch_.get(Buffer::Qkv, step_rows, weights->qkv.rows);
+  const TensorView all = query_memory(query_rows_.size());
+  const int64_t width = int64_t{mixer->heads} * mixer->head_dim;
+  auto to = static_cast<int64_t>(layer * query_rows_.size());
+  for (const int32_t row : query_rows_) {
+    backend_.copy(all.rows(to, to + 1).columns(0, width), qkv.rows(row, row + 1).columns(0, width));
+    ++to;
+  }
+}
+
+TensorView Decoder::queries(size_t layer) {
+  const auto* mixer = std::get_if<Attention>(&spec_.layers[layer].mixer);
+  SLUICE_CHECK(mixer != nullptr && kept_queries_ > 0);
+  const auto begin = static_cast<int64_t>(layer * kept_queries_);
+  return query_memory(kept_queries_)
+      .rows(begin, begin + static_cast<int64_t>(kept_queries_))
+      .columns(0, int64_t{mixer->heads} * mixer->head_dim);
+}
+
 TensorView Decoder::stream(std::span<const int32_t> rows) {
   const TensorView chosen = scratch_.get(Buffer::Rows, static_cast<int64_t>(rows.size()), spec_.dim);
   std::vector<int32_t> places(rows.begin(), rows.end());

@@ -58,6 +58,7 @@ enum class Buffer : uint8_t {
   KeptStream,
   KeptBranch,
   KeptInput,
+  Queries,
   Tapped,
   TappedRows,
   Rows,

@@ -182,6 +182,10 @@ Status validate(const SamplingParams& params, int vocab) {
   check.require(!guesses || std::holds_alternative<Sampling>(params.method), "speculate",
                 fmt::format("speculate is {}; searches and contrastive decoding run without drafts",
                             name(params.speculate.value_or(Speculation::Off))));
+  const bool alone = std::holds_alternative<Sampling>(params.method) && sequence_count(params) == 1;
+  check.require(!params.prompt_attention || (alone && params.speculate == Speculation::Off),
+                "prompt_attention",
+                "prompt_attention is asked for; it is read of one sequence that samples without drafts");
   return check.status();
 }
 
@@ -194,7 +198,7 @@ int sequence_count(const SamplingParams& params) {
 
 bool needs_host_sampling(const SamplingParams& params) {
   const auto* sampling = std::get_if<Sampling>(&params.method);
-  return sampling == nullptr || sampling->typical_p < 1 ||
+  return sampling == nullptr || sampling->typical_p < 1 || params.prompt_attention ||
          std::any_of(params.bad_words.begin(), params.bad_words.end(),
                      [](const std::vector<Token>& word) { return word.size() != 1; });
 }

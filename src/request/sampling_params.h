@@ -78,7 +78,9 @@ struct SamplingParams {
   std::optional<int> logprobs;         // log-probability of each generated token and of this many likeliest
   std::optional<int> prompt_logprobs;  // the same for the tokens of the prompt
   int prompt_logprobs_from = 0;        // ... of which those before this one have none
-  int n = 1;                           // choices returned
+  // With the last token: how much the rows that the tokens were sampled from attended to each token of the prompt.
+  bool prompt_attention = false;
+  int n = 1;  // choices returned
   // Who guesses the tokens that follow; absent: as the engine is set up. The answer is the same whoever does.
   std::optional<Speculation> speculate;
   Method method = Sampling{};

@@ -157,6 +157,9 @@ struct Outcome {
   SeqId seq;  // the group, for searches
   std::variant<Tokens, SearchMove, Pooled, KvLost, Error> result;
   std::vector<Sampled> prompt_logprobs;  // of tokens (begin, end) of the prompt, the tokens themselves given
+  // Of each token of the prompt, with the last token of the answer: the largest weight that a head gave it, averaged over
+  // the rows that were sampled from. Empty where nobody asked.
+  std::vector<float> prompt_attention = {};
 };
 
 }  // namespace sluice::request

@@ -294,7 +294,7 @@ template <class Io>
 void fields(Io& io, SamplingParams& v) {
   io(v.repetition_penalty, v.presence_penalty, v.frequency_penalty, v.logit_bias, v.bad_words,
      v.allowed_tokens, v.constraint, v.stop_tokens, v.ignore_eos, v.min_tokens, v.max_tokens, v.logprobs,
-     v.prompt_logprobs, v.prompt_logprobs_from, v.n, v.speculate, v.method);
+     v.prompt_logprobs, v.prompt_logprobs_from, v.prompt_attention, v.n, v.speculate, v.method);
 }
 template <class Io>
 void fields(Io& io, Pooling& v) {

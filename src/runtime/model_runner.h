@@ -22,6 +22,7 @@ class ModelRunner {
 
   const models::Model& model() const { return model_; }
   KvMemory& memory() { return memory_; }
+  const KvMemory& memory() const { return memory_; }
   BlockMover& mover() { return *mover_; }
   void move(std::span<const request::BlockMove> moves);
 
@@ -49,6 +50,9 @@ class ModelRunner {
   };
   void set_taps(std::vector<int> layers) { decoder_.set_taps(std::move(layers)); }
   void read(std::span<const int32_t> rows, Wanted wanted, Rows& out);
+  // As models::Decoder has them; of one rank alone.
+  void keep_queries(std::span<const int32_t> rows) { decoder_.keep_queries(rows); }
+  TensorView queries(size_t layer) { return decoder_.queries(layer); }
 
  private:
   ModelRunner(const models::Model& model, const KvMemoryOptions& memory);

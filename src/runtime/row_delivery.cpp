@@ -144,8 +144,9 @@ size_t RowDelivery::floats(const Count& rows) const {
 
 bool RowDelivery::can_send(std::span<const PlannedWork> plan) const {
   if (device_ == nullptr) return false;
-  const bool prompts = std::any_of(plan.begin(), plan.end(),
-                                   [](const PlannedWork& item) { return item.need.logits.size() > 0; });
+  const bool prompts = std::any_of(plan.begin(), plan.end(), [](const PlannedWork& item) {
+    return item.need.logits.size() > 0 || item.need.attention;
+  });
   const Count rows = count(plan);
   const bool elsewhere = rows.contrast > 0 && contrast_->runner().model().backend->async_device() != device_;
   return !prompts && !elsewhere && floats(rows) <= kMostSent;

@@ -17,6 +17,7 @@ namespace sluice::runtime {
 // A work of the step that is being submitted.
 struct PlannedWork {
   const request::Work* work = nullptr;
+  size_t index = 0;  // of the work in its step
   SequenceTable::Entry of;
   StepNeed need;
   int first_row = 0;     // row of position work->begin
@@ -52,7 +53,8 @@ class RowDelivery {
   // After the forward passes: reads what the works ask of the host, and lets their sequences consume it.
   void deliver_now(std::span<const PlannedWork> plan, std::vector<request::Outcome>& outcomes);
 
-  // Whether the works' rows can be sent. Log-probabilities of prompts are too many rows to be kept until later.
+  // Whether the works' rows can be sent. Log-probabilities of prompts are too many rows to be kept until later, and
+  // attention to them is read from what the step leaves.
   bool can_send(std::span<const PlannedWork> plan) const;
   // Sends them; outputs are those of the step's sampled rows. Every work that samples or reads is noted in `awaited`.
   // At most kSteps sent steps may be outstanding.

@@ -95,8 +95,8 @@ void StepPipeline::start(const request::Step& step) {
   target_->start();
   if (contrast_) contrast_->start();
   plan_.clear();
-  for (const request::Work& work : step.work)
-    plan_.push_back({.work = &work, .of = sequences_.at(work.seq), .need = {}});
+  for (size_t i = 0; i < step.work.size(); ++i)
+    plan_.push_back({.work = &step.work[i], .index = i, .of = sequences_.at(step.work[i].seq), .need = {}});
 }
 
 // Whether a work counts on a token that the host has yet to sample.
@@ -134,6 +134,7 @@ void StepPipeline::fill_drafts(const request::Step& step, SubmittedStep& submitt
 void StepPipeline::finish(const request::Step& step, SubmittedStep& submitted,
                           const std::function<void()>& settle) {
   submitted.start = started_;
+  step_ = &step;
   if (draft_) fill_drafts(step, submitted, settle);
   size_t kept = 0;
   for (size_t i = 0; i < step.work.size(); ++i) {
@@ -169,6 +170,7 @@ bool StepPipeline::plan_work(const request::Step& step, size_t index, PlannedWor
   Status placed;
   if (item.need.contrast && !item.work->spans.empty())
     placed = Error{ErrorCode::Unsupported, "the contrast model reads no pictures"};
+  if (item.need.attention && placed.ok()) placed = PromptAttention::check(target_->runner());
   if (placed.ok() && request != nullptr) placed = pictures_.place(*request, *item.work, target_->batch());
   if (!placed.ok()) {
     sequence.fail(placed.error());
@@ -212,10 +214,39 @@ void StepPipeline::keep_hidden() {
   for (const PlannedWork& item : plan_) draft_->keep(*item.work, item.first_row, target_->runner());
 }
 
+void StepPipeline::ask_for_queries() {
+  std::vector<int32_t> rows;
+  for (const PlannedWork& item : plan_)
+    if (item.need.attention) rows.push_back(item.last_row());
+  if (!rows.empty()) target_->runner().keep_queries(rows);
+}
+
+// The last token of an answer comes with what all of its rows attended to.
+void StepPipeline::read_attention() {
+  size_t index = 0;
+  for (const PlannedWork& item : plan_) {
+    if (!item.need.attention) continue;
+    const request::Request& request = *item.of.sequence->request();
+    PromptAttention& attention = *item.of.sequence->attention();
+    try {
+      attention.add(target_->runner(), index++);
+      if (attention.rows() < static_cast<size_t>(request.sampling().max_tokens)) continue;
+      std::vector<std::span<const BlockId>> tables;
+      for (int group = 0; group < step_->tables.groups; ++group)
+        tables.push_back(step_->tables.of(item.index, group));
+      attention.weigh(target_->runner(), tables, static_cast<int>(request.prompt.size()));
+    } catch (const std::bad_alloc&) {
+      item.of.sequence->fail(out_of_memory());
+    }
+  }
+}
+
 void StepPipeline::run_on_host(SubmittedStep& submitted) {
   const TimePoint start = Clock::now();
+  ask_for_queries();
   target_->runner().forward(target_->batch(), wanted_rows());
   run_contrast();
+  read_attention();
   delivery_.deliver_now(plan_, submitted.outcomes);
   keep_hidden();
   note_cost(submitted, seconds_since(start));
@@ -308,6 +339,7 @@ void StepPipeline::run_ahead(bool repeats, SubmittedStep& submitted, const std::
   if (drafts) submitted.counts = recorded_.runs_fast(shape);
   if (repeats) pad_to_recorded(!drafts);
   ModelRunner::Outputs outputs;
+  ask_for_queries();
   if (masks || drafts) {
     outputs = run_then_sample(repeats, submitted, settle);
   } else if (repeats) {
@@ -326,6 +358,7 @@ void StepPipeline::run_ahead(bool repeats, SubmittedStep& submitted, const std::
       submitted.awaited.items.push_back(
           {.owner = item.of.owner, .sampled = item.sampled, .drafts = item.need.drafts});
   submitted.ticket = ahead_->send(to_sample_);
+  read_attention();
   delivery_.deliver_now(plan_, submitted.outcomes);
   keep_hidden();
 }

@@ -35,7 +35,7 @@ struct SubmittedStep {
 // it, the tokens of the step before are taken and the masks filled, and the sampling follows. Rows that a sequence needs on
 // the host (bad words of several tokens, typical-p, searches, two models, vectors) are sent beside the step and used when
 // it is collected. Only log-probabilities of a prompt, and more rows than are kept for that, make the submission wait for
-// its own step.
+// its own step; so does attention to a prompt.
 class StepPipeline {
  public:
   struct Options {
@@ -90,6 +90,9 @@ class StepPipeline {
   std::span<const int32_t> wanted_rows();
   void run_contrast();
   void keep_hidden();
+  // Before the forward pass: which queries it keeps. Behind it: those, and what comes of them, to their sequences.
+  void ask_for_queries();
+  void read_attention();
   void note_size(SubmittedStep& submitted) const;
   void note_cost(const SubmittedStep& step, double seconds);
 
@@ -106,6 +109,7 @@ class StepPipeline {
   TimePoint started_{};       // when the last submission began
 
   // Of the step that is being submitted.
+  const request::Step* step_ = nullptr;
   std::vector<PlannedWork> plan_;
   std::vector<request::Work> filled_;  // works whose drafts the draft model finds
   OverlappedStepRunner::SampleBatch to_sample_;

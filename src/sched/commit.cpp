@@ -22,6 +22,7 @@ std::vector<Progress> Scheduler::commit(const request::Step& step, std::vector<r
     const auto [entry, lane] = found->second;
     Progress progress{.request = entry->request->id, .choice = entry->search ? 0 : entry->lanes[lane].choice};
     progress.prompt_logprobs = std::move(outcome.prompt_logprobs);
+    progress.prompt_attention = std::move(outcome.prompt_attention);
     if (!has_room(*entry, lane, outcome)) outcome.result = out_of_memory();
     if (auto* tokens = std::get_if<request::Tokens>(&outcome.result))
       take_tokens(*entry, lane, std::move(*tokens), progress);

@@ -36,6 +36,7 @@ struct Progress {
   int choice = 0;
   std::vector<request::Sampled> tokens;
   std::vector<request::Sampled> prompt_logprobs;
+  std::vector<float> prompt_attention;            // see request::Outcome
   request::Verified verified;                     // the drafts among its tokens
   std::optional<request::FinishReason> finished;  // of this choice
   bool stop_token = false;                        // the last token ended it and is not part of the text

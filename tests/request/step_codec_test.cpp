@@ -91,6 +91,10 @@ class RandomStep {
                               ContrastiveDecoding{.sampling = plain}};
     params.method = methods[pick(4)];
     if (params.method.index() == 0 && pick(2) == 0) params.speculate = Speculation::Suffix;
+    if (params.method.index() == 0 && pick(4) == 0) {
+      params.speculate = Speculation::Off;
+      params.prompt_attention = true;
+    }
     return params;
   }
 
@@ -117,6 +121,8 @@ TEST(StepCodec, ReturnsWhatItWasGiven) {
       RC_ASSERT(got.spans == given.spans);
       RC_ASSERT(got.positions == given.positions);
       RC_ASSERT(got.cache_salt == given.cache_salt);
+      if (given.pooling() == nullptr)
+        RC_ASSERT(got.sampling().prompt_attention == given.sampling().prompt_attention);
       RC_ASSERT(got.first_token_by == given.first_token_by);
       RC_ASSERT(got.task.index() == given.task.index());
     }

@@ -54,6 +54,7 @@ StepNeed SampledSequence::need(size_t lane, const request::Work& work) const {
   const bool on_host = slot_.number() == 0 || need.logits.size() > 0;
   need.last = on_host ? StepNeed::Last::Host : StepNeed::Last::Device;
   need.drafts = static_cast<int>(work.drafts.size());
+  need.attention = request_->sampling().prompt_attention;
   if (on_host || need.drafts > 0) return need;
   need.how = *sample_args(sampler_, pending_, slot_.number());
   edits_.fill(need.how, sampler_.output().size(), pending_);
@@ -232,7 +233,7 @@ std::optional<request::Outcome> SampledSequence::consume(const StepRows& rows) {
   const bool samples = !rows.sampled.empty() || !rows.last.empty();
   pending_ -= samples ? 1 : 0;
   if (failed_) return request::Outcome{{}, *failed_, prompt_.take()};
-  request::Outcome outcome{{}, request::Tokens{}, prompt_.take()};
+  request::Outcome outcome{{}, request::Tokens{}, prompt_.take(), attention_.take()};
   if (!samples) return outcome;
   auto& out = std::get<request::Tokens>(outcome.result);
   if (Status status = take_rows(rows, out); !status) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "runtime/device_logit_processor.h"
+#include "runtime/sequences/prompt_attention.h"
 #include "runtime/sequences/prompt_logprobs.h"
 #include "runtime/sequences/sequence.h"
 #include "runtime/speculation/drafter.h"
@@ -29,6 +30,7 @@ class SampledSequence final : public Sequence {
 
   std::span<const Token> tokens(size_t) const override { return tokens_; }
   int device_slot() const override { return slot_.number(); }
+  PromptAttention* attention() override { return &attention_; }
   const request::Request* request() const override { return request_.get(); }
   StepNeed need(size_t lane, const request::Work& work) const override;
   void note_submitted(const request::Work& work) override;
@@ -58,6 +60,7 @@ class SampledSequence final : public Sequence {
   TokenSlots::Slot slot_;
   TokenSlots* slots_;
   PromptLogprobs prompt_;
+  PromptAttention attention_;
   std::unique_ptr<Drafter> drafter_;
   size_t guessed_ = 0;  // tokens that the sampler has accepted as guesses
 };

@@ -32,6 +32,7 @@ struct StepNeed {
   int drafts = 0;          // the same happens to the rows of so many positions before it, which drafts follow
   bool last_hidden = false;  // the host reads its hidden state too
   bool contrast = false;     // the contrast model runs the work as well
+  bool attention = false;    // Sequence::attention() gets the queries of its layers
   // Of Last::Device without drafts; with drafts Sequence::verify() says it.
   bool masked = false;  // Sequence::fill_mask() says what may be sampled, once the tokens before are known
   kernels::SampleArgs how;
@@ -72,6 +73,8 @@ class RowSampling {
   virtual std::span<uint32_t> add_mask() = 0;
 };
 
+class PromptAttention;
+
 class Sequence {
  public:
   virtual ~Sequence() = default;
@@ -80,6 +83,8 @@ class Sequence {
   virtual std::span<const Token> tokens(size_t lane) const = 0;
   // Null where it never came to be.
   virtual const request::Request* request() const { return nullptr; }
+  // What it wants to know of the attention to its prompt; null: nothing.
+  virtual PromptAttention* attention() { return nullptr; }
   // Where the device has the token that follows them; 0: nowhere.
   virtual int device_slot() const { return 0; }
   virtual StepNeed need(size_t lane, const request::Work& work) const = 0;
