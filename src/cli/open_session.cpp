@@ -11,7 +11,6 @@ namespace sluice::cli {
 
 namespace {
 
-constexpr int kCompressorContext = 1024;  // more than a window of scored text
 constexpr int kCompressorKvTokens = 16 * 1024;
 
 // Shown on a terminal once loading takes longer than this.
@@ -43,7 +42,8 @@ compress::Model compress_model(llm::Session& session) {
           .tokenizer = &session.tokenizer(),
           .chat_template = session.has_chat_template() ? &session.chat_template() : nullptr,
           .grammars = session.grammars(),
-          .context = session.setup().context};
+          .context = session.setup().context,
+          .takes_positions = models::takes_positions(session.model().spec())};
 }
 
 Result<std::unique_ptr<llm::Session>> open_compressor(const std::string& model,
@@ -51,7 +51,6 @@ Result<std::unique_ptr<llm::Session>> open_compressor(const std::string& model,
   llm::SessionOptions options;
   options.model = model;
   options.engine.device = target.engine.device;
-  options.engine.context = kCompressorContext;
   options.engine.kv_tokens = kCompressorKvTokens;
   options.engine.target_tbt = 0;
   options.engine.prefix_cache = false;

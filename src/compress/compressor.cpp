@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
 #include "base/clock.h"
 #include "compress/information.h"
+#include "compress/prefill.h"
 #include "compress/rewriting.h"
 
 namespace sluice::compress {
@@ -60,6 +62,30 @@ Sha256Digest key_of(const Task& task, const Text& text, int budget) {
   return key.finish();
 }
 
+Sha256Digest key_of(const Task& task, std::span<const Token> prompt, const TextTokens& parts, int budget) {
+  KeyMaker key;
+  key.add(task.caller.cache_salt);
+  key.add(static_cast<int64_t>(task.options.mode));
+  key.add(int64_t{budget});
+  for (size_t i = 0; i < prompt.size(); ++i) key.add(int64_t{prompt[i]} * 2 + (parts.fixed[i] ? 1 : 0));
+  return key.finish();
+}
+
+// Indices as the bytes that the cache keeps.
+std::string bytes_of(const std::vector<int32_t>& numbers) {
+  return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(int32_t)};
+}
+std::vector<int32_t> numbers_of(const std::string& bytes) {
+  std::vector<int32_t> out(bytes.size() / sizeof(int32_t));
+  std::memcpy(out.data(), bytes.data(), out.size() * sizeof(int32_t));
+  return out;
+}
+
+Error too_many_tokens(int64_t tokens, int limit) {
+  return {ErrorCode::LimitExceeded,
+          fmt::format("{} tokens are to be compressed; the limit is {}", tokens, limit)};
+}
+
 Result<int> count_tokens(const Model& model, std::string_view text, Interrupt* interrupt) {
   Result<std::vector<Token>> tokens = model.tokenizer->encode(text, {.interrupt = interrupt});
   if (!tokens) return tokens.error();
@@ -79,6 +105,17 @@ Result<std::vector<double>> sentence_information(const Model& model, const Measu
     out.push_back(sum / static_cast<double>(sentence.end - sentence.first));
   }
   return out;
+}
+
+BudgetRule budget_rule(const Options& options) {
+  return {.ratio = options.ratio.value_or(Options::kRatio),
+          .max_tokens = options.max_tokens.value_or(-1),
+          .min_keep = options.min_keep};
+}
+
+Error too_many_at_once(const CompressorLimits& limits) {
+  return {ErrorCode::Unavailable,
+          fmt::format("{} prompts are being compressed, which is the limit", limits.at_once)};
 }
 
 Result<std::string> select_tokens(const Model& target, const Model& scorer, const Task& task,
@@ -150,10 +187,53 @@ ModelCompressor::ModelCompressor(Model target, Model scorer, CompressorLimits li
 
 Result<Compressed> ModelCompressor::compress(const Task& task) {
   const Running running(running_);
-  if (running.number() > limits_.at_once)
-    return Error{ErrorCode::Unavailable,
-                 fmt::format("{} prompts are being compressed, which is the limit", limits_.at_once)};
+  if (running.number() > limits_.at_once) return too_many_at_once(limits_);
   return compress_texts(task);
+}
+
+Result<KeptTokens> PromptCompressor::keep_tokens(const Task&, std::span<const Token>) {
+  return Error{ErrorCode::Unsupported, "mode \"prefill\" is not offered here"};
+}
+
+Result<KeptTokens> ModelCompressor::keep_tokens(const Task& task, std::span<const Token> prompt) {
+  const Running running(running_);
+  if (running.number() > limits_.at_once) return too_many_at_once(limits_);
+  if (!target_.takes_positions)
+    return Error{
+        ErrorCode::Unsupported,
+        "mode \"prefill\" keeps tokens at their positions, which only models whose layers all attend to "
+        "the whole prompt with rotary positions can read"};
+  if (scorer_.tokenizer != target_.tokenizer)
+    if (Status same = check_same_vocabulary(*scorer_.tokenizer, *target_.tokenizer); !same)
+      return same.error();
+  return choose_tokens(task, prompt);
+}
+
+Result<KeptTokens> ModelCompressor::choose_tokens(const Task& task, std::span<const Token> prompt) {
+  const TimePoint start = Clock::now();
+  const TextTokens parts = find_texts(*target_.tokenizer, prompt, task.texts);
+  const auto size = static_cast<int>(std::count(parts.in_text.begin(), parts.in_text.end(), true));
+  if (size > limits_.text_tokens) return too_many_tokens(size, limits_.text_tokens);
+  const int budget = plan_budgets(std::span(&size, 1), budget_rule(task.options)).front();
+  KeptTokens out{.original_tokens = size, .cached = true};
+  out.kept.resize(prompt.size());
+  std::iota(out.kept.begin(), out.kept.end(), 0);
+  if (budget < size) {
+    const Sha256Digest key = key_of(task, prompt, parts, budget);
+    std::string bytes;
+    out.cached = cache_.find(key, bytes);
+    if (!out.cached) {
+      Result<std::vector<float>> weights = look_ahead(scorer_, prompt, task.caller);
+      if (!weights) return weights.error();
+      bytes = bytes_of(choose_chunks(parts, *weights, budget));
+      cache_.put(key, bytes);
+    }
+    out.kept = numbers_of(bytes);
+  }
+  for (const int32_t index : out.kept) out.kept_tokens += parts.in_text[static_cast<size_t>(index)] ? 1 : 0;
+  out.text = shown_text(*target_.tokenizer, prompt, parts, out.kept);
+  out.seconds = seconds_since(start);
+  return out;
 }
 
 Result<Compressed> ModelCompressor::compress_texts(const Task& task) {
@@ -165,12 +245,8 @@ Result<Compressed> ModelCompressor::compress_texts(const Task& task) {
     sizes.push_back(*count);
   }
   const int64_t total = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
-  if (total > limits_.text_tokens)
-    return Error{ErrorCode::LimitExceeded,
-                 fmt::format("{} tokens are to be compressed; the limit is {}", total, limits_.text_tokens)};
-  const std::vector<int> budgets = plan_budgets(sizes, {.ratio = task.options.ratio.value_or(Options::kRatio),
-                                                        .max_tokens = task.options.max_tokens.value_or(-1),
-                                                        .min_keep = task.options.min_keep});
+  if (total > limits_.text_tokens) return too_many_tokens(total, limits_.text_tokens);
+  const std::vector<int> budgets = plan_budgets(sizes, budget_rule(task.options));
   Compressed out{.original_tokens = static_cast<int>(total), .cached = true};
   for (size_t i = 0; i < task.texts.size(); ++i) {
     std::string text(task.texts[i].text);
@@ -197,6 +273,8 @@ Result<std::string> ModelCompressor::shorten(const Task& task, const Text& text,
   switch (task.options.mode) {
     case Mode::Tokens:
       return select_tokens(target_, scorer_, task, text, budget);
+    case Mode::Prefill:
+      return Error{ErrorCode::Internal, "mode \"prefill\" makes no text"};
     case Mode::Summary:
       return summarize(target_, task, text, budget);
     case Mode::Extract:

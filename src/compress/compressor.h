@@ -50,11 +50,22 @@ struct Compressed {
   double seconds = 0;
 };
 
+// Of Mode::Prefill.
+struct KeptTokens {
+  std::vector<int32_t> kept;                 // indices of the prompt's tokens, ascending
+  int original_tokens = 0, kept_tokens = 0;  // of the texts
+  std::string text;                          // what is kept of them
+  bool cached = false;
+  double seconds = 0;
+};
+
 class PromptCompressor {
  public:
   virtual ~PromptCompressor() = default;
-  // Thread-safe; blocks. Unavailable where too many are being compressed.
+  // Thread-safe; blocks. Unavailable where too many are being compressed. Of any mode but Mode::Prefill.
   virtual Result<Compressed> compress(const Task& task) = 0;
+  // The same for Mode::Prefill: which tokens of a prompt that holds the task's texts are run.
+  virtual Result<KeptTokens> keep_tokens(const Task& task, std::span<const Token> prompt);
 };
 
 // A running model as this layer sees it. What it points to outlives the compressor.
@@ -64,6 +75,7 @@ struct Model {
   const chat::ChatTemplate* chat_template = nullptr;  // null: prompts are plain text
   grammar::GrammarStore* grammars = nullptr;          // null: Mode::Extract is refused
   int context = 0;                                    // positions
+  bool takes_positions = false;                       // tokens may be at positions with gaps between them
 };
 
 struct CompressorLimits {
@@ -98,8 +110,10 @@ class ModelCompressor : public PromptCompressor {
   ModelCompressor(Model target, Model scorer, CompressorLimits limits = {});
 
   Result<Compressed> compress(const Task& task) override;
+  Result<KeptTokens> keep_tokens(const Task& task, std::span<const Token> prompt) override;
 
  private:
+  Result<KeptTokens> choose_tokens(const Task& task, std::span<const Token> prompt);
   Result<Compressed> compress_texts(const Task& task);
   Result<std::string> shorten(const Task& task, const Text& text, int budget);
 

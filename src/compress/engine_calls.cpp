@@ -129,6 +129,7 @@ Result<std::vector<std::vector<float>>> score(const Model& model, std::vector<Sc
       ScoredSequence& sequence = sequences[submitted];
       engine::Submission submission = submission_of(std::move(sequence.tokens), caller);
       submission.request.task = scoring_params(sequence.from);
+      submission.request.positions.values = std::move(sequence.positions);
       if (Status status = batch.submit(submitted, std::move(submission)); !status) return status.error();
     }
     Result<std::pair<size_t, engine::Event>> event = batch.next(caller);
@@ -157,6 +158,7 @@ Result<Written> write(const Model& model, Writing writing, const Caller& caller)
     params.constraint = std::move(writing.constraint);
   }
   submission.request.task = std::move(params);
+  submission.request.positions.values = std::move(writing.positions);
   submission.text = text->make;
   submission.text_bytes = text->bytes;
   Batch batch(*model.engine, 1);
@@ -169,6 +171,28 @@ Result<Written> write(const Model& model, Writing writing, const Caller& caller)
     if (const auto* end = std::get_if<engine::ChoiceEnd>(&event->second))
       written.ended = end->reason == engine::FinishReason::Stop;
     if (std::holds_alternative<engine::Finished>(event->second)) return written;
+  }
+}
+
+Result<std::vector<float>> attend(const Model& model, std::vector<Token> prompt, int tokens,
+                                  const Caller& caller) {
+  engine::Submission submission = submission_of(std::move(prompt), caller);
+  request::SamplingParams params;
+  params.max_tokens = tokens;
+  params.ignore_eos = true;
+  params.prompt_attention = true;
+  params.method = request::Sampling{.temperature = 0};
+  params.speculate = request::Speculation::Off;
+  submission.request.task = std::move(params);
+  Batch batch(*model.engine, 1);
+  if (Status status = batch.submit(0, std::move(submission)); !status) return status.error();
+  std::vector<float> weights;
+  while (true) {
+    Result<std::pair<size_t, engine::Event>> event = batch.next(caller);
+    if (!event) return event.error();
+    if (auto* delta = std::get_if<engine::Delta>(&event->second); delta && !delta->prompt_attention.empty())
+      weights = std::move(delta->prompt_attention);
+    if (std::holds_alternative<engine::Finished>(event->second)) return weights;
   }
 }
 

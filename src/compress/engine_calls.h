@@ -15,7 +15,8 @@ namespace sluice::compress {
 
 struct ScoredSequence {
   std::vector<Token> tokens;
-  int from = 1;  // the first token whose log-probability is wanted, at least 1
+  int from = 1;                         // the first token whose log-probability is wanted, at least 1
+  std::vector<int32_t> positions = {};  // of the tokens; empty: their indices
 };
 
 // Log-probabilities of each sequence's tokens [from, end), given those before them. All sequences run as one batch, as far
@@ -27,6 +28,7 @@ struct Writing {
   std::vector<Token> prompt;
   int max_tokens = 256;
   std::optional<request::Constraint> constraint;
+  std::vector<int32_t> positions = {};  // of the prompt's tokens; empty: their indices
 };
 struct Written {
   std::string text;
@@ -34,5 +36,9 @@ struct Written {
 };
 // The likeliest continuation.
 Result<Written> write(const Model& model, Writing writing, const Caller& caller);
+
+// The weights of request::Outcome::prompt_attention, of so many tokens that the model writes, whatever they are.
+Result<std::vector<float>> attend(const Model& model, std::vector<Token> prompt, int tokens,
+                                  const Caller& caller);
 
 }  // namespace sluice::compress

@@ -11,6 +11,7 @@ namespace sluice::compress {
 
 enum class Mode : uint8_t {
   Tokens,   // sentences by how well they predict the question, then words by their self-information
+  Prefill,  // chunks by the attention of a look-ahead, at their positions
   Summary,  // the served model writes a summary
   Extract,  // the served model fills a schema
 };
@@ -18,8 +19,10 @@ struct ModeName {
   std::string_view name;
   Mode mode;
 };
-inline constexpr std::array<ModeName, 3> kModes{
-    {{"tokens", Mode::Tokens}, {"summary", Mode::Summary}, {"extract", Mode::Extract}}};
+inline constexpr std::array<ModeName, 4> kModes{{{"tokens", Mode::Tokens},
+                                                 {"prefill", Mode::Prefill},
+                                                 {"summary", Mode::Summary},
+                                                 {"extract", Mode::Extract}}};
 std::string_view name(Mode mode);
 
 struct Options {

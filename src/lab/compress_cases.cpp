@@ -48,19 +48,31 @@ class Filler {
   size_t at_ = 0;
 };
 
-// About four bytes of prose are a token. The facts stand at equal distances, the first at `depth`.
-std::string haystack(Filler& filler, int tokens, const std::vector<std::string>& facts, double depth) {
+// A few short texts: what a small model can write, too, and what ends within a few hundred tokens.
+constexpr const char* kFactsSchema =
+    R"({"type":"object","properties":{"facts":{"type":"array","minItems":1,"maxItems":8,)"
+    R"("items":{"type":"string","maxLength":60}}},"required":["facts"],"additionalProperties":false})";
+
+struct Haystack {
+  std::string text, marked;
+};
+
+// About four bytes of prose are a token. The facts stand at equal distances, the first at `depth`; a sentence in the middle
+// is the marked one.
+Haystack haystack(Filler& filler, int tokens, const std::vector<std::string>& facts, double depth) {
   const auto bytes = static_cast<size_t>(tokens) * 9 / 2;
-  std::string text;
+  std::string text, marked;
   size_t next = 0;
   while (text.size() < bytes) {
     const double share = static_cast<double>(text.size()) / static_cast<double>(bytes);
     const double due = depth + (1 - depth) * static_cast<double>(next) / static_cast<double>(facts.size());
     if (next < facts.size() && share >= due) text += facts[next++] + " ";
-    text += filler.next() + " ";
+    const std::string sentence = filler.next();
+    if (marked.empty() && share >= 0.5) marked = sentence;
+    text += sentence + " ";
   }
   for (; next < facts.size(); ++next) text += facts[next] + " ";
-  return text;
+  return {std::move(text), std::move(marked)};
 }
 
 }  // namespace
@@ -72,14 +84,17 @@ std::vector<CompressCase> make_compress_cases(const CompressWorkload& workload) 
     const double depth = workload.cases == 1 ? 0.5 : 0.05 + 0.9 * i / (workload.cases - 1);
     const std::string code = std::to_string(1000 + filler.number() % 9000);
     const char* thing = kThings[filler.number() % kThings.size()];
-    cases.push_back(
-        {fmt::format("needle at {:.0f} %", depth * 100),
-         haystack(filler, workload.tokens, {fmt::format("The secret number of the {} is {}.", thing, code)},
-                  depth),
-         fmt::format("\nQuestion: What is the secret number of the {}?\nAnswer: The secret number "
-                     "of the {} is",
-                     thing, thing),
-         code});
+    Haystack made = haystack(filler, workload.tokens,
+                             {fmt::format("The secret number of the {} is {}.", thing, code)}, depth);
+    cases.push_back({.name = fmt::format("needle at {:.0f} %", depth * 100),
+                     .text = std::move(made.text),
+                     .question = fmt::format("\nQuestion: What is the secret number of the {}?\nAnswer: The "
+                                             "secret number of the {} is",
+                                             thing, thing),
+                     .expected = code,
+                     .marked = std::move(made.marked),
+                     .schema = kFactsSchema,
+                     .needle = true});
   }
   for (int i = 0; i < workload.cases; ++i) {
     std::vector<std::string> facts, ages;
@@ -88,9 +103,14 @@ std::vector<CompressCase> make_compress_cases(const CompressWorkload& workload) 
       facts.push_back(fmt::format("{} is {} years old.", person, ages.back()));
     }
     const size_t asked = filler.number() % kPeople.size();
-    cases.push_back({fmt::format("question {}", i + 1), haystack(filler, workload.tokens, facts, 0),
-                     fmt::format("\nQuestion: How old is {}?\nAnswer: {} is", kPeople[asked], kPeople[asked]),
-                     ages[asked]});
+    Haystack made = haystack(filler, workload.tokens, facts, 0);
+    cases.push_back(
+        {.name = fmt::format("question {}", i + 1),
+         .text = std::move(made.text),
+         .question = fmt::format("\nQuestion: How old is {}?\nAnswer: {} is", kPeople[asked], kPeople[asked]),
+         .expected = ages[asked],
+         .marked = std::move(made.marked),
+         .schema = kFactsSchema});
   }
   return cases;
 }

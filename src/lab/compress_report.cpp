@@ -14,7 +14,8 @@ namespace {
 
 const std::vector<std::string>& compress_columns() {
   static const std::vector<std::string> columns{
-      "way", "ratio", "kept", "compress s", "TTFT s", "cached", "loss nats/token", "right answers"};
+      "way",    "ratio",           "kept",    "compress s", "TTFT s",
+      "cached", "loss nats/token", "needles", "questions",  "marked spans kept"};
   return columns;
 }
 
@@ -26,7 +27,25 @@ std::vector<std::string> compress_cells(const CompressPoint& p) {
           fmt::format("{:.2f}", p.ttft_s),
           fmt::format("{:.2f}", p.cached_ttft_s),
           fmt::format("{:.3f}", p.loss),
-          fmt::format("{:.0f} %", p.exact * 100)};
+          fmt::format("{:.0f} %", p.needles * 100),
+          fmt::format("{:.0f} %", p.questions * 100),
+          fmt::format("{:.0f} %", p.marked * 100)};
+}
+
+const CompressPoint* point_of(const std::vector<CompressPoint>& points, ShorterBy way, double ratio) {
+  for (const CompressPoint& p : points)
+    if (p.way == way && p.ratio == ratio) return &p;
+  return nullptr;
+}
+
+// "62 % lower", of losses.
+std::string lower_than(const CompressPoint* other, const CompressPoint& point) {
+  if (other == nullptr || other->loss <= 0) return "-";
+  return fmt::format("{:.0f} % lower", 100 * (1 - point.loss / other->loss));
+}
+
+bool is_written(ShorterBy way) {
+  return way == ShorterBy::Summary || way == ShorterBy::Extract;
 }
 
 template <class Value>
@@ -62,9 +81,44 @@ std::string compress_row(const CompressPoint& point) {
   return fmt::format("| {} |\n", fmt::join(compress_cells(point), " | "));
 }
 
+std::string compress_verdict(const std::vector<CompressPoint>& points) {
+  const CompressPoint& full = points.front();
+  std::string out;
+  for (const CompressPoint& p : points) {
+    if (p.way == ShorterBy::Nothing || p.way == ShorterBy::Truncation || p.way == ShorterBy::Random) continue;
+    out += fmt::format("{} {:.2f}: TTFT {:.2f} x, cached {:.2f} x, loss {} than random, {} than truncation\n",
+                       name(p.way), p.ratio, p.ttft_s / full.ttft_s, p.cached_ttft_s / full.ttft_s,
+                       lower_than(point_of(points, ShorterBy::Random, p.ratio), p),
+                       lower_than(point_of(points, ShorterBy::Truncation, p.ratio), p));
+  }
+  return out;
+}
+
+std::string compress_texts(const std::vector<CompressPoint>& points) {
+  std::string out;
+  for (const CompressPoint& p : points) {
+    for (const CompressOutcome& one : p.outcomes) {
+      if (!is_written(p.way)) break;
+      out += fmt::format("| {} {:.2f} | {} | {} | {} | {:.3f} | {} |\n", name(p.way), p.ratio, one.name,
+                         one.original_tokens, one.kept_tokens, one.loss, one.right ? "right" : "wrong");
+    }
+  }
+  if (out.empty()) return out;
+  return "| way | text | tokens | kept | loss nats/token | answer |\n|---|---|---:|---:|---:|---|\n" + out;
+}
+
 json::array compress_json(const std::vector<CompressPoint>& points) {
   json::array out;
-  for (const CompressPoint& p : points)
+  for (const CompressPoint& p : points) {
+    json::array outcomes;
+    for (const CompressOutcome& one : p.outcomes)
+      outcomes.push_back(json::object{{"name", one.name},
+                                      {"original_tokens", one.original_tokens},
+                                      {"kept_tokens", one.kept_tokens},
+                                      {"loss", one.loss},
+                                      {"right", one.right},
+                                      {"text", one.text},
+                                      {"answer", one.answered}});
     out.push_back(json::object{{"way", json::string(name(p.way))},
                                {"ratio", p.ratio},
                                {"kept", p.kept},
@@ -72,7 +126,11 @@ json::array compress_json(const std::vector<CompressPoint>& points) {
                                {"ttft_s", p.ttft_s},
                                {"cached_ttft_s", p.cached_ttft_s},
                                {"loss", p.loss},
-                               {"exact", p.exact}});
+                               {"needles", p.needles},
+                               {"questions", p.questions},
+                               {"marked", p.marked},
+                               {"texts", std::move(outcomes)}});
+  }
   return out;
 }
 
@@ -83,7 +141,9 @@ std::string compress_html(const std::vector<CompressPoint>& points, const std::s
   for (const CompressPoint& p : points) rows.push_back(compress_cells(p));
   page.table(compress_columns(), rows);
   page.figures(
-      {compress_curve(points, "Right answers", "%", [](const CompressPoint& p) { return p.exact * 100; }),
+      {compress_curve(points, "Needles found", "%", [](const CompressPoint& p) { return p.needles * 100; }),
+       compress_curve(points, "Questions answered", "%",
+                      [](const CompressPoint& p) { return p.questions * 100; }),
        compress_curve(points, "Loss of the full prompt's answer", "nats per token",
                       [](const CompressPoint& p) { return p.loss; }),
        compress_curve(points, "Time to first token, compression included", "seconds",

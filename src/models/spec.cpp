@@ -65,6 +65,16 @@ int64_t layer_parameters(const ModelSpec& spec, bool active) {
 
 }  // namespace
 
+bool takes_positions(const ModelSpec& spec) {
+  if (spec.positions != Positions::None || changing_rope(spec) != nullptr) return false;
+  return std::all_of(spec.layers.begin(), spec.layers.end(), [](const LayerSpec& layer) {
+    if (const auto* latent = std::get_if<LatentAttention>(&layer.mixer))
+      return latent->temperature.slope <= 0;
+    const auto* mixer = std::get_if<Attention>(&layer.mixer);
+    return mixer != nullptr && mixer->window == 0 && mixer->alibi <= 0 && mixer->temperature.slope <= 0;
+  });
+}
+
 const Rope* changing_rope(const ModelSpec& spec) {
   const auto found = std::find_if(spec.ropes.begin(), spec.ropes.end(),
                                   [](const Rope& rope) { return !rope.beyond.empty(); });

@@ -296,6 +296,10 @@ inline int embedding_width(const ModelSpec& spec) {
   return spec.embedding_dim > 0 ? spec.embedding_dim : spec.dim;
 }
 
+// Whether tokens may lie at any ascending rotary positions: every layer sees all that comes before a token, and nothing but
+// one fixed rope, or no position at all, says where that lies.
+bool takes_positions(const ModelSpec& spec);
+
 // The rope that changes with the length of the sequence; null: none does.
 const Rope* changing_rope(const ModelSpec& spec);
 

@@ -26,6 +26,18 @@ class FakeCompressor : public compress::PromptCompressor {
     return out;
   }
 
+  // Keeps every third token.
+  Result<compress::KeptTokens> keep_tokens(const compress::Task& task,
+                                           std::span<const Token> prompt) override {
+    options = task.options;
+    asked.clear();
+    for (const compress::Text& text : task.texts) asked.emplace_back(text.text);
+    if (error) return *error;
+    compress::KeptTokens out{.original_tokens = 90, .kept_tokens = 30, .text = "a … b", .seconds = 0.5};
+    for (size_t i = 0; i < prompt.size(); i += 3) out.kept.push_back(static_cast<int32_t>(i));
+    return out;
+  }
+
   compress::Options options;
   std::string salt;
   std::vector<std::string> asked;
@@ -63,6 +75,31 @@ TEST_F(CompressTest, MessagesAreMadeShorterAndSystemTextIsNot) {
   EXPECT_EQ(compressor.options.question, "why");
 }
 
+TEST_F(CompressTest, PrefillRunsSomeTokensAtTheirPositions) {
+  const std::string body = R"({"prompt": "a long document", "compress": {"mode": "prefill", "ratio": 0.3,
+      "return_text": true}})";
+  const engine::Submission full = rig.submission("/v1/completions", R"({"prompt": "a long document"})");
+  const engine::Submission brief = rig.submission("/v1/completions", body);
+  EXPECT_EQ(compressor.options.ratio, 0.3);
+  EXPECT_EQ(compressor.asked, std::vector<std::string>{"a long document"});
+  const std::vector<Token>& whole = full.request.prompt;
+  ASSERT_EQ(brief.request.prompt.size(), (whole.size() + 2) / 3);
+  EXPECT_EQ(brief.request.positions.sections, 1);
+  ASSERT_EQ(brief.request.positions.values.size(), brief.request.prompt.size());
+  for (size_t i = 0; i < brief.request.prompt.size(); ++i) {
+    EXPECT_EQ(brief.request.positions.values[i], static_cast<int32_t>(3 * i));
+    EXPECT_EQ(brief.request.prompt[i], whole[3 * i]);
+  }
+  EXPECT_TRUE(full.request.positions.values.empty());
+  const std::string answer = rig.answer("/v1/completions", body, kEvents);
+  EXPECT_NE(answer.find(R"("compression":{"mode":"prefill","original_tokens":90,"kept_tokens":30,)"
+                        R"("cached":false,"seconds":0.5,"texts":["a … b"]})"),
+            std::string::npos)
+      << answer;
+  compressor.error = Error{ErrorCode::Unsupported, "no positions here"};
+  EXPECT_NE(refusal(R"("mode": "prefill")").find("no positions here"), std::string::npos);
+}
+
 TEST_F(CompressTest, EveryDialectReportsWhatWasKept) {
   const std::string chat = R"("messages": [{"role": "user", "content": "a long document"}], "max_tokens": 4,
       "stream": false, "compress": {"return_text": true}})";
@@ -96,10 +133,10 @@ TEST_F(CompressTest, WrongValuesAreNamed) {
             "400 invalid_value compress.ratio: 'compress.ratio' is 1.5; it must be from 0 to 1");
   EXPECT_EQ(refusal(R"("ratio": 0)"),
             "400 invalid_value compress.ratio: 'compress.ratio' is 0; it must be above 0 and at most 1");
-  EXPECT_EQ(
-      refusal(R"("mode": "prefill")"),
-      "400 invalid_value compress.mode: 'compress.mode' is \"prefill\"; it must be one of tokens, summary, "
-      "extract");
+  EXPECT_EQ(refusal(R"("mode": "telepathy")"),
+            "400 invalid_value compress.mode: 'compress.mode' is \"telepathy\"; it must be one of tokens, "
+            "prefill, summary, "
+            "extract");
   EXPECT_EQ(refusal(R"("ratio": 0.5, "max_tokens": 10)"),
             "400 invalid_value compress: 'compress.ratio' and 'compress.max_tokens' must not both be given");
   EXPECT_EQ(refusal(R"("mode": "extract")"),

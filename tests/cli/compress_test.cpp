@@ -1,6 +1,8 @@
 // Texts made shorter by a running engine.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "cli/open_session.h"
 #include "compress/engine_calls.h"
 #include "engine/engine.h"
@@ -95,6 +97,94 @@ TEST_F(CompressSession, SummariesHoldMarkedSpansAndTheQuestion) {
   ASSERT_TRUE(made) << made.error().message;
   EXPECT_NE(made->texts.front().find("ships came"), std::string::npos);
   EXPECT_TRUE(made->texts.front().ends_with("What was paid for the wood"));
+}
+
+// How likely the tokens of a sequence are, under a salt of its own.
+std::vector<float> likelihood(llm::Session& session, compress::ScoredSequence sequence, std::string salt) {
+  const auto scored =
+      compress::score(compress_model(session), {std::move(sequence)}, {.cache_salt = std::move(salt)});
+  EXPECT_TRUE(scored);
+  return scored ? scored->front() : std::vector<float>();
+}
+
+TEST_F(CompressSession, TokensAtPositionsWithGapsAreOtherTokens) {
+  std::vector<Token> tokens;
+  for (int i = 0; i < 96; ++i) tokens.push_back(4 + i * 7 % 50);
+  std::vector<int32_t> positions(tokens.size()), apart;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    positions[i] = static_cast<int32_t>(i);
+    apart.push_back(static_cast<int32_t>(i < 40 ? i : i + 300));
+  }
+  const std::vector<float> plain = likelihood(*session_, {tokens, 90}, "a");
+  EXPECT_EQ(likelihood(*session_, {tokens, 90, positions}, "b"), plain);
+  // Both under one salt, in either order: neither finds what the other left in the prefix cache.
+  const std::vector<float> gaps = likelihood(*session_, {tokens, 90, apart}, "a");
+  EXPECT_NE(gaps, plain);
+  EXPECT_EQ(likelihood(*session_, {tokens, 90, apart}, "c"), gaps);
+  EXPECT_EQ(likelihood(*session_, {tokens, 90}, "c"), plain);
+}
+
+TEST_F(CompressSession, AttentionToAPromptIsAWeightPerToken) {
+  const compress::Model model = compress_model(*session_);
+  std::vector<Token> tokens;
+  for (int i = 0; i < 75; ++i) tokens.push_back(4 + i * 7 % 50);
+  const auto weights = compress::attend(model, tokens, 4, {});
+  ASSERT_TRUE(weights) << weights.error().message;
+  ASSERT_EQ(weights->size(), tokens.size());
+  double sum = 0;
+  for (const float weight : *weights) {
+    EXPECT_GT(weight, 0);
+    EXPECT_LE(weight, 1);
+    sum += weight;
+  }
+  EXPECT_GE(sum, 0.999);  // each head's weights add up to 1, and the largest of them count
+  // The prompt is in the prefix cache now.
+  EXPECT_EQ(*compress::attend(model, tokens, 4, {}), *weights);
+}
+
+TEST_F(CompressSession, PrefillKeepsTokensAtTheirPositions) {
+  std::string text;
+  for (int i = 0; i < 12; ++i)
+    text += "the ships came in late and nobody in the harbour knew why it was so. ";
+  text += "What was paid for the wood";
+  const std::string mark = "harbour knew";
+  compress::Task task{.options = {.mode = compress::Mode::Prefill, .ratio = 0.4, .min_keep = 16},
+                      .texts = {{.text = text}},
+                      .caller = {}};
+  const size_t at = text.find(mark, 400);
+  task.texts[0].marked.push_back({at, at + mark.size()});
+  task.texts[0].question = compress::question_of(text);
+  const auto prompt = session_->tokenizer().encode(text, {.add_special = true});
+  ASSERT_TRUE(prompt);
+  const auto made = compressor_->keep_tokens(task, *prompt);
+  ASSERT_TRUE(made) << made.error().message;
+  EXPECT_FALSE(made->cached);
+  EXPECT_LE(made->kept_tokens, static_cast<int>(0.4 * made->original_tokens) + 1);
+  EXPECT_GT(made->kept_tokens, static_cast<int>(0.2 * made->original_tokens));
+  EXPECT_TRUE(std::is_sorted(made->kept.begin(), made->kept.end()));
+  EXPECT_EQ(made->kept.back() + 1, static_cast<int>(prompt->size()));
+  EXPECT_NE(made->text.find(mark), std::string::npos) << made->text;
+  EXPECT_NE(made->text.find(" … "), std::string::npos) << made->text;
+  EXPECT_TRUE(made->text.ends_with("What was paid for the wood")) << made->text;
+  const auto again = compressor_->keep_tokens(task, *prompt);
+  ASSERT_TRUE(again);
+  EXPECT_TRUE(again->cached);
+  EXPECT_EQ(again->kept, made->kept);
+}
+
+TEST_F(CompressSession, PrefillNamesWhatItCannotDo) {
+  compress::Model model = compress_model(*session_);
+  const compress::Task task{
+      .options = {.mode = compress::Mode::Prefill, .min_keep = 16}, .texts = {{.text = kText}}, .caller = {}};
+  const auto prompt = session_->tokenizer().encode(kText, {.add_special = true});
+  ASSERT_TRUE(prompt);
+  compress::Model brief = model;
+  brief.context = 100;
+  const auto too_long = compress::ModelCompressor(model, brief).keep_tokens(task, *prompt);
+  EXPECT_NE(too_long.error().message.find("compressor's context of 100"), std::string::npos);
+  model.takes_positions = false;
+  EXPECT_EQ(compress::ModelCompressor(model, model).keep_tokens(task, *prompt).error().code,
+            ErrorCode::Unsupported);
 }
 
 class GivesUp : public Interrupt {

@@ -44,6 +44,16 @@ def test_the_full_prompt_is_another_one():
     assert full["prompt_tokens_details"]["cached_tokens"] < brief["prompt_tokens"] / 2, (brief, full)
 
 
+def test_prefill_runs_part_of_the_prompt_at_its_positions():
+    first = ask({"mode": "prefill", "ratio": 0.4, "keep": ["looked for a lost basket until"]})
+    made = first["compression"]
+    assert made["mode"] == "prefill" and made["kept_tokens"] <= 0.4 * made["original_tokens"] + 1, made
+    assert NEEDLE.strip().split()[-1].rstrip(".") in made["texts"][0] and made["texts"][0].endswith(QUESTION), made
+    assert first["prompt_tokens"] < 0.6 * made["original_tokens"], first
+    again = ask({"mode": "prefill", "ratio": 0.4, "keep": ["looked for a lost basket until"]})
+    assert again["compression"]["cached"] and again["prompt_tokens_details"]["cached_tokens"] > 0, again
+
+
 def test_summaries_and_facts_replace_the_text():
     made = ask({"mode": "summary", "max_tokens": 64, "keep": [NEEDLE.strip()]})["compression"]
     assert NEEDLE.strip() in made["texts"][0] and made["texts"][0].endswith(QUESTION), made
@@ -54,7 +64,7 @@ def test_summaries_and_facts_replace_the_text():
 
 
 def test_wrong_values_are_refused():
-    for compress, word in (({"mode": "prefill"}, "tokens, summary, extract"), ({"ratio": 2}, "from 0 to 1"),
+    for compress, word in (({"mode": "telepathy"}, "tokens, prefill, summary, extract"), ({"ratio": 2}, "from 0 to 1"),
                            ({"keep": [{"begin": 0, "end": 10**6}]}, "characters")):
         status, _, body = server.request("POST", "/v1/completions", {"prompt": TEXT, "compress": compress})
         assert status == 400 and word in body.decode(), (status, body)

@@ -39,6 +39,7 @@ struct AnswerSetup {
   std::shared_ptr<const chat::ToolSet> tools;        // that may be called
   chat::AnswerStart start = chat::AnswerStart::Fresh;
   std::optional<CompressionReport> compression;   // where the request asked for it
+  std::vector<int32_t> positions;                 // of the prompt's tokens; empty: their indices
   std::shared_ptr<const PendingGrammar> grammar;  // of the answer; null: it has none
 
   std::string id(std::string_view prefix) const;  // of the answer

@@ -208,10 +208,12 @@ Problem fill(const Call& call, const ServedModel& model, AnswerSetup& setup, Ans
   setup.grammar = grammar;
   sampling.constraint = std::move(wanted.constraint);
   for (const std::vector<Token>& prompt : setup.prompts) {
-    if (Problem problem = fit(call, model, parsed, prompt.size(), sampling.max_tokens)) return problem;
+    const size_t length = setup.positions.empty() ? prompt.size() : setup.positions.back() + size_t{1};
+    if (Problem problem = fit(call, model, parsed, length, sampling.max_tokens)) return problem;
     if (Status valid = request::validate(sampling, static_cast<int>(model.vocab)); !valid)
       return to_api_error(valid.error());
     engine::Submission& submission = prepared.submissions.emplace_back(make_submission(call, parsed, prompt));
+    submission.request.positions.values = setup.positions;
     if (!parsed.chat.pictures.empty()) {
       const Status placed =
           engine::add_picture_spans(submission.request, model.pictures->style(), parsed.chat.pictures);
@@ -346,16 +348,15 @@ Problem prepare_answer(const Call& call, ParsedRequest parsed, EngineJob& job, A
            .request_id = call.context.request_id,
            .created = call.context.now_s,
            .clock = call.context.clock};
-  if (setup.parsed.compress) {
-    Problem problem = compress_request(call, *job.model, setup.parsed, setup.compression.emplace());
-    if (problem) return in_clients_words(*std::move(problem), setup.parsed.sent);
-  }
+  if (Problem problem = compress_request(call, *job.model, setup))
+    return in_clients_words(*std::move(problem), setup.parsed.sent);
   if (Problem problem = read_pictures(call, *job.model, setup.parsed.chat)) return problem;
   if (Problem problem = encode_prompts(call, *job.model, setup.parsed, Purpose::Run, setup.prompts))
     return problem;
   set_output(*job.model, setup);
   AnswerConstraint wanted;
-  Problem problem = constrain_answer(*job.model, setup, wanted);
+  Problem problem = prefill_request(call, *job.model, setup);
+  if (!problem) problem = constrain_answer(*job.model, setup, wanted);
   if (!problem) problem = fill(call, *job.model, setup, std::move(wanted), job);
   if (problem) return in_clients_words(*std::move(problem), setup.parsed.sent);
   return std::nullopt;

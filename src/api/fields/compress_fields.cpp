@@ -122,10 +122,11 @@ Status read_compress(const json::value&, ParsedRequest& parsed) {
 }
 
 constexpr Field kCompressMembers[] = {
-    used("mode", {Kind::Text},
-         "\"tokens\": sentences and words that say least go; \"summary\": the model summarises; \"extract\": "
-         "the model fills the schema",
-         read_compress_mode)
+    used(
+        "mode", {Kind::Text},
+        "\"tokens\": sentences and words that say least go; \"prefill\": chunks that a look-ahead attends to "
+        "least are not run; \"summary\": the model summarises; \"extract\": the model fills the schema",
+        read_compress_mode)
         .by_default("tokens"),
     used("ratio", number(0, 1), "share of the texts' tokens that stays", read_ratio)
         .by_default("0.5 without max_tokens"),

@@ -141,33 +141,76 @@ Problem compress_error(const Error& error) {
   return problem;
 }
 
-}  // namespace
-
-Problem compress_request(const Call& call, const ServedModel& model, ParsedRequest& parsed,
-                         CompressionReport& out) {
-  if (model.compressor == nullptr)
-    return unsupported_parameter("compress", "'compress' is not supported where no engine runs");
-  Gathered gathered;
+// The texts of the request, their marks and their question. The views are into `gathered`.
+Problem make_task(const Call& call, const ParsedRequest& parsed, Gathered& gathered, compress::Task& task) {
   if (Problem problem = gather(parsed, gathered)) return problem;
-  out.mode = parsed.compress->options.mode;
-  if (gathered.texts.empty()) return std::nullopt;
-  compress::Task task{.options = parsed.compress->options,
-                      .texts = {},
-                      .caller = {.client = call.context.client,
-                                 .priority = -parsed.priority,
-                                 .cache_salt = call.context.cache_salt + '\x1f' + parsed.cache_salt,
-                                 .interrupt = call.interrupt}};
+  task = {.options = parsed.compress->options,
+          .texts = {},
+          .caller = {.client = call.context.client,
+                     .priority = -parsed.priority,
+                     .cache_salt = call.context.cache_salt + '\x1f' + parsed.cache_salt,
+                     .interrupt = call.interrupt}};
   for (const std::string& text : gathered.texts) task.texts.push_back({.text = text});
+  if (gathered.texts.empty()) return std::nullopt;
   if (Problem problem = mark_spans(parsed, gathered, task.texts)) return problem;
   find_question(gathered, task);
+  return std::nullopt;
+}
+
+// Of what both kinds of results have.
+template <class Made>
+void note_result(const Made& made, CompressionReport& out) {
+  out.original_tokens = made.original_tokens;
+  out.kept_tokens = made.kept_tokens;
+  out.cached = made.cached;
+  out.seconds = made.seconds;
+}
+
+Problem no_compressor() {
+  return unsupported_parameter("compress", "'compress' is not supported where no engine runs");
+}
+
+}  // namespace
+
+Problem compress_request(const Call& call, const ServedModel& model, AnswerSetup& setup) {
+  ParsedRequest& parsed = setup.parsed;
+  if (!parsed.compress || parsed.compress->options.mode == compress::Mode::Prefill) return std::nullopt;
+  if (model.compressor == nullptr) return no_compressor();
+  Gathered gathered;
+  compress::Task task;
+  CompressionReport& out = setup.compression.emplace();
+  out.mode = parsed.compress->options.mode;
+  if (Problem problem = make_task(call, parsed, gathered, task)) return problem;
+  if (gathered.texts.empty()) return std::nullopt;
   Result<compress::Compressed> made = model.compressor->compress(task);
   if (!made) return compress_error(made.error());
-  out.original_tokens = made->original_tokens;
-  out.kept_tokens = made->kept_tokens;
-  out.cached = made->cached;
-  out.seconds = made->seconds;
+  note_result(*made, out);
   if (parsed.compress->return_text) out.texts = made->texts;
   put_back(gathered, std::move(made->texts), parsed);
+  return std::nullopt;
+}
+
+Problem prefill_request(const Call& call, const ServedModel& model, AnswerSetup& setup) {
+  if (!setup.parsed.compress || setup.parsed.compress->options.mode != compress::Mode::Prefill)
+    return std::nullopt;
+  if (model.compressor == nullptr) return no_compressor();
+  if (!setup.parsed.chat.pictures.empty())
+    return invalid_value("compress", "'compress.mode' is \"prefill\", which takes no images");
+  Gathered gathered;
+  compress::Task task;
+  CompressionReport& out = setup.compression.emplace();
+  out.mode = compress::Mode::Prefill;
+  if (Problem problem = make_task(call, setup.parsed, gathered, task)) return problem;
+  if (gathered.texts.empty()) return std::nullopt;
+  std::vector<Token>& prompt = setup.prompts.front();
+  Result<compress::KeptTokens> made = model.compressor->keep_tokens(task, prompt);
+  if (!made) return compress_error(made.error());
+  note_result(*made, out);
+  if (setup.parsed.compress->return_text) out.texts = {std::move(made->text)};
+  if (made->kept.size() == prompt.size()) return std::nullopt;
+  for (size_t i = 0; i < made->kept.size(); ++i) prompt[i] = prompt[static_cast<size_t>(made->kept[i])];
+  prompt.resize(made->kept.size());
+  setup.positions = std::move(made->kept);
   return std::nullopt;
 }
 

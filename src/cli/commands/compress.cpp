@@ -37,8 +37,10 @@ class CompressCommand : public Command {
     std::vector<std::pair<std::string, compress::Mode>> modes;
     modes.reserve(std::size(compress::kModes));
     for (const compress::ModeName& row : compress::kModes) modes.emplace_back(row.name, row.mode);
-    options.add_choice<compress::Mode>(task_.mode, "mode", "leave out what says least, summarise, or extract",
-                                       std::move(modes));
+    options.add_choice<compress::Mode>(
+        task_.mode, "mode",
+        "leave out what says least, run chunks that a look-ahead attends to, summarise, or extract",
+        std::move(modes));
     options.add(ratio_, "ratio", "share of the tokens that stays; 0.5 without --max-tokens").within(0, 1);
     options.add(max_tokens_, "max-tokens", "tokens that stay, instead of a share").within(1, 1 << 24);
     options.add(task_.min_keep, "min-keep", "the text is not made shorter than this many tokens")
@@ -68,13 +70,24 @@ class CompressCommand : public Command {
     }
     compress::ModelCompressor compressor(compress_model(**session),
                                          compress_model(small ? *small : **session));
+    if (task_.mode == compress::Mode::Prefill) return keep_tokens(**session, compressor, task);
     const Result<compress::Compressed> made = compressor.compress(task);
     if (!made) return report(made.error());
-    print(*made);
+    print(*made, made->texts.front(), {});
     return kSuccess;
   }
 
  private:
+  int keep_tokens(llm::Session& session, compress::ModelCompressor& compressor, const compress::Task& task) {
+    const Result<std::vector<Token>> prompt =
+        session.tokenizer().encode(task.texts.front().text, {.add_special = true});
+    if (!prompt) return report(prompt.error());
+    const Result<compress::KeptTokens> made = compressor.keep_tokens(task, *prompt);
+    if (!made) return report(made.error());
+    print(*made, made->text, made->kept);
+    return kSuccess;
+  }
+
   Status settle() {
     if (ratio_ && max_tokens_)
       return Error{ErrorCode::InvalidArgument, "--ratio and --max-tokens must not both be given"};
@@ -110,16 +123,21 @@ class CompressCommand : public Command {
     return {};
   }
 
-  void print(const compress::Compressed& made) const {
+  // `positions`: of the tokens that are run, where they are not all that the text has.
+  template <class Made>
+  void print(const Made& made, const std::string& text, const std::vector<int32_t>& positions) const {
     if (json_) {
-      fmt::print("{}\n", write_json(json::object{{"mode", json::string(compress::name(task_.mode))},
-                                                 {"original_tokens", made.original_tokens},
-                                                 {"kept_tokens", made.kept_tokens},
-                                                 {"seconds", made.seconds},
-                                                 {"text", made.texts.front()}}));
+      json::object out{{"mode", json::string(compress::name(task_.mode))},
+                       {"original_tokens", made.original_tokens},
+                       {"kept_tokens", made.kept_tokens},
+                       {"seconds", made.seconds},
+                       {"text", text}};
+      if (task_.mode == compress::Mode::Prefill)
+        out["positions"] = json::array(positions.begin(), positions.end());
+      fmt::print("{}\n", write_json(out));
       return;
     }
-    fmt::print("{}{}", made.texts.front(), made.texts.front().ends_with('\n') ? "" : "\n");
+    fmt::print("{}{}", text, text.ends_with('\n') ? "" : "\n");
     std::fflush(stdout);
     fmt::print(stderr, "{} of {} tokens kept ({:.0f} %), {:.1f} s\n", made.kept_tokens, made.original_tokens,
                made.original_tokens == 0 ? 100.0 : 100.0 * made.kept_tokens / made.original_tokens,

@@ -31,6 +31,22 @@ Result<std::vector<double>> parse_ratios(const std::string& text) {
   return out;
 }
 
+Result<std::vector<lab::ShorterBy>> parse_ways(const std::string& text) {
+  std::vector<lab::ShorterBy> out;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    const std::optional<lab::ShorterBy> way = lab::shorter_by(text.substr(at, end - at));
+    if (!way)
+      return Error{
+          ErrorCode::InvalidArgument,
+          fmt::format("--ways {}: '{}' must be tokens, prefill, summary, extract, truncation or random", text,
+                      text.substr(at, end - at))};
+    out.push_back(*way);
+    at = end + 1;
+  }
+  return out;
+}
+
 class BenchCompressCommand : public Command {
  public:
   std::string_view name() const override { return "bench compress"; }
@@ -53,7 +69,8 @@ class BenchCompressCommand : public Command {
     options.add(file_, "file", "text around the facts; invented where left out")
         .short_name('f')
         .shown_as("FILE");
-    options.add(summary_, "with-summary", "summaries, too");
+    options.add(ways_, "ways", "of tokens, prefill, summary, extract, truncation and random")
+        .shown_as("LIST");
     options.add(seed_, "seed", "of the texts").within(0, 1e9);
     options.add(json_, "output", "write the figures as JSON").shown_as("FILE");
     options.add(html_, "html", "write them as a page with curves").shown_as("FILE");
@@ -63,6 +80,8 @@ class BenchCompressCommand : public Command {
   int run() override {
     Result<std::vector<double>> ratios = parse_ratios(ratios_);
     if (!ratios) return report(ratios.error());
+    Result<std::vector<lab::ShorterBy>> ways = parse_ways(ways_);
+    if (!ways) return report(ways.error());
     workload_.seed = static_cast<uint64_t>(seed_);
     if (!file_.empty()) {
       Result<std::string> filler = read_input(file_);
@@ -79,14 +98,11 @@ class BenchCompressCommand : public Command {
     }
     const compress::Model target = compress_model(**session);
     compress::ModelCompressor compressor(target, compress_model(small ? *small : **session));
-    lab::CompressBench bench{
-        .target = target,
-        .compressor = &compressor,
-        .cases = lab::make_compress_cases(workload_),
-        .ratios = std::move(*ratios),
-        .ways = {lab::ShorterBy::Tokens, lab::ShorterBy::Truncation, lab::ShorterBy::Random}};
-    if (summary_) bench.ways.push_back(lab::ShorterBy::Summary);
-    return measure(bench);
+    return measure({.target = target,
+                    .compressor = &compressor,
+                    .cases = lab::make_compress_cases(workload_),
+                    .ratios = std::move(*ratios),
+                    .ways = std::move(*ways)});
   }
 
  private:
@@ -101,6 +117,7 @@ class BenchCompressCommand : public Command {
       std::fflush(stdout);
     });
     if (!points) return report(points.error());
+    fmt::print("\n{}\n{}", lab::compress_verdict(*points), lab::compress_texts(*points));
     if (!json_.empty())
       if (Status status = lab::write_text_file(json_, write_json(lab::compress_json(*points)) + "\n");
           !status)
@@ -111,10 +128,9 @@ class BenchCompressCommand : public Command {
   }
 
   llm::SessionOptions session_;
-  std::string compressor_, file_, json_, html_, ratios_ = "0.25,0.5,0.75";
+  std::string compressor_, file_, json_, html_, ratios_ = "0.25,0.5,0.75", ways_ = "tokens,truncation,random";
   lab::CompressWorkload workload_;
   int seed_ = 1;
-  bool summary_ = false;
 };
 
 }  // namespace
