@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <numeric>
 
 #include "base/clock.h"
@@ -17,6 +18,8 @@ namespace {
 
 // Sentences are chosen for this much of the budget; what is over it, words give back.
 constexpr double kSentenceShare = 1.12;
+
+constexpr int kMarginShare = 2;  // tokens that are scored for one that goes
 
 class Running {
  public:
@@ -127,9 +130,14 @@ Result<std::string> select_tokens(const Model& target, const Model& scorer, cons
                                     : question_scores(scorer, *measured, task.options.question, task.caller);
   if (!scores) return scores.error();
   Kept kept = choose_sentences(*measured, *scores, static_cast<int>(kSentenceShare * budget));
-  if (kept_tokens(*measured, kept) <= budget) return join_kept(*measured, kept);
-  Result<std::vector<double>> information = word_information(scorer, *measured, kept, task.caller);
+  const int over = kept_tokens(*measured, kept) - budget;
+  if (over <= 0) return join_kept(*measured, kept);
+  // The sentences that were taken last give words back: to score those of all would cost half as much as the sentences did.
+  const Kept margin = lowest_sentences(*measured, *scores, kept, kMarginShare * over);
+  Result<std::vector<double>> information = word_information(scorer, *measured, margin, task.caller);
   if (!information) return information.error();
+  for (size_t i = 0; i < margin.size(); ++i)
+    if (!margin[i]) (*information)[i] = std::numeric_limits<double>::infinity();
   // Tokens across words that are no longer neighbours differ: what the text really has decides.
   std::string joined;
   for (int attempt = 0, allowed = budget; attempt < 4; ++attempt) {

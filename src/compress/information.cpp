@@ -11,7 +11,7 @@ namespace sluice::compress {
 namespace {
 
 // Tokens of sentences that are scored together: with fewer the question, which is behind each group, costs more than they.
-constexpr size_t kGroupTokens = 48;
+constexpr size_t kGroupTokens = 64;
 constexpr size_t kGroupMost = 192;    // tokens of a group
 constexpr size_t kQuestionMost = 48;  // tokens of the question, its last
 constexpr size_t kWindow = 512;       // tokens of kept text that see each other

@@ -33,6 +33,11 @@ Result<std::vector<Token>> make_prompt(const Model& model, const std::string& wo
   return chat::encode_rendering(*model.tokenizer, *rendering, {.interrupt = interrupt});
 }
 
+// The question behind these words, where there is one.
+std::string needed_for(const Task& task, std::string_view words) {
+  return task.options.question.empty() ? std::string() : std::string(words) + task.options.question;
+}
+
 // The text without its question.
 std::string_view body_of(const Text& text) {
   return text.question.size() == 0 ? text.text : text.text.substr(0, text.question.begin);
@@ -95,13 +100,10 @@ Result<std::string> summarize(const Model& model, const Task& task, const Text& 
   const int each = std::clamp(budget / std::max(1, static_cast<int>(parts->size())), kLeastSummary, room / 2);
   std::string written;
   for (const std::string_view part : *parts) {
-    const std::string wanted = task.options.question.empty()
-                                   ? std::string()
-                                   : " Keep what is needed to answer: " + task.options.question;
     const std::string words = fmt::format(
         "Summarize the following text in at most {} words. Keep names, numbers and dates exactly. Write the "
         "summary alone.{}\n\n{}",
-        std::max(16, each * 2 / 3), wanted, trimmed(part));
+        std::max(16, each * 2 / 3), needed_for(task, " Keep what is needed to answer: "), trimmed(part));
     Result<std::vector<Token>> prompt = make_prompt(model, words, task.caller.interrupt);
     if (!prompt) return prompt.error();
     if (static_cast<int>(prompt->size()) + each > model.context) return no_room(model);
@@ -114,9 +116,9 @@ Result<std::string> summarize(const Model& model, const Task& task, const Text& 
 }
 
 Result<std::string> extract(const Model& model, const Task& task, const Text& text, int budget) {
-  const std::string words =
-      fmt::format("Extract the facts from the following text as JSON that fits this schema: {}\n\n{}",
-                  task.options.schema, trimmed(body_of(text)));
+  const std::string words = fmt::format(
+      "Extract the facts from the following text as JSON that fits this schema: {}{}\n\n{}",
+      task.options.schema, needed_for(task, "\nStart with the facts that answer: "), trimmed(body_of(text)));
   Result<std::vector<Token>> prompt = make_prompt(model, words, task.caller.interrupt);
   if (!prompt) return prompt.error();
   const int most = std::max(kLeastFacts, budget);

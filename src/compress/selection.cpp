@@ -79,6 +79,28 @@ Kept choose_sentences(const MeasuredText& text, std::span<const double> scores, 
   return kept;
 }
 
+Kept lowest_sentences(const MeasuredText& text, std::span<const double> scores, const Kept& kept,
+                      int tokens) {
+  const std::vector<Sentence>& sentences = text.units.sentences;
+  SLUICE_CHECK_EQ(scores.size(), sentences.size());
+  std::vector<size_t> order(sentences.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return scores[a] < scores[b]; });
+  Kept out(kept.size());
+  int found = 0;
+  for (const size_t s : order) {
+    if (found >= tokens) break;
+    const auto begin = static_cast<std::ptrdiff_t>(sentences[s].first);
+    const auto end = static_cast<std::ptrdiff_t>(sentences[s].end);
+    if (std::find(kept.begin() + begin, kept.begin() + end, false) != kept.begin() + end) continue;
+    for (size_t i = sentences[s].first; i < sentences[s].end; ++i) {
+      out[i] = true;
+      found += text.units.words[i].protection == Protection::None ? text.tokens[i] : 0;
+    }
+  }
+  return out;
+}
+
 void drop_words(const MeasuredText& text, std::span<const double> information, int budget, Kept& kept) {
   SLUICE_CHECK_EQ(information.size(), kept.size());
   std::vector<size_t> order;

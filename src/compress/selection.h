@@ -30,6 +30,10 @@ Kept protected_words(const MeasuredText& text);
 // REQUIRES: a score per sentence
 Kept choose_sentences(const MeasuredText& text, std::span<const double> scores, int budget);
 
+// Words of sentences that are kept whole, those with the lowest scores first, until there are so many tokens of them that are
+// not protected. REQUIRES: a score per sentence
+Kept lowest_sentences(const MeasuredText& text, std::span<const double> scores, const Kept& kept, int tokens);
+
 // Takes words away that are not protected, the lowest information first, until the rest fits into the budget.
 // REQUIRES: a number per word
 void drop_words(const MeasuredText& text, std::span<const double> information, int budget, Kept& kept);

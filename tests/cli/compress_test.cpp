@@ -5,6 +5,7 @@
 
 #include "cli/open_session.h"
 #include "compress/engine_calls.h"
+#include "compress/prefill.h"
 #include "engine/engine.h"
 #include "llm/engine_flags.h"
 #include "tests/llm/tiny_model.h"
@@ -170,6 +171,25 @@ TEST_F(CompressSession, PrefillKeepsTokensAtTheirPositions) {
   ASSERT_TRUE(again);
   EXPECT_TRUE(again->cached);
   EXPECT_EQ(again->kept, made->kept);
+}
+
+TEST_F(CompressSession, WhatSurroundsTextsStays) {
+  const std::string text = "  we saw 3 ships and they saw us\n";
+  const auto prompt =
+      session_->tokenizer().encode("<user>we saw 3 ships and they saw us</user> we", {.add_special = false});
+  ASSERT_TRUE(prompt);
+  const size_t marked = text.find("they");
+  const compress::Text texts[] = {{.text = "not there"}, {.text = text, .marked = {{marked, marked + 4}}}};
+  const compress::TextTokens parts = compress::find_texts(session_->tokenizer(), *prompt, texts);
+  std::string in_text, fixed;
+  for (size_t i = 0; i < prompt->size(); ++i) {
+    const std::string_view piece = session_->tokenizer().piece_bytes((*prompt)[i]);
+    if (parts.in_text[i]) in_text += piece;
+    if (parts.in_text[i] && parts.fixed[i]) fixed += piece;
+    if (!parts.in_text[i]) EXPECT_TRUE(parts.fixed[i]) << i;
+  }
+  EXPECT_EQ(in_text, "we saw 3 ships and they saw us");
+  EXPECT_EQ(fixed, "3they");
 }
 
 TEST_F(CompressSession, PrefillNamesWhatItCannotDo) {

@@ -35,6 +35,20 @@ TEST(ChooseSentences, KeepsWhatIsProtectedWhateverTheBudget) {
             "1,250\nMay.\nMaria said \"never again\" twice.\nwent home.");
 }
 
+TEST(LowestSentences, AreWholeOnesUntilThereAreEnoughTokens) {
+  const MeasuredText text = measured("one two three. Four five. Six 7 eight nine. Ten.");
+  const std::vector<double> scores{1, 3, 2, 4};
+  Kept kept(text.units.words.size(), true);
+  EXPECT_EQ(join_kept(text, lowest_sentences(text, scores, kept, 0)), "");
+  EXPECT_EQ(join_kept(text, lowest_sentences(text, scores, kept, 3)), "one two three.");
+  // What is protected counts for nothing.
+  EXPECT_EQ(join_kept(text, lowest_sentences(text, scores, kept, 6)), "one two three. Six 7 eight nine.");
+  EXPECT_EQ(join_kept(text, lowest_sentences(text, scores, kept, 7)),
+            "one two three. Four five. Six 7 eight nine.");
+  kept[1] = false;
+  EXPECT_EQ(join_kept(text, lowest_sentences(text, scores, kept, 3)), "Six 7 eight nine.");
+}
+
 TEST(DropWords, TakesTheLeastInformationButNothingProtected) {
   const std::string source = "we saw the 3 ships of Ithaca";
   const MeasuredText text = measured(source);
