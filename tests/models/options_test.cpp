@@ -138,4 +138,20 @@ TEST(Options, NullIsNotWhatIsLeftOut) {
   EXPECT_EQ(built("NanoChatForCausalLM", {}).logit_softcap, 15.0f);
 }
 
+TEST(Options, OnlyModelsThatSeeEverythingByOneRopeTakePositionsWithGaps) {
+  const ModelSpec plain = built("LlamaForCausalLM", {});
+  EXPECT_TRUE(takes_positions(plain));
+  const auto changed = [&](auto change) {
+    ModelSpec spec = plain;
+    change(spec, std::get<Attention>(spec.layers.back().mixer));
+    return takes_positions(spec);
+  };
+  EXPECT_FALSE(changed([](ModelSpec& spec, Attention&) { spec.positions = Positions::Learned; }));
+  EXPECT_FALSE(changed([](ModelSpec&, Attention& mixer) { mixer.window = 128; }));
+  EXPECT_FALSE(changed([](ModelSpec&, Attention& mixer) { mixer.alibi = 8; }));
+  EXPECT_FALSE(changed([](ModelSpec&, Attention& mixer) { mixer.temperature.slope = 0.1F; }));
+  EXPECT_FALSE(changed([](ModelSpec& spec, Attention&) { spec.layers.front().mixer = ShortConv(); }));
+  EXPECT_TRUE(changed([](ModelSpec&, Attention& mixer) { mixer.rope = -1; }));
+}
+
 }  // namespace sluice::models
