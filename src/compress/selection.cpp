@@ -88,8 +88,9 @@ Kept lowest_sentences(const MeasuredText& text, std::span<const double> scores, 
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return scores[a] < scores[b]; });
   Kept out(kept.size());
   int found = 0;
+  double last = 0;
   for (const size_t s : order) {
-    if (found >= tokens) break;
+    if (found >= tokens && (found == 0 || scores[s] != last)) break;
     const auto begin = static_cast<std::ptrdiff_t>(sentences[s].first);
     const auto end = static_cast<std::ptrdiff_t>(sentences[s].end);
     if (std::find(kept.begin() + begin, kept.begin() + end, false) != kept.begin() + end) continue;
@@ -97,6 +98,7 @@ Kept lowest_sentences(const MeasuredText& text, std::span<const double> scores, 
       out[i] = true;
       found += text.units.words[i].protection == Protection::None ? text.tokens[i] : 0;
     }
+    last = scores[s];
   }
   return out;
 }

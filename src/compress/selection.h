@@ -31,7 +31,7 @@ Kept protected_words(const MeasuredText& text);
 Kept choose_sentences(const MeasuredText& text, std::span<const double> scores, int budget);
 
 // Words of sentences that are kept whole, those with the lowest scores first, until there are so many tokens of them that are
-// not protected. REQUIRES: a score per sentence
+// not protected; all of those that share the last one's score. REQUIRES: a score per sentence
 Kept lowest_sentences(const MeasuredText& text, std::span<const double> scores, const Kept& kept, int tokens);
 
 // Takes words away that are not protected, the lowest information first, until the rest fits into the budget.

@@ -47,6 +47,9 @@ TEST(LowestSentences, AreWholeOnesUntilThereAreEnoughTokens) {
             "one two three. Four five. Six 7 eight nine.");
   kept[1] = false;
   EXPECT_EQ(join_kept(text, lowest_sentences(text, scores, kept, 3)), "Six 7 eight nine.");
+  // Sentences that were scored together compete with each other.
+  const std::vector<double> shared{1, 2, 2, 4};
+  EXPECT_EQ(join_kept(text, lowest_sentences(text, shared, kept, 1)), "Four five. Six 7 eight nine.");
 }
 
 TEST(DropWords, TakesTheLeastInformationButNothingProtected) {
