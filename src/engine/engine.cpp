@@ -112,10 +112,11 @@ void Engine::loop() {
     std::unique_lock lock(mutex_);
     if (stopping_) break;
     const auto mail = [&] { return !inbox_.empty() || !cancelled_.empty(); };
-    if (gate_settled_) continue;
+    if (gate_settled_ || kv_news_) continue;
     if (worked || mail()) continue;
     const auto news = [&, closed = closed_] {
-      return stopping_ || mail() || closed_ != closed || snapshot_wanted_ || keys_wanted_ || gate_settled_;
+      return stopping_ || mail() || closed_ != closed || snapshot_wanted_ || keys_wanted_ || gate_settled_ ||
+             kv_news_;
     };
     const std::optional<TimePoint> wake = wake_at();
     if (wake) {
@@ -161,6 +162,7 @@ bool Engine::advance() {
   if (!more) unoccupied_since_.reset();
   const bool finished = !in_flight_.empty();
   if (finished) finish_step();
+  run_kv_tasks();
   regain_memory();
   publish_state();
   return more || finished;  // what a finished step gave may be planned with

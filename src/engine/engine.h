@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/system/memory_reserve.h"
 #include "engine/events.h"
+#include "engine/kv_access.h"
 #include "engine/metrics.h"
 #include "engine/output_processor.h"
 #include "engine/trace.h"
@@ -106,6 +107,11 @@ class Engine {
   // Keys of the blocks that prompts can match, likewise. Null at first.
   std::shared_ptr<const kv::PublishedKeys> published_keys();
   const kv::KvManagerOptions& kv_options() const { return options_.kv_manager; }
+  KvLayout kv_layout() const;
+  // Has the engine's thread work with cached KV blocks. The task is dropped when the engine is destroyed.
+  void post(KvTask task);
+  // Tasks wait for something else than steps, and it has come.
+  void wake_kv_tasks();
   // Steps and ends since the cursor's last read.
   Trace::Page trace(Trace::Cursor& cursor) { return trace_.read(cursor, now_()); }
 
@@ -177,6 +183,7 @@ class Engine {
   void publish_counters();
   void publish_snapshot();
   void publish_keys();
+  void run_kv_tasks();
   void loop();
   bool advance();
   void regain_memory();
@@ -194,6 +201,7 @@ class Engine {
   TimePoint collected_{};                        // end of the last step
   std::optional<TimePoint> unoccupied_since_;    // the executor, while there are requests that could run
   std::unordered_map<RequestId, Place> places_;  // of requests that wait
+  std::vector<KvTask> kv_tasks_;                 // that are not done
   std::unordered_map<RequestId, std::shared_ptr<const request::Gate>> gates_;  // that were not open yet
 
   // shared with other threads
@@ -212,6 +220,8 @@ class Engine {
   std::atomic<bool> snapshot_wanted_{false};
   std::shared_ptr<const kv::PublishedKeys> published_keys_;
   std::atomic<bool> keys_wanted_{false};
+  std::vector<KvTask> kv_posted_;  // guarded by mutex_
+  bool kv_news_ = false;           // guarded by mutex_
   std::atomic<Clock::rep> progress_at_{0};
   std::thread thread_;
   std::optional<MemoryReserve> reserve_;     // of that thread, while it runs

@@ -75,6 +75,7 @@ void Engine::publish_counters() {
   metrics_.blocks_promoted.set(moved.promoted);
   metrics_.blocks_swapped_out.set(moved.swapped_out);
   metrics_.blocks_swapped_in.set(moved.swapped_in);
+  metrics_.blocks_imported.set(moved.imported);
   metrics_.state_checkpoints.set(moved.checkpoints);
   kv::GroupUsage sum;
   for (int group = 0; group < kv_manager_.groups(); ++group) {

@@ -75,6 +75,7 @@ std::vector<Metrics::NamedCounter> Metrics::counters() const {
       {"blocks_promoted", "cached KV blocks moved back to the device", &blocks_promoted, false},
       {"blocks_swapped_out", "KV blocks of preempted requests swapped out", &blocks_swapped_out, false},
       {"blocks_swapped_in", "KV blocks of preempted requests swapped in", &blocks_swapped_in, false},
+      {"blocks_imported", "KV blocks that another server computed", &blocks_imported, false},
       {"requests_running", "requests that run", &running, true},
       {"requests_waiting", "requests that have not started", &waiting, true},
       {"requests_preempted", "requests that were preempted and are not back", &preempted, true},

@@ -68,7 +68,7 @@ struct Metrics {
   Counter preempted_dropped, preempted_swapped, kv_lost;
   Counter shares_given_back, places_given_back;  // to clients that had less than their share
   Counter blocks_copied, blocks_evicted, blocks_demoted, blocks_promoted, blocks_swapped_out,
-      blocks_swapped_in;
+      blocks_swapped_in, blocks_imported;
   // as of the last step
   Counter running, waiting, preempted, kv_blocks, kv_used, kv_promised, kv_cached, host_used, disk_used;
   Counter state_slots, states_used, states_cached;  // of layers that keep one state per sequence

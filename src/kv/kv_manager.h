@@ -93,6 +93,7 @@ struct KvCounters {
   uint64_t demoted = 0, promoted = 0;        // published blocks moved down and up the tiers
   uint64_t copied = 0;                       // copies on write
   uint64_t swapped_out = 0, swapped_in = 0;  // blocks of preempted sequences
+  uint64_t imported = 0;                     // blocks that another process computed
   uint64_t checkpoints = 0;                  // states left where a later prompt may part from its sequence
 };
 
@@ -111,6 +112,12 @@ class KvManager {
   bool keeps_states() const;
   bool is_state(int group) const;
   int groups() const { return static_cast<int>(options_.groups.size()); }
+  // Where the content of a block lies; nothing where no tier has it.
+  std::optional<request::Place> find(int group, const PrefixKey& key) const;
+  // A device block for content that was computed elsewhere, cached and held by nobody. The caller writes it after the moves
+  // noted so far and before the next step. Nothing where the content is there already, or no block can be had without
+  // breaking a promise. REQUIRES: the group holds positions.
+  std::optional<BlockId> import(int group, const PrefixKey& key);
   uint64_t published_version() const;
   PublishedKeys published() const;
 
@@ -260,7 +267,6 @@ class KvManager {
   void announce(Sequence& sequence);
   void retract(const Sequence& sequence, int begin, int end);
   void extend_keys(Sequence& sequence, std::span<const Token> tokens) const;
-  std::optional<request::Place> find(int group, const PrefixKey& key) const;
   // Leading blocks that can be used, and those that could be if every state were kept.
   struct Found {
     int usable = 0, without_states = 0;

@@ -39,6 +39,16 @@ void KvManager::demote(int group, request::Place from, const PrefixKey& key) {
   ++counters_.evicted;
 }
 
+std::optional<BlockId> KvManager::import(int group, const PrefixKey& key) {
+  SLUICE_CHECK(!is_state(group));
+  if (!options_.prefix_cache || find(group, key) || room(group, Ref::Unreserved) <= 0) return std::nullopt;
+  const BlockId block = take(group, request::Tier::Device, Ref::Unreserved);
+  pool(group, request::Tier::Device).publish(block, key);
+  pool(group, request::Tier::Device).unref(block, Ref::Unreserved);
+  ++counters_.imported;
+  return block;
+}
+
 // Puts every block of the family where `targets` says. Holds pass from the old places to the new ones; each
 // target came with one hold of its own, which ends here.
 void KvManager::relocate(int group, std::span<const SeqId> family, const PlaceMap& targets) {

@@ -47,4 +47,12 @@ PrefixKey child_key(const PrefixKey& parent, const BlockContent& block) {
   return {hash.finish()};
 }
 
+std::vector<PrefixKey> prefix_keys(const PrefixKey& root, std::span<const Token> tokens, int block_size) {
+  std::vector<PrefixKey> keys;
+  const auto size = static_cast<size_t>(block_size);
+  for (size_t begin = 0; begin + size < tokens.size(); begin += size)
+    keys.push_back(child_key(keys.empty() ? root : keys.back(), tokens.subspan(begin, size)));
+  return keys;
+}
+
 }  // namespace sluice::kv

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "base/ids.h"
 #include "base/sha256.h"
@@ -35,6 +36,9 @@ PrefixKey child_key(const PrefixKey& parent, const BlockContent& block);
 inline PrefixKey child_key(const PrefixKey& parent, std::span<const Token> tokens) {
   return child_key(parent, BlockContent{.tokens = tokens});
 }
+
+// Keys of the full blocks of a plain text that leave at least one of its tokens to run, as KvManager::match() has it.
+std::vector<PrefixKey> prefix_keys(const PrefixKey& root, std::span<const Token> tokens, int block_size);
 
 // Its first bytes: enough to guess which blocks another process holds, not to share content by.
 inline uint64_t short_key(const PrefixKey& key) {

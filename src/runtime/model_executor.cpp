@@ -79,6 +79,8 @@ Status ModelExecutor::set_up(const models::Model* amateur, const ExecutorOptions
     if (Status status = DraftModel::check(guesses->spec(), model_.spec()); !status) return status;
     if (Status made = make(*guesses, draft); !made) return made;
   }
+  alone_ = contrast == nullptr && draft == nullptr;
+  memory_ = &target->runner().memory();
   pipeline_.emplace(std::move(target), std::move(contrast),
                     StepPipeline::Options{options.eos_tokens, options.grammars, options.speculation,
                                           std::move(draft), options.head, options.picture_bytes});
@@ -123,6 +125,27 @@ Result<std::vector<request::Outcome>> ModelExecutor::collect() {
   if (!check_files()) return files_changed();
   if (oldest.failure) return *oldest.failure;
   return std::move(oldest.outcomes);
+}
+
+std::vector<int64_t> ModelExecutor::block_bytes() const {
+  const KvGroups groups = kv_groups(model_.spec());
+  if (model_.group || !alone_ || groups.states || rope_sets(model_.spec()).count > 1) return {};
+  std::vector<int64_t> bytes;
+  for (size_t group = 0; group < groups.count(); ++group)
+    bytes.push_back(memory_->block_bytes(static_cast<int>(group)));
+  return bytes;
+}
+
+bool ModelExecutor::read_block(int group, request::Place place, std::span<std::byte> out) {
+  return pipeline_->target().runner().mover().read_block(group, place, out);
+}
+
+void ModelExecutor::write_blocks(std::span<const request::BlockMove> moves,
+                                 std::span<const sched::BlockWrite> writes) {
+  ModelRunner& runner = pipeline_->target().runner();
+  runner.move(moves);
+  for (const sched::BlockWrite& write : writes)
+    runner.mover().write_block(write.group, write.block, write.bytes);
 }
 
 Status ModelExecutor::reset() {

@@ -41,6 +41,12 @@ class ModelExecutor : public sched::Executor {
   Status reset() override;
   double launch_seconds() const override { return pipeline_->launch_seconds(); }
   sched::PictureCounts picture_counts() const override { return pipeline_->picture_counts(); }
+  // Empty with a draft model, a head or an amateur, whose KV would be missing, with states, with rotary frequencies that
+  // change with the length, and with ranks.
+  std::vector<int64_t> block_bytes() const override;
+  bool read_block(int group, request::Place place, std::span<std::byte> out) override;
+  void write_blocks(std::span<const request::BlockMove> moves,
+                    std::span<const sched::BlockWrite> writes) override;
 
  private:
   struct Submitted : SubmittedStep {
@@ -56,6 +62,8 @@ class ModelExecutor : public sched::Executor {
 
   const models::Model& model_;
   bool padding_ = false;
+  bool alone_ = false;                // no other model keeps KV in the same blocks
+  const KvMemory* memory_ = nullptr;  // of the model
   std::optional<StepPipeline> pipeline_;
   std::deque<Submitted> submitted_;
   bool step_failed_ = false;  // which ranks of a group have run how much of it is not known

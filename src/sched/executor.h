@@ -1,7 +1,9 @@
 // What runs steps: a device, a fake that invents tokens, or a cost model.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/result.h"
@@ -13,6 +15,13 @@ namespace sluice::sched {
 struct PictureCounts {
   uint64_t encoded = 0;  // tiles that a tower has run over
   uint64_t reused = 0;   // tiles whose embeddings were still there
+};
+
+// The bytes of a device block that was computed elsewhere, of all layers of its group.
+struct BlockWrite {
+  int group = 0;
+  BlockId block;
+  std::span<const std::byte> bytes;
 };
 
 class Executor {
@@ -38,6 +47,18 @@ class Executor {
   virtual double launch_seconds() const { return 0; }
 
   virtual PictureCounts picture_counts() const { return {}; }
+
+  // Handing KV blocks to and from other processes, between steps. Bytes of a block of each group, over all its layers;
+  // empty: this executor hands none over.
+  virtual std::vector<int64_t> block_bytes() const { return {}; }
+  // As the submitted steps leave it. False: its content was lost. REQUIRES: block_bytes() of the group in `out`, which is
+  // not empty.
+  virtual bool read_block(int /*group*/, request::Place /*place*/, std::span<std::byte> /*out*/) {
+    return false;
+  }
+  // After all that was submitted: first the moves, then the writes.
+  virtual void write_blocks(std::span<const request::BlockMove> /*moves*/,
+                            std::span<const BlockWrite> /*writes*/) {}
 };
 
 }  // namespace sluice::sched

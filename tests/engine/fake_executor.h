@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -86,6 +88,22 @@ class FakeExecutor : public sched::Executor {
     uncollected_.clear();
     reset_memory();
     return {};
+  }
+
+  std::vector<int64_t> block_bytes() const override {
+    return std::vector<int64_t>(options_.groups.size(), int64_t{8} * options_.block_size);
+  }
+  bool read_block(int group, request::Place place, std::span<std::byte> out) override {
+    std::memcpy(out.data(), block(group, place), out.size());
+    return true;
+  }
+  void write_blocks(std::span<const BlockMove> moves, std::span<const sched::BlockWrite> writes) override {
+    for (const BlockMove& move : moves) run_move(move);
+    for (const sched::BlockWrite& write : writes) {
+      std::memcpy(block(write.group, {request::Tier::Device, write.block}), write.bytes.data(),
+                  write.bytes.size());
+      bad(write.group, write.block) = false;
+    }
   }
 
   size_t sequences() const { return sequences_.size(); }

@@ -239,5 +239,28 @@ TEST(KvManager, SharesEmbeddingsByTheirContent) {
   EXPECT_EQ(run(kv_manager, kA, tokens(16)), 4) << "plain text";
 }
 
+// -- blocks that another process computed
+
+TEST(KvImportTest, ImportedBlocksAreMatchedAndEvictTheOldest) {
+  KvManager kv(one_group(4, 1));
+  const std::vector<PrefixKey> keys = prefix_keys(root_key("test", ""), tokens(13), 4);
+  ASSERT_EQ(keys.size(), 3u);
+  for (const PrefixKey& key : keys) EXPECT_TRUE(kv.import(0, key).has_value());
+  EXPECT_FALSE(kv.import(0, keys[0]).has_value()) << "it is there already";
+  kv.open(kA);
+  EXPECT_EQ(kv.match(kA, tokens(13)), 12);
+  EXPECT_TRUE(kv.reserve(kA, {.begin = 12, .end = 13, .total = 13}));
+  EXPECT_TRUE(kv.take_moves().empty());
+  // All four are held.
+  const std::vector<PrefixKey> others = prefix_keys(root_key("test", ""), tokens(9, 500), 4);
+  EXPECT_FALSE(kv.import(0, others[0]).has_value());
+  kv.release(kA);
+  EXPECT_TRUE(kv.import(0, others[0]).has_value());
+  EXPECT_TRUE(kv.import(0, others[1]).has_value());
+  EXPECT_EQ(kv.take_moves().size(), 1u) << "what is evicted goes down a tier before it is written over";
+  EXPECT_EQ(kv.counters().imported, 5u);
+  kv.check();
+}
+
 }  // namespace
 }  // namespace sluice::kv

@@ -9,21 +9,11 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/checksum.h"
+
 namespace sluice::runtime {
 
 namespace {
-
-// A 64-bit multiply-rotate mix of every word: any changed bit of a block changes it with all but certainty.
-uint64_t checksum(const std::byte* bytes, size_t size) {
-  uint64_t hash = 0x9E3779B97F4A7C15u ^ size;
-  for (size_t i = 0; i < size; i += 8) {
-    uint64_t word = 0;
-    std::memcpy(&word, bytes + i, std::min<size_t>(8, size - i));
-    hash = (hash ^ word) * 0xD6E8FEB86659FD93u;
-    hash ^= hash >> 32;
-  }
-  return hash;
-}
 
 bool transfer(ssize_t (*call)(int, void*, size_t, off_t), int file, std::byte* bytes, size_t size,
               off_t offset) {
@@ -60,7 +50,7 @@ Result<int> open_nameless(const std::string& folder, int64_t bytes) {
 
 Result<std::unique_ptr<BlockMover>> BlockMover::make(KvMemory& memory, const TierOptions& options) {
   auto mover = std::unique_ptr<BlockMover>(new BlockMover(memory));
-  int64_t disk_bytes = 0, largest = 0;
+  int64_t disk_bytes = 0;
   for (size_t group = 0; group < options.host_blocks.size(); ++group) {
     const int64_t bytes = memory.block_bytes(static_cast<int>(group));
     const int disk_blocks = group < options.disk_blocks.size() ? options.disk_blocks[group] : 0;
@@ -71,13 +61,12 @@ Result<std::unique_ptr<BlockMover>> BlockMover::make(KvMemory& memory, const Tie
     added.disk_offset = disk_bytes;
     added.checksums.resize(static_cast<size_t>(disk_blocks));
     disk_bytes += bytes * disk_blocks;
-    largest = std::max(largest, bytes);
+    mover->largest_ = std::max(mover->largest_, bytes);
   }
   if (disk_bytes > 0) {
     Result<int> file = open_nameless(options.disk_folder, disk_bytes);
     if (!file) return file.error();
     mover->file_ = *file;
-    mover->block_ = memory.allocate_host(static_cast<size_t>(largest));
   }
   return mover;
 }
@@ -106,7 +95,7 @@ void BlockMover::read(int group, request::Place place, std::byte* out, bool& los
       break;
     case request::Tier::Disk:
       lost = !transfer(pread, file_, out, bytes, tier.disk_offset + static_cast<off_t>(index * bytes)) ||
-             checksum(out, bytes) != tier.checksums[index];
+             checksum({out, bytes}) != tier.checksums[index];
       break;
   }
 }
@@ -129,7 +118,7 @@ void BlockMover::write(int group, request::Place place, const std::byte* in, boo
       const bool written = transfer(write_call, file_, const_cast<std::byte*>(in), bytes,
                                     tier.disk_offset + static_cast<off_t>(index * bytes));
       // A block that could not be written, or was lost before, must not pass its check later.
-      tier.checksums[index] = checksum(in, bytes) ^ (written && !lost ? 0 : 1);
+      tier.checksums[index] = checksum({in, bytes}) ^ (written && !lost ? 0 : 1);
       break;
     }
   }
@@ -167,10 +156,36 @@ void BlockMover::run(std::span<const request::BlockMove> moves) {
     if (move_directly(move)) continue;
     bool lost = false;
     memory_.synchronize();
-    read(move.group, move.from, block_.get(), lost);
+    read(move.group, move.from, passing_block(), lost);
     memory_.synchronize();
-    write(move.group, move.to, block_.get(), lost);
+    write(move.group, move.to, passing_block(), lost);
   }
+}
+
+// What was last written from it may still be on its way to the device: synchronize() before it is used.
+std::byte* BlockMover::passing_block() {
+  if (block_ == nullptr) block_ = memory_.allocate_host(static_cast<size_t>(largest_));
+  return block_.get();
+}
+
+bool BlockMover::read_block(int group, request::Place place, std::span<std::byte> out) {
+  bool lost = false;
+  if (memory_.on_host()) {
+    read(group, place, out.data(), lost);
+    return !lost;
+  }
+  memory_.synchronize();
+  read(group, place, passing_block(), lost);
+  memory_.synchronize();
+  std::memcpy(out.data(), passing_block(), out.size());
+  return !lost;
+}
+
+void BlockMover::write_block(int group, BlockId block, std::span<const std::byte> in) {
+  if (memory_.on_host()) return write(group, {request::Tier::Device, block}, in.data(), false);
+  memory_.synchronize();
+  std::memcpy(passing_block(), in.data(), in.size());
+  write(group, {request::Tier::Device, block}, passing_block(), false);
 }
 
 }  // namespace sluice::runtime

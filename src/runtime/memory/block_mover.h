@@ -30,6 +30,10 @@ class BlockMover {
 
   void run(std::span<const request::BlockMove> moves);
 
+  // One block's bytes, of any tier, in the order of the device's work. False: its content was lost.
+  bool read_block(int group, request::Place place, std::span<std::byte> out);
+  void write_block(int group, BlockId block, std::span<const std::byte> in);
+
   // Device blocks (group, block) whose content got lost; they stay so until clear_lost().
   bool is_lost(int group, BlockId block) const { return lost_.contains({group, block.value}); }
   bool any_lost() const { return !lost_.empty(); }
@@ -47,13 +51,15 @@ class BlockMover {
 
   bool move_directly(const request::BlockMove& move);
   std::byte* host_block(int group, BlockId block) const;
+  std::byte* passing_block();
   void read(int group, request::Place place, std::byte* out, bool& lost);
   void write(int group, request::Place place, const std::byte* in, bool lost);
 
   KvMemory& memory_;
   std::vector<Group> groups_;
-  std::shared_ptr<std::byte> block_;  // one block in passing
+  std::shared_ptr<std::byte> block_;  // one block of any group in passing; null until it is needed
   std::set<std::pair<int, int32_t>> lost_;
+  int64_t largest_ = 0;  // bytes of a block, of all groups
   int file_ = -1;
 };
 
