@@ -14,6 +14,7 @@
 #include "llm/model_store.h"
 #include "llm/picture_reader.h"
 #include "llm/session_options.h"
+#include "models/fingerprint.h"
 #include "models/heads/head.h"
 #include "models/model.h"
 #include "runtime/model_executor.h"
@@ -130,7 +131,8 @@ Status Session::Parts::start_engine(const SessionOptions& options, const std::st
   Result<EngineFlags> flags =
       resolve_defaults(options.engine, *model, guesses != nullptr ? &guesses->spec() : nullptr);
   if (!flags) return flags.error();
-  Result<EngineSetup> made = make_setup(*flags, spec, path, end_tokens(tokenizer, spec.vocab));
+  Result<EngineSetup> made =
+      make_setup(*flags, spec, models::fingerprint(model->files), end_tokens(tokenizer, spec.vocab));
   if (!made) return made.error();
   setup = std::move(*made);
   setup.executor.draft = draft.get();
