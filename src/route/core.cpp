@@ -74,7 +74,7 @@ void read_model(const json::object& model, ReplicaState& replica) {
 
 }  // namespace
 
-Core::Core(const RouteOptions& options, PromptReader reader, std::vector<ReplicaAddress> addresses,
+Core::Core(const RouteOptions& options, PromptReader reader, std::vector<server::PeerAddress> addresses,
            std::string replica_key)
     : options_(options),
       guards_{server::is_loopback(options.host), options.allowed_hosts, {}, ""},
@@ -282,6 +282,8 @@ void Core::note_report(size_t index, const Fetched& report) {
   if (!replica.healthy && !loading) log_info("replica {} is there", replica.url);
   replica.healthy = !loading;
   replica.draining = stage != nullptr && *stage == "draining";
+  const json::value* role = told ? object->if_contains("role") : nullptr;
+  replica.role = role != nullptr && role->is_string() ? std::string(role->get_string()) : std::string();
   if (!told || models->get_array().empty() || !models->get_array()[0].is_object()) return;
   read_model(models->get_array()[0].get_object(), replica);
   const json::value* salt = object->if_contains("salt");
@@ -295,6 +297,7 @@ std::string Core::status() const {
                     {"healthy", replica.healthy},
                     {"draining", replica.draining},
                     {"model", replica.model},
+                    {"role", replica.role},
                     {"blocks", replica.keys.size()},
                     {"running", replica.running},
                     {"waiting", replica.waiting},

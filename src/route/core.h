@@ -22,6 +22,7 @@
 #include "route/policy.h"
 #include "route/prompt_reader.h"
 #include "server/access/guards.h"
+#include "server/handover/prefill_peers.h"
 
 namespace sluice::route {
 
@@ -43,7 +44,7 @@ struct RouteCounters {
 
 class Core {
  public:
-  Core(const RouteOptions& options, PromptReader reader, std::vector<ReplicaAddress> addresses,
+  Core(const RouteOptions& options, PromptReader reader, std::vector<server::PeerAddress> addresses,
        std::string replica_key);
   ~Core();
 
@@ -58,7 +59,7 @@ class Core {
   const RouteOptions& options() const { return options_; }
   const server::GuardOptions& guards() const { return guards_; }
   std::vector<ReplicaState>& replicas() { return replicas_; }
-  const ReplicaAddress& address(size_t index) const { return addresses_[index]; }
+  const server::PeerAddress& address(size_t index) const { return addresses_[index]; }
   size_t index_of(const ReplicaState& replica) const {
     return static_cast<size_t>(&replica - replicas_.data());
   }
@@ -92,7 +93,7 @@ class Core {
   RouteOptions options_;
   server::GuardOptions guards_;
   PromptReader reader_;
-  std::vector<ReplicaAddress> addresses_;
+  std::vector<server::PeerAddress> addresses_;
   std::string key_line_;  // "authorization: Bearer ..."; empty: none
   std::vector<ReplicaState> replicas_;
   std::vector<int> missed_;  // reports in a row

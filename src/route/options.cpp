@@ -1,9 +1,5 @@
 #include "route/options.h"
 
-#include <fmt/format.h>
-
-#include "server/http/http.h"
-
 namespace sluice::route {
 
 void RouteOptions::declare(OptionSet& options) {
@@ -29,21 +25,6 @@ void RouteOptions::declare(OptionSet& options) {
       .within(0.1, 86400);
   options.add(shutdown_timeout, "shutdown-timeout", "seconds that running requests get on SIGTERM")
       .within(0, 86400);
-}
-
-Result<ReplicaAddress> parse_replica(const std::string& text) {
-  constexpr std::string_view kScheme = "http://";
-  std::string rest = text;
-  if (rest.starts_with(kScheme)) rest.erase(0, kScheme.size());
-  if (rest.ends_with('/')) rest.pop_back();
-  const size_t colon = rest.rfind(':');
-  const bool port = colon != std::string::npos && colon + 1 < rest.size() && rest.back() != ']' &&
-                    rest.find_first_not_of("0123456789", colon + 1) == std::string::npos;
-  ReplicaAddress out{port ? rest.substr(0, colon) : rest, port ? rest.substr(colon + 1) : "80"};
-  if (!server::is_host(rest))
-    return Error{ErrorCode::InvalidArgument, fmt::format("--replica '{}' must be http://HOST:PORT", text)};
-  if (out.host.starts_with('[')) out.host = out.host.substr(1, out.host.size() - 2);
-  return out;
 }
 
 }  // namespace sluice::route

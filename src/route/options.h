@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "base/options.h"
-#include "base/result.h"
 
 namespace sluice::route {
 
@@ -25,11 +24,5 @@ struct RouteOptions {
 
   void declare(OptionSet& options);
 };
-
-// "http://host:port" cut in two. Errors name the text.
-struct ReplicaAddress {
-  std::string host, port;
-};
-Result<ReplicaAddress> parse_replica(const std::string& text);
 
 }  // namespace sluice::route

@@ -34,11 +34,21 @@ int64_t cached_tokens(const ReplicaState& replica, const PromptBlocks& prompt, T
   return blocks * replica.block_size;
 }
 
-Choice choose(std::vector<ReplicaState>& replicas, const PromptBlocks& prompt,
-              std::span<const ReplicaState* const> tried, TimePoint now) {
+namespace {
+
+bool prefills(const ReplicaState& replica) {
+  return replica.role == "prefill";
+}
+
+// Of those that prefill for others, or of the rest.
+Choice choose_among(std::vector<ReplicaState>& replicas, const PromptBlocks& prompt, bool prefill,
+                    std::span<const ReplicaState* const> tried, TimePoint now) {
+  const auto fits = [&](const ReplicaState& replica) {
+    return prefills(replica) == prefill && usable(replica, tried);
+  };
   int64_t running = 0, count = 0;
   for (const ReplicaState& replica : replicas) {
-    if (!usable(replica, tried)) continue;
+    if (!fits(replica)) continue;
     running += replica.running;
     ++count;
   }
@@ -47,7 +57,7 @@ Choice choose(std::vector<ReplicaState>& replicas, const PromptBlocks& prompt,
   Choice best;
   int64_t least = std::numeric_limits<int64_t>::max();
   for (ReplicaState& replica : replicas) {
-    if (!usable(replica, tried) || static_cast<double>(replica.running + 1) > most) continue;
+    if (!fits(replica) || static_cast<double>(replica.running + 1) > most) continue;
     const int64_t cached = cached_tokens(replica, prompt, now);
     const int64_t cost = prompt.tokens - cached + replica.prefill_tokens + kRunningCost * replica.running +
                          kWaitingCost * replica.waiting;
@@ -57,6 +67,18 @@ Choice choose(std::vector<ReplicaState>& replicas, const PromptBlocks& prompt,
     best = {&replica, cached};
   }
   return best;
+}
+
+}  // namespace
+
+Choice choose(std::vector<ReplicaState>& replicas, const PromptBlocks& prompt,
+              std::span<const ReplicaState* const> tried, TimePoint now) {
+  const Choice best = choose_among(replicas, prompt, false, tried, now);
+  return best.replica != nullptr ? best : choose_among(replicas, prompt, true, tried, now);
+}
+
+Choice choose_prefill(std::vector<ReplicaState>& replicas, const PromptBlocks& prompt, TimePoint now) {
+  return choose_among(replicas, prompt, true, {}, now);
 }
 
 void expect(ReplicaState& replica, const PromptBlocks& prompt, TimePoint now) {

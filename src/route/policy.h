@@ -21,6 +21,7 @@ struct ReplicaState {
   int block_size = 0;
   uint64_t version = 0;  // of the keys
   std::string model, kv_model;
+  std::string role;  // "prefill", "decode" or "both"; empty: none told
   std::unordered_set<uint64_t> keys;
   int64_t waiting = 0;
 
@@ -48,10 +49,13 @@ struct Choice {
 // Leading blocks of the prompt that the replica has or will have, in tokens.
 int64_t cached_tokens(const ReplicaState& replica, const PromptBlocks& prompt, TimePoint now);
 
-// Of those that are healthy, do not drain and are not in `tried`. One that has far more requests than the others is left
+// Of those that are healthy, do not drain and are not in `tried`; servers that prefill for others come last. One that has far more requests than the others is left
 // out however much it has cached, so that a popular prefix spreads.
 Choice choose(std::vector<ReplicaState>& replicas, const PromptBlocks& prompt,
               std::span<const ReplicaState* const> tried, TimePoint now);
+
+// Who shall prefill for a server that decodes, of those with this role; none where there are none.
+Choice choose_prefill(std::vector<ReplicaState>& replicas, const PromptBlocks& prompt, TimePoint now);
 
 // The prompt was sent there: its blocks will be there.
 void expect(ReplicaState& replica, const PromptBlocks& prompt, TimePoint now);

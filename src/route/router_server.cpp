@@ -3,31 +3,13 @@
 #include <fmt/format.h>
 
 #include <boost/asio/post.hpp>
-#include <fstream>
 #include <utility>
 #include <vector>
 
 #include "route/core.h"
-#include "server/http/http.h"
+#include "server/handover/prefill_peers.h"
 
 namespace sluice::route {
-
-namespace {
-
-Result<std::string> read_key(const std::string& path) {
-  if (path.empty()) return std::string();
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  const std::string_view text = server::trim(line);
-  // "NAME:KEY", as in the replicas' own files.
-  const std::string key(text.substr(text.find(':') == std::string_view::npos ? 0 : text.find(':') + 1));
-  if (!key.empty() && key.find_first_of("\r\n ") == std::string::npos) return key;
-  return Error{ErrorCode::InvalidArgument,
-               fmt::format("--replica-key-file '{}' has no key in its first line", path)};
-}
-
-}  // namespace
 
 RouterServer::RouterServer(std::unique_ptr<Core> core) : core_(std::move(core)) {}
 RouterServer::~RouterServer() = default;
@@ -36,13 +18,13 @@ Result<std::unique_ptr<RouterServer>> RouterServer::open(const RouteOptions& opt
                                                          bool signals) {
   if (options.replicas.empty())
     return Error{ErrorCode::InvalidArgument, "there is no replica; --replica http://HOST:PORT names one"};
-  std::vector<ReplicaAddress> addresses;
+  std::vector<server::PeerAddress> addresses;
   for (const std::string& text : options.replicas) {
-    Result<ReplicaAddress> address = parse_replica(text);
+    Result<server::PeerAddress> address = server::parse_peer("--replica", text);
     if (!address) return address.error();
     addresses.push_back(std::move(*address));
   }
-  Result<std::string> key = read_key(options.replica_key_file);
+  Result<std::string> key = server::read_peer_key("--replica-key-file", options.replica_key_file);
   if (!key) return key.error();
   auto core = std::make_unique<Core>(options, std::move(reader), std::move(addresses), std::move(*key));
   if (Status listening = core->listen(); !listening) return listening.error();

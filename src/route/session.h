@@ -44,7 +44,7 @@ class Session : public std::enable_shared_from_this<Session> {
   asio::awaitable<Outcome> relay(Flow& flow);
   asio::awaitable<bool> send_upstream(Flow& flow);
   asio::awaitable<Outcome> pass_on(Flow& flow);
-  std::string request_bytes(size_t replica);
+  std::string request_bytes(size_t replica, const ReplicaState* prefill);
   std::string key_lines() const;
   std::string client_name() const;
   void set_deadline(double seconds);

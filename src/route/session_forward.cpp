@@ -9,6 +9,7 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <cerrno>
+#include <optional>
 #include <utility>
 
 #include "base/log.h"
@@ -28,7 +29,8 @@ namespace {
 bool is_dropped(std::string_view name) {
   constexpr auto kNames = std::to_array<std::string_view>(
       {"connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
-       "content-length", "expect", "host", "x-forwarded-for", "origin", "sec-fetch-site", "sec-fetch-mode"});
+       "content-length", "expect", "host", "x-forwarded-for", "origin", "sec-fetch-site", "sec-fetch-mode",
+       server::kPrefillField});
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 
@@ -74,6 +76,7 @@ struct Session::Flow {
   bool refused = false;  // by its replica
   std::string bytes;
   std::shared_ptr<tcp::socket> upstream;
+  std::optional<Account>& prefill;  // at the server that prefills for it, until the answer begins
   Account account;
 };
 
@@ -89,15 +92,16 @@ std::string Session::client_name() const {
   return keys.empty() ? peer_ : keys;
 }
 
-std::string Session::request_bytes(size_t replica) {
+std::string Session::request_bytes(size_t replica, const ReplicaState* prefill) {
   const server::RequestHead& head = parser_.head();
-  const ReplicaAddress& address = core_.address(replica);
+  const server::PeerAddress& address = core_.address(replica);
   std::string out = fmt::format("{} {} HTTP/1.{}\r\nhost: {}:{}\r\n", head.method, head.target,
                                 head.minor_version, address.host, address.port);
   for (const server::HeaderField& field : head.fields)
     if (!is_dropped(field.name)) out += fmt::format("{}: {}\r\n", field.name, field.value);
   const std::string* before = head.find("x-forwarded-for");
   out += fmt::format("x-forwarded-for: {}{}\r\n", before == nullptr ? "" : *before + ", ", peer_);
+  if (prefill != nullptr) out += fmt::format("{}: {}\r\n", server::kPrefillField, prefill->url);
   out += fmt::format("connection: {}\r\n", head.minor_version == 0 ? "close" : "keep-alive");
   const std::string& body = parser_.body();
   if (head.method == "POST" || !body.empty()) out += fmt::format("content-length: {}\r\n", body.size());
@@ -166,9 +170,18 @@ asio::awaitable<bool> Session::forward() {
     replica.prompt_tokens += static_cast<uint64_t>(prompt.tokens);
     replica.cached_tokens += static_cast<uint64_t>(choice.cached);
     expect(replica, prompt, Clock::now());
+    // What the replica has not is computed where it is paired with one that prefills.
+    int64_t missing = prompt.tokens - choice.cached;
+    std::optional<Account> prefill;
+    Choice paired;
+    if (replica.role == "decode") paired = choose_prefill(core_.replicas(), prompt, Clock::now());
+    if (paired.replica != nullptr) {
+      prefill.emplace(*paired.replica, std::exchange(missing, 0));
+      expect(*paired.replica, prompt, Clock::now());
+    }
     const size_t index = core_.index_of(replica);
-    Flow flow{
-        replica, index, last, false, request_bytes(index), nullptr, {replica, prompt.tokens - choice.cached}};
+    Flow flow{replica,           index, last, false, request_bytes(index, paired.replica), nullptr, prefill,
+              {replica, missing}};
     const Outcome outcome = co_await relay(flow);
     error_code ignored;
     client_.cancel(ignored);
@@ -263,6 +276,7 @@ asio::awaitable<Session::Outcome> Session::pass_on(Flow& flow) {
     out = in_head ? tracker.head() : std::string();
     out.append(bytes, head, used - head);
     flow.account.begun();
+    flow.prefill.reset();
     started = true;
     co_await asio::async_write(client_, asio::buffer(out), asio::redirect_error(asio::use_awaitable, error));
     if (error) {

@@ -42,6 +42,21 @@ TEST(Policy, GoesWhereMostOfThePromptIs) {
   EXPECT_EQ(choose(replicas, kPrompt, {}, Clock::now()).replica, nullptr);
 }
 
+TEST(Policy, ServersThatPrefillForOthersComeLastAndArePaired) {
+  std::vector<ReplicaState> replicas = healthy(4);
+  replicas[0].role = replicas[1].role = "prefill";
+  replicas[2].role = replicas[3].role = "decode";
+  replicas[0].keys = replicas[1].keys = {1, 2, 3, 4};
+  replicas[3].keys = {1};
+  EXPECT_EQ(choose(replicas, kPrompt, {}, Clock::now()).replica, &replicas[3]);
+  replicas[0].prefill_tokens = 500;
+  EXPECT_EQ(choose_prefill(replicas, kPrompt, Clock::now()).replica, &replicas[1]);
+  replicas[2].healthy = replicas[3].healthy = false;
+  EXPECT_EQ(choose(replicas, kPrompt, {}, Clock::now()).replica, &replicas[1]);
+  replicas[0].healthy = replicas[1].healthy = false;
+  EXPECT_EQ(choose_prefill(replicas, kPrompt, Clock::now()).replica, nullptr);
+}
+
 TEST(Policy, WeighsWorkAgainstPrefixesAndSpreadsPopularOnes) {
   std::vector<ReplicaState> replicas = healthy(4);
   replicas[0].keys = {1, 2, 3, 4};

@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "route/router_server.h"
+#include "server/handover/prefill_peers.h"
 #include "tests/server/client.h"
 
 namespace sluice::route {
@@ -245,11 +246,11 @@ TEST_F(RouterTest, ForeignPagesAndNamesAreRefused) {
 }
 
 TEST(RouteOptionsTest, ReplicasAreAddresses) {
-  EXPECT_EQ(parse_replica("http://10.0.0.1:8080")->port, "8080");
-  EXPECT_EQ(parse_replica("http://[::1]:8080/")->host, "::1");
-  EXPECT_EQ(parse_replica("box")->port, "80");
+  EXPECT_EQ(server::parse_peer("--replica", "http://10.0.0.1:8080")->port, "8080");
+  EXPECT_EQ(server::parse_peer("--replica", "http://[::1]:8080/")->host, "::1");
+  EXPECT_EQ(server::parse_peer("--replica", "box")->port, "80");
   for (const char* wrong : {"", "https://a", "http://a/b", "http://", "a b"})
-    EXPECT_FALSE(parse_replica(wrong).ok()) << wrong;
+    EXPECT_FALSE(server::parse_peer("--replica", wrong).ok()) << wrong;
 }
 
 }  // namespace

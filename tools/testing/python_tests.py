@@ -16,7 +16,7 @@ VENV = ROOT / ".venv"
 # own. Every other script holds the program to limits of time and runs alone, with all cores.
 TOGETHER = ("invariance_test.py", "defaults_test.py", "llama_cpp_test.py", "page_test.py", "clients_test.py",
             "shared_prefix_test.py", "tokenizer_test.py", "ollama_test.py", "cli_test.py", "terminal_test.py", "memory_test.py",
-            "rope_test.py", "models_test.py", "route_test.py", "deploy_test.py", "launcher_test.py", "install_test.py", "timing_test.py", "tools_test.py",
+            "rope_test.py", "models_test.py", "roles_test.py", "route_test.py", "deploy_test.py", "launcher_test.py", "install_test.py", "timing_test.py", "tools_test.py",
             "lab_test.py", "compress_test.py", "vision_test.py")
 COUNTS = re.compile(r"(\d+) passed, (\d+) failed, (\d+) skipped")
 

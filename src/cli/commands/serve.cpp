@@ -69,12 +69,28 @@ class ServeCommand : public Command {
     const auto go_on = [&] { return server->state().stage() != server::Stage::Draining; };
     if (Status loaded = pool_->open_all(go_on); !loaded) return fail(loaded.error());
     if (!go_on()) return kSuccess;
+    if (Status fit = check_role(pool_->backends()); !fit) return fail(fit.error());
     greet(*server, pool_->backends());
     pool_->serve(*server);
     const server::Server::End end = server->wait();
     in_haste_ = end != server::Server::End::Drained;
     if (!in_haste_) pool_->stop();
     return end == server::Server::End::EngineLost ? kInternal : kSuccess;
+  }
+
+  // KV blocks are handed over where nothing but tokens and weights decides them, and one model keeps them.
+  Status check_role(const std::vector<server::Backend>& backends) const {
+    if (server_.role == server::Role::Both) return {};
+    for (const server::Backend& backend : backends) {
+      if (!backend.engine->kv_layout().block_bytes.empty()) continue;
+      return Error{
+          ErrorCode::Unsupported,
+          fmt::format("--role {} is not for '{}': its KV blocks cannot be handed over with ranks, a draft "
+                      "model, an amateur, layers that keep a state, rotary frequencies that change with "
+                      "the length, or without a prefix cache",
+                      server::name(server_.role), backend.model.id)};
+    }
+    return {};
   }
 
   // As RankFlags::join_session() does.

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "base/log.h"
+#include "server/handover/kv_wire.h"
 
 namespace sluice::server {
 
@@ -51,6 +52,7 @@ class Judge {
     if (auto refused = check_key()) return *std::move(refused);
     if (match_.route == nullptr) return unknown();
     if (auto refused = check_admin()) return *std::move(refused);
+    if (auto refused = check_prefill()) return *std::move(refused);
     if (auto refused = check_body()) return *std::move(refused);
     Admission admission{match_.route, std::move(match_.rest), client_, "", {}};
     if (origin_ == Origin::Listed) admission.origin = *head_.find("origin");
@@ -142,6 +144,26 @@ class Judge {
                          : "loading and unloading models needs a key that --admin-key names");
   }
 
+  bool is_prefill() const {
+    const auto* own = std::get_if<OwnRoute>(&match_.route->target);
+    return own != nullptr && *own == OwnRoute::Prefill;
+  }
+
+  // Who prefills may name any salt, and so meet every client's prefixes.
+  std::optional<Reply> check_prefill() const {
+    if (!is_prefill()) return std::nullopt;
+    if (state_.options().role != Role::Prefill)
+      return refuse(404, "not_found_error", "not_found",
+                    "this server does not prefill for others: it was started without --role prefill");
+    const std::vector<std::string>& admins = state_.options().admin_keys;
+    if (state_.keys()->empty() ||
+        std::find(admins.begin(), admins.end(), owner_.value_or("")) != admins.end())
+      return std::nullopt;
+    return refuse(403, "permission_error", "not_admin",
+                  fmt::format("the key '{}' may not have prompts prefilled; --admin-key names those that may",
+                              owner_.value_or("")));
+  }
+
   Reply throttled(const ClientLimits::Refused& late) const {
     state_.metrics().troubled(RejectReason::Key);
     return error_reply(dialect(),
@@ -179,6 +201,11 @@ class Judge {
     const api::Dialect dialect = match_.route->dialect;
     if (dialect == api::Dialect::Ollama || dialect == api::Dialect::Kserve) return std::nullopt;
     const std::string* type = head_.find("content-type");
+    if (is_prefill()) {
+      if (type != nullptr && *type == kKvContentType) return std::nullopt;
+      return refuse(415, "invalid_request_error", "unsupported_media_type",
+                    fmt::format("an order must be sent as 'Content-Type: {}'", kKvContentType));
+    }
     if (type != nullptr && head_.count("content-type") == 1 && is_json(*type)) return std::nullopt;
     return refuse(415, "invalid_request_error", "unsupported_media_type",
                   "a body must be sent as 'Content-Type: application/json'");

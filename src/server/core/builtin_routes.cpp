@@ -101,6 +101,7 @@ Reply prefixes_reply(const ServerContext& state, const OwnCall& call) {
   return json_reply(200, {{"stage", stage == Stage::Serving    ? "serving"
                                     : stage == Stage::Draining ? "draining"
                                                                : "loading"},
+                          {"role", json::string(name(state.options().role))},
                           {"salt", state.cache_salt(call.client)},
                           {"models", std::move(models)}});
 }
@@ -156,6 +157,7 @@ Reply own_reply(ServerContext& state, const OwnCall& call) {
       return index_reply(state);
     case OwnRoute::Ping:
     case OwnRoute::Live:
+    case OwnRoute::Prefill:
     case OwnRoute::LoadModel:
     case OwnRoute::UnloadModel:
       break;

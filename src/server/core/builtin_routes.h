@@ -10,7 +10,7 @@
 
 namespace sluice::server {
 
-// `rest` is what the path named. REQUIRES: route is not Live, LoadModel or UnloadModel, which take their time
+// `rest` is what the path named. REQUIRES: route is not Live, Prefill, LoadModel or UnloadModel, which take their time
 struct OwnCall {
   OwnRoute route;
   std::string_view rest, query;

@@ -6,6 +6,7 @@
 
 #include "server/access/guards.h"
 #include "server/core/address.h"
+#include "server/handover/prefill_peers.h"
 
 namespace sluice::server {
 
@@ -96,11 +97,51 @@ void declare_limits(ServerOptions& o, OptionSet& options) {
       .within(0, 3600);
 }
 
+void declare_role(ServerOptions& o, OptionSet& options) {
+  options.add_choice<Role>(
+      o.role, "role",
+      "prefill: also compute prompts for servers that decode; decode: have the servers of --prefill-server "
+      "compute "
+      "prompts and go on from their KV blocks; both: each request here, from its prompt to its end",
+      {{"both", Role::Both}, {"prefill", Role::Prefill}, {"decode", Role::Decode}});
+  options
+      .add(o.prefill, "prefill-server",
+           "with --role decode: server that computes prompts, as http://HOST:PORT; may be repeated")
+      .shown_as("URL");
+  options
+      .add(o.prefill_key_file, "prefill-server-key-file",
+           "file whose first line is the key for the servers of --prefill-server; there it must be of "
+           "--admin-key")
+      .shown_as("FILE");
+  options
+      .add(o.prefill_timeout, "prefill-server-timeout",
+           "seconds without a byte of a server of --prefill-server before the rest of a prompt is computed "
+           "here")
+      .within(0.1, 3600);
+}
+
+Status check_role(const ServerOptions& options) {
+  const bool decode = options.role == Role::Decode;
+  if (decode && options.prefill.empty())
+    return Error{ErrorCode::InvalidArgument,
+                 "--role decode needs a server that computes prompts: --prefill-server http://HOST:PORT"};
+  if (!decode && (!options.prefill.empty() || !options.prefill_key_file.empty()))
+    return Error{ErrorCode::InvalidArgument,
+                 "--prefill-server and --prefill-server-key-file are for --role decode"};
+  const Result<PrefillPeers> peers = PrefillPeers::make(options.prefill, options.prefill_key_file);
+  return peers ? Status() : peers.error();
+}
+
 }  // namespace
+
+std::string_view name(Role role) {
+  return role == Role::Both ? "both" : role == Role::Prefill ? "prefill" : "decode";
+}
 
 void ServerOptions::declare(OptionSet& options) {
   declare_access(*this, options);
   declare_limits(*this, options);
+  declare_role(*this, options);
   options
       .add(watchdog, "watchdog", "seconds without a step after which a busy engine counts as hung; 0: never")
       .within(0, 86400);
@@ -164,6 +205,7 @@ Status validate(const ServerOptions& options) {
   if (const Result<NetworkList> proxies = NetworkList::parse(options.trusted_proxies); !proxies)
     return Error{proxies.error().code, fmt::format("--trusted-proxy: {}", proxies.error().message)};
   if (const Result<FetchLimits> limits = fetch_limits(options); !limits) return limits.error();
+  if (Status role = check_role(options); !role) return role;
   if (options.allow_image_urls)
     if (const auto fetcher = make_url_fetcher({}); !fetcher) return fetcher.error();
   for (const std::string& origin : options.cors_origins) {

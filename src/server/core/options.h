@@ -21,6 +21,10 @@ enum class CacheIsolation : uint8_t {
 enum class MetricsNames : uint8_t { Sluice, Vllm };
 enum class AccessLog : uint8_t { Off, Unpolled, All };  // Unpolled: all but what probes and scrapers ask for
 
+// What of a request a server does: prefill for others, decode what others prefilled, or both by itself.
+enum class Role : uint8_t { Both, Prefill, Decode };
+std::string_view name(Role role);  // "both"
+
 struct ServerOptions {
   std::string host = "127.0.0.1";
   int port = 8080;
@@ -58,6 +62,11 @@ struct ServerOptions {
   int http_threads = 2;
   int prepare_threads = 2;
   double prepare_timeout = 10;  // seconds of the processor; 0: any number
+
+  Role role = Role::Both;
+  std::vector<std::string> prefill;  // of a server that decodes: "http://host:port" of those that prefill
+  std::string prefill_key_file;      // its first line is the key that they are asked with
+  double prefill_timeout = 10;       // seconds without a byte of theirs before the prompt is prefilled here
 
   double watchdog = 60;  // seconds a step may take; 0: any time
   double shutdown_timeout = 30;

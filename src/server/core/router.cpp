@@ -32,6 +32,7 @@ constexpr auto kOwn = std::to_array<OwnRow>({
     {OwnRoute::OpenApi, "GET", "/openapi.json", Access::Key},
     {OwnRoute::Live, "GET", "/api/live", Access::Key},
     {OwnRoute::Prefixes, "GET", "/kv/prefixes", Access::Key},
+    {OwnRoute::Prefill, "POST", "/kv/prefill", Access::Key},
     {OwnRoute::Ping, "GET", "/v2/health/live", Access::Public},
     {OwnRoute::Ready, "GET", "/v2/health/ready", Access::Public},
     {OwnRoute::ModelReady, "GET", "/v2/models/{model}/ready", Access::Key},

@@ -22,6 +22,7 @@ enum class OwnRoute : uint8_t {
   OpenApi,
   Live,
   Prefixes,
+  Prefill,
   ModelReady,
   Repository,
   LoadModel,

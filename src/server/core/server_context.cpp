@@ -59,6 +59,7 @@ ServerContext::ServerContext(ServerOptions options, KeyRing keys, std::vector<ap
       guards_{is_loopback(options_.host), options_.allowed_hosts, options_.cors_origins, machine_name()},
       proxies_(*NetworkList::parse(options_.trusted_proxies)),
       fetcher_(make_fetcher(options_)),
+      prefill_peers_(*PrefillPeers::make(options_.prefill, options_.prefill_key_file)),
       operations_(std::move(operations)),
       assets_(std::move(assets)),
       router_(operations_, assets_),

@@ -21,6 +21,7 @@
 #include "server/core/options.h"
 #include "server/core/prepare_pool.h"
 #include "server/core/router.h"
+#include "server/handover/prefill_peers.h"
 #include "server/http/assets.h"
 #include "server/observe/http_metrics.h"
 
@@ -87,6 +88,7 @@ class ServerContext {
   const GuardOptions& guards() const { return guards_; }
   const NetworkList& proxies() const { return proxies_; }
   const api::PictureFetcher* fetcher() const { return fetcher_.get(); }  // null: pictures are not fetched
+  const PrefillPeers& prefill_peers() const { return prefill_peers_; }
   const Router& router() const { return router_; }
   HttpMetrics& metrics() { return metrics_; }
   ClientLimits& limits() { return limits_; }
@@ -135,6 +137,7 @@ class ServerContext {
   const GuardOptions guards_;
   const NetworkList proxies_;
   const std::unique_ptr<api::PictureFetcher> fetcher_;
+  const PrefillPeers prefill_peers_;
   const std::vector<api::Operation> operations_;
   const std::vector<Asset> assets_;
   const Router router_;

@@ -19,6 +19,7 @@
 #include "server/access/admission.h"
 #include "server/core/connection_table.h"
 #include "server/core/server_context.h"
+#include "server/handover/kv_wire.h"
 #include "server/http/active_request.h"
 #include "server/http/http.h"
 #include "server/http/response.h"
@@ -114,6 +115,15 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::awaitable<bool> wait_for_grammar(api::EngineJob& prepared);
   Awaitable stream_live();
   std::function<void()> waker();
+
+  // connection_handover.cpp
+  asio::awaitable<bool> fetch_prefixes(api::EngineJob& prepared, const Backend& backend);
+  asio::awaitable<bool> fetch_prefix(const request::Request& request, engine::Engine& engine);
+  template <class Over>
+  asio::awaitable<bool> wait_for(Over over);
+  void note_fetch(PrefillPeers::Peer& peer, const Status& status);
+  Awaitable hand_over(const Admission& admission);
+  Awaitable stream_blocks(const PrefillOrder& order, engine::Engine& engine, const std::string& client);
 
   // connection_exchange.cpp
   Awaitable run_exchange(api::EngineJob prepared, const ModelSet& models);

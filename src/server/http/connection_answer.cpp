@@ -110,6 +110,8 @@ Connection::Awaitable Connection::answer(Admission& admission) {
       co_await stream_live();
     } else if (*own == OwnRoute::LoadModel || *own == OwnRoute::UnloadModel) {
       co_await change_models(*own, admission.rest);
+    } else if (*own == OwnRoute::Prefill) {
+      co_await hand_over(admission);
     } else {
       const OwnCall call{*own, admission.rest, parser_.head().query(), admission.client};
       put(own_reply(state_, call));
@@ -199,6 +201,8 @@ Connection::Awaitable Connection::run_operation(Admission& admission) {
       put(*std::move(refused));
       co_return;
     }
+    const bool fetched = co_await fetch_prefixes(prepared, models->backend_of(prepared.model));
+    if (!fetched) co_return;
     co_await run_exchange(std::move(prepared), *models);
     admission.lease.charge(current_.usage.generated_tokens);
   }

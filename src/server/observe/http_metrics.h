@@ -37,6 +37,7 @@ class HttpMetrics {
   void troubled(RejectReason trouble) { troubles_[static_cast<size_t>(trouble)].add(); }
 
   engine::Counter connections_accepted;
+  engine::Counter prefills_fetched, prefills_failed, prefills_served;  // prompts between servers with roles
   std::atomic<int64_t> connections{0}, requests{0}, jobs{0}, live_views{0}, body_bytes{0}, answer_bytes{0};
 
   uint64_t answers(size_t route, size_t status_class) const { return answers_[route][status_class].value(); }

@@ -150,6 +150,10 @@ void add_http(PrometheusText& text, ServerContext& state) {
                static_cast<double>(http.troubles(static_cast<RejectReason>(i))));
   text.family("sluice_http_connections_accepted_total", kCounter, "connections accepted");
   text.value({}, static_cast<double>(http.connections_accepted.value()));
+  text.family("sluice_prefills_total", kCounter, "prompts between servers with roles");
+  text.value({{"way", "fetched"}}, static_cast<double>(http.prefills_fetched.value()));
+  text.value({{"way", "failed"}}, static_cast<double>(http.prefills_failed.value()));
+  text.value({{"way", "served"}}, static_cast<double>(http.prefills_served.value()));
   const auto gauges = std::to_array<std::tuple<std::string_view, int64_t, std::string_view>>({
       {"sluice_http_connections", http.connections, "open connections"},
       {"sluice_http_requests", http.requests, "requests being served"},
