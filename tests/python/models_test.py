@@ -114,5 +114,28 @@ def test_the_last_one_goes_and_comes():
         assert server.complete(PROMPT, 4, model="b")
 
 
+def test_tritons_own_client_reads_health_and_metadata():
+    http = serving.package("tritonclient.http")
+    user, admin = {"Authorization": "Bearer user-key"}, {"Authorization": "Bearer admin-key"}
+    with two_models() as server, http.InferenceServerClient(f"127.0.0.1:{server.port}") as client:
+        assert client.is_server_live() and client.is_server_ready()
+        assert client.get_server_metadata(headers=user)["name"] == "sluice"
+        metadata = client.get_model_metadata("b", headers=user)
+        assert metadata["name"] == "b" and metadata["outputs"][0]["datatype"] == "BYTES", metadata
+        assert client.is_model_ready("b", headers=user)
+        client.unload_model("b", headers=admin)
+        assert not client.is_model_ready("b", headers=user) and client.is_model_ready("a", headers=user)
+        states = {entry["name"]: entry["state"] for entry in client.get_model_repository_index(headers=user)}
+        assert states == {"a": "READY", "b": "UNAVAILABLE"}, states
+        client.load_model("b", headers=admin)
+        assert client.is_model_ready("b", headers=user)
+        wrong = serving.package("tritonclient.utils").InferenceServerException
+        try:
+            client.get_model_metadata("c", headers=user)
+            raise AssertionError("metadata of a model that there is not")
+        except wrong as error:
+            assert "does not exist" in error.message(), error
+
+
 if __name__ == "__main__":
     sys.exit(serving.run_tests(serving.tests_of(sys.modules[__name__])))
