@@ -54,7 +54,6 @@ KvExport::Taken KvExport::take() {
 void KvExport::cancel() {
   const std::lock_guard lock(mutex_);
   cancelled_ = true;
-  wake_ = [] {};
 }
 
 }  // namespace sluice::server

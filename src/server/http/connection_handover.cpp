@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <memory>
-#include <new>
 #include <utility>
 
 #include "base/log.h"
@@ -12,6 +11,7 @@
 #include "server/handover/kv_import.h"
 #include "server/handover/kv_wire.h"
 #include "server/handover/prefill_fetch.h"
+#include "server/handover/wake_up.h"
 #include "server/http/connection.h"
 
 namespace sluice::server {
@@ -23,15 +23,6 @@ constexpr int kLeastPrefill = 64;
 // Bytes of blocks that wait for the engine before no more are read: where it runs steps on the same core, what is read
 // at once makes one of them wait.
 constexpr size_t kMostBrought = size_t{1} << 20;
-
-std::function<void()> without_throwing(std::function<void()> wake) {
-  return [wake = std::move(wake)] {
-    try {
-      wake();
-    } catch (const std::bad_alloc&) {  // the connection looks by itself
-    }
-  };
-}
 
 // Whether its KV is decided by tokens and salt alone, and looked for in the cache.
 bool is_plain(const request::Request& request) {
@@ -102,7 +93,9 @@ asio::awaitable<bool> Connection::fetch_prefix(const request::Request& request, 
   const engine::KvLayout& layout = order.layout;
   const std::vector<kv::PrefixKey> keys =
       kv::prefix_keys(kv::root_key(layout.model, request.cache_salt), request.prompt, layout.block_size);
-  const std::function<void()> wake = without_throwing(waker());
+  const auto waken = std::make_shared<WakeUp>(waker());
+  const AtEnd silenced([&] { waken->close(); });
+  const std::function<void()> wake = [waken] { (*waken)(); };
   const auto known = std::make_shared<std::atomic<int>>(-1);
   engine.post([known, keys, wake](engine::KvAccess& access) {
     *known = access.leading(keys);
@@ -194,12 +187,14 @@ Connection::Awaitable Connection::hand_over(const Admission& admission) {
 
 Connection::Awaitable Connection::stream_blocks(const PrefillOrder& order, engine::Engine& engine,
                                                 const std::string& client) {
+  const auto waken = std::make_shared<WakeUp>(waker());
   const auto blocks = std::make_shared<KvExport>(
       order.layout,
       kv::prefix_keys(kv::root_key(order.layout.model, order.salt), order.tokens, order.layout.block_size),
-      order.first, without_throwing(waker()));
+      order.first, [waken] { (*waken)(); });
   engine.post([blocks](engine::KvAccess& access) { return blocks->run(access); });
   const AtEnd ended([&] {
+    waken->close();
     blocks->cancel();
     engine.wake_kv_tasks();
   });
