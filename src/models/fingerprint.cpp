@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/sha256.h"
+#include "formats/mapped_pages.h"
 
 namespace sluice::models {
 
@@ -35,6 +36,7 @@ std::string fingerprint(const ModelFiles& files) {
     const int64_t size = view->bytes(), piece = std::min(size, kSampleBytes);
     for (const int64_t begin : {int64_t{0}, (size - piece) / 2, size - piece})
       hash.update({bytes + begin, static_cast<size_t>(piece)});
+    formats::release_pages(files.tensors, *view);  // a page that is read brings its neighbours, too
   }
   const Sha256Digest digest = hash.finish();
   std::string out;
