@@ -168,8 +168,8 @@ struct Routing {
 struct ExpertBank {
   std::vector<Weight> gate_up;  // [experts] each [2 * inner, dim], or [inner, dim] where not gated
   std::vector<Weight> down;     // [experts] each [dim, inner]
-  int first =
-      0;  // number of the first of them, where the bank holds a range of a layer's experts. In host memory only
+  // Number of the first of them, where the bank holds a range of a layer's experts. In host memory only.
+  int first = 0;
   Activation activation = Activation::Silu;
   bool gated = true;
   bool weigh_inputs = false;  // a slot's weight multiplies what its expert reads instead of what it gives

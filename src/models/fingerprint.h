@@ -7,8 +7,8 @@
 
 namespace sluice::models {
 
-// 32 hexadecimal digits over the architecture, the names, types and shapes of all tensors and a few bytes of each: it tells
-// models and their variants apart by accident, not by intent, and reads no more than some kilobytes of a tensor.
+// 32 hexadecimal digits over the architecture, the names, types and shapes of all tensors and three kilobytes of each: they
+// differ for another model or variant, but a file may be forged to have those of another.
 std::string fingerprint(const ModelFiles& files);
 
 }  // namespace sluice::models
