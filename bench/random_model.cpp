@@ -19,7 +19,7 @@
 
 namespace {
 
-enum class Kind : uint8_t { Llama, Qwen3, Qwen3Moe, DeepSeekV3 };
+enum class Kind : uint8_t { Llama, Qwen3, Qwen3Moe, DeepSeekV3, Qwen35, Qwen35Moe };
 
 struct Shape {
   std::string_view name;
@@ -27,20 +27,33 @@ struct Shape {
   int64_t dim, layers, heads, kv_heads, head_dim, inner, vocab;
   int64_t experts = 0, used = 0, expert_inner = 0, shared = 0;    // shared: experts
   int64_t latent = 0, nope_dim = 0, rope_dim = 0, value_dim = 0;  // latent attention
+  int64_t delta_key_heads = 0, delta_value_heads = 0;             // of 128, in three of four layers
+
+  bool is_delta(int64_t layer) const { return delta_key_heads > 0 && layer % 4 != 3; }
+  int64_t delta_keys() const { return delta_key_heads * 128; }
+  int64_t delta_values() const { return delta_value_heads * 128; }
 };
 constexpr Shape kShapes[] = {
     {"llama-3.1-8b", Kind::Llama, 4096, 32, 32, 8, 128, 14336, 128256},
     {"llama-3.2-1b", Kind::Llama, 2048, 16, 32, 8, 64, 8192, 128256},
     {"llama-0.5b", Kind::Llama, 1024, 24, 8, 4, 128, 2816, 128256},  // drafts for the first
+    {"phi-3-mini", Kind::Llama, 3072, 32, 32, 32, 96, 8192, 32064},
     {"qwen3-0.6b", Kind::Qwen3, 1024, 28, 16, 8, 128, 3072, 151936},
     {"qwen3-30b-a3b", Kind::Qwen3Moe, 2048, 12, 32, 4, 128, 6144, 151936, 128, 8, 768},
     {"v2-lite", Kind::DeepSeekV3, 2048, 9, 16, 16, 192, 10944, 102400, 64, 6, 1408, 2, 512, 128, 64, 128},
+    {"qwen3.5-9b", Kind::Qwen35, 4096, 32, 16, 4, 256, 12288, 248320, 0, 0, 0, 0, 0, 0, 0, 0, 16, 32},
+    {"qwen3.5-35b-a3b", Kind::Qwen35Moe, 2048, 12, 16, 2, 256, 0, 248320, 256, 8, 512, 1, 0, 0, 0, 0, 16, 32},
     {"tiny", Kind::Llama, 512, 2, 8, 2, 64, 1024, 1024}};
 
 struct Tensor {
   std::string name;
-  int64_t rows, cols;  // cols 0: a vector of ones
+  int64_t rows, cols;       // cols 0: a vector of ones
+  bool has_middle = false;  // written as [rows, 1, cols]
   int64_t bytes() const { return rows * (cols > 0 ? cols : 1) * 2; }
+  std::string dims() const {
+    if (cols == 0) return fmt::format("{}", rows);
+    return fmt::format("{},{}{}", rows, has_middle ? "1," : "", cols);
+  }
 };
 
 // Names and shapes of one layer's tensors.
@@ -57,7 +70,21 @@ struct LayerTensors {
     add(prefix + ".up_proj", inner, s.dim);
     add(prefix + ".down_proj", s.dim, inner);
   }
+  void add_delta() const {
+    const int64_t channels = 2 * s.delta_keys() + s.delta_values();
+    add("linear_attn.in_proj_qkv", channels, s.dim);
+    add("linear_attn.in_proj_z", s.delta_values(), s.dim);
+    add("linear_attn.in_proj_a", s.delta_value_heads, s.dim);
+    add("linear_attn.in_proj_b", s.delta_value_heads, s.dim);
+    add("linear_attn.conv1d", channels, 4);
+    out.back().has_middle = true;
+    add("linear_attn.A_log", s.delta_value_heads, 0, "");
+    add("linear_attn.dt_bias", s.delta_value_heads, 0, "");
+    add("linear_attn.norm", 128, 0);
+    add("linear_attn.out_proj", s.dim, s.delta_values());
+  }
   void add_attention() const {
+    if (s.is_delta(layer)) return add_delta();
     if (s.kind == Kind::DeepSeekV3) {
       add("self_attn.q_proj", s.heads * s.head_dim, s.dim);
       add("self_attn.kv_a_proj_with_mqa", s.latent + s.rope_dim, s.dim);
@@ -65,7 +92,8 @@ struct LayerTensors {
       add("self_attn.kv_b_proj", s.heads * (s.nope_dim + s.value_dim), s.latent);
       return add("self_attn.o_proj", s.dim, s.heads * s.value_dim);
     }
-    add("self_attn.q_proj", s.heads * s.head_dim, s.dim);
+    const bool gated = s.delta_key_heads > 0;  // queries and gates of a head side by side
+    add("self_attn.q_proj", s.heads * s.head_dim * (gated ? 2 : 1), s.dim);
     add("self_attn.k_proj", s.kv_heads * s.head_dim, s.dim);
     add("self_attn.v_proj", s.kv_heads * s.head_dim, s.dim);
     add("self_attn.o_proj", s.dim, s.heads * s.head_dim);
@@ -79,7 +107,10 @@ struct LayerTensors {
     add("mlp.gate", s.experts, s.dim);
     if (s.kind == Kind::DeepSeekV3) add("mlp.gate.e_score_correction_bias", s.experts, 0, "");
     for (int64_t e = 0; e < s.experts; ++e) add_mlp(fmt::format("mlp.experts.{}", e), s.expert_inner);
-    if (s.shared > 0) add_mlp("mlp.shared_experts", s.shared * s.expert_inner);
+    if (s.kind == Kind::DeepSeekV3) add_mlp("mlp.shared_experts", s.shared * s.expert_inner);
+    if (s.kind != Kind::Qwen35Moe) return;
+    add_mlp("mlp.shared_expert", s.shared * s.expert_inner);
+    add("mlp.shared_expert_gate", 1, s.dim);
   }
 };
 
@@ -144,17 +175,23 @@ bool write_tensor(int file, const Tensor& tensor, off_t offset, const std::vecto
 }
 
 std::string config_of(const Shape& s) {
-  constexpr std::string_view kNames[][2] = {{"LlamaForCausalLM", "llama"},
-                                            {"Qwen3ForCausalLM", "qwen3"},
-                                            {"Qwen3MoeForCausalLM", "qwen3_moe"},
-                                            {"DeepseekV3ForCausalLM", "deepseek_v3"}};
+  constexpr std::string_view kNames[][2] = {
+      {"LlamaForCausalLM", "llama"},          {"Qwen3ForCausalLM", "qwen3"},
+      {"Qwen3MoeForCausalLM", "qwen3_moe"},   {"DeepseekV3ForCausalLM", "deepseek_v3"},
+      {"Qwen3_5ForCausalLM", "qwen3_5_text"}, {"Qwen3_5MoeForCausalLM", "qwen3_5_moe_text"}};
   const auto& [architecture, type] = kNames[static_cast<size_t>(s.kind)];
   std::string more;
-  if (s.kind == Kind::Qwen3Moe)
+  if (s.kind == Kind::Qwen3Moe || s.kind == Kind::Qwen35Moe)
     more = fmt::format(
         R"("num_experts": {}, "num_experts_per_tok": {}, "moe_intermediate_size": {}, "norm_topk_prob": true,
 "decoder_sparse_step": 1, "mlp_only_layers": [], )",
         s.experts, s.used, s.expert_inner);
+  if (s.delta_key_heads > 0)
+    more += fmt::format(
+        R"("full_attention_interval": 4, "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128,
+"linear_value_head_dim": 128, "linear_num_key_heads": {}, "linear_num_value_heads": {}, "partial_rotary_factor": 0.25,
+"shared_expert_intermediate_size": {}, )",
+        s.delta_key_heads, s.delta_value_heads, s.shared * s.expert_inner);
   if (s.kind == Kind::DeepSeekV3)
     more = fmt::format(
         R"("n_routed_experts": {}, "num_experts_per_tok": {}, "moe_intermediate_size": {}, "n_shared_experts": {},
@@ -205,10 +242,8 @@ int write_model(const std::string& folder, const Shape& shape) {
   int64_t end = 0;
   for (const Tensor& tensor : tensors) {
     offsets.push_back(end);
-    const std::string dims =
-        tensor.cols > 0 ? fmt::format("{},{}", tensor.rows, tensor.cols) : fmt::format("{}", tensor.rows);
     header += fmt::format(R"({}"{}":{{"dtype":"BF16","shape":[{}],"data_offsets":[{},{}]}})",
-                          end > 0 ? "," : "", tensor.name, dims, end, end + tensor.bytes());
+                          end > 0 ? "," : "", tensor.name, tensor.dims(), end, end + tensor.bytes());
     end += tensor.bytes();
   }
   header += "}";
@@ -243,8 +278,8 @@ int main(int count, char** arguments) {
   const std::string_view wanted = count > 2 ? arguments[2] : kShapes[0].name;
   for (const Shape& shape : kShapes)
     if (count > 1 && arguments[1][0] != '-' && shape.name == wanted) return write_model(arguments[1], shape);
-  fmt::print(
-      stderr,
-      "random_model FOLDER [llama-3.1-8b | llama-3.2-1b | qwen3-0.6b | qwen3-30b-a3b | v2-lite | tiny]\n");
+  fmt::print(stderr, "random_model FOLDER [SHAPE]; shapes:");
+  for (const Shape& shape : kShapes) fmt::print(stderr, " {}", shape.name);
+  fmt::print(stderr, "\n");
   return 2;
 }

@@ -310,6 +310,21 @@ TEST_P(AttentionTest, EveryOtherShape) {
   }
 }
 
+// Sizes and groups that other kernels do not take: whole prompts, rows of several tiles, single tokens whose keys are split.
+TEST_P(AttentionTest, EveryHeadSizeAndGroup) {
+  for (auto [dim, heads, kv_heads] :
+       {std::tuple{8, 8, 2}, {40, 5, 1}, {80, 7, 1}, {96, 12, 1}, {112, 16, 1}, {192, 6, 1}, {256, 3, 3}}) {
+    run({heads, kv_heads, dim, dim, DType::BF16, 16, 0, 0.0f, dim % 16 == 0, false});
+    run({heads, kv_heads, dim, dim, DType::BF16, 7, 70, 3.0f, dim % 32 == 0, dim % 16 == 0});
+  }
+  for (DType type : {DType::F8_E4M3, DType::I8}) {
+    run({8, 2, 80, 80, type});
+    run({8, 2, 192, 128, type, 16, 0, 0.0f, true, false});
+  }
+  for (int dim : {80, 192})
+    for (int count : {1, 23}) single_tokens(dim, 16, 12, 2, count);
+}
+
 TEST_P(AttentionTest, RopeBothWays) {
   for (auto style : {kernels::RopeStyle::NeoX, kernels::RopeStyle::GptJ}) {
     Both x = random(4, 3 * 64), frequencies = vector(3 * 24);

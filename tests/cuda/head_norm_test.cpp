@@ -26,7 +26,8 @@ class HeadNormTest : public DeviceTest {
             all.columns_as_heads((kHeads + kKvHeads) * dim, kKvHeads, dim)};
   }
 
-  void run(int dim, kernels::RopeStyle style, bool gains) {
+  // pairs: of a head, that are rotated.
+  void run(int dim, int pairs, kernels::RopeStyle style, bool gains) {
     std::vector<int32_t> begin{0, kTokens}, positions, blocks{2, 0, 1};
     for (int i = 0; i < kTokens; ++i) positions.push_back(i);
     const std::vector<RaggedBatch::BlockTable> tables{{blocks, kBlocks}};
@@ -34,11 +35,11 @@ class HeadNormTest : public DeviceTest {
     std::vector<kernels::Memory> memory;
     const PagedKv host_kv = cache_of(ref(), dim, memory), device_kv = cache_of(gpu(), dim, memory);
     const Both x = random(kTokens, (kHeads + 2 * kKvHeads) * dim), q_gain = vector(dim), k_gain = vector(dim);
-    const Both frequencies = vector(dim / 2, 0.2f);
-    HostTensor angles = HostTensor::make(DType::F32, {kTokens, dim / 2, 2});
-    const kernels::Memory turn = gpu().allocate(DType::F32, {kTokens, dim / 2, 2});
+    const Both frequencies = vector(pairs, 0.2f);
+    HostTensor angles = HostTensor::make(DType::F32, {kTokens, pairs, 2});
+    const kernels::Memory turn = gpu().allocate(DType::F32, {kTokens, pairs, 2});
     const auto table = [&](const TensorView& f) {
-      return kernels::RopeTable{TensorView::contiguous(f.data, DType::F32, {1, dim / 2}, f.device)};
+      return kernels::RopeTable{TensorView::contiguous(f.data, DType::F32, {1, pairs}, f.device)};
     };
     gpu().begin(batch);
     ref().rope_angles(angles.view, batch, table(frequencies.host));
@@ -53,20 +54,23 @@ class HeadNormTest : public DeviceTest {
         {device, gains ? q_gain.device : TensorView{}, gains ? k_gain.device : TensorView{}, 1e-6f},
         turn.view, style, batch));
     EXPECT_LT(error(x.host.columns(0, kHeads * dim), x.device.columns(0, kHeads * dim)), kTolerance) << dim;
-    Both out = zeros(kTokens, kHeads * dim);
+    // Results beside something else, as where a gate stands before them.
+    Both wide = zeros(kTokens, 2 * kHeads * dim);
+    const auto behind = [&](const TensorView& view) { return view.columns(kHeads * dim, 2 * kHeads * dim); };
     kernels::AttentionShape shape;
     shape.heads = kHeads, shape.kv_heads = kKvHeads, shape.key_dim = shape.value_dim = dim,
     shape.scale = 0.1f;
-    ref().attend(heads_of(out.host, kHeads), host.q, host_kv, batch, shape);
-    gpu().attend(heads_of(out.device, kHeads), device.q, device_kv, batch, shape);
-    EXPECT_LT(error(out.host, out.device), 2 * kTolerance) << dim;
+    ref().attend(wide.host.columns_as_heads(kHeads * dim, kHeads, dim), host.q, host_kv, batch, shape);
+    gpu().attend(wide.device.columns_as_heads(kHeads * dim, kHeads, dim), device.q, device_kv, batch, shape);
+    EXPECT_LT(error(behind(wide.host), behind(wide.device)), 2 * kTolerance) << dim;
   }
 };
 
 TEST_F(HeadNormTest, NormRotateAndStoreInOne) {
   for (const int dim : {64, 128, 256})
     for (const auto style : {kernels::RopeStyle::NeoX, kernels::RopeStyle::GptJ})
-      for (const bool gains : {true, false}) run(dim, style, gains);
+      for (const bool gains : {true, false})
+        for (const int pairs : {dim / 2, dim / 8}) run(dim, pairs, style, gains);
 }
 
 }  // namespace

@@ -20,6 +20,14 @@ struct Sequences {
   std::vector<StateBatch::Save> saves{{16, 0}, {37, 1}, {1, 2}, {5, 3}};
   StateBatch batch() const { return {begin, from, save_begin, saves}; }
   static constexpr int64_t kTokens = 43;
+
+  // The same with prompts whose rows several blocks share, the first of which goes on in place.
+  static Sequences longer() {
+    return {{0, 301, 302, 304, 451},
+            {5, 2, 4, 6},
+            {0, 3, 4, 5, 6},
+            {{1, 0}, {64, 1}, {301, 5}, {1, 2}, {2, 3}, {147, 6}}};
+  }
 };
 
 class RecurrentTest : public EachActivation {
@@ -94,10 +102,25 @@ TEST_P(RecurrentTest, Convolves) {
   }
 }
 
+TEST_P(RecurrentTest, ConvolvesLongSteps) {
+  const Sequences sequences = Sequences::longer();
+  for (const int taps : {3, 4, 7}) {
+    const int64_t channels = 200, n = sequences.batch().tokens();
+    const Both x = random(n, channels), kernel = matrix(taps, channels, 0.5f);
+    Both out = zeros(n, channels);
+    const Both kept = states((taps - 1) * channels);
+    begin(sequences.batch());
+    on_host().causal_conv(out.host, x.host, {kernel.host, {}, true}, kept.host, sequences.batch());
+    on_device().causal_conv(out.device, x.device, {kernel.device, {}, true}, kept.device, sequences.batch());
+    compare(out, kept);
+  }
+}
+
 TEST_P(RecurrentTest, FollowsTheDeltaRule) {
   const Sequences sequences;
   for (const auto& [key_dim, value_dim, channel_decay] :
-       {std::tuple(128, 128, false), std::tuple(24, 40, true), std::tuple(200, 64, false)}) {
+       {std::tuple(128, 128, false), std::tuple(24, 40, true), std::tuple(200, 64, false),
+        std::tuple(40, 37, false), std::tuple(300, 33, true)}) {
     kernels::DeltaRule rule{.key_heads = 2,
                             .value_heads = 4,
                             .key_dim = key_dim,

@@ -1,6 +1,5 @@
-// Attention for every shape the contract allows: any head sizes (values up to 512), keys and values of
-// different sizes, sinks, alibi, chunks, values that alias keys, caches of every type. The fast path for
-// common shapes is in flash.h; this kernel takes the rest.
+// Attention for every shape the contract allows: any head sizes (values up to 512), caches of every type, activations in
+// f32. Common shapes have flash.h, most others tile_attention.h; this kernel takes the rest.
 //
 // One block per (token, query head): four warps take the visible keys in turn, each with its own running
 // maximum, sum and weighted values in registers (lane l holds elements l, l + 32, ...); they are merged in

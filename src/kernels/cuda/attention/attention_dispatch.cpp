@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "kernels/cuda/attention/decode_attention_plan.h"
+#include "kernels/cuda/attention/tile_attention.h"
 #include "kernels/cuda/common/views.h"
 #include "kernels/cuda/step/token_params.h"
 
@@ -284,14 +285,23 @@ void AttentionDispatch::attend_rounded(const AttentionParams& wide, const Table&
 }
 
 void AttentionDispatch::attend_on(const AttentionParams& whole, const Table& table) {
-  if (whole.chunked != 0 || whole.table.seen != nullptr) return step_.issue(launch_attention, whole);
+  if (whole.chunked != 0 || whole.table.seen != nullptr) return attend_tiles(whole, 0);
   if (step_.deterministic) return attend_fixed(whole, table);
   AttentionParams p = whole;
   // Steps that mix decode with prompts run the single tokens first; each kind goes to the kernel made for it.
   const int singles = attend_singles(p, table);
   if (singles == batch_.sequences) return;
   p = without_first(p, singles);
-  if (!batch_.consecutive || !flash_fits(p)) return step_.issue(launch_attention, p);
+  // Results that do not lie together are copied there.
+  const View wanted = p.out;
+  const bool apart = wanted.stride_h != wanted.dim || wanted.stride_n != wanted.dim * wanted.heads;
+  if (apart)
+    p.out = packed(wanted, DType::BF16,
+                   scratch_.at_least(static_cast<size_t>(wanted.n * wanted.heads * wanted.dim * 2)));
+  if (!batch_.consecutive || !flash_fits(p)) {
+    p.out = wanted;
+    return attend_tiles(p, singles);
+  }
   const FlashShape flash_shape{static_cast<int32_t>(p.q.heads),
                                static_cast<int32_t>(p.kv_heads),
                                static_cast<int32_t>(p.k.dim),
@@ -311,6 +321,25 @@ void AttentionDispatch::attend_on(const AttentionParams& whole, const Table& tab
   f.last_length = table.last_length + singles;
   f.sequences = batch_.sequences - singles;
   step_.issue(hopper ? launch_hopper : launch_flash, f);
+  if (!apart) return;
+  PointwiseParams copy = blank<PointwiseParams>();
+  copy.operation = Pointwise::Copy;
+  copy.out = wanted;
+  copy.a = p.out;
+  step_.issue(launch_pointwise, copy);
+}
+
+// Any shape; the tokens are those of the sequences from `first` on.
+void AttentionDispatch::attend_tiles(const AttentionParams& params, int first) {
+  if (!tile_fits(params)) return step_.issue(launch_attention, params);
+  TileAttentionParams p = blank<TileAttentionParams>();
+  p.attention = params;
+  p.sequences = batch_.sequences - first;
+  p.query_begin = first > 0 ? batch_.rest_begin : batch_.query_begin;
+  p.splits = step_.deterministic ? 1 : tile_splits(params, p.sequences, step_.processors);
+  if (p.splits > 1)
+    p.partial = static_cast<float*>(flash_partial_.at_least(tile_partial_bytes(params, p.splits)));
+  step_.issue(launch_tile_attention, p);
 }
 
 // The leading sequences of one token each, if the kernel for them takes this shape. Returns how many it took.

@@ -118,6 +118,7 @@ class AttentionDispatch {
   void attend_on(const AttentionParams& params, const Table& table);
   int attend_singles(const AttentionParams& params, const Table& table);
   void attend_fixed(const AttentionParams& params, const Table& table);
+  void attend_tiles(const AttentionParams& params, int first);
   bool attend_each(const AttentionParams& params, const Table& table, int64_t count);
   const PackedPlan& packed_plan(const Table& table, int64_t tokens);
   const int32_t* one_plan(const DecodeAttentionKind& wanted);

@@ -9,7 +9,7 @@ namespace sluice::kernels::cuda {
 // It does not matter with which others a token runs: it is by itself, or has the same bits as if it were.
 void AttentionDispatch::attend_fixed(const AttentionParams& whole, const Table& table) {
   const int64_t single = batch_.consecutive ? batch_.singles : whole.q.n;
-  if (!attend_each(whole, table, single)) return step_.issue(launch_attention, whole);
+  if (!attend_each(whole, table, single)) return attend_tiles(whole, 0);
   if (single == whole.q.n) return;
   const PackedPlan& plan = packed_plan(table, packed_tokens(whole));
   PackedAttentionParams p = blank<PackedAttentionParams>();

@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(256) rope_write_kernel(const RopeWriteParams p
   wait_for_producer();
   allow_dependents();
   const View &q = p.rope.x, &key = p.write.key, &value = p.write.value;
-  const int64_t pieces = p.rope.pairs / 8, heads = q.heads + 2 * key.heads;
+  const int64_t pieces = q.dim / 16, turned = p.rope.pairs / 8, heads = q.heads + 2 * key.heads;
   const int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x, count = q.n * heads * pieces;
   if (!Normed && index >= count) return;
   const int64_t i = Normed ? min(index, count - 1) : index;  // lanes of a warp meet in the norm
@@ -90,8 +90,10 @@ __global__ void __launch_bounds__(256) rope_write_kernel(const RopeWriteParams p
   const View& from = head < q.heads ? q : head < q.heads + key.heads ? key : value;
   const bool is_query = head < q.heads, is_value = head >= q.heads + key.heads;
   if (!is_query) head -= q.heads + (is_value ? key.heads : 0);
-  const int64_t first = p.rope.interleaved != 0 ? piece * 16 : piece * 8;
-  const int64_t second = p.rope.interleaved != 0 ? first + 8 : first + p.rope.pairs;
+  // What is not rotated lies behind what is.
+  const bool neighbours = p.rope.interleaved != 0 || piece >= turned;
+  const int64_t first = neighbours ? piece * 16 : piece * 8;
+  const int64_t second = neighbours ? first + 8 : first + p.rope.pairs;
   bf16* x = static_cast<bf16*>(from.data) + token * from.stride_n + head * from.stride_h;
   uint4 low = load_activation(x + first), high = load_activation(x + second);
   float a[8], b[8];
@@ -110,7 +112,7 @@ __global__ void __launch_bounds__(256) rope_write_kernel(const RopeWriteParams p
 #pragma unroll
     for (int j = 0; j < 8 && !is_value; ++j) a[j] = normed_a[j], b[j] = normed_b[j];
   }
-  if (!is_value) {
+  if (!is_value && piece < turned) {
     const float* angle = p.rope.angles + token * p.rope.angle_stride + piece * 16;
     float turn[16];
 #pragma unroll
@@ -131,6 +133,8 @@ __global__ void __launch_bounds__(256) rope_write_kernel(const RopeWriteParams p
         rotate(b[2 * j - 8], b[2 * j - 7], j);
       }
     }
+  }
+  if (!is_value) {
     low = pack8(a);
     high = pack8(b);
   }
@@ -243,22 +247,23 @@ void launch_rope(const RopeParams& p, Stream stream) {
 bool rope_write_fits(const RopeWriteParams& p) {
   const auto view_fits = [&](const View& v) {
     return v.data == nullptr || (v.type == DType::BF16 && aligned16(v.data) && v.stride_n % 8 == 0 &&
-                                 v.stride_h % 8 == 0 && v.dim == 2 * p.rope.pairs);
+                                 v.stride_h % 8 == 0 && v.dim == p.rope.x.dim);
   };
   const auto cache_fits = [&](const CacheView& c) {
     const bool plain = c.type == DType::BF16 || c.type == DType::F8_E4M3;
     return c.data == nullptr || (plain && aligned16(c.data) && c.stride_block % 8 == 0 &&
                                  c.stride_slot % 8 == 0 && c.stride_head % 8 == 0);
   };
-  const int64_t pieces = p.rope.pairs / 8;
+  const int64_t dim = p.rope.x.dim, pieces = dim / 16;
   const bool in_warps = p.normed == 0 || (pieces <= 32 && (pieces & (pieces - 1)) == 0);
-  return in_warps && p.rope.pairs % 8 == 0 && aligned16(p.rope.angles) && p.rope.angle_stride % 4 == 0 &&
-         view_fits(p.rope.x) && view_fits(p.write.key) && view_fits(p.write.value) && cache_fits(p.write.k) &&
+  return in_warps && dim % 16 == 0 && p.rope.pairs % 8 == 0 && 2 * p.rope.pairs <= dim &&
+         aligned16(p.rope.angles) && p.rope.angle_stride % 4 == 0 && view_fits(p.rope.x) &&
+         view_fits(p.write.key) && view_fits(p.write.value) && cache_fits(p.write.k) &&
          cache_fits(p.write.v) && p.write.key.heads == p.write.value.heads;
 }
 
 void launch_rope_write(const RopeWriteParams& p, Stream stream) {
-  const int64_t count = p.rope.x.n * (p.rope.x.heads + 2 * p.write.key.heads) * (p.rope.pairs / 8);
+  const int64_t count = p.rope.x.n * (p.rope.x.heads + 2 * p.write.key.heads) * (p.rope.x.dim / 16);
   if (count == 0) return;
   launch("rope_write", p.normed != 0 ? rope_write_kernel<true> : rope_write_kernel<false>,
          {dim3(blocks_for(count)), dim3(256)}, stream, p);

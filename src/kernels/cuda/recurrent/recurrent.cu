@@ -1,54 +1,13 @@
-// Layers that keep a state: element-wise products, causal convolutions, the gated delta rule, state-space scans.
+// Layers that keep a state: element-wise products, causal convolutions, state-space scans.
 //
 // Tokens of a sequence run one after the other with the state in registers, so that a token's bits do not depend on where a
-// step began. The state is read once per step and written once for each save. A convolution has a thread for each channel.
-// The delta rule has four lanes for each column of a head's state [key_dim, value_dim]: column j depends on the others
-// through q, k and the gates alone, which lie in shared memory. A scan has eight lanes for each row of a head's state
-// [head_dim, state_dim], whose rows are independent. Bytes: the state twice per step; at one token a sequence this is the
-// whole traffic. The share of the limit has not been measured.
-#include "kernels/cuda/common/device.cuh"
-#include "kernels/cuda/recurrent/recurrent_params.h"
+// step began. The state is read once per step and written once for each save. A convolution has a thread for each channel;
+// of long steps, one for each channel and 32 rows, which finds the rows before its own in x. A scan has eight lanes for
+// each row of a head's state [head_dim, state_dim], whose rows are independent.
+#include "kernels/cuda/recurrent/recurrent_walk.cuh"
 
 namespace sluice::kernels::cuda {
 namespace {
-
-constexpr int kThreads = 128;
-
-__device__ __forceinline__ float softplus_of(float x) {
-  return x > 20.0f ? x : log1pf(expf(x));
-}
-__device__ __forceinline__ float sigmoid_of(float x) {
-  return 1.0f / (1.0f + expf(-x));
-}
-
-template <class T>
-__device__ __forceinline__ float element(const View& v, int64_t row, int64_t column) {
-  return widen(static_cast<const T*>(v.data)[row * v.stride_n + column]);
-}
-template <class T>
-__device__ __forceinline__ void set_element(const View& v, int64_t row, int64_t column, float value) {
-  static_cast<T*>(v.data)[row * v.stride_n + column] = narrow<T>(value);
-}
-
-// The tokens of a sequence between its saves.
-struct Walk {
-  int32_t begin, end;           // rows of the step
-  int32_t save, last_save;      // of the list
-  const float* from = nullptr;  // null: zeros
-
-  __device__ Walk(const StatesView& s, int sequence)
-      : begin(s.query_begin[sequence]),
-        end(s.query_begin[sequence + 1]),
-        save(s.save_begin[sequence]),
-        last_save(s.save_begin[sequence + 1]) {
-    if (s.from[sequence] >= 0) from = s.data + s.from[sequence] * s.stride;
-  }
-  // Where the state behind row `row` goes; null: nowhere. Moves on to the next save.
-  __device__ float* target(const StatesView& s, int32_t row) {
-    if (save >= last_save || s.saves[2 * save] != row - begin + 1) return nullptr;
-    return s.data + s.saves[2 * save++ + 1] * s.stride;
-  }
-};
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) multiply_kernel(const MultiplyParams p) {
@@ -97,95 +56,91 @@ __global__ void __launch_bounds__(kThreads) conv_kernel(const ConvParams p) {
   }
 }
 
-// Four lanes of a warp, eight apart, share a column: lane part has rows part, part + 4, ...
-constexpr int kParts = 4, kColumns = kThreads / kParts;
+constexpr int kRowsOfTile = 32;
 
-__device__ __forceinline__ float sum_parts(float v) {
-  v += __shfl_xor_sync(0xffffffffu, v, 8);
-  return v + __shfl_xor_sync(0xffffffffu, v, 16);
+// The sequence that has a row of the step.
+__device__ __forceinline__ int sequence_of(const StatesView& s, int32_t row) {
+  int low = 0, high = s.sequences - 1;
+  while (low < high) {
+    const int middle = (low + high + 1) / 2;
+    if (s.query_begin[middle] <= row)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  return low;
 }
 
-// q and k of one token and its decays, behind zeros up to whole rows of every lane.
-template <int kRows>
-struct DeltaShared {
-  float q[kRows * kParts], k[kRows * kParts], decay[kRows * kParts];
-};
-
-// Reads a token's q and k and makes them unit vectors, q times key_dim^-1/2. Every warp sums all of them, in one order.
-template <class T, int kRows>
-__device__ void load_token(const DeltaParams& p, DeltaShared<kRows>& s, int64_t row, int head) {
-  const int key_head = p.tiled != 0 ? head % p.key_heads : head / (p.value_heads / p.key_heads);
-  const int64_t q = int64_t{key_head} * p.key_dim, k = q + int64_t{p.key_heads} * p.key_dim;
-  const int lane = threadIdx.x % 32;
-  float q_square = 0.0f, k_square = 0.0f;
-  for (int i = lane; i < p.key_dim; i += 32) {
-    const float a = element<T>(p.qkv, row, q + i), b = element<T>(p.qkv, row, k + i);
-    q_square = fmaf(a, a, q_square);
-    k_square = fmaf(b, b, k_square);
-  }
-  const float q_scale = rsqrtf(static_cast<float>(p.key_dim)) / sqrtf(warp_sum(q_square) + p.length_eps);
-  const float k_scale = 1.0f / sqrtf(warp_sum(k_square) + p.length_eps);
-  for (int i = threadIdx.x; i < kRows * kParts; i += kThreads) {
-    const bool inside = i < p.key_dim;
-    s.q[i] = inside ? element<T>(p.qkv, row, q + i) * q_scale : 0.0f;
-    s.k[i] = inside ? element<T>(p.qkv, row, k + i) * k_scale : 0.0f;
-    const int64_t place = p.channel_decay != 0 ? int64_t{head} * p.key_dim + i : head;
-    s.decay[i] = 0.0f;
-    if (!inside) continue;
-    const float gate =
-        element<T>(p.decay, row, place) + (p.decay_bias != nullptr ? p.decay_bias[place] : 0.0f);
-    s.decay[i] = expf(p.rate[head] * softplus_of(gate));
-  }
+// Row `row` of what a channel of a sequence has seen; rows before `begin` are those that its state keeps.
+template <class T>
+__device__ __forceinline__ float seen_row(const ConvParams& p, const Walk& walk, int32_t row,
+                                          int64_t channel) {
+  if (row >= walk.begin) return element<T>(p.x, row, channel);
+  const int kept_row = p.taps - 1 + (row - walk.begin);
+  return walk.from != nullptr && kept_row >= 0 ? walk.from[kept_row * p.x.dim + channel] : 0.0f;
 }
 
-// grid: (pieces of 32 columns, value heads, sequences)
-template <class T, int kRows>
-__global__ void __launch_bounds__(kThreads) delta_kernel(const DeltaParams p) {
-  __shared__ DeltaShared<kRows> s;
+// The results alone: no state is written, since other blocks read it. grid: (pieces of the channels, tiles of rows)
+template <class T, int kTaps>
+__global__ void __launch_bounds__(kThreads) conv_rows_kernel(const ConvParams p) {
   allow_dependents();
   wait_for_producer();
-  const int lane = threadIdx.x % 32, part = lane / 8, head = static_cast<int>(blockIdx.y);
-  const int column =
-      static_cast<int>(blockIdx.x) * kColumns + static_cast<int>(threadIdx.x) / 32 * 8 + lane % 8;
-  const bool active = column < p.value_dim;
-  Walk walk(p.states, static_cast<int>(blockIdx.z));
-  const int64_t piece = int64_t{head} * p.key_dim * p.value_dim + column;
-  float state[kRows];
+  const int64_t channel = int64_t{blockIdx.x} * kThreads + threadIdx.x, channels = p.x.dim;
+  if (channel >= channels) return;
+  float window[kTaps], kernel[kTaps];
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    const int i = r * kParts + part;
-    state[r] =
-        active && i < p.key_dim && walk.from != nullptr ? walk.from[piece + int64_t{i} * p.value_dim] : 0.0f;
+  for (int i = 0; i < kTaps; ++i) {
+    const int tap = i - (kTaps - p.taps);
+    kernel[i] = tap >= 0 ? p.kernel[tap * channels + channel] : 0.0f;
   }
-  const int64_t values = int64_t{2} * p.key_heads * p.key_dim + int64_t{head} * p.value_dim;
-  for (int32_t row = walk.begin; row < walk.end; ++row) {
-    load_token<T>(p, s, row, head);
-    __syncthreads();
-    float known = 0.0f, sum = 0.0f;
+  const float bias = p.bias != nullptr ? p.bias[channel] : 0.0f;
+  const int32_t first = static_cast<int32_t>(blockIdx.y) * kRowsOfTile;
+  const int32_t rows = static_cast<int32_t>(p.x.n),
+                last = first + kRowsOfTile < rows ? first + kRowsOfTile : rows;
+  int sequence = sequence_of(p.states, first);
+  for (int32_t row = first; row < last; ++sequence) {
+    const Walk walk(p.states, sequence);
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      const int i = r * kParts + part;
-      state[r] *= s.decay[i];
-      known = fmaf(state[r], s.k[i], known);
+    for (int i = 0; i + 1 < kTaps; ++i) window[i] = seen_row<T>(p, walk, row - kTaps + 1 + i, channel);
+    const int32_t end = walk.end < last ? walk.end : last;
+    for (; row < end; ++row) {
+      window[kTaps - 1] = element<T>(p.x, row, channel);
+      float sum = bias;
+#pragma unroll
+      for (int i = 0; i < kTaps; ++i) sum = fmaf(kernel[i], window[i], sum);
+      set_element<T>(p.out, row, channel, p.silu != 0 ? sum * sigmoid_of(sum) : sum);
+#pragma unroll
+      for (int i = 0; i + 1 < kTaps; ++i) window[i] = window[i + 1];
     }
-    known = sum_parts(known);
-    const float beta = p.beta_scale * sigmoid_of(element<T>(p.beta, row, head));
-    const float delta = active ? (element<T>(p.qkv, row, values + column) - known) * beta : 0.0f;
+  }
+}
+
+// The states behind conv_rows_kernel. grid: (pieces of the channels, sequences)
+template <class T, int kTaps>
+__global__ void __launch_bounds__(kThreads) conv_save_kernel(const ConvParams p) {
+  allow_dependents();
+  wait_for_producer();
+  const int64_t channel = int64_t{blockIdx.x} * kThreads + threadIdx.x, channels = p.x.dim;
+  if (channel >= channels) return;
+  const Walk walk(p.states, static_cast<int>(blockIdx.y));
+  const int kept = p.taps - 1;
+  float old[kTaps];
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      const int i = r * kParts + part;
-      state[r] = fmaf(s.k[i], delta, state[r]);
-      sum = fmaf(state[r], s.q[i], sum);
-    }
-    sum = sum_parts(sum);
-    if (active && part == 0) set_element<T>(p.out, row, int64_t{head} * p.value_dim + column, sum);
-    __syncthreads();
-    float* to = walk.target(p.states, row);
-    if (to == nullptr || !active) continue;
+  for (int i = 0; i < kTaps; ++i)
+    old[i] = i < kept && walk.from != nullptr ? walk.from[i * channels + channel] : 0.0f;
+  for (int32_t save = walk.save; save < walk.last_save; ++save) {
+    const int32_t tokens = p.states.saves[2 * save];
+    float* to = p.states.data + p.states.saves[2 * save + 1] * p.states.stride;
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      const int i = r * kParts + part;
-      if (i < p.key_dim) to[piece + int64_t{i} * p.value_dim] = state[r];
+    for (int i = 0; i < kTaps; ++i) {
+      if (i >= kept) continue;
+      const int32_t back =
+          tokens - kept + i;  // of the sequence's rows in the step; below zero: of the old state
+      float value = back >= 0 ? element<T>(p.x, walk.begin + back, channel) : 0.0f;
+#pragma unroll
+      for (int j = 0; j < kTaps; ++j)
+        if (back < 0 && j == kept + back) value = old[j];
+      to[i * channels + channel] = value;
     }
   }
 }
@@ -239,17 +194,6 @@ __global__ void __launch_bounds__(kThreads) scan_kernel(const ScanParams p) {
   }
 }
 
-dim3 blocks(int64_t x, int64_t y = 1, int64_t z = 1) {
-  return {static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z)};
-}
-
-template <class T, int kRows>
-void launch_delta_rows(const DeltaParams& p, Stream stream) {
-  launch("delta", delta_kernel<T, kRows>,
-         {blocks(ceil_div(p.value_dim, kColumns), p.value_heads, p.states.sequences), dim3(kThreads)}, stream,
-         p);
-}
-
 template <class T, int kStates>
 void launch_scan_states(const ScanParams& p, Stream stream) {
   launch("scan", scan_kernel<T, kStates>,
@@ -271,19 +215,15 @@ void launch_conv(const ConvParams& p, Stream stream) {
   if (p.states.sequences == 0) return;
   visit_activations(p.x.type, [&](auto type) {
     using T = decltype(type);
-    launch("conv", p.taps <= 4 ? conv_kernel<T, 4> : conv_kernel<T, kMostTaps>,
-           {blocks(ceil_div(p.x.dim, kThreads), p.states.sequences), dim3(kThreads)}, stream, p);
-  });
-}
-
-void launch_delta(const DeltaParams& p, Stream stream) {
-  if (p.states.sequences == 0) return;
-  visit_activations(p.qkv.type, [&](auto type) {
-    using T = decltype(type);
-    if (p.key_dim <= 64) return launch_delta_rows<T, 16>(p, stream);
-    if (p.key_dim <= 128) return launch_delta_rows<T, 32>(p, stream);
-    if (p.key_dim <= 256) return launch_delta_rows<T, 64>(p, stream);
-    launch_delta_rows<T, 128>(p, stream);
+    const bool few = p.taps <= 4;
+    const int64_t pieces = ceil_div(p.x.dim, kThreads);
+    const Grid by_sequence{blocks(pieces, p.states.sequences), dim3(kThreads)};
+    if (p.x.n < 8 * kRowsOfTile || p.x.n < 4 * p.states.sequences)
+      return launch("conv", few ? conv_kernel<T, 4> : conv_kernel<T, kMostTaps>, by_sequence, stream, p);
+    launch("conv", few ? conv_rows_kernel<T, 4> : conv_rows_kernel<T, kMostTaps>,
+           {blocks(pieces, ceil_div(p.x.n, kRowsOfTile)), dim3(kThreads)}, stream, p);
+    launch("conv state", few ? conv_save_kernel<T, 4> : conv_save_kernel<T, kMostTaps>, by_sequence, stream,
+           p);
   });
 }
 

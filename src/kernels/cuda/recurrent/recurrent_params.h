@@ -38,6 +38,7 @@ struct DeltaParams {
   StatesView states;        // [value_heads, key_dim, value_dim]
   int32_t key_heads, value_heads, key_dim, value_dim;
   int32_t tiled, channel_decay;
+  int32_t paired;  // set by launch_delta: two columns of a state lie at a multiple of 8 bytes
   float beta_scale, length_eps;
 };
 void launch_delta(const DeltaParams&, Stream);

@@ -1,0 +1,53 @@
+// What kernels of layers with states share: the functions of gates, elements of views, and the walk along a sequence.
+#pragma once
+
+#include "kernels/cuda/common/device.cuh"
+#include "kernels/cuda/recurrent/recurrent_params.h"
+
+namespace sluice::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 128;
+
+__device__ __forceinline__ float softplus_of(float x) {
+  return x > 20.0f ? x : log1pf(expf(x));
+}
+__device__ __forceinline__ float sigmoid_of(float x) {
+  return 1.0f / (1.0f + expf(-x));
+}
+
+template <class T>
+__device__ __forceinline__ float element(const View& v, int64_t row, int64_t column) {
+  return widen(static_cast<const T*>(v.data)[row * v.stride_n + column]);
+}
+template <class T>
+__device__ __forceinline__ void set_element(const View& v, int64_t row, int64_t column, float value) {
+  static_cast<T*>(v.data)[row * v.stride_n + column] = narrow<T>(value);
+}
+
+// The tokens of a sequence between its saves.
+struct Walk {
+  int32_t begin, end;           // rows of the step
+  int32_t save, last_save;      // of the list
+  const float* from = nullptr;  // null: zeros
+
+  __device__ Walk(const StatesView& s, int sequence)
+      : begin(s.query_begin[sequence]),
+        end(s.query_begin[sequence + 1]),
+        save(s.save_begin[sequence]),
+        last_save(s.save_begin[sequence + 1]) {
+    if (s.from[sequence] >= 0) from = s.data + s.from[sequence] * s.stride;
+  }
+  // Where the state behind row `row` goes; null: nowhere. Moves on to the next save.
+  __device__ float* target(const StatesView& s, int32_t row) {
+    if (save >= last_save || s.saves[2 * save] != row - begin + 1) return nullptr;
+    return s.data + s.saves[2 * save++ + 1] * s.stride;
+  }
+};
+
+inline dim3 blocks(int64_t x, int64_t y = 1, int64_t z = 1) {
+  return {static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z)};
+}
+
+}  // namespace
+}  // namespace sluice::kernels::cuda
