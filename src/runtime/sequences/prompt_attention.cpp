@@ -68,17 +68,17 @@ float dot(const float* a, const float* b, int64_t count) {
 
 // One head of one row: softmax over the tokens, of which `best` keeps the largest.
 struct HeadPass {
-  const models::Attention& mixer;
+  const kernels::KeyWeightLayer& layer;
   const std::vector<float>& keys;  // [tokens, kv_heads, dim]
   std::vector<float>& weights;     // [tokens]
 
   void run(const float* query, int64_t kv_head, std::span<float> best) const {
-    const int64_t dim = mixer.head_dim, step = int64_t{mixer.kv_heads} * dim;
+    const int64_t dim = layer.keys.dim(3), step = layer.keys.dim(2) * dim;
     float most = -INFINITY, sum = 0;
     for (size_t i = 0; i < best.size(); ++i) {
       float score =
-          mixer.scale * dot(query, keys.data() + static_cast<int64_t>(i) * step + kv_head * dim, dim);
-      if (mixer.softcap > 0) score = mixer.softcap * std::tanh(score / mixer.softcap);
+          layer.scale * dot(query, keys.data() + static_cast<int64_t>(i) * step + kv_head * dim, dim);
+      if (layer.softcap > 0) score = layer.softcap * std::tanh(score / layer.softcap);
       weights[i] = score;
       most = std::max(most, score);
     }
@@ -89,6 +89,22 @@ struct HeadPass {
     for (size_t i = 0; i < best.size(); ++i) best[i] = std::max(best[i], weights[i] / sum);
   }
 };
+
+// best[rows, tokens]
+void weigh_on_host(kernels::Backend& backend, std::span<float> best,
+                   std::span<const kernels::KeyWeightLayer> layers, size_t rows, size_t tokens) {
+  std::vector<float> keys, weights(tokens);
+  for (const kernels::KeyWeightLayer& layer : layers) {
+    read_keys(backend, layer.keys, layer.table, keys);
+    const HeadPass pass{layer, keys, weights};
+    const auto heads = static_cast<size_t>(layer.heads), dim = static_cast<size_t>(layer.keys.dim(3));
+    for (size_t row = 0; row < rows; ++row)
+      for (size_t head = 0; head < heads; ++head)
+        pass.run(layer.queries.data() + (row * heads + head) * dim,
+                 static_cast<int64_t>(head) / (layer.heads / layer.keys.dim(2)),
+                 best.subspan(row * tokens, tokens));
+  }
+}
 
 }  // namespace
 
@@ -123,22 +139,32 @@ void PromptAttention::add(ModelRunner& runner, size_t index) {
   ++rows_;
 }
 
-void PromptAttention::weigh(ModelRunner& runner, Tables tables, int tokens) {
-  const auto count = static_cast<size_t>(tokens);
-  std::vector<float> keys, weights(count), best(rows_ * count);
+// Where a layer's keys and the look-ahead's queries lie.
+std::vector<kernels::KeyWeightLayer> PromptAttention::sources(ModelRunner& runner, Tables tables,
+                                                              int tokens) const {
+  const auto blocks =
+      static_cast<size_t>((tokens + runner.memory().block_size() - 1) / runner.memory().block_size());
+  std::vector<kernels::KeyWeightLayer> all;
   for (const Layer& layer : layers_) {
     const models::Attention& mixer = *counted_attention(runner.model().spec().layers[layer.index]);
     const kernels::PagedKv& kv = runner.memory().layers()[layer.index];
-    const auto block_size = static_cast<size_t>(runner.memory().block_size());
-    read_keys(*runner.model().backend, kv.k,
-              tables[static_cast<size_t>(kv.table)].first((count + block_size - 1) / block_size), keys);
-    const HeadPass pass{mixer, keys, weights};
-    for (size_t row = 0; row < rows_; ++row)
-      for (int head = 0; head < mixer.heads; ++head)
-        pass.run(layer.queries.data() + (row * static_cast<size_t>(mixer.heads) + static_cast<size_t>(head)) *
-                                            static_cast<size_t>(mixer.head_dim),
-                 head / (mixer.heads / mixer.kv_heads), std::span(best).subspan(row * count, count));
+    all.push_back({.keys = kv.k,
+                   .table = tables[static_cast<size_t>(kv.table)].first(blocks),
+                   .queries = layer.queries,
+                   .heads = mixer.heads,
+                   .scale = mixer.scale,
+                   .softcap = mixer.softcap});
   }
+  return all;
+}
+
+void PromptAttention::weigh(ModelRunner& runner, Tables tables, int tokens) {
+  const auto count = static_cast<size_t>(tokens);
+  std::vector<float> best(rows_ * count);
+  const std::vector<kernels::KeyWeightLayer> layers = sources(runner, tables, tokens);
+  auto* device = dynamic_cast<kernels::KeyWeightDevice*>(runner.model().backend.get());
+  if (device == nullptr || !device->weigh_keys(best, layers, static_cast<int>(rows_), tokens))
+    weigh_on_host(*runner.model().backend, best, layers, rows_, count);
   weights_.assign(count, 0);
   for (size_t i = 0; i < best.size(); ++i) weights_[i % count] += best[i] / static_cast<float>(rows_);
 }

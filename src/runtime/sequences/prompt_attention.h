@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/key_weights.h"
 #include "runtime/model_runner.h"
 
 namespace sluice::runtime {
@@ -30,6 +31,8 @@ class PromptAttention {
     size_t index = 0;
     std::vector<float> queries;  // [rows, heads, head_dim]
   };
+  std::vector<kernels::KeyWeightLayer> sources(ModelRunner& runner, Tables tables, int tokens) const;
+
   std::vector<Layer> layers_;
   size_t rows_ = 0;
   std::vector<float> weights_;

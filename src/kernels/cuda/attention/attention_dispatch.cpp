@@ -10,8 +10,6 @@
 
 namespace sluice::kernels::cuda {
 
-namespace {
-
 CacheView cache_of(const TensorView& view, const TensorView& scales) {
   SLUICE_CHECK(view.rank == 4 && view.device == Device::Cuda && view.stride[3] == 1);
   CacheView c = blank<CacheView>();
@@ -30,6 +28,8 @@ CacheView cache_of(const TensorView& view, const TensorView& scales) {
   }
   return c;
 }
+
+namespace {
 
 bool runs_neighbours(const RaggedBatch& batch) {
   for (int s = 0; s < batch.sequences(); ++s) {
@@ -336,6 +336,8 @@ void AttentionDispatch::attend_tiles(const AttentionParams& params, int first) {
   p.attention = params;
   p.sequences = batch_.sequences - first;
   p.query_begin = first > 0 ? batch_.rest_begin : batch_.query_begin;
+  // Fixed sums: neither depends on how many tokens a sequence runs.
+  p.few = !step_.deterministic && tile_few(params, p.sequences) ? 1 : 0;
   p.splits = step_.deterministic ? 1 : tile_splits(params, p.sequences, step_.processors);
   if (p.splits > 1)
     p.partial = static_cast<float*>(flash_partial_.at_least(tile_partial_bytes(params, p.splits)));

@@ -15,6 +15,8 @@
 
 namespace sluice::kernels::cuda {
 
+// scales: of a cache of integers.
+CacheView cache_of(const TensorView& view, const TensorView& scales);
 AttentionParams without_first(AttentionParams p, int64_t tokens);
 
 class AttentionDispatch {

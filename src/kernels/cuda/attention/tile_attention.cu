@@ -4,7 +4,11 @@
 // tile travel while the values before them are multiplied, and values while their keys are; caches of one byte are widened
 // on the way. Rows of shared memory are 16 bytes longer than a head: eight of them lie in different banks.
 //
-// Reads keys and values once per 64 rows. With several splits each writes its sums, which a second kernel brings together.
+// Where sequences have one token each (kFew), a block has 16 rows, which its four warps share: each takes 16 keys of every
+// 64, and what they add up comes together in shared memory at the end.
+//
+// Reads keys and values once per 64 (16) rows. With several splits each writes its sums, which a second kernel brings
+// together.
 #include "kernels/cuda/attention/tile_attention.h"
 
 #include <algorithm>
@@ -15,24 +19,27 @@ namespace sluice::kernels::cuda {
 namespace {
 
 // What a warp has of its 16 rows: lane 4 g + t has rows g and g + 8, of every 8 columns those of 2 t and 2 t + 1.
-template <int D>
+template <int D, bool kFew>
 struct TileSums {
+  static constexpr int kPairs = kFew ? 1 : 4;  // of eight keys, of a tile
   float out[D / 8][4] = {};
   float maximum[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};
 
-  __device__ void scores(float (&score)[8][4], const TileShared<D>& s, int warp, int lane) const {
+  __device__ void scores(float (&score)[2 * kPairs][4], const TileShared<D, kFew>& s, int warp,
+                         int lane) const {
 #pragma unroll
-    for (int j = 0; j < 8; ++j) score[j][0] = score[j][1] = score[j][2] = score[j][3] = 0.0f;
-    const uint32_t q = tile_address(&s.q[warp * 16 + lane % 16][lane / 16 * 8]);
-    const uint32_t k = tile_address(&s.k[lane % 8 + lane / 16 * 8][lane / 8 % 2 * 8]);
+    for (int j = 0; j < 2 * kPairs; ++j) score[j][0] = score[j][1] = score[j][2] = score[j][3] = 0.0f;
+    const int first_row = kFew ? 0 : warp * 16, first_key = kFew ? warp * 16 : 0;
+    const uint32_t q = tile_address(&s.q[first_row + lane % 16][lane / 16 * 8]);
+    const uint32_t k = tile_address(&s.k[first_key + lane % 8 + lane / 16 * 8][lane / 8 % 2 * 8]);
 #pragma unroll
     for (int d = 0; d < D / 16; ++d) {
       uint32_t a[4];
       load_matrices(q + d * 32, a);
 #pragma unroll
-      for (int n = 0; n < 4; ++n) {
+      for (int n = 0; n < kPairs; ++n) {
         uint32_t b[4];
-        load_matrices(k + n * 16 * TileShared<D>::kPitch * 2 + d * 32, b);
+        load_matrices(k + n * 16 * TileShared<D, kFew>::kPitch * 2 + d * 32, b);
         mma_bf16(score[2 * n], a[0], a[1], a[2], a[3], b[0], b[1]);
         mma_bf16(score[2 * n + 1], a[0], a[1], a[2], a[3], b[2], b[3]);
       }
@@ -40,10 +47,11 @@ struct TileSums {
   }
 
   // Scores of row `half` of the two become weights, in units of the largest so far.
-  __device__ void weigh(float (&score)[8][4], int half) {
+  __device__ void weigh(float (&score)[2 * kPairs][4], int half) {
     float largest = maximum[half];
 #pragma unroll
-    for (int j = 0; j < 8; ++j) largest = fmaxf(largest, fmaxf(score[j][2 * half], score[j][2 * half + 1]));
+    for (int j = 0; j < 2 * kPairs; ++j)
+      largest = fmaxf(largest, fmaxf(score[j][2 * half], score[j][2 * half + 1]));
     largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
     largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
     const float base = largest == -INFINITY ? 0.0f : largest;
@@ -53,7 +61,7 @@ struct TileSums {
 #pragma unroll
     for (int j = 0; j < D / 8; ++j) out[j][2 * half] *= keep, out[j][2 * half + 1] *= keep;
 #pragma unroll
-    for (int j = 0; j < 8; ++j)
+    for (int j = 0; j < 2 * kPairs; ++j)
 #pragma unroll
       for (int i = 2 * half; i < 2 * half + 2; ++i) {
         score[j][i] = exp_of_two(score[j][i] - base);
@@ -61,10 +69,11 @@ struct TileSums {
       }
   }
 
-  __device__ void add_values(const float (&weight)[8][4], const TileShared<D>& s, int lane) {
-    const uint32_t v = tile_address(&s.v[lane % 16][lane / 16 * 8]);
+  __device__ void add_values(const float (&weight)[2 * kPairs][4], const TileShared<D, kFew>& s, int warp,
+                             int lane) {
+    const uint32_t v = tile_address(&s.v[(kFew ? warp * 16 : 0) + lane % 16][lane / 16 * 8]);
 #pragma unroll
-    for (int t = 0; t < 4; ++t) {
+    for (int t = 0; t < kPairs; ++t) {
       const uint32_t a[4] = {pack_pair(weight[2 * t][0], weight[2 * t][1]),
                              pack_pair(weight[2 * t][2], weight[2 * t][3]),
                              pack_pair(weight[2 * t + 1][0], weight[2 * t + 1][1]),
@@ -72,7 +81,7 @@ struct TileSums {
 #pragma unroll
       for (int n = 0; n < D / 16; ++n) {
         uint32_t b[4];
-        load_transposed(v + t * 16 * TileShared<D>::kPitch * 2 + n * 32, b);
+        load_transposed(v + t * 16 * TileShared<D, kFew>::kPitch * 2 + n * 32, b);
         mma_bf16(out[2 * n], a[0], a[1], a[2], a[3], b[0], b[1]);
         mma_bf16(out[2 * n + 1], a[0], a[1], a[2], a[3], b[2], b[3]);
       }
@@ -80,14 +89,54 @@ struct TileSums {
   }
 };
 
+// Brings what the four warps have of the same rows together, in their order, for warp 0. The tiles' memory is free.
+template <int D>
+__device__ void merge_warps(TileSums<D, true>& sums, TileShared<D, true>& s, int warp, int lane) {
+  constexpr int kEach = D / 8 * 4 + 4;  // floats of a lane
+  auto* const memory = reinterpret_cast<float*>(s.k);
+  static_assert(3 * 32 * kEach * sizeof(float) <= sizeof(s.k) + sizeof(s.v));
+  __syncthreads();
+  if (warp > 0) {
+    float* mine = memory + (warp - 1) * 32 * kEach + lane;
+#pragma unroll
+    for (int j = 0; j < D / 8; ++j)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) mine[(j * 4 + i) * 32] = sums.out[j][i];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      mine[(D / 2 + half) * 32] = sums.maximum[half];
+      mine[(D / 2 + 2 + half) * 32] = sums.sum[half];
+    }
+  }
+  __syncthreads();
+  if (warp > 0) return;
+  for (int other = 0; other < 3; ++other) {
+    const float* theirs = memory + other * 32 * kEach + lane;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float maximum = theirs[(D / 2 + half) * 32], largest = fmaxf(sums.maximum[half], maximum);
+      const float base = largest == -INFINITY ? 0.0f : largest;
+      const float keep = exp_of_two(sums.maximum[half] - base), take = exp_of_two(maximum - base);
+      sums.maximum[half] = largest;
+      sums.sum[half] = sums.sum[half] * keep + theirs[(D / 2 + 2 + half) * 32] * take;
+#pragma unroll
+      for (int j = 0; j < D / 8; ++j)
+#pragma unroll
+        for (int i = 2 * half; i < 2 * half + 2; ++i)
+          sums.out[j][i] = sums.out[j][i] * keep + theirs[(j * 4 + i) * 32] * take;
+    }
+  }
+}
+
 // Scales, caps and biases the scores of a row, to base two; what it does not see becomes -inf.
-__device__ __forceinline__ void finish_scores(float (&score)[8][4], int half, const AttentionParams& a,
+template <int kTiles>
+__device__ __forceinline__ void finish_scores(float (&score)[kTiles][4], int half, const AttentionParams& a,
                                               const TileRow& row, int32_t begin) {
   const float slope = a.alibi != nullptr && row.there ? a.alibi[row.head] : 0.0f;
   const int32_t column = begin + threadIdx.x % 4 * 2;
-  const bool whole = begin >= row.first && begin + kTileKeys - 1 <= row.last;
+  const bool whole = begin >= row.first && begin + kTiles * 8 - 1 <= row.last;
 #pragma unroll
-  for (int j = 0; j < 8; ++j)
+  for (int j = 0; j < kTiles; ++j)
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int32_t position = column + j * 8 + i;
@@ -99,8 +148,8 @@ __device__ __forceinline__ void finish_scores(float (&score)[8][4], int half, co
     }
 }
 
-template <int D>
-__device__ void store_row(const TileAttentionParams& p, const TileSums<D>& sums, int half,
+template <int D, bool kFew>
+__device__ void store_row(const TileAttentionParams& p, const TileSums<D, kFew>& sums, int half,
                           const TileRow& row) {
   const AttentionParams& a = p.attention;
   float sum = sums.sum[half];
@@ -138,34 +187,35 @@ __device__ void store_row(const TileAttentionParams& p, const TileSums<D>& sums,
 }
 
 // grid: (tiles of rows, KV heads, splits)
-template <class Element, int D>
+template <class Element, int D, bool kFew>
 __global__ void __launch_bounds__(kTileWarps * 32, D <= 128 ? 3 : 2)
     tile_kernel(const TileAttentionParams p) {
-  using Shared = TileShared<D>;
+  using Shared = TileShared<D, kFew>;
   extern __shared__ __align__(16) uint8_t memory[];
   Shared& s = *reinterpret_cast<Shared*>(memory);
   const AttentionParams& a = p.attention;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int64_t group = a.q.heads / a.kv_heads;
   // Columns behind a head's size count as zeros.
-  for (int i = threadIdx.x; i < (kTileRows + 2 * kTileKeys) * Shared::kPitch / 8; i += kTileWarps * 32)
+  for (int i = threadIdx.x; i < (Shared::kRows + 2 * kTileKeys) * Shared::kPitch / 8; i += kTileWarps * 32)
     reinterpret_cast<uint4*>(s.q)[i] = make_uint4(0, 0, 0, 0);
   allow_dependents();
   wait_for_producer();
   if (warp == 0) find_tile(p, group, s);
   __syncthreads();
   if (s.sequence < 0) return;
-  const int64_t first_row = int64_t{s.tile} * kTileRows;
+  const int64_t first_row = int64_t{s.tile} * Shared::kRows;
   const int pieces = static_cast<int>(a.k.dim) / 8;
-  for (int i = threadIdx.x; i < kTileRows * pieces; i += kTileWarps * 32) {
+  for (int i = threadIdx.x; i < Shared::kRows * pieces; i += kTileWarps * 32) {
     const int64_t flat = first_row + i / pieces, token = p.query_begin[s.sequence] + flat / group;
     if (token >= p.query_begin[s.sequence + 1]) continue;
     const int64_t head = int64_t{blockIdx.y} * group + flat % group;
     *reinterpret_cast<uint4*>(&s.q[i / pieces][i % pieces * 8]) = *reinterpret_cast<const uint4*>(
         static_cast<const bf16*>(a.q.data) + token * a.q.stride_n + head * a.q.stride_h + i % pieces * 8);
   }
-  const TileRow rows[2] = {TileRow(p, s.sequence, first_row + warp * 16 + lane / 4, group),
-                           TileRow(p, s.sequence, first_row + warp * 16 + lane / 4 + 8, group)};
+  const int64_t warp_row = kFew ? 0 : warp * 16;
+  const TileRow rows[2] = {TileRow(p, s.sequence, first_row + warp_row + lane / 4, group),
+                           TileRow(p, s.sequence, first_row + warp_row + lane / 4 + 8, group)};
   const bool working = __any_sync(0xffffffffu, rows[0].there || rows[1].there);
 #pragma unroll
   for (const TileRow& row : rows)
@@ -180,7 +230,7 @@ __global__ void __launch_bounds__(kTileWarps * 32, D <= 128 ? 3 : 2)
   const int32_t from = static_cast<int32_t>(blockIdx.z) * each, to = min(from + each, tiles);
   const int32_t* blocks = a.table.blocks + a.table.row_begin[a.table.sequence[p.query_begin[s.sequence]]];
 
-  TileSums<D> sums;
+  TileSums<D, kFew> sums;
   if (from < to) {
     place_keys(a, s, from % 2, begin + from * kTileKeys, blocks);
     __syncthreads();
@@ -191,12 +241,12 @@ __global__ void __launch_bounds__(kTileWarps * 32, D <= 128 ? 3 : 2)
     await_copies();
     __syncthreads();
     bring<Element>(s.v, a.v, s.value_at[tile % 2], s.value_scale[tile % 2]);
-    float score[8][4];
+    float score[2 * TileSums<D, kFew>::kPairs][4];
     if (working) {
       sums.scores(score, s, warp, lane);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        finish_scores(score, half, a, rows[half], keys);
+        finish_scores(score, half, a, rows[half], keys + (kFew ? warp * 16 : 0));
         sums.weigh(score, half);
       }
     }
@@ -204,7 +254,11 @@ __global__ void __launch_bounds__(kTileWarps * 32, D <= 128 ? 3 : 2)
     await_copies();
     __syncthreads();
     if (tile + 1 < to) bring<Element>(s.k, a.k, s.key_at[(tile + 1) % 2], s.key_scale[(tile + 1) % 2]);
-    if (working) sums.add_values(score, s, lane);
+    if (working) sums.add_values(score, s, warp, lane);
+  }
+  if constexpr (kFew) {
+    merge_warps(sums, s, warp, lane);
+    if (warp > 0) return;
   }
   store_row(p, sums, 0, rows[0]);
   store_row(p, sums, 1, rows[1]);
@@ -234,17 +288,24 @@ __global__ void __launch_bounds__(128) merge_kernel(const TileAttentionParams p)
   }
 }
 
-template <class Element, int D>
-void launch_tiles(const TileAttentionParams& p, Stream stream) {
+template <class Element, int D, bool kFew>
+void launch_rows(const TileAttentionParams& p, Stream stream) {
+  using Shared = TileShared<D, kFew>;
   static const cudaError_t allowed = cudaFuncSetAttribute(
-      tile_kernel<Element, D>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(TileShared<D>));
+      tile_kernel<Element, D, kFew>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared));
   check_launch(allowed, "tile attention");
   const AttentionParams& a = p.attention;
-  const int64_t tiles = a.q.n * (a.q.heads / a.kv_heads) / kTileRows + p.sequences;
-  const Grid grid{
-      dim3(static_cast<unsigned>(tiles), static_cast<unsigned>(a.kv_heads), static_cast<unsigned>(p.splits)),
-      dim3(kTileWarps * 32), sizeof(TileShared<D>)};
-  launch("tile attention", tile_kernel<Element, D>, grid, stream, p);
+  const int64_t tiles = a.q.n * (a.q.heads / a.kv_heads) / Shared::kRows + p.sequences;
+  const Grid grid{dim3(static_cast<unsigned>(kFew ? p.sequences : tiles), static_cast<unsigned>(a.kv_heads),
+                       static_cast<unsigned>(p.splits)),
+                  dim3(kTileWarps * 32), sizeof(Shared)};
+  launch("tile attention", tile_kernel<Element, D, kFew>, grid, stream, p);
+}
+
+template <class Element, int D>
+void launch_tiles(const TileAttentionParams& p, Stream stream) {
+  if (p.few != 0) return launch_rows<Element, D, true>(p, stream);
+  launch_rows<Element, D, false>(p, stream);
 }
 
 template <class Element>
@@ -271,10 +332,14 @@ bool tile_fits(const AttentionParams& p) {
          p.q.heads % p.kv_heads == 0;
 }
 
+bool tile_few(const AttentionParams& a, int sequences) {
+  return a.q.n == sequences && a.q.heads / a.kv_heads <= 16;
+}
+
 int tile_splits(const AttentionParams& p, int sequences, int processors) {
   constexpr int64_t kMostSplits = 32;
   const int64_t tiles =
-      std::max<int64_t>(p.q.n * (p.q.heads / p.kv_heads) / kTileRows, sequences) * p.kv_heads;
+      std::max<int64_t>(p.q.n * (p.q.heads / p.kv_heads) / (16 * kTileWarps), sequences) * p.kv_heads;
   return static_cast<int>(std::clamp<int64_t>(2 * int64_t{processors} / tiles, 1, kMostSplits));
 }
 

@@ -10,13 +10,13 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-constexpr int kTileWarps = 4, kTileRows = 16 * kTileWarps, kTileKeys = 64;
+constexpr int kTileWarps = 4, kTileKeys = 64;
 constexpr float kLogOfE = 1.44269504088896340736f;
 
-template <int D>
+template <int D, bool kFew>
 struct TileShared {
-  static constexpr int kPitch = D + 8;
-  bf16 q[kTileRows][kPitch], k[kTileKeys][kPitch], v[kTileKeys][kPitch];
+  static constexpr int kPitch = D + 8, kRows = kFew ? 16 : 16 * kTileWarps;
+  bf16 q[kRows][kPitch], k[kTileKeys][kPitch], v[kTileKeys][kPitch];
   int64_t key_at[2][kTileKeys], value_at[2][kTileKeys];  // elements from the cache's first; below zero: none
   float key_scale[2][kTileKeys], value_scale[2][kTileKeys];
   int32_t sequence, tile, first, last;
@@ -57,7 +57,7 @@ __device__ void find_tile(const TileAttentionParams& p, int64_t group, Shared& s
     const int sequence = base + lane;
     const int64_t rows =
         sequence < p.sequences ? (p.query_begin[sequence + 1] - p.query_begin[sequence]) * group : 0;
-    const int tiles = static_cast<int>((rows + kTileRows - 1) / kTileRows);
+    const int tiles = static_cast<int>((rows + Shared::kRows - 1) / Shared::kRows);
     int end = tiles;
 #pragma unroll
     for (int o = 1; o < 32; o <<= 1) {

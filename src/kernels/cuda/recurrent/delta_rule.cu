@@ -174,7 +174,6 @@ template <class T, int kRows>
 __global__ void __launch_bounds__(kThreads) delta_kernel(const DeltaParams p) {
   using Tile = DeltaTile<kRows>;
   __shared__ Tile s;
-  allow_dependents();
   wait_for_producer();
   const int lane = threadIdx.x % 32, part = lane % kParts, head = static_cast<int>(blockIdx.y);
   const int first_column = static_cast<int>(blockIdx.x) * kColumns;
@@ -198,6 +197,7 @@ __global__ void __launch_bounds__(kThreads) delta_kernel(const DeltaParams p) {
     const int count = walk.end - row < Tile::kTile ? walk.end - row : Tile::kTile;
     load_tile<T>(p, s, row, count, head, first_column);
     __syncthreads();
+    allow_dependents();  // not earlier: weights that the kernel behind reads ahead would be in the way
     for (int t = 0; t < count; ++t) {
       const float2 value = *reinterpret_cast<const float2*>(&s.v[t][mine]);
       const float2 sum = p.channel_decay != 0 ? state.template step<true>(s, t, part, value)

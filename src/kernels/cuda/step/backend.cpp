@@ -16,6 +16,7 @@ CudaBackendImpl::CudaBackendImpl(const CudaOptions& options, const StepContext::
       tokens_(step_, sampling_.slots()),
       gemm_(step_, options),
       attention_(step_),
+      key_weights_(step_),
       latent_(step_, attention_, gemm_),
       moe_(step_),
       recurrent_(step_),
@@ -59,6 +60,12 @@ Weight CudaBackendImpl::prepare(Weight weight) {
 Memory CudaBackendImpl::upload(TensorView host) {
   step_.use_device();
   return transfers_.upload(host);
+}
+
+bool CudaBackendImpl::weigh_keys(std::span<float> largest, std::span<const KeyWeightLayer> layers, int rows,
+                                 int tokens) {
+  expect_eager();
+  return key_weights_.weigh(largest, layers, rows, tokens);
 }
 
 void CudaBackendImpl::download(TensorView out, TensorView x) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cuda/attention/attention_dispatch.h"
+#include "kernels/cuda/attention/key_weights.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/gemm/gemm_dispatch.h"
 #include "kernels/cuda/latent/latent_dispatch.h"
@@ -17,6 +18,7 @@ namespace sluice::kernels::cuda {
 class CudaBackendImpl final : public CudaBackend,
                               public LatentDevice,
                               public HeadNormDevice,
+                              public KeyWeightDevice,
                               public RecurrentOps {
  public:
   CudaBackendImpl(const CudaOptions& options, const StepContext::Options& device, std::string name);
@@ -93,6 +95,8 @@ class CudaBackendImpl final : public CudaBackend,
                           const RaggedBatch& batch) override {
     return attention_.rope_write_kv(kv, x.heads, angles, style, batch, &x);
   }
+  bool weigh_keys(std::span<float> largest, std::span<const KeyWeightLayer> layers, int rows,
+                  int tokens) override;
   bool write_latent(const PagedKv& kv, const LatentRows& rows, const RmsGain& norm,
                     const RaggedBatch& batch) override {
     return latent_.write(kv, rows, norm, batch);
@@ -165,6 +169,7 @@ class CudaBackendImpl final : public CudaBackend,
   TokenDispatch tokens_;
   GemmDispatch gemm_;
   AttentionDispatch attention_;
+  KeyWeightDispatch key_weights_;
   LatentDispatch latent_;
   MoeDispatch moe_;
   RecurrentDispatch recurrent_;

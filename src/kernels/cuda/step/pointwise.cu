@@ -35,7 +35,7 @@ __device__ __forceinline__ float apply(const PointwiseParams& p, float a, float 
 // grid: (pieces of 256 threads, rows folded)
 template <class T, bool Vector>
 __global__ void __launch_bounds__(256) pointwise_kernel(const PointwiseParams p) {
-  allow_dependents();
+  // The kernel behind begins to read its weights when this one has its operands: it would be in the way of them.
   wait_for_producer();
   const int64_t i = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * 8;
   const int64_t count = p.a.dim - i;
@@ -55,6 +55,7 @@ __global__ void __launch_bounds__(256) pointwise_kernel(const PointwiseParams p)
     } else if (p.b.data != nullptr) {
       load8<Vector>(place(p.b), count, b);
     }
+    allow_dependents();
 #pragma unroll
     for (int j = 0; j < 8; ++j)
       if (j < count) a[j] = apply(p, a[j], p.b.data != nullptr ? b[j] : 0.0f, i + j);
