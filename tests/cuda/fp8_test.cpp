@@ -141,6 +141,25 @@ TEST_F(Fp8Test, GatedGemms) {
   }
 }
 
+// The tokens of the second product are rounded straight from the gate.
+TEST_F(Fp8Test, ProductBehindAGate) {
+  const Weights up = weights({DType::BF16}, 2 * 1040, 256, false),
+                down = weights({DType::BF16}, 1024, 1040, false);
+  for (int64_t n : {40, 300}) {
+    Both x = random(n, 256);
+    Both wide = zeros(n, 2 * 1040), active = zeros(n, 1040), out = zeros(n, 1024);
+    gpu().synchronize();
+    fp8().matmul_gated(active.device, wide.device, x.device, up.device, kernels::Activation::Silu);
+    fp8().matmul(out.device, active.device, down.device);
+    fp8().synchronize();
+    for (int64_t i = 0; i < n; ++i) round_row(x.host.at<float>() + i * 256, 256);
+    ref().matmul_gated(active.host, wide.host, x.host, up.host, kernels::Activation::Silu);
+    for (int64_t i = 0; i < n; ++i) round_row(active.host.at<float>() + i * 1040, 1040);
+    ref().matmul(out.host, active.host, down.host);
+    EXPECT_LT(error(out.host, out.device), 2 * kTolerance) << n;
+  }
+}
+
 // One matrix per head, and rows of the table: kernels for any type read the rows as they lie.
 TEST_F(Fp8Test, RowsOfAnyKernel) {
   const Weights a = weights({DType::BF16}, 1024, 256, false), b = weights({DType::BF16}, 1024, 256, false);

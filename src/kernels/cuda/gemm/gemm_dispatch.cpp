@@ -119,6 +119,14 @@ bool GemmDispatch::matmul_gated(TensorView out, TensorView x, const Weight& gate
   return stored.matrices.size() == 1 && gated(g);
 }
 
+bool GemmDispatch::rounds_tokens(TensorView out, TensorView x, const Weight& weight) const {
+  const DeviceWeight& stored = device_weight(weight);
+  if (stored.matrices.size() != 1 || x.dim(0) == 0) return false;
+  GemmParams p = gemm_params(out, x, weight);
+  p.weight = stored.matrices[0];
+  return row_of(GemmUse::Plain, p).kernels[0] == GemmKernel::CublasLtFp8;
+}
+
 bool GemmDispatch::matmul_add(TensorView sum, TensorView x, const Weight& weight) {
   const DeviceWeight& stored = device_weight(weight);
   GemmParams p = gemm_params(sum, x, weight);

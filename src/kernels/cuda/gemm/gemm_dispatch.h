@@ -25,6 +25,8 @@ class GemmDispatch {
   void matmul_heads(TensorView out, TensorView x, std::span<const Weight> weights);
   // out = activation(gate) * up of the halves of x · gate_upᵀ. False, and nothing done, where that is not one kernel.
   bool matmul_gated(TensorView out, TensorView x, const Weight& gate_up, Activation activation);
+  // Whether the tokens of that product are rounded to fp8 first.
+  bool rounds_tokens(TensorView out, TensorView x, const Weight& weight) const;
   // sum += x · weightᵀ. False, and nothing done, where a pass of its own is to add it.
   bool matmul_add(TensorView sum, TensorView x, const Weight& weight);
 

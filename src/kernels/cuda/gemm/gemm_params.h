@@ -14,13 +14,17 @@ struct QuantizeRowsParams {
 };
 void launch_quantize_rows(const QuantizeRowsParams&, Stream);
 
-// The same for tokens, x[n, dim]; rows of `out_row_bytes` without header.
+// The same for tokens, x[n, dim]; rows of `out_row_bytes` without header. With `up` it is the gate(x, up), rounded to bf16,
+// that becomes fp8.
 struct QuantizeTokensParams {
   View x;
+  View up;  // data null: none
   void* out;
   float* scales;  // [n]
   int64_t out_row_bytes;
+  int32_t activation;  // of the gate, kernels::Activation
 };
+inline constexpr int64_t kMostGatedColumns = 16384;  // with `up`
 void launch_quantize_tokens(const QuantizeTokensParams&, Stream);
 
 // Rows of any weight type to bf16, `stride` elements apart; columns up to `stride` become zero.

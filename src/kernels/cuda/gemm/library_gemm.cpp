@@ -101,6 +101,13 @@ bool LibraryGemm::multiply_fp8(const GemmParams& p) {
   if (!lt_fits(l)) return false;
   QuantizeTokensParams q = blank<QuantizeTokensParams>();
   q.x = p.x;
+  if (cols <= kMostGatedColumns) {
+    if (const std::optional<PointwiseParams> gate = step_.take_gate(p.x)) {
+      q.x = gate->a;
+      q.up = gate->b;
+      q.activation = gate->activation;
+    }
+  }
   q.out = rounded;
   q.scales = const_cast<float*>(l.x_scales);
   q.out_row_bytes = cols;

@@ -2,6 +2,7 @@
 //
 // A block per row: 256 threads find the largest magnitude of eight elements at a time, then round all of them, read
 // again from the L1 or L2. Bytes moved: a row in, one byte per element out.
+#include "kernels/cuda/common/activation.cuh"
 #include "kernels/cuda/common/dequantize.cuh"
 #include "kernels/cuda/gemm/gemm_params.h"
 
@@ -65,6 +66,45 @@ __global__ void __launch_bounds__(kThreads) tokens_kernel(const QuantizeTokensPa
   if (threadIdx.x == 0) p.scales[token] = scale;
 }
 
+// The results of the gate stay in registers between the two passes.
+__global__ void __launch_bounds__(kThreads) gated_tokens_kernel(const QuantizeTokensParams p) {
+  constexpr int kPieces = kMostGatedColumns / (8 * kThreads);
+  __shared__ float shared[kThreads / 32];
+  allow_dependents();
+  wait_for_producer();
+  const int64_t token = blockIdx.x, cols = p.x.dim;
+  const bf16* x = static_cast<const bf16*>(p.x.data) + token * p.x.stride_n;
+  const bf16* up = static_cast<const bf16*>(p.up.data) + token * p.up.stride_n;
+  uint4 made[kPieces];
+  float largest = 0.0f;
+#pragma unroll
+  for (int v = 0; v < kPieces; ++v) {
+    const int64_t k = (int64_t{v} * kThreads + threadIdx.x) * 8;
+    if (k >= cols) break;
+    float g[8], u[8];
+    unpack8(load_activation(x + k), g);
+    unpack8(load_activation(up + k), u);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) g[j] = gate(g[j], u[j], p.activation);
+    made[v] = pack8(g);
+    unpack8(made[v], g);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) largest = isfinite(g[j]) ? fmaxf(largest, fabsf(g[j])) : INFINITY;
+  }
+  largest = largest_of_block(largest, shared);
+  const float scale = largest > 0.0f ? largest / kFp8Largest : 1.0f, factor = 1.0f / scale;
+  uint8_t* out = static_cast<uint8_t*>(p.out) + token * p.out_row_bytes;
+#pragma unroll
+  for (int v = 0; v < kPieces; ++v) {
+    const int64_t k = (int64_t{v} * kThreads + threadIdx.x) * 8;
+    if (k >= cols) break;
+    float f[8];
+    unpack8(made[v], f);
+    *reinterpret_cast<uint2*>(out + k) = round8(f, factor);
+  }
+  if (threadIdx.x == 0) p.scales[token] = scale;
+}
+
 }  // namespace
 
 void launch_quantize_rows(const QuantizeRowsParams& p, Stream stream) {
@@ -77,7 +117,8 @@ void launch_quantize_rows(const QuantizeRowsParams& p, Stream stream) {
 
 void launch_quantize_tokens(const QuantizeTokensParams& p, Stream stream) {
   if (p.x.n == 0) return;
-  launch("quantize", tokens_kernel, {dim3(static_cast<unsigned>(p.x.n)), dim3(kThreads)}, stream, p);
+  launch("quantize", p.up.data != nullptr ? gated_tokens_kernel : tokens_kernel,
+         {dim3(static_cast<unsigned>(p.x.n)), dim3(kThreads)}, stream, p);
 }
 
 }  // namespace sluice::kernels::cuda

@@ -8,8 +8,9 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-__device__ __forceinline__ float apply(const PointwiseParams& p, float a, float b, int64_t column) {
-  switch (p.operation) {
+__device__ __forceinline__ float apply(const PointwiseParams& p, Pointwise operation, float a, float b,
+                                       int64_t column) {
+  switch (operation) {
     case Pointwise::Copy:
       return a;
     case Pointwise::GateRows:
@@ -32,9 +33,11 @@ __device__ __forceinline__ float apply(const PointwiseParams& p, float a, float 
   return 0.0f;
 }
 
+// Gates are compiled by themselves: a choice for every element costs more than the bytes.
 // grid: (pieces of 256 threads, rows folded)
-template <class T, bool Vector>
+template <class T, bool Vector, bool Gated>
 __global__ void __launch_bounds__(256) pointwise_kernel(const PointwiseParams p) {
+  const Pointwise operation = Gated ? Pointwise::Gated : p.operation;
   // The kernel behind begins to read its weights when this one has its operands: it would be in the way of them.
   wait_for_producer();
   const int64_t i = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * 8;
@@ -48,7 +51,7 @@ __global__ void __launch_bounds__(256) pointwise_kernel(const PointwiseParams p)
     };
     float a[8], b[8];
     load8<Vector>(place(p.a), count, a);
-    if (p.operation == Pointwise::GateRows) {
+    if (operation == Pointwise::GateRows) {
       const float value = widen(static_cast<const T*>(p.b.data)[token * p.b.stride_n]);
 #pragma unroll
       for (int j = 0; j < 8; ++j) b[j] = value;
@@ -58,7 +61,7 @@ __global__ void __launch_bounds__(256) pointwise_kernel(const PointwiseParams p)
     allow_dependents();
 #pragma unroll
     for (int j = 0; j < 8; ++j)
-      if (j < count) a[j] = apply(p, a[j], p.b.data != nullptr ? b[j] : 0.0f, i + j);
+      if (j < count) a[j] = apply(p, operation, a[j], p.b.data != nullptr ? b[j] : 0.0f, i + j);
     store8<Vector>(place(p.out), count, a);
   }
 }
@@ -187,8 +190,10 @@ void launch_pointwise(const PointwiseParams& p, Stream stream) {
   const bool whole = vectors(p.out) && vectors(p.a) && (p.operation == Pointwise::GateRows || vectors(p.b));
   visit_activations(p.a.type, [&](auto element) {
     using T = decltype(element);
-    launch("pointwise", whole ? pointwise_kernel<T, true> : pointwise_kernel<T, false>, grid_of(p.a), stream,
-           p);
+    const bool gated = p.operation == Pointwise::Gated;
+    const auto vectorized = gated ? pointwise_kernel<T, true, true> : pointwise_kernel<T, true, false>;
+    const auto plain = gated ? pointwise_kernel<T, false, true> : pointwise_kernel<T, false, false>;
+    launch("pointwise", whole ? vectorized : plain, grid_of(p.a), stream, p);
   });
 }
 

@@ -52,11 +52,25 @@ class StepContext {
   std::optional<NormParams> take_norm(const View& x) {
     return deferred_ && deferred_->out.data == x.data ? std::exchange(deferred_, std::nullopt) : std::nullopt;
   }
+  // The same for a gate, so that what rounds its result for a GEMM can take it over.
+  void defer_gate(const PointwiseParams& gate) {
+    flush();
+    deferred_gate_ = gate;
+  }
+  std::optional<PointwiseParams> take_gate(const View& x) {
+    const bool same = deferred_gate_ && deferred_gate_->out.data == x.data && deferred_gate_->out.n == x.n &&
+                      deferred_gate_->out.dim == x.dim && deferred_gate_->out.stride_n == x.stride_n;
+    return same ? std::exchange(deferred_gate_, std::nullopt) : std::nullopt;
+  }
   // Launches what was put off. Called before anything is launched past issue().
   void flush() {
     if (deferred_) issue(launch_norm, *std::exchange(deferred_, std::nullopt));
+    if (deferred_gate_) issue(launch_pointwise, *std::exchange(deferred_gate_, std::nullopt));
   }
-  void drop_deferred() { deferred_.reset(); }
+  void drop_deferred() {
+    deferred_.reset();
+    deferred_gate_.reset();
+  }
   // An array of the host on the device, for this step.
   const int32_t* put(size_t buffer, std::span<const int32_t> values) {
     return staging.put(buffer, values, mode);
@@ -67,6 +81,7 @@ class StepContext {
 
  private:
   std::optional<NormParams> deferred_;
+  std::optional<PointwiseParams> deferred_gate_;
   // Ends after the staging, which waits for it.
   struct OwnedStream {
     explicit OwnedStream(int device);

@@ -82,12 +82,14 @@ void TokenDispatch::activate(TensorView out, TensorView x, Activation activation
   pointwise(p);
 }
 
-void TokenDispatch::gated(TensorView out, TensorView gate_up, Activation activation) {
+void TokenDispatch::gated(TensorView out, TensorView gate_up, Activation activation, bool put_off) {
   const int64_t inner = out.dim(1);
   SLUICE_CHECK_EQ(gate_up.dim(1), 2 * inner);
   PointwiseParams p = pointwise_params(Pointwise::Gated, out, gate_up.columns(0, inner), 0.0f);
   p.b = view_of(gate_up.columns(inner, 2 * inner));
   p.activation = static_cast<int32_t>(activation);
+  const bool whole = p.out.type == DType::BF16 && aligned_tokens(p.a) && aligned_tokens(p.b);
+  if (put_off && whole) return step_.defer_gate(p);
   pointwise(p);
 }
 

@@ -22,7 +22,8 @@ class TokenDispatch {
   // out = operation(x, factor): Copy, Scale, Softcap, Clamp.
   void map(Pointwise operation, TensorView out, TensorView x, float factor);
   void activate(TensorView out, TensorView x, Activation activation);
-  void gated(TensorView out, TensorView gate_up, Activation activation);
+  // put_off: what reads `out` next may take the gate over, and nothing else reads it.
+  void gated(TensorView out, TensorView gate_up, Activation activation, bool put_off = false);
   void gather_rows(TensorView out, TensorView x, std::span<const int32_t> rows);
   void embed(TensorView out, const Weight& table, std::span<const int32_t> ids);
   void embed_device(TensorView out, const Weight& table, TensorView ids);

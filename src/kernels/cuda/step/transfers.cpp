@@ -62,6 +62,7 @@ void Transfers::copy_floats(float* out, TensorView x) {
 void Transfers::download(TensorView out, TensorView x) {
   SLUICE_CHECK(out.is_contiguous() && out.elements() == x.elements());
   if (x.elements() == 0) return;
+  step_.flush();
   if (out.dtype == DType::F32) {
     copy_floats(static_cast<float*>(out.data), x);
   } else {
