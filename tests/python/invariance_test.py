@@ -3,7 +3,7 @@
 
 Once on the default model, once on a miniature with layers that keep a state, whose prompts are token ids.
 SLUICE_BINARY names the program, SLUICE_MODELS the folder of the default model. SLUICE_INVARIANCE_REQUESTS (default 12) is the
-number of requests; 200 is the full run.
+number of requests; 200 is the full run. SLUICE_INVARIANCE_FLAGS go to every run: "--device cuda --deterministic on".
 """
 import json
 import os
@@ -17,6 +17,7 @@ MODEL = Path(os.environ.get("SLUICE_MODELS", ".models")) / "SmolLM2-135M-Instruc
 HYBRID = Path(__file__).parent.parent / "golden/data/qwen3_next"
 BINARY = os.environ.get("SLUICE_BINARY", "build/release/sluice")
 COUNT = int(os.environ.get("SLUICE_INVARIANCE_REQUESTS", "12"))
+FLAGS = os.environ.get("SLUICE_INVARIANCE_FLAGS", "").split()
 
 WORDS = "the river opened its gate and water ran over stone while people counted boats in the evening light".split()
 
@@ -60,7 +61,7 @@ def run(folder, model, requests, flags):
     source, target, metrics = folder / "in.jsonl", folder / "out.jsonl", folder / "metrics.json"
     source.write_text("".join(json.dumps(request) + "\n" for request in requests))
     command = [BINARY, "generate", "--input", str(source), "--output", str(target), "-m", str(model), "--force",
-               "--metrics", str(metrics), *flags]
+               "--metrics", str(metrics), *FLAGS, *flags]
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
     answers = {}
     for line in target.read_text().splitlines():

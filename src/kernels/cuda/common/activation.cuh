@@ -51,4 +51,15 @@ __device__ __forceinline__ float gate(float g, float u, int32_t code) {
   return limited * sigmoid(1.702f * limited) * (fminf(fmaxf(u, -7.0f), 7.0f) + 1.0f);
 }
 
+// Eight of them; one choice for all, and Silu, which long prompts spend time on, without a division of full precision.
+__device__ __forceinline__ void gate8(float* g, const float* u, int32_t code) {
+  if (code == kSilu) {
+#pragma unroll
+    for (int j = 0; j < 8; ++j) g[j] = __fdividef(g[j] * u[j], 1.0f + __expf(-g[j]));
+    return;
+  }
+#pragma unroll
+  for (int j = 0; j < 8; ++j) g[j] = gate(g[j], u[j], code);
+}
+
 }  // namespace sluice::kernels::cuda

@@ -84,8 +84,7 @@ __global__ void __launch_bounds__(kThreads) gated_tokens_kernel(const QuantizeTo
     float g[8], u[8];
     unpack8(load_activation(x + k), g);
     unpack8(load_activation(up + k), u);
-#pragma unroll
-    for (int j = 0; j < 8; ++j) g[j] = gate(g[j], u[j], p.activation);
+    gate8(g, u, p.activation);
     made[v] = pack8(g);
     unpack8(made[v], g);
 #pragma unroll

@@ -88,8 +88,10 @@ void CudaBackendImpl::matmul_gated(TensorView out, TensorView wide, TensorView x
                                    Activation activation) {
   if (gemm_.matmul_gated(out, x, gate_up, activation)) return;
   matmul(wide, x, gate_up);
-  // The matrix behind takes fp8 as this one does: its tokens are rounded straight from the gate.
-  tokens_.gated(out, wide, activation, gemm_.rounds_tokens(wide, x, gate_up));
+  // The matrix behind takes fp8 as this one does: its tokens are rounded straight from the gate, where there are enough of
+  // them that a block for each is no worse than many.
+  constexpr int64_t kManyTokens = 1024;
+  tokens_.gated(out, wide, activation, x.dim(0) >= kManyTokens && gemm_.rounds_tokens(wide, x, gate_up));
 }
 
 void CudaBackendImpl::matmul_add_rms_norm(TensorView out, const Residual& x, const DeferredMatmul& gemm,

@@ -8,9 +8,8 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-__device__ __forceinline__ float apply(const PointwiseParams& p, Pointwise operation, float a, float b,
-                                       int64_t column) {
-  switch (operation) {
+__device__ __forceinline__ float apply(const PointwiseParams& p, float a, float b, int64_t column) {
+  switch (p.operation) {
     case Pointwise::Copy:
       return a;
     case Pointwise::GateRows:
@@ -27,8 +26,8 @@ __device__ __forceinline__ float apply(const PointwiseParams& p, Pointwise opera
       return fminf(fmaxf(a, -p.factor), p.factor);
     case Pointwise::Activate:
       return activate(a, p.activation);
-    case Pointwise::Gated:
-      return gate(a, b, p.activation);
+    case Pointwise::Gated:  // gate8
+      break;
   }
   return 0.0f;
 }
@@ -37,7 +36,6 @@ __device__ __forceinline__ float apply(const PointwiseParams& p, Pointwise opera
 // grid: (pieces of 256 threads, rows folded)
 template <class T, bool Vector, bool Gated>
 __global__ void __launch_bounds__(256) pointwise_kernel(const PointwiseParams p) {
-  const Pointwise operation = Gated ? Pointwise::Gated : p.operation;
   // The kernel behind begins to read its weights when this one has its operands: it would be in the way of them.
   wait_for_producer();
   const int64_t i = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * 8;
@@ -51,7 +49,7 @@ __global__ void __launch_bounds__(256) pointwise_kernel(const PointwiseParams p)
     };
     float a[8], b[8];
     load8<Vector>(place(p.a), count, a);
-    if (operation == Pointwise::GateRows) {
+    if (!Gated && p.operation == Pointwise::GateRows) {
       const float value = widen(static_cast<const T*>(p.b.data)[token * p.b.stride_n]);
 #pragma unroll
       for (int j = 0; j < 8; ++j) b[j] = value;
@@ -59,9 +57,13 @@ __global__ void __launch_bounds__(256) pointwise_kernel(const PointwiseParams p)
       load8<Vector>(place(p.b), count, b);
     }
     allow_dependents();
+    if constexpr (Gated) {
+      gate8(a, b, p.activation);  // what is behind the row's end is not stored
+    } else {
 #pragma unroll
-    for (int j = 0; j < 8; ++j)
-      if (j < count) a[j] = apply(p, operation, a[j], p.b.data != nullptr ? b[j] : 0.0f, i + j);
+      for (int j = 0; j < 8; ++j)
+        if (j < count) a[j] = apply(p, a[j], p.b.data != nullptr ? b[j] : 0.0f, i + j);
+    }
     store8<Vector>(place(p.out), count, a);
   }
 }
