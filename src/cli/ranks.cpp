@@ -1,7 +1,9 @@
 #include "cli/ranks.h"
 
+#include <chrono>
 #include <csignal>
 
+#include "base/clock.h"
 #include "cli/command.h"
 #include "dist/mpi_group.h"
 #include "llm/follower.h"
@@ -29,12 +31,17 @@ void RankFlags::declare(OptionSet& options) {
           cuts.stages, "pp",
           "pipeline parallel: stages of consecutive layers, of as many ranks each as --tp, --ep or --cp says")
       .within(1, 1024);
+  options
+      .add(rank_timeout, "rank-timeout",
+           "seconds without a sign of life after which a rank counts as lost, and the group ends")
+      .within(0.5, 3600);
 }
 
 Result<std::shared_ptr<models::ModelGroup>> RankFlags::join() const {
   if (Status status = cuts.check(); !status) return status.error();
   if (cuts.ranks() == 1) return std::shared_ptr<models::ModelGroup>();
-  Result<std::unique_ptr<dist::Communicator>> world = dist::join_mpi(cuts.ranks());
+  Result<std::unique_ptr<dist::Communicator>> world = dist::join_mpi(
+      cuts.ranks(), {.silence = std::chrono::duration_cast<Clock::duration>(Seconds(rank_timeout))});
   if (!world) return world.error();
   return std::make_shared<models::ModelGroup>(std::move(*world), cuts);
 }

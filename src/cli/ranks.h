@@ -13,6 +13,7 @@ namespace sluice::cli {
 
 struct RankFlags {
   models::Cuts cuts;
+  double rank_timeout = 2;  // seconds
 
   void declare(OptionSet& options);
   // The ranks that the options ask for; null: this process alone.

@@ -4,8 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 namespace sluice::dist {
@@ -51,6 +53,8 @@ class Communicator {
 
   // The group has failed: the others are neither told nor waited for any more.
   virtual void abandon() {}
+  // Thread-safe. A rank that is known to be lost, and how, though no call has waited for it yet.
+  virtual std::optional<std::string> failure() const { return std::nullopt; }
 
   void send(int to, std::span<const std::byte> bytes);
   void receive(int from, std::span<std::byte> bytes);
@@ -99,6 +103,7 @@ class Subgroup : public Communicator {
   int size() const override { return count_; }
   void exchange(std::span<const Outgoing> out, std::span<const Incoming> in) override;
   void abandon() override { world_.abandon(); }
+  std::optional<std::string> failure() const override { return world_.failure(); }
 
  private:
   Communicator& world_;

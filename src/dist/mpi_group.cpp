@@ -4,14 +4,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <csignal>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <system_error>
 
+#include "base/log.h"
 #include "dist/mpi/plugin.h"
 
 namespace sluice::dist {
@@ -55,6 +54,7 @@ class MpiRank : public Communicator {
  public:
   MpiRank(const SluiceMpi& plugin, int rank, int size) : plugin_(plugin), rank_(rank), size_(size) {}
   ~MpiRank() override {
+    heartbeat_.reset();
     if (!failed_) plugin_.stop();
   }
   MpiRank(const MpiRank&) = delete;
@@ -63,8 +63,8 @@ class MpiRank : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
 
-  // Tells every rank which process each of them is.
-  void introduce() {
+  // Tells every rank which process each of them is, and watches them from now on.
+  void introduce(HeartbeatTiming timing) {
     std::vector<Peer> peers(static_cast<size_t>(size_));
     Peer& own = peers[static_cast<size_t>(rank_)];
     own.process = getpid();
@@ -72,24 +72,30 @@ class MpiRank : public Communicator {
     for (int rank = 0; rank < size_; ++rank)
       broadcast(rank, std::as_writable_bytes(std::span(&peers[static_cast<size_t>(rank)], 1)));
     peers_ = std::move(peers);
+    watch(timing);
   }
 
   void abandon() override { failed_ = true; }
+
+  std::optional<std::string> failure() const override {
+    const std::optional<Heartbeat::Lost> lost = heartbeat_ ? heartbeat_->lost() : std::nullopt;
+    if (!lost) return std::nullopt;
+    const Peer& peer = peers_[static_cast<size_t>(lost->rank)];
+    return fmt::format("rank {} (process {} on {}) {}", lost->rank, peer.process, peer.host, lost->how);
+  }
+
   void exchange(std::span<const Outgoing> out, std::span<const Incoming> in) override {
     out_.clear();
     in_.clear();
     for (const Outgoing& item : out)
       out_.push_back({item.to, const_cast<std::byte*>(item.bytes.data()), item.bytes.size()});
     for (const Incoming& item : in) in_.push_back({item.from, item.bytes.data(), item.bytes.size()});
-    const auto keep_waiting = [](void* self) { return static_cast<MpiRank*>(self)->lost_rank() < 0 ? 1 : 0; };
+    const auto keep_waiting = [](void* self) { return static_cast<MpiRank*>(self)->failure() ? 0 : 1; };
     const char* problem =
         plugin_.exchange(out_.data(), out_.size(), in_.data(), in_.size(), keep_waiting, this);
     if (problem == nullptr) return;
     failed_ = true;
-    if (const int lost = lost_rank(); lost >= 0) {
-      const Peer& peer = peers_[static_cast<size_t>(lost)];
-      throw GroupFailure(fmt::format("rank {} (process {} on {}) has ended", lost, peer.process, peer.host));
-    }
+    if (const std::optional<std::string> lost = failure()) throw GroupFailure(*lost);
     throw GroupFailure(fmt::format("rank {}: {}", rank_, problem));
   }
 
@@ -99,14 +105,17 @@ class MpiRank : public Communicator {
     char host[64] = {};
   };
 
-  // A rank of this machine whose process is gone; -1: none. Those of other machines are mpirun's to watch.
-  int lost_rank() const {
-    for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
-      const Peer& peer = peers_[static_cast<size_t>(rank)];
-      const bool here = std::strcmp(peer.host, peers_[static_cast<size_t>(rank_)].host) == 0;
-      if (here && kill(static_cast<pid_t>(peer.process), 0) != 0 && errno == ESRCH) return rank;
-    }
-    return -1;
+  void watch(HeartbeatTiming timing) {
+    HeartbeatAddress leader;
+    Result<std::unique_ptr<Heartbeat>> made = Error{};
+    if (rank_ == 0) made = Heartbeat::lead(size_, timing);
+    if (rank_ == 0 && made) leader = (*made)->address();
+    broadcast(0, std::as_writable_bytes(std::span(&leader, 1)));
+    if (rank_ > 0) made = Heartbeat::follow(rank_, leader, timing);
+    if (made)
+      heartbeat_ = std::move(*made);
+    else
+      log_warning("ranks that hang will not be noticed: {}", made.error().message);
   }
 
   const SluiceMpi& plugin_;
@@ -114,11 +123,12 @@ class MpiRank : public Communicator {
   std::vector<Peer> peers_;  // empty until they are known
   bool failed_ = false;      // the others cannot be told that this one leaves
   std::vector<SluiceTransfer> out_, in_;
+  std::unique_ptr<Heartbeat> heartbeat_;  // null: none
 };
 
 }  // namespace
 
-Result<std::unique_ptr<Communicator>> join_mpi(int size) {
+Result<std::unique_ptr<Communicator>> join_mpi(int size, HeartbeatTiming timing) {
   Result<const SluiceMpi*> plugin = load_plugin();
   if (!plugin) return plugin.error();
   if (std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr && std::getenv("PMIX_RANK") == nullptr)
@@ -132,7 +142,7 @@ Result<std::unique_ptr<Communicator>> join_mpi(int size) {
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("mpirun has started {} ranks, the options ask for {}", started, size)};
   try {
-    group->introduce();
+    group->introduce(timing);
   } catch (const GroupFailure& failure) {
     return Error{ErrorCode::Unavailable, failure.what()};
   }

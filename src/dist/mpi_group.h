@@ -5,11 +5,13 @@
 
 #include "base/result.h"
 #include "dist/communicator.h"
+#include "dist/heartbeat.h"
 
 namespace sluice::dist {
 
 // Joins them; all ranks call it, once in a process, and the thread that calls it destroys the result. Unavailable where
 // the plugin or Open MPI is missing, with the Debian package that has it; InvalidArgument where there are not `size` ranks.
-Result<std::unique_ptr<Communicator>> join_mpi(int size);
+// A rank that ends or hangs fails the calls of the others.
+Result<std::unique_ptr<Communicator>> join_mpi(int size, HeartbeatTiming timing);
 
 }  // namespace sluice::dist

@@ -63,6 +63,10 @@ Health Engine::health() const {
   Health health{.failed = failed_, .reason = failure_, .busy = unfinished_ > 0};
   const TimePoint since{Clock::duration(progress_at_.load())};
   if (health.busy) health.idle_s = std::max(0.0, seconds_between(since, now_()));
+  if (const Status alive = executor_.alive(); !alive && !health.failed) {
+    health.failed = true;
+    health.reason = alive.error().message;
+  }
   return health;
 }
 

@@ -112,7 +112,7 @@ void ModelExecutor::submit(const request::Step& step) {
   SLUICE_CHECK(!step.padding || padding_);
   Submitted now;
   now.failure = check_files() ? failure_of([&] { pipeline_->run(step, submitted_, now); }) : files_changed();
-  step_failed_ |= now.failure.has_value();
+  if (now.failure && !step_failure_) step_failure_ = now.failure->message;
   submitted_.push_back(std::move(now));
 }
 
@@ -121,7 +121,7 @@ Result<std::vector<request::Outcome>> ModelExecutor::collect() {
   Submitted oldest = std::move(submitted_.front());
   submitted_.pop_front();
   if (!oldest.failure) oldest.failure = failure_of([&] { pipeline_->synchronize(oldest); });
-  step_failed_ |= oldest.failure.has_value();
+  if (oldest.failure && !step_failure_) step_failure_ = oldest.failure->message;
   if (!check_files()) return files_changed();
   if (oldest.failure) return *oldest.failure;
   return std::move(oldest.outcomes);
@@ -148,12 +148,17 @@ void ModelExecutor::write_blocks(std::span<const request::BlockMove> moves,
     runner.mover().write_block(write.group, write.block, write.bytes);
 }
 
+Status ModelExecutor::alive() const {
+  const std::optional<std::string> lost = model_.group ? model_.group->world().failure() : std::nullopt;
+  return lost ? Status(Error{ErrorCode::Unavailable, *lost}) : Status();
+}
+
 Status ModelExecutor::reset() {
   submitted_.clear();
   pipeline_->clear();
-  if (model_.group && step_failed_) {
+  if (model_.group && step_failure_) {
     model_.group->abandon();
-    return Error{ErrorCode::Unavailable, "a step has failed: the ranks cannot go on together"};
+    return Error{ErrorCode::Unavailable, fmt::format("{}; the ranks cannot go on together", *step_failure_)};
   }
   if (!files_) return files_;
   if (pipeline_->ahead() == nullptr) return {};

@@ -39,6 +39,7 @@ class ModelExecutor : public sched::Executor {
   void submit(const request::Step& step) override;
   Result<std::vector<request::Outcome>> collect() override;
   Status reset() override;
+  Status alive() const override;
   double launch_seconds() const override { return pipeline_->launch_seconds(); }
   sched::PictureCounts picture_counts() const override { return pipeline_->picture_counts(); }
   // Empty with a draft model, a head or an amateur, whose KV would be missing, with states, with rotary frequencies that
@@ -66,7 +67,7 @@ class ModelExecutor : public sched::Executor {
   const KvMemory* memory_ = nullptr;  // of the model
   std::optional<StepPipeline> pipeline_;
   std::deque<Submitted> submitted_;
-  bool step_failed_ = false;  // which ranks of a group have run how much of it is not known
+  std::optional<std::string> step_failure_;  // which ranks of a group have run how much of it is not known
   TimePoint files_checked_{};
   Status files_;  // of the last check
 };

@@ -43,6 +43,9 @@ class Executor {
   // device is gone for good.
   virtual Status reset() = 0;
 
+  // Thread-safe. An error: the device, or a rank of it, is known to be gone though no step has failed yet.
+  virtual Status alive() const { return {}; }
+
   // Seconds of the last submit() before the device had something to do; 0 where the host is the device.
   virtual double launch_seconds() const { return 0; }
 

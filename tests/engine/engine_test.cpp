@@ -198,6 +198,25 @@ TEST_F(EngineTest, ADeadDeviceIsSaidAtOnce) {
   EXPECT_EQ(engine.submit(ask(answer, 8, 5)).error().code, ErrorCode::Unavailable);
 }
 
+class LosingExecutor : public FakeExecutor {
+ public:
+  using FakeExecutor::FakeExecutor;
+  Status alive() const override {
+    return lost ? Status(Error{ErrorCode::Unavailable, "rank 1 has ended"}) : Status();
+  }
+  bool lost = false;
+};
+
+TEST_F(EngineTest, ADeviceThatIsLostBetweenRequestsIsSaid) {
+  const engine::EngineOptions options = small_options();
+  LosingExecutor losing(options.kv_manager);
+  Engine engine(options, losing, [this] { return now_; });
+  EXPECT_FALSE(engine.health().failed);
+  losing.lost = true;
+  EXPECT_TRUE(engine.health().failed);
+  EXPECT_EQ(engine.health().reason, "rank 1 has ended");
+}
+
 // Spells tokens as letters; stops at a word.
 class Letters : public engine::TextStream {
  public:

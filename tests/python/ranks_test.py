@@ -2,11 +2,14 @@
 """Several ranks of one model under the real mpirun: golden miniatures by --tp, --ep, --sp, --cp and --pp, the same greedy answers as one rank, and
 what is refused. Skips where mpirun or the plugin is missing."""
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import serving
@@ -120,6 +123,33 @@ def test_generate_gives_the_answers_of_one_rank():
             found = [json.loads(line) for line in out.read_text().splitlines()]
             answers.append({answer["id"]: answer["choices"][0]["token_ids"] for answer in found})
         assert len(answers[0]) == 7 and all(other == answers[0] for other in answers), answers
+
+
+def test_a_rank_that_hangs_ends_a_group_without_requests():
+    serving.need_model()
+    with tempfile.NamedTemporaryFile("w+", suffix=".log") as log:
+        group = subprocess.Popen([*MPIRUN, "-n", "2", BINARY, "serve", "-m", serving.DEFAULT_MODEL, "--port", "0", "--pp", "2", "-t", "1",
+                                  "--kv-tokens", "1024", "--ctx-size", "512", "--rank-timeout", "1"],
+                                 stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        try:
+            text = Path(log.name).read_text
+            wait_until(lambda: "API base" in text(), 60)
+            children = Path(f"/proc/{group.pid}/task/{group.pid}/children").read_text().split()
+            rank, = (child for child in children if "OMPI_COMM_WORLD_RANK=1\0" in Path(f"/proc/{child}/environ").read_text())
+            os.kill(int(rank), signal.SIGSTOP)
+            wait_until(lambda: group.poll() is not None, 5)
+            assert group.returncode != 0
+            assert re.search(rf"rank 1 \(process {rank} on \S+\) hangs: it was not heard of for 1 s", text()), text()
+        finally:
+            group.terminate()
+            group.wait()
+
+
+def wait_until(condition, seconds):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.02)
 
 
 def main():

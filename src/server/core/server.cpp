@@ -28,7 +28,8 @@ using boost::system::error_code;
 
 namespace {
 
-constexpr Seconds kTick{1.0};        // how often health is looked at
+constexpr Seconds kTick{0.25};       // how often health is looked at
+constexpr Seconds kUpkeep{1.0};      // and memory
 constexpr Seconds kFarewell{2.0};    // for the last words of requests that are cut off
 constexpr Seconds kTrimPause{10.0};  // between two times that memory is given back under load
 constexpr int64_t kUnusedIdle = 16 << 20, kUnusedBusy = 256 << 20;  // bytes worth giving back
@@ -128,7 +129,7 @@ class Server::Loop {
   asio::signal_set signals_;
   asio::steady_timer tick_, deadline_;
   ServiceNotifier notifier_;
-  TimePoint last_watchdog_{}, last_trim_{};
+  TimePoint last_watchdog_{}, last_trim_{}, last_upkeep_{};
   bool was_busy_ = false;
   bool draining_ = false, refusing_ = false, over_ = false, unhealthy_ = false;
   End end_ = End::Drained;
@@ -201,6 +202,8 @@ void Server::Loop::reload_keys() {
 
 // Buffers of long requests and answers are freed in pieces that the allocator would keep for good.
 void Server::Loop::give_back_memory() {
+  if (seconds_since(last_upkeep_) < kUpkeep.count()) return;
+  last_upkeep_ = Clock::now();
   const bool busy = state.metrics().requests > 0;
   if (std::exchange(was_busy_, busy) && !busy) {
     threads_.run_on_each(return_thread_memory);
@@ -212,7 +215,7 @@ void Server::Loop::give_back_memory() {
   last_trim_ = Clock::now();
 }
 
-// Once a second, or more often where systemd watches. A timer that was due before it was cancelled still calls this.
+// Four times a second, or more often where systemd watches. A timer that was due before it was cancelled still calls this.
 void Server::Loop::tick() {
   if (over_) return;
   const std::optional<double> interval = notifier_.watchdog_interval();

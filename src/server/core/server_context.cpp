@@ -141,7 +141,8 @@ HealthReport ServerContext::health() const {
   const std::shared_ptr<const ModelSet> set = models();
   for (const Backend& backend : set->backends) {
     const engine::Health health = backend.engine->health();
-    if (health.failed) return {false, true, fmt::format("the engine of {} failed", backend.model.id)};
+    if (health.failed)
+      return {false, true, fmt::format("the engine of {} failed: {}", backend.model.id, health.reason)};
     if (options_.watchdog > 0 && health.busy && health.idle_s > options_.watchdog)
       return {false, false,
               fmt::format("the engine of {} ended no step for {:.0f} s", backend.model.id, health.idle_s)};
