@@ -17,6 +17,8 @@ class Stream:
     sent: float = 0.0
     times: list = field(default_factory=list)  # of events that carried text
     ended: float = 0.0
+    who: str = ""  # asked for it, and how it ended: for those who compare streams
+    how: str = ""
 
     @property
     def ttft(self):
@@ -78,9 +80,10 @@ def take_event(stream, line, now):
         stream.tokens = event["usage"]["completion_tokens"]
 
 
-async def stream(port, body, path="/v1/completions", headers=None):
-    """Sends a request and reads its stream to the end."""
-    result = Stream(sent=time.monotonic())
+async def stream(port, body, path="/v1/completions", headers=None, result=None):
+    """Sends a request and reads its stream to the end, into `result` where somebody watches that."""
+    result = result or Stream()
+    result.sent = time.monotonic()
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 22)
     try:
         writer.write(request_bytes(path, body, headers))
