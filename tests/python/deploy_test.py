@@ -49,30 +49,50 @@ def test_slurm_script():
     must("bash", "-n", DEPLOY / "slurm/replicas.sbatch")
 
 
-def test_manifests():
-    """Each is YAML whose documents are named objects, and every selector finds the labels of its own pods."""
+def manifests():
+    """Every object of deploy/kubernetes, with the name of its file."""
     try:
         import yaml
     except ImportError:
         raise Skip("PyYAML is missing") from None
     for path in sorted((DEPLOY / "kubernetes").glob("*.yaml")):
-        objects = [one for one in yaml.safe_load_all(path.read_text()) if one]
-        assert objects, path
-        for one in objects:
-            assert one["apiVersion"] and one["kind"] and one["metadata"]["name"], one
-            if "template" in one.get("spec", {}):
-                wanted = one["spec"]["selector"]["matchLabels"].items()
-                assert wanted <= one["spec"]["template"]["metadata"]["labels"].items(), one["metadata"]["name"]
+        for one in yaml.safe_load_all(path.read_text()):
+            yield path.name, one
+
+
+def test_selectors_find_their_pods():
+    for name, one in manifests():
+        if "template" in one.get("spec", {}):
+            wanted = one["spec"]["selector"]["matchLabels"].items()
+            assert wanted <= one["spec"]["template"]["metadata"]["labels"].items(), (name, one["metadata"]["name"])
+
+
+def test_manifests_meet_the_schemas_of_kubernetes():
+    """The schemas that Kubernetes publishes, of the oldest and the newest release that the package has, without fields that
+    these do not know."""
+    validate = serving.package("kubernetes_validate")
+    found = list(manifests())
+    assert {name for name, _ in found} == {"group.yaml", "replicas.yaml", "router.yaml"}
+    versions = validate.utils.all_versions()
+    for version in (versions[0], versions[-1]):
+        for _, one in found:
+            validate.validate(one, version, strict=True)
+    broken = dict(found[0][1], spec=dict(found[0][1]["spec"], replica=3))
+    try:
+        validate.validate(broken, versions[-1], strict=True)
+    except validate.ValidationError:
+        return
+    raise AssertionError("a field that Kubernetes does not have was taken")
 
 
 def test_commands_of_scripts_and_manifests():
     """Every flag of a `sluice VERB` in them is one that the verb has."""
-    for name in ("slurm/replicas.sbatch", "kubernetes/replicas.yaml", "kubernetes/router.yaml"):
+    for name in ("slurm/replicas.sbatch", "kubernetes/replicas.yaml", "kubernetes/router.yaml", "kubernetes/group.yaml"):
         text = (DEPLOY / name).read_text()
-        verbs = re.findall(r"(?:sluice |args: \[)(serve|route)\b", text)
+        verbs = re.findall(r"(?:sluice,? |args: \[)(serve|route)\b", text)
         assert verbs, name
         known = "".join(must(BINARY, verb, "--help") for verb in set(verbs))
-        lines = [line for line in text.splitlines() if not line.lstrip().startswith("#") and "srun" not in line]
+        lines = [line for line in text.splitlines() if not line.lstrip().startswith("#") and not re.search(r"srun|mpirun", line)]
         for flag in set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", "\n".join(lines))):
             assert re.search(rf"{flag}\b", known), f"{name}: no verb of {verbs} has {flag}"
 
