@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A multi-turn trace over four replicas, chosen by turns, by HAProxy's consistent hashing, and by `sluice route`.
 
-  bench/route.py [--conversations 24] [--turns 4] [--replicas 4] [--concurrency 8] [--skew 1.2] [--model FILE]
+  bench/route.py [--conversations 24] [--turns 4] [--replicas 4] [--concurrency 8] [--skew 1.2] [--ways NAMES] [--model FILE]
   bench/route.py --streams 2000
 
 Conversations share the system prompts of a few groups, whose sizes follow Zipf's law: hashing by the first 512 bytes sends
@@ -254,13 +254,14 @@ def main():
     parser.add_argument("--skew", type=float, default=1.2)
     parser.add_argument("--think", type=float, default=0.1, help="seconds between an answer and the next question")
     parser.add_argument("--model", default=str(DEFAULT_MODEL))
+    parser.add_argument("--ways", default="round robin,hashing,router")
     parser.add_argument("--streams", type=int, default=0, help="hold so many streams instead")
     options = parser.parse_args()
     if options.streams:
         return many_streams(options.streams)
     flags = ("-m", options.model, "--ctx-size", 2048, "--kv-tokens", 8192, "--threads", 1)
     rows = {}
-    for way in ("round robin", "hashing", "router"):
+    for way in options.ways.split(","):
         servers = [Server(*flags) for _ in range(options.replicas)]
         ports, router = [server.port for server in servers], None
         with contextlib.ExitStack() as stack:
@@ -285,7 +286,8 @@ def main():
             router.stop()
         for server in servers:
             server.stop()
-    print(f"hashing prefills {rows['hashing'] / rows['router']:.2f} times the router's tokens")
+    if {"hashing", "router"} <= rows.keys():
+        print(f"hashing prefills {rows['hashing'] / rows['router']:.2f} times the router's tokens")
 
 
 if __name__ == "__main__":

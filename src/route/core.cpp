@@ -279,7 +279,10 @@ void Core::note_report(size_t index, const Fetched& report) {
   missed_[index] = 0;
   const json::value* stage = told ? object->if_contains("stage") : nullptr;
   const bool loading = stage != nullptr && *stage == "loading";
-  if (!replica.healthy && !loading) log_info("replica {} is there", replica.url);
+  if (!replica.healthy && !loading) {
+    log_info("replica {} is there", replica.url);
+    join(replicas_, replica, Clock::now());
+  }
   replica.healthy = !loading;
   replica.draining = stage != nullptr && *stage == "draining";
   const json::value* role = told ? object->if_contains("role") : nullptr;

@@ -28,6 +28,8 @@ struct ReplicaState {
   // Blocks of prompts that were sent there and are not reported yet, until when they are believed in.
   std::unordered_map<uint64_t, TimePoint> expected;
   int64_t running = 0;  // requests that the router has there
+  double recent = 0;    // sent there, each counting less the longer ago it was; as of recent_at
+  TimePoint recent_at{};
   int64_t prefill_tokens =
       0;  // of these, those that were not known to be cached and whose answers have not begun
 
@@ -49,13 +51,19 @@ struct Choice {
 // Leading blocks of the prompt that the replica has or will have, in tokens.
 int64_t cached_tokens(const ReplicaState& replica, const PromptBlocks& prompt, TimePoint now);
 
-// Of those that are healthy, do not drain and are not in `tried`; servers that prefill for others come last. One that has far more requests than the others is left
-// out however much it has cached, so that a popular prefix spreads.
+// Of those that are healthy, do not drain and are not in `tried`; servers that prefill for others come last. One that has far
+// more requests than the others, or got more of late, is left out however much it has cached, so that a popular prefix
+// spreads.
 Choice choose(std::vector<ReplicaState>& replicas, const PromptBlocks& prompt,
               std::span<const ReplicaState* const> tried, TimePoint now);
 
 // Who shall prefill for a server that decodes, of those with this role; none where there are none.
 Choice choose_prefill(std::vector<ReplicaState>& replicas, const PromptBlocks& prompt, TimePoint now);
+
+// A request goes there.
+void count_request(ReplicaState& replica, TimePoint now);
+// It takes part from now on, as one that has got as many requests as the others in the mean.
+void join(std::vector<ReplicaState>& replicas, ReplicaState& joining, TimePoint now);
 
 // The prompt was sent there: its blocks will be there.
 void expect(ReplicaState& replica, const PromptBlocks& prompt, TimePoint now);

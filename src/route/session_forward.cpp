@@ -39,7 +39,7 @@ class Account {
  public:
   Account(ReplicaState& replica, int64_t prefill) : replica_(replica), prefill_(prefill) {
     ++replica_.running;
-    ++replica_.requests;
+    count_request(replica_, Clock::now());
     replica_.prefill_tokens += prefill_;
   }
   ~Account() {

@@ -77,6 +77,40 @@ TEST(Policy, WeighsWorkAgainstPrefixesAndSpreadsPopularOnes) {
   }
 }
 
+// A conversation is not torn from its blocks for a queue that is shorter elsewhere.
+TEST(Policy, APrefixIsWorthAWait) {
+  std::vector<ReplicaState> replicas = healthy(2);
+  replicas[0].keys = {1, 2, 3, 4};
+  replicas[0].prefill_tokens = 100;
+  EXPECT_EQ(choose(replicas, kPrompt, {}, Clock::now()).replica, &replicas[0]);
+}
+
+// One at a time, so that no queue ever shows who has more to do.
+TEST(Policy, NobodyGetsFarMoreThanHisShareOfThePopular) {
+  std::vector<ReplicaState> replicas = healthy(4);
+  const PromptBlocks hot{{1, 2, 3, 4}, 1000};
+  TimePoint now = Clock::now();
+  for (int i = 0; i < 200; ++i, now += std::chrono::milliseconds(100)) {
+    const Choice choice = choose(replicas, hot, {}, now);
+    ASSERT_NE(choice.replica, nullptr);
+    count_request(*choice.replica, now);
+    choice.replica->keys = {1, 2, 3, 4};
+  }
+  for (const ReplicaState& replica : replicas) EXPECT_LE(replica.requests, 60u) << "1.2 times 50";
+}
+
+TEST(Policy, OneThatComesLaterIsNotFlooded) {
+  std::vector<ReplicaState> replicas = healthy(3);
+  replicas[2].healthy = false;
+  const TimePoint now = Clock::now();
+  for (int i = 0; i < 40; ++i) count_request(replicas[static_cast<size_t>(i % 2)], now);
+  replicas[2].healthy = true;
+  join(replicas, replicas[2], now);
+  for (int i = 0; i < 30; ++i) count_request(*choose(replicas, kPrompt, {}, now).replica, now);
+  EXPECT_LE(replicas[2].requests, 14u);
+  EXPECT_GE(replicas[2].requests, 6u);
+}
+
 TEST(Policy, BelievesInWhatItSentForAWhile) {
   std::vector<ReplicaState> replicas = healthy(2);
   const TimePoint now = Clock::now();
