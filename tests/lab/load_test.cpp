@@ -86,6 +86,44 @@ TEST(Workload, GroupsSharePrefixesAndTurnsTheirPrompts) {
   EXPECT_FALSE(begins(prompts[6], prompts[0]));
 }
 
+TEST(Workload, ConversationsGoOnTogetherWhereTurnsLieApart) {
+  WorkloadOptions options;
+  options.turns = 2;
+  options.turn_gap = 3;
+  options.input = law("5");
+  Workload workload(options);
+  std::vector<std::vector<Token>> prompts;
+  for (int i = 0; i < 9; ++i) prompts.push_back(workload.next().prompt);
+  for (size_t i = 0; i < 3; ++i) {
+    ASSERT_EQ(prompts[i].size(), 5u);
+    ASSERT_EQ(prompts[i + 3].size(), 10u);
+    EXPECT_TRUE(std::equal(prompts[i].begin(), prompts[i].end(), prompts[i + 3].begin()));
+  }
+  EXPECT_EQ(prompts[6].size(), 5u);
+  EXPECT_NE(prompts[6], prompts[0]);
+}
+
+TEST(Workload, GroupsAreAsSkewedAsAskedFor) {
+  WorkloadOptions options;
+  options.input = law("1");
+  options.prefix = 8;
+  options.prefix_groups = 4;
+  options.prefix_skew = 1;
+  Workload workload(options);
+  std::map<std::vector<Token>, int> sizes;
+  for (int i = 0; i < 2500; ++i) {
+    std::vector<Token> prompt = workload.next().prompt;
+    prompt.resize(8);
+    ++sizes[prompt];
+  }
+  std::vector<int> counts;
+  for (const auto& [prefix, count] : sizes) counts.push_back(count);
+  std::sort(counts.begin(), counts.end());
+  ASSERT_EQ(counts.size(), 4u);
+  EXPECT_NEAR(counts[3], 1200, 100);  // 1 of 1 + 1/2 + 1/3 + 1/4
+  EXPECT_NEAR(counts[0], 300, 60);
+}
+
 TEST(Dispatcher, KeepsToItsConcurrencyAndItsCount) {
   WorkloadOptions options;
   options.requests = 3;

@@ -67,6 +67,29 @@ TEST(Plan, FillsTheMemoryBesideTheWeights) {
   EXPECT_EQ(plan.rooms[1].largest_batch, static_cast<int64_t>(plan.fitting_tokens / 1024));
 }
 
+TEST(Plan, DevicesShareWeightsAndAsMuchKvAsThereAreHeads) {
+  PlanOptions two, sixteen, stages;
+  two.cut = {.tensor = 2};
+  sixteen.cut = {.tensor = 16};
+  stages.cut = {.tensor = 2, .stages = 2};
+  const Plan alone = make_plan(sheet_of(kLlama8B), named("H100"), {});
+  const Plan pair = make_plan(sheet_of(kLlama8B), named("H100"), two);
+  EXPECT_DOUBLE_EQ(pair.model.device_weights(), alone.model.device_weights() / 2);
+  EXPECT_DOUBLE_EQ(pair.model.device_kv(100), alone.model.device_kv(100) / 2);
+  EXPECT_GT(pair.fitting_tokens, 2 * alone.fitting_tokens);
+  EXPECT_LT(pair.reference.tpot, alone.reference.tpot);
+  EXPECT_DOUBLE_EQ(pair.price, 2 * alone.price);
+  EXPECT_NE(plan_text(pair).find("on 2 x H100"), std::string::npos);
+  // Eight KV heads are on two devices each.
+  const Plan many = make_plan(sheet_of(kLlama8B), named("H100"), sixteen);
+  EXPECT_DOUBLE_EQ(many.model.device_kv(100), alone.model.device_kv(100) / 8);
+  // Stages take turns: more room, and the time of the stream between them.
+  const Plan staged = make_plan(sheet_of(kLlama8B), named("H100"), stages);
+  EXPECT_DOUBLE_EQ(staged.model.device_kv(100), alone.model.device_kv(100) / 4);
+  EXPECT_GT(staged.model.seconds({1, 1, 100}), pair.model.seconds({1, 1, 100}));
+  EXPECT_LT(staged.model.seconds({1, 1, 100}), pair.model.seconds({1, 1, 100}) + 2e-5);
+}
+
 TEST(Plan, OneTokenTakesAtLeastTheReadingOfTheWeights) {
   const Plan plan = make_plan(sheet_of(kLlama8B), named("H100"), {});
   const PlanCell& first = plan.cells.front();
@@ -138,8 +161,8 @@ TEST(Plan, ChangesMoveTheFiguresTheWayTheyShould) {
   EXPECT_LT(change("speculation").tpot, base.tpot);
   EXPECT_LT(change("tensor parallel").tpot, base.tpot);
   EXPECT_GT(change("tensor parallel").cost, 0.5 * base.cost);
-  EXPECT_DOUBLE_EQ(change("pipeline parallel").throughput, 2 * base.throughput);
-  EXPECT_DOUBLE_EQ(change("pipeline parallel").cost, base.cost);
+  EXPECT_NEAR(change("pipeline parallel").throughput / base.throughput, 2, 0.01);
+  EXPECT_NEAR(change("pipeline parallel").cost / base.cost, 1, 0.01);
   EXPECT_LT(change("B200").tpot, base.tpot);
   EXPECT_GT(change("EPYC").tpot, base.tpot);
 }
@@ -279,7 +302,8 @@ TEST(Plan, MeasuredStepsOfTheModelCountBeforeItsOperations) {
   machine.steps.elements += 1;        // another model's
   EXPECT_LT(CostModel(sheet, machine).token_seconds(1, 1), 1);
   machine.steps.elements -= 1;
-  EXPECT_LT(CostModel(sheet, machine, 2).token_seconds(1, 1), 1);  // two devices were not measured
+  EXPECT_LT(CostModel(sheet, machine, {.tensor = 2}).token_seconds(1, 1),
+            1);  // two devices were not measured
 }
 
 TEST(Plan, SeveralPromptsFillTheirStepsUp) {

@@ -71,6 +71,9 @@ class PlanCommand : public Command {
         .within(0, 1 << 20);
     options.add(plan_.hit_rate, "hit-rate", "share of prompts that a prefix cache holds").within(0, 1);
     options.add(plan_.compression, "compression", "share of prompts that compression leaves").within(0.01, 1);
+    options.add(plan_.cut.tensor, "tp", "tensor parallel: devices that share each layer").within(1, 1024);
+    options.add(plan_.cut.stages, "pp", "pipeline parallel: stages, of as many devices each as --tp says")
+        .within(1, 1024);
     options.add(plan_.devices, "devices", "of tensor and pipeline parallelism").within(1, 1024);
     options.add(plan_.drafts, "drafts", "tokens of a speculated step").within(0, 64);
     options.add(plan_.acceptance, "acceptance", "share of drafts that are accepted").within(0, 1);

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "cli/command.h"
+#include "cli/lab/fleet_policy.h"
 #include "cli/lab/load_flags.h"
 #include "cli/lab/machine_choice.h"
 #include "lab/plan/planner.h"
@@ -43,8 +44,21 @@ class SimulateCommand : public Command {
     options.add(by_flag_, "model", "the same by flag, as other verbs take it")
         .short_name('m')
         .shown_as("MODEL");
-    options.add(replicas_, "replicas", "of the machine; a request goes to the one with the fewest")
-        .within(1, 4096);
+    options.add(replicas_, "replicas", "of the machine").within(1, 4096);
+    options.add_choice<FleetPolicy>(policy_, "policy",
+                                    "which replica gets a request: that with the fewest, by turns, by a "
+                                    "consistent hash of its beginning, "
+                                    "or as 'sluice route' has it",
+                                    {{"fewest", FleetPolicy::Fewest},
+                                     {"round-robin", FleetPolicy::RoundRobin},
+                                     {"hash", FleetPolicy::Hash},
+                                     {"prefix", FleetPolicy::Prefix}});
+    options.add(cut_.tensor, "tp", "tensor parallel: devices of a replica that share each layer")
+        .within(1, 1024);
+    options
+        .add(cut_.stages, "pp",
+             "pipeline parallel: stages of a replica, of as many devices each as --tp says")
+        .within(1, 1024);
     options.add(weights_, "weights", "type of the weights in place of the file's own: BF16, Q8_0, Q4_K ...")
         .shown_as("TYPE");
     load_.declare(options);
@@ -75,7 +89,7 @@ class SimulateCommand : public Command {
     lab::SheetOptions sheet;
     sheet.kv_type = engine_.kv_type.value_or(machine->host_link > 0 ? DType::BF16 : DType::F16);
     if (Status status = read_weights(sheet); !status) return report(status.error());
-    const lab::CostModel model(lab::make_sheet(*files, sheet), std::move(*machine));
+    const lab::CostModel model(lab::make_sheet(*files, sheet), std::move(*machine), cut_);
     Result<lab::SimulateOptions> options = settle(model);
     if (!options) return report(options.error());
     workload->vocab = std::min(workload->vocab, files->spec.vocab);
@@ -83,9 +97,11 @@ class SimulateCommand : public Command {
     if (verify_) return verify(model, *workload, *options);
     const TimePoint start = Clock::now();
     lab::Workload requests(*workload);
+    const std::unique_ptr<lab::ReplicaPolicy> policy = make_fleet_policy(policy_);
+    options->policy = policy.get();
     lab::SimulateResult result = lab::simulate(model, requests, *options);
     const double taken = seconds_since(start);
-    result.load.label = fmt::format("{} x {} (simulated)", replicas_, model.machine().name);
+    result.load.label = fmt::format("{} x {} (simulated)", replicas_, model.machine_text());
     result.load.backend = "simulation";
     result.load.model = model.sheet().name;
     result.load.limits = *limits;
@@ -95,6 +111,8 @@ class SimulateCommand : public Command {
                             {"steps", result.steps},
                             {"preempted", result.preempted},
                             {"cached_tokens", result.cached_tokens},
+                            {"prompt_tokens", result.prompt_tokens},
+                            {"imbalance", result.imbalance},
                             {"padding_share", 1 - result.run_tokens / std::max(1.0, result.computed_tokens)},
                             {"max_seqs", options->engine.scheduler.max_seqs},
                             {"max_step_tokens", options->engine.scheduler.max_step_tokens},
@@ -102,6 +120,8 @@ class SimulateCommand : public Command {
     if (Status status = write_load_report(lab::load_json(result.load), output_, html_); !status)
       return report(status.error());
     fmt::print("{} steps, {} preemptions, simulated in {:.2f} s\n", result.steps, result.preempted, taken);
+    fmt::print("prefilled {:.0f} of {:.0f} prompt tokens; most requests of a replica {:.2f} times the mean\n",
+               result.prompt_tokens - result.cached_tokens, result.prompt_tokens, result.imbalance);
     return kSuccess;
   }
 
@@ -124,10 +144,10 @@ class SimulateCommand : public Command {
     if (flags.block_size == 0) flags.block_size = gpu ? 64 : 16;
     flags.kv_type = model.sheet().kv_type;
     if (flags.kv_tokens == 0) {
-      const double room = lab::make_plan(model.sheet(), model.machine(), {}).fitting_tokens;
+      const double room = lab::make_plan(model.sheet(), model.machine(), {.cut = cut_}).fitting_tokens;
       if (room < flags.block_size)
         return Error{ErrorCode::Unavailable, fmt::format("the weights of '{}' leave no room for KV on {}",
-                                                         model.sheet().name, model.machine().name)};
+                                                         model.sheet().name, model.machine_text())};
       const double most = double(model.sheet().spec.context) * flags.max_seqs;
       flags.kv_tokens = static_cast<int>(std::min({room, most, double(kMostKvTokens)}));
     }
@@ -156,7 +176,8 @@ class SimulateCommand : public Command {
   }
 
   int verify(const lab::CostModel& planned, const lab::WorkloadOptions& load, lab::SimulateOptions options) {
-    if (replicas_ > 1) return report({ErrorCode::InvalidArgument, "--verify has one replica, this machine"});
+    if (replicas_ > 1 || cut_.devices() > 1)
+      return report({ErrorCode::InvalidArgument, "--verify has one replica, this machine"});
     Result<std::unique_ptr<models::Model>> model = load_here();
     if (!model) return report(model.error());
     Result<std::unique_ptr<runtime::ModelExecutor>> executor =
@@ -183,6 +204,8 @@ class SimulateCommand : public Command {
 
   std::string model_, by_flag_, output_, html_, weights_;
   int replicas_ = 1;
+  FleetPolicy policy_ = FleetPolicy::Fewest;
+  lab::DeviceCut cut_;
   bool verify_ = false, cpu_time_ = false;
   runtime::ExecutorOptions executor_;  // of the settled flags
   LoadFlags load_;

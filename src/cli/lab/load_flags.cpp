@@ -35,6 +35,12 @@ void LoadFlags::declare(OptionSet& options) {
   options.add(workload.turns, "turns", "requests of a conversation, each with the prompt before it")
       .within(1, 1 << 12);
   options
+      .add(workload.turn_gap, "turn-gap",
+           "requests from one turn of a conversation to the next: so many conversations go on together")
+      .within(1, 1 << 24);
+  options.add(workload.prefix_skew, "prefix-skew", "exponent of Zipf's law of the groups' sizes; 0: equal")
+      .within(0, 10);
+  options
       .add(
           dataset, "dataset",
           "requests of a file: ShareGPT's conversations, or a trace of Mooncake (JSON lines) or Azure (CSV), "

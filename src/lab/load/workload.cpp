@@ -85,6 +85,18 @@ Result<LengthLaw> LengthLaw::parse(std::string_view text, std::string_view optio
 Workload::Workload(WorkloadOptions options) : options_(std::move(options)), state_(options_.seed) {
   if (!options_.listed.empty() && !options_.duration)
     options_.requests = std::min<int64_t>(options_.requests, static_cast<int64_t>(options_.listed.size()));
+  if (options_.prefix_skew <= 0) return;
+  double sum = 0;
+  for (int group = 0; group < options_.prefix_groups; ++group)
+    group_ends_.push_back(sum += std::pow(group + 1, -options_.prefix_skew));
+  for (double& end : group_ends_) end /= sum;
+}
+
+int64_t Workload::group_of(int64_t conversation) const {
+  if (group_ends_.empty()) return conversation % options_.prefix_groups;
+  uint64_t state = options_.seed + static_cast<uint64_t>(conversation) * 0xA0761D6478BD642Fu;
+  const auto found = std::lower_bound(group_ends_.begin(), group_ends_.end(), uniform(state));
+  return std::min<int64_t>(found - group_ends_.begin(), options_.prefix_groups - 1);
 }
 
 void Workload::append_tokens(std::vector<Token>& out, uint64_t stream, int count) const {
@@ -124,10 +136,11 @@ LoadRequest Workload::next() {
     }
     return out;
   }
-  const int64_t turn = out.number % options_.turns, conversation = out.number / options_.turns;
+  // As many conversations as the gap says go on together, a turn of each after the other.
+  const int64_t gap = options_.turn_gap, round = out.number / (gap * options_.turns);
+  const int64_t turn = out.number / gap % options_.turns, conversation = round * gap + out.number % gap;
   if (options_.prefix > 0)
-    append_tokens(out.prompt, kPrefixes + static_cast<uint64_t>(conversation % options_.prefix_groups),
-                  options_.prefix);
+    append_tokens(out.prompt, kPrefixes + static_cast<uint64_t>(group_of(conversation)), options_.prefix);
   for (int64_t i = 0; i <= turn; ++i) {
     const auto stream = static_cast<uint64_t>(conversation * options_.turns + i);
     uint64_t state = options_.seed + stream * 0xD1342543DE82EF95u;  // the same length in later turns

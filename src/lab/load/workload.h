@@ -38,7 +38,9 @@ struct WorkloadOptions {
   LengthLaw input, output;
   int prefix = 0;  // tokens that requests of one group begin with
   int prefix_groups = 1;
-  int turns = 1;  // requests of a conversation, each of which begins with the prompt before it
+  double prefix_skew = 0;  // exponent of Zipf's law of the groups' sizes; 0: equal
+  int turns = 1;           // requests of a conversation, each of which begins with the prompt before it
+  int turn_gap = 1;        // one of a conversation comes so many requests after the one before it
   double rate =
       std::numeric_limits<double>::infinity();  // requests a second; infinity: no times, a closed loop
   double burstiness = 1;   // shape of the gaps' gamma distribution; 1: Poisson, less: bursts
@@ -69,10 +71,12 @@ class Workload {
   LoadRequest next();
 
  private:
+  int64_t group_of(int64_t conversation) const;
   void append_tokens(std::vector<Token>& out, uint64_t stream, int count) const;
   void set_time(LoadRequest& request);
 
   WorkloadOptions options_;
+  std::vector<double> group_ends_;  // shares of the groups, added up; empty: equal
   uint64_t state_;
   int64_t count_ = 0;
   double clock_ = 0;

@@ -20,7 +20,6 @@ struct Variant {
   double tokens_per_step = 1;  // of each sequence
   double step_rows = 1;        // of each sequence, in a step
   double throughput_factor = 1;
-  double memory_factor = 1;
 };
 
 class Changes {
@@ -41,7 +40,7 @@ class Changes {
     sheet.stored_bytes *= size / sheet.bytes_per_weight;
     sheet.weights = sheet.output_type = type;
     sheet.bytes_per_weight = sheet.bytes_per_output = size;
-    out.model = CostModel(std::move(sheet), plan_.model.machine());
+    out.model = CostModel(std::move(sheet), plan_.model.machine(), plan_.model.cut());
     return out;
   }
 
@@ -54,8 +53,8 @@ class Changes {
     out.tpot = step / v.tokens_per_step;
     out.throughput = base_.batch / out.tpot * v.throughput_factor;
     out.cost = cost_of_million(v.price, out.throughput);
-    out.fits = v.model.sheet().stored_bytes + base_.batch * v.model.sheet().kv_bytes(v.context) <=
-               machine.memory * plan_.options.memory_share * v.memory_factor;
+    out.fits = v.model.device_weights() + base_.batch * v.model.device_kv(v.context) <=
+               machine.memory * plan_.options.memory_share;
     return out;
   }
 
@@ -89,7 +88,7 @@ std::vector<PlanChange> plan_changes(const Plan& plan) {
     Variant kv = make.same("KV cache in 8 bits");
     ModelSheet narrow = sheet;
     narrow.kv_type = DType::I8;
-    kv.model = CostModel(std::move(narrow), plan.model.machine());
+    kv.model = CostModel(std::move(narrow), plan.model.machine(), plan.model.cut());
     variants.push_back(std::move(kv));
   }
   Variant cached = make.same(fmt::format("prompt caching, {:.0f} % hit", options.hit_rate * 100));
@@ -105,20 +104,20 @@ std::vector<PlanChange> plan_changes(const Plan& plan) {
   speculated.tokens_per_step = accepted_tokens(options.drafts, options.acceptance);
   variants.push_back(std::move(speculated));
   Variant tensor = make.same(fmt::format("tensor parallel x{}", options.devices));
-  tensor.model = CostModel(sheet, plan.model.machine(), options.devices);
+  const DeviceCut cut = plan.model.cut();
+  tensor.model = CostModel(sheet, plan.model.machine(), {cut.tensor * options.devices, cut.stages});
   tensor.price *= options.devices;
-  tensor.memory_factor = options.devices;
   variants.push_back(std::move(tensor));
   Variant pipeline = make.same(fmt::format("pipeline parallel x{}", options.devices));
+  pipeline.model = CostModel(sheet, plan.model.machine(), {cut.tensor, cut.stages * options.devices});
   pipeline.price *= options.devices;
   pipeline.throughput_factor = options.devices;  // each stage has a batch of its own
-  pipeline.memory_factor = options.devices;
   variants.push_back(std::move(pipeline));
   for (const Machine& machine : known_machines()) {
     if (machine.name == plan.model.machine().name) continue;
     Variant other = make.same(machine.name);
-    other.model = CostModel(sheet, machine);
-    other.price = machine.price;
+    other.model = CostModel(sheet, machine, cut);
+    other.price = machine.price * cut.devices();
     variants.push_back(std::move(other));
   }
   std::vector<PlanChange> out;

@@ -1,5 +1,7 @@
 #include "lab/plan/cost_model.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -25,12 +27,16 @@ void settle_bound(PlannedOperation& operation, const Machine& machine, double ra
 
 }  // namespace
 
-CostModel::CostModel(ModelSheet sheet, Machine machine, int ways)
-    : sheet_(std::move(sheet)), machine_(std::move(machine)), ways_(ways) {
+CostModel::CostModel(ModelSheet sheet, Machine machine, DeviceCut cut)
+    : sheet_(std::move(sheet)), machine_(std::move(machine)), cut_(cut), ways_(cut.tensor) {
   const StepRates& rates = machine_.steps;
-  if (ways == 1 && rates.type == sheet_.weights && rates.kv_type == sheet_.kv_type &&
+  if (cut.tensor == 1 && rates.type == sheet_.weights && rates.kv_type == sheet_.kv_type &&
       rates.elements == sheet_.layer_elements())
     steps_ = StepTable(rates);
+}
+
+std::string CostModel::machine_text() const {
+  return cut_.devices() == 1 ? machine_.name : fmt::format("{} x {}", cut_.devices(), machine_.name);
 }
 
 double CostModel::layers_seconds(double tokens) const {
@@ -82,7 +88,8 @@ PlannedOperation CostModel::attend(const AttentionGroup& group, const StepShape&
   const double mean = group.seen(depth + (queries + 1) / 2);
   out.operations =
       2 * queries * group.layers * group.heads * (group.key_dim + group.value_dim) * mean / ways_;
-  out.bytes = group.kv_width * group.seen(depth + queries) * info(sheet_.kv_type).block_bytes / ways_;
+  out.bytes = group.kv_width * group.seen(depth + queries) * info(sheet_.kv_type).block_bytes /
+              group.kv_share(cut_.tensor);
   const double rate = machine_.multiply[static_cast<size_t>(Arithmetic::Bf16)];
   if (!steps_.empty()) {
     out.seconds = group.layers * steps_.attention_seconds(queries, mean, shape.sequences);
@@ -126,13 +133,17 @@ PlannedOperation CostModel::elementwise(double tokens) const {
   return out;
 }
 
-// Two sums over all devices in each layer: each device sends and receives 2 (n - 1) / n of the activations.
+// Two sums over all devices in each layer: each device sends and receives 2 (n - 1) / n of the activations. Between stages
+// the stream travels once.
 PlannedOperation CostModel::exchange(double tokens) const {
   PlannedOperation out{.name = "exchange between devices"};
   const double sums = 2.0 * double(sheet_.spec.layers.size());
   out.bytes = sums * tokens * sheet_.spec.dim * 2 * 2 * (ways_ - 1) / ways_;
   const double link = machine_.peer_link > 0 ? machine_.peer_link : machine_.read / 4;
-  out.seconds = out.bytes / link + sums * kExchangeLatency;
+  out.seconds = ways_ > 1 ? out.bytes / link + sums * kExchangeLatency : 0;
+  const double stream = (cut_.stages - 1) * tokens * sheet_.spec.dim * 2;
+  out.bytes += stream;
+  out.seconds += stream / link + (cut_.stages - 1) * kExchangeLatency;
   return out;
 }
 
@@ -149,7 +160,7 @@ std::vector<PlannedOperation> CostModel::operations(const StepShape& shape) cons
     out.push_back(std::move(one));
   }
   out.push_back(elementwise(tokens));
-  if (ways_ > 1) out.push_back(exchange(tokens));
+  if (cut_.devices() > 1) out.push_back(exchange(tokens));
   return out;
 }
 
@@ -158,7 +169,7 @@ double CostModel::token_seconds(double tokens, double logit_rows) const {
   double sum = elementwise(tokens).seconds;
   for (const MatrixGroup& group : sheet_.matrices) sum += gemm(group, tokens, false).seconds;
   if (logit_rows > 0) sum += gemm(sheet_.output, logit_rows, true).seconds;
-  return ways_ > 1 ? sum + exchange(tokens).seconds : sum;
+  return cut_.devices() > 1 ? sum + exchange(tokens).seconds : sum;
 }
 
 double CostModel::attention_seconds(double queries, double depth, int sequences) const {

@@ -21,13 +21,25 @@ struct PlannedOperation {
   double intensity() const { return bytes > 0 ? operations / bytes : 0; }  // operations per byte
 };
 
+// Devices that compute a model together: those of one stage share every matrix and all heads, stages have layers of their own
+// and take turns.
+struct DeviceCut {
+  int tensor = 1, stages = 1;
+  int devices() const { return tensor * stages; }
+};
+
 class CostModel {
  public:
-  // `ways`: tensor parallel devices, which share every matrix and all heads.
-  CostModel(ModelSheet sheet, Machine machine, int ways = 1);
+  CostModel(ModelSheet sheet, Machine machine, DeviceCut cut = {});
 
   const ModelSheet& sheet() const { return sheet_; }
   const Machine& machine() const { return machine_; }
+  const DeviceCut& cut() const { return cut_; }
+  // "8 x H200"
+  std::string machine_text() const;
+  // What one device keeps. KV heads are on several of them where there are fewer than devices, latents on all.
+  double device_weights() const { return sheet_.stored_bytes / cut_.devices(); }
+  double device_kv(double context) const { return sheet_.kv_bytes(context, cut_.tensor) / cut_.stages; }
 
   // Every operation of a step, GEMMs first.
   std::vector<PlannedOperation> operations(const StepShape& shape) const;
@@ -48,11 +60,12 @@ class CostModel {
   PlannedOperation attend(const AttentionGroup& group, const StepShape& shape) const;
   double measured_attention(const AttentionGroup& group, const StepShape& shape, double seen) const;
   PlannedOperation elementwise(double tokens) const;
-  PlannedOperation exchange(double tokens) const;  // between tensor parallel devices
+  PlannedOperation exchange(double tokens) const;  // between devices
   double layers_seconds(double tokens) const;      // by measured steps
 
   ModelSheet sheet_;
   Machine machine_;
+  DeviceCut cut_;
   double ways_;
   StepTable steps_;  // of this model; empty: by operations
 };

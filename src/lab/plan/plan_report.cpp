@@ -144,6 +144,10 @@ json::object plan_json(const Plan& plan) {
           {"kv_type", name(sheet.kv_type)},
           {"kv_bytes_per_token", sheet.kv_bytes(1)},
           {"machine", to_json(plan.model.machine())},
+          {"tensor_parallel", plan.model.cut().tensor},
+          {"pipeline_stages", plan.model.cut().stages},
+          {"device_weight_bytes", plan.model.device_weights()},
+          {"device_kv_bytes_per_token", plan.model.device_kv(1)},
           {"step_tokens", plan_step_tokens(plan.options, plan.model.machine())},
           {"price_per_hour", plan.price},
           {"fitting_tokens", plan.fitting_tokens},
@@ -158,7 +162,7 @@ json::object plan_json(const Plan& plan) {
 
 std::string plan_html(const Plan& plan) {
   const ModelSheet& sheet = plan.model.sheet();
-  HtmlPage page(fmt::format("{} on {}", sheet.name, plan.model.machine().name),
+  HtmlPage page(fmt::format("{} on {}", sheet.name, plan.model.machine_text()),
                 fmt::format("weights {} in {}, KV {} a token in {}", size_text(sheet.stored_bytes),
                             name(sheet.weights), size_text(sheet.kv_bytes(1)), name(sheet.kv_type)));
   std::istringstream words(plan_words(plan));

@@ -57,9 +57,14 @@ std::string plan_text(const Plan& plan) {
   const Machine& machine = plan.model.machine();
   std::string out =
       fmt::format("{} on {}\nweights {} in {}, KV {} per token in {} at the full context of {}\n", sheet.name,
-                  machine.name, size_text(sheet.stored_bytes), name(sheet.weights),
+                  plan.model.machine_text(), size_text(sheet.stored_bytes), name(sheet.weights),
                   size_text(sheet.kv_bytes(sheet.spec.context) / sheet.spec.context), name(sheet.kv_type),
                   sheet.spec.context);
+  if (plan.model.cut().devices() > 1)
+    out +=
+        fmt::format("tensor parallel {}, stages {}: {} of weights and {} of KV per token on a device\n",
+                    plan.model.cut().tensor, plan.model.cut().stages, size_text(plan.model.device_weights()),
+                    size_text(plan.model.device_kv(sheet.spec.context) / sheet.spec.context));
   out += fmt::format("memory {}, of which {:.0f} % may be used: {} tokens of KV fit beside the weights\n\n",
                      size_text(machine.memory), plan.options.memory_share * 100,
                      count_text(plan.fitting_tokens));
@@ -92,7 +97,8 @@ std::string plan_words(const Plan& plan) {
       size_text(sheet.stored_bytes), machine.name, size_text(machine.read),
       time_text(sheet.stored_bytes / machine.read));
   if (plan.fitting_tokens <= 0)
-    out += fmt::format("The weights do not fit into {} of memory.\n", size_text(machine.memory));
+    out += fmt::format("The weights do not fit into {} of memory.\n",
+                       size_text(machine.memory * plan.model.cut().devices()));
   out += fmt::format(
       "Prefill runs the whole prompt as matrices: {} tokens are predicted to take {}. Decode reads every "
       "weight "

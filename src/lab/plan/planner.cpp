@@ -9,12 +9,13 @@ namespace {
 
 constexpr int kLargestBatch = 1 << 16;
 
+// Of one device.
 double room_for_kv(const CostModel& model, const PlanOptions& options) {
-  return model.machine().memory * options.memory_share - model.sheet().stored_bytes;
+  return model.machine().memory * options.memory_share - model.device_weights();
 }
 
 int64_t largest_batch(const CostModel& model, const PlanOptions& options, int context) {
-  const double room = room_for_kv(model, options), each = model.sheet().kv_bytes(context);
+  const double room = room_for_kv(model, options), each = model.device_kv(context);
   return room <= 0 ? 0 : static_cast<int64_t>(room / std::max(1.0, each));
 }
 
@@ -71,13 +72,13 @@ double cost_of_million(double price, double tokens_per_second) {
   return price / 3600 / tokens_per_second * 1e6;
 }
 
-Plan make_plan(ModelSheet sheet, Machine machine, PlanOptions options) {
-  Plan plan{.model = CostModel(std::move(sheet), std::move(machine)), .options = std::move(options)};
+Plan make_plan(ModelSheet sheet, Machine machine, const PlanOptions& options) {
+  Plan plan{.model = CostModel(std::move(sheet), std::move(machine), options.cut), .options = options};
   const CostModel& model = plan.model;
-  plan.price = plan.options.price.value_or(model.machine().price);
+  plan.price = plan.options.price.value_or(model.machine().price) * model.cut().devices();
   const double room = room_for_kv(model, plan.options);
   const int context = model.sheet().spec.context;
-  plan.fitting_tokens = std::max(0.0, room / std::max(1.0, model.sheet().kv_bytes(context) / context));
+  plan.fitting_tokens = std::max(0.0, room / std::max(1.0, model.device_kv(context) / context));
   for (const int each : plan.options.contexts)
     plan.rooms.push_back({each, model.sheet().kv_bytes(each), largest_batch(model, plan.options, each),
                           compute_bound_from(model, each)});
@@ -94,8 +95,8 @@ Plan make_plan(ModelSheet sheet, Machine machine, PlanOptions options) {
     plan.phases.push_back(make_phase(model, "decode, batch " + std::to_string(plan.reference.batch),
                                      {plan.reference.batch, 1, double(middle)}));
   if (model.machine().host_link > 0) {
-    plan.weights_over_link = model.sheet().stored_bytes / model.machine().host_link;
-    plan.kv_over_link = model.sheet().kv_bytes(middle) / model.machine().host_link;
+    plan.weights_over_link = model.device_weights() / model.machine().host_link;
+    plan.kv_over_link = model.device_kv(middle) / model.machine().host_link;
   }
   plan.kv_again = model.prompt_seconds(middle, 0, plan_step_tokens(plan.options, model.machine()));
   plan.changes = plan_changes(plan);

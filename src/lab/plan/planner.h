@@ -12,6 +12,7 @@
 namespace sluice::lab {
 
 struct PlanOptions {
+  DeviceCut cut;  // devices that have the model together
   std::vector<int> batches{1, 4, 16, 64};
   std::vector<int> contexts{128, 1024, 4096};
   int step_tokens = 0;          // 0: 8192 on devices of their own, 512 on hosts
@@ -20,7 +21,7 @@ struct PlanOptions {
   // The what-ifs.
   double hit_rate = 0.5;     // of a prompt, found in the prefix cache
   double compression = 0.5;  // of a prompt that is left
-  int devices = 2;           // that share the model
+  int devices = 2;           // in the place of each one
   int drafts = 4;            // of a speculated step
   double acceptance = 0.7;   // of each draft
 };
@@ -63,7 +64,7 @@ struct PlanChange {
 struct Plan {
   CostModel model;
   PlanOptions options;
-  double price = 0;
+  double price = 0;           // of all devices
   double fitting_tokens = 0;  // positions of KV beside the weights
   std::vector<ContextRoom> rooms;
   std::vector<PlanCell> cells;
@@ -75,7 +76,7 @@ struct Plan {
   double kv_again = 0;           // computing the same instead
 };
 
-Plan make_plan(ModelSheet sheet, Machine machine, PlanOptions options);
+Plan make_plan(ModelSheet sheet, Machine machine, const PlanOptions& options);
 std::vector<PlanChange> plan_changes(const Plan& plan);
 
 std::string plan_text(const Plan& plan);

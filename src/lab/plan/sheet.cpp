@@ -250,9 +250,10 @@ std::vector<StepGemm> step_gemms(const ModelSheet& sheet) {
   return out;
 }
 
-double ModelSheet::kv_bytes(double context) const {
+double ModelSheet::kv_bytes(double context, int devices) const {
   double numbers = 0;
-  for (const AttentionGroup& group : attention) numbers += group.kv_width * group.seen(context);
+  for (const AttentionGroup& group : attention)
+    numbers += group.kv_width * group.seen(context) / group.kv_share(devices);
   return numbers * info(kv_type).block_bytes + double(models::state_bytes(models::layer_states(spec)));
 }
 

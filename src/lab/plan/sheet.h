@@ -1,6 +1,7 @@
 // A model as a list of what its steps multiply and keep: all that the planner needs to know of it.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,6 +36,8 @@ struct AttentionGroup {
   int window = 0;       // 0: sees everything
   double kv_width = 0;  // numbers kept of one position by the layers that keep any
 
+  // By how much the KV of one of so many tensor parallel devices is less than all.
+  double kv_share(int devices) const { return std::clamp(kv_heads, 1, devices); }
   double seen(double context) const { return window > 0 && context > window ? window : context; }
 };
 
@@ -51,8 +54,8 @@ struct ModelSheet {
   double stored_bytes = 0;  // of all weights, embeddings included
   DType kv_type = DType::F16;
 
-  // Of all layers; positions that a window has left behind are not kept.
-  double kv_bytes(double context) const;
+  // Of all layers, of one of so many tensor parallel devices; positions that a window has left behind are not kept.
+  double kv_bytes(double context, int devices = 1) const;
   double layer_elements() const;
 };
 

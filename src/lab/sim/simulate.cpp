@@ -31,6 +31,7 @@ class Replica {
   VirtualClock& clock() { return clock_; }
   engine::Engine& engine() { return engine_; }
   int running = 0;
+  int64_t requests = 0;
   engine::Trace::Cursor seen;
 
  private:
@@ -43,7 +44,10 @@ class Simulation {
  public:
   Simulation(const CostModel& model, Workload& workload, const SimulateOptions& options)
       : workload_(workload), dispatcher_(workload), options_(options) {
-    for (int i = 0; i < options.replicas; ++i) replicas_.push_back(std::make_unique<Replica>(model, options));
+    for (int i = 0; i < options.replicas; ++i) {
+      replicas_.push_back(std::make_unique<Replica>(model, options));
+      engines_.push_back(&replicas_.back()->engine());
+    }
   }
 
   SimulateResult run() {
@@ -109,10 +113,18 @@ class Simulation {
     return any;
   }
 
+  ReplicaPolicy::Choice choose(const std::vector<Token>& prompt, double now) {
+    if (options_.policy != nullptr) return options_.policy->choose(prompt, engines_, now);
+    const auto fewest =
+        std::min_element(replicas_.begin(), replicas_.end(),
+                         [](const auto& a, const auto& b) { return a->running < b->running; });
+    return {static_cast<size_t>(fewest - replicas_.begin()), 0};
+  }
+
   void send(LoadRequest request, double now) {
-    Replica& replica =
-        **std::min_element(replicas_.begin(), replicas_.end(),
-                           [](const auto& a, const auto& b) { return a->running < b->running; });
+    const auto choice = std::make_shared<ReplicaPolicy::Choice>(choose(request.prompt, now));
+    Replica& replica = *replicas_[choice->replica];
+    ++replica.requests;
     if (replica.running == 0) replica.clock().seconds = std::max(replica.clock().seconds, now);
     auto record = std::make_shared<LoadRecord>();
     record->start = now;
@@ -123,23 +135,31 @@ class Simulation {
     submission.request.sampling().max_tokens = request.output;
     submission.request.sampling().ignore_eos = true;
     submission.request.sampling().method = request::Sampling{.temperature = 0};
-    submission.deliver = [this, record, keeps, counted, &replica](const engine::Event& event) {
+    submission.deliver = [this, record, keeps, counted, choice, &replica](const engine::Event& event) {
       const double at = replica.clock().seconds;
       if (const auto* delta = std::get_if<engine::Delta>(&event)) {
-        if (record->output == 0) record->first = at;
+        if (record->output == 0) begin(*record, *choice, at);
         record->output += static_cast<int>(delta->tokens.size());
         record->end = at;
         if (keeps) record->arrivals.push_back(static_cast<float>(at));
       } else if (const auto* finished = std::get_if<engine::Finished>(&event)) {
-        end(*record, counted, replica, finished->error ? finished->error->message : "");
+        end(*record, counted, *choice, finished->error ? finished->error->message : "");
       }
     };
     ++replica.running;
     const auto id = replica.engine().submit(std::move(submission));
-    if (!id) end(*record, counted, replica, id.error().message);
+    if (!id) end(*record, counted, *choice, id.error().message);
   }
 
-  void end(LoadRecord& record, bool counted, Replica& replica, std::string error) {
+  void begin(LoadRecord& record, ReplicaPolicy::Choice& choice, double now) {
+    record.first = now;
+    if (options_.policy != nullptr) options_.policy->began(choice);
+    choice.missing = 0;
+  }
+
+  void end(LoadRecord& record, bool counted, const ReplicaPolicy::Choice& choice, std::string error) {
+    Replica& replica = *replicas_[choice.replica];
+    if (options_.policy != nullptr) options_.policy->ended(choice);
     record.error = std::move(error);
     if (record.output == 0) record.first = record.end = replica.clock().seconds;
     if (counted) records_.push_back(std::move(record));
@@ -150,14 +170,19 @@ class Simulation {
 
   SimulateResult result() {
     SimulateResult out;
+    int64_t most = 0, all = 0;
     for (const auto& replica : replicas_) {
+      most = std::max(most, replica->requests);
+      all += replica->requests;
       const engine::Metrics& metrics = replica->engine().metrics();
       out.steps += metrics.steps.value();
       out.run_tokens += double(metrics.run_tokens.value());
       out.computed_tokens += double(metrics.computed_tokens.value());
       out.cached_tokens += double(metrics.cached_tokens.value());
+      out.prompt_tokens += double(metrics.prompt_tokens.value());
       out.preempted += metrics.preempted_dropped.value() + metrics.preempted_swapped.value();
     }
+    if (all > 0) out.imbalance = double(most) * double(replicas_.size()) / double(all);
     double begin = std::numeric_limits<double>::infinity(), last = 0;
     for (const LoadRecord& record : records_) {
       begin = std::min(begin, record.start);
@@ -173,6 +198,7 @@ class Simulation {
   const SimulateOptions& options_;
   double last_end_ = 0;
   std::vector<std::unique_ptr<Replica>> replicas_;
+  std::vector<engine::Engine*> engines_;
   std::vector<LoadRecord> records_;
 };
 
