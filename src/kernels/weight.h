@@ -25,6 +25,7 @@ struct Weight {
   bool table = false;                  // rows are looked up (Backend::embed): kept as exact as they are
   TensorView bias;                     // optional, f32 [rows]
   std::shared_ptr<const void> packed;  // a back-end's own form, made by Backend::prepare
+  bool packed_whole = false;           // of all parts, which are not read any more
   bool listed = false;                 // one of a list that is multiplied at once: experts, heads
   std::vector<StoredTensor> stored;    // that the rows are from; empty: not said
 

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "base/log.h"
+#include "formats/mapped_pages.h"
 #include "formats/quote.h"
 #include "formats/safetensors/safetensors.h"
 #include "kernels/partial_attention.h"
@@ -215,6 +216,8 @@ Result<std::unique_ptr<Model>> load_model(ModelFiles files, std::shared_ptr<kern
   // Only now are the frequencies those of the file.
   if (model->group) model->part = cut(model->files.spec, placement).value();
   bind_tower(*model);
+  // What was read for a copy, and of the parts that other ranks have, does not stay; what is used in place comes back.
+  if (model->group) formats::release_pages(model->files.tensors);
   return model;
 }
 

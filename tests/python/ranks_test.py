@@ -106,6 +106,18 @@ def test_the_wrong_number_of_ranks_is_refused():
     assert "mpirun has started 2 ranks, the options ask for 4" in more.stderr, more.stderr
 
 
+def test_a_program_without_open_mpi_names_the_packages():
+    with tempfile.TemporaryDirectory() as folder:
+        program = shutil.copy(BINARY, folder)  # without the plugin beside it
+        for command in (("serve", "-m", GOLDEN / "llama"), ("check", GOLDEN / "llama")):
+            result = subprocess.run([program, *command, "--tp", "2"], capture_output=True, text=True, timeout=60)
+            assert result.returncode == 69 and "libopenmpi-dev and openmpi-bin" in result.stderr, result.stderr
+        broken = Path(folder) / PLUGIN.name
+        broken.write_bytes(b"no library")  # as where libmpi is missing: it is there and cannot be loaded
+        result = subprocess.run([program, "serve", "-m", GOLDEN / "llama", "--tp", "2"], capture_output=True, text=True, timeout=60)
+        assert result.returncode == 69 and "install the Debian package openmpi-bin" in result.stderr, result.stderr
+
+
 def test_generate_gives_the_answers_of_one_rank():
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "in.jsonl"

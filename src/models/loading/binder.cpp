@@ -267,9 +267,10 @@ Weight Binder::prepared(Weight weight) {
   weight = backend_.prepare(std::move(weight));
   release(weight);
   if (weight.packed == nullptr || weight.table) return weight;
-  // Copies of our own go where the back-end has all of them: every block type has a form of its own there.
+  // Copies of our own go where the back-end has all of them; every block type has a form of its own there.
   for (const TensorView& part : weight.parts)
-    if (const auto own = copies_.find(part.data); own != copies_.end() && is_block(part.dtype))
+    if (const auto own = copies_.find(part.data);
+        own != copies_.end() && (weight.packed_whole || is_block(part.dtype)))
       out_.owners[own->second].reset();
   return weight;
 }

@@ -69,6 +69,7 @@ Weight CpuBackend::prepare(Weight weight) {
     });
     packed->memory.push_back(std::move(memory));
   }
+  weight.packed_whole = !weight.parts.empty() && packed->memory.size() == weight.parts.size();
   if (!packed->memory.empty()) weight.packed = std::move(packed);
   return weight;
 }
