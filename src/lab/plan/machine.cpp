@@ -161,9 +161,11 @@ Result<AttentionRate> read_attention(const json::value& value, std::string_view 
 
 }  // namespace
 
+// Weights of 16 bits, and those of 8 that are no blocks, are multiplied in bf16.
 double Machine::multiply_rate(DType type) const {
   const Arithmetic arithmetic = is_block(type) ? blocks : arithmetic_of(type);
-  return multiply[static_cast<size_t>(type == DType::F16 ? Arithmetic::Bf16 : arithmetic)];
+  const bool narrow = type == DType::F16 || type == DType::F8_E4M3;
+  return multiply[static_cast<size_t>(narrow ? Arithmetic::Bf16 : arithmetic)];
 }
 
 std::span<const Machine> known_machines() {
