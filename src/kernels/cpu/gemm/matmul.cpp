@@ -12,8 +12,6 @@ namespace {
 
 constexpr int64_t kSmallestTask = 1 << 15;  // multiplications; below, handing over costs more than the work
 constexpr int64_t kActivationBytes = 256 * 1024;
-constexpr int64_t kTiledTokens =
-    512;  // tiles of int8 take columns in chunks, so that this many tokens' share of one is 400 KB
 constexpr int64_t kFillPieces = 16;  // of 16 tokens, made into tiles of bf16 in one go
 
 // Null: the part is read as it is stored.
@@ -24,14 +22,13 @@ const uint8_t* panels_of(const Weight& weight, size_t part) {
 
 // The forms of activations that a weight's parts are multiplied with, besides f32.
 struct Needs {
-  bool blocks = false, split = false, panels = false, rows = false, low = false;
+  bool blocks = false, split = false, panels = false, rows = false;
 
   Needs(const Weight& weight, bool splits, const PanelKernels& kernels) {
     for (size_t i = 0; i < weight.parts.size(); ++i) {
       const DType type = weight.parts[i].dtype;
       const bool packed = panels_of(weight, i) != nullptr;
       rows = rows || (packed && kernels.layout(type) == PanelLayout::Rows);
-      low = low || (packed && type == DType::BF16);
       panels = panels || (packed && kernels.layout(type) == PanelLayout::Quads);
       blocks = blocks || (is_block(type) && !packed);
       split = split || (splits && type == DType::BF16 && !packed);
@@ -77,7 +74,7 @@ TileFill tile_fill(const TensorView& x, const TokenTiles& tiles, int64_t tile, i
           .width = width,
           .begin = begin,
           .end = end,
-          .to = {tiles.high + offset, tiles.low == nullptr ? nullptr : tiles.low + offset}};
+          .to = {tiles.high + offset, tiles.low + offset}};
 }
 
 }  // namespace
@@ -104,8 +101,7 @@ CpuBackend::Activations CpuBackend::prepare_activations(TensorView x, const Weig
   TokenTiles bf16;
   if (needs.rows) {
     const int64_t words = tile_words(x.dim(0), weight);
-    bf16.high = grown(bf16_, words);
-    if (needs.low) bf16.low = grown(low_bf16_, words);
+    bf16 = {grown(bf16_, words), grown(low_bf16_, words)};
     const int64_t fills = (per_row + kFillPieces - 1) / kFillPieces;
     for_rows(TokenTiles::count(x.dim(0)) * fills, 32 * kFillPieces * TokenTiles::width(x.dim(0)),
              [&](int64_t i) {
@@ -185,17 +181,15 @@ PanelGemm panel_gemm(const TokenGroup& tokens, const Weight& weight, const PartR
 TileGemm tile_gemm(const TokenGroup& tokens, const Weight& weight, const PartRows& rows,
                    const uint8_t* panels) {
   const int64_t row = rows.first + rows.from;
-  const int64_t panel_bytes = rows_format(rows.part.dtype).panel_bytes(weight.cols);
-  const bool exact = rows.part.dtype == DType::BF16;
-  return {.type = rows.part.dtype,
-          .panels = panels + rows.from / kPanelRows * panel_bytes,
+  const int64_t panel_bytes = kRowsFormat.panel_bytes(weight.cols);
+  return {.panels = panels + rows.from / kPanelRows * panel_bytes,
           .rows = rows.to - rows.from,
           .cols = weight.cols,
           .tokens = tokens.x.dim(0),
           .bias = weight.bias.empty() ? nullptr : weight.bias.at<float>() + row,
           .out = tokens.out.at<float>() + row,
           .out_stride = tokens.out.stride[0],
-          .x = {tokens.bf16.high, exact ? tokens.bf16.low : nullptr},
+          .x = tokens.bf16,
           .width = tokens.width};
 }
 
@@ -203,8 +197,7 @@ TileGemm tile_gemm(const TokenGroup& tokens, const Weight& weight, const PartRow
 
 // Tokens whose activations stay in a core's cache while its rows pass by.
 int64_t CpuBackend::tokens_at_once(const Weight& weight, const Activations& activations) {
-  if (activations.bf16.high != nullptr) return kMostTiledTokens;
-  if (activations.tiles != nullptr) return kTiledTokens;
+  if (activations.bf16.high != nullptr || activations.tiles != nullptr) return kMostTiledTokens;
   const bool bytes = activations.blocks != nullptr || activations.panels != nullptr;
   return std::max<int64_t>(16, kActivationBytes / (weight.cols * (bytes ? 2 : 4)) / 4 * 4);
 }
@@ -222,8 +215,9 @@ void CpuBackend::gemm_groups(TensorView out, TensorView x, const Weight& weight,
                            activations.split == nullptr ? nullptr : activations.split + block,
                            activations.panels == nullptr ? nullptr : activations.panels + block,
                            activations.tiles == nullptr ? nullptr : activations.tiles + block / kTileTokens,
-                           {activations.bf16.high == nullptr ? nullptr : activations.bf16.high + 32 * block,
-                            activations.bf16.low == nullptr ? nullptr : activations.bf16.low + 32 * block},
+                           activations.bf16.high == nullptr ? TokenTiles{}
+                                                            : TokenTiles{activations.bf16.high + 32 * block,
+                                                                         activations.bf16.low + 32 * block},
                            TokenTiles::width(tokens)};
     int64_t first_group = 0, first_row = 0;
     for (size_t i = 0; i < weight.parts.size(); ++i) {

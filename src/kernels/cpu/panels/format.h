@@ -1,6 +1,6 @@
 // Weights repacked into panels of 16 rows, in one of two layouts of the codes. Quads: a vector holds four consecutive elements
 // of each of up to 16 rows and takes four activations, broadcast, in one instruction; it serves every instruction set but
-// matrix tiles. Rows: a piece becomes one matrix tile, 16 rows of 32 bf16, row by row.
+// matrix tiles of bf16. Rows: a piece is such a tile, 16 rows of 32 bf16, row by row.
 //
 // A panel is a sequence of super-blocks (of `pieces` pieces of 32 columns each):
 //   head of the super-block: f16 d[16], f16 dmin[16] (KScales: both; HalfScales: d, and dmin with mins)
@@ -16,8 +16,7 @@
 //     high bits of the codes, placed above the base's:
 //       One       64: quad q in bit q
 //       Two   2 x 64: as TwoBits
-//     base codes, Rows: one line for each row.
-//       Bytes    16 x 32: signed, without an offset
+//     Rows: one line for each row.
 //       Words    16 x 64: bf16; columns past the end are zeros
 // A weight is scale * (code - offset) (+ min). Rows past the end of the matrix are zeros, scales and all.
 #pragma once
@@ -87,11 +86,11 @@ constexpr PanelFormat grid_format(DType type, PanelFormat::Codes codes) {
           .shift = grid_shift(type)};
 }
 
-// Whether panels in rows are the faster ones where there are matrix tiles of bf16. Tiles win prompts and large batches for every
-// type; what they cost is that weights become bf16 at every step, also for one token. Bytes and bf16 have that time while
-// memory is read. Types of fewer bits have not: single answers would take 1.5 to 2 times as long as with integers.
+// Whether panels in rows are used where there are matrix tiles of bf16. Quantised types would have to become bf16 at every
+// step, also for one token, and vector instructions run at half their rate beside those of tiles: of Q8_0 and Q6_K single
+// answers take 1.6 times as long as with integers.
 constexpr bool has_rows(DType type) {
-  return type == DType::Q8_0 || type == DType::Q6_K || type == DType::BF16;
+  return type == DType::BF16;
 }
 
 // Whether the type has panels.
@@ -148,18 +147,11 @@ constexpr PanelFormat panel_format(DType type) {
   }
 }
 
-// In rows. REQUIRES: has_rows(type). Q6_K takes a byte a code: bits from two places cost more at every step than memory does.
-constexpr PanelFormat rows_format(DType type) {
-  using F = PanelFormat;
-  if (type == DType::BF16) return {.base = F::Base::Words, .scales = F::Scales::None};
-  F format = panel_format(type);
-  format.base = F::Base::Bytes;
-  format.high = F::High::None;
-  return format;
-}
+inline constexpr PanelFormat kRowsFormat{.base = PanelFormat::Base::Words,
+                                         .scales = PanelFormat::Scales::None};
 
 constexpr PanelFormat panel_format(DType type, PanelLayout layout) {
-  return layout == PanelLayout::Rows ? rows_format(type) : panel_format(type);
+  return layout == PanelLayout::Rows ? kRowsFormat : panel_format(type);
 }
 
 }  // namespace sluice::kernels::cpu

@@ -2,9 +2,10 @@
 // half has a scale) into exact integers, which AVX-512 adds to the sums by the arithmetic of gemm.h; results have the bits of
 // every other level. Included by panels_amx.cpp only.
 //
-// Columns are taken in chunks, and for each chunk two panels at a time are unpacked into the first cache and multiplied with
-// all tokens: the chunk's activations stay in the second cache while the panels pass by, and a panel is read once. Sums of a
-// tile stay in registers over a chunk. The additions are what a piece costs: three to six vector instructions a token.
+// Eight panels at a time are taken by chunks of their columns. Of a chunk two panels are unpacked into the first cache and
+// multiplied with all tokens: the chunk's activations and the sums of the chunks before stay in the second cache while the
+// panels pass by, and a panel is read once. Sums of a tile stay in registers over a chunk. The additions are what a piece
+// costs: three to six vector instructions a token, beside which tile instructions hardly run.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +21,18 @@ struct PieceSums {
   const int32_t (*halves[2])[kTileTokens][kPanelRows];
 };
 
-// The first row, by its panel, and the first token of a tile.
+// Panels whose sums of 512 tokens lie in the second cache.
+constexpr int64_t kTilePanels = 8;
+constexpr int64_t kSumsPerTile = kTileTokens * kPanelRows;
+
+// The first row, by its panel, and the first token of a tile, and its sums of the chunks before.
 struct TilePlace {
   int64_t panel, token;
+  float* sums;  // [kTileTokens][kPanelRows]
 };
 
-// Pieces multiplied in one go: two such groups have their sums in tile registers at a time.
-constexpr int kGroup = 2;
+// Tiles of sums that are under way at a time.
+constexpr int kSumTiles = 4;
 
 // The tile instructions in plain loops, for processors without them.
 struct ModelTiles {
@@ -49,7 +55,7 @@ struct ModelTiles {
   }
 
  private:
-  int32_t sums_[2 * kGroup][kTileTokens][kPanelRows];
+  int32_t sums_[kSumTiles][kTileTokens][kPanelRows];
 };
 
 // What add_piece_sum reads of a token.
@@ -76,102 +82,134 @@ struct TilePieces {
   const ActivationTile* x;
   const uint8_t* unpacked;
   int64_t count;
+  const uint8_t* next;  // what memory shall bring meanwhile, `next_bytes` for each piece; null: nothing
+  int64_t next_bytes;
+
+  void fetch(int64_t i) const {
+    if (next == nullptr) return;
+    for (int64_t at = 0; at < next_bytes; at += 64) __builtin_prefetch(next + i * next_bytes + at, 0, 2);
+  }
 };
 
-// Multiplies the tiles of group `Set` (0 or 1) that begins at piece i: whole pieces, or all first or all second halves.
-template <class Tiles, PieceKind K, int Set>
-[[gnu::always_inline]] inline void multiply_group(Tiles& tiles, const TilePieces& pieces, int64_t i,
-                                                  int half) {
-  const auto one = [&]<int G>() __attribute__((always_inline)) {
-    if (i + G >= pieces.count) return;
-    const uint8_t* codes = pieces.unpacked + (i + G) * K.bytes() + half * 256;
-    tiles.template multiply<Set * kGroup + G, K.halves ? 16 : 32>(pieces.x[i + G].quants, half * 16, codes);
-  };
-  [&]<int... G>(std::integer_sequence<int, G...>) __attribute__((always_inline)) {
-    (one.template operator()<G>(), ...);
-  }
-  (std::make_integer_sequence<int, kGroup>());
-}
-
-template <class Tiles, int Set>
-[[gnu::always_inline]] inline void store_group(Tiles& tiles, int32_t (*out)[kTileTokens][kPanelRows]) {
-  [&]<int... G>(std::integer_sequence<int, G...>) __attribute__((always_inline)) {
-    (tiles.template store<Set * kGroup + G>(out[G]), ...);
-  }
-  (std::make_integer_sequence<int, kGroup>());
-}
-
-// Adds the pieces of a chunk to the sums. Stores of tiles hold up tile loads behind them, and a tile takes some 50 cycles: the
-// next group is multiplied before this one is stored, and this one's additions follow.
+// Adds the pieces of a chunk to the sums. A tile's integers pass through memory: it is multiplied two turns before its
+// additions and stored one turn before.
 template <class I, class Tiles, PieceKind K, int N>
 [[gnu::always_inline]] inline void add_chunk(typename I::F (&sums)[N], Tiles& tiles,
                                              const TilePieces& pieces) {
-  alignas(64) int32_t integers[2][kGroup][kTileTokens][kPanelRows];
-  const auto add = [&](int64_t i, int set) __attribute__((always_inline)) {
-    for (int64_t g = 0; g < kGroup && i + g < pieces.count; ++g)
-      add_tile<I, K, N>(sums, {&integers[set][g], &integers[1][g]}, pieces.x[i + g],
-                        pieces.unpacked + (i + g) * K.bytes());
+  constexpr int kHalves = K.halves ? 2 : 1;
+  constexpr int kTurns = kSumTiles / kHalves;  // tiles of this many pieces are under way
+  alignas(64) int32_t integers[kSumTiles][kHalves][kTileTokens][kPanelRows];
+  const auto turn = [&]<int T>(int64_t i) __attribute__((always_inline)) {
+    constexpr int kBefore = (T + kTurns - 1) % kTurns;
+    if (i < pieces.count) {
+      const uint8_t* codes = pieces.unpacked + i * K.bytes();
+      tiles.template multiply<T * kHalves, 32 / kHalves>(pieces.x[i].quants, 0, codes);
+      if constexpr (K.halves) tiles.template multiply<T * 2 + 1, 16>(pieces.x[i].quants, 16, codes + 256);
+      pieces.fetch(i);
+    }
+    if (i >= 2 && i - 2 < pieces.count) {
+      const auto& from = integers[(i - 2) % kSumTiles];
+      add_tile<I, K, N>(sums, {&from[0], &from[kHalves - 1]}, pieces.x[i - 2],
+                        pieces.unpacked + (i - 2) * K.bytes());
+    }
+    if (i >= 1 && i - 1 < pieces.count) {
+      auto& to = integers[(i - 1) % kSumTiles];
+      tiles.template store<kBefore * kHalves>(to[0]);
+      if constexpr (K.halves) tiles.template store<kBefore * 2 + 1>(to[1]);
+    }
   };
-  multiply_group<Tiles, K, 0>(tiles, pieces, 0, 0);
-  if constexpr (K.halves) {
-    for (int64_t i = 0; i < pieces.count; i += kGroup) {
-      multiply_group<Tiles, K, 1>(tiles, pieces, i, 1);
-      store_group<Tiles, 0>(tiles, integers[0]);
-      multiply_group<Tiles, K, 0>(tiles, pieces, i + kGroup, 0);
-      store_group<Tiles, 1>(tiles, integers[1]);
-      add(i, 0);
+  for (int64_t i = 0; i < pieces.count + 2; i += kTurns) {
+    [&]<int... T>(std::integer_sequence<int, T...>) __attribute__((always_inline)) {
+      (turn.template operator()<T>(i + T), ...);
     }
-  } else {
-    for (int64_t i = 0; i < pieces.count; i += 2 * kGroup) {
-      multiply_group<Tiles, K, 1>(tiles, pieces, i + kGroup, 0);
-      store_group<Tiles, 0>(tiles, integers[0]);
-      add(i, 0);
-      multiply_group<Tiles, K, 0>(tiles, pieces, i + 2 * kGroup, 0);
-      store_group<Tiles, 1>(tiles, integers[1]);
-      add(i + kGroup, 1);
-    }
+    (std::make_integer_sequence<int, kTurns>());
   }
 }
 
 // A chunk of one unpacked panel by the first N tokens of a tile, of which those that there are are stored.
 template <class I, class Tiles, PieceKind K, int N>
-void chunk_of_tile(const PanelGemm& gemm, Tiles& tiles, const uint8_t* unpacked, const Chunk& chunk,
-                   TilePlace place) {
-  const auto [panel, token] = place;
-  const int64_t tokens = gemm.tokens - token < N ? gemm.tokens - token : N;
-  const ActivationTile* x = gemm.tiles + token / kTileTokens * (gemm.cols / 32) + chunk.first;
-  const int64_t rows = gemm.rows - panel * kPanelRows;
-  float* out = gemm.out + token * gemm.out_stride + panel * kPanelRows;
+void chunk_of_tile(const PanelGemm& gemm, Tiles& tiles, const TilePieces& pieces, const Chunk& chunk,
+                   const TilePlace& place) {
+  const int64_t tokens = gemm.tokens - place.token < N ? gemm.tokens - place.token : N;
+  const int64_t rows = gemm.rows - place.panel * kPanelRows;
+  float* out = gemm.out + place.token * gemm.out_stride + place.panel * kPanelRows;
+  if (chunk.last) {
+    for (int64_t n = 0; n < tokens; ++n) __builtin_prefetch(out + n * gemm.out_stride, 1);
+  }
   typename I::F sums[N];
 #pragma GCC unroll 16
   for (int n = 0; n < N; ++n)
-    sums[n] = chunk.first == 0 || n >= tokens ? I::set1(0.0f) : I::load_part(out + n * gemm.out_stride, rows);
-  add_chunk<I, Tiles, K, N>(sums, tiles, {x, unpacked, chunk.count});
+    sums[n] = chunk.first == 0 ? I::set1(0.0f) : I::load(place.sums + n * kPanelRows);
+  add_chunk<I, Tiles, K, N>(sums, tiles, pieces);
 #pragma GCC unroll 16
   for (int n = 0; n < N; ++n) {
-    if (n >= tokens) continue;
-    if (chunk.last && gemm.bias != nullptr)
-      sums[n] = I::add(sums[n], I::load_part(gemm.bias + panel * kPanelRows, rows));
-    I::store_part(out + n * gemm.out_stride, sums[n], rows);
+    if (!chunk.last) {
+      I::store(place.sums + n * kPanelRows, sums[n]);
+    } else if (n < tokens) {
+      if (gemm.bias != nullptr)
+        sums[n] = I::add(sums[n], I::load_part(gemm.bias + place.panel * kPanelRows, rows));
+      I::store_part(out + n * gemm.out_stride, sums[n], rows);
+    }
   }
 }
 
-// All tokens of two unpacked panels, or of one where rows end.
+// What the calls for one chunk of one or two unpacked panels share.
+struct TwoPanels {
+  const uint8_t* unpacked;
+  int64_t panel, count;
+  float* sums;  // of the first panel
+  int64_t sums_stride;
+  const uint8_t* next;  // of the panels that are unpacked after these; null: none
+  int64_t panel_bytes, next_bytes;
+};
+
 template <class I, class Tiles, PieceKind K>
-void chunk_of_panels(const PanelGemm& gemm, Tiles& tiles, const uint8_t* unpacked, const Chunk& chunk,
-                     int64_t panel) {
-  const int64_t count = (panel + 1) * kPanelRows < gemm.rows ? 2 : 1;
+void chunk_of_panels(const PanelGemm& gemm, Tiles& tiles, const TwoPanels& two, const Chunk& chunk) {
   for (int64_t token = 0; token < gemm.tokens; token += kTileTokens) {
     const int64_t left = gemm.tokens - token;
-    for (int64_t r = 0; r < count; ++r) {
-      const uint8_t* codes = unpacked + r * kChunkPieces * K.bytes();
+    const ActivationTile* x = gemm.tiles + token / kTileTokens * (gemm.cols / 32) + chunk.first;
+    for (int64_t r = 0; r < two.count; ++r) {
+      const TilePieces pieces{x, two.unpacked + r * kChunkPieces * K.bytes(), chunk.count,
+                              token > 0 || two.next == nullptr ? nullptr : two.next + r * two.panel_bytes,
+                              two.next_bytes};
+      const TilePlace place{two.panel + r, token, two.sums + r * two.sums_stride + token * kPanelRows};
       if (left > 12) {
-        chunk_of_tile<I, Tiles, K, 16>(gemm, tiles, codes, chunk, {panel + r, token});
+        chunk_of_tile<I, Tiles, K, 16>(gemm, tiles, pieces, chunk, place);
       } else if (left > 8) {
-        chunk_of_tile<I, Tiles, K, 12>(gemm, tiles, codes, chunk, {panel + r, token});
+        chunk_of_tile<I, Tiles, K, 12>(gemm, tiles, pieces, chunk, place);
       } else {
-        chunk_of_tile<I, Tiles, K, 8>(gemm, tiles, codes, chunk, {panel + r, token});
+        chunk_of_tile<I, Tiles, K, 8>(gemm, tiles, pieces, chunk, place);
       }
+    }
+  }
+}
+
+// Panels [begin, end), at most kTilePanels, by all tokens.
+template <class I, class Tiles, PanelFormat F>
+void block_of_panels(const PanelGemm& gemm, Tiles& tiles, int64_t begin, int64_t end) {
+  constexpr PieceKind K = kind_of<I, F>();
+  alignas(64) uint8_t unpacked[2 * kChunkPieces * K.bytes()];
+  alignas(64) float sums[kTilePanels * kMostTiledTokens * kPanelRows];
+  const int64_t pieces = gemm.cols / 32;
+  const int64_t panel_bytes = F.panel_bytes(gemm.cols);
+  const int64_t stride = (gemm.tokens + kTileTokens - 1) / kTileTokens * kSumsPerTile;
+  for (int64_t first = 0; first < pieces; first += kChunkPieces) {
+    const int64_t count = pieces - first < kChunkPieces ? pieces - first : kChunkPieces;
+    const Chunk chunk{first, count, first + count == pieces, F.offset_bits};
+    const uint8_t* from = gemm.panels + first / F.pieces * F.super_bytes();
+    for (int64_t panel = begin; panel < end; panel += 2) {
+      const int64_t both = panel + 1 < end ? 2 : 1;
+      for (int64_t r = 0; r < both; ++r)
+        unpack_panel<I, F>(unpacked + r * kChunkPieces * K.bytes(), gemm.panels + (panel + r) * panel_bytes,
+                           chunk);
+      asm volatile("" : : "r"(unpacked) : "memory");  // tile loads do not tell the compiler what they read
+      const uint8_t* next = panel + 2 < end ? from + (panel + 2) * panel_bytes
+                                            : from + begin * panel_bytes + count / F.pieces * F.super_bytes();
+      chunk_of_panels<I, Tiles, K>(
+          gemm, tiles,
+          {unpacked, panel, both, sums + (panel - begin) * stride, stride,
+           panel + 2 < end || !chunk.last ? next : nullptr, panel_bytes, F.super_bytes() / F.pieces},
+          chunk);
     }
   }
 }
@@ -180,22 +218,12 @@ template <class I, class Tiles, DType type>
 void gemm_tiles_of(const PanelGemm& gemm) {
   constexpr PanelFormat F = panel_format(type);
   constexpr PieceKind K = kind_of<I, F>();
-  static_assert(!K.offset);
+  static_assert(!K.offset && kChunkPieces % F.pieces == 0);
   Tiles tiles(K.halves);  // configured as long as it lives
   const int64_t panels = (gemm.rows + kPanelRows - 1) / kPanelRows;
-  const int64_t pieces = gemm.cols / 32;
-  alignas(64) uint8_t unpacked[2 * kChunkPieces * K.bytes()];
-  for (int64_t first = 0; first < pieces; first += kChunkPieces) {
-    const int64_t count = pieces - first < kChunkPieces ? pieces - first : kChunkPieces;
-    const Chunk chunk{first, count, first + count == pieces, F.offset_bits};
-    for (int64_t panel = 0; panel < panels; panel += 2) {
-      for (int64_t r = 0; r < 2 && panel + r < panels; ++r)
-        unpack_panel<I, F>(unpacked + r * kChunkPieces * K.bytes(),
-                           gemm.panels + (panel + r) * F.panel_bytes(gemm.cols), chunk);
-      asm volatile("" : : "r"(unpacked) : "memory");  // tile loads do not tell the compiler what they read
-      chunk_of_panels<I, Tiles, K>(gemm, tiles, unpacked, chunk, panel);
-    }
-  }
+  for (int64_t panel = 0; panel < panels; panel += kTilePanels)
+    block_of_panels<I, Tiles, F>(gemm, tiles, panel,
+                                 panel + kTilePanels < panels ? panel + kTilePanels : panels);
 }
 
 // REQUIRES: gemm.tiles, or what AVX-512 VNNI reads.

@@ -1,17 +1,16 @@
 // GEMMs over panels in rows by matrix tiles of bf16, for every number of tokens. Included by tiles_amx.cpp
 // only.
 //
-// Weights are dequantized into tiles of 16 rows by 32 columns (dequantize.h); activations are rounded to bf16, and for BF16
-// weights, which are exact, what that rounding lost is multiplied too. Sums are f32 and stay in tile registers, or pass
-// through memory unchanged: no sum is scaled again every 32 columns, which on integer tiles takes longer than multiplying.
+// Weights lie as tiles of 16 rows by 32 columns. Activations are rounded to bf16, and what that rounding lost is multiplied
+// too. Sums are f32 and stay in tile registers, or pass through memory unchanged.
 //
 // A sum takes its columns 32 at a time, in order. Within 32 the instruction adds the even and the odd columns up in two chains
 // of fused multiply-adds from zero, and adds both to the sum. The tokens beside it in a tile do not matter, so one token has
 // the bits that it has among 512. Levels without such tiles give other bits.
 //
-// Few tokens (two tiles): two panels at a time over all columns; a tile is dequantized while the one before it is multiplied.
-// Many: eight panels at a time, columns in chunks of 512. Of a chunk two panels are dequantized into the first cache and
-// multiplied with all tokens, whose share of the chunk stays in the second cache. Bytes moved: those of the panels.
+// Few tokens (two tiles): two panels at a time over all columns. Many: eight panels at a time, columns in chunks of 512. Of a
+// chunk two panels stay in the first cache and are multiplied with all tokens, whose share of the chunk stays in the second
+// cache. Bytes moved: those of the panels.
 #pragma once
 
 #include <cstdint>
@@ -25,24 +24,17 @@ namespace {
 
 constexpr int64_t kTileWords = 16 * 32;
 constexpr int64_t kTileSums = 16 * 16;
-constexpr int64_t kRing = 16;    // pieces of a panel that lie dequantized at a time
-constexpr int64_t kFewRing = 4;  // the same where they are read once; two threads may share the first cache
+constexpr int64_t kChunkTiles = 16;
 constexpr int64_t kPanelBlock = 8;
-
-using Dequantize = void (*)(uint16_t* tile, const uint8_t* panel, int64_t piece);
 
 // What the calls of one GEMM share.
 struct TileWork {
   const TileGemm& gemm;
-  Dequantize dequantize;  // null: the panels hold tiles
-  int64_t panel_bytes;
   int64_t pieces;
   int64_t width;
-  int64_t slots;   // of the ring, a power of two
-  uint16_t* ring;  // [2][slots] tiles
 
-  uint16_t* slot(int panel, int64_t piece) const {
-    return ring + (panel * slots + (piece & (slots - 1))) * kTileWords;
+  const uint16_t* weights(int64_t panel, int64_t piece) const {
+    return reinterpret_cast<const uint16_t*>(gemm.panels) + (panel * pieces + piece) * kTileWords;
   }
 };
 
@@ -50,30 +42,16 @@ struct TileWork {
 struct TileBlock {
   int64_t panel, tile;
   int64_t first, last;
-  bool fresh;   // the ring holds nothing of these pieces
-  bool fetch;   // the next tokens' activations come from afar
+  bool fresh;   // the panels come from memory
   float* sums;  // [2] panels, `stride` apart, of [2] tiles
   int64_t stride;
 };
 
-inline const uint16_t* weights_at(const TileWork& work, const TileBlock& block, int p, int64_t piece) {
-  if (work.dequantize != nullptr) return work.slot(p, piece);
-  const uint8_t* panel = work.gemm.panels + (block.panel + p) * work.panel_bytes;
-  return reinterpret_cast<const uint16_t*>(panel) + piece * kTileWords;
-}
-
-// Makes ready what the multiplication of `piece` reads.
 template <int P>
-inline void make_ready(const TileWork& work, const TileBlock& block, int64_t piece) {
-  if (!block.fresh || piece >= block.last) return;
+inline void fetch_tiles(const TileWork& work, const TileBlock& block, int64_t piece) {
   for (int p = 0; p < P; ++p) {
-    const uint8_t* panel = work.gemm.panels + (block.panel + p) * work.panel_bytes;
-    if (work.dequantize != nullptr) {
-      work.dequantize(work.slot(p, piece), panel, piece);
-      continue;
-    }
-    const uint8_t* ahead = panel + (piece + 6) * kTileWords * 2;
-    for (int line = 0; line < 16; ++line) __builtin_prefetch(ahead + 64 * line);
+    const uint16_t* ahead = work.weights(block.panel + p, piece + 6);
+    for (int line = 0; line < 16; ++line) __builtin_prefetch(ahead + 32 * line);
   }
 }
 
@@ -116,27 +94,20 @@ template <class Tiles, int P, int T>
 template <class Tiles, int P, int T>
 void multiply_block(Tiles& tiles, const TileWork& work, const TileBlock& block) {
   const TokenTiles& from = work.gemm.x;
-  const bool split = from.low != nullptr;
-  const uint16_t *x[T], *low[T];
+  const uint16_t *high[T], *low[T];
   for (int t = 0; t < T; ++t) {
     const int64_t offset = TokenTiles::offset(block.tile + t, 0, work.pieces, work.width);
-    x[t] = from.high + offset;
-    low[t] = split ? from.low + offset : nullptr;
+    high[t] = from.high + offset;
+    low[t] = from.low + offset;
   }
   begin_sums<Tiles, P, T>(tiles, block);
-  make_ready<P>(work, block, block.first);
   for (int64_t piece = block.first; piece < block.last; ++piece) {
-    make_ready<P>(work, block, piece + 1);
-    tiles.template load<4>(weights_at(work, block, 0, piece), 64);
-    if constexpr (P > 1) tiles.template load<5>(weights_at(work, block, 1, piece), 64);
+    if (block.fresh) fetch_tiles<P>(work, block, piece);
+    tiles.template load<4>(work.weights(block.panel, piece), 64);
+    if constexpr (P > 1) tiles.template load<5>(work.weights(block.panel + 1, piece), 64);
     const int64_t at = piece * 32 * work.width;
-    multiply_tiles<Tiles, P, T>(tiles, x, at, work.width);
-    if (split) multiply_tiles<Tiles, P, T>(tiles, low, at, work.width);
-    if (!block.fetch) continue;
-    for (int t = 0; t < T; ++t) {
-      const uint16_t* next = x[t] + T * work.pieces * kTileWords + at;
-      for (int line = 0; line < 16; ++line) __builtin_prefetch(next + 32 * line, 0, 2);
-    }
+    multiply_tiles<Tiles, P, T>(tiles, high, at, work.width);
+    multiply_tiles<Tiles, P, T>(tiles, low, at, work.width);
   }
   end_sums<Tiles, P, T>(tiles, block);
 }
@@ -177,10 +148,38 @@ void few_tokens(Tiles& tiles, const TileWork& work, int64_t panels) {
   const int64_t count = TokenTiles::count(work.gemm.tokens);
   for (int64_t panel = 0; panel < panels; panel += 2) {
     const bool two = panel + 1 < panels;
-    multiply_any(tiles, work, {panel, 0, 0, work.pieces, true, false, sums, 2 * kTileSums}, two, count > 1);
+    multiply_any(tiles, work, {panel, 0, 0, work.pieces, true, sums, 2 * kTileSums}, two, count > 1);
     for (int64_t i = 0; i < (two ? 4 : 2); ++i) {
       if (i % 2 < count) write_out(work.gemm, sums + i * kTileSums, panel + i / 2, i % 2);
     }
+  }
+}
+
+// Fetches the lines that write_out writes to.
+inline void fetch_out(const TileGemm& gemm, int64_t panel, int64_t tile) {
+  const int64_t tokens = gemm.tokens - tile * kTileTokens;
+  const float* out = gemm.out + tile * kTileTokens * gemm.out_stride + panel * kPanelRows;
+  for (int64_t i = 0; i < kTileTokens && i < tokens; ++i) __builtin_prefetch(out + i * gemm.out_stride, 1);
+}
+
+// One or two panels, from block.panel on, by all tokens, the pieces of one chunk. Tiles are written out beside the
+// multiplications of the next ones.
+template <class Tiles>
+void chunk_of_tokens(Tiles& tiles, const TileWork& work, TileBlock block, int64_t panels) {
+  const int64_t count = TokenTiles::count(work.gemm.tokens);
+  float* const sums = block.sums;
+  for (int64_t tile = 0; tile < count; tile += 2) {
+    const int64_t both = tile + 1 < count ? 2 : 1;
+    block.tile = tile;
+    block.fresh = tile == 0;
+    block.sums = sums + tile * kTileSums;
+    const bool done = block.last == work.pieces;
+    for (int64_t i = 0; done && i < panels * both; ++i)
+      fetch_out(work.gemm, block.panel + i / both, tile + i % both);
+    multiply_any(tiles, work, block, panels > 1, both > 1);
+    for (int64_t i = 0; done && i < panels * both; ++i)
+      write_out(work.gemm, block.sums + i / both * block.stride + i % both * kTileSums,
+                block.panel + i / both, tile + i % both);
   }
 }
 
@@ -188,35 +187,18 @@ template <class Tiles>
 void many_tokens(Tiles& tiles, const TileWork& work, int64_t begin, int64_t end) {
   constexpr int64_t kMostTiles = kMostTiledTokens / kTileTokens;
   alignas(64) float sums[kPanelBlock * kMostTiles * kTileSums];
-  const int64_t count = TokenTiles::count(work.gemm.tokens);
-  const int64_t stride = count * kTileSums;  // of a panel
-  for (int64_t first = 0; first < work.pieces; first += kRing) {
-    const int64_t last = first + kRing < work.pieces ? first + kRing : work.pieces;
-    for (int64_t panel = begin; panel < end; panel += 2) {
-      for (int64_t tile = 0; tile < count; tile += 2) {
-        float* to = sums + (panel - begin) * stride + tile * kTileSums;
-        const bool fetch = panel == begin && tile + 4 <= count;
-        multiply_any(tiles, work, {panel, tile, first, last, tile == 0, fetch, to, stride}, panel + 1 < end,
-                     tile + 1 < count);
-      }
-    }
-  }
-  for (int64_t panel = begin; panel < end; ++panel) {
-    for (int64_t tile = 0; tile < count; ++tile)
-      write_out(work.gemm, sums + (panel - begin) * stride + tile * kTileSums, panel, tile);
+  const int64_t stride = TokenTiles::count(work.gemm.tokens) * kTileSums;  // of a panel
+  for (int64_t first = 0; first < work.pieces; first += kChunkTiles) {
+    const int64_t last = first + kChunkTiles < work.pieces ? first + kChunkTiles : work.pieces;
+    for (int64_t panel = begin; panel < end; panel += 2)
+      chunk_of_tokens(tiles, work, {panel, 0, first, last, true, sums + (panel - begin) * stride, stride},
+                      panel + 1 < end ? 2 : 1);
   }
 }
 
 template <class Tiles>
-void gemm_by_tiles(const TileGemm& gemm, Dequantize dequantize) {
-  alignas(64) uint16_t ring[2 * kRing * kTileWords];
-  const TileWork work{gemm,
-                      dequantize,
-                      rows_format(gemm.type).panel_bytes(gemm.cols),
-                      (gemm.cols + 31) / 32,
-                      gemm.width,
-                      gemm.tokens <= 2 * kTileTokens ? kFewRing : kRing,
-                      ring};
+void gemm_by_tiles(const TileGemm& gemm) {
+  const TileWork work{gemm, (gemm.cols + 31) / 32, gemm.width};
   Tiles tiles(static_cast<int>(gemm.width));  // configured as long as it lives
   const int64_t panels = (gemm.rows + kPanelRows - 1) / kPanelRows;
   if (gemm.tokens <= 2 * kTileTokens) return few_tokens(tiles, work, panels);

@@ -43,13 +43,15 @@ struct PanelGemm {
   int64_t out_stride;
   const PanelActivations* x;  // token 0; cols / 32 per token
   const ActivationTile* tiles =
-      nullptr;  // instead of x: 16 tokens from token 0 on; cols / 32 for each 16 tokens
+      nullptr;  // instead of x, for at most kMostTiledTokens: cols / 32 for each 16 tokens from token 0 on
 };
+// Tokens of one call on matrix tiles, which take columns in chunks: these tokens' share of one is at most 512 KB.
+inline constexpr int64_t kMostTiledTokens = 512;
 
 // Activations as matrix tiles of bf16 read them: for each 16 tokens, for each 32 columns, 16 pairs of columns by `width` tokens.
 struct TokenTiles {
   uint16_t* high = nullptr;
-  uint16_t* low = nullptr;  // what rounding to `high` lost, again as bf16; null where nobody reads it
+  uint16_t* low = nullptr;  // what rounding to `high` lost, again as bf16
 
   // Of `tokens` tokens in one GEMM: fewer than 16 lie close together, more are filled up with zeros.
   static constexpr int64_t width(int64_t tokens) { return tokens < kTileTokens ? tokens : kTileTokens; }
@@ -62,7 +64,6 @@ struct TokenTiles {
 
 // The same GEMM over panels in rows.
 struct TileGemm {
-  DType type;
   const uint8_t* panels;
   int64_t rows;
   int64_t cols;
@@ -70,10 +71,9 @@ struct TileGemm {
   const float* bias;
   float* out;
   int64_t out_stride;
-  TokenTiles x;   // `low` for BF16
+  TokenTiles x;
   int64_t width;  // of its tiles
 };
-inline constexpr int64_t kMostTiledTokens = 512;
 
 // One to 16 tokens' columns [32 begin, 32 end) of x into `to`, the first of these tokens' tiles.
 struct TileFill {

@@ -125,13 +125,6 @@ void place_codes(uint8_t* to, const Codes& codes, int64_t row) {
   }
 }
 
-// The same in rows, of bytes.
-template <DType type>
-void place_row(uint8_t* to, const Codes& codes, int64_t row) {
-  constexpr int kOffset = 1 << panel_format(type).offset_bits;
-  for (int i = 0; i < 32; ++i) to[row * 32 + i] = static_cast<uint8_t>(codes[i] - kOffset);
-}
-
 // Types whose stored bytes are those of the panel: only their places change.
 template <DType type>
 constexpr bool moves_words() {
@@ -197,9 +190,9 @@ void place_scales(uint8_t* to, const uint8_t* block, int piece, int64_t row) {
   }
 }
 
-template <DType type, PanelLayout layout>
+template <DType type>
 void pack_block(uint8_t* to, const uint8_t* block, int64_t row) {
-  constexpr Format kFormat = panel_format(type, layout);
+  constexpr Format kFormat = panel_format(type);
   if constexpr (kFormat.head_bytes() > 0) {
     std::memcpy(to + 2 * row, block + head_offset(type), 2);
     if constexpr (kFormat.mins) std::memcpy(to + 32 + 2 * row, block + head_offset(type) + 2, 2);
@@ -207,23 +200,19 @@ void pack_block(uint8_t* to, const uint8_t* block, int64_t row) {
   }
   for (int piece = 0; piece < kFormat.pieces; ++piece, to += kFormat.piece_bytes()) {
     place_scales<type>(to, block, piece, row);
-    if constexpr (layout == PanelLayout::Quads && moves_words<type>()) {
+    if constexpr (moves_words<type>()) {
       move_words<type>(to + kFormat.scale_bytes(), block + source_of(type).base, row);
       continue;
     }
     Codes codes;
     codes_of<type>(codes, block, piece);
-    if constexpr (layout == PanelLayout::Quads) {
-      place_codes<type>(to + kFormat.scale_bytes(), codes, row);
-    } else {
-      place_row<type>(to + kFormat.scale_bytes(), codes, row);
-    }
+    place_codes<type>(to + kFormat.scale_bytes(), codes, row);
   }
 }
 
-template <DType type, PanelLayout layout>
-void pack_as(uint8_t* to, const StoredRows& from, int64_t panel) {
-  constexpr Format kFormat = panel_format(type, layout);
+template <DType type>
+void pack(uint8_t* to, const StoredRows& from, int64_t panel) {
+  constexpr Format kFormat = panel_format(type);
   const int64_t stride = row_bytes(type, from.cols);
   const int64_t supers = from.cols / info(type).block_elements;
   const int64_t rows = std::min(kPanelRows, from.rows - panel * kPanelRows);
@@ -233,7 +222,7 @@ void pack_as(uint8_t* to, const StoredRows& from, int64_t panel) {
     uint8_t* at = to + super * kFormat.super_bytes();
     std::memset(at, 0, static_cast<size_t>(kFormat.super_bytes()));
     for (int64_t row = 0; row < rows; ++row)
-      pack_block<type, layout>(at, first + row * stride + super * info(type).block_bytes, row);
+      pack_block<type>(at, first + row * stride + super * info(type).block_bytes, row);
   }
 }
 
@@ -249,58 +238,50 @@ void pack_words(uint8_t* to, const StoredRows& from, int64_t panel) {
   }
 }
 
-template <DType type>
-void pack(uint8_t* to, const StoredRows& from, int64_t panel, PanelLayout layout) {
-  if constexpr (has_rows(type)) {
-    if (layout == PanelLayout::Rows) return pack_as<type, PanelLayout::Rows>(to, from, panel);
-  }
-  pack_as<type, PanelLayout::Quads>(to, from, panel);
-}
-
 }  // namespace
 
-void pack_panel(uint8_t* to, const StoredRows& from, int64_t panel, PanelLayout layout) {
+void pack_panel(uint8_t* to, const StoredRows& from, int64_t panel) {
   switch (from.type) {
     case DType::BF16:
       return pack_words(to, from, panel);
     case DType::Q4_0:
-      return pack<DType::Q4_0>(to, from, panel, layout);
+      return pack<DType::Q4_0>(to, from, panel);
     case DType::Q4_1:
-      return pack<DType::Q4_1>(to, from, panel, layout);
+      return pack<DType::Q4_1>(to, from, panel);
     case DType::Q5_0:
-      return pack<DType::Q5_0>(to, from, panel, layout);
+      return pack<DType::Q5_0>(to, from, panel);
     case DType::Q5_1:
-      return pack<DType::Q5_1>(to, from, panel, layout);
+      return pack<DType::Q5_1>(to, from, panel);
     case DType::Q8_0:
-      return pack<DType::Q8_0>(to, from, panel, layout);
+      return pack<DType::Q8_0>(to, from, panel);
     case DType::Q2_K:
-      return pack<DType::Q2_K>(to, from, panel, layout);
+      return pack<DType::Q2_K>(to, from, panel);
     case DType::Q3_K:
-      return pack<DType::Q3_K>(to, from, panel, layout);
+      return pack<DType::Q3_K>(to, from, panel);
     case DType::Q4_K:
-      return pack<DType::Q4_K>(to, from, panel, layout);
+      return pack<DType::Q4_K>(to, from, panel);
     case DType::Q5_K:
-      return pack<DType::Q5_K>(to, from, panel, layout);
+      return pack<DType::Q5_K>(to, from, panel);
     case DType::Q6_K:
-      return pack<DType::Q6_K>(to, from, panel, layout);
+      return pack<DType::Q6_K>(to, from, panel);
     case DType::IQ4_NL:
-      return pack<DType::IQ4_NL>(to, from, panel, layout);
+      return pack<DType::IQ4_NL>(to, from, panel);
     case DType::MXFP4:
-      return pack<DType::MXFP4>(to, from, panel, layout);
+      return pack<DType::MXFP4>(to, from, panel);
     case DType::Q4_Z:
-      return pack<DType::Q4_Z>(to, from, panel, layout);
+      return pack<DType::Q4_Z>(to, from, panel);
     case DType::F4_16:
-      return pack<DType::F4_16>(to, from, panel, layout);
+      return pack<DType::F4_16>(to, from, panel);
     case DType::G4_NL:
-      return pack<DType::G4_NL>(to, from, panel, layout);
+      return pack<DType::G4_NL>(to, from, panel);
     case DType::G4_2:
-      return pack<DType::G4_2>(to, from, panel, layout);
+      return pack<DType::G4_2>(to, from, panel);
     case DType::G4_3X:
-      return pack<DType::G4_3X>(to, from, panel, layout);
+      return pack<DType::G4_3X>(to, from, panel);
     case DType::G4_3S:
-      return pack<DType::G4_3S>(to, from, panel, layout);
+      return pack<DType::G4_3S>(to, from, panel);
     default:
-      __builtin_trap();  // REQUIRES: has_panels(type, layout)
+      __builtin_trap();  // a type without panels
   }
 }
 

@@ -1,12 +1,13 @@
 // GEMMs over panels in rows with AMX tiles of bf16, and the same over a model of the tile instructions.
 #include <bit>
 
-#include "kernels/cpu/panels/dequantize.h"
 #include "kernels/cpu/panels/gemm_tiles.h"
 
 namespace sluice::kernels::cpu {
 
 namespace {
+
+using TileF = PanelAvx512Vnni::F;
 
 // Two vectors of floats rounded to the nearest bf16, ties to even, the first in the low half.
 struct AmxWords {
@@ -166,31 +167,19 @@ void fill_tiles(const TileFill& fill) {
     }
     const int64_t at = piece * 32 * fill.width;
     store_transposed(fill.to.high + at, high, fill.width);
-    if (fill.to.low != nullptr) store_transposed(fill.to.low + at, low, fill.width);
-  }
-}
-
-template <class W, class Tiles>
-void gemm_tiles(const TileGemm& gemm) {
-  switch (gemm.type) {
-    case DType::Q8_0:
-      return gemm_by_tiles<Tiles>(gemm, dequantize_piece<W, rows_format(DType::Q8_0)>);
-    case DType::Q6_K:
-      return gemm_by_tiles<Tiles>(gemm, dequantize_piece<W, rows_format(DType::Q6_K)>);
-    default:
-      return gemm_by_tiles<Tiles>(gemm, nullptr);  // BF16
+    store_transposed(fill.to.low + at, low, fill.width);
   }
 }
 
 }  // namespace
 
 const TileKernels& amx_tiles() {
-  static constexpr TileKernels kKernels{gemm_tiles<AmxWords, AmxTiles>, fill_tiles<AmxWords>};
+  static constexpr TileKernels kKernels{gemm_by_tiles<AmxTiles>, fill_tiles<AmxWords>};
   return kKernels;
 }
 
 const TileKernels& amx_model_tiles() {
-  static constexpr TileKernels kKernels{gemm_tiles<ModelWords, ModelTiles>, fill_tiles<ModelWords>};
+  static constexpr TileKernels kKernels{gemm_by_tiles<ModelTiles>, fill_tiles<ModelWords>};
   return kKernels;
 }
 
