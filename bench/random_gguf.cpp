@@ -1,5 +1,5 @@
 // Writes a GGUF file of a known shape with random blocks of one type in all matrices, to measure speed with:
-// random_gguf FILE TYPE [llama-3.1-8b | llama-3.2-1b | smollm2-135m | tiny] [TOKENIZER.gguf], where TYPE is Q4_0, Q4_1,
+// random_gguf FILE TYPE [llama-3.1-8b | llama-3.2-1b | smollm2-135m | qwen3.5-0.8b | tiny] [TOKENIZER.gguf], where TYPE is Q4_0, Q4_1,
 // Q8_0, Q4_K, Q6_K or BF16. Its tokenizer is that of the last file, which has no more tokens than the shape; without one it
 // has none.
 #include <fcntl.h>
@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstring>
 #include <fstream>
+#include <initializer_list>
 #include <iterator>
 #include <optional>
 #include <random>
@@ -22,13 +23,20 @@
 
 namespace {
 
+// Layers of the gated delta rule between those of attention, as arch qwen35 has them.
+struct DeltaShape {
+  int64_t interval, heads, head_dim,
+      kernel;  // every interval-th layer attends; as many key heads as value heads
+};
 struct Shape {
   std::string_view name;
   int64_t dim, layers, heads, kv_heads, head_dim, inner, vocab;
+  std::optional<DeltaShape> delta{};
 };
 constexpr Shape kShapes[] = {{"llama-3.1-8b", 4096, 32, 32, 8, 128, 14336, 128256},
                              {"llama-3.2-1b", 2048, 16, 32, 8, 64, 8192, 128256},
                              {"smollm2-135m", 576, 30, 9, 3, 64, 1536, 49152},
+                             {"qwen3.5-0.8b", 1024, 24, 8, 2, 256, 3584, 248320, DeltaShape{4, 16, 128, 4}},
                              {"tiny", 512, 2, 8, 2, 64, 1024, 1024}};
 
 // Where the f16 scales of a block lie, and what makes elements of about 0.02 of them.
@@ -46,30 +54,59 @@ const Type kTypes[] = {{"Q4_0", 2, 32, 18, {0}, 0x1c00}, {"Q4_1", 3, 32, 20, {0,
 
 struct Tensor {
   std::string name;
-  int64_t rows, cols;  // cols 0: a vector of ones in f32
+  int64_t rows, cols;  // cols 0: a vector
+  float fill = 0;      // not 0: in f32, all elements this number
+  bool plain() const { return fill != 0; }
+  int64_t elements() const { return rows * std::max<int64_t>(cols, 1); }
   int64_t bytes(const Type& type) const {
-    return cols > 0 ? rows * cols / type.elements * type.bytes : rows * 4;
+    return plain() ? elements() * 4 : elements() / type.elements * type.bytes;
   }
 };
+
+void add_attention(std::vector<Tensor>& out, const Shape& s, const std::string& layer) {
+  const auto add = [&](const char* name, int64_t rows, int64_t cols) {
+    out.push_back({layer + name + ".weight", rows, cols});
+  };
+  add("attn_q", s.heads * s.head_dim * (s.delta ? 2 : 1), s.dim);  // with a gate for each query
+  add("attn_k", s.kv_heads * s.head_dim, s.dim);
+  add("attn_v", s.kv_heads * s.head_dim, s.dim);
+  add("attn_output", s.dim, s.heads * s.head_dim);
+  if (!s.delta) return;
+  out.push_back({layer + "attn_q_norm.weight", s.head_dim, 0, 1});
+  out.push_back({layer + "attn_k_norm.weight", s.head_dim, 0, 1});
+}
+
+void add_delta(std::vector<Tensor>& out, const Shape& s, const std::string& layer) {
+  const DeltaShape& d = *s.delta;
+  const int64_t values = d.heads * d.head_dim;
+  out.push_back({layer + "attn_qkv.weight", 3 * values, s.dim});
+  out.push_back({layer + "attn_gate.weight", values, s.dim});
+  out.push_back({layer + "ssm_conv1d.weight", 3 * values, d.kernel, 0.5f});
+  out.push_back({layer + "ssm_dt.bias", d.heads, 0, 1});
+  out.push_back({layer + "ssm_a", d.heads, 0, -1});
+  out.push_back({layer + "ssm_beta.weight", d.heads, s.dim});
+  out.push_back({layer + "ssm_alpha.weight", d.heads, s.dim});
+  out.push_back({layer + "ssm_norm.weight", d.head_dim, 0, 1});
+  out.push_back({layer + "ssm_out.weight", s.dim, values});
+}
 
 std::vector<Tensor> tensors_of(const Shape& s) {
   std::vector<Tensor> out{{"token_embd.weight", s.vocab, s.dim}};
   for (int64_t i = 0; i < s.layers; ++i) {
-    const auto add = [&](const char* name, int64_t rows, int64_t cols) {
-      out.push_back({fmt::format("blk.{}.{}.weight", i, name), rows, cols});
-    };
-    add("attn_norm", s.dim, 0);
-    add("attn_q", s.heads * s.head_dim, s.dim);
-    add("attn_k", s.kv_heads * s.head_dim, s.dim);
-    add("attn_v", s.kv_heads * s.head_dim, s.dim);
-    add("attn_output", s.dim, s.heads * s.head_dim);
-    add("ffn_norm", s.dim, 0);
-    add("ffn_gate", s.inner, s.dim);
-    add("ffn_up", s.inner, s.dim);
-    add("ffn_down", s.dim, s.inner);
+    const std::string layer = fmt::format("blk.{}.", i);
+    out.push_back({layer + "attn_norm.weight", s.dim, 0, 1});
+    if (s.delta && (i + 1) % s.delta->interval != 0) {
+      add_delta(out, s, layer);
+    } else {
+      add_attention(out, s, layer);
+    }
+    out.push_back({layer + (s.delta ? "post_attention_norm.weight" : "ffn_norm.weight"), s.dim, 0, 1});
+    out.push_back({layer + "ffn_gate.weight", s.inner, s.dim});
+    out.push_back({layer + "ffn_up.weight", s.inner, s.dim});
+    out.push_back({layer + "ffn_down.weight", s.dim, s.inner});
   }
-  out.push_back({"output_norm.weight", s.dim, 0});
-  out.push_back({"output.weight", s.vocab, s.dim});
+  out.push_back({"output_norm.weight", s.dim, 0, 1});
+  if (!s.delta) out.push_back({"output.weight", s.vocab, s.dim});
   return out;
 }
 
@@ -83,26 +120,45 @@ class Header {
     put(static_cast<uint64_t>(text.size()));
     bytes_ += text;
   }
-  void put_bytes(std::string_view bytes) { bytes_ += bytes; }
+  // That hold so many keys.
+  void put_bytes(std::string_view bytes, uint64_t keys) {
+    bytes_ += bytes;
+    count_ += keys;
+  }
   void key(std::string_view name, int64_t value) {
-    put_text(name);
+    put_name(name);
     put(uint32_t{4});
     put(static_cast<uint32_t>(value));
   }
   void key(std::string_view name, float value) {
-    put_text(name);
+    put_name(name);
     put(uint32_t{6});
     put(value);
   }
   void key(std::string_view name, std::string_view value) {
-    put_text(name);
+    put_name(name);
     put(uint32_t{8});
     put_text(value);
   }
+  void key(std::string_view name, std::initializer_list<int32_t> values) {
+    put_name(name);
+    put(uint32_t{9});
+    put(uint32_t{5});
+    put(static_cast<uint64_t>(values.size()));
+    for (const int32_t value : values) put(value);
+  }
+  uint64_t count() const { return count_; }
+  const std::string& bytes() const { return bytes_; }
   std::string aligned() const { return bytes_ + std::string((32 - bytes_.size() % 32) % 32, '\0'); }
 
  private:
+  void put_name(std::string_view name) {
+    put_text(name);
+    ++count_;
+  }
+
   std::string bytes_;
+  uint64_t count_ = 0;
 };
 
 // The metadata of a GGUF file whose keys begin with "tokenizer.", as they stand there.
@@ -170,36 +226,53 @@ constexpr int64_t aligned(int64_t bytes) {
   return (bytes + 31) / 32 * 32;
 }
 
+void put_delta_keys(Header& keys, const Shape& s, const std::string& arch) {
+  const DeltaShape& d = *s.delta;
+  keys.key(arch + "attention.key_length", s.head_dim);
+  keys.key(arch + "attention.value_length", s.head_dim);
+  keys.key(arch + "rope.dimension_sections", {11, 11, 10, 0});
+  keys.key(arch + "full_attention_interval", d.interval);
+  keys.key(arch + "ssm.conv_kernel", d.kernel);
+  keys.key(arch + "ssm.inner_size", d.heads * d.head_dim);
+  keys.key(arch + "ssm.state_size", d.head_dim);
+  keys.key(arch + "ssm.time_step_rank", d.heads);
+  keys.key(arch + "ssm.group_count", d.heads);
+}
+
 std::string header_of(const Shape& s, const Type& type, const std::vector<Tensor>& tensors,
                       const TokenizerReader* tokenizer) {
+  Header keys;
+  const std::string arch = s.delta ? "qwen35." : "llama.";
+  keys.key("general.architecture", std::string_view(arch).substr(0, arch.size() - 1));
+  keys.key(arch + "block_count", s.layers);
+  keys.key(arch + "context_length", int64_t{8192});
+  keys.key(arch + "embedding_length", s.dim);
+  keys.key(arch + "feed_forward_length", s.inner);
+  keys.key(arch + "attention.head_count", s.heads);
+  keys.key(arch + "attention.head_count_kv", s.kv_heads);
+  keys.key(arch + "attention.layer_norm_rms_epsilon", 1e-5f);
+  keys.key(arch + "rope.freq_base", 500000.0f);
+  keys.key(arch + "rope.dimension_count", s.delta ? s.head_dim / 4 : s.head_dim);
+  keys.key(arch + "vocab_size", s.vocab);
+  if (s.delta) put_delta_keys(keys, s, arch);
+  if (tokenizer == nullptr) {
+    keys.key("tokenizer.ggml.model", "none");
+  } else {
+    keys.put_bytes(tokenizer->found(), tokenizer->count());
+  }
   Header h;
   h.put(uint32_t{0x46554747});
   h.put(uint32_t{3});
   h.put(static_cast<uint64_t>(tensors.size()));
-  h.put(uint64_t{11} + (tokenizer == nullptr ? 1 : tokenizer->count()));
-  h.key("general.architecture", "llama");
-  h.key("llama.block_count", s.layers);
-  h.key("llama.context_length", int64_t{8192});
-  h.key("llama.embedding_length", s.dim);
-  h.key("llama.feed_forward_length", s.inner);
-  h.key("llama.attention.head_count", s.heads);
-  h.key("llama.attention.head_count_kv", s.kv_heads);
-  h.key("llama.attention.layer_norm_rms_epsilon", 1e-5f);
-  h.key("llama.rope.freq_base", 500000.0f);
-  h.key("llama.rope.dimension_count", s.head_dim);
-  h.key("llama.vocab_size", s.vocab);
-  if (tokenizer == nullptr) {
-    h.key("tokenizer.ggml.model", "none");
-  } else {
-    h.put_bytes(tokenizer->found());
-  }
+  h.put(keys.count());
+  h.put_bytes(keys.bytes(), 0);
   int64_t offset = 0;
   for (const Tensor& tensor : tensors) {
     h.put_text(tensor.name);
     h.put(tensor.cols > 0 ? uint32_t{2} : uint32_t{1});
     if (tensor.cols > 0) h.put(static_cast<uint64_t>(tensor.cols));
     h.put(static_cast<uint64_t>(tensor.rows));
-    h.put(tensor.cols > 0 ? type.code : uint32_t{0});
+    h.put(tensor.plain() ? uint32_t{0} : type.code);
     h.put(static_cast<uint64_t>(offset));
     offset += aligned(tensor.bytes(type));
   }
@@ -232,9 +305,9 @@ bool write_all(int file, const void* data, size_t bytes, off_t offset) {
 
 bool write_tensor(int file, const Tensor& tensor, const Type& type, off_t offset,
                   const std::vector<uint8_t>& pattern) {
-  if (tensor.cols == 0) {
-    const std::vector<float> ones(static_cast<size_t>(tensor.rows), 1.0f);
-    return write_all(file, ones.data(), ones.size() * sizeof(float), offset);
+  if (tensor.plain()) {
+    const std::vector<float> values(static_cast<size_t>(tensor.elements()), tensor.fill);
+    return write_all(file, values.data(), values.size() * sizeof(float), offset);
   }
   auto left = static_cast<size_t>(tensor.bytes(type));
   size_t place = std::hash<std::string>{}(tensor.name) % 65521 * static_cast<size_t>(type.bytes);
@@ -295,6 +368,7 @@ int main(int count, char** arguments) {
       if (count > 2 && shape.name == wanted && type.name == arguments[2])
         return write_model(arguments[1], shape, type, tokenizer ? &*tokenizer : nullptr);
   fmt::print(stderr,
-             "random_gguf FILE Q4_K|Q8_0|Q6_K [llama-3.1-8b | llama-3.2-1b | tiny] [TOKENIZER.gguf]\n");
+             "random_gguf FILE Q4_K|Q8_0|Q6_K [llama-3.1-8b | llama-3.2-1b | qwen3.5-0.8b | tiny] "
+             "[TOKENIZER.gguf]\n");
   return 2;
 }
