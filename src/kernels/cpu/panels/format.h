@@ -87,8 +87,8 @@ constexpr PanelFormat grid_format(DType type, PanelFormat::Codes codes) {
 }
 
 // Whether panels in rows are used where there are matrix tiles of bf16. Quantised types would have to become bf16 at every
-// step, also for one token, and vector instructions run at half their rate beside those of tiles: of Q8_0 and Q6_K single
-// answers take 1.6 times as long as with integers.
+// step, also for one token, by vector instructions that hardly overlap with those of tiles: of Q8_0 and Q6_K single answers
+// take some 1.6 times as long as with integers.
 constexpr bool has_rows(DType type) {
   return type == DType::BF16;
 }
