@@ -1,5 +1,6 @@
 #include "base/system/relay.h"
 
+#include "base/system/thread_turn.h"
 #include "base/thread_name.h"
 
 namespace sluice {
@@ -21,6 +22,7 @@ void Relay::post(Task& task) {
 
 void Relay::run(const char* thread_name) {
   name_thread(thread_name);
+  shorten_thread_turns();
   while (true) {
     wake_.acquire();
     const bool is_last = stopping_;

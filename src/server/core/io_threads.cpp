@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/system/memory_reserve.h"
+#include "base/system/thread_turn.h"
 #include "base/thread_name.h"
 
 namespace sluice::server {
@@ -17,6 +18,7 @@ namespace {
 // coroutine from a destructor.
 void run(asio::io_context& context) {
   name_thread("http");
+  shorten_thread_turns();  // or events of streams wait beside threads that compute
   MemoryReserve reserve;
   while (true) {
     try {

@@ -1,0 +1,44 @@
+#include "base/system/thread_turn.h"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "base/system/thread_clock.h"
+
+namespace sluice {
+namespace {
+
+int niceness() {
+  return getpriority(PRIO_PROCESS, static_cast<id_t>(gettid()));
+}
+
+TEST(ThreadTurns, BecomeShorterAndLeaveThePriority) {
+  if (thread_turn() == 0) GTEST_SKIP() << "this kernel has no turns of a thread's own";
+  const uint64_t usual = thread_turn();
+  std::thread([&] {
+    lower_thread_priority(3);
+    const int before = niceness();
+    shorten_thread_turns();
+    EXPECT_LT(thread_turn(), usual);
+    EXPECT_EQ(niceness(), before);
+    EXPECT_EQ(sched_getscheduler(0), SCHED_OTHER);
+  }).join();
+  EXPECT_EQ(thread_turn(), usual) << "it is the calling thread's alone";
+}
+
+TEST(ThreadTurns, OfThreadsThatRunWhenIdleStayAsTheyAre) {
+  std::thread([] {
+    ThreadClock::of_this_thread().run_when_idle();
+    const uint64_t before = thread_turn();
+    shorten_thread_turns();
+    EXPECT_EQ(thread_turn(), before);
+    EXPECT_EQ(sched_getscheduler(0), SCHED_IDLE);
+  }).join();
+}
+
+}  // namespace
+}  // namespace sluice
