@@ -9,9 +9,10 @@ cost:  N answers at once without a schema and N with a different schema each, in
        The schemas leave a choice nearly everywhere, so that no token is forced and the steps have the same rows. The first
        round is not counted: masks are computed when they are first met.
 nasty: gaps between the tokens of 4 plain streams, alone and while N requests with schemas that are slow, or too large, come
-       at once, in turn; from the first of them to the last answer. Printed is the p99 of both, their ratio, the median, and
-       what the requests were told. A step takes longer the more tokens its answers have, so both are cut to as many tokens
-       of each stream.
+       at once, in turn; from the first of them to the last answer. Printed is the p99 of both, their ratio, the median, what
+       the requests were told, and what share of a core other programs took meanwhile: runs with more than a few percent say
+       little. A step takes longer the more tokens its answers have, so both are cut to as many tokens of each stream; and
+       tokens that end inside a character give no event, so the streams are greedy answers of plain ASCII.
 Both kinds of a round run next to each other, so that other programs of the machine disturb them alike. Without --url it
 starts `sluice serve` with the default model; with it, Python's standard library is all that it needs."""
 import argparse
@@ -122,6 +123,12 @@ class Client:
                     break
             connection.close()
         return gaps
+
+    def seconds_of_others(self):
+        """Of the processor that neither this script, nor what it started and waited for, nor the server has used."""
+        fields = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+        busy = (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
+        return busy - sum(os.times()[:4]) - self.counters()[3]
 
     def counters(self):
         """Seconds of steps, steps, tokens that were generated, seconds of the processor, and what time it is."""
@@ -237,7 +244,7 @@ def gaps_beside(client, seconds, sender=None):
     """The gaps of 4 plain streams, and what the sender was told, for so long or until it is done."""
     begin, stop = threading.Event(), threading.Event()
     with ThreadPoolExecutor(4) as streams:
-        running = [streams.submit(client.gaps, body_of(7000), begin, stop) for _ in range(4)]
+        running = [streams.submit(client.gaps, body_of(7000) | {"temperature": 0}, begin, stop) for _ in range(4)]
         time.sleep(1)
         begin.set()
         told = []
@@ -254,23 +261,33 @@ def quantile_of(streams, tokens, share):
     return gaps[min(len(gaps) - 1, int(share * len(gaps)))] if gaps else 0
 
 
+def sender_seconds(sender):
+    """What a program that still runs has used of the processor; it counts as this script's once it was waited for."""
+    fields = Path(f"/proc/{sender.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def nasty(client, arguments):
     ratios, share, all_told = [], max(1, arguments.nasty // arguments.rounds), []
     for number in range(arguments.rounds):
         command = [sys.executable, __file__, "--url", f"http://{client.host}", "--send", f"{number * share}:{(number + 1) * share}"]
         sender = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         sender.stdout.readline()
-        began = time.monotonic()
+        began, others = time.monotonic(), client.seconds_of_others() - sender_seconds(sender)
         rough, told = gaps_beside(client, 0, sender)
         took = time.monotonic() - began
+        shares = [client.seconds_of_others() - others]
+        others = client.seconds_of_others()
         calm, _ = gaps_beside(client, took)
+        shares.append(client.seconds_of_others() - others)
         tokens = min(len(stream) for stream in rough + calm)
         alone, beside = quantile_of(calm, tokens, 0.99), quantile_of(rough, tokens, 0.99)
         ratios.append(beside / alone if alone else 0)
         all_told += told
         print(f"nasty: p99 of a gap {1e3 * alone:.1f} ms alone, {1e3 * beside:.1f} ms beside {share} nasty schemas ({100 * (ratios[-1] - 1):+.1f} %), "
               f"median {1e3 * quantile_of(calm, tokens, 0.5):.1f} and {1e3 * quantile_of(rough, tokens, 0.5):.1f} ms, {took:.0f} s, "
-              f"{tokens} tokens of each stream; {dict(Counter(status for _, status, _ in told))}", flush=True)
+              f"{tokens} tokens of each stream, other programs {100 * max(0, shares[1]) / took:.0f} and {100 * max(0, shares[0]) / took:.0f} % of a core; "
+              f"{dict(Counter(status for _, status, _ in told))}", flush=True)
     by_kind = Counter((NASTY[number % len(NASTY)].__name__, status, message[:140]) for number, status, message in all_told)
     for (kind, status, message), count in sorted(by_kind.items()):
         print(f"  {kind:13} {status} {count:4} {message}")
