@@ -7,6 +7,17 @@
 
 namespace sluice::sched {
 
+namespace {
+
+// Tokens below which an answer belongs to the burst that its prompt came with.
+constexpr int kNewAnswerTokens = 4;
+
+bool is_new_answer(const RequestState& entry) {
+  return entry.known_tokens(entry.lanes.front()) - entry.prompt_size() < kNewAnswerTokens;
+}
+
+}  // namespace
+
 using Client = ClientShares::Client;
 
 void Scheduler::set_granted(RequestState& entry, int sequences) {
@@ -28,14 +39,15 @@ int Scheduler::step_limit() const {
 }
 
 // Tokens of a step that does not keep running answers waiting for longer than options_.target_tbt. By TbtOfBatch that holds
-// where few prompts join many answers: a burst of prompts is served in large steps, which cost less in all.
+// where few prompts join many answers: a burst of prompts is served in large steps, which cost less in all, and so are the
+// last of it, beside answers that have just begun.
 int64_t Scheduler::tokens_within_tbt() const {
   constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
   if (std::holds_alternative<TbtAny>(options_.target_tbt)) return kAny;
   int64_t sampling = 0, prompts = 0;
   for (const RequestState* entry : running_) {
     const bool prefilling = is_prefilling(*entry);
-    prompts += prefilling;
+    prompts += prefilling || is_new_answer(*entry);
     sampling += prefilling ? 0 : entry->granted;
   }
   if (sampling == 0) return kAny;
