@@ -5,7 +5,7 @@ if(NOT SLUICE_CUDA)
   set(SLUICE_ONLY_kernels_cuda "(absent|gemm_table).cpp$")
   return()
 endif()
-set(SLUICE_WITHOUT_kernels_cuda "absent.cpp$")
+set(SLUICE_WITHOUT_kernels_cuda "(absent|no_nccl|nccl_collective).cpp$") # the latter two: src/kernels/cuda/layer.cmake
 
 set(SLUICE_CUDA_ARCHITECTURES "90a" CACHE STRING "architectures of the CUDA back-end; 90a is the Hopper chips")
 set(CMAKE_CUDA_ARCHITECTURES ${SLUICE_CUDA_ARCHITECTURES})

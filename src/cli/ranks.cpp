@@ -1,7 +1,11 @@
 #include "cli/ranks.h"
 
+#include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
+#include <string_view>
 
 #include "base/clock.h"
 #include "cli/command.h"
@@ -35,21 +39,41 @@ void RankFlags::declare(OptionSet& options) {
       .add(rank_timeout, "rank-timeout",
            "seconds without a sign of life after which a rank counts as lost, and the group ends")
       .within(0.5, 3600);
+  options.add_choice<kernels::Collectives>(
+      collectives, "collectives",
+      "how ranks on GPUs add up: kernels of our own over CUDA IPC, within a machine, or NCCL, one rank on a "
+      "GPU; auto: ipc within a machine",
+      {{"auto", kernels::Collectives::Auto},
+       {"ipc", kernels::Collectives::Ipc},
+       {"nccl", kernels::Collectives::Nccl}});
+}
+
+int RankFlags::place() {
+  const char* text = std::getenv("OMPI_COMM_WORLD_LOCAL_RANK");
+  if (text == nullptr) return 0;
+  int place = 0;
+  const std::string_view digits(text);
+  std::from_chars(digits.data(), digits.data() + digits.size(), place);
+  return std::max(place, 0);
 }
 
 Result<std::shared_ptr<models::ModelGroup>> RankFlags::join() const {
   if (Status status = cuts.check(); !status) return status.error();
+  if (cuts.ranks() == 1 && collectives != kernels::Collectives::Auto)
+    return Error{ErrorCode::InvalidArgument, "--collectives is for several ranks, as --tp starts them",
+                 "collectives"};
   if (cuts.ranks() == 1) return std::shared_ptr<models::ModelGroup>();
   Result<std::unique_ptr<dist::Communicator>> world = dist::join_mpi(
       cuts.ranks(), {.silence = std::chrono::duration_cast<Clock::duration>(Seconds(rank_timeout))});
   if (!world) return world.error();
-  return std::make_shared<models::ModelGroup>(std::move(*world), cuts);
+  return std::make_shared<models::ModelGroup>(std::move(*world), cuts, collectives);
 }
 
 std::optional<int> RankFlags::join_session(llm::SessionOptions& options) const {
   Result<std::shared_ptr<models::ModelGroup>> group = join();
   if (!group) return report(group.error());
   options.group = std::move(*group);
+  if (options.group) options.engine.device.place = place();
   if (options.group == nullptr || options.group->leads()) return std::nullopt;
   // Rank 0 decides when it ends: what reaches all ranks alike is for that one.
   std::signal(SIGINT, SIG_IGN);

@@ -6,6 +6,7 @@
 
 #include "base/options.h"
 #include "base/result.h"
+#include "kernels/group_device.h"
 #include "llm/session_options.h"
 #include "models/model_group.h"
 
@@ -14,6 +15,7 @@ namespace sluice::cli {
 struct RankFlags {
   models::Cuts cuts;
   double rank_timeout = 2;  // seconds
+  kernels::Collectives collectives = kernels::Collectives::Auto;
 
   void declare(OptionSet& options);
   // The ranks that the options ask for; null: this process alone.
@@ -21,6 +23,8 @@ struct RankFlags {
   // Joins them for a session. The exit code of this process where it has nothing more to do: it could not join, or is not
   // rank 0 and has worked for that one to the end.
   std::optional<int> join_session(llm::SessionOptions& options) const;
+  // Which of the processes that mpirun has started on this machine this one is.
+  static int place();
 };
 
 }  // namespace sluice::cli

@@ -36,12 +36,13 @@ void Decoder::norm(TensorView out, TensorView x, const Norm& weights) {
 void Decoder::finish_branch(TensorView branch) {
   if (branch.dim(0) == 0) pending_output_proj_.reset();
   finish(backend_, branch, std::exchange(pending_output_proj_, std::nullopt));
+  if (std::exchange(sum_pending_, false) && branch.dim(0) > 0) group_->add_up(branch);
 }
 
 void Decoder::add_up_branch(TensorView branch) {
   if (group_ == nullptr || group_->placement().tensor.whole()) return;
   finish_branch(branch);
-  group_->add_up(branch);
+  sum_pending_ = true;
 }
 
 ModelGroup* Decoder::expert_group() const {
@@ -50,10 +51,16 @@ ModelGroup* Decoder::expert_group() const {
 }
 
 void Decoder::add_norm(TensorView out, TensorView x, TensorView branch, const Norm& weights) {
-  const auto product = std::exchange(pending_output_proj_, std::nullopt);
-  if (x.dim(0) == 0) return;
   const kernels::Residual residual{x, branch, spec_.residual_scale};
   const kernels::RmsGain gain{weights.gain, spec_.norm_eps};
+  if (sum_pending_ && x.dim(0) > 0 && spec_.norm == NormKind::Rms &&
+      group_->add_up_rms_norm(out, residual, gain)) {
+    sum_pending_ = false;
+    return;
+  }
+  if (sum_pending_) finish_branch(branch);
+  const auto product = std::exchange(pending_output_proj_, std::nullopt);
+  if (x.dim(0) == 0) return;
   if (spec_.norm == NormKind::Rms && product) {
     backend_.matmul_add_rms_norm(out, residual, *product, gain);
   } else if (spec_.norm == NormKind::Rms) {
@@ -340,6 +347,7 @@ void Decoder::forward(const StepInput& input) {
   kept_.reset();
   residual_pending_ = false;
   pending_output_proj_.reset();
+  sum_pending_ = false;
   if (placement.first_stage()) {
     embed(input, stream_);
   } else {

@@ -75,7 +75,7 @@ class Decoder {
   TensorView own_rows_of(TensorView all) const;
   // All rows of the step, of which each rank has those of its share of tokens.
   TensorView gathered(TensorView own);
-  // Makes of what each rank of the group has of the branch their sum.
+  // What each rank of the group has of the branch is to become their sum, which may be made with what follows.
   void add_up_branch(TensorView branch);
   // As LayerContext::expert_group.
   ModelGroup* expert_group() const;
@@ -85,7 +85,7 @@ class Decoder {
   TensorView layer_input_branch(size_t index, TensorView x);
   void run_layer(size_t index, const StepInput& input, TensorView x);
   void norm(TensorView out, TensorView x, const Norm& weights);
-  // Makes the branch's last product, if that is still to be made.
+  // Makes the branch's last product and its sum over the group, if those are still to be made.
   void finish_branch(TensorView branch);
   // x gets the branch; out its norm.
   void add_norm(TensorView out, TensorView x, TensorView branch, const Norm& weights);
@@ -123,7 +123,9 @@ class Decoder {
   std::optional<std::vector<int32_t>> kept_;  // rows of the step that stream_ still has; absent: all
   bool residual_pending_ = false;  // the last layer's branch is still to be added, with the next norm
   std::optional<kernels::DeferredMatmul>
-      pending_output_proj_;  // the branch's last product, which may be made with what follows
+      pending_output_proj_;   // the branch's last product, which may be made with what follows
+  bool sum_pending_ = false;  // the branch is still to be summed over the group; its product is made
+  std::vector<int32_t> own_rows_kept_;  // of a lookup: 1 where the table at hand has the token
 };
 
 }  // namespace sluice::models

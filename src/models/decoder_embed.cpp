@@ -23,13 +23,13 @@ void Decoder::look_up(TensorView out, const Weight& table, std::span<const Token
       split_ ? scratch_.get(Buffer::Gathered, static_cast<int64_t>(tokens.size()), out.dim(1)) : out;
   const auto has = [&](Token token) { return token >= own.begin && token < own.end; };
   own_tokens_.clear();
-  for (const Token token : tokens)
+  own_rows_kept_.clear();
+  for (const Token token : tokens) {
     own_tokens_.push_back(has(token) ? static_cast<Token>(token - own.begin) : Token{0});
-  backend_.embed(all, table, own_tokens_);
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    const auto row = static_cast<int64_t>(i);
-    if (!has(tokens[i])) backend_.scale(all.rows(row, row + 1), 0.0f);
+    own_rows_kept_.push_back(has(token) ? 1 : 0);
   }
+  backend_.embed(all, table, own_tokens_);
+  group_->clear_rows(all, own_rows_kept_);
   if (!split_) return group_->add_up(all);
   group_->add_up_tokens(all);
   backend_.copy(out, own_rows_of(all));

@@ -12,6 +12,7 @@ void Decoder::drop_rows(std::span<const int32_t> rows, TensorView& x, TensorView
   if (rows.empty()) {
     x = x.rows(0, 0);
     pending_output_proj_.reset();
+    sum_pending_ = false;
     return;
   }
   const auto keep = [&](Buffer buffer, TensorView from) {

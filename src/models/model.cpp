@@ -194,15 +194,13 @@ Result<std::unique_ptr<Model>> load_model(ModelFiles files, std::shared_ptr<kern
   const Placement placement = model->group ? model->group->placement() : Placement();
   if (Result<ModelSpec> part = cut(model->files.spec, placement); !part)
     return formats::about_file(model->files.path, part.error());
-  if (model->group &&
-      (model->backend->activation_type() != DType::F32 || model->backend->async_device() != nullptr))
-    return Error{ErrorCode::Unsupported, fmt::format("several ranks compute on CPUs only; the device is '{}'",
-                                                     model->backend->name())};
   if (!placement.context.whole() && dynamic_cast<kernels::PartialAttention*>(model->backend.get()) == nullptr)
     return Error{
         ErrorCode::Unsupported,
         fmt::format("'{}' does not merge attention over parts of the keys, which {} ranks (--cp) need",
                     model->backend->name(), placement.context.size)};
+  if (model->group)
+    if (Status joined = model->group->use(model->backend); !joined) return joined.error();
   // A device says that its memory has run out by throwing.
   Result<ModelWeights> weights = [&]() -> Result<ModelWeights> {
     try {

@@ -1,11 +1,16 @@
 #include "models/model_group.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cstring>
 #include <exception>
 #include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
+#include "kernels/async_device.h"
+#include "tensor/half.h"
 
 namespace sluice::models {
 
@@ -18,9 +23,12 @@ std::span<float> floats_of(TensorView x) {
 
 }  // namespace
 
-ModelGroup::ModelGroup(std::shared_ptr<dist::Communicator> world, const Cuts& cuts)
+ModelGroup::ModelGroup(std::shared_ptr<dist::Communicator> world, const Cuts& cuts,
+                       kernels::Collectives collectives)
     : world_(std::move(world)),
+      cuts_(cuts),
       placement_(placement_of(world_->rank(), cuts)),
+      wanted_(collectives),
       group_(*world_, placement_.stage.index * cuts.group(), cuts.group()) {
   SLUICE_CHECK_EQ(world_->size(), cuts.ranks());
 }
@@ -39,8 +47,87 @@ void ModelGroup::abandon() {
   world_->abandon();
 }
 
+std::vector<std::byte> ModelGroup::gather_bytes(dist::Communicator& ranks, std::span<const std::byte> own) {
+  std::vector<std::byte> all(own.size() * static_cast<size_t>(ranks.size()));
+  const auto part = [&](int rank) {
+    return std::span(all).subspan(own.size() * static_cast<size_t>(rank), own.size());
+  };
+  std::copy(own.begin(), own.end(), part(ranks.rank()).begin());
+  if (ranks.size() == 1) return all;
+  for (int rank = 0; rank < ranks.size(); ++rank) ranks.broadcast(rank, part(rank));
+  return all;
+}
+
+Status ModelGroup::use(std::shared_ptr<kernels::Backend> backend) {
+  collective_.reset();
+  backend_ = std::move(backend);
+  if (backend_->async_device() == nullptr) {
+    if (wanted_ == kernels::Collectives::Auto) return {};
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("--collectives is for GPUs; the device is '{}'", backend_->name()),
+                 "collectives"};
+  }
+  auto* device = dynamic_cast<kernels::GroupDevice*>(backend_.get());
+  if (device == nullptr)
+    return Error{ErrorCode::Unsupported, fmt::format("'{}' does not join several ranks", backend_->name())};
+  if (cuts_.sequence)
+    return Error{ErrorCode::Unsupported,
+                 fmt::format("--sp on is for ranks on CPUs; the device is '{}'", backend_->name()), "sp"};
+  if (cuts_.experts > 1)
+    return Error{ErrorCode::Unsupported,
+                 fmt::format("--ep is {}, which is for ranks on CPUs; the device is '{}'", cuts_.experts,
+                             backend_->name()),
+                 "ep"};
+  try {
+    return join_devices(*device);
+  } catch (const std::exception& problem) {
+    return Error{ErrorCode::Unavailable, fmt::format("cannot join the ranks: {}", problem.what())};
+  }
+}
+
+Status ModelGroup::join_devices(kernels::GroupDevice& device) {
+  struct Name {
+    char text[160];
+  } own{};
+  device.identity().copy(own.text, sizeof own.text - 1);
+  const std::vector<std::byte> names = gather_bytes(*world_, std::as_bytes(std::span(&own, 1)));
+  sharing_device_ = 0;
+  for (int rank = 0; rank < world_->size(); ++rank)
+    if (std::memcmp(names.data() + static_cast<size_t>(rank) * sizeof own, &own, sizeof own) == 0)
+      ++sharing_device_;
+  const kernels::RankExchange ranks{group_.rank(), group_.size(), [this](std::span<const std::byte> bytes) {
+                                      return gather_bytes(group_, bytes);
+                                    }};
+  Result<std::unique_ptr<kernels::DeviceCollective>> joined = device.join(ranks, wanted_);
+  if (!joined) return joined.error();
+  collective_ = std::move(*joined);
+  log_debug("rank {}: collectives by {}, {} ranks on {}", world_->rank(), collective_->name(),
+            sharing_device_, own.text);
+  return {};
+}
+
+void ModelGroup::expect_all() const {
+  if (collective_ == nullptr) return;
+  const std::optional<int> missing = collective_->missing_rank();
+  if (!missing) return;
+  throw dist::GroupFailure(fmt::format("rank {} has not come to a sum of the GPUs within {:g} s",
+                                       placement_.stage.index * group_.size() + *missing,
+                                       collective_->patience_seconds()));
+}
+
 void ModelGroup::add_up(TensorView x) {
+  if (collective_ != nullptr) return collective_->add_up(x);
   group_.all_reduce(floats_of(x));
+}
+
+bool ModelGroup::add_up_rms_norm(TensorView out, const kernels::Residual& x, const kernels::RmsGain& gain) {
+  return collective_ != nullptr && collective_->add_up_rms_norm(out, x, gain);
+}
+
+void ModelGroup::clear_rows(TensorView x, std::span<const int32_t> kept) {
+  if (collective_ != nullptr) return collective_->clear_rows(x, kept);
+  for (size_t i = 0; i < kept.size(); ++i)
+    if (kept[i] == 0) std::fill_n(x.at<float>(static_cast<int64_t>(i)), x.dim(1), 0.0f);
 }
 
 void ModelGroup::gather_tokens(TensorView x) {
@@ -66,6 +153,7 @@ void ModelGroup::collect_rows(TensorView out, TensorView own, Range range, std::
 }
 
 void ModelGroup::gather_columns(TensorView out, TensorView part) {
+  if (collective_ != nullptr) return collective_->gather_columns(out, part);
   if (group_.rank() > 0) return group_.send(0, std::as_bytes(floats_of(part)));
   for (int rank = 0; rank < group_.size(); ++rank) {
     const Range columns = dist::share_of(out.dim(1), rank, group_.size());
@@ -81,12 +169,34 @@ void ModelGroup::gather_columns(TensorView out, TensorView part) {
   }
 }
 
+// On devices by way of the host, in the type of activations.
 void ModelGroup::receive_stream(TensorView x) {
-  world_->receive(world_->rank() - group_.size(), std::as_writable_bytes(floats_of(x)));
+  const int from = world_->rank() - group_.size();
+  kernels::AsyncDevice* device = collective_ != nullptr ? backend_->async_device() : nullptr;
+  if (device == nullptr) return world_->receive(from, std::as_writable_bytes(floats_of(x)));
+  SLUICE_CHECK(x.is_contiguous());
+  const auto bytes = static_cast<size_t>(x.bytes());
+  if (bytes > pinned_bytes_) {
+    pinned_ = device->allocate_pinned(bytes);
+    pinned_bytes_ = bytes;
+  }
+  world_->receive(from, {pinned_.get(), bytes});
+  const kernels::AsyncDevice::Piece piece{x.data, bytes};
+  device->copy_from_host({&piece, 1}, pinned_.get());
+  device->synchronize();
 }
 
 void ModelGroup::send_stream(TensorView x) {
-  world_->send(world_->rank() + group_.size(), std::as_bytes(floats_of(x)));
+  const int to = world_->rank() + group_.size();
+  if (collective_ == nullptr) return world_->send(to, std::as_bytes(floats_of(x)));
+  columns_.resize(static_cast<size_t>(x.elements()));
+  backend_->download(TensorView::contiguous(columns_.data(), DType::F32, {x.dim(0), x.dim(1)}), x);
+  expect_all();
+  if (x.dtype == DType::F32) return world_->send(to, std::as_bytes(std::span(columns_)));
+  SLUICE_CHECK(x.dtype == DType::BF16);
+  halves_.resize(columns_.size());
+  std::transform(columns_.begin(), columns_.end(), halves_.begin(), f32_to_bf16);
+  world_->send(to, std::as_bytes(std::span(halves_)));
 }
 
 }  // namespace sluice::models

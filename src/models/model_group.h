@@ -1,11 +1,15 @@
-// The ranks that compute one model together, as one of them sees them. Activations are f32 in host memory.
+// The ranks that compute one model together, as one of them sees them. Activations are f32 in host memory, or lie on the
+// device of each rank.
 #pragma once
 
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "base/result.h"
 #include "dist/communicator.h"
+#include "kernels/backend.h"
+#include "kernels/group_device.h"
 #include "models/placement.h"
 #include "tensor/tensor.h"
 
@@ -14,11 +18,20 @@ namespace sluice::models {
 class ModelGroup {
  public:
   // REQUIRES: cuts.check(), world->size() == cuts.ranks()
-  ModelGroup(std::shared_ptr<dist::Communicator> world, const Cuts& cuts);
+  ModelGroup(std::shared_ptr<dist::Communicator> world, const Cuts& cuts,
+             kernels::Collectives collectives = kernels::Collectives::Auto);
   // The leader ends the group: its next message to every other rank is an empty one.
   ~ModelGroup();
   ModelGroup(const ModelGroup&) = delete;
   ModelGroup& operator=(const ModelGroup&) = delete;
+
+  // The ranks' activations will be those of this back-end. All ranks call it, before any of the calls below. Where
+  // they lie on devices, these are joined; an error names what the device or the cut does not allow.
+  Status use(std::shared_ptr<kernels::Backend> backend);
+  // Ranks that compute on this one's device, itself among them; 1 on CPUs.
+  int sharing_device() const { return sharing_device_; }
+  // Throws GroupFailure where a rank did not come to a collective of the devices: looked at when a step's results are there.
+  void expect_all() const;
 
   const Placement& placement() const { return placement_; }
   dist::Communicator& world() { return *world_; }
@@ -30,6 +43,10 @@ class ModelGroup {
 
   // x[n, width] becomes its sum over the ranks that have the same layers.
   void add_up(TensorView x);
+  // x.sum += x.b_scale * (x.b summed over these ranks), out = rms_norm(x.sum), where the device has that in one.
+  bool add_up_rms_norm(TensorView out, const kernels::Residual& x, const kernels::RmsGain& gain);
+  // Rows i of x with kept[i] == 0 become zeros.
+  void clear_rows(TensorView x, std::span<const int32_t> kept);
   // x[n, width], of which each of these ranks has the rows of its share of tokens, becomes whole.
   void gather_tokens(TensorView x);
   // The rows of this rank's share of tokens of x[n, width] become their sum; what the others hold is not said.
@@ -45,10 +62,22 @@ class ModelGroup {
   void send_stream(TensorView x);
 
  private:
+  Status join_devices(kernels::GroupDevice& device);
+  // The bytes of every rank of a group, in their order.
+  static std::vector<std::byte> gather_bytes(dist::Communicator& ranks, std::span<const std::byte> own);
+
   std::shared_ptr<dist::Communicator> world_;
+  Cuts cuts_;
   Placement placement_;
-  dist::Subgroup group_;        // the ranks that have the same layers
-  std::vector<float> columns_;  // of another rank
+  kernels::Collectives wanted_;
+  dist::Subgroup group_;                       // the ranks that have the same layers
+  std::vector<float> columns_;                 // of another rank, or of a stream on its way to one
+  std::vector<uint16_t> halves_;               // the latter, as bf16
+  std::shared_ptr<kernels::Backend> backend_;  // outlives the collective
+  std::unique_ptr<kernels::DeviceCollective> collective_;  // null: activations lie in host memory
+  int sharing_device_ = 1;
+  std::shared_ptr<std::byte> pinned_;  // a stream on its way to the device
+  size_t pinned_bytes_ = 0;
   bool abandoned_ = false;
 };
 

@@ -13,9 +13,10 @@ namespace sluice::runtime {
 
 void DeviceOptions::declare(OptionSet& options) {
   options
-      .add(
-          device, "device",
-          "where to compute: auto, cpu, cuda (the first GPU), cuda:N (the GPU of index N), ref (plain loops)")
+      .add(device, "device",
+           "where to compute: auto, cpu, cuda (the first GPU, of several ranks one each), cuda:N (the GPU of "
+           "index "
+           "N), ref (plain loops)")
       .shown_as("NAME");
   options.add(isa, "isa", "instruction set of the CPU kernels, or auto for the best").shown_as("NAME");
   options.add(threads, "threads", "CPU threads; 0: all cores").short_name('t').within(0, 1024);
@@ -65,8 +66,12 @@ Result<std::shared_ptr<kernels::Backend>> make_ref(const DeviceOptions& options)
 }
 
 Result<std::shared_ptr<kernels::Backend>> make_gpu(const DeviceOptions& options, CudaDevice device) {
+  int index = device.index.value_or(0);
+  if (!device.index && options.place > 0)
+    if (const auto gpus = kernels::describe_cuda_devices())
+      index = options.place % static_cast<int>(gpus->size());
   Result<std::unique_ptr<kernels::CudaBackend>> made = kernels::make_cuda_backend(
-      {.device = device.index,
+      {.device = index,
        .weights = options.fp8 ? kernels::WeightStorage::Fp8 : kernels::WeightStorage::AsStored,
        .activations = options.activations,
        .deterministic = options.deterministic,
@@ -98,7 +103,7 @@ Result<DeviceChoice> parse_device(std::string_view text) {
   if (text == "auto") return DeviceChoice(AutoDevice{});
   if (text == "cpu") return DeviceChoice(CpuDevice{});
   if (text == "ref") return DeviceChoice(RefDevice{});
-  if (text == "cuda") return DeviceChoice(CudaDevice{0});
+  if (text == "cuda") return DeviceChoice(CudaDevice{});
   if (!text.starts_with(kCudaIndex))
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("'{}' is not a device; known are: auto, cpu, cuda, cuda:N, ref", text)};

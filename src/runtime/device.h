@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -19,7 +20,7 @@ struct AutoDevice {};
 struct CpuDevice {};
 struct RefDevice {};  // plain loops
 struct CudaDevice {
-  int index = 0;
+  std::optional<int> index;  // absent: the first, or that of DeviceOptions::place
 };
 using DeviceChoice = std::variant<AutoDevice, CpuDevice, RefDevice, CudaDevice>;
 
@@ -35,6 +36,9 @@ struct DeviceOptions {
   kernels::Activations activations = kernels::Activations::Auto;  // cuda only
   bool tuning = true;          // cuda only: algorithms of GEMMs are timed at start
   bool deterministic = false;  // cuda only: the same bits in any batch; the CPU's always are
+  int place =
+      0;  // among the processes of this machine that compute together: 'cuda' is the GPU of that index,
+          // counted round
 
   void declare(OptionSet& options);
 };

@@ -12,6 +12,8 @@ int context_ranks(const models::Model& model) {
   return model.group ? model.group->placement().context.size : 1;
 }
 
+constexpr int64_t kMostRecordedDecode = 512;  // tokens of a pass of ranks on devices
+
 KvMemoryOptions own_share(KvMemoryOptions memory, const models::Model& model) {
   memory.shares = context_ranks(model);
   return memory;
@@ -71,14 +73,28 @@ void ModelRunner::forward(const Pass& pass) {
     put_pass(order, pass);
     order.send(*group);
   }
-  decoder_.forward({.tokens = pass.tokens,
-                    .batch = pass.batch,
-                    .kv = memory_.layers(),
-                    .states = memory_.states(),
-                    .state_batch = pass.states,
-                    .rows = pass.rows,
-                    .embedded = pass.embedded});
+  const auto run = [&] {
+    decoder_.forward({.tokens = pass.tokens,
+                      .batch = pass.batch,
+                      .kv = memory_.layers(),
+                      .states = memory_.states(),
+                      .state_batch = pass.states,
+                      .rows = pass.rows,
+                      .embedded = pass.embedded});
+  };
+  if (is_recorded(pass)) {
+    model_.backend->async_device()->run_step(run);
+  } else {
+    run();
+  }
   tell_scratch(pass.tokens.size());
+}
+
+// Decode: a token of each sequence. Streams between stages go by way of the host, which no recorded step does.
+bool ModelRunner::is_recorded(const Pass& pass) const {
+  if (!model_.group || model_.backend->async_device() == nullptr) return false;
+  return model_.group->placement().stage.whole() && pass.embedded.empty() &&
+         pass.batch.tokens() == pass.batch.sequences() && pass.batch.tokens() <= kMostRecordedDecode;
 }
 
 void ModelRunner::tell_scratch(size_t tokens) {
@@ -112,6 +128,7 @@ void ModelRunner::read(std::span<const int32_t> rows, Wanted wanted, Rows& out) 
     const TensorView logits = decoder_.logits(hidden);
     if (placement.tensor.index == 0) fetch(out.logits, logits);
   }
+  if (model_.group) model_.group->expect_all();
   hand_over(rows.size(), wanted, out);
 }
 

@@ -57,6 +57,8 @@ class ModelRunner {
  private:
   ModelRunner(const models::Model& model, const KvMemoryOptions& memory);
 
+  // Whether ranks on devices run a pass of this shape often enough to record it.
+  bool is_recorded(const Pass& pass) const;
   // The group that is to be told; null: none.
   models::ModelGroup* followers() const;
   // From the ranks that have the last layers to rank 0, where that is another.

@@ -11,8 +11,10 @@ namespace sluice::runtime {
 
 namespace {
 
-std::optional<OverlappedStepRunner> overlapped_on(kernels::AsyncDevice* device) {
-  if (device == nullptr) return std::nullopt;
+// Where several ranks compute the model, rank 0 samples on the host and tells the others the tokens.
+std::optional<OverlappedStepRunner> overlapped_on(const models::Model& model) {
+  kernels::AsyncDevice* device = model.backend->async_device();
+  if (device == nullptr || model.group) return std::nullopt;
   return OverlappedStepRunner(*device);
 }
 
@@ -45,7 +47,7 @@ StepPipeline::StepPipeline(std::unique_ptr<StepRunner> target, std::unique_ptr<S
                            Options options)
     : target_(std::move(target)),
       contrast_(std::move(contrast)),
-      ahead_(overlapped_on(target_->runner().model().backend->async_device())),
+      ahead_(overlapped_on(target_->runner().model())),
       draft_(draft_of(std::move(options.draft), target_->spec().vocab, options.head)),
       speculator_(options.speculation, draft_ ? draft_->kind() : Speculation::Off),
       sequences_({.vocab = target_->spec().vocab,
@@ -241,10 +243,25 @@ void StepPipeline::read_attention() {
   }
 }
 
+// Ranks on devices record steps of one token of each sequence: their rows are filled up to a number that comes back.
+bool StepPipeline::pad_decode() {
+  const models::Model& model = target_->runner().model();
+  Batch& batch = target_->batch();
+  if (!model.group || model.backend->async_device() == nullptr) return false;
+  if (!model.group->placement().stage.whole() || batch.sequences() != batch.rows()) return false;
+  const int wanted = padded_rows(batch.rows());
+  while (batch.rows() < wanted) target_->add_idle_row();
+  return true;
+}
+
 void StepPipeline::run_on_host(SubmittedStep& submitted) {
   const TimePoint start = Clock::now();
   ask_for_queries();
-  target_->runner().forward(target_->batch(), wanted_rows());
+  if (pad_decode()) {
+    target_->runner().forward(target_->batch());
+  } else {
+    target_->runner().forward(target_->batch(), wanted_rows());
+  }
   run_contrast();
   read_attention();
   delivery_.deliver_now(plan_, submitted.outcomes);

@@ -81,6 +81,7 @@ class StepPipeline {
   void fill_drafts(const request::Step& step, SubmittedStep& submitted, const std::function<void()>& settle);
   bool plan_work(const request::Step& step, size_t index, PlannedWork& item, SubmittedStep& submitted);
   void run_on_host(SubmittedStep& submitted);
+  bool pad_decode();
   void run_ahead(bool repeats, SubmittedStep& submitted, const std::function<void()>& settle);
   ModelRunner::Outputs run_then_sample(bool repeats, SubmittedStep& submitted,
                                        const std::function<void()>& settle);

@@ -19,12 +19,13 @@ struct Trial {
   Batch batch;
   OverlappedStepRunner::SampleBatch to_sample;
 
-  Trial(const WarmUp& warm, int sequences, int tokens)
-      : batch(static_cast<int>(warm.blocks.size()), warm.runner.memory().state_group()) {
+  Trial(const WarmUp& warm, int sequences, int tokens) : Trial(warm.runner, warm.blocks, sequences, tokens) {}
+  Trial(ModelRunner& runner, std::span<const BlockId> blocks, int sequences, int tokens)
+      : batch(static_cast<int>(blocks.size()), runner.memory().state_group()) {
     const int longest = tokens - (sequences - 1) * (tokens / sequences);
-    const int block_size = warm.runner.memory().block_size();
+    const int block_size = runner.memory().block_size();
     std::vector<std::vector<BlockId>> rows;
-    for (const BlockId block : warm.blocks)
+    for (const BlockId block : blocks)
       rows.emplace_back(static_cast<size_t>((longest + block_size - 1) / block_size), block);
     const std::vector<std::span<const BlockId>> tables(rows.begin(), rows.end());
     const std::vector<Token> zeros(static_cast<size_t>(longest), 0);
@@ -106,6 +107,21 @@ void run_common_steps(std::span<const WarmUp> all, StepSize size) {
   }
 }
 
+namespace {
+
+// The largest step of ranks on devices, whose logits are read on the host, so many rows at once.
+void run_largest_of_ranks(ModelRunner& runner, std::span<const BlockId> blocks, StepSize size) {
+  constexpr size_t kRowsReadAtOnce = 32;
+  const int sequences = most_sampled(size);
+  Trial trial(runner, blocks, sequences, std::max(size.tokens, sequences));
+  const std::span<const int32_t> rows = trial.to_sample.rows;
+  runner.forward(trial.batch, rows);
+  ModelRunner::Rows read;
+  runner.read(rows.first(std::min(kRowsReadAtOnce, rows.size())), {.logits = true}, read);
+}
+
+}  // namespace
+
 Result<int64_t> room_for_kv(const models::Model& model, const KvMemoryOptions& kv, StepSize size,
                             double share) {
   kernels::AsyncDevice* device = model.backend->async_device();
@@ -125,15 +141,20 @@ Result<int64_t> room_for_kv(const models::Model& model, const KvMemoryOptions& k
     least.blocks.assign(kv_groups(model.spec()).count(), 1);
     Result<std::unique_ptr<ModelRunner>> runner = ModelRunner::make(model, least, {});
     if (!runner) return runner.error();
-    OverlappedStepRunner ahead(*device);
-    run_largest_step({ahead, **runner, std::vector<BlockId>(least.blocks.size(), BlockId{0})}, size);
+    const std::vector<BlockId> blocks(least.blocks.size(), BlockId{0});
+    if (model.group) {
+      run_largest_of_ranks(**runner, blocks, size);
+    } else {
+      OverlappedStepRunner ahead(*device);
+      run_largest_step({ahead, **runner, blocks}, size);
+    }
     const kernels::AsyncDevice::Room after = device->room();
     const auto taken = static_cast<int64_t>(before.free_bytes) - static_cast<int64_t>(after.free_bytes);
     const auto allowed = static_cast<int64_t>(share * static_cast<double>(after.total_bytes));
     const int64_t used = static_cast<int64_t>(after.total_bytes) - static_cast<int64_t>(after.free_bytes);
     const int64_t left = allowed - used + (*runner)->memory().bytes();
     if (left <= 0) return Error{ErrorCode::Unavailable, "no device memory is left for KV: " + sizes(taken)};
-    return left;
+    return left / (model.group ? model.group->sharing_device() : 1);
   } catch (const std::exception& problem) {
     return Error{ErrorCode::Unavailable, fmt::format("{} ({})", problem.what(), sizes(0))};
   }

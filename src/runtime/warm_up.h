@@ -30,7 +30,8 @@ void run_largest_step(const WarmUp& warm, StepSize size);
 void run_common_steps(std::span<const WarmUp> all, StepSize size);
 
 // Bytes left for KV when everything else has its memory: the largest step is run with next to none. `share` of the
-// device's memory may be used in all. An error names the sizes where nothing is left.
+// device's memory may be used in all, by all ranks of a group that are on it, of which each gets an equal part of what is
+// left. An error names the sizes where nothing is left.
 Result<int64_t> room_for_kv(const models::Model& model, const KvMemoryOptions& kv, StepSize size,
                             double share);
 

@@ -40,6 +40,7 @@ class CheckCommand : public Command {
     Result<std::shared_ptr<models::ModelGroup>> group = ranks_.join();
     if (!group) return report(group.error());
     group_ = std::move(*group);
+    if (group_) device_.place = RankFlags::place();
     Result<bool> passed = check();
     if (!passed) return report(passed.error());
     if (follows()) return kSuccess;

@@ -1,6 +1,14 @@
 # The kernels proper, with CUDA. Those on FlashInfer are a library of their own, so that only they see its headers; of CuTe,
 # which comes with it, the others take the instructions of one warpgroup, in all shapes.
 if(SLUICE_CUDA)
+  # NCCL is loaded at run time; its header says what it is called with.
+  find_path(NCCL_HEADERS nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  set(nccl nccl_collective.cpp)
+  if(NOT NCCL_HEADERS)
+    set(nccl no_nccl.cpp)
+  endif()
+  target_sources(sluice_kernels_cuda PRIVATE ${CMAKE_SOURCE_DIR}/src/kernels/cuda/collective/${nccl})
+  target_link_libraries(sluice_kernels_cuda PRIVATE ${CMAKE_DL_LIBS})
   file(GLOB_RECURSE own CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/cuda/*.cu)
   set_source_files_properties(${own} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON) # each takes long alone
   set(flash ${own})

@@ -51,6 +51,7 @@ Status run_worker(const models::Model& model) {
     for (;;) {
       const std::vector<std::byte> order = group.world().receive_message(0);
       if (order.empty()) return {};
+      group.expect_all();
       follow(model, order, runner);
     }
   } catch (const std::exception& problem) {

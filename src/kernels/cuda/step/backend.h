@@ -12,6 +12,7 @@
 #include "kernels/cuda/step/step_graphs.h"
 #include "kernels/cuda/step/token_dispatch.h"
 #include "kernels/cuda/step/transfers.h"
+#include "kernels/group_device.h"
 
 namespace sluice::kernels::cuda {
 
@@ -19,6 +20,7 @@ class CudaBackendImpl final : public CudaBackend,
                               public LatentDevice,
                               public HeadNormDevice,
                               public KeyWeightDevice,
+                              public GroupDevice,
                               public RecurrentOps {
  public:
   CudaBackendImpl(const CudaOptions& options, const StepContext::Options& device, std::string name);
@@ -154,6 +156,9 @@ class CudaBackendImpl final : public CudaBackend,
   void synchronize() override;
   Room room() const override;
   std::string failure() const override;
+
+  std::string identity() const override;
+  Result<std::unique_ptr<DeviceCollective>> join(const RankExchange& ranks, Collectives kind) override;
 
  private:
   // The device is this thread's, and no step is being described.
