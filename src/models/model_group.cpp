@@ -73,11 +73,6 @@ Status ModelGroup::use(std::shared_ptr<kernels::Backend> backend) {
   if (cuts_.sequence)
     return Error{ErrorCode::Unsupported,
                  fmt::format("--sp on is for ranks on CPUs; the device is '{}'", backend_->name()), "sp"};
-  if (cuts_.experts > 1)
-    return Error{ErrorCode::Unsupported,
-                 fmt::format("--ep is {}, which is for ranks on CPUs; the device is '{}'", cuts_.experts,
-                             backend_->name()),
-                 "ep"};
   try {
     return join_devices(*device);
   } catch (const std::exception& problem) {

@@ -126,6 +126,39 @@ TEST_P(ExpertTest, MixesAlike) {
   }
 }
 
+// Ranks that have a range of the experts each.
+TEST_P(ExpertTest, RangesOfExpertsAddUp) {
+  listed_ = true;
+  constexpr int kExperts = 8;
+  std::vector<BothWeight> all;
+  ExpertBank host;
+  ExpertBank halves[2];
+  for (int e = 0; e < kExperts; ++e) {
+    ExpertBank& half = halves[e / (kExperts / 2)];
+    all.push_back(weight({DType::BF16}, 1024, 256, true));
+    host.gate_up.push_back(all.back().host);
+    half.gate_up.push_back(all.back().device);
+    all.push_back(weight({DType::BF16}, 256, 512, true));
+    host.down.push_back(all.back().host);
+    half.down.push_back(all.back().device);
+  }
+  halves[1].first = kExperts / 2;
+  for (int64_t n : {1, 3, 150}) {
+    Routing routing;
+    routing.experts = kExperts;
+    routing.used = 3;
+    const Both logits = random(n, kExperts), x = random(n, 256, 0.1f);
+    Both out = zeros(n, 256), other = zeros(n, 256);
+    Chosen c = choose(logits, routing, routing);
+    ref().moe_ffn(out.host, x.host, c.ids.view, c.weights.view, host);
+    gpu().moe_ffn(out.device, x.device, c.device_ids.view, c.device_weights.view, halves[0]);
+    c = choose(logits, routing, routing);
+    gpu().moe_ffn(other.device, x.device, c.device_ids.view, c.device_weights.view, halves[1]);
+    gpu().add(out.device, out.device, other.device);
+    EXPECT_LT(error(out.host, out.device), 2 * tolerance()) << n;
+  }
+}
+
 // Tiles that end within an expert's entries and rows, experts with many, few and no entries, columns that are not whole
 // steps, and packed matrices, in f32 more than one panel has room for.
 TEST_P(ExpertTest, MixesManyEntries) {

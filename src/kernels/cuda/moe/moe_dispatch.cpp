@@ -1,6 +1,7 @@
 #include "kernels/cuda/moe/moe_dispatch.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "kernels/cuda/common/views.h"
@@ -66,12 +67,29 @@ void MoeDispatch::route(TensorView ids, TensorView weights, TensorView logits, c
   p.score = static_cast<int32_t>(routing.score);
   p.normalize = routing.normalize ? 1 : 0;
   step_.issue(launch_route, p);
+  routed_ = routing.experts;
+}
+
+// A slot of weight zero adds nothing where weights multiply what experts give; where they multiply what experts read, none
+// has a bias.
+void MoeDispatch::keep_own(TensorView ids, TensorView weights, const ExpertBank& bank) {
+  if (bank.first == 0 && std::cmp_greater_equal(bank.down.size(), routed_)) return;
+  OwnExpertsParams p = blank<OwnExpertsParams>();
+  p.ids = static_cast<int32_t*>(ids.data);
+  p.weights = static_cast<float*>(weights.data);
+  p.ids_stride = ids.stride[0];
+  p.weights_stride = weights.stride[0];
+  p.n = ids.dim(0);
+  p.used = static_cast<int32_t>(ids.dim(1));
+  p.first = bank.first;
+  p.count = static_cast<int32_t>(bank.down.size());
+  step_.issue(launch_own_experts, p);
 }
 
 void MoeDispatch::moe_ffn(TensorView out, TensorView x, TensorView ids, TensorView weights,
                           const ExpertBank& bank) {
   if (x.dim(0) == 0) return;
-  SLUICE_CHECK_EQ(bank.first, 0);
+  keep_own(ids, weights, bank);
   const Mixture mixture{out, x, ids, weights, bank, experts_.of(bank.gate_up), experts_.of(bank.down)};
   const GemmRow& row = gemm_row({step_.arch, GemmUse::ExpertFfn, gemm_mode(x.dtype, step_.deterministic),
                                  Stored::Blocks, GemmShape::Small, x.dim(0)});

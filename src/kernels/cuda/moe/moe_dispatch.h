@@ -15,6 +15,7 @@ class MoeDispatch {
   explicit MoeDispatch(StepContext& step) : step_(step), experts_(step, PointerTables::TensorMaps::Single) {}
 
   void route(TensorView ids, TensorView weights, TensorView logits, const Routing& routing);
+  // ids and weights are of the last route(). Where the bank has a range of the experts alone, they are overwritten.
   void moe_ffn(TensorView out, TensorView x, TensorView ids, TensorView weights, const ExpertBank& bank);
 
  private:
@@ -35,6 +36,7 @@ class MoeDispatch {
     void *entries, *panel;
   };
 
+  void keep_own(TensorView ids, TensorView weights, const ExpertBank& bank);
   // Whether matrices of `table` go through grouped_gemm_sm90.cu.
   bool takes_sm90(const PointerTable& table, DType entries, const Mixture& mixture) const;
   bool few_tokens(
@@ -51,6 +53,7 @@ class MoeDispatch {
 
   StepContext& step_;
   PointerTables experts_;
+  int routed_ = 0;   // experts that the last route() chose from
   Scratch scratch_;  // sorted tokens, hidden states, panels
 };
 

@@ -35,6 +35,16 @@ struct RouteParams {
 };
 void launch_route(const RouteParams&, Stream);
 
+// Of the experts [first, first + count): ids become numbers among them, those of others any of them with weight zero.
+struct OwnExpertsParams {
+  int32_t* ids;    // [n, used]
+  float* weights;  // [n, used]
+  int64_t ids_stride, weights_stride;
+  int64_t n;
+  int32_t used, first, count;
+};
+void launch_own_experts(const OwnExpertsParams&, Stream);
+
 // Sorts the n * used (token, slot) pairs by expert, keeping their order within an expert.
 struct SortParams {
   const int32_t* ids;  // [n, used]
