@@ -27,7 +27,8 @@ constexpr std::string_view kTemplate =
 constexpr std::string_view kStep = "is '--max-step-tokens' here, the tokens of one step";
 constexpr std::string_view kMainGpu = "is '--device cuda:N' here, the GPU of index N";
 constexpr std::string_view kOneGpu =
-    "is not offered: a model runs on one GPU, or over ranks of CPUs by '--tp', '--ep', '--cp' and '--pp'";
+    "is not offered: a model runs on one GPU, or over ranks that mpirun starts by '--tp', '--ep', '--cp' and "
+    "'--pp'";
 constexpr std::string_view kNoAdapter = "is not offered: adapters are not supported";
 
 constexpr auto kFlags = std::to_array<ForeignFlag>({

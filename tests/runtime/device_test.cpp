@@ -13,7 +13,7 @@ TEST(ParseDevice, TakesNamesAndTheIndexOfAGpu) {
     const Result<DeviceChoice> device = parse_device(text);
     return device ? std::get<CudaDevice>(*device).index : -1;
   };
-  EXPECT_EQ(index("cuda"), 0);
+  EXPECT_EQ(index("cuda"), std::nullopt);
   EXPECT_EQ(index("cuda:0"), 0);
   EXPECT_EQ(index("cuda:9"), 9);
   EXPECT_EQ(index("cuda:12"), 12);
