@@ -1,4 +1,7 @@
 // Collectives over ranks that are threads of this process, each with a back-end of its own on the one device.
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <barrier>
 #include <cmath>
 #include <cstdlib>
@@ -45,6 +48,17 @@ void on_each_rank(int size, const std::function<void(int)>& body) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) threads.emplace_back(body, rank);
   for (std::thread& thread : threads) thread.join();
+}
+
+// Where they differ first, with what stands there; empty: nowhere.
+std::string first_difference(const std::vector<float>& got, const std::vector<float>& expected) {
+  if (got.size() != expected.size()) return fmt::format("{} values, not {}", got.size(), expected.size());
+  const auto [at, wanted] = std::mismatch(got.begin(), got.end(), expected.begin());
+  if (at == got.end()) return {};
+  size_t others = 0;
+  for (size_t i = 0; i < got.size(); ++i) others += got[i] != expected[i] ? 1 : 0;
+  return fmt::format("value {} is {}, not {}; {} of {} differ", at - got.begin(), *at, *wanted, others,
+                     got.size());
 }
 
 float nearest(float value, DType type) {
@@ -132,9 +146,12 @@ TEST_F(CollectiveTest, SumsAreInTheOrderOfRanksAndTheSameOnEach) {
           (*group[static_cast<size_t>(rank)])->add_up(x.memory[static_cast<size_t>(rank)].view);
         });
         const std::vector<float> expected = sum_of(x.values, type);
-        for (int rank = 0; rank < size; ++rank)
-          EXPECT_EQ(floats(rank, x.memory[static_cast<size_t>(rank)].view), expected)
+        for (int rank = 0; rank < size; ++rank) {
+          const auto at = static_cast<size_t>(rank);
+          EXPECT_EQ(first_difference(floats(rank, x.memory[at].view), expected), "")
               << size << " ranks, rank " << rank << ", " << n << " x " << dim << " " << name(type);
+          ASSERT_EQ((*group[at])->missing_rank(), std::nullopt) << "did not come to a sum of rank " << rank;
+        }
       }
   }
 }

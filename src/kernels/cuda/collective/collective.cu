@@ -332,7 +332,31 @@ void launch_norm_of_sum(const AddUpNormParams& p, Stream stream) {
   launch("sum and norm", add_up_norm_kernel<T, Vector, 4>, grid, stream, p);
 }
 
+template <class T>
+void load_sums() {
+  const void* const kernels[] = {reinterpret_cast<const void*>(one_shot_kernel<T, true>),
+                                 reinterpret_cast<const void*>(one_shot_kernel<T, false>),
+                                 reinterpret_cast<const void*>(two_shots_kernel<T, true>),
+                                 reinterpret_cast<const void*>(two_shots_kernel<T, false>),
+                                 reinterpret_cast<const void*>(add_up_norm_kernel<T, true, 1>),
+                                 reinterpret_cast<const void*>(add_up_norm_kernel<T, true, 2>),
+                                 reinterpret_cast<const void*>(add_up_norm_kernel<T, true, 4>),
+                                 reinterpret_cast<const void*>(add_up_norm_kernel<T, false, 1>),
+                                 reinterpret_cast<const void*>(add_up_norm_kernel<T, false, 2>),
+                                 reinterpret_cast<const void*>(add_up_norm_kernel<T, false, 4>),
+                                 reinterpret_cast<const void*>(gather_columns_kernel<T>)};
+  for (const void* kernel : kernels) {
+    cudaFuncAttributes attributes;
+    check_launch(cudaFuncGetAttributes(&attributes, kernel), "loading the kernels of sums");
+  }
+}
+
 }  // namespace
+
+void load_collectives() {
+  load_sums<float>();
+  load_sums<bf16>();
+}
 
 void launch_add_up(const AddUpParams& p, Stream stream) {
   const int64_t pieces = ceil_div(p.count, 8);

@@ -40,6 +40,10 @@ struct AddUpParams {
 };
 void launch_add_up(const AddUpParams&, Stream);
 
+// Loads the kernels below and above. CUDA loads a kernel when it is first launched, may wait for the device to do that, and
+// keeps other threads of the process from launching: for a sum under way that one of them has yet to come to, too long.
+void load_collectives();
+
 // x += scale * (b summed over the ranks), out = rms_norm(x). Contiguous [n, dim] of one type; all of b fits into one shot.
 struct AddUpNormParams {
   CollectiveRanks ranks;

@@ -41,6 +41,7 @@ std::string IpcCollective::allocate(int rank, int size) {
   if (size > kMostRanks) return fmt::format("{} ranks on GPUs, limit {}", size, kMostRanks);
   try {
     step_.use_device();
+    load_collectives();
     memory_ = allocate_cleared(static_cast<size_t>(kInboxOffset + 2 * kInboxBytes));
     missing_ = allocate_pinned(sizeof(int32_t));
   } catch (const DeviceError& problem) {
