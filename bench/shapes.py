@@ -8,11 +8,14 @@ import subprocess
 import sys
 
 # Milliseconds of a decode step at 1, 8, 64 and 256 sequences, then tokens a second of prefill, of an H200: floors (bytes at
-# 4.39 TB/s, operations at 790 TFLOP/s), and vLLM with CUDA graphs.
+# 4.39 TB/s, operations at 790 TFLOP/s), and vLLM with CUDA graphs; 0: not measured.
 SHAPES = {
     "qwen3-0.6b": ((0.29, 0.39, 1.24, 4.1, 700_000), (2.377, 2.496, 3.445, 7.362, 374_296)),
     "qwen3-30b-a3b": ((0.45, 1.6, 3.7, 4.4, 500_000), (2.130, 3.091, 4.755, 18.985, 238_025)),
     "v2-lite": ((0.44, 1.3, 2.4, 2.6, 500_000), (1.916, 2.137, 3.834, 8.402, 249_869)),
+    "qwen3.5-9b": ((3.62, 3.7, 5.3, 11.2, 54_955), (0, 0, 0, 0, 0)),
+    "qwen3.5-35b-a3b": ((0.57, 1.5, 4.8, 7.6, 240_000), (0, 0, 0, 0, 0)),
+    "phi-3-mini": ((1.75, 2.1, 5.0, 14.9, 103_262), (0, 0, 0, 0, 0)),
     "llama-3.1-8b": ((3.43, 3.5, 4.4, 7.4, 49_000), (4.85, 5.16, 6.72, 13.55, 43_148)),
 }
 WORKLOADS = ["decode1", "decode8", "decode64", "decode256", "prefill"]
@@ -44,7 +47,8 @@ def main():
             speed = workload == "prefill"
             share = figure / floor if speed else floor / figure
             form = "{:,.0f} tok/s" if speed else "{:.3f} ms"
-            print(f"| {name} | {workload} | {form.format(figure)} | {form.format(floor)} | {share:.0%} | {form.format(vllm)} |",
+            print(f"| {name} | {workload} | {form.format(figure)} | {form.format(floor)} | {share:.0%} "
+                  f"| {form.format(vllm) if vllm else '-'} |",
                   flush=True)
 
 
