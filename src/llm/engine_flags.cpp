@@ -282,6 +282,8 @@ Result<EngineSetup> make_setup(const EngineFlags& flags, const models::ModelSpec
   s.preemption = flags.preemption;
   s.max_seqs = flags.max_seqs;
   s.max_step_tokens = flags.max_step_tokens;
+  if (flags.prefilled_elsewhere)
+    s.target_tbt = sched::TbtOfBatch{.stretch = 1.25, .least_prompt_tokens = 4, .bursts = false};
   if (flags.target_tbt && *flags.target_tbt > 0) s.target_tbt = Seconds(*flags.target_tbt / 1e3);
   if (flags.target_tbt && *flags.target_tbt == 0) s.target_tbt = sched::TbtAny{};
   s.max_context = setup.context;

@@ -24,6 +24,7 @@ struct EngineFlags {
   int max_seqs = 0;  // 0: by the device, as the next two
   int max_step_tokens = 0;
   std::optional<double> target_tbt;  // milliseconds; 0: any
+  bool prefilled_elsewhere = false;  // prompts come with their KV: what is left of them hardly delays answers
   int block_size = 0;
   int context = 0;      // 0: what the model was made for
   int kv_tokens = 0;    // 0: by the context and the machine's memory

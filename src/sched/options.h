@@ -93,8 +93,14 @@ struct RopeSets {
 
 // How long prompts may make running answers wait for their next token (the time between tokens): a step that samples for
 // somebody takes prompt tokens only as far as it stays below that, by the measured cost of steps.
-struct TbtOfBatch {};  // a multiple of what a step of the running sequences alone takes
-struct TbtAny {};      // prompts fill their steps
+// A multiple of what a step of the running sequences alone takes; a step costs more than its tokens, so that prompts in many
+// small steps cost throughput. So many prompt tokens are taken in any case: fewer make poor use of the weights that are read.
+struct TbtOfBatch {
+  double stretch = 3;
+  int least_prompt_tokens = 64;
+  bool bursts = true;  // many prompts at once fill their steps
+};
+struct TbtAny {};  // prompts fill their steps
 using TargetTbt = std::variant<TbtOfBatch, TbtAny, Seconds>;
 
 struct SchedulerOptions {

@@ -146,14 +146,10 @@ class Scheduler {
   static constexpr Seconds kPassedForLong{2};
   // The least that a step is cut down to.
   static constexpr int kLeastStepTokens = 16;
-  // By TbtOfBatch: how many times as long as one of the running sequences alone a step may be for the sake of prompts, and
-  // how long in any case. A step costs more than its tokens, so that prompts in many small steps cost throughput.
-  static constexpr double kPromptStretch = 3;
+  // By TbtOfBatch: how long a step may be in any case.
   static constexpr Seconds kUnnoticedTbt{0.03};
   // By TbtOfBatch: prompts that count as few, in any case and beside so many running answers for each.
   static constexpr int64_t kFewPrompts = 2, kAnswersOfAPrompt = 8;
-  // The prompt tokens that a step takes in any case: fewer make poor use of the weights that it reads.
-  static constexpr int kLeastPromptTokens = 64;
   // A step in the making.
   struct StepBuilder {
     request::Step step;
@@ -189,6 +185,7 @@ class Scheduler {
 
   // shares.cpp
   int step_limit() const;
+  TbtOfBatch tbt_of_batch() const;
   int64_t tokens_within_tbt() const;
   void part_step(StepBuilder& builder);
   void claim(ClientShares::Client& client, int64_t demand, std::vector<ClientShares::Client*>& claimants);

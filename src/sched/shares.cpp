@@ -35,7 +35,13 @@ int Scheduler::step_limit() const {
   if (!cuts) return most;
   const double longest = options_.contended_step.count() * (shares_.contended() ? 1 : 2);
   const int64_t fitting = std::min(cost_.tokens_within(longest), tokens_within_tbt());
-  return static_cast<int>(std::clamp<int64_t>(fitting, std::min(kLeastStepTokens, most), most));
+  const int least = std::min({kLeastStepTokens, tbt_of_batch().least_prompt_tokens, most});
+  return static_cast<int>(std::clamp<int64_t>(fitting, least, most));
+}
+
+TbtOfBatch Scheduler::tbt_of_batch() const {
+  const auto* by_batch = std::get_if<TbtOfBatch>(&options_.target_tbt);
+  return by_batch != nullptr ? *by_batch : TbtOfBatch();
 }
 
 // Tokens of a step that does not keep running answers waiting for longer than options_.target_tbt. By TbtOfBatch that holds
@@ -57,10 +63,11 @@ int64_t Scheduler::tokens_within_tbt() const {
   } else {
     prompts += std::min<int64_t>(static_cast<int64_t>(waiting_.size()),
                                  std::max(0, options_.max_seqs - num_running_sequences_));
-    if (prompts > std::max(kFewPrompts, sampling / kAnswersOfAPrompt)) return kAny;
-    longest = std::max(kUnnoticedTbt.count(), kPromptStretch * cost_.seconds(static_cast<double>(sampling)));
+    if (tbt_of_batch().bursts && prompts > std::max(kFewPrompts, sampling / kAnswersOfAPrompt)) return kAny;
+    longest = std::max(kUnnoticedTbt.count(),
+                       tbt_of_batch().stretch * cost_.seconds(static_cast<double>(sampling)));
   }
-  return std::max(cost_.tokens_within(longest), sampling + kLeastPromptTokens);
+  return std::max(cost_.tokens_within(longest), sampling + tbt_of_batch().least_prompt_tokens);
 }
 
 void Scheduler::claim(Client& client, int64_t demand, std::vector<Client*>& claimants) {

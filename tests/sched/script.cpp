@@ -124,6 +124,9 @@ bool Script::set_number(const std::string& verb, std::istringstream& words) {
   } else if (verb == "tbt") {
     const auto seconds = read<double>(words);
     options_.target_tbt = seconds > 0 ? TargetTbt(Seconds(seconds)) : TargetTbt(TbtAny{});
+  } else if (verb == "tbt-batch") {
+    const auto stretch = read<double>(words);
+    options_.target_tbt = TbtOfBatch{stretch, read<int>(words), false};
   } else if (verb == "end") {
     options_.end_tokens.push_back(read<Token>(words));
   } else {

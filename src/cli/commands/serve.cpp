@@ -59,6 +59,7 @@ class ServeCommand : public Command {
     if (!server_.api_keys.empty() && std::getenv("SLUICE_API_KEY") == nullptr)
       log_warning("--api-key shows the key to everybody who lists processes; --api-key-file does not");
     if (const std::optional<int> code = join_ranks()) return *code;
+    models_.session.engine.prefilled_elsewhere = server_.role == server::Role::Decode;
     Result<std::vector<server::ModelPool::Known>> known = models_.resolve();
     if (!known) return fail(known.error());
     pool_ = std::make_unique<server::ModelPool>(std::move(*known));
