@@ -25,10 +25,7 @@ void replace(std::string& text, std::string_view mark, int value) {
 std::vector<std::string> spellings(const std::string& stem) {
   std::vector<std::string> out{stem};
   const size_t dot = stem.find('.');
-  if (dot == std::string::npos) {
-    out.push_back("language_model." + stem);
-    return out;
-  }
+  if (dot == std::string::npos) return {stem, "language_model." + stem};
   out.push_back(stem.substr(dot + 1));
   out.push_back("language_model." + stem);
   if (!stem.starts_with("model.")) return out;

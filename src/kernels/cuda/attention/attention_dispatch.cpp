@@ -4,9 +4,9 @@
 
 #include "base/check.h"
 #include "kernels/cuda/attention/decode_attention_plan.h"
-#include "kernels/cuda/attention/tile_attention.h"
 #include "kernels/cuda/common/views.h"
 #include "kernels/cuda/step/token_params.h"
+#include "kernels/cuda/tiles/tile_attention.h"
 
 namespace sluice::kernels::cuda {
 

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "kernels/cuda/attention/attention_dispatch.h"
-#include "kernels/cuda/attention/key_weights.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/gemm/gemm_dispatch.h"
+#include "kernels/cuda/key_weights/key_weights.h"
 #include "kernels/cuda/latent/latent_dispatch.h"
 #include "kernels/cuda/moe/moe_dispatch.h"
 #include "kernels/cuda/recurrent/recurrent_dispatch.h"

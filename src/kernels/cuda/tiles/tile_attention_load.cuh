@@ -4,8 +4,8 @@
 #include <climits>
 #include <type_traits>
 
-#include "kernels/cuda/attention/tile_attention.h"
 #include "kernels/cuda/common/device.cuh"
+#include "kernels/cuda/tiles/tile_attention.h"
 
 namespace sluice::kernels::cuda {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/cuda/attention/key_weights.h"
+#include "kernels/cuda/key_weights/key_weights.h"
 
 #include <algorithm>
 

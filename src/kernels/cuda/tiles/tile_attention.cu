@@ -9,11 +9,11 @@
 //
 // Reads keys and values once per 64 (16) rows. With several splits each writes its sums, which a second kernel brings
 // together.
-#include "kernels/cuda/attention/tile_attention.h"
+#include "kernels/cuda/tiles/tile_attention.h"
 
 #include <algorithm>
 
-#include "kernels/cuda/attention/tile_attention_load.cuh"
+#include "kernels/cuda/tiles/tile_attention_load.cuh"
 
 namespace sluice::kernels::cuda {
 namespace {

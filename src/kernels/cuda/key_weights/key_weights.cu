@@ -1,8 +1,8 @@
 // Scores of 32 tokens for all queries of a KV head at a time, then the softmax of each row of scores, then of each token the
 // largest over the heads. Queries are few (some rows of a look-ahead), so that keys are read once: bytes of the keys twice
 // for one matrix of scores.
-#include "kernels/cuda/attention/key_weights.h"
 #include "kernels/cuda/common/device.cuh"
+#include "kernels/cuda/key_weights/key_weights.h"
 
 namespace sluice::kernels::cuda {
 namespace {
