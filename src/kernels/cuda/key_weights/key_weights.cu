@@ -2,7 +2,7 @@
 // largest over the heads. Queries are few (some rows of a look-ahead), so that keys are read once: bytes of the keys twice
 // for one matrix of scores.
 #include "kernels/cuda/common/device.cuh"
-#include "kernels/cuda/key_weights/key_weights.h"
+#include "kernels/cuda/key_weights/key_weights_params.h"
 
 namespace sluice::kernels::cuda {
 namespace {

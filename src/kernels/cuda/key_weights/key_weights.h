@@ -1,22 +1,11 @@
 // The largest weight that heads give the tokens of a prompt, beside attention itself.
 #pragma once
 
-#include "kernels/cuda/attention/attention_params.h"
+#include "kernels/cuda/key_weights/key_weights_params.h"
 #include "kernels/cuda/step/step_context.h"
 #include "kernels/key_weights.h"
 
 namespace sluice::kernels::cuda {
-
-struct KeyWeightParams {
-  CacheView keys;
-  const int32_t* blocks;
-  const float* queries;  // [rows, heads, dim]
-  float* scores;         // [rows * heads, tokens]
-  float* largest;        // [rows, tokens]
-  int32_t block_size, rows, heads, kv_heads, tokens;
-  float scale, softcap;
-};
-void launch_key_weights(const KeyWeightParams&, Stream);
 
 class KeyWeightDispatch {
  public:
