@@ -73,7 +73,7 @@ def resident(pid):
 
 
 def measure(model, count, *cut):
-    """Bytes of each process once it answers: the median of the last third of its time."""
+    """Bytes of each process once it answers: the median of the last third of its time. mpirun's helpers are gone soon."""
     with tempfile.TemporaryDirectory() as folder:
         source, out = Path(folder) / "in.jsonl", Path(folder) / "out.jsonl"
         lines = [{"id": f"r{i}", "prompt": [3 + i, 5, 9], "max_tokens": 60, "temperature": 0, "ignore_eos": True} for i in range(4)]
@@ -89,10 +89,11 @@ def measure(model, count, *cut):
                 pids = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
             for pid in pids:
                 seen.setdefault(pid, []).append(resident(pid))
-            time.sleep(0.02)
+            time.sleep(0.005)
         assert process.returncode == 0, process.stderr.read().decode()[-2000:]
         assert len(out.read_text().splitlines()) == len(lines)
-        return [sorted(sizes[-(len(sizes) // 3):])[len(sizes) // 6] for sizes in seen.values() if len(sizes) > 3]
+        return [sorted(sizes[-(len(sizes) // 3):])[len(sizes) // 6] for sizes in seen.values()
+                if count == 1 or len(sizes) > 3]
 
 
 def test_a_rank_has_its_share():
