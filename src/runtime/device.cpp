@@ -14,9 +14,8 @@ namespace sluice::runtime {
 void DeviceOptions::declare(OptionSet& options) {
   options
       .add(device, "device",
-           "where to compute: auto, cpu, cuda (the first GPU, of several ranks one each), cuda:N (the GPU of "
-           "index "
-           "N), ref (plain loops)")
+           "where to compute: auto, cpu, cuda (the first GPU, of several ranks one each), "
+           "cuda:N (the GPU of index N), ref (plain loops)")
       .shown_as("NAME");
   options.add(isa, "isa", "instruction set of the CPU kernels, or auto for the best").shown_as("NAME");
   options.add(threads, "threads", "CPU threads; 0: all cores").short_name('t').within(0, 1024);
@@ -68,7 +67,7 @@ Result<std::shared_ptr<kernels::Backend>> make_ref(const DeviceOptions& options)
 Result<std::shared_ptr<kernels::Backend>> make_gpu(const DeviceOptions& options, CudaDevice device) {
   int index = device.index.value_or(0);
   if (!device.index && options.place > 0)
-    if (const auto gpus = kernels::describe_cuda_devices())
+    if (const auto gpus = kernels::describe_cuda_devices(); gpus && !gpus->empty())
       index = options.place % static_cast<int>(gpus->size());
   Result<std::unique_ptr<kernels::CudaBackend>> made = kernels::make_cuda_backend(
       {.device = index,
