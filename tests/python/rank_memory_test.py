@@ -88,7 +88,8 @@ def measure(model, count, *cut):
             if count > 1:
                 pids = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
             for pid in pids:
-                seen.setdefault(pid, []).append(resident(pid))
+                if size := resident(pid):  # none of a process that ends
+                    seen.setdefault(pid, []).append(size)
             time.sleep(0.005)
         assert process.returncode == 0, process.stderr.read().decode()[-2000:]
         assert len(out.read_text().splitlines()) == len(lines)
@@ -100,9 +101,9 @@ def test_a_rank_has_its_share():
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         weights, experts = write_model(folder)
-        program, = measure(ranks_test.GOLDEN / "mixtral", 1)
         whole, = measure(folder, 1)
-        assert abs(whole - program - weights) < 0.1 * weights, (whole, program, weights)
+        program = whole - weights
+        assert 0 < program < 0.1 * weights, (whole, weights)
         for count, share, *cut in ((2, weights / 2, "--tp", 2), (2, weights / 2, "--pp", 2), (2, weights - experts / 2, "--ep", 2),
                                    (4, weights / 4, "--tp", 2, "--pp", 2)):
             sizes = measure(folder, count, *cut)
