@@ -98,7 +98,8 @@ template <class I, class Tiles, PieceKind K, int N>
                                              const TilePieces& pieces) {
   constexpr int kHalves = K.halves ? 2 : 1;
   constexpr int kTurns = kSumTiles / kHalves;  // tiles of this many pieces are under way
-  alignas(64) int32_t integers[kSumTiles][kHalves][kTileTokens][kPanelRows];
+  // Two, and no more: loads wait for stores at the same place of another page.
+  alignas(64) int32_t integers[2][kHalves][kTileTokens][kPanelRows];
   const auto turn = [&]<int T>(int64_t i) __attribute__((always_inline)) {
     constexpr int kBefore = (T + kTurns - 1) % kTurns;
     if (i < pieces.count) {
@@ -108,12 +109,12 @@ template <class I, class Tiles, PieceKind K, int N>
       pieces.fetch(i);
     }
     if (i >= 2 && i - 2 < pieces.count) {
-      const auto& from = integers[(i - 2) % kSumTiles];
+      const auto& from = integers[i % 2];
       add_tile<I, K, N>(sums, {&from[0], &from[kHalves - 1]}, pieces.x[i - 2],
                         pieces.unpacked + (i - 2) * K.bytes());
     }
     if (i >= 1 && i - 1 < pieces.count) {
-      auto& to = integers[(i - 1) % kSumTiles];
+      auto& to = integers[(i + 1) % 2];
       tiles.template store<kBefore * kHalves>(to[0]);
       if constexpr (K.halves) tiles.template store<kBefore * 2 + 1>(to[1]);
     }
