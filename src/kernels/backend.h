@@ -13,6 +13,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/ids.h"
@@ -61,8 +62,9 @@ struct RaggedBatch {
 // The KV memory of one layer. Position p of sequence s lies in block tables[table](s, p / block_size), slot
 // p % block_size.
 struct PagedKv {
-  TensorView k;  // [blocks, block_size, kv_heads, key_dim]; F32, F16, BF16, F8_E4M3 (448 at most) or I8
-  TensorView v;  // [blocks, block_size, kv_heads, value_dim]; may alias k (latent attention)
+  // F32, F16, BF16, F8_E4M3 (448 at most) or I8. In host memory, rows of I8 are rotated (kernels/rotation.h).
+  TensorView k;         // [blocks, block_size, kv_heads, key_dim]
+  TensorView v;         // [blocks, block_size, kv_heads, value_dim]; may alias k (latent attention)
   TensorView k_scales;  // I8 only: f32 [blocks, block_size, kv_heads]
   TensorView v_scales;  // I8 only: f32 [blocks, block_size, kv_heads]
   int table = 0;        // index into RaggedBatch::tables
@@ -208,6 +210,11 @@ class Backend {
   virtual void expect_routing() {}
   // Whether PagedKv may be of this type.
   virtual bool supports_kv(DType type) const { return type != DType::F8_E4M3; }
+  // The order of a block's rows and what their numbers stand for, by name: back-ends with the same name read each other's
+  // blocks of PagedKv.
+  virtual std::string_view kv_form(DType type) const {
+    return type == DType::I8 ? "rotated-token-major" : "token-major";
+  }
   // Not null where the back-end's device works beside the host.
   virtual AsyncDevice* async_device() { return nullptr; }
 

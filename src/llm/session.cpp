@@ -131,8 +131,9 @@ Status Session::Parts::start_engine(const SessionOptions& options, const std::st
   Result<EngineFlags> flags =
       resolve_defaults(options.engine, *model, guesses != nullptr ? &guesses->spec() : nullptr);
   if (!flags) return flags.error();
-  Result<EngineSetup> made =
-      make_setup(*flags, spec, models::fingerprint(model->files), end_tokens(tokenizer, spec.vocab));
+  const std::string identity =
+      fmt::format("{}/{}", models::fingerprint(model->files), model->backend->kv_form(*flags->kv_type));
+  Result<EngineSetup> made = make_setup(*flags, spec, identity, end_tokens(tokenizer, spec.vocab));
   if (!made) return made.error();
   setup = std::move(*made);
   setup.executor.draft = draft.get();

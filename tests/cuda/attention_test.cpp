@@ -115,10 +115,10 @@ class AttentionTest : public EachActivation {
         {{0, 40}, {0, 1}, {0, 17}},        {{40, 41}, {1, 100}, {17, 30}},
         {{41, 42}, {100, 101}, {30, 31}},  {{42, 43}, {101, 102}, {31, 34}},
         {{43, 144}, {102, 149}, {34, 35}}, {{144, 145}, {149, 150}, {35, 36}}};
+    // The reference rotates rows before it rounds them to bytes, the device does not: both err, each in its own way.
+    const double most = c.type == DType::F32 ? tolerance() : c.type == DType::I8 ? 3e-2 : kTolerance;
     for (size_t i = 0; i < steps.size(); ++i)
-      EXPECT_LT(step(c, batch(c, steps[i]), shape, device_shape),
-                c.type == DType::F32 ? tolerance() : kTolerance)
-          << "step " << i;
+      EXPECT_LT(step(c, batch(c, steps[i]), shape, device_shape), most) << "step " << i;
   }
 
   enum class Lengths { Random, Alike };

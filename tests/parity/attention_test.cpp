@@ -1,10 +1,12 @@
 // Paged attention of every level against the reference: cache types, shapes, windows, sinks, slopes, soft
 // caps; and that neither batching nor chunking nor threads change a bit.
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <numeric>
 
+#include "kernels/cpu/simd/isa.h"
 #include "kernels/host.h"
 #include "kernels/partial_attention.h"
 #include "kernels/ref/ref.h"
@@ -89,6 +91,13 @@ class Runner {
     v_ = random.tensor({int64_t{sequences} * length, shape.kv_heads, shape.value_dim});
   }
 
+  // Makes one channel of keys and values larger than the others.
+  void stretch_channel(int64_t channel, float factor) {
+    for (const TensorView& view : {k_.view, v_.view})
+      for (int64_t token = 0; token < view.dim(0); ++token)
+        for (int64_t head = 0; head < view.dim(1); ++head) view.at<float>(token, head)[channel] *= factor;
+  }
+
   // Makes one number of a key, or of a value, not finite.
   void spoil_key(int position, float value) { k_.view.at<float>(position, 0)[1] = value; }
   void spoil_value(int position, float value) { v_.view.at<float>(position, 0)[1] = value; }
@@ -166,9 +175,9 @@ void check(const Shape& shape, const AttentionShape& attention, DType type, int 
 }
 
 const std::vector<Shape>& shapes() {
-  static const std::vector<Shape> kShapes{{4, 2, 16, 16},       {3, 3, 7, 5},    {9, 3, 64, 64},
-                                          {8, 1, 40, 32, true}, {20, 1, 24, 24}, {4, 1, 80, 96},
-                                          {6, 2, 128, 192}};
+  static const std::vector<Shape> kShapes{{4, 2, 16, 16},       {3, 3, 7, 5},     {9, 3, 64, 64},
+                                          {8, 1, 40, 32, true}, {20, 1, 24, 24},  {4, 1, 80, 96},
+                                          {6, 2, 128, 192},     {4, 2, 112, 256}, {2, 1, 576, 512, true}};
   return kShapes;
 }
 
@@ -231,6 +240,59 @@ TEST(Attend, WhatIsNotFiniteStaysSo) {
           for (int64_t head = 0; head < 2; ++head)
             ASSERT_FALSE(std::isfinite(out.view.at<float>(token, head)[1])) << token;
       }
+    }
+  }
+}
+
+TEST(Rotate, IsItsOwnInverseAndTheHadamardMatrix) {
+  for (const auto& level : kernels::cpu::available_isa_levels()) {
+    for (const auto& [width, block] :
+         {std::pair(64, 64), std::pair(80, 16), std::pair(96, 32), std::pair(256, 256), std::pair(576, 64),
+          std::pair(6, 2), std::pair(128, 128), std::pair(7, 1)}) {
+      SCOPED_TRACE(::testing::Message() << level.name << " " << width << " in blocks of " << block);
+      Random random(41);
+      const HostTensor x = random.tensor({width});
+      std::vector<float> once(static_cast<size_t>(width)), twice(once.size());
+      level.table().rotate(once.data(), x.view.at<float>(), width, block);
+      level.table().rotate(twice.data(), once.data(), width, block);
+      for (int i = 0; i < width; ++i) {
+        double sum = 0;
+        for (int j = 0; j < block; ++j) {
+          const bool minus = std::popcount(static_cast<unsigned>(i % block & j)) % 2 == 1;
+          sum += (minus ? -1.0 : 1.0) * x.view.at<float>()[i / block * block + j];
+        }
+        EXPECT_NEAR(once[static_cast<size_t>(i)], sum / std::sqrt(block), 1e-5);
+        EXPECT_NEAR(twice[static_cast<size_t>(i)], x.view.at<float>()[i], 1e-5);
+      }
+    }
+  }
+}
+
+// Bytes hold keys and values of which one channel is far above the others: rounded as they are, that channel would decide the
+// step of all.
+TEST(Attend, BytesHoldAnOutlierChannel) {
+  for (const Shape& shape : {Shape{9, 3, 64, 64}, Shape{2, 1, 80, 96}, Shape{4, 1, 72, 64, true}}) {
+    Runner runner(shape, 1, 100);
+    runner.stretch_channel(3, 30.0f);
+    AttentionShape attention = attention_of(shape);
+    attention.scale /= 8;  // the outlier's scores leave other keys some weight
+    const std::vector<Work> whole{{0, 0, 100}};
+    const HostTensor expected =
+        runner.run(*kernels::make_ref_backend(), Cache(shape, DType::F32, 1, 13, 8), attention, whole);
+    auto backends = cpu_backends(1);
+    backends.push_back(kernels::make_ref_backend());
+    for (const auto& backend : backends) {
+      const HostTensor out = runner.run(*backend, Cache(shape, DType::I8, 1, 13, 8), attention, whole);
+      double wrong = 0, all = 0;
+      for (int64_t token = 0; token < 100; ++token)
+        for (int64_t head = 0; head < shape.heads; ++head)
+          for (int64_t i = 0; i < shape.value_dim; ++i) {
+            if (i == 3) continue;
+            const double right = expected.view.at<float>(token, head)[i];
+            wrong += std::pow(out.view.at<float>(token, head)[i] - right, 2);
+            all += right * right;
+          }
+      EXPECT_LT(std::sqrt(wrong / all), 0.06) << backend->name() << " " << shape.key_dim;
     }
   }
 }

@@ -96,7 +96,7 @@ def test_blocks_of_another_model_are_refused():
             with Server(*FLAGS, *flags, "--role", "prefill") as prefill, decoder(prefill) as decode:
                 assert decode.complete(story(2), 8) == one.complete(story(2), 8)
                 assert way(decode, "failed") == 1 and decode.metric("sluice_blocks_imported_total") == 0
-                assert "the model (weights/KV type/block size) is" in decode.text(), decode.text()[-2000:]
+                assert "the model (weights/KV form/KV type/block size) is" in decode.text(), decode.text()[-2000:]
 
 
 def order(tokens, version=1, first=0):

@@ -68,6 +68,8 @@ class CpuBackend : public Backend, public RecurrentOps, public ObservableGemms, 
  private:
   // Calls row(i) for each of `rows` rows of `width` elements, on all threads where that pays.
   void for_rows(int64_t rows, int64_t width, FunctionRef<void(int64_t)> row);
+  // q [n, heads, width] with each head rotated in blocks of columns, valid until the next call.
+  TensorView rotated_queries(TensorView q, int64_t block);
   // The forms of x that GEMMs with `weight` read besides x itself; null where they are not needed.
   struct Activations {
     const ActivationBlock* blocks = nullptr;
@@ -96,6 +98,7 @@ class CpuBackend : public Backend, public RecurrentOps, public ObservableGemms, 
   std::vector<ActivationTile> tiles_;
   std::vector<uint16_t> bf16_;
   std::vector<uint16_t> low_bf16_;
+  std::vector<float> rotated_;  // queries of the attention under way
 };
 
 }  // namespace sluice::kernels::cpu

@@ -6,6 +6,7 @@
 
 #include "kernels/host.h"
 #include "kernels/ref/ref_backend.h"
+#include "kernels/rotation.h"
 #include "tensor/blocks.h"
 #include "tensor/half.h"
 
@@ -22,6 +23,27 @@ Slot slot_of(const PagedKv& kv, const RaggedBatch& batch, int sequence, int64_t 
   const int64_t block_size = kv.k.dim(1);
   const auto& table = batch.tables[static_cast<size_t>(kv.table)];
   return {kv_block(table, sequence, position / block_size), position % block_size};
+}
+
+// Multiplies each `block` columns by the orthonormal Hadamard matrix of that size.
+void rotate(std::span<float> row, int64_t block) {
+  const auto size = static_cast<size_t>(block);
+  for (size_t half = 1; half < size; half *= 2) {
+    for (size_t i = 0; i < row.size(); ++i) {
+      if (i % (2 * half) >= half) continue;
+      const float a = row[i], b = row[i + half];
+      row[i] = a + b;
+      row[i + half] = a - b;
+    }
+  }
+  const float factor = 1.0f / std::sqrt(static_cast<float>(block));
+  for (float& x : row) x *= factor;
+}
+
+std::vector<float> rotated(const float* row, int64_t width, int64_t block) {
+  std::vector<float> out(row, row + width);
+  rotate(out, block);
+  return out;
 }
 
 // One row of one head to the cache's type; the scale is stored where the type is I8.
@@ -99,13 +121,15 @@ double score_of(const Query& query, const std::vector<float>& key, int64_t posit
 }  // namespace
 
 void RefBackend::write_kv(const PagedKv& kv, TensorView k, TensorView v, const RaggedBatch& batch) {
+  const KvRotation rotation = rotation_of(kv);
   for (int sequence = 0; sequence < batch.sequences(); ++sequence) {
     const auto s = static_cast<size_t>(sequence);
     for (int64_t i = batch.query_begin[s]; i < batch.query_begin[s + 1]; ++i) {
       const Slot slot = slot_of(kv, batch, sequence, batch.positions[static_cast<size_t>(i)]);
       for (int64_t head = 0; head < k.dim(1); ++head) {
-        store(kv.k, kv.k_scales, slot, head, k.at<float>(i, head));
-        if (!v.empty()) store(kv.v, kv.v_scales, slot, head, v.at<float>(i, head));
+        store(kv.k, kv.k_scales, slot, head, rotated(k.at<float>(i, head), k.dim(2), rotation.key).data());
+        if (v.empty()) continue;
+        store(kv.v, kv.v_scales, slot, head, rotated(v.at<float>(i, head), v.dim(2), rotation.value).data());
       }
     }
   }
@@ -143,6 +167,7 @@ double attend_one(float* out, const Query& query, const PagedKv& kv, const Ragge
     for (size_t i = 0; i < sums.size(); ++i) sums[i] += weight * value[i];
   }
   for (size_t i = 0; i < sums.size(); ++i) out[i] = total == 0 ? 0.0f : static_cast<float>(sums[i] / total);
+  rotate({out, sums.size()}, rotation_of(kv).value);
   return largest + std::log(total);
 }
 
@@ -160,9 +185,9 @@ void RefBackend::attend_part(const PartialAttended& to, TensorView q, const Page
     for (int64_t i = batch.query_begin[s]; i < batch.query_begin[s + 1]; ++i) {
       const int64_t position = batch.positions[static_cast<size_t>(i)], last = batch.last_seen(i);
       for (int64_t head = 0; head < shape.heads; ++head) {
-        const double lse =
-            attend_one(to.out.at<float>(i, head), {q.at<float>(i, head), sequence, head, position, last}, kv,
-                       batch, shape);
+        const std::vector<float> query = rotated(q.at<float>(i, head), shape.key_dim, rotation_of(kv).key);
+        const double lse = attend_one(to.out.at<float>(i, head),
+                                      {query.data(), sequence, head, position, last}, kv, batch, shape);
         if (!to.lse.empty()) to.lse.at<float>(i)[head] = static_cast<float>(lse);
       }
     }

@@ -150,7 +150,7 @@ Status check_layout(const engine::KvLayout& ours, const engine::KvLayout& theirs
   };
   const auto list = [](const auto& values) { return fmt::format("{}", fmt::join(values, "+")); };
   if (ours.model != theirs.model)
-    return differ("model (weights/KV type/block size)", ours.model, theirs.model);
+    return differ("model (weights/KV form/KV type/block size)", ours.model, theirs.model);
   if (ours.block_size != theirs.block_size) return differ("block size", ours.block_size, theirs.block_size);
   if (ours.windows != theirs.windows)
     return differ("list of windows", list(ours.windows), list(theirs.windows));

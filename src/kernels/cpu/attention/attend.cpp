@@ -16,6 +16,7 @@
 
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/host.h"
+#include "kernels/rotation.h"
 
 namespace sluice::kernels::cpu {
 
@@ -63,6 +64,7 @@ class Attention {
         kv_(kv),
         batch_(batch),
         shape_(shape),
+        value_rotation_(rotation_of(kv).value),
         group_(shape.heads / shape.kv_heads) {}
 
   std::vector<Unit> units() const;
@@ -93,6 +95,7 @@ class Attention {
   const PagedKv& kv_;
   const RaggedBatch& batch_;
   const AttentionShape& shape_;
+  int64_t value_rotation_;
   int64_t group_;
 };
 
@@ -224,6 +227,7 @@ void Attention::finish(const Unit& unit, const Part& whole) const {
     const float* from = whole.sums.data() + r * shape_.value_dim;
     float* to = out_.at<float>(row / group_, head);
     for (int64_t i = 0; i < shape_.value_dim; ++i) to[i] = from[i] * factor;
+    if (value_rotation_ > 1) kernels_.rotate(to, to, shape_.value_dim, value_rotation_);
   }
 }
 
@@ -314,19 +318,36 @@ void CpuBackend::attend_part(const PartialAttended& to, TensorView q, const Page
   SLUICE_CHECK(is_kv(kv.k.dtype) && is_kv(kv.v.dtype));
   SLUICE_CHECK_EQ(shape.heads % shape.kv_heads, 0);
   SLUICE_CHECK_EQ(q.dim(0), batch.tokens());
+  if (const int64_t block = rotation_of(kv).key; block > 1) q = rotated_queries(q, block);
   Attention(kernels_, to, q, kv, batch, shape).run(pool_);
+}
+
+TensorView CpuBackend::rotated_queries(TensorView q, int64_t block) {
+  const int64_t heads = q.dim(1), width = q.dim(2);
+  rotated_.resize(static_cast<size_t>(q.dim(0) * heads * width));
+  const TensorView rotated =
+      TensorView::contiguous(rotated_.data(), DType::F32, {q.dim(0), heads, width}, q.device);
+  for_rows(q.dim(0), heads * width, [&](int64_t token) {
+    for (int64_t head = 0; head < heads; ++head)
+      kernels_.rotate(rotated.at<float>(token, head), q.at<float>(token, head), width, block);
+  });
+  return rotated;
 }
 
 void CpuBackend::write_kv(const PagedKv& kv, TensorView k, TensorView v, const RaggedBatch& batch) {
   SLUICE_CHECK(is_kv(kv.k.dtype) && is_kv(kv.v.dtype));
   const int64_t block_size = kv.k.dim(1);
+  const KvRotation rotation = rotation_of(kv);
   const auto& table = batch.tables[static_cast<size_t>(kv.table)];
   const auto store = [&](const TensorView& cache, const TensorView& scales, int64_t block, int64_t slot,
-                         TensorView x, int64_t token) {
+                         TensorView x, int64_t token, int64_t rotated) {
+    std::vector<float> row_of_bytes(cache.dtype == DType::I8 ? static_cast<size_t>(cache.dim(3)) : 0);
     for (int64_t head = 0; head < x.dim(1); ++head) {
       const float* row = x.at<float>(token, head);
       if (cache.dtype == DType::I8) {
-        store_quantized(cache, scales.at<float>(block, slot)[head], cache.at<int8_t>(block, slot, head), row);
+        kernels_.rotate(row_of_bytes.data(), row, cache.dim(3), rotated);
+        store_quantized(cache, scales.at<float>(block, slot)[head], cache.at<int8_t>(block, slot, head),
+                        row_of_bytes.data());
       } else {
         const int64_t offset = block * cache.stride[0] + slot * cache.stride[1] + head * cache.stride[2];
         void* to = static_cast<std::byte*>(cache.data) + offset * info(cache.dtype).block_bytes;
@@ -341,8 +362,8 @@ void CpuBackend::write_kv(const PagedKv& kv, TensorView k, TensorView v, const R
       const int64_t token = begin + i;
       const int64_t position = batch.positions[static_cast<size_t>(token)];
       const int64_t block = kv_block(table, sequence, position / block_size);
-      store(kv.k, kv.k_scales, block, position % block_size, k, token);
-      if (!v.empty()) store(kv.v, kv.v_scales, block, position % block_size, v, token);
+      store(kv.k, kv.k_scales, block, position % block_size, k, token, rotation.key);
+      if (!v.empty()) store(kv.v, kv.v_scales, block, position % block_size, v, token, rotation.value);
     });
   }
 }

@@ -96,6 +96,10 @@ struct KernelTable {
   // Rotates one head; angles are {cos, sin} per pair.
   void (*rope)(float* head, const float* angles, int64_t pairs, RopeStyle style);
 
+  // Multiplies each `block` columns of x by the orthonormal Hadamard matrix of that size, a power of two that divides the
+  // width. out may be x.
+  void (*rotate)(float* out, const float* x, int64_t width, int64_t block);
+
   // One row to F16, BF16 or F32.
   void (*store_kv)(void* out, DType type, const float* x, int64_t width);
   // out[query][key] = queries[query] · keys[key]; out rows are `stride` apart.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cpu/attention/attention.h"
+#include "kernels/cpu/attention/rotate.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/pointwise.h"
 #include "kernels/cpu/simd/kernel_table.h"
@@ -23,6 +24,7 @@ constexpr KernelTable make_table() {
           .activate = activate<I>,
           .gate = gate<I>,
           .rope = rope<I>,
+          .rotate = rotate<I>,
           .store_kv = store_kv<I>,
           .scores = scores<I>,
           .softmax = softmax<I>,

@@ -32,6 +32,7 @@ class CudaBackendImpl final : public CudaBackend,
   bool supports_kv(DType) const override { return true; }
 
   Memory allocate(DType dtype, std::initializer_list<int64_t> shape) override;
+  std::string_view kv_form(DType) const override { return "head-major"; }
   Memory allocate_kv(DType dtype, std::array<int64_t, 4> shape) override;
   Weight prepare(Weight weight) override;
   Memory upload(TensorView host) override;
