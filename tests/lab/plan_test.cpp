@@ -318,6 +318,31 @@ TEST(Plan, SeveralPromptsFillTheirStepsUp) {
   EXPECT_DOUBLE_EQ(model.prompts_seconds(1, 1000, 0, 512), model.prompt_seconds(1000, 0, 512));
 }
 
+TEST(Verify, MeasuresBesideACellWhatItsPredictionRestsOn) {
+  runtime::DeviceOptions device;
+  device.device = "cpu";
+  device.threads = 1;
+  const auto backend = runtime::make_backend(device);
+  ASSERT_TRUE(backend.ok());
+  const std::filesystem::path tests = std::filesystem::path(SLUICE_TEST_DATA).parent_path().parent_path();
+  Result<models::ModelFiles> files = models::open_model((tests / "runtime/data/expert").string());
+  ASSERT_TRUE(files.ok()) << files.error().message;
+  const auto model = models::load_model(std::move(*files), *backend);
+  ASSERT_TRUE(model.ok());
+  const ModelSheet sheet = make_sheet((*model)->files, {.weights = {}, .kv_type = DType::F16});
+  Calibration calibration(**backend, options_for(sheet, **model));
+  const Plan plan = make_plan(sheet, named("EPYC"), {.batches = {1, 4}, .contexts = {16, 32}});
+  const auto cells = verify_plan(plan, **model, {.repeat = 2, .calibration = &calibration}, [](auto&) {});
+  ASSERT_TRUE(cells.ok()) << cells.error().message;
+  ASSERT_EQ(cells->size(), 8u);
+  for (const VerifiedCell& cell : *cells) {
+    EXPECT_EQ(cell.samples.size(), 2u);
+    ASSERT_EQ(cell.predictions.size(), 2u);
+    EXPECT_GT(cell.predicted, 0);
+    EXPECT_NE(cell.predictions[0], cell.predictions[1]);  // each by its own samples
+  }
+}
+
 TEST(Verify, NamesTheWorstCellAndThoseThatDoNotFit) {
   const std::string text = verify_text({{"decode x1 at 128", 1.1, 1, 0},
                                         {"decode x4 at 128", 0.8, 1, 0},

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
 namespace sluice::lab {
 namespace {
 
@@ -63,6 +65,24 @@ TEST(StepTable, AddsWhatAttentionCostsBeyondItsBase) {
     EXPECT_NEAR(table.attention_seconds(128, 64.5, 1), 0, 1e-9);
     EXPECT_NEAR(table.attention_seconds(100, 264.5, 1), 100 * 200 * 0.5, 1e-6);
   }
+}
+
+TEST(StepTable, NamesTheStepsThatAPredictionRestsOn) {
+  const StepRates rates = rates_of(false);
+  const auto named = [&](const std::function<double(const StepTable&)>& predict) {
+    std::vector<StepRate> out;
+    for (const size_t i : steps_behind(rates, [&](const StepRates& r) { return predict(StepTable(r)); }))
+      out.push_back(rates.steps[i]);
+    return out;
+  };
+  const auto layer = named([](const StepTable& table) { return table.layer_seconds(30); });
+  ASSERT_EQ(layer.size(), 2u);  // of the sequences around it
+  EXPECT_EQ(layer[0].sequences, 4);
+  EXPECT_EQ(layer[1].sequences, 64);
+  for (const StepRate& step : layer) EXPECT_EQ(step.depth, StepRates::kBaseDepth);
+  const auto attention = named([](const StepTable& table) { return table.attention_seconds(1, 129, 4); });
+  ASSERT_EQ(attention.size(), 2u);  // the step itself and its base
+  EXPECT_EQ(attention[0].depth + attention[1].depth, StepRates::kBaseDepth + 128);
 }
 
 TEST(StepTable, CurvesMayFall) {

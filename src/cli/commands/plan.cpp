@@ -57,7 +57,7 @@ class PlanCommand : public Command {
     options.add(
         verify_, "verify",
         "run the model here and print every prediction beside its measurement; with --calibrate, this "
-        "machine is measured anew before every cell");
+        "machine is measured anew beside every cell");
     options.add(explain_, "explain", "say it in words");
     options.add(html_, "html", "write it as a page with plots").shown_as("FILE");
     options.add(json_, "json", "print JSON");
@@ -217,7 +217,6 @@ class PlanCommand : public Command {
     if (!calibrate_) return nullptr;
     lab::CalibrateOptions options = lab::options_for(sheet, *loaded_);
     options.time = time_source();
-    options.turns = kVerifyTurns;
     return std::make_unique<lab::Calibration>(*loaded_->backend, std::move(options));
   }
 

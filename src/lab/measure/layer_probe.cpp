@@ -157,12 +157,30 @@ void LayerProbe::sample() {
   for (size_t i = 0; i < count; ++i) run(points_[next_++ % points_.size()]);
 }
 
-StepRates LayerProbe::rates() const {
+void LayerProbe::sample(std::span<const size_t> points) {
+  for (const size_t point : points) run(points_[point]);
+}
+
+std::vector<size_t> LayerProbe::points_behind(const std::function<double(const StepRates&)>& predict) {
+  for (Point& point : points_)
+    if (point.samples.empty()) run(point);
+  return steps_behind(rates(), predict);
+}
+
+std::vector<size_t> LayerProbe::counts() const {
+  std::vector<size_t> out;
+  for (const Point& point : points_) out.push_back(point.samples.size());
+  return out;
+}
+
+StepRates LayerProbe::rates(std::span<const size_t> since) const {
   StepRates out = rates_;
-  for (const Point& point : points_) {
-    if (point.samples.empty()) continue;
-    out.steps.push_back(point.step);
-    out.steps.back().seconds = mean_of(point.samples);
+  for (size_t i = 0; i < points_.size(); ++i) {
+    std::span<const double> samples = points_[i].samples;
+    if (samples.empty()) continue;
+    if (!since.empty() && since[i] < samples.size()) samples = samples.subspan(since[i]);
+    out.steps.push_back(points_[i].step);
+    out.steps.back().seconds = mean_of(samples);
   }
   return out;
 }

@@ -2,8 +2,10 @@
 // a step, what attention adds by sequences and context, and what embedding, output matrix and sampling cost.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "lab/measure/track.h"
@@ -27,8 +29,14 @@ class LayerProbe {
                                                   const LayerProbeOptions& options);
 
   void sample();
-  // The mean of each point's samples but the slowest.
-  StepRates rates() const;
+  // The points that a prediction rests on. Each has a sample afterwards.
+  std::vector<size_t> points_behind(const std::function<double(const StepRates&)>& predict);
+  void sample(std::span<const size_t> points);
+  // How many samples each point has.
+  std::vector<size_t> counts() const;
+  // The mean of each point's samples but the slowest. `since`, of counts(): those before it count only where a point has
+  // none behind it.
+  StepRates rates(std::span<const size_t> since = {}) const;
 
  private:
   struct Point {

@@ -81,13 +81,14 @@ void Track::read_prompt(int begin, int tokens) {
   wait();
 }
 
-void Track::read_prompts(int sequences, int tokens) {
+void Track::read_prompts(int sequences, int tokens, const std::function<void()>& between) {
   runtime::Batch batch(groups_, runner_->memory().state_group());
   std::vector<int32_t> ends;
   const auto run_batch = [&] {
     submit(batch, ends, false);
     batch.clear();
     ends.clear();
+    if (between) between();
   };
   for (int sequence = 0; sequence < sequences; ++sequence) {
     for (int begin = 0; begin < tokens;) {

@@ -1,6 +1,7 @@
 // A model with sequences of its own, run as the executor runs them, on random tokens: what measurements of speed drive.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -24,7 +25,8 @@ class Track {
   // Runs `tokens` positions of sequence 0 behind the first `begin`, in steps, with logits for the last one.
   void read_prompt(int begin, int tokens);
   // Prompts of so many tokens of the first `sequences`, in steps that are filled up, with logits for the last of each.
-  void read_prompts(int sequences, int tokens);
+  // `between` is called after each of them.
+  void read_prompts(int sequences, int tokens, const std::function<void()>& between = {});
   // Gives all sequences the first `depth` positions of sequence 0.
   void spread(int depth);
   // Both: every sequence has `depth` positions of content.

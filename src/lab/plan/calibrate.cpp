@@ -319,6 +319,35 @@ void Calibration::apply(Machine& machine) const {
   raise_limits(machine);
 }
 
+CalibrationWindow::CalibrationWindow(Calibration& calibration, Machine machine, Predict predict)
+    : calibration_(calibration), machine_(std::move(machine)), predict_(std::move(predict)) {
+  if (LayerProbe* layers = calibration_.probes_->layers.get()) {
+    points_ = layers->points_behind([&](const StepRates& rates) {
+      machine_.steps = rates;
+      return predict_(machine_);
+    });
+    since_ = layers->counts();
+  }
+  sample();
+}
+
+void CalibrationWindow::sample() {
+  LayerProbe* layers = calibration_.probes_->layers.get();
+  if (layers == nullptr) return calibration_.sample();
+  layers->sample(points_);
+}
+
+double CalibrationWindow::predicted() const {
+  Machine machine = machine_;
+  const LayerProbe* layers = calibration_.probes_->layers.get();
+  if (layers != nullptr) {
+    machine.steps = layers->rates(since_);
+  } else {
+    calibration_.apply(machine);
+  }
+  return predict_(machine);
+}
+
 void calibrate_for(Machine& machine, kernels::Backend& backend, const CalibrateOptions& options) {
   Calibration calibration(backend, options);
   for (int i = 0; i < options.repeat; ++i) calibration.sample();

@@ -45,8 +45,29 @@ class Calibration {
   void apply(Machine& machine) const;
 
  private:
+  friend class CalibrationWindow;
   struct Probes;
   std::unique_ptr<Probes> probes_;
+};
+
+// A measurement, with samples beside it of what its prediction rests on: on a machine whose speed others change from
+// second to second, both then see the same speed. Where steps of a model's layers are measured, the prediction rests on
+// samples of the window alone; else on all that the calibration has.
+class CalibrationWindow {
+ public:
+  using Predict = std::function<double(const Machine&)>;
+
+  // Takes the first samples. The calibration outlives it.
+  CalibrationWindow(Calibration& calibration, Machine machine, Predict predict);
+
+  void sample();
+  double predicted() const;
+
+ private:
+  Calibration& calibration_;
+  Machine machine_;
+  Predict predict_;
+  std::vector<size_t> points_, since_;
 };
 
 // What the predictions for a model need: its own GEMMs, and those of its type where their shapes are not known.

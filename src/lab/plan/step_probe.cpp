@@ -19,7 +19,7 @@ int64_t matrix_bytes(const StepGemm& gemm) {
 
 }  // namespace
 
-double mean_of(const std::vector<double>& values) {
+double mean_of(std::span<const double> values) {
   const double sum = std::accumulate(values.begin(), values.end(), 0.0);
   if (values.size() < 3) return sum / double(values.size());
   return (sum - *std::max_element(values.begin(), values.end())) / double(values.size() - 1);

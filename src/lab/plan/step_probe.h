@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -48,7 +49,7 @@ class StepProbe {
 
 // The mean of all but the slowest, which has the first touch of its memory in it. A step is a sum over operations: what
 // disturbs some of them now and then is in its time by its mean, and a median would leave it out.
-double mean_of(const std::vector<double>& values);
+double mean_of(std::span<const double> values);
 
 // [rows, width] of f32.
 kernels::Memory rows_of_halves(kernels::Backend& backend, int64_t rows, int64_t width);

@@ -121,6 +121,20 @@ double StepTable::attention_seconds(double queries, double seen, int sequences) 
   return at_seen.empty() ? 0 : on_curve(at_seen, std::log2(sequences), false);
 }
 
+std::vector<size_t> steps_behind(const StepRates& rates,
+                                 const std::function<double(const StepRates&)>& predict) {
+  constexpr double kChange = 0.02, kNotable = 0.01;  // of a step's time; of as much change in the prediction
+  const double whole = predict(rates);
+  std::vector<size_t> out;
+  StepRates changed = rates;
+  for (size_t i = 0; i < rates.steps.size(); ++i) {
+    changed.steps[i].seconds = rates.steps[i].seconds * (1 + kChange);
+    if (std::abs(predict(changed) - whole) > kNotable * kChange * whole) out.push_back(i);
+    changed.steps[i].seconds = rates.steps[i].seconds;
+  }
+  return out;
+}
+
 json::object to_json(const StepRates& rates) {
   json::array steps;
   for (const StepRate& step : rates.steps) {

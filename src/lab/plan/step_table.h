@@ -1,6 +1,7 @@
 // What a layer of a model costs on a machine, from steps that were measured with some of its layers.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -33,6 +34,10 @@ struct StepRates {
 
   bool empty() const { return steps.empty(); }
 };
+
+// Which of the steps a prediction rests on: those of which a change in time changes it.
+std::vector<size_t> steps_behind(const StepRates& rates,
+                                 const std::function<double(const StepRates&)>& predict);
 
 json::object to_json(const StepRates& rates);
 Result<StepRates> step_rates_from_json(const json::value& value, std::string_view what);

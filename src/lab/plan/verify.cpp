@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 
 #include "base/system/memory.h"
 #include "lab/measure/track.h"
 #include "lab/plan/plan_units.h"
+#include "lab/plan/step_probe.h"
 #include "lab/speed.h"
 
 namespace sluice::lab {
@@ -17,14 +19,19 @@ namespace {
 
 constexpr int kMostTokens = 8;        // of a measured answer
 constexpr double kEnoughSeconds = 2;  // of an answer; few tokens are enough where each takes long
-constexpr double kNear = 0.15;        // an error that predictions should keep within
-constexpr int64_t kRoomParts = 4;     // of the memory that there is, all but one may become KV
+constexpr double kBesideSeconds = 1;  // of prompts between samples beside them
+// A cell that takes less is measured several times in a round, at most so often.
+constexpr double kShortSeconds = 0.4;
+constexpr size_t kMostShort = 5;
+constexpr double kNear = 0.15;     // an error that predictions should keep within
+constexpr int64_t kRoomParts = 4;  // of the memory that there is, all but one may become KV
 
 struct MeasuredCell {
   enum class Phase : uint8_t { Prefill, Decode };
   Phase phase = Phase::Prefill;
   int context = 0, batch = 0;
-  std::vector<double> seconds = {};  // of the prompts or of a token, one for each round
+  std::vector<double> seconds = {};    // of the prompts or of a token, one for each round
+  std::vector<double> predicted = {};  // by what was measured beside each; empty: nothing was
 
   std::string name() const {
     return fmt::format("{} x{} at {}", phase == Phase::Prefill ? "prefill" : "decode", batch, context);
@@ -71,21 +78,16 @@ class Verification {
     for (ContextCells& one : contexts_) {
       for (MeasuredCell& cell : one.cells) {
         progress_(fmt::format("{}, round {} of {}", cell.name(), round + 1, options_.repeat));
-        if (options_.calibration != nullptr) options_.calibration->sample();
-        cell.seconds.push_back(cell.phase == MeasuredCell::Phase::Prefill ? prompt_seconds(*one.track, cell)
-                                                                          : token_seconds(*one.track, cell));
+        measure(*one.track, cell);
       }
     }
   }
 
   std::vector<VerifiedCell> cells() const {
-    Machine machine = plan_.model.machine();
-    if (options_.calibration != nullptr) options_.calibration->apply(machine);
-    const CostModel model(plan_.model.sheet(), machine);
     std::vector<VerifiedCell> prompts, answers, left_out;
     for (const ContextCells& one : contexts_) {
       for (const MeasuredCell& cell : one.cells)
-        (cell.phase == MeasuredCell::Phase::Prefill ? prompts : answers).push_back(verified(cell, model));
+        (cell.phase == MeasuredCell::Phase::Prefill ? prompts : answers).push_back(verified(cell));
       left_out.insert(left_out.end(), one.left_out.begin(), one.left_out.end());
     }
     prompts.insert(prompts.end(), answers.begin(), answers.end());
@@ -118,10 +120,40 @@ class Verification {
     return out;
   }
 
-  double prompt_seconds(Track& track, const MeasuredCell& cell) const {
-    const Stopwatch watch(options_.time);
-    track.read_prompts(cell.batch, cell.context);
-    return watch.seconds();
+  void measure(Track& track, MeasuredCell& cell) const {
+    std::optional<CalibrationWindow> window;
+    if (options_.calibration != nullptr)
+      window.emplace(*options_.calibration, plan_.model.machine(), [&](const Machine& machine) {
+        return predicted(cell, CostModel(plan_.model.sheet(), machine));
+      });
+    const auto beside = [&] {
+      if (window) window->sample();
+    };
+    std::vector<double> seconds;
+    double sum = 0;
+    do {
+      seconds.push_back(cell.phase == Phase::Prefill ? prompt_seconds(track, cell, beside)
+                                                     : token_seconds(track, cell));
+      sum += seconds.back() * (cell.phase == Phase::Prefill ? 1 : kMostTokens);
+      beside();
+    } while (sum < kShortSeconds && seconds.size() < kMostShort);
+    cell.seconds.push_back(mean_of(seconds));
+    if (window) cell.predicted.push_back(window->predicted());
+  }
+
+  // `beside` is called now and then between its steps, which it is no part of.
+  double prompt_seconds(Track& track, const MeasuredCell& cell, const std::function<void()>& beside) const {
+    double seconds = 0, last = 0;
+    Stopwatch watch(options_.time);
+    track.read_prompts(cell.batch, cell.context, [&] {
+      seconds += watch.seconds();
+      if (seconds - last > kBesideSeconds) {
+        beside();
+        last = seconds;
+      }
+      watch = Stopwatch(options_.time);
+    });
+    return seconds;
   }
 
   // The first token goes unmeasured and says how many follow.
@@ -134,14 +166,26 @@ class Verification {
     return watch.seconds() / tokens;
   }
 
-  VerifiedCell verified(const MeasuredCell& cell, const CostModel& model) const {
-    SpeedResult result;
+  double predicted(const MeasuredCell& cell, const CostModel& model) const {
+    return cell.phase == Phase::Prefill
+               ? model.prompts_seconds(cell.batch, cell.context, 0, speed_.step_tokens)
+               : model.seconds({cell.batch, 1, cell.context + kMostTokens / 2.0});
+  }
+
+  VerifiedCell verified(const MeasuredCell& cell) const {
+    SpeedResult result, shares;
     result.seconds = cell.seconds;
     std::sort(result.seconds.begin(), result.seconds.end());
-    const double predicted = cell.phase == Phase::Prefill
-                                 ? model.prompts_seconds(cell.batch, cell.context, 0, speed_.step_tokens)
-                                 : model.seconds({cell.batch, 1, cell.context + kMostTokens / 2.0});
-    return {cell.name(), predicted, result.median(), result.spread(), {}, cell.seconds};
+    for (size_t i = 0; i < cell.predicted.size(); ++i)
+      shares.seconds.push_back(cell.predicted[i] / cell.seconds[i]);
+    std::sort(shares.seconds.begin(), shares.seconds.end());
+    const double measured = result.median();
+    return {.name = cell.name(),
+            .predicted = cell.predicted.empty() ? predicted(cell, plan_.model) : measured * shares.median(),
+            .measured = measured,
+            .spread = result.spread(),
+            .samples = cell.seconds,
+            .predictions = cell.predicted};
   }
 
   const Plan& plan_;
@@ -195,6 +239,8 @@ json::object verify_json(const std::vector<VerifiedCell>& cells, const Machine& 
       one["measured_s"] = cell.measured;
       one["error"] = cell.error();
       one["samples_s"] = json::array(cell.samples.begin(), cell.samples.end());
+      if (!cell.predictions.empty())
+        one["predictions_s"] = json::array(cell.predictions.begin(), cell.predictions.end());
     }
     list.push_back(std::move(one));
   }

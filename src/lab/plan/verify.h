@@ -13,11 +13,14 @@
 namespace sluice::lab {
 
 struct VerifiedCell {
-  std::string name;                    // "prefill x4 at 128", "decode x16 at 4096"
-  double predicted = 0, measured = 0;  // seconds, of the prompts or of one token
-  double spread = 0;                   // of the measurements, as a share
-  std::string left_out = {};           // why it was not measured; empty: it was
-  std::vector<double> samples = {};    // the measurements
+  std::string name;  // "prefill x4 at 128", "decode x16 at 4096"
+  // Seconds, of the prompts or of one token: the median of the measurements, and of the predictions by what was measured
+  // beside each, as shares of it.
+  double predicted = 0, measured = 0;
+  double spread = 0;                     // of the measurements, as a share
+  std::string left_out = {};             // why it was not measured; empty: it was
+  std::vector<double> samples = {};      // the measurements
+  std::vector<double> predictions = {};  // one for each, where something was measured beside it
 
   double error() const { return predicted / measured - 1; }
 };
@@ -26,8 +29,8 @@ struct VerifyOptions {
   int prompt_tokens = 8192;  // most tokens of the prompts of a cell, all together
   int repeat = 3;            // rounds over all cells; the median counts
   TimeSource time = TimeSource::Wall;
-  Calibration* calibration =
-      nullptr;  // not null: one more sample before every measurement, then its rates count
+  // Not null: what a cell's prediction rests on is measured before, during and after each measurement of the cell.
+  Calibration* calibration = nullptr;
 };
 
 // Prompts and tokens of every batch at every context, as far as they fit into memory beside the model. `progress` names each
