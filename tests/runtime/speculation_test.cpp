@@ -206,6 +206,33 @@ TEST(DraftControl, KnowsSizesThatAreSeldomRunWhereTheMachineSlowsDown) {
   EXPECT_NEAR(control.relative_cost(16, 20), 1.6, 0.1);
 }
 
+// The first steps of a size have the recording of a graph in them; after that they run for a while, and then not at all.
+TEST(DraftControl, FindsWhatStepsWithDraftsCostBesideThoseWithout) {
+  DraftControl control({.most = 4});
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < 200; ++i) control.note_cost(32, 1);
+    for (int i = 0; i < 60; ++i) control.note_cost(64, round == 0 && i < 2 ? 9 : 2.7);
+  }
+  EXPECT_NEAR(control.relative_cost(32, 64), 2.7, 0.1);
+  EXPECT_NEAR(control.relative_cost(32, 48), 1.85, 0.1) << "sizes between them as well";
+}
+
+TEST(DraftControl, FindsSoonWhatASeldomSizeCosts) {
+  DraftControl control({.most = 4});
+  const auto run = [&](int times, double seldom) {
+    for (int i = 0; i < times; ++i) {
+      for (int base = 0; base < 20; ++base) control.note_cost(32, 1);
+      control.note_cost(64, seldom);
+    }
+  };
+  run(1, 9);
+  run(3, 1.3);
+  EXPECT_NEAR(control.relative_cost(32, 64), 1.3, 0.05);
+  run(4, 2.6);  // beside another program
+  run(6, 1.3);
+  EXPECT_NEAR(control.relative_cost(32, 64), 1.3, 0.08);
+}
+
 TEST(DraftControl, LeavesAloneWhatHardlyPays) {
   // Drafts that are always right, in steps of sixteen that take as much longer as they give more, or half of that.
   const auto verified = [](double cost) {

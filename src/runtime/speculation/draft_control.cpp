@@ -23,11 +23,13 @@ constexpr double kSizesPerOctave = 4;
 constexpr double kFirstAcceptance[] = {0.1, 0.3, 0.5, 0.7, 0.85, 0.9};
 constexpr double kFirstTried = 4;
 // Other programs only ever make a step longer: a longer time than the known one is believed little by little, but for the
-// first few of a size.
+// first few of a size. Of these the shortest counts: the first has records and plans of its size made on the way.
 constexpr double kMostRise = 1.03, kMostRiseAtFirst = 1.15;
 constexpr int kFirstSeen = 4;
-// Of a change, the share that is laid to the size itself once it has been seen often; the rest is the machine's.
+// Of a change, the least share that is laid to the size itself; the rest is the machine's. The sizes that run most tell of
+// the machine: where a seldom one takes another time than is known, rather that is wrong.
 constexpr double kOwnShare = 0.1;
+constexpr double kRecent = 0.98;  // a step's weight among those that ran lately, after each further one
 
 // What `known` is multiplied by when `measured` was.
 double change_of(double known, double measured, double most_rise) {
@@ -186,14 +188,21 @@ void DraftControl::note_verified(int match, const request::Verified& verified) {
 
 void DraftControl::note_cost(int tokens, double seconds) {
   Size& size = sizes_[size_class(tokens)];
+  double most = 0;
+  for (Size& each : sizes_) most = std::max(most, each.recent *= kRecent);
+  most = std::max(most, size.recent += 1 - kRecent);
   const double measured = seconds / speed_;
   if (size.seen++ == 0) {
     size.time = measured;
     return;
   }
+  if (size.seen <= kFirstSeen && measured < size.time) {
+    size.time = measured;
+    return;
+  }
   const double change =
       change_of(size.time, measured, size.seen <= kFirstSeen ? kMostRiseAtFirst : kMostRise);
-  const double own = std::max(kOwnShare, 1.0 / size.seen);
+  const double own = std::max({kOwnShare, 1.0 / size.seen, 1 - size.recent / most});
   size.time *= std::pow(change, own);
   speed_ *= std::pow(change, 1 - own);
 }

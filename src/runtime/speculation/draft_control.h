@@ -91,7 +91,8 @@ class DraftControl {
   // contexts change all of them alike, and most sizes are measured seldom.
   struct Size {
     double time = 0;
-    int seen = 0;  // measurements; 0: none
+    int seen = 0;       // measurements; 0: none
+    double recent = 0;  // share of the steps that ran lately
   };
   std::array<Size, kSizes> sizes_{};
   double draft_time_ = 0;  // of a pass, in the same unit
