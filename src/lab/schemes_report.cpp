@@ -88,9 +88,10 @@ template <class Value>
 std::string bars(const std::vector<SchemeResult>& results, const std::string& title, const std::string& unit,
                  Value value) {
   Lanes lanes{.title = title, .x_title = unit, .kinds = {}, .bars = {}};
-  for (size_t i = 0; i < results.size(); ++i)
-    lanes.bars.push_back({static_cast<int>(i), 0, value(results[i]), 0,
-                          fmt::format("{}: {:.1f}", scheme_title(results[i]), value(results[i]))});
+  for (size_t i = 0; i < results.size(); ++i) {
+    lanes.bars.push_back({static_cast<int>(i), 0, value(results[i]), 0});
+    lanes.names.push_back(fmt::format("{}: {:.1f}", scheme_title(results[i]), value(results[i])));
+  }
   return lanes_svg(lanes);
 }
 
@@ -147,7 +148,7 @@ std::string schemes_html(const std::vector<SchemeResult>& results, const std::st
   rows.reserve(results.size());
   for (const SchemeResult& r : results) rows.push_back(scheme_cells(r));
   page.table({std::begin(kSchemeColumns), std::end(kSchemeColumns)}, rows);
-  page.heading("In the order of the table");
+  page.heading("In pictures");
   page.figures({bars(results, "Throughput", "tokens a second",
                      [](const SchemeResult& r) { return r.tokens_per_second(); }),
                 bars(results, "Computed for nothing: padding", "% of computed tokens",

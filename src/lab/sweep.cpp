@@ -169,21 +169,39 @@ std::optional<size_t> best_point(const std::vector<SweepPoint>& points) {
   return best;
 }
 
-std::string sweep_text(const std::vector<SweepPoint>& points) {
+namespace {
+
+constexpr const char* kSweepColumns[] = {"flags",       "tokens/s", "TTFT p50 ms",     "p99",
+                                         "TPOT p50 ms", "p99",      "good requests/s", ""};
+
+std::vector<std::vector<std::string>> sweep_rows(const std::vector<SweepPoint>& points) {
   const std::vector<size_t> front = frontier(points);
-  std::string out =
-      "| flags | tokens/s | TTFT p50 ms | p99 | TPOT p50 ms | p99 | good requests/s | |\n"
-      "|---|---:|---:|---:|---:|---:|---:|---|\n";
+  std::vector<std::vector<std::string>> rows;
   for (size_t i = 0; i < points.size(); ++i) {
     const SweepPoint& p = points[i];
-    const bool is_front = std::find(front.begin(), front.end(), i) != front.end();
-    out += fmt::format("| {} | {:.1f} | {:.0f} | {:.0f} | {:.1f} | {:.1f} | {:.2f} | {}{} |\n", p.flags(),
-                       p.tokens_per_second, p.ttft_p50, p.ttft_p99, p.tpot_p50, p.tpot_p99,
-                       p.good_requests_per_second, is_front ? "frontier" : "",
-                       p.within_limits ? "" : " over the limits");
+    std::string note = std::find(front.begin(), front.end(), i) != front.end() ? "frontier" : "";
+    if (!p.within_limits) note += note.empty() ? "over the limits" : ", over the limits";
+    rows.push_back({p.flags(), fmt::format("{:.1f}", p.tokens_per_second), fmt::format("{:.0f}", p.ttft_p50),
+                    fmt::format("{:.0f}", p.ttft_p99), fmt::format("{:.1f}", p.tpot_p50),
+                    fmt::format("{:.1f}", p.tpot_p99), fmt::format("{:.2f}", p.good_requests_per_second),
+                    std::move(note)});
   }
+  return rows;
+}
+
+std::string best_text(const std::vector<SweepPoint>& points) {
   const std::optional<size_t> best = best_point(points);
-  return out + (best ? fmt::format("best: {}\n", points[*best].flags()) : "no point keeps the limits\n");
+  return best ? fmt::format("best: {}", points[*best].flags()) : "no point keeps the limits";
+}
+
+}  // namespace
+
+std::string sweep_text(const std::vector<SweepPoint>& points) {
+  std::string out =
+      fmt::format("| {} |\n|---|---:|---:|---:|---:|---:|---:|---|\n", fmt::join(kSweepColumns, " | "));
+  for (const std::vector<std::string>& row : sweep_rows(points))
+    out += fmt::format("| {} |\n", fmt::join(row, " | "));
+  return out + best_text(points) + "\n";
 }
 
 std::string sweep_html(const std::vector<SweepPoint>& points, const std::string& workload) {
@@ -205,7 +223,8 @@ std::string sweep_html(const std::vector<SweepPoint>& points, const std::string&
   for (size_t i = 0; i < points.size(); ++i) dots.points[i].first = points[i].ttft_p50;
   first.series = {std::move(dots)};
   page.figures({chart_svg(chart), chart_svg(first)});
-  page.preformatted(sweep_text(points));
+  page.paragraph(best_text(points));
+  page.table({std::begin(kSweepColumns), std::end(kSweepColumns)}, sweep_rows(points));
   return page.text();
 }
 

@@ -10,7 +10,7 @@ namespace sluice::lab {
 
 namespace {
 
-constexpr double kWidth = 640, kHeight = 300, kLeft = 64, kRight = 14, kTop = 12, kBottom = 44;
+constexpr double kWidth = 640, kHeight = 300, kLeft = 68, kRight = 24, kTop = 14, kBottom = 48;
 constexpr int kColours = 8;
 
 // "1.5k", "20M", "0.05"
@@ -101,11 +101,11 @@ std::string axes_svg(const Chart& chart, const Scale& x, const Scale& y) {
     out += fmt::format(
         "<line class=\"grid\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\"/><text class=\"tick\" "
         "text-anchor=\"middle\" x=\"{0:.1f}\" y=\"{3}\">{4}</text>",
-        x.at(tick), kTop, kHeight - kBottom, kHeight - kBottom + 16, tick_text(tick));
+        x.at(tick), kTop, kHeight - kBottom, kHeight - kBottom + 20, tick_text(tick));
   out += fmt::format("<text class=\"axis\" text-anchor=\"middle\" x=\"{}\" y=\"{}\">{}</text>",
                      (kLeft + kWidth - kRight) / 2, kHeight - 8, html_escaped(chart.x.title));
   out += fmt::format(
-      "<text class=\"axis\" text-anchor=\"middle\" transform=\"translate(13 {}) rotate(-90)\">{}</text>",
+      "<text class=\"axis\" text-anchor=\"middle\" transform=\"translate(16 {}) rotate(-90)\">{}</text>",
       (kTop + kHeight - kBottom) / 2, html_escaped(chart.y.title));
   return out;
 }
@@ -212,9 +212,12 @@ Drawing draw_lanes(const Lanes& lanes) {
     count = std::max(count, bar.lane + 1);
     if (lanes.end <= 0) end = std::max(end, bar.end);
   }
-  constexpr double kNamed = 46, kName = 18;  // of a lane with a name, and of the name
+  // Of a lane with a name, where there are few and many, and of the name.
+  constexpr double kNamed = 46, kOfMany = 32, kName = 18;
+  constexpr int kFew = 6;
   const bool named = !lanes.names.empty();
-  const double each = named ? kNamed : std::clamp(220.0 / count, 2.0, 14.0), before = named ? kName : 0;
+  const double of_named = count <= kFew ? kNamed : kOfMany;
+  const double each = named ? of_named : std::clamp(220.0 / count, 2.0, 14.0), before = named ? kName : 0;
   const double height = kTop + count * each + kBottom;
   const Scale x({.title = "", .low = 0, .high = end}, 0, end, kLeft, kWidth - kRight);
   std::string body;
@@ -222,7 +225,7 @@ Drawing draw_lanes(const Lanes& lanes) {
     body += fmt::format(
         "<line class=\"grid\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2:.1f}\"/><text class=\"tick\" "
         "text-anchor=\"middle\" x=\"{0:.1f}\" y=\"{3:.1f}\">{4}</text>",
-        x.at(tick), kTop, height - kBottom, height - kBottom + 16, tick_text(tick));
+        x.at(tick), kTop, height - kBottom, height - kBottom + 20, tick_text(tick));
   for (size_t i = 0; i < lanes.names.size(); ++i)
     body += fmt::format("<text class=\"axis\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>", kLeft,
                         kTop + double(i) * each + kName - 5, html_escaped(lanes.names[i]));
