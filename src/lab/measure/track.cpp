@@ -44,10 +44,16 @@ void Track::fill_alike(int depth) {
     return (positions + options_.block_size - 1) / options_.block_size;
   };
   runtime::KvMemory& memory = runner_->memory();
-  for (int sequence = 0; sequence < sequences_; ++sequence)
-    for (int group = 0; group < groups_; ++group)
+  for (int sequence = 0; sequence < sequences_; ++sequence) {
+    for (int group = 0; group < groups_; ++group) {
+      if (memory.is_state(group)) {
+        if (sequence > 0) memory.copy_block(group, BlockId{0}, BlockId{sequence});
+        continue;
+      }
       for (int i = sequence == 0 ? blocks_of(known) : 0; i < blocks_of(depth); ++i)
         memory.copy_block(group, BlockId{i % blocks_of(known)}, BlockId{sequence * blocks_ + i});
+    }
+  }
 }
 
 void Track::submit(runtime::Batch& batch, std::span<const int32_t> rows, bool replays) {

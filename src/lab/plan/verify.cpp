@@ -38,7 +38,7 @@ struct MeasuredCell {
   }
 };
 
-// The cells of one context, prompts first: those of one sequence are the content that decode reads.
+// The cells of one context, prompts first.
 struct ContextCells {
   int context = 0;
   int sequences = 1;
@@ -69,7 +69,7 @@ class Verification {
       Result<std::unique_ptr<Track>> track = Track::make(model_, speed_, one.sequences, positions);
       if (!track) return track.error();
       one.track = std::move(*track);
-      one.track->fill(context);
+      one.track->fill_alike(context);
     }
     return {};
   }
