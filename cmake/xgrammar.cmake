@@ -10,10 +10,11 @@ set(recipe ${CMAKE_SOURCE_DIR}/cmake/xgrammar)
 # character are counted instead of written out, masks of states with plain edges are computed without a parser, and a token is
 # below another in the tree of tokens only where that is its beginning. Keys of subschemas are no longer than their own
 # members, choices of strings become their least automaton at once, passes copy neither rules nor maps of their names, and
-# work on a grammar ends by a limit of processor time (LimitWork). A matcher describes the state that its mask depends on
-# (DescribeState), what a long repetition may have beyond its least number comes behind that number, and the size of a
-# grammar is measured once.
+# work on a grammar ends by a limit of processor time and pauses now and then (LimitWork). A matcher describes the state that
+# its mask depends on (DescribeState), what a long repetition may have beyond its least number comes behind that number, and
+# the size of a grammar is measured once.
 set(patch ${recipe}/sluice.patch)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${patch} ${recipe}/CMakeLists.txt)
 file(SHA256 ${recipe}/CMakeLists.txt recipe_hash)
 file(SHA256 ${patch} patch_hash)
 string(SHA256 recipe_hash "${recipe_hash} ${patch_hash}")

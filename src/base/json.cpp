@@ -63,7 +63,7 @@ class KeySet {
   size_t count_ = 0;
 };
 
-constexpr size_t kSliceBytes = size_t{64} << 10;  // parsed between two looks at the interrupt
+constexpr size_t kSliceBytes = size_t{16} << 10;  // parsed between two looks at the interrupt
 constexpr std::string_view kSpace = " \t\r\n";
 
 // The start of a text, never part of a character.

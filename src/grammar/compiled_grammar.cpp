@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/system/thread_turn.h"
 #include "grammar/library.h"
 #include "grammar/matcher_library.h"
 #include "grammar/schema/free_values.h"
@@ -247,7 +248,7 @@ Result<std::shared_ptr<const CompiledGrammar>> CompiledGrammar::compile(
     PreparedConstraint prepared, std::shared_ptr<const Vocabulary> vocabulary,
     const std::atomic<bool>* cancelled) {
   WarningScope scope;
-  const WorkLimit limit(GrammarLimits::kCompileSeconds, cancelled);
+  const WorkLimit limit(GrammarLimits::kCompileSeconds, cancelled, [] { (void)end_long_turn(); });
   try {
     // Marks of a model's formats are part of texts that the model's formats have.
     const bool has_marks = std::holds_alternative<request::StructuralTag>(prepared.constraint.body);

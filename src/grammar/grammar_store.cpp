@@ -10,6 +10,7 @@
 #include <new>
 #include <utility>
 
+#include "base/system/thread_turn.h"
 #include "base/thread_name.h"
 #include "base/thread_pool.h"
 
@@ -238,6 +239,7 @@ void GrammarStore::assign(const std::shared_ptr<Worker>& worker) {
 void GrammarStore::work(Worker& worker) {
   name_thread("grammar");
   lower_thread_priority(kWorkerNiceness);
+  shorten_thread_turns();
   while (true) {
     worker.begin.acquire();
     worker.dropped.clear();

@@ -21,11 +21,12 @@ struct Vocabulary::Library {
 };
 
 // While it lives, work of this thread on grammars that takes longer than so many seconds of the processor throws, and so
-// does work after `cancelled` has become true.
+// does work after `cancelled` has become true. `pause` is called about every 0.1 ms.
 class WorkLimit {
  public:
-  explicit WorkLimit(double seconds, const std::atomic<bool>* cancelled = nullptr) {
-    xgrammar::LimitWork(seconds, cancelled);
+  explicit WorkLimit(double seconds, const std::atomic<bool>* cancelled = nullptr,
+                     void (*pause)() = nullptr) {
+    xgrammar::LimitWork(seconds, cancelled, pause);
   }
   ~WorkLimit() { xgrammar::LimitWork(0); }
   WorkLimit(const WorkLimit&) = delete;

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <thread>
 
 #include "base/system/thread_clock.h"
@@ -37,6 +38,40 @@ TEST(ThreadTurns, OfThreadsThatRunWhenIdleStayAsTheyAre) {
     shorten_thread_turns();
     EXPECT_EQ(thread_turn(), before);
     EXPECT_EQ(sched_getscheduler(0), SCHED_IDLE);
+  }).join();
+}
+
+// Uses so many seconds of the processor.
+void use_processor(double seconds) {
+  const ThreadClock clock = ThreadClock::of_this_thread();
+  while (clock.seconds() < seconds) {
+  }
+}
+
+TEST(LongTurns, EndByThemselves) {
+  std::thread([] {
+    use_processor(2 * kBackgroundTurn);
+    EXPECT_TRUE(end_long_turn());
+    use_processor(2 * kBackgroundTurn);
+    EXPECT_TRUE(end_long_turn());
+  }).join();
+}
+
+TEST(LongTurns, AreThoseOfTheProcessorAlone) {
+  std::thread([] {
+    use_processor(2 * kBackgroundTurn);
+    EXPECT_TRUE(end_long_turn());
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_FALSE(end_long_turn()) << "it slept";
+  }).join();
+}
+
+TEST(LongTurns, MayBeEndedByAnInterrupt) {
+  std::thread([] {
+    ShortTurns turns;
+    use_processor(2 * kBackgroundTurn);
+    EXPECT_TRUE(turns.check());
+    EXPECT_FALSE(end_long_turn()) << "the interrupt has ended it";
   }).join();
 }
 

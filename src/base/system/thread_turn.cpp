@@ -4,6 +4,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <ctime>
+
 namespace sluice {
 
 namespace {
@@ -27,6 +29,12 @@ bool read_attributes(ScheduleAttributes& attributes) {
   return syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) == 0;
 }
 
+double turn_clock() {
+  std::timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
 }  // namespace
 
 void shorten_thread_turns() {
@@ -39,6 +47,15 @@ void shorten_thread_turns() {
 uint64_t thread_turn() {
   ScheduleAttributes attributes;
   return read_attributes(attributes) ? attributes.turn : 0;
+}
+
+bool end_long_turn() {
+  thread_local double turn_begin = 0;
+  const double now = turn_clock();
+  if (now - turn_begin < kBackgroundTurn) return false;
+  sched_yield();
+  turn_begin = turn_clock();
+  return true;
 }
 
 }  // namespace sluice

@@ -7,13 +7,16 @@
 #include <functional>
 #include <limits>
 
+#include "base/system/thread_turn.h"
 #include "grammar/schema/schema_indexer.h"
 
 namespace sluice::grammar {
 
 Result<std::shared_ptr<const SchemaDocument>> SchemaDocument::parse(std::string_view text) {
+  ShortTurns turns;
   Result<json::value> root =
-      parse_json(text, "the schema", {.depth = SchemaLimits::kDepth, .bytes = SchemaLimits::kBytes});
+      parse_json(text, "the schema",
+                 {.depth = SchemaLimits::kDepth, .bytes = SchemaLimits::kBytes, .interrupt = &turns});
   if (!root) return root.error();
   return make(std::move(*root));
 }

@@ -6,6 +6,7 @@
 #include <array>
 #include <cctype>
 
+#include "base/system/thread_turn.h"
 #include "grammar/schema/formats.h"
 
 namespace sluice::grammar {
@@ -193,6 +194,7 @@ Status SchemaIndexer::visit(const json::value& schema, const std::string& base) 
   if (visited_.size() > SchemaLimits::kSchemas)
     return Error{ErrorCode::LimitExceeded,
                  fmt::format("the schema has more than {} subschemas", SchemaLimits::kSchemas)};
+  (void)end_long_turn();
   const json::object* object = schema.if_object();
   return object == nullptr ? Status{} : visit_object(schema, base);
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/system/thread_turn.h"
 #include "grammar/schema/keywords.h"
 #include "grammar/schema/lowering.h"
 
@@ -147,6 +148,7 @@ Result<json::value> Lowering::lower(const Conjunction& given) {
   if (!is_new && known.state != Known::State::Inlined) return refer_to(known);
   // What a conjunction costs grows with the square of its parts.
   nodes_ += 1 + wanted.size() * wanted.size() / 64;
+  (void)end_long_turn();
   if (nodes_ > LoweringLimits::kNodes)
     return Error{ErrorCode::LimitExceeded,
                  fmt::format("the schema becomes more than {} parts once its alternatives are multiplied out",

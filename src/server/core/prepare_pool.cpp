@@ -9,6 +9,7 @@
 
 #include "base/system/memory.h"
 #include "base/system/thread_clock.h"
+#include "base/system/thread_turn.h"
 #include "base/thread_name.h"
 
 namespace sluice::server {
@@ -50,6 +51,7 @@ Status PreparePool::Job::check() {
   if (cancelled_) return stop(Stop::Cancelled);
   const TimePoint now = Clock::now();
   progress_at_ = now.time_since_epoch().count();
+  if (pool_->options_.niceness > 0) (void)end_long_turn();
   if (seconds_between(turn_begin_, now) < pool_->options_.turn) return {};
   const double limit = pool_->options_.time_limit;
   if (limit > 0 && thread_seconds() - cpu_begin_ > limit) return stop(Stop::TimeLimit);
@@ -201,7 +203,10 @@ void PreparePool::relay(Relay::Task& task) {
 
 void PreparePool::run(Worker& worker) {
   name_thread("prepare");
-  if (options_.niceness > 0) lower_thread_priority(options_.niceness);
+  if (options_.niceness > 0) {
+    lower_thread_priority(options_.niceness);
+    shorten_thread_turns();
+  }
   while (true) {
     worker.begin.acquire();
     if (worker.job == nullptr) return;
