@@ -4,23 +4,13 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/attention/square_scores.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/pointwise.h"
 #include "kernels/cpu/simd/kernel_table.h"
 
 namespace sluice::kernels::cpu {
 namespace {
-
-// Rows whose memory is asked for ahead of their use: they lie one key apart, too far for the hardware to guess.
-constexpr int64_t kRowsAhead = 24;
-
-// Cuts [at, count) into tiles of N, the last ones smaller, and calls tile<size>(begin) for each. Heads that share a kv head
-// are often three or six: a smaller tile still reads each key once for all of them.
-template <int N, class Tile>
-void for_tiles(int64_t at, int64_t count, const Tile& tile) {
-  for (; at + N <= count; at += N) tile.template operator()<N>(at);
-  if constexpr (N > 1) for_tiles<N - 1>(at, count, tile);
-}
 
 template <class I, class T, int R, int N>
 void score_tile(float* out, int64_t stride, const float* const* queries, const KvRows& keys, int64_t key) {
@@ -33,14 +23,6 @@ void score_tile(float* out, int64_t stride, const float* const* queries, const K
   for (int r = 0; r < R; ++r) {
     const float scale = keys.scales == nullptr ? 1.0f : keys.scales[key + r];
     for (int n = 0; n < N; ++n) out[n * stride + key + r] = results[r][n] * scale;
-  }
-}
-
-inline void prefetch_rows(const KvRows& rows, int64_t first, int64_t count, int64_t element_bytes) {
-  if (first + count > rows.count) return;
-  for (int64_t i = first; i < first + count; ++i) {
-    for (int64_t byte = 0; byte < rows.width * element_bytes; byte += 64)
-      __builtin_prefetch(rows.rows[i] + byte);
   }
 }
 
@@ -58,81 +40,12 @@ void scores_as(float* out, int64_t stride, const float* const* queries, int64_t 
   });
 }
 
-// The first vector of a row from column `at` on; `left` columns are left.
-template <class I, class T>
-typename I::F load_columns(const uint8_t* row, int64_t at, int64_t left) {
-  const uint8_t* from = row + at * T::kBytes;
-  return left >= I::kWidth ? T::load(from) : load_some<I, T>(from, left);
-}
-
-// -- scores with a key in each lane, for levels that transpose a square of floats
-
-constexpr int64_t kWidestTransposed = 576;
-
-// The first vectors of kWidth keys from `key` on, transposed: to[column][key]. Past the last key its row is repeated.
-template <class I, class T>
-void transpose_keys(float* to, const KvRows& keys, int64_t key) {
-  const uint8_t* rows[I::kWidth];
-  for (int64_t r = 0; r < I::kWidth; ++r)
-    rows[r] = keys.rows[key + r < keys.count ? key + r : keys.count - 1];
-  for (int64_t column = 0; column < keys.width; column += I::kWidth) {
-    typename I::F square[I::kWidth];
-#pragma GCC unroll 16
-    for (int r = 0; r < I::kWidth; ++r) square[r] = load_columns<I, T>(rows[r], column, keys.width - column);
-    I::transpose(square);
-#pragma GCC unroll 16
-    for (int r = 0; r < I::kWidth; ++r) I::store(to + (column + r) * I::kWidth, square[r]);
-  }
-}
-
-// A query's score is the sum of two chains, over even and over odd columns.
-template <class I, int N>
-void lane_scores(float* out, int64_t stride, const float* const* queries, const KvRows& keys, int64_t key,
-                 const float* columns) {
-  typename I::F even[N], odd[N];
-  const float* x[N];
-#pragma GCC unroll 8
-  for (int n = 0; n < N; ++n) {
-    even[n] = odd[n] = I::set1(0.0f);
-    x[n] = queries[n];
-  }
-  int64_t column = 0;
-  for (; column + 2 <= keys.width; column += 2, columns += 2 * I::kWidth) {
-    const auto first = I::load(columns), second = I::load(columns + I::kWidth);
-#pragma GCC unroll 8
-    for (int n = 0; n < N; ++n) {
-      even[n] = I::fma(first, I::set1(x[n][column]), even[n]);
-      odd[n] = I::fma(second, I::set1(x[n][column + 1]), odd[n]);
-    }
-  }
-#pragma GCC unroll 8
-  for (int n = 0; n < N; ++n) {
-    if (column < keys.width) even[n] = I::fma(I::load(columns), I::set1(x[n][column]), even[n]);
-    auto score = I::add(even[n], odd[n]);
-    if (keys.scales != nullptr) score = I::mul(score, load_floats<I>(keys.scales + key, keys.count - key));
-    store_floats<I>(out + n * stride + key, score, keys.count - key);
-  }
-}
-
-template <class I, class T>
-void lane_scores_as(float* out, int64_t stride, const float* const* queries, int64_t query_count,
-                    const KvRows& keys) {
-  alignas(64) float columns[(kWidestTransposed + I::kWidth) * I::kWidth];
-  for (int64_t key = 0; key < keys.count; key += I::kWidth) {
-    prefetch_rows(keys, key + kRowsAhead, I::kWidth, T::kBytes);
-    transpose_keys<I, T>(columns, keys, key);
-    for_tiles<8>(0, query_count, [&]<int N>(int64_t query) {
-      lane_scores<I, N>(out + query * stride, stride, queries + query, keys, key, columns);
-    });
-  }
-}
-
 // How the level computes scores of rows of one width, whatever the number of queries.
 template <class I, class T>
 void scores_of(float* out, int64_t stride, const float* const* queries, int64_t query_count,
                const KvRows& keys) {
-  if constexpr (requires(typename I::F(&m)[I::kWidth]) { I::transpose(m); }) {
-    if (keys.width <= kWidestTransposed) return lane_scores_as<I, T>(out, stride, queries, query_count, keys);
+  if constexpr (requires(typename I::F(&m)[I::kWidth]) { I::sums_of_rows(m); }) {
+    if (keys.width <= kWidestTransposed) return square_scores<I, T>(out, stride, queries, query_count, keys);
   }
   scores_as<I, T>(out, stride, queries, query_count, keys);
 }

@@ -38,6 +38,28 @@ struct Avx512 : Avx2 {
     return Avx2::reduce_max(_mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1)));
   }
 
+  // Lane r: the sum of the lanes of m[r], those 8 apart first, then 4, 2 and 1. Halves of two rows are added at a time, so that
+  // rows pair up 8, 4, 2 and 1 apart; the order in which they come out is mended by the order in which they go in.
+  static F sums_of_rows(const F (&m)[16]) {
+    constexpr int kOrder[16] = {0, 2, 1, 3, 8, 10, 9, 11, 4, 6, 5, 7, 12, 14, 13, 15};
+    F half[8], quarter[4], pair[2];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) {
+      const F a = m[kOrder[i]], b = m[kOrder[i + 8]];
+      half[i] = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i)
+      quarter[i] = _mm512_add_ps(_mm512_shuffle_f32x4(half[i], half[i + 4], 0x88),
+                                 _mm512_shuffle_f32x4(half[i], half[i + 4], 0xdd));
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; ++i)
+      pair[i] = _mm512_add_ps(_mm512_shuffle_ps(quarter[i], quarter[i + 2], 0x44),
+                              _mm512_shuffle_ps(quarter[i], quarter[i + 2], 0xee));
+    return _mm512_add_ps(_mm512_shuffle_ps(pair[0], pair[1], 0x88),
+                         _mm512_shuffle_ps(pair[0], pair[1], 0xdd));
+  }
+
   // Element [i][j] to [j][i].
   static void transpose(F (&m)[16]) {
     F pairs[16], quads[16];
