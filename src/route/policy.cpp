@@ -16,8 +16,12 @@ constexpr int64_t kMissingCost = 3;
 // No replica gets more requests at once than this times the mean of all, and a few.
 constexpr double kMostShare = 1.2;
 constexpr int64_t kSlack = 4;
-// The same of what was sent of late: a request counts half after a minute.
-constexpr double kMostRecentShare = 1.1, kRecentSlack = 2;
+// The same of what was sent of late: a request counts half after a minute. Conversations stay where they are for longer than
+// new ones join: to move one costs all of its history, to start one elsewhere at most a prefix that others share.
+constexpr double kMostRecentShare = 1.0, kRecentSlack = 1;
+constexpr double kMostRecentToStay = 1.3, kSlackToStay = 2;
+// What each request of late beyond the mean costs, in tokens of prefill.
+constexpr double kRecentCost = 40;
 constexpr double kHalfLife = 60;
 // How long the blocks of a prompt are believed in before a report has them.
 constexpr std::chrono::seconds kBelief{10};
@@ -55,40 +59,73 @@ bool prefills(const ReplicaState& replica) {
   return replica.role == "prefill";
 }
 
+struct Candidate {
+  ReplicaState* replica;
+  int64_t cached;  // tokens of the prompt
+  double recent;
+};
+
+// What all that can take a prompt have and get together.
+struct Fleet {
+  std::vector<Candidate> candidates;
+  double mean_running = 0, mean_recent = 0;  // with the request that is to be placed
+  int64_t second_cached = 0;                 // the most cached tokens but for the replica with the most
+};
+
 // Of those that prefill for others, or of the rest.
-Choice choose_among(std::vector<ReplicaState>& replicas, const PromptBlocks& prompt, bool prefill,
-                    std::span<const ReplicaState* const> tried, TimePoint now) {
-  const auto fits = [&](const ReplicaState& replica) {
-    return prefills(replica) == prefill && usable(replica, tried);
-  };
-  int64_t running = 0, count = 0;
-  double recent = 0;
-  for (const ReplicaState& replica : replicas) {
-    if (!fits(replica)) continue;
-    running += replica.running;
-    recent += recent_requests(replica, now);
-    ++count;
-  }
-  if (count == 0) return {};
-  const double most = kMostShare * static_cast<double>(running + 1) / static_cast<double>(count) + kSlack;
-  const double most_recent = kMostRecentShare * (recent + 1) / static_cast<double>(count) + kRecentSlack;
-  const auto has_its_share = [&](const ReplicaState& replica) {
-    return static_cast<double>(replica.running + 1) > most || recent_requests(replica, now) + 1 > most_recent;
-  };
-  Choice best;
-  int64_t least = std::numeric_limits<int64_t>::max();
+Fleet fleet_of(std::vector<ReplicaState>& replicas, const PromptBlocks& prompt, bool prefill,
+               std::span<const ReplicaState* const> tried, TimePoint now) {
+  Fleet fleet;
+  int64_t most = 0;
+  double running = 1, recent = 1;
   for (ReplicaState& replica : replicas) {
-    if (!fits(replica) || has_its_share(replica)) continue;
+    if (prefills(replica) != prefill || !usable(replica, tried)) continue;
     const int64_t cached = cached_tokens(replica, prompt, now);
-    const int64_t cost = kMissingCost * (prompt.tokens - cached) + replica.prefill_tokens +
-                         kRunningCost * replica.running + kWaitingCost * replica.waiting;
-    const bool fewer =
-        best.replica != nullptr && recent_requests(replica, now) < recent_requests(*best.replica, now);
-    if (cost > least || (cost == least && !fewer)) continue;
+    fleet.candidates.push_back({&replica, cached, recent_requests(replica, now)});
+    running += static_cast<double>(replica.running);
+    recent += fleet.candidates.back().recent;
+    fleet.second_cached = std::max(fleet.second_cached, std::min(most, cached));
+    most = std::max(most, cached);
+  }
+  const double count = std::max<double>(1, static_cast<double>(fleet.candidates.size()));
+  fleet.mean_running = running / count;
+  fleet.mean_recent = recent / count;
+  return fleet;
+}
+
+bool has_its_share(const Candidate& candidate, const Fleet& fleet) {
+  if (static_cast<double>(candidate.replica->running + 1) > kMostShare * fleet.mean_running + kSlack)
+    return true;
+  const bool stays = candidate.cached > fleet.second_cached;  // elsewhere more would have to be computed
+  const double most = stays ? kMostRecentToStay * fleet.mean_recent + kSlackToStay
+                            : kMostRecentShare * fleet.mean_recent + kRecentSlack;
+  return candidate.recent + 1 > most;
+}
+
+// `limited`: without those that have their share.
+Choice cheapest(const Fleet& fleet, const PromptBlocks& prompt, bool limited) {
+  Choice best;
+  double least = std::numeric_limits<double>::infinity(), least_recent = 0;
+  for (const Candidate& candidate : fleet.candidates) {
+    if (limited && has_its_share(candidate, fleet)) continue;
+    const ReplicaState& replica = *candidate.replica;
+    const int64_t tokens = kMissingCost * (prompt.tokens - candidate.cached) + replica.prefill_tokens +
+                           kRunningCost * replica.running + kWaitingCost * replica.waiting;
+    const double cost = static_cast<double>(tokens) + kRecentCost * (candidate.recent - fleet.mean_recent);
+    if (cost > least || (cost == least && candidate.recent >= least_recent)) continue;
     least = cost;
-    best = {&replica, cached};
+    least_recent = candidate.recent;
+    best = {candidate.replica, candidate.cached};
   }
   return best;
+}
+
+// One that is busy and one that got much of late may be all there are: the limits then hold nobody.
+Choice choose_among(std::vector<ReplicaState>& replicas, const PromptBlocks& prompt, bool prefill,
+                    std::span<const ReplicaState* const> tried, TimePoint now) {
+  const Fleet fleet = fleet_of(replicas, prompt, prefill, tried, now);
+  const Choice best = cheapest(fleet, prompt, true);
+  return best.replica != nullptr ? best : cheapest(fleet, prompt, false);
 }
 
 }  // namespace

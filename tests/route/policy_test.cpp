@@ -99,6 +99,31 @@ TEST(Policy, NobodyGetsFarMoreThanHisShareOfThePopular) {
   for (const ReplicaState& replica : replicas) EXPECT_LE(replica.requests, 60u) << "1.2 times 50";
 }
 
+// To move a conversation costs its history; to start one elsewhere costs nothing where others have the prefix, too.
+TEST(Policy, ConversationsStayWhereNewOnesDoNotJoin) {
+  std::vector<ReplicaState> replicas = healthy(4);
+  const TimePoint now = Clock::now();
+  for (size_t i = 0; i < 4; ++i) {
+    replicas[i].keys = {1, 2};
+    for (int count = 0; count < (i == 0 ? 12 : 8); ++count) count_request(replicas[i], now);
+  }
+  const PromptBlocks conversation{{1, 2, 3, 4, 5, 6, 7, 8}, 140};
+  replicas[0].keys = {1, 2, 3, 4, 5, 6, 7, 8};
+  EXPECT_EQ(choose(replicas, conversation, {}, now).replica, &replicas[0]);
+  replicas[1].keys = replicas[0].keys;
+  EXPECT_EQ(choose(replicas, conversation, {}, now).replica, &replicas[1]);
+  const PromptBlocks fresh{{1, 2, 9}, 50};
+  EXPECT_NE(choose(replicas, fresh, {}, now).replica, &replicas[0]);
+}
+
+TEST(Policy, LimitsHoldNobodyWhereAllAreOverOne) {
+  std::vector<ReplicaState> replicas = healthy(2);
+  const TimePoint now = Clock::now();
+  replicas[0].running = 20;
+  for (int count = 0; count < 20; ++count) count_request(replicas[1], now);
+  EXPECT_NE(choose(replicas, kPrompt, {}, now).replica, nullptr);
+}
+
 TEST(Policy, OneThatComesLaterIsNotFlooded) {
   std::vector<ReplicaState> replicas = healthy(3);
   replicas[2].healthy = false;
