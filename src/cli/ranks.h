@@ -14,7 +14,7 @@ namespace sluice::cli {
 
 struct RankFlags {
   models::Cuts cuts;
-  double rank_timeout = 2;  // seconds
+  double rank_timeout = 1;  // seconds
   kernels::Collectives collectives = kernels::Collectives::Auto;
 
   void declare(OptionSet& options);

@@ -24,7 +24,7 @@ struct HeartbeatAddress {
 };
 
 struct HeartbeatTiming {
-  Clock::duration silence = std::chrono::seconds(2);  // a rank that was not heard of for so long is lost
+  Clock::duration silence = std::chrono::seconds(1);  // a rank that was not heard of for so long is lost
   Clock::duration interval() const { return silence / 8; }
 };
 
