@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "lab/html/chart.h"
@@ -14,6 +15,12 @@ namespace {
 
 constexpr size_t kLaneRequests = 200;  // in the picture of lanes
 constexpr int kTimeBins = 60;
+
+// "64", "0.494", "30.6", "31010": no fractions that nobody reads.
+std::string figure_text(double value) {
+  if (value == std::floor(value) || value >= 1000) return fmt::format("{:.0f}", value);
+  return value >= 10 ? fmt::format("{:.1f}", value) : fmt::format("{:.3g}", value);
+}
 
 // One request as a report has it.
 struct ReportedRequest {
@@ -133,7 +140,7 @@ void add_summary(HtmlPage& page, const std::vector<json::object>& reports,
     std::vector<std::string> row{label};
     for (const json::object& report : reports) {
       const json::value* value = report.if_contains(key);
-      row.push_back(value != nullptr && value->is_number() ? fmt::format("{:.6g}", number_of(*value)) : "-");
+      row.push_back(value != nullptr && value->is_number() ? figure_text(number_of(*value)) : "-");
     }
     rows.push_back(std::move(row));
   };
