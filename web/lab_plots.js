@@ -76,9 +76,9 @@ export function drawRoofline(canvas, {read, multiply}, points) {
   context.stroke();
   const label = {colour: colours.muted, font: colours.font, size: 11};
   text(context, `${short(multiply)}op/s`, width - RIGHT, y.to(multiply) - 10, {...label, align: "right"});
-  text(context, `${short(read)}B/s`, x.to(1) + 6, y.to(read) + 16, label);
+  text(context, `${short(read)}B/s`, x.to(4) - 8, y.to(4 * read) - 6, {...label, align: "right"});  // points lie below
   const looks = {
-    part: [3, colours.strong, null],
+    part: [3, colours.muted, null],
     prefill: [7, colours.owners[1], colours.surface],
     decode: [7, colours.owners[0], colours.surface],
     engine: [8, colours.danger, colours.surface],
