@@ -20,6 +20,16 @@ namespace {
 // How often an engine that does nothing looks whether there is memory again.
 constexpr std::chrono::milliseconds kRegainInterval{100};
 
+int64_t postponed_tokens(const request::Step& step, const std::vector<request::Outcome>& outcomes) {
+  int64_t tokens = 0;
+  for (const request::Outcome& outcome : outcomes) {
+    if (!std::holds_alternative<request::Postponed>(outcome.result)) continue;
+    for (const request::Work& work : step.work)
+      if (work.seq == outcome.seq) tokens += work.end - work.begin;
+  }
+  return tokens;
+}
+
 }  // namespace
 
 Engine::Engine(EngineOptions options, sched::Executor& executor, Now now)
@@ -259,6 +269,7 @@ void Engine::finish_step() {
   Flight flight = std::move(in_flight_.front());
   in_flight_.pop_front();
   if (in_flight_.empty()) unoccupied_since_ = now;
+  flight.postponed = postponed_tokens(flight.step, *outcomes);
   note_drafts(flight, *outcomes);
   note_step(flight, now);
   output_.set_holding(scheduler_.holding(), now);
@@ -298,14 +309,17 @@ void Engine::note_step(Flight& flight, TimePoint now) {
   const TimePoint begin = std::max(flight.begin, std::exchange(collected_, now));
   const double seconds = seconds_between(begin, now);
   if (step.work.empty()) return;
-  scheduler_.observe(step.computed_tokens(), seconds);
+  // What towers take says nothing of tokens.
+  const auto reads_picture = [](const request::Work& work) { return !work.spans.empty(); };
+  if (std::none_of(step.work.begin(), step.work.end(), reads_picture))
+    scheduler_.observe(step.computed_tokens(), seconds);
   if (flight.trace) {
     flight.trace->begin = begin;
     flight.trace->seconds = seconds;
     trace_.add(std::move(*flight.trace));
   }
-  const auto run = static_cast<uint64_t>(step.tokens()),
-             computed = static_cast<uint64_t>(step.computed_tokens());
+  const auto run = static_cast<uint64_t>(step.tokens() - flight.postponed),
+             computed = static_cast<uint64_t>(step.computed_tokens() - flight.postponed);
   metrics_.steps.add();
   metrics_.run_tokens.add(run);
   metrics_.computed_tokens.add(computed);

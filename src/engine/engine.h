@@ -150,6 +150,7 @@ class Engine {
     uint64_t number = 0;
     TimePoint begin{};                // of its submission
     std::optional<TracedStep> trace;  // where somebody watches
+    int64_t postponed = 0;            // tokens of it that were not run
   };
 
   static Load load_of(const Submission& submission);

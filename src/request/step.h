@@ -7,6 +7,7 @@
 // drafts differ in numbers only.
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <optional>
 #include <variant>
@@ -72,6 +73,8 @@ struct Rectangle {
   friend bool operator==(const Rectangle&, const Rectangle&) = default;
 };
 
+inline constexpr double kAnySeconds = std::numeric_limits<double>::infinity();
+
 // Applied in the order of the members. A step may have no work.
 struct Step {
   std::vector<SeqId> retire;  // sequences and groups to forget
@@ -79,10 +82,11 @@ struct Step {
   std::vector<Fork> forks;
   std::vector<Lanes> lanes;
   std::vector<BlockMove> moves;
-  std::vector<Work> work;            // the lanes of one group stand together, in order
-  BlockTables tables;                // of the work, by its index
-  std::optional<Rectangle> padding;  // absent: packed
-  std::vector<RequestId> preempted;  // for people; the executor keeps their tokens
+  std::vector<Work> work;              // the lanes of one group stand together, in order
+  BlockTables tables;                  // of the work, by its index
+  std::optional<Rectangle> padding;    // absent: packed
+  std::vector<RequestId> preempted;    // for people; the executor keeps their tokens
+  double tower_seconds = kAnySeconds;  // that vision towers may take of the step; not sent to other ranks
 
   bool empty() const {
     return retire.empty() && admit.empty() && forks.empty() && lanes.empty() && moves.empty() && work.empty();
@@ -150,12 +154,15 @@ struct Pooled {
 // computed again.
 struct KvLost {};
 
+// Nothing of the work was run: the pictures that it needs are not ready. It is to be planned again.
+struct Postponed {};
+
 // An Error is the sequence's own: non-finite or fully masked logits, for instance. After an Error or KvLost, work of
 // the sequence in steps that were already submitted gives the same answer again, though it may count on a token that was
 // never sampled.
 struct Outcome {
   SeqId seq;  // the group, for searches
-  std::variant<Tokens, SearchMove, Pooled, KvLost, Error> result;
+  std::variant<Tokens, SearchMove, Pooled, KvLost, Postponed, Error> result;
   std::vector<Sampled> prompt_logprobs;  // of tokens (begin, end) of the prompt, the tokens themselves given
   // Of each token of the prompt, with the last token of the answer: the largest weight that a head gave it, averaged over
   // the rows that were sampled from. Empty where nobody asked.

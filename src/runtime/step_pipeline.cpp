@@ -138,6 +138,7 @@ void StepPipeline::finish(const request::Step& step, SubmittedStep& submitted,
   submitted.start = started_;
   step_ = &step;
   if (draft_) fill_drafts(step, submitted, settle);
+  encode_pictures(step);
   size_t kept = 0;
   for (size_t i = 0; i < step.work.size(); ++i) {
     if (plan_work(step, i, plan_[i], submitted)) plan_[kept++] = plan_[i];
@@ -153,11 +154,27 @@ void StepPipeline::finish(const request::Step& step, SubmittedStep& submitted,
   run_ahead(whole && !step.padding, submitted, settle);
 }
 
+// Of all works at once. Works whose pictures are not finished in the step's time are postponed, which neither another rank
+// nor a draft model nor a step that is submitted already may have counted on.
+void StepPipeline::encode_pictures(const request::Step& step) {
+  std::vector<PictureEmbeddings::Reader> readers;
+  for (const PlannedWork& item : plan_)
+    if (!item.work->spans.empty() && !item.of.sequence->failed() && item.of.sequence->request() != nullptr)
+      readers.push_back({item.of.sequence->request(), item.work});
+  const bool is_parted = !ahead_ && !draft_ && !contrast_ && !target_->runner().model().group;
+  pictures_.encode_together(readers, is_parted ? step.tower_seconds : request::kAnySeconds);
+}
+
 bool StepPipeline::plan_work(const request::Step& step, size_t index, PlannedWork& item,
                              SubmittedStep& submitted) {
   Sequence& sequence = *item.of.sequence;
   if (sequence.failed()) {
     submitted.outcomes.push_back({item.of.owner, *sequence.failed(), {}});
+    return false;
+  }
+  const request::Request* request = sequence.request();
+  if (request != nullptr && !pictures_.is_ready({request, item.work})) {
+    submitted.outcomes.push_back({item.of.owner, request::Postponed{}, {}});
     return false;
   }
   item.need = sequence.need(item.of.lane, *item.work);
@@ -168,7 +185,6 @@ bool StepPipeline::plan_work(const request::Step& step, size_t index, PlannedWor
     submitted.outcomes.push_back({item.of.owner, request::KvLost{}, {}});
     return false;
   }
-  const request::Request* request = sequence.request();
   Status placed;
   if (item.need.contrast && !item.work->spans.empty())
     placed = Error{ErrorCode::Unsupported, "the contrast model reads no pictures"};

@@ -79,6 +79,7 @@ class StepPipeline {
   // `settle` takes what earlier steps give.
   void finish(const request::Step& step, SubmittedStep& submitted, const std::function<void()>& settle);
   void fill_drafts(const request::Step& step, SubmittedStep& submitted, const std::function<void()>& settle);
+  void encode_pictures(const request::Step& step);
   bool plan_work(const request::Step& step, size_t index, PlannedWork& item, SubmittedStep& submitted);
   void run_on_host(SubmittedStep& submitted);
   bool pad_decode();

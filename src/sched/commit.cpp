@@ -20,6 +20,10 @@ std::vector<Progress> Scheduler::commit(const request::Step& step, std::vector<r
     const auto found = lanes_.find(outcome.seq);
     if (found == lanes_.end()) continue;  // it ended while the step ran
     const auto [entry, lane] = found->second;
+    if (std::holds_alternative<request::Postponed>(outcome.result)) {
+      put_off(step, *entry);
+      continue;
+    }
     Progress progress{.request = entry->request->id, .choice = entry->search ? 0 : entry->lanes[lane].choice};
     progress.prompt_logprobs = std::move(outcome.prompt_logprobs);
     progress.prompt_attention = std::move(outcome.prompt_attention);
@@ -58,6 +62,7 @@ void Scheduler::take_back_work(const request::Step& step, const std::vector<requ
   std::vector<const RequestState*> doubtful;
   for (const request::Outcome& outcome : outcomes) {
     const bool sound = !std::holds_alternative<request::KvLost>(outcome.result) &&
+                       !std::holds_alternative<request::Postponed>(outcome.result) &&
                        !std::holds_alternative<Error>(outcome.result);
     if (sound) continue;
     if (const auto found = lanes_.find(outcome.seq); found != lanes_.end())
@@ -79,7 +84,9 @@ void Scheduler::take_back_work(const request::Step& step, const std::vector<requ
 // Outputs that lost work should have given are still wanted.
 void Scheduler::ask_again(const request::Step& step, const std::vector<request::Outcome>& outcomes) {
   for (const request::Outcome& outcome : outcomes) {
-    if (!std::holds_alternative<request::KvLost>(outcome.result)) continue;
+    if (!std::holds_alternative<request::KvLost>(outcome.result) &&
+        !std::holds_alternative<request::Postponed>(outcome.result))
+      continue;
     const auto lost = lanes_.find(outcome.seq);
     if (lost == lanes_.end()) continue;
     RequestState& entry = *lost->second.entry;
@@ -232,6 +239,19 @@ void Scheduler::take_loss(RequestState& entry, size_t lost) {
   entry.distrusts = true;
   for (const SeqId seq : resident_lanes(entry)) kv_manager_.invalidate(seq);
   compute_again(entry);
+}
+
+// Work of a prompt that was not run is planned again. Its blocks stay, and so does what its client was charged: a tower ran
+// in its place.
+void Scheduler::put_off(const request::Step& step, RequestState& entry) {
+  if (entry.phase != Phase::Running) return;
+  for (const request::Work& work : step.work) {
+    const auto found = lanes_.find(work.seq);
+    if (found == lanes_.end() || found->second.entry != &entry) continue;
+    SequenceState& lane = entry.lanes[found->second.lane];
+    lane.computed = work.begin;
+    if (work.end == static_cast<int>(lane.tokens.size())) lane.pending = std::max(0, lane.pending - 1);
+  }
 }
 
 void Scheduler::fail(RequestState& entry, Error error, Progress& progress) {

@@ -14,6 +14,7 @@ namespace sluice::sched {
 // Vision towers so far.
 struct PictureCounts {
   uint64_t encoded = 0;  // tiles that a tower has run over
+  uint64_t passes = 0;   // over one or several of them
   uint64_t reused = 0;   // tiles whose embeddings were still there
 };
 

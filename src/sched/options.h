@@ -98,7 +98,8 @@ struct RopeSets {
 struct TbtOfBatch {
   double stretch = 3;
   int least_prompt_tokens = 64;
-  bool bursts = true;  // many prompts at once fill their steps
+  bool bursts = true;        // many prompts at once fill their steps
+  double tower_share = 0.1;  // of a step of the running sequences alone, for vision towers beside them
 };
 struct TbtAny {};  // prompts fill their steps
 using TargetTbt = std::variant<TbtOfBatch, TbtAny, Seconds>;

@@ -244,6 +244,7 @@ bool Scheduler::add_choices(RequestState& entry) {
 }
 
 void Scheduler::finish_step(StepBuilder& builder) {
+  builder.step.tower_seconds = tower_seconds(builder.step);
   builder.step.moves = kv_manager_.take_moves();
   builder.step.tables.groups = kv_manager_.groups();
   for (const request::Work& work : builder.step.work) {

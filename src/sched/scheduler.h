@@ -185,6 +185,7 @@ class Scheduler {
 
   // shares.cpp
   int step_limit() const;
+  double tower_seconds(const request::Step& step) const;
   TbtOfBatch tbt_of_batch() const;
   int64_t tokens_within_tbt() const;
   void part_step(StepBuilder& builder);
@@ -235,6 +236,7 @@ class Scheduler {
   void move_lanes(RequestState& entry, const std::vector<request::LaneMove>& moves,
                   std::vector<SequenceState> next);
   void take_loss(RequestState& entry, size_t lost);
+  void put_off(const request::Step& step, RequestState& entry);
   void fail(RequestState& entry, Error error, Progress& progress);
   void take_back_work(const request::Step& step, const std::vector<request::Outcome>& outcomes);
   void ask_again(const request::Step& step, const std::vector<request::Outcome>& outcomes);

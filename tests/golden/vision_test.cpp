@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fstream>
 #include <future>
+#include <iterator>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -111,6 +112,22 @@ double logit_error(const std::string& folder, const runtime::DeviceOptions& devi
   return std::sqrt(difference / size);
 }
 
+std::shared_ptr<const models::Model> load_vision(const std::string& folder, const std::string& device) {
+  const auto backend = runtime::make_backend({.device = device, .threads = 2});
+  auto files = models::open_model(folder);
+  if (!backend || !files || !files->vision) return nullptr;
+  auto model = models::load_model(std::move(*files), *backend);
+  if (!model || !(*model)->vision) return nullptr;
+  return std::move(*model);
+}
+
+std::vector<float> host_values(const models::Model& model, const kernels::Memory& memory) {
+  std::vector<float> out(static_cast<size_t>(memory.view.elements()));
+  model.backend->download(
+      TensorView::contiguous(out.data(), DType::F32, {memory.view.dim(0), memory.view.dim(1)}), memory.view);
+  return out;
+}
+
 api::Reply ask(const std::vector<api::ServedModel>& models, const std::string& image, int max_tokens) {
   const json::value body{{"messages",
                           {{{"role", "user"},
@@ -178,6 +195,88 @@ TEST(Vision, LogitsAgreeWithTransformers) {
     for (const runtime::DeviceOptions& device : devices)
       EXPECT_LE(logit_error(kVision + family.name, device), 1e-3)
           << family.name << " on " << device.device << " " << device.isa;
+}
+
+// Sizes differ where a family's tiles may: embeddings are the same bytes as those of each tile alone.
+TEST(Vision, TilesOfOnePassAreThoseOfEachAloneAndInParts) {
+  for (const VisionFamilyCase& family : kFamilies) {
+    for (const char* device : {"ref", "cpu"}) {
+      SCOPED_TRACE(family.name + " on " + device);
+      const auto model = load_vision(kVision + family.name, device);
+      ASSERT_NE(model, nullptr);
+      models::VisionTower tower(*model->files.vision, *model->vision, *model->backend);
+      std::vector<image::Image> images;
+      for (const char* name : {"odd.jpg", "square.webp", "grey.png"}) {
+        const auto decoded = image::decode_image(read_bytes(kVision + "pictures/" + name));
+        ASSERT_TRUE(decoded.ok());
+        auto parts = models::process_picture(*model->files.vision, *decoded);
+        ASSERT_TRUE(parts.ok());
+        std::move(parts->tiles.begin(), parts->tiles.end(), std::back_inserter(images));
+      }
+      std::vector<models::VisionTower::Tile> tiles;
+      for (const image::Image& one : images) tiles.push_back({one.rgb.data(), one.width, one.height});
+      const std::vector<kernels::Memory> together = tower.encode(tiles);
+      ASSERT_EQ(together.size(), tiles.size());
+      for (size_t i = 0; i < tiles.size(); ++i)
+        EXPECT_EQ(host_values(*model, together[i]), host_values(*model, tower.encode({&tiles[i], 1}).front()))
+            << "tile " << i;
+      const auto pass = tower.begin(tiles);
+      while (!tower.advance(*pass, 7)) {
+      }
+      const std::vector<kernels::Memory> in_parts = tower.finish(*pass);
+      ASSERT_EQ(in_parts.size(), tiles.size());
+      for (size_t i = 0; i < tiles.size(); ++i)
+        EXPECT_EQ(host_values(*model, together[i]), host_values(*model, in_parts[i])) << "tile " << i;
+    }
+  }
+}
+
+TEST(Vision, PicturesOfOneStepCostOnePass) {
+  const VisionCase golden = read_vision_case(kVision + "idefics3");
+  const auto model = load_vision(kVision + "idefics3", "cpu");
+  ASSERT_NE(model, nullptr);
+  const auto reader = llm::make_picture_reader(*model);
+  std::vector<request::Request> requests(2);
+  std::vector<request::Work> works;
+  const std::string files[] = {*api::from_base64(golden.image), read_bytes(kVision + "pictures/square.webp")};
+  size_t tiles = 0;
+  for (size_t i = 0; i < 2; ++i) {
+    const auto picture = reader->read(files[i]);
+    ASSERT_TRUE(picture.ok());
+    for (const engine::Picture::Run& run : picture->runs) {
+      requests[i].prompt.insert(requests[i].prompt.end(), static_cast<size_t>(run.tokens),
+                                reader->style().token);
+      requests[i].prompt.push_back(0);
+    }
+    ASSERT_TRUE(engine::add_picture_spans(requests[i], reader->style(), {&*picture, 1}).ok());
+    tiles += requests[i].spans.size();
+    works.push_back({.seq = SeqId{static_cast<int32_t>(i) + 1},
+                     .begin = 0,
+                     .end = static_cast<int>(requests[i].prompt.size()),
+                     .spans = requests[i].spans});
+  }
+  runtime::PictureEmbeddings pictures(*model, 1 << 20);
+  const runtime::PictureEmbeddings::Reader readers[] = {{&requests[0], &works[0]}, {&requests[1], &works[1]}};
+  pictures.encode_together(readers, request::kAnySeconds);
+  EXPECT_EQ(pictures.counts().passes, 1u);
+  EXPECT_EQ(pictures.counts().encoded, tiles);
+  runtime::Batch batch(0);
+  for (size_t i = 0; i < 2; ++i) {
+    ASSERT_TRUE(pictures.place(requests[i], works[i], batch).ok());
+    batch.add(requests[i].prompt, 0, {});
+  }
+  EXPECT_EQ(pictures.counts().passes, 1u);
+  EXPECT_EQ(pictures.counts().reused, 0u);
+
+  // With little time for each step they are ready some steps later, though there is no room to keep them.
+  runtime::PictureEmbeddings slow(*model, 0);
+  int steps = 0;
+  while (!slow.is_ready(readers[0]) || !slow.is_ready(readers[1])) {
+    slow.encode_together(readers, 0);
+    ASSERT_LT(++steps, 1000);
+  }
+  EXPECT_GT(steps, 5);
+  EXPECT_EQ(slow.counts().encoded, tiles);
 }
 
 // Prompts of several sizes of steps: a chunk may end inside of a picture. Asked again, a picture costs neither its tower nor

@@ -84,6 +84,8 @@ bool Script::run_event(const std::string& verb, std::istringstream& words) {
     EXPECT_TRUE(scheduler_->finish(request, read<int>(words), &ended));
   } else if (verb == "fail") {
     failing_.insert(id());
+  } else if (verb == "postpone") {
+    postponing_.insert(id());
   } else if (verb == "lose") {
     losing_.insert(id());
   } else if (verb == "close") {
@@ -263,6 +265,8 @@ std::vector<request::Outcome> Script::invent(const request::Step& step) {
     const bool prompt = work.end < static_cast<int>(named.request->prompt.size());
     if (losing_.erase(id) > 0) {
       outcomes.push_back({seq, request::KvLost{}, {}});
+    } else if (postponing_.erase(id) > 0) {
+      outcomes.push_back({seq, request::Postponed{}, {}});
     } else if (prompt || work.sample_from == work.end) {
       continue;
     } else if (failing_.erase(id) > 0) {

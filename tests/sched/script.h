@@ -10,7 +10,7 @@
 //   A prompt 40 max 20          options: client X, priority 1, n 3, beam 2, contrastive 2, shares B 32 (first
 //                                   tokens equal to B's), salt s, span 4 9 (bidirectional), stops 3 (the third token is the end), logs
 //   refuse A prompt 400 max 20 => words of the error
-//   cancel A | finish A 1 | fail A | lose A | close | time 2.5
+//   cancel A | finish A 1 | fail A | lose A | postpone A | close | time 2.5
 //   step => A[0,40)*                work in order, * where a token is sampled; B.1 is a further choice or
 //   lane;
 //                                   then: preempt B, pad 2x40, copy 1, out 3, in 3 (block moves), end A,
@@ -68,7 +68,7 @@ class Script {
   std::map<request::RequestId, Named> requests_;
   std::map<std::string, request::RequestId> ids_;
   std::map<SeqId, std::pair<request::RequestId, int>> seqs_;  // and which of its choices or lanes
-  std::set<request::RequestId> failing_, losing_;
+  std::set<request::RequestId> failing_, losing_, postponing_;
 };
 
 }  // namespace sluice::sched::testing

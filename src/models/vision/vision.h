@@ -5,6 +5,7 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -211,20 +212,43 @@ class VisionTower {
   VisionTower(const VisionSpec& spec, const VisionWeights& weights, kernels::Backend& backend)
       : spec_(spec), weights_(weights), backend_(backend) {}
 
-  // [tokens, (1 + deep) output_dim], activation type. rgb: [height, width, 3]. REQUIRES: sides are multiples of unit().
-  kernels::Memory encode(const uint8_t* rgb, int width, int height);
+  struct Tile {
+    const uint8_t* rgb = nullptr;  // [height, width, 3]
+    int width = 0, height = 0;     // multiples of unit()
+  };
+  // Embeddings of each tile, [tokens, (1 + deep) output_dim], activation type, of one pass over all of them. Those of a tile
+  // are the same whatever tiles are beside it.
+  std::vector<kernels::Memory> encode(std::span<const Tile> tiles);
+  kernels::Memory encode(const uint8_t* rgb, int width, int height) {
+    const Tile tile{rgb, width, height};
+    return encode({&tile, 1}).front();
+  }
+  // The same in parts, between which the back-end may do other work. The result is the same.
+  struct Pass;  // over tiles, which need not live any longer
+  std::shared_ptr<Pass> begin(std::span<const Tile> tiles);
+  // Runs so many tokens through half a layer; true: finish() is next.
+  bool advance(Pass& pass, int64_t tokens);
+  // REQUIRES: advance() was true. Once.
+  std::vector<kernels::Memory> finish(Pass& pass);
 
  private:
   struct Place {
     int row = 0, column = 0;  // of a patch
   };
-  struct Layout;  // of a picture's patches
+  struct Layout;  // of a tile's patches
   Layout lay_out(int rows, int columns) const;
   kernels::Memory patches_of(const uint8_t* rgb, int width, const Layout& layout) const;
   kernels::Memory positions_of(const Layout& layout) const;
-  std::vector<float> angles_of(const Layout& layout) const;
-  void run_layer(size_t index, const Layout& layout, TensorView angles, TensorView x);
-  void attend(size_t index, const Layout& layout, TensorView angles, TensorView out, TensorView normed);
+  void add_angles(const Layout& layout, std::vector<float>& out) const;
+  void embed_patches(const Tile& tile, const Layout& layout, TensorView x);
+  const std::vector<int32_t>& windows_of(const Pass& pass) const;
+  TensorView heads_of(const Pass& pass, int64_t part) const;
+  void make_keys(Pass& pass, int64_t begin, int64_t end);
+  void keep_keys(Pass& pass);
+  void attend(const Pass& pass, TensorView out, int64_t begin, int64_t end);
+  void run_rows(Pass& pass, int64_t begin, int64_t end);
+  void put_part(Pass& pass, int64_t part, const Projector& steps,
+                const std::vector<ProjectorWeights>& weights);
   void norm(TensorView out, TensorView x, const TowerNorm& weights);
   kernels::Memory project(const Projector& steps, const std::vector<ProjectorWeights>& weights, TensorView x);
   kernels::Memory put(const std::vector<float>& values, int64_t rows, int64_t cols) const;

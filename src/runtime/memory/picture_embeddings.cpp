@@ -4,9 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <limits>
 #include <new>
+#include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/system/memory.h"
 
 namespace sluice::runtime {
@@ -29,7 +33,87 @@ void PictureEmbeddings::keep(const Sha256Digest& content, const kernels::Memory&
   used_ += bytes;
 }
 
+bool PictureEmbeddings::is_known(const Sha256Digest& content) const {
+  return fresh_.contains(content) || places_.contains(content) || left_.contains(content);
+}
+
+bool PictureEmbeddings::is_ready(const Reader& reader) const {
+  return std::all_of(reader.work->spans.begin(), reader.work->spans.end(), [&](const auto& span) {
+    const auto source = source_of(*reader.request, span);
+    return !source || is_known((*source)->image->content);
+  });
+}
+
+void PictureEmbeddings::forget_used() {
+  left_.clear();
+  std::erase_if(fresh_, [](const auto& one) { return one.second.used || one.second.image.expired(); });
+}
+
+// False: nothing is missing.
+bool PictureEmbeddings::begin_pass(std::span<const Reader> readers, int64_t most_patches) {
+  const int patch = model_.files.vision->patch;
+  Running next;
+  std::vector<models::VisionTower::Tile> tiles;
+  std::set<Sha256Digest> taken;
+  int64_t patches = 0;
+  for (const Reader& reader : readers) {
+    for (const request::EmbeddingSpan& span : reader.work->spans) {
+      const auto source = source_of(*reader.request, span);
+      if (!source || is_known((*source)->image->content)) continue;
+      const std::shared_ptr<const request::PromptImage>& image = (*source)->image;
+      const int64_t count = int64_t{image->width / patch} * (image->height / patch);
+      if (!tiles.empty() && patches + count > most_patches) continue;
+      if (!taken.insert(image->content).second) continue;
+      tiles.push_back({image->rgb.data(), image->width, image->height});
+      next.images.push_back(image);
+      patches += count;
+    }
+  }
+  if (tiles.empty()) return false;
+  running_ = std::move(next);
+  running_->pass = tower_->begin(tiles);
+  return true;
+}
+
+void PictureEmbeddings::finish_pass() {
+  const std::vector<kernels::Memory> made = tower_->finish(*running_->pass);
+  ++counts_.passes;
+  counts_.encoded += made.size();
+  for (size_t i = 0; i < made.size(); ++i) {
+    const auto& image = running_->images[i];
+    fresh_[image->content] = {image, made[i]};
+    keep(image->content, made[i]);
+  }
+  running_.reset();
+}
+
+void PictureEmbeddings::encode_together(std::span<const Reader> readers, double seconds) {
+  forget_used();
+  if (!tower_) return;
+  const bool is_parted = std::isfinite(seconds);
+  const int64_t part = !is_parted            ? std::numeric_limits<int32_t>::max()
+                       : seconds < kMuchTime ? kPartTokens
+                                             : kLargePartTokens;
+  const TimePoint start = Clock::now();
+  bool has_time = true;
+  while (has_time) {
+    try {
+      if (!running_ && !begin_pass(readers, is_parted ? kPartedPassPatches : kPassPatches)) return;
+      if (tower_->advance(*running_->pass, part)) finish_pass();
+    } catch (const std::bad_alloc&) {  // place() tries them one by one
+      if (!running_) return;
+      for (const auto& image : running_->images) left_.insert(image->content);
+      running_.reset();
+    }
+    has_time = seconds_since(start) < seconds;
+  }
+}
+
 Result<kernels::Memory> PictureEmbeddings::encode(const request::PromptImage& image) {
+  if (const auto fresh = fresh_.find(image.content); fresh != fresh_.end()) {
+    if (std::exchange(fresh->second.used, true)) ++counts_.reused;
+    return fresh->second.embeddings;
+  }
   if (const auto found = places_.find(image.content); found != places_.end()) {
     ++counts_.reused;
     kept_.splice(kept_.begin(), kept_, found->second);
@@ -37,6 +121,7 @@ Result<kernels::Memory> PictureEmbeddings::encode(const request::PromptImage& im
   }
   try {
     kernels::Memory made = tower_->encode(image.rgb.data(), image.width, image.height);
+    ++counts_.passes;
     ++counts_.encoded;
     keep(image.content, made);
     return made;
@@ -45,9 +130,8 @@ Result<kernels::Memory> PictureEmbeddings::encode(const request::PromptImage& im
   }
 }
 
-Result<kernels::Memory> PictureEmbeddings::rows_of(const request::Request& request,
-                                                   const request::EmbeddingSpan& span,
-                                                   const request::Work& work) {
+Result<const request::EmbeddingSource*> PictureEmbeddings::source_of(
+    const request::Request& request, const request::EmbeddingSpan& span) const {
   const auto place = std::find(request.spans.begin(), request.spans.end(), span);
   if (!tower_ || place == request.spans.end() || request.sources.size() != request.spans.size())
     return Error{ErrorCode::Unsupported, "the prompt has a picture; the model reads text alone"};
@@ -61,10 +145,18 @@ Result<kernels::Memory> PictureEmbeddings::rows_of(const request::Request& reque
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("a picture of {} x {} pixels cannot fill {} positions", image.width,
                              image.height, span.end - span.begin)};
-  Result<kernels::Memory> all = encode(image);
+  return &source;
+}
+
+Result<kernels::Memory> PictureEmbeddings::rows_of(const request::Request& request,
+                                                   const request::EmbeddingSpan& span,
+                                                   const request::Work& work) {
+  const auto source = source_of(request, span);
+  if (!source) return source.error();
+  Result<kernels::Memory> all = encode(*(*source)->image);
   if (!all) return all;
-  const int begin = std::max(span.begin, work.begin) - span.begin + source.first;
-  const int end = std::min(span.end, work.end) - span.begin + source.first;
+  const int begin = std::max(span.begin, work.begin) - span.begin + (*source)->first;
+  const int end = std::min(span.end, work.end) - span.begin + (*source)->first;
   all->view = all->view.rows(begin, end);
   return all;
 }
