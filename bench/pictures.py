@@ -1,21 +1,23 @@
 #!/usr/bin/env python3
 """What requests with pictures cost the streams beside them: pictures.py [--url URL] [--streams N] [--pictures N] [--tokens N]
-[--rounds N] [--layers N] [-- SERVE ARGUMENTS]
+[--rounds N] [--layers N] [--seconds N] [-- SERVE ARGUMENTS]
 
 N plain streams run; in turn nothing else comes, N requests with a text each come at once, and N with a different picture each
 and a short text, all of as many prompt tokens (image tokens included) and of 8 tokens of answer. Printed are p99 and median of
-the gaps between tokens of the streams, from when the requests are sent until all of them are answered (alone: as long as with
-texts), how long that took, and the ratio of the p99 beside pictures to that beside texts and to that alone.
+the gaps between tokens of the streams, from when the requests are sent until all of them are answered or --seconds are over,
+how many were, and the ratio of the p99 beside pictures to that beside texts and to that alone.
 
 Without --url it writes a model of SmolVLM-256M's shape with random weights (a decoder of --layers layers, 30 in the original,
 of dimension 576; a tower of 12 layers of dimension 768 over one tile of 512 x 512 pixels; the tokenizer of the miniature in
 tests/golden/data/vision/idefics3) and serves it with the arguments behind `--`. Python's standard library is all it needs."""
 import argparse
 import base64
+import contextlib
 import http.client
 import json
 import os
 import random
+import socket
 import statistics
 import struct
 import sys
@@ -23,6 +25,7 @@ import tempfile
 import threading
 import time
 import zlib
+from concurrent import futures
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -115,9 +118,17 @@ class Client:
         connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
         return connection, connection.getresponse()
 
-    def whole(self, body):
-        connection, answer = self.post(body)
-        text = answer.read()
+    def whole(self, body, waiting):
+        """The prompt's tokens; nothing where the connection, which is in `waiting` meanwhile, was shut down before."""
+        connection = http.client.HTTPConnection(self.host, timeout=600)
+        waiting.add(connection)
+        try:
+            connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            text = answer.read()
+        except (OSError, http.client.HTTPException):
+            return None
+        waiting.discard(connection)
         connection.close()
         if answer.status != 200:
             raise SystemExit(f"a request was answered with {answer.status}: {text[:300]}")
@@ -155,18 +166,26 @@ def with_picture(number):
     return body_of([{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": f"What is it? {number}"}], 8)
 
 
-def measure(client, arguments, bodies, seconds=0):
-    """Gaps of the streams while the bodies are answered, or for so long; what that took, and their prompt tokens."""
+def measure(client, arguments, bodies):
+    """Gaps of the streams while the bodies are answered, at most for so long; what that took, and their prompt tokens."""
     begin, stop = threading.Event(), threading.Event()
     with ThreadPoolExecutor(arguments.streams) as streams, ThreadPoolExecutor(max(1, len(bodies))) as others:
         running = [streams.submit(client.gaps, body_of(f"Tell me of {i}.", arguments.tokens), begin, stop) for i in range(arguments.streams)]
         time.sleep(2)
         begin.set()
         start = time.monotonic()
-        prompts = [one.result() for one in [others.submit(client.whole, body) for body in bodies]]
-        time.sleep(seconds)
+        waiting = set()
+        asked = [others.submit(client.whole, body, waiting) for body in bodies]
+        if asked:
+            futures.wait(asked, timeout=arguments.seconds)
+        else:
+            time.sleep(arguments.seconds)
         took = time.monotonic() - start
         stop.set()
+        prompts = [one.result() for one in asked if one.done()]
+        for connection in list(waiting):
+            with contextlib.suppress(OSError):
+                connection.sock.shutdown(socket.SHUT_RDWR)
         gaps = sorted(gap for one in running for gap in one.result())
     return gaps, took, prompts
 
@@ -186,12 +205,12 @@ def run(client, arguments):
     to_text, to_alone = [], []
     for number in range(arguments.rounds):
         first = number * arguments.pictures
-        rows = {"texts": measure(client, arguments, [with_text(first + i) for i in range(arguments.pictures)])}
-        rows["pictures"] = measure(client, arguments, [with_picture(first + i) for i in range(arguments.pictures)])
-        rows["alone"] = measure(client, arguments, [], rows["texts"][1])
-        for name, (gaps, took, prompts) in rows.items():
+        bodies = {"alone": [], "texts": [with_text(first + i) for i in range(arguments.pictures)], "pictures": [with_picture(first + i) for i in range(arguments.pictures)]}
+        rows = {}
+        for name, asked in bodies.items():
+            gaps, took, prompts = rows[name] = measure(client, arguments, asked)
             print(f"beside {name:8}: p99 {1e3 * quantile(gaps, 0.99):.1f} ms, median {1e3 * quantile(gaps, 0.5):.1f} ms, longest {1e3 * gaps[-1]:.0f} ms, "
-                  f"{took:.1f} s, {statistics.mean(prompts) if prompts else 0:.0f} prompt tokens", flush=True)
+                  f"{took:.1f} s, {len(prompts)} answered, of {statistics.mean(prompts) if prompts else 0:.0f} prompt tokens", flush=True)
         p99 = {name: quantile(gaps, 0.99) for name, (gaps, _, _) in rows.items()}
         to_text.append(p99["pictures"] / p99["texts"])
         to_alone.append(p99["pictures"] / p99["alone"])
@@ -207,6 +226,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--layers", type=int, default=30)
+    parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("serve", nargs="*")
     arguments = parser.parse_args()
     if arguments.url:
