@@ -144,11 +144,11 @@ class Client:
                 if not line.startswith(b"data: {"):
                     continue
                 now = time.monotonic()
+                if stop.is_set():
+                    break
                 if last is not None and begin.is_set():
                     gaps.append(now - last)
                 last = now
-                if stop.is_set():
-                    break
             connection.close()
         return gaps
 
@@ -198,7 +198,7 @@ def started(arguments, folder):
     sys.path.append(str(ROOT / "tests/python"))
     import serving
     write_model(Path(folder), arguments.layers)
-    return serving.Server("--model", folder, "--max-seqs", str(arguments.streams + arguments.pictures), *arguments.serve)
+    return serving.Server("--model", folder, "--max-seqs", str(arguments.streams + arguments.pictures), "--kv-tokens", "131072", *arguments.serve)
 
 
 def run(client, arguments):
