@@ -277,6 +277,13 @@ TEST(Vision, PicturesOfOneStepCostOnePass) {
   }
   EXPECT_GT(steps, 5);
   EXPECT_EQ(slow.counts().encoded, tiles);
+
+  // Of requests that are gone nothing is run to its end.
+  runtime::PictureEmbeddings forsaken(*model, 1 << 20);
+  forsaken.encode_together(readers, 0);
+  requests.clear();
+  for (int i = 0; i < steps; ++i) forsaken.encode_together({}, 0);
+  EXPECT_EQ(forsaken.counts().encoded, 0u);
 }
 
 // Prompts of several sizes of steps: a chunk may end inside of a picture. Asked again, a picture costs neither its tower nor

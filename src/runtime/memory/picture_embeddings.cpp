@@ -44,8 +44,12 @@ bool PictureEmbeddings::is_ready(const Reader& reader) const {
   });
 }
 
+// What was used, and what nobody asks for any more: no request holds its picture.
 void PictureEmbeddings::forget_used() {
   left_.clear();
+  const auto is_forsaken = [](const auto& image) { return image.use_count() == 1; };
+  if (running_ && std::all_of(running_->images.begin(), running_->images.end(), is_forsaken))
+    running_.reset();
   std::erase_if(fresh_, [](const auto& one) { return one.second.used || one.second.image.expired(); });
 }
 
