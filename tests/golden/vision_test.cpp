@@ -250,7 +250,7 @@ TEST(Vision, PicturesOfOneStepCostOnePass) {
     }
     ASSERT_TRUE(engine::add_picture_spans(requests[i], reader->style(), {&*picture, 1}).ok());
     tiles += requests[i].spans.size();
-    works.push_back({.seq = SeqId{static_cast<int32_t>(i) + 1},
+    works.push_back({.seq = SeqId{i + 1},
                      .begin = 0,
                      .end = static_cast<int>(requests[i].prompt.size()),
                      .spans = requests[i].spans});
