@@ -341,13 +341,14 @@ void CpuBackend::write_kv(const PagedKv& kv, TensorView k, TensorView v, const R
   const auto& table = batch.tables[static_cast<size_t>(kv.table)];
   const auto store = [&](const TensorView& cache, const TensorView& scales, int64_t block, int64_t slot,
                          TensorView x, int64_t token, int64_t rotated) {
-    std::vector<float> row_of_bytes(cache.dtype == DType::I8 ? static_cast<size_t>(cache.dim(3)) : 0);
+    thread_local std::vector<float> rotated_row;  // grows once: no step allocates
+    if (cache.dtype == DType::I8) rotated_row.resize(static_cast<size_t>(cache.dim(3)));
     for (int64_t head = 0; head < x.dim(1); ++head) {
       const float* row = x.at<float>(token, head);
       if (cache.dtype == DType::I8) {
-        kernels_.rotate(row_of_bytes.data(), row, cache.dim(3), rotated);
+        kernels_.rotate(rotated_row.data(), row, cache.dim(3), rotated);
         store_quantized(cache, scales.at<float>(block, slot)[head], cache.at<int8_t>(block, slot, head),
-                        row_of_bytes.data());
+                        rotated_row.data());
       } else {
         const int64_t offset = block * cache.stride[0] + slot * cache.stride[1] + head * cache.stride[2];
         void* to = static_cast<std::byte*>(cache.data) + offset * info(cache.dtype).block_bytes;
