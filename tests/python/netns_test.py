@@ -77,7 +77,7 @@ def test_a_machine_that_is_gone_ends_the_group():
     serving.need_model()
     with two_machines() as (mpirun, names), tempfile.NamedTemporaryFile("w+", suffix=".log") as log:
         command = [*mpirun, "-n", 2, *hosts_of(2), BINARY, "serve", "-m", serving.DEFAULT_MODEL, "--port", 0, "--pp", 2, "-t", 1,
-                   "--kv-tokens", 1024, "--ctx-size", 512]
+                   "--kv-tokens", 1024, "--ctx-size", 512, "--rank-timeout", 1.5]
         group = subprocess.Popen(list(map(str, command)), stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
         far = []
         try:
@@ -86,7 +86,7 @@ def test_a_machine_that_is_gone_ends_the_group():
             far = ip("netns", "pids", names[1]).stdout.split()
             link = re.search(r"\d+: (sl\S+)@", ip("-n", names[1], "link", "show", "type", "veth").stdout).group(1)
             assert ip("-n", names[1], "link", "set", link, "down").returncode == 0
-            wait_until(lambda: re.search(rf"rank 1 \(process \d+ on {names[1]}\) hangs: it was not heard of for 2 s", text()), 5)
+            wait_until(lambda: re.search(rf"rank 1 \(process \d+ on {names[1]}\) hangs: it was not heard of for 1\.5 s", text()), 5)
         finally:
             group.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
