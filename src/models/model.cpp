@@ -15,8 +15,8 @@
 #include "models/family.h"
 #include "models/loading/binder.h"
 #include "models/loading/config.h"
-#include "models/loading/quantized_matrix.h"
 #include "models/outline.h"
+#include "models/quantized/quantized_matrix.h"
 #include "models/vision/mmproj.h"
 
 namespace sluice::models {

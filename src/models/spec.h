@@ -12,7 +12,7 @@
 
 #include "kernels/backend.h"
 #include "models/loading/names.h"
-#include "models/loading/quantization.h"
+#include "models/quantized/quantization.h"
 
 namespace sluice::models {
 

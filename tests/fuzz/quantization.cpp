@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "models/loading/quantization.h"
+#include "models/quantized/quantization.h"
 
 namespace {
 
@@ -17,7 +17,6 @@ void require(bool holds) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using sluice::models::Quantization;
-  // Patterns are the library's: what long ones take is not what is looked for here.
   if (size < 2 || size > 2048) return 0;
   const std::string text(reinterpret_cast<const char*>(data) + 1, size - 1);
   const sluice::Result<sluice::json::value> value = sluice::parse_json(text, "a config");

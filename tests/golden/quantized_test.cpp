@@ -141,6 +141,18 @@ TEST(Quantized, RefusesWhatItDoesNotKnowByName) {
               HasSubstr("'W4A8_AWQ'"));
   EXPECT_THAT(said_of("fp8-blocks", [](json::object& c) { c["weight_block_size"] = json::array{128}; }),
               HasSubstr("weight_block_size"));
+  EXPECT_THAT(said_of("pack-quantized", [](json::object& c) { c["ignore"] = json::array{"re:(lm_head"}; }),
+              HasSubstr("'ignore': pattern '(lm_head': missing closing parenthesis"));
+  EXPECT_THAT(said_of("pack-quantized",
+                      [](json::object& c) { c["ignore"] = json::array{"re:" + std::string(600, 'a')}; }),
+              HasSubstr("has 603 bytes, limit 512"));
+}
+
+// Matching takes time that grows with the power of the name's length.
+TEST(Quantized, StopsAtPatternsThatTakeTooLong) {
+  EXPECT_THAT(said_of("pack-quantized",
+                      [](json::object& c) { c["ignore"] = json::array{"re:(?:(?:[a-z_.0-9]+)+)+[A-Z]"}; }),
+              HasSubstr("needs too many steps for 'model.layers.0.self_attn.q_proj'"));
 }
 
 TEST(Quantized, NamesConfigsThatContradictTheTensors) {

@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "models/loading/names.h"
-#include "models/loading/unpack.h"
+#include "models/quantized/unpack.h"
 #include "tensor/blocks.h"
 #include "tensor/half.h"
 

@@ -5,7 +5,7 @@
 #include "formats/quote.h"
 #include "models/heads/head.h"
 #include "models/loading/bind_parts.h"
-#include "models/loading/quantized_matrix.h"
+#include "models/quantized/quantized_matrix.h"
 
 namespace sluice::models {
 

@@ -7,8 +7,8 @@
 
 #include "base/log.h"
 #include "formats/mapped_pages.h"
-#include "models/loading/quantized_matrix.h"
-#include "models/loading/unpack.h"
+#include "models/quantized/quantized_matrix.h"
+#include "models/quantized/unpack.h"
 #include "tensor/repack.h"
 
 namespace sluice::models {
@@ -162,7 +162,8 @@ std::optional<TensorView> Binder::scaled(const std::string& stem, TensorView val
   }
   if (!std::exchange(told_of_f8_, true))
     log_info("weights in F8_E4M3 are multiplied with their scales and kept in memory as F16");
-  return taken(*found, unpack_f8(values, *factors, quantization_.group_columns(stem)));
+  const Result<int> group = quantization_.group_columns(stem);
+  return taken(*found, group ? unpack_f8(values, *factors, *group) : group.error());
 }
 
 std::optional<TensorView> Binder::quantized(const std::string& stem) {

@@ -1,16 +1,15 @@
-#include "models/loading/quantization.h"
+#include "models/quantized/quantization.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <optional>
-#include <regex>
+#include <string>
 
 namespace sluice::models {
 
 namespace {
 
-constexpr size_t kLongestPattern = 512;
 constexpr int kLargestGroup = 1 << 20;
 
 Error refused(std::string message) {
@@ -33,8 +32,8 @@ class Reader {
   std::string text(std::string_view key, std::string fallback) {
     return take(get_string(object_, key), std::move(fallback));
   }
-  std::vector<std::string> texts(std::string_view key) {
-    std::vector<std::string> out;
+  std::vector<ModuleTarget> targets(std::string_view key) {
+    std::vector<ModuleTarget> out;
     const json::value* value = object_.if_contains(json::string_view(key.data(), key.size()));
     if (value == nullptr || value->is_null()) return out;
     if (!value->is_array()) {
@@ -46,7 +45,12 @@ class Reader {
         fail(fmt::format("'{}' holds {}, must be names", key, shown(item)));
         return {};
       }
-      out.emplace_back(item.get_string());
+      Result<ModuleTarget> target = ModuleTarget::read(std::string(item.get_string()));
+      if (!target) {
+        fail(fmt::format("'{}': {}", key, target.error().message));
+        return {};
+      }
+      out.push_back(std::move(*target));
     }
     return out;
   }
@@ -99,7 +103,7 @@ void read_awq(Reader& reader, Quantization& out) {
   std::transform(version.begin(), version.end(), version.begin(),
                  [](unsigned char c) { return std::tolower(c); });
   if (version != "gemm") reader.fail(fmt::format("'version' is '{}', must be 'gemm'", version));
-  out.ignore = reader.texts("modules_to_not_convert");
+  out.ignore = reader.targets("modules_to_not_convert");
 }
 
 void read_bitsandbytes(Reader& reader, Quantization& out) {
@@ -108,7 +112,7 @@ void read_bitsandbytes(Reader& reader, Quantization& out) {
   const bool eight = reader.flag("load_in_8bit", reader.flag("_load_in_8bit", false));
   if (four == eight) reader.fail(fmt::format("'load_in_4bit' and 'load_in_8bit' are both {}", four));
   out.bits = four ? 4 : 8;
-  out.ignore = reader.texts("llm_int8_skip_modules");
+  out.ignore = reader.targets("llm_int8_skip_modules");
 }
 
 void read_fp8(Reader& reader, const json::object& object, Quantization& out) {
@@ -116,7 +120,7 @@ void read_fp8(Reader& reader, const json::object& object, Quantization& out) {
   out.bits = 8;
   if (const std::string format = reader.text("fmt", "e4m3"); format != "e4m3" && format != "float8_e4m3fn")
     reader.fail(fmt::format("'fmt' is '{}', must be 'e4m3'", format));
-  out.ignore = reader.texts("modules_to_not_convert");
+  out.ignore = reader.targets("modules_to_not_convert");
   const json::value* block = object.if_contains("weight_block_size");
   if (block == nullptr || block->is_null()) return;
   const json::array* sides = block->if_array();
@@ -147,7 +151,7 @@ Result<QuantGroup> read_group(std::string_view name, const json::value& value, c
     return refused(fmt::format("group '{}' is {}, must be an object", name, shown(value)));
   Reader outer(value.get_object());
   QuantGroup group;
-  group.targets = outer.texts("targets");
+  group.targets = outer.targets("targets");
   const std::string own = outer.text("format", format);
   const json::value* weights = value.get_object().if_contains("weights");
   if (weights == nullptr || !weights->is_object())
@@ -179,7 +183,7 @@ Result<QuantGroup> read_group(std::string_view name, const json::value& value, c
 
 void read_compressed(Reader& reader, const json::object& object, Quantization& out) {
   out.method = Quantization::Method::CompressedTensors;
-  out.ignore = reader.texts("ignore");
+  out.ignore = reader.targets("ignore");
   const std::string format = reader.text("format", "");
   const json::value* groups = object.if_contains("config_groups");
   if (groups == nullptr || !groups->is_object() || groups->get_object().empty())
@@ -201,50 +205,38 @@ void read_modelopt_keys(Reader& reader, Quantization& out) {
   out.group_size = reader.group_size();
   if (algorithm == "NVFP4" && out.group_size != 0 && out.group_size != 16)
     reader.fail(fmt::format("'group_size' is {}, must be 16 in NVFP4", out.group_size));
-  out.ignore = reader.texts("exclude_modules");
-  if (out.ignore.empty()) out.ignore = reader.texts("ignore");
-}
-
-// A star stands for any text.
-bool star_matches(std::string_view pattern, std::string_view name) {
-  const size_t star = pattern.find('*');
-  if (star == std::string_view::npos) return pattern == name;
-  if (!name.starts_with(pattern.substr(0, star))) return false;
-  for (size_t at = star; at <= name.size(); ++at)
-    if (star_matches(pattern.substr(star + 1), name.substr(at))) return true;
-  return false;
-}
-
-bool names_module(const std::string& target, std::string_view module) {
-  if (target.starts_with("re:")) {
-    if (target.size() > kLongestPattern) return false;
-    try {  // the library throws where a pattern is none, or too costly
-      return std::regex_search(std::string(module), std::regex(target.substr(3)),
-                               std::regex_constants::match_continuous);
-    } catch (const std::regex_error&) {
-      return false;
-    }
-  }
-  if (std::count(target.begin(), target.end(), '*') <= 4 && star_matches(target, module)) return true;
-  return module.size() > target.size() && module.ends_with(target) &&
-         module[module.size() - target.size() - 1] == '.';
+  out.ignore = reader.targets("exclude_modules");
+  if (out.ignore.empty()) out.ignore = reader.targets("ignore");
 }
 
 }  // namespace
 
-bool Quantization::ignores(std::string_view module) const {
-  return std::any_of(ignore.begin(), ignore.end(),
-                     [&](const std::string& name) { return names_module(name, module); });
+Result<bool> Quantization::ignores(std::string_view module) const {
+  for (const ModuleTarget& target : ignore) {
+    const Result<bool> named = target.names(module);
+    if (!named || *named) return named;
+  }
+  return false;
 }
 
-const QuantGroup* Quantization::group_of(std::string_view module) const {
+Result<const QuantGroup*> Quantization::group_of(std::string_view module) const {
   for (const QuantGroup& group : groups)
-    for (const std::string& target : group.targets)
-      if (names_module(target, module)) return &group;
+    for (const ModuleTarget& target : group.targets) {
+      const Result<bool> named = target.names(module);
+      if (!named) return named.error();
+      if (*named) return &group;
+    }
   for (const QuantGroup& group : groups)
-    for (const std::string& target : group.targets)
-      if (target.find('.') == std::string::npos && !target.starts_with("re:")) return &group;
+    if (std::any_of(group.targets.begin(), group.targets.end(),
+                    [](const ModuleTarget& target) { return target.is_class(); }))
+      return &group;
   return nullptr;
+}
+
+Result<int> Quantization::group_columns(std::string_view module) const {
+  const Result<const QuantGroup*> group = group_of(module);
+  if (!group) return group.error();
+  return *group == nullptr ? 0 : (*group)->group_size;
 }
 
 Result<Quantization> read_modelopt(const json::object& file) {

@@ -7,7 +7,7 @@
 
 #include "base/result.h"
 #include "formats/tensor_store.h"
-#include "models/loading/quantization.h"
+#include "models/quantized/quantization.h"
 #include "tensor/tensor.h"
 
 namespace sluice::models {

@@ -1,4 +1,4 @@
-#include "models/loading/bitsandbytes.h"
+#include "models/quantized/bitsandbytes.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "models/loading/grouped.h"
+#include "models/quantized/grouped.h"
 
 namespace sluice::models {
 

@@ -1,4 +1,4 @@
-#include "models/loading/grouped.h"
+#include "models/quantized/grouped.h"
 
 #include <algorithm>
 #include <cmath>

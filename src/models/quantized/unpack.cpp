@@ -1,4 +1,4 @@
-#include "models/loading/unpack.h"
+#include "models/quantized/unpack.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "models/loading/grouped.h"
+#include "models/quantized/grouped.h"
 #include "tensor/blocks.h"
 
 namespace sluice::models {

@@ -1,0 +1,30 @@
+// The matrix of a packed module in each format, as one tensor that kernels read. Errors name the tensor and its shape.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "models/quantized/packed_module.h"
+#include "tensor/tensor.h"
+
+namespace sluice::models {
+
+// qweight I32 [cols * bits / 32, rows], the first column in the lowest bits.
+Result<HostTensor> read_gptq(const PackedModule& module);
+
+// qweight I32 [cols, rows / 8], whose nibbles are rows 0, 2, 4, 6, 1, 3, 5, 7.
+Result<HostTensor> read_awq(const PackedModule& module);
+
+// weight_packed I32 [rows, cols * bits / 32]; weight_zero_point I32 [rows * bits / 32, groups].
+Result<HostTensor> read_packed(const PackedModule& module, const QuantGroup& group);
+
+// weight I8 [rows, cols] with `row_scales`; empty: with the scales of its tensors.
+Result<HostTensor> read_int8(const PackedModule& module, int group_size, std::vector<float> row_scales);
+
+// U8 [rows, cols / 2] of e2m1 with e4m3 scales [rows, cols / 16], times `factor`.
+Result<HostTensor> read_nvfp4(const PackedModule& module, std::string_view values, float factor);
+
+// weight_packed U8 [rows, cols / 2] with scales U8 [rows, cols / 32], powers of two.
+Result<HostTensor> read_mxfp4(const PackedModule& module);
+
+}  // namespace sluice::models

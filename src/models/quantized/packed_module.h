@@ -1,0 +1,44 @@
+// The tensors of one module that a folder keeps packed, found by their suffixes.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/tensor_store.h"
+#include "models/quantized/quantization.h"
+#include "tensor/tensor.h"
+
+namespace sluice::models {
+
+template <class... Args>
+Error wrong_tensor(const std::string& tensor, fmt::format_string<Args...> format, Args&&... args) {
+  return {ErrorCode::Corrupt,
+          fmt::format("tensor '{}': {}", tensor, fmt::format(format, std::forward<Args>(args)...))};
+}
+
+// Keeps references: all three outlive it.
+class PackedModule {
+ public:
+  PackedModule(const formats::TensorStore& store, const Quantization& quantization, const std::string& stem)
+      : store_(store), quantization_(quantization), stem_(stem) {}
+
+  std::optional<std::string> name(std::string_view suffix) const;
+  // Of that type and rank; an error says what is there.
+  Result<TensorView> tensor(std::string_view suffix, DType type, int rank) const;
+  // As floats, whatever plain type it has; [rows, groups] of any shape with so many elements.
+  Result<std::vector<float>> floats(std::string_view suffix, int64_t elements) const;
+
+  const Quantization& quantization() const { return quantization_; }
+  const std::string& stem() const { return stem_; }
+
+ private:
+  const formats::TensorStore& store_;
+  const Quantization& quantization_;
+  const std::string& stem_;
+};
+
+}  // namespace sluice::models
