@@ -55,6 +55,22 @@ Activation activation(Config& config, std::string_view fallback) {
   return Activation::Silu;
 }
 
+void use_gemma_activation(Config& c) {
+  const std::string known = c.text_or("hidden_activation", "gelu_pytorch_tanh");
+  c.drop("hidden_act");
+  c.assume("hidden_act", json::string(known));
+}
+
+void refuse_flags(Config& c, std::initializer_list<std::string_view> flags) {
+  for (const std::string_view key : flags)
+    if (c.flag_or(key, false)) c.fail(fmt::format("'{}' is true, which is not supported", key));
+}
+
+void expect_text(Config& c, std::string_view key, std::string_view known) {
+  const std::string found = c.text_or(key, std::string(known));
+  if (found != known) c.fail(fmt::format("'{}' is '{}', must be '{}'", key, found, known));
+}
+
 void check_heads(Config& c, const Attention& mixer) {
   if (mixer.kv_heads < 1 || mixer.heads % mixer.kv_heads != 0)
     c.fail(fmt::format("{} attention heads cannot share {} key-value heads", mixer.heads, mixer.kv_heads));
@@ -94,6 +110,7 @@ ModelSpec decoder_spec(Config& c, RopeStyle gguf_style) {
                                   {WeightSlot::RopeFactorsBeyond, "rope_factors_long"}});
 
   DenseFfn ffn{.inner = c.size_or("intermediate_size", 4 * spec.dim), .activation = activation(c)};
+  spec.per_layer_gate = ffn.activation;
   // GGUF files count the layers that guess further tokens, which are not part of the decoder.
   const int layers = c.size("num_hidden_layers") - (c.is_gguf() ? c.size_or("nextn_predict_layers", 0) : 0);
   if (layers < 1) c.fail(fmt::format("{} layers are left to decode with", layers));

@@ -2,6 +2,7 @@
 // change.
 #pragma once
 
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
@@ -66,6 +67,13 @@ AttentionTemperature query_temperature(Config& config);
 void use_windows(Config& config, ModelSpec& spec, int pattern);
 
 Activation activation(Config& config, std::string_view fallback = "silu");
+
+// Gemma's configs name their activation hidden_activation, and may carry a hidden_act that nothing reads.
+void use_gemma_activation(Config& config);
+
+// Records a problem where the config has one of these flags set, or this key with another text.
+void refuse_flags(Config& config, std::initializer_list<std::string_view> flags);
+void expect_text(Config& config, std::string_view key, std::string_view known);
 
 // The Mixtral shape: softmax over the chosen experts, from num_local_experts, num_experts_per_tok and
 // moe_intermediate_size (or intermediate_size).
@@ -149,5 +157,7 @@ StateSpace state_space(Config& config, int dim);
 
 // Records a problem where a convolution cannot have so many taps.
 void check_taps(Config& config, int taps);
+// The same for one that an activation follows: silu, by mamba_hidden_act or else hidden_act.
+void check_convolution(Config& config, int taps);
 
 }  // namespace sluice::models

@@ -20,7 +20,7 @@ void check_delta(Config& c, const GatedDelta& m) {
     if (dim < 1 || dim > kernels::DeltaRule::kMaxDim)
       c.fail(
           fmt::format("linear attention has heads of {}, must be 1 to {}", dim, kernels::DeltaRule::kMaxDim));
-  check_taps(c, m.taps);
+  check_convolution(c, m.taps);
 }
 
 void check_space(Config& c, const StateSpace& m) {
@@ -32,7 +32,7 @@ void check_space(Config& c, const StateSpace& m) {
                        kernels::SelectiveScan::kMaxStateDim));
   if (m.norm_groups < 1 || m.inner() % std::max(1, m.norm_groups) != 0)
     c.fail(fmt::format("{} channels cannot be normed in {} groups", m.inner(), m.norm_groups));
-  check_taps(c, m.taps);
+  check_convolution(c, m.taps);
 }
 
 }  // namespace
@@ -40,6 +40,11 @@ void check_space(Config& c, const StateSpace& m) {
 void check_taps(Config& c, int taps) {
   if (taps < 2 || taps > kMaxTaps)
     c.fail(fmt::format("a convolution has {} taps, must be 2 to {}", taps, kMaxTaps));
+}
+
+void check_convolution(Config& c, int taps) {
+  check_taps(c, taps);
+  if (!c.is_gguf()) expect_text(c, c.has("mamba_hidden_act") ? "mamba_hidden_act" : "hidden_act", "silu");
 }
 
 namespace {

@@ -24,7 +24,7 @@ void Decoder::make_layer_inputs(const StepInput& input, TensorView x) {
   backend_.scale(layer_inputs_, std::sqrt(0.5f));
 }
 
-// norm(out(gelu(gate x) * input))
+// norm(out(per_layer_gate(gate x) * input))
 TensorView Decoder::layer_input_branch(size_t index, TensorView x) {
   const LayerWeights& w = weights_.layers[index];
   const int64_t width = spec_.per_layer_embedding, begin = static_cast<int64_t>(index) * width;
@@ -33,7 +33,7 @@ TensorView Decoder::layer_input_branch(size_t index, TensorView x) {
   const TensorView branch = scratch_.get(Buffer::Branch, x.dim(0), spec_.dim);
   backend_.matmul(both.columns(0, width), x, w.input_gate);
   backend_.copy(both.columns(width, 2 * width), layer_inputs_.columns(begin, begin + width));
-  backend_.gated(part, both, Activation::GeluTanh);
+  backend_.gated(part, both, spec_.per_layer_gate);
   backend_.matmul(branch, part, w.input_out);
   norm(branch, branch, w.input_norm);
   return branch;

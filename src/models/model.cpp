@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cstring>
 #include <exception>
 #include <filesystem>
 
@@ -23,11 +24,34 @@ namespace sluice::models {
 
 namespace {
 
-// Files without an output matrix use the embedding, whatever their config says.
+// The tensor of a slot that is stored plainly, as ".weight"; nothing where there is none.
+std::optional<TensorView> plain_tensor(const ModelSpec& spec, const formats::TensorStore& tensors,
+                                       WeightSlot slot) {
+  for (const NameRow& row : spec.names.rows(slot))
+    if (const auto name = locate_tensor(tensors, std::string(row.stem), ".weight")) {
+      const Result<TensorView> view = tensors.find(*name);
+      return view ? std::optional(*view) : std::nullopt;
+    }
+  return std::nullopt;
+}
+
+bool holds_same(const std::optional<TensorView>& a, const std::optional<TensorView>& b) {
+  return a && b && a->dtype == b->dtype && a->describe() == b->describe() &&
+         std::memcmp(a->data, b->data, static_cast<size_t>(a->bytes())) == 0;
+}
+
+// Whatever their config says, files without an output matrix use the embedding, and those with one that differs from the
+// embedding use that.
 void settle_output(ModelSpec& spec, const formats::TensorStore& tensors) {
-  for (const NameRow& row : spec.names.rows(WeightSlot::Output))
-    if (has_matrix(tensors, std::string(row.stem))) return;
-  spec.tied_output = true;
+  const std::vector<NameRow> rows = spec.names.rows(WeightSlot::Output);
+  const bool stored = std::any_of(rows.begin(), rows.end(), [&](const NameRow& row) {
+    return has_matrix(tensors, std::string(row.stem));
+  });
+  if (stored && spec.tied_output)
+    spec.tied_output = holds_same(plain_tensor(spec, tensors, WeightSlot::Output),
+                                  plain_tensor(spec, tensors, WeightSlot::TokenEmbedding));
+  else if (!stored)
+    spec.tied_output = true;
 }
 
 // A tower that lies beside the model is no reason to refuse it; one that was asked for is.

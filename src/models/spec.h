@@ -283,7 +283,8 @@ struct ModelSpec {
   int embedding_dim = 0;
   bool tied_output = false;     // logits from the token embedding
   int per_layer_embedding = 0;  // numbers that each layer gets of each token, beside x; 0: none
-  int per_layer_vocab = 0;      // tokens that have any of their own, the others have those of token 0; 0: all
+  Activation per_layer_gate = Activation::GeluTanh;
+  int per_layer_vocab = 0;  // tokens that have any of their own, the others have those of token 0; 0: all
   Streams streams;
   std::vector<Rope> ropes;  // at most kMaxRopes; those with rows for longer sequences have the same limit
   Outgrown outgrown = Outgrown::Kept;

@@ -18,15 +18,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
+json::object config_of(const fs::path& folder) {
+  std::ifstream file(folder / "config.json");
+  std::ostringstream text;
+  text << file.rdbuf();
+  return json::parse(text.str()).as_object();
+}
+
 // Loads the weights of a folder under its config with one key changed; the message, or "".
 std::string said(const std::string& folder, std::string_view key, json::value value) {
   const formats::TempFolder temporary;
   const fs::path source = fs::path(SLUICE_TEST_DATA) / folder;
   fs::copy_file(source / "model.safetensors", temporary.path() / "model.safetensors");
-  std::ifstream file(source / "config.json");
-  std::ostringstream text;
-  text << file.rdbuf();
-  json::object config = json::parse(text.str()).as_object();
+  json::object config = config_of(source);
   config[json::string_view(key.data(), key.size())] = std::move(value);
   temporary.write("config.json", json::serialize(config));
   auto files = models::open_model(temporary.path().string());
@@ -41,6 +45,21 @@ using testing::HasSubstr;
 
 TEST(Loading, AcceptsWhatBelongsTogether) {
   EXPECT_EQ(said("grouped-query", "hidden_size", 32), "");
+}
+
+// As transformers reads it: a config that is wrong about what the file holds.
+TEST(Loading, UsesAnOutputMatrixThatDiffersFromTheEmbedding) {
+  const formats::TempFolder temporary;
+  const fs::path source = fs::path(SLUICE_TEST_DATA) / "llama";
+  fs::copy_file(source / "model.safetensors", temporary.path() / "model.safetensors");
+  json::object config = config_of(source);
+  for (const bool tied : {false, true}) {
+    config["tie_word_embeddings"] = tied;
+    temporary.write("config.json", json::serialize(config));
+    const auto files = models::open_model(temporary.path().string());
+    ASSERT_TRUE(files.ok()) << files.error().message;
+    EXPECT_FALSE(files->spec.tied_output) << tied;
+  }
 }
 
 TEST(Loading, NamesAMissingTensor) {

@@ -175,4 +175,31 @@ TEST(Family, RefusesWhatDoesNotFitTogether) {
               HasSubstr("'layer_types' has 1 entries for 4 layers"));
 }
 
+// Keys that every published model has the same, and that kernels or the loader could not follow elsewhere.
+TEST(Family, RefusesWhatItsPartsDoNotCompute) {
+  EXPECT_THAT(problem(spec_of(with(small_config("Qwen3NextForCausalLM"), {{"linear_num_key_heads", 2},
+                                                                          {"linear_num_value_heads", 2},
+                                                                          {"linear_key_head_dim", 8},
+                                                                          {"linear_value_head_dim", 8},
+                                                                          {"hidden_act", "gelu"}}))),
+              HasSubstr("'hidden_act' is 'gelu', must be 'silu'"));
+  EXPECT_THAT(problem(spec_of(with(small_config("FalconH1ForCausalLM"),
+                                   {{"mamba_n_heads", 4}, {"mamba_d_state", 8}, {"mlp_bias", true}}))),
+              HasSubstr("'mlp_bias' is true, which is not supported"));
+  EXPECT_THAT(
+      problem(spec_of(with(small_config("Gemma3ForCausalLM"), {{"use_bidirectional_attention", true}}))),
+      HasSubstr("'use_bidirectional_attention' is true"));
+  EXPECT_THAT(problem(spec_of(with(small_config("PhimoeForCausalLM"),
+                                   {{"num_local_experts", 4}, {"num_experts_per_tok", 3}}))),
+              HasSubstr("'num_experts_per_tok' is 3, must be 2"));
+}
+
+TEST(Family, GatesOfLayerInputsHaveTheActivationOfTheModel) {
+  const auto spec = spec_of(
+      with(small_config("Gemma4ForCausalLM"), {{"hidden_activation", "silu"}, {"hidden_act", "relu"}}));
+  ASSERT_TRUE(spec.ok()) << spec.error().message;
+  EXPECT_EQ(spec->per_layer_gate, Activation::Silu);
+  EXPECT_EQ(std::get<DenseFfn>(spec->layers[0].ffn).activation, Activation::Silu);
+}
+
 }  // namespace sluice::models

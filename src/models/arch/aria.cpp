@@ -10,6 +10,7 @@ namespace {
 constexpr std::string_view kAriaHuggingFace[] = {"AriaTextForCausalLM", "AriaForConditionalGeneration"};
 
 ModelSpec build_aria(Config& c) {
+  expect_text(c, "hidden_act", "silu");
   ModelSpec spec = decoder_spec(c);
   MoeFfn ffn = moe_ffn(c);
   ffn.shared_inner = ffn.inner * std::clamp(c.size_or("n_shared_experts", 2), 0, 64);

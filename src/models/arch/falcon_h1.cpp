@@ -23,6 +23,7 @@ StateSpace falcon_space(Config& c, int dim) {
 }
 
 ModelSpec build_falcon_h1(Config& c) {
+  refuse_flags(c, {"attention_bias", "mlp_bias", "mamba_proj_bias"});  // which the factors leave out
   ModelSpec spec = decoder_spec(c);
   spec.embedding_scale = c.number_or("embedding_multiplier", 1.0f);
   spec.logit_scale = c.number_or("lm_head_multiplier", 1.0f);

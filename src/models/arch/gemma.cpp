@@ -19,13 +19,13 @@ ModelSpec build_gemma(Config& c) {
   const int generation = c.architecture().find('3') != std::string::npos   ? 3
                          : c.architecture().find('2') != std::string::npos ? 2
                                                                            : 1;
-  // The first says "gelu" where it means the approximation; the later ones leave hidden_act unused.
+  // The first says "gelu" where it means the approximation.
   const bool vault = c.architecture() == kGemmaHuggingFace[4];
   const bool first = generation == 1 && !vault;
-  std::string activation = c.text_or(first ? "hidden_act" : "hidden_activation", "gelu_pytorch_tanh");
-  if (first && activation == "gelu") activation = "gelu_pytorch_tanh";
-  c.drop("hidden_act");
-  c.assume("hidden_act", json::string(activation));
+  if (first && c.text_or("hidden_act", "gelu") == "gelu") c.drop("hidden_act");
+  if (first) c.assume("hidden_act", "gelu_pytorch_tanh");
+  if (!first) use_gemma_activation(c);
+  refuse_flags(c, {"use_bidirectional_attention"});
   ModelSpec spec = decoder_spec(c);
   spec.embedding_scale = std::sqrt(static_cast<float>(spec.dim));
   spec.tied_output = c.flag_or("tie_word_embeddings", true);

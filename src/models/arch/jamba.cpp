@@ -22,7 +22,7 @@ ModelSpec build_jamba(Config& c) {
                    .taps = c.size_or(gguf ? "ssm_taps" : "mamba_d_conv", 4),
                    .norms = true};
   scan.step_rank = c.size(gguf ? "ssm_step_rank" : "mamba_dt_rank");
-  check_taps(c, scan.taps);
+  check_convolution(c, scan.taps);
   if (scan.state_dim < 1 || scan.state_dim > kernels::SelectiveScan::kMaxStateDim)
     c.fail("'mamba_d_state' must be 1 to 1024");
   const auto each = [&](const char* period, int fallback, const char* offset, int from, size_t layer) {

@@ -32,10 +32,10 @@ ModelSpec build_nemotron_h(Config& c) {
   c.assume("mamba_d_state", c.size_or("ssm_state_size", 128));
   c.assume("mamba_n_groups", c.size_or("n_groups", 8));
   c.assume("mamba_d_conv", c.size_or("conv_kernel", 4));
+  c.assume("mamba_hidden_act", "silu");
   StateSpace space = state_space(c, spec.dim);
   space.norm_groups = space.groups;
-  MoeFfn mixture;
-  if (letters.find('E') != std::string::npos) mixture = grouped_moe_ffn(c);
+  MoeFfn mixture = letters.find('E') == std::string::npos ? MoeFfn{} : grouped_moe_ffn(c);
   mixture.gated = false;
   mixture.shared_inner =
       c.size_or(c.is_gguf() ? "shared_expert_intermediate_size" : "moe_shared_expert_intermediate_size",

@@ -1,4 +1,6 @@
 // Phi 3.5 MoE: layer norms with biases, experts chosen one after another by the sparse mixer.
+#include <fmt/format.h>
+
 #include "models/family.h"
 
 namespace sluice::models::arch {
@@ -14,6 +16,7 @@ ModelSpec build_phimoe(Config& c) {
   spec.outgrown = Outgrown::Recomputed;
   use_windows(c, spec, 0);
   MoeFfn ffn = moe_ffn(c);
+  if (ffn.routing.used != 2) c.fail(fmt::format("'num_experts_per_tok' is {}, must be 2", ffn.routing.used));
   ffn.routing.score = kernels::Routing::Score::SparseMixer;
   ffn.routing.margin = 2.0f * c.number_or("router_jitter_noise", 0.01f);
   for (LayerSpec& layer : spec.layers) layer.ffn = ffn;
