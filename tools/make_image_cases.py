@@ -83,7 +83,7 @@ def resize_cases():
     photo = photograph(41, 30)
     filters = dict(bilinear=Image.Resampling.BILINEAR, bicubic=Image.Resampling.BICUBIC, lanczos=Image.Resampling.LANCZOS)
     for name, resample in filters.items():
-        for width, height in ((17, 11), (60, 44), (41, 13), (5, 30)):
+        for width, height in ((17, 11), (60, 44), (41, 13), (5, 30), (36, 9), (45, 12), (31, 10)):
             resized = photo.resize((width, height), resample)
             yield dict(filter=name, width=width, height=height, rgb=text(resized.tobytes()))
 

@@ -35,8 +35,9 @@ Result<Image> decode_image(std::string_view bytes, const DecodeLimits& limits = 
 
 enum class Filter : uint8_t { Bilinear, Bicubic, Lanczos };
 
-// Separable, antialiased where it shrinks, in Pillow's fixed-point arithmetic: first along rows, then along columns (the
-// other way round where it shrinks columns and stretches rows), each rounded to 8 bits. REQUIRES: sizes above 0.
+// Separable, antialiased where it shrinks, in Pillow 13's fixed-point arithmetic: first along rows, then along columns (the
+// other way round where the height loses more than twice as many pixels as the width), each rounded to 8 bits.
+// REQUIRES: sizes above 0.
 Image resize(const Image& image, int width, int height, Filter filter);
 
 // The part with its upper left corner at (x, y). REQUIRES: it lies inside.

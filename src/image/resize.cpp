@@ -124,7 +124,7 @@ Image resize(const Image& image, int width, int height, Filter filter) {
   const Kernel kernel = kernel_of(filter);
   if (width == image.width && height == image.height) return image;
   if (width == image.width) return resize_columns(image, height, kernel);
-  if (width > image.width && height < image.height)
+  if (height < image.height && int64_t{image.height} - height > 2 * (int64_t{image.width} - width))
     return resize_rows(resize_columns(image, height, kernel), width, kernel);
   Image narrowed = resize_rows(image, width, kernel);
   return height == image.height ? narrowed : resize_columns(narrowed, height, kernel);

@@ -47,11 +47,11 @@ Attention& attention(LayerSpec& layer) {
   return std::get<Attention>(layer.mixer);
 }
 
-Activation activation(Config& config, std::string_view fallback) {
-  const std::string wanted = config.text_or("hidden_act", std::string(fallback));
+Activation activation(Config& config, std::string_view fallback, std::string_view key) {
+  const std::string wanted = config.text_or(key, std::string(fallback));
   for (const auto& [text, value] : kActivations)
     if (text == wanted) return value;
-  config.fail(fmt::format("'hidden_act' is '{}', which is not known", wanted));
+  config.fail(fmt::format("'{}' is '{}', which is not known", key, wanted));
   return Activation::Silu;
 }
 

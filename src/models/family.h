@@ -66,7 +66,8 @@ AttentionTemperature query_temperature(Config& config);
 // 1, all), or, with pattern 0, only the first max_window_layers.
 void use_windows(Config& config, ModelSpec& spec, int pattern);
 
-Activation activation(Config& config, std::string_view fallback = "silu");
+Activation activation(Config& config, std::string_view fallback = "silu",
+                      std::string_view key = "hidden_act");
 
 // Gemma's configs name their activation hidden_activation, and may carry a hidden_act that nothing reads.
 void use_gemma_activation(Config& config);
@@ -82,6 +83,9 @@ MoeFfn moe_ffn(Config& config);
 // The DeepSeek 3 shape: sigmoid scores, a bias on the choice, the best of n_group groups first, weights
 // normalised where norm_topk_prob says so (as it does where missing), and shared experts as one.
 MoeFfn grouped_moe_ffn(Config& config);
+
+// Records a problem where swiglu_alpha and swiglu_limit are not those of Activation::SwigluOai.
+void check_swiglu(Config& config);
 
 // Gives every layer that mlp_layer_types calls sparse, or from first_k_dense_replace on, this feed-forward.
 void use_moe(Config& config, ModelSpec& spec, const MoeFfn& ffn);

@@ -72,4 +72,10 @@ void use_experts_beside(Config& c, ModelSpec& spec) {
   for (LayerSpec& layer : spec.layers) layer.ffn = DenseBesideExperts{std::get<DenseFfn>(layer.ffn), experts};
 }
 
+void check_swiglu(Config& c) {
+  const float alpha = c.number_or("swiglu_alpha", 1.702f), limit = c.number_or("swiglu_limit", 7.0f);
+  if (alpha != 1.702f || limit != 7.0f)
+    c.fail(fmt::format("'swiglu_alpha' is {} and 'swiglu_limit' {}, must be 1.702 and 7", alpha, limit));
+}
+
 }  // namespace sluice::models

@@ -11,6 +11,7 @@ constexpr std::string_view kGptOssGguf[] = {"gpt-oss"};
 
 ModelSpec build_gpt_oss(Config& c) {
   c.assume("rope_scaling_truncate", false);
+  check_swiglu(c);
   ModelSpec spec = decoder_spec(c);
   use_windows(c, spec, 2);
   for (LayerSpec& layer : spec.layers) {

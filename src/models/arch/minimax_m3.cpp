@@ -22,8 +22,7 @@ MoeFfn minimax_m3_experts(Config& c) {
 }
 
 ModelSpec build_minimax_m3(Config& c) {
-  if (c.number_or("swiglu_alpha", 1.702f) != 1.702f || c.number_or("swiglu_limit", 7.0f) != 7.0f)
-    c.fail("'swiglu_alpha' and 'swiglu_limit' are not 1.702 and 7");
+  check_swiglu(c);
   c.drop("rotary_dim");  // partial_rotary_factor counts
   c.drop("hidden_act");
   ModelSpec spec = decoder_spec(c);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "models/family.h"
 
@@ -44,6 +45,8 @@ void check_vision(Config& config, const VisionSpec& spec) {
   if (unit < 1 || unit > kLargestTile ||
       (tile > 0 && (tile < unit || tile > kLargestTile || tile % unit != 0)))
     config.fail(fmt::format("tiles of {} pixels are no multiple of {} below {}", tile, unit, kLargestTile));
+  if (spec.gated && spec.activation_scale != 1.0f)
+    config.fail("'hidden_act' of the tower is 'quick_gelu', which gated feed-forwards do not have");
   if (spec.image_token_id < 0) config.fail("there is no token for pictures");
   if (static_cast<int>(spec.deep.size()) >= config.size("num_hidden_layers") && !spec.deep.empty())
     config.fail(fmt::format("{} layers add what the tower makes beside embeddings; the decoder needs more",
@@ -82,6 +85,27 @@ void read_activation(Config& tower, VisionSpec& spec, std::string_view fallback)
   }
 }
 
+namespace {
+
+// Pixels are divided by 255 and normed by mean and deviation; a processor that says otherwise changes those two.
+void fold_rescaling(Config& processor, VisionSpec& spec) {
+  if (!processor.flag_or("do_normalize", true)) {
+    spec.mean.fill(0.0f);
+    spec.deviation.fill(1.0f);
+  }
+  constexpr float kUsual = 1.0f / 255.0f;
+  const float factor =
+      processor.flag_or("do_rescale", true) ? processor.number_or("rescale_factor", kUsual) : 1.0f;
+  if (!(factor > 0.0f)) return processor.fail(fmt::format("'rescale_factor' is {}, must be above 0", factor));
+  if (std::abs(factor / kUsual - 1.0f) < 1e-6f) return;
+  for (size_t i = 0; i < spec.mean.size(); ++i) {
+    spec.mean[i] *= kUsual / factor;
+    spec.deviation[i] *= kUsual / factor;
+  }
+}
+
+}  // namespace
+
 VisionSpec plain_encoder(Config& config, Config& processor) {
   Config tower = config.sub("vision_config");
   VisionSpec spec;
@@ -104,9 +128,13 @@ VisionSpec plain_encoder(Config& config, Config& processor) {
   };
   take("image_mean", spec.mean);
   take("image_std", spec.deviation);
+  fold_rescaling(processor, spec);
   for (const float value : spec.deviation)
-    if (!(value > 0)) config.fail("'image_std' must be above 0");
+    if (!(value > 0) || !std::isfinite(value)) config.fail("'image_std' must be above 0");
+  spec.projector_activation = activation(config, "gelu", "projector_hidden_act");
   const int resample = processor.size_or("resample", 3);
+  if (resample < 1 || resample > 3)
+    processor.fail(fmt::format("'resample' is {}, must be 1, 2 or 3", resample));
   spec.filter = resample == 1   ? image::Filter::Lanczos
                 : resample == 2 ? image::Filter::Bilinear
                                 : image::Filter::Bicubic;
