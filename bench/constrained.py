@@ -20,17 +20,15 @@ import http.client
 import json
 import os
 import random
-import selectors
-import socket
 import statistics
-import subprocess
 import sys
 import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from urllib.parse import urlsplit
+
+from streams import Client, Sender, quantile
 
 QUESTION = [{"role": "user", "content": "Write a long list of made-up people with their jobs."}]
 
@@ -91,39 +89,7 @@ def nasty_schema(number):
     return NASTY[number % len(NASTY)](number)
 
 
-class Client:
-    def __init__(self, url):
-        self.host = urlsplit(url).netloc
-
-    def post(self, body):
-        connection = http.client.HTTPConnection(self.host, timeout=600)
-        connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
-        return connection, connection.getresponse()
-
-    def whole(self, body):
-        connection, answer = self.post(body)
-        answer.read()
-        connection.close()
-        return answer.status
-
-    def gaps(self, body, begin, stop):
-        """Seconds between the events of streams, from when `begin` is set until `stop` is; one that ends is begun anew."""
-        gaps = []
-        while not stop.is_set():
-            connection, answer = self.post(body | {"stream": True})
-            last = None
-            for line in answer:
-                if not line.startswith(b"data: {"):
-                    continue
-                now = time.monotonic()
-                if last is not None and begin.is_set():
-                    gaps.append(now - last)
-                last = now
-                if stop.is_set():
-                    break
-            connection.close()
-        return gaps
-
+class Measured(Client):
     def seconds_of_others(self):
         """Of the processor that neither this script, nor what it started and waited for, nor the server has used."""
         fields = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
@@ -185,61 +151,6 @@ def cost(client, arguments):
           f"{1e3 * middle(held, 0):.2f} ms: {ratio(0):+.2f} %; by the clock {ratio(3):+.2f} %; processor {ratio(2):+.2f} %")
 
 
-def told_by(number, answer):
-    """Number, status (0: none) and message of an answer's bytes."""
-    head, _, text = answer.partition(b"\r\n\r\n")
-    if not head:
-        return [number, 0, "closed without an answer"]
-    status = int(head.split()[1])
-    found = json.loads(text[text.find(b"{"):text.rfind(b"}") + 1] or b"{}") if status != 200 else {}
-    return [number, status, (found.get("error") or {}).get("message", "")]
-
-
-def send_all(host, bodies):
-    """What the server told each of the requests, which are sent one behind the other without waiting for answers. Each is
-    sent as soon as it has its connection: the server closes those that say nothing for 10 s (--header-timeout)."""
-    name, port = host.split(":")
-    told, answers, open_ones = [], {}, selectors.DefaultSelector()
-
-    def read(timeout):
-        for key, _ in open_ones.select(timeout):
-            try:
-                part = key.fileobj.recv(1 << 16)
-                answers[key.data] += part
-                if part:
-                    continue
-                told.append(told_by(key.data, answers[key.data]))
-            except OSError as error:
-                told.append([key.data, 0, f"{type(error).__name__}: {error}"])
-            open_ones.unregister(key.fileobj)
-            key.fileobj.close()
-
-    for number, body in bodies.items():
-        try:
-            connection = socket.create_connection((name, int(port)), timeout=600)
-            connection.sendall(f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Type: application/json\r\n"
-                               f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        except OSError as error:
-            told.append([number, 0, f"{type(error).__name__}: {error}"])
-            continue
-        answers[number] = b""
-        open_ones.register(connection, selectors.EVENT_READ, number)
-        read(0)
-    while open_ones.get_map():
-        read(None)
-    return told
-
-
-def send(arguments):
-    """The sender's own program: makes the bodies, says so, waits for a line, sends all and prints what came back."""
-    first, last = map(int, arguments.send.split(":"))
-    bodies = {number: json.dumps(body_of(1, nasty_schema(number))).encode() for number in range(first, last)}
-    os.nice(19)  # gives way to the server and to the reader of the streams
-    print("ready", flush=True)
-    sys.stdin.readline()
-    print(json.dumps(send_all(urlsplit(arguments.url).netloc, bodies)))
-
-
 def gaps_beside(client, seconds, sender=None):
     """The gaps of 4 plain streams, and what the sender was told, for so long or until it is done."""
     begin, stop = threading.Event(), threading.Event()
@@ -249,7 +160,8 @@ def gaps_beside(client, seconds, sender=None):
         begin.set()
         told = []
         if sender:
-            told = json.loads(sender.communicate(b"go\n")[0])
+            told = sender.send()
+            sender.close()
         else:
             time.sleep(seconds)
         stop.set()
@@ -257,8 +169,7 @@ def gaps_beside(client, seconds, sender=None):
 
 
 def quantile_of(streams, tokens, share):
-    gaps = sorted(gap for stream in streams for gap in stream[:tokens])
-    return gaps[min(len(gaps) - 1, int(share * len(gaps)))] if gaps else 0
+    return quantile([gap for stream in streams for gap in stream[:tokens]], share)
 
 
 def sender_seconds(sender):
@@ -270,10 +181,9 @@ def sender_seconds(sender):
 def nasty(client, arguments):
     ratios, share, all_told = [], max(1, arguments.nasty // arguments.rounds), []
     for number in range(arguments.rounds):
-        command = [sys.executable, __file__, "--url", f"http://{client.host}", "--send", f"{number * share}:{(number + 1) * share}"]
-        sender = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        sender.stdout.readline()
-        began, others = time.monotonic(), client.seconds_of_others() - sender_seconds(sender)
+        first = number * share
+        sender = Sender(client.url, [body_of(1, nasty_schema(i)) for i in range(first, first + share)])
+        began, others = time.monotonic(), client.seconds_of_others() - sender_seconds(sender.process)
         rough, told = gaps_beside(client, 0, sender)
         took = time.monotonic() - began
         shares = [client.seconds_of_others() - others]
@@ -283,12 +193,12 @@ def nasty(client, arguments):
         tokens = min(len(stream) for stream in rough + calm)
         alone, beside = quantile_of(calm, tokens, 0.99), quantile_of(rough, tokens, 0.99)
         ratios.append(beside / alone if alone else 0)
-        all_told += told
+        all_told += [[first + one[0], *one[1:]] for one in told]
         print(f"nasty: p99 of a gap {1e3 * alone:.1f} ms alone, {1e3 * beside:.1f} ms beside {share} nasty schemas ({100 * (ratios[-1] - 1):+.1f} %), "
               f"median {1e3 * quantile_of(calm, tokens, 0.5):.1f} and {1e3 * quantile_of(rough, tokens, 0.5):.1f} ms, {took:.0f} s, "
               f"{tokens} tokens of each stream, other programs {100 * max(0, shares[1]) / took:.0f} and {100 * max(0, shares[0]) / took:.0f} % of a core; "
-              f"{dict(Counter(status for _, status, _ in told))}", flush=True)
-    by_kind = Counter((NASTY[number % len(NASTY)].__name__, status, message[:140]) for number, status, message in all_told)
+              f"{dict(Counter(status for _, status, _, _ in told))}", flush=True)
+    by_kind = Counter((NASTY[number % len(NASTY)].__name__, status, message[:140]) for number, status, message, _ in all_told)
     for (kind, status, message), count in sorted(by_kind.items()):
         print(f"  {kind:13} {status} {count:4} {message}")
     print(f"nasty: {share * arguments.rounds} schemas, median {100 * (statistics.median(ratios) - 1):+.1f} %")
@@ -308,13 +218,9 @@ def main():
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--nasty", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--send", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.send:
-        send(arguments)
-        return
     server = None if arguments.url else started(arguments)
-    client = Client(arguments.url or server.url)
+    client = Measured(arguments.url or server.url)
     try:
         if arguments.batch > 0:
             cost(client, arguments)

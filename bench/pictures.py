@@ -1,23 +1,20 @@
 #!/usr/bin/env python3
 """What requests with pictures cost the streams beside them: pictures.py [--url URL] [--streams N] [--pictures N] [--tokens N]
-[--rounds N] [--layers N] [--seconds N] [-- SERVE ARGUMENTS]
+[--rounds N] [--layers N] [--seconds N] [--no-texts] [-- SERVE ARGUMENTS]
 
 N plain streams run; in turn nothing else comes, N requests with a text each come at once, and N with a different picture each
 and a short text, all of as many prompt tokens (image tokens included) and of 8 tokens of answer. Printed are p99 and median of
 the gaps between tokens of the streams, from when the requests are sent until all of them are answered or --seconds are over,
-how many were, and the ratio of the p99 beside pictures to that beside texts and to that alone.
+how many were, and the ratio of the p99 beside pictures to that beside texts and to that alone. --no-texts leaves the texts out.
 
 Without --url it writes a model of SmolVLM-256M's shape with random weights (a decoder of --layers layers, 30 in the original,
 of dimension 576; a tower of 12 layers of dimension 768 over one tile of 512 x 512 pixels; the tokenizer of the miniature in
 tests/golden/data/vision/idefics3) and serves it with the arguments behind `--`. Python's standard library is all it needs."""
 import argparse
 import base64
-import contextlib
-import http.client
 import json
 import os
 import random
-import socket
 import statistics
 import struct
 import sys
@@ -25,10 +22,10 @@ import tempfile
 import threading
 import time
 import zlib
-from concurrent import futures
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from urllib.parse import urlsplit
+
+from streams import Client, Sender, quantile
 
 ROOT = Path(__file__).resolve().parent.parent
 MINIATURE = ROOT / "tests/golden/data/vision/idefics3"
@@ -109,50 +106,6 @@ def png(seed):
     return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 512, 512, 8, 2, 0, 0, 0)) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
 
 
-class Client:
-    def __init__(self, url):
-        self.host = urlsplit(url).netloc
-
-    def post(self, body):
-        connection = http.client.HTTPConnection(self.host, timeout=600)
-        connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
-        return connection, connection.getresponse()
-
-    def whole(self, body, waiting):
-        """The prompt's tokens; nothing where the connection, which is in `waiting` meanwhile, was shut down before."""
-        connection = http.client.HTTPConnection(self.host, timeout=600)
-        waiting.add(connection)
-        try:
-            connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
-            answer = connection.getresponse()
-            text = answer.read()
-        except (OSError, http.client.HTTPException):
-            return None
-        waiting.discard(connection)
-        connection.close()
-        if answer.status != 200:
-            raise SystemExit(f"a request was answered with {answer.status}: {text[:300]}")
-        return json.loads(text)["usage"]["prompt_tokens"]
-
-    def gaps(self, body, begin, stop):
-        """(When, seconds) of the gaps between the events of a stream that is begun anew where it ends."""
-        gaps = []
-        while not stop.is_set():
-            connection, answer = self.post(body | {"stream": True})
-            last = None
-            for line in answer:
-                if not line.startswith(b"data: {"):
-                    continue
-                now = time.monotonic()
-                if stop.is_set():
-                    break
-                if last is not None and begin.is_set():
-                    gaps.append(now - last)
-                last = now
-            connection.close()
-        return gaps
-
-
 def body_of(content, tokens):
     return {"messages": [{"role": "user", "content": content}], "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
 
@@ -169,29 +122,26 @@ def with_picture(number):
 def measure(client, arguments, bodies):
     """Gaps of the streams while the bodies are answered, at most for so long; what that took, and their prompt tokens."""
     begin, stop = threading.Event(), threading.Event()
-    with ThreadPoolExecutor(arguments.streams) as streams, ThreadPoolExecutor(max(1, len(bodies))) as others:
+    sender = Sender(client.url, bodies) if bodies else None
+    with ThreadPoolExecutor(arguments.streams) as streams:
         running = [streams.submit(client.gaps, body_of(f"Tell me of {i}.", arguments.tokens), begin, stop) for i in range(arguments.streams)]
         time.sleep(2)
         begin.set()
         start = time.monotonic()
-        waiting = set()
-        asked = [others.submit(client.whole, body, waiting) for body in bodies]
-        if asked:
-            futures.wait(asked, timeout=arguments.seconds)
+        told = []
+        if sender:
+            told = sender.send(arguments.seconds)
         else:
             time.sleep(arguments.seconds)
         took = time.monotonic() - start
         stop.set()
-        prompts = [one.result() for one in asked if one.done()]
-        for connection in list(waiting):
-            with contextlib.suppress(OSError):
-                connection.sock.shutdown(socket.SHUT_RDWR)
-        gaps = sorted(gap for one in running for gap in one.result())
-    return gaps, took, prompts
-
-
-def quantile(gaps, share):
-    return gaps[min(len(gaps) - 1, int(share * len(gaps)))] if gaps else 0
+        if sender:
+            sender.close()
+        gaps = [gap for one in running for gap in one.result()]
+    wrong = [one for one in told if one[1] != 200]
+    if wrong:
+        raise SystemExit(f"a request was answered with {wrong[0][1]}: {wrong[0][2]}")
+    return gaps, took, [one[3] for one in told]
 
 
 def started(arguments, folder):
@@ -202,20 +152,24 @@ def started(arguments, folder):
 
 
 def run(client, arguments):
-    to_text, to_alone = [], []
+    to = {"texts": [], "alone": []}
     for number in range(arguments.rounds):
         first = number * arguments.pictures
         bodies = {"alone": [], "texts": [with_text(first + i) for i in range(arguments.pictures)], "pictures": [with_picture(first + i) for i in range(arguments.pictures)]}
+        if arguments.no_texts:
+            del bodies["texts"]
         rows = {}
         for name, asked in bodies.items():
             gaps, took, prompts = rows[name] = measure(client, arguments, asked)
-            print(f"beside {name:8}: p99 {1e3 * quantile(gaps, 0.99):.1f} ms, median {1e3 * quantile(gaps, 0.5):.1f} ms, longest {1e3 * gaps[-1]:.0f} ms, "
+            print(f"beside {name:8}: p99 {1e3 * quantile(gaps, 0.99):.1f} ms, median {1e3 * quantile(gaps, 0.5):.1f} ms, longest {1e3 * max(gaps):.0f} ms, "
                   f"{took:.1f} s, {len(prompts)} answered, of {statistics.mean(prompts) if prompts else 0:.0f} prompt tokens", flush=True)
         p99 = {name: quantile(gaps, 0.99) for name, (gaps, _, _) in rows.items()}
-        to_text.append(p99["pictures"] / p99["texts"])
-        to_alone.append(p99["pictures"] / p99["alone"])
-    print(f"p99 beside pictures, median of {arguments.rounds}: {100 * (statistics.median(to_text) - 1):+.1f} % of that beside texts, "
-          f"{100 * (statistics.median(to_alone) - 1):+.1f} % of that alone")
+        for name, ratios in to.items():
+            if name in p99:
+                ratios.append(p99["pictures"] / p99[name])
+    for name, ratios in to.items():
+        if ratios:
+            print(f"p99 beside pictures, median of {arguments.rounds}: {100 * (statistics.median(ratios) - 1):+.1f} % of that {name}")
 
 
 def main():
@@ -227,6 +181,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--layers", type=int, default=30)
     parser.add_argument("--seconds", type=float, default=30)
+    parser.add_argument("--no-texts", action="store_true")
     parser.add_argument("serve", nargs="*")
     arguments = parser.parse_args()
     if arguments.url:
