@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <new>
 
+#include "base/system/thread_turn.h"
 #include "image/formats.h"
 
 namespace sluice::image {
@@ -54,6 +55,7 @@ Image upright(Decoded decoded) {
       .width = turned ? from.height : from.width, .height = turned ? from.width : from.height, .rgb = {}};
   out.rgb.resize(from.rgb.size());
   for (int y = 0; y < out.height; ++y) {
+    (void)end_long_turn();
     uint8_t* row = out.row(y);
     for (int x = 0; x < out.width; ++x) {
       const Source place = stored_place(decoded.orientation, x, y, from);

@@ -5,6 +5,7 @@
 
 #include <jpeglib.h>
 
+#include "base/system/thread_turn.h"
 #include "image/formats.h"
 
 namespace sluice::image {
@@ -103,6 +104,7 @@ bool run_jpeg(JpegState& state, std::string_view bytes) {
   const bool inks = info.out_color_space == JCS_CMYK;
   if (inks) state.line.resize(size_t{4} * info.output_width);
   while (info.output_scanline < info.output_height) {
+    (void)end_long_turn();
     uint8_t* row = image.row(static_cast<int>(info.output_scanline));
     JSAMPROW target = inks ? state.line.data() : row;
     jpeg_read_scanlines(&info, &target, 1);

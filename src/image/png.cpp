@@ -5,6 +5,7 @@
 
 #include <png.h>
 
+#include "base/system/thread_turn.h"
 #include "image/formats.h"
 
 namespace sluice::image {
@@ -49,6 +50,7 @@ void read_bytes(png_structp png, png_bytep to, size_t count) {
 
 void watch_rows(png_structp png, png_uint_32, int) {
   auto& state = *static_cast<PngState*>(png_get_error_ptr(png));
+  (void)end_long_turn();
   if (!state.budget->late()) return;
   state.late = true;
   std::longjmp(state.jump, 1);

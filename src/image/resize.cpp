@@ -3,6 +3,7 @@
 #include <numbers>
 
 #include "base/check.h"
+#include "base/system/thread_turn.h"
 #include "image/image.h"
 
 namespace sluice::image {
@@ -84,6 +85,7 @@ Image resize_rows(const Image& image, int width, const Kernel& kernel) {
   Image out{.width = width, .height = image.height, .rgb = {}};
   out.rgb.resize(size_t{3} * static_cast<size_t>(width) * static_cast<size_t>(image.height));
   for (int y = 0; y < image.height; ++y) {
+    (void)end_long_turn();
     const uint8_t* from = image.row(y);
     uint8_t* to = out.row(y);
     for (const Taps& tap : taps) {
@@ -106,6 +108,7 @@ Image resize_columns(const Image& image, int height, const Kernel& kernel) {
   out.rgb.resize(row_size * static_cast<size_t>(height));
   std::vector<int64_t> sums(row_size);
   for (int y = 0; y < height; ++y) {
+    (void)end_long_turn();
     const Taps& tap = taps[static_cast<size_t>(y)];
     std::fill(sums.begin(), sums.end(), 1 << (kPrecision - 1));
     for (size_t i = 0; i < tap.weights.size(); ++i) {

@@ -1,9 +1,11 @@
 #include "llm/picture_reader.h"
 
+#include <algorithm>
 #include <new>
 
 #include "base/sha256.h"
 #include "base/system/memory.h"
+#include "base/system/thread_turn.h"
 #include "image/image.h"
 
 namespace sluice::llm {
@@ -15,7 +17,12 @@ std::shared_ptr<const request::PromptImage> as_prompt_image(image::Image tile) {
   const int32_t size[2] = {tile.width, tile.height};
   Sha256 hash;
   hash.update(std::as_bytes(std::span(size)));
-  hash.update(std::as_bytes(std::span(tile.rgb)));
+  constexpr size_t kBlock = size_t{64} << 10;
+  const std::span<const std::byte> pixels = std::as_bytes(std::span(tile.rgb));
+  for (size_t at = 0; at < pixels.size(); at += kBlock) {
+    hash.update(pixels.subspan(at, std::min(kBlock, pixels.size() - at)));
+    (void)end_long_turn();
+  }
   out->content = hash.finish();
   out->width = tile.width;
   out->height = tile.height;

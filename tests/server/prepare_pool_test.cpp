@@ -130,13 +130,16 @@ api::Reply tell_niceness(const api::Call&) {
                      std::to_string(getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())))};
 }
 
-TEST(PreparePool, LargeBodiesAreReadByThreadsThatGiveWay) {
+TEST(PreparePool, LargeBodiesAndPicturesAreReadByThreadsThatGiveWay) {
   RigOptions options;
   options.operations = {{"POST", "/v1/chat/completions", api::Dialect::OpenAi, true, "", tell_niceness}};
   Rig rig(options);
   const int small = std::stoi(rig.ask(post("{}")).body);
   const int large = std::stoi(rig.ask(post(std::string(100'000, ' '))).body);
   EXPECT_EQ(large, std::max(small, 19));
+  for (const char* field : {R"({"type": "image_url"})", R"({"type":"input_image"})", R"({"images": []})"})
+    EXPECT_EQ(std::stoi(rig.ask(post(field)).body), large) << field;
+  EXPECT_EQ(std::stoi(rig.ask(post(R"({"content": "an image"})")).body), small);
 }
 
 // What `done` does may need locks, which a thread of low priority would hold for long.

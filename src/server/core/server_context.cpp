@@ -17,6 +17,7 @@ namespace {
 constexpr int kFailuresPerMinute = 60;
 // Where every core computes tokens these threads get what steps leave of the cores, and little more: a prompt of that many
 // bytes, or its grammar, takes much longer than its reading. Every tick of a core that they get makes a step wait.
+constexpr size_t kLargeBody = size_t{32} << 10;
 constexpr int kLargeBodyNiceness = 19;
 
 std::string machine_name() {
@@ -73,6 +74,12 @@ ServerContext::ServerContext(ServerOptions options, KeyRing keys, std::vector<ap
       large_preparation_({.slots = options_.prepare_threads,
                           .time_limit = options_.prepare_timeout,
                           .niceness = kLargeBodyNiceness}) {}
+
+// Fields of pictures are named so in all dialects, and seldom anything else is.
+bool ServerContext::takes_long(std::string_view body) {
+  return body.size() > kLargeBody || body.find("\"image") != body.npos ||
+         body.find("\"input_image\"") != body.npos;
+}
 
 void ServerContext::stop_preparation() {
   preparation_.stop();

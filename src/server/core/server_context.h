@@ -94,8 +94,10 @@ class ServerContext {
   ClientLimits& limits() { return limits_; }
   ClientLimits& failures() { return failures_; }            // wrong keys, by address
   ClientLimits& failure_notes() { return failure_notes_; }  // lines of log about them
-  // Who reads a request with a body of so many bytes.
-  PreparePool& preparation(size_t body) { return body > kLargeBody ? large_preparation_ : preparation_; }
+  // Who reads a request with such a body.
+  PreparePool& preparation(std::string_view body) {
+    return takes_long(body) ? large_preparation_ : preparation_;
+  }
   // Ends the reading of all requests. REQUIRES: none comes any more.
   void stop_preparation();
   // On every thread of theirs that has nothing to do.
@@ -150,9 +152,9 @@ class ServerContext {
   mutable std::mutex mutex_;
   std::shared_ptr<const KeyRing> keys_;
   std::shared_ptr<const ModelSet> models_ = std::make_shared<const ModelSet>(std::vector<Backend>());
-  // Large ones, which take milliseconds, give way to the threads that compute tokens: their prompts take longer, or their
-  // grammars do.
-  static constexpr size_t kLargeBody = size_t{32} << 10;
+  // Large bodies and pictures, which take milliseconds, give way to the threads that compute tokens: their prompts take
+  // longer, or their grammars or towers do.
+  static bool takes_long(std::string_view body);
   PreparePool preparation_, large_preparation_;
 };
 

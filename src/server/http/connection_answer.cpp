@@ -231,7 +231,7 @@ std::optional<Reply> Connection::enter(Admission& admission, api::EngineJob& pre
 // Waits until the request is read. False: its client went, or the server has no more time for it and has said so.
 asio::awaitable<bool> Connection::read_request(const Admission& admission,
                                                const std::shared_ptr<Reading>& reading) {
-  PreparePool& pool = state_.preparation(reading->body.size());
+  PreparePool& pool = state_.preparation(reading->body);
   const auto work = [reading, &options = state_.options()](PreparePool::Job& job) {
     reading->call.interrupt = &job;
     reading->outcome = run_safely(reading->call, job, options);
