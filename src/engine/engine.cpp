@@ -311,8 +311,8 @@ void Engine::note_step(Flight& flight, TimePoint now) {
   if (step.work.empty()) return;
   // What towers take says nothing of tokens.
   const auto reads_picture = [](const request::Work& work) { return !work.spans.empty(); };
-  if (std::none_of(step.work.begin(), step.work.end(), reads_picture))
-    scheduler_.observe(step.computed_tokens(), seconds);
+  if (executor_.parts_towers() || std::none_of(step.work.begin(), step.work.end(), reads_picture))
+    scheduler_.observe(step.computed_tokens() - flight.postponed, seconds - executor_.tower_seconds());
   if (flight.trace) {
     flight.trace->begin = begin;
     flight.trace->seconds = seconds;

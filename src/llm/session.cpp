@@ -152,6 +152,7 @@ Status Session::Parts::start_engine(const SessionOptions& options, const std::st
       runtime::ModelExecutor::make(*model, contrast.get(), setup.executor);
   if (!ready) return ready.error();
   executor = std::move(*ready);
+  setup.scheduler.parts_towers = executor->parts_towers();
   engine::EngineOptions engine_options{.scheduler = setup.scheduler,
                                        .kv_manager = setup.kv_manager,
                                        .queue = options.queue,

@@ -74,6 +74,14 @@ struct Rectangle {
 };
 
 inline constexpr double kAnySeconds = std::numeric_limits<double>::infinity();
+inline constexpr int kAnyTokens = std::numeric_limits<int>::max();
+
+// What prompts with pictures may take of a step: either time for their vision towers, or so many tokens whose pictures are
+// there, or some of both. Of works that want more, the first is run. Not sent to other ranks.
+struct PictureShare {
+  double seconds = kAnySeconds;
+  int tokens = kAnyTokens;
+};
 
 // Applied in the order of the members. A step may have no work.
 struct Step {
@@ -82,11 +90,11 @@ struct Step {
   std::vector<Fork> forks;
   std::vector<Lanes> lanes;
   std::vector<BlockMove> moves;
-  std::vector<Work> work;              // the lanes of one group stand together, in order
-  BlockTables tables;                  // of the work, by its index
-  std::optional<Rectangle> padding;    // absent: packed
-  std::vector<RequestId> preempted;    // for people; the executor keeps their tokens
-  double tower_seconds = kAnySeconds;  // that vision towers may take of the step; not sent to other ranks
+  std::vector<Work> work;            // the lanes of one group stand together, in order
+  BlockTables tables;                // of the work, by its index
+  std::optional<Rectangle> padding;  // absent: packed
+  std::vector<RequestId> preempted;  // for people; the executor keeps their tokens
+  PictureShare pictures;
 
   bool empty() const {
     return retire.empty() && admit.empty() && forks.empty() && lanes.empty() && moves.empty() && work.empty();
@@ -154,7 +162,8 @@ struct Pooled {
 // computed again.
 struct KvLost {};
 
-// Nothing of the work was run: the pictures that it needs are not ready. It is to be planned again.
+// Nothing of the work was run: the pictures that it needs are not ready, or others took the step's share. It is to be planned
+// again.
 struct Postponed {};
 
 // An Error is the sequence's own: non-finite or fully masked logits, for instance. After an Error or KvLost, work of

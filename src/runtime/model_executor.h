@@ -42,6 +42,8 @@ class ModelExecutor : public sched::Executor {
   Status alive() const override;
   double launch_seconds() const override { return pipeline_->launch_seconds(); }
   sched::PictureCounts picture_counts() const override { return pipeline_->picture_counts(); }
+  bool parts_towers() const override { return pipeline_->parts_towers(); }
+  double tower_seconds() const override { return pipeline_->tower_seconds(); }
   // Empty with a draft model, a head or an amateur, whose KV would be missing, with states, with rotary frequencies that
   // change with the length, and with ranks.
   std::vector<int64_t> block_bytes() const override;

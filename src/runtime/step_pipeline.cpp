@@ -154,15 +154,14 @@ void StepPipeline::finish(const request::Step& step, SubmittedStep& submitted,
   run_ahead(whole && !step.padding, submitted, settle);
 }
 
-// Of all works at once. Works whose pictures are not finished in the step's time are postponed, which neither another rank
-// nor a draft model nor a step that is submitted already may have counted on.
+// Of all works of prompts with pictures at once.
 void StepPipeline::encode_pictures(const request::Step& step) {
   std::vector<PictureEmbeddings::Reader> readers;
-  for (const PlannedWork& item : plan_)
-    if (!item.work->spans.empty() && !item.of.sequence->failed() && item.of.sequence->request() != nullptr)
-      readers.push_back({item.of.sequence->request(), item.work});
-  const bool is_parted = !ahead_ && !draft_ && !contrast_ && !target_->runner().model().group;
-  pictures_.encode_together(readers, is_parted ? step.tower_seconds : request::kAnySeconds);
+  for (const PlannedWork& item : plan_) {
+    const PictureEmbeddings::Reader reader{item.of.sequence->request(), item.work};
+    if (!item.of.sequence->failed() && reader.has_pictures()) readers.push_back(reader);
+  }
+  pictures_.begin_step(readers, parts_towers() ? step.pictures : request::PictureShare());
 }
 
 bool StepPipeline::plan_work(const request::Step& step, size_t index, PlannedWork& item,
@@ -173,7 +172,8 @@ bool StepPipeline::plan_work(const request::Step& step, size_t index, PlannedWor
     return false;
   }
   const request::Request* request = sequence.request();
-  if (request != nullptr && !pictures_.is_ready({request, item.work})) {
+  const PictureEmbeddings::Reader reader{request, item.work};
+  if (reader.has_pictures() && !pictures_.is_ready(reader)) {
     submitted.outcomes.push_back({item.of.owner, request::Postponed{}, {}});
     return false;
   }

@@ -68,6 +68,10 @@ class StepPipeline {
   // Of the step submitted last, before the device had something to do.
   double launch_seconds() const;
   const PictureCounts& picture_counts() const { return pictures_.counts(); }
+  // Works whose pictures are not finished in the step's share are postponed, which neither another rank nor a draft model nor
+  // a step that is submitted already may have counted on.
+  bool parts_towers() const { return !ahead_ && !draft_ && !contrast_ && !target_->runner().model().group; }
+  double tower_seconds() const { return parts_towers() ? pictures_.tower_seconds() : 0; }
   // Takes what the device sends of a step; waits for it.
   void synchronize(SubmittedStep& submitted);
   // Forgets all sequences and what is known of lost blocks.

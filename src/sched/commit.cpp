@@ -77,6 +77,7 @@ void Scheduler::take_back_work(const request::Step& step, const std::vector<requ
     --lane.in_flight;
     if (!options_.kv_cache || entry->phase != Phase::Running) continue;
     if (std::count(doubtful.begin(), doubtful.end(), entry) > 0) continue;
+    entry->postponed = false;
     kv_manager_.publish(lane.seq, std::span(lane.tokens).first(static_cast<size_t>(work.known_end())));
   }
 }
@@ -245,6 +246,7 @@ void Scheduler::take_loss(RequestState& entry, size_t lost) {
 // in its place.
 void Scheduler::put_off(const request::Step& step, RequestState& entry) {
   if (entry.phase != Phase::Running) return;
+  entry.postponed = true;
   for (const request::Work& work : step.work) {
     const auto found = lanes_.find(work.seq);
     if (found == lanes_.end() || found->second.entry != &entry) continue;

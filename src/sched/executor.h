@@ -51,6 +51,10 @@ class Executor {
   virtual double launch_seconds() const { return 0; }
 
   virtual PictureCounts picture_counts() const { return {}; }
+  // Whether it keeps to Step::pictures, by running towers in parts and postponing work.
+  virtual bool parts_towers() const { return false; }
+  // That towers took of the last step; 0 where they are not run in parts.
+  virtual double tower_seconds() const { return 0; }
 
   // Handing KV blocks to and from other processes, between steps. Bytes of a block of each group, over all its layers;
   // empty: this executor hands none over.

@@ -98,8 +98,10 @@ struct RopeSets {
 struct TbtOfBatch {
   double stretch = 3;
   int least_prompt_tokens = 64;
-  bool bursts = true;        // many prompts at once fill their steps
-  double tower_share = 0.1;  // of a step of the running sequences alone, for vision towers beside them
+  bool bursts = true;  // many prompts at once fill their steps
+  // Of a step of the running sequences alone, for prompts with pictures beside them: their towers, then their tokens. Where
+  // there are more of these prompts than running sequences, as many times that.
+  double picture_share = 0.1;
 };
 struct TbtAny {};  // prompts fill their steps
 using TargetTbt = std::variant<TbtOfBatch, TbtAny, Seconds>;
@@ -116,6 +118,7 @@ struct SchedulerOptions {
   int max_preemptions = 3;      // of one request; then it starts again with all its blocks set aside
   Seconds contended_step{0.5};  // the longest step, as far as is known, while more than one client has work
   TargetTbt target_tbt = TbtOfBatch{};
+  bool parts_towers = false;  // the executor runs vision towers in parts beside running answers
   RopeSets rope;
   bool kv_cache = true;           // off: every token computes its whole sequence again
   std::vector<Token> end_tokens;  // of the model

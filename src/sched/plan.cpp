@@ -12,6 +12,7 @@ request::Step Scheduler::plan(TimePoint now) {
   ++step_number_;
   shares_.advance(now);
   StepBuilder builder{.step = {}, .budget = {options_.layout, step_limit(), options_.max_seqs}};
+  builder.step.pictures = picture_share();
   builder.step.retire = std::exchange(retire_, {});
   builder.step.lanes = std::exchange(moved_, {});
   if (options_.rope.count > 1) drop_outgrown();
@@ -24,7 +25,7 @@ request::Step Scheduler::plan(TimePoint now) {
   }
   if (options_.prefill == Prefill::Separate) {
     part_running();
-    plan_each(builder, prefilling_);
+    plan_prompts(builder);
     if (options_.scheme.continuous_admission) admit(builder, now);
     if (builder.step.work.empty()) {
       part_running();
@@ -33,7 +34,7 @@ request::Step Scheduler::plan(TimePoint now) {
   } else {
     part_running();
     plan_each(builder, decoding_);
-    plan_each(builder, prefilling_);
+    plan_prompts(builder);
     if (options_.scheme.continuous_admission) admit(builder, now);
   }
   if (options_.scheme.continuous_admission) grow_grants();
@@ -141,7 +142,8 @@ int Scheduler::chunk_size(const StepBuilder& builder, const RequestState& entry,
                           int target) const {
   const int want = target - begin;
   const int64_t quota = builder.shared ? std::max<int64_t>(0, entry.client->prompt_quota) : want;
-  const int fit = builder.budget.fit(static_cast<int>(std::min<int64_t>(want, quota)));
+  const int64_t most = std::min<int64_t>(quota, picture_chunk(builder, entry, begin));
+  const int fit = builder.budget.fit(static_cast<int>(std::min<int64_t>(want, most)));
   const int chunk = fit == want || options_.scheme.chunked_prefill || want > builder.budget.whole() ? fit : 0;
   return entry.request->spans.empty() ? chunk : whole_spans(builder, entry, begin, chunk);
 }
@@ -244,7 +246,6 @@ bool Scheduler::add_choices(RequestState& entry) {
 }
 
 void Scheduler::finish_step(StepBuilder& builder) {
-  builder.step.tower_seconds = tower_seconds(builder.step);
   builder.step.moves = kv_manager_.take_moves();
   builder.step.tables.groups = kv_manager_.groups();
   for (const request::Work& work : builder.step.work) {

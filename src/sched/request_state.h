@@ -65,6 +65,7 @@ struct RequestState {
   // Where it stands among the requests of its client with the same priority: preempted ones by their start, others by
   // when they should start.
   std::pair<TimePoint, uint64_t> rank;
+  bool postponed = false;                 // its last work was not run
   std::optional<TimePoint> passed_since;  // it did not fit when it was its turn, from then on
   std::list<RequestState*>::iterator place,
       age_place;  // in the list of those that run; in the queue by age, while waiting

@@ -185,7 +185,6 @@ class Scheduler {
 
   // shares.cpp
   int step_limit() const;
-  double tower_seconds(const request::Step& step) const;
   TbtOfBatch tbt_of_batch() const;
   int64_t tokens_within_tbt() const;
   void part_step(StepBuilder& builder);
@@ -201,6 +200,12 @@ class Scheduler {
   void grow_grants();
   void set_granted(RequestState& entry, int sequences);
   double seat_wait(const ClientShares::Client* client, const WaitingQueue::Ahead& ahead) const;
+
+  // picture_share.cpp
+  bool is_rationed(const RequestState& entry) const;
+  request::PictureShare picture_share() const;
+  int picture_chunk(const StepBuilder& builder, const RequestState& entry, int begin) const;
+  void plan_prompts(StepBuilder& builder);
 
   // admit.cpp
   void admit(StepBuilder& builder, TimePoint now);

@@ -53,7 +53,7 @@ int64_t Scheduler::tokens_within_tbt() const {
   int64_t sampling = 0, prompts = 0;
   for (const RequestState* entry : running_) {
     const bool prefilling = is_prefilling(*entry);
-    prompts += prefilling || is_new_answer(*entry);
+    prompts += (prefilling && !is_rationed(*entry)) || is_new_answer(*entry);
     sampling += prefilling ? 0 : entry->granted;
   }
   if (sampling == 0) return kAny;
@@ -68,21 +68,6 @@ int64_t Scheduler::tokens_within_tbt() const {
                        tbt_of_batch().stretch * cost_.seconds(static_cast<double>(sampling)));
   }
   return std::max(cost_.tokens_within(longest), sampling + tbt_of_batch().least_prompt_tokens);
-}
-
-// Where answers wait for the step, towers take a share of what it takes for them alone, or what a given time between tokens
-// leaves; else as long as a step may be.
-double Scheduler::tower_seconds(const request::Step& step) const {
-  if (std::holds_alternative<TbtAny>(options_.target_tbt)) return request::kAnySeconds;
-  const double longest = options_.contended_step.count();
-  const auto waiting = std::count_if(step.work.begin(), step.work.end(), [](const request::Work& work) {
-    return work.spans.empty() && work.sample_from < work.end;
-  });
-  if (waiting == 0) return longest;
-  double most = tbt_of_batch().tower_share * cost_.seconds(static_cast<double>(waiting));
-  if (const auto* given = std::get_if<Seconds>(&options_.target_tbt))
-    most = std::max(most, given->count() - cost_.seconds(static_cast<double>(step.computed_tokens())));
-  return std::min(most, longest);
 }
 
 void Scheduler::claim(Client& client, int64_t demand, std::vector<Client*>& claimants) {

@@ -257,7 +257,7 @@ TEST(Vision, PicturesOfOneStepCostOnePass) {
   }
   runtime::PictureEmbeddings pictures(*model, 1 << 20);
   const runtime::PictureEmbeddings::Reader readers[] = {{&requests[0], &works[0]}, {&requests[1], &works[1]}};
-  pictures.encode_together(readers, request::kAnySeconds);
+  pictures.begin_step(readers, {});
   EXPECT_EQ(pictures.counts().passes, 1u);
   EXPECT_EQ(pictures.counts().encoded, tiles);
   runtime::Batch batch(0);
@@ -272,17 +272,36 @@ TEST(Vision, PicturesOfOneStepCostOnePass) {
   runtime::PictureEmbeddings slow(*model, 0);
   int steps = 0;
   while (!slow.is_ready(readers[0]) || !slow.is_ready(readers[1])) {
-    slow.encode_together(readers, 0);
+    slow.begin_step(readers, {.seconds = 0});
     ASSERT_LT(++steps, 1000);
   }
   EXPECT_GT(steps, 5);
   EXPECT_EQ(slow.counts().encoded, tiles);
+  // Of works that are ready as many run as the step has tokens for, and the first in any case.
+  const int both = works[0].end + works[1].end;
+  slow.begin_step(readers, {.seconds = 0, .tokens = both});
+  EXPECT_TRUE(slow.is_ready(readers[0]) && slow.is_ready(readers[1]));
+  slow.begin_step(readers, {.seconds = 0, .tokens = both - 1});
+  EXPECT_TRUE(slow.is_ready(readers[0]) && !slow.is_ready(readers[1]));
+  slow.begin_step({&readers[1], 1}, {.seconds = 0, .tokens = 1});
+  EXPECT_TRUE(slow.is_ready(readers[1]));
+  // There is no room to keep them: they stay until a prompt has read them to their end.
+  request::Work part = works[0], rest = works[0];
+  part.end = rest.begin = part.spans.back().end - 1;
+  rest.spans = {part.spans.back()};
+  runtime::Batch parts(0);
+  for (const request::Work* work : {&part, &rest}) {
+    slow.begin_step({}, {.seconds = 0});
+    ASSERT_TRUE(slow.place(requests[0], *work, parts).ok());
+    parts.add(requests[0].prompt, 0, {});
+  }
+  EXPECT_EQ(slow.counts().encoded, tiles);
 
   // Of requests that are gone nothing is run to its end.
   runtime::PictureEmbeddings forsaken(*model, 1 << 20);
-  forsaken.encode_together(readers, 0);
+  forsaken.begin_step(readers, {.seconds = 0});
   requests.clear();
-  for (int i = 0; i < steps; ++i) forsaken.encode_together({}, 0);
+  for (int i = 0; i < steps; ++i) forsaken.begin_step({}, {.seconds = 0});
   EXPECT_EQ(forsaken.counts().encoded, 0u);
 }
 

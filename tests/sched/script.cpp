@@ -96,6 +96,9 @@ bool Script::run_event(const std::string& verb, std::istringstream& words) {
     const double fixed = read<double>(words), per_token = read<double>(words);
     for (int i = 0; i < 1000; ++i)
       scheduler_->observe(i % 2 == 0 ? 10 : 1000, fixed + per_token * (i % 2 == 0 ? 10 : 1000));
+  } else if (verb == "share") {
+    EXPECT_EQ(share_.tokens, read<int>(words));
+    EXPECT_NEAR(1e3 * share_.seconds, read<double>(words), 0.1);
   } else if (verb == "free") {
     EXPECT_EQ(kv_manager_->capacity(0) - kv_manager_->usage(0).used, read<int>(words));
   } else {
@@ -151,6 +154,8 @@ bool Script::set_choice(const std::string& verb, std::istringstream& words) {
     options_.preemption = is("swap") ? Preemption::Swap : Preemption::Recompute;
   } else if (verb == "prefix") {
     kv_options_.prefix_cache = is("on");
+  } else if (verb == "towers") {
+    options_.parts_towers = is("parts");
   } else if (verb == "kv-cache") {
     options_.kv_cache = is("on");
   } else if (verb == "rope") {
@@ -181,6 +186,9 @@ bool Script::read_request_option(const std::string& word, std::istringstream& wo
   } else if (word == "span") {
     const int begin = read<int>(words), end = read<int>(words);
     request.spans.push_back({.begin = begin, .end = end, .content = {}, .bidirectional = true});
+  } else if (word == "picture") {
+    const int begin = read<int>(words), end = read<int>(words);
+    request.spans.push_back({.begin = begin, .end = end, .content = {}, .bidirectional = false});
   } else if (word == "salt") {
     request.cache_salt = read<std::string>(words);
   } else if (word == "n") {
@@ -227,6 +235,7 @@ std::string Script::label(SeqId seq) const {
 
 std::string Script::step() {
   const request::Step step = scheduler_->plan(now_);
+  share_ = step.pictures;
   for (const request::Admission& admission : step.admit) {
     seqs_[admission.seq] = {admission.request->id, 0};
     requests_.at(admission.request->id).group = admission.seq;

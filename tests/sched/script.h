@@ -8,7 +8,7 @@
 //   rope recomputed 40 | rope kept 40 3   sequences over 40 tokens have other rotary frequencies, of 3 sets in all; work is
 //                                   then shown with the set of its last position, as A[0,41)@1* add
 //   A prompt 40 max 20          options: client X, priority 1, n 3, beam 2, contrastive 2, shares B 32 (first
-//                                   tokens equal to B's), salt s, span 4 9 (bidirectional), stops 3 (the third token is the end), logs
+//                                   tokens equal to B's), salt s, span 4 9 (bidirectional), picture 4 9, stops 3 (the third token is the end), logs
 //   refuse A prompt 400 max 20 => words of the error
 //   cancel A | finish A 1 | fail A | lose A | postpone A | close | time 2.5
 //   step => A[0,40)*                work in order, * where a token is sampled; B.1 is a further choice or
@@ -16,6 +16,7 @@
 //                                   then: preempt B, pad 2x40, copy 1, out 3, in 3 (block moves), end A,
 //                                   deliver
 //   steps 5                         steps whose work is not looked at
+//   share 10 20                     tokens and milliseconds of prompts with pictures in the last step (with towers parts)
 //   free 4                          device blocks of the first group that nobody holds
 #pragma once
 
@@ -68,6 +69,7 @@ class Script {
   std::map<request::RequestId, Named> requests_;
   std::map<std::string, request::RequestId> ids_;
   std::map<SeqId, std::pair<request::RequestId, int>> seqs_;  // and which of its choices or lanes
+  request::PictureShare share_;                               // of the last step
   std::set<request::RequestId> failing_, losing_, postponing_;
 };
 

@@ -47,38 +47,40 @@ kernels::Memory VisionTower::put(const std::vector<float>& values, int64_t rows,
 }
 
 // Columns are channel, row, column, as convolutions store their kernels.
-kernels::Memory VisionTower::patches_of(const uint8_t* rgb, int width, const Layout& layout) const {
+kernels::Memory VisionTower::patches_of(const Tile& tile, std::span<const Place> places) const {
   const int size = spec_.patch;
   std::vector<float> values;
-  values.reserve(layout.places.size() * static_cast<size_t>(3 * size * size));
-  for (const Place& place : layout.places) {
+  values.reserve(places.size() * static_cast<size_t>(3 * size * size));
+  for (const Place& place : places) {
     for (size_t channel = 0; channel < 3; ++channel) {
       for (int i = 0; i < size * size; ++i) {
-        const size_t pixel = static_cast<size_t>(place.row * size + i / size) * static_cast<size_t>(width) +
-                             static_cast<size_t>(place.column * size + i % size);
-        const float value = static_cast<float>(rgb[3 * pixel + channel]) / 255.0f;
+        const size_t pixel =
+            static_cast<size_t>(place.row * size + i / size) * static_cast<size_t>(tile.width) +
+            static_cast<size_t>(place.column * size + i % size);
+        const float value = static_cast<float>(tile.rgb[3 * pixel + channel]) / 255.0f;
         values.push_back((value - spec_.mean[channel]) / spec_.deviation[channel]);
       }
     }
   }
-  return put(values, static_cast<int64_t>(layout.places.size()), int64_t{3} * size * size);
+  return put(values, static_cast<int64_t>(places.size()), int64_t{3} * size * size);
 }
 
-// [tokens, dim], with the class token in its row.
-kernels::Memory VisionTower::positions_of(const Layout& layout) const {
+// [end - begin, dim] of the tile's tokens, with the class token in its row.
+kernels::Memory VisionTower::positions_of(const Layout& layout, int64_t begin, int64_t end) const {
   const auto dim = static_cast<size_t>(spec_.dim);
-  std::vector<float> out(static_cast<size_t>(layout.tokens()) * dim);
+  std::vector<float> out(static_cast<size_t>(end - begin) * dim);
   const size_t first = spec_.class_token ? 1 : 0;
-  if (spec_.class_token)
+  if (spec_.class_token && begin == 0)
     for (size_t i = 0; i < dim; ++i)
       out[i] = weights_.class_token[i] + (weights_.positions.empty() ? 0.0f : weights_.positions[i]);
   const auto add = [&](float* to, int y, int x, float share) {
     const size_t row = first + static_cast<size_t>(y * spec_.grid + x);
     for (size_t i = 0; i < dim; ++i) to[i] += share * weights_.positions[row * dim + i];
   };
-  for (size_t p = 0; p < layout.places.size() && spec_.positions != TablePositions::None; ++p) {
-    const Place& place = layout.places[p];
-    float* to = out.data() + (p + first) * dim;
+  const bool has_table = spec_.positions != TablePositions::None;
+  for (int64_t token = std::max(begin, layout.first); token < end && has_table; ++token) {
+    const Place& place = layout.places[static_cast<size_t>(token - layout.first)];
+    float* to = out.data() + static_cast<size_t>(token - begin) * dim;
     if (spec_.positions == TablePositions::Nearest) {
       add(to, place.row * spec_.grid / layout.rows, place.column * spec_.grid / layout.columns, 1.0f);
       continue;
@@ -97,14 +99,16 @@ kernels::Memory VisionTower::positions_of(const Layout& layout) const {
     add(to, bottom, left, down * (1 - across));
     add(to, bottom, right, down * across);
   }
-  return put(out, layout.tokens(), spec_.dim);
+  return put(out, end - begin, spec_.dim);
 }
 
-// [tokens, pairs, 2]: rows turn the first half of the pairs, columns the second.
-void VisionTower::add_angles(const Layout& layout, std::vector<float>& out) const {
+// [end - begin, pairs, 2] of the tile's tokens: rows turn the first half of the pairs, columns the second.
+void VisionTower::add_angles(const Layout& layout, int64_t begin, int64_t end,
+                             std::vector<float>& out) const {
   const int head = spec_.dim / spec_.heads, quarter = head / 4;
-  for (int64_t i = 0; i < layout.first * 2 * quarter; ++i) out.insert(out.end(), {1.0f, 0.0f});
-  for (const Place& place : layout.places) {
+  for (int64_t i = begin * 2 * quarter; i < std::min(end, layout.first) * 2 * quarter; ++i)
+    out.insert(out.end(), {1.0f, 0.0f});
+  for (const Place& place : layout.places_of(begin, end)) {
     for (int pair = 0; pair < 2 * quarter; ++pair) {
       const bool by_row = pair < quarter;
       const int i = pair % quarter;
@@ -165,12 +169,16 @@ kernels::Memory VisionTower::project(const Projector& steps, const std::vector<P
   return at;
 }
 
-// x: the tile's tokens.
-void VisionTower::embed_patches(const Tile& tile, const Layout& layout, TensorView x) {
-  const kernels::Memory patches = patches_of(tile.rgb, tile.width, layout);
-  backend_.matmul(x.rows(layout.first, layout.tokens()), patches.view, weights_.patches);
+// x: [end - begin, dim], the tile's tokens.
+void VisionTower::embed_patches(const Tile& tile, const Layout& layout, TensorView x, int64_t begin,
+                                int64_t end) {
+  const std::span<const Place> places = layout.places_of(begin, end);
+  if (!places.empty()) {
+    const kernels::Memory patches = patches_of(tile, places);
+    backend_.matmul(x.rows(x.dim(0) - patches.view.dim(0), x.dim(0)), patches.view, weights_.patches);
+  }
   if (!spec_.class_token && spec_.positions == TablePositions::None) return;
-  const kernels::Memory positions = positions_of(layout);
+  const kernels::Memory positions = positions_of(layout, begin, end);
   backend_.add(x, x, positions.view);
 }
 

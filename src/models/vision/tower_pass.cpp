@@ -43,15 +43,19 @@ int64_t longest_window(const std::vector<int32_t>& ends) {
 
 }  // namespace
 
-const std::vector<int32_t>& VisionTower::windows_of(const Pass& pass) const {
+bool VisionTower::sees_whole_tiles(const Pass& pass) const {
   const auto& full = spec_.full_layers;
-  return std::find(full.begin(), full.end(), static_cast<int>(pass.layer)) != full.end() ? pass.whole
-                                                                                         : pass.windows;
+  return std::find(full.begin(), full.end(), static_cast<int>(pass.layer)) != full.end();
+}
+
+const std::vector<int32_t>& VisionTower::windows_of(const Pass& pass) const {
+  return sees_whole_tiles(pass) ? pass.whole : pass.windows;
 }
 
 std::shared_ptr<VisionTower::Pass> VisionTower::begin(std::span<const Tile> tiles) {
   auto pass = std::make_shared<Pass>();
   pass->begins = {0};
+  pass->sources.assign(tiles.begin(), tiles.end());
   const int64_t parts = 1 + static_cast<int64_t>(spec_.deep.size());
   for (const Tile& tile : tiles) {
     const int rows = tile.height / spec_.patch, columns = tile.width / spec_.patch;
@@ -63,24 +67,35 @@ std::shared_ptr<VisionTower::Pass> VisionTower::begin(std::span<const Tile> tile
     pass->whole.push_back(static_cast<int32_t>(pass->tokens()));
     pass->out.push_back(buffer(static_cast<int64_t>(layout.reading.size()), parts * spec_.output_dim));
   }
-  const int64_t n = pass->tokens();
-  pass->x = buffer(n, spec_.dim);
-  pass->qkv = buffer(n, int64_t{3} * spec_.dim);
-  std::vector<float> turns;
-  for (size_t i = 0; i < tiles.size(); ++i) {
-    embed_patches(tiles[i], pass->tiles[i], pass->x.view.rows(pass->begins[i], pass->begins[i + 1]));
-    if (spec_.rope.theta > 0) add_angles(pass->tiles[i], turns);
-  }
-  if (spec_.input_norm) norm(pass->x.view, pass->x.view, weights_.input_norm);
-  if (spec_.rope.theta > 0)
-    pass->angles = backend_.upload(
-        TensorView::contiguous(turns.data(), DType::F32, {n, spec_.dim / spec_.heads / 2, 2}));
+  pass->x = buffer(pass->tokens(), spec_.dim);
+  pass->qkv = buffer(pass->tokens(), int64_t{3} * spec_.dim);
   return pass;
 }
 
-// [tokens, heads, head dim] of queries, keys or values.
-TensorView VisionTower::heads_of(const Pass& pass, int64_t part) const {
-  return pass.qkv.view.columns_as_heads(part * spec_.dim, spec_.heads, spec_.dim / spec_.heads);
+void VisionTower::embed(Pass& pass, int64_t begin, int64_t end) {
+  for (size_t i = 0; i < pass.tiles.size(); ++i) {
+    const int64_t from = std::max(begin, pass.begins[i]), to = std::min(end, pass.begins[i + 1]);
+    if (from >= to) continue;
+    const int64_t first = from - pass.begins[i], last = to - pass.begins[i];
+    embed_patches(pass.sources[i], pass.tiles[i], pass.x.view.rows(from, to), first, last);
+    if (spec_.rope.theta > 0) add_angles(pass.tiles[i], first, last, pass.turns);
+  }
+  const TensorView x = pass.x.view.rows(begin, end);
+  if (spec_.input_norm) norm(x, x, weights_.input_norm);
+  if (end < pass.tokens() || pass.turns.empty()) return;
+  pass.angles = backend_.upload(
+      TensorView::contiguous(pass.turns.data(), DType::F32, {end, spec_.dim / spec_.heads / 2, 2}));
+}
+
+// Those of the layer before are not needed any more.
+void VisionTower::make_room_for_keys(Pass& pass) {
+  const std::vector<int32_t>& ends = windows_of(pass);
+  const std::array<int64_t, 4> shape{static_cast<int64_t>(ends.size()), longest_window(ends), spec_.heads,
+                                     spec_.dim / spec_.heads};
+  const TensorView& now = pass.keys.view;
+  if (!now.empty() && now.dim(0) == shape[0] && now.dim(1) == shape[1]) return;
+  pass.keys = backend_.allocate_kv(backend_.activation_type(), shape);
+  pass.values = backend_.allocate_kv(backend_.activation_type(), shape);
 }
 
 void VisionTower::make_keys(Pass& pass, int64_t begin, int64_t end) {
@@ -89,27 +104,31 @@ void VisionTower::make_keys(Pass& pass, int64_t begin, int64_t end) {
   const TensorView qkv = pass.qkv.view.rows(begin, end);
   norm(normed.view, pass.x.view.rows(begin, end), layer.attention_norm);
   backend_.matmul(qkv, normed.view, layer.qkv);
-  if (layer.q_norm.empty()) return;
-  const TensorView q = qkv.columns(0, spec_.dim), k = qkv.columns(spec_.dim, 2 * spec_.dim);
-  backend_.rms_norm(q, q, layer.q_norm, spec_.norm_eps);
-  backend_.rms_norm(k, k, layer.k_norm, spec_.norm_eps);
+  if (!layer.q_norm.empty()) {
+    const TensorView q = qkv.columns(0, spec_.dim), k = qkv.columns(spec_.dim, 2 * spec_.dim);
+    backend_.rms_norm(q, q, layer.q_norm, spec_.norm_eps);
+    backend_.rms_norm(k, k, layer.k_norm, spec_.norm_eps);
+  }
+  if (begin == 0) make_room_for_keys(pass);
+  keep_keys(pass, begin, end);
 }
 
-void VisionTower::keep_keys(Pass& pass) {
-  const std::vector<int32_t>& ends = windows_of(pass);
-  const WindowBatch all(ends, 0, pass.tokens());
-  const std::array<int64_t, 4> shape{static_cast<int64_t>(ends.size()), longest_window(ends), spec_.heads,
-                                     spec_.dim / spec_.heads};
-  pass.keys = backend_.allocate_kv(backend_.activation_type(), shape);
-  pass.values = backend_.allocate_kv(backend_.activation_type(), shape);
-  const kernels::RaggedBatch batch = all.view();
+void VisionTower::keep_keys(Pass& pass, int64_t begin, int64_t end) {
+  const WindowBatch some(windows_of(pass), begin, end);
+  const kernels::RaggedBatch batch = some.view();
+  // [tokens, heads, head dim] of queries, keys or values.
+  const auto heads = [&](int64_t part) {
+    return pass.qkv.view.rows(begin, end)
+        .columns_as_heads(part * spec_.dim, spec_.heads, spec_.dim / spec_.heads);
+  };
   backend_.begin(batch);
   if (!pass.angles.view.empty()) {
-    backend_.rope(heads_of(pass, 0), pass.angles.view, RopeStyle::NeoX);
-    backend_.rope(heads_of(pass, 1), pass.angles.view, RopeStyle::NeoX);
+    const TensorView angles = pass.angles.view.rows(begin, end);
+    backend_.rope(heads(0), angles, RopeStyle::NeoX);
+    backend_.rope(heads(1), angles, RopeStyle::NeoX);
   }
   backend_.write_kv({.k = pass.keys.view, .v = pass.values.view, .k_scales = {}, .v_scales = {}, .table = 0},
-                    heads_of(pass, 1), heads_of(pass, 2), batch);
+                    heads(1), heads(2), batch);
 }
 
 // out: [end - begin, dim].
@@ -154,34 +173,86 @@ void VisionTower::run_rows(Pass& pass, int64_t begin, int64_t end) {
   backend_.add(x, x, branch.view);
 }
 
-void VisionTower::put_part(Pass& pass, int64_t part, const Projector& steps,
-                           const std::vector<ProjectorWeights>& weights) {
-  const int64_t dim = spec_.output_dim;
+// [begin, end): embeddings of the pass.
+void VisionTower::put_embeddings(Pass& pass, int64_t begin, int64_t end) {
+  const bool is_last = pass.stage == Pass::Stage::Project;
+  const Projector& steps = is_last ? spec_.projector : spec_.deep[pass.deep].projector;
+  const std::vector<ProjectorWeights>& weights = is_last ? weights_.projector : weights_.deep[pass.deep];
+  const int64_t part = is_last ? 0 : static_cast<int64_t>(pass.deep) + 1, dim = spec_.output_dim,
+                merged = int64_t{spec_.merge} * spec_.merge;
+  int64_t before = 0;  // embeddings of earlier tiles
   for (size_t i = 0; i < pass.tiles.size(); ++i) {
-    const kernels::Memory made = project(steps, weights, pass.patches(i));
-    backend_.copy(pass.out[i].view.columns(part * dim, (part + 1) * dim), made.view);
+    const auto count = static_cast<int64_t>(pass.tiles[i].reading.size());
+    const int64_t from = std::max<int64_t>(0, begin - before), to = std::min(count, end - before);
+    before += count;
+    if (from >= to) continue;
+    const int64_t patch = pass.begins[i] + pass.tiles[i].first;
+    const TensorView x = pass.x.view.rows(patch + from * merged, patch + to * merged);
+    if (is_last && spec_.output_norm) norm(x, x, weights_.output_norm);
+    const kernels::Memory made = project(steps, weights, x);
+    backend_.copy(pass.out[i].view.rows(from, to).columns(part * dim, (part + 1) * dim), made.view);
   }
 }
 
-bool VisionTower::advance(Pass& pass, int64_t tokens) {
-  if (pass.layer == weights_.layers.size()) return true;
-  const int64_t begin = pass.done, end = std::min(pass.tokens(), begin + std::max<int64_t>(1, tokens));
-  pass.has_keys ? run_rows(pass, begin, end) : make_keys(pass, begin, end);
-  pass.done = end;
-  if (end < pass.tokens()) return false;
+VisionTower::Part VisionTower::next_part(const Pass& pass) const {
+  const int64_t left = pass.tokens() - pass.done;
+  switch (pass.stage) {
+    case Pass::Stage::Embed:
+      return {PartKind::Embed, left};
+    case Pass::Stage::Keys:
+      return {PartKind::Keys, left};
+    case Pass::Stage::Rows:
+      return {sees_whole_tiles(pass) ? PartKind::WholeRows : PartKind::WindowedRows, left};
+    default:
+      return {PartKind::Project, (pass.embeddings() - pass.done) * spec_.merge * spec_.merge};
+  }
+}
+
+void VisionTower::run_part(Pass& pass, int64_t begin, int64_t end) {
+  switch (pass.stage) {
+    case Pass::Stage::Embed:
+      return embed(pass, begin, end);
+    case Pass::Stage::Keys:
+      return make_keys(pass, begin, end);
+    case Pass::Stage::Rows:
+      return run_rows(pass, begin, end);
+    default:
+      return put_embeddings(pass, begin, end);
+  }
+}
+
+// False: there is none.
+bool VisionTower::begin_next_stage(Pass& pass) {
+  using Stage = Pass::Stage;
+  const auto is_due = [&] { return spec_.deep[pass.deep].layer == static_cast<int>(pass.layer); };
   pass.done = 0;
-  if (!pass.has_keys) keep_keys(pass);
-  pass.has_keys = !pass.has_keys;
-  if (pass.has_keys) return false;
-  for (size_t d = 0; d < spec_.deep.size(); ++d)
-    if (spec_.deep[d].layer == static_cast<int>(pass.layer))
-      put_part(pass, static_cast<int64_t>(d) + 1, spec_.deep[d].projector, weights_.deep[d]);
-  return ++pass.layer == weights_.layers.size();
+  if (pass.stage == Stage::Project) return false;
+  if (pass.stage == Stage::Keys) {
+    pass.stage = Stage::Rows;
+    return true;
+  }
+  if (pass.stage != Stage::Embed) {
+    pass.deep = pass.stage == Stage::Deep ? pass.deep + 1 : 0;
+    while (pass.deep < spec_.deep.size() && !is_due()) ++pass.deep;
+    pass.stage = Stage::Deep;
+    if (pass.deep < spec_.deep.size()) return true;
+    ++pass.layer;
+  }
+  pass.stage = pass.layer < weights_.layers.size() ? Stage::Keys : Stage::Project;
+  return true;
+}
+
+bool VisionTower::advance(Pass& pass, int64_t tokens) {
+  const bool embeds = pass.stage == Pass::Stage::Deep || pass.stage == Pass::Stage::Project;
+  const int64_t all = embeds ? pass.embeddings() : pass.tokens();
+  const int64_t part = embeds ? tokens / (int64_t{spec_.merge} * spec_.merge) : tokens;
+  const int64_t begin = pass.done, end = std::min(all, begin + std::max<int64_t>(1, part));
+  run_part(pass, begin, end);
+  pass.done = end;
+  return end == all && !begin_next_stage(pass);
 }
 
 std::vector<kernels::Memory> VisionTower::finish(Pass& pass) {
-  if (spec_.output_norm) norm(pass.x.view, pass.x.view, weights_.output_norm);
-  put_part(pass, 0, spec_.projector, weights_.projector);
   if (spec_.window == 0) return std::move(pass.out);
   for (size_t i = 0; i < pass.tiles.size(); ++i) {
     kernels::Memory out = buffer(pass.out[i].view.dim(0), pass.out[i].view.dim(1));

@@ -224,9 +224,23 @@ class VisionTower {
     return encode({&tile, 1}).front();
   }
   // The same in parts, between which the back-end may do other work. The result is the same.
-  struct Pass;  // over tiles, which need not live any longer
+  struct Pass;  // over tiles, whose pixels outlive it
   std::shared_ptr<Pass> begin(std::span<const Tile> tiles);
-  // Runs so many tokens through half a layer; true: finish() is next.
+  // What the next part does with its tokens. Parts of a kind and of as many tokens take about the same time.
+  enum class PartKind : uint8_t {
+    Embed,         // patches
+    Keys,          // queries, keys and values of a layer
+    WindowedRows,  // attention within windows, and the feed-forward
+    WholeRows,     // the same with attention within tiles
+    Project        // the projector, or one of those of further layers
+  };
+  static constexpr size_t kPartKinds = 5;
+  struct Part {
+    PartKind kind = PartKind::Embed;
+    int64_t tokens = 0;  // at most
+  };
+  Part next_part(const Pass& pass) const;
+  // Runs a part of at most so many tokens, but at least one, or those of one embedding; true: finish() is next.
   bool advance(Pass& pass, int64_t tokens);
   // REQUIRES: advance() was true. Once.
   std::vector<kernels::Memory> finish(Pass& pass);
@@ -237,18 +251,21 @@ class VisionTower {
   };
   struct Layout;  // of a tile's patches
   Layout lay_out(int rows, int columns) const;
-  kernels::Memory patches_of(const uint8_t* rgb, int width, const Layout& layout) const;
-  kernels::Memory positions_of(const Layout& layout) const;
-  void add_angles(const Layout& layout, std::vector<float>& out) const;
-  void embed_patches(const Tile& tile, const Layout& layout, TensorView x);
+  kernels::Memory patches_of(const Tile& tile, std::span<const Place> places) const;
+  kernels::Memory positions_of(const Layout& layout, int64_t begin, int64_t end) const;
+  void add_angles(const Layout& layout, int64_t begin, int64_t end, std::vector<float>& out) const;
+  void embed_patches(const Tile& tile, const Layout& layout, TensorView x, int64_t begin, int64_t end);
+  void embed(Pass& pass, int64_t begin, int64_t end);
+  bool sees_whole_tiles(const Pass& pass) const;
   const std::vector<int32_t>& windows_of(const Pass& pass) const;
-  TensorView heads_of(const Pass& pass, int64_t part) const;
+  void make_room_for_keys(Pass& pass);
   void make_keys(Pass& pass, int64_t begin, int64_t end);
-  void keep_keys(Pass& pass);
+  void keep_keys(Pass& pass, int64_t begin, int64_t end);
   void attend(const Pass& pass, TensorView out, int64_t begin, int64_t end);
   void run_rows(Pass& pass, int64_t begin, int64_t end);
-  void put_part(Pass& pass, int64_t part, const Projector& steps,
-                const std::vector<ProjectorWeights>& weights);
+  void run_part(Pass& pass, int64_t begin, int64_t end);
+  void put_embeddings(Pass& pass, int64_t begin, int64_t end);
+  bool begin_next_stage(Pass& pass);
   void norm(TensorView out, TensorView x, const TowerNorm& weights);
   kernels::Memory project(const Projector& steps, const std::vector<ProjectorWeights>& weights, TensorView x);
   kernels::Memory put(const std::vector<float>& values, int64_t rows, int64_t cols) const;

@@ -5,19 +5,31 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <new>
 #include <utility>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/system/memory.h"
 
 namespace sluice::runtime {
 
+namespace {
+
+// Position behind its last embedding.
+int end_of_picture(const request::Request& request, const request::PromptImage& image) {
+  int end = 0;
+  for (size_t i = 0; i < request.spans.size(); ++i)
+    if (request.sources[i].image.get() == &image) end = request.spans[i].end;
+  return end;
+}
+
+}  // namespace
+
 PictureEmbeddings::PictureEmbeddings(const models::Model& model, size_t bytes)
     : model_(model), limit_(bytes) {
-  if (model.files.vision && model.vision) tower_.emplace(*model.files.vision, *model.vision, *model.backend);
+  if (!model.files.vision || !model.vision) return;
+  tower_.emplace(*model.files.vision, *model.vision, *model.backend);
+  run_.emplace(*tower_);
 }
 
 void PictureEmbeddings::keep(const Sha256Digest& content, const kernels::Memory& embeddings) {
@@ -37,27 +49,28 @@ bool PictureEmbeddings::is_known(const Sha256Digest& content) const {
   return fresh_.contains(content) || places_.contains(content) || left_.contains(content);
 }
 
-bool PictureEmbeddings::is_ready(const Reader& reader) const {
+bool PictureEmbeddings::has_embeddings(const Reader& reader) const {
   return std::all_of(reader.work->spans.begin(), reader.work->spans.end(), [&](const auto& span) {
     const auto source = source_of(*reader.request, span);
     return !source || is_known((*source)->image->content);
   });
 }
 
+bool PictureEmbeddings::is_ready(const Reader& reader) const {
+  return admitted_ ? admitted_->contains(reader.work) : has_embeddings(reader);
+}
+
 // What was used, and what nobody asks for any more: no request holds its picture.
 void PictureEmbeddings::forget_used() {
   left_.clear();
-  const auto is_forsaken = [](const auto& image) { return image.use_count() == 1; };
-  if (running_ && std::all_of(running_->images.begin(), running_->images.end(), is_forsaken))
-    running_.reset();
-  std::erase_if(fresh_, [](const auto& one) { return one.second.used || one.second.image.expired(); });
+  run_->drop_forsaken();
+  std::erase_if(fresh_, [](const auto& one) { return one.second.is_read || one.second.image.expired(); });
 }
 
 // False: nothing is missing.
 bool PictureEmbeddings::begin_pass(std::span<const Reader> readers, int64_t most_patches) {
   const int patch = model_.files.vision->patch;
-  Running next;
-  std::vector<models::VisionTower::Tile> tiles;
+  TowerRun::Images next;
   std::set<Sha256Digest> taken;
   int64_t patches = 0;
   for (const Reader& reader : readers) {
@@ -66,56 +79,80 @@ bool PictureEmbeddings::begin_pass(std::span<const Reader> readers, int64_t most
       if (!source || is_known((*source)->image->content)) continue;
       const std::shared_ptr<const request::PromptImage>& image = (*source)->image;
       const int64_t count = int64_t{image->width / patch} * (image->height / patch);
-      if (!tiles.empty() && patches + count > most_patches) continue;
+      if (!next.empty() && patches + count > most_patches) continue;
       if (!taken.insert(image->content).second) continue;
-      tiles.push_back({image->rgb.data(), image->width, image->height});
-      next.images.push_back(image);
+      next.push_back(image);
       patches += count;
     }
   }
-  if (tiles.empty()) return false;
-  running_ = std::move(next);
-  running_->pass = tower_->begin(tiles);
+  if (next.empty()) return false;
+  run_->begin(std::move(next));
   return true;
 }
 
-void PictureEmbeddings::finish_pass() {
-  const std::vector<kernels::Memory> made = tower_->finish(*running_->pass);
+void PictureEmbeddings::keep_made() {
+  const std::vector<kernels::Memory> made = run_->finish();
   ++counts_.passes;
   counts_.encoded += made.size();
   for (size_t i = 0; i < made.size(); ++i) {
-    const auto& image = running_->images[i];
-    fresh_[image->content] = {image, made[i]};
+    const auto& image = run_->images()[i];
+    fresh_[image->content] = {.image = image, .embeddings = made[i]};
     keep(image->content, made[i]);
   }
-  running_.reset();
+  run_->drop();
 }
 
-void PictureEmbeddings::encode_together(std::span<const Reader> readers, double seconds) {
-  forget_used();
-  if (!tower_) return;
-  const bool is_parted = std::isfinite(seconds);
-  const int64_t part = !is_parted            ? std::numeric_limits<int32_t>::max()
-                       : seconds < kMuchTime ? kPartTokens
-                                             : kLargePartTokens;
-  const TimePoint start = Clock::now();
-  bool has_time = true;
-  while (has_time) {
-    try {
-      if (!running_ && !begin_pass(readers, is_parted ? kPartedPassPatches : kPassPatches)) return;
-      if (tower_->advance(*running_->pass, part)) finish_pass();
-    } catch (const std::bad_alloc&) {  // place() tries them one by one
-      if (!running_) return;
-      for (const auto& image : running_->images) left_.insert(image->content);
-      running_.reset();
-    }
-    has_time = seconds_since(start) < seconds;
+// For the tower, behind the works that may run.
+double PictureEmbeddings::seconds_left(std::span<const Reader> readers, const request::PictureShare& share) {
+  admitted_.emplace();
+  int64_t taken = 0;
+  for (const Reader& reader : readers) {
+    if (!has_embeddings(reader)) continue;
+    const int tokens = reader.work->end - reader.work->begin;
+    if (taken > 0 && taken + tokens > share.tokens) continue;
+    taken += tokens;
+    admitted_->insert(reader.work);
   }
+  if (taken == 0) return share.seconds;
+  const double part = share.tokens == request::kAnyTokens ? 1 : static_cast<double>(taken) / share.tokens;
+  return share.seconds * std::max(0.0, 1 - part);
 }
 
-Result<kernels::Memory> PictureEmbeddings::encode(const request::PromptImage& image) {
+void PictureEmbeddings::begin_step(std::span<const Reader> readers, const request::PictureShare& share) {
+  admitted_.reset();
+  tower_seconds_ = 0;
+  if (!tower_) return;
+  forget_used();
+  const bool is_parted = std::isfinite(share.seconds);
+  run_tower(readers, is_parted ? seconds_left(readers, share) : share.seconds);
+  if (!admitted_ || left_.empty()) return;
+  for (const Reader& reader : readers)
+    if (has_embeddings(reader)) admitted_->insert(reader.work);
+}
+
+void PictureEmbeddings::run_tower(std::span<const Reader> readers, double seconds) {
+  run_->begin_step(seconds);
+  TowerRun::State state = TowerRun::State::Runs;
+  while (state != TowerRun::State::OutOfTime) {
+    try {
+      if (!run_->running() &&
+          !begin_pass(readers, std::isfinite(seconds) ? kPartedPassPatches : kPassPatches))
+        break;
+      state = run_->advance();
+      if (state == TowerRun::State::Done) keep_made();
+    } catch (const std::bad_alloc&) {  // place() tries them one by one
+      if (run_->images().empty()) break;
+      for (const auto& image : run_->images()) left_.insert(image->content);
+      run_->drop();
+    }
+  }
+  tower_seconds_ = run_->end_step();
+}
+
+Result<kernels::Memory> PictureEmbeddings::encode(const request::PromptImage& image, bool is_last_use) {
   if (const auto fresh = fresh_.find(image.content); fresh != fresh_.end()) {
-    if (std::exchange(fresh->second.used, true)) ++counts_.reused;
+    if (fresh->second.uses++ > 0) ++counts_.reused;
+    fresh->second.is_read |= is_last_use;
     return fresh->second.embeddings;
   }
   if (const auto found = places_.find(image.content); found != places_.end()) {
@@ -157,7 +194,8 @@ Result<kernels::Memory> PictureEmbeddings::rows_of(const request::Request& reque
                                                    const request::Work& work) {
   const auto source = source_of(request, span);
   if (!source) return source.error();
-  Result<kernels::Memory> all = encode(*(*source)->image);
+  Result<kernels::Memory> all =
+      encode(*(*source)->image, work.end >= end_of_picture(request, *(*source)->image));
   if (!all) return all;
   const int begin = std::max(span.begin, work.begin) - span.begin + (*source)->first;
   const int end = std::min(span.end, work.end) - span.begin + (*source)->first;

@@ -13,6 +13,7 @@
 #include "models/model.h"
 #include "request/step.h"
 #include "runtime/batch.h"
+#include "runtime/memory/tower_run.h"
 #include "sched/executor.h"
 
 namespace sluice::runtime {
@@ -27,13 +28,21 @@ class PictureEmbeddings {
   struct Reader {
     const request::Request* request = nullptr;
     const request::Work* work = nullptr;
+    // Whether the work is of a prompt with pictures, be it text that it reads.
+    bool has_pictures() const {
+      return request != nullptr && !request->spans.empty() &&
+             work->begin < static_cast<int>(request->prompt.size());
+    }
   };
-  // Begins a step: runs the tower over the tiles that these works need and that are not kept, those of several requests in
-  // one pass. It takes about so many seconds; what is not finished then goes on with the next call. What fails here is left
-  // to place(), where its request fails alone.
-  void encode_together(std::span<const Reader> readers, double seconds);
-  // Whether place() has nothing left to run for the work.
+  // Begins a step with these works of prompts with pictures: says which of them may run in it, and runs the tower over the
+  // tiles that the others need and that are not kept, those of several requests in one pass. Where the share is limited, as
+  // many works may run as it has tokens for, the first in any case; the tower has the seconds that they leave, and what is
+  // not finished then goes on with the next call. What fails here is left to place(), where its request fails alone.
+  void begin_step(std::span<const Reader> readers, const request::PictureShare& share);
+  // Whether the work may run: place() has nothing left to run for it.
   bool is_ready(const Reader& reader) const;
+  // That the tower took of the step.
+  double tower_seconds() const { return tower_seconds_; }
   // Embeddings, sights and rotary positions of the work's rows, which are the next that the batch gets. An error leaves the
   // batch as it was.
   Status place(const request::Request& request, const request::Work& work, Batch& batch);
@@ -49,28 +58,25 @@ class PictureEmbeddings {
                                   const request::Work& work);
   Result<const request::EmbeddingSource*> source_of(const request::Request& request,
                                                     const request::EmbeddingSpan& span) const;
-  Result<kernels::Memory> encode(const request::PromptImage& image);
+  Result<kernels::Memory> encode(const request::PromptImage& image, bool is_last_use);
+  double seconds_left(std::span<const Reader> readers, const request::PictureShare& share);
+  void run_tower(std::span<const Reader> readers, double seconds);
   bool begin_pass(std::span<const Reader> readers, int64_t most_patches);
-  void finish_pass();
+  void keep_made();
+  bool has_embeddings(const Reader& reader) const;
   bool is_known(const Sha256Digest& content) const;
   void forget_used();
   void keep(const Sha256Digest& content, const kernels::Memory& embeddings);
 
-  // Of a pass, and of one that is run in parts: its first part embeds them all.
+  // Of a pass, and of one that is run in parts, whose pictures are there the sooner the fewer they are.
   static constexpr int64_t kPassPatches = 4096, kPartedPassPatches = 1024;
-  // Tokens of a part: where somebody waits for the step, and where there is time for as many as GEMMs are best with.
-  static constexpr int64_t kPartTokens = 32, kLargePartTokens = 256;
-  static constexpr double kMuchTime = 0.1;  // seconds
 
-  // What a pass has made stays until it is used, though there is no room to keep it.
+  // What a pass has made stays until a prompt has read it to its end, though there is no room to keep it.
   struct Fresh {
     std::weak_ptr<const request::PromptImage> image;
     kernels::Memory embeddings;
-    bool used = false;
-  };
-  struct Running {
-    std::vector<std::shared_ptr<const request::PromptImage>> images;
-    std::shared_ptr<models::VisionTower::Pass> pass;
+    uint64_t uses = 0;
+    bool is_read = false;
   };
 
   const models::Model& model_;
@@ -79,7 +85,9 @@ class PictureEmbeddings {
   std::list<Kept> kept_;  // latest use first
   std::map<Sha256Digest, std::list<Kept>::iterator> places_;
   std::map<Sha256Digest, Fresh> fresh_;
-  std::optional<Running> running_;
+  std::optional<TowerRun> run_;
+  std::optional<std::set<const request::Work*>> admitted_;  // of a step whose share is limited
+  double tower_seconds_ = 0;
   std::set<Sha256Digest> left_;  // to place(), in this step
   PictureCounts counts_;
 };
