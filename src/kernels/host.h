@@ -42,6 +42,11 @@ inline int64_t kv_block(const RaggedBatch::BlockTable& table, int sequence, int6
   return table.blocks[static_cast<size_t>(int64_t{sequence} * table.width + block)];
 }
 
+// Whether back-ends on host memory keep KV in this type.
+inline bool is_kv(DType type) {
+  return type == DType::F32 || type == DType::F16 || type == DType::BF16 || type == DType::I8;
+}
+
 Memory allocate_host(DType dtype, std::initializer_list<int64_t> shape);
 Memory upload_to_host(TensorView host);
 void copy_rows(TensorView out, TensorView x);

@@ -6,6 +6,7 @@
 
 #include "base/thread_pool.h"
 #include "kernels/backend.h"
+#include "kernels/chosen_attention.h"
 #include "kernels/cpu/panels/packed_weight.h"
 #include "kernels/cpu/simd/isa.h"
 #include "kernels/observe.h"
@@ -14,7 +15,11 @@
 
 namespace sluice::kernels::cpu {
 
-class CpuBackend : public Backend, public RecurrentOps, public ObservableGemms, public PartialAttention {
+class CpuBackend : public Backend,
+                   public RecurrentOps,
+                   public ObservableGemms,
+                   public PartialAttention,
+                   public ChosenAttention {
  public:
   CpuBackend(IsaLevel level, int threads, bool repack);
 
@@ -49,6 +54,10 @@ class CpuBackend : public Backend, public RecurrentOps, public ObservableGemms, 
               const AttentionShape& shape) override;
   void attend_part(const PartialAttended& to, TensorView q, const PagedKv& kv, const RaggedBatch& batch,
                    const AttentionShape& shape) override;
+  void choose_positions(TensorView chosen, const IndexQueries& queries, const PagedKv& keys,
+                        const RaggedBatch& batch) override;
+  void attend_chosen(TensorView out, TensorView q, const ChosenKeys& keys, const RaggedBatch& batch,
+                     const AttentionShape& shape) override;
   void copy_blocks(const PagedKv& kv, std::span<const std::pair<BlockId, BlockId>> moves) override;
 
   void route(TensorView ids, TensorView weights, TensorView logits, const Routing& routing) override;

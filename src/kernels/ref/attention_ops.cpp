@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "kernels/host.h"
 #include "kernels/ref/ref_backend.h"
@@ -103,7 +104,7 @@ struct Query {
   int sequence;
   int64_t head;
   int64_t position;
-  int64_t last;  // position that it sees
+  std::span<const int32_t> seen;  // positions
 };
 
 double score_of(const Query& query, const std::vector<float>& key, int64_t position,
@@ -147,28 +148,60 @@ int64_t first_key(const AttentionShape& shape, int64_t position) {
 double attend_one(float* out, const Query& query, const PagedKv& kv, const RaggedBatch& batch,
                   const AttentionShape& shape) {
   const int64_t kv_head = query.head / (shape.heads / shape.kv_heads);
-  const int64_t first = first_key(shape, query.position);
   std::vector<float> key(static_cast<size_t>(shape.key_dim));
   std::vector<float> value(static_cast<size_t>(shape.value_dim));
   std::vector<double> scores;
   double largest = -std::numeric_limits<double>::infinity();
   if (!shape.sinks.empty()) largest = shape.sinks.at<float>()[query.head];
-  for (int64_t position = first; position <= query.last; ++position) {
+  for (const int64_t position : query.seen) {
     load(kv.k, kv.k_scales, slot_of(kv, batch, query.sequence, position), kv_head, key);
     scores.push_back(score_of(query, key, position, shape));
     largest = std::max(largest, scores.back());
   }
   std::vector<double> sums(static_cast<size_t>(shape.value_dim));
   double total = shape.sinks.empty() ? 0.0 : std::exp(shape.sinks.at<float>()[query.head] - largest);
-  for (int64_t position = first; position <= query.last; ++position) {
-    const double weight = std::exp(scores[static_cast<size_t>(position - first)] - largest);
+  for (size_t place = 0; place < scores.size(); ++place) {
+    const double weight = std::exp(scores[place] - largest);
     total += weight;
-    load(kv.v, kv.v_scales, slot_of(kv, batch, query.sequence, position), kv_head, value);
+    load(kv.v, kv.v_scales, slot_of(kv, batch, query.sequence, query.seen[place]), kv_head, value);
     for (size_t i = 0; i < sums.size(); ++i) sums[i] += weight * value[i];
   }
   for (size_t i = 0; i < sums.size(); ++i) out[i] = total == 0 ? 0.0f : static_cast<float>(sums[i] / total);
   rotate({out, sums.size()}, rotation_of(kv).value);
   return largest + std::log(total);
+}
+
+struct TokenPlace {
+  int sequence;
+  int64_t token;
+};
+
+// The heads of one token over the positions that it sees.
+struct TokenAttention {
+  TensorView q;
+  const PagedKv& kv;
+  const RaggedBatch& batch;
+  const AttentionShape& shape;
+
+  void run(const PartialAttended& to, const TokenPlace& at, std::span<const int32_t> seen) const {
+    const int64_t position = batch.positions[static_cast<size_t>(at.token)];
+    for (int64_t head = 0; head < shape.heads; ++head) {
+      const std::vector<float> query =
+          rotated(q.at<float>(at.token, head), shape.key_dim, rotation_of(kv).key);
+      const double lse = attend_one(to.out.at<float>(at.token, head),
+                                    {query.data(), at.sequence, head, position, seen}, kv, batch, shape);
+      if (!to.lse.empty()) to.lse.at<float>(at.token)[head] = static_cast<float>(lse);
+    }
+  }
+};
+
+// Calls one(sequence, token) for each token of the step.
+template <class One>
+void for_tokens(const RaggedBatch& batch, const One& one) {
+  for (int sequence = 0; sequence < batch.sequences(); ++sequence) {
+    const auto s = static_cast<size_t>(sequence);
+    for (int64_t i = batch.query_begin[s]; i < batch.query_begin[s + 1]; ++i) one(TokenPlace{sequence, i});
+  }
 }
 
 }  // namespace
@@ -180,18 +213,45 @@ void RefBackend::attend(TensorView out, TensorView q, const PagedKv& kv, const R
 
 void RefBackend::attend_part(const PartialAttended& to, TensorView q, const PagedKv& kv,
                              const RaggedBatch& batch, const AttentionShape& shape) {
-  for (int sequence = 0; sequence < batch.sequences(); ++sequence) {
-    const auto s = static_cast<size_t>(sequence);
-    for (int64_t i = batch.query_begin[s]; i < batch.query_begin[s + 1]; ++i) {
-      const int64_t position = batch.positions[static_cast<size_t>(i)], last = batch.last_seen(i);
-      for (int64_t head = 0; head < shape.heads; ++head) {
-        const std::vector<float> query = rotated(q.at<float>(i, head), shape.key_dim, rotation_of(kv).key);
-        const double lse = attend_one(to.out.at<float>(i, head),
-                                      {query.data(), sequence, head, position, last}, kv, batch, shape);
-        if (!to.lse.empty()) to.lse.at<float>(i)[head] = static_cast<float>(lse);
+  for_tokens(batch, [&](const TokenPlace& at) {
+    const int64_t first = first_key(shape, batch.positions[static_cast<size_t>(at.token)]);
+    std::vector<int32_t> seen(
+        static_cast<size_t>(std::max<int64_t>(0, batch.last_seen(at.token) + 1 - first)));
+    std::iota(seen.begin(), seen.end(), static_cast<int32_t>(first));
+    TokenAttention{q, kv, batch, shape}.run(to, at, seen);
+  });
+}
+
+void RefBackend::attend_chosen(TensorView out, TensorView q, const ChosenKeys& keys, const RaggedBatch& batch,
+                               const AttentionShape& shape) {
+  for_tokens(batch, [&](const TokenPlace& at) {
+    const auto count = static_cast<size_t>(chosen_count(batch, at.token, keys.positions));
+    TokenAttention{q, keys.kv, batch, shape}.run({out, {}}, at,
+                                                 {keys.positions.at<int32_t>(at.token), count});
+  });
+}
+
+void RefBackend::choose_positions(TensorView chosen, const IndexQueries& queries, const PagedKv& keys,
+                                  const RaggedBatch& batch) {
+  const int64_t heads = queries.q.dim(1), width = queries.q.dim(2);
+  std::vector<float> key(static_cast<size_t>(width));
+  for_tokens(batch, [&](const TokenPlace& at) {
+    std::vector<float> scores(static_cast<size_t>(batch.last_seen(at.token) + 1));
+    for (size_t position = 0; position < scores.size(); ++position) {
+      load(keys.k, keys.k_scales, slot_of(keys, batch, at.sequence, static_cast<int64_t>(position)), 0, key);
+      rotate(key, rotation_of(keys).key);
+      double sum = 0;
+      for (int64_t head = 0; head < heads; ++head) {
+        const float* query = queries.q.at<float>(at.token, head);
+        double product = 0;
+        for (size_t i = 0; i < key.size(); ++i) product += static_cast<double>(query[i]) * key[i];
+        sum += queries.weights.at<float>(at.token)[head] * std::max(0.0, product);
       }
+      scores[position] = static_cast<float>(sum);
     }
-  }
+    const auto count = static_cast<size_t>(chosen_count(batch, at.token, chosen));
+    best_positions({chosen.at<int32_t>(at.token), count}, scores);
+  });
 }
 
 }  // namespace sluice::kernels

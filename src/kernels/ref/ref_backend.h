@@ -3,12 +3,13 @@
 #pragma once
 
 #include "kernels/backend.h"
+#include "kernels/chosen_attention.h"
 #include "kernels/partial_attention.h"
 #include "kernels/recurrent.h"
 
 namespace sluice::kernels {
 
-class RefBackend : public Backend, public RecurrentOps, public PartialAttention {
+class RefBackend : public Backend, public RecurrentOps, public PartialAttention, public ChosenAttention {
  public:
   std::string name() const override { return "ref"; }
   bool supports_kv(DType) const override { return true; }
@@ -39,6 +40,10 @@ class RefBackend : public Backend, public RecurrentOps, public PartialAttention 
               const AttentionShape& shape) override;
   void attend_part(const PartialAttended& to, TensorView q, const PagedKv& kv, const RaggedBatch& batch,
                    const AttentionShape& shape) override;
+  void choose_positions(TensorView chosen, const IndexQueries& queries, const PagedKv& keys,
+                        const RaggedBatch& batch) override;
+  void attend_chosen(TensorView out, TensorView q, const ChosenKeys& keys, const RaggedBatch& batch,
+                     const AttentionShape& shape) override;
   void copy_blocks(const PagedKv& kv, std::span<const std::pair<BlockId, BlockId>> moves) override;
 
   void route(TensorView ids, TensorView weights, TensorView logits, const Routing& routing) override;

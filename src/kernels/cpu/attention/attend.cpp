@@ -56,7 +56,7 @@ float log_sum(const SoftmaxPart& part) {
 class Attention {
  public:
   Attention(const KernelTable& kernels, const PartialAttended& to, TensorView q, const PagedKv& kv,
-            const RaggedBatch& batch, const AttentionShape& shape)
+            const RaggedBatch& batch, const AttentionShape& shape, TensorView chosen = {})
       : kernels_(kernels),
         out_(to.out),
         lse_(to.lse),
@@ -64,6 +64,7 @@ class Attention {
         kv_(kv),
         batch_(batch),
         shape_(shape),
+        chosen_(chosen),
         value_rotation_(rotation_of(kv).value),
         group_(shape.heads / shape.kv_heads) {}
 
@@ -72,7 +73,11 @@ class Attention {
 
  private:
   int64_t position_of(int64_t row) const { return batch_.positions[static_cast<size_t>(row / group_)]; }
-  int64_t last_key(int64_t row) const { return batch_.last_seen(row / group_); }
+  // Keys are counted as positions, or as places in the token's row of chosen_.
+  int64_t last_key(int64_t row) const {
+    const int64_t token = row / group_;
+    return chosen_.empty() ? batch_.last_seen(token) : chosen_count(batch_, token, chosen_) - 1;
+  }
   int64_t first_key(int64_t position) const {
     if (shape_.window == 0) return 0;
     if (shape_.chunked) return position - position % shape_.window;
@@ -95,6 +100,7 @@ class Attention {
   const PagedKv& kv_;
   const RaggedBatch& batch_;
   const AttentionShape& shape_;
+  TensorView chosen_;  // empty: all positions
   int64_t value_rotation_;
   int64_t group_;
 };
@@ -105,8 +111,9 @@ std::vector<Unit> Attention::units() const {
     const auto s = static_cast<size_t>(sequence);
     const int64_t begin = batch_.query_begin[s] * group_;
     const int64_t end = batch_.query_begin[s + 1] * group_;
-    for (int64_t row = begin; row < end; row += kRows) {
-      const int64_t rows = std::min(kRows, end - row);
+    for (int64_t row = begin, rows = 0; row < end; row += rows) {
+      // Chosen keys are those of one token.
+      rows = std::min(kRows, (chosen_.empty() ? end : row - row % group_ + group_) - row);
       int64_t last = 0;
       for (int64_t r = row; r < row + rows; ++r) last = std::max(last, last_key(r));
       for (int64_t head = 0; head < shape_.kv_heads; ++head)
@@ -124,7 +131,7 @@ Scratch Attention::make_scratch() const {
   return scratch;
 }
 
-// Addresses (and I8 scales) of the keys and values at positions [begin, end).
+// Addresses (and I8 scales) of the keys and values [begin, end).
 void Attention::gather(const Unit& unit, int64_t begin, int64_t end, Scratch& scratch) const {
   const int64_t block_size = kv_.k.dim(1);
   const auto& table = batch_.tables[static_cast<size_t>(kv_.table)];
@@ -137,14 +144,16 @@ void Attention::gather(const Unit& unit, int64_t begin, int64_t end, Scratch& sc
     if (cache.dtype != DType::I8) return;
     for (int64_t i = 0; i < count; ++i) row_scales[i] = scales.at<float>(block, slot + i)[unit.kv_head];
   };
-  for (int64_t position = begin; position < end;) {
+  const int32_t* chosen = chosen_.empty() ? nullptr : chosen_.at<int32_t>(unit.first_row / group_);
+  for (int64_t key = begin; key < end;) {
+    const int64_t position = chosen == nullptr ? key : chosen[key];
     const int64_t block = kv_block(table, unit.sequence, position / block_size);
     const int64_t slot = position % block_size;
-    const int64_t count = std::min(end - position, block_size - slot);
-    const auto i = static_cast<size_t>(position - begin);
+    const int64_t count = chosen == nullptr ? std::min(end - key, block_size - slot) : 1;
+    const auto i = static_cast<size_t>(key - begin);
     fill(kv_.k, kv_.k_scales, block, slot, count, &scratch.keys[i], &scratch.key_scales[i]);
     fill(kv_.v, kv_.v_scales, block, slot, count, &scratch.values[i], &scratch.value_scales[i]);
-    position += count;
+    key += count;
   }
 }
 
@@ -285,27 +294,6 @@ void Attention::run(ThreadPool& pool) const {
   });
 }
 
-bool is_kv(DType type) {
-  return type == DType::F32 || type == DType::F16 || type == DType::BF16 || type == DType::I8;
-}
-
-void store_quantized(const TensorView& cache, float& scale, int8_t* to, const float* row) {
-  const int64_t width = cache.dim(3);
-  float largest = 0, poison = 0;
-  for (int64_t i = 0; i < width; ++i) {
-    largest = std::max(largest, std::fabs(row[i]));
-    poison += row[i] - row[i];  // 0, or NaN from a value that is not finite
-  }
-  if (poison != 0) {
-    scale = poison;
-    std::fill_n(to, width, int8_t{1});
-    return;
-  }
-  scale = largest / 127.0f;
-  const float inverse = scale == 0 ? 0.0f : 127.0f / largest;
-  for (int64_t i = 0; i < width; ++i) to[i] = static_cast<int8_t>(std::nearbyint(row[i] * inverse));
-}
-
 }  // namespace
 
 void CpuBackend::attend(TensorView out, TensorView q, const PagedKv& kv, const RaggedBatch& batch,
@@ -322,6 +310,16 @@ void CpuBackend::attend_part(const PartialAttended& to, TensorView q, const Page
   Attention(kernels_, to, q, kv, batch, shape).run(pool_);
 }
 
+void CpuBackend::attend_chosen(TensorView out, TensorView q, const ChosenKeys& keys, const RaggedBatch& batch,
+                               const AttentionShape& shape) {
+  const PagedKv& kv = keys.kv;
+  SLUICE_CHECK(is_kv(kv.k.dtype) && is_kv(kv.v.dtype));
+  SLUICE_CHECK(shape.window == 0 && shape.alibi.empty());
+  SLUICE_CHECK_EQ(shape.heads % shape.kv_heads, 0);
+  if (const int64_t block = rotation_of(kv).key; block > 1) q = rotated_queries(q, block);
+  Attention(kernels_, {out, {}}, q, kv, batch, shape, keys.positions).run(pool_);
+}
+
 TensorView CpuBackend::rotated_queries(TensorView q, int64_t block) {
   const int64_t heads = q.dim(1), width = q.dim(2);
   rotated_.resize(static_cast<size_t>(q.dim(0) * heads * width));
@@ -332,67 +330,6 @@ TensorView CpuBackend::rotated_queries(TensorView q, int64_t block) {
       kernels_.rotate(rotated.at<float>(token, head), q.at<float>(token, head), width, block);
   });
   return rotated;
-}
-
-void CpuBackend::write_kv(const PagedKv& kv, TensorView k, TensorView v, const RaggedBatch& batch) {
-  SLUICE_CHECK(is_kv(kv.k.dtype) && is_kv(kv.v.dtype));
-  const int64_t block_size = kv.k.dim(1);
-  const KvRotation rotation = rotation_of(kv);
-  const auto& table = batch.tables[static_cast<size_t>(kv.table)];
-  const auto store = [&](const TensorView& cache, const TensorView& scales, int64_t block, int64_t slot,
-                         TensorView x, int64_t token, int64_t rotated) {
-    thread_local std::vector<float> rotated_row;  // grows once: no step allocates
-    if (cache.dtype == DType::I8) rotated_row.resize(static_cast<size_t>(cache.dim(3)));
-    for (int64_t head = 0; head < x.dim(1); ++head) {
-      const float* row = x.at<float>(token, head);
-      if (cache.dtype == DType::I8) {
-        kernels_.rotate(rotated_row.data(), row, cache.dim(3), rotated);
-        store_quantized(cache, scales.at<float>(block, slot)[head], cache.at<int8_t>(block, slot, head),
-                        rotated_row.data());
-      } else {
-        const int64_t offset = block * cache.stride[0] + slot * cache.stride[1] + head * cache.stride[2];
-        void* to = static_cast<std::byte*>(cache.data) + offset * info(cache.dtype).block_bytes;
-        kernels_.store_kv(to, cache.dtype, row, cache.dim(3));
-      }
-    }
-  };
-  for (int sequence = 0; sequence < batch.sequences(); ++sequence) {
-    const auto s = static_cast<size_t>(sequence);
-    const int64_t begin = batch.query_begin[s];
-    for_rows(batch.query_begin[s + 1] - begin, k.dim(1) * k.dim(2), [&](int64_t i) {
-      const int64_t token = begin + i;
-      const int64_t position = batch.positions[static_cast<size_t>(token)];
-      const int64_t block = kv_block(table, sequence, position / block_size);
-      store(kv.k, kv.k_scales, block, position % block_size, k, token, rotation.key);
-      if (!v.empty()) store(kv.v, kv.v_scales, block, position % block_size, v, token, rotation.value);
-    });
-  }
-}
-
-// -- position
-
-void CpuBackend::rope_angles(TensorView angles, const RaggedBatch& batch, const RopeTable& table) {
-  const int64_t pairs = table.pairs();
-  for_rows(batch.tokens(), 16 * pairs, [&](int64_t i) {  // a sine weighs as much as many plain elements
-    const int64_t row = table.row_of(batch, i);
-    const float* frequencies = table.inverse_frequency.at<float>(row);
-    const float magnitude = row == 0 ? table.magnitude : table.magnitude_beyond;
-    for (int64_t pair = 0; pair < pairs; ++pair) {
-      const float angle = static_cast<float>(table.position_of(batch, i, pair)) * frequencies[pair];
-      float* to = angles.at<float>(i, pair);
-      to[0] = magnitude * std::cos(angle);
-      to[1] = magnitude * std::sin(angle);
-    }
-  });
-}
-
-void CpuBackend::rope(TensorView x, TensorView angles, RopeStyle style) {
-  SLUICE_CHECK_LE(2 * angles.dim(1), x.dim(2));
-  for_rows(x.dim(0), x.dim(1) * x.dim(2), [&](int64_t i) {
-    for (int64_t head = 0; head < x.dim(1); ++head) {
-      kernels_.rope(x.at<float>(i, head), angles.at<float>(i), angles.dim(1), style);
-    }
-  });
 }
 
 }  // namespace sluice::kernels::cpu
