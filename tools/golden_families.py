@@ -42,6 +42,9 @@ EXPERTS_OF_GEMMA = dict(head_dim=8, global_head_dim=16, hidden_size_per_layer_in
                         attention_k_eq_v=True, num_global_key_value_heads=1, final_logit_softcapping=30.0)
 VISION_OF_STEP = dict(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, image_size=28, mlp_ratio=2.0, max_position_embeddings=4)
 SHARED = dict(EXPERTS, num_experts=4, shared_expert_intermediate_size=24)
+LATENT = dict(GROUPED, q_lora_rank=24, kv_lora_rank=16, qk_rope_head_dim=8, qk_nope_head_dim=8, v_head_dim=8, num_key_value_heads=4)
+# So many heads that no two positions have a score of exactly 0: which of equals is chosen, transformers leaves open.
+INDEXED = dict(LATENT, index_topk=16, index_n_heads=8, index_head_dim=16)
 
 FAMILIES = {
     "afmoe": recipe("afmoe", **WINDOWS, **EXPERTS, num_experts=4, num_local_experts=4, num_shared_experts=1,
@@ -62,9 +65,9 @@ FAMILIES = {
     "dbrx": recipe("dbrx", intermediate_size=UNSET, num_key_value_heads=UNSET, d_model=32, n_heads=4, n_layers=2, max_seq_len=64,
                    attn_config=dict(kv_n_heads=2, clip_qkv=8, rope_theta=10000.0),
                    ffn_config=dict(ffn_hidden_size=16, moe_num_experts=4, moe_top_k=2, moe_normalize_expert_weights=1.0)),
-    "deepseek": recipe("deepseek_v3", **GROUPED, q_lora_rank=24, kv_lora_rank=16, qk_rope_head_dim=8, qk_nope_head_dim=8,
-                       v_head_dim=8, num_key_value_heads=4),
+    "deepseek": recipe("deepseek_v3", **LATENT),
     "deepseek_moe": recipe("llama", adjust=twins.use_deepseek_experts, export=twins.deepseek_moe),
+    "deepseek_v32": recipe("deepseek_v32", **INDEXED),
     "ernie4_5": recipe("ernie4_5_moe", **EXPERTS, moe_num_experts=4, moe_k=2, moe_num_shared_experts=1,
                        moe_layer_start_index=1, moe_layer_end_index=1, moe_layer_interval=1),
     "exaone": recipe("llama", export=twins.exaone),
@@ -87,6 +90,7 @@ FAMILIES = {
     "gemma4_moe": recipe("gemma4_text", **WINDOWS, **EXPERTS_OF_GEMMA),
     "glm": recipe("glm4", head_dim=8),
     "glm4_moe": recipe("glm4_moe", **GROUPED, head_dim=8, use_qk_norm=True),
+    "glm_moe_dsa": recipe("glm_moe_dsa", **INDEXED | dict(num_hidden_layers=3, indexer_types=["full", "shared", "full"])),
     "gpt2": recipe("gpt2", n_embd=32, n_layer=2, n_head=4, n_positions=64, n_inner=48),
     "gpt_bigcode": recipe("gpt_bigcode", n_embd=32, n_layer=2, n_head=4, n_positions=64, n_inner=48),
     "gpt_neo": recipe("gpt_neo", num_layers=2, num_heads=4, attention_types=[[["global", "local"], 1]], window_size=8,

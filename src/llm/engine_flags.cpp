@@ -267,6 +267,11 @@ Result<EngineSetup> make_setup(const EngineFlags& flags, const models::ModelSpec
   if (spec.positions != models::Positions::None && setup.context > spec.context)
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("--ctx-size is {}, the model has {} positions", setup.context, spec.context)};
+  if (spec.context_limit > 0 && setup.context > spec.context_limit)
+    return Error{ErrorCode::Unsupported,
+                 fmt::format("--ctx-size is {}: beyond {} positions the model's layers choose what they "
+                             "attend to, which is not computed on this device",
+                             setup.context, spec.context_limit)};
   setup.kv_tokens = flags.kv_tokens;
   // A sequence that fills the whole cache is the longest there can be.
   if (flags.kv_cache) setup.context = std::min(setup.context, std::max(setup.kv_tokens, flags.block_size));

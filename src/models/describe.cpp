@@ -85,11 +85,18 @@ struct DescribeMixer {
   }
 
   std::string operator()(const LatentAttention& m) const {
-    return fmt::format(
+    std::string text = fmt::format(
         "latent_attention({} heads, latent {} + {} rotated, query latent {}, keys {} + {}, values {}, rope "
-        "[{}])",
+        "[{}]",
         m.heads, m.latent, m.rope_dim, m.q_latent, m.nope_dim, m.rope_dim, m.value_dim,
         m.rope >= 0 ? spec.ropes[static_cast<size_t>(m.rope)].note : "none");
+    if (m.indexer.heads > 0)
+      text += fmt::format(", to {} positions that an indexer({} heads x {}{}) chooses", m.indexer.chosen,
+                          m.indexer.heads, m.indexer.dim,
+                          m.indexer.style == RopeStyle::GptJ ? ", interleaved" : "");
+    else if (m.indexer.chosen > 0)
+      text += ", to the positions of the layer before";
+    return text + ")";
   }
 
   std::string operator()(const ShortConv& m) const {

@@ -39,6 +39,11 @@ void check_heads(Config& config, const Attention& mixer);
 // DeepSeek's compressed keys and values, with rope 0.
 LatentAttention latent_attention(Config& config, int heads);
 
+// Gives the layers, whose mixers are latent attention, indexers that choose index_topk positions: each its own, or that of
+// the layer before where indexer_types, index_topk_pattern or index_topk_freq say so. A file without their tensors is
+// limited to as many positions. `style`: where indexer_rope_interleave does not say.
+void use_indexers(Config& config, ModelSpec& spec, RopeStyle style);
+
 struct RopeOptions {
   int dims = 0;  // rotated elements per head
   float default_theta = 10000.0f;

@@ -12,6 +12,7 @@
 #include "formats/mapped_pages.h"
 #include "formats/quote.h"
 #include "formats/safetensors/safetensors.h"
+#include "kernels/chosen_attention.h"
 #include "kernels/partial_attention.h"
 #include "models/family.h"
 #include "models/loading/binder.h"
@@ -215,6 +216,8 @@ Result<std::unique_ptr<Model>> load_model(ModelFiles files, std::shared_ptr<kern
   model->files = std::move(files);
   model->backend = std::move(backend);
   model->group = std::move(group);
+  if (dynamic_cast<kernels::ChosenAttention*>(model->backend.get()) == nullptr)
+    drop_indexers(model->files.spec);
   const Placement placement = model->group ? model->group->placement() : Placement();
   if (Result<ModelSpec> part = cut(model->files.spec, placement); !part)
     return formats::about_file(model->files.path, part.error());

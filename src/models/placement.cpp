@@ -150,12 +150,23 @@ Status renumber(ModelSpec& part, const Range& layers) {
   return {};
 }
 
+// A layer that attends to the positions of the layer before has that one in its stage.
+Status check_choice(const ModelSpec& part, const Range& layers) {
+  const auto* first = std::get_if<LatentAttention>(&part.layers.front().mixer);
+  if (first == nullptr || first->indexer.chosen == 0 || first->indexer.heads > 0) return {};
+  return Error{
+      ErrorCode::Unsupported,
+      fmt::format("layer {} attends to the positions that layer {} chose, which lies on another stage (--pp)",
+                  layers.begin, layers.begin - 1)};
+}
+
 // The layers of a stage.
 Result<ModelSpec> layers_of(const ModelSpec& spec, const Placement& placement) {
   ModelSpec part = spec;
   const Range layers = placement.layers(spec);
   part.layers.assign(spec.layers.begin() + layers.begin, spec.layers.begin() + layers.end);
   if (Status status = renumber(part, layers); !status) return status.error();
+  if (Status status = check_choice(part, layers); !status) return status.error();
   if (kinds_of_state(part) != kinds_of_state(spec))
     return Error{
         ErrorCode::Unsupported,

@@ -38,6 +38,10 @@ enum class Buffer : uint8_t {
   Latent,
   LatentQuery,
   LatentOut,  // latent attention
+  IndexQuery,
+  IndexKey,
+  IndexWeights,
+  ChosenPositions,  // its indexer; those of one layer may be read by the next
   MixerIn,
   Mixed,
   MixerGate,

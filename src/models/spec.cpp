@@ -20,7 +20,9 @@ struct MixerSize {
     const int64_t q = int64_t{m.heads} * (m.nope_dim + m.rope_dim);
     const int64_t query = m.q_latent > 0 ? dim * m.q_latent + m.q_latent * q : dim * q;
     const int64_t up = int64_t{m.latent} * m.heads * (m.nope_dim + m.value_dim);
-    return query + dim * (m.latent + m.rope_dim) + up + int64_t{m.heads} * m.value_dim * dim;
+    const int64_t indexer =
+        m.indexer.heads * (int64_t{m.q_latent} * m.indexer.dim + dim) + dim * m.indexer.dim;
+    return query + dim * (m.latent + m.rope_dim) + up + int64_t{m.heads} * m.value_dim * dim + indexer;
   }
   int64_t operator()(const ShortConv& m) const { return 4 * dim * dim + m.taps * dim; }
   int64_t operator()(const GatedDelta& m) const {
@@ -81,6 +83,23 @@ const Rope* changing_rope(const ModelSpec& spec) {
   return found == spec.ropes.end() ? nullptr : &*found;
 }
 
+int positions_before_choice(const ModelSpec& spec) {
+  int least = 0;
+  for (const LayerSpec& layer : spec.layers)
+    if (const auto* latent = std::get_if<LatentAttention>(&layer.mixer); latent && latent->indexer.chosen > 0)
+      least = least == 0 ? latent->indexer.chosen : std::min(least, latent->indexer.chosen);
+  return least;
+}
+
+void drop_indexers(ModelSpec& spec) {
+  const int positions = positions_before_choice(spec);
+  if (positions == 0) return;
+  for (LayerSpec& layer : spec.layers)
+    if (auto* latent = std::get_if<LatentAttention>(&layer.mixer)) latent->indexer = {};
+  spec.context = std::min(spec.context, positions);
+  spec.context_limit = positions;
+}
+
 namespace {
 
 struct StateOf {
@@ -93,6 +112,9 @@ struct StateOf {
                    .window = mixer.window};
   }
   LayerState operator()(const LatentAttention& latent) const {
+    if (latent.indexer.heads > 0)
+      return PagedKv{
+          .kv_heads = 1, .key_dim = latent.latent + latent.rope_dim, .value_dim = latent.indexer.dim};
     return PagedKv{.kv_heads = 1,
                    .key_dim = latent.latent + latent.rope_dim,
                    .value_dim = latent.latent,

@@ -90,6 +90,15 @@ struct Attention {
   int values() const { return value_dim > 0 ? value_dim : head_dim; }
 };
 
+// Chooses the positions that a layer attends to (kernels/chosen_attention.h): queries are made of the query latent, one key and a
+// weight for each head of the layer's input. Both are turned by the layer's rope, in its own style.
+struct Indexer {
+  int chosen = 0;  // so many at most; 0: the layer attends to all that comes before
+  int heads = 0;   // 0: the positions are those of the layer before
+  int dim = 0;     // of its keys, cached beside the latents
+  RopeStyle style = RopeStyle::NeoX;
+};
+
 // Attention over a compressed latent: per token one vector [latent + rope_dim] shared by all heads is cached.
 struct LatentAttention {
   int heads = 0;
@@ -102,6 +111,7 @@ struct LatentAttention {
   float norm_eps = 1e-6f;  // of the latents' norms, whatever the model's own is
   int rope = -1;
   AttentionTemperature temperature;
+  Indexer indexer;
 };
 
 // out(c * conv(b * x)), where b, c and x are the parts of in(input), each of the model's width.
@@ -267,7 +277,8 @@ struct ModelSpec {
   Quantization quantization;  // of the files
   int dim = 0;
   int vocab = 0;
-  int context = 0;  // positions the model was made for
+  int context = 0;        // positions the model was made for
+  int context_limit = 0;  // positions beyond which its layers would compute something else; 0: none
   NormKind norm = NormKind::Rms;
   bool norm_gain = true;    // false: norms without parameters
   bool output_norm = true;  // before the logits
@@ -304,12 +315,20 @@ bool takes_positions(const ModelSpec& spec);
 // The rope that changes with the length of the sequence; null: none does.
 const Rope* changing_rope(const ModelSpec& spec);
 
+// Positions up to which every layer attends to all that comes before: as many as its Indexer chooses; 0: to any length.
+int positions_before_choice(const ModelSpec& spec);
+
+// Takes the indexers away: the model is the same up to that many positions, which become its limit.
+void drop_indexers(ModelSpec& spec);
+
 // What a layer keeps of a sequence between steps.
 struct PagedKv {  // keys and values of the positions that it still sees
   int kv_heads = 0;
   int key_dim = 0;
   int value_dim = 0;
-  bool value_in_key = false;  // values are the first value_dim elements of the key
+  // Values are the first value_dim elements of the key. Where the layer keeps keys of an Indexer, those lie where values
+  // else do: value_dim is their width, and this is false.
+  bool value_in_key = false;
   int window = 0;
 
   // Numbers of one position.

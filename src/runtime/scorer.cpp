@@ -60,6 +60,12 @@ Result<std::vector<float>> Scorer::run(std::span<const Token> added, bool all) {
   const int count = static_cast<int>(added.size());
   if (length_ + count > capacity_)
     return Error{ErrorCode::LimitExceeded, fmt::format("{} tokens, limit {}", length_ + count, capacity_)};
+  if (const int limit = model_.spec().context_limit; limit > 0 && length_ + count > limit)
+    return Error{
+        ErrorCode::Unsupported,
+        fmt::format("{} positions: beyond {} the model's layers choose what they attend to, which is "
+                    "not computed on this device",
+                    length_ + count, limit)};
   for (Token token : added)
     if (token < 0 || token >= model_.spec().vocab)
       return Error{ErrorCode::InvalidArgument,

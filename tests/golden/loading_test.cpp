@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "kernels/ref/ref.h"
+#include "lab/profile.h"
 #include "models/model.h"
 #include "tests/formats/files.h"
 
@@ -82,6 +83,21 @@ TEST(Loading, NamesWhatAMixtureLacks) {
 TEST(Loading, NamesWhatLatentAttentionLacks) {
   EXPECT_THAT(said("latent", "kv_lora_rank", 8), HasSubstr("latent"));
   EXPECT_THAT(said("latent", "v_head_dim", 16), HasSubstr("latent up"));
+  EXPECT_THAT(said("deepseek_v32", "index_n_heads", 4), HasSubstr("indexer query of layer 0"));
+  EXPECT_THAT(said("deepseek_v32", "index_head_dim", 8), HasSubstr("indexer query of layer 0"));
+}
+
+// The profile's back-end does not choose positions: there the model ends where its layers would.
+TEST(Loading, LeavesIndexersOutWhereTheDeviceDoesNotChoose) {
+  auto files = models::open_model(std::string(SLUICE_TEST_DATA) + "/deepseek_v32");
+  ASSERT_TRUE(files.ok()) << files.error().message;
+  EXPECT_EQ(files->spec.context, 64);
+  const auto model = models::load_model(std::move(*files),
+                                        std::make_shared<lab::ProfiledBackend>(kernels::make_ref_backend()));
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  EXPECT_EQ((*model)->spec().context, 16);
+  EXPECT_EQ((*model)->spec().context_limit, 16);
+  EXPECT_EQ(models::positions_before_choice((*model)->spec()), 0);
 }
 
 }  // namespace sluice

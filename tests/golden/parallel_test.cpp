@@ -143,6 +143,21 @@ TEST(Parallel, FourTensorRanksAgreeWithOne) {
   EXPECT_GE(count_cut({.tensor = 4}, 1e-5), 55);
 }
 
+// Behind as many positions as the layers choose.
+TEST(Parallel, RanksChooseTheSamePositions) {
+  for (const char* name : {"deepseek_v32", "glm_moe_dsa"}) {
+    const std::string folder = std::string(SLUICE_TEST_DATA) + "/" + name;
+    const std::vector<Token> prompt = prompt_for(models::open_model(folder).value(), 40);
+    for (const Cuts& cut : {Cuts{.tensor = 2}, Cuts{.tensor = 4}, Cuts{.tensor = 2, .sequence = true}}) {
+      const Compared compared = compare(folder, cut, prompt);
+      ASSERT_TRUE(compared.error.ok()) << compared.error.error().message;
+      EXPECT_LE(*compared.error, 1e-5) << name;
+    }
+  }
+  const std::string folder = std::string(SLUICE_TEST_DATA) + "/deepseek_v32";
+  EXPECT_TRUE(compare(folder, {.stages = 2}, prompt_for(models::open_model(folder).value(), 40)).same_bits);
+}
+
 TEST(Parallel, ExpertsOnTwoRanksAgreeWithOne) {
   EXPECT_GE(count_cut({.experts = 2}, 1e-5), 25);
 }

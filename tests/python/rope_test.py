@@ -5,6 +5,7 @@ prompts and answers that cross the original length give the greedy tokens of tra
 SLUICE_BINARY names the program. The miniatures and their references are those of tests/golden/data (tools/make_golden.py).
 """
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -85,6 +86,20 @@ def test_a_context_beyond_the_models_is_warned_of():
     assert "--ctx-size is 4096" in said and "128 positions" in said, said
     _, said = answers(DATA / "longrope", request, "--ctx-size", "128")
     assert "--ctx-size" not in said, said
+
+
+def test_a_context_beyond_what_is_computed_is_refused():
+    with tempfile.TemporaryDirectory() as folder:
+        model, source = Path(folder, "model"), Path(folder, "in.jsonl")
+        shutil.copytree(DATA / "deepseek_v32", model)
+        config = json.loads((model / "config.json").read_text())
+        del config["index_n_heads"]  # nothing says how its layers choose the 16 positions that they attend to
+        (model / "config.json").write_text(json.dumps(config))
+        source.write_text(json.dumps({"id": "0", "prompt": [5, 6, 7], "max_tokens": 2}))
+        command = [BINARY, "generate", "-m", str(model), "--input", str(source), "--output", str(Path(folder, "out.jsonl"))]
+        done = subprocess.run([*command, "--ctx-size", "64"], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        assert done.returncode == 78 and "--ctx-size is 64: beyond 16 positions" in done.stderr, done
+        assert subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL).returncode == 0
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-// Models with layers that keep a state, on the real executor: the same tokens however the work is cut, shared and preempted,
-// and prompts that begin alike start from the state of their common beginning.
+// Models with layers that keep a state, or index keys beside their KV, on the real executor: the same tokens however the work
+// is cut, shared and preempted, and prompts that begin alike start from the state of their common beginning.
 #include <gtest/gtest.h>
 
 #include "rig.h"
@@ -205,7 +205,8 @@ TEST(HybridChat, ABranchCostsAtMostAnInterval) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Hybrid,
-                         testing::Values("lfm2", "qwen3_next", "bamba", "falcon_h1", "mamba2", "nemotron_h"));
+                         testing::Values("lfm2", "qwen3_next", "bamba", "falcon_h1", "mamba2", "nemotron_h",
+                                         "deepseek_v32", "glm_moe_dsa"));
 
 }  // namespace
 }  // namespace sluice::runtime::test

@@ -28,6 +28,19 @@ TEST(Scorer, LastRowAloneEqualsTheLastOfAll) {
   }
 }
 
+TEST(Scorer, RefusesPositionsThatTheModelIsNotComputedAt) {
+  const Rig rig;
+  rig.model->files.spec.context_limit = 20;
+  Scorer scorer(*rig.model, 64);
+  ASSERT_TRUE(scorer.append(words(20, 3)).ok());
+  const auto more = scorer.append(words(1, 3));
+  ASSERT_FALSE(more.ok());
+  EXPECT_EQ(
+      more.error().message,
+      "21 positions: beyond 20 the model's layers choose what they attend to, which is not computed on this "
+      "device");
+}
+
 TEST(Scorer, LastLayerFeedsWantedRowsOnly) {
   for (const bool ahead : {false, true}) {
     Rig rig({.ahead = ahead});

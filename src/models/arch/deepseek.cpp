@@ -1,8 +1,6 @@
-// DeepSeek 2 and 3 and Mistral 4: latent attention, dense layers first, then grouped sigmoid (3) or softmax
-// routing with shared experts; Mistral raises the temperature of long contexts.
+// DeepSeek 2 and 3, GLM 5 and Mistral 4: latent attention, dense layers first, then grouped sigmoid (3) or softmax
+// routing with shared experts; 3.2 and GLM 5 choose what they attend to, Mistral raises the temperature of long contexts.
 #include <fmt/format.h>
-
-#include <algorithm>
 
 #include "models/family.h"
 
@@ -21,14 +19,14 @@ ModelSpec build_deepseek(Config& c) {
   LatentAttention mixer = latent_attention(c, attention(spec.layers[0]).heads);
   const bool pairs = c.is_gguf() || c.flag_or("rope_interleave", true);
   spec.ropes = {make_rope(c, {.dims = mixer.rope_dim, .style = pairs ? RopeStyle::GptJ : RopeStyle::NeoX})};
-  // 3.2 and GLM 5 choose what they attend to from so many positions on; up to there they attend to all.
-  if (const int all = c.size_or("index_topk", 0); all > 0) spec.context = std::min(spec.context, all);
   const int dense = c.size_or("first_k_dense_replace", 0);
   const int guess = c.stores(fmt::format("blk.{}.exp_probs_b.bias", dense)) ? 2 : 1;
   const bool sigmoid = c.is_gguf() ? c.size_or("expert_gating_func", guess) == 2
                                    : !mistral && c.architecture() != kDeepseekHuggingFace[1];
   if (mistral) mixer.temperature = query_temperature(c);
   for (LayerSpec& layer : spec.layers) layer.mixer = mixer;
+  const bool glm = c.architecture() == kDeepseekHuggingFace[6] || c.architecture() == kDeepseekGguf[3];
+  use_indexers(c, spec, glm ? RopeStyle::GptJ : RopeStyle::NeoX);
   if (c.size_or("num_local_experts", 0) == 0) return spec;
   c.assume("norm_topk_prob", sigmoid || mistral);
   const bool second = c.architecture() == kDeepseekHuggingFace[1];

@@ -27,9 +27,11 @@ ModelSpec build_minimax_m3(Config& c) {
   c.drop("hidden_act");
   ModelSpec spec = decoder_spec(c);
   const std::vector<std::string> kinds = c.texts("layer_types");
-  if (std::find(kinds.begin(), kinds.end(), "minimax_m3_sparse") != kinds.end())
-    spec.context =
-        std::min<int>(spec.context, c.size_or("index_topk_blocks", 16) * c.size_or("index_block_size", 128));
+  if (std::find(kinds.begin(), kinds.end(), "minimax_m3_sparse") != kinds.end()) {
+    const int64_t seen = int64_t{c.size_or("index_topk_blocks", 16)} * c.size_or("index_block_size", 128);
+    spec.context_limit = static_cast<int>(std::min<int64_t>(seen, 1 << 30));
+    spec.context = std::min(spec.context, spec.context_limit);
+  }
   for (LayerSpec& layer : spec.layers) {
     attention(layer).qk_norm = QkNorm::PerHead;
     layer.ffn =

@@ -88,7 +88,9 @@ Status check(const ModelSpec& target) {
     return unsupported(fmt::format("the head of a model of the family '{}' is not known", target.family));
   const LayerSpec& last = target.layers.back();
   const auto* attention = std::get_if<Attention>(&last.mixer);
-  if (last.wiring != Wiring::PreNorm || !recurrent_kind(last).empty() ||
+  const auto* latent = std::get_if<LatentAttention>(&last.mixer);
+  const bool chosen_before = latent != nullptr && latent->indexer.chosen > 0 && latent->indexer.heads == 0;
+  if (last.wiring != Wiring::PreNorm || !recurrent_kind(last).empty() || chosen_before ||
       (attention != nullptr && attention->kv_from >= 0))
     return unsupported("the head would have a layer like the model's last one, which cannot stand alone");
   return {};

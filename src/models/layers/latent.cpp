@@ -1,6 +1,7 @@
 // Latent attention in its absorbed form: queries are brought into the latent space, so that one cached vector
 // per token serves all heads as key and, in its first part, as value. A back-end may have operations of its own for it.
 #include "kernels/latent.h"
+#include "kernels/chosen_attention.h"
 #include "models/layers/layers.h"
 
 namespace sluice::models {
@@ -15,15 +16,28 @@ TensorView part_of_heads(TensorView heads, int64_t begin, int64_t width) {
   return part;
 }
 
-TensorView make_query(const LatentAttention& m, const LatentWeights& w, const LayerContext& c, TensorView x) {
-  const int64_t n = x.dim(0);
-  TensorView source = x;
-  if (m.q_latent > 0) {
-    source = c.scratch.get(Buffer::QueryLatent, n, m.q_latent);
-    c.backend.matmul(source, x, w.query_down);
-    c.backend.rms_norm(source, source, w.query_norm.gain, m.norm_eps);
-  }
-  const TensorView query = c.scratch.get(Buffer::Query, n, w.query_up.rows);
+// The cached latents, whose first part are the values.
+kernels::PagedKv latents_of(const LatentAttention& m, const kernels::PagedKv& kv) {
+  kernels::PagedKv latents = kv;
+  latents.v = kv.k;
+  latents.v.shape[3] = m.latent;
+  latents.v_scales = kv.k_scales;
+  return latents;
+}
+
+// What queries are made of: x, or its latents.
+TensorView query_source(const LatentAttention& m, const LatentWeights& w, const LayerContext& c,
+                        TensorView x) {
+  if (m.q_latent == 0) return x;
+  const TensorView source = c.scratch.get(Buffer::QueryLatent, x.dim(0), m.q_latent);
+  c.backend.matmul(source, x, w.query_down);
+  c.backend.rms_norm(source, source, w.query_norm.gain, m.norm_eps);
+  return source;
+}
+
+TensorView make_query(const LatentAttention& m, const LatentWeights& w, const LayerContext& c,
+                      TensorView source) {
+  const TensorView query = c.scratch.get(Buffer::Query, source.dim(0), w.query_up.rows);
   c.backend.matmul(query, source, w.query_up);
   return query.columns_as_heads(0, m.heads, m.nope_dim + m.rope_dim);
 }
@@ -31,19 +45,24 @@ TensorView make_query(const LatentAttention& m, const LatentWeights& w, const La
 // Norms and rotates the step's latents, stores them, and rotates the queries.
 void write_latents(const LatentAttention& m, const LayerContext& c, const kernels::RmsGain& norm,
                    const kernels::LatentRows& rows) {
+  const kernels::PagedKv kv = latents_of(m, c.kv);
   if (auto* device = dynamic_cast<kernels::LatentDevice*>(&c.backend);
-      device != nullptr && m.rope >= 0 && device->write_latent(c.kv, rows, norm, c.batch))
+      device != nullptr && m.rope >= 0 && device->write_latent(kv, rows, norm, c.batch))
     return;
   const TensorView compressed = rows.latent.columns(0, m.latent);
   c.backend.rms_norm(compressed, compressed, norm.gain, norm.eps);
   if (m.rope >= 0)
     c.backend.rope(rows.latent.columns_as_heads(m.latent, 1, m.rope_dim), rows.angles, rows.style);
-  c.backend.write_kv(c.kv, rows.latent.columns_as_heads(0, 1, m.latent + m.rope_dim), {}, c.batch);
+  c.backend.write_kv(kv, rows.latent.columns_as_heads(0, 1, m.latent + m.rope_dim), {}, c.batch);
   if (m.rope >= 0) c.backend.rope(part_of_heads(rows.query, m.nope_dim, m.rope_dim), rows.angles, rows.style);
 }
 
-void attend(TensorView out, const kernels::LatentQueries& q, const LatentAttention& m, const LatentWeights& w,
-            const LayerContext& c) {
+// Returns [n, heads * value_dim].
+TensorView attend(const kernels::LatentQueries& q, const LatentAttention& m, const LatentWeights& w,
+                  const LayerContext& c, TensorView chosen) {
+  const TensorView values = c.scratch.get(Buffer::Attended, q.query.dim(0), int64_t{m.heads} * m.value_dim);
+  const TensorView out = values.columns_as_heads(0, m.heads, m.value_dim);
+  const kernels::PagedKv kv = latents_of(m, c.kv);
   const kernels::LatentShape latent{.heads = m.heads,
                                     .latent = m.latent,
                                     .nope_dim = m.nope_dim,
@@ -53,8 +72,8 @@ void attend(TensorView out, const kernels::LatentQueries& q, const LatentAttenti
                                     .key_up = w.key_up,
                                     .value_up = w.value_up};
   if (auto* device = dynamic_cast<kernels::LatentDevice*>(&c.backend);
-      device != nullptr && device->attend_latent(out, q, c.kv, c.batch, latent))
-    return;
+      device != nullptr && chosen.empty() && device->attend_latent(out, q, kv, c.batch, latent))
+    return values;
   c.backend.matmul_heads(part_of_heads(q.absorbed, 0, m.latent), part_of_heads(q.query, 0, m.nope_dim),
                          w.key_up);
   c.backend.copy(part_of_heads(q.absorbed, m.latent, m.rope_dim),
@@ -64,8 +83,14 @@ void attend(TensorView out, const kernels::LatentQueries& q, const LatentAttenti
                                       .key_dim = m.latent + m.rope_dim,
                                       .value_dim = m.latent,
                                       .scale = m.scale};
-  c.backend.attend(q.mixed, q.absorbed, c.kv, c.batch, shape);
+  if (chosen.empty()) {
+    c.backend.attend(q.mixed, q.absorbed, kv, c.batch, shape);
+  } else {
+    auto& device = dynamic_cast<kernels::ChosenAttention&>(c.backend);
+    device.attend_chosen(q.mixed, q.absorbed, {kv, chosen}, c.batch, shape);
+  }
   c.backend.matmul_heads(out, q.mixed, w.value_up);
+  return values;
 }
 
 }  // namespace
@@ -76,21 +101,21 @@ std::optional<kernels::DeferredMatmul> run_mixer(const LatentAttention& m, const
   const int64_t key_dim = m.latent + m.rope_dim;
   const TensorView latent = c.scratch.get(Buffer::Latent, n, key_dim);
   c.backend.matmul(latent, x, w.latent_down);
-  const TensorView query = make_query(m, w, c, x);
+  const TensorView source = query_source(m, w, c, x);
+  const TensorView query = make_query(m, w, c, source);
   kernels::LatentRows rows{.latent = latent, .query = query, .angles = {}};
   if (m.rope >= 0) {
     rows.angles = c.angles[static_cast<size_t>(m.rope)];
     rows.style = c.spec.ropes[static_cast<size_t>(m.rope)].style;
   }
   write_latents(m, c, {w.latent_norm.gain, m.norm_eps}, rows);
+  const TensorView chosen = choose_positions(m, w.indexer, c, x, source);
   scale_queries(m.temperature, c, c.scratch.get(Buffer::Query, n, w.query_up.rows));
 
   const kernels::LatentQueries queries{
       query, c.scratch.get(Buffer::LatentQuery, n, m.heads * key_dim).columns_as_heads(0, m.heads, key_dim),
       c.scratch.get(Buffer::LatentOut, n, m.heads * m.latent).columns_as_heads(0, m.heads, m.latent)};
-  const TensorView values = c.scratch.get(Buffer::Attended, n, m.heads * m.value_dim);
-  attend(values.columns_as_heads(0, m.heads, m.value_dim), queries, m, w, c);
-  return kernels::DeferredMatmul{values, &w.out};
+  return kernels::DeferredMatmul{attend(queries, m, w, c, chosen), &w.out};
 }
 
 }  // namespace sluice::models

@@ -56,6 +56,12 @@ std::optional<kernels::DeferredMatmul> run_ffn(const DenseBesideExperts&, const 
 std::optional<kernels::DeferredMatmul> run_ffn(const XieluFfn&, const XieluWeights&, const LayerContext&,
                                                TensorView out, TensorView x);
 
+// Stores the step's index keys, where the layer has an indexer, and gives the positions that each token attends to, I32
+// [n, chosen]: chosen from x[n, dim] and the query latents, or by a layer before. Empty: all that comes before it, in this
+// step.
+TensorView choose_positions(const LatentAttention& mixer, const IndexerWeights& weights,
+                            const LayerContext& context, TensorView x, TensorView query_latent);
+
 // Makes the product, where there is one.
 void finish(kernels::Backend& backend, TensorView out, const std::optional<kernels::DeferredMatmul>& last);
 

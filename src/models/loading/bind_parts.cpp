@@ -95,6 +95,15 @@ ChannelScanWeights bind_recurrent(Binder& binder, const ModelSpec& spec, const C
   return w;
 }
 
+IndexerWeights bind_indexer(Binder& binder, const ModelSpec& spec, const LatentAttention& m) {
+  const int64_t heads = m.indexer.heads, width = m.indexer.dim;
+  return {.query = binder.matrix(WeightSlot::IndexQuery, {heads * width, m.q_latent}),
+          .key = binder.matrix(WeightSlot::IndexKey, {width, spec.dim}),
+          .key_norm = {binder.vector(WeightSlot::IndexKeyNorm, width),
+                       binder.optional_vector(WeightSlot::IndexKeyNorm, width, ".bias")},
+          .weights = binder.matrix(WeightSlot::IndexWeights, {heads, spec.dim})};
+}
+
 StreamWeights bind_streams(Binder& binder, const ModelSpec& spec) {
   const int64_t dim = spec.dim, count = spec.streams.count, rank = spec.streams.laurel_rank;
   StreamWeights w;

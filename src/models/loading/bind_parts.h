@@ -16,6 +16,9 @@ DeltaWeights bind_recurrent(Binder& binder, const ModelSpec& spec, const GatedDe
 StateSpaceWeights bind_recurrent(Binder& binder, const ModelSpec& spec, const StateSpace& mixer);
 ChannelScanWeights bind_recurrent(Binder& binder, const ModelSpec& spec, const ChannelScan& mixer);
 
+// Every rank of a group has all of it: what it chooses is the same for all heads.
+IndexerWeights bind_indexer(Binder& binder, const ModelSpec& spec, const LatentAttention& mixer);
+
 // Of a layer; REQUIRES: the model has streams.
 StreamWeights bind_streams(Binder& binder, const ModelSpec& spec);
 // What lies before the first layer and behind the last.

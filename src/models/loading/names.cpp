@@ -7,7 +7,7 @@ namespace sluice::models {
 
 namespace {
 
-constexpr std::array<std::string_view, 84> kSlotNames{
+constexpr std::array<std::string_view, 88> kSlotNames{
     "token embedding",
     "projection of the embedding",
     "projection to the embedding",
@@ -35,6 +35,10 @@ constexpr std::array<std::string_view, 84> kSlotNames{
     "latent up",
     "latent key up",
     "latent value up",
+    "indexer query",
+    "indexer key",
+    "indexer key norm",
+    "indexer weights",
     "gate and up",
     "down",
     "down norm",
@@ -172,6 +176,10 @@ const WeightNames& hugging_face_names() {
       {WeightSlot::LatentDown, "model.layers.{l}.self_attn.kv_a_proj_with_mqa"},
       {WeightSlot::LatentNorm, "model.layers.{l}.self_attn.kv_a_layernorm"},
       {WeightSlot::LatentUp, "model.layers.{l}.self_attn.kv_b_proj"},
+      {WeightSlot::IndexQuery, "model.layers.{l}.self_attn.indexer.wq_b"},
+      {WeightSlot::IndexKey, "model.layers.{l}.self_attn.indexer.wk"},
+      {WeightSlot::IndexKeyNorm, "model.layers.{l}.self_attn.indexer.k_norm"},
+      {WeightSlot::IndexWeights, "model.layers.{l}.self_attn.indexer.weights_proj"},
       {WeightSlot::GateUp, "model.layers.{l}.mlp.gate_up_proj"},
       {WeightSlot::GateUp, "model.layers.{l}.mlp.gate_proj"},
       {WeightSlot::GateUp, "model.layers.{l}.mlp.up_proj"},
@@ -316,6 +324,10 @@ const WeightNames& gguf_names() {
       {WeightSlot::LatentUp, "blk.{l}.attn_kv_b"},
       {WeightSlot::LatentKeyUp, "blk.{l}.attn_k_b"},
       {WeightSlot::LatentValueUp, "blk.{l}.attn_v_b"},
+      {WeightSlot::IndexQuery, "blk.{l}.indexer.attn_q_b"},
+      {WeightSlot::IndexKey, "blk.{l}.indexer.attn_k"},
+      {WeightSlot::IndexKeyNorm, "blk.{l}.indexer.k_norm"},
+      {WeightSlot::IndexWeights, "blk.{l}.indexer.proj"},
       {WeightSlot::GateUp, "blk.{l}.ffn_gate"},
       {WeightSlot::GateUp, "blk.{l}.ffn_up"},
       {WeightSlot::Down, "blk.{l}.ffn_down"},

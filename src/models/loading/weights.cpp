@@ -131,6 +131,7 @@ struct BindMixer {
     }
     w.out = binder.matrix(WeightSlot::AttentionOut, {spec.dim, int64_t{m.heads} * m.value_dim},
                           cutter.cols(scaled(heads, m.value_dim)));
+    if (m.indexer.heads > 0) w.indexer = bind_indexer(binder, spec, m);
     return w;
   }
 

@@ -33,6 +33,13 @@ struct AttentionWeights {
   Norm out_norm;
 };
 
+struct IndexerWeights {
+  Weight query;    // [heads * dim, query latent]
+  Weight key;      // [dim, model width]
+  Norm key_norm;   // a layer norm
+  Weight weights;  // [heads, model width]
+};
+
 struct LatentWeights {
   Weight query_down;  // empty without a query latent
   Norm query_norm;
@@ -42,6 +49,7 @@ struct LatentWeights {
   std::vector<Weight> key_up;    // per head [latent, nope_dim]: brings a query into the latent space
   std::vector<Weight> value_up;  // per head [value_dim, latent]
   Weight out;
+  IndexerWeights indexer;  // empty where the layer has none of its own
 };
 
 struct ShortConvWeights {

@@ -1,0 +1,68 @@
+// Which layers choose what they attend to, from the configs of DeepSeek 3.2 and GLM 5.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "models/family.h"
+
+namespace sluice::models {
+
+namespace {
+
+// Whether each layer has an indexer of its own; the others attend to the positions of the layer before.
+std::vector<bool> own_indexers(Config& c, size_t layers) {
+  std::vector<bool> own(layers, true);
+  const auto fill = [&](const auto& list, const auto& is_own) {
+    if (list.size() < layers)
+      return c.fail(fmt::format("indexers of {} layers are said, the model has {}", list.size(), layers));
+    for (size_t i = 0; i < layers; ++i) own[i] = is_own(list[i]);
+  };
+  if (c.is_gguf()) {
+    if (c.has("indexer_types")) {
+      fill(c.numbers("indexer_types"), [](double flag) { return flag != 0; });
+    } else {
+      for (size_t i = 0; i < layers; ++i) own[i] = c.stores(fmt::format("blk.{}.indexer.proj.weight", i));
+    }
+  } else if (c.has("indexer_types")) {
+    fill(c.texts("indexer_types"), [](const std::string& type) { return type != "shared"; });
+  } else if (c.is_text("index_topk_pattern")) {
+    fill(c.text_or("index_topk_pattern", ""), [](char letter) { return letter != 'S'; });
+  } else if (c.has("index_topk_pattern")) {
+    fill(c.texts("index_topk_pattern"), [](const std::string& type) { return type != "shared"; });
+  } else {
+    const int every = std::max(1, c.size_or("index_topk_freq", 1)),
+              first = c.size_or("index_skip_topk_offset", 2);
+    for (size_t i = 0; i < layers; ++i) own[i] = std::max(static_cast<int>(i) - first + 1, 0) % every == 0;
+  }
+  return own;
+}
+
+}  // namespace
+
+void use_indexers(Config& c, ModelSpec& spec, RopeStyle style) {
+  const bool pairs = c.flag_or("indexer_rope_interleave", style == RopeStyle::GptJ);
+  const Indexer indexer{.chosen = c.size_or("index_topk", 0),
+                        .heads = c.size_or("index_n_heads", 0),
+                        .dim = c.size_or("index_head_dim", 0),
+                        .style = pairs ? RopeStyle::GptJ : RopeStyle::NeoX};
+  if (indexer.chosen == 0) return;
+  if (indexer.heads == 0 || (c.is_gguf() && !c.stores("blk.0.indexer.proj.weight"))) {
+    spec.context_limit = indexer.chosen;  // the file has no indexers
+    spec.context = std::min(spec.context, spec.context_limit);
+    return;
+  }
+  if (int64_t{indexer.heads} * indexer.dim > 1 << 24)
+    return c.fail(fmt::format("'index_n_heads' is {} and 'index_head_dim' {}", indexer.heads, indexer.dim));
+  const std::vector<bool> own = own_indexers(c, spec.layers.size());
+  if (!own.empty() && !own[0]) c.fail("layer 0 has no indexer, and no layer before it has one");
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    auto& mixer = std::get<LatentAttention>(spec.layers[i].mixer);
+    mixer.indexer = own[i] ? indexer : Indexer{.chosen = indexer.chosen};
+    if (mixer.q_latent == 0) c.fail("'q_lora_rank' is missing, which indexers make their queries of");
+    if (indexer.dim < mixer.rope_dim)
+      c.fail(
+          fmt::format("'index_head_dim' is {}, of which {} are to be rotated", indexer.dim, mixer.rope_dim));
+  }
+}
+
+}  // namespace sluice::models

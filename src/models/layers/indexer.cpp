@@ -1,0 +1,55 @@
+// The indexer of latent attention: small keys of their own, cached beside the latents, by which each token chooses the
+// positions that it attends to. Factors that all scores share (1 / sqrt of heads and width) are left out: they change no
+// choice.
+#include "kernels/chosen_attention.h"
+#include "models/layers/layers.h"
+
+namespace sluice::models {
+
+namespace {
+
+constexpr float kIndexNormEps = 1e-6f;
+
+// The index keys, which lie where a layer without an indexer would have values.
+kernels::PagedKv index_keys(const kernels::PagedKv& kv) {
+  return {.k = kv.v, .v = kv.v, .k_scales = kv.v_scales, .v_scales = kv.v_scales, .table = kv.table};
+}
+
+bool sees_more_than(const kernels::RaggedBatch& batch, int64_t positions) {
+  for (int64_t i = 0; i < batch.tokens(); ++i)
+    if (batch.last_seen(i) >= positions) return true;
+  return false;
+}
+
+}  // namespace
+
+TensorView choose_positions(const LatentAttention& m, const IndexerWeights& w, const LayerContext& c,
+                            TensorView x, TensorView query_latent) {
+  if (m.indexer.chosen == 0) return {};
+  const int64_t n = x.dim(0);
+  const bool chooses = sees_more_than(c.batch, m.indexer.chosen);
+  const TensorView chosen =
+      chooses ? c.scratch.get(Buffer::ChosenPositions, n, m.indexer.chosen, DType::I32) : TensorView();
+  if (m.indexer.heads == 0) return chosen;
+  const TensorView& angles = c.angles[static_cast<size_t>(m.rope)];
+  const kernels::PagedKv keys = index_keys(c.kv);
+  const TensorView key = c.scratch.get(Buffer::IndexKey, n, m.indexer.dim);
+  c.backend.matmul(key, x, w.key);
+  c.backend.layer_norm(key, key, w.key_norm.gain, w.key_norm.bias, kIndexNormEps);
+  c.backend.rope(key.columns_as_heads(0, 1, m.indexer.dim), angles, m.indexer.style);
+  c.backend.write_kv(keys, key.columns_as_heads(0, 1, m.indexer.dim), {}, c.batch);
+  if (!chooses) return chosen;
+
+  const TensorView query = c.scratch.get(Buffer::IndexQuery, n, int64_t{m.indexer.heads} * m.indexer.dim);
+  c.backend.matmul(query, query_latent, w.query);
+  const TensorView heads = query.columns_as_heads(0, m.indexer.heads, m.indexer.dim);
+  c.backend.rope(heads, angles, m.indexer.style);
+  const TensorView weights = c.scratch.get(Buffer::IndexWeights, n, m.indexer.heads);
+  c.backend.matmul(weights, x, w.weights);
+  auto* device = dynamic_cast<kernels::ChosenAttention*>(&c.backend);
+  SLUICE_CHECK(device != nullptr);  // loading drops the indexers for others
+  device->choose_positions(chosen, {heads, weights}, keys, c.batch);
+  return chosen;
+}
+
+}  // namespace sluice::models

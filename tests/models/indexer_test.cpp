@@ -1,0 +1,102 @@
+// Indexers from configs: which layers have one, what is refused, and what is left without them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "models/placement.h"
+#include "specs.h"
+
+namespace sluice::models {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+json::object indexed_config(std::string_view architecture = "GlmMoeDsaForCausalLM") {
+  return with(small_config(architecture), {{"q_lora_rank", 24},
+                                           {"kv_lora_rank", 16},
+                                           {"qk_rope_head_dim", 8},
+                                           {"qk_nope_head_dim", 8},
+                                           {"v_head_dim", 8},
+                                           {"num_key_value_heads", 4},
+                                           {"index_topk", 32},
+                                           {"index_n_heads", 6},
+                                           {"index_head_dim", 16}});
+}
+
+const LatentAttention& latent_mixer(const ModelSpec& spec, size_t layer) {
+  return std::get<LatentAttention>(spec.layers[layer].mixer);
+}
+
+std::vector<int> index_heads(const Result<ModelSpec>& spec) {
+  std::vector<int> heads;
+  if (spec.ok())
+    for (size_t i = 0; i < spec->layers.size(); ++i) heads.push_back(latent_mixer(*spec, i).indexer.heads);
+  return heads;
+}
+
+TEST(Indexers, EveryLayerHasOneAndKeepsItsKeys) {
+  const Result<ModelSpec> spec = spec_of(indexed_config("DeepseekV32ForCausalLM"));
+  ASSERT_TRUE(spec.ok()) << spec.error().message;
+  EXPECT_THAT(index_heads(spec), ElementsAre(6, 6, 6, 6));
+  EXPECT_EQ(latent_mixer(*spec, 0).indexer.style, RopeStyle::NeoX);
+  EXPECT_EQ(spec->context, 256);
+  EXPECT_EQ(spec->context_limit, 0);
+  EXPECT_EQ(positions_before_choice(*spec), 32);
+  EXPECT_EQ(kv_bytes_per_token(*spec, DType::F16), 4 * 2 * (16 + 8 + 16));
+  EXPECT_THAT(describe(*spec), HasSubstr("to 32 positions that an indexer(6 heads x 16) chooses"));
+}
+
+TEST(Indexers, GlmSharesChoicesBetweenLayers) {
+  EXPECT_EQ(latent_mixer(*spec_of(indexed_config()), 0).indexer.style, RopeStyle::GptJ);
+  const Result<ModelSpec> halves = spec_of(with(indexed_config(), {{"indexer_rope_interleave", false}}));
+  EXPECT_EQ(latent_mixer(*halves, 0).indexer.style, RopeStyle::NeoX);
+  const json::array types{"full", "shared", "shared", "full"};
+  const Result<ModelSpec> spec = spec_of(with(indexed_config(), {{"indexer_types", types}}));
+  EXPECT_THAT(index_heads(spec), ElementsAre(6, 0, 0, 6));
+  EXPECT_EQ(kv_bytes_per_token(*spec, DType::F16), 2 * (4 * (16 + 8) + 2 * 16));
+  EXPECT_THAT(describe(*spec), HasSubstr("to the positions of the layer before"));
+  EXPECT_THAT(index_heads(spec_of(with(indexed_config(), {{"index_topk_pattern", "FSFS"}}))),
+              ElementsAre(6, 0, 6, 0));
+  // Of layers 0 to 3 with offset 2, the choice is made anew where max(layer - 1, 0) is even.
+  EXPECT_THAT(index_heads(spec_of(with(indexed_config(), {{"index_topk_freq", 2}}))),
+              ElementsAre(6, 6, 0, 6));
+}
+
+TEST(Indexers, WhatCannotBeIsRefused) {
+  const auto said = [](std::string_view key, json::value value) {
+    const Result<ModelSpec> spec = spec_of(with(indexed_config(), {{key, std::move(value)}}));
+    return spec.ok() ? std::string() : spec.error().message;
+  };
+  EXPECT_THAT(said("indexer_types", json::array{"shared", "full", "full", "full"}), HasSubstr("layer 0"));
+  EXPECT_THAT(said("indexer_types", json::array{"full"}), HasSubstr("the model has 4"));
+  EXPECT_THAT(said("index_head_dim", 4), HasSubstr("'index_head_dim' is 4"));
+  EXPECT_THAT(said("index_n_heads", 1 << 22), HasSubstr("'index_n_heads'"));
+  EXPECT_THAT(said("q_lora_rank", nullptr), HasSubstr("'q_lora_rank' is missing"));
+}
+
+TEST(Indexers, WithoutThemTheModelEndsWhereChoicesBegin) {
+  Result<ModelSpec> spec = spec_of(indexed_config());
+  ASSERT_TRUE(spec.ok());
+  drop_indexers(*spec);
+  EXPECT_EQ(spec->context, 32);
+  EXPECT_EQ(spec->context_limit, 32);
+  EXPECT_EQ(positions_before_choice(*spec), 0);
+  EXPECT_EQ(kv_bytes_per_token(*spec, DType::F16), 4 * 2 * (16 + 8));
+}
+
+TEST(Indexers, AStageDoesNotBeginWithALayerThatReadsAChoice) {
+  const json::array types{"full", "full", "shared", "full"};
+  const Result<ModelSpec> spec = spec_of(with(indexed_config(), {{"indexer_types", types}}));
+  ASSERT_TRUE(spec.ok());
+  const Result<ModelSpec> part = cut(*spec, {.stage = {0, 2}});
+  ASSERT_FALSE(part.ok());
+  EXPECT_EQ(part.error().message,
+            "layer 2 attends to the positions that layer 1 chose, which lies on another stage (--pp)");
+  EXPECT_TRUE(cut(*spec, {.stage = {0, 4}}).error().message.find("(--pp)") != std::string::npos);
+  const Result<ModelSpec> own = spec_of(indexed_config());
+  EXPECT_TRUE(cut(*own, {.stage = {1, 2}}).ok());
+  EXPECT_TRUE(cut(*own, {.tensor = {1, 2}}).ok());
+}
+
+}  // namespace
+}  // namespace sluice::models
