@@ -33,7 +33,8 @@ class Tally {
     add(mixer.out);
   }
   void add(const models::LatentWeights& mixer) {
-    add_all({&mixer.query_down, &mixer.query_up, &mixer.latent_down, &mixer.out});
+    add_all({&mixer.query_down, &mixer.query_up, &mixer.latent_down, &mixer.out, &mixer.indexer.query,
+             &mixer.indexer.key, &mixer.indexer.weights});
     for (const kernels::Weight& weight : mixer.key_up) add(weight);
     for (const kernels::Weight& weight : mixer.value_up) add(weight);
   }
@@ -87,6 +88,19 @@ int query_heads(const models::LayerSpec& layer) {
   return std::get<models::Attention>(layer.mixer).heads;
 }
 
+// Latent attention to chosen positions: each token reads those, and the index keys of all.
+void add_chosen(StepCost& cost, const models::LatentAttention& m, int64_t number_bytes,
+                const StepShape& shape) {
+  const double mean = shape.depth + (shape.tokens + 1) / 2.0, context = shape.depth + shape.tokens;
+  const double chosen = m.indexer.chosen, key_dim = m.latent + m.rope_dim;
+  cost.attention_operations += 2.0 * shape.sequences * shape.tokens *
+                               (m.heads * (key_dim + m.latent) * std::min(mean, chosen) +
+                                double(m.indexer.heads) * m.indexer.dim * mean);
+  const double numbers = std::min(context, chosen * shape.tokens) * key_dim +
+                         (m.indexer.heads > 0 ? context * m.indexer.dim : 0);
+  cost.bytes += shape.sequences * numbers * static_cast<double>(number_bytes);
+}
+
 void add_attention(StepCost& cost, const models::ModelSpec& spec, DType kv_type, const StepShape& shape) {
   const std::vector<models::LayerState> states = models::layer_states(spec);
   cost.bytes += 2.0 * shape.sequences * static_cast<double>(models::state_bytes(states));  // read and written
@@ -97,6 +111,11 @@ void add_attention(StepCost& cost, const models::ModelSpec& spec, DType kv_type,
     const auto seen = [&](double context) {
       return kv.window > 0 ? std::min(context, double(kv.window)) : context;
     };
+    if (const auto* latent = std::get_if<models::LatentAttention>(&spec.layers[i].mixer);
+        latent != nullptr && latent->indexer.chosen > 0) {
+      add_chosen(cost, *latent, info(kv_type).block_bytes, shape);
+      continue;
+    }
     const double mean_context = seen(shape.depth + (shape.tokens + 1) / 2.0);
     cost.attention_operations += 2.0 * shape.sequences * shape.tokens * query_heads(spec.layers[i]) *
                                  (kv.key_dim + kv.value_dim) * mean_context;

@@ -132,6 +132,31 @@ TEST(Plan, LatentAttentionKeepsOneVectorOfAPosition) {
   EXPECT_DOUBLE_EQ(make_sheet(files, {}).kv_bytes(10), 10 * 2.0 * (512 + 64));
 }
 
+// All of their keys are read, and few of the latents.
+TEST(Plan, IndexersKeepKeysAndBoundWhatIsAttendedTo) {
+  models::ModelFiles files;
+  files.spec.dim = 64;
+  for (const int heads : {8, 0})
+    files.spec.layers.push_back({.mixer = models::LatentAttention{.heads = 4,
+                                                                  .q_latent = 96,
+                                                                  .latent = 512,
+                                                                  .nope_dim = 128,
+                                                                  .rope_dim = 64,
+                                                                  .value_dim = 128,
+                                                                  .indexer = {100, heads, heads * 16}},
+                                 .ffn = models::DenseFfn{.inner = 128}});
+  const ModelSheet sheet = make_sheet(files, {});
+  EXPECT_DOUBLE_EQ(sheet.kv_bytes(1000), 1000 * 2.0 * (2 * (512 + 64) + 128));
+  double bytes = 0, operations = 0;
+  for (const PlannedOperation& one : CostModel(sheet, named("H200")).operations({1, 1, 999})) {
+    if (one.name != "attention (chosen)" && one.name != "indexer scores") continue;
+    bytes += one.bytes;
+    operations += one.operations;
+  }
+  EXPECT_DOUBLE_EQ(bytes, 2.0 * (2 * 100 * (512 + 64) + 1000 * 128));
+  EXPECT_DOUBLE_EQ(operations, 2.0 * (2 * 4 * (512 + 64 + 512) * 100.0 + 8 * 128 * 1000.0));
+}
+
 TEST(Plan, AWindowBoundsTheKvOfItsLayers) {
   models::ModelFiles files;
   files.spec.dim = 64;

@@ -84,12 +84,17 @@ double CostModel::measured_gemm(const MatrixGroup& group, DType type, double row
 
 PlannedOperation CostModel::attend(const AttentionGroup& group, const StepShape& shape) const {
   const double queries = shape.tokens, depth = shape.depth;
-  PlannedOperation out{.name = group.window > 0 ? "attention (window)" : "attention"};
+  PlannedOperation out{.name = group.is_indexer() ? "indexer scores"
+                               : group.chosen > 0 ? "attention (chosen)"
+                               : group.window > 0 ? "attention (window)"
+                                                  : "attention"};
   const double mean = group.seen(depth + (queries + 1) / 2);
-  out.operations =
-      2 * queries * group.layers * group.heads * (group.key_dim + group.value_dim) * mean / ways_;
-  out.bytes = group.kv_width * group.seen(depth + queries) * info(sheet_.kv_type).block_bytes /
-              group.kv_share(cut_.tensor);
+  const double ways = group.is_indexer() ? 1 : ways_;  // every rank chooses by itself
+  out.operations = 2 * queries * group.layers * group.heads * (group.key_dim + group.value_dim) * mean / ways;
+  // Each query chooses for itself.
+  const double read =
+      std::min(group.kept(depth + queries), group.seen(depth + queries) * (group.chosen > 0 ? queries : 1));
+  out.bytes = group.kv_width * read * info(sheet_.kv_type).block_bytes / group.kv_share(cut_.tensor);
   const double rate = machine_.multiply[static_cast<size_t>(Arithmetic::Bf16)];
   if (!steps_.empty()) {
     out.seconds = group.layers * steps_.attention_seconds(queries, mean, shape.sequences);

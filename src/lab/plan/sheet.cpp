@@ -75,6 +75,11 @@ class SheetBuilder {
     matrix("attention output", double(m.heads) * m.value_dim * dim_);
     sheet_.elementwise += 2 * q;
     sheet_.operations += 5;
+    if (m.indexer.heads == 0) return;
+    const double index_queries = double(m.indexer.heads) * m.indexer.dim;
+    matrix("indexer projections", m.q_latent * index_queries + dim_ * (m.indexer.dim + m.indexer.heads), 3);
+    sheet_.elementwise += 2 * index_queries;
+    sheet_.operations += 4;
   }
 
   void add_mixer(const models::ShortConv& m) {
@@ -158,25 +163,45 @@ int heads_of(const models::LayerSpec& layer) {
   return std::get<models::Attention>(layer.mixer).heads;
 }
 
+void add_attention_group(ModelSheet& sheet, const AttentionGroup& one) {
+  const auto same = [&](const AttentionGroup& g) {
+    return g.window == one.window && g.chosen == one.chosen && g.heads == one.heads &&
+           g.kv_heads == one.kv_heads && g.key_dim == one.key_dim && g.value_dim == one.value_dim;
+  };
+  const auto group = std::find_if(sheet.attention.begin(), sheet.attention.end(), same);
+  if (group == sheet.attention.end()) {
+    sheet.attention.push_back(one);
+    return;
+  }
+  group->layers += one.layers;
+  group->kv_width += one.kv_width;
+}
+
 void add_attention_groups(ModelSheet& sheet) {
   const std::vector<models::LayerState> states = models::layer_states(sheet.spec);
   for (size_t i = 0; i < states.size(); ++i) {
     const models::PagedKv* kv = models::kv_of(states, i);
     if (kv == nullptr) continue;
-    const int heads = heads_of(sheet.spec.layers[i]);
-    const auto same = [&](const AttentionGroup& g) {
-      return g.window == kv->window && g.heads == heads && g.kv_heads == kv->kv_heads &&
-             g.key_dim == kv->key_dim && g.value_dim == kv->value_dim;
-    };
-    auto group = std::find_if(sheet.attention.begin(), sheet.attention.end(), same);
-    if (group == sheet.attention.end())
-      group = sheet.attention.insert(group, {.heads = heads,
-                                             .kv_heads = kv->kv_heads,
-                                             .key_dim = kv->key_dim,
-                                             .value_dim = kv->value_dim,
-                                             .window = kv->window});
-    ++group->layers;
-    if (!std::holds_alternative<models::KvOf>(states[i])) group->kv_width += double(kv->width());
+    AttentionGroup group{.layers = 1,
+                         .heads = heads_of(sheet.spec.layers[i]),
+                         .kv_heads = kv->kv_heads,
+                         .key_dim = kv->key_dim,
+                         .value_dim = kv->value_dim,
+                         .window = kv->window};
+    if (!std::holds_alternative<models::KvOf>(states[i])) group.kv_width = double(kv->width());
+    const auto* latent = std::get_if<models::LatentAttention>(&sheet.spec.layers[i].mixer);
+    if (latent != nullptr && latent->indexer.chosen > 0) {
+      group.chosen = latent->indexer.chosen;
+      group.value_dim = latent->latent;
+      group.kv_width = kv->key_dim;
+    }
+    add_attention_group(sheet, group);
+    if (latent != nullptr && latent->indexer.heads > 0)
+      add_attention_group(sheet, {.layers = 1,
+                                  .heads = latent->indexer.heads,
+                                  .kv_heads = 1,
+                                  .key_dim = latent->indexer.dim,
+                                  .kv_width = double(latent->indexer.dim)});
   }
 }
 
@@ -253,7 +278,7 @@ std::vector<StepGemm> step_gemms(const ModelSheet& sheet) {
 double ModelSheet::kv_bytes(double context, int devices) const {
   double numbers = 0;
   for (const AttentionGroup& group : attention)
-    numbers += group.kv_width * group.seen(context) / group.kv_share(devices);
+    numbers += group.kv_width * group.kept(context) / group.kv_share(devices);
   return numbers * info(kv_type).block_bytes + double(models::state_bytes(models::layer_states(spec)));
 }
 

@@ -29,16 +29,20 @@ struct MatrixGroup {
   std::vector<MatrixShape> shapes = {};  // of all its GEMMs, or of none
 };
 
-// Attention of layers with the same shape and window.
+// Attention of layers with the same shape and window, or their indexers, which have keys alone.
 struct AttentionGroup {
   int layers = 0;
   int heads = 0, kv_heads = 0, key_dim = 0, value_dim = 0;
   int window = 0;       // 0: sees everything
+  int chosen = 0;       // attends to so many of the positions that are kept; 0: to all
   double kv_width = 0;  // numbers kept of one position by the layers that keep any
 
   // By how much the KV of one of so many tensor parallel devices is less than all.
   double kv_share(int devices) const { return std::clamp(kv_heads, 1, devices); }
-  double seen(double context) const { return window > 0 && context > window ? window : context; }
+  bool is_indexer() const { return value_dim == 0; }
+  // Positions that are kept, and those that a token attends to.
+  double kept(double context) const { return window > 0 && context > window ? window : context; }
+  double seen(double context) const { return chosen > 0 && context > chosen ? chosen : kept(context); }
 };
 
 struct ModelSheet {
