@@ -54,6 +54,25 @@ TEST(StepCost, MultipliesEachTokenWithTheLayersAndTheLastOfEachSequenceWithTheOu
   EXPECT_DOUBLE_EQ(cost.attention_operations, 2.0 * 2 * 15 * 4 * 32);
 }
 
+// One layer that attends to 100 positions, which 8 index heads of 16 choose.
+TEST(StepCost, ReadsChosenLatentsAndTheIndexKeysOfAllPositions) {
+  models::Model model;
+  model.files.spec.dim = 64;
+  model.files.spec.layers.push_back({.mixer = models::LatentAttention{.heads = 4,
+                                                                      .q_latent = 32,
+                                                                      .latent = 48,
+                                                                      .nope_dim = 8,
+                                                                      .rope_dim = 16,
+                                                                      .value_dim = 8,
+                                                                      .indexer = {100, 8, 16}},
+                                     .ffn = models::NoFfn{}});
+  const StepCost cost = step_cost(model, DType::F16, {.sequences = 3, .tokens = 1, .depth = 999});
+  EXPECT_DOUBLE_EQ(cost.bytes, 3 * 2.0 * (100 * 64 + 1000 * 16));
+  EXPECT_DOUBLE_EQ(cost.attention_operations, 3 * 2.0 * (4 * (64 + 48) * 100.0 + 8 * 16 * 1000.0));
+  const StepCost prompt = step_cost(model, DType::F16, {.sequences = 1, .tokens = 50, .depth = 0});
+  EXPECT_DOUBLE_EQ(prompt.bytes, 2.0 * 50 * (64 + 16));
+}
+
 TEST(StepFloor, IsTheLongerOfReadingAndMultiplying) {
   const Floor reading = step_floor({.bytes = 10e9, .operations = {40e9, 0, 0}}, limits());
   EXPECT_DOUBLE_EQ(reading.seconds, 1.0);

