@@ -58,6 +58,13 @@ void Communicator::send_message(int to, std::span<const std::byte> bytes) {
   if (length > 0) send(to, bytes);
 }
 
+void Communicator::post_message(int to, std::span<const std::byte> bytes) {
+  check_peer(to);
+  const uint64_t length = bytes.size();
+  post(to, std::as_bytes(std::span(&length, 1)));
+  if (length > 0) post(to, bytes);
+}
+
 std::vector<std::byte> Communicator::receive_message(int from) {
   uint64_t length = 0;
   receive(from, std::as_writable_bytes(std::span(&length, 1)));
@@ -148,6 +155,10 @@ void Communicator::all_reduce(std::span<float> values) {
 
 void Solo::exchange(std::span<const Outgoing> out, std::span<const Incoming> in) {
   SLUICE_CHECK(out.empty() && in.empty());
+}
+
+void Solo::post(int to, std::span<const std::byte>) {
+  SLUICE_CHECK_EQ(to, -1);  // there is nobody
 }
 
 Subgroup::Subgroup(Communicator& world, int first, int count) : world_(world), first_(first), count_(count) {

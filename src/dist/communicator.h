@@ -51,6 +51,12 @@ class Communicator {
   // the order it was sent, and is received in pieces of the lengths it was sent in.
   virtual void exchange(std::span<const Outgoing> out, std::span<const Incoming> in) = 0;
 
+  // Sends and returns at once: the bytes are kept until the other rank takes them. They arrive as those of exchange() do, in
+  // the same order with them.
+  virtual void post(int to, std::span<const std::byte> bytes) = 0;
+  // Lets what was posted move on. A rank that computes for long calls it now and then: the transport may need its sender.
+  virtual void progress() {}
+
   // The group has failed: the others are neither told nor waited for any more.
   virtual void abandon() {}
   // Thread-safe. A rank that is known to be lost, and how, though no call has waited for it yet.
@@ -60,6 +66,7 @@ class Communicator {
   void receive(int from, std::span<std::byte> bytes);
   // Bytes whose number the receiver does not know.
   void send_message(int to, std::span<const std::byte> bytes);
+  void post_message(int to, std::span<const std::byte> bytes);
   std::vector<std::byte> receive_message(int from);
 
   // Returns when all ranks have called it.
@@ -92,6 +99,7 @@ class Solo : public Communicator {
   int rank() const override { return 0; }
   int size() const override { return 1; }
   void exchange(std::span<const Outgoing> out, std::span<const Incoming> in) override;
+  void post(int to, std::span<const std::byte> bytes) override;
 };
 
 // Consecutive ranks of a larger group, which outlives it. REQUIRES: the larger group's own rank is among them.
@@ -102,6 +110,8 @@ class Subgroup : public Communicator {
   int rank() const override { return world_.rank() - first_; }
   int size() const override { return count_; }
   void exchange(std::span<const Outgoing> out, std::span<const Incoming> in) override;
+  void post(int to, std::span<const std::byte> bytes) override { world_.post(to + first_, bytes); }
+  void progress() override { world_.progress(); }
   void abandon() override { world_.abandon(); }
   std::optional<std::string> failure() const override { return world_.failure(); }
 

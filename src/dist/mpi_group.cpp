@@ -93,13 +93,24 @@ class MpiRank : public Communicator {
     const auto keep_waiting = [](void* self) { return static_cast<MpiRank*>(self)->failure() ? 0 : 1; };
     const char* problem =
         plugin_.exchange(out_.data(), out_.size(), in_.data(), in_.size(), keep_waiting, this);
+    expect(problem);
+  }
+
+  void post(int to, std::span<const std::byte> bytes) override {
+    const SluiceTransfer out{to, const_cast<std::byte*>(bytes.data()), bytes.size()};
+    expect(plugin_.post(&out));
+  }
+  void progress() override { expect(plugin_.progress()); }
+
+ private:
+  // What the plugin says went wrong; null: nothing.
+  void expect(const char* problem) {
     if (problem == nullptr) return;
     failed_ = true;
     if (const std::optional<std::string> lost = failure()) throw GroupFailure(*lost);
     throw GroupFailure(fmt::format("rank {}: {}", rank_, problem));
   }
 
- private:
   struct Peer {
     int64_t process = 0;
     char host[64] = {};

@@ -102,6 +102,30 @@ TEST(Communicator, GathersBroadcastsAndSends) {
   });
 }
 
+TEST(Communicator, WhatIsPostedWaitsForItsReceiver) {
+  std::vector<std::unique_ptr<Communicator>> ranks = make_local_group(2);
+  const std::vector<float> large(1 << 20, 3.0f);  // more than a transport would keep by itself
+  const std::string text = "a message";
+  for (size_t rank = 0; rank < 2; ++rank) {  // one thread: nobody receives yet
+    Subgroup pair(*ranks[rank], 0, 2);
+    pair.post(1 - pair.rank(), std::as_bytes(std::span(large)));
+    pair.post_message(1 - pair.rank(), std::as_bytes(std::span(text)));
+    pair.post_message(1 - pair.rank(), {});
+    pair.send(1 - pair.rank(), std::as_bytes(std::span(large).first(2)));
+    pair.progress();
+  }
+  for (int rank = 0; rank < 2; ++rank) {
+    std::vector<float> got(large.size()), behind(2);
+    Communicator& own = *ranks[static_cast<size_t>(rank)];
+    own.receive(1 - rank, std::as_writable_bytes(std::span(got)));
+    EXPECT_EQ(got, large);
+    EXPECT_EQ(own.receive_message(1 - rank).size(), text.size());
+    EXPECT_TRUE(own.receive_message(1 - rank).empty());
+    own.receive(1 - rank, std::as_writable_bytes(std::span(behind)));
+    EXPECT_EQ(behind[1], 3.0f);
+  }
+}
+
 TEST(Communicator, SubgroupsSpeakAmongThemselves) {
   on_ranks(4, [](Communicator& world) {
     Subgroup pair(world, world.rank() / 2 * 2, 2);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <climits>
+#include <deque>
 #include <string>
 #include <thread>
 #include <vector>
@@ -19,6 +20,13 @@ constexpr int kPollsPerQuestion = 64;
 
 std::string problem;
 std::vector<MPI_Request> requests;
+
+// What was posted and has not left yet, the oldest first.
+struct Posted {
+  MPI_Request request = MPI_REQUEST_NULL;
+  std::vector<char> bytes;
+};
+std::deque<Posted> posted;
 
 const char* failed(const char* what, int code) {
   char text[MPI_MAX_ERROR_STRING] = "";
@@ -78,13 +86,38 @@ const char* exchange(const SluiceTransfer* out, size_t outs, const SluiceTransfe
   return wait_for_all(keep_waiting, context);
 }
 
+const char* progress() {
+  int done = 1;
+  while (!posted.empty() && done != 0) {
+    const int code = MPI_Test(&posted.front().request, &done, MPI_STATUS_IGNORE);
+    if (code != MPI_SUCCESS) return failed("MPI_Test", code);
+    if (done != 0) posted.pop_front();
+  }
+  return nullptr;
+}
+
+const char* post(const SluiceTransfer* out) {
+  if (out->size > INT_MAX) return "a message of more than 2 GiB";
+  const char* bytes = static_cast<const char*>(out->bytes);
+  Posted& item = posted.emplace_back();
+  item.bytes.assign(bytes, bytes + out->size);
+  const int code = MPI_Isend(item.bytes.data(), static_cast<int>(out->size), MPI_BYTE, out->peer, kTag,
+                             MPI_COMM_WORLD, &item.request);
+  if (code == MPI_SUCCESS) return progress();
+  posted.pop_back();
+  return failed("MPI_Isend", code);
+}
+
+// All that was posted has been received by then, or its receiver has failed and the group is not stopped in good order.
 void stop() {
   int finalized = 0;
   MPI_Finalized(&finalized);
-  if (finalized == 0) MPI_Finalize();
+  if (finalized != 0) return;
+  progress();
+  MPI_Finalize();
 }
 
-constexpr SluiceMpi kPlugin{start, exchange, stop};
+constexpr SluiceMpi kPlugin{start, exchange, post, progress, stop};
 
 }  // namespace
 

@@ -20,6 +20,9 @@ struct SluiceMpi {
   // exchange is given up.
   const char* (*exchange)(const SluiceTransfer* out, size_t outs, const SluiceTransfer* in, size_t ins,
                           int (*keep_waiting)(void*), void* context);
+  // As dist::Communicator's.
+  const char* (*post)(const SluiceTransfer* out);
+  const char* (*progress)();
   // Leaves in good order, when all ranks do.
   void (*stop)();
 };
