@@ -153,6 +153,7 @@ Status Session::Parts::start_engine(const SessionOptions& options, const std::st
   if (!ready) return ready.error();
   executor = std::move(*ready);
   setup.scheduler.parts_towers = executor->parts_towers();
+  setup.scheduler.stages = executor->stages();
   engine::EngineOptions engine_options{.scheduler = setup.scheduler,
                                        .kv_manager = setup.kv_manager,
                                        .queue = options.queue,

@@ -355,7 +355,10 @@ void Decoder::forward(const StepInput& input) {
   }
   if (spec_.per_layer_embedding > 0) make_layer_inputs(input, stream_);
   if (spec_.streams.count > 0) streams_.begin(stream_);
-  for (size_t i = 0; i < spec_.layers.size(); ++i) run_layer(i, input, stream_);
+  for (size_t i = 0; i < spec_.layers.size(); ++i) {
+    run_layer(i, input, stream_);
+    if (group_ != nullptr) group_->progress();
+  }
   if (spec_.streams.count > 0) streams_.end(stream_);
   if (!placement.last_stage()) group_->send_stream(stream_);
   kept_queries_ = query_rows_.size();

@@ -115,7 +115,7 @@ TensorView Decoder::logits(TensorView hidden) {
   backend_.matmul(out, hidden, weights_.output);
   if (spec_.logit_scale != 1.0f) backend_.scale(out, spec_.logit_scale);
   if (spec_.logit_softcap > 0.0f) backend_.softcap(out, spec_.logit_softcap);
-  if (out.dim(1) == spec_.vocab) return out;
+  if (out.dim(1) == spec_.vocab || group_->placement().tensor.whole()) return out;
   const TensorView all = scratch_.get(Buffer::AllLogits, hidden.dim(0), spec_.vocab);
   group_->gather_columns(all, out);
   return all;

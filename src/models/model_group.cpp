@@ -183,7 +183,7 @@ void ModelGroup::receive_stream(TensorView x) {
 
 void ModelGroup::send_stream(TensorView x) {
   const int to = world_->rank() + group_.size();
-  if (collective_ == nullptr) return world_->send(to, std::as_bytes(floats_of(x)));
+  if (collective_ == nullptr) return world_->post(to, std::as_bytes(floats_of(x)));
   columns_.resize(static_cast<size_t>(x.elements()));
   backend_->download(TensorView::contiguous(columns_.data(), DType::F32, {x.dim(0), x.dim(1)}), x);
   expect_all();

@@ -37,6 +37,7 @@ class ModelGroup {
   dist::Communicator& world() { return *world_; }
   // A pass has failed on this rank: the group cannot go on.
   void abandon();
+  bool abandoned() const { return abandoned_; }
   bool leads() const { return world_->rank() == 0; }
   // The first rank of the last stage: it has the logits.
   int last_rank() const { return world_->size() - group_.size(); }
@@ -57,9 +58,15 @@ class ModelGroup {
   void collect_rows(TensorView out, TensorView own, Range range, std::span<const int32_t> rows);
   // out[n, vocab], complete on the first of these ranks: the columns of each from its part[n, share of vocab].
   void gather_columns(TensorView out, TensorView part);
-  // The stream between two stages, [n, dim].
+  // The stream between two stages, [n, dim]. On CPUs the sender does not wait for the next stage.
   void receive_stream(TensorView x);
   void send_stream(TensorView x);
+  // Between two layers: what was sent to other stages moves on.
+  void progress() {
+    if (!placement_.stage.whole()) world_->progress();
+  }
+  // Steps of which the stages have one each at the same time; 1: a step runs alone, through all of them.
+  int steps_in_flight() const { return collective_ == nullptr ? placement_.stage.size : 1; }
 
  private:
   Status join_devices(kernels::GroupDevice& device);

@@ -200,6 +200,15 @@ Status Cuts::check() const {
   return {};
 }
 
+Range Placement::logits(int64_t vocab, bool on_host) const {
+  constexpr int64_t kTile = 32;  // rows that back-ends keep together
+  const bool only_stages = !stage.whole() && tensor.whole() && experts.whole() && context.whole();
+  const int64_t half = vocab / 2 / kTile * kTile;
+  if (!only_stages || !on_host || half == 0) return last_stage() ? tensor.of(vocab) : Range();
+  if (first_stage()) return {0, half};
+  return last_stage() ? Range{half, vocab} : Range();
+}
+
 Placement placement_of(int rank, const Cuts& cuts) {
   const int place = rank % cuts.group(), inner = cuts.tensor > 1 ? cuts.tensor / cuts.experts : 1;
   const Share tensor{cuts.tensor > 1 ? place : 0, cuts.tensor};

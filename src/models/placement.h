@@ -56,6 +56,9 @@ struct Placement {
   bool first_stage() const { return stage.index == 0; }
   bool last_stage() const { return stage.index + 1 == stage.size; }
   Range layers(const ModelSpec& spec) const { return stage.of(static_cast<int64_t>(spec.layers.size())); }
+  // The logits that the rank computes: its tensor share of the vocabulary on the last stage. Where ranks on the host are stages
+  // and nothing else, the first stage has one half and the last the other, so that their work is the same.
+  Range logits(int64_t vocab, bool on_host) const;
 };
 
 // REQUIRES: cuts.check(). Rank r has place r % cuts.group() of stage r / cuts.group().

@@ -155,7 +155,9 @@ Status ModelExecutor::alive() const {
 
 Status ModelExecutor::reset() {
   submitted_.clear();
-  pipeline_->clear();
+  if (model_.group && step_failure_) model_.group->abandon();
+  const std::optional<Error> lost = failure_of([&] { pipeline_->clear(); });
+  if (lost && !step_failure_) step_failure_ = lost->message;
   if (model_.group && step_failure_) {
     model_.group->abandon();
     return Error{ErrorCode::Unavailable, fmt::format("{}; the ranks cannot go on together", *step_failure_)};

@@ -36,6 +36,8 @@ class ModelExecutor : public sched::Executor {
                                                      const ExecutorOptions& options);
 
   int depth() const override { return pipeline_->depth(); }
+  // For sched::SchedulerOptions.
+  int stages() const { return pipeline_->stages(); }
   void submit(const request::Step& step) override;
   Result<std::vector<request::Outcome>> collect() override;
   Status reset() override;

@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <exception>
+
+#include "base/check.h"
 #include "base/log.h"
 
 namespace sluice::runtime {
@@ -104,16 +108,49 @@ void ModelRunner::tell_scratch(size_t tokens) {
             told_scratch_, tokens);
 }
 
-void ModelRunner::read(std::span<const int32_t> rows, Wanted wanted, Rows& out) {
-  if (models::ModelGroup* group = followers()) {
-    OrderWriter order(Order::Read);
-    order.put(wanted.logits ? 1 : 0);
-    order.put(wanted.hidden ? 1 : 0);
-    order.put(rows);
-    order.send(*group);
+void ModelRunner::order_rows(std::span<const int32_t> rows, Wanted wanted) {
+  models::ModelGroup* group = followers();
+  if (group == nullptr) return;
+  OrderWriter order(Order::Read);
+  order.put(wanted.logits ? 1 : 0);
+  order.put(wanted.hidden ? 1 : 0);
+  order.put(rows);
+  order.send(*group);
+}
+
+void ModelRunner::ask(std::span<const int32_t> rows, Wanted wanted) {
+  SLUICE_CHECK(followers() != nullptr && steps_in_flight() > 1);
+  order_rows(rows, wanted);
+  asked_.push_back({rows.size(), wanted});
+}
+
+void ModelRunner::take(Rows& out) {
+  SLUICE_CHECK(!asked_.empty());
+  const Asked oldest = asked_.front();
+  asked_.pop_front();
+  receive_rows(oldest.rows, oldest.wanted, out);
+}
+
+void ModelRunner::drop_asked() {
+  if (model_.group && model_.group->abandoned()) asked_.clear();
+  Rows nobodys;
+  while (!asked_.empty()) take(nobodys);
+}
+
+ModelRunner::~ModelRunner() {
+  try {
+    drop_asked();
+  } catch (const std::exception& problem) {
+    log_error("{}", problem.what());
+    model_.group->abandon();
   }
+}
+
+void ModelRunner::read(std::span<const int32_t> rows, Wanted wanted, Rows& out) {
+  SLUICE_CHECK(asked_.empty());
+  order_rows(rows, wanted);
   const models::Placement placement = model_.group ? model_.group->placement() : models::Placement();
-  if (!placement.last_stage()) return hand_over(rows.size(), wanted, out);
+  if (!placement.last_stage()) return receive_rows(rows.size(), wanted, out);
   const auto count = static_cast<int64_t>(rows.size());
   const auto fetch = [&](std::vector<float>& to, TensorView from) {
     to.resize(static_cast<size_t>(from.elements()));
@@ -123,28 +160,51 @@ void ModelRunner::read(std::span<const int32_t> rows, Wanted wanted, Rows& out) 
   if (wanted.stream) fetch(out.stream, decoder_.stream(rows));
   if (!wanted.hidden && !wanted.logits) return;
   const TensorView hidden = decoder_.hidden(rows);
-  if (wanted.hidden) fetch(out.hidden, hidden);
+  if (wanted.hidden || shares_logits()) {
+    fetch(out.hidden, hidden);
+    post_rows(out.hidden);
+  }
   if (wanted.logits) {
     const TensorView logits = decoder_.logits(hidden);
     if (placement.tensor.index == 0) fetch(out.logits, logits);
   }
   if (model_.group) model_.group->expect_all();
-  hand_over(rows.size(), wanted, out);
+  if (wanted.logits) post_rows(out.logits);
 }
 
-void ModelRunner::hand_over(size_t rows, Wanted wanted, Rows& out) {
-  const int last = model_.group ? model_.group->last_rank() : 0;
-  if (last == 0) return;
+bool ModelRunner::shares_logits() const {
+  if (!model_.group || model_.group->last_rank() == 0) return false;
+  const models::Placement& placement = model_.group->placement();
+  const int64_t own = model_.weights.output.rows;
+  return placement.tensor.whole() && own > 0 && own < model_.spec().vocab;
+}
+
+void ModelRunner::post_rows(std::span<const float> values) {
+  if (!model_.group || model_.group->last_rank() == 0) return;
   dist::Communicator& world = model_.group->world();
-  const auto pass_on = [&](bool is_wanted, std::vector<float>& values, int width) {
-    if (!is_wanted) return;
-    if (world.rank() == last) world.send(0, std::as_bytes(std::span(values)));
-    if (world.rank() != 0) return;
+  if (world.rank() == model_.group->last_rank()) world.post(0, std::as_bytes(values));
+}
+
+void ModelRunner::receive_rows(size_t rows, Wanted wanted, Rows& out) {
+  dist::Communicator& world = model_.group->world();
+  if (world.rank() != 0) return;
+  const auto receive = [&](std::vector<float>& values, int64_t width) {
     values.resize(rows * static_cast<size_t>(width));
-    world.receive(last, std::as_writable_bytes(std::span(values)));
+    world.receive(model_.group->last_rank(), std::as_writable_bytes(std::span(values)));
   };
-  pass_on(wanted.hidden, out.hidden, model_.spec().dim);
-  pass_on(wanted.logits, out.logits, model_.spec().vocab);
+  const int64_t dim = model_.spec().dim, vocab = model_.spec().vocab, own = model_.weights.output.rows;
+  std::vector<float>& hidden = wanted.hidden ? out.hidden : last_hidden_;
+  if (wanted.hidden || (wanted.logits && shares_logits())) receive(hidden, dim);
+  if (!wanted.logits) return;
+  if (!shares_logits()) return receive(out.logits, vocab);
+  const auto count = static_cast<int64_t>(rows);
+  const TensorView first = decoder_.logits(TensorView::contiguous(hidden.data(), DType::F32, {count, dim}));
+  receive(last_logits_, vocab - own);
+  out.logits.resize(rows * static_cast<size_t>(vocab));
+  for (int64_t row = 0; row < count; ++row) {
+    const auto behind = std::copy_n(first.at<float>(row), own, out.logits.begin() + row * vocab);
+    std::copy_n(last_logits_.begin() + row * (vocab - own), vocab - own, behind);
+  }
 }
 
 }  // namespace sluice::runtime

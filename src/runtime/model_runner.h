@@ -1,6 +1,7 @@
 // One model on its back-end with its KV memory: what a step needs to compute hidden states and logits.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,6 +18,9 @@ namespace sluice::runtime {
 // Where a group of ranks computes the model, rank 0 tells the others what it does, and they follow (parallel/worker.h).
 class ModelRunner {
  public:
+  ~ModelRunner();
+  ModelRunner(const ModelRunner&) = delete;
+  ModelRunner& operator=(const ModelRunner&) = delete;
   static Result<std::unique_ptr<ModelRunner>> make(const models::Model& model, const KvMemoryOptions& memory,
                                                    const TierOptions& tiers);
 
@@ -50,6 +54,14 @@ class ModelRunner {
   };
   void set_taps(std::vector<int> layers) { decoder_.set_taps(std::move(layers)); }
   void read(std::span<const int32_t> rows, Wanted wanted, Rows& out);
+  // The same in two calls, where another rank has the last layers: passes may be run before the rows are taken, in the order
+  // they were asked for. REQUIRES: steps_in_flight() > 1
+  void ask(std::span<const int32_t> rows, Wanted wanted);
+  void take(Rows& out);
+  // Rows that were asked for and that nobody will take.
+  void drop_asked();
+  // As models::ModelGroup has it.
+  int steps_in_flight() const { return model_.group ? model_.group->steps_in_flight() : 1; }
   // As models::Decoder has them; of one rank alone.
   void keep_queries(std::span<const int32_t> rows) { decoder_.keep_queries(rows); }
   TensorView queries(size_t layer) { return decoder_.queries(layer); }
@@ -61,8 +73,14 @@ class ModelRunner {
   bool is_recorded(const Pass& pass) const;
   // The group that is to be told; null: none.
   models::ModelGroup* followers() const;
-  // From the ranks that have the last layers to rank 0, where that is another.
-  void hand_over(size_t rows, Wanted wanted, Rows& out);
+  // Tells the group what read() is asked for.
+  void order_rows(std::span<const int32_t> rows, Wanted wanted);
+  // From the rank that has the last layers to rank 0, where that is another: hidden states, where they are wanted or rank 0
+  // makes logits of them, then the logits of that rank.
+  void post_rows(std::span<const float> values);
+  void receive_rows(size_t rows, Wanted wanted, Rows& out);
+  // Rank 0 computes the first of the logits from the hidden states, and the rank of the last layers the others.
+  bool shares_logits() const;
 
   // Logs how much memory this rank of a group has for its steps, where it has grown.
   void tell_scratch(size_t tokens);
@@ -70,6 +88,12 @@ class ModelRunner {
   const models::Model& model_;
   models::Decoder decoder_;
   int64_t told_scratch_ = 0;
+  struct Asked {
+    size_t rows = 0;
+    Wanted wanted;
+  };
+  std::deque<Asked> asked_;                       // and not taken yet
+  std::vector<float> last_hidden_, last_logits_;  // of the last stage
   KvMemory memory_;
   std::unique_ptr<BlockMover> mover_;
 };

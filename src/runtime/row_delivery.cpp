@@ -12,8 +12,7 @@ namespace sluice::runtime {
 
 namespace {
 
-constexpr size_t kRowsAtOnce = 32;                                // bounds the logits held at once
-constexpr size_t kMostSent = (size_t{64} << 20) / sizeof(float);  // floats of one step
+constexpr size_t kRowsAtOnce = 32;  // bounds the logits held at once
 
 size_t end_of_owner(std::span<const PlannedWork> plan, size_t begin) {
   size_t end = begin;

@@ -42,6 +42,9 @@ struct AwaitedRows {
   };
   std::vector<Item> items;
   std::vector<HostRow> last;
+  // Of ask().
+  bool asked = false;
+  ModelRunner::Wanted of_last;
 };
 
 class RowDelivery {
@@ -63,6 +66,13 @@ class RowDelivery {
   void deliver(const AwaitedRows& awaited, std::span<const kernels::SampledToken> sampled,
                const SequenceTable& sequences, std::vector<request::Outcome>& outcomes);
   static constexpr int kSteps = 2;
+  static constexpr size_t kMostSent = (size_t{64} << 20) / sizeof(float);  // floats of one step
+
+  // The same three where another rank has the last layers (parallel/rank_steps.cpp): whether the rows can be taken behind
+  // other passes, asking for them, and taking them, for deliver() to use before the next call.
+  bool can_ask(std::span<const PlannedWork> plan) const;
+  void ask(std::span<const PlannedWork> plan, AwaitedRows& awaited);
+  void take(AwaitedRows& awaited);
 
  private:
   struct Count {
@@ -91,6 +101,7 @@ class RowDelivery {
   uint64_t sent_ = 0;
   sampling::Workspace workspace_;
   ModelRunner::Rows prompt_rows_, last_rows_, contrast_rows_;
+  std::vector<ModelRunner::Rows> prompts_;  // of take()
   std::vector<int32_t> rows_;
   std::vector<HostRow> host_rows_;
 };

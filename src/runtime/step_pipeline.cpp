@@ -64,19 +64,24 @@ StepPipeline::StepPipeline(std::unique_ptr<StepRunner> target, std::unique_ptr<S
 
 void StepPipeline::clear() {
   sequences_.clear();
+  target_->runner().drop_asked();
   target_->runner().mover().clear();
   if (contrast_) contrast_->runner().mover().clear();
   if (draft_) draft_->clear();
 }
 
-void StepPipeline::synchronize(SubmittedStep& submitted) {
-  if (!submitted.ticket) return;
-  const std::span<const kernels::SampledToken> sampled = ahead_->wait(*submitted.ticket);
-  submitted.ticket.reset();
-  // What the host did since the step before counts, as long as there was something to do.
+// What the host did since the step before counts.
+double StepPipeline::seconds_of(const SubmittedStep& submitted) {
   const TimePoint now = Clock::now(), before = std::exchange(synchronized_, now);
   const bool idle = seconds_between(before, submitted.start) > kIdleSeconds;
-  const double seconds = seconds_between(idle ? submitted.start : before, now);
+  return seconds_between(idle ? submitted.start : before, now);
+}
+
+void StepPipeline::synchronize(SubmittedStep& submitted) {
+  if (!submitted.ticket) return take_from_last_stage(submitted);
+  const std::span<const kernels::SampledToken> sampled = ahead_->wait(*submitted.ticket);
+  submitted.ticket.reset();
+  const double seconds = seconds_of(submitted);
   delivery_.deliver(submitted.awaited, sampled, sequences_, submitted.outcomes);
   note_cost(submitted, seconds - submitted.draft_seconds);
 }
@@ -103,11 +108,11 @@ void StepPipeline::start(const request::Step& step) {
 
 // Whether a work counts on a token that the host has yet to sample.
 bool StepPipeline::waits_for_host() const {
-  return ahead_ && std::any_of(plan_.begin(), plan_.end(), [](const PlannedWork& item) {
-           const Sequence& sequence = *item.of.sequence;
-           return sequence.device_slot() == 0 && item.work->end <= sequence.length(item.of.lane) &&
-                  item.work->end > static_cast<int>(sequence.tokens(item.of.lane).size());
-         });
+  return std::any_of(plan_.begin(), plan_.end(), [](const PlannedWork& item) {
+    const Sequence& sequence = *item.of.sequence;
+    return sequence.device_slot() == 0 && item.work->end <= sequence.length(item.of.lane) &&
+           item.work->end > static_cast<int>(sequence.tokens(item.of.lane).size());
+  });
 }
 
 // On an asynchronous device those of a draft model are places where they will be, until take_device_drafts().
@@ -147,7 +152,7 @@ void StepPipeline::finish(const request::Step& step, SubmittedStep& submitted,
   if (plan_.empty()) return;
   target_->pad(step.padding ? step.computed_tokens() - target_->batch().rows() : 0);
   note_size(submitted);
-  if (!ahead_) return run_on_host(submitted);
+  if (!ahead_) return stages() > 1 ? run_in_stages(submitted, settle) : run_on_host(submitted);
   const bool whole = std::all_of(plan_.begin(), plan_.end(), [](const PlannedWork& item) {
     return item.work->end - item.work->begin == item.sampled_rows();
   });
@@ -257,17 +262,6 @@ void StepPipeline::read_attention() {
       item.of.sequence->fail(out_of_memory());
     }
   }
-}
-
-// Ranks on devices record steps of one token of each sequence: their rows are filled up to a number that comes back.
-bool StepPipeline::pad_decode() {
-  const models::Model& model = target_->runner().model();
-  Batch& batch = target_->batch();
-  if (!model.group || model.backend->async_device() == nullptr) return false;
-  if (!model.group->placement().stage.whole() || batch.sequences() != batch.rows()) return false;
-  const int wanted = padded_rows(batch.rows());
-  while (batch.rows() < wanted) target_->add_idle_row();
-  return true;
 }
 
 void StepPipeline::run_on_host(SubmittedStep& submitted) {

@@ -36,6 +36,9 @@ struct SubmittedStep {
 // the host (bad words of several tokens, typical-p, searches, two models, vectors) are sent beside the step and used when
 // it is collected. Only log-probabilities of a prompt, and more rows than are kept for that, make the submission wait for
 // its own step; so does attention to a prompt.
+//
+// Where ranks are stages of the model, a submission runs the first one's layers and asks for the rows, which the last one
+// sends; they are used when the step is collected. What waits above waits there, too, and so do steps of two models.
 class StepPipeline {
  public:
   struct Options {
@@ -49,7 +52,10 @@ class StepPipeline {
   // `contrast` may be null.
   StepPipeline(std::unique_ptr<StepRunner> target, std::unique_ptr<StepRunner> contrast, Options options);
 
-  int depth() const { return ahead_ ? RowDelivery::kSteps : 1; }
+  int depth() const { return ahead_ ? RowDelivery::kSteps : stages(); }
+  // Parts of the device that each have a step at the same time; then steps that are submitted together have different
+  // sequences, or the second waits for the first.
+  int stages() const { return target_->runner().steps_in_flight(); }
   StepRunner& target() { return *target_; }
   StepRunner* contrast() { return contrast_.get(); }
   DraftModel* draft() { return draft_ ? &*draft_ : nullptr; }
@@ -86,7 +92,12 @@ class StepPipeline {
   void encode_pictures(const request::Step& step);
   bool plan_work(const request::Step& step, size_t index, PlannedWork& item, SubmittedStep& submitted);
   void run_on_host(SubmittedStep& submitted);
+  // parallel/rank_steps.cpp
   bool pad_decode();
+  void run_in_stages(SubmittedStep& submitted, const std::function<void()>& settle);
+  void take_from_last_stage(SubmittedStep& submitted);
+  // Since the step before was there, as long as there was something to do.
+  double seconds_of(const SubmittedStep& submitted);
   void run_ahead(bool repeats, SubmittedStep& submitted, const std::function<void()>& settle);
   ModelRunner::Outputs run_then_sample(bool repeats, SubmittedStep& submitted,
                                        const std::function<void()>& settle);

@@ -20,6 +20,7 @@ Status validate(const SchedulerOptions& options) {
   if (options.max_seqs < 1) return too_small("max-seqs", options.max_seqs);
   if (options.max_step_tokens < 1) return too_small("max-step-tokens", options.max_step_tokens);
   if (options.max_context < 1) return too_small("context", options.max_context);
+  if (options.stages < 1) return too_small("the number of stages", options.stages);
   if (options.max_preemptions < 0) {
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("max-preemptions is {}, must not be negative", options.max_preemptions)};

@@ -120,6 +120,9 @@ struct SchedulerOptions {
   TargetTbt target_tbt = TbtOfBatch{};
   bool parts_towers = false;  // the executor runs vision towers in parts beside running answers
   RopeSets rope;
+  // Steps that run at the same time, each on one of the stages that the model's layers are cut into: sequences that decode
+  // are shared out over so many steps, and none is in a step before its last token is known. 1: steps run one by one.
+  int stages = 1;
   bool kv_cache = true;           // off: every token computes its whole sequence again
   std::vector<Token> end_tokens;  // of the model
 };

@@ -29,11 +29,11 @@ request::Step Scheduler::plan(TimePoint now) {
     if (options_.scheme.continuous_admission) admit(builder, now);
     if (builder.step.work.empty()) {
       part_running();
-      plan_each(builder, decoding_);
+      plan_decoding(builder);
     }
   } else {
     part_running();
-    plan_each(builder, decoding_);
+    plan_decoding(builder);
     plan_prompts(builder);
     if (options_.scheme.continuous_admission) admit(builder, now);
   }
@@ -56,6 +56,17 @@ void Scheduler::part_running() {
   prefilling_.clear();
   for (RequestState* entry : running_) (is_prefilling(*entry) ? prefilling_ : decoding_).push_back(entry);
   counters_.examined += running_.size();
+}
+
+// Of all sequences that decode, those of steps in flight among them, a step takes its share.
+void Scheduler::plan_decoding(StepBuilder& builder) {
+  if (options_.stages > 1 && options_.scheme.continuous_admission) {
+    int sequences = 0;
+    for (const RequestState* entry : decoding_) sequences += std::min(entry->granted, entry->live());
+    builder.decodes_left = (sequences + options_.stages - 1) / options_.stages;
+  }
+  plan_each(builder, decoding_);
+  builder.decodes_left = kNoCeiling;
 }
 
 void Scheduler::plan_each(StepBuilder& builder, const std::vector<RequestState*>& entries) {
@@ -81,8 +92,9 @@ bool Scheduler::plan_request(StepBuilder& builder, RequestState& entry, bool may
     // Nothing is run ahead of a search's next move, of a token that the host samples or that drafts may follow, nor beyond
     // the last output of a lane.
     const bool full = !entry.search && lane.length() - entry.prompt_size() >= entry.most_outputs();
-    const bool waits = entry.waits || lane.guessed;
+    const bool waits = entry.waits || lane.guessed || options_.stages > 1;
     if (lane.done || lane.verifying || full || (waits && lane.pending > 0)) continue;
+    if (builder.decodes_left <= 0) break;
     any |= plan_lane(builder, entry, lane, entry.target(lane), may_preempt);
     if (entry.phase != Phase::Running) return false;
   }
@@ -93,6 +105,7 @@ bool Scheduler::plan_request(StepBuilder& builder, RequestState& entry, bool may
 bool Scheduler::plan_group(StepBuilder& builder, RequestState& entry, bool may_preempt) {
   bool ready = true;
   StepBudget trial = builder.budget;
+  if (builder.decodes_left <= 0) return false;
   for (const SequenceState& lane : entry.lanes) {
     if (lane.pending > 0) return false;
     ready &= lane.length() - lane.computed == 1;
@@ -188,6 +201,7 @@ void Scheduler::push_work(StepBuilder& builder, RequestState& entry, SequenceSta
   if (samples) lane.drafts.clear();
   lane.verifying = drafts > 0;
   builder.budget.add(tokens + drafts);
+  --builder.decodes_left;
   shares_.charge(*entry.client, tokens + drafts);
   entry.client->prompt_quota -= tokens + drafts;
   lane.computed = samples && !options_.kv_cache ? 0 : end;

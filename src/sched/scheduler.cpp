@@ -205,6 +205,7 @@ RequestView Scheduler::view_of(const RequestState& entry) {
 }
 
 bool Scheduler::speculates() const {
+  if (options_.stages > 1) return false;  // steps have different sequences
   return std::any_of(running_.begin(), running_.end(), [](const RequestState* entry) {
     return std::any_of(entry->lanes.begin(), entry->lanes.end(), [](const SequenceState& lane) {
       return !lane.done && (lane.guessed || lane.verifying);

@@ -159,11 +159,13 @@ class Scheduler {
     bool preempted = false;
     std::vector<RequestState*> owed;  // something was given back for them: they start first
     bool shared = false;              // between clients: each has its quota of prompt tokens
+    int decodes_left = kNoCeiling;    // sequences that decode which the step still takes
   };
   enum class Start : uint8_t { Started, NoRoom, StepFull };
 
   // plan.cpp
   void part_running();
+  void plan_decoding(StepBuilder& builder);
   void plan_each(StepBuilder& builder, const std::vector<RequestState*>& entries);
   bool plan_request(StepBuilder& builder, RequestState& entry, bool may_preempt);
   bool plan_group(StepBuilder& builder, RequestState& entry, bool may_preempt);

@@ -27,12 +27,14 @@ void Scheduler::set_granted(RequestState& entry, int sequences) {
 }
 
 // While more than one client has work, no step takes longer than any of them should wait for the next. A client alone may
-// have steps of twice that: whoever comes waits for the one that runs.
+// have steps of twice that: whoever comes waits for the one that runs. Stages share the tokens of a step: a prompt is in
+// several of them at once.
 int Scheduler::step_limit() const {
-  const int most = options_.max_step_tokens;
   const bool cuts = options_.scheme.continuous_admission && options_.scheme.chunked_prefill &&
                     options_.layout == Layout::Packed;
-  if (!cuts) return most;
+  if (!cuts) return options_.max_step_tokens;
+  const int most = std::max(options_.max_step_tokens / options_.stages,
+                            std::min(options_.max_step_tokens, options_.max_seqs));  // a search in one step
   const double longest = options_.contended_step.count() * (shares_.contended() ? 1 : 2);
   const int64_t fitting = std::min(cost_.tokens_within(longest), tokens_within_tbt());
   const int least = std::min({kLeastStepTokens, tbt_of_batch().least_prompt_tokens, most});

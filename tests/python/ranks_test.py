@@ -125,7 +125,8 @@ def test_generate_gives_the_answers_of_one_rank():
         lines.append(lines[0] | {"id": "long", "prompt": [3 + i * 5 % 50 for i in range(40)]})  # several KV blocks
         source.write_text("".join(json.dumps(line) + "\n" for line in lines))
         answers = []
-        for count, *cut in ((1,), (2, "--tp", 2), (2, "--pp", 2), (2, "--tp", 2, "--sp", "on"), (2, "--cp", 2)):
+        for count, *cut in ((1,), (2, "--tp", 2), (2, "--pp", 2), (4, "--tp", 2, "--pp", 2), (2, "--tp", 2, "--sp", "on"),
+                           (2, "--cp", 2)):
             out = Path(folder) / f"out{len(answers)}.jsonl"
             arguments = ("generate", "-i", source, "-o", out, "-m", GOLDEN / "llama", "-t", 1, "--kv-tokens", 512, *cut)
             if count == 1:
@@ -135,6 +136,21 @@ def test_generate_gives_the_answers_of_one_rank():
             found = [json.loads(line) for line in out.read_text().splitlines()]
             answers.append({answer["id"]: answer["choices"][0]["token_ids"] for answer in found})
         assert len(answers[0]) == 7 and all(other == answers[0] for other in answers), answers
+
+
+def test_three_stages_with_three_steps_in_flight_give_the_answers_of_one_rank():
+    serving.need_model()
+    with tempfile.TemporaryDirectory() as folder:
+        source, one, staged = (Path(folder) / name for name in ("in.jsonl", "one.jsonl", "staged.jsonl"))
+        lines = [{"id": f"r{i}", "prompt": [1000 + 7 * i + j for j in range(4 + 150 * i)], "max_tokens": 6, "temperature": 0,
+                  "ignore_eos": True, "logprobs": 2} for i in range(5)]  # chunks of prompts beside answers
+        source.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        flags = ("-m", serving.DEFAULT_MODEL, "-t", 1, "--kv-tokens", 4096, "--ctx-size", 1024)
+        subprocess.run([BINARY, "generate", "-i", source, "-o", one, *map(str, flags)], check=True, capture_output=True, timeout=300)
+        ranks(3, "generate", "-i", source, "-o", staged, "--pp", 3, *flags)
+        answers = [{answer["id"]: answer["choices"] for answer in map(json.loads, path.read_text().splitlines())}
+                   for path in (one, staged)]
+        assert len(answers[0]) == 5 and answers[0] == answers[1], answers
 
 
 def test_a_rank_that_hangs_ends_a_group_without_requests():

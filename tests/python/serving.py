@@ -35,15 +35,15 @@ def package(name):
 
 class Server:
     """The program on a free port of the loopback, with the default model unless the arguments name another. `stderr` is
-    where its log goes instead of beside what it prints, `files` how many it may open."""
+    where its log goes instead of beside what it prints, `files` how many it may open, `before` what starts it, as mpirun does."""
 
-    def __init__(self, *arguments, environment=None, api_key=None, stderr=subprocess.STDOUT, files=None):
+    def __init__(self, *arguments, environment=None, api_key=None, stderr=subprocess.STDOUT, files=None, before=()):
         self.key = api_key
         clean = {key: value for key, value in os.environ.items() if not key.startswith("SLUICE_") or key == "SLUICE_THREADS"}
         clean |= {"SLUICE_MODELS": str(MODELS)} | (environment or {})
         self.log = tempfile.NamedTemporaryFile("w+", prefix="sluice-serve-", suffix=".log")
         started = time.monotonic()
-        command = [BINARY, "serve", "--port", "0", *map(str, arguments)]
+        command = [*map(str, before), BINARY, "serve", "--port", "0", *map(str, arguments)]
         if files:
             command = ["sh", "-c", f'ulimit -n {files}; exec "$0" "$@"', *command]
         self.process = subprocess.Popen(command, env=clean, stdout=self.log, stderr=stderr, stdin=subprocess.DEVNULL)

@@ -6,10 +6,12 @@ namespace sluice::runtime::test {
 
 namespace {
 
-std::unique_ptr<models::Model> load(const std::string& name, std::shared_ptr<kernels::Backend> backend) {
+std::unique_ptr<models::Model> load(const std::string& name, std::shared_ptr<kernels::Backend> backend,
+                                    std::shared_ptr<models::ModelGroup> group = nullptr) {
   Result<models::ModelFiles> files = models::open_model(name.starts_with('/') ? name : kData + "/" + name);
   if (!files) throw std::runtime_error(files.error().message);
-  Result<std::unique_ptr<models::Model>> model = models::load_model(std::move(*files), std::move(backend));
+  Result<std::unique_ptr<models::Model>> model = models::load_model(
+      std::move(*files), std::move(backend), [](float) {}, std::move(group));
   if (!model) throw std::runtime_error(model.error().message);
   return std::move(*model);
 }
@@ -45,7 +47,7 @@ std::vector<Token> Answer::tokens(size_t choice) const {
 Rig::Rig(const RigOptions& options) {
   if (options.ahead) backend = std::make_shared<AheadBackend>();
   const std::shared_ptr<kernels::Backend> on = options.on ? options.on : backend;
-  model = load(options.model, on);
+  model = load(options.model, on, options.group);
   if (!options.amateur.empty()) amateur = load(options.amateur, on);
   if (!options.draft.empty()) draft = load(options.draft, on);
   if (options.head || !options.eagle.empty()) {
@@ -88,6 +90,7 @@ Rig::Rig(const RigOptions& options) {
   Result<std::unique_ptr<ModelExecutor>> made = ModelExecutor::make(*model, amateur.get(), executor_options);
   if (!made) throw std::runtime_error(made.error().message);
   executor = std::move(*made);
+  engine_options.scheduler.stages = executor->stages();
   engine = std::make_unique<engine::Engine>(std::move(engine_options), *executor);
 }
 

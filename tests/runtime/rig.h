@@ -171,6 +171,7 @@ struct RigOptions {
   bool head = false;  // the model's own guesses for it
   std::string eagle;  // folder of a head; empty: none
   std::shared_ptr<grammar::GrammarStore> grammars = nullptr;
+  std::shared_ptr<models::ModelGroup> group = nullptr;  // of the model, which this rank leads
 };
 
 struct Answer {

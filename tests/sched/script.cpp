@@ -122,6 +122,8 @@ bool Script::set_number(const std::string& verb, std::istringstream& words) {
     for (kv::KvGroup& group : groups) group.blocks[verb == "host" ? 1 : 2] = blocks;
   } else if (verb == "budget") {
     options_.max_step_tokens = read<int>(words);
+  } else if (verb == "stages") {
+    options_.stages = read<int>(words);
   } else if (verb == "seqs") {
     options_.max_seqs = read<int>(words);
   } else if (verb == "wait") {
@@ -234,7 +236,7 @@ std::string Script::label(SeqId seq) const {
 }
 
 std::string Script::step() {
-  const request::Step step = scheduler_->plan(now_);
+  const request::Step& step = in_flight_.emplace_back(scheduler_->plan(now_));
   share_ = step.pictures;
   for (const request::Admission& admission : step.admit) {
     seqs_[admission.seq] = {admission.request->id, 0};
@@ -255,8 +257,13 @@ std::string Script::step() {
   if (step.padding) out << " pad " << step.padding->rows << "x" << step.padding->width;
   describe_moves(step, out);
   const bool held = scheduler_->holding();
-  for (const Progress& progress : scheduler_->commit(step, invent(step))) {
-    if (progress.ended) out << (progress.error ? " error " : " end ") << requests_.at(progress.request).name;
+  if (static_cast<int>(in_flight_.size()) == options_.stages) {
+    const request::Step& oldest = in_flight_.front();
+    for (const Progress& progress : scheduler_->commit(oldest, invent(oldest))) {
+      if (progress.ended)
+        out << (progress.error ? " error " : " end ") << requests_.at(progress.request).name;
+    }
+    in_flight_.pop_front();
   }
   if (held && !scheduler_->holding()) out << " deliver";
   const std::string text = out.str();

@@ -15,11 +15,13 @@
 //   lane;
 //                                   then: preempt B, pad 2x40, copy 1, out 3, in 3 (block moves), end A,
 //                                   deliver
+//   stages 2                        so many steps are in flight: what a step gave is known when the second after it is planned
 //   steps 5                         steps whose work is not looked at
 //   share 10 20                     tokens and milliseconds of prompts with pictures in the last step (with towers parts)
 //   free 4                          device blocks of the first group that nobody holds
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <set>
@@ -71,6 +73,7 @@ class Script {
   std::map<SeqId, std::pair<request::RequestId, int>> seqs_;  // and which of its choices or lanes
   request::PictureShare share_;                               // of the last step
   std::set<request::RequestId> failing_, losing_, postponing_;
+  std::deque<request::Step> in_flight_;
 };
 
 }  // namespace sluice::sched::testing

@@ -325,6 +325,7 @@ Weight bind_tied_output(Binder& binder, const ModelSpec& spec, const Weight& emb
 
 // What lies before the first layer.
 void bind_entry(Binder& binder, const ModelSpec& spec, const Cut& vocabulary, ModelWeights& w) {
+  w.embedding = binder.matrix(WeightSlot::TokenEmbedding, {spec.vocab, embedding_width(spec)}, vocabulary);
   if (spec.embedding_dim > 0)
     w.embedding_in = binder.matrix(WeightSlot::EmbeddingIn, {spec.dim, spec.embedding_dim});
   if (spec.positions != Positions::None) w.positions = bind_positions(binder, spec);
@@ -339,13 +340,15 @@ void bind_entry(Binder& binder, const ModelSpec& spec, const Cut& vocabulary, Mo
 }
 
 // What lies behind the last.
-void bind_exit(Binder& binder, const ModelSpec& spec, const Cut& vocabulary, ModelWeights& w) {
+void bind_exit(Binder& binder, const ModelSpec& spec, Range logits, ModelWeights& w) {
+  const Cut cut = logits.size() == spec.vocab ? Cut() : Cut{.rows = {logits}, .cols = {}};
   if (spec.embedding_dim > 0)
     w.embedding_out = binder.matrix(WeightSlot::EmbeddingOut, {spec.embedding_dim, spec.dim});
   if (spec.output_norm) w.output_norm = bind_norm(binder, spec, WeightSlot::OutputNorm, spec.dim);
-  w.output = spec.tied_output
-                 ? bind_tied_output(binder, spec, w.embedding, vocabulary)
-                 : binder.matrix(WeightSlot::Output, {spec.vocab, embedding_width(spec)}, vocabulary);
+  const WeightSlot slot = spec.tied_output ? WeightSlot::TokenEmbedding : WeightSlot::Output;
+  const bool is_bound = spec.tied_output && w.embedding.rows == logits.size();
+  w.output = is_bound ? w.embedding : binder.matrix(slot, {spec.vocab, embedding_width(spec)}, cut);
+  if (spec.tied_output) w.output = bind_tied_output(binder, spec, w.output, cut);
 }
 
 bool routes(const LayerSpec& layer) {
@@ -378,13 +381,10 @@ Result<ModelWeights> bind_weights(ModelSpec& spec, const Placement& placement,
   ModelWeights w;
   Binder binder(spec, store, backend, w);
   const Cut vocabulary = Cutter{placement.tensor}.rows({placement.tensor.of(spec.vocab)});
-  if (placement.first_stage() || (placement.last_stage() && spec.tied_output))
-    w.embedding = binder.matrix(WeightSlot::TokenEmbedding, {spec.vocab, embedding_width(spec)}, vocabulary);
   if (placement.first_stage()) bind_entry(binder, spec, vocabulary, w);
   apply_rope_factors(binder, spec);
   for (const Rope& rope : spec.ropes) w.ropes.push_back(bind_rope(binder, rope));
   if (spec.streams.count > 0) bind_stream_ends(binder, spec, w);
-
   const Range layers = placement.layers(spec);
   for (int64_t i = layers.begin; i < layers.end && binder.status().ok(); ++i) {
     binder.set_layer(static_cast<int>(i));
@@ -392,7 +392,8 @@ Result<ModelWeights> bind_weights(ModelSpec& spec, const Placement& placement,
     progress(static_cast<float>(i + 1 - layers.begin) / static_cast<float>(layers.size()));
   }
   binder.set_layer(-1);
-  if (placement.last_stage()) bind_exit(binder, spec, vocabulary, w);
+  const Range logits = placement.logits(spec.vocab, backend.async_device() == nullptr);
+  if (logits.size() > 0) bind_exit(binder, spec, logits, w);
   if (!binder.status()) return binder.status().error();
   return w;
 }

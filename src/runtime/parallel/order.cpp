@@ -11,7 +11,7 @@ void OrderWriter::put(std::span<const int32_t> list) {
 
 void OrderWriter::send(models::ModelGroup& group) const {
   for (int rank = 1; rank < group.world().size(); ++rank)
-    group.world().send_message(rank, std::as_bytes(std::span(words_)));
+    group.world().post_message(rank, std::as_bytes(std::span(words_)));
 }
 
 OrderReader::OrderReader(std::span<const std::byte> bytes)

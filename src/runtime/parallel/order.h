@@ -36,7 +36,7 @@ class OrderWriter {
   explicit OrderWriter(Order order) { put(static_cast<int32_t>(order)); }
   void put(int32_t number) { words_.push_back(number); }
   void put(std::span<const int32_t> list);
-  // To every other rank of the group.
+  // To every other rank of the group, which follows when it comes to it.
   void send(models::ModelGroup& group) const;
 
  private:

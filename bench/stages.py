@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""Pipeline parallel beside one rank on the same cores: tokens a second of requests in flight, decode and prefill.
+
+  bench/stages.py [--stages 2] [--threads 1] [--requests 8] [--tokens 128] [--prompt 1000] [--rounds 5] [--model FILE]
+
+One server has all threads (stages x threads), the other is `mpirun -n STAGES sluice serve --pp STAGES -t THREADS`. Both are up
+all the time and take turns, round by round; the ratio is of their medians."""
+import argparse
+import random
+import statistics
+import sys
+import threading
+import time
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "tests/python"))
+from serving import DEFAULT_MODEL, Server  # noqa: E402
+
+MPIRUN = ("mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n")
+
+
+def ask_all(server, options, rng, prompt, tokens):
+    """Seconds in which all requests, which start together, have been answered."""
+    bodies = [{"model": server.model, "prompt": [rng.randrange(1000, 40000) for _ in range(prompt)], "max_tokens": tokens,
+               "temperature": 0, "ignore_eos": True} for _ in range(options.requests)]
+    answers = []
+    threads = [threading.Thread(target=lambda body=body: answers.append(server.request("POST", "/v1/completions", body)))
+               for body in bodies]
+    begin = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    took = time.monotonic() - begin
+    assert all(status == 200 for status, *_ in answers), answers[0]
+    return took
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, default in (("stages", 2), ("threads", 1), ("requests", 8), ("tokens", 128), ("prompt", 1000), ("rounds", 5)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--model", default=str(DEFAULT_MODEL))
+    options = parser.parse_args()
+    flags = ("-m", options.model, "--ctx-size", 2048, "--kv-tokens", 16384, "--speculate", "off")
+    rng = random.Random(3)
+    loads = {"decode": (16, options.tokens, options.tokens), "prefill": (options.prompt, 1, options.prompt)}
+    rates = {}
+    with Server(*flags, "-t", options.stages * options.threads) as one, \
+            Server(*flags, "-t", options.threads, "--pp", options.stages, before=(*MPIRUN, options.stages)) as staged:
+        for turn in range(options.rounds + 1):
+            for load, (prompt, tokens, counted) in loads.items():
+                for name, server in (("one rank", one), ("stages", staged)):
+                    took = ask_all(server, options, rng, prompt, tokens)
+                    if turn > 0:  # the first one warms up
+                        rates.setdefault((load, name), []).append(options.requests * counted / took)
+    for load in loads:
+        one, staged = (statistics.median(rates[load, name]) for name in ("one rank", "stages"))
+        pairs = sorted(b / a for a, b in zip(rates[load, "one rank"], rates[load, "stages"]))
+        print(f"{load:8} one rank {one:8.1f} tokens/s   {options.stages} stages {staged:8.1f} tokens/s   ratio {staged / one:.3f}"
+              f"   of rounds {pairs[0]:.3f} to {pairs[-1]:.3f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
