@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Pipeline parallel beside one rank on the same cores: tokens a second of requests in flight, decode and prefill.
 
-  bench/stages.py [--stages 2] [--threads 1] [--requests 8] [--tokens 128] [--prompt 1000] [--rounds 5] [--model FILE]
+  bench/stages.py [--stages 2] [--threads 1] [--requests 8] [--tokens 128] [--prompt 400] [--rounds 5] [--model FILE]
 
 One server has all threads (stages x threads), the other is `mpirun -n STAGES sluice serve --pp STAGES -t THREADS`. Both are up
 all the time and take turns, round by round; the ratio is of their medians."""
@@ -38,7 +38,7 @@ def ask_all(server, options, rng, prompt, tokens):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in (("stages", 2), ("threads", 1), ("requests", 8), ("tokens", 128), ("prompt", 1000), ("rounds", 5)):
+    for name, default in (("stages", 2), ("threads", 1), ("requests", 8), ("tokens", 128), ("prompt", 400), ("rounds", 5)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--model", default=str(DEFAULT_MODEL))
     options = parser.parse_args()
@@ -54,6 +54,7 @@ def main():
                     took = ask_all(server, options, rng, prompt, tokens)
                     if turn > 0:  # the first one warms up
                         rates.setdefault((load, name), []).append(options.requests * counted / took)
+            print(f"round {turn}:", *(f"{load} of {name} {values[-1]:.0f}" for (load, name), values in rates.items()), flush=True)
     for load in loads:
         one, staged = (statistics.median(rates[load, name]) for name in ("one rank", "stages"))
         pairs = sorted(b / a for a, b in zip(rates[load, "one rank"], rates[load, "stages"]))
