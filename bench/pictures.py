@@ -67,6 +67,16 @@ def random_bf16(count):
     return bytes(out)
 
 
+def embedding_table(dim):
+    """Rows of tokens that are no plain ASCII are 0, so that these are never the likeliest: those that are no text, or end inside a
+    character, give streams no event, and the gap around them would be that of several steps."""
+    tokenizer = json.loads((MINIATURE / "tokenizer.json").read_text())
+    special = {token["id"] for token in tokenizer["added_tokens"]}
+    is_plain = lambda token: all(" " <= character <= "~" for character in token.replace("\u0120", " "))
+    plain = {number for token, number in tokenizer["model"]["vocab"].items() if is_plain(token)} - special
+    return b"".join(random_bf16(dim) if row in plain else bytes(2 * dim) for row in range(320))
+
+
 def write_model(folder, layers):
     for name in ("chat_template.jinja", "tokenizer.json", "tokenizer_config.json"):
         (folder / name).write_bytes((MINIATURE / name).read_bytes())
@@ -92,7 +102,10 @@ def write_model(folder, layers):
         file.write(struct.pack("<Q", len(head)) + head)
         for name, shape in tensors:
             is_gain = "norm" in name and name.endswith("weight")
-            file.write(b"\x80\x3f" * count_of(shape) if is_gain else random_bf16(count_of(shape)))
+            if name.endswith("embed_tokens.weight"):
+                file.write(embedding_table(shape[1]))
+            else:
+                file.write(b"\x80\x3f" * count_of(shape) if is_gain else random_bf16(count_of(shape)))
 
 
 def png(seed):
