@@ -1,5 +1,6 @@
 // Requests at work: streams, clients that go, clients that do not read, overload, drain, health.
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 
 #include <csignal>
 #include <deque>
