@@ -1,4 +1,4 @@
-// Weights of single layers, of the mixers that keep a state, and of streams.
+// Weights of single layers, of positions, of the mixers that keep a state, and of streams.
 #pragma once
 
 #include "models/loading/binder.h"
@@ -7,6 +7,10 @@ namespace sluice::models {
 
 Norm bind_norm(Binder& binder, const ModelSpec& spec, WeightSlot slot, int64_t width);
 kernels::RopeTable bind_rope(Binder& binder, const Rope& rope);
+// REQUIRES: the model has embeddings of positions
+Weight bind_positions(Binder& binder, const ModelSpec& spec);
+// GGUF files carry the divisors of stretched frequencies as tensors.
+void apply_rope_factors(Binder& binder, ModelSpec& spec);
 // Under the number that the binder was told last; the placement's stage does not matter.
 LayerWeights bind_layer(Binder& binder, const ModelSpec& spec, const LayerSpec& layer,
                         const Placement& placement);

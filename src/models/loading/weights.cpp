@@ -269,48 +269,6 @@ LayerWeights bind_layer(Binder& binder, const ModelSpec& spec, const LayerSpec& 
 
 namespace {
 
-HostTensor sinusoids(int64_t positions, int64_t dim) {
-  HostTensor table = HostTensor::make(DType::F32, {positions, dim});
-  const int64_t half = dim / 2;
-  for (int64_t i = 0; i < positions * half; ++i) {
-    const int64_t position = i / half, pair = i % half;
-    const double step = std::log(10000.0) / static_cast<double>(std::max<int64_t>(half - 1, 1));
-    const double angle = static_cast<double>(position) * std::exp(-step * static_cast<double>(pair));
-    table.view.at<float>(position)[pair] = static_cast<float>(std::sin(angle));
-    table.view.at<float>(position)[half + pair] = static_cast<float>(std::cos(angle));
-  }
-  return table;
-}
-
-Weight bind_positions(Binder& binder, const ModelSpec& spec) {
-  const int64_t rows = int64_t{spec.context} + spec.position_offset;
-  if (spec.positions == Positions::Learned)
-    return binder.matrix(WeightSlot::PositionEmbedding, {rows, spec.dim});
-  return binder.prepared({{binder.keep(sinusoids(rows, spec.dim))}, rows, spec.dim, {}, {}});
-}
-
-// GGUF files carry the divisors of stretched frequencies as tensors.
-bool divide_by_factors(Binder& binder, WeightSlot slot, std::vector<float>& frequencies) {
-  if (frequencies.empty() || !binder.has(slot)) return false;
-  const std::vector<float> factors = binder.host_vector(slot, static_cast<int64_t>(frequencies.size()));
-  for (size_t i = 0; i < factors.size(); ++i) {
-    if (!(factors[i] > 0.0f)) {
-      binder.fail(fmt::format("rope factor {} is {}, must be positive", i, factors[i]));
-      return false;
-    }
-    frequencies[i] /= factors[i];
-  }
-  return !factors.empty();
-}
-
-void apply_rope_factors(Binder& binder, ModelSpec& spec) {
-  if (spec.ropes.empty()) return;
-  Rope& rope = spec.ropes[0];
-  if (divide_by_factors(binder, WeightSlot::RopeFactors, rope.inverse_frequency))
-    rope.note += ", divided by the file's factors";
-  divide_by_factors(binder, WeightSlot::RopeFactorsBeyond, rope.beyond);
-}
-
 // The embedding, prepared once more where the logits have a bias.
 Weight bind_tied_output(Binder& binder, const ModelSpec& spec, const Weight& embedding, const Cut& cut) {
   const std::vector<float> bias = binder.host_vector(WeightSlot::Output, spec.vocab, ".bias");
