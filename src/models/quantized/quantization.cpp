@@ -213,7 +213,7 @@ void read_modelopt_keys(Reader& reader, Quantization& out) {
 
 Result<bool> Quantization::ignores(std::string_view module) const {
   for (const ModuleTarget& target : ignore) {
-    const Result<bool> named = target.names(module);
+    Result<bool> named = target.names(module);
     if (!named || *named) return named;
   }
   return false;
