@@ -219,14 +219,19 @@ TEST(Stages, TheFirstStageDoesNotWaitForTheSecond) {
   EXPECT_EQ(collect(second), 2u);
 }
 
+// Six requests, of which steps are in flight.
+void begin_six(Rig& rig) {
+  for (uint32_t i = 0; i < 6; ++i) rig.submit(greedy_request(words(6, i), 8));
+  for (int i = 0; i < 4; ++i) rig.step();
+}
+
 TEST(Stages, AGroupEndsWithStepsInFlight) {
   LaterStage later;
   {
     RigOptions options = plenty();
     options.group = std::move(later.first);
     Rig rig(options);
-    for (uint32_t i = 0; i < 6; ++i) rig.submit(greedy_request(words(6, i), 8));
-    for (int i = 0; i < 4; ++i) rig.step();
+    begin_six(rig);
   }
   later.join();
   EXPECT_TRUE(later.ended.ok()) << later.ended.error().message;
@@ -238,8 +243,7 @@ TEST(Stages, AStepThatFailsBehindOthersEndsTheGroup) {
     RigOptions options = plenty();
     options.group = std::move(later.first);
     Rig rig(options);
-    for (uint32_t i = 0; i < 6; ++i) rig.submit(greedy_request(words(6, i), 8));
-    for (int i = 0; i < 4; ++i) rig.step();
+    begin_six(rig);
     rig.backend->fail_next = true;
     rig.finish();
     for (size_t i = 0; i < 6; ++i) {
