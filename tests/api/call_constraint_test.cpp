@@ -78,6 +78,7 @@ TEST_F(CallConstraintTest, RequiredFromTheFirstToken) {
 TEST_F(CallConstraintTest, NamedFunctions) {
   const std::string fields = R"("tool_choice":{"type":"function","function":{"name":"sub"}},)" + kTools;
   EXPECT_EQ(taken(fields, kSub), kSub + "$");
+  EXPECT_EQ(taken(fields, kSub + "\n" + kSub), kSub) << "one call, although calls may be parallel";
   EXPECT_EQ(taken(fields, kAdd), "<tool_call>\n{\"name\": \"");
   const std::string allowed =
       R"("tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[{"type":"function","function":{"name":"sub"}}]}},)" +

@@ -60,7 +60,8 @@ constexpr Field kAnthropicConversation[] = {
     used("tools", {Kind::List}, "{name, description, input_schema}; tools of the server's are left out",
          read_anthropic_tools),
     used("tool_choice", {Kind::Object},
-         "{type: auto, any, tool with name, or none; disable_parallel_tool_use}", read_anthropic_tool_choice)
+         "{type: auto, any, tool with name, which is called once, or none; disable_parallel_tool_use}",
+         read_anthropic_tool_choice)
         .by_default("auto"),
     ignored("metadata", "notes of the client"),
     ignored("service_tier", "there is one"),

@@ -118,7 +118,7 @@ std::vector<chat::OutputPiece> AnswerBase::shown(Reader& reader, size_t index, i
     const auto* call = std::get_if<chat::CallPiece>(&piece);
     const auto* arguments = std::get_if<chat::ArgumentsPiece>(&piece);
     const int number = call != nullptr ? call->call : arguments != nullptr ? arguments->call : 0;
-    return (!parsed.tools.parallel && number > 0) ||
+    return (parsed.tools.one_call() && number > 0) ||
            (!parsed.reasoning.is_shown && std::holds_alternative<chat::ReasoningPiece>(piece));
   });
   for (chat::OutputPiece& piece : pieces) {

@@ -124,7 +124,7 @@ Problem constrain_calls(const ServedModel& model, const ParsedRequest& parsed, A
     if (!answer) return std::nullopt;  // the form leaves no room for calls
   }
   chat::ToolTag tag = chat::make_tool_tag(format, callable(tools),
-                                          {.required = is_required || answer, .one = !tools.parallel});
+                                          {.required = is_required || answer, .one = tools.one_call()});
   if (Problem problem = check_strict(tools, format, tag.loose)) return problem;
   request::StructuralTag body{.tag = {}, .strict = false, .lenient = !answer};
   if (answer) {

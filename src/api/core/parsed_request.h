@@ -50,7 +50,10 @@ struct ToolsDraft {
   std::vector<std::string> only;    // the tools that may be called; empty: all
   std::vector<std::string> strict;  // those whose arguments must fit their schemas
   bool parallel = true;             // an answer may hold several calls
+  bool is_named = false;            // the choice names one function
 
+  // A named function is called once, as in other servers: a client that names it reads one call.
+  bool one_call() const { return is_named || !parallel; }
   bool offered() const { return use != ToolUse::None && !definitions.empty(); }
   const json::object* find(std::string_view name) const;  // its function; null: there is none
 };

@@ -76,6 +76,12 @@ Status read_mode(std::string_view mode, ParsedRequest& parsed) {
   return {};
 }
 
+Status use_named(std::string_view name, ParsedRequest& parsed) {
+  parsed.tools.use = ToolUse::Required;
+  parsed.tools.is_named = true;
+  return use_only(name, parsed);
+}
+
 Status read_allowed(const json::object& choice, ParsedRequest& parsed) {
   const json::value* inner = choice.if_contains("allowed_tools");
   const json::object& allowed = inner != nullptr && inner->is_object() ? inner->get_object() : choice;
@@ -117,8 +123,7 @@ Status read_tool_choice(const json::value& value, ParsedRequest& parsed) {
   const std::string_view type = text_of(*choice, "type");
   if (type == "allowed_tools") return read_allowed(*choice, parsed);
   if (type != "function") return {};  // of a tool that the server does not run
-  parsed.tools.use = ToolUse::Required;
-  return use_only(named_function(*choice), parsed);
+  return use_named(named_function(*choice), parsed);
 }
 
 Status read_parallel_tool_calls(const json::value& value, ParsedRequest& parsed) {
@@ -145,8 +150,7 @@ Status read_anthropic_tool_choice(const json::value& value, ParsedRequest& parse
   parsed.tools.parallel = alone == nullptr || !alone->is_bool() || !alone->get_bool();
   const std::string_view type = text_of(choice, "type");
   if (type != "tool") return read_mode(type, parsed);
-  parsed.tools.use = ToolUse::Required;
-  return use_only(text_of(choice, "name"), parsed);
+  return use_named(text_of(choice, "name"), parsed);
 }
 
 const json::object* ToolsDraft::find(std::string_view name) const {

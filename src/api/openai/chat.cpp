@@ -86,7 +86,8 @@ constexpr Field kConversation[] = {
          "functions that the model may call: {type: function, function: {name, description, parameters, "
          "strict}}; other types are left out",
          read_tools),
-    used("tool_choice", {}, "\"none\", \"auto\", \"required\", a named function, or allowed_tools",
+    used("tool_choice", {},
+         "\"none\", \"auto\", \"required\", a named function, which is called once, or allowed_tools",
          read_tool_choice)
         .by_default("auto"),
     used("parallel_tool_calls", {Kind::Boolean}, "an answer may hold several calls; else it ends after one",

@@ -147,7 +147,8 @@ constexpr Field kInput[] = {
          "functions that the model may call: {type: function, name, description, parameters}; other types "
          "are left out",
          read_echoed_tools),
-    used("tool_choice", {}, "\"none\", \"auto\", \"required\", a named function, or allowed_tools",
+    used("tool_choice", {},
+         "\"none\", \"auto\", \"required\", a named function, which is called once, or allowed_tools",
          read_echoed_choice)
         .by_default("auto"),
     used("parallel_tool_calls", {Kind::Boolean},
