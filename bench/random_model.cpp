@@ -37,6 +37,7 @@ constexpr Shape kShapes[] = {
     {"llama-3.1-8b", Kind::Llama, 4096, 32, 32, 8, 128, 14336, 128256},
     {"llama-3.2-1b", Kind::Llama, 2048, 16, 32, 8, 64, 8192, 128256},
     {"llama-0.5b", Kind::Llama, 1024, 24, 8, 4, 128, 2816, 128256},  // drafts for the first
+    {"llama-0.8b", Kind::Llama, 1536, 16, 12, 4, 128, 4096, 128256},  // a tenth of the first
     {"phi-3-mini", Kind::Llama, 3072, 32, 32, 32, 96, 8192, 32064},
     {"qwen3-0.6b", Kind::Qwen3, 1024, 28, 16, 8, 128, 3072, 151936},
     {"qwen3-30b-a3b", Kind::Qwen3Moe, 2048, 12, 32, 4, 128, 6144, 151936, 128, 8, 768},

@@ -132,10 +132,7 @@ void StepPipeline::fill_drafts(const request::Step& step, SubmittedStep& submitt
   }
   if (ahead_ && !filled_.empty()) settle();
   if (ahead_ && !draft_->is_head()) return draft_->submit(step, items, *ahead_);
-  const DraftModel::Cost cost = draft_->run(step, items);
-  if (cost.passes == 0) return;
-  submitted.draft_seconds = cost.seconds;
-  speculator_.control().note_draft_cost(cost.passes, cost.seconds);
+  note_drafts(draft_->run(step, items), submitted);
 }
 
 void StepPipeline::finish(const request::Step& step, SubmittedStep& submitted,
@@ -287,6 +284,12 @@ void StepPipeline::note_size(SubmittedStep& submitted) const {
   }
 }
 
+// The step's own time is without that of the draft model, whether or not the passes were such that they tell of others.
+void StepPipeline::note_drafts(const DraftModel::Cost& cost, SubmittedStep& submitted) {
+  submitted.draft_seconds = cost.seconds;
+  if (cost.passes > 0) speculator_.control().note_draft_cost(cost.passes, cost.seconds);
+}
+
 // Of steps whose rows are all sampled from: those of prompts cost less, as their logits are not computed.
 void StepPipeline::note_cost(const SubmittedStep& step, double seconds) {
   speculator_.control().note_step(step.sequences);
@@ -313,10 +316,7 @@ void StepPipeline::fill_mask(PlannedWork& item) {
 // The device has begun with the pass that verifies them.
 void StepPipeline::take_device_drafts(SubmittedStep& submitted) {
   if (!draft_ || draft_->is_head() || filled_.empty()) return;
-  const DraftModel::Cost cost = draft_->take(*ahead_);
-  if (cost.passes == 0) return;
-  submitted.draft_seconds = cost.seconds;
-  speculator_.control().note_draft_cost(cost.passes, cost.seconds);
+  note_drafts(draft_->take(*ahead_), submitted);
 }
 
 ModelRunner::Outputs StepPipeline::run_then_sample(bool repeats, SubmittedStep& submitted,

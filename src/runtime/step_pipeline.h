@@ -112,6 +112,7 @@ class StepPipeline {
   void read_attention();
   void note_size(SubmittedStep& submitted) const;
   void note_cost(const SubmittedStep& step, double seconds);
+  void note_drafts(const DraftModel::Cost& cost, SubmittedStep& submitted);
 
   std::unique_ptr<StepRunner> target_, contrast_;
   std::optional<OverlappedStepRunner> ahead_;

@@ -187,6 +187,31 @@ TEST(DraftControl, ChoosesADraftModelsDraftsForAllSequences) {
   EXPECT_NEAR(cost, (8 * drafts * 0.01 + drafts * 0.1) / 1.08, 1e-6);
 }
 
+// A size between that seems dear makes no choice cheaper than nothing, and adds nothing to the cost of the step.
+TEST(DraftControl, SharesTheCostOfAStepAmongItsSequences) {
+  DraftControl control({.most = 1});
+  for (int i = 0; i < 8; ++i) {
+    control.note_cost(32, 1);
+    control.note_cost(40, 3);
+    control.note_cost(64, 1.3);
+  }
+  control.note_draft_cost(1, 0.1);
+  for (int i = 0; i < 400; ++i) control.note_verified(4, {Speculation::Draft, 1, i % 5 == 0 ? 0 : 1});
+  const Guess guess{Speculation::Draft, 4, 16};
+  double cost = 0;
+  for (int step = 0; step < 2; ++step) {
+    cost = 0;
+    control.note_step(32);
+    for (int i = 0; i < 32; ++i) {
+      const DraftControl::Choice choice = control.choose({&guess, 1});
+      if (step == 1) EXPECT_EQ(choice.drafts, 1);  // it is known then how many share the passes
+      EXPECT_GE(choice.cost, 0);
+      cost += choice.cost;
+    }
+  }
+  EXPECT_NEAR(cost, 0.4, 0.02);
+}
+
 // Most steps are of one size: what they say of the machine holds for the sizes that were measured before.
 TEST(DraftControl, KnowsSizesThatAreSeldomRunWhereTheMachineSlowsDown) {
   DraftControl control({.most = 4});

@@ -111,22 +111,24 @@ DraftControl::Best DraftControl::best_of(const Guess& guess, int sequences, doub
   for (int drafts = 1; drafts <= std::min(options_.most, guess.tokens); ++drafts) {
     sum += all *= right;
     const double more = sequences * sum / expected_;
-    const double cost = step_cost(sequences * drafts, std::max<double>(passes_, passes * drafts)) / so_far;
+    const double with_drafts = step_cost(sequences * drafts, std::max<double>(passes_, passes * drafts));
+    const double cost = with_drafts / so_far;
     if (more < (passes > 0 ? 1 : kLeastReturn) * (cost - 1)) continue;
     const double gain = (1 + more) / std::max(1.0, cost);
-    if (gain > best.gain) best = {drafts, gain};
+    if (gain > best.gain) best = {drafts, gain, with_drafts - so_far};
   }
   return best;
 }
 
 // Its passes run for all sequences that it guesses for, and its guesses are as likely right for each: how many there are is
-// chosen once for all of them. The gain is what falls to one.
+// chosen once for all of them. Gain and cost are what falls to one.
 DraftControl::Best DraftControl::best_of_model(const Guess& guess) {
   if (!model_best_) {
     model_best_ = best_of(guess, sharing_, 1);
     model_best_->gain = 1 + (model_best_->gain - 1) / sharing_;
+    model_best_->cost /= sharing_;
   }
-  return {std::min(model_best_->drafts, guess.tokens), model_best_->gain};
+  return {std::min(model_best_->drafts, guess.tokens), model_best_->gain, model_best_->cost};
 }
 
 // Of one sequence of a step, until some were verified: what is offered while the next step runs already is not.
@@ -141,9 +143,12 @@ DraftControl::Choice DraftControl::weighed(std::span<const Guess> guesses, Choic
   const double right = acceptance(guess.by, guess.match);
   double all = 1;
   for (int i = 0; i < choice.drafts; ++i) choice.expected += all *= right;
-  const int passes = request::drafts_by_model(guess.by) ? std::max(passes_, choice.drafts) : passes_;
-  choice.cost = step_cost(choice.drafts, passes) - step_cost(0, passes_);
   return choice;
+}
+
+double DraftControl::added_cost(const Guess& guess, int drafts) const {
+  const int passes = request::drafts_by_model(guess.by) ? std::max(passes_, drafts) : passes_;
+  return step_cost(drafts, passes) - step_cost(0, passes_);
 }
 
 DraftControl::Choice DraftControl::choose(std::span<const Guess> guesses) {
@@ -161,7 +166,11 @@ DraftControl::Choice DraftControl::choose(std::span<const Guess> guesses) {
 
 DraftControl::Choice DraftControl::choice_of(std::span<const Guess> guesses) {
   if (guesses.empty()) return {};
-  if (!options_.measured) return {0, std::min(options_.most, guesses[0].tokens)};
+  const auto unweighed = [&](int drafts) -> Choice {
+    drafts = std::min(drafts, guesses[0].tokens);
+    return {0, drafts, 0, drafts > 0 ? added_cost(guesses[0], drafts) : 0};
+  };
+  if (!options_.measured) return unweighed(options_.most);
   Choice chosen;
   Best best;
   for (size_t i = 0; i < guesses.size(); ++i) {
@@ -169,10 +178,10 @@ DraftControl::Choice DraftControl::choice_of(std::span<const Guess> guesses) {
     const Best found = by_model ? best_of_model(guesses[i]) : best_of(guesses[i], 1, 0);
     if (found.gain <= best.gain) continue;
     best = found;
-    chosen = {i, found.drafts};
+    chosen = {i, found.drafts, 0, found.cost};
   }
   if (best.gain <= 1 + kLeastGain / sequences_) {
-    chosen = {0, try_again() ? std::min(kDraftsTried, guesses[0].tokens) : 0};
+    chosen = unweighed(try_again() ? kDraftsTried : 0);
   } else {
     declined_steps_ = 0;
   }

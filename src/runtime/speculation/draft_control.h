@@ -69,10 +69,11 @@ class DraftControl {
   static int class_tokens(size_t index);
   // In units of speed_; 0: nothing was measured.
   double time_of(int tokens) const;
-  // Drafts of a guess that pay most, and the gain in tokens per second of the step.
+  // Drafts of a guess that pay most, the gain in tokens per second of the step, and the time that it takes longer, in units
+  // of the step without drafts.
   struct Best {
     int drafts = 0;
-    double gain = 1;
+    double gain = 1, cost = 0;
   };
   // Drafts of each of `sequences` that have such a guess, in a step of `passes` of the draft model for each draft.
   Best best_of(const Guess& guess, int sequences, double passes) const;
@@ -81,8 +82,10 @@ class DraftControl {
   // Time of the step so far, with so many drafts more and so many passes of the draft model, in units of the step without
   // drafts.
   double step_cost(int drafts, double passes) const;
-  // With what it is expected to give and to cost.
+  // With what it is expected to give.
   Choice weighed(std::span<const Guess> guesses, Choice choice) const;
+  // What so many drafts of one sequence add to the step's time.
+  double added_cost(const Guess& guess, int drafts) const;
   bool try_again();
 
   DraftControlOptions options_;

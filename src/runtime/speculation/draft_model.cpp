@@ -258,7 +258,7 @@ DraftModel::Cost DraftModel::run(const request::Step& step, std::span<const Item
     item.sequence->forget_guesses();
     item.work->end = step.work[item.index].known_end() + static_cast<int>(item.work->drafts.size());
   }
-  if (prompts || runner_->batch().rows() == 0) return {};
+  if (prompts || runner_->batch().rows() == 0) cost.passes = 0;
   cost.seconds = seconds_since(start);
   return cost;
 }
@@ -340,6 +340,7 @@ void DraftModel::submit(const request::Step& step, std::span<const Item> items, 
     if (!drafts.empty()) live.push_back({&item, drafts.size(), runner_->batch().rows() - 1});
   }
   if (live.empty()) {
+    passes_ = 0;
     if (runner_->batch().rows() > 0) runner_->runner().forward(runner_->batch(), std::span<const int32_t>());
     return;
   }

@@ -49,7 +49,8 @@ class DraftModel {
     request::Work* work = nullptr;  // a copy whose drafts are to be filled in; null: none are asked for
   };
   struct Cost {
-    int passes = 0;  // 0: nothing was measured
+    int passes =
+        0;  // 0: they tell nothing of others, as those that caught up with a prompt or recorded a graph
     double seconds = 0;
   };
   // Runs prompts as the target will, so that later guesses find their KV, and fills in the drafts. REQUIRES: no step is
