@@ -31,10 +31,11 @@ ModelRunner::Outputs OverlappedStepRunner::forward(ModelRunner& runner, Batch& b
   };
   if (replays) {
     device_.run_step(body);
+    note_begun();
   } else {
+    note_begun();  // the device runs the first kernels while the others are submitted
     body();
   }
-  if (!begun_) begun_ = Clock::now();
   return outputs;
 }
 
@@ -55,9 +56,10 @@ ModelRunner::Outputs OverlappedStepRunner::run(ModelRunner& runner, Batch& batch
 ModelRunner::Outputs OverlappedStepRunner::replay(ModelRunner& runner, Batch& batch,
                                                   const SampleBatch& to_sample) {
   ModelRunner::Outputs outputs;
-  const bool first = !begun_;
+  const std::optional<TimePoint> before = begun_;
   device_.run_step([&] { outputs = run(runner, batch, to_sample, to_sample.rows); });
-  if (first) begun_ = Clock::now();
+  begun_ = before;  // recorded kernels start together, after all of them
+  note_begun();
   return outputs;
 }
 

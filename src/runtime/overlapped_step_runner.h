@@ -85,8 +85,11 @@ class OverlappedStepRunner {
   int64_t send(const SampleBatch& to_sample) { return device_.send_sampled(to_sample.rows.size()); }
   std::span<const kernels::SampledToken> wait(int64_t ticket) { return device_.wait_sampled(ticket); }
 
-  // A step is being submitted; when its first pass was.
+  // A step is being submitted; when its first pass was, of whichever model.
   void start() { begun_.reset(); }
+  void note_begun() {
+    if (!begun_) begun_ = Clock::now();
+  }
   std::optional<TimePoint> begun() const { return begun_; }
 
   kernels::AsyncDevice& device() { return device_; }

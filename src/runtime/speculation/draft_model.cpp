@@ -341,8 +341,9 @@ void DraftModel::submit(const request::Step& step, std::span<const Item> items, 
   }
   if (live.empty()) {
     passes_ = 0;
-    if (runner_->batch().rows() > 0) runner_->runner().forward(runner_->batch(), std::span<const int32_t>());
-    return;
+    if (runner_->batch().rows() == 0) return;
+    ahead.note_begun();
+    return runner_->runner().forward(runner_->batch(), std::span<const int32_t>());
   }
   const bool steady = passes_ > 0 && recorded_.runs_fast(padded_shape(static_cast<int>(live.size()),
                                                                       runner_->batch().rows()));
