@@ -25,6 +25,7 @@ constexpr char kBeat = '.', kLeave = '!';
 constexpr int kEnded = 0, kSilent = 1;
 constexpr size_t kMostStrangers = 64;  // connections that have not said who they are
 constexpr int kConnectMs = 1000;
+constexpr int kAnswerMs = 10'000;  // of who has taken the connection, and may get no core for a while
 constexpr size_t kHelloBytes = sizeof(uint64_t) + sizeof(int32_t);  // the token, and the rank that speaks
 
 std::string hello_of(uint64_t token, int32_t rank) {
@@ -77,7 +78,7 @@ int connect_to(const char* host, const HeartbeatAddress& leader, int rank) {
   while (open && answer.size() < expected.size()) {
     char bytes[kHelloBytes];
     const ssize_t got =
-        wait_for(made, POLLIN, kConnectMs) ? recv(made, bytes, expected.size() - answer.size(), 0) : 0;
+        wait_for(made, POLLIN, kAnswerMs) ? recv(made, bytes, expected.size() - answer.size(), 0) : 0;
     open = got > 0;
     if (open) answer.append(bytes, static_cast<size_t>(got));
   }
