@@ -94,6 +94,7 @@ class Fleet:
         self.router = Program(BINARY, "route", "--port", self.router_port, "-m", options.model, *urls)
         self.ports = {self.replicas[0]: ports[0], self.replicas[1]: ports[1], self.group: ports[2], self.router: self.router_port}
         self.open, self.ended, self.expected, self.counts, self.problems, self.over = [], [], {}, {}, [], False
+        self.late = []  # those of the problems that are limits of time
 
     def problem(self, text):
         self.problems.append(text)
@@ -174,6 +175,7 @@ class Fleet:
         for what, value in (("streams under way", settled), ("a new request", served), ("the end of the group", ended)):
             if value is None or value > LIMIT:
                 self.problem(f"{kind}: {what} took {value} s")
+                self.late.append(self.problems[-1])
         if pid and not said:
             self.problem(f"{kind}: no log names rank {kind[-1]}, process {pid}: {self.group.text()[told:][-1500:]}")
         if kind.endswith("1") and any(flight.how == "cut" for flight in struck):
@@ -200,6 +202,7 @@ class Fleet:
         for number in range(1, self.options.kills + 1):
             kind = kinds[number - 1] if number <= len(kinds) else self.rng.choice(kinds)
             await asyncio.sleep(self.rng.uniform(0.2, 1.0))
+            await self.answered(self.group_port, 60)  # a machine that stalls may have ended it
             await self.fault(number, kind)
         self.over = True
         _, hanging = await asyncio.wait(clients, timeout=60)
@@ -226,14 +229,14 @@ class Fleet:
 
 
 def play(options):
-    """The problems of a run."""
+    """The fleet after a run, with its problems."""
     fleet = Fleet(options)
     try:
         asyncio.run(fleet.run())
     finally:
         fleet.stop()
     fleet.report()
-    return fleet.problems
+    return fleet
 
 
 def parse(arguments=None):
@@ -248,7 +251,7 @@ def parse(arguments=None):
 def main():
     if shutil.which("mpirun") is None:
         sys.exit("kills.py: mpirun is not there (Debian package openmpi-bin)")
-    sys.exit(1 if play(parse()) else 0)
+    sys.exit(1 if play(parse()).problems else 0)
 
 
 if __name__ == "__main__":

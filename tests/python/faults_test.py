@@ -146,6 +146,12 @@ def test_silent_connections_stop_nobody():
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
+def answers(target):
+    with contextlib.suppress(OSError, http.client.HTTPException):  # sent away
+        return target.request("GET", "/v1/models")[0] == 200
+    return False
+
+
 def test_few_files_from_the_start():
     """With 64 files there is room for a few connections; others are sent away or wait."""
     with Server(files=64) as small:
@@ -153,8 +159,8 @@ def test_few_files_from_the_start():
         time.sleep(0.2)
         for one in others:
             one.close()
-        deadline = time.monotonic() + 20
-        while small.request("GET", "/v1/models")[0] != 200:  # until it has seen that they went
+        deadline = time.monotonic() + 60
+        while not answers(small):  # until it has seen that they went
             assert time.monotonic() < deadline
             time.sleep(0.05)
         assert small.complete("Hello", 4)
@@ -257,7 +263,7 @@ def test_second_signal_beside_a_live_view():
         assert ending.process.poll() is None
         started = time.monotonic()
         ending.process.send_signal(signal.SIGTERM)
-        assert ending.process.wait(20) == 0
+        assert ending.process.wait(60) == 0
         print(f"  ended {time.monotonic() - started:.2f} s after the second signal")
         live.close()
         busy.close()

@@ -6,17 +6,21 @@ import sys
 from pathlib import Path
 
 import serving
+import timing
 from serving import BINARY, Skip
 
 import kills
 
 
+@timing.repeated()
 def test_each_kind_of_fault_once():
     serving.need_model()
     if shutil.which("mpirun") is None or not (Path(BINARY).parent / "libsluice_mpi.so").exists():
         raise Skip("mpirun or libsluice_mpi.so is not there (Debian packages libopenmpi-dev and openmpi-bin)")
-    problems = kills.play(kills.parse(["--kills", str(len(kills.KINDS))]))
-    assert not problems, problems
+    fleet = kills.play(kills.parse(["--kills", str(len(kills.KINDS))]))
+    wrong = [problem for problem in fleet.problems if problem not in fleet.late]
+    assert not wrong, wrong
+    timing.expect(not fleet.late, str(fleet.late))
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ class Page:
     def __init__(self, context, url, ignore):
         self.context, self.url, self.ignore, self.problems = context, url, ignore, []
         self.tab = context.new_page()
-        self.tab.set_default_timeout(20000)
+        self.tab.set_default_timeout(60000)
         self.tab.on("console", self.note_console)
         self.tab.on("pageerror", lambda error: self.problems.append(f"script: {error}"))
         self.tab.on("request", self.note_request)
@@ -59,7 +59,7 @@ class Page:
         self.settle()
         return self.last_answer()
 
-    def until(self, condition, seconds=20):
+    def until(self, condition, seconds=60):
         """Waits for a condition in JavaScript. Playwright's own way to wait evaluates text in the page, which the content
         policy forbids."""
         deadline = time.monotonic() + seconds
@@ -107,7 +107,7 @@ class Browser:
 
 
 def get(url):
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         return answer.status, dict(answer.headers), answer.read()
 
 

@@ -8,6 +8,7 @@ import random
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -369,6 +370,8 @@ class Handler(BaseHTTPRequestHandler):
             say({"role": "assistant", "content": ""})
             for at in range(limit):
                 request.tokens.acquire()
+                if at == limit - 1:
+                    self.server.may_end.wait(60)
                 if "break" in text and at == 3:
                     request.cancelled = True
                     return
@@ -394,7 +397,18 @@ class Fake(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), Handler)
         self.key, self.engine, self.lock = key, Engine(), threading.Lock()
         self.bodies, self.hung_up = [], 0
+        self.may_end = threading.Event()
+        self.may_end.set()
         self.url = f"http://127.0.0.1:{self.server_address[1]}/"
+
+    @contextmanager
+    def unfinished(self):
+        """Answers wait before their last piece."""
+        self.may_end.clear()
+        try:
+            yield
+        finally:
+            self.may_end.set()
 
 
 if __name__ == "__main__":

@@ -28,8 +28,9 @@ def page(**options):
 def test_chat_streams_and_measures():
     with page() as one:
         one.open()
-        one.send("tell me about a lock")
-        one.tab.wait_for_selector(".message.running .markdown > *")
+        with FAKE.unfinished():
+            one.send("tell me about a lock")
+            one.tab.wait_for_selector(".message.running .markdown > *")
         one.settle()
         assert "canal lock" in one.last_answer()
         assert one.count(".markdown table") == 1 and one.count(".markdown pre code") == 1
@@ -50,8 +51,9 @@ def test_calls_and_reasoning_are_shown():
         assert "tools" not in FAKE.bodies[-1]
         one.tab.fill("#parameter-tools", json.dumps(tools))
         assert one.tab.get_attribute("#parameter-tools", "aria-invalid") == "false"
-        one.send("what about the weather")
-        one.tab.wait_for_selector(".message.running .call")
+        with FAKE.unfinished():
+            one.send("what about the weather")
+            one.tab.wait_for_selector(".message.running .call")
         one.settle()
         assert FAKE.bodies[-1]["tools"] == tools
         last = one.tab.locator(".message.assistant").last
@@ -276,6 +278,10 @@ def test_markdown_is_linear():
         one.open()
         for unit in ("*", "_a", "[", "](", "`", "**a ", "*a ** ", "|-", "> ", "- ", " - a\n", "# ", "~~", "http://", "<", "1. ", "\\", "![a]("):
             short, long = one.tab.evaluate(measure, unit)
+            for _ in range(4):  # what disturbs one measurement does not disturb all
+                if long < 12 * max(short, 15):
+                    break
+                short, long = map(min, (short, long), one.tab.evaluate(measure, unit))
             assert long < 12 * max(short, 15), f"{unit!r}: {short:.0f} ms, four times as much {long:.0f} ms"
 
 
@@ -323,6 +329,12 @@ PAINTED = """id => { const canvas = document.getElementById(id); const {width, h
   return colours.size; }"""
 
 
+def stands_still(one):
+    picture = one.tab.locator("#canvas-lanes").screenshot()
+    one.tab.wait_for_timeout(600)
+    return one.tab.locator("#canvas-lanes").screenshot() == picture
+
+
 def see_load(one):
     """The live view while demo requests run."""
     one.tab.goto(one.url + "#live")
@@ -337,10 +349,7 @@ def see_load(one):
     for canvas, least in (("canvas-lanes", 12), ("canvas-blocks", 4), ("canvas-ttft", 4), ("canvas-throughput", 3)):
         wait_for(lambda: one.tab.evaluate(PAINTED, canvas) >= least)
     one.tab.click("#live-pause")
-    one.tab.wait_for_timeout(200)  # the frame that was asked for before
-    picture = one.tab.locator("#canvas-lanes").screenshot()
-    one.tab.wait_for_timeout(600)
-    assert one.tab.locator("#canvas-lanes").screenshot() == picture
+    wait_for(lambda: stands_still(one))  # once the frame that was asked for before is drawn
     one.tab.click("#live-pause")
     one.tab.click("#live-load")
     one.tab.wait_for_selector("#live-load:has-text('Make load')")
@@ -488,9 +497,9 @@ def test_the_program():
 # ------------------------------------------------------------------------------------------------------------------------
 
 def wait_for(condition):
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not condition():
-        assert time.monotonic() < deadline, "it did not come about in 20 s"
+        assert time.monotonic() < deadline, "it did not come about in 60 s"
         time.sleep(0.05)
 
 

@@ -80,7 +80,7 @@ def measure(model, count, *cut):
         source.write_text("".join(json.dumps(line) + "\n" for line in lines))
         command = [BINARY, "generate", "-i", source, "-o", out, "-m", model, "-t", 1, "--kv-tokens", 1024, "--max-step-tokens", 64, *cut]
         if count > 1:
-            command = [*ranks_test.MPIRUN, "-n", count, *command]
+            command = [*ranks_test.MPIRUN, "-n", count, *command, *ranks_test.PATIENT]
         process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
         seen = {}
         while process.poll() is None:

@@ -22,7 +22,8 @@ def story(number, sentences=30):
 
 
 def decoder(prefill, *arguments, **options):
-    return Server(*FLAGS, "--role", "decode", "--prefill-server", prefill.url, *arguments, **options)
+    """One that is patient: a machine may stall."""
+    return Server(*FLAGS, "--role", "decode", "--prefill-server", prefill.url, "--prefill-server-timeout", 60, *arguments, **options)
 
 
 def way(server, name):
@@ -50,10 +51,9 @@ def test_tokens_are_those_of_one_process():
             assert decode.metric("sluice_blocks_imported_total") < imported + 25
 
 
-def test_a_prefill_server_that_dies_is_done_without():
-    serving.need_model()
-    with Server(*FLAGS) as one, Server(*FLAGS, "--role", "prefill", "--max-step-tokens", 64) as prefill, \
-            decoder(prefill) as decode:
+def kill_while_it_prefills(one):
+    """Whether the kill came before the prompts had been prefilled."""
+    with Server(*FLAGS, "--role", "prefill", "--max-step-tokens", 64) as prefill, decoder(prefill) as decode:
         answers = {}
         long = [story(number, 110) for number in range(2)]
 
@@ -66,12 +66,21 @@ def test_a_prefill_server_that_dies_is_done_without():
         decode.wait_until("sluice_blocks_imported_total", 8)
         prefill.process.kill()
         for thread in threads:
-            thread.join(120)
+            thread.join(300)
         assert answers == {prompt: one.complete(prompt, 16) for prompt in long}
+        if way(decode, "fetched") == len(long):
+            return False
         assert way(decode, "failed") >= 1 and "prefilling here" in decode.text()
         start = time.monotonic()
         assert decode.complete(story(9), 4) == one.complete(story(9), 4)
         assert time.monotonic() - start < 30
+        return True
+
+
+def test_a_prefill_server_that_dies_is_done_without():
+    serving.need_model()
+    with Server(*FLAGS) as one:
+        assert any(kill_while_it_prefills(one) for _ in range(5)), "the kill came too late"
 
 
 def test_a_prefill_server_that_hangs_is_waited_for_as_long_as_allowed():
@@ -81,7 +90,7 @@ def test_a_prefill_server_that_hangs_is_waited_for_as_long_as_allowed():
                    "--prefill-server-timeout", 1) as decode:
         start = time.monotonic()
         assert decode.complete(story(1), 4) == one.complete(story(1), 4)
-        assert 1 <= time.monotonic() - start < 30 and "sent nothing for 1 s" in decode.text()
+        assert 1 <= time.monotonic() - start < 120 and "sent nothing for 1 s" in decode.text()
 
 
 def test_blocks_of_another_model_are_refused():
@@ -148,7 +157,7 @@ def test_the_router_pairs_them():
             for thread in threads:
                 thread.start()
             for thread in threads:
-                thread.join(120)
+                thread.join(300)
             assert answers == {prompt: one.complete(prompt, 8) for prompt in prompts}
             assert all(way(server, "served") > 0 for server in (first, second))
             assert all(way(server, "fetched") > 0 for server in (a, b))

@@ -28,7 +28,7 @@ class Router(Server):
         self.url = f"http://127.0.0.1:{self.port}"
         self.model = self.get("/v1/models")["data"][0]["id"]
 
-    def wait_for(self, condition, seconds=30):
+    def wait_for(self, condition, seconds=60):
         deadline = time.monotonic() + seconds
         while not condition(self.get("/replicas")["replicas"]):
             assert time.monotonic() < deadline, self.get("/replicas")
@@ -99,7 +99,7 @@ def test_a_killed_replica_breaks_no_promise():
         results = []
 
         def stream():
-            body = {"model": router.model, "prompt": "Once", "max_tokens": 200, "ignore_eos": True, "stream": True}
+            body = {"model": router.model, "prompt": "Once", "max_tokens": 600, "ignore_eos": True, "stream": True}
             try:
                 _, _, text = router.request("POST", "/v1/completions", body)
                 results.append("whole" if b"data: [DONE]" in text else "cut but ended")
@@ -112,7 +112,7 @@ def test_a_killed_replica_breaks_no_promise():
         router.wait_for(lambda replicas: all(replica["running"] >= 2 for replica in replicas))
         servers[0].process.kill()
         for thread in threads:
-            thread.join(120)
+            thread.join(300)
         assert len(results) == 6 and "cut but ended" not in results, results
         assert results.count("whole") >= 2, results
         for _ in range(4):

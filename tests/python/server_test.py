@@ -6,6 +6,7 @@ fits into every test run."""
 import asyncio
 import concurrent.futures
 import contextlib
+import http.client
 import json
 import os
 import random
@@ -142,14 +143,16 @@ def test_framing():
         "no http": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"a" * 64 + b"\r\n\r\n",
     }
     for name, data in cases.items():
-        with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
-            client.sendall(data)
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
             answer = b""
             try:
+                client.sendall(data)
                 while chunk := client.recv(65536):
                     answer += chunk
             except TimeoutError:
                 raise AssertionError(f"{name}: the connection stays open after {answer[:200]}") from None
+            except ConnectionError:  # closed before all was sent or read
+                pass
         assert answer == b"" or answer.split(b" ")[1][:1] == b"4" or answer.startswith(b"HTTP/1.1 501"), (name, answer[:200])
     server.get("/health")
 
@@ -210,12 +213,12 @@ def test_half_closed_client_gets_its_answer():
 
 def test_cancellation_frees_blocks_at_once():
     reader = socket.create_connection(("127.0.0.1", server.port))
-    made = server.metric("sluice_generated_tokens_total")
     reader.sendall(request_bytes("/v1/completions", completion("word " * 300, 4000)))
     reader.recv(100)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while server.metric("sluice_kv_blocks_used") == 0:  # the answer's head may be there before its first step
         assert time.monotonic() < deadline
+    made = server.metric("sluice_generated_tokens_total")
     reader.close()
     started = time.monotonic()
     server.wait_idle()
@@ -381,7 +384,7 @@ def test_drain():
     with Server() as draining:
         async def go():
             tasks = [asyncio.create_task(stream(draining.port, completion(prompt, 40))) for prompt in PROMPTS]
-            await asyncio.to_thread(draining.wait_until, "sluice_requests_running", 16)
+            await asyncio.to_thread(draining.wait_until, "sluice_requests_received_total", 16)
             draining.process.send_signal(signal.SIGTERM)
             await asyncio.to_thread(draining.wait_for_line, "draining: ")
             if not all(task.done() for task in tasks):
@@ -389,12 +392,12 @@ def test_drain():
                     assert draining.request("GET", "/ready")[0] == 503
                     late = await stream(draining.port, completion("late", 4))
                     assert late.status == 503, late.status
-                except OSError:  # the streams have ended meanwhile
+                except (OSError, EOFError, http.client.HTTPException):  # the streams have ended meanwhile
                     pass
             return await asyncio.gather(*tasks)
         results = asyncio.run(go())
         assert all(one.complete and one.tokens == 40 for one in results), [(one.status, one.tokens, one.error) for one in results]
-        assert draining.process.wait(20) == 0
+        assert draining.process.wait(60) == 0
 
 
 def test_log_lines_are_json():
@@ -403,7 +406,10 @@ def test_log_lines_are_json():
         assert logging.complete("Hello", 4)
         client = socket.create_connection(("127.0.0.1", logging.port))
         client.sendall(request_bytes("/v1/completions", completion("Hello", 4000)))
-        assert client.recv(100)
+        seen = b""
+        while b'"text"' not in seen:  # the head may come before the first token
+            assert (piece := client.recv(4096)), seen
+            seen += piece
         client.close()
         logging.wait_idle()
         assert logging.stop() == 0
@@ -427,7 +433,7 @@ def test_second_signal_ends_at_once():
         draining.wait_for_line("draining: ")
         assert draining.process.poll() is None
         draining.process.send_signal(signal.SIGTERM)
-        draining.process.wait(20)
+        draining.process.wait(60)
         client.close()
 
 

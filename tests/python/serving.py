@@ -134,7 +134,7 @@ class Server:
             assert time.monotonic() < deadline, f"after {seconds} s {name} is {value}, not {least}"
             time.sleep(0.02)
 
-    def wait_idle(self, seconds=30):
+    def wait_idle(self, seconds=60):
         """Until no request runs or waits."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
@@ -144,7 +144,7 @@ class Server:
         raise AssertionError(f"after {seconds} s there are still requests: running {self.metric('sluice_requests_running')}, "
                              f"waiting {self.metric('sluice_requests_waiting')}")
 
-    def wait_for_line(self, word, seconds=30):
+    def wait_for_line(self, word, seconds=60):
         """Until the log has the word."""
         deadline = time.monotonic() + seconds
         while word not in self.text():

@@ -56,15 +56,16 @@ class Terminal:
         deadline = time.monotonic() + seconds
         while text not in self.seen:
             assert time.monotonic() < deadline, f"no {text!r} in {self.seen[-800:]!r}"
-            if not self.read_some(1) and self.process.poll() is not None and text not in self.seen:
+            ended = self.process.poll() is not None  # before it is read: what it has written is there
+            if not self.read_some(1) and ended and text not in self.seen:
                 raise AssertionError(f"ended with {self.process.poll()}, without {text!r}: {self.seen[-800:]!r}")
         before, found, self.seen = self.seen.partition(text)
         return before + found
 
     def rest(self, seconds=60):
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline and (self.read_some(0.2) or self.process.poll() is None):
-            pass
+        deadline, ended = time.monotonic() + seconds, False
+        while time.monotonic() < deadline and (self.read_some(0.2) or not ended):
+            ended = self.process.poll() is not None
         return self.seen
 
     def close(self):
@@ -97,7 +98,7 @@ def saved(one, folder):
     """The messages of the conversation."""
     path = folder / "conversation.json"
     one.write(f"/save {path}\r")
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not path.exists() or not path.read_text().endswith("\n"):
         assert time.monotonic() < deadline, "nothing was saved"
         one.read_some(0.1)

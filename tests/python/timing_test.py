@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from unittest import mock
 
 import serving
@@ -45,7 +46,9 @@ def test_the_least_is_measured_until_it_is_below_its_limit():
 def test_what_others_run_makes_the_machine_slow():
     spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * len(os.sched_getaffinity(0)))]
     try:
-        assert max(timing.slowness() for _ in range(5)) > 1.5
+        deadline = time.monotonic() + 60
+        while timing.slowness() <= 1.5:  # until they have started
+            assert time.monotonic() < deadline
     finally:
         for process in spinning:
             process.kill()
