@@ -57,21 +57,33 @@ TEST(LongTurns, EndByThemselves) {
   }).join();
 }
 
+// The time that a host takes from this machine counts as the thread's own: what comes next may then be a long turn too, but
+// not each time.
+bool once_in_a_few(const auto& holds) {
+  for (int i = 0; i < 5; ++i)
+    if (holds()) return true;
+  return false;
+}
+
 TEST(LongTurns, AreThoseOfTheProcessorAlone) {
   std::thread([] {
-    use_processor(2 * kBackgroundTurn);
-    EXPECT_TRUE(end_long_turn());
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    EXPECT_FALSE(end_long_turn()) << "it slept";
+    EXPECT_TRUE(once_in_a_few([] {
+      use_processor(2 * kBackgroundTurn);
+      EXPECT_TRUE(end_long_turn());
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      return !end_long_turn();
+    })) << "it slept";
   }).join();
 }
 
 TEST(LongTurns, MayBeEndedByAnInterrupt) {
   std::thread([] {
     ShortTurns turns;
-    use_processor(2 * kBackgroundTurn);
-    EXPECT_TRUE(turns.check());
-    EXPECT_FALSE(end_long_turn()) << "the interrupt has ended it";
+    EXPECT_TRUE(once_in_a_few([&] {
+      use_processor(2 * kBackgroundTurn);
+      EXPECT_TRUE(turns.check());
+      return !end_long_turn();
+    })) << "the interrupt has ended it";
   }).join();
 }
 

@@ -15,7 +15,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr HeartbeatTiming kTiming{.silence = 400ms};
+constexpr HeartbeatTiming kTiming{.silence =
+                                      1s};  // a busy machine may leave a thread without a core for some of it
 
 bool within(Clock::duration span, const std::function<bool()>& condition) {
   for (const TimePoint end = Clock::now() + span; Clock::now() < end; std::this_thread::sleep_for(5ms))
@@ -57,10 +58,10 @@ TEST(Heartbeat, ARankThatIsSilentIsLost) {
   const auto leader = Heartbeat::lead(2, kTiming);
   ASSERT_TRUE(leader);
   const int rank = silent_rank((*leader)->address(), 1, (*leader)->address().token);
-  EXPECT_TRUE(within(5s, [&] { return (*leader)->lost().has_value(); }));
+  EXPECT_TRUE(within(60s, [&] { return (*leader)->lost().has_value(); }));
   ASSERT_TRUE((*leader)->lost());
   EXPECT_EQ((*leader)->lost()->rank, 1);
-  EXPECT_EQ((*leader)->lost()->how, "hangs: it was not heard of for 0.4 s");
+  EXPECT_EQ((*leader)->lost()->how, "hangs: it was not heard of for 1 s");
   close(rank);
 }
 
@@ -70,7 +71,7 @@ TEST(Heartbeat, ARankWhoseConnectionBreaksIsLostAtOnce) {
   const auto other = Heartbeat::follow(2, (*leader)->address(), {.silence = 1h});
   ASSERT_TRUE(other);
   close(silent_rank((*leader)->address(), 1, (*leader)->address().token));
-  EXPECT_TRUE(within(5s, [&] { return (*leader)->lost().has_value(); }));
+  EXPECT_TRUE(within(60s, [&] { return (*leader)->lost().has_value(); }));
   ASSERT_TRUE((*leader)->lost());
   EXPECT_EQ((*leader)->lost()->rank, 1);
   EXPECT_EQ((*leader)->lost()->how, "has ended");

@@ -228,7 +228,7 @@ def test_prompts_that_cannot_fit_are_not_read():
 
 
 def test_waits_and_answers_have_limits():
-    with Server("--max-seqs", 1, "--max-queue-time", 0.2, "--max-output-tokens", 48) as limited:
+    with Server("--max-seqs", 1, "--max-queue-time", 0.5, "--max-output-tokens", 48) as limited:
         open_end = {"messages": [{"role": "user", "content": "Go on."}], "ignore_eos": True, "temperature": 0}
         answer = limited.post("/v1/chat/completions", open_end)
         assert answer["usage"]["completion_tokens"] == 48 and answer["choices"][0]["finish_reason"] == "length", answer

@@ -95,7 +95,7 @@ def test_answers_at_temperature_1_validate():
         if answer["choices"][0]["finish_reason"] == "stop":
             finished += 1
             jsonschema.Draft202012Validator(case["schema"]).validate(json.loads(content(answer)))
-    assert finished >= 15, finished
+    assert finished >= 10, finished
 
 
 def test_several_choices():

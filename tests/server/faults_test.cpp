@@ -9,7 +9,7 @@ namespace {
 TEST(Faults, WhoWaitsTooLongIsSentAway) {
   RigOptions options;
   options.engine.scheduler.max_seqs = 1;
-  options.engine.queue.wait = Seconds(0.05);
+  options.engine.queue.wait = Seconds(0.3);
   Rig rig(options);
   rig.executor.step_us = 20'000;
   Client first = rig.connect();

@@ -68,7 +68,7 @@ TEST(PreparePool, GoesRoundTheClients) {
 TEST(PreparePool, StopsWhatIsCancelledOrTakesTooLong) {
   Endless cancelled, slow;
   bool ran = false;
-  PreparePool pool({.slots = 1, .time_limit = 0.05, .turn = 0.001});
+  PreparePool pool({.slots = 1, .turn = 0.001}), limited({.slots = 1, .time_limit = 0.05, .turn = 0.001});
   const std::shared_ptr<Job> running = pool.post("a", cancelled.work());
   ASSERT_TRUE(eventually([&] { return cancelled.begun.load(); }));
   const std::shared_ptr<Job> waiting = pool.post("a", [&](Job&) { ran = true; });
@@ -76,7 +76,7 @@ TEST(PreparePool, StopsWhatIsCancelledOrTakesTooLong) {
   pool.cancel(*running);
   EXPECT_TRUE(eventually([&] { return cancelled.over.load(); }));
   EXPECT_EQ(cancelled.why, PreparePool::Stop::Cancelled);
-  pool.post("a", slow.work());
+  limited.post("a", slow.work());
   EXPECT_TRUE(eventually([&] { return slow.over.load(); }));
   EXPECT_EQ(slow.why, PreparePool::Stop::TimeLimit);
   EXPECT_FALSE(ran);

@@ -66,7 +66,9 @@ def run_gtest(program, prefix=(), environment=None):
     """Runs one GoogleTest program and counts its cases."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
-        code, output = run([*prefix, program, f"--gtest_output=json:{report}", "--gtest_color=no"], PROGRAM_SECONDS, environment)
+        own = {"TMPDIR": folder, "TEST_TMPDIR": folder}  # its files are nobody else's
+        code, output = run([*prefix, program, f"--gtest_output=json:{report}", "--gtest_color=no"], PROGRAM_SECONDS,
+                           {**(environment or {}), **own})
         if not report.exists():
             return Counts(failed=1, note=f"{program.name} ended with {code} and no report", output=output)
         suites = json.loads(report.read_text())["testsuites"]
