@@ -43,7 +43,7 @@ def main():
     parser.add_argument("--cut", choices=("pp", "tp"), default="pp")
     parser.add_argument("--model", default=str(DEFAULT_MODEL))
     options = parser.parse_args()
-    flags = ("-m", options.model, "--ctx-size", 2048, "--kv-tokens", 16384, "--speculate", "off")
+    flags = ("-m", options.model, "--device", "cpu", "--ctx-size", 2048, "--kv-tokens", 16384, "--speculate", "off")
     rng = random.Random(3)
     loads = {"decode": (16, options.tokens, options.tokens), "prefill": (options.prompt, 1, options.prompt)}
     rates = {}

@@ -24,7 +24,7 @@ double median(std::vector<double> values) {
 struct Run {
   double seconds = 0;
   Answers answers;
-  uint64_t drafted = 0, accepted = 0, generated = 0;
+  uint64_t drafted = 0, accepted = 0, generated = 0, steps = 0;
   double expected = 0, cost = 0;  // accepted drafts, and time in steps without any
   double exposed = 0;             // seconds
 };
@@ -120,7 +120,7 @@ class Bench {
     }
     std::vector<SpeculatePoint> points;
     for (size_t i = 0; i < proposers.size(); ++i) {
-      SpeculatePoint& point = points.emplace_back(summed_up(runs[i], runs[0], batch));
+      SpeculatePoint& point = points.emplace_back(summed_up(runs[i], runs[0]));
       point.workload = workload;
       point.batch = batch;
       point.proposer = proposers[i];
@@ -128,9 +128,10 @@ class Bench {
     return points;
   }
 
-  static SpeculatePoint summed_up(const std::vector<Run>& runs, const std::vector<Run>& plain, int batch) {
+  static SpeculatePoint summed_up(const std::vector<Run>& runs, const std::vector<Run>& plain) {
     std::vector<double> speeds, gains;
     double generated = 0, drafted = 0, accepted = 0, expected = 0, cost = 0, exposed = 0, seconds = 0;
+    double steps = 0, plain_steps = 0;
     for (size_t i = 0; i < runs.size(); ++i) {
       const Run& run = runs[i];
       speeds.push_back(static_cast<double>(run.generated) / run.seconds);
@@ -142,13 +143,16 @@ class Bench {
       cost += run.cost;
       exposed += run.exposed;
       seconds += run.seconds;
+      steps += static_cast<double>(run.steps);
+      plain_steps += static_cast<double>(plain[i].steps);
     }
     const double passes = generated - accepted;
     SpeculatePoint point{.tokens_per_second = median(speeds), .gain = median(gains)};
     point.tokens_per_pass = generated / std::max(1.0, passes);
-    // Costs are those of whole steps, which all its sequences share.
-    const double steps = std::max(1.0, passes / batch);
-    point.expected = (1 + expected / std::max(1.0, passes)) / (1 + cost / steps);
+    // Steps that ran, with fewer sequences where the last ones end, as many more or fewer as drafts were taken to be right.
+    // Costs are those of whole steps, which all their sequences share.
+    const double expected_steps = steps * generated / std::max(1.0, passes + expected);
+    point.expected = plain_steps / std::max(1.0, expected_steps * (1 + cost / std::max(1.0, steps)));
     point.exposed = exposed / seconds;
     point.drafted = static_cast<uint64_t>(drafted);
     point.accepted = static_cast<uint64_t>(accepted);
@@ -198,6 +202,7 @@ class Bench {
     add(run.generated, metrics.generated_tokens.value());
     add(run.drafted, metrics.drafted_tokens.value());
     add(run.accepted, metrics.accepted_drafts.value());
+    add(run.steps, metrics.steps.value());
     run.exposed += sign * metrics.exposed_time.sum();
     for (const engine::Metrics::Proposer& by : metrics.proposers) {
       run.expected += sign * static_cast<double>(by.expected.value()) / 1000;
