@@ -60,10 +60,9 @@ TEST_F(OllamaTest, Chat) {
 }
 
 TEST_F(OllamaTest, GivesTheTimeOfEachPiece) {
-  rig_.context.clock = [] {
-    static int64_t time = 1700000000000000000;
-    return time += 1250000001;
-  };
+  static int64_t time;
+  time = 1700000000000000000;
+  rig_.context.clock = [] { return time += 1250000001; };
   const std::string answer = rig_.answer("/api/generate", R"({"prompt":"Hi"})", ok_);
   EXPECT_NE(answer.find(R"("created_at":"2023-11-14T22:13:21.250000001Z","response":"ok")"),
             std::string::npos)

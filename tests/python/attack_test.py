@@ -53,7 +53,7 @@ def words(count):
     return " information" * count
 
 
-def post_from(target, address, path, body, timeout=120):
+def post_from(target, address, path, body, timeout=600):
     connection = http.client.HTTPConnection("127.0.0.1", target.port, timeout=timeout, source_address=(address, 0))
     try:
         connection.request("POST", path, body, {"Content-Type": "application/json"})
@@ -155,7 +155,7 @@ def cpu_seconds_of(work):
     """What the server takes for some work, until it rests again."""
     before = server.cpu_seconds()
     work()
-    deadline, last = time.monotonic() + 60, before
+    deadline, last = time.monotonic() + 300, before
     while (now := server.cpu_seconds()) > last or server.metric("sluice_http_requests") > 1:
         assert time.monotonic() < deadline, "the server does not come to rest"
         last = now
@@ -184,7 +184,7 @@ def test_reading_a_request_has_a_time_limit():
     with Server("--prepare-timeout", 0.2) as other:
         status, body = post_from(other, ATTACKER, *ATTACKS["text"])
         assert status == 408 and b"--prepare-timeout" in body, (status, body[:300])
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while other.request("POST", "/v1/completions", {"prompt": "Hello", "max_tokens": 1})[0] != 200:
             assert time.monotonic() < deadline, "a short request is not read in time"
 
@@ -265,7 +265,7 @@ def test_freed_memory_goes_back():
             for _ in range(2):
                 post_from(fresh, ATTACKER, *ATTACKS["text"])
         assert growth.megabytes > 60, "nothing to give back"
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while (left := (fresh.status("RssAnon") - before) / 1024) > 30 and time.monotonic() < deadline:
             time.sleep(0.2)
         print(f"freed memory: {growth.megabytes:.0f} MB at the most, {left:.0f} MB afterwards", flush=True)
