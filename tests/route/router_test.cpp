@@ -122,7 +122,12 @@ class RouterTest : public testing::Test {
     for (const Replica* replica : replicas) options.replicas.push_back(replica->url());
     router_ = *RouterServer::open(options, PromptReader({}), false);
     thread_ = std::thread([this] { router_->run(); });
-    for (int i = 0; i < 500 && ask("GET /ready").status != 200; ++i)
+    for (const Replica* replica : replicas) wait_until_healthy(*replica, true);
+    EXPECT_EQ(ask("GET /ready").status, 200);
+  }
+  void wait_until_healthy(const Replica& replica, bool healthy) const {
+    const std::string name = fmt::format("sluice_route_replica_healthy{{replica=\"{}\"}}", replica.url());
+    for (int i = 0; i < 3000 && metric(name) != (healthy ? 1 : 0); ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   void TearDown() override {
@@ -224,10 +229,7 @@ TEST_F(RouterTest, LeavesOutThoseThatDrainOrAreGone) {
   Replica b(answers("b"));
   open({&a, &b});
   draining = true;
-  const auto healthy = [&] {
-    return metric(fmt::format("sluice_route_replica_healthy{{replica=\"{}\"}}", a.url()));
-  };
-  for (int i = 0; i < 500 && healthy() != 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  wait_until_healthy(a, false);
   for (int i = 0; i < 6; ++i) EXPECT_EQ(ask("POST /v1/x").body, "b\n");
   b.stop();
   EXPECT_EQ(ask("POST /v1/x").status, 503) << "nobody is left";
