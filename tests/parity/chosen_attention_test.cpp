@@ -150,7 +150,7 @@ TEST(ChosenAttention, EveryLevelAgreesWithTheReference) {
           continue;
         }
         ASSERT_TRUE(near(all.out.view.rows(token, token + 1), expected.out.view.rows(token, token + 1),
-                         type == DType::I8 ? 2e-4f : 5e-6f))
+                         attention_tolerance(*backend, type)))
             << token;
       }
       EXPECT_LE(different, type == DType::I8 ? 12 : 1);

@@ -23,6 +23,10 @@ std::vector<std::unique_ptr<kernels::Backend>> tile_backends(int threads);
 // Whether the back-end multiplies prepared weights of this type as bf16, and not as it multiplies stored ones.
 bool takes_tiles(const kernels::Backend& backend, DType type);
 
+// What attention over keys and values of this type may differ by from the reference: levels that multiply bytes take queries
+// and weights as integers of 16 bits, levels with tiles as two numbers of bf16.
+float attention_tolerance(const kernels::Backend& backend, DType type);
+
 // SLUICE_PARITY_SMALL in the environment: fewer sizes, for runs under an emulator or the thread sanitizer.
 bool small_run();
 // n = 1, 2, 3, 5, 8, 17, 33, or fewer in a small run.

@@ -24,6 +24,7 @@ namespace {
 
 constexpr int64_t kChunk = 512;
 constexpr int64_t kRows = 32;
+constexpr int64_t kGroup = 32;  // of keys, as KvRows counts them
 
 struct Unit {
   int sequence;
@@ -202,7 +203,7 @@ void Attention::run_chunk(const Unit& unit, int64_t chunk, Scratch& scratch, Par
        kChunk,
        unit.rows,
        {kv_.v.dtype, scratch.values.data(), value_scales ? scratch.value_scales.data() : nullptr, end - begin,
-        shape_.value_dim}});
+        shape_.value_dim, begin % kGroup}});
 }
 
 void Attention::blend(const Unit& unit, Part& whole, const Part& part) const {

@@ -80,8 +80,9 @@ float largest_of(const float* values, int64_t count) {
   return largest;
 }
 
+// Raw products to logits, in place.
 template <class I>
-SoftmaxPart softmax(float* scores, int64_t count, const ScoreRule& rule, int64_t distance) {
+void make_logits(float* scores, int64_t count, const ScoreRule& rule, int64_t distance) {
   static constexpr float kIota[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   map_row<I>(scores, count, [=](int64_t i, int64_t left) {
     auto logit = I::mul(load_floats<I>(scores + i, left), I::set1(rule.scale));
@@ -92,6 +93,11 @@ SoftmaxPart softmax(float* scores, int64_t count, const ScoreRule& rule, int64_t
     const auto away = I::add(I::load(kIota), I::set1(static_cast<float>(distance + i)));
     return I::fma(away, I::set1(rule.slope), logit);
   });
+}
+
+template <class I>
+SoftmaxPart softmax(float* scores, int64_t count, const ScoreRule& rule, int64_t distance) {
+  make_logits<I>(scores, count, rule, distance);
   const float largest = largest_of<I>(scores, count);
   map_row<I>(scores, count, [=](int64_t i, int64_t left) {
     return exp<I>(I::sub(load_floats<I>(scores + i, left), I::set1(largest)));

@@ -200,7 +200,7 @@ void many_tokens(Tiles& tiles, const TileWork& work, int64_t begin, int64_t end)
 template <class Tiles>
 void gemm_by_tiles(const TileGemm& gemm) {
   const TileWork work{gemm, (gemm.cols + 31) / 32, gemm.width};
-  Tiles tiles(static_cast<int>(gemm.width));  // configured as long as it lives
+  Tiles tiles(16, static_cast<int>(gemm.width));  // configured as long as it lives
   const int64_t panels = (gemm.rows + kPanelRows - 1) / kPanelRows;
   if (gemm.tokens <= 2 * kTileTokens) return few_tokens(tiles, work, panels);
   for (int64_t panel = 0; panel < panels; panel += kPanelBlock)

@@ -29,8 +29,7 @@ std::vector<IsaLevel> isa_levels() {
                     avx512_recurrent});
   levels.push_back({"avx512-bf16", "avx512+vnni+bf16", x86.avx512_bf16, avx512_bf16_kernels,
                     avx512_vnni_panels, avx512_recurrent});
-  levels.push_back(
-      {"amx", "avx512+vnni+bf16+amx", x86.amx, avx512_bf16_kernels, amx_panels, avx512_recurrent});
+  levels.push_back({"amx", "avx512+vnni+bf16+amx", x86.amx, amx_kernels, amx_panels, avx512_recurrent});
 #endif
 #endif
   return levels;
@@ -45,8 +44,8 @@ std::vector<IsaLevel> available_isa_levels() {
 std::vector<IsaLevel> modelled_isa_levels() {
 #if defined(__x86_64__) && !defined(SLUICE_EMULATED_AVX512)
   if (x86_features().avx512_vnni)
-    return {{"amx-model", "avx512+vnni+amx model", true, avx512_vnni_kernels, amx_model_panels,
-             avx512_recurrent}};
+    return {
+        {"amx-model", "avx512+vnni+amx model", true, amx_model_kernels, amx_model_panels, avx512_recurrent}};
 #endif
   return {};
 }

@@ -55,6 +55,9 @@ struct KvRows {
   const float* scales;  // I8: one per row
   int64_t count;
   int64_t width;
+  // Keys of the first group of 32 that lie before row 0: groups begin at multiples of 32 positions, so that levels that sum
+  // up by groups give the same bits whichever row is the first.
+  int64_t before = 0;
 };
 
 // How raw products q · k become logits.

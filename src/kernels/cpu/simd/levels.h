@@ -16,5 +16,7 @@ const KernelTable& avx2_kernels();
 const KernelTable& avx512_kernels();
 const KernelTable& avx512_vnni_kernels();
 const KernelTable& avx512_bf16_kernels();
+const KernelTable& amx_kernels();        // attention/attention_amx.cpp
+const KernelTable& amx_model_kernels();  // the same over a model of the tile instructions
 
 }  // namespace sluice::kernels::cpu
