@@ -1,9 +1,10 @@
 // Attention over paged keys and values: q [n, heads, key_dim], out [n, heads, value_dim].
 //
-// A unit of work is one sequence, one kv head and up to 32 query rows (a row is one token's query head; the
-// heads that share the kv head lie side by side). Keys are taken in chunks that begin at multiples of 512
-// positions; each chunk's softmax and weighted sum are blended into the row's result in order. A row's
-// arithmetic thus depends on its own position alone: how a prompt was cut into steps, which sequences run
+// A unit of work is one sequence, one kv head and up to 32 query rows, or more where the level asks for it (a row is one token's
+// query head; the heads that share the kv head lie side by side). A few rows, as in decoding, go with all kv heads: rows of
+// keys of all heads follow each other, and what the processor fetches beside one head's is that of the next. Keys are taken in
+// chunks that begin at multiples of 512 positions; each chunk's softmax and weighted sum are blended into the row's result in
+// order. A row's arithmetic thus depends on its own position alone: how a prompt was cut into steps, which sequences run
 // along, and how many threads there are change no bit. Units are shared out over the threads; where they are
 // too few, chunks are, and the blending follows.
 //
@@ -13,6 +14,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <memory>
 
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/host.h"
@@ -23,31 +25,54 @@ namespace sluice::kernels::cpu {
 namespace {
 
 constexpr int64_t kChunk = 512;
-constexpr int64_t kRows = 32;
-constexpr int64_t kGroup = 32;  // of keys, as KvRows counts them
+constexpr int64_t kScoreStride =
+    kChunk + 16;                  // rows that follow each other lie in other lines of the first cache
+constexpr int64_t kGroup = 32;    // of keys, as KvRows counts them
+constexpr int64_t kFewRows = 16;  // go with all kv heads
 
 struct Unit {
   int sequence;
-  int64_t kv_head;
-  int64_t first_row;  // token of the step * heads per kv head + head
-  int64_t rows;
+  int64_t kv_head;        // the first one
+  int64_t kv_heads;       // 1, or all
+  int64_t first_row;      // token of the step * heads per kv head + head
+  int64_t rows;           // of each kv head
   int64_t last_position;  // the largest that one of its rows sees
 };
 
-// The result of one chunk, or of several: softmax parts and weighted sums of each row.
+// The result of one chunk, or of several: softmax parts and weighted sums of the rows of each kv head.
 struct Part {
-  std::array<SoftmaxPart, kRows> softmax{};  // total 0: the row has seen no key
-  std::vector<float> sums;                   // [rows, value_dim]
+  Part(int64_t slots, int64_t value_dim)
+      : softmax(static_cast<size_t>(slots)), sums(static_cast<size_t>(slots * value_dim)) {}
+  void clear() {
+    std::fill(softmax.begin(), softmax.end(), SoftmaxPart{});
+    std::fill(sums.begin(), sums.end(), 0.0f);
+  }
+
+  std::vector<SoftmaxPart> softmax;  // [kv heads, rows]; total 0: the row has seen no key
+  std::vector<float> sums;           // [kv heads, rows, value_dim]
 };
 
 struct Scratch {
-  std::vector<float> scores;  // [rows, chunk]
+  Scratch(int64_t most_rows, int64_t most_slots, int64_t value_dim)
+      : scores(std::make_unique_for_overwrite<float[]>(static_cast<size_t>(most_rows * kScoreStride))),
+        queries(static_cast<size_t>(most_rows)),
+        part(most_slots, value_dim),
+        whole(most_slots, value_dim) {}
+
+  std::unique_ptr<float[]> scores;  // [rows, kScoreStride]
+  std::vector<const float*> queries;
   std::array<const uint8_t*, kChunk> keys;
   std::array<const uint8_t*, kChunk> values;
   std::array<float, kChunk> key_scales;
   std::array<float, kChunk> value_scales;
   Part part;
   Part whole;
+};
+
+// Some keys of one kv head of a unit.
+struct HeadKeys {
+  int64_t kv_head;
+  int64_t begin, end;
 };
 
 float log_sum(const SoftmaxPart& part) {
@@ -69,7 +94,7 @@ class Attention {
         value_rotation_(rotation_of(kv).value),
         group_(shape.heads / shape.kv_heads) {}
 
-  std::vector<Unit> units() const;
+  std::vector<Unit> units(int threads) const;
   void run(ThreadPool& pool) const;
 
  private:
@@ -84,10 +109,12 @@ class Attention {
     if (shape_.chunked) return position - position % shape_.window;
     return std::max<int64_t>(0, position - shape_.window + 1);
   }
-  int64_t head_of_row(const Unit& unit, int64_t row) const { return unit.kv_head * group_ + row % group_; }
-  Scratch make_scratch() const;
-  void gather(const Unit& unit, int64_t begin, int64_t end, Scratch& scratch) const;
-  void weigh(const Unit& unit, int64_t begin, int64_t end, Scratch& scratch, Part& part) const;
+  int64_t head_of_row(int64_t kv_head, int64_t row) const { return kv_head * group_ + row % group_; }
+  bool all_heads_at_once(int threads) const;
+  Scratch make_scratch(const std::vector<Unit>& units) const;
+  void gather(const Unit& unit, const HeadKeys& keys, Scratch& scratch) const;
+  void weigh(const Unit& unit, const HeadKeys& keys, Scratch& scratch, SoftmaxPart* softmax) const;
+  void run_head(const Unit& unit, const HeadKeys& keys, Scratch& scratch, Part& part) const;
   void run_chunk(const Unit& unit, int64_t chunk, Scratch& scratch, Part& part) const;
   void blend(const Unit& unit, Part& whole, const Part& part) const;
   void finish(const Unit& unit, const Part& whole) const;
@@ -106,7 +133,20 @@ class Attention {
   int64_t group_;
 };
 
-std::vector<Unit> Attention::units() const {
+// Whether few rows go with all kv heads: not where that leaves threads without work.
+bool Attention::all_heads_at_once(int threads) const {
+  int64_t pieces = 0;
+  for (size_t s = 0; s < static_cast<size_t>(batch_.sequences()); ++s) {
+    const int64_t begin = batch_.query_begin[s], end = batch_.query_begin[s + 1];
+    if (begin < end) pieces += 1 + std::max<int64_t>(0, last_key(end * group_ - 1)) / kChunk;
+  }
+  return pieces >= 2 * threads;
+}
+
+std::vector<Unit> Attention::units(int threads) const {
+  const bool all_heads = all_heads_at_once(threads);
+  const bool many = batch_.tokens() * shape_.heads >= 4 * threads * kernels_.attention_rows;
+  const int64_t most = many ? kernels_.attention_rows : std::min<int64_t>(32, kernels_.attention_rows);
   std::vector<Unit> units;
   for (int sequence = 0; sequence < batch_.sequences(); ++sequence) {
     const auto s = static_cast<size_t>(sequence);
@@ -114,66 +154,94 @@ std::vector<Unit> Attention::units() const {
     const int64_t end = batch_.query_begin[s + 1] * group_;
     for (int64_t row = begin, rows = 0; row < end; row += rows) {
       // Chosen keys are those of one token.
-      rows = std::min(kRows, (chosen_.empty() ? end : row - row % group_ + group_) - row);
+      rows = std::min(most, (chosen_.empty() ? end : row - row % group_ + group_) - row);
       int64_t last = 0;
       for (int64_t r = row; r < row + rows; ++r) last = std::max(last, last_key(r));
-      for (int64_t head = 0; head < shape_.kv_heads; ++head)
-        units.push_back({sequence, head, row, rows, last});
+      const int64_t heads = all_heads && rows <= kFewRows ? shape_.kv_heads : 1;
+      for (int64_t head = 0; head < shape_.kv_heads; head += heads)
+        units.push_back({sequence, head, heads, row, rows, last});
     }
   }
   return units;
 }
 
-Scratch Attention::make_scratch() const {
-  Scratch scratch;
-  scratch.scores.resize(kRows * kChunk);
-  scratch.part.sums.resize(static_cast<size_t>(kRows * shape_.value_dim));
-  scratch.whole.sums.resize(static_cast<size_t>(kRows * shape_.value_dim));
-  return scratch;
+int64_t most_slots(const std::vector<Unit>& units) {
+  int64_t slots = 0;
+  for (const Unit& unit : units) slots = std::max(slots, unit.rows * unit.kv_heads);
+  return slots;
 }
 
-// Addresses (and I8 scales) of the keys and values [begin, end).
-void Attention::gather(const Unit& unit, int64_t begin, int64_t end, Scratch& scratch) const {
+Scratch Attention::make_scratch(const std::vector<Unit>& units) const {
+  int64_t rows = 0;
+  for (const Unit& unit : units) rows = std::max(rows, unit.rows);
+  return {rows, most_slots(units), shape_.value_dim};
+}
+
+// Addresses (and I8 scales) of the keys and values.
+void Attention::gather(const Unit& unit, const HeadKeys& keys, Scratch& scratch) const {
   const int64_t block_size = kv_.k.dim(1);
   const auto& table = batch_.tables[static_cast<size_t>(kv_.table)];
   const auto fill = [&](const TensorView& cache, const TensorView& scales, int64_t block, int64_t slot,
                         int64_t count, const uint8_t** rows, float* row_scales) {
     const int64_t bytes = info(cache.dtype).block_bytes;
-    const int64_t first = block * cache.stride[0] + slot * cache.stride[1] + unit.kv_head * cache.stride[2];
+    const int64_t first = block * cache.stride[0] + slot * cache.stride[1] + keys.kv_head * cache.stride[2];
     const uint8_t* row = static_cast<const uint8_t*>(cache.data) + first * bytes;
     for (int64_t i = 0; i < count; ++i, row += cache.stride[1] * bytes) rows[i] = row;
     if (cache.dtype != DType::I8) return;
-    for (int64_t i = 0; i < count; ++i) row_scales[i] = scales.at<float>(block, slot + i)[unit.kv_head];
+    for (int64_t i = 0; i < count; ++i) row_scales[i] = scales.at<float>(block, slot + i)[keys.kv_head];
   };
   const int32_t* chosen = chosen_.empty() ? nullptr : chosen_.at<int32_t>(unit.first_row / group_);
-  for (int64_t key = begin; key < end;) {
+  for (int64_t key = keys.begin; key < keys.end;) {
     const int64_t position = chosen == nullptr ? key : chosen[key];
     const int64_t block = kv_block(table, unit.sequence, position / block_size);
     const int64_t slot = position % block_size;
-    const int64_t count = chosen == nullptr ? std::min(end - key, block_size - slot) : 1;
-    const auto i = static_cast<size_t>(key - begin);
+    const int64_t count = chosen == nullptr ? std::min(keys.end - key, block_size - slot) : 1;
+    const auto i = static_cast<size_t>(key - keys.begin);
     fill(kv_.k, kv_.k_scales, block, slot, count, &scratch.keys[i], &scratch.key_scales[i]);
     fill(kv_.v, kv_.v_scales, block, slot, count, &scratch.values[i], &scratch.value_scales[i]);
     key += count;
   }
 }
 
-// Raw scores of keys [begin, end) to softmax weights; zero where a row does not see a key.
-void Attention::weigh(const Unit& unit, int64_t begin, int64_t end, Scratch& scratch, Part& part) const {
+// Raw scores to softmax weights; zero where a row does not see a key.
+void Attention::weigh(const Unit& unit, const HeadKeys& keys, Scratch& scratch, SoftmaxPart* softmax) const {
+  const int64_t begin = keys.begin, end = keys.end;
   for (int64_t r = 0; r < unit.rows; ++r) {
     const int64_t row = unit.first_row + r;
     const int64_t position = position_of(row);
     const int64_t from = std::clamp(first_key(position), begin, end);
     const int64_t to = std::clamp(last_key(row) + 1, from, end);
-    float* scores = scratch.scores.data() + r * kChunk;
+    float* scores = scratch.scores.get() + r * kScoreStride;
     std::fill(scores, scores + (from - begin), 0.0f);
     std::fill(scores + (to - begin), scores + (end - begin), 0.0f);
-    const float slope = shape_.alibi.empty() ? 0.0f : shape_.alibi.at<float>()[head_of_row(unit, row)];
+    const float slope =
+        shape_.alibi.empty() ? 0.0f : shape_.alibi.at<float>()[head_of_row(keys.kv_head, row)];
     const ScoreRule rule{shape_.scale, shape_.softcap, slope};
-    part.softmax[static_cast<size_t>(r)] =
-        from == to ? SoftmaxPart{}
-                   : kernels_.softmax(scores + (from - begin), to - from, rule, from - position);
+    softmax[r] = from == to ? SoftmaxPart{}
+                            : kernels_.softmax(scores + (from - begin), to - from, rule, from - position);
   }
+}
+
+void Attention::run_head(const Unit& unit, const HeadKeys& keys, Scratch& scratch, Part& part) const {
+  gather(unit, keys, scratch);
+  for (int64_t r = 0; r < unit.rows; ++r) {
+    const int64_t row = unit.first_row + r;
+    scratch.queries[static_cast<size_t>(r)] = q_.at<float>(row / group_, head_of_row(keys.kv_head, row));
+  }
+  const bool key_scales = kv_.k.dtype == DType::I8;
+  const bool value_scales = kv_.v.dtype == DType::I8;
+  const int64_t count = keys.end - keys.begin, first_slot = (keys.kv_head - unit.kv_head) * unit.rows;
+  kernels_.scores(scratch.scores.get(), kScoreStride, scratch.queries.data(), unit.rows,
+                  {kv_.k.dtype, scratch.keys.data(), key_scales ? scratch.key_scales.data() : nullptr, count,
+                   shape_.key_dim});
+  weigh(unit, keys, scratch, part.softmax.data() + first_slot);
+  kernels_.weighted_sum(
+      {part.sums.data() + first_slot * shape_.value_dim,
+       scratch.scores.get(),
+       kScoreStride,
+       unit.rows,
+       {kv_.v.dtype, scratch.values.data(), value_scales ? scratch.value_scales.data() : nullptr, count,
+        shape_.value_dim, keys.begin % kGroup}});
 }
 
 void Attention::run_chunk(const Unit& unit, int64_t chunk, Scratch& scratch, Part& part) const {
@@ -182,49 +250,32 @@ void Attention::run_chunk(const Unit& unit, int64_t chunk, Scratch& scratch, Par
   begin = std::max(begin, chunk * kChunk);
   const int64_t end = std::min((chunk + 1) * kChunk, unit.last_position + 1);
   if (begin >= end) {
-    part.softmax.fill({});
+    std::fill(part.softmax.begin(), part.softmax.end(), SoftmaxPart{});
     return;
   }
-  gather(unit, begin, end, scratch);
-  std::array<const float*, kRows> queries;
-  for (int64_t r = 0; r < unit.rows; ++r) {
-    const int64_t row = unit.first_row + r;
-    queries[static_cast<size_t>(r)] = q_.at<float>(row / group_, head_of_row(unit, row));
-  }
-  const bool key_scales = kv_.k.dtype == DType::I8;
-  const bool value_scales = kv_.v.dtype == DType::I8;
-  kernels_.scores(scratch.scores.data(), kChunk, queries.data(), unit.rows,
-                  {kv_.k.dtype, scratch.keys.data(), key_scales ? scratch.key_scales.data() : nullptr,
-                   end - begin, shape_.key_dim});
-  weigh(unit, begin, end, scratch, part);
-  kernels_.weighted_sum(
-      {part.sums.data(),
-       scratch.scores.data(),
-       kChunk,
-       unit.rows,
-       {kv_.v.dtype, scratch.values.data(), value_scales ? scratch.value_scales.data() : nullptr, end - begin,
-        shape_.value_dim, begin % kGroup}});
+  for (int64_t head = unit.kv_head; head < unit.kv_head + unit.kv_heads; ++head)
+    run_head(unit, {head, begin, end}, scratch, part);
 }
 
 void Attention::blend(const Unit& unit, Part& whole, const Part& part) const {
-  for (int64_t r = 0; r < unit.rows; ++r) {
-    SoftmaxPart& sum = whole.softmax[static_cast<size_t>(r)];
-    const SoftmaxPart& next = part.softmax[static_cast<size_t>(r)];
+  for (int64_t slot = 0; slot < unit.kv_heads * unit.rows; ++slot) {
+    SoftmaxPart& sum = whole.softmax[static_cast<size_t>(slot)];
+    const SoftmaxPart& next = part.softmax[static_cast<size_t>(slot)];
     if (next.total == 0) continue;
     const float largest = std::max(sum.largest, next.largest);
     const float kept = sum.total == 0 ? 0.0f : std::exp(sum.largest - largest);
     const float added = sum.total == 0 ? 1.0f : std::exp(next.largest - largest);
-    kernels_.blend(whole.sums.data() + r * shape_.value_dim, kept, part.sums.data() + r * shape_.value_dim,
-                   added, shape_.value_dim);
+    kernels_.blend(whole.sums.data() + slot * shape_.value_dim, kept,
+                   part.sums.data() + slot * shape_.value_dim, added, shape_.value_dim);
     sum = {sum.total == 0 ? next.largest : largest, sum.total * kept + next.total * added};
   }
 }
 
 void Attention::finish(const Unit& unit, const Part& whole) const {
-  for (int64_t r = 0; r < unit.rows; ++r) {
-    const int64_t row = unit.first_row + r;
-    const int64_t head = head_of_row(unit, row);
-    SoftmaxPart sum = whole.softmax[static_cast<size_t>(r)];
+  for (int64_t slot = 0; slot < unit.kv_heads * unit.rows; ++slot) {
+    const int64_t row = unit.first_row + slot % unit.rows;
+    const int64_t head = head_of_row(unit.kv_head + slot / unit.rows, row);
+    SoftmaxPart sum = whole.softmax[static_cast<size_t>(slot)];
     float kept = 1.0f;
     if (!shape_.sinks.empty()) {
       const float sink = shape_.sinks.at<float>()[head];
@@ -234,7 +285,7 @@ void Attention::finish(const Unit& unit, const Part& whole) const {
     }
     if (!lse_.empty()) lse_.at<float>(row / group_)[head] = log_sum(sum);
     const float factor = sum.total == 0 ? 0.0f : kept / sum.total;
-    const float* from = whole.sums.data() + r * shape_.value_dim;
+    const float* from = whole.sums.data() + slot * shape_.value_dim;
     float* to = out_.at<float>(row / group_, head);
     for (int64_t i = 0; i < shape_.value_dim; ++i) to[i] = from[i] * factor;
     if (value_rotation_ > 1) kernels_.rotate(to, to, shape_.value_dim, value_rotation_);
@@ -242,8 +293,7 @@ void Attention::finish(const Unit& unit, const Part& whole) const {
 }
 
 void Attention::run_whole(const Unit& unit, Scratch& scratch) const {
-  scratch.whole.softmax.fill({});
-  std::fill(scratch.whole.sums.begin(), scratch.whole.sums.end(), 0.0f);
+  scratch.whole.clear();
   for (int64_t chunk = 0; chunk <= unit.last_position / kChunk; ++chunk) {
     run_chunk(unit, chunk, scratch, scratch.part);
     blend(unit, scratch.whole, scratch.part);
@@ -260,23 +310,20 @@ void Attention::run_split(const std::vector<Unit>& units, ThreadPool& pool) cons
   for (size_t u = 0; u < units.size(); ++u) {
     for (int64_t chunk = 0; chunk <= units[u].last_position / kChunk; ++chunk) pieces.push_back({u, chunk});
   }
-  std::vector<Part> parts(pieces.size());
+  std::vector<Part> parts;
+  parts.reserve(pieces.size());
+  for (const Piece& piece : pieces)
+    parts.emplace_back(units[piece.unit].kv_heads * units[piece.unit].rows, shape_.value_dim);
   pool.for_ranges(static_cast<int64_t>(pieces.size()), 1, [&](int64_t begin, int64_t end) {
-    Scratch scratch = make_scratch();
+    Scratch scratch = make_scratch(units);
     for (int64_t i = begin; i < end; ++i) {
       const Piece& piece = pieces[static_cast<size_t>(i)];
-      Part& part = parts[static_cast<size_t>(i)];
-      part.sums.resize(static_cast<size_t>(units[piece.unit].rows * shape_.value_dim));
-      run_chunk(units[piece.unit], piece.chunk, scratch, part);
+      run_chunk(units[piece.unit], piece.chunk, scratch, parts[static_cast<size_t>(i)]);
     }
   });
-  Part whole;
-  whole.sums.resize(static_cast<size_t>(kRows * shape_.value_dim));
+  Part whole(most_slots(units), shape_.value_dim);
   for (size_t i = 0; i < pieces.size(); ++i) {
-    if (pieces[i].chunk == 0) {
-      whole.softmax.fill({});
-      std::fill(whole.sums.begin(), whole.sums.end(), 0.0f);
-    }
+    if (pieces[i].chunk == 0) whole.clear();
     const Unit& unit = units[pieces[i].unit];
     blend(unit, whole, parts[i]);
     if (i + 1 == pieces.size() || pieces[i + 1].unit != pieces[i].unit) finish(unit, whole);
@@ -284,13 +331,13 @@ void Attention::run_split(const std::vector<Unit>& units, ThreadPool& pool) cons
 }
 
 void Attention::run(ThreadPool& pool) const {
-  const std::vector<Unit> all = units();
+  const std::vector<Unit> all = units(pool.threads());
   const bool few = static_cast<int64_t>(all.size()) < 2 * pool.threads();
   const bool long_context =
       std::any_of(all.begin(), all.end(), [](const Unit& unit) { return unit.last_position >= kChunk; });
   if (few && long_context && pool.threads() > 1) return run_split(all, pool);
   pool.for_ranges(static_cast<int64_t>(all.size()), 1, [&](int64_t begin, int64_t end) {
-    Scratch scratch = make_scratch();
+    Scratch scratch = make_scratch(all);
     for (int64_t i = begin; i < end; ++i) run_whole(all[static_cast<size_t>(i)], scratch);
   });
 }

@@ -44,6 +44,7 @@ void weighted_sum_by_tiles(const WeightedSum& sum) {
 template <class Tiles, class W, const KernelTable& (*Others)()>
 KernelTable with_tiles() {
   KernelTable table = Others();
+  table.attention_rows = kTiledQueries;
   table.scores = scores_by_tiles<Tiles, W, Others>;
   table.softmax = softmax_by_powers;
   table.weighted_sum = weighted_sum_by_tiles<Tiles, W, Others>;

@@ -103,6 +103,8 @@ struct KernelTable {
   // width. out may be x.
   void (*rotate)(float* out, const float* x, int64_t width, int64_t block);
 
+  int64_t
+      attention_rows;  // queries of a head that attention takes at once, so that reading keys and values pays
   // One row to F16, BF16 or F32.
   void (*store_kv)(void* out, DType type, const float* x, int64_t width);
   // out[query][key] = queries[query] · keys[key]; out rows are `stride` apart.

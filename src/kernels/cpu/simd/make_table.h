@@ -25,6 +25,7 @@ constexpr KernelTable make_table() {
           .gate = gate<I>,
           .rope = rope<I>,
           .rotate = rotate<I>,
+          .attention_rows = 32,
           .store_kv = store_kv<I>,
           .scores = scores<I>,
           .softmax = softmax<I>,
