@@ -5,7 +5,8 @@
 // Eight panels at a time are taken by chunks of their columns. Of a chunk two panels are unpacked into the first cache and
 // multiplied with all tokens: the chunk's activations and the sums of the chunks before stay in the second cache while the
 // panels pass by, and a panel is read once. Sums of a tile stay in registers over a chunk. The additions are what a piece
-// costs: three to six vector instructions a token, beside which tile instructions hardly run.
+// costs: three to six vector instructions of floats a token, one a cycle beside tile instructions, which run meanwhile. Lines of
+// the output are fetched one by one while the last chunk is added: they lie far apart, and a store would wait for each.
 #pragma once
 
 #include <cstdint>
@@ -25,37 +26,33 @@ struct PieceSums {
 constexpr int64_t kTilePanels = 8;
 constexpr int64_t kSumsPerTile = kTileTokens * kPanelRows;
 
-// The first row, by its panel, and the first token of a tile, and its sums of the chunks before.
+// Most pieces of a chunk: two unpacked panels and a tile's activations fit the first cache.
+constexpr int64_t kTilePieces = 24;
+
+// The first row, by its panel, and the first token of a tile, its sums of the chunks before, and what is unpacked next.
 struct TilePlace {
   int64_t panel, token;
-  float* sums;  // [kTileTokens][kPanelRows]
+  float* sums;          // [kTileTokens][kPanelRows]
+  const uint8_t* next;  // brought by memory meanwhile, `next_bytes` for each piece; null: nothing
+  int64_t next_bytes;
 };
-
-// Tiles of sums that are under way at a time.
-constexpr int kSumTiles = 4;
 
 // The tile instructions in plain loops, for processors without them.
 struct ModelTiles {
   explicit ModelTiles(bool /*halves*/) {}
-  // Tile `Sum` = activations x codes, of the columns from `first` on.
-  template <int Sum, int Columns>
-  void multiply(const int8_t (*x)[32], int first, const uint8_t* codes) {
+  // out = activations x codes, of the columns from `first` on.
+  template <int Half, int Columns>
+  void multiply(int32_t (&out)[kTileTokens][kPanelRows], const int8_t (*x)[32], int first,
+                const uint8_t* codes) {
     for (int token = 0; token < kTileTokens; ++token) {
       for (int row = 0; row < kPanelRows; ++row) {
         int32_t sum = 0;
         for (int k = 0; k < Columns; ++k)
           sum += x[token][first + k] * static_cast<int8_t>(codes[k / 4 * 64 + row * 4 + k % 4]);
-        sums_[Sum][token][row] = sum;
+        out[token][row] = sum;
       }
     }
   }
-  template <int Sum>
-  void store(int32_t (&out)[kTileTokens][kPanelRows]) const {
-    __builtin_memcpy(out, sums_[Sum], sizeof out);
-  }
-
- private:
-  int32_t sums_[kSumTiles][kTileTokens][kPanelRows];
 };
 
 // What add_piece_sum reads of a token.
@@ -77,71 +74,71 @@ template <class I, PieceKind K, int N>
   }
 }
 
+// What memory shall bring while pieces are added: a line of the sums' place for each, `next_bytes` of the panel that is
+// unpacked next.
+struct TileFetch {
+  const float* sums;
+  int64_t sums_stride;
+  const uint8_t* next;  // null: nothing
+  int64_t next_bytes;
+
+  [[gnu::always_inline]] void piece() {
+    __builtin_prefetch(sums, 1);
+    sums += sums_stride;
+    if (next == nullptr) return;
+    for (const uint8_t* end = next + next_bytes; next < end; next += 64) __builtin_prefetch(next, 0, 2);
+  }
+};
+
 // The pieces of a chunk that one panel and 16 tokens have.
 struct TilePieces {
   const ActivationTile* x;
   const uint8_t* unpacked;
   int64_t count;
-  const uint8_t* next;  // what memory shall bring meanwhile, `next_bytes` for each piece; null: nothing
-  int64_t next_bytes;
-
-  void fetch(int64_t i) const {
-    if (next == nullptr) return;
-    for (int64_t at = 0; at < next_bytes; at += 64) __builtin_prefetch(next + i * next_bytes + at, 0, 2);
-  }
 };
 
-// Adds the pieces of a chunk to the sums. A tile's integers pass through memory: it is multiplied two turns before its
-// additions and stored one turn before.
+// Adds the pieces of a chunk to the sums. A tile's integers pass through memory: they are added while the next are multiplied.
 template <class I, class Tiles, PieceKind K, int N>
-[[gnu::always_inline]] inline void add_chunk(typename I::F (&sums)[N], Tiles& tiles,
-                                             const TilePieces& pieces) {
-  constexpr int kHalves = K.halves ? 2 : 1;
-  constexpr int kTurns = kSumTiles / kHalves;  // tiles of this many pieces are under way
-  // Two, and no more: loads wait for stores at the same place of another page.
-  alignas(64) int32_t integers[2][kHalves][kTileTokens][kPanelRows];
-  const auto turn = [&]<int T>(int64_t i) __attribute__((always_inline)) {
-    constexpr int kBefore = (T + kTurns - 1) % kTurns;
-    if (i < pieces.count) {
-      const uint8_t* codes = pieces.unpacked + i * K.bytes();
-      tiles.template multiply<T * kHalves, 32 / kHalves>(pieces.x[i].quants, 0, codes);
-      if constexpr (K.halves) tiles.template multiply<T * 2 + 1, 16>(pieces.x[i].quants, 16, codes + 256);
-      pieces.fetch(i);
-    }
-    if (i >= 2 && i - 2 < pieces.count) {
-      const auto& from = integers[i % 2];
-      add_tile<I, K, N>(sums, {&from[0], &from[kHalves - 1]}, pieces.x[i - 2],
-                        pieces.unpacked + (i - 2) * K.bytes());
-    }
-    if (i >= 1 && i - 1 < pieces.count) {
-      auto& to = integers[(i + 1) % 2];
-      tiles.template store<kBefore * kHalves>(to[0]);
-      if constexpr (K.halves) tiles.template store<kBefore * 2 + 1>(to[1]);
-    }
+[[gnu::always_inline]] inline void add_chunk(typename I::F (&sums)[N], Tiles& tiles, TilePieces pieces,
+                                             TileFetch fetch) {
+  alignas(64) int32_t integers[2][K.halves ? 2 : 1][kTileTokens][kPanelRows];
+  const auto multiply = [&](auto& to, int i) __attribute__((always_inline)) {
+    const uint8_t* codes = pieces.unpacked + i * K.bytes();
+    tiles.template multiply<0, K.halves ? 16 : 32>(to[0], pieces.x[i].quants, 0, codes);
+    if constexpr (K.halves) tiles.template multiply<1, 16>(to[1], pieces.x[i].quants, 16, codes + 256);
+    fetch.piece();
   };
-  for (int64_t i = 0; i < pieces.count + 2; i += kTurns) {
-    [&]<int... T>(std::integer_sequence<int, T...>) __attribute__((always_inline)) {
-      (turn.template operator()<T>(i + T), ...);
-    }
-    (std::make_integer_sequence<int, kTurns>());
+  const auto add = [&](const auto& from, int i) __attribute__((always_inline)) {
+    add_tile<I, K, N>(sums, {&from[0], &from[K.halves ? 1 : 0]}, pieces.x[i],
+                      pieces.unpacked + i * K.bytes());
+  };
+  multiply(integers[0], 0);
+  for (; pieces.count > 2; pieces.count -= 2, pieces.x += 2, pieces.unpacked += 2 * K.bytes()) {
+    multiply(integers[1], 1);
+    add(integers[0], 0);
+    multiply(integers[0], 2);
+    add(integers[1], 1);
   }
+  if (pieces.count == 2) multiply(integers[1], 1);
+  add(integers[0], 0);
+  if (pieces.count == 2) add(integers[1], 1);
 }
 
-// A chunk of one unpacked panel by the first N tokens of a tile, of which those that there are are stored.
+// A chunk of one unpacked panel by the first N tokens of a tile, of which those that there are are stored. Not inlined: the
+// compiler would keep pointers in vector registers, and tiles wait for the port that brings them back.
 template <class I, class Tiles, PieceKind K, int N>
-void chunk_of_tile(const PanelGemm& gemm, Tiles& tiles, const TilePieces& pieces, const Chunk& chunk,
-                   const TilePlace& place) {
-  const int64_t tokens = gemm.tokens - place.token < N ? gemm.tokens - place.token : N;
-  const int64_t rows = gemm.rows - place.panel * kPanelRows;
-  float* out = gemm.out + place.token * gemm.out_stride + place.panel * kPanelRows;
-  if (chunk.last) {
-    for (int64_t n = 0; n < tokens; ++n) __builtin_prefetch(out + n * gemm.out_stride, 1);
-  }
+[[gnu::noinline]] void chunk_of_tile(const PanelGemm& gemm, Tiles& tiles, const TilePieces& pieces,
+                                     const Chunk& chunk, const TilePlace& place) {
   typename I::F sums[N];
 #pragma GCC unroll 16
   for (int n = 0; n < N; ++n)
     sums[n] = chunk.first == 0 ? I::set1(0.0f) : I::load(place.sums + n * kPanelRows);
-  add_chunk<I, Tiles, K, N>(sums, tiles, pieces);
+  float* out = gemm.out + place.token * gemm.out_stride + place.panel * kPanelRows;
+  add_chunk<I, Tiles, K, N>(sums, tiles, pieces,
+                            {chunk.last ? out : place.sums, chunk.last ? gemm.out_stride : kPanelRows,
+                             place.next, place.next_bytes});
+  const int64_t tokens = gemm.tokens - place.token < N ? gemm.tokens - place.token : N;
+  const int64_t rows = gemm.rows - place.panel * kPanelRows;
 #pragma GCC unroll 16
   for (int n = 0; n < N; ++n) {
     if (!chunk.last) {
@@ -170,10 +167,10 @@ void chunk_of_panels(const PanelGemm& gemm, Tiles& tiles, const TwoPanels& two, 
     const int64_t left = gemm.tokens - token;
     const ActivationTile* x = gemm.tiles + token / kTileTokens * (gemm.cols / 32) + chunk.first;
     for (int64_t r = 0; r < two.count; ++r) {
-      const TilePieces pieces{x, two.unpacked + r * kChunkPieces * K.bytes(), chunk.count,
-                              token > 0 || two.next == nullptr ? nullptr : two.next + r * two.panel_bytes,
-                              two.next_bytes};
-      const TilePlace place{two.panel + r, token, two.sums + r * two.sums_stride + token * kPanelRows};
+      const TilePieces pieces{x, two.unpacked + r * kTilePieces * K.bytes(), chunk.count};
+      const TilePlace place{two.panel + r, token, two.sums + r * two.sums_stride + token * kPanelRows,
+                            token > 0 || two.next == nullptr ? nullptr : two.next + r * two.panel_bytes,
+                            two.next_bytes};
       if (left > 12) {
         chunk_of_tile<I, Tiles, K, 16>(gemm, tiles, pieces, chunk, place);
       } else if (left > 8) {
@@ -185,32 +182,51 @@ void chunk_of_panels(const PanelGemm& gemm, Tiles& tiles, const TwoPanels& two, 
   }
 }
 
-// Panels [begin, end), at most kTilePanels, by all tokens.
+// The pieces of the chunks of a row: of about the same size, in whole super-blocks.
+template <PanelFormat F>
+int64_t pieces_of_chunk(int64_t pieces) {
+  const int64_t chunks = (pieces + kTilePieces - 1) / kTilePieces;
+  return ((pieces + chunks - 1) / chunks + F.pieces - 1) / F.pieces * F.pieces;
+}
+
+// The panels that one call multiplies, and those of them, [begin, end), at most kTilePanels, whose sums are kept.
+struct PanelBlock {
+  int64_t count, begin, end;
+
+  // Where the panel after `panel` and its neighbour in this chunk begins, or the first of the next chunk or block; null: none.
+  template <PanelFormat F>
+  const uint8_t* next(const PanelGemm& gemm, const Chunk& chunk, int64_t panel) const {
+    const int64_t panel_bytes = F.panel_bytes(gemm.cols);
+    const uint8_t* from = gemm.panels + chunk.first / F.pieces * F.super_bytes();
+    if (panel + 2 < end) return from + (panel + 2) * panel_bytes;
+    if (!chunk.last) return from + begin * panel_bytes + chunk.count / F.pieces * F.super_bytes();
+    return end < count ? gemm.panels + end * panel_bytes : nullptr;
+  }
+};
+
+// The panels of a block by all tokens.
 template <class I, class Tiles, PanelFormat F>
-void block_of_panels(const PanelGemm& gemm, Tiles& tiles, int64_t begin, int64_t end) {
+void block_of_panels(const PanelGemm& gemm, Tiles& tiles, const PanelBlock& block) {
   constexpr PieceKind K = kind_of<I, F>();
-  alignas(64) uint8_t unpacked[2 * kChunkPieces * K.bytes()];
+  alignas(64) uint8_t unpacked[2 * kTilePieces * K.bytes()];
   alignas(64) float sums[kTilePanels * kMostTiledTokens * kPanelRows];
   const int64_t pieces = gemm.cols / 32;
   const int64_t panel_bytes = F.panel_bytes(gemm.cols);
   const int64_t stride = (gemm.tokens + kTileTokens - 1) / kTileTokens * kSumsPerTile;
-  for (int64_t first = 0; first < pieces; first += kChunkPieces) {
-    const int64_t count = pieces - first < kChunkPieces ? pieces - first : kChunkPieces;
+  const int64_t most = pieces_of_chunk<F>(pieces);
+  for (int64_t first = 0; first < pieces; first += most) {
+    const int64_t count = pieces - first < most ? pieces - first : most;
     const Chunk chunk{first, count, first + count == pieces, F.offset_bits};
-    const uint8_t* from = gemm.panels + first / F.pieces * F.super_bytes();
-    for (int64_t panel = begin; panel < end; panel += 2) {
-      const int64_t both = panel + 1 < end ? 2 : 1;
+    for (int64_t panel = block.begin; panel < block.end; panel += 2) {
+      const int64_t both = panel + 1 < block.end ? 2 : 1;
       for (int64_t r = 0; r < both; ++r)
-        unpack_panel<I, F>(unpacked + r * kChunkPieces * K.bytes(), gemm.panels + (panel + r) * panel_bytes,
+        unpack_panel<I, F>(unpacked + r * kTilePieces * K.bytes(), gemm.panels + (panel + r) * panel_bytes,
                            chunk);
-      asm volatile("" : : "r"(unpacked) : "memory");  // tile loads do not tell the compiler what they read
-      const uint8_t* next = panel + 2 < end ? from + (panel + 2) * panel_bytes
-                                            : from + begin * panel_bytes + count / F.pieces * F.super_bytes();
-      chunk_of_panels<I, Tiles, K>(
-          gemm, tiles,
-          {unpacked, panel, both, sums + (panel - begin) * stride, stride,
-           panel + 2 < end || !chunk.last ? next : nullptr, panel_bytes, F.super_bytes() / F.pieces},
-          chunk);
+      const TwoPanels two{unpacked,    panel,
+                          both,        sums + (panel - block.begin) * stride,
+                          stride,      block.next<F>(gemm, chunk, panel),
+                          panel_bytes, F.super_bytes() / F.pieces};
+      chunk_of_panels<I, Tiles, K>(gemm, tiles, two, chunk);
     }
   }
 }
@@ -219,12 +235,12 @@ template <class I, class Tiles, DType type>
 void gemm_tiles_of(const PanelGemm& gemm) {
   constexpr PanelFormat F = panel_format(type);
   constexpr PieceKind K = kind_of<I, F>();
-  static_assert(!K.offset && kChunkPieces % F.pieces == 0);
+  static_assert(!K.offset && kTilePieces % F.pieces == 0);
   Tiles tiles(K.halves);  // configured as long as it lives
   const int64_t panels = (gemm.rows + kPanelRows - 1) / kPanelRows;
   for (int64_t panel = 0; panel < panels; panel += kTilePanels)
-    block_of_panels<I, Tiles, F>(gemm, tiles, panel,
-                                 panel + kTilePanels < panels ? panel + kTilePanels : panels);
+    block_of_panels<I, Tiles, F>(
+        gemm, tiles, {panels, panel, panel + kTilePanels < panels ? panel + kTilePanels : panels});
 }
 
 // REQUIRES: gemm.tiles, or what AVX-512 VNNI reads.

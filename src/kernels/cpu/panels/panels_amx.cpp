@@ -34,7 +34,7 @@ struct alignas(64) TileConfig {
   uint8_t rows[16] = {};
 };
 
-// Tiles 0 to 3: sums; 6: activations; 7: codes, both of 32 columns or of 16.
+// Tiles 0 and 1: sums; 6: activations; 7: codes, both of 32 columns or of 16.
 class AmxTiles {
  public:
   explicit AmxTiles(bool halves) {
@@ -54,20 +54,18 @@ class AmxTiles {
   AmxTiles& operator=(const AmxTiles&) = delete;
 
   // The instructions take the number of a tile as a literal.
-  template <int Sum, int Columns>
-  [[gnu::always_inline]] void multiply(const int8_t (*x)[32], int first, const uint8_t* codes) {
-    const int8_t* from = x[0] + first;
+  template <int Half, int Columns>
+  [[gnu::always_inline]] void multiply(int32_t (&out)[kTileTokens][kPanelRows], const int8_t (*x)[32],
+                                       int first, const uint8_t* codes) {
     asm volatile(
-        "tilezero %%tmm%c4\n"
+        "tilezero %%tmm%c5\n"
         "tileloadd (%0,%1,1), %%tmm6\n"
         "tileloadd (%2,%3,1), %%tmm7\n"
-        "tdpbssd %%tmm7, %%tmm6, %%tmm%c4\n"
+        "tdpbssd %%tmm7, %%tmm6, %%tmm%c5\n"
+        "tilestored %%tmm%c5, (%4,%3,1)\n"
         :
-        : "r"(from), "r"(int64_t{32}), "r"(codes), "r"(int64_t{64}), "i"(Sum));
-  }
-  template <int Sum>
-  [[gnu::always_inline]] void store(int32_t (&out)[kTileTokens][kPanelRows]) const {
-    asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(&out), "r"(int64_t{64}), "i"(Sum) : "memory");
+        : "r"(x[0] + first), "r"(int64_t{32}), "r"(codes), "r"(int64_t{64}), "r"(&out), "i"(Half)
+        : "memory");
   }
 };
 
