@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Ranks beside one rank on the same cores: tokens a second of requests in flight, decode and prefill.
 
-  bench/stages.py [--cut pp] [--stages 2] [--threads 1] [--requests 8] [--tokens 128] [--prompt 400] [--rounds 5] [--model FILE]
+  bench/stages.py [--cut pp] [--stages 2] [--threads 1] [--requests 8] [--tokens 128] [--prompt 400] [--rounds 5]
+                  [--micro-batches 0] [--model FILE]
 
 One server has all threads (stages x threads), the other is `mpirun -n STAGES sluice serve --pp STAGES -t THREADS`, with --cut tp
 one of `--tp STAGES`. Both are up all the time and take turns, round by round; the ratio is of their medians."""
@@ -38,7 +39,8 @@ def ask_all(server, options, rng, prompt, tokens):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in (("stages", 2), ("threads", 1), ("requests", 8), ("tokens", 128), ("prompt", 400), ("rounds", 5)):
+    for name, default in (("stages", 2), ("threads", 1), ("requests", 8), ("tokens", 128), ("prompt", 400), ("rounds", 5),
+                          ("micro-batches", 0)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--cut", choices=("pp", "tp"), default="pp")
     parser.add_argument("--model", default=str(DEFAULT_MODEL))
@@ -48,7 +50,8 @@ def main():
     loads = {"decode": (16, options.tokens, options.tokens), "prefill": (options.prompt, 1, options.prompt)}
     rates = {}
     with Server(*flags, "-t", options.stages * options.threads) as one, \
-            Server(*flags, "-t", options.threads, f"--{options.cut}", options.stages, before=(*MPIRUN, options.stages)) as staged:
+            Server(*flags, "-t", options.threads, f"--{options.cut}", options.stages,
+                   "--pp-micro-batches", options.micro_batches, before=(*MPIRUN, options.stages)) as staged:
         for turn in range(options.rounds + 1):
             for load, (prompt, tokens, counted) in loads.items():
                 for name, server in (("one rank", one), ("stages", staged)):

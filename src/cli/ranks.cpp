@@ -36,6 +36,11 @@ void RankFlags::declare(OptionSet& options) {
           "pipeline parallel: stages of consecutive layers, of as many ranks each as --tp, --ep or --cp says")
       .within(1, 1024);
   options
+      .add(cuts.micro_batches, "pp-micro-batches",
+           "steps that the stages of --pp run at the same time on CPUs, each of its share of the answers; 1: "
+           "a step runs alone; 0: as many as there are stages")
+      .within(0, 1024);
+  options
       .add(rank_timeout, "rank-timeout",
            "seconds without a sign of life after which a rank counts as lost, and the group ends")
       .within(0.5, 3600);

@@ -66,7 +66,10 @@ class ModelGroup {
     if (!placement_.stage.whole()) world_->progress();
   }
   // Steps of which the stages have one each at the same time; 1: a step runs alone, through all of them.
-  int steps_in_flight() const { return collective_ == nullptr ? placement_.stage.size : 1; }
+  int steps_in_flight() const {
+    if (collective_ != nullptr) return 1;
+    return cuts_.micro_batches > 0 ? cuts_.micro_batches : placement_.stage.size;
+  }
 
  private:
   Status join_devices(kernels::GroupDevice& device);

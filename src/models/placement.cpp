@@ -186,6 +186,12 @@ Status Cuts::check() const {
                              "divide their number",
                              experts, tensor),
                  "ep"};
+  if (micro_batches > stages)
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("--pp-micro-batches is {} and --pp is {}: no more steps run at the same time "
+                             "than there are stages",
+                             micro_batches, stages),
+                 "pp-micro-batches"};
   if (sequence && tensor == 1)
     return Error{ErrorCode::InvalidArgument,
                  "--sp is on and --tp is 1: the ranks of --tp share the tokens, and there must be at least 2",

@@ -34,6 +34,7 @@ struct Cuts {
   int tensor = 1;
   int experts = 1;  // 1: every rank has all of them, with its share of their inner width
   int stages = 1;
+  int micro_batches = 0;  // steps that stages on CPUs run at the same time; 0: as many as there are stages
   bool sequence = false;  // the ranks of the tensor cut share the tokens between the parts of layers
 
   int context = 1;  // ranks that share tokens and KV cache, without another cut but stages

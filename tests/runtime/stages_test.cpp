@@ -55,9 +55,9 @@ class GatedRank : public dist::Communicator {
 // The second stage of a model; the first one's group is for a Rig.
 class LaterStage {
  public:
-  LaterStage() {
+  explicit LaterStage(int micro_batches = 0) {
     auto ranks = dist::make_local_group(2);
-    const models::Cuts cuts{.stages = 2};
+    const models::Cuts cuts{.stages = 2, .micro_batches = micro_batches};
     first = std::make_shared<models::ModelGroup>(std::move(ranks[0]), cuts);
     auto group =
         std::make_shared<models::ModelGroup>(std::make_unique<GatedRank>(std::move(ranks[1]), gate), cuts);
@@ -142,6 +142,20 @@ TEST(Stages, EveryKindOfRequestHasTheBitsOfOneRank) {
   }
   later.join();
   EXPECT_TRUE(later.ended.ok());
+}
+
+TEST(Stages, StepsRunAloneWhereOneMicroBatchIsAskedFor) {
+  Rig whole(plenty());
+  const std::vector<double> expected = numbers_of(whole);
+  LaterStage later(1);
+  RigOptions options = plenty();
+  options.group = std::move(later.first);
+  Rig rig(options);
+  EXPECT_EQ(rig.executor->depth(), 1);
+  EXPECT_EQ(numbers_of(rig), expected);
+  const Status refused = models::Cuts{.stages = 2, .micro_batches = 3}.check();
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("--pp-micro-batches is 3 and --pp is 2"), std::string::npos);
 }
 
 TEST(Stages, PreemptedAndSwappedSequencesHaveTheBitsOfOneRank) {
