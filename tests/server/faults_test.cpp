@@ -38,6 +38,8 @@ api::Reply read_slowly(const api::Call&) {
 }
 
 TEST(Faults, ARequestWhoseClientIsGoneIsNotRead) {
+  reads_begun = 0;
+  reads_go_on = false;
   RigOptions options;
   options.server.prepare_threads = 1;
   options.operations = {{"POST", "/v1/chat/completions", api::Dialect::OpenAi, true, "", read_slowly}};
