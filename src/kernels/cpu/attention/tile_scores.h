@@ -4,7 +4,9 @@
 // bf16 (tile_words.h). A score takes its columns 32 at a time, in order, and of these the products low · high, high · high
 // and high · low (key · query). Neither the queries beside it nor the keys do matter to its bits.
 //
-// Many queries: two tiles of keys by two of queries are under way. Up to 16: four tiles of keys.
+// Many queries: two tiles of keys by two of queries are under way. Up to 16: four tiles of keys. Tile instructions take 16
+// cycles each and leave vectors alone: between them the next keys are converted and the sums before are written out, in
+// pieces that fit what the processor looks ahead.
 #pragma once
 
 #include "kernels/cpu/attention/rows.h"
@@ -16,25 +18,50 @@ namespace {
 
 constexpr int64_t kTiledQueries = 96;  // at once
 constexpr int64_t kMostSteps = kWidestTiled / 32;
+constexpr int64_t kKeyRowsAhead = 64;
 
 // [step][high, low]; step is 32 columns.
 constexpr int64_t tile_at(int64_t steps, int64_t tile, int64_t step) {
   return split_words(tile * steps + step);
 }
 
-// 16 keys, their last one repeated where there are fewer.
+// Blocks of keys that become tiles, a few rows at a time: [tile][step][high, low].
 template <class T>
-void fill_keys(uint16_t* to, const KvRows& keys, int64_t key) {
-  for (int64_t r = 0; r < 16; ++r) {
-    const uint8_t* row = keys.rows[key + r < keys.count ? key + r : keys.count - 1];
-    uint16_t* at = to + r * 32;
-    for (int64_t column = 0; column < keys.width; column += 32, at += split_words(1)) {
-      const SplitWords words = T::columns(row, column, keys.width - column);
+class KeyFiller {
+ public:
+  // Where rows from `key` on, at most `most`, go. The last key is repeated up to a whole tile.
+  KeyFiller(uint16_t* to, const KvRows& keys, int64_t key, int64_t most)
+      : to_(to), keys_(keys), key_(key), steps_((keys.width + 31) / 32), whole_(keys.width % 32 == 0) {
+    const int64_t left = keys.count - key;
+    rows_ = left <= 0 ? 0 : left < most ? (left + 15) / 16 * 16 : most;
+  }
+  void advance(int64_t rows) {
+    const int64_t end = row_ + rows < rows_ ? row_ + rows : rows_;
+    for (; row_ < end; ++row_) fill_row();
+  }
+  void finish() { advance(rows_); }
+
+ private:
+  void fill_row() {
+    const int64_t key = key_ + row_;
+    const uint8_t* row = keys_.rows[key < keys_.count ? key : keys_.count - 1];
+    if (key + kKeyRowsAhead < keys_.count) {
+      for (int64_t byte = 0; byte < keys_.width * T::kBytes; byte += 64)
+        __builtin_prefetch(keys_.rows[key + kKeyRowsAhead] + byte);
+    }
+    uint16_t* at = to_ + tile_at(steps_, row_ / 16, 0) + row_ % 16 * 32;
+    for (int64_t step = 0; step < steps_; ++step, at += split_words(1)) {
+      const SplitWords words = T::columns(row, 32 * step, whole_ ? 32 : keys_.width - 32 * step);
       _mm512_store_si512(at, words.high);
       if constexpr (T::kLow) _mm512_store_si512(at + kTileWords, words.low);
     }
   }
-}
+
+  uint16_t* to_;
+  const KvRows& keys_;
+  int64_t key_, steps_, rows_, row_ = 0;
+  bool whole_;
+};
 
 // Up to 16 queries, of which those from `count` on are zeros.
 template <class W>
@@ -117,51 +144,62 @@ template <class Tiles>
   tiles.template dot<3, 5, 7>();
 }
 
-// Four tiles of keys by one of queries in tile Query.
+// Four tiles of keys, `stride` words apart, by one of queries in tile Query.
 template <class Tiles, int Query>
-[[gnu::always_inline]] inline void dot_keys(Tiles& tiles, const uint16_t* const (&keys)[4], int64_t at) {
-  tiles.template load<4>(keys[0] + at, 64);
+[[gnu::always_inline]] inline void dot_keys(Tiles& tiles, const uint16_t* keys, int64_t stride) {
+  tiles.template load<4>(keys, 64);
   tiles.template dot<0, 4, Query>();
-  tiles.template load<5>(keys[1] + at, 64);
+  tiles.template load<5>(keys + stride, 64);
   tiles.template dot<1, 5, Query>();
-  tiles.template load<4>(keys[2] + at, 64);
+  tiles.template load<4>(keys + 2 * stride, 64);
   tiles.template dot<2, 4, Query>();
-  tiles.template load<5>(keys[3] + at, 64);
+  tiles.template load<5>(keys + 3 * stride, 64);
   tiles.template dot<3, 5, Query>();
 }
 
-template <class Tiles, bool Low>
-void score_column(Tiles& tiles, const uint16_t* const (&keys)[4], const uint16_t* query, int64_t steps) {
+// Calls beside() after every four multiplications.
+template <class Tiles, bool Low, class Beside>
+void score_column(Tiles& tiles, const uint16_t* keys, const uint16_t* query, int64_t steps,
+                  const Beside& beside) {
   zero_sums(tiles);
   for (int64_t step = 0; step < steps; ++step) {
-    const int64_t at = split_words(step);
+    const int64_t at = split_words(step), stride = split_words(steps);
     tiles.template load<6>(query + at, 64);
     tiles.template load<7>(query + at + kTileWords, 64);
-    if constexpr (Low) dot_keys<Tiles, 6>(tiles, keys, at + kTileWords);
-    dot_keys<Tiles, 6>(tiles, keys, at);
-    dot_keys<Tiles, 7>(tiles, keys, at);
+    if constexpr (Low) {
+      dot_keys<Tiles, 6>(tiles, keys + at + kTileWords, stride);
+      beside();
+    }
+    dot_keys<Tiles, 6>(tiles, keys + at, stride);
+    beside();
+    dot_keys<Tiles, 7>(tiles, keys + at, stride);
+    beside();
   }
 }
 
-template <class Tiles, bool Low>
-void score_square(Tiles& tiles, const uint16_t* const (&keys)[2], const uint16_t* const (&queries)[2],
-                  int64_t steps) {
+// The same for two tiles of keys and two of queries.
+template <class Tiles, bool Low, class Beside>
+void score_square(Tiles& tiles, const uint16_t* keys, const uint16_t* const (&queries)[2], int64_t steps,
+                  const Beside& beside) {
   zero_sums(tiles);
   for (int64_t step = 0; step < steps; ++step) {
-    const int64_t at = split_words(step);
+    const int64_t at = split_words(step), second = at + split_words(steps);
     tiles.template load<6>(queries[0] + at, 64);
     tiles.template load<7>(queries[1] + at, 64);
     if constexpr (Low) {
-      tiles.template load<4>(keys[0] + at + kTileWords, 64);
-      tiles.template load<5>(keys[1] + at + kTileWords, 64);
+      tiles.template load<4>(keys + at + kTileWords, 64);
+      tiles.template load<5>(keys + second + kTileWords, 64);
       dot_square(tiles);
+      beside();
     }
-    tiles.template load<4>(keys[0] + at, 64);
-    tiles.template load<5>(keys[1] + at, 64);
+    tiles.template load<4>(keys + at, 64);
+    tiles.template load<5>(keys + second, 64);
     dot_square(tiles);
+    beside();
     tiles.template load<6>(queries[0] + at + kTileWords, 64);
     tiles.template load<7>(queries[1] + at + kTileWords, 64);
     dot_square(tiles);
+    beside();
   }
 }
 
@@ -173,72 +211,100 @@ struct ScoreWork {
   const KvRows& keys;
 };
 
-// Fills up to four tiles of keys and gives how many there are.
-template <class T, int N>
-int64_t fill_key_tiles(const uint16_t* (&tiles)[N], uint16_t* words, const KvRows& keys, int64_t key) {
-  const int64_t steps = (keys.width + 31) / 32, left = (keys.count - key + 15) / 16;
-  const int64_t count = left < N ? left : N;
-  prefetch_rows(keys, key + 16 * N, 16 * N, T::kBytes);
-  for (int64_t t = 0; t < N; ++t) {
-    uint16_t* to = words + tile_at(steps, t < count ? t : 0, 0);
-    tiles[t] = to;
-    if (t < count) fill_keys<T>(to, keys, key + 16 * t);
+// Four tiles of sums that wait to be written out: [key tile][query tile].
+struct WaitingSums {
+  const float* sums;
+  int64_t key, query;
+  int64_t query_tiles;  // in a row: 1 or 2
+  int64_t next = 4;     // 4: none
+
+  template <bool Few>
+  void write_one(const ScoreWork& work) {
+    if (next >= 4) return;
+    const int64_t first_key = key + 16 * (next / query_tiles), first = query + 16 * (next % query_tiles);
+    const int64_t keys = work.keys.count - first_key, queries = work.count - first;
+    if (keys > 0 && queries > 0) {
+      float* out = work.out + first * work.stride + first_key;
+      if constexpr (Few) write_few_scores(out, work.stride, sums + 64 * next, queries, keys);
+      if constexpr (!Few) write_scores(out, work.stride, sums + 256 * next, queries, keys);
+    }
+    ++next;
   }
-  return count;
+  template <bool Few>
+  void finish(const ScoreWork& work) {
+    while (next < 4) write_one<Few>(work);
+  }
+};
+
+// Up to 16 queries, or 4 where Few.
+template <class Tiles, class T, class W, bool Few>
+void few_scores(const ScoreWork& work) {
+  constexpr int64_t kBlock = 64, kRowBytes = Few ? 16 : 64, kWords = 4 * split_words(kMostSteps);
+  alignas(64) uint16_t query[split_words(kMostSteps)];
+  alignas(64) uint16_t words[2][kWords];
+  alignas(64) float sums[2][4 * 256];
+  const KvRows& keys = work.keys;
+  const int64_t steps = (keys.width + 31) / 32, calls = (T::kLow ? 3 : 2) * steps;
+  Tiles tiles(16, Few ? 4 : 16);  // configured as long as it lives
+  fill_queries<W>(query, work.queries, work.count, keys.width);
+  KeyFiller<T>(words[0], keys, 0, kBlock).finish();
+  WaitingSums waiting{};
+  for (int64_t key = 0, turn = 0; key < keys.count; key += kBlock, turn ^= 1) {
+    KeyFiller<T> next(words[turn ^ 1], keys, key + kBlock, kBlock);
+    score_column<Tiles, T::kLow>(tiles, words[turn], query, steps, [&] {
+      next.advance((kBlock + calls - 1) / calls);
+      waiting.write_one<Few>(work);
+    });
+    next.finish();
+    waiting.finish<Few>(work);
+    store_sums(tiles, sums[turn], kRowBytes);
+    waiting = {sums[turn], key, 0, 1, 0};
+  }
+  waiting.finish<Few>(work);
 }
 
-template <class Tiles, class T, class W>
-void few_scores(const ScoreWork& work) {
-  alignas(64) uint16_t query[split_words(kMostSteps)];
-  alignas(64) uint16_t words[4 * split_words(kMostSteps)];
-  alignas(64) float sums[4 * 256];
-  const KvRows& keys = work.keys;
-  const int64_t steps = (keys.width + 31) / 32;
-  const bool four = work.count <= 4;
-  const int64_t row_bytes = four ? 16 : 64;
-  Tiles tiles(16, four ? 4 : 16);  // configured as long as it lives
-  fill_queries<W>(query, work.queries, work.count, keys.width);
-  for (int64_t key = 0; key < keys.count; key += 64) {
-    const uint16_t* at[4];
-    const int64_t count = fill_key_tiles<T>(at, words, keys, key);
-    score_column<Tiles, T::kLow>(tiles, at, query, steps);
-    store_sums(tiles, sums, row_bytes);
-    for (int64_t t = 0; t < count; ++t) {
-      const int64_t first = key + 16 * t;
-      (four ? write_few_scores : write_scores)(work.out + first, work.stride, sums + 4 * row_bytes * t,
-                                               work.count, keys.count - first);
-    }
+// Fetches the lines that 32 queries' scores of 32 keys go to.
+inline void fetch_scores(const ScoreWork& work, int64_t query, int64_t key) {
+  const int64_t end = query + 32 < work.count ? query + 32 : work.count;
+  for (int64_t n = query; n < end; ++n) {
+    __builtin_prefetch(work.out + n * work.stride + key, 1);
+    __builtin_prefetch(work.out + n * work.stride + key + 16, 1);
   }
 }
 
 template <class Tiles, class T, class W>
 void many_scores(const ScoreWork& work) {
-  constexpr int64_t kMostTiles = kTiledQueries / 16;
+  constexpr int64_t kMostTiles = kTiledQueries / 16, kBlock = 32, kWords = 2 * split_words(kMostSteps);
   alignas(64) uint16_t queries[kMostTiles * split_words(kMostSteps)];
-  alignas(64) uint16_t words[2 * split_words(kMostSteps)];
-  alignas(64) float sums[4 * 256];
+  alignas(64) uint16_t words[2][kWords];
+  alignas(64) float sums[2][4 * 256];
   const KvRows& keys = work.keys;
   const int64_t steps = (keys.width + 31) / 32, query_tiles = (work.count + 15) / 16;
+  const int64_t calls = (T::kLow ? 3 : 2) * steps * ((query_tiles + 1) / 2);
   Tiles tiles(16, 16);
   for (int64_t t = 0; t < query_tiles; ++t)
     fill_queries<W>(queries + tile_at(steps, t, 0), work.queries + 16 * t, work.count - 16 * t, keys.width);
-  for (int64_t key = 0; key < keys.count; key += 32) {
-    const uint16_t* key_tiles[2];
-    const int64_t count = fill_key_tiles<T>(key_tiles, words, keys, key);
-    for (int64_t t = 0; t < query_tiles; t += 2) {
-      const int64_t both = t + 1 < query_tiles ? 2 : 1;
-      score_square<Tiles, T::kLow>(
-          tiles, key_tiles, {queries + tile_at(steps, t, 0), queries + tile_at(steps, t + both - 1, 0)},
-          steps);
-      store_sums(tiles, sums, 64);
-      for (int64_t i = 0; i < 4; ++i) {
-        if (i / 2 >= count || i % 2 >= both) continue;
-        const int64_t query = 16 * (t + i % 2), first = key + 16 * (i / 2);
-        write_scores(work.out + query * work.stride + first, work.stride, sums + 256 * i, work.count - query,
-                     keys.count - first);
-      }
+  KeyFiller<T>(words[0], keys, 0, kBlock).finish();
+  WaitingSums waiting{};
+  int64_t turn = 0;
+  for (int64_t key = 0, half = 0; key < keys.count; key += kBlock, half ^= 1) {
+    KeyFiller<T> next(words[half ^ 1], keys, key + kBlock, kBlock);
+    for (int64_t t = 0; t < query_tiles; t += 2, turn ^= 1) {
+      const int64_t second = t + 1 < query_tiles ? t + 1 : t;
+      fetch_scores(work, 16 * t, key);
+      score_square<Tiles, T::kLow>(tiles, words[half],
+                                   {queries + tile_at(steps, t, 0), queries + tile_at(steps, second, 0)},
+                                   steps, [&] {
+                                     next.advance((kBlock + calls - 1) / calls);
+                                     waiting.write_one<false>(work);
+                                   });
+      waiting.finish<false>(work);
+      store_sums(tiles, sums[turn], 64);
+      waiting = {sums[turn], key, 16 * t, 2, 0};
     }
+    next.finish();
   }
+  waiting.finish<false>(work);
 }
 
 // REQUIRES: keys.width <= kWidestTiled
@@ -247,7 +313,13 @@ void tile_scores(const ScoreWork& work) {
   for (int64_t first = 0; first < work.count; first += kTiledQueries) {
     const int64_t count = work.count - first < kTiledQueries ? work.count - first : kTiledQueries;
     const ScoreWork some{work.out + first * work.stride, work.stride, work.queries + first, count, work.keys};
-    count <= 16 ? few_scores<Tiles, T, W>(some) : many_scores<Tiles, T, W>(some);
+    if (count <= 4) {
+      few_scores<Tiles, T, W, true>(some);
+    } else if (count <= 16) {
+      few_scores<Tiles, T, W, false>(some);
+    } else {
+      many_scores<Tiles, T, W>(some);
+    }
   }
 }
 

@@ -19,49 +19,69 @@ constexpr int64_t kValueRowsAhead = 32;
 
 alignas(64) constexpr uint8_t kAbsentRow[kWidestTiled * 4] = {};
 
-// Weights of up to 16 queries; those from `count` on are zeros.
+// Weights of up to 16 queries. Rows of a tile beyond the last query stay as they are: they become sums that nobody reads.
 template <class W>
 void fill_weights(uint16_t* to, const WeightedSum& sum, int64_t query, int64_t steps) {
-  const int64_t before = sum.values.before, count = sum.queries - query;
-  for (int64_t step = 0; step < steps; ++step, to += split_words(1)) {
-    const int64_t key = 32 * step - before;
-    const int64_t left = sum.values.count - key, absent = key < 0 ? -key : 0;
-    for (int64_t n = 0; n < 16; ++n) {
-      TileFloats weights(sum.weights + (n < count ? query + n : 0) * sum.weight_stride + key,
-                         n < count ? left : 0, absent);
+  const int64_t before = sum.values.before, left = sum.queries - query, rows = left < 16 ? left : 16;
+  for (int64_t n = 0; n < rows; ++n) {
+    const float* from = sum.weights + (query + n) * sum.weight_stride - before;
+    for (int64_t step = 0; step < steps; ++step) {
+      const int64_t key = 32 * step;
+      const TileFloats weights(from + key, before + sum.values.count - key, before - key);
       const __m512i high = W::rounded(weights.first, weights.second);
-      _mm512_store_si512(to + n * 32, high);
-      _mm512_store_si512(to + kTileWords + n * 32, weights.template low<W>(high));
+      uint16_t* row = to + split_words(step) + n * 32;
+      _mm512_store_si512(row, high);
+      _mm512_store_si512(row + kTileWords, weights.template low<W>(high));
     }
   }
 }
 
-// Values of 32 keys from `key` on, columns [at, at + 16 N): [column tile][high, low].
+// Values of 32 keys, columns [at, at + 16 N), that become tiles a few keys at a time: [column tile][high, low].
 template <class T, int N>
-void fill_values(uint16_t* to, const KvRows& values, int64_t key, int64_t at) {
-  const auto row = [&](int64_t i) { return i >= 0 && i < values.count ? values.rows[i] : kAbsentRow; };
-  for (int64_t pair = 0; pair < 16; ++pair) {
-    const int64_t first = key + 2 * pair;
-    const uint8_t *a = row(first), *b = row(first + 1);
-    if (first + kValueRowsAhead + 1 < values.count) {
-      for (int64_t byte = 0; byte < 16 * N * T::kBytes; byte += 64) {
-        __builtin_prefetch(row(first + kValueRowsAhead) + at * T::kBytes + byte);
-        __builtin_prefetch(row(first + kValueRowsAhead + 1) + at * T::kBytes + byte);
-      }
+class ValueFiller {
+ public:
+  // From `key` on, which may be less than 0: keys that are not there are zeros.
+  ValueFiller(uint16_t* to, const KvRows& values, int64_t key, int64_t at)
+      : to_(to), values_(values), key_(key), at_(at), whole_(at + 16 * N <= values.width) {}
+  void advance(int64_t pairs) {
+    const int64_t end = pair_ + pairs < 16 ? pair_ + pairs : 16;
+    for (; pair_ < end; ++pair_) fill_pair();
+  }
+  void finish() { advance(16); }
+
+ private:
+  const uint8_t* row(int64_t key) const {
+    return key >= 0 && key < values_.count ? values_.rows[key] : kAbsentRow;
+  }
+  void fetch(int64_t key) const {
+    if (key + 1 >= values_.count) return;
+    for (int64_t byte = 0; byte < 16 * N * T::kBytes; byte += 64) {
+      __builtin_prefetch(row(key) + at_ * T::kBytes + byte);
+      __builtin_prefetch(row(key + 1) + at_ * T::kBytes + byte);
     }
+  }
+  void fill_pair() {
+    const int64_t key = key_ + 2 * pair_;
+    const uint8_t *a = row(key), *b = row(key + 1);
+    fetch(key + kValueRowsAhead);
 #pragma GCC unroll 2
     for (int t = 0; t < N; t += 2) {
       SplitWords words[2];
-      T::pairs(words, a, b, at + 16 * t, values.width - at - 16 * t);
+      T::pairs(words, a, b, at_ + 16 * t, whole_ ? 32 : values_.width - at_ - 16 * t);
 #pragma GCC unroll 2
       for (int i = 0; i < 2; ++i) {
-        uint16_t* tile = to + split_words(t + i) + pair * 32;
+        uint16_t* tile = to_ + split_words(t + i) + pair_ * 32;
         _mm512_store_si512(tile, words[i].high);
         if constexpr (T::kLow) _mm512_store_si512(tile + kTileWords, words[i].low);
       }
     }
   }
-}
+
+  uint16_t* to_;
+  const KvRows& values_;
+  int64_t key_, at_, pair_ = 0;
+  bool whole_;
+};
 
 // One tile of weights by four of columns.
 template <class Tiles, int Weights>
@@ -87,19 +107,28 @@ inline void write_sums(const WeightedSum& sum, const float* sums, int64_t query,
 template <class Tiles, class T, class W>
 void few_sums(const WeightedSum& sum, int64_t steps) {
   alignas(64) uint16_t weights[split_words(kMostKeySteps)];
-  alignas(64) uint16_t values[split_words(4)];
+  alignas(64) uint16_t values[2][split_words(4)];
   alignas(64) float sums[4 * 256];
+  constexpr int64_t kPairs = T::kLow ? 6 : 8;  // beside four multiplications
+  const int64_t before = sum.values.before;
   Tiles tiles(static_cast<int>(sum.queries), 16);
   fill_weights<W>(weights, sum, 0, steps);
   for (int64_t at = 0; at < sum.values.width; at += 64) {
     zero_sums(tiles);
-    for (int64_t step = 0; step < steps; ++step) {
-      fill_values<T, 4>(values, sum.values, 32 * step - sum.values.before, at);
+    ValueFiller<T, 4>(values[0], sum.values, -before, at).finish();
+    for (int64_t step = 0, turn = 0; step < steps; ++step, turn ^= 1) {
+      ValueFiller<T, 4> next(values[turn ^ 1], sum.values, 32 * (step + 1) - before, at);
+      const int64_t pairs = step + 1 < steps ? kPairs : 0;
       tiles.template load<4>(weights + split_words(step), 64);
       tiles.template load<5>(weights + split_words(step) + kTileWords, 64);
-      if constexpr (T::kLow) dot_columns<Tiles, 4>(tiles, values + kTileWords);
-      dot_columns<Tiles, 4>(tiles, values);
-      dot_columns<Tiles, 5>(tiles, values);
+      if constexpr (T::kLow) {
+        dot_columns<Tiles, 4>(tiles, values[turn] + kTileWords);
+        next.advance(pairs);
+      }
+      dot_columns<Tiles, 4>(tiles, values[turn]);
+      next.advance(pairs);
+      dot_columns<Tiles, 5>(tiles, values[turn]);
+      next.advance(pairs);
     }
     store_sums(tiles, sums, 64);
     for (int64_t t = 0; t < 4 && at + 16 * t < sum.values.width; ++t)
@@ -107,44 +136,59 @@ void few_sums(const WeightedSum& sum, int64_t steps) {
   }
 }
 
-// Two tiles of weights by two of columns.
-template <class Tiles, bool Low>
+// Two tiles of weights by two of columns. Calls beside() after every four multiplications.
+template <class Tiles, bool Low, class Beside>
 [[gnu::always_inline]] inline void sum_square(Tiles& tiles, const uint16_t* const (&weights)[2],
-                                              const uint16_t* values) {
+                                              const uint16_t* values, const Beside& beside) {
   tiles.template load<4>(weights[0], 64);
   tiles.template load<5>(weights[1], 64);
   if constexpr (Low) {
     tiles.template load<6>(values + kTileWords, 64);
     tiles.template load<7>(values + split_words(1) + kTileWords, 64);
     dot_square(tiles);
+    beside();
   }
   tiles.template load<6>(values, 64);
   tiles.template load<7>(values + split_words(1), 64);
   dot_square(tiles);
+  beside();
   tiles.template load<4>(weights[0] + kTileWords, 64);
   tiles.template load<5>(weights[1] + kTileWords, 64);
   dot_square(tiles);
+  beside();
+}
+
+// Tiles that lie in the second cache.
+inline void fetch_split(const uint16_t* words) {
+  for (int64_t line = 0; line < split_words(1); line += 32) __builtin_prefetch(words + line);
 }
 
 template <class Tiles, class T, class W>
 void many_sums(const WeightedSum& sum, int64_t steps) {
   constexpr int64_t kMostTiles = kTiledQueries / 16;
+  constexpr int64_t kPairs = T::kLow ? 6 : 8;
   alignas(64) uint16_t weights[kMostTiles * split_words(kMostKeySteps)];
   alignas(64) uint16_t values[kMostKeySteps * split_words(2)];
   alignas(64) float sums[4 * 256];
-  const int64_t query_tiles = (sum.queries + 15) / 16;
+  const int64_t query_tiles = (sum.queries + 15) / 16, before = sum.values.before;
   Tiles tiles(16, 16);
   for (int64_t t = 0; t < query_tiles; ++t)
     fill_weights<W>(weights + tile_at(steps, t, 0), sum, 16 * t, steps);
   for (int64_t at = 0; at < sum.values.width; at += 32) {
+    ValueFiller<T, 2>(values, sum.values, -before, at).finish();
     for (int64_t t = 0; t < query_tiles; t += 2) {
       const int64_t both = t + 1 < query_tiles ? 2 : 1;
       zero_sums(tiles);
       for (int64_t step = 0; step < steps; ++step) {
-        uint16_t* two = values + split_words(2 * step);
-        if (t == 0) fill_values<T, 2>(two, sum.values, 32 * step - sum.values.before, at);
-        sum_square<Tiles, T::kLow>(
-            tiles, {weights + tile_at(steps, t, step), weights + tile_at(steps, t + both - 1, step)}, two);
+        const bool fills = t == 0 && step + 1 < steps;
+        const int64_t next_step = fills ? step + 1 : 0;
+        ValueFiller<T, 2> next(values + split_words(2 * next_step), sum.values, 32 * next_step - before, at);
+        const uint16_t *first = weights + tile_at(steps, t, step),
+                       *second = weights + tile_at(steps, t + both - 1, step);
+        fetch_split(first + split_words(1));
+        fetch_split(second + split_words(1));
+        sum_square<Tiles, T::kLow>(tiles, {first, second}, values + split_words(2 * step),
+                                   [&] { next.advance(fills ? kPairs : 0); });
       }
       store_sums(tiles, sums, 64);
       for (int64_t i = 0; i < 4; ++i) {
