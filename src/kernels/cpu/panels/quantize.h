@@ -27,10 +27,11 @@ int round_to_bytes(int8_t* out, const float* x, typename I::F inverse) {
   }
 }
 
+// Below this the reciprocal of a block's largest value would overflow; such a block counts as zero.
+constexpr float kSmallestBlock = 1e-36f;
+
 template <class I>
 void quantize_for_panels(PanelActivations* out, const float* x, int64_t count) {
-  // Below this the reciprocal would overflow; such a block counts as zero.
-  constexpr float kSmallest = 1e-36f;
   for (int64_t b = 0; b < count; ++b, x += 32, ++out) {
     auto largest = I::set1(0.0f), poison = I::set1(0.0f);
     for (int i = 0; i < 32; i += I::kWidth) {
@@ -44,29 +45,17 @@ void quantize_for_panels(PanelActivations* out, const float* x, int64_t count) {
       continue;
     }
     const float most = I::reduce_max(largest);
-    const auto inverse = I::set1(most < kSmallest ? 0.0f : 127.0f / most);
+    const auto inverse = I::set1(most < kSmallestBlock ? 0.0f : 127.0f / most);
     int sums[2];
     for (int half = 0; half < 2; ++half)
       sums[half] = round_to_bytes<I>(out->quants + 16 * half, x + 16 * half, inverse);
-    out->scale = most < kSmallest ? 0.0f : most / 127.0f;
+    out->scale = most < kSmallestBlock ? 0.0f : most / 127.0f;
     out->sum = out->scale * static_cast<float>(sums[0] + sums[1]);
     out->negated_sum = -(sums[0] + sums[1]);
     for (int half = 0; half < 2; ++half) {
       out->half_sums[half] = out->scale * static_cast<float>(sums[half]);
       out->negated_halves[half] = -sums[half];
     }
-  }
-}
-
-template <class I>
-void quantize_into_tiles(ActivationTile* out, int64_t place, const float* x, int64_t count) {
-  for (int64_t b = 0; b < count; ++b, x += 32, ++out) {
-    PanelActivations block;
-    quantize_for_panels<I>(&block, x, 1);
-    __builtin_memcpy(out->quants[place], block.quants, sizeof block.quants);
-    out->scale[place] = block.scale;
-    out->sum[place] = block.sum;
-    for (int half = 0; half < 2; ++half) out->half_sums[half][place] = block.half_sums[half];
   }
 }
 
