@@ -10,7 +10,6 @@
 #pragma once
 
 #include <cstdint>
-#include <utility>
 
 #include "kernels/cpu/panels/gemm.h"
 
@@ -163,14 +162,18 @@ struct TwoPanels {
 
 template <class I, class Tiles, PieceKind K>
 void chunk_of_panels(const PanelGemm& gemm, Tiles& tiles, const TwoPanels& two, const Chunk& chunk) {
+  // The first two tiles fetch a half each of what is unpacked next: where there are no more, memory takes most of their time.
+  const int64_t shares = gemm.tokens > kTileTokens ? 2 : 1;
+  const int64_t share = chunk.count * two.next_bytes / shares;
   for (int64_t token = 0; token < gemm.tokens; token += kTileTokens) {
+    const bool fetching = two.next != nullptr && token < shares * kTileTokens;
     const int64_t left = gemm.tokens - token;
     const ActivationTile* x = gemm.tiles + token / kTileTokens * (gemm.cols / 32) + chunk.first;
     for (int64_t r = 0; r < two.count; ++r) {
       const TilePieces pieces{x, two.unpacked + r * kTilePieces * K.bytes(), chunk.count};
       const TilePlace place{two.panel + r, token, two.sums + r * two.sums_stride + token * kPanelRows,
-                            token > 0 || two.next == nullptr ? nullptr : two.next + r * two.panel_bytes,
-                            two.next_bytes};
+                            fetching ? two.next + r * two.panel_bytes + token / kTileTokens * share : nullptr,
+                            two.next_bytes / shares};
       if (left > 12) {
         chunk_of_tile<I, Tiles, K, 16>(gemm, tiles, pieces, chunk, place);
       } else if (left > 8) {
