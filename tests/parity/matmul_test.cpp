@@ -232,19 +232,46 @@ TEST(Matmul, ATiedTableGivesTheBitsOfItsRows) {
 }
 
 // As many tokens as matrix tiles are used for, with a part of a tile left over.
+// Several chunks of columns and blocks of panels, with tokens that round to zeros.
 TEST(Matmul, PreparedWeightsGiveTheBitsOfStoredOnesForManyTokens) {
   const int64_t tokens = small_run() ? 49 : 77;
+  constexpr int64_t kRows = 145;
   for (const auto& backend : cpu_backends(2)) {
     for (DType type : weight_types()) {
       if (!is_block(type) || takes_tiles(*backend, type)) continue;
       Random random(21);
-      const OwnedWeight owned = random_weight(random, {type}, 49, 3 * 256, true);
+      const OwnedWeight owned = random_weight(random, {type}, kRows, 5 * 256, true);
       const HostTensor x = random.tensor({tokens, owned.weight.cols});
-      HostTensor stored = HostTensor::make(DType::F32, {tokens, 49});
-      HostTensor out = HostTensor::make(DType::F32, {tokens, 49});
+      for (int64_t i = 0; i < owned.weight.cols; ++i) {
+        x.view.at<float>(3)[i] = 0.0f;
+        x.view.at<float>(20)[i] = 1e-40f;
+      }
+      HostTensor stored = HostTensor::make(DType::F32, {tokens, kRows});
+      HostTensor out = HostTensor::make(DType::F32, {tokens, kRows});
       backend->matmul(stored.view, x.view, owned.weight);
       backend->matmul(out.view, x.view, backend->prepare(owned.weight));
       ASSERT_TRUE(same_bits(out.view, stored.view)) << backend->name() << " " << name(type);
+    }
+  }
+}
+
+TEST(Matmul, WhatIsNotFiniteStaysSoAmongManyTokens) {
+  constexpr int64_t kTokens = 33, kBad = 20;
+  for (const auto& backend : cpu_backends(1)) {
+    for (DType type : {DType::Q4_1, DType::Q8_0, DType::Q6_K}) {
+      Random random(22);
+      const OwnedWeight owned = random_weight(random, {type}, 13, 256, false);
+      const Weight prepared = backend->prepare(owned.weight);
+      for (const float bad : {std::nanf(""), HUGE_VALF, -HUGE_VALF}) {
+        SCOPED_TRACE(::testing::Message() << backend->name() << " " << name(type) << " " << bad);
+        HostTensor x = random.tensor({kTokens, 256});
+        x.view.at<float>(kBad)[77] = bad;
+        HostTensor out = HostTensor::make(DType::F32, {kTokens, 13});
+        backend->matmul(out.view, x.view, prepared);
+        for (int64_t token = 0; token < kTokens; ++token)
+          for (int64_t row = 0; row < 13; ++row)
+            ASSERT_EQ(std::isfinite(out.view.at<float>(token)[row]), token != kBad) << token << " " << row;
+      }
     }
   }
 }
