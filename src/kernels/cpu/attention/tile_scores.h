@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kTiledQueries = 96;  // at once
 constexpr int64_t kMostSteps = kWidestTiled / 32;
-constexpr int64_t kKeyRowsAhead = 64;
+constexpr int64_t kKeyRowsAhead = 16;
 
 // [step][high, low]; step is 32 columns.
 constexpr int64_t tile_at(int64_t steps, int64_t tile, int64_t step) {

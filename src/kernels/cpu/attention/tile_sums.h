@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kMostTiledKeys = 512;
 constexpr int64_t kMostKeySteps = kMostTiledKeys / 32;
-constexpr int64_t kValueRowsAhead = 32;
+constexpr int64_t kValueRowsAhead = 16;
 
 alignas(64) constexpr uint8_t kAbsentRow[kWidestTiled * 4] = {};
 
