@@ -5,8 +5,7 @@
 // keys of all heads follow each other, and what the processor fetches beside one head's is that of the next. Keys are taken in
 // chunks that begin at multiples of 512 positions; each chunk's softmax and weighted sum are blended into the row's result in
 // order. A row's arithmetic thus depends on its own position alone: how a prompt was cut into steps, which sequences run
-// along, and how many threads there are change no bit. Units are shared out over the threads; where they are
-// too few, chunks are, and the blending follows.
+// along, and how many threads there are change no bit. Units, or where they are few chunks, are shared out over the threads.
 //
 // Bytes moved: every key and value once per unit. One Neoverse V1 core reads f16 rows of 64 at 5.5 GB/s where three heads
 // share them and at 6.3 GB/s where none do; conversion to f32 is what limits it.
@@ -29,6 +28,7 @@ constexpr int64_t kScoreStride =
     kChunk + 16;                  // rows that follow each other lie in other lines of the first cache
 constexpr int64_t kGroup = 32;    // of keys, as KvRows counts them
 constexpr int64_t kFewRows = 16;  // go with all kv heads
+constexpr int64_t kFetchedBytes = 1 << 19;  // of keys and values, before few rows read them
 
 struct Unit {
   int sequence;
@@ -69,7 +69,7 @@ struct Scratch {
   Part whole;
 };
 
-// Some keys of one kv head of a unit.
+// Some keys of one kv head of a unit, whose addresses scratch has.
 struct HeadKeys {
   int64_t kv_head;
   int64_t begin, end;
@@ -114,6 +114,7 @@ class Attention {
   Scratch make_scratch(const std::vector<Unit>& units) const;
   void gather(const Unit& unit, const HeadKeys& keys, Scratch& scratch) const;
   void weigh(const Unit& unit, const HeadKeys& keys, Scratch& scratch, SoftmaxPart* softmax) const;
+  void fetch(const TensorView& cache, const uint8_t* const* rows, int64_t count, int64_t heads) const;
   void run_head(const Unit& unit, const HeadKeys& keys, Scratch& scratch, Part& part) const;
   void run_chunk(const Unit& unit, int64_t chunk, Scratch& scratch, Part& part) const;
   void blend(const Unit& unit, Part& whole, const Part& part) const;
@@ -223,7 +224,6 @@ void Attention::weigh(const Unit& unit, const HeadKeys& keys, Scratch& scratch, 
 }
 
 void Attention::run_head(const Unit& unit, const HeadKeys& keys, Scratch& scratch, Part& part) const {
-  gather(unit, keys, scratch);
   for (int64_t r = 0; r < unit.rows; ++r) {
     const int64_t row = unit.first_row + r;
     scratch.queries[static_cast<size_t>(r)] = q_.at<float>(row / group_, head_of_row(keys.kv_head, row));
@@ -244,17 +244,33 @@ void Attention::run_head(const Unit& unit, const HeadKeys& keys, Scratch& scratc
         shape_.value_dim, keys.begin % kGroup}});
 }
 
+// Brings rows of some kv heads into the second cache, in the order in which they lie in memory.
+void Attention::fetch(const TensorView& cache, const uint8_t* const* rows, int64_t count,
+                      int64_t heads) const {
+  const int64_t bytes = heads * cache.stride[2] * info(cache.dtype).block_bytes;
+  for (int64_t i = 0; i < count; ++i) {
+    for (int64_t byte = 0; byte < bytes; byte += 64) __builtin_prefetch(rows[i] + byte, 0, 2);
+  }
+}
+
 void Attention::run_chunk(const Unit& unit, int64_t chunk, Scratch& scratch, Part& part) const {
   int64_t begin = (chunk + 1) * kChunk;
   for (int64_t r = 0; r < unit.rows; ++r) begin = std::min(begin, first_key(position_of(unit.first_row + r)));
   begin = std::max(begin, chunk * kChunk);
   const int64_t end = std::min((chunk + 1) * kChunk, unit.last_position + 1);
-  if (begin >= end) {
-    std::fill(part.softmax.begin(), part.softmax.end(), SoftmaxPart{});
-    return;
+  if (begin >= end) return std::fill(part.softmax.begin(), part.softmax.end(), SoftmaxPart{});
+  const int64_t head_bytes = kChunk * (kv_.k.stride[2] + kv_.v.stride[2]) * info(kv_.k.dtype).block_bytes;
+  const int64_t at_once = std::clamp<int64_t>(kFetchedBytes / head_bytes, 1, unit.kv_heads);
+  for (int64_t head = 0; head < unit.kv_heads; ++head) {
+    const HeadKeys keys{unit.kv_head + head, begin, end};
+    gather(unit, keys, scratch);
+    if (unit.rows <= kFewRows && head % at_once == 0) {
+      const int64_t heads = std::min(at_once, unit.kv_heads - head);
+      fetch(kv_.k, scratch.keys.data(), end - begin, heads);
+      fetch(kv_.v, scratch.values.data(), end - begin, heads);
+    }
+    run_head(unit, keys, scratch, part);
   }
-  for (int64_t head = unit.kv_head; head < unit.kv_head + unit.kv_heads; ++head)
-    run_head(unit, {head, begin, end}, scratch, part);
 }
 
 void Attention::blend(const Unit& unit, Part& whole, const Part& part) const {
