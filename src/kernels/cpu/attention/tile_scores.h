@@ -85,6 +85,39 @@ void fill_queries(uint16_t* to, const float* const* queries, int64_t count, int6
   }
 }
 
+// Four rows of 16 words of 32 bits to [word][row], 64 bytes apart.
+inline void store_few(uint16_t* to, const __m512i (&rows)[4]) {
+  const __m512i low = _mm512_unpacklo_epi32(rows[0], rows[1]), high = _mm512_unpackhi_epi32(rows[0], rows[1]);
+  const __m512i low2 = _mm512_unpacklo_epi32(rows[2], rows[3]),
+                high2 = _mm512_unpackhi_epi32(rows[2], rows[3]);
+  const __m512i words[4] = {_mm512_unpacklo_epi64(low, low2), _mm512_unpackhi_epi64(low, low2),
+                            _mm512_unpacklo_epi64(high, high2), _mm512_unpackhi_epi64(high, high2)};
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const auto at = [&](int lane) { return reinterpret_cast<__m128i*>(to + (4 * lane + i) * 32); };
+    _mm_store_si128(at(0), _mm512_castsi512_si128(words[i]));
+    _mm_store_si128(at(1), _mm512_extracti32x4_epi32(words[i], 1));
+    _mm_store_si128(at(2), _mm512_extracti32x4_epi32(words[i], 2));
+    _mm_store_si128(at(3), _mm512_extracti32x4_epi32(words[i], 3));
+  }
+}
+
+// Up to 4 queries, for tiles of four columns.
+template <class W>
+void fill_few_queries(uint16_t* to, const float* const* queries, int64_t count, int64_t width) {
+  for (int64_t column = 0; column < width; column += 32, to += split_words(1)) {
+    __m512i high[4], low[4];
+#pragma GCC unroll 4
+    for (int n = 0; n < 4; ++n) {
+      const TileFloats columns(queries[n < count ? n : 0] + column, n < count ? width - column : 0);
+      high[n] = W::rounded(columns.first, columns.second);
+      low[n] = columns.template low<W>(high[n]);
+    }
+    store_few(to, high);
+    store_few(to + kTileWords, low);
+  }
+}
+
 // One tile of sums [key][query] to out[query][key].
 inline void write_scores(float* out, int64_t stride, const float* sums, int64_t queries, int64_t keys) {
   TileF square[16];
@@ -144,35 +177,47 @@ template <class Tiles>
   tiles.template dot<3, 5, 7>();
 }
 
-// Four tiles of keys, `stride` words apart, by one of queries in tile Query.
+// Up to four tiles of keys.
+struct KeyTiles {
+  const uint16_t* words;
+  int64_t stride;  // words from one to the next
+  int64_t count;
+
+  KeyTiles from(int64_t at) const { return {words + at, stride, count}; }
+};
+
+// By one of queries in tile Query.
 template <class Tiles, int Query>
-[[gnu::always_inline]] inline void dot_keys(Tiles& tiles, const uint16_t* keys, int64_t stride) {
-  tiles.template load<4>(keys, 64);
+[[gnu::always_inline]] inline void dot_keys(Tiles& tiles, const KeyTiles& keys) {
+  tiles.template load<4>(keys.words, 64);
   tiles.template dot<0, 4, Query>();
-  tiles.template load<5>(keys + stride, 64);
+  if (keys.count == 1) return;
+  tiles.template load<5>(keys.words + keys.stride, 64);
   tiles.template dot<1, 5, Query>();
-  tiles.template load<4>(keys + 2 * stride, 64);
+  if (keys.count == 2) return;
+  tiles.template load<4>(keys.words + 2 * keys.stride, 64);
   tiles.template dot<2, 4, Query>();
-  tiles.template load<5>(keys + 3 * stride, 64);
+  if (keys.count == 3) return;
+  tiles.template load<5>(keys.words + 3 * keys.stride, 64);
   tiles.template dot<3, 5, Query>();
 }
 
-// Calls beside() after every four multiplications.
+// Calls beside() after the multiplications of each product.
 template <class Tiles, bool Low, class Beside>
-void score_column(Tiles& tiles, const uint16_t* keys, const uint16_t* query, int64_t steps,
+void score_column(Tiles& tiles, const KeyTiles& keys, const uint16_t* query, int64_t steps,
                   const Beside& beside) {
   zero_sums(tiles);
   for (int64_t step = 0; step < steps; ++step) {
-    const int64_t at = split_words(step), stride = split_words(steps);
+    const int64_t at = split_words(step);
     tiles.template load<6>(query + at, 64);
     tiles.template load<7>(query + at + kTileWords, 64);
     if constexpr (Low) {
-      dot_keys<Tiles, 6>(tiles, keys + at + kTileWords, stride);
+      dot_keys<Tiles, 6>(tiles, keys.from(at + kTileWords));
       beside();
     }
-    dot_keys<Tiles, 6>(tiles, keys + at, stride);
+    dot_keys<Tiles, 6>(tiles, keys.from(at));
     beside();
-    dot_keys<Tiles, 7>(tiles, keys + at, stride);
+    dot_keys<Tiles, 7>(tiles, keys.from(at));
     beside();
   }
 }
@@ -246,12 +291,14 @@ void few_scores(const ScoreWork& work) {
   const KvRows& keys = work.keys;
   const int64_t steps = (keys.width + 31) / 32, calls = (T::kLow ? 3 : 2) * steps;
   Tiles tiles(16, Few ? 4 : 16);  // configured as long as it lives
-  fill_queries<W>(query, work.queries, work.count, keys.width);
+  (Few ? fill_few_queries<W> : fill_queries<W>)(query, work.queries, work.count, keys.width);
   KeyFiller<T>(words[0], keys, 0, kBlock).finish();
   WaitingSums waiting{};
   for (int64_t key = 0, turn = 0; key < keys.count; key += kBlock, turn ^= 1) {
     KeyFiller<T> next(words[turn ^ 1], keys, key + kBlock, kBlock);
-    score_column<Tiles, T::kLow>(tiles, words[turn], query, steps, [&] {
+    const int64_t left = (keys.count - key + 15) / 16;
+    const KeyTiles key_tiles{words[turn], split_words(steps), left < 4 ? left : 4};
+    score_column<Tiles, T::kLow>(tiles, key_tiles, query, steps, [&] {
       next.advance((kBlock + calls - 1) / calls);
       waiting.write_one<Few>(work);
     });
