@@ -5,7 +5,7 @@
 // and high · low (key · query). Neither the queries beside it nor the keys do matter to its bits.
 //
 // Many queries: two tiles of keys by two of queries are under way. Up to 16: four tiles of keys. Tile instructions take 16
-// cycles each and leave vectors alone: between them the next keys are converted and the sums before are written out, in
+// cycles each, in which vectors run at half their rate: between them the next keys are converted and the sums before are written out, in
 // pieces that fit what the processor looks ahead.
 #pragma once
 
@@ -63,6 +63,12 @@ class KeyFiller {
   bool whole_;
 };
 
+// 32 columns of query n, zeros from query `count` on.
+template <class W>
+SplitWords query_words(const float* const* queries, int64_t n, int64_t count, int64_t column, int64_t width) {
+  return TiledF32<W>::split(TileFloats(queries[n < count ? n : 0] + column, n < count ? width - column : 0));
+}
+
 // Up to 16 queries, of which those from `count` on are zeros.
 template <class W>
 void fill_queries(uint16_t* to, const float* const* queries, int64_t count, int64_t width) {
@@ -70,10 +76,9 @@ void fill_queries(uint16_t* to, const float* const* queries, int64_t count, int6
     TileF high[16], low[16];
 #pragma GCC unroll 16
     for (int n = 0; n < 16; ++n) {
-      const TileFloats columns(queries[n < count ? n : 0] + column, n < count ? width - column : 0);
-      const __m512i words = W::rounded(columns.first, columns.second);
-      high[n] = _mm512_castsi512_ps(words);
-      low[n] = _mm512_castsi512_ps(columns.template low<W>(words));
+      const SplitWords words = query_words<W>(queries, n, count, column, width);
+      high[n] = _mm512_castsi512_ps(words.high);
+      low[n] = _mm512_castsi512_ps(words.low);
     }
     Avx512::transpose(high);
     Avx512::transpose(low);
@@ -109,9 +114,9 @@ void fill_few_queries(uint16_t* to, const float* const* queries, int64_t count, 
     __m512i high[4], low[4];
 #pragma GCC unroll 4
     for (int n = 0; n < 4; ++n) {
-      const TileFloats columns(queries[n < count ? n : 0] + column, n < count ? width - column : 0);
-      high[n] = W::rounded(columns.first, columns.second);
-      low[n] = columns.template low<W>(high[n]);
+      const SplitWords words = query_words<W>(queries, n, count, column, width);
+      high[n] = words.high;
+      low[n] = words.low;
     }
     store_few(to, high);
     store_few(to + kTileWords, low);

@@ -27,11 +27,11 @@ void fill_weights(uint16_t* to, const WeightedSum& sum, int64_t query, int64_t s
     const float* from = sum.weights + (query + n) * sum.weight_stride - before;
     for (int64_t step = 0; step < steps; ++step) {
       const int64_t key = 32 * step;
-      const TileFloats weights(from + key, before + sum.values.count - key, before - key);
-      const __m512i high = W::rounded(weights.first, weights.second);
+      const SplitWords weights =
+          TiledF32<W>::split(TileFloats(from + key, before + sum.values.count - key, before - key));
       uint16_t* row = to + split_words(step) + n * 32;
-      _mm512_store_si512(row, high);
-      _mm512_store_si512(row + kTileWords, weights.template low<W>(high));
+      _mm512_store_si512(row, weights.high);
+      _mm512_store_si512(row + kTileWords, weights.low);
     }
   }
 }

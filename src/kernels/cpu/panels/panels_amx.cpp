@@ -1,6 +1,7 @@
 // GEMMs over panels with AMX tiles of int8, and the same over a model of the tile instructions.
 #include "kernels/cpu/panels/gemm_amx.h"
 #include "kernels/cpu/panels/quantize.h"
+#include "kernels/cpu/panels/tile_config.h"
 #include "kernels/cpu/panels/words_avx512_vnni.h"
 
 namespace sluice::kernels::cpu {
@@ -26,15 +27,6 @@ struct PanelAmx : PanelAvx512Vnni {
   static S panel_sums(const int32_t (&sums)[kPanelRows]) { return _mm512_load_si512(sums); }
 };
 
-// The layout that LDTILECFG reads.
-struct alignas(64) TileConfig {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t row_bytes[16] = {};
-  uint8_t rows[16] = {};
-};
-
 // Tiles 0 and 1: sums; 6: activations; 7: codes, both of 32 columns or of 16.
 class AmxTiles {
  public:
@@ -46,9 +38,7 @@ class AmxTiles {
     }
     config.row_bytes[6] = halves ? 16 : 32;
     config.rows[7] = halves ? 4 : 8;
-    // GCC 12 takes the instruction to read 8 bytes only and drops the stores to the rest.
-    asm volatile("" : : "r"(&config) : "memory");
-    _tile_loadconfig(&config);
+    config.load();
   }
   ~AmxTiles() { _tile_release(); }
   AmxTiles(const AmxTiles&) = delete;

@@ -11,6 +11,8 @@
 #include <bit>
 #include <cstdint>
 
+#include "kernels/cpu/panels/tile_config.h"
+
 namespace sluice::kernels::cpu {
 namespace {
 
@@ -40,15 +42,6 @@ struct ModelWords {
   }
 };
 
-// The layout that LDTILECFG reads.
-struct alignas(64) TileConfig {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t row_bytes[16] = {};
-  uint8_t rows[16] = {};
-};
-
 // The instructions take the number of a tile as a literal, and do not tell the compiler what
 // they read.
 class AmxTiles {
@@ -59,7 +52,7 @@ class AmxTiles {
       config.rows[tile] = static_cast<uint8_t>(tile < 6 ? rows : 16);
       config.row_bytes[tile] = static_cast<uint16_t>(tile == 4 || tile == 5 ? 64 : 4 * width);
     }
-    asm volatile("ldtilecfg %0" : : "m"(config));
+    config.load();
   }
   ~AmxTiles() { asm volatile("tilerelease"); }
   AmxTiles(const AmxTiles&) = delete;
