@@ -32,7 +32,9 @@ pack() {
   apt-get "${options[@]}" update >/dev/null &&
     (cd "$PACKAGES" && apt-get "${options[@]}" download libspdlog-dev libspdlog1.10 libfmt-dev libfmt9 libcli11-dev \
       libpcre2-dev libpcre2-8-0 libboost1.81-dev libboost-json1.81-dev libboost-json1.81.0 \
-      libboost-container1.81.0 libboost-container1.81-dev librapidcheck-dev libgtest-dev libgmock-dev)
+      libboost-container1.81.0 libboost-container1.81-dev librapidcheck-dev libgtest-dev libgmock-dev \
+      libjpeg62-turbo-dev libjpeg62-turbo libpng-dev libpng16-16 zlib1g-dev libwebp-dev libwebp7 \
+      libmimalloc-dev libmimalloc2.0)
   rm -rf "$state"
   pack_flashinfer
   pack_xgrammar
@@ -67,6 +69,9 @@ missing() {
   has 'include/spdlog/spdlog.h' || absent+=(libspdlog-dev)
   has 'include/CLI/CLI.hpp' || absent+=(libcli11-dev)
   has 'include/pcre2.h' || absent+=(libpcre2-dev)
+  has 'include/jpeglib.h' || absent+=(libjpeg-dev)
+  has 'include/png.h' || absent+=(libpng-dev)
+  has 'include/webp/decode.h' || absent+=(libwebp-dev)
   has 'include/gmock/gmock.h' || absent+=(libgmock-dev)
   has 'include/rapidcheck.h' || absent+=(librapidcheck-dev)
   has 'lib/*/libboost_json*' || absent+=(libboost-json1.81-dev)

@@ -35,7 +35,7 @@ Error not_held(const Unheld& one) {
 }
 
 // A string as a literal of xgrammar's EBNF.
-std::string quoted(std::string_view text) {
+std::string quoted_literal(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
@@ -72,7 +72,7 @@ Result<PreparedConstraint> prepare_choice(PreparedConstraint prepared, const req
   prepared.text = "root ::= ";
   for (size_t i = 0; i < choice.options.size(); ++i) {
     if (i > 0) prepared.text += " | ";
-    prepared.text += quoted(choice.options[i]);
+    prepared.text += quoted_literal(choice.options[i]);
   }
   return prepared;
 }
