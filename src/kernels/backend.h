@@ -215,6 +215,9 @@ class Backend {
   virtual std::string_view kv_form(DType type) const {
     return type == DType::I8 ? "rotated-token-major" : "token-major";
   }
+  // Of which steps that prompts are cut for should have a multiple of tokens, so that GEMMs with the matrices prepared so far
+  // keep the whole device busy (even_step.h); 0: any number does.
+  virtual int64_t even_step_tokens() const { return 0; }
   // Not null where the back-end's device works beside the host.
   virtual AsyncDevice* async_device() { return nullptr; }
 

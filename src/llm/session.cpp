@@ -154,6 +154,7 @@ Status Session::Parts::start_engine(const SessionOptions& options, const std::st
   executor = std::move(*ready);
   setup.scheduler.parts_towers = executor->parts_towers();
   setup.scheduler.stages = executor->stages();
+  setup.scheduler.even_step_tokens = executor->even_step_tokens();
   engine::EngineOptions engine_options{.scheduler = setup.scheduler,
                                        .kv_manager = setup.kv_manager,
                                        .queue = options.queue,

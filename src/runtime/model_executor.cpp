@@ -148,6 +148,10 @@ void ModelExecutor::write_blocks(std::span<const request::BlockMove> moves,
     runner.mover().write_block(write.group, write.block, write.bytes);
 }
 
+int ModelExecutor::even_step_tokens() const {
+  return static_cast<int>(model_.backend->even_step_tokens());
+}
+
 Status ModelExecutor::alive() const {
   const std::optional<std::string> lost = model_.group ? model_.group->world().failure() : std::nullopt;
   return lost ? Status(Error{ErrorCode::Unavailable, *lost}) : Status();

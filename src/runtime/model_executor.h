@@ -38,6 +38,7 @@ class ModelExecutor : public sched::Executor {
   int depth() const override { return pipeline_->depth(); }
   // For sched::SchedulerOptions.
   int stages() const { return pipeline_->stages(); }
+  int even_step_tokens() const;
   void submit(const request::Step& step) override;
   Result<std::vector<request::Outcome>> collect() override;
   Status reset() override;

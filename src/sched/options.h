@@ -98,7 +98,7 @@ struct RopeSets {
 struct TbtOfBatch {
   double stretch = 3;
   int least_prompt_tokens = 64;
-  bool bursts = true;  // many prompts at once fill their steps
+  bool bursts = true;  // many prompts at once have steps in which the device runs at full speed
   // Of a step of the running sequences alone, for prompts with pictures beside them: their towers, then their tokens. Where
   // there are more of these prompts than running sequences, as many times that.
   double picture_share = 0.1;
@@ -118,6 +118,9 @@ struct SchedulerOptions {
   int max_preemptions = 3;      // of one request; then it starts again with all its blocks set aside
   Seconds contended_step{0.5};  // the longest step, as far as is known, while more than one client has work
   TargetTbt target_tbt = TbtOfBatch{};
+  // A step that is cut for target_tbt has a multiple of so many tokens where it has that many, and a burst of prompts by
+  // TbtOfBatch just that many at least: the device runs at full speed with them. 0: any number, and bursts fill their steps.
+  int even_step_tokens = 0;
   bool parts_towers = false;  // the executor runs vision towers in parts beside running answers
   RopeSets rope;
   // Steps that run at the same time, each on one of the stages that the model's layers are cut into: sequences that decode

@@ -47,8 +47,8 @@ TbtOfBatch Scheduler::tbt_of_batch() const {
 }
 
 // Tokens of a step that does not keep running answers waiting for longer than options_.target_tbt. By TbtOfBatch that holds
-// where few prompts join many answers: a burst of prompts is served in large steps, which cost less in all, and so are the
-// last of it, beside answers that have just begun.
+// where few prompts join many answers; a burst of prompts, the last of it beside answers that have just begun too, is served
+// in steps that the device runs at full speed.
 int64_t Scheduler::tokens_within_tbt() const {
   constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
   if (std::holds_alternative<TbtAny>(options_.target_tbt)) return kAny;
@@ -59,17 +59,23 @@ int64_t Scheduler::tokens_within_tbt() const {
     sampling += prefilling ? 0 : entry->granted;
   }
   if (sampling == 0) return kAny;
+  const int64_t even = options_.even_step_tokens;
+  int64_t least = sampling + tbt_of_batch().least_prompt_tokens;
   double longest = 0;
   if (const auto* given = std::get_if<Seconds>(&options_.target_tbt)) {
     longest = given->count();
   } else {
     prompts += std::min<int64_t>(static_cast<int64_t>(waiting_.size()),
                                  std::max(0, options_.max_seqs - num_running_sequences_));
-    if (tbt_of_batch().bursts && prompts > std::max(kFewPrompts, sampling / kAnswersOfAPrompt)) return kAny;
+    const bool burst = tbt_of_batch().bursts && prompts > std::max(kFewPrompts, sampling / kAnswersOfAPrompt);
+    if (burst && even == 0) return kAny;
+    if (burst) least = std::max(least, even);
     longest = std::max(kUnnoticedTbt.count(),
                        tbt_of_batch().stretch * cost_.seconds(static_cast<double>(sampling)));
   }
-  return std::max(cost_.tokens_within(longest), sampling + tbt_of_batch().least_prompt_tokens);
+  int64_t fitting = cost_.tokens_within(longest);
+  if (even > 0 && fitting > even) fitting -= fitting % even;
+  return std::max(fitting, least);
 }
 
 void Scheduler::claim(Client& client, int64_t demand, std::vector<Client*>& claimants) {

@@ -131,6 +131,10 @@ bool Script::set_number(const std::string& verb, std::istringstream& words) {
   } else if (verb == "tbt") {
     const auto seconds = read<double>(words);
     options_.target_tbt = seconds > 0 ? TargetTbt(Seconds(seconds)) : TargetTbt(TbtAny{});
+  } else if (verb == "even") {
+    options_.even_step_tokens = read<int>(words);
+  } else if (verb == "tbt-bursts") {
+    options_.target_tbt = TbtOfBatch{read<double>(words)};
   } else if (verb == "tbt-batch") {
     const auto stretch = read<double>(words);
     options_.target_tbt = TbtOfBatch{stretch, read<int>(words), false};

@@ -54,7 +54,16 @@ Weight CudaBackendImpl::prepare(Weight weight) {
   Weight prepared =
       transfers_.prepare(std::move(weight), {storage_, activations_ == DType::BF16 && !step_.deterministic});
   for (const Matrix& matrix : device_weight(prepared).matrices) gemm_.reserve(matrix);
+  if (!prepared.table) even_step_.add(prepared.rows, prepared.cols);
   return prepared;
+}
+
+int64_t CudaBackendImpl::even_step_tokens() const {
+  int device = 0, processors = 0;
+  step_.use_device();
+  if (cudaGetDevice(&device) != cudaSuccess) return 0;
+  if (cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) return 0;
+  return even_step_.tokens(processors);
 }
 
 Memory CudaBackendImpl::upload(TensorView host) {

@@ -12,6 +12,7 @@
 #include "kernels/cuda/step/step_graphs.h"
 #include "kernels/cuda/step/token_dispatch.h"
 #include "kernels/cuda/step/transfers.h"
+#include "kernels/even_step.h"
 #include "kernels/group_device.h"
 
 namespace sluice::kernels::cuda {
@@ -35,6 +36,7 @@ class CudaBackendImpl final : public CudaBackend,
   std::string_view kv_form(DType) const override { return "head-major"; }
   Memory allocate_kv(DType dtype, std::array<int64_t, 4> shape) override;
   Weight prepare(Weight weight) override;
+  int64_t even_step_tokens() const override;
   Memory upload(TensorView host) override;
   void download(TensorView out, TensorView x) override;
   void begin(const RaggedBatch& batch) override;
@@ -169,6 +171,7 @@ class CudaBackendImpl final : public CudaBackend,
   WeightStorage storage_;
   Activations wanted_activations_;
   DType activations_;
+  EvenStep even_step_;
   StepContext step_;
   Transfers transfers_;
   SamplingDispatch sampling_;
