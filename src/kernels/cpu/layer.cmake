@@ -29,7 +29,7 @@ endif()
 set(KERNEL_ARM neon dotprod i8mm bf16)
 set(KERNEL_X86 avx2 avx512 avx512_vnni avx512_bf16 amx)
 
-set(KERNEL_PANELS scalar neon dotprod avx2 avx512_vnni amx) # the levels whose panels have kernels of their own
+set(KERNEL_PANELS scalar neon dotprod i8mm avx2 avx512_vnni amx) # the levels whose panels have kernels of their own
 
 set(KERNEL_RECURRENT scalar neon avx2 avx512) # those of layers that keep a state
 
@@ -42,7 +42,7 @@ foreach(level IN ITEMS scalar ${KERNEL_ARM} ${KERNEL_X86})
     list(APPEND files ${CMAKE_SOURCE_DIR}/src/kernels/cpu/panels/panels_${level}.cpp)
   endif()
   if(level STREQUAL amx)
-    list(APPEND files ${CMAKE_SOURCE_DIR}/src/kernels/cpu/panels/tiles_amx.cpp
+    list(APPEND files ${CMAKE_SOURCE_DIR}/src/kernels/cpu/panels/amx/tiles_amx.cpp
       ${CMAKE_SOURCE_DIR}/src/kernels/cpu/attention/attention_amx.cpp)
   endif()
   if(level IN_LIST KERNEL_RECURRENT)

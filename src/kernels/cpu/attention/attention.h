@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/attention/lane_scores.h"
 #include "kernels/cpu/attention/square_scores.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/pointwise.h"
@@ -46,6 +47,9 @@ void scores_of(float* out, int64_t stride, const float* const* queries, int64_t 
                const KvRows& keys) {
   if constexpr (requires(typename I::F(&m)[I::kWidth]) { I::sums_of_rows(m); }) {
     if (keys.width <= kWidestTransposed) return square_scores<I, T>(out, stride, queries, query_count, keys);
+  }
+  if constexpr (has_lanes<I>()) {
+    if (keys.width <= kWidestTransposed) return lane_scores_of<I, T>(out, stride, queries, query_count, keys);
   }
   scores_as<I, T>(out, stride, queries, query_count, keys);
 }
@@ -152,6 +156,30 @@ struct FloatValues {
   int64_t key, count;
 };
 
+// As many keys from `key` on as a vector has lanes, which are their weights.
+template <class I, int N, int V>
+[[gnu::always_inline]] inline void add_values(typename I::F (&sums)[N][V], const float* const (&weights)[N],
+                                              const float* scales, const float* floats, int64_t key) {
+  typename I::F weight[N];
+#pragma GCC unroll 8
+  for (int n = 0; n < N; ++n) {
+    weight[n] = I::load(weights[n] + key);
+    if (scales != nullptr) weight[n] = I::mul(weight[n], I::load(scales + key));
+  }
+  const auto add_key = [&]<int L>() __attribute__((always_inline)) {
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) {
+      const auto value = I::load(floats + ((key + L) * V + v) * I::kWidth);
+#pragma GCC unroll 8
+      for (int n = 0; n < N; ++n) sums[n][v] = I::template fma_lane<L>(value, weight[n], sums[n][v]);
+    }
+  };
+  [&]<int... L>(std::integer_sequence<int, L...>) __attribute__((always_inline)) {
+    (add_key.template operator()<L>(), ...);
+  }
+  (std::make_integer_sequence<int, I::kWidth>());
+}
+
 template <class I, int N>
 void float_tile(const WeightedSum& sum, int64_t query, const FloatValues& values) {
   constexpr int V = 4;
@@ -170,7 +198,12 @@ void float_tile(const WeightedSum& sum, int64_t query, const FloatValues& values
     }
   }
   const float* scales = sum.values.scales == nullptr ? nullptr : sum.values.scales + values.key;
-  for (int64_t i = 0; i < values.count; ++i) {
+  int64_t i = 0;
+  if constexpr (has_lanes<I>()) {
+    for (; i + I::kWidth <= values.count; i += I::kWidth)
+      add_values<I, N, V>(sums, weights, scales, values.floats, i);
+  }
+  for (; i < values.count; ++i) {
     typename I::F value[V];
 #pragma GCC unroll 4
     for (int v = 0; v < V; ++v) value[v] = I::load(values.floats + (i * V + v) * I::kWidth);
@@ -206,7 +239,7 @@ void weighted_sum_of_many(const WeightedSum& sum) {
         for (int64_t c = 0; c < columns; c += I::kWidth)
           I::store(floats + i * kColumns + c, load_columns<I, T>(values.rows[key + i], at + c, columns - c));
       }
-      for_tiles<6>(0, sum.queries, [&]<int N>(int64_t query) {
+      for_tiles<has_lanes<I>() ? 5 : 6>(0, sum.queries, [&]<int N>(int64_t query) {
         float_tile<I, N>(sum, query, {floats, at, columns, key, count});
       });
     }
@@ -215,7 +248,8 @@ void weighted_sum_of_many(const WeightedSum& sum) {
 
 template <class I, class T>
 void weighted_sum_as(const WeightedSum& sum) {
-  if (sum.queries > 2 * I::kTokenTile && I::kWidth >= 16) return weighted_sum_of_many<I, T>(sum);
+  constexpr bool kMany = I::kWidth >= 16 || has_lanes<I>();
+  if (kMany && sum.queries > 2 * I::kTokenTile) return weighted_sum_of_many<I, T>(sum);
   for_tiles<I::kTokenTile>(0, sum.queries, [&]<int N>(int64_t query) {
     // Few queries leave registers for longer rows. A level's token tile tells how many registers it has.
     constexpr int kVectors = N * 8 <= 6 * I::kTokenTile ? 8 : 4;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/cpu/attention/attention.h"
-#include "kernels/cpu/panels/tile_registers.h"
+#include "kernels/cpu/panels/amx/tile_registers.h"
 #include "kernels/cpu/simd/vec_avx512.h"
 
 namespace sluice::kernels::cpu {

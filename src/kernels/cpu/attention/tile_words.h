@@ -3,7 +3,7 @@
 // Numbers of f16 and f32 are sums of two bf16: of f16 exactly, of f32 to within 2^-17. BF16 is taken as it is.
 #pragma once
 
-#include "kernels/cpu/panels/tile_registers.h"
+#include "kernels/cpu/panels/amx/tile_registers.h"
 #include "kernels/cpu/simd/kernel_table.h"
 
 namespace sluice::kernels::cpu {

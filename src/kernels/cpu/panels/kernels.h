@@ -109,6 +109,7 @@ struct PanelKernels {
 const PanelKernels& scalar_panels();
 const PanelKernels& neon_panels();
 const PanelKernels& dotprod_panels();
+const PanelKernels& i8mm_panels();
 const PanelKernels& avx2_panels();
 const PanelKernels& avx512_vnni_panels();
 const PanelKernels& amx_panels();

@@ -14,9 +14,9 @@ std::vector<IsaLevel> isa_levels() {
   levels.push_back({"neon", "neon", true, neon_kernels, neon_panels, neon_recurrent});
   levels.push_back({"dotprod", "neon+dotprod", arm.dotprod, dotprod_kernels, dotprod_panels, neon_recurrent});
   levels.push_back(
-      {"i8mm", "neon+dotprod+i8mm", arm.dotprod && arm.i8mm, i8mm_kernels, dotprod_panels, neon_recurrent});
+      {"i8mm", "neon+dotprod+i8mm", arm.dotprod && arm.i8mm, i8mm_kernels, i8mm_panels, neon_recurrent});
   levels.push_back({"bf16", "neon+dotprod+i8mm+bf16", arm.dotprod && arm.i8mm && arm.bf16, bf16_kernels,
-                    dotprod_panels, neon_recurrent});
+                    i8mm_panels, neon_recurrent});
 #elif defined(__x86_64__)
   const X86Features x86 = x86_features();
   levels.push_back({"avx2", "avx2+fma+f16c", x86.avx2, avx2_kernels, avx2_panels, avx2_recurrent});

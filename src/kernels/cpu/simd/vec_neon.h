@@ -28,6 +28,21 @@ struct Neon {
   static F mul(F a, F b) { return vmulq_f32(a, b); }
   static F div(F a, F b) { return vdivq_f32(a, b); }
   static F fma(F a, F b, F c) { return vfmaq_f32(c, a, b); }
+  // c + a * b[Lane]
+  template <int Lane>
+  static F fma_lane(F a, F b, F c) {
+    return vfmaq_laneq_f32(c, a, b, Lane);
+  }
+  static void transpose(F (&m)[4]) {
+    const float64x2_t a = vreinterpretq_f64_f32(vtrn1q_f32(m[0], m[1]));
+    const float64x2_t b = vreinterpretq_f64_f32(vtrn2q_f32(m[0], m[1]));
+    const float64x2_t c = vreinterpretq_f64_f32(vtrn1q_f32(m[2], m[3]));
+    const float64x2_t d = vreinterpretq_f64_f32(vtrn2q_f32(m[2], m[3]));
+    m[0] = vreinterpretq_f32_f64(vtrn1q_f64(a, c));
+    m[1] = vreinterpretq_f32_f64(vtrn1q_f64(b, d));
+    m[2] = vreinterpretq_f32_f64(vtrn2q_f64(a, c));
+    m[3] = vreinterpretq_f32_f64(vtrn2q_f64(b, d));
+  }
   static F min(F a, F b) { return vminq_f32(a, b); }
   static F max(F a, F b) { return vmaxq_f32(a, b); }
   static F round(F a) { return vrndnq_f32(a); }

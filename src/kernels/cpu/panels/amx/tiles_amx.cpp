@@ -1,6 +1,6 @@
 // GEMMs over panels in rows with AMX tiles of bf16, and the same over a model of the tile instructions.
-#include "kernels/cpu/panels/gemm_tiles.h"
-#include "kernels/cpu/panels/tile_registers.h"
+#include "kernels/cpu/panels/amx/gemm_tiles.h"
+#include "kernels/cpu/panels/amx/tile_registers.h"
 
 namespace sluice::kernels::cpu {
 

@@ -11,7 +11,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "kernels/cpu/panels/tile_config.h"
+#include "kernels/cpu/panels/amx/tile_config.h"
 
 namespace sluice::kernels::cpu {
 namespace {
