@@ -53,6 +53,10 @@ foreach(level IN ITEMS scalar ${KERNEL_ARM} ${KERNEL_X86})
     set_source_files_properties(${files} PROPERTIES HEADER_FILE_ONLY ON)
   else()
     set_source_files_properties(${files} PROPERTIES COMPILE_OPTIONS "-O3;${KERNEL_FLAGS_${level}}")
+    # Instructions that GCC moves ahead of their place take registers that tiles of sums need.
+    if(level IN_LIST KERNEL_ARM AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+      set_property(SOURCE ${files} APPEND PROPERTY COMPILE_OPTIONS -fno-schedule-insns)
+    endif()
   endif()
 endforeach()
 # Loops over single lanes gain nothing from unrolling and take long to compile.

@@ -10,11 +10,10 @@
 namespace sluice::kernels::cpu {
 namespace {
 
+// The sum of exp's series for x = n ln 2 + r, that is exp(r).
 template <class I>
-typename I::F exp(typename I::F x) {
+typename I::F exp_of_rest(typename I::F x, typename I::F n) {
   using F = typename I::F;
-  x = I::max(I::min(x, I::set1(89.0f)), I::set1(-104.0f));
-  const F n = I::round(I::mul(x, I::set1(1.44269504088896341f)));
   // ln 2 in two parts, the first exact times n
   F r = I::fma(n, I::set1(-0.693359375f), x);
   r = I::fma(n, I::set1(2.12194440e-4f), r);
@@ -22,7 +21,35 @@ typename I::F exp(typename I::F x) {
                               5.0000001201e-1f};
   F p = I::set1(1.9875691500e-4f);
   for (const float term : kTerms) p = I::fma(p, r, I::set1(term));
-  p = I::add(I::fma(p, I::mul(r, r), r), I::set1(1.0f));
+  return I::add(I::fma(p, I::mul(r, r), r), I::set1(1.0f));
+}
+
+// Arguments of at most this magnitude give no subnormals, so that 2^n is a sum of exponents.
+constexpr float kNarrowExp = 87.0f;
+
+template <class I>
+constexpr bool has_narrow_exp() {
+  return requires(typename I::F x) {
+    I::times_pow2(x, x);
+  };
+}
+
+// The bits of exp() for such arguments. Adding 1.5 * 2^23 rounds n, whose bits are then the lowest.
+template <class I>
+typename I::F narrow_exp(typename I::F x) {
+  const auto shifted = I::add(I::mul(x, I::set1(1.44269504088896341f)), I::set1(12582912.0f));
+  return I::times_pow2(exp_of_rest<I>(x, I::sub(shifted, I::set1(12582912.0f))), shifted);
+}
+
+template <class I>
+typename I::F exp(typename I::F x) {
+  using F = typename I::F;
+  if constexpr (has_narrow_exp<I>()) {
+    if (I::all_within(x, kNarrowExp)) return narrow_exp<I>(x);
+  }
+  x = I::max(I::min(x, I::set1(89.0f)), I::set1(-104.0f));
+  const F n = I::round(I::mul(x, I::set1(1.44269504088896341f)));
+  const F p = exp_of_rest<I>(x, n);
   const F half = I::round(I::mul(n, I::set1(0.5f)));  // 2^n in two steps reaches subnormals and infinity
   return I::mul(I::mul(p, I::pow2(half)), I::pow2(I::sub(n, half)));
 }

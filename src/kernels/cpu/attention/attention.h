@@ -74,21 +74,15 @@ void scores(float* out, int64_t stride, const float* const* queries, int64_t que
   }
 }
 
-template <class I>
-float largest_of(const float* values, int64_t count) {
-  auto lanes = I::set1(-__builtin_inff());
-  int64_t i = 0;
-  for (; i + I::kWidth <= count; i += I::kWidth) lanes = I::max(lanes, I::load(values + i));
-  float largest = I::reduce_max(lanes);
-  for (; i < count; ++i) largest = values[i] > largest ? values[i] : largest;
-  return largest;
-}
+struct LogitRange {
+  float largest, smallest;
+};
 
 // Raw products to logits, in place.
 template <class I>
-void make_logits(float* scores, int64_t count, const ScoreRule& rule, int64_t distance) {
+LogitRange make_logits(float* scores, int64_t count, const ScoreRule& rule, int64_t distance) {
   static constexpr float kIota[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  map_row<I>(scores, count, [=](int64_t i, int64_t left) {
+  const auto logit_at = [=](int64_t i, int64_t left) __attribute__((always_inline)) {
     auto logit = I::mul(load_floats<I>(scores + i, left), I::set1(rule.scale));
     if (rule.softcap > 0) {
       logit = I::mul(tanh<I>(I::mul(logit, I::set1(1.0f / rule.softcap))), I::set1(rule.softcap));
@@ -96,18 +90,39 @@ void make_logits(float* scores, int64_t count, const ScoreRule& rule, int64_t di
     if (rule.slope == 0) return logit;
     const auto away = I::add(I::load(kIota), I::set1(static_cast<float>(distance + i)));
     return I::fma(away, I::set1(rule.slope), logit);
-  });
+  };
+  auto most = I::set1(-__builtin_inff()), least = I::set1(__builtin_inff());
+  int64_t i = 0;
+  for (; i + I::kWidth <= count; i += I::kWidth) {
+    const auto logit = logit_at(i, count - i);
+    I::store(scores + i, logit);
+    most = I::max(most, logit);
+    least = I::min(least, logit);
+  }
+  LogitRange range{I::reduce_max(most), -I::reduce_max(I::sub(I::set1(0.0f), least))};
+  if (i < count) store_floats<I>(scores + i, logit_at(i, count - i), count - i);
+  for (; i < count; ++i) {
+    range.largest = scores[i] > range.largest ? scores[i] : range.largest;
+    range.smallest = scores[i] < range.smallest ? scores[i] : range.smallest;
+  }
+  return range;
 }
 
 template <class I>
 SoftmaxPart softmax(float* scores, int64_t count, const ScoreRule& rule, int64_t distance) {
-  make_logits<I>(scores, count, rule, distance);
-  const float largest = largest_of<I>(scores, count);
-  map_row<I>(scores, count, [=](int64_t i, int64_t left) {
-    return exp<I>(I::sub(load_floats<I>(scores + i, left), I::set1(largest)));
-  });
-  return {largest,
-          sum_row<I>(count, [=](int64_t i, int64_t left) { return load_floats<I>(scores + i, left); })};
+  const LogitRange range = make_logits<I>(scores, count, rule, distance);
+  const auto weigh = [=](auto exp_of) __attribute__((always_inline)) {
+    return sum_row<I>(count, [=](int64_t i, int64_t left) {
+      const auto weight = exp_of(I::sub(load_floats<I>(scores + i, left), I::set1(range.largest)));
+      store_floats<I>(scores + i, weight, left);
+      return first_lanes<I>(weight, left);
+    });
+  };
+  if constexpr (has_narrow_exp<I>()) {
+    if (range.largest - range.smallest <= kNarrowExp)
+      return {range.largest, weigh([](auto x) { return narrow_exp<I>(x); })};
+  }
+  return {range.largest, weigh([](auto x) { return exp<I>(x); })};
 }
 
 // N queries by V vectors of the value from column `at` on: one load of the value serves all queries. V > 1: all vectors
@@ -224,11 +239,11 @@ void float_tile(const WeightedSum& sum, int64_t query, const FloatValues& values
   }
 }
 
-// More queries than a tile: values become floats once, 32 keys at a time, and all tiles read those. Sums lie in `out`
+// More queries than a tile: values become floats once, a block of keys at a time, and all tiles read those. Sums lie in `out`
 // between; the order of additions is that of value_tile.
 template <class I, class T>
 void weighted_sum_of_many(const WeightedSum& sum) {
-  constexpr int64_t kKeys = 32, kColumns = 4 * I::kWidth;
+  constexpr int64_t kKeys = has_lanes<I>() ? 128 : 32, kColumns = 4 * I::kWidth;
   alignas(64) float floats[kKeys * kColumns];
   const KvRows& values = sum.values;
   for (int64_t at = 0; at < values.width; at += kColumns) {
@@ -239,7 +254,7 @@ void weighted_sum_of_many(const WeightedSum& sum) {
         for (int64_t c = 0; c < columns; c += I::kWidth)
           I::store(floats + i * kColumns + c, load_columns<I, T>(values.rows[key + i], at + c, columns - c));
       }
-      for_tiles<has_lanes<I>() ? 5 : 6>(0, sum.queries, [&]<int N>(int64_t query) {
+      for_tiles<has_lanes<I>() ? 4 : 6>(0, sum.queries, [&]<int N>(int64_t query) {
         float_tile<I, N>(sum, query, {floats, at, columns, key, count});
       });
     }

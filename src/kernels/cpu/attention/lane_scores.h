@@ -48,10 +48,12 @@ void fill_columns(KeyColumns<I>& to, const KvRows& keys, int64_t key) {
   }
 }
 
-// N queries by V vectors of keys, `first` being the place of the first one among the transposed keys.
-template <class I, int N, int V>
+// N queries by all transposed keys: as many sums as registers hold.
+template <class I, int N>
 void lane_tile(float* out, int64_t stride, const float* const* queries, const KvRows& keys, int64_t key,
-               const float* columns) {
+               const KeyColumns<I>& transposed) {
+  constexpr int V = kLaneKeys / I::kWidth;
+  const float* columns = transposed.floats;
   typename I::F sums[N][V];
 #pragma GCC unroll 8
   for (int n = 0; n < N; ++n) {
@@ -88,17 +90,12 @@ void lane_tile(float* out, int64_t stride, const float* const* queries, const Kv
 template <class I, class T>
 void lane_scores_of(float* out, int64_t stride, const float* const* queries, int64_t query_count,
                     const KvRows& keys) {
-  constexpr int kVectors = kLaneKeys / I::kWidth;
   KeyColumns<I> columns;
   for (int64_t key = 0; key < keys.count; key += kLaneKeys) {
     prefetch_rows(keys, key + kRowsAhead, kLaneKeys, T::kBytes);
     fill_columns<I, T>(columns, keys, key);
-    for_tiles<8>(0, query_count, [&]<int N>(int64_t query) {
-      // Sums of as many queries and keys as registers hold.
-      constexpr int V = N > 4 ? kVectors / 2 : kVectors;
-      for (int v = 0; v < kVectors; v += V)
-        lane_tile<I, N, V>(out + query * stride, stride, queries + query, keys, key + v * I::kWidth,
-                           columns.floats + v * I::kWidth);
+    for_tiles<4>(0, query_count, [&]<int N>(int64_t query) {
+      lane_tile<I, N>(out + query * stride, stride, queries + query, keys, key, columns);
     });
   }
 }

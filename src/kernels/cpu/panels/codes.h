@@ -47,7 +47,14 @@ template <class I, PanelFormat F, int Q>
   using High = PanelFormat::High;
   typename I::P quad;
   if constexpr (F.base == Base::Nibbles) {
-    quad = I::panel_and(I::template panel_shift<Q / 4 * -4>(I::panel_load(codes + Q % 4 * 64)), 0xf);
+    const auto both = I::panel_load(codes + Q % 4 * 64);
+    if constexpr (Q < 4) {
+      quad = I::panel_and(both, 0xf);
+    } else if constexpr (requires { I::panel_high_nibble(both); }) {
+      quad = I::panel_high_nibble(both);
+    } else {
+      quad = I::panel_and(I::template panel_shift<-4>(both), 0xf);
+    }
   } else if constexpr (F.base == Base::TwoBits) {
     quad = I::panel_and(I::template panel_shift<Q % 4 * -2>(I::panel_load(codes + Q / 4 * 64)), 3);
   } else {

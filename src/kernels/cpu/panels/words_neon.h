@@ -18,6 +18,7 @@ struct PanelNeon : Neon {
   static P panel_shift(P a) {
     return vshlq_u8(a, vdupq_n_s8(Count));
   }
+  static P panel_high_nibble(P a) { return vshrq_n_u8(a, 4); }
   static P panel_and(P a, int mask) { return vandq_u8(a, vdupq_n_u8(static_cast<uint8_t>(mask))); }
   static P panel_or(P a, P b) { return vorrq_u8(a, b); }
   static P panel_flip(P a) { return veorq_u8(a, vdupq_n_u8(0x80)); }

@@ -52,6 +52,13 @@ struct Neon {
   static F pow2(F n) {
     return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127)), 23));
   }
+  // Whether no lane's magnitude is above `limit`; false for NaN.
+  static bool all_within(F a, float limit) { return vminvq_u32(vcaleq_f32(a, vdupq_n_f32(limit))) != 0; }
+  // p * 2^n for normal results; the lowest bits of `shifted` are n's.
+  static F times_pow2(F p, F shifted) {
+    const int32x4_t exponent = vshlq_n_s32(vreinterpretq_s32_f32(shifted), 23);
+    return vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(p), exponent));
+  }
   static float reduce_add(F a) { return vaddvq_f32(a); }
   static float reduce_max(F a) { return vmaxvq_f32(a); }
 
