@@ -125,6 +125,33 @@ SoftmaxPart softmax(float* scores, int64_t count, const ScoreRule& rule, int64_t
   return {range.largest, weigh([](auto x) { return exp<I>(x); })};
 }
 
+// As many keys from `key` on as a vector has lanes, which are their weights.
+template <class I, class T, int N, int V>
+[[gnu::always_inline]] inline void add_rows(typename I::F (&sums)[N][V], const float* const (&weights)[N],
+                                            const KvRows& values, int64_t key, int64_t at) {
+  typename I::F weight[N];
+#pragma GCC unroll 8
+  for (int n = 0; n < N; ++n) {
+    weight[n] = I::load(weights[n] + key);
+    if (values.scales != nullptr) weight[n] = I::mul(weight[n], I::load(values.scales + key));
+  }
+  const auto add_key = [&]<int L>() __attribute__((always_inline)) {
+    const uint8_t* row = values.rows[key + L] + at * T::kBytes;
+    if (key + L + kRowsAhead < values.count)
+      __builtin_prefetch(values.rows[key + L + kRowsAhead] + at * T::kBytes);
+#pragma GCC unroll 16
+    for (int v = 0; v < V; ++v) {
+      const auto value = T::load(row + v * I::kWidth * T::kBytes);
+#pragma GCC unroll 8
+      for (int n = 0; n < N; ++n) sums[n][v] = I::template fma_lane<L>(value, weight[n], sums[n][v]);
+    }
+  };
+  [&]<int... L>(std::integer_sequence<int, L...>) __attribute__((always_inline)) {
+    (add_key.template operator()<L>(), ...);
+  }
+  (std::make_integer_sequence<int, I::kWidth>());
+}
+
 // N queries by V vectors of the value from column `at` on: one load of the value serves all queries. V > 1: all vectors
 // are whole.
 template <class I, class T, int N, int V>
@@ -139,7 +166,12 @@ void value_tile(const WeightedSum& sum, int64_t query, int64_t at) {
 #pragma GCC unroll 16
     for (int v = 0; v < V; ++v) sums[n][v] = I::set1(0.0f);
   }
-  for (int64_t key = 0; key < values.count; ++key) {
+  int64_t key = 0;
+  if constexpr (has_lanes<I>() && V > 1) {
+    for (; key + I::kWidth <= values.count; key += I::kWidth)
+      add_rows<I, T, N, V>(sums, weights, values, key, at);
+  }
+  for (; key < values.count; ++key) {
     if (key + kRowsAhead < values.count) __builtin_prefetch(values.rows[key + kRowsAhead] + at * T::kBytes);
     const float scale = values.scales == nullptr ? 1.0f : values.scales[key];
     typename I::F weight[N];

@@ -33,6 +33,10 @@ struct Neon {
   static F fma_lane(F a, F b, F c) {
     return vfmaq_laneq_f32(c, a, b, Lane);
   }
+  // The sum of each vector's lanes, (0 + 1) + (2 + 3).
+  static F neighbours_added(const F (&m)[4]) {
+    return vpaddq_f32(vpaddq_f32(m[0], m[1]), vpaddq_f32(m[2], m[3]));
+  }
   static void transpose(F (&m)[4]) {
     const float64x2_t a = vreinterpretq_f64_f32(vtrn1q_f32(m[0], m[1]));
     const float64x2_t b = vreinterpretq_f64_f32(vtrn2q_f32(m[0], m[1]));
