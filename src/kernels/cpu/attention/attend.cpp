@@ -264,7 +264,7 @@ void Attention::run_chunk(const Unit& unit, int64_t chunk, Scratch& scratch, Par
   for (int64_t head = 0; head < unit.kv_heads; ++head) {
     const HeadKeys keys{unit.kv_head + head, begin, end};
     gather(unit, keys, scratch);
-    if (unit.rows <= kFewRows && head % at_once == 0) {
+    if (kernels_.attention_fetches && unit.rows <= kFewRows && head % at_once == 0) {
       const int64_t heads = std::min(at_once, unit.kv_heads - head);
       fetch(kv_.k, scratch.keys.data(), end - begin, heads);
       fetch(kv_.v, scratch.values.data(), end - begin, heads);

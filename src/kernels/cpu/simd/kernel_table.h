@@ -105,6 +105,9 @@ struct KernelTable {
 
   int64_t
       attention_rows;  // queries of a head that attention takes at once, so that reading keys and values pays
+  // Whether few queries have a chunk's keys and values brought into the second cache before they read them. Where computing takes
+  // as long as memory does, what is asked for a few rows ahead comes beside it.
+  bool attention_fetches;
   // One row to F16, BF16 or F32.
   void (*store_kv)(void* out, DType type, const float* x, int64_t width);
   // out[query][key] = queries[query] · keys[key]; out rows are `stride` apart.

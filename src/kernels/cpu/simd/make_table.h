@@ -26,6 +26,7 @@ constexpr KernelTable make_table() {
           .rope = rope<I>,
           .rotate = rotate<I>,
           .attention_rows = 32,
+          .attention_fetches = !has_lanes<I>(),
           .store_kv = store_kv<I>,
           .scores = scores<I>,
           .softmax = softmax<I>,
