@@ -61,7 +61,7 @@ FAMILIES = {
     "chatglm": recipe("glm", export=twins.chatglm, head_dim=8, attention_bias=True),
     "codegen": recipe("codegen", n_embd=32, n_layer=2, n_head=4, n_positions=64, n_ctx=64, rotary_dim=4, n_inner=48),
     "cohere": recipe("cohere2", **WINDOWS, logit_scale=0.25),
-    "cohere2_moe": recipe("cohere2_moe", **WINDOWS, **EXPERTS, num_experts=4),
+    "cohere2_moe": recipe("cohere2_moe", **WINDOWS, **EXPERTS, num_experts=4, head_dim=8),
     "dbrx": recipe("dbrx", intermediate_size=UNSET, num_key_value_heads=UNSET, d_model=32, n_heads=4, n_layers=2, max_seq_len=64,
                    attn_config=dict(kv_n_heads=2, clip_qkv=8, rope_theta=10000.0),
                    ffn_config=dict(ffn_hidden_size=16, moe_num_experts=4, moe_top_k=2, moe_normalize_expert_weights=1.0)),
@@ -171,4 +171,7 @@ FAMILIES = {
         num_sliding_attention_heads=6, n_routed_experts=4, share_expert_dim=24, moe_router_scaling_factor=2.5,
         swiglu_limits=[0.0, 0.5], swiglu_limits_shared=[0.4, 0.3], rope_theta=[1e6, 1e4], partial_rotary_factors=[0.5, 1.0])),
     "xglm": recipe("xglm", d_model=32, ffn_dim=48, num_layers=2, attention_heads=4, **HEADS_ALIKE),
+    "zamba2": recipe("zamba2", hidden_size=16, intermediate_size=24, num_hidden_layers=4, num_mem_blocks=2, adapter_rank=4,
+                     layers_block_type=["hybrid", "mamba", "hybrid", "hybrid"], n_mamba_heads=4, mamba_ngroups=2, mamba_d_state=8,
+                     use_mem_rope=True, use_shared_attention_adapter=True, num_key_value_heads=4),
 }

@@ -31,6 +31,11 @@ class Tally {
     add(mixer.qkv);
     add(mixer.gate);
     add(mixer.out);
+    add(mixer.qkv_adapter);
+  }
+  void add(const models::Adapter& adapter) {
+    add(adapter.down);
+    for (const kernels::Weight& up : adapter.ups) add(up);
   }
   void add(const models::LatentWeights& mixer) {
     add_all({&mixer.query_down, &mixer.query_up, &mixer.latent_down, &mixer.out, &mixer.indexer.query,
@@ -51,10 +56,17 @@ class Tally {
     add(mixer.attention);
     add(mixer.scan);
   }
+  void add(const models::AfterBlockWeights& mixer) {
+    add(mixer.attention);
+    add(mixer.ffn);
+    add(mixer.out);
+    add(mixer.scan);
+  }
   void add(const models::NoWeights&) {}
   void add(const models::DenseWeights& ffn) {
     add(ffn.gate_up);
     add(ffn.down);
+    add(ffn.adapter);
   }
   void add(const models::XieluWeights& ffn) {
     add(ffn.up);
@@ -84,6 +96,8 @@ class Tally {
 int query_heads(const models::LayerSpec& layer) {
   if (const auto* both = std::get_if<models::AttentionBesideStateSpace>(&layer.mixer))
     return both->attention.heads;
+  if (const auto* block = std::get_if<models::StateSpaceAfterBlock>(&layer.mixer))
+    return block->attention.heads;
   if (const auto* latent = std::get_if<models::LatentAttention>(&layer.mixer)) return latent->heads;
   return std::get<models::Attention>(layer.mixer).heads;
 }

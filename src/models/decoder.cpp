@@ -84,7 +84,7 @@ bool Decoder::starts_with_norm(size_t index) const {
   if (index >= spec_.layers.size()) return false;
   const Wiring wiring = spec_.layers[index].wiring;
   return wiring != Wiring::PostNorm && wiring != Wiring::SumNorm && wiring != Wiring::NormedStream &&
-         wiring != Wiring::BesideTokens;
+         !reads_tokens(spec_.layers[index]);
 }
 
 bool Decoder::is_last(size_t index) const {
@@ -216,6 +216,8 @@ struct Decoder::LayerRun {
         return run_parallel();
       case Wiring::BesideTokens:
         return run_beside_tokens();
+      case Wiring::TokensBeside:
+        return run_tokens_beside();
       case Wiring::Laurel:
         return run_laurel_norm();
     }
@@ -275,6 +277,14 @@ struct Decoder::LayerRun {
     mix(both);
     decoder.add_norm(normed, x, branch, w.ffn_norm);
     feed(normed);
+    leave();
+  }
+  void run_tokens_beside() {
+    const int64_t n = x.dim(0), dim = decoder.spec_.dim;
+    const TensorView both = decoder.scratch_.get(Buffer::ParallelInput, n, 2 * dim);
+    decoder.backend_.copy(both.columns(0, dim), x);
+    decoder.backend_.copy(both.columns(dim, 2 * dim), decoder.scratch_.get(Buffer::Embedded, n, dim));
+    mix(both);
     leave();
   }
   void run_laurel_norm() {

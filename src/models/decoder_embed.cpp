@@ -1,4 +1,6 @@
 // What enters the first layer, and where ranks share the tokens, how their rows meet.
+#include <algorithm>
+
 #include "models/decoder.h"
 
 namespace sluice::models {
@@ -35,14 +37,6 @@ void Decoder::look_up(TensorView out, const Weight& table, std::span<const Token
   backend_.copy(out, own_rows_of(all));
 }
 
-namespace {
-
-bool starts_beside_tokens(const ModelSpec& spec) {
-  return !spec.layers.empty() && spec.layers.front().wiring == Wiring::BesideTokens;
-}
-
-}  // namespace
-
 void Decoder::embed(const StepInput& input, TensorView x) {
   if (spec_.embedding_dim > 0) {
     const TensorView narrow = scratch_.get(Buffer::Embedded, x.dim(0), spec_.embedding_dim);
@@ -52,7 +46,8 @@ void Decoder::embed(const StepInput& input, TensorView x) {
     look_up(x, weights_.embedding, input.tokens);
   }
   if (spec_.embedding_scale != 1.0f) backend_.scale(x, spec_.embedding_scale);
-  if (starts_beside_tokens(spec_)) backend_.copy(scratch_.get(Buffer::Embedded, x.dim(0), spec_.dim), x);
+  if (std::any_of(spec_.layers.begin(), spec_.layers.end(), reads_tokens))
+    backend_.copy(scratch_.get(Buffer::Embedded, x.dim(0), spec_.dim), x);
   for (const EmbeddedRows& rows : input.embedded)
     backend_.copy(x.rows(rows.row, rows.row + rows.values.dim(0)), rows.values.columns(0, spec_.dim));
   if (spec_.positions != Positions::None) {

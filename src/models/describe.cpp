@@ -49,6 +49,39 @@ std::string_view name(kernels::Routing::Score score) {
   return "";
 }
 
+struct DescribeFfn {
+  std::string operator()(const DenseFfn& f) const {
+    std::string text = fmt::format("ffn({}{}, inner {}{}", name(f.activation), f.gated ? " gate" : "",
+                                   f.inner, f.norm_inner ? ", normed" : "");
+    if (f.cuts_off()) text += fmt::format(", gates cut off at {:g} deviations", f.cutoff);
+    if (f.limit > 0.0f) text += fmt::format(", clamped at {:g}", f.limit);
+    if (f.adapter_rank > 0) text += fmt::format(", adapters of {}", f.adapter_rank);
+    return text + ")";
+  }
+  std::string operator()(const MoeFfn& f) const {
+    const kernels::Routing& r = f.routing;
+    std::string text = fmt::format("top {} of {} experts({}, inner {}) by {}", r.used, r.experts,
+                                   name(f.activation), f.inner, name(r.score));
+    if (r.groups > 1) text += fmt::format(", best {} of {} groups", r.groups_used, r.groups);
+    if (r.normalize) text += ", normalised";
+    if (f.weigh_inputs) text += ", inputs weighed";
+    if (r.scale != 1.0f) text += fmt::format(", times {:g}", r.scale);
+    if (f.router_choice_bias) text += ", choice biased";
+    if (f.router_weight_scale) text += ", each times its scale";
+    if (f.router_softcap > 0.0f) text += fmt::format(", logits capped at {:g}", f.router_softcap);
+    if (f.shared_inner > 0)
+      text += fmt::format(" + {}{}shared expert of {}",
+                          f.shared_scale == 1.0f ? "" : fmt::format("{:g} * ", f.shared_scale),
+                          f.shared_gate ? "gated " : "", f.shared_inner);
+    return text;
+  }
+  std::string operator()(const DenseBesideExperts& f) const {
+    return fmt::format("(norm({}) + norm({}))", (*this)(f.dense), (*this)(f.experts));
+  }
+  std::string operator()(const XieluFfn& f) const { return fmt::format("ffn(xielu, inner {})", f.inner); }
+  std::string operator()(const NoFfn&) const { return ""; }
+};
+
 struct DescribeMixer {
   const ModelSpec& spec;
 
@@ -81,6 +114,7 @@ struct DescribeMixer {
     if (m.clip > 0.0f) text += fmt::format(", qkv clipped at {:g}", m.clip);
     if (m.temperature.slope > 0.0f) text += fmt::format(", hotter every {} positions", m.temperature.length);
     if (m.kv_from >= 0) text += fmt::format(", keys and values of layer {}", m.kv_from);
+    if (m.adapter_rank > 0) text += fmt::format(", adapters of {}", m.adapter_rank);
     return text + fmt::format(", scale {:.6g})", m.scale);
   }
 
@@ -123,39 +157,12 @@ struct DescribeMixer {
     return fmt::format("({:g} * {} + {:g} * {})", m.attention_scale, (*this)(m.attention), m.scan_scale,
                        (*this)(m.scan));
   }
+  std::string operator()(const StateSpaceAfterBlock& m) const {
+    const std::string owner = m.block_from < 0 ? "" : fmt::format("  # weights of layer {}", m.block_from);
+    return fmt::format("{} of norm(x + out of {} of norm({} of norm([x, e]))){}", (*this)(m.scan),
+                       DescribeFfn()(m.ffn), (*this)(m.attention), owner);
+  }
   std::string operator()(const NoMixer&) const { return ""; }
-};
-
-struct DescribeFfn {
-  std::string operator()(const DenseFfn& f) const {
-    std::string text = fmt::format("ffn({}{}, inner {}{}", name(f.activation), f.gated ? " gate" : "",
-                                   f.inner, f.norm_inner ? ", normed" : "");
-    if (f.cuts_off()) text += fmt::format(", gates cut off at {:g} deviations", f.cutoff);
-    if (f.limit > 0.0f) text += fmt::format(", clamped at {:g}", f.limit);
-    return text + ")";
-  }
-  std::string operator()(const MoeFfn& f) const {
-    const kernels::Routing& r = f.routing;
-    std::string text = fmt::format("top {} of {} experts({}, inner {}) by {}", r.used, r.experts,
-                                   name(f.activation), f.inner, name(r.score));
-    if (r.groups > 1) text += fmt::format(", best {} of {} groups", r.groups_used, r.groups);
-    if (r.normalize) text += ", normalised";
-    if (f.weigh_inputs) text += ", inputs weighed";
-    if (r.scale != 1.0f) text += fmt::format(", times {:g}", r.scale);
-    if (f.router_choice_bias) text += ", choice biased";
-    if (f.router_weight_scale) text += ", each times its scale";
-    if (f.router_softcap > 0.0f) text += fmt::format(", logits capped at {:g}", f.router_softcap);
-    if (f.shared_inner > 0)
-      text += fmt::format(" + {}{}shared expert of {}",
-                          f.shared_scale == 1.0f ? "" : fmt::format("{:g} * ", f.shared_scale),
-                          f.shared_gate ? "gated " : "", f.shared_inner);
-    return text;
-  }
-  std::string operator()(const DenseBesideExperts& f) const {
-    return fmt::format("(norm({}) + norm({}))", (*this)(f.dense), (*this)(f.experts));
-  }
-  std::string operator()(const XieluFfn& f) const { return fmt::format("ffn(xielu, inner {})", f.inner); }
-  std::string operator()(const NoFfn&) const { return ""; }
 };
 
 std::string describe_layer(const ModelSpec& spec, const LayerSpec& layer) {
@@ -168,6 +175,7 @@ std::string describe_layer(const ModelSpec& spec, const LayerSpec& layer) {
   if (layer.scaled) end += "  x *= scale\n";
   const std::string plus =
       spec.residual_scale == 1.0f ? "x +=" : fmt::format("x += {:g} *", spec.residual_scale);
+  if (layer.wiring == Wiring::TokensBeside) return fmt::format("  {} {}\n", plus, mixer) + end;
   if (mixer.empty() || ffn.empty()) return fmt::format("  {} {}{} of norm(x)\n", plus, mixer, ffn) + end;
   switch (layer.wiring) {
     case Wiring::PreNorm:
@@ -184,6 +192,8 @@ std::string describe_layer(const ModelSpec& spec, const LayerSpec& layer) {
              end;
     case Wiring::BesideTokens:
       return fmt::format("  {} {} of [norm(e), norm(x)]\n  {} {} of norm(x)\n", plus, mixer, plus, ffn) + end;
+    case Wiring::TokensBeside:
+      break;
     case Wiring::Laurel:
       return fmt::format(
                  "  n = norm(x); x = (x + norm({} of n) + n + norm(low_rank {} of n)) / sqrt 2\n  {} norm({} "

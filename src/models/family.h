@@ -164,6 +164,10 @@ GatedDelta gated_delta(Config& config);
 // Mamba 2 as Bamba's configs (mamba_n_heads, ...), or GGUF's ssm keys have it, in a model of this width.
 StateSpace state_space(Config& config, int dim);
 
+// Gives the layers that layers_block_type (or hybrid_layer_ids) calls hybrid this mixer, with num_mem_blocks blocks in turn (but for
+// those that the file has of their own) under Zamba's names, and the others its state space alone. REQUIRES: a Hugging Face config.
+void use_shared_blocks(Config& config, ModelSpec& spec, StateSpaceAfterBlock mixer);
+
 // Records a problem where a convolution cannot have so many taps.
 void check_taps(Config& config, int taps);
 // The same for one that an activation follows: silu, by mamba_hidden_act or else hidden_act.

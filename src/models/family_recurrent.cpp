@@ -123,4 +123,62 @@ StateSpace state_space(Config& c, int dim) {
   return m;
 }
 
+namespace {
+
+// For each layer, whether it runs a shared block.
+std::vector<bool> hybrid_layers(Config& c, size_t layers) {
+  std::vector<bool> hybrid(layers);
+  const std::vector<std::string> kinds = layer_kinds(c, "mamba");
+  if (!kinds.empty() && kinds.size() != layers)
+    c.fail(fmt::format("'layers_block_type' has {} entries for {} layers", kinds.size(), layers));
+  for (size_t i = 0; i < std::min(layers, kinds.size()); ++i) {
+    hybrid[i] = kinds[i] == "hybrid";
+    if (!hybrid[i] && kinds[i] != "mamba" && kinds[i] != "linear_attention")
+      c.fail(fmt::format("'layers_block_type' has '{}', which is not known", kinds[i]));
+  }
+  if (!kinds.empty()) return hybrid;
+  if (!c.has("hybrid_layer_ids")) c.fail("'layers_block_type' is missing, and so are 'hybrid_layer_ids'");
+  for (const double id : c.numbers("hybrid_layer_ids")) {
+    const bool known = id >= 0 && id < static_cast<double>(layers);
+    if (!known) c.fail(fmt::format("'hybrid_layer_ids' has {}, there are {} layers", id, layers));
+    if (known) hybrid[static_cast<size_t>(id)] = true;
+  }
+  return hybrid;
+}
+
+constexpr NameRow kSharedBlockNames[] = {
+    {WeightSlot::BlockOut, "model.layers.{l}.linear"},
+    {WeightSlot::GateUp, "model.layers.{l}.feed_forward.gate_up_proj"},
+    {WeightSlot::GateUpAdapterDown, "model.layers.{l}.feed_forward.gate_up_proj_adapter_list.{e}.0"},
+    {WeightSlot::GateUpAdapterUp, "model.layers.{l}.feed_forward.gate_up_proj_adapter_list.{e}.1"},
+    {WeightSlot::QkvAdapterDown, "model.layers.{l}.self_attn.linear_q_adapter_list.{e}.0"},
+    {WeightSlot::QkvAdapterDown, "model.layers.{l}.self_attn.linear_k_adapter_list.{e}.0"},
+    {WeightSlot::QkvAdapterDown, "model.layers.{l}.self_attn.linear_v_adapter_list.{e}.0"},
+    {WeightSlot::QueryAdapterUp, "model.layers.{l}.self_attn.linear_q_adapter_list.{e}.1"},
+    {WeightSlot::KeyAdapterUp, "model.layers.{l}.self_attn.linear_k_adapter_list.{e}.1"},
+    {WeightSlot::ValueAdapterUp, "model.layers.{l}.self_attn.linear_v_adapter_list.{e}.1"},
+};
+
+}  // namespace
+
+void use_shared_blocks(Config& c, ModelSpec& spec, StateSpaceAfterBlock m) {
+  const auto turns = static_cast<size_t>(std::max(1, c.size_or("num_mem_blocks", 1)));
+  const std::vector<bool> hybrid = hybrid_layers(c, spec.layers.size());
+  std::vector<int> uses;
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    spec.layers[i] = {.mixer = m.scan, .ffn = NoFfn{}};
+    if (!hybrid[i]) continue;
+    uses.push_back(static_cast<int>(i));
+    m.use = static_cast<int>(uses.size() - 1);
+    m.block_names = fmt::format("model.layers.{}.shared_transformer", i);
+    // Files whose embeddings are not tied may have a block for every layer.
+    const bool own = uses.size() <= turns || c.stores(m.block_names + ".self_attn.q_proj.weight");
+    m.block_from = own ? -1 : uses[static_cast<size_t>(m.use) % turns];
+    if (!own) m.block_names = fmt::format("model.layers.{}.shared_transformer", m.block_from);
+    m.scan_names = fmt::format("model.layers.{}.mamba_decoder", i);
+    spec.layers[i] = {.mixer = m, .ffn = NoFfn{}, .wiring = Wiring::TokensBeside};
+  }
+  spec.names = spec.names.with(kSharedBlockNames);
+}
+
 }  // namespace sluice::models

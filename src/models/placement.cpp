@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -50,6 +51,7 @@ struct CutLayer {
   Status operator()(StateSpace&) const { return uncut("is a state space"); }
   Status operator()(ChannelScan&) const { return uncut("is a state space"); }
   Status operator()(AttentionBesideStateSpace&) const { return uncut("has a state space"); }
+  Status operator()(StateSpaceAfterBlock&) const { return uncut("has a state space"); }
 
   Status operator()(DenseFfn& f) const {
     if (f.norm_inner || f.cuts_off()) return uncut("norms the feed-forward's inner width at once");
@@ -119,9 +121,9 @@ Status check_stages(const ModelSpec& spec, const Share& stage) {
     return Error{
         ErrorCode::InvalidArgument,
         fmt::format("the model has {} layers, {} stages (--pp) are wanted", spec.layers.size(), stage.size)};
-  if (spec.per_layer_embedding > 0)
+  if (spec.per_layer_embedding > 0 || std::any_of(spec.layers.begin(), spec.layers.end(), reads_tokens))
     return Error{ErrorCode::Unsupported,
-                 "every layer reads the token's embedding: layers cannot be cut over stages (--pp)"};
+                 "layers read the token's embedding: they cannot be cut over stages (--pp)"};
   return {};
 }
 

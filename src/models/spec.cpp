@@ -8,13 +8,31 @@ namespace sluice::models {
 
 namespace {
 
+struct FfnSize {
+  int64_t dim;
+  bool active;  // only what one token uses
+  int64_t operator()(const DenseFfn& f) const {
+    return dim * f.inner * (f.gated ? 3 : 2) + f.adapter_rank * (dim + int64_t{f.inner} * (f.gated ? 2 : 1));
+  }
+  int64_t operator()(const MoeFfn& f) const {
+    const int64_t expert = dim * f.inner * (f.gated ? 3 : 2);
+    const int64_t shared = dim * f.shared_inner * (f.gated ? 3 : 2);
+    return expert * (active ? f.routing.used : f.routing.experts) + shared + dim * f.routing.experts;
+  }
+  int64_t operator()(const DenseBesideExperts& f) const { return (*this)(f.dense) + (*this)(f.experts); }
+  int64_t operator()(const XieluFfn& f) const { return dim * f.inner * 2; }
+  int64_t operator()(const NoFfn&) const { return 0; }
+};
+
 struct MixerSize {
   int64_t dim;
+  bool active;  // all that one token uses, what layers share once for each
   int64_t operator()(const Attention& m) const {
     const int64_t q = int64_t{m.heads} * m.head_dim, out = int64_t{m.heads} * m.values();
     const int64_t kv = m.kv_from >= 0 ? 0 : int64_t{m.kv_heads} * (m.head_dim + m.values());
     const int64_t gate = !m.gated ? 0 : m.gate_per_head ? m.heads : out;
-    return dim * (q + kv + out + gate);
+    const int64_t read = m.input_dim > 0 ? m.input_dim : dim;
+    return read * (q + kv) + dim * (out + gate) + m.adapter_rank * (3 * read + q + kv);
   }
   int64_t operator()(const LatentAttention& m) const {
     const int64_t q = int64_t{m.heads} * (m.nope_dim + m.rope_dim);
@@ -41,27 +59,24 @@ struct MixerSize {
   int64_t operator()(const AttentionBesideStateSpace& m) const {
     return (*this)(m.attention) + (*this)(m.scan);
   }
-  int64_t operator()(const NoMixer&) const { return 0; }
-};
-
-struct FfnSize {
-  int64_t dim;
-  bool active;  // only what one token uses
-  int64_t operator()(const DenseFfn& f) const { return dim * f.inner * (f.gated ? 3 : 2); }
-  int64_t operator()(const MoeFfn& f) const {
-    const int64_t expert = dim * f.inner * (f.gated ? 3 : 2);
-    const int64_t shared = dim * f.shared_inner * (f.gated ? 3 : 2);
-    return expert * (active ? f.routing.used : f.routing.experts) + shared + dim * f.routing.experts;
+  int64_t operator()(const StateSpaceAfterBlock& m) const {
+    int64_t shared = 0;
+    if (m.block_from >= 0 && !active) {
+      Attention attention = m.attention;
+      DenseFfn ffn = m.ffn;
+      attention.adapter_rank = ffn.adapter_rank = 0;
+      shared = (*this)(attention) + FfnSize{dim, active}(ffn);
+    }
+    return (*this)(m.attention) + FfnSize{dim, active}(m.ffn) - shared + dim * dim + (*this)(m.scan);
   }
-  int64_t operator()(const DenseBesideExperts& f) const { return (*this)(f.dense) + (*this)(f.experts); }
-  int64_t operator()(const XieluFfn& f) const { return dim * f.inner * 2; }
-  int64_t operator()(const NoFfn&) const { return 0; }
+  int64_t operator()(const NoMixer&) const { return 0; }
 };
 
 int64_t layer_parameters(const ModelSpec& spec, bool active) {
   int64_t count = 0;
   for (const LayerSpec& layer : spec.layers)
-    count += std::visit(MixerSize{spec.dim}, layer.mixer) + std::visit(FfnSize{spec.dim, active}, layer.ffn);
+    count += std::visit(MixerSize{spec.dim, active}, layer.mixer) +
+             std::visit(FfnSize{spec.dim, active}, layer.ffn);
   return count;
 }
 
@@ -134,6 +149,9 @@ struct StateOf {
   LayerState operator()(const AttentionBesideStateSpace& m) const {
     return KvAndState{std::get<PagedKv>((*this)(m.attention)), std::get<Recurrent>((*this)(m.scan))};
   }
+  LayerState operator()(const StateSpaceAfterBlock& m) const {
+    return KvAndState{std::get<PagedKv>((*this)(m.attention)), std::get<Recurrent>((*this)(m.scan))};
+  }
   LayerState operator()(const NoMixer&) const { return NoState{}; }
 };
 
@@ -144,6 +162,9 @@ struct KindOf {
   std::string_view operator()(const ChannelScan&) const { return "a state space (Mamba 1)"; }
   std::string_view operator()(const AttentionBesideStateSpace&) const {
     return "attention beside a state space (Mamba 2)";
+  }
+  std::string_view operator()(const StateSpaceAfterBlock&) const {
+    return "a state space (Mamba 2) after a shared block";
   }
   std::string_view operator()(const auto&) const { return ""; }
 };

@@ -86,6 +86,7 @@ struct Attention {
   float input_scale = 1.0f;  // factor on q, k and v ...
   float key_scale = 1.0f;    // ... and on k once more ...
   float value_scale = 1.0f;  // ... and on v
+  int adapter_rank = 0;      // q, k and v get each a second product, through so many numbers; 0: none
 
   int values() const { return value_dim > 0 ? value_dim : head_dim; }
 };
@@ -191,10 +192,24 @@ struct DenseFfn {
   float gate_scale = 1.0f;  // factor on the gate before its activation
   float scale = 1.0f;       // factor on what it gives
   float limit = 0.0f;       // activation(gate) and up are clamped to [-limit, limit]; 0: not
+  int adapter_rank = 0;     // gate and up get a second product, through so many numbers; 0: none
   // Gates become relu(gate - mean - cutoff * deviation), of their row; -infinity: they stay.
   float cutoff = -std::numeric_limits<float>::infinity();
 
   bool cuts_off() const { return cutoff > -std::numeric_limits<float>::infinity(); }
+};
+
+// Zamba 2: scan(norm(x + out(ffn(norm(attention(norm([x, e]))))))), e the token's embedding. Several layers run one block of
+// attention and feed-forward; the scan, `out` and adapters are a layer's own.
+struct StateSpaceAfterBlock {
+  Attention attention;
+  DenseFfn ffn;
+  StateSpace scan;
+  int block_from = -1;  // an earlier layer whose block this one runs; -1: its own
+  int use = 0;          // so many layers before it run blocks: the number of its adapters
+  std::string
+      block_names;  // what the names of the block's weights begin with, in the place of those of the layer ...
+  std::string scan_names;  // ... and those of the scan's
 };
 
 struct MoeFfn {
@@ -242,12 +257,13 @@ enum class Wiring : uint8_t {
   Parallel,          // x += mixer(norm x) + ffn(norm x), one norm
   ParallelTwoNorms,  // x += mixer(norm1 x) + ffn(norm2 x)
   BesideTokens,      // x += mixer([norm e, norm x]), e the token's embedding; x += ffn(norm x)
+  TokensBeside,      // x += mixer([x, e]), which norms for itself
   Laurel,  // n = norm x; x = (x + norm(mixer n) + n + norm(low_rank n)) / sqrt 2;  x += norm(ffn(norm x))
 };
 
 struct LayerSpec {
   std::variant<Attention, LatentAttention, ShortConv, GatedDelta, StateSpace, ChannelScan,
-               AttentionBesideStateSpace, NoMixer>
+               AttentionBesideStateSpace, StateSpaceAfterBlock, NoMixer>
       mixer;
   std::variant<DenseFfn, MoeFfn, DenseBesideExperts, XieluFfn, NoFfn> ffn;
   Wiring wiring = Wiring::PreNorm;
@@ -306,6 +322,11 @@ struct ModelSpec {
 // Numbers of a token in the embedding and in the output matrix.
 inline int embedding_width(const ModelSpec& spec) {
   return spec.embedding_dim > 0 ? spec.embedding_dim : spec.dim;
+}
+
+// Whether the layer reads the embeddings of the step's tokens beside the stream.
+inline bool reads_tokens(const LayerSpec& layer) {
+  return layer.wiring == Wiring::BesideTokens || layer.wiring == Wiring::TokensBeside;
 }
 
 // Whether tokens may lie at any ascending rotary positions: every layer sees all that comes before a token, and nothing but

@@ -2,7 +2,7 @@
 """The same requests give the same tokens, whatever else is in the batch and however the engine is set up.
 
 Once on the default model, and on miniatures, whose prompts are token ids: one with layers that keep a state, one whose
-layers choose what they attend to.
+layers keep keys and a state, one whose layers choose what they attend to.
 SLUICE_BINARY names the program, SLUICE_MODELS the folder of the default model. SLUICE_INVARIANCE_REQUESTS (default 12) is the
 number of requests; 200 is the full run. SLUICE_INVARIANCE_FLAGS go to every run: "--device cuda --deterministic on".
 """
@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 MODEL = Path(os.environ.get("SLUICE_MODELS", ".models")) / "SmolLM2-135M-Instruct.Q4_1.gguf"
-MINIATURES = [Path(__file__).parent.parent / "golden/data" / name for name in ("qwen3_next", "glm_moe_dsa")]
+MINIATURES = [Path(__file__).parent.parent / "golden/data" / name for name in ("qwen3_next", "zamba2", "glm_moe_dsa")]
 BINARY = os.environ.get("SLUICE_BINARY", "build/release/sluice")
 COUNT = int(os.environ.get("SLUICE_INVARIANCE_REQUESTS", "12"))
 FLAGS = os.environ.get("SLUICE_INVARIANCE_FLAGS", "").split()

@@ -56,7 +56,9 @@ class SheetBuilder {
   void add_mixer(const models::Attention& m) {
     const double q = double(m.heads) * m.head_dim;
     const double kv = m.kv_from >= 0 ? 0 : double(m.kv_heads) * m.head_dim;
-    linear("qkv", q + (m.values_are_keys ? kv : 2 * kv), dim_);
+    const double read = m.input_dim > 0 ? m.input_dim : dim_, made = q + (m.values_are_keys ? kv : 2 * kv);
+    linear("qkv", made, read);
+    if (m.adapter_rank > 0) matrix("adapters", m.adapter_rank * (3 * read + made), 4);
     if (m.gated) linear("attention gate", q, dim_);
     linear("attention output", dim_, q);
     sheet_.elementwise += 2 * (q + 2 * kv);
@@ -119,12 +121,21 @@ class SheetBuilder {
     add_mixer(m.attention);
     add_mixer(m.scan);
   }
+  void add_mixer(const models::StateSpaceAfterBlock& m) {
+    add_mixer(m.attention);
+    add_ffn(m.ffn);
+    linear("block output", dim_, dim_);
+    add_mixer(m.scan);
+    sheet_.elementwise += 12 * dim_;
+    sheet_.operations += 4;
+  }
   void add_mixer(const models::NoMixer&) {}
 
   void add_ffn(const models::NoFfn&) {}
   void add_ffn(const models::DenseFfn& f) {
     linear(f.gated ? "gate and up" : "up", f.inner * (f.gated ? 2.0 : 1.0), dim_);
     linear("down", dim_, f.inner);
+    if (f.adapter_rank > 0) matrix("adapters", f.adapter_rank * (dim_ + f.inner * (f.gated ? 2.0 : 1.0)), 2);
     sheet_.elementwise += (f.gated ? 3.0 : 2.0) * f.inner;
     sheet_.operations += 1;
   }
@@ -159,6 +170,8 @@ class SheetBuilder {
 int heads_of(const models::LayerSpec& layer) {
   if (const auto* both = std::get_if<models::AttentionBesideStateSpace>(&layer.mixer))
     return both->attention.heads;
+  if (const auto* block = std::get_if<models::StateSpaceAfterBlock>(&layer.mixer))
+    return block->attention.heads;
   if (const auto* latent = std::get_if<models::LatentAttention>(&layer.mixer)) return latent->heads;
   return std::get<models::Attention>(layer.mixer).heads;
 }

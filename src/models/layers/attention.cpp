@@ -94,6 +94,7 @@ std::optional<kernels::DeferredMatmul> run_mixer(const Attention& m, const Atten
   const bool own_kv = m.kv_from < 0;
   const TensorView qkv = c.scratch.get(Buffer::Qkv, n, w.qkv.rows);
   if (n > 0) c.backend.matmul(qkv, x, w.qkv);
+  if (n > 0) run_adapter(w.qkv_adapter, c, qkv, x);
   if (m.input_scale != 1.0f) c.backend.scale(qkv, m.input_scale);
   if (m.key_scale != 1.0f && own_kv) c.backend.scale(qkv.columns(q_width, q_width + kv_width), m.key_scale);
   if (m.value_scale != 1.0f && own_kv)

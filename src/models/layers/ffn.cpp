@@ -38,9 +38,10 @@ std::optional<kernels::DeferredMatmul> run_ffn(const DenseFfn& f, const DenseWei
   const int64_t n = x.dim(0);
   const TensorView wide = c.scratch.get(Buffer::GateUp, n, w.gate_up.rows);
   TensorView inner = wide;
-  if (f.gated && (f.gate_scale != 1.0f || f.limit > 0.0f || f.cuts_off())) {
+  if (f.gated && (f.gate_scale != 1.0f || f.limit > 0.0f || f.cuts_off() || f.adapter_rank > 0)) {
     inner = c.scratch.get(Buffer::Inner, n, f.inner);
     c.backend.matmul(wide, x, w.gate_up);
+    run_adapter(w.adapter, c, wide, x);
     const TensorView gate = wide.columns(0, f.inner);
     if (f.gate_scale != 1.0f) c.backend.scale(gate, f.gate_scale);
     if (f.cuts_off()) cut_off_gates(w, c, gate);
@@ -52,6 +53,7 @@ std::optional<kernels::DeferredMatmul> run_ffn(const DenseFfn& f, const DenseWei
     c.backend.matmul_gated(inner, wide, x, w.gate_up, f.activation);
   } else {
     c.backend.matmul(wide, x, w.gate_up);
+    run_adapter(w.adapter, c, wide, x);
     c.backend.activate(wide, wide, f.activation);
   }
   if (f.norm_inner) run_norm(c.backend, c.spec, inner, inner, w.inner_norm);

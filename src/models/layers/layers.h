@@ -46,6 +46,9 @@ std::optional<kernels::DeferredMatmul> run_mixer(const ChannelScan&, const Chann
                                                  const LayerContext&, TensorView out, TensorView x);
 std::optional<kernels::DeferredMatmul> run_mixer(const AttentionBesideStateSpace&, const BesideWeights&,
                                                  const LayerContext&, TensorView out, TensorView x);
+// Reads the stream and, beside it, the tokens' embeddings: x[n, 2 dim].
+std::optional<kernels::DeferredMatmul> run_mixer(const StateSpaceAfterBlock&, const AfterBlockWeights&,
+                                                 const LayerContext&, TensorView out, TensorView x);
 std::optional<kernels::DeferredMatmul> run_ffn(const DenseFfn&, const DenseWeights&, const LayerContext&,
                                                TensorView out, TensorView x);
 std::optional<kernels::DeferredMatmul> run_ffn(const MoeFfn&, const MoeWeights&, const LayerContext&,
@@ -61,6 +64,9 @@ std::optional<kernels::DeferredMatmul> run_ffn(const XieluFfn&, const XieluWeigh
 // step.
 TensorView choose_positions(const LatentAttention& mixer, const IndexerWeights& weights,
                             const LayerContext& context, TensorView x, TensorView query_latent);
+
+// Adds to out[n, rows], a product of x, what the adapter makes of it, where there is one.
+void run_adapter(const Adapter& adapter, const LayerContext& context, TensorView out, TensorView x);
 
 // Makes the product, where there is one.
 void finish(kernels::Backend& backend, TensorView out, const std::optional<kernels::DeferredMatmul>& last);

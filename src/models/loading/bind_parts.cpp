@@ -95,6 +95,25 @@ ChannelScanWeights bind_recurrent(Binder& binder, const ModelSpec& spec, const C
   return w;
 }
 
+Adapter bind_adapter(Binder& binder, const ModelSpec& spec, const Attention& m, int number) {
+  if (m.adapter_rank == 0) return {};
+  const int64_t rank = m.adapter_rank, read = m.input_dim > 0 ? m.input_dim : spec.dim;
+  const auto up = [&](WeightSlot slot, int heads, int width) {
+    return binder.matrix(slot, {int64_t{heads} * width, rank}, {}, number);
+  };
+  return {binder.matrix(WeightSlot::QkvAdapterDown, {3 * rank, read}, {}, number),
+          {up(WeightSlot::QueryAdapterUp, m.heads, m.head_dim),
+           up(WeightSlot::KeyAdapterUp, m.kv_heads, m.head_dim),
+           up(WeightSlot::ValueAdapterUp, m.kv_heads, m.values())}};
+}
+
+Adapter bind_adapter(Binder& binder, const ModelSpec& spec, const DenseFfn& f, int number) {
+  if (f.adapter_rank == 0) return {};
+  const int64_t rank = f.adapter_rank, made = int64_t{f.inner} * (f.gated ? 2 : 1);
+  return {binder.matrix(WeightSlot::GateUpAdapterDown, {rank, spec.dim}, {}, number),
+          {binder.matrix(WeightSlot::GateUpAdapterUp, {made, rank}, {}, number)}};
+}
+
 IndexerWeights bind_indexer(Binder& binder, const ModelSpec& spec, const LatentAttention& m) {
   const int64_t heads = m.indexer.heads, width = m.indexer.dim;
   return {.query = binder.matrix(WeightSlot::IndexQuery, {heads * width, m.q_latent}),

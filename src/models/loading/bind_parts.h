@@ -20,6 +20,10 @@ DeltaWeights bind_recurrent(Binder& binder, const ModelSpec& spec, const GatedDe
 StateSpaceWeights bind_recurrent(Binder& binder, const ModelSpec& spec, const StateSpace& mixer);
 ChannelScanWeights bind_recurrent(Binder& binder, const ModelSpec& spec, const ChannelScan& mixer);
 
+// Those with this number, of queries, keys and values and of gate and up; empty where the part has none.
+Adapter bind_adapter(Binder& binder, const ModelSpec& spec, const Attention& mixer, int number);
+Adapter bind_adapter(Binder& binder, const ModelSpec& spec, const DenseFfn& ffn, int number);
+
 // Every rank of a group has all of it: what it chooses is the same for all heads.
 IndexerWeights bind_indexer(Binder& binder, const ModelSpec& spec, const LatentAttention& mixer);
 

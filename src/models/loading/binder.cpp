@@ -250,12 +250,12 @@ Weight Binder::stack(WeightSlot slot, const std::vector<Part>& parts, Extent ext
   return kept(slot, std::move(weight), cut);
 }
 
-Weight Binder::matrix(WeightSlot slot, Extent extent, const Cut& cut) {
+Weight Binder::matrix(WeightSlot slot, Extent extent, const Cut& cut, int number) {
   const bool table = slot == WeightSlot::TokenEmbedding || slot == WeightSlot::PositionEmbedding ||
                      slot == WeightSlot::LayerInputTable;
   std::vector<Part> parts;
   for (const NameRow& row : names_.rows(slot))
-    if (std::optional<Part> found = part(row, -1, extent.cols)) parts.push_back(std::move(*found));
+    if (std::optional<Part> found = part(row, number, extent.cols)) parts.push_back(std::move(*found));
   Weight weight = stack(slot, parts, extent, cut);
   weight.table = table;
   return status_.ok() ? prepared(std::move(weight)) : Weight();

@@ -45,13 +45,16 @@ class Binder {
     layer_ = layer;
     prefix_ = prefix;
   }
+  int layer() const { return layer_; }
+  // What is bound so far.
+  const ModelWeights& bound() const { return out_; }
   void set_qkv_shape(QkvShape shape) { qkv_ = shape; }
 
   // Whether the file has anything for the slot.
   bool has(WeightSlot slot) const;
   // The stacked rows of a slot, with their biases where the file has any.
-  // The extent is that of the whole.
-  Weight matrix(WeightSlot slot, Extent extent, const Cut& cut = {});
+  // The extent is that of the whole. `number` is "{e}" of the slot's stems.
+  Weight matrix(WeightSlot slot, Extent extent, const Cut& cut = {}, int number = -1);
   // One matrix per expert (or per head), from one tensor each or from slices of a rank-3 tensor; those of the range where
   // one is given.
   std::vector<Weight> bank(WeightSlot slot, int count, Extent extent, const Cut& cut = {},

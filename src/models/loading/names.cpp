@@ -7,7 +7,7 @@ namespace sluice::models {
 
 namespace {
 
-constexpr std::array<std::string_view, 88> kSlotNames{
+constexpr std::array<std::string_view, 95> kSlotNames{
     "token embedding",
     "projection of the embedding",
     "projection to the embedding",
@@ -93,6 +93,13 @@ constexpr std::array<std::string_view, 88> kSlotNames{
     "scan step",
     "mixer head norm",
     "mixer output",
+    "block output",
+    "qkv adapter down",
+    "query adapter up",
+    "key adapter up",
+    "value adapter up",
+    "gate and up adapter down",
+    "gate and up adapter up",
     "norm of the head's tokens",
     "norm of the head's hidden states",
     "fusion of the head",

@@ -74,6 +74,8 @@ struct BindMixer {
                          bind_recurrent(binder, spec, m.scan)};
   }
 
+  MixerWeights operator()(const StateSpaceAfterBlock& m) const;
+
   MixerWeights operator()(const Attention& m) const {
     const int64_t q = int64_t{m.heads} * m.head_dim, kv = int64_t{m.kv_heads} * m.head_dim,
                   values = int64_t{m.kv_heads} * m.values(), width = int64_t{m.heads} * m.values();
@@ -236,6 +238,29 @@ struct BindFfn {
   }
 };
 
+MixerWeights BindMixer::operator()(const StateSpaceAfterBlock& m) const {
+  const int layer = binder.layer();
+  AfterBlockWeights w;
+  binder.set_layer(layer, m.block_names);
+  if (m.block_from >= 0) {
+    w = std::get<AfterBlockWeights>(binder.bound().layers[static_cast<size_t>(m.block_from)].mixer);
+  } else {
+    w.input_norm = bind_norm(binder, spec, WeightSlot::MixerNorm, int64_t{2} * spec.dim);
+    w.attention = std::get<AttentionWeights>((*this)(m.attention));
+    w.ffn_norm = bind_norm(binder, spec, WeightSlot::FfnNorm, spec.dim);
+    w.ffn = BindFfn{binder, spec}.dense(m.ffn);
+  }
+  w.attention.qkv_adapter = bind_adapter(binder, spec, m.attention, m.use);
+  w.ffn.adapter = bind_adapter(binder, spec, m.ffn, m.use);
+  binder.set_layer(layer);
+  w.out = binder.matrix(WeightSlot::BlockOut, {spec.dim, spec.dim});
+  binder.set_layer(layer, m.scan_names);
+  w.scan_norm = bind_norm(binder, spec, WeightSlot::MixerNorm, spec.dim);
+  w.scan = bind_recurrent(binder, spec, m.scan);
+  binder.set_layer(layer);
+  return w;
+}
+
 }  // namespace
 
 LayerWeights bind_layer(Binder& binder, const ModelSpec& spec, const LayerSpec& layer,
@@ -247,7 +272,7 @@ LayerWeights bind_layer(Binder& binder, const ModelSpec& spec, const LayerSpec& 
   const auto norm = [&](WeightSlot slot) { return bind_norm(binder, spec, slot, spec.dim); };
   const bool both =
       !std::holds_alternative<NoMixer>(layer.mixer) && !std::holds_alternative<NoFfn>(layer.ffn);
-  if (pre) w.mixer_norm = norm(WeightSlot::MixerNorm);
+  if (pre && wiring != Wiring::TokensBeside) w.mixer_norm = norm(WeightSlot::MixerNorm);
   const bool normed = !std::holds_alternative<DenseBesideExperts>(layer.ffn);
   if (pre && both && normed && wiring != Wiring::Parallel) w.ffn_norm = norm(WeightSlot::FfnNorm);
   if (post || wiring == Wiring::BesideTokens) w.mixer_post_norm = norm(WeightSlot::MixerPostNorm);

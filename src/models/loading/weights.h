@@ -23,6 +23,12 @@ struct Norm {
   TensorView bias;
 };
 
+// What is added to the product of another matrix: ups[i] of a part of down x, stacked.
+struct Adapter {
+  Weight down;              // empty: there is none
+  std::vector<Weight> ups;  // each [rows, rank]
+};
+
 struct AttentionWeights {
   Weight qkv;  // rows: all queries, all keys, all values; queries only where another layer's KV is read
   Weight out;
@@ -31,6 +37,7 @@ struct AttentionWeights {
   TensorView alibi;  // [heads]
   Weight gate;       // empty without one
   Norm out_norm;
+  Adapter qkv_adapter;
 };
 
 struct IndexerWeights {
@@ -100,6 +107,17 @@ struct DenseWeights {
   Norm inner_norm;
   Weight ones{};        // [1, inner], where gates are cut off ...
   TensorView cutoff{};  // ... below this many deviations, negative, [inner]
+  Adapter adapter{};    // of gate_up
+};
+
+struct AfterBlockWeights {
+  Norm input_norm;  // [2 dim]
+  AttentionWeights attention;
+  Norm ffn_norm;
+  DenseWeights ffn;
+  Weight out;
+  Norm scan_norm;
+  StateSpaceWeights scan;
 };
 
 struct MoeWeights {
@@ -123,8 +141,9 @@ struct XieluWeights {
   Xielu parameters;
 };
 
-using MixerWeights = std::variant<AttentionWeights, LatentWeights, ShortConvWeights, DeltaWeights,
-                                  StateSpaceWeights, ChannelScanWeights, BesideWeights, NoWeights>;
+using MixerWeights =
+    std::variant<AttentionWeights, LatentWeights, ShortConvWeights, DeltaWeights, StateSpaceWeights,
+                 ChannelScanWeights, BesideWeights, AfterBlockWeights, NoWeights>;
 using FfnWeights = std::variant<DenseWeights, MoeWeights, DenseBesideExpertsWeights, XieluWeights, NoWeights>;
 
 // Of ModelSpec::streams and Wiring::Laurel.
