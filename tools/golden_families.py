@@ -144,7 +144,7 @@ FAMILIES = {
                          moe_shared_expert_intermediate_size=24, n_group=2, routed_scaling_factor=2.5),
     "nemotron_3": recipe("nemotron_h", **EXPERTS, layers_block_type=["linear_attention", "moe", "full_attention", "moe"],
                          num_hidden_layers=4, head_dim=8, ssm_state_size=12, mamba_num_heads=8, mamba_head_dim=8, n_groups=2, n_routed_experts=4,
-                         moe_shared_expert_intermediate_size=24, n_group=1, routed_scaling_factor=2.5),
+                         moe_shared_expert_intermediate_size=24, n_group=1, routed_scaling_factor=2.5, moe_latent_size=20),
     "olmo": recipe("olmo", clip_qkv=2.0),
     "olmo_hybrid": recipe("olmo_hybrid", **KINDS, rope_parameters=None, linear_num_key_heads=2, linear_num_value_heads=4,
                           linear_key_head_dim=8, linear_value_head_dim=12),

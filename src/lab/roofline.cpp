@@ -80,6 +80,8 @@ class Tally {
     for (const kernels::Weight& weight : ffn.experts.down) add(weight, share, use);
     add(ffn.shared);
     add(ffn.router);
+    add(ffn.latent_down);
+    add(ffn.latent_up);
     add(ffn.shared_gate);
   }
 

@@ -64,6 +64,7 @@ struct DescribeFfn {
                                    name(f.activation), f.inner, name(r.score));
     if (r.groups > 1) text += fmt::format(", best {} of {} groups", r.groups_used, r.groups);
     if (r.normalize) text += ", normalised";
+    if (f.latent > 0) text += fmt::format(", through {} numbers", f.latent);
     if (f.weigh_inputs) text += ", inputs weighed";
     if (r.scale != 1.0f) text += fmt::format(", times {:g}", r.scale);
     if (f.router_choice_bias) text += ", choice biased";

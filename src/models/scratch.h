@@ -55,6 +55,8 @@ enum class Buffer : uint8_t {
   Adapted,
   BlockInput,
   RouterLogits,
+  ExpertLatent,
+  ExpertSum,
   ExpertIds,
   ExpertWeights,
   SharedGate,  // feed-forward

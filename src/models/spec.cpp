@@ -15,9 +15,10 @@ struct FfnSize {
     return dim * f.inner * (f.gated ? 3 : 2) + f.adapter_rank * (dim + int64_t{f.inner} * (f.gated ? 2 : 1));
   }
   int64_t operator()(const MoeFfn& f) const {
-    const int64_t expert = dim * f.inner * (f.gated ? 3 : 2);
+    const int64_t expert = (f.latent > 0 ? f.latent : dim) * f.inner * (f.gated ? 3 : 2);
     const int64_t shared = dim * f.shared_inner * (f.gated ? 3 : 2);
-    return expert * (active ? f.routing.used : f.routing.experts) + shared + dim * f.routing.experts;
+    return expert * (active ? f.routing.used : f.routing.experts) + shared +
+           dim * (f.routing.experts + 2 * f.latent);
   }
   int64_t operator()(const DenseBesideExperts& f) const { return (*this)(f.dense) + (*this)(f.experts); }
   int64_t operator()(const XieluFfn& f) const { return dim * f.inner * 2; }

@@ -225,6 +225,7 @@ struct MoeFfn {
   float shared_scale = 1.0f;  // factor on its output
   float limit = 0.0f;         // as of DenseFfn, of the routed experts ...
   float shared_limit = 0.0f;  // ... and of the shared one
+  int latent = 0;             // routed experts read and give so many numbers, made of x and brought back; 0: the model's width
   bool weigh_inputs = false;  // routing weights multiply what the experts read instead of what they give
 };
 

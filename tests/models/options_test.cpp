@@ -133,6 +133,28 @@ TEST(Options, AFlagPerLayerIsNoPatternThoughAllAreTheSame) {
   for (size_t i = 0; i < 4; ++i) EXPECT_EQ(mixer(*spec, i).window, 16) << i;
 }
 
+TEST(Options, NemotronMayHaveExpertsBehindALatent) {
+  const auto nemotron = [](json::value latent) {
+    return built("NemotronHForCausalLM", {{"hybrid_override_pattern", "ME*-"},
+                                          {"mamba_num_heads", 8},
+                                          {"mamba_head_dim", 16},
+                                          {"ssm_state_size", 16},
+                                          {"n_groups", 2},
+                                          {"n_routed_experts", 8},
+                                          {"num_experts_per_tok", 2},
+                                          {"moe_intermediate_size", 32},
+                                          {"moe_shared_expert_intermediate_size", 48},
+                                          {"moe_latent_size", latent}});
+  };
+  const ModelSpec plain = nemotron(nullptr), latent = nemotron(16);
+  EXPECT_EQ(std::get<MoeFfn>(plain.layers.at(1).ffn).latent, 0);
+  EXPECT_EQ(std::get<MoeFfn>(latent.layers.at(1).ffn).latent, 16);
+  const int64_t narrower = 2 * 32 * (64 - 16), projections = 2 * 64 * 16;
+  EXPECT_EQ(parameter_count(plain) - parameter_count(latent), 8 * narrower - projections);
+  EXPECT_EQ(active_parameter_count(plain) - active_parameter_count(latent), 2 * narrower - projections);
+  EXPECT_NE(describe(latent).find("through 16 numbers"), std::string::npos);
+}
+
 TEST(Options, NullIsNotWhatIsLeftOut) {
   EXPECT_EQ(built("NanoChatForCausalLM", {{"final_logit_softcapping", nullptr}}).logit_softcap, 0.0f);
   EXPECT_EQ(built("NanoChatForCausalLM", {}).logit_softcap, 15.0f);

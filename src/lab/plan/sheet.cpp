@@ -150,13 +150,14 @@ class SheetBuilder {
     add_ffn(f.experts);
   }
   void add_ffn(const models::MoeFfn& f) {
-    const double each = dim_ * f.inner * (f.gated ? 3 : 2);
+    const double each = (f.latent > 0 ? f.latent : dim_) * f.inner * (f.gated ? 3 : 2);
     MatrixGroup& group = group_named("experts");
     group.elements += each * f.routing.experts;
     group.calls += 2;
     group.experts = f.routing.experts;
     group.used = f.routing.used;
     matrix("router", dim_ * f.routing.experts);
+    matrix("expert latent", 2 * dim_ * f.latent, 2);
     matrix("shared expert", dim_ * f.shared_inner * (f.gated ? 3 : 2), 2);
     sheet_.elementwise += 3.0 * (f.inner * f.routing.used + f.shared_inner) + dim_ * f.routing.used;
     sheet_.operations += 3;

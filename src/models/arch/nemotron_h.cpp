@@ -23,7 +23,6 @@ ModelSpec build_nemotron_h(Config& c) {
   if (!letters.empty()) c.drop("num_hidden_layers");  // they count, whatever the config says beside
   if (!letters.empty()) c.assume("num_hidden_layers", static_cast<int64_t>(letters.size()));
   c.assume("hidden_act", json::string(c.text_or("mlp_hidden_act", "relu2")));
-  if (c.has("moe_latent_size")) c.fail("'moe_latent_size': experts behind a latent are not supported");
   ModelSpec spec = decoder_spec(c);
   if (letters.empty()) c.fail("'hybrid_override_pattern' is missing, and so are 'layer_types'");
   drop_all_ropes(spec);
@@ -37,6 +36,7 @@ ModelSpec build_nemotron_h(Config& c) {
   space.norm_groups = space.groups;
   MoeFfn mixture = letters.find('E') == std::string::npos ? MoeFfn{} : grouped_moe_ffn(c);
   mixture.gated = false;
+  mixture.latent = c.size_or("moe_latent_size", 0);
   mixture.shared_inner =
       c.size_or(c.is_gguf() ? "shared_expert_intermediate_size" : "moe_shared_expert_intermediate_size",
                 mixture.shared_inner);

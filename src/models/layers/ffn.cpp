@@ -97,8 +97,17 @@ void run_experts(const MoeFfn& f, const MoeWeights& w, const LayerContext& c, Te
   routing.choice_bias = w.choice_bias;
   routing.weight_scale = w.weight_scale;
   c.backend.route(ids, weights, logits, routing);
-  c.backend.moe_ffn(out, input.x, ids, weights, w.experts);
-  if (c.expert_group != nullptr) c.expert_group->add_up(out);
+  if (f.latent == 0) {
+    c.backend.moe_ffn(out, input.x, ids, weights, w.experts);
+    if (c.expert_group != nullptr) c.expert_group->add_up(out);
+    return;
+  }
+  const TensorView latent = c.scratch.get(Buffer::ExpertLatent, n, f.latent);
+  const TensorView sum = c.scratch.get(Buffer::ExpertSum, n, f.latent);
+  c.backend.matmul(latent, input.x, w.latent_down);
+  c.backend.moe_ffn(sum, latent, ids, weights, w.experts);
+  if (c.expert_group != nullptr) c.expert_group->add_up(sum);
+  c.backend.matmul(out, sum, w.latent_up);
 }
 
 }  // namespace

@@ -96,6 +96,7 @@ inline constexpr std::pair<std::string_view, std::string_view> kGgufKeys[] = {
     {"rope.freq_base_swa", "rope_local_base_freq"},
     {"expert_count", "num_local_experts"},
     {"expert_used_count", "num_experts_per_tok"},
+    {"moe_latent_size", "moe_latent_size"},
     {"expert_feed_forward_length", "moe_intermediate_size"},
     {"expert_shared_feed_forward_length", "shared_expert_intermediate_size"},
     {"expert_shared_count", "n_shared_experts"},

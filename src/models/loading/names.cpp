@@ -7,7 +7,7 @@ namespace sluice::models {
 
 namespace {
 
-constexpr std::array<std::string_view, 95> kSlotNames{
+constexpr std::array<std::string_view, 97> kSlotNames{
     "token embedding",
     "projection of the embedding",
     "projection to the embedding",
@@ -49,6 +49,8 @@ constexpr std::array<std::string_view, 95> kSlotNames{
     "dense post-norm",
     "expert norm",
     "expert post-norm",
+    "expert latent down",
+    "expert latent up",
     "expert gate and up",
     "expert down",
     "shared gate and up",
@@ -261,6 +263,8 @@ const WeightNames& hugging_face_names() {
       {WeightSlot::Down, "backbone.layers.{l}.mixer.down_proj"},
       {WeightSlot::Router, "backbone.layers.{l}.mixer.gate"},
       {WeightSlot::RouterChoiceBias, "backbone.layers.{l}.mixer.gate.e_score_correction_bias"},
+      {WeightSlot::ExpertLatentDown, "backbone.layers.{l}.mixer.fc1_latent_proj"},
+      {WeightSlot::ExpertLatentUp, "backbone.layers.{l}.mixer.fc2_latent_proj"},
       {WeightSlot::ExpertGateUp, "backbone.layers.{l}.mixer.experts.{e}.up_proj"},
       {WeightSlot::ExpertDown, "backbone.layers.{l}.mixer.experts.{e}.down_proj"},
       {WeightSlot::SharedGateUp, "backbone.layers.{l}.mixer.shared_experts.up_proj"},
@@ -347,6 +351,8 @@ const WeightNames& gguf_names() {
       {WeightSlot::DensePostNorm, "blk.{l}.post_ffw_norm_1"},
       {WeightSlot::ExpertNorm, "blk.{l}.pre_ffw_norm_2"},
       {WeightSlot::ExpertPostNorm, "blk.{l}.post_ffw_norm_2"},
+      {WeightSlot::ExpertLatentDown, "blk.{l}.ffn_latent_down"},
+      {WeightSlot::ExpertLatentUp, "blk.{l}.ffn_latent_up"},
       {WeightSlot::ExpertGateUp, "blk.{l}.ffn_gate_exps"},
       {WeightSlot::ExpertGateUp, "blk.{l}.ffn_up_exps"},
       {WeightSlot::ExpertGateUp, "blk.{l}.ffn_gate_up_exps"},

@@ -52,6 +52,8 @@ enum class WeightSlot : uint8_t {
   DensePostNorm,
   ExpertNorm,
   ExpertPostNorm,
+  ExpertLatentDown,
+  ExpertLatentUp,
   ExpertGateUp,
   ExpertDown,
   SharedGateUp,

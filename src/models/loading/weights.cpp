@@ -189,12 +189,18 @@ struct BindFfn {
     w.experts.gated = f.gated;
     w.experts.weigh_inputs = f.weigh_inputs;
     w.experts.limit = f.limit;
+    const int64_t width = f.latent > 0 ? f.latent : spec.dim;
+    if (f.latent > 0) {
+      w.latent_down = binder.matrix(WeightSlot::ExpertLatentDown, {width, spec.dim});
+      w.latent_up = binder.matrix(WeightSlot::ExpertLatentUp, {spec.dim, width},
+                                  {.rows = {}, .cols = {}, .bias = cutter.share.index == 0});
+    }
     const Range own = experts.of(f.routing.experts);
     w.experts.first = static_cast<int>(own.begin);
     w.experts.gate_up =
-        binder.bank(WeightSlot::ExpertGateUp, f.routing.experts, {int64_t{f.inner} * up, spec.dim},
+        binder.bank(WeightSlot::ExpertGateUp, f.routing.experts, {int64_t{f.inner} * up, width},
                     expert_cutter.stacked_rows(f.inner, up), own);
-    w.experts.down = binder.bank(WeightSlot::ExpertDown, f.routing.experts, {spec.dim, f.inner},
+    w.experts.down = binder.bank(WeightSlot::ExpertDown, f.routing.experts, {width, f.inner},
                                  expert_cutter.cols(expert_cutter.share.of(f.inner)), own);
     if (f.shared_inner > 0) {
       w.shared.gate_up = binder.matrix(WeightSlot::SharedGateUp, {int64_t{f.shared_inner} * up, spec.dim},

@@ -122,6 +122,7 @@ struct AfterBlockWeights {
 
 struct MoeWeights {
   Weight router;
+  Weight latent_down, latent_up;  // empty without a latent
   TensorView choice_bias;
   TensorView weight_scale;
   kernels::ExpertBank experts;
