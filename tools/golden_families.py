@@ -41,6 +41,8 @@ EXPERTS_OF_GEMMA = dict(head_dim=8, global_head_dim=16, hidden_size_per_layer_in
                         enable_moe_block=True, num_experts=4, top_k_experts=2, moe_intermediate_size=16,
                         attention_k_eq_v=True, num_global_key_value_heads=1, final_logit_softcapping=30.0)
 VISION_OF_STEP = dict(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, image_size=28, mlp_ratio=2.0, max_position_embeddings=4)
+VISION_OF_MUSE = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, patch_size=2, pos_emb_height=2,
+                      pos_emb_width=2, max_position_embeddings=4)
 SHARED = dict(EXPERTS, num_experts=4, shared_expert_intermediate_size=24)
 LATENT = dict(GROUPED, q_lora_rank=24, kv_lora_rank=16, qk_rope_head_dim=8, qk_nope_head_dim=8, v_head_dim=8, num_key_value_heads=4)
 # So many heads that no two positions have a score of exactly 0: which of equals is chosen, transformers leaves open.
@@ -137,6 +139,9 @@ FAMILIES = {
     "mistral": recipe("mistral", sliding_window=8),
     "mixtral": recipe("mixtral", num_local_experts=4, num_experts_per_tok=2),
     "mpt": recipe("mpt", d_model=32, n_heads=4, n_layers=2, max_seq_len=64, **HEADS_ALIKE),
+    "muse_glimmer": recipe("muse_glimmer", **dict.fromkeys(TINY, UNSET), vision_config=VISION_OF_MUSE, out_hidden_size=16, projector_hidden_size=8,
+                           text_config=TINY | WINDOWS | dict(head_dim=8, layer_rope_theta=[1e4, 0], output_multiplier=0.4, post_norm_eps=1e-3,
+                                                             rope_parameters=dict(rope_type="default", rope_theta=1e4))),
     "nanochat": recipe("nanochat"),
     "nemotron": recipe("nemotron", head_dim=8),
     "nemotron_h": recipe("nemotron_h", **EXPERTS, layers_block_type=["linear_attention", "moe", "full_attention", "mlp"],

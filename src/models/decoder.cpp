@@ -184,6 +184,9 @@ struct Decoder::LayerRun {
   }
   void norm_branch(const Norm& weights) {
     decoder.finish_branch(branch);
+    const float eps = decoder.spec_.post_norm_eps;
+    if (eps > 0.0f && decoder.spec_.norm == NormKind::Rms)
+      return decoder.backend_.rms_norm(branch, branch, weights.gain, eps);
     decoder.norm(branch, branch, weights);
   }
   // x = from + branch

@@ -225,7 +225,8 @@ struct MoeFfn {
   float shared_scale = 1.0f;  // factor on its output
   float limit = 0.0f;         // as of DenseFfn, of the routed experts ...
   float shared_limit = 0.0f;  // ... and of the shared one
-  int latent = 0;             // routed experts read and give so many numbers, made of x and brought back; 0: the model's width
+  int latent =
+      0;  // routed experts read and give so many numbers, made of x and brought back; 0: the model's width
   bool weigh_inputs = false;  // routing weights multiply what the experts read instead of what they give
 };
 
@@ -300,6 +301,7 @@ struct ModelSpec {
   bool norm_gain = true;    // false: norms without parameters
   bool output_norm = true;  // before the logits
   float norm_eps = 1e-5f;
+  float post_norm_eps = 0.0f;  // of the norms behind mixers and feed-forwards (Wiring::Sandwich); 0: norm_eps
   float embedding_scale = 1.0f;
   float residual_scale = 1.0f;  // factor on what a mixer or ffn adds to x
   float logit_scale = 1.0f;
@@ -307,6 +309,7 @@ struct ModelSpec {
   Positions positions = Positions::None;
   int position_offset = 0;  // first row of their table in use
   bool embedding_norm = false;
+  bool embedding_norm_gain = true;
   // Width of the embedding and of the output matrix, projected to and from dim; 0: dim.
   int embedding_dim = 0;
   bool tied_output = false;     // logits from the token embedding

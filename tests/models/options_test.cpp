@@ -155,6 +155,31 @@ TEST(Options, NemotronMayHaveExpertsBehindALatent) {
   EXPECT_NE(describe(latent).find("through 16 numbers"), std::string::npos);
 }
 
+TEST(Options, MuseGlimmerTurnsLayersThatHaveATheta) {
+  const json::array kinds{"sliding_attention", "full_attention", "sliding_attention", "full_attention"};
+  const json::object rope{{"rope_type", "default"}, {"rope_theta", 5e5}};
+  const auto muse = [&](const json::value& thetas) {
+    return with(small_config("MuseGlimmerForConditionalGeneration"), {{"sliding_window", 16},
+                                                                      {"layer_types", kinds},
+                                                                      {"rope_parameters", rope},
+                                                                      {"qk_scale_factor", 2.0},
+                                                                      {"layer_rope_theta", thetas}});
+  };
+  const Result<ModelSpec> spec = spec_of(muse(json::array{5e5, 5e5, 0, 0}));
+  ASSERT_TRUE(spec.ok()) << problem(spec);
+  EXPECT_EQ(mixer(*spec, 1).rope, 0);
+  EXPECT_EQ(mixer(*spec, 2).rope, -1);
+  EXPECT_EQ(mixer(*spec, 2).window, 16);
+  EXPECT_FLOAT_EQ(mixer(*spec, 0).scale, 0.5f);
+  EXPECT_FLOAT_EQ(spec->post_norm_eps, 1e-8f);
+  const Result<ModelSpec> unsaid = spec_of(muse(nullptr));
+  ASSERT_TRUE(unsaid.ok()) << problem(unsaid);
+  EXPECT_EQ(mixer(*unsaid, 2).rope, 0);
+  EXPECT_EQ(mixer(*unsaid, 3).rope, -1);
+  for (const json::array& thetas : {json::array{5e5, 5e5, 1e4, 0}, json::array{5e5}})
+    EXPECT_THAT(problem(spec_of(muse(thetas))), testing::HasSubstr("layer_rope_theta"));
+}
+
 TEST(Options, NullIsNotWhatIsLeftOut) {
   EXPECT_EQ(built("NanoChatForCausalLM", {{"final_logit_softcapping", nullptr}}).logit_softcap, 0.0f);
   EXPECT_EQ(built("NanoChatForCausalLM", {}).logit_softcap, 15.0f);

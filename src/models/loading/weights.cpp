@@ -318,7 +318,8 @@ void bind_entry(Binder& binder, const ModelSpec& spec, const Cut& vocabulary, Mo
   if (spec.embedding_dim > 0)
     w.embedding_in = binder.matrix(WeightSlot::EmbeddingIn, {spec.dim, spec.embedding_dim});
   if (spec.positions != Positions::None) w.positions = bind_positions(binder, spec);
-  if (spec.embedding_norm) w.embedding_norm = bind_norm(binder, spec, WeightSlot::EmbeddingNorm, spec.dim);
+  if (spec.embedding_norm && spec.embedding_norm_gain)
+    w.embedding_norm = bind_norm(binder, spec, WeightSlot::EmbeddingNorm, spec.dim);
   const int64_t inputs = int64_t{spec.per_layer_embedding} * static_cast<int64_t>(spec.layers.size());
   if (inputs == 0) return;
   const int words = spec.per_layer_vocab > 0 ? spec.per_layer_vocab : spec.vocab;
