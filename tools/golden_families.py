@@ -41,6 +41,7 @@ EXPERTS_OF_GEMMA = dict(head_dim=8, global_head_dim=16, hidden_size_per_layer_in
                         enable_moe_block=True, num_experts=4, top_k_experts=2, moe_intermediate_size=16,
                         attention_k_eq_v=True, num_global_key_value_heads=1, final_logit_softcapping=30.0)
 VISION_OF_STEP = dict(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, image_size=28, mlp_ratio=2.0, max_position_embeddings=4)
+VISION_OF_MINIMAX = dict(hidden_size=12, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, patch_size=2, image_size=8)
 VISION_OF_MUSE = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, patch_size=2, pos_emb_height=2,
                       pos_emb_width=2, max_position_embeddings=4)
 SHARED = dict(EXPERTS, num_experts=4, shared_expert_intermediate_size=24)
@@ -136,6 +137,12 @@ FAMILIES = {
     "minimax_m3": recipe("minimax_m3_vl_text", num_local_experts=4, num_experts_per_tok=2, head_dim=8, rotary_dim=4,
                          dense_intermediate_size=40, shared_intermediate_size=24, mlp_layer_types=["dense", "sparse"],
                          intermediate_size=16, rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5)),
+    "minimax_m3_published": recipe(
+        "minimax_m3_vl", export=twins.minimax_m3, **dict.fromkeys(TINY, UNSET), projector_hidden_size=8, vision_config=VISION_OF_MINIMAX,
+        text_config=TINY | dict(num_local_experts=4, num_experts_per_tok=2, head_dim=8, dense_intermediate_size=40, intermediate_size=16,
+                                shared_intermediate_size=24, mlp_layer_types=["dense", "sparse"], rotary_dim=4,
+                                layer_types=["full_attention", "minimax_m3_sparse"], index_n_heads=2, index_head_dim=8, index_block_size=8,
+                                rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5))),
     "mistral": recipe("mistral", sliding_window=8),
     "mixtral": recipe("mixtral", num_local_experts=4, num_experts_per_tok=2),
     "mpt": recipe("mpt", d_model=32, n_heads=4, n_layers=2, max_seq_len=64, **HEADS_ALIKE),

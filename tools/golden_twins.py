@@ -138,6 +138,16 @@ def internlm2(config, weights):
     return config_of(config, "InternLM2ForCausalLM", "internlm2", bias=False), weights
 
 
+def minimax_m3(config, weights):
+    text = config["text_config"]
+    indexer = dict(block_size="index_block_size", topk_blocks="index_topk_blocks", num_index_heads="index_n_heads", index_dim="index_head_dim")
+    sparse = {"sparse_" + key: text[written] for key, written in indexer.items()}
+    sparse["sparse_attention_freq"] = [int(kind == "minimax_m3_sparse") for kind in text["layer_types"]]
+    flags = [int(kind == "sparse") for kind in text["mlp_layer_types"]]
+    text = without(text, "layer_types", "mlp_layer_types", *indexer.values())
+    return config | {"text_config": text | {"sparse_attention_config": sparse, "moe_layer_freq": flags}}, weights
+
+
 def use_layer_norms(model):
     """Layer norms where Llama has root mean squares."""
     def norm():

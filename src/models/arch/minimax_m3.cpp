@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "models/family.h"
+#include "models/loading/published.h"
 
 namespace sluice::models::arch {
 
@@ -22,6 +23,7 @@ MoeFfn minimax_m3_experts(Config& c) {
 }
 
 ModelSpec build_minimax_m3(Config& c) {
+  read_published_minimax_m3(c);
   check_swiglu(c);
   c.drop("rotary_dim");  // partial_rotary_factor counts
   c.drop("hidden_act");

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "models/family.h"
+#include "models/loading/published.h"
 
 namespace sluice::models::arch {
 
@@ -15,6 +16,7 @@ float limit_of(const std::vector<double>& limits, size_t layer) {
 }
 
 ModelSpec build_step3(Config& c) {
+  read_published_step3(c);
   c.assume("first_k_dense_replace", 3);
   ModelSpec spec = decoder_spec(c);
   if (c.has("layer_types")) use_windows(c, spec, 1);
@@ -27,6 +29,8 @@ ModelSpec build_step3(Config& c) {
   const std::vector<double> limits = c.numbers("swiglu_limits"), shared = c.numbers("swiglu_limits_shared");
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     Attention& mixer = attention(spec.layers[i]);
+    if (mixer.window > 0)
+      mixer.heads = c.sub("attention_other_setting").size_or("num_attention_heads", mixer.heads);
     mixer.heads =
         c.sub("per_layer_config").sub(std::to_string(i)).size_or("num_attention_heads", mixer.heads);
     mixer.qk_norm = QkNorm::PerHead;
