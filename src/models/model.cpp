@@ -72,13 +72,20 @@ Status add_mmproj(ModelFiles& files, const OpenOptions& options) {
   return status;
 }
 
+// As Config::stored_rows.
+int64_t stored_rows(const formats::TensorStore& store, std::string_view name) {
+  if (!store.contains(name)) return -1;
+  const Result<TensorView> tensor = store.find(name);
+  return tensor && tensor->rank > 0 ? tensor->dim(0) : 0;
+}
+
 Result<ModelFiles> open_gguf_model(const std::string& path, const OpenOptions& options) {
   Result<formats::Gguf> gguf = formats::open_gguf(path);
   if (!gguf) return gguf.error();
   Result<Config> config = Config::from_gguf(gguf->metadata, path);
   if (!config) return config.error();
   config->assume("serving_context", options.serving_context);
-  config->set_tensors([&](std::string_view name) { return gguf->tensors.contains(name); });
+  config->set_tensors([&](std::string_view name) { return stored_rows(gguf->tensors, name); });
   Result<ModelSpec> spec = build_spec(*config);
   if (!spec) return formats::about_file(path, spec.error());
   settle_output(*spec, gguf->tensors);
@@ -151,7 +158,7 @@ Result<ModelFiles> open_folder(const std::string& path, const OpenOptions& optio
   if (!config) return config.error();
   Result<formats::Safetensors> tensors = formats::open_safetensors(path);
   if (!tensors) return tensors.error();
-  config->set_tensors([&](std::string_view name) { return tensors->tensors.contains(name); });
+  config->set_tensors([&](std::string_view name) { return stored_rows(tensors->tensors, name); });
   Result<ModelSpec> spec = build_spec(*config);
   if (!spec) return spec.error();
   spec->quantization = std::move(*quantization);

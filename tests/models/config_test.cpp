@@ -87,8 +87,9 @@ TEST(Config, AsksTheFileWhichTensorsItHolds) {
   auto config = Config::from_json(small_config(), "config.json");
   ASSERT_TRUE(config.ok());
   EXPECT_FALSE(config->stores("a"));
-  config->set_tensors([](std::string_view name) { return name == "a"; });
+  config->set_tensors([](std::string_view name) { return name == "a" ? 1 : -1; });
   EXPECT_TRUE(config->stores("a"));
+  EXPECT_EQ(config->stored_rows("a"), 1);
   EXPECT_FALSE(config->stores("b"));
 }
 

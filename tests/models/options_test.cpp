@@ -133,6 +133,30 @@ TEST(Options, AFlagPerLayerIsNoPatternThoughAllAreTheSame) {
   for (size_t i = 0; i < 4; ++i) EXPECT_EQ(mixer(*spec, i).window, 16) << i;
 }
 
+TEST(Options, GgufFilesOfLagunaSeeEverythingInEveryFourthLayer) {
+  formats::GgufMetadata metadata = small_metadata("laguna");
+  metadata.set("laguna.attention.head_count", formats::GgufArray(std::vector<int64_t>{4, 2, 2, 2}));
+  metadata.set("laguna.attention.sliding_window", int64_t{16});
+  metadata.set("laguna.rope.dimension_count", int64_t{8});
+  metadata.set("laguna.rope.dimension_count_swa", int64_t{16});
+  metadata.set("laguna.rope.freq_base_swa", 5e3);
+  metadata.set("laguna.expert_count", int64_t{4});
+  metadata.set("laguna.expert_used_count", int64_t{2});
+  metadata.set("laguna.expert_feed_forward_length", int64_t{32});
+  metadata.set("laguna.expert_weights_scale", 2.5);
+  const Result<ModelSpec> spec = spec_of(metadata);
+  ASSERT_TRUE(spec.ok()) << problem(spec);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(mixer(*spec, i).window, i == 0 ? 0 : 16) << i;
+    EXPECT_EQ(mixer(*spec, i).rope, i == 0 ? 0 : 1) << i;
+    EXPECT_EQ(mixer(*spec, i).heads, i == 0 ? 4 : 2) << i;
+  }
+  EXPECT_EQ(spec->ropes.at(0).inverse_frequency.size(), 4u);
+  EXPECT_EQ(spec->ropes.at(1).inverse_frequency.size(), 8u);
+  EXPECT_EQ(spec->ropes.at(1).note, "theta 5000");
+  EXPECT_EQ(std::get<MoeFfn>(spec->layers.at(1).ffn).routing.scale, 2.5f);
+}
+
 TEST(Options, NemotronMayHaveExpertsBehindALatent) {
   const auto nemotron = [](json::value latent) {
     return built("NemotronHForCausalLM", {{"hybrid_override_pattern", "ME*-"},

@@ -54,7 +54,7 @@ TEST(SharedBlock, LayersRunTheirOwnWhereTheFileHasOne) {
   Result<Config> config = Config::from_json(zamba(), "config.json");
   ASSERT_TRUE(config.ok());
   config->set_tensors([](std::string_view name) {
-    return name == "model.layers.4.shared_transformer.self_attn.q_proj.weight";
+    return name == "model.layers.4.shared_transformer.self_attn.q_proj.weight" ? 64 : -1;
   });
   const Result<ModelSpec> spec = build_spec(*config);
   ASSERT_TRUE(spec.ok()) << problem(spec);

@@ -56,8 +56,11 @@ class Config {
 
   // Whether the file that belongs to the config holds a tensor of this name: for families whose configs do not
   // say which parts a model has. False where the file is not known.
-  bool stores(std::string_view tensor) const { return tensors_ && tensors_(tensor); }
-  void set_tensors(std::function<bool(std::string_view)> contains) { tensors_ = std::move(contains); }
+  bool stores(std::string_view tensor) const { return stored_rows(tensor) >= 0; }
+  // The first of its dimensions, as matrices are written [rows, columns]; -1 where the file does not hold it.
+  int64_t stored_rows(std::string_view tensor) const { return rows_of_ ? rows_of_(tensor) : -1; }
+  // `rows_of` gives what stored_rows does.
+  void set_tensors(std::function<int64_t(std::string_view)> rows_of) { rows_of_ = std::move(rows_of); }
 
   // Sets a key that the file leaves out because every model of its family has that value.
   void assume(std::string_view key, json::value value);
@@ -73,7 +76,7 @@ class Config {
   T take(Result<std::optional<T>> found, std::string_view key, bool required, T fallback);
 
   json::object object_;
-  std::function<bool(std::string_view)> tensors_;
+  std::function<int64_t(std::string_view)> rows_of_;
   std::string what_;
   std::string architecture_;
   std::string text_type_;

@@ -91,6 +91,7 @@ inline constexpr std::pair<std::string_view, std::string_view> kGgufKeys[] = {
     {"attn_logit_softcapping", "attn_logit_softcapping"},
     {"final_logit_softcapping", "final_logit_softcapping"},
     {"rope.dimension_count", "rotary_dim"},
+    {"rope.dimension_count_swa", "local_rotary_dim"},
     {"rope.dimension_sections", "mrope_section"},
     {"rope.freq_base", "rope_theta"},
     {"rope.freq_base_swa", "rope_local_base_freq"},
