@@ -161,16 +161,17 @@ void Solo::post(int to, std::span<const std::byte>) {
   SLUICE_CHECK_EQ(to, -1);  // there is nobody
 }
 
-Subgroup::Subgroup(Communicator& world, int first, int count) : world_(world), first_(first), count_(count) {
-  SLUICE_CHECK(first >= 0 && count > 0 && first + count <= world.size());
-  SLUICE_CHECK(rank() >= 0 && rank() < count);
+Subgroup::Subgroup(Communicator& world, int first, int count, int stride)
+    : world_(world), first_(first), count_(count), stride_(stride) {
+  SLUICE_CHECK(first >= 0 && count > 0 && stride > 0 && of_world(count - 1) < world.size());
+  SLUICE_CHECK(rank() >= 0 && rank() < count && of_world(rank()) == world.rank());
 }
 
 void Subgroup::exchange(std::span<const Outgoing> out, std::span<const Incoming> in) {
   world_out_.assign(out.begin(), out.end());
   world_in_.assign(in.begin(), in.end());
-  for (Outgoing& item : world_out_) item.to += first_;
-  for (Incoming& item : world_in_) item.from += first_;
+  for (Outgoing& item : world_out_) item.to = of_world(item.to);
+  for (Incoming& item : world_in_) item.from = of_world(item.from);
   world_.exchange(world_out_, world_in_);
 }
 

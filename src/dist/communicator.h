@@ -102,22 +102,24 @@ class Solo : public Communicator {
   void post(int to, std::span<const std::byte> bytes) override;
 };
 
-// Consecutive ranks of a larger group, which outlives it. REQUIRES: the larger group's own rank is among them.
+// Every stride-th rank of a larger group, which outlives it. REQUIRES: the larger group's own rank is among them.
 class Subgroup : public Communicator {
  public:
-  Subgroup(Communicator& world, int first, int count);
+  Subgroup(Communicator& world, int first, int count, int stride = 1);
 
-  int rank() const override { return world_.rank() - first_; }
+  int rank() const override { return (world_.rank() - first_) / stride_; }
   int size() const override { return count_; }
   void exchange(std::span<const Outgoing> out, std::span<const Incoming> in) override;
-  void post(int to, std::span<const std::byte> bytes) override { world_.post(to + first_, bytes); }
+  void post(int to, std::span<const std::byte> bytes) override { world_.post(of_world(to), bytes); }
   void progress() override { world_.progress(); }
   void abandon() override { world_.abandon(); }
   std::optional<std::string> failure() const override { return world_.failure(); }
 
  private:
+  int of_world(int rank) const { return first_ + rank * stride_; }
+
   Communicator& world_;
-  int first_, count_;
+  int first_, count_, stride_;
   std::vector<Outgoing> world_out_;
   std::vector<Incoming> world_in_;
 };

@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "dist/mpi/plugin.h"
+#include "dist/shared_messages.h"
 
 namespace sluice::dist {
 
@@ -154,10 +155,10 @@ Result<std::unique_ptr<Communicator>> join_mpi(int size, HeartbeatTiming timing)
                  fmt::format("mpirun has started {} ranks, the options ask for {}", started, size)};
   try {
     group->introduce(timing);
+    return through_shared_memory(std::move(group));
   } catch (const GroupFailure& failure) {
     return Error{ErrorCode::Unavailable, failure.what()};
   }
-  return std::unique_ptr<Communicator>(std::move(group));
 }
 
 }  // namespace sluice::dist

@@ -7,17 +7,36 @@
 
 #include "dist/communicator.h"
 #include "dist/local_group.h"
+#include "dist/shared_messages.h"
 
 namespace sluice::dist {
 
 namespace {
 
-// Runs the body on every rank of a group of threads.
-void on_ranks(int size, const std::function<void(Communicator&)>& body) {
-  std::vector<std::unique_ptr<Communicator>> ranks = make_local_group(size);
+using Ranks = std::vector<std::unique_ptr<Communicator>>;
+
+void on_each(Ranks& ranks, const std::function<void(std::unique_ptr<Communicator>&)>& body) {
   std::vector<std::thread> threads;
-  for (auto& rank : ranks) threads.emplace_back([&body, &rank] { body(*rank); });
+  for (auto& rank : ranks) threads.emplace_back([&body, &rank] { body(rank); });
   for (std::thread& thread : threads) thread.join();
+}
+
+// Of threads, by messages within the process and by shared memory.
+std::vector<Ranks> make_groups(int size) {
+  std::vector<Ranks> groups(2);
+  for (Ranks& group : groups) group = make_local_group(size);
+  on_each(groups[1], [](std::unique_ptr<Communicator>& rank) {
+    const Communicator* plain = rank.get();
+    rank = through_shared_memory(std::move(rank));
+    EXPECT_NE(rank.get(), plain);
+  });
+  return groups;
+}
+
+// Runs the body on every rank of such groups.
+void on_ranks(int size, const std::function<void(Communicator&)>& body) {
+  for (Ranks& group : make_groups(size))
+    on_each(group, [&](std::unique_ptr<Communicator>& rank) { body(*rank); });
 }
 
 // Values whose sum depends on the order in which it is made.
@@ -103,27 +122,57 @@ TEST(Communicator, GathersBroadcastsAndSends) {
 }
 
 TEST(Communicator, WhatIsPostedWaitsForItsReceiver) {
-  std::vector<std::unique_ptr<Communicator>> ranks = make_local_group(2);
-  const std::vector<float> large(1 << 20, 3.0f);  // more than a transport would keep by itself
-  const std::string text = "a message";
-  for (size_t rank = 0; rank < 2; ++rank) {  // one thread: nobody receives yet
-    Subgroup pair(*ranks[rank], 0, 2);
-    pair.post(1 - pair.rank(), std::as_bytes(std::span(large)));
-    pair.post_message(1 - pair.rank(), std::as_bytes(std::span(text)));
-    pair.post_message(1 - pair.rank(), {});
-    pair.send(1 - pair.rank(), std::as_bytes(std::span(large).first(2)));
-    pair.progress();
+  for (Ranks& ranks : make_groups(2)) {
+    const std::vector<float> large(1 << 20, 3.0f);  // more than a transport would keep by itself
+    const std::string text = "a message";
+    for (size_t rank = 0; rank < 2; ++rank) {  // one thread: nobody receives yet
+      Subgroup pair(*ranks[rank], 0, 2);
+      pair.post(1 - pair.rank(), std::as_bytes(std::span(large)));
+      pair.post_message(1 - pair.rank(), std::as_bytes(std::span(text)));
+      pair.post_message(1 - pair.rank(), {});
+      pair.send(1 - pair.rank(), std::as_bytes(std::span(large).first(2)));
+      pair.progress();
+    }
+    for (int rank = 0; rank < 2; ++rank) {
+      std::vector<float> got(large.size()), behind(2);
+      Communicator& own = *ranks[static_cast<size_t>(rank)];
+      own.receive(1 - rank, std::as_writable_bytes(std::span(got)));
+      EXPECT_EQ(got, large);
+      EXPECT_EQ(own.receive_message(1 - rank).size(), text.size());
+      EXPECT_TRUE(own.receive_message(1 - rank).empty());
+      own.receive(1 - rank, std::as_writable_bytes(std::span(behind)));
+      EXPECT_EQ(behind[1], 3.0f);
+    }
   }
-  for (int rank = 0; rank < 2; ++rank) {
-    std::vector<float> got(large.size()), behind(2);
-    Communicator& own = *ranks[static_cast<size_t>(rank)];
-    own.receive(1 - rank, std::as_writable_bytes(std::span(got)));
-    EXPECT_EQ(got, large);
-    EXPECT_EQ(own.receive_message(1 - rank).size(), text.size());
-    EXPECT_TRUE(own.receive_message(1 - rank).empty());
-    own.receive(1 - rank, std::as_writable_bytes(std::span(behind)));
-    EXPECT_EQ(behind[1], 3.0f);
-  }
+}
+
+// Longer than what a transport keeps: they move while both ranks are in the call, or while the sender lets them.
+TEST(Communicator, LongMessagesArriveInOrder) {
+  on_ranks(2, [](Communicator& pair) {
+    const int other = 1 - pair.rank();
+    std::vector<float> large(6 << 20), got(large.size());
+    for (size_t i = 0; i < large.size(); ++i)
+      large[i] = static_cast<float>(i % 977 + static_cast<size_t>(pair.rank()));
+    const float last = static_cast<float>(pair.rank());
+    for (int turn = 0; turn < 2; ++turn) {
+      pair.post(other, std::as_bytes(std::span(large)));
+      pair.post(other, std::as_bytes(std::span(&last, 1)));
+      pair.progress();
+      float behind = -1;
+      pair.receive(other, std::as_writable_bytes(std::span(got)));
+      pair.receive(other, std::as_writable_bytes(std::span(&behind, 1)));
+      EXPECT_EQ(behind, static_cast<float>(other));
+      for (size_t i = 0; i < got.size(); i += 311)
+        ASSERT_EQ(got[i], static_cast<float>(i % 977 + static_cast<size_t>(other))) << i;
+      const Communicator::Outgoing out[2] = {{other, std::as_bytes(std::span(large))},
+                                             {other, std::as_bytes(std::span(&last, 1))}};
+      const Communicator::Incoming in[2] = {{other, std::as_writable_bytes(std::span(got))},
+                                            {other, std::as_writable_bytes(std::span(&behind, 1))}};
+      pair.exchange(out, in);
+      EXPECT_EQ(got[5], static_cast<float>(5 + other));
+      EXPECT_EQ(behind, static_cast<float>(other));
+    }
+  });
 }
 
 TEST(Communicator, SubgroupsSpeakAmongThemselves) {
@@ -137,32 +186,47 @@ TEST(Communicator, SubgroupsSpeakAmongThemselves) {
   });
 }
 
-TEST(Communicator, ALostRankIsNamedToThoseWhoWait) {
-  std::vector<std::unique_ptr<Communicator>> ranks = make_local_group(2);
-  std::string problem;
-  std::thread waiting([&] {
-    try {
-      std::vector<float> values(3);
-      ranks[0]->all_reduce(values);
-    } catch (const GroupFailure& failure) {
-      problem = failure.what();
-    }
+TEST(Communicator, SubgroupsMayBeEveryThirdRank) {
+  on_ranks(6, [](Communicator& world) {
+    Subgroup pair(world, world.rank() % 3, 2, 3);
+    EXPECT_EQ(pair.rank(), world.rank() / 3);
+    std::vector<float> values{static_cast<float>(world.rank())};
+    pair.all_reduce(values);
+    EXPECT_EQ(values[0], static_cast<float>(2 * (world.rank() % 3) + 3));
+    const std::string text = "a message";
+    if (pair.rank() == 0) pair.post_message(1, std::as_bytes(std::span(text)));
+    if (pair.rank() == 1) EXPECT_EQ(pair.receive_message(0).size(), text.size());
   });
-  ranks[1].reset();
-  waiting.join();
-  EXPECT_EQ(problem, "rank 1 has left the group");
+}
+
+TEST(Communicator, ALostRankIsNamedToThoseWhoWait) {
+  for (Ranks& ranks : make_groups(2)) {
+    std::string problem;
+    std::thread waiting([&] {
+      try {
+        std::vector<float> values(3);
+        ranks[0]->all_reduce(values);
+      } catch (const GroupFailure& failure) {
+        problem = failure.what();
+      }
+    });
+    ranks[1].reset();
+    waiting.join();
+    EXPECT_EQ(problem, "rank 1 has left the group");
+  }
 }
 
 TEST(Communicator, LengthsThatDifferAreAFailure) {
-  std::vector<std::unique_ptr<Communicator>> ranks = make_local_group(2);
-  const std::byte sent[4] = {};
-  std::byte expected[8] = {};
-  ranks[0]->send(1, sent);
-  try {
-    ranks[1]->receive(0, expected);
-    FAIL();
-  } catch (const GroupFailure& failure) {
-    EXPECT_STREQ(failure.what(), "rank 0 sent 4 bytes, rank 1 expects 8");
+  for (Ranks& ranks : make_groups(2)) {
+    const std::byte sent[4] = {};
+    std::byte expected[8] = {};
+    ranks[0]->send(1, sent);
+    try {
+      ranks[1]->receive(0, expected);
+      FAIL();
+    } catch (const GroupFailure& failure) {
+      EXPECT_STREQ(failure.what(), "rank 0 sent 4 bytes, rank 1 expects 8");
+    }
   }
 }
 

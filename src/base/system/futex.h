@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
+#include <ctime>
 #include <limits>
 
 namespace sluice {
@@ -23,6 +25,20 @@ template <class Number>
 void futex_wake(const std::atomic<Number>& number) {
   static_assert(sizeof(std::atomic<Number>) == 4);
   syscall(SYS_futex, &number, FUTEX_WAKE_PRIVATE, std::numeric_limits<int>::max(), nullptr, nullptr, 0);
+}
+
+// The same where the number lies in memory that processes share. Also returns after `longest`, under a second.
+template <class Number>
+void futex_wait_shared(const std::atomic<Number>& number, Number seen, std::chrono::nanoseconds longest) {
+  static_assert(sizeof(std::atomic<Number>) == 4);
+  const timespec time{0, static_cast<long>(longest.count())};
+  syscall(SYS_futex, &number, FUTEX_WAIT, seen, &time, nullptr, 0);
+}
+
+template <class Number>
+void futex_wake_shared(const std::atomic<Number>& number) {
+  static_assert(sizeof(std::atomic<Number>) == 4);
+  syscall(SYS_futex, &number, FUTEX_WAKE, std::numeric_limits<int>::max(), nullptr, nullptr, 0);
 }
 
 }  // namespace sluice
