@@ -10,6 +10,7 @@
 #include "kernels/cpu/panels/packed_weight.h"
 #include "kernels/cpu/simd/isa.h"
 #include "kernels/observe.h"
+#include "kernels/part_sums.h"
 #include "kernels/partial_attention.h"
 #include "kernels/recurrent.h"
 
@@ -19,7 +20,8 @@ class CpuBackend : public Backend,
                    public RecurrentOps,
                    public ObservableGemms,
                    public PartialAttention,
-                   public ChosenAttention {
+                   public ChosenAttention,
+                   public PartSums {
  public:
   CpuBackend(IsaLevel level, int threads, bool repack);
 
@@ -65,6 +67,9 @@ class CpuBackend : public Backend,
                const ExpertBank& bank) override;
 
   void add_rms_norm(TensorView out, const Residual& x, const RmsGain& norm) override;
+  void add_parts(TensorView out, std::span<const TensorView> parts) override;
+  void add_parts_rms_norm(TensorView out, const Residual& x, std::span<const TensorView> parts,
+                          const RmsGain& norm) override;
 
   void multiply(TensorView out, TensorView a, TensorView b) override;
   void causal_conv(TensorView out, TensorView x, const CausalConv& conv, TensorView states,

@@ -1,0 +1,20 @@
+// Sums of what several ranks have computed, for back-ends that read the parts of all of them in host memory.
+#pragma once
+
+#include <span>
+
+#include "kernels/backend.h"
+
+namespace sluice::kernels {
+
+class PartSums {
+ public:
+  virtual ~PartSums() = default;
+  // out[n, width] = parts[0] + parts[1] + ..., in that order, on all threads. out may be any of the parts. One part: a copy.
+  virtual void add_parts(TensorView out, std::span<const TensorView> parts) = 0;
+  // x.sum += x.b_scale * (sum of the parts); out = rms_norm(x.sum). x.b is not read. REQUIRES: out is none of the parts.
+  virtual void add_parts_rms_norm(TensorView out, const Residual& x, std::span<const TensorView> parts,
+                                  const RmsGain& norm) = 0;
+};
+
+}  // namespace sluice::kernels
