@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "cli/command.h"
+#include "cli/lab/lists.h"
 #include "dist/mpi_group.h"
 #include "llm/follower.h"
 
@@ -26,15 +27,20 @@ void RankFlags::declare(OptionSet& options) {
       "sequence parallel: the ranks of --tp share the tokens between the parts of layers",
       {{"off", false}, {"on", true}});
   options
-      .add(cuts.context, "cp",
-           "context parallel: ranks that share the KV cache and the tokens of each step; without --tp and "
-           "--ep")
+      .add(
+          cuts.context, "cp",
+          "context parallel: shares of the KV cache and of the tokens of each step, of as many ranks each as "
+          "--tp or --ep says")
       .within(1, 1024);
   options
       .add(
           cuts.stages, "pp",
-          "pipeline parallel: stages of consecutive layers, of as many ranks each as --tp, --ep or --cp says")
+          "pipeline parallel: stages of consecutive layers, of as many ranks each as --tp, --ep and --cp say")
       .within(1, 1024);
+  options
+      .add(stage_layers, "pp-layers",
+           "layers of every stage of --pp, as in 14,18; empty: cut so that the stages read as many weights")
+      .shown_as("LIST");
   options
       .add(cuts.micro_batches, "pp-micro-batches",
            "steps that the stages of --pp run at the same time on CPUs, each of its share of the answers; 1: "
@@ -62,8 +68,20 @@ int RankFlags::place() {
   return std::max(place, 0);
 }
 
+Result<models::Cuts> RankFlags::read_cuts() const {
+  models::Cuts read = cuts;
+  if (!stage_layers.empty()) {
+    Result<std::vector<int>> counts = read_list(stage_layers, "pp-layers", 1);
+    if (!counts) return counts.error();
+    read.stage_layers = std::move(*counts);
+  }
+  if (Status status = read.check(); !status) return status.error();
+  return read;
+}
+
 Result<std::shared_ptr<models::ModelGroup>> RankFlags::join() const {
-  if (Status status = cuts.check(); !status) return status.error();
+  const Result<models::Cuts> wanted = read_cuts();
+  if (!wanted) return wanted.error();
   if (cuts.ranks() == 1 && collectives != kernels::Collectives::Auto)
     return Error{ErrorCode::InvalidArgument, "--collectives is for several ranks, as --tp starts them",
                  "collectives"};
@@ -71,7 +89,7 @@ Result<std::shared_ptr<models::ModelGroup>> RankFlags::join() const {
   Result<std::unique_ptr<dist::Communicator>> world = dist::join_mpi(
       cuts.ranks(), {.silence = std::chrono::duration_cast<Clock::duration>(Seconds(rank_timeout))});
   if (!world) return world.error();
-  return std::make_shared<models::ModelGroup>(std::move(*world), cuts, collectives);
+  return std::make_shared<models::ModelGroup>(std::move(*world), *wanted, collectives);
 }
 
 std::optional<int> RankFlags::join_session(llm::SessionOptions& options) const {

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "base/options.h"
 #include "base/result.h"
@@ -13,11 +14,14 @@
 namespace sluice::cli {
 
 struct RankFlags {
-  models::Cuts cuts;
-  double rank_timeout = 1;  // seconds
+  models::Cuts cuts;         // but for the layers of stages
+  std::string stage_layers;  // "14,18"; empty: by what they cost
+  double rank_timeout = 1;   // seconds
   kernels::Collectives collectives = kernels::Collectives::Auto;
 
   void declare(OptionSet& options);
+  // An error names the options that contradict each other.
+  Result<models::Cuts> read_cuts() const;
   // The ranks that the options ask for; null: this process alone.
   Result<std::shared_ptr<models::ModelGroup>> join() const;
   // Joins them for a session. The exit code of this process where it has nothing more to do: it could not join, or is not

@@ -36,12 +36,15 @@ void Decoder::norm(TensorView out, TensorView x, const Norm& weights) {
 void Decoder::finish_branch(TensorView branch) {
   if (branch.dim(0) == 0) pending_output_proj_.reset();
   finish(backend_, branch, std::exchange(pending_output_proj_, std::nullopt));
-  if (std::exchange(sum_pending_, false) && branch.dim(0) > 0) group_->add_up(branch);
+  if (std::exchange(sum_pending_, false) && branch.dim(0) > 0) group_->add_up(branch, part_of(branch));
+  part_ = {};
 }
 
 void Decoder::add_up_branch(TensorView branch) {
   if (group_ == nullptr || group_->placement().tensor.whole()) return;
-  finish_branch(branch);
+  if (branch.dim(0) == 0) pending_output_proj_.reset();
+  part_ = pending_output_proj_ ? group_->part_memory(branch.dim(0), branch.dim(1)) : TensorView();
+  finish(backend_, part_of(branch), std::exchange(pending_output_proj_, std::nullopt));
   sum_pending_ = true;
 }
 
@@ -54,8 +57,9 @@ void Decoder::add_norm(TensorView out, TensorView x, TensorView branch, const No
   const kernels::Residual residual{x, branch, spec_.residual_scale};
   const kernels::RmsGain gain{weights.gain, spec_.norm_eps};
   if (sum_pending_ && x.dim(0) > 0 && spec_.norm == NormKind::Rms &&
-      group_->add_up_rms_norm(out, residual, gain)) {
+      group_->add_up_rms_norm(out, {x, part_of(branch), spec_.residual_scale}, gain)) {
     sum_pending_ = false;
+    part_ = {};
     return;
   }
   if (sum_pending_) finish_branch(branch);
@@ -361,6 +365,7 @@ void Decoder::forward(const StepInput& input) {
   residual_pending_ = false;
   pending_output_proj_.reset();
   sum_pending_ = false;
+  part_ = {};
   if (placement.first_stage()) {
     embed(input, stream_);
   } else {

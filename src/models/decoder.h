@@ -77,6 +77,8 @@ class Decoder {
   TensorView gathered(TensorView own);
   // What each rank of the group has of the branch is to become their sum, which may be made with what follows.
   void add_up_branch(TensorView branch);
+  // What this rank adds to the sum that is pending.
+  TensorView part_of(TensorView branch) const { return part_.empty() ? branch : part_; }
   // As LayerContext::expert_group.
   ModelGroup* expert_group() const;
   // What every layer gets of the step's tokens, from their ids and their embeddings x.
@@ -94,6 +96,7 @@ class Decoder {
   // Leaves x and branch with the step's wanted rows.
   void drop_rows(std::span<const int32_t> rows, TensorView& x, TensorView& branch);
   void tap(size_t layer, TensorView x);
+  TensorView logits_memory(int64_t rows);
   void copy_queries(size_t layer, int64_t step_rows);
   TensorView query_memory(size_t rows);
   bool starts_with_norm(size_t index) const;
@@ -125,6 +128,7 @@ class Decoder {
   std::optional<kernels::DeferredMatmul>
       pending_output_proj_;   // the branch's last product, which may be made with what follows
   bool sum_pending_ = false;  // the branch is still to be summed over the group; its product is made
+  TensorView part_;           // where that is; empty: in the branch
   std::vector<int32_t> own_rows_kept_;  // of a lookup: 1 where the table at hand has the token
 };
 

@@ -17,12 +17,13 @@ TensorView Decoder::gathered(TensorView own) {
 }
 
 void Decoder::look_up(TensorView out, const Weight& table, std::span<const Token> tokens) {
-  if (group_ == nullptr || group_->placement().tensor.whole())
-    return backend_.embed(
-        out, table, tokens.subspan(static_cast<size_t>(own_rows_.begin), static_cast<size_t>(out.dim(0))));
+  const bool whole = group_ == nullptr || group_->placement().tensor.whole();
+  if (whole || !gathers())
+    tokens = tokens.subspan(static_cast<size_t>(own_rows_.begin), static_cast<size_t>(out.dim(0)));
+  if (whole) return backend_.embed(out, table, tokens);
   const Range own = group_->placement().tensor.of(spec_.vocab);
   const TensorView all =
-      split_ ? scratch_.get(Buffer::Gathered, static_cast<int64_t>(tokens.size()), out.dim(1)) : out;
+      gathers() ? scratch_.get(Buffer::Gathered, static_cast<int64_t>(tokens.size()), out.dim(1)) : out;
   const auto has = [&](Token token) { return token >= own.begin && token < own.end; };
   own_tokens_.clear();
   own_rows_kept_.clear();
@@ -32,7 +33,7 @@ void Decoder::look_up(TensorView out, const Weight& table, std::span<const Token
   }
   backend_.embed(all, table, own_tokens_);
   group_->clear_rows(all, own_rows_kept_);
-  if (!split_) return group_->add_up(all);
+  if (!gathers()) return group_->add_up(all);
   group_->add_up_tokens(all);
   backend_.copy(out, own_rows_of(all));
 }

@@ -13,6 +13,7 @@ void Decoder::drop_rows(std::span<const int32_t> rows, TensorView& x, TensorView
     x = x.rows(0, 0);
     pending_output_proj_.reset();
     sum_pending_ = false;
+    part_ = {};
     return;
   }
   const auto keep = [&](Buffer buffer, TensorView from) {
@@ -25,7 +26,8 @@ void Decoder::drop_rows(std::span<const int32_t> rows, TensorView& x, TensorView
     pending_output_proj_->x = keep(Buffer::KeptInput, pending_output_proj_->x);
     branch = scratch_.get(Buffer::KeptBranch, count, spec_.dim);
   } else {
-    branch = keep(Buffer::KeptBranch, branch);
+    branch = keep(Buffer::KeptBranch, sum_pending_ ? part_of(branch) : branch);
+    part_ = {};
   }
   split_ = false;  // every rank has the rows that are left
 }
@@ -105,8 +107,21 @@ TensorView Decoder::hidden(std::span<const int32_t> rows) {
   return out;
 }
 
+// Of a group that cuts the vocabulary the first rank makes its columns where those of all are to be, the others where that
+// one reads them.
+TensorView Decoder::logits_memory(int64_t rows) {
+  const int64_t own = weights_.output.rows;
+  if (own == spec_.vocab || group_ == nullptr || group_->placement().tensor.whole())
+    return scratch_.get(Buffer::Logits, rows, own);
+  const TensorView part = group_->column_memory(rows, spec_.vocab);
+  if (!part.empty()) return part;
+  if (group_->placement().tensor.index > 0 || backend_.async_device() != nullptr)
+    return scratch_.get(Buffer::Logits, rows, own);
+  return scratch_.get(Buffer::AllLogits, rows, spec_.vocab).columns(0, own);
+}
+
 TensorView Decoder::logits(TensorView hidden) {
-  const TensorView out = scratch_.get(Buffer::Logits, hidden.dim(0), weights_.output.rows);
+  const TensorView out = logits_memory(hidden.dim(0));
   if (spec_.embedding_dim > 0) {
     const TensorView narrow = scratch_.get(Buffer::Embedded, hidden.dim(0), spec_.embedding_dim);
     backend_.matmul(narrow, hidden, weights_.embedding_out);

@@ -28,3 +28,7 @@ std::span<const Architecture* const> architectures() {
 }  // namespace sluice::models
 ")
 target_sources(sluice_models PRIVATE ${table})
+
+# How long sums over ranks take: mpirun -n 2 build/release/bench_sums
+add_executable(bench_sums EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/rank_sums.cpp)
+target_link_libraries(bench_sums PRIVATE sluice_models sluice_kernels_cpu)

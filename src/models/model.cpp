@@ -225,7 +225,8 @@ Result<std::unique_ptr<Model>> load_model(ModelFiles files, std::shared_ptr<kern
   model->group = std::move(group);
   if (dynamic_cast<kernels::ChosenAttention*>(model->backend.get()) == nullptr)
     drop_indexers(model->files.spec);
-  const Placement placement = model->group ? model->group->placement() : Placement();
+  Placement placement = model->group ? model->group->placement() : Placement();
+  placement.on_host = model->backend->async_device() == nullptr;
   if (Result<ModelSpec> part = cut(model->files.spec, placement); !part)
     return formats::about_file(model->files.path, part.error());
   if (!placement.context.whole() && dynamic_cast<kernels::PartialAttention*>(model->backend.get()) == nullptr)

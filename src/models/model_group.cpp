@@ -29,7 +29,9 @@ ModelGroup::ModelGroup(std::shared_ptr<dist::Communicator> world, const Cuts& cu
       cuts_(cuts),
       placement_(placement_of(world_->rank(), cuts)),
       wanted_(collectives),
-      group_(*world_, placement_.stage.index * cuts.group(), cuts.group()) {
+      group_(*world_, world_->rank() / cuts.summed() * cuts.summed(), cuts.summed()),
+      context_(*world_, placement_.stage.index * cuts.group() + world_->rank() % cuts.summed(), cuts.context,
+               cuts.summed()) {
   SLUICE_CHECK_EQ(world_->size(), cuts.ranks());
 }
 
@@ -44,6 +46,8 @@ ModelGroup::~ModelGroup() {
 
 void ModelGroup::abandon() {
   abandoned_ = true;
+  for (SharedSums* shared : {shared_.get(), shared_context_.get()})
+    if (shared != nullptr) shared->leave();
   world_->abandon();
 }
 
@@ -60,8 +64,14 @@ std::vector<std::byte> ModelGroup::gather_bytes(dist::Communicator& ranks, std::
 
 Status ModelGroup::use(std::shared_ptr<kernels::Backend> backend) {
   collective_.reset();
+  shared_.reset();
+  shared_context_.reset();
   backend_ = std::move(backend);
   if (backend_->async_device() == nullptr) {
+    auto* sums = dynamic_cast<kernels::PartSums*>(backend_.get());
+    if (sums != nullptr && group_.size() > 1) shared_ = std::make_unique<SharedSums>(group_, *sums);
+    if (sums != nullptr && context_.size() > 1)
+      shared_context_ = std::make_unique<SharedSums>(context_, *sums);
     if (wanted_ == kernels::Collectives::Auto) return {};
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("--collectives is for GPUs; the device is '{}'", backend_->name()),
@@ -106,17 +116,28 @@ void ModelGroup::expect_all() const {
   const std::optional<int> missing = collective_->missing_rank();
   if (!missing) return;
   throw dist::GroupFailure(fmt::format("rank {} has not come to a sum of the GPUs within {:g} s",
-                                       placement_.stage.index * group_.size() + *missing,
+                                       placement_.stage.index * cuts_.group() + *missing,
                                        collective_->patience_seconds()));
 }
 
-void ModelGroup::add_up(TensorView x) {
+TensorView ModelGroup::part_memory(int64_t rows, int64_t width) {
+  return shared_ != nullptr ? shared_->part(rows, width) : TensorView();
+}
+
+TensorView ModelGroup::column_memory(int64_t rows, int64_t columns) {
+  return shared_ != nullptr ? shared_->column_part(rows, columns) : TensorView();
+}
+
+void ModelGroup::add_up(TensorView x, TensorView part) {
   if (collective_ != nullptr) return collective_->add_up(x);
+  if (x.dim(0) == 0 || (shared_ != nullptr && shared_->add_up(x, part))) return;
+  SLUICE_CHECK(part.data == x.data);
   group_.all_reduce(floats_of(x));
 }
 
 bool ModelGroup::add_up_rms_norm(TensorView out, const kernels::Residual& x, const kernels::RmsGain& gain) {
-  return collective_ != nullptr && collective_->add_up_rms_norm(out, x, gain);
+  if (collective_ != nullptr) return collective_->add_up_rms_norm(out, x, gain);
+  return shared_ != nullptr && shared_->add_up_rms_norm(out, x, gain);
 }
 
 void ModelGroup::clear_rows(TensorView x, std::span<const int32_t> kept) {
@@ -126,47 +147,52 @@ void ModelGroup::clear_rows(TensorView x, std::span<const int32_t> kept) {
 }
 
 void ModelGroup::gather_tokens(TensorView x) {
-  group_.all_gather(floats_of(x), x.dim(1));
+  if (SharedSums* shared = shared_tokens(); shared != nullptr && shared->gather_tokens(x)) return;
+  token_group().all_gather(floats_of(x), x.dim(1));
 }
 
 void ModelGroup::add_up_tokens(TensorView x) {
-  group_.reduce_scatter(floats_of(x), x.dim(1));
+  if (SharedSums* shared = shared_tokens(); shared != nullptr && shared->add_up_tokens(x)) return;
+  token_group().reduce_scatter(floats_of(x), x.dim(1));
 }
 
 void ModelGroup::exchange_tokens(TensorView parts, TensorView x) {
-  group_.all_to_all(floats_of(x), x.dim(1), floats_of(parts));
+  if (SharedSums* shared = shared_tokens(); shared != nullptr && shared->exchange_tokens(parts, x)) return;
+  token_group().all_to_all(floats_of(x), x.dim(1), floats_of(parts));
 }
 
 // Sums of one row and of zeros.
 void ModelGroup::collect_rows(TensorView out, TensorView own, Range range, std::span<const int32_t> rows) {
   const std::span<float> values = floats_of(out);
+  if (values.empty()) return;
   std::fill(values.begin(), values.end(), 0.0f);
   for (size_t i = 0; i < rows.size(); ++i)
     if (rows[i] >= range.begin && rows[i] < range.end)
       std::copy_n(own.at<float>(rows[i] - range.begin), out.dim(1), out.at<float>(static_cast<int64_t>(i)));
-  group_.all_reduce(values);
+  if (SharedSums* shared = shared_tokens(); shared != nullptr && shared->add_up(out, out)) return;
+  token_group().all_reduce(values);
 }
 
 void ModelGroup::gather_columns(TensorView out, TensorView part) {
   if (collective_ != nullptr) return collective_->gather_columns(out, part);
+  if (shared_ != nullptr && shared_->gather_columns(out, part)) return;
   if (group_.rank() > 0) return group_.send(0, std::as_bytes(floats_of(part)));
   for (int rank = 0; rank < group_.size(); ++rank) {
     const Range columns = dist::share_of(out.dim(1), rank, group_.size());
-    const auto width = static_cast<size_t>(columns.size());
-    std::span<const float> from = floats_of(part);
+    TensorView from = part;
     if (rank > 0) {
-      columns_.resize(width * static_cast<size_t>(out.dim(0)));
+      columns_.resize(static_cast<size_t>(columns.size() * out.dim(0)));
       group_.receive(rank, std::as_writable_bytes(std::span(columns_)));
-      from = columns_;
+      from = TensorView::contiguous(columns_.data(), DType::F32, {out.dim(0), columns.size()});
     }
-    for (int64_t row = 0; row < out.dim(0); ++row)
-      std::copy_n(from.begin() + row * columns.size(), width, out.at<float>(row, columns.begin));
+    const TensorView to = out.columns(columns.begin, columns.end);
+    if (from.data != to.data) backend_->copy(to, from);
   }
 }
 
 // On devices by way of the host, in the type of activations.
 void ModelGroup::receive_stream(TensorView x) {
-  const int from = world_->rank() - group_.size();
+  const int from = world_->rank() - cuts_.group();
   kernels::AsyncDevice* device = collective_ != nullptr ? backend_->async_device() : nullptr;
   if (device == nullptr) return world_->receive(from, std::as_writable_bytes(floats_of(x)));
   SLUICE_CHECK(x.is_contiguous());
@@ -182,7 +208,7 @@ void ModelGroup::receive_stream(TensorView x) {
 }
 
 void ModelGroup::send_stream(TensorView x) {
-  const int to = world_->rank() + group_.size();
+  const int to = world_->rank() + cuts_.group();
   if (collective_ == nullptr) return world_->post(to, std::as_bytes(floats_of(x)));
   columns_.resize(static_cast<size_t>(x.elements()));
   backend_->download(TensorView::contiguous(columns_.data(), DType::F32, {x.dim(0), x.dim(1)}), x);

@@ -10,6 +10,7 @@
 #include "dist/communicator.h"
 #include "kernels/backend.h"
 #include "kernels/group_device.h"
+#include "models/group/shared_sums.h"
 #include "models/placement.h"
 #include "tensor/tensor.h"
 
@@ -40,15 +41,20 @@ class ModelGroup {
   bool abandoned() const { return abandoned_; }
   bool leads() const { return world_->rank() == 0; }
   // The first rank of the last stage: it has the logits.
-  int last_rank() const { return world_->size() - group_.size(); }
+  int last_rank() const { return world_->size() - cuts_.group(); }
 
-  // x[n, width] becomes its sum over the ranks that have the same layers.
-  void add_up(TensorView x);
-  // x.sum += x.b_scale * (x.b summed over these ranks), out = rms_norm(x.sum), where the device has that in one.
+  // Memory for what this rank is to give to the next call of add_up() or add_up_rms_norm(), [n, width], which then need
+  // not move it; empty: there is none, any other will do.
+  TensorView part_memory(int64_t rows, int64_t width);
+  // x[n, width] becomes its sum over the ranks that have the same layers and tokens.
+  void add_up(TensorView x) { add_up(x, x); }
+  // x = the sum of part, which is x or of part_memory().
+  void add_up(TensorView x, TensorView part);
+  // x.sum += x.b_scale * (x.b summed over these ranks), out = rms_norm(x.sum), where that is made in one.
   bool add_up_rms_norm(TensorView out, const kernels::Residual& x, const kernels::RmsGain& gain);
   // Rows i of x with kept[i] == 0 become zeros.
   void clear_rows(TensorView x, std::span<const int32_t> kept);
-  // x[n, width], of which each of these ranks has the rows of its share of tokens, becomes whole.
+  // x[n, width], of which each of the ranks that share the tokens has the rows of its share of tokens, becomes whole.
   void gather_tokens(TensorView x);
   // The rows of this rank's share of tokens of x[n, width] become their sum; what the others hold is not said.
   void add_up_tokens(TensorView x);
@@ -56,6 +62,8 @@ class ModelGroup {
   void exchange_tokens(TensorView parts, TensorView x);
   // out[rows, width] = the rows of a step whose rows `range` are here, in `own`, and the others on the other ranks.
   void collect_rows(TensorView out, TensorView own, Range range, std::span<const int32_t> rows);
+  // Memory for this rank's part in gather_columns() of so many columns, which then need not move it; empty: any other will do.
+  TensorView column_memory(int64_t rows, int64_t columns);
   // out[n, vocab], complete on the first of these ranks: the columns of each from its part[n, share of vocab].
   void gather_columns(TensorView out, TensorView part);
   // The stream between two stages, [n, dim]. On CPUs the sender does not wait for the next stage.
@@ -73,6 +81,9 @@ class ModelGroup {
 
  private:
   Status join_devices(kernels::GroupDevice& device);
+  // The ranks that share a step's tokens.
+  dist::Subgroup& token_group() { return cuts_.sequence ? group_ : context_; }
+  SharedSums* shared_tokens() { return cuts_.sequence ? shared_.get() : shared_context_.get(); }
   // The bytes of every rank of a group, in their order.
   static std::vector<std::byte> gather_bytes(dist::Communicator& ranks, std::span<const std::byte> own);
 
@@ -80,11 +91,14 @@ class ModelGroup {
   Cuts cuts_;
   Placement placement_;
   kernels::Collectives wanted_;
-  dist::Subgroup group_;                       // the ranks that have the same layers
-  std::vector<float> columns_;                 // of another rank, or of a stream on its way to one
-  std::vector<uint16_t> halves_;               // the latter, as bf16
-  std::shared_ptr<kernels::Backend> backend_;  // outlives the collective
+  dist::Subgroup group_;          // the ranks that have the same layers and tokens
+  dist::Subgroup context_;        // those that have the same weights, each its share of the context
+  std::vector<float> columns_;    // of another rank, or of a stream on its way to one
+  std::vector<uint16_t> halves_;  // the latter, as bf16
+  std::shared_ptr<kernels::Backend> backend_;              // outlives the collective
   std::unique_ptr<kernels::DeviceCollective> collective_;  // null: activations lie in host memory
+  // Of ranks on one host, where activations lie in its memory; null: none.
+  std::unique_ptr<SharedSums> shared_, shared_context_;
   int sharing_device_ = 1;
   std::shared_ptr<std::byte> pinned_;  // a stream on its way to the device
   size_t pinned_bytes_ = 0;

@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <string_view>
 #include <utility>
+
+#include "models/group/stage_cut.h"
 
 namespace sluice::models {
 
@@ -96,10 +99,11 @@ Status check_experts(const ModelSpec& spec, const Share& share) {
 struct WhyNoContext {
   std::string_view operator()(const NoMixer&) const { return ""; }
   std::string_view operator()(const Attention& m) const {
-    if (m.window > 0) return "sees a window";
     return m.alibi > 0.0f ? "adds biases of positions to its scores" : "";
   }
-  std::string_view operator()(const LatentAttention&) const { return "keeps latents"; }
+  std::string_view operator()(const LatentAttention& m) const {
+    return m.indexer.chosen > 0 ? "chooses among the positions of all ranks" : "";
+  }
   template <class Mixer>
   std::string_view operator()(const Mixer&) const {
     return "keeps a state";
@@ -115,12 +119,20 @@ Status check_context(const ModelSpec& spec, const Share& share) {
   return {};
 }
 
-Status check_stages(const ModelSpec& spec, const Share& stage) {
+Status check_stages(const ModelSpec& spec, const Placement& placement) {
+  const Share& stage = placement.stage;
   if (stage.whole()) return {};
   if (std::cmp_less(spec.layers.size(), stage.size))
     return Error{
         ErrorCode::InvalidArgument,
         fmt::format("the model has {} layers, {} stages (--pp) are wanted", spec.layers.size(), stage.size)};
+  const std::vector<int>& counts = placement.stage_layers;
+  if (const auto sum = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+      !counts.empty() && std::cmp_not_equal(sum, spec.layers.size()))
+    return Error{
+        ErrorCode::InvalidArgument,
+        fmt::format("--pp-layers gives the stages {} layers, the model has {}", sum, spec.layers.size()),
+        "pp-layers"};
   if (spec.per_layer_embedding > 0 || std::any_of(spec.layers.begin(), spec.layers.end(), reads_tokens))
     return Error{ErrorCode::Unsupported,
                  "layers read the token's embedding: they cannot be cut over stages (--pp)"};
@@ -188,6 +200,13 @@ Status Cuts::check() const {
                              "divide their number",
                              experts, tensor),
                  "ep"};
+  if (!stage_layers.empty() && std::cmp_not_equal(stage_layers.size(), stages))
+    return Error{ErrorCode::InvalidArgument,
+                 fmt::format("--pp-layers has {} numbers and --pp is {}: every stage has one",
+                             stage_layers.size(), stages),
+                 "pp-layers"};
+  if (std::any_of(stage_layers.begin(), stage_layers.end(), [](int count) { return count < 1; }))
+    return Error{ErrorCode::InvalidArgument, "--pp-layers: every stage has one layer at least", "pp-layers"};
   if (micro_batches > stages)
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("--pp-micro-batches is {} and --pp is {}: no more steps run at the same time "
@@ -198,17 +217,31 @@ Status Cuts::check() const {
     return Error{ErrorCode::InvalidArgument,
                  "--sp is on and --tp is 1: the ranks of --tp share the tokens, and there must be at least 2",
                  "sp"};
-  if (context > 1 && (tensor > 1 || experts > 1))
+  if (context > 1 && sequence)
     return Error{
         ErrorCode::InvalidArgument,
-        fmt::format("--cp is {}, --tp is {} and --ep is {}: --cp is for ranks that have all weights, "
-                    "without --tp and --ep",
-                    context, tensor, experts),
-        "cp"};
+        fmt::format("--cp is {} and --sp is on: ranks share a step's tokens by one of them", context), "cp"};
   return {};
 }
 
-Range Placement::logits(int64_t vocab, bool on_host) const {
+Range Placement::layers(const ModelSpec& spec) const {
+  const auto count = static_cast<int64_t>(spec.layers.size());
+  if (stage.whole()) return {0, count};
+  if (!stage_layers.empty()) {
+    const auto own = stage_layers.begin() + stage.index;
+    const int64_t begin = std::accumulate(stage_layers.begin(), own, int64_t{0});
+    return {begin, begin + *own};
+  }
+  const auto logits_of = [&](int index) {
+    Placement other = *this;
+    other.stage.index = index;
+    return other.logits(spec.vocab).size() * tensor.size * embedding_width(spec);
+  };
+  const StageEnds ends{logits_of(0), logits_of(stage.size - 1)};
+  return cut_stages(spec, stage.size, ends)[static_cast<size_t>(stage.index)];
+}
+
+Range Placement::logits(int64_t vocab) const {
   constexpr int64_t kTile = 32;  // rows that back-ends keep together
   const bool only_stages = !stage.whole() && tensor.whole() && experts.whole() && context.whole();
   const int64_t half = vocab / 2 / kTile * kTile;
@@ -218,15 +251,16 @@ Range Placement::logits(int64_t vocab, bool on_host) const {
 }
 
 Placement placement_of(int rank, const Cuts& cuts) {
-  const int place = rank % cuts.group(), inner = cuts.tensor > 1 ? cuts.tensor / cuts.experts : 1;
+  const int place = rank % cuts.summed(), inner = cuts.tensor > 1 ? cuts.tensor / cuts.experts : 1;
   const Share tensor{cuts.tensor > 1 ? place : 0, cuts.tensor};
-  const Share context{cuts.context > 1 ? place : 0, cuts.context};
+  const Share context{rank % cuts.group() / cuts.summed(), cuts.context};
   return {.tensor = tensor,
           .experts = {cuts.experts > 1 ? place / inner : 0, cuts.experts},
           .expert_inner = {place % inner, inner},
           .stage = {rank / cuts.group(), cuts.stages},
           .tokens = cuts.sequence ? tensor : context,
-          .context = context};
+          .context = context,
+          .stage_layers = cuts.stage_layers};
 }
 
 Range kv_heads_of(const Attention& attention, const Share& share) {
@@ -236,13 +270,15 @@ Range kv_heads_of(const Attention& attention, const Share& share) {
 }
 
 Result<ModelSpec> cut(const ModelSpec& spec, const Placement& placement) {
-  if (Status status = check_stages(spec, placement.stage); !status) return status.error();
+  if (Status status = check_stages(spec, placement); !status) return status.error();
   if (Status status = check_experts(spec, placement.experts); !status) return status.error();
   if (Status status = check_context(spec, placement.context); !status) return status.error();
   ModelSpec part;
   // Every rank looks at all stages: what one of them cannot run all of them refuse.
+  Placement other = placement;
   for (int stage = 0; stage < placement.stage.size; ++stage) {
-    Result<ModelSpec> one = layers_of(spec, {.stage = {stage, placement.stage.size}});
+    other.stage.index = stage;
+    Result<ModelSpec> one = layers_of(spec, other);
     if (!one) return one.error();
     if (stage == placement.stage.index) part = std::move(*one);
   }

@@ -6,11 +6,13 @@
 // they give is summed over the group; the rest of a layer is as tensor parallel has it, or the same on every rank.
 // Sequence parallel: between the parts of a layer each rank of a tensor-parallel group has the stream and the norms of its
 // share of the step's tokens alone.
-// Context parallel: the ranks of a group have all weights, each its share of a step's tokens and of the KV cache.
+// Context parallel: each rank has its share of a step's tokens and of the KV cache, with all weights, or with those that its
+// tensor or expert cut gives it: then as many ranks as that cut has are one share of the context together.
 // Pipeline parallel: consecutive layers, the stream goes from stage to stage.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "base/result.h"
 #include "dist/communicator.h"
@@ -34,13 +36,16 @@ struct Cuts {
   int tensor = 1;
   int experts = 1;  // 1: every rank has all of them, with its share of their inner width
   int stages = 1;
+  std::vector<int> stage_layers{};  // of every stage; empty: by what they cost
   int micro_batches = 0;  // steps that stages on CPUs run at the same time; 0: as many as there are stages
   bool sequence = false;  // the ranks of the tensor cut share the tokens between the parts of layers
 
-  int context = 1;  // ranks that share tokens and KV cache, without another cut but stages
+  int context = 1;  // shares of the tokens and of the KV cache, each of as many ranks as summed() says
 
-  // Ranks that have the same layers. Experts are cut over those of the tensor cut, where there is one.
-  int group() const { return tensor > 1 ? tensor : experts > 1 ? experts : context; }
+  // Ranks that have the same tokens and sum what they compute. Experts are cut over those of the tensor cut, where there is one.
+  int summed() const { return tensor > 1 ? tensor : experts; }
+  // Ranks that have the same layers.
+  int group() const { return summed() * context; }
   int ranks() const { return group() * stages; }
   // An error names the options that contradict each other.
   Status check() const;
@@ -48,21 +53,25 @@ struct Cuts {
 
 struct Placement {
   Share tensor;
-  Share experts;       // of each layer's, whole ones
-  Share expert_inner;  // of the inner width of each of them
-  Share stage;         // of the layers
-  Share tokens;        // of a step, between the parts of layers
-  Share context;       // of the positions of a sequence: those p with p % size == index
+  Share experts;                    // of each layer's, whole ones
+  Share expert_inner;               // of the inner width of each of them
+  Share stage;                      // of the layers
+  Share tokens;                     // of a step, between the parts of layers
+  Share context;                    // of the positions of a sequence: those p with p % size == index
+  std::vector<int> stage_layers{};  // of every stage; empty: as models::cut_stages() has them
+  bool on_host = true;              // ranks compute on CPUs
 
   bool first_stage() const { return stage.index == 0; }
   bool last_stage() const { return stage.index + 1 == stage.size; }
-  Range layers(const ModelSpec& spec) const { return stage.of(static_cast<int64_t>(spec.layers.size())); }
+  // REQUIRES: cut() takes the spec.
+  Range layers(const ModelSpec& spec) const;
   // The logits that the rank computes: its tensor share of the vocabulary on the last stage. Where ranks on the host are stages
   // and nothing else, the first stage has one half and the last the other, so that their work is the same.
-  Range logits(int64_t vocab, bool on_host) const;
+  Range logits(int64_t vocab) const;
 };
 
-// REQUIRES: cuts.check(). Rank r has place r % cuts.group() of stage r / cuts.group().
+// REQUIRES: cuts.check(). Rank r has place r % cuts.group() of stage r / cuts.group(), and of that place p share
+// p / cuts.summed() of the context.
 Placement placement_of(int rank, const Cuts& cuts);
 
 // The KV heads that the query heads of a share read; one that several shares read is kept by each.

@@ -88,10 +88,11 @@ TEST(Indexers, AStageDoesNotBeginWithALayerThatReadsAChoice) {
   const json::array types{"full", "full", "shared", "full"};
   const Result<ModelSpec> spec = spec_of(with(indexed_config(), {{"indexer_types", types}}));
   ASSERT_TRUE(spec.ok());
-  const Result<ModelSpec> part = cut(*spec, {.stage = {0, 2}});
+  const Result<ModelSpec> part = cut(*spec, {.stage = {0, 2}, .stage_layers = {2, 2}});
   ASSERT_FALSE(part.ok());
   EXPECT_EQ(part.error().message,
             "layer 2 attends to the positions that layer 1 chose, which lies on another stage (--pp)");
+  EXPECT_EQ(cut(*spec, {.stage = {0, 2}}).value().layers.size(), 1u);  // where stages are not cut by hand
   EXPECT_TRUE(cut(*spec, {.stage = {0, 4}}).error().message.find("(--pp)") != std::string::npos);
   const Result<ModelSpec> own = spec_of(indexed_config());
   EXPECT_TRUE(cut(*own, {.stage = {1, 2}}).ok());

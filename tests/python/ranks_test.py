@@ -70,19 +70,33 @@ def test_shared_tokens_need_a_tensor_cut():
 
 
 def test_miniatures_pass_their_references_with_their_keys_on_two_ranks():
-    for family in ("llama", "qwen3", "mixtral", "gpt2"):
+    for family in ("llama", "qwen3", "mixtral", "gpt2", "gpt_oss", "deepseek"):
         assert "PASS" in ranks(2, "check", GOLDEN / family, "--cp", 2, "-t", 1).stdout, family
-    assert "PASS" in ranks(4, "check", GOLDEN / "llama", "--cp", 2, "--pp", 2, "-t", 1).stdout
+    for family, *cut in (("llama", "--pp", 2), ("llama", "--tp", 2), ("gpt_oss", "--tp", 2), ("deepseek", "--tp", 2), ("mixtral", "--ep", 2)):
+        assert "PASS" in ranks(4, "check", GOLDEN / family, "--cp", 2, *cut, "-t", 1).stdout, (family, cut)
 
 
 def test_keys_that_cannot_be_shared_are_refused():
-    for family, text, *cut in (("deepseek", "layer 0 keeps latents: 2 ranks (--cp) cannot share its keys"),
+    for family, text, *cut in (("deepseek_v32", "layer 0 chooses among the positions of all ranks: 2 ranks (--cp) cannot share its keys"),
                                ("mpt", "layer 0 adds biases of positions to its scores: 2 ranks (--cp)"),
-                               ("llama", "--cp is 2, --tp is 2 and --ep is 1", "--tp", 2)):
+                               ("llama", "--cp is 2 and --sp is on", "--tp", 2, "--sp", "on")):
         result = ranks(2, "check", GOLDEN / family, "-t", 1, "--cp", 2, *cut, check=False)
         assert result.returncode != 0 and text in result.stderr, result.stderr
     result = ranks(3, "generate", "-i", "/dev/null", "-o", "/dev/null", "-m", GOLDEN / "llama", "-t", 1, "--cp", 3, check=False)
     assert result.returncode != 0 and "--block-size is 16, which 3 ranks (--cp) cannot share equally" in result.stderr, result.stderr
+
+
+def test_stages_are_cut_by_hand():
+    assert "PASS" in ranks(2, "check", GOLDEN / "llama", "--pp", 2, "--pp-layers", "1,1", "-t", 1).stdout
+    for layers, text in (("1,2", "--pp-layers gives the stages 3 layers, the model has 2"),
+                         ("2", "--pp-layers has 1 numbers and --pp is 2"), ("0,2", "--pp-layers '0,2' must be numbers from 1")):
+        result = ranks(2, "check", GOLDEN / "llama", "--pp", 2, "--pp-layers", layers, "-t", 1, check=False)
+        assert result.returncode != 0 and text in result.stderr, result.stderr
+
+
+def test_messages_go_through_shared_memory():
+    told = ranks(2, "check", GOLDEN / "llama", "--tp", 2, "-t", 1, "--verbose").stderr
+    assert all(f"rank {rank}: messages by shared memory" in told for rank in (0, 1)), told
 
 
 def test_experts_that_cannot_be_shared_are_refused():
@@ -127,7 +141,7 @@ def test_generate_gives_the_answers_of_one_rank():
         source.write_text("".join(json.dumps(line) + "\n" for line in lines))
         answers = []
         for count, *cut in ((1,), (2, "--tp", 2), (2, "--pp", 2), (4, "--tp", 2, "--pp", 2), (2, "--tp", 2, "--sp", "on"),
-                           (2, "--cp", 2)):
+                           (2, "--cp", 2), (4, "--cp", 2, "--tp", 2)):
             out = Path(folder) / f"out{len(answers)}.jsonl"
             arguments = ("generate", "-i", source, "-o", out, "-m", GOLDEN / "llama", "-t", 1, "--kv-tokens", 512, *cut)
             if count == 1:

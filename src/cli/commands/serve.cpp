@@ -96,7 +96,7 @@ class ServeCommand : public Command {
 
   // As RankFlags::join_session() does.
   std::optional<int> join_ranks() {
-    if (Status status = ranks_.cuts.check(); !status) return fail(status.error());
+    if (Result<models::Cuts> cuts = ranks_.read_cuts(); !cuts) return fail(cuts.error());
     if (ranks_.cuts.ranks() == 1) return ranks_.join_session(models_.session);
     if (models_.models.size() > 1)
       return fail(

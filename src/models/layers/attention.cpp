@@ -127,7 +127,7 @@ std::optional<kernels::DeferredMatmul> run_mixer(const Attention& m, const Atten
   } else {
     c.backend.attend(out, q, c.kv, c.batch, shape);
   }
-  if (n == 0) return kernels::DeferredMatmul{attended, &w.out};
+  if (n == 0) return kernels::DeferredMatmul{attended.columns(0, width), &w.out};
   if (m.norm_output) run_norm(c.backend, c.spec, attended, attended, w.out_norm);
   if (m.gated && m.gate_per_head) gate_heads(m, w, c, attended, x);
   if (!whole_gate) return kernels::DeferredMatmul{attended, &w.out};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace sluice::models {
 
@@ -43,6 +44,8 @@ ContextShare::ContextShare(ModelGroup& group, kernels::Backend& backend, Scratch
 void ContextShare::begin(const kernels::RaggedBatch& batch, Range own) {
   SLUICE_CHECK(batch.seen.empty());
   own_ = own;
+  step_batch_ = batch;
+  windows_.clear();
   own_batch_.positions =
       batch.positions.subspan(static_cast<size_t>(own.begin), static_cast<size_t>(own.size()));
   last_kept_.clear();
@@ -64,13 +67,39 @@ void ContextShare::begin(const kernels::RaggedBatch& batch, Range own) {
   kept_batch_ = {.query_begin = kept_begin_, .positions = kept_positions_, .tables = batch.tables};
 }
 
+// Attention takes the first key from a token's position and the window, the last one from `seen`: with a window of 1 the
+// position is the first key. A token that sees none has its last key before its first.
+const kernels::RaggedBatch& ContextShare::seen_by(kernels::AttentionShape& shape) {
+  if (shape.window == 0) return seen_batch_;
+  const int length = shape.window;
+  const bool chunked = std::exchange(shape.chunked, false);
+  shape.window = 1;
+  for (const Window& window : windows_)
+    if (window.length == length && window.chunked == chunked) return window.batch;
+  Window& made = windows_.emplace_back();
+  made.length = length;
+  made.chunked = chunked;
+  for (size_t i = 0; i < last_kept_.size(); ++i) {
+    const int32_t position = step_batch_.positions[i];
+    const int32_t begin = chunked ? position - position % length : std::max(0, position - length + 1);
+    const int32_t first = (std::max(0, begin - share_.index) + share_.size - 1) / share_.size;
+    made.first.push_back(first);
+    made.last.push_back(std::max(last_kept_[i], first - 1));
+  }
+  made.batch = seen_batch_;
+  made.batch.positions = made.first;
+  made.batch.seen = made.last;
+  return made.batch;
+}
+
 void ContextShare::store(TensorView all, const kernels::PagedKv& kv, const kernels::AttentionShape& shape) {
   const int64_t begin = int64_t{shape.heads} * shape.key_dim, keys = int64_t{shape.kv_heads} * shape.key_dim;
   const auto count = static_cast<int64_t>(kept_rows_.size());
   const TensorView kept = scratch_.get(Buffer::ContextKv, count, all.dim(1) - begin);
   backend_.gather_rows(kept, all.columns(begin, all.dim(1)), kept_rows_);
-  backend_.write_kv(kv, kept.columns_as_heads(0, shape.kv_heads, shape.key_dim),
-                    kept.columns_as_heads(keys, shape.kv_heads, shape.value_dim), kept_batch_);
+  const TensorView values =
+      kept.dim(1) > keys ? kept.columns_as_heads(keys, shape.kv_heads, shape.value_dim) : TensorView();
+  backend_.write_kv(kv, kept.columns_as_heads(0, shape.kv_heads, shape.key_dim), values, kept_batch_);
 }
 
 void ContextShare::attend(TensorView out, TensorView qkv, const kernels::PagedKv& kv,
@@ -83,8 +112,9 @@ void ContextShare::attend(TensorView out, TensorView qkv, const kernels::PagedKv
   if (share_.index > 0) shape.sinks = {};  // one rank adds them
   const TensorView part = scratch_.get(Buffer::ContextPart, n, width + shape.heads);
   const TensorView lse = part.columns(width, width + shape.heads);
+  const kernels::RaggedBatch& seen = seen_by(shape);
   attention_->attend_part({part.columns_as_heads(0, shape.heads, shape.value_dim), lse},
-                          all.columns_as_heads(0, shape.heads, shape.key_dim), kv, seen_batch_, shape);
+                          all.columns_as_heads(0, shape.heads, shape.key_dim), kv, seen, shape);
   const TensorView parts = scratch_.get(Buffer::ContextParts, share_.size * own_.size(), width + shape.heads);
   group_.exchange_tokens(parts, part);
   merge_parts(out, parts, share_.size);

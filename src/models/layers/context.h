@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <vector>
 
 #include "kernels/partial_attention.h"
@@ -22,11 +23,20 @@ class ContextShare {
   void begin(const kernels::RaggedBatch& batch, Range own);
   // The positions of the own rows; nothing else of a batch.
   const kernels::RaggedBatch& own_batch() const { return own_batch_; }
-  // out[own rows, heads, value_dim] from qkv[own rows, queries, keys and values], normed and rotated. Keys and values are
-  // stored; without any, those that are stored already are read.
+  // out[own rows, heads, value_dim] from qkv[own rows, queries, keys and values], normed and rotated. Keys and values, or keys
+  // alone where those hold the values, are stored; without any, those that are stored already are read.
   void attend(TensorView out, TensorView qkv, const kernels::PagedKv& kv, kernels::AttentionShape shape);
 
  private:
+  // Which of the keys that are kept here the step's tokens see in a layer with this window; shape gets the window by which
+  // attention finds the first of them.
+  const kernels::RaggedBatch& seen_by(kernels::AttentionShape& shape);
+  struct Window {
+    int length = 0;
+    bool chunked = false;
+    std::vector<int32_t> first, last;  // [n]
+    kernels::RaggedBatch batch;
+  };
   void store(TensorView all, const kernels::PagedKv& kv, const kernels::AttentionShape& shape);
 
   ModelGroup& group_;
@@ -39,6 +49,8 @@ class ContextShare {
   std::vector<int32_t>
       last_kept_;  // [n] of the positions that are kept here, the last that each token sees; -1: none
   kernels::RaggedBatch seen_batch_;
+  kernels::RaggedBatch step_batch_;
+  std::deque<Window> windows_;                                    // of this step's layers so far
   std::vector<int32_t> kept_rows_, kept_positions_, kept_begin_;  // tokens whose keys are kept here
   kernels::RaggedBatch kept_batch_;
 };

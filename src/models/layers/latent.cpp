@@ -30,7 +30,7 @@ TensorView query_source(const LatentAttention& m, const LatentWeights& w, const 
                         TensorView x) {
   if (m.q_latent == 0) return x;
   const TensorView source = c.scratch.get(Buffer::QueryLatent, x.dim(0), m.q_latent);
-  c.backend.matmul(source, x, w.query_down);
+  if (x.dim(0) > 0) c.backend.matmul(source, x, w.query_down);
   c.backend.rms_norm(source, source, w.query_norm.gain, m.norm_eps);
   return source;
 }
@@ -38,23 +38,39 @@ TensorView query_source(const LatentAttention& m, const LatentWeights& w, const 
 TensorView make_query(const LatentAttention& m, const LatentWeights& w, const LayerContext& c,
                       TensorView source) {
   const TensorView query = c.scratch.get(Buffer::Query, source.dim(0), w.query_up.rows);
-  c.backend.matmul(query, source, w.query_up);
+  if (source.dim(0) > 0) c.backend.matmul(query, source, w.query_up);
   return query.columns_as_heads(0, m.heads, m.nope_dim + m.rope_dim);
 }
 
-// Norms and rotates the step's latents, stores them, and rotates the queries.
+// Norms and rotates the step's latents, stores them where this rank keeps them all, and rotates the queries.
 void write_latents(const LatentAttention& m, const LayerContext& c, const kernels::RmsGain& norm,
                    const kernels::LatentRows& rows) {
   const kernels::PagedKv kv = latents_of(m, c.kv);
+  const bool stores = c.shared_context == nullptr;
   if (auto* device = dynamic_cast<kernels::LatentDevice*>(&c.backend);
-      device != nullptr && m.rope >= 0 && device->write_latent(kv, rows, norm, c.batch))
+      stores && device != nullptr && m.rope >= 0 && device->write_latent(kv, rows, norm, c.batch))
     return;
   const TensorView compressed = rows.latent.columns(0, m.latent);
   c.backend.rms_norm(compressed, compressed, norm.gain, norm.eps);
   if (m.rope >= 0)
     c.backend.rope(rows.latent.columns_as_heads(m.latent, 1, m.rope_dim), rows.angles, rows.style);
-  c.backend.write_kv(kv, rows.latent.columns_as_heads(0, 1, m.latent + m.rope_dim), {}, c.batch);
+  if (stores) c.backend.write_kv(kv, rows.latent.columns_as_heads(0, 1, m.latent + m.rope_dim), {}, c.batch);
   if (m.rope >= 0) c.backend.rope(part_of_heads(rows.query, m.nope_dim, m.rope_dim), rows.angles, rows.style);
+}
+
+// Brings the queries into the latent space.
+void absorb(TensorView absorbed, TensorView query, const LatentAttention& m, const LatentWeights& w,
+            const LayerContext& c) {
+  c.backend.matmul_heads(part_of_heads(absorbed, 0, m.latent), part_of_heads(query, 0, m.nope_dim), w.key_up);
+  c.backend.copy(part_of_heads(absorbed, m.latent, m.rope_dim), part_of_heads(query, m.nope_dim, m.rope_dim));
+}
+
+kernels::AttentionShape shape_of(const LatentAttention& m) {
+  return {.heads = m.heads,
+          .kv_heads = 1,
+          .key_dim = m.latent + m.rope_dim,
+          .value_dim = m.latent,
+          .scale = m.scale};
 }
 
 // Returns [n, heads * value_dim].
@@ -74,15 +90,8 @@ TensorView attend(const kernels::LatentQueries& q, const LatentAttention& m, con
   if (auto* device = dynamic_cast<kernels::LatentDevice*>(&c.backend);
       device != nullptr && chosen.empty() && device->attend_latent(out, q, kv, c.batch, latent))
     return values;
-  c.backend.matmul_heads(part_of_heads(q.absorbed, 0, m.latent), part_of_heads(q.query, 0, m.nope_dim),
-                         w.key_up);
-  c.backend.copy(part_of_heads(q.absorbed, m.latent, m.rope_dim),
-                 part_of_heads(q.query, m.nope_dim, m.rope_dim));
-  const kernels::AttentionShape shape{.heads = m.heads,
-                                      .kv_heads = 1,
-                                      .key_dim = m.latent + m.rope_dim,
-                                      .value_dim = m.latent,
-                                      .scale = m.scale};
+  absorb(q.absorbed, q.query, m, w, c);
+  const kernels::AttentionShape shape = shape_of(m);
   if (chosen.empty()) {
     c.backend.attend(q.mixed, q.absorbed, kv, c.batch, shape);
   } else {
@@ -93,6 +102,21 @@ TensorView attend(const kernels::LatentQueries& q, const LatentAttention& m, con
   return values;
 }
 
+// As attend(), where ranks share the latents: queries and latents of the own tokens go to all of them.
+TensorView attend_shared(const kernels::LatentRows& rows, const LatentAttention& m, const LatentWeights& w,
+                         const LayerContext& c) {
+  const int64_t n = rows.query.dim(0), key_dim = m.latent + m.rope_dim, width = m.heads * key_dim;
+  const TensorView both = c.scratch.get(Buffer::LatentQuery, n, width + key_dim);
+  if (n > 0) absorb(both.columns_as_heads(0, m.heads, key_dim), rows.query, m, w, c);
+  c.backend.copy(both.columns(width, width + key_dim), rows.latent);
+  const TensorView mixed =
+      c.scratch.get(Buffer::LatentOut, n, m.heads * m.latent).columns_as_heads(0, m.heads, m.latent);
+  c.shared_context->attend(mixed, both, latents_of(m, c.kv), shape_of(m));
+  const TensorView values = c.scratch.get(Buffer::Attended, n, int64_t{m.heads} * m.value_dim);
+  if (n > 0) c.backend.matmul_heads(values.columns_as_heads(0, m.heads, m.value_dim), mixed, w.value_up);
+  return values;
+}
+
 }  // namespace
 
 std::optional<kernels::DeferredMatmul> run_mixer(const LatentAttention& m, const LatentWeights& w,
@@ -100,7 +124,7 @@ std::optional<kernels::DeferredMatmul> run_mixer(const LatentAttention& m, const
   const int64_t n = x.dim(0);
   const int64_t key_dim = m.latent + m.rope_dim;
   const TensorView latent = c.scratch.get(Buffer::Latent, n, key_dim);
-  c.backend.matmul(latent, x, w.latent_down);
+  if (n > 0) c.backend.matmul(latent, x, w.latent_down);
   const TensorView source = query_source(m, w, c, x);
   const TensorView query = make_query(m, w, c, source);
   kernels::LatentRows rows{.latent = latent, .query = query, .angles = {}};
@@ -111,6 +135,7 @@ std::optional<kernels::DeferredMatmul> run_mixer(const LatentAttention& m, const
   write_latents(m, c, {w.latent_norm.gain, m.norm_eps}, rows);
   const TensorView chosen = choose_positions(m, w.indexer, c, x, source);
   scale_queries(m.temperature, c, c.scratch.get(Buffer::Query, n, w.query_up.rows));
+  if (c.shared_context != nullptr) return kernels::DeferredMatmul{attend_shared(rows, m, w, c), &w.out};
 
   const kernels::LatentQueries queries{
       query, c.scratch.get(Buffer::LatentQuery, n, m.heads * key_dim).columns_as_heads(0, m.heads, key_dim),

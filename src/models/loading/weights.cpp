@@ -382,7 +382,7 @@ Result<ModelWeights> bind_weights(ModelSpec& spec, const Placement& placement,
     progress(static_cast<float>(i + 1 - layers.begin) / static_cast<float>(layers.size()));
   }
   binder.set_layer(-1);
-  const Range logits = placement.logits(spec.vocab, backend.async_device() == nullptr);
+  const Range logits = placement.logits(spec.vocab);
   if (logits.size() > 0) bind_exit(binder, spec, logits, w);
   if (!binder.status()) return binder.status().error();
   return w;
