@@ -1,5 +1,6 @@
 // How long ranks take for the sum of a step's activations: mpirun -n 2 build/release/bench_sums [THREADS] [ROWS] [WIDTH].
-// Prints milliseconds of one sum, median of 200: by messages, through shared memory, and there with residual and norm.
+// Prints milliseconds of one sum, median of 200: by messages, through shared memory, and there with residual and norm; and how
+// long a posted message takes whose sender computes for 20 ms.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -30,6 +31,27 @@ double median_ms(dist::Communicator& ranks, const Body& body) {
   return times[100];
 }
 
+// Rank 0 posts all values and computes; the time until rank 1 has them, median of 20.
+double arrival_ms(dist::Communicator& ranks, std::span<float> values) {
+  std::vector<double> times;
+  for (int turn = 0; turn < 20; ++turn) {
+    ranks.barrier();
+    const TimePoint start = Clock::now();
+    if (ranks.rank() == 0) {
+      ranks.post(1, std::as_bytes(values));
+      while (seconds_since(start) < 0.02) {
+      }
+    }
+    if (ranks.rank() == 1) ranks.receive(0, std::as_writable_bytes(values));
+    times.push_back(1e3 * seconds_since(start));
+    ranks.progress();
+  }
+  std::nth_element(times.begin(), times.begin() + 10, times.end());
+  double median = times[10];
+  ranks.broadcast(1, std::as_writable_bytes(std::span(&median, 1)));
+  return median;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -58,9 +80,10 @@ int main(int argc, char** argv) {
   const double fused = median_ms(**ranks, [&] {
     shared.add_up_rms_norm(out.view, {stream.view, shared.part(rows, width)}, gain);
   });
+  const double late = arrival_ms(**ranks, values);
   if ((*ranks)->rank() == 0)
     fmt::print(
         "{} ranks of {} threads, {} x {}: messages {:.3f} ms, shared {:.3f} ms; residual and norm {:.3f} ms, "
-        "with the sum {:.3f} ms\n",
-        (*ranks)->size(), number(1, 1), rows, width, messages, plain, added, fused);
+        "with the sum {:.3f} ms; a posted message {:.3f} ms\n",
+        (*ranks)->size(), number(1, 1), rows, width, messages, plain, added, fused, late);
 }

@@ -188,6 +188,27 @@ def test_a_rank_that_hangs_ends_a_group_without_requests():
             group.wait()
 
 
+def test_a_rank_that_hangs_within_a_sum_ends_the_group():
+    with tempfile.TemporaryDirectory() as folder:
+        source, out = Path(folder) / "in.jsonl", Path(folder) / "out.jsonl"
+        lines = [{"id": f"r{i}", "prompt": [1 + i % 40, 5, 9], "max_tokens": 60, "temperature": 0, "ignore_eos": True} for i in range(4000)]
+        source.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        group = subprocess.Popen([*MPIRUN, "-n", "2", BINARY, "generate", "-i", source, "-o", out, "-m", GOLDEN / "llama", "--tp", "2", "-t", "1",
+                                  "--kv-tokens", "2048", "--rank-timeout", "2"],
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True)
+        try:
+            wait_until(lambda: out.exists() and out.stat().st_size > 0, 60)  # sums are under way
+            children = Path(f"/proc/{group.pid}/task/{group.pid}/children").read_text().split()
+            rank, = (child for child in children if "OMPI_COMM_WORLD_RANK=1\0" in Path(f"/proc/{child}/environ").read_text())
+            os.kill(int(rank), signal.SIGSTOP)
+            told, _ = group.communicate(timeout=60)
+            assert group.returncode != 0
+            assert re.search(rf"rank 1 \(process {rank} on \S+\) hangs: it was not heard of for 2 s", told), told[-2000:]
+        finally:
+            group.terminate()
+            group.wait()
+
+
 def wait_until(condition, seconds):
     deadline = time.monotonic() + seconds
     while not condition():
