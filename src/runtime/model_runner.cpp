@@ -199,12 +199,12 @@ void ModelRunner::receive_rows(size_t rows, Wanted wanted, Rows& out) {
   if (!shares_logits()) return receive(out.logits, vocab);
   const auto count = static_cast<int64_t>(rows);
   const TensorView first = decoder_.logits(TensorView::contiguous(hidden.data(), DType::F32, {count, dim}));
-  receive(last_logits_, vocab - own);
   out.logits.resize(rows * static_cast<size_t>(vocab));
-  for (int64_t row = 0; row < count; ++row) {
-    const auto behind = std::copy_n(first.at<float>(row), own, out.logits.begin() + row * vocab);
-    std::copy_n(last_logits_.begin() + row * (vocab - own), vocab - own, behind);
-  }
+  const TensorView all = TensorView::contiguous(out.logits.data(), DType::F32, {count, vocab});
+  model_.backend->copy(all.columns(0, own), first);
+  receive(last_logits_, vocab - own);
+  model_.backend->copy(all.columns(own, vocab),
+                       TensorView::contiguous(last_logits_.data(), DType::F32, {count, vocab - own}));
 }
 
 }  // namespace sluice::runtime

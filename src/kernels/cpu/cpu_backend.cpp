@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/host.h"
@@ -48,6 +50,15 @@ void CpuBackend::for_rows(int64_t rows, int64_t width, FunctionRef<void(int64_t)
   });
 }
 
+void CpuBackend::for_pieces(int64_t rows, int64_t width, FunctionRef<void(int64_t, int64_t, int64_t)> piece) {
+  constexpr int64_t kPiece = 8192;
+  const int64_t pieces = (width + kPiece - 1) / kPiece;
+  for_rows(rows * pieces, std::min(width, kPiece), [&](int64_t i) {
+    const int64_t begin = i % pieces * kPiece;
+    piece(i / pieces, begin, std::min(begin + kPiece, width));
+  });
+}
+
 // -- memory
 
 Memory CpuBackend::allocate(DType dtype, std::initializer_list<int64_t> shape) {
@@ -59,7 +70,7 @@ Memory CpuBackend::upload(TensorView host) {
 }
 
 void CpuBackend::download(TensorView out, TensorView x) {
-  copy_rows(out, x);
+  copy(out, x);
 }
 
 void CpuBackend::embed(TensorView out, const Weight& table, std::span<const int32_t> ids) {
@@ -118,7 +129,12 @@ void CpuBackend::add_rms_norm(TensorView out, const Residual& x, const RmsGain& 
 }
 
 void CpuBackend::copy(TensorView out, TensorView x) {
-  copy_rows(out, x);
+  SLUICE_CHECK_EQ(out.elements(), x.elements());
+  SLUICE_CHECK_EQ(out.dim(-1), x.dim(-1));
+  for_pieces(row_count(x), x.dim(-1), [&](int64_t row, int64_t begin, int64_t end) {
+    std::memcpy(row_at<float>(out, row) + begin, row_at<float>(x, row) + begin,
+                static_cast<size_t>(end - begin) * sizeof(float));
+  });
 }
 
 void CpuBackend::gate_rows(TensorView x, TensorView gate, Activation activation) {

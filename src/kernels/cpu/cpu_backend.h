@@ -82,6 +82,8 @@ class CpuBackend : public Backend,
  private:
   // Calls row(i) for each of `rows` rows of `width` elements, on all threads where that pays.
   void for_rows(int64_t rows, int64_t width, FunctionRef<void(int64_t)> row);
+  // Calls piece(i, begin, end) for columns [begin, end) of row i until all are covered: few long rows go to many threads.
+  void for_pieces(int64_t rows, int64_t width, FunctionRef<void(int64_t, int64_t, int64_t)> piece);
   // q [n, heads, width] with each head rotated in blocks of columns, valid until the next call.
   TensorView rotated_queries(TensorView q, int64_t block);
   // The forms of x that GEMMs with `weight` read besides x itself; null where they are not needed.

@@ -8,42 +8,26 @@
 
 namespace sluice::kernels::cpu {
 
-namespace {
-
-struct Piece {
-  int64_t row, begin, end;  // columns
-};
-
-}  // namespace
-
 void CpuBackend::add_parts(TensorView out, std::span<const TensorView> parts) {
   SLUICE_CHECK(!parts.empty());
-  const int64_t width = out.dim(1);
-  const auto add = [&](const Piece& piece) {
-    const int64_t count = piece.end - piece.begin;
-    const auto at = [&](const TensorView& view) { return row_at<float>(view, piece.row) + piece.begin; };
-    float* to = at(out);
-    if (parts.size() == 1) {
-      if (to != at(parts[0])) std::memcpy(to, at(parts[0]), static_cast<size_t>(count) * sizeof(float));
-      return;
-    }
-    if (parts.size() == 2) return kernels_.add_scaled(to, at(parts[0]), at(parts[1]), 1.0f, count);
+  if (parts.size() == 1) {
+    if (out.data != parts[0].data) copy(out, parts[0]);
+    return;
+  }
+  for_pieces(out.dim(0), out.dim(1), [&](int64_t row, int64_t begin, int64_t end) {
+    const auto at = [&](const TensorView& view) { return row_at<float>(view, row) + begin; };
+    const int64_t count = end - begin;
+    if (parts.size() == 2) return kernels_.add_scaled(at(out), at(parts[0]), at(parts[1]), 1.0f, count);
     // Any of the parts may be out: it is written when all are read.
     constexpr int64_t kTile = 1024;
     float sum[kTile];
-    for (int64_t begin = 0; begin < count; begin += kTile) {
-      const int64_t size = std::min(kTile, count - begin);
-      kernels_.add_scaled(sum, at(parts[0]) + begin, at(parts[1]) + begin, 1.0f, size);
-      for (size_t i = 2; i < parts.size(); ++i)
-        kernels_.add_scaled(sum, sum, at(parts[i]) + begin, 1.0f, size);
-      std::memcpy(to + begin, sum, static_cast<size_t>(size) * sizeof(float));
+    for (int64_t i = 0; i < count; i += kTile) {
+      const int64_t size = std::min(kTile, count - i);
+      kernels_.add_scaled(sum, at(parts[0]) + i, at(parts[1]) + i, 1.0f, size);
+      for (size_t part = 2; part < parts.size(); ++part)
+        kernels_.add_scaled(sum, sum, at(parts[part]) + i, 1.0f, size);
+      std::memcpy(at(out) + i, sum, static_cast<size_t>(size) * sizeof(float));
     }
-  };
-  constexpr int64_t kPiece = 8192;  // columns
-  const int64_t pieces = (width + kPiece - 1) / kPiece;
-  for_rows(out.dim(0) * pieces, std::min(width, kPiece), [&](int64_t i) {
-    const int64_t begin = i % pieces * kPiece;
-    add({i / pieces, begin, std::min(begin + kPiece, width)});
   });
 }
 
