@@ -9,7 +9,7 @@
 #include <cstring>
 #include <deque>
 
-#include "base/check.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/platform.h"
 #include "base/system/futex.h"
@@ -95,7 +95,8 @@ class HostRank : public Communicator {
 
  private:
   // As SharedParts waits; who waits for an order of rank 0 may wait for hours.
-  static constexpr int kSpins = 1000, kYields = 500;
+  static constexpr int kSpins = 1000;
+  static constexpr std::chrono::milliseconds kAwake{2};
   static constexpr std::chrono::microseconds kFirstSleep{500}, kLongestSleep{100'000};
 
   struct Sending {
@@ -233,6 +234,7 @@ class HostRank : public Communicator {
   void wait_until_done(std::span<const Outgoing> out) {
     Bell& own = bell(rank());
     std::chrono::microseconds sleep = kFirstSleep;
+    TimePoint sleeps_at = Clock::now() + kAwake;
     for (int idle = 0;; ++idle) {
       const uint32_t seen = own.rings.load();
       const uint32_t gone = idle >= kSpins ? gone_ranks() : 0;
@@ -244,7 +246,8 @@ class HostRank : public Communicator {
       }
       // Those that had left before the last move: what they sent has come.
       expect_peers(out, gone);
-      if (idle < kSpins + kYields) {
+      if (idle == kSpins) sleeps_at = Clock::now() + kAwake;
+      if (Clock::now() < sleeps_at) {
         sched_yield();
         continue;
       }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sched.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/platform.h"
 #include "base/system/futex.h"
@@ -19,9 +20,10 @@ struct alignas(64) SharedParts::Seat {
 
 namespace {
 
-// Ranks that have a core each come within microseconds; past that, one of them has lost its core and may have this one.
+// Ranks that have a core each come within microseconds; past that, one of them may need this core. To be woken takes longer
+// than ranks usually differ by: only who waits for longer than that sleeps.
 constexpr int kSpins = 1000;
-constexpr int kYields = 500;
+constexpr std::chrono::milliseconds kAwake(2);
 constexpr int kSpinsPerProgress = 64;
 constexpr std::chrono::milliseconds kLongestSleep(1);  // then the group is looked at, and what was posted
 
@@ -86,13 +88,14 @@ void SharedParts::wait_for(int rank) {
     cpu_relax();
     if (spin % kSpinsPerProgress == 0) ranks_.progress();
   }
-  for (int turn = 0;; ++turn) {
+  const TimePoint sleeps_at = Clock::now() + kAwake;
+  for (;;) {
     const uint32_t seen = other.barriers.load();
     if (has_come()) return;
     if (other.gone.load() != 0) throw GroupFailure(fmt::format("rank {} has left the group", rank));
     if (const std::optional<std::string> lost = ranks_.failure()) throw GroupFailure(*lost);
     ranks_.progress();
-    if (turn < kYields) {
+    if (Clock::now() < sleeps_at) {
       sched_yield();
       continue;
     }
