@@ -35,6 +35,11 @@ struct CostOf {
   int64_t operator()(const AttentionBesideStateSpace& m) const {
     return (*this)(m.attention) + (*this)(m.scan);
   }
+  // The block reads the embedding beside the layer's input and is projected back.
+  int64_t operator()(const StateSpaceAfterBlock& m) const {
+    const CostOf wide{2 * dim};
+    return wide(m.attention) + (*this)(m.ffn) + dim * dim + (*this)(m.scan);
+  }
   int64_t operator()(const NoMixer&) const { return 0; }
 
   int64_t operator()(const DenseFfn& f) const { return dim * f.inner * (f.gated ? 3 : 2); }
