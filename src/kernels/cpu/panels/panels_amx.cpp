@@ -1,7 +1,7 @@
 // GEMMs over panels with AMX tiles of int8, and the same over a model of the tile instructions.
 #include "kernels/cpu/panels/amx/gemm_amx.h"
-#include "kernels/cpu/panels/quantize.h"
 #include "kernels/cpu/panels/amx/tile_config.h"
+#include "kernels/cpu/panels/quantize.h"
 #include "kernels/cpu/panels/words_avx512_vnni.h"
 
 namespace sluice::kernels::cpu {
