@@ -27,6 +27,12 @@ struct Neon {
   static F sub(F a, F b) { return vsubq_f32(a, b); }
   static F mul(F a, F b) { return vmulq_f32(a, b); }
   static F div(F a, F b) { return vdivq_f32(a, b); }
+  // 1 / a for a >= 1: an estimate of eight bits and two steps of Newton's. A division takes as long as ten products.
+  static F reciprocal(F a) {
+    F x = vrecpeq_f32(a);
+    x = vmulq_f32(x, vrecpsq_f32(a, x));
+    return vmulq_f32(x, vrecpsq_f32(a, x));
+  }
   static F fma(F a, F b, F c) { return vfmaq_f32(c, a, b); }
   // c + a * b[Lane]
   template <int Lane>
