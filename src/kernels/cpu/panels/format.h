@@ -147,6 +147,12 @@ constexpr PanelFormat panel_format(DType type) {
   }
 }
 
+// Of a row of `pieces` pieces that is taken by chunks of at most `most`: chunks of about the same size, in whole super-blocks.
+constexpr int64_t even_chunk(const PanelFormat& format, int64_t pieces, int64_t most) {
+  const int64_t chunks = (pieces + most - 1) / most;
+  return ((pieces + chunks - 1) / chunks + format.pieces - 1) / format.pieces * format.pieces;
+}
+
 inline constexpr PanelFormat kRowsFormat{.base = PanelFormat::Base::Words,
                                          .scales = PanelFormat::Scales::None};
 

@@ -326,13 +326,6 @@ void chunk_of_squares(const PanelGemm& gemm, const SquarePlace& place, const Chu
   }
 }
 
-// The pieces of the chunks of a row: of about the same size, in whole super-blocks.
-template <PanelFormat F>
-int64_t pieces_of_pairs(int64_t pieces) {
-  const int64_t chunks = (pieces + kPairPieces - 1) / kPairPieces;
-  return ((pieces + chunks - 1) / chunks + F.pieces - 1) / F.pieces * F.pieces;
-}
-
 template <class I, DType type>
 void gemm_pairs_of(const PanelGemm& gemm) {
   constexpr PanelFormat F = panel_format(type);
@@ -340,7 +333,7 @@ void gemm_pairs_of(const PanelGemm& gemm) {
   static_assert(!K.offset && kPairPieces % F.pieces == 0);
   if (gemm.tokens <= kFewPairTokens) return panels_for_few<I, F>(gemm);
   alignas(64) uint8_t unpacked[kPairPieces * pair_bytes(K)];
-  const int64_t pieces = gemm.cols / 32, most = pieces_of_pairs<F>(pieces);
+  const int64_t pieces = gemm.cols / 32, most = even_chunk(F, pieces, kPairPieces);
   for (int64_t row = 0; row < gemm.rows; row += kPanelRows) {
     const uint8_t* panel = gemm.panels + row / kPanelRows * F.panel_bytes(gemm.cols);
     for (int64_t first = 0; first < pieces; first += most) {

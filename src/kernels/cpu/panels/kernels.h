@@ -23,7 +23,8 @@ struct alignas(64) PanelActivations {
 // Tokens that a matrix tile takes at once.
 inline constexpr int64_t kTileTokens = 16;
 
-// A piece of 32 columns of 16 tokens, as matrix tiles of int8 read it: the numbers of PanelActivations, field by field.
+// A piece of 32 columns of 16 tokens, as matrix tiles of int8 read it: the numbers of PanelActivations, field by field. SMMLA
+// reads two tokens at a time: in the place of their quants, eight columns of both lie side by side.
 struct alignas(64) ActivationTile {
   int8_t quants[kTileTokens][32];
   float scale[kTileTokens];

@@ -185,13 +185,6 @@ void chunk_of_panels(const PanelGemm& gemm, Tiles& tiles, const TwoPanels& two, 
   }
 }
 
-// The pieces of the chunks of a row: of about the same size, in whole super-blocks.
-template <PanelFormat F>
-int64_t pieces_of_chunk(int64_t pieces) {
-  const int64_t chunks = (pieces + kTilePieces - 1) / kTilePieces;
-  return ((pieces + chunks - 1) / chunks + F.pieces - 1) / F.pieces * F.pieces;
-}
-
 // The panels that one call multiplies, and those of them, [begin, end), at most kTilePanels, whose sums are kept.
 struct PanelBlock {
   int64_t count, begin, end;
@@ -216,7 +209,7 @@ void block_of_panels(const PanelGemm& gemm, Tiles& tiles, const PanelBlock& bloc
   const int64_t pieces = gemm.cols / 32;
   const int64_t panel_bytes = F.panel_bytes(gemm.cols);
   const int64_t stride = (gemm.tokens + kTileTokens - 1) / kTileTokens * kSumsPerTile;
-  const int64_t most = pieces_of_chunk<F>(pieces);
+  const int64_t most = even_chunk(F, pieces, kTilePieces);
   for (int64_t first = 0; first < pieces; first += most) {
     const int64_t count = pieces - first < most ? pieces - first : most;
     const Chunk chunk{first, count, first + count == pieces, F.offset_bits};
