@@ -64,7 +64,8 @@ TEST(SharedBlock, LayersRunTheirOwnWhereTheFileHasOne) {
 }
 
 TEST(SharedBlock, ItsHeadsReadTwiceTheWidth) {
-  const Attention& attention = shared_mixer(shared_blocks(), 0).attention;
+  const ModelSpec spec = shared_blocks();
+  const Attention& attention = shared_mixer(spec, 0).attention;
   EXPECT_EQ(attention.head_dim, 32);
   EXPECT_EQ(attention.input_dim, 128);
   EXPECT_FLOAT_EQ(attention.scale, 1.0f / std::sqrt(16.0f));
