@@ -24,8 +24,8 @@ class SharedParts {
 
   // By which rank it is written is the callers' business; between a write and a read of another rank lies a barrier.
   std::span<float> of(int rank) const;
-  // Returns when all ranks have called it as often as this one. A rank that waits spins for some microseconds and sleeps
-  // then. Throws GroupFailure with the name of a rank that is lost or has left.
+  // Returns when all ranks have called it as often as this one. A rank that waits spins for some microseconds, yields its core
+  // for 2 ms, and sleeps then. Throws GroupFailure with the name of a rank that is lost or has left.
   void barrier();
   void leave();
 

@@ -7,8 +7,7 @@
 // order. A row's arithmetic thus depends on its own position alone: how a prompt was cut into steps, which sequences run
 // along, and how many threads there are change no bit. Units, or where they are few chunks, are shared out over the threads.
 //
-// Bytes moved: every key and value once per unit. One Neoverse V1 core reads f16 rows of 64 at 5.5 GB/s where three heads
-// share them and at 6.3 GB/s where none do; conversion to f32 is what limits it.
+// Bytes moved: every key and value once per unit. On a Neoverse V1 the conversion of f16 to f32 is what limits few rows.
 #include <algorithm>
 #include <array>
 #include <cmath>
