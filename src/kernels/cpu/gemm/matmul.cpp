@@ -29,7 +29,7 @@ struct Needs {
       const DType type = weight.parts[i].dtype;
       const bool packed = panels_of(weight, i) != nullptr;
       rows = rows || (packed && kernels.layout(type) == PanelLayout::Rows);
-      panels = panels || (packed && kernels.layout(type) == PanelLayout::Quads);
+      panels = panels || (packed && kernels.layout(type) != PanelLayout::Rows);
       blocks = blocks || (is_block(type) && !packed);
       split = split || (splits && type == DType::BF16 && !packed);
     }

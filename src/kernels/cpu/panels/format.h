@@ -1,6 +1,7 @@
-// Weights repacked into panels of 16 rows, in one of two layouts of the codes. Quads: a vector holds four consecutive elements
+// Weights repacked into panels of 16 rows, in one of three layouts of the codes. Quads: a vector holds four consecutive elements
 // of each of up to 16 rows and takes four activations, broadcast, in one instruction; it serves every instruction set but
-// matrix tiles of bf16. Rows: a piece is such a tile, 16 rows of 32 bf16, row by row.
+// those of the other two. Pairs: a vector holds eight elements of each of two rows, as SMMLA reads them. Rows: a piece is a
+// matrix tile of bf16, 16 rows of 32, row by row.
 //
 // A panel is a sequence of super-blocks (of `pieces` pieces of 32 columns each):
 //   head of the super-block: f16 d[16], f16 dmin[16] (KScales: both; HalfScales: d, and dmin with mins)
@@ -16,6 +17,13 @@
 //     high bits of the codes, placed above the base's:
 //       One       64: quad q in bit q
 //       Two   2 x 64: as TwoBits
+//     base codes, Pairs: vectors of 16 bytes; pair p is rows 2 p and 2 p + 1, group c columns [8 c, 8 c + 8) of the piece.
+//       Nibbles  16 x 16: groups c and c + 2 of pair p in the low and high halves of vector 2 p + c
+//       TwoBits   8 x 16: group c in bits 2 c of vector p
+//       Bytes    32 x 16: group c in vector 4 p + c
+//       One       4 x 16: group c in bit 4 (p % 2) + c of vector p / 2
+//       Two       8 x 16: as TwoBits
+//       Codes that fill their nibbles or bytes and have an offset are stored less it (signed_in_pairs).
 //     Rows: one line for each row.
 //       Words    16 x 64: bf16; columns past the end are zeros
 // A weight is scale * (code - offset) (+ min). Rows past the end of the matrix are zeros, scales and all.
@@ -30,7 +38,7 @@ namespace sluice::kernels::cpu {
 
 inline constexpr int64_t kPanelRows = 16;
 
-enum class PanelLayout : uint8_t { Quads, Rows };
+enum class PanelLayout : uint8_t { Quads, Pairs, Rows };
 
 struct PanelFormat {
   enum class Base : uint8_t { Nibbles, TwoBits, Bytes, Words };
@@ -71,6 +79,9 @@ struct PanelFormat {
   }
   constexpr int64_t piece_bytes() const { return scale_bytes() + base_bytes() + high_bytes(); }
   constexpr int64_t super_bytes() const { return head_bytes() + pieces * piece_bytes(); }
+  constexpr bool signed_in_pairs() const {
+    return offset_bits >= 0 && high == High::None && codes == Codes::Plain && base != Base::TwoBits;
+  }
   // Of a panel with `cols` columns.
   constexpr int64_t panel_bytes(int64_t cols) const {
     return (cols + 32 * pieces - 1) / (32 * pieces) * super_bytes();
@@ -98,7 +109,7 @@ constexpr bool has_panels(DType type, PanelLayout layout) {
   return layout == PanelLayout::Rows ? has_rows(type) : is_block(type) && !is_file_only(type);
 }
 
-// In quads. REQUIRES: is_block(type).
+// In quads or pairs. REQUIRES: is_block(type).
 constexpr PanelFormat panel_format(DType type) {
   using F = PanelFormat;
   switch (type) {

@@ -1,5 +1,5 @@
 // What an instruction set offers for weights in panels (format.h): plain functions over plain memory. No result depends on
-// how the work was cut. Panels in quads give the same bits on all instruction sets; panels in rows have an arithmetic of
+// how the work was cut. Panels in quads and in pairs give the same bits on all instruction sets; panels in rows have an arithmetic of
 // their own (gemm_tiles.h), for every number of tokens.
 #pragma once
 
@@ -98,11 +98,12 @@ struct PanelKernels {
   void (*quantize)(PanelActivations* out, const float* x, int64_t count);
   // The same into one token's place in `count` tiles; null where the level has no tiles of int8.
   void (*quantize_tiles)(ActivationTile* out, int64_t place, const float* x, int64_t count) = nullptr;
-  int64_t tiles_from = 0;             // with tiles: from this number of tokens on they are faster
-  const TileKernels* rows = nullptr;  // for panels in rows, where the level has tiles of bf16
+  int64_t tiles_from = 0;                  // with tiles: from this number of tokens on they are faster
+  const TileKernels* rows = nullptr;       // for panels in rows, where the level has tiles of bf16
+  PanelLayout codes = PanelLayout::Quads;  // of types of blocks, as `gemm` reads them
 
   PanelLayout layout(DType type) const {
-    return rows != nullptr && has_rows(type) ? PanelLayout::Rows : PanelLayout::Quads;
+    return rows != nullptr && has_rows(type) ? PanelLayout::Rows : codes;
   }
 };
 

@@ -100,9 +100,9 @@ void codes_of(Codes& codes, const uint8_t* block, int piece) {
   }
 }
 
-// The codes of one row's piece into its four bytes of each row of 64; `to` is zeroed where bits are joined.
+// The codes of one row's piece to their places among the base codes and behind them; `to` is zeroed where bits are joined.
 template <DType type>
-void place_codes(uint8_t* to, const Codes& codes, int64_t row) {
+void place_in_quads(uint8_t* to, const Codes& codes, int64_t row) {
   constexpr Format kFormat = panel_format(type);
   uint8_t* base = to + 4 * row;
   for (int quad = 0; quad < 8; ++quad) {
@@ -125,6 +125,29 @@ void place_codes(uint8_t* to, const Codes& codes, int64_t row) {
   }
 }
 
+template <DType type>
+void place_in_pairs(uint8_t* to, const Codes& codes, int64_t row) {
+  constexpr Format kFormat = panel_format(type);
+  const int64_t pair = row / 2;
+  for (int i = 0; i < 32; ++i) {
+    const int group = i / 8, code = codes[i];
+    uint8_t* base = to + row % 2 * 8 + i % 8;
+    uint8_t* high = base + kFormat.base_bytes();
+    if constexpr (kFormat.base == Format::Base::Nibbles) {
+      base[(2 * pair + group % 2) * 16] |= static_cast<uint8_t>((code & 0xf) << (group / 2 * 4));
+    } else if constexpr (kFormat.base == Format::Base::TwoBits) {
+      base[pair * 16] |= static_cast<uint8_t>((code & 3) << (2 * group));
+    } else {
+      base[(4 * pair + group) * 16] = static_cast<uint8_t>(code);
+    }
+    if constexpr (kFormat.high == Format::High::One) {
+      high[pair / 2 * 16] |= static_cast<uint8_t>((code >> kFormat.base_bits()) << (pair % 2 * 4 + group));
+    } else if constexpr (kFormat.high == Format::High::Two) {
+      high[pair * 16] |= static_cast<uint8_t>((code >> 4) << (2 * group));
+    }
+  }
+}
+
 // Types whose stored bytes are those of the panel: only their places change.
 template <DType type>
 constexpr bool moves_words() {
@@ -133,13 +156,24 @@ constexpr bool moves_words() {
 }
 
 template <DType type>
-void move_words(uint8_t* to, const uint8_t* from, int64_t row) {
+void move_to_quads(uint8_t* to, const uint8_t* from, int64_t row) {
   constexpr int kWords = panel_format(type).base_bits();
   for (int word = 0; word < kWords; ++word) {
     uint32_t bytes;
     std::memcpy(&bytes, from + 4 * word, 4);
     if constexpr (type == DType::Q8_0) bytes ^= 0x80808080u;
     std::memcpy(to + word * 64 + 4 * row, &bytes, 4);
+  }
+}
+
+template <DType type>
+void move_to_pairs(uint8_t* to, const uint8_t* from, int64_t row) {
+  constexpr int kWords = panel_format(type).base_bits() / 2;
+  for (int word = 0; word < kWords; ++word) {
+    uint64_t bytes;
+    std::memcpy(&bytes, from + 8 * word, 8);
+    if constexpr (type == DType::Q4_0) bytes ^= 0x8888888888888888u;  // offset 8 to signed
+    std::memcpy(to + (row / 2 * kWords + word) * 16 + row % 2 * 8, &bytes, 8);
   }
 }
 
@@ -190,7 +224,7 @@ void place_scales(uint8_t* to, const uint8_t* block, int piece, int64_t row) {
   }
 }
 
-template <DType type>
+template <DType type, PanelLayout layout>
 void pack_block(uint8_t* to, const uint8_t* block, int64_t row) {
   constexpr Format kFormat = panel_format(type);
   if constexpr (kFormat.head_bytes() > 0) {
@@ -200,17 +234,27 @@ void pack_block(uint8_t* to, const uint8_t* block, int64_t row) {
   }
   for (int piece = 0; piece < kFormat.pieces; ++piece, to += kFormat.piece_bytes()) {
     place_scales<type>(to, block, piece, row);
+    uint8_t* places = to + kFormat.scale_bytes();
     if constexpr (moves_words<type>()) {
-      move_words<type>(to + kFormat.scale_bytes(), block + source_of(type).base, row);
-      continue;
+      const uint8_t* stored = block + source_of(type).base;
+      if constexpr (layout == PanelLayout::Pairs) {
+        move_to_pairs<type>(places, stored, row);
+      } else {
+        move_to_quads<type>(places, stored, row);
+      }
+    } else {
+      Codes codes;
+      codes_of<type>(codes, block, piece);
+      if constexpr (layout == PanelLayout::Pairs) {
+        place_in_pairs<type>(places, codes, row);
+      } else {
+        place_in_quads<type>(places, codes, row);
+      }
     }
-    Codes codes;
-    codes_of<type>(codes, block, piece);
-    place_codes<type>(to + kFormat.scale_bytes(), codes, row);
   }
 }
 
-template <DType type>
+template <DType type, PanelLayout layout>
 void pack(uint8_t* to, const StoredRows& from, int64_t panel) {
   constexpr Format kFormat = panel_format(type);
   const int64_t stride = row_bytes(type, from.cols);
@@ -222,7 +266,7 @@ void pack(uint8_t* to, const StoredRows& from, int64_t panel) {
     uint8_t* at = to + super * kFormat.super_bytes();
     std::memset(at, 0, static_cast<size_t>(kFormat.super_bytes()));
     for (int64_t row = 0; row < rows; ++row)
-      pack_block<type>(at, first + row * stride + super * info(type).block_bytes, row);
+      pack_block<type, layout>(at, first + row * stride + super * info(type).block_bytes, row);
   }
 }
 
@@ -238,50 +282,60 @@ void pack_words(uint8_t* to, const StoredRows& from, int64_t panel) {
   }
 }
 
-}  // namespace
-
-void pack_panel(uint8_t* to, const StoredRows& from, int64_t panel) {
+template <PanelLayout layout>
+void pack_blocks(uint8_t* to, const StoredRows& from, int64_t panel) {
   switch (from.type) {
-    case DType::BF16:
-      return pack_words(to, from, panel);
     case DType::Q4_0:
-      return pack<DType::Q4_0>(to, from, panel);
+      return pack<DType::Q4_0, layout>(to, from, panel);
     case DType::Q4_1:
-      return pack<DType::Q4_1>(to, from, panel);
+      return pack<DType::Q4_1, layout>(to, from, panel);
     case DType::Q5_0:
-      return pack<DType::Q5_0>(to, from, panel);
+      return pack<DType::Q5_0, layout>(to, from, panel);
     case DType::Q5_1:
-      return pack<DType::Q5_1>(to, from, panel);
+      return pack<DType::Q5_1, layout>(to, from, panel);
     case DType::Q8_0:
-      return pack<DType::Q8_0>(to, from, panel);
+      return pack<DType::Q8_0, layout>(to, from, panel);
     case DType::Q2_K:
-      return pack<DType::Q2_K>(to, from, panel);
+      return pack<DType::Q2_K, layout>(to, from, panel);
     case DType::Q3_K:
-      return pack<DType::Q3_K>(to, from, panel);
+      return pack<DType::Q3_K, layout>(to, from, panel);
     case DType::Q4_K:
-      return pack<DType::Q4_K>(to, from, panel);
+      return pack<DType::Q4_K, layout>(to, from, panel);
     case DType::Q5_K:
-      return pack<DType::Q5_K>(to, from, panel);
+      return pack<DType::Q5_K, layout>(to, from, panel);
     case DType::Q6_K:
-      return pack<DType::Q6_K>(to, from, panel);
+      return pack<DType::Q6_K, layout>(to, from, panel);
     case DType::IQ4_NL:
-      return pack<DType::IQ4_NL>(to, from, panel);
+      return pack<DType::IQ4_NL, layout>(to, from, panel);
     case DType::MXFP4:
-      return pack<DType::MXFP4>(to, from, panel);
+      return pack<DType::MXFP4, layout>(to, from, panel);
     case DType::Q4_Z:
-      return pack<DType::Q4_Z>(to, from, panel);
+      return pack<DType::Q4_Z, layout>(to, from, panel);
     case DType::F4_16:
-      return pack<DType::F4_16>(to, from, panel);
+      return pack<DType::F4_16, layout>(to, from, panel);
     case DType::G4_NL:
-      return pack<DType::G4_NL>(to, from, panel);
+      return pack<DType::G4_NL, layout>(to, from, panel);
     case DType::G4_2:
-      return pack<DType::G4_2>(to, from, panel);
+      return pack<DType::G4_2, layout>(to, from, panel);
     case DType::G4_3X:
-      return pack<DType::G4_3X>(to, from, panel);
+      return pack<DType::G4_3X, layout>(to, from, panel);
     case DType::G4_3S:
-      return pack<DType::G4_3S>(to, from, panel);
+      return pack<DType::G4_3S, layout>(to, from, panel);
     default:
       __builtin_trap();  // a type without panels
+  }
+}
+
+}  // namespace
+
+void pack_panel(uint8_t* to, const StoredRows& from, int64_t panel, PanelLayout layout) {
+  switch (layout) {
+    case PanelLayout::Quads:
+      return pack_blocks<PanelLayout::Quads>(to, from, panel);
+    case PanelLayout::Pairs:
+      return pack_blocks<PanelLayout::Pairs>(to, from, panel);
+    case PanelLayout::Rows:
+      return pack_words(to, from, panel);
   }
 }
 

@@ -1,5 +1,5 @@
 // GEMMs over panels with SMMLA.
-#include "kernels/cpu/panels/gemm_i8mm.h"
+#include "kernels/cpu/panels/pairs/gemm_pairs.h"
 #include "kernels/cpu/panels/quantize.h"
 
 namespace sluice::kernels::cpu {
@@ -53,8 +53,11 @@ void quantize_into_pairs(ActivationTile* out, int64_t place, const float* x, int
 }  // namespace
 
 const PanelKernels& i8mm_panels() {
-  static constexpr PanelKernels kKernels{gemm_pairs<PanelI8mm>, quantize_for_panels<PanelI8mm>,
-                                         quantize_into_pairs, kPairsFrom};
+  static constexpr PanelKernels kKernels{.gemm = gemm_pairs,
+                                         .quantize = quantize_for_panels<PairWords>,
+                                         .quantize_tiles = quantize_into_pairs,
+                                         .tiles_from = kPairsFrom,
+                                         .codes = PanelLayout::Pairs};
   return kKernels;
 }
 

@@ -65,7 +65,7 @@ Weight CpuBackend::prepare(Weight weight) {
     if (memory == nullptr) continue;
     pool_.for_ranges(panels, 4, [&](int64_t begin, int64_t end) {
       for (int64_t panel = begin; panel < end; ++panel)
-        pack_panel(memory.get() + panel * bytes, stored, panel);
+        pack_panel(memory.get() + panel * bytes, stored, panel, layout);
     });
     packed->memory.push_back(std::move(memory));
   }

@@ -10,6 +10,7 @@ struct PanelNeon : Neon {
   using P = uint8x16_t;
   using S = int32x4_t;
   static constexpr bool kWideCodes = false;  // products of bytes are signed
+  static constexpr bool kFollowsStreams = true;
   static constexpr int kPanelsAtOnce = 1;
   static constexpr int kPanelVectors = 2;  // whose integer sums are held at once
   static P panel_load(const uint8_t* from) { return vld1q_u8(from); }
