@@ -68,6 +68,9 @@ struct PagedKv {
   TensorView k_scales;  // I8 only: f32 [blocks, block_size, kv_heads]
   TensorView v_scales;  // I8 only: f32 [blocks, block_size, kv_heads]
   int table = 0;        // index into RaggedBatch::tables
+  // Keys that positions are chosen by (chosen_attention.h), beside the others; empty: none.
+  TensorView index{};         // [blocks, block_size, 1, dim]
+  TensorView index_scales{};  // I8 only: f32 [blocks, block_size, 1]
 };
 
 // A step's new heads: q [n, heads, dim], k and v [n, kv_heads, dim].

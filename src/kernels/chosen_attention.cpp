@@ -29,4 +29,11 @@ void best_positions(std::span<int32_t> out, std::span<const float> scores) {
   std::sort(out.begin(), out.end());
 }
 
+void best_blocks(std::span<int32_t> out, std::span<const float> scores, int64_t local) {
+  const size_t last = std::min(static_cast<size_t>(local), out.size());
+  const auto rest = out.first(out.size() - last);
+  best_positions(rest, scores.first(scores.size() - last));
+  for (size_t i = 0; i < last; ++i) out[rest.size() + i] = static_cast<int32_t>(scores.size() - last + i);
+}
+
 }  // namespace sluice::kernels

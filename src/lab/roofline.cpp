@@ -32,6 +32,7 @@ class Tally {
     add(mixer.gate);
     add(mixer.out);
     add(mixer.qkv_adapter);
+    add_all({&mixer.indexer.query, &mixer.indexer.key});
   }
   void add(const models::Adapter& adapter) {
     add(adapter.down);
@@ -104,17 +105,19 @@ int query_heads(const models::LayerSpec& layer) {
   return std::get<models::Attention>(layer.mixer).heads;
 }
 
-// Latent attention to chosen positions: each token reads those, and the index keys of all.
-void add_chosen(StepCost& cost, const models::LatentAttention& m, int64_t number_bytes,
+// Attention to chosen positions: each token reads those, and the index keys of all.
+void add_chosen(StepCost& cost, const models::LayerSpec& layer, const models::PagedKv& kv, DType kv_type,
                 const StepShape& shape) {
+  const models::PositionChoice choice = models::choice_of(layer);
   const double mean = shape.depth + (shape.tokens + 1) / 2.0, context = shape.depth + shape.tokens;
-  const double chosen = m.indexer.chosen, key_dim = m.latent + m.rope_dim;
-  cost.attention_operations += 2.0 * shape.sequences * shape.tokens *
-                               (m.heads * (key_dim + m.latent) * std::min(mean, chosen) +
-                                double(m.indexer.heads) * m.indexer.dim * mean);
-  const double numbers = std::min(context, chosen * shape.tokens) * key_dim +
-                         (m.indexer.heads > 0 ? context * m.indexer.dim : 0);
-  cost.bytes += shape.sequences * numbers * static_cast<double>(number_bytes);
+  const auto chosen = double(choice.most), index = double(kv.index_dim);
+  cost.attention_operations +=
+      2.0 * shape.sequences * shape.tokens *
+      (query_heads(layer) * double(kv.key_dim + kv.value_dim) * std::min(mean, chosen) +
+       choice.heads * index * mean);
+  const double numbers =
+      std::min(context, chosen * shape.tokens) * (double(kv.width()) - index) + context * index;
+  cost.bytes += shape.sequences * numbers * static_cast<double>(info(kv_type).block_bytes);
 }
 
 void add_attention(StepCost& cost, const models::ModelSpec& spec, DType kv_type, const StepShape& shape) {
@@ -127,9 +130,8 @@ void add_attention(StepCost& cost, const models::ModelSpec& spec, DType kv_type,
     const auto seen = [&](double context) {
       return kv.window > 0 ? std::min(context, double(kv.window)) : context;
     };
-    if (const auto* latent = std::get_if<models::LatentAttention>(&spec.layers[i].mixer);
-        latent != nullptr && latent->indexer.chosen > 0) {
-      add_chosen(cost, *latent, info(kv_type).block_bytes, shape);
+    if (models::choice_of(spec.layers[i]).most > 0) {
+      add_chosen(cost, spec.layers[i], kv, kv_type, shape);
       continue;
     }
     const double mean_context = seen(shape.depth + (shape.tokens + 1) / 2.0);

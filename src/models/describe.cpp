@@ -116,6 +116,10 @@ struct DescribeMixer {
     if (m.temperature.slope > 0.0f) text += fmt::format(", hotter every {} positions", m.temperature.length);
     if (m.kv_from >= 0) text += fmt::format(", keys and values of layer {}", m.kv_from);
     if (m.adapter_rank > 0) text += fmt::format(", adapters of {}", m.adapter_rank);
+    if (m.indexer.chosen > 0)
+      text += fmt::format(
+          ", to {} blocks of {} positions that an indexer({} heads x {}) chooses, the last {} always",
+          m.indexer.chosen, m.indexer.size, m.indexer.heads, m.indexer.dim, m.indexer.local);
     return text + fmt::format(", scale {:.6g})", m.scale);
   }
 

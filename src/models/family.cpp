@@ -221,6 +221,16 @@ void use_local_rope(Config& c, ModelSpec& spec) {
     if (attention(layer).window > 0) attention(layer).rope = 1;
 }
 
+void use_ropes_of_file(Config& c, ModelSpec& spec, int full_dims, int window_dims) {
+  const int most = attention(spec.layers[0]).head_dim;
+  for (const int dims : {full_dims, window_dims})
+    if (dims < 1 || dims > most)
+      c.fail(fmt::format("{} rotary dimensions do not fit heads of {}", dims, most));
+  spec.ropes = {make_rope(c, {.dims = std::clamp(full_dims, 1, most), .style = spec.ropes[0].style}),
+                make_local_rope(c, std::clamp(window_dims, 1, most))};
+  for (LayerSpec& layer : spec.layers) attention(layer).rope = attention(layer).window > 0 ? 1 : 0;
+}
+
 void use_ropes_by_kind(Config& c, ModelSpec& spec, const RopesByKind& otherwise) {
   const auto made = [&](std::string_view kind, float theta, int head_dim) {
     const float part = c.sub("rope_parameters").sub(kind).number_or("partial_rotary_factor", otherwise.part);

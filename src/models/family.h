@@ -44,6 +44,10 @@ LatentAttention latent_attention(Config& config, int heads);
 // limited to as many positions. `style`: where indexer_rope_interleave does not say.
 void use_indexers(Config& config, ModelSpec& spec, RopeStyle style);
 
+// Gives the layers that layer_types calls minimax_m3_sparse indexers that choose index_topk_blocks blocks of index_block_size
+// positions.
+void use_block_indexers(Config& config, ModelSpec& spec);
+
 struct RopeOptions {
   int dims = 0;  // rotated elements per head
   float default_theta = 10000.0f;
@@ -132,6 +136,10 @@ void use_layer_thetas(Config& config, ModelSpec& spec, const std::vector<double>
 
 // Turns the layers with a window by make_local_rope.
 void use_local_rope(Config& config, ModelSpec& spec);
+
+// The ropes of a GGUF file that has one for the layers that see everything and another for those with a window: how many
+// numbers of a head each turns.
+void use_ropes_of_file(Config& config, ModelSpec& spec, int full_dims, int window_dims);
 
 // A rope for the full layers and one for those with a window, each with its own share of the head's width: the entries of
 // rope_parameters, or else these, with `part` for the share that is not said.

@@ -1,4 +1,4 @@
-// Which layers choose what they attend to, from the configs of DeepSeek 3.2 and GLM 5.
+// Which layers choose what they attend to, from the configs of DeepSeek 3.2, GLM 5 and MiniMax M3.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -62,6 +62,34 @@ void use_indexers(Config& c, ModelSpec& spec, RopeStyle style) {
     if (indexer.dim < mixer.rope_dim)
       c.fail(
           fmt::format("'index_head_dim' is {}, of which {} are to be rotated", indexer.dim, mixer.rope_dim));
+  }
+}
+
+void use_block_indexers(Config& c, ModelSpec& spec) {
+  const std::vector<std::string> kinds = c.texts("layer_types");
+  const BlockIndexer indexer{.chosen = c.size_or("index_topk_blocks", 16),
+                             .size = c.size_or("index_block_size", 128),
+                             .local = c.size_or("index_local_blocks", 1),
+                             .heads = c.size_or("index_n_heads", 4),
+                             .dim = c.size_or("index_head_dim", 128)};
+  const auto check = [&](bool good, std::string_view key, int value, std::string_view must) {
+    if (!good) c.fail(fmt::format("'{}' is {}, must be {}", key, value, must));
+  };
+  for (size_t i = 0; i < spec.layers.size() && i < kinds.size(); ++i) {
+    if (kinds[i] != "minimax_m3_sparse") continue;
+    Attention& mixer = attention(spec.layers[i]);
+    const auto rotated = static_cast<int>(2 * spec.ropes[0].inverse_frequency.size());
+    const int least = std::min(indexer.chosen, 1 << 20);
+    check(indexer.chosen >= 1 && indexer.chosen <= 1 << 20, "index_topk_blocks", indexer.chosen,
+          "1 to 1048576");
+    check(indexer.size >= 1 && indexer.size <= 1 << 20, "index_block_size", indexer.size, "1 to 1048576");
+    check(indexer.local >= 1 && indexer.local <= least, "index_local_blocks", indexer.local,
+          "1 to 'index_topk_blocks'");
+    check(indexer.heads >= 1 && mixer.kv_heads % indexer.heads == 0, "index_n_heads", indexer.heads,
+          "a divisor of 'num_key_value_heads'");
+    check(indexer.dim >= rotated && indexer.dim <= 1 << 16, "index_head_dim", indexer.dim,
+          "as many as are rotated, to 65536");
+    mixer.indexer = indexer;
   }
 }
 

@@ -44,7 +44,10 @@ struct CutLayer {
           fmt::format("layer {} has {} KV heads, which {} ranks (--tp) cannot share: one of the numbers "
                       "must divide the other",
                       layer, m.kv_heads, share.size)};
+    m.indexer.heads = static_cast<int>(index_heads_of(m, share).size());
     m.kv_heads = static_cast<int>(kv_heads_of(m, share).size());
+    if (m.indexer.heads > 0 && m.kv_heads % m.indexer.heads != 0)
+      return uncut("chooses what heads on several ranks attend to");
     return divide(m.heads, "heads");
   }
   Status operator()(LatentAttention& m) const { return divide(m.heads, "heads"); }
@@ -99,6 +102,7 @@ Status check_experts(const ModelSpec& spec, const Share& share) {
 struct WhyNoContext {
   std::string_view operator()(const NoMixer&) const { return ""; }
   std::string_view operator()(const Attention& m) const {
+    if (m.indexer.chosen > 0) return "chooses among the positions of all ranks";
     return m.alibi > 0.0f ? "adds biases of positions to its scores" : "";
   }
   std::string_view operator()(const LatentAttention& m) const {
@@ -267,6 +271,13 @@ Range kv_heads_of(const Attention& attention, const Share& share) {
   if (attention.kv_heads % share.size == 0) return share.of(attention.kv_heads);
   const int64_t head = int64_t{attention.kv_heads} * share.index / share.size;
   return {head, head + 1};
+}
+
+Range index_heads_of(const Attention& attention, const Share& share) {
+  const int64_t heads = attention.indexer.heads;
+  if (heads == 0) return {};
+  const Range kv = kv_heads_of(attention, share);
+  return {kv.begin * heads / attention.kv_heads, (kv.end - 1) * heads / attention.kv_heads + 1};
 }
 
 Result<ModelSpec> cut(const ModelSpec& spec, const Placement& placement) {

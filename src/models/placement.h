@@ -76,6 +76,8 @@ Placement placement_of(int rank, const Cuts& cuts);
 
 // The KV heads that the query heads of a share read; one that several shares read is kept by each.
 Range kv_heads_of(const Attention& attention, const Share& share);
+// Heads of its indexer that choose for those.
+Range index_heads_of(const Attention& attention, const Share& share);
 
 // The spec of what a rank computes: its layers, with its share of their heads and widths. dim and vocab stay the model's.
 // An error names the count that does not divide, or the part that cannot be cut.

@@ -41,7 +41,7 @@ enum class Buffer : uint8_t {
   IndexQuery,
   IndexKey,
   IndexWeights,
-  ChosenPositions,  // its indexer; those of one layer may be read by the next
+  ChosenPositions,  // indexers; what one layer chose may be read by the next
   MixerIn,
   Mixed,
   MixerGate,

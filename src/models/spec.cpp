@@ -33,7 +33,8 @@ struct MixerSize {
     const int64_t kv = m.kv_from >= 0 ? 0 : int64_t{m.kv_heads} * (m.head_dim + m.values());
     const int64_t gate = !m.gated ? 0 : m.gate_per_head ? m.heads : out;
     const int64_t read = m.input_dim > 0 ? m.input_dim : dim;
-    return read * (q + kv) + dim * (out + gate) + m.adapter_rank * (3 * read + q + kv);
+    const int64_t indexer = m.indexer.chosen > 0 ? dim * (m.indexer.heads + 1) * m.indexer.dim : 0;
+    return read * (q + kv) + dim * (out + gate) + m.adapter_rank * (3 * read + q + kv) + indexer;
   }
   int64_t operator()(const LatentAttention& m) const {
     const int64_t q = int64_t{m.heads} * (m.nope_dim + m.rope_dim);
@@ -89,7 +90,8 @@ bool takes_positions(const ModelSpec& spec) {
     if (const auto* latent = std::get_if<LatentAttention>(&layer.mixer))
       return latent->temperature.slope <= 0;
     const auto* mixer = std::get_if<Attention>(&layer.mixer);
-    return mixer != nullptr && mixer->window == 0 && mixer->alibi <= 0 && mixer->temperature.slope <= 0;
+    return mixer != nullptr && mixer->window == 0 && mixer->alibi <= 0 && mixer->temperature.slope <= 0 &&
+           mixer->indexer.chosen == 0;
   });
 }
 
@@ -99,19 +101,30 @@ const Rope* changing_rope(const ModelSpec& spec) {
   return found == spec.ropes.end() ? nullptr : &*found;
 }
 
+PositionChoice choice_of(const LayerSpec& layer) {
+  if (const auto* latent = std::get_if<LatentAttention>(&layer.mixer))
+    return {latent->indexer.chosen, latent->indexer.heads};
+  if (const auto* mixer = std::get_if<Attention>(&layer.mixer))
+    return {mixer->indexer.positions(), mixer->indexer.heads};
+  return {};
+}
+
 int positions_before_choice(const ModelSpec& spec) {
-  int least = 0;
-  for (const LayerSpec& layer : spec.layers)
-    if (const auto* latent = std::get_if<LatentAttention>(&layer.mixer); latent && latent->indexer.chosen > 0)
-      least = least == 0 ? latent->indexer.chosen : std::min(least, latent->indexer.chosen);
-  return least;
+  int64_t least = 0;
+  for (const LayerSpec& layer : spec.layers) {
+    const int64_t positions = choice_of(layer).most;
+    if (positions > 0) least = least == 0 ? positions : std::min(least, positions);
+  }
+  return static_cast<int>(std::min<int64_t>(least, 1 << 30));
 }
 
 void drop_indexers(ModelSpec& spec) {
   const int positions = positions_before_choice(spec);
   if (positions == 0) return;
-  for (LayerSpec& layer : spec.layers)
+  for (LayerSpec& layer : spec.layers) {
     if (auto* latent = std::get_if<LatentAttention>(&layer.mixer)) latent->indexer = {};
+    if (auto* mixer = std::get_if<Attention>(&layer.mixer)) mixer->indexer = {};
+  }
   spec.context = std::min(spec.context, positions);
   spec.context_limit = positions;
 }
@@ -125,16 +138,15 @@ struct StateOf {
     return PagedKv{.kv_heads = mixer.kv_heads,
                    .key_dim = mixer.head_dim,
                    .value_dim = mixer.values(),
-                   .window = mixer.window};
+                   .window = mixer.window,
+                   .index_dim = mixer.indexer.dim};
   }
   LayerState operator()(const LatentAttention& latent) const {
-    if (latent.indexer.heads > 0)
-      return PagedKv{
-          .kv_heads = 1, .key_dim = latent.latent + latent.rope_dim, .value_dim = latent.indexer.dim};
     return PagedKv{.kv_heads = 1,
                    .key_dim = latent.latent + latent.rope_dim,
                    .value_dim = latent.latent,
-                   .value_in_key = true};
+                   .value_in_key = true,
+                   .index_dim = latent.indexer.dim};
   }
   // The convolution's last inputs, then what the scan keeps.
   LayerState operator()(const ShortConv& m) const { return Recurrent{{(m.taps - 1) * dim}}; }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "models/layers/indexer_spec.h"
 #include "models/loading/names.h"
 #include "models/quantized/quantization.h"
 
@@ -87,17 +88,9 @@ struct Attention {
   float key_scale = 1.0f;    // ... and on k once more ...
   float value_scale = 1.0f;  // ... and on v
   int adapter_rank = 0;      // q, k and v get each a second product, through so many numbers; 0: none
+  BlockIndexer indexer;
 
   int values() const { return value_dim > 0 ? value_dim : head_dim; }
-};
-
-// Chooses the positions that a layer attends to (kernels/chosen_attention.h): queries are made of the query latent, one key and a
-// weight for each head of the layer's input. Both are turned by the layer's rope, in its own style.
-struct Indexer {
-  int chosen = 0;  // so many at most; 0: the layer attends to all that comes before
-  int heads = 0;   // 0: the positions are those of the layer before
-  int dim = 0;     // of its keys, cached beside the latents
-  RopeStyle style = RopeStyle::NeoX;
 };
 
 // Attention over a compressed latent: per token one vector [latent + rope_dim] shared by all heads is cached.
@@ -340,7 +333,14 @@ bool takes_positions(const ModelSpec& spec);
 // The rope that changes with the length of the sequence; null: none does.
 const Rope* changing_rope(const ModelSpec& spec);
 
-// Positions up to which every layer attends to all that comes before: as many as its Indexer chooses; 0: to any length.
+// How the layer chooses positions.
+struct PositionChoice {
+  int64_t most = 0;  // 0: it does not
+  int heads = 0;     // of its indexer; 0: the positions are those of the layer before
+};
+PositionChoice choice_of(const LayerSpec& layer);
+
+// Positions up to which every layer attends to all that comes before: as many as its indexer chooses; 0: to any length.
 int positions_before_choice(const ModelSpec& spec);
 
 // Takes the indexers away: the model is the same up to that many positions, which become its limit.
@@ -351,13 +351,12 @@ struct PagedKv {  // keys and values of the positions that it still sees
   int kv_heads = 0;
   int key_dim = 0;
   int value_dim = 0;
-  // Values are the first value_dim elements of the key. Where the layer keeps keys of an Indexer, those lie where values
-  // else do: value_dim is their width, and this is false.
-  bool value_in_key = false;
+  bool value_in_key = false;  // values are the first value_dim elements of the key
   int window = 0;
+  int index_dim = 0;  // of one more key, that of an indexer; 0: none
 
   // Numbers of one position.
-  int64_t width() const { return int64_t{kv_heads} * (key_dim + (value_in_key ? 0 : value_dim)); }
+  int64_t width() const { return int64_t{kv_heads} * (key_dim + (value_in_key ? 0 : value_dim)) + index_dim; }
 };
 struct KvOf {  // nothing: it reads the keys and values of that layer
   int layer = 0;

@@ -145,7 +145,7 @@ TEST(Parallel, FourTensorRanksAgreeWithOne) {
 
 // Behind as many positions as the layers choose.
 TEST(Parallel, RanksChooseTheSamePositions) {
-  for (const char* name : {"deepseek_v32", "glm_moe_dsa"}) {
+  for (const char* name : {"deepseek_v32", "glm_moe_dsa", "minimax_m3_published"}) {
     const std::string folder = std::string(SLUICE_TEST_DATA) + "/" + name;
     const std::vector<Token> prompt = prompt_for(models::open_model(folder).value(), 40);
     for (const Cuts& cut : {Cuts{.tensor = 2}, Cuts{.tensor = 4}, Cuts{.tensor = 2, .sequence = true}}) {

@@ -157,6 +157,24 @@ TEST(Plan, IndexersKeepKeysAndBoundWhatIsAttendedTo) {
   EXPECT_DOUBLE_EQ(operations, 2.0 * (2 * 4 * (512 + 64 + 512) * 100.0 + 8 * 128 * 1000.0));
 }
 
+TEST(Plan, IndexersOfBlocksBoundWhatIsAttendedTo) {
+  models::ModelFiles files;
+  files.spec.dim = 64;
+  files.spec.layers.push_back(
+      {.mixer = models::Attention{.heads = 8, .kv_heads = 2, .head_dim = 64, .indexer = {10, 16, 1, 2, 32}},
+       .ffn = models::DenseFfn{.inner = 128}});
+  const ModelSheet sheet = make_sheet(files, {});
+  EXPECT_DOUBLE_EQ(sheet.kv_bytes(1000), 1000 * 2.0 * (2 * 2 * 64 + 32));
+  double bytes = 0, operations = 0;
+  for (const PlannedOperation& one : CostModel(sheet, named("H200")).operations({1, 1, 999})) {
+    if (one.name != "attention (chosen)" && one.name != "indexer scores") continue;
+    bytes += one.bytes;
+    operations += one.operations;
+  }
+  EXPECT_DOUBLE_EQ(bytes, 2.0 * (160 * 2 * 2 * 64 + 1000 * 32));
+  EXPECT_DOUBLE_EQ(operations, 2.0 * (8 * 2 * 64 * 160.0 + 2 * 32 * 1000.0));
+}
+
 TEST(Plan, AWindowBoundsTheKvOfItsLayers) {
   models::ModelFiles files;
   files.spec.dim = 64;

@@ -99,5 +99,64 @@ TEST(Indexers, AStageDoesNotBeginWithALayerThatReadsAChoice) {
   EXPECT_TRUE(cut(*own, {.tensor = {1, 2}}).ok());
 }
 
+json::object blocked_config() {
+  return with(small_config("MiniMaxM3VLForCausalLM"),
+              {{"num_attention_heads", 4},
+               {"num_key_value_heads", 4},
+               {"num_local_experts", 4},
+               {"num_experts_per_tok", 2},
+               {"dense_intermediate_size", 32},
+               {"shared_intermediate_size", 32},
+               {"layer_types",
+                json::array{"full_attention", "minimax_m3_sparse", "minimax_m3_sparse", "minimax_m3_sparse"}},
+               {"index_topk_blocks", 4},
+               {"index_block_size", 8},
+               {"index_n_heads", 2},
+               {"index_head_dim", 24}});
+}
+
+TEST(Indexers, OfBlocksKeepOneKeyBesideTheHeads) {
+  Result<ModelSpec> spec = spec_of(blocked_config());
+  ASSERT_TRUE(spec.ok()) << spec.error().message;
+  const int64_t heads = kv_bytes_per_token(*spec, DType::F16) - 3 * 2 * 24;
+  EXPECT_EQ(spec->context_limit, 0);
+  EXPECT_EQ(positions_before_choice(*spec), 32);
+  EXPECT_FALSE(takes_positions(*spec));
+  EXPECT_THAT(
+      describe(*spec),
+      HasSubstr("to 4 blocks of 8 positions that an indexer(2 heads x 24) chooses, the last 1 always"));
+  const int64_t parameters = parameter_count(*spec);
+  drop_indexers(*spec);
+  EXPECT_EQ(kv_bytes_per_token(*spec, DType::F16), heads);
+  EXPECT_EQ(spec->context_limit, 32);
+  EXPECT_EQ(parameters - parameter_count(*spec), 3 * int64_t{spec->dim} * (2 + 1) * 24);
+}
+
+TEST(Indexers, OfBlocksRefuseWhatIsNotComputed) {
+  const auto said = [](std::string_view key, int value) {
+    const Result<ModelSpec> spec = spec_of(with(blocked_config(), {{key, value}}));
+    return spec.ok() ? std::string() : spec.error().message;
+  };
+  EXPECT_THAT(said("index_local_blocks", 0), HasSubstr("'index_local_blocks' is 0"));
+  EXPECT_THAT(said("index_local_blocks", 5), HasSubstr("'index_local_blocks' is 5"));
+  EXPECT_THAT(said("index_n_heads", 3), HasSubstr("'index_n_heads' is 3"));
+  EXPECT_THAT(said("index_head_dim", 8), HasSubstr("'index_head_dim' is 8"));
+  EXPECT_THAT(said("index_block_size", 1 << 21), HasSubstr("'index_block_size' is 2097152"));
+}
+
+TEST(Indexers, OfBlocksAreCutWithTheirHeads) {
+  const Result<ModelSpec> spec = spec_of(blocked_config());
+  ASSERT_TRUE(spec.ok()) << spec.error().message;
+  const auto indexer = [&](int rank, int ranks) {
+    return std::get<Attention>(cut(*spec, {.tensor = {rank, ranks}}).value().layers[1].mixer).indexer.heads;
+  };
+  EXPECT_EQ(indexer(0, 2), 1);
+  EXPECT_EQ(indexer(3, 4), 1);
+  const Attention& whole = std::get<Attention>(spec->layers[1].mixer);
+  EXPECT_EQ(index_heads_of(whole, {2, 4}).begin, 1);
+  EXPECT_EQ(index_heads_of(whole, {1, 4}).begin, 0);
+  EXPECT_THAT(cut(*spec, {.context = {0, 2}}).error().message, HasSubstr("chooses among the positions"));
+}
+
 }  // namespace
 }  // namespace sluice::models

@@ -88,16 +88,26 @@ TEST(Published, MiniMaxM3) {
       common, {{"moe_layer_freq", json::array{0, 1, 1, 1}},
                {"sparse_attention_config", json::object{{"sparse_attention_freq", json::array{0, 0, 1, 1}},
                                                         {"sparse_block_size", 16},
-                                                        {"sparse_topk_blocks", 4}}}}));
+                                                        {"sparse_topk_blocks", 4},
+                                                        {"sparse_local_block", 2},
+                                                        {"sparse_num_index_heads", 2},
+                                                        {"sparse_index_dim", 24}}}}));
   const ModelSpec written =
       spec_or_fail(with(common, {{"mlp_layer_types", json::array{"dense", "sparse", "sparse", "sparse"}},
                                  {"layer_types", json::array{"full_attention", "full_attention",
                                                              "minimax_m3_sparse", "minimax_m3_sparse"}},
                                  {"index_block_size", 16},
-                                 {"index_topk_blocks", 4}}));
+                                 {"index_topk_blocks", 4},
+                                 {"index_local_blocks", 2},
+                                 {"index_n_heads", 2},
+                                 {"index_head_dim", 24}}));
   EXPECT_EQ(describe(published), describe(written));
-  EXPECT_EQ(published.context_limit, 64);
-  EXPECT_EQ(written.context_limit, 64);
+  EXPECT_EQ(positions_before_choice(published), 64);
+  EXPECT_EQ(std::get<Attention>(published.layers.at(1).mixer).indexer.chosen, 0);
+  const BlockIndexer& indexer = std::get<Attention>(published.layers.at(2).mixer).indexer;
+  EXPECT_EQ(indexer.local, 2);
+  EXPECT_EQ(indexer.heads, 2);
+  EXPECT_EQ(indexer.dim, 24);
 }
 
 }  // namespace sluice::models

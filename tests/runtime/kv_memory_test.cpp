@@ -121,6 +121,33 @@ TEST(KvMemory, KeepsLatentValuesInsideTheirKeys) {
   EXPECT_EQ(memory.layers()[0].v.dim(3), 16);
 }
 
+TEST(KvMemory, KeepsAndCopiesTheKeysOfIndexers) {
+  kernels::RefBackend backend;
+  models::ModelSpec spec;
+  spec.layers.push_back(
+      {.mixer = models::Attention{.heads = 4, .kv_heads = 2, .head_dim = 8, .indexer = {4, 4, 1, 2, 6}},
+       .ffn = models::DenseFfn{}});
+  for (const DType type : {DType::F32, DType::I8}) {
+    KvMemory memory(spec, backend, {.block_size = 4, .type = type, .blocks = {3}});
+    const int64_t numbers = 2 * 2 * 8 + 6, scales = 2 * 2 + 1;
+    EXPECT_EQ(memory.block_bytes(0), 4 * (type == DType::F32 ? numbers * 4 : numbers + scales * 4));
+    const TensorView index = memory.layers()[0].index;
+    EXPECT_EQ(index.dim(2), 1);
+    EXPECT_EQ(index.dim(3), 6);
+    if (type == DType::I8) {
+      memory.layers()[0].index_scales.at<float>(2, 3)[0] = 0.5f;
+    } else {
+      index.at<float>(2, 3, 0)[5] = 7;
+    }
+    memory.copy_block(0, BlockId{2}, BlockId{1});
+    if (type == DType::I8) {
+      EXPECT_EQ(memory.layers()[0].index_scales.at<float>(1, 3)[0], 0.5f);
+    } else {
+      EXPECT_EQ(index.at<float>(1, 3, 0)[5], 7);
+    }
+  }
+}
+
 class Tiers : public testing::TestWithParam<DType> {
  protected:
   static constexpr int kGroup = 1;

@@ -58,6 +58,8 @@ class CpuBackend : public Backend,
                    const AttentionShape& shape) override;
   void choose_positions(TensorView chosen, const IndexQueries& queries, const PagedKv& keys,
                         const RaggedBatch& batch) override;
+  void choose_blocks(TensorView chosen, TensorView q, const BlockChoice& choice, const PagedKv& keys,
+                     const RaggedBatch& batch) override;
   void attend_chosen(TensorView out, TensorView q, const ChosenKeys& keys, const RaggedBatch& batch,
                      const AttentionShape& shape) override;
   void copy_blocks(const PagedKv& kv, std::span<const std::pair<BlockId, BlockId>> moves) override;

@@ -184,8 +184,13 @@ struct TokenAttention {
   const AttentionShape& shape;
 
   void run(const PartialAttended& to, const TokenPlace& at, std::span<const int32_t> seen) const {
+    run(to, at, seen, {0, shape.heads});
+  }
+  // Heads [range.first, range.second).
+  void run(const PartialAttended& to, const TokenPlace& at, std::span<const int32_t> seen,
+           std::pair<int64_t, int64_t> range) const {
     const int64_t position = batch.positions[static_cast<size_t>(at.token)];
-    for (int64_t head = 0; head < shape.heads; ++head) {
+    for (int64_t head = range.first; head < range.second; ++head) {
       const std::vector<float> query =
           rotated(q.at<float>(at.token, head), shape.key_dim, rotation_of(kv).key);
       const double lse = attend_one(to.out.at<float>(at.token, head),
@@ -224,33 +229,76 @@ void RefBackend::attend_part(const PartialAttended& to, TensorView q, const Page
 
 void RefBackend::attend_chosen(TensorView out, TensorView q, const ChosenKeys& keys, const RaggedBatch& batch,
                                const AttentionShape& shape) {
+  const int64_t choices = keys.blocks.dim(1), heads = shape.heads / choices;
   for_tokens(batch, [&](const TokenPlace& at) {
-    const auto count = static_cast<size_t>(chosen_count(batch, at.token, keys.positions));
-    TokenAttention{q, keys.kv, batch, shape}.run({out, {}}, at,
-                                                 {keys.positions.at<int32_t>(at.token), count});
+    std::vector<int32_t> seen(
+        static_cast<size_t>(chosen_count(batch, at.token, keys.blocks.dim(2), keys.size)));
+    for (int64_t choice = 0; choice < choices; ++choice) {
+      const int32_t* blocks = keys.blocks.at<int32_t>(at.token, choice);
+      for (size_t i = 0; i < seen.size(); ++i) {
+        const auto place = static_cast<int32_t>(i);
+        seen[i] = blocks[place / keys.size] * keys.size + place % keys.size;
+      }
+      TokenAttention{q, keys.kv, batch, shape}.run({out, {}}, at, seen,
+                                                   {choice * heads, (choice + 1) * heads});
+    }
   });
 }
 
-void RefBackend::choose_positions(TensorView chosen, const IndexQueries& queries, const PagedKv& keys,
-                                  const RaggedBatch& batch) {
-  const int64_t heads = queries.q.dim(1), width = queries.q.dim(2);
-  std::vector<float> key(static_cast<size_t>(width));
-  for_tokens(batch, [&](const TokenPlace& at) {
-    std::vector<float> scores(static_cast<size_t>(batch.last_seen(at.token) + 1));
-    for (size_t position = 0; position < scores.size(); ++position) {
-      load(keys.k, keys.k_scales, slot_of(keys, batch, at.sequence, static_cast<int64_t>(position)), 0, key);
+namespace {
+
+// Products of the queries q[n, heads, dim] with index keys: each(position, head, product) for each of a token.
+struct IndexProducts {
+  TensorView q;
+  const PagedKv& keys;
+  const RaggedBatch& batch;
+
+  template <class Each>
+  void run(const TokenPlace& at, const Each& each) const {
+    std::vector<float> key(static_cast<size_t>(q.dim(2)));
+    for (int64_t position = 0; position <= batch.last_seen(at.token); ++position) {
+      load(keys.k, keys.k_scales, slot_of(keys, batch, at.sequence, position), 0, key);
       rotate(key, rotation_of(keys).key);
-      double sum = 0;
-      for (int64_t head = 0; head < heads; ++head) {
-        const float* query = queries.q.at<float>(at.token, head);
+      for (int64_t head = 0; head < q.dim(1); ++head) {
+        const float* query = q.at<float>(at.token, head);
         double product = 0;
         for (size_t i = 0; i < key.size(); ++i) product += static_cast<double>(query[i]) * key[i];
-        sum += queries.weights.at<float>(at.token)[head] * std::max(0.0, product);
+        each(static_cast<size_t>(position), static_cast<size_t>(head), product);
       }
-      scores[position] = static_cast<float>(sum);
     }
-    const auto count = static_cast<size_t>(chosen_count(batch, at.token, chosen));
+  }
+};
+
+}  // namespace
+
+void RefBackend::choose_positions(TensorView chosen, const IndexQueries& queries, const PagedKv& keys,
+                                  const RaggedBatch& batch) {
+  for_tokens(batch, [&](const TokenPlace& at) {
+    std::vector<double> sums(static_cast<size_t>(batch.last_seen(at.token) + 1));
+    const float* weights = queries.weights.at<float>(at.token);
+    IndexProducts{queries.q, keys, batch}.run(at, [&](size_t position, size_t head, double product) {
+      sums[position] += weights[head] * std::max(0.0, product);
+    });
+    const std::vector<float> scores(sums.begin(), sums.end());
+    const auto count = static_cast<size_t>(chosen_blocks(batch, at.token, chosen.dim(1)));
     best_positions({chosen.at<int32_t>(at.token), count}, scores);
+  });
+}
+
+void RefBackend::choose_blocks(TensorView chosen, TensorView q, const BlockChoice& choice,
+                               const PagedKv& keys, const RaggedBatch& batch) {
+  for_tokens(batch, [&](const TokenPlace& at) {
+    const auto blocks = static_cast<size_t>(batch.last_seen(at.token) / choice.size + 1);
+    std::vector<std::vector<float>> scores(
+        static_cast<size_t>(q.dim(1)), std::vector<float>(blocks, -std::numeric_limits<float>::infinity()));
+    IndexProducts{q, keys, batch}.run(at, [&](size_t position, size_t head, double product) {
+      float& largest = scores[head][position / static_cast<size_t>(choice.size)];
+      largest = larger_score(largest, static_cast<float>(product));
+    });
+    const auto count = static_cast<size_t>(chosen_blocks(batch, at.token, chosen.dim(2), choice.size));
+    for (int64_t head = 0; head < q.dim(1); ++head)
+      best_blocks({chosen.at<int32_t>(at.token, head), count}, scores[static_cast<size_t>(head)],
+                  choice.local);
   });
 }
 

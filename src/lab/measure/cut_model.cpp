@@ -11,7 +11,7 @@ bool alike(const models::LayerSpec& layer, const models::LayerSpec& first) {
              *b = std::get_if<models::Attention>(&first.mixer);
   if (a == nullptr || b == nullptr || layer.wiring != first.wiring) return false;
   if (a->kv_from >= 0 || a->heads != b->heads || a->kv_heads != b->kv_heads || a->head_dim != b->head_dim ||
-      a->window != b->window || a->chunked || a->gated != b->gated)
+      a->window != b->window || a->chunked || a->gated != b->gated || a->indexer.chosen != b->indexer.chosen)
     return false;
   if (const auto* x = std::get_if<models::DenseFfn>(&layer.ffn),
       *y = std::get_if<models::DenseFfn>(&first.ffn);

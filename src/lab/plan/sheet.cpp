@@ -63,6 +63,11 @@ class SheetBuilder {
     linear("attention output", dim_, q);
     sheet_.elementwise += 2 * (q + 2 * kv);
     sheet_.operations += 3;
+    if (m.indexer.heads == 0) return;
+    const double index = double(m.indexer.heads + 1) * m.indexer.dim;
+    matrix("indexer projections", dim_ * index, 2);
+    sheet_.elementwise += 3 * index;
+    sheet_.operations += 5;
   }
   void add_mixer(const models::LatentAttention& m) {
     const double q = double(m.heads) * (m.nope_dim + m.rope_dim);
@@ -202,20 +207,17 @@ void add_attention_groups(ModelSheet& sheet) {
                          .key_dim = kv->key_dim,
                          .value_dim = kv->value_dim,
                          .window = kv->window};
-    if (!std::holds_alternative<models::KvOf>(states[i])) group.kv_width = double(kv->width());
-    const auto* latent = std::get_if<models::LatentAttention>(&sheet.spec.layers[i].mixer);
-    if (latent != nullptr && latent->indexer.chosen > 0) {
-      group.chosen = latent->indexer.chosen;
-      group.value_dim = latent->latent;
-      group.kv_width = kv->key_dim;
-    }
+    if (!std::holds_alternative<models::KvOf>(states[i]))
+      group.kv_width = double(kv->width() - kv->index_dim);
+    const models::PositionChoice choice = models::choice_of(sheet.spec.layers[i]);
+    group.chosen = static_cast<int>(choice.most);
     add_attention_group(sheet, group);
-    if (latent != nullptr && latent->indexer.heads > 0)
+    if (choice.heads > 0)
       add_attention_group(sheet, {.layers = 1,
-                                  .heads = latent->indexer.heads,
+                                  .heads = choice.heads,
                                   .kv_heads = 1,
-                                  .key_dim = latent->indexer.dim,
-                                  .kv_width = double(latent->indexer.dim)});
+                                  .key_dim = kv->index_dim,
+                                  .kv_width = double(kv->index_dim)});
   }
 }
 

@@ -1,7 +1,5 @@
-// MiniMax M3 (text), as far as its sparse layers see everything: norms on each head, clamped SwiGLU, experts by sigmoid
-// beside a shared one.
-#include <algorithm>
-
+// MiniMax M3 (text): norms on each head, layers that choose blocks of positions, clamped SwiGLU, experts by sigmoid beside a
+// shared one.
 #include "models/family.h"
 #include "models/loading/published.h"
 
@@ -28,21 +26,17 @@ ModelSpec build_minimax_m3(Config& c) {
   c.drop("rotary_dim");  // partial_rotary_factor counts
   c.drop("hidden_act");
   ModelSpec spec = decoder_spec(c);
-  const std::vector<std::string> kinds = c.texts("layer_types");
-  if (std::find(kinds.begin(), kinds.end(), "minimax_m3_sparse") != kinds.end()) {
-    const int64_t seen = int64_t{c.size_or("index_topk_blocks", 16)} * c.size_or("index_block_size", 128);
-    spec.context_limit = static_cast<int>(std::min<int64_t>(seen, 1 << 30));
-    spec.context = std::min(spec.context, spec.context_limit);
-  }
+  use_block_indexers(c, spec);
   for (LayerSpec& layer : spec.layers) {
     attention(layer).qk_norm = QkNorm::PerHead;
     layer.ffn =
         DenseFfn{.inner = c.size_or("dense_intermediate_size", 12288), .activation = Activation::SwigluOai};
   }
   use_moe(c, spec, minimax_m3_experts(c));
-  spec.names = spec.names.folded({WeightSlot::MixerNorm, WeightSlot::FfnNorm, WeightSlot::OutputNorm,
-                                  WeightSlot::QNorm, WeightSlot::KNorm},
-                                 Fold::AddOne);
+  spec.names = spec.names.folded(
+      {WeightSlot::MixerNorm, WeightSlot::FfnNorm, WeightSlot::OutputNorm, WeightSlot::QNorm,
+       WeightSlot::KNorm, WeightSlot::IndexQueryNorm, WeightSlot::IndexKeyNorm},
+      Fold::AddOne);
   return spec;
 }
 

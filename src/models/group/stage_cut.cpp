@@ -17,7 +17,8 @@ struct CostOf {
   int64_t operator()(const Attention& m) const {
     const int64_t q = int64_t{m.heads} * m.head_dim, out = int64_t{m.heads} * m.values();
     const int64_t kv = m.kv_from >= 0 ? 0 : int64_t{m.kv_heads} * (m.head_dim + m.values());
-    return dim * (q + kv + out + (m.gated && !m.gate_per_head ? out : 0));
+    const int64_t indexer = int64_t{m.indexer.heads + (m.indexer.heads > 0 ? 1 : 0)} * m.indexer.dim;
+    return dim * (q + kv + out + (m.gated && !m.gate_per_head ? out : 0) + indexer);
   }
   int64_t operator()(const LatentAttention& m) const {
     const int64_t query = int64_t{m.heads} * (m.nope_dim + m.rope_dim);

@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "kernels/chosen_attention.h"
 #include "kernels/head_norm.h"
 #include "models/layers/layers.h"
 
@@ -107,6 +108,7 @@ std::optional<kernels::DeferredMatmul> run_mixer(const Attention& m, const Atten
       own_kv ? qkv.columns_as_heads(q_width + kv_width, m.kv_heads, m.values()) : TensorView();
   write_heads(m, w, c, qkv, {q, k, v});
   scale_queries(m.temperature, c, qkv.columns(0, q_width));
+  const TensorView chosen = choose_blocks(m, w.indexer, c, x);
 
   const kernels::AttentionShape shape{.heads = m.heads,
                                       .kv_heads = m.kv_heads,
@@ -124,6 +126,9 @@ std::optional<kernels::DeferredMatmul> run_mixer(const Attention& m, const Atten
   const TensorView out = attended.columns_as_heads(whole_gate ? width : 0, m.heads, m.values());
   if (c.shared_context != nullptr) {
     c.shared_context->attend(out, qkv, c.kv, shape);
+  } else if (!chosen.empty()) {
+    auto& device = dynamic_cast<kernels::ChosenAttention&>(c.backend);
+    device.attend_chosen(out, q, {c.kv, chosen, m.indexer.size}, c.batch, shape);
   } else {
     c.backend.attend(out, q, c.kv, c.batch, shape);
   }

@@ -1,6 +1,5 @@
-// The indexer of latent attention: small keys of their own, cached beside the latents, by which each token chooses the
-// positions that it attends to. Factors that all scores share (1 / sqrt of heads and width) are left out: they change no
-// choice.
+// Indexers: small keys of their own, cached beside the others, by which each token chooses the positions that it attends to.
+// Factors that all scores share (1 / sqrt of heads and width) are left out: they change no choice.
 #include "kernels/chosen_attention.h"
 #include "models/layers/layers.h"
 
@@ -10,9 +9,10 @@ namespace {
 
 constexpr float kIndexNormEps = 1e-6f;
 
-// The index keys, which lie where a layer without an indexer would have values.
-kernels::PagedKv index_keys(const kernels::PagedKv& kv) {
-  return {.k = kv.v, .v = kv.v, .k_scales = kv.v_scales, .v_scales = kv.v_scales, .table = kv.table};
+kernels::ChosenAttention& chooser(const LayerContext& c) {
+  auto* device = dynamic_cast<kernels::ChosenAttention*>(&c.backend);
+  SLUICE_CHECK(device != nullptr);  // loading drops the indexers for others
+  return *device;
 }
 
 bool sees_more_than(const kernels::RaggedBatch& batch, int64_t positions) {
@@ -32,7 +32,7 @@ TensorView choose_positions(const LatentAttention& m, const IndexerWeights& w, c
       chooses ? c.scratch.get(Buffer::ChosenPositions, n, m.indexer.chosen, DType::I32) : TensorView();
   if (m.indexer.heads == 0) return chosen;
   const TensorView& angles = c.angles[static_cast<size_t>(m.rope)];
-  const kernels::PagedKv keys = index_keys(c.kv);
+  const kernels::PagedKv keys = kernels::index_keys(c.kv);
   const TensorView key = c.scratch.get(Buffer::IndexKey, n, m.indexer.dim);
   c.backend.matmul(key, x, w.key);
   c.backend.layer_norm(key, key, w.key_norm.gain, w.key_norm.bias, kIndexNormEps);
@@ -46,9 +46,33 @@ TensorView choose_positions(const LatentAttention& m, const IndexerWeights& w, c
   c.backend.rope(heads, angles, m.indexer.style);
   const TensorView weights = c.scratch.get(Buffer::IndexWeights, n, m.indexer.heads);
   c.backend.matmul(weights, x, w.weights);
-  auto* device = dynamic_cast<kernels::ChosenAttention*>(&c.backend);
-  SLUICE_CHECK(device != nullptr);  // loading drops the indexers for others
-  device->choose_positions(chosen, {heads, weights}, keys, c.batch);
+  chooser(c).choose_positions(chosen, {heads, weights}, keys, c.batch);
+  return chosen;
+}
+
+TensorView choose_blocks(const Attention& m, const IndexerWeights& w, const LayerContext& c, TensorView x) {
+  const BlockIndexer& indexer = m.indexer;
+  if (indexer.chosen == 0) return {};
+  const int64_t n = x.dim(0);
+  const auto normed = [&](Buffer buffer, int64_t count, const Weight& weight, const Norm& norm) {
+    const TensorView rows = c.scratch.get(buffer, n, count * indexer.dim);
+    c.backend.matmul(rows, x, weight);
+    const TensorView heads = rows.columns_as_heads(0, count, indexer.dim);
+    run_norm(c.backend, c.spec, heads, heads, norm);
+    if (m.rope < 0) return heads;
+    const auto rope = static_cast<size_t>(m.rope);
+    c.backend.rope(heads, c.angles[rope], c.spec.ropes[rope].style);
+    return heads;
+  };
+  const kernels::PagedKv keys = kernels::index_keys(c.kv);
+  c.backend.write_kv(keys, normed(Buffer::IndexKey, 1, w.key, w.key_norm), {}, c.batch);
+  if (!sees_more_than(c.batch, indexer.positions())) return {};
+
+  const TensorView chosen =
+      c.scratch.get(Buffer::ChosenPositions, n, int64_t{indexer.heads} * indexer.chosen, DType::I32)
+          .columns_as_heads(0, indexer.heads, indexer.chosen);
+  const TensorView query = normed(Buffer::IndexQuery, indexer.heads, w.query, w.query_norm);
+  chooser(c).choose_blocks(chosen, query, {indexer.size, indexer.local}, keys, c.batch);
   return chosen;
 }
 

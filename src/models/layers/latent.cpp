@@ -96,7 +96,8 @@ TensorView attend(const kernels::LatentQueries& q, const LatentAttention& m, con
     c.backend.attend(q.mixed, q.absorbed, kv, c.batch, shape);
   } else {
     auto& device = dynamic_cast<kernels::ChosenAttention&>(c.backend);
-    device.attend_chosen(q.mixed, q.absorbed, {kv, chosen}, c.batch, shape);
+    device.attend_chosen(q.mixed, q.absorbed, {kv, chosen.columns_as_heads(0, 1, chosen.dim(1))}, c.batch,
+                         shape);
   }
   c.backend.matmul_heads(out, q.mixed, w.value_up);
   return values;

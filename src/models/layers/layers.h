@@ -65,6 +65,10 @@ std::optional<kernels::DeferredMatmul> run_ffn(const XieluFfn&, const XieluWeigh
 TensorView choose_positions(const LatentAttention& mixer, const IndexerWeights& weights,
                             const LayerContext& context, TensorView x, TensorView query_latent);
 
+// As that, of a layer that chooses blocks: I32 [n, heads of its indexer, chosen].
+TensorView choose_blocks(const Attention& mixer, const IndexerWeights& weights, const LayerContext& context,
+                         TensorView x);
+
 // Adds to out[n, rows], a product of x, what the adapter makes of it, where there is one.
 void run_adapter(const Adapter& adapter, const LayerContext& context, TensorView out, TensorView x);
 

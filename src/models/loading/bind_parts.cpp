@@ -123,6 +123,15 @@ IndexerWeights bind_indexer(Binder& binder, const ModelSpec& spec, const LatentA
           .weights = binder.matrix(WeightSlot::IndexWeights, {heads, spec.dim})};
 }
 
+IndexerWeights bind_indexer(Binder& binder, const ModelSpec& spec, const Attention& m, const Cut& rows) {
+  const int64_t heads = m.indexer.heads, width = m.indexer.dim;
+  return {.query = binder.matrix(WeightSlot::IndexQuery, {heads * width, spec.dim}, rows),
+          .key = binder.matrix(WeightSlot::IndexKey, {width, spec.dim}),
+          .key_norm = bind_norm(binder, spec, WeightSlot::IndexKeyNorm, width),
+          .weights = {},
+          .query_norm = bind_norm(binder, spec, WeightSlot::IndexQueryNorm, width)};
+}
+
 StreamWeights bind_streams(Binder& binder, const ModelSpec& spec) {
   const int64_t dim = spec.dim, count = spec.streams.count, rank = spec.streams.laurel_rank;
   StreamWeights w;

@@ -26,6 +26,8 @@ Adapter bind_adapter(Binder& binder, const ModelSpec& spec, const DenseFfn& ffn,
 
 // Every rank of a group has all of it: what it chooses is the same for all heads.
 IndexerWeights bind_indexer(Binder& binder, const ModelSpec& spec, const LatentAttention& mixer);
+// Of the queries, `rows`.
+IndexerWeights bind_indexer(Binder& binder, const ModelSpec& spec, const Attention& mixer, const Cut& rows);
 
 // Of a layer; REQUIRES: the model has streams.
 StreamWeights bind_streams(Binder& binder, const ModelSpec& spec);

@@ -7,7 +7,7 @@ namespace sluice::models {
 
 namespace {
 
-constexpr std::array<std::string_view, 97> kSlotNames{
+constexpr std::array<std::string_view, 98> kSlotNames{
     "token embedding",
     "projection of the embedding",
     "projection to the embedding",
@@ -38,6 +38,7 @@ constexpr std::array<std::string_view, 97> kSlotNames{
     "indexer query",
     "indexer key",
     "indexer key norm",
+    "indexer query norm",
     "indexer weights",
     "gate and up",
     "down",
@@ -188,6 +189,13 @@ const WeightNames& hugging_face_names() {
       {WeightSlot::IndexQuery, "model.layers.{l}.self_attn.indexer.wq_b"},
       {WeightSlot::IndexKey, "model.layers.{l}.self_attn.indexer.wk"},
       {WeightSlot::IndexKeyNorm, "model.layers.{l}.self_attn.indexer.k_norm"},
+      {WeightSlot::IndexQuery, "model.layers.{l}.self_attn.indexer.q_proj"},
+      {WeightSlot::IndexKey, "model.layers.{l}.self_attn.indexer.k_proj"},
+      {WeightSlot::IndexQueryNorm, "model.layers.{l}.self_attn.indexer.q_norm"},
+      {WeightSlot::IndexQuery, "model.layers.{l}.self_attn.index_q_proj"},
+      {WeightSlot::IndexKey, "model.layers.{l}.self_attn.index_k_proj"},
+      {WeightSlot::IndexQueryNorm, "model.layers.{l}.self_attn.index_q_norm"},
+      {WeightSlot::IndexKeyNorm, "model.layers.{l}.self_attn.index_k_norm"},
       {WeightSlot::IndexWeights, "model.layers.{l}.self_attn.indexer.weights_proj"},
       {WeightSlot::GateUp, "model.layers.{l}.mlp.gate_up_proj"},
       {WeightSlot::GateUp, "model.layers.{l}.mlp.gate_proj"},
@@ -346,6 +354,9 @@ const WeightNames& gguf_names() {
       {WeightSlot::IndexQuery, "blk.{l}.indexer.attn_q_b"},
       {WeightSlot::IndexKey, "blk.{l}.indexer.attn_k"},
       {WeightSlot::IndexKeyNorm, "blk.{l}.indexer.k_norm"},
+      {WeightSlot::IndexQuery, "blk.{l}.indexer.q_proj"},
+      {WeightSlot::IndexKey, "blk.{l}.indexer.k_proj"},
+      {WeightSlot::IndexQueryNorm, "blk.{l}.indexer.q_norm"},
       {WeightSlot::IndexWeights, "blk.{l}.indexer.proj"},
       {WeightSlot::GateUp, "blk.{l}.ffn_gate"},
       {WeightSlot::GateUp, "blk.{l}.ffn_up"},

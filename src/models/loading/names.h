@@ -41,6 +41,7 @@ enum class WeightSlot : uint8_t {
   IndexQuery,
   IndexKey,
   IndexKeyNorm,
+  IndexQueryNorm,
   IndexWeights,
   GateUp,
   Down,

@@ -114,7 +114,10 @@ void read_published_step3(Config& c) {
 void read_published_minimax_m3(Config& c) {
   Config sparse = c.sub("sparse_attention_config");
   for (const auto& [key, published] : {std::pair{"index_block_size", "sparse_block_size"},
-                                       std::pair{"index_topk_blocks", "sparse_topk_blocks"}}) {
+                                       std::pair{"index_topk_blocks", "sparse_topk_blocks"},
+                                       std::pair{"index_local_blocks", "sparse_local_block"},
+                                       std::pair{"index_n_heads", "sparse_num_index_heads"},
+                                       std::pair{"index_head_dim", "sparse_index_dim"}}) {
     if (!sparse.has(published)) continue;
     c.drop(key);
     c.assume(key, sparse.size(published));

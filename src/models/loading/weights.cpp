@@ -108,6 +108,9 @@ struct BindMixer {
     if (m.gated)
       w.gate = binder.matrix(WeightSlot::AttentionGate, {m.gate_per_head ? m.heads : width, spec.dim},
                              cutter.rows({m.gate_per_head ? heads : attended}));
+    if (m.indexer.chosen > 0)
+      w.indexer = bind_indexer(binder, spec, m,
+                               cutter.rows({scaled(index_heads_of(m, cutter.share), m.indexer.dim)}));
     if (m.alibi > 0.0f)
       w.alibi = binder.upload(kept_rows(alibi_slopes(m.heads, m.alibi, m.alibi_scale), cutter.rows({heads})));
     return w;

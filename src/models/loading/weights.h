@@ -29,6 +29,14 @@ struct Adapter {
   std::vector<Weight> ups;  // each [rows, rank]
 };
 
+struct IndexerWeights {
+  Weight query;       // [heads * dim, query latent, or model width where blocks are chosen]
+  Weight key;         // [dim, model width]
+  Norm key_norm;      // a layer norm; of the model's kind where blocks are chosen
+  Weight weights;     // [heads, model width]; empty where blocks are chosen
+  Norm query_norm{};  // where blocks are chosen
+};
+
 struct AttentionWeights {
   Weight qkv;  // rows: all queries, all keys, all values; queries only where another layer's KV is read
   Weight out;
@@ -38,13 +46,7 @@ struct AttentionWeights {
   Weight gate;       // empty without one
   Norm out_norm;
   Adapter qkv_adapter;
-};
-
-struct IndexerWeights {
-  Weight query;    // [heads * dim, query latent]
-  Weight key;      // [dim, model width]
-  Norm key_norm;   // a layer norm
-  Weight weights;  // [heads, model width]
+  IndexerWeights indexer;  // empty where the layer attends to all
 };
 
 struct LatentWeights {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/chosen_attention.h"
+
 namespace sluice::runtime {
 
 KvGroups kv_groups(std::span<const models::LayerState> states) {
@@ -75,25 +77,28 @@ KvMemory::KvMemory(std::span<const models::LayerState> states, kernels::Backend&
 kernels::PagedKv KvMemory::add_kv(int group, const models::PagedKv& layer) {
   const int64_t blocks = options_.blocks[static_cast<size_t>(group)];
   const int64_t positions = options_.block_size / options_.shares;
-  const auto cache = [&](int64_t dim) {
-    return add_array(group, backend_.allocate_kv(options_.type, {blocks, positions, layer.kv_heads, dim}));
+  const auto cache = [&](int64_t heads, int64_t dim) {
+    return add_array(group, backend_.allocate_kv(options_.type, {blocks, positions, heads, dim}));
   };
-  const auto scales = [&] {
-    return add_array(group, backend_.allocate(DType::F32, {blocks, positions, layer.kv_heads}));
+  const auto scales = [&](int64_t heads) {
+    return add_array(group, backend_.allocate(DType::F32, {blocks, positions, heads}));
   };
   kernels::PagedKv kv;
   kv.table = group;
-  kv.k = cache(layer.key_dim);
+  kv.k = cache(layer.kv_heads, layer.key_dim);
   if (layer.value_in_key) {
     kv.v = kv.k;
     kv.v.shape[3] = layer.value_dim;
   } else {
-    kv.v = cache(layer.value_dim);
+    kv.v = cache(layer.kv_heads, layer.value_dim);
   }
   if (options_.type == DType::I8) {
-    kv.k_scales = scales();
-    kv.v_scales = layer.value_in_key ? kv.k_scales : scales();
+    kv.k_scales = scales(layer.kv_heads);
+    kv.v_scales = layer.value_in_key ? kv.k_scales : scales(layer.kv_heads);
   }
+  if (layer.index_dim == 0) return kv;
+  kv.index = cache(1, layer.index_dim);
+  if (options_.type == DType::I8) kv.index_scales = scales(1);
   return kv;
 }
 
@@ -113,8 +118,10 @@ void KvMemory::copy_block(int group, BlockId from, BlockId to) {
     return;
   }
   const std::pair<BlockId, BlockId> move{from, to};
-  for (size_t layer : owners_by_group_[static_cast<size_t>(group)])
+  for (size_t layer : owners_by_group_[static_cast<size_t>(group)]) {
     backend_.copy_blocks(layers_[layer], {&move, 1});
+    if (!layers_[layer].index.empty()) backend_.copy_blocks(kernels::index_keys(layers_[layer]), {&move, 1});
+  }
 }
 
 std::shared_ptr<std::byte> KvMemory::allocate_host(size_t bytes) const {

@@ -81,7 +81,7 @@ float log_sum(const SoftmaxPart& part) {
 class Attention {
  public:
   Attention(const KernelTable& kernels, const PartialAttended& to, TensorView q, const PagedKv& kv,
-            const RaggedBatch& batch, const AttentionShape& shape, TensorView chosen = {})
+            const RaggedBatch& batch, const AttentionShape& shape, TensorView chosen = {}, int64_t size = 1)
       : kernels_(kernels),
         out_(to.out),
         lse_(to.lse),
@@ -90,6 +90,7 @@ class Attention {
         batch_(batch),
         shape_(shape),
         chosen_(chosen),
+        size_(size),
         value_rotation_(rotation_of(kv).value),
         group_(shape.heads / shape.kv_heads) {}
 
@@ -98,10 +99,10 @@ class Attention {
 
  private:
   int64_t position_of(int64_t row) const { return batch_.positions[static_cast<size_t>(row / group_)]; }
-  // Keys are counted as positions, or as places in the token's row of chosen_.
+  // Keys are counted as positions, or as places in the token's chosen blocks.
   int64_t last_key(int64_t row) const {
     const int64_t token = row / group_;
-    return chosen_.empty() ? batch_.last_seen(token) : chosen_count(batch_, token, chosen_) - 1;
+    return chosen_.empty() ? batch_.last_seen(token) : chosen_count(batch_, token, chosen_.dim(2), size_) - 1;
   }
   int64_t first_key(int64_t position) const {
     if (shape_.window == 0) return 0;
@@ -128,7 +129,8 @@ class Attention {
   const PagedKv& kv_;
   const RaggedBatch& batch_;
   const AttentionShape& shape_;
-  TensorView chosen_;  // empty: all positions
+  TensorView chosen_;  // [n, choices, most] blocks of size_ positions; empty: all positions
+  int64_t size_;
   int64_t value_rotation_;
   int64_t group_;
 };
@@ -190,12 +192,15 @@ void Attention::gather(const Unit& unit, const HeadKeys& keys, Scratch& scratch)
     if (cache.dtype != DType::I8) return;
     for (int64_t i = 0; i < count; ++i) row_scales[i] = scales.at<float>(block, slot + i)[keys.kv_head];
   };
-  const int32_t* chosen = chosen_.empty() ? nullptr : chosen_.at<int32_t>(unit.first_row / group_);
+  const int32_t* chosen = nullptr;
+  if (!chosen_.empty())
+    chosen = chosen_.at<int32_t>(unit.first_row / group_, keys.kv_head * chosen_.dim(1) / shape_.kv_heads);
   for (int64_t key = keys.begin; key < keys.end;) {
-    const int64_t position = chosen == nullptr ? key : chosen[key];
+    const int64_t position = chosen == nullptr ? key : chosen[key / size_] * size_ + key % size_;
     const int64_t block = kv_block(table, unit.sequence, position / block_size);
     const int64_t slot = position % block_size;
-    const int64_t count = chosen == nullptr ? std::min(keys.end - key, block_size - slot) : 1;
+    const int64_t together = chosen == nullptr ? keys.end : size_ - key % size_;  // positions side by side
+    const int64_t count = std::min({keys.end - key, block_size - slot, together});
     const auto i = static_cast<size_t>(key - keys.begin);
     fill(kv_.k, kv_.k_scales, block, slot, count, &scratch.keys[i], &scratch.key_scales[i]);
     fill(kv_.v, kv_.v_scales, block, slot, count, &scratch.values[i], &scratch.value_scales[i]);
@@ -379,8 +384,9 @@ void CpuBackend::attend_chosen(TensorView out, TensorView q, const ChosenKeys& k
   SLUICE_CHECK(is_kv(kv.k.dtype) && is_kv(kv.v.dtype));
   SLUICE_CHECK(shape.window == 0 && shape.alibi.empty());
   SLUICE_CHECK_EQ(shape.heads % shape.kv_heads, 0);
+  SLUICE_CHECK_EQ(shape.kv_heads % keys.blocks.dim(1), 0);
   if (const int64_t block = rotation_of(kv).key; block > 1) q = rotated_queries(q, block);
-  Attention(kernels_, {out, {}}, q, kv, batch, shape, keys.positions).run(pool_);
+  Attention(kernels_, {out, {}}, q, kv, batch, shape, keys.blocks, keys.size).run(pool_);
 }
 
 TensorView CpuBackend::rotated_queries(TensorView q, int64_t block) {
