@@ -86,6 +86,33 @@ def as_published_hybrid(hparams, width):
             short_conv_kernel_size=4, head_dim=hparams["linear_head_dim"], num_heads=hparams["linear_num_heads"])
         hparams.setdefault("num_shared_experts", hparams.get("n_shared_experts", 1))
         hparams["first_k_dense_replace"] = hparams["mlp_layer_types"].count("dense")
+    return as_published_mixture(hparams)
+
+
+def as_published_mixture(hparams):
+    text = hparams.get("text_config", hparams)
+    kind = text["model_type"]
+    windows = [layer == "sliding_attention" for layer in text.get("layer_types") or []]
+    sparse = [i for i, layer in enumerate(text.get("mlp_layer_types") or []) if layer == "sparse"]
+    if kind == "mimo_v2_flash":
+        hparams.update(
+            hybrid_layer_pattern=list(map(int, windows)), swa_head_dim=hparams["head_dim"], swa_v_head_dim=hparams["v_head_dim"],
+            swa_num_attention_heads=hparams["num_attention_heads"], swa_num_key_value_heads=2 * hparams["num_key_value_heads"],
+            topk_method="noaux_tc", scoring_func="sigmoid", layernorm_epsilon=hparams["rms_norm_eps"],
+            partial_rotary_factor=hparams["rope_parameters"]["full_attention"]["partial_rotary_factor"])
+        hparams["rope_parameters"]["partial_rotary_factor"] = hparams["partial_rotary_factor"]
+    if kind == "step3p5":
+        text.update(
+            num_attention_groups=text["num_key_value_heads"], moe_num_experts=text["n_routed_experts"], moe_top_k=text["num_experts_per_tok"],
+            attention_other_setting=dict(num_attention_heads=text["num_sliding_attention_heads"]), moe_layers_enum=",".join(map(str, sparse)),
+            partial_rotary_factors=[1.0 if window else 0.5 for window in windows], norm_expert_weight=True,
+            rope_theta=[text["rope_parameters"][name]["rope_theta"] for name in text["layer_types"]])
+        hparams.update({key: value for key, value in text.items() if key not in ("model_type", "architectures")})
+    if kind == "minimax_m3_vl_text":
+        names = dict(num_index_heads="n_heads", index_dim="head_dim", topk_blocks="topk_blocks", block_size="block_size", local_block="local_blocks")
+        text.update(n_shared_experts=1, scoring_func="sigmoid", moe_layer_freq=[int(i in sparse) for i in range(len(text["mlp_layer_types"]))],
+                    sparse_attention_config={f"sparse_{name}": text[f"index_{written}"] for name, written in names.items()})
+        hparams.update({key: value for key, value in text.items() if key not in ("model_type", "architectures")})
     return hparams
 
 

@@ -44,7 +44,7 @@ LatentAttention latent_attention(Config& config, int heads);
 // limited to as many positions. `style`: where indexer_rope_interleave does not say.
 void use_indexers(Config& config, ModelSpec& spec, RopeStyle style);
 
-// Gives the layers that layer_types calls minimax_m3_sparse indexers that choose index_topk_blocks blocks of index_block_size
+// Gives the layers that layer_types calls minimax_m3_sparse, or for which a GGUF file has their tensors, indexers that choose index_topk_blocks blocks of index_block_size
 // positions.
 void use_block_indexers(Config& config, ModelSpec& spec);
 

@@ -67,7 +67,7 @@ void use_indexers(Config& c, ModelSpec& spec, RopeStyle style) {
 
 void use_block_indexers(Config& c, ModelSpec& spec) {
   const std::vector<std::string> kinds = c.texts("layer_types");
-  const BlockIndexer indexer{.chosen = c.size_or("index_topk_blocks", 16),
+  const BlockIndexer indexer{.chosen = c.size_or(c.is_gguf() ? "index_topk" : "index_topk_blocks", 16),
                              .size = c.size_or("index_block_size", 128),
                              .local = c.size_or("index_local_blocks", 1),
                              .heads = c.size_or("index_n_heads", 4),
@@ -75,8 +75,10 @@ void use_block_indexers(Config& c, ModelSpec& spec) {
   const auto check = [&](bool good, std::string_view key, int value, std::string_view must) {
     if (!good) c.fail(fmt::format("'{}' is {}, must be {}", key, value, must));
   };
-  for (size_t i = 0; i < spec.layers.size() && i < kinds.size(); ++i) {
-    if (kinds[i] != "minimax_m3_sparse") continue;
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    const bool chooses = c.is_gguf() ? c.stores(fmt::format("blk.{}.indexer.q_proj.weight", i))
+                                     : i < kinds.size() && kinds[i] == "minimax_m3_sparse";
+    if (!chooses) continue;
     Attention& mixer = attention(spec.layers[i]);
     const auto rotated = static_cast<int>(2 * spec.ropes[0].inverse_frequency.size());
     const int least = std::min(indexer.chosen, 1 << 20);

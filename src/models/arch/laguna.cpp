@@ -11,12 +11,10 @@ constexpr std::string_view kLagunaGguf[] = {"laguna"};
 
 // GGUF files do not say which layers have a window: every fourth has none, from the first on.
 void use_windows_of_file(Config& c, ModelSpec& spec) {
-  const int rotated = c.size_or("local_rotary_dim", attention(spec.layers[0]).head_dim);
   for (size_t i = 0; i < spec.layers.size(); ++i)
     if (i % 4 != 0) attention(spec.layers[i]).window = c.size_or("sliding_window", 0);
-  spec.ropes.push_back(make_local_rope(c, rotated));
-  for (LayerSpec& layer : spec.layers)
-    if (attention(layer).window > 0) attention(layer).rope = 1;
+  const int head_dim = attention(spec.layers[0]).head_dim;
+  use_ropes_of_file(c, spec, c.size_or("rotary_dim", head_dim), c.size_or("local_rotary_dim", head_dim));
 }
 
 ModelSpec build_laguna(Config& c) {

@@ -1,5 +1,7 @@
 // MiMo V2: values narrower than keys, windows with sinks and twice the key-value heads, a rope for each kind of layer,
 // DeepSeek 3's experts after the first dense layer.
+#include <fmt/format.h>
+
 #include "models/family.h"
 
 namespace sluice::models::arch {
@@ -7,6 +9,7 @@ namespace sluice::models::arch {
 namespace {
 
 constexpr std::string_view kMimoV2HuggingFace[] = {"MiMoV2FlashForCausalLM"};
+constexpr std::string_view kMimoV2Gguf[] = {"mimo2"};
 
 ModelSpec build_mimo_v2(Config& c) {
   if (c.has("sliding_window_size")) {
@@ -15,17 +18,21 @@ ModelSpec build_mimo_v2(Config& c) {
     c.assume("sliding_window", before + 1);
   }
   c.assume("first_k_dense_replace", 1);
+  const int rotated = c.size_or("rotary_dim", 0);  // of files
+  if (c.is_gguf()) c.drop("rotary_dim");
   ModelSpec spec = decoder_spec(c);
   use_windows(c, spec, 6);
-  if (!c.has("layer_types")) attention(spec.layers[0]).window = 0;
-  use_ropes_by_kind(c, spec, {.full_theta = 5e6f, .part = 0.334f});
-  for (LayerSpec& layer : spec.layers) {
-    Attention& mixer = attention(layer);
-    mixer.value_dim = c.size_or("v_head_dim", 128);
-    mixer.value_scale =
-        c.number_or("attention_value_scale", c.is_null("attention_value_scale") ? 1.0f : 0.707f);
-    mixer.sinks = mixer.window > 0;
-    if (mixer.window > 0) mixer.kv_heads = c.size_or("swa_num_key_value_heads", 2 * mixer.kv_heads);
+  if (!c.is_gguf() && !c.has("layer_types")) attention(spec.layers[0]).window = 0;
+  c.is_gguf() ? use_ropes_of_file(c, spec, rotated, rotated)
+              : use_ropes_by_kind(c, spec, {.full_theta = 5e6f, .part = 0.334f});
+  const bool unscaled = c.is_gguf() || c.is_null("attention_value_scale");
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    Attention& mixer = attention(spec.layers[i]);
+    mixer.value_dim = c.size_or(c.is_gguf() ? "value_length" : "v_head_dim", 128);
+    mixer.value_scale = c.number_or("attention_value_scale", unscaled ? 1.0f : 0.707f);
+    mixer.sinks = c.is_gguf() ? c.stores(fmt::format("blk.{}.attn_sinks.weight", i)) : mixer.window > 0;
+    if (!c.is_gguf() && mixer.window > 0)
+      mixer.kv_heads = c.size_or("swa_num_key_value_heads", 2 * mixer.kv_heads);
     check_heads(c, mixer);
   }
   MoeFfn ffn = grouped_moe_ffn(c);
@@ -36,6 +43,6 @@ ModelSpec build_mimo_v2(Config& c) {
 
 }  // namespace
 
-extern const Architecture mimo_v2{kMimoV2HuggingFace, {}, build_mimo_v2};
+extern const Architecture mimo_v2{kMimoV2HuggingFace, kMimoV2Gguf, build_mimo_v2};
 
 }  // namespace sluice::models::arch

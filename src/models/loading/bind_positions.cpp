@@ -23,10 +23,14 @@ HostTensor sinusoids(int64_t positions, int64_t dim) {
   return table;
 }
 
+// A file may have more factors than frequencies: those of ropes that turn more of a head.
 bool divide_by_factors(Binder& binder, WeightSlot slot, std::vector<float>& frequencies) {
   if (frequencies.empty() || !binder.has(slot)) return false;
-  const std::vector<float> factors = binder.host_vector(slot, static_cast<int64_t>(frequencies.size()));
-  for (size_t i = 0; i < factors.size(); ++i) {
+  const std::optional<TensorView> stored = binder.stored(slot);
+  const auto count = static_cast<int64_t>(frequencies.size());
+  const std::vector<float> factors =
+      binder.host_vector(slot, stored ? std::max(count, stored->elements()) : count);
+  for (size_t i = 0; i < std::min(factors.size(), frequencies.size()); ++i) {
     if (!(factors[i] > 0.0f)) {
       binder.fail(fmt::format("rope factor {} is {}, must be positive", i, factors[i]));
       return false;
