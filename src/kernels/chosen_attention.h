@@ -31,6 +31,9 @@ struct ChosenKeys {
 class ChosenAttention {
  public:
   virtual ~ChosenAttention() = default;
+  // Whether steps in which no token sees more than it would choose may be attended to as a whole. False: results would depend on
+  // which tokens run along, and must not.
+  virtual bool attends_alike() const { return true; }
   // chosen I32 [n, most]: the positions p up to RaggedBatch::last_seen of the token whose scores
   // sum over heads of weights[h] · max(0, q[h] · key[p])
   // are largest, ascending; of equal scores the earlier position is chosen. A token that sees no more than `most` positions
@@ -42,8 +45,8 @@ class ChosenAttention {
   // choose_positions else.
   virtual void choose_blocks(TensorView chosen, TensorView q, const BlockChoice& choice, const PagedKv& keys,
                              const RaggedBatch& batch) = 0;
-  // As Backend::attend over these positions alone, and bit by bit the same where they are all that the token sees. The last
-  // block that a token sees is among its chosen ones.
+  // As Backend::attend over these positions alone, in host memory bit by bit the same where they are all that the token sees.
+  // The last block that a token sees is among its chosen ones.
   // REQUIRES: no window and no position biases.
   virtual void attend_chosen(TensorView out, TensorView q, const ChosenKeys& keys, const RaggedBatch& batch,
                              const AttentionShape& shape) = 0;

@@ -94,9 +94,11 @@ TEST_P(ExpertTest, MixesAlike) {
   listed_ = true;
   struct Kind {
     bool gated, weigh_inputs;
+    float limit = 0.0f;
   };
   for (DType type : {DType::BF16, DType::Q4_K, DType::MXFP4}) {
-    for (const auto [gated, weigh_inputs] : {Kind{true, false}, {false, false}, {true, true}}) {
+    for (const auto [gated, weigh_inputs, limit] :
+         {Kind{true, false}, {false, false}, {true, true}, {true, false, 0.05f}}) {
       constexpr int kExperts = 8;
       ExpertBank host, device_bank;
       std::vector<BothWeight> all;
@@ -110,6 +112,7 @@ TEST_P(ExpertTest, MixesAlike) {
       }
       host.gated = device_bank.gated = gated;
       host.weigh_inputs = device_bank.weigh_inputs = weigh_inputs;
+      host.limit = device_bank.limit = limit;
       for (int64_t n : {1, 3, 40, 150}) {
         Routing routing;
         routing.experts = kExperts;
@@ -120,7 +123,7 @@ TEST_P(ExpertTest, MixesAlike) {
         ref().moe_ffn(out.host, x.host, c.ids.view, c.weights.view, host);
         gpu().moe_ffn(out.device, x.device, c.device_ids.view, c.device_weights.view, device_bank);
         EXPECT_LT(error(out.host, out.device), 2 * tolerance())
-            << name(type) << " n " << n << " gated " << gated;
+            << name(type) << " n " << n << " gated " << gated << " limit " << limit;
       }
     }
   }

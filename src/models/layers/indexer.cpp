@@ -15,7 +15,10 @@ kernels::ChosenAttention& chooser(const LayerContext& c) {
   return *device;
 }
 
-bool sees_more_than(const kernels::RaggedBatch& batch, int64_t positions) {
+// Whether tokens of the step are to attend to chosen positions.
+bool chooses_beyond(const LayerContext& c, int64_t positions) {
+  if (!chooser(c).attends_alike()) return true;
+  const kernels::RaggedBatch& batch = c.batch;
   for (int64_t i = 0; i < batch.tokens(); ++i)
     if (batch.last_seen(i) >= positions) return true;
   return false;
@@ -27,7 +30,7 @@ TensorView choose_positions(const LatentAttention& m, const IndexerWeights& w, c
                             TensorView x, TensorView query_latent) {
   if (m.indexer.chosen == 0) return {};
   const int64_t n = x.dim(0);
-  const bool chooses = sees_more_than(c.batch, m.indexer.chosen);
+  const bool chooses = chooses_beyond(c, m.indexer.chosen);
   const TensorView chosen =
       chooses ? c.scratch.get(Buffer::ChosenPositions, n, m.indexer.chosen, DType::I32) : TensorView();
   if (m.indexer.heads == 0) return chosen;
@@ -44,7 +47,7 @@ TensorView choose_positions(const LatentAttention& m, const IndexerWeights& w, c
   c.backend.matmul(query, query_latent, w.query);
   const TensorView heads = query.columns_as_heads(0, m.indexer.heads, m.indexer.dim);
   c.backend.rope(heads, angles, m.indexer.style);
-  const TensorView weights = c.scratch.get(Buffer::IndexWeights, n, m.indexer.heads);
+  const TensorView weights = c.scratch.get(Buffer::IndexWeights, n, m.indexer.heads, DType::F32);
   c.backend.matmul(weights, x, w.weights);
   chooser(c).choose_positions(chosen, {heads, weights}, keys, c.batch);
   return chosen;
@@ -66,7 +69,7 @@ TensorView choose_blocks(const Attention& m, const IndexerWeights& w, const Laye
   };
   const kernels::PagedKv keys = kernels::index_keys(c.kv);
   c.backend.write_kv(keys, normed(Buffer::IndexKey, 1, w.key, w.key_norm), {}, c.batch);
-  if (!sees_more_than(c.batch, indexer.positions())) return {};
+  if (!chooses_beyond(c, indexer.positions())) return {};
 
   const TensorView chosen =
       c.scratch.get(Buffer::ChosenPositions, n, int64_t{indexer.heads} * indexer.chosen, DType::I32)

@@ -352,9 +352,6 @@ Status check_layers(const ModelSpec& spec, kernels::Backend& backend) {
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     std::string_view kind;
     if (kernels::recurrent_ops(backend) == nullptr) kind = recurrent_kind(spec.layers[i]);
-    const auto* experts = std::get_if<MoeFfn>(&spec.layers[i].ffn);
-    if (experts != nullptr && experts->limit > 0.0f && backend.async_device() != nullptr)
-      kind = "a mixture of clamped experts";
     if (spec.streams.count > 1 && backend.async_device() != nullptr) kind = "one of several residual streams";
     if (!kind.empty())
       return Error{ErrorCode::Unsupported,

@@ -51,6 +51,12 @@ __device__ __forceinline__ float gate(float g, float u, int32_t code) {
   return limited * sigmoid(1.702f * limited) * (fminf(fmaxf(u, -7.0f), 7.0f) + 1.0f);
 }
 
+// Both clamped to [-limit, limit] before they are multiplied; limit 0: not.
+__device__ __forceinline__ float gate(float g, float u, int32_t code, float limit) {
+  if (!(limit > 0.0f)) return gate(g, u, code);
+  return fminf(fmaxf(activate(g, code), -limit), limit) * fminf(fmaxf(u, -limit), limit);
+}
+
 // Eight of them; one choice for all, and Silu, which long prompts spend time on, without a division of full precision.
 __device__ __forceinline__ void gate8(float* g, const float* u, int32_t code) {
   if (code == kSilu) {

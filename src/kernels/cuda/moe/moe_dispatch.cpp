@@ -115,6 +115,7 @@ bool MoeDispatch::few_tokens(const Mixture& mixture) {
   p.activation = static_cast<int32_t>(bank.activation);
   p.gated = bank.gated ? 1 : 0;
   p.weigh_inputs = bank.weigh_inputs ? 1 : 0;
+  p.limit = bank.limit;
   if (!few_experts_fit(p)) return false;
   p.active = scratch_.at_least(static_cast<size_t>(p.x.n * p.used * p.down.cols) * sizeof(float));
   step_.issue(launch_few_experts, p);
@@ -123,7 +124,8 @@ bool MoeDispatch::few_tokens(const Mixture& mixture) {
 
 bool MoeDispatch::gates_in_one(const Mixture& mixture, bool up_sm90) const {
   return up_sm90 && mixture.bank.gated && mixture.x.dtype == DType::BF16 && mixture.up.maps != nullptr &&
-         mixture.bank.activation == Activation::Silu && mixture.inner() % 2 == 0;
+         mixture.bank.activation == Activation::Silu && mixture.inner() % 2 == 0 &&
+         !(mixture.bank.limit > 0.0f);
 }
 
 MoeDispatch::Memory MoeDispatch::memory_of(const Mixture& mixture, bool up_sm90, bool down_sm90) {
@@ -204,6 +206,7 @@ void MoeDispatch::activate(const Mixture& mixture, const Memory& memory) {
   PointwiseParams p = blank<PointwiseParams>();
   p.operation = mixture.bank.gated ? Pointwise::Gated : Pointwise::Activate;
   p.activation = static_cast<int32_t>(mixture.bank.activation);
+  if (mixture.bank.gated) p.factor = mixture.bank.limit;
   p.out = memory.active;
   p.a = memory.hidden;
   p.a.dim = mixture.inner();

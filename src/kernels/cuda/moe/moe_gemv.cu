@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(kWarps * 32) few_up_kernel(const FewExpertsPar
     if constexpr (Gated) sums[1] += p.up_biases[expert][inner + row];
   }
   static_cast<T*>(p.active)[pair * inner + row] =
-      narrow<T>(Gated ? gate(sums[0], sums[1], p.activation) : activate(sums[0], p.activation));
+      narrow<T>(Gated ? gate(sums[0], sums[1], p.activation, p.limit) : activate(sums[0], p.activation));
 }
 
 // A warp takes one slot (every eighth) of some rows, so that all of their pieces are on their way at once; the warps' sums

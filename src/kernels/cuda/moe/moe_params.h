@@ -17,6 +17,7 @@ struct FewExpertsParams {
   int64_t ids_stride, weights_stride;
   int32_t used, activation;
   int32_t gated, weigh_inputs;
+  float limit;  // ExpertBank::limit
 };
 bool few_experts_fit(const FewExpertsParams&);
 void launch_few_experts(const FewExpertsParams&, Stream);

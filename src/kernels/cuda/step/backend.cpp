@@ -17,6 +17,7 @@ CudaBackendImpl::CudaBackendImpl(const CudaOptions& options, const StepContext::
       gemm_(step_, options),
       attention_(step_),
       key_weights_(step_),
+      chosen_(step_, attention_),
       latent_(step_, attention_, gemm_),
       moe_(step_),
       recurrent_(step_),

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cuda/attention/attention_dispatch.h"
+#include "kernels/cuda/chosen/chosen_dispatch.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/gemm/gemm_dispatch.h"
 #include "kernels/cuda/key_weights/key_weights.h"
@@ -22,6 +23,7 @@ class CudaBackendImpl final : public CudaBackend,
                               public HeadNormDevice,
                               public KeyWeightDevice,
                               public GroupDevice,
+                              public ChosenAttention,
                               public RecurrentOps {
  public:
   CudaBackendImpl(const CudaOptions& options, const StepContext::Options& device, std::string name);
@@ -111,6 +113,20 @@ class CudaBackendImpl final : public CudaBackend,
     return latent_.attend(out, q, kv, batch, shape);
   }
 
+  bool attends_alike() const override { return !step_.deterministic; }
+  void choose_positions(TensorView chosen, const IndexQueries& queries, const PagedKv& keys,
+                        const RaggedBatch& batch) override {
+    chosen_.choose_positions(chosen, queries, keys, batch);
+  }
+  void choose_blocks(TensorView chosen, TensorView q, const BlockChoice& choice, const PagedKv& keys,
+                     const RaggedBatch& batch) override {
+    chosen_.choose_blocks(chosen, q, choice, keys, batch);
+  }
+  void attend_chosen(TensorView out, TensorView q, const ChosenKeys& keys, const RaggedBatch& batch,
+                     const AttentionShape& shape) override {
+    chosen_.attend(out, q, keys, batch, shape);
+  }
+
   void route(TensorView ids, TensorView weights, TensorView logits, const Routing& routing) override {
     moe_.route(ids, weights, logits, routing);
   }
@@ -179,6 +195,7 @@ class CudaBackendImpl final : public CudaBackend,
   GemmDispatch gemm_;
   AttentionDispatch attention_;
   KeyWeightDispatch key_weights_;
+  ChosenDispatch chosen_;
   LatentDispatch latent_;
   MoeDispatch moe_;
   RecurrentDispatch recurrent_;

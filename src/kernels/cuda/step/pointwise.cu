@@ -58,7 +58,12 @@ __global__ void __launch_bounds__(256) pointwise_kernel(const PointwiseParams p)
     }
     allow_dependents();
     if constexpr (Gated) {
-      gate8(a, b, p.activation);  // what is behind the row's end is not stored
+      if (p.factor > 0.0f) {
+#pragma unroll
+        for (int j = 0; j < 8; ++j) a[j] = gate(a[j], b[j], p.activation, p.factor);
+      } else {
+        gate8(a, b, p.activation);  // what is behind the row's end is not stored
+      }
     } else {
 #pragma unroll
       for (int j = 0; j < 8; ++j)

@@ -24,7 +24,7 @@ struct PointwiseParams {
   View out, a;
   View b;  // Add: other operand (stride_n 0: one row for all); Gated: the up half; GateRows: [n, 1]
   const float* bias;  // AddBias: f32 [dim]
-  float factor;       // Add: scale of b; Scale, Softcap, Clamp: their number
+  float factor;  // Add: scale of b; Scale, Softcap, Clamp: their number; Gated: limit of both halves, 0: none
   Pointwise operation;
   int32_t activation;  // kernels::Activation
 };
