@@ -2,7 +2,7 @@
 // Included by panels_i8mm.cpp only.
 //
 // Up to eight tokens: codes are unpacked in registers (one_token.h, few_tokens.h). More: a panel is taken by chunks of its columns,
-// which are unpacked into the first cache and multiplied with all tokens; eight rows by four tokens stay in registers. Either
+// which are unpacked into the first cache and multiplied with all tokens; eight rows by four or eight tokens stay in registers. Either
 // way a panel is read from memory once for all tokens of a call.
 #pragma once
 
@@ -138,8 +138,10 @@ struct SquarePlace {
   float* waiting;
 };
 
-// Four pairs of rows by four tokens.
-constexpr int64_t kWaitingFloats = 8 * 4;
+// Tokens by which four pairs of rows are multiplied at once: as many as leave their sums in registers.
+constexpr int64_t tokens_at_once(PairKind kind) {
+  return kind.halves ? 4 : 8;
+}
 
 // Four pairs of rows of a chunk by T pairs of tokens, the last perhaps of one.
 template <PairKind K, int T>
@@ -178,16 +180,22 @@ void chunk_of_squares(const PanelGemm& gemm, const SquarePlace& place, const Chu
   }
 }
 
-// One chunk of a panel by all tokens. `waiting` has room for kPanelRows sums of each, filled up to four.
+// One chunk of a panel by all tokens. `waiting` has room for kPanelRows sums of each, filled up to tokens_at_once.
 template <PairKind K>
 void chunk_of_pairs(const PanelGemm& gemm, const uint8_t* unpacked, int64_t row, const Chunk& chunk,
                     float* waiting) {
-  for (int64_t token = 0; token < gemm.tokens; token += 4) {
+  constexpr int64_t kTokens = tokens_at_once(K);
+  for (int64_t token = 0; token < gemm.tokens; token += kTokens) {
     for (int64_t half = 0; half < kPanelRows && row + half < gemm.rows;
-         half += kPanelRows / 2, waiting += kWaitingFloats) {
+         half += kPanelRows / 2, waiting += kPanelRows / 2 * kTokens) {
       const SquarePlace place{unpacked + half / 2 * kPairCodes, unpacked + kPieceCodes + half * 8, row + half,
                               token, waiting};
-      if (gemm.tokens - token > 2) {
+      const int64_t left = gemm.tokens - token;
+      if (kTokens == 8 && left > 6) {
+        chunk_of_squares<K, kTokens / 2>(gemm, place, chunk);
+      } else if (kTokens == 8 && left > 4) {
+        chunk_of_squares<K, kTokens / 2 - 1>(gemm, place, chunk);
+      } else if (left > 2) {
         chunk_of_squares<K, 2>(gemm, place, chunk);
       } else {
         chunk_of_squares<K, 1>(gemm, place, chunk);

@@ -104,6 +104,20 @@ template <PanelFormat F>
   }
 }
 
+// Four of 16 bytes, from `lane` on, as floats; those of other lanes share the widening.
+template <bool kSigned>
+[[gnu::always_inline]] inline float32x4_t four_floats(const uint8_t* sixteen, int lane) {
+  if constexpr (kSigned) {
+    const int8x16_t bytes = vreinterpretq_s8_u8(vld1q_u8(sixteen));
+    const int16x8_t eight = lane < 8 ? vmovl_s8(vget_low_s8(bytes)) : vmovl_high_s8(bytes);
+    return vcvtq_f32_s32(lane % 8 == 0 ? vmovl_s16(vget_low_s16(eight)) : vmovl_high_s16(eight));
+  } else {
+    const uint8x16_t bytes = vld1q_u8(sixteen);
+    const uint16x8_t eight = lane < 8 ? vmovl_u8(vget_low_u8(bytes)) : vmovl_high_u8(bytes);
+    return vcvtq_f32_u32(lane % 8 == 0 ? vmovl_u16(vget_low_u16(eight)) : vmovl_high_u16(eight));
+  }
+}
+
 // Of four rows from `lane` on.
 template <PanelFormat F>
 [[gnu::always_inline]] inline PairScales scales_of_four(const PairHead& head, const uint8_t* piece,
@@ -115,8 +129,8 @@ template <PanelFormat F>
     PairScales s;
     const float32x4_t d = vld1q_f32(head.d + lane);
     if constexpr (F.scales == Scales::KScales) {
-      s.scale = vmulq_f32(d, PairWords::load_i8(piece + lane));
-      s.min[0] = vmulq_f32(vld1q_f32(head.min + lane), PairWords::load_i8(piece + 16 + lane));
+      s.scale = vmulq_f32(d, four_floats<false>(piece, lane));
+      s.min[0] = vmulq_f32(vld1q_f32(head.min + lane), four_floats<false>(piece + 16, lane));
     } else {
       s.scale = d;
       for (int h = 0; h < 2; ++h) {
@@ -124,7 +138,7 @@ template <PanelFormat F>
           s.half[h] = four_bits_of<PairWords>(piece + 16 * h + lane, 0);
           s.min[h] = vmulq_f32(vld1q_f32(head.min + lane), four_bits_of<PairWords>(piece + 16 * h + lane, 4));
         } else {
-          s.half[h] = PairWords::load_i8(piece + 16 * h + lane);
+          s.half[h] = four_floats<true>(piece + 16 * h, lane);
         }
       }
     }
