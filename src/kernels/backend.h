@@ -178,7 +178,7 @@ struct ExpertBank {
   Activation activation = Activation::Silu;
   bool gated = true;
   bool weigh_inputs = false;  // a slot's weight multiplies what its expert reads instead of what it gives
-  float limit = 0.0f;  // activation(gate) and up are clamped to [-limit, limit]; 0: not
+  float limit = 0.0f;         // activation(gate) and up are clamped to [-limit, limit]; 0: not
 
   bool has(int32_t expert) const {
     return expert >= first && expert - first < static_cast<int64_t>(down.size());

@@ -47,6 +47,18 @@ TEST(StageCut, CostlyLayersWeighMore) {
   EXPECT_EQ(ranges[1].end, 8);
 }
 
+TEST(StageCut, ExpertsBehindALatentWeighItsWidth) {
+  ModelSpec spec = dense_spec(1);
+  LayerSpec layer{.mixer = NoMixer(), .ffn = NoFfn()};
+  MoeFfn experts{.inner = 32, .shared_inner = 48};
+  experts.routing.experts = 8;
+  layer.ffn = experts;
+  EXPECT_EQ(layer_cost(spec, layer), 64 * 8 + 3 * 32 * 64 * 8 + 3 * 48 * 64);
+  experts.latent = 16;
+  layer.ffn = experts;
+  EXPECT_EQ(layer_cost(spec, layer), 64 * 8 + 3 * 32 * 16 * 8 + 2 * 64 * 16 + 3 * 48 * 64);
+}
+
 // The second stage would have layers of one window alone where the costs are equal.
 TEST(StageCut, EveryStageHasEveryWindow) {
   ModelSpec spec = dense_spec(8);

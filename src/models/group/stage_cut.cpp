@@ -46,7 +46,8 @@ struct CostOf {
   int64_t operator()(const DenseFfn& f) const { return dim * f.inner * (f.gated ? 3 : 2); }
   int64_t operator()(const MoeFfn& f) const {
     const int64_t matrices = f.gated ? 3 : 2, experts = f.routing.experts;
-    return dim * (experts + matrices * (experts * f.inner + f.shared_inner));
+    const int64_t width = f.latent > 0 ? f.latent : dim;  // of what the routed ones read
+    return dim * (experts + 2 * f.latent + matrices * f.shared_inner) + width * matrices * experts * f.inner;
   }
   int64_t operator()(const DenseBesideExperts& f) const { return (*this)(f.dense) + (*this)(f.experts); }
   int64_t operator()(const XieluFfn& f) const { return 2 * dim * f.inner; }
