@@ -10,7 +10,7 @@ namespace sluice::kernels::cuda {
 
 namespace {
 
-constexpr int64_t kRankBytes = 64 << 20, kPartialBytes = 256 << 20;  // scratch of one launch
+constexpr int64_t kRankBytes = 32 << 20, kPartialBytes = 64 << 20;  // scratch of one launch
 constexpr int64_t kTogether = 8;  // tokens that share keys in shared memory, of many
 
 int64_t longest_seen(const RaggedBatch& batch) {
