@@ -17,7 +17,7 @@ using kernels::ChosenAttention;
 using kernels::PagedKv;
 using kernels::RaggedBatch;
 
-struct Batch {
+struct ListedBatch {
   std::vector<int32_t> query_begin{0}, positions, blocks;
   std::vector<RaggedBatch::BlockTable> tables;
   RaggedBatch view() {
@@ -38,8 +38,8 @@ class ChosenTest : public EachActivation {
     int width = 0;
   };
 
-  Batch batch(const Cache& cache, const std::vector<std::pair<int, int>>& ranges) const {
-    Batch b;
+  ListedBatch batch(const Cache& cache, const std::vector<std::pair<int, int>>& ranges) const {
+    ListedBatch b;
     for (size_t s = 0; s < ranges.size(); ++s) {
       for (int p = ranges[s].first; p < ranges[s].second; ++p) b.positions.push_back(p);
       b.query_begin.push_back(static_cast<int32_t>(b.positions.size()));
@@ -72,7 +72,7 @@ class ChosenTest : public EachActivation {
     };
     make(ref(), cache.host);
     make(gpu(), cache.device);
-    Batch b = batch(cache, {{0, length}, {0, length}});
+    ListedBatch b = batch(cache, {{0, length}, {0, length}});
     const RaggedBatch view = b.view();
     Both k = same_keys ? zeros(view.tokens(), int64_t{heads} * key_dim)
                        : random(view.tokens(), int64_t{heads} * key_dim);
@@ -117,7 +117,7 @@ TEST_P(ChosenTest, PositionsAlike) {
       const Cache cache = make_cache(type, length, 1, dim, dim, Values::InKeys);
       for (const auto& ranges : {std::vector<std::pair<int, int>>{{length - 60, length}, {0, 20}},
                                  {{length - 1, length}, {5, 6}}}) {
-        Batch b = batch(cache, ranges);
+        ListedBatch b = batch(cache, ranges);
         const RaggedBatch view = b.view();
         const int64_t n = view.tokens();
         const Both q = random(n, int64_t{heads} * dim), weights = vector(n * heads);
@@ -142,7 +142,7 @@ TEST_P(ChosenTest, PositionsAlike) {
 
 TEST_P(ChosenTest, OfEqualScoresTheEarlierPositions) {
   const Cache cache = make_cache(DType::BF16, 3000, 1, 32, 32, Values::InKeys, true);
-  Batch b = batch(cache, {{2990, 3000}, {1500, 1502}});
+  ListedBatch b = batch(cache, {{2990, 3000}, {1500, 1502}});
   const RaggedBatch view = b.view();
   const int64_t n = view.tokens();
   const Both q = random(n, 4 * 32), weights = vector(n * 4);
@@ -170,7 +170,7 @@ TEST_P(ChosenTest, BlocksAlike) {
                                                                {1, 64, 2, 700, 2, 2000}}) {
       SCOPED_TRACE(::testing::Message() << name(type) << " heads " << heads << " size " << size);
       const Cache cache = make_cache(type, length, 1, dim, dim, Values::InKeys);
-      Batch b = batch(cache, {{length - 40, length}, {0, 30}});
+      ListedBatch b = batch(cache, {{length - 40, length}, {0, 30}});
       const RaggedBatch view = b.view();
       const int64_t n = view.tokens();
       const Both q = random(n, int64_t{heads} * dim);
@@ -205,7 +205,7 @@ TEST_P(ChosenTest, AttendsAlike) {
       if (type == DType::F8_E4M3 && !ref().supports_kv(type)) continue;
       constexpr int kLength = 900;
       const Cache cache = make_cache(type, kLength, s.kv_heads, s.key_dim, s.value_dim, s.values);
-      Batch b = batch(cache, {{kLength - 9, kLength}, {0, 5}});
+      ListedBatch b = batch(cache, {{kLength - 9, kLength}, {0, 5}});
       const RaggedBatch view = b.view();
       const int64_t n = view.tokens();
       // Every token's last block, and others at random.
