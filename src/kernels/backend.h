@@ -208,8 +208,9 @@ class Backend {
 
   virtual std::string name() const = 0;  // "ref", "cpu neon+dotprod+i8mm", ...
   virtual DType activation_type() const { return DType::F32; }
-  // Called before the weights of a model that routes tokens to experts are prepared. A rounding error can choose another
-  // expert, which is no small error: a back-end with narrow activations may keep wider ones from here on.
+  // Called before the weights of a model that routes tokens to experts, or keeps several residual streams, are prepared. A
+  // rounding error can choose another expert, which is no small error: a back-end with narrow activations may keep wider ones
+  // from here on.
   virtual void expect_routing() {}
   // Whether PagedKv may be of this type.
   virtual bool supports_kv(DType type) const { return type != DType::F8_E4M3; }

@@ -98,7 +98,7 @@ class RecurrentOps {
  public:
   virtual ~RecurrentOps() = default;
 
-  // out = a * b, element-wise, [n, width]; out may be either. b may have one row for all n.
+  // out = a * b, element-wise, [n, width]; out may be either. b may have one row for all n, and may be f32.
   virtual void multiply(TensorView out, TensorView a, TensorView b) = 0;
   // out[n, channels]; not x
   virtual void causal_conv(TensorView out, TensorView x, const CausalConv& conv, TensorView states,

@@ -82,6 +82,13 @@ TEST_P(RecurrentTest, Multiplies) {
   on_host().multiply(out.host, a.host, row.host);
   on_device().multiply(out.device, a.device, row.device);
   EXPECT_LT(error(out.host, out.device), tolerance());
+  const Both gains = vector(200);  // f32, whatever activations are
+  const auto as_row = [](const TensorView& flat) {
+    return TensorView::contiguous(flat.data, DType::F32, {1, 200}, flat.device);
+  };
+  on_host().multiply(out.host, a.host, as_row(gains.host));
+  on_device().multiply(out.device, a.device, as_row(gains.device));
+  EXPECT_LT(error(out.host, out.device), tolerance());
 }
 
 TEST_P(RecurrentTest, Convolves) {

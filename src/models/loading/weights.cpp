@@ -351,8 +351,8 @@ bool routes(const LayerSpec& layer) {
 Status check_layers(const ModelSpec& spec, kernels::Backend& backend) {
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     std::string_view kind;
-    if (kernels::recurrent_ops(backend) == nullptr) kind = recurrent_kind(spec.layers[i]);
-    if (spec.streams.count > 1 && backend.async_device() != nullptr) kind = "one of several residual streams";
+    if (kernels::recurrent_ops(backend) == nullptr)
+      kind = spec.streams.count > 1 ? "one of several residual streams" : recurrent_kind(spec.layers[i]);
     if (!kind.empty())
       return Error{ErrorCode::Unsupported,
                    fmt::format("layer {} is {}, which '{}' does not compute; --device cpu does", i, kind,
@@ -367,7 +367,9 @@ Result<ModelWeights> bind_weights(ModelSpec& spec, const Placement& placement,
                                   const formats::TensorStore& store, kernels::Backend& backend,
                                   Progress progress) {
   if (Status status = check_layers(spec, backend); !status) return status.error();
-  if (std::any_of(spec.layers.begin(), spec.layers.end(), routes)) backend.expect_routing();
+  // What is rounded in one of several streams comes to all of them, in every layer.
+  if (spec.streams.count > 1 || std::any_of(spec.layers.begin(), spec.layers.end(), routes))
+    backend.expect_routing();
   ModelWeights w;
   Binder binder(spec, store, backend, w);
   const Cut vocabulary = Cutter{placement.tensor}.rows({placement.tensor.of(spec.vocab)});

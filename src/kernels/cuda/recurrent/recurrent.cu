@@ -15,8 +15,10 @@ __global__ void __launch_bounds__(kThreads) multiply_kernel(const MultiplyParams
   wait_for_producer();
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= p.a.dim) return;
-  for (int64_t row = blockIdx.y; row < p.a.n; row += gridDim.y)
-    set_element<T>(p.out, row, i, element<T>(p.a, row, i) * element<T>(p.b, row, i));
+  for (int64_t row = blockIdx.y; row < p.a.n; row += gridDim.y) {
+    const float b = p.b.type == DType::F32 ? element<float>(p.b, row, i) : element<T>(p.b, row, i);
+    set_element<T>(p.out, row, i, element<T>(p.a, row, i) * b);
+  }
 }
 
 // grid: (pieces of the channels, sequences)

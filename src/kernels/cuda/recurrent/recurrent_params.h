@@ -17,7 +17,7 @@ struct StatesView {
 };
 
 struct MultiplyParams {
-  View out, a, b;  // b.stride_n 0: one row for all
+  View out, a, b;  // b.stride_n 0: one row for all; b may be F32 whatever the others are
 };
 void launch_multiply(const MultiplyParams&, Stream);
 
