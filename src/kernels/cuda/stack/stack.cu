@@ -122,11 +122,11 @@ __global__ void __launch_bounds__(kThreads, 1) stack_kernel(const __grid_constan
   __syncthreads();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   if (warp >= kWarps) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 72;");
     if (warp == kWarps && one_lane()) Producer<Dim>(p, plan, cursor).run();
     if (warp == kWarps + 1) erase_sets(p, turn, cursor.ring + L::kErase);
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 216;");
     Consumer<Dim> consumer{p, plan, shared, cursor, warp, lane, lane / 4, lane % 4};
     consume(consumer, turn);
   }

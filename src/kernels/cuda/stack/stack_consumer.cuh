@@ -77,8 +77,16 @@ class StackGemm {
 #pragma unroll
     for (int j = 0; j < kPieces; ++j) x[j] = live ? look4(place(s, chunk, j)) : make_uint4(0, 0, 0, 0);
   }
+  // Many tokens are not looked for all the time, which would take the L2 from the weights: each lane waits for one piece.
+  __device__ __forceinline__ void wait_for_first(const Stage& s) const {
+    if (c_.g >= c_.p.tokens || !has(s.columns, 0)) return;
+#pragma unroll 1
+    while (!there(look4(place(s, 0, 0)))) __nanosleep(kNap);
+  }
   // The first chunks of all tokens.
   __device__ __forceinline__ void load(const Stage& s) {
+    if (s.wait && c_.p.tokens > kEagerTokens) wait_for_first(s);
+    __syncwarp();
 #pragma unroll
     for (int i = 0; i < kResident; ++i) load_chunk(x_[i], s, i);
     if (!s.wait) return;

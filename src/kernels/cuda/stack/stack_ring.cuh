@@ -21,6 +21,8 @@ constexpr int kResident = kStackWidth / kChunk;      // chunks of a row that a w
 constexpr int kGroups = 8;                           // of 8 rows whose sums the warps add up at a time
 constexpr int kLongGroups = 4;                       // the same of matrices with longer rows
 constexpr int kPartWords = kGroups * kWarps * 64;    // sums of all warps
+constexpr int kEagerTokens = 2;                      // that are looked for as a whole
+constexpr int kNap = 40;                             // ns between two looks
 constexpr int kTile = 64;                            // keys of one slot
 constexpr float kLog2E = 1.44269504088896340736f;
 
