@@ -147,7 +147,9 @@ class StackTest : public DeviceTest {
   }
   std::vector<float> values(const TensorView& view) {
     HostTensor host = HostTensor::make(DType::F32, {view.elements()});
-    gpu().download(host.view, TensorView::contiguous(view.data, view.dtype, {view.elements()}, view.device));
+    const int64_t rows = view.dim(0);
+    gpu().download(host.view, TensorView::contiguous(view.data, view.dtype, {rows, view.elements() / rows},
+                                                     view.device));
     return {host.view.at<float>(), host.view.at<float>() + view.elements()};
   }
   static double distance(const std::vector<float>& a, const std::vector<float>& b) {
@@ -228,6 +230,7 @@ TEST_F(StackTest, LeavesTheRestToOthers) {
   EXPECT_TRUE(taken(plain, {100}));
   EXPECT_FALSE(taken(plain, std::vector<int>(9, 100))) << "more tokens than it takes";
   EXPECT_FALSE(taken(plain, std::vector<int>(8, 5000))) << "more context than pays";
+  EXPECT_FALSE(taken({32, 8, 128, 4096, 14336}, {100})) << "layers so large that launches do not matter";
   EXPECT_FALSE(taken({12, 4, 96, 1152, 3072}, {100})) << "heads of 96";
   EXPECT_FALSE(taken({40, 8, 128, 5120, 3072}, {100})) << "rows of 5,120";
   EXPECT_FALSE(taken({16, 8, 128, 1024, 3072, false, 16}, {100})) << "blocks of 16";

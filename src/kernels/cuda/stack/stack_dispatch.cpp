@@ -13,6 +13,8 @@ namespace {
 
 // Tokens of context of all sequences together up to which the kernel is the faster way.
 constexpr int64_t kMostContext = 8 * 2048;
+// The same of the weights of a layer: what it spares is the time between kernels, which long ones do not have.
+constexpr int64_t kMostWeights = int64_t{64} << 20;
 
 // The matrix where it lies as one, in plain rows without a bias; else null.
 const void* plain_rows(const Weight& weight, int64_t rows, int64_t cols) {
@@ -60,6 +62,11 @@ bool fill_layer(StackLayer& out, const DenseLayer& layer, const LayerStack& stac
          same_places(layer.kv, stack.layers.front().kv);
 }
 
+int64_t weights_of(const LayerStack& stack, int64_t dim) {
+  const AttentionShape& a = stack.attention;
+  return dim * (int64_t{2} * (a.heads + a.kv_heads) * a.key_dim + 3 * stack.inner);
+}
+
 bool shape_fits(const AttentionShape& a) {
   return a.key_dim == a.value_dim && a.window == 0 && !a.chunked && a.softcap == 0.0f && a.sinks.empty() &&
          a.alibi.empty();
@@ -98,6 +105,7 @@ bool StackDispatch::run(const TensorView& x, const LayerStack& stack, const Tens
   const AttentionShape& a = stack.attention;
   const bool whole_angles = angles.rank == 3 && angles.is_contiguous() && angles.dim(1) * 2 == a.key_dim;
   if (!whole_angles || a.key_dim <= 0) return false;
+  if (x.rank != 2 || weights_of(stack, x.dim(1)) > kMostWeights) return false;
   StackParams p = blank<StackParams>();
   p.x = view_of(x);
   for (size_t i = 0; i < stack.layers.size(); ++i)
