@@ -230,9 +230,9 @@ TEST_F(StackTest, LeavesTheRestToOthers) {
   EXPECT_TRUE(taken(plain, {100}));
   EXPECT_FALSE(taken(plain, std::vector<int>(9, 100))) << "more tokens than it takes";
   EXPECT_FALSE(taken(plain, std::vector<int>(8, 5000))) << "more context than pays";
-  EXPECT_FALSE(taken({32, 8, 128, 4096, 14336}, {100})) << "layers so large that launches do not matter";
+  EXPECT_FALSE(taken({32, 8, 128, 4096, 2176}, {100})) << "layers so large that launches do not matter";
   EXPECT_FALSE(taken({12, 4, 96, 1152, 3072}, {100})) << "heads of 96";
-  EXPECT_FALSE(taken({40, 8, 128, 5120, 3072}, {100})) << "rows of 5,120";
+  EXPECT_FALSE(taken({16, 8, 128, 5120, 1024}, {100})) << "rows of 5,120";
   EXPECT_FALSE(taken({16, 8, 128, 1024, 3072, false, 16}, {100})) << "blocks of 16";
 }
 

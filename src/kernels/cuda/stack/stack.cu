@@ -15,9 +15,10 @@
 namespace sluice::kernels::cuda {
 namespace stack {
 
-// Sets of the workspace. A layer uses one. That of the layer before is erased when gate and up are being made, for then all
-// have done with it, and is in use again two layers later: between lies what every block hands over in the next layer, which
-// waits for this.
+// Sets of the workspace. A layer uses one. That of the layer before is erased when gate and up have been made, for then all
+// have done with it, and is in use again two layers later. Nobody gets there before every block has handed over gate and up
+// of the layer between, for which a block waits until it has erased its share: no reader takes old words for new ones, in
+// this launch or, since the sets go round from launch to launch, in the next.
 constexpr int kSets = 3;
 
 __device__ __forceinline__ uint32_t next_turn(uint32_t turn) {
@@ -35,7 +36,7 @@ __device__ __forceinline__ void erase_sets(const StackParams& p, uint32_t turn, 
     barrier_wait(barriers, layer & 1);
 #pragma unroll 1
     for (uint32_t i = first + lane; i < last; i += 32) erase4(set + i * 4);
-    __threadfence();
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
     __syncwarp();
     if (lane == 0) barrier_arrive(barriers + 8);
   }
@@ -80,13 +81,13 @@ __device__ __forceinline__ void consume(Consumer<Dim>& c, uint32_t turn) {
   for (int layer = 0; layer < p.count; ++layer) {
     uint32_t* const set = p.workspace + int64_t{turn} * p.layout.words;
     turn = next_turn(turn);
-    if (layer > 0) barrier_wait(erased + 8, (layer - 1) & 1);
 #pragma unroll 1
     for (int kind = 0; kind < 4; ++kind) {
       if (kind == Stage::Out) StackAttention<Dim>(c, p.layers[layer], set).run();
       Stage s = stage_of<Dim>(p, kind, set);
       if (kind == Stage::Qkv) s.x = x, s.wait = layer > 0;
       if (kind == Stage::Down && layer + 1 == p.count) s.last = true, s.to = stream;
+      if (kind == Stage::GateUp && layer > 0) barrier_wait(erased + 8, (layer - 1) & 1);
       gemm.run(s, rest);
       if (kind == Stage::GateUp && c.lane == 0) barrier_arrive(erased);
     }
