@@ -45,7 +45,7 @@ class StackGemm {
  public:
   __device__ __forceinline__ explicit StackGemm(Consumer<Dim>& consumer) : c_(consumer) {}
 
-  // `rest`: what the residual stream holds in the block's columns, of this thread's pair of them.
+  // `rest`: what the residual stream holds in the block's columns, of this thread's pair of them, not rounded.
   __device__ __forceinline__ void run(const Stage& s, float2& rest) {
     if (s.count == 0) return;
     load(s);
@@ -247,7 +247,7 @@ class StackGemm {
       rows = 4;
     }
     const uint32_t word = pack_pair(v.x, v.y);
-    if (!s.normed()) rest = make_float2(low_half(word), high_half(word));
+    if (!s.normed()) rest = v;
     if (c_.g >= c_.p.tokens || 2 * c_.t >= rows) return;
     uint32_t* const at = s.to + (c_.g * s.width + group * rows) / 2 + c_.t;
     if (s.last) {
