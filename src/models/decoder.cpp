@@ -27,8 +27,6 @@ Decoder::Decoder(const ModelSpec& spec, const ModelWeights& weights, kernels::Ba
       streams_(spec, weights, backend, scratch_) {
   if (group_ != nullptr && !group_->placement().context.whole())
     context_.emplace(*group_, backend_, scratch_);
-  if (group_ == nullptr && is_dense_stack(spec_))
-    stack_device_ = dynamic_cast<kernels::LayerStackDevice*>(&backend_);
 }
 
 void Decoder::norm(TensorView out, TensorView x, const Norm& weights) {
@@ -375,8 +373,7 @@ void Decoder::forward(const StepInput& input) {
   }
   if (spec_.per_layer_embedding > 0) make_layer_inputs(input, stream_);
   if (spec_.streams.count > 0) streams_.begin(stream_);
-  const bool whole = run_stack(input);
-  for (size_t i = 0; i < spec_.layers.size() && !whole; ++i) {
+  for (size_t i = 0; i < spec_.layers.size(); ++i) {
     run_layer(i, input, stream_);
     if (group_ != nullptr) group_->progress();
   }
