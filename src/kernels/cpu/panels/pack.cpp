@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/cpu/panels/format.h"
+#include "kernels/cpu/panels/panel_types.h"
 
 namespace sluice::kernels::cpu {
 
@@ -284,46 +285,7 @@ void pack_words(uint8_t* to, const StoredRows& from, int64_t panel) {
 
 template <PanelLayout layout>
 void pack_blocks(uint8_t* to, const StoredRows& from, int64_t panel) {
-  switch (from.type) {
-    case DType::Q4_0:
-      return pack<DType::Q4_0, layout>(to, from, panel);
-    case DType::Q4_1:
-      return pack<DType::Q4_1, layout>(to, from, panel);
-    case DType::Q5_0:
-      return pack<DType::Q5_0, layout>(to, from, panel);
-    case DType::Q5_1:
-      return pack<DType::Q5_1, layout>(to, from, panel);
-    case DType::Q8_0:
-      return pack<DType::Q8_0, layout>(to, from, panel);
-    case DType::Q2_K:
-      return pack<DType::Q2_K, layout>(to, from, panel);
-    case DType::Q3_K:
-      return pack<DType::Q3_K, layout>(to, from, panel);
-    case DType::Q4_K:
-      return pack<DType::Q4_K, layout>(to, from, panel);
-    case DType::Q5_K:
-      return pack<DType::Q5_K, layout>(to, from, panel);
-    case DType::Q6_K:
-      return pack<DType::Q6_K, layout>(to, from, panel);
-    case DType::IQ4_NL:
-      return pack<DType::IQ4_NL, layout>(to, from, panel);
-    case DType::MXFP4:
-      return pack<DType::MXFP4, layout>(to, from, panel);
-    case DType::Q4_Z:
-      return pack<DType::Q4_Z, layout>(to, from, panel);
-    case DType::F4_16:
-      return pack<DType::F4_16, layout>(to, from, panel);
-    case DType::G4_NL:
-      return pack<DType::G4_NL, layout>(to, from, panel);
-    case DType::G4_2:
-      return pack<DType::G4_2, layout>(to, from, panel);
-    case DType::G4_3X:
-      return pack<DType::G4_3X, layout>(to, from, panel);
-    case DType::G4_3S:
-      return pack<DType::G4_3S, layout>(to, from, panel);
-    default:
-      __builtin_trap();  // a type without panels
-  }
+  with_panel_type(from.type, [&]<DType type> { pack<type, layout>(to, from, panel); });
 }
 
 }  // namespace
