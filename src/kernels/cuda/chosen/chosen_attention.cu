@@ -251,20 +251,8 @@ void launch_chosen_attention(const ChosenAttentionParams& p, Stream stream) {
                "attention to chosen positions of this head size");
   visit_activations(p.q.type, [&](auto element) {
     using T = decltype(element);
-    switch (p.k.type) {
-      case DType::BF16:
-        return launch_element<T, bf16>(p, stream);
-      case DType::F16:
-        return launch_element<T, __half>(p, stream);
-      case DType::F32:
-        return launch_element<T, float>(p, stream);
-      case DType::F8_E4M3:
-        return launch_element<T, __nv_fp8_e4m3>(p, stream);
-      case DType::I8:
-        return launch_element<T, int8_t>(p, stream);
-      default:
-        check_launch(cudaErrorInvalidValue, "attention over a cache of this type");
-    }
+    visit_cache(p.k.type, "attention over a cache of this type",
+                [&](auto cached) { launch_element<T, decltype(cached)>(p, stream); });
   });
 }
 

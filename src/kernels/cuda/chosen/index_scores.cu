@@ -165,20 +165,8 @@ void launch_index_scores(const IndexScoresParams& p, Stream stream) {
   }
   visit_activations(p.q.type, [&](auto element) {
     using T = decltype(element);
-    switch (p.keys.type) {
-      case DType::BF16:
-        return launch_element<T, bf16>(p, stream);
-      case DType::F16:
-        return launch_element<T, __half>(p, stream);
-      case DType::F32:
-        return launch_element<T, float>(p, stream);
-      case DType::F8_E4M3:
-        return launch_element<T, __nv_fp8_e4m3>(p, stream);
-      case DType::I8:
-        return launch_element<T, int8_t>(p, stream);
-      default:
-        check_launch(cudaErrorInvalidValue, "index scores of keys of this type");
-    }
+    visit_cache(p.keys.type, "index scores of keys of this type",
+                [&](auto cached) { launch_element<T, decltype(cached)>(p, stream); });
   });
 }
 

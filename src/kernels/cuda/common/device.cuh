@@ -255,6 +255,25 @@ void visit_activations(DType type, Visit visit) {
   }
 }
 
+// The same for elements of KV caches; `what` is said of a type that has no kernel.
+template <class Visit>
+void visit_cache(DType type, const char* what, Visit visit) {
+  switch (type) {
+    case DType::BF16:
+      return visit(bf16{});
+    case DType::F16:
+      return visit(__half{});
+    case DType::F32:
+      return visit(float{});
+    case DType::F8_E4M3:
+      return visit(__nv_fp8_e4m3{});
+    case DType::I8:
+      return visit(int8_t{});
+    default:
+      check_launch(cudaErrorInvalidValue, what);
+  }
+}
+
 inline int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
