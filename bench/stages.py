@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Ranks beside one rank on the same cores: tokens a second of requests in flight, decode and prefill.
 
-  bench/stages.py [--cut pp] [--stages 2] [--threads 1] [--requests 8] [--tokens 128] [--prompt 400] [--rounds 5]
-                  [--micro-batches 0] [--model FILE]
+  bench/stages.py [--cut pp] [--stages 2] [--threads 1] [--all-cores] [--requests 8] [--tokens 128] [--prompt 400]
+                  [--rounds 5] [--micro-batches 0] [--model FILE]
 
 One server has all threads (stages x threads), the other is `mpirun -n STAGES sluice serve --pp STAGES -t THREADS`, with --cut tp
-one of `--tp STAGES`. Both are up all the time and take turns, round by round; the ratio is of their medians."""
+one of `--tp STAGES`; with --all-cores each of its ranks has all threads, too. Both are up all the time and take turns, round by
+round; the ratio is of their medians."""
 import argparse
 import random
 import statistics
@@ -42,15 +43,17 @@ def main():
     for name, default in (("stages", 2), ("threads", 1), ("requests", 8), ("tokens", 128), ("prompt", 400), ("rounds", 5),
                           ("micro-batches", 0)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--all-cores", action="store_true")
     parser.add_argument("--cut", choices=("pp", "tp"), default="pp")
     parser.add_argument("--model", default=str(DEFAULT_MODEL))
     options = parser.parse_args()
     flags = ("-m", options.model, "--device", "cpu", "--ctx-size", 2048, "--kv-tokens", 16384, "--speculate", "off")
+    all_threads = options.stages * options.threads
     rng = random.Random(3)
     loads = {"decode": (16, options.tokens, options.tokens), "prefill": (options.prompt, 1, options.prompt)}
     rates = {}
-    with Server(*flags, "-t", options.stages * options.threads) as one, \
-            Server(*flags, "-t", options.threads, f"--{options.cut}", options.stages,
+    with Server(*flags, "-t", all_threads) as one, \
+            Server(*flags, "-t", all_threads if options.all_cores else options.threads, f"--{options.cut}", options.stages,
                    "--pp-micro-batches", options.micro_batches, before=(*MPIRUN, options.stages)) as staged:
         for turn in range(options.rounds + 1):
             for load, (prompt, tokens, counted) in loads.items():

@@ -44,7 +44,7 @@ void RankFlags::declare(OptionSet& options) {
   options
       .add(cuts.micro_batches, "pp-micro-batches",
            "steps that the stages of --pp run at the same time on CPUs, each of its share of the answers; 1: "
-           "a step runs alone; 0: as many as there are stages")
+           "a step runs alone; 0: as many as there are stages, those that share their cores counted once")
       .within(0, 1024);
   options
       .add(rank_timeout, "rank-timeout",

@@ -10,6 +10,8 @@ namespace sluice::kernels {
 class PartSums {
  public:
   virtual ~PartSums() = default;
+  // Threads that it computes with.
+  virtual int threads() const = 0;
   // out[n, width] = parts[0] + parts[1] + ..., in that order, on all threads. out may be any of the parts. One part: a copy.
   virtual void add_parts(TensorView out, std::span<const TensorView> parts) = 0;
   // x.sum += x.b_scale * (sum of the parts); out = rms_norm(x.sum). x.b is not read. REQUIRES: out is none of the parts.

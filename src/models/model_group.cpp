@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <set>
 #include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
+#include "dist/shared_cores.h"
 #include "kernels/async_device.h"
 #include "tensor/half.h"
 
@@ -72,6 +74,7 @@ Status ModelGroup::use(std::shared_ptr<kernels::Backend> backend) {
     if (sums != nullptr && group_.size() > 1) shared_ = std::make_unique<SharedSums>(group_, *sums);
     if (sums != nullptr && context_.size() > 1)
       shared_context_ = std::make_unique<SharedSums>(context_, *sums);
+    stages_at_once_ = find_stages_at_once(sums != nullptr ? sums->threads() : 1);
     if (wanted_ == kernels::Collectives::Auto) return {};
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("--collectives is for GPUs; the device is '{}'", backend_->name()),
@@ -88,6 +91,22 @@ Status ModelGroup::use(std::shared_ptr<kernels::Backend> backend) {
   } catch (const std::exception& problem) {
     return Error{ErrorCode::Unavailable, fmt::format("cannot join the ranks: {}", problem.what())};
   }
+}
+
+int ModelGroup::find_stages_at_once(int threads) {
+  if (cuts_.stages == 1) return 1;
+  const dist::RankCores own = dist::own_cores(threads);
+  const std::vector<std::byte> bytes = gather_bytes(*world_, std::as_bytes(std::span(&own, 1)));
+  std::vector<dist::RankCores> ranks(static_cast<size_t>(world_->size()));
+  std::memcpy(ranks.data(), bytes.data(), bytes.size());
+  const std::vector<int> sharers = dist::core_sharers(ranks);
+  std::set<int> of_stages;
+  for (int stage = 0; stage < cuts_.stages; ++stage)
+    of_stages.insert(sharers[static_cast<size_t>(stage * cuts_.group())]);
+  const auto at_once = static_cast<int>(of_stages.size());
+  if (leads() && cuts_.micro_batches == 0 && at_once < cuts_.stages)
+    log_info("{} stages take turns: with {} threads each they share their cores", cuts_.stages, threads);
+  return at_once;
 }
 
 Status ModelGroup::join_devices(kernels::GroupDevice& device) {

@@ -73,14 +73,17 @@ class ModelGroup {
   void progress() {
     if (!placement_.stage.whole()) world_->progress();
   }
-  // Steps of which the stages have one each at the same time; 1: a step runs alone, through all of them.
+  // Steps of which the stages have one each at the same time; 1: a step runs alone, through all of them. Where nothing else
+  // is asked for, stages that share their cores take turns: each step has all cores, and all weights are read once for it.
   int steps_in_flight() const {
     if (collective_ != nullptr) return 1;
-    return cuts_.micro_batches > 0 ? cuts_.micro_batches : placement_.stage.size;
+    return cuts_.micro_batches > 0 ? cuts_.micro_batches : stages_at_once_;
   }
 
  private:
   Status join_devices(kernels::GroupDevice& device);
+  // Stages that compute at the same time, of ranks that compute with so many threads each.
+  int find_stages_at_once(int threads);
   // The ranks that share a step's tokens.
   dist::Subgroup& token_group() { return cuts_.sequence ? group_ : context_; }
   SharedSums* shared_tokens() { return cuts_.sequence ? shared_.get() : shared_context_.get(); }
@@ -100,6 +103,7 @@ class ModelGroup {
   // Of ranks on one host, where activations lie in its memory; null: none.
   std::unique_ptr<SharedSums> shared_, shared_context_;
   int sharing_device_ = 1;
+  int stages_at_once_ = 1;
   std::shared_ptr<std::byte> pinned_;  // a stream on its way to the device
   size_t pinned_bytes_ = 0;
   bool abandoned_ = false;

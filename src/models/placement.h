@@ -37,7 +37,8 @@ struct Cuts {
   int experts = 1;  // 1: every rank has all of them, with its share of their inner width
   int stages = 1;
   std::vector<int> stage_layers{};  // of every stage; empty: by what they cost
-  int micro_batches = 0;  // steps that stages on CPUs run at the same time; 0: as many as there are stages
+  // Steps that stages on CPUs run at the same time; 0: as many as there are stages, those that share their cores counted once.
+  int micro_batches = 0;
   bool sequence = false;  // the ranks of the tensor cut share the tokens between the parts of layers
 
   int context = 1;  // shares of the tokens and of the KV cache, each of as many ranks as summed() says

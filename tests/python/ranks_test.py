@@ -162,10 +162,24 @@ def test_three_stages_with_three_steps_in_flight_give_the_answers_of_one_rank():
         source.write_text("".join(json.dumps(line) + "\n" for line in lines))
         flags = ("-m", serving.DEFAULT_MODEL, "-t", 1, "--kv-tokens", 4096, "--ctx-size", 1024)
         subprocess.run([BINARY, "generate", "-i", source, "-o", one, *map(str, flags)], check=True, capture_output=True, timeout=300)
-        ranks(3, "generate", "-i", source, "-o", staged, "--pp", 3, *flags)
+        ranks(3, "generate", "-i", source, "-o", staged, "--pp", 3, "--pp-micro-batches", 3, *flags)
         answers = [{answer["id"]: answer["choices"] for answer in map(json.loads, path.read_text().splitlines())}
                    for path in (one, staged)]
         assert len(answers[0]) == 5 and answers[0] == answers[1], answers
+
+
+def test_stages_that_share_their_cores_take_turns():
+    serving.need_model()
+    with tempfile.TemporaryDirectory() as folder:
+        source, out = Path(folder) / "in.jsonl", Path(folder) / "out.jsonl"
+        source.write_text(json.dumps({"id": "a", "prompt": "one two", "max_tokens": 2}) + "\n")
+        cores = len(os.sched_getaffinity(0))
+        for threads, turns in ((cores, True), (cores // 2, False)):
+            if threads == 0:
+                continue
+            done = ranks(2, "generate", "-i", source, "-o", out, "--force", "-m", serving.DEFAULT_MODEL, "--pp", 2,
+                         "-t", threads, "--kv-tokens", 1024, "--ctx-size", 512)
+            assert ("2 stages take turns" in done.stderr) == turns, done.stderr
 
 
 def test_a_rank_that_hangs_ends_a_group_without_requests():

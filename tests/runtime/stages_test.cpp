@@ -55,7 +55,7 @@ class GatedRank : public dist::Communicator {
 // The second stage of a model; the first one's group is for a Rig.
 class LaterStage {
  public:
-  explicit LaterStage(int micro_batches = 0) {
+  explicit LaterStage(int micro_batches = 2) {
     auto ranks = dist::make_local_group(2);
     const models::Cuts cuts{.stages = 2, .micro_batches = micro_batches};
     first = std::make_shared<models::ModelGroup>(std::move(ranks[0]), cuts);

@@ -69,6 +69,7 @@ class CpuBackend : public Backend,
                const ExpertBank& bank) override;
 
   void add_rms_norm(TensorView out, const Residual& x, const RmsGain& norm) override;
+  int threads() const override { return pool_.threads(); }
   void add_parts(TensorView out, std::span<const TensorView> parts) override;
   void add_parts_rms_norm(TensorView out, const Residual& x, std::span<const TensorView> parts,
                           const RmsGain& norm) override;
