@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/platform.h"
+#include "base/system/cores.h"
 #include "base/system/futex.h"
 
 namespace sluice {
@@ -17,10 +18,14 @@ constexpr uint64_t kNoTask = 0x7fffffff;  // beyond the number of any task
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads) {
+ThreadPool::ThreadPool(int threads, const std::vector<int>& processors) {
   const int count = std::clamp(threads, 1, 1024);
   workers_.reserve(static_cast<size_t>(count) - 1);
-  for (int i = 1; i < count; ++i) workers_.emplace_back([this] { work(); });
+  for (int i = 1; i < count; ++i)
+    workers_.emplace_back([this, processors] {
+      if (!processors.empty()) stay_on(processors);
+      work();
+    });
 }
 
 ThreadPool::~ThreadPool() {

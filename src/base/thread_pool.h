@@ -32,7 +32,8 @@ class FunctionRef<R(Args...)> {
 // Which thread runs a task is not fixed, so a task's result must depend on its number alone.
 class ThreadPool {
  public:
-  explicit ThreadPool(int threads);  // clamped to [1, 1024]
+  // `threads` clamped to [1, 1024]; those that the pool starts run on these processors alone, where there are any.
+  explicit ThreadPool(int threads, const std::vector<int>& processors = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -63,7 +64,7 @@ class ThreadPool {
   std::vector<std::thread> workers_;
 };
 
-// Cores this process may run on (the affinity mask), at least 1.
+// Processors that this process may run on (the affinity mask), at least 1. How many threads to compute with: cores.h.
 int available_cores();
 
 }  // namespace sluice

@@ -18,7 +18,10 @@ void DeviceOptions::declare(OptionSet& options) {
            "cuda:N (the GPU of index N), ref (plain loops)")
       .shown_as("NAME");
   options.add(isa, "isa", "instruction set of the CPU kernels, or auto for the best").shown_as("NAME");
-  options.add(threads, "threads", "CPU threads; 0: all cores").short_name('t').within(0, 1024);
+  options
+      .add(threads, "threads", "CPU threads; 0: the physical cores of a NUMA node, within the cgroup's quota")
+      .short_name('t')
+      .within(0, 1024);
   options.add_choice<bool>(repack, "repack",
                            "copy quantised weights into the order that kernels read fastest (cpu); off: read "
                            "them where the file is mapped",

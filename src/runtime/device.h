@@ -30,7 +30,7 @@ Result<DeviceChoice> parse_device(std::string_view text);
 struct DeviceOptions {
   std::string device = "auto";  // as parse_device() takes it
   std::string isa = "auto";     // cpu only: a level of available_isas()
-  int threads = 0;              // cpu only; 0: all cores this process may use
+  int threads = 0;              // cpu only; 0: as compute_cores() says
   bool repack = true;           // cpu only: weights are copied into the order that the kernels read fastest
   bool fp8 = false;             // cuda only: plain matrices are kept in fp8
   kernels::Activations activations = kernels::Activations::Auto;  // cuda only

@@ -19,7 +19,7 @@ std::vector<std::unique_ptr<kernels::Backend>> cpu_backends(int threads) {
     backends.push_back(kernels::make_cpu_backend({threads, isa}).value());
   }
   for (const kernels::cpu::IsaLevel& level : kernels::cpu::modelled_isa_levels())
-    backends.push_back(std::make_unique<kernels::cpu::CpuBackend>(level, threads, true));
+    backends.push_back(std::make_unique<kernels::cpu::CpuBackend>(level, ComputeCores{threads, {}}, true));
   return backends;
 }
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/system/cores.h"
 #include "base/system/terminal.h"
 #include "cli/command.h"
 #include "cli/lab/lists.h"
@@ -77,7 +78,8 @@ class PlanCommand : public Command {
     options.add(plan_.devices, "devices", "of tensor and pipeline parallelism").within(1, 1024);
     options.add(plan_.drafts, "drafts", "tokens of a speculated step").within(0, 64);
     options.add(plan_.acceptance, "acceptance", "share of drafts that are accepted").within(0, 1);
-    options.add(threads_, "threads", "of --calibrate and --verify; 0: all cores").within(0, 4096);
+    options.add(threads_, "threads", "of --calibrate and --verify; 0: as other verbs have them")
+        .within(0, 4096);
     options.add(cpu_time_, "cpu-time",
                 "measure the processor's time with one thread, for a machine that others use as well");
     options.add(repeat_, "repeat", "measurements of each cell by --verify; the median counts")
@@ -158,7 +160,7 @@ class PlanCommand : public Command {
     if (!backend) return backend.error();
     const auto progress = [](const std::string& what) { show("measuring " + what); };
     lab::CalibrateOptions options;
-    options.threads = threads_ > 0 ? threads_ : available_cores();
+    options.threads = threads_ > 0 ? threads_ : compute_cores().threads;
     options.time = time_source();
     lab::Machine machine =
         gpu() ? lab::calibrate_device(**backend, {}, progress) : lab::calibrate(**backend, options, progress);

@@ -47,7 +47,11 @@ class QuantizeCommand : public Command {
     options.add_choice<bool>(force_, "overwrite",
                              "replace the file OUT where it is there; folders are not replaced",
                              {{"off", false}, {"on", true}});
-    options.add(calibration_.threads, "threads", "CPU threads; 0: all cores").short_name('t').within(0, 1024);
+    options
+        .add(calibration_.threads, "threads",
+             "CPU threads; 0: the physical cores of a NUMA node, within the cgroup's quota")
+        .short_name('t')
+        .within(0, 1024);
   }
 
   int run() override {

@@ -8,7 +8,7 @@
 #include <map>
 #include <memory>
 
-#include "base/thread_pool.h"
+#include "base/system/cores.h"
 #include "cli/lab/served_planner.h"
 #include "cli/open_session.h"
 #include "cli/served_model.h"
@@ -176,7 +176,7 @@ Status share_out(const ServeModels& options, std::vector<ModelPlan>& plans) {
   for (ModelPlan& plan : plans) {
     llm::EngineFlags& engine = plan.session.engine;
     const double part = weight_of(plan) / all;
-    const int cores = engine.device.threads > 0 ? engine.device.threads : available_cores();
+    const int cores = engine.device.threads > 0 ? engine.device.threads : compute_cores().threads;
     engine.memory_part = part;
     engine.device.threads = std::max(1, static_cast<int>(part * cores));
   }

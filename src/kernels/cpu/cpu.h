@@ -11,7 +11,7 @@
 namespace sluice::kernels {
 
 struct CpuOptions {
-  int threads = 0;     // 0: every core this process may run on
+  int threads = 0;     // 0: as compute_cores() says
   std::string isa;     // name of a level; empty: the best one
   bool repack = true;  // prepare() makes panels of weights; else they are read as they lie in the file
 };

@@ -15,8 +15,8 @@ namespace sluice::kernels {
 Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options) {
   Result<cpu::IsaLevel> level = cpu::find_isa_level(options.isa);
   if (!level) return level.error();
-  const int threads = options.threads > 0 ? options.threads : available_cores();
-  return std::unique_ptr<Backend>(std::make_unique<cpu::CpuBackend>(*level, threads, options.repack));
+  const ComputeCores cores = options.threads > 0 ? ComputeCores{options.threads, {}} : compute_cores();
+  return std::unique_ptr<Backend>(std::make_unique<cpu::CpuBackend>(*level, cores, options.repack));
 }
 
 std::vector<std::string> available_isa_names() {
@@ -27,13 +27,13 @@ std::vector<std::string> available_isa_names() {
 
 namespace cpu {
 
-CpuBackend::CpuBackend(IsaLevel level, int threads, bool repack)
+CpuBackend::CpuBackend(IsaLevel level, const ComputeCores& cores, bool repack)
     : level_(level),
       kernels_(level.table()),
       panel_kernels_(level.panels()),
       recurrent_(level.recurrent()),
       repack_(repack),
-      pool_(threads) {}
+      pool_(cores.threads, cores.stay_on) {}
 
 std::string CpuBackend::name() const {
   return fmt::format("cpu {}", level_.features);

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "base/system/cores.h"
 #include "base/thread_pool.h"
 #include "kernels/backend.h"
 #include "kernels/chosen_attention.h"
@@ -23,7 +24,7 @@ class CpuBackend : public Backend,
                    public ChosenAttention,
                    public PartSums {
  public:
-  CpuBackend(IsaLevel level, int threads, bool repack);
+  CpuBackend(IsaLevel level, const ComputeCores& cores, bool repack);
 
   std::string name() const override;
   void set_observer(GemmObserver* observer) override { observer_ = observer; }

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 
+#include "base/system/cores.h"
 #include "base/system/terminal.h"
 #include "cli/command.h"
 #include "cli/lab/lists.h"
@@ -105,7 +106,7 @@ class BenchCommand : public Command {
                          .parameters = models::parameter_count(model.spec()),
                          .weight_bytes = model.files.tensors.total_bytes(),
                          .backend = model.backend->name(),
-                         .threads = device_.threads > 0 ? device_.threads : available_cores(),
+                         .threads = device_.threads > 0 ? device_.threads : compute_cores().threads,
                          .kv_type = speed_.kv_type,
                          .limits = {}};
     // The limits of other devices are not for the processor to measure.
