@@ -24,11 +24,13 @@ void KvManager::check_sequence(const Sequence& sequence) const {
   for (size_t group = 0; group < groups_.size(); ++group) {
     const std::vector<BlockId>& table = sequence.tables[group];
     if (sequence.out()) SLUICE_CHECK_EQ(sequence.tiers[group].size(), table.size());
-    SLUICE_CHECK_LE(static_cast<size_t>(sequence.given_back[group]), table.size());
+    const int drafts = is_state(static_cast<int>(group)) ? sequence.drafts.count : 0;
+    SLUICE_CHECK_LE(sequence.given_back[group] + drafts, static_cast<int>(table.size()));
     std::set<std::pair<request::Tier, BlockId>> own;
     for (size_t i = 0; i < table.size(); ++i) {
       const bool given_back = static_cast<int>(i) < sequence.given_back[group];
-      const bool may_be_empty = is_state(static_cast<int>(group)) && i + 1 < table.size();
+      const bool may_be_empty =
+          is_state(static_cast<int>(group)) && i + 1 + static_cast<size_t>(drafts) < table.size();
       SLUICE_CHECK((table[i] == request::kNoBlock) == given_back ||
                    (may_be_empty && table[i] == request::kNoBlock));
       if (table[i] == request::kNoBlock) continue;
@@ -47,12 +49,12 @@ void KvManager::check_holders(int group) const {
     std::vector<std::array<int, 2>> holders(static_cast<size_t>(blocks.capacity()));
     for (const auto& [seq, sequence] : sequences_) {
       const std::vector<BlockId>& table = sequence.tables[static_cast<size_t>(group)];
-      const Ref holder = tier == request::Tier::Device ? sequence.holder() : Ref::Unreserved;
       for (size_t i = 0; i < table.size(); ++i) {
         const request::Tier at =
             sequence.out() ? sequence.tiers[static_cast<size_t>(group)][i] : request::Tier::Device;
         if (table[i] == request::kNoBlock || at != tier) continue;
         SLUICE_CHECK_LT(table[i].value, blocks.capacity());
+        const Ref holder = holder_of(group, sequence, i);
         ++holders[static_cast<size_t>(table[i].value)][static_cast<size_t>(holder)];
       }
     }
@@ -73,7 +75,9 @@ void KvManager::check_promises() const {
       if (!sequence.promise) continue;
       std::set<BlockId>& blocks = held[sequence.promise.get()];
       if (sequence.out()) continue;
-      blocks.insert(sequence.tables[index].begin(), sequence.tables[index].end());
+      const std::vector<BlockId>& table = sequence.tables[index];
+      for (size_t i = 0; i < table.size(); ++i)
+        if (holder_of(group, sequence, i) == Ref::Reserved) blocks.insert(table[i]);
       blocks.erase(request::kNoBlock);
     }
     int sum = 0;

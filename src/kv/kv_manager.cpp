@@ -84,21 +84,36 @@ void KvManager::open(SeqId seq, const Input& input) {
 bool KvManager::reserve(SeqId seq, const Extent& extent) {
   Sequence& sequence = resident(seq);
   SLUICE_CHECK_LE(extent.begin, extent.end);
-  for (int group = 0; group < groups(); ++group) give_back(group, sequence, extent.begin);
+  drop_drafts(sequence);
+  for (int group = 0; group < groups(); ++group)
+    give_back(group, sequence, first_kept(group, sequence, extent.begin));
   for (int group = 0; group < groups(); ++group) {
-    if (missing_blocks(group, sequence, extent) > room(group, sequence.holder())) return false;
+    const int missing = missing_blocks(group, sequence, extent), drafts = is_state(group) ? extent.drafts : 0;
+    if (missing > room(group, sequence.holder())) return false;
+    const int beside = sequence.promise ? 0 : missing;  // what a promise covers takes nothing from the others
+    if (drafts > 0 && drafts > room(group, Ref::Unreserved) - beside) return false;
   }
   for (int group = 0; group < groups(); ++group) grow(group, sequence, extent);
+  if (keeps_states()) sequence.drafts = {extent.known_end(), extent.drafts};
   return true;
 }
 
-void KvManager::give_back(int group, Sequence& sequence, int begin) {
-  if (!is_state(group) && options_.groups[static_cast<size_t>(group)].window == 0)
-    return;  // all stay visible
+Ref KvManager::holder_of(int group, const Sequence& sequence, size_t entry) const {
+  const size_t entries = sequence.tables[static_cast<size_t>(group)].size();
+  const bool draft = is_state(group) && entry + static_cast<size_t>(sequence.drafts.count) >= entries;
+  return draft || sequence.out() ? Ref::Unreserved : sequence.holder();
+}
+
+void KvManager::unref_entry(int group, const Sequence& sequence, size_t entry) {
+  const auto index = static_cast<size_t>(group);
+  const request::Tier tier = sequence.out() ? sequence.tiers[index][entry] : request::Tier::Device;
+  pool(group, tier).unref(sequence.tables[index][entry], holder_of(group, sequence, entry));
+}
+
+void KvManager::give_back(int group, Sequence& sequence, int first) {
   std::vector<BlockId>& table = sequence.tables[static_cast<size_t>(group)];
   int& given = sequence.given_back[static_cast<size_t>(group)];
-  const int visible = std::min(first_kept(group, sequence, begin), static_cast<int>(table.size()));
-  for (; given < visible; ++given) {
+  for (first = std::min(first, static_cast<int>(table.size())); given < first; ++given) {
     BlockId& block = table[static_cast<size_t>(given)];
     if (is_state(group)) drop_if_passed(group, sequence, given);
     if (block != request::kNoBlock) pool(group, request::Tier::Device).unref(block, sequence.holder());
@@ -212,22 +227,23 @@ void KvManager::retire_content(const Sequence& sequence, size_t index) {
 
 void KvManager::truncate(SeqId seq, int tokens) {
   SLUICE_CHECK_GE(tokens, 0);
-  SLUICE_CHECK(!keeps_states());
   Sequence& sequence = sequences_.at(seq);
   const auto full = static_cast<size_t>(tokens / options_.block_size);
   const auto kept = static_cast<size_t>(blocks_for(tokens));
   for (size_t i = full; i < static_cast<size_t>(sequence.published); ++i) retire_content(sequence, i);
   for (int group = 0; group < groups(); ++group) {
+    if (is_state(group)) {
+      settle_states(group, sequence, tokens);
+      continue;
+    }
     const auto index = static_cast<size_t>(group);
     std::vector<BlockId>& table = sequence.tables[index];
     SLUICE_CHECK_LE(sequence.given_back[index], first_visible(group, tokens));
-    for (size_t i = table.size(); i-- > kept;) {
-      const request::Tier tier = sequence.out() ? sequence.tiers[index][i] : request::Tier::Device;
-      pool(group, tier).unref(table[i], tier == request::Tier::Device ? sequence.holder() : Ref::Unreserved);
-    }
+    for (size_t i = table.size(); i-- > kept;) unref_entry(group, sequence, i);
     table.resize(std::min(table.size(), kept));
     if (sequence.out()) sequence.tiers[index].resize(table.size());
   }
+  sequence.drafts = {};
   retract(sequence, static_cast<int>(full), sequence.announced);
   sequence.keys.resize(std::min(sequence.keys.size(), full));
   sequence.published = std::min(sequence.published, static_cast<int>(full));
@@ -239,6 +255,7 @@ void KvManager::fork(SeqId parent, SeqId child, int tokens) {
   SLUICE_CHECK(fresh);
   const Sequence& from = resident(parent);
   Sequence& to = entry->second;
+  SLUICE_CHECK_EQ(from.drafts.count, 0);
   const auto blocks = static_cast<size_t>(blocks_for(tokens));
   const auto full = static_cast<size_t>(tokens / options_.block_size);
   to.root = from.root;
@@ -273,10 +290,7 @@ void KvManager::unref_all(Sequence& sequence) {
     // other one, and the last saves the most.
     for (size_t n = 0; n < table.size(); ++n) {
       const size_t i = is_state(group) ? n : table.size() - 1 - n;
-      if (table[i] == request::kNoBlock) continue;
-      const request::Tier tier =
-          sequence.out() ? sequence.tiers[static_cast<size_t>(group)][i] : request::Tier::Device;
-      pool(group, tier).unref(table[i], tier == request::Tier::Device ? sequence.holder() : Ref::Unreserved);
+      if (table[i] != request::kNoBlock) unref_entry(group, sequence, i);
     }
   }
 }
@@ -300,6 +314,7 @@ void KvManager::rewind(SeqId seq) {
   for (std::vector<BlockId>& table : sequence.tables) table.clear();
   sequence.given_back.assign(groups_.size(), 0);
   sequence.published = sequence.announced = sequence.attached = 0;
+  sequence.drafts = {};
 }
 
 std::vector<request::BlockMove> KvManager::take_moves() {

@@ -14,7 +14,8 @@
 // entry that its next position starts from. A step writes its end, the last block border that it reaches, and the borders
 // between where a later prompt is likely to part from this one; the other entries stay empty. A state at a border is a
 // checkpoint, published and matched like the blocks of that prefix; kv_states.cpp says which ones stay. Sharing,
-// copying before a write, promises and tiers are those of blocks.
+// copying before a write, promises and tiers are those of blocks. Where a step has drafts, the state behind each of them
+// has a slot of its own behind those entries, until truncate() says which drafts stay. No promise covers these slots.
 //
 // Every change that needs bytes to move is noted as a BlockMove. The mover runs the moves in order, after all
 // work submitted before them and before the work submitted with them.
@@ -64,6 +65,9 @@ struct Extent {
   int end = 0;    // positions [begin, end) become writable
   // Groups without a window get blocks for [0, total) as well, so that a prompt never stalls half way.
   int total = 0;
+  int drafts = 0;  // the last positions of them, which truncate() may take back; at most end - begin - 1
+
+  int known_end() const { return end - drafts; }
 };
 
 // The most that a family of sequences (a request and its forks) will ever hold at once.
@@ -146,6 +150,9 @@ class KvManager {
   // Makes room as the extent says: all or nothing over all groups (windows give back in any case). False
   // where the pools cannot give the blocks without breaking a promise.
   bool reserve(SeqId seq, const Extent& extent);
+  // Drafts that a sequence may have in its next step: none that would take a state slot that some sequence's next step
+  // may need. As many as one likes where no group holds states.
+  int most_drafts() const;
 
   // Holds back blocks so that later reserve(), match() and swap_in() calls of the family within `demand`
   // cannot fail; forks made from here on belong to the family. All or nothing. The promise ends with the
@@ -158,14 +165,14 @@ class KvManager {
   // Takes back the positions from `tokens` on, on whichever tier the sequence lies: blocks beyond them are given back, and
   // what was published of them can be matched no more, unless another sequence has published the same. A last block that
   // stays is copied before the next write where others hold it, as always. REQUIRES: no window has given back what
-  // position `tokens` sees, which holds where `tokens` is not before the first position of the last reserve(); and no group
-  // holds states, which cannot be taken back.
+  // position `tokens` sees, which holds where `tokens` is not before the first position of the last reserve(); and, where a
+  // group holds states, `tokens` are not before the drafts of the last reserve().
   void truncate(SeqId seq, int tokens);
   // The content of the sequence is not to be trusted: none of its blocks can be matched any more.
   void invalidate(SeqId seq);
 
   // Opens `child` with the first `tokens` positions of `parent`, all blocks shared. REQUIRES: where a group holds states,
-  // `tokens` are all that the parent has run.
+  // `tokens` are all that the parent has run, and it has no drafts.
   void fork(SeqId parent, SeqId child, int tokens);
 
   void release(SeqId seq);
@@ -208,6 +215,11 @@ class KvManager {
     std::vector<int> blocks;  // per group
     int members = 0;
   };
+  // Positions [begin, begin + count) hold drafts that are not settled. The last `count` entries of a table of states are
+  // the states behind them.
+  struct Drafts {
+    int begin = 0, count = 0;
+  };
   struct Sequence {
     std::vector<std::vector<BlockId>> tables;       // per group, by position
     std::vector<std::vector<request::Tier>> tiers;  // of the same entries, where swapped out; otherwise empty
@@ -222,6 +234,7 @@ class KvManager {
     std::vector<int> marks;  // blocks of the prompt whose last border is worth a checkpoint, ascending
     int interval = 0;        // blocks from one checkpoint to the next; 0: not known yet
     int attached = 0;        // leading blocks that match() found
+    Drafts drafts;           // where a group holds states
 
     bool out() const { return !tiers.empty(); }
     Ref holder() const { return promise ? Ref::Reserved : Ref::Unreserved; }
@@ -246,7 +259,11 @@ class KvManager {
   // REQUIRES: the pool can give one. Content evicted from it goes down a tier where it can.
   BlockId take(int group, request::Tier tier, Ref holder);
   void demote(int group, request::Place from, const PrefixKey& key);
-  void give_back(int group, Sequence& sequence, int begin);
+  // The entries before `first`.
+  void give_back(int group, Sequence& sequence, int first);
+  // Who refers to the block of an entry.
+  Ref holder_of(int group, const Sequence& sequence, size_t entry) const;
+  void unref_entry(int group, const Sequence& sequence, size_t entry);
   void unref_all(Sequence& sequence);
   int missing_blocks(int group, const Sequence& sequence, const Extent& extent) const;
   void grow(int group, Sequence& sequence, const Extent& extent);
@@ -254,6 +271,7 @@ class KvManager {
 
   // kv_states.cpp
   std::vector<int> state_entries(const Extent& extent) const;
+  int spare_slots(int group) const;
   std::vector<int> extra_entries(int group, const Sequence& sequence, const Extent& extent,
                                  int missing) const;
   void mark_checkpoints(Sequence& sequence, std::span<const Token> tokens, int branch) const;
@@ -261,6 +279,9 @@ class KvManager {
   void drop_if_passed(int group, const Sequence& sequence, int block);
   int missing_slots(int group, const Sequence& sequence, const Extent& extent) const;
   void grow_states(int group, Sequence& sequence, const Extent& extent);
+  // Forgets drafts that were never settled.
+  void drop_drafts(Sequence& sequence);
+  void settle_states(int group, Sequence& sequence, int tokens);
   // Makes the content of block `index` unfindable, unless another sequence has published the same.
   void retire_content(const Sequence& sequence, size_t index);
 

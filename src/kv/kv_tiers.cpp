@@ -55,6 +55,7 @@ void KvManager::relocate(int group, std::span<const SeqId> family, const PlaceMa
   const auto index = static_cast<size_t>(group);
   for (const SeqId seq : family) {
     Sequence& sequence = sequences_.at(seq);
+    SLUICE_CHECK(!sequence.promise || sequence.drafts.count == 0);
     const auto holder_at = [&](request::Tier tier) {
       return tier == request::Tier::Device ? sequence.holder() : Ref::Unreserved;
     };

@@ -14,7 +14,8 @@ namespace sluice::request {
 // [work, group]: position p of the work's sequence lies in of(work, group)[p / block size]. Plain data; built by add() in
 // the order of work, then group.
 //
-// In a group of states an entry is the slot of the state behind the last position of its block that ran, see StateSlots.
+// In a group of states an entry is the slot of the state behind the last position of its block that ran; behind the entries
+// of the known tokens stands a slot for each draft of the work, see StateSlots.
 struct BlockTables {
   int groups = 0;
   std::vector<BlockId> blocks;  // of all tables, one behind the other
@@ -33,7 +34,8 @@ struct BlockTables {
 };
 
 // Where a work that runs [begin, end) finds and leaves the state of its sequence: every slot that the table has for blocks
-// of the work gets the state behind its block's last position that ran.
+// of the known tokens gets the state behind its block's last position that ran, and every slot of a draft the state behind
+// that draft, so that whichever of them are accepted, the state behind the last one is there.
 struct StateSlots {
   struct Save {
     int position;  // the state behind so many positions ...
@@ -43,12 +45,15 @@ struct StateSlots {
   BlockId from = kNoBlock;  // the state behind position begin - 1; none: begin is 0, the state is empty
   std::vector<Save> saves;  // by ascending position, the last at `end`; one may overwrite `from`
 
-  static StateSlots of(std::span<const BlockId> table, int begin, int end, int block_size) {
+  // The last `drafts` positions hold drafts: as many as the slots were taken for, or fewer.
+  static StateSlots of(std::span<const BlockId> table, int begin, int end, int block_size, int drafts = 0) {
     StateSlots slots;
-    const int first = begin / block_size, last = (end + block_size - 1) / block_size;
+    const int known = end - drafts, first = begin / block_size, last = (known + block_size - 1) / block_size;
     for (int i = first; i < last; ++i)
       if (const BlockId slot = table[static_cast<size_t>(i)]; slot != kNoBlock)
-        slots.saves.push_back({std::min(end, (i + 1) * block_size), slot});
+        slots.saves.push_back({std::min(known, (i + 1) * block_size), slot});
+    for (int i = 0; i < drafts; ++i)
+      slots.saves.push_back({known + i + 1, table[static_cast<size_t>(last + i)]});
     if (begin % block_size != 0) {
       slots.from = slots.saves.front().slot;
     } else if (begin > 0) {

@@ -205,6 +205,108 @@ TEST(StateSlots, AreMovedByASwap) {
   kv.check();
 }
 
+// A step of `drafts` behind the known tokens [begin, known).
+bool verify(KvManager& kv, SeqId seq, int begin, int known, int drafts) {
+  const int end = known + drafts;
+  return kv.reserve(seq, {.begin = begin, .end = end, .total = end, .drafts = drafts});
+}
+
+StateSlots slots_of_drafts(const KvManager& kv, SeqId seq, int begin, int known, int drafts) {
+  return StateSlots::of(kv.table(seq, kStates), begin, known + drafts, kv.options().block_size, drafts);
+}
+
+TEST(StateSlots, HoldTheStateBehindEachDraftUntilItIsSettled) {
+  for (int accepted = 0; accepted <= 5; ++accepted) {  // over the borders at 8 and 12, in blocks of 4
+    KvManager kv(with_states(64, 24));
+    kv.open(kA);
+    ASSERT_TRUE(run(kv, kA, 0, 6));
+    const BlockId start = slots(kv, kA, 0, 6).end();
+    ASSERT_TRUE(verify(kv, kA, 6, 7, 5));
+    kv.check();
+    const StateSlots verified = slots_of_drafts(kv, kA, 6, 7, 5);
+    EXPECT_EQ(verified.from, start);
+    ASSERT_EQ(verified.saves.size(), 6u);
+    for (int i = 0; i < 6; ++i) EXPECT_EQ(verified.saves[static_cast<size_t>(i)].position, 7 + i);
+    kv.publish(kA, tokens(7));
+    const int end = 7 + accepted;
+    kv.truncate(kA, end);
+    kv.check();
+    kv.publish(kA, tokens(end));
+    kv.check();
+    const int used[] = {2, 2, 3, 3, 3, 3};  // the border at 4, that at 8 where it is passed, and the end
+    EXPECT_EQ(kv.usage(kStates).used, used[accepted]) << end;
+    EXPECT_EQ(kv.table(kA, kStates).back(), verified.saves[static_cast<size_t>(accepted)].slot) << end;
+    kv.open(kB);
+    EXPECT_EQ(kv.match(kB, tokens(20)), end / 4 * 4) << "the checkpoint at a border within accepted drafts";
+    if (end >= 8) {
+      ASSERT_TRUE(run(kv, kB, end / 4 * 4, 20));
+      EXPECT_EQ(slots(kv, kB, end / 4 * 4, 20).from,
+                verified.saves[static_cast<size_t>(end / 4 * 4 - 7)].slot);
+    }
+    ASSERT_TRUE(run(kv, kA, end, end + 1));
+    EXPECT_EQ(slots(kv, kA, end, end + 1).from, verified.saves[static_cast<size_t>(accepted)].slot) << end;
+    kv.check();
+  }
+}
+
+TEST(StateSlots, BehindDraftsTakeNothingThatSequencesNeed) {
+  KvManager kv(with_states(64, 12));
+  kv.open(kA);
+  kv.open(kB);
+  ASSERT_TRUE(run(kv, kA, 0, 6));
+  EXPECT_EQ(kv.most_drafts(), 12 - 2 - 2 * 2);
+  EXPECT_FALSE(verify(kv, kA, 6, 7, 11));
+  kv.check();
+  ASSERT_TRUE(verify(kv, kA, 6, 7, 6));
+  EXPECT_EQ(kv.most_drafts(), 0);
+  EXPECT_TRUE(run(kv, kB, 0, 6));
+  kv.check();
+  kv.truncate(kA, 9);
+  kv.check();
+  KvManager plain(one_group(4));
+  EXPECT_GT(plain.most_drafts(), 1000);
+}
+
+// What is promised to a sequence is not used up by its drafts, and its drafts take nothing of what others were promised.
+TEST(StateSlots, BehindDraftsAreNotPromised) {
+  KvManager kv(with_states(64, 10));
+  for (const SeqId seq : {kA, kB}) {
+    kv.open(seq);
+    ASSERT_TRUE(kv.reserve_capacity(std::span(&seq, 1), {.total = 60, .chunk = 20}));
+  }
+  EXPECT_FALSE(verify(kv, kA, 0, 20, 3)) << "8 of 10 are promised";
+  ASSERT_TRUE(verify(kv, kA, 0, 20, 2));
+  for (int end = 22; end < 50; end += 3) {
+    kv.check();
+    kv.truncate(kA, end);
+    kv.check();
+    kv.publish(kA, tokens(end));
+    ASSERT_TRUE(verify(kv, kA, end, end + 1, 2));
+  }
+  ASSERT_TRUE(run(kv, kB, 0, 20));
+  ASSERT_TRUE(run(kv, kB, 20, 40));
+  kv.check();
+  kv.release(kA);
+  kv.release(kB);
+  EXPECT_EQ(kv.usage(kStates).used + kv.usage(kStates).promised, 0);
+}
+
+TEST(StateSlots, BehindDraftsAreSettledWhileSwappedOut) {
+  KvManager kv(with_states(32, 12, 32));
+  kv.open(kA);
+  ASSERT_TRUE(verify(kv, kA, 0, 6, 4));
+  ASSERT_TRUE(kv.swap_out(std::vector{kA}));
+  EXPECT_EQ(kv.usage(kStates).host_used, 2 + 4);
+  kv.truncate(kA, 9);
+  kv.check();
+  EXPECT_EQ(kv.usage(kStates).host_used, 3);  // at 4, 8 and 9
+  ASSERT_TRUE(kv.swap_in(std::vector{kA}));
+  kv.publish(kA, tokens(9));
+  ASSERT_TRUE(run(kv, kA, 9, 10));
+  EXPECT_NE(slots(kv, kA, 9, 10).from, request::kNoBlock);
+  kv.check();
+}
+
 TEST(StateSlots, BoundHowManySequencesRun) {
   KvManager kv(with_states(64, 2));
   kv.open(kA);

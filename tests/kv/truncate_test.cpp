@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "request/block_tables.h"
 #include "tests/kv/kv_fixture.h"
 
 namespace sluice::kv {
@@ -145,7 +146,7 @@ TEST(Truncate, ReachesSequencesThatAreSwappedOut) {
 }
 
 // Random sequences that share a few prefixes, are forked, truncated, swapped and released. Memory is imitated: a slot holds
-// the hash of all tokens up to it, and what a sequence would read is compared after each operation.
+// the hash of all tokens up to it, and so does a state, and what a sequence would read is compared after each operation.
 class Hammer {
  public:
   explicit Hammer(uint64_t seed) : random_(seed), kv_(options(seed)) {
@@ -176,13 +177,18 @@ class Hammer {
     std::vector<Token> tokens;
     int accepted = 0;  // computed and never to be taken back by speculation
     bool out = false;
+    bool promised = false;  // up to kPromised tokens
   };
+  static constexpr int kPromised = 60;
 
   static KvManagerOptions options(uint64_t seed) {
     KvManagerOptions options{.block_size = 1 + static_cast<int>(seed % 4),
                              .groups = {{.window = 0, .blocks = {24, 6, 6}}},
-                             .model = "test"};
+                             .model = "test",
+                             .checkpoint_interval = 8};
     if (seed % 3 == 0) options.groups.push_back({.window = 5, .blocks = {16, 6, 6}});
+    if (seed % 5 < 2)
+      options.groups.push_back({.holds = KvGroup::Holds::State, .blocks = {seed % 5 == 0 ? 12 : 40, 12, 12}});
     return options;
   }
   int pick(int below) { return static_cast<int>(random_() % static_cast<uint64_t>(below)); }
@@ -199,9 +205,9 @@ class Hammer {
     const SeqId seq = any();
     Text& text = texts_.at(seq);
     if (what == 1) return drop(seq);
-    if (what == 2) return swap(seq, text);
+    if (what == 2 && !text.promised) return swap(seq, text);
     if (text.out) return;
-    if (what == 3 && texts_.size() < 6) return fork(seq);
+    if (what == 3 && texts_.size() < 6 && !text.promised) return fork(seq);
     speculate(seq, text);
   }
 
@@ -210,6 +216,8 @@ class Hammer {
     Text text;
     for (int size = 1 + pick(20); size > 0; --size) text.tokens.push_back(pick(8) == 0);
     kv_.open(seq);
+    text.promised =
+        pick(6) == 0 && kv_.reserve_capacity(std::span(&seq, 1), {.total = kPromised, .chunk = 24});
     const int cached = kv_.match(seq, text.tokens), size = static_cast<int>(text.tokens.size());
     if (!kv_.reserve(seq, {.begin = cached, .end = size, .total = size})) return kv_.release(seq);
     text.accepted = size;
@@ -236,14 +244,18 @@ class Hammer {
 
   // Some drafts are run, some of them stay, and only these are published; now and then while the sequence is swapped out.
   void speculate(SeqId seq, Text& text) {
-    const int begin = text.accepted, drafts = 1 + pick(9), end = begin + drafts;
-    if (!kv_.reserve(seq, {.begin = begin, .end = end, .total = end})) return;
-    for (int i = 0; i < drafts; ++i) text.tokens.push_back(pick(8) == 0);
+    const int begin = text.accepted, known = kv_.keeps_states() ? 1 + pick(3) : 0, drafts = 1 + pick(9);
+    const int end = begin + known + drafts;
+    if (text.promised && end > kPromised) return;
+    if (!kv_.reserve(seq, {.begin = begin, .end = end, .total = end, .drafts = drafts})) return;
+    for (int i = begin; i < end; ++i) text.tokens.push_back(pick(8) == 0);
     move();
-    write(seq, text, begin);
-    text.accepted += pick(drafts + 1);
+    write(seq, text, begin, drafts);
+    kv_.check();
+    if (pick(8) == 0) kv_.publish(seq, std::span(text.tokens).first(static_cast<size_t>(begin + known)));
+    text.accepted += known + pick(drafts + 1);
     text.tokens.resize(static_cast<size_t>(text.accepted));
-    if (pick(4) == 0) swap(seq, text);
+    if (pick(4) == 0 && !text.promised) swap(seq, text);
     kv_.truncate(seq, text.accepted);
     if (!text.out) kv_.publish(seq, text.tokens);
     if (!text.out && pick(10) == 0 && kv_.groups() == 1) {  // further back than what is published
@@ -269,14 +281,31 @@ class Hammer {
     RC_ASSERT(block.value >= 0);
     return slot(group, {request::Tier::Device, block}, position % size);
   }
-  void write(SeqId seq, const Text& text, int begin) {
+  uint64_t& state(int group, BlockId slot_id) { return slot(group, {request::Tier::Device, slot_id}, 0); }
+  void run_state(SeqId seq, int group, const Text& text, int begin, int drafts) {
+    const auto slots = request::StateSlots::of(
+        kv_.table(seq, group), begin, static_cast<int>(text.tokens.size()), kv_.options().block_size, drafts);
+    RC_ASSERT((slots.from == request::kNoBlock) == (begin == 0));
+    if (begin > 0) RC_ASSERT(state(group, slots.from) == hash(text.tokens, begin));
+    for (const request::StateSlots::Save& save : slots.saves)
+      state(group, save.slot) = hash(text.tokens, save.position);
+  }
+  void write(SeqId seq, const Text& text, int begin, int drafts = 0) {
     for (int group = 0; group < kv_.groups(); ++group) {
+      if (kv_.is_state(group)) {
+        run_state(seq, group, text, begin, drafts);
+        continue;
+      }
       for (int p = begin; p < static_cast<int>(text.tokens.size()); ++p)
         at(seq, group, p) = hash(text.tokens, p + 1);
     }
   }
   void verify(SeqId seq, const Text& text) {
     for (int group = 0; !text.out && group < kv_.groups(); ++group) {
+      if (kv_.is_state(group)) {
+        RC_ASSERT(state(group, kv_.table(seq, group).back()) == hash(text.tokens, text.accepted));
+        continue;
+      }
       const int window = kv_.options().groups[static_cast<size_t>(group)].window;
       for (int p = window == 0 ? 0 : std::max(0, text.accepted - window + 1); p < text.accepted; ++p)
         RC_ASSERT(at(seq, group, p) == hash(text.tokens, p + 1));
