@@ -31,14 +31,20 @@ constexpr int kSlotsPerSequence = 4;
 // States take at most one part in this many of the memory that the process can still have.
 constexpr int64_t kShareForStates = 8;
 
-// Slots of states: as many as there is memory for, at least for one sequence, at most for all that run at once and a
-// checkpoint for each block of the KV cache. 0 where the model keeps none. REQUIRES: the KV cache has its size.
+bool guesses(const EngineFlags& flags) {
+  return flags.speculate != "off";
+}
+
+// Slots of states: as many as there is memory for, at least for one sequence, at most for all that run at once with a state
+// behind each of their drafts and a checkpoint for each block of the KV cache. 0 where the model keeps none. REQUIRES: the
+// KV cache has its size.
 int default_state_slots(const EngineFlags& flags, const models::ModelSpec& spec, int64_t bytes) {
   const int64_t each = models::state_bytes(models::layer_states(spec));
   if (each == 0) return 0;
   const int64_t checkpoints = flags.prefix_cache ? flags.kv_tokens / flags.block_size : 0;
+  const int64_t most = kSlotsPerSequence + (guesses(flags) ? flags.speculate_tokens : 0);
   return static_cast<int>(std::clamp<int64_t>(bytes / kShareForStates / each, kSlotsPerSequence,
-                                              int64_t{kSlotsPerSequence} * flags.max_seqs + checkpoints));
+                                              most * flags.max_seqs + checkpoints));
 }
 
 // Slots of a lower tier: in the proportion of its positions to those of the device.
@@ -97,7 +103,7 @@ Result<int> host_kv_tokens(const EngineFlags& flags, const models::Model& model,
 // The largest step of a GPU. Drafts add rows to those of the sequences; steps of more are rare.
 runtime::StepSize largest_step(const EngineFlags& flags) {
   constexpr int kMostVerified = 512;
-  const bool drafts = flags.speculate != "off";
+  const bool drafts = guesses(flags);
   const int each = drafts ? 1 + flags.speculate_tokens : 1;
   const int rows = drafts ? std::min(kMostVerified, flags.max_seqs * each) : 0;
   return {flags.max_step_tokens, flags.max_seqs, rows, each};

@@ -25,8 +25,8 @@ void Batch::clear() {
   }
 }
 
-void Batch::add_states(std::span<const BlockId> table, int begin, int end) {
-  const auto slots = request::StateSlots::of(table, begin, end, states_->block_size);
+void Batch::add_states(std::span<const BlockId> table, int begin, int end, int drafts) {
+  const auto slots = request::StateSlots::of(table, begin, end, states_->block_size, drafts);
   states_from_.push_back(slots.from == request::kNoBlock ? -1 : slots.from.value);
   for (const request::StateSlots::Save& save : slots.saves)
     saves_.push_back({save.position - begin, save.slot.value});
@@ -34,7 +34,7 @@ void Batch::add_states(std::span<const BlockId> table, int begin, int end) {
 }
 
 void Batch::add(std::span<const Token> tokens, int begin, std::span<const std::span<const BlockId>> tables,
-                int rope_length) {
+                int rope_length, int drafts) {
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
   for (size_t i = 0; i < tokens.size(); ++i) {
     positions_.push_back(begin + static_cast<int32_t>(i));
@@ -48,7 +48,8 @@ void Batch::add(std::span<const Token> tokens, int begin, std::span<const std::s
     table.width = std::max(table.width, tables[group].size());
   }
   if (states_)
-    add_states(tables[static_cast<size_t>(states_->group)], begin, begin + static_cast<int>(tokens.size()));
+    add_states(tables[static_cast<size_t>(states_->group)], begin, begin + static_cast<int>(tokens.size()),
+               drafts);
 }
 
 void Batch::embed(int row, TensorView values, std::shared_ptr<void> owner) {

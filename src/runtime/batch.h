@@ -29,9 +29,9 @@ class Batch {
 
   void clear();
   // Tokens at positions [begin, begin + tokens.size()) of a sequence; `tables` has its blocks per group, `rope_length` is
-  // as in request::Work.
+  // as in request::Work, and the last `drafts` of the tokens may be taken back.
   void add(std::span<const Token> tokens, int begin, std::span<const std::span<const BlockId>> tables,
-           int rope_length = 0);
+           int rope_length = 0, int drafts = 0);
 
   // Rows from `row` on have these embeddings (models::EmbeddedRows), which are kept until clear().
   void embed(int row, TensorView values, std::shared_ptr<void> owner);
@@ -66,7 +66,7 @@ class Batch {
   std::vector<int32_t> positions_, rope_lengths_, query_begin_{0};
   std::vector<Table> tables_;  // per group
   std::vector<kernels::RaggedBatch::BlockTable> views_;
-  void add_states(std::span<const BlockId> table, int begin, int end);
+  void add_states(std::span<const BlockId> table, int begin, int end, int drafts);
 
   struct Seeing {
     int row, rows, last;

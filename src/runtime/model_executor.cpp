@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <new>
@@ -63,8 +64,14 @@ Status ModelExecutor::set_up(const models::Model* amateur, const ExecutorOptions
   padding_ = options.padding;
   const bool spare = options.padding || model_.backend->async_device() != nullptr;
   std::unique_ptr<StepRunner> target, contrast;
+  // The groups of states, which are last, are left out where the model keeps none.
   const auto make = [&](const models::Model& model, std::unique_ptr<StepRunner>& out) -> Status {
-    Result<std::unique_ptr<StepRunner>> made = StepRunner::make(model, options.memory, options.tiers, spare);
+    const size_t groups = kv_groups(model.spec()).count();
+    KvMemoryOptions memory = options.memory;
+    TierOptions tiers = options.tiers;
+    for (std::vector<int>* blocks : {&memory.blocks, &tiers.host_blocks, &tiers.disk_blocks})
+      blocks->resize(std::min(blocks->size(), groups));
+    Result<std::unique_ptr<StepRunner>> made = StepRunner::make(model, memory, tiers, spare);
     if (!made) return made.error();
     out = std::move(*made);
     return {};

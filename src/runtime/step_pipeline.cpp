@@ -56,7 +56,7 @@ StepPipeline::StepPipeline(std::unique_ptr<StepRunner> target, std::unique_ptr<S
                   .entropy = (uint64_t{std::random_device{}()} << 32) | std::random_device{}(),
                   .slots = ahead_ ? &ahead_->slots() : nullptr,
                   .grammars = std::move(options.grammars),
-                  .speculator = kv_groups(target_->spec()).states ? nullptr : &speculator_}),
+                  .speculator = &speculator_}),
       delivery_(*target_, contrast_.get(), ahead_ ? &ahead_->device() : nullptr),
       pictures_(target_->runner().model(), options.picture_bytes) {
   if (options.head != nullptr) target_->runner().set_taps(options.head->taps);

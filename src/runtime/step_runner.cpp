@@ -51,8 +51,9 @@ bool StepRunner::reads_lost_block(const request::Step& step, size_t index) {
 bool StepRunner::starts_from_lost_state(const request::Step& step, size_t index, int group) {
   BlockMover& mover = runner_->mover();
   const request::Work& work = step.work[index];
-  const auto slots = request::StateSlots::of(step.tables.of(index, group), work.begin, work.end,
-                                             runner_->memory().block_size());
+  const auto slots =
+      request::StateSlots::of(step.tables.of(index, group), work.begin, work.end,
+                              runner_->memory().block_size(), static_cast<int>(work.drafts.size()));
   if (slots.from != request::kNoBlock && mover.is_lost(group, slots.from)) return true;
   for (const request::StateSlots::Save& save : slots.saves) mover.clear_lost(group, save.slot);
   return false;
@@ -66,12 +67,13 @@ int StepRunner::add(const request::Step& step, size_t index, const request::Work
   const int row = batch_.rows();
   if (end <= tokens.size()) {
     std::span<const Token> run = tokens.subspan(begin, end - begin);
-    if (!work.drafts.empty()) {
+    const auto drafts = static_cast<int>(work.drafts.size());
+    if (drafts > 0) {
       run_.assign(run.begin(), run.end());
       run_.insert(run_.end(), work.drafts.begin(), work.drafts.end());
       run = run_;
     }
-    batch_.add(run, work.begin, tables_, work.rope_length);
+    batch_.add(run, work.begin, tables_, work.rope_length, drafts);
     return row;
   }
   SLUICE_CHECK(work.drafts.empty());

@@ -134,18 +134,24 @@ bool Scheduler::plan_lane(StepBuilder& builder, RequestState& entry, SequenceSta
   return true;
 }
 
-// How many drafts are verified behind the wanted tokens: as many as the step, the request and the free blocks have room
-// for; nobody is preempted for a guess. The blocks are there where the answer is not 0.
+// How many drafts are verified behind the wanted tokens: as many as the step, the request, the free blocks and the spare
+// state slots have room for; nobody is preempted for a guess. The blocks are there where the answer is not 0.
 int Scheduler::reserve_drafts(const StepBuilder& builder, const RequestState& entry,
                               const SequenceState& lane, int tokens) {
   const int end = lane.computed + tokens;
   if (lane.drafts.empty() || lane.pending > 0 || end != lane.length() || !options_.kv_cache) return 0;
-  if (kv_manager_.keeps_states()) return 0;  // a state cannot be taken back
+  const auto in_work = [&](const request::EmbeddingSpan& span) {
+    return span.begin < end && span.end > lane.computed;
+  };
+  const std::vector<request::EmbeddingSpan>& spans = entry.request->spans;
+  if (std::any_of(spans.begin(), spans.end(), in_work)) return 0;  // the work may be postponed
   const int outputs =
       entry.most_outputs() - (lane.length() - entry.prompt_size());  // one is sampled in any case
-  const int want = std::min({static_cast<int>(lane.drafts.size()), outputs - 1, entry.ceiling - end});
+  const int want = std::min(
+      {static_cast<int>(lane.drafts.size()), outputs - 1, entry.ceiling - end, kv_manager_.most_drafts()});
   const int drafts = std::max(0, builder.budget.fit(tokens + std::max(0, want)) - tokens);
-  const kv::Extent extent{.begin = lane.computed, .end = end + drafts, .total = end + drafts};
+  const kv::Extent extent{
+      .begin = lane.computed, .end = end + drafts, .total = end + drafts, .drafts = drafts};
   return drafts > 0 && kv_manager_.reserve(lane.seq, extent) ? drafts : 0;
 }
 

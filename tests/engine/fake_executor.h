@@ -174,7 +174,8 @@ class FakeExecutor : public sched::Executor {
   }
   request::StateSlots slots_of(const Step& step, size_t index, int group) const {
     const request::Work& work = step.work[index];
-    return request::StateSlots::of(step.tables.of(index, group), work.begin, work.end, options_.block_size);
+    return request::StateSlots::of(step.tables.of(index, group), work.begin, work.end, options_.block_size,
+                                   static_cast<int>(work.drafts.size()));
   }
   // Whether the state could not be read back; what comes of it is bad, too.
   bool starts_from_bad_state(const Step& step, size_t index, int group) {
@@ -224,7 +225,8 @@ class FakeExecutor : public sched::Executor {
     }
     for (int group = 0; found && group < step.tables.groups; ++group) {
       const std::span<const BlockId> table = step.tables.of(index, group);
-      for (int i = work.begin / size; i * size < work.end; ++i) {
+      const int end = is_state(group) ? work.known_end() : work.end;
+      for (int i = work.begin / size; i * size < end; ++i) {
         if (const BlockId id = table[static_cast<size_t>(i)]; id != request::kNoBlock) bad(group, id) = true;
       }
     }

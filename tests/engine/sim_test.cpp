@@ -73,5 +73,33 @@ TEST(Simulation, MatchesSharesAndMovesStates) {
   EXPECT_GT(swapped, 20u);
 }
 
+// Neither would it say anything of states behind drafts if there were never slots for them.
+TEST(Simulation, VerifiesDraftsOfModelsThatKeepStates) {
+  int64_t accepted = 0, rejected = 0;
+  uint64_t cached = 0, swapped = 0;
+  for (uint64_t seed = 1; seed <= 12; ++seed) {
+    Simulation world({.seed = seed,
+                      .preallocate = seed % 4 == 0,
+                      .swap = seed % 3 > 0,
+                      .depth = 1 + static_cast<int>(seed % 2),
+                      .block_size = 2 << (seed % 3),
+                      .blocks = 22,
+                      .host_blocks = 40,
+                      .budget = 40,
+                      .requests = 30,
+                      .drafts = 5,
+                      .state_slots = 40});
+    EXPECT_EQ(world.run(), "") << seed;
+    accepted += world.executor().accepted();
+    rejected += world.executor().rejected();
+    cached += world.engine().scheduler().counters().cached_tokens;
+    swapped += world.engine().kv_manager().counters().swapped_in;
+  }
+  EXPECT_GT(accepted, 500);
+  EXPECT_GT(rejected, 500);
+  EXPECT_GT(cached, 100u);
+  EXPECT_GT(swapped, 10u);
+}
+
 }  // namespace
 }  // namespace sluice::sim

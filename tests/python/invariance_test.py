@@ -39,6 +39,8 @@ def make_requests(words):
         prompt = words(rng, rng.choice([1, 5, 20, 50]))
         if index % 4 == 0:
             prompt = shared + prompt
+        if index % 4 == 1:  # repeats itself, so that there is something to guess
+            prompt = words(rng, 12) * 3
         request = {"id": str(index), "prompt": prompt, "max_tokens": rng.randint(2, 14), "ignore_eos": index % 5 == 0}
         kind = index % 6
         if kind == 0:
@@ -58,7 +60,7 @@ def make_requests(words):
 
 
 def run(folder, model, requests, flags):
-    """Answers by id, and how many times a sequence was preempted."""
+    """Answers by id, how many times a sequence was preempted, and how many drafts were verified."""
     source, target, metrics = folder / "in.jsonl", folder / "out.jsonl", folder / "metrics.json"
     source.write_text("".join(json.dumps(request) + "\n" for request in requests))
     command = [BINARY, "generate", "--input", str(source), "--output", str(target), "-m", str(model), "--force",
@@ -70,7 +72,7 @@ def run(folder, model, requests, flags):
         assert "error" not in answer, answer
         answers[answer["id"]] = [(c["token_ids"], c["text"], c["finish_reason"], c.get("logprobs")) for c in answer["choices"]]
     counts = json.loads(metrics.read_text())
-    return answers, counts["preemptions_recompute"] + counts["preemptions_swap"]
+    return answers, counts["preemptions_recompute"] + counts["preemptions_swap"], counts["drafted_tokens"]
 
 
 SMALL_KV = ["--kv-tokens", "128", "--block-size", "4", "--max-seqs", "12"]  # sequences are preempted
@@ -112,12 +114,12 @@ def check(model, requests, common, setups):
     plain = ["--max-seqs", "3", "--scheme", "static", "--layout", "packed", "--prefix-cache", "off"]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        alone, _ = run(folder, model, requests, [*plain, *common])
+        alone, _, _ = run(folder, model, requests, [*plain, *common])
         for title, flags in setups.items():
             asked = requests
             if title == "no kv cache":
                 asked = sorted(requests, key=lambda request: len(request["prompt"]))[:WITHOUT_KV]
-            answers, preempted = run(folder, model, asked, [*flags, *common])
+            answers, preempted, drafted = run(folder, model, asked, [*flags, *common])
             different = [request["id"] for request in asked if answers.get(request["id"]) != alone[request["id"]]]
             if different or len(answers) != len(asked):
                 failed += 1
@@ -127,13 +129,16 @@ def check(model, requests, common, setups):
             elif flags[:len(SMALL_KV)] == SMALL_KV and preempted == 0:
                 failed += 1
                 print(f"{model.name}, {title}: nothing was preempted")
+            elif "--speculate" in flags and drafted == 0:
+                failed += 1
+                print(f"{model.name}, {title}: no draft was verified")
             else:
                 passed += 1
     return passed, failed
 
 
 def main():
-    # No model guesses for one that keeps states, or that has another vocabulary.
+    # No model guesses for one that has another vocabulary.
     of_miniatures = {title: flags for title, flags in SETUPS.items() if "by a model" not in title}
     passed = failed = 0
     for miniature in MINIATURES:

@@ -7,13 +7,6 @@
 namespace sluice::runtime::test {
 namespace {
 
-// Words of a vocabulary of 64.
-std::vector<Token> few_words(size_t count, uint32_t seed) {
-  std::vector<Token> tokens = words(count, seed);
-  for (Token& token : tokens) token = 3 + token % 60;
-  return tokens;
-}
-
 std::vector<request::Request> mixed_requests() {
   std::vector<request::Request> all;
   for (uint32_t i = 0; i < 8; ++i) {

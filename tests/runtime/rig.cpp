@@ -79,11 +79,13 @@ Rig::Rig(const RigOptions& options) {
   const KvGroups groups = kv_groups(model->spec());
   for (int window : groups.windows)
     engine_options.kv_manager.groups.push_back({.window = window, .blocks = options.blocks});
-  if (groups.states)
-    engine_options.kv_manager.groups.push_back(
-        {.holds = kv::KvGroup::Holds::State, .blocks = options.blocks});
+  if (groups.states) {
+    kv::KvGroup& states = engine_options.kv_manager.groups.emplace_back();
+    states = {.holds = kv::KvGroup::Holds::State, .blocks = options.blocks};
+    if (options.state_slots > 0) states.blocks[0] = options.state_slots;
+  }
   for (size_t i = 0; i < groups.count(); ++i) {
-    executor_options.memory.blocks.push_back(options.blocks[0]);
+    executor_options.memory.blocks.push_back(engine_options.kv_manager.groups[i].blocks[0]);
     executor_options.tiers.host_blocks.push_back(options.blocks[1]);
     executor_options.tiers.disk_blocks.push_back(options.blocks[2]);
   }
@@ -144,6 +146,12 @@ std::vector<Token> words(size_t count, uint32_t seed) {
     out.push_back(static_cast<Token>(3 + (state >> 16) % 88));
   }
   return out;
+}
+
+std::vector<Token> few_words(size_t count, uint32_t seed) {
+  std::vector<Token> tokens = words(count, seed);
+  for (Token& token : tokens) token = 3 + token % 60;
+  return tokens;
 }
 
 }  // namespace sluice::runtime::test

@@ -156,6 +156,7 @@ struct RigOptions {
   std::string amateur;  // empty: none
   sched::SchedulerOptions scheduler{.max_seqs = 16, .max_context = 256};
   std::array<int, request::kTiers> blocks{256, 0, 0};  // of every group
+  int state_slots = 0;                                 // of the device, where they are not as many
   int block_size = 4;
   DType kv_type = DType::F32;
   bool prefix_cache = true;
@@ -213,5 +214,7 @@ std::shared_ptr<grammar::GrammarStore> character_grammars(int vocab);
 request::Request greedy_request(std::vector<Token> prompt, int max_tokens);
 // Tokens that look random but are the same everywhere; none is below 3 or over 90.
 std::vector<Token> words(size_t count, uint32_t seed);
+// The same of a vocabulary of 64.
+std::vector<Token> few_words(size_t count, uint32_t seed);
 
 }  // namespace sluice::runtime::test

@@ -99,8 +99,11 @@ bool Script::run_event(const std::string& verb, std::istringstream& words) {
   } else if (verb == "share") {
     EXPECT_EQ(share_.tokens, read<int>(words));
     EXPECT_NEAR(1e3 * share_.seconds, read<double>(words), 0.1);
-  } else if (verb == "free") {
-    EXPECT_EQ(kv_manager_->capacity(0) - kv_manager_->usage(0).used, read<int>(words));
+  } else if (verb == "accept") {
+    accept_ = read<int>(words);
+  } else if (verb == "free" || verb == "free-states") {
+    const int group = verb == "free" ? 0 : kv_manager_->groups() - 1;
+    EXPECT_EQ(kv_manager_->capacity(group) - kv_manager_->usage(group).used, read<int>(words));
   } else {
     return false;
   }
@@ -117,6 +120,10 @@ bool Script::set_number(const std::string& verb, std::istringstream& words) {
     groups.emplace_back().window = read<int>(words);
     read<std::string>(words);  // blocks
     groups.back().blocks[0] = read<int>(words);
+  } else if (verb == "states") {
+    groups.push_back({.holds = kv::KvGroup::Holds::State, .blocks = {read<int>(words)}});
+  } else if (verb == "drafts") {
+    drafts_ = read<int>(words);
   } else if (verb == "host" || verb == "disk") {
     const int blocks = read<int>(words);
     for (kv::KvGroup& group : groups) group.blocks[verb == "host" ? 1 : 2] = blocks;
@@ -253,7 +260,8 @@ std::string Script::step() {
   }
   std::ostringstream out;
   for (const request::Work& work : step.work) {
-    out << " " << label(work.seq) << "[" << work.begin << "," << work.end << ")";
+    out << " " << label(work.seq) << "[" << work.begin << "," << work.known_end() << ")";
+    if (!work.drafts.empty()) out << "+" << work.drafts.size();
     if (options_.rope.count > 1) out << "@" << options_.rope.of(std::max(work.rope_length, work.end));
     if (work.sample_from < work.end) out << "*";
   }
@@ -297,8 +305,14 @@ std::vector<request::Outcome> Script::invent(const request::Step& step) {
       ++named.sampled;
     } else {
       const bool stop = ++named.sampled == named.stops;
-      outcomes.push_back(
-          {seq, request::Tokens{.tokens = {{stop ? options_.end_tokens.at(0) : -1, 0, {}}}}, {}});
+      const Token token = stop ? options_.end_tokens.at(0) : -1;
+      const int right = std::min(accept_, static_cast<int>(work.drafts.size()));
+      outcomes.push_back({seq,
+                          request::Tokens{.tokens = std::vector<request::Sampled>(
+                                              static_cast<size_t>(1 + right), {token, 0, {}}),
+                                          .verified = {.accepted = right},
+                                          .drafts = std::vector<Token>(static_cast<size_t>(drafts_))},
+                          {}});
     }
   }
   return outcomes;

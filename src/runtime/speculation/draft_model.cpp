@@ -48,9 +48,12 @@ Status DraftModel::check(const models::ModelSpec& draft, const models::ModelSpec
   if (rope_sets(draft) != rope_sets(target))
     return Error{ErrorCode::Unsupported, "the drafts' rope changes at other lengths than the model's",
                  "speculate"};
-  if (kv_groups(draft).states || kv_groups(target).states)
+  if (kv_groups(draft).states)
     return Error{ErrorCode::Unsupported,
-                 "models with layers that keep a state neither guess nor are guessed for", "speculate"};
+                 fmt::format("the draft model of the family '{}' has layers that keep a state, which are not "
+                             "taken back behind its guesses",
+                             draft.family),
+                 "speculate"};
   if (kv_groups(draft).windows != kv_groups(target).windows)
     return Error{ErrorCode::Unsupported, "the drafts' attention windows differ from the model's",
                  "speculate"};
@@ -68,7 +71,10 @@ void DraftModel::apply(const request::Step& step) {
     const auto kept = kept_.find(fork.parent);
     if (kept != kept_.end()) kept_[fork.child] = Kept(kept->second);
   }
-  runner_->runner().move(step.moves);
+  moves_.clear();
+  for (const request::BlockMove& move : step.moves)
+    if (has_group(move.group)) moves_.push_back(move);
+  runner_->runner().move(moves_);
 }
 
 void DraftModel::clear() {
@@ -80,7 +86,7 @@ void DraftModel::clear() {
 // The first position whose whole window lies behind the blocks that were given back.
 int DraftModel::first_with_blocks(const request::Step& step, size_t index) const {
   int first = 0;
-  for (int group = 0; group < step.tables.groups; ++group) {
+  for (int group = 0; has_group(group); ++group) {
     const std::span<const BlockId> table = step.tables.of(index, group);
     const auto gone =
         static_cast<int>(table.rend() - std::find(table.rbegin(), table.rend(), request::kNoBlock));

@@ -1,6 +1,7 @@
 // A smaller model that guesses the tokens behind the sequences of a step, one after the other for all of them in a batch.
 // Its KV lies in memory of its own, in blocks of the same numbers as the target's: tables, moves and cached prefixes are
-// those of the step. What it lacks of a sequence costs right guesses, nothing else.
+// those of the step. Of the target's groups it has those of positions, which come first: a model that keeps states guesses
+// for none. What it lacks of a sequence costs right guesses, nothing else.
 //
 // A head (models/heads) runs in its place where there is one. Position i of a head holds token i + 1, beside what the target
 // made of position i in an earlier step: keep() hands that over.
@@ -93,6 +94,7 @@ class DraftModel {
   std::span<const float> last_hidden(size_t index) const;
   void embed_fused();
   void run_on(const request::Step& step, std::vector<Live>& live);
+  bool has_group(int group) const { return group < static_cast<int>(windows_.size()); }
   int first_with_blocks(const request::Step& step, size_t index) const;
   std::span<float> row(size_t index);
 
@@ -114,6 +116,7 @@ class DraftModel {
   int passes_ = 0;  // since then; 0: they say nothing of what a pass takes
   std::vector<float> row_;
   std::vector<std::span<const BlockId>> tables_;
+  std::vector<request::BlockMove> moves_;  // of the groups that it has
 };
 
 }  // namespace sluice::runtime

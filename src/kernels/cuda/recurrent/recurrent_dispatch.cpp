@@ -1,5 +1,6 @@
 #include "kernels/cuda/recurrent/recurrent_dispatch.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "base/check.h"
@@ -7,11 +8,20 @@
 
 namespace sluice::kernels::cuda {
 
+namespace {
+
+constexpr int64_t kMostFilledUp = 512;  // tokens of a step whose shape comes back
+
+}  // namespace
+
 StatesView RecurrentDispatch::states_of(const TensorView& states, const StateBatch& batch) {
   SLUICE_CHECK(states.dtype == DType::F32 && states.device == Device::Cuda && states.stride[1] == 1);
   if (sent_ != batch.from.data()) {
     std::vector<int32_t> saves;
     for (const StateBatch::Save& save : batch.saves) saves.insert(saves.end(), {save.tokens, save.slot});
+    // As many as there can be, so that what is put behind them lies where a recorded step of this shape has it.
+    const auto most = static_cast<size_t>(2 * std::min(batch.tokens(), kMostFilledUp));
+    saves.resize(std::max(saves.size(), most));
     arrays_ = blank<StatesView>();
     arrays_.sequences = batch.sequences();
     arrays_.query_begin = step_.put(kTokenBuffer, batch.query_begin);
