@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "formats/quote.h"
@@ -65,10 +66,18 @@ bool is_own(const Model& target, std::string_view stem, WeightSlot slot) {
   return true;
 }
 
-// The target's, with one layer like its last one.
+// The layer of the target that the head's is like: the last one, of models with layers that keep a state the last one
+// without.
+const LayerSpec& pattern_of(const ModelSpec& target) {
+  const auto attends = [](const LayerSpec& layer) { return recurrent_kind(layer).empty(); };
+  const auto found = std::find_if(target.layers.rbegin(), target.layers.rend(), attends);
+  return found == target.layers.rend() ? target.layers.back() : *found;
+}
+
+// The target's, with that layer alone.
 ModelSpec head_spec(const ModelSpec& target, const Layout& layout) {
   ModelSpec spec = target;
-  spec.layers = {target.layers.back()};
+  spec.layers = {pattern_of(target)};
   spec.positions = Positions::None;
   spec.embedding_norm = false;
   spec.output_norm = true;
@@ -86,13 +95,14 @@ Error unsupported(std::string message) {
 Status check(const ModelSpec& target) {
   if (target.per_layer_embedding > 0 || target.streams.count > 0 || target.embedding_dim > 0)
     return unsupported(fmt::format("the head of a model of the family '{}' is not known", target.family));
-  const LayerSpec& last = target.layers.back();
-  const auto* attention = std::get_if<Attention>(&last.mixer);
-  const auto* latent = std::get_if<LatentAttention>(&last.mixer);
+  const LayerSpec& pattern = pattern_of(target);
+  const auto* attention = std::get_if<Attention>(&pattern.mixer);
+  const auto* latent = std::get_if<LatentAttention>(&pattern.mixer);
   const bool chosen_before = latent != nullptr && latent->indexer.chosen > 0 && latent->indexer.heads == 0;
-  if (last.wiring != Wiring::PreNorm || !recurrent_kind(last).empty() || chosen_before ||
+  if (pattern.wiring != Wiring::PreNorm || !recurrent_kind(pattern).empty() || chosen_before ||
       (attention != nullptr && attention->kv_from >= 0))
-    return unsupported("the head would have a layer like the model's last one, which cannot stand alone");
+    return unsupported(
+        "the head would have a layer like the model's last one that attends, which cannot stand alone");
   return {};
 }
 
