@@ -1,4 +1,5 @@
-// Sums over parts against the operations that they are made of: equal bits, whatever the threads.
+// Sums over parts against the operations that they are made of: equal bits, whatever the threads; and norms by sums
+// against those of whole rows.
 #include "kernels/part_sums.h"
 
 #include <utility>
@@ -74,6 +75,39 @@ TEST(PartSums, AddsToTheResidualAndNorms) {
     sums.add_parts_rms_norm(out.view, {sum.view, {}, 0.75f}, parts.views, norm);
     ASSERT_TRUE(same_bits(sum.view, expected_sum.view));
     ASSERT_TRUE(same_bits(out.view, expected.view));
+  });
+}
+
+// Columns of a row that lie apart, normed by the squares of all.
+TEST(PartSums, NormsRowsThatLieApart) {
+  for_shapes([](Backend& backend, PartSums& sums, const Parts& parts) {
+    const int64_t rows = parts.views[0].dim(0), width = parts.views[0].dim(1);
+    const auto count = static_cast<int64_t>(parts.views.size());
+    Random random(9);
+    const HostTensor gain = random.tensor({count * width});
+    HostTensor whole = HostTensor::make(DType::F32, {rows, count * width});
+    HostTensor squares = HostTensor::make(DType::F32, {rows, count});
+    std::vector<HostTensor> each;
+    for (int64_t i = 0; i < count; ++i) {
+      const TensorView& part = parts.views[static_cast<size_t>(i)];
+      backend.copy(whole.view.columns(i * width, (i + 1) * width), part);
+      sums.square_sums(squares.view.columns(i, i + 1), part);
+      each.push_back(HostTensor::make(DType::F32, {rows, 1}));
+      backend.copy(each.back().view, squares.view.columns(i, i + 1));
+      if (i > 0) backend.add(each[0].view, each[0].view, each.back().view);
+    }
+    for (const bool gained : {true, false}) {
+      HostTensor expected = HostTensor::make(DType::F32, {rows, count * width});
+      HostTensor out = HostTensor::make(DType::F32, {rows, count * width});
+      backend.rms_norm(expected.view, whole.view, gained ? gain.view : TensorView(), 1e-5f);
+      backend.copy(out.view, whole.view);
+      for (int64_t i = 0; i < count; ++i) {
+        const TensorView own = gained ? gain.view.rows(i * width, (i + 1) * width) : TensorView();
+        sums.norm_by_sums(out.view.columns(i * width, (i + 1) * width), each[0].view, count * width,
+                          {own, 1e-5f});
+      }
+      ASSERT_TRUE(near(out.view, expected.view, 2e-6f));
+    }
   });
 }
 

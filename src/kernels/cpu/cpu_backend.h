@@ -74,6 +74,8 @@ class CpuBackend : public Backend,
   void add_parts(TensorView out, std::span<const TensorView> parts) override;
   void add_parts_rms_norm(TensorView out, const Residual& x, std::span<const TensorView> parts,
                           const RmsGain& norm) override;
+  void square_sums(TensorView sums, TensorView x) override;
+  void norm_by_sums(TensorView x, TensorView sums, int64_t row_width, const RmsGain& norm) override;
 
   void multiply(TensorView out, TensorView a, TensorView b) override;
   void causal_conv(TensorView out, TensorView x, const CausalConv& conv, TensorView states,

@@ -1,12 +1,30 @@
 // Sums over the parts of ranks. Tasks are ranges of rows, or of columns where there are few rows; bytes moved: each part
 // once, the result once.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/host.h"
 
 namespace sluice::kernels::cpu {
+
+namespace {
+
+// In so many sums at a time, which any instruction set has vectors for: the bits are the same on all of them.
+float square_sum(const float* x, int64_t width) {
+  constexpr int64_t kLanes = 16;
+  float sums[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= width; i += kLanes)
+    for (int64_t lane = 0; lane < kLanes; ++lane) sums[lane] += x[i + lane] * x[i + lane];
+  for (; i < width; ++i) sums[i % kLanes] += x[i] * x[i];
+  for (int64_t step = kLanes / 2; step > 0; step /= 2)
+    for (int64_t lane = 0; lane < step; ++lane) sums[lane] += sums[lane + step];
+  return sums[0];
+}
+
+}  // namespace
 
 void CpuBackend::add_parts(TensorView out, std::span<const TensorView> parts) {
   SLUICE_CHECK(!parts.empty());
@@ -46,6 +64,21 @@ void CpuBackend::add_parts_rms_norm(TensorView out, const Residual& x, std::span
     }
     kernels_.add_scaled(row, row, sum, x.b_scale, width);
     kernels_.rms_norm(normed, row, gains, width, norm.eps);
+  });
+}
+
+void CpuBackend::square_sums(TensorView sums, TensorView x) {
+  for_rows(x.dim(0), x.dim(1),
+           [&](int64_t i) { *row_at<float>(sums, i) = square_sum(row_at<float>(x, i), x.dim(1)); });
+}
+
+void CpuBackend::norm_by_sums(TensorView x, TensorView sums, int64_t row_width, const RmsGain& norm) {
+  const auto* gains = static_cast<const float*>(norm.gain.data);
+  for_rows(x.dim(0), x.dim(1), [&](int64_t i) {
+    float* row = row_at<float>(x, i);
+    const float factor = 1.0f / std::sqrt(*row_at<float>(sums, i) / static_cast<float>(row_width) + norm.eps);
+    if (gains == nullptr) return kernels_.multiply(row, factor, x.dim(1));
+    for (int64_t c = 0; c < x.dim(1); ++c) row[c] = row[c] * factor * gains[c];
   });
 }
 
