@@ -41,16 +41,11 @@ void Decoder::finish_branch(TensorView branch) {
 }
 
 void Decoder::add_up_branch(TensorView branch) {
-  if (group_ == nullptr || group_->placement().tensor.whole()) return;
+  if (tensor_group() == nullptr) return;
   if (branch.dim(0) == 0) pending_output_proj_.reset();
   part_ = pending_output_proj_ ? group_->part_memory(branch.dim(0), branch.dim(1)) : TensorView();
   finish(backend_, part_of(branch), std::exchange(pending_output_proj_, std::nullopt));
   sum_pending_ = true;
-}
-
-ModelGroup* Decoder::expert_group() const {
-  if (group_ == nullptr || group_->placement().experts.whole()) return nullptr;
-  return group_->placement().tensor.whole() ? group_ : nullptr;
 }
 
 void Decoder::add_norm(TensorView out, TensorView x, TensorView branch, const Norm& weights) {
@@ -147,43 +142,61 @@ struct Decoder::LayerRun {
         index(number),
         layer(owner.spec_.layers[number]),
         w(owner.weights_.layers[number]),
-        context{owner.backend_,       owner.scratch_,
-                owner.spec_,          owner.context_ ? owner.context_->own_batch() : input.batch,
-                input.kv[number],     owner.angles_,
-                input.state_batch,    number < input.states.size() ? input.states[number] : TensorView(),
-                owner.expert_group(), owner.context_ && owner.split_ ? &*owner.context_ : nullptr},
+        context{owner.backend_,
+                owner.scratch_,
+                owner.spec_,
+                owner.context_ ? owner.context_->own_batch() : input.batch,
+                input.kv[number],
+                owner.angles_,
+                input.state_batch,
+                number < input.states.size() ? input.states[number] : TensorView(),
+                owner.expert_group(),
+                owner.tensor_group(),
+                owner.context_ && owner.split_ ? &*owner.context_ : nullptr},
         x(stream),
         normed(owner.scratch_.get(Buffer::Normed, stream.dim(0), owner.spec_.dim)),
         branch(owner.gathers() ? owner.own_branch_
                                : owner.scratch_.get(Buffer::Branch, stream.dim(0), owner.spec_.dim)) {}
 
   void mix(TensorView from) {
-    run_part(from, true, [&](TensorView out, TensorView in) {
-      auto product = mix_layer(layer, w, context, out, in);
+    const bool product = !std::holds_alternative<AttentionBesideStateSpace>(layer.mixer) &&
+                         !std::holds_alternative<StateSpaceAfterBlock>(layer.mixer);
+    run_part(from, product ? Output::Product : Output::Summed, [&](TensorView out, TensorView in) {
+      auto last = mix_layer(layer, w, context, out, in);
       if (!decoder.query_rows_.empty()) decoder.copy_queries(index, in.dim(0));
-      return product;
+      return last;
     });
   }
   void feed(TensorView from) {
     if (decoder.context_ && from.dim(0) == 0) return;
-    run_part(from, !std::holds_alternative<MoeFfn>(layer.ffn),
+    const Output output = std::holds_alternative<DenseBesideExperts>(layer.ffn) ? Output::Whole
+                          : std::holds_alternative<MoeFfn>(layer.ffn)           ? Output::Summed
+                                                                                : Output::Product;
+    run_part(from, output,
              [&](TensorView out, TensorView in) { return feed_layer(layer, w, context, out, in); });
   }
+  // What a part makes where ranks share its heads or widths.
+  enum class Output : uint8_t {
+    Product,  // to be summed: a product that is left to the caller, so that the output is not touched before the input is read
+    Summed,   // to be summed, and written on the way
+    Whole     // whole on every rank, and written on the way
+  };
   // branch = part(from). Where ranks share the tokens, the part reads those of all of them and its sums go to the rank that
-  // has the token. `defers`: it ends with a product that it leaves to the caller, and has then done with its input.
+  // has the token.
   template <class Part>
-  void run_part(TensorView from, bool defers, const Part& part) {
+  void run_part(TensorView from, Output output, const Part& part) {
     if (!decoder.gathers()) {
       decoder.pending_output_proj_ = part(branch, from);
-      return decoder.add_up_branch(branch);
+      if (output != Output::Whole) decoder.add_up_branch(branch);
+      return;
     }
     const TensorView all = decoder.gathered(from);
     const TensorView sums =
-        defers ? all : decoder.scratch_.get(Buffer::Branch, all.dim(0), decoder.spec_.dim);
+        output == Output::Product ? all : decoder.scratch_.get(Buffer::Branch, all.dim(0), decoder.spec_.dim);
     decoder.pending_output_proj_ = part(sums, all);
-    SLUICE_CHECK_EQ(decoder.pending_output_proj_.has_value(), defers);
+    SLUICE_CHECK(decoder.pending_output_proj_.has_value() || output != Output::Product);
     decoder.finish_branch(sums);
-    decoder.group_->add_up_tokens(sums);
+    if (output != Output::Whole) decoder.group_->add_up_tokens(sums);
     branch = decoder.own_branch_ = decoder.own_rows_of(sums);
   }
   void norm_branch(const Norm& weights) {

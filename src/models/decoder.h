@@ -79,8 +79,9 @@ class Decoder {
   void add_up_branch(TensorView branch);
   // What this rank adds to the sum that is pending.
   TensorView part_of(TensorView branch) const { return part_.empty() ? branch : part_; }
-  // As LayerContext::expert_group.
+  // As those of LayerContext.
   ModelGroup* expert_group() const;
+  ModelGroup* tensor_group() const;
   // What every layer gets of the step's tokens, from their ids and their embeddings x.
   void make_layer_inputs(const StepInput& input, TensorView x);
   // What a layer makes of its input, read by x.

@@ -1,9 +1,18 @@
-// What enters the first layer, and where ranks share the tokens, how their rows meet.
+// What enters the first layer, which ranks sum what its parts give, and where they share the tokens, how their rows meet.
 #include <algorithm>
 
 #include "models/decoder.h"
 
 namespace sluice::models {
+
+ModelGroup* Decoder::expert_group() const {
+  if (group_ == nullptr || group_->placement().experts.whole()) return nullptr;
+  return group_->placement().tensor.whole() ? group_ : nullptr;
+}
+
+ModelGroup* Decoder::tensor_group() const {
+  return group_ == nullptr || group_->placement().tensor.whole() ? nullptr : group_;
+}
 
 TensorView Decoder::own_rows_of(TensorView all) const {
   return all.rows(own_rows_.begin, own_rows_.end);

@@ -13,8 +13,10 @@
 #include "formats/quote.h"
 #include "formats/safetensors/safetensors.h"
 #include "kernels/chosen_attention.h"
+#include "kernels/part_sums.h"
 #include "kernels/partial_attention.h"
 #include "models/family.h"
+#include "models/group/layer_cut.h"
 #include "models/loading/binder.h"
 #include "models/loading/config.h"
 #include "models/outline.h"
@@ -203,6 +205,19 @@ Result<ModelFiles> open_outline(const std::string& path) {
 
 namespace {
 
+// `part`: what a rank computes of the model.
+Status check_norms(const ModelSpec& part, const ModelSpec& spec, const Placement& placement,
+                   kernels::Backend& backend) {
+  if (placement.tensor.whole() || dynamic_cast<kernels::PartSums*>(&backend) != nullptr) return {};
+  const auto found = std::find_if(part.layers.begin(), part.layers.end(), norms_over_ranks);
+  if (found == part.layers.end()) return {};
+  return Error{ErrorCode::Unsupported,
+               fmt::format("layer {} norms rows that {} ranks (--tp) share, which '{}' does not compute; "
+                           "--device cpu does",
+                           placement.layers(spec).begin + (found - part.layers.begin()),
+                           placement.tensor.size, backend.name())};
+}
+
 void bind_tower(Model& model) {
   if (!model.files.vision) return;
   Result<VisionWeights> tower = Error{ErrorCode::Unsupported, "several ranks compute the model"};
@@ -227,8 +242,10 @@ Result<std::unique_ptr<Model>> load_model(ModelFiles files, std::shared_ptr<kern
     drop_indexers(model->files.spec);
   Placement placement = model->group ? model->group->placement() : Placement();
   placement.on_host = model->backend->async_device() == nullptr;
-  if (Result<ModelSpec> part = cut(model->files.spec, placement); !part)
-    return formats::about_file(model->files.path, part.error());
+  const Result<ModelSpec> part = cut(model->files.spec, placement);
+  if (!part) return formats::about_file(model->files.path, part.error());
+  if (Status status = check_norms(*part, model->files.spec, placement, *model->backend); !status)
+    return formats::about_file(model->files.path, status.error());
   if (!placement.context.whole() && dynamic_cast<kernels::PartialAttention*>(model->backend.get()) == nullptr)
     return Error{
         ErrorCode::Unsupported,

@@ -8,72 +8,12 @@
 #include <string_view>
 #include <utility>
 
+#include "models/group/layer_cut.h"
 #include "models/group/stage_cut.h"
 
 namespace sluice::models {
 
 namespace {
-
-// Cuts the parts of one layer in place.
-struct CutLayer {
-  const Share& share;
-  const Share& expert_inner;
-  int layer;
-
-  Error uncut(std::string_view why) const {
-    return Error{ErrorCode::Unsupported,
-                 fmt::format("layer {} {}: it cannot be cut over {} ranks (--tp); --pp cuts between layers",
-                             layer, why, share.size)};
-  }
-  Status divide(int& count, std::string_view what) const { return divide(count, what, share.size); }
-  Status divide(int& count, std::string_view what, int ranks) const {
-    if (count % ranks != 0)
-      return Error{ErrorCode::InvalidArgument,
-                   fmt::format("layer {} has {} {}, which {} ranks (--tp) cannot share equally", layer, count,
-                               what, ranks)};
-    count /= ranks;
-    return {};
-  }
-
-  Status operator()(Attention& m) const {
-    if (m.qk_norm == QkNorm::Whole) return uncut("norms the queries of all heads at once");
-    if (m.norm_output) return uncut("norms what all heads attended to at once");
-    if (m.kv_heads % share.size != 0 && share.size % m.kv_heads != 0)
-      return Error{
-          ErrorCode::InvalidArgument,
-          fmt::format("layer {} has {} KV heads, which {} ranks (--tp) cannot share: one of the numbers "
-                      "must divide the other",
-                      layer, m.kv_heads, share.size)};
-    m.indexer.heads = static_cast<int>(index_heads_of(m, share).size());
-    m.kv_heads = static_cast<int>(kv_heads_of(m, share).size());
-    if (m.indexer.heads > 0 && m.kv_heads % m.indexer.heads != 0)
-      return uncut("chooses what heads on several ranks attend to");
-    return divide(m.heads, "heads");
-  }
-  Status operator()(LatentAttention& m) const { return divide(m.heads, "heads"); }
-  Status operator()(NoMixer&) const { return {}; }
-  Status operator()(ShortConv&) const { return uncut("is a short convolution"); }
-  Status operator()(GatedDelta&) const { return uncut("is linear attention"); }
-  Status operator()(StateSpace&) const { return uncut("is a state space"); }
-  Status operator()(ChannelScan&) const { return uncut("is a state space"); }
-  Status operator()(AttentionBesideStateSpace&) const { return uncut("has a state space"); }
-  Status operator()(StateSpaceAfterBlock&) const { return uncut("has a state space"); }
-
-  Status operator()(DenseFfn& f) const {
-    if (f.norm_inner || f.cuts_off()) return uncut("norms the feed-forward's inner width at once");
-    return divide(f.inner, "inner numbers of the feed-forward");
-  }
-  Status operator()(MoeFfn& f) const {
-    if (Status status = divide(f.inner, "inner numbers of an expert", expert_inner.size); !status)
-      return status;
-    return divide(f.shared_inner, "inner numbers of the shared expert");
-  }
-  Status operator()(DenseBesideExperts&) const {
-    return uncut("norms what its dense feed-forward gives at once");
-  }
-  Status operator()(XieluFfn& f) const { return divide(f.inner, "inner numbers of the feed-forward"); }
-  Status operator()(NoFfn&) const { return {}; }
-};
 
 const MoeFfn* experts_of(const LayerSpec& layer) {
   if (const auto* beside = std::get_if<DenseBesideExperts>(&layer.ffn)) return &beside->experts;
@@ -267,16 +207,16 @@ Placement placement_of(int rank, const Cuts& cuts) {
           .stage_layers = cuts.stage_layers};
 }
 
-Range kv_heads_of(const Attention& attention, const Share& share) {
-  if (attention.kv_heads % share.size == 0) return share.of(attention.kv_heads);
-  const int64_t head = int64_t{attention.kv_heads} * share.index / share.size;
-  return {head, head + 1};
+Range shared_of(int count, const Share& share) {
+  if (count % share.size == 0) return share.of(count);
+  const int64_t one = int64_t{count} * share.index / share.size;
+  return {one, one + 1};
 }
 
 Range index_heads_of(const Attention& attention, const Share& share) {
   const int64_t heads = attention.indexer.heads;
   if (heads == 0) return {};
-  const Range kv = kv_heads_of(attention, share);
+  const Range kv = shared_of(attention.kv_heads, share);
   return {kv.begin * heads / attention.kv_heads, (kv.end - 1) * heads / attention.kv_heads + 1};
 }
 
@@ -299,12 +239,10 @@ Result<ModelSpec> cut(const ModelSpec& spec, const Placement& placement) {
     return Error{
         ErrorCode::Unsupported,
         "several streams of residuals are normed at once: the model cannot be cut over ranks (--tp)"};
-  for (size_t i = 0; i < part.layers.size(); ++i) {
-    const CutLayer cutter{placement.tensor, placement.expert_inner,
-                          static_cast<int>(layers.begin) + static_cast<int>(i)};
-    if (Status status = std::visit(cutter, part.layers[i].mixer); !status) return status.error();
-    if (Status status = std::visit(cutter, part.layers[i].ffn); !status) return status.error();
-  }
+  for (size_t i = 0; i < part.layers.size(); ++i)
+    if (Status status = cut_layer(part.layers[i], spec, placement, layers.begin + static_cast<int64_t>(i));
+        !status)
+      return status.error();
   return part;
 }
 

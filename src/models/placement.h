@@ -75,9 +75,10 @@ struct Placement {
 // p / cuts.summed() of the context.
 Placement placement_of(int rank, const Cuts& cuts);
 
-// The KV heads that the query heads of a share read; one that several shares read is kept by each.
-Range kv_heads_of(const Attention& attention, const Share& share);
-// Heads of its indexer that choose for those.
+// Of `count` KV heads, or groups of a state space, those that the heads of a share read; one that several shares read is
+// kept by each. REQUIRES: one of count and share.size divides the other.
+Range shared_of(int count, const Share& share);
+// Heads of its indexer that choose for the KV heads of a share.
 Range index_heads_of(const Attention& attention, const Share& share);
 
 // The spec of what a rank computes: its layers, with its share of their heads and widths. dim and vocab stay the model's.

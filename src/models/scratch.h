@@ -29,7 +29,8 @@ enum class Buffer : uint8_t {
   LaurelLatent,  // several streams
   Qkv,
   Attended,
-  Gated,  // attention
+  Gated,       // attention
+  SquareSums,  // of norms over rows that lie on several ranks
   ContextKv,
   ContextPart,
   ContextParts,  // attention over a KV cache that ranks share

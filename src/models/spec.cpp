@@ -44,7 +44,7 @@ struct MixerSize {
         m.indexer.heads * (int64_t{m.q_latent} * m.indexer.dim + dim) + dim * m.indexer.dim;
     return query + dim * (m.latent + m.rope_dim) + up + int64_t{m.heads} * m.value_dim * dim + indexer;
   }
-  int64_t operator()(const ShortConv& m) const { return 4 * dim * dim + m.taps * dim; }
+  int64_t operator()(const ShortConv& m) const { return m.width(dim) * (4 * dim + m.taps); }
   int64_t operator()(const GatedDelta& m) const {
     const int64_t decays = m.channel_decay ? m.value_heads * m.key_dim : m.value_heads;
     const int64_t gates =
@@ -149,7 +149,7 @@ struct StateOf {
                    .index_dim = latent.indexer.dim};
   }
   // The convolution's last inputs, then what the scan keeps.
-  LayerState operator()(const ShortConv& m) const { return Recurrent{{(m.taps - 1) * dim}}; }
+  LayerState operator()(const ShortConv& m) const { return Recurrent{{(m.taps - 1) * m.width(dim)}}; }
   LayerState operator()(const GatedDelta& m) const {
     return Recurrent{{(m.taps - 1) * m.channels() + m.values() * m.key_dim}};
   }

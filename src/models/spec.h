@@ -83,6 +83,7 @@ struct Attention {
   float alibi = 0.0f;  // largest bias of the linear position slopes; 0: none
   float alibi_scale = 1.0f;
   AttentionTemperature temperature;
+  int kv_copies = 1;         // ranks that keep each KV head, where heads are cut over ranks
   int kv_from = -1;          // another layer whose keys and values this one reads; -1: its own
   float input_scale = 1.0f;  // factor on q, k and v ...
   float key_scale = 1.0f;    // ... and on k once more ...
@@ -111,6 +112,9 @@ struct LatentAttention {
 // out(c * conv(b * x)), where b, c and x are the parts of in(input), each of the model's width.
 struct ShortConv {
   int taps = 3;
+  int channels = 0;  // of each part, where they are cut over ranks; 0: the model's width
+
+  int64_t width(int64_t dim) const { return channels > 0 ? channels : dim; }
 };
 
 // Linear attention by the gated delta rule (kernels::DeltaRule) over convolved queries, keys and values; its heads are
@@ -149,6 +153,7 @@ struct StateSpace {
   float largest_step = std::numeric_limits<float>::infinity();
   Norm norm = Norm::AfterGate;
   int norm_groups = 1;
+  int norm_ranks = 1;  // ranks that have the columns of a norm's group together
   float norm_eps = 1e-5f;
   float input_scale = 1.0f;        // factor on all that the matrix makes, ...
   std::vector<float> part_scales;  // ... and on gate, x, b, c and steps; empty: 1

@@ -34,6 +34,14 @@ def test_miniatures_pass_their_references_on_two_ranks():
         assert "PASS" in ranks(2, "check", GOLDEN / family, "--tp", 2, "-t", 1).stdout, family
 
 
+def test_miniatures_that_keep_states_pass_their_references_on_two_ranks():
+    for family in ("qwen3_5", "kimi_linear", "falcon_h1", "zamba2", "jamba", "lfm2", "olmo_hybrid", "bitnet"):
+        assert "PASS" in ranks(2, "check", GOLDEN / family, "--tp", 2, "-t", 1).stdout, family
+    for count, family, *cut in ((4, "qwen3_next", "--tp", 4), (2, "falcon_h1", "--tp", 2, "--sp", "on"), (2, "qwen3_5_moe", "--tp", 2, "--ep", 2),
+                                (4, "granite_hybrid", "--tp", 4)):
+        assert "PASS" in ranks(count, "check", GOLDEN / family, *cut, "-t", 1).stdout, (family, cut)
+
+
 def test_miniatures_pass_their_references_on_stages():
     for tensor, stages in ((1, 2), (2, 2)):
         result = ranks(tensor * stages, "check", GOLDEN / "llama", "--tp", tensor, "--pp", stages, "-t", 1)
@@ -133,24 +141,35 @@ def test_a_program_without_open_mpi_names_the_packages():
         assert result.returncode == 69 and "install the Debian package openmpi-bin" in result.stderr, result.stderr
 
 
-def test_generate_gives_the_answers_of_one_rank():
+def same_answers(family, *cuts):
+    """Of seven requests at once, by each cut (ranks, options) as by one rank."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "in.jsonl"
         lines = [{"id": f"r{i}", "prompt": [1 + i, 5, 9, 2 + i], "max_tokens": 8, "temperature": 0, "ignore_eos": True} for i in range(6)]
         lines.append(lines[0] | {"id": "long", "prompt": [3 + i * 5 % 50 for i in range(40)]})  # several KV blocks
         source.write_text("".join(json.dumps(line) + "\n" for line in lines))
         answers = []
-        for count, *cut in ((1,), (2, "--tp", 2), (2, "--pp", 2), (4, "--tp", 2, "--pp", 2), (2, "--tp", 2, "--sp", "on"),
-                           (2, "--cp", 2), (4, "--cp", 2, "--tp", 2)):
+        for count, *cut in ((1,), *cuts):
             out = Path(folder) / f"out{len(answers)}.jsonl"
-            arguments = ("generate", "-i", source, "-o", out, "-m", GOLDEN / "llama", "-t", 1, "--kv-tokens", 512, *cut)
+            arguments = ("generate", "-i", source, "-o", out, "-m", GOLDEN / family, "-t", 1, "--kv-tokens", 512, *cut)
             if count == 1:
                 subprocess.run([BINARY, *map(str, arguments)], check=True, capture_output=True, timeout=120)
             else:
                 ranks(count, *arguments)
             found = [json.loads(line) for line in out.read_text().splitlines()]
             answers.append({answer["id"]: answer["choices"][0]["token_ids"] for answer in found})
-        assert len(answers[0]) == 7 and all(other == answers[0] for other in answers), answers
+        assert len(answers[0]) == 7 and all(other == answers[0] for other in answers), (family, answers)
+
+
+def test_generate_gives_the_answers_of_one_rank():
+    same_answers("llama", (2, "--tp", 2), (2, "--pp", 2), (4, "--tp", 2, "--pp", 2), (2, "--tp", 2, "--sp", "on"), (2, "--cp", 2),
+                 (4, "--cp", 2, "--tp", 2))
+
+
+def test_ranks_with_their_part_of_states_give_the_answers_of_one_rank():
+    for family in ("qwen3_5", "qwen3_next", "granite_hybrid", "zamba2"):
+        same_answers(family, (2, "--tp", 2), (2, "--tp", 2, "--sp", "on"))
+    same_answers("nemotron_3", (2, "--tp", 2, "--ep", 2))
 
 
 def test_three_stages_with_three_steps_in_flight_give_the_answers_of_one_rank():

@@ -295,7 +295,8 @@ double ModelSheet::kv_bytes(double context, int devices) const {
   double numbers = 0;
   for (const AttentionGroup& group : attention)
     numbers += group.kv_width * group.kept(context) / group.kv_share(devices);
-  return numbers * info(kv_type).block_bytes + double(models::state_bytes(models::layer_states(spec)));
+  const double state = double(models::state_bytes(models::layer_states(spec))) / devices;
+  return numbers * info(kv_type).block_bytes + state;
 }
 
 double ModelSheet::layer_elements() const {

@@ -3,6 +3,7 @@
 #include "kernels/chosen_attention.h"
 #include "kernels/head_norm.h"
 #include "models/layers/layers.h"
+#include "models/layers/split_norm.h"
 
 namespace sluice::models {
 
@@ -20,6 +21,20 @@ void norm_heads(const Attention& m, const LayerContext& c, TensorView heads, Ten
   } else {
     run_norm(c.backend, c.spec, heads, heads, norm);
   }
+}
+
+// Queries, and keys where they are the layer's own, by the heads of all ranks.
+void norm_over_ranks(const Attention& m, const AttentionWeights& w, const LayerContext& c, TensorView q,
+                     TensorView k) {
+  const Share& share = c.tensor_group->placement().tensor;
+  const SplitNorm both[] = {{.x = q, .gain = w.q_norm.gain, .row_width = q.dim(1) * share.size},
+                            {.x = k,
+                             .gain = w.k_norm.gain,
+                             .row_width = k.empty() ? 0 : k.dim(1) * share.size / m.kv_copies,
+                             .row = 1,
+                             .counts = share.index % m.kv_copies == 0}};
+  const size_t count = k.empty() ? 1 : 2;
+  run_split_norms(c, std::span(both).first(count), static_cast<int>(count), c.spec.norm_eps);
 }
 
 // Whether the back-end normed, rotated and stored the heads in one operation.
@@ -44,6 +59,9 @@ void write_heads(const Attention& m, const AttentionWeights& w, const LayerConte
   const bool own_kv = m.kv_from < 0;
   const auto norm_both = [&] {
     if (m.qk_norm == QkNorm::None) return;
+    if (m.qk_norm == QkNorm::Whole && c.tensor_group != nullptr)
+      return norm_over_ranks(m, w, c, qkv.columns(0, q_width),
+                             own_kv ? qkv.columns(q_width, q_width + kv_width) : TensorView());
     norm_heads(m, c, q, qkv.columns(0, q_width), w.q_norm);
     if (own_kv) norm_heads(m, c, k, qkv.columns(q_width, q_width + kv_width), w.k_norm);
   };
@@ -133,7 +151,7 @@ std::optional<kernels::DeferredMatmul> run_mixer(const Attention& m, const Atten
     c.backend.attend(out, q, c.kv, c.batch, shape);
   }
   if (n == 0) return kernels::DeferredMatmul{attended.columns(0, width), &w.out};
-  if (m.norm_output) run_norm(c.backend, c.spec, attended, attended, w.out_norm);
+  if (m.norm_output) run_norm_of_columns(c, attended, w.out_norm);
   if (m.gated && m.gate_per_head) gate_heads(m, w, c, attended, x);
   if (!whole_gate) return kernels::DeferredMatmul{attended, &w.out};
   c.backend.matmul(attended.columns(0, width), x, w.gate);

@@ -23,10 +23,14 @@ std::optional<kernels::DeferredMatmul> run_mixer(const StateSpaceAfterBlock& m, 
   const TensorView both = c.scratch.get(Buffer::BlockInput, n, 2 * dim);
   const TensorView made = c.scratch.get(Buffer::Extra, n, dim);
   const TensorView normed = c.scratch.get(Buffer::Normed, n, dim);
+  const auto make = [&](const std::optional<kernels::DeferredMatmul>& last) {
+    finish(c.backend, made, last);
+    if (c.tensor_group != nullptr) c.tensor_group->add_up(made);
+  };
   run_norm(c.backend, c.spec, both, x, w.input_norm);
-  finish(c.backend, made, run_mixer(m.attention, w.attention, c, made, both));
+  make(run_mixer(m.attention, w.attention, c, made, both));
   run_norm(c.backend, c.spec, normed, made, w.ffn_norm);
-  finish(c.backend, made, run_ffn(m.ffn, w.ffn, c, made, normed));
+  make(run_ffn(m.ffn, w.ffn, c, made, normed));
   c.backend.matmul(out, made, w.out);
   c.backend.add(out, x.columns(0, dim), out);
   run_norm(c.backend, c.spec, normed, out, w.scan_norm);

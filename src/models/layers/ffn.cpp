@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "models/layers/layers.h"
+#include "models/layers/split_norm.h"
 
 namespace sluice::models {
 
@@ -56,7 +57,7 @@ std::optional<kernels::DeferredMatmul> run_ffn(const DenseFfn& f, const DenseWei
     run_adapter(w.adapter, c, wide, x);
     c.backend.activate(wide, wide, f.activation);
   }
-  if (f.norm_inner) run_norm(c.backend, c.spec, inner, inner, w.inner_norm);
+  if (f.norm_inner) run_norm_of_columns(c, inner, w.inner_norm);
   if (f.scale != 1.0f) c.backend.scale(inner, f.scale);
   return kernels::DeferredMatmul{inner, &w.down};
 }
@@ -139,12 +140,14 @@ std::optional<kernels::DeferredMatmul> run_ffn(const DenseBesideExperts& f,
   const TensorView normed = c.scratch.get(Buffer::Normed, n, c.spec.dim);
   run_norm(c.backend, c.spec, normed, x, w.dense_norm);
   finish(c.backend, dense, run_ffn(f.dense, w.dense, c, dense, normed));
+  if (c.tensor_group != nullptr) c.tensor_group->add_up(dense);
   run_norm(c.backend, c.spec, dense, dense, w.dense_post_norm);
 
   const TensorView judged = c.scratch.get(Buffer::ParallelInput, n, c.spec.dim);
   run_norm(c.backend, c.spec, judged, x, w.router_norm);
   run_norm(c.backend, c.spec, normed, x, w.expert_norm);
   run_experts(f.experts, w.experts, c, out, {normed, judged});
+  if (c.tensor_group != nullptr) c.tensor_group->add_up(out);
   run_norm(c.backend, c.spec, out, out, w.expert_post_norm);
   c.backend.add(out, out, dense);
   return std::nullopt;

@@ -28,6 +28,9 @@ struct LayerContext {
   // Whose ranks each have some of the layer's experts and all of its other parts: it sums what experts give. Null: what a
   // part gives is whole, or summed by the caller.
   ModelGroup* expert_group = nullptr;
+  // Whose ranks each have a share of the layer's heads and widths: a part sums with them what it needs whole on its way. Null:
+  // they are whole.
+  ModelGroup* tensor_group = nullptr;
   // Where ranks share the KV cache; the batch is then that of the rank's own rows, positions alone. Null: it is whole.
   ContextShare* shared_context = nullptr;
 };
@@ -53,7 +56,7 @@ std::optional<kernels::DeferredMatmul> run_ffn(const DenseFfn&, const DenseWeigh
                                                TensorView out, TensorView x);
 std::optional<kernels::DeferredMatmul> run_ffn(const MoeFfn&, const MoeWeights&, const LayerContext&,
                                                TensorView out, TensorView x);
-// Reads the stream itself, which it norms.
+// Reads the stream itself, which it norms. What it gives is whole on every rank.
 std::optional<kernels::DeferredMatmul> run_ffn(const DenseBesideExperts&, const DenseBesideExpertsWeights&,
                                                const LayerContext&, TensorView out, TensorView x);
 std::optional<kernels::DeferredMatmul> run_ffn(const XieluFfn&, const XieluWeights&, const LayerContext&,

@@ -1,6 +1,7 @@
 // Mixers that keep one state of a sequence: short convolutions, the gated delta rule and state-space scans. Of a layer's
 // state the convolution has the first elements, the scan the rest.
 #include "models/layers/layers.h"
+#include "models/layers/split_norm.h"
 
 namespace sluice::models {
 
@@ -27,8 +28,15 @@ void make_gate(const LayerContext& c, TensorView out, TensorView x, const Weight
 }
 
 // Each group of columns by its own root mean square.
-void norm_groups(const LayerContext& c, TensorView x, TensorView gain, int groups, float eps) {
-  const int64_t width = x.dim(1) / groups;
+void norm_groups(const StateSpace& m, const LayerContext& c, TensorView x, TensorView gain) {
+  const float eps = m.norm_eps;
+  if (m.norm_ranks > 1) {
+    const Share& share = c.tensor_group->placement().tensor;
+    const SplitNorm own{
+        .x = x, .gain = gain, .row_width = x.dim(1) * m.norm_ranks, .row = share.index / m.norm_ranks};
+    return run_split_norms(c, {&own, 1}, share.size / m.norm_ranks, eps);
+  }
+  const int64_t width = x.dim(1) / m.norm_groups;
   for (int64_t begin = 0; begin < x.dim(1); begin += width) {
     const TensorView part = x.columns(begin, begin + width);
     c.backend.rms_norm(part, part, gain.rows(begin, begin + width), eps);
@@ -62,17 +70,17 @@ StateSpaceParts make_parts(const StateSpace& m, const StateSpaceWeights& w, cons
 
 }  // namespace
 
-std::optional<kernels::DeferredMatmul> run_mixer(const ShortConv&, const ShortConvWeights& w,
+std::optional<kernels::DeferredMatmul> run_mixer(const ShortConv& m, const ShortConvWeights& w,
                                                  const LayerContext& c, TensorView, TensorView x) {
   RecurrentOps& ops = *kernels::recurrent_ops(c.backend);
-  const int64_t n = x.dim(0), dim = c.spec.dim;
-  const TensorView wide = c.scratch.get(Buffer::MixerIn, n, 3 * dim);
-  const TensorView mixed = c.scratch.get(Buffer::Mixed, n, dim);
+  const int64_t n = x.dim(0), width = m.width(c.spec.dim);
+  const TensorView wide = c.scratch.get(Buffer::MixerIn, n, 3 * width);
+  const TensorView mixed = c.scratch.get(Buffer::Mixed, n, width);
   c.backend.matmul(wide, x, w.in);
-  const TensorView kept = wide.columns(2 * dim, 3 * dim);
-  ops.multiply(kept, kept, wide.columns(0, dim));
+  const TensorView kept = wide.columns(2 * width, 3 * width);
+  ops.multiply(kept, kept, wide.columns(0, width));
   ops.causal_conv(mixed, kept, w.conv, state_of_conv(c, w.conv), c.states);
-  ops.multiply(mixed, mixed, wide.columns(dim, 2 * dim));
+  ops.multiply(mixed, mixed, wide.columns(width, 2 * width));
   return kernels::DeferredMatmul{mixed, &w.out};
 }
 
@@ -114,10 +122,10 @@ std::optional<kernels::DeferredMatmul> run_mixer(const StateSpace& m, const Stat
                      {mixed.columns(0, inner), mixed.columns(inner, inner + states),
                       mixed.columns(inner + states, inner + 2 * states), parts.steps},
                      w.scan, state_of_scan(c, w.conv), c.states);
-  if (m.norm == StateSpace::Norm::BeforeGate) norm_groups(c, y, w.norm.gain, m.norm_groups, m.norm_eps);
+  if (m.norm == StateSpace::Norm::BeforeGate) norm_groups(m, c, y, w.norm.gain);
   const TensorView out = c.scratch.get(Buffer::Gated, n, inner);
   c.backend.gated(out, parts.gate_and_x, Activation::Silu);
-  if (m.norm == StateSpace::Norm::AfterGate) norm_groups(c, out, w.norm.gain, m.norm_groups, m.norm_eps);
+  if (m.norm == StateSpace::Norm::AfterGate) norm_groups(m, c, out, w.norm.gain);
   return kernels::DeferredMatmul{out, &w.out};
 }
 
@@ -133,6 +141,7 @@ std::optional<kernels::DeferredMatmul> run_mixer(const ChannelScan& m, const Cha
   ops.causal_conv(y, wide.columns(0, inner), w.conv, state_of_conv(c, w.conv), c.states);
   const TensorView made = c.scratch.get(Buffer::Mixed, n, w.parameters.rows);
   c.backend.matmul(made, y, w.parameters);
+  if (c.tensor_group != nullptr) c.tensor_group->add_up(made);
   const TensorView latent = made.columns(0, rank), b = made.columns(rank, rank + m.state_dim),
                    scan_c = made.columns(rank + m.state_dim, made.dim(1));
   if (m.norms) {

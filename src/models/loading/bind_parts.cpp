@@ -18,100 +18,28 @@ Weight ones(Binder& binder, int64_t width) {
 
 }  // namespace
 
-ShortConvWeights bind_recurrent(Binder& binder, const ModelSpec& spec, const ShortConv& m) {
-  const int64_t dim = spec.dim;
-  return {.in = binder.matrix(WeightSlot::MixerIn, {3 * dim, dim}),
-          .conv = binder.convolution(m.taps, dim),
-          .out = binder.matrix(WeightSlot::MixerOut, {dim, dim})};
-}
-
-DeltaWeights bind_recurrent(Binder& binder, const ModelSpec& spec, const GatedDelta& m) {
-  const int64_t dim = spec.dim, decays = m.channel_decay ? m.value_heads * m.key_dim : m.value_heads;
-  const int64_t from = m.gate_latent > 0 ? m.gate_latent : dim;
-  binder.set_qkv_shape({m.value_heads, m.key_heads, m.key_dim, m.value_dim});
-  DeltaWeights w;
-  w.qkv = binder.matrix(WeightSlot::MixerIn, {m.channels(), dim});
-  w.conv = binder.convolution(m.taps, m.channels());
-  w.conv.silu = true;
-  if (m.gate_latent > 0) {
-    w.gate_down = binder.matrix(WeightSlot::MixerGateDown, {from, dim});
-    w.decay_down = binder.matrix(WeightSlot::DecayDown, {from, dim});
-  }
-  w.gate = binder.matrix(WeightSlot::MixerGate, {m.values(), from});
-  w.decay = binder.matrix(WeightSlot::Decay, {decays, from});
-  w.beta = binder.matrix(WeightSlot::Beta, {m.value_heads, dim});
-  w.rule = {.key_heads = m.key_heads,
-            .value_heads = m.value_heads,
-            .key_dim = m.key_dim,
-            .value_dim = m.value_dim,
-            .tiled = m.tiled,
-            .channel_decay = m.channel_decay,
-            .beta_scale = m.beta_scale,
-            .rate = binder.vector(WeightSlot::DecayRate, m.value_heads),
-            .decay_bias = binder.vector(WeightSlot::DecayBias, decays)};
-  w.norm = gain_alone(binder, WeightSlot::MixerHeadNorm, m.value_dim);
-  w.out = binder.matrix(WeightSlot::MixerOut, {dim, m.values()});
-  return w;
-}
-
-StateSpaceWeights bind_recurrent(Binder& binder, const ModelSpec& spec, const StateSpace& m) {
-  StateSpaceWeights w;
-  w.in = binder.matrix(WeightSlot::MixerIn, {m.inner() + m.channels() + m.heads, spec.dim});
-  w.conv = binder.convolution(m.taps, m.channels());
-  w.conv.silu = true;
-  w.scan = {.heads = m.heads,
-            .head_dim = m.head_dim,
-            .groups = m.groups,
-            .state_dim = m.state_dim,
-            .rate = binder.vector(WeightSlot::DecayRate, m.heads),
-            .step_bias = binder.vector(WeightSlot::DecayBias, m.heads),
-            .skip = binder.vector(WeightSlot::ScanSkip, m.heads),
-            .least_step = m.least_step,
-            .largest_step = m.largest_step};
-  if (m.norm != StateSpace::Norm::None) w.norm = gain_alone(binder, WeightSlot::MixerHeadNorm, m.inner());
-  w.out = binder.matrix(WeightSlot::MixerOut, {spec.dim, m.inner()});
-  return w;
-}
-
-ChannelScanWeights bind_recurrent(Binder& binder, const ModelSpec& spec, const ChannelScan& m) {
-  ChannelScanWeights w;
-  w.in = binder.matrix(WeightSlot::MixerIn, {int64_t{2} * m.inner, spec.dim});
-  w.conv = binder.convolution(m.taps, m.inner);
-  w.conv.silu = true;
-  w.parameters = binder.matrix(WeightSlot::ScanParameters, {m.step_rank + int64_t{2} * m.state_dim, m.inner});
-  if (m.norms) {
-    w.step_norm = gain_alone(binder, WeightSlot::ScanStepNorm, m.step_rank);
-    w.b_norm = gain_alone(binder, WeightSlot::ScanBNorm, m.state_dim);
-    w.c_norm = gain_alone(binder, WeightSlot::ScanCNorm, m.state_dim);
-  }
-  w.step = binder.matrix(WeightSlot::ScanStep, {m.inner, m.step_rank});
-  w.scan = {.heads = m.inner,
-            .head_dim = 1,
-            .groups = 1,
-            .state_dim = m.state_dim,
-            .rate = binder.vector(WeightSlot::DecayRate, int64_t{m.inner} * m.state_dim),
-            .skip = binder.vector(WeightSlot::ScanSkip, m.inner)};
-  w.out = binder.matrix(WeightSlot::MixerOut, {spec.dim, m.inner});
-  return w;
-}
-
-Adapter bind_adapter(Binder& binder, const ModelSpec& spec, const Attention& m, int number) {
+Adapter bind_adapter(Binder& binder, const ModelSpec& spec, const Attention& m, int number,
+                     const Cutter& cutter) {
   if (m.adapter_rank == 0) return {};
   const int64_t rank = m.adapter_rank, read = m.input_dim > 0 ? m.input_dim : spec.dim;
-  const auto up = [&](WeightSlot slot, int heads, int width) {
-    return binder.matrix(slot, {int64_t{heads} * width, rank}, {}, number);
+  const auto up = [&](WeightSlot slot, int heads, int width, Range own) {
+    return binder.matrix(slot, {int64_t{heads} * width, rank}, cutter.rows({scaled(own, width)}), number);
   };
+  const Range heads = cutter.share.of(m.heads), kv_heads = shared_of(m.kv_heads, cutter.share);
   return {binder.matrix(WeightSlot::QkvAdapterDown, {3 * rank, read}, {}, number),
-          {up(WeightSlot::QueryAdapterUp, m.heads, m.head_dim),
-           up(WeightSlot::KeyAdapterUp, m.kv_heads, m.head_dim),
-           up(WeightSlot::ValueAdapterUp, m.kv_heads, m.values())}};
+          {up(WeightSlot::QueryAdapterUp, m.heads, m.head_dim, heads),
+           up(WeightSlot::KeyAdapterUp, m.kv_heads, m.head_dim, kv_heads),
+           up(WeightSlot::ValueAdapterUp, m.kv_heads, m.values(), kv_heads)}};
 }
 
-Adapter bind_adapter(Binder& binder, const ModelSpec& spec, const DenseFfn& f, int number) {
+Adapter bind_adapter(Binder& binder, const ModelSpec& spec, const DenseFfn& f, int number,
+                     const Cutter& cutter) {
   if (f.adapter_rank == 0) return {};
-  const int64_t rank = f.adapter_rank, made = int64_t{f.inner} * (f.gated ? 2 : 1);
+  const int64_t rank = f.adapter_rank;
+  const int up = f.gated ? 2 : 1;
   return {binder.matrix(WeightSlot::GateUpAdapterDown, {rank, spec.dim}, {}, number),
-          {binder.matrix(WeightSlot::GateUpAdapterUp, {made, rank}, {}, number)}};
+          {binder.matrix(WeightSlot::GateUpAdapterUp, {int64_t{f.inner} * up, rank},
+                         cutter.stacked_rows(f.inner, up), number)}};
 }
 
 IndexerWeights bind_indexer(Binder& binder, const ModelSpec& spec, const LatentAttention& m) {

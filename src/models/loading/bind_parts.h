@@ -2,6 +2,7 @@
 #pragma once
 
 #include "models/loading/binder.h"
+#include "models/loading/cutter.h"
 
 namespace sluice::models {
 
@@ -15,14 +16,20 @@ void apply_rope_factors(Binder& binder, ModelSpec& spec);
 LayerWeights bind_layer(Binder& binder, const ModelSpec& spec, const LayerSpec& layer,
                         const Placement& placement);
 
-ShortConvWeights bind_recurrent(Binder& binder, const ModelSpec& spec, const ShortConv& mixer);
-DeltaWeights bind_recurrent(Binder& binder, const ModelSpec& spec, const GatedDelta& mixer);
-StateSpaceWeights bind_recurrent(Binder& binder, const ModelSpec& spec, const StateSpace& mixer);
-ChannelScanWeights bind_recurrent(Binder& binder, const ModelSpec& spec, const ChannelScan& mixer);
+ShortConvWeights bind_recurrent(Binder& binder, const ModelSpec& spec, const ShortConv& mixer,
+                                const Cutter& cutter);
+DeltaWeights bind_recurrent(Binder& binder, const ModelSpec& spec, const GatedDelta& mixer,
+                            const Cutter& cutter);
+StateSpaceWeights bind_recurrent(Binder& binder, const ModelSpec& spec, const StateSpace& mixer,
+                                 const Cutter& cutter);
+ChannelScanWeights bind_recurrent(Binder& binder, const ModelSpec& spec, const ChannelScan& mixer,
+                                  const Cutter& cutter);
 
 // Those with this number, of queries, keys and values and of gate and up; empty where the part has none.
-Adapter bind_adapter(Binder& binder, const ModelSpec& spec, const Attention& mixer, int number);
-Adapter bind_adapter(Binder& binder, const ModelSpec& spec, const DenseFfn& ffn, int number);
+Adapter bind_adapter(Binder& binder, const ModelSpec& spec, const Attention& mixer, int number,
+                     const Cutter& cutter);
+Adapter bind_adapter(Binder& binder, const ModelSpec& spec, const DenseFfn& ffn, int number,
+                     const Cutter& cutter);
 
 // Every rank of a group has all of it: what it chooses is the same for all heads.
 IndexerWeights bind_indexer(Binder& binder, const ModelSpec& spec, const LatentAttention& mixer);

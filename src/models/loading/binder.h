@@ -22,11 +22,12 @@ struct Extent {
 
 // What a rank keeps of a stacked matrix.
 struct Cut {
-  std::vector<dist::Range> rows;    // ascending; empty: all
-  std::optional<dist::Range> cols;  // absent: all
-  bool bias = true;                 // of matrices whose results are summed over ranks one rank adds it
+  std::vector<dist::Range> rows;  // ascending; empty: all
+  std::vector<dist::Range> cols;  // likewise
+  bool bias = true;               // of matrices whose results are summed over ranks one rank adds it
 };
 
+// Each element of the cut's rows.
 std::vector<float> kept_rows(const std::vector<float>& values, const Cut& cut);
 
 // The stored name of a stem with a suffix, under any of the prefixes that exports of one family differ in.
@@ -62,11 +63,14 @@ class Binder {
   // A vector of f32 on the device, joined from one tensor per head where a stem has "{e}"; optional_vector leaves it empty where the file has none.
   TensorView vector(WeightSlot slot, int64_t elements, std::string_view suffix = ".weight");
   TensorView optional_vector(WeightSlot slot, int64_t elements, std::string_view suffix = ".weight");
+  // Of the vector the elements of these rows.
+  TensorView vector(WeightSlot slot, int64_t elements, const Cut& rows);
   // The same on the host; empty where the file has none.
   std::vector<float> host_vector(WeightSlot slot, int64_t elements, std::string_view suffix = ".weight");
 
-  // The slot ConvKernel, of the tensors of all its rows, stored [channels, 1, taps] each.
-  kernels::CausalConv convolution(int64_t taps, int64_t channels);
+  // The slot ConvKernel, of the tensors of all its rows, stored [channels, 1, taps] each; of the channels those of the cut's
+  // rows.
+  kernels::CausalConv convolution(int64_t taps, int64_t channels, const Cut& kept = {});
 
   TensorView upload(const std::vector<float>& values);
   TensorView keep(HostTensor tensor);  // view of a copy that the model owns
@@ -88,7 +92,7 @@ class Binder {
 
  private:
   void release(const Weight& weight);  // what it has a form of its own of
-  TensorView kept_columns(WeightSlot slot, TensorView rows, dist::Range cols);
+  TensorView kept_columns(WeightSlot slot, TensorView rows, const std::vector<dist::Range>& cols);
   struct Part {
     TensorView view;
     std::vector<float> bias;  // empty: none
@@ -117,6 +121,7 @@ class Binder {
   std::vector<float> bias_of(const NameRow& row, const std::string& stem, int expert, int64_t rows);
   Weight stack(WeightSlot slot, const std::vector<Part>& parts, Extent extent, const Cut& cut);
   std::string where(WeightSlot slot) const;
+  void fail_empty(WeightSlot slot, int64_t elements);
 
   const WeightNames& names_;
   const Quantization& quantization_;

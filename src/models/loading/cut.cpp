@@ -16,31 +16,40 @@ std::vector<float> kept_rows(const std::vector<float>& values, const Cut& cut) {
   return kept;
 }
 
-TensorView Binder::kept_columns(WeightSlot slot, TensorView rows, dist::Range cols) {
+TensorView Binder::kept_columns(WeightSlot slot, TensorView rows, const std::vector<dist::Range>& cols) {
   const int block = info(rows.dtype).block_elements;
-  if (cols.begin % block != 0 || cols.end % block != 0) {
+  int64_t kept = 0;
+  for (const dist::Range& range : cols) {
+    kept += range.size();
+    if (range.begin % block == 0 && range.end % block == 0) continue;
     fail(fmt::format("{}: {} is stored in blocks of {} columns, and a rank would get the columns {} to {}",
-                     where(slot), rows.describe(), block, cols.begin, cols.end));
+                     where(slot), rows.describe(), block, range.begin, range.end));
     return rows;
   }
   const auto whole = static_cast<size_t>(row_bytes(rows.dtype, rows.dim(1)));
-  const auto skipped = static_cast<size_t>(row_bytes(rows.dtype, cols.begin));
-  const auto width = static_cast<size_t>(row_bytes(rows.dtype, cols.size()));
-  HostTensor copy = HostTensor::make(rows.dtype, {rows.dim(0), cols.size()});
-  const auto* from = static_cast<const std::byte*>(rows.data) + skipped;
-  for (size_t row = 0; row < static_cast<size_t>(rows.dim(0)); ++row)
-    std::memcpy(copy.buffer.data() + row * width, from + row * whole, width);
+  HostTensor copy = HostTensor::make(rows.dtype, {rows.dim(0), kept});
+  const auto* from = static_cast<const std::byte*>(rows.data);
+  std::byte* to = copy.buffer.data();
+  for (int64_t row = 0; row < rows.dim(0); ++row, from += whole)
+    for (const dist::Range& range : cols) {
+      const auto width = static_cast<size_t>(row_bytes(rows.dtype, range.size()));
+      std::memcpy(to, from + row_bytes(rows.dtype, range.begin), width);
+      to += width;
+    }
   return keep(std::move(copy));
 }
 
 Weight Binder::kept(WeightSlot slot, Weight whole, const Cut& cut) {
-  if ((cut.rows.empty() && !cut.cols) || !status_.ok()) return whole;
-  const std::vector<dist::Range> ranges =
-      cut.rows.empty() ? std::vector<dist::Range>{{0, whole.rows}} : cut.rows;
+  if ((cut.rows.empty() && cut.cols.empty()) || !status_.ok()) return whole;
+  const auto all_or = [](const std::vector<dist::Range>& some, int64_t count) {
+    return some.empty() ? std::vector<dist::Range>{{0, count}} : some;
+  };
+  const std::vector<dist::Range> ranges = all_or(cut.rows, whole.rows), cols = all_or(cut.cols, whole.cols);
   Weight out = whole;
   out.parts.clear();
   out.rows = 0;
-  out.cols = cut.cols ? cut.cols->size() : whole.cols;
+  out.cols = 0;
+  for (const dist::Range& range : cols) out.cols += range.size();
   for (const dist::Range& range : ranges) {
     int64_t first = 0;  // row of the part
     for (const TensorView& part : whole.parts) {
@@ -51,9 +60,7 @@ Weight Binder::kept(WeightSlot slot, Weight whole, const Cut& cut) {
       // A copy of our own does not stay whole for the sake of a part of it.
       const bool copied = copies_.contains(part.data);
       const TensorView rows = part.rows(begin, end);
-      out.parts.push_back(cut.cols || copied
-                              ? kept_columns(slot, rows, cut.cols.value_or(dist::Range{0, whole.cols}))
-                              : rows);
+      out.parts.push_back(!cut.cols.empty() || copied ? kept_columns(slot, rows, cols) : rows);
       out.rows += end - begin;
     }
   }

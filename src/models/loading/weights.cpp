@@ -7,6 +7,7 @@
 
 #include "models/loading/bind_parts.h"
 #include "models/loading/binder.h"
+#include "models/loading/cutter.h"
 
 namespace sluice::models {
 
@@ -36,42 +37,19 @@ std::vector<float> alibi_slopes(int heads, float largest, float scale) {
   return slopes;
 }
 
-// What one rank of a tensor-parallel group keeps of a matrix; one alone keeps it as it is.
-struct Cutter {
-  Share share;
-
-  Cut rows(std::initializer_list<Range> kept) const {
-    return share.whole() ? Cut() : Cut{.rows = kept, .cols = {}};
-  }
-  // Of a matrix whose results are summed over the group.
-  Cut cols(Range kept) const {
-    return share.whole() ? Cut() : Cut{.rows = {}, .cols = kept, .bias = share.index == 0};
-  }
-  // Of `stacked` matrices of this height, one on the other.
-  Cut stacked_rows(int64_t height, int stacked) const {
-    const Range own = share.of(height);
-    if (stacked == 1) return rows({own});
-    return rows({own, {height + own.begin, height + own.end}});
-  }
-};
-
-Range scaled(Range range, int64_t factor, int64_t offset = 0) {
-  return {offset + range.begin * factor, offset + range.end * factor};
-}
-
 struct BindMixer {
   Binder& binder;
   const ModelSpec& spec;
   Cutter cutter{};
 
   MixerWeights operator()(const NoMixer&) const { return NoWeights{}; }
-  MixerWeights operator()(const ShortConv& m) const { return bind_recurrent(binder, spec, m); }
-  MixerWeights operator()(const GatedDelta& m) const { return bind_recurrent(binder, spec, m); }
-  MixerWeights operator()(const StateSpace& m) const { return bind_recurrent(binder, spec, m); }
-  MixerWeights operator()(const ChannelScan& m) const { return bind_recurrent(binder, spec, m); }
+  MixerWeights operator()(const ShortConv& m) const { return bind_recurrent(binder, spec, m, cutter); }
+  MixerWeights operator()(const GatedDelta& m) const { return bind_recurrent(binder, spec, m, cutter); }
+  MixerWeights operator()(const StateSpace& m) const { return bind_recurrent(binder, spec, m, cutter); }
+  MixerWeights operator()(const ChannelScan& m) const { return bind_recurrent(binder, spec, m, cutter); }
   MixerWeights operator()(const AttentionBesideStateSpace& m) const {
     return BesideWeights{std::get<AttentionWeights>((*this)(m.attention)),
-                         bind_recurrent(binder, spec, m.scan)};
+                         bind_recurrent(binder, spec, m.scan, cutter)};
   }
 
   MixerWeights operator()(const StateSpaceAfterBlock& m) const;
@@ -84,7 +62,7 @@ struct BindMixer {
     const WeightSlot slot = m.kv_from >= 0      ? WeightSlot::QueryUp
                             : m.values_are_keys ? WeightSlot::Qkk
                                                 : WeightSlot::Qkv;
-    const Range heads = cutter.share.of(m.heads), kv_heads = kv_heads_of(m, cutter.share);
+    const Range heads = cutter.share.of(m.heads), kv_heads = shared_of(m.kv_heads, cutter.share);
     const Range queries = scaled(heads, m.head_dim), keys = scaled(kv_heads, m.head_dim);
     const Cut cut =
         m.kv_from >= 0
@@ -93,18 +71,19 @@ struct BindMixer {
     const Range attended = scaled(heads, m.values());
     w.qkv = binder.matrix(
         slot, {m.kv_from >= 0 ? q : q + kv + values, m.input_dim > 0 ? m.input_dim : spec.dim}, cut);
-    w.out = binder.matrix(WeightSlot::AttentionOut, {spec.dim, width}, cutter.cols(attended));
+    w.out = binder.matrix(WeightSlot::AttentionOut, {spec.dim, width}, cutter.cols({attended}));
     if (m.qk_norm != QkNorm::None && m.qk_norm != QkNorm::Scaleless) {
       const bool whole = m.qk_norm != QkNorm::PerHead;
       w.q_norm = bind_norm(binder, spec, WeightSlot::QNorm, whole ? q : m.head_dim);
       if (m.kv_from < 0) w.k_norm = bind_norm(binder, spec, WeightSlot::KNorm, whole ? kv : m.head_dim);
-      if (m.qk_norm == QkNorm::EachHead) {
+      if (whole) {
         w.q_norm = part_of(w.q_norm, queries);
         w.k_norm = part_of(w.k_norm, keys);
       }
     }
     if (m.sinks) w.sinks = part_of({binder.vector(WeightSlot::Sinks, m.heads), {}}, heads).gain;
-    if (m.norm_output) w.out_norm = bind_norm(binder, spec, WeightSlot::AttentionOutNorm, width);
+    if (m.norm_output)
+      w.out_norm = part_of(bind_norm(binder, spec, WeightSlot::AttentionOutNorm, width), attended);
     if (m.gated)
       w.gate = binder.matrix(WeightSlot::AttentionGate, {m.gate_per_head ? m.heads : width, spec.dim},
                              cutter.rows({m.gate_per_head ? heads : attended}));
@@ -135,7 +114,7 @@ struct BindMixer {
       split_latent_up(m, w);
     }
     w.out = binder.matrix(WeightSlot::AttentionOut, {spec.dim, int64_t{m.heads} * m.value_dim},
-                          cutter.cols(scaled(heads, m.value_dim)));
+                          cutter.cols({scaled(heads, m.value_dim)}));
     if (m.indexer.heads > 0) w.indexer = bind_indexer(binder, spec, m);
     return w;
   }
@@ -175,8 +154,10 @@ struct BindFfn {
     DenseWeights w{
         binder.matrix(WeightSlot::GateUp, {int64_t{f.inner} * up, spec.dim},
                       cutter.stacked_rows(f.inner, up)),
-        binder.matrix(WeightSlot::Down, {spec.dim, f.inner}, cutter.cols(cutter.share.of(f.inner))),
-        f.norm_inner ? bind_norm(binder, spec, WeightSlot::DownNorm, f.inner) : Norm()};
+        binder.matrix(WeightSlot::Down, {spec.dim, f.inner}, cutter.cols({cutter.share.of(f.inner)})),
+        f.norm_inner
+            ? part_of(bind_norm(binder, spec, WeightSlot::DownNorm, f.inner), cutter.share.of(f.inner))
+            : Norm()};
     if (f.cuts_off()) bind_cutoff(binder, f, w);
     return w;
   }
@@ -204,12 +185,12 @@ struct BindFfn {
         binder.bank(WeightSlot::ExpertGateUp, f.routing.experts, {int64_t{f.inner} * up, width},
                     expert_cutter.stacked_rows(f.inner, up), own);
     w.experts.down = binder.bank(WeightSlot::ExpertDown, f.routing.experts, {width, f.inner},
-                                 expert_cutter.cols(expert_cutter.share.of(f.inner)), own);
+                                 expert_cutter.cols({expert_cutter.share.of(f.inner)}), own);
     if (f.shared_inner > 0) {
       w.shared.gate_up = binder.matrix(WeightSlot::SharedGateUp, {int64_t{f.shared_inner} * up, spec.dim},
                                        cutter.stacked_rows(f.shared_inner, up));
       w.shared.down = binder.matrix(WeightSlot::SharedDown, {spec.dim, f.shared_inner},
-                                    cutter.cols(cutter.share.of(f.shared_inner)));
+                                    cutter.cols({cutter.share.of(f.shared_inner)}));
     }
     if (f.shared_gate) w.shared_gate = binder.matrix(WeightSlot::SharedGate, {1, spec.dim});
     return w;
@@ -240,7 +221,7 @@ struct BindFfn {
     };
     const Range inner = cutter.share.of(f.inner);
     return XieluWeights{binder.matrix(WeightSlot::GateUp, {f.inner, spec.dim}, cutter.rows({inner})),
-                        binder.matrix(WeightSlot::Down, {spec.dim, f.inner}, cutter.cols(inner)),
+                        binder.matrix(WeightSlot::Down, {spec.dim, f.inner}, cutter.cols({inner})),
                         {value(WeightSlot::XieluAlphaP, f.parameters.alpha_p),
                          value(WeightSlot::XieluAlphaN, f.parameters.alpha_n),
                          value(WeightSlot::XieluBeta, f.parameters.beta)}};
@@ -257,15 +238,15 @@ MixerWeights BindMixer::operator()(const StateSpaceAfterBlock& m) const {
     w.input_norm = bind_norm(binder, spec, WeightSlot::MixerNorm, int64_t{2} * spec.dim);
     w.attention = std::get<AttentionWeights>((*this)(m.attention));
     w.ffn_norm = bind_norm(binder, spec, WeightSlot::FfnNorm, spec.dim);
-    w.ffn = BindFfn{binder, spec}.dense(m.ffn);
+    w.ffn = BindFfn{binder, spec, cutter}.dense(m.ffn);
   }
-  w.attention.qkv_adapter = bind_adapter(binder, spec, m.attention, m.use);
-  w.ffn.adapter = bind_adapter(binder, spec, m.ffn, m.use);
+  w.attention.qkv_adapter = bind_adapter(binder, spec, m.attention, m.use, cutter);
+  w.ffn.adapter = bind_adapter(binder, spec, m.ffn, m.use, cutter);
   binder.set_layer(layer);
   w.out = binder.matrix(WeightSlot::BlockOut, {spec.dim, spec.dim});
   binder.set_layer(layer, m.scan_names);
   w.scan_norm = bind_norm(binder, spec, WeightSlot::MixerNorm, spec.dim);
-  w.scan = bind_recurrent(binder, spec, m.scan);
+  w.scan = bind_recurrent(binder, spec, m.scan, cutter);
   binder.set_layer(layer);
   return w;
 }
