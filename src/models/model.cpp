@@ -19,6 +19,7 @@
 #include "models/group/layer_cut.h"
 #include "models/loading/binder.h"
 #include "models/loading/config.h"
+#include "models/loading/locate.h"
 #include "models/outline.h"
 #include "models/quantized/quantized_matrix.h"
 #include "models/vision/mmproj.h"
@@ -96,7 +97,19 @@ Result<ModelFiles> open_gguf_model(const std::string& path, const OpenOptions& o
   return files;
 }
 
-// Of config.json, whose decoder may lie one level down, or of Model Optimizer's own file.
+// Files beside config.json that say how the weights are quantised, and whose method the name tells where they do not.
+struct QuantizationFile {
+  const char* name;
+  Result<Quantization> (*read)(const json::object&);
+};
+
+constexpr QuantizationFile kQuantizationFiles[] = {
+    {"hf_quant_config.json", read_modelopt},
+    {"quantize_config.json", [](const json::object& file) { return read_quantization_file(file, "gptq"); }},
+    {"quant_config.json", [](const json::object& file) { return read_quantization_file(file, "awq"); }},
+};
+
+// Of config.json, whose decoder may lie one level down, or of a file beside it.
 Result<Quantization> quantization_of(const std::string& folder, const json::object& config) {
   Result<Quantization> own = read_quantization(config);
   if (!own || own->method != Quantization::Method::None) return own;
@@ -104,13 +117,18 @@ Result<Quantization> quantization_of(const std::string& folder, const json::obje
     own = read_quantization(text->get_object());
     if (!own || own->method != Quantization::Method::None) return own;
   }
-  const std::string path = folder + "/hf_quant_config.json";
-  const Result<std::string> text = read_small_file(path);
-  if (!text) return own;  // there is none
-  Result<json::value> value = parse_json(*text, path);
-  if (!value) return value.error();
-  if (!value->is_object()) return Error{ErrorCode::Corrupt, path + ": not an object"};
-  return read_modelopt(value->get_object());
+  for (const QuantizationFile& file : kQuantizationFiles) {
+    const std::string path = folder + "/" + file.name;
+    const Result<std::string> text = read_small_file(path);
+    if (!text) continue;  // there is none
+    const Result<json::value> value = parse_json(*text, path);
+    if (!value) return value.error();
+    if (!value->is_object()) return Error{ErrorCode::Corrupt, path + ": not an object"};
+    Result<Quantization> beside = file.read(value->get_object());
+    if (!beside) return formats::about_file(path, beside.error());
+    if (beside->method != Quantization::Method::None) return beside;
+  }
+  return own;
 }
 
 Result<json::object> read_config_object(const std::string& config_path, const OpenOptions& options) {

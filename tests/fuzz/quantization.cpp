@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "models/quantized/quantization.h"
 
@@ -30,10 +31,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   require(found->group_size >= 0 && found->block_rows >= 0 && found->block_cols >= 0);
   for (const sluice::models::QuantGroup& group : found->groups)
-    require(group.bits >= 2 && group.bits <= 8 && group.group_size >= 0);
+    require(group.bits >= 1 && group.bits <= 8 && group.group_size >= 0 && group.tile.rows >= 0 &&
+            group.tile.cols >= 0);
   for (const char* module : {"", "lm_head", "model.layers.0.self_attn.q_proj"}) {
-    (void)found->ignores(module);
-    (void)found->group_columns(module);
+    const std::vector<std::string> names{module, std::string("language_model.") + module};
+    (void)found->ignores(names);
+    (void)found->tile_of(names);
+    const auto packing = found->packing_of(names);
+    require(!packing || (packing->bits >= 2 && packing->bits <= 8 && packing->group_size >= 0) ||
+            found->method != Quantization::Method::Gptq);
   }
   return 0;
 }

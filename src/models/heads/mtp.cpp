@@ -6,6 +6,7 @@
 #include "formats/quote.h"
 #include "models/heads/head.h"
 #include "models/loading/bind_parts.h"
+#include "models/loading/locate.h"
 #include "models/quantized/quantized_matrix.h"
 
 namespace sluice::models {

@@ -20,30 +20,7 @@ void replace(std::string& text, std::string_view mark, int value) {
     text.replace(at, mark.size(), std::to_string(value));
 }
 
-// The same tensor under the prefixes that exports of one family differ in: with the decoder's name left out,
-// and beside a vision tower.
-std::vector<std::string> spellings(const std::string& stem) {
-  std::vector<std::string> out{stem};
-  const size_t dot = stem.find('.');
-  if (dot == std::string::npos) return {stem, "language_model." + stem};
-  out.push_back(stem.substr(dot + 1));
-  out.push_back("language_model." + stem);
-  if (!stem.starts_with("model.")) return out;
-  for (const char* decoder : {"model.language_model.", "model.text_model."})
-    out.push_back(decoder + stem.substr(6));
-  return out;
-}
-
 }  // namespace
-
-std::optional<std::string> locate_tensor(const formats::TensorStore& store, const std::string& stem,
-                                         std::string_view suffix) {
-  for (const std::string& spelling : spellings(stem)) {
-    std::string full = spelling + std::string(suffix);
-    if (store.contains(full)) return full;
-  }
-  return std::nullopt;
-}
 
 void Binder::fail(std::string message) {
   if (status_.ok()) status_ = Error{ErrorCode::Corrupt, std::move(message)};
@@ -146,28 +123,32 @@ std::optional<TensorView> Binder::packed_blocks(const NameRow& row, const std::s
 
 std::optional<TensorView> Binder::scaled(const std::string& stem, TensorView values, int expert) {
   if (values.dtype != DType::F8_E4M3) return values;
-  std::optional<std::string> found = locate(stem, ".weight_scale_inv");
-  if (!found) found = locate(stem, ".weight_scale");
-  if (!found) return values;
-  Result<TensorView> scales = store_.find(*found);
+  std::optional<std::string> found;
+  for (const char* suffix : {".weight_scale_inv", ".weight_scale", "_scale_inv", "_scale"})
+    if (!found) found = locate(stem, suffix);
+  if (!found && quantization_.method == Quantization::Method::None) return values;
+  if (!found) {
+    fail(
+        fmt::format("module '{}' is F8_E4M3, and has neither '.weight_scale' nor '.weight_scale_inv'", stem));
+    return std::nullopt;
+  }
+  if (Status status = check_quantized(store_, quantization_, stem); !status) {
+    fail(status.error().message);
+    return std::nullopt;
+  }
+  const Result<TensorView> scales = store_.find(*found);
   if (!scales) {
     fail(scales.error().message);
     return std::nullopt;
   }
+  const bool shared = expert >= 0 && scales->rank > 0 && scales->dim(0) == bank_;
   const std::optional<TensorView> factors =
-      scales->rank == 3 ? slice(*found, *scales, expert) : std::optional<TensorView>(*scales);
+      shared ? slice(*found, *scales, expert) : std::optional<TensorView>(*scales);
   if (!factors) return std::nullopt;
-  const int64_t high = quantization_.block_rows, wide = quantization_.block_cols;
-  if (high > 0 && (factors->rank != 2 || factors->dim(0) != (values.dim(0) + high - 1) / high ||
-                   factors->dim(1) != (values.dim(1) + wide - 1) / wide)) {
-    fail(fmt::format("tensor '{}' is {}, values are {}: weight_block_size is [{}, {}]", *found,
-                     factors->describe(), values.describe(), high, wide));
-    return std::nullopt;
-  }
   if (!std::exchange(told_of_f8_, true))
     log_info("weights in F8_E4M3 are multiplied with their scales and kept in memory as F16");
-  const Result<int> group = quantization_.group_columns(stem);
-  return taken(*found, group ? unpack_f8(values, *factors, *group) : group.error());
+  const Result<ScaleTile> tile = quantization_.tile_of(spellings(stem));
+  return taken(*found, tile ? unpack_f8(values, *factors, *tile) : tile.error());
 }
 
 std::optional<TensorView> Binder::quantized(const std::string& stem) {
@@ -212,7 +193,9 @@ std::optional<Binder::Part> Binder::part(const NameRow& row, int expert, int64_t
     std::optional<TensorView> view = made ? made : stored_of_rank(*found, 2, place);
     if (view && !made) view = scaled(stem, *view, place);
     if (view) view = for_kernels(stem, *view);
-    const bool fits = view && row.fold == Fold::Transpose && view->dim(1) == cols && view->dim(0) != cols;
+    // What is packed has rows of outputs, however the plain matrix lies.
+    const bool fits =
+        view && row.fold == Fold::Transpose && (made || (view->dim(1) == cols && view->dim(0) != cols));
     if (view && row.fold != Fold::None && row.fold != Fold::AddOne && !fits)
       view = taken(*found, fold_matrix(*view, row.fold, qkv_));
     if (!view) return std::nullopt;

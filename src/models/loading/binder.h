@@ -10,6 +10,7 @@
 #include "formats/tensor_store.h"
 #include "kernels/backend.h"
 #include "models/loading/fold.h"
+#include "models/loading/locate.h"
 #include "models/loading/names.h"
 #include "models/loading/weights.h"
 
@@ -29,10 +30,6 @@ struct Cut {
 
 // Each element of the cut's rows.
 std::vector<float> kept_rows(const std::vector<float>& values, const Cut& cut);
-
-// The stored name of a stem with a suffix, under any of the prefixes that exports of one family differ in.
-std::optional<std::string> locate_tensor(const formats::TensorStore& store, const std::string& stem,
-                                         std::string_view suffix);
 
 // Keeps the first problem and goes on with empty weights; status() must be asked at the end.
 class Binder {

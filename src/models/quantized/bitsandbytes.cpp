@@ -82,6 +82,9 @@ Result<std::vector<float>> floats(const formats::TensorStore& store, const std::
   if (!view) return view.error();
   std::vector<float> values(static_cast<size_t>(elements));
   std::memcpy(values.data(), view->data, values.size() * 4);
+  for (const float value : values)
+    if (!std::isfinite(value))
+      return Error{ErrorCode::Corrupt, fmt::format("tensor '{}' holds {}", name, value)};
   return values;
 }
 
@@ -111,8 +114,11 @@ Result<HostTensor> read_bitsandbytes_4bit(const formats::TensorStore& store, con
   const Result<State> state = read_state(store, weight);
   if (!state) return state.error();
   const int64_t elements = state->rows * state->cols;
-  const Result<TensorView> values = of_size(store, weight, DType::U8, (elements + 1) / 2);
+  const Result<TensorView> values = store.find(weight);  // bytes in whatever type they were stored
   if (!values) return values.error();
+  if (is_block(values->dtype) || values->bytes() != (elements + 1) / 2)
+    return Error{ErrorCode::Corrupt, fmt::format("tensor '{}' is {}, its shape is [{}, {}] of 4 bits", weight,
+                                                 values->describe(), state->rows, state->cols)};
   const Result<std::vector<float>> map = floats(store, weight + ".quant_map", 16);
   if (!map) return map.error();
   const Result<std::vector<float>> scales = read_scales(store, weight, *state);

@@ -15,20 +15,19 @@ constexpr int64_t kRowsAtOnce = 32;
 constexpr int64_t kBlock = 32;
 constexpr float kLargestHalf = 65504.0f;
 
-// To within the rounding of a normal f16.
-bool fits_half(float scale) {
-  return std::abs(f16_to_f32(f32_to_f16(scale)) - scale) <= std::abs(scale) * (1.0f / 1024);
-}
+constexpr float kRounding = 1.0f / 2048;      // of a normal f16
+constexpr float kOfTheLargest = 1.0f / 8192;  // what a scale may be off by beside the largest of its matrix
 
 // The block type that holds the matrix.
 std::optional<DType> block_type(const GroupedMatrix& m) {
   if (!m.order.empty() || m.cols % kBlock != 0 || (m.group % kBlock != 0 && m.groups > 1))
     return std::nullopt;
-  if (!std::all_of(m.scales.begin(), m.scales.end(), fits_half)) return std::nullopt;
+  if (!fit_halves(m.scales)) return std::nullopt;
   const int middle = 1 << (m.bits - 1);
   const bool centred =
       std::all_of(m.zeros.begin(), m.zeros.end(), [&](uint8_t zero) { return zero == middle; });
   if (m.bits == 8) return centred ? std::optional(DType::Q8_0) : std::nullopt;
+  if (m.bits > 4) return DType::Q8_0;  // code less zero point is a byte
   return centred && m.bits == 4 ? DType::Q4_0 : DType::Q4_Z;
 }
 
@@ -40,7 +39,7 @@ void put_half(uint8_t* to, float value) {
 void put_block(uint8_t* to, DType type, const uint8_t* codes, float scale, float zero) {
   put_half(to, scale);
   if (type == DType::Q8_0) {
-    for (int i = 0; i < 32; ++i) to[2 + i] = static_cast<uint8_t>(codes[i] ^ 0x80);
+    for (int i = 0; i < 32; ++i) to[2 + i] = static_cast<uint8_t>(codes[i] - static_cast<int>(zero));
     return;
   }
   uint8_t* quants = to + 2;
@@ -52,6 +51,15 @@ void put_block(uint8_t* to, DType type, const uint8_t* codes, float scale, float
 }
 
 }  // namespace
+
+bool fit_halves(std::span<const float> scales) {
+  float largest = 0.0f;
+  for (const float scale : scales) largest = std::max(largest, std::abs(scale));
+  return largest <= kLargestHalf && std::all_of(scales.begin(), scales.end(), [&](float scale) {
+           const float error = std::abs(f16_to_f32(f32_to_f16(scale)) - scale);
+           return error <= std::abs(scale) * kRounding || error <= largest * kOfTheLargest;
+         });
+}
 
 HostTensor make_plain(int64_t rows, int64_t cols, FunctionRef<void(int64_t, float*)> values) {
   std::vector<float> row(static_cast<size_t>(cols));

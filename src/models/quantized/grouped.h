@@ -26,6 +26,9 @@ struct GroupedMatrix {
   }
 };
 
+// Whether f16 holds the scales of a matrix: normal numbers, and of smaller ones those whose rounding is small beside the largest.
+bool fit_halves(std::span<const float> scales);
+
 // Q4_0, Q4_Z or Q8_0, which hold the same values where the scales are f16; F16 or F32 where groups are cut otherwise than in
 // pieces of 32 columns, or scales are too small or too large.
 HostTensor make_grouped(const GroupedMatrix& matrix, GroupedMatrix::Fill fill);

@@ -14,6 +14,9 @@ namespace {
 constexpr std::string_view kPatternMark = "re:";
 constexpr size_t kLongestPattern = 512;
 constexpr int64_t kMostStars = 4;
+// How families call their embeddings of tokens.
+constexpr std::string_view kTables[] = {
+    "embed_tokens", "wte", "word_embeddings", "embeddings", "embed_in", "tok_embeddings", "embedding"};
 
 bool star_matches(std::string_view pattern, std::string_view name) {
   const size_t star = pattern.find('*');
@@ -55,6 +58,23 @@ Result<bool> ModuleTarget::names(std::string_view module) const {
   if (std::count(text_.begin(), text_.end(), '*') <= kMostStars && star_matches(text_, module)) return true;
   return module.size() > text_.size() && module.ends_with(text_) &&
          module[module.size() - text_.size() - 1] == '.';
+}
+
+Result<bool> ModuleTarget::names(std::span<const std::string> spellings) const {
+  for (const std::string& spelling : spellings) {
+    Result<bool> named = names(spelling);
+    if (!named || *named) return named;
+  }
+  return false;
+}
+
+bool ModuleTarget::is_class_of(std::span<const std::string> spellings) const {
+  if (pattern_ != nullptr || text_.empty() || text_[0] < 'A' || text_[0] > 'Z') return false;
+  const bool table = std::any_of(spellings.begin(), spellings.end(), [](const std::string& name) {
+    return std::any_of(std::begin(kTables), std::end(kTables),
+                       [&](std::string_view end) { return name.ends_with(end); });
+  });
+  return table == (text_ == "Embedding");
 }
 
 }  // namespace sluice::models

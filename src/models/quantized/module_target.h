@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -22,9 +23,12 @@ class ModuleTarget {
 
   // Error: a pattern that needs too many steps for that name.
   Result<bool> names(std::string_view module) const;
+  // Whether it names a module under one of its names.
+  Result<bool> names(std::span<const std::string> spellings) const;
 
-  // "Linear": a class of modules, and no name of one.
-  bool is_class() const { return pattern_ == nullptr && text_.find('.') == std::string::npos; }
+  bool is_pattern() const { return pattern_ != nullptr; }
+  // "Linear": a class of modules, and no name of one; "Embedding" has those of tokens alone.
+  bool is_class_of(std::span<const std::string> spellings) const;
 
  private:
   explicit ModuleTarget(std::string text) : text_(std::move(text)) {}

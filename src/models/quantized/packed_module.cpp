@@ -1,23 +1,31 @@
 #include "models/quantized/packed_module.h"
 
+#include <fmt/ranges.h>
+
 #include <cmath>
 
-#include "models/loading/binder.h"
+#include "models/loading/locate.h"
 #include "tensor/blocks.h"
 
 namespace sluice::models {
+
+PackedModule::PackedModule(const formats::TensorStore& store, const Quantization& quantization,
+                           const std::string& stem)
+    : store_(store), quantization_(quantization), stem_(stem), names_(spellings(stem)) {}
 
 std::optional<std::string> PackedModule::name(std::string_view suffix) const {
   return locate_tensor(store_, stem_, suffix);
 }
 
-Result<TensorView> PackedModule::tensor(std::string_view suffix, DType type, int rank) const {
+Result<TensorView> PackedModule::tensor(std::string_view suffix, DType type, std::optional<int> rank) const {
   const std::optional<std::string> found = name(suffix);
   if (!found) return Error{ErrorCode::Corrupt, fmt::format("module '{}' has no tensor '{}'", stem_, suffix)};
   Result<TensorView> view = store_.find(*found);
   if (!view) return view;
-  if (view->dtype != type || view->rank != rank)
-    return wrong_tensor(*found, "is {}, must be {} of rank {}", view->describe(), sluice::name(type), rank);
+  if (view->dtype != type)
+    return wrong_tensor(*found, "is {}, must be {}", view->describe(), sluice::name(type));
+  if (rank && view->rank != *rank)
+    return wrong_tensor(*found, "is {}, must have rank {}", view->describe(), *rank);
   return view;
 }
 
@@ -36,6 +44,16 @@ Result<std::vector<float>> PackedModule::floats(std::string_view suffix, int64_t
   for (const float value : values)
     if (!std::isfinite(value)) return wrong_tensor(*found, "holds {}", value);
   return values;
+}
+
+Result<std::optional<std::pair<int64_t, int64_t>>> PackedModule::shape() const {
+  const std::optional<std::string> found = name(".weight_shape");
+  if (!found) return std::optional<std::pair<int64_t, int64_t>>();
+  const Result<std::vector<int64_t>> sides = store_.find_integers(*found);
+  if (!sides) return sides.error();
+  if (sides->size() != 2 || (*sides)[0] < 1 || (*sides)[1] < 1)
+    return wrong_tensor(*found, "holds [{}], must be the two sides of the matrix", fmt::join(*sides, ", "));
+  return std::optional(std::pair((*sides)[0], (*sides)[1]));
 }
 
 }  // namespace sluice::models

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "models/loading/binder.h"
+#include "models/loading/locate.h"
 #include "models/quantized/bitsandbytes.h"
 #include "models/quantized/packed_formats.h"
 
@@ -15,15 +15,22 @@ namespace {
 using formats::TensorStore;
 using Format = QuantGroup::Format;
 
+// Where config_groups do not say it.
+Format told_by_tensors(const PackedModule& module) {
+  if (!module.name(".weight_packed")) return Format::Int;
+  if (module.name(".weight_global_scale")) return Format::Nvfp4;
+  return module.tensor(".weight_packed", DType::U8).ok() ? Format::Mxfp4 : Format::Packed;
+}
+
 Result<HostTensor> read_compressed(const PackedModule& module) {
-  const Result<const QuantGroup*> found = module.quantization().group_of(module.stem());
+  const Result<const QuantGroup*> found = module.quantization().group_of(module.names());
   if (!found) return found.error();
   const QuantGroup* group = *found;
   if (group == nullptr)
     return Error{ErrorCode::Corrupt,
                  fmt::format("module '{}' is quantised, but no 'targets' of quantization_config name it",
                              module.stem())};
-  switch (group->format) {
+  switch (group->format.value_or(told_by_tensors(module))) {
     case Format::Packed:
       return read_packed(module, *group);
     case Format::Mxfp4:
@@ -35,9 +42,40 @@ Result<HostTensor> read_compressed(const PackedModule& module) {
     }
     case Format::Int:
     case Format::Float:
-      return read_int8(module, group->group_size, {});
+      return read_int8(module, *group);
   }
   return Error{ErrorCode::Unsupported, "a format of compressed-tensors"};
+}
+
+// Values U8 of Model Optimizer.
+Result<HostTensor> read_modelopt_matrix(const PackedModule& module) {
+  if (module.quantization().bits != 4)
+    return Error{
+        ErrorCode::Corrupt,
+        fmt::format("module '{}' has values of 4 bits, and 'quant_algo' of quantization_config is of 8",
+                    module.stem())};
+  const Result<std::vector<float>> whole = module.floats(".weight_scale_2", 1);
+  if (!whole) return whole.error();
+  return read_nvfp4(module, ".weight", whole->front());
+}
+
+// int8 with SCB, or nf4 and fp4 with absmax.
+Result<HostTensor> read_bitsandbytes(const PackedModule& module, const TensorStore& store,
+                                     const std::string& weight) {
+  const Quantization& quantization = module.quantization();
+  const bool four = module.name(".weight.absmax").has_value();
+  if (quantization.method == Quantization::Method::Bitsandbytes && (quantization.bits == 4) != four)
+    return Error{
+        ErrorCode::Corrupt,
+        fmt::format("module '{}' has values of {} bits, and quantization_config says 'load_in_{}bit'",
+                    module.stem(), four ? 4 : 8, quantization.bits)};
+  if (four) return read_bitsandbytes_4bit(store, weight);
+  const Result<TensorView> values = store.find(weight);
+  if (!values) return values.error();
+  Result<std::vector<float>> scales = module.floats(".SCB", values->rank > 0 ? values->dim(0) : 0);
+  if (!scales) return scales.error();
+  for (float& scale : *scales) scale /= 127.0f;
+  return read_int8(module, std::move(*scales));
 }
 
 Result<HostTensor> read_by_method(const PackedModule& module) {
@@ -49,11 +87,8 @@ Result<HostTensor> read_by_method(const PackedModule& module) {
       return read_awq(module);
     case Method::CompressedTensors:
       return read_compressed(module);
-    case Method::Modelopt: {
-      const Result<std::vector<float>> whole = module.floats(".weight_scale_2", 1);
-      if (!whole) return whole.error();
-      return read_nvfp4(module, ".weight", whole->front());
-    }
+    case Method::Modelopt:
+      return read_modelopt_matrix(module);
     default:
       return Error{
           ErrorCode::Corrupt,
@@ -69,32 +104,35 @@ bool has_matrix(const TensorStore& store, const std::string& stem) {
   return false;
 }
 
-Result<std::optional<HostTensor>> read_quantized(const TensorStore& store, const Quantization& quantization,
-                                                 const std::string& stem) {
-  const PackedModule module(store, quantization, stem);
-  const auto whole = [](Result<HostTensor> made) -> Result<std::optional<HostTensor>> {
-    if (!made) return made.error();
-    return std::optional<HostTensor>(std::move(*made));
-  };
-  const std::optional<std::string> weight = module.name(".weight");
-  const bool packed = module.name(".qweight") || module.name(".weight_packed");
-  Result<TensorView> plain = weight ? store.find(*weight) : Result<TensorView>(TensorView());
-  if (!plain) return plain.error();
-  const DType type = plain->dtype;
-  if (!packed && (!weight || (type != DType::I8 && type != DType::U8))) return std::optional<HostTensor>();
-  const Result<bool> ignored = quantization.ignores(stem);
+Status check_quantized(const TensorStore& store, const Quantization& quantization, const std::string& stem) {
+  const Result<bool> ignored = quantization.ignores(spellings(stem));
   if (!ignored) return ignored.error();
   if (*ignored)
     return Error{ErrorCode::Corrupt,
                  fmt::format("module '{}' is quantised, but quantization_config says that it is not", stem)};
-  if (!packed && module.name(".weight.absmax")) return whole(read_bitsandbytes_4bit(store, *weight));
-  if (!packed && module.name(".SCB")) {
-    Result<std::vector<float>> scales = module.floats(".SCB", plain->dim(0));
-    if (!scales) return scales.error();
-    for (float& scale : *scales) scale /= 127.0f;
-    return whole(read_int8(module, 0, std::move(*scales)));
-  }
-  return whole(read_by_method(module));
+  if (const std::optional<std::string> name = locate_tensor(store, stem, ".pre_quant_scale"))
+    return Error{
+        ErrorCode::Unsupported,
+        fmt::format("tensor '{}' scales what the matrix is multiplied with, which is not done", *name)};
+  return {};
+}
+
+Result<std::optional<HostTensor>> read_quantized(const TensorStore& store, const Quantization& quantization,
+                                                 const std::string& stem) {
+  const std::optional<std::string> weight = locate_tensor(store, stem, ".weight");
+  const bool packed = locate_tensor(store, stem, ".qweight") || locate_tensor(store, stem, ".weight_packed");
+  const bool four = !packed && weight && locate_tensor(store, stem, ".weight.absmax");
+  const Result<TensorView> plain = weight && !packed ? store.find(*weight) : Result<TensorView>(TensorView());
+  if (!plain) return plain.error();
+  const bool bytes = weight && !packed && (plain->dtype == DType::I8 || plain->dtype == DType::U8);
+  if (!packed && !bytes && !four) return std::optional<HostTensor>();
+  if (Status status = check_quantized(store, quantization, stem); !status) return status.error();
+  const PackedModule module(store, quantization, stem);
+  const bool own =
+      four || (bytes && (module.name(".SCB") || quantization.method == Quantization::Method::Bitsandbytes));
+  Result<HostTensor> made = own ? read_bitsandbytes(module, store, *weight) : read_by_method(module);
+  if (!made) return made.error();
+  return std::optional<HostTensor>(std::move(*made));
 }
 
 }  // namespace sluice::models

@@ -15,6 +15,10 @@ namespace sluice::models {
 // Whether the store has a matrix of that stem, in any form.
 bool has_matrix(const formats::TensorStore& store, const std::string& stem);
 
+// Of a module that is quantised: an error where the config says that it is not, or its inputs would have to be scaled.
+Status check_quantized(const formats::TensorStore& store, const Quantization& quantization,
+                       const std::string& stem);
+
 // The matrix of a module; nothing where the store has it as a plain tensor, or not at all. An error names the tensor, its shape
 // and what the config says.
 Result<std::optional<HostTensor>> read_quantized(const formats::TensorStore& store,

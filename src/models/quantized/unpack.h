@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/result.h"
+#include "models/quantized/quantization.h"
 #include "tensor/tensor.h"
 
 namespace sluice::models {
@@ -10,9 +11,12 @@ namespace sluice::models {
 // MXFP4 [rows, 32 * groups]. With `split_pairs` the even rows come first, then the odd ones.
 Result<HostTensor> pack_mxfp4(TensorView blocks, TensorView scales, bool split_pairs);
 
-// values F8_E4M3 [rows, cols] times their scales (F32, BF16, or the exponents of powers of two as U8), as F16 (F32 where that is
-// too narrow): one scale for all, one per row, or one per tile of equal size, such as 128 x 128. `group`: the columns of a row
-// that must share one; 0: not said.
-Result<HostTensor> unpack_f8(TensorView values, TensorView scales, int group = 0);
+// values F8_E4M3 [rows, cols] times their scales (floats, or the exponents of powers of two as U8), as F16 (F32 where that is too
+// narrow): one scale for all, one per row, or one per tile, [tiles down, tiles across] or with dimensions of 1 between them.
+// Without a `tile` that says the size, tiles are 128 x 128 or of equal size.
+Result<HostTensor> unpack_f8(TensorView values, TensorView scales, const ScaleTile& tile = {});
+
+// Error: one of the exponents (U8) is 255, which is no power of two.
+Status check_exponents(TensorView exponents);
 
 }  // namespace sluice::models
