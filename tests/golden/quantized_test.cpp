@@ -128,7 +128,7 @@ TEST(Quantized, FourBitsStaySmall) {
 
 TEST(Quantized, RefusesWhatItDoesNotKnowByName) {
   EXPECT_THAT(said_of("gptq-v1", [](json::object& c) { c["quant_method"] = "exl3"; }), HasSubstr("'exl3'"));
-  EXPECT_THAT(said_of("gptq-v1", [](json::object& c) { c["bits"] = 3; }), HasSubstr("'bits' is 3"));
+  EXPECT_THAT(said_of("gptq-v1", [](json::object& c) { c["bits"] = 5; }), HasSubstr("'bits' is 5"));
   EXPECT_THAT(said_of("gptq-v1", [](json::object& c) { c["bits"] = "four"; }), HasSubstr("bits"));
   EXPECT_THAT(said_of("gptq-v1", [](json::object& c) { c["checkpoint_format"] = "marlin"; }),
               HasSubstr("'marlin'"));
@@ -178,9 +178,40 @@ TEST(Quantized, NamesConfigsThatContradictTheTensors) {
                       }),
               HasSubstr("weight_block_size"));
   EXPECT_THAT(said_of("mxfp8-quantized", [](json::object& c) { weights_of_group(c)["group_size"] = 16; }),
-              HasSubstr("weight_scale': scales are U8[64, 2], values F8_E4M3[64, 64]: group_size is 16"));
+              HasSubstr("weight_scale': scales are U8[64, 2], values F8_E4M3[64, 64]: 'group_size' is 16"));
   EXPECT_THAT(said_of("mxfp8-quantized", [](json::object& c) { weights_of_group(c)["num_bits"] = 4; }),
               HasSubstr("'num_bits' is 4"));
+}
+
+TEST(Quantized, ReadsFilesBesideTheConfig) {
+  for (const auto& [folder, file] :
+       {std::pair("gptq-v1", "quantize_config.json"), {"awq", "quant_config.json"}}) {
+    const formats::TempFolder temporary;
+    const fs::path source = kQuantized / folder;
+    for (const auto& entry : fs::directory_iterator(source))
+      if (entry.path().filename() != "config.json")
+        temporary.write(entry.path().filename().string(), bytes_of(entry.path()));
+    json::object config = json::parse(bytes_of(source / "config.json")).as_object();
+    json::object keys = config["quantization_config"].as_object();
+    keys.erase("quant_method");
+    config.erase("quantization_config");
+    temporary.write("config.json", json::serialize(config));
+    temporary.write(file, json::serialize(keys));
+    expect_logits(temporary.path(), {.device = "ref"}, kOnReference);
+  }
+}
+
+TEST(Quantized, EightBitFloatsNeedScales) {
+  EXPECT_THAT(said_of("float-quantized", nullptr, "weight_scale", "weight_zcale"),
+              HasSubstr("q_proj' is F8_E4M3, and has neither '.weight_scale'"));
+  EXPECT_THAT(said_of("float-quantized", [](json::object& c) { c["ignore"] = json::array{"re:.*q_proj"}; }),
+              HasSubstr("q_proj' is quantised, but"));
+  EXPECT_THAT(said_of("bnb-int8",
+                      [](json::object& c) {
+                        c["load_in_4bit"] = true;
+                        c["load_in_8bit"] = false;
+                      }),
+              HasSubstr("has values of 8 bits, and quantization_config says 'load_in_4bit'"));
 }
 
 TEST(Quantized, NamesLayersThatCannotReadTheKeysOfAnother) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "base/log.h"
@@ -161,16 +162,18 @@ std::optional<TensorView> Binder::quantized(const std::string& stem) {
   return keep(std::move(**made));
 }
 
-TensorView Binder::for_kernels(const std::string& stem, TensorView stored) {
+TensorView Binder::for_kernels(const std::string& stem, TensorView stored, int expert) {
   if (!is_file_only(stored.dtype)) return stored;
   float factor = 1.0f;
   if (const std::optional<std::string> name = locate(stem, ".scale"); name && stored.dtype == DType::NVFP4) {
     const Result<TensorView> scale = store_.find(*name);
-    if (!scale || scale->dtype != DType::F32 || scale->elements() != 1) {
-      fail(fmt::format("tensor '{}' must be one F32", *name));
+    const int64_t count = expert < 0 ? 1 : bank_;
+    if (!scale || scale->dtype != DType::F32 || (scale->elements() != count && scale->elements() != 1)) {
+      fail(fmt::format("tensor '{}' is {}, must be F32[{}]", *name,
+                       scale ? scale->describe() : scale.error().message, count));
       return stored;
     }
-    factor = *scale->at<float>();
+    std::memcpy(&factor, scale->at<float>() + (scale->elements() == 1 ? 0 : expert), sizeof factor);
   }
   return keep(repack_for_kernels(stored, factor));
 }
@@ -192,7 +195,7 @@ std::optional<Binder::Part> Binder::part(const NameRow& row, int expert, int64_t
     if (!found) found = stem;
     std::optional<TensorView> view = made ? made : stored_of_rank(*found, 2, place);
     if (view && !made) view = scaled(stem, *view, place);
-    if (view) view = for_kernels(stem, *view);
+    if (view) view = for_kernels(stem, *view, place);
     // What is packed has rows of outputs, however the plain matrix lies.
     const bool fits =
         view && row.fold == Fold::Transpose && (made || (view->dim(1) == cols && view->dim(0) != cols));

@@ -112,7 +112,7 @@ class Binder {
   // A matrix kept as several tensors, in the type that kernels read; nothing where the file has none.
   std::optional<TensorView> quantized(const std::string& stem);
   // A type that only files have, as the one that kernels read.
-  TensorView for_kernels(const std::string& stem, TensorView stored);
+  TensorView for_kernels(const std::string& stem, TensorView stored, int expert);
   // The stored vector of a row; "{e}" in its stem is `part`.
   std::optional<TensorView> stored_vector(const NameRow& row, int part, std::string_view suffix);
   std::vector<float> bias_of(const NameRow& row, const std::string& stem, int expert, int64_t rows);

@@ -225,6 +225,9 @@ Result<HostTensor> read_awq(const PackedModule& module) {
   if (!view) return view.error();
   const Result<IntegerPacking> packing = module.quantization().packing_of(module.names());
   if (!packing) return packing.error();
+  if (packing->bits != 4)
+    return wrong_tensor(*module.name(".qweight"), "quantization_config says {} bits, must be 4",
+                        packing->bits);
   GroupedMatrix m;
   m.rows = view->dim(1) * 8;
   m.cols = view->dim(0);

@@ -1,8 +1,8 @@
 #include "models/quantized/packed_module.h"
 
-#include <fmt/ranges.h>
-
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "models/loading/locate.h"
 #include "tensor/blocks.h"
@@ -49,11 +49,20 @@ Result<std::vector<float>> PackedModule::floats(std::string_view suffix, int64_t
 Result<std::optional<std::pair<int64_t, int64_t>>> PackedModule::shape() const {
   const std::optional<std::string> found = name(".weight_shape");
   if (!found) return std::optional<std::pair<int64_t, int64_t>>();
-  const Result<std::vector<int64_t>> sides = store_.find_integers(*found);
-  if (!sides) return sides.error();
-  if (sides->size() != 2 || (*sides)[0] < 1 || (*sides)[1] < 1)
-    return wrong_tensor(*found, "holds [{}], must be the two sides of the matrix", fmt::join(*sides, ", "));
-  return std::optional(std::pair((*sides)[0], (*sides)[1]));
+  std::vector<int64_t> sides;
+  if (const Result<TensorView> narrow = store_.find(*found); narrow && narrow->dtype == DType::I32) {
+    std::vector<int32_t> values(static_cast<size_t>(narrow->elements()));
+    std::memcpy(values.data(), narrow->data, values.size() * sizeof(int32_t));
+    sides.assign(values.begin(), values.end());
+  } else {
+    Result<std::vector<int64_t>> wide = store_.find_integers(*found);
+    if (!wide) return wide.error();
+    sides = std::move(*wide);
+  }
+  if (sides.size() != 2 || sides[0] < 1 || sides[1] < 1)
+    return wrong_tensor(*found, "has {} numbers from {}, must be the two sides of the matrix", sides.size(),
+                        sides.empty() ? 0 : *std::min_element(sides.begin(), sides.end()));
+  return std::optional(std::pair(sides[0], sides[1]));
 }
 
 }  // namespace sluice::models

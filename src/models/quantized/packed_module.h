@@ -34,7 +34,7 @@ class PackedModule {
   // As floats, whatever plain type it has; [rows, groups] of any shape with so many elements.
   Result<std::vector<float>> floats(std::string_view suffix, int64_t elements) const;
 
-  // Of weight_shape, I64 [2]; nothing where there is none.
+  // Of weight_shape, I64 or I32 [2]; nothing where there is none.
   Result<std::optional<std::pair<int64_t, int64_t>>> shape() const;
 
   const Quantization& quantization() const { return quantization_; }

@@ -1,8 +1,10 @@
 #include "models/quantized/quantization.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "models/quantized/method_configs.h"
 
@@ -125,6 +127,11 @@ Result<bool> Quantization::ignores(Names names) const {
   for (const ModuleTarget& target : ignore) {
     Result<bool> named = target.names(names);
     if (!named || *named) return named;
+  }
+  for (const ModuleOverride& one : overrides) {
+    const Result<bool> named = one.target.names(names);
+    if (!named) return named.error();
+    if (*named) return one.excluded;
   }
   return false;
 }
