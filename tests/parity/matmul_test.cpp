@@ -163,6 +163,28 @@ TEST(Matmul, BitsDependOnTheTokenAlone) {
   }
 }
 
+// Plain weights are widened a chunk of columns at a time for many tokens: rows of several chunks, the last one short, and more
+// tokens than stay in a cache at once.
+TEST(Matmul, PlainRowsOfSeveralChunksHaveTheBitsOfOneToken) {
+  constexpr int64_t kCols = 2 * 512 + 101, kRows = 70, kTokens = 75;
+  for (const auto& backend : cpu_backends(2)) {
+    for (DType type : weight_types()) {
+      if (is_block(type)) continue;
+      SCOPED_TRACE(::testing::Message() << backend->name() << " " << name(type));
+      Random random(9);
+      const OwnedWeight owned = random_weight(random, {type}, kRows, kCols, true);
+      const HostTensor x = random.tensor({kTokens, kCols});
+      HostTensor all = HostTensor::make(DType::F32, {kTokens, kRows});
+      HostTensor alone = HostTensor::make(DType::F32, {1, kRows});
+      backend->matmul(all.view, x.view, owned.weight);
+      for (int64_t i = 0; i < kTokens; ++i) {
+        backend->matmul(alone.view, x.view.rows(i, i + 1), owned.weight);
+        ASSERT_TRUE(same_bits(alone.view, all.view.rows(i, i + 1))) << "token " << i;
+      }
+    }
+  }
+}
+
 // Integer sums are exact and scales are applied in one order, so block types agree to the bit across levels.
 TEST(Matmul, BlockTypesGiveTheSameBitsOnEveryLevel) {
   const auto backends = cpu_backends(1);

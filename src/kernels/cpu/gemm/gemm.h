@@ -6,14 +6,13 @@
 //   sum = fma(float(integer sum), scale * x.scale, sum), then sum = fma(min, x.sum, sum),
 // block after block. The order is the same for every tile and level, so all levels give the same bits.
 //
-// Plain types: weights are widened to f32 in registers; each row and token has one vector of partial sums,
-// added over cols in steps of the vector width and then across its lanes. Bits depend on the level's width
-// alone.
+// Plain types: plain.h.
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/cpu/gemm/block_types.h"
+#include "kernels/cpu/gemm/plain.h"
 #include "kernels/cpu/simd/kernel_table.h"
 
 namespace sluice::kernels::cpu {
@@ -114,116 +113,6 @@ void gemm_blocks(const Gemm& gemm) {
     }
     if (token < gemm.tokens) block_tile<I, T, 1>(gemm, rows, row, valid, token);
   }
-}
-
-// -- plain types
-
-template <class I>
-struct PlainF32 {
-  static constexpr int kBytes = 4;
-  static typename I::F load(const uint8_t* from) { return I::load_f32(from); }
-};
-template <class I>
-struct PlainF16 {
-  static constexpr int kBytes = 2;
-  static typename I::F load(const uint8_t* from) { return I::load_f16(from); }
-};
-template <class I>
-struct PlainBf16 {
-  static constexpr int kBytes = 2;
-  static typename I::F load(const uint8_t* from) { return I::load_bf16(from); }
-};
-template <class I>
-struct PlainF8 {
-  static constexpr int kBytes = 1;
-  static typename I::F load(const uint8_t* from) { return I::load_f8(from); }
-};
-template <class I>
-struct PlainI8 {
-  static constexpr int kBytes = 1;
-  static typename I::F load(const uint8_t* from) { return I::load_i8(from); }
-};
-
-// The first `count` elements, the rest zero.
-template <class I, class T>
-typename I::F load_some(const uint8_t* from, int64_t count) {
-  uint8_t padded[I::kWidth * T::kBytes] = {};
-  __builtin_memcpy(padded, from, static_cast<size_t>(count * T::kBytes));
-  return T::load(padded);
-}
-
-// sums[r][n] = rows[r] · x[n]
-template <class I, class T, int R, int N>
-void dot_tile(const uint8_t* const (&rows)[R], const float* const (&x)[N], int64_t width,
-              float (&out)[R][N]) {
-  typename I::F sums[R][N];
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 8
-    for (int n = 0; n < N; ++n) sums[r][n] = I::set1(0.0f);
-  }
-  int64_t i = 0;
-  for (; i + I::kWidth <= width; i += I::kWidth) {
-    typename I::F tokens[N];
-#pragma GCC unroll 8
-    for (int n = 0; n < N; ++n) tokens[n] = I::load(x[n] + i);
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const auto weight = T::load(rows[r] + i * T::kBytes);
-#pragma GCC unroll 8
-      for (int n = 0; n < N; ++n) sums[r][n] = I::fma(weight, tokens[n], sums[r][n]);
-    }
-  }
-  if (i < width) {
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const auto weight = load_some<I, T>(rows[r] + i * T::kBytes, width - i);
-#pragma GCC unroll 8
-      for (int n = 0; n < N; ++n) {
-        const auto token = load_some<I, PlainF32<I>>(reinterpret_cast<const uint8_t*>(x[n] + i), width - i);
-        sums[r][n] = I::fma(weight, token, sums[r][n]);
-      }
-    }
-  }
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 8
-    for (int n = 0; n < N; ++n) out[r][n] = I::reduce_add(sums[r][n]);
-  }
-}
-
-template <class I, class T, int R, int N>
-void plain_tile(const Gemm& gemm, int64_t row, int64_t token) {
-  const int64_t row_bytes = gemm.cols * T::kBytes;
-  const uint8_t* rows[R];
-  const float* x[N];
-  float results[R][N];
-  for (int r = 0; r < R; ++r) rows[r] = gemm.weights + (row + r) * row_bytes;
-  for (int n = 0; n < N; ++n) x[n] = gemm.x + (token + n) * gemm.x_stride;
-  dot_tile<I, T, R, N>(rows, x, gemm.cols, results);
-  for (int r = 0; r < R; ++r) {
-    const float bias = gemm.bias == nullptr ? 0.0f : gemm.bias[row + r];
-    for (int n = 0; n < N; ++n) gemm.out[(token + n) * gemm.out_stride + row + r] = results[r][n] + bias;
-  }
-}
-
-template <class I, class T, int R>
-void plain_rows(const Gemm& gemm, int64_t row) {
-  int64_t token = 0;
-  for (; token + I::kTokenTile <= gemm.tokens; token += I::kTokenTile) {
-    plain_tile<I, T, R, I::kTokenTile>(gemm, row, token);
-  }
-  for (; token < gemm.tokens; ++token) plain_tile<I, T, R, 1>(gemm, row, token);
-}
-
-template <class I, class T>
-void gemm_plain(const Gemm& gemm) {
-  int64_t row = 0;
-  if (gemm.tokens == 1) {  // more rows at once keep more loads in flight
-    for (; row + 8 <= gemm.rows; row += 8) plain_tile<I, T, 8, 1>(gemm, row, 0);
-  }
-  for (; row + I::kRowTile <= gemm.rows; row += I::kRowTile) plain_rows<I, T, I::kRowTile>(gemm, row);
-  for (; row < gemm.rows; ++row) plain_rows<I, T, 1>(gemm, row);
 }
 
 // -- bf16 weights by split activations

@@ -12,6 +12,7 @@ namespace {
 
 constexpr int64_t kSmallestTask = 1 << 15;  // multiplications; below, handing over costs more than the work
 constexpr int64_t kActivationBytes = 256 * 1024;
+constexpr int64_t kWeightBytes = 256 * 1024;
 constexpr int64_t kFillPieces = 16;  // of 16 tokens, made into tiles of bf16 in one go
 
 // Null: the part is read as it is stored.
@@ -193,6 +194,59 @@ TileGemm tile_gemm(const TokenGroup& tokens, const Weight& weight, const PartRow
           .width = tokens.width};
 }
 
+// Tokens whose first block of activations is `block`.
+template <class Activations>
+TokenGroup tokens_from(int64_t block, const Activations& all, TensorView out, TensorView x, int64_t width) {
+  return {out,
+          x,
+          all.blocks == nullptr ? nullptr : all.blocks + block,
+          all.split == nullptr ? nullptr : all.split + block,
+          all.panels == nullptr ? nullptr : all.panels + block,
+          all.tiles == nullptr ? nullptr : all.tiles + block / kTileTokens,
+          all.bf16.high == nullptr ? TokenTiles{}
+                                   : TokenTiles{all.bf16.high + 32 * block, all.bf16.low + 32 * block},
+          width};
+}
+
+struct Kernels {
+  const KernelTable& stored;
+  const PanelKernels& panels;
+};
+
+// Row groups [begin, end) of a weight.
+struct RowGroups {
+  int64_t begin, end;
+};
+
+void gemm_parts(const TokenGroup& tokens, const Weight& weight, const Kernels& kernels,
+                const RowGroups& groups) {
+  int64_t first_group = 0, first_row = 0;
+  for (size_t i = 0; i < weight.parts.size(); ++i) {
+    const TensorView& part = weight.parts[i];
+    const PartRows rows{part, first_row, std::max<int64_t>(0, groups.begin - first_group) * kRowGroup,
+                        std::min((groups.end - first_group) * kRowGroup, part.dim(0))};
+    first_group += row_groups(part);
+    first_row += part.dim(0);
+    if (rows.from >= rows.to) continue;
+    const uint8_t* panels = panels_of(weight, i);
+    if (panels == nullptr) {
+      kernels.stored.gemm(stored_gemm(tokens, weight, rows));
+    } else if (kernels.panels.layout(part.dtype) == PanelLayout::Rows) {
+      kernels.panels.rows->gemm(tile_gemm(tokens, weight, rows, panels));
+    } else {
+      kernels.panels.gemm(panel_gemm(tokens, weight, rows, panels));
+    }
+  }
+}
+
+// Row groups whose weights stay in a core's cache while the groups of tokens pass by.
+int64_t row_groups_at_once(const Weight& weight) {
+  int64_t bytes = 1;
+  for (const TensorView& part : weight.parts)
+    bytes = std::max(bytes, kRowGroup * row_bytes(part.dtype, weight.cols));
+  return std::max<int64_t>(1, kWeightBytes / bytes);
+}
+
 }  // namespace
 
 // Tokens whose activations stay in a core's cache while its rows pass by.
@@ -206,35 +260,13 @@ void CpuBackend::gemm_groups(TensorView out, TensorView x, const Weight& weight,
                              int64_t begin, int64_t end) const {
   const int64_t tokens = x.dim(0);
   const int64_t group = tokens_at_once(weight, activations);
-  for (int64_t token = 0; token < tokens; token += group) {
-    const int64_t last = std::min(tokens, token + group);
-    const int64_t block = token * blocks_per_row(weight);
-    const TokenGroup taken{out.rows(token, last),
-                           x.rows(token, last),
-                           activations.blocks == nullptr ? nullptr : activations.blocks + block,
-                           activations.split == nullptr ? nullptr : activations.split + block,
-                           activations.panels == nullptr ? nullptr : activations.panels + block,
-                           activations.tiles == nullptr ? nullptr : activations.tiles + block / kTileTokens,
-                           activations.bf16.high == nullptr ? TokenTiles{}
-                                                            : TokenTiles{activations.bf16.high + 32 * block,
-                                                                         activations.bf16.low + 32 * block},
-                           TokenTiles::width(tokens)};
-    int64_t first_group = 0, first_row = 0;
-    for (size_t i = 0; i < weight.parts.size(); ++i) {
-      const TensorView& part = weight.parts[i];
-      const PartRows rows{part, first_row, std::max<int64_t>(0, begin - first_group) * kRowGroup,
-                          std::min((end - first_group) * kRowGroup, part.dim(0))};
-      first_group += row_groups(part);
-      first_row += part.dim(0);
-      if (rows.from >= rows.to) continue;
-      const uint8_t* panels = panels_of(weight, i);
-      if (panels == nullptr) {
-        kernels_.gemm(stored_gemm(taken, weight, rows));
-      } else if (panel_kernels_.layout(part.dtype) == PanelLayout::Rows) {
-        panel_kernels_.rows->gemm(tile_gemm(taken, weight, rows, panels));
-      } else {
-        panel_kernels_.gemm(panel_gemm(taken, weight, rows, panels));
-      }
+  const int64_t rows = tokens > group ? row_groups_at_once(weight) : end - begin;
+  for (int64_t first = begin; first < end; first += rows) {
+    for (int64_t token = 0; token < tokens; token += group) {
+      const int64_t last = std::min(tokens, token + group);
+      const TokenGroup taken = tokens_from(token * blocks_per_row(weight), activations, out.rows(token, last),
+                                           x.rows(token, last), TokenTiles::width(tokens));
+      gemm_parts(taken, weight, {kernels_, panel_kernels_}, {first, std::min(end, first + rows)});
     }
   }
 }
