@@ -54,7 +54,7 @@ void write_heads(const Attention& m, const AttentionWeights& w, const LayerConte
                  const kernels::QkvHeads& heads) {
   const bool stores = m.kv_from < 0 && c.shared_context == nullptr;
   if (stores && write_normed(m, w, c, heads)) return;
-  const auto& [q, k, v] = heads;
+  const TensorView &q = heads.q, &k = heads.k, &v = heads.v;
   const int64_t q_width = int64_t{m.heads} * m.head_dim, kv_width = int64_t{m.kv_heads} * m.head_dim;
   const bool own_kv = m.kv_from < 0;
   const auto norm_both = [&] {
