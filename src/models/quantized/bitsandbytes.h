@@ -9,8 +9,8 @@
 
 namespace sluice::models {
 
-// `weight` names the values, U8 [rows * cols / 2, 1] or the same bytes in a type of floats; what belongs to them has longer names: absmax, quant_map,
-// quant_state.bitsandbytes__nf4, and nested_absmax and nested_quant_map.
+// `weight` names the values, U8 [rows * cols / 2, 1] or the same bytes in a type of floats; what belongs to them has longer
+// names: absmax, quant_map, quant_state.bitsandbytes__nf4, and nested_absmax and nested_quant_map.
 Result<HostTensor> read_bitsandbytes_4bit(const formats::TensorStore& store, const std::string& weight);
 
 }  // namespace sluice::models
