@@ -2,6 +2,7 @@
 // back-end's own kernels, many launches in a row over weights that do not fit the L2, so that the GPU's power limit
 // counts as it does in a whole step.
 //   bench_gpu_gemm [tokens...]
+//   bench_gpu_gemm split [tokens...]   every way to cut matrices among clusters, at up to 256 tokens
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
@@ -61,6 +62,71 @@ GemmParams gated_gemm(GemmParams p, const View& out) {
   return p;
 }
 
+GemmSplitParams split_params(const GemmParams& p) {
+  GemmSplitParams s = blank<GemmSplitParams>();
+  s.gemm = p;
+  return s;
+}
+
+// Every way to cut the matrices of several models for gemm_split_sm90.cu, bf16 and fp8, and which one it chooses.
+void run_split(const std::vector<int64_t>& tokens) {
+  struct Shape {
+    std::string_view name;
+    int64_t rows, cols;
+    bool gated;
+  };
+  constexpr Shape kShapes[] = {{"8B qkv", 6144, 4096, false},      {"8B out", 4096, 4096, false},
+                               {"8B gate+up", 28672, 4096, true},  {"8B down", 4096, 14336, false},
+                               {"0.6B qkv", 4096, 1024, false},    {"0.6B out", 1024, 2048, false},
+                               {"0.6B gate+up", 6144, 1024, true}, {"0.6B down", 1024, 3072, false}};
+  constexpr int kCopies = 12;  // of a small matrix, so that the L2 does not hold them
+  const DeviceBuffer weights = random_values(kElements * 2, 0.7f / 64),
+                     x = random_values(size_t{256} * 14336, 1.0f);
+  const DeviceBuffer out = allocate_device(size_t{256} * 28672 * 2),
+                     scales = allocate_device(size_t{28672} * 4);
+  check(cudaMemset(scales.get(), 0, size_t{28672} * 4), "clear");
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+  for (const Shape& shape : kShapes) {
+    for (const bool fp8 : {false, true}) {
+      for (const int64_t n : tokens) {
+        if (n > kMostSplitTokens) continue;
+        const int64_t bytes = fp8 ? 1 : 2, row_bytes = shape.cols * bytes + (fp8 ? kFp8Header : 0);
+        const int64_t copies = std::min<int64_t>(kCopies, kElements * 4 / (shape.rows * row_bytes));
+        GemmSplitParams s = blank<GemmSplitParams>();
+        s.gated = shape.gated ? 1 : 0;
+        s.gemm.x = {x.get(), n, 1, shape.cols, shape.cols, 0, DType::BF16};
+        const int64_t results = shape.gated ? shape.rows / 2 : shape.rows;
+        s.gemm.out = {out.get(), n, 1, results, results, 0, DType::BF16};
+        const auto* scale = fp8 ? static_cast<const float*>(scales.get()) : nullptr;
+        s.x_scales = scale;
+        const auto launch = [&](GemmSplitParams q, int i) {
+          const auto* at = static_cast<const std::byte*>(weights.get()) + i % copies * shape.rows * row_bytes;
+          q.gemm.weight = {at, shape.rows, shape.cols, row_bytes, scale, fp8 ? DType::F8_E4M3 : DType::BF16};
+          if (!gemm_split_fits(q)) return false;
+          launch_gemm_split(q, stream);
+          return true;
+        };
+        const double floor = static_cast<double>(shape.rows * row_bytes) / bench::kBytesPerSecond * 1e6;
+        fmt::print("{:12} {} n {:3} floor {:5.1f}:", shape.name, fp8 ? "fp8 " : "bf16", n, floor);
+        const auto one = [&](int rows, int shares) {
+          s.tile_rows = rows;
+          s.shares = shares;
+          if (!launch(s, 0)) return;
+          const double us = time([&](int i) { launch(s, i); }, stream);
+          fmt::print("  {}{:.1f}", rows > 0 ? fmt::format("{}/{} ", rows, shares) : "chosen ", us);
+        };
+        one(0, 0);
+        for (const int rows : {32, 64, 96, 128, 192, 224, 256})
+          for (const int shares : {1, 2, 4, 8}) one(rows, shares);
+        fmt::print("\n");
+        std::fflush(stdout);
+      }
+    }
+  }
+  cudaStreamDestroy(stream);
+}
+
 void run(const std::vector<int64_t>& tokens) {
   constexpr int kCopies = 3;
   std::vector<DeviceBuffer> weights;
@@ -116,6 +182,10 @@ void run(const std::vector<int64_t>& tokens) {
         fmt::print("   {} {:7.1f} us {:4.2f} TB/s", name, one,
                    2e-6 * static_cast<double>(shape.rows * shape.cols) / one);
       };
+      if (n > 32 && n <= kMostSplitTokens)
+        few("split", [](const GemmParams& q, cudaStream_t on) {
+          if (gemm_split_fits(split_params(q))) launch_gemm_split(split_params(q), on);
+        });
       if (n <= 32) few("small_m", launch_gemm_small_m);
       if (n <= kFixedTokens) few("fixed", launch_gemm_fixed);
       fmt::print("\n");
@@ -129,10 +199,11 @@ void run(const std::vector<int64_t>& tokens) {
 
 int main(int count, char** arguments) {
   std::vector<int64_t> tokens;
-  for (int i = 1; i < count; ++i) tokens.push_back(std::atoll(arguments[i]));
+  const bool split = count > 1 && std::string_view(arguments[1]) == "split";
+  for (int i = split ? 2 : 1; i < count; ++i) tokens.push_back(std::atoll(arguments[i]));
   if (tokens.empty()) tokens = {64, 128, 256, 512, 2048, 8192};
   return bench::run_reporting([&] {
-    run(tokens);
+    split ? run_split(tokens) : run(tokens);
     return 0;
   });
 }

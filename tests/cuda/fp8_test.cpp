@@ -83,7 +83,7 @@ TEST_F(Fp8Test, GemmOfFewAndManyTokens) {
   for (auto [rows, cols, bias] :
        {std::tuple<int64_t, int64_t, bool>{1024, 128, true}, {1040, 640, false}, {4096, 1408, false}}) {
     const Weights w = weights({rows == 1040 ? DType::F16 : DType::BF16}, rows, cols, bias);
-    for (int64_t n : {1, 2, 8, 9, 16, 31, 32, 33, 64, 200}) {
+    for (int64_t n : {1, 2, 8, 9, 16, 31, 32, 33, 64, 65, 128, 200, 256, 300}) {
       Both x = random(n, cols);
       Both out = zeros(n, rows);
       gpu().synchronize();
@@ -128,7 +128,7 @@ TEST_F(Fp8Test, TablesStayAsTheyAre) {
 
 TEST_F(Fp8Test, GatedGemms) {
   const Weights w = weights({DType::BF16, DType::F32}, 712, 256, false);
-  for (int64_t n : {1, 7, 16, 32, 40}) {
+  for (int64_t n : {1, 7, 16, 32, 40, 100, 200, 300}) {
     Both x = random(n, 256, 0.1f);
     Both wide = zeros(n, 2 * 712), out = zeros(n, 712);
     gpu().synchronize();

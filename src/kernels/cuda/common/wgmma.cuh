@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cute/arch/mma_sm90_gmma.hpp>
+#include <cute/arch/mma_sm90_gmma_ext.hpp>
 #include <utility>
 
 #include "kernels/cuda/common/tma.cuh"
@@ -30,6 +31,10 @@ struct FromShared<16> : MMA_64x32x16_F32BF16BF16_SS<K, K> {};
 template <>
 struct FromShared<32> : MMA_64x64x16_F32BF16BF16_SS<K, K> {};
 template <>
+struct FromShared<48> : MMA_64x96x16_F32BF16BF16_SS<K, K> {};
+template <>
+struct FromShared<64> : MMA_64x128x16_F32BF16BF16_SS<K, K> {};
+template <>
 struct FromShared<80> : MMA_64x160x16_F32BF16BF16_SS<K, K> {};
 template <>
 struct FromShared<96> : MMA_64x192x16_F32BF16BF16_SS<K, K> {};
@@ -37,6 +42,23 @@ template <>
 struct FromShared<112> : MMA_64x224x16_F32BF16BF16_SS<K, K> {};
 template <>
 struct FromShared<128> : MMA_64x256x16_F32BF16BF16_SS<K, K> {};
+// The same of fp8 (e4m3): 32 elements, which are as many bytes.
+template <int Sums>
+struct FromSharedFp8;
+template <>
+struct FromSharedFp8<16> : MMA_64x32x32_F32E4M3E4M3_SS_TN<> {};
+template <>
+struct FromSharedFp8<32> : MMA_64x64x32_F32E4M3E4M3_SS_TN<> {};
+template <>
+struct FromSharedFp8<48> : MMA_64x96x32_F32E4M3E4M3_SS_TN<> {};
+template <>
+struct FromSharedFp8<64> : MMA_64x128x32_F32E4M3E4M3_SS_TN<> {};
+template <>
+struct FromSharedFp8<96> : MMA_64x192x32_F32E4M3E4M3_SS_TN<> {};
+template <>
+struct FromSharedFp8<112> : MMA_64x224x32_F32E4M3E4M3_SS_TN<> {};
+template <>
+struct FromSharedFp8<128> : MMA_64x256x32_F32E4M3E4M3_SS_TN<> {};
 template <int Sums>
 struct FromRegisters;
 template <>
@@ -53,6 +75,21 @@ template <int Sums>
 __device__ __forceinline__ void multiply(float (&d)[Sums], uint64_t a, uint64_t b, int accumulate) {
   [&]<size_t... I>(std::index_sequence<I...>) {
     wgmma::FromShared<Sums>::fma(a, b, d[I]..., static_cast<wgmma::ScaleOut>(accumulate));
+  }
+  (std::make_index_sequence<Sums>{});
+}
+
+using Fp8Element = __nv_fp8_e4m3;
+
+// The same for elements of a type: E is bf16, or Fp8Element for a[64, 32] · b[N, 32]ᵀ.
+template <class E, int Sums>
+__device__ __forceinline__ void multiply(float (&d)[Sums], uint64_t a, uint64_t b, int accumulate) {
+  [&]<size_t... I>(std::index_sequence<I...>) {
+    if constexpr (sizeof(E) == 1) {
+      wgmma::FromSharedFp8<Sums>::fma(a, b, d[I]..., static_cast<wgmma::ScaleOut>(accumulate));
+    } else {
+      wgmma::FromShared<Sums>::fma(a, b, d[I]..., static_cast<wgmma::ScaleOut>(accumulate));
+    }
   }
   (std::make_index_sequence<Sums>{});
 }
@@ -75,6 +112,25 @@ __device__ __forceinline__ uint32_t cluster_rank() {
   uint32_t rank;
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
+}
+__device__ __forceinline__ uint32_t cluster_size() {
+  uint32_t size;
+  asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
+  return size;
+}
+// Where block `rank` of the cluster has what this block has at `address` of its shared memory.
+__device__ __forceinline__ uint32_t address_in(uint32_t address, uint32_t rank) {
+  uint32_t remote;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(rank));
+  return remote;
+}
+__device__ __forceinline__ float4 load_shared(uint32_t in_cluster) {
+  float4 v;
+  asm volatile("ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "r"(in_cluster)
+               : "memory");
+  return v;
 }
 __device__ __forceinline__ void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");

@@ -148,7 +148,9 @@ void GemmDispatch::wide(const GemmParams& p) {
   const bool fits = gemm_wide_fits(p);
   const bool plain = p.weight.type == DType::BF16 && !step_.deterministic;
   if (plain && (p.x.n >= kManyTokens || !fits) && library_.multiply(p)) return;
-  if (fits) return step_.issue(launch_gemm_wide, with_norm(p, gemm_wide_norms(p)));
+  if (gemm_wide_one_fits(p) && !step_.deterministic)
+    return step_.issue(launch_gemm_wide_one, with_norm(p, true));
+  if (fits) return step_.issue(launch_gemm_wide, p);
   GemmParams narrow = p;
   narrow.out =
       packed(p.out, DType::BF16, scratch_wide_.at_least(static_cast<size_t>(p.out.n * p.out.dim * 2)));
@@ -211,6 +213,8 @@ bool GemmDispatch::run(GemmKernel kernel, const GemmParams& p) {
       return fixed(p);
     case GemmKernel::CublasLtFixed:
       return fixed_library(p);
+    case GemmKernel::Split:
+      return split(p);
     case GemmKernel::CublasLt:
       return library_.multiply(p);
     case GemmKernel::CublasLtFp8:
@@ -247,6 +251,8 @@ bool GemmDispatch::run_gated(GemmKernel kernel, const GatedGemmParams& p) {
     }
     case GemmKernel::SmallM:
       return issue_if(gemm_small_m_fits(p.gemm), launch_gemm_small_m_gated, p);
+    case GemmKernel::Split:
+      return split(p.gemm, p.activation);
     case GemmKernel::Swiglu: {
       const bool silu = p.activation == static_cast<int32_t>(Activation::Silu);
       return issue_if(silu && gemm_swiglu_fits(p.gemm), launch_gemm_swiglu, p.gemm);
@@ -268,6 +274,22 @@ bool GemmDispatch::run_gated(GemmKernel kernel, const GatedGemmParams& p) {
 }
 
 // -- kernels that need more than one launch
+
+bool GemmDispatch::split(const GemmParams& p, std::optional<int32_t> activation) {
+  GemmSplitParams s = blank<GemmSplitParams>();
+  s.gemm = p;
+  s.gated = activation ? 1 : 0;
+  s.activation = activation.value_or(0);
+  if (!aligned_tokens(p.x) || !gemm_split_fits(s)) return false;
+  if (p.weight.scales != nullptr) {
+    const LibraryGemm::RoundedTokens rounded = library_.round_tokens(p);
+    s.gemm.x.data = const_cast<void*>(rounded.data);
+    s.gemm.x.stride_n = p.weight.cols;
+    s.x_scales = rounded.scales;
+  }
+  step_.issue(launch_gemm_split, s);
+  return true;
+}
 
 void GemmDispatch::tile(const GemmParams& p) {
   GroupedGemmParams t = blank<GroupedGemmParams>();

@@ -1,6 +1,7 @@
 // GEMMs: the row of gemm_table.h, and the calls that its kernels need.
 #pragma once
 
+#include <optional>
 #include <span>
 
 #include "kernels/backend.h"
@@ -45,6 +46,8 @@ class GemmDispatch {
   template <class Params>
   bool issue_if(bool fits, void (*launch)(const Params&, Stream), const Params& params);
 
+  // Its columns shared out among blocks; gated where an activation is given.
+  bool split(const GemmParams& p, std::optional<int32_t> activation = {});
   void tile(const GemmParams& p);
   // Sums that do not depend on the number of tokens: of bf16, and of fp8.
   bool fixed(const GemmParams& whole);

@@ -65,7 +65,7 @@ struct GemmParams {
   View out, x;
   Matrix weight;
   const float* bias;
-  InputNorm norm;  // where gemv_norms(), gemm_small_m_norms() and gemm_wide_norms() say so
+  InputNorm norm;  // where gemv_norms(), gemm_small_m_norms() and gemm_wide_one_fits() say so
   int32_t added;   // launch_gemv of bf16 and scaled fp8 only: out += instead of out =
 };
 inline constexpr int64_t kLongMatrix = 65536;  // rows: as many as a vocabulary has words
@@ -91,8 +91,10 @@ void launch_gemm_fixed(const GemmParams&, Stream);
 // f32 results of bf16 tokens and a bf16 matrix of few rows, such as a router's: sums do not depend on n.
 // REQUIRES: gemm_wide_fits(params).
 bool gemm_wide_fits(const GemmParams&);
-bool gemm_wide_norms(const GemmParams&);  // whether it takes a norm
 void launch_gemm_wide(const GemmParams&, Stream);
+// One token in another order of sums, with a norm.
+bool gemm_wide_one_fits(const GemmParams&);
+void launch_gemm_wide_one(const GemmParams&, Stream);
 
 // out[n, inner] = activation(gate) * up, where gate and up are the halves of x · weightᵀ + bias. The same
 // conditions as above, for the whole GEMM; the first for bf16 and scaled fp8 only.
@@ -107,5 +109,17 @@ void launch_gemm_small_m_gated(const GatedGemmParams&, Stream);
 bool gemm_swiglu_fits(const GemmParams&);
 bool gemm_swiglu_busy(const GemmParams&);  // whether there are rows enough for most multiprocessors
 void launch_gemm_swiglu(const GemmParams&, Stream);
+
+// Up to kMostSplitTokens tokens: bf16, or scaled fp8 on both sides; blocks of a cluster share the columns out.
+struct GemmSplitParams {
+  GemmParams gemm;            // of fp8: x as launch_quantize_tokens makes it
+  const float* x_scales;      // [n] of fp8, else null
+  int32_t gated;              // out [n, rows / 2] is the gate of the halves of x · weightᵀ
+  int32_t activation;         // of the gate, kernels::Activation
+  int32_t tile_rows, shares;  // how the matrix is cut; 0: the kernel chooses
+};
+inline constexpr int64_t kMostSplitTokens = 256;
+bool gemm_split_fits(const GemmSplitParams&);
+void launch_gemm_split(const GemmSplitParams&, Stream);
 
 }  // namespace sluice::kernels::cuda

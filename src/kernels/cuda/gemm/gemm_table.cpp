@@ -10,10 +10,10 @@ namespace sluice::kernels::cuda {
 
 namespace {
 
-constexpr std::array<std::string_view, 20> kKernelNames{
-    "none",           "gemv",         "small_m",        "small_m fixed", "fixed",      "swiglu",  "cublaslt",
-    "cublaslt fixed", "cublaslt fp8", "cublaslt split", "units few",     "units many", "to bf16", "panels",
-    "panels sm90",    "tile",         "grouped sm90",   "moe gemv",      "sorted",     "separate"};
+constexpr std::array<std::string_view, 21> kKernelNames{
+    "none",     "gemv",           "small_m",      "small_m fixed",  "fixed",     "swiglu",     "split",
+    "cublaslt", "cublaslt fixed", "cublaslt fp8", "cublaslt split", "units few", "units many", "to bf16",
+    "panels",   "panels sm90",    "tile",         "grouped sm90",   "moe gemv",  "sorted",     "separate"};
 constexpr std::array<std::string_view, 5> kUseNames{"plain", "gated", "added", "experts", "expert ffn"};
 constexpr std::array<std::string_view, 4> kModeNames{"bf16", "f32", "fixed bf16", "fixed f32"};
 constexpr std::array<std::string_view, 4> kStoredNames{"bf16", "fp8", "blocks", "units"};

@@ -33,6 +33,7 @@ enum class GemmKernel : uint8_t {
   SmallMFixed,    // the same, some tokens after the others, in a fixed order; fp8
   Fixed,          // gemm_fixed_sm90.cu, some tokens after the others
   Swiglu,         // gemm_swiglu_sm90.cu
+  Split,          // gemm_split_sm90.cu; of fp8 matrices tokens rounded to fp8
   CublasLt,       // bf16 on both sides; Added: into what is there
   CublasLtFixed,  // algorithms that sum as gemm_fixed_sm90.cu does
   CublasLtFp8,    // tokens rounded to fp8
@@ -101,11 +102,14 @@ inline constexpr auto kTable = std::to_array<GemmRow>({
     {90, GemmUse::Plain, kBf16, kInBf16, kSmall | kMedium, 4, 16, {SmallM, CublasLt, Tile}},
     {90, GemmUse::Plain, kBf16, kInBf16, kSmall | kMedium, 17, 32, {Fixed, SmallM, CublasLt, Tile}},
     {90, GemmUse::Plain, kBf16, kInBf16, kTall, 4, 32, {CublasLt, SmallM, Tile}},
-    {90, GemmUse::Plain, kBf16, kInBf16, kEachShape, 33, kAnyTokens, {CublasLt, Tile}},
+    {90, GemmUse::Plain, kBf16, kInBf16, kSmall | kMedium, 33, 96, {Split, CublasLt, Tile}},
+    {90, GemmUse::Plain, kBf16, kInBf16, kTall, 33, 96, {CublasLt, Tile}},
+    {90, GemmUse::Plain, kBf16, kInBf16, kEachShape, 97, kAnyTokens, {CublasLt, Tile}},
     {90, GemmUse::Plain, kBf16, kInFp8, kSmall | kTall, 1, 1, {Gemv, SmallM, CublasLtFp8, Tile}},
     {90, GemmUse::Plain, kBf16, kInFp8, kMedium, 1, 1, {SmallM, Gemv, CublasLtFp8, Tile}},
     {90, GemmUse::Plain, kBf16, kInFp8, kEachShape, 2, 32, {SmallM, CublasLtFp8, Tile}},
-    {90, GemmUse::Plain, kBf16, kInFp8, kEachShape, 33, kAnyTokens, {CublasLtFp8, Tile}},
+    {90, GemmUse::Plain, kBf16, kInFp8, kEachShape, 33, 256, {Split, CublasLtFp8, Tile}},
+    {90, GemmUse::Plain, kBf16, kInFp8, kEachShape, 257, kAnyTokens, {CublasLtFp8, Tile}},
     {90, GemmUse::Plain, kBf16, kInBlocks, kEachShape, 1, 8, {Gemv, Tile}},
     {90, GemmUse::Plain, kBf16, kInBlocks, kEachShape, 9, 63, {Tile}},
     {90, GemmUse::Plain, kBf16, kInBlocks, kEachShape, 64, kAnyTokens, {Panels}},
@@ -134,12 +138,13 @@ inline constexpr auto kTable = std::to_array<GemmRow>({
     {90, GemmUse::Gated, kBf16, kInBf16 | kInFp8, kEachShape, 1, 1, {Gemv, SmallM, Separate}},
     {90, GemmUse::Gated, kBf16, kInBf16, kEachShape, 2, 16, {SmallM, Separate}},
     {90, GemmUse::Gated, kBf16, kInBf16, kSmall, 17, 32, {SmallM, Separate}},
-    {90, GemmUse::Gated, kBf16, kInBf16, kSmall, 33, 79, {Separate}},
+    {90, GemmUse::Gated, kBf16, kInBf16, kSmall, 33, 79, {Split, Separate}},
     {90, GemmUse::Gated, kBf16, kInBf16, kMedium | kTall, 17, 32, {Swiglu, SmallM, Separate}},
     {90, GemmUse::Gated, kBf16, kInBf16, kMedium | kTall, 33, 79, {Swiglu, Separate}},
     {90, GemmUse::Gated, kBf16, kInBf16, kEachShape, 80, kAnyTokens, {Swiglu, Separate}},
     {90, GemmUse::Gated, kBf16, kInFp8, kEachShape, 2, 32, {SmallM, Separate}},
-    {90, GemmUse::Gated, kBf16, kInFp8, kEachShape, 33, kAnyTokens, {Separate}},
+    {90, GemmUse::Gated, kBf16, kInFp8, kEachShape, 33, 256, {Split, Separate}},
+    {90, GemmUse::Gated, kBf16, kInFp8, kEachShape, 257, kAnyTokens, {Separate}},
     {90, GemmUse::Gated, kBf16, kInBlocks, kEachShape, 1, kAnyTokens, {Separate}},
     {90, GemmUse::Gated, kBf16, kInUnits, kEachShape, 1, 8, {UnitsFew, ToBf16, Separate}},
     {90, GemmUse::Gated, kBf16, kInUnits, kEachShape, 9, 512, {UnitsMany, ToBf16, Separate}},

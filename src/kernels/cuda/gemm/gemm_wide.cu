@@ -1,59 +1,84 @@
-// f32 results of bf16 tokens and a bf16 matrix of few rows: out[t, r] = x[t] · W[r] + bias[r]. A warp makes one row's results
-// for four tokens: a lane multiplies pieces of eight columns, and the lanes' sums are added at the end, in the same order
-// for any number of tokens. Of one token, a warp has its row on its way before the kernel in front has ended, and norms x
-// for itself where that is asked for. Bytes: the matrix and the tokens, most of them from the L2.
+// f32 results of bf16 tokens and a bf16 matrix of few rows: out[t, r] = x[t] · W[r] + bias[r]. Bytes: the matrix and the
+// tokens, most of them from the L2.
+//
+// One token, which it norms for itself where that is asked for: a warp makes one row's result, and has its row on its way before
+// the kernel in front has ended.
+//
+// Any number of tokens: a block makes 16 rows by 8, 16 or 32 tokens with mma m16n8k16. Its warps take every eighth chunk of 32
+// columns each; a lane loads eight columns of a row as they lie, since a sum does not ask which column of a chunk is which of
+// the instruction's as long as both operands agree. The warps' sums are added first to last, so that a result has the same
+// bits for any number of tokens.
 #include "kernels/cuda/common/device.cuh"
 #include "kernels/cuda/gemm/gemm_params.h"
 
 namespace sluice::kernels::cuda {
 namespace {
 
-constexpr int kWarps = 8, kTokens = 4;
-constexpr int kTogether = 4;  // pieces of a row that are on their way at once
+constexpr int kWarps = 8, kTileRows = 16, kChunk = 32;
+constexpr int kTogether = 4;  // chunks of a warp that are on their way at once
 
-// grid: (rows, tokens)
-template <int Tokens>
+// grid: (tiles of rows, tiles of 8 · Eights tokens)
+template <int Eights>
 __global__ void __launch_bounds__(kWarps * 32) gemm_wide_kernel(const GemmParams p) {
-  const int lane = threadIdx.x % 32;
-  const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32, first = int64_t{blockIdx.y} * Tokens;
+  __shared__ float parts[kWarps][8 * Eights][kTileRows + 1];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
+  const int64_t first_row = int64_t{blockIdx.x} * kTileRows, first = int64_t{blockIdx.y} * (8 * Eights);
+  const int64_t cols = p.weight.cols, last_row = p.weight.rows - 1;
+  const auto row_at = [&](int64_t row) {
+    return static_cast<const uint8_t*>(p.weight.data) + min(row, last_row) * p.weight.row_bytes;
+  };
+  const uint8_t *const upper = row_at(first_row + g), *const lower = row_at(first_row + g + 8);
+  const bf16* x[Eights];
+#pragma unroll
+  for (int e = 0; e < Eights; ++e)
+    x[e] = static_cast<const bf16*>(p.x.data) + min(first + 8 * e + g, p.x.n - 1) * p.x.stride_n;
+  const auto column = [&](int64_t chunk, int i) { return (chunk + i * kWarps) * kChunk + t * 8; };
+  const uint4 nothing = make_uint4(0, 0, 0, 0);
+  uint4 a[kTogether][2];
+  const auto load_rows = [&](int64_t chunk) {
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      const int64_t k = column(chunk, i);
+      a[i][0] = k < cols ? load_weight(upper + 2 * k) : nothing;
+      a[i][1] = k < cols ? load_weight(lower + 2 * k) : nothing;
+    }
+  };
+  load_rows(warp);
   allow_dependents();
   wait_for_producer();
-  if (row >= p.weight.rows) return;
-  const uint8_t* weights = static_cast<const uint8_t*>(p.weight.data) + row * p.weight.row_bytes;
-  const bf16* x[Tokens];
-#pragma unroll
-  for (int t = 0; t < Tokens; ++t)
-    x[t] = static_cast<const bf16*>(p.x.data) + min(first + t, p.x.n - 1) * p.x.stride_n;
-  float sums[Tokens] = {};
-  for (int64_t start = lane * 8; start < p.weight.cols; start += 256 * kTogether) {
-    uint4 w[kTogether], v[kTogether][Tokens];
+  float sums[Eights][4] = {};
+  for (int64_t chunk = warp; chunk * kChunk < cols; chunk += kWarps * kTogether) {
+    uint4 b[kTogether][Eights];
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
-      const int64_t k = start + 256 * i;
-      const bool there = k < p.weight.cols;
-      w[i] = there ? load_weight(weights + 2 * k) : make_uint4(0, 0, 0, 0);
+      const int64_t k = column(chunk, i);
 #pragma unroll
-      for (int t = 0; t < Tokens; ++t) v[i][t] = there ? load_activation(x[t] + k) : make_uint4(0, 0, 0, 0);
+      for (int e = 0; e < Eights; ++e) b[i][e] = k < cols ? load_activation(x[e] + k) : nothing;
     }
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
-      float a[8];
-      unpack8(w[i], a);
 #pragma unroll
-      for (int t = 0; t < Tokens; ++t) {
-        float b[8];
-        unpack8(v[i][t], b);
-#pragma unroll
-        for (int j = 0; j < 8; ++j) sums[t] += a[j] * b[j];
+      for (int e = 0; e < Eights; ++e) {
+        mma_bf16(sums[e], a[i][0].x, a[i][1].x, a[i][0].y, a[i][1].y, b[i][e].x, b[i][e].y);
+        mma_bf16(sums[e], a[i][0].z, a[i][1].z, a[i][0].w, a[i][1].w, b[i][e].z, b[i][e].w);
       }
     }
+    load_rows(chunk + kWarps * kTogether);
   }
-  const float bias = p.bias != nullptr ? p.bias[row] : 0.0f;
 #pragma unroll
-  for (int t = 0; t < Tokens; ++t) {
-    const float sum = warp_sum(sums[t]);
-    if (lane == 0 && first + t < p.x.n)
-      static_cast<float*>(p.out.data)[(first + t) * p.out.stride_n + row] = sum + bias;
+  for (int e = 0; e < Eights; ++e) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) parts[warp][8 * e + 2 * t + j % 2][g + j / 2 * 8] = sums[e][j];
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < 8 * Eights * kTileRows; i += kWarps * 32) {
+    const int64_t token = first + i / kTileRows, row = first_row + i % kTileRows;
+    if (token >= p.x.n || row > last_row) continue;
+    float sum = 0.0f;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) sum += parts[w][i / kTileRows][i % kTileRows];
+    static_cast<float*>(p.out.data)[token * p.out.stride_n + row] =
+        sum + (p.bias != nullptr ? p.bias[row] : 0.0f);
   }
 }
 
@@ -115,7 +140,7 @@ __global__ void __launch_bounds__(kWarps * 32) gemm_wide_one_kernel(const GemmPa
 
 }  // namespace
 
-bool gemm_wide_norms(const GemmParams& p) {
+bool gemm_wide_one_fits(const GemmParams& p) {
   return p.x.n == 1 && p.weight.cols <= kOneColumns && p.weight.cols == p.x.dim && gemm_wide_fits(p);
 }
 
@@ -125,15 +150,19 @@ bool gemm_wide_fits(const GemmParams& p) {
 }
 
 void launch_gemm_wide(const GemmParams& p, Stream stream) {
-  const auto grid_of = [&](int tokens) {
-    return Grid{dim3(static_cast<unsigned>(ceil_div(p.weight.rows, kWarps)),
+  const auto tiles = [&](int tokens) {
+    return Grid{dim3(static_cast<unsigned>(ceil_div(p.weight.rows, kTileRows)),
                      static_cast<unsigned>(ceil_div(p.x.n, tokens))),
                 dim3(kWarps * 32)};
   };
-  if (p.x.n == 1 && p.weight.cols <= kOneColumns)
-    return launch("gemm_wide", gemm_wide_one_kernel, grid_of(1), stream, p);
-  if (p.x.n == 1) return launch("gemm_wide", gemm_wide_kernel<1>, grid_of(1), stream, p);
-  launch("gemm_wide", gemm_wide_kernel<kTokens>, grid_of(kTokens), stream, p);
+  if (p.x.n <= 8) return launch("gemm_wide", gemm_wide_kernel<1>, tiles(8), stream, p);
+  if (p.x.n <= 16) return launch("gemm_wide", gemm_wide_kernel<2>, tiles(16), stream, p);
+  launch("gemm_wide", gemm_wide_kernel<4>, tiles(32), stream, p);
+}
+
+void launch_gemm_wide_one(const GemmParams& p, Stream stream) {
+  const Grid grid{dim3(static_cast<unsigned>(ceil_div(p.weight.rows, kWarps))), dim3(kWarps * 32)};
+  launch("gemm_wide", gemm_wide_one_kernel, grid, stream, p);
 }
 
 }  // namespace sluice::kernels::cuda

@@ -95,10 +95,19 @@ bool LibraryGemm::multiply_fp8(const GemmParams& p) {
   l.x_stride = cols;
   l.weight_scales = p.weight.scales;
   if (!aligned_tokens(p.x)) return false;
-  auto* const rounded = static_cast<std::byte*>(scratch_.at_least(static_cast<size_t>(n * (cols + 4))));
-  l.x = rounded;
-  l.x_scales = reinterpret_cast<const float*>(rounded + n * cols);
+  l.x = scratch_.at_least(static_cast<size_t>(n * (cols + 4)));
   if (!lt_fits(l)) return false;
+  const RoundedTokens rounded = round_tokens(p);
+  l.x = rounded.data;
+  l.x_scales = rounded.scales;
+  call(l);
+  add_bias(p);
+  return true;
+}
+
+LibraryGemm::RoundedTokens LibraryGemm::round_tokens(const GemmParams& p) {
+  const int64_t n = p.x.n, cols = p.weight.cols;
+  auto* const rounded = static_cast<std::byte*>(scratch_.at_least(static_cast<size_t>(n * (cols + 4))));
   QuantizeTokensParams q = blank<QuantizeTokensParams>();
   q.x = p.x;
   if (cols <= kMostGatedColumns) {
@@ -109,12 +118,10 @@ bool LibraryGemm::multiply_fp8(const GemmParams& p) {
     }
   }
   q.out = rounded;
-  q.scales = const_cast<float*>(l.x_scales);
+  q.scales = reinterpret_cast<float*>(rounded + n * cols);
   q.out_row_bytes = cols;
   step_.issue(launch_quantize_tokens, q);
-  call(l);
-  add_bias(p);
-  return true;
+  return {rounded, q.scales};
 }
 
 // The two numbers of every token as two tokens, some tokens after the others.

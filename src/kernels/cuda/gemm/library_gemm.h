@@ -25,6 +25,13 @@ class LibraryGemm {
   // As multiply(), into what `out` holds; without bias.
   bool add(const GemmParams& p);
   bool multiply_fp8(const GemmParams& p);
+  // The tokens of p as scaled fp8, in memory that the next call takes again; a gate that was put off is done on the way.
+  // REQUIRES: aligned_tokens(p.x).
+  struct RoundedTokens {
+    const void* data;
+    const float* scales;
+  };
+  RoundedTokens round_tokens(const GemmParams& p);
   // f32 tokens with a bf16 matrix.
   bool multiply_split(const GemmParams& whole);
 

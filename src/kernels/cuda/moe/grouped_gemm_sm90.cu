@@ -21,9 +21,6 @@
 
 namespace sluice::kernels::cuda {
 
-template <>
-struct wgmma::FromShared<64> : wgmma::MMA_64x128x16_F32BF16BF16_SS<wgmma::K, wgmma::K> {};
-
 namespace {
 
 constexpr int kDepth = 64, kBoxRows = 64;
