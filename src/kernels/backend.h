@@ -167,6 +167,11 @@ struct Routing {
   TensorView choice_bias;   // optional, f32 [experts]: added to the score for the choice, not for the weight
   TensorView weight_scale;  // optional, f32 [experts]: one more factor on the weight of each expert
   float margin = 0.0f;      // of SparseMixer, which has no groups and no bias
+  int always = 0;  // experts [experts, experts + always) have slots behind the chosen ones of every token ...
+  float always_weight = 1.0f;  // ... with this weight, times sigmoid(logits[experts]) where it is gated
+  bool always_gated = false;
+  int slots() const { return used + always; }
+  int logits() const { return experts + (always_gated ? 1 : 0); }  // of a token
 };
 
 // One expert's feed-forward: down(activation(gate_up x)). gate_up stacks gate rows over up rows.
@@ -212,6 +217,8 @@ class Backend {
   // rounding error can choose another expert, which is no small error: a back-end with narrow activations may keep wider ones
   // from here on.
   virtual void expect_routing() {}
+  // Whether shared experts are computed faster as experts of the bank that every token uses (Routing::always).
+  virtual bool joins_shared_experts() const { return false; }
   // Whether PagedKv may be of this type.
   virtual bool supports_kv(DType type) const { return type != DType::F8_E4M3; }
   // The order of a block's rows and what their numbers stand for, by name: back-ends with the same name read each other's
@@ -297,7 +304,7 @@ class Backend {
 
   // -- mixtures
 
-  // ids I32 [n, used] and weights f32 [n, used], best first; a tie goes to the lower expert
+  // ids I32 [n, slots()] and weights f32 [n, slots()], best first; a tie goes to the lower expert
   virtual void route(TensorView ids, TensorView weights, TensorView logits, const Routing&) = 0;
   // out[n, dim] = Σ over slots of weights[n, slot] · expert ids[n, slot] of x, summed in slot order; slots whose expert is
   // not of the bank add nothing

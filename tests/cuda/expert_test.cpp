@@ -129,6 +129,83 @@ TEST_P(ExpertTest, MixesAlike) {
   }
 }
 
+// Within a step the choice is made by what sorts or reads by it: the same experts and results, and both stored.
+TEST_P(ExpertTest, ChoosesWithinAStep) {
+  listed_ = true;
+  for (const int experts : {8, 136}) {
+    ExpertBank host, device_bank;
+    std::vector<BothWeight> all;
+    constexpr int kAlways = 2;
+    for (int e = 0; e < experts + kAlways; ++e) {
+      all.push_back(weight({DType::BF16}, 256, 256, true));
+      host.gate_up.push_back(all.back().host);
+      device_bank.gate_up.push_back(all.back().device);
+      all.push_back(weight({DType::BF16}, 256, 128, true));
+      host.down.push_back(all.back().host);
+      device_bank.down.push_back(all.back().device);
+    }
+    for (const bool weigh_inputs : {false, true}) {
+      host.weigh_inputs = device_bank.weigh_inputs = weigh_inputs;
+      // Read by pair, sorted with gathered rows, sorted and gathered after, and too many for a choice within.
+      for (const int64_t n : {1, 4, 8, 9, 65}) {
+        Routing routing;
+        routing.score = weigh_inputs ? Routing::Score::Sigmoid : Routing::Score::SoftmaxOfTop;
+        routing.experts = experts;
+        routing.used = 3;
+        routing.scale = 2.5f;
+        routing.always = kAlways;
+        routing.always_weight = 0.7f;
+        routing.always_gated = weigh_inputs;
+        const Both flat = vector(n * routing.logits()), x = random(n, 256, 0.1f);
+        const auto rows = [&](const TensorView& v, Device where) {
+          return TensorView::contiguous(v.data, DType::F32, {n, routing.logits()}, where);
+        };
+        HostTensor ids = HostTensor::make(DType::I32, {n, 5}), weights = HostTensor::make(DType::F32, {n, 5});
+        HostTensor device_ids = HostTensor::make(DType::I32, {n, 5});
+        const kernels::Memory ids_there = gpu().allocate(DType::I32, {n, 5}),
+                              weights_there = gpu().allocate(DType::F32, {n, 5});
+        Both out = zeros(n, 256);
+        ref().route(ids.view, weights.view, rows(flat.host, Device::Cpu), routing);
+        ref().moe_ffn(out.host, x.host, ids.view, weights.view, host);
+        for (int turn = 0; turn < 3; ++turn) {
+          gpu().run_step([&] {
+            gpu().route(ids_there.view, weights_there.view, rows(flat.device, Device::Cuda), routing);
+            gpu().moe_ffn(out.device, x.device, ids_there.view, weights_there.view, device_bank);
+          });
+        }
+        gpu().synchronize();
+        gpu().download(device_ids.view, ids_there.view);
+        for (int64_t i = 0; i < n * 5; ++i)
+          ASSERT_EQ(device_ids.view.at<int32_t>()[i], ids.view.at<int32_t>()[i]) << n << " of " << experts;
+        EXPECT_LT(error(weights.view, weights_there.view), 1e-4) << n << " of " << experts;
+        EXPECT_LT(error(out.host, out.device), 2 * tolerance()) << n << " of " << experts;
+      }
+    }
+  }
+}
+
+// A choice that nothing of the step uses is made all the same.
+TEST_P(ExpertTest, AChoiceThatWasPutOffIsMade) {
+  Routing routing;
+  routing.experts = 16;
+  routing.used = 4;
+  const Both flat = vector(3 * 16);
+  HostTensor ids = HostTensor::make(DType::I32, {3, 4}), weights = HostTensor::make(DType::F32, {3, 4});
+  HostTensor found = HostTensor::make(DType::I32, {3, 4});
+  const kernels::Memory ids_there = gpu().allocate(DType::I32, {3, 4}),
+                        weights_there = gpu().allocate(DType::F32, {3, 4});
+  const auto rows = [&](const TensorView& v, Device where) {
+    return TensorView::contiguous(v.data, DType::F32, {3, 16}, where);
+  };
+  ref().route(ids.view, weights.view, rows(flat.host, Device::Cpu), routing);
+  for (int turn = 0; turn < 3; ++turn)
+    gpu().run_step(
+        [&] { gpu().route(ids_there.view, weights_there.view, rows(flat.device, Device::Cuda), routing); });
+  gpu().synchronize();
+  gpu().download(found.view, ids_there.view);
+  for (int i = 0; i < 12; ++i) EXPECT_EQ(found.view.at<int32_t>()[i], ids.view.at<int32_t>()[i]) << i;
+}
+
 // Ranks that have a range of the experts each.
 TEST_P(ExpertTest, RangesOfExpertsAddUp) {
   listed_ = true;

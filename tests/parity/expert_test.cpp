@@ -18,8 +18,8 @@ struct Routed {
 };
 
 Routed route(Backend& backend, const TensorView& logits, const Routing& routing) {
-  Routed routed{HostTensor::make(DType::I32, {logits.dim(0), routing.used}),
-                HostTensor::make(DType::F32, {logits.dim(0), routing.used})};
+  Routed routed{HostTensor::make(DType::I32, {logits.dim(0), routing.slots()}),
+                HostTensor::make(DType::F32, {logits.dim(0), routing.slots()})};
   backend.route(routed.ids.view, routed.weights.view, logits, routing);
   return routed;
 }
@@ -83,6 +83,34 @@ TEST(Route, SparseMixerWeighsEachChoiceAgainstItsNeighbours) {
   EXPECT_EQ(routed.ids.view.at<int32_t>()[1], 1);
   EXPECT_NEAR(routed.weights.view.at<float>()[0], 1.0f / (1.0f + std::exp(-0.01f)), 1e-6f);
   EXPECT_FLOAT_EQ(routed.weights.view.at<float>()[1], 1.0f);
+}
+
+// Behind the chosen ones, for every score.
+TEST(Route, ExpertsThatEveryTokenUses) {
+  Random random(44);
+  const HostTensor logits = random.tensor({5, 24}, 0.1f);
+  for (Routing::Score score : {Routing::Score::Softmax, Routing::Score::SparseMixer}) {
+    Routing routing;
+    routing.score = score;
+    routing.experts = 24;
+    routing.used = 3;
+    routing.always = 2;
+    routing.always_weight = 0.7f;
+    check_route(routing, logits.view);
+    Routing gated = routing;
+    gated.experts = 23;
+    gated.always_gated = true;
+    check_route(gated, logits.view);
+    EXPECT_NEAR(route(*kernels::make_ref_backend(), logits.view, gated).weights.view.at<float>()[3],
+                0.7f / (1.0f + std::exp(-logits.view.at<float>()[23])), 1e-6f);
+    const Routed routed = route(*kernels::make_ref_backend(), logits.view, routing);
+    for (int64_t token = 0; token < 5; ++token) {
+      for (int i = 0; i < 2; ++i) {
+        EXPECT_EQ(routed.ids.view.at<int32_t>(token)[3 + i], 24 + i);
+        EXPECT_EQ(routed.weights.view.at<float>(token)[3 + i], 0.7f);
+      }
+    }
+  }
 }
 
 TEST(Route, TiesGoToTheLowerExpert) {

@@ -73,6 +73,14 @@ void mix_sparsely(std::span<int32_t> ids, std::span<float> weights, std::vector<
   }
 }
 
+void add_always(int32_t* ids, float* weights, const float* logits, const Routing& routing) {
+  const double gate = routing.always_gated ? 1.0 / (1.0 + std::exp(-double{logits[routing.experts]})) : 1.0;
+  for (int i = 0; i < routing.always; ++i) {
+    ids[routing.used + i] = routing.experts + i;
+    weights[routing.used + i] = static_cast<float>(routing.always_weight * gate);
+  }
+}
+
 }  // namespace
 
 void RefBackend::route(TensorView ids, TensorView weights, TensorView logits, const Routing& routing) {
@@ -81,6 +89,7 @@ void RefBackend::route(TensorView ids, TensorView weights, TensorView logits, co
     if (routing.score == Routing::Score::SparseMixer) {
       const auto used = static_cast<size_t>(routing.used);
       mix_sparsely({ids.at<int32_t>(i), used}, {weights.at<float>(i), used}, scores, routing);
+      add_always(ids.at<int32_t>(i), weights.at<float>(i), logits.at<float>(i), routing);
       continue;
     }
     std::vector<double> choice = scores;
@@ -99,6 +108,7 @@ void RefBackend::route(TensorView ids, TensorView weights, TensorView logits, co
           routing.weight_scale.empty() ? 1.0 : double{routing.weight_scale.at<float>()[chosen[slot]]};
       weights.at<float>(i)[slot] = static_cast<float>(shares[slot] / total * routing.scale * factor);
     }
+    add_always(ids.at<int32_t>(i), weights.at<float>(i), logits.at<float>(i), routing);
   }
 }
 

@@ -107,9 +107,15 @@ std::vector<std::vector<int64_t>> pairs_by_expert(const TensorView& ids, const E
 }  // namespace
 
 void CpuBackend::route(TensorView ids, TensorView weights, TensorView logits, const Routing& routing) {
-  SLUICE_CHECK_EQ(logits.dim(1), int64_t{routing.experts});
+  SLUICE_CHECK_EQ(logits.dim(1), int64_t{routing.logits()});
   for_rows(logits.dim(0), 8 * logits.dim(1), [&](int64_t i) {
     route_one(ids.at<int32_t>(i), weights.at<float>(i), logits.at<float>(i), routing);
+    float always = routing.always_weight;
+    if (routing.always_gated) always /= 1.0f + std::exp(-logits.at<float>(i)[routing.experts]);
+    for (int slot = routing.used; slot < routing.slots(); ++slot) {
+      ids.at<int32_t>(i)[slot] = routing.experts + slot - routing.used;
+      weights.at<float>(i)[slot] = always;
+    }
   });
 }
 

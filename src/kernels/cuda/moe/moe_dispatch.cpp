@@ -46,8 +46,8 @@ bool MoeDispatch::takes_sm90(const PointerTable& table, DType entries, const Mix
 
 void MoeDispatch::route(TensorView ids, TensorView weights, TensorView logits, const Routing& routing) {
   SLUICE_CHECK(ids.dtype == DType::I32 && weights.dtype == DType::F32);
-  SLUICE_CHECK(ids.dim(1) == routing.used && weights.dim(1) == routing.used &&
-               logits.dim(1) == routing.experts);
+  SLUICE_CHECK(ids.dim(1) == routing.slots() && weights.dim(1) == routing.slots() &&
+               logits.dim(1) == routing.logits());
   SLUICE_CHECK(routing.used <= routing.experts && routing.experts % routing.groups == 0);
   RouteParams p = blank<RouteParams>();
   p.ids = static_cast<int32_t*>(ids.data);
@@ -59,6 +59,9 @@ void MoeDispatch::route(TensorView ids, TensorView weights, TensorView logits, c
   if (!routing.weight_scale.empty()) p.weight_scale = static_cast<const float*>(routing.weight_scale.data);
   p.experts = routing.experts;
   p.used = routing.used;
+  p.always = routing.always;
+  p.always_weight = routing.always_weight;
+  p.always_gated = routing.always_gated ? 1 : 0;
   p.groups = routing.groups_used >= routing.groups ? 1 : routing.groups;
   p.groups_used = routing.groups_used;
   p.group_best = routing.group_best;
@@ -66,8 +69,10 @@ void MoeDispatch::route(TensorView ids, TensorView weights, TensorView logits, c
   p.margin = routing.margin;
   p.score = static_cast<int32_t>(routing.score);
   p.normalize = routing.normalize ? 1 : 0;
-  step_.issue(launch_route, p);
-  routed_ = routing.experts;
+  routed_ = routing.experts + routing.always;
+  const bool put_off = step_.mode != Mode::Eager && logits.dtype == DType::F32 && p.logits.n > 0 &&
+                       p.logits.n <= kMostRoutedTokens && routes_by_warp(p);
+  put_off ? step_.defer_route(p) : step_.issue(launch_route, p);
 }
 
 // A slot of weight zero adds nothing where weights multiply what experts give; where they multiply what experts read, none
@@ -90,7 +95,14 @@ void MoeDispatch::moe_ffn(TensorView out, TensorView x, TensorView ids, TensorVi
                           const ExpertBank& bank) {
   if (x.dim(0) == 0) return;
   keep_own(ids, weights, bank);
-  const Mixture mixture{out, x, ids, weights, bank, experts_.of(bank.gate_up), experts_.of(bank.down)};
+  const Mixture mixture{out,
+                        x,
+                        ids,
+                        weights,
+                        bank,
+                        experts_.of(bank.gate_up),
+                        experts_.of(bank.down),
+                        step_.take_route(ids.data).value_or(blank<RouteParams>())};
   const GemmRow& row = gemm_row({step_.arch, GemmUse::ExpertFfn, gemm_mode(x.dtype, step_.deterministic),
                                  Stored::Blocks, GemmShape::Small, x.dim(0)});
   if (row.kernels[0] == GemmKernel::MoeGemv && few_tokens(mixture)) return;
@@ -98,7 +110,7 @@ void MoeDispatch::moe_ffn(TensorView out, TensorView x, TensorView ids, TensorVi
 }
 
 bool MoeDispatch::few_tokens(const Mixture& mixture) {
-  const auto& [out, x, ids, weights, bank, up, down] = mixture;
+  const auto& [out, x, ids, weights, bank, up, down, route] = mixture;
   if (up.matrices.size() != 1 || down.matrices.size() != 1) return false;
   FewExpertsParams p = blank<FewExpertsParams>();
   p.out = view_of(out);
@@ -116,10 +128,17 @@ bool MoeDispatch::few_tokens(const Mixture& mixture) {
   p.gated = bank.gated ? 1 : 0;
   p.weigh_inputs = bank.weigh_inputs ? 1 : 0;
   p.limit = bank.limit;
+  p.route = route;
   if (!few_experts_fit(p)) return false;
   p.active = scratch_.at_least(static_cast<size_t>(p.x.n * p.used * p.down.cols) * sizeof(float));
   step_.issue(launch_few_experts, p);
   return true;
+}
+
+bool MoeDispatch::gathers(const Mixture& mixture, bool up_sm90) const {
+  constexpr int64_t kMostInTheMean = 8;  // rows of an expert: one block copies them
+  return up_sm90 && mixture.x.dtype == DType::BF16 && !mixture.bank.weigh_inputs &&
+         mixture.x.dim(0) <= kMostGatheredTokens && mixture.pairs() <= kMostInTheMean * mixture.experts();
 }
 
 bool MoeDispatch::gates_in_one(const Mixture& mixture, bool up_sm90) const {
@@ -129,7 +148,7 @@ bool MoeDispatch::gates_in_one(const Mixture& mixture, bool up_sm90) const {
 }
 
 MoeDispatch::Memory MoeDispatch::memory_of(const Mixture& mixture, bool up_sm90, bool down_sm90) {
-  const auto& [out, x, ids, weights, bank, up, down] = mixture;
+  const auto& [out, x, ids, weights, bank, up, down, route] = mixture;
   const DType type = x.dtype;
   const int64_t size = type == DType::F32 ? 4 : 2, experts = mixture.experts(), pairs = mixture.pairs();
   const int64_t hidden_dim = bank.gate_up[0].rows, inner = mixture.inner(), dim = bank.down[0].rows;
@@ -159,6 +178,9 @@ MoeDispatch::Memory MoeDispatch::memory_of(const Mixture& mixture, bool up_sm90,
   m.sort.begin = reinterpret_cast<int32_t*>(memory + begin_at);
   m.sort.tokens = reinterpret_cast<int32_t*>(memory + tokens_at);
   m.sort.place = reinterpret_cast<int32_t*>(memory + place_at);
+  m.sort.route = route;
+  m.sort.x = view_of(x);
+  if (gathers(mixture, up_sm90)) m.sort.rows = m.entries;
   return m;
 }
 
@@ -176,6 +198,10 @@ void MoeDispatch::sorted(const Mixture& mixture) {
   gemm.out = memory.hidden;
   gemm.x = view_of(mixture.x);
   gemm.gather = memory.sort.tokens;
+  if (memory.sort.rows != nullptr) {
+    gemm.x = contiguous(memory.sort.rows, DType::BF16, mixture.pairs(), gemm.x.dim);
+    gemm.gather = nullptr;
+  }
   if (mixture.bank.weigh_inputs) {
     WeighParams weigh = blank<WeighParams>();
     weigh.out = memory.weighed;
@@ -225,7 +251,9 @@ void MoeDispatch::combine(const Mixture& mixture, const Memory& memory) {
   p.weights_stride = mixture.weights.stride[0];
   p.place = memory.sort.place;
   p.used = memory.sort.used;
-  step_.issue(launch_combine, p);
+  constexpr int64_t kMostPutOff = 256;
+  const bool put_off = step_.mode != Mode::Eager && p.out.type == DType::BF16 && p.out.n <= kMostPutOff;
+  put_off ? step_.defer_combine(p) : step_.issue(launch_combine, p);
 }
 
 void MoeDispatch::multiply_sm90(const GroupedGemmParams& common, const PointerTable& table,

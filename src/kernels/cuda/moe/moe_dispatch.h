@@ -24,6 +24,7 @@ class MoeDispatch {
     TensorView out, x, ids, weights;
     const ExpertBank& bank;
     const PointerTable &up, &down;
+    RouteParams route;  // where it was put off; else without logits
     int64_t experts() const { return static_cast<int64_t>(bank.gate_up.size()); }
     int64_t pairs() const { return x.dim(0) * ids.dim(1); }
     int64_t inner() const { return bank.down[0].cols; }
@@ -36,6 +37,8 @@ class MoeDispatch {
     void *entries, *panel;
   };
 
+  // Whether sorting also gathers the tokens for the first GEMM.
+  bool gathers(const Mixture& mixture, bool up_sm90) const;
   void keep_own(TensorView ids, TensorView weights, const ExpertBank& bank);
   // Whether matrices of `table` go through grouped_gemm_sm90.cu.
   bool takes_sm90(const PointerTable& table, DType entries, const Mixture& mixture) const;

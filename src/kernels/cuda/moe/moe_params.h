@@ -5,6 +5,26 @@
 
 namespace sluice::kernels::cuda {
 
+struct RouteParams {
+  int32_t* ids;    // [n, used + always]
+  float* weights;  // likewise
+  View logits;
+  int64_t ids_stride, weights_stride;
+  const float* choice_bias;
+  const float* weight_scale;
+  int32_t experts, used, groups, groups_used, group_best;
+  int32_t always;  // slots behind the chosen ones, of the experts behind all others
+  float scale, margin, always_weight;
+  int32_t score;  // Routing::Score
+  int32_t normalize;
+  int32_t always_gated;  // always_weight times the sigmoid of the logit behind those of the experts
+};
+void launch_route(const RouteParams&, Stream);
+// Whether the choice of a token is one warp's work: it can be made within the kernel that needs it.
+bool routes_by_warp(const RouteParams&);
+// Chosen for within another kernel, in every block of it: more take longer than a kernel of their own.
+inline constexpr int64_t kMostRoutedTokens = 8;
+
 // A whole feed-forward for few tokens. Matrices and biases: [experts] device pointers, biases or null.
 struct FewExpertsParams {
   View out, x;
@@ -17,24 +37,11 @@ struct FewExpertsParams {
   int64_t ids_stride, weights_stride;
   int32_t used, activation;
   int32_t gated, weigh_inputs;
-  float limit;  // ExpertBank::limit
+  float limit;        // ExpertBank::limit
+  RouteParams route;  // f32 logits: ids and weights are made by it; null logits: they are there
 };
 bool few_experts_fit(const FewExpertsParams&);
 void launch_few_experts(const FewExpertsParams&, Stream);
-
-struct RouteParams {
-  int32_t* ids;    // [n, used]
-  float* weights;  // [n, used]
-  View logits;
-  int64_t ids_stride, weights_stride;
-  const float* choice_bias;
-  const float* weight_scale;
-  int32_t experts, used, groups, groups_used, group_best;
-  float scale, margin;
-  int32_t score;  // Routing::Score
-  int32_t normalize;
-};
-void launch_route(const RouteParams&, Stream);
 
 // Of the experts [first, first + count): ids become numbers among them, those of others any of them with weight zero.
 struct OwnExpertsParams {
@@ -47,14 +54,18 @@ struct OwnExpertsParams {
 void launch_own_experts(const OwnExpertsParams&, Stream);
 
 // Sorts the n * used (token, slot) pairs by expert, keeping their order within an expert.
+inline constexpr int64_t kMostGatheredTokens = 1024;
 struct SortParams {
   const int32_t* ids;  // [n, used]
   int64_t ids_stride;
   int64_t n;
   int32_t used, experts;
-  int32_t* begin;   // [experts + 1]
-  int32_t* tokens;  // [n * used] token of each sorted entry
-  int32_t* place;   // [n * used] where pair (token, slot) went
+  int32_t* begin;     // [experts + 1]
+  int32_t* tokens;    // [n * used] token of each sorted entry
+  int32_t* place;     // [n * used] where pair (token, slot) went
+  RouteParams route;  // as FewExpertsParams has it
+  void* rows;         // bf16 [n * used, dim]: x of each sorted entry, of kMostGatheredTokens at most; or null
+  View x;             // bf16, whole pieces of eight
 };
 void launch_sort(const SortParams&, Stream);
 

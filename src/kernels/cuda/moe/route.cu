@@ -1,12 +1,10 @@
 // Mixtures of experts: which ones a token goes to, and with what weight.
-#include "kernels/cuda/common/device.cuh"
-#include "kernels/cuda/moe/moe_params.h"
+#include "kernels/cuda/moe/route.cuh"
 
 namespace sluice::kernels::cuda {
 namespace {
 
 constexpr int kMaxExperts = 1024;
-enum ScoreCode : int32_t { kSoftmax, kSigmoid, kSoftmaxOfTop, kSparseMixer };
 
 // Index of the largest of `count` values in shared memory; a tie goes to the lower index. One warp.
 __device__ int largest_of(const float* values, int count) {
@@ -65,10 +63,6 @@ __device__ float sparse_share(const RouteParams& p, const float* left, float bes
   return 1.0f / warp_sum(total);
 }
 
-__device__ __forceinline__ float scale_of(const RouteParams& p, int expert) {
-  return p.weight_scale != nullptr ? p.scale * p.weight_scale[expert] : p.scale;
-}
-
 // One warp per token.
 template <class T>
 __global__ void __launch_bounds__(32) route_kernel(const RouteParams p) {
@@ -110,6 +104,10 @@ __global__ void __launch_bounds__(32) route_kernel(const RouteParams p) {
     }
     __syncwarp();
   }
+  for (int i = threadIdx.x; i < p.always; i += 32) {
+    ids[p.used + i] = p.experts + i;
+    weights[p.used + i] = always_weight(p, logits);
+  }
   if (threadIdx.x != 0) return;
   float total = 0.0f;
   if (p.score == kSoftmaxOfTop) {
@@ -123,78 +121,16 @@ __global__ void __launch_bounds__(32) route_kernel(const RouteParams p) {
     weights[slot] = (divide ? weights[slot] / total : weights[slot]) * scale_of(p, ids[slot]);
 }
 
-// As unsigned numbers in the order of the floats.
-__device__ __forceinline__ uint32_t ordered(float v) {
-  const uint32_t bits = __float_as_uint(v);
-  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
-}
-
 constexpr int kQuickWarps = 4;
 
-// Without groups and neighbours, up to 32 experts chosen of 32 · Each: a warp per token, everything in registers. Lane l
-// has experts l, l + 32, ...; lane s ends with what slot s chose.
+// Without groups and neighbours, up to 32 experts chosen of 32 · Each: a warp per token.
 template <class T, int Each>
 __global__ void __launch_bounds__(kQuickWarps * 32) route_quick_kernel(const RouteParams p) {
-  constexpr unsigned kAll = 0xffffffffu;
   allow_dependents();
   wait_for_producer();
-  const int lane = threadIdx.x % 32;
   const int64_t token = int64_t{blockIdx.x} * kQuickWarps + threadIdx.x / 32;
   if (token >= p.logits.n) return;
-  const T* logits = static_cast<const T*>(p.logits.data) + token * p.logits.stride_n;
-  float scores[Each], choice[Each], maximum = -INFINITY, sum = 0.0f;
-#pragma unroll
-  for (int j = 0; j < Each; ++j) {
-    scores[j] = lane + 32 * j < p.experts ? widen(logits[lane + 32 * j]) : -INFINITY;
-    maximum = fmaxf(maximum, scores[j]);
-  }
-  maximum = warp_max(maximum);
-#pragma unroll
-  for (int j = 0; j < Each; ++j) {
-    if (p.score == kSoftmax) scores[j] = expf(scores[j] - maximum);
-    if (p.score == kSigmoid) scores[j] = 1.0f / (1.0f + expf(-scores[j]));
-    sum += scores[j];
-  }
-  if (p.score == kSoftmax) sum = warp_sum(sum);
-#pragma unroll
-  for (int j = 0; j < Each; ++j) {
-    const int expert = lane + 32 * j;
-    if (p.score == kSoftmax) scores[j] /= sum;
-    choice[j] = scores[j] + (p.choice_bias != nullptr && expert < p.experts ? p.choice_bias[expert] : 0.0f);
-    if (expert >= p.experts) choice[j] = -INFINITY;
-  }
-  int own_id = 0;
-  float own_share = 0.0f;
-  for (int slot = 0; slot < p.used; ++slot) {
-    uint32_t best = 0;
-    int at = 0;
-#pragma unroll
-    for (int j = 0; j < Each; ++j) {
-      const uint32_t value = ordered(choice[j]);
-      if (value > best) best = value, at = j;
-    }
-    const uint32_t top = __reduce_max_sync(kAll, best);
-    const int expert = __reduce_min_sync(kAll, best == top ? lane + 32 * at : 0x7fffffff);
-    float share = 0.0f;
-#pragma unroll
-    for (int j = 0; j < Each; ++j) {
-      if (lane + 32 * j != expert) continue;
-      share = scores[j];
-      choice[j] = -INFINITY;
-    }
-    share = __shfl_sync(kAll, share, expert % 32);
-    if (lane == slot) own_id = expert, own_share = share;
-  }
-  const bool chosen = lane < p.used;
-  if (p.score == kSoftmaxOfTop) {
-    const float top = warp_max(chosen ? own_share : -INFINITY);
-    own_share = chosen ? expf(own_share - top) : 0.0f;
-  }
-  const float total = warp_sum(chosen ? own_share : 0.0f);
-  if (!chosen) return;
-  p.ids[token * p.ids_stride + lane] = own_id;
-  p.weights[token * p.weights_stride + lane] =
-      (p.score == kSoftmaxOfTop || p.normalize != 0 ? own_share / total : own_share) * scale_of(p, own_id);
+  store_choice(p, token, choose_experts<T, Each>(p, token));
 }
 
 template <class T>
@@ -207,11 +143,15 @@ void launch_quick(const RouteParams& p, Stream stream) {
 
 }  // namespace
 
+bool routes_by_warp(const RouteParams& p) {
+  return p.experts <= kMostByWarp && p.used + p.always <= 32 && p.groups == 1 && p.score != kSparseMixer;
+}
+
 void launch_route(const RouteParams& p, Stream stream) {
   if (p.logits.n == 0) return;
   check_launch(p.experts <= kMaxExperts ? cudaSuccess : cudaErrorInvalidValue,
                "route to more than 1024 experts");
-  const bool quick = p.experts <= 256 && p.used <= 32 && p.groups == 1 && p.score != kSparseMixer;
+  const bool quick = routes_by_warp(p);
   visit_activations(p.logits.type, [&](auto element) {
     if (quick) return launch_quick<decltype(element)>(p, stream);
     const Grid grid{dim3(static_cast<unsigned>(p.logits.n)), dim3(32)};

@@ -127,6 +127,7 @@ class CudaBackendImpl final : public CudaBackend,
     chosen_.attend(out, q, keys, batch, shape);
   }
 
+  bool joins_shared_experts() const override { return true; }
   void route(TensorView ids, TensorView weights, TensorView logits, const Routing& routing) override {
     moe_.route(ids, weights, logits, routing);
   }

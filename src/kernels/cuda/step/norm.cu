@@ -2,7 +2,7 @@
 // A row is read once into registers: thread t of the row's `blockDim.x` holds elements 8 (v · blockDim.x + t)
 // + 0..7. Rows of up to 256 elements take one warp, eight rows to a block; where there are many long rows, blocks walk
 // over them. Moves each element in once and out once.
-#include "kernels/cuda/common/device.cuh"
+#include "kernels/cuda/moe/mix.cuh"
 #include "kernels/cuda/step/token_params.h"
 
 namespace sluice::kernels::cuda {
@@ -33,7 +33,22 @@ __device__ __forceinline__ void load_gain(const float* gain, int64_t i, int64_t 
   for (int j = 0; j < 8; ++j) out[j] = gain != nullptr && i + j < dim ? gain[i + j] : 1.0f;
 }
 
-template <class T, int Pieces, bool Vector>
+// Eight elements of the row that is added.
+template <class T, bool Vector, bool Mixed>
+__device__ __forceinline__ void load_added(const NormParams& p, int64_t token, int64_t head, int64_t i,
+                                           float (&b)[8]) {
+  T* add = static_cast<T*>(p.add.data) + token * p.add.stride_n + head * p.add.stride_h + i;
+  if constexpr (Mixed) {
+    mix8<T, Vector>(p.mixed, token, i, b);
+    store8<Vector>(add, p.x.dim - i, b);
+#pragma unroll
+    for (float& value : b) value = widen(narrow<T>(value));
+  } else {
+    load8<Vector>(add, p.x.dim - i, b);
+  }
+}
+
+template <class T, int Pieces, bool Vector, bool Mixed = false>
 __global__ void __launch_bounds__(1024) norm_kernel(const NormParams p) {
   __shared__ float shared[32];
   // Gains were there before the step began: they are fetched while the kernel in front still runs.
@@ -50,7 +65,6 @@ __global__ void __launch_bounds__(1024) norm_kernel(const NormParams p) {
   const int64_t token = live ? row / p.x.heads : 0, head = live ? row % p.x.heads : 0;
   T* x = static_cast<T*>(p.x.data) + token * p.x.stride_n + head * p.x.stride_h;
   T* out = static_cast<T*>(p.out.data) + token * p.out.stride_n + head * p.out.stride_h;
-  const T* add = static_cast<const T*>(p.add.data);
   const int64_t dim = p.x.dim;
 
   float f[Pieces][8];
@@ -63,9 +77,9 @@ __global__ void __launch_bounds__(1024) norm_kernel(const NormParams p) {
     for (int j = 0; j < 8; ++j) f[v][j] = 0.0f;
     if (count <= 0) continue;
     load8<Vector>(x + i, count, f[v]);
-    if (add != nullptr) {
+    if (p.add.data != nullptr) {
       float b[8];
-      load8<Vector>(add + token * p.add.stride_n + head * p.add.stride_h + i, count, b);
+      load_added<T, Vector, Mixed>(p, token, head, i, b);
 #pragma unroll
       for (int j = 0; j < 8; ++j) f[v][j] = widen(narrow<T>(f[v][j] + p.scale * b[j]));
       store8<Vector>(x + i, count, f[v]);
@@ -185,10 +199,21 @@ void launch_pieces(const NormParams& p, const Grid& grid, Stream stream) {
 
 }  // namespace
 
+bool norm_mixes(const NormParams& p) {
+  return p.x.type == DType::BF16 && p.x.heads == 1 && p.x.dim > 256 && p.x.dim <= 8192 && vectors(p.out) &&
+         vectors(p.x) && vectors(p.add) && aligned16(p.gain);
+}
+
 void launch_norm(const NormParams& p, Stream stream) {
   const int64_t rows = p.x.n * p.x.heads;
   if (rows == 0) return;
   const int64_t wanted = ceil_div(p.x.dim, 8);
+  if (p.mixed.x.data != nullptr) {
+    check_launch(norm_mixes(p) ? cudaSuccess : cudaErrorInvalidValue, "norm of a mixture's sum");
+    const Grid grid{dim3(static_cast<unsigned>(rows)),
+                    dim3(static_cast<unsigned>(ceil_div(wanted, 32) * 32))};
+    return launch("combine and norm", norm_kernel<bf16, 1, true, true>, grid, stream, p);
+  }
   if (wanted <= 32) {
     const Grid grid{dim3(static_cast<unsigned>(ceil_div(rows, 8))), dim3(32, 8)};
     return launch_pieces<1>(p, grid, stream);

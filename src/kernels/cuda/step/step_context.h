@@ -9,6 +9,7 @@
 #include "kernels/cuda/common/host.h"
 #include "kernels/cuda/common/params.h"
 #include "kernels/cuda/common/staging.h"
+#include "kernels/cuda/moe/moe_params.h"
 #include "kernels/cuda/step/step_key.h"
 #include "kernels/cuda/step/token_params.h"
 
@@ -62,14 +63,37 @@ class StepContext {
                       deferred_gate_->out.dim == x.dim && deferred_gate_->out.stride_n == x.stride_n;
     return same ? std::exchange(deferred_gate_, std::nullopt) : std::nullopt;
   }
+  // The same for the choice of experts, so that what sorts or reads by it makes it too.
+  void defer_route(const RouteParams& route) {
+    flush();
+    deferred_route_ = route;
+  }
+  std::optional<RouteParams> take_route(const void* ids) {
+    return deferred_route_ && deferred_route_->ids == ids ? std::exchange(deferred_route_, std::nullopt)
+                                                          : std::nullopt;
+  }
+  // The same for a mixture's sum, so that the norm that adds it makes it.
+  void defer_combine(const CombineParams& combine) {
+    flush();
+    deferred_combine_ = combine;
+  }
+  std::optional<CombineParams> take_combine(const View& out) {
+    const bool same = deferred_combine_ && deferred_combine_->out.data == out.data &&
+                      deferred_combine_->out.n == out.n && deferred_combine_->out.stride_n == out.stride_n;
+    return same ? std::exchange(deferred_combine_, std::nullopt) : std::nullopt;
+  }
   // Launches what was put off. Called before anything is launched past issue().
   void flush() {
     if (deferred_) issue(launch_norm, *std::exchange(deferred_, std::nullopt));
     if (deferred_gate_) issue(launch_pointwise, *std::exchange(deferred_gate_, std::nullopt));
+    if (deferred_route_) issue(launch_route, *std::exchange(deferred_route_, std::nullopt));
+    if (deferred_combine_) issue(launch_combine, *std::exchange(deferred_combine_, std::nullopt));
   }
   void drop_deferred() {
     deferred_.reset();
     deferred_gate_.reset();
+    deferred_route_.reset();
+    deferred_combine_.reset();
   }
   // An array of the host on the device, for this step.
   const int32_t* put(size_t buffer, std::span<const int32_t> values) {
@@ -82,6 +106,8 @@ class StepContext {
  private:
   std::optional<NormParams> deferred_;
   std::optional<PointwiseParams> deferred_gate_;
+  std::optional<RouteParams> deferred_route_;
+  std::optional<CombineParams> deferred_combine_;
   // Ends after the staging, which waits for it.
   struct OwnedStream {
     explicit OwnedStream(int device);

@@ -55,6 +55,7 @@ void TokenDispatch::add_rms_norm(TensorView out, const Residual& x, const RmsGai
   p.add = view_of(x.b);
   if (p.add.n == 1) p.add.stride_n = 0;
   p.scale = x.b_scale;
+  if (norm_mixes(p)) p.mixed = step_.take_combine(p.add).value_or(blank<CombineParams>());
   norm(p);
 }
 

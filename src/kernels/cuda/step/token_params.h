@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cuda/common/params.h"
+#include "kernels/cuda/moe/moe_params.h"
 
 namespace sluice::kernels::cuda {
 
@@ -15,8 +16,11 @@ struct NormParams {
   float eps, scale;
   NormKind kind;
   int32_t fixed_order;  // sums do not depend on n
+  CombineParams mixed;  // x.data not null: what is added is made by it first, and stored
 };
 void launch_norm(const NormParams&, Stream);
+// Whether what is added may be such a sum.
+bool norm_mixes(const NormParams&);
 
 enum class Pointwise : int32_t { Copy, Add, AddBias, Scale, Softcap, Clamp, Activate, Gated, GateRows };
 
