@@ -27,6 +27,7 @@ struct Weight {
   std::shared_ptr<const void> packed;  // a back-end's own form, made by Backend::prepare
   bool packed_whole = false;           // of all parts, which are not read any more
   bool listed = false;                 // one of a list that is multiplied at once: experts, heads
+  bool joined = false;                 // of parts that only have their input in common
   std::vector<StoredTensor> stored;    // that the rows are from; empty: not said
 
   bool empty() const { return parts.empty(); }

@@ -39,16 +39,13 @@ class Tally {
     for (const kernels::Weight& up : adapter.ups) add(up);
   }
   void add(const models::LatentWeights& mixer) {
-    add_all({&mixer.query_down, &mixer.query_up, &mixer.latent_down, &mixer.out, &mixer.indexer.query,
-             &mixer.indexer.key, &mixer.indexer.weights});
+    add_all({&mixer.in, &mixer.query_up, &mixer.out, &mixer.indexer.query, &mixer.indexer.key,
+             &mixer.indexer.weights});
     for (const kernels::Weight& weight : mixer.key_up) add(weight);
     for (const kernels::Weight& weight : mixer.value_up) add(weight);
   }
   void add(const models::ShortConvWeights& mixer) { add_all({&mixer.in, &mixer.out}); }
-  void add(const models::DeltaWeights& mixer) {
-    add_all({&mixer.qkv, &mixer.gate_down, &mixer.gate, &mixer.decay_down, &mixer.decay, &mixer.beta,
-             &mixer.out});
-  }
+  void add(const models::DeltaWeights& mixer) { add_all({&mixer.in, &mixer.gate, &mixer.decay, &mixer.out}); }
   void add(const models::StateSpaceWeights& mixer) { add_all({&mixer.in, &mixer.out}); }
   void add(const models::ChannelScanWeights& mixer) {
     add_all({&mixer.in, &mixer.parameters, &mixer.step, &mixer.out});
@@ -77,8 +74,9 @@ class Tally {
   void add_experts(const models::MoeWeights& ffn, const models::MoeFfn& spec) {
     const double use = double(spec.routing.used) / spec.routing.experts;
     const double share = 1 - std::pow(1 - use, tokens_);
-    for (const kernels::Weight& weight : ffn.experts.gate_up) add(weight, share, use);
-    for (const kernels::Weight& weight : ffn.experts.down) add(weight, share, use);
+    const auto routed = static_cast<size_t>(spec.routing.experts);
+    for (const auto* bank : {&ffn.experts.gate_up, &ffn.experts.down})
+      for (size_t i = 0; i < bank->size(); ++i) i < routed ? add((*bank)[i], share, use) : add((*bank)[i]);
     add(ffn.shared);
     add(ffn.router);
     add(ffn.latent_down);

@@ -34,7 +34,6 @@ enum class Buffer : uint8_t {
   ContextKv,
   ContextPart,
   ContextParts,  // attention over a KV cache that ranks share
-  QueryLatent,
   Query,
   Latent,
   LatentQuery,
@@ -46,9 +45,7 @@ enum class Buffer : uint8_t {
   MixerIn,
   Mixed,
   MixerGate,
-  MixerLatent,
-  Decay,
-  Beta,  // mixers with a state
+  Decay,  // mixers with a state
   GateUp,
   Inner,
   Activated,

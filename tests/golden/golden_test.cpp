@@ -13,6 +13,7 @@
 
 #include "cli/golden.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/ref/ref_backend.h"
 #include "models/family.h"
 #include "models/model.h"
 #include "runtime/device.h"
@@ -48,18 +49,13 @@ std::vector<runtime::DeviceOptions> devices() {
   return all;
 }
 
-std::unique_ptr<models::Model> load(const std::string& path, const runtime::DeviceOptions& device) {
-  auto backend = runtime::make_backend(device);
-  if (!backend) {
-    ADD_FAILURE() << backend.error().message;
-    return nullptr;
-  }
+std::unique_ptr<models::Model> load(const std::string& path, std::shared_ptr<kernels::Backend> backend) {
   auto files = models::open_model(path);
   if (!files) {
     ADD_FAILURE() << files.error().message;
     return nullptr;
   }
-  auto model = models::load_model(std::move(*files), *backend);
+  auto model = models::load_model(std::move(*files), std::move(backend));
   if (!model) {
     ADD_FAILURE() << model.error().message;
     return nullptr;
@@ -67,20 +63,30 @@ std::unique_ptr<models::Model> load(const std::string& path, const runtime::Devi
   return std::move(*model);
 }
 
+std::unique_ptr<models::Model> load(const std::string& path, const runtime::DeviceOptions& device) {
+  auto backend = runtime::make_backend(device);
+  if (backend) return load(path, *backend);
+  ADD_FAILURE() << backend.error().message;
+  return nullptr;
+}
+
+void expect_references(const models::Model& model, const std::string& folder, double tolerance) {
+  const auto cases = cli::read_golden(folder, model.spec().vocab);
+  ASSERT_TRUE(cases.ok()) << cases.error().message;
+  ASSERT_FALSE(cases->empty());
+  for (const cli::GoldenCase& golden : *cases) {
+    const auto verdict = cli::judge(model, golden, model.backend->activation_type(), 0);
+    ASSERT_TRUE(verdict.ok()) << verdict.error().message;
+    EXPECT_LE(verdict->relative_error, tolerance) << golden.prompt.size() << " tokens";
+    EXPECT_EQ(verdict->equal_tokens, verdict->greedy_tokens) << golden.prompt.size() << " tokens";
+  }
+}
+
 void expect_references(const std::string& path, const std::string& folder, double tolerance) {
   for (const runtime::DeviceOptions& device : devices()) {
     SCOPED_TRACE(fmt::format("{} on {} {}", path, device.device, device.isa));
     const std::unique_ptr<models::Model> model = load(path, device);
-    if (!model) continue;
-    const auto cases = cli::read_golden(folder, model->spec().vocab);
-    ASSERT_TRUE(cases.ok()) << cases.error().message;
-    ASSERT_FALSE(cases->empty());
-    for (const cli::GoldenCase& golden : *cases) {
-      const auto verdict = cli::judge(*model, golden, model->backend->activation_type(), 0);
-      ASSERT_TRUE(verdict.ok()) << verdict.error().message;
-      EXPECT_LE(verdict->relative_error, tolerance) << golden.prompt.size() << " tokens";
-      EXPECT_EQ(verdict->equal_tokens, verdict->greedy_tokens) << golden.prompt.size() << " tokens";
-    }
+    if (model) expect_references(*model, folder, tolerance);
   }
 }
 
@@ -105,6 +111,19 @@ void expect_same_bits(const std::string& folder) {
   }
 }
 
+// A back-end that wants shared experts beside the routed ones.
+class Joining : public kernels::RefBackend {
+ public:
+  bool joins_shared_experts() const override { return true; }
+};
+
+int joined_experts(const models::Model& model) {
+  int joined = 0;
+  for (const models::LayerWeights& layer : model.weights.layers)
+    if (const auto* experts = std::get_if<models::MoeWeights>(&layer.ffn)) joined += experts->joined;
+  return joined;
+}
+
 const std::string kOwn = SLUICE_TEST_DATA;
 const std::string kShared = std::string(SLUICE_SHARED) + "/golden";
 const std::string kSharedGguf = std::string(SLUICE_SHARED) + "/golden-gguf";
@@ -125,6 +144,19 @@ TEST(Golden, OwnFoldersAgreeWithTheirReferences) {
   const std::vector<std::string> folders = golden_folders(kOwn);
   EXPECT_GT(folders.size(), models::architectures().size());  // a miniature of each family, and of variants
   for (const std::string& folder : folders) expect_references(folder, folder, kTolerance);
+}
+
+TEST(Golden, SharedExpertsAsExpertsThatEveryTokenUses) {
+  for (const std::string& folder : golden_folders(kOwn)) {
+    SCOPED_TRACE(folder);
+    const auto joining = load(folder, std::make_shared<Joining>());
+    if (joining && joined_experts(*joining) > 0) expect_references(*joining, folder, kTolerance);
+  }
+  const auto apart = load(kOwn + "/deepseek_moe", runtime::DeviceOptions{.device = "ref"}),
+             joined = load(kOwn + "/deepseek_moe", std::make_shared<Joining>());
+  ASSERT_TRUE(apart && joined);
+  EXPECT_EQ(joined_experts(*apart), 0);
+  EXPECT_GT(joined_experts(*joined), 0);
 }
 
 // The short and the long factors of its rope are tensors of the file.

@@ -89,12 +89,15 @@ void run_experts(const MoeFfn& f, const MoeWeights& w, const LayerContext& c, Te
                  const RouterInput& input) {
   const int64_t n = input.x.dim(0);
   // Never rounded further: where two experts are almost equally good, that would choose the other one.
-  const TensorView logits = c.scratch.get(Buffer::RouterLogits, n, f.routing.experts, DType::F32);
+  const TensorView logits = c.scratch.get(Buffer::RouterLogits, n, w.router.rows, DType::F32);
   c.backend.matmul(logits, input.judged, w.router);
   if (f.router_softcap > 0.0f) c.backend.softcap(logits, f.router_softcap);
-  const TensorView ids = c.scratch.get(Buffer::ExpertIds, n, f.routing.used, DType::I32);
-  const TensorView weights = c.scratch.get(Buffer::ExpertWeights, n, f.routing.used, DType::F32);
   kernels::Routing routing = f.routing;
+  routing.always = w.joined;
+  routing.always_weight = f.shared_scale;
+  routing.always_gated = w.joined > 0 && f.shared_gate;
+  const TensorView ids = c.scratch.get(Buffer::ExpertIds, n, routing.slots(), DType::I32);
+  const TensorView weights = c.scratch.get(Buffer::ExpertWeights, n, routing.slots(), DType::F32);
   routing.choice_bias = w.choice_bias;
   routing.weight_scale = w.weight_scale;
   c.backend.route(ids, weights, logits, routing);
@@ -116,7 +119,7 @@ void run_experts(const MoeFfn& f, const MoeWeights& w, const LayerContext& c, Te
 std::optional<kernels::DeferredMatmul> run_ffn(const MoeFfn& f, const MoeWeights& w, const LayerContext& c,
                                                TensorView out, TensorView x) {
   run_experts(f, w, c, out, {x, x});
-  if (f.shared_inner == 0) return std::nullopt;
+  if (f.shared_inner == 0 || w.joined > 0) return std::nullopt;
 
   const int64_t n = x.dim(0);
   const TensorView shared = c.scratch.get(Buffer::Extra, n, c.spec.dim);

@@ -25,21 +25,24 @@ kernels::PagedKv latents_of(const LatentAttention& m, const kernels::PagedKv& kv
   return latents;
 }
 
-// What queries are made of: x, or its latents.
-TensorView query_source(const LatentAttention& m, const LatentWeights& w, const LayerContext& c,
-                        TensorView x) {
-  if (m.q_latent == 0) return x;
-  const TensorView source = c.scratch.get(Buffer::QueryLatent, x.dim(0), m.q_latent);
-  if (x.dim(0) > 0) c.backend.matmul(source, x, w.query_down);
-  c.backend.rms_norm(source, source, w.query_norm.gain, m.norm_eps);
-  return source;
-}
+// What a layer makes of its input first.
+struct LatentInputs {
+  TensorView latent;  // then the part that is rotated
+  TensorView source;  // what an indexer makes its queries of: the query latent, or x
+  TensorView query;   // [n, heads * (nope_dim + rope_dim)]
+};
 
-TensorView make_query(const LatentAttention& m, const LatentWeights& w, const LayerContext& c,
-                      TensorView source) {
-  const TensorView query = c.scratch.get(Buffer::Query, source.dim(0), w.query_up.rows);
-  if (source.dim(0) > 0) c.backend.matmul(query, source, w.query_up);
-  return query.columns_as_heads(0, m.heads, m.nope_dim + m.rope_dim);
+LatentInputs make_inputs(const LatentAttention& m, const LatentWeights& w, const LayerContext& c,
+                         TensorView x) {
+  const int64_t n = x.dim(0), key_dim = m.latent + m.rope_dim, first = w.in.rows - key_dim;
+  const TensorView both = c.scratch.get(Buffer::Latent, n, w.in.rows);
+  if (n > 0) c.backend.matmul(both, x, w.in);
+  const TensorView latent = both.columns(first, w.in.rows), source = both.columns(0, first);
+  if (m.q_latent == 0) return {latent, x, source};
+  c.backend.rms_norm(source, source, w.query_norm.gain, m.norm_eps);
+  const TensorView query = c.scratch.get(Buffer::Query, n, w.query_up.rows);
+  if (n > 0) c.backend.matmul(query, source, w.query_up);
+  return {latent, source, query};
 }
 
 // Norms and rotates the step's latents, stores them where this rank keeps them all, and rotates the queries.
@@ -124,18 +127,16 @@ std::optional<kernels::DeferredMatmul> run_mixer(const LatentAttention& m, const
                                                  const LayerContext& c, TensorView, TensorView x) {
   const int64_t n = x.dim(0);
   const int64_t key_dim = m.latent + m.rope_dim;
-  const TensorView latent = c.scratch.get(Buffer::Latent, n, key_dim);
-  if (n > 0) c.backend.matmul(latent, x, w.latent_down);
-  const TensorView source = query_source(m, w, c, x);
-  const TensorView query = make_query(m, w, c, source);
-  kernels::LatentRows rows{.latent = latent, .query = query, .angles = {}};
+  const LatentInputs inputs = make_inputs(m, w, c, x);
+  const TensorView query = inputs.query.columns_as_heads(0, m.heads, m.nope_dim + m.rope_dim);
+  kernels::LatentRows rows{.latent = inputs.latent, .query = query, .angles = {}};
   if (m.rope >= 0) {
     rows.angles = c.angles[static_cast<size_t>(m.rope)];
     rows.style = c.spec.ropes[static_cast<size_t>(m.rope)].style;
   }
   write_latents(m, c, {w.latent_norm.gain, m.norm_eps}, rows);
-  const TensorView chosen = choose_positions(m, w.indexer, c, x, source);
-  scale_queries(m.temperature, c, c.scratch.get(Buffer::Query, n, w.query_up.rows));
+  const TensorView chosen = choose_positions(m, w.indexer, c, x, inputs.source);
+  scale_queries(m.temperature, c, inputs.query);
   if (c.shared_context != nullptr) return kernels::DeferredMatmul{attend_shared(rows, m, w, c), &w.out};
 
   const kernels::LatentQueries queries{

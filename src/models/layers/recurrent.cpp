@@ -17,16 +17,6 @@ TensorView state_of_scan(const LayerContext& c, const kernels::CausalConv& conv)
   return c.state.columns(conv.state_elements(), c.state.dim(1));
 }
 
-// x through a latent, where there is one.
-void make_gate(const LayerContext& c, TensorView out, TensorView x, const Weight& down, const Weight& up) {
-  TensorView from = x;
-  if (!down.parts.empty() || down.packed != nullptr) {
-    from = c.scratch.get(Buffer::MixerLatent, x.dim(0), down.rows);
-    c.backend.matmul(from, x, down);
-  }
-  c.backend.matmul(out, from, up);
-}
-
 // Each group of columns by its own root mean square.
 void norm_groups(const StateSpace& m, const LayerContext& c, TensorView x, TensorView gain) {
   const float eps = m.norm_eps;
@@ -87,19 +77,23 @@ std::optional<kernels::DeferredMatmul> run_mixer(const ShortConv& m, const Short
 std::optional<kernels::DeferredMatmul> run_mixer(const GatedDelta& m, const DeltaWeights& w,
                                                  const LayerContext& c, TensorView, TensorView x) {
   RecurrentOps& ops = *kernels::recurrent_ops(c.backend);
-  const int64_t n = x.dim(0), values = m.values();
-  const TensorView wide = c.scratch.get(Buffer::MixerIn, n, m.channels());
-  const TensorView mixed = c.scratch.get(Buffer::Mixed, n, m.channels());
-  c.backend.matmul(wide, x, w.qkv);
-  ops.causal_conv(mixed, wide, w.conv, state_of_conv(c, w.conv), c.states);
-
+  const int64_t n = x.dim(0), values = m.values(), gates = m.gate_latent > 0 ? m.gate_latent : values;
+  const int64_t decays = w.in.rows - m.value_heads - m.channels() - gates;
   // A gate stands before what it multiplies.
-  const TensorView both = c.scratch.get(Buffer::MixerGate, n, 2 * values);
-  const TensorView decay = c.scratch.get(Buffer::Decay, n, w.decay.rows);
-  const TensorView beta = c.scratch.get(Buffer::Beta, n, m.value_heads);
-  make_gate(c, both.columns(0, values), x, w.gate_down, w.gate);
-  make_gate(c, decay, x, w.decay_down, w.decay);
-  c.backend.matmul(beta, x, w.beta);
+  const int64_t made = w.in.rows + (m.gate_latent > 0 ? values : 0);
+  const TensorView all = c.scratch.get(Buffer::MixerIn, n, made + values);
+  const TensorView both = all.columns(made - values, made + values);
+  c.backend.matmul(all.columns(0, w.in.rows), x, w.in);
+  const TensorView beta = all.columns(decays, decays + m.value_heads);
+  const TensorView mixed = c.scratch.get(Buffer::Mixed, n, m.channels());
+  ops.causal_conv(mixed, all.columns(decays + m.value_heads, w.in.rows - gates), w.conv,
+                  state_of_conv(c, w.conv), c.states);
+  TensorView decay = all.columns(0, decays);
+  if (m.gate_latent > 0) {
+    decay = c.scratch.get(Buffer::Decay, n, w.decay.rows);
+    c.backend.matmul(decay, all.columns(0, decays), w.decay);
+    c.backend.matmul(both.columns(0, values), all.columns(w.in.rows - gates, w.in.rows), w.gate);
+  }
   ops.delta_rule(both.columns(values, 2 * values), {mixed, decay, beta}, w.rule, state_of_scan(c, w.conv),
                  c.states);
   const TensorView heads = both.columns_as_heads(values, m.value_heads, m.value_dim);

@@ -90,6 +90,30 @@ void bind_cutoff(Binder& binder, const DenseFfn& f, DenseWeights& w) {
   w.cutoff = binder.upload(std::vector<float>(static_cast<size_t>(f.inner), -f.cutoff));
 }
 
+int join_shared_experts(Binder& binder, const ModelSpec& spec, const MoeFfn& f, kernels::ExpertBank& bank) {
+  const bool alike = f.shared_inner > 0 && f.shared_inner % f.inner == 0 && f.shared_limit == f.limit &&
+                     f.latent == 0 && !f.weigh_inputs && !(f.shared_gate && f.router_softcap > 0.0f);
+  if (!alike || !binder.joins_shared_experts() || !binder.status()) return 0;
+  const auto like = [&](WeightSlot slot, const Weight& weight) {
+    const std::optional<TensorView> stored = binder.stored(slot);
+    return stored && !is_block(stored->dtype) && stored->dtype == weight.parts.front().dtype;
+  };
+  if (!like(WeightSlot::SharedGateUp, bank.gate_up.front()) ||
+      !like(WeightSlot::SharedDown, bank.down.front()))
+    return 0;
+  const int count = f.shared_inner / f.inner, stacked = f.gated ? 2 : 1;
+  for (int i = 0; i < count; ++i) {
+    const Range own = scaled({i, i + 1}, f.inner);
+    Cut up{.rows = {own}, .cols = {}};
+    if (f.gated) up.rows.push_back(scaled({i, i + 1}, f.inner, f.shared_inner));
+    const Cut down{.rows = {}, .cols = {own}, .bias = i == 0};
+    bank.gate_up.push_back(
+        binder.listed_matrix(WeightSlot::SharedGateUp, {int64_t{f.shared_inner} * stacked, spec.dim}, up));
+    bank.down.push_back(binder.listed_matrix(WeightSlot::SharedDown, {spec.dim, f.shared_inner}, down));
+  }
+  return count;
+}
+
 kernels::RopeTable bind_rope(Binder& binder, const Rope& rope) {
   std::vector<float> rows = rope.inverse_frequency;
   rows.insert(rows.end(), rope.beyond.begin(), rope.beyond.end());

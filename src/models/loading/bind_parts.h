@@ -40,6 +40,10 @@ IndexerWeights bind_indexer(Binder& binder, const ModelSpec& spec, const Attenti
 StreamWeights bind_streams(Binder& binder, const ModelSpec& spec);
 // What lies before the first layer and behind the last.
 void bind_stream_ends(Binder& binder, const ModelSpec& spec, ModelWeights& weights);
+// Where the back-end wants it and the shared expert differs from the routed ones in nothing but its width, a multiple of
+// theirs: brings it into their bank, in parts as wide as they are. How many; 0: it stays apart. REQUIRES: nothing is cut.
+// Its gate, where it has one, is then the router's last row.
+int join_shared_experts(Binder& binder, const ModelSpec& spec, const MoeFfn& ffn, kernels::ExpertBank& bank);
 // Of a feed-forward whose gates are cut off.
 void bind_cutoff(Binder& binder, const DenseFfn& ffn, DenseWeights& weights);
 

@@ -51,23 +51,31 @@ ShortConvWeights bind_recurrent(Binder& binder, const ModelSpec& spec, const Sho
 DeltaWeights bind_recurrent(Binder& binder, const ModelSpec& spec, const GatedDelta& m,
                             const Cutter& cutter) {
   const int64_t dim = spec.dim, each = m.channel_decay ? m.key_dim : 1, decays = m.value_heads * each;
-  const int64_t from = m.gate_latent > 0 ? m.gate_latent : dim;
   const Range keys = shared_of(m.key_heads, cutter.share);
   const std::vector<Range> heads = value_heads_of(m, cutter.share), values = scaled(heads, m.value_dim);
   const Cut channels = cutter.rows(channels_of(m, keys, heads)),
             decay_rows = cutter.rows(scaled(heads, each));
   binder.set_qkv_shape({m.value_heads, m.key_heads, m.key_dim, m.value_dim});
   DeltaWeights w;
-  w.qkv = binder.matrix(WeightSlot::MixerIn, {m.channels(), dim}, channels);
+  const SlotRows betas{WeightSlot::Beta, m.value_heads, cutter.rows(heads).rows},
+      convolved{WeightSlot::MixerIn, m.channels(), channels.rows};
+  if (m.gate_latent > 0) {
+    w.in = binder.joined({{WeightSlot::DecayDown, m.gate_latent, {}},
+                          betas,
+                          convolved,
+                          {WeightSlot::MixerGateDown, m.gate_latent, {}}},
+                         dim);
+    w.gate = binder.matrix(WeightSlot::MixerGate, {m.values(), m.gate_latent}, cutter.rows(values));
+    w.decay = binder.matrix(WeightSlot::Decay, {decays, m.gate_latent}, decay_rows);
+  } else {
+    w.in = binder.joined({{WeightSlot::Decay, decays, decay_rows.rows},
+                          betas,
+                          convolved,
+                          {WeightSlot::MixerGate, m.values(), cutter.rows(values).rows}},
+                         dim);
+  }
   w.conv = binder.convolution(m.taps, m.channels(), channels);
   w.conv.silu = true;
-  if (m.gate_latent > 0) {
-    w.gate_down = binder.matrix(WeightSlot::MixerGateDown, {from, dim});
-    w.decay_down = binder.matrix(WeightSlot::DecayDown, {from, dim});
-  }
-  w.gate = binder.matrix(WeightSlot::MixerGate, {m.values(), from}, cutter.rows(values));
-  w.decay = binder.matrix(WeightSlot::Decay, {decays, from}, decay_rows);
-  w.beta = binder.matrix(WeightSlot::Beta, {m.value_heads, dim}, cutter.rows(heads));
   w.rule = {.key_heads = static_cast<int>(keys.size()),
             .value_heads = m.value_heads / cutter.share.size,
             .key_dim = m.key_dim,

@@ -240,14 +240,47 @@ Weight Binder::stack(WeightSlot slot, const std::vector<Part>& parts, Extent ext
   return kept(slot, std::move(weight), cut);
 }
 
+std::vector<Binder::Part> Binder::parts_of(WeightSlot slot, int number, int64_t cols) {
+  std::vector<Part> parts;
+  for (const NameRow& row : names_.rows(slot))
+    if (std::optional<Part> found = part(row, number, cols)) parts.push_back(std::move(*found));
+  return parts;
+}
+
 Weight Binder::matrix(WeightSlot slot, Extent extent, const Cut& cut, int number) {
   const bool table = slot == WeightSlot::TokenEmbedding || slot == WeightSlot::PositionEmbedding ||
                      slot == WeightSlot::LayerInputTable;
-  std::vector<Part> parts;
-  for (const NameRow& row : names_.rows(slot))
-    if (std::optional<Part> found = part(row, number, extent.cols)) parts.push_back(std::move(*found));
-  Weight weight = stack(slot, parts, extent, cut);
+  Weight weight = stack(slot, parts_of(slot, number, extent.cols), extent, cut);
   weight.table = table;
+  return status_.ok() ? prepared(std::move(weight)) : Weight();
+}
+
+Weight Binder::listed_matrix(WeightSlot slot, Extent extent, const Cut& cut) {
+  Weight weight = stack(slot, parts_of(slot, -1, extent.cols), extent, cut);
+  weight.listed = true;
+  return status_.ok() ? prepared(std::move(weight)) : Weight();
+}
+
+Weight Binder::joined(const std::vector<SlotRows>& slots, int64_t cols) {
+  std::vector<Part> parts;
+  Cut cut;
+  int64_t rows = 0;
+  for (const SlotRows& of : slots) {
+    int64_t found = 0;
+    for (Part& one : parts_of(of.slot, -1, cols)) {
+      found += one.view.dim(0);
+      parts.push_back(std::move(one));
+    }
+    if (found != of.count)
+      fail(fmt::format("{}: the file has {} rows, the architecture needs [{}, {}]", where(of.slot), found,
+                       of.count, cols));
+    if (of.kept.empty()) cut.rows.push_back({rows, rows + of.count});
+    for (const dist::Range& kept : of.kept) cut.rows.push_back({rows + kept.begin, rows + kept.end});
+    rows += of.count;
+  }
+  const bool whole = std::ranges::all_of(slots, [](const SlotRows& of) { return of.kept.empty(); });
+  Weight weight = stack(slots.front().slot, parts, {rows, cols}, whole ? Cut() : cut);
+  weight.joined = true;
   return status_.ok() ? prepared(std::move(weight)) : Weight();
 }
 
@@ -277,14 +310,10 @@ void Binder::release(const Weight& weight) {
 std::vector<Weight> Binder::bank(WeightSlot slot, int count, Extent extent, const Cut& cut,
                                  std::optional<dist::Range> entries) {
   std::vector<Weight> weights;
-  const std::vector<NameRow> rows = names_.rows(slot);
   bank_ = std::max(1, count);
   const dist::Range taken = entries.value_or(dist::Range{0, count});
   for (auto expert = static_cast<int>(taken.begin); expert < taken.end && status_.ok(); ++expert) {
-    std::vector<Part> parts;
-    for (const NameRow& row : rows)
-      if (std::optional<Part> found = part(row, expert, extent.cols)) parts.push_back(std::move(*found));
-    Weight weight = stack(slot, parts, extent, cut);
+    Weight weight = stack(slot, parts_of(slot, expert, extent.cols), extent, cut);
     weight.listed = true;
     if (status_.ok()) weights.push_back(prepared(std::move(weight)));
   }

@@ -28,6 +28,13 @@ struct Cut {
   bool bias = true;               // of matrices whose results are summed over ranks one rank adds it
 };
 
+// The rows of a slot in a matrix that several slots make.
+struct SlotRows {
+  WeightSlot slot;
+  int64_t count = 0;
+  std::vector<dist::Range> kept;  // ascending; empty: all
+};
+
 // Each element of the cut's rows.
 std::vector<float> kept_rows(const std::vector<float>& values, const Cut& cut);
 
@@ -53,6 +60,11 @@ class Binder {
   // The stacked rows of a slot, with their biases where the file has any.
   // The extent is that of the whole. `number` is "{e}" of the slot's stems.
   Weight matrix(WeightSlot slot, Extent extent, const Cut& cut = {}, int number = -1);
+  // The same as one of a list that is multiplied at once.
+  Weight listed_matrix(WeightSlot slot, Extent extent, const Cut& cut);
+  bool joins_shared_experts() const { return backend_.joins_shared_experts(); }
+  // The rows of several slots, one after the other: what is multiplied with the same input.
+  Weight joined(const std::vector<SlotRows>& slots, int64_t cols);
   // One matrix per expert (or per head), from one tensor each or from slices of a rank-3 tensor; those of the range where
   // one is given.
   std::vector<Weight> bank(WeightSlot slot, int count, Extent extent, const Cut& cut = {},
@@ -116,6 +128,8 @@ class Binder {
   // The stored vector of a row; "{e}" in its stem is `part`.
   std::optional<TensorView> stored_vector(const NameRow& row, int part, std::string_view suffix);
   std::vector<float> bias_of(const NameRow& row, const std::string& stem, int expert, int64_t rows);
+  // Of all rows of the slot that the file has; `number` and `cols` as matrix() and part() have them.
+  std::vector<Part> parts_of(WeightSlot slot, int number, int64_t cols);
   Weight stack(WeightSlot slot, const std::vector<Part>& parts, Extent extent, const Cut& cut);
   std::string where(WeightSlot slot) const;
   void fail_empty(WeightSlot slot, int64_t elements);

@@ -98,14 +98,15 @@ struct BindMixer {
   MixerWeights operator()(const LatentAttention& m) const {
     LatentWeights w;
     const int64_t q_rows = int64_t{m.heads} * (m.nope_dim + m.rope_dim);
+    const Range heads = cutter.share.of(m.heads), queries = scaled(heads, m.nope_dim + m.rope_dim);
+    const SlotRows latent{WeightSlot::LatentDown, m.latent + m.rope_dim, {}};
     if (m.q_latent > 0) {
-      w.query_down = binder.matrix(WeightSlot::QueryDown, {m.q_latent, spec.dim});
+      w.in = binder.joined({{WeightSlot::QueryDown, m.q_latent, {}}, latent}, spec.dim);
       w.query_norm = bind_norm(binder, spec, WeightSlot::QueryDownNorm, m.q_latent);
+      w.query_up = binder.matrix(WeightSlot::QueryUp, {q_rows, m.q_latent}, cutter.rows({queries}));
+    } else {
+      w.in = binder.joined({{WeightSlot::QueryUp, q_rows, cutter.rows({queries}).rows}, latent}, spec.dim);
     }
-    const Range heads = cutter.share.of(m.heads);
-    w.query_up = binder.matrix(WeightSlot::QueryUp, {q_rows, m.q_latent > 0 ? m.q_latent : spec.dim},
-                               cutter.rows({scaled(heads, m.nope_dim + m.rope_dim)}));
-    w.latent_down = binder.matrix(WeightSlot::LatentDown, {m.latent + m.rope_dim, spec.dim});
     w.latent_norm = bind_norm(binder, spec, WeightSlot::LatentNorm, m.latent);
     if (binder.has(WeightSlot::LatentKeyUp)) {
       w.key_up = binder.bank(WeightSlot::LatentKeyUp, m.heads, {m.latent, m.nope_dim}, {}, heads);
@@ -165,7 +166,6 @@ struct BindFfn {
   MoeWeights mixture(const MoeFfn& f) const {
     MoeWeights w;
     const int up = f.gated ? 2 : 1;
-    w.router = binder.matrix(WeightSlot::Router, {f.routing.experts, spec.dim});
     if (f.router_choice_bias) w.choice_bias = binder.vector(WeightSlot::RouterChoiceBias, f.routing.experts);
     if (f.router_weight_scale)
       w.weight_scale = binder.vector(WeightSlot::RouterWeightScale, f.routing.experts);
@@ -186,13 +186,21 @@ struct BindFfn {
                     expert_cutter.stacked_rows(f.inner, up), own);
     w.experts.down = binder.bank(WeightSlot::ExpertDown, f.routing.experts, {width, f.inner},
                                  expert_cutter.cols({expert_cutter.share.of(f.inner)}), own);
-    if (f.shared_inner > 0) {
+    if (cutter.share.whole() && expert_cutter.share.whole() && experts.whole())
+      w.joined = join_shared_experts(binder, spec, f, w.experts);
+    const bool gate_joined = w.joined > 0 && f.shared_gate;
+    w.router =
+        gate_joined
+            ? binder.joined({{WeightSlot::Router, f.routing.experts, {}}, {WeightSlot::SharedGate, 1, {}}},
+                            spec.dim)
+            : binder.matrix(WeightSlot::Router, {f.routing.experts, spec.dim});
+    if (f.shared_inner > 0 && w.joined == 0) {
       w.shared.gate_up = binder.matrix(WeightSlot::SharedGateUp, {int64_t{f.shared_inner} * up, spec.dim},
                                        cutter.stacked_rows(f.shared_inner, up));
       w.shared.down = binder.matrix(WeightSlot::SharedDown, {spec.dim, f.shared_inner},
                                     cutter.cols({cutter.share.of(f.shared_inner)}));
     }
-    if (f.shared_gate) w.shared_gate = binder.matrix(WeightSlot::SharedGate, {1, spec.dim});
+    if (f.shared_gate && !gate_joined) w.shared_gate = binder.matrix(WeightSlot::SharedGate, {1, spec.dim});
     return w;
   }
 

@@ -50,10 +50,10 @@ struct AttentionWeights {
 };
 
 struct LatentWeights {
-  Weight query_down;  // empty without a query latent
-  Norm query_norm;
-  Weight query_up;     // rows: per head nope_dim, then rope_dim
-  Weight latent_down;  // rows: latent, then rope_dim
+  // Rows: the query latent, or the queries where there is none; then latent and rope_dim.
+  Weight in;
+  Norm query_norm;  // this and the next are empty without a query latent
+  Weight query_up;  // rows: per head nope_dim, then rope_dim
   Norm latent_norm;
   std::vector<Weight> key_up;    // per head [latent, nope_dim]: brings a query into the latent space
   std::vector<Weight> value_up;  // per head [value_dim, latent]
@@ -68,11 +68,10 @@ struct ShortConvWeights {
 };
 
 struct DeltaWeights {
-  Weight qkv;
+  // Rows: decays, betas, what is convolved, gates; latents of decays and gates where the mixer has them.
+  Weight in;
   kernels::CausalConv conv;
-  Weight gate_down, gate;    // the first is empty without a latent
-  Weight decay_down, decay;  // likewise
-  Weight beta;
+  Weight gate, decay;  // of those latents; else empty
   kernels::DeltaRule rule;
   Norm norm;  // [value_dim]
   Weight out;
@@ -128,7 +127,8 @@ struct MoeWeights {
   TensorView choice_bias;
   TensorView weight_scale;
   kernels::ExpertBank experts;
-  DenseWeights shared;
+  int joined = 0;       // of the bank's last experts, which are the shared one in parts
+  DenseWeights shared;  // empty where it is joined
   Weight shared_gate;
 };
 

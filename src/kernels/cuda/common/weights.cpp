@@ -26,14 +26,15 @@ struct Way {
   }
 };
 
-bool becomes_fp8(const Weight& weight, WeightStorage storage) {
-  return storage == WeightStorage::Fp8 && !weight.table && weight.rows >= kFewestFp8Rows &&
-         weight.cols % 128 == 0;
+bool becomes_fp8(const Weight& weight, const TensorView& part, WeightStorage storage) {
+  const int64_t rows = weight.joined ? part.dim(0) : weight.rows;
+  return storage == WeightStorage::Fp8 && !weight.table && rows >= kFewestFp8Rows && weight.cols % 128 == 0;
 }
 
 // Type a part has on the device.
-DType stored_type(const TensorView& part, DType plain) {
-  return is_block(part.dtype) ? part.dtype : plain;
+DType stored_type(const Weight& weight, const TensorView& part, WeightStorage storage) {
+  if (is_block(part.dtype)) return part.dtype;
+  return becomes_fp8(weight, part, storage) ? DType::F8_E4M3 : DType::BF16;
 }
 
 // Lists and tables are read in other ways than by whole GEMMs.
@@ -122,13 +123,14 @@ std::shared_ptr<const DeviceWeight> upload_weight(const Weight& weight, const Up
                                                   HostUpload& uploads, cudaStream_t stream) {
   const Way way{uploads, stream};
   auto result = std::make_shared<DeviceWeight>();
-  const DType plain = becomes_fp8(weight, options.storage) ? DType::F8_E4M3 : DType::BF16;
   for (size_t first = 0; first < weight.parts.size();) {
     size_t last = first;
     int64_t rows = 0;
-    const DType type = stored_type(weight.parts[first], plain);
-    while (last < weight.parts.size() && stored_type(weight.parts[last], plain) == type)
-      rows += weight.parts[last++].dim(0);
+    const auto type_of = [&](size_t part) {
+      return stored_type(weight, weight.parts[part], options.storage);
+    };
+    const DType type = type_of(first);
+    while (last < weight.parts.size() && type_of(last) == type) rows += weight.parts[last++].dim(0);
     Matrix matrix = blank_matrix(type, rows, weight.cols);
     matrix.units = units_for(weight, type, options);
     if (matrix.units != Units::None)
