@@ -2,6 +2,7 @@
 // midst of a step, and steps that go on from them.
 #include "kernels/recurrent.h"
 
+#include <cstring>
 #include <numeric>
 
 #include "tests/cuda/harness.h"
@@ -21,6 +22,10 @@ struct Sequences {
   StateBatch batch() const { return {begin, from, save_begin, saves}; }
   static constexpr int64_t kTokens = 43;
 
+  // A token each.
+  static Sequences single() {
+    return {{0, 1, 2, 3}, {-1, 2, 4}, {0, 2, 3, 4}, {{1, 0}, {1, 1}, {1, 2}, {1, 3}}};
+  }
   // The same with prompts whose rows several blocks share, the first of which goes on in place.
   static Sequences longer() {
     return {{0, 301, 302, 304, 451},
@@ -123,20 +128,46 @@ TEST_P(RecurrentTest, ConvolvesLongSteps) {
   }
 }
 
+struct DeltaCase {
+  int key_dim, value_dim;
+  bool channel_decay;
+};
+constexpr DeltaCase kDeltaCases[] = {{128, 128, false}, {24, 40, true},   {200, 64, false}, {40, 37, false},
+                                     {300, 33, true},   {128, 256, true}, {64, 132, false}};
+
 TEST_P(RecurrentTest, FollowsTheDeltaRule) {
-  const Sequences sequences;
-  for (const auto& [key_dim, value_dim, channel_decay] :
-       {std::tuple(128, 128, false), std::tuple(24, 40, true), std::tuple(200, 64, false),
-        std::tuple(40, 37, false), std::tuple(300, 33, true)}) {
-    kernels::DeltaRule rule{.key_heads = 2,
-                            .value_heads = 4,
-                            .key_dim = key_dim,
-                            .value_dim = value_dim,
-                            .tiled = key_dim == 24,
-                            .channel_decay = channel_decay};
-    const int64_t n = Sequences::kTokens, decays = channel_decay ? 4 * key_dim : 4;
-    const Both qkv = random(n, 4 * key_dim + 4 * value_dim), decay = random(n, decays), beta = random(n, 4),
-               rate = rates(4), bias = vector(decays);
+  for (const Sequences& sequences : {Sequences(), Sequences::single()}) {
+    for (const auto& [key_dim, value_dim, channel_decay] : kDeltaCases) {
+      kernels::DeltaRule rule{.key_heads = 2,
+                              .value_heads = 4,
+                              .key_dim = key_dim,
+                              .value_dim = value_dim,
+                              .tiled = key_dim == 24,
+                              .channel_decay = channel_decay};
+      const int64_t n = sequences.batch().tokens(), decays = channel_decay ? 4 * key_dim : 4;
+      const Both qkv = random(n, 4 * key_dim + 4 * value_dim), decay = random(n, decays), beta = random(n, 4),
+                 rate = rates(4), bias = vector(decays);
+      Both out = zeros(n, 4 * value_dim);
+      const Both kept = states(rule.state_elements());
+      begin(sequences.batch());
+      rule.rate = rate.host, rule.decay_bias = bias.host;
+      on_host().delta_rule(out.host, {qkv.host, decay.host, beta.host}, rule, kept.host, sequences.batch());
+      rule.rate = rate.device, rule.decay_bias = bias.device;
+      on_device().delta_rule(out.device, {qkv.device, decay.device, beta.device}, rule, kept.device,
+                             sequences.batch());
+      compare(out, kept);
+    }
+  }
+}
+
+// Chunks on tensor cores: the state is rounded to bf16 for its products.
+TEST_P(RecurrentTest, FollowsTheDeltaRuleInLongSteps) {
+  const Sequences sequences = Sequences::longer();
+  const int64_t n = sequences.batch().tokens();
+  for (const auto& [key_dim, value_dim] : {std::pair(128, 128), std::pair(96, 192), std::pair(40, 64)}) {
+    kernels::DeltaRule rule{.key_heads = 2, .value_heads = 4, .key_dim = key_dim, .value_dim = value_dim};
+    const Both qkv = random(n, 4 * key_dim + 4 * value_dim), decay = random(n, 4), beta = random(n, 4),
+               rate = rates(4), bias = vector(4);
     Both out = zeros(n, 4 * value_dim);
     const Both kept = states(rule.state_elements());
     begin(sequences.batch());
@@ -145,7 +176,50 @@ TEST_P(RecurrentTest, FollowsTheDeltaRule) {
     rule.rate = rate.device, rule.decay_bias = bias.device;
     on_device().delta_rule(out.device, {qkv.device, decay.device, beta.device}, rule, kept.device,
                            sequences.batch());
-    compare(out, kept);
+    EXPECT_LT(error(out.host, out.device), tolerance()) << key_dim << " x " << value_dim;
+    EXPECT_LT(error(kept.host, kept.device), activations_ == DType::F32 ? 5e-5 : kTolerance) << key_dim;
+  }
+}
+
+// A kernel for single tokens has the bits of the one for long steps.
+TEST_P(RecurrentTest, TheDeltaRuleHasTheSameBitsTokenByToken) {
+  constexpr int kTokens = 5;  // too few for chunks
+  for (const auto& [key_dim, value_dim, channel_decay] : kDeltaCases) {
+    const int64_t decays = channel_decay ? 4 * key_dim : 4;
+    kernels::DeltaRule rule{.key_heads = 2,
+                            .value_heads = 4,
+                            .key_dim = key_dim,
+                            .value_dim = value_dim,
+                            .channel_decay = channel_decay};
+    const Both qkv = random(kTokens, 4 * key_dim + 4 * value_dim), decay = random(kTokens, decays),
+               beta = random(kTokens, 4), rate = rates(4), kept = states(rule.state_elements());
+    Both together = zeros(kTokens, 4 * value_dim), apart = zeros(kTokens, 4 * value_dim);
+    rule.rate = rate.device;
+    const auto run = [&](const Both& out, int from, int count, int slot) {
+      const std::vector<int32_t> query_begin{0, count}, start{slot}, save_begin{0, 1};
+      const std::vector<StateBatch::Save> saves{{count, slot}};
+      const StateBatch batch{query_begin, start, save_begin, saves};
+      begin(batch);
+      on_device().delta_rule(out.device.rows(from, from + count),
+                             {qkv.device.rows(from, from + count), decay.device.rows(from, from + count),
+                              beta.device.rows(from, from + count)},
+                             rule, kept.device, batch);
+      gpu().synchronize();
+    };
+    HostTensor states_here = HostTensor::make(DType::F32, {kSlots, rule.state_elements()});
+    gpu().copy(kept.device.rows(3, 4), kept.device.rows(2, 3));
+    run(together, 0, kTokens, 2);
+    for (int token = 0; token < kTokens; ++token) run(apart, token, 1, 3);
+    gpu().download(states_here.view, kept.device);
+    gpu().download(together.host, together.device);
+    gpu().download(apart.host, apart.device);
+    const auto elements = static_cast<size_t>(rule.state_elements());
+    EXPECT_EQ(std::memcmp(states_here.view.at<float>(2), states_here.view.at<float>(3), elements * 4), 0)
+        << key_dim << " x " << value_dim;
+    EXPECT_EQ(
+        std::memcmp(together.host.data, apart.host.data, static_cast<size_t>(together.host.elements()) * 4),
+        0)
+        << key_dim << " x " << value_dim;
   }
 }
 

@@ -6,7 +6,7 @@
 // q, k, v and the gates of up to kTile tokens are brought to shared memory at a time, so that between them no thread
 // waits for another. Operations of a token: 4 * key_dim * value_dim multiply-adds a head. Bytes: the state twice per
 // step; at one token a sequence this is the whole traffic.
-#include "kernels/cuda/recurrent/recurrent_walk.cuh"
+#include "kernels/cuda/recurrent/delta_rule.cuh"
 
 namespace sluice::kernels::cuda {
 namespace {
@@ -31,56 +31,31 @@ __device__ __forceinline__ float sum_of_parts(float v) {
   return v + __shfl_xor_sync(0xffffffffu, v, 4);
 }
 
-template <class T>
-__device__ __forceinline__ float decay_of(const DeltaParams& p, int64_t row, int head, int64_t place) {
-  const float gate = element<T>(p.decay, row, place) + (p.decay_bias != nullptr ? p.decay_bias[place] : 0.0f);
-  return expf(p.rate[head] * softplus_of(gate));
-}
-
 // Brings tokens [row, row + count) to shared memory: a warp for each token, whose q and k it makes unit vectors, q times
 // key_dim^-1/2. Rows beyond key_dim stay zero. decay[t][0] alone is written where a head has one decay.
 template <class T, int kRows>
 __device__ void load_tile(const DeltaParams& p, DeltaTile<kRows>& s, int32_t row, int count, int head,
                           int first_column) {
   constexpr int kEach = kRows * kParts / 32;
-  const int key_head = p.tiled != 0 ? head % p.key_heads : head / (p.value_heads / p.key_heads);
-  const int64_t q = int64_t{key_head} * p.key_dim, k = q + int64_t{p.key_heads} * p.key_dim;
-  const int64_t values = int64_t{2} * p.key_heads * p.key_dim + int64_t{head} * p.value_dim;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const float q_factor = rsqrtf(static_cast<float>(p.key_dim));
+  const int64_t values = values_of(p, head);
+  const int warp = threadIdx.x / 32;
 #pragma unroll 2
-  for (int t = warp; t < count; t += kThreads / 32) {
-    float a[kEach], b[kEach], q_square = 0.0f, k_square = 0.0f;
-#pragma unroll
-    for (int e = 0; e < kEach; ++e) {
-      const int i = e * 32 + lane;
-      a[e] = i < p.key_dim ? element<T>(p.qkv, row + t, q + i) : 0.0f;
-      b[e] = i < p.key_dim ? element<T>(p.qkv, row + t, k + i) : 0.0f;
-    }
-#pragma unroll
-    for (int e = 0; e < kEach; ++e) {
-      q_square = fmaf(a[e], a[e], q_square);
-      k_square = fmaf(b[e], b[e], k_square);
-    }
-    const float q_scale = q_factor / sqrtf(warp_sum(q_square) + p.length_eps);
-    const float k_scale = 1.0f / sqrtf(warp_sum(k_square) + p.length_eps);
-#pragma unroll
-    for (int e = 0; e < kEach; ++e) {
-      const int i = e * 32 + lane, place = s.place(i);
-      s.q[t][place] = a[e] * q_scale;
-      s.k[t][place] = b[e] * k_scale;
+  for (int t = warp; t < count; t += kThreads / 32)
+    unit_keys<T, kEach>(p, row + t, head, [&](int i, float q, float k) {
+      const int place = s.place(i);
+      s.q[t][place] = q;
+      s.k[t][place] = k;
       if (p.channel_decay != 0)
         s.decay[t][place] =
             i < p.key_dim ? decay_of<T>(p, row + t, head, int64_t{head} * p.key_dim + i) : 0.0f;
-    }
-  }
+    });
   for (int i = threadIdx.x; i < count * kColumns; i += kThreads) {
     const int t = i / kColumns, column = first_column + i % kColumns;
     s.v[t][i % kColumns] = column < p.value_dim ? element<T>(p.qkv, row + t, values + column) : 0.0f;
   }
   if (static_cast<int>(threadIdx.x) < count) {
     const int t = static_cast<int>(threadIdx.x);
-    s.beta[t] = p.beta_scale * sigmoid_of(element<T>(p.beta, row + t, head));
+    s.beta[t] = beta_of<T>(p, row + t, head);
     if (p.channel_decay == 0) s.decay[t][0] = decay_of<T>(p, row + t, head, head);
   }
 }
@@ -230,6 +205,8 @@ void launch_rows(const DeltaParams& p, Stream stream) {
 
 void launch_delta(const DeltaParams& asked, Stream stream) {
   if (asked.states.sequences == 0) return;
+  if (delta_token_fits(asked)) return launch_delta_token(asked, stream);
+  if (delta_chunk_fits(asked)) return launch_delta_chunk(asked, stream);
   DeltaParams p = asked;
   p.paired = p.value_dim % 2 == 0 && p.states.stride % 2 == 0 &&
              reinterpret_cast<uintptr_t>(p.states.data) % sizeof(float2) == 0;

@@ -12,6 +12,12 @@ namespace {
 
 constexpr int64_t kMostFilledUp = 512;  // tokens of a step whose shape comes back
 
+bool single_tokens(const StateBatch& batch) {
+  for (size_t i = 0; i < batch.from.size(); ++i)
+    if (batch.query_begin[i + 1] - batch.query_begin[i] != 1) return false;
+  return true;
+}
+
 }  // namespace
 
 StatesView RecurrentDispatch::states_of(const TensorView& states, const StateBatch& batch) {
@@ -77,6 +83,8 @@ void RecurrentDispatch::delta_rule(TensorView out, const DeltaInput& input, cons
   p.value_dim = rule.value_dim;
   p.tiled = rule.tiled ? 1 : 0;
   p.channel_decay = rule.channel_decay ? 1 : 0;
+  p.single = single_tokens(batch) ? 1 : 0;
+  p.fixed_order = step_.deterministic ? 1 : 0;
   p.beta_scale = rule.beta_scale;
   p.length_eps = rule.length_eps;
   step_.issue(launch_delta, p);

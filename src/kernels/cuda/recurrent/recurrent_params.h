@@ -38,10 +38,17 @@ struct DeltaParams {
   StatesView states;        // [value_heads, key_dim, value_dim]
   int32_t key_heads, value_heads, key_dim, value_dim;
   int32_t tiled, channel_decay;
-  int32_t paired;  // set by launch_delta: two columns of a state lie at a multiple of 8 bytes
+  int32_t paired;       // set by launch_delta: two columns of a state lie at a multiple of 8 bytes
+  int32_t single;       // every sequence has one token
+  int32_t fixed_order;  // a token's sums do not depend on where a step began
   float beta_scale, length_eps;
 };
 void launch_delta(const DeltaParams&, Stream);
+// Of those the ones for single tokens, with the same bits, and for long steps, with others.
+bool delta_token_fits(const DeltaParams&);
+void launch_delta_token(const DeltaParams&, Stream);
+bool delta_chunk_fits(const DeltaParams&);
+void launch_delta_chunk(const DeltaParams&, Stream);
 
 struct ScanParams {
   View out, x, b, c, step;
