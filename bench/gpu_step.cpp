@@ -10,6 +10,7 @@
 //   bench_gpu fp8 ...             the same with fp8 weights, but for the embedding
 //   bench_gpu kv=fp8 ...          the same with a KV cache in fp8
 //   bench_gpu deterministic ...   the same with results that do not depend on the batch
+//   bench_gpu apart ...           the same without the kernel that runs all layers in one launch
 // Weights and a bf16 cache are random (the same numbers in every layer, in memory of their own): zeros would run faster.
 #include <fmt/format.h>
 
@@ -25,6 +26,7 @@
 
 #include "gpu_bench.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/layer_stack.h"
 #include "tensor/half.h"
 
 namespace {
@@ -136,8 +138,10 @@ class Model {
       gpu_.rope_angles(angles, batch,
                        {TensorView::contiguous(row.data, row.dtype, {1, row.elements()}, row.device)});
     }
+    const bool whole = parts == ~0u && run_stack(x, angles, batch);
+    const size_t layers = whole ? 0 : layers_.size();
     if (has(Part::Norm)) gpu_.rms_norm(normed, x, layers_[0].gain.view, 1e-5f);
-    for (size_t i = 0; i < layers_.size(); ++i) {
+    for (size_t i = 0; i < layers; ++i) {
       const Layer& layer = layers_[i];
       if (has(Part::Qkv)) gpu_.matmul(qkv, normed, layer.qkv);
       const TensorView q = qkv.columns_as_heads(0, s_.heads, s_.head_dim);
@@ -169,6 +173,22 @@ class Model {
     Memory gain, k, v;
     PagedKv kv;
   };
+  bool run_stack(const TensorView& x, const TensorView& angles, const RaggedBatch& batch) {
+    auto* device = dynamic_cast<kernels::LayerStackDevice*>(&gpu_);
+    if (device == nullptr) return false;
+    std::vector<kernels::DenseLayer> layers;
+    for (const Layer& layer : layers_)
+      layers.push_back({&layer.qkv,
+                        &layer.out,
+                        &layer.gate_up,
+                        &layer.down,
+                        layer.gain.view,
+                        layer.gain.view,
+                        {},
+                        {},
+                        layer.kv});
+    return device->run_layers(x, {layers, shape_, s_.inner, 1e-5f}, angles, batch);
+  }
   Weight weight(int64_t rows, int64_t cols, bool table = false) {
     Weight w;
     w.table = table;
@@ -348,6 +368,8 @@ int run(int count, char** arguments) {
       shape.kv_type = DType::F8_E4M3;
     } else if (std::string_view(arguments[1]) == "deterministic") {
       options.deterministic = true;
+    } else if (std::string_view(arguments[1]) == "apart") {
+      options.whole_stack = false;
     } else {
       break;
     }
@@ -398,7 +420,7 @@ int run(int count, char** arguments) {
     return 0;
   }
   fmt::print(stderr,
-             "bench_gpu [small] [fp8] [kv=fp8] [deterministic] [context=N] decode [batch...] | parts "
+             "bench_gpu [small] [fp8] [kv=fp8] [deterministic] [apart] [context=N] decode [batch...] | parts "
              "[batch...] | alone BATCH PART... | prefill [parts] | short\n");
   return 2;
 }

@@ -27,6 +27,7 @@ Decoder::Decoder(const ModelSpec& spec, const ModelWeights& weights, kernels::Ba
       streams_(spec, weights, backend, scratch_) {
   if (group_ != nullptr && !group_->placement().context.whole())
     context_.emplace(*group_, backend_, scratch_);
+  find_stack_device();
 }
 
 void Decoder::norm(TensorView out, TensorView x, const Norm& weights) {
@@ -386,7 +387,7 @@ void Decoder::forward(const StepInput& input) {
   }
   if (spec_.per_layer_embedding > 0) make_layer_inputs(input, stream_);
   if (spec_.streams.count > 0) streams_.begin(stream_);
-  for (size_t i = 0; i < spec_.layers.size(); ++i) {
+  for (size_t i = run_stack(input) ? spec_.layers.size() : 0; i < spec_.layers.size(); ++i) {
     run_layer(i, input, stream_);
     if (group_ != nullptr) group_->progress();
   }

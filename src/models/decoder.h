@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/layer_stack.h"
 #include "kernels/recurrent.h"
 #include "models/layers/context.h"
 #include "models/layers/streams.h"
@@ -35,6 +36,9 @@ struct StepInput {
   std::optional<std::span<const int32_t>> rows{};
   std::span<const EmbeddedRows> embedded{};
 };
+
+// Whether all layers are what a kernels::LayerStackDevice runs, as far as the spec says.
+bool is_dense_stack(const ModelSpec& spec);
 
 // Holds references: spec, weights, back-end and group outlive it. One step at a time. Where a group computes the model, every
 // rank of it makes the same calls; spec and weights are the rank's own.
@@ -87,6 +91,9 @@ class Decoder {
   // What a layer makes of its input, read by x.
   TensorView layer_input_branch(size_t index, TensorView x);
   void run_layer(size_t index, const StepInput& input, TensorView x);
+  void find_stack_device();
+  // Whether the back-end ran all layers over the stream as one operation.
+  bool run_stack(const StepInput& input);
   void norm(TensorView out, TensorView x, const Norm& weights);
   // Makes the branch's last product and its sum over the group, if those are still to be made.
   void finish_branch(TensorView branch);
@@ -130,6 +137,8 @@ class Decoder {
       pending_output_proj_;   // the branch's last product, which may be made with what follows
   bool sum_pending_ = false;  // the branch is still to be summed over the group; its product is made
   TensorView part_;           // where that is; empty: in the branch
+  kernels::LayerStackDevice* stack_device_ = nullptr;  // null: it has none, or the layers are none for it
+  std::vector<kernels::DenseLayer> stack_layers_;
   std::vector<int32_t> own_rows_kept_;  // of a lookup: 1 where the table at hand has the token
 };
 

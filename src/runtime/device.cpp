@@ -37,6 +37,10 @@ void DeviceOptions::declare(OptionSet& options) {
   options.add_choice<bool>(tuning, "tuning",
                            "time the algorithms of GEMMs at start; off: take the library's first (cuda)",
                            {{"off", false}, {"on", true}});
+  options.add_choice<bool>(
+      whole_stack, "whole-stack",
+      "run all layers of a plain dense model in one launch, in steps of few tokens (cuda)",
+      {{"off", false}, {"on", true}});
   options.add_choice<bool>(deterministic, "deterministic",
                            "results with the same bits in any batch (cuda; the CPU's always have)",
                            {{"off", false}, {"on", true}});
@@ -77,6 +81,7 @@ Result<std::shared_ptr<kernels::Backend>> make_gpu(const DeviceOptions& options,
        .weights = options.fp8 ? kernels::WeightStorage::Fp8 : kernels::WeightStorage::AsStored,
        .activations = options.activations,
        .deterministic = options.deterministic,
+       .whole_stack = options.whole_stack,
        .search = options.tuning});
   if (!made) return made.error();
   return std::shared_ptr<kernels::Backend>(std::move(*made));

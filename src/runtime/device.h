@@ -35,6 +35,7 @@ struct DeviceOptions {
   bool fp8 = false;             // cuda only: plain matrices are kept in fp8
   kernels::Activations activations = kernels::Activations::Auto;  // cuda only
   bool tuning = true;          // cuda only: algorithms of GEMMs are timed at start
+  bool whole_stack = true;     // cuda only: all layers in one launch, where a kernel has that
   bool deterministic = false;  // cuda only: the same bits in any batch; the CPU's always are
   int place =
       0;  // among the processes of this machine that compute together: 'cuda' is the GPU of that index,

@@ -34,6 +34,7 @@ struct CudaOptions {
   size_t workspace_bytes = size_t{64} << 20;  // for cuBLASLt's partial sums
   // A token's results have the same bits whatever else is in the step. Slower, above all for many tokens.
   bool deterministic = false;
+  bool whole_stack = true;  // run all layers of a plain dense model in one launch, in steps of few tokens
   bool search = true;  // time cuBLASLt's algorithms at the first use of a shape; off: take its first proposal
 };
 

@@ -16,6 +16,7 @@ CudaBackendImpl::CudaBackendImpl(const CudaOptions& options, const StepContext::
       tokens_(step_, sampling_.slots()),
       gemm_(step_, options),
       attention_(step_),
+      stack_(step_, attention_, options.whole_stack),
       key_weights_(step_),
       chosen_(step_, attention_),
       latent_(step_, attention_, gemm_),

@@ -10,6 +10,7 @@
 #include "kernels/cuda/moe/moe_dispatch.h"
 #include "kernels/cuda/recurrent/recurrent_dispatch.h"
 #include "kernels/cuda/sampling/sampling_dispatch.h"
+#include "kernels/cuda/stack/stack_dispatch.h"
 #include "kernels/cuda/step/step_graphs.h"
 #include "kernels/cuda/step/token_dispatch.h"
 #include "kernels/cuda/step/transfers.h"
@@ -21,6 +22,7 @@ namespace sluice::kernels::cuda {
 class CudaBackendImpl final : public CudaBackend,
                               public LatentDevice,
                               public HeadNormDevice,
+                              public LayerStackDevice,
                               public KeyWeightDevice,
                               public GroupDevice,
                               public ChosenAttention,
@@ -101,6 +103,10 @@ class CudaBackendImpl final : public CudaBackend,
   bool norm_rope_write_kv(const PagedKv& kv, const NormedHeads& x, TensorView angles, RopeStyle style,
                           const RaggedBatch& batch) override {
     return attention_.rope_write_kv(kv, x.heads, angles, style, batch, &x);
+  }
+  bool run_layers(TensorView x, const LayerStack& stack, TensorView angles,
+                  const RaggedBatch& batch) override {
+    return stack_.run(x, stack, angles, batch);
   }
   bool weigh_keys(std::span<float> largest, std::span<const KeyWeightLayer> layers, int rows,
                   int tokens) override;
@@ -195,6 +201,7 @@ class CudaBackendImpl final : public CudaBackend,
   TokenDispatch tokens_;
   GemmDispatch gemm_;
   AttentionDispatch attention_;
+  StackDispatch stack_;
   KeyWeightDispatch key_weights_;
   ChosenDispatch chosen_;
   LatentDispatch latent_;
