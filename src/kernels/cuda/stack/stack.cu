@@ -44,7 +44,7 @@ __device__ __forceinline__ void erase_sets(const StackParams& p, uint32_t turn, 
     barrier_wait(barriers, layer & 1);
 #pragma unroll 1
     for (uint32_t i = first + lane; i < last; i += 32) erase4(set + i * 4);
-    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+    asm volatile("fence.release.gpu;" ::: "memory");
     __syncwarp();
     if (lane == 0) barrier_arrive(barriers + 8);
   }
@@ -122,12 +122,14 @@ __global__ void __launch_bounds__(kThreads, 1) stack_kernel(const __grid_constan
     barrier_init(cursor.ring + L::kErase, kWarps);
     barrier_init(cursor.ring + L::kErase + 8, 1);
     barriers_ready();
-    plan.make(p);
   }
+  if (threadIdx.x < static_cast<unsigned>(p.tokens)) plan.take(p, static_cast<int>(threadIdx.x));
   // Rows behind the last query of a group stay zero.
   for (int i = threadIdx.x; i < 8 * L::kQueryPitch / 2; i += kThreads)
     reinterpret_cast<uint32_t*>(shared + L::kQueries)[i] = 0;
   const uint32_t turn = p.workspace[int64_t{kSets} * p.layout.words];
+  __syncthreads();
+  if (threadIdx.x == 0) plan.make(p);
   __syncthreads();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   if (warp >= kWarps) {

@@ -95,6 +95,8 @@ class StackAttention {
     for (int r = c_.warp; r < (s.end == s.tiles ? group_ + 2 : group_); r += kWarps) {
       const bool query = r < group_, key = r == group_;
       const int head = query ? s.head * group_ + r : p_.heads + s.head + (key ? 0 : p_.kv_heads);
+      // Found before the head is waited for.
+      bf16* const cached = query ? nullptr : in_cache(key ? layer_.keys : layer_.values, s);
       float f[kEach];
       if (query || key) {
         take_turned(row + head * Dim / 2, query ? layer_.q_gain : layer_.k_gain, angles, f);
@@ -103,13 +105,12 @@ class StackAttention {
       }
       const int place = query ? L::kQueries + r * L::kQueryPitch * 2 : key ? L::kNewKey : L::kNewValue;
       keep(c_.shared + place, f);
-      if (!query) keep(in_cache(key ? layer_.keys : layer_.values, s), f);
+      if (!query) keep(cached, f);
     }
   }
   __device__ __forceinline__ bf16* in_cache(void* cache, const Segment& s) {
-    const int position = p_.table.positions[s.token];
-    const int64_t block =
-        p_.table.blocks[p_.table.row_begin[p_.table.sequence[s.token]] + (position >> p_.block_shift)];
+    const int position = c_.plan.contexts[s.token] - 1;
+    const int64_t block = p_.table.blocks[c_.plan.rows[s.token] + (position >> p_.block_shift)];
     return static_cast<bf16*>(cache) + block * p_.stride_block + s.head * p_.stride_head +
            (position & ((1 << p_.block_shift) - 1)) * Dim;
   }
@@ -176,7 +177,7 @@ class StackAttention {
     }
   }
   __device__ __forceinline__ void add_tiles(Own& own, const Segment& s) {
-    const int context = p_.table.positions[s.token] + 1, unit = c_.warp % 4;
+    const int context = c_.plan.contexts[s.token], unit = c_.warp % 4;
 #pragma unroll 1
     for (int tile = s.tile; tile < s.end; ++tile) {
       const Cursor keys = c_.cursor;
@@ -225,17 +226,22 @@ class StackAttention {
   // Values 2 e and the next of the pair's heads, of all warps.
   __device__ __forceinline__ void hand_over(const Segment& s, const float2* sums, int e, int warps) {
     const int head = e / (Dim / 2);
+    float2 parts[kWarps], values[kWarps];
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) {
+      parts[w] = w < warps ? sums[w * 8 + head] : make_float2(-INFINITY, 0.0f);
+      values[w] = make_float2(0.0f, 0.0f);
+      if (parts[w].x > -INFINITY)
+        values[w] = *reinterpret_cast<const float2*>(c_.whole_parts() + w * group_ * Dim + e * 2);
+    }
     float maximum = -INFINITY, sum = 0.0f;
     float2 value = make_float2(0.0f, 0.0f);
-#pragma unroll 1
-    for (int w = 0; w < warps; ++w) maximum = fmaxf(maximum, sums[w * 8 + head].x);
-#pragma unroll 2
-    for (int w = 0; w < warps; ++w) {
-      const float2 part = sums[w * 8 + head];
-      if (part.x == -INFINITY) continue;
-      const float factor = power_of_two(part.x - maximum);
-      const float2 v = *reinterpret_cast<const float2*>(c_.whole_parts() + w * group_ * Dim + e * 2);
-      sum += factor * part.y, value.x += factor * v.x, value.y += factor * v.y;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) maximum = fmaxf(maximum, parts[w].x);
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) {
+      const float factor = power_of_two(parts[w].x - maximum);  // 0 where the warp has none
+      sum += factor * parts[w].y, value.x += factor * values[w].x, value.y += factor * values[w].y;
     }
     if (s.parts == 1) return hand1(result(s) + e, pack_pair(value.x / sum, value.y / sum));
     uint32_t* const part = part_of(blockIdx.x, s.slot);

@@ -18,16 +18,23 @@ struct Share {
 // Aligned: each (token, kv head) has `splits` blocks of its own. Else blocks have equal runs of all tiles, which is better
 // where contexts differ much.
 struct Plan {
-  int tiles[kStackTokens];
+  int tiles[kStackTokens], contexts[kStackTokens];
+  int rows[kStackTokens];  // where a token's blocks begin in the table
   int tokens, kv_heads, splits, blocks, total;
   bool aligned;
 
+  // What the step's arrays say of one token: a chain of reads of the L2, so a thread for each, once.
+  __device__ void take(const StackParams& p, int token) {
+    contexts[token] = p.table.positions[token] + 1;
+    rows[token] = p.table.row_begin[p.table.sequence[token]];
+  }
+  // When all have been taken.
   __device__ void make(const StackParams& p) {
     const int pairs = p.tokens * p.kv_heads, grid = static_cast<int>(gridDim.x);
     tokens = p.tokens, kv_heads = p.kv_heads, splits = grid / pairs, total = 0;
     int most = 0;
     for (int i = 0; i < tokens; ++i) {
-      tiles[i] = p.table.positions[i] / kTile + 1;
+      tiles[i] = (contexts[i] + kTile - 1) / kTile;
       total += tiles[i] * kv_heads;
       const int parts = max(1, min(splits, tiles[i]));
       most = max(most, (tiles[i] + parts - 1) / parts);

@@ -57,8 +57,8 @@ class Producer {
     Segment s;
 #pragma unroll 1
     while (walk.next(plan_, s)) {
-      const int32_t* blocks = p_.table.blocks + p_.table.row_begin[p_.table.sequence[s.token]];
-      const int context = p_.table.positions[s.token] + 1;
+      const int32_t* blocks = p_.table.blocks + plan_.rows[s.token];
+      const int context = plan_.contexts[s.token];
 #pragma unroll 1
       for (int tile = s.tile; tile < s.end; ++tile) {
         const int key = tile * kTile;
