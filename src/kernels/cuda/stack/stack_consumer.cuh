@@ -55,7 +55,9 @@ class StackGemm {
     for (int done = 0; done < s.count; done += kGroups) {
       const int groups = min(kGroups, s.count - done);
       c_.turn ^= 1;
-      if (s.columns <= kStackWidth) {
+      if (s.columns <= kChunk) {
+        add_up_short(groups, s.columns);
+      } else if (s.columns <= kStackWidth) {
         add_up(groups, s.columns);
       } else {
         add_up_long(s, groups);
@@ -157,6 +159,21 @@ class StackGemm {
 #pragma unroll
     for (int i = 1; i < Chains; ++i) sum.x += sums[i][0], sum.y += sums[i][1];
     *reinterpret_cast<float2*>(c_.parts() + (group * kWarps + c_.warp) * 64 + c_.lane * 2) = sum;
+  }
+  // Rows of one chunk: two groups at a time, the next two fetched while their sums come. One alone would wait for those.
+  __device__ __forceinline__ void add_up_short(int groups, int columns) {
+    uint4 w[2][kPieces] = {};
+    fetch(w[0]);
+    if (groups > 1) fetch(w[1]);
+#pragma unroll 1
+    for (int i = 0; i < groups; i += 2) {
+      float sums[2][4][2] = {};
+      if (has(columns, 0)) multiply(sums[0], x_[0], w[0]), multiply(sums[1], x_[0], w[1]);
+      if (i + 2 < groups) fetch(w[0]);
+      if (i + 3 < groups) fetch(w[1]);
+      keep_part(i, sums[0]);
+      if (i + 1 < groups) keep_part(i + 1, sums[1]);
+    }
   }
   // A chunk is fetched while the one before is multiplied.
   __device__ __forceinline__ void add_up(int groups, int columns) {
