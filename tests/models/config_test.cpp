@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <fstream>
+#include <limits>
+
 #include "tests/models/specs.h"
 
 namespace sluice::models {
@@ -35,6 +39,40 @@ TEST(Config, LooksIntoTheTextPartOfAModelThatSees) {
                                   "config.json");
   ASSERT_TRUE(config.ok());
   EXPECT_EQ(config->size("hidden_size"), 96);
+}
+
+// As LLaVA 1.5 and Gemma 3 4B are published.
+TEST(Config, TakesWhatATextPartLeavesOutFromItsClass) {
+  const auto text_of = [](json::object text) {
+    return Config::from_json({{"architectures", json::array{"Some"}}, {"text_config", std::move(text)}},
+                             "config.json");
+  };
+  auto llava = text_of({{"model_type", "llama"}, {"vocab_size", 32064}, {"rms_norm_eps", 1e-5}});
+  ASSERT_TRUE(llava.ok());
+  EXPECT_EQ(llava->size("hidden_size"), 4096);
+  EXPECT_EQ(llava->size("num_attention_heads"), 32);
+  EXPECT_EQ(llava->size("vocab_size"), 32064);
+  EXPECT_FLOAT_EQ(llava->number("rms_norm_eps"), 1e-5f);
+  EXPECT_FALSE(llava->has("num_key_value_heads"));
+  auto gemma = text_of({{"model_type", "gemma3_text"}, {"hidden_size", 2560}, {"sliding_window", nullptr}});
+  ASSERT_TRUE(gemma.ok());
+  EXPECT_EQ(gemma->size("num_attention_heads"), 8);
+  EXPECT_EQ(gemma->size("head_dim"), 256);
+  EXPECT_EQ(gemma->size("hidden_size"), 2560);
+  EXPECT_TRUE(gemma->is_null("sliding_window"));
+}
+
+// As Mamba 2 and Nemotron-H are published.
+TEST(Config, ReadsLimitsThatAreInfinite) {
+  const std::string path = testing::TempDir() + "infinite_config.json";
+  std::ofstream(path) << R"({"architectures": ["Mamba2ForCausalLM"], "time_step_limit": [0.0, Infinity]})";
+  const Result<json::object> object = read_config_file(path);
+  std::remove(path.c_str());
+  ASSERT_TRUE(object.ok()) << problem(object);
+  auto config = Config::from_json(*object, path);
+  ASSERT_TRUE(config.ok());
+  EXPECT_EQ(config->numbers("time_step_limit"),
+            (std::vector<double>{0.0, std::numeric_limits<double>::infinity()}));
 }
 
 TEST(Config, GivesGgufKeysTheNamesOfConfigJson) {

@@ -9,7 +9,7 @@
 #include <set>
 #include <vector>
 
-#include "base/json.h"
+#include "base/published_json.h"
 #include "cli/terminal/input.h"
 #include "formats/safetensors/safetensors.h"
 
@@ -56,7 +56,7 @@ std::string module_of(const std::string& name) {
 Result<json::object> read_object(const fs::path& path) {
   const Result<std::string> text = read_input(path.string());
   if (!text) return text.error();
-  const Result<json::value> value = parse_json(*text, path.string());
+  const Result<json::value> value = parse_published_json(*text, path.string());
   if (!value) return value.error();
   if (!value->is_object())
     return Error{ErrorCode::Corrupt, fmt::format("'{}' is no JSON object", path.string())};

@@ -10,6 +10,8 @@
 #include <sstream>
 #include <utility>
 
+#include "base/published_json.h"
+#include "models/loading/class_defaults.h"
 #include "models/loading/config_keys.h"
 
 namespace sluice::models {
@@ -74,17 +76,22 @@ Result<Config> Config::from_json(json::object object, std::string what) {
   config.architecture_ = first_architecture(object);
   if (config.architecture_.empty())
     return Error{ErrorCode::Corrupt, config.what_ + ": 'architectures' is missing or empty"};
+  const auto type_of = [](const json::object& part) {
+    const auto type = get_string(part, "model_type");
+    return type && type->has_value() ? std::string(**type) : std::string();
+  };
+  std::string text_class = type_of(object);
   // Models with a vision tower keep the decoder's parameters one level down.
   if (const json::value* text = object.if_contains("text_config"); text != nullptr && text->is_object()) {
     const json::object inner = text->get_object();
     config.text_type_ = first_architecture(inner);
-    if (const auto type = get_string(inner, "model_type");
-        config.text_type_.empty() && type && type->has_value())
-      config.text_type_ = **type;
+    text_class = type_of(inner);
+    if (config.text_type_.empty()) config.text_type_ = text_class;
     for (const auto& [key, value] : inner)
       if (key != "tie_word_embeddings" || !object.contains(key)) object[key] = value;
   }
   apply_aliases(object);
+  assume_class_defaults(object, text_class);
   config.object_ = std::move(object);
   return config;
 }
@@ -300,7 +307,7 @@ Result<std::string> read_small_file(const std::string& path) {
 Result<json::object> read_config_file(const std::string& path) {
   Result<std::string> text = read_small_file(path);
   if (!text) return text.error();
-  Result<json::value> value = parse_json(*text, path);
+  Result<json::value> value = parse_published_json(*text, path);
   if (!value) return value.error();
   if (!value->is_object()) return Error{ErrorCode::Corrupt, path + ": not an object"};
   return std::move(value->as_object());

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/published_json.h"
 #include "base/system/file.h"
 #include "tokenizer/loaders/json_fields.h"
 #include "tokenizer/loaders/tokenizer_json.h"
@@ -29,7 +30,7 @@ Result<json::object> read_object(const fs::path& path) {
   const auto text = read_file(path);
   if (!text) return text.error();
   if (!*text) return json::object();
-  auto value = parse_json(**text, path.filename().string());
+  auto value = parse_published_json(**text, path.filename().string());
   if (!value) return value.error();
   if (!value->is_object()) return corrupt(fmt::format("{} must hold an object", path.string()));
   return std::move(value->get_object());
