@@ -80,6 +80,8 @@ def as_published_hybrid(hparams, width):
         hparams["hybrid_override_pattern"] = "".join(letters[layer] for layer in layers)
     if kind == "falcon_h1":
         hparams["head_dim"] = width
+    if kind == "bamba":
+        hparams["attn_rotary_emb"] = width // 2
     if kind == "kimi_linear":
         hparams["linear_attn_config"] = dict(
             full_attn_layers=[i + 1 for i, layer in enumerate(layers) if layer == "full_attention"],

@@ -55,15 +55,17 @@ Activation activation(Config& config, std::string_view fallback, std::string_vie
   return Activation::Silu;
 }
 
-void use_gemma_activation(Config& c) {
-  const std::string known = c.text_or("hidden_activation", "gelu_pytorch_tanh");
-  c.drop("hidden_act");
-  c.assume("hidden_act", json::string(known));
-}
-
 void refuse_flags(Config& c, std::initializer_list<std::string_view> flags) {
   for (const std::string_view key : flags)
     if (c.flag_or(key, false)) c.fail(fmt::format("'{}' is true, which is not supported", key));
+}
+
+void use_gemma_attention_and_activation(Config& c) {
+  const std::string known = c.text_or("hidden_activation", "gelu_pytorch_tanh");
+  c.drop("hidden_act");
+  c.assume("hidden_act", json::string(known));
+  constexpr std::string_view kBothWays = "use_bidirectional_attention";
+  c.is_text(kBothWays) ? expect_text(c, kBothWays, "vision") : refuse_flags(c, {kBothWays});
 }
 
 void expect_text(Config& c, std::string_view key, std::string_view known) {
@@ -232,16 +234,16 @@ void use_ropes_of_file(Config& c, ModelSpec& spec, int full_dims, int window_dim
 }
 
 void use_ropes_by_kind(Config& c, ModelSpec& spec, const RopesByKind& otherwise) {
-  const auto made = [&](std::string_view kind, float theta, int head_dim) {
-    const float part = c.sub("rope_parameters").sub(kind).number_or("partial_rotary_factor", otherwise.part);
+  const int head_dim = attention(spec.layers[0]).head_dim;
+  const auto made = [&](std::string_view kind, float theta, float otherwise_part) {
+    const float part = c.sub("rope_parameters").sub(kind).number_or("partial_rotary_factor", otherwise_part);
     return make_rope(c, {.dims = static_cast<int>(static_cast<float>(head_dim) * part),
                          .default_theta = theta,
                          .layer_type = kind,
                          .style = spec.ropes[0].style});
   };
-  const int head_dim = attention(spec.layers[0]).head_dim;
-  spec.ropes = {made("full_attention", otherwise.full_theta, head_dim),
-                made("sliding_attention", otherwise.window_theta, head_dim)};
+  spec.ropes = {made("full_attention", otherwise.full_theta, otherwise.full_part),
+                made("sliding_attention", otherwise.window_theta, otherwise.window_part)};
   for (LayerSpec& layer : spec.layers) attention(layer).rope = attention(layer).window > 0 ? 1 : 0;
 }
 

@@ -78,8 +78,9 @@ void use_windows(Config& config, ModelSpec& spec, int pattern);
 Activation activation(Config& config, std::string_view fallback = "silu",
                       std::string_view key = "hidden_act");
 
-// Gemma's configs name their activation hidden_activation, and may carry a hidden_act that nothing reads.
-void use_gemma_activation(Config& config);
+// Gemma's configs name their activation hidden_activation, and may carry a hidden_act that nothing reads. Records a problem
+// where use_bidirectional_attention says more than that pictures see themselves.
+void use_gemma_attention_and_activation(Config& config);
 
 // Records a problem where the config has one of these flags set, or this key with another text.
 void refuse_flags(Config& config, std::initializer_list<std::string_view> flags);
@@ -142,11 +143,12 @@ void use_local_rope(Config& config, ModelSpec& spec);
 void use_ropes_of_file(Config& config, ModelSpec& spec, int full_dims, int window_dims);
 
 // A rope for the full layers and one for those with a window, each with its own share of the head's width: the entries of
-// rope_parameters, or else these, with `part` for the share that is not said.
+// rope_parameters, or else these, with the parts for the share that is not said.
 struct RopesByKind {
   float full_theta = 10000.0f;
   float window_theta = 10000.0f;
-  float part = 1.0f;
+  float full_part = 1.0f;
+  float window_part = 1.0f;
 };
 void use_ropes_by_kind(Config& config, ModelSpec& spec, const RopesByKind& otherwise);
 
@@ -171,6 +173,8 @@ GatedDelta gated_delta(Config& config);
 
 // Mamba 2 as Bamba's configs (mamba_n_heads, ...), or GGUF's ssm keys have it, in a model of this width.
 StateSpace state_space(Config& config, int dim);
+// The same where time_step_min (0.001, as in GGUF files) alone limits the steps, whatever time_step_limit says.
+StateSpace state_space_of_least_steps(Config& config, int dim);
 
 // Gives the layers that layers_block_type (or hybrid_layer_ids) calls hybrid this mixer, with num_mem_blocks blocks in turn (but for
 // those that the file has of their own) under Zamba's names, and the others its state space alone. REQUIRES: a Hugging Face config.

@@ -123,6 +123,13 @@ StateSpace state_space(Config& c, int dim) {
   return m;
 }
 
+StateSpace state_space_of_least_steps(Config& c, int dim) {
+  c.drop("time_step_limit");
+  StateSpace m = state_space(c, dim);
+  m.least_step = c.number_or("time_step_min", 1e-3f);
+  return m;
+}
+
 namespace {
 
 // For each layer, whether it runs a shared block.

@@ -194,6 +194,97 @@ TEST(Family, RefusesWhatItsPartsDoNotCompute) {
               HasSubstr("'num_experts_per_tok' is 3, must be 2"));
 }
 
+TEST(Family, RefusesAttentionBothWaysButForPictures) {
+  const auto gemma = [](json::value seen) {
+    return problem(
+        spec_of(with(small_config("Gemma4ForCausalLM"), {{"use_bidirectional_attention", std::move(seen)}})));
+  };
+  EXPECT_EQ(gemma("vision"), "");
+  EXPECT_EQ(gemma(false), "");
+  EXPECT_THAT(gemma("all"), HasSubstr("'use_bidirectional_attention' is 'all', must be 'vision'"));
+}
+
+// What transformers' classes take where configs say nothing.
+TEST(Family, TakesTheDefaultsOfItsClass) {
+  const json::object small =
+      with(small_config("LagunaForCausalLM"),
+           {{"num_experts", 4}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 16}});
+  const auto laguna = spec_of(small);
+  ASSERT_TRUE(laguna.ok()) << problem(laguna);
+  EXPECT_EQ(laguna->ropes.at(0).inverse_frequency.size(), 4u);  // half of a head of 16
+  EXPECT_EQ(laguna->ropes.at(1).inverse_frequency.size(), 8u);
+  const auto kimi = spec_of(with(small_config("KimiLinearForCausalLM"), {{"num_hidden_layers", 5},
+                                                                         {"kv_lora_rank", 16},
+                                                                         {"qk_rope_head_dim", 8},
+                                                                         {"qk_nope_head_dim", 8},
+                                                                         {"v_head_dim", 8},
+                                                                         {"linear_num_heads", 4},
+                                                                         {"linear_head_dim", 8}}));
+  ASSERT_TRUE(kimi.ok()) << problem(kimi);
+  for (size_t i = 0; i < 5; ++i)
+    EXPECT_EQ(std::holds_alternative<LatentAttention>(kimi->layers.at(i).mixer), i == 4) << i;
+}
+
+TEST(Family, OlmoHybridHasNoPositionsWhereThetaIsNull) {
+  const auto ropes = [](std::initializer_list<std::pair<std::string_view, json::value>> keys) {
+    const auto spec = spec_of(with(small_config("OlmoHybridForCausalLM"), keys));
+    return spec.ok() ? static_cast<int>(spec->ropes.size()) : -1;
+  };
+  EXPECT_EQ(ropes({}), 1);
+  EXPECT_EQ(ropes({{"rope_parameters", nullptr}}), 1);
+  EXPECT_EQ(ropes({{"rope_parameters", json::object{{"rope_theta", nullptr}}}}), 0);
+  EXPECT_EQ(ropes({{"rope_theta", nullptr}}), 0);
+}
+
+TEST(Family, Zamba2TurnsWholeHeads) {
+  const auto spec = spec_of(with(small_config("Zamba2ForCausalLM"), {{"hybrid_layer_ids", json::array{1}},
+                                                                     {"n_mamba_heads", 4},
+                                                                     {"mamba_d_state", 8},
+                                                                     {"use_mem_rope", true},
+                                                                     {"partial_rotary_factor", 0.5}}));
+  ASSERT_TRUE(spec.ok()) << problem(spec);
+  EXPECT_EQ(spec->ropes.at(0).inverse_frequency.size(), 16u);  // heads of 2 * 64 / 4
+}
+
+TEST(Family, DeepseekFilesSayWhereTheirWeightsAreNormed) {
+  formats::GgufMetadata metadata = small_metadata("deepseek2");
+  const auto normed = [&] {
+    const auto spec = spec_of(metadata);
+    EXPECT_TRUE(spec.ok()) << problem(spec);
+    return spec.ok() && std::get<MoeFfn>(spec->layers.at(1).ffn).routing.normalize;
+  };
+  for (const auto& [key, value] :
+       {std::pair{"attention.kv_lora_rank", 16}, std::pair{"rope.dimension_count", 8},
+        std::pair{"attention.key_length", 16}, std::pair{"attention.value_length", 8},
+        std::pair{"expert_count", 4}, std::pair{"expert_used_count", 2},
+        std::pair{"expert_feed_forward_length", 16}, std::pair{"expert_gating_func", 2}})
+    metadata.set(std::string("deepseek2.") + key, int64_t{value});
+  EXPECT_FALSE(normed());
+  metadata.set("deepseek2.expert_weights_norm", true);
+  EXPECT_TRUE(normed());
+}
+
+TEST(Family, RefusesGgufFilesOfBamba) {
+  formats::GgufMetadata metadata = small_metadata("granitehybrid");
+  metadata.set("granitehybrid.rope.scaling.finetuned", true);
+  EXPECT_THAT(problem(spec_of(metadata)),
+              HasSubstr("'granitehybrid.rope.scaling.finetuned' is true, as in files of Bamba"));
+}
+
+// Its steps have no limit but time_step_min.
+TEST(Family, NemotronHLimitsStepsFromBelow) {
+  const auto nemotron =
+      spec_of(with(small_config("NemotronHForCausalLM"), {{"hybrid_override_pattern", "M*"},
+                                                          {"mamba_num_heads", 4},
+                                                          {"mamba_head_dim", 8},
+                                                          {"n_groups", 2},
+                                                          {"time_step_min", 0.25},
+                                                          {"time_step_limit", json::array{0.5, 0.75}}}));
+  ASSERT_TRUE(nemotron.ok()) << problem(nemotron);
+  EXPECT_EQ(std::get<StateSpace>(nemotron->layers.at(0).mixer).least_step, 0.25f);
+  EXPECT_GT(std::get<StateSpace>(nemotron->layers.at(0).mixer).largest_step, 1e30f);
+}
+
 TEST(Family, GatesOfLayerInputsHaveTheActivationOfTheModel) {
   const auto spec = spec_of(
       with(small_config("Gemma4ForCausalLM"), {{"hidden_activation", "silu"}, {"hidden_act", "relu"}}));

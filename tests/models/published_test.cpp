@@ -81,6 +81,30 @@ TEST(Published, Step3RefusesMixturesThatAreNoNumbers) {
               testing::HasSubstr("'moe_layers_enum' is '1,two'"));
 }
 
+TEST(Published, MimoV2) {
+  const json::object common = with(experts("MiMoV2FlashForCausalLM"), {{"v_head_dim", 8}});
+  const ModelSpec published = spec_or_fail(with(common, {{"hybrid_layer_pattern", json::array{0, 1, 1, 0}},
+                                                         {"moe_layer_freq", json::array{0, 1, 0, 1}},
+                                                         {"sliding_window_size", 8},
+                                                         {"partial_rotary_factor", 0.334},
+                                                         {"rope_theta", 5e6},
+                                                         {"swa_rope_theta", 1e4}}));
+  const auto rope = [](double theta) {
+    return json::object{{"rope_theta", theta}, {"partial_rotary_factor", 0.334}};
+  };
+  const ModelSpec written = spec_or_fail(with(
+      common,
+      {{"layer_types",
+        json::array{"full_attention", "sliding_attention", "sliding_attention", "full_attention"}},
+       {"mlp_layer_types", json::array{"dense", "sparse", "dense", "sparse"}},
+       {"sliding_window", 9},
+       {"rope_parameters", json::object{{"full_attention", rope(5e6)}, {"sliding_attention", rope(1e4)}}}}));
+  EXPECT_EQ(describe(published), describe(written));
+  ASSERT_EQ(published.ropes.size(), 2u);
+  for (size_t i = 0; i < 2; ++i)
+    EXPECT_EQ(published.ropes[i].inverse_frequency, written.ropes.at(i).inverse_frequency) << i;
+}
+
 TEST(Published, MiniMaxM3) {
   const json::object common = with(experts("MiniMaxM3SparseForConditionalGeneration"),
                                    {{"dense_intermediate_size", 40}, {"shared_intermediate_size", 24}});

@@ -28,7 +28,8 @@ ModelSpec build_deepseek(Config& c) {
   const bool glm = c.architecture() == kDeepseekHuggingFace[6] || c.architecture() == kDeepseekGguf[3];
   use_indexers(c, spec, glm ? RopeStyle::GptJ : RopeStyle::NeoX);
   if (c.size_or("num_local_experts", 0) == 0) return spec;
-  c.assume("norm_topk_prob", sigmoid || mistral);
+  // llama.cpp writes it where it is true.
+  c.assume("norm_topk_prob", c.is_gguf() ? sigmoid && !c.has("expert_gating_func") : sigmoid || mistral);
   const bool second = c.architecture() == kDeepseekHuggingFace[1];
   if (second && c.text_or("topk_method", "greedy") == "greedy") {
     c.drop("n_group");

@@ -24,8 +24,7 @@ ModelSpec build_gemma(Config& c) {
   const bool first = generation == 1 && !vault;
   if (first && c.text_or("hidden_act", "gelu") == "gelu") c.drop("hidden_act");
   if (first) c.assume("hidden_act", "gelu_pytorch_tanh");
-  if (!first) use_gemma_activation(c);
-  refuse_flags(c, {"use_bidirectional_attention"});
+  if (!first) use_gemma_attention_and_activation(c);
   ModelSpec spec = decoder_spec(c);
   spec.embedding_scale = std::sqrt(static_cast<float>(spec.dim));
   spec.tied_output = c.flag_or("tie_word_embeddings", true);

@@ -24,7 +24,7 @@ Streams gemma3n_streams(Config& c) {
 }
 
 ModelSpec build_gemma3n(Config& c) {
-  use_gemma_activation(c);
+  use_gemma_attention_and_activation(c);
   c.assume("tie_word_embeddings", true);
   c.assume("rope_theta", 1e6);
   ModelSpec spec = decoder_spec(c);

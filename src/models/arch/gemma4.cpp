@@ -32,7 +32,7 @@ void set_mixer(Config& c, Attention& m, size_t layer) {
 }
 
 ModelSpec build_gemma4(Config& c) {
-  use_gemma_activation(c);
+  use_gemma_attention_and_activation(c);
   ModelSpec spec = decoder_spec(c);
   spec.embedding_scale = std::sqrt(static_cast<float>(spec.dim));
   spec.logit_softcap = c.number_or("final_logit_softcapping", 0.0f);

@@ -19,6 +19,9 @@ ModelSpec build_granite_hybrid(Config& c) {
   spec.logit_scale = 1.0f / c.number_or(c.is_gguf() ? "logit_scale" : "logits_scaling", 1.0f);
   const bool turns =
       c.is_gguf() ? c.flag_or("rope_finetuned", true) : c.text_or("position_embedding_type", "") == "rope";
+  // Files of Bamba turn half of each head, whose rows are ordered as if all of it turned.
+  if (c.is_gguf() && c.flag_or("rope_finetuned", false))
+    c.fail("'granitehybrid.rope.scaling.finetuned' is true, as in files of Bamba; must be false");
   const int inner = c.is_gguf() ? c.size_or("shared_expert_intermediate_size", c.size("intermediate_size"))
                                 : c.size("shared_intermediate_size");
   for (LayerSpec& layer : spec.layers) {

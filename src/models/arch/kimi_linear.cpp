@@ -14,8 +14,7 @@ GatedDelta kimi_delta(Config& c) {
   Config own = c.sub("linear_attn_config");
   if (c.is_gguf()) {
     const int heads = c.size("num_attention_heads"), dim = c.size("kda_head_dim");
-    c.assume("ssm_groups", heads);
-    c.assume("ssm_step_rank", heads);
+    for (const char* key : {"ssm_groups", "ssm_step_rank"}) c.assume(key, heads);
     c.assume("ssm_state_size", dim);
     c.assume("ssm_inner_size", int64_t{heads} * dim);
   }
@@ -42,11 +41,12 @@ ModelSpec build_kimi_linear(Config& c) {
   spec.ropes.clear();
   const GatedDelta delta = kimi_delta(c);
   for (size_t i = 0; i < spec.layers.size(); ++i) {
-    const bool listed = std::find(full.begin(), full.end(), static_cast<double>(i + 1)) != full.end();
+    const bool listed = std::count(full.begin(), full.end(), static_cast<double>(i + 1)) > 0;
+    const bool attends = full.empty() ? i > 0 && i % 4 == 0 : listed;
     LatentAttention latent = latent_attention(c, attention(spec.layers[i]).heads);
     latent.rope = -1;
     spec.layers[i].mixer = latent;
-    if (i < kinds.size() ? kinds[i] == "linear_attention" : !listed) spec.layers[i].mixer = delta;
+    if (i < kinds.size() ? kinds[i] == "linear_attention" : !attends) spec.layers[i].mixer = delta;
   }
   if (c.size_or("num_local_experts", 0) > 0) use_moe(c, spec, grouped_moe_ffn(c));
   spec.names = c.is_gguf() ? kimi_linear_gguf_names() : kimi_linear_names();

@@ -23,10 +23,13 @@ ModelSpec build_laguna(Config& c) {
       c.take_sizes(c.is_gguf() ? "num_attention_heads" : "num_attention_heads_per_layer");
   const bool per_head = c.is_gguf() ? c.stored_rows("blk.0.attn_gate.weight") ==
                                           (heads.empty() ? c.size("num_attention_heads") : heads[0])
-                                    : !c.is_text("gating") || c.text_or("gating", "") == "per-head";
+                        : c.is_text("gating") ? c.text_or("gating", "") == "per-head"
+                                              : c.flag_or("gating", true);
+  const bool said = c.has("rope_parameters");
   ModelSpec spec = decoder_spec(c);
   if (c.has("layer_types")) use_windows(c, spec, 1);
-  c.is_gguf() ? use_windows_of_file(c, spec) : use_ropes_by_kind(c, spec, {.full_theta = 5e5f});
+  c.is_gguf() ? use_windows_of_file(c, spec)
+              : use_ropes_by_kind(c, spec, {.full_theta = 5e5f, .full_part = said ? 1.0f : 0.5f});
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     Attention& mixer = attention(spec.layers[i]);
     if (i < heads.size()) mixer.heads = heads[i];

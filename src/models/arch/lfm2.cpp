@@ -40,7 +40,9 @@ ModelSpec build_lfm2(Config& c) {
   if (c.size_or("num_local_experts", 0) > 0) {
     c.assume("first_k_dense_replace", 2);
     MoeFfn ffn = grouped_moe_ffn(c);
-    ffn.router_choice_bias = c.flag_or("use_expert_bias", true);
+    const std::string bias =
+        "blk." + std::to_string(c.size_or("first_k_dense_replace", 0)) + ".exp_probs_b.bias";
+    ffn.router_choice_bias = c.is_gguf() ? c.stores(bias) : c.flag_or("use_expert_bias", true);
     use_moe(c, spec, ffn);
   }
   if (c.is_gguf()) spec.names = spec.names.with({{WeightSlot::OutputNorm, "token_embd_norm"}});

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "models/family.h"
+#include "models/loading/published.h"
 
 namespace sluice::models::arch {
 
@@ -12,11 +13,7 @@ constexpr std::string_view kMimoV2HuggingFace[] = {"MiMoV2FlashForCausalLM"};
 constexpr std::string_view kMimoV2Gguf[] = {"mimo2"};
 
 ModelSpec build_mimo_v2(Config& c) {
-  if (c.has("sliding_window_size")) {
-    const int before = c.size("sliding_window_size");  // beside the query's own position
-    c.drop("sliding_window");
-    c.assume("sliding_window", before + 1);
-  }
+  if (!c.is_gguf()) read_published_mimo_v2(c);
   c.assume("first_k_dense_replace", 1);
   const int rotated = c.size_or("rotary_dim", 0);  // of files
   if (c.is_gguf()) c.drop("rotary_dim");
@@ -24,7 +21,7 @@ ModelSpec build_mimo_v2(Config& c) {
   use_windows(c, spec, 6);
   if (!c.is_gguf() && !c.has("layer_types")) attention(spec.layers[0]).window = 0;
   c.is_gguf() ? use_ropes_of_file(c, spec, rotated, rotated)
-              : use_ropes_by_kind(c, spec, {.full_theta = 5e6f, .part = 0.334f});
+              : use_ropes_by_kind(c, spec, {.full_theta = 5e6f, .full_part = 0.334f, .window_part = 0.334f});
   const bool unscaled = c.is_gguf() || c.is_null("attention_value_scale");
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     Attention& mixer = attention(spec.layers[i]);

@@ -32,7 +32,7 @@ ModelSpec build_nemotron_h(Config& c) {
   c.assume("mamba_n_groups", c.size_or("n_groups", 8));
   c.assume("mamba_d_conv", c.size_or("conv_kernel", 4));
   c.assume("mamba_hidden_act", "silu");
-  StateSpace space = state_space(c, spec.dim);
+  StateSpace space = state_space_of_least_steps(c, spec.dim);
   space.norm_groups = space.groups;
   MoeFfn mixture = letters.find('E') == std::string::npos ? MoeFfn{} : grouped_moe_ffn(c);
   mixture.gated = false;

@@ -15,7 +15,8 @@ ModelSpec build_olmo_hybrid(Config& c) {
   c.assume("linear_key_head_dim", 3 * dim / (4 * c.size("linear_num_key_heads")));
   c.assume("linear_value_head_dim", 2 * c.size("linear_key_head_dim"));
   const std::vector<std::string> kinds = layer_kinds(c, "linear_attention");
-  const bool turns = c.sub("rope_parameters").has("rope_theta") || c.has("rope_theta");
+  const Config rope = c.sub("rope_parameters");  // a theta of null takes the positions away
+  const bool turns = rope.has("rope_theta") || (!rope.is_null("rope_theta") && !c.is_null("rope_theta"));
   ModelSpec spec = decoder_spec(c);
   if (!turns) drop_all_ropes(spec);
   GatedDelta delta = gated_delta(c);

@@ -17,8 +17,7 @@ StateSpaceAfterBlock zamba2_mixer(Config& c, ModelSpec& spec) {
   m.ffn = std::get<DenseFfn>(spec.layers[0].ffn);
   m.ffn.adapter_rank = c.size_or("adapter_rank", 128);
   if (c.flag_or("use_shared_attention_adapter", false)) m.attention.adapter_rank = m.ffn.adapter_rank;
-  m.scan = state_space(c, spec.dim);
-  m.scan.least_step = c.number_or("time_step_min", 1e-3f);
+  m.scan = state_space_of_least_steps(c, spec.dim);
   m.scan.norm_groups = m.scan.groups;
   m.scan.norm_eps = 1e-5f;
   return m;
@@ -27,8 +26,10 @@ StateSpaceAfterBlock zamba2_mixer(Config& c, ModelSpec& spec) {
 ModelSpec build_zamba2(Config& c) {
   const bool turns = c.flag_or("use_mem_rope", false);
   if (turns) refuse_flags(c, {"use_long_context"});  // which scales theta, or has scaled it
-  for (const char* key : {"head_dim", "time_step_limit"}) c.drop(key);  // not counted
+  c.drop("head_dim");                                // not counted
   c.assume("head_dim", 2 * c.size("hidden_size") / c.size("num_attention_heads"));
+  c.drop("rotary_dim");
+  c.assume("rotary_dim", c.size("head_dim"));  // whatever partial_rotary_factor says
   c.assume("hidden_act", "gelu");
   c.assume("tie_word_embeddings", true);
   c.assume("mamba_n_heads", c.size_or("n_mamba_heads", 8));

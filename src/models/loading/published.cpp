@@ -127,4 +127,22 @@ void read_published_minimax_m3(Config& c) {
   assume_kinds(c, "mlp_layer_types", c.numbers("moe_layer_freq"), {"sparse", "dense"});
 }
 
+void read_published_mimo_v2(Config& c) {
+  if (c.has("sliding_window_size")) {
+    const int before = c.size("sliding_window_size");
+    c.drop("sliding_window");
+    c.assume("sliding_window", before + 1);
+  }
+  assume_kinds(c, "layer_types", c.numbers("hybrid_layer_pattern"), {"sliding_attention", "full_attention"});
+  assume_kinds(c, "mlp_layer_types", c.numbers("moe_layer_freq"), {"sparse", "dense"});
+  if (c.has("rope_parameters")) return;
+  const float part = c.number_or("partial_rotary_factor", 0.334f);
+  c.drop("partial_rotary_factor");  // of a kind of layers
+  const auto rope = [&](const char* key, float theta) {
+    return json::object{{"rope_theta", c.number_or(key, theta)}, {"partial_rotary_factor", part}};
+  };
+  c.assume("rope_parameters", json::object{{"full_attention", rope("rope_theta", 5e6f)},
+                                           {"sliding_attention", rope("swa_rope_theta", 1e4f)}});
+}
+
 }  // namespace sluice::models
