@@ -1,6 +1,6 @@
 // Writes a GGUF file of a known shape with random blocks of one type in all matrices, to measure speed with:
 // random_gguf FILE TYPE [llama-3.1-8b | llama-3.2-1b | smollm2-135m | qwen3.5-0.8b | tiny] [TOKENIZER.gguf], where TYPE is Q4_0, Q4_1,
-// Q8_0, Q4_K, Q6_K or BF16. Its tokenizer is that of the last file, which has no more tokens than the shape; without one it
+// Q8_0, Q4_K, Q6_K, BF16, F16 or F32. Its tokenizer is that of the last file, which has no more tokens than the shape; without one it
 // has none.
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -45,11 +45,12 @@ struct Type {
   uint32_t code;
   int64_t elements, bytes;
   std::vector<size_t> scales;
-  uint16_t scale;  // f16
+  uint16_t scale;   // f16
+  uint8_t top = 0;  // plain types: the last byte of an element but for its sign
 };
-constexpr uint32_t kBf16 = 30;
 const Type kTypes[] = {{"Q4_0", 2, 32, 18, {0}, 0x1c00}, {"Q4_1", 3, 32, 20, {0, 2}, 0x1c00},
-                       {"BF16", kBf16, 1, 2, {}, 0},     {"Q4_K", 12, 256, 144, {0, 2}, 0x0040},
+                       {"F32", 0, 1, 4, {}, 0, 0x3c},    {"F16", 1, 1, 2, {}, 0, 0x24},
+                       {"BF16", 30, 1, 2, {}, 0, 0x3c},  {"Q4_K", 12, 256, 144, {0, 2}, 0x0040},
                        {"Q8_0", 8, 32, 34, {0}, 0x0a00}, {"Q6_K", 14, 256, 210, {208}, 0x0010}};
 
 struct Tensor {
@@ -286,8 +287,10 @@ std::vector<uint8_t> make_pattern(const Type& type) {
   for (uint8_t& byte : pattern) byte = static_cast<uint8_t>(random());
   for (size_t block = 0; block < pattern.size(); block += static_cast<size_t>(type.bytes))
     for (const size_t scale : type.scales) std::memcpy(&pattern[block + scale], &type.scale, 2);
-  for (size_t i = 1; type.code == kBf16 && i < pattern.size(); i += 2)
-    pattern[i] = static_cast<uint8_t>((pattern[i] & 0x80) | 0x3c);  // magnitudes of about 0.02
+  for (size_t i = 0; type.top != 0 && i < pattern.size(); i += static_cast<size_t>(type.bytes)) {
+    uint8_t& last = pattern[i + static_cast<size_t>(type.bytes) - 1];
+    last = static_cast<uint8_t>((last & 0x80) | type.top);
+  }
   return pattern;
 }
 

@@ -41,6 +41,11 @@ bool takes_tiles(const kernels::Backend& backend, DType type) {
   return has_tiles(backend) && kernels::cpu::has_rows(type);
 }
 
+bool takes_columns(const kernels::Backend& backend, DType type) {
+  const bool arm = backend.name().find("neon") != std::string::npos;
+  return !arm && !takes_tiles(backend, type) && kernels::cpu::has_columns(type);
+}
+
 float attention_tolerance(const kernels::Backend& backend, DType type) {
   if (type == DType::I8) return 2e-4f;
   return has_tiles(backend) ? 4e-5f : 5e-6f;

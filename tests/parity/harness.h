@@ -22,6 +22,8 @@ std::vector<std::unique_ptr<kernels::Backend>> cpu_backends(int threads);
 std::vector<std::unique_ptr<kernels::Backend>> tile_backends(int threads);
 // Whether the back-end multiplies prepared weights of this type as bf16, and not as it multiplies stored ones.
 bool takes_tiles(const kernels::Backend& backend, DType type);
+// The same of panels in columns.
+bool takes_columns(const kernels::Backend& backend, DType type);
 
 // What attention over keys and values of this type may differ by from the reference: levels that multiply bytes take queries
 // and weights as integers of 16 bits, levels with tiles as two numbers of bf16.

@@ -99,8 +99,10 @@ class CpuBackend : public Backend,
     const PanelActivations* panels = nullptr;
     const ActivationTile* tiles = nullptr;  // instead of panels, for many tokens where the level has tiles
     TokenTiles bf16;                        // for panels in rows
+    const float* columns = nullptr;  // for panels in columns: ColumnTiles for each kMostTiledTokens tokens
   };
   Activations prepare_activations(TensorView x, const Weight& weight);
+  const float* column_tiles(TensorView x);
   static int64_t tokens_at_once(const Weight& weight, const Activations& activations);
   // Row groups [begin, end) of the weight (32 rows of one part each) for all tokens, on the calling thread.
   void gemm_groups(TensorView out, TensorView x, const Weight& weight, Activations activations, int64_t begin,
@@ -120,6 +122,7 @@ class CpuBackend : public Backend,
   std::vector<ActivationTile> tiles_;
   std::vector<uint16_t> bf16_;
   std::vector<uint16_t> low_bf16_;
+  std::vector<float> column_x_;
   std::vector<float> rotated_;  // queries of the attention under way
 };
 

@@ -31,6 +31,8 @@ set(KERNEL_X86 avx2 avx512 avx512_vnni avx512_bf16 amx)
 
 set(KERNEL_PANELS scalar neon dotprod i8mm avx2 avx512_vnni amx) # the levels whose panels have kernels of their own
 
+set(KERNEL_COLUMNS scalar avx2 avx512) # those with panels in columns
+
 set(KERNEL_RECURRENT scalar neon avx2 avx512) # those of layers that keep a state
 
 foreach(level IN ITEMS scalar ${KERNEL_ARM} ${KERNEL_X86})
@@ -40,6 +42,9 @@ foreach(level IN ITEMS scalar ${KERNEL_ARM} ${KERNEL_X86})
   endif()
   if(level IN_LIST KERNEL_PANELS)
     list(APPEND files ${CMAKE_SOURCE_DIR}/src/kernels/cpu/panels/panels_${level}.cpp)
+  endif()
+  if(level IN_LIST KERNEL_COLUMNS)
+    list(APPEND files ${CMAKE_SOURCE_DIR}/src/kernels/cpu/panels/columns/columns_${level}.cpp)
   endif()
   if(level STREQUAL amx)
     list(APPEND files ${CMAKE_SOURCE_DIR}/src/kernels/cpu/panels/amx/tiles_amx.cpp

@@ -23,14 +23,16 @@ const uint8_t* panels_of(const Weight& weight, size_t part) {
 
 // The forms of activations that a weight's parts are multiplied with, besides f32.
 struct Needs {
-  bool blocks = false, split = false, panels = false, rows = false;
+  bool blocks = false, split = false, panels = false, rows = false, columns = false;
 
   Needs(const Weight& weight, bool splits, const PanelKernels& kernels) {
     for (size_t i = 0; i < weight.parts.size(); ++i) {
       const DType type = weight.parts[i].dtype;
       const bool packed = panels_of(weight, i) != nullptr;
-      rows = rows || (packed && kernels.layout(type) == PanelLayout::Rows);
-      panels = panels || (packed && kernels.layout(type) != PanelLayout::Rows);
+      const PanelLayout layout = kernels.layout(type);
+      rows = rows || (packed && layout == PanelLayout::Rows);
+      columns = columns || (packed && layout == PanelLayout::Columns);
+      panels = panels || (packed && layout != PanelLayout::Rows && layout != PanelLayout::Columns);
       blocks = blocks || (is_block(type) && !packed);
       split = split || (splits && type == DType::BF16 && !packed);
     }
@@ -78,6 +80,25 @@ TileFill tile_fill(const TensorView& x, const TokenTiles& tiles, int64_t tile, i
           .to = {tiles.high + offset, tiles.low + offset}};
 }
 
+// Calls piece(fill) for pieces of all tiles of x in columns: [tokens, cols] floats from `to` on.
+template <class Piece>
+void for_column_fills(const TensorView& x, const ColumnKernels& kernels, float* to, const Piece& piece) {
+  constexpr int64_t kColumns = 1024;
+  for (int64_t first = 0; first < x.dim(0); first += kMostTiledTokens) {
+    const ColumnTiles tiles{std::min(kMostTiledTokens, x.dim(0) - first), kernels.tile_tokens};
+    for (int64_t tile = 0; tile < tiles.count(); ++tile) {
+      const int64_t token = first + tiles.begin(tile);
+      for (int64_t begin = 0; begin < x.dim(1); begin += kColumns)
+        piece(ColumnFill{.x = x.at<float>() + token * x.stride[0],
+                         .stride = x.stride[0],
+                         .tokens = tiles.begin(tile + 1) - tiles.begin(tile),
+                         .begin = begin,
+                         .end = std::min(begin + kColumns, x.dim(1)),
+                         .to = to + token * x.dim(1)});
+    }
+  }
+}
+
 }  // namespace
 
 CpuBackend::Activations CpuBackend::prepare_activations(TensorView x, const Weight& weight) {
@@ -111,7 +132,18 @@ CpuBackend::Activations CpuBackend::prepare_activations(TensorView x, const Weig
                    tile_fill(x, bf16, i / fills, begin, std::min(begin + kFillPieces, per_row)));
              });
   }
-  return {blocks, split, panels, tiles, bf16};
+  return {blocks, split, panels, tiles, bf16, needs.columns ? column_tiles(x) : nullptr};
+}
+
+// One token lies in its columns already.
+const float* CpuBackend::column_tiles(TensorView x) {
+  if (x.dim(0) == 1) return x.at<float>();
+  float* to = grown(column_x_, x.dim(0) * x.dim(1));
+  std::vector<ColumnFill> fills;
+  for_column_fills(x, *panel_kernels_.columns, to, [&](const ColumnFill& fill) { fills.push_back(fill); });
+  for_rows(static_cast<int64_t>(fills.size()), x.dim(0) * x.dim(1) / static_cast<int64_t>(fills.size()),
+           [&](int64_t i) { panel_kernels_.columns->fill(fills[static_cast<size_t>(i)]); });
+  return to;
 }
 
 namespace {
@@ -137,6 +169,7 @@ struct TokenGroup {
   const PanelActivations* panels;
   const ActivationTile* tiles;
   TokenTiles bf16;
+  const float* columns;
   int64_t width;  // of the tiles of bf16
 };
 
@@ -194,9 +227,25 @@ TileGemm tile_gemm(const TokenGroup& tokens, const Weight& weight, const PartRow
           .width = tokens.width};
 }
 
-// Tokens whose first block of activations is `block`.
+ColumnGemm column_gemm(const TokenGroup& tokens, const Weight& weight, const PartRows& rows,
+                       const uint8_t* panels) {
+  const int64_t row = rows.first + rows.from;
+  const int64_t bytes = panel_bytes(rows.part.dtype, PanelLayout::Columns, weight.cols);
+  return {.type = rows.part.dtype,
+          .panels = panels + rows.from / kPanelRows * bytes,
+          .rows = rows.to - rows.from,
+          .cols = weight.cols,
+          .tokens = tokens.x.dim(0),
+          .bias = weight.bias.empty() ? nullptr : weight.bias.at<float>() + row,
+          .out = tokens.out.at<float>() + row,
+          .out_stride = tokens.out.stride[0],
+          .x = tokens.columns};
+}
+
+// Tokens from `token` on; `x` and `out` hold those of the group.
 template <class Activations>
-TokenGroup tokens_from(int64_t block, const Activations& all, TensorView out, TensorView x, int64_t width) {
+TokenGroup tokens_from(int64_t token, const Activations& all, TensorView out, TensorView x, int64_t width) {
+  const int64_t block = token * ((x.dim(1) + 31) / 32);
   return {out,
           x,
           all.blocks == nullptr ? nullptr : all.blocks + block,
@@ -205,6 +254,7 @@ TokenGroup tokens_from(int64_t block, const Activations& all, TensorView out, Te
           all.tiles == nullptr ? nullptr : all.tiles + block / kTileTokens,
           all.bf16.high == nullptr ? TokenTiles{}
                                    : TokenTiles{all.bf16.high + 32 * block, all.bf16.low + 32 * block},
+          all.columns == nullptr ? nullptr : all.columns + token * x.dim(1),
           width};
 }
 
@@ -231,10 +281,19 @@ void gemm_parts(const TokenGroup& tokens, const Weight& weight, const Kernels& k
     const uint8_t* panels = panels_of(weight, i);
     if (panels == nullptr) {
       kernels.stored.gemm(stored_gemm(tokens, weight, rows));
-    } else if (kernels.panels.layout(part.dtype) == PanelLayout::Rows) {
-      kernels.panels.rows->gemm(tile_gemm(tokens, weight, rows, panels));
-    } else {
-      kernels.panels.gemm(panel_gemm(tokens, weight, rows, panels));
+      continue;
+    }
+    switch (kernels.panels.layout(part.dtype)) {
+      case PanelLayout::Rows:
+        kernels.panels.rows->gemm(tile_gemm(tokens, weight, rows, panels));
+        break;
+      case PanelLayout::Columns:
+        kernels.panels.columns->gemm(column_gemm(tokens, weight, rows, panels));
+        break;
+      case PanelLayout::Quads:
+      case PanelLayout::Pairs:
+        kernels.panels.gemm(panel_gemm(tokens, weight, rows, panels));
+        break;
     }
   }
 }
@@ -251,7 +310,8 @@ int64_t row_groups_at_once(const Weight& weight) {
 
 // Tokens whose activations stay in a core's cache while its rows pass by.
 int64_t CpuBackend::tokens_at_once(const Weight& weight, const Activations& activations) {
-  if (activations.bf16.high != nullptr || activations.tiles != nullptr) return kMostTiledTokens;
+  if (activations.bf16.high != nullptr || activations.tiles != nullptr || activations.columns != nullptr)
+    return kMostTiledTokens;
   const bool bytes = activations.blocks != nullptr || activations.panels != nullptr;
   return std::max<int64_t>(16, kActivationBytes / (weight.cols * (bytes ? 2 : 4)) / 4 * 4);
 }
@@ -264,8 +324,8 @@ void CpuBackend::gemm_groups(TensorView out, TensorView x, const Weight& weight,
   for (int64_t first = begin; first < end; first += rows) {
     for (int64_t token = 0; token < tokens; token += group) {
       const int64_t last = std::min(tokens, token + group);
-      const TokenGroup taken = tokens_from(token * blocks_per_row(weight), activations, out.rows(token, last),
-                                           x.rows(token, last), TokenTiles::width(tokens));
+      const TokenGroup taken = tokens_from(token, activations, out.rows(token, last), x.rows(token, last),
+                                           TokenTiles::width(tokens));
       gemm_parts(taken, weight, {kernels_, panel_kernels_}, {first, std::min(end, first + rows)});
     }
   }
@@ -305,13 +365,19 @@ void CpuBackend::matmul_heads(TensorView out, TensorView x, std::span<const Weig
   PanelActivations* panels = grown(panel_x_, heads * per_head);
   const int64_t words = tile_words(x.dim(0), weights[0]);
   const TokenTiles bf16{grown(bf16_, heads * words), grown(low_bf16_, heads * words)};
+  float* columns = grown(column_x_, heads * x.dim(0) * weights[0].cols);
   pool_.run(static_cast<int>(heads), [&](int index) {  // one region for all heads: each is small
     const Weight& weight = weights[static_cast<size_t>(index)];
     const TensorView head_x = head_of(x, index);
     check_gemm(head_of(out, index), head_x, weight);
     const Needs needs(weight, kernels_.split != nullptr, panel_kernels_);
     Activations own{
-        blocks + index * per_head, split + index * per_head, panels + index * per_head, nullptr, {}};
+        blocks + index * per_head, split + index * per_head, panels + index * per_head, nullptr, {}, nullptr};
+    if (needs.columns) {
+      float* to = columns + index * x.dim(0) * weight.cols;
+      for_column_fills(head_x, *panel_kernels_.columns, to, panel_kernels_.columns->fill);
+      own.columns = to;
+    }
     if (needs.rows) {
       own.bf16 = {bf16.high + index * words, bf16.low + index * words};
       for (int64_t tile = 0; tile < TokenTiles::count(x.dim(0)); ++tile)

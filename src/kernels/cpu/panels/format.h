@@ -1,9 +1,9 @@
-// Weights repacked into panels of 16 rows, in one of three layouts of the codes. Quads: a vector holds four consecutive elements
+// Weights repacked into panels of 16 rows, in one of four layouts. Quads: a vector holds four consecutive elements
 // of each of up to 16 rows and takes four activations, broadcast, in one instruction; it serves every instruction set but
-// those of the other two. Pairs: a vector holds eight elements of each of two rows, as SMMLA reads them. Rows: a piece is a
-// matrix tile of bf16, 16 rows of 32, row by row.
+// those of the next two. Pairs: a vector holds eight elements of each of two rows, as SMMLA reads them. Rows: a piece is a
+// matrix tile of bf16, 16 rows of 32, row by row. Columns: plain types, column after column, the 16 rows of each side by side.
 //
-// A panel is a sequence of super-blocks (of `pieces` pieces of 32 columns each):
+// But for columns a panel is a sequence of super-blocks (of `pieces` pieces of 32 columns each):
 //   head of the super-block: f16 d[16], f16 dmin[16] (KScales: both; HalfScales: d, and dmin with mins)
 //   then, piece after piece:
 //     scales of the piece:  Half: f16 d[16], f16 min[16] with mins;  HalfZero: f16 d[16], f16 zero[16], the min being
@@ -38,7 +38,7 @@ namespace sluice::kernels::cpu {
 
 inline constexpr int64_t kPanelRows = 16;
 
-enum class PanelLayout : uint8_t { Quads, Pairs, Rows };
+enum class PanelLayout : uint8_t { Quads, Pairs, Rows, Columns };
 
 struct PanelFormat {
   enum class Base : uint8_t { Nibbles, TwoBits, Bytes, Words };
@@ -104,8 +104,14 @@ constexpr bool has_rows(DType type) {
   return type == DType::BF16;
 }
 
+// Plain types that have panels in columns.
+constexpr bool has_columns(DType type) {
+  return type == DType::F32 || type == DType::F16 || type == DType::BF16;
+}
+
 // Whether the type has panels.
 constexpr bool has_panels(DType type, PanelLayout layout) {
+  if (layout == PanelLayout::Columns) return has_columns(type);
   return layout == PanelLayout::Rows ? has_rows(type) : is_block(type) && !is_file_only(type);
 }
 
@@ -167,8 +173,10 @@ constexpr int64_t even_chunk(const PanelFormat& format, int64_t pieces, int64_t 
 inline constexpr PanelFormat kRowsFormat{.base = PanelFormat::Base::Words,
                                          .scales = PanelFormat::Scales::None};
 
-constexpr PanelFormat panel_format(DType type, PanelLayout layout) {
-  return layout == PanelLayout::Rows ? kRowsFormat : panel_format(type);
+// Of a panel with `cols` columns. REQUIRES: has_panels(type, layout).
+constexpr int64_t panel_bytes(DType type, PanelLayout layout, int64_t cols) {
+  if (layout == PanelLayout::Columns) return cols * kPanelRows * info(type).block_bytes;
+  return (layout == PanelLayout::Rows ? kRowsFormat : panel_format(type)).panel_bytes(cols);
 }
 
 }  // namespace sluice::kernels::cpu

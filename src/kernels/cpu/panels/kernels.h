@@ -1,6 +1,6 @@
 // What an instruction set offers for weights in panels (format.h): plain functions over plain memory. No result depends on
-// how the work was cut. Panels in quads and in pairs give the same bits on all instruction sets; panels in rows have an arithmetic of
-// their own (gemm_tiles.h), for every number of tokens.
+// how the work was cut. Panels in quads and in pairs give the same bits on all instruction sets, and so do panels in columns; these
+// (gemm_columns.h) and panels in rows (gemm_tiles.h) have arithmetics of their own, for every number of tokens.
 #pragma once
 
 #include <cstdint>
@@ -92,6 +92,44 @@ struct TileKernels {
   void (*fill)(const TileFill&);  // what is not finite stays so
 };
 
+// Activations for panels in columns: tokens in tiles of at most `most`, as even as can be, one tile behind the other; of a tile
+// column after column, the tokens of each side by side.
+struct ColumnTiles {
+  int64_t tokens;  // at most kMostTiledTokens
+  int64_t most;
+
+  constexpr int64_t count() const { return (tokens + most - 1) / most; }
+  constexpr int64_t begin(int64_t tile) const { return tokens * tile / count(); }
+};
+
+// The same GEMM over panels in columns.
+struct ColumnGemm {
+  DType type;
+  const uint8_t* panels;
+  int64_t rows;
+  int64_t cols;
+  int64_t tokens;  // at most kMostTiledTokens
+  const float* bias;
+  float* out;
+  int64_t out_stride;
+  const float* x;  // ColumnTiles
+};
+
+// Columns [begin, end) of the tokens of one tile into `to`, where that tile begins.
+struct ColumnFill {
+  const float* x;  // token 0, column 0
+  int64_t stride;
+  int64_t tokens;
+  int64_t begin, end;
+  float* to;
+};
+
+struct ColumnKernels {
+  void (*gemm)(const ColumnGemm&);
+  void (*fill)(const ColumnFill&);
+  int64_t tile_tokens;  // ColumnTiles::most
+};
+
 struct PanelKernels {
   void (*gemm)(const PanelGemm&);
   // `count` times 32 activations. What is not finite makes sums that are not finite.
@@ -101,9 +139,11 @@ struct PanelKernels {
   int64_t tiles_from = 0;                  // with tiles: from this number of tokens on they are faster
   const TileKernels* rows = nullptr;       // for panels in rows, where the level has tiles of bf16
   PanelLayout codes = PanelLayout::Quads;  // of types of blocks, as `gemm` reads them
+  const ColumnKernels* columns = nullptr;  // null: plain types are read as they are stored
 
   PanelLayout layout(DType type) const {
-    return rows != nullptr && has_rows(type) ? PanelLayout::Rows : codes;
+    if (rows != nullptr && has_rows(type)) return PanelLayout::Rows;
+    return columns != nullptr && has_columns(type) ? PanelLayout::Columns : codes;
   }
 };
 
@@ -113,9 +153,13 @@ const PanelKernels& neon_panels();
 const PanelKernels& dotprod_panels();
 const PanelKernels& i8mm_panels();
 const PanelKernels& avx2_panels();
+const PanelKernels& avx512_panels();  // codes by AVX2
 const PanelKernels& avx512_vnni_panels();
 const PanelKernels& amx_panels();
 const TileKernels& amx_tiles();
+const ColumnKernels& scalar_columns();
+const ColumnKernels& avx2_columns();
+const ColumnKernels& avx512_columns();
 // AMX with its tile instructions in plain loops: needs AVX-512 VNNI only. For tests.
 const PanelKernels& amx_model_panels();
 const TileKernels& amx_model_tiles();

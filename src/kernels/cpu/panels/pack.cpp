@@ -283,6 +283,26 @@ void pack_words(uint8_t* to, const StoredRows& from, int64_t panel) {
   }
 }
 
+// kBytes of a plain element.
+template <int kBytes>
+void pack_columns(uint8_t* to, const StoredRows& from, int64_t panel) {
+  const int64_t stride = kBytes * from.cols;
+  const int64_t rows = std::min(kPanelRows, from.rows - panel * kPanelRows);
+  const uint8_t* first = from.data + panel * kPanelRows * stride;
+  constexpr int64_t kBlock =
+      64;  // columns: a cache line or more of each row, and what they become, stay in the first cache
+  for (int64_t begin = 0; begin < from.cols; begin += kBlock) {
+    const int64_t end = std::min(begin + kBlock, from.cols);
+    if (rows < kPanelRows) {
+      std::memset(to + begin * kPanelRows * kBytes, 0,
+                  static_cast<size_t>((end - begin) * kPanelRows * kBytes));
+    }
+    for (int64_t row = 0; row < rows; ++row)
+      for (int64_t col = begin; col < end; ++col)
+        std::memcpy(to + (col * kPanelRows + row) * kBytes, first + row * stride + col * kBytes, kBytes);
+  }
+}
+
 template <PanelLayout layout>
 void pack_blocks(uint8_t* to, const StoredRows& from, int64_t panel) {
   with_panel_type(from.type, [&]<DType type> { pack<type, layout>(to, from, panel); });
@@ -298,6 +318,8 @@ void pack_panel(uint8_t* to, const StoredRows& from, int64_t panel, PanelLayout 
       return pack_blocks<PanelLayout::Pairs>(to, from, panel);
     case PanelLayout::Rows:
       return pack_words(to, from, panel);
+    case PanelLayout::Columns:
+      return from.type == DType::F32 ? pack_columns<4>(to, from, panel) : pack_columns<2>(to, from, panel);
   }
 }
 

@@ -101,14 +101,22 @@ void quantize_into_tiles(ActivationTile* out, int64_t place, const float* x, int
 }  // namespace
 
 const PanelKernels& amx_panels() {
-  static const PanelKernels kKernels{gemm_panels_amx<PanelAmx, AmxTiles>, quantize_for_panels<PanelAmx>,
-                                     quantize_into_tiles, kTilesFrom, &amx_tiles()};
+  static const PanelKernels kKernels{.gemm = gemm_panels_amx<PanelAmx, AmxTiles>,
+                                     .quantize = quantize_for_panels<PanelAmx>,
+                                     .quantize_tiles = quantize_into_tiles,
+                                     .tiles_from = kTilesFrom,
+                                     .rows = &amx_tiles(),
+                                     .columns = &avx512_columns()};
   return kKernels;
 }
 
 const PanelKernels& amx_model_panels() {
-  static const PanelKernels kKernels{gemm_panels_amx<PanelAmx, ModelTiles>, quantize_for_panels<PanelAmx>,
-                                     quantize_into_tiles, kModelledFrom, &amx_model_tiles()};
+  static const PanelKernels kKernels{.gemm = gemm_panels_amx<PanelAmx, ModelTiles>,
+                                     .quantize = quantize_for_panels<PanelAmx>,
+                                     .quantize_tiles = quantize_into_tiles,
+                                     .tiles_from = kModelledFrom,
+                                     .rows = &amx_model_tiles(),
+                                     .columns = &avx512_columns()};
   return kKernels;
 }
 

@@ -6,7 +6,8 @@
 namespace sluice::kernels::cpu {
 
 const PanelKernels& avx2_panels() {
-  static constexpr PanelKernels kKernels{gemm_panels<PanelAvx2>, quantize_for_panels<PanelAvx2>};
+  static const PanelKernels kKernels{
+      .gemm = gemm_panels<PanelAvx2>, .quantize = quantize_for_panels<PanelAvx2>, .columns = &avx2_columns()};
   return kKernels;
 }
 

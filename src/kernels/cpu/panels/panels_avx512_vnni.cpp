@@ -6,7 +6,9 @@
 namespace sluice::kernels::cpu {
 
 const PanelKernels& avx512_vnni_panels() {
-  static constexpr PanelKernels kKernels{gemm_panels<PanelAvx512Vnni>, quantize_for_panels<PanelAvx512Vnni>};
+  static const PanelKernels kKernels{.gemm = gemm_panels<PanelAvx512Vnni>,
+                                     .quantize = quantize_for_panels<PanelAvx512Vnni>,
+                                     .columns = &avx512_columns()};
   return kKernels;
 }
 

@@ -6,7 +6,9 @@
 namespace sluice::kernels::cpu {
 
 const PanelKernels& scalar_panels() {
-  static constexpr PanelKernels kKernels{gemm_panels<PanelScalar>, quantize_for_panels<PanelScalar>};
+  static const PanelKernels kKernels{.gemm = gemm_panels<PanelScalar>,
+                                     .quantize = quantize_for_panels<PanelScalar>,
+                                     .columns = &scalar_columns()};
   return kKernels;
 }
 

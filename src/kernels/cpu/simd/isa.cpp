@@ -24,7 +24,7 @@ std::vector<IsaLevel> isa_levels() {
   levels.push_back({"avx512-bf16", "avx512+vnni+bf16 emulated", x86.avx2, avx512_bf16_kernels, avx2_panels,
                     avx2_recurrent});
 #else
-  levels.push_back({"avx512", "avx512", x86.avx512, avx512_kernels, avx2_panels, avx512_recurrent});
+  levels.push_back({"avx512", "avx512", x86.avx512, avx512_kernels, avx512_panels, avx512_recurrent});
   levels.push_back({"avx512-vnni", "avx512+vnni", x86.avx512_vnni, avx512_vnni_kernels, avx512_vnni_panels,
                     avx512_recurrent});
   levels.push_back({"avx512-bf16", "avx512+vnni+bf16", x86.avx512_bf16, avx512_bf16_kernels,
