@@ -4,7 +4,7 @@
 // tokens stays in registers over kColumnChunk columns. A sum is that of its chunks, in order, each of fused multiply-adds from
 // zero, column after column: the same bits on every level, for any number of tokens and any cut.
 //
-// Few tokens (one tile): weights are widened in registers, panel after panel, as memory gives them. More: a chunk of
+// Few tokens (two tiles): weights are widened in registers, panel after panel, as memory gives them. More: a chunk of
 // kBlockPanels panels is widened to floats in the second cache, once for all tokens; two panels of it at a time are multiplied
 // with all tiles of tokens, whose part of the chunk stays in the first cache meanwhile. Bytes moved: those of the panels.
 #pragma once
@@ -19,8 +19,9 @@ namespace {
 
 constexpr int64_t kColumnChunk = 256;
 constexpr int64_t kBlockPanels = 8;
-constexpr int64_t kColumnsAhead =
-    2048;  // bytes of a panel: 22 GB/s on two cores of a Cascade Lake, where 16 came without it
+constexpr int64_t kFewTiles = 2;
+// Bytes of a panel that are fetched ahead: two cores of a Cascade Lake read 22 GB/s with it where 16 came without.
+constexpr int64_t kColumnsAhead = 2048;
 
 // Sums are panels by tokens and leave registers for a column of weights and an activation. Few tokens leave some for more
 // panels, which are more streams from memory.
@@ -49,10 +50,14 @@ typename I::F load_rows(const float* from, int64_t count) {
   return I::load(values);
 }
 
-// The place of a tile in the GEMM: columns of this chunk, rows from `row` on, tokens from `token` on.
-struct ColumnPlace {
-  int64_t row, token;
-  bool first, last;  // chunk of the row
+// Where the sums of a tile go, [tokens][rows].
+struct ColumnSums {
+  float* to;  // of the tile's first token and row
+  int64_t stride;
+  const float* before;  // sums of the chunks before, which are added to; null: none
+  int64_t before_stride;
+  const float* bias;  // with the last chunk, or null
+  int64_t rows;       // to be stored, from the tile's first on
 };
 
 // Panels [0, P) of a tile at the chunk's first column. Where rows end before, a panel is multiplied again and not stored.
@@ -91,19 +96,17 @@ template <class I, class T, int P, int N>
   }
 }
 
-// Sums of one chunk, [tokens][rows] floats, to those of the chunks before.
+// `sums` of one chunk, [tokens][rows] floats.
 template <class I>
-void add_chunk(const ColumnGemm& gemm, const ColumnPlace& place, const float* sums, int64_t rows,
-               int64_t tokens) {
-  const int64_t left = gemm.rows - place.row;
+void add_chunk(const ColumnSums& out, const float* sums, int64_t rows, int64_t tokens) {
   for (int64_t n = 0; n < tokens; ++n, sums += rows) {
-    float* out = gemm.out + (place.token + n) * gemm.out_stride + place.row;
-    for (int64_t row = 0; row < rows && row < left; row += I::kWidth) {
+    for (int64_t row = 0; row < rows && row < out.rows; row += I::kWidth) {
+      const int64_t left = out.rows - row;
       typename I::F sum = I::load(sums + row);
-      if (!place.first) sum = I::add(load_rows<I>(out + row, left - row), sum);
-      if (place.last && gemm.bias != nullptr)
-        sum = I::add(sum, load_rows<I>(gemm.bias + place.row + row, left - row));
-      store_rows<I>(out + row, sum, left - row);
+      if (out.before != nullptr)
+        sum = I::add(load_rows<I>(out.before + n * out.before_stride + row, left), sum);
+      if (out.bias != nullptr) sum = I::add(sum, load_rows<I>(out.bias + row, left));
+      store_rows<I>(out.to + n * out.stride + row, sum, left);
     }
   }
 }
@@ -118,12 +121,11 @@ struct ColumnPiece {
 };
 
 template <class I, class T, int P, int N>
-void column_tile(const ColumnGemm& gemm, const ColumnPiece<P>& piece, const ColumnPlace& place) {
+void column_tile(const ColumnPiece<P>& piece, const ColumnSums& out) {
   constexpr int kVectors = ColumnTile<I>::kVectors, V = P * kVectors;
-  if (!place.first) {
-    const float* out = gemm.out + place.token * gemm.out_stride + place.row;
+  if (out.before != nullptr) {
     for (int n = 0; n < N; ++n)
-      for (int p = 0; p < P; ++p) __builtin_prefetch(out + n * gemm.out_stride + p * kPanelRows, 1);
+      for (int p = 0; p < P; ++p) __builtin_prefetch(out.before + n * out.before_stride + p * kPanelRows, 1);
   }
   typename I::F sums[V][N];
 #pragma GCC unroll 16
@@ -138,31 +140,35 @@ void column_tile(const ColumnGemm& gemm, const ColumnPiece<P>& piece, const Colu
 #pragma GCC unroll 16
     for (int v = 0; v < V; ++v) I::store(chunk + n * P * kPanelRows + v * I::kWidth, sums[v][n]);
   }
-  add_chunk<I>(gemm, place, chunk, P * kPanelRows, N);
+  add_chunk<I>(out, chunk, P * kPanelRows, N);
 }
 
 // A tile of `tokens` tokens, at most N.
 template <class I, class T, int P, int N>
-void column_tile_of(int64_t tokens, const ColumnGemm& gemm, const ColumnPiece<P>& piece,
-                    const ColumnPlace& place) {
+void column_tile_of(int64_t tokens, const ColumnPiece<P>& piece, const ColumnSums& out) {
   if constexpr (N > 1) {
-    if (tokens < N) return column_tile_of<I, T, P, N - 1>(tokens, gemm, piece, place);
+    if (tokens < N) return column_tile_of<I, T, P, N - 1>(tokens, piece, out);
   }
-  column_tile<I, T, P, N>(gemm, piece, place);
+  column_tile<I, T, P, N>(piece, out);
 }
 
-// All columns of up to P panels from `panel` on by all tokens, at most N.
+// All columns of up to P panels from `panel` on by a tile of at most N tokens.
 template <class I, class T, int P, int N>
-void columns_for_few(const ColumnGemm& gemm, int64_t panel) {
+void columns_by_tile(const ColumnGemm& gemm, int64_t panel, const ColumnTiles& tiles, int64_t tile) {
   constexpr int64_t kColumnBytes = kPanelRows * T::kBytes;
   const int64_t valid = (gemm.rows + kPanelRows - 1) / kPanelRows - panel;
+  const int64_t token = tiles.begin(tile), tokens = tiles.begin(tile + 1) - token;
+  const int64_t row = panel * kPanelRows;
+  float* out = gemm.out + token * gemm.out_stride + row;
   for (int64_t begin = 0; begin < gemm.cols; begin += kColumnChunk) {
     const int64_t columns = gemm.cols - begin < kColumnChunk ? gemm.cols - begin : kColumnChunk;
     const uint8_t* first = gemm.panels + (panel * gemm.cols + begin) * kColumnBytes;
-    column_tile_of<I, T, P, N>(gemm.tokens, gemm,
+    const bool last = begin + columns == gemm.cols;
+    column_tile_of<I, T, P, N>(tokens,
                                {PanelPointers<P>(first, gemm.cols * kColumnBytes, valid),
-                                gemm.x + begin * gemm.tokens, columns, kColumnsAhead},
-                               {panel * kPanelRows, 0, begin == 0, begin + columns == gemm.cols});
+                                gemm.x + token * gemm.cols + begin * tokens, columns, kColumnsAhead},
+                               {out, gemm.out_stride, begin == 0 ? nullptr : out, gemm.out_stride,
+                                last && gemm.bias != nullptr ? gemm.bias + row : nullptr, gemm.rows - row});
   }
 }
 
@@ -172,26 +178,39 @@ void widen_columns(float* to, const uint8_t* from, int64_t columns) {
     I::store(to + i, T::load(from + i * T::kBytes));
 }
 
-// A chunk of up to kBlockPanels panels from `panel` on by all tokens. `floats`: room for the chunk widened.
+// Sums lie here until a row's last chunk: rows of `out` are often a power of two apart, and so in few sets of the caches.
+struct ColumnScratch {
+  alignas(64) float widened[kBlockPanels * kColumnChunk * kPanelRows];
+  alignas(64) float sums[kMostTiledTokens][kBlockPanels * kPanelRows];
+};
+
+// A chunk of up to kBlockPanels panels from `panel` on by all tokens.
 template <class I, class T>
-void columns_for_many(const ColumnGemm& gemm, int64_t panel, int64_t begin, float* floats) {
+void columns_for_many(const ColumnGemm& gemm, int64_t panel, int64_t begin, ColumnScratch& scratch) {
   using Tile = ColumnTile<I>;
+  constexpr int64_t kPanelFloats = kColumnChunk * kPanelRows;
   const int64_t left = (gemm.rows + kPanelRows - 1) / kPanelRows - panel;
   const int64_t count = left < kBlockPanels ? left : kBlockPanels;
   const int64_t columns = gemm.cols - begin < kColumnChunk ? gemm.cols - begin : kColumnChunk;
+  const bool last = begin + columns == gemm.cols;
   for (int64_t p = 0; p < count; ++p)
-    widen_columns<I, T>(floats + p * kColumnChunk * kPanelRows,
+    widen_columns<I, T>(scratch.widened + p * kPanelFloats,
                         gemm.panels + ((panel + p) * gemm.cols + begin) * kPanelRows * T::kBytes, columns);
   const ColumnTiles tiles{gemm.tokens, Tile::kTokens};
   for (int64_t tile = 0; tile < tiles.count(); ++tile) {
     const int64_t token = tiles.begin(tile), tokens = tiles.begin(tile + 1) - token;
     for (int64_t p = 0; p < count; p += Tile::kPanels) {
-      const auto* first = reinterpret_cast<const uint8_t*>(floats + p * kColumnChunk * kPanelRows);
+      const int64_t row = (panel + p) * kPanelRows;
+      float* sums = scratch.sums[token] + p * kPanelRows;
+      constexpr int64_t kStride = kBlockPanels * kPanelRows;
+      const auto* first = reinterpret_cast<const uint8_t*>(scratch.widened + p * kPanelFloats);
       column_tile_of<I, PlainF32<I>, Tile::kPanels, Tile::kTokens>(
-          tokens, gemm,
-          {PanelPointers<Tile::kPanels>(first, kColumnChunk * kPanelRows * 4, count - p),
+          tokens,
+          {PanelPointers<Tile::kPanels>(first, kPanelFloats * 4, count - p),
            gemm.x + token * gemm.cols + begin * tokens, columns, 0},
-          {(panel + p) * kPanelRows, token, begin == 0, begin + columns == gemm.cols});
+          {last ? gemm.out + token * gemm.out_stride + row : sums, last ? gemm.out_stride : kStride,
+           begin == 0 ? nullptr : sums, kStride, last && gemm.bias != nullptr ? gemm.bias + row : nullptr,
+           gemm.rows - row});
     }
   }
 }
@@ -200,20 +219,22 @@ template <class I, class T>
 void gemm_columns_of(const ColumnGemm& gemm) {
   using Tile = ColumnTile<I>;
   const int64_t panels = (gemm.rows + kPanelRows - 1) / kPanelRows;
-  if (gemm.tokens > Tile::kTokens) {
-    alignas(64) float floats[kBlockPanels * kColumnChunk * kPanelRows];
+  const ColumnTiles tiles{gemm.tokens, Tile::kTokens};
+  if (tiles.count() > kFewTiles) {
+    ColumnScratch scratch;
     for (int64_t panel = 0; panel < panels; panel += kBlockPanels)
       for (int64_t begin = 0; begin < gemm.cols; begin += kColumnChunk)
-        columns_for_many<I, T>(gemm, panel, begin, floats);
+        columns_for_many<I, T>(gemm, panel, begin, scratch);
     return;
   }
   int64_t panel = 0;
   if (gemm.tokens <= Tile::kFewTokens) {
     for (; panel + Tile::kPanels < panels; panel += Tile::kMorePanels)
-      columns_for_few<I, T, Tile::kMorePanels, Tile::kFewTokens>(gemm, panel);
+      columns_by_tile<I, T, Tile::kMorePanels, Tile::kFewTokens>(gemm, panel, tiles, 0);
   }
   for (; panel < panels; panel += Tile::kPanels)
-    columns_for_few<I, T, Tile::kPanels, Tile::kTokens>(gemm, panel);
+    for (int64_t tile = 0; tile < tiles.count(); ++tile)
+      columns_by_tile<I, T, Tile::kPanels, Tile::kTokens>(gemm, panel, tiles, tile);
 }
 
 template <class I>
