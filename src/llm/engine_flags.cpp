@@ -56,8 +56,8 @@ int tier_slots(const EngineFlags& flags, int tokens) {
 // Of a position, with what a draft model keeps of it, on a rank of those that share the KV cache.
 int64_t kv_bytes_per_position(const EngineFlags& flags, const models::Model& model,
                               const models::ModelSpec* draft) {
-  const int ranks = model.group ? model.group->placement().context.size : 1;
-  const int64_t own = models::kv_bytes_per_token(model.spec(), *flags.kv_type) / ranks;
+  const models::Share context = model.group ? model.group->placement().context : models::Share();
+  const int64_t own = models::kv_bytes_per_token(model.spec(), *flags.kv_type, context);
   const int64_t beside = draft != nullptr ? models::kv_bytes_per_token(*draft, *flags.kv_type) : 0;
   return std::max<int64_t>(1, own + beside);
 }

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
-#include <string_view>
+#include <string>
 #include <utility>
 
 #include "models/group/layer_cut.h"
@@ -38,28 +38,32 @@ Status check_experts(const ModelSpec& spec, const Share& share) {
                fmt::format("no layer of the model has experts that {} ranks (--ep) could share", share.size)};
 }
 
-// Keeps what cannot be merged from ranks that each see some of the keys.
+// Why ranks that each see some of the keys cannot attend to them; empty: they can.
 struct WhyNoContext {
-  std::string_view operator()(const NoMixer&) const { return ""; }
-  std::string_view operator()(const Attention& m) const {
-    if (m.indexer.chosen > 0) return "chooses among the positions of all ranks";
-    return m.alibi > 0.0f ? "adds biases of positions to its scores" : "";
+  int ranks;
+
+  std::string operator()(const Attention& m) const {
+    if (m.indexer.chosen > 0 && m.indexer.size % ranks != 0)
+      return fmt::format("chooses blocks of {} positions", m.indexer.size);
+    return m.alibi > 0.0f && m.sinks ? "adds biases of positions to its scores, and sinks" : "";
   }
-  std::string_view operator()(const LatentAttention& m) const {
-    return m.indexer.chosen > 0 ? "chooses among the positions of all ranks" : "";
-  }
-  template <class Mixer>
-  std::string_view operator()(const Mixer&) const {
-    return "keeps a state";
-  }
+  std::string operator()(const AttentionBesideStateSpace& m) const { return (*this)(m.attention); }
+  std::string operator()(const StateSpaceAfterBlock& m) const { return (*this)(m.attention); }
+  std::string operator()(const auto&) const { return ""; }
 };
 
 Status check_context(const ModelSpec& spec, const Share& share) {
+  constexpr int kMostListed = 1 << 24;  // chosen positions travel as floats
   if (share.whole()) return {};
-  for (size_t i = 0; i < spec.layers.size(); ++i)
-    if (const std::string_view why = std::visit(WhyNoContext(), spec.layers[i].mixer); !why.empty())
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    if (const std::string why = std::visit(WhyNoContext{share.size}, spec.layers[i].mixer); !why.empty())
       return Error{ErrorCode::Unsupported,
-                   fmt::format("layer {} {}: {} ranks (--cp) cannot share its keys", i, why, share.size)};
+                   fmt::format("layer {} {}, which {} ranks (--cp) cannot share", i, why, share.size)};
+    if (choice_of(spec.layers[i]).most > 0 && spec.context > kMostListed)
+      return Error{ErrorCode::Unsupported,
+                   fmt::format("layer {} chooses among {} positions, {} ranks (--cp) can share {}", i,
+                               spec.context, share.size, kMostListed)};
+  }
   return {};
 }
 
@@ -218,6 +222,14 @@ Range index_heads_of(const Attention& attention, const Share& share) {
   if (heads == 0) return {};
   const Range kv = shared_of(attention.kv_heads, share);
   return {kv.begin * heads / attention.kv_heads, (kv.end - 1) * heads / attention.kv_heads + 1};
+int64_t kv_bytes_per_token(const ModelSpec& spec, DType kv_type, const Share& context) {
+  int64_t index = 0;
+  for (const LayerState& state : layer_states(spec))
+    if (const auto* kv = std::get_if<PagedKv>(&state)) index += kv->index_dim;
+  const int64_t index_bytes = row_bytes(kv_type, index);
+  return (kv_bytes_per_token(spec, kv_type) - index_bytes) / context.size + index_bytes;
+}
+
 }
 
 Result<ModelSpec> cut(const ModelSpec& spec, const Placement& placement) {

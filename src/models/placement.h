@@ -80,6 +80,8 @@ Placement placement_of(int rank, const Cuts& cuts);
 Range shared_of(int count, const Share& share);
 // Heads of its indexer that choose for the KV heads of a share.
 Range index_heads_of(const Attention& attention, const Share& share);
+// Bytes of one position in all layers on a rank that has this share of the context: a part of its KV, all of its index keys.
+int64_t kv_bytes_per_token(const ModelSpec& spec, DType kv_type, const Share& context);
 
 // The spec of what a rank computes: its layers, with its share of their heads and widths. dim and vocab stay the model's.
 // An error names the count that does not divide, or the part that cannot be cut.

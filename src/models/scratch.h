@@ -33,7 +33,8 @@ enum class Buffer : uint8_t {
   SquareSums,  // of norms over rows that lie on several ranks
   ContextKv,
   ContextPart,
-  ContextParts,  // attention over a KV cache that ranks share
+  ContextParts,
+  ContextChosen,  // attention over a KV cache that ranks share
   Query,
   Latent,
   LatentQuery,

@@ -331,17 +331,17 @@ TEST(Parallel, SpNeedsTp) {
 
 // Also of sequences of several blocks.
 TEST(Parallel, RanksThatShareTheKvCacheAgreeWithOne) {
-  EXPECT_GE(count_cut({.context = 2}, 1e-5), 50);
-  EXPECT_GE(count_cut({.context = 2}, 1e-5, 40), 50);
-  EXPECT_GE(count_cut({.context = 4}, 1e-5), 50);
-  EXPECT_GE(count_cut({.stages = 2, .context = 2}, 1e-5, 40), 35);
+  EXPECT_GE(count_cut({.context = 2}, 1e-5), 97);
+  EXPECT_GE(count_cut({.context = 2}, 1e-5, 40), 97);
+  EXPECT_GE(count_cut({.context = 4}, 1e-5), 97);
+  EXPECT_GE(count_cut({.stages = 2, .context = 2}, 1e-5, 40), 65);
 }
 
 // Ranks of one share of the context cut the layers between them.
 TEST(Parallel, TensorAndExpertRanksShareTheKvCache) {
-  EXPECT_GE(count_cut({.tensor = 2, .context = 2}, 1e-5, 40), 70);
-  EXPECT_GE(count_cut({.experts = 2, .context = 2}, 1e-5), 15);
-  EXPECT_GE(count_cut({.tensor = 2, .stages = 2, .context = 2}, 1e-5), 55);
+  EXPECT_GE(count_cut({.tensor = 2, .context = 2}, 1e-5, 40), 95);
+  EXPECT_GE(count_cut({.experts = 2, .context = 2}, 1e-5), 35);
+  EXPECT_GE(count_cut({.tensor = 2, .stages = 2, .context = 2}, 1e-5), 65);
 }
 
 // Windows and chunks that are no multiple of the ranks, and latents, are among those that are compared above.
@@ -355,6 +355,31 @@ TEST(Parallel, WindowsAndLatentsAreShared) {
       EXPECT_LE(*compared.error, 1e-5) << name << " " << cut.context;
     }
   }
+}
+
+// Ranks keep states and keys of indexers whole; biases of positions are those of the distance over all ranks.
+TEST(Parallel, StatesBiasesAndIndexersAreSharedByTokens) {
+  for (const char* name :
+       {"qwen3_next", "qwen3_5", "kimi_linear", "bamba", "falcon_h1", "nemotron_3", "zamba2", "mamba2",
+        "jamba", "lfm2", "gguf/qwen3_next.gguf", "gguf/jamba.gguf", "bloom", "mpt", "deepseek_v32",
+        "glm_moe_dsa", "minimax_m3", "minimax_m3_published"}) {
+    const std::string path = std::string(SLUICE_TEST_DATA) + "/" + name;
+    const std::vector<Token> prompt = prompt_for(models::open_model(path).value(), 40);
+    for (const Cuts& cut : {Cuts{.context = 2}, Cuts{.context = 4}, Cuts{.tensor = 2, .context = 2}}) {
+      const Compared compared = compare(path, cut, prompt);
+      ASSERT_TRUE(compared.error.ok()) << name << ": " << compared.error.error().message;
+      EXPECT_LE(*compared.error, 1e-5) << name << " " << cut.context;
+    }
+  }
+}
+
+TEST(Parallel, BlocksOfAnIndexerThatDoNotDivideAreRefusedWithTheNumbers) {
+  const models::ModelFiles files =
+      models::open_model(std::string(SLUICE_TEST_DATA) + "/minimax_m3_published").value();
+  const auto part = models::cut(files.spec, models::placement_of(0, {.context = 3}));
+  ASSERT_FALSE(part.ok());
+  EXPECT_THAT(part.error().message,
+              testing::HasSubstr("layer 1 chooses blocks of 4 positions, which 3 ranks (--cp) cannot share"));
 }
 
 TEST(Parallel, CpIsWithoutSp) {
@@ -381,6 +406,22 @@ TEST(Parallel, ARankKeepsItsShareOfTheKvCache) {
   const auto odd = runtime::ModelRunner::make(**part, {.block_size = 15, .blocks = {5}}, {});
   ASSERT_FALSE(odd.ok());
   EXPECT_EQ(odd.error().message, "--block-size is 15, which 2 ranks (--cp) cannot share equally");
+}
+
+// And all of the keys that its layers choose positions by.
+TEST(Parallel, ARankKeepsAllIndexKeys) {
+  auto ranks = dist::make_local_group(2);
+  auto group = std::make_shared<models::ModelGroup>(std::move(ranks[1]), Cuts{.context = 2});
+  const Loaded part = load_part(std::string(SLUICE_TEST_DATA) + "/deepseek_v32", group);
+  ASSERT_TRUE(part.ok()) << part.error().message;
+  const auto own =
+      runtime::ModelRunner::make(**part, {.block_size = 16, .type = DType::F32, .blocks = {5}}, {});
+  ASSERT_TRUE(own.ok());
+  const kernels::PagedKv& kv = (*own)->memory().layers()[0];
+  EXPECT_EQ(kv.k.dim(1), 8);
+  EXPECT_EQ(kv.index.dim(1), 16);
+  const int64_t each = models::kv_bytes_per_token((*part)->spec(), DType::F32, group->placement().context);
+  EXPECT_EQ((*own)->memory().bytes(), 5 * 16 * each);
 }
 
 TEST(Parallel, TwoStagesHaveTheBitsOfOne) {

@@ -78,17 +78,18 @@ def test_shared_tokens_need_a_tensor_cut():
 
 
 def test_miniatures_pass_their_references_with_their_keys_on_two_ranks():
-    for family in ("llama", "qwen3", "mixtral", "gpt2", "gpt_oss", "deepseek"):
+    for family in ("llama", "qwen3", "mixtral", "gpt2", "gpt_oss", "deepseek", "bloom", "qwen3_next", "zamba2", "jamba", "lfm2",
+                   "glm_moe_dsa", "minimax_m3_published"):
         assert "PASS" in ranks(2, "check", GOLDEN / family, "--cp", 2, "-t", 1).stdout, family
     for family, *cut in (("llama", "--pp", 2), ("llama", "--tp", 2), ("gpt_oss", "--tp", 2), ("deepseek", "--tp", 2), ("mixtral", "--ep", 2)):
         assert "PASS" in ranks(4, "check", GOLDEN / family, "--cp", 2, *cut, "-t", 1).stdout, (family, cut)
 
 
 def test_keys_that_cannot_be_shared_are_refused():
-    for family, text, *cut in (("deepseek_v32", "layer 0 chooses among the positions of all ranks: 2 ranks (--cp) cannot share its keys"),
-                               ("mpt", "layer 0 adds biases of positions to its scores: 2 ranks (--cp)"),
-                               ("llama", "--cp is 2 and --sp is on", "--tp", 2, "--sp", "on")):
-        result = ranks(2, "check", GOLDEN / family, "-t", 1, "--cp", 2, *cut, check=False)
+    for count, family, text, *cut in (
+            (3, "minimax_m3_published", "layer 1 chooses blocks of 4 positions, which 3 ranks (--cp) cannot share", "--cp", 3),
+            (2, "llama", "--cp is 2 and --sp is on", "--cp", 2, "--tp", 2, "--sp", "on")):
+        result = ranks(count, "check", GOLDEN / family, "-t", 1, *cut, check=False)
         assert result.returncode != 0 and text in result.stderr, result.stderr
     result = ranks(3, "generate", "-i", "/dev/null", "-o", "/dev/null", "-m", GOLDEN / "llama", "-t", 1, "--cp", 3, check=False)
     assert result.returncode != 0 and "--block-size is 16, which 3 ranks (--cp) cannot share equally" in result.stderr, result.stderr
@@ -168,7 +169,7 @@ def test_generate_gives_the_answers_of_one_rank():
 
 def test_ranks_with_their_part_of_states_give_the_answers_of_one_rank():
     for family in ("qwen3_5", "qwen3_next", "granite_hybrid", "zamba2"):
-        same_answers(family, (2, "--tp", 2), (2, "--tp", 2, "--sp", "on"))
+        same_answers(family, (2, "--tp", 2), (2, "--tp", 2, "--sp", "on"), (2, "--cp", 2))
     same_answers("nemotron_3", (2, "--tp", 2, "--ep", 2))
 
 

@@ -86,9 +86,9 @@ void add_facts(const ModelPlan& plan, const llm::Session& session, server::Backe
   backend.max_sequences = setup.scheduler.max_seqs;
   backend.max_step_tokens = setup.scheduler.max_step_tokens;
   backend.kv_tokens = setup.kv_tokens;
-  const int ranks = model.group ? model.group->placement().context.size : 1;
+  const models::Share context = model.group ? model.group->placement().context : models::Share();
   backend.kv_bytes =
-      models::kv_bytes_per_token(model.spec(), setup.executor.memory.type) / ranks * setup.kv_tokens;
+      models::kv_bytes_per_token(model.spec(), setup.executor.memory.type, context) * setup.kv_tokens;
   backend.queue_requests = plan.session.queue.requests;
 }
 

@@ -229,6 +229,11 @@ void RefBackend::attend_part(const PartialAttended& to, TensorView q, const Page
 
 void RefBackend::attend_chosen(TensorView out, TensorView q, const ChosenKeys& keys, const RaggedBatch& batch,
                                const AttentionShape& shape) {
+  attend_chosen_part({out, {}}, q, keys, batch, shape);
+}
+
+void RefBackend::attend_chosen_part(const PartialAttended& to, TensorView q, const ChosenKeys& keys,
+                                    const RaggedBatch& batch, const AttentionShape& shape) {
   const int64_t choices = keys.blocks.dim(1), heads = shape.heads / choices;
   for_tokens(batch, [&](const TokenPlace& at) {
     std::vector<int32_t> seen(
@@ -239,8 +244,7 @@ void RefBackend::attend_chosen(TensorView out, TensorView q, const ChosenKeys& k
         const auto place = static_cast<int32_t>(i);
         seen[i] = blocks[place / keys.size] * keys.size + place % keys.size;
       }
-      TokenAttention{q, keys.kv, batch, shape}.run({out, {}}, at, seen,
-                                                   {choice * heads, (choice + 1) * heads});
+      TokenAttention{q, keys.kv, batch, shape}.run(to, at, seen, {choice * heads, (choice + 1) * heads});
     }
   });
 }

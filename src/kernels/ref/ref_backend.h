@@ -40,6 +40,8 @@ class RefBackend : public Backend, public RecurrentOps, public PartialAttention,
               const AttentionShape& shape) override;
   void attend_part(const PartialAttended& to, TensorView q, const PagedKv& kv, const RaggedBatch& batch,
                    const AttentionShape& shape) override;
+  void attend_chosen_part(const PartialAttended& to, TensorView q, const ChosenKeys& keys,
+                          const RaggedBatch& batch, const AttentionShape& shape) override;
   void choose_positions(TensorView chosen, const IndexQueries& queries, const PagedKv& keys,
                         const RaggedBatch& batch) override;
   void choose_blocks(TensorView chosen, TensorView q, const BlockChoice& choice, const PagedKv& keys,

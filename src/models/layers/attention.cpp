@@ -143,7 +143,7 @@ std::optional<kernels::DeferredMatmul> run_mixer(const Attention& m, const Atten
   const TensorView attended = c.scratch.get(Buffer::Attended, n, whole_gate ? 2 * width : width);
   const TensorView out = attended.columns_as_heads(whole_gate ? width : 0, m.heads, m.values());
   if (c.shared_context != nullptr) {
-    c.shared_context->attend(out, qkv, c.kv, shape);
+    c.shared_context->attend(out, qkv, c.kv, shape, {chosen, m.indexer.size});
   } else if (!chosen.empty()) {
     auto& device = dynamic_cast<kernels::ChosenAttention&>(c.backend);
     device.attend_chosen(out, q, {c.kv, chosen, m.indexer.size}, c.batch, shape);

@@ -30,8 +30,8 @@ std::optional<kernels::DeferredMatmul> run_mixer(const StateSpaceAfterBlock& m, 
   run_norm(c.backend, c.spec, both, x, w.input_norm);
   make(run_mixer(m.attention, w.attention, c, made, both));
   run_norm(c.backend, c.spec, normed, made, w.ffn_norm);
-  make(run_ffn(m.ffn, w.ffn, c, made, normed));
-  c.backend.matmul(out, made, w.out);
+  if (n > 0) make(run_ffn(m.ffn, w.ffn, c, made, normed));
+  if (n > 0) c.backend.matmul(out, made, w.out);
   c.backend.add(out, x.columns(0, dim), out);
   run_norm(c.backend, c.spec, normed, out, w.scan_norm);
   return run_mixer(m.scan, w.scan, c, out, normed);

@@ -31,7 +31,7 @@ void cut_off_gates(const DenseWeights& w, const LayerContext& c, TensorView gate
 }  // namespace
 
 void finish(kernels::Backend& backend, TensorView out, const std::optional<kernels::DeferredMatmul>& last) {
-  if (last) backend.matmul(out, last->x, *last->weight);
+  if (last && out.dim(0) > 0) backend.matmul(out, last->x, *last->weight);
 }
 
 std::optional<kernels::DeferredMatmul> run_ffn(const DenseFfn& f, const DenseWeights& w,

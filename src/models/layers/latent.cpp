@@ -108,14 +108,15 @@ TensorView attend(const kernels::LatentQueries& q, const LatentAttention& m, con
 
 // As attend(), where ranks share the latents: queries and latents of the own tokens go to all of them.
 TensorView attend_shared(const kernels::LatentRows& rows, const LatentAttention& m, const LatentWeights& w,
-                         const LayerContext& c) {
+                         const LayerContext& c, TensorView chosen) {
   const int64_t n = rows.query.dim(0), key_dim = m.latent + m.rope_dim, width = m.heads * key_dim;
   const TensorView both = c.scratch.get(Buffer::LatentQuery, n, width + key_dim);
   if (n > 0) absorb(both.columns_as_heads(0, m.heads, key_dim), rows.query, m, w, c);
   c.backend.copy(both.columns(width, width + key_dim), rows.latent);
   const TensorView mixed =
       c.scratch.get(Buffer::LatentOut, n, m.heads * m.latent).columns_as_heads(0, m.heads, m.latent);
-  c.shared_context->attend(mixed, both, latents_of(m, c.kv), shape_of(m));
+  const TensorView lists = chosen.empty() ? chosen : chosen.columns_as_heads(0, 1, chosen.dim(1));
+  c.shared_context->attend(mixed, both, latents_of(m, c.kv), shape_of(m), {lists});
   const TensorView values = c.scratch.get(Buffer::Attended, n, int64_t{m.heads} * m.value_dim);
   if (n > 0) c.backend.matmul_heads(values.columns_as_heads(0, m.heads, m.value_dim), mixed, w.value_up);
   return values;
@@ -137,7 +138,8 @@ std::optional<kernels::DeferredMatmul> run_mixer(const LatentAttention& m, const
   write_latents(m, c, {w.latent_norm.gain, m.norm_eps}, rows);
   const TensorView chosen = choose_positions(m, w.indexer, c, x, inputs.source);
   scale_queries(m.temperature, c, inputs.query);
-  if (c.shared_context != nullptr) return kernels::DeferredMatmul{attend_shared(rows, m, w, c), &w.out};
+  if (c.shared_context != nullptr)
+    return kernels::DeferredMatmul{attend_shared(rows, m, w, c, chosen), &w.out};
 
   const kernels::LatentQueries queries{
       query, c.scratch.get(Buffer::LatentQuery, n, m.heads * key_dim).columns_as_heads(0, m.heads, key_dim),

@@ -31,8 +31,22 @@ struct LayerContext {
   // Whose ranks each have a share of the layer's heads and widths: a part sums with them what it needs whole on its way. Null:
   // they are whole.
   ModelGroup* tensor_group = nullptr;
-  // Where ranks share the KV cache; the batch is then that of the rank's own rows, positions alone. Null: it is whole.
+  // Where ranks share the KV cache; the batch and x are then those of the rank's own rows, `states` that of the whole step.
+  // Null: it is whole.
   ContextShare* shared_context = nullptr;
+
+  // The rows of the step, of which x has those of this rank.
+  const kernels::RaggedBatch& step_batch() const {
+    return shared_context != nullptr ? shared_context->step_batch() : batch;
+  }
+  // [rows of the step, width] from the rows of this rank; where it has all, `own` itself. Valid until the next of these calls.
+  TensorView all_rows(TensorView own) const {
+    return shared_context != nullptr ? shared_context->gathered(own) : own;
+  }
+  // Of rows of the step, those of this rank.
+  TensorView own_rows(TensorView all) const {
+    return shared_context != nullptr ? shared_context->own_rows(all) : all;
+  }
 };
 
 std::optional<kernels::DeferredMatmul> run_mixer(const Attention&, const AttentionWeights&,

@@ -1,5 +1,8 @@
 // Mixers that keep one state of a sequence: short convolutions, the gated delta rule and state-space scans. Of a layer's
 // state the convolution has the first elements, the scan the rest.
+//
+// Where ranks share a step's tokens (context parallel), each makes the products of its own, and all keep the states: what a
+// convolution or a scan reads is gathered, and each rank runs it over all tokens of the step.
 #include "models/layers/layers.h"
 #include "models/layers/split_norm.h"
 
@@ -33,15 +36,15 @@ void norm_groups(const StateSpace& m, const LayerContext& c, TensorView x, Tenso
   }
 }
 
-// The columns of what a state space's matrix makes.
+// The columns of what a state space's matrix makes of the rank's own rows; x is both in the first and in the second.
 struct StateSpaceParts {
-  TensorView gate_and_x, convolved, steps;
+  TensorView gate_and_x, convolved_and_steps;
 };
 
 StateSpaceParts make_parts(const StateSpace& m, const StateSpaceWeights& w, const LayerContext& c,
                            TensorView x) {
   const TensorView wide = c.scratch.get(Buffer::MixerIn, x.dim(0), w.in.rows);
-  c.backend.matmul(wide, x, w.in);
+  if (x.dim(0) > 0) c.backend.matmul(wide, x, w.in);
   if (m.input_scale != 1.0f) c.backend.scale(wide, m.input_scale);
   if (!m.part_scales.empty()) {
     const int64_t states = int64_t{m.groups} * m.state_dim;
@@ -54,8 +57,52 @@ StateSpaceParts make_parts(const StateSpace& m, const StateSpaceWeights& w, cons
       ++part;
     }
   }
-  return {wide.columns(0, 2 * m.inner()), wide.columns(m.inner(), m.inner() + m.channels()),
-          wide.columns(m.inner() + m.channels(), wide.dim(1))};
+  return {wide.columns(0, 2 * m.inner()), wide.columns(m.inner(), wide.dim(1))};
+}
+
+struct DeltaParts {
+  kernels::DeltaInput in;  // of all tokens of the step; qkv before the convolution
+  TensorView both;         // of the own: gates, before room for what they multiply
+};
+
+DeltaParts make_delta_parts(const GatedDelta& m, const DeltaWeights& w, const LayerContext& c, TensorView x) {
+  const int64_t n = x.dim(0), values = m.values(), rows = w.in.rows, heads = m.value_heads;
+  const bool latent = m.gate_latent > 0;
+  const int64_t gates = latent ? m.gate_latent : values, first = rows - heads - m.channels() - gates;
+  const int64_t made = rows + (latent ? values : 0), read = first + heads + m.channels();
+  const TensorView wide = c.scratch.get(Buffer::MixerIn, n, made + values);
+  const TensorView both = wide.columns(made - values, made + values);
+  if (n > 0) c.backend.matmul(wide.columns(0, rows), x, w.in);
+  TensorView decay = wide.columns(0, first);
+  if (latent) {
+    decay = c.scratch.get(Buffer::Decay, n, w.decay.rows);
+    if (n > 0) c.backend.matmul(decay, wide.columns(0, first), w.decay);
+    if (n > 0) c.backend.matmul(both.columns(0, values), wide.columns(rows - gates, rows), w.gate);
+  }
+  if (c.shared_context == nullptr)
+    return {{wide.columns(first + heads, read), decay, wide.columns(first, first + heads)}, both};
+  // Side by side, to be gathered.
+  const int64_t decays = decay.dim(1);
+  TensorView own = wide.columns(0, read);
+  if (latent) {
+    own = c.scratch.get(Buffer::Attended, n, decays + read - first);
+    c.backend.copy(own.columns(0, decays), decay);
+    c.backend.copy(own.columns(decays, own.dim(1)), wide.columns(first, read));
+  }
+  const TensorView all = c.all_rows(own);
+  return {{all.columns(decays + heads, all.dim(1)), all.columns(0, decays), all.columns(decays, decays + heads)},
+          both};
+}
+
+// Memory of the whole step for what a scan makes: `own`, where the rank has all rows.
+TensorView scan_memory(const LayerContext& c, TensorView own) {
+  if (c.shared_context == nullptr) return own;
+  return c.scratch.get(Buffer::Attended, c.step_batch().tokens(), own.dim(1));
+}
+
+// own = its rows of what was made of all.
+void take_own(const LayerContext& c, TensorView own, TensorView all) {
+  if (c.shared_context != nullptr) c.backend.copy(own, c.own_rows(all));
 }
 
 }  // namespace
@@ -65,40 +112,31 @@ std::optional<kernels::DeferredMatmul> run_mixer(const ShortConv& m, const Short
   RecurrentOps& ops = *kernels::recurrent_ops(c.backend);
   const int64_t n = x.dim(0), width = m.width(c.spec.dim);
   const TensorView wide = c.scratch.get(Buffer::MixerIn, n, 3 * width);
-  const TensorView mixed = c.scratch.get(Buffer::Mixed, n, width);
-  c.backend.matmul(wide, x, w.in);
+  if (n > 0) c.backend.matmul(wide, x, w.in);
   const TensorView kept = wide.columns(2 * width, 3 * width);
   ops.multiply(kept, kept, wide.columns(0, width));
-  ops.causal_conv(mixed, kept, w.conv, state_of_conv(c, w.conv), c.states);
-  ops.multiply(mixed, mixed, wide.columns(width, 2 * width));
-  return kernels::DeferredMatmul{mixed, &w.out};
+  const TensorView all = c.all_rows(kept);
+  const TensorView mixed = c.scratch.get(Buffer::Mixed, all.dim(0), width);
+  ops.causal_conv(mixed, all, w.conv, state_of_conv(c, w.conv), c.states);
+  const TensorView own = c.own_rows(mixed);
+  ops.multiply(own, own, wide.columns(width, 2 * width));
+  return kernels::DeferredMatmul{own, &w.out};
 }
 
 std::optional<kernels::DeferredMatmul> run_mixer(const GatedDelta& m, const DeltaWeights& w,
                                                  const LayerContext& c, TensorView, TensorView x) {
   RecurrentOps& ops = *kernels::recurrent_ops(c.backend);
-  const int64_t n = x.dim(0), values = m.values(), gates = m.gate_latent > 0 ? m.gate_latent : values;
-  const int64_t decays = w.in.rows - m.value_heads - m.channels() - gates;
-  // A gate stands before what it multiplies.
-  const int64_t made = w.in.rows + (m.gate_latent > 0 ? values : 0);
-  const TensorView all = c.scratch.get(Buffer::MixerIn, n, made + values);
-  const TensorView both = all.columns(made - values, made + values);
-  c.backend.matmul(all.columns(0, w.in.rows), x, w.in);
-  const TensorView beta = all.columns(decays, decays + m.value_heads);
-  const TensorView mixed = c.scratch.get(Buffer::Mixed, n, m.channels());
-  ops.causal_conv(mixed, all.columns(decays + m.value_heads, w.in.rows - gates), w.conv,
-                  state_of_conv(c, w.conv), c.states);
-  TensorView decay = all.columns(0, decays);
-  if (m.gate_latent > 0) {
-    decay = c.scratch.get(Buffer::Decay, n, w.decay.rows);
-    c.backend.matmul(decay, all.columns(0, decays), w.decay);
-    c.backend.matmul(both.columns(0, values), all.columns(w.in.rows - gates, w.in.rows), w.gate);
-  }
-  ops.delta_rule(both.columns(values, 2 * values), {mixed, decay, beta}, w.rule, state_of_scan(c, w.conv),
-                 c.states);
+  const int64_t values = m.values();
+  const DeltaParts parts = make_delta_parts(m, w, c, x);
+  const kernels::DeltaInput& in = parts.in;
+  const TensorView mixed = c.scratch.get(Buffer::Mixed, in.qkv.dim(0), m.channels()), both = parts.both;
+  ops.causal_conv(mixed, in.qkv, w.conv, state_of_conv(c, w.conv), c.states);
+  const TensorView scanned = scan_memory(c, both.columns(values, 2 * values));
+  ops.delta_rule(scanned, {mixed, in.decay, in.beta}, w.rule, state_of_scan(c, w.conv), c.states);
+  take_own(c, both.columns(values, 2 * values), scanned);
   const TensorView heads = both.columns_as_heads(values, m.value_heads, m.value_dim);
   c.backend.rms_norm(heads, heads, w.norm.gain, m.norm_eps);
-  const TensorView out = c.scratch.get(Buffer::Gated, n, values);
+  const TensorView out = c.scratch.get(Buffer::Gated, x.dim(0), values);
   c.backend.gated(out, both, m.gate);
   return kernels::DeferredMatmul{out, &w.out};
 }
@@ -108,14 +146,17 @@ std::optional<kernels::DeferredMatmul> run_mixer(const StateSpace& m, const Stat
   RecurrentOps& ops = *kernels::recurrent_ops(c.backend);
   const int64_t n = x.dim(0), inner = m.inner(), states = int64_t{m.groups} * m.state_dim;
   const StateSpaceParts parts = make_parts(m, w, c, x);
-  const TensorView mixed = c.scratch.get(Buffer::Mixed, n, m.channels());
-  ops.causal_conv(mixed, parts.convolved, w.conv, state_of_conv(c, w.conv), c.states);
+  const TensorView all = c.all_rows(parts.convolved_and_steps);
+  const TensorView mixed = c.scratch.get(Buffer::Mixed, all.dim(0), m.channels());
+  ops.causal_conv(mixed, all.columns(0, m.channels()), w.conv, state_of_conv(c, w.conv), c.states);
   // What the scan gives takes the place of what was convolved, beside its gate.
-  const TensorView y = parts.gate_and_x.columns(inner, 2 * inner);
-  ops.selective_scan(y,
-                     {mixed.columns(0, inner), mixed.columns(inner, inner + states),
-                      mixed.columns(inner + states, inner + 2 * states), parts.steps},
-                     w.scan, state_of_scan(c, w.conv), c.states);
+  const TensorView scanned = all.columns(0, inner), y = parts.gate_and_x.columns(inner, 2 * inner);
+  ops.selective_scan(
+      scanned,
+      {mixed.columns(0, inner), mixed.columns(inner, inner + states),
+       mixed.columns(inner + states, inner + 2 * states), all.columns(m.channels(), all.dim(1))},
+      w.scan, state_of_scan(c, w.conv), c.states);
+  take_own(c, y, scanned);
   if (m.norm == StateSpace::Norm::BeforeGate) norm_groups(m, c, y, w.norm.gain);
   const TensorView out = c.scratch.get(Buffer::Gated, n, inner);
   c.backend.gated(out, parts.gate_and_x, Activation::Silu);
@@ -128,12 +169,12 @@ std::optional<kernels::DeferredMatmul> run_mixer(const ChannelScan& m, const Cha
   RecurrentOps& ops = *kernels::recurrent_ops(c.backend);
   const int64_t n = x.dim(0), inner = m.inner, rank = m.step_rank;
   const TensorView wide = c.scratch.get(Buffer::MixerIn, n, 2 * inner);  // x, gate
-  c.backend.matmul(wide, x, w.in);
+  if (n > 0) c.backend.matmul(wide, x, w.in);
   const TensorView both = c.scratch.get(Buffer::MixerGate, n, 2 * inner);  // gate, y
-  const TensorView y = both.columns(inner, 2 * inner);
+  const TensorView y = scan_memory(c, both.columns(inner, 2 * inner));
   c.backend.copy(both.columns(0, inner), wide.columns(inner, 2 * inner));
-  ops.causal_conv(y, wide.columns(0, inner), w.conv, state_of_conv(c, w.conv), c.states);
-  const TensorView made = c.scratch.get(Buffer::Mixed, n, w.parameters.rows);
+  ops.causal_conv(y, c.all_rows(wide.columns(0, inner)), w.conv, state_of_conv(c, w.conv), c.states);
+  const TensorView made = c.scratch.get(Buffer::Mixed, y.dim(0), w.parameters.rows);
   c.backend.matmul(made, y, w.parameters);
   if (c.tensor_group != nullptr) c.tensor_group->add_up(made);
   const TensorView latent = made.columns(0, rank), b = made.columns(rank, rank + m.state_dim),
@@ -143,9 +184,10 @@ std::optional<kernels::DeferredMatmul> run_mixer(const ChannelScan& m, const Cha
     c.backend.rms_norm(b, b, w.b_norm.gain, c.spec.norm_eps);
     c.backend.rms_norm(scan_c, scan_c, w.c_norm.gain, c.spec.norm_eps);
   }
-  const TensorView steps = c.scratch.get(Buffer::Decay, n, inner);
+  const TensorView steps = c.scratch.get(Buffer::Decay, y.dim(0), inner);
   c.backend.matmul(steps, latent, w.step);
   ops.selective_scan(y, {y, b, scan_c, steps}, w.scan, state_of_scan(c, w.conv), c.states);
+  take_own(c, both.columns(inner, 2 * inner), y);
   const TensorView out = c.scratch.get(Buffer::Gated, n, inner);
   c.backend.gated(out, both, Activation::Silu);
   return kernels::DeferredMatmul{out, &w.out};

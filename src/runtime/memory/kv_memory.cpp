@@ -77,12 +77,14 @@ KvMemory::KvMemory(std::span<const models::LayerState> states, kernels::Backend&
 kernels::PagedKv KvMemory::add_kv(int group, const models::PagedKv& layer) {
   const int64_t blocks = options_.blocks[static_cast<size_t>(group)];
   const int64_t positions = options_.block_size / options_.shares;
-  const auto cache = [&](int64_t heads, int64_t dim) {
-    return add_array(group, backend_.allocate_kv(options_.type, {blocks, positions, heads, dim}));
+  const auto cache_of = [&](int64_t count, int64_t heads, int64_t dim) {
+    return add_array(group, backend_.allocate_kv(options_.type, {blocks, count, heads, dim}));
   };
-  const auto scales = [&](int64_t heads) {
-    return add_array(group, backend_.allocate(DType::F32, {blocks, positions, heads}));
+  const auto scales_of = [&](int64_t count, int64_t heads) {
+    return add_array(group, backend_.allocate(DType::F32, {blocks, count, heads}));
   };
+  const auto cache = [&](int64_t heads, int64_t dim) { return cache_of(positions, heads, dim); };
+  const auto scales = [&](int64_t heads) { return scales_of(positions, heads); };
   kernels::PagedKv kv;
   kv.table = group;
   kv.k = cache(layer.kv_heads, layer.key_dim);
@@ -97,8 +99,8 @@ kernels::PagedKv KvMemory::add_kv(int group, const models::PagedKv& layer) {
     kv.v_scales = layer.value_in_key ? kv.k_scales : scales(layer.kv_heads);
   }
   if (layer.index_dim == 0) return kv;
-  kv.index = cache(1, layer.index_dim);
-  if (options_.type == DType::I8) kv.index_scales = scales(1);
+  kv.index = cache_of(options_.block_size, 1, layer.index_dim);
+  if (options_.type == DType::I8) kv.index_scales = scales_of(options_.block_size, 1);
   return kv;
 }
 

@@ -35,7 +35,8 @@ struct KvMemoryOptions {
   int block_size = 16;
   DType type = DType::F16;
   std::vector<int> blocks;  // per group
-  int shares = 1;           // ranks that each keep an equal part of the positions of every block
+  // Ranks that each keep an equal part of the positions of every block; of the keys of indexers, and of states, each keeps all.
+  int shares = 1;
 };
 
 class KvMemory {

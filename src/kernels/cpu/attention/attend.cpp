@@ -380,13 +380,18 @@ void CpuBackend::attend_part(const PartialAttended& to, TensorView q, const Page
 
 void CpuBackend::attend_chosen(TensorView out, TensorView q, const ChosenKeys& keys, const RaggedBatch& batch,
                                const AttentionShape& shape) {
+  attend_chosen_part({out, {}}, q, keys, batch, shape);
+}
+
+void CpuBackend::attend_chosen_part(const PartialAttended& to, TensorView q, const ChosenKeys& keys,
+                                    const RaggedBatch& batch, const AttentionShape& shape) {
   const PagedKv& kv = keys.kv;
   SLUICE_CHECK(is_kv(kv.k.dtype) && is_kv(kv.v.dtype));
   SLUICE_CHECK(shape.window == 0 && shape.alibi.empty());
   SLUICE_CHECK_EQ(shape.heads % shape.kv_heads, 0);
   SLUICE_CHECK_EQ(shape.kv_heads % keys.blocks.dim(1), 0);
   if (const int64_t block = rotation_of(kv).key; block > 1) q = rotated_queries(q, block);
-  Attention(kernels_, {out, {}}, q, kv, batch, shape, keys.blocks, keys.size).run(pool_);
+  Attention(kernels_, to, q, kv, batch, shape, keys.blocks, keys.size).run(pool_);
 }
 
 TensorView CpuBackend::rotated_queries(TensorView q, int64_t block) {
