@@ -10,18 +10,24 @@
 namespace sluice::engine {
 
 int KvLayout::first_needed(size_t group, int blocks) const {
+  if (holds[group] == kv::KvGroup::Holds::State) return std::max(0, blocks - 1);
   if (windows[group] == 0) return 0;
   return std::max(0, blocks * block_size - windows[group] + 1) / block_size;
 }
 
-int KvAccess::leading(std::span<const kv::PrefixKey> keys) const {
-  int count = 0;
-  for (const kv::PrefixKey& key : keys) {
+KvAccess::Known KvAccess::known(std::span<const kv::PrefixKey> keys) const {
+  const auto all_have = [&](const kv::PrefixKey& key, bool states) {
     for (int group = 0; group < kv_manager_.groups(); ++group)
-      if (!kv_manager_.find(group, key)) return count;
-    ++count;
+      if (kv_manager_.is_state(group) == states && !kv_manager_.find(group, key)) return false;
+    return true;
+  };
+  Known known;
+  for (const kv::PrefixKey& key : keys) {
+    if (!all_have(key, false)) break;
+    ++known.blocks;
+    if (all_have(key, true)) known.usable = known.blocks;
   }
-  return count;
+  return known;
 }
 
 bool KvAccess::read(int group, const kv::PrefixKey& key, std::string& out) {
@@ -44,9 +50,12 @@ bool KvAccess::write(int group, const kv::PrefixKey& key, std::span<const std::b
 // -- any thread
 
 KvLayout Engine::kv_layout() const {
-  KvLayout layout{options_.kv_manager.model, options_.kv_manager.block_size, {}, {}};
+  KvLayout layout{options_.kv_manager.model, options_.kv_manager.block_size, {}, {}, {}};
   if (options_.kv_manager.prefix_cache) layout.block_bytes = executor_.block_bytes();
-  for (const kv::KvGroup& group : options_.kv_manager.groups) layout.windows.push_back(group.window);
+  for (const kv::KvGroup& group : options_.kv_manager.groups) {
+    layout.windows.push_back(group.window);
+    layout.holds.push_back(group.holds);
+  }
   return layout;
 }
 

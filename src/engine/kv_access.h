@@ -1,4 +1,4 @@
-// Cached KV blocks as another process may fetch or bring them. The engine's thread alone uses it, between steps.
+// Cached KV blocks and states as another process may fetch or bring them. The engine's thread alone uses it, between steps.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,13 @@ class KvAccess {
   KvAccess(kv::KvManager& kv_manager, sched::Executor& executor)
       : kv_manager_(kv_manager), executor_(executor) {}
 
-  // How many leading blocks are there, in every group.
-  int leading(std::span<const kv::PrefixKey> keys) const;
+  // How much of a prompt is there.
+  struct Known {
+    int blocks = 0;  // leading ones, in every group that holds positions
+    int usable =
+        0;  // of these, that a prompt can go on behind: the state behind them is there, too, where layers keep any
+  };
+  Known known(std::span<const kv::PrefixKey> keys) const;
   // Appends the block's bytes, of all layers of the group. False: no tier has it, or it was lost.
   bool read(int group, const kv::PrefixKey& key, std::string& out);
   // Keeps the bytes as the block's content. False: there is no room. What is there already stays.
@@ -42,6 +47,8 @@ struct KvLayout {
   int block_size = 0;
   std::vector<int64_t> block_bytes;  // per group; empty: no blocks are handed over
   std::vector<int> windows;          // per group
+  // Per group. A block of states is the one behind the last position of that block.
+  std::vector<kv::KvGroup::Holds> holds;
 
   friend bool operator==(const KvLayout&, const KvLayout&) = default;
   // First block of the group that is needed to go on behind a prefix of so many blocks.

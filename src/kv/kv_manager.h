@@ -120,7 +120,7 @@ class KvManager {
   std::optional<request::Place> find(int group, const PrefixKey& key) const;
   // A device block for content that was computed elsewhere, cached and held by nobody. The caller writes it after the moves
   // noted so far and before the next step. Nothing where the content is there already, or no block can be had without
-  // breaking a promise. REQUIRES: the group holds positions.
+  // breaking a promise. Of a group of states the key is that of the last block before the state.
   std::optional<BlockId> import(int group, const PrefixKey& key);
   uint64_t published_version() const;
   PublishedKeys published() const;

@@ -40,7 +40,6 @@ void KvManager::demote(int group, request::Place from, const PrefixKey& key) {
 }
 
 std::optional<BlockId> KvManager::import(int group, const PrefixKey& key) {
-  SLUICE_CHECK(!is_state(group));
   if (!options_.prefix_cache || find(group, key) || room(group, Ref::Unreserved) <= 0) return std::nullopt;
   const BlockId block = take(group, request::Tier::Device, Ref::Unreserved);
   pool(group, request::Tier::Device).publish(block, key);

@@ -136,7 +136,7 @@ Result<std::vector<request::Outcome>> ModelExecutor::collect() {
 
 std::vector<int64_t> ModelExecutor::block_bytes() const {
   const KvGroups groups = kv_groups(model_.spec());
-  if (model_.group || !alone_ || groups.states || rope_sets(model_.spec()).count > 1) return {};
+  if (model_.group || !alone_ || rope_sets(model_.spec()).count > 1) return {};
   std::vector<int64_t> bytes;
   for (size_t group = 0; group < groups.count(); ++group)
     bytes.push_back(memory_->block_bytes(static_cast<int>(group)));

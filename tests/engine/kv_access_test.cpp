@@ -42,10 +42,10 @@ TEST_F(KvAccessTest, BlocksOfAnotherEngineAreFoundByPrompts) {
   EXPECT_EQ(static_cast<int64_t>(bytes[0].size()), other.kv_layout().block_bytes[0]);
 
   engine_->post([&](KvAccess& access) {
-    EXPECT_EQ(access.leading(keys), 0);
+    EXPECT_EQ(access.known(keys).usable, 0);
     for (size_t i = 0; i < keys.size(); ++i)
       EXPECT_TRUE(access.write(0, keys[i], std::as_bytes(std::span(bytes[i]))));
-    EXPECT_EQ(access.leading(keys), 3);
+    EXPECT_EQ(access.known(keys).usable, 3);
     EXPECT_TRUE(access.write(0, keys[0], std::as_bytes(std::span(bytes[0])))) << "it is there already";
     return false;
   });
@@ -60,6 +60,55 @@ TEST_F(KvAccessTest, BlocksOfAnotherEngineAreFoundByPrompts) {
   engine_->kv_manager().check();
 }
 
+// Of states the one behind the last block is enough, and without it the blocks are of no use.
+TEST_F(KvAccessTest, AStateBehindTheBlocksOfAnotherEngineIsGoneOnFrom) {
+  engine::EngineOptions options = small_options();
+  kv::KvGroup states = options.kv_manager.groups[0];
+  states.holds = kv::KvGroup::Holds::State;
+  states.window = 0;
+  options.kv_manager.groups = {options.kv_manager.groups[0], states};
+  const int size = 3 * options.kv_manager.block_size + 2;
+  Answer source, answer;
+  const std::vector<Token> prompt = ask(source, size, 1).request.prompt;
+  const auto run_all = [this](Engine& engine) {
+    while (engine.step()) now_ += std::chrono::milliseconds(10);
+  };
+
+  FakeExecutor first_executor(options.kv_manager), second_executor(options.kv_manager);
+  Engine first(options, first_executor, [this] { return now_; });
+  Engine second(options, second_executor, [this] { return now_; });
+  EXPECT_EQ(first.kv_layout().first_needed(1, 3), 2);
+  const std::vector<kv::PrefixKey> keys = keys_of(first, prompt);
+  engine::Submission prefill = ask(source, size, 1);
+  prefill.request.prompt.resize(static_cast<size_t>(size - 2));
+  ASSERT_TRUE(first.submit(std::move(prefill)).ok());
+  run_all(first);
+
+  std::vector<std::string> blocks(3);
+  std::string state;
+  first.post([&](KvAccess& access) {
+    for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(access.read(0, keys[i], blocks[i]));
+    EXPECT_TRUE(access.read(1, keys[2], state));
+    return false;
+  });
+  run_all(first);
+  second.post([&](KvAccess& access) {
+    for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(access.write(0, keys[i], std::as_bytes(std::span(blocks[i]))));
+    EXPECT_EQ(access.known(keys).blocks, 3);
+    EXPECT_EQ(access.known(keys).usable, 0);
+    EXPECT_TRUE(access.write(1, keys[2], std::as_bytes(std::span(state))));
+    EXPECT_EQ(access.known(keys).usable, 3);
+    return false;
+  });
+  run_all(second);
+  ASSERT_TRUE(second.submit(ask(answer, size, 4)).ok());
+  run_all(second);
+  EXPECT_EQ(second_executor.complaint(), "");
+  EXPECT_EQ(answer.last.at(0).usage.cached_tokens, 3 * options.kv_manager.block_size);
+  EXPECT_EQ(second_executor.tokens_run(), 2 + 3);
+  second.kv_manager().check();
+}
+
 TEST_F(KvAccessTest, ThereIsRoomForWhatNobodyHolds) {
   const int blocks = small_options().kv_manager.groups[0].blocks[0];
   Answer unused;
@@ -70,7 +119,7 @@ TEST_F(KvAccessTest, ThereIsRoomForWhatNobodyHolds) {
     EXPECT_EQ(access.room(0), blocks);
     const std::string bytes(static_cast<size_t>(engine_->kv_layout().block_bytes[0]), 'x');
     for (const kv::PrefixKey& key : keys) EXPECT_TRUE(access.write(0, key, std::as_bytes(std::span(bytes))));
-    EXPECT_EQ(access.leading(keys), 0) << "the last ones have taken the place of the first";
+    EXPECT_EQ(access.known(keys).blocks, 0) << "the last ones have taken the place of the first";
     return false;
   });
   run();

@@ -1,13 +1,24 @@
 // Any bytes as an order for a prefill and as a stream of KV blocks: an error, or what gives the same bytes again; the same
-// blocks however they come in pieces, and never more memory than one of them.
+// blocks however they come in pieces, and never more memory than one of them. Groups hold positions, positions in a window, and
+// states.
 #include "server/handover/kv_wire.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 namespace {
 
 using namespace sluice;
 using namespace sluice::server;
+
+const engine::KvLayout kLayout{
+    "m",
+    4,
+    {24, 7, 5},
+    {0, 8, 0},
+    {kv::KvGroup::Holds::Positions, kv::KvGroup::Holds::Positions, kv::KvGroup::Holds::State}};
+constexpr int kFirst = 1, kEndBlock = 5;
 
 struct Reading {
   std::vector<HandedBlock> blocks;
@@ -16,7 +27,7 @@ struct Reading {
 
 Reading read(std::string_view bytes, size_t piece) {
   Reading out;
-  BlockReader reader({24, 7}, 1, 5);
+  BlockReader reader(kLayout, kFirst, kEndBlock);
   for (size_t at = 0; at < bytes.size() && out.sound; at += piece)
     out.sound = reader.feed(bytes.substr(at, piece), out.blocks).ok();
   out.ended = reader.ended();
@@ -29,7 +40,10 @@ void check_blocks(const Reading& whole, const Reading& pieces) {
     std::abort();
   for (size_t i = 0; i < whole.blocks.size(); ++i) {
     const HandedBlock& block = whole.blocks[i];
-    if (block.index < 1 || block.index >= 5 || block.bytes.size() != (block.group == 0 ? 24 : 7))
+    const auto group = static_cast<size_t>(block.group);
+    if (group >= kLayout.block_bytes.size() || block.index >= kEndBlock ||
+        block.index < std::max(kFirst, kLayout.first_needed(group, kEndBlock)) ||
+        std::cmp_not_equal(block.bytes.size(), kLayout.block_bytes[group]))
       std::abort();
     if (block.bytes != pieces.blocks[i].bytes || block.index != pieces.blocks[i].index) std::abort();
   }

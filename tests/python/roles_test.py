@@ -1,5 +1,6 @@
 """Prefill and decode in servers of their own: the same tokens as in one, whoever dies, and no blocks of another model."""
 import json
+import shutil
 import socket
 import struct
 import sys
@@ -49,6 +50,43 @@ def test_tokens_are_those_of_one_process():
             assert longer == one.complete(story(0) + story(7, 15), 8)
             assert way(decode, "fetched") == 4
             assert decode.metric("sluice_blocks_imported_total") < imported + 25
+
+
+def miniature(name, folder):
+    """Of a golden miniature: for long prompts, with a tokenizer of a letter for each token."""
+    target = Path(folder, name)
+    shutil.copytree(serving.ROOT / "tests/golden/data" / name, target)
+    config = json.loads((target / "config.json").read_text())
+    (target / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 2048}))
+    vocab = {chr(33 + i): i for i in range(config["vocab_size"])}
+    (target / "tokenizer.json").write_text(json.dumps({
+        "version": "1.0", "added_tokens": [], "normalizer": None, "post_processor": None,
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False},
+        "decoder": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False},
+        "model": {"type": "BPE", "vocab": vocab, "merges": []}}))
+    return target
+
+
+def test_states_come_behind_the_blocks():
+    """Linear attention, state spaces beside attention, and nothing but states."""
+    for name in ("qwen3_next", "zamba2", "mamba2"):
+        with tempfile.TemporaryDirectory() as folder:
+            flags = ("-m", miniature(name, folder), *FLAGS)
+            prompts = [[3 + (i * i + 7 * number) % 50 for i in range(300 + 16 * number)] for number in range(3)]
+            with Server(*flags) as one, Server(*flags, "--role", "prefill", "--max-step-tokens", 64) as prefill, \
+                    Server(*flags, "--role", "decode", "--prefill-server", prefill.url, "--prefill-server-timeout", 60) as decode:
+                for prompt in prompts:
+                    assert decode.complete(prompt, 24) == one.complete(prompt, 24), name
+                assert way(decode, "fetched") == 3 and way(decode, "failed") == 0, decode.text()[-2000:]
+                run = decode.metric("sluice_run_tokens_total")
+                assert run < 3 * (24 + 17), f"{name}: the decoding server ran {run} tokens itself"
+                # The prompt is there, and of a longer one what is new is asked for.
+                decode.complete(prompts[0], 4)
+                assert way(decode, "fetched") == 3
+                longer = prompts[0] + prompts[1][:200]
+                assert decode.complete(longer, 8) == one.complete(longer, 8)
+                assert way(decode, "fetched") == 4
+                assert decode.metric("sluice_run_tokens_total") < run + 4 + 17 + 8 + 17
 
 
 def kill_while_it_prefills(one):
@@ -108,9 +146,9 @@ def test_blocks_of_another_model_are_refused():
                 assert "the model (weights/KV form/KV type/block size) is" in decode.text(), decode.text()[-2000:]
 
 
-def order(tokens, version=1, first=0):
+def order(tokens, version=2, first=0):
     return (struct.pack("<4sI", b"SLKO", version) + struct.pack("<I", 1) + b"m" + struct.pack("<II", 16, 1)
-            + struct.pack("<QI", 64, 0) + struct.pack("<I", 0) + struct.pack("<II", first, len(tokens))
+            + struct.pack("<QII", 64, 0, 0) + struct.pack("<I", 0) + struct.pack("<II", first, len(tokens))
             + struct.pack(f"<{len(tokens)}i", *tokens))
 
 
@@ -135,7 +173,7 @@ def test_the_endpoint_is_for_the_operator():
             assert ask(order([1] * 99), kind="application/json")[0] == 415
             status, message = ask(order([1] * 99))
             assert status == 409 and "here and m there" in message, message
-            assert ask(order([1] * 99, version=2)) == (400, "KV handover: version 2 is asked for, this server has version 1")
+            assert ask(order([1] * 99, version=1)) == (400, "KV handover: version 1 is asked for, this server has version 2")
             assert "block 9 is asked for, the tokens have 6" in ask(order([1] * 99, first=9))[1]
             assert "'tokens'" in ask(order([1] * 99)[:40])[1] or "cut off" in ask(order([1] * 99)[:40])[1]
             with decoder(prefill, "--prefill-server-key-file", own.name) as decode:

@@ -87,8 +87,8 @@ class ServeCommand : public Command {
       return Error{
           ErrorCode::Unsupported,
           fmt::format("--role {} is not for '{}': its KV blocks cannot be handed over with ranks, a draft "
-                      "model, an amateur, layers that keep a state, rotary frequencies that change with "
-                      "the length, or without a prefix cache",
+                      "model, an amateur, rotary frequencies that change with the length, or without a "
+                      "prefix cache",
                       server::name(server_.role), backend.model.id)};
     }
     return {};

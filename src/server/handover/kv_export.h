@@ -1,4 +1,5 @@
-// The KV blocks of one prompt as they are finished: taken by the engine's thread, sent by a connection's.
+// The KV blocks of one prompt as they are finished, and the state behind them: taken by the engine's thread, sent by a
+// connection's.
 #pragma once
 
 #include <functional>

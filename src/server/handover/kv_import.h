@@ -1,5 +1,5 @@
-// KV blocks that another server has computed, on their way into the cache: brought by a connection's thread, written by
-// the engine's, a few between two steps, so that running answers do not wait for them.
+// KV blocks and states that another server has computed, on their way into the cache: brought by a connection's thread,
+// written by the engine's, a few between two steps, so that running answers do not wait for them.
 #pragma once
 
 #include <cstddef>

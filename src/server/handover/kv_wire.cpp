@@ -97,6 +97,8 @@ void read_layout(OrderFields& fields, engine::KvLayout& layout) {
     if (bytes == 0 || bytes > kMostBlockBytes) fields.fail(fmt::format("a block has {} bytes", bytes));
     layout.block_bytes.push_back(static_cast<int64_t>(bytes));
     layout.windows.push_back(static_cast<int>(fields.within("window", 0, 1 << 30)));
+    layout.holds.push_back(static_cast<kv::KvGroup::Holds>(
+        fields.within("what a group holds", 0, static_cast<uint32_t>(kv::KvGroup::Holds::State))));
   }
 }
 
@@ -112,6 +114,7 @@ std::string write_order(const PrefillOrder& order) {
   for (size_t group = 0; group < order.layout.block_bytes.size(); ++group) {
     put_number(out, static_cast<uint64_t>(order.layout.block_bytes[group]));
     put_number(out, static_cast<uint32_t>(order.layout.windows[group]));
+    put_number(out, static_cast<uint32_t>(order.layout.holds[group]));
   }
   put_text(out, order.salt);
   put_number(out, static_cast<uint32_t>(order.first));
@@ -154,6 +157,11 @@ Status check_layout(const engine::KvLayout& ours, const engine::KvLayout& theirs
   if (ours.block_size != theirs.block_size) return differ("block size", ours.block_size, theirs.block_size);
   if (ours.windows != theirs.windows)
     return differ("list of windows", list(ours.windows), list(theirs.windows));
+  const auto states = [](const engine::KvLayout& layout) {
+    return std::count(layout.holds.begin(), layout.holds.end(), kv::KvGroup::Holds::State);
+  };
+  if (ours.holds != theirs.holds)
+    return differ("number of groups that hold states", states(ours), states(theirs));
   if (ours.block_bytes != theirs.block_bytes)
     return differ("number of bytes of a block", list(ours.block_bytes), list(theirs.block_bytes));
   return {};
@@ -180,8 +188,8 @@ void append_stream_end(std::string& out) {
 
 size_t BlockReader::wanted() const {
   if (phase_ == Phase::Head) return kStreamHead;
-  return phase_ == Phase::BlockHead ? kBlockHead
-                                    : static_cast<size_t>(block_bytes_[static_cast<size_t>(block_.group)]);
+  if (phase_ == Phase::BlockHead) return kBlockHead;
+  return static_cast<size_t>(layout_.block_bytes[static_cast<size_t>(block_.group)]);
 }
 
 Status BlockReader::feed(std::string_view bytes, std::vector<HandedBlock>& out) {
@@ -222,10 +230,11 @@ Status BlockReader::read_block_head() {
     phase_ = Phase::Ended;
     return {};
   }
-  if (group >= block_bytes_.size())
-    return wire_error(fmt::format("group {} is named, there are {}", group, block_bytes_.size()));
-  const int64_t place = int64_t{index} * static_cast<int64_t>(block_bytes_.size()) + group;
-  if (index < static_cast<uint32_t>(first_) || index >= static_cast<uint32_t>(end_) || place <= last_)
+  const size_t groups = layout_.block_bytes.size();
+  if (group >= groups) return wire_error(fmt::format("group {} is named, there are {}", group, groups));
+  const int64_t place = int64_t{index} * static_cast<int64_t>(groups) + group;
+  const int first = std::max(first_, layout_.first_needed(group, end_));
+  if (index < static_cast<uint32_t>(first) || index >= static_cast<uint32_t>(end_) || place <= last_)
     return wire_error(fmt::format("block {} of group {} was not expected", index, group));
   last_ = place;
   checksum_ = number_at<uint64_t>(part_, 8);

@@ -1,9 +1,10 @@
-// KV blocks on their way from a server that prefills to one that decodes: the order, and the stream of blocks that answers
-// it. Numbers are little-endian.
+// KV blocks and states on their way from a server that prefills to one that decodes: the order, and the stream of blocks
+// that answers it. Numbers are little-endian.
 //
-// The order is the body of POST /kv/prefill: "SLKO", version, layout (model, block size, bytes and windows of groups),
-// salt, first block, tokens. The answer is "SLKB", version, then for each block of each group its index, group, checksum
-// and bytes, and at last kEnd in the place of an index. Blocks come in the order of their index, then of their group.
+// The order is the body of POST /kv/prefill: "SLKO", version, layout (model, block size, of each group the bytes of a block,
+// its window and what it holds), salt, first block, tokens. The answer is "SLKB", version, then for each block of each group
+// its index, group, checksum and bytes, and at last kEnd in the place of an index. Blocks come in the order of their index,
+// then of their group: of a group those that are needed behind the whole prompt, which of a group of states is the last one.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@
 
 namespace sluice::server {
 
-inline constexpr uint32_t kKvWireVersion = 1;
+inline constexpr uint32_t kKvWireVersion = 2;
 inline constexpr std::string_view kKvContentType = "application/x-sluice-kv";
 
 struct PrefillOrder {
@@ -49,9 +50,9 @@ struct HandedBlock {
 // Reads the stream as it comes; holds one block at most.
 class BlockReader {
  public:
-  // Blocks [first, end) are expected.
-  BlockReader(std::vector<int64_t> block_bytes, int first, int end)
-      : block_bytes_(std::move(block_bytes)), first_(first), end_(end) {}
+  // Blocks [first, end) are expected, of a prompt that has `end`.
+  BlockReader(engine::KvLayout layout, int first, int end)
+      : layout_(std::move(layout)), first_(first), end_(end) {}
 
   // Appends the blocks that are complete. An error ends the reading.
   Status feed(std::string_view bytes, std::vector<HandedBlock>& out);
@@ -65,7 +66,7 @@ class BlockReader {
   Status take(std::vector<HandedBlock>& out);
   Status read_block_head();
 
-  std::vector<int64_t> block_bytes_;
+  engine::KvLayout layout_;
   int first_, end_;
   Phase phase_ = Phase::Head;
   std::string part_;  // of what is being read

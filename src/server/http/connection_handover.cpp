@@ -1,6 +1,7 @@
 // KV blocks between servers: how a connection has a prompt prefilled elsewhere, and prefills for others.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <utility>
@@ -29,6 +30,12 @@ bool is_plain(const request::Request& request) {
   return request.pooling() == nullptr && request.spans.empty() && request.positions.values.empty() &&
          !request::uses_contrast_model(request) && !request.sampling().prompt_logprobs;
 }
+
+// What a task of the engine finds in the cache.
+struct Look {
+  engine::KvAccess::Known known;
+  std::atomic<bool> over = false;  // known is said
+};
 
 // Ends what runs beside the connection, however the connection's own work ends.
 template <class Function>
@@ -96,21 +103,23 @@ asio::awaitable<bool> Connection::fetch_prefix(const request::Request& request, 
   const auto waken = std::make_shared<WakeUp>(waker());
   const AtEnd silenced([&] { waken->close(); });
   const std::function<void()> wake = [waken] { (*waken)(); };
-  const auto known = std::make_shared<std::atomic<int>>(-1);
-  engine.post([known, keys, wake](engine::KvAccess& access) {
-    *known = access.leading(keys);
+  const auto look = std::make_shared<Look>();
+  engine.post([look, keys, wake](engine::KvAccess& access) {
+    look->known = access.known(keys);
+    look->over = true;
     wake();
     return false;
   });
-  const bool looked = co_await wait_for([&] { return *known >= 0; });
+  const bool looked = co_await wait_for([&] { return look->over.load(); });
   if (!looked) co_return false;
-  order.first = *known;
-  const int missing = static_cast<int>(keys.size()) - order.first;
+  const int missing = static_cast<int>(keys.size()) - look->known.usable;
   PrefillPeers::Peer* const peer = missing * layout.block_size < kLeastPrefill
                                        ? nullptr
                                        : state_.prefill_peers().choose(parser_.head().find(kPrefillField));
   if (peer == nullptr) co_return true;
   order.tokens = request.prompt;
+  // Where a state alone is missing, one block comes beside it.
+  order.first = std::min(look->known.blocks, static_cast<int>(keys.size()) - 1);
 
   const auto import = std::make_shared<KvImport>(layout.block_bytes.size(), keys, wake);
   engine.post([import, &engine](engine::KvAccess& access) {
@@ -119,7 +128,7 @@ asio::awaitable<bool> Connection::fetch_prefix(const request::Request& request, 
   const auto fetch = std::make_shared<PrefillFetch>(
       socket_.get_executor(),
       PrefillFetch::Target{peer->address, state_.prefill_peers().key(), state_.options().prefill_timeout},
-      BlockReader(layout.block_bytes, order.first, static_cast<int>(keys.size())),
+      BlockReader(layout, order.first, static_cast<int>(keys.size())),
       PrefillFetch::Taker{[import, &engine](std::vector<HandedBlock> blocks) {
                             import->add(std::move(blocks));
                             engine.wake_kv_tasks();
