@@ -39,7 +39,7 @@ void RankFlags::declare(OptionSet& options) {
       .within(1, 1024);
   options
       .add(stage_layers, "pp-layers",
-           "layers of every stage of --pp, as in 14,18; empty: cut so that the stages read as many weights")
+           "layers of every stage of --pp, as in 14,18; empty: cut so that the stages take as long")
       .shown_as("LIST");
   options
       .add(cuts.micro_batches, "pp-micro-batches",

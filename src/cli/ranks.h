@@ -15,7 +15,7 @@ namespace sluice::cli {
 
 struct RankFlags {
   models::Cuts cuts;         // but for the layers of stages
-  std::string stage_layers;  // "14,18"; empty: by what they cost
+  std::string stage_layers;  // "14,18"; empty: by what they cost, or were seen to take
   double rank_timeout = 1;   // seconds
   kernels::Collectives collectives = kernels::Collectives::Auto;
 

@@ -18,6 +18,7 @@
 #include "models/heads/head.h"
 #include "models/model.h"
 #include "runtime/model_executor.h"
+#include "runtime/parallel/stage_times.h"
 #include "tokenizer/tokenizer.h"
 
 namespace sluice::llm {
@@ -53,6 +54,19 @@ Result<std::unique_ptr<models::Model>> load(const std::string& path, const Sessi
     if (options.progress) options.progress(share);
   };
   return models::load_model(std::move(*files), std::move(backend), progress, std::move(group));
+}
+
+// As load(); stages have the layers that were measured to be best.
+Result<std::unique_ptr<models::Model>> load_measured(const std::string& path, const SessionOptions& options,
+                                                     const std::shared_ptr<kernels::Backend>& backend) {
+  Result<std::unique_ptr<models::Model>> model = load(path, options, backend, options.group);
+  if (!model) return model;
+  Result<std::vector<int>> stage_layers = runtime::measure_stages(**model);
+  if (!stage_layers) return stage_layers.error();
+  if (stage_layers->empty()) return model;
+  model->reset();  // its memory goes before the new one's comes
+  options.group->cut_by(std::move(*stage_layers));
+  return load(path, options, backend, options.group);
 }
 
 // The tokens of a folder or file without a vocabulary end nowhere by themselves.
@@ -187,7 +201,7 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options) {
     if (!path) return path.error();
     Result<std::shared_ptr<kernels::Backend>> backend = runtime::make_backend(options.engine.device);
     if (!backend) return backend.error();
-    Result<std::unique_ptr<models::Model>> model = load(*path, options, *backend, options.group);
+    Result<std::unique_ptr<models::Model>> model = load_measured(*path, options, *backend);
     if (!model) return model.error();
     parts.model = std::move(*model);
     parts.defaults = model_defaults(parts.model->files);

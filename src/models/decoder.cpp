@@ -8,15 +8,6 @@
 
 namespace sluice::models {
 
-void run_norm(kernels::Backend& backend, const ModelSpec& spec, TensorView out, TensorView x,
-              const Norm& norm) {
-  if (spec.norm == NormKind::Rms) {
-    backend.rms_norm(out, x, norm.gain, spec.norm_eps);
-  } else {
-    backend.layer_norm(out, x, norm.gain, norm.bias, spec.norm_eps);
-  }
-}
-
 Decoder::Decoder(const ModelSpec& spec, const ModelWeights& weights, kernels::Backend& backend,
                  ModelGroup* group)
     : spec_(spec),
@@ -387,8 +378,10 @@ void Decoder::forward(const StepInput& input) {
   }
   if (spec_.per_layer_embedding > 0) make_layer_inputs(input, stream_);
   if (spec_.streams.count > 0) streams_.begin(stream_);
+  if (clock_ != nullptr) clock_->start();
   for (size_t i = run_stack(input) ? spec_.layers.size() : 0; i < spec_.layers.size(); ++i) {
     run_layer(i, input, stream_);
+    if (clock_ != nullptr) clock_->end_layer(i);
     if (group_ != nullptr) group_->progress();
   }
   if (spec_.streams.count > 0) streams_.end(stream_);

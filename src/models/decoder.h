@@ -8,6 +8,7 @@
 #include "kernels/backend.h"
 #include "kernels/layer_stack.h"
 #include "kernels/recurrent.h"
+#include "models/group/part_times.h"
 #include "models/layers/context.h"
 #include "models/layers/streams.h"
 #include "models/loading/weights.h"
@@ -63,6 +64,8 @@ class Decoder {
   TensorView queries(size_t layer);
   // [rows, taps * dim], any rows of the last step.
   TensorView tapped(std::span<const int32_t> rows);
+  // From the next step on: has it take the times of steps, which run on the host. Null: nothing does.
+  void time_steps(PartClock* clock) { clock_ = clock; }
   // Of the buffers of its steps.
   int64_t scratch_bytes() const { return scratch_.bytes(); }
   // [rows, vocab] for hidden states as hidden() gives them, activation type. Valid until the next call of
@@ -123,6 +126,7 @@ class Decoder {
   std::vector<Token> own_tokens_;        // of a lookup, as rows of the table at hand
   std::vector<TensorView> angles_;       // per rope, of the step's tokens
   TensorView layer_inputs_;              // [n, layers * layer_input]
+  PartClock* clock_ = nullptr;
   std::vector<int> taps_;
   std::vector<int32_t> query_rows_;
   size_t kept_queries_ = 0;  // rows of the last step

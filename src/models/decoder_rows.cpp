@@ -121,6 +121,7 @@ TensorView Decoder::logits_memory(int64_t rows) {
 }
 
 TensorView Decoder::logits(TensorView hidden) {
+  if (clock_ != nullptr) clock_->start();
   const TensorView out = logits_memory(hidden.dim(0));
   if (spec_.embedding_dim > 0) {
     const TensorView narrow = scratch_.get(Buffer::Embedded, hidden.dim(0), spec_.embedding_dim);
@@ -130,6 +131,7 @@ TensorView Decoder::logits(TensorView hidden) {
   backend_.matmul(out, hidden, weights_.output);
   if (spec_.logit_scale != 1.0f) backend_.scale(out, spec_.logit_scale);
   if (spec_.logit_softcap > 0.0f) backend_.softcap(out, spec_.logit_softcap);
+  if (clock_ != nullptr) clock_->end_logits();
   if (out.dim(1) == spec_.vocab || group_->placement().tensor.whole()) return out;
   const TensorView all = scratch_.get(Buffer::AllLogits, hidden.dim(0), spec_.vocab);
   group_->gather_columns(all, out);

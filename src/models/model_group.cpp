@@ -46,6 +46,10 @@ ModelGroup::~ModelGroup() {
   }
 }
 
+void ModelGroup::cut_by(std::vector<int> stage_layers) {
+  cuts_.stage_layers = placement_.stage_layers = std::move(stage_layers);
+}
+
 void ModelGroup::abandon() {
   abandoned_ = true;
   for (SharedSums* shared : {shared_.get(), shared_context_.get()})

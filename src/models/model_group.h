@@ -36,6 +36,8 @@ class ModelGroup {
 
   const Placement& placement() const { return placement_; }
   dist::Communicator& world() { return *world_; }
+  // The next model is cut into stages of so many layers. All ranks call it.
+  void cut_by(std::vector<int> stage_layers);
   // A pass has failed on this rank: the group cannot go on.
   void abandon();
   bool abandoned() const { return abandoned_; }

@@ -173,20 +173,25 @@ Status Cuts::check() const {
 }
 
 Range Placement::layers(const ModelSpec& spec) const {
-  const auto count = static_cast<int64_t>(spec.layers.size());
-  if (stage.whole()) return {0, count};
+  return all_layers(spec)[static_cast<size_t>(stage.index)];
+}
+
+std::vector<Range> Placement::all_layers(const ModelSpec& spec) const {
+  if (stage.whole()) return {{0, static_cast<int64_t>(spec.layers.size())}};
   if (!stage_layers.empty()) {
-    const auto own = stage_layers.begin() + stage.index;
-    const int64_t begin = std::accumulate(stage_layers.begin(), own, int64_t{0});
-    return {begin, begin + *own};
+    std::vector<Range> ranges;
+    for (const int count : stage_layers) {
+      const int64_t begin = ranges.empty() ? 0 : ranges.back().end;
+      ranges.push_back({begin, begin + count});
+    }
+    return ranges;
   }
   const auto logits_of = [&](int index) {
     Placement other = *this;
     other.stage.index = index;
     return other.logits(spec.vocab).size() * tensor.size * embedding_width(spec);
   };
-  const StageEnds ends{logits_of(0), logits_of(stage.size - 1)};
-  return cut_stages(spec, stage.size, ends)[static_cast<size_t>(stage.index)];
+  return cut_stages(spec, stage.size, {logits_of(0), logits_of(stage.size - 1)});
 }
 
 Range Placement::logits(int64_t vocab) const {
@@ -217,11 +222,6 @@ Range shared_of(int count, const Share& share) {
   return {one, one + 1};
 }
 
-Range index_heads_of(const Attention& attention, const Share& share) {
-  const int64_t heads = attention.indexer.heads;
-  if (heads == 0) return {};
-  const Range kv = shared_of(attention.kv_heads, share);
-  return {kv.begin * heads / attention.kv_heads, (kv.end - 1) * heads / attention.kv_heads + 1};
 int64_t kv_bytes_per_token(const ModelSpec& spec, DType kv_type, const Share& context) {
   int64_t index = 0;
   for (const LayerState& state : layer_states(spec))
@@ -230,6 +230,11 @@ int64_t kv_bytes_per_token(const ModelSpec& spec, DType kv_type, const Share& co
   return (kv_bytes_per_token(spec, kv_type) - index_bytes) / context.size + index_bytes;
 }
 
+Range index_heads_of(const Attention& attention, const Share& share) {
+  const int64_t heads = attention.indexer.heads;
+  if (heads == 0) return {};
+  const Range kv = shared_of(attention.kv_heads, share);
+  return {kv.begin * heads / attention.kv_heads, (kv.end - 1) * heads / attention.kv_heads + 1};
 }
 
 Result<ModelSpec> cut(const ModelSpec& spec, const Placement& placement) {

@@ -36,7 +36,7 @@ struct Cuts {
   int tensor = 1;
   int experts = 1;  // 1: every rank has all of them, with its share of their inner width
   int stages = 1;
-  std::vector<int> stage_layers{};  // of every stage; empty: by what they cost
+  std::vector<int> stage_layers{};  // of every stage; empty: by what they cost, or were seen to take
   // Steps that stages on CPUs run at the same time; 0: as many as there are stages, those that share their cores counted once.
   int micro_batches = 0;
   bool sequence = false;  // the ranks of the tensor cut share the tokens between the parts of layers
@@ -66,6 +66,8 @@ struct Placement {
   bool last_stage() const { return stage.index + 1 == stage.size; }
   // REQUIRES: cut() takes the spec.
   Range layers(const ModelSpec& spec) const;
+  // Of every stage.
+  std::vector<Range> all_layers(const ModelSpec& spec) const;
   // The logits that the rank computes: its tensor share of the vocabulary on the last stage. Where ranks on the host are stages
   // and nothing else, the first stage has one half and the last the other, so that their work is the same.
   Range logits(int64_t vocab) const;
@@ -78,10 +80,10 @@ Placement placement_of(int rank, const Cuts& cuts);
 // Of `count` KV heads, or groups of a state space, those that the heads of a share read; one that several shares read is
 // kept by each. REQUIRES: one of count and share.size divides the other.
 Range shared_of(int count, const Share& share);
-// Heads of its indexer that choose for the KV heads of a share.
-Range index_heads_of(const Attention& attention, const Share& share);
 // Bytes of one position in all layers on a rank that has this share of the context: a part of its KV, all of its index keys.
 int64_t kv_bytes_per_token(const ModelSpec& spec, DType kv_type, const Share& context);
+// Heads of its indexer that choose for the KV heads of a share.
+Range index_heads_of(const Attention& attention, const Share& share);
 
 // The spec of what a rank computes: its layers, with its share of their heads and widths. dim and vocab stay the model's.
 // An error names the count that does not divide, or the part that cannot be cut.

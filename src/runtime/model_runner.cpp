@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <exception>
 
 #include "base/check.h"
@@ -99,6 +100,36 @@ bool ModelRunner::is_recorded(const Pass& pass) const {
   if (!model_.group || model_.backend->async_device() == nullptr) return false;
   return model_.group->placement().stage.whole() && pass.embedded.empty() &&
          pass.batch.tokens() == pass.batch.sequences() && pass.batch.tokens() <= kMostRecordedDecode;
+}
+
+void ModelRunner::time_steps() {
+  if (models::ModelGroup* group = followers()) OrderWriter(Order::Time).send(*group);
+  decoder_.time_steps(&clock_.emplace(model_.spec().layers.size()));
+}
+
+std::vector<models::PartTimes> ModelRunner::step_times() {
+  SLUICE_CHECK(clock_.has_value());
+  std::vector<models::PartTimes> all{clock_->times()};
+  if (!model_.group) return all;
+  dist::Communicator& world = model_.group->world();
+  if (!model_.group->leads()) {
+    std::vector<double> own = clock_->times().layers;
+    own.push_back(clock_->times().logits);
+    world.send_message(0, std::as_bytes(std::span(own)));
+    return all;
+  }
+  OrderWriter(Order::Times).send(*model_.group);
+  for (int rank = 1; rank < world.size(); ++rank) {
+    const std::vector<std::byte> bytes = world.receive_message(rank);
+    if (bytes.size() < sizeof(double))
+      throw dist::GroupFailure(fmt::format("rank {} sends no times of its layers", rank));
+    std::vector<double> numbers(bytes.size() / sizeof(double));
+    std::memcpy(numbers.data(), bytes.data(), numbers.size() * sizeof(double));
+    const double logits = numbers.back();
+    numbers.pop_back();
+    all.push_back({std::move(numbers), logits});
+  }
+  return all;
 }
 
 void ModelRunner::tell_scratch(size_t tokens) {

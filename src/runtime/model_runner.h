@@ -60,6 +60,10 @@ class ModelRunner {
   void take(Rows& out);
   // Rows that were asked for and that nobody will take.
   void drop_asked();
+  // Every rank times the parts of its steps from here on; REQUIRES: they run on the host.
+  void time_steps();
+  // What they were; of every rank, in their order, on rank 0.
+  std::vector<models::PartTimes> step_times();
   // As models::ModelGroup has it.
   int steps_in_flight() const { return model_.group ? model_.group->steps_in_flight() : 1; }
   // As models::Decoder has them; of one rank alone.
@@ -87,6 +91,7 @@ class ModelRunner {
 
   const models::Model& model_;
   models::Decoder decoder_;
+  std::optional<models::PartClock> clock_;
   int64_t told_scratch_ = 0;
   struct Asked {
     size_t rows = 0;

@@ -20,6 +20,7 @@ class Scorer {
 
   // Appends tokens to the sequence; logits of the new positions, row-major [tokens, vocab]. LimitExceeded
   // beyond the capacity, InvalidArgument for a token outside the vocabulary.
+  ModelRunner& runner() { return *runner_; }
   Result<std::vector<float>> append(std::span<const Token> tokens);
   // Of the next tokens appended, beside their ids; its spans are valid until then.
   struct Input {

@@ -76,6 +76,21 @@ TEST(StageCut, ALayerStaysWithTheOneWhoseKeysItReads) {
   EXPECT_EQ(counts_of(cut_stages(spec, 2, {})), (Counts{3, 5}));
 }
 
+// What takes long although it is small, and the reverse; but no stage gets weights of others beyond the limit.
+TEST(StageCut, SlowLayersWeighMore) {
+  const ModelSpec spec = dense_spec(8);
+  const int64_t layer = layer_cost(spec, spec.layers[0]), no_limit = 8 * layer;
+  StageCosts costs{.layers = {5, 1, 1, 1, 1, 1, 1, 1}};
+  EXPECT_EQ(counts_of(cut_stages_by(spec, 2, costs, no_limit)), (Counts{2, 6}));
+  EXPECT_EQ(counts_of(cut_stages_by(spec, 2, costs, 5 * layer)), (Counts{3, 5}));
+  EXPECT_TRUE(cut_stages_by(spec, 2, costs, 3 * layer).empty());
+  EXPECT_EQ(slowest_stage(costs, cut_stages_by(spec, 2, costs, no_limit)), 6);
+  costs = {.layers = {1, 1, 1, 1, 1, 1, 1, 1}, .first = 2, .last = 4};
+  const std::vector<Range> stages = cut_stages_by(spec, 2, costs, no_limit);
+  EXPECT_EQ(counts_of(stages), (Counts{5, 3}));
+  EXPECT_EQ(slowest_stage(costs, stages), 7);
+}
+
 // Ranks that cut layers, too, have all logits on the last stage.
 TEST(StageCut, PlacementWeighsTheLogits) {
   ModelSpec spec = dense_spec(16);

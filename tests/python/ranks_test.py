@@ -188,6 +188,20 @@ def test_three_stages_with_three_steps_in_flight_give_the_answers_of_one_rank():
         assert len(answers[0]) == 5 and answers[0] == answers[1], answers
 
 
+def test_stages_are_cut_by_the_times_of_their_layers():
+    serving.need_model()
+    with tempfile.TemporaryDirectory() as folder:
+        source, out = Path(folder) / "in.jsonl", Path(folder) / "out.jsonl"
+        source.write_text(json.dumps({"id": "a", "prompt": "one two", "max_tokens": 2}) + "\n")
+        flags = ("-i", source, "-o", out, "--force", "-m", serving.DEFAULT_MODEL, "--pp", 2, "--pp-micro-batches", 2, "-t", 1,
+                 "--kv-tokens", 1024, "--ctx-size", 512, "--verbose")
+        timed = "the slowest takes"
+        done = ranks(2, "generate", *flags).stderr
+        counts = re.search(r"stages of (\d+)\+(\d+) layers: the slowest takes [\d.]+ ms of a step of 8 tokens", done)
+        assert counts and sum(map(int, counts.groups())) == 30, done
+        assert timed not in ranks(2, "generate", *flags, "--pp-layers", "14,16").stderr
+
+
 def test_stages_that_share_their_cores_take_turns():
     serving.need_model()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,8 +1,11 @@
 #include "models/group/stage_cut.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
+#include <numeric>
 #include <optional>
+#include <utility>
 #include <variant>
 
 #include "base/check.h"
@@ -84,6 +87,12 @@ class StageRules {
   std::map<int, std::vector<size_t>> layers_of_kind_;  // by window; -1: a state
 };
 
+std::vector<double> weights_of(const ModelSpec& spec) {
+  std::vector<double> weights;
+  for (const LayerSpec& layer : spec.layers) weights.push_back(static_cast<double>(layer_cost(spec, layer)));
+  return weights;
+}
+
 // Of the first layers, in some number of stages.
 struct Best {
   double costliest = 0, squares = 0;
@@ -95,14 +104,21 @@ struct Best {
 
 class StageCutter {
  public:
-  StageCutter(const ModelSpec& spec, int stages, const StageEnds& ends)
-      : layers_(spec.layers.size()), stages_(static_cast<size_t>(stages)), ends_(ends) {
+  StageCutter(const ModelSpec& spec, int stages, const StageCosts& costs,
+              int64_t most_weights = std::numeric_limits<int64_t>::max())
+      : layers_(spec.layers.size()), stages_(static_cast<size_t>(stages)), ends_(costs) {
     costs_.push_back(0);
-    for (const LayerSpec& layer : spec.layers)
-      costs_.push_back(costs_.back() + static_cast<double>(layer_cost(spec, layer)));
+    for (const double cost : costs.layers) costs_.push_back(costs_.back() + cost);
+    const std::vector<double> weights = weights_of(spec);
     const StageRules rules(spec);
-    for (size_t begin = 0; begin < layers_; ++begin)
-      for (size_t end = 0; end <= layers_; ++end) allowed_.push_back(begin < end && rules.allow(begin, end));
+    for (size_t begin = 0; begin < layers_; ++begin) {
+      double sum = 0;
+      for (size_t end = 0; end <= layers_; ++end) {
+        if (end > begin) sum += weights[end - 1];
+        allowed_.push_back(begin < end && sum <= static_cast<double>(most_weights) &&
+                           rules.allow(begin, end));
+      }
+    }
   }
 
   // Empty: there is no such cut.
@@ -133,13 +149,13 @@ class StageCutter {
  private:
   Best joined(const Best& before, size_t stage, size_t begin, size_t end) const {
     double cost = costs_[end] - costs_[begin];
-    if (stage == 0) cost += static_cast<double>(ends_.first);
-    if (stage + 1 == stages_) cost += static_cast<double>(ends_.last);
+    if (stage == 0) cost += ends_.first;
+    if (stage + 1 == stages_) cost += ends_.last;
     return {std::max(before.costliest, cost), before.squares + cost * cost, begin};
   }
 
   size_t layers_, stages_;
-  StageEnds ends_;
+  StageCosts ends_;            // the layers' are in costs_
   std::vector<double> costs_;  // of the layers before
   std::vector<bool> allowed_;  // [begin, end]
 };
@@ -153,9 +169,29 @@ int64_t layer_cost(const ModelSpec& spec, const LayerSpec& layer) {
 
 std::vector<dist::Range> cut_stages(const ModelSpec& spec, int stages, const StageEnds& ends) {
   SLUICE_CHECK(stages > 0 && std::cmp_greater_equal(spec.layers.size(), stages));
-  const StageCutter cutter(spec, stages, ends);
+  const StageCutter cutter(
+      spec, stages, {weights_of(spec), static_cast<double>(ends.first), static_cast<double>(ends.last)});
   std::vector<dist::Range> ranges = cutter.cut(true);
   return ranges.empty() ? cutter.cut(false) : ranges;
+}
+
+double slowest_stage(const StageCosts& costs, std::span<const dist::Range> stages) {
+  double slowest = 0;
+  for (size_t stage = 0; stage < stages.size(); ++stage) {
+    const auto begin = costs.layers.begin() + stages[stage].begin;
+    double cost = std::accumulate(begin, begin + stages[stage].size(), 0.0);
+    if (stage == 0) cost += costs.first;
+    if (stage + 1 == stages.size()) cost += costs.last;
+    slowest = std::max(slowest, cost);
+  }
+  return slowest;
+}
+
+std::vector<dist::Range> cut_stages_by(const ModelSpec& spec, int stages, const StageCosts& costs,
+                                       int64_t most_weights) {
+  SLUICE_CHECK_EQ(costs.layers.size(), spec.layers.size());
+  SLUICE_CHECK(stages > 0 && std::cmp_greater_equal(spec.layers.size(), stages));
+  return StageCutter(spec, stages, costs, most_weights).cut(true);
 }
 
 }  // namespace sluice::models

@@ -7,6 +7,15 @@
 
 namespace sluice::models {
 
+void run_norm(kernels::Backend& backend, const ModelSpec& spec, TensorView out, TensorView x,
+              const Norm& norm) {
+  if (spec.norm == NormKind::Rms) {
+    backend.rms_norm(out, x, norm.gain, spec.norm_eps);
+  } else {
+    backend.layer_norm(out, x, norm.gain, norm.bias, spec.norm_eps);
+  }
+}
+
 void run_split_norms(const LayerContext& c, std::span<const SplitNorm> norms, int rows, float eps) {
   auto* ops = dynamic_cast<kernels::PartSums*>(&c.backend);
   SLUICE_CHECK(ops != nullptr && c.tensor_group != nullptr && !norms.empty());

@@ -28,7 +28,15 @@ struct Pass {
   std::span<const models::EmbeddedRows> embedded{};  // never of a group: its models read text alone
 };
 
-enum class Order : int32_t { Start, Forward, Read, Move };
+enum class Order : int32_t {
+  Start,
+  Forward,
+  Read,
+  Move,
+  Time,   // parts of steps are timed from here on
+  Times,  // the times of its parts go to rank 0
+  Cut     // the layers of every stage: where there are any, the model is loaded again, cut by them
+};
 
 // An order as 32-bit words: its kind, then numbers and lists, each with its length before it.
 class OrderWriter {
