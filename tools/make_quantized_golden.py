@@ -166,6 +166,16 @@ def mixed():
     return {"quantize": choose, "config": both, "layers": 2}
 
 
+def ordered():
+    """Matrices with the same inputs whose orders differ, and one that has none beside those that have."""
+    def choose(module):
+        if module.endswith("self_attn.v_proj"):
+            return lambda w: formats.gptq(w, symmetric=False)
+        seed = next((i for i, name in enumerate(LINEAR) if module.endswith(name)), 0)
+        return lambda w: formats.gptq(w, symmetric=False, act_order=True, seed=max(1, seed))  # one of queries and keys
+    return {"quantize": choose, "config": gptq_config(sym=False, desc=True)}
+
+
 def folders():
     f = formats
     bnb4 = {"quant_method": "bitsandbytes", "load_in_4bit": True, "load_in_8bit": False, "bnb_4bit_quant_type": "nf4",
@@ -205,8 +215,8 @@ def folders():
                 "quant_algo": "NVFP4", "kv_cache_quant_algo": None, "group_size": 16, "exclude_modules": ["lm_head"]}}}},
         "bnb-int8": {"quantize": f.bnb_int8, "config": {"quantization_config": {
             "quant_method": "bitsandbytes", "load_in_4bit": False, "load_in_8bit": True, "llm_int8_threshold": 6.0}}},
-        "bnb-nf4": {"quantize": f.bnb_nf4, "config": {"quantization_config": bnb4 | {"bnb_4bit_use_double_quant": False}}},
-        "bnb-nf4-nested": {"quantize": lambda w: f.bnb_nf4(w, True),
+        "bnb-nf4": {"quantize": f.bnb, "config": {"quantization_config": bnb4 | {"bnb_4bit_use_double_quant": False}}},
+        "bnb-nf4-nested": {"quantize": lambda w: f.bnb(w, nested=True),
                            "config": {"quantization_config": bnb4 | {"bnb_4bit_use_double_quant": True}}},
         "mxfp8-quantized": {"quantize": f.mxfp8, "dim": 64,
                             "config": compressed("mxfp8-quantized", weights_of(8, 32, True, "group", "float"))},
@@ -216,6 +226,9 @@ def folders():
         "kv_from": {"quantize": lambda w: ({".weight": f.tensor(bf16(w))}, w), "dim": 32, "layers": 3, "kv_from": [-1, 0, 0],
                     "config": {"kv_from": [-1, 0, 0]},
                     "absent": [f"model.layers.{layer}.self_attn.{part}_proj" for layer in (1, 2) for part in "kv"]},
+        "gptq-orders": ordered(),
+        "bnb-fp4": {"quantize": lambda w: f.bnb(w, "fp4"),
+                    "config": {"quantization_config": bnb4 | {"bnb_4bit_quant_type": "fp4", "bnb_4bit_use_double_quant": False}}},
     }
 
 

@@ -13,6 +13,8 @@ NF4 = np.array([-1.0, -0.6961928009986877, -0.5250730514526367, -0.3949174880981
                 -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725,
                 0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023,
                 1.0], np.float32)
+FP4 = np.array([0, 1 / 192, 2 / 3, 1, 1 / 3, 1 / 2, 1 / 6, 1 / 4], np.float32)
+FP4 = np.concatenate([FP4, -FP4])
 NAMES = {np.dtype(np.float32): "F32", np.dtype(np.float16): "F16", np.dtype(np.int32): "I32", np.dtype(np.int8): "I8",
          np.dtype(np.uint8): "U8", np.dtype(np.int64): "I64", np.dtype(ml_dtypes.bfloat16): "BF16",
          np.dtype(ml_dtypes.float8_e4m3fn): "F8_E4M3"}
@@ -166,12 +168,12 @@ def bnb_int8(weight):
         (codes.astype(np.float32) * scb[:, None] / 127).astype(np.float32)
 
 
-def bnb_nf4(weight, nested=False):
-    block = 64
+def bnb(weight, kind="nf4", nested=False):
+    block, values = 64, {"nf4": NF4, "fp4": FP4}[kind]
     parts = weight.reshape(-1, block)
     absmax = np.abs(parts).max(1).astype(np.float32)
-    state = {"quant_type": "nf4", "blocksize": block, "dtype": "bfloat16", "shape": list(weight.shape)}
-    out = {".weight.quant_map": tensor(NF4)}
+    state = {"quant_type": kind, "blocksize": block, "dtype": "bfloat16", "shape": list(weight.shape)}
+    out = {".weight.quant_map": tensor(values)}
     if nested:
         offset = np.float32(absmax.mean())
         inner = 256
@@ -187,7 +189,7 @@ def bnb_nf4(weight, nested=False):
         state |= {"nested_blocksize": inner, "nested_dtype": "float32", "nested_offset": float(offset)}
     else:
         out[".weight.absmax"] = tensor(absmax)
-    codes = np.abs((parts / absmax[:, None])[..., None] - NF4).argmin(-1)
+    codes = np.abs((parts / absmax[:, None])[..., None] - values).argmin(-1)
     out[".weight"] = tensor(nibble_pairs(codes.reshape(1, -1), True).reshape(-1, 1))
-    out[".weight.quant_state.bitsandbytes__nf4"] = tensor(np.frombuffer(json.dumps(state).encode(), np.uint8))
-    return out, (NF4[codes] * absmax[:, None]).reshape(weight.shape).astype(np.float32)
+    out[".weight.quant_state.bitsandbytes__" + kind] = tensor(np.frombuffer(json.dumps(state).encode(), np.uint8))
+    return out, (values[codes] * absmax[:, None]).reshape(weight.shape).astype(np.float32)

@@ -14,9 +14,11 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/ids.h"
+#include "kernels/column_order.h"
 #include "kernels/weight.h"
 #include "tensor/tensor.h"
 
@@ -242,7 +244,9 @@ class Backend {
     return allocate(dtype, {shape[0], shape[1], shape[2], shape[3]});
   }
   // Called once per matrix after loading; may repack or upload. The result replaces the weight.
-  virtual Weight prepare(Weight weight) { return weight; }
+  virtual Weight prepare(Weight weight) {
+    return prepare_runs(std::move(weight), [](Weight run) { return run; });
+  }
   // The output matrix of a model that multiplies with its embedding table, from the prepared table. Its logits need not be
   // as exact as the table's rows.
   virtual Weight prepare_tied(Weight table) { return table; }

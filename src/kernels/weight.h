@@ -16,6 +16,9 @@ struct StoredTensor {
   int slice = 0;
 };
 
+// Column k of a matrix is multiplied with element (*order)[k] of x: each of them once. Null: with element k.
+using ColumnOrder = std::shared_ptr<const std::vector<int32_t>>;
+
 // Rows stacked from one or more stored tensors, each in its own type, so that q, k and v (or gate and up) are one
 // GEMM wherever they lie in the file. The memory belongs to the model (usually a mapped file).
 struct Weight {
@@ -29,6 +32,9 @@ struct Weight {
   bool listed = false;                 // one of a list that is multiplied at once: experts, heads
   bool joined = false;                 // of parts that only have their input in common
   std::vector<StoredTensor> stored;    // that the rows are from; empty: not said
+  std::vector<ColumnOrder> orders;     // of each part; empty: none has one
+  // Where parts differ in their order: those that share one, prepared, in the place of the whole.
+  std::vector<Weight> runs;
 
   bool empty() const { return parts.empty(); }
 };

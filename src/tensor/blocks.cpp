@@ -3,10 +3,12 @@
 // written.
 #include "tensor/blocks.h"
 
+#include <array>
 #include <bit>
 #include <cstring>
 
 #include "base/check.h"
+#include "tensor/float_tables.h"
 #include "tensor/grids.h"
 #include "tensor/half.h"
 
@@ -198,6 +200,14 @@ void dequantize_f4_16(const uint8_t* block, float* out) {
     out[i] = load_f16(block + i / 16 * 2) * static_cast<float>(kMxfp4Values[nibble(block + 4, i)]);
 }
 
+// {f16 d; u8 quants[16]}; quants index a table of floats
+template <DType type>
+void dequantize_float_table(const uint8_t* block, float* out) {
+  static constexpr std::array<float, 16> kTable = float_table(type);
+  const float d = load_f16(block);
+  for (int i = 0; i < 32; ++i) out[i] = d * kTable[static_cast<size_t>(nibble(block + 2, i))];
+}
+
 // {u8 unsigned e4m3 d[4]; u8 quants[4][8]}: of each 16 elements the first eight lie in the low halves
 void dequantize_nvfp4(const uint8_t* block, float* out) {
   for (int i = 0; i < 64; ++i) {
@@ -285,6 +295,10 @@ void dequantize_row(DType type, const void* row, float* out, int64_t elements) {
       return dequantize_blocks<dequantize_q4_z>(type, source, out, elements);
     case DType::F4_16:
       return dequantize_blocks<dequantize_f4_16>(type, source, out, elements);
+    case DType::NF4:
+      return dequantize_blocks<dequantize_float_table<DType::NF4>>(type, source, out, elements);
+    case DType::FP4:
+      return dequantize_blocks<dequantize_float_table<DType::FP4>>(type, source, out, elements);
     case DType::NVFP4:
       return dequantize_blocks<dequantize_nvfp4>(type, source, out, elements);
     case DType::G4_NL:

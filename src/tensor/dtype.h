@@ -16,7 +16,7 @@ enum class DType : uint8_t {
   Q4_0, Q4_1, Q5_0, Q5_1, Q8_0,
   Q2_K, Q3_K, Q4_K, Q5_K, Q6_K,
   IQ4_NL, MXFP4,
-  Q4_Z, F4_16, G4_NL, G4_2, G4_3X, G4_3S,  // of our own, made at load (tensor/repack.h)
+  Q4_Z, F4_16, NF4, FP4, G4_NL, G4_2, G4_3X, G4_3S,  // of our own, made at load (tensor/repack.h)
   IQ1_S, IQ1_M, IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS, IQ3_S, IQ4_XS, TQ1_0, TQ2_0, NVFP4,  // of files only: repacked at load
 };
 // clang-format on
@@ -29,7 +29,7 @@ struct DTypeInfo {
 };
 
 // clang-format off
-inline constexpr std::array<DTypeInfo, 36> kDTypes{{
+inline constexpr std::array<DTypeInfo, 38> kDTypes{{
     {DType::F32, "F32", 1, 4},
     {DType::F16, "F16", 1, 2},
     {DType::BF16, "BF16", 1, 2},
@@ -51,6 +51,8 @@ inline constexpr std::array<DTypeInfo, 36> kDTypes{{
     {DType::MXFP4, "MXFP4", 32, 17},
     {DType::Q4_Z, "Q4_Z", 32, 20},
     {DType::F4_16, "F4_16", 32, 20},
+    {DType::NF4, "NF4", 32, 18},
+    {DType::FP4, "FP4", 32, 18},
     {DType::G4_NL, "G4_NL", 256, 146},
     {DType::G4_2, "G4_2", 256, 146},
     {DType::G4_3X, "G4_3X", 256, 146},

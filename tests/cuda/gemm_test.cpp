@@ -164,6 +164,45 @@ TEST_P(GemmTest, RepeatsBitForBit) {
   }
 }
 
+// Columns in an order of their own: of all parts, of some, and of a gate; plain where they are listed, as experts are.
+TEST_P(GemmTest, ColumnsInAnotherOrder) {
+  constexpr int64_t kCols = 512;
+  const auto order = [](int step) {
+    std::vector<int32_t> columns(kCols);
+    for (int k = 0; k < kCols; ++k) columns[static_cast<size_t>(k)] = (step * k + 3) % kCols;
+    return std::make_shared<const std::vector<int32_t>>(columns);
+  };
+  const kernels::ColumnOrder first = order(5), second = order(77);
+  for (const bool listed : {false, true}) {
+    listed_ = listed;
+    for (const auto& orders : {std::vector{first, first, first}, {first, nullptr, second}}) {
+      SCOPED_TRACE(::testing::Message() << "listed " << listed);
+      orders_ = orders;
+      const BothWeight w = weight({DType::Q4_0, DType::Q4_Z, DType::Q4_Z}, 72, kCols, true);
+      for (const int64_t n : {1, 5, 20, 70, 300}) compare(w, n);
+      orders_ = {orders[0], orders[2]};
+      const BothWeight gate = weight({DType::Q4_Z, DType::Q4_Z}, 96, kCols, false);
+      orders_ = {orders[0]};
+      const BothWeight down = weight({DType::Q4_Z}, 128, kCols, false);
+      for (const int64_t n : {1, 20, 70, 600}) {
+        const Both x = random(n, kCols, 0.1f), gain = vector(128);
+        Both wide = zeros(n, 192), out = zeros(n, 96);
+        ref().matmul_gated(out.host, wide.host, x.host, gate.host, kernels::Activation::Silu);
+        gpu().matmul_gated(out.device, wide.device, x.device, gate.device, kernels::Activation::Silu);
+        EXPECT_LT(error(out.host, out.device), tolerance()) << n;
+        Both sum = random(n, 128), gemm = zeros(n, 128), normed = zeros(n, 128);
+        ref().matmul_add_rms_norm(normed.host, {sum.host, gemm.host}, {x.host, &down.host},
+                                  {gain.host, 1e-5f});
+        gpu().matmul_add_rms_norm(normed.device, {sum.device, gemm.device}, {x.device, &down.device},
+                                  {gain.device, 1e-5f});
+        EXPECT_LT(error(normed.host, normed.device), tolerance()) << n;
+      }
+    }
+  }
+  orders_.clear();
+  listed_ = false;
+}
+
 TEST_P(GemmTest, OneMatrixPerHead) {
   listed_ = true;
   for (DType type : {DType::BF16, DType::Q8_0}) {

@@ -44,6 +44,9 @@ Scales scales_of(DType type) {
     case DType::Q4_0:
     case DType::Q5_0:
       return {{0}, 16};
+    case DType::NF4:
+    case DType::FP4:
+      return {{0}, 1};
     case DType::Q8_0:
     case DType::IQ4_NL:
       return {{0}, 127};
@@ -161,9 +164,11 @@ BothWeight DeviceTest::weight(const std::vector<DType>& types, int64_t rows_per_
     both.host.bias = values.view;
     both.memory.push_back(std::move(values));
   }
+  both.host.orders = orders_;
   both.host.listed = listed_;
   both.host.table = table_;
   both.device = gpu().prepare(both.host);
+  both.host = ref().prepare(std::move(both.host));
   return both;
 }
 

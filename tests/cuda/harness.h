@@ -56,6 +56,7 @@ class DeviceTest : public ::testing::Test {
 
   DType activations_ = DType::BF16;
   bool listed_ = false, table_ = false;  // of the weights that are made
+  std::vector<kernels::ColumnOrder> orders_{};
 
  private:
   std::unique_ptr<kernels::Backend> ref_;

@@ -184,6 +184,20 @@ TEST(Parallel, StatesAndNormsAcrossHeadsAreCut) {
   }
 }
 
+// Of ordered columns a rank has some of any block: what is cut by columns is plain there, with activations that are not rounded.
+TEST(Parallel, QuantisedMatricesAreCut) {
+  for (const auto& [name, tolerance] : {std::pair("gptq-v1-asym", 1e-5),
+                                        {"bnb-nf4", 1e-5},
+                                        {"gptq-act-order", 2e-2},
+                                        {"gptq-orders", 2e-2}}) {
+    const std::string folder = std::string(SLUICE_TEST_DATA) + "/quantized/" + name;
+    const std::vector<Token> prompt = prompt_for(models::open_model(folder).value());
+    const Compared compared = compare(folder, {.tensor = 2}, prompt);
+    ASSERT_TRUE(compared.error.ok()) << name << ": " << compared.error.error().message;
+    EXPECT_LE(*compared.error, tolerance) << name;
+  }
+}
+
 TEST(Parallel, CountsOfStatesThatDoNotDivideAreRefusedWithTheNumbers) {
   for (const auto& [name, message] :
        {std::pair("qwen3_next",

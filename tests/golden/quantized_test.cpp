@@ -116,8 +116,9 @@ TEST(Quantized, EveryFormatAgreesOnTheCpu) {
 // What is stored in four bits has at most five and a half in memory.
 TEST(Quantized, FourBitsStaySmall) {
   for (const char* folder :
-       {"gptq-v1", "gptq-v1-asym", "gptq-v2-asym", "awq", "pack-quantized", "pack-quantized-asym",
-        "nvfp4-pack-quantized", "mxfp4-pack-quantized", "modelopt-nvfp4", "gguf-iq4_xs", "gguf-nvfp4"}) {
+       {"gptq-v1", "gptq-v1-asym", "gptq-v2-asym", "gptq-act-order", "bnb-nf4", "bnb-nf4-nested", "bnb-fp4",
+        "awq", "pack-quantized", "pack-quantized-asym", "nvfp4-pack-quantized", "mxfp4-pack-quantized",
+        "modelopt-nvfp4", "gguf-iq4_xs", "gguf-nvfp4"}) {
     const auto model = opened(model_of(kQuantized / folder), {.device = "ref"});
     ASSERT_TRUE(model.ok()) << model.error().message;
     const auto& layer = (*model)->weights.layers[0];

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstddef>
 #include <cstring>
 #include <deque>
@@ -17,6 +18,7 @@
 #include "formats/tensor_store.h"
 #include "models/quantized/unpack.h"
 #include "tensor/blocks.h"
+#include "tensor/float_tables.h"
 #include "tests/models/specs.h"
 
 namespace sluice::models {
@@ -58,16 +60,26 @@ Result<Quantization> read(const std::string& text) {
   return read_quantization(config.get_object());
 }
 
+// Of the module, whatever the order of the columns in memory.
+std::vector<float> values_of(const QuantizedMatrix& matrix) {
+  const TensorView& view = matrix.tensor.view;
+  const auto cols = static_cast<size_t>(view.dim(1));
+  std::vector<float> out(static_cast<size_t>(view.elements())), row(cols);
+  for (int64_t r = 0; r < view.dim(0); ++r) {
+    dequantize_row(view.dtype, view.rows(r, r + 1).data, row.data(), view.dim(1));
+    for (size_t k = 0; k < cols; ++k)
+      out[static_cast<size_t>(r) * cols +
+          (matrix.columns.empty() ? k : static_cast<size_t>(matrix.columns[k]))] = row[k];
+  }
+  return out;
+}
+
 Result<std::vector<float>> values_of(const Tensors& tensors, const Quantization& quantization,
                                      const std::string& stem) {
-  Result<std::optional<HostTensor>> made = read_quantized(tensors.store(), quantization, stem);
+  Result<std::optional<QuantizedMatrix>> made = read_quantized(tensors.store(), quantization, stem);
   if (!made) return made.error();
   if (!made->has_value()) return std::vector<float>();
-  const TensorView view = (*made)->view;
-  std::vector<float> out(static_cast<size_t>(view.elements()));
-  for (int64_t row = 0; row < view.dim(0); ++row)
-    dequantize_row(view.dtype, view.rows(row, row + 1).data, out.data() + row * view.dim(1), view.dim(1));
-  return out;
+  return values_of(**made);
 }
 
 // Codes as one stream of bits.
@@ -167,6 +179,74 @@ TEST(QuantizedMatrix, OrderedColumnsNeedTheirOrder) {
   EXPECT_THAT(problem(values_of(tensors, *config, "a")), HasSubstr("no tensor '.weight_g_idx'"));
   tensors.add("a.weight_g_idx", DType::I32, {32}, std::vector<int32_t>(32, -1));  // never ordered
   EXPECT_EQ(problem(values_of(tensors, *config, "a")), "");
+}
+
+// Columns of a group side by side, in blocks; a matrix that no blocks of 32 hold in any order is plain.
+TEST(QuantizedMatrix, OrderedColumnsStayInFourBits) {
+  const auto config = read(R"({"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": true,
+    "checkpoint_format": "gptq_v2"})");
+  ASSERT_TRUE(config.ok()) << problem(config);
+  constexpr int kCols = 96;
+  for (const bool even : {true, false}) {
+    std::vector<int> codes;
+    std::vector<int32_t> groups;
+    for (int k = 0; k < kCols; ++k) {
+      codes.push_back(k % 16);
+      groups.push_back(even ? 2 - k % 3 : (k < 40 ? 1 : k < 70 ? 0 : 2));
+    }
+    Tensors tensors;
+    tensors.add("a.qweight", DType::I32, {kCols / 8, 1}, packed(codes, 4))
+        .add("a.qzeros", DType::I32, {3, 1}, std::vector<uint32_t>{3, 4, 5})
+        .add("a.scales", DType::F32, {3, 1}, std::vector<float>{1.0f, 2.0f, 4.0f})
+        .add("a.g_idx", DType::I32, {kCols}, groups);
+    const auto made = read_quantized(tensors.store(), *config, "a");
+    ASSERT_TRUE(made.ok()) << problem(made);
+    EXPECT_EQ((*made)->tensor.view.dtype, even ? DType::Q4_Z : DType::F16);
+    EXPECT_EQ((*made)->columns.size(), even ? size_t{kCols} : 0u);
+    const std::vector<float> values = values_of(**made);
+    for (int k = 0; k < kCols; ++k) {
+      const int group = groups[static_cast<size_t>(k)];
+      ASSERT_EQ(values[static_cast<size_t>(k)], static_cast<float>((1 << group) * (k % 16 - 3 - group))) << k;
+    }
+  }
+}
+
+// Codes and scales of bitsandbytes as they are stored; a map of another kind, and blocks that are no whole number of ours, are
+// plain.
+TEST(QuantizedMatrix, FloatTablesStayInFourBits) {
+  const auto config = read(R"({"quant_method": "bitsandbytes", "load_in_4bit": true})");
+  ASSERT_TRUE(config.ok()) << problem(config);
+  struct Case {
+    DType type, made;
+    int block;
+    float first;  // of the map, beside the type's own
+  };
+  for (const Case& c : {Case{DType::NF4, DType::NF4, 64, 0},
+                        {DType::FP4, DType::FP4, 64, 0},
+                        {DType::NF4, DType::F16, 16, 0},
+                        {DType::FP4, DType::F16, 32, 0.5f}}) {
+    std::vector<uint8_t> bytes;
+    for (int i = 0; i < 64; ++i) bytes.push_back(static_cast<uint8_t>((2 * i) % 16 << 4 | (2 * i + 1) % 16));
+    const std::array<float, 16> table = float_table(c.type);
+    std::vector<float> map(table.begin(), table.end()), scales;
+    map[0] += c.first;
+    for (int i = 0; i < 128 / c.block; ++i) scales.push_back(0.5f + static_cast<float>(i));
+    const std::string state = R"({"shape": [2, 64], "blocksize": )" + std::to_string(c.block) + "}";
+    const std::string kind = c.type == DType::NF4 ? "nf4" : "fp4";
+    Tensors tensors;
+    tensors.add("a.weight", DType::U8, {64, 1}, bytes)
+        .add("a.weight.quant_map", DType::F32, {16}, map)
+        .add("a.weight.absmax", DType::F32, {128 / c.block}, scales)
+        .add("a.weight.quant_state.bitsandbytes__" + kind, DType::U8, {static_cast<int64_t>(state.size())},
+             std::vector<char>(state.begin(), state.end()));
+    const auto made = read_quantized(tensors.store(), *config, "a");
+    ASSERT_TRUE(made.ok()) << problem(made);
+    EXPECT_EQ((*made)->tensor.view.dtype, c.made);
+    if (c.made != DType::F16) EXPECT_EQ((*made)->tensor.view.bytes(), 128 * 18 / 32);
+    const std::vector<float> values = values_of(**made);
+    for (size_t i = 0; i < 128; ++i)
+      EXPECT_NEAR(values[i], map[i % 16] * scales[i / static_cast<size_t>(c.block)], 2e-3f) << i;
+  }
 }
 
 TEST(QuantizedMatrix, NamesAreCloserThanPatternsAndClasses) {

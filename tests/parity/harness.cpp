@@ -76,6 +76,8 @@ std::vector<int> scale_offsets(DType type) {
     case DType::Q5_0:
     case DType::Q8_0:
     case DType::IQ4_NL:
+    case DType::NF4:
+    case DType::FP4:
     case DType::G4_NL:
     case DType::G4_2:
     case DType::G4_3X:
@@ -110,6 +112,9 @@ float quant_range(DType type) {
     case DType::G4_3X:
     case DType::G4_3S:
       return 127 * 16;
+    case DType::NF4:
+    case DType::FP4:
+      return 1;
     case DType::Q2_K:
       return 45;
     case DType::Q3_K:

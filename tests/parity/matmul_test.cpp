@@ -5,9 +5,18 @@
 //   against the reference GEMM of the rounded activations, only f32 rounding is left:  1e-5 * sum |w x|;
 //   against the reference GEMM of the true ones, each activation is off by at most half a step:
 //   sum over blocks of (largest / 254) * sum |w|, plus the former.
+// Tables of floats are rounded to bytes besides: the first bound holds for the rounded table, whose distance from the true one
+// is known.
+#include <array>
 #include <cmath>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
 
 #include "kernels/ref/ref.h"
+#include "tensor/float_tables.h"
+#include "tensor/half.h"
 #include "tests/parity/harness.h"
 
 namespace sluice::parity {
@@ -73,14 +82,40 @@ std::vector<Size> sizes_of(DType type) {
   return {{1, 1}, {5, 3}, {13, 1}, {37, 5}};
 }
 
-void check_case(Backend& backend, const Weight& weight, int64_t n, Random& random) {
+// Whose values are what levels multiply with: of types with a table of floats, F32.
+OwnedWeight as_multiplied(const Weight& weight) {
+  OwnedWeight made{{}, weight};
+  const TensorView& part = weight.parts[0];
+  if (!has_float_table(part.dtype)) return made;
+  HostTensor rounded = HostTensor::make(DType::F32, {part.dim(0), part.dim(1)});
+  const std::array<float, 16> table = float_table(part.dtype);
+  const std::array<int8_t, 16> bytes = byte_table(part.dtype);
+  const auto* block = static_cast<const uint8_t*>(part.data);
+  for (int64_t i = 0; i < part.elements(); ++i) {
+    const uint8_t* at = block + i / 32 * 18;
+    const int code = i % 32 < 16 ? at[2 + i % 16] & 0xf : at[2 + i % 16] >> 4;
+    const auto place = static_cast<size_t>(code);
+    EXPECT_NEAR(static_cast<float>(bytes[place]) * byte_factor(part.dtype), table[place], 0.004f);
+    uint16_t d;
+    std::memcpy(&d, at, 2);
+    rounded.view.at<float>()[i] = f16_to_f32(d) * byte_factor(part.dtype) * static_cast<float>(bytes[place]);
+  }
+  made.weight.parts = {rounded.view};
+  made.memory.push_back(std::move(rounded));
+  return made;
+}
+
+void check_case(Backend& backend, const Weight& stored, int64_t n, Random& random) {
+  const bool blocks = is_block(stored.parts[0].dtype);
+  const OwnedWeight multiplied = as_multiplied(stored);
+  const Weight& weight = multiplied.weight;
   const std::unique_ptr<Backend> reference = kernels::make_ref_backend();
   const HostTensor x = random.tensor({n, weight.cols});
   HostTensor out = HostTensor::make(DType::F32, {n, weight.rows});
   HostTensor expected = HostTensor::make(DType::F32, {n, weight.rows});
-  backend.matmul(out.view, x.view, weight);
+  backend.matmul(out.view, x.view, stored);
   reference->matmul(expected.view, x.view, weight);
-  if (is_block(weight.parts[0].dtype)) {
+  if (blocks) {
     HostTensor steps;
     const HostTensor rounded = round_activations(x.view, steps);
     expect_within(out.view, expected.view, limits_of(weight, x.view, &steps.view).view);
@@ -293,6 +328,53 @@ TEST(Matmul, WhatIsNotFiniteStaysSoAmongManyTokens) {
         for (int64_t token = 0; token < kTokens; ++token)
           for (int64_t row = 0; row < 13; ++row)
             ASSERT_EQ(std::isfinite(out.view.at<float>(token)[row]), token != kBad) << token << " " << row;
+      }
+    }
+  }
+}
+
+// Parts in the order of x and in two others, for one token and for many: every row is that of the part whose columns were put
+// back in order, at the reference; on each level the bits are those of x in the part's order.
+TEST(Matmul, ColumnsInAnotherOrderMeetTheirActivations) {
+  constexpr int64_t kRows = 19, kCols = 256;
+  std::vector<kernels::ColumnOrder> orders{nullptr};
+  for (int step : {5, 77, 77}) {  // the last is another copy of the one before
+    std::vector<int32_t> order(kCols);
+    for (int k = 0; k < kCols; ++k) order[static_cast<size_t>(k)] = (step * k + 3) % kCols;
+    orders.push_back(std::make_shared<const std::vector<int32_t>>(order));
+  }
+  std::vector<std::unique_ptr<Backend>> backends = cpu_backends(2);
+  backends.push_back(kernels::make_ref_backend());
+  for (const auto& backend : backends) {
+    for (const std::vector<size_t>& chosen : {std::vector<size_t>{1}, {2, 3}, {0, 1, 2, 3}, {1, 0}}) {
+      Random random(23);
+      const OwnedWeight owned =
+          random_weight(random, std::vector<DType>(chosen.size(), DType::Q4_0), kRows, kCols, true);
+      Weight weight = owned.weight;
+      for (const size_t one : chosen) weight.orders.push_back(orders[one]);
+      const Weight prepared = backend->prepare(weight);
+      EXPECT_EQ(prepared.runs.size(), chosen.size() == 4                     ? 3u
+                                      : chosen[0] == 1 && chosen.size() == 2 ? 2u
+                                                                             : 0u);
+      for (const int64_t n : {1, 3, 33}) {
+        SCOPED_TRACE(::testing::Message() << backend->name() << " " << chosen.size() << " parts, n " << n);
+        const HostTensor x = random.tensor({n, kCols + 3});
+        const TensorView columns = x.view.columns(3, kCols + 3);
+        HostTensor out = HostTensor::make(DType::F32, {n, weight.rows});
+        backend->matmul(out.view, columns, prepared);
+        for (size_t i = 0; i < chosen.size(); ++i) {
+          const int64_t row = static_cast<int64_t>(i) * kRows;
+          Weight part{.parts = {weight.parts[i]}, .rows = kRows, .cols = kCols};
+          part.bias = weight.bias.rows(row, row + kRows);
+          HostTensor ordered = HostTensor::make(DType::F32, {n, kCols});
+          for (int64_t t = 0; t < n; ++t)
+            for (int64_t k = 0; k < kCols; ++k)
+              ordered.view.at<float>(t)[k] =
+                  columns.at<float>(t)[chosen[i] == 0 ? k : (*orders[chosen[i]])[static_cast<size_t>(k)]];
+          HostTensor expected = HostTensor::make(DType::F32, {n, kRows});
+          backend->matmul(expected.view, ordered.view, backend->prepare(part));
+          ASSERT_TRUE(same_bits(out.view.columns(row, row + kRows), expected.view)) << "part " << i;
+        }
       }
     }
   }

@@ -60,7 +60,7 @@ TEST(GemmTable, HasOneRowForEveryTypeAndEveryNumberOfTokens) {
                                " mode " + std::to_string(static_cast<int>(mode)) + " shape " +
                                std::to_string(static_cast<int>(shape)));
   }
-  EXPECT_EQ(types, 33);
+  EXPECT_EQ(types, 35);
 }
 
 TEST(GemmTable, FindsTheRowOfItsKey) {

@@ -105,7 +105,10 @@ class CpuBackend : public Backend,
   };
   Activations prepare_activations(TensorView x, const Weight& weight);
   const float* column_tiles(TensorView x);
+  // x, or a copy in the order of the weight's columns that is valid until the next call.
+  TensorView in_order(TensorView x, const Weight& weight);
   static int64_t tokens_at_once(const Weight& weight, const Activations& activations);
+  Weight prepare_parts(Weight weight);  // which share an order
   // Row groups [begin, end) of the weight (32 rows of one part each) for all tokens, on the calling thread.
   void gemm_groups(TensorView out, TensorView x, const Weight& weight, Activations activations, int64_t begin,
                    int64_t end) const;
@@ -125,6 +128,7 @@ class CpuBackend : public Backend,
   std::vector<uint16_t> bf16_;
   std::vector<uint16_t> low_bf16_;
   std::vector<float> column_x_;
+  std::vector<float> ordered_;
   std::vector<float> rotated_;  // queries of the attention under way
 };
 

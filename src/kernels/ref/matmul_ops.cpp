@@ -17,12 +17,23 @@ double dot(const float* a, const float* b, int64_t size) {
   return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
+HostTensor in_order(const TensorView& x, const std::vector<int32_t>& order) {
+  HostTensor out = HostTensor::make(DType::F32, {x.dim(0), x.dim(1)});
+  for (int64_t i = 0; i < x.dim(0); ++i) order_columns(out.view.at<float>(i), x.at<float>(i), order);
+  return out;
+}
+
 }  // namespace
 
 void RefBackend::matmul(TensorView out, TensorView x, const Weight& weight) {
   SLUICE_CHECK_EQ(x.dim(1), weight.cols);
   SLUICE_CHECK_EQ(out.dim(1), weight.rows);
   SLUICE_CHECK_EQ(out.dim(0), x.dim(0));
+  if (!weight.runs.empty())
+    return for_runs(out, weight, [&](TensorView rows, const Weight& run) { matmul(rows, x, run); });
+  const std::vector<int32_t>* order = column_order(weight);
+  const HostTensor ordered = order == nullptr ? HostTensor() : in_order(x, *order);
+  if (order != nullptr) x = ordered.view;
   std::vector<float> decoded(static_cast<size_t>(weight.cols));
   for (int64_t row = 0; row < weight.rows; ++row) {
     const WeightRow source = weight_row(weight, row);

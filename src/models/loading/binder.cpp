@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "formats/mapped_pages.h"
+#include "models/quantized/grouped.h"
 #include "models/quantized/quantized_matrix.h"
 #include "models/quantized/unpack.h"
 #include "tensor/repack.h"
@@ -52,7 +53,7 @@ bool Binder::has(WeightSlot slot) const {
 
 std::optional<TensorView> Binder::stored(WeightSlot slot) {
   for (const NameRow& row : names_.rows(slot))
-    if (const std::optional<Part> found = part(row, -1, 0)) return found->view;
+    if (const std::optional<Part> found = part(row, -1, 0)) return in_order_of_x({found->view, found->order});
   return std::nullopt;
 }
 
@@ -152,14 +153,25 @@ std::optional<TensorView> Binder::scaled(const std::string& stem, TensorView val
   return taken(*found, tile ? unpack_f8(values, *factors, *tile) : tile.error());
 }
 
-std::optional<TensorView> Binder::quantized(const std::string& stem) {
-  Result<std::optional<HostTensor>> made = read_quantized(store_, quantization_, stem);
+std::optional<Binder::OrderedView> Binder::quantized(const std::string& stem) {
+  Result<std::optional<QuantizedMatrix>> made = read_quantized(store_, quantization_, stem);
   if (!made) {
     fail(made.error().message);
     return std::nullopt;
   }
   if (!made->has_value()) return std::nullopt;
-  return keep(std::move(**made));
+  std::vector<int32_t>& columns = (*made)->columns;
+  if (columns.empty()) return OrderedView{keep(std::move((*made)->tensor)), nullptr};
+  if (order_ == nullptr || *order_ != columns)
+    order_ = std::make_shared<const std::vector<int32_t>>(std::move(columns));
+  return OrderedView{keep(std::move((*made)->tensor)), order_};
+}
+
+TensorView Binder::in_order_of_x(const OrderedView& matrix) {
+  if (matrix.order == nullptr) return matrix.view;
+  const TensorView view = keep(plain_in_order_of_x(matrix.view, *matrix.order));
+  drop_copy(matrix.view);
+  return view;
 }
 
 TensorView Binder::for_kernels(const std::string& stem, TensorView stored, int expert) {
@@ -184,16 +196,19 @@ std::optional<Binder::Part> Binder::part(const NameRow& row, int expert, int64_t
   const int place = own ? -1 : expert;  // in a tensor that all experts share
   std::optional<std::string> found = locate(stem, ".weight");
   if (!found) found = locate(stem, "");
-  const std::optional<TensorView> made = quantized(stem);
+  const std::optional<OrderedView> made = quantized(stem);
   if (!status_.ok()) return std::nullopt;
   Part result;
+  if (made && row.fold != Fold::UnitRows) result.order = made->order;
   if (!found && !made) {
     const std::optional<TensorView> packed = packed_blocks(row, stem, place);
     if (!packed) return std::nullopt;
     result.view = *packed;
   } else {
     if (!found) found = stem;
-    std::optional<TensorView> view = made ? made : stored_of_rank(*found, 2, place);
+    std::optional<TensorView> view = !made          ? stored_of_rank(*found, 2, place)
+                                     : result.order ? made->view
+                                                    : in_order_of_x(*made);
     if (view && !made) view = scaled(stem, *view, place);
     if (view) view = for_kernels(stem, *view, place);
     // What is packed has rows of outputs, however the plain matrix lies.
@@ -224,8 +239,10 @@ Weight Binder::stack(WeightSlot slot, const std::vector<Part>& parts, Extent ext
     weight.rows += part.view.dim(0);
     weight.parts.push_back(part.view);
     weight.stored.push_back(part.stored);
+    weight.orders.push_back(part.order);
     has_bias = has_bias || !part.bias.empty();
   }
+  if (!kernels::is_ordered(weight)) weight.orders.clear();
   if (weight.rows != extent.rows)
     fail(fmt::format("{}: the file has {}, the architecture needs [{}, {}]", where(slot),
                      found.empty() ? "nothing" : found, extent.rows, extent.cols));
@@ -250,7 +267,10 @@ std::vector<Binder::Part> Binder::parts_of(WeightSlot slot, int number, int64_t 
 Weight Binder::matrix(WeightSlot slot, Extent extent, const Cut& cut, int number) {
   const bool table = slot == WeightSlot::TokenEmbedding || slot == WeightSlot::PositionEmbedding ||
                      slot == WeightSlot::LayerInputTable;
-  Weight weight = stack(slot, parts_of(slot, number, extent.cols), extent, cut);
+  std::vector<Part> parts = parts_of(slot, number, extent.cols);
+  for (Part& one : parts)  // rows of tables are looked up as they are
+    if (table) one = {in_order_of_x({one.view, one.order}), one.bias, one.stored, nullptr};
+  Weight weight = stack(slot, parts, extent, cut);
   weight.table = table;
   return status_.ok() ? prepared(std::move(weight)) : Weight();
 }
@@ -286,14 +306,24 @@ Weight Binder::joined(const std::vector<SlotRows>& slots, int64_t cols) {
 
 Weight Binder::prepared(Weight weight) {
   weight = backend_.prepare(std::move(weight));
-  release(weight);
-  if (weight.packed == nullptr || weight.table) return weight;
-  // Copies of our own go where the back-end has all of them; every block type has a form of its own there.
-  for (const TensorView& part : weight.parts)
-    if (const auto own = copies_.find(part.data);
-        own != copies_.end() && (weight.packed_whole || is_block(part.dtype)))
-      out_.owners[own->second].reset();
+  for (const Weight& run : weight.runs) drop_stored(run);
+  drop_stored(weight);
   return weight;
+}
+
+// Copies of our own go where the back-end has all of them; every block type has a form of its own there.
+void Binder::drop_stored(const Weight& weight) {
+  release(weight);
+  if (weight.packed == nullptr || weight.table) return;
+  for (const TensorView& part : weight.parts)
+    if (weight.packed_whole || is_block(part.dtype)) drop_copy(part);
+}
+
+void Binder::drop_copy(const TensorView& view) {
+  const auto own = copies_.find(view.data);
+  if (own == copies_.end()) return;
+  out_.owners[own->second].reset();
+  copies_.erase(own);
 }
 
 Weight Binder::prepared_tied(const Weight& table) {

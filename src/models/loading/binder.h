@@ -101,12 +101,21 @@ class Binder {
 
  private:
   void release(const Weight& weight);  // what it has a form of its own of
+  void drop_stored(const Weight& weight);
+  void drop_copy(const TensorView& view);  // where it is one of our own
   TensorView kept_columns(WeightSlot slot, TensorView rows, const std::vector<dist::Range>& cols);
+  struct OrderedView {
+    TensorView view;
+    kernels::ColumnOrder order;  // null: that of what the matrix is multiplied with
+  };
   struct Part {
     TensorView view;
     std::vector<float> bias;  // empty: none
     kernels::StoredTensor stored;
+    kernels::ColumnOrder order;
   };
+  // A plain copy of an ordered matrix in the place of it.
+  TensorView in_order_of_x(const OrderedView& matrix);
   std::string full_name(std::string_view stem, int expert) const;
   std::optional<std::string> locate(const std::string& stem, std::string_view suffix) const {
     return locate_tensor(store_, stem, suffix);
@@ -122,7 +131,7 @@ class Binder {
   // F8 values times their scales, where the file has any.
   std::optional<TensorView> scaled(const std::string& stem, TensorView values, int expert);
   // A matrix kept as several tensors, in the type that kernels read; nothing where the file has none.
-  std::optional<TensorView> quantized(const std::string& stem);
+  std::optional<OrderedView> quantized(const std::string& stem);
   // A type that only files have, as the one that kernels read.
   TensorView for_kernels(const std::string& stem, TensorView stored, int expert);
   // The stored vector of a row; "{e}" in its stem is `part`.
@@ -145,6 +154,7 @@ class Binder {
   QkvShape qkv_;
   Status status_;
   bool told_of_f8_ = false;
+  kernels::ColumnOrder order_;  // of the last matrix that has one: matrices with the same inputs share it
   std::map<const void*, size_t> copies_;  // where each kept copy is in out_.owners
 };
 

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "models/loading/binder.h"
+#include "models/quantized/grouped.h"
 
 namespace sluice::models {
 
@@ -47,12 +48,15 @@ Weight Binder::kept(WeightSlot slot, Weight whole, const Cut& cut) {
   const std::vector<dist::Range> ranges = all_or(cut.rows, whole.rows), cols = all_or(cut.cols, whole.cols);
   Weight out = whole;
   out.parts.clear();
+  out.orders.clear();
   out.rows = 0;
   out.cols = 0;
   for (const dist::Range& range : cols) out.cols += range.size();
   for (const dist::Range& range : ranges) {
     int64_t first = 0;  // row of the part
-    for (const TensorView& part : whole.parts) {
+    for (size_t i = 0; i < whole.parts.size(); ++i) {
+      const TensorView& part = whole.parts[i];
+      const kernels::ColumnOrder order = whole.orders.empty() ? nullptr : whole.orders[i];
       const int64_t begin = std::max(range.begin - first, int64_t{0}),
                     end = std::min(range.end - first, part.dim(0));
       first += part.dim(0);
@@ -60,15 +64,18 @@ Weight Binder::kept(WeightSlot slot, Weight whole, const Cut& cut) {
       // A copy of our own does not stay whole for the sake of a part of it.
       const bool copied = copies_.contains(part.data);
       const TensorView rows = part.rows(begin, end);
-      out.parts.push_back(!cut.cols.empty() || copied ? kept_columns(slot, rows, cols) : rows);
+      if (order != nullptr && !cut.cols.empty()) {  // a rank's columns lie in any of the blocks
+        const HostTensor plain = plain_in_order_of_x(rows, *order);
+        out.parts.push_back(kept_columns(slot, plain.view, cols));
+      } else {
+        out.parts.push_back(!cut.cols.empty() || copied ? kept_columns(slot, rows, cols) : rows);
+      }
+      out.orders.push_back(cut.cols.empty() ? order : nullptr);
       out.rows += end - begin;
     }
   }
-  for (const TensorView& part : whole.parts)
-    if (const auto own = copies_.find(part.data); own != copies_.end()) {
-      out_.owners[own->second].reset();
-      copies_.erase(own);
-    }
+  for (const TensorView& part : whole.parts) drop_copy(part);
+  if (!kernels::is_ordered(out)) out.orders.clear();
   return out;
 }
 

@@ -2,19 +2,26 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <vector>
 
 #include "base/json.h"
 #include "models/quantized/grouped.h"
+#include "tensor/float_tables.h"
+#include "tensor/half.h"
 
 namespace sluice::models {
 
 namespace {
 
+constexpr int kColumns = 32;  // of our blocks
+
 // The JSON beside the values.
 struct State {
+  DType type = DType::NF4;
   int64_t rows = 0, cols = 0;
   int64_t block = 0;
   int64_t nested_block = 0;  // 0: scales are not quantised
@@ -25,8 +32,9 @@ Error wrong_state(const std::string& name, std::string_view key) {
   return {ErrorCode::Corrupt, fmt::format("tensor '{}': '{}' is missing or out of range", name, key)};
 }
 
-Result<State> parse_state(const std::string& name, const json::object& object) {
+Result<State> parse_state(const std::string& name, const json::object& object, DType type) {
   State state;
+  state.type = type;
   constexpr int64_t kMost = int64_t{1} << 31;
   const json::value* shape = object.if_contains("shape");
   const json::array* sides = shape == nullptr ? nullptr : shape->if_array();
@@ -50,7 +58,8 @@ Result<State> parse_state(const std::string& name, const json::object& object) {
 }
 
 Result<State> read_state(const formats::TensorStore& store, const std::string& weight) {
-  for (const char* kind : {"nf4", "fp4"}) {
+  for (const DType type : {DType::NF4, DType::FP4}) {
+    const char* kind = type == DType::NF4 ? "nf4" : "fp4";
     const std::string name = fmt::format("{}.quant_state.bitsandbytes__{}", weight, kind);
     if (!store.contains(name)) continue;
     const Result<TensorView> view = store.find(name);
@@ -61,7 +70,7 @@ Result<State> read_state(const formats::TensorStore& store, const std::string& w
     Result<json::value> value = parse_json(text, name);
     if (!value) return value.error();
     if (!value->is_object()) return Error{ErrorCode::Corrupt, name + ": not an object"};
-    return parse_state(name, value->get_object());
+    return parse_state(name, value->get_object(), type);
   }
   return Error{ErrorCode::Corrupt, fmt::format("tensor '{}' has no quant_state", weight)};
 }
@@ -108,6 +117,28 @@ Result<std::vector<float>> read_scales(const formats::TensorStore& store, const 
   return scales;
 }
 
+// Whether the map is that of the type, which files repeat.
+bool is_table(DType type, const std::vector<float>& map) {
+  const std::array<float, 16> table = float_table(type);
+  return std::equal(table.begin(), table.end(), map.begin(),
+                    [](float a, float b) { return std::abs(a - b) <= 1e-6f; });
+}
+
+// Blocks of 32 columns with the scale of the block that they are a part of. The first element of a byte is in its high half.
+HostTensor make_blocks(const State& state, const uint8_t* from, const std::vector<float>& scales) {
+  HostTensor out = HostTensor::make(state.type, {state.rows, state.cols});
+  auto* to = reinterpret_cast<uint8_t*>(out.buffer.data());
+  const auto code = [&](int i) { return (from[i / 2] >> (i % 2 == 0 ? 4 : 0)) & 0xf; };
+  for (int64_t first = 0; first < state.rows * state.cols; first += kColumns, from += kColumns / 2) {
+    const uint16_t scale = f32_to_f16(scales[static_cast<size_t>(first / state.block)]);
+    std::memcpy(to, &scale, 2);
+    to += 2;
+    for (int i = 0; i < kColumns / 2; ++i)
+      *to++ = static_cast<uint8_t>(code(i) | code(i + kColumns / 2) << 4);
+  }
+  return out;
+}
+
 }  // namespace
 
 Result<HostTensor> read_bitsandbytes_4bit(const formats::TensorStore& store, const std::string& weight) {
@@ -124,6 +155,9 @@ Result<HostTensor> read_bitsandbytes_4bit(const formats::TensorStore& store, con
   const Result<std::vector<float>> scales = read_scales(store, weight, *state);
   if (!scales) return scales.error();
   const auto* from = static_cast<const uint8_t*>(values->data);
+  if (state->cols % kColumns == 0 && state->block % kColumns == 0 && is_table(state->type, *map) &&
+      fit_halves(*scales))
+    return make_blocks(*state, from, *scales);
   return make_plain(state->rows, state->cols, [&](int64_t row, float* out) {
     for (int64_t c = 0; c < state->cols; ++c) {
       const int64_t i = row * state->cols + c;

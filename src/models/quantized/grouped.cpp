@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <optional>
+#include <utility>
 
+#include "tensor/blocks.h"
 #include "tensor/half.h"
 
 namespace sluice::models {
@@ -18,10 +21,28 @@ constexpr float kLargestHalf = 65504.0f;
 constexpr float kRounding = 1.0f / 2048;      // of a normal f16
 constexpr float kOfTheLargest = 1.0f / 8192;  // what a scale may be off by beside the largest of its matrix
 
+// The columns group after group, those of one in their sequence.
+std::vector<int32_t> columns_by_group(const GroupedMatrix& m) {
+  std::vector<int32_t> columns(m.order.size());
+  std::iota(columns.begin(), columns.end(), 0);
+  std::stable_sort(columns.begin(), columns.end(), [&](int32_t a, int32_t b) {
+    return m.order[static_cast<size_t>(a)] < m.order[static_cast<size_t>(b)];
+  });
+  return columns;
+}
+
+// Whether each block has columns of one group; `columns`: in the order in which they are to lie.
+bool blocks_have_one_group(const GroupedMatrix& m, const std::vector<int32_t>& columns) {
+  if (m.cols % kBlock != 0) return false;
+  if (columns.empty()) return m.group % kBlock == 0 || m.groups <= 1;
+  for (size_t k = 0; k < columns.size(); ++k)
+    if (m.group_at(columns[k]) != m.group_at(columns[k / kBlock * kBlock])) return false;
+  return true;
+}
+
 // The block type that holds the matrix.
-std::optional<DType> block_type(const GroupedMatrix& m) {
-  if (!m.order.empty() || m.cols % kBlock != 0 || (m.group % kBlock != 0 && m.groups > 1))
-    return std::nullopt;
+std::optional<DType> block_type(const GroupedMatrix& m, const std::vector<int32_t>& columns) {
+  if (!blocks_have_one_group(m, columns)) return std::nullopt;
   if (!fit_halves(m.scales)) return std::nullopt;
   const int middle = 1 << (m.bits - 1);
   const bool centred =
@@ -85,44 +106,64 @@ HostTensor make_plain(int64_t rows, int64_t cols, FunctionRef<void(int64_t, floa
   return out;
 }
 
-HostTensor make_grouped(const GroupedMatrix& m, GroupedMatrix::Fill fill) {
-  const auto zero_of = [&](int64_t row, int64_t group) {
-    const auto at = static_cast<size_t>(row * m.groups + group);
-    return m.zeros.empty() ? 1 << (m.bits - 1) : int{m.zeros[at]};
-  };
-  const std::optional<DType> type = block_type(m);
+namespace {
+
+int zero_of(const GroupedMatrix& m, int64_t row, int64_t group) {
+  return m.zeros.empty() ? 1 << (m.bits - 1) : int{m.zeros[static_cast<size_t>(row * m.groups + group)]};
+}
+
+HostTensor make_plain_grouped(const GroupedMatrix& m, GroupedMatrix::Fill fill) {
   std::vector<uint8_t> codes(static_cast<size_t>(kRowsAtOnce * m.cols));
-  if (!type) {
-    int64_t first = -kRowsAtOnce;
-    return make_plain(m.rows, m.cols, [&](int64_t row, float* out) {
-      if (row / kRowsAtOnce * kRowsAtOnce != first) {
-        first = row / kRowsAtOnce * kRowsAtOnce;
-        fill(first, std::min(kRowsAtOnce, m.rows - first), codes.data());
-      }
-      const uint8_t* own = codes.data() + (row - first) * m.cols;
-      for (int64_t c = 0; c < m.cols; ++c) {
-        const int64_t group = m.group_at(c);
-        out[c] = m.scales[static_cast<size_t>(row * m.groups + group)] *
-                 static_cast<float>(own[c] - zero_of(row, group));
-      }
-    });
-  }
+  int64_t first = -kRowsAtOnce;
+  return make_plain(m.rows, m.cols, [&](int64_t row, float* out) {
+    if (row / kRowsAtOnce * kRowsAtOnce != first) {
+      first = row / kRowsAtOnce * kRowsAtOnce;
+      fill(first, std::min(kRowsAtOnce, m.rows - first), codes.data());
+    }
+    const uint8_t* own = codes.data() + (row - first) * m.cols;
+    for (int64_t c = 0; c < m.cols; ++c) {
+      const int64_t group = m.group_at(c);
+      out[c] = m.scales[static_cast<size_t>(row * m.groups + group)] *
+               static_cast<float>(own[c] - zero_of(m, row, group));
+    }
+  });
+}
+
+}  // namespace
+
+QuantizedMatrix make_grouped(const GroupedMatrix& m, GroupedMatrix::Fill fill) {
+  std::vector<int32_t> columns = columns_by_group(m);
+  const std::optional<DType> type = block_type(m, columns);
+  if (!type) return {make_plain_grouped(m, fill), {}};
+  if (std::is_sorted(columns.begin(), columns.end())) columns.clear();
   HostTensor out = HostTensor::make(*type, {m.rows, m.cols});
   auto* to = reinterpret_cast<uint8_t*>(out.buffer.data());
   const int64_t bytes = info(*type).block_bytes;
+  std::vector<uint8_t> codes(static_cast<size_t>(kRowsAtOnce * m.cols));
+  std::vector<uint8_t> ordered(columns.size());
   for (int64_t first = 0; first < m.rows; first += kRowsAtOnce) {
     const int64_t count = std::min(kRowsAtOnce, m.rows - first);
     fill(first, count, codes.data());
     for (int64_t row = first; row < first + count; ++row) {
+      const uint8_t* own = codes.data() + (row - first) * m.cols;
+      for (size_t k = 0; k < columns.size(); ++k) ordered[k] = own[columns[k]];
+      if (!columns.empty()) own = ordered.data();
       for (int64_t col = 0; col < m.cols; col += kBlock, to += bytes) {
-        const int64_t group = m.group_at(col);
-        put_block(to, *type, codes.data() + (row - first) * m.cols + col,
-                  m.scales[static_cast<size_t>(row * m.groups + group)],
-                  static_cast<float>(zero_of(row, group)));
+        const int64_t group = m.group_at(columns.empty() ? col : columns[static_cast<size_t>(col)]);
+        put_block(to, *type, own + col, m.scales[static_cast<size_t>(row * m.groups + group)],
+                  static_cast<float>(zero_of(m, row, group)));
       }
     }
   }
-  return out;
+  return {std::move(out), std::move(columns)};
+}
+
+HostTensor plain_in_order_of_x(const TensorView& matrix, const std::vector<int32_t>& columns) {
+  std::vector<float> ordered(columns.size());
+  return make_plain(matrix.dim(0), matrix.dim(1), [&](int64_t row, float* out) {
+    dequantize_row(matrix.dtype, matrix.rows(row, row + 1).data, ordered.data(), matrix.dim(1));
+    for (size_t k = 0; k < columns.size(); ++k) out[columns[k]] = ordered[k];
+  });
 }
 
 }  // namespace sluice::models

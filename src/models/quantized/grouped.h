@@ -9,6 +9,12 @@
 
 namespace sluice::models {
 
+// A module's matrix as kernels read it.
+struct QuantizedMatrix {
+  HostTensor tensor;             // [rows, cols]
+  std::vector<int32_t> columns;  // column k is column columns[k] of the module's; empty: column k
+};
+
 // weight[n, k] = scales[n, g] * (code[n, k] - zeros[n, g]), where g = order[k], or k / group without an order.
 struct GroupedMatrix {
   int64_t rows = 0, cols = 0;
@@ -17,7 +23,7 @@ struct GroupedMatrix {
   int bits = 4;                // codes are below 1 << bits
   std::vector<float> scales;   // [rows, groups]
   std::vector<uint8_t> zeros;  // [rows, groups]; empty: 1 << (bits - 1)
-  std::vector<int32_t> order;  // [cols]; empty: groups lie one after the other
+  std::vector<int32_t> order;  // [cols] below groups; empty: groups lie one after the other
   // Codes of rows [first, first + count) to `out` [count, cols].
   using Fill = FunctionRef<void(int64_t first, int64_t count, uint8_t* out)>;
 
@@ -29,11 +35,14 @@ struct GroupedMatrix {
 // Whether f16 holds the scales of a matrix: normal numbers, and of smaller ones those whose rounding is small beside the largest.
 bool fit_halves(std::span<const float> scales);
 
-// Q4_0, Q4_Z or Q8_0, which hold the same values where the scales are f16; F16 or F32 where groups are cut otherwise than in
-// pieces of 32 columns, or scales are too small or too large.
-HostTensor make_grouped(const GroupedMatrix& matrix, GroupedMatrix::Fill fill);
+// Q4_0, Q4_Z or Q8_0, which hold the same values where the scales are f16, with the columns of a group side by side; F16 or F32
+// where groups are cut otherwise than in pieces of 32 columns, or scales are too small or too large.
+QuantizedMatrix make_grouped(const GroupedMatrix& matrix, GroupedMatrix::Fill fill);
 
 // Any matrix by its values, row after row: F16, or F32 where its values do not fit.
 HostTensor make_plain(int64_t rows, int64_t cols, FunctionRef<void(int64_t row, float* out)> values);
+
+// A matrix whose column k is column columns[k] of a plain one, as that.
+HostTensor plain_in_order_of_x(const TensorView& matrix, const std::vector<int32_t>& columns);
 
 }  // namespace sluice::models

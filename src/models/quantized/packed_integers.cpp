@@ -185,7 +185,7 @@ Status set_sides(GroupedMatrix& m, const PackedModule& module, const TensorView&
 }
 
 // Codes around 0, as I8.
-HostTensor make_bytes(const GroupedMatrix& m, const TensorView& view) {
+QuantizedMatrix make_bytes(const GroupedMatrix& m, const TensorView& view) {
   const auto* from = static_cast<const uint8_t*>(view.data);
   return make_grouped(m, [&](int64_t first, int64_t count, uint8_t* out) {
     for (int64_t i = 0; i < count * m.cols; ++i)
@@ -195,7 +195,7 @@ HostTensor make_bytes(const GroupedMatrix& m, const TensorView& view) {
 
 }  // namespace
 
-Result<HostTensor> read_gptq(const PackedModule& module) {
+Result<QuantizedMatrix> read_gptq(const PackedModule& module) {
   const Result<TensorView> view = module.tensor(".qweight", DType::I32, 2);
   if (!view) return view.error();
   const Result<IntegerPacking> packing = module.quantization().packing_of(module.names());
@@ -220,7 +220,7 @@ Result<HostTensor> read_gptq(const PackedModule& module) {
   });
 }
 
-Result<HostTensor> read_awq(const PackedModule& module) {
+Result<QuantizedMatrix> read_awq(const PackedModule& module) {
   const Result<TensorView> view = module.tensor(".qweight", DType::I32, 2);
   if (!view) return view.error();
   const Result<IntegerPacking> packing = module.quantization().packing_of(module.names());
@@ -243,7 +243,7 @@ Result<HostTensor> read_awq(const PackedModule& module) {
   });
 }
 
-Result<HostTensor> read_packed(const PackedModule& module, const QuantGroup& group) {
+Result<QuantizedMatrix> read_packed(const PackedModule& module, const QuantGroup& group) {
   const Result<TensorView> view = module.tensor(".weight_packed", DType::I32, 2);
   if (!view) return view.error();
   GroupedMatrix m;
@@ -266,7 +266,7 @@ Result<HostTensor> read_packed(const PackedModule& module, const QuantGroup& gro
 }
 
 // Of eight bits, whatever the integers are rounded to.
-Result<HostTensor> read_int8(const PackedModule& module, const QuantGroup& group) {
+Result<QuantizedMatrix> read_int8(const PackedModule& module, const QuantGroup& group) {
   const Result<TensorView> view = module.tensor(".weight", DType::I8, 2);
   if (!view) return view.error();
   GroupedMatrix m;
@@ -280,7 +280,7 @@ Result<HostTensor> read_int8(const PackedModule& module, const QuantGroup& group
   return make_bytes(m, *view);
 }
 
-Result<HostTensor> read_int8(const PackedModule& module, std::vector<float> row_scales) {
+Result<QuantizedMatrix> read_int8(const PackedModule& module, std::vector<float> row_scales) {
   const Result<TensorView> view = module.tensor(".weight", DType::I8, 2);
   if (!view) return view.error();
   GroupedMatrix m;

@@ -15,6 +15,11 @@ namespace {
 using formats::TensorStore;
 using Format = QuantGroup::Format;
 
+Result<QuantizedMatrix> as_it_lies(Result<HostTensor> made) {
+  if (!made) return made.error();
+  return QuantizedMatrix{std::move(*made), {}};
+}
+
 // Where config_groups do not say it.
 Format told_by_tensors(const PackedModule& module) {
   if (!module.name(".weight_packed")) return Format::Int;
@@ -22,7 +27,7 @@ Format told_by_tensors(const PackedModule& module) {
   return module.tensor(".weight_packed", DType::U8).ok() ? Format::Mxfp4 : Format::Packed;
 }
 
-Result<HostTensor> read_compressed(const PackedModule& module) {
+Result<QuantizedMatrix> read_compressed(const PackedModule& module) {
   const Result<const QuantGroup*> found = module.quantization().group_of(module.names());
   if (!found) return found.error();
   const QuantGroup* group = *found;
@@ -34,11 +39,11 @@ Result<HostTensor> read_compressed(const PackedModule& module) {
     case Format::Packed:
       return read_packed(module, *group);
     case Format::Mxfp4:
-      return read_mxfp4(module);
+      return as_it_lies(read_mxfp4(module));
     case Format::Nvfp4: {
       const Result<std::vector<float>> whole = module.floats(".weight_global_scale", 1);
       if (!whole) return whole.error();
-      return read_nvfp4(module, ".weight_packed", 1.0f / whole->front());
+      return as_it_lies(read_nvfp4(module, ".weight_packed", 1.0f / whole->front()));
     }
     case Format::Int:
     case Format::Float:
@@ -48,7 +53,7 @@ Result<HostTensor> read_compressed(const PackedModule& module) {
 }
 
 // Values U8 of Model Optimizer.
-Result<HostTensor> read_modelopt_matrix(const PackedModule& module) {
+Result<QuantizedMatrix> read_modelopt_matrix(const PackedModule& module) {
   if (module.quantization().bits != 4)
     return Error{
         ErrorCode::Corrupt,
@@ -56,12 +61,12 @@ Result<HostTensor> read_modelopt_matrix(const PackedModule& module) {
                     module.stem())};
   const Result<std::vector<float>> whole = module.floats(".weight_scale_2", 1);
   if (!whole) return whole.error();
-  return read_nvfp4(module, ".weight", whole->front());
+  return as_it_lies(read_nvfp4(module, ".weight", whole->front()));
 }
 
 // int8 with SCB, or nf4 and fp4 with absmax.
-Result<HostTensor> read_bitsandbytes(const PackedModule& module, const TensorStore& store,
-                                     const std::string& weight) {
+Result<QuantizedMatrix> read_bitsandbytes(const PackedModule& module, const TensorStore& store,
+                                          const std::string& weight) {
   const Quantization& quantization = module.quantization();
   const bool four = module.name(".weight.absmax").has_value();
   if (quantization.method == Quantization::Method::Bitsandbytes && (quantization.bits == 4) != four)
@@ -69,7 +74,7 @@ Result<HostTensor> read_bitsandbytes(const PackedModule& module, const TensorSto
         ErrorCode::Corrupt,
         fmt::format("module '{}' has values of {} bits, and quantization_config says 'load_in_{}bit'",
                     module.stem(), four ? 4 : 8, quantization.bits)};
-  if (four) return read_bitsandbytes_4bit(store, weight);
+  if (four) return as_it_lies(read_bitsandbytes_4bit(store, weight));
   const Result<TensorView> values = store.find(weight);
   if (!values) return values.error();
   Result<std::vector<float>> scales = module.floats(".SCB", values->rank > 0 ? values->dim(0) : 0);
@@ -78,7 +83,7 @@ Result<HostTensor> read_bitsandbytes(const PackedModule& module, const TensorSto
   return read_int8(module, std::move(*scales));
 }
 
-Result<HostTensor> read_by_method(const PackedModule& module) {
+Result<QuantizedMatrix> read_by_method(const PackedModule& module) {
   using Method = Quantization::Method;
   switch (module.quantization().method) {
     case Method::Gptq:
@@ -117,22 +122,23 @@ Status check_quantized(const TensorStore& store, const Quantization& quantizatio
   return {};
 }
 
-Result<std::optional<HostTensor>> read_quantized(const TensorStore& store, const Quantization& quantization,
-                                                 const std::string& stem) {
+Result<std::optional<QuantizedMatrix>> read_quantized(const TensorStore& store,
+                                                      const Quantization& quantization,
+                                                      const std::string& stem) {
   const std::optional<std::string> weight = locate_tensor(store, stem, ".weight");
   const bool packed = locate_tensor(store, stem, ".qweight") || locate_tensor(store, stem, ".weight_packed");
   const bool four = !packed && weight && locate_tensor(store, stem, ".weight.absmax");
   const Result<TensorView> plain = weight && !packed ? store.find(*weight) : Result<TensorView>(TensorView());
   if (!plain) return plain.error();
   const bool bytes = weight && !packed && (plain->dtype == DType::I8 || plain->dtype == DType::U8);
-  if (!packed && !bytes && !four) return std::optional<HostTensor>();
+  if (!packed && !bytes && !four) return std::optional<QuantizedMatrix>();
   if (Status status = check_quantized(store, quantization, stem); !status) return status.error();
   const PackedModule module(store, quantization, stem);
   const bool own =
       four || (bytes && (module.name(".SCB") || quantization.method == Quantization::Method::Bitsandbytes));
-  Result<HostTensor> made = own ? read_bitsandbytes(module, store, *weight) : read_by_method(module);
+  Result<QuantizedMatrix> made = own ? read_bitsandbytes(module, store, *weight) : read_by_method(module);
   if (!made) return made.error();
-  return std::optional<HostTensor>(std::move(*made));
+  return std::optional<QuantizedMatrix>(std::move(*made));
 }
 
 }  // namespace sluice::models

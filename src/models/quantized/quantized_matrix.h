@@ -7,8 +7,8 @@
 
 #include "base/result.h"
 #include "formats/tensor_store.h"
+#include "models/quantized/grouped.h"
 #include "models/quantized/quantization.h"
-#include "tensor/tensor.h"
 
 namespace sluice::models {
 
@@ -21,7 +21,8 @@ Status check_quantized(const formats::TensorStore& store, const Quantization& qu
 
 // The matrix of a module; nothing where the store has it as a plain tensor, or not at all. An error names the tensor, its shape
 // and what the config says.
-Result<std::optional<HostTensor>> read_quantized(const formats::TensorStore& store,
-                                                 const Quantization& quantization, const std::string& stem);
+Result<std::optional<QuantizedMatrix>> read_quantized(const formats::TensorStore& store,
+                                                      const Quantization& quantization,
+                                                      const std::string& stem);
 
 }  // namespace sluice::models

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/simd/kernel_table.h"
+#include "tensor/float_tables.h"
 #include "tensor/grids.h"
 
 namespace sluice::kernels::cpu {
@@ -131,6 +132,28 @@ struct Iq4Nl {
     return I::join(I::lookup(values, nibbles.low), I::lookup(values, nibbles.high));
   }
   static typename I::F4 scale(Rows4 rows, int64_t at, int) { return halves_at<I>(rows, at); }
+};
+
+// Nibbles that index a table of floats, which is rounded to bytes.
+template <class I, DType type>
+struct FloatTable {
+  static constexpr int kBytes = 18, kPieces = 1;
+  static constexpr bool kMin = false, kScaledHalves = false, kMinHalves = false;
+  struct Table {
+    uint8_t values[16];
+    constexpr Table() : values{} {
+      for (size_t i = 0; i < 16; ++i) values[i] = static_cast<uint8_t>(byte_table(type)[i]);
+    }
+  };
+  static constexpr Table kTable{};
+  static typename I::I8x32 unpack(const uint8_t* block, int) {
+    const Nibbles<I> nibbles(block + 2);
+    const auto values = I::load_bytes(kTable.values);
+    return I::join(I::lookup(values, nibbles.low), I::lookup(values, nibbles.high));
+  }
+  static typename I::F4 scale(Rows4 rows, int64_t at, int) {
+    return I::mul4(halves_at<I>(rows, at), I::splat4(byte_factor(type)));
+  }
 };
 
 template <class I>

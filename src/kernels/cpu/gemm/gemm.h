@@ -211,6 +211,10 @@ void gemm_any(const Gemm& gemm) {
       return gemm_blocks<I, Iq4Nl<I>>(gemm);
     case DType::MXFP4:
       return gemm_blocks<I, Mxfp4<I>>(gemm);
+    case DType::NF4:
+      return gemm_blocks<I, FloatTable<I, DType::NF4>>(gemm);
+    case DType::FP4:
+      return gemm_blocks<I, FloatTable<I, DType::FP4>>(gemm);
     case DType::Q4_Z:
       return gemm_blocks<I, Q4_Z<I>>(gemm);
     case DType::F4_16:

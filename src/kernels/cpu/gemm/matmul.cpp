@@ -331,10 +331,23 @@ void CpuBackend::gemm_groups(TensorView out, TensorView x, const Weight& weight,
   }
 }
 
+TensorView CpuBackend::in_order(TensorView x, const Weight& weight) {
+  const std::vector<int32_t>* order = column_order(weight);
+  if (order == nullptr) return x;
+  const TensorView ordered =
+      TensorView::contiguous(grown(ordered_, x.dim(0) * x.dim(1)), DType::F32, {x.dim(0), x.dim(1)});
+  for_rows(x.dim(0), x.dim(1),
+           [&](int64_t i) { order_columns(ordered.at<float>(i), x.at<float>(i), *order); });
+  return ordered;
+}
+
 void CpuBackend::matmul(TensorView out, TensorView x, const Weight& weight) {
   check_gemm(out, x, weight);
   if (x.dim(0) == 0) return;
+  if (!weight.runs.empty())
+    return for_runs(out, weight, [&](TensorView rows, const Weight& run) { matmul(rows, x, run); });
   if (observer_ != nullptr) observer_->saw(weight, x);
+  x = in_order(x, weight);
   const Activations activations = prepare_activations(x, weight);
   const int64_t groups = row_groups(weight);
   const auto task = [&](int64_t begin, int64_t end) { gemm_groups(out, x, weight, activations, begin, end); };
@@ -370,6 +383,7 @@ void CpuBackend::matmul_heads(TensorView out, TensorView x, std::span<const Weig
     const Weight& weight = weights[static_cast<size_t>(index)];
     const TensorView head_x = head_of(x, index);
     check_gemm(head_of(out, index), head_x, weight);
+    SLUICE_CHECK(!is_ordered(weight));
     const Needs needs(weight, kernels_.split != nullptr, panel_kernels_);
     Activations own{
         blocks + index * per_head, split + index * per_head, panels + index * per_head, nullptr, {}, nullptr};

@@ -23,6 +23,10 @@ struct CodeTables {
         return grid_table(DType::G4_3X)[at];
       case PanelFormat::Codes::Grid3s:
         return grid_table(DType::G4_3S)[at];
+      case PanelFormat::Codes::Nf4:
+        return byte_table(DType::NF4)[at];
+      case PanelFormat::Codes::Fp4:
+        return byte_table(DType::FP4)[at];
       default:
         return codes == PanelFormat::Codes::Iq4Nl ? kIq4Nl[i] : kMxfp4[i];
     }
@@ -114,6 +118,7 @@ template <class I, PanelFormat F>
   [[maybe_unused]] const auto minus = I::set1(-1.0f);
   if constexpr (F.scales == Scales::Half) {
     s.scale = I::load_f16(piece + 2 * lane);
+    if constexpr (F.factor() != 1.0f) s.scale = I::mul(s.scale, I::set1(F.factor()));
     if constexpr (F.mins) s.min[0] = I::load_f16(piece + 32 + 2 * lane);
   } else if constexpr (F.scales == Scales::HalfZero) {
     s.scale = I::load_f16(piece + 2 * lane);

@@ -32,6 +32,7 @@
 #include <cstdint>
 
 #include "tensor/dtype.h"
+#include "tensor/float_tables.h"
 #include "tensor/grids.h"
 
 namespace sluice::kernels::cpu {
@@ -50,7 +51,9 @@ struct PanelFormat {
     Mxfp4,
     Grid2,
     Grid3x,
-    Grid3s
+    Grid3s,
+    Nf4,
+    Fp4
   };  // what a code stands for: itself, or a value of a table
   Base base = Base::Nibbles;
   High high = High::None;
@@ -76,6 +79,11 @@ struct PanelFormat {
     if (scales == Scales::Half) return mins ? 64 : 32;
     if (scales == Scales::HalfZero || scales == Scales::TwoHalves) return 64;
     return scales == Scales::E8m0 ? 16 : 32;
+  }
+  // Of Half scales.
+  constexpr float factor() const {
+    if (codes == Codes::Nf4) return byte_factor(DType::NF4);
+    return codes == Codes::Fp4 ? byte_factor(DType::FP4) : 1.0f;
   }
   constexpr int64_t piece_bytes() const { return scale_bytes() + base_bytes() + high_bytes(); }
   constexpr int64_t super_bytes() const { return head_bytes() + pieces * piece_bytes(); }
@@ -131,6 +139,10 @@ constexpr PanelFormat panel_format(DType type) {
       return {.base = F::Base::Bytes, .offset_bits = 7};
     case DType::IQ4_NL:
       return {.offset_bits = 7, .codes = F::Codes::Iq4Nl};
+    case DType::NF4:
+      return {.offset_bits = 7, .codes = F::Codes::Nf4};
+    case DType::FP4:
+      return {.offset_bits = 7, .codes = F::Codes::Fp4};
     case DType::MXFP4:
       return {.scales = F::Scales::E8m0, .offset_bits = 4, .codes = F::Codes::Mxfp4};
     case DType::Q4_Z:

@@ -26,6 +26,8 @@ constexpr Source source_of(DType type) {
     case DType::Q4_0:
     case DType::Q8_0:
     case DType::IQ4_NL:
+    case DType::NF4:
+    case DType::FP4:
       return {.base = 2};
     case DType::Q4_1:
     case DType::Q4_Z:

@@ -39,6 +39,10 @@ void with_panel_type(DType type, Function&& function) {
       return function.template operator()<DType::Q4_Z>();
     case DType::F4_16:
       return function.template operator()<DType::F4_16>();
+    case DType::NF4:
+      return function.template operator()<DType::NF4>();
+    case DType::FP4:
+      return function.template operator()<DType::FP4>();
     case DType::G4_NL:
       return function.template operator()<DType::G4_NL>();
     case DType::G4_2:

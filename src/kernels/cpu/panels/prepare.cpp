@@ -58,7 +58,12 @@ std::shared_ptr<uint8_t> PanelMemory::take(int64_t bytes) {
 
 Weight CpuBackend::prepare(Weight weight) {
   // Tables are looked up row by row, where they are stored.
-  if (!repack_ || weight.table) return weight;
+  if (weight.table) return weight;
+  return prepare_runs(std::move(weight), [this](Weight run) { return prepare_parts(std::move(run)); });
+}
+
+Weight CpuBackend::prepare_parts(Weight weight) {
+  if (!repack_) return weight;
   auto packed = std::make_shared<PackedWeight>();
   for (const TensorView& part : weight.parts) {
     const StoredRows stored{part.dtype, static_cast<const uint8_t*>(part.data), part.dim(0), weight.cols};

@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/common/device.cuh"
 #include "kernels/cuda/common/params.h"
+#include "tensor/float_tables.h"
 #include "tensor/grids.h"
 
 namespace sluice::kernels::cuda {
@@ -255,6 +256,32 @@ struct Decoder<DType::F4_16> {
   }
 };
 
+// The values that the nibbles of a type with a table of floats stand for.
+template <DType Type>
+struct FloatValues {
+  float values[16];
+  constexpr FloatValues() : values{} {
+    for (int i = 0; i < 16; ++i) values[i] = float_table(Type)[static_cast<size_t>(i)];
+  }
+};
+template <DType Type>
+__device__ constexpr FloatValues<Type> kFloatValues{};
+
+template <DType Type>
+struct FloatTableDecoder {
+  static __device__ __forceinline__ void dequantize8(const uint8_t* row, int64_t k, float* f) {
+    const uint8_t* b = row + k / 32 * 18;
+    const float d = half_at(b);
+    const uint2 q = bytes8(b + 2 + k % 16);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) f[j] = d * kFloatValues<Type>.values[nibble(q, j, k % 32 >= 16)];
+  }
+};
+template <>
+struct Decoder<DType::NF4> : FloatTableDecoder<DType::NF4> {};
+template <>
+struct Decoder<DType::FP4> : FloatTableDecoder<DType::FP4> {};
+
 // The values that the nibbles of a G4 type stand for.
 template <DType Type>
 struct GridValues {
@@ -352,6 +379,12 @@ bool visit_packed(DType type, Visit visit) {
       return true;
     case DType::F4_16:
       visit(Decoder<DType::F4_16>{});
+      return true;
+    case DType::NF4:
+      visit(Decoder<DType::NF4>{});
+      return true;
+    case DType::FP4:
+      visit(Decoder<DType::FP4>{});
       return true;
     case DType::G4_NL:
       visit(Decoder<DType::G4_NL>{});

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "kernels/column_order.h"
 #include "kernels/cuda/gemm/gemm_params.h"
 #include "kernels/cuda/gemm/quantized/units_gemm.h"
 
@@ -112,6 +113,25 @@ void upload_part(const TensorView& part, const Matrix& matrix, int64_t row, cons
   check(cudaStreamSynchronize(way.stream), "upload of a weight");
 }
 
+// An ordered weight as plain rows, which `memory` keeps.
+Weight without_order(const Weight& weight, std::vector<HostTensor>& memory) {
+  Weight plain = weight;
+  for (size_t i = 0; i < plain.parts.size(); ++i) {
+    if (plain.orders[i] == nullptr) continue;
+    memory.push_back(in_order_of_x(plain.parts[i], *plain.orders[i], 0, plain.parts[i].dim(0)));
+    plain.parts[i] = memory.back().view;
+  }
+  plain.orders.clear();
+  return plain;
+}
+
+const int32_t* upload_order(const std::vector<int32_t>& order, DeviceWeight& weight, const Way& way) {
+  const size_t bytes = order.size() * sizeof(int32_t);
+  weight.memory.push_back(allocate_device(bytes));
+  way.uploads.copy(weight.memory.back().get(), order.data(), bytes);
+  return static_cast<const int32_t*>(weight.memory.back().get());
+}
+
 }  // namespace
 
 const DeviceWeight& device_weight(const Weight& weight) {
@@ -122,6 +142,11 @@ const DeviceWeight& device_weight(const Weight& weight) {
 std::shared_ptr<const DeviceWeight> upload_weight(const Weight& weight, const UploadOptions& options,
                                                   HostUpload& uploads, cudaStream_t stream) {
   const Way way{uploads, stream};
+  if (weight.listed && is_ordered(weight)) {
+    std::vector<HostTensor>
+        memory;  // rows that change their form are on the device when their upload returns
+    return upload_weight(without_order(weight, memory), options, uploads, stream);
+  }
   auto result = std::make_shared<DeviceWeight>();
   for (size_t first = 0; first < weight.parts.size();) {
     size_t last = first;
@@ -151,6 +176,8 @@ std::shared_ptr<const DeviceWeight> upload_weight(const Weight& weight, const Up
     }
     result->matrices.push_back(matrix);
   }
+  if (const std::vector<int32_t>* order = column_order(weight))
+    result->order = upload_order(*order, *result, way);
   if (!weight.bias.empty()) {
     SLUICE_CHECK(weight.bias.dtype == DType::F32 && weight.bias.elements() == weight.rows);
     const auto bytes = static_cast<size_t>(weight.rows) * sizeof(float);

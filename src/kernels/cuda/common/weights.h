@@ -15,6 +15,8 @@ namespace sluice::kernels::cuda {
 struct DeviceWeight {
   std::vector<Matrix> matrices;  // stacked by rows
   const float* bias = nullptr;   // [rows] or null
+  const int32_t* order =
+      nullptr;  // [cols]: column k is multiplied with column order[k] of the tokens; null: with column k
   std::vector<DeviceBuffer> memory;
 };
 
@@ -25,7 +27,8 @@ struct UploadOptions {
   WeightStorage storage = WeightStorage::AsStored;
   bool units = false;
 };
-// In the order of the stream, which `uploads` belongs to.
+// Parts share an order of their columns; those of a list (which one kernel multiplies with the same tokens) have none, and are
+// plain where they had one. In the order of the stream, which `uploads` belongs to.
 std::shared_ptr<const DeviceWeight> upload_weight(const Weight& weight, const UploadOptions& options,
                                                   HostUpload& uploads, cudaStream_t stream);
 

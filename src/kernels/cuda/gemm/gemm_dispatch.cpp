@@ -80,11 +80,25 @@ const GemmRow& GemmDispatch::row_of(GemmUse use, const GemmParams& p) const {
 
 // -- what the back-end asks for
 
+View GemmDispatch::in_order(const View& x, const DeviceWeight& weight) {
+  if (weight.order == nullptr || x.n == 0) return x;
+  const auto bytes = static_cast<size_t>(x.n * x.dim * info(x.type).block_bytes);
+  OrderColumnsParams p = blank<OrderColumnsParams>();
+  p.x = x;
+  p.out = packed(x, x.type, ordered_.at_least(bytes));
+  p.order = weight.order;
+  step_.issue(launch_order_columns, p);
+  return p.out;
+}
+
 void GemmDispatch::matmul(TensorView out, TensorView x, const Weight& weight) {
-  const GemmParams whole = gemm_params(out, x, weight);
+  if (!weight.runs.empty())
+    return for_runs(out, weight, [&](TensorView rows, const Weight& run) { matmul(rows, x, run); });
+  GemmParams whole = gemm_params(out, x, weight);
   SLUICE_CHECK_EQ(whole.out.dim, weight.rows);
   if (whole.x.n == 0) return;
   const DeviceWeight& stored = device_weight(weight);
+  whole.x = in_order(whole.x, stored);
   int64_t row = 0;
   for (const Matrix& matrix : stored.matrices) {
     GemmParams p = whole;
@@ -108,6 +122,7 @@ void GemmDispatch::matmul_heads(TensorView out, TensorView x, std::span<const We
 }
 
 bool GemmDispatch::matmul_gated(TensorView out, TensorView x, const Weight& gate_up, Activation activation) {
+  if (!gate_up.runs.empty()) return false;
   const DeviceWeight& stored = device_weight(gate_up);
   GatedGemmParams g = blank<GatedGemmParams>();
   g.gemm = gemm_params(out, x, gate_up);
@@ -116,23 +131,29 @@ bool GemmDispatch::matmul_gated(TensorView out, TensorView x, const Weight& gate
   g.gemm.weight = stored.matrices[0];
   g.gemm.bias = stored.bias;
   g.activation = static_cast<int32_t>(activation);
-  return stored.matrices.size() == 1 && gated(g);
+  if (stored.matrices.size() != 1) return false;
+  g.gemm.x = in_order(g.gemm.x, stored);
+  return gated(g);
 }
 
 bool GemmDispatch::rounds_tokens(TensorView out, TensorView x, const Weight& weight) const {
+  if (!weight.runs.empty()) return false;
   const DeviceWeight& stored = device_weight(weight);
-  if (stored.matrices.size() != 1 || x.dim(0) == 0) return false;
+  if (stored.matrices.size() != 1 || stored.order != nullptr || x.dim(0) == 0) return false;
   GemmParams p = gemm_params(out, x, weight);
   p.weight = stored.matrices[0];
   return row_of(GemmUse::Plain, p).kernels[0] == GemmKernel::CublasLtFp8;
 }
 
 bool GemmDispatch::matmul_add(TensorView sum, TensorView x, const Weight& weight) {
+  if (!weight.runs.empty()) return false;
   const DeviceWeight& stored = device_weight(weight);
   GemmParams p = gemm_params(sum, x, weight);
   SLUICE_CHECK_EQ(p.out.dim, weight.rows);
   p.weight = stored.matrices[0];
-  return p.x.n > 0 && stored.matrices.size() == 1 && stored.bias == nullptr && added(p);
+  if (p.x.n == 0 || stored.matrices.size() != 1 || stored.bias != nullptr) return false;
+  p.x = in_order(p.x, stored);
+  return added(p);
 }
 
 // -- rows of the table

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "kernels/backend.h"
+#include "kernels/cuda/common/weights.h"
 #include "kernels/cuda/gemm/gemm_table.h"
 #include "kernels/cuda/gemm/library_gemm.h"
 #include "kernels/cuda/gemm/pointer_tables.h"
@@ -32,6 +33,8 @@ class GemmDispatch {
   bool matmul_add(TensorView sum, TensorView x, const Weight& weight);
 
  private:
+  // x, or a copy of it in the order of the weight's columns, in memory that the next call takes again.
+  View in_order(const View& x, const DeviceWeight& weight);
   const GemmRow& row_of(GemmUse use, const GemmParams& p) const;
 
   void gemm(const GemmParams& p);
@@ -63,6 +66,7 @@ class GemmDispatch {
   LibraryGemm library_;
   PointerTables heads_;
   Scratch scratch_;       // panels, and tokens for them
+  Scratch ordered_;       // tokens in the order of a weight's columns
   Scratch unpacked_;      // a matrix in units as bf16
   Scratch scratch_wide_;  // bf16 results that become f32
 };

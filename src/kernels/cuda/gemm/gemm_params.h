@@ -35,6 +35,13 @@ struct DequantizeParams {
 };
 void launch_dequantize(const DequantizeParams&, Stream);
 
+// out[i] = x[i] with column k taken from column order[k]; both of one type.
+struct OrderColumnsParams {
+  View out, x;
+  const int32_t* order;  // [dim]
+};
+void launch_order_columns(const OrderColumnsParams&, Stream);
+
 // f32 rows as two bf16 numbers each: rows [0, n) of `out` are x rounded, rows [n, 2 n) what that leaves over, rounded.
 struct SplitParams {
   View x;

@@ -53,9 +53,13 @@ Memory CudaBackendImpl::allocate_kv(DType dtype, std::array<int64_t, 4> shape) {
 
 Weight CudaBackendImpl::prepare(Weight weight) {
   step_.use_device();
-  Weight prepared =
-      transfers_.prepare(std::move(weight), {storage_, activations_ == DType::BF16 && !step_.deterministic});
-  for (const Matrix& matrix : device_weight(prepared).matrices) gemm_.reserve(matrix);
+  const bool units = activations_ == DType::BF16 && !step_.deterministic;
+  const auto upload = [&](Weight run) {
+    Weight prepared = transfers_.prepare(std::move(run), {storage_, units});
+    for (const Matrix& matrix : device_weight(prepared).matrices) gemm_.reserve(matrix);
+    return prepared;
+  };
+  Weight prepared = weight.listed ? upload(std::move(weight)) : prepare_runs(std::move(weight), upload);
   if (!prepared.table) even_step_.add(prepared.rows, prepared.cols);
   return prepared;
 }

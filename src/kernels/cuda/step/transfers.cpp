@@ -30,6 +30,8 @@ Weight Transfers::prepare(Weight weight, const UploadOptions& options) {
     weight.bias =
         TensorView::contiguous(const_cast<float*>(uploaded->bias), DType::F32, {weight.rows}, Device::Cuda);
   }
+  if (uploaded->order == nullptr) weight.orders.clear();
+  if (uploaded->order != nullptr) weight.orders.assign(weight.parts.size(), weight.orders.front());
   weight.packed = std::move(uploaded);
   return weight;
 }

@@ -49,6 +49,8 @@ constexpr Units units_of(DType type) {
     case DType::Q4_0:
     case DType::IQ4_NL:
     case DType::MXFP4:
+    case DType::NF4:
+    case DType::FP4:
       return Units::Q4Table;
     case DType::Q5_0:
     case DType::Q5_1:

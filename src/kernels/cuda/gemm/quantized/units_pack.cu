@@ -5,6 +5,7 @@
 #include "kernels/cuda/common/dequantize.cuh"
 #include "kernels/cuda/gemm/quantized/units.cuh"
 #include "kernels/cuda/gemm/quantized/units_gemm.h"
+#include "tensor/float_tables.h"
 #include "tensor/half.h"
 
 namespace sluice::kernels::cuda {
@@ -31,6 +32,14 @@ __device__ Quantum quantum<DType::Q4_0>(const uint8_t* row, int64_t k) {
 }
 template <>
 __device__ Quantum quantum<DType::IQ4_NL>(const uint8_t* row, int64_t k) {
+  return quantum<DType::Q4_0>(row, k);
+}
+template <>
+__device__ Quantum quantum<DType::NF4>(const uint8_t* row, int64_t k) {
+  return quantum<DType::Q4_0>(row, k);
+}
+template <>
+__device__ Quantum quantum<DType::FP4>(const uint8_t* row, int64_t k) {
   return quantum<DType::Q4_0>(row, k);
 }
 template <>
@@ -231,7 +240,8 @@ UnitTable unit_table(DType type) {
     const int value = type == DType::MXFP4    ? (i < 8 ? fp4 : -fp4)
                       : type == DType::IQ4_NL ? kNonlinear[i]
                                               : i - 8;
-    const uint16_t bits = f32_to_bf16(static_cast<float>(value));
+    const uint16_t bits = f32_to_bf16(has_float_table(type) ? float_table(type)[static_cast<size_t>(i)]
+                                                            : static_cast<float>(value));
     table.low[i / 4] |= uint32_t{bits & 0xffu} << (8 * (i % 4));
     table.high[i / 4] |= static_cast<uint32_t>(bits >> 8) << (8 * (i % 4));
   }
@@ -262,6 +272,10 @@ void launch_pack_units(const PackUnitsParams& p, Stream stream) {
       return pack<DType::IQ4_NL>(p, stream);
     case DType::MXFP4:
       return pack<DType::MXFP4>(p, stream);
+    case DType::NF4:
+      return pack<DType::NF4>(p, stream);
+    case DType::FP4:
+      return pack<DType::FP4>(p, stream);
     default:
       check_launch(cudaErrorInvalidValue, "units of this type");
   }
