@@ -78,6 +78,10 @@ const GemmRow& GemmDispatch::row_of(GemmUse use, const GemmParams& p) const {
                    shape_of(use, p), p.x.n});
 }
 
+bool GemmDispatch::has_kernel(GemmUse use, const GemmParams& p) const {
+  return row_of(use, p).kernels[0] != GemmKernel::None;
+}
+
 // -- what the back-end asks for
 
 View GemmDispatch::in_order(const View& x, const DeviceWeight& weight) {
@@ -131,7 +135,7 @@ bool GemmDispatch::matmul_gated(TensorView out, TensorView x, const Weight& gate
   g.gemm.weight = stored.matrices[0];
   g.gemm.bias = stored.bias;
   g.activation = static_cast<int32_t>(activation);
-  if (stored.matrices.size() != 1) return false;
+  if (stored.matrices.size() != 1 || !has_kernel(GemmUse::Gated, g.gemm)) return false;
   g.gemm.x = in_order(g.gemm.x, stored);
   return gated(g);
 }
@@ -152,6 +156,7 @@ bool GemmDispatch::matmul_add(TensorView sum, TensorView x, const Weight& weight
   SLUICE_CHECK_EQ(p.out.dim, weight.rows);
   p.weight = stored.matrices[0];
   if (p.x.n == 0 || stored.matrices.size() != 1 || stored.bias != nullptr) return false;
+  if (!has_kernel(GemmUse::Added, p)) return false;
   p.x = in_order(p.x, stored);
   return added(p);
 }

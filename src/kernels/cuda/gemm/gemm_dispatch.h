@@ -36,6 +36,7 @@ class GemmDispatch {
   // x, or a copy of it in the order of the weight's columns, in memory that the next call takes again.
   View in_order(const View& x, const DeviceWeight& weight);
   const GemmRow& row_of(GemmUse use, const GemmParams& p) const;
+  bool has_kernel(GemmUse use, const GemmParams& p) const;
 
   void gemm(const GemmParams& p);
   // f32 results of bf16 tokens.
