@@ -95,22 +95,17 @@ void MoeDispatch::moe_ffn(TensorView out, TensorView x, TensorView ids, TensorVi
                           const ExpertBank& bank) {
   if (x.dim(0) == 0) return;
   keep_own(ids, weights, bank);
-  const Mixture mixture{out,
-                        x,
-                        ids,
-                        weights,
-                        bank,
-                        experts_.of(bank.gate_up),
-                        experts_.of(bank.down),
-                        step_.take_route(ids.data).value_or(blank<RouteParams>())};
+  Mixture mixture{
+      out, x, ids, weights, bank, experts_.of(bank.gate_up), experts_.of(bank.down), blank<RouteParams>()};
   const GemmRow& row = gemm_row({step_.arch, GemmUse::ExpertFfn, gemm_mode(x.dtype, step_.deterministic),
                                  Stored::Blocks, GemmShape::Small, x.dim(0)});
   if (row.kernels[0] == GemmKernel::MoeGemv && few_tokens(mixture)) return;
+  if (const std::optional<RouteParams> route = step_.take_route(ids.data)) mixture.route = *route;
   sorted(mixture);
 }
 
 bool MoeDispatch::few_tokens(const Mixture& mixture) {
-  const auto& [out, x, ids, weights, bank, up, down, route] = mixture;
+  const auto& [out, x, ids, weights, bank, up, down, _] = mixture;
   if (up.matrices.size() != 1 || down.matrices.size() != 1) return false;
   FewExpertsParams p = blank<FewExpertsParams>();
   p.out = view_of(out);
@@ -128,7 +123,6 @@ bool MoeDispatch::few_tokens(const Mixture& mixture) {
   p.gated = bank.gated ? 1 : 0;
   p.weigh_inputs = bank.weigh_inputs ? 1 : 0;
   p.limit = bank.limit;
-  p.route = route;
   if (!few_experts_fit(p)) return false;
   p.active = scratch_.at_least(static_cast<size_t>(p.x.n * p.used * p.down.cols) * sizeof(float));
   step_.issue(launch_few_experts, p);

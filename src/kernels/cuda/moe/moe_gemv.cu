@@ -6,7 +6,7 @@
 // chose are read for each of them, from the L2 where it holds them. Bytes: those matrices, once for each pair.
 #include "kernels/cuda/common/activation.cuh"
 #include "kernels/cuda/common/dequantize.cuh"
-#include "kernels/cuda/moe/route.cuh"
+#include "kernels/cuda/moe/moe_params.h"
 
 namespace sluice::kernels::cuda {
 namespace {
@@ -27,36 +27,17 @@ __device__ __forceinline__ float dot8(const float (&weights)[8], const T* x) {
   return sum;
 }
 
-// Not in line: once for all types of matrices.
-__device__ __noinline__ Chosen choose_once(const RouteParams& p, int64_t token) {
-  return p.experts <= 128 ? choose_experts<float, 4>(p, token) : choose_experts<float, 8>(p, token);
-}
-
-// The expert and the weight of a slot. Where the choice is not there every block makes its token's; the first of a token stores it.
-__device__ __forceinline__ Chosen slot_of(const FewExpertsParams& p, int64_t token, int slot) {
-  if (p.route.logits.data == nullptr)
-    return {p.ids[token * p.ids_stride + slot], p.weights[token * p.weights_stride + slot]};
-  __shared__ Chosen chosen;
-  if (threadIdx.x < 32) {
-    const Chosen own = choose_once(p.route, token);
-    if (blockIdx.x == 0 && slot == 0) store_choice(p.route, token, own);
-    if (static_cast<int>(threadIdx.x) == slot) chosen = own;
-  }
-  __syncthreads();
-  return chosen;
-}
-
 // grid: (rows of active, pairs)
 template <class Type, class T, bool Gated>
-__global__ void __launch_bounds__(kWarps * 32) few_up_kernel(const __grid_constant__ FewExpertsParams p) {
+__global__ void __launch_bounds__(kWarps * 32) few_up_kernel(const FewExpertsParams p) {
   allow_dependents();
   wait_for_producer();
   const int lane = threadIdx.x % 32;
   const int64_t inner = p.down.cols, cols = p.up.cols;
   const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32, pair = blockIdx.y;
-  const int64_t token = pair / p.used, slot = pair % p.used;
-  const auto [expert, weight] = slot_of(p, token, static_cast<int>(slot));
   if (row >= inner) return;
+  const int64_t token = pair / p.used, slot = pair % p.used;
+  const int expert = p.ids[token * p.ids_stride + slot];
   const uint8_t* first = row_of(p.up_matrices, expert, row, p.up.row_bytes);
   const uint8_t* second = first + inner * p.up.row_bytes;
   const T* x = static_cast<const T*>(p.x.data) + token * p.x.stride_n;
@@ -71,7 +52,7 @@ __global__ void __launch_bounds__(kWarps * 32) few_up_kernel(const __grid_consta
       sums[1] += dot8(w, x + k);
     }
   }
-  const float factor = p.weigh_inputs != 0 ? weight : 1.0f;
+  const float factor = p.weigh_inputs != 0 ? p.weights[token * p.weights_stride + slot] : 1.0f;
 #pragma unroll
   for (float& sum : sums) sum = warp_sum(sum) * factor;
   if (lane != 0) return;

@@ -37,8 +37,7 @@ struct FewExpertsParams {
   int64_t ids_stride, weights_stride;
   int32_t used, activation;
   int32_t gated, weigh_inputs;
-  float limit;        // ExpertBank::limit
-  RouteParams route;  // f32 logits: ids and weights are made by it; null logits: they are there
+  float limit;  // ExpertBank::limit
 };
 bool few_experts_fit(const FewExpertsParams&);
 void launch_few_experts(const FewExpertsParams&, Stream);
@@ -63,7 +62,7 @@ struct SortParams {
   int32_t* begin;     // [experts + 1]
   int32_t* tokens;    // [n * used] token of each sorted entry
   int32_t* place;     // [n * used] where pair (token, slot) went
-  RouteParams route;  // as FewExpertsParams has it
+  RouteParams route;  // f32 logits: ids and weights are made by it; null logits: they are there
   void* rows;         // bf16 [n * used, dim]: x of each sorted entry, of kMostGatheredTokens at most; or null
   View x;             // bf16, whole pieces of eight
 };
