@@ -81,8 +81,10 @@ TEST(GemmTable, FindsTheRowOfItsKey) {
   EXPECT_EQ(plain(Stored::Bf16, GemmShape::Medium, 16), GemmKernel::SmallM);
   EXPECT_EQ(plain(Stored::Bf16, GemmShape::Medium, 32), GemmKernel::Fixed);
   EXPECT_EQ(plain(Stored::Bf16, GemmShape::Tall, 32), GemmKernel::CublasLt);
-  EXPECT_EQ(plain(Stored::Bf16, GemmShape::Medium, 33), GemmKernel::CublasLt);
-  EXPECT_EQ(plain(Stored::Fp8, GemmShape::Medium, 33), GemmKernel::CublasLtFp8);
+  EXPECT_EQ(plain(Stored::Bf16, GemmShape::Medium, 33), GemmKernel::Split);
+  EXPECT_EQ(plain(Stored::Bf16, GemmShape::Medium, 97), GemmKernel::CublasLt);
+  EXPECT_EQ(plain(Stored::Fp8, GemmShape::Medium, 33), GemmKernel::Split);
+  EXPECT_EQ(plain(Stored::Fp8, GemmShape::Medium, 257), GemmKernel::CublasLtFp8);
   EXPECT_EQ(plain(Stored::Blocks, GemmShape::Medium, 64), GemmKernel::Panels);
 }
 

@@ -166,6 +166,7 @@ struct BindFfn {
   MoeWeights mixture(const MoeFfn& f) const {
     MoeWeights w;
     const int up = f.gated ? 2 : 1;
+    if (!f.shared_gate) w.router = binder.matrix(WeightSlot::Router, {f.routing.experts, spec.dim});
     if (f.router_choice_bias) w.choice_bias = binder.vector(WeightSlot::RouterChoiceBias, f.routing.experts);
     if (f.router_weight_scale)
       w.weight_scale = binder.vector(WeightSlot::RouterWeightScale, f.routing.experts);
@@ -189,11 +190,11 @@ struct BindFfn {
     if (cutter.share.whole() && expert_cutter.share.whole() && experts.whole())
       w.joined = join_shared_experts(binder, spec, f, w.experts);
     const bool gate_joined = w.joined > 0 && f.shared_gate;
-    w.router =
-        gate_joined
-            ? binder.joined({{WeightSlot::Router, f.routing.experts, {}}, {WeightSlot::SharedGate, 1, {}}},
-                            spec.dim)
-            : binder.matrix(WeightSlot::Router, {f.routing.experts, spec.dim});
+    if (gate_joined)
+      w.router = binder.joined({{WeightSlot::Router, f.routing.experts, {}}, {WeightSlot::SharedGate, 1, {}}},
+                               spec.dim);
+    else if (f.shared_gate)
+      w.router = binder.matrix(WeightSlot::Router, {f.routing.experts, spec.dim});
     if (f.shared_inner > 0 && w.joined == 0) {
       w.shared.gate_up = binder.matrix(WeightSlot::SharedGateUp, {int64_t{f.shared_inner} * up, spec.dim},
                                        cutter.stacked_rows(f.shared_inner, up));
