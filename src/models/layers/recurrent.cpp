@@ -90,8 +90,9 @@ DeltaParts make_delta_parts(const GatedDelta& m, const DeltaWeights& w, const La
     c.backend.copy(own.columns(decays, own.dim(1)), wide.columns(first, read));
   }
   const TensorView all = c.all_rows(own);
-  return {{all.columns(decays + heads, all.dim(1)), all.columns(0, decays), all.columns(decays, decays + heads)},
-          both};
+  return {
+      {all.columns(decays + heads, all.dim(1)), all.columns(0, decays), all.columns(decays, decays + heads)},
+      both};
 }
 
 // Memory of the whole step for what a scan makes: `own`, where the rank has all rows.
