@@ -129,7 +129,7 @@ TEST_P(ExpertTest, MixesAlike) {
   }
 }
 
-// Within a step the choice is made by what sorts or reads by it: the same experts and results, and both stored.
+// Within a step the choice of few tokens may be made by what sorts by it: the same experts and results, and both stored.
 TEST_P(ExpertTest, ChoosesWithinAStep) {
   listed_ = true;
   for (const int experts : {8, 136}) {

@@ -44,7 +44,7 @@ struct DeltaParams {
   float beta_scale, length_eps;
 };
 void launch_delta(const DeltaParams&, Stream);
-// Of those the ones for single tokens, with the same bits, and for long steps, with others.
+// Where every sequence has one token, with the bits of launch_delta; and for long steps, with other bits.
 bool delta_token_fits(const DeltaParams&);
 void launch_delta_token(const DeltaParams&, Stream);
 bool delta_chunk_fits(const DeltaParams&);

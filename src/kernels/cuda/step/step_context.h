@@ -63,7 +63,7 @@ class StepContext {
                       deferred_gate_->out.dim == x.dim && deferred_gate_->out.stride_n == x.stride_n;
     return same ? std::exchange(deferred_gate_, std::nullopt) : std::nullopt;
   }
-  // The same for the choice of experts, so that what sorts or reads by it makes it too.
+  // The same for the choice of experts, so that what sorts by it makes it too.
   void defer_route(const RouteParams& route) {
     flush();
     deferred_route_ = route;
