@@ -92,13 +92,24 @@ RopeScaling read_gguf(Config& c, float default_theta) {
   return s;
 }
 
+// Whether `rope_scaling` stands in the place of parameters that are the same for all layers, as in transformers where a file has
+// both.
+bool takes_older_form(Config& c) {
+  if (!c.has("rope_scaling")) return false;
+  const Config whole = c.sub("rope_parameters");
+  for (const char* kind : {"full_attention", "sliding_attention"})
+    if (whole.has(kind)) return false;
+  const Config scaling = c.sub("rope_scaling");
+  return scaling.has("rope_type") || scaling.has("type") || scaling.has("factor");
+}
+
 RopeScaling read_file(Config& c, const RopeOptions& options) {
   if (c.is_gguf()) return read_gguf(c, options.default_theta);
   if (c.has("rope_parameters")) {
     Config parameters = c.sub("rope_parameters");
     if (!options.layer_type.empty() && parameters.has(options.layer_type))
       parameters = parameters.sub(options.layer_type);
-    return read_keys(parameters, c, options.default_theta);
+    if (!takes_older_form(c)) return read_keys(parameters, c, options.default_theta);
   }
   Config scaling = c.sub("rope_scaling");
   return read_keys(scaling, c, options.default_theta);

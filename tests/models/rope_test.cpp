@@ -141,6 +141,26 @@ TEST(Rope, StretchesWhatTheModelWasMadeFor) {
   EXPECT_EQ(context({{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32}}), 256);
 }
 
+TEST(Rope, TheOlderFormStandsWhereAFileHasBoth) {
+  const json::object linear{{"rope_type", "linear"}, {"factor", 4.0}, {"rope_theta", 500.0}};
+  const auto first = [&](json::object parameters, json::value scaling) {
+    auto config = Config::from_json(with(small_config(), {{"rope_parameters", std::move(parameters)},
+                                                          {"rope_scaling", std::move(scaling)},
+                                                          {"rope_theta", 10000.0}}),
+                                    "config.json");
+    const Rope rope = make_rope(*config, {.dims = kDims, .layer_type = "full_attention"});
+    EXPECT_TRUE(config->status().ok()) << config->status().error().message;
+    return rope.inverse_frequency[1];
+  };
+  EXPECT_FLOAT_EQ(first(linear, json::object{{"type", "linear"}, {"factor", 2.0}}),
+                  static_cast<float>(plain(1) / 2.0));
+  EXPECT_FLOAT_EQ(first(linear, nullptr), static_cast<float>(plain(1, 500.0) / 4.0));
+  EXPECT_FLOAT_EQ(first(linear, json::object{}), static_cast<float>(plain(1, 500.0) / 4.0));
+  // Parameters of layer types are of a newer form than any rope_scaling.
+  EXPECT_FLOAT_EQ(first({{"full_attention", linear}}, json::object{{"type", "linear"}, {"factor", 2.0}}),
+                  static_cast<float>(plain(1, 500.0) / 4.0));
+}
+
 TEST(Rope, RefusesWhatCannotBe) {
   const auto said = [](json::object keys) {
     auto config =
