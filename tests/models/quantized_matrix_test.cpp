@@ -137,6 +137,44 @@ TEST(QuantizedMatrix, RefusesSidesThatAreNotThoseOfTheWords) {
   }
 }
 
+// Large enough to be made by several threads, as blocks and, where rows are no whole number of those, as plain values.
+TEST(QuantizedMatrix, LargeMatricesHaveEachCodeInItsPlace) {
+  const int64_t rows = 2056;
+  const auto code = [](int64_t row, int64_t col) { return static_cast<uint32_t>((row * 7 + col * 3) % 16); };
+  for (const int64_t cols : {1056, 1048}) {
+    std::vector<uint32_t> awq(static_cast<size_t>(cols * rows / 8)), gptq(awq.size());
+    for (int64_t n = 0; n < rows; ++n)
+      for (int64_t k = 0; k < cols; ++k) {
+        const int64_t place = n % 2 * 4 + n % 8 / 2;
+        awq[static_cast<size_t>(k * rows / 8 + n / 8)] |= code(n, k) << 4 * place;
+        gptq[static_cast<size_t>(k / 8 * rows + n)] |= code(n, k) << k % 8 * 4;
+      }
+    const std::vector<float> scales(static_cast<size_t>(rows), 0.5f);
+    for (const char* method : {"awq", "gptq"}) {
+      const bool by_columns = std::string(method) == "awq";
+      Tensors tensors;
+      tensors
+          .add("a.qweight", DType::I32,
+               by_columns ? std::vector<int64_t>{cols, rows / 8} : std::vector<int64_t>{cols / 8, rows},
+               by_columns ? awq : gptq)
+          .add("a.scales", DType::F32, {1, rows}, scales);
+      if (!by_columns)
+        tensors.add("a.qzeros", DType::I32, {1, rows / 8},
+                    std::vector<uint32_t>(static_cast<size_t>(rows / 8), 0x77777777));
+      const auto config = read(std::string(R"({"quant_method": ")") + method +
+                               R"(", "bits": 4, "group_size": -1, "zero_point": false})");
+      ASSERT_TRUE(config.ok()) << problem(config);
+      const auto values = values_of(tensors, *config, "a");
+      ASSERT_TRUE(values.ok()) << problem(values);
+      int wrong = 0;
+      for (int64_t i = 0; i < rows * cols; ++i)
+        wrong +=
+            (*values)[static_cast<size_t>(i)] != 0.5f * (static_cast<float>(code(i / cols, i % cols)) - 8);
+      EXPECT_EQ(wrong, 0) << method << " of " << cols << " columns";
+    }
+  }
+}
+
 // The same module under other keys than the rest.
 TEST(QuantizedMatrix, GptqReadsTheKeysOfOneModule) {
   const auto config =
@@ -242,7 +280,9 @@ TEST(QuantizedMatrix, FloatTablesStayInFourBits) {
     const auto made = read_quantized(tensors.store(), *config, "a");
     ASSERT_TRUE(made.ok()) << problem(made);
     EXPECT_EQ((*made)->tensor.view.dtype, c.made);
-    if (c.made != DType::F16) EXPECT_EQ((*made)->tensor.view.bytes(), 128 * 18 / 32);
+    if (c.made != DType::F16) {
+      EXPECT_EQ((*made)->tensor.view.bytes(), 128 * 18 / 32);
+    }
     const std::vector<float> values = values_of(**made);
     for (size_t i = 0; i < 128; ++i)
       EXPECT_NEAR(values[i], map[i % 16] * scales[i / static_cast<size_t>(c.block)], 2e-3f) << i;

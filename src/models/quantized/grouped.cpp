@@ -1,12 +1,14 @@
 #include "models/quantized/grouped.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <numeric>
 #include <optional>
 #include <utility>
 
+#include "models/quantized/for_rows.h"
 #include "tensor/blocks.h"
 #include "tensor/half.h"
 
@@ -82,54 +84,77 @@ bool fit_halves(std::span<const float> scales) {
          });
 }
 
-HostTensor make_plain(int64_t rows, int64_t cols, FunctionRef<void(int64_t, float*)> values) {
-  std::vector<float> row(static_cast<size_t>(cols));
-  float largest = 0.0f;
-  for (int64_t r = 0; r < rows; ++r) {
-    values(r, row.data());
-    for (const float value : row) largest = std::max(largest, std::abs(value));
-  }
-  // A matrix of small values only would lose digits too.
-  const bool halves = largest <= kLargestHalf && (largest == 0.0f || largest > 1e-3f);
-  HostTensor out = HostTensor::make(halves ? DType::F16 : DType::F32, {rows, cols});
-  for (int64_t r = 0; r < rows; ++r) {
-    values(r, row.data());
-    for (int64_t c = 0; c < cols; ++c) {
-      const float value = row[static_cast<size_t>(c)];
-      if (halves) {
-        *out.view.at<uint16_t>(r, c) = f32_to_f16(value);
-      } else {
-        *out.view.at<float>(r, c) = value;
-      }
-    }
-  }
-  return out;
-}
-
 namespace {
 
 int zero_of(const GroupedMatrix& m, int64_t row, int64_t group) {
   return m.zeros.empty() ? 1 << (m.bits - 1) : int{m.zeros[static_cast<size_t>(row * m.groups + group)]};
 }
 
-HostTensor make_plain_grouped(const GroupedMatrix& m, GroupedMatrix::Fill fill) {
-  std::vector<uint8_t> codes(static_cast<size_t>(kRowsAtOnce * m.cols));
-  int64_t first = -kRowsAtOnce;
-  return make_plain(m.rows, m.cols, [&](int64_t row, float* out) {
-    if (row / kRowsAtOnce * kRowsAtOnce != first) {
-      first = row / kRowsAtOnce * kRowsAtOnce;
-      fill(first, std::min(kRowsAtOnce, m.rows - first), codes.data());
+// Values of rows [first, first + count) to `out` [count, cols]; called by several threads.
+using Values = FunctionRef<void(int64_t first, int64_t count, float* out)>;
+
+// Calls use(first, count, values) for all rows, kRowsAtOnce at a time.
+void for_values(int64_t rows, int64_t cols, Values values,
+                FunctionRef<void(int64_t, int64_t, const float*)> use) {
+  for_rows(rows, cols, kRowsAtOnce, [&](int64_t begin, int64_t end) {
+    std::vector<float> some(static_cast<size_t>(std::min(kRowsAtOnce, end - begin) * cols));
+    for (int64_t first = begin; first < end; first += kRowsAtOnce) {
+      const int64_t count = std::min(kRowsAtOnce, end - first);
+      values(first, count, some.data());
+      use(first, count, some.data());
     }
-    const uint8_t* own = codes.data() + (row - first) * m.cols;
-    for (int64_t c = 0; c < m.cols; ++c) {
-      const int64_t group = m.group_at(c);
-      out[c] = m.scales[static_cast<size_t>(row * m.groups + group)] *
-               static_cast<float>(own[c] - zero_of(m, row, group));
+  });
+}
+
+void raise(std::atomic<float>& to, float value) {
+  float seen = to.load();
+  while (seen < value && !to.compare_exchange_weak(seen, value)) {
+  }
+}
+
+HostTensor make_plain_of(int64_t rows, int64_t cols, Values values) {
+  std::atomic<float> largest = 0.0f;
+  for_values(rows, cols, values, [&](int64_t, int64_t count, const float* some) {
+    float most = 0.0f;
+    for (int64_t i = 0; i < count * cols; ++i) most = std::max(most, std::abs(some[i]));
+    raise(largest, most);
+  });
+  // A matrix of small values only would lose digits too.
+  const bool halves = largest <= kLargestHalf && (largest == 0.0f || largest > 1e-3f);
+  HostTensor out = HostTensor::make(halves ? DType::F16 : DType::F32, {rows, cols});
+  for_values(rows, cols, values, [&](int64_t first, int64_t count, const float* some) {
+    if (!halves) {
+      std::memcpy(out.view.at<float>(first, 0), some, static_cast<size_t>(count * cols) * sizeof *some);
+      return;
+    }
+    auto* to = out.view.at<uint16_t>(first, 0);
+    for (int64_t i = 0; i < count * cols; ++i) to[i] = f32_to_f16(some[i]);
+  });
+  return out;
+}
+
+HostTensor make_plain_grouped(const GroupedMatrix& m, GroupedMatrix::Fill fill) {
+  return make_plain_of(m.rows, m.cols, [&](int64_t first, int64_t count, float* out) {
+    std::vector<uint8_t> codes(static_cast<size_t>(count * m.cols));
+    fill(first, count, codes.data());
+    const uint8_t* code = codes.data();
+    for (int64_t row = first; row < first + count; ++row) {
+      for (int64_t c = 0; c < m.cols; ++c) {
+        const int64_t group = m.group_at(c);
+        *out++ = m.scales[static_cast<size_t>(row * m.groups + group)] *
+                 static_cast<float>(*code++ - zero_of(m, row, group));
+      }
     }
   });
 }
 
 }  // namespace
+
+HostTensor make_plain(int64_t rows, int64_t cols, FunctionRef<void(int64_t, float*)> values) {
+  return make_plain_of(rows, cols, [&](int64_t first, int64_t count, float* out) {
+    for (int64_t i = 0; i < count; ++i) values(first + i, out + i * cols);
+  });
+}
 
 QuantizedMatrix make_grouped(const GroupedMatrix& m, GroupedMatrix::Fill fill) {
   std::vector<int32_t> columns = columns_by_group(m);
@@ -137,30 +162,33 @@ QuantizedMatrix make_grouped(const GroupedMatrix& m, GroupedMatrix::Fill fill) {
   if (!type) return {make_plain_grouped(m, fill), {}};
   if (std::is_sorted(columns.begin(), columns.end())) columns.clear();
   HostTensor out = HostTensor::make(*type, {m.rows, m.cols});
-  auto* to = reinterpret_cast<uint8_t*>(out.buffer.data());
+  auto* const blocks = reinterpret_cast<uint8_t*>(out.buffer.data());
   const int64_t bytes = info(*type).block_bytes;
-  std::vector<uint8_t> codes(static_cast<size_t>(kRowsAtOnce * m.cols));
-  std::vector<uint8_t> ordered(columns.size());
-  for (int64_t first = 0; first < m.rows; first += kRowsAtOnce) {
-    const int64_t count = std::min(kRowsAtOnce, m.rows - first);
-    fill(first, count, codes.data());
-    for (int64_t row = first; row < first + count; ++row) {
-      const uint8_t* own = codes.data() + (row - first) * m.cols;
-      for (size_t k = 0; k < columns.size(); ++k) ordered[k] = own[columns[k]];
-      if (!columns.empty()) own = ordered.data();
-      for (int64_t col = 0; col < m.cols; col += kBlock, to += bytes) {
-        const int64_t group = m.group_at(columns.empty() ? col : columns[static_cast<size_t>(col)]);
-        put_block(to, *type, own + col, m.scales[static_cast<size_t>(row * m.groups + group)],
-                  static_cast<float>(zero_of(m, row, group)));
+  for_rows(m.rows, m.cols, kRowsAtOnce, [&](int64_t begin, int64_t end) {
+    std::vector<uint8_t> codes(static_cast<size_t>(std::min(kRowsAtOnce, end - begin) * m.cols));
+    std::vector<uint8_t> ordered(columns.size());
+    uint8_t* to = blocks + begin * m.cols / kBlock * bytes;
+    for (int64_t first = begin; first < end; first += kRowsAtOnce) {
+      const int64_t count = std::min(kRowsAtOnce, end - first);
+      fill(first, count, codes.data());
+      for (int64_t row = first; row < first + count; ++row) {
+        const uint8_t* own = codes.data() + (row - first) * m.cols;
+        for (size_t k = 0; k < columns.size(); ++k) ordered[k] = own[columns[k]];
+        if (!columns.empty()) own = ordered.data();
+        for (int64_t col = 0; col < m.cols; col += kBlock, to += bytes) {
+          const int64_t group = m.group_at(columns.empty() ? col : columns[static_cast<size_t>(col)]);
+          put_block(to, *type, own + col, m.scales[static_cast<size_t>(row * m.groups + group)],
+                    static_cast<float>(zero_of(m, row, group)));
+        }
       }
     }
-  }
+  });
   return {std::move(out), std::move(columns)};
 }
 
 HostTensor plain_in_order_of_x(const TensorView& matrix, const std::vector<int32_t>& columns) {
-  std::vector<float> ordered(columns.size());
   return make_plain(matrix.dim(0), matrix.dim(1), [&](int64_t row, float* out) {
+    std::vector<float> ordered(columns.size());
     dequantize_row(matrix.dtype, matrix.rows(row, row + 1).data, ordered.data(), matrix.dim(1));
     for (size_t k = 0; k < columns.size(); ++k) out[columns[k]] = ordered[k];
   });

@@ -24,7 +24,7 @@ struct GroupedMatrix {
   std::vector<float> scales;   // [rows, groups]
   std::vector<uint8_t> zeros;  // [rows, groups]; empty: 1 << (bits - 1)
   std::vector<int32_t> order;  // [cols] below groups; empty: groups lie one after the other
-  // Codes of rows [first, first + count) to `out` [count, cols].
+  // Codes of rows [first, first + count), the first a multiple of 32, to `out` [count, cols]; called by several threads.
   using Fill = FunctionRef<void(int64_t first, int64_t count, uint8_t* out)>;
 
   int64_t group_at(int64_t col) const {
@@ -39,7 +39,7 @@ bool fit_halves(std::span<const float> scales);
 // where groups are cut otherwise than in pieces of 32 columns, or scales are too small or too large.
 QuantizedMatrix make_grouped(const GroupedMatrix& matrix, GroupedMatrix::Fill fill);
 
-// Any matrix by its values, row after row: F16, or F32 where its values do not fit.
+// Any matrix by its values: F16, or F32 where they do not fit. `values` is called twice for each row, by several threads.
 HostTensor make_plain(int64_t rows, int64_t cols, FunctionRef<void(int64_t row, float* out)> values);
 
 // A matrix whose column k is column columns[k] of a plain one, as that.

@@ -25,6 +25,41 @@ int field(Word word, int64_t index, int bits) {
   return static_cast<int>(value & ((1u << bits) - 1));
 }
 
+// The first `count` fields of the stream, a byte each.
+template <class Word>
+void put_fields(Word word, int bits, int64_t count, uint8_t* out) {
+  if (kWordBits % bits != 0) {
+    for (int64_t k = 0; k < count; ++k) out[k] = static_cast<uint8_t>(field(word, k, bits));
+    return;
+  }
+  const int64_t in_word = kWordBits / bits;
+  const uint32_t mask = (1u << bits) - 1;
+  for (int64_t first = 0; first < count; first += in_word) {
+    uint32_t left = word(first / in_word);
+    for (int64_t k = first; k < std::min(first + in_word, count); ++k, left >>= bits)
+      out[k] = static_cast<uint8_t>(left & mask);
+  }
+}
+
+// In AWQ's words the field of a row among its eight.
+constexpr int64_t awq_place(int64_t row) {
+  return row % 2 * 4 + row / 2;
+}
+
+// Words k to k + count - 1, at most kWordsAtOnce, of a column of view [cols, rows / 8]: the codes of these columns of eight rows,
+// which are cols apart in `out`.
+constexpr int64_t kWordsAtOnce = 16;
+void put_awq_words(const TensorView& view, int64_t k, int64_t column, int64_t count, uint8_t* out) {
+  uint32_t words[kWordsAtOnce] = {};
+  for (int64_t i = 0; i < count; ++i) words[i] = word_at(view, k + i, column);
+  for (int64_t row = 0; row < 8; ++row) {
+    uint8_t codes[kWordsAtOnce];
+    for (int64_t i = 0; i < kWordsAtOnce; ++i)
+      codes[i] = static_cast<uint8_t>(words[i] >> (4 * awq_place(row)) & 0xf);
+    std::memcpy(out + row * view.dim(0), codes, static_cast<size_t>(count));
+  }
+}
+
 int64_t words_for(int64_t fields, int bits) {
   return (fields * bits + kWordBits - 1) / kWordBits;
 }
@@ -213,10 +248,8 @@ Result<QuantizedMatrix> read_gptq(const PackedModule& module) {
   if (Status set = set_zeros(m, module, plain, module.quantization().zeros_less_one ? 1 : 0); !set)
     return set.error();
   return make_grouped(m, [&](int64_t first, int64_t count, uint8_t* out) {
-    for (int64_t k = 0; k < m.cols; ++k)
-      for (int64_t n = 0; n < count; ++n)
-        out[n * m.cols + k] =
-            static_cast<uint8_t>(field([&](int64_t i) { return word_at(*view, i, first + n); }, k, m.bits));
+    for (int64_t n = 0; n < count; ++n)
+      put_fields([&](int64_t i) { return word_at(*view, i, first + n); }, m.bits, m.cols, out + n * m.cols);
   });
 }
 
@@ -231,15 +264,14 @@ Result<QuantizedMatrix> read_awq(const PackedModule& module) {
   GroupedMatrix m;
   m.rows = view->dim(1) * 8;
   m.cols = view->dim(0);
-  const auto place = [](int64_t i) { return i / 8 * 8 + i % 2 * 4 + i % 8 / 2; };
+  const auto place = [](int64_t i) { return i / 8 * 8 + awq_place(i % 8); };
   if (Status set = set_column_scales(m, module, packing->group_size); !set) return set.error();
   if (module.quantization().has_zeros || module.name(".qzeros"))
     if (Status set = set_zeros(m, module, place, 0); !set) return set.error();
   return make_grouped(m, [&](int64_t first, int64_t count, uint8_t* out) {
-    for (int64_t k = 0; k < m.cols; ++k)
-      for (int64_t n = 0; n < count; ++n)
-        out[n * m.cols + k] =
-            static_cast<uint8_t>(field([&](int64_t i) { return word_at(*view, k, i); }, place(first + n), 4));
+    for (int64_t n = 0; n < count; n += 8)
+      for (int64_t k = 0; k < m.cols; k += kWordsAtOnce)
+        put_awq_words(*view, k, (first + n) / 8, std::min(kWordsAtOnce, m.cols - k), out + n * m.cols + k);
   });
 }
 
@@ -258,10 +290,8 @@ Result<QuantizedMatrix> read_packed(const PackedModule& module, const QuantGroup
       return set.error();
   }
   return make_grouped(m, [&](int64_t first, int64_t count, uint8_t* out) {
-    for (int64_t n = 0; n < count; ++n) {
-      const auto word = [&](int64_t i) { return word_at(*view, first + n, i); };
-      for (int64_t k = 0; k < m.cols; ++k) out[n * m.cols + k] = static_cast<uint8_t>(field(word, k, m.bits));
-    }
+    for (int64_t n = 0; n < count; ++n)
+      put_fields([&](int64_t i) { return word_at(*view, first + n, i); }, m.bits, m.cols, out + n * m.cols);
   });
 }
 
