@@ -52,7 +52,7 @@ void ThreadPool::work() {
   uint32_t seen = 0;
   while (true) {
     uint32_t current = generation_.load(std::memory_order_acquire);
-    for (int spin = 0; current == seen && spin < kSpins; ++spin) {
+    for (int spin = 0; current == seen && spin < kSpins && !rests_.load(std::memory_order_relaxed); ++spin) {
       cpu_relax();
       current = generation_.load(std::memory_order_acquire);
     }
@@ -83,11 +83,16 @@ void ThreadPool::run(int tasks, FunctionRef<void(int)> task) {
   tasks_.store(tasks, std::memory_order_release);
   unfinished_.store(tasks, std::memory_order_relaxed);
   ticket_.store(uint64_t{generation} << 32, std::memory_order_release);
+  rests_.store(false, std::memory_order_relaxed);
   generation_.store(generation);
   if (sleepers_.load() > 0) futex_wake(generation_);
   take_tasks(generation);
   for (int spin = 0; spin < kSpins && unfinished_.load(std::memory_order_acquire) != 0; ++spin) cpu_relax();
   if (unfinished_.load(std::memory_order_acquire) != 0) sleep_until_finished();
+}
+
+void ThreadPool::rest() {
+  rests_.store(true, std::memory_order_relaxed);
 }
 
 // Past the usual wait a worker has lost its core to another thread: it may have this one.

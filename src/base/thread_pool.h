@@ -43,6 +43,9 @@ class ThreadPool {
   // Calls task(i) once for each i in [0, tasks) and returns when all have ended.
   void run(int tasks, FunctionRef<void(int)> task);
 
+  // Workers wait asleep until the next region, not on their cores: what comes until then is computed by others.
+  void rest();
+
   // Splits [0, count) into ranges of at least `grain` and calls range(begin, end) for each.
   void for_ranges(int64_t count, int64_t grain, FunctionRef<void(int64_t, int64_t)> range);
 
@@ -58,6 +61,7 @@ class ThreadPool {
   std::atomic<int> unfinished_{0};
   std::atomic<int> sleepers_{0};
   std::atomic<bool> waits_{false};  // run() sleeps until the last task ends
+  std::atomic<bool> rests_{false};
   std::atomic<bool> stop_{false};
   std::atomic<int> tasks_{0};
   std::atomic<const FunctionRef<void(int)>*> task_{nullptr};

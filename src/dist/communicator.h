@@ -57,6 +57,9 @@ class Communicator {
   // Lets what was posted move on. A rank that computes for long calls it now and then: the transport may need its sender.
   virtual void progress() {}
 
+  // Ranks compute on the same cores, one after the other: one that waits leaves its core to them soon.
+  virtual void take_turns() {}
+
   // The group has failed: the others are neither told nor waited for any more.
   virtual void abandon() {}
   // Thread-safe. A rank that is known to be lost, and how, though no call has waited for it yet.

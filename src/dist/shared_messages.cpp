@@ -88,6 +88,8 @@ class HostRank : public Communicator {
     last.bytes = last.kept;
   }
 
+  void take_turns() override { awake_ = {}; }
+
   void progress() override {
     for (int peer = 0; peer < size(); ++peer)
       if (!queue(peer).empty()) send_on(peer);
@@ -234,7 +236,7 @@ class HostRank : public Communicator {
   void wait_until_done(std::span<const Outgoing> out) {
     Bell& own = bell(rank());
     std::chrono::microseconds sleep = kFirstSleep;
-    TimePoint sleeps_at = Clock::now() + kAwake;
+    TimePoint sleeps_at = Clock::now() + awake_;
     for (int idle = 0;; ++idle) {
       const uint32_t seen = own.rings.load();
       const uint32_t gone = idle >= kSpins ? gone_ranks() : 0;
@@ -246,7 +248,7 @@ class HostRank : public Communicator {
       }
       // Those that had left before the last move: what they sent has come.
       expect_peers(out, gone);
-      if (idle == kSpins) sleeps_at = Clock::now() + kAwake;
+      if (idle == kSpins) sleeps_at = Clock::now() + awake_;
       if (Clock::now() < sleeps_at) {
         sched_yield();
         continue;
@@ -267,6 +269,7 @@ class HostRank : public Communicator {
   std::unique_ptr<Communicator> inner_;
   std::shared_ptr<std::byte> memory_;
   size_t capacity_;
+  std::chrono::milliseconds awake_ = kAwake;
   std::vector<std::deque<Sending>> sending_;  // by receiver, the oldest first
   std::vector<Receiving> receiving_;
 };

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <ctime>
 #include <thread>
 #include <vector>
 
@@ -60,6 +62,48 @@ TEST(ThreadPool, TheCallerSleepsWhileAWorkerIsLate) {
       if (std::this_thread::get_id() != caller) std::this_thread::sleep_for(std::chrono::milliseconds(200));
     });
     EXPECT_LT(clock.seconds(), 0.1);
+  }
+}
+
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define SLUICE_UNDER_TSAN
+#endif
+#endif
+#ifdef SLUICE_UNDER_TSAN
+constexpr bool kWakingCostsMost = true;
+#else
+constexpr bool kWakingCostsMost = false;
+#endif
+
+double process_seconds() {
+  std::timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// What a region costs with what its workers do in the two milliseconds after it.
+double cost_of_regions(ThreadPool& pool, bool rests) {
+  const double begin = process_seconds();
+  for (int round = 0; round < 20; ++round) {
+    std::atomic<int> ran = 0;
+    pool.run(4, [&](int) { ++ran; });
+    EXPECT_EQ(ran.load(), 4);
+    if (rests) pool.rest();
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return process_seconds() - begin;
+}
+
+TEST(ThreadPool, WorkersAtRestLeaveTheirCores) {
+  ThreadPool pool(4);
+  double awake = 1e9, at_rest = 1e9;  // the least of several, beside whatever else runs
+  for (int attempt = 0; attempt < 6; ++attempt) {
+    awake = std::min(awake, cost_of_regions(pool, false));
+    at_rest = std::min(at_rest, cost_of_regions(pool, true));
+  }
+  if (!kWakingCostsMost) {
+    EXPECT_LT(at_rest, 0.9 * awake) << awake;
   }
 }
 

@@ -21,15 +21,17 @@ void on_each(Ranks& ranks, const std::function<void(std::unique_ptr<Communicator
   for (std::thread& thread : threads) thread.join();
 }
 
-// Of threads, by messages within the process and by shared memory.
+// Of threads: by messages within the process, by shared memory, and by that where ranks that wait sleep at once.
 std::vector<Ranks> make_groups(int size) {
-  std::vector<Ranks> groups(2);
+  std::vector<Ranks> groups(3);
   for (Ranks& group : groups) group = make_local_group(size);
-  on_each(groups[1], [](std::unique_ptr<Communicator>& rank) {
-    const Communicator* plain = rank.get();
-    rank = through_shared_memory(std::move(rank));
-    EXPECT_NE(rank.get(), plain);
-  });
+  for (size_t i = 1; i < groups.size(); ++i)
+    on_each(groups[i], [i](std::unique_ptr<Communicator>& rank) {
+      const Communicator* plain = rank.get();
+      rank = through_shared_memory(std::move(rank));
+      EXPECT_NE(rank.get(), plain);
+      if (i == 2) rank->take_turns();
+    });
   return groups;
 }
 
@@ -195,7 +197,9 @@ TEST(Communicator, SubgroupsMayBeEveryThirdRank) {
     EXPECT_EQ(values[0], static_cast<float>(2 * (world.rank() % 3) + 3));
     const std::string text = "a message";
     if (pair.rank() == 0) pair.post_message(1, std::as_bytes(std::span(text)));
-    if (pair.rank() == 1) EXPECT_EQ(pair.receive_message(0).size(), text.size());
+    if (pair.rank() == 1) {
+      EXPECT_EQ(pair.receive_message(0).size(), text.size());
+    }
   });
 }
 
