@@ -231,6 +231,8 @@ class Backend {
   // Of which steps that prompts are cut for should have a multiple of tokens, so that GEMMs with the matrices prepared so far
   // keep the whole device busy (even_step.h); 0: any number does.
   virtual int64_t even_step_tokens() const { return 0; }
+  // Until the next call others compute on the same cores: threads that wait for it give them up.
+  virtual void rest() {}
   // Not null where the back-end's device works beside the host.
   virtual AsyncDevice* async_device() { return nullptr; }
 
@@ -264,7 +266,7 @@ class Backend {
   virtual void embed(TensorView out, const Weight& table, std::span<const int32_t> ids) = 0;
   // out[n, rows] = x[n, cols] · weight[rows, cols]ᵀ (+ bias)
   virtual void matmul(TensorView out, TensorView x, const Weight& weight) = 0;
-  // out[n, h, rows] = x[n, h, cols] · weights[h][rows, cols]ᵀ, one matrix per head
+  // out[n, h, rows] = x[n, h, cols] · weights[h][rows, cols]ᵀ, one matrix per head, with columns in the order of x
   virtual void matmul_heads(TensorView out, TensorView x, std::span<const Weight> weights) = 0;
   // x / rms(x) * gain over the last dimension, of [n, dim] or [n, heads, dim]; gain f32 [dim], optional.
   // out may be x.

@@ -16,11 +16,6 @@ bool same(const ColumnOrder& a, const ColumnOrder& b) {
   return a == b || (a != nullptr && b != nullptr && *a == *b);
 }
 
-bool share_one(const Weight& weight) {
-  return std::all_of(weight.orders.begin(), weight.orders.end(),
-                     [&](const ColumnOrder& order) { return same(order, weight.orders.front()); });
-}
-
 // Parts [first, last), whose first row is `row` of the whole.
 Weight run_of(const Weight& whole, size_t first, size_t last, int64_t row) {
   Weight run = whole;
@@ -43,12 +38,17 @@ bool is_ordered(const Weight& weight) {
                      [](const ColumnOrder& order) { return order != nullptr; });
 }
 
+bool shares_order(const Weight& weight) {
+  return std::all_of(weight.orders.begin(), weight.orders.end(),
+                     [&](const ColumnOrder& order) { return same(order, weight.orders.front()); });
+}
+
 const std::vector<int32_t>* column_order(const Weight& weight) {
   return weight.orders.empty() ? nullptr : weight.orders.front().get();
 }
 
 Weight prepare_runs(Weight weight, FunctionRef<Weight(Weight)> prepare) {
-  if (share_one(weight)) return prepare(std::move(weight));
+  if (shares_order(weight)) return prepare(std::move(weight));
   std::vector<Weight> runs;
   int64_t row = 0;
   for (size_t first = 0, last = 0; first < weight.parts.size(); first = last) {

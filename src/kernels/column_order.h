@@ -12,6 +12,8 @@ namespace sluice::kernels {
 
 // Whether some part has an order of its own.
 bool is_ordered(const Weight& weight);
+// Whether all parts have the same order, or none has one.
+bool shares_order(const Weight& weight);
 // The order that all parts share; null: that of x. REQUIRES: they share one, as those of a weight without runs do once it is
 // prepared.
 const std::vector<int32_t>* column_order(const Weight& weight);

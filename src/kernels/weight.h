@@ -39,4 +39,18 @@ struct Weight {
   bool empty() const { return parts.empty(); }
 };
 
+// Of a prepared weight: whether its back-end goes on reading the part that lay at `data` in host memory. Where the packed form is
+// not of all parts it has those of block types.
+inline bool reads(const Weight& weight, const void* data) {
+  for (const Weight& run : weight.runs)
+    if (reads(run, data)) return true;
+  if (!weight.runs.empty()) return false;
+  for (const TensorView& part : weight.parts) {
+    if (part.device != Device::Cpu || part.data != data) continue;
+    if (weight.packed == nullptr || weight.table) return true;
+    if (!weight.packed_whole && !is_block(part.dtype)) return true;
+  }
+  return false;
+}
+
 }  // namespace sluice::kernels

@@ -394,22 +394,30 @@ TEST(Matmul, PreparedPartsOfDifferentTypesAreOneGemm) {
   }
 }
 
-// Codes and scales at their ends: the products that panels hold as floats must stay exact.
+// Codes and scales at their ends: the products that panels hold as floats must stay exact, and so must sums of 16 bits, which
+// are largest where all activations have one sign.
 TEST(Matmul, PreparedExtremesGiveTheBitsOfStoredOnes) {
   for (const auto& backend : cpu_backends(1)) {
     for (DType type : weight_types()) {
       if (!is_block(type) || takes_tiles(*backend, type)) continue;
-      for (const int fill : {0x00, 0x7f, 0x80, 0xff}) {
+      for (const int fill : {0x00, 0x77, 0x7f, 0x80, 0xff}) {
         Random random(20);
         OwnedWeight owned = random_weight(random, {type}, 17, 2 * info(type).block_elements, false);
         fill_codes(owned.weight.parts[0], static_cast<uint8_t>(fill));
-        HostTensor x = HostTensor::make(DType::F32, {5, owned.weight.cols});
-        for (int64_t i = 0; i < x.view.elements(); ++i) x.view.at<float>()[i] = i % 7 == 6 ? -1.0f : 1.0f;
-        HostTensor stored = HostTensor::make(DType::F32, {5, 17});
-        HostTensor out = HostTensor::make(DType::F32, {5, 17});
-        backend->matmul(stored.view, x.view, owned.weight);
-        backend->matmul(out.view, x.view, backend->prepare(owned.weight));
-        ASSERT_TRUE(same_bits(out.view, stored.view)) << backend->name() << " " << name(type) << " " << fill;
+        const Weight prepared = backend->prepare(owned.weight);
+        for (const int64_t tokens : {1, 5, 17}) {
+          HostTensor x = HostTensor::make(DType::F32, {tokens, owned.weight.cols});
+          for (int64_t i = 0; i < x.view.elements(); ++i) {
+            const int64_t pattern = i / owned.weight.cols % 3;
+            x.view.at<float>()[i] = pattern == 0 ? 1.0f : pattern == 1 || i % 7 == 6 ? -1.0f : 1.0f;
+          }
+          HostTensor stored = HostTensor::make(DType::F32, {tokens, 17});
+          HostTensor out = HostTensor::make(DType::F32, {tokens, 17});
+          backend->matmul(stored.view, x.view, owned.weight);
+          backend->matmul(out.view, x.view, prepared);
+          ASSERT_TRUE(same_bits(out.view, stored.view))
+              << backend->name() << " " << name(type) << " " << fill << " n " << tokens;
+        }
       }
     }
   }

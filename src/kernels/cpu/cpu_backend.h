@@ -8,6 +8,8 @@
 #include "base/thread_pool.h"
 #include "kernels/backend.h"
 #include "kernels/chosen_attention.h"
+#include "kernels/cpu/gemm/activations.h"
+#include "kernels/cpu/gemm/expert_groups.h"
 #include "kernels/cpu/panels/packed_weight.h"
 #include "kernels/cpu/simd/isa.h"
 #include "kernels/observe.h"
@@ -73,6 +75,7 @@ class CpuBackend : public Backend,
 
   void add_rms_norm(TensorView out, const Residual& x, const RmsGain& norm) override;
   int threads() const override { return pool_.threads(); }
+  void rest() override { pool_.rest(); }
   void add_parts(TensorView out, std::span<const TensorView> parts) override;
   void add_parts_rms_norm(TensorView out, const Residual& x, std::span<const TensorView> parts,
                           const RmsGain& norm) override;
@@ -94,24 +97,22 @@ class CpuBackend : public Backend,
   void for_pieces(int64_t rows, int64_t width, FunctionRef<void(int64_t, int64_t, int64_t)> piece);
   // q [n, heads, width] with each head rotated in blocks of columns, valid until the next call.
   TensorView rotated_queries(TensorView q, int64_t block);
-  // The forms of x that GEMMs with `weight` read besides x itself; null where they are not needed.
-  struct Activations {
-    const ActivationBlock* blocks = nullptr;
-    const SplitBlock* split = nullptr;
-    const PanelActivations* panels = nullptr;
-    const ActivationTile* tiles = nullptr;  // instead of panels, for many tokens where the level has tiles
-    TokenTiles bf16;                        // for panels in rows
-    const float* columns = nullptr;  // for panels in columns: ColumnTiles for each kMostTiledTokens tokens
-  };
+  // The forms of x that GEMMs with `weight` read besides x itself, valid until the next call.
   Activations prepare_activations(TensorView x, const Weight& weight);
   const float* column_tiles(TensorView x);
   // x, or a copy in the order of the weight's columns that is valid until the next call.
   TensorView in_order(TensorView x, const Weight& weight);
   static int64_t tokens_at_once(const Weight& weight, const Activations& activations);
   Weight prepare_parts(Weight weight);  // which share an order
-  // Row groups [begin, end) of the weight (32 rows of one part each) for all tokens, on the calling thread.
-  void gemm_groups(TensorView out, TensorView x, const Weight& weight, Activations activations, int64_t begin,
-                   int64_t end) const;
+  // Row groups of the weight (32 rows of one part each) for all tokens, on the calling thread.
+  void gemm_groups(TensorView out, TensorView x, const Weight& weight, const Activations& activations,
+                   RowGroups groups) const;
+  struct ExpertStep;
+  void read_experts_input(const ExpertStep& step);
+  void run_experts_grouped(const ExpertStep& step);
+  void run_experts_singly(const ExpertStep& step);
+  void add_up_experts(TensorView out, const ExpertStep& step);
+  void activate_hidden(const ExpertStep& step, float* hidden, ColumnRange columns) const;
 
   IsaLevel level_;
   const KernelTable& kernels_;
@@ -121,13 +122,10 @@ class CpuBackend : public Backend,
   GemmObserver* observer_ = nullptr;
   PanelMemory panels_;
   ThreadPool pool_;
-  std::vector<ActivationBlock> blocks_;  // scratch of the GEMM under way
-  std::vector<SplitBlock> split_;
-  std::vector<PanelActivations> panel_x_;
-  std::vector<ActivationTile> tiles_;
-  std::vector<uint16_t> bf16_;
-  std::vector<uint16_t> low_bf16_;
-  std::vector<float> column_x_;
+  ActivationScratch forms_;        // of the GEMM under way
+  ActivationScratch inner_forms_;  // of what experts' second GEMMs read
+  ExpertGroups groups_;            // of the mixture under way
+  std::vector<float> expert_rows_, expert_hidden_;
   std::vector<float> ordered_;
   std::vector<float> rotated_;  // queries of the attention under way
 };

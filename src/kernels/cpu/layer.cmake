@@ -29,7 +29,7 @@ endif()
 set(KERNEL_ARM neon dotprod i8mm bf16)
 set(KERNEL_X86 avx2 avx512 avx512_vnni avx512_bf16 amx)
 
-set(KERNEL_PANELS scalar neon dotprod i8mm avx2 avx512_vnni amx) # the levels whose panels have kernels of their own
+set(KERNEL_PANELS scalar neon dotprod i8mm avx2 avx512 avx512_vnni amx) # the levels whose panels have kernels of their own
 
 set(KERNEL_COLUMNS scalar avx2 avx512) # those with panels in columns
 

@@ -74,7 +74,7 @@ Loop best_loop(Arithmetic arithmetic) {
 #elif defined(__x86_64__)
 
 constexpr int kChains = 12;
-enum Instruction : int { kDpbusd, kMaddubs, kDpbf16, kFma512, kFma256, kMulAdd128 };
+enum Instruction : int { kDpbusd, kMaddubs512, kMaddubs256, kDpbf16, kFma512, kFma256, kMulAdd128 };
 
 // One instruction (or the short sequence that stands for it) on each of registers 0 to 11, with operands 14 and 15 and
 // scratch 13; the assembler picks it by its number.
@@ -87,17 +87,17 @@ void repeat(int64_t turns) {
       "1:\n"
       ".irp r,0,1,2,3,4,5,6,7,8,9,10,11\n"
       ".if %c1 == 0\n vpdpbusd %%zmm14, %%zmm15, %%zmm\\r\n"
-      ".elseif %c1 == 1\n vpmaddubsw %%ymm14, %%ymm15, %%ymm13\n vpmaddwd %%ymm14, %%ymm13, %%ymm13\n"
-      "vpaddd %%ymm13, %%ymm\\r, %%ymm\\r\n"
-      ".elseif %c1 == 2\n vdpbf16ps %%zmm14, %%zmm15, %%zmm\\r\n"
-      ".elseif %c1 == 3\n vfmadd231ps %%zmm14, %%zmm15, %%zmm\\r\n"
-      ".elseif %c1 == 4\n vfmadd231ps %%ymm14, %%ymm15, %%ymm\\r\n"
+      ".elseif %c1 == 1\n vpmaddubsw %%zmm14, %%zmm15, %%zmm13\n vpaddw %%zmm13, %%zmm\\r, %%zmm\\r\n"
+      ".elseif %c1 == 2\n vpmaddubsw %%ymm14, %%ymm15, %%ymm13\n vpaddw %%ymm13, %%ymm\\r, %%ymm\\r\n"
+      ".elseif %c1 == 3\n vdpbf16ps %%zmm14, %%zmm15, %%zmm\\r\n"
+      ".elseif %c1 == 4\n vfmadd231ps %%zmm14, %%zmm15, %%zmm\\r\n"
+      ".elseif %c1 == 5\n vfmadd231ps %%ymm14, %%ymm15, %%ymm\\r\n"
       ".else\n movaps %%xmm14, %%xmm13\n mulps %%xmm15, %%xmm13\n addps %%xmm13, %%xmm\\r\n"
       ".endif\n"
       ".endr\n"
       "dec %0\n"
       "jne 1b\n"
-      ".if %c1 < 5\n vzeroupper\n .endif\n"
+      ".if %c1 < 6\n vzeroupper\n .endif\n"
       : "+r"(turns)
       : "i"(kind)
       : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11",
@@ -143,7 +143,9 @@ Loop best_loop(Arithmetic arithmetic) {
   if (features.amx && arithmetic == Arithmetic::Bf16) return {repeat_tiles<true>, kTileChains * 16384};
   if (arithmetic == Arithmetic::Int8) {
     if (features.avx512_vnni) return {repeat<kDpbusd>, kChains * 128};
-    if (features.avx2) return {repeat<kMaddubs>, kChains * 64};
+    // Sums stay in 16 bits as long as those of codes of four bits do.
+    if (features.avx512) return {repeat<kMaddubs512>, kChains * 128};
+    if (features.avx2) return {repeat<kMaddubs256>, kChains * 64};
   }
   if (arithmetic == Arithmetic::Bf16 && features.avx512_bf16) return {repeat<kDpbf16>, kChains * 64};
   if (features.avx512) return {repeat<kFma512>, kChains * 32};

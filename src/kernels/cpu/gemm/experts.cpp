@@ -1,4 +1,4 @@
-// Mixtures: tokens are gathered by expert, so that each expert's weights are read once per step.
+// Which experts a token uses.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -91,19 +91,6 @@ void route_one(int32_t* ids, float* weights, const float* logits, const Routing&
   }
 }
 
-// The (token, slot) pairs of each expert of the bank, as token * slots + slot.
-std::vector<std::vector<int64_t>> pairs_by_expert(const TensorView& ids, const ExpertBank& bank) {
-  std::vector<std::vector<int64_t>> pairs(bank.down.size());
-  for (int64_t token = 0; token < ids.dim(0); ++token) {
-    for (int64_t slot = 0; slot < ids.dim(1); ++slot) {
-      const int32_t expert = ids.at<int32_t>(token)[slot];
-      if (bank.has(expert))
-        pairs[static_cast<size_t>(expert - bank.first)].push_back(token * ids.dim(1) + slot);
-    }
-  }
-  return pairs;
-}
-
 }  // namespace
 
 void CpuBackend::route(TensorView ids, TensorView weights, TensorView logits, const Routing& routing) {
@@ -115,53 +102,6 @@ void CpuBackend::route(TensorView ids, TensorView weights, TensorView logits, co
     for (int slot = routing.used; slot < routing.slots(); ++slot) {
       ids.at<int32_t>(i)[slot] = routing.experts + slot - routing.used;
       weights.at<float>(i)[slot] = always;
-    }
-  });
-}
-
-void CpuBackend::moe_ffn(TensorView out, TensorView x, TensorView ids, TensorView weights,
-                         const ExpertBank& bank) {
-  const int64_t slots = ids.dim(1);
-  const int64_t dim = x.dim(1);
-  HostTensor results = HostTensor::make(DType::F32, {x.dim(0) * slots, dim});
-  const auto pairs = pairs_by_expert(ids, bank);
-  for (size_t expert = 0; expert < pairs.size(); ++expert) {
-    const auto count = static_cast<int64_t>(pairs[expert].size());
-    if (count == 0) continue;
-    HostTensor input = HostTensor::make(DType::F32, {count, dim});
-    HostTensor hidden = HostTensor::make(DType::F32, {count, bank.gate_up[expert].rows});
-    HostTensor active = HostTensor::make(DType::F32, {count, bank.down[expert].cols});
-    HostTensor output = HostTensor::make(DType::F32, {count, dim});
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t pair = pairs[expert][static_cast<size_t>(i)];
-      std::copy_n(x.at<float>(pair / slots), dim, input.view.at<float>(i));
-      if (bank.weigh_inputs)
-        kernels_.multiply(input.view.at<float>(i), weights.at<float>(pair / slots)[pair % slots], dim);
-    }
-    matmul(hidden.view, input.view, bank.gate_up[expert]);
-    if (bank.gated && bank.limit > 0.0f) {
-      const TensorView gate = hidden.view.columns(0, active.view.dim(1));
-      activate(gate, gate, bank.activation);
-      clamp(hidden.view, bank.limit);
-      gated(active.view, hidden.view, Activation::Identity);
-    } else if (bank.gated) {
-      gated(active.view, hidden.view, bank.activation);
-    } else {
-      activate(active.view, hidden.view, bank.activation);
-    }
-    matmul(output.view, active.view, bank.down[expert]);
-    for (int64_t i = 0; i < count; ++i) {
-      std::copy_n(output.view.at<float>(i), dim,
-                  results.view.at<float>(pairs[expert][static_cast<size_t>(i)]));
-    }
-  }
-  for_rows(x.dim(0), slots * dim, [&](int64_t token) {
-    float* to = out.at<float>(token);
-    std::fill(to, to + dim, 0.0f);
-    for (int64_t slot = 0; slot < slots; ++slot) {
-      if (!bank.has(ids.at<int32_t>(token)[slot])) continue;
-      const float weight = bank.weigh_inputs ? 1.0f : weights.at<float>(token)[slot];
-      kernels_.add_scaled(to, to, results.view.at<float>(token * slots + slot), weight, dim);
     }
   });
 }

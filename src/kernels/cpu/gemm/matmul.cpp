@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/gemm/activations.h"
 #include "kernels/cpu/panels/format.h"
 #include "kernels/host.h"
 
@@ -10,40 +11,9 @@ namespace sluice::kernels::cpu {
 
 namespace {
 
-constexpr int64_t kSmallestTask = 1 << 15;  // multiplications; below, handing over costs more than the work
 constexpr int64_t kActivationBytes = 256 * 1024;
 constexpr int64_t kWeightBytes = 256 * 1024;
 constexpr int64_t kFillPieces = 16;  // of 16 tokens, made into tiles of bf16 in one go
-
-// Null: the part is read as it is stored.
-const uint8_t* panels_of(const Weight& weight, size_t part) {
-  return weight.packed == nullptr ? nullptr
-                                  : static_cast<const PackedWeight*>(weight.packed.get())->panels[part];
-}
-
-// The forms of activations that a weight's parts are multiplied with, besides f32.
-struct Needs {
-  bool blocks = false, split = false, panels = false, rows = false, columns = false;
-
-  Needs(const Weight& weight, bool splits, const PanelKernels& kernels) {
-    for (size_t i = 0; i < weight.parts.size(); ++i) {
-      const DType type = weight.parts[i].dtype;
-      const bool packed = panels_of(weight, i) != nullptr;
-      const PanelLayout layout = kernels.layout(type);
-      rows = rows || (packed && layout == PanelLayout::Rows);
-      columns = columns || (packed && layout == PanelLayout::Columns);
-      panels = panels || (packed && layout != PanelLayout::Rows && layout != PanelLayout::Columns);
-      blocks = blocks || (is_block(type) && !packed);
-      split = split || (splits && type == DType::BF16 && !packed);
-    }
-  }
-};
-
-template <class T>
-T* grown(std::vector<T>& scratch, int64_t size) {
-  if (scratch.size() < static_cast<size_t>(size)) scratch.resize(static_cast<size_t>(size));
-  return scratch.data();
-}
 
 bool is_weight(DType type) {
   return type != DType::I8 && type != DType::I32 && type != DType::U8;
@@ -56,60 +26,23 @@ void check_gemm(const TensorView& out, const TensorView& x, const Weight& weight
   for (const TensorView& part : weight.parts) SLUICE_CHECK(is_weight(part.dtype));
 }
 
-int64_t blocks_per_row(const Weight& weight) {
-  return (weight.cols + 31) / 32;
-}
-
 // Words of the tiles of `tokens` tokens.
 int64_t tile_words(int64_t tokens, const Weight& weight) {
-  return TokenTiles::offset(TokenTiles::count(tokens), 0, blocks_per_row(weight), TokenTiles::width(tokens));
-}
-
-// Tile `tile` of the tokens of x, columns [32 begin, 32 end).
-TileFill tile_fill(const TensorView& x, const TokenTiles& tiles, int64_t tile, int64_t begin, int64_t end) {
-  const int64_t first = tile * kTileTokens;
-  const int64_t width = TokenTiles::width(x.dim(0));
-  const int64_t offset = TokenTiles::offset(tile, 0, (x.dim(1) + 31) / 32, width);
-  return {.x = x.at<float>() + first * x.stride[0],
-          .stride = x.stride[0],
-          .cols = x.dim(1),
-          .tokens = std::min(kTileTokens, x.dim(0) - first),
-          .width = width,
-          .begin = begin,
-          .end = end,
-          .to = {tiles.high + offset, tiles.low + offset}};
-}
-
-// Calls piece(fill) for pieces of all tiles of x in columns: [tokens, cols] floats from `to` on.
-template <class Piece>
-void for_column_fills(const TensorView& x, const ColumnKernels& kernels, float* to, const Piece& piece) {
-  constexpr int64_t kColumns = 1024;
-  for (int64_t first = 0; first < x.dim(0); first += kMostTiledTokens) {
-    const ColumnTiles tiles{std::min(kMostTiledTokens, x.dim(0) - first), kernels.tile_tokens};
-    for (int64_t tile = 0; tile < tiles.count(); ++tile) {
-      const int64_t token = first + tiles.begin(tile);
-      for (int64_t begin = 0; begin < x.dim(1); begin += kColumns)
-        piece(ColumnFill{.x = x.at<float>() + token * x.stride[0],
-                         .stride = x.stride[0],
-                         .tokens = tiles.begin(tile + 1) - tiles.begin(tile),
-                         .begin = begin,
-                         .end = std::min(begin + kColumns, x.dim(1)),
-                         .to = to + token * x.dim(1)});
-    }
-  }
+  return TokenTiles::offset(TokenTiles::count(tokens), 0, blocks_per_row(weight.cols),
+                            TokenTiles::width(tokens));
 }
 
 }  // namespace
 
-CpuBackend::Activations CpuBackend::prepare_activations(TensorView x, const Weight& weight) {
-  const int64_t per_row = blocks_per_row(weight);
-  const Needs needs(weight, kernels_.split != nullptr, panel_kernels_);
-  ActivationBlock* blocks = needs.blocks ? grown(blocks_, row_count(x) * per_row) : nullptr;
-  SplitBlock* split = needs.split ? grown(split_, row_count(x) * per_row) : nullptr;
+Activations CpuBackend::prepare_activations(TensorView x, const Weight& weight) {
+  const int64_t per_row = blocks_per_row(weight.cols);
+  const Needs needs(weight, {kernels_, panel_kernels_});
+  ActivationBlock* blocks = needs.blocks ? grown(forms_.blocks, row_count(x) * per_row) : nullptr;
+  SplitBlock* split = needs.split ? grown(forms_.split, row_count(x) * per_row) : nullptr;
   const bool tiled =
       needs.panels && panel_kernels_.quantize_tiles != nullptr && row_count(x) >= panel_kernels_.tiles_from;
-  PanelActivations* panels = needs.panels && !tiled ? grown(panel_x_, row_count(x) * per_row) : nullptr;
-  ActivationTile* tiles = tiled ? grown(tiles_, TokenTiles::count(row_count(x)) * per_row) : nullptr;
+  PanelActivations* panels = needs.panels && !tiled ? grown(forms_.panels, row_count(x) * per_row) : nullptr;
+  ActivationTile* tiles = tiled ? grown(forms_.tiles, TokenTiles::count(row_count(x)) * per_row) : nullptr;
   if (needs.blocks || needs.split || needs.panels) {
     for_rows(row_count(x), weight.cols, [&](int64_t i) {
       const float* row = row_at<float>(x, i);
@@ -123,7 +56,7 @@ CpuBackend::Activations CpuBackend::prepare_activations(TensorView x, const Weig
   TokenTiles bf16;
   if (needs.rows) {
     const int64_t words = tile_words(x.dim(0), weight);
-    bf16 = {grown(bf16_, words), grown(low_bf16_, words)};
+    bf16 = {grown(forms_.bf16, words), grown(forms_.low_bf16, words)};
     const int64_t fills = (per_row + kFillPieces - 1) / kFillPieces;
     for_rows(TokenTiles::count(x.dim(0)) * fills, 32 * kFillPieces * TokenTiles::width(x.dim(0)),
              [&](int64_t i) {
@@ -138,9 +71,12 @@ CpuBackend::Activations CpuBackend::prepare_activations(TensorView x, const Weig
 // One token lies in its columns already.
 const float* CpuBackend::column_tiles(TensorView x) {
   if (x.dim(0) == 1) return x.at<float>();
-  float* to = grown(column_x_, x.dim(0) * x.dim(1));
+  float* to = grown(forms_.columns, x.dim(0) * x.dim(1));
   std::vector<ColumnFill> fills;
-  for_column_fills(x, *panel_kernels_.columns, to, [&](const ColumnFill& fill) { fills.push_back(fill); });
+  constexpr int64_t kColumns = 1024;
+  for (int64_t begin = 0; begin < x.dim(1); begin += kColumns)
+    for_column_fills(x, *panel_kernels_.columns, to, {begin, std::min(begin + kColumns, x.dim(1))},
+                     [&](const ColumnFill& fill) { fills.push_back(fill); });
   for_rows(static_cast<int64_t>(fills.size()), x.dim(0) * x.dim(1) / static_cast<int64_t>(fills.size()),
            [&](int64_t i) { panel_kernels_.columns->fill(fills[static_cast<size_t>(i)]); });
   return to;
@@ -148,17 +84,8 @@ const float* CpuBackend::column_tiles(TensorView x) {
 
 namespace {
 
-// Two panels of one part, the last one of a part perhaps fewer rows: what is handed out to threads.
-constexpr int64_t kRowGroup = 2 * kPanelRows;
-
-int64_t row_groups(const TensorView& part) {
+int64_t row_groups_of(const TensorView& part) {
   return (part.dim(0) + kRowGroup - 1) / kRowGroup;
-}
-
-int64_t row_groups(const Weight& weight) {
-  int64_t groups = 0;
-  for (const TensorView& part : weight.parts) groups += row_groups(part);
-  return groups;
 }
 
 // What the calls for the parts of one weight and one group of tokens share.
@@ -243,7 +170,6 @@ ColumnGemm column_gemm(const TokenGroup& tokens, const Weight& weight, const Par
 }
 
 // Tokens from `token` on; `x` and `out` hold those of the group.
-template <class Activations>
 TokenGroup tokens_from(int64_t token, const Activations& all, TensorView out, TensorView x, int64_t width) {
   const int64_t block = token * ((x.dim(1) + 31) / 32);
   return {out,
@@ -258,16 +184,6 @@ TokenGroup tokens_from(int64_t token, const Activations& all, TensorView out, Te
           width};
 }
 
-struct Kernels {
-  const KernelTable& stored;
-  const PanelKernels& panels;
-};
-
-// Row groups [begin, end) of a weight.
-struct RowGroups {
-  int64_t begin, end;
-};
-
 void gemm_parts(const TokenGroup& tokens, const Weight& weight, const Kernels& kernels,
                 const RowGroups& groups) {
   int64_t first_group = 0, first_row = 0;
@@ -275,7 +191,7 @@ void gemm_parts(const TokenGroup& tokens, const Weight& weight, const Kernels& k
     const TensorView& part = weight.parts[i];
     const PartRows rows{part, first_row, std::max<int64_t>(0, groups.begin - first_group) * kRowGroup,
                         std::min((groups.end - first_group) * kRowGroup, part.dim(0))};
-    first_group += row_groups(part);
+    first_group += row_groups_of(part);
     first_row += part.dim(0);
     if (rows.from >= rows.to) continue;
     const uint8_t* panels = panels_of(weight, i);
@@ -308,6 +224,12 @@ int64_t row_groups_at_once(const Weight& weight) {
 
 }  // namespace
 
+int64_t row_groups(const Weight& weight) {
+  int64_t groups = 0;
+  for (const TensorView& part : weight.parts) groups += row_groups_of(part);
+  return groups;
+}
+
 // Tokens whose activations stay in a core's cache while its rows pass by.
 int64_t CpuBackend::tokens_at_once(const Weight& weight, const Activations& activations) {
   if (activations.bf16.high != nullptr || activations.tiles != nullptr || activations.columns != nullptr)
@@ -316,17 +238,17 @@ int64_t CpuBackend::tokens_at_once(const Weight& weight, const Activations& acti
   return std::max<int64_t>(16, kActivationBytes / (weight.cols * (bytes ? 2 : 4)) / 4 * 4);
 }
 
-void CpuBackend::gemm_groups(TensorView out, TensorView x, const Weight& weight, Activations activations,
-                             int64_t begin, int64_t end) const {
+void CpuBackend::gemm_groups(TensorView out, TensorView x, const Weight& weight,
+                             const Activations& activations, RowGroups groups) const {
   const int64_t tokens = x.dim(0);
   const int64_t group = tokens_at_once(weight, activations);
-  const int64_t rows = tokens > group ? row_groups_at_once(weight) : end - begin;
-  for (int64_t first = begin; first < end; first += rows) {
+  const int64_t rows = tokens > group ? row_groups_at_once(weight) : groups.end - groups.begin;
+  for (int64_t first = groups.begin; first < groups.end; first += rows) {
     for (int64_t token = 0; token < tokens; token += group) {
       const int64_t last = std::min(tokens, token + group);
       const TokenGroup taken = tokens_from(token, activations, out.rows(token, last), x.rows(token, last),
                                            TokenTiles::width(tokens));
-      gemm_parts(taken, weight, {kernels_, panel_kernels_}, {first, std::min(end, first + rows)});
+      gemm_parts(taken, weight, {kernels_, panel_kernels_}, {first, std::min(groups.end, first + rows)});
     }
   }
 }
@@ -350,7 +272,9 @@ void CpuBackend::matmul(TensorView out, TensorView x, const Weight& weight) {
   x = in_order(x, weight);
   const Activations activations = prepare_activations(x, weight);
   const int64_t groups = row_groups(weight);
-  const auto task = [&](int64_t begin, int64_t end) { gemm_groups(out, x, weight, activations, begin, end); };
+  const auto task = [&](int64_t begin, int64_t end) {
+    gemm_groups(out, x, weight, activations, {begin, end});
+  };
   if ((activations.bf16.high != nullptr || activations.tiles != nullptr) && x.dim(0) > 2 * kTileTokens) {
     // Each task reads all activations, which with tiles takes as long as the multiplications where rows are few.
     constexpr int64_t kEnough = 16;
@@ -371,25 +295,25 @@ void CpuBackend::matmul_heads(TensorView out, TensorView x, std::span<const Weig
   if (observer_ != nullptr)
     for (int64_t i = 0; i < heads; ++i) observer_->saw(weights[static_cast<size_t>(i)], head_of(x, i));
   // All heads' activations lie one after the other, token by token within a head.
-  const int64_t per_row = blocks_per_row(weights[0]);
+  const int64_t per_row = blocks_per_row(weights[0].cols);
   const int64_t per_head = x.dim(0) * per_row;
-  ActivationBlock* blocks = grown(blocks_, heads * per_head);
-  SplitBlock* split = grown(split_, heads * per_head);
-  PanelActivations* panels = grown(panel_x_, heads * per_head);
+  ActivationBlock* blocks = grown(forms_.blocks, heads * per_head);
+  SplitBlock* split = grown(forms_.split, heads * per_head);
+  PanelActivations* panels = grown(forms_.panels, heads * per_head);
   const int64_t words = tile_words(x.dim(0), weights[0]);
-  const TokenTiles bf16{grown(bf16_, heads * words), grown(low_bf16_, heads * words)};
-  float* columns = grown(column_x_, heads * x.dim(0) * weights[0].cols);
+  const TokenTiles bf16{grown(forms_.bf16, heads * words), grown(forms_.low_bf16, heads * words)};
+  float* columns = grown(forms_.columns, heads * x.dim(0) * weights[0].cols);
   pool_.run(static_cast<int>(heads), [&](int index) {  // one region for all heads: each is small
     const Weight& weight = weights[static_cast<size_t>(index)];
     const TensorView head_x = head_of(x, index);
     check_gemm(head_of(out, index), head_x, weight);
     SLUICE_CHECK(!is_ordered(weight));
-    const Needs needs(weight, kernels_.split != nullptr, panel_kernels_);
+    const Needs needs(weight, {kernels_, panel_kernels_});
     Activations own{
         blocks + index * per_head, split + index * per_head, panels + index * per_head, nullptr, {}, nullptr};
     if (needs.columns) {
       float* to = columns + index * x.dim(0) * weight.cols;
-      for_column_fills(head_x, *panel_kernels_.columns, to, panel_kernels_.columns->fill);
+      for_column_fills(head_x, *panel_kernels_.columns, to, {0, weight.cols}, panel_kernels_.columns->fill);
       own.columns = to;
     }
     if (needs.rows) {
@@ -400,11 +324,10 @@ void CpuBackend::matmul_heads(TensorView out, TensorView x, std::span<const Weig
     for (int64_t i = 0; i < x.dim(0); ++i) {
       const int64_t at = index * per_head + i * per_row;
       if (needs.blocks) kernels_.quantize(blocks + at, head_x.at<float>(i), per_row);
-      if (needs.split && kernels_.split != nullptr)
-        kernels_.split(split + at, head_x.at<float>(i), weight.cols);
+      if (needs.split) kernels_.split(split + at, head_x.at<float>(i), weight.cols);
       if (needs.panels) panel_kernels_.quantize(panels + at, head_x.at<float>(i), per_row);
     }
-    gemm_groups(head_of(out, index), head_x, weight, own, 0, row_groups(weight));
+    gemm_groups(head_of(out, index), head_x, weight, own, {0, row_groups(weight)});
   });
 }
 

@@ -44,6 +44,33 @@ constexpr bool signed_codes() {
   return F.offset_bits == 7 && !I::kWideCodes;
 }
 
+// The largest value that quad_of gives where codes are unsigned.
+template <PanelFormat F>
+constexpr int largest_code() {
+  if constexpr (F.codes == PanelFormat::Codes::Plain) {
+    constexpr int kHigh[] = {0, 1, 2};
+    return (1 << (F.base_bits() + kHigh[static_cast<int>(F.high)])) - 1;
+  } else {
+    int largest = 0;
+    for (int i = 0; i < 16; ++i) {
+      const int value = CodeTables::value_of(F.codes, i) + (1 << F.offset_bits);
+      largest = value > largest ? value : largest;
+    }
+    return largest;
+  }
+}
+
+// Quads whose pairs of products 16 bits hold the sum of: 1 where the level does not add them up so.
+template <class I, PanelFormat F>
+constexpr int quads_in_pairs() {
+  if constexpr (requires(typename I::P a) { I::panel_add_pairs(a, a); }) {
+    if (signed_codes<I, F>()) return 1;
+    constexpr int kMost = 0x7fff / (2 * 127 * largest_code<F>());
+    return kMost >= 8 ? 8 : kMost >= 4 ? 4 : kMost >= 2 ? 2 : 1;
+  }
+  return 1;
+}
+
 // Quad Q of a piece for the rows of one vector; `codes` is its place in the first row of 64 bytes.
 template <class I, PanelFormat F, int Q>
 [[gnu::always_inline]] inline typename I::P quad_of(const uint8_t* codes) {

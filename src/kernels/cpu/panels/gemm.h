@@ -5,7 +5,8 @@
 // (bytes and float scales) and multiplied with all tokens, four at a time. A panel is read from memory once for all tokens of a
 // call. Either way a piece of 32 columns gives an exact integer sum, which is added to one float per row and token by the
 // arithmetic of gemm/gemm.h, piece after piece: panels give the bits that rows in file order give, on every level, for any
-// number of tokens and any cut. The back-end cuts the work into ranges of panels. Bytes moved: those of the panels.
+// number of tokens and any cut. Levels whose product of bytes adds up pairs of columns to 16 bits stay there for as many columns
+// as the type's codes allow. The back-end cuts the work into ranges of panels. Bytes moved: those of the panels.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +37,7 @@ struct PieceKind {
   bool mins = false;
   bool offset = false;  // codes carry one
   bool signed_codes = false;
+  int in_pairs = 1;  // quads of one half that are added up in 16 bits
 
   constexpr int vectors() const { return 1 + (halves ? 2 : 0) + (mins ? (halves ? 2 : 1) : 0); }
   constexpr int64_t bytes() const { return 512 + 64 * vectors(); }  // of an unpacked piece
@@ -43,8 +45,11 @@ struct PieceKind {
 
 template <class I, PanelFormat F>
 constexpr PieceKind kind_of() {
-  return {F.scales == PanelFormat::Scales::HalfScales || F.scales == PanelFormat::Scales::TwoHalves, F.mins,
-          F.offset_bits >= 0 && !signed_codes<I, F>(), signed_codes<I, F>()};
+  constexpr bool kHalves =
+      F.scales == PanelFormat::Scales::HalfScales || F.scales == PanelFormat::Scales::TwoHalves;
+  constexpr int kInPairs = quads_in_pairs<I, F>();
+  return {kHalves, F.mins, F.offset_bits >= 0 && !signed_codes<I, F>(), signed_codes<I, F>(),
+          kHalves && kInPairs > 4 ? 4 : kInPairs};
 }
 
 // The sum of a piece as a float, before its scale. With a scale for each half, products and their sum stay below 2^24
@@ -85,14 +90,20 @@ template <class I, PieceKind K>
   return I::panel_dot(sum, codes, I::panel_x(x));
 }
 
-// A quad of codes by columns [4 Q, 4 Q + 4) of `x`; levels that multiply by a part of a vector need not broadcast it.
-template <class I, PieceKind K, int Q>
-[[gnu::always_inline]] inline typename I::S dot_of_quad(typename I::S sum, typename I::P codes,
-                                                        const int8_t* x) {
-  if constexpr (requires { I::template panel_dot_lane<Q>(sum, codes, x); }) {
-    return I::template panel_dot_lane<Q>(sum, codes, x);
+// Adds quad `q` of codes by columns [4 q, 4 q + 4) of `x` to the sums of a piece. `pairs` carries what has been added up in 16
+// bits from one quad to the next. Levels that multiply by a part of a vector (`Q`, which is q) need not broadcast it.
+template <class I, PieceKind K, int Q = -1>
+[[gnu::always_inline]] inline void add_quad(typename I::S (&sums)[2], typename I::P& pairs, int q,
+                                            typename I::P codes, const int8_t* x) {
+  auto& sum = sums[K.halves ? q / 4 : 0];
+  if constexpr (K.in_pairs > 1) {
+    const auto products = I::panel_pairs(codes, I::panel_x(x + 4 * q));
+    pairs = q % K.in_pairs == 0 ? products : I::panel_add_pairs(pairs, products);
+    if (q % K.in_pairs == K.in_pairs - 1) sum = I::panel_widen(sum, pairs);
+  } else if constexpr (Q >= 0 && requires { I::template panel_dot_lane<Q>(sum, codes, x); }) {
+    sum = I::template panel_dot_lane<Q>(sum, codes, x);
   } else {
-    return dot_of<I, K>(sum, codes, x + 4 * Q);
+    sum = dot_of<I, K>(sum, codes, x + 4 * q);
   }
 }
 
@@ -114,7 +125,12 @@ inline typename I::F load_rows(const float* from, int64_t count) {
 
 // -- few tokens
 
-constexpr int64_t kFewTokens = 16;
+// Up to how many: where a product of bytes takes several instructions, unpacking once for all tokens pays sooner.
+template <class I>
+constexpr int64_t few_tokens() {
+  if constexpr (requires { I::kFewTokens; }) return I::kFewTokens;
+  return I::kWidth == kPanelRows ? 16 : 1;
+}
 
 // The rows of one vector of a piece by N tokens: codes are unpacked once for all.
 template <class I, PanelFormat F, int N>
@@ -125,17 +141,15 @@ template <class I, PanelFormat F, int N>
   typename I::S quads[N][2];
 #pragma GCC unroll 8
   for (int n = 0; n < N; ++n) start_sums<I, K>(quads[n], *x[n], F.offset_bits);
+  typename I::P pairs[N];
   const uint8_t* codes = piece + F.scale_bytes() + lane * 4;
-  const auto add_quad = [&]<int Q>() __attribute__((always_inline)) {
+  const auto add = [&]<int Q>() __attribute__((always_inline)) {
     const auto quad = quad_of<I, F, Q>(codes);
 #pragma GCC unroll 8
-    for (int n = 0; n < N; ++n) {
-      auto& sum = quads[n][K.halves ? Q / 4 : 0];
-      sum = dot_of_quad<I, K, Q>(sum, quad, x[n]->quants);
-    }
+    for (int n = 0; n < N; ++n) add_quad<I, K, Q>(quads[n], pairs[n], Q, quad, x[n]->quants);
   };
   [&]<int... Q>(std::integer_sequence<int, Q...>) __attribute__((always_inline)) {
-    (add_quad.template operator()<Q>(), ...);
+    (add.template operator()<Q>(), ...);
   }
   (std::make_integer_sequence<int, 8>());
   const PieceScales<I> s = scales_of<I, F>(head, piece, lane);
@@ -246,6 +260,7 @@ template <class I, PieceKind K, int B, int N>
                                                 const int (&lanes)[B], const PanelActivations* const (&x)[N],
                                                 int offset_bits) {
   typename I::S quads[B][N][2];
+  typename I::P pairs[B][N];
 #pragma GCC unroll 8
   for (int n = 0; n < N; ++n) {
     start_sums<I, K>(quads[0][n], *x[n], offset_bits);
@@ -263,10 +278,7 @@ template <class I, PieceKind K, int B, int N>
 #pragma GCC unroll 8
     for (int n = 0; n < N; ++n) {
 #pragma GCC unroll 8
-      for (int b = 0; b < B; ++b) {
-        auto& sum = quads[b][n][K.halves ? q / 4 : 0];
-        sum = dot_of<I, K>(sum, weights[b], x[n]->quants + 4 * q);
-      }
+      for (int b = 0; b < B; ++b) add_quad<I, K>(quads[b][n], pairs[b][n], q, weights[b], x[n]->quants);
     }
   }
 #pragma GCC unroll 8
@@ -358,7 +370,7 @@ void gemm_panels_of(const PanelGemm& gemm) {
   const int64_t panels = (gemm.rows + kPanelRows - 1) / kPanelRows;
   // Sums of eight tokens fit into registers beside the codes where a vector holds a whole panel.
   constexpr bool kWhole = I::kWidth == kPanelRows;
-  if (gemm.tokens <= (kWhole ? kFewTokens : 1)) {
+  if (gemm.tokens <= few_tokens<I>()) {
     for (int64_t panel = 0; panel < panels; ++panel) panel_by_tokens<I, F, kWhole ? 8 : 1>(gemm, panel, 0);
     return;
   }

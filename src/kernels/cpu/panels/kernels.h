@@ -153,7 +153,7 @@ const PanelKernels& neon_panels();
 const PanelKernels& dotprod_panels();
 const PanelKernels& i8mm_panels();
 const PanelKernels& avx2_panels();
-const PanelKernels& avx512_panels();  // codes by AVX2
+const PanelKernels& avx512_panels();
 const PanelKernels& avx512_vnni_panels();
 const PanelKernels& amx_panels();
 const TileKernels& amx_tiles();

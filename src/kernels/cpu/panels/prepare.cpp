@@ -72,6 +72,7 @@ Weight CpuBackend::prepare_parts(Weight weight) {
     const int64_t bytes = has ? panel_bytes(part.dtype, layout, weight.cols) : 0;
     const int64_t panels = (part.dim(0) + kPanelRows - 1) / kPanelRows;
     std::shared_ptr<uint8_t> memory = bytes == 0 ? nullptr : panels_.take(panels * bytes);
+    if (bytes > 0 && memory == nullptr) return weight;  // all parts are read as they are stored, then
     packed->panels.push_back(memory.get());
     if (memory == nullptr) continue;
     pool_.for_ranges(panels, 4, [&](int64_t begin, int64_t end) {

@@ -9,7 +9,7 @@ namespace {
 struct PanelAvx2 : Avx2 {
   using P = __m256i;
   using S = __m256i;
-  static constexpr bool kWideCodes = false;  // panel_dot takes codes below 128: pairs must fit 16 bits
+  static constexpr bool kWideCodes = false;  // pairs of products must fit 16 bits
   static constexpr int kPanelsAtOnce = 1;
   static constexpr int kPanelVectors = 1;  // whose integer sums are held at once
   static P panel_load(const uint8_t* from) {
@@ -36,10 +36,13 @@ struct PanelAvx2 : Avx2 {
     __builtin_memcpy(&word, four, 4);
     return _mm256_set1_epi32(word);
   }
-  static S panel_dot(S sum, P codes, P x) {
-    const __m256i pairs = _mm256_maddubs_epi16(codes, x);
+  // Products of unsigned codes, added up in pairs of columns to 16 bits.
+  static P panel_pairs(P codes, P x) { return _mm256_maddubs_epi16(codes, x); }
+  static P panel_add_pairs(P a, P b) { return _mm256_add_epi16(a, b); }
+  static S panel_widen(S sum, P pairs) {
     return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
   }
+  static S panel_dot(S sum, P codes, P x) { return panel_widen(sum, panel_pairs(codes, x)); }
   static S panel_dot_signed(S sum, P weights, P x) { return _mm256_add_epi32(sum, dot32(weights, x)); }
   static F panel_float(S sum) { return _mm256_cvtepi32_ps(sum); }
 };

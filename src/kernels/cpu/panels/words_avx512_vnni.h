@@ -1,48 +1,15 @@
-// The words of panels with AVX-512 VNNI: four bytes of each of sixteen rows (P), a sum for each row (S).
+// The words of panels with AVX-512 VNNI.
 #pragma once
 
+#include "kernels/cpu/panels/words_avx512.h"
 #include "kernels/cpu/simd/vec_avx512_vnni.h"
 
 namespace sluice::kernels::cpu {
 namespace {
 
-struct PanelAvx512Vnni : Avx512Vnni {
-  using P = __m512i;
-  using S = __m512i;
+struct PanelAvx512Vnni : PanelWords512<Avx512Vnni> {
   static constexpr bool kWideCodes = true;  // panel_dot takes codes of eight bits
-  static constexpr int kPanelsAtOnce = 2;
-  static constexpr int kPanelVectors = 2;
-  static P panel_load(const uint8_t* from) { return _mm512_loadu_si512(from); }
-  template <int Count>
-  static P panel_shift(P a) {
-    return Count < 0 ? _mm512_srli_epi16(a, Count < 0 ? -Count : 0)
-                     : _mm512_slli_epi16(a, Count < 0 ? 0 : Count);
-  }
-  static P panel_and(P a, int mask) { return _mm512_and_si512(a, _mm512_set1_epi8(static_cast<char>(mask))); }
-  static P panel_or(P a, P b) { return _mm512_or_si512(a, b); }
-  static P panel_lookup(const uint8_t (&table)[16], P index) {
-    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(load128(table)), index);
-  }
-  static P panel_subtract(P a, int value) {
-    return _mm512_sub_epi8(a, _mm512_set1_epi8(static_cast<char>(value)));
-  }
-  static P panel_flip(P a) { return _mm512_xor_si512(a, _mm512_set1_epi8(static_cast<char>(0x80))); }
-  static void panel_store(uint8_t* to, P value) { _mm512_storeu_si512(to, value); }
-  static S panel_ints(int32_t value) { return _mm512_set1_epi32(value); }
-  static P panel_x(const int8_t* four) {
-    int32_t word;
-    __builtin_memcpy(&word, four, 4);
-    return _mm512_set1_epi32(word);
-  }
   static S panel_dot(S sum, P codes, P x) { return _mm512_dpbusd_epi32(sum, codes, x); }
-  static F panel_float(S sum) { return _mm512_cvtepi32_ps(sum); }
-
-  // Sixteen activations times `inverse`, rounded to the nearest even, as bytes; gives their sum.
-  static int round_to_bytes(int8_t* out, const float* x, F inverse) {
-    const __m512i quants = _mm512_cvtps_epi32(round(mul(load(x), inverse)));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm512_cvtepi32_epi8(quants));
-    return _mm512_reduce_add_epi32(quants);
-  }
 };
 
 }  // namespace

@@ -8,9 +8,9 @@
 // of fused multiply-adds from zero, and adds both to the sum. The tokens beside it in a tile do not matter, so one token has
 // the bits that it has among 512. Levels without such tiles give other bits.
 //
-// Few tokens (two tiles): two panels at a time over all columns. Many: eight panels at a time, columns in chunks of 512. Of a
-// chunk two panels stay in the first cache and are multiplied with all tokens, whose share of the chunk stays in the second
-// cache. Bytes moved: those of the panels.
+// One tile of tokens: panel after panel over all columns, one stream from memory. Two tiles: two panels at a time. Many: eight
+// panels at a time, columns in chunks of 512. Of a chunk two panels stay in the first cache and are multiplied with all tokens,
+// whose share of the chunk stays in the second cache. Bytes moved: those of the panels.
 #pragma once
 
 #include <cstdint>
@@ -147,8 +147,9 @@ template <class Tiles>
 void few_tokens(Tiles& tiles, const TileWork& work, int64_t panels) {
   alignas(64) float sums[4 * kTileSums] = {};
   const int64_t count = TokenTiles::count(work.gemm.tokens);
-  for (int64_t panel = 0; panel < panels; panel += 2) {
-    const bool two = panel + 1 < panels;
+  const int64_t at_once = count > 1 ? 2 : 1;
+  for (int64_t panel = 0; panel < panels; panel += at_once) {
+    const bool two = at_once > 1 && panel + 1 < panels;
     multiply_any(tiles, work, {panel, 0, 0, work.pieces, true, sums, 2 * kTileSums}, two, count > 1);
     for (int64_t i = 0; i < (two ? 4 : 2); ++i) {
       if (i % 2 < count) write_out(work.gemm, sums + i * kTileSums, panel + i / 2, i % 2);

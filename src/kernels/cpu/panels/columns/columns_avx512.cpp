@@ -9,10 +9,4 @@ const ColumnKernels& avx512_columns() {
   return kKernels;
 }
 
-const PanelKernels& avx512_panels() {
-  static const PanelKernels kKernels{
-      .gemm = avx2_panels().gemm, .quantize = avx2_panels().quantize, .columns = &avx512_columns()};
-  return kKernels;
-}
-
 }  // namespace sluice::kernels::cpu
