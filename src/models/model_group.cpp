@@ -79,6 +79,7 @@ Status ModelGroup::use(std::shared_ptr<kernels::Backend> backend) {
     if (sums != nullptr && context_.size() > 1)
       shared_context_ = std::make_unique<SharedSums>(context_, *sums);
     stages_at_once_ = find_stages_at_once(sums != nullptr ? sums->threads() : 1);
+    if (takes_turns()) world_->take_turns();
     if (wanted_ == kernels::Collectives::Auto) return {};
     return Error{ErrorCode::InvalidArgument,
                  fmt::format("--collectives is for GPUs; the device is '{}'", backend_->name()),
@@ -232,6 +233,7 @@ void ModelGroup::receive_stream(TensorView x) {
 
 void ModelGroup::send_stream(TensorView x) {
   const int to = world_->rank() + cuts_.group();
+  end_turn();
   if (collective_ == nullptr) return world_->post(to, std::as_bytes(floats_of(x)));
   columns_.resize(static_cast<size_t>(x.elements()));
   backend_->download(TensorView::contiguous(columns_.data(), DType::F32, {x.dim(0), x.dim(1)}), x);

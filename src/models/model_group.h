@@ -81,6 +81,14 @@ class ModelGroup {
     if (collective_ != nullptr) return 1;
     return cuts_.micro_batches > 0 ? cuts_.micro_batches : stages_at_once_;
   }
+  // Whether stages compute on the same cores of a host, one after the other.
+  bool takes_turns() const {
+    return collective_ == nullptr && stages_at_once_ < cuts_.stages && steps_in_flight() == 1;
+  }
+  // The next stage's turn begins with what this rank sends next.
+  void end_turn() {
+    if (takes_turns()) backend_->rest();
+  }
 
  private:
   Status join_devices(kernels::GroupDevice& device);

@@ -191,16 +191,28 @@ void ModelRunner::read(std::span<const int32_t> rows, Wanted wanted, Rows& out) 
   if (wanted.stream) fetch(out.stream, decoder_.stream(rows));
   if (!wanted.hidden && !wanted.logits) return;
   const TensorView hidden = decoder_.hidden(rows);
-  if (wanted.hidden || shares_logits()) {
-    fetch(out.hidden, hidden);
-    post_rows(out.hidden);
-  }
+  const bool sends_hidden = wanted.hidden || shares_logits();
+  if (sends_hidden) fetch(out.hidden, hidden);
+  // Rank 0 computes its share of the logits meanwhile, but where it waits for the cores.
+  const bool at_once = !model_.group || !model_.group->takes_turns();
+  if (sends_hidden && at_once) post_rows(out.hidden);
+  TensorView logits;
   if (wanted.logits) {
-    const TensorView logits = decoder_.logits(hidden);
-    if (placement.tensor.index == 0) fetch(out.logits, logits);
+    logits = decoder_.logits(hidden);
+    const bool is_sent = model_.group && model_.group->last_rank() != 0;
+    // Host memory is sent from where it lies.
+    if (placement.tensor.index == 0 && (!is_sent || model_.backend->async_device() != nullptr)) {
+      fetch(out.logits, logits);
+      logits = TensorView::contiguous(out.logits.data(), DType::F32, {count, logits.dim(1)});
+    }
   }
+  if (model_.group) model_.group->end_turn();
+  if (sends_hidden && !at_once) post_rows(out.hidden);
   if (model_.group) model_.group->expect_all();
-  if (wanted.logits) post_rows(out.logits);
+  if (!wanted.logits || placement.tensor.index > 0) return;
+  // A message for each row, which its receiver takes straight to the row's place.
+  for (int64_t row = 0; row < count; ++row)
+    post_rows({logits.at<float>(row, 0), static_cast<size_t>(logits.dim(1))});
 }
 
 bool ModelRunner::shares_logits() const {
@@ -227,15 +239,18 @@ void ModelRunner::receive_rows(size_t rows, Wanted wanted, Rows& out) {
   std::vector<float>& hidden = wanted.hidden ? out.hidden : last_hidden_;
   if (wanted.hidden || (wanted.logits && shares_logits())) receive(hidden, dim);
   if (!wanted.logits) return;
-  if (!shares_logits()) return receive(out.logits, vocab);
-  const auto count = static_cast<int64_t>(rows);
-  const TensorView first = decoder_.logits(TensorView::contiguous(hidden.data(), DType::F32, {count, dim}));
   out.logits.resize(rows * static_cast<size_t>(vocab));
+  const auto count = static_cast<int64_t>(rows);
   const TensorView all = TensorView::contiguous(out.logits.data(), DType::F32, {count, vocab});
-  model_.backend->copy(all.columns(0, own), first);
-  receive(last_logits_, vocab - own);
-  model_.backend->copy(all.columns(own, vocab),
-                       TensorView::contiguous(last_logits_.data(), DType::F32, {count, vocab - own}));
+  const int64_t first = shares_logits() ? own : 0;
+  if (first > 0)
+    model_.backend->copy(all.columns(0, first),
+                         decoder_.logits(TensorView::contiguous(hidden.data(), DType::F32, {count, dim})));
+  for (int64_t row = 0; row < count; ++row) {
+    const auto bytes = static_cast<size_t>(vocab - first) * sizeof(float);
+    world.receive(model_.group->last_rank(),
+                  {reinterpret_cast<std::byte*>(all.at<float>(row, first)), bytes});
+  }
 }
 
 }  // namespace sluice::runtime

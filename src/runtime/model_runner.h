@@ -80,7 +80,7 @@ class ModelRunner {
   // Tells the group what read() is asked for.
   void order_rows(std::span<const int32_t> rows, Wanted wanted);
   // From the rank that has the last layers to rank 0, where that is another: hidden states, where they are wanted or rank 0
-  // makes logits of them, then the logits of that rank.
+  // makes logits of them, then the logits of that rank, row by row.
   void post_rows(std::span<const float> values);
   void receive_rows(size_t rows, Wanted wanted, Rows& out);
   // Rank 0 computes the first of the logits from the hidden states, and the rank of the last layers the others.
@@ -97,8 +97,8 @@ class ModelRunner {
     size_t rows = 0;
     Wanted wanted;
   };
-  std::deque<Asked> asked_;                       // and not taken yet
-  std::vector<float> last_hidden_, last_logits_;  // of the last stage
+  std::deque<Asked> asked_;         // and not taken yet
+  std::vector<float> last_hidden_;  // of the last stage
   KvMemory memory_;
   std::unique_ptr<BlockMover> mover_;
 };
