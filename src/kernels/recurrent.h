@@ -70,6 +70,29 @@ struct DeltaInput {
   TensorView beta;   // [n, value_heads]
 };
 
+// What a layer of the delta rule makes of the products of its input: the convolution, the rule, an rms norm of each head's
+// result, and its gate. Of a state the convolution has the first elements, the rule the rest.
+struct GatedDeltaLayer {
+  CausalConv conv;
+  DeltaRule rule;
+  TensorView gain;  // optional, f32 [value_dim]
+  float norm_eps = 1e-6f;
+  Activation gate = Activation::Silu;
+};
+struct GatedDeltaInput {
+  DeltaInput delta;  // qkv before the convolution
+  TensorView gate;   // [n, value_heads * value_dim]
+};
+
+// Heads side by side, each with the root mean square of its own, and the gates of their elements.
+struct GatedNorm {
+  TensorView x, gate;  // [n, heads * head_dim]
+  int64_t head_dim = 0;
+  TensorView gain;  // optional, f32 [head_dim]
+  float eps = 1e-6f;
+  Activation activation = Activation::Silu;
+};
+
 // Per head h of group g = h / (heads / groups), with t = clamp(softplus(step + step_bias)):
 //   S[p, s] = exp(t * rate) * S[p, s] + t * x[p] * b[g, s];  out[p] = Σ_s S[p, s] * c[g, s] + skip[h] * x[p].
 // The state is S of every head, [heads, head_dim, state_dim].
@@ -103,9 +126,19 @@ class RecurrentOps {
   // out[n, channels]; not x
   virtual void causal_conv(TensorView out, TensorView x, const CausalConv& conv, TensorView states,
                            const StateBatch& batch) = 0;
-  // out[n, value_heads * value_dim]
+  // out[n, value_heads * value_dim]; not the input's memory
   virtual void delta_rule(TensorView out, const DeltaInput& input, const DeltaRule& rule, TensorView states,
                           const StateBatch& batch) = 0;
+  // out[n, value_heads * value_dim] = gate(input.gate) * norm(delta_rule(causal_conv(input.delta))), each rounded as by the
+  // operations that it is composed of: it has their bits. False, and nothing done, where the device has no kernel for the
+  // shape or for the step; the caller composes it then.
+  virtual bool gated_delta(TensorView /*out*/, const GatedDeltaInput&, const GatedDeltaLayer&,
+                           TensorView /*states*/, const StateBatch&) {
+    return false;
+  }
+  // out[n, heads * head_dim] = gate(input.gate) * norm(input.x), with the bits of rms_norm() and gated(); input.x may be lost.
+  // False, and nothing done, where the device has no kernel for the shape; the caller composes it then.
+  virtual bool gated_norm(TensorView /*out*/, const GatedNorm&) { return false; }
   // out[n, heads * head_dim]; may be x
   virtual void selective_scan(TensorView out, const ScanInput& input, const SelectiveScan& scan,
                               TensorView states, const StateBatch& batch) = 0;

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "models/decoder.h"
+#include "models/layers/layers.h"
 
 namespace sluice::models {
 
@@ -63,7 +64,7 @@ void Decoder::copy_queries(size_t layer, int64_t step_rows) {
   const auto* mixer = std::get_if<Attention>(&spec_.layers[layer].mixer);
   const auto* weights = std::get_if<AttentionWeights>(&weights_.layers[layer].mixer);
   if (mixer == nullptr || weights == nullptr) return;
-  const TensorView qkv = scratch_.get(Buffer::Qkv, step_rows, weights->qkv.rows);
+  const TensorView qkv = scratch_.get(Buffer::Qkv, step_rows, qkv_row(*mixer, *weights));
   const TensorView all = query_memory(query_rows_.size());
   const int64_t width = int64_t{mixer->heads} * mixer->head_dim;
   auto to = static_cast<int64_t>(layer * query_rows_.size());

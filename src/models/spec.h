@@ -92,6 +92,11 @@ struct Attention {
   BlockIndexer indexer;
 
   int values() const { return value_dim > 0 ? value_dim : head_dim; }
+  // Whether queries, keys, values and gates are made in one product.
+  bool gate_beside_qkv() const {
+    return gated && !gate_per_head && kv_from < 0 && input_dim == 0 && adapter_rank == 0 && !norm_output &&
+           indexer.chosen == 0;
+  }
 };
 
 // Attention over a compressed latent: per token one vector [latent + rope_dim] shared by all heads is cached.

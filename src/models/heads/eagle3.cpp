@@ -96,6 +96,7 @@ void bind(Head& head, const formats::TensorStore& store, const Model& target, Bi
   for (const Rope& rope : spec.ropes) w.ropes.push_back(bind_rope(binder, rope));
   binder.set_layer(0, store.contains("midlayer.hidden_norm.weight") ? "midlayer" : "layers.0");
   w.layers.push_back(bind_layer(binder, spec, spec.layers.front(), Placement()));
+  binder.drop_unread();
 }
 
 }  // namespace

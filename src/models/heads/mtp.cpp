@@ -143,6 +143,7 @@ Result<Head> load_mtp_head(const Model& target) {
   w.ropes = target.weights.ropes;
   binder.set_layer(static_cast<int>(target.spec().layers.size()), layout->layer);
   w.layers.push_back(bind_layer(binder, spec, spec.layers.front(), Placement()));
+  binder.drop_unread();
   if (!binder.status()) return formats::about_file(target.files.path, binder.status().error());
   return head;
 }

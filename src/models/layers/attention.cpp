@@ -105,14 +105,21 @@ void scale_queries(const AttentionTemperature& t, const LayerContext& c, TensorV
   }
 }
 
+int64_t qkv_row(const Attention& m, const AttentionWeights& w) {
+  return w.qkv.rows + (m.gate_beside_qkv() ? int64_t{m.heads} * m.values() : 0);
+}
+
 std::optional<kernels::DeferredMatmul> run_mixer(const Attention& m, const AttentionWeights& w,
                                                  const LayerContext& c, TensorView, TensorView x) {
   const int64_t n = x.dim(0);
   const int64_t q_width = int64_t{m.heads} * m.head_dim, kv_width = int64_t{m.kv_heads} * m.head_dim;
   const int64_t width = int64_t{m.heads} * m.values();
-  const bool own_kv = m.kv_from < 0;
-  const TensorView qkv = c.scratch.get(Buffer::Qkv, n, w.qkv.rows);
-  if (n > 0) c.backend.matmul(qkv, x, w.qkv);
+  const bool own_kv = m.kv_from < 0, beside = m.gate_beside_qkv();
+  // Queries, keys and values; gates beside them stand before room for what they multiply.
+  const int64_t made = w.qkv.rows, qkv_width = beside ? made - width : made;
+  const TensorView wide = c.scratch.get(Buffer::Qkv, n, qkv_row(m, w));
+  const TensorView qkv = wide.columns(0, qkv_width);
+  if (n > 0) c.backend.matmul(wide.columns(0, made), x, w.qkv);
   if (n > 0) run_adapter(w.qkv_adapter, c, qkv, x);
   if (m.input_scale != 1.0f) c.backend.scale(qkv, m.input_scale);
   if (m.key_scale != 1.0f && own_kv) c.backend.scale(qkv.columns(q_width, q_width + kv_width), m.key_scale);
@@ -140,7 +147,8 @@ std::optional<kernels::DeferredMatmul> run_mixer(const Attention& m, const Atten
                                       .alibi = w.alibi};
   // A gate stands before what it multiplies.
   const bool whole_gate = m.gated && !m.gate_per_head;
-  const TensorView attended = c.scratch.get(Buffer::Attended, n, whole_gate ? 2 * width : width);
+  const TensorView attended = beside ? wide.columns(qkv_width, made + width)
+                                     : c.scratch.get(Buffer::Attended, n, whole_gate ? 2 * width : width);
   const TensorView out = attended.columns_as_heads(whole_gate ? width : 0, m.heads, m.values());
   if (c.shared_context != nullptr) {
     c.shared_context->attend(out, qkv, c.kv, shape, {chosen, m.indexer.size});
@@ -154,7 +162,7 @@ std::optional<kernels::DeferredMatmul> run_mixer(const Attention& m, const Atten
   if (m.norm_output) run_norm_of_columns(c, attended, w.out_norm);
   if (m.gated && m.gate_per_head) gate_heads(m, w, c, attended, x);
   if (!whole_gate) return kernels::DeferredMatmul{attended, &w.out};
-  c.backend.matmul(attended.columns(0, width), x, w.gate);
+  if (!beside) c.backend.matmul(attended.columns(0, width), x, w.gate);
   const TensorView kept = c.scratch.get(Buffer::Gated, n, width);
   c.backend.gated(kept, attended, m.gate);
   return kernels::DeferredMatmul{kept, &w.out};

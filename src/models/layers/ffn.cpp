@@ -89,7 +89,10 @@ void run_experts(const MoeFfn& f, const MoeWeights& w, const LayerContext& c, Te
                  const RouterInput& input) {
   const int64_t n = input.x.dim(0);
   // Never rounded further: where two experts are almost equally good, that would choose the other one.
-  const TensorView logits = c.scratch.get(Buffer::RouterLogits, n, w.router.rows, DType::F32);
+  // Rows of whole 16 bytes: libraries of GEMMs ask for them.
+  const int64_t stride = (w.router.rows + 3) / 4 * 4;
+  const TensorView logits =
+      c.scratch.get(Buffer::RouterLogits, n, stride, DType::F32).columns(0, w.router.rows);
   c.backend.matmul(logits, input.judged, w.router);
   if (f.router_softcap > 0.0f) c.backend.softcap(logits, f.router_softcap);
   kernels::Routing routing = f.routing;

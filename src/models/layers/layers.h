@@ -49,6 +49,10 @@ struct LayerContext {
   }
 };
 
+// Numbers of a token in Buffer::Qkv once its mixer has run: queries, keys and values; gates that lie beside them, and as many
+// numbers that those multiply.
+int64_t qkv_row(const Attention&, const AttentionWeights&);
+
 std::optional<kernels::DeferredMatmul> run_mixer(const Attention&, const AttentionWeights&,
                                                  const LayerContext&, TensorView out, TensorView x);
 std::optional<kernels::DeferredMatmul> run_mixer(const LatentAttention&, const LatentWeights&,

@@ -130,14 +130,21 @@ std::optional<kernels::DeferredMatmul> run_mixer(const GatedDelta& m, const Delt
   const int64_t values = m.values();
   const DeltaParts parts = make_delta_parts(m, w, c, x);
   const kernels::DeltaInput& in = parts.in;
-  const TensorView mixed = c.scratch.get(Buffer::Mixed, in.qkv.dim(0), m.channels()), both = parts.both;
+  const TensorView both = parts.both, out = c.scratch.get(Buffer::Gated, x.dim(0), values);
+  if (c.shared_context == nullptr &&
+      ops.gated_delta(out, {in, both.columns(0, values)}, {w.conv, w.rule, w.norm.gain, m.norm_eps, m.gate},
+                      c.state, c.states))
+    return kernels::DeferredMatmul{out, &w.out};
+  const TensorView mixed = c.scratch.get(Buffer::Mixed, in.qkv.dim(0), m.channels());
   ops.causal_conv(mixed, in.qkv, w.conv, state_of_conv(c, w.conv), c.states);
   const TensorView scanned = scan_memory(c, both.columns(values, 2 * values));
   ops.delta_rule(scanned, {mixed, in.decay, in.beta}, w.rule, state_of_scan(c, w.conv), c.states);
   take_own(c, both.columns(values, 2 * values), scanned);
+  if (ops.gated_norm(out, {both.columns(values, 2 * values), both.columns(0, values), m.value_dim,
+                           w.norm.gain, m.norm_eps, m.gate}))
+    return kernels::DeferredMatmul{out, &w.out};
   const TensorView heads = both.columns_as_heads(values, m.value_heads, m.value_dim);
   c.backend.rms_norm(heads, heads, w.norm.gain, m.norm_eps);
-  const TensorView out = c.scratch.get(Buffer::Gated, x.dim(0), values);
   c.backend.gated(out, both, m.gate);
   return kernels::DeferredMatmul{out, &w.out};
 }

@@ -94,13 +94,14 @@ int join_shared_experts(Binder& binder, const ModelSpec& spec, const MoeFfn& f, 
   const bool alike = f.shared_inner > 0 && f.shared_inner % f.inner == 0 && f.shared_limit == f.limit &&
                      f.latent == 0 && !f.weigh_inputs && !(f.shared_gate && f.router_softcap > 0.0f);
   if (!alike || !binder.joins_shared_experts() || !binder.status()) return 0;
-  const auto like = [&](WeightSlot slot, const Weight& weight) {
+  const auto like = [&](WeightSlot slot, const std::vector<Weight>& routed) {
     const std::optional<TensorView> stored = binder.stored(slot);
-    return stored && !is_block(stored->dtype) && stored->dtype == weight.parts.front().dtype;
+    return stored && !is_block(stored->dtype) && std::ranges::all_of(routed, [&](const Weight& weight) {
+             return std::ranges::all_of(weight.parts,
+                                        [&](const TensorView& part) { return part.dtype == stored->dtype; });
+           });
   };
-  if (!like(WeightSlot::SharedGateUp, bank.gate_up.front()) ||
-      !like(WeightSlot::SharedDown, bank.down.front()))
-    return 0;
+  if (!like(WeightSlot::SharedGateUp, bank.gate_up) || !like(WeightSlot::SharedDown, bank.down)) return 0;
   const int count = f.shared_inner / f.inner, stacked = f.gated ? 2 : 1;
   for (int i = 0; i < count; ++i) {
     const Range own = scaled({i, i + 1}, f.inner);

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/log.h"
-#include "formats/mapped_pages.h"
 #include "models/quantized/grouped.h"
 #include "models/quantized/quantized_matrix.h"
 #include "models/quantized/unpack.h"
@@ -16,6 +15,18 @@
 namespace sluice::models {
 
 namespace {
+
+// The types of its parts, neighbours that share one once. Plain numbers are one: back-ends bring them to a type of their own.
+std::string types_of(const Weight& weight) {
+  std::string types;
+  std::string_view last;
+  for (const TensorView& part : weight.parts) {
+    const std::string_view type = is_block(part.dtype) ? name(part.dtype) : "plain numbers";
+    if (type != last) types += fmt::format("{}{}", types.empty() ? "" : " and ", type);
+    last = type;
+  }
+  return types;
+}
 
 void replace(std::string& text, std::string_view mark, int value) {
   if (const size_t at = text.find(mark); at != std::string::npos)
@@ -214,8 +225,11 @@ std::optional<Binder::Part> Binder::part(const NameRow& row, int expert, int64_t
     // What is packed has rows of outputs, however the plain matrix lies.
     const bool fits =
         view && row.fold == Fold::Transpose && (made || (view->dim(1) == cols && view->dim(0) != cols));
-    if (view && row.fold != Fold::None && row.fold != Fold::AddOne && !fits)
-      view = taken(*found, fold_matrix(*view, row.fold, qkv_));
+    if (view && row.fold != Fold::None && row.fold != Fold::AddOne && !fits) {
+      const TensorView unfolded = *view;
+      view = taken(*found, fold_matrix(unfolded, row.fold, qkv_));
+      drop_copy(unfolded);
+    }
     if (!view) return std::nullopt;
     result.view = *view;
   }
@@ -304,50 +318,34 @@ Weight Binder::joined(const std::vector<SlotRows>& slots, int64_t cols) {
   return status_.ok() ? prepared(std::move(weight)) : Weight();
 }
 
-Weight Binder::prepared(Weight weight) {
-  weight = backend_.prepare(std::move(weight));
-  for (const Weight& run : weight.runs) drop_stored(run);
-  drop_stored(weight);
-  return weight;
-}
-
-// Copies of our own go where the back-end has all of them; every block type has a form of its own there.
-void Binder::drop_stored(const Weight& weight) {
-  release(weight);
-  if (weight.packed == nullptr || weight.table) return;
-  for (const TensorView& part : weight.parts)
-    if (weight.packed_whole || is_block(part.dtype)) drop_copy(part);
-}
-
-void Binder::drop_copy(const TensorView& view) {
-  const auto own = copies_.find(view.data);
-  if (own == copies_.end()) return;
-  out_.owners[own->second].reset();
-  copies_.erase(own);
-}
-
-Weight Binder::prepared_tied(const Weight& table) {
-  Weight weight = backend_.prepare_tied(table);
-  release(weight);
-  return weight;
-}
-
-void Binder::release(const Weight& weight) {
-  if (weight.packed == nullptr) return;
-  for (const TensorView& part : weight.parts) formats::release_pages(store_, part);
-}
-
 std::vector<Weight> Binder::bank(WeightSlot slot, int count, Extent extent, const Cut& cut,
                                  std::optional<dist::Range> entries) {
   std::vector<Weight> weights;
   bank_ = std::max(1, count);
   const dist::Range taken = entries.value_or(dist::Range{0, count});
+  const bool experts = slot == WeightSlot::ExpertGateUp || slot == WeightSlot::ExpertDown;
+  std::map<std::string, int> types;  // how many weights have them
   for (auto expert = static_cast<int>(taken.begin); expert < taken.end && status_.ok(); ++expert) {
-    Weight weight = stack(slot, parts_of(slot, expert, extent.cols), extent, cut);
+    std::vector<Part> parts = parts_of(slot, expert, extent.cols);
+    for (Part& one : parts)  // heads read columns as they are
+      if (!experts) one = {in_order_of_x({one.view, one.order}), one.bias, one.stored, nullptr};
+    Weight weight = stack(slot, parts, extent, cut);
     weight.listed = true;
+    ++types[types_of(weight)];
     if (status_.ok()) weights.push_back(prepared(std::move(weight)));
   }
+  if (types.size() > 1 && status_.ok()) tell_of_types(slot, types);
   return weights;
+}
+
+// Of the first layer on a device, of the others for those who ask for more.
+void Binder::tell_of_types(WeightSlot slot, const std::map<std::string, int>& types) {
+  std::string counts;
+  for (const auto& [names, count] : types)
+    counts += fmt::format("{}{} in {}", counts.empty() ? "" : ", ", count, names);
+  const bool told = backend_.async_device() == nullptr || std::exchange(told_of_types_, true);
+  log_message(told ? LogLevel::Debug : LogLevel::Info,
+              fmt::format("{}: {}; they are multiplied type by type", where(slot), counts));
 }
 
 TensorView Binder::upload(const std::vector<float>& values) {
@@ -356,13 +354,6 @@ TensorView Binder::upload(const std::vector<float>& values) {
       backend_.upload(TensorView::contiguous(const_cast<float*>(values.data()), DType::F32, {size}));
   out_.owners.push_back(memory.owner);
   return memory.view;
-}
-
-TensorView Binder::keep(HostTensor tensor) {
-  const TensorView view = tensor.view;
-  copies_[view.data] = out_.owners.size();
-  out_.owners.push_back(std::make_shared<HostTensor>(std::move(tensor)));
-  return view;
 }
 
 }  // namespace sluice::models

@@ -82,7 +82,10 @@ class Binder {
   kernels::CausalConv convolution(int64_t taps, int64_t channels, const Cut& kept = {});
 
   TensorView upload(const std::vector<float>& values);
-  TensorView keep(HostTensor tensor);  // view of a copy that the model owns
+  // View of a copy of our own, which stays as long as a prepared weight reads it; until then, up to drop_unread().
+  TensorView keep(HostTensor tensor);
+  // Gives back copies that no prepared weight reads. Views of stored() and keep() that were not prepared are void then.
+  void drop_unread();
   // The stacked matrix, of which the cut alone is kept; its bias is as it was.
   Weight kept(WeightSlot slot, Weight whole, const Cut& cut);
   // By the back-end; what it has made its own form of need not stay in memory as it is stored.
@@ -100,9 +103,9 @@ class Binder {
   const Status& status() const { return status_; }
 
  private:
-  void release(const Weight& weight);  // what it has a form of its own of
-  void drop_stored(const Weight& weight);
-  void drop_copy(const TensorView& view);  // where it is one of our own
+  void mark_read(const TensorView& view);  // the copy that it lies in, if any
+  void drop_copy(const TensorView& view);  // where it is a whole one of our own that no weight reads
+  void tell_of_types(WeightSlot slot, const std::map<std::string, int>& types);
   TensorView kept_columns(WeightSlot slot, TensorView rows, const std::vector<dist::Range>& cols);
   struct OrderedView {
     TensorView view;
@@ -153,9 +156,14 @@ class Binder {
   std::string prefix_;  // in the place of stems up to "{l}"; empty: they stay
   QkvShape qkv_;
   Status status_;
-  bool told_of_f8_ = false;
+  bool told_of_f8_ = false, told_of_types_ = false;
   kernels::ColumnOrder order_;  // of the last matrix that has one: matrices with the same inputs share it
-  std::map<const void*, size_t> copies_;  // where each kept copy is in out_.owners
+  struct Copy {
+    size_t owner = 0;  // in out_.owners
+    int64_t bytes = 0;
+    bool read = false;  // by a prepared weight
+  };
+  std::map<const void*, Copy> copies_;  // by where they begin
 };
 
 }  // namespace sluice::models

@@ -69,8 +69,14 @@ struct BindMixer {
             ? cutter.rows({queries})
             : cutter.rows({queries, scaled(kv_heads, m.head_dim, q), scaled(kv_heads, m.values(), q + kv)});
     const Range attended = scaled(heads, m.values());
-    w.qkv = binder.matrix(
-        slot, {m.kv_from >= 0 ? q : q + kv + values, m.input_dim > 0 ? m.input_dim : spec.dim}, cut);
+    const Range gates = m.gate_per_head ? heads : attended;
+    if (m.gate_beside_qkv())
+      w.qkv = binder.joined(
+          {{slot, q + kv + values, cut.rows}, {WeightSlot::AttentionGate, width, cutter.rows({gates}).rows}},
+          spec.dim);
+    else
+      w.qkv = binder.matrix(
+          slot, {m.kv_from >= 0 ? q : q + kv + values, m.input_dim > 0 ? m.input_dim : spec.dim}, cut);
     w.out = binder.matrix(WeightSlot::AttentionOut, {spec.dim, width}, cutter.cols({attended}));
     if (m.qk_norm != QkNorm::None && m.qk_norm != QkNorm::Scaleless) {
       const bool whole = m.qk_norm != QkNorm::PerHead;
@@ -84,9 +90,9 @@ struct BindMixer {
     if (m.sinks) w.sinks = part_of({binder.vector(WeightSlot::Sinks, m.heads), {}}, heads).gain;
     if (m.norm_output)
       w.out_norm = part_of(bind_norm(binder, spec, WeightSlot::AttentionOutNorm, width), attended);
-    if (m.gated)
+    if (m.gated && !m.gate_beside_qkv())
       w.gate = binder.matrix(WeightSlot::AttentionGate, {m.gate_per_head ? m.heads : width, spec.dim},
-                             cutter.rows({m.gate_per_head ? heads : attended}));
+                             cutter.rows({gates}));
     if (m.indexer.chosen > 0)
       w.indexer = bind_indexer(binder, spec, m,
                                cutter.rows({scaled(index_heads_of(m, cutter.share), m.indexer.dim)}));
@@ -371,11 +377,13 @@ Result<ModelWeights> bind_weights(ModelSpec& spec, const Placement& placement,
   for (int64_t i = layers.begin; i < layers.end && binder.status().ok(); ++i) {
     binder.set_layer(static_cast<int>(i));
     w.layers.push_back(bind_layer(binder, spec, spec.layers[static_cast<size_t>(i)], placement));
+    binder.drop_unread();
     progress(static_cast<float>(i + 1 - layers.begin) / static_cast<float>(layers.size()));
   }
   binder.set_layer(-1);
   const Range logits = placement.logits(spec.vocab);
   if (logits.size() > 0) bind_exit(binder, spec, logits, w);
+  binder.drop_unread();
   if (!binder.status()) return binder.status().error();
   return w;
 }

@@ -38,12 +38,13 @@ struct IndexerWeights {
 };
 
 struct AttentionWeights {
-  Weight qkv;  // rows: all queries, all keys, all values; queries only where another layer's KV is read
+  // Rows: all queries, all keys, all values; queries only where another layer's KV is read. Then gates, where they lie beside.
+  Weight qkv;
   Weight out;
   Norm q_norm, k_norm;
   TensorView sinks;  // [heads]
   TensorView alibi;  // [heads]
-  Weight gate;       // empty without one
+  Weight gate;       // empty without one, and where gates lie beside qkv
   Norm out_norm;
   Adapter qkv_adapter;
   IndexerWeights indexer;  // empty where the layer attends to all

@@ -45,10 +45,11 @@ class TowerBinder {
   kernels::Weight made(std::vector<float> values, int64_t rows, int64_t cols,
                        const std::vector<float>& bias) {
     const auto kept = std::make_shared<std::vector<float>>(std::move(values));
-    out_.owners.push_back(kept);
     kernels::Weight weight{.rows = rows, .cols = cols};
     weight.parts.push_back(TensorView::contiguous(kept->data(), DType::F32, {rows, cols}));
-    return finish(std::move(weight), bias);
+    weight = finish(std::move(weight), bias);
+    if (kernels::reads(weight, kept->data())) out_.owners.push_back(kept);
+    return weight;
   }
   // Queries, keys and values whose first two have the two numbers of a rotary pair side by side in the file.
   kernels::Weight unrotated(const std::vector<std::string>& stems, int64_t heads, int64_t dim) {
