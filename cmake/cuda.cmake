@@ -2,12 +2,13 @@
 # they need; it is fetched and unpacked once into .deps.
 option(SLUICE_CUDA "build the CUDA back-end" OFF)
 if(NOT SLUICE_CUDA)
-  set(SLUICE_ONLY_kernels_cuda "(absent|gemm_table).cpp$")
+  set(SLUICE_ONLY_kernels_cuda "(absent|gemm_table|matrix_runs|choose_features).cpp$")
   return()
 endif()
-set(SLUICE_WITHOUT_kernels_cuda "(absent|no_nccl|nccl_collective).cpp$") # the latter two: src/kernels/cuda/layer.cmake
+set(SLUICE_WITHOUT_kernels_cuda "(absent|no_nccl|nccl_collective|no_hopper).cpp$") # the latter three: src/kernels/cuda/layer.cmake
 
-set(SLUICE_CUDA_ARCHITECTURES "90a" CACHE STRING "architectures of the CUDA back-end; 90a is the Hopper chips")
+set(SLUICE_CUDA_ARCHITECTURES "90a" CACHE STRING
+  "architectures of the CUDA back-end, from 80 on; 90a: the Hopper chips with kernels made for them")
 set(CMAKE_CUDA_ARCHITECTURES ${SLUICE_CUDA_ARCHITECTURES})
 if(NOT DEFINED CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX} AND EXISTS /usr/local/cuda/bin/nvcc)
   set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)

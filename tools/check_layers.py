@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """Fails on an #include that layers.txt does not allow, on a cycle in layers.txt itself, where the table of
-ARCHITECTURE.md differs from it, and on a path that README.md, ARCHITECTURE.md or docs/ name and that is not there."""
+ARCHITECTURE.md differs from it, on a path that README.md, ARCHITECTURE.md or docs/ name and that is not there, and on a CUDA
+kernel in reach of clusters, TMA or wgmma that does not begin with what it requires (src/kernels/cuda/common/compiled.cuh): it
+would not assemble for other architectures."""
 import re
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = (".h", ".cpp", ".cu", ".cuh")
+HOPPER = {f"kernels/cuda/common/{name}.cuh" for name in ("cluster", "tma", "wgmma")}
 NAMED_PATH = re.compile(r"(?<![\w./-])(?:src|tests|tools|bench|docs|cmake|web|deploy|include|examples)/[\w./*-]*\w")
 
 
@@ -47,6 +50,29 @@ def missing_paths():
     return [f"{page.relative_to(ROOT)}:{number}: {path} is not there"
             for page in pages for number, line in enumerate(page.read_text().splitlines(), 1)
             for path in NAMED_PATH.findall(line) if not is_there(path)]
+
+
+def included(path):
+    return re.findall(r'^\s*#\s*include\s+"([^"]+)"', path.read_text(), re.M)
+
+
+def reaches(path, targets, seen):
+    """Whether a file of src/ includes one of the targets, itself or by way of others."""
+    seen.add(path)
+    return any(name in targets or (name not in seen and (ROOT / "src" / name).is_file() and
+                                   reaches(ROOT / "src" / name, targets, seen | {name}))
+               for name in included(path))
+
+
+def kernels_without_requirement():
+    problems = []
+    for path in sorted((ROOT / "src/kernels/cuda").rglob("*.cu*")):
+        text = re.sub(r"//[^\n]*", "", path.read_text())
+        kernels = list(re.finditer(r"__global__\s(?:[^;{]*?\b(?:__launch_bounds__|__cluster_dims__)\([^;{]*?\)\s+)*(?:void\s+)?(\w+)\([^;{]*\)\s*\{((?:[^\n]*\n){4})", text))
+        if kernels and reaches(path, HOPPER, set()):
+            problems += [f"{path.relative_to(ROOT)}: {kernel[1]} does not begin with require_hopper() or require_bulk_copies()"
+                         for kernel in kernels if not re.search(r"\brequire_(hopper|bulk_copies)\(\);", kernel[2])]
+    return problems
 
 
 def layer_of(path, layers):
@@ -91,7 +117,7 @@ def main():
     cycle = None if problems else find_cycle(layers)
     if cycle:
         problems.append("layers.txt: cycle " + " -> ".join(cycle))
-    problems += compare_table(layers) + missing_paths()
+    problems += compare_table(layers) + missing_paths() + kernels_without_requirement()
     files = sorted(p for p in (ROOT / "src").rglob("*") if p.suffix in SOURCES)
     for file in files:
         relative = file.relative_to(ROOT / "src").as_posix()

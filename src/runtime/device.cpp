@@ -41,6 +41,10 @@ void DeviceOptions::declare(OptionSet& options) {
       whole_stack, "whole-stack",
       "run all layers of a plain dense model in one launch, in steps of few tokens (cuda)",
       {{"off", false}, {"on", true}});
+  options.add_choice<int>(cuda_arch, "cuda-arch",
+                          "for development: use a GPU as if it were of this architecture, with the kernels "
+                          "and limits that one would have",
+                          {{"auto", 0}, {"80", 80}, {"89", 89}, {"90", 90}, {"100", 100}, {"120", 120}});
   options.add_choice<bool>(deterministic, "deterministic",
                            "results with the same bits in any batch (cuda; the CPU's always have)",
                            {{"off", false}, {"on", true}});
@@ -82,6 +86,7 @@ Result<std::shared_ptr<kernels::Backend>> make_gpu(const DeviceOptions& options,
        .activations = options.activations,
        .deterministic = options.deterministic,
        .whole_stack = options.whole_stack,
+       .arch = options.cuda_arch,
        .search = options.tuning});
   if (!made) return made.error();
   return std::shared_ptr<kernels::Backend>(std::move(*made));

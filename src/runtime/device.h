@@ -34,8 +34,9 @@ struct DeviceOptions {
   bool repack = true;           // cpu only: weights are copied into the order that the kernels read fastest
   bool fp8 = false;             // cuda only: plain matrices are kept in fp8
   kernels::Activations activations = kernels::Activations::Auto;  // cuda only
-  bool tuning = true;          // cuda only: algorithms of GEMMs are timed at start
-  bool whole_stack = true;     // cuda only: all layers in one launch, where a kernel has that
+  bool tuning = true;       // cuda only: algorithms of GEMMs are timed at start
+  bool whole_stack = true;  // cuda only: all layers in one launch, where a kernel has that
+  int cuda_arch = 0;  // cuda only, for development: kernels and limits of that architecture; 0: the GPU's own
   bool deterministic = false;  // cuda only: the same bits in any batch; the CPU's always are
   int place =
       0;  // among the processes of this machine that compute together: 'cuda' is the GPU of that index,

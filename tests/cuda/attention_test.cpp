@@ -223,17 +223,21 @@ TEST_P(AttentionTest, CommonShapes) {
 
 // Enough new tokens per sequence for the kernel of long runs, from the start and behind a context.
 TEST_P(AttentionTest, LongRuns) {
-  for (int block_size : {16, 64, 7}) {
-    const Case c{8, 2, 128, 128, DType::BF16, block_size};
+  const std::tuple<int, int, int, int> shapes[] = {{8, 2, 128, 16}, {8, 2, 128, 64}, {8, 2, 128, 7},
+                                                   {8, 2, 256, 64}, {6, 2, 256, 16}, {5, 1, 256, 7}};
+  for (const auto& [heads, kv_heads, dim, block_size] : shapes) {
+    const Case c{heads, kv_heads, dim, dim, DType::BF16, block_size};
     make_cache(c);
     AttentionShape shape;
-    shape.heads = 8, shape.kv_heads = 2, shape.key_dim = shape.value_dim = 128, shape.scale = 0.09f;
+    shape.heads = heads, shape.kv_heads = kv_heads, shape.key_dim = shape.value_dim = dim;
+    shape.scale = 0.09f;
     const std::vector<std::vector<std::pair<int, int>>> steps = {
         {{0, 150}},           {{0, 150}, {0, 130}, {0, 140}}, {{0, 10}, {0, 3}},
         {{10, 11}, {3, 131}}, {{11, 150}, {131, 132}},        {{149, 150}, {131, 132}, {0, 150}}};
     for (size_t i = 0; i < steps.size(); ++i)
       EXPECT_LT(step(c, batch(c, steps[i]), shape, shape), kTolerance)
-          << "block " << block_size << " step " << i;
+          << "heads " << heads << "/" << kv_heads << " of " << dim << " block " << block_size << " step "
+          << i;
   }
 }
 

@@ -72,7 +72,8 @@ class CollectiveTest : public DeviceTest {
   kernels::CudaBackend& rank_device(int rank) {
     static std::vector<std::unique_ptr<kernels::CudaBackend>> devices = [] {
       std::vector<std::unique_ptr<kernels::CudaBackend>> made;
-      for (int i = 0; i < kRanks; ++i) made.push_back(std::move(kernels::make_cuda_backend({})).value());
+      for (int i = 0; i < kRanks; ++i)
+        made.push_back(std::move(kernels::make_cuda_backend(options())).value());
       return made;
     }();
     return *devices[static_cast<size_t>(rank)];

@@ -1,4 +1,6 @@
 // Mixtures on the CUDA back-end against the reference.
+#include <algorithm>
+
 #include "tests/cuda/harness.h"
 
 namespace sluice::cuda_test {
@@ -81,6 +83,17 @@ TEST_P(ExpertTest, LogitsAreNotRounded) {
     ref().matmul(expected.view, x.host, router.host);
     gpu().matmul(logits.view, x.device, router.device);
     EXPECT_LT(error(expected.view, logits.view), 1e-5) << n;
+  }
+  // Rows that a library of GEMMs takes, and some behind them.
+  const BothWeight odd = weight({DType::BF16}, 65, 264, true);
+  for (int64_t n : {1, 9, 600}) {
+    const Both x = random(n, 264);
+    HostTensor expected = HostTensor::make(DType::F32, {n, 65});
+    const kernels::Memory room = gpu().allocate(DType::F32, {n, 68});
+    const TensorView logits = room.view.columns(0, 65);
+    ref().matmul(expected.view, x.host, odd.host);
+    gpu().matmul(logits, x.device, odd.device);
+    EXPECT_LT(error(expected.view, logits), 1e-5) << n;
   }
   const Both x = random(9, 256);
   HostTensor expected = HostTensor::make(DType::F32, {9, 64});
@@ -239,8 +252,50 @@ TEST_P(ExpertTest, RangesOfExpertsAddUp) {
   }
 }
 
-// Tiles that end within an expert's entries and rows, experts with many, few and no entries, columns that are not whole
-// steps, and packed matrices, in f32 more than one panel has room for.
+// All tokens choose two experts that lie at the same place of their ranks' ranges: in either range one expert has two slots of
+// each token.
+TEST_P(ExpertTest, SlotsOfOtherRanksMeetInOneExpert) {
+  listed_ = true;
+  constexpr int kExperts = 512, kFirst = 3;
+  constexpr int64_t kTokens = 1024, kDim = 64, kInner = 32;
+  std::vector<BothWeight> all;
+  ExpertBank host;
+  ExpertBank halves[2];
+  for (int e = 0; e < kExperts; ++e) {
+    ExpertBank& half = halves[e / (kExperts / 2)];
+    all.push_back(weight({DType::BF16}, 2 * kInner, kDim, true));
+    host.gate_up.push_back(all.back().host);
+    half.gate_up.push_back(all.back().device);
+    all.push_back(weight({DType::BF16}, kDim, kInner, true));
+    host.down.push_back(all.back().host);
+    half.down.push_back(all.back().device);
+  }
+  halves[1].first = kExperts / 2;
+  Routing routing;
+  routing.experts = kExperts;
+  routing.used = 2;
+  Both logits{HostTensor::make(DType::F32, {kTokens, kExperts}), {}, {}, {}};
+  logits.host = logits.host_memory.view;
+  std::fill_n(logits.host.at<float>(), kTokens * kExperts, 0.0f);
+  for (int64_t t = 0; t < kTokens; ++t) {
+    logits.host.at<float>(t)[kFirst] = 9.0f;
+    logits.host.at<float>(t)[kFirst + kExperts / 2] = 8.0f;
+  }
+  logits.device_memory = gpu().upload(logits.host);
+  logits.device = logits.device_memory.view;
+  const Both x = random(kTokens, kDim, 0.1f);
+  Both out = zeros(kTokens, kDim), other = zeros(kTokens, kDim);
+  Chosen c = choose(logits, routing, routing);
+  ref().moe_ffn(out.host, x.host, c.ids.view, c.weights.view, host);
+  gpu().moe_ffn(out.device, x.device, c.device_ids.view, c.device_weights.view, halves[0]);
+  c = choose(logits, routing, routing);
+  gpu().moe_ffn(other.device, x.device, c.device_ids.view, c.device_weights.view, halves[1]);
+  gpu().add(out.device, out.device, other.device);
+  EXPECT_LT(error(out.host, out.device), 2 * tolerance());
+}
+
+// Tiles that end within an expert's entries and rows, of single blocks and of clusters, experts with many, few and no entries,
+// columns that are not whole steps, and packed matrices, in f32 more than one panel has room for.
 TEST_P(ExpertTest, MixesManyEntries) {
   listed_ = true;
   struct Kind {
@@ -256,7 +311,11 @@ TEST_P(ExpertTest, MixesManyEntries) {
         {{DType::Q8_0}, DType::BF16, 4, 288, 320},
         {{DType::Q4_0, DType::Q5_0}, DType::Q8_0, 4, 288, 352},
         {{DType::Q4_K}, DType::Q6_K, 12, 1280, 1280, {490}},
-        {{DType::MXFP4, DType::MXFP4}, DType::MXFP4, 4, 96, 160}}) {
+        {{DType::MXFP4, DType::MXFP4}, DType::MXFP4, 4, 96, 160},
+        {{DType::BF16}, DType::BF16, 4, 512, 328, {700, 1500}},
+        {{DType::BF16}, DType::BF16, 8, 328, 256, {3000}},
+        {{DType::BF16}, DType::BF16, 5, 384, 704, {900}},
+        {{DType::Q5_0}, DType::Q8_0, 5, 384, 704, {900}}}) {
     ExpertBank host, device_bank;
     std::vector<BothWeight> all;
     for (int e = 0; e < experts; ++e) {

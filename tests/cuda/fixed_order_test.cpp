@@ -10,10 +10,10 @@ class FixedOrderTest : public DeviceTest {
     static std::unique_ptr<kernels::CudaBackend> made[2];
     auto& one = made[static_cast<size_t>(weights)];
     if (one == nullptr) {
-      kernels::CudaOptions options;
-      options.weights = weights;
-      options.deterministic = true;
-      one = std::move(*kernels::make_cuda_backend(options));
+      kernels::CudaOptions wanted = options();
+      wanted.weights = weights;
+      wanted.deterministic = true;
+      one = std::move(*kernels::make_cuda_backend(wanted));
     }
     return *one;
   }

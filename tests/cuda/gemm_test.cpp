@@ -176,6 +176,7 @@ TEST_P(GemmTest, ColumnsInAnotherOrder) {
   for (const bool listed : {false, true}) {
     listed_ = listed;
     for (const auto& orders : {std::vector{first, first, first}, {first, nullptr, second}}) {
+      if (listed && orders[1] == nullptr && activations_ == DType::F32) continue;  // kept in bf16
       SCOPED_TRACE(::testing::Message() << "listed " << listed);
       orders_ = orders;
       const BothWeight w = weight({DType::Q4_0, DType::Q4_Z, DType::Q4_Z}, 72, kCols, true);

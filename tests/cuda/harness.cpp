@@ -1,6 +1,7 @@
 #include "tests/cuda/harness.h"
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <numeric>
@@ -19,7 +20,9 @@ struct Device {
 
 Device make_device(kernels::Activations activations) {
   Device result;
-  auto made = kernels::make_cuda_backend({.activations = activations});
+  kernels::CudaOptions wanted = options();
+  wanted.activations = activations;
+  auto made = kernels::make_cuda_backend(wanted);
   if (made.ok()) {
     result.backend = std::move(made).value();
   } else {
@@ -80,6 +83,15 @@ float rounded(float value) {
 }
 
 }  // namespace
+
+kernels::CudaOptions options() {
+  const char* const arch = std::getenv("SLUICE_CUDA_ARCH");
+  return {.arch = arch != nullptr ? std::atoi(arch) : 0};
+}
+
+bool uses_hopper() {
+  return options().arch == 0 || options().arch == 90;
+}
 
 kernels::CudaBackend* device(DType activations) {
   return the_device(activations).backend.get();

@@ -15,6 +15,11 @@ namespace sluice::cuda_test {
 // The device's back-end for activations of a type, made once per program; null where there is none.
 kernels::CudaBackend* device(DType activations = DType::BF16);
 
+// Options of a back-end; SLUICE_CUDA_ARCH in the environment: behave as that architecture (CudaOptions::arch).
+kernels::CudaOptions options();
+// Whether those leave the back-end the kernels that sm_90a alone has.
+bool uses_hopper();
+
 // A tensor on both sides. `host` is f32 with values that the device's type holds exactly.
 struct Both {
   HostTensor host_memory;

@@ -13,7 +13,7 @@ namespace {
 using kernels::RecurrentOps;
 using kernels::StateBatch;
 
-constexpr int kSlots = 7;
+constexpr int kSlots = 40;
 
 // Three sequences: a prompt with a save in its midst, a single token that goes on in place, one that goes on elsewhere.
 struct Sequences {
@@ -32,6 +32,25 @@ struct Sequences {
             {5, 2, 4, 6},
             {0, 3, 4, 5, 6},
             {{1, 0}, {64, 1}, {301, 5}, {1, 2}, {2, 3}, {147, 6}}};
+  }
+  // Lengths about that of a chunk of the delta rule, and saves in the midst of chunks.
+  static Sequences chunks() {
+    return {{0, 1, 64, 128, 193, 322},
+            {-1, -1, 2, -1, 5},
+            {0, 1, 2, 3, 5, 7},
+            {{1, 0}, {63, 1}, {64, 2}, {20, 3}, {65, 4}, {127, 6}, {129, 5}}};
+  }
+  static Sequences one() { return {{0, 500}, {-1}, {0, 1}, {{500, 0}}}; }
+  // Enough of them to fill the device with blocks of many columns.
+  static Sequences many(int32_t shortest) {
+    Sequences all{{0}, {}, {0}, {}};
+    for (int32_t i = 0; i < kSlots; ++i) {
+      all.begin.push_back(all.begin.back() + shortest + i);
+      all.from.push_back(-1);
+      all.saves.push_back({shortest + i, i});
+      all.save_begin.push_back(static_cast<int32_t>(all.saves.size()));
+    }
+    return all;
   }
 };
 
@@ -117,7 +136,7 @@ TEST_P(RecurrentTest, Convolves) {
 TEST_P(RecurrentTest, ConvolvesLongSteps) {
   const Sequences sequences = Sequences::longer();
   for (const int taps : {3, 4, 7}) {
-    const int64_t channels = 200, n = sequences.batch().tokens();
+    const int64_t channels = taps == 3 ? 201 : 200, n = sequences.batch().tokens();
     const Both x = random(n, channels), kernel = matrix(taps, channels, 0.5f);
     Both out = zeros(n, channels);
     const Both kept = states((taps - 1) * channels);
@@ -160,15 +179,34 @@ TEST_P(RecurrentTest, FollowsTheDeltaRule) {
   }
 }
 
+struct LongDeltaCase {
+  Sequences sequences;
+  int key_heads, value_heads, key_dim, value_dim;
+  bool tiled;
+};
+
 // Chunks on tensor cores: the state is rounded to bf16 for its products.
 TEST_P(RecurrentTest, FollowsTheDeltaRuleInLongSteps) {
-  const Sequences sequences = Sequences::longer();
-  const int64_t n = sequences.batch().tokens();
-  for (const auto& [key_dim, value_dim] : {std::pair(128, 128), std::pair(96, 192), std::pair(40, 64)}) {
-    kernels::DeltaRule rule{.key_heads = 2, .value_heads = 4, .key_dim = key_dim, .value_dim = value_dim};
-    const Both qkv = random(n, 4 * key_dim + 4 * value_dim), decay = random(n, 4), beta = random(n, 4),
-               rate = rates(4), bias = vector(4);
-    Both out = zeros(n, 4 * value_dim);
+  const LongDeltaCase cases[] = {
+      {Sequences::longer(), 2, 4, 128, 128, false}, {Sequences::longer(), 2, 4, 96, 192, true},
+      {Sequences::longer(), 2, 4, 40, 64, false},   {Sequences::chunks(), 2, 2, 64, 128, false},
+      {Sequences::chunks(), 2, 4, 128, 64, true},   {Sequences::one(), 1, 2, 128, 128, false},
+      {Sequences::one(), 2, 2, 64, 256, false},     {Sequences::many(60), 2, 4, 128, 128, false},
+      {Sequences::many(33), 1, 4, 64, 128, false},  {Sequences::chunks(), 1, 3, 72, 320, false},
+  };
+  for (const auto& [sequences, key_heads, value_heads, key_dim, value_dim, tiled] : cases) {
+    SCOPED_TRACE(::testing::Message() << sequences.from.size() << " sequences, keys " << key_heads << " x "
+                                      << key_dim << ", values " << value_heads << " x " << value_dim);
+    const int64_t n = sequences.batch().tokens();
+    kernels::DeltaRule rule{.key_heads = key_heads,
+                            .value_heads = value_heads,
+                            .key_dim = key_dim,
+                            .value_dim = value_dim,
+                            .tiled = tiled};
+    const Both qkv = random(n, 2 * key_heads * key_dim + value_heads * value_dim),
+               decay = random(n, value_heads), beta = random(n, value_heads), rate = rates(value_heads),
+               bias = vector(value_heads);
+    Both out = zeros(n, value_heads * value_dim);
     const Both kept = states(rule.state_elements());
     begin(sequences.batch());
     rule.rate = rate.host, rule.decay_bias = bias.host;
@@ -176,8 +214,8 @@ TEST_P(RecurrentTest, FollowsTheDeltaRuleInLongSteps) {
     rule.rate = rate.device, rule.decay_bias = bias.device;
     on_device().delta_rule(out.device, {qkv.device, decay.device, beta.device}, rule, kept.device,
                            sequences.batch());
-    EXPECT_LT(error(out.host, out.device), tolerance()) << key_dim << " x " << value_dim;
-    EXPECT_LT(error(kept.host, kept.device), activations_ == DType::F32 ? 5e-5 : kTolerance) << key_dim;
+    EXPECT_LT(error(out.host, out.device), tolerance());
+    EXPECT_LT(error(kept.host, kept.device), activations_ == DType::F32 ? 5e-5 : kTolerance);
   }
 }
 
@@ -223,13 +261,16 @@ TEST_P(RecurrentTest, TheDeltaRuleHasTheSameBitsTokenByToken) {
   }
 }
 
+// Behind a token a state is saved once or, of single(), twice.
 TEST_P(RecurrentTest, Scans) {
-  const Sequences sequences;
-  for (const auto& [heads, head_dim, groups, state_dim] :
-       {std::tuple(6, 20, 2, 128), std::tuple(50, 1, 1, 16), std::tuple(2, 64, 1, 200)}) {
+  const std::tuple<int, int, int, int> shapes[] = {{6, 20, 2, 128}, {50, 1, 1, 16}, {2, 64, 1, 200}};
+  for (const auto& [sequences, shape] :
+       {std::pair{Sequences(), shapes[0]}, std::pair{Sequences(), shapes[1]},
+        std::pair{Sequences(), shapes[2]}, std::pair{Sequences::single(), shapes[0]}}) {
+    const auto& [heads, head_dim, groups, state_dim] = shape;
     kernels::SelectiveScan scan{
         .heads = heads, .head_dim = head_dim, .groups = groups, .state_dim = state_dim};
-    const int64_t n = Sequences::kTokens;
+    const int64_t n = sequences.batch().tokens();
     const Both x = random(n, heads * head_dim), b = random(n, groups * state_dim),
                c = random(n, groups * state_dim), step = random(n, heads),
                rate = rates(head_dim == 1 ? heads * state_dim : heads), bias = vector(heads),

@@ -43,5 +43,28 @@ TEST_F(StackTest, LeavesTheRestToOthers) {
   EXPECT_FALSE(taken({16, 8, 128, 1024, 3072, false, 16}, {100})) << "blocks of 16";
 }
 
+// Queries and keys in one order of their columns, values in another: such a matrix lies as two, and none of them is the whole.
+TEST_F(StackTest, LeavesMatricesOfSeveralOrdersToOthers) {
+  const StackCase c{16, 8, 128, 1024, 3072};
+  Layers l = make(c, 1, 100);
+  const auto order = [&](int step) {
+    std::vector<int32_t> columns(static_cast<size_t>(c.dim));
+    for (size_t k = 0; k < columns.size(); ++k)
+      columns[k] = static_cast<int32_t>((static_cast<size_t>(step) * k + 3) % columns.size());
+    return std::make_shared<const std::vector<int32_t>>(columns);
+  };
+  const kernels::ColumnOrder first = order(5), second = order(77);
+  orders_ = {first, first, first, second};
+  l.layers[0].qkv = weight({DType::Q4_0, DType::Q4_0, DType::Q4_0, DType::Q4_Z}, 1024, c.dim, false);
+  orders_.clear();
+  ASSERT_EQ(l.layers[0].qkv.device.runs.size(), 2u);
+  const Tokens tokens({100}, l);
+  const Memory x = gpu().allocate(DType::BF16, {1, c.dim}),
+               angles = gpu().allocate(DType::F32, {1, c.head_dim / 2, 2});
+  const RaggedBatch batch = tokens.view();
+  gpu().begin(batch);
+  EXPECT_FALSE(run_whole(l, x.view, angles.view, batch));
+}
+
 }  // namespace
 }  // namespace sluice::cuda_test

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <vector>
 
@@ -12,7 +13,8 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-constexpr int kArch = 90;
+constexpr int kArch = kHopperGemms;
+constexpr auto kArchs = {kHopperGemms, kAnyGemms};
 constexpr int64_t kMostTokens = 8192;
 constexpr auto kUses = {GemmUse::Plain, GemmUse::Gated, GemmUse::Added, GemmUse::Experts, GemmUse::ExpertFfn};
 constexpr auto kModes = {GemmMode::Bf16, GemmMode::F32, GemmMode::FixedBf16, GemmMode::FixedF32};
@@ -47,20 +49,37 @@ void expect_one_row(const GemmKey& key, const std::string& what) {
 }
 
 TEST(GemmTable, HasOneRowForEveryTypeAndEveryNumberOfTokens) {
-  int types = 0;
-  for (const DTypeInfo& type : kDTypes) {
-    if (!is_weight(type.type)) continue;
-    ++types;
-    for (const GemmUse use : kUses)
-      for (const GemmMode mode : kModes)
-        for (const GemmShape shape : kShapes)
-          for (const bool fp8 : {false, true})
-            expect_one_row({kArch, use, mode, stored_as(type.type, fp8, mode), shape, 1},
-                           std::string(type.name) + " use " + std::to_string(static_cast<int>(use)) +
-                               " mode " + std::to_string(static_cast<int>(mode)) + " shape " +
-                               std::to_string(static_cast<int>(shape)));
+  for (const int arch : kArchs) {
+    int types = 0;
+    for (const DTypeInfo& type : kDTypes) {
+      if (!is_weight(type.type)) continue;
+      ++types;
+      for (const GemmUse use : kUses)
+        for (const GemmMode mode : kModes)
+          for (const GemmShape shape : kShapes)
+            for (const bool fp8 : {false, true})
+              expect_one_row({arch, use, mode, stored_as(type.type, fp8, mode, arch), shape, 1},
+                             "sm_" + std::to_string(arch) + " " + std::string(type.name) + " use " +
+                                 std::to_string(static_cast<int>(use)) + " mode " +
+                                 std::to_string(static_cast<int>(mode)) + " shape " +
+                                 std::to_string(static_cast<int>(shape)));
+    }
+    EXPECT_EQ(types, 35);
   }
-  EXPECT_EQ(types, 35);
+}
+
+// Kernels that need sm_90a, or fp8 on both sides, are in its rows alone.
+TEST(GemmTable, HasKernelsForAnyArchitecture) {
+  using enum GemmKernel;
+  constexpr std::array kEverywhere{None,   Gemv, CublasLt, CublasLtSplit, ToBf16,
+                                   Panels, Tile, MoeGemv,  Sorted,        Separate};
+  for (const GemmRow& row : kGemmTable) {
+    if (row.arch != kAnyGemms) continue;
+    for (const GemmKernel kernel : row.kernels)
+      EXPECT_NE(std::ranges::find(kEverywhere, kernel), kEverywhere.end()) << name(kernel);
+  }
+  EXPECT_EQ(stored_as(DType::Q4_K, false, GemmMode::Bf16, kAnyGemms), Stored::Blocks);
+  EXPECT_EQ(stored_as(DType::Q4_K, false, GemmMode::Bf16, kHopperGemms), Stored::Units);
 }
 
 TEST(GemmTable, FindsTheRowOfItsKey) {
@@ -130,15 +149,15 @@ TEST(GemmTable, UnpacksOnce) {
 
 TEST(GemmTable, IsPrintedWithOneLineForEachRow) {
   const std::vector<std::string> lines = describe_gemms(kArch);
-  EXPECT_EQ(lines.size(), kGemmTable.size());
+  EXPECT_EQ(lines.size() + describe_gemms(kAnyGemms).size(), kGemmTable.size());
   const auto said = [&](std::string_view text) {
     return std::ranges::any_of(lines, [&](const std::string& line) { return line.find(text) != line.npos; });
   };
   EXPECT_TRUE(said("tokens 9-512"));
   EXPECT_TRUE(said("units many, else to bf16"));
   EXPECT_TRUE(has_gemms(kArch));
+  EXPECT_TRUE(has_gemms(kAnyGemms));
   EXPECT_FALSE(has_gemms(100));
-  EXPECT_EQ(gemm_architectures(), "9.0");
   EXPECT_TRUE(describe_gemms(100).empty());
 }
 

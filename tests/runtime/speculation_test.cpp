@@ -204,7 +204,9 @@ TEST(DraftControl, SharesTheCostOfAStepAmongItsSequences) {
     control.note_step(32);
     for (int i = 0; i < 32; ++i) {
       const DraftControl::Choice choice = control.choose({&guess, 1});
-      if (step == 1) EXPECT_EQ(choice.drafts, 1);  // it is known then how many share the passes
+      if (step == 1) {
+        EXPECT_EQ(choice.drafts, 1);  // it is known then how many share the passes
+      }
       EXPECT_GE(choice.cost, 0);
       cost += choice.cost;
     }

@@ -35,6 +35,8 @@ struct CudaOptions {
   // A token's results have the same bits whatever else is in the step. Slower, above all for many tokens.
   bool deterministic = false;
   bool whole_stack = true;  // run all layers of a plain dense model in one launch, in steps of few tokens
+  // Behave as a device of this architecture (compute capability times ten): its kernels and its limits. 0: as it is.
+  int arch = 0;
   bool search = true;  // time cuBLASLt's algorithms at the first use of a shape; off: take its first proposal
 };
 

@@ -14,6 +14,8 @@
 // Reads keys and values once, from memory: 2 · 2 · Dim bytes per key and kv head (fp8: half of that; its elements become
 // f16, which holds them all, on their way to an f16 mma). Reading is the limit: with many long sequences the kernel takes
 // about as long without its MMAs.
+#include <algorithm>
+
 #include "kernels/cuda/attention/decode_attention_consumer.cuh"
 #include "kernels/cuda/attention/decode_attention_producer.cuh"
 
@@ -102,6 +104,7 @@ __device__ __forceinline__ void consume(const OneArguments& p, const Ranges& ran
 template <int Dim, int Bytes>
 __global__ void __launch_bounds__(kThreads, 1) one_kernel(const __grid_constant__ OneArguments p) {
   using L = OneLayout<Dim, Bytes>;
+  require_bulk_copies();
   extern __shared__ __align__(128) uint8_t shared[];
   allow_dependents();
   // Plan and table are copies from the host; a kernel starts after the copies in front of it have ended.
@@ -163,6 +166,9 @@ size_t decode_workspace_bytes() {
 }
 
 bool one_fits(const AttentionParams& p) {
+  constexpr int kMostShared =
+      std::max({OneLayout<64, 2>::kShared, OneLayout<128, 2>::kShared, OneLayout<128, 1>::kShared});
+  if (!features().bulk_copies || features().shared_bytes < kMostShared) return false;
   const int64_t group = p.kv_heads > 0 ? p.q.heads / p.kv_heads : 0;
   const auto cache_fits = [&](const CacheView& c) {
     const int64_t piece = c.type == DType::BF16 ? 8 : 16;  // elements of 16 bytes

@@ -3,16 +3,11 @@
 // sequence of 576 tokens takes 4.8 us on an H200 instead of 6.3, eight of them 8.5 instead of 12.0 (bench_gpu small parts).
 #include "kernels/cuda/attention/decode_attention_consumer.cuh"
 #include "kernels/cuda/attention/decode_attention_producer.cuh"
+#include "kernels/cuda/common/cluster.cuh"
 
 namespace sluice::kernels::cuda {
 namespace {
 
-__device__ __forceinline__ void cluster_arrive() {
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-}
-__device__ __forceinline__ void cluster_wait() {
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
 __device__ __forceinline__ uint32_t address_in(uint32_t address, uint32_t rank) {
   uint32_t result;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(result) : "r"(address), "r"(rank));
@@ -105,6 +100,7 @@ template <class L>
 __global__ void __launch_bounds__(kThreads, 1)
     few_kernel(const __grid_constant__ OneArguments p, int blocks) {
   using F = FewPart<L>;
+  require_bulk_copies();
   extern __shared__ __align__(128) uint8_t shared[];
   allow_dependents();
   const int rank = static_cast<int>(blockIdx.x) % blocks, pair = static_cast<int>(blockIdx.x) / blocks;

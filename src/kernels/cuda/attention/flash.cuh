@@ -21,7 +21,7 @@ void call_flash(FlashArguments<Cache>& arguments, bf16* partial, float* sums, St
   check_launch(
       flashinfer::BatchPrefillWithPagedKVCacheDispatched<Tile, Dim, Dim, PosEncodingMode::kNone, false,
                                                          MaskMode::kCausal, Variant, FlashArguments<Cache>>(
-          arguments, partial, sums, true, stream),
+          arguments, partial, sums, features().early_launch, stream),
       "flash attention");
 }
 

@@ -56,6 +56,7 @@ bool hopper_fits(const AttentionParams&, int64_t sequences);
 size_t hopper_schedule_bytes(const FlashShape&, int64_t tokens, int64_t sequences, int64_t processors);
 FlashPlan make_hopper_plan(const FlashWorkspace&, const FlashShape&, const FlashBatch&, Stream);
 void launch_hopper(const FlashParams&, Stream);
+void launch_hopper_256(const FlashParams&, Stream);
 
 // Steps with one new token for every sequence, in that order. The workspace belongs to the back-end: zero before its
 // first use, and left so.

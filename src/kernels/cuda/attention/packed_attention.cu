@@ -198,6 +198,7 @@ __device__ __forceinline__ void store_tiles(const OneArguments& p, const Pack& p
 template <class L>
 __global__ void __launch_bounds__(kThreads, 2)
     packed_kernel(const __grid_constant__ OneArguments p, const int4* packs) {
+  require_bulk_copies();
   extern __shared__ __align__(128) uint8_t shared[];
   const uint32_t base = shared_address(shared), full = base + L::kBarriers, empty = full + 8 * L::kStages;
   const int head = static_cast<int>(blockIdx.x) % p.kv_heads;

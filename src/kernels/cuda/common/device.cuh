@@ -14,17 +14,20 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/common/compiled.cuh"
+#include "kernels/cuda/common/features.h"
 #include "tensor/dtype.h"
 
 namespace sluice::kernels::cuda {
 
 using bf16 = __nv_bfloat16;
 
+// Below sm_90 a kernel starts when the one in front has ended: nothing to do.
 __device__ __forceinline__ void allow_dependents() {
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  if constexpr (compiled::kEarlyLaunch) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 __device__ __forceinline__ void wait_for_producer() {
-  asm volatile("griddepcontrol.wait;" ::: "memory");
+  if constexpr (compiled::kEarlyLaunch) asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 
 __device__ __forceinline__ float low_half(uint32_t pair) {
@@ -46,6 +49,11 @@ __device__ __forceinline__ void unpack8(uint4 v, float* f) {
 __device__ __forceinline__ uint4 pack8(const float* f) {
   return make_uint4(pack_pair(f[0], f[1]), pack_pair(f[2], f[3]), pack_pair(f[4], f[5]),
                     pack_pair(f[6], f[7]));
+}
+
+// Two fp8 elements (e4m3) as f16, which holds every one of them: one instruction from sm_89 on, several before.
+__device__ __forceinline__ __half2 fp8_to_halves(uint16_t pair) {
+  return __half2(__nv_cvt_fp8x2_to_halfraw2(pair, __NV_E4M3));
 }
 
 // Times `factor`, rounded to fp8 (e4m3).
@@ -236,12 +244,17 @@ void launch(const char* what, void (*kernel)(Formal...), const Grid& grid, cudaS
   config.dynamicSmemBytes = grid.shared;
   config.stream = stream;
   cudaLaunchAttribute attributes[2] = {};
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim = {grid.cluster, 1, 1};
   config.attrs = attributes;
-  config.numAttrs = grid.cluster > 1 ? 2 : 1;
+  if (features().early_launch) {
+    cudaLaunchAttribute& early = attributes[config.numAttrs++];
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (grid.cluster > 1) {
+    cudaLaunchAttribute& cluster = attributes[config.numAttrs++];
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {grid.cluster, 1, 1};
+  }
   check_launch(cudaLaunchKernelEx(&config, kernel, Formal(actual)...), what);
 }
 

@@ -142,7 +142,7 @@ const DeviceWeight& device_weight(const Weight& weight) {
 std::shared_ptr<const DeviceWeight> upload_weight(const Weight& weight, const UploadOptions& options,
                                                   HostUpload& uploads, cudaStream_t stream) {
   const Way way{uploads, stream};
-  if (weight.listed && is_ordered(weight)) {
+  if (!shares_order(weight)) {
     std::vector<HostTensor>
         memory;  // rows that change their form are on the device when their upload returns
     return upload_weight(without_order(weight, memory), options, uploads, stream);

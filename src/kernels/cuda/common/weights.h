@@ -27,8 +27,8 @@ struct UploadOptions {
   WeightStorage storage = WeightStorage::AsStored;
   bool units = false;
 };
-// Parts share an order of their columns; those of a list (which one kernel multiplies with the same tokens) have none, and are
-// plain where they had one. In the order of the stream, which `uploads` belongs to.
+// Parts that differ in the order of their columns become plain, in the order of tokens. In the order of the stream, which
+// `uploads` belongs to.
 std::shared_ptr<const DeviceWeight> upload_weight(const Weight& weight, const UploadOptions& options,
                                                   HostUpload& uploads, cudaStream_t stream);
 

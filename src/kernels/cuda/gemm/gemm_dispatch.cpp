@@ -122,7 +122,9 @@ void GemmDispatch::matmul_heads(TensorView out, TensorView x, std::span<const We
   p.groups = static_cast<int64_t>(weights.size());
   SLUICE_CHECK(p.x.heads == p.groups && p.out.heads == p.groups);
   SLUICE_CHECK(p.x.dim == weights[0].cols && p.out.dim == weights[0].rows);
-  grouped_gemm(step_, p, heads_.of(weights));
+  const PointerTable& table = heads_.of(weights);
+  SLUICE_CHECK(table.orders == nullptr);
+  grouped_gemm(step_, p, table);
 }
 
 bool GemmDispatch::matmul_gated(TensorView out, TensorView x, const Weight& gate_up, Activation activation) {
@@ -174,6 +176,7 @@ void GemmDispatch::wide(const GemmParams& p) {
   const bool fits = gemm_wide_fits(p);
   const bool plain = p.weight.type == DType::BF16 && !step_.deterministic;
   if (plain && (p.x.n >= kManyTokens || !fits) && library_.multiply(p)) return;
+  if (plain && fits && p.x.n >= kManyTokens && wide_in_parts(p)) return;
   if (gemm_wide_one_fits(p) && !step_.deterministic)
     return step_.issue(launch_gemm_wide_one, with_norm(p, true));
   if (fits) return step_.issue(launch_gemm_wide, p);
@@ -185,6 +188,21 @@ void GemmDispatch::wide(const GemmParams& p) {
   convert.out = p.out;
   convert.x = narrow.out;
   step_.issue(launch_convert, convert);
+}
+
+bool GemmDispatch::wide_in_parts(const GemmParams& p) {
+  constexpr int64_t kTogether = 4;
+  const int64_t whole = p.weight.rows / kTogether * kTogether;
+  if (whole == 0 || whole == p.weight.rows) return false;
+  GemmParams most = p, rest = p;
+  most.weight.rows = most.out.dim = whole;
+  if (!library_.multiply(most)) return false;
+  rest.weight.rows = rest.out.dim = p.weight.rows - whole;
+  rest.weight.data = static_cast<const std::byte*>(p.weight.data) + whole * p.weight.row_bytes;
+  rest.out.data = offset_columns(p.out, whole);
+  if (p.bias != nullptr) rest.bias = p.bias + whole;
+  step_.issue(launch_gemm_wide, rest);
+  return true;
 }
 
 bool GemmDispatch::gated(const GatedGemmParams& p) {
@@ -352,7 +370,7 @@ bool GemmDispatch::fixed_fp8(const GemmParams& whole) {
 }
 
 void GemmDispatch::panels(const GemmParams& whole) {
-  const int64_t stride = whole.weight.cols;  // block types have whole blocks: a multiple of 32
+  const int64_t stride = whole.weight.cols;  // of blocks and of fp8 a multiple of 32
   const int64_t step = std::min(rows_in_panel(2 * stride, 128), whole.weight.rows);
   void* panel = scratch_.at_least(static_cast<size_t>(step * stride * 2));
   for (int64_t row = 0; row < whole.weight.rows; row += step) {

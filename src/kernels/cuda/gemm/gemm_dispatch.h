@@ -41,6 +41,8 @@ class GemmDispatch {
   void gemm(const GemmParams& p);
   // f32 results of bf16 tokens.
   void wide(const GemmParams& p);
+  // The rows that cuBLASLt takes, then the few behind them; false, and nothing done, where it takes none or all.
+  bool wide_in_parts(const GemmParams& p);
   bool gated(const GatedGemmParams& p);
   bool added(const GemmParams& p);
   // false, and nothing done, where the kernel does not take the shape.

@@ -118,6 +118,7 @@ template <class S>
 __global__ void __launch_bounds__(kFixedThreads, 1)
     gemm_fixed_kernel(const __grid_constant__ CUtensorMap weights, const __grid_constant__ CUtensorMap x,
                       const FixedArguments p) {
+  require_hopper();
   extern __shared__ uint8_t raw[];
   const uint32_t shared = shared_address(raw) + bytes_to_aligned(raw);
   const int tiles = (p.rows + S::Rows - 1) / S::Rows, blocks = static_cast<int>(gridDim.x);

@@ -34,6 +34,8 @@ struct DequantizeParams {
   int64_t stride;
 };
 void launch_dequantize(const DequantizeParams&, Stream);
+// Behind a kernel that makes a matrix: GEMMs read weights before they wait for the kernel in front.
+void launch_settle(Stream);
 
 // out[i] = x[i] with column k taken from column order[k]; both of one type.
 struct OrderColumnsParams {

@@ -132,6 +132,7 @@ __global__ void __launch_bounds__(Shape<TokenTiles, RowTiles, Stages, Depth, War
     gemm_small_m_kernel(const __grid_constant__ CUtensorMap weight_map,
                         const __grid_constant__ CUtensorMap x_map, const SmallMArguments p) {
   using S = Shape<TokenTiles, RowTiles, Stages, Depth, Warps, Fp8>;
+  require_hopper();
   extern __shared__ uint8_t raw[];
   uint8_t* base = raw + bytes_to_aligned(raw);
   float* sums = reinterpret_cast<float*>(base + Stages * S::kStageBytes);

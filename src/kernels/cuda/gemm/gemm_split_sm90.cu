@@ -198,6 +198,7 @@ template <class S>
 __global__ void __launch_bounds__(S::kThreads, 1)
     gemm_split_kernel(const __grid_constant__ CUtensorMap x, const __grid_constant__ CUtensorMap weights,
                       const SplitArguments p) {
+  require_hopper();
   extern __shared__ uint8_t raw[];
   uint8_t* const base = raw + bytes_to_aligned(raw);
   const uint32_t shared = shared_address(base);

@@ -237,6 +237,7 @@ template <class S>
 __global__ void __cluster_dims__(S::Sharers) __launch_bounds__(kBoundThreads, 1)
     gemm_swiglu_kernel(const __grid_constant__ CUtensorMap x, const __grid_constant__ CUtensorMap weights,
                        const SwigluArguments p) {
+  require_hopper();
   extern __shared__ uint8_t raw[];
   const uint32_t shared = shared_address(raw) + bytes_to_aligned(raw);
   const uint32_t full = shared + S::kBarriers, empty = full + 8 * S::kStages;

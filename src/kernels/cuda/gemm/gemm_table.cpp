@@ -58,15 +58,6 @@ bool has_gemms(int arch) {
   return std::ranges::any_of(kGemmTable, [&](const GemmRow& row) { return row.arch == arch; });
 }
 
-std::string gemm_architectures() {
-  std::vector<std::string> known;
-  for (const GemmRow& row : kGemmTable) {
-    const std::string text = fmt::format("{}.{}", row.arch / 10, row.arch % 10);
-    if (std::ranges::find(known, text) == known.end()) known.push_back(text);
-  }
-  return fmt::format("{}", fmt::join(known, ", "));
-}
-
 std::vector<std::string> describe_gemms(int arch) {
   std::vector<std::string> lines;
   for (const GemmRow& row : kGemmTable)

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/cuda/common/features.h"
 #include "kernels/cuda/gemm/quantized/units.h"
 
 namespace sluice::kernels::cuda {
@@ -50,8 +51,11 @@ enum class GemmKernel : uint8_t {
   Separate,       // a plain GEMM, then a pass over its result
 };
 
+// Architectures of the rows: code of sm_90a, and any code from sm_80 on.
+inline constexpr int kHopperGemms = 90, kAnyGemms = 80;
+
 struct GemmRow {
-  int arch;  // compute capability, times ten
+  int arch;
   GemmUse use;
   uint8_t modes, stored, shapes;      // bit sets of the enums
   int64_t first, last;                // tokens
@@ -173,6 +177,37 @@ inline constexpr auto kTable = std::to_array<GemmRow>({
     {90, GemmUse::ExpertFfn, kBf16 | kF32, kEachStored, kEachShape, 1, 4, {MoeGemv, Sorted}},
     {90, GemmUse::ExpertFfn, kBf16 | kF32, kEachStored, kEachShape, 5, kAnyTokens, {Sorted}},
     {90, GemmUse::ExpertFfn, kFixed, kEachStored, kEachShape, 1, kAnyTokens, {Sorted}},
+
+    // Any architecture: mma.sync and cuBLASLt. No matrix is kept in units there.
+    {80, GemmUse::Plain, kBf16, kInBf16, kEachShape, 1, 1, {Gemv, CublasLt, Tile}},
+    {80, GemmUse::Plain, kBf16, kInBf16, kEachShape, 2, kAnyTokens, {CublasLt, Tile}},
+    {80, GemmUse::Plain, kBf16, kInFp8, kEachShape, 1, 1, {Gemv, Tile}},
+    {80, GemmUse::Plain, kBf16, kInFp8, kEachShape, 2, 63, {Tile}},
+    {80, GemmUse::Plain, kBf16, kInBlocks, kEachShape, 1, 8, {Gemv, Tile}},
+    {80, GemmUse::Plain, kBf16, kInBlocks, kEachShape, 9, 63, {Tile}},
+    {80, GemmUse::Plain, kBf16, kInFp8 | kInBlocks, kEachShape, 64, kAnyTokens, {Panels}},
+    {80, GemmUse::Plain, kF32, kInBf16, kEachShape, 1, 1, {Gemv, CublasLtSplit, Tile}},
+    {80, GemmUse::Plain, kF32, kInBf16, kEachShape, 2, kAnyTokens, {CublasLtSplit, Tile}},
+    {80, GemmUse::Plain, kF32, kInFp8, kEachShape, 1, 1, {Gemv, Tile}},
+    {80, GemmUse::Plain, kF32, kInFp8, kEachShape, 2, kAnyTokens, {Tile}},
+    {80, GemmUse::Plain, kF32, kInBlocks, kEachShape, 1, 8, {Gemv, Tile}},
+    {80, GemmUse::Plain, kF32, kInBlocks, kEachShape, 9, kAnyTokens, {Tile}},
+    {80, GemmUse::Plain, kFixed, kInBf16 | kInFp8 | kInBlocks, kEachShape, 1, kAnyTokens, {Tile}},
+    {80, GemmUse::Plain, kEachMode, kInUnits, kEachShape, 1, kAnyTokens, {ToBf16}},
+    {80, GemmUse::Gated, kBf16, kInBf16 | kInFp8, kEachShape, 1, 1, {Gemv, Separate}},
+    {80, GemmUse::Gated, kBf16, kInBf16 | kInFp8, kEachShape, 2, kAnyTokens, {Separate}},
+    {80, GemmUse::Gated, kBf16, kInBlocks | kInUnits, kEachShape, 1, kAnyTokens, {Separate}},
+    {80, GemmUse::Gated, kF32 | kFixed, kEachStored, kEachShape, 1, kAnyTokens, {Separate}},
+    {80, GemmUse::Added, kBf16, kInBf16 | kInFp8, kEachShape, 1, 1, {Gemv, Separate}},
+    {80, GemmUse::Added, kBf16, kInBf16, kEachShape, 2, 127, {Separate}},
+    {80, GemmUse::Added, kBf16, kInBf16, kEachShape, 128, kAnyTokens, {CublasLt, Separate}},
+    {80, GemmUse::Added, kBf16, kInFp8, kEachShape, 2, kAnyTokens, {Separate}},
+    {80, GemmUse::Added, kBf16, kInBlocks | kInUnits, kEachShape, 1, kAnyTokens, {Separate}},
+    {80, GemmUse::Added, kF32 | kFixed, kEachStored, kEachShape, 1, kAnyTokens, {Separate}},
+    {80, GemmUse::Experts, kEachMode, kEachStored, kEachShape, 1, kAnyTokens, {Tile}},
+    {80, GemmUse::ExpertFfn, kBf16 | kF32, kEachStored, kEachShape, 1, 4, {MoeGemv, Sorted}},
+    {80, GemmUse::ExpertFfn, kBf16 | kF32, kEachStored, kEachShape, 5, kAnyTokens, {Sorted}},
+    {80, GemmUse::ExpertFfn, kFixed, kEachStored, kEachShape, 1, kAnyTokens, {Sorted}},
 });
 // clang-format on
 
@@ -186,22 +221,29 @@ constexpr bool matches(const GemmRow& row, const GemmKey& key) {
          key.tokens <= row.last;
 }
 
+// Of the rows for a device.
+constexpr int gemm_arch(const Features& features) {
+  return features.hopper ? kHopperGemms : kAnyGemms;
+}
+
 // The one row of a key. REQUIRES: has_gemms(key.arch), key.tokens > 0.
 const GemmRow& gemm_row(const GemmKey& key);
 bool has_gemms(int arch);
-// Architectures of the table, for messages: "9.0".
-std::string gemm_architectures();
 
 constexpr GemmMode gemm_mode(DType activations, bool fixed_order) {
   if (activations == DType::F32) return fixed_order ? GemmMode::FixedF32 : GemmMode::F32;
   return fixed_order ? GemmMode::FixedBf16 : GemmMode::Bf16;
 }
 
+// Whether block types are kept in units: their kernels are sm_90a's, and add up in an order of their own.
+constexpr bool keeps_units(int arch, GemmMode mode) {
+  return arch == kHopperGemms && mode == GemmMode::Bf16;
+}
 // How matrices of a file's type are kept: plain ones as bf16 or, if asked for, fp8; block types in units where there are
-// some for them and the activations are bf16, else as they are.
-constexpr Stored stored_as(DType type, bool fp8, GemmMode mode) {
+// some for them, else as they are.
+constexpr Stored stored_as(DType type, bool fp8, GemmMode mode, int arch = kHopperGemms) {
   if (!is_block(type)) return fp8 ? Stored::Fp8 : Stored::Bf16;
-  return mode == GemmMode::Bf16 && units_of(type) != Units::None ? Stored::Units : Stored::Blocks;
+  return keeps_units(arch, mode) && units_of(type) != Units::None ? Stored::Units : Stored::Blocks;
 }
 
 std::string_view name(GemmKernel kernel);

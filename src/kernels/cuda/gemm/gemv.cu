@@ -31,11 +31,7 @@ struct Fp8Pieces {
     const uint32_t words[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      uint32_t pair;  // two f16, which hold every e4m3 value
-      asm("cvt.rn.f16x2.e4m3x2 %0, %1;"
-          : "=r"(pair)
-          : "h"(static_cast<uint16_t>(words[i / 2] >> (i % 2 * 16))));
-      const float2 both = __half22float2(*reinterpret_cast<const __half2*>(&pair));
+      const float2 both = __half22float2(fp8_to_halves(static_cast<uint16_t>(words[i / 2] >> (i % 2 * 16))));
       f[2 * i] = both.x, f[2 * i + 1] = both.y;
     }
   }

@@ -33,22 +33,28 @@ Matrix in_panel(Matrix matrix) {
 }
 
 void grouped_gemm(StepContext& step, const GroupedGemmParams& common, const PointerTable& table) {
-  int64_t row = 0;
-  for (size_t m = 0; m < table.matrices.size(); ++m) {
+  for (const PointerTable::Run& run : table.runs) {
     GroupedGemmParams p = common;
-    p.weight = table.matrices[m];
-    p.weights = table.weights[m];
-    p.biases = table.biases[m];
-    p.out.data = offset_columns(common.out, row);
-    p.out.dim = p.weight.rows;
+    p.weight = run.shape;
+    p.weights = run.weights;
+    p.biases = run.biases;
+    p.groups = run.count;
+    p.out.data = offset_columns(common.out, run.row);
+    p.out.dim = run.shape.rows;
+    if (common.begin != nullptr) {
+      p.begin = common.begin + run.first;
+    } else {
+      p.x.data = offset_columns(p.x, run.first * p.x.stride_h);
+      p.out.data = offset_columns(p.out, run.first * p.out.stride_h);
+    }
     step.issue(launch_grouped_gemm, p);
-    row += p.weight.rows;
   }
 }
 
 void dequant_grouped_gemm(StepContext& step, const GroupedGemmSm90Params& all, const Matrix& matrix,
                           const void* const* matrices, void* panel) {
   const DequantGemmPlan cut(matrix, all.groups, all.out.type);
+  const bool whole = cut.together >= all.groups && cut.rows >= matrix.rows;
   for (int64_t group = 0; group < all.groups; group += cut.together) {
     for (int64_t row = 0; row < matrix.rows; row += cut.rows) {
       DequantGemmParams d = blank<DequantGemmParams>();
@@ -69,6 +75,7 @@ void dequant_grouped_gemm(StepContext& step, const GroupedGemmSm90Params& all, c
       p.panel_parts = cut.parts;
       p.begin = d.begin;
       if (all.biases != nullptr) p.biases = all.biases + group;
+      if (!whole) p.counter = nullptr;  // it is of one launch
       p.bias_row = row;
       p.groups = static_cast<int32_t>(d.count);
       step.issue(launch_grouped_gemm_sm90, p);

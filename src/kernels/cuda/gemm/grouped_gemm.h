@@ -21,7 +21,8 @@ Matrix in_panel(Matrix matrix);
 // Rows of bf16 that go into the memory for panels at a time, at least `least`.
 int64_t rows_in_panel(int64_t row_bytes, int64_t least);
 
-// By gemm_grouped_generic.cu, one launch for each matrix of the weights.
+// By gemm_grouped_generic.cu, one launch for each run of the table. Groups are the weights; matrices and their number are the
+// table's.
 void grouped_gemm(StepContext& step, const GroupedGemmParams& common, const PointerTable& table);
 // The GEMM `all` describes but for its matrices: each is `matrix`, those of several groups at `matrices`. `panel` has
 // DequantGemmPlan(...).bytes().

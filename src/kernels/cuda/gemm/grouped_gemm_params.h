@@ -60,8 +60,12 @@ struct GroupedGemmSm90Params {
   int64_t bias_row;            // that of the first row of `shape`
   int64_t x_stride, x_group, out_group;  // by head; else 0
   int32_t groups, panel_parts, gated;
+  // Early: `begin` and `counter` were written in front of another grouped GEMM of this kind.
+  int32_t early;
+  int32_t* counter;  // zero; a launch of its own for each. Or null
 };
 inline constexpr size_t kExpertMapBytes = 128;
+inline constexpr int kExpertBoxRows = 32;              // that a map brings at a time
 void write_expert_map(std::byte* out, const Matrix&);  // of a bf16 matrix
 bool experts_fit(const Matrix& shape, int64_t groups, int64_t entries);
 void launch_grouped_gemm_sm90(const GroupedGemmSm90Params&, Stream);

@@ -6,35 +6,42 @@
 #include <span>
 #include <vector>
 
+#include "kernels/cuda/gemm/matrix_runs.h"
 #include "kernels/cuda/step/step_context.h"
 #include "kernels/weight.h"
 
 namespace sluice::kernels::cuda {
 
-// One list per matrix of the (alike) weights.
 struct PointerTable {
+  struct Run : MatrixRun {
+    const void* const* weights = nullptr;  // [count]
+    const float* const* biases = nullptr;  // [count], or null where the weights have none
+    const void* maps = nullptr;            // [count] of write_expert_map(), or null
+  };
   std::weak_ptr<const void> owner;
-  std::vector<Matrix> matrices;  // shape of each; data is null
-  std::vector<const void* const*> weights;
-  std::vector<const float* const*> biases;  // null where the weights have none
-  const void* maps = nullptr;               // [weights] of write_expert_map(), or null
+  std::vector<Run> runs;  // for each a launch
+  // [weights] device pointers of the orders of their columns, null for those of x; null where no weight has one.
+  const int32_t* const* orders = nullptr;
   DeviceBuffer memory, map_memory;
+
+  // Where every weight is one matrix, and all are alike; else null.
+  const Run* single() const { return runs.size() == 1 ? runs.data() : nullptr; }
 };
 
 class PointerTables {
  public:
-  // Single: tensor maps for lists of single bf16 matrices.
-  enum class TensorMaps : uint8_t { None, Single };
+  // Bf16: tensor maps of bf16 matrices, for kernels of sm_90a.
+  enum class TensorMaps : uint8_t { None, Bf16 };
   // The context outlives this.
   PointerTables(StepContext& step, TensorMaps maps) : step_(step), maps_(maps) {}
 
-  // Made at the first use of the weights. REQUIRES: !weights.empty(), and all have the same matrices.
+  // Made at the first use of the weights. REQUIRES: !weights.empty(), and all have as many rows and columns.
   const PointerTable& of(std::span<const Weight> weights);
 
  private:
   PointerTable make(std::span<const Weight> weights);
   DeviceBuffer upload(const void* data, size_t bytes);
-  void add_maps(PointerTable& table, std::span<const Weight> weights);
+  void add_maps(PointerTable& table, std::span<const ListedWeight> weights);
 
   StepContext& step_;
   TensorMaps maps_;

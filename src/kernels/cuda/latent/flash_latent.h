@@ -1,6 +1,6 @@
-// Latent attention on tensor cores, both FlashInfer's kernels for sm_90a: over the paged latents themselves, one KV head of
-// 512 + 64 elements for all query heads, and over keys of 192 and values of 128 elements that were made from the latents of
-// whole contexts, for long runs of new tokens.
+// Latent attention on tensor cores, FlashInfer's kernels: over the paged latents themselves, one KV head of 512 + 64
+// elements for all query heads, on sm_90a and on any architecture; and, on sm_90a, over keys of 192 and values of 128
+// elements that were made from the latents of whole contexts, for long runs of new tokens.
 #pragma once
 
 #include "kernels/cuda/attention/flash.h"
@@ -25,6 +25,7 @@ struct LatentParams {
 };
 size_t latent_partial_bytes(const LatentPlanLayout&);
 void launch_latent(const LatentParams&, Stream);
+void launch_latent_sm90(const LatentParams&, Stream);
 
 // out[n, heads, 128] of sequences whose keys and values lie one after the other.
 struct ExpandedParams {

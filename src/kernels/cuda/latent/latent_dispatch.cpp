@@ -3,9 +3,10 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "kernels/cuda/common/features.h"
 #include "kernels/cuda/common/views.h"
 #include "kernels/cuda/common/weights.h"
-#include "kernels/cuda/gemm/grouped_gemm_params.h"
+#include "kernels/cuda/gemm/grouped_gemm.h"
 #include "kernels/cuda/latent/latent_params.h"
 
 namespace sluice::kernels::cuda {
@@ -46,13 +47,16 @@ View elements_of(View v, int64_t first, int64_t count) {
   return v;
 }
 
-// Whether keys and values have the sizes of the kernel for long runs.
+// Whether there is a kernel for long runs, and keys and values have its sizes.
 bool makes_keys(const LatentShape& shape) {
-  return shape.nope_dim + shape.rope_dim == kExpandedKeyDim && shape.value_dim == kExpandedValueDim;
+  return features().hopper && shape.nope_dim + shape.rope_dim == kExpandedKeyDim &&
+         shape.value_dim == kExpandedValueDim;
 }
 
 bool single_bf16(const PointerTable& table) {
-  return table.maps != nullptr && table.matrices[0].cols % 64 == 0 && table.biases[0] == nullptr;
+  const PointerTable::Run* const run = table.single();
+  return run != nullptr && (run->maps != nullptr || !features().hopper) && run->shape.type == DType::BF16 &&
+         run->shape.cols % 64 == 0 && !run->bias;
 }
 
 }  // namespace
@@ -127,11 +131,18 @@ bool LatentDispatch::expands(const LatentShape& shape, const Table& table) const
 }
 
 void LatentDispatch::multiply_heads(const View& out, const View& x, const PointerTable& matrices) {
+  if (!features().hopper) {
+    GroupedGemmParams any = blank<GroupedGemmParams>();
+    any.out = out;
+    any.x = x;
+    any.groups = x.heads;
+    return grouped_gemm(step_, any, matrices);
+  }
   GroupedGemmSm90Params p = blank<GroupedGemmSm90Params>();
   p.out = out;
   p.x = x.data;
-  p.shape = matrices.matrices[0];
-  p.weights = matrices.maps;
+  p.shape = matrices.single()->shape;
+  p.weights = matrices.single()->maps;
   p.x_stride = x.stride_n;
   p.x_group = x.stride_h;
   p.out_group = out.stride_h;
@@ -157,7 +168,7 @@ void LatentDispatch::over_latents(const Call& call, int sequences) {
   p.partial = partial_.at_least(latent_partial_bytes(plan.layout));
   p.scale = shape.scale;
   p.block_size = call.table.view.block_size;
-  step_.issue(launch_latent, p);
+  step_.issue(features().hopper ? launch_latent_sm90 : launch_latent, p);
   multiply_heads(rows_from(call.out, 0, n), p.out, call.value_up);
 }
 
@@ -253,10 +264,11 @@ const Weight& LatentDispatch::stacked(const Call& call) {
   p.nope_dim = call.shape.nope_dim;
   p.rope_dim = call.shape.rope_dim;
   p.value_dim = call.shape.value_dim;
-  p.key_up = call.key_up.weights[0];
-  p.value_up = call.value_up.weights[0];
-  p.key_stride = call.key_up.matrices[0].row_bytes / 2;
-  p.value_stride = call.value_up.matrices[0].row_bytes / 2;
+  const PointerTable::Run &keys = *call.key_up.single(), &values = *call.value_up.single();
+  p.key_up = keys.weights;
+  p.value_up = values.weights;
+  p.key_stride = keys.shape.row_bytes / 2;
+  p.value_stride = values.shape.row_bytes / 2;
   Matrix matrix = blank<Matrix>();
   matrix.rows = int64_t{p.heads} * (p.nope_dim + p.rope_dim + p.value_dim);
   matrix.cols = p.latent_dim + p.rope_dim;

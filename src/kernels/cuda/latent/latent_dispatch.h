@@ -15,7 +15,7 @@ class LatentDispatch {
  public:
   // The others outlive this.
   LatentDispatch(StepContext& step, AttentionDispatch& attention, GemmDispatch& gemm)
-      : step_(step), attention_(attention), gemm_(gemm), heads_(step, PointerTables::TensorMaps::Single) {}
+      : step_(step), attention_(attention), gemm_(gemm), heads_(step, PointerTables::TensorMaps::Bf16) {}
 
   bool write(const PagedKv& kv, const LatentRows& rows, const RmsGain& norm, const RaggedBatch& batch);
   bool attend(TensorView out, const LatentQueries& q, const PagedKv& kv, const RaggedBatch& batch,

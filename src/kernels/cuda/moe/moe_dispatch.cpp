@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "kernels/cuda/common/views.h"
 #include "kernels/cuda/gemm/grouped_gemm.h"
+#include "kernels/cuda/gemm/order_params.h"
 #include "kernels/cuda/step/token_params.h"
 
 namespace sluice::kernels::cuda {
@@ -22,11 +23,10 @@ struct Places {
   }
 };
 
-int64_t panel_bytes(const PointerTable& table, int64_t experts, DType entries) {
+int64_t panel_bytes(const PointerTable& table, DType entries) {
   int64_t most = 0;
-  if (table.maps != nullptr) return most;
-  for (const Matrix& matrix : table.matrices)
-    most = std::max(most, DequantGemmPlan(matrix, experts, entries).bytes());
+  for (const PointerTable::Run& run : table.runs)
+    if (run.maps == nullptr) most = std::max(most, DequantGemmPlan(run.shape, run.count, entries).bytes());
   return most;
 }
 
@@ -35,12 +35,12 @@ int64_t panel_bytes(const PointerTable& table, int64_t experts, DType entries) {
 bool MoeDispatch::takes_sm90(const PointerTable& table, DType entries, const Mixture& mixture) const {
   const GemmMode mode = gemm_mode(entries, step_.deterministic);
   const int64_t mean = std::max<int64_t>(1, mixture.pairs() / mixture.experts());
-  return std::ranges::all_of(table.matrices, [&](const Matrix& matrix) {
-    const Stored stored = table.maps != nullptr ? Stored::Bf16 : Stored::Blocks;
-    const GemmShape shape = panel_parts(matrix, entries) == 1 ? GemmShape::Small : GemmShape::Medium;
+  return std::ranges::all_of(table.runs, [&](const PointerTable::Run& run) {
+    const Stored stored = run.maps != nullptr ? Stored::Bf16 : Stored::Blocks;
+    const GemmShape shape = panel_parts(run.shape, entries) == 1 ? GemmShape::Small : GemmShape::Medium;
     const GemmRow& row = gemm_row({step_.arch, GemmUse::Experts, mode, stored, shape, mean});
-    return row.kernels[0] == GemmKernel::GroupedSm90 &&
-           experts_fit(in_panel(matrix), mixture.experts(), mixture.pairs());
+    return row.kernels[0] == GemmKernel::GroupedSm90 && run.row % 2 == 0 &&
+           experts_fit(in_panel(run.shape), run.count, mixture.pairs());
   });
 }
 
@@ -75,10 +75,14 @@ void MoeDispatch::route(TensorView ids, TensorView weights, TensorView logits, c
   put_off ? step_.defer_route(p) : step_.issue(launch_route, p);
 }
 
+bool MoeDispatch::has_all(const ExpertBank& bank) const {
+  return bank.first == 0 && std::cmp_greater_equal(bank.down.size(), routed_);
+}
+
 // A slot of weight zero adds nothing where weights multiply what experts give; where they multiply what experts read, none
 // has a bias.
 void MoeDispatch::keep_own(TensorView ids, TensorView weights, const ExpertBank& bank) {
-  if (bank.first == 0 && std::cmp_greater_equal(bank.down.size(), routed_)) return;
+  if (has_all(bank)) return;
   OwnExpertsParams p = blank<OwnExpertsParams>();
   p.ids = static_cast<int32_t*>(ids.data);
   p.weights = static_cast<float*>(weights.data);
@@ -105,15 +109,17 @@ void MoeDispatch::moe_ffn(TensorView out, TensorView x, TensorView ids, TensorVi
 }
 
 bool MoeDispatch::few_tokens(const Mixture& mixture) {
-  const auto& [out, x, ids, weights, bank, up, down, _] = mixture;
-  if (up.matrices.size() != 1 || down.matrices.size() != 1) return false;
+  const auto& [out, x, ids, weights, bank, up_table, down_table, _] = mixture;
+  const PointerTable::Run *const up = up_table.single(), *const down = down_table.single();
+  if (up == nullptr || down == nullptr) return false;
+  if (up_table.orders != nullptr || down_table.orders != nullptr) return false;
   FewExpertsParams p = blank<FewExpertsParams>();
   p.out = view_of(out);
   p.x = view_of(x);
-  p.up = up.matrices[0];
-  p.down = down.matrices[0];
-  p.up_matrices = up.weights[0], p.down_matrices = down.weights[0];
-  p.up_biases = up.biases[0], p.down_biases = down.biases[0];
+  p.up = up->shape;
+  p.down = down->shape;
+  p.up_matrices = up->weights, p.down_matrices = down->weights;
+  p.up_biases = up->biases, p.down_biases = down->biases;
   p.ids = static_cast<const int32_t*>(ids.data);
   p.weights = static_cast<const float*>(weights.data);
   p.ids_stride = ids.stride[0];
@@ -131,13 +137,17 @@ bool MoeDispatch::few_tokens(const Mixture& mixture) {
 
 bool MoeDispatch::gathers(const Mixture& mixture, bool up_sm90) const {
   constexpr int64_t kMostInTheMean = 8;  // rows of an expert: one block copies them
+  // Several slots of a token have the same expert where keep_own() gives an expert to those of other ranks.
+  const int64_t most = has_all(mixture.bank) ? mixture.x.dim(0) : mixture.pairs();
   return up_sm90 && mixture.x.dtype == DType::BF16 && !mixture.bank.weigh_inputs &&
-         mixture.x.dim(0) <= kMostGatheredTokens && mixture.pairs() <= kMostInTheMean * mixture.experts();
+         mixture.up.orders == nullptr && most <= kMostGatheredTokens &&
+         mixture.pairs() <= kMostInTheMean * mixture.experts();
 }
 
 bool MoeDispatch::gates_in_one(const Mixture& mixture, bool up_sm90) const {
-  return up_sm90 && mixture.bank.gated && mixture.x.dtype == DType::BF16 && mixture.up.maps != nullptr &&
-         mixture.bank.activation == Activation::Silu && mixture.inner() % 2 == 0 &&
+  const PointerTable::Run* const up = mixture.up.single();
+  return up_sm90 && mixture.bank.gated && mixture.x.dtype == DType::BF16 && up != nullptr &&
+         up->maps != nullptr && mixture.bank.activation == Activation::Silu && mixture.inner() % 2 == 0 &&
          !(mixture.bank.limit > 0.0f);
 }
 
@@ -148,14 +158,16 @@ MoeDispatch::Memory MoeDispatch::memory_of(const Mixture& mixture, bool up_sm90,
   const int64_t hidden_dim = bank.gate_up[0].rows, inner = mixture.inner(), dim = bank.down[0].rows;
   SLUICE_CHECK_EQ(hidden_dim, bank.gated ? 2 * inner : inner);
   Places places;
-  const size_t begin_at = places.next((experts + 1) * 4);
+  const size_t begin_at = places.next((experts + 1) * 4), counters_at = places.next(2 * 4);
   const size_t tokens_at = places.next(pairs * 4), place_at = places.next(pairs * 4);
   const size_t hidden_at = places.next(gates_in_one(mixture, up_sm90) ? 0 : pairs * hidden_dim * size),
                active_at = places.next(pairs * inner * size);
   const size_t result_at = places.next(pairs * std::max(dim, x.dim(1)) * size);  // weighed inputs before
   const size_t entries_at = places.next(up_sm90 || down_sm90 ? pairs * std::max(x.dim(1), inner) * size : 0);
-  const size_t panel_at = places.next(std::max(up_sm90 ? panel_bytes(up, experts, type) : 0,
-                                               down_sm90 ? panel_bytes(down, experts, type) : 0));
+  const size_t panel_at =
+      places.next(std::max(up_sm90 ? panel_bytes(up, type) : 0, down_sm90 ? panel_bytes(down, type) : 0));
+  const bool orders = up.orders != nullptr || down.orders != nullptr;
+  const size_t ordered_at = places.next(orders ? pairs * std::max(x.dim(1), inner) * size : 0);
   auto* const memory = static_cast<std::byte*>(scratch_.at_least(places.bytes));
   Memory m{blank<SortParams>(),
            contiguous(memory + hidden_at, type, pairs, hidden_dim),
@@ -163,13 +175,15 @@ MoeDispatch::Memory MoeDispatch::memory_of(const Mixture& mixture, bool up_sm90,
            contiguous(memory + result_at, type, pairs, dim),
            contiguous(memory + result_at, type, pairs, x.dim(1)),
            memory + entries_at,
-           memory + panel_at};
+           memory + panel_at,
+           memory + ordered_at};
   m.sort.ids = static_cast<const int32_t*>(ids.data);
   m.sort.ids_stride = ids.stride[0];
   m.sort.n = x.dim(0);
   m.sort.used = static_cast<int32_t>(ids.dim(1));
   m.sort.experts = static_cast<int32_t>(experts);
   m.sort.begin = reinterpret_cast<int32_t*>(memory + begin_at);
+  m.sort.counters = reinterpret_cast<int32_t*>(memory + counters_at);
   m.sort.tokens = reinterpret_cast<int32_t*>(memory + tokens_at);
   m.sort.place = reinterpret_cast<int32_t*>(memory + place_at);
   m.sort.route = route;
@@ -183,9 +197,6 @@ void MoeDispatch::sorted(const Mixture& mixture) {
   const bool down_sm90 = takes_sm90(mixture.down, mixture.x.dtype, mixture);
   const Memory memory = memory_of(mixture, up_sm90, down_sm90);
   step_.issue(launch_sort, memory.sort);
-  const auto multiply = [&](const GroupedGemmParams& p, const PointerTable& table, bool sm90) {
-    sm90 ? multiply_sm90(p, table, memory, false) : grouped_gemm(step_, p, table);
-  };
   GroupedGemmParams gemm = blank<GroupedGemmParams>();
   gemm.groups = mixture.experts();
   gemm.begin = memory.sort.begin;
@@ -208,18 +219,35 @@ void MoeDispatch::sorted(const Mixture& mixture) {
     gemm.x = weigh.out;
     gemm.gather = nullptr;
   }
+  order(gemm, mixture.up, memory);
   if (gates_in_one(mixture, up_sm90)) {
     gemm.out = memory.active;
-    multiply_sm90(gemm, mixture.up, memory, true);
+    multiply_sm90(gemm, mixture.up, memory, {.gated = true});
   } else {
-    multiply(gemm, mixture.up, up_sm90);
+    up_sm90 ? multiply_sm90(gemm, mixture.up, memory, {}) : grouped_gemm(step_, gemm, mixture.up);
     activate(mixture, memory);
   }
   gemm.out = memory.result;
   gemm.x = memory.active;
   gemm.gather = nullptr;
-  multiply(gemm, mixture.down, down_sm90);
+  order(gemm, mixture.down, memory);
+  down_sm90 ? multiply_sm90(gemm, mixture.down, memory, {.second = true, .behind_sm90 = up_sm90})
+            : grouped_gemm(step_, gemm, mixture.down);
   combine(mixture, memory);
+}
+
+void MoeDispatch::order(GroupedGemmParams& gemm, const PointerTable& table, const Memory& memory) {
+  if (table.orders == nullptr) return;
+  OrderEntriesParams p = blank<OrderEntriesParams>();
+  p.x = gemm.x;
+  p.out = contiguous(memory.ordered, gemm.x.type, gemm.out.n, gemm.x.dim);
+  p.orders = table.orders;
+  p.begin = gemm.begin;
+  p.gather = gemm.gather;
+  p.groups = gemm.groups;
+  step_.issue(launch_order_entries, p);
+  gemm.x = p.out;
+  gemm.gather = nullptr;
 }
 
 void MoeDispatch::activate(const Mixture& mixture, const Memory& memory) {
@@ -251,9 +279,11 @@ void MoeDispatch::combine(const Mixture& mixture, const Memory& memory) {
 }
 
 void MoeDispatch::multiply_sm90(const GroupedGemmParams& common, const PointerTable& table,
-                                const Memory& memory, bool gated) {
+                                const Memory& memory, ExpertGemm which) {
   GroupedGemmSm90Params p = blank<GroupedGemmSm90Params>();
-  p.gated = gated ? 1 : 0;
+  p.gated = which.gated ? 1 : 0;
+  p.early = which.behind_sm90 ? 1 : 0;
+  if (table.runs.size() == 1) p.counter = memory.sort.counters + (which.second ? 1 : 0);
   p.out = common.out;
   p.x = common.x.data;
   if (common.x.type == DType::F32 || common.gather != nullptr) {
@@ -265,20 +295,18 @@ void MoeDispatch::multiply_sm90(const GroupedGemmParams& common, const PointerTa
     step_.issue(launch_entries, e);
     p.x = memory.entries;
   }
-  p.begin = common.begin;
-  p.groups = static_cast<int32_t>(common.groups);
-  if (table.maps != nullptr) {
-    p.shape = table.matrices[0];
-    p.weights = table.maps;
-    p.biases = table.biases[0];
+  for (const PointerTable::Run& run : table.runs) {
+    p.begin = common.begin + run.first;
+    p.groups = static_cast<int32_t>(run.count);
+    p.out.data = offset_columns(common.out, run.row);
+    p.biases = run.biases;
+    p.shape = run.shape;
+    p.weights = run.maps;
     p.panel_parts = 1;
-    return step_.issue(launch_grouped_gemm_sm90, p);
-  }
-  int64_t row = 0;
-  for (size_t m = 0; m < table.matrices.size(); row += table.matrices[m++].rows) {
-    p.out.data = offset_columns(common.out, row);
-    p.biases = table.biases[m];
-    dequant_grouped_gemm(step_, p, table.matrices[m], table.weights[m], memory.panel);
+    if (run.maps == nullptr)
+      dequant_grouped_gemm(step_, p, run.shape, run.weights, memory.panel);
+    else
+      step_.issue(launch_grouped_gemm_sm90, p);
   }
 }
 

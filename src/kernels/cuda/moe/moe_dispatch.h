@@ -12,7 +12,7 @@ namespace sluice::kernels::cuda {
 class MoeDispatch {
  public:
   // The context outlives this.
-  explicit MoeDispatch(StepContext& step) : step_(step), experts_(step, PointerTables::TensorMaps::Single) {}
+  explicit MoeDispatch(StepContext& step) : step_(step), experts_(step, PointerTables::TensorMaps::Bf16) {}
 
   void route(TensorView ids, TensorView weights, TensorView logits, const Routing& routing);
   // ids and weights are of the last route(). Where the bank has a range of the experts alone, they are overwritten.
@@ -35,10 +35,12 @@ class MoeDispatch {
     View hidden, active, result;
     View weighed;  // inputs, where the result comes to lie afterwards
     void *entries, *panel;
+    void* ordered;  // entries in the order of their experts' columns
   };
 
   // Whether sorting also gathers the tokens for the first GEMM.
   bool gathers(const Mixture& mixture, bool up_sm90) const;
+  bool has_all(const ExpertBank& bank) const;  // experts that the last route() chose from
   void keep_own(TensorView ids, TensorView weights, const ExpertBank& bank);
   // Whether matrices of `table` go through grouped_gemm_sm90.cu.
   bool takes_sm90(const PointerTable& table, DType entries, const Mixture& mixture) const;
@@ -48,11 +50,16 @@ class MoeDispatch {
   // Whether gate, up and activation are one launch.
   bool gates_in_one(const Mixture& mixture, bool up_sm90) const;
   Memory memory_of(const Mixture& mixture, bool up_sm90, bool down_sm90);
+  // The entries that `gemm` reads with their columns in the orders of the table; what it gathers is gathered then.
+  void order(GroupedGemmParams& gemm, const PointerTable& table, const Memory& memory);
   void activate(const Mixture& mixture, const Memory& memory);
   void combine(const Mixture& mixture, const Memory& memory);
-  // `gated`: the GEMM ends with the activation.
+  // gated: the GEMM ends with the activation. second: with the down matrices, behind_sm90: behind another such GEMM.
+  struct ExpertGemm {
+    bool gated = false, second = false, behind_sm90 = false;
+  };
   void multiply_sm90(const GroupedGemmParams& common, const PointerTable& table, const Memory& memory,
-                     bool gated);
+                     ExpertGemm which);
 
   StepContext& step_;
   PointerTables experts_;

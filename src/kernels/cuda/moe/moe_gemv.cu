@@ -30,8 +30,8 @@ __device__ __forceinline__ float dot8(const float (&weights)[8], const T* x) {
 // grid: (rows of active, pairs)
 template <class Type, class T, bool Gated>
 __global__ void __launch_bounds__(kWarps * 32) few_up_kernel(const FewExpertsParams p) {
-  allow_dependents();
   wait_for_producer();
+  allow_dependents();  // not before: the kernel behind reads the choice before this one has ended
   const int lane = threadIdx.x % 32;
   const int64_t inner = p.down.cols, cols = p.up.cols;
   const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32, pair = blockIdx.y;
@@ -64,16 +64,28 @@ __global__ void __launch_bounds__(kWarps * 32) few_up_kernel(const FewExpertsPar
       narrow<T>(Gated ? gate(sums[0], sums[1], p.activation, p.limit) : activate(sums[0], p.activation));
 }
 
+// Rows that a warp is to multiply, to the L2.
+__device__ __forceinline__ void fetch_rows(const uint8_t* rows, int64_t bytes) {
+  constexpr int kLine = 128;
+  for (int64_t at = threadIdx.x % 32 * kLine; at < bytes; at += 32 * kLine)
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(rows + at));
+}
+
 // A warp takes one slot (every eighth) of some rows, so that all of their pieces are on their way at once; the warps' sums
-// are added in their order. grid: (rows of out, tokens)
+// are added in their order. What was chosen was known before the kernel in front, so that the rows are on their way while that
+// one ends. grid: (rows of out, tokens)
 template <class Type, class T>
 __global__ void __launch_bounds__(kWarps * 32) few_down_kernel(const FewExpertsParams p) {
   __shared__ float parts[kWarps][kDownRows];
-  allow_dependents();
-  wait_for_producer();
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int64_t first = int64_t{blockIdx.x} * kDownRows, token = blockIdx.y, inner = p.down.cols;
   const int rows = static_cast<int>(min(int64_t{kDownRows}, p.down.rows - first));
+  for (int slot = warp; slot < p.used; slot += kWarps) {
+    const int expert = __ldcg(p.ids + token * p.ids_stride + slot);
+    fetch_rows(row_of(p.down_matrices, expert, first, p.down.row_bytes), rows * p.down.row_bytes);
+  }
+  allow_dependents();
+  wait_for_producer();
   float totals[kDownRows] = {};
   for (int slot = warp; slot < p.used; slot += kWarps) {
     const int expert = p.ids[token * p.ids_stride + slot];

@@ -53,17 +53,18 @@ struct OwnExpertsParams {
 void launch_own_experts(const OwnExpertsParams&, Stream);
 
 // Sorts the n * used (token, slot) pairs by expert, keeping their order within an expert.
-inline constexpr int64_t kMostGatheredTokens = 1024;
+inline constexpr int64_t kMostGatheredTokens = 1024;  // of one expert
 struct SortParams {
   const int32_t* ids;  // [n, used]
   int64_t ids_stride;
   int64_t n;
   int32_t used, experts;
   int32_t* begin;     // [experts + 1]
+  int32_t* counters;  // [2], set to zero
   int32_t* tokens;    // [n * used] token of each sorted entry
   int32_t* place;     // [n * used] where pair (token, slot) went
   RouteParams route;  // f32 logits: ids and weights are made by it; null logits: they are there
-  void* rows;         // bf16 [n * used, dim]: x of each sorted entry, of kMostGatheredTokens at most; or null
+  void* rows;         // bf16 [n * used, dim]: x of each sorted entry; or null
   View x;             // bf16, whole pieces of eight
 };
 void launch_sort(const SortParams&, Stream);

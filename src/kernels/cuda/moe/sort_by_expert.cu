@@ -75,6 +75,7 @@ __global__ void __launch_bounds__(kSortThreads) sort_kernel(const __grid_constan
   if (threadIdx.x == 0) {
     p.begin[expert] = begin;
     if (expert == p.experts - 1) p.begin[p.experts] = static_cast<int32_t>(pairs);
+    if (expert == 0) p.counters[0] = p.counters[1] = 0;
   }
 #pragma unroll 8
   for (uint32_t base = from; base < to && mine > 0; base += 32) {

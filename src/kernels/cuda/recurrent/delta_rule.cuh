@@ -26,19 +26,22 @@ __device__ __forceinline__ int64_t values_of(const DeltaParams& p, int head) {
   return int64_t{2} * p.key_heads * p.key_dim + int64_t{head} * p.value_dim;
 }
 
-// A warp makes a token's q and k of a head unit vectors, q times key_dim^-1/2, and gives element i of both to put(i, q, k):
-// 32 · kEach of them, zeros beyond key_dim.
-template <class T, int kEach, class Put>
-__device__ __forceinline__ void unit_keys(const DeltaParams& p, int64_t row, int head, const Put& put) {
-  const int key_head = p.tiled != 0 ? head % p.key_heads : head / (p.value_heads / p.key_heads);
-  const int64_t q = int64_t{key_head} * p.key_dim, k = q + int64_t{p.key_heads} * p.key_dim;
+__device__ __forceinline__ int key_head_of(const DeltaParams& p, int head) {
+  return p.tiled != 0 ? head % p.key_heads : head / (p.value_heads / p.key_heads);
+}
+
+// A warp makes q and k, of which q_at(i) and k_at(i) are the elements, unit vectors, q times key_dim^-1/2, and gives element i
+// of both to put(i, q, k): 32 · kEach of them, zeros beyond key_dim.
+template <int kEach, class Query, class Key, class Put>
+__device__ __forceinline__ void make_unit(const DeltaParams& p, const Query& q_at, const Key& k_at,
+                                          const Put& put) {
   const int lane = threadIdx.x % 32;
   float a[kEach], b[kEach], q_square = 0.0f, k_square = 0.0f;
 #pragma unroll
   for (int e = 0; e < kEach; ++e) {
     const int i = e * 32 + lane;
-    a[e] = i < p.key_dim ? element<T>(p.qkv, row, q + i) : 0.0f;
-    b[e] = i < p.key_dim ? element<T>(p.qkv, row, k + i) : 0.0f;
+    a[e] = i < p.key_dim ? q_at(i) : 0.0f;
+    b[e] = i < p.key_dim ? k_at(i) : 0.0f;
   }
 #pragma unroll
   for (int e = 0; e < kEach; ++e) {
@@ -49,6 +52,15 @@ __device__ __forceinline__ void unit_keys(const DeltaParams& p, int64_t row, int
   const float k_scale = 1.0f / sqrtf(warp_sum(k_square) + p.length_eps);
 #pragma unroll
   for (int e = 0; e < kEach; ++e) put(e * 32 + lane, a[e] * q_scale, b[e] * k_scale);
+}
+
+// The same for a token's q and k of a head.
+template <class T, int kEach, class Put>
+__device__ __forceinline__ void unit_keys(const DeltaParams& p, int64_t row, int head, const Put& put) {
+  const int64_t q = int64_t{key_head_of(p, head)} * p.key_dim, k = q + int64_t{p.key_heads} * p.key_dim;
+  make_unit<kEach>(
+      p, [&](int i) { return element<T>(p.qkv, row, q + i); },
+      [&](int i) { return element<T>(p.qkv, row, k + i); }, put);
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 //
 // Tokens of a sequence run one after the other with the state in registers, so that a token's bits do not depend on where a
 // step began. The state is read once per step and written once for each save. A convolution has a thread for each channel;
-// of long steps, one for each channel and 32 rows, which finds the rows before its own in x. A scan has eight lanes for
+// of long steps, one for four channels and 32 rows, which finds the rows before its own in x. A scan has eight lanes for
 // each row of a head's state [head_dim, state_dim], whose rows are independent.
 #include "kernels/cuda/recurrent/recurrent_walk.cuh"
 
@@ -42,23 +42,20 @@ __global__ void __launch_bounds__(kThreads) conv_kernel(const ConvParams p) {
   const float bias = p.bias != nullptr ? p.bias[channel] : 0.0f;
   for (int32_t row = walk.begin; row < walk.end; ++row) {
     window[kTaps - 1] = element<T>(p.x, row, channel);
-    float sum = bias;
-#pragma unroll
-    for (int i = 0; i < kTaps; ++i) sum = fmaf(kernel[i], window[i], sum);
-    set_element<T>(p.out, row, channel, p.silu != 0 ? sum * sigmoid_of(sum) : sum);
+    set_element<T>(p.out, row, channel, convolve(kernel, window, bias, p.silu != 0));
 #pragma unroll
     for (int i = 0; i + 1 < kTaps; ++i) window[i] = window[i + 1];
-    float* to = walk.target(p.states, row);
-    if (to == nullptr) continue;
+    for (float* to; (to = walk.target(p.states, row)) != nullptr;) {
 #pragma unroll
-    for (int i = 0; i + 1 < kTaps; ++i) {
-      const int kept_row = i - (kTaps - 1 - kept);
-      if (kept_row >= 0) to[kept_row * channels + channel] = window[i];
+      for (int i = 0; i + 1 < kTaps; ++i) {
+        const int kept_row = i - (kTaps - 1 - kept);
+        if (kept_row >= 0) to[kept_row * channels + channel] = window[i];
+      }
     }
   }
 }
 
-constexpr int kRowsOfTile = 32;
+constexpr int kRowsOfTile = 32;  // of a block of conv_rows_kernel
 
 // The sequence that has a row of the step.
 __device__ __forceinline__ int sequence_of(const StatesView& s, int32_t row) {
@@ -82,20 +79,61 @@ __device__ __forceinline__ float seen_row(const ConvParams& p, const Walk& walk,
   return walk.from != nullptr && kept_row >= 0 ? walk.from[kept_row * p.x.dim + channel] : 0.0f;
 }
 
-// The results alone: no state is written, since other blocks read it. grid: (pieces of the channels, tiles of rows)
-template <class T, int kTaps>
+template <class T, int kWide>
+struct alignas(sizeof(T) * kWide) Channels {
+  T values[kWide];
+};
+
+// What conv_rows_kernel has of kWide channels: the last rows seen, and the weights.
+template <class T, int kTaps, int kWide>
+struct ConvWindow {
+  float rows[kTaps - 1][kWide], kernel[kTaps][kWide], bias[kWide];
+
+  __device__ __forceinline__ void load_weights(const ConvParams& p, int64_t channel) {
+#pragma unroll
+    for (int c = 0; c < kWide; ++c) {
+      bias[c] = p.bias != nullptr ? p.bias[channel + c] : 0.0f;
+#pragma unroll
+      for (int i = 0; i < kTaps; ++i) {
+        const int tap = i - (kTaps - p.taps);
+        kernel[i][c] = tap >= 0 ? p.kernel[tap * p.x.dim + channel + c] : 0.0f;
+      }
+    }
+  }
+  // A row comes in, its results go out.
+  __device__ __forceinline__ Channels<T, kWide> move_on(const Channels<T, kWide>& x, bool silu) {
+    Channels<T, kWide> out;
+#pragma unroll
+    for (int c = 0; c < kWide; ++c) {
+      const float last = widen(x.values[c]);
+      float sum = bias[c];
+#pragma unroll
+      for (int i = 0; i + 1 < kTaps; ++i) sum = fmaf(kernel[i][c], rows[i][c], sum);
+      sum = fmaf(kernel[kTaps - 1][c], last, sum);
+      out.values[c] = narrow<T>(silu ? sum * sigmoid_of(sum) : sum);
+#pragma unroll
+      for (int i = 0; i + 2 < kTaps; ++i) rows[i][c] = rows[i + 1][c];
+      rows[kTaps - 2][c] = last;
+    }
+    return out;
+  }
+};
+
+// The results alone: no state is written, since other blocks read it. A thread has kWide channels and asks for kAhead rows
+// before it stores the results of the first, which the compiler would not do: it does not know that x and out differ.
+// grid: (pieces of the channels, tiles of rows)
+template <class T, int kTaps, int kWide>
 __global__ void __launch_bounds__(kThreads) conv_rows_kernel(const ConvParams p) {
+  constexpr int kAhead = 8;
+  using Row = Channels<T, kWide>;
   allow_dependents();
   wait_for_producer();
-  const int64_t channel = int64_t{blockIdx.x} * kThreads + threadIdx.x, channels = p.x.dim;
-  if (channel >= channels) return;
-  float window[kTaps], kernel[kTaps];
-#pragma unroll
-  for (int i = 0; i < kTaps; ++i) {
-    const int tap = i - (kTaps - p.taps);
-    kernel[i] = tap >= 0 ? p.kernel[tap * channels + channel] : 0.0f;
-  }
-  const float bias = p.bias != nullptr ? p.bias[channel] : 0.0f;
+  const int64_t channel = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kWide;
+  if (channel >= p.x.dim) return;
+  ConvWindow<T, kTaps, kWide> window;
+  window.load_weights(p, channel);
+  const T* const x = static_cast<const T*>(p.x.data) + channel;
+  T* const out = static_cast<T*>(p.out.data) + channel;
   const int32_t first = static_cast<int32_t>(blockIdx.y) * kRowsOfTile;
   const int32_t rows = static_cast<int32_t>(p.x.n),
                 last = first + kRowsOfTile < rows ? first + kRowsOfTile : rows;
@@ -103,17 +141,23 @@ __global__ void __launch_bounds__(kThreads) conv_rows_kernel(const ConvParams p)
   for (int32_t row = first; row < last; ++sequence) {
     const Walk walk(p.states, sequence);
 #pragma unroll
-    for (int i = 0; i + 1 < kTaps; ++i) window[i] = seen_row<T>(p, walk, row - kTaps + 1 + i, channel);
+    for (int i = 0; i + 1 < kTaps; ++i)
+#pragma unroll
+      for (int c = 0; c < kWide; ++c)
+        window.rows[i][c] = seen_row<T>(p, walk, row - kTaps + 1 + i, channel + c);
     const int32_t end = walk.end < last ? walk.end : last;
-    for (; row < end; ++row) {
-      window[kTaps - 1] = element<T>(p.x, row, channel);
-      float sum = bias;
+    for (; row < end; row += kAhead) {
+      Row seen[kAhead];
 #pragma unroll
-      for (int i = 0; i < kTaps; ++i) sum = fmaf(kernel[i], window[i], sum);
-      set_element<T>(p.out, row, channel, p.silu != 0 ? sum * sigmoid_of(sum) : sum);
+      for (int i = 0; i < kAhead; ++i)
+        if (row + i < end) seen[i] = *reinterpret_cast<const Row*>(x + (row + i) * p.x.stride_n);
 #pragma unroll
-      for (int i = 0; i + 1 < kTaps; ++i) window[i] = window[i + 1];
+      for (int i = 0; i < kAhead; ++i) {
+        if (row + i >= end) break;
+        *reinterpret_cast<Row*>(out + (row + i) * p.out.stride_n) = window.move_on(seen[i], p.silu != 0);
+      }
     }
+    row = end;
   }
 }
 
@@ -186,12 +230,12 @@ __global__ void __launch_bounds__(kThreads) scan_kernel(const ScanParams p) {
 #pragma unroll
     for (int o = kScanLanes / 2; o > 0; o >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, o);
     if (active && lane == 0) set_element<T>(p.out, row, place, fmaf(skip, x, sum));
-    float* to = walk.target(p.states, row);
-    if (to == nullptr || !active) continue;
+    for (float* to; (to = walk.target(p.states, row)) != nullptr;) {
 #pragma unroll
-    for (int r = 0; r < kStates; ++r) {
-      const int i = r * kScanLanes + lane;
-      if (i < p.state_dim) to[place * p.state_dim + i] = state[r];
+      for (int r = 0; r < kStates; ++r) {
+        const int i = r * kScanLanes + lane;
+        if (active && i < p.state_dim) to[place * p.state_dim + i] = state[r];
+      }
     }
   }
 }
@@ -222,8 +266,18 @@ void launch_conv(const ConvParams& p, Stream stream) {
     const Grid by_sequence{blocks(pieces, p.states.sequences), dim3(kThreads)};
     if (p.x.n < 8 * kRowsOfTile || p.x.n < 4 * p.states.sequences)
       return launch("conv", few ? conv_kernel<T, 4> : conv_kernel<T, kMostTaps>, by_sequence, stream, p);
-    launch("conv", few ? conv_rows_kernel<T, 4> : conv_rows_kernel<T, kMostTaps>,
-           {blocks(pieces, ceil_div(p.x.n, kRowsOfTile)), dim3(kThreads)}, stream, p);
+    constexpr int kWide = 4;
+    const auto whole = [](const View& view) {
+      return view.dim % kWide == 0 && view.stride_n % kWide == 0 &&
+             reinterpret_cast<uintptr_t>(view.data) % (kWide * sizeof(T)) == 0;
+    };
+    const int wide = few && whole(p.x) && whole(p.out) ? kWide : 1;
+    launch("conv",
+           wide > 1 ? conv_rows_kernel<T, 4, kWide>
+           : few    ? conv_rows_kernel<T, 4, 1>
+                    : conv_rows_kernel<T, kMostTaps, 1>,
+           {blocks(ceil_div(p.x.dim, wide * kThreads), ceil_div(p.x.n, kRowsOfTile)), dim3(kThreads)}, stream,
+           p);
     launch("conv state", few ? conv_save_kernel<T, 4> : conv_save_kernel<T, kMostTaps>, by_sequence, stream,
            p);
   });

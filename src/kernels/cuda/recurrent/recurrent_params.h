@@ -31,6 +31,11 @@ struct ConvParams {
 inline constexpr int kMostTaps = 16;
 void launch_conv(const ConvParams&, Stream);
 
+// Tokens of a chunk of launch_delta_chunk; a chunk also ends where a state is saved and with its sequence.
+inline constexpr int32_t kDeltaChunk = 64;
+inline constexpr int32_t kDeltaChunkKeys = 128;   // the largest key_dim
+inline constexpr int32_t kDeltaChunkFewest = 32;  // tokens of a sequence in the mean
+
 struct DeltaParams {
   View out, qkv, decay, beta;
   const float* rate;        // [value_heads]
@@ -42,13 +47,47 @@ struct DeltaParams {
   int32_t single;       // every sequence has one token
   int32_t fixed_order;  // a token's sums do not depend on where a step began
   float beta_scale, length_eps;
+  const int32_t* chunks;  // [chunk_count, 2]: first token and how many; null where sequences are short
+  int32_t chunk_count;
+  void* scratch;  // of delta_chunk_bytes() where delta_chunk_fits()
 };
 void launch_delta(const DeltaParams&, Stream);
 // Where every sequence has one token, with the bits of launch_delta; and for long steps, with other bits.
 bool delta_token_fits(const DeltaParams&);
 void launch_delta_token(const DeltaParams&, Stream);
 bool delta_chunk_fits(const DeltaParams&);
+int64_t delta_chunk_bytes(const DeltaParams&);
 void launch_delta_chunk(const DeltaParams&, Stream);
+// Its first kernel.
+void launch_delta_solve(const DeltaParams&, Stream);
+
+// kernels::GatedDeltaLayer of one token for each sequence, with the bits of its operations one by one.
+struct DeltaStepParams {
+  DeltaParams delta;         // out: of the layer; qkv: before the convolution
+  View gate;                 // [n, value_heads * value_dim]
+  float* conv_states;        // slots [taps - 1, channels], at the stride of delta.states
+  const float* conv_kernel;  // [taps, channels]
+  const float* conv_bias;    // [channels] or null
+  const float* gain;         // [value_dim] or null
+  float norm_eps;
+  int32_t taps, silu, activation;
+  int32_t early;  // states and their slots may be read before the kernel in front has ended
+};
+bool delta_step_fits(const DeltaStepParams&);
+// Whether all blocks run at a time.
+bool delta_step_at_once(const DeltaStepParams&);
+void launch_delta_step(const DeltaStepParams&, Stream);
+
+// out = gate(g) * norm(x), by root mean squares of heads of `dim` elements side by side.
+struct GatedNormParams {
+  View out, x, gate;  // [n, heads * dim]
+  const float* gain;  // [dim] or null
+  int64_t dim;
+  float eps;
+  int32_t heads, activation;
+};
+bool gated_norm_fits(const GatedNormParams&);
+void launch_gated_norm(const GatedNormParams&, Stream);
 
 struct ScanParams {
   View out, x, b, c, step;

@@ -12,8 +12,9 @@ constexpr int kThreads = 128;
 __device__ __forceinline__ float softplus_of(float x) {
   return x > 20.0f ? x : log1pf(expf(x));
 }
+// Off by some 1e-6 of it, in a third of an exact division's instructions: convolutions of long steps have no more to do.
 __device__ __forceinline__ float sigmoid_of(float x) {
-  return 1.0f / (1.0f + expf(-x));
+  return __fdividef(1.0f, 1.0f + __expf(-x));
 }
 
 template <class T>
@@ -23,6 +24,16 @@ __device__ __forceinline__ float element(const View& v, int64_t row, int64_t col
 template <class T>
 __device__ __forceinline__ void set_element(const View& v, int64_t row, int64_t column, float value) {
   static_cast<T*>(v.data)[row * v.stride_n + column] = narrow<T>(value);
+}
+
+// What a convolution makes of a channel's last kTaps rows, first tap to last.
+template <int kTaps>
+__device__ __forceinline__ float convolve(const float (&kernel)[kTaps], const float (&window)[kTaps],
+                                          float bias, bool silu) {
+  float sum = bias;
+#pragma unroll
+  for (int i = 0; i < kTaps; ++i) sum = fmaf(kernel[i], window[i], sum);
+  return silu ? sum * sigmoid_of(sum) : sum;
 }
 
 // The tokens of a sequence between its saves.
@@ -38,7 +49,7 @@ struct Walk {
         last_save(s.save_begin[sequence + 1]) {
     if (s.from[sequence] >= 0) from = s.data + s.from[sequence] * s.stride;
   }
-  // Where the state behind row `row` goes; null: nowhere. Moves on to the next save.
+  // Where the state behind row `row` goes; null: nowhere, or nowhere else. Moves on to the next save.
   __device__ float* target(const StatesView& s, int32_t row) {
     if (save >= last_save || s.saves[2 * save] != row - begin + 1) return nullptr;
     return s.data + s.saves[2 * save++ + 1] * s.stride;

@@ -107,6 +107,7 @@ __device__ __forceinline__ void consume(Consumer<Dim>& c, uint32_t turn) {
 
 template <int Dim>
 __global__ void __launch_bounds__(kThreads, 1) stack_kernel(const __grid_constant__ StackParams p) {
+  require_hopper();
   using L = Layout<Dim>;
   extern __shared__ __align__(128) uint8_t shared[];
   Plan& plan = *reinterpret_cast<Plan*>(shared + L::kPlan);

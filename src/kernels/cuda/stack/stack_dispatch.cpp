@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "kernels/cuda/common/features.h"
 #include "kernels/cuda/common/views.h"
 #include "kernels/cuda/common/weights.h"
 
@@ -16,10 +17,11 @@ constexpr int64_t kMostContext = 8 * 2048;
 // The same of the weights of a layer: what it spares is the time between kernels, which long ones do not have.
 constexpr int64_t kMostWeights = int64_t{64} << 20;
 
-// The matrix where it lies as one, in plain rows without a bias; else null.
+// The matrix where it lies as one, in plain rows without a bias and columns as tokens have them; else null.
 const void* plain_rows(const Weight& weight, int64_t rows, int64_t cols) {
+  if (!weight.runs.empty()) return nullptr;
   const DeviceWeight& device = device_weight(weight);
-  if (device.bias != nullptr || device.matrices.size() != 1) return nullptr;
+  if (device.bias != nullptr || device.order != nullptr || device.matrices.size() != 1) return nullptr;
   const Matrix& m = device.matrices.front();
   const bool plain = m.type == DType::BF16 && m.rows == rows && m.cols == cols && m.row_bytes == cols * 2;
   return plain && reinterpret_cast<uintptr_t>(m.data) % 16 == 0 ? m.data : nullptr;
@@ -75,7 +77,7 @@ bool shape_fits(const AttentionShape& a) {
 }  // namespace
 
 bool StackDispatch::takes(const RaggedBatch& batch) {
-  if (!on_ || step_.deterministic || step_.arch != 90 || !batch.seen.empty()) return false;
+  if (!on_ || step_.deterministic || !features().hopper || !batch.seen.empty()) return false;
   if (batch.tokens() < 1 || batch.tokens() > kStackTokens || batch.sequences() != batch.tokens())
     return false;
   if (attention_.batch_of(batch).singles != batch.sequences()) return false;

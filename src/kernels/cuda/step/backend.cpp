@@ -53,7 +53,7 @@ Memory CudaBackendImpl::allocate_kv(DType dtype, std::array<int64_t, 4> shape) {
 
 Weight CudaBackendImpl::prepare(Weight weight) {
   step_.use_device();
-  const bool units = activations_ == DType::BF16 && !step_.deterministic;
+  const bool units = keeps_units(step_.arch, gemm_mode(activations_, step_.deterministic));
   const auto upload = [&](Weight run) {
     Weight prepared = transfers_.prepare(std::move(run), {storage_, units});
     for (const Matrix& matrix : device_weight(prepared).matrices) gemm_.reserve(matrix);

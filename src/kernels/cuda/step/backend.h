@@ -151,6 +151,13 @@ class CudaBackendImpl final : public CudaBackend,
                   const StateBatch& batch) override {
     recurrent_.delta_rule(out, input, rule, states, batch);
   }
+  bool gated_delta(TensorView out, const GatedDeltaInput& input, const GatedDeltaLayer& layer,
+                   TensorView states, const StateBatch& batch) override {
+    return recurrent_.gated_delta(out, input, layer, states, batch);
+  }
+  bool gated_norm(TensorView out, const GatedNorm& input) override {
+    return recurrent_.gated_norm(out, input);
+  }
   void selective_scan(TensorView out, const ScanInput& input, const SelectiveScan& scan, TensorView states,
                       const StateBatch& batch) override {
     recurrent_.selective_scan(out, input, scan, states, batch);

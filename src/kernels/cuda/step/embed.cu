@@ -69,7 +69,17 @@ void launch_rows(const RowsParams& p, Stream stream) {
   check_launch(known ? cudaSuccess : cudaErrorInvalidValue, "rows of this type");
 }
 
+// Lets the next kernel start when the one in front has ended.
+__global__ void __launch_bounds__(32) settle_kernel() {
+  wait_for_producer();
+  allow_dependents();
+}
+
 }  // namespace
+
+void launch_settle(Stream stream) {
+  launch("settle", settle_kernel, Grid{dim3(1), dim3(32)}, stream);
+}
 
 void launch_embed(const EmbedParams& p, Stream stream) {
   launch_rows({p.table, p.ids, p.slots, p.out.data, p.out.type, p.out.n, p.out.stride_n, p.out.dim}, stream);
@@ -77,6 +87,7 @@ void launch_embed(const EmbedParams& p, Stream stream) {
 
 void launch_dequantize(const DequantizeParams& p, Stream stream) {
   launch_rows({p.source, nullptr, nullptr, p.out, DType::BF16, p.source.rows, p.stride, p.stride}, stream);
+  launch_settle(stream);
 }
 
 }  // namespace sluice::kernels::cuda

@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "base/log.h"
+#include "kernels/cuda/common/choose_features.h"
 #include "kernels/cuda/step/backend.h"
 
 namespace sluice::kernels {
@@ -32,6 +33,20 @@ Status claim_device(int device) {
   return Error{ErrorCode::Unsupported,
                fmt::format("cuda:{}: this process computes on cuda:{} already, and on one device only",
                            device, before)};
+}
+
+Status choose_features(int arch) {
+  const Result<cuda::Features> found = cuda::find_features();
+  if (!found) return found.error();
+  const Result<cuda::Features> chosen = cuda::features_as(*found, arch);
+  if (!chosen) return chosen.error();
+  return cuda::use_features(*chosen);
+}
+
+std::string name_of(const cudaDeviceProp& properties) {
+  const int own = 10 * properties.major + properties.minor, used = cuda::features().arch;
+  return fmt::format("cuda {} sm_{}{}", properties.name, own,
+                     own == used ? "" : fmt::format(" as sm_{}", used));
 }
 
 void log_gemms(int arch) {
@@ -69,18 +84,14 @@ Result<std::unique_ptr<CudaBackend>> make_cuda_backend(const CudaOptions& option
   cudaDeviceProp properties{};
   if (cudaGetDeviceProperties(&properties, options.device) != cudaSuccess)
     return Error{ErrorCode::Unavailable, fmt::format("device cuda:{} does not answer", options.device)};
-  const int arch = 10 * properties.major + properties.minor;
-  if (!cuda::has_gemms(arch)) {
-    return Error{ErrorCode::Unsupported,
-                 fmt::format("{} has compute capability {}.{}: {} is needed", properties.name,
-                             properties.major, properties.minor, cuda::gemm_architectures())};
-  }
   if (Status status = claim_device(options.device); !status) return status.error();
   try {
-    auto name = fmt::format("cuda {} sm_{}", properties.name, arch);
+    cuda::use_device(options.device);
+    if (Status status = choose_features(options.arch); !status) return status.error();
+    const int arch = cuda::gemm_arch(cuda::features());
     const cuda::StepContext::Options device{options.device, arch, properties.multiProcessorCount,
                                             options.deterministic};
-    auto made = std::make_unique<cuda::CudaBackendImpl>(options, device, std::move(name));
+    auto made = std::make_unique<cuda::CudaBackendImpl>(options, device, name_of(properties));
     log_gemms(arch);
     return std::unique_ptr<CudaBackend>(std::move(made));
   } catch (const DeviceError& failure) {

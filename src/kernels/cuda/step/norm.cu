@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(1024) norm_kernel(const NormParams p) {
       store8<Vector>(x + i, count, f[v]);
     }
 #pragma unroll
-    for (int j = 0; j < 8; ++j) sum += p.kind == NormKind::Rms ? f[v][j] * f[v][j] : f[v][j];
+    for (int j = 0; j < 8; ++j) sum = p.kind == NormKind::Rms ? fmaf(f[v][j], f[v][j], sum) : sum + f[v][j];
   }
 
   const float scale_of_dim = 1.0f / static_cast<float>(dim);

@@ -19,7 +19,7 @@ class StepContext {
  public:
   struct Options {
     int device = 0;
-    int arch = 90;  // compute capability, times ten
+    int arch = 90;  // of the rows of gemm_table.h
     int processors = 0;
     bool deterministic = false;
   };

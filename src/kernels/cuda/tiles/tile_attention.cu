@@ -326,8 +326,10 @@ bool tile_fits(const AttentionParams& p) {
     return type && aligned16(c.data) && c.dim % 8 == 0 && c.dim <= 256 && c.stride_block % 8 == 0 &&
            c.stride_slot % 8 == 0 && c.stride_head % 8 == 0;
   };
+  const bool memory = std::max(p.k.dim, p.v.dim) <= 192 ||
+                      features().shared_bytes >= static_cast<int64_t>(sizeof(TileShared<256, false>));
   return p.q.type == DType::BF16 && p.out.type == DType::BF16 && p.k.type == p.v.type && cache_fits(p.k) &&
-         cache_fits(p.v) && aligned16(p.q.data) && p.q.stride_n % 8 == 0 && p.q.stride_h % 8 == 0 &&
+         cache_fits(p.v) && memory && aligned16(p.q.data) && p.q.stride_n % 8 == 0 && p.q.stride_h % 8 == 0 &&
          p.out.stride_n % 2 == 0 && p.out.stride_h % 2 == 0 && aligned16(p.out.data) && p.kv_heads > 0 &&
          p.q.heads % p.kv_heads == 0;
 }

@@ -259,6 +259,7 @@ __device__ __forceinline__ void few_consume(const FewArguments& p, const uint8_t
 template <class S>
 __global__ void __launch_bounds__(S::kThreads, 2)
     units_few_kernel(const __grid_constant__ CUtensorMap x_map, const __grid_constant__ FewArguments p) {
+  require_hopper();
   extern __shared__ uint8_t raw[];
   uint8_t* base = raw + bytes_to_aligned(raw);
   const FewPlaces<S> at(base, p);

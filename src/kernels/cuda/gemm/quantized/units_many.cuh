@@ -210,6 +210,7 @@ template <class S>
 __global__ void __launch_bounds__(S::kThreads, 1)
     units_many_kernel(const __grid_constant__ CUtensorMap weights, const __grid_constant__ CUtensorMap x,
                       const __grid_constant__ ManyArguments p) {
+  require_hopper();
   extern __shared__ uint8_t raw[];
   uint8_t* base = raw + bytes_to_aligned(raw);
   const uint32_t ring = shared_address(base), full = ring + S::kSmallMBytes;

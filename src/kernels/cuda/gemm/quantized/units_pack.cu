@@ -186,6 +186,7 @@ __global__ void __launch_bounds__(kThreads) pack_kernel(const PackUnitsParams p)
 // grid: (warps over the units of a row of them, rows of units folded)
 template <Units U>
 __global__ void __launch_bounds__(kThreads) unpack_kernel(const UnpackUnitsParams p) {
+  require_hopper();
   allow_dependents();
   wait_for_producer();
   const int lane = threadIdx.x % 32, g = lane >> 2, t = lane & 3;
@@ -210,12 +211,6 @@ __global__ void __launch_bounds__(kThreads) unpack_kernel(const UnpackUnitsParam
             make_uint4(v[0], v[1], v[2], v[3]);
     }
   }
-}
-
-// Lets the next kernel start when the one in front has ended: GEMMs read weights before they wait.
-__global__ void __launch_bounds__(32) settle_kernel() {
-  wait_for_producer();
-  allow_dependents();
 }
 
 dim3 blocks_of(int64_t rows, int64_t cols) {
@@ -285,7 +280,7 @@ void launch_unpack_units(const UnpackUnitsParams& p, Stream stream) {
   const Grid grid{blocks_of(p.source.rows, p.source.cols), dim3(kThreads)};
   visit_units(p.source.units,
               [&](auto units) { launch("unpack", unpack_kernel<decltype(units)::value>, grid, stream, p); });
-  launch("unpack", settle_kernel, Grid{dim3(1), dim3(32)}, stream);
+  launch_settle(stream);
 }
 
 }  // namespace sluice::kernels::cuda
