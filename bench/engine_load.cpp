@@ -1,7 +1,8 @@
 // Times workloads through the whole engine: scheduler, KV manager, executor, delivery; without tokenizer and sockets.
 // Greedy, end tokens ignored, prompts of random tokens, no prefix cache. Rates are printed beside the least time that
-// the GPU's memory and arithmetic allow and beside what other engines reached on such a GPU with this shape: in bf16,
-// or, for a file, with 4 bits (AWQ in vLLM, Q4_K in llama.cpp).
+// the GPU's memory and arithmetic allow (of models without experts: shapes.py knows the others' floors) and, for the shape of
+// Llama 3.1 8B, beside what other engines reached on such a GPU: in bf16, or, for a file, with 4 bits (AWQ in vLLM, Q4_K in
+// llama.cpp).
 //   bench_engine FOLDER|FILE.gguf [OPTION=VALUE ...] decode|decodeBATCH|prefill|mixed|long|sampled|hosted ...
 // deep: decode of 128 sequences of 4,096 tokens; deep16k: of 32 of 16,384; prefill32k: one prompt of 32,768 (with
 // ctx-size=33000 for these two). hosted: what one more request that samples on the host costs 64 greedy ones.
@@ -13,6 +14,7 @@
 #include <filesystem>
 #include <random>
 #include <string_view>
+#include <variant>
 
 #include "gpu_bench.h"
 #include "kernels/cuda/cuda.h"
@@ -38,13 +40,19 @@ struct Peers {
 
 class Bench {
  public:
-  // stored_bytes: of all weights in a file; 0: two for each.
+  // stored_bytes: of all weights, as they are stored.
   Bench(llm::Session& session, double repetition, double stored_bytes)
       : session_(session), repetition_(repetition), vocab_(session.model().spec().vocab) {
     const models::ModelSpec& spec = session.model().spec();
     const auto all = static_cast<double>(models::parameter_count(spec));
     weights_ = all - double{1} * spec.vocab * spec.dim;
-    weight_bytes_ = weights_ * (stored_bytes > 0 ? stored_bytes / all : 2);
+    weight_bytes_ = weights_ * stored_bytes / all;
+    packed_ = stored_bytes < 1.5 * all;
+    has_peers_ = spec.dim == 4096 && spec.layers.size() == 32 && spec.vocab == 128256;
+    has_experts_ = std::any_of(spec.layers.begin(), spec.layers.end(), [](const models::LayerSpec& layer) {
+      return std::holds_alternative<models::MoeFfn>(layer.ffn) ||
+             std::holds_alternative<models::DenseBesideExperts>(layer.ffn);
+    });
   }
 
   // Runs all jobs at once; seconds until the last has ended.
@@ -80,6 +88,8 @@ class Bench {
       fmt::print("FAILED: {} requests, {} of {} tokens\n", failed.load(), tokens.load(), wanted);
     return time;
   }
+
+  bool packed() const { return packed_; }
 
   static std::vector<Job> same(int count, int prompt, int answer,
                                const request::Sampling& how = {.temperature = 0}) {
@@ -152,8 +162,9 @@ class Bench {
     return static_cast<double>(
         models::kv_bytes_per_token(session_.model().spec(), session_.setup().executor.memory.type));
   }
-  static void print(const std::string& name, double rate, double floor, Peers peers,
-                    const std::string& more) {
+  void print(const std::string& name, double rate, double floor, Peers peers, const std::string& more) const {
+    if (!has_peers_) peers = {};
+    if (has_experts_) floor = 0;
     const auto number = [](double value) {
       return value > 0 ? fmt::format("{:.0f}", value) : std::string("-");
     };
@@ -184,6 +195,8 @@ class Bench {
   std::vector<double> arrivals_;  // of the last request's tokens
   int vocab_;
   double weights_ = 0, weight_bytes_ = 0;  // that a step reads
+  bool packed_ = false;                    // in clearly less than two bytes each
+  bool has_peers_ = false, has_experts_ = false;
   std::mt19937 random_{7};
 };
 
@@ -198,7 +211,7 @@ int run_all(llm::Session& session, double repetition, double stored_bytes,
   } kDecode[] = {{1, {206, 210}, {253, 290}},         {8, {1551, 1209}, {1922, 734}},
                  {32, {5484, 3896}, {0, 3210}},       {64, {9530, 6257}, {9485, 4418}},
                  {128, {14992, 8985}, {14936, 5015}}, {256, {18897, 0}, {}}};
-  const bool packed = stored_bytes > 0;
+  const bool packed = bench.packed();
   for (const std::string_view name : what) {
     for (const auto& one : kDecode)
       if (name == "decode" || name == fmt::format("decode{}", one.batch))
@@ -233,6 +246,15 @@ int refuse(std::string_view message) {
   return 2;
 }
 
+// Of a GGUF file, or of a folder's safetensors.
+double bytes_of(const std::string& model) {
+  if (std::filesystem::is_regular_file(model)) return static_cast<double>(std::filesystem::file_size(model));
+  double bytes = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(model))
+    if (entry.path().extension() == ".safetensors") bytes += static_cast<double>(entry.file_size());
+  return bytes;
+}
+
 int main_of(int count, char** arguments) {
   const double start = seconds();
   if (count < 3) return refuse("a model and a workload are needed");
@@ -263,8 +285,7 @@ int main_of(int count, char** arguments) {
   }
   fmt::print("# {}; ready after {:.2f} s; {} positions of KV\n", (*session)->model().backend->name(),
              seconds() - start, (*session)->setup().kv_tokens);
-  const double stored_bytes =
-      std::filesystem::is_regular_file(folder) ? static_cast<double>(std::filesystem::file_size(folder)) : 0;
+  const double stored_bytes = bytes_of(folder);
   const int result = run_all(**session, repetition, stored_bytes, {arguments + 2, arguments + count});
   if (auto* gpu = dynamic_cast<kernels::CudaBackend*>((*session)->model().backend.get()))
     fmt::print("# {} steps recorded\n", gpu->graphs());

@@ -2,13 +2,15 @@
 # Builds sluice for one Hopper GPU, checks it against the references and times it next to its limits and to other
 # engines. Needs CUDA 13, CMake, ninja, a C++20 compiler and the packages of tools/packages.txt; what the machine lacks
 # is taken from .deb files in PACKAGES, unpacked beside the build.
-#   bench/gpu.sh [pack | build test check fault sanitize steps units engine shapes quant http]   all but the first without
-#   arguments
+#   bench/gpu.sh [pack | portable | build test check fault sanitize steps units engine shapes quant http]   all but the
+#   first two without arguments
 # pack: fetches those .deb files for a GPU's machine (x86-64) on one that has apt, and with pip the headers of FlashInfer
 # (a wheel in .deps/wheels, as cmake/cuda.cmake names it) and the source of xgrammar (in .deps/sources, as
 # cmake/xgrammar.cmake names it), so that a machine without a network builds. quant: the same
-# shape in bf16, Q4_K, Q8_0 and Q6_K through the engine. shapes: small, mixture and latent-attention models (bench/shapes.py;
-# SHAPES: which) beside their floors and vLLM.
+# shape in bf16, Q4_K, Q8_0, Q6_K, AWQ and fp8 (weights and activations) through the engine. shapes: small, mixture and latent-attention models (bench/shapes.py;
+# SHAPES: which) beside their floors and vLLM. portable: test, check and sanitize with the GPU used as if it were of each
+# of ARCHS, so that the kernels run that other architectures fall back to; with a BUILD for another architecture
+# (CMAKE_ARGUMENTS=-DSLUICE_CUDA_ARCHITECTURES=80) the other steps run its code, which the driver compiles for this GPU.
 # BUILD: the build folder; LOGS: where full output goes; GOLDEN: folders with reference outputs; MODEL: where the
 # random model of 16 GB is written.
 set -uo pipefail
@@ -122,7 +124,8 @@ sanitize() {
     CUDA_LAUNCH_BLOCKING=0
     if [[ $tool == racecheck ]]; then CUDA_LAUNCH_BLOCKING=1; fi
     for mode in "" deterministic; do
-      compute-sanitizer --tool $tool --error-exitcode 9 "$BUILD/bench_gpu" $mode short >"$LOGS/$tool.${mode:-plain}.log" 2>&1 || failed=1
+      compute-sanitizer --tool $tool --error-exitcode 9 "$BUILD/bench_gpu" ${SLUICE_CUDA_ARCH:+arch=$SLUICE_CUDA_ARCH} \
+        $mode short >"$LOGS/$tool.${mode:-plain}.log" 2>&1 || failed=1
       echo "$tool, steps ${mode:-plain}: $(tail -1 "$LOGS/$tool.${mode:-plain}.log")"
     done
     for folder in ${SANITIZED:-}; do
@@ -133,12 +136,32 @@ sanitize() {
   done
 }
 
+run_tests() {
+  "$BUILD/test_cuda" >"$LOGS/test.log" 2>&1 || failed=1
+  grep -E "^\[  (FAILED|PASSED|SKIPPED)|tests ran" "$LOGS/test.log"
+}
+
+# ARCHS: what to be; 80 and 89 have neither TMA nor wgmma, 100 and 120 no wgmma, 89 and 120 little shared memory.
+portable() {
+  local logs=$LOGS arch
+  for arch in ${ARCHS:-80}; do
+    local LOGS=$logs/sm_$arch
+    local -x SLUICE_CUDA_ARCH=$arch
+    mkdir -p "$LOGS"
+    run_tests
+    say "tested as sm_$arch"
+    check
+    say "checked as sm_$arch"
+    sanitize
+    say "sanitized as sm_$arch"
+  done
+}
+
 mkdir -p "$LOGS"
 if wants pack; then pack; fi
 if wants build; then build; say built; fi
 if wants test; then
-  "$BUILD/test_cuda" >"$LOGS/test.log" 2>&1 || failed=1
-  grep -E "^\[  (FAILED|PASSED|SKIPPED)|tests ran" "$LOGS/test.log"
+  run_tests
   say tested
 fi
 if wants check; then check; say checked; fi
@@ -147,6 +170,7 @@ if wants fault; then
   tail -1 "$LOGS/fault.log"
 fi
 if wants sanitize; then sanitize; say sanitized; fi
+if wants portable; then portable; fi
 if wants steps; then
   "$BUILD/bench_gpu" decode 2>&1 | tee "$LOGS/decode.log" || failed=1
   "$BUILD/bench_gpu" prefill 2>&1 | tee "$LOGS/prefill.log" || failed=1
@@ -168,6 +192,12 @@ if wants quant; then
     "$BUILD/bench_engine" "$file" decode1 decode8 decode64 decode128 prefill 2>&1 | tee "$LOGS/quant.$type.log" || failed=1
     if [[ $type != bf16 ]]; then rm "$file"; fi
   done
+  say "awq"
+  "$BUILD/random_model" "$MODEL-awq" llama-3.1-8b awq || exit 1
+  "$BUILD/bench_engine" "$MODEL-awq" decode1 decode8 decode64 decode128 prefill 2>&1 | tee "$LOGS/quant.awq.log" || failed=1
+  rm -r "$MODEL-awq"
+  say "fp8"
+  "$BUILD/bench_engine" "$MODEL" quantize=fp8 decode1 decode128 long prefill 2>&1 | tee "$LOGS/quant.fp8.log" || failed=1
   say "quantized models timed"
 fi
 if wants engine; then

@@ -1,6 +1,6 @@
 // Times the feed-forward of mixtures on the CUDA back-end, next to its floor: the matrices of all experts that are used
 // from memory, or the operations, at the rates of bench_gpu.
-//   bench_gpu_experts [bf16] [weights=TYPE] [mixtral | qwen3 | gpt-oss] [tokens...]
+//   bench_gpu_experts [bf16] [weights=TYPE] [mixtral | qwen3 | qwen3.5 | v2-lite | gpt-oss] [tokens...]
 // bf16: activations, which are f32 as mixtures have them unless it is given. TYPE: of the matrices, such as Q4_K; bf16 unless given.
 // Two layers take turns, so that the L2 holds no weights.
 #include <fmt/format.h>
@@ -34,8 +34,11 @@ struct Shape {
   int experts, used;
   int64_t dim, inner;
 };
-constexpr std::array<Shape, 3> kShapes{
-    {{"mixtral", 8, 2, 4096, 14336}, {"qwen3", 128, 8, 2048, 768}, {"gpt-oss", 128, 4, 2880, 2880}}};
+constexpr std::array<Shape, 5> kShapes{{{"mixtral", 8, 2, 4096, 14336},
+                                        {"qwen3", 128, 8, 2048, 768},
+                                        {"qwen3.5", 256, 8, 2048, 512},
+                                        {"v2-lite", 64, 6, 2048, 1408},
+                                        {"gpt-oss", 128, 4, 2880, 2880}}};
 
 // Bytes of matrices with small numbers, of bf16 or any packed type.
 std::vector<uint8_t> random_values(DType type, size_t bytes) {

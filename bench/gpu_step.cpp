@@ -355,7 +355,7 @@ int run(int count, char** arguments) {
   kernels::CudaOptions options;
   Shape shape;
   int context = 576;
-  constexpr std::string_view kContext = "context=";
+  constexpr std::string_view kContext = "context=", kArch = "arch=";
   for (; count > 1; --count, ++arguments) {
     if (std::string_view(arguments[1]).starts_with(kContext)) {
       context = std::max(1, std::atoi(arguments[1] + kContext.size()));
@@ -366,6 +366,8 @@ int run(int count, char** arguments) {
       shape.bytes_per_weight = 1.0;
     } else if (std::string_view(arguments[1]) == "kv=fp8") {
       shape.kv_type = DType::F8_E4M3;
+    } else if (std::string_view(arguments[1]).starts_with(kArch)) {
+      options.arch = std::atoi(arguments[1] + kArch.size());
     } else if (std::string_view(arguments[1]) == "deterministic") {
       options.deterministic = true;
     } else if (std::string_view(arguments[1]) == "apart") {

@@ -1,7 +1,7 @@
 // Writes a GGUF file of a known shape with random blocks of one type in all matrices, to measure speed with:
-// random_gguf FILE TYPE [llama-3.1-8b | llama-3.2-1b | smollm2-135m | qwen3.5-0.8b | tiny] [TOKENIZER.gguf], where TYPE is Q4_0, Q4_1,
-// Q8_0, Q4_K, Q6_K, BF16, F16 or F32. Its tokenizer is that of the last file, which has no more tokens than the shape; without one it
-// has none.
+// random_gguf FILE TYPE [llama-3.1-8b | llama-3.2-1b | smollm2-135m | qwen3.5-0.8b | qwen3-moe-3b | tiny] [TOKENIZER.gguf], where TYPE
+// is Q4_0, Q4_1, Q8_0, Q4_K, Q6_K, BF16, F16 or F32. Its tokenizer is that of the last file, which has no more tokens than the shape;
+// without one it has none. qwen3-moe-3b is six layers of Qwen3-30B-A3B with half its experts and a small vocabulary.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -21,6 +21,11 @@
 #include <thread>
 #include <vector>
 
+#include "gguf_header.h"
+
+using sluice::bench::Header;
+using sluice::bench::TokenizerReader;
+
 namespace {
 
 // Layers of the gated delta rule between those of attention, as arch qwen35 has them.
@@ -28,39 +33,59 @@ struct DeltaShape {
   int64_t interval, heads, head_dim,
       kernel;  // every interval-th layer attends; as many key heads as value heads
 };
+// Experts in the place of each layer's feed-forward, as arch qwen3moe has them.
+struct MixtureShape {
+  int64_t experts, used, inner;
+};
 struct Shape {
   std::string_view name;
   int64_t dim, layers, heads, kv_heads, head_dim, inner, vocab;
   std::optional<DeltaShape> delta{};
+  std::optional<MixtureShape> mixture{};
 };
 constexpr Shape kShapes[] = {{"llama-3.1-8b", 4096, 32, 32, 8, 128, 14336, 128256},
                              {"llama-3.2-1b", 2048, 16, 32, 8, 64, 8192, 128256},
                              {"smollm2-135m", 576, 30, 9, 3, 64, 1536, 49152},
                              {"qwen3.5-0.8b", 1024, 24, 8, 2, 256, 3584, 248320, DeltaShape{4, 16, 128, 4}},
+                             {"qwen3-moe-3b", 2048, 6, 32, 4, 128, 6144, 32768, {}, MixtureShape{64, 8, 768}},
                              {"tiny", 512, 2, 8, 2, 64, 1024, 1024}};
 
-// Where the f16 scales of a block lie, and what makes elements of about 0.02 of them.
+// An f16 number of a block.
+struct Scale {
+  size_t place;
+  uint16_t value;
+};
+// Numbers that make elements of a few hundredths, about as many above zero as below: where they had a mean, tokens would differ
+// by little behind some layers, and all would choose the same experts.
 struct Type {
   std::string_view name;
   uint32_t code;
   int64_t elements, bytes;
-  std::vector<size_t> scales;
-  uint16_t scale;   // f16
+  std::vector<Scale> scales;
   uint8_t top = 0;  // plain types: the last byte of an element but for its sign
 };
-const Type kTypes[] = {{"Q4_0", 2, 32, 18, {0}, 0x1c00}, {"Q4_1", 3, 32, 20, {0, 2}, 0x1c00},
-                       {"F32", 0, 1, 4, {}, 0, 0x3c},    {"F16", 1, 1, 2, {}, 0, 0x24},
-                       {"BF16", 30, 1, 2, {}, 0, 0x3c},  {"Q4_K", 12, 256, 144, {0, 2}, 0x0040},
-                       {"Q8_0", 8, 32, 34, {0}, 0x0a00}, {"Q6_K", 14, 256, 210, {208}, 0x0010}};
+const Type kF32{"F32", 0, 1, 4, {}, 0x3c};
+const Type kTypes[] = {{"Q4_0", 2, 32, 18, {{0, 0x1c00}}},
+                       {"Q4_1", 3, 32, 20, {{0, 0x1c00}, {2, 0xa780}}},
+                       kF32,
+                       {"F16", 1, 1, 2, {}, 0x24},
+                       {"BF16", 30, 1, 2, {}, 0x3c},
+                       {"Q4_K", 12, 256, 144, {{0, 0x0040}, {2, 0x01e0}}},
+                       {"Q8_0", 8, 32, 34, {{0, 0x0a00}}},
+                       {"Q6_K", 14, 256, 210, {{208, 0x0010}}}};
 
 struct Tensor {
   std::string name;
-  int64_t rows, cols;  // cols 0: a vector
-  float fill = 0;      // not 0: in f32, all elements this number
+  int64_t rows, cols;   // cols 0: a vector
+  float fill = 0;       // not 0: in f32, all elements this number
+  int64_t experts = 0;  // matrices of this size, one behind the other; 0: one, which is no list
+  bool router = false;  // random in F32, as files have routers
   bool plain() const { return fill != 0; }
-  int64_t elements() const { return rows * std::max<int64_t>(cols, 1); }
-  int64_t bytes(const Type& type) const {
-    return plain() ? elements() * 4 : elements() / type.elements * type.bytes;
+  int64_t elements() const { return rows * std::max<int64_t>(cols, 1) * std::max<int64_t>(experts, 1); }
+  const Type& type_of(const Type& matrices) const { return router || plain() ? kF32 : matrices; }
+  int64_t bytes(const Type& matrices) const {
+    const Type& type = type_of(matrices);
+    return elements() / type.elements * type.bytes;
   }
 };
 
@@ -72,7 +97,7 @@ void add_attention(std::vector<Tensor>& out, const Shape& s, const std::string& 
   add("attn_k", s.kv_heads * s.head_dim, s.dim);
   add("attn_v", s.kv_heads * s.head_dim, s.dim);
   add("attn_output", s.dim, s.heads * s.head_dim);
-  if (!s.delta) return;
+  if (!s.delta && !s.mixture) return;
   out.push_back({layer + "attn_q_norm.weight", s.head_dim, 0, 1});
   out.push_back({layer + "attn_k_norm.weight", s.head_dim, 0, 1});
 }
@@ -91,6 +116,14 @@ void add_delta(std::vector<Tensor>& out, const Shape& s, const std::string& laye
   out.push_back({layer + "ssm_out.weight", s.dim, values});
 }
 
+void add_mixture(std::vector<Tensor>& out, const Shape& s, const std::string& layer) {
+  const MixtureShape& m = *s.mixture;
+  out.push_back({layer + "ffn_gate_inp.weight", m.experts, s.dim, 0, 0, true});
+  out.push_back({layer + "ffn_gate_exps.weight", m.inner, s.dim, 0, m.experts});
+  out.push_back({layer + "ffn_up_exps.weight", m.inner, s.dim, 0, m.experts});
+  out.push_back({layer + "ffn_down_exps.weight", s.dim, m.inner, 0, m.experts});
+}
+
 std::vector<Tensor> tensors_of(const Shape& s) {
   std::vector<Tensor> out{{"token_embd.weight", s.vocab, s.dim}};
   for (int64_t i = 0; i < s.layers; ++i) {
@@ -102,6 +135,10 @@ std::vector<Tensor> tensors_of(const Shape& s) {
       add_attention(out, s, layer);
     }
     out.push_back({layer + (s.delta ? "post_attention_norm.weight" : "ffn_norm.weight"), s.dim, 0, 1});
+    if (s.mixture) {
+      add_mixture(out, s, layer);
+      continue;
+    }
     out.push_back({layer + "ffn_gate.weight", s.inner, s.dim});
     out.push_back({layer + "ffn_up.weight", s.inner, s.dim});
     out.push_back({layer + "ffn_down.weight", s.dim, s.inner});
@@ -110,118 +147,6 @@ std::vector<Tensor> tensors_of(const Shape& s) {
   if (!s.delta) out.push_back({"output.weight", s.vocab, s.dim});
   return out;
 }
-
-class Header {
- public:
-  template <class T>
-  void put(T value) {
-    bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
-  }
-  void put_text(std::string_view text) {
-    put(static_cast<uint64_t>(text.size()));
-    bytes_ += text;
-  }
-  // That hold so many keys.
-  void put_bytes(std::string_view bytes, uint64_t keys) {
-    bytes_ += bytes;
-    count_ += keys;
-  }
-  void key(std::string_view name, int64_t value) {
-    put_name(name);
-    put(uint32_t{4});
-    put(static_cast<uint32_t>(value));
-  }
-  void key(std::string_view name, float value) {
-    put_name(name);
-    put(uint32_t{6});
-    put(value);
-  }
-  void key(std::string_view name, std::string_view value) {
-    put_name(name);
-    put(uint32_t{8});
-    put_text(value);
-  }
-  void key(std::string_view name, std::initializer_list<int32_t> values) {
-    put_name(name);
-    put(uint32_t{9});
-    put(uint32_t{5});
-    put(static_cast<uint64_t>(values.size()));
-    for (const int32_t value : values) put(value);
-  }
-  uint64_t count() const { return count_; }
-  const std::string& bytes() const { return bytes_; }
-  std::string aligned() const { return bytes_ + std::string((32 - bytes_.size() % 32) % 32, '\0'); }
-
- private:
-  void put_name(std::string_view name) {
-    put_text(name);
-    ++count_;
-  }
-
-  std::string bytes_;
-  uint64_t count_ = 0;
-};
-
-// The metadata of a GGUF file whose keys begin with "tokenizer.", as they stand there.
-class TokenizerReader {
- public:
-  explicit TokenizerReader(std::string bytes) : bytes_(std::move(bytes)) {}
-
-  bool read() {
-    uint32_t magic = 0, version = 0;
-    uint64_t tensors = 0, keys = 0;
-    if (!take(magic) || !take(version) || !take(tensors) || !take(keys) || magic != 0x46554747) return false;
-    for (uint64_t i = 0; i < keys; ++i) {
-      const size_t begin = at_;
-      std::string_view name;
-      uint32_t type = 0;
-      if (!take_text(name) || !take(type) || !skip(type)) return false;
-      if (!name.starts_with("tokenizer.")) continue;
-      found_.append(bytes_, begin, at_ - begin);
-      ++count_;
-    }
-    return true;
-  }
-  const std::string& found() const { return found_; }
-  uint64_t count() const { return count_; }
-
- private:
-  template <class T>
-  bool take(T& out) {
-    if (bytes_.size() - at_ < sizeof out) return false;
-    std::memcpy(&out, bytes_.data() + at_, sizeof out);
-    at_ += sizeof out;
-    return true;
-  }
-  bool take_text(std::string_view& out) {
-    uint64_t size = 0;
-    if (!take(size) || size > bytes_.size() - at_) return false;
-    out = std::string_view(bytes_).substr(at_, size);
-    at_ += size;
-    return true;
-  }
-  bool skip(uint32_t type) {
-    constexpr uint32_t kString = 8, kArray = 9;
-    constexpr size_t kSizes[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
-    std::string_view text;
-    if (type == kString) return take_text(text);
-    if (type != kArray) {
-      if (type >= std::size(kSizes) || bytes_.size() - at_ < kSizes[type]) return false;
-      at_ += kSizes[type];
-      return true;
-    }
-    uint32_t of = 0;
-    uint64_t count = 0;
-    if (!take(of) || !take(count) || of == kArray) return false;
-    for (uint64_t i = 0; i < count; ++i)
-      if (!skip(of)) return false;
-    return true;
-  }
-
-  std::string bytes_, found_;
-  size_t at_ = 0;
-  uint64_t count_ = 0;
-};
 
 constexpr int64_t aligned(int64_t bytes) {
   return (bytes + 31) / 32 * 32;
@@ -240,10 +165,18 @@ void put_delta_keys(Header& keys, const Shape& s, const std::string& arch) {
   keys.key(arch + "ssm.group_count", d.heads);
 }
 
+void put_mixture_keys(Header& keys, const Shape& s, const std::string& arch) {
+  keys.key(arch + "attention.key_length", s.head_dim);
+  keys.key(arch + "attention.value_length", s.head_dim);
+  keys.key(arch + "expert_count", s.mixture->experts);
+  keys.key(arch + "expert_used_count", s.mixture->used);
+  keys.key(arch + "expert_feed_forward_length", s.mixture->inner);
+}
+
 std::string header_of(const Shape& s, const Type& type, const std::vector<Tensor>& tensors,
                       const TokenizerReader* tokenizer) {
   Header keys;
-  const std::string arch = s.delta ? "qwen35." : "llama.";
+  const std::string arch = s.delta ? "qwen35." : s.mixture ? "qwen3moe." : "llama.";
   keys.key("general.architecture", std::string_view(arch).substr(0, arch.size() - 1));
   keys.key(arch + "block_count", s.layers);
   keys.key(arch + "context_length", int64_t{8192});
@@ -256,6 +189,7 @@ std::string header_of(const Shape& s, const Type& type, const std::vector<Tensor
   keys.key(arch + "rope.dimension_count", s.delta ? s.head_dim / 4 : s.head_dim);
   keys.key(arch + "vocab_size", s.vocab);
   if (s.delta) put_delta_keys(keys, s, arch);
+  if (s.mixture) put_mixture_keys(keys, s, arch);
   if (tokenizer == nullptr) {
     keys.key("tokenizer.ggml.model", "none");
   } else {
@@ -270,10 +204,11 @@ std::string header_of(const Shape& s, const Type& type, const std::vector<Tensor
   int64_t offset = 0;
   for (const Tensor& tensor : tensors) {
     h.put_text(tensor.name);
-    h.put(tensor.cols > 0 ? uint32_t{2} : uint32_t{1});
+    h.put(tensor.experts > 0 ? uint32_t{3} : tensor.cols > 0 ? uint32_t{2} : uint32_t{1});
     if (tensor.cols > 0) h.put(static_cast<uint64_t>(tensor.cols));
     h.put(static_cast<uint64_t>(tensor.rows));
-    h.put(tensor.plain() ? uint32_t{0} : type.code);
+    if (tensor.experts > 0) h.put(static_cast<uint64_t>(tensor.experts));
+    h.put(tensor.type_of(type).code);
     h.put(static_cast<uint64_t>(offset));
     offset += aligned(tensor.bytes(type));
   }
@@ -286,7 +221,7 @@ std::vector<uint8_t> make_pattern(const Type& type) {
   std::vector<uint8_t> pattern(static_cast<size_t>(type.bytes) * 65521);
   for (uint8_t& byte : pattern) byte = static_cast<uint8_t>(random());
   for (size_t block = 0; block < pattern.size(); block += static_cast<size_t>(type.bytes))
-    for (const size_t scale : type.scales) std::memcpy(&pattern[block + scale], &type.scale, 2);
+    for (const Scale& scale : type.scales) std::memcpy(&pattern[block + scale.place], &scale.value, 2);
   for (size_t i = 0; type.top != 0 && i < pattern.size(); i += static_cast<size_t>(type.bytes)) {
     uint8_t& last = pattern[i + static_cast<size_t>(type.bytes) - 1];
     last = static_cast<uint8_t>((last & 0x80) | type.top);
@@ -336,14 +271,16 @@ int write_model(const std::string& path, const Shape& shape, const Type& type,
   const int file = open(path.c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0644);
   const bool begun =
       file >= 0 && ftruncate(file, end) == 0 && write_all(file, header.data(), header.size(), 0);
-  const std::vector<uint8_t> pattern = make_pattern(type);
+  const std::vector<uint8_t> pattern = make_pattern(type), router_pattern = make_pattern(kF32);
   std::atomic<size_t> next{0};
   std::atomic<bool> failed{!begun};
   std::vector<std::thread> threads;
   for (unsigned t = 0; begun && t < std::max(1u, std::thread::hardware_concurrency()); ++t) {
     threads.emplace_back([&] {
       for (size_t i = next++; i < tensors.size(); i = next++)
-        if (!write_tensor(file, tensors[i], type, offsets[i], pattern)) failed = true;
+        if (const Tensor& tensor = tensors[i]; !write_tensor(file, tensor, tensor.type_of(type), offsets[i],
+                                                             tensor.router ? router_pattern : pattern))
+          failed = true;
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -370,8 +307,9 @@ int main(int count, char** arguments) {
     for (const Type& type : kTypes)
       if (count > 2 && shape.name == wanted && type.name == arguments[2])
         return write_model(arguments[1], shape, type, tokenizer ? &*tokenizer : nullptr);
-  fmt::print(stderr,
-             "random_gguf FILE Q4_K|Q8_0|Q6_K [llama-3.1-8b | llama-3.2-1b | qwen3.5-0.8b | tiny] "
-             "[TOKENIZER.gguf]\n");
+  fmt::print(
+      stderr,
+      "random_gguf FILE Q4_K|Q8_0|Q6_K [llama-3.1-8b | llama-3.2-1b | qwen3.5-0.8b | qwen3-moe-3b | tiny] "
+      "[TOKENIZER.gguf]\n");
   return 2;
 }

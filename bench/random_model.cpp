@@ -1,6 +1,6 @@
-// Writes a model folder of a known shape with random bf16 weights, to measure speed with: random_model FOLDER
-// [llama-3.1-8b | llama-3.2-1b | llama-0.5b | qwen3-0.6b | qwen3-30b-a3b | v2-lite | tiny]. qwen3-30b-a3b has 12 of 48 layers, v2-lite 9
-// of 27, with the router of DeepSeek-V3.
+// Writes a model folder of a known shape with random weights, to measure speed with: random_model FOLDER [SHAPE [awq]].
+// Weights are bf16; with awq the projections of every layer have 4 bits in AWQ's layout, in groups of 128 columns.
+// qwen3-30b-a3b has 12 of 48 layers, v2-lite 9 of 27, with the router of DeepSeek-V3, qwen3.5-35b-a3b 12 of 40.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -21,6 +21,8 @@ namespace {
 
 enum class Kind : uint8_t { Llama, Qwen3, Qwen3Moe, DeepSeekV3, Qwen35, Qwen35Moe };
 
+constexpr int64_t kAwqGroup = 128;
+
 struct Shape {
   std::string_view name;
   Kind kind;
@@ -36,7 +38,7 @@ struct Shape {
 constexpr Shape kShapes[] = {
     {"llama-3.1-8b", Kind::Llama, 4096, 32, 32, 8, 128, 14336, 128256},
     {"llama-3.2-1b", Kind::Llama, 2048, 16, 32, 8, 64, 8192, 128256},
-    {"llama-0.5b", Kind::Llama, 1024, 24, 8, 4, 128, 2816, 128256},  // drafts for the first
+    {"llama-0.5b", Kind::Llama, 1024, 24, 8, 4, 128, 2816, 128256},   // drafts for the first
     {"llama-0.8b", Kind::Llama, 1536, 16, 12, 4, 128, 4096, 128256},  // a tenth of the first
     {"phi-3-mini", Kind::Llama, 3072, 32, 32, 32, 96, 8192, 32064},
     {"qwen3-0.6b", Kind::Qwen3, 1024, 28, 16, 8, 128, 3072, 151936},
@@ -46,11 +48,17 @@ constexpr Shape kShapes[] = {
     {"qwen3.5-35b-a3b", Kind::Qwen35Moe, 2048, 12, 16, 2, 256, 0, 248320, 256, 8, 512, 1, 0, 0, 0, 0, 16, 32},
     {"tiny", Kind::Llama, 512, 2, 8, 2, 64, 1024, 1024}};
 
+enum class Values : uint8_t { Normal, Bits, Scales };  // bf16, whole words of 4-bit codes, f16
+
 struct Tensor {
   std::string name;
   int64_t rows, cols;       // cols 0: a vector of ones
   bool has_middle = false;  // written as [rows, 1, cols]
-  int64_t bytes() const { return rows * (cols > 0 ? cols : 1) * 2; }
+  Values values = Values::Normal;
+  int64_t bytes() const { return rows * (cols > 0 ? cols : 1) * (values == Values::Bits ? 4 : 2); }
+  std::string_view type() const {
+    return values == Values::Bits ? "I32" : values == Values::Scales ? "F16" : "BF16";
+  }
   std::string dims() const {
     if (cols == 0) return fmt::format("{}", rows);
     return fmt::format("{},{}{}", rows, has_middle ? "1," : "", cols);
@@ -133,18 +141,46 @@ std::vector<Tensor> tensors_of(const Shape& s) {
   return out;
 }
 
+// Projections of layers as AWQ has them: eight codes of a row of [columns, rows] in a word, zeros and scales for each group.
+std::vector<Tensor> in_awq(const std::vector<Tensor>& plain) {
+  constexpr std::string_view kEnd = "_proj.weight";
+  std::vector<Tensor> out;
+  for (const Tensor& tensor : plain) {
+    const bool packs = tensor.name.ends_with(kEnd) && tensor.rows % 8 == 0 && tensor.cols % kAwqGroup == 0 &&
+                       tensor.cols > 0;
+    if (!packs) {
+      out.push_back(tensor);
+      continue;
+    }
+    const std::string prefix = tensor.name.substr(0, tensor.name.size() - std::string_view("weight").size());
+    const int64_t groups = tensor.cols / kAwqGroup;
+    out.push_back({prefix + "qweight", tensor.cols, tensor.rows / 8, false, Values::Bits});
+    out.push_back({prefix + "qzeros", groups, tensor.rows / 8, false, Values::Bits});
+    out.push_back({prefix + "scales", groups, tensor.rows, false, Values::Scales});
+  }
+  return out;
+}
+
 uint16_t bf16(float value) {
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof bits);
   return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-// A normal distribution's numbers; a tensor takes them from a place of its own on.
-std::vector<uint16_t> make_pattern() {
+// A normal distribution's numbers, any bits, or scales in f16 between 0.002 and 0.004, with which codes of 4 bits around a zero
+// point spread as the former; a tensor takes them from a place of its own on.
+std::vector<uint16_t> make_pattern(Values values) {
   std::mt19937 random(1);
   std::normal_distribution<float> normal(0.0f, 0.02f);
   std::vector<uint16_t> pattern((size_t{1} << 23) + 9973);
-  for (uint16_t& value : pattern) value = bf16(normal(random));
+  for (uint16_t& value : pattern) {
+    if (values == Values::Normal) {
+      value = bf16(normal(random));
+    } else {
+      const auto bits = static_cast<uint16_t>(random());
+      value = values == Values::Bits ? bits : static_cast<uint16_t>(0x1800 | (bits & 0x3ff));
+    }
+  }
   return pattern;
 }
 
@@ -175,7 +211,7 @@ bool write_tensor(int file, const Tensor& tensor, off_t offset, const std::vecto
   return true;
 }
 
-std::string config_of(const Shape& s) {
+std::string config_of(const Shape& s, bool awq) {
   constexpr std::string_view kNames[][2] = {
       {"LlamaForCausalLM", "llama"},          {"Qwen3ForCausalLM", "qwen3"},
       {"Qwen3MoeForCausalLM", "qwen3_moe"},   {"DeepseekV3ForCausalLM", "deepseek_v3"},
@@ -206,9 +242,13 @@ std::string config_of(const Shape& s) {
       R"({{"architectures": ["{}"], "model_type": "{}", "hidden_size": {}, "num_hidden_layers": {},
 "num_attention_heads": {}, "num_key_value_heads": {}, "intermediate_size": {}, "vocab_size": {}, {}
 "rms_norm_eps": 1e-05, "rope_theta": 500000.0, "max_position_embeddings": 8192, "hidden_act": "silu",
-"attention_bias": false, "tie_word_embeddings": {}, "torch_dtype": "bfloat16"}}
+"attention_bias": false, "tie_word_embeddings": {}, "torch_dtype": "bfloat16"{}}}
 )",
-      architecture, type, s.dim, s.layers, s.heads, s.kv_heads, s.inner, s.vocab, more, tied(s));
+      architecture, type, s.dim, s.layers, s.heads, s.kv_heads, s.inner, s.vocab, more, tied(s),
+      awq ? fmt::format(R"(, "quantization_config": {{"quant_method": "awq", "bits": 4, "group_size": {},
+"zero_point": true, "version": "gemm"}})",
+                        kAwqGroup)
+          : "");
 }
 
 // Every byte is a token of its own, any other token a word that says its number.
@@ -233,18 +273,19 @@ std::string tokenizer_of(const Shape& s) {
          vocabulary + R"(},"merges":[]}})";
 }
 
-int write_model(const std::string& folder, const Shape& shape) {
+int write_model(const std::string& folder, const Shape& shape, bool awq) {
   mkdir(folder.c_str(), 0755);
-  std::ofstream(folder + "/config.json") << config_of(shape);
+  std::ofstream(folder + "/config.json") << config_of(shape, awq);
   std::ofstream(folder + "/tokenizer.json") << tokenizer_of(shape);
-  const std::vector<Tensor> tensors = tensors_of(shape);
+  const std::vector<Tensor> tensors = awq ? in_awq(tensors_of(shape)) : tensors_of(shape);
   std::string header = "{";
   std::vector<int64_t> offsets;
   int64_t end = 0;
   for (const Tensor& tensor : tensors) {
     offsets.push_back(end);
-    header += fmt::format(R"({}"{}":{{"dtype":"BF16","shape":[{}],"data_offsets":[{},{}]}})",
-                          end > 0 ? "," : "", tensor.name, tensor.dims(), end, end + tensor.bytes());
+    header +=
+        fmt::format(R"({}"{}":{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})", end > 0 ? "," : "",
+                    tensor.name, tensor.type(), tensor.dims(), end, end + tensor.bytes());
     end += tensor.bytes();
   }
   header += "}";
@@ -254,13 +295,16 @@ int write_model(const std::string& folder, const Shape& shape) {
   const int file = open((folder + "/model.safetensors").c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0644);
   bool written = file >= 0 && ftruncate(file, base + end) == 0 && write_all(file, &length, 8, 0) &&
                  write_all(file, header.data(), header.size(), 8);
-  const std::vector<uint16_t> pattern = make_pattern();
+  std::vector<uint16_t> patterns[3];  // by Values
+  for (const Values values : {Values::Normal, Values::Bits, Values::Scales})
+    if (awq || values == Values::Normal) patterns[static_cast<size_t>(values)] = make_pattern(values);
   std::atomic<size_t> next{0};
   std::atomic<bool> failed{false};
   std::vector<std::thread> threads;
   for (unsigned t = 0; written && t < std::max(1u, std::thread::hardware_concurrency()); ++t) {
     threads.emplace_back([&] {
       for (size_t i = next++; i < tensors.size(); i = next++) {
+        const std::vector<uint16_t>& pattern = patterns[static_cast<size_t>(tensors[i].values)];
         const size_t place = i * 1000003 % pattern.size();
         if (!write_tensor(file, tensors[i], base + offsets[i], pattern, place)) failed = true;
       }
@@ -277,9 +321,11 @@ int write_model(const std::string& folder, const Shape& shape) {
 
 int main(int count, char** arguments) {
   const std::string_view wanted = count > 2 ? arguments[2] : kShapes[0].name;
+  const bool awq = count > 3 && arguments[3] == std::string_view("awq");
   for (const Shape& shape : kShapes)
-    if (count > 1 && arguments[1][0] != '-' && shape.name == wanted) return write_model(arguments[1], shape);
-  fmt::print(stderr, "random_model FOLDER [SHAPE]; shapes:");
+    if (count > 1 && arguments[1][0] != '-' && shape.name == wanted && count <= (awq ? 4 : 3))
+      return write_model(arguments[1], shape, awq);
+  fmt::print(stderr, "random_model FOLDER [SHAPE [awq]]; shapes:");
   for (const Shape& shape : kShapes) fmt::print(stderr, " {}", shape.name);
   fmt::print(stderr, "\n");
   return 2;
