@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "models/loading/config.h"
+#include "models/loading/config/config.h"
 #include "models/spec.h"
 
 namespace sluice::models {

@@ -18,7 +18,7 @@
 #include "models/family.h"
 #include "models/group/layer_cut.h"
 #include "models/loading/binder.h"
-#include "models/loading/config.h"
+#include "models/loading/config/config.h"
 #include "models/loading/locate.h"
 #include "models/outline.h"
 #include "models/quantized/quantized_matrix.h"

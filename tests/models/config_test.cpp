@@ -1,4 +1,4 @@
-#include "models/loading/config.h"
+#include "models/loading/config/config.h"
 
 #include <gtest/gtest.h>
 

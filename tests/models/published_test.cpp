@@ -1,5 +1,5 @@
 // Configs as families publish them mean what those say that transformers writes.
-#include "models/loading/published.h"
+#include "models/loading/config/published.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

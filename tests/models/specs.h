@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include "formats/gguf/gguf.h"
 #include "models/family.h"
-#include "models/loading/config.h"
+#include "models/loading/config/config.h"
 
 namespace sluice::models {
 

@@ -1,5 +1,5 @@
 // How lists of matrices that differ are cut for launches: it needs no GPU.
-#include "kernels/cuda/gemm/matrix_runs.h"
+#include "kernels/cuda/gemm/grouped/matrix_runs.h"
 
 #include <gtest/gtest.h>
 

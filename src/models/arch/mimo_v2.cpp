@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "models/family.h"
-#include "models/loading/published.h"
+#include "models/loading/config/published.h"
 
 namespace sluice::models::arch {
 

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "models/family.h"
-#include "models/loading/published.h"
+#include "models/loading/config/published.h"
 
 namespace sluice::models::arch {
 

@@ -5,7 +5,7 @@
 #include "models/family.h"
 #include "models/heads/head.h"
 #include "models/loading/bind_parts.h"
-#include "models/loading/config.h"
+#include "models/loading/config/config.h"
 
 namespace sluice::models {
 

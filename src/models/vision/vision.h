@@ -16,7 +16,7 @@
 #include "formats/tensor_store.h"
 #include "image/image.h"
 #include "kernels/backend.h"
-#include "models/loading/config.h"
+#include "models/loading/config/config.h"
 #include "models/spec.h"
 
 namespace sluice::models {

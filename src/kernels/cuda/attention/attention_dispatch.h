@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "kernels/cuda/attention/flash.h"
+#include "kernels/cuda/attention/flash/flash.h"
 #include "kernels/cuda/latent/latent_plan.h"
 #include "kernels/cuda/step/step_context.h"
 #include "kernels/head_norm.h"

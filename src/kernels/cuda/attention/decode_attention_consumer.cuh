@@ -4,7 +4,7 @@
 #include <bit>
 
 #include "kernels/cuda/attention/decode_attention_mma.cuh"
-#include "kernels/cuda/attention/flash.h"
+#include "kernels/cuda/attention/flash/flash.h"
 #include "kernels/cuda/common/tma.cuh"
 
 namespace sluice::kernels::cuda {

@@ -4,7 +4,7 @@
 //
 // A thread makes eight elements. Bytes: what is stored in, two per element and part out.
 #include "kernels/cuda/common/dequantize.cuh"
-#include "kernels/cuda/gemm/grouped_gemm_params.h"
+#include "kernels/cuda/gemm/grouped/grouped_gemm_params.h"
 
 namespace sluice::kernels::cuda {
 namespace {

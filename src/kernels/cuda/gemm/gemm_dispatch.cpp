@@ -5,7 +5,7 @@
 #include "base/check.h"
 #include "kernels/cuda/common/views.h"
 #include "kernels/cuda/common/weights.h"
-#include "kernels/cuda/gemm/grouped_gemm.h"
+#include "kernels/cuda/gemm/grouped/grouped_gemm.h"
 
 namespace sluice::kernels::cuda {
 

@@ -7,8 +7,8 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/common/weights.h"
 #include "kernels/cuda/gemm/gemm_table.h"
+#include "kernels/cuda/gemm/grouped/pointer_tables.h"
 #include "kernels/cuda/gemm/library_gemm.h"
-#include "kernels/cuda/gemm/pointer_tables.h"
 #include "kernels/cuda/gemm/quantized/units_gemm.h"
 
 namespace sluice::kernels::cuda {

@@ -3,7 +3,7 @@
 // elements that were made from the latents of whole contexts, for long runs of new tokens.
 #pragma once
 
-#include "kernels/cuda/attention/flash.h"
+#include "kernels/cuda/attention/flash/flash.h"
 #include "kernels/cuda/latent/latent_plan.h"
 
 namespace sluice::kernels::cuda {

@@ -6,7 +6,7 @@
 #include "kernels/cuda/common/features.h"
 #include "kernels/cuda/common/views.h"
 #include "kernels/cuda/common/weights.h"
-#include "kernels/cuda/gemm/grouped_gemm.h"
+#include "kernels/cuda/gemm/grouped/grouped_gemm.h"
 #include "kernels/cuda/latent/latent_params.h"
 
 namespace sluice::kernels::cuda {

@@ -1,7 +1,7 @@
 // Grouped GEMMs of many entries by clusters of two blocks.
 #pragma once
 
-#include "kernels/cuda/gemm/grouped_gemm_params.h"
+#include "kernels/cuda/gemm/grouped/grouped_gemm_params.h"
 
 namespace sluice::kernels::cuda {
 

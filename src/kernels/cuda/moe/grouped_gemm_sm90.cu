@@ -21,7 +21,7 @@
 // Operations: 2 · parts · entries · rows · cols, where f32 entries have two parts, with panels of two parts three; bytes:
 // the matrices that have entries, once for as many tiles as run together.
 #include "kernels/cuda/common/wgmma.cuh"
-#include "kernels/cuda/gemm/grouped_gemm_params.h"
+#include "kernels/cuda/gemm/grouped/grouped_gemm_params.h"
 #include "kernels/cuda/moe/group_tiles.cuh"
 #include "kernels/cuda/moe/grouped_gemm_cluster_sm90.h"
 

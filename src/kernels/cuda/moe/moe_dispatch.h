@@ -3,8 +3,8 @@
 
 #include "kernels/backend.h"
 #include "kernels/cuda/gemm/gemm_table.h"
-#include "kernels/cuda/gemm/grouped_gemm_params.h"
-#include "kernels/cuda/gemm/pointer_tables.h"
+#include "kernels/cuda/gemm/grouped/grouped_gemm_params.h"
+#include "kernels/cuda/gemm/grouped/pointer_tables.h"
 #include "kernels/cuda/moe/moe_params.h"
 
 namespace sluice::kernels::cuda {

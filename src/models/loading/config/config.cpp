@@ -1,4 +1,4 @@
-#include "models/loading/config.h"
+#include "models/loading/config/config.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "base/published_json.h"
-#include "models/loading/class_defaults.h"
-#include "models/loading/config_keys.h"
+#include "models/loading/config/class_defaults.h"
+#include "models/loading/config/config_keys.h"
 
 namespace sluice::models {
 

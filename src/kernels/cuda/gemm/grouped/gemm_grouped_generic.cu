@@ -12,7 +12,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/common/dequantize.cuh"
-#include "kernels/cuda/gemm/grouped_gemm_params.h"
+#include "kernels/cuda/gemm/grouped/grouped_gemm_params.h"
 
 namespace sluice::kernels::cuda {
 namespace {

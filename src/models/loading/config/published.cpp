@@ -1,4 +1,4 @@
-#include "models/loading/published.h"
+#include "models/loading/config/published.h"
 
 #include <algorithm>
 #include <charconv>

@@ -1,5 +1,5 @@
 // Attention with heads of 128 elements.
-#include "kernels/cuda/attention/flash.cuh"
+#include "kernels/cuda/attention/flash/flash.cuh"
 
 namespace sluice::kernels::cuda {
 

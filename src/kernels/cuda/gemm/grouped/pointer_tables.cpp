@@ -1,11 +1,11 @@
-#include "kernels/cuda/gemm/pointer_tables.h"
+#include "kernels/cuda/gemm/grouped/pointer_tables.h"
 
 #include <algorithm>
 
 #include "base/check.h"
 #include "kernels/cuda/common/features.h"
 #include "kernels/cuda/common/weights.h"
-#include "kernels/cuda/gemm/grouped_gemm_params.h"
+#include "kernels/cuda/gemm/grouped/grouped_gemm_params.h"
 
 namespace sluice::kernels::cuda {
 

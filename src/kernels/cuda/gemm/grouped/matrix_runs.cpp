@@ -1,4 +1,4 @@
-#include "kernels/cuda/gemm/matrix_runs.h"
+#include "kernels/cuda/gemm/grouped/matrix_runs.h"
 
 #include <algorithm>
 

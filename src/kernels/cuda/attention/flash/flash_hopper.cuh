@@ -8,7 +8,7 @@
 
 #include <vector>
 
-#include "kernels/cuda/attention/flash.h"
+#include "kernels/cuda/attention/flash/flash.h"
 #include "kernels/cuda/common/device.cuh"
 
 namespace sluice::kernels::cuda {

@@ -1,6 +1,6 @@
 // Linked instead of FlashInfer's kernels for sm_90a where none of the architectures is that: features().hopper is false, and
 // nothing but hopper_fits() is called.
-#include "kernels/cuda/attention/flash.h"
+#include "kernels/cuda/attention/flash/flash.h"
 #include "kernels/cuda/common/host.h"
 #include "kernels/cuda/latent/flash_latent.h"
 

@@ -1,4 +1,4 @@
-#include "models/loading/class_defaults.h"
+#include "models/loading/config/class_defaults.h"
 
 #include <utility>
 

@@ -6,7 +6,7 @@
 #include <flashinfer/attention/scheduler.cuh>
 #include <flashinfer/attention/variants.cuh>
 
-#include "kernels/cuda/attention/flash.h"
+#include "kernels/cuda/attention/flash/flash.h"
 #include "kernels/cuda/common/device.cuh"
 
 namespace sluice::kernels::cuda {

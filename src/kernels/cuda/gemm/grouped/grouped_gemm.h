@@ -1,8 +1,8 @@
 // GEMMs of many groups through the context of a step: with matrices in place, or by way of bf16 panels.
 #pragma once
 
-#include "kernels/cuda/gemm/grouped_gemm_params.h"
-#include "kernels/cuda/gemm/pointer_tables.h"
+#include "kernels/cuda/gemm/grouped/grouped_gemm_params.h"
+#include "kernels/cuda/gemm/grouped/pointer_tables.h"
 
 namespace sluice::kernels::cuda {
 

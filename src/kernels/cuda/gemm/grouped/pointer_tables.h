@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/cuda/gemm/matrix_runs.h"
+#include "kernels/cuda/gemm/grouped/matrix_runs.h"
 #include "kernels/cuda/step/step_context.h"
 #include "kernels/weight.h"
 

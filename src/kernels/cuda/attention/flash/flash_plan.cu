@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "kernels/cuda/attention/flash.h"
+#include "kernels/cuda/attention/flash/flash.h"
 #include "kernels/cuda/common/device.cuh"
 
 namespace sluice::kernels::cuda {

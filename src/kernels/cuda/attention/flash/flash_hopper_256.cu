@@ -1,6 +1,6 @@
 // FlashInfer's kernel for sm_90a with heads of 256 elements: 128 queries by 64 keys, two stages of keys and of values, which
 // take the shared memory that FlashInfer's own choice of 32 keys leaves.
-#include "kernels/cuda/attention/flash_hopper.cuh"
+#include "kernels/cuda/attention/flash/flash_hopper.cuh"
 
 namespace sluice::kernels::cuda {
 

@@ -1,4 +1,4 @@
-#include "kernels/cuda/gemm/grouped_gemm.h"
+#include "kernels/cuda/gemm/grouped/grouped_gemm.h"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 // Configs as their families publish them, brought to the keys that transformers writes. Keys that are there already stand.
 #pragma once
 
-#include "models/loading/config.h"
+#include "models/loading/config/config.h"
 
 namespace sluice::models {
 

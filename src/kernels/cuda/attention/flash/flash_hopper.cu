@@ -3,7 +3,7 @@
 // where the general kernel takes 492 (H200).
 #include <algorithm>
 
-#include "kernels/cuda/attention/flash_hopper.cuh"
+#include "kernels/cuda/attention/flash/flash_hopper.cuh"
 
 namespace sluice::kernels::cuda {
 namespace {
