@@ -130,7 +130,8 @@ class Server::Loop {
   asio::steady_timer tick_, deadline_;
   ServiceNotifier notifier_;
   TimePoint last_watchdog_{}, last_trim_{}, last_upkeep_{};
-  bool was_busy_ = false;
+  uint64_t last_ended_ = 0;
+  int collections_due_ = 0;
   bool draining_ = false, refusing_ = false, over_ = false, unhealthy_ = false;
   End end_ = End::Drained;
   std::promise<End> ended_;
@@ -205,7 +206,11 @@ void Server::Loop::give_back_memory() {
   if (seconds_since(last_upkeep_) < kUpkeep.count()) return;
   last_upkeep_ = Clock::now();
   const bool busy = state.metrics().requests > 0;
-  if (std::exchange(was_busy_, busy) && !busy) {
+  const uint64_t ended = state.metrics().requests_ended.value();
+  // Twice: a request's last buffers may go after it has ended.
+  if (std::exchange(last_ended_, ended) != ended) collections_due_ = 2;
+  if (!busy && collections_due_ > 0) {
+    --collections_due_;
     threads_.run_on_each(return_thread_memory);
     state.run_on_preparation(return_thread_memory);
   }

@@ -115,6 +115,7 @@ void Connection::finish_request() noexcept {
   release_body();
   if (current_.id.empty()) return;
   state_.metrics().requests -= 1;
+  state_.metrics().requests_ended.add();
   if (stalled_) state_.metrics().troubled(RejectReason::Stalled);
   if ((lost_ || stalled_) && current_.status == 0) current_.status = 499;
   if (current_.status == 499 && !stalled_) state_.metrics().troubled(RejectReason::Disconnected);

@@ -36,7 +36,7 @@ class HttpMetrics {
   void answered(size_t route, int status, double seconds);
   void troubled(RejectReason trouble) { troubles_[static_cast<size_t>(trouble)].add(); }
 
-  engine::Counter connections_accepted;
+  engine::Counter connections_accepted, requests_ended;
   engine::Counter prefills_fetched, prefills_failed, prefills_served;  // prompts between servers with roles
   std::atomic<int64_t> connections{0}, requests{0}, jobs{0}, live_views{0}, body_bytes{0}, answer_bytes{0};
 
