@@ -11,14 +11,11 @@ namespace sluice {
 
 namespace {
 
-// Regions of one decode step follow each other within microseconds: waiting that long on the core is cheaper
-// than a wake-up through the kernel.
-constexpr int kSpins = 4000;
 constexpr uint64_t kNoTask = 0x7fffffff;  // beyond the number of any task
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads, const std::vector<int>& processors) {
+ThreadPool::ThreadPool(int threads, const std::vector<int>& processors, int spins) : spins_(spins) {
   const int count = std::clamp(threads, 1, 1024);
   workers_.reserve(static_cast<size_t>(count) - 1);
   for (int i = 1; i < count; ++i)
@@ -52,7 +49,7 @@ void ThreadPool::work() {
   uint32_t seen = 0;
   while (true) {
     uint32_t current = generation_.load(std::memory_order_acquire);
-    for (int spin = 0; current == seen && spin < kSpins && !rests_.load(std::memory_order_relaxed); ++spin) {
+    for (int spin = 0; current == seen && spin < spins_ && !rests_.load(std::memory_order_relaxed); ++spin) {
       cpu_relax();
       current = generation_.load(std::memory_order_acquire);
     }

@@ -32,8 +32,13 @@ class FunctionRef<R(Args...)> {
 // Which thread runs a task is not fixed, so a task's result must depend on its number alone.
 class ThreadPool {
  public:
-  // `threads` clamped to [1, 1024]; those that the pool starts run on these processors alone, where there are any.
-  explicit ThreadPool(int threads, const std::vector<int>& processors = {});
+  // Regions of one decode step follow each other within microseconds: looking so often for the next one, on the core, is cheaper
+  // than a wake-up through the kernel.
+  static constexpr int kSpins = 4000;
+
+  // `threads` clamped to [1, 1024]; those that the pool starts run on these processors alone, where there are any, and sleep after
+  // so many looks.
+  explicit ThreadPool(int threads, const std::vector<int>& processors = {}, int spins = kSpins);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -45,6 +50,7 @@ class ThreadPool {
 
   // Workers wait asleep until the next region, not on their cores: what comes until then is computed by others.
   void rest();
+  int asleep() const { return sleepers_.load(); }  // workers; thread-safe
 
   // Splits [0, count) into ranges of at least `grain` and calls range(begin, end) for each.
   void for_ranges(int64_t count, int64_t grain, FunctionRef<void(int64_t, int64_t)> range);
@@ -65,6 +71,7 @@ class ThreadPool {
   std::atomic<bool> stop_{false};
   std::atomic<int> tasks_{0};
   std::atomic<const FunctionRef<void(int)>*> task_{nullptr};
+  const int spins_;  // of a worker
   std::vector<std::thread> workers_;
 };
 

@@ -2,13 +2,13 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <ctime>
+#include <limits>
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/system/thread_clock.h"
 
 namespace sluice {
@@ -65,45 +65,17 @@ TEST(ThreadPool, TheCallerSleepsWhileAWorkerIsLate) {
   }
 }
 
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define SLUICE_UNDER_TSAN
-#endif
-#endif
-#ifdef SLUICE_UNDER_TSAN
-constexpr bool kWakingCostsMost = true;
-#else
-constexpr bool kWakingCostsMost = false;
-#endif
-
-double process_seconds() {
-  std::timespec now{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-// What a region costs with what its workers do in the two milliseconds after it.
-double cost_of_regions(ThreadPool& pool, bool rests) {
-  const double begin = process_seconds();
+// They would look for the next region for minutes.
+TEST(ThreadPool, WorkersAtRestLeaveTheirCores) {
+  ThreadPool pool(3, {}, std::numeric_limits<int>::max());
   for (int round = 0; round < 20; ++round) {
     std::atomic<int> ran = 0;
-    pool.run(4, [&](int) { ++ran; });
-    EXPECT_EQ(ran.load(), 4);
-    if (rests) pool.rest();
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-  return process_seconds() - begin;
-}
-
-TEST(ThreadPool, WorkersAtRestLeaveTheirCores) {
-  ThreadPool pool(4);
-  double awake = 1e9, at_rest = 1e9;  // the least of several, beside whatever else runs
-  for (int attempt = 0; attempt < 6; ++attempt) {
-    awake = std::min(awake, cost_of_regions(pool, false));
-    at_rest = std::min(at_rest, cost_of_regions(pool, true));
-  }
-  if (!kWakingCostsMost) {
-    EXPECT_LT(at_rest, 0.9 * awake) << awake;
+    pool.run(3, [&](int) { ++ran; });
+    EXPECT_EQ(ran.load(), 3);
+    pool.rest();
+    const TimePoint start = Clock::now();
+    while (pool.asleep() < 2 && seconds_since(start) < 20) std::this_thread::yield();
+    ASSERT_EQ(pool.asleep(), 2) << "round " << round;
   }
 }
 
