@@ -61,6 +61,13 @@ StepCost attention_cost(const PagedKv& kv, const RaggedBatch& batch, const kerne
   return cost;
 }
 
+// Reads and writes each sequence's state, and computes so much with each of its elements for a token.
+void add_states(StepCost& cost, const kernels::StateBatch& batch, int64_t elements, double operations) {
+  cost.bytes += 2.0 * sizeof(float) * batch.sequences() * static_cast<double>(elements);
+  cost.operations[static_cast<size_t>(Arithmetic::F32)] +=
+      operations * static_cast<double>(batch.tokens()) * static_cast<double>(elements);
+}
+
 void add_to(StepCost& sum, const StepCost& cost) {
   sum.bytes += cost.bytes;
   sum.attention_operations += cost.attention_operations;
@@ -68,6 +75,9 @@ void add_to(StepCost& sum, const StepCost& cost) {
 }
 
 }  // namespace
+
+ProfiledBackend::ProfiledBackend(std::shared_ptr<Backend> backend)
+    : backend_(std::move(backend)), recurrent_(dynamic_cast<RecurrentOps&>(*backend_)) {}
 
 std::vector<OperationCost> ProfiledBackend::costs() const {
   std::vector<OperationCost> out;
@@ -198,6 +208,33 @@ void ProfiledBackend::moe_ffn(TensorView out, TensorView x, TensorView ids, Tens
 
 void ProfiledBackend::add_rms_norm(TensorView out, const kernels::Residual& x, const kernels::RmsGain& norm) {
   timed("add_rms_norm", moved(out, x.sum, x.sum, x.b), [&] { backend_->add_rms_norm(out, x, norm); });
+}
+
+void ProfiledBackend::multiply(TensorView out, TensorView a, TensorView b) {
+  timed("multiply", moved(out, a, b), [&] { recurrent_.multiply(out, a, b); });
+}
+
+void ProfiledBackend::causal_conv(TensorView out, TensorView x, const kernels::CausalConv& conv,
+                                  TensorView states, const kernels::StateBatch& batch) {
+  StepCost cost = moved(out, x);
+  add_states(cost, batch, conv.state_elements(), 0);
+  timed("causal_conv", cost, [&] { recurrent_.causal_conv(out, x, conv, states, batch); });
+}
+
+void ProfiledBackend::delta_rule(TensorView out, const kernels::DeltaInput& input,
+                                 const kernels::DeltaRule& rule, TensorView states,
+                                 const kernels::StateBatch& batch) {
+  StepCost cost = moved(out, input.qkv, input.decay, input.beta);
+  add_states(cost, batch, rule.state_elements(), 7);
+  timed("delta_rule", cost, [&] { recurrent_.delta_rule(out, input, rule, states, batch); });
+}
+
+void ProfiledBackend::selective_scan(TensorView out, const kernels::ScanInput& input,
+                                     const kernels::SelectiveScan& scan, TensorView states,
+                                     const kernels::StateBatch& batch) {
+  StepCost cost = moved(out, input.x, input.b, input.c, input.step);
+  add_states(cost, batch, scan.state_elements(), 5);
+  timed("selective_scan", cost, [&] { recurrent_.selective_scan(out, input, scan, states, batch); });
 }
 
 }  // namespace sluice::lab

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/recurrent.h"
 #include "lab/roofline.h"
 
 namespace sluice::lab {
@@ -20,11 +21,11 @@ struct OperationCost {
   StepCost cost;  // what the calls read and multiplied at least
 };
 
-// For back-ends that have done an operation when they return from it. Fused operations that the other back-end composes
-// of plain ones are counted as those.
-class ProfiledBackend : public kernels::Backend {
+// For back-ends that have done an operation when they return from it, and have those of recurrent layers. Fused operations that
+// the other back-end composes of plain ones are counted as those.
+class ProfiledBackend : public kernels::Backend, public kernels::RecurrentOps {
  public:
-  explicit ProfiledBackend(std::shared_ptr<Backend> backend) : backend_(std::move(backend)) {}
+  explicit ProfiledBackend(std::shared_ptr<Backend> backend);
 
   void clear() { costs_.clear(); }
   // Since clear(), the longest first.
@@ -76,11 +77,20 @@ class ProfiledBackend : public kernels::Backend {
                const kernels::ExpertBank& bank) override;
   void add_rms_norm(TensorView out, const kernels::Residual& x, const kernels::RmsGain& norm) override;
 
+  void multiply(TensorView out, TensorView a, TensorView b) override;
+  void causal_conv(TensorView out, TensorView x, const kernels::CausalConv& conv, TensorView states,
+                   const kernels::StateBatch& batch) override;
+  void delta_rule(TensorView out, const kernels::DeltaInput& input, const kernels::DeltaRule& rule,
+                  TensorView states, const kernels::StateBatch& batch) override;
+  void selective_scan(TensorView out, const kernels::ScanInput& input, const kernels::SelectiveScan& scan,
+                      TensorView states, const kernels::StateBatch& batch) override;
+
  private:
   template <class Call>
   void timed(const std::string& name, const StepCost& cost, Call&& call);
 
   std::shared_ptr<Backend> backend_;
+  RecurrentOps& recurrent_;
   std::map<std::string, OperationCost> costs_;
 };
 

@@ -40,5 +40,30 @@ TEST(Profile, PassesResultsOn) {
   EXPECT_EQ(backend.name(), plain->name());
 }
 
+// A layer of the delta rule reads and writes its state once a step, however many tokens there are.
+TEST(Profile, CountsStatesOfRecurrentLayers) {
+  ProfiledBackend backend(kernels::make_cpu_backend({1, ""}).value());
+  kernels::RecurrentOps* ops = kernels::recurrent_ops(backend);
+  ASSERT_NE(ops, nullptr);
+  const HostTensor rate = HostTensor::make(DType::F32, {2}), bias = HostTensor::make(DType::F32, {2});
+  const kernels::DeltaRule rule{.key_heads = 1,
+                                .value_heads = 2,
+                                .key_dim = 8,
+                                .value_dim = 4,
+                                .rate = rate.view,
+                                .decay_bias = bias.view};
+  const HostTensor qkv = HostTensor::make(DType::F32, {3, 24}), gates = HostTensor::make(DType::F32, {3, 2});
+  const HostTensor out = HostTensor::make(DType::F32, {3, 8}), states = HostTensor::make(DType::F32, {1, 64});
+  const std::vector<int32_t> begin{0, 3}, from{-1}, save_begin{0, 1};
+  const std::vector<kernels::StateBatch::Save> saves{{3, 0}};
+  ops->delta_rule(out.view, {qkv.view, gates.view, gates.view}, rule, states.view,
+                  {begin, from, save_begin, saves});
+  const std::vector<OperationCost> costs = backend.costs();
+  ASSERT_EQ(costs.size(), 1u);
+  EXPECT_EQ(costs[0].name, "delta_rule");
+  EXPECT_EQ(costs[0].cost.bytes, 4.0 * (3 * 24 + 2 * 3 * 2 + 3 * 8 + 2 * 64));
+  EXPECT_EQ(costs[0].cost.operations[static_cast<size_t>(Arithmetic::F32)], 7.0 * 3 * 64);
+}
+
 }  // namespace
 }  // namespace sluice::lab
