@@ -14,7 +14,7 @@ using kernels::Backend;
 using kernels::RecurrentOps;
 using kernels::StateBatch;
 
-constexpr int64_t kTokens = 11;
+constexpr int64_t kTokens = 83;
 constexpr int64_t kSlots = 4;
 
 // Runs some of the tokens [begin, end) of one sequence: operation(ops, out, begin, end, states, batch).
@@ -47,7 +47,7 @@ Outcome run_in_steps(Backend& backend, const Operation& operation, const std::ve
 }
 
 void compare_levels(const Operation& operation, int64_t width, int64_t elements) {
-  const std::vector<int32_t> whole{kTokens}, pieces{2, 3, 8, 9, kTokens};
+  const std::vector<int32_t> whole{kTokens}, pieces{2, 3, 8, 9, 27, kTokens};
   const auto reference = kernels::make_ref_backend();
   const Outcome expected = run_in_steps(*reference, operation, whole, width, elements);
   const Outcome cut = run_in_steps(*reference, operation, pieces, width, elements);
