@@ -312,6 +312,24 @@ TEST(Matmul, PreparedWeightsGiveTheBitsOfStoredOnesForManyTokens) {
   }
 }
 
+// Few columns let one call have more tokens than wait for a panel at a time.
+TEST(Matmul, PreparedWeightsGiveTheBitsOfStoredOnesInSeveralPasses) {
+  constexpr int64_t kTokens = 517, kRows = 33;
+  for (const auto& backend : cpu_backends(1)) {
+    for (const DType type : {DType::Q4_1, DType::Q8_0, DType::Q6_K}) {
+      Random random(23);
+      const int64_t cols = info(type).block_elements == 32 ? 64 : 256;
+      const OwnedWeight owned = random_weight(random, {type}, kRows, cols, true);
+      const HostTensor x = random.tensor({kTokens, cols});
+      HostTensor stored = HostTensor::make(DType::F32, {kTokens, kRows});
+      HostTensor out = HostTensor::make(DType::F32, {kTokens, kRows});
+      backend->matmul(stored.view, x.view, owned.weight);
+      backend->matmul(out.view, x.view, backend->prepare(owned.weight));
+      ASSERT_TRUE(same_bits(out.view, stored.view)) << backend->name() << " " << name(type);
+    }
+  }
+}
+
 TEST(Matmul, WhatIsNotFiniteStaysSoAmongManyTokens) {
   constexpr int64_t kTokens = 33, kBad = 20;
   for (const auto& backend : cpu_backends(1)) {

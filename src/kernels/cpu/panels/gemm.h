@@ -1,8 +1,8 @@
 // GEMMs of activations [tokens, cols] with weights in panels (format.h). Included by the files panels_NAME.cpp only.
 //
 // One token, or up to eight where a vector holds a panel's rows: codes are unpacked in registers, once for all tokens, panel
-// after panel, as memory gives them. More tokens: up to 512 columns of one or two panels are unpacked into the first cache
-// (bytes and float scales) and multiplied with all tokens, four at a time. A panel is read from memory once for all tokens of a
+// after panel, as memory gives them. More tokens: up to 576 columns of one or two panels are unpacked into the first cache
+// (bytes and float scales) and multiplied with all tokens, four or six at a time. A panel is read from memory once for all tokens of a
 // call. Either way a piece of 32 columns gives an exact integer sum, which is added to one float per row and token by the
 // arithmetic of gemm/gemm.h, piece after piece: panels give the bits that rows in file order give, on every level, for any
 // number of tokens and any cut. Levels whose product of bytes adds up pairs of columns to 16 bits stay there for as many columns
@@ -202,8 +202,8 @@ void panel_by_tokens(const PanelGemm& gemm, int64_t panel, int64_t token) {
 
 // -- more tokens
 
-constexpr int64_t kChunkPieces =
-    16;  // unpacked at once: two panels and four tokens' activations fit the first cache
+// Unpacked at once: two panels and a few tokens' activations fit the first cache.
+constexpr int64_t kChunkPieces = 18;
 
 // The columns of one chunk.
 struct Chunk {
@@ -211,6 +211,8 @@ struct Chunk {
   int64_t count;  // pieces
   bool last;      // of the row: the bias is added
   int offset_bits;
+  float* waiting =
+      nullptr;  // sums of the chunks before and of this one: [tokens][rows that are multiplied at once]
 };
 
 // `count` pieces of a panel from piece `first` on into `to`: 8 quads of 64 bytes, then vectors of 16 floats.
@@ -289,26 +291,22 @@ template <class I, PieceKind K, int B, int N>
   }
 }
 
-// A chunk of R unpacked panels, whose first is `panel`, by N tokens from `token` on. Sums of earlier chunks lie in `out`.
+// A chunk of R unpacked panels, whose first is `panel`, by N tokens from `token` on.
 template <class I, PieceKind K, int R, int N>
 void chunk_tile(const PanelGemm& gemm, const uint8_t* unpacked, const Chunk& chunk, int64_t panel,
                 int64_t token) {
   constexpr int V = R * kPanelRows / I::kWidth;
   constexpr int B = I::kPanelVectors < V ? I::kPanelVectors : V;
   const PanelActivations* x[N];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
   for (int n = 0; n < N; ++n) x[n] = gemm.x + (token + n) * (gemm.cols / 32) + chunk.first;
   typename I::F sums[V][N];
-  float* out = gemm.out + token * gemm.out_stride + panel * kPanelRows;
-  const int64_t rows = gemm.rows - panel * kPanelRows;
+  float* const waiting = chunk.waiting + token * (R * kPanelRows);
 #pragma GCC unroll 16
   for (int v = 0; v < V; ++v) {
-#pragma GCC unroll 4
-    for (int n = 0; n < N; ++n) {
-      sums[v][n] = I::set1(0.0f);
-      if (chunk.first > 0)
-        sums[v][n] = load_rows<I>(out + n * gemm.out_stride + v * I::kWidth, rows - v * I::kWidth);
-    }
+#pragma GCC unroll 8
+    for (int n = 0; n < N; ++n)
+      sums[v][n] = chunk.first == 0 ? I::set1(0.0f) : I::load(waiting + n * (R * kPanelRows) + v * I::kWidth);
   }
   for (int64_t i = 0; i < chunk.count; ++i, unpacked += K.bytes()) {
 #pragma GCC unroll 16
@@ -322,41 +320,67 @@ void chunk_tile(const PanelGemm& gemm, const uint8_t* unpacked, const Chunk& chu
       }
       add_unpacked<I, K, B, N>(sums + v, pieces, lanes, x, chunk.offset_bits);
     }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int n = 0; n < N; ++n) ++x[n];
   }
+  if (!chunk.last) {
+#pragma GCC unroll 16
+    for (int v = 0; v < V; ++v) {
+#pragma GCC unroll 8
+      for (int n = 0; n < N; ++n) I::store(waiting + n * (R * kPanelRows) + v * I::kWidth, sums[v][n]);
+    }
+    return;
+  }
+  float* out = gemm.out + token * gemm.out_stride + panel * kPanelRows;
+  const int64_t rows = gemm.rows - panel * kPanelRows;
 #pragma GCC unroll 16
   for (int v = 0; v < V; ++v) {
     const int64_t left = rows - v * I::kWidth;
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int n = 0; n < N; ++n) {
       if (left <= 0) continue;
-      if (chunk.last && gemm.bias != nullptr)
+      if (gemm.bias != nullptr)
         sums[v][n] = I::add(sums[v][n], load_rows<I>(gemm.bias + panel * kPanelRows + v * I::kWidth, left));
       store_rows<I>(out + n * gemm.out_stride + v * I::kWidth, sums[v][n], left);
     }
   }
 }
 
-template <class I, PieceKind K, int R>
-void chunk_tokens(const PanelGemm& gemm, const uint8_t* unpacked, const Chunk& chunk, int64_t panel) {
-  int64_t token = 0;
-  for (; token + 4 <= gemm.tokens; token += 4) chunk_tile<I, K, R, 4>(gemm, unpacked, chunk, panel, token);
-  if (gemm.tokens - token == 3) return chunk_tile<I, K, R, 3>(gemm, unpacked, chunk, panel, token);
-  if (gemm.tokens - token == 2) return chunk_tile<I, K, R, 2>(gemm, unpacked, chunk, panel, token);
-  if (gemm.tokens - token == 1) chunk_tile<I, K, R, 1>(gemm, unpacked, chunk, panel, token);
+// Tokens by which unpacked panels are multiplied at once: as many as leave their sums in registers. Where a product of bytes adds to a
+// sum by itself, those of six tokens hide its latency.
+template <class I, PieceKind K>
+constexpr int chunk_tile_tokens() {
+  if constexpr (requires { I::kChunkTileTokens; }) return K.halves ? 4 : I::kChunkTileTokens;
+  return 4;
 }
 
+template <class I, PieceKind K, int R, int N = chunk_tile_tokens<I, K>()>
+void chunk_tokens(const PanelGemm& gemm, const uint8_t* unpacked, const Chunk& chunk, int64_t panel,
+                  int64_t token = 0) {
+  for (; token + N <= gemm.tokens; token += N) chunk_tile<I, K, R, N>(gemm, unpacked, chunk, panel, token);
+  constexpr int kNext = N > 4 ? 4 : N - 1;
+  if constexpr (kNext > 0) {
+    if (token < gemm.tokens) chunk_tokens<I, K, R, kNext>(gemm, unpacked, chunk, panel, token);
+  }
+}
+
+// Tokens of one pass over a panel, whose sums wait on the stack from chunk to chunk: in `out`, whose rows often lie a power of two
+// apart, a few lines of each cache would take them all.
+constexpr int64_t kWaitingTokens = 256;
+
+// REQUIRES: at most kWaitingTokens
 template <class I, PanelFormat F, int R>
 void panels_for_many(const PanelGemm& gemm, int64_t panel) {
   constexpr PieceKind K = kind_of<I, F>();
+  alignas(64) float waiting[kWaitingTokens * R * kPanelRows];
   // Where rows end in the first of two panels, the second is multiplied as it lies and not stored.
   alignas(64) uint8_t unpacked[R * kChunkPieces * K.bytes()];
   if ((panel + R - 1) * kPanelRows >= gemm.rows) __builtin_memset(unpacked, 0, sizeof unpacked);
-  const int64_t pieces = gemm.cols / 32;
-  for (int64_t first = 0; first < pieces; first += kChunkPieces) {
-    const int64_t count = pieces - first < kChunkPieces ? pieces - first : kChunkPieces;
-    const Chunk chunk{first, count, first + count == pieces, F.offset_bits};
+  const int64_t pieces = gemm.cols / 32, chunks = (pieces + kChunkPieces - 1) / kChunkPieces;
+  const int64_t most = (pieces + chunks - 1) / chunks;
+  for (int64_t first = 0; first < pieces; first += most) {
+    const int64_t count = pieces - first < most ? pieces - first : most;
+    const Chunk chunk{first, count, first + count == pieces, F.offset_bits, waiting};
     for (int64_t r = 0; r < R && (panel + r) * kPanelRows < gemm.rows; ++r)
       unpack_panel<I, F>(unpacked + r * kChunkPieces * K.bytes(),
                          gemm.panels + (panel + r) * F.panel_bytes(gemm.cols), chunk);
@@ -374,8 +398,14 @@ void gemm_panels_of(const PanelGemm& gemm) {
     for (int64_t panel = 0; panel < panels; ++panel) panel_by_tokens<I, F, kWhole ? 8 : 1>(gemm, panel, 0);
     return;
   }
-  for (int64_t panel = 0; panel < panels; panel += I::kPanelsAtOnce)
-    panels_for_many<I, F, I::kPanelsAtOnce>(gemm, panel);
+  PanelGemm pass = gemm;
+  for (int64_t token = 0; token < gemm.tokens; token += pass.tokens) {
+    pass.tokens = gemm.tokens - token < kWaitingTokens ? gemm.tokens - token : kWaitingTokens;
+    pass.out = gemm.out + token * gemm.out_stride;
+    pass.x = gemm.x + token * (gemm.cols / 32);
+    for (int64_t panel = 0; panel < panels; panel += I::kPanelsAtOnce)
+      panels_for_many<I, F, I::kPanelsAtOnce>(pass, panel);
+  }
 }
 
 template <class I>

@@ -9,6 +9,7 @@ namespace {
 
 struct PanelAvx512Vnni : PanelWords512<Avx512Vnni> {
   static constexpr bool kWideCodes = true;  // panel_dot takes codes of eight bits
+  static constexpr int kChunkTileTokens = 6;
   static S panel_dot(S sum, P codes, P x) { return _mm512_dpbusd_epi32(sum, codes, x); }
 };
 
