@@ -2,7 +2,7 @@
 //
 // One token, or up to eight where a vector holds a panel's rows: codes are unpacked in registers, once for all tokens, panel
 // after panel, as memory gives them. More tokens: up to 576 columns of one or two panels are unpacked into the first cache
-// (bytes and float scales) and multiplied with all tokens, four or six at a time. A panel is read from memory once for all tokens of a
+// (bytes and float scales) and multiplied with all tokens, four or six at a time. A panel is read once for up to 256 tokens of a
 // call. Either way a piece of 32 columns gives an exact integer sum, which is added to one float per row and token by the
 // arithmetic of gemm/gemm.h, piece after piece: panels give the bits that rows in file order give, on every level, for any
 // number of tokens and any cut. Levels whose product of bytes adds up pairs of columns to 16 bits stay there for as many columns
@@ -368,7 +368,7 @@ void chunk_tokens(const PanelGemm& gemm, const uint8_t* unpacked, const Chunk& c
 // apart, a few lines of each cache would take them all.
 constexpr int64_t kWaitingTokens = 256;
 
-// REQUIRES: at most kWaitingTokens
+// REQUIRES: gemm.tokens is at most kWaitingTokens.
 template <class I, PanelFormat F, int R>
 void panels_for_many(const PanelGemm& gemm, int64_t panel) {
   constexpr PieceKind K = kind_of<I, F>();
