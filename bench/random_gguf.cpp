@@ -307,9 +307,12 @@ int main(int count, char** arguments) {
     for (const Type& type : kTypes)
       if (count > 2 && shape.name == wanted && type.name == arguments[2])
         return write_model(arguments[1], shape, type, tokenizer ? &*tokenizer : nullptr);
-  fmt::print(
-      stderr,
-      "random_gguf FILE Q4_K|Q8_0|Q6_K [llama-3.1-8b | llama-3.2-1b | qwen3.5-0.8b | qwen3-moe-3b | tiny] "
-      "[TOKENIZER.gguf]\n");
+  const auto names = [](const auto& table) {
+    std::vector<std::string_view> all;
+    for (const auto& entry : table) all.push_back(entry.name);
+    return all;
+  };
+  fmt::print(stderr, "random_gguf FILE {} [{}] [TOKENIZER.gguf]\n", fmt::join(names(kTypes), "|"),
+             fmt::join(names(kShapes), " | "));
   return 2;
 }
