@@ -11,7 +11,7 @@
 #include "base/ids.h"
 #include "kernels/backend.h"
 #include "kernels/recurrent.h"
-#include "models/decoder.h"
+#include "models/decoder/decoder.h"
 
 namespace sluice::runtime {
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <span>
 
-#include "models/decoder.h"
+#include "models/decoder/decoder.h"
 #include "models/model.h"
 #include "runtime/batch.h"
 #include "runtime/memory/block_mover.h"

@@ -1,5 +1,5 @@
 // The decoder around its layers, on the reference, against plain numbers.
-#include "models/decoder.h"
+#include "models/decoder/decoder.h"
 
 #include <gtest/gtest.h>
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "models/decoder/scratch.h"
 #include "models/model.h"
-#include "models/scratch.h"
 
 namespace sluice::models {
 

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "kernels/partial_attention.h"
+#include "models/decoder/scratch.h"
 #include "models/model_group.h"
-#include "models/scratch.h"
 
 namespace sluice::models {
 

@@ -7,10 +7,10 @@
 
 #include "kernels/backend.h"
 #include "kernels/recurrent.h"
+#include "models/decoder/scratch.h"
 #include "models/layers/context.h"
 #include "models/loading/weights.h"
 #include "models/model_group.h"
-#include "models/scratch.h"
 #include "models/spec.h"
 
 namespace sluice::models {

@@ -11,7 +11,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/recurrent.h"
-#include "models/decoder.h"
+#include "models/decoder/decoder.h"
 #include "models/model_group.h"
 #include "request/block_move.h"
 #include "runtime/memory/block_mover.h"

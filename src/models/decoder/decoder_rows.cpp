@@ -1,7 +1,7 @@
 // What a step of the decoder leaves behind: rows of its stream, their norms and their logits.
 #include <algorithm>
 
-#include "models/decoder.h"
+#include "models/decoder/decoder.h"
 #include "models/layers/layers.h"
 
 namespace sluice::models {

@@ -1,7 +1,7 @@
 // What enters the first layer, which ranks sum what its parts give, and where they share the tokens, how their rows meet.
 #include <algorithm>
 
-#include "models/decoder.h"
+#include "models/decoder/decoder.h"
 
 namespace sluice::models {
 

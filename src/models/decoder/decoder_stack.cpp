@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "kernels/layer_stack.h"
-#include "models/decoder.h"
+#include "models/decoder/decoder.h"
 
 namespace sluice::models {
 

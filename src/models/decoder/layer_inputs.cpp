@@ -1,7 +1,7 @@
 // What every layer gets of a step's tokens beside the stream (ModelSpec::per_layer_embedding).
 #include <cmath>
 
-#include "models/decoder.h"
+#include "models/decoder/decoder.h"
 
 namespace sluice::models {
 

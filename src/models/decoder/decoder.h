@@ -8,12 +8,12 @@
 #include "kernels/backend.h"
 #include "kernels/layer_stack.h"
 #include "kernels/recurrent.h"
+#include "models/decoder/scratch.h"
 #include "models/group/part_times.h"
 #include "models/layers/context.h"
 #include "models/layers/streams.h"
 #include "models/loading/weights.h"
 #include "models/model_group.h"
-#include "models/scratch.h"
 #include "models/spec.h"
 
 namespace sluice::models {

@@ -1,4 +1,4 @@
-#include "models/decoder.h"
+#include "models/decoder/decoder.h"
 
 #include <algorithm>
 #include <cmath>
@@ -23,44 +23,6 @@ Decoder::Decoder(const ModelSpec& spec, const ModelWeights& weights, kernels::Ba
 
 void Decoder::norm(TensorView out, TensorView x, const Norm& weights) {
   run_norm(backend_, spec_, out, x, weights);
-}
-
-void Decoder::finish_branch(TensorView branch) {
-  if (branch.dim(0) == 0) pending_output_proj_.reset();
-  finish(backend_, branch, std::exchange(pending_output_proj_, std::nullopt));
-  if (std::exchange(sum_pending_, false) && branch.dim(0) > 0) group_->add_up(branch, part_of(branch));
-  part_ = {};
-}
-
-void Decoder::add_up_branch(TensorView branch) {
-  if (tensor_group() == nullptr) return;
-  if (branch.dim(0) == 0) pending_output_proj_.reset();
-  part_ = pending_output_proj_ ? group_->part_memory(branch.dim(0), branch.dim(1)) : TensorView();
-  finish(backend_, part_of(branch), std::exchange(pending_output_proj_, std::nullopt));
-  sum_pending_ = true;
-}
-
-void Decoder::add_norm(TensorView out, TensorView x, TensorView branch, const Norm& weights) {
-  const kernels::Residual residual{x, branch, spec_.residual_scale};
-  const kernels::RmsGain gain{weights.gain, spec_.norm_eps};
-  if (sum_pending_ && x.dim(0) > 0 && spec_.norm == NormKind::Rms &&
-      group_->add_up_rms_norm(out, {x, part_of(branch), spec_.residual_scale}, gain)) {
-    sum_pending_ = false;
-    part_ = {};
-    return;
-  }
-  if (sum_pending_) finish_branch(branch);
-  const auto product = std::exchange(pending_output_proj_, std::nullopt);
-  if (x.dim(0) == 0) return;
-  if (spec_.norm == NormKind::Rms && product) {
-    backend_.matmul_add_rms_norm(out, residual, *product, gain);
-  } else if (spec_.norm == NormKind::Rms) {
-    backend_.add_rms_norm(out, residual, gain);
-  } else {
-    finish(backend_, branch, product);
-    backend_.add(x, x, branch, spec_.residual_scale);
-    norm(out, x, weights);
-  }
 }
 
 void Decoder::enter_layer(TensorView out, TensorView x, TensorView branch, const Norm& weights) {
