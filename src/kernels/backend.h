@@ -330,6 +330,17 @@ class Backend {
     matmul(x.b, gemm.x, *gemm.weight);
     add_rms_norm(out, x, norm);
   }
+  // sum += b_scale * rms_norm(b). What b holds afterwards is not said.
+  virtual void add_normed(const Residual& x, const RmsGain& branch) {
+    rms_norm(x.b, x.b, branch.gain, branch.eps);
+    add(x.sum, x.sum, x.b, x.b_scale);
+  }
+  // The same, and out = rms_norm(sum).
+  virtual void add_normed_rms_norm(TensorView out, const Residual& x, const RmsGain& branch,
+                                   const RmsGain& norm) {
+    rms_norm(x.b, x.b, branch.gain, branch.eps);
+    add_rms_norm(out, x, norm);
+  }
   // Rotates q and k, then stores k and v. k may be left rotated or not.
   virtual void rope_write_kv(const PagedKv& kv, const QkvHeads& x, TensorView angles, RopeStyle style,
                              const RaggedBatch& batch) {

@@ -71,6 +71,26 @@ TEST_P(TokenTest, AddAndNormInOne) {
   }
 }
 
+TEST_P(TokenTest, AddsABranchThatIsNormedFirst) {
+  for (int64_t dim : kDims) {
+    for (int64_t n : kCounts) {
+      SCOPED_TRACE(::testing::Message() << "n " << n << " dim " << dim);
+      Both sum = random(n, dim), branch = random(n, dim), again = random(n, dim);
+      const Both branch_gain = vector(dim), gain = vector(dim);
+      Both out = zeros(n, dim);
+      ref().add_normed_rms_norm(out.host, {sum.host, branch.host, 0.7f}, {branch_gain.host, 1e-5f},
+                                {gain.host, 1e-6f});
+      gpu().add_normed_rms_norm(out.device, {sum.device, branch.device, 0.7f}, {branch_gain.device, 1e-5f},
+                                {gain.device, 1e-6f});
+      EXPECT_LT(error(out.host, out.device), tolerance());
+      EXPECT_LT(error(sum.host, sum.device), tolerance());
+      ref().add_normed({sum.host, again.host}, {{}, 1e-5f});
+      gpu().add_normed({sum.device, again.device}, {{}, 1e-5f});
+      EXPECT_LT(error(sum.host, sum.device), tolerance());
+    }
+  }
+}
+
 TEST_P(TokenTest, ElementWise) {
   for (int64_t dim : {5, 128, 4096}) {
     const Both a = random(6, dim, 3.0f), b = random(6, dim), row = random(1, dim);

@@ -153,18 +153,8 @@ struct Decoder::LayerRun {
     if (output != Output::Whole) decoder.group_->add_up_tokens(sums);
     branch = decoder.own_branch_ = decoder.own_rows_of(sums);
   }
-  void norm_branch(const Norm& weights) {
-    decoder.finish_branch(branch);
-    const float eps = decoder.spec_.post_norm_eps;
-    if (eps > 0.0f && decoder.spec_.norm == NormKind::Rms)
-      return decoder.backend_.rms_norm(branch, branch, weights.gain, eps);
-    decoder.norm(branch, branch, weights);
-  }
-  // x = from + branch
-  void add_to(TensorView from) {
-    decoder.finish_branch(branch);
-    decoder.backend_.add(x, from, branch, decoder.spec_.residual_scale);
-  }
+  void norm_branch(const Norm& weights) { decoder.norm_branch(branch, weights); }
+  void add_to(TensorView from) { decoder.add_branch(x, from, branch); }
   void enter() {
     decoder.enter_layer(normed, x, branch, w.mixer_norm);
     decoder.tap(index, x);
@@ -330,6 +320,7 @@ void Decoder::forward(const StepInput& input) {
   stream_ = scratch_.get(Buffer::Stream, own_rows_.size(), spec_.dim);
   kept_.reset();
   residual_pending_ = false;
+  branch_norm_.reset();
   pending_output_proj_.reset();
   sum_pending_ = false;
   part_ = {};

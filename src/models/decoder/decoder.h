@@ -100,6 +100,10 @@ class Decoder {
   void norm(TensorView out, TensorView x, const Norm& weights);
   // Makes the branch's last product and its sum over the group, if those are still to be made.
   void finish_branch(TensorView branch);
+  // The branch is normed, while it is added where that can be.
+  void norm_branch(TensorView branch, const Norm& weights);
+  // x = from + branch
+  void add_branch(TensorView x, TensorView from, TensorView branch);
   // x gets the branch; out its norm.
   void add_norm(TensorView out, TensorView x, TensorView branch, const Norm& weights);
   // The norm that a layer starts with, after what the layer before it still owes.
@@ -137,6 +141,7 @@ class Decoder {
   TensorView stream_;                         // [own rows, dim] after the last layer, or [kept rows, dim]
   std::optional<std::vector<int32_t>> kept_;  // rows of the step that stream_ still has; absent: all
   bool residual_pending_ = false;  // the last layer's branch is still to be added, with the next norm
+  std::optional<kernels::RmsGain> branch_norm_;  // the branch is still to be normed, while it is added
   std::optional<kernels::DeferredMatmul>
       pending_output_proj_;   // the branch's last product, which may be made with what follows
   bool sum_pending_ = false;  // the branch is still to be summed over the group; its product is made

@@ -1,5 +1,5 @@
-// How what a part of a layer makes, its branch, comes into the residual stream: its last product, its sum over the group and
-// the addition, each with what follows it where the back-end has one operation for both.
+// How what a part of a layer makes, its branch, comes into the residual stream: its last product, its sum over the group, its
+// norm and the addition, each with what follows it where the back-end has one operation for both.
 #include <utility>
 
 #include "models/decoder/decoder.h"
@@ -22,9 +22,27 @@ void Decoder::add_up_branch(TensorView branch) {
   sum_pending_ = true;
 }
 
+void Decoder::norm_branch(TensorView branch, const Norm& weights) {
+  finish_branch(branch);
+  if (spec_.norm != NormKind::Rms) return norm(branch, branch, weights);
+  branch_norm_ =
+      kernels::RmsGain{weights.gain, spec_.post_norm_eps > 0.0f ? spec_.post_norm_eps : spec_.norm_eps};
+}
+
+void Decoder::add_branch(TensorView x, TensorView from, TensorView branch) {
+  finish_branch(branch);
+  const auto branch_norm = std::exchange(branch_norm_, std::nullopt);
+  if (branch_norm && from.data == x.data)
+    return backend_.add_normed({x, branch, spec_.residual_scale}, *branch_norm);
+  if (branch_norm) backend_.rms_norm(branch, branch, branch_norm->gain, branch_norm->eps);
+  backend_.add(x, from, branch, spec_.residual_scale);
+}
+
 void Decoder::add_norm(TensorView out, TensorView x, TensorView branch, const Norm& weights) {
   const kernels::Residual residual{x, branch, spec_.residual_scale};
   const kernels::RmsGain gain{weights.gain, spec_.norm_eps};
+  if (const auto branch_norm = std::exchange(branch_norm_, std::nullopt); branch_norm && x.dim(0) > 0)
+    return backend_.add_normed_rms_norm(out, residual, *branch_norm, gain);
   if (sum_pending_ && x.dim(0) > 0 && spec_.norm == NormKind::Rms &&
       group_->add_up_rms_norm(out, {x, part_of(branch), spec_.residual_scale}, gain)) {
     sum_pending_ = false;

@@ -76,6 +76,13 @@ class CudaBackendImpl final : public CudaBackend,
   void add_rms_norm(TensorView out, const Residual& x, const RmsGain& gain) override {
     tokens_.add_rms_norm(out, x, gain);
   }
+  void add_normed(const Residual& x, const RmsGain& branch) override {
+    if (!tokens_.add_normed({}, x, branch, {})) CudaBackend::add_normed(x, branch);
+  }
+  void add_normed_rms_norm(TensorView out, const Residual& x, const RmsGain& branch,
+                           const RmsGain& norm) override {
+    if (!tokens_.add_normed(out, x, branch, norm)) CudaBackend::add_normed_rms_norm(out, x, branch, norm);
+  }
 
   void matmul(TensorView out, TensorView x, const Weight& weight) override { gemm_.matmul(out, x, weight); }
   void matmul_heads(TensorView out, TensorView x, std::span<const Weight> weights) override {

@@ -59,6 +59,24 @@ void TokenDispatch::add_rms_norm(TensorView out, const Residual& x, const RmsGai
   norm(p);
 }
 
+bool TokenDispatch::add_normed(TensorView out, const Residual& x, const RmsGain& branch,
+                               const RmsGain& norm) {
+  AddNormedParams p = blank<AddNormedParams>();
+  p.sum = view_of(x.sum);
+  p.branch = view_of(x.b);
+  p.scale = x.b_scale;
+  p.branch_gain = floats_of(branch.gain, x.sum.dim(-1));
+  p.branch_eps = branch.eps;
+  if (!out.empty()) {
+    p.out = view_of(out);
+    p.gain = floats_of(norm.gain, x.sum.dim(-1));
+    p.eps = norm.eps;
+  }
+  if (!adds_normed(p)) return false;
+  step_.issue(launch_add_normed, p);
+  return true;
+}
+
 void TokenDispatch::add(TensorView out, TensorView a, TensorView b, float b_scale) {
   PointwiseParams p = pointwise_params(Pointwise::Add, out, a, b_scale);
   p.b = view_of(b);

@@ -17,6 +17,8 @@ class TokenDispatch {
   void rms_norm(TensorView out, TensorView x, TensorView gain, float eps);
   void layer_norm(TensorView out, TensorView x, TensorView gain, TensorView bias, float eps);
   void add_rms_norm(TensorView out, const Residual& x, const RmsGain& gain);
+  // Backend::add_normed_rms_norm, add_normed where `out` is empty. False where the kernel does not take it: nothing ran.
+  bool add_normed(TensorView out, const Residual& x, const RmsGain& branch, const RmsGain& norm);
   void add(TensorView out, TensorView a, TensorView b, float b_scale);
   void gate_rows(TensorView x, TensorView gate, Activation activation);
   // out = operation(x, factor): Copy, Scale, Softcap, Clamp.

@@ -22,6 +22,17 @@ void launch_norm(const NormParams&, Stream);
 // Whether what is added may be such a sum.
 bool norm_mixes(const NormParams&);
 
+// sum += scale * rms_norm(branch), the norm as f32; then out = rms_norm(sum), unless out.data is null.
+struct AddNormedParams {
+  View out, sum, branch;
+  const float* branch_gain;  // [dim] or null
+  const float* gain;         // [dim] or null
+  float branch_eps, eps, scale;
+};
+void launch_add_normed(const AddNormedParams&, Stream);
+// Whether launch_add_normed takes it.
+bool adds_normed(const AddNormedParams&);
+
 enum class Pointwise : int32_t { Copy, Add, AddBias, Scale, Softcap, Clamp, Activate, Gated, GateRows };
 
 struct PointwiseParams {
