@@ -71,7 +71,7 @@ class ExpertForms {
 
  private:
   bool takes_tiles(const ExpertGroup& group) const {
-    return kernels_.panels.quantize_tiles != nullptr && group.count >= kernels_.panels.tiles_from;
+    return kernels_.panels.takes_tiles(group.count);
   }
   TokenTiles bf16_of(const ExpertGroup& group) const {
     const int64_t words = group.tile * kTileTokens * 32 * per_row_;

@@ -39,8 +39,7 @@ Activations CpuBackend::prepare_activations(TensorView x, const Weight& weight) 
   const Needs needs(weight, {kernels_, panel_kernels_});
   ActivationBlock* blocks = needs.blocks ? grown(forms_.blocks, row_count(x) * per_row) : nullptr;
   SplitBlock* split = needs.split ? grown(forms_.split, row_count(x) * per_row) : nullptr;
-  const bool tiled =
-      needs.panels && panel_kernels_.quantize_tiles != nullptr && row_count(x) >= panel_kernels_.tiles_from;
+  const bool tiled = needs.panels && panel_kernels_.takes_tiles(row_count(x));
   PanelActivations* panels = needs.panels && !tiled ? grown(forms_.panels, row_count(x) * per_row) : nullptr;
   ActivationTile* tiles = tiled ? grown(forms_.tiles, TokenTiles::count(row_count(x)) * per_row) : nullptr;
   if (needs.blocks || needs.split || needs.panels) {

@@ -20,14 +20,20 @@
 namespace sluice::kernels::cpu {
 namespace {
 
-// Few tokens stream the panels from memory: this far ahead of a piece. Levels whose hardware follows a stream by itself ask for
-// nothing: on a Neoverse V1 fetches so far ahead, beside its own, halve the speed of reading.
+// Few tokens stream the panels from memory: this far ahead of a piece, into the first cache, or as far as the level says into the
+// second one. Levels whose hardware follows a stream by itself ask for nothing: on a Neoverse V1 fetches so far ahead, beside
+// its own, halve the speed of reading.
 constexpr int64_t kPanelPrefetch = 4096;
 template <class I, PanelFormat F>
 [[gnu::always_inline]] inline void fetch_ahead(const uint8_t* piece) {
   if constexpr (!requires { I::kFollowsStreams; }) {
-    for (int64_t ahead = 0; ahead < F.piece_bytes(); ahead += 64)
-      __builtin_prefetch(piece + kPanelPrefetch + ahead);
+    for (int64_t ahead = 0; ahead < F.piece_bytes(); ahead += 64) {
+      if constexpr (requires { I::kSecondCachePrefetch; }) {
+        __builtin_prefetch(piece + I::kSecondCachePrefetch + ahead, 0, 2);
+      } else {
+        __builtin_prefetch(piece + kPanelPrefetch + ahead);
+      }
+    }
   }
 }
 
@@ -215,6 +221,25 @@ struct Chunk {
       nullptr;  // sums of the chunks before and of this one: [tokens][rows that are multiplied at once]
 };
 
+// The columns that are unpacked after those of a chunk, of the same panels or of the next ones: memory brings them into the second
+// cache beside the multiplications.
+struct ComingPieces {
+  const uint8_t* at;  // of the first panel
+  int64_t panel_bytes;
+  int64_t bytes;  // of each panel
+  int64_t share;  // of them, with each piece of a few tokens
+  int64_t brought = 0;
+
+  template <int R>
+  [[gnu::always_inline]] void bring() {
+    const int64_t end = brought + share < bytes ? brought + share : bytes;
+    for (; brought < end; brought += 64) {
+#pragma GCC unroll 2
+      for (int r = 0; r < R; ++r) __builtin_prefetch(at + r * panel_bytes + brought, 0, 2);
+    }
+  }
+};
+
 // `count` pieces of a panel from piece `first` on into `to`: 8 quads of 64 bytes, then vectors of 16 floats.
 template <class I, PanelFormat F>
 void unpack_panel(uint8_t* to, const uint8_t* panel, const Chunk& chunk) {
@@ -293,8 +318,8 @@ template <class I, PieceKind K, int B, int N>
 
 // A chunk of R unpacked panels, whose first is `panel`, by N tokens from `token` on.
 template <class I, PieceKind K, int R, int N>
-void chunk_tile(const PanelGemm& gemm, const uint8_t* unpacked, const Chunk& chunk, int64_t panel,
-                int64_t token) {
+void chunk_tile(const PanelGemm& gemm, const uint8_t* unpacked, const Chunk& chunk, ComingPieces& coming,
+                int64_t panel, int64_t token) {
   constexpr int V = R * kPanelRows / I::kWidth;
   constexpr int B = I::kPanelVectors < V ? I::kPanelVectors : V;
   const PanelActivations* x[N];
@@ -309,6 +334,7 @@ void chunk_tile(const PanelGemm& gemm, const uint8_t* unpacked, const Chunk& chu
       sums[v][n] = chunk.first == 0 ? I::set1(0.0f) : I::load(waiting + n * (R * kPanelRows) + v * I::kWidth);
   }
   for (int64_t i = 0; i < chunk.count; ++i, unpacked += K.bytes()) {
+    if constexpr (!requires { I::kFollowsStreams; }) coming.bring<R>();
 #pragma GCC unroll 16
     for (int v = 0; v < V; v += B) {
       const uint8_t* pieces[B];
@@ -355,12 +381,13 @@ constexpr int chunk_tile_tokens() {
 }
 
 template <class I, PieceKind K, int R, int N = chunk_tile_tokens<I, K>()>
-void chunk_tokens(const PanelGemm& gemm, const uint8_t* unpacked, const Chunk& chunk, int64_t panel,
-                  int64_t token = 0) {
-  for (; token + N <= gemm.tokens; token += N) chunk_tile<I, K, R, N>(gemm, unpacked, chunk, panel, token);
+void chunk_tokens(const PanelGemm& gemm, const uint8_t* unpacked, const Chunk& chunk, ComingPieces& coming,
+                  int64_t panel, int64_t token = 0) {
+  for (; token + N <= gemm.tokens; token += N)
+    chunk_tile<I, K, R, N>(gemm, unpacked, chunk, coming, panel, token);
   constexpr int kNext = N > 4 ? 4 : N - 1;
   if constexpr (kNext > 0) {
-    if (token < gemm.tokens) chunk_tokens<I, K, R, kNext>(gemm, unpacked, chunk, panel, token);
+    if (token < gemm.tokens) chunk_tokens<I, K, R, kNext>(gemm, unpacked, chunk, coming, panel, token);
   }
 }
 
@@ -376,15 +403,21 @@ void panels_for_many(const PanelGemm& gemm, int64_t panel) {
   // Where rows end in the first of two panels, the second is multiplied as it lies and not stored.
   alignas(64) uint8_t unpacked[R * kChunkPieces * K.bytes()];
   if ((panel + R - 1) * kPanelRows >= gemm.rows) __builtin_memset(unpacked, 0, sizeof unpacked);
+  constexpr int kTokens = chunk_tile_tokens<I, K>();
   const int64_t pieces = gemm.cols / 32, chunks = (pieces + kChunkPieces - 1) / kChunkPieces;
-  const int64_t most = (pieces + chunks - 1) / chunks;
+  const int64_t most = (pieces + chunks - 1) / chunks, panel_bytes = F.panel_bytes(gemm.cols);
   for (int64_t first = 0; first < pieces; first += most) {
     const int64_t count = pieces - first < most ? pieces - first : most;
     const Chunk chunk{first, count, first + count == pieces, F.offset_bits, waiting};
     for (int64_t r = 0; r < R && (panel + r) * kPanelRows < gemm.rows; ++r)
-      unpack_panel<I, F>(unpacked + r * kChunkPieces * K.bytes(),
-                         gemm.panels + (panel + r) * F.panel_bytes(gemm.cols), chunk);
-    chunk_tokens<I, K, R>(gemm, unpacked, chunk, panel);
+      unpack_panel<I, F>(unpacked + r * kChunkPieces * K.bytes(), gemm.panels + (panel + r) * panel_bytes,
+                         chunk);
+    const int64_t next = chunk.last ? 0 : first + count, tiles = (gemm.tokens + kTokens - 1) / kTokens;
+    const int64_t bytes = most * F.super_bytes() / F.pieces;
+    ComingPieces coming{
+        gemm.panels + (panel + (chunk.last ? R : 0)) * panel_bytes + next / F.pieces * F.super_bytes(),
+        panel_bytes, bytes, (bytes / (tiles * count) + 63) / 64 * 64};
+    chunk_tokens<I, K, R>(gemm, unpacked, chunk, coming, panel);
   }
 }
 

@@ -136,11 +136,16 @@ struct PanelKernels {
   void (*quantize)(PanelActivations* out, const float* x, int64_t count);
   // The same into one token's place in `count` tiles; null where the level has no tiles of int8.
   void (*quantize_tiles)(ActivationTile* out, int64_t place, const float* x, int64_t count) = nullptr;
-  int64_t tiles_from = 0;                  // with tiles: from this number of tokens on they are faster
-  const TileKernels* rows = nullptr;       // for panels in rows, where the level has tiles of bf16
-  PanelLayout codes = PanelLayout::Quads;  // of types of blocks, as `gemm` reads them
-  const ColumnKernels* columns = nullptr;  // null: plain types are read as they are stored
+  int64_t tiles_from = 0;                   // with tiles: from this number of tokens on they are faster ...
+  int64_t one_tile_from = kTileTokens + 1;  // ... and from this one to as many as one tile takes
+  const TileKernels* rows = nullptr;        // for panels in rows, where the level has tiles of bf16
+  PanelLayout codes = PanelLayout::Quads;   // of types of blocks, as `gemm` reads them
+  const ColumnKernels* columns = nullptr;   // null: plain types are read as they are stored
 
+  bool takes_tiles(int64_t tokens) const {
+    if (quantize_tiles == nullptr) return false;
+    return tokens >= tiles_from || (tokens >= one_tile_from && tokens <= kTileTokens);
+  }
   PanelLayout layout(DType type) const {
     if (rows != nullptr && has_rows(type)) return PanelLayout::Rows;
     return columns != nullptr && has_columns(type) ? PanelLayout::Columns : codes;

@@ -189,14 +189,15 @@ void chunk_of_panels(const PanelGemm& gemm, Tiles& tiles, const TwoPanels& two, 
 struct PanelBlock {
   int64_t count, begin, end;
 
-  // Where the panel after `panel` and its neighbour in this chunk begins, or the first of the next chunk or block; null: none.
+  // Where the panel after `panel` and its neighbour in this chunk begins, or the first of the next chunk or block. Behind the last
+  // block lies what the thread's next call multiplies, as a rule.
   template <PanelFormat F>
   const uint8_t* next(const PanelGemm& gemm, const Chunk& chunk, int64_t panel) const {
     const int64_t panel_bytes = F.panel_bytes(gemm.cols);
     const uint8_t* from = gemm.panels + chunk.first / F.pieces * F.super_bytes();
     if (panel + 2 < end) return from + (panel + 2) * panel_bytes;
     if (!chunk.last) return from + begin * panel_bytes + chunk.count / F.pieces * F.super_bytes();
-    return end < count ? gemm.panels + end * panel_bytes : nullptr;
+    return gemm.panels + end * panel_bytes;
   }
 };
 
