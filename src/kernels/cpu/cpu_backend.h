@@ -55,6 +55,8 @@ class CpuBackend : public Backend,
   void rope_angles(TensorView angles, const RaggedBatch& batch, const RopeTable& table) override;
   void rope(TensorView x, TensorView angles, RopeStyle style) override;
   void write_kv(const PagedKv& kv, TensorView k, TensorView v, const RaggedBatch& batch) override;
+  void rope_write_kv(const PagedKv& kv, const QkvHeads& x, TensorView angles, RopeStyle style,
+                     const RaggedBatch& batch) override;
   void attend(TensorView out, TensorView q, const PagedKv& kv, const RaggedBatch& batch,
               const AttentionShape& shape) override;
   void attend_part(const PartialAttended& to, TensorView q, const PagedKv& kv, const RaggedBatch& batch,
@@ -95,6 +97,7 @@ class CpuBackend : public Backend,
   void for_rows(int64_t rows, int64_t width, FunctionRef<void(int64_t)> row);
   // Calls piece(i, begin, end) for columns [begin, end) of row i until all are covered: few long rows go to many threads.
   void for_pieces(int64_t rows, int64_t width, FunctionRef<void(int64_t, int64_t, int64_t)> piece);
+  void rope_token(const TensorView& x, const TensorView& angles, RopeStyle style, int64_t token) const;
   // q [n, heads, width] with each head rotated in blocks of columns, valid until the next call.
   TensorView rotated_queries(TensorView q, int64_t block);
   // The forms of x that GEMMs with `weight` read besides x itself, valid until the next call.
