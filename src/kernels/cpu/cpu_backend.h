@@ -102,6 +102,7 @@ class CpuBackend : public Backend,
   TensorView rotated_queries(TensorView q, int64_t block);
   // The forms of x that GEMMs with `weight` read besides x itself, valid until the next call.
   Activations prepare_activations(TensorView x, const Weight& weight);
+  void fill_int_tiles(ActivationTile* tiles, TensorView x);
   const float* column_tiles(TensorView x);
   // x, or a copy in the order of the weight's columns that is valid until the next call.
   TensorView in_order(TensorView x, const Weight& weight);

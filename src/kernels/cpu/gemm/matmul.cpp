@@ -42,16 +42,15 @@ Activations CpuBackend::prepare_activations(TensorView x, const Weight& weight) 
   const bool tiled = needs.panels && panel_kernels_.takes_tiles(row_count(x));
   PanelActivations* panels = needs.panels && !tiled ? grown(forms_.panels, row_count(x) * per_row) : nullptr;
   ActivationTile* tiles = tiled ? grown(forms_.tiles, TokenTiles::count(row_count(x)) * per_row) : nullptr;
-  if (needs.blocks || needs.split || needs.panels) {
+  if (needs.blocks || needs.split || panels != nullptr) {
     for_rows(row_count(x), weight.cols, [&](int64_t i) {
       const float* row = row_at<float>(x, i);
       if (needs.blocks) kernels_.quantize(blocks + i * per_row, row, per_row);
       if (needs.split) kernels_.split(split + i * per_row, row, weight.cols);
       if (panels != nullptr) panel_kernels_.quantize(panels + i * per_row, row, per_row);
-      if (tiled)
-        panel_kernels_.quantize_tiles(tiles + i / kTileTokens * per_row, i % kTileTokens, row, per_row);
     });
   }
+  if (tiled) fill_int_tiles(tiles, x);
   TokenTiles bf16;
   if (needs.rows) {
     const int64_t words = tile_words(x.dim(0), weight);
@@ -65,6 +64,21 @@ Activations CpuBackend::prepare_activations(TensorView x, const Weight& weight) 
              });
   }
   return {blocks, split, panels, tiles, bf16, needs.columns ? column_tiles(x) : nullptr};
+}
+
+// Tokens of a tile lie in the same lines: one thread writes them all.
+void CpuBackend::fill_int_tiles(ActivationTile* tiles, TensorView x) {
+  const int64_t tokens = row_count(x), per_row = blocks_per_row(x.dim(-1));
+  const int64_t fills = (per_row + kFillPieces - 1) / kFillPieces;
+  for_rows(TokenTiles::count(tokens) * fills, 32 * kFillPieces * std::min(tokens, kTileTokens),
+           [&](int64_t i) {
+             const int64_t tile = i / fills, begin = i % fills * kFillPieces;
+             const int64_t count = std::min(kFillPieces, per_row - begin),
+                           end = std::min(tokens, (tile + 1) * kTileTokens);
+             for (int64_t token = tile * kTileTokens; token < end; ++token)
+               panel_kernels_.quantize_tiles(tiles + tile * per_row + begin, token % kTileTokens,
+                                             row_at<float>(x, token) + 32 * begin, count);
+           });
 }
 
 // One token lies in its columns already.
