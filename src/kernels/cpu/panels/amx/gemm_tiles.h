@@ -26,7 +26,7 @@ constexpr int64_t kTileWords = 16 * 32;
 constexpr int64_t kTileSums = 16 * 16;
 constexpr int64_t kChunkTiles = 16;
 constexpr int64_t kPanelBlock = 8;
-constexpr int64_t kTilesAhead = 12;  // two threads read 23.5 GB/s with it where 6 gave 20 to 22
+constexpr int64_t kTilesAhead = 6;
 
 // What the calls of one GEMM share.
 struct TileWork {
@@ -48,11 +48,15 @@ struct TileBlock {
   int64_t stride;
 };
 
+// Brings a quarter of the weights that come kTilesAhead pieces later into the second cache. In one go, or into the first cache, two
+// cores of an Emerald Rapids read a tenth less in a second.
 template <int P>
-inline void fetch_tiles(const TileWork& work, const TileBlock& block, int64_t piece) {
+[[gnu::always_inline]] inline void fetch_quarter(const TileWork& work, const TileBlock& block, int64_t piece,
+                                                 int quarter) {
+  if (!block.fresh) return;
   for (int p = 0; p < P; ++p) {
-    const uint16_t* ahead = work.weights(block.panel + p, piece + kTilesAhead);
-    for (int line = 0; line < 16; ++line) __builtin_prefetch(ahead + 32 * line);
+    const uint16_t* ahead = work.weights(block.panel + p, piece + kTilesAhead) + quarter * 4 * 32;
+    for (int line = 0; line < 4; ++line) __builtin_prefetch(ahead + 32 * line, 0, 2);
   }
 }
 
@@ -103,12 +107,15 @@ void multiply_block(Tiles& tiles, const TileWork& work, const TileBlock& block) 
   }
   begin_sums<Tiles, P, T>(tiles, block);
   for (int64_t piece = block.first; piece < block.last; ++piece) {
-    if (block.fresh) fetch_tiles<P>(work, block, piece);
+    fetch_quarter<P>(work, block, piece, 0);
     tiles.template load<4>(work.weights(block.panel, piece), 64);
     if constexpr (P > 1) tiles.template load<5>(work.weights(block.panel + 1, piece), 64);
     const int64_t at = piece * 32 * work.width;
+    fetch_quarter<P>(work, block, piece, 1);
     multiply_tiles<Tiles, P, T>(tiles, high, at, work.width);
+    fetch_quarter<P>(work, block, piece, 2);
     multiply_tiles<Tiles, P, T>(tiles, low, at, work.width);
+    fetch_quarter<P>(work, block, piece, 3);
   }
   end_sums<Tiles, P, T>(tiles, block);
 }
