@@ -70,9 +70,7 @@ class ExpertForms {
   Activations of(const ExpertGroup& group, const TensorView& x) const;
 
  private:
-  bool takes_tiles(const ExpertGroup& group) const {
-    return kernels_.panels.takes_tiles(group.count);
-  }
+  bool takes_tiles(const ExpertGroup& group) const { return kernels_.panels.takes_tiles(group.count); }
   TokenTiles bf16_of(const ExpertGroup& group) const {
     const int64_t words = group.tile * kTileTokens * 32 * per_row_;
     return {bf16_.high + words, bf16_.low + words};
