@@ -87,7 +87,9 @@ void CpuBackend::rope_write_kv(const PagedKv& kv, const QkvHeads& x, TensorView 
                                const RaggedBatch& batch) {
   SLUICE_CHECK_LE(2 * angles.dim(1), std::min(x.q.dim(2), x.k.dim(2)));
   const KvWriter writer(kernels_, kv, batch);
-  for_rows(batch.tokens(), x.q.dim(1) * x.q.dim(2) + 2 * x.k.dim(1) * x.k.dim(2), [&](int64_t token) {
+  // A number that is rotated weighs as much as two plain ones.
+  const int64_t weight = 2 * (x.q.dim(1) * x.q.dim(2) + 2 * x.k.dim(1) * x.k.dim(2));
+  for_rows(batch.tokens(), weight, [&](int64_t token) {
     rope_token(x.q, angles, style, token);
     rope_token(x.k, angles, style, token);
     writer.write(x.k, x.v, token);
