@@ -121,6 +121,53 @@ std::string Option::default_text() const {
   return std::visit(DefaultText(), target);
 }
 
+Option& Option::short_name(char value) {
+  letter = value;
+  return *this;
+}
+
+Option& Option::also(std::string_view value) {
+  aliases.emplace_back(value);
+  return *this;
+}
+
+Option& Option::shown_as(std::string_view value) {
+  placeholder = value;
+  return *this;
+}
+
+Option& Option::within(double low, double high) {
+  least = low;
+  most = high;
+  return *this;
+}
+
+Option& Option::at_position(bool needed) {
+  positional = true;
+  required = needed;
+  return *this;
+}
+
+Option& OptionSet::push(std::string_view name, Option::Target target, std::string_view help) {
+  return options_.emplace_back(
+      Option{.name = std::string(name), .target = std::move(target), .help = std::string(help)});
+}
+
+template <class T>
+Option& OptionSet::add(T& target, std::string_view name, std::string_view help) {
+  return push(name, &target, help);
+}
+template Option& OptionSet::add(bool&, std::string_view, std::string_view);
+template Option& OptionSet::add(int&, std::string_view, std::string_view);
+template Option& OptionSet::add(int64_t&, std::string_view, std::string_view);
+template Option& OptionSet::add(uint64_t&, std::string_view, std::string_view);
+template Option& OptionSet::add(double&, std::string_view, std::string_view);
+template Option& OptionSet::add(float&, std::string_view, std::string_view);
+template Option& OptionSet::add(std::string&, std::string_view, std::string_view);
+template Option& OptionSet::add(std::vector<std::string>&, std::string_view, std::string_view);
+template Option& OptionSet::add(std::optional<int>&, std::string_view, std::string_view);
+template Option& OptionSet::add(std::optional<double>&, std::string_view, std::string_view);
+
 const Option* OptionSet::find(std::string_view name) const {
   for (const Option& option : options_) {
     const auto& others = option.aliases;

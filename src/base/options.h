@@ -43,38 +43,20 @@ struct Option {
   std::string environment() const;
   std::string default_text() const;  // empty where there is nothing to say
 
-  Option& short_name(char value) {
-    letter = value;
-    return *this;
-  }
-  Option& also(std::string value) {
-    aliases.push_back(std::move(value));
-    return *this;
-  }
-  Option& shown_as(std::string value) {
-    placeholder = std::move(value);
-    return *this;
-  }
-  Option& within(double low, double high) {
-    least = low;
-    most = high;
-    return *this;
-  }
-  Option& at_position(bool needed = true) {
-    positional = true;
-    required = needed;
-    return *this;
-  }
+  Option& short_name(char value);
+  Option& also(std::string_view value);
+  Option& shown_as(std::string_view value);
+  Option& within(double low, double high);
+  Option& at_position(bool needed = true);
 };
 
 class OptionSet {
  public:
+  // Of every type of Option::Target. Not inline: there are hundreds of calls.
   template <class T>
-  Option& add(T& target, std::string name, std::string help) {
-    return push({std::move(name), &target, std::move(help)});
-  }
+  Option& add(T& target, std::string_view name, std::string_view help);
   template <class E>
-  Option& add_choice(E& target, std::string name, std::string help,
+  Option& add_choice(E& target, std::string_view name, std::string_view help,
                      std::vector<std::pair<std::string, E>> values) {
     Choice choice;
     std::vector<E> order;
@@ -88,14 +70,14 @@ class OptionSet {
         if (order[i] == target) return i;
       return size_t{0};
     };
-    return push({std::move(name), std::move(choice), std::move(help)});
+    return push(name, std::move(choice), help);
   }
   const std::deque<Option>& options() const { return options_; }
   // By its name or an alias; null where there is none.
   const Option* find(std::string_view name) const;
 
  private:
-  Option& push(Option option) { return options_.emplace_back(std::move(option)); }
+  Option& push(std::string_view name, Option::Target target, std::string_view help);
   std::deque<Option> options_;  // references stay valid
 };
 
