@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
+
 #include "rig.h"
 
 namespace sluice::runtime::test {
@@ -65,10 +68,16 @@ Answers run_all(const RigOptions& options, bool one_by_one = false) {
 
 class HybridDrafts : public testing::TestWithParam<const char*> {
  protected:
-  Answers alone() const {
-    RigOptions options = drafting(GetParam(), Speculation::Off);
-    options.prefix_cache = false;
-    return run_all(options, true);
+  // One request after the other, without drafts: what every test of a model compares with, made once.
+  const Answers& alone() const {
+    static std::map<std::string, Answers> made;
+    const auto [at, missing] = made.try_emplace(GetParam());
+    if (missing) {
+      RigOptions options = drafting(GetParam(), Speculation::Off);
+      options.prefix_cache = false;
+      at->second = run_all(options, true);
+    }
+    return at->second;
   }
   // With drafts, some right and some wrong.
   void expect_same(const RigOptions& options, const Answers& expected, const std::string& what,
@@ -82,7 +91,7 @@ class HybridDrafts : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(HybridDrafts, OfEveryProposerChangeNoByte) {
-  const Answers expected = alone();
+  const Answers& expected = alone();
   for (const Speculation with :
        {Speculation::Ngram, Speculation::Suffix, Speculation::Lookahead, Speculation::Auto})
     expect_same(drafting(GetParam(), with), expected, std::string(name(with)));
@@ -98,7 +107,7 @@ TEST_P(HybridDrafts, OfEveryProposerChangeNoByte) {
 }
 
 TEST_P(HybridDrafts, ChangeNoByteUnderAnyScheme) {
-  const Answers expected = alone();
+  const Answers& expected = alone();
   for (const char* scheme : {"static", "dynamic", "iteration"}) {
     RigOptions options = drafting(GetParam(), Speculation::Suffix);
     const Result<sched::NamedScheme> named = sched::scheme_named(scheme);
@@ -120,7 +129,7 @@ TEST_P(HybridDrafts, ChangeNoByteUnderAnyScheme) {
 }
 
 TEST_P(HybridDrafts, ArePreemptedWithoutATrace) {
-  const Answers expected = alone();
+  const Answers& expected = alone();
   for (const sched::Preemption preemption : {sched::Preemption::Recompute, sched::Preemption::Swap}) {
     const bool swap = preemption == sched::Preemption::Swap;
     RigOptions options = drafting(GetParam(), Speculation::Suffix);
@@ -135,7 +144,7 @@ TEST_P(HybridDrafts, ArePreemptedWithoutATrace) {
 
 // Fewer drafts rather than one sequence less.
 TEST_P(HybridDrafts, AreFewerWhereStateSlotsAreShort) {
-  const Answers expected = alone();
+  const Answers& expected = alone();
   uint64_t drafted = 0;
   for (const int slots : {34, 120}) {
     RigOptions options = drafting(GetParam(), Speculation::Suffix);
