@@ -27,7 +27,7 @@ STEPS = [
     ("tsan", "tests that use threads, thread sanitizer", programs.tsan, True),
     ("cross", "kernels and parity tests for the other architecture, under qemu", programs.cross, True),
     ("fuzz", "each fuzz target for ten seconds over its corpus", programs.fuzz, True),
-    ("cuda", "cuda build and its parity tests", programs.cuda, True),
+    ("cuda", "cuda build, and its tests where a GPU is", programs.cuda, True),
 ]
 
 
