@@ -154,10 +154,13 @@ BothWeight DeviceTest::weight(const std::vector<DType>& types, int64_t rows_per_
     for (int64_t i = 0; i < size; ++i) bytes[i] = static_cast<uint8_t>(below(256));
     const Scales scales = scales_of(type);
     const int step = info(type).block_bytes;
+    const int64_t blocks = std::max<int64_t>(1, group_ / info(type).block_elements);  // with the same scales
     for (int64_t at = 0; at < size; at += step) {
       for (int offset : scales.offsets) {
         const uint16_t half = f32_to_f16(normal() / scales.range);
-        std::memcpy(bytes + at + offset, &half, 2);
+        const bool same = at / step % (cols / info(type).block_elements) % blocks != 0;
+        const void* const from = &half;
+        std::memcpy(bytes + at + offset, same ? bytes + at - step + offset : from, 2);
       }
       if (type == DType::MXFP4) bytes[at] = static_cast<uint8_t>(122 + below(6));
       if (type == DType::F8_E4M3) bytes[at] = static_cast<uint8_t>(below(0x48) | below(2) << 7);

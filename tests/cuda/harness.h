@@ -61,6 +61,7 @@ class DeviceTest : public ::testing::Test {
 
   DType activations_ = DType::BF16;
   bool listed_ = false, table_ = false;  // of the weights that are made
+  int64_t group_ = 0;                    // columns that share scales; 0: those of a block
   std::vector<kernels::ColumnOrder> orders_{};
 
  private:

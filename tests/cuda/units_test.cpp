@@ -54,6 +54,20 @@ TEST_F(UnitsTest, EveryTypeGated) {
   }
 }
 
+// Scales of 64 columns and more lie in units once; of 96 they do not.
+TEST_F(UnitsTest, ZeroPointsOfGroups) {
+  for (const int64_t group : {64, 96, 128}) {
+    SCOPED_TRACE(group);
+    group_ = group;
+    const BothWeight w = weight({DType::Q4_Z}, 200, 768, true),
+                     gated = weight({DType::Q4_Z, DType::Q4_Z}, 208, 768, true);
+    for (const int64_t n : kTokens) {
+      compare(w, n);
+      compare_gated(gated, n, kernels::Activation::Silu);
+    }
+  }
+}
+
 // Gates that end within a row of units take a pass over the whole GEMM.
 TEST_F(UnitsTest, GatedOfOddRows) {
   const BothWeight w = weight({DType::Q4_K, DType::Q4_K}, 40, 256, true);

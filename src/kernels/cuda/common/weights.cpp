@@ -113,6 +113,30 @@ void upload_part(const TensorView& part, const Matrix& matrix, int64_t row, cons
   check(cudaStreamSynchronize(way.stream), "upload of a weight");
 }
 
+// A matrix whose units have one scale and offset in a row, as with groups of 64 columns and more, in smaller units.
+void group_units(Matrix& matrix, DeviceBuffer& memory, const Way& way) {
+  const int64_t held = (matrix.rows + kUnitRows - 1) / kUnitRows * kUnitRows;
+  const int64_t units = held / kUnitRows * (matrix.cols / kUnitCols);
+  DeviceBuffer smaller = allocate_device(static_cast<size_t>(units * unit_bytes(Units::Q4Group)));
+  const DeviceBuffer flag = allocate_device(sizeof(int32_t));
+  check(cudaMemsetAsync(flag.get(), 0, sizeof(int32_t), way.stream), "upload of a weight");
+  GroupUnitsParams p = blank<GroupUnitsParams>();
+  p.source = matrix.data;
+  p.out = smaller.get();
+  p.differ = static_cast<int32_t*>(flag.get());
+  p.units = units;
+  launch_group_units(p, way.stream);
+  int32_t differ = 0;
+  check(cudaMemcpyAsync(&differ, flag.get(), sizeof differ, cudaMemcpyDeviceToHost, way.stream),
+        "upload of a weight");
+  check(cudaStreamSynchronize(way.stream), "upload of a weight");
+  if (differ != 0) return;
+  memory = std::move(smaller);
+  matrix.data = memory.get();
+  matrix.units = Units::Q4Group;
+  matrix.row_bytes = matrix.cols / kUnitCols * unit_bytes(matrix.units) / kUnitRows;
+}
+
 // An ordered weight as plain rows, which `memory` keeps.
 Weight without_order(const Weight& weight, std::vector<HostTensor>& memory) {
   Weight plain = weight;
@@ -174,6 +198,8 @@ std::shared_ptr<const DeviceWeight> upload_weight(const Weight& weight, const Up
       SLUICE_CHECK_EQ(weight.parts[first].dim(1), weight.cols);
       upload_part(weight.parts[first], matrix, row, way);
     }
+    if (type == DType::Q4_Z && matrix.units == Units::Q4Offset)
+      group_units(matrix, result->memory.back(), way);
     result->matrices.push_back(matrix);
   }
   if (const std::vector<int32_t>* order = column_order(weight))

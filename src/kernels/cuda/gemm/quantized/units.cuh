@@ -80,6 +80,17 @@ struct ScalesAndOffsets {
     return high_half(both(group, second));
   }
 };
+// Of row g and then of row g + 8, of all columns: scale, offset.
+struct OneScaleAndOffset {
+  static constexpr int kGroups = 1;
+  static constexpr bool kOffset = true;
+  uint2 scales;
+  __device__ __forceinline__ uint32_t both(int second) const { return second != 0 ? scales.y : scales.x; }
+  __device__ __forceinline__ float scale(int, int second) const { return low_half(both(second)); }
+  __device__ __forceinline__ uint32_t scale_twice(int, int second) const { return low_twice(both(second)); }
+  __device__ __forceinline__ uint32_t offset_twice(int, int second) const { return high_twice(both(second)); }
+  __device__ __forceinline__ float offset(int, int second) const { return high_half(both(second)); }
+};
 // Of row g and then of row g + 8, in groups of 32 columns.
 struct ScalesOf32 {
   static constexpr int kGroups = 2;
@@ -122,6 +133,22 @@ struct Unit<Units::Q4Offset> : ScalesAndOffsets {
   __device__ __forceinline__ void load(const uint8_t* unit, int lane) {
     q = *reinterpret_cast<const uint4*>(unit + lane * 16);
     scales = *reinterpret_cast<const uint4*>(unit + 512 + (lane >> 2) * 16);
+  }
+  __device__ __forceinline__ void values(const UnitTable&, uint32_t (&a)[16]) const {
+#pragma unroll
+    for (int pair = 0; pair < 16; ++pair) a[pair] = nibble_pair(q, pair);
+  }
+};
+
+template <>
+struct Unit<Units::Q4Group> : OneScaleAndOffset {
+  static constexpr uint32_t kCentre = Unit<Units::Q4Offset>::kCentre;
+  static constexpr int kCentreValue = Unit<Units::Q4Offset>::kCentreValue;
+  uint4 q;
+
+  __device__ __forceinline__ void load(const uint8_t* unit, int lane) {
+    q = *reinterpret_cast<const uint4*>(unit + lane * 16);
+    scales = *reinterpret_cast<const uint2*>(unit + 512 + (lane >> 2) * 8);
   }
   __device__ __forceinline__ void values(const UnitTable&, uint32_t (&a)[16]) const {
 #pragma unroll

@@ -5,7 +5,7 @@
 //
 // A unit has four slices of 16 columns. Lane 4g + t holds of each slice the pairs (row g, columns 2t and 2t + 1), (row g +
 // 8, the same), (row g, columns 2t + 8 and 2t + 9), (row g + 8, the same). A value is scale * (q - centre) + offset with
-// bf16 scales and offsets of groups of 32 columns (16 in Q6), rounded once from the block's own.
+// bf16 scales and offsets of groups of 32 columns (16 in Q6, 64 in Q4Group), rounded once from the block's own.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,8 @@ namespace sluice::kernels::cuda {
 // By bytes of a unit, in this order:
 // Q4Offset: 512 of nibbles, 128 of scales and offsets. Q4Table: 512 of nibbles, which index a table of 16 numbers, 64 of
 // scales. Q5Offset: 512 of nibbles, 128 of fifth bits, 128 of scales and offsets. Q6: 768 of integers, 128 of scales. Q8: 1024 of signed bytes, 64 of scales.
-enum class Units : int32_t { None, Q4Offset, Q4Table, Q5Offset, Q6, Q8 };
+// Q4Group: 512 of nibbles, 64 of scales and offsets; what Q4Offset becomes where both groups have the same.
+enum class Units : int32_t { None, Q4Offset, Q4Table, Q5Offset, Q6, Q8, Q4Group };
 
 inline constexpr int kUnitRows = 16, kUnitCols = 64;
 
@@ -35,6 +36,8 @@ constexpr int unit_bytes(Units units) {
       return 896;
     case Units::Q8:
       return 1088;
+    case Units::Q4Group:
+      return 576;
   }
   return 0;
 }

@@ -16,6 +16,15 @@ struct PackUnitsParams {
 };
 void launch_pack_units(const PackUnitsParams&, Stream);
 
+// `units` units of Q4Offset to as many of Q4Group. *differ is set where a row of one has two scales or offsets.
+struct GroupUnitsParams {
+  const void* source;
+  void* out;
+  int32_t* differ;
+  int64_t units;
+};
+void launch_group_units(const GroupUnitsParams&, Stream);
+
 // Units to bf16, cols elements from row to row. The first row begins a row of units.
 struct UnpackUnitsParams {
   Matrix source;
@@ -64,6 +73,9 @@ bool visit_units(Units units, Visit visit) {
       return true;
     case Units::Q8:
       visit(std::integral_constant<Units, Units::Q8>{});
+      return true;
+    case Units::Q4Group:
+      visit(std::integral_constant<Units, Units::Q4Group>{});
       return true;
     case Units::None:
       return false;

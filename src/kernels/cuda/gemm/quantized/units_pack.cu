@@ -183,6 +183,22 @@ __global__ void __launch_bounds__(kThreads) pack_kernel(const PackUnitsParams p)
   }
 }
 
+// A warp a unit.
+__global__ void __launch_bounds__(kThreads) group_kernel(const GroupUnitsParams p) {
+  allow_dependents();
+  wait_for_producer();
+  const int lane = threadIdx.x % 32;
+  const int64_t unit = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / 32;
+  if (unit >= p.units) return;
+  const uint8_t* from = static_cast<const uint8_t*>(p.source) + unit * unit_bytes(Units::Q4Offset);
+  uint8_t* to = static_cast<uint8_t*>(p.out) + unit * unit_bytes(Units::Q4Group);
+  reinterpret_cast<uint4*>(to)[lane] = reinterpret_cast<const uint4*>(from)[lane];
+  if (lane >= 8) return;
+  const uint4 scales = reinterpret_cast<const uint4*>(from + 512)[lane];
+  if (scales.x != scales.y || scales.z != scales.w) *p.differ = 1;
+  reinterpret_cast<uint2*>(to + 512)[lane] = make_uint2(scales.x, scales.z);
+}
+
 // grid: (warps over the units of a row of them, rows of units folded)
 template <Units U>
 __global__ void __launch_bounds__(kThreads) unpack_kernel(const UnpackUnitsParams p) {
@@ -274,6 +290,11 @@ void launch_pack_units(const PackUnitsParams& p, Stream stream) {
     default:
       check_launch(cudaErrorInvalidValue, "units of this type");
   }
+}
+
+void launch_group_units(const GroupUnitsParams& p, Stream stream) {
+  const auto blocks = static_cast<unsigned>(ceil_div(p.units, kThreads / 32));
+  launch("units of one scale", group_kernel, Grid{dim3(blocks), dim3(kThreads)}, stream, p);
 }
 
 void launch_unpack_units(const UnpackUnitsParams& p, Stream stream) {
