@@ -40,6 +40,36 @@ TEST_F(DeferredNormTest, IsDoneByTheGemmAndStored) {
     }
 }
 
+// Widths of one piece and more for a thread, with sums of x kept for groups of every size.
+TEST_F(DeferredNormTest, IsDoneByGemmsOfUnits) {
+  for (const DType type : {DType::Q4_K, DType::Q4_0, DType::Q6_K, DType::Q8_0, DType::Q4_Z})
+    for (const int64_t cols : {256, 2304, 8192})
+      for (const int64_t rows : {96, 8500, 66016}) {
+        if (rows * cols > int64_t{24} << 20) continue;
+        group_ = type == DType::Q4_Z ? 128 : 0;
+        const BothWeight w = weight({type}, rows, cols, false);
+        const Both x = random(1, cols), gain = vector(cols);
+        Both normed = zeros(1, cols), out = zeros(1, rows), gated = zeros(1, rows / 2), wide = zeros(1, rows);
+        ref().rms_norm(normed.host, x.host, gain.host, 1e-5f);
+        ref().matmul(out.host, normed.host, w.host);
+        ref().matmul_gated(gated.host, wide.host, normed.host, w.host, kernels::Activation::Silu);
+        run([&] {
+          gpu().rms_norm(normed.device, x.device, gain.device, 1e-5f);
+          gpu().matmul(out.device, normed.device, w.device);
+        });
+        EXPECT_LT(error(normed.host, normed.device), kTolerance)
+            << name(type) << " " << rows << " x " << cols;
+        EXPECT_LT(error(out.host, out.device), kTolerance) << name(type) << " " << rows << " x " << cols;
+        run([&] {
+          gpu().rms_norm(normed.device, x.device, TensorView{}, 1e-5f);
+          gpu().rms_norm(normed.device, x.device, gain.device, 1e-5f);
+          gpu().matmul_gated(gated.device, wide.device, normed.device, w.device, kernels::Activation::Silu);
+        });
+        EXPECT_LT(error(gated.host, gated.device), 2 * kTolerance)
+            << name(type) << " " << rows << " x " << cols;
+      }
+}
+
 // A router's logits are f32.
 TEST_F(DeferredNormTest, IsDoneByARouter) {
   for (const int64_t cols : {512, 1000, 2048, 4096}) {

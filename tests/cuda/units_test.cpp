@@ -117,10 +117,10 @@ TEST_F(UnitsTest, UnalignedViews) {
 }
 
 TEST_F(UnitsTest, AddedToWhatIsThereAndNormed) {
-  for (const int64_t n : {7, 200, 600}) {
-    const BothWeight w = weight({DType::Q4_K}, 512, 256, false);
-    const Both x = random(n, 256), gain = vector(512);
-    Both sum = random(n, 512), gemm = zeros(n, 512), out = zeros(n, 512);
+  for (const int64_t n : {1, 7, 8, 200, 600}) {
+    const BothWeight w = weight({DType::Q4_K}, 5000, 256, false);
+    const Both x = random(n, 256), gain = vector(5000);
+    Both sum = random(n, 5000), gemm = zeros(n, 5000), out = zeros(n, 5000);
     ref().matmul_add_rms_norm(out.host, {sum.host, gemm.host}, {x.host, &w.host}, {gain.host, 1e-5f});
     gpu().matmul_add_rms_norm(out.device, {sum.device, gemm.device}, {x.device, &w.device},
                               {gain.device, 1e-5f});

@@ -43,12 +43,12 @@ GemmParams gemm_params(const TensorView& out, const TensorView& x, const Weight&
   return p;
 }
 
-UnitsGemmParams units_params(const GemmParams& gemm, bool gated, int32_t activation) {
+UnitsGemmParams units_params(const GemmParams& gemm, std::optional<int32_t> activation) {
   UnitsGemmParams u = blank<UnitsGemmParams>();
   u.gemm = gemm;
   u.table = unit_table(gemm.weight.type);
-  u.gated = gated ? 1 : 0;
-  u.activation = activation;
+  u.gated = activation ? 1 : 0;
+  u.activation = activation.value_or(0);
   return u;
 }
 
@@ -223,6 +223,11 @@ bool GemmDispatch::added(const GemmParams& p) {
     sum.added = 1;
     return issue_if(gemv_adds(sum), launch_gemv, sum);
   }
+  if (kernel == GemmKernel::UnitsFew) {
+    GemmParams sum = p;
+    sum.added = 1;
+    return units_few(sum);
+  }
   return kernel == GemmKernel::CublasLt && library_.add(p);
 }
 
@@ -266,9 +271,10 @@ bool GemmDispatch::run(GemmKernel kernel, const GemmParams& p) {
     case GemmKernel::CublasLtSplit:
       return library_.multiply_split(p);
     case GemmKernel::UnitsFew:
+      return units_few(p);
     case GemmKernel::UnitsMany: {
-      const UnitsGemmParams u = units_params(p, false, 0);
-      return issue_if(units_fit(u), kernel == GemmKernel::UnitsFew ? launch_units_few : launch_units_many, u);
+      const UnitsGemmParams u = units_params(p, {});
+      return issue_if(units_fit(u), launch_units_many, u);
     }
     case GemmKernel::ToBf16:
       units_to_bf16(p);
@@ -302,9 +308,10 @@ bool GemmDispatch::run_gated(GemmKernel kernel, const GatedGemmParams& p) {
       return issue_if(silu && gemm_swiglu_fits(p.gemm), launch_gemm_swiglu, p.gemm);
     }
     case GemmKernel::UnitsFew:
+      return units_few(p.gemm, p.activation);
     case GemmKernel::UnitsMany: {
-      const UnitsGemmParams u = units_params(p.gemm, true, p.activation);
-      return issue_if(units_fit(u), kernel == GemmKernel::UnitsFew ? launch_units_few : launch_units_many, u);
+      const UnitsGemmParams u = units_params(p.gemm, p.activation);
+      return issue_if(units_fit(u), launch_units_many, u);
     }
     case GemmKernel::ToBf16: {
       if (!unpacked_fits(p.gemm.weight)) return false;
@@ -315,6 +322,14 @@ bool GemmDispatch::run_gated(GemmKernel kernel, const GatedGemmParams& p) {
     default:
       return false;
   }
+}
+
+bool GemmDispatch::units_few(const GemmParams& p, std::optional<int32_t> activation) {
+  UnitsGemmParams u = units_params(p, activation);
+  if (!units_fit(u)) return false;
+  u.gemm = with_norm(p, units_norms(u));
+  step_.issue(launch_units_few, u);
+  return true;
 }
 
 // -- kernels that need more than one launch

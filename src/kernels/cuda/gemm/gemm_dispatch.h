@@ -49,6 +49,8 @@ class GemmDispatch {
   GemmParams with_norm(const GemmParams& gemm, bool takes);
   bool run(GemmKernel kernel, const GemmParams& p);
   bool run_gated(GemmKernel kernel, const GatedGemmParams& p);
+  // Gated where an activation is given.
+  bool units_few(const GemmParams& p, std::optional<int32_t> activation = {});
   template <class Params>
   bool issue_if(bool fits, void (*launch)(const Params&, Stream), const Params& params);
 

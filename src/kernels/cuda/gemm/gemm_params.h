@@ -75,7 +75,7 @@ struct GemmParams {
   Matrix weight;
   const float* bias;
   InputNorm norm;  // where gemv_norms(), gemm_small_m_norms() and gemm_wide_one_fits() say so
-  int32_t added;   // launch_gemv of bf16 and scaled fp8 only: out += instead of out =
+  int32_t added;   // launch_gemv of bf16 and scaled fp8, launch_units_few: out += instead of out =
 };
 inline constexpr int64_t kLongMatrix = 65536;  // rows: as many as a vocabulary has words
 // Most tokens of launch_gemm_fixed, and of launch_gemm_small_m with fp8 in one order.

@@ -11,68 +11,10 @@
 // Bytes: the units once, x once for every block. Sums do not depend on the number of tokens.
 #pragma once
 
-#include "kernels/cuda/common/activation.cuh"
-#include "kernels/cuda/common/tma.cuh"
-#include "kernels/cuda/gemm/quantized/units.cuh"
-#include "kernels/cuda/gemm/quantized/units_gemm.h"
+#include "kernels/cuda/gemm/quantized/units_few_finish.cuh"
+#include "kernels/cuda/gemm/quantized/units_few_norm.cuh"
 
 namespace sluice::kernels::cuda {
-
-template <Units U_, int RowTiles_, bool Gated_, int Depth_>
-struct FewShape {
-  static constexpr Units U = U_;
-  static constexpr int RowTiles = RowTiles_, Depth = Depth_;
-  static constexpr bool Gated = Gated_;
-  static constexpr int kUnit = unit_bytes(U);
-  static constexpr int kWarps = 8, kThreads = kWarps * 32 + 64,
-                       kColumns = kWarps * Depth;  // columns: of units
-  static constexpr int kRows = RowTiles * kUnitRows, kResults = Gated ? kUnitRows : kRows;
-  // x begins behind it, at a multiple of 1024.
-  static constexpr int kWeightBytes = (RowTiles * kColumns * kUnit + 1023) / 1024 * 1024;
-  static constexpr int kHalfShared = 115712, kAllShared = 232448;
-  // Of a single row of units no more than six: with eight 14336 columns take 14.6 instead of 12.6 us.
-  static constexpr int kMostStages = RowTiles == 1 ? 6 : 20;
-  static constexpr int kBarrierBytes = 16 * kMostStages + 48;
-  using Sums = GroupSums<Unit<U>>;
-  static constexpr int kKept = Sums::kNeeded ? Unit<U>::kGroups * 4 : 0;  // pairs of sums to a unit's columns
-  static_assert(!Gated || RowTiles == 2, "a row of gates and one of ups");
-};
-
-struct FewArguments {
-  const uint8_t* weights;
-  bf16* out;
-  const float* bias;
-  int64_t out_stride;
-  UnitTable table;
-  int n, rows;              // rows: of out
-  int units, steps, tiles;  // units of a row of them; steps of kColumns units
-  int stages, stage_bytes;  // stage: weights, then x where it comes with them
-  int x_bytes, x_resident;  // of a step
-  int pitch;                // of sums, from row to row
-  int activation;
-};
-
-// Where things lie in shared memory: x where it stays, stages, barriers, two sets of sums, sums of x where it stays.
-template <class S>
-struct FewPlaces {
-  uint32_t x, ring, full, empty, x_full, sums_full, sums_empty;
-  float* sums;
-  float2* kept;
-  int sum_count;
-
-  __device__ __forceinline__ FewPlaces(uint8_t* base, const FewArguments& p) {
-    x = shared_address(base);
-    ring = x + (p.x_resident != 0 ? p.steps * p.x_bytes : 0);
-    sum_count = S::kWarps * S::kRows * p.pitch;
-    full = ring + p.stages * p.stage_bytes;
-    empty = full + 8 * S::kMostStages;
-    x_full = empty + 8 * S::kMostStages;
-    sums_full = x_full + 8;
-    sums_empty = sums_full + 16;
-    sums = reinterpret_cast<float*>(base + (full - x) + S::kBarrierBytes);
-    kept = reinterpret_cast<float2*>(sums + 2 * sum_count);
-  }
-};
 
 template <class S>
 __device__ __forceinline__ void few_produce(const FewArguments& p, const CUtensorMap* x_map,
@@ -81,6 +23,7 @@ __device__ __forceinline__ void few_produce(const FewArguments& p, const CUtenso
   const int total = mine * p.steps, ahead = total < p.stages ? total : p.stages;
   const int64_t row_bytes = int64_t{p.units} * S::kUnit;
   const int row_tiles = (p.rows + kUnitRows - 1) / kUnitRows;  // of results
+  const int apart = S::Gated ? row_tiles : 1;                  // rows of units of a tile
   struct Cursor {
     int step = 0, stage = 0, round = 0, tile;
   };
@@ -91,7 +34,8 @@ __device__ __forceinline__ void few_produce(const FewArguments& p, const CUtenso
   const auto load_weights = [&](const Cursor& c) {
     const int left = p.units - c.step * S::kColumns, count = left < S::kColumns ? left : S::kColumns;
     const int first = S::Gated ? c.tile : c.tile * S::RowTiles;
-    const int rows = S::Gated || row_tiles - first > S::RowTiles ? S::RowTiles : row_tiles - first;
+    const int left_rows = S::Gated ? S::RowTiles : row_tiles - first;
+    const int rows = left_rows < S::RowTiles ? left_rows : S::RowTiles;
     const uint32_t bytes = count * S::kUnit, barrier = at.full + 8 * c.stage;
     barrier_expect(barrier, rows * bytes + (p.x_resident != 0 ? 0 : p.x_bytes));
     const uint8_t* from = p.weights + first * row_bytes + int64_t{c.step} * S::kColumns * S::kUnit;
@@ -99,8 +43,7 @@ __device__ __forceinline__ void few_produce(const FewArguments& p, const CUtenso
 #pragma unroll
     for (int r = 0; r < S::RowTiles; ++r)
       if (r < rows)
-        copy_bytes(to + r * S::kColumns * S::kUnit, from + r * (S::Gated ? row_tiles : 1) * row_bytes, bytes,
-                   barrier, policy);
+        copy_bytes(to + r * S::kColumns * S::kUnit, from + r * apart * row_bytes, bytes, barrier, policy);
   };
   const auto load_x = [&](const Cursor& c) {
     if (p.x_resident == 0)
@@ -112,7 +55,7 @@ __device__ __forceinline__ void few_produce(const FewArguments& p, const CUtenso
   c.tile = blockIdx.x;
   for (int i = 0; i < ahead; ++i, next(c)) load_weights(c);
   wait_for_producer();
-  if (p.x_resident != 0) {
+  if (p.x_resident != 0 && p.normed == nullptr) {
     barrier_expect(at.x_full, p.steps * p.x_bytes);
     for (int step = 0; step < p.steps; ++step)
       tma_load_3d(at.x + step * p.x_bytes, x_map, 0, 0, step * S::kColumns, at.x_full);
@@ -124,33 +67,6 @@ __device__ __forceinline__ void few_produce(const FewArguments& p, const CUtenso
     barrier_wait(at.empty + 8 * c.stage, (c.round - 1) & 1);
     load_weights(c);
     load_x(c);
-  }
-}
-
-// The warp that adds up sums.
-template <class S>
-__device__ __forceinline__ void few_finish(const FewArguments& p, const FewPlaces<S>& at, int mine) {
-  const int lane = threadIdx.x & 31;
-  wait_for_producer();
-  for (int j = 0; j < mine; ++j) {
-    const float* sums = at.sums + (j & 1) * at.sum_count;
-    const int row0 = (static_cast<int>(blockIdx.x) + j * static_cast<int>(gridDim.x)) * S::kResults;
-    barrier_wait(at.sums_full + 8 * (j & 1), (j >> 1) & 1);
-    const auto total = [&](int r, int token, int row) {
-      float value = p.bias != nullptr ? p.bias[row] : 0.0f;
-#pragma unroll
-      for (int w = 0; w < S::kWarps; ++w) value += sums[(w * S::kRows + r) * p.pitch + token];
-      return value;
-    };
-    for (int e = lane; e < S::kResults * p.n; e += 32) {
-      const int r = e % S::kResults, token = e / S::kResults, row = row0 + r;
-      if (row >= p.rows) continue;
-      float value = total(r, token, row);
-      if constexpr (S::Gated) value = gate(value, total(kUnitRows + r, token, p.rows + row), p.activation);
-      p.out[token * p.out_stride + row] = __float2bfloat16(value);
-    }
-    __syncwarp();
-    if (lane == 0) barrier_arrive(at.sums_empty + 8 * (j & 1));
   }
 }
 
@@ -212,11 +128,14 @@ __device__ __forceinline__ void few_keep(const FewArguments& p, const FewPlaces<
 }
 
 template <class S>
-__device__ __forceinline__ void few_consume(const FewArguments& p, const uint8_t* base,
-                                            const FewPlaces<S>& at, int mine) {
+__device__ __forceinline__ void few_consume(const FewArguments& p, uint8_t* base, const FewPlaces<S>& at,
+                                            int mine) {
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
+  FewNorm<S>::fetch(p);
   wait_for_producer();  // without taking turns from the kernel in front
-  if (p.x_resident != 0) {
+  if (p.normed != nullptr) {
+    FewNorm<S>::share(p, at, base);
+  } else if (p.x_resident != 0) {
     barrier_wait(at.x_full, 0);
     if constexpr (S::Sums::kNeeded) few_keep<S>(p, at);
   }
@@ -288,16 +207,22 @@ __global__ void __launch_bounds__(S::kThreads, 2)
   }
 }
 
-// Where x stays, how many stages there are, and how much memory that takes.
+// Where x stays, how many stages there are, and how much memory that takes: 0 where it does not fit.
 template <class S>
 int few_memory(FewArguments& a, int blocks, int limit) {
   const int room = limit - 1024 - S::kBarrierBytes - 2 * S::kWarps * S::kRows * a.pitch * 4;
   const int x_bytes = a.steps * (a.x_bytes + S::kColumns * S::kKept * 8);
-  a.x_resident = blocks < a.tiles && x_bytes + 4 * S::kWeightBytes <= room ? 1 : 0;
+  const int least = a.normed != nullptr ? 3 : 4;
+  a.x_resident =
+      (a.normed != nullptr || blocks < a.tiles) && x_bytes + least * S::kWeightBytes <= room ? 1 : 0;
   a.stage_bytes = S::kWeightBytes + (a.x_resident != 0 ? 0 : a.x_bytes);
   const int left = room - (a.x_resident != 0 ? x_bytes : 0);
   a.stages = left / a.stage_bytes < S::kMostStages ? left / a.stage_bytes : S::kMostStages;
-  return limit;
+  if (a.stages < 3 || (a.normed != nullptr && a.x_resident == 0)) return 0;
+  // No more stages than a block fills: what is left is for the blocks of the kernels in front and behind.
+  const int most = (a.tiles + blocks - 1) / blocks * a.steps;
+  if (most < a.stages) a.stages = most;
+  return limit - left + a.stages * a.stage_bytes;
 }
 
 // Blocks: on a multiprocessor.
@@ -315,6 +240,11 @@ void launch_few_shape(const UnitsGemmParams& u, Stream stream) {
   a.bias = p.bias;
   a.out_stride = p.out.stride_n;
   a.table = u.table;
+  a.added = p.added;
+  a.x = static_cast<const bf16*>(p.x.data);
+  a.gain = p.norm.gain;
+  a.normed = static_cast<bf16*>(p.norm.out);
+  a.eps = p.norm.eps;
   a.n = static_cast<int>(p.x.n);
   a.rows = static_cast<int>(S::Gated ? p.weight.rows / 2 : p.weight.rows);
   a.units = static_cast<int>(p.weight.cols / kUnitCols);
@@ -325,10 +255,11 @@ void launch_few_shape(const UnitsGemmParams& u, Stream stream) {
   a.pitch = a.n | 1;
   int blocks = a.tiles < Blocks * processors ? a.tiles : Blocks * processors;
   int shared = few_memory<S>(a, blocks, S::kHalfShared);
-  if (a.stages < 3) {
+  if (shared == 0) {
     blocks = a.tiles < processors ? a.tiles : processors;
     shared = few_memory<S>(a, blocks, S::kAllShared);
   }
+  check_launch(shared > 0 ? cudaSuccess : cudaErrorInvalidValue, "units of this width");
   const auto size = [](int64_t value) { return static_cast<uint64_t>(value); };
   const CUtensorMap x = make_tensor_map(p.x.data, {3,
                                                    {64, size(a.n), size(a.units)},

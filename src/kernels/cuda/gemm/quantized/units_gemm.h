@@ -43,8 +43,10 @@ struct UnitsGemmParams {
 };
 // Gated: whole rows of units make the gates.
 bool units_fit(const UnitsGemmParams&);
+// Whether launch_units_few takes a norm of its token, where units_fit().
+bool units_norms(const UnitsGemmParams&);
 // Up to kUnitsFew tokens: a block makes 16 rows, or 16 gates and their ups, and its warps share out the columns.
-inline constexpr int64_t kUnitsFew = 8;
+inline constexpr int64_t kUnitsFew = 8, kMostNormed = 8192;  // kMostNormed: columns
 void launch_units_few(const UnitsGemmParams&, Stream);
 // Any number of tokens, in tiles of 128 rows.
 void launch_units_many(const UnitsGemmParams&, Stream);
