@@ -83,7 +83,11 @@ bool AttentionDispatch::rope_write_kv(const PagedKv& kv, const QkvHeads& x, Tens
   p.rope = rope_params(x.q, angles, style);
   p.write = write_params(kv, x.k, x.v, table_of(batch, kv).view);
   if (!rope_write_fits(p)) return false;
-  step_.issue(launch_rope_write, p);
+  if (const std::optional<UnitsRopeParams> gemm = step_.take_gemm(p)) {
+    step_.issue(launch_units_rope, *gemm);
+  } else {
+    step_.issue(launch_rope_write, p);
+  }
   return true;
 }
 

@@ -1,5 +1,5 @@
 // Positions and the KV cache: rotation angles, rotation in place, storing keys and values, copying blocks.
-#include "kernels/cuda/attention/attention_params.h"
+#include "kernels/cuda/attention/block_of.cuh"
 #include "kernels/cuda/common/device.cuh"
 
 namespace sluice::kernels::cuda {
@@ -40,12 +40,6 @@ __global__ void __launch_bounds__(256) rope_kernel(const RopeParams p) {
   const float a = widen(*first), b = widen(*second);
   *first = narrow<T>(a * c - b * s);
   *second = narrow<T>(b * c + a * s);
-}
-
-__device__ __forceinline__ int64_t block_of(const TableView& t, int64_t token, int64_t& slot) {
-  const int32_t position = t.positions[token];
-  slot = position % t.block_size;
-  return t.blocks[t.row_begin[t.sequence[token]] + position / t.block_size];
 }
 
 // Eight elements from `first` on and eight from `second` on of a head in the cache.

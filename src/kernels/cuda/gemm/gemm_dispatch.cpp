@@ -328,7 +328,14 @@ bool GemmDispatch::units_few(const GemmParams& p, std::optional<int32_t> activat
   UnitsGemmParams u = units_params(p, activation);
   if (!units_fit(u)) return false;
   u.gemm = with_norm(p, units_norms(u));
-  step_.issue(launch_units_few, u);
+  // Perhaps of queries, keys and values.
+  const bool rotates =
+      step_.mode != Mode::Eager && !activation && p.added == 0 && p.weight.rows < kLongMatrix;
+  if (rotates) {
+    step_.defer_gemm(u);
+  } else {
+    step_.issue(launch_units_few, u);
+  }
   return true;
 }
 

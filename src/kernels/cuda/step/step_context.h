@@ -9,6 +9,7 @@
 #include "kernels/cuda/common/host.h"
 #include "kernels/cuda/common/params.h"
 #include "kernels/cuda/common/staging.h"
+#include "kernels/cuda/gemm/quantized/units_gemm.h"
 #include "kernels/cuda/moe/moe_params.h"
 #include "kernels/cuda/step/step_key.h"
 #include "kernels/cuda/step/token_params.h"
@@ -82,14 +83,30 @@ class StepContext {
                       deferred_combine_->out.n == out.n && deferred_combine_->out.stride_n == out.stride_n;
     return same ? std::exchange(deferred_combine_, std::nullopt) : std::nullopt;
   }
+  // The same for a GEMM of few tokens, so that it rotates and stores queries, keys and values itself.
+  void defer_gemm(const UnitsGemmParams& gemm) {
+    flush();
+    deferred_gemm_ = gemm;
+  }
+  std::optional<UnitsRopeParams> take_gemm(const RopeWriteParams& rope) {
+    if (!deferred_gemm_) return std::nullopt;
+    UnitsRopeParams both = blank<UnitsRopeParams>();
+    both.units = *deferred_gemm_;
+    both.rope = rope;
+    if (!units_rope_fits(both)) return std::nullopt;
+    deferred_gemm_.reset();
+    return both;
+  }
   // Launches what was put off. Called before anything is launched past issue().
   void flush() {
+    if (deferred_gemm_) issue(launch_units_few, *std::exchange(deferred_gemm_, std::nullopt));
     if (deferred_) issue(launch_norm, *std::exchange(deferred_, std::nullopt));
     if (deferred_gate_) issue(launch_pointwise, *std::exchange(deferred_gate_, std::nullopt));
     if (deferred_route_) issue(launch_route, *std::exchange(deferred_route_, std::nullopt));
     if (deferred_combine_) issue(launch_combine, *std::exchange(deferred_combine_, std::nullopt));
   }
   void drop_deferred() {
+    deferred_gemm_.reset();
     deferred_.reset();
     deferred_gate_.reset();
     deferred_route_.reset();
@@ -105,6 +122,7 @@ class StepContext {
 
  private:
   std::optional<NormParams> deferred_;
+  std::optional<UnitsGemmParams> deferred_gemm_;
   std::optional<PointwiseParams> deferred_gate_;
   std::optional<RouteParams> deferred_route_;
   std::optional<CombineParams> deferred_combine_;

@@ -7,6 +7,7 @@
 // Where the tokens are few a block takes half of the shared memory and of the registers, and the next such kernel's
 // blocks fill their rings beside it. x stays in shared memory, with its sums over groups of columns, where a block has
 // several tiles and it fits, else it comes with the stages.
+// A token that is to be normed first does stay. Of queries, keys and values (Roped) a tile has 16 rows of each half of a head.
 //
 // Bytes: the units once, x once for every block. Sums do not depend on the number of tokens.
 #pragma once
@@ -22,8 +23,8 @@ __device__ __forceinline__ void few_produce(const FewArguments& p, const CUtenso
   const uint64_t policy = read_once_policy();
   const int total = mine * p.steps, ahead = total < p.stages ? total : p.stages;
   const int64_t row_bytes = int64_t{p.units} * S::kUnit;
-  const int row_tiles = (p.rows + kUnitRows - 1) / kUnitRows;  // of results
-  const int apart = S::Gated ? row_tiles : 1;                  // rows of units of a tile
+  const int row_tiles = (p.rows + kUnitRows - 1) / kUnitRows;           // of results
+  const int apart = S::Gated ? row_tiles : S::Roped ? p.rope.half : 1;  // rows of units of a tile
   struct Cursor {
     int step = 0, stage = 0, round = 0, tile;
   };
@@ -33,8 +34,8 @@ __device__ __forceinline__ void few_produce(const FewArguments& p, const CUtenso
   };
   const auto load_weights = [&](const Cursor& c) {
     const int left = p.units - c.step * S::kColumns, count = left < S::kColumns ? left : S::kColumns;
-    const int first = S::Gated ? c.tile : c.tile * S::RowTiles;
-    const int left_rows = S::Gated ? S::RowTiles : row_tiles - first;
+    const int first = S::Gated || S::Roped ? c.tile + c.tile / apart * apart : c.tile * S::RowTiles;
+    const int left_rows = S::Gated || S::Roped ? S::RowTiles : row_tiles - first;
     const int rows = left_rows < S::RowTiles ? left_rows : S::RowTiles;
     const uint32_t bytes = count * S::kUnit, barrier = at.full + 8 * c.stage;
     barrier_expect(barrier, rows * bytes + (p.x_resident != 0 ? 0 : p.x_bytes));
@@ -50,11 +51,13 @@ __device__ __forceinline__ void few_produce(const FewArguments& p, const CUtenso
       tma_load_3d(at.ring + c.stage * p.stage_bytes + S::kWeightBytes, x_map, 0, 0, c.step * S::kColumns,
                   at.full + 8 * c.stage);
   };
-  allow_dependents();
+  if (!S::Roped) allow_dependents();
   Cursor c;
   c.tile = blockIdx.x;
   for (int i = 0; i < ahead; ++i, next(c)) load_weights(c);
   wait_for_producer();
+  // Attention reads what earlier steps wrote, and the step's arrays, before it waits.
+  if (S::Roped) allow_dependents();
   if (p.x_resident != 0 && p.normed == nullptr) {
     barrier_expect(at.x_full, p.steps * p.x_bytes);
     for (int step = 0; step < p.steps; ++step)
@@ -201,7 +204,11 @@ __global__ void __launch_bounds__(S::kThreads, 2)
   if (warp < S::kWarps) {
     few_consume<S>(p, base, at, mine);
   } else if (warp == S::kWarps) {
-    few_finish<S>(p, at, mine);
+    if constexpr (S::Roped) {
+      few_finish_rope<S>(p, at, mine);
+    } else {
+      few_finish<S>(p, at, mine);
+    }
   } else if (one_lane()) {
     few_produce<S>(p, &x_map, at, mine);
   }
@@ -227,7 +234,7 @@ int few_memory(FewArguments& a, int blocks, int limit) {
 
 // Blocks: on a multiprocessor.
 template <class S, int Blocks>
-void launch_few_shape(const UnitsGemmParams& u, Stream stream) {
+void launch_few_shape(const UnitsGemmParams& u, Stream stream, const FewRope& rope = {}) {
   static const int processors = multiprocessors();
   const auto kernel = units_few_kernel<S>;
   static const cudaError_t attribute =
@@ -240,6 +247,7 @@ void launch_few_shape(const UnitsGemmParams& u, Stream stream) {
   a.bias = p.bias;
   a.out_stride = p.out.stride_n;
   a.table = u.table;
+  a.rope = rope;
   a.added = p.added;
   a.x = static_cast<const bf16*>(p.x.data);
   a.gain = p.norm.gain;
@@ -284,6 +292,20 @@ void launch_few(const UnitsGemmParams& u, Stream stream) {
   // Two rows of units to a tile where that gives every block one tile or more.
   if (few && u.gemm.weight.rows > 4096) return launch_few_shape<FewShape<U, 2, false, 1>, 2>(u, stream);
   launch_few_shape<FewShape<U, 1, false, 2>, 2>(u, stream);
+}
+
+template <Units U>
+void launch_few_rope(const UnitsRopeParams& p, Stream stream) {
+  FewRope rope{};
+  rope.angles = p.rope.rope.angles;
+  rope.angle_stride = p.rope.rope.angle_stride;
+  rope.k = p.rope.write.k;
+  rope.v = p.rope.write.v;
+  rope.table = p.rope.write.table;
+  rope.half = static_cast<int>(p.rope.rope.x.dim / (2 * kUnitRows));
+  rope.heads = static_cast<int>(p.rope.rope.x.heads);
+  rope.kv_heads = static_cast<int>(p.rope.write.key.heads);
+  launch_few_shape<FewShape<U, 2, false, 1, true>, 2>(p.units, stream, rope);
 }
 
 }  // namespace sluice::kernels::cuda

@@ -7,11 +7,11 @@
 
 namespace sluice::kernels::cuda {
 
-template <Units U_, int RowTiles_, bool Gated_, int Depth_>
+template <Units U_, int RowTiles_, bool Gated_, int Depth_, bool Roped_ = false>
 struct FewShape {
   static constexpr Units U = U_;
   static constexpr int RowTiles = RowTiles_, Depth = Depth_;
-  static constexpr bool Gated = Gated_, Adds = !Gated && RowTiles < 3;
+  static constexpr bool Gated = Gated_, Roped = Roped_, Adds = !Gated && RowTiles < 3;
   static constexpr int kUnit = unit_bytes(U);
   static constexpr int kWarps = 8, kThreads = kWarps * 32 + 64,
                        kColumns = kWarps * Depth;  // columns: of units
@@ -25,6 +25,17 @@ struct FewShape {
   using Sums = GroupSums<Unit<U>>;
   static constexpr int kKept = Sums::kNeeded ? Unit<U>::kGroups * 4 : 0;  // pairs of sums to a unit's columns
   static_assert(!Gated || RowTiles == 2, "a row of gates and one of ups");
+  static_assert(!Roped || RowTiles == 2, "elements of both halves of a head");
+};
+
+// What is done with queries, keys and values: as RopeWriteParams has it.
+struct FewRope {
+  const float* angles;
+  int64_t angle_stride;
+  CacheView k, v;
+  TableView table;
+  int half;  // rows of units of half a head
+  int heads, kv_heads;
 };
 
 struct FewArguments {
@@ -44,6 +55,7 @@ struct FewArguments {
   const float* gain;
   bf16* normed;  // null: none
   float eps;
+  FewRope rope;
 };
 
 // Where things lie in shared memory: x where it stays, stages, barriers, two sets of sums, sums of x where it stays.

@@ -3,6 +3,7 @@
 
 #include <type_traits>
 
+#include "kernels/cuda/attention/attention_params.h"
 #include "kernels/cuda/gemm/gemm_params.h"
 
 namespace sluice::kernels::cuda {
@@ -48,6 +49,13 @@ bool units_norms(const UnitsGemmParams&);
 // Up to kUnitsFew tokens: a block makes 16 rows, or 16 gates and their ups, and its warps share out the columns.
 inline constexpr int64_t kUnitsFew = 8, kMostNormed = 8192;  // kMostNormed: columns
 void launch_units_few(const UnitsGemmParams&, Stream);
+// The same of a matrix of queries, keys and values, and what launch_rope_write() does with the result.
+struct UnitsRopeParams {
+  UnitsGemmParams units;
+  RopeWriteParams rope;
+};
+bool units_rope_fits(const UnitsRopeParams&);
+void launch_units_rope(const UnitsRopeParams&, Stream);
 // Any number of tokens, in tiles of 128 rows.
 void launch_units_many(const UnitsGemmParams&, Stream);
 
@@ -55,6 +63,7 @@ void launch_units_many(const UnitsGemmParams&, Stream);
 template <Units U>
 struct UnitsGemm {
   static void few(const UnitsGemmParams&, Stream);
+  static void rope(const UnitsRopeParams&, Stream);
   static void many(const UnitsGemmParams&, Stream);
 };
 

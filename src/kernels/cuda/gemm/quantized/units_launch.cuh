@@ -12,6 +12,11 @@ void UnitsGemm<U>::few(const UnitsGemmParams& p, Stream stream) {
 }
 
 template <Units U>
+void UnitsGemm<U>::rope(const UnitsRopeParams& p, Stream stream) {
+  launch_few_rope<U>(p, stream);
+}
+
+template <Units U>
 void UnitsGemm<U>::many(const UnitsGemmParams& p, Stream stream) {
   p.gated != 0 ? launch_many<U, 2>(p, stream) : launch_many<U, 1>(p, stream);
 }
