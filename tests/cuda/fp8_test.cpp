@@ -165,6 +165,35 @@ TEST_F(Fp8Test, ProductBehindAGate) {
   EXPECT_GT(sum, 0.0);
 }
 
+// The tokens of a GEMM are rounded by the norm in front of it, to the same bits as by themselves.
+TEST_F(Fp8Test, ProductBehindANorm) {
+  for (const auto& [n, cols] :
+       {std::pair<int64_t, int64_t>{33, 512}, {200, 4096}, {300, 1040}, {1100, 1040}, {1100, 4096}}) {
+    const Weights w = weights({DType::BF16}, 1024, cols, false);
+    const Both x = random(n, cols), branch = random(n, cols), gain = vector(cols);
+    Both sum = zeros(n, cols), normed = zeros(n, cols), out = zeros(n, 1024), apart = zeros(n, 1024);
+    const auto norm = [&] {
+      fp8().copy(sum.device, x.device);
+      fp8().add_rms_norm(normed.device, {sum.device, branch.device}, {gain.device, 1e-5f});
+    };
+    gpu().synchronize();
+    norm();
+    fp8().matmul(out.device, normed.device, w.device);
+    norm();
+    fp8().synchronize();
+    fp8().matmul(apart.device, normed.device, w.device);
+    fp8().synchronize();
+    fp8().download(out.host, out.device);
+    fp8().download(apart.host, apart.device);
+    double sum_of_all = 0;
+    for (int64_t i = 0; i < n * 1024; ++i) {
+      ASSERT_EQ(out.host.at<float>()[i], apart.host.at<float>()[i]) << i;
+      sum_of_all += std::abs(out.host.at<float>()[i]);
+    }
+    EXPECT_GT(sum_of_all, 0.0);
+  }
+}
+
 // One matrix per head, and rows of the table: kernels for any type read the rows as they lie.
 TEST_F(Fp8Test, RowsOfAnyKernel) {
   const Weights a = weights({DType::BF16}, 1024, 256, false), b = weights({DType::BF16}, 1024, 256, false);

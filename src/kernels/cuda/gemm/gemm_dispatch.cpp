@@ -69,6 +69,7 @@ GemmDispatch::GemmDispatch(StepContext& step, const CudaOptions& options)
     : step_(step), library_(step, options), heads_(step, PointerTables::TensorMaps::None) {}
 
 void GemmDispatch::reserve(const Matrix& matrix) {
+  if (matrix.scales != nullptr) step_.rounds_tokens = true;
   if (matrix.units == Units::None) return;
   unpacked_.at_least(static_cast<size_t>(std::min(bf16_bytes(matrix), kUnpackedBytes)));
 }

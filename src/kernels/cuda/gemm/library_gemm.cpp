@@ -108,6 +108,13 @@ bool LibraryGemm::multiply_fp8(const GemmParams& p) {
 LibraryGemm::RoundedTokens LibraryGemm::round_tokens(const GemmParams& p) {
   const int64_t n = p.x.n, cols = p.weight.cols;
   auto* const rounded = static_cast<std::byte*>(scratch_.at_least(static_cast<size_t>(n * (cols + 4))));
+  auto* const scales = reinterpret_cast<float*>(rounded + n * cols);
+  if (std::optional<NormParams> norm = step_.take_many(p.x)) {
+    norm->rounded = rounded;
+    norm->rounded_scales = scales;
+    step_.issue(launch_norm, *norm);
+    return {rounded, scales};
+  }
   QuantizeTokensParams q = blank<QuantizeTokensParams>();
   q.x = p.x;
   if (cols <= kMostGatedColumns) {
@@ -118,7 +125,7 @@ LibraryGemm::RoundedTokens LibraryGemm::round_tokens(const GemmParams& p) {
     }
   }
   q.out = rounded;
-  q.scales = reinterpret_cast<float*>(rounded + n * cols);
+  q.scales = scales;
   q.out_row_bytes = cols;
   step_.issue(launch_quantize_tokens, q);
   return {rounded, q.scales};

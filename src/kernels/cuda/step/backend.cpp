@@ -130,6 +130,7 @@ void CudaBackendImpl::copy_blocks(const PagedKv& kv, std::span<const std::pair<B
 
 void CudaBackendImpl::run_step(const std::function<void()>& body) {
   expect_eager();
+  step_.flush();
   struct BackToEager {
     StepContext& step;
     ~BackToEager() {

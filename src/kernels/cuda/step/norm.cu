@@ -1,7 +1,10 @@
 // rms_norm, layer_norm and add_rms_norm over the last dimension of x[n, heads, dim].
 // A row is read once into registers: thread t of the row's `blockDim.x` holds elements 8 (v · blockDim.x + t)
 // + 0..7. Rows of up to 256 elements take one warp, eight rows to a block; where there are many long rows, blocks walk
-// over them. Moves each element in once and out once.
+// over them. Moves each element in once and out once, and out as fp8 besides where a GEMM is to have that.
+#include <type_traits>
+
+#include "kernels/cuda/gemm/gemm_params.h"
 #include "kernels/cuda/moe/mix.cuh"
 #include "kernels/cuda/step/token_params.h"
 
@@ -19,6 +22,41 @@ __device__ __forceinline__ float row_sum(float v, float* shared) {
   float total = 0.0f;
   for (int w = 0; w < warps; ++w) total += shared[w];
   return total;
+}
+
+// Largest magnitude of a row, INFINITY where one is not finite. Rows have a block to themselves.
+__device__ __forceinline__ float row_largest(float v, float* shared) {
+  v = warp_max(v);
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = v;
+  __syncthreads();
+  float largest = 0.0f;
+  for (int w = 0; w < static_cast<int>(blockDim.x) / 32; ++w) largest = fmaxf(largest, shared[w]);
+  return largest;
+}
+
+// A normed row to fp8: eight elements of each piece, of which the first is element at(piece); zero behind the end.
+template <int Pieces, class At>
+__device__ __forceinline__ void round_row(const NormParams& p, int64_t row, const uint4 (&made)[Pieces],
+                                          float* shared, const At& at) {
+  float largest = 0.0f;
+#pragma unroll
+  for (int v = 0; v < Pieces; ++v) {
+    float f[8];
+    unpack8(made[v], f);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) largest = isfinite(f[j]) ? fmaxf(largest, fabsf(f[j])) : INFINITY;
+  }
+  largest = row_largest(largest, shared);
+  const float scale = largest > 0.0f ? largest / kFp8Largest : 1.0f, factor = 1.0f / scale;
+#pragma unroll
+  for (int v = 0; v < Pieces; ++v) {
+    if (at(v) >= p.x.dim) continue;
+    float f[8];
+    unpack8(made[v], f);
+    *reinterpret_cast<uint2*>(static_cast<uint8_t*>(p.rounded) + row * p.x.dim + at(v)) = round8(f, factor);
+  }
+  if (threadIdx.x == 0) p.rounded_scales[row] = scale;
 }
 
 // Eight gains from element i on; one where there are none.
@@ -118,14 +156,23 @@ __global__ void __launch_bounds__(1024) norm_kernel(const NormParams p) {
     }
     store8<Vector>(out + i, count, f[v]);
   }
+  if constexpr (Vector && std::is_same_v<T, bf16> && !Mixed && Pieces == 1) {
+    if (p.rounded == nullptr) return;
+    const auto at = [&](int v) { return (int64_t{v} * blockDim.x + threadIdx.x) * 8; };
+    uint4 made[Pieces];
+#pragma unroll
+    for (int v = 0; v < Pieces; ++v) made[v] = at(v) < dim ? pack8(f[v]) : make_uint4(0, 0, 0, 0);
+    round_row<Pieces>(p, row, made, shared, at);
+  }
 }
 
 constexpr int kRowThreads = 256;
 
 // Many rows: a block walks over them, the next row on its way while this one is summed. Vectors of bf16, rms only.
-template <int Pieces>
+template <int Pieces, bool Rounded>
 __global__ void __launch_bounds__(kRowThreads) rows_kernel(const NormParams p) {
   __shared__ float shared[2][kRowThreads / 32];
+  [[maybe_unused]] __shared__ float maxima[kRowThreads / 32];
   allow_dependents();
   wait_for_producer();
   const int64_t rows = p.x.n * p.x.heads, dim = p.x.dim;
@@ -168,16 +215,20 @@ __global__ void __launch_bounds__(kRowThreads) rows_kernel(const NormParams p) {
 #pragma unroll
     for (int w = 0; w < kRowThreads / 32; ++w) total += shared[turn][w];
     const float factor = rsqrtf(total / static_cast<float>(dim) + p.eps);
+    uint4 made[Pieces];
 #pragma unroll
     for (int v = 0; v < Pieces; ++v) {
+      made[v] = make_uint4(0, 0, 0, 0);
       if (at(v) >= dim) continue;
       float f[8], gain[8];
       unpack8(x[v], f);
       load_gain<true>(p.gain, at(v), dim, gain);
 #pragma unroll
       for (int j = 0; j < 8; ++j) f[j] = f[j] * factor * gain[j];
-      *reinterpret_cast<uint4*>(place(p.out, row) + at(v)) = pack8(f);
+      made[v] = pack8(f);
+      *reinterpret_cast<uint4*>(place(p.out, row) + at(v)) = made[v];
     }
+    if constexpr (Rounded) round_row<Pieces>(p, row, made, maxima, at);
 #pragma unroll
     for (int v = 0; v < Pieces; ++v) x[v] = next[v];
   }
@@ -186,6 +237,15 @@ __global__ void __launch_bounds__(kRowThreads) rows_kernel(const NormParams p) {
 bool vectors(const View& v) {
   return v.data == nullptr ||
          (aligned16(v.data) && v.dim % 8 == 0 && v.stride_n % 8 == 0 && v.stride_h % 8 == 0);
+}
+
+template <int Pieces>
+void launch_rows(const NormParams& p, Stream stream) {
+  static const int processors = multiprocessors();
+  const bool rounded = p.rounded != nullptr;
+  const Grid grid{dim3(static_cast<unsigned>((rounded && Pieces > 1 ? 4 : 5) * processors)),
+                  dim3(kRowThreads)};
+  launch("norm", rounded ? rows_kernel<Pieces, true> : rows_kernel<Pieces, false>, grid, stream, p);
 }
 
 template <int Pieces>
@@ -202,6 +262,12 @@ void launch_pieces(const NormParams& p, const Grid& grid, Stream stream) {
 bool norm_mixes(const NormParams& p) {
   return p.x.type == DType::BF16 && p.x.heads == 1 && p.x.dim > 256 && p.x.dim <= 8192 && vectors(p.out) &&
          vectors(p.x) && vectors(p.add) && aligned16(p.gain);
+}
+
+bool norm_rounds(const NormParams& p) {
+  return p.kind == NormKind::Rms && p.fixed_order == 0 && p.mixed.x.data == nullptr &&
+         p.x.type == DType::BF16 && p.x.heads == 1 && p.x.dim > 256 && p.x.dim <= 8192 && p.x.dim % 16 == 0 &&
+         vectors(p.out) && vectors(p.x) && vectors(p.add) && aligned16(p.gain);
 }
 
 void launch_norm(const NormParams& p, Stream stream) {
@@ -223,10 +289,9 @@ void launch_norm(const NormParams& p, Stream stream) {
       p.x.type == DType::BF16 && vectors(p.out) && vectors(p.x) && vectors(p.add) && aligned16(p.gain);
   if (p.fixed_order == 0 && rows >= 8 * processors && p.kind == NormKind::Rms && aligned &&
       wanted <= 4 * kRowThreads) {
-    const Grid grid{dim3(static_cast<unsigned>(5 * processors)), dim3(kRowThreads)};
-    if (wanted <= kRowThreads) return launch("norm", rows_kernel<1>, grid, stream, p);
-    if (wanted <= 2 * kRowThreads) return launch("norm", rows_kernel<2>, grid, stream, p);
-    return launch("norm", rows_kernel<4>, grid, stream, p);
+    if (wanted <= kRowThreads) return launch_rows<1>(p, stream);
+    if (wanted <= 2 * kRowThreads) return launch_rows<2>(p, stream);
+    return launch_rows<4>(p, stream);
   }
   const int64_t threads = wanted <= 1024 ? ceil_div(wanted, 32) * 32 : 1024;
   const Grid grid{dim3(static_cast<unsigned>(rows)), dim3(static_cast<unsigned>(threads))};

@@ -54,6 +54,16 @@ class StepContext {
   std::optional<NormParams> take_norm(const View& x) {
     return deferred_ && deferred_->out.data == x.data ? std::exchange(deferred_, std::nullopt) : std::nullopt;
   }
+  // The same for a norm of many tokens, so that it rounds them for a GEMM of fp8. Within a step or not.
+  void defer_many(const NormParams& norm) {
+    flush();
+    deferred_many_ = norm;
+  }
+  std::optional<NormParams> take_many(const View& x) {
+    const bool same = deferred_many_ && deferred_many_->out.data == x.data && deferred_many_->out.n == x.n &&
+                      deferred_many_->out.dim == x.dim && deferred_many_->out.stride_n == x.stride_n;
+    return same ? std::exchange(deferred_many_, std::nullopt) : std::nullopt;
+  }
   // The same for a gate, so that what rounds its result for a GEMM can take it over.
   void defer_gate(const PointwiseParams& gate) {
     flush();
@@ -100,12 +110,14 @@ class StepContext {
   // Launches what was put off. Called before anything is launched past issue().
   void flush() {
     if (deferred_gemm_) issue(launch_units_few, *std::exchange(deferred_gemm_, std::nullopt));
+    if (deferred_many_) issue(launch_norm, *std::exchange(deferred_many_, std::nullopt));
     if (deferred_) issue(launch_norm, *std::exchange(deferred_, std::nullopt));
     if (deferred_gate_) issue(launch_pointwise, *std::exchange(deferred_gate_, std::nullopt));
     if (deferred_route_) issue(launch_route, *std::exchange(deferred_route_, std::nullopt));
     if (deferred_combine_) issue(launch_combine, *std::exchange(deferred_combine_, std::nullopt));
   }
   void drop_deferred() {
+    deferred_many_.reset();
     deferred_gemm_.reset();
     deferred_.reset();
     deferred_gate_.reset();
@@ -119,9 +131,10 @@ class StepContext {
 
   const int device, arch, processors;
   const bool deterministic;
+  bool rounds_tokens = false;  // whether there are matrices whose GEMMs round many tokens to fp8
 
  private:
-  std::optional<NormParams> deferred_;
+  std::optional<NormParams> deferred_, deferred_many_;
   std::optional<UnitsGemmParams> deferred_gemm_;
   std::optional<PointwiseParams> deferred_gate_;
   std::optional<RouteParams> deferred_route_;

@@ -30,7 +30,9 @@ PointwiseParams pointwise_params(Pointwise operation, const TensorView& out, con
 }  // namespace
 
 void TokenDispatch::norm(NormParams params) {
+  constexpr int64_t kMany = 33;  // fewer are multiplied as they are
   params.fixed_order = step_.deterministic ? 1 : 0;
+  if (step_.rounds_tokens && params.x.n >= kMany && norm_rounds(params)) return step_.defer_many(params);
   step_.issue(launch_norm, params);
 }
 

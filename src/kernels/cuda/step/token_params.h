@@ -17,10 +17,15 @@ struct NormParams {
   NormKind kind;
   int32_t fixed_order;  // sums do not depend on n
   CombineParams mixed;  // x.data not null: what is added is made by it first, and stored
+  // Where norm_rounds() says so: the result as launch_quantize_tokens() makes it, besides.
+  void* rounded;          // [n, dim]; null: not wanted
+  float* rounded_scales;  // [n]
 };
 void launch_norm(const NormParams&, Stream);
 // Whether what is added may be such a sum.
 bool norm_mixes(const NormParams&);
+// Whether the norm rounds its result too.
+bool norm_rounds(const NormParams&);
 
 // sum += scale * rms_norm(branch), the norm as f32; then out = rms_norm(sum), unless out.data is null.
 struct AddNormedParams {

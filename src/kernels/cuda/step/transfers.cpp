@@ -48,6 +48,7 @@ Memory Transfers::upload(TensorView host) {
 }
 
 void Transfers::copy_floats(float* out, TensorView x) {
+  step_.flush();
   const size_t bytes = static_cast<size_t>(x.elements()) * sizeof(float);
   if (x.dtype == DType::BF16 || !x.is_contiguous()) {
     ConvertParams p = blank<ConvertParams>();
