@@ -10,34 +10,37 @@ using kernels::RaggedBatch;
 
 class HeadNormTest : public DeviceTest {
  protected:
-  static constexpr int kHeads = 6, kKvHeads = 2, kBlock = 16, kTokens = 37, kBlocks = 3;
+  static constexpr int kBlock = 16;
+  int heads_ = 6, kv_heads_ = 2, tokens_ = 37, blocks_ = 3;
 
-  static PagedKv cache_of(kernels::Backend& backend, int dim, std::vector<kernels::Memory>& memory) {
+  PagedKv cache_of(kernels::Backend& backend, int dim, std::vector<kernels::Memory>& memory) const {
     PagedKv kv{};
     for (TensorView* side : {&kv.k, &kv.v}) {
-      memory.push_back(backend.allocate_kv(DType::BF16, {kBlocks, kBlock, kKvHeads, dim}));
+      memory.push_back(backend.allocate_kv(DType::BF16, {blocks_, kBlock, kv_heads_, dim}));
       *side = memory.back().view;
     }
     return kv;
   }
 
-  static kernels::QkvHeads heads_in(const TensorView& all, int dim) {
-    return {all.columns_as_heads(0, kHeads, dim), all.columns_as_heads(kHeads * dim, kKvHeads, dim),
-            all.columns_as_heads((kHeads + kKvHeads) * dim, kKvHeads, dim)};
+  kernels::QkvHeads heads_in(const TensorView& all, int dim) const {
+    return {all.columns_as_heads(0, heads_, dim), all.columns_as_heads(heads_ * dim, kv_heads_, dim),
+            all.columns_as_heads((heads_ + kv_heads_) * dim, kv_heads_, dim)};
   }
 
   // pairs: of a head, that are rotated.
   void run(int dim, int pairs, kernels::RopeStyle style, bool gains) {
-    std::vector<int32_t> begin{0, kTokens}, positions, blocks{2, 0, 1};
-    for (int i = 0; i < kTokens; ++i) positions.push_back(i);
-    const std::vector<RaggedBatch::BlockTable> tables{{blocks, kBlocks}};
+    std::vector<int32_t> begin{0, tokens_}, positions, blocks;
+    for (int i = 0; i < blocks_; ++i) blocks.push_back(blocks_ - 1 - i);
+    for (int i = 0; i < tokens_; ++i) positions.push_back(i);
+    const std::vector<RaggedBatch::BlockTable> tables{{blocks, blocks_}};
     const RaggedBatch batch{begin, positions, tables, {}};
     std::vector<kernels::Memory> memory;
     const PagedKv host_kv = cache_of(ref(), dim, memory), device_kv = cache_of(gpu(), dim, memory);
-    const Both x = random(kTokens, (kHeads + 2 * kKvHeads) * dim), q_gain = vector(dim), k_gain = vector(dim);
+    const Both x = random(tokens_, (heads_ + 2 * kv_heads_) * dim), q_gain = vector(dim),
+               k_gain = vector(dim);
     const Both frequencies = vector(pairs, 0.2f);
-    HostTensor angles = HostTensor::make(DType::F32, {kTokens, pairs, 2});
-    const kernels::Memory turn = gpu().allocate(DType::F32, {kTokens, pairs, 2});
+    HostTensor angles = HostTensor::make(DType::F32, {tokens_, pairs, 2});
+    const kernels::Memory turn = gpu().allocate(DType::F32, {tokens_, pairs, 2});
     const auto table = [&](const TensorView& f) {
       return kernels::RopeTable{TensorView::contiguous(f.data, DType::F32, {1, pairs}, f.device)};
     };
@@ -53,15 +56,15 @@ class HeadNormTest : public DeviceTest {
         device_kv,
         {device, gains ? q_gain.device : TensorView{}, gains ? k_gain.device : TensorView{}, 1e-6f},
         turn.view, style, batch));
-    EXPECT_LT(error(x.host.columns(0, kHeads * dim), x.device.columns(0, kHeads * dim)), kTolerance) << dim;
+    EXPECT_LT(error(x.host.columns(0, heads_ * dim), x.device.columns(0, heads_ * dim)), kTolerance) << dim;
     // Results beside something else, as where a gate stands before them.
-    Both wide = zeros(kTokens, 2 * kHeads * dim);
-    const auto behind = [&](const TensorView& view) { return view.columns(kHeads * dim, 2 * kHeads * dim); };
+    Both wide = zeros(tokens_, 2 * heads_ * dim);
+    const auto behind = [&](const TensorView& view) { return view.columns(heads_ * dim, 2 * heads_ * dim); };
     kernels::AttentionShape shape;
-    shape.heads = kHeads, shape.kv_heads = kKvHeads, shape.key_dim = shape.value_dim = dim,
+    shape.heads = heads_, shape.kv_heads = kv_heads_, shape.key_dim = shape.value_dim = dim,
     shape.scale = 0.1f;
-    ref().attend(wide.host.columns_as_heads(kHeads * dim, kHeads, dim), host.q, host_kv, batch, shape);
-    gpu().attend(wide.device.columns_as_heads(kHeads * dim, kHeads, dim), device.q, device_kv, batch, shape);
+    ref().attend(wide.host.columns_as_heads(heads_ * dim, heads_, dim), host.q, host_kv, batch, shape);
+    gpu().attend(wide.device.columns_as_heads(heads_ * dim, heads_, dim), device.q, device_kv, batch, shape);
     EXPECT_LT(error(behind(wide.host), behind(wide.device)), 2 * kTolerance) << dim;
   }
 };
@@ -71,6 +74,12 @@ TEST_F(HeadNormTest, NormRotateAndStoreInOne) {
     for (const auto style : {kernels::RopeStyle::NeoX, kernels::RopeStyle::GptJ})
       for (const bool gains : {true, false})
         for (const int pairs : {dim / 2, dim / 8}) run(dim, pairs, style, gains);
+}
+
+// So many heads that a lane has several.
+TEST_F(HeadNormTest, OfManyTokens) {
+  heads_ = 60, kv_heads_ = 20, tokens_ = 170, blocks_ = 11;
+  for (const bool gains : {true, false}) run(128, 64, kernels::RopeStyle::NeoX, gains);
 }
 
 }  // namespace

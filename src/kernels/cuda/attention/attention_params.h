@@ -65,6 +65,10 @@ struct RopeWriteParams {
 };
 bool rope_write_fits(const RopeWriteParams&);
 void launch_rope_write(const RopeWriteParams&, Stream);
+// The same for heads of 128 elements that are rotated whole, as halves, over a bf16 cache.
+// REQUIRES: rope_write_fits(params) && rope_heads_fit(params).
+bool rope_heads_fit(const RopeWriteParams&);
+void launch_rope_heads(const RopeWriteParams&, Stream);
 
 struct CopyBlocksParams {
   void* data;

@@ -259,6 +259,7 @@ bool rope_write_fits(const RopeWriteParams& p) {
 void launch_rope_write(const RopeWriteParams& p, Stream stream) {
   const int64_t count = p.rope.x.n * (p.rope.x.heads + 2 * p.write.key.heads) * (p.rope.x.dim / 16);
   if (count == 0) return;
+  if (rope_heads_fit(p)) return launch_rope_heads(p, stream);
   launch("rope_write", p.normed != 0 ? rope_write_kernel<true> : rope_write_kernel<false>,
          {dim3(blocks_for(count)), dim3(256)}, stream, p);
 }
