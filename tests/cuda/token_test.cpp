@@ -32,7 +32,7 @@ TEST_P(TokenTest, NormsOfEveryWidth) {
 }
 
 TEST_P(TokenTest, NormOfManyLongRows) {
-  for (int64_t dim : {264, 2048, 4096, 8192}) {
+  for (int64_t dim : {264, 512, 1024, 2048, 4096, 8192}) {
     const int64_t n = 1100;
     Both x = random(n, dim);
     const Both branch = random(n, dim), gain = vector(dim);

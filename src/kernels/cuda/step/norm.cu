@@ -234,6 +234,56 @@ __global__ void __launch_bounds__(kRowThreads) rows_kernel(const NormParams p) {
   }
 }
 
+// The same for rows of 256 · Pieces elements: a warp has a row.
+template <int Pieces>
+__global__ void __launch_bounds__(kRowThreads, 2) warp_rows_kernel(const NormParams p) {
+  const int lane = threadIdx.x % 32;
+  float gain[Pieces][8];
+#pragma unroll
+  for (int v = 0; v < Pieces; ++v) load_gain<true>(p.gain, (v * 32 + lane) * 8, p.x.dim, gain[v]);
+  allow_dependents();
+  wait_for_producer();
+  const int64_t rows = p.x.n, step = int64_t{gridDim.x} * (kRowThreads / 32);
+  const auto place = [&](const View& v, int64_t row) {
+    return static_cast<bf16*>(v.data) + row * v.stride_n + lane * 8;
+  };
+  uint4 x[Pieces], add[Pieces];
+  const auto load = [&](int64_t row, uint4(&to)[Pieces]) {
+    if (row >= rows) return;
+#pragma unroll
+    for (int v = 0; v < Pieces; ++v) {
+      to[v] = load_activation(place(p.x, row) + v * 256);
+      if (p.add.data != nullptr) add[v] = load_activation(place(p.add, row) + v * 256);
+    }
+  };
+  int64_t row = int64_t{blockIdx.x} * (kRowThreads / 32) + threadIdx.x / 32;
+  load(row, x);
+  for (; row < rows; row += step) {
+    float f[Pieces][8], sum = 0.0f;
+#pragma unroll
+    for (int v = 0; v < Pieces; ++v) {
+      unpack8(x[v], f[v]);
+      if (p.add.data != nullptr) {
+        float b[8];
+        unpack8(add[v], b);
+#pragma unroll
+        for (int j = 0; j < 8; ++j) f[v][j] = widen(narrow<bf16>(f[v][j] + p.scale * b[j]));
+        *reinterpret_cast<uint4*>(place(p.x, row) + v * 256) = pack8(f[v]);
+      }
+#pragma unroll
+      for (int j = 0; j < 8; ++j) sum += f[v][j] * f[v][j];
+    }
+    load(row + step, x);
+    const float factor = rsqrtf(warp_sum(sum) / static_cast<float>(p.x.dim) + p.eps);
+#pragma unroll
+    for (int v = 0; v < Pieces; ++v) {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) f[v][j] *= factor * gain[v][j];
+      *reinterpret_cast<uint4*>(place(p.out, row) + v * 256) = pack8(f[v]);
+    }
+  }
+}
+
 bool vectors(const View& v) {
   return v.data == nullptr ||
          (aligned16(v.data) && v.dim % 8 == 0 && v.stride_n % 8 == 0 && v.stride_h % 8 == 0);
@@ -289,6 +339,10 @@ void launch_norm(const NormParams& p, Stream stream) {
       p.x.type == DType::BF16 && vectors(p.out) && vectors(p.x) && vectors(p.add) && aligned16(p.gain);
   if (p.fixed_order == 0 && rows >= 8 * processors && p.kind == NormKind::Rms && aligned &&
       wanted <= 4 * kRowThreads) {
+    const Grid pair{dim3(static_cast<unsigned>(2 * processors)), dim3(kRowThreads)};
+    const bool by_warps = p.x.heads == 1 && p.rounded == nullptr;
+    if (by_warps && p.x.dim == 1024) return launch("norm", warp_rows_kernel<4>, pair, stream, p);
+    if (by_warps && p.x.dim == 512) return launch("norm", warp_rows_kernel<2>, pair, stream, p);
     if (wanted <= kRowThreads) return launch_rows<1>(p, stream);
     if (wanted <= 2 * kRowThreads) return launch_rows<2>(p, stream);
     return launch_rows<4>(p, stream);
