@@ -3,7 +3,7 @@
 // where the general kernel takes 492 (H200).
 #include <algorithm>
 
-#include "kernels/cuda/attention/flash/flash_hopper.cuh"
+#include "kernels/cuda/attention/flash/paged_mainloop.cuh"
 
 namespace sluice::kernels::cuda {
 namespace {
@@ -11,6 +11,66 @@ namespace {
 constexpr int kTile = 128;
 constexpr int64_t kMostTilesPerHead = 4096;  // above, FlashInfer plans differently
 constexpr int64_t kFewestTokens = 128;  // per sequence; below, the general kernel splits contexts and wins
+
+// Blocks whose heads' slots lie together, in boxes of up to 64 of them.
+bool paged_fits(const AttentionParams& p) {
+  const int64_t size = p.table.block_size;
+  const auto fits = [&](const CacheView& c) {
+    return c.stride_slot == 128 && c.stride_head == size * 128 && c.stride_block % c.stride_head == 0;
+  };
+  return (size == 16 || size == 32 || size % 64 == 0) && fits(p.k) && fits(p.v) &&
+         p.k.blocks * p.k.stride_block / 128 < (int64_t{1} << 31);
+}
+
+using PagedTraits =
+    flashinfer::AttentionKernelTraits<true, 128, 128, kTile, 128, 2, cutlass::bfloat16_t, cutlass::bfloat16_t,
+                                      cutlass::bfloat16_t, int32_t, flashinfer::StandardAttention>;
+using Paged = PagedMainloop<PagedTraits, true>;
+
+Paged::Params paged_params(const AttentionParams& a, const HopperParams& h) {
+  const int64_t box = std::min<int64_t>(a.table.block_size, 64);
+  const auto map_of = [&](const CacheView& c) {
+    const auto rows = static_cast<uint64_t>(c.blocks * c.stride_block / 128);
+    return make_tensor_map(c.data, {2, {128, rows}, {256}, {64, static_cast<uint32_t>(box)}});
+  };
+  const auto layout = flashinfer::get_gmem_layout(h.nnz_qo, h.num_qo_heads, 128, h.q_stride_n, h.q_stride_h);
+  const cute::Tensor queries = cute::make_tensor(cute::make_gmem_ptr(h.q_ptr), layout);
+  return {map_of(a.k),
+          map_of(a.v),
+          layout,
+          cute::make_tma_copy(cute::SM90_TMA_LOAD{}, queries, PagedTraits::SmemLayoutQ{},
+                              cute::select<0, 2>(PagedTraits::TileShape_QKD{}), cute::_1{}),
+          a.table.blocks,
+          h.v_ptr,
+          static_cast<int>(a.table.block_size),
+          static_cast<int>(box),
+          static_cast<int>(a.k.stride_block / a.k.stride_head),
+          -1,
+          h.additional_params};
+}
+
+void launch_paged(const FlashParams& p, const HopperParams& h, Stream stream) {
+  using Epilogue = flashinfer::CollectiveEpilogue<PagedTraits>;
+  using Scheduler = flashinfer::BatchPrefillPersistentTileScheduler<int32_t>;
+  const auto epilogue = Epilogue::to_underlying_arguments(
+      {h.o_ptr, flashinfer::get_gmem_layout(h.nnz_qo, h.num_qo_heads, 128, h.o_stride_n, h.o_stride_h),
+       h.lse_ptr, flashinfer::get_lse_gmem_layout(h.nnz_qo, h.num_qo_heads)});
+  const auto schedule = Scheduler::to_underlying_arguments(
+      {h.work_indptr, h.head_indices, h.qo_tile_indices, h.qo_indptr, h.kv_indptr, h.qo_lens, h.kv_lens,
+       h.batch_indices, cutlass::FastDivmod(static_cast<int>(h.num_qo_heads / h.num_kv_heads)),
+       static_cast<int>(h.num_qo_heads)});
+  const auto kernel =
+      flashinfer::PrefillWithKVCacheKernel<Paged, Epilogue, PagedTraits, false, true, Scheduler>;
+  constexpr int kShared = sizeof(PagedTraits::SharedStorage);
+  static const cudaError_t attribute =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
+  check_launch(attribute, "flash attention on Hopper");
+  static const int processors = multiprocessors();
+  const Paged::Params mainloop = paged_params(p.attention, h);
+  kernel<<<static_cast<unsigned>(processors), PagedTraits::NUM_THREADS, kShared, stream>>>(mainloop, epilogue,
+                                                                                           schedule);
+  check_launch(cudaGetLastError(), "flash attention on Hopper");
+}
 
 }  // namespace
 
@@ -50,6 +110,7 @@ FlashPlan make_hopper_plan(const FlashWorkspace& workspace, const FlashShape& sh
 void launch_hopper(const FlashParams& p, Stream stream) {
   if (p.attention.k.dim == 256) return launch_hopper_256(p, stream);
   HopperParams arguments = hopper_params(p);
+  if (paged_fits(p.attention)) return launch_paged(p, arguments, stream);
   check_launch(
       flashinfer::BatchPrefillWithPagedKVCacheDispatched<128, 128, flashinfer::MaskMode::kCausal, false,
                                                          false, flashinfer::StandardAttention>(arguments,
