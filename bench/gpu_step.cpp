@@ -121,7 +121,7 @@ class Model {
     const TensorView angles = rows(angles_);
     // A branch's last GEMM and what follows it.
     const auto end_branch = [&](Part part, TensorView in, const Weight& weight, const Layer& next) {
-      const kernels::RmsGain gain{next.gain.view, 1e-5f};
+      const kernels::RmsGain gain{next.gain.view, 1e-5f, true};
       if (has(part) && has(Part::Norm))
         return gpu_.matmul_add_rms_norm(normed, {x, branch}, {in, &weight}, gain);
       if (has(part)) gpu_.matmul(branch, in, weight);

@@ -207,6 +207,8 @@ struct Residual {
 struct RmsGain {
   TensorView gain;
   float eps;
+  // Once a matmul or matmul_gated has read the result nothing else does: it may make a part of the norm.
+  bool for_next_matmul = false;
 };
 
 class Backend {

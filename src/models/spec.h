@@ -97,6 +97,10 @@ struct Attention {
     return gated && !gate_per_head && kv_from < 0 && input_dim == 0 && adapter_rank == 0 && !norm_output &&
            indexer.chosen == 0;
   }
+  // Whether nothing reads the layer's input but the product of queries, keys and values.
+  bool reads_once() const {
+    return adapter_rank == 0 && indexer.chosen == 0 && (!gated || gate_beside_qkv());
+  }
 };
 
 // Attention over a compressed latent: per token one vector [latent + rope_dim] shared by all heads is cached.
@@ -200,6 +204,8 @@ struct DenseFfn {
   float cutoff = -std::numeric_limits<float>::infinity();
 
   bool cuts_off() const { return cutoff > -std::numeric_limits<float>::infinity(); }
+  // Whether nothing reads the input but the first product.
+  bool reads_once() const { return adapter_rank == 0; }
 };
 
 // Zamba 2: scan(norm(x + out(ffn(norm(attention(norm([x, e]))))))), e the token's embedding. Several layers run one block of

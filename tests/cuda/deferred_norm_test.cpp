@@ -1,4 +1,5 @@
-// Norms of one token that the GEMM behind them takes over, within a step, against the reference's plain ones.
+// Norms that the GEMM behind them takes over, of one token, or in part, of several behind a sum, within a step, against the
+// reference's plain ones.
 #include <functional>
 
 #include "tests/cuda/harness.h"
@@ -113,6 +114,82 @@ TEST_F(DeferredNormTest, IsDoneBeforeAnythingElse) {
   Both last = zeros(1, dim);
   run([&] { gpu().rms_norm(last.device, x.device, gain.device, 1e-5f); });
   EXPECT_LT(error(normed.host, last.device), kTolerance);
+}
+
+// Of several tokens, behind a GEMM that adds to the stream: out += x · Wᵀ, then a GEMM of its norm.
+class NormedSumTest : public DeferredNormTest {
+ protected:
+  struct Sum {
+    BothWeight weight;
+    Both x, stream, branch, gain, normed;
+    kernels::RmsGain of(const TensorView& view) const { return {view, 1e-5f, true}; }
+  };
+  Sum sum(int64_t n, int64_t rows, int64_t cols) {
+    return {weight({DType::BF16}, rows, cols, false),
+            random(n, cols),
+            random(n, rows),
+            zeros(n, rows),
+            vector(rows),
+            zeros(n, rows)};
+  }
+  // Starts from the same stream each time.
+  void run_behind(Sum& s, const std::function<void()>& reader) {
+    const Both begin = random(s.x.host.dim(0), s.gain.host.dim(0));
+    ref().copy(s.stream.host, begin.host);
+    ref().matmul_add_rms_norm(s.normed.host, {s.stream.host, s.branch.host}, {s.x.host, &s.weight.host},
+                              s.of(s.gain.host));
+    run([&] {
+      gpu().copy(s.stream.device, begin.device);
+      gpu().matmul_add_rms_norm(s.normed.device, {s.stream.device, s.branch.device},
+                                {s.x.device, &s.weight.device}, s.of(s.gain.device));
+      reader();
+    });
+    EXPECT_LT(error(s.stream.host, s.stream.device), kTolerance);
+  }
+};
+
+TEST_F(NormedSumTest, IsReadByAGemm) {
+  struct Shape {
+    int64_t dim, cols, rows;
+  };
+  const auto check = [&](int64_t n, const Shape& shape) {
+    Sum s = sum(n, shape.dim, shape.cols);
+    const BothWeight w = weight({DType::BF16}, shape.rows, shape.dim, false);
+    Both out = zeros(n, shape.rows), gated = zeros(n, shape.rows / 2), wide = zeros(n, shape.rows);
+    run_behind(s, [&] { gpu().matmul(out.device, s.normed.device, w.device); });
+    ref().matmul(out.host, s.normed.host, w.host);
+    EXPECT_LT(error(out.host, out.device), kTolerance) << n << ": " << shape.rows << " x " << shape.dim;
+    run_behind(s, [&] {
+      gpu().matmul_gated(gated.device, wide.device, s.normed.device, w.device, kernels::Activation::Silu);
+    });
+    ref().matmul_gated(gated.host, wide.host, s.normed.host, w.host, kernels::Activation::Silu);
+    EXPECT_LT(error(gated.host, gated.device), 2 * kTolerance)
+        << n << ": gated " << shape.rows << " x " << shape.dim;
+  };
+  for (const int64_t n : {2, 8, 15, 16, 20, 33, 64, 65, 96, 100})
+    for (const Shape& shape : {Shape{1024, 512, 1000}, {640, 256, 2048}, {2048, 1024, 512}}) check(n, shape);
+  for (const int64_t n : {8, 60}) check(n, {1024, 256, 16384});
+}
+
+// Matrices of several types, and of fp8, a library's GEMM, and what is no GEMM find the whole norm.
+TEST_F(NormedSumTest, IsDoneBeforeAnythingElse) {
+  for (const int64_t n : {8, 64}) {
+    Sum s = sum(n, 1024, 2048);
+    const BothWeight several = weight({DType::BF16, DType::Q8_0}, 512, 1024, false),
+                     tall = weight({DType::BF16}, n > 8 ? 8 : 66000, 1024, false);
+    Both out = zeros(n, 1024), large = zeros(n, tall.host.rows), copy = zeros(n, 1024);
+    run_behind(s, [&] { gpu().matmul(out.device, s.normed.device, several.device); });
+    ref().matmul(out.host, s.normed.host, several.host);
+    EXPECT_LT(error(out.host, out.device), kTolerance) << n;
+    EXPECT_LT(error(s.normed.host, s.normed.device), kTolerance) << n;
+    run_behind(s, [&] { gpu().matmul(large.device, s.normed.device, tall.device); });
+    ref().matmul(large.host, s.normed.host, tall.host);
+    EXPECT_LT(error(large.host, large.device), kTolerance) << n;
+    run_behind(s, [&] { gpu().copy(copy.device, s.normed.device); });
+    EXPECT_LT(error(s.normed.host, copy.device), kTolerance) << n;
+    run_behind(s, [] {});
+    EXPECT_LT(error(s.normed.host, s.normed.device), kTolerance) << n;
+  }
 }
 
 }  // namespace

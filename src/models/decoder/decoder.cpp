@@ -25,9 +25,10 @@ void Decoder::norm(TensorView out, TensorView x, const Norm& weights) {
   run_norm(backend_, spec_, out, x, weights);
 }
 
-void Decoder::enter_layer(TensorView out, TensorView x, TensorView branch, const Norm& weights) {
+void Decoder::enter_layer(TensorView out, TensorView x, TensorView branch, const Norm& weights,
+                          bool read_once) {
   if (std::exchange(residual_pending_, false)) {
-    add_norm(out, x, branch, weights);
+    add_norm(out, x, branch, weights, read_once);
   } else {
     norm(out, x, weights);
   }
@@ -78,6 +79,17 @@ LastProduct feed_layer(const LayerSpec& layer, const LayerWeights& w, const Laye
         }
       },
       layer.ffn, w.ffn);
+}
+
+// Whether one product alone reads what the part gets.
+template <class Part>
+bool reads_once(const Part& part) {
+  return std::visit(
+      [](const auto& kind) {
+        if constexpr (requires { kind.reads_once(); }) return kind.reads_once();
+        return false;
+      },
+      part);
 }
 
 }  // namespace
@@ -156,7 +168,8 @@ struct Decoder::LayerRun {
   void norm_branch(const Norm& weights) { decoder.norm_branch(branch, weights); }
   void add_to(TensorView from) { decoder.add_branch(x, from, branch); }
   void enter() {
-    decoder.enter_layer(normed, x, branch, w.mixer_norm);
+    const bool alone = layer.wiring == Wiring::PreNorm || layer.wiring == Wiring::Sandwich;
+    decoder.enter_layer(normed, x, branch, w.mixer_norm, alone && reads_once(layer.mixer));
     decoder.tap(index, x);
   }
   void leave() {
@@ -203,7 +216,7 @@ struct Decoder::LayerRun {
       add_to(x);
       feed(x);
     } else {
-      decoder.add_norm(normed, x, branch, w.ffn_norm);
+      decoder.add_norm(normed, x, branch, w.ffn_norm, reads_once(layer.ffn));
       feed(normed);
     }
     if (sandwich) norm_branch(w.ffn_post_norm);

@@ -104,10 +104,10 @@ class Decoder {
   void norm_branch(TensorView branch, const Norm& weights);
   // x = from + branch
   void add_branch(TensorView x, TensorView from, TensorView branch);
-  // x gets the branch; out its norm.
-  void add_norm(TensorView out, TensorView x, TensorView branch, const Norm& weights);
+  // x gets the branch; out its norm, which one product reads and nothing else where `read_once`.
+  void add_norm(TensorView out, TensorView x, TensorView branch, const Norm& weights, bool read_once = false);
   // The norm that a layer starts with, after what the layer before it still owes.
-  void enter_layer(TensorView out, TensorView x, TensorView branch, const Norm& weights);
+  void enter_layer(TensorView out, TensorView x, TensorView branch, const Norm& weights, bool read_once);
   // Leaves x and branch with the step's wanted rows.
   void drop_rows(std::span<const int32_t> rows, TensorView& x, TensorView& branch);
   void tap(size_t layer, TensorView x);

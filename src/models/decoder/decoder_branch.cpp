@@ -38,9 +38,9 @@ void Decoder::add_branch(TensorView x, TensorView from, TensorView branch) {
   backend_.add(x, from, branch, spec_.residual_scale);
 }
 
-void Decoder::add_norm(TensorView out, TensorView x, TensorView branch, const Norm& weights) {
+void Decoder::add_norm(TensorView out, TensorView x, TensorView branch, const Norm& weights, bool read_once) {
   const kernels::Residual residual{x, branch, spec_.residual_scale};
-  const kernels::RmsGain gain{weights.gain, spec_.norm_eps};
+  const kernels::RmsGain gain{weights.gain, spec_.norm_eps, read_once && group_ == nullptr};
   if (const auto branch_norm = std::exchange(branch_norm_, std::nullopt); branch_norm && x.dim(0) > 0)
     return backend_.add_normed_rms_norm(out, residual, *branch_norm, gain);
   if (sum_pending_ && x.dim(0) > 0 && spec_.norm == NormKind::Rms &&

@@ -33,16 +33,6 @@ GemmShape shape_of(GemmUse use, const GemmParams& p) {
   return gemv_at_once(p) ? GemmShape::Small : GemmShape::Medium;
 }
 
-GemmParams gemm_params(const TensorView& out, const TensorView& x, const Weight& weight) {
-  GemmParams p = blank<GemmParams>();
-  p.out = view_of(out);
-  p.x = view_of(x);
-  SLUICE_CHECK_EQ(p.x.dim, weight.cols);
-  SLUICE_CHECK_EQ(p.out.n, p.x.n);
-  SLUICE_CHECK(out.dtype == x.dtype || out.dtype == DType::F32);
-  return p;
-}
-
 UnitsGemmParams units_params(const GemmParams& gemm, std::optional<int32_t> activation) {
   UnitsGemmParams u = blank<UnitsGemmParams>();
   u.gemm = gemm;
@@ -64,6 +54,16 @@ GemmParams rows_of(const GemmParams& whole, int64_t row, int64_t rows) {
 }
 
 }  // namespace
+
+GemmParams gemm_params(const TensorView& out, const TensorView& x, const Weight& weight) {
+  GemmParams p = blank<GemmParams>();
+  p.out = view_of(out);
+  p.x = view_of(x);
+  SLUICE_CHECK_EQ(p.x.dim, weight.cols);
+  SLUICE_CHECK_EQ(p.out.n, p.x.n);
+  SLUICE_CHECK(out.dtype == x.dtype || out.dtype == DType::F32);
+  return p;
+}
 
 GemmDispatch::GemmDispatch(StepContext& step, const CudaOptions& options)
     : step_(step), library_(step, options), heads_(step, PointerTables::TensorMaps::None) {}
@@ -97,13 +97,17 @@ View GemmDispatch::in_order(const View& x, const DeviceWeight& weight) {
 }
 
 void GemmDispatch::matmul(TensorView out, TensorView x, const Weight& weight) {
-  if (!weight.runs.empty())
+  // A norm that is put off is for one GEMM.
+  if (!weight.runs.empty()) {
+    step_.flush();
     return for_runs(out, weight, [&](TensorView rows, const Weight& run) { matmul(rows, x, run); });
+  }
   GemmParams whole = gemm_params(out, x, weight);
   SLUICE_CHECK_EQ(whole.out.dim, weight.rows);
   if (whole.x.n == 0) return;
   const DeviceWeight& stored = device_weight(weight);
   whole.x = in_order(whole.x, stored);
+  if (stored.matrices.size() != 1) step_.flush();
   int64_t row = 0;
   for (const Matrix& matrix : stored.matrices) {
     GemmParams p = whole;
@@ -238,25 +242,14 @@ bool GemmDispatch::issue_if(bool fits, void (*launch)(const Params&, Stream), co
   return fits;
 }
 
-// The same, with the norm that was put off where that makes this x.
-GemmParams GemmDispatch::with_norm(const GemmParams& gemm, bool takes) {
-  if (!takes) return gemm;
-  const std::optional<NormParams> norm = step_.take_norm(gemm.x);
-  if (!norm) return gemm;
-  GemmParams p = gemm;
-  p.x = norm->x;
-  p.norm.out = norm->out.data;
-  p.norm.gain = norm->gain;
-  p.norm.eps = norm->eps;
-  return p;
-}
-
 bool GemmDispatch::run(GemmKernel kernel, const GemmParams& p) {
   switch (kernel) {
     case GemmKernel::Gemv:
       return issue_if(gemv_fits(p), launch_gemv, with_norm(p, gemv_norms(p)));
     case GemmKernel::SmallM:
-      return issue_if(gemm_small_m_fits(p), launch_gemm_small_m, p);
+      if (!gemm_small_m_fits(p)) return false;
+      step_.issue(launch_gemm_small_m, p.weight.scales == nullptr ? with_factors(p) : p);
+      return true;
     case GemmKernel::SmallMFixed:
       return fixed_fp8(p);
     case GemmKernel::Fixed:
@@ -300,13 +293,20 @@ bool GemmDispatch::run_gated(GemmKernel kernel, const GatedGemmParams& p) {
       normed.gemm = with_norm(p.gemm, gemv_norms(p.gemm));
       return issue_if(gemv_fits(p.gemm), launch_gemv_gated, normed);
     }
-    case GemmKernel::SmallM:
-      return issue_if(gemm_small_m_fits(p.gemm), launch_gemm_small_m_gated, p);
+    case GemmKernel::SmallM: {
+      if (!gemm_small_m_fits(p.gemm)) return false;
+      GatedGemmParams g = p;
+      if (p.gemm.weight.scales == nullptr) g.gemm = with_factors(p.gemm);
+      step_.issue(launch_gemm_small_m_gated, g);
+      return true;
+    }
     case GemmKernel::Split:
       return split(p.gemm, p.activation);
     case GemmKernel::Swiglu: {
       const bool silu = p.activation == static_cast<int32_t>(Activation::Silu);
-      return issue_if(silu && gemm_swiglu_fits(p.gemm), launch_gemm_swiglu, p.gemm);
+      if (!silu || !gemm_swiglu_fits(p.gemm)) return false;
+      step_.issue(launch_gemm_swiglu, p.gemm.x.n <= 128 ? with_factors(p.gemm) : p.gemm);
+      return true;
     }
     case GemmKernel::UnitsFew:
       return units_few(p.gemm, p.activation);
@@ -353,6 +353,8 @@ bool GemmDispatch::split(const GemmParams& p, std::optional<int32_t> activation)
     s.gemm.x.data = const_cast<void*>(rounded.data);
     s.gemm.x.stride_n = p.weight.cols;
     s.x_scales = rounded.scales;
+  } else if (p.sum.out == nullptr) {
+    s.gemm = with_factors(p);
   }
   step_.issue(launch_gemm_split, s);
   return true;

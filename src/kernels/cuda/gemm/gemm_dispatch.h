@@ -13,6 +13,9 @@
 
 namespace sluice::kernels::cuda {
 
+// out = x · weightᵀ, but for the matrix itself.
+GemmParams gemm_params(const TensorView& out, const TensorView& x, const Weight& weight);
+
 class GemmDispatch {
  public:
   // The context outlives this.
@@ -31,6 +34,10 @@ class GemmDispatch {
   bool rounds_tokens(TensorView out, TensorView x, const Weight& weight) const;
   // sum += x · weightᵀ. False, and nothing done, where a pass of its own is to add it.
   bool matmul_add(TensorView sum, TensorView x, const Weight& weight);
+  // The same, and normed = rms_norm(sum), of which a part is put off until the next GEMM. False, and nothing done, where
+  // that is not what the GEMM's kernel does.
+  bool matmul_add_norm(TensorView normed, TensorView sum, const kernels::DeferredMatmul& gemm,
+                       const kernels::RmsGain& gain);
 
  private:
   // x, or a copy of it in the order of the weight's columns, in memory that the next call takes again.
@@ -45,8 +52,11 @@ class GemmDispatch {
   bool wide_in_parts(const GemmParams& p);
   bool gated(const GatedGemmParams& p);
   bool added(const GemmParams& p);
-  // false, and nothing done, where the kernel does not take the shape.
+  // The GEMM with the norm that was put off where that makes its x.
   GemmParams with_norm(const GemmParams& gemm, bool takes);
+  // The GEMM with what is left of a norm that was put off, if that makes its x.
+  GemmParams with_factors(const GemmParams& gemm);
+  // false, and nothing done, where the kernel does not take the shape.
   bool run(GemmKernel kernel, const GemmParams& p);
   bool run_gated(GemmKernel kernel, const GatedGemmParams& p);
   // Gated where an activation is given.
@@ -74,6 +84,7 @@ class GemmDispatch {
   Scratch ordered_;       // tokens in the order of a weight's columns
   Scratch unpacked_;      // a matrix in units as bf16
   Scratch scratch_wide_;  // bf16 results that become f32
+  Scratch squares_;       // of rows whose norm is put off
 };
 
 }  // namespace sluice::kernels::cuda

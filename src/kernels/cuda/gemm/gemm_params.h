@@ -69,13 +69,34 @@ struct InputNorm {
   float eps;
 };
 
+// The second half of a norm by rms of x, which holds rows times the gain: results are multiplied by
+// 1 / sqrt(scale * (sum of the row's squares) + eps).
+struct NormFactors {
+  const float* squares;  // [n, parts]: sums that add up to a row's; null: results stay as they are
+  int32_t parts;         // a multiple of 4
+  float scale, eps;
+};
+
+// The first half of a norm by rms of the sums that a GEMM leaves.
+struct NormedSum {
+  void* out;          // rows times the gain, bf16; null: none
+  const float* gain;  // [rows of the weight] or null
+  float* squares;     // [n, rows of the weight / kSplitSquares or kSmallMSquares]
+  int64_t out_stride;
+};
+// Columns whose squares are added up.
+inline constexpr int64_t kSplitSquares = 32, kSmallMSquares = 16;
+
 // out[n, rows] = x[n, cols] · weightᵀ + bias
 struct GemmParams {
   View out, x;
   Matrix weight;
   const float* bias;
   InputNorm norm;  // where gemv_norms(), gemm_small_m_norms() and gemm_wide_one_fits() say so
-  int32_t added;   // launch_gemv of bf16 and scaled fp8, launch_units_few: out += instead of out =
+  int32_t added;   // launch_gemv of bf16 and scaled fp8, launch_units_few, and with `sum`: out += instead of out =
+  NormFactors
+      factors;  // bf16 weights of launch_gemm_small_m, launch_gemm_split, and both gated, and launch_gemm_swiglu
+  NormedSum sum;  // bf16 weights of launch_gemm_small_m and launch_gemm_split: with `added`
 };
 inline constexpr int64_t kLongMatrix = 65536;  // rows: as many as a vocabulary has words
 // Most tokens of launch_gemm_fixed, and of launch_gemm_small_m with fp8 in one order.

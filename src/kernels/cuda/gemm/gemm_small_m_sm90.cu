@@ -11,7 +11,7 @@
 // 4096 (4.1 TB/s), 28.1 us for 4096 x 14336 (4.2 TB/s).
 #include "kernels/cuda/common/activation.cuh"
 #include "kernels/cuda/common/tma.cuh"
-#include "kernels/cuda/gemm/gemm_params.h"
+#include "kernels/cuda/gemm/norm_factors.cuh"
 
 namespace sluice::kernels::cuda {
 namespace {
@@ -28,7 +28,7 @@ struct Shape {
   static constexpr int kSumBytes = Warps * kRows * kSumPitch * 4;
   static constexpr int kTeams = Fp8 ? RowTiles : 1;  // of Warps warps, each with its share of the row tiles
   static constexpr int kMultipliers = kTeams * Warps, kThreads = kMultipliers * 32 + 32;
-  static constexpr int kScaleBytes = Fp8 ? kRows * 4 : 0;
+  static constexpr int kScaleBytes = Fp8 ? kRows * 4 : kTokens * 4;  // of rows; factors of tokens
   static constexpr int kShared = Stages * kStageBytes + kSumBytes + Stages * 16 + kScaleBytes + 1024;
   static_assert(kShared <= 232448 - 1024, "shared memory of a block");
   static_assert(Stages >= 3, "one stage is being read, one is held back");
@@ -42,6 +42,8 @@ struct SmallMArguments {
   int64_t out_stride;
   int n, rows, steps;  // rows: of out; steps: stages per tile
   int activation;
+  NormFactors factors;
+  NormedSum sum;
 };
 
 // Fp8 GEMMs run in f16, which holds every e4m3 value; x is made smaller, so that it reaches as far as it has to.
@@ -127,6 +129,30 @@ __device__ __forceinline__ void multiply_bf16(const uint8_t* stage, int warp, in
   }
 }
 
+// The stream that a result is added to, and the gain of its column.
+struct StreamPlace {
+  float old = 0.0f, gain = 1.0f;
+};
+__device__ __forceinline__ StreamPlace load_stream(const SmallMArguments& p, int token, int row) {
+  StreamPlace place;
+  if (p.sum.out == nullptr || token >= p.n || row >= p.rows) return place;
+  place.old = widen(*const_cast<const volatile bf16*>(p.out + token * p.out_stride + row));
+  if (p.sum.gain != nullptr) place.gain = __ldg(p.sum.gain + row);
+  return place;
+}
+// The new sum; the first half of its norm is stored. Sixteen neighbouring lanes have columns of one token.
+__device__ __forceinline__ float add_normed(const SmallMArguments& p, int token, int row,
+                                            const StreamPlace& place, float value) {
+  value = widen(narrow<bf16>(value + place.old));
+  float square = value * value;
+  const unsigned together = 0xffffu << (threadIdx.x % 32 & 16);
+#pragma unroll
+  for (int o = 8; o > 0; o >>= 1) square += __shfl_xor_sync(together, square, o);
+  if (threadIdx.x % 16 == 0) p.sum.squares[token * (p.rows / kSmallMSquares) + row / kSmallMSquares] = square;
+  static_cast<bf16*>(p.sum.out)[token * p.sum.out_stride + row] = narrow<bf16>(value * place.gain);
+  return value;
+}
+
 template <int TokenTiles, int RowTiles, int Stages, int Depth, int Warps, bool Gated, bool Fp8>
 __global__ void __launch_bounds__(Shape<TokenTiles, RowTiles, Stages, Depth, Warps, Fp8>::kThreads, 1)
     gemm_small_m_kernel(const __grid_constant__ CUtensorMap weight_map,
@@ -186,6 +212,19 @@ __global__ void __launch_bounds__(Shape<TokenTiles, RowTiles, Stages, Depth, War
   constexpr int kOwn = RowTiles / S::kTeams;
   const int g = lane >> 2, t = lane & 3;
   float* scales = reinterpret_cast<float*>(base + Stages * (S::kStageBytes + 16) + S::kSumBytes);
+  float* const factors = scales;
+  if constexpr (!Fp8) {
+    if (p.factors.squares != nullptr || p.sum.out != nullptr) wait_for_producer();
+    if (p.factors.squares != nullptr) {
+      constexpr int kAtOnce = S::kMultipliers * 4;
+      float own[(S::kTokens + kAtOnce - 1) / kAtOnce];
+      const int first = static_cast<int>(threadIdx.x) / 8;
+      load_factors(p.factors, first, kAtOnce, p.n, own);
+#pragma unroll
+      for (int pass = 0; pass < (S::kTokens + kAtOnce - 1) / kAtOnce; ++pass)
+        if (threadIdx.x % 8 == 0 && first + pass * kAtOnce < p.n) factors[first + pass * kAtOnce] = own[pass];
+    }
+  }
   int i = 0;
   for (int j = 0; j < mine; ++j) {
     float acc[kOwn][TokenTiles][4] = {};
@@ -196,6 +235,10 @@ __global__ void __launch_bounds__(Shape<TokenTiles, RowTiles, Stages, Depth, War
       const int place = static_cast<int>(threadIdx.x), row = row0 + place % kResults;
       if (place < S::kRows && row < p.rows) scale = __ldg(p.scales + row + (place < kResults ? 0 : p.rows));
     }
+    StreamPlace place;
+    if constexpr (!Fp8 && !Gated)
+      place = load_stream(p, static_cast<int>(threadIdx.x) / kResults,
+                          row0 + static_cast<int>(threadIdx.x) % kResults);
     for (int step = 0; step < p.steps; ++step, ++i) {
       const int s = i % Stages;
       barrier_wait(full + 8 * s, (i / Stages) & 1);
@@ -234,11 +277,17 @@ __global__ void __launch_bounds__(Shape<TokenTiles, RowTiles, Stages, Depth, War
       const auto result = [&](int place, int weight_row) {
         float value = total(place, token);
         if constexpr (Fp8) value *= scales[place];
+        if (!Fp8 && p.factors.squares != nullptr) value *= factors[token];
         return value + (p.bias != nullptr ? p.bias[weight_row] : 0.0f);
       };
       float value = result(r, row);
       if constexpr (Gated) {
         value = gate(value, result(16 + r, p.rows + row), p.activation);
+      } else if constexpr (!Fp8) {
+        if (p.sum.out != nullptr) {
+          if (e != static_cast<int>(threadIdx.x)) place = load_stream(p, token, row);
+          value = add_normed(p, token, row, place, value);
+        }
       }
       p.out[token * p.out_stride + row] = __float2bfloat16(value);
     }
@@ -280,6 +329,8 @@ void launch_shape(const GemmParams& p, int32_t activation, Stream stream) {
   arguments.rows = static_cast<int>(Gated ? p.weight.rows / 2 : p.weight.rows);
   arguments.steps = static_cast<int>(ceil_div(p.weight.cols, 64 * Depth));
   arguments.activation = activation;
+  arguments.factors = p.factors;
+  arguments.sum = p.sum;
   const int64_t tiles = ceil_div(arguments.rows, results);
   const Grid grid{dim3(static_cast<unsigned>(tiles < processors ? tiles : processors)), dim3(S::kThreads),
                   S::kShared};
@@ -334,7 +385,8 @@ bool gemm_small_m_fits(const GemmParams& p) {
   const bool fp8_weights = p.weight.scales != nullptr && p.weight.cols % 128 == 0;
   return (bf16_weights || fp8_weights) && p.x.n <= 32 && aligned16(p.weight.data) && aligned16(p.x.data) &&
          p.weight.row_bytes % 16 == 0 && p.x.stride_n % 8 == 0 && p.weight.rows < (1 << 30) &&
-         (p.x.n == 1 || p.x.stride_n >= p.weight.cols);
+         (bf16_weights || (p.factors.squares == nullptr && p.sum.out == nullptr)) && norm_factors_fit(p) &&
+         normed_sum_fits(p, kSmallMSquares) && (p.x.n == 1 || p.x.stride_n >= p.weight.cols);
 }
 
 void launch_gemm_small_m_gated(const GatedGemmParams& p, Stream stream) {

@@ -14,71 +14,30 @@
 #include <algorithm>
 #include <array>
 
-#include "kernels/cuda/common/activation.cuh"
-#include "kernels/cuda/common/wgmma.cuh"
-#include "kernels/cuda/gemm/gemm_params.h"
+#include "kernels/cuda/gemm/gemm_split_tile.cuh"
 
 namespace sluice::kernels::cuda {
 namespace {
 
-constexpr int kSharedLimit = 232448 - 1024, kMostStages = 8;
 constexpr std::array<int, 4> kShares{1, 2, 4, 8};  // blocks of a cluster
-
-// kGroups warpgroups that have kParts times 64 tokens each.
-template <class E, int kGroups_, int kParts_, int kRows_>
-struct SplitShape {
-  using Element = E;
-  static constexpr int kGroups = kGroups_, kParts = kParts_, kRows = kRows_;
-  static constexpr int kDepth = 128 / static_cast<int>(sizeof(E));  // columns of a stage
-  static constexpr int kTokens = 64 * kParts * kGroups;
-  static constexpr int kXBytes = kTokens * 128, kHalfBytes = kRows / 2 * 128;
-  static constexpr int kStageBytes = kXBytes + 2 * kHalfBytes;
-  static constexpr int kStages = std::min(kMostStages, (kSharedLimit - 1024 - 256) / kStageBytes);
-  // The sums take the place of the stages. Eight floats more than a row: lanes of eight tokens write to other banks.
-  static constexpr int kPitch = kRows + 8, kSumBytes = kTokens * kPitch * 4;
-  static constexpr int kRing = std::max(kStages * kStageBytes, kSumBytes);
-  static constexpr int kShared = kRing + 2 * kStages * 8 + 1024;
-  static constexpr int kThreads = 128 + 128 * kGroups;
-  static constexpr int kSums = kRows / 2;  // of a thread and 64 tokens
-  static_assert(kRows % 32 == 0 && kStages >= 3 && kShared <= kSharedLimit);
-  static_assert(kHalfBytes % 1024 == 0, "both halves start where a swizzled box may");
-};
-
-struct SplitArguments {
-  bf16* out;
-  const float* bias;      // or null
-  const float* scales;    // of the weight's rows; fp8 only
-  const float* x_scales;  // of the tokens; fp8 only
-  int64_t out_stride;
-  int n, rows;          // rows: of out
-  int steps, per_part;  // stages of the whole sum, and of a block
-  int second;           // from a row of the first half of a tile to the row of the second
-  int columns;          // of out that a tile makes
-  int x_rows;           // of x in a stage
-  int gated, activation;
-};
-
-__device__ __forceinline__ int first_row(const SplitArguments& p) {
-  return static_cast<int>(blockIdx.x / cluster_size()) * p.columns;
-}
 
 template <class S>
 __device__ __forceinline__ void load_stages(const SplitArguments& p, const CUtensorMap* x,
                                             const CUtensorMap* weights, uint32_t shared, int first,
                                             int count) {
-  const uint32_t full = shared + S::kRing, empty = full + 8 * S::kStages;
+  const uint32_t full = shared, empty = full + 8 * kMostStages;
   const int row = first_row(p);
   constexpr int kBoxWidth = 64;  // two fp8 elements travel as one of bf16
   const auto bytes = static_cast<uint32_t>(p.x_rows + S::kRows) * 128;
   const auto load_weights = [&](int i, int stage) {
-    const uint32_t to = shared + stage * S::kStageBytes + S::kXBytes, barrier = full + 8 * stage;
+    const uint32_t to = shared + S::kRing + stage * S::kStageBytes + S::kXBytes, barrier = full + 8 * stage;
     barrier_expect(barrier, bytes);
     const int column = (first + i) * kBoxWidth;
     tma_load_2d(to, weights, column, row, barrier);
     tma_load_2d(to + S::kHalfBytes, weights, column, row + p.second, barrier);
   };
   const auto load_x = [&](int i, int stage) {
-    tma_load_2d(shared + stage * S::kStageBytes, x, (first + i) * kBoxWidth, 0, full + 8 * stage);
+    tma_load_2d(shared + S::kRing + stage * S::kStageBytes, x, (first + i) * kBoxWidth, 0, full + 8 * stage);
   };
   const int ahead = count < S::kStages ? count : S::kStages;
   for (int i = 0; i < ahead; ++i) load_weights(i, i);
@@ -97,7 +56,7 @@ __device__ __forceinline__ void load_stages(const SplitArguments& p, const CUten
 template <class S>
 __device__ __forceinline__ void multiply_stages(uint32_t shared, float* sums_at, int count) {
   using E = typename S::Element;
-  const uint32_t full = shared + S::kRing, empty = full + 8 * S::kStages;
+  const uint32_t full = shared, empty = full + 8 * kMostStages;
   const int group = threadIdx.x / 128 - 1, thread = threadIdx.x % 128;
   float sums[S::kParts][S::kSums];
 #pragma unroll
@@ -107,7 +66,7 @@ __device__ __forceinline__ void multiply_stages(uint32_t shared, float* sums_at,
   int stage = 0, round = 0, before = 0;
   for (int i = 0; i < count; ++i) {
     barrier_wait(full + 8 * stage, round & 1);
-    const uint32_t at = shared + stage * S::kStageBytes;
+    const uint32_t at = shared + S::kRing + stage * S::kStageBytes;
     const uint64_t b = describe_operand(at + S::kXBytes);
     cute::warpgroup_arrive();
 #pragma unroll
@@ -144,56 +103,6 @@ __device__ __forceinline__ void multiply_stages(uint32_t shared, float* sums_at,
   }
 }
 
-// Eight sums of all blocks of the cluster.
-__device__ __forceinline__ void add_shares(uint32_t address, int shares, float* f) {
-#pragma unroll
-  for (int j = 0; j < 8; ++j) f[j] = 0.0f;
-  for (int share = 0; share < shares; ++share) {
-    const uint32_t remote = address_in(address, static_cast<uint32_t>(share));
-    const float4 low = load_shared(remote), high = load_shared(remote + 16);
-    f[0] += low.x, f[1] += low.y, f[2] += low.z, f[3] += low.w;
-    f[4] += high.x, f[5] += high.y, f[6] += high.z, f[7] += high.w;
-  }
-}
-
-// Eight results of a token from column `c` of the tile on, which is row `row` of the weight.
-template <class S>
-__device__ __forceinline__ void finish(const SplitArguments& p, uint32_t sums, int shares, int token, int c,
-                                       int row, float* f) {
-  constexpr bool kScaled = sizeof(typename S::Element) == 1;
-  add_shares(sums + (token * S::kPitch + c) * 4, shares, f);
-  if constexpr (kScaled) {
-    const float scale = p.x_scales[token];
-#pragma unroll
-    for (int j = 0; j < 8; ++j) f[j] *= scale * __ldg(p.scales + row + j);
-  }
-  if (p.bias != nullptr) {
-#pragma unroll
-    for (int j = 0; j < 8; ++j) f[j] += __ldg(p.bias + row + j);
-  }
-}
-
-template <class S>
-__device__ __forceinline__ void store_share(const SplitArguments& p, uint32_t sums) {
-  const int shares = static_cast<int>(cluster_size()), rank = static_cast<int>(cluster_rank());
-  const int per_share = (p.n + shares - 1) / shares, first = rank * per_share;
-  const int last = first + per_share < p.n ? first + per_share : p.n;
-  const int pieces = p.columns / 8, row0 = first_row(p);
-  for (int e = static_cast<int>(threadIdx.x) - 128; e < (last - first) * pieces; e += 128 * S::kGroups) {
-    const int token = first + e / pieces, c = e % pieces * 8, row = row0 + c;
-    if (row >= p.rows) continue;
-    float f[8];
-    finish<S>(p, sums, shares, token, c, row, f);
-    if (p.gated != 0) {
-      float up[8];
-      finish<S>(p, sums, shares, token, c + S::kRows / 2, row + p.rows, up);
-      gate8(f, up, p.activation);
-    }
-    bf16* out = p.out + token * p.out_stride + row;
-    *reinterpret_cast<uint4*>(out) = pack8(f);
-  }
-}
-
 template <class S>
 __global__ void __launch_bounds__(S::kThreads, 1)
     gemm_split_kernel(const __grid_constant__ CUtensorMap x, const __grid_constant__ CUtensorMap weights,
@@ -202,7 +111,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   extern __shared__ uint8_t raw[];
   uint8_t* const base = raw + bytes_to_aligned(raw);
   const uint32_t shared = shared_address(base);
-  const uint32_t full = shared + S::kRing, empty = full + 8 * S::kStages;
+  const uint32_t full = shared, empty = full + 8 * kMostStages;
   if (threadIdx.x == 0) {
     for (int s = 0; s < S::kStages; ++s) {
       barrier_init(full + 8 * s, 1);
@@ -215,20 +124,25 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   const int first = static_cast<int>(cluster_rank()) * p.per_part;
   const int count = p.steps - first < p.per_part ? p.steps - first : p.per_part;
   const bool alone = cluster_size() == 1;
+  float* const factors = reinterpret_cast<float*>(base + S::kFactors);
   if (threadIdx.x < 128) {
     if (threadIdx.x < 32 && one_lane()) load_stages<S>(p, &x, &weights, shared, first, count);
     if (alone) return;
     __syncwarp();
     cluster_sync();
   } else {
+    if (p.sum.gain != nullptr && threadIdx.x < 128 + S::kRows / 32)
+      prefetch_to_l2(p.sum.gain + min(first_row(p) + 32 * (static_cast<int>(threadIdx.x) - 128), p.rows - 1));
     wait_for_producer();
-    multiply_stages<S>(shared, reinterpret_cast<float*>(base), count);
+    if (p.factors.squares != nullptr) keep_factors<S>(p, factors);
+    multiply_stages<S>(shared, reinterpret_cast<float*>(base + S::kRing), count);
+    const Before<S> before(p);
     if (alone) {
       asm volatile("bar.sync 1, %0;" ::"n"(128 * S::kGroups) : "memory");
     } else {
       cluster_sync();
     }
-    store_share<S>(p, shared);
+    store_share<S>(p, shared + S::kRing, factors, before);
   }
   if (!alone) cluster_sync();  // a block's sums stay until all have read them
 }
@@ -270,6 +184,8 @@ void launch_shape(const GemmSplitParams& s, int shares, Stream stream) {
   a.per_part = static_cast<int>(ceil_div(a.steps, shares));
   a.gated = s.gated;
   a.activation = s.activation;
+  a.factors = p.factors;
+  a.sum = p.sum;
   a.columns = s.gated != 0 ? S::kRows / 2 : S::kRows;
   a.second = s.gated != 0 ? a.rows : S::kRows / 2;
   a.x_rows = static_cast<int>(ceil_div(p.x.n, 8) * 8);
@@ -381,6 +297,8 @@ bool gemm_split_fits(const GemmSplitParams& s) {
          p.weight.row_bytes % 16 == 0 && p.x.stride_n * bytes % 16 == 0 && p.weight.cols * bytes % 16 == 0 &&
          p.out.stride_n % 8 == 0 && p.out.dim % 8 == 0 && p.x.stride_n >= p.weight.cols &&
          p.weight.rows < (1 << 30) && p.weight.rows == (s.gated != 0 ? 2 : 1) * p.out.dim &&
+         (plain || p.factors.squares == nullptr) && norm_factors_fit(p) &&
+         (p.sum.out == nullptr || (plain && s.gated == 0)) && normed_sum_fits(p, kSplitSquares) &&
          choice_of(s).kind != nullptr;
 }
 

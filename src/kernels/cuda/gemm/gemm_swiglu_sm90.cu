@@ -17,12 +17,13 @@
 #include <array>
 
 #include "kernels/cuda/common/wgmma.cuh"
-#include "kernels/cuda/gemm/gemm_params.h"
+#include "kernels/cuda/gemm/norm_factors.cuh"
 
 namespace sluice::kernels::cuda {
 namespace {
 
 constexpr int kDepth = 64, kSharedLimit = 232448;
+constexpr int64_t kMostFactoredTokens = 128;  // all in one block
 constexpr int kTogether = 8;  // tiles of tokens whose part of x stays in the L2 while the weights pass
 
 // What the warpgroups of a block do: each takes 64 tokens of one tile, or they take tiles of 128 tokens in turns, and one
@@ -60,6 +61,7 @@ struct SwigluArguments {
   int steps;                          // of kDepth columns
   int tiles, row_tiles, token_tiles;  // of a cluster; tiles: their product
   int x_rows;                         // of x in a stage
+  NormFactors factors;                // where a block has all tokens
 };
 
 // Of one block.
@@ -150,10 +152,29 @@ __device__ __forceinline__ float gate_silu(float g, float u) {
   return __fdividef(g, 1.0f + __expf(-g)) * u;
 }
 
+// Of the tokens whose sums a lane has: rows lane / 4 and lane / 4 + 8 of a warp's 16.
+struct TokenFactors {
+  float of[2] = {1.0f, 1.0f};
+
+  TokenFactors() = default;
+  __device__ __forceinline__ TokenFactors(const NormFactors& f, int first, int n) {
+    if (f.squares == nullptr) return;
+    const int lane = threadIdx.x % 32, from = (lane / 4 % 4) * 8;
+    float all[4];  // of tokens first + lane / 8, and each fourth behind it
+    load_factors(f, first + lane / 8, 4, n, all);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float low = __shfl_sync(0xffffffffu, all[2 * half], from),
+                  high = __shfl_sync(0xffffffffu, all[2 * half + 1], from);
+      of[half] = lane < 16 ? low : high;
+    }
+  }
+};
+
 // A warp's 16 tokens from `first` on, eight columns to a lane.
 template <class S>
 __device__ __forceinline__ void store_results(const SwigluArguments& p, const float (&sums)[S::kSums],
-                                              int first, int first_column) {
+                                              int first, int first_column, const TokenFactors& factors) {
   const int lane = threadIdx.x % 32, g = lane >> 2, t = lane & 3;
 #pragma unroll
   for (int pair = 0; pair < S::kColumns / 16; ++pair) {
@@ -162,8 +183,9 @@ __device__ __forceinline__ void store_results(const SwigluArguments& p, const fl
     for (int q = 0; q < 4; ++q) {
       // q = 0, 1: rows g and g + 8 of the first eight columns; 2, 3: of the next eight
       const int at = (2 * pair + (q >> 1)) * 4 + (q & 1) * 2;
-      v[q] =
-          pack_pair(gate_silu(sums[at], sums[at + S::kUp]), gate_silu(sums[at + 1], sums[at + 1 + S::kUp]));
+      const float factor = S::Sharers == 1 ? factors.of[q & 1] : 1.0f;
+      v[q] = pack_pair(gate_silu(sums[at] * factor, sums[at + S::kUp] * factor),
+                       gate_silu(sums[at + 1] * factor, sums[at + 1 + S::kUp] * factor));
     }
     transpose_four(v, t);
     const int column = first_column + (2 * pair + (t >> 1)) * 8, token = first + g + (t & 1) * 8;
@@ -186,6 +208,8 @@ __device__ __forceinline__ void multiply_tiles(const SwigluArguments& p, uint32_
   const int group = threadIdx.x / 128 - 1, thread = threadIdx.x % 128, tiles = tiles_of_cluster<S>(p);
   const int first_part = S::kInTurns ? 0 : group;  // of the tile's parts of 64 tokens
   float sums[S::kParts][S::kSums];
+  TokenFactors factors;
+  if constexpr (S::Sharers == 1) factors = TokenFactors(p.factors, group * 64 + thread / 32 * 16, p.n);
   const auto give_back = [&](int stage) {
     if (thread < S::Sharers) barrier_arrive_at(empty + 8 * stage, thread);
   };
@@ -224,7 +248,8 @@ __device__ __forceinline__ void multiply_tiles(const SwigluArguments& p, uint32_
     give_back(before);
 #pragma unroll
     for (int part = 0; part < S::kParts; ++part)
-      store_results<S>(p, sums[part], tile.token + (first_part + part) * 64 + thread / 32 * 16, tile.column);
+      store_results<S>(p, sums[part], tile.token + (first_part + part) * 64 + thread / 32 * 16, tile.column,
+                       factors);
     if constexpr (S::kInTurns) {
       cursor.skip_tile(p);
     } else {
@@ -288,6 +313,7 @@ void launch_shape(const GemmParams& p, Stream stream) {
   arguments.token_tiles = static_cast<int>(ceil_div(p.x.n, S::kTokens * S::Sharers));
   arguments.tiles = arguments.row_tiles * arguments.token_tiles;
   // The rest of a stage holds what it held; no result depends on it.
+  arguments.factors = p.factors;
   arguments.x_rows = S::Sharers == 1 ? static_cast<int>(ceil_div(p.x.n, 8) * 8) : S::kTokens;
   const CUtensorMap x = map_of(p.x.data, p.weight.cols, p.x.n, p.x.stride_n * 2, arguments.x_rows);
   const CUtensorMap weights =
@@ -334,7 +360,9 @@ bool gemm_swiglu_fits(const GemmParams& p) {
          p.weight.rows == 2 * p.out.dim && aligned16(p.weight.data) && aligned16(p.x.data) &&
          aligned16(p.out.data) && p.weight.row_bytes % 16 == 0 && even(p.x.stride_n) &&
          even(p.out.stride_n) && even(p.out.dim) && p.x.stride_n >= p.weight.cols &&
-         p.out.stride_n >= p.out.dim && p.weight.rows < (1 << 30) && p.x.n < (1 << 24);
+         p.out.stride_n >= p.out.dim && p.weight.rows < (1 << 30) && p.x.n < (1 << 24) &&
+         norm_factors_fit(p) && (p.factors.squares == nullptr || p.x.n <= kMostFactoredTokens) &&
+         p.sum.out == nullptr;
 }
 
 bool gemm_swiglu_busy(const GemmParams& p) {

@@ -159,7 +159,11 @@ inline constexpr auto kTable = std::to_array<GemmRow>({
 
     // Of many tokens the norm's pass over x and the branch costs more than reading x in the GEMM's.
     {90, GemmUse::Added, kBf16, kInBf16 | kInFp8, kEachShape, 1, 1, {Gemv, Separate}},
-    {90, GemmUse::Added, kBf16, kInBf16, kEachShape, 2, 127, {Separate}},
+    // A sum whose norm the next GEMM takes over; else apart.
+    {90, GemmUse::Added, kBf16, kInBf16, kEachShape, 2, 16, {SmallM, Separate}},
+    {90, GemmUse::Added, kBf16, kInBf16, kEachShape, 17, 32, {Separate}},
+    {90, GemmUse::Added, kBf16, kInBf16, kEachShape, 33, 96, {Split, Separate}},
+    {90, GemmUse::Added, kBf16, kInBf16, kEachShape, 97, 127, {Separate}},
     {90, GemmUse::Added, kBf16, kInBf16, kEachShape, 128, kAnyTokens, {CublasLt, Separate}},
     {90, GemmUse::Added, kBf16, kInUnits, kEachShape, 1, 8, {UnitsFew, Separate}},
     {90, GemmUse::Added, kBf16, kInUnits, kEachShape, 9, 512, {Separate}},

@@ -111,6 +111,7 @@ void CudaBackendImpl::matmul_gated(TensorView out, TensorView wide, TensorView x
 
 void CudaBackendImpl::matmul_add_rms_norm(TensorView out, const Residual& x, const DeferredMatmul& gemm,
                                           const RmsGain& gain) {
+  if (x.b_scale == 1.0f && gemm_.matmul_add_norm(out, x.sum, gemm, gain)) return;
   if (x.b_scale == 1.0f && gemm_.matmul_add(x.sum, gemm.x, *gemm.weight))
     return rms_norm(out, x.sum, gain.gain, gain.eps);
   matmul(x.b, gemm.x, *gemm.weight);

@@ -52,7 +52,14 @@ class StepContext {
   }
   // The norm that was put off, if it makes `x` and nothing else is waiting for it.
   std::optional<NormParams> take_norm(const View& x) {
-    return deferred_ && deferred_->out.data == x.data ? std::exchange(deferred_, std::nullopt) : std::nullopt;
+    const bool whole = deferred_ && deferred_->out.data == x.data && deferred_->factors.squares == nullptr;
+    return whole ? std::exchange(deferred_, std::nullopt) : std::nullopt;
+  }
+  // What is left of a norm that was put off with its first half made, if it makes `x`.
+  NormFactors take_factors(const View& x) {
+    const bool same = deferred_ && deferred_->factors.squares != nullptr && deferred_->out.data == x.data &&
+                      deferred_->out.n == x.n;
+    return same ? std::exchange(deferred_, std::nullopt)->factors : blank<NormFactors>();
   }
   // The same for a norm of many tokens, so that it rounds them for a GEMM of fp8. Within a step or not.
   void defer_many(const NormParams& norm) {
