@@ -52,9 +52,9 @@ __device__ __forceinline__ void store_fp8(uint8_t* head, int64_t first, int64_t 
   *reinterpret_cast<uint2*>(head + second) = round8(f, 1.0f);
 }
 
-// Norms a head whose elements `pieces` neighbouring lanes hold: eight from `first` on and eight from `second` on.
-__device__ __forceinline__ void norm_head(float (&a)[8], float (&b)[8], const float* gain, int64_t first,
-                                          int64_t second, int pieces, float eps) {
+// Norms a head whose elements `pieces` neighbouring lanes hold.
+__device__ __forceinline__ void norm_head(float (&a)[8], float (&b)[8], const float (&gain)[16], int pieces,
+                                          float eps) {
   float sum = 0.0f;
 #pragma unroll
   for (int j = 0; j < 8; ++j) sum += a[j] * a[j] + b[j] * b[j];
@@ -62,25 +62,22 @@ __device__ __forceinline__ void norm_head(float (&a)[8], float (&b)[8], const fl
   const float factor = rsqrtf(sum / static_cast<float>(16 * pieces) + eps);
 #pragma unroll
   for (int j = 0; j < 8; ++j) {
-    a[j] *= factor * (gain != nullptr ? gain[first + j] : 1.0f);
-    b[j] *= factor * (gain != nullptr ? gain[second + j] : 1.0f);
+    a[j] *= factor * gain[j];
+    b[j] *= factor * gain[8 + j];
   }
 }
 
 // Eight pairs of one head of one token at a time: heads of q, then of k, then of v. 16 bytes per access.
 template <bool Normed>
 __global__ void __launch_bounds__(256) rope_write_kernel(const RopeWriteParams p) {
-  // In this order: attention needs the shared memory of whole multiprocessors, which is free when the GEMM in front has
-  // ended.
-  wait_for_producer();
-  allow_dependents();
   const View &q = p.rope.x, &key = p.write.key, &value = p.write.value;
-  const int64_t pieces = q.dim / 16, turned = p.rope.pairs / 8, heads = q.heads + 2 * key.heads;
+  const auto pieces = static_cast<uint32_t>(q.dim / 16), turned = static_cast<uint32_t>(p.rope.pairs / 8);
+  const auto heads = static_cast<uint32_t>(q.heads + 2 * key.heads);
   const int64_t index = int64_t{blockIdx.x} * blockDim.x + threadIdx.x, count = q.n * heads * pieces;
-  if (!Normed && index >= count) return;
-  const int64_t i = Normed ? min(index, count - 1) : index;  // lanes of a warp meet in the norm
-  const int64_t piece = i % pieces, token = i / pieces / heads;
-  int64_t head = i / pieces % heads;
+  const int64_t i = min(index, count - 1);  // lanes of a warp meet in the norm
+  const int64_t row = i / pieces, token = row / heads;
+  const auto piece = static_cast<uint32_t>(i - row * pieces);
+  int64_t head = row - token * heads;
   const View& from = head < q.heads ? q : head < q.heads + key.heads ? key : value;
   const bool is_query = head < q.heads, is_value = head >= q.heads + key.heads;
   if (!is_query) head -= q.heads + (is_value ? key.heads : 0);
@@ -88,8 +85,33 @@ __global__ void __launch_bounds__(256) rope_write_kernel(const RopeWriteParams p
   const bool neighbours = p.rope.interleaved != 0 || piece >= turned;
   const int64_t first = neighbours ? piece * 16 : piece * 8;
   const int64_t second = neighbours ? first + 8 : first + p.rope.pairs;
+  float gains[16];
+  if constexpr (Normed) {
+    const float* gain = is_value ? nullptr : is_query ? p.q_gain : p.k_gain;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      gains[j] = gain != nullptr ? __ldg(gain + first + j) : 1.0f;
+      gains[8 + j] = gain != nullptr ? __ldg(gain + second + j) : 1.0f;
+    }
+  }
+  // In this order: attention needs the shared memory of whole multiprocessors, which is free when the GEMM in front has
+  // ended.
+  wait_for_producer();
+  allow_dependents();
+  if (!Normed && index >= count) return;
   bf16* x = static_cast<bf16*>(from.data) + token * from.stride_n + head * from.stride_h;
   uint4 low = load_activation(x + first), high = load_activation(x + second);
+  // All that is read is on its way at once.
+  const bool rotates = !is_value && piece < turned;
+  float turn[16];
+  if (rotates) {
+    const float* angle = p.rope.angles + token * p.rope.angle_stride + piece * 16;
+#pragma unroll
+    for (int j = 0; j < 16; j += 4)
+      *reinterpret_cast<float4*>(turn + j) = *reinterpret_cast<const float4*>(angle + j);
+  }
+  int64_t slot = 0;
+  const int64_t block = is_query ? 0 : block_of(p.write.table, token, slot);
   float a[8], b[8];
   unpack8(low, a);
   unpack8(high, b);
@@ -97,21 +119,12 @@ __global__ void __launch_bounds__(256) rope_write_kernel(const RopeWriteParams p
     float normed_a[8], normed_b[8];
 #pragma unroll
     for (int j = 0; j < 8; ++j) normed_a[j] = a[j], normed_b[j] = b[j];
-    norm_head(normed_a, normed_b,
-              is_value   ? nullptr
-              : is_query ? p.q_gain
-                         : p.k_gain,
-              first, second, static_cast<int>(pieces), p.eps);
+    norm_head(normed_a, normed_b, gains, static_cast<int>(pieces), p.eps);
     if (index >= count) return;
 #pragma unroll
     for (int j = 0; j < 8 && !is_value; ++j) a[j] = normed_a[j], b[j] = normed_b[j];
   }
-  if (!is_value && piece < turned) {
-    const float* angle = p.rope.angles + token * p.rope.angle_stride + piece * 16;
-    float turn[16];
-#pragma unroll
-    for (int j = 0; j < 16; j += 4)
-      *reinterpret_cast<float4*>(turn + j) = *reinterpret_cast<const float4*>(angle + j);
+  if (rotates) {
     const auto rotate = [&](float& u, float& v, int pair) {
       const float c = turn[2 * pair], s = turn[2 * pair + 1], u0 = u;
       u = u0 * c - v * s;
@@ -135,8 +148,6 @@ __global__ void __launch_bounds__(256) rope_write_kernel(const RopeWriteParams p
   bf16* out = x;
   if (!is_query) {
     const CacheView& cache = is_value ? p.write.v : p.write.k;
-    int64_t slot;
-    const int64_t block = block_of(p.write.table, token, slot);
     const int64_t place = block * cache.stride_block + slot * cache.stride_slot + head * cache.stride_head;
     if (cache.type == DType::F8_E4M3)
       return store_fp8(static_cast<uint8_t*>(cache.data) + place, first, second, low, high);
