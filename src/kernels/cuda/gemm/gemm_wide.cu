@@ -87,7 +87,7 @@ constexpr int kOneColumns = kOnePieces * 256;
 
 // One token with up to kOneColumns columns, normed where p.norm says so.
 __global__ void __launch_bounds__(kWarps * 32) gemm_wide_one_kernel(const GemmParams p) {
-  __shared__ float gains[kOneColumns];
+  __shared__ float4 gains[kOneColumns / 4];  // of each piece the first fours of all lanes, then the second
   const int lane = threadIdx.x % 32;
   const int64_t wanted = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32,
                 row = min(wanted, p.weight.rows - 1);
@@ -98,8 +98,10 @@ __global__ void __launch_bounds__(kWarps * 32) gemm_wide_one_kernel(const GemmPa
   for (int i = 0; i < kOnePieces; ++i)
     w[i] = there(i) ? load_weight(weights + 2 * (i * 256 + lane * 8)) : make_uint4(0, 0, 0, 0);
   if (p.norm.out != nullptr)
-    for (int i = threadIdx.x; i < p.weight.cols; i += kWarps * 32)
-      gains[i] = p.norm.gain != nullptr ? __ldg(p.norm.gain + i) : 1.0f;
+    for (int i = threadIdx.x; i * 4 < p.weight.cols; i += kWarps * 32)
+      gains[i / 64 * 64 + i % 2 * 32 + i % 64 / 2] =
+          p.norm.gain != nullptr ? __ldg(reinterpret_cast<const float4*>(p.norm.gain) + i)
+                                 : make_float4(1.0f, 1.0f, 1.0f, 1.0f);
   __syncthreads();
   allow_dependents();
   wait_for_producer();
@@ -123,7 +125,11 @@ __global__ void __launch_bounds__(kWarps * 32) gemm_wide_one_kernel(const GemmPa
     unpack8(v[i], b);
     if (p.norm.out != nullptr) {
 #pragma unroll
-      for (int j = 0; j < 8; ++j) b[j] *= factor * gains[i * 256 + lane * 8 + j];
+      for (int half = 0; half < 2; ++half) {
+        const float4 gain = gains[i * 64 + half * 32 + lane];
+        b[4 * half] *= factor * gain.x, b[4 * half + 1] *= factor * gain.y;
+        b[4 * half + 2] *= factor * gain.z, b[4 * half + 3] *= factor * gain.w;
+      }
       const uint4 normed = pack8(b);
       if (blockIdx.x == 0 && threadIdx.x < 32)
         *reinterpret_cast<uint4*>(static_cast<bf16*>(p.norm.out) + i * 256 + lane * 8) = normed;
