@@ -171,6 +171,12 @@ bool GemmDispatch::matmul_add(TensorView sum, TensorView x, const Weight& weight
 // -- rows of the table
 
 void GemmDispatch::gemm(const GemmParams& p) {
+  // Of rows this short, a norm by itself costs more than the GEMV loses to the row's kernel.
+  constexpr int64_t kShortRow = 2048;
+  if (p.x.n == 1 && p.weight.cols <= kShortRow && step_.norms(p.x) && gemv_norms(p)) {
+    run(GemmKernel::Gemv, p);
+    return;
+  }
   for (const GemmKernel kernel : row_of(GemmUse::Plain, p).kernels)
     if (run(kernel, p)) return;
 }

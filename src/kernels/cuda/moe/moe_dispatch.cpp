@@ -131,7 +131,13 @@ bool MoeDispatch::few_tokens(const Mixture& mixture) {
   p.limit = bank.limit;
   if (!few_experts_fit(p)) return false;
   p.active = scratch_.at_least(static_cast<size_t>(p.x.n * p.used * p.down.cols) * sizeof(float));
-  step_.issue(launch_few_experts, p);
+  p.experts = static_cast<int32_t>(bank.down.size());
+  if (!few_bf16_fits(p)) {
+    step_.issue(launch_few_experts, p);
+    return true;
+  }
+  step_.issue(launch_few_up_bf16, p);
+  step_.mode != Mode::Eager ? step_.defer_down(p) : step_.issue(launch_few_down_bf16, p);
   return true;
 }
 

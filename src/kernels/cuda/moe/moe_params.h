@@ -38,9 +38,16 @@ struct FewExpertsParams {
   int32_t used, activation;
   int32_t gated, weigh_inputs;
   float limit;  // ExpertBank::limit
+  // Where few_bf16_fits():
+  int32_t experts;  // matrices that there are
+  int32_t added;    // out += instead of out =
 };
 bool few_experts_fit(const FewExpertsParams&);
 void launch_few_experts(const FewExpertsParams&, Stream);
+// Gated bf16 matrices in two halves: gate, up and activation, then down and the weighted sum.
+bool few_bf16_fits(const FewExpertsParams&);
+void launch_few_up_bf16(const FewExpertsParams&, Stream);
+void launch_few_down_bf16(const FewExpertsParams&, Stream);
 
 // Of the experts [first, first + count): ids become numbers among them, those of others any of them with weight zero.
 struct OwnExpertsParams {

@@ -71,6 +71,10 @@ class StepContext {
                       deferred_many_->out.dim == x.dim && deferred_many_->out.stride_n == x.stride_n;
     return same ? std::exchange(deferred_many_, std::nullopt) : std::nullopt;
   }
+  // Whether a norm that was put off makes `x`.
+  bool norms(const View& x) const {
+    return deferred_ && deferred_->out.data == x.data && deferred_->factors.squares == nullptr;
+  }
   // The same for a gate, so that what rounds its result for a GEMM can take it over.
   void defer_gate(const PointwiseParams& gate) {
     flush();
@@ -114,6 +118,16 @@ class StepContext {
     deferred_gemm_.reset();
     return both;
   }
+  // The same for the second half of a mixture of few tokens, so that it adds to the residual stream itself.
+  void defer_down(const FewExpertsParams& down) {
+    flush();
+    deferred_down_ = down;
+  }
+  std::optional<FewExpertsParams> take_down(const View& out) {
+    const bool same = deferred_down_ && deferred_down_->out.data == out.data &&
+                      deferred_down_->out.n == out.n && deferred_down_->out.stride_n == out.stride_n;
+    return same ? std::exchange(deferred_down_, std::nullopt) : std::nullopt;
+  }
   // Launches what was put off. Called before anything is launched past issue().
   void flush() {
     if (deferred_gemm_) issue(launch_units_few, *std::exchange(deferred_gemm_, std::nullopt));
@@ -122,6 +136,7 @@ class StepContext {
     if (deferred_gate_) issue(launch_pointwise, *std::exchange(deferred_gate_, std::nullopt));
     if (deferred_route_) issue(launch_route, *std::exchange(deferred_route_, std::nullopt));
     if (deferred_combine_) issue(launch_combine, *std::exchange(deferred_combine_, std::nullopt));
+    if (deferred_down_) issue(launch_few_down_bf16, *std::exchange(deferred_down_, std::nullopt));
   }
   void drop_deferred() {
     deferred_many_.reset();
@@ -130,6 +145,7 @@ class StepContext {
     deferred_gate_.reset();
     deferred_route_.reset();
     deferred_combine_.reset();
+    deferred_down_.reset();
   }
   // An array of the host on the device, for this step.
   const int32_t* put(size_t buffer, std::span<const int32_t> values) {
@@ -146,6 +162,7 @@ class StepContext {
   std::optional<PointwiseParams> deferred_gate_;
   std::optional<RouteParams> deferred_route_;
   std::optional<CombineParams> deferred_combine_;
+  std::optional<FewExpertsParams> deferred_down_;
   // Ends after the staging, which waits for it.
   struct OwnedStream {
     explicit OwnedStream(int device);

@@ -52,7 +52,18 @@ void TokenDispatch::layer_norm(TensorView out, TensorView x, TensorView gain, Te
   norm(p);
 }
 
+bool TokenDispatch::add_down(const Residual& x) {
+  if (x.b_scale != 1.0f || x.sum.dtype != DType::BF16) return false;
+  std::optional<FewExpertsParams> down = step_.take_down(view_of(x.b));
+  if (!down) return false;
+  down->out = view_of(x.sum);
+  down->added = 1;
+  step_.issue(launch_few_down_bf16, *down);
+  return true;
+}
+
 void TokenDispatch::add_rms_norm(TensorView out, const Residual& x, const RmsGain& gain) {
+  if (add_down(x)) return rms_norm(out, x.sum, gain.gain, gain.eps);
   NormParams p = norm_params(out, x.sum, gain.gain, gain.eps);
   p.add = view_of(x.b);
   if (p.add.n == 1) p.add.stride_n = 0;

@@ -32,6 +32,8 @@ class TokenDispatch {
 
  private:
   void norm(NormParams params);
+  // x.sum += x.b by the mixture that makes x.b, where its second half was put off.
+  bool add_down(const Residual& x);
   void pointwise(const PointwiseParams& params) { step_.issue(launch_pointwise, params); }
 
   StepContext& step_;
