@@ -131,6 +131,12 @@ bool LatentDispatch::expands(const LatentShape& shape, const Table& table) const
 }
 
 void LatentDispatch::multiply_heads(const View& out, const View& x, const PointerTable& matrices) {
+  LatentHeadsParams few = blank<LatentHeadsParams>();
+  few.out = out;
+  few.x = x;
+  few.weights = matrices.single()->weights;
+  few.shape = matrices.single()->shape;
+  if (latent_heads_fit(few)) return step_.issue(launch_latent_heads, few);
   if (!features().hopper) {
     GroupedGemmParams any = blank<GroupedGemmParams>();
     any.out = out;

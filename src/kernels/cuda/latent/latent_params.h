@@ -41,4 +41,13 @@ struct StackLatentParams {
 };
 void launch_stack_latent(const StackLatentParams&, Stream);
 
+// out[t, h] = x[t, h] · W_hᵀ of up to eight tokens; bf16. REQUIRES: latent_heads_fit(params).
+struct LatentHeadsParams {
+  View out, x;
+  const void* const* weights;  // [heads] device pointers
+  Matrix shape;                // of each
+};
+bool latent_heads_fit(const LatentHeadsParams&);
+void launch_latent_heads(const LatentHeadsParams&, Stream);
+
 }  // namespace sluice::kernels::cuda
