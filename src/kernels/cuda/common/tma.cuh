@@ -61,6 +61,14 @@ __device__ __forceinline__ void tma_load_2d(uint32_t to, const CUtensorMap* map,
       "l"(map), "r"(x), "r"(y), "r"(barrier)
       : "memory");
 }
+__device__ __forceinline__ void tma_load_2d(uint32_t to, const CUtensorMap* map, int x, int y,
+                                            uint32_t barrier, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+      "[%1, {%2, %3}], [%4], %5;" ::"r"(to),
+      "l"(map), "r"(x), "r"(y), "r"(barrier), "l"(policy)
+      : "memory");
+}
 // To the same place in every block of the cluster that `mask` names.
 __device__ __forceinline__ void tma_load_2d_multicast(uint32_t to, const CUtensorMap* map, int x, int y,
                                                       uint32_t barrier, uint16_t mask) {
@@ -109,6 +117,11 @@ __device__ __forceinline__ void copy_bytes(uint32_t to, const void* from, uint32
       : "memory");
 }
 
+__device__ __forceinline__ uint64_t normal_policy() {
+  uint64_t policy = 0;
+  asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
 // For what is read once: leaves the L2 first.
 __device__ __forceinline__ uint64_t read_once_policy() {
   uint64_t policy = 0;

@@ -69,6 +69,7 @@ struct ExpertArguments {
   int64_t out_group;           // by head: the same of the result
   int32_t* counter;  // of the tiles that are taken beyond the first of every block, or null: by turns
   int early;         // begin and counter are there before the kernel in front has ended
+  int once;          // most matrices are read once: their lines leave the L2 first
 };
 
 constexpr int kNoTile = -1;
@@ -83,6 +84,7 @@ struct ExpertLoader {
   uint32_t shared;
   GroupTile at;
   int stage = 0, round = 0;
+  uint64_t policy = p.once != 0 ? read_once_policy() : normal_policy();
 
   __device__ __forceinline__ uint32_t full() const { return shared + S::kBarriers + 8 * stage; }
   __device__ __forceinline__ void next_stage() {
@@ -101,7 +103,8 @@ struct ExpertLoader {
 #pragma unroll
     for (int box = 0; box < S::kRows; box += kExpertBoxRows)
       tma_load_2d(to + box * 128, weights, step * kDepth,
-                  S::kGated && box >= S::kColumns ? p.rows + row + box - S::kColumns : row + box, full());
+                  S::kGated && box >= S::kColumns ? p.rows + row + box - S::kColumns : row + box, full(),
+                  policy);
   }
   template <int Parts>
   __device__ __forceinline__ void load_x(int step) const {
@@ -346,6 +349,7 @@ void launch_shape(const GroupedGemmSm90Params& p, Stream stream) {
   arguments.x_group = static_cast<int>(p.x_group);
   arguments.out_group = p.out_group;
   arguments.counter = p.counter;
+  arguments.once = p.weights != nullptr && p.x_group == 0 && p.out.n / p.groups < kSomeEntries ? 1 : 0;
   arguments.early = p.weights != nullptr && (p.early != 0 || p.begin == nullptr) ? 1 : 0;
   const auto x_width = static_cast<uint64_t>(p.shape.cols + (p.x_group > 0 ? p.x_group * (p.groups - 1) : 0));
   const auto x_stride = static_cast<uint64_t>(p.x_stride > 0 ? p.x_stride : p.shape.cols);
