@@ -93,10 +93,12 @@ struct GemmParams {
   Matrix weight;
   const float* bias;
   InputNorm norm;  // where gemv_norms(), gemm_small_m_norms() and gemm_wide_one_fits() say so
-  int32_t added;   // launch_gemv of bf16 and scaled fp8, launch_units_few, and with `sum`: out += instead of out =
-  NormFactors
-      factors;  // bf16 weights of launch_gemm_small_m, launch_gemm_split, and both gated, and launch_gemm_swiglu
-  NormedSum sum;  // bf16 weights of launch_gemm_small_m and launch_gemm_split: with `added`
+  // Of launch_gemv of bf16 and scaled fp8, launch_units_few, and with `sum`: out += instead of out =.
+  int32_t added;
+  // Bf16 weights of launch_gemm_small_m, launch_gemm_split, and both gated, and launch_gemm_swiglu.
+  NormFactors factors;
+  // Bf16 weights of launch_gemm_small_m and launch_gemm_split: with `added`.
+  NormedSum sum;
 };
 inline constexpr int64_t kLongMatrix = 65536;  // rows: as many as a vocabulary has words
 // Most tokens of launch_gemm_fixed, and of launch_gemm_small_m with fp8 in one order.

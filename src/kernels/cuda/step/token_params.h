@@ -21,7 +21,7 @@ struct NormParams {
   // Where norm_rounds() says so: the result as launch_quantize_tokens() makes it, besides.
   void* rounded;          // [n, dim]; null: not wanted
   float* rounded_scales;  // [n]
-  NormFactors factors;  // squares not null: out holds x times the gain, for a GEMM that takes over the rest
+  NormFactors factors;    // squares not null: out holds x times the gain, for a GEMM that takes over the rest
 };
 void launch_norm(const NormParams&, Stream);
 // Whether what is added may be such a sum.
