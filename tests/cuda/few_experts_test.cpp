@@ -7,14 +7,14 @@ namespace {
 using kernels::ExpertBank;
 using kernels::Routing;
 
-struct Shape {
+struct FewShape {
   int64_t dim, inner;
   int experts, used, always;
 };
 
 class FewExpertsTest : public DeviceTest {
  protected:
-  void make(const Shape& shape) {
+  void make(const FewShape& shape) {
     listed_ = true;
     host_ = {}, device_ = {}, all_.clear();
     for (int e = 0; e < shape.experts + shape.always; ++e) {
@@ -43,11 +43,11 @@ class FewExpertsTest : public DeviceTest {
 
 TEST_F(FewExpertsTest, MixAndAddWithinAStep) {
   // One expert for each token of several blocks' runs; widths that are no whole pieces of 256; two pieces of a row to a warp.
-  for (const Shape& shape : {Shape{2048, 512, 20, 8, 1},
-                             {2048, 704, 140, 6, 2},
-                             {2880, 320, 12, 4, 0},
-                             {1024, 1416, 6, 2, 0},
-                             {4096, 256, 8, 2, 1}}) {
+  for (const FewShape& shape : {FewShape{2048, 512, 20, 8, 1},
+                                {2048, 704, 140, 6, 2},
+                                {2880, 320, 12, 4, 0},
+                                {1024, 1416, 6, 2, 0},
+                                {4096, 256, 8, 2, 1}}) {
     make(shape);
     const Both gain = vector(shape.dim);
     for (const int64_t n : {1, 2, 3, 4}) {
