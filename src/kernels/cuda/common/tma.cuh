@@ -117,11 +117,6 @@ __device__ __forceinline__ void copy_bytes(uint32_t to, const void* from, uint32
       : "memory");
 }
 
-__device__ __forceinline__ uint64_t normal_policy() {
-  uint64_t policy = 0;
-  asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
 // For what is read once: leaves the L2 first.
 __device__ __forceinline__ uint64_t read_once_policy() {
   uint64_t policy = 0;

@@ -84,7 +84,7 @@ struct ExpertLoader {
   uint32_t shared;
   GroupTile at;
   int stage = 0, round = 0;
-  uint64_t policy = p.once != 0 ? read_once_policy() : normal_policy();
+  uint64_t policy = read_once_policy();  // of matrices where p.once says so
 
   __device__ __forceinline__ uint32_t full() const { return shared + S::kBarriers + 8 * stage; }
   __device__ __forceinline__ void next_stage() {
@@ -101,10 +101,14 @@ struct ExpertLoader {
   __device__ __forceinline__ void load_weights(const CUtensorMap* weights, int row, int step) const {
     const uint32_t to = shared + stage * S::kBytes + S::kXBytes;
 #pragma unroll
-    for (int box = 0; box < S::kRows; box += kExpertBoxRows)
-      tma_load_2d(to + box * 128, weights, step * kDepth,
-                  S::kGated && box >= S::kColumns ? p.rows + row + box - S::kColumns : row + box, full(),
-                  policy);
+    for (int box = 0; box < S::kRows; box += kExpertBoxRows) {
+      const int box_row = S::kGated && box >= S::kColumns ? p.rows + row + box - S::kColumns : row + box;
+      if (p.once != 0) {
+        tma_load_2d(to + box * 128, weights, step * kDepth, box_row, full(), policy);
+      } else {
+        tma_load_2d(to + box * 128, weights, step * kDepth, box_row, full());
+      }
+    }
   }
   template <int Parts>
   __device__ __forceinline__ void load_x(int step) const {
