@@ -11,7 +11,7 @@ struct PanelAvx512Vnni : PanelWords512<Avx512Vnni> {
   static constexpr bool kWideCodes = true;  // panel_dot takes codes of eight bits
   static constexpr int64_t kFewTokens = 8;
   static constexpr int kChunkTileTokens = 6;
-  // Two cores of an Emerald Rapids read 5 to 20 % more in a second than with fetches into the first cache, at any distance.
+  // Two cores of a Xeon with AMX read 5 to 20 % more in a second than with fetches into the first cache, at any distance.
   static constexpr int64_t kSecondCachePrefetch = 6144;
   static S panel_dot(S sum, P codes, P x) { return _mm512_dpbusd_epi32(sum, codes, x); }
 };

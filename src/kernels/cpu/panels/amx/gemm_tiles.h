@@ -49,7 +49,7 @@ struct TileBlock {
 };
 
 // Brings a quarter of the weights that come kTilesAhead pieces later into the second cache. In one go, or into the first cache, two
-// cores of an Emerald Rapids read a tenth less in a second.
+// cores read a tenth less in a second.
 template <int P>
 [[gnu::always_inline]] inline void fetch_quarter(const TileWork& work, const TileBlock& block, int64_t piece,
                                                  int quarter) {
