@@ -31,7 +31,7 @@ float attention_tolerance(const kernels::Backend& backend, DType type);
 
 // SLUICE_PARITY_SMALL in the environment: fewer sizes, for runs under an emulator or the thread sanitizer.
 bool small_run();
-// n = 1, 2, 3, 5, 8, 17, 33, or fewer in a small run.
+// n = 1, 2, 3, 5, 8, 16, 17, 33, or fewer in a small run.
 std::vector<int64_t> token_counts();
 
 class Random {
