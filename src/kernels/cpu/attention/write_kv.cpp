@@ -85,7 +85,8 @@ void CpuBackend::write_kv(const PagedKv& kv, TensorView k, TensorView v, const R
 // One region for all of it: each part is small.
 void CpuBackend::rope_write_kv(const PagedKv& kv, const QkvHeads& x, TensorView angles, RopeStyle style,
                                const RaggedBatch& batch) {
-  SLUICE_CHECK_LE(2 * angles.dim(1), std::min(x.q.dim(2), x.k.dim(2)));
+  const int64_t width = std::min(x.q.dim(2), x.k.dim(2));
+  SLUICE_CHECK_LE(2 * angles.dim(1), width);
   const KvWriter writer(kernels_, kv, batch);
   // A number that is rotated weighs as much as two plain ones.
   const int64_t weight = 2 * (x.q.dim(1) * x.q.dim(2) + 2 * x.k.dim(1) * x.k.dim(2));
