@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <limits>
@@ -74,8 +75,10 @@ TEST(ThreadPool, WorkersAtRestLeaveTheirCores) {
     EXPECT_EQ(ran.load(), 3);
     pool.rest();
     const TimePoint start = Clock::now();
-    while (pool.asleep() < 2 && seconds_since(start) < 20) std::this_thread::yield();
-    ASSERT_EQ(pool.asleep(), 2) << "round " << round;
+    // One that is still on its way from the region may wake once more after all were asleep.
+    int most = 0;
+    while ((most = std::max(most, pool.asleep())) < 2 && seconds_since(start) < 20) std::this_thread::yield();
+    ASSERT_EQ(most, 2) << "round " << round;
   }
 }
 
