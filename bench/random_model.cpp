@@ -1,6 +1,8 @@
 // Writes a model folder of a known shape with random weights, to measure speed with: random_model FOLDER [SHAPE [awq]].
 // Weights are bf16; with awq the projections of every layer have 4 bits in AWQ's layout, in groups of 128 columns.
-// qwen3-30b-a3b has 12 of 48 layers, v2-lite 9 of 27, with the router of DeepSeek-V3, qwen3.5-35b-a3b 12 of 40.
+// qwen3-30b-a3b has 12 of 48 layers, v2-lite 9 of 27, with the router of DeepSeek-V3, qwen3.5-35b-a3b 12 of 40, mistral 8 of
+// 32, each with a window of 512 positions, mixtral-8x7b 4 of 32, qwen3-235b-a22b 2 of 94. qwen2.5-7b has no biases, and
+// stablelm-3b and gemma-2-2b have their widths and heads in Llama's layers: they stand for heads of 80 and 256.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -19,9 +21,10 @@
 
 namespace {
 
-enum class Kind : uint8_t { Llama, Qwen3, Qwen3Moe, DeepSeekV3, Qwen35, Qwen35Moe };
+enum class Kind : uint8_t { Llama, Qwen3, Qwen3Moe, DeepSeekV3, Qwen35, Qwen35Moe, Mistral };
 
 constexpr int64_t kAwqGroup = 128;
+constexpr int64_t kWindow = 512;  // of every layer of a Mistral
 
 struct Shape {
   std::string_view name;
@@ -46,6 +49,12 @@ constexpr Shape kShapes[] = {
     {"v2-lite", Kind::DeepSeekV3, 2048, 9, 16, 16, 192, 10944, 102400, 64, 6, 1408, 2, 512, 128, 64, 128},
     {"qwen3.5-9b", Kind::Qwen35, 4096, 32, 16, 4, 256, 12288, 248320, 0, 0, 0, 0, 0, 0, 0, 0, 16, 32},
     {"qwen3.5-35b-a3b", Kind::Qwen35Moe, 2048, 12, 16, 2, 256, 0, 248320, 256, 8, 512, 1, 0, 0, 0, 0, 16, 32},
+    {"qwen2.5-7b", Kind::Llama, 3584, 28, 28, 4, 128, 18944, 152064},
+    {"stablelm-3b", Kind::Llama, 2560, 32, 32, 32, 80, 6912, 50304},
+    {"gemma-2-2b", Kind::Llama, 2304, 26, 8, 4, 256, 9216, 256000},
+    {"mistral", Kind::Mistral, 4096, 8, 32, 8, 128, 14336, 32000},
+    {"mixtral-8x7b", Kind::Qwen3Moe, 4096, 4, 32, 8, 128, 14336, 32000, 8, 2, 14336},
+    {"qwen3-235b-a22b", Kind::Qwen3Moe, 4096, 2, 64, 4, 128, 12288, 151936, 128, 8, 1536},
     {"tiny", Kind::Llama, 512, 2, 8, 2, 64, 1024, 1024}};
 
 enum class Values : uint8_t { Normal, Bits, Scales };  // bf16, whole words of 4-bit codes, f16
@@ -106,7 +115,7 @@ struct LayerTensors {
     add("self_attn.k_proj", s.kv_heads * s.head_dim, s.dim);
     add("self_attn.v_proj", s.kv_heads * s.head_dim, s.dim);
     add("self_attn.o_proj", s.dim, s.heads * s.head_dim);
-    if (s.kind == Kind::Llama) return;
+    if (s.kind == Kind::Llama || s.kind == Kind::Mistral) return;
     add("self_attn.q_norm", s.head_dim, 0);
     add("self_attn.k_norm", s.head_dim, 0);
   }
@@ -215,7 +224,8 @@ std::string config_of(const Shape& s, bool awq) {
   constexpr std::string_view kNames[][2] = {
       {"LlamaForCausalLM", "llama"},          {"Qwen3ForCausalLM", "qwen3"},
       {"Qwen3MoeForCausalLM", "qwen3_moe"},   {"DeepseekV3ForCausalLM", "deepseek_v3"},
-      {"Qwen3_5ForCausalLM", "qwen3_5_text"}, {"Qwen3_5MoeForCausalLM", "qwen3_5_moe_text"}};
+      {"Qwen3_5ForCausalLM", "qwen3_5_text"}, {"Qwen3_5MoeForCausalLM", "qwen3_5_moe_text"},
+      {"MistralForCausalLM", "mistral"}};
   const auto& [architecture, type] = kNames[static_cast<size_t>(s.kind)];
   std::string more;
   if (s.kind == Kind::Qwen3Moe || s.kind == Kind::Qwen35Moe)
@@ -229,6 +239,7 @@ std::string config_of(const Shape& s, bool awq) {
 "linear_value_head_dim": 128, "linear_num_key_heads": {}, "linear_num_value_heads": {}, "partial_rotary_factor": 0.25,
 "shared_expert_intermediate_size": {}, )",
         s.delta_key_heads, s.delta_value_heads, s.shared * s.expert_inner);
+  if (s.kind == Kind::Mistral) more = fmt::format(R"("sliding_window": {}, )", kWindow);
   if (s.kind == Kind::DeepSeekV3)
     more = fmt::format(
         R"("n_routed_experts": {}, "num_experts_per_tok": {}, "moe_intermediate_size": {}, "n_shared_experts": {},
