@@ -21,8 +21,8 @@ namespace sluice::kernels::cpu {
 namespace {
 
 // Few tokens stream the panels from memory: this far ahead of a piece, into the first cache, or as far as the level says into the
-// second one. Levels whose hardware follows a stream by itself ask for nothing: on a Neoverse V1 fetches so far ahead, beside
-// its own, halve the speed of reading.
+// second one and, closer by, from there into the first. Levels whose hardware follows a stream by itself ask for nothing: on a
+// Neoverse V1 fetches so far ahead, beside its own, halve the speed of reading.
 constexpr int64_t kPanelPrefetch = 4096;
 template <class I, PanelFormat F>
 [[gnu::always_inline]] inline void fetch_ahead(const uint8_t* piece) {
@@ -30,6 +30,7 @@ template <class I, PanelFormat F>
     for (int64_t ahead = 0; ahead < F.piece_bytes(); ahead += 64) {
       if constexpr (requires { I::kSecondCachePrefetch; }) {
         __builtin_prefetch(piece + I::kSecondCachePrefetch + ahead, 0, 2);
+        __builtin_prefetch(piece + I::kFirstCachePrefetch + ahead);
       } else {
         __builtin_prefetch(piece + kPanelPrefetch + ahead);
       }
@@ -75,6 +76,13 @@ template <class I, PieceKind K, class X>
   return total;
 }
 
+// value << bits in each lane. Loaded by a broadcast and shifted there, where the level can, it takes two instructions, not four.
+template <class I>
+[[gnu::always_inline]] inline typename I::S shifted_ints(const int32_t& value, int bits) {
+  if constexpr (requires { I::panel_shifted_ints(value, bits); }) return I::panel_shifted_ints(value, bits);
+  return I::panel_ints(value * (1 << bits));
+}
+
 // Where integer sums start: at what the offset of the codes would add too much.
 template <class I, PieceKind K>
 [[gnu::always_inline]] inline void start_sums(typename I::S (&quads)[2], const PanelActivations& x,
@@ -83,10 +91,10 @@ template <class I, PieceKind K>
     quads[0] = I::panel_ints(0);
     if constexpr (K.halves) quads[1] = I::panel_ints(0);
   } else if constexpr (K.halves) {
-    quads[0] = I::panel_ints(x.negated_halves[0] * (1 << bits));
-    quads[1] = I::panel_ints(x.negated_halves[1] * (1 << bits));
+    quads[0] = shifted_ints<I>(x.negated_halves[0], bits);
+    quads[1] = shifted_ints<I>(x.negated_halves[1], bits);
   } else {
-    quads[0] = I::panel_ints(x.negated_sum * (1 << bits));
+    quads[0] = shifted_ints<I>(x.negated_sum, bits);
   }
 }
 
@@ -138,21 +146,39 @@ constexpr int64_t few_tokens() {
   return I::kWidth == kPanelRows ? 16 : 1;
 }
 
+// Whether a token's products of a piece are added up in two chains, every other quad in each: the eight of one chain take longer
+// than what they hold up.
+template <class I, PieceKind K>
+constexpr bool in_two_chains() {
+  if constexpr (requires { I::kTwoChains; }) return !K.halves;
+  return false;
+}
+
 // The rows of one vector of a piece by N tokens: codes are unpacked once for all.
 template <class I, PanelFormat F, int N>
 [[gnu::always_inline]] inline void add_stored(typename I::F (&totals)[N], const uint8_t* head,
                                               const uint8_t* piece, int lane,
                                               const PanelActivations* const (&x)[N]) {
   constexpr PieceKind K = kind_of<I, F>();
+  constexpr bool kTwoChains = in_two_chains<I, K>();
   typename I::S quads[N][2];
 #pragma GCC unroll 8
-  for (int n = 0; n < N; ++n) start_sums<I, K>(quads[n], *x[n], F.offset_bits);
+  for (int n = 0; n < N; ++n) {
+    start_sums<I, K>(quads[n], *x[n], F.offset_bits);
+    if constexpr (kTwoChains) quads[n][1] = I::panel_ints(0);
+  }
   typename I::P pairs[N];
   const uint8_t* codes = piece + F.scale_bytes() + lane * 4;
   const auto add = [&]<int Q>() __attribute__((always_inline)) {
     const auto quad = quad_of<I, F, Q>(codes);
 #pragma GCC unroll 8
-    for (int n = 0; n < N; ++n) add_quad<I, K, Q>(quads[n], pairs[n], Q, quad, x[n]->quants);
+    for (int n = 0; n < N; ++n) {
+      if constexpr (kTwoChains) {
+        quads[n][Q % 2] = I::template panel_dot_lane<Q>(quads[n][Q % 2], quad, x[n]->quants);
+      } else {
+        add_quad<I, K, Q>(quads[n], pairs[n], Q, quad, x[n]->quants);
+      }
+    }
   };
   [&]<int... Q>(std::integer_sequence<int, Q...>) __attribute__((always_inline)) {
     (add.template operator()<Q>(), ...);
@@ -160,7 +186,10 @@ template <class I, PanelFormat F, int N>
   (std::make_integer_sequence<int, 8>());
   const PieceScales<I> s = scales_of<I, F>(head, piece, lane);
 #pragma GCC unroll 8
-  for (int n = 0; n < N; ++n) totals[n] = add_piece_sum<I, K>(totals[n], quads[n], s, *x[n]);
+  for (int n = 0; n < N; ++n) {
+    if constexpr (kTwoChains) quads[n][0] = I::panel_add(quads[n][0], quads[n][1]);
+    totals[n] = add_piece_sum<I, K>(totals[n], quads[n], s, *x[n]);
+  }
 }
 
 // One panel by N tokens from `token` on.

@@ -31,6 +31,9 @@ struct PanelWords512 : Level {
   static P panel_flip(P a) { return _mm512_xor_si512(a, _mm512_set1_epi8(static_cast<char>(0x80))); }
   static void panel_store(uint8_t* to, P value) { _mm512_storeu_si512(to, value); }
   static S panel_ints(int32_t value) { return _mm512_set1_epi32(value); }
+  static S panel_shifted_ints(const int32_t& value, int bits) {
+    return _mm512_slli_epi32(_mm512_set1_epi32(value), static_cast<unsigned>(bits));
+  }
   static P panel_x(const int8_t* four) {
     int32_t word;
     __builtin_memcpy(&word, four, 4);
