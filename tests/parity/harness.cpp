@@ -38,7 +38,7 @@ std::vector<std::unique_ptr<kernels::Backend>> tile_backends(int threads) {
 }
 
 bool takes_tiles(const kernels::Backend& backend, DType type) {
-  return has_tiles(backend) && kernels::cpu::has_rows(type);
+  return has_tiles(backend) && kernels::cpu::has_words(type);
 }
 
 bool takes_columns(const kernels::Backend& backend, DType type) {

@@ -10,10 +10,10 @@ namespace {
 
 using kernels::Weight;
 
-// Types with panels in rows.
+// Types with panels in words.
 std::vector<DType> tile_types() {
   std::vector<DType> types = weight_types();
-  std::erase_if(types, [](DType type) { return !kernels::cpu::has_rows(type); });
+  std::erase_if(types, [](DType type) { return !kernels::cpu::has_words(type); });
   return types;
 }
 
@@ -44,7 +44,7 @@ TEST(Tiles, EveryTypeAgreesWithItsDefinition) {
         const OwnedWeight owned = random_weight(random, {type}, rows, kSomeColumns, rows % 2 == 1);
         const Weight prepared = backend->prepare(owned.weight);
         ASSERT_NE(prepared.packed, nullptr);
-        for (const int64_t n : {1, 3, 16, 33}) {
+        for (const int64_t n : {1, 3, 9, 16, 33}) {
           SCOPED_TRACE(::testing::Message()
                        << backend->name() << " " << name(type) << " rows " << rows << " n " << n);
           const HostTensor x = random.tensor({n, owned.weight.cols});
@@ -76,7 +76,7 @@ TEST(Tiles, BitsDependOnTheTokenAlone) {
       const HostTensor x = random.tensor({520, owned.weight.cols});
       HostTensor all = HostTensor::make(DType::F32, {520, 145});
       two[b]->matmul(all.view, x.view, other);
-      for (const int64_t n : {1, 2, 15, 16, 17, 32, 49, 95}) {
+      for (const int64_t n : {1, 2, 8, 9, 15, 16, 17, 32, 49, 95, 300}) {
         HostTensor out = HostTensor::make(DType::F32, {n, 145});
         one[b]->matmul(out.view, x.view.rows(520 - n, 520), weight);
         ASSERT_TRUE(same_bits(out.view, all.view.rows(520 - n, 520))) << n;

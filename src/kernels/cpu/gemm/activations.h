@@ -32,7 +32,7 @@ struct Kernels {
 
 // The forms of activations that a weight's parts are multiplied with.
 struct Needs {
-  bool floats = false, blocks = false, split = false, panels = false, rows = false, columns = false;
+  bool floats = false, blocks = false, split = false, panels = false, words = false, columns = false;
 
   Needs() = default;
   Needs(const Weight& weight, const Kernels& kernels) {
@@ -45,7 +45,7 @@ struct Needs {
     blocks |= other.blocks;
     split |= other.split;
     panels |= other.panels;
-    rows |= other.rows;
+    words |= other.words;
     columns |= other.columns;
     return *this;
   }
@@ -60,9 +60,9 @@ struct Needs {
       return;
     }
     const PanelLayout layout = kernels.panels.layout(type);
-    rows |= layout == PanelLayout::Rows;
+    words |= layout == PanelLayout::Words;
     columns |= layout == PanelLayout::Columns;
-    panels |= layout != PanelLayout::Rows && layout != PanelLayout::Columns;
+    panels |= layout != PanelLayout::Words && layout != PanelLayout::Columns;
   }
 };
 
@@ -72,7 +72,7 @@ struct Activations {
   const SplitBlock* split = nullptr;
   const PanelActivations* panels = nullptr;
   const ActivationTile* tiles = nullptr;  // instead of panels, for many tokens where the level has tiles
-  TokenTiles bf16;                        // for panels in rows
+  TokenTiles bf16;                        // for panels in words
   const float* columns = nullptr;  // for panels in columns: ColumnTiles for each kMostTiledTokens tokens
 };
 
@@ -83,7 +83,6 @@ struct ActivationScratch {
   std::vector<PanelActivations> panels;
   std::vector<ActivationTile> tiles;
   std::vector<uint16_t> bf16;
-  std::vector<uint16_t> low_bf16;
   std::vector<float> columns;
 };
 
@@ -106,7 +105,7 @@ inline TileFill tile_fill(const TensorView& x, const TokenTiles& tiles, int64_t 
           .width = width,
           .begin = begin,
           .end = end,
-          .to = {tiles.high + offset, tiles.low + offset}};
+          .to = {tiles.words + offset}};
 }
 
 struct ColumnRange {

@@ -34,14 +34,14 @@ void ExpertGroups::assign(const TensorView& ids, const ExpertBank& bank) {
 ExpertForms::ExpertForms(const Kernels& kernels, const Needs& needs, int64_t cols, const ExpertGroups& groups,
                          ActivationScratch& scratch)
     : kernels_(kernels), needs_(needs), cols_(cols), per_row_(blocks_per_row(cols)) {
-  const int64_t rows = groups.pairs() * per_row_, words = groups.tiles() * kTileTokens * 32 * per_row_;
+  const int64_t rows = groups.pairs() * per_row_, words = groups.tiles() * kTileTokens * 64 * per_row_;
   if (needs.blocks) blocks_ = grown(scratch.blocks, rows);
   if (needs.split) split_ = grown(scratch.split, rows);
   if (needs.panels) panels_ = grown(scratch.panels, rows);
   const bool tiled =
       std::any_of(groups.all().begin(), groups.all().end(), [&](const auto& g) { return takes_tiles(g); });
   if (needs.panels && tiled) tiles_ = grown(scratch.tiles, groups.tiles() * per_row_);
-  if (needs.rows) bf16_ = {grown(scratch.bf16, words), grown(scratch.low_bf16, words)};
+  if (needs.words) bf16_ = {grown(scratch.bf16, words)};
   if (needs.columns) columns_ = grown(scratch.columns, groups.pairs() * cols);
 }
 
@@ -76,9 +76,9 @@ void ExpertForms::make_or_copy(const ExpertGroup& group, int64_t pair, const flo
 }
 
 void ExpertForms::make_tiles(const ExpertGroup& group, const TensorView& x, ColumnRange columns) const {
-  if (needs_.rows) {
+  if (needs_.words) {
     for (int64_t tile = 0; tile < TokenTiles::count(group.count); ++tile)
-      kernels_.panels.rows->fill(
+      kernels_.panels.words->fill(
           tile_fill(x, bf16_of(group), tile, columns.begin / 32, blocks_per_row(columns.end)));
   }
   // One token lies in its columns already.
@@ -94,7 +94,7 @@ Activations ExpertForms::of(const ExpertGroup& group, const TensorView& x) const
   if (needs_.split) own.split = split_ + at;
   if (needs_.panels && takes_tiles(group)) own.tiles = tiles_ + group.tile * per_row_;
   if (needs_.panels && !takes_tiles(group)) own.panels = panels_ + at;
-  if (needs_.rows) own.bf16 = bf16_of(group);
+  if (needs_.words) own.bf16 = bf16_of(group);
   if (needs_.columns) own.columns = group.count == 1 ? x.at<float>() : columns_ + group.begin * cols_;
   return own;
 }

@@ -64,7 +64,7 @@ class ExpertForms {
   void make_or_copy(const ExpertGroup& group, int64_t pair, const float* row, Made& made) const;
   // The same columns of all pairs of a group, x [group.count, cols], into the forms that lie by tiles.
   void make_tiles(const ExpertGroup& group, const TensorView& x, ColumnRange columns) const;
-  bool has_tiles() const { return needs_.rows || needs_.columns; }
+  bool has_tiles() const { return needs_.words || needs_.columns; }
 
   // What GEMMs of the group's expert read besides x [group.count, cols].
   Activations of(const ExpertGroup& group, const TensorView& x) const;
@@ -72,8 +72,7 @@ class ExpertForms {
  private:
   bool takes_tiles(const ExpertGroup& group) const { return kernels_.panels.takes_tiles(group.count); }
   TokenTiles bf16_of(const ExpertGroup& group) const {
-    const int64_t words = group.tile * kTileTokens * 32 * per_row_;
-    return {bf16_.high + words, bf16_.low + words};
+    return {bf16_.words + group.tile * kTileTokens * 64 * per_row_};
   }
 
   Kernels kernels_;

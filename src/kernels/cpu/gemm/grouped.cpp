@@ -207,7 +207,7 @@ void CpuBackend::moe_ffn(TensorView out, TensorView x, TensorView ids, TensorVie
   }
   SLUICE_CHECK(bank.gated || bank.activation != Activation::SwigluOai);
   if (singly) of_x = of_inner = {};
-  const bool gathers = singly || bank.weigh_inputs || of_x.floats || of_x.rows || of_x.columns;
+  const bool gathers = singly || bank.weigh_inputs || of_x.floats || of_x.words || of_x.columns;
   const Kernels kernels{kernels_, panel_kernels_};
   const ExpertStep step{.x = x,
                         .ids = ids,

@@ -52,14 +52,14 @@ Activations CpuBackend::prepare_activations(TensorView x, const Weight& weight) 
   }
   if (tiled) fill_int_tiles(tiles, x);
   TokenTiles bf16;
-  if (needs.rows) {
+  if (needs.words) {
     const int64_t words = tile_words(x.dim(0), weight);
-    bf16 = {grown(forms_.bf16, words), grown(forms_.low_bf16, words)};
+    bf16 = {grown(forms_.bf16, words)};
     const int64_t fills = (per_row + kFillPieces - 1) / kFillPieces;
     for_rows(TokenTiles::count(x.dim(0)) * fills, 32 * kFillPieces * TokenTiles::width(x.dim(0)),
              [&](int64_t i) {
                const int64_t begin = i % fills * kFillPieces;
-               panel_kernels_.rows->fill(
+               panel_kernels_.words->fill(
                    tile_fill(x, bf16, i / fills, begin, std::min(begin + kFillPieces, per_row)));
              });
   }
@@ -155,7 +155,7 @@ PanelGemm panel_gemm(const TokenGroup& tokens, const Weight& weight, const PartR
 TileGemm tile_gemm(const TokenGroup& tokens, const Weight& weight, const PartRows& rows,
                    const uint8_t* panels) {
   const int64_t row = rows.first + rows.from;
-  const int64_t panel_bytes = kRowsFormat.panel_bytes(weight.cols);
+  const int64_t panel_bytes = kWordsFormat.panel_bytes(weight.cols);
   return {.panels = panels + rows.from / kPanelRows * panel_bytes,
           .rows = rows.to - rows.from,
           .cols = weight.cols,
@@ -191,8 +191,7 @@ TokenGroup tokens_from(int64_t token, const Activations& all, TensorView out, Te
           all.split == nullptr ? nullptr : all.split + block,
           all.panels == nullptr ? nullptr : all.panels + block,
           all.tiles == nullptr ? nullptr : all.tiles + block / kTileTokens,
-          all.bf16.high == nullptr ? TokenTiles{}
-                                   : TokenTiles{all.bf16.high + 32 * block, all.bf16.low + 32 * block},
+          all.bf16.words == nullptr ? TokenTiles{} : TokenTiles{all.bf16.words + 64 * block},
           all.columns == nullptr ? nullptr : all.columns + token * x.dim(1),
           width};
 }
@@ -213,8 +212,8 @@ void gemm_parts(const TokenGroup& tokens, const Weight& weight, const Kernels& k
       continue;
     }
     switch (kernels.panels.layout(part.dtype)) {
-      case PanelLayout::Rows:
-        kernels.panels.rows->gemm(tile_gemm(tokens, weight, rows, panels));
+      case PanelLayout::Words:
+        kernels.panels.words->gemm(tile_gemm(tokens, weight, rows, panels));
         break;
       case PanelLayout::Columns:
         kernels.panels.columns->gemm(column_gemm(tokens, weight, rows, panels));
@@ -245,7 +244,7 @@ int64_t row_groups(const Weight& weight) {
 
 // Tokens whose activations stay in a core's cache while its rows pass by.
 int64_t CpuBackend::tokens_at_once(const Weight& weight, const Activations& activations) {
-  if (activations.bf16.high != nullptr || activations.tiles != nullptr || activations.columns != nullptr)
+  if (activations.bf16.words != nullptr || activations.tiles != nullptr || activations.columns != nullptr)
     return kMostTiledTokens;
   const bool bytes = activations.blocks != nullptr || activations.panels != nullptr;
   return std::max<int64_t>(16, kActivationBytes / (weight.cols * (bytes ? 2 : 4)) / 4 * 4);
@@ -288,7 +287,7 @@ void CpuBackend::matmul(TensorView out, TensorView x, const Weight& weight) {
   const auto task = [&](int64_t begin, int64_t end) {
     gemm_groups(out, x, weight, activations, {begin, end});
   };
-  if ((activations.bf16.high != nullptr || activations.tiles != nullptr) && x.dim(0) > 2 * kTileTokens) {
+  if ((activations.bf16.words != nullptr || activations.tiles != nullptr) && x.dim(0) > 2 * kTileTokens) {
     // Each task reads all activations, which with tiles takes as long as the multiplications where rows are few.
     constexpr int64_t kEnough = 16;
     const int64_t turns = groups >= kEnough * pool_.threads() ? 2 : 1;
@@ -314,7 +313,7 @@ void CpuBackend::matmul_heads(TensorView out, TensorView x, std::span<const Weig
   SplitBlock* split = grown(forms_.split, heads * per_head);
   PanelActivations* panels = grown(forms_.panels, heads * per_head);
   const int64_t words = tile_words(x.dim(0), weights[0]);
-  const TokenTiles bf16{grown(forms_.bf16, heads * words), grown(forms_.low_bf16, heads * words)};
+  uint16_t* bf16 = grown(forms_.bf16, heads * words);
   float* columns = grown(forms_.columns, heads * x.dim(0) * weights[0].cols);
   pool_.run(static_cast<int>(heads), [&](int index) {  // one region for all heads: each is small
     const Weight& weight = weights[static_cast<size_t>(index)];
@@ -329,10 +328,10 @@ void CpuBackend::matmul_heads(TensorView out, TensorView x, std::span<const Weig
       for_column_fills(head_x, *panel_kernels_.columns, to, {0, weight.cols}, panel_kernels_.columns->fill);
       own.columns = to;
     }
-    if (needs.rows) {
-      own.bf16 = {bf16.high + index * words, bf16.low + index * words};
+    if (needs.words) {
+      own.bf16 = {bf16 + index * words};
       for (int64_t tile = 0; tile < TokenTiles::count(x.dim(0)); ++tile)
-        panel_kernels_.rows->fill(tile_fill(head_x, own.bf16, tile, 0, per_row));
+        panel_kernels_.words->fill(tile_fill(head_x, own.bf16, tile, 0, per_row));
     }
     for (int64_t i = 0; i < x.dim(0); ++i) {
       const int64_t at = index * per_head + i * per_row;

@@ -1,7 +1,8 @@
 // Weights repacked into panels of 16 rows, in one of four layouts. Quads: a vector holds four consecutive elements
 // of each of up to 16 rows and takes four activations, broadcast, in one instruction; it serves every instruction set but
-// those of the next two. Pairs: a vector holds eight elements of each of two rows, as SMMLA reads them. Rows: a piece is a
-// matrix tile of bf16, 16 rows of 32, row by row. Columns: plain types, column after column, the 16 rows of each side by side.
+// those of the next two. Pairs: a vector holds eight elements of each of two rows, as SMMLA reads them. Words: a piece is a
+// matrix tile of bf16, pair of columns after pair, the 16 rows of each side by side. Columns: plain types, column after column,
+// the 16 rows of each side by side.
 //
 // But for columns a panel is a sequence of super-blocks (of `pieces` pieces of 32 columns each):
 //   head of the super-block: f16 d[16], f16 dmin[16] (KScales: both; HalfScales: d, and dmin with mins)
@@ -24,8 +25,8 @@
 //       One       4 x 16: group c in bit 4 (p % 2) + c of vector p / 2
 //       Two       8 x 16: as TwoBits
 //       Codes that fill their nibbles or bytes and have an offset are stored less it (signed_in_pairs).
-//     Rows: one line for each row.
-//       Words    16 x 64: bf16; columns past the end are zeros
+//     Words: 16 x 64: bf16; columns 2 p and 2 p + 1 in row p, four bytes for each of the 16 matrix rows; columns past the end
+//       are zeros
 // A weight is scale * (code - offset) (+ min). Rows past the end of the matrix are zeros, scales and all.
 #pragma once
 
@@ -39,7 +40,7 @@ namespace sluice::kernels::cpu {
 
 inline constexpr int64_t kPanelRows = 16;
 
-enum class PanelLayout : uint8_t { Quads, Pairs, Rows, Columns };
+enum class PanelLayout : uint8_t { Quads, Pairs, Words, Columns };
 
 struct PanelFormat {
   enum class Base : uint8_t { Nibbles, TwoBits, Bytes, Words };
@@ -105,10 +106,10 @@ constexpr PanelFormat grid_format(DType type, PanelFormat::Codes codes) {
           .shift = grid_shift(type)};
 }
 
-// Whether panels in rows are used where there are matrix tiles of bf16. Quantised types would have to become bf16 at every
+// Whether panels in words are used where there are matrix tiles of bf16. Quantised types would have to become bf16 at every
 // step, also for one token, by vector instructions that hardly overlap with those of tiles: of Q8_0 and Q6_K single answers
 // take some 1.6 times as long as with integers.
-constexpr bool has_rows(DType type) {
+constexpr bool has_words(DType type) {
   return type == DType::BF16;
 }
 
@@ -120,7 +121,7 @@ constexpr bool has_columns(DType type) {
 // Whether the type has panels.
 constexpr bool has_panels(DType type, PanelLayout layout) {
   if (layout == PanelLayout::Columns) return has_columns(type);
-  return layout == PanelLayout::Rows ? has_rows(type) : is_block(type) && !is_file_only(type);
+  return layout == PanelLayout::Words ? has_words(type) : is_block(type) && !is_file_only(type);
 }
 
 // In quads or pairs. REQUIRES: is_block(type).
@@ -182,13 +183,13 @@ constexpr int64_t even_chunk(const PanelFormat& format, int64_t pieces, int64_t 
   return ((pieces + chunks - 1) / chunks + format.pieces - 1) / format.pieces * format.pieces;
 }
 
-inline constexpr PanelFormat kRowsFormat{.base = PanelFormat::Base::Words,
-                                         .scales = PanelFormat::Scales::None};
+inline constexpr PanelFormat kWordsFormat{.base = PanelFormat::Base::Words,
+                                          .scales = PanelFormat::Scales::None};
 
 // Of a panel with `cols` columns. REQUIRES: has_panels(type, layout).
 constexpr int64_t panel_bytes(DType type, PanelLayout layout, int64_t cols) {
   if (layout == PanelLayout::Columns) return cols * kPanelRows * info(type).block_bytes;
-  return (layout == PanelLayout::Rows ? kRowsFormat : panel_format(type)).panel_bytes(cols);
+  return (layout == PanelLayout::Words ? kWordsFormat : panel_format(type)).panel_bytes(cols);
 }
 
 }  // namespace sluice::kernels::cpu

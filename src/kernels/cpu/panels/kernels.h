@@ -1,6 +1,6 @@
 // What an instruction set offers for weights in panels (format.h): plain functions over plain memory. No result depends on
 // how the work was cut. Panels in quads and in pairs give the same bits on all instruction sets, and so do panels in columns; these
-// (gemm_columns.h) and panels in rows (gemm_tiles.h) have arithmetics of their own, for every number of tokens.
+// (gemm_columns.h) and panels in words (gemm_tiles.h) have arithmetics of their own, for every number of tokens.
 #pragma once
 
 #include <cstdint>
@@ -49,21 +49,21 @@ struct PanelGemm {
 // Tokens of one call on matrix tiles, which take columns in chunks: these tokens' share of one is at most 512 KB.
 inline constexpr int64_t kMostTiledTokens = 512;
 
-// Activations as matrix tiles of bf16 read them: for each 16 tokens, for each 32 columns, 16 pairs of columns by `width` tokens.
+// Activations as matrix tiles of bf16 read them: for each 16 tokens, for each 32 columns, `width` tokens by 32 columns, and behind
+// them, likewise, what rounding to these lost.
 struct TokenTiles {
-  uint16_t* high = nullptr;
-  uint16_t* low = nullptr;  // what rounding to `high` lost, again as bf16
+  uint16_t* words = nullptr;
 
   // Of `tokens` tokens in one GEMM: fewer than 16 lie close together, more are filled up with zeros.
   static constexpr int64_t width(int64_t tokens) { return tokens < kTileTokens ? tokens : kTileTokens; }
   static constexpr int64_t count(int64_t tokens) { return (tokens + kTileTokens - 1) / kTileTokens; }
   // Words before the tile of these tokens and columns.
   static constexpr int64_t offset(int64_t tile, int64_t piece, int64_t pieces, int64_t width) {
-    return (tile * pieces + piece) * 32 * width;
+    return (tile * pieces + piece) * 64 * width;
   }
 };
 
-// The same GEMM over panels in rows.
+// The same GEMM over panels in words.
 struct TileGemm {
   const uint8_t* panels;
   int64_t rows;
@@ -138,7 +138,7 @@ struct PanelKernels {
   void (*quantize_tiles)(ActivationTile* out, int64_t place, const float* x, int64_t count) = nullptr;
   int64_t tiles_from = 0;                   // with tiles: from this number of tokens on they are faster ...
   int64_t one_tile_from = kTileTokens + 1;  // ... and from this one to as many as one tile takes
-  const TileKernels* rows = nullptr;        // for panels in rows, where the level has tiles of bf16
+  const TileKernels* words = nullptr;       // for panels in words, where the level has tiles of bf16
   PanelLayout codes = PanelLayout::Quads;   // of types of blocks, as `gemm` reads them
   const ColumnKernels* columns = nullptr;   // null: plain types are read as they are stored
 
@@ -147,7 +147,7 @@ struct PanelKernels {
     return tokens >= tiles_from || (tokens >= one_tile_from && tokens <= kTileTokens);
   }
   PanelLayout layout(DType type) const {
-    if (rows != nullptr && has_rows(type)) return PanelLayout::Rows;
+    if (words != nullptr && has_words(type)) return PanelLayout::Words;
     return columns != nullptr && has_columns(type) ? PanelLayout::Columns : codes;
   }
 };

@@ -278,10 +278,13 @@ void pack_words(uint8_t* to, const StoredRows& from, int64_t panel) {
   const int64_t rows = std::min(kPanelRows, from.rows - panel * kPanelRows);
   const uint8_t* first = from.data + panel * kPanelRows * stride;
   for (int64_t at = 0; at < stride; at += 64, to += 64 * kPanelRows) {
-    const int64_t bytes = std::min<int64_t>(64, stride - at);
+    const int64_t bytes = std::min<int64_t>(64, stride - at), pairs = bytes / 4;
     if (bytes < 64 || rows < kPanelRows) std::memset(to, 0, static_cast<size_t>(64 * kPanelRows));
-    for (int64_t row = 0; row < rows; ++row)
-      std::memcpy(to + 64 * row, first + row * stride + at, static_cast<size_t>(bytes));
+    for (int64_t row = 0; row < rows; ++row) {
+      const uint8_t* own = first + row * stride + at;
+      for (int64_t pair = 0; pair < pairs; ++pair) std::memcpy(to + 64 * pair + 4 * row, own + 4 * pair, 4);
+      if (bytes % 4 != 0) std::memcpy(to + 64 * pairs + 4 * row, own + 4 * pairs, 2);
+    }
   }
 }
 
@@ -318,7 +321,7 @@ void pack_panel(uint8_t* to, const StoredRows& from, int64_t panel, PanelLayout 
       return pack_blocks<PanelLayout::Quads>(to, from, panel);
     case PanelLayout::Pairs:
       return pack_blocks<PanelLayout::Pairs>(to, from, panel);
-    case PanelLayout::Rows:
+    case PanelLayout::Words:
       return pack_words(to, from, panel);
     case PanelLayout::Columns:
       return from.type == DType::F32 ? pack_columns<4>(to, from, panel) : pack_columns<2>(to, from, panel);

@@ -107,7 +107,7 @@ const PanelKernels& amx_panels() {
                                      .quantize_tiles = quantize_into_tiles,
                                      .tiles_from = kTilesFrom,
                                      .one_tile_from = kOneTileFrom,
-                                     .rows = &amx_tiles(),
+                                     .words = &amx_tiles(),
                                      .columns = &avx512_columns()};
   return kKernels;
 }
@@ -117,7 +117,7 @@ const PanelKernels& amx_model_panels() {
                                      .quantize = quantize_for_panels<PanelAmx>,
                                      .quantize_tiles = quantize_into_tiles,
                                      .tiles_from = kModelledFrom,
-                                     .rows = &amx_model_tiles(),
+                                     .words = &amx_model_tiles(),
                                      .columns = &avx512_columns()};
   return kKernels;
 }
